@@ -1,0 +1,115 @@
+/* philox.c -- Philox 4x32-10 and normal numbers from it, in blocks that vectorise.
+ *
+ * Every output is a function of (seed, stream, index) alone, computed by the same operations
+ * whether it stands in the middle of a block or at the edge of a caller's range; a partial block is
+ * computed whole and cut. [Salmon et al., SC 2011] [Box & Muller 1958] */
+#include "common/base/philox.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/pmath.h"
+
+enum { ROUNDS = 10, BLOCK_CALLS = 64, BLOCK_ELEMS = 4 * BLOCK_CALLS };
+
+#define PHILOX_M0 0xd2511f53u /* multipliers and key increments of the paper, table 2 */
+#define PHILOX_M1 0xcd9e8d57u
+#define PHILOX_W0 0x9e3779b9u
+#define PHILOX_W1 0xbb67ae85u
+
+static inline void philox_round(uint32_t c[4], uint32_t key0, uint32_t key1)
+{
+    uint64_t product0 = (uint64_t)PHILOX_M0 * c[0];
+    uint64_t product1 = (uint64_t)PHILOX_M1 * c[2];
+    uint32_t c1 = c[1], c3 = c[3];
+    c[0] = (uint32_t)(product1 >> 32) ^ c1 ^ key0;
+    c[1] = (uint32_t)product1;
+    c[2] = (uint32_t)(product0 >> 32) ^ c3 ^ key1;
+    c[3] = (uint32_t)product0;
+}
+
+void philox4x32_10(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+{
+    uint32_t c[4] = {counter[0], counter[1], counter[2], counter[3]};
+    for (uint32_t round = 0; round < ROUNDS; round++)
+        philox_round(c, key[0] + round * PHILOX_W0, key[1] + round * PHILOX_W1);
+    memcpy(out, c, sizeof c);
+}
+
+uint32_t philox_u32(uint64_t seed, uint64_t stream, uint64_t index)
+{
+    const uint64_t call = index / 4;
+    const uint32_t counter[4] = {(uint32_t)call, (uint32_t)(call >> 32), (uint32_t)stream,
+                                 (uint32_t)(stream >> 32)};
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    uint32_t out[4];
+    philox4x32_10(counter, key, out);
+    return out[index % 4];
+}
+
+/* words_block -- the words of calls first_call ... first_call + BLOCK_CALLS - 1, one array for each
+ * of a call's four words.                                                                        */
+static void words_block(uint64_t seed, uint64_t stream, uint64_t first_call,
+                        uint32_t words[4][BLOCK_CALLS])
+{
+    for (size_t i = 0; i < BLOCK_CALLS; i++) {
+        const uint64_t call = first_call + i;
+        uint32_t c[4] = {(uint32_t)call, (uint32_t)(call >> 32), (uint32_t)stream,
+                         (uint32_t)(stream >> 32)};
+        for (uint32_t round = 0; round < ROUNDS; round++)
+            philox_round(c, (uint32_t)seed + round * PHILOX_W0,
+                         (uint32_t)(seed >> 32) + round * PHILOX_W1);
+        for (int w = 0; w < 4; w++)
+            words[w][i] = c[w];
+    }
+}
+
+/* normals_pair -- Box-Muller: u1 = (radius_word + 1/2) / 2^32 is never 0, u2 = angle_word / 2^32
+ * turns. In double, rounded once to float.                                                       */
+static inline void normals_pair(uint32_t radius_word, uint32_t angle_word, float *z_cos,
+                                float *z_sin)
+{
+    double sine, cosine;
+    double radius = sqrt(-2.0 * pm_log_positive((pm_from_u32(radius_word) + 0.5) * 0x1p-32));
+    pm_sincos_turns_inline(pm_from_u32(angle_word) * 0x1p-32, &sine, &cosine);
+    *z_cos = (float)(radius * cosine);
+    *z_sin = (float)(radius * sine);
+}
+
+/* normals_block -- out[i] = std * z(4*first_call + i) for BLOCK_ELEMS elements. */
+static void normals_block(uint64_t seed, uint64_t stream, uint64_t first_call, float std,
+                          float *restrict out)
+{
+    uint32_t words[4][BLOCK_CALLS];
+    float z[4][BLOCK_CALLS];
+    words_block(seed, stream, first_call, words);
+    for (size_t i = 0; i < BLOCK_CALLS; i++)
+        normals_pair(words[0][i], words[1][i], &z[0][i], &z[1][i]);
+    for (size_t i = 0; i < BLOCK_CALLS; i++)
+        normals_pair(words[2][i], words[3][i], &z[2][i], &z[3][i]);
+    for (size_t i = 0; i < BLOCK_CALLS; i++)
+        for (size_t w = 0; w < 4; w++)
+            out[4 * i + w] = std * z[w][i];
+}
+
+void philox_normal_fill(uint64_t seed, uint64_t stream, uint64_t begin, size_t elems, float std,
+                        float *out)
+{
+    while (elems > 0) {
+        /* begin = 1003, 600 elements: call 250 has 1000 ... 1003, so skip 3 and keep 253 of its
+         * block; then a whole block of 256 from 1256; then the first 91 of one from 1512.        */
+        const uint64_t first_call = begin / 4;
+        const size_t skip = begin % 4;
+        const size_t room = BLOCK_ELEMS - skip, take = elems < room ? elems : room;
+        if (take == BLOCK_ELEMS) {
+            normals_block(seed, stream, first_call, std, out);
+        } else {
+            float block[BLOCK_ELEMS];
+            normals_block(seed, stream, first_call, std, block);
+            memcpy(out, block + skip, take * sizeof *out);
+        }
+        begin += take;
+        out += take;
+        elems -= take;
+    }
+}

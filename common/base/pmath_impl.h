@@ -1,0 +1,174 @@
+/* pmath_impl.h -- the bodies of pmath.h; included by it and by nothing else.
+ *
+ * Every function is one straight line of + - * / comparisons and integer operations on the bits:
+ * selects instead of branches, so that gcc and clang turn a loop over it into vectors of any width,
+ * and no vector width changes a bit. The polynomials are Chebyshev fits (relative error below a
+ * tenth of the result's last place), printed as hexadecimal floats.
+ *
+ * Rounding to a whole number is done by adding and subtracting 1.5 * 2^23 (2^52 for double): at
+ * that size a float's last place is 1. The whole number then also stands in the low bits of the
+ * sum.  */
+#pragma once
+
+#define PM_ROUND_F 0x1.8p23f
+#define PM_ROUND   0x1.8p52
+
+static inline uint32_t pm_bits_f(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float pm_from_bits_f(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline uint64_t pm_bits(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline double pm_from_bits(uint64_t bits)
+{
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* pm_from_u32 -- exact; the bits of 2^52 + w are those of 2^52 with w in the low half. (The plain
+ * conversion has no vector form below AVX-512.)                                                  */
+static inline double pm_from_u32(uint32_t w)
+{
+    return pm_from_bits(0x4330000000000000 | (uint64_t)w) - 0x1p52;
+}
+
+/* exp(x) = 2^n * exp(r), n = round(x / ln 2), |r| <= ln(2)/2, exp(r) = 1 + r + r^2 * poly(r).
+ * ln 2 is taken off in two parts, of which n * the first is exact (15 + 8 bits).                 */
+static inline float pm_expf(float x)
+{
+    /* Beyond these the result is +inf or 0 anyway; a NaN passes both comparisons unchanged. */
+    float a = x > 89.0f ? 89.0f : x;
+    a = a < -104.0f ? -104.0f : a;
+    float shifted = a * 0x1.715476p0f + PM_ROUND_F;
+    float n = shifted - PM_ROUND_F;
+    float r = (a - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
+
+    float p = 0x1.a12a42p-13f;
+    p = p * r + 0x1.6d4920p-10f;
+    p = p * r + 0x1.1110e0p-7f;
+    p = p * r + 0x1.5554e4p-5f;
+    p = p * r + 0x1.555556p-3f;
+    p = p * r + 0.5f;
+    float y = 1.0f + (r + (r * r) * p);
+
+    /* times 2^n in two halves, of which only the second can round: to a denormal, 0 or infinity */
+    uint32_t whole = pm_bits_f(shifted) - pm_bits_f(PM_ROUND_F);
+    int32_t half = (int32_t)whole >> 1;
+    uint32_t rest = whole - (uint32_t)half;
+    y = y * pm_from_bits_f(((uint32_t)half + 127) << 23) * pm_from_bits_f((rest + 127) << 23);
+    return x == x ? y : x;
+}
+
+/* log(x) = e ln 2 + log(m), m in [sqrt(1/2), sqrt(2)). With f = m - 1 and s = f / (2 + f),
+ * log(1+f) = 2 atanh(s) = 2s + s R(s^2), and since 2s = f - s f, this is f - (h - s (h + R)) with
+ * h = f^2/2: the large term f is exact, and everything rounded is small beside it.               */
+static inline float pm_logf(float x)
+{
+    float scaled = x < 0x1p-126f ? x * 0x1p23f : x; /* denormals have no leading one in the bits */
+    float bias = x < 0x1p-126f ? 127.0f + 23.0f : 127.0f;
+    uint32_t bits = pm_bits_f(scaled) + (0x3f800000u - 0x3f3504f3u); /* 1 - sqrt(1/2) */
+    float e = (float)(int32_t)(bits >> 23) - bias;
+    float f = pm_from_bits_f((bits & 0x7fffffu) + 0x3f3504f3u) - 1.0f;
+
+    float s = f / (2.0f + f), z = s * s, h = 0.5f * f * f;
+    float p = 0x1.ddced8p-3f;
+    p = p * z + 0x1.245c44p-2f;
+    p = p * z + 0x1.9999ecp-2f;
+    p = p * z + 0x1.555556p-1f;
+    float y = e * 0x1.62e4p-1f - ((h - (s * (h + z * p) + e * 0x1.7f7d1cp-20f)) - f);
+
+    y = x == pm_from_bits_f(0x7f800000) ? x : y;
+    y = x == 0.0f ? -pm_from_bits_f(0x7f800000) : y;
+    y = x < 0.0f ? pm_from_bits_f(0x7fc00000) : y;
+    return x == x ? y : x;
+}
+
+/* With a = |x|: a < 0.625: a + a z poly(z), z = a^2; else 1 - 2 / (exp(2a) + 1); then the sign of x.
+ * Both are computed, one is taken. exp overflows to infinity for large |x|, which gives exactly 1.        */
+static inline float pm_tanhf(float x)
+{
+    uint32_t sign = pm_bits_f(x) & 0x80000000u;
+    float a = pm_from_bits_f(pm_bits_f(x) ^ sign), z = a * a;
+    float p = 0x1.266360p-9f;
+    p = p * z - 0x1.1007acp-7f;
+    p = p * z + 0x1.647206p-6f;
+    p = p * z - 0x1.ba0548p-5f;
+    p = p * z + 0x1.1110e0p-3f;
+    p = p * z - 0x1.555556p-2f;
+    float near = a + a * (z * p);
+    float far = 1.0f - 2.0f / (pm_expf(2.0f * a) + 1.0f);
+    float y = pm_from_bits_f(pm_bits_f(a < 0.625f ? near : far) | sign);
+    return x == x ? y : x;
+}
+
+/* pm_log_positive -- log of a positive normal finite double; the same arrangement as pm_logf. What
+ * philox.c vectorises: pm_log adds the special cases.                                            */
+static inline double pm_log_positive(double x)
+{
+    uint64_t bits = pm_bits(x) + (0x3ff0000000000000u - 0x3fe6a09e667f3bcdu);
+    double e = pm_from_u32((uint32_t)(bits >> 52)) - 1023.0;
+    double f = pm_from_bits((bits & 0xfffffffffffffu) + 0x3fe6a09e667f3bcdu) - 1.0;
+
+    double s = f / (2.0 + f), z = s * s, h = 0.5 * f * f;
+    double p = 0x1.0c039c499cc37p-3;
+    p = p * z + 0x1.0fbe95d7158cbp-3;
+    p = p * z + 0x1.3b1c355a8f7f5p-3;
+    p = p * z + 0x1.745cf9048dd93p-3;
+    p = p * z + 0x1.c71c720159177p-3;
+    p = p * z + 0x1.2492492476cccp-2;
+    p = p * z + 0x1.9999999999a38p-2;
+    p = p * z + 0x1.5555555555555p-1;
+    return e * 0x1.62e42fefa2p-1 - ((h - (s * (h + z * p) + e * 0x1.9ef35793c7673p-41)) - f);
+}
+
+/* pm_sincos_quadrant -- sine and cosine of quadrant * pi/2 + a, |a| <= pi/4 (a little more is
+ * fine).
+ */
+static inline void pm_sincos_quadrant(uint32_t quadrant, double a, double *s, double *c)
+{
+    double z = a * a;
+    double p = 0x1.5e0a4fc16be58p-33;
+    p = p * z - 0x1.ae6008d114485p-26;
+    p = p * z + 0x1.71de37946ed6dp-19;
+    p = p * z - 0x1.a01a019e820aep-13;
+    p = p * z + 0x1.1111111110babp-7;
+    p = p * z - 0x1.5555555555555p-3;
+    double sine = a + a * (z * p);
+    double q = -0x1.907cd8ff5ed8fp-37;
+    q = q * z + 0x1.1eeb67d026ec6p-29;
+    q = q * z - 0x1.27e4fa16cc2d1p-22;
+    q = q * z + 0x1.a01a019f4ddfdp-16;
+    q = q * z - 0x1.6c16c16c16963p-10;
+    q = q * z + 0x1.5555555555555p-5;
+    double cosine = 1.0 - (0.5 * z - (z * z) * q);
+
+    /* quadrant 0: s, c   1: c, -s   2: -s, -c   3: -c, s */
+    double s_abs = quadrant & 1 ? cosine : sine;
+    double c_abs = quadrant & 1 ? sine : cosine;
+    *s = quadrant & 2 ? -s_abs : s_abs;
+    *c = (quadrant + 1) & 2 ? -c_abs : c_abs;
+}
+
+/* pm_sincos_turns_inline -- pm_sincos_turns for loops. */
+static inline void pm_sincos_turns_inline(double turns, double *s, double *c)
+{
+    double shifted = 4.0 * turns + PM_ROUND;
+    double rest = turns - 0.25 * (shifted - PM_ROUND); /* exact, |rest| <= 1/8 */
+    pm_sincos_quadrant((uint32_t)pm_bits(shifted), rest * 0x1.921fb54442d18p2, s, c);
+}

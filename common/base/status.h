@@ -1,0 +1,78 @@
+/* status.h -- how a function of this project says that it failed.
+ *
+ *   TRY(device_alloc(...));                           pass a failure up
+ *   return fsdp_error(FSDP_EINVAL, "pass --n-head 4", "n_head %d does not divide d_model %d", h, c);
+ *   fsdp_error_print(stderr, rank, world_size);       only main() does this, then exits
+ *
+ * The status travels as the return value; its words wait in a record of the calling thread (as
+ * errno does) until the next fsdp_error of that thread. A worker thread hands its record over with
+ * fsdp_error_get / fsdp_error_set. Wrong input or environment: a status. Wrong program: an
+ * assertion that prints both values. Libraries never exit.                                      */
+#pragma once
+#include <stdio.h>
+#include <stddef.h>
+
+typedef enum fsdp_status {
+    FSDP_OK = 0,
+    FSDP_EINVAL,    /* an argument, option or file holds a value that cannot be used */
+    FSDP_ENOMEM,    /* memory */
+    FSDP_EIO,       /* a file or the terminal */
+    FSDP_ECOMM,     /* the transport between ranks failed */
+    FSDP_EMISMATCH, /* ranks disagree (operation, elements, options) */
+    FSDP_ETIMEOUT,  /* a wait passed FSDP_TIMEOUT_S */
+    FSDP_ESTATE,    /* a call that is illegal in the object's present state */
+    FSDP_ETODO,     /* a task of a lab that is not written yet */
+    FSDP_ESKIP      /* cannot be had here (a backend that was not built) */
+} fsdp_status;
+
+typedef struct fsdp_error_info {
+    fsdp_status status;
+    char what[768];
+    char hint[384];
+} fsdp_error_info;
+
+/* fsdp_error -- record what went wrong in this thread and return `status`.
+ *   hint   what the user should do next, "" if nothing helps; never NULL     */
+fsdp_status fsdp_error(fsdp_status status, const char *hint, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* fsdp_error_get / set -- this thread's record; get's pointer is valid until the next fsdp_error. */
+const fsdp_error_info *fsdp_error_get(void);
+void fsdp_error_set(const fsdp_error_info *info);
+
+/* fsdp_error_print -- "[rank r/W] what" and, when there is one, "HINT: ..." on a line of its own.
+ * world_size 0 leaves the rank out. One write(2), so that ranks' lines do not mix.              */
+void fsdp_error_print(FILE *out, int rank, int world_size);
+
+const char *fsdp_status_name(fsdp_status status);
+
+/* fsdp_todo -- what an unwritten task returns: FSDP_ETODO, "task 2.1 is not implemented". */
+fsdp_status fsdp_todo(const char *task);
+
+/* TRY -- leave the function with the callee's status when it failed. */
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        fsdp_status try_status_ = (call);                                                          \
+        if (try_status_ != FSDP_OK)                                                                \
+            return try_status_;                                                                    \
+    } while (0)
+
+/* GOTO_ON_FAIL -- the same for functions that release something at a label; `status` is theirs. */
+#define GOTO_ON_FAIL(status, call, label)                                                          \
+    do {                                                                                           \
+        (status) = (call);                                                                         \
+        if ((status) != FSDP_OK)                                                                   \
+            goto label;                                                                            \
+    } while (0)
+
+/* Programmer errors. ASSERT_EQ prints both values; on in every build. */
+#define FSDP_ASSERT(cond)                                                                          \
+    ((cond) ? (void)0 : fsdp_assert_fail(__FILE__, __LINE__, __func__, #cond))
+#define FSDP_ASSERT_EQ(a, b)                                                                       \
+    ((long long)(a) == (long long)(b)                                                              \
+         ? (void)0                                                                                 \
+         : fsdp_assert_eq_fail(__FILE__, __LINE__, __func__, #a " == " #b, (long long)(a),         \
+                               (long long)(b)))
+_Noreturn void fsdp_assert_fail(const char *file, int line, const char *func, const char *cond);
+_Noreturn void fsdp_assert_eq_fail(const char *file, int line, const char *func, const char *cond,
+                                   long long a, long long b);
