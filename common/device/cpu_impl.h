@@ -1,0 +1,94 @@
+/* cpu_impl.h -- the types that the parts of the CPU backend share: cpu.c (device, copies),
+ * cpu_stream.c (streams, events) and cpu_memory.c (blocks). Private to them and to their tests. */
+#pragma once
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/queue.h>
+#include "common/device/device_impl.h"
+
+typedef struct cpu_device cpu_device;
+typedef struct cpu_stream cpu_stream;
+typedef struct cpu_job cpu_job;
+
+/* One entry of a stream's queue. It is embedded in what it works on (a call's arguments, a block, a
+ * capture), so that device_free needs no memory and cannot fail. `run` also disposes of the job. */
+struct cpu_job {
+    STAILQ_ENTRY(cpu_job) link;
+    void (*run)(cpu_stream *s, cpu_job *job);
+};
+
+/* ---- streams (cpu_stream.c) ------------------------------------------------------------------ */
+struct cpu_stream {
+    stream base;
+    bool is_worker; /* else inline: a job runs in the call that issues it */
+    char name[32];
+    TAILQ_ENTRY(cpu_stream) link; /* in cpu_device.streams */
+
+    atomic_bool failed;    /* once set, `error` is never written again */
+    fsdp_error_info error; /* the first error of this stream's work */
+
+    pthread_mutex_t lock; /* guards all below, and the first write of `error` */
+    pthread_cond_t work;  /* a job was queued, or `stopping` was set */
+    pthread_cond_t idle;  /* a job was finished and sync_waiters > 0 */
+    STAILQ_HEAD(, cpu_job) queue;
+    uint64_t issued_jobs, finished_jobs;
+    int sync_waiters;
+    bool stopping;
+    pthread_t thread;
+};
+
+fsdp_status cpu_stream_new(cpu_device *d, const char *name, bool is_worker, int n_threads,
+                           cpu_stream **out);
+/* cpu_stream_delete -- drains the queue, joins the worker. */
+void cpu_stream_delete(cpu_stream *s);
+/* cpu_stream_drain -- every job issued so far is finished; says nothing of errors. */
+void cpu_stream_drain(cpu_stream *s);
+/* cpu_stream_issue -- queue the job, or run it at once on an inline stream. */
+void cpu_stream_issue(cpu_stream *s, cpu_job *job);
+/* cpu_stream_status -- FSDP_OK, or the stream's first error, whose words are now this thread's. */
+fsdp_status cpu_stream_status(cpu_stream *s);
+/* cpu_call_new -- a job that runs fn unless the stream has failed. *args: room for args_bytes (or a
+ * unique pointer), aligned for any type, for the caller to fill before the job is issued.        */
+fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, cpu_job **out, void **args);
+
+fsdp_status cpu_event_create(device *d, event **out);
+void cpu_event_free(event *e);
+fsdp_status cpu_event_record(event *e, stream *s);
+fsdp_status cpu_stream_wait_event(stream *s, event *e);
+fsdp_status cpu_event_sync(event *e);
+bool cpu_event_done(event *e);
+fsdp_status cpu_launch(stream *s, stream_fn fn, const void *args, size_t args_bytes);
+
+/* ---- memory (cpu_memory.c) ------------------------------------------------------------------- */
+typedef struct cpu_block cpu_block;
+TAILQ_HEAD(cpu_block_list, cpu_block);
+enum { CPU_POOL_BUCKETS = 1024 }; /* a power of two */
+
+typedef struct cpu_pool {
+    pthread_mutex_t lock;        /* guards all below */
+    struct cpu_block_list live;  /* handed out */
+    struct cpu_block_list stale; /* cached for reuse, least recently freed first */
+    LIST_HEAD(, cpu_block) bucket[CPU_POOL_BUCKETS]; /* the same cached blocks, by footprint */
+    size_t live_bytes;      /* footprint (header, payload, tail) of live blocks */
+    size_t live_peak_bytes; /* since device_open: the cap on cached_bytes */
+    size_t cached_bytes;
+} cpu_pool;
+
+void cpu_pool_init(cpu_pool *p);
+/* cpu_pool_close -- asserts that no block is live (lists those that are), releases the cache. */
+void cpu_pool_close(cpu_pool *p);
+/* cpu_pool_trim -- give cached blocks back to the system, oldest first, until at most keep_bytes
+ * are cached.                                                                                    */
+void cpu_pool_trim(cpu_pool *p, size_t keep_bytes);
+size_t cpu_pool_cached_bytes(cpu_pool *p);
+fsdp_status cpu_alloc(stream *s, mem_category category, size_t bytes, const char *label,
+                      void **out);
+void cpu_free(stream *s, void *ptr);
+
+/* ---- device (cpu.c) -------------------------------------------------------------------------- */
+struct cpu_device {
+    device base;
+    cpu_pool pool;
+    pthread_mutex_t lock; /* guards streams */
+    TAILQ_HEAD(, cpu_stream) streams;
+};

@@ -1,0 +1,400 @@
+/* cpu_memory.c -- blocks of host memory, recycled inside the device.
+ *
+ *   cpu_pool_init -> cpu_alloc ... cpu_free -> cpu_pool_close
+ *
+ * A block is one piece of memory:   | cpu_block header | payload, 64-byte aligned | tail word |
+ * The header's last word is a magic number, and so is the tail, so a write just before or just
+ * behind the payload, a second free and a foreign pointer stop the program with a name.
+ *
+ * Why recycle: a training step frees and allocates the same byte counts again and again. The first
+ * touch of fresh pages from the system costs more than most kernels that use them. A freed block
+ * waits in a bucket of its exact footprint. Bounds: the cache never holds more than the most that
+ * was live at once, and it is given back before an allocation fails or would overdraw the host's
+ * memory.
+ *
+ * Life of a block:   live -> pending (device_free was called) -> cached (its stream got there)
+ *     cached -> live      any stream: all work queued before the free is done
+ *     pending -> live     the same worker stream, same bytes: its queue already orders the old use
+ *                         before the new one. Else a host that runs ahead of its stream by a whole
+ *                         step would need the sum of all blocks of the step.
+ * The ledger counts the bytes asked for: from device_alloc until the block leaves `pending`.
+ *
+ * Under AddressSanitizer nothing is recycled, so that it sees every use after free.              */
+#include "common/device/cpu_impl.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "common/observe/progress.h"
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define BLOCKS_UNDER_ASAN 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) && !defined(BLOCKS_UNDER_ASAN)
+#define BLOCKS_UNDER_ASAN 1
+#endif
+#ifndef BLOCKS_UNDER_ASAN
+#define BLOCKS_UNDER_ASAN 0
+#endif
+
+#define BLOCK_LIVE  UINT64_C(0x11fe0b10c4a11ec5)
+#define BLOCK_FREED UINT64_C(0xf3eed0b10c4dead5)
+#define BLOCK_TAIL  UINT64_C(0x7a110b10c4e4d0f5)
+
+enum { BLOCK_ALIGN = 64, BLOCK_HEADER_BYTES = 128 };
+#define HUGE_PAGE_BYTES ((size_t)2 << 20)
+#define LARGE_GRAIN     ((size_t)4096)
+
+enum { STATE_LIVE, STATE_PENDING, STATE_CACHED };
+
+/* The queue entry of one device_free. */
+typedef struct free_job {
+    cpu_job job;
+    cpu_block *block;
+} free_job;
+
+/* Links, state and frees_queued are guarded by the pool's lock. */
+struct cpu_block {
+    free_job own_node;               /* good for one queued free at a time */
+    free_job *free_node;             /* for the next device_free, which therefore cannot fail */
+    TAILQ_ENTRY(cpu_block) order;    /* in pool.live (live, pending) or pool.stale (cached) */
+    LIST_ENTRY(cpu_block) in_bucket; /* while cached, or pending_on is set */
+    const cpu_stream *pending_on;    /* may be reused early by this stream */
+    const char *label;
+    size_t bytes;           /* asked for */
+    size_t footprint_bytes; /* header, payload, tail, rounded: the key for reuse */
+    mem_category category;
+    int state;
+    size_t frees_queued; /* device_free calls that the streams have not come to */
+    uint64_t pad;
+    uint64_t magic; /* last: just before the payload */
+};
+_Static_assert(sizeof(struct cpu_block) == BLOCK_HEADER_BYTES, "the magic is next to the payload");
+
+static char *block_payload(cpu_block *b)
+{
+    return (char *)b + BLOCK_HEADER_BYTES;
+}
+
+/* ---- from and to the system ------------------------------------------------------------------ */
+
+/* header + bytes + tail, rounded up to cache lines or, for large blocks, to pages; 0: too large. */
+static size_t footprint_of(size_t bytes)
+{
+    size_t fixed = BLOCK_HEADER_BYTES + sizeof(uint64_t);
+    if (bytes > SIZE_MAX / 2)
+        return 0;
+    size_t grain = bytes + fixed >= HUGE_PAGE_BYTES ? LARGE_GRAIN : BLOCK_ALIGN;
+    return (bytes + fixed + grain - 1) / grain * grain;
+}
+
+static bool is_mapped(size_t footprint_bytes)
+{
+    return footprint_bytes >= HUGE_PAGE_BYTES && !BLOCKS_UNDER_ASAN;
+}
+
+static cpu_block *system_get(size_t footprint_bytes)
+{
+    return is_mapped(footprint_bytes) ? host_map(footprint_bytes, HUGE_PAGE_BYTES)
+                                      : aligned_alloc(BLOCK_ALIGN, footprint_bytes);
+}
+
+static void system_put(cpu_block *b)
+{
+    if (is_mapped(b->footprint_bytes))
+        munmap(b, b->footprint_bytes);
+    else
+        free(b);
+}
+
+/* ---- lists; p->lock is held ------------------------------------------------------------------ */
+static void live_insert(cpu_pool *p, cpu_block *b)
+{
+    b->own_node.block = b;
+    b->free_node = &b->own_node;
+    TAILQ_INSERT_TAIL(&p->live, b, order);
+    p->live_bytes += b->footprint_bytes;
+    if (p->live_bytes > p->live_peak_bytes)
+        p->live_peak_bytes = p->live_bytes;
+}
+
+/* ---- the cache ------------------------------------------------------------------------------- */
+static size_t bucket_of(size_t footprint_bytes)
+{
+    return (footprint_bytes / BLOCK_ALIGN * UINT64_C(0x9e3779b97f4a7c15)) >> 32 &
+           (CPU_POOL_BUCKETS - 1);
+}
+
+static void cache_remove(cpu_pool *p, cpu_block *b)
+{
+    TAILQ_REMOVE(&p->stale, b, order);
+    LIST_REMOVE(b, in_bucket);
+    p->cached_bytes -= b->footprint_bytes;
+}
+
+/* Move the oldest blocks to `evicted` until at most keep_bytes are cached; p->lock is held. */
+static void cache_evict(cpu_pool *p, size_t keep_bytes, struct cpu_block_list *evicted)
+{
+    while (p->cached_bytes > keep_bytes) {
+        cpu_block *b = TAILQ_FIRST(&p->stale);
+        cache_remove(p, b);
+        TAILQ_INSERT_TAIL(evicted, b, order);
+    }
+}
+
+static void system_put_all(struct cpu_block_list *evicted)
+{
+    cpu_block *b;
+    while ((b = TAILQ_FIRST(evicted)) != NULL) {
+        TAILQ_REMOVE(evicted, b, order);
+        system_put(b);
+    }
+}
+
+void cpu_pool_trim(cpu_pool *p, size_t keep_bytes)
+{
+    struct cpu_block_list evicted = TAILQ_HEAD_INITIALIZER(evicted);
+    pthread_mutex_lock(&p->lock);
+    cache_evict(p, keep_bytes, &evicted);
+    pthread_mutex_unlock(&p->lock);
+    system_put_all(&evicted); /* system calls: outside the lock */
+}
+
+size_t cpu_pool_cached_bytes(cpu_pool *p)
+{
+    pthread_mutex_lock(&p->lock);
+    size_t cached_bytes = p->cached_bytes;
+    pthread_mutex_unlock(&p->lock);
+    return cached_bytes;
+}
+
+/* May an alloc of `bytes` on s have this block of the right bucket? */
+static bool is_reusable(const cpu_block *b, const cpu_stream *s, size_t bytes,
+                        size_t footprint_bytes)
+{
+    if (b->state == STATE_CACHED)
+        return b->footprint_bytes == footprint_bytes;
+    return b->pending_on == s && b->bytes == bytes; /* same bytes: the tail stays where it is */
+}
+
+/* pending -> live. The queued free will find the block live and leave it alone. */
+static bool revive(cpu_device *d, cpu_block *b)
+{
+    free_job *node = malloc(sizeof *node); /* own_node is still in the queue */
+    if (!node)
+        return false;
+    b->free_node = node;
+    LIST_REMOVE(b, in_bucket);
+    b->pending_on = NULL;
+    ledger_sub(d->base.ledger, b->category, b->bytes);
+    return true;
+}
+
+/* A block for reuse, or NULL: the most recently freed one, which may still be in the processor's
+ * caches.                                                                                        */
+static cpu_block *reuse(cpu_device *d, const cpu_stream *s, size_t bytes, size_t footprint_bytes)
+{
+    cpu_pool *p = &d->pool;
+    pthread_mutex_lock(&p->lock);
+    cpu_block *b;
+    LIST_FOREACH(b, &p->bucket[bucket_of(footprint_bytes)], in_bucket)
+    {
+        if (is_reusable(b, s, bytes, footprint_bytes))
+            break;
+    }
+    if (b && b->state == STATE_CACHED) {
+        cache_remove(p, b);
+        live_insert(p, b);
+    } else if (b && !revive(d, b)) {
+        b = NULL;
+    }
+    if (b)
+        b->state = STATE_LIVE;
+    pthread_mutex_unlock(&p->lock);
+    return b;
+}
+
+/* Fresh memory. Make room before the system has to say no, or, worse, says yes and kills the
+ * process later. */
+static cpu_block *fresh(cpu_pool *p, size_t footprint_bytes)
+{
+    if (footprint_bytes >= HUGE_PAGE_BYTES && cpu_pool_cached_bytes(p) > 0 &&
+        host_mem_available("") < footprint_bytes)
+        cpu_pool_trim(p, 0);
+    cpu_block *b = system_get(footprint_bytes);
+    if (!b) {
+        cpu_pool_trim(p, 0);
+        b = system_get(footprint_bytes);
+    }
+    if (!b)
+        return NULL;
+    b->footprint_bytes = footprint_bytes;
+    b->pending_on = NULL;
+    b->frees_queued = 0;
+    b->state = STATE_LIVE;
+    pthread_mutex_lock(&p->lock);
+    live_insert(p, b);
+    pthread_mutex_unlock(&p->lock);
+    return b;
+}
+
+/* ---- alloc and free -------------------------------------------------------------------------- */
+static fsdp_status alloc_failed(cpu_device *d, mem_category category, size_t bytes,
+                                const char *label)
+{
+    ledger_figures f = ledger_read(d->base.ledger);
+    char want[24], live[24], peak[24];
+    fsdp_format_bytes(bytes, want, sizeof want);
+    fsdp_format_bytes(f.live_total_bytes, live, sizeof live);
+    fsdp_format_bytes(f.peak_total_bytes, peak, sizeof peak);
+    return fsdp_error(FSDP_ENOMEM,
+                      "use a smaller --batch-size, --seq-len or model, more ranks, or "
+                      "--gradient-checkpointing",
+                      "device_alloc: no memory for %zu bytes (%s) of '%s' (%s); the device holds "
+                      "%zu bytes (%s) in %zu blocks, %s at its peak",
+                      bytes, want, label, mem_category_name(category), f.live_total_bytes, live,
+                      f.live_blocks, peak);
+}
+
+static void write_tail(cpu_block *b)
+{
+    if (!BLOCKS_UNDER_ASAN) /* it has its own guard behind the block */
+        memcpy(block_payload(b) + b->bytes, &(uint64_t){BLOCK_TAIL}, sizeof(uint64_t));
+}
+
+static void check_tail(cpu_block *b)
+{
+    if (BLOCKS_UNDER_ASAN)
+        return;
+    uint64_t tail;
+    memcpy(&tail, block_payload(b) + b->bytes, sizeof tail);
+    if (tail != BLOCK_TAIL)
+        fprintf(stderr, "device_free: block '%s' has %zu bytes\n", b->label, b->bytes);
+    FSDP_ASSERT(tail == BLOCK_TAIL && "block written behind its end");
+}
+
+fsdp_status cpu_alloc(stream *base, mem_category category, size_t bytes, const char *label,
+                      void **out)
+{
+    cpu_stream *s = (cpu_stream *)base;
+    TRY(cpu_stream_status(s));
+    cpu_device *d = (cpu_device *)base->device;
+    size_t footprint_bytes = footprint_of(bytes);
+    if (footprint_bytes == 0)
+        return alloc_failed(d, category, bytes, label);
+    cpu_block *b = reuse(d, s, bytes, footprint_bytes);
+    if (!b)
+        b = fresh(&d->pool, footprint_bytes);
+    if (!b)
+        return alloc_failed(d, category, bytes, label);
+    bool revived = b->free_node != &b->own_node; /* older work may still use the payload */
+    b->label = label;
+    b->category = category;
+    b->magic = BLOCK_LIVE;
+    if (!revived) { /* else bytes and tail are right, and the queued free fills the payload */
+        b->bytes = bytes;
+        if (d->base.config.debug_fill)
+            memset(block_payload(b), 0xFF, bytes);
+        write_tail(b);
+    }
+    ledger_add(d->base.ledger, category, bytes);
+    *out = block_payload(b);
+    return FSDP_OK;
+}
+
+/* pending -> cached, or back to the system; p->lock is held. */
+static void retire(cpu_device *d, cpu_block *b, struct cpu_block_list *evicted)
+{
+    cpu_pool *p = &d->pool;
+    ledger_sub(d->base.ledger, b->category, b->bytes);
+    TAILQ_REMOVE(&p->live, b, order);
+    p->live_bytes -= b->footprint_bytes;
+    if (BLOCKS_UNDER_ASAN) {
+        TAILQ_INSERT_TAIL(evicted, b, order);
+        return;
+    }
+    if (!b->pending_on)
+        LIST_INSERT_HEAD(&p->bucket[bucket_of(b->footprint_bytes)], b, in_bucket);
+    b->pending_on = NULL;
+    b->state = STATE_CACHED;
+    TAILQ_INSERT_TAIL(&p->stale, b, order);
+    p->cached_bytes += b->footprint_bytes;
+    cache_evict(p, p->live_peak_bytes, evicted);
+}
+
+/* The stream has come to the free. */
+static void free_run(cpu_stream *s, cpu_job *job)
+{
+    cpu_device *d = (cpu_device *)s->base.device;
+    free_job *node = (free_job *)job;
+    cpu_block *b = node->block;
+    check_tail(b);
+    if (d->base.config.debug_fill)
+        memset(block_payload(b), 0xFF, b->bytes);
+    if (node != &b->own_node)
+        free(node);
+    struct cpu_block_list evicted = TAILQ_HEAD_INITIALIZER(evicted);
+    pthread_mutex_lock(&d->pool.lock);
+    b->frees_queued--;
+    if (b->state == STATE_PENDING && b->frees_queued == 0)
+        retire(d, b, &evicted);
+    pthread_mutex_unlock(&d->pool.lock);
+    system_put_all(&evicted);
+}
+
+/* The block of a pointer that device_alloc gave out and nobody has freed; else stop, and say why.
+ */
+static cpu_block *block_of(void *ptr)
+{
+    FSDP_ASSERT((uintptr_t)ptr % BLOCK_ALIGN == 0 && "freed pointer is not from device_alloc");
+    cpu_block *b = (cpu_block *)((char *)ptr - BLOCK_HEADER_BYTES);
+    if (b->magic == BLOCK_FREED)
+        fprintf(stderr, "device_free: block '%s' (%zu bytes) is already free\n", b->label,
+                b->bytes);
+    FSDP_ASSERT(b->magic != BLOCK_FREED && "block freed twice");
+    FSDP_ASSERT(b->magic == BLOCK_LIVE && "not from device_alloc, or written before its start");
+    return b;
+}
+
+void cpu_free(stream *base, void *ptr)
+{
+    cpu_stream *s = (cpu_stream *)base;
+    cpu_pool *p = &((cpu_device *)base->device)->pool;
+    cpu_block *b = block_of(ptr);
+    b->magic = BLOCK_FREED; /* from the call on, not only when the stream gets there */
+    free_job *node = b->free_node;
+    node->job.run = free_run;
+    node->block = b;
+    pthread_mutex_lock(&p->lock);
+    b->frees_queued++;
+    b->state = STATE_PENDING;
+    if (s->is_worker && !BLOCKS_UNDER_ASAN) {
+        b->pending_on = s;
+        LIST_INSERT_HEAD(&p->bucket[bucket_of(b->footprint_bytes)], b, in_bucket);
+    }
+    pthread_mutex_unlock(&p->lock);
+    cpu_stream_issue(s, &node->job);
+}
+
+/* ---- the pool -------------------------------------------------------------------------------- */
+void cpu_pool_init(cpu_pool *p)
+{
+    *p = (cpu_pool){0};
+    pthread_mutex_init(&p->lock, NULL);
+    TAILQ_INIT(&p->live);
+    TAILQ_INIT(&p->stale);
+}
+
+void cpu_pool_close(cpu_pool *p)
+{
+    cpu_block *b;
+    TAILQ_FOREACH(b, &p->live, order)
+    {
+        fprintf(stderr, "device_close: block '%s' (%s, %zu bytes) was never freed\n", b->label,
+                mem_category_name(b->category), b->bytes);
+    }
+    FSDP_ASSERT(TAILQ_EMPTY(&p->live) && "device closed with live memory");
+    cpu_pool_trim(p, 0);
+    pthread_mutex_destroy(&p->lock);
+}

@@ -1,0 +1,396 @@
+/* cpu_stream.c -- streams and events of the CPU backend.
+ *
+ *   cpu_stream_new -> cpu_launch, record, wait ... -> cpu_stream_delete (drains, joins)
+ *
+ * A worker stream is a thread with a first-in-first-out queue of jobs; it sleeps on a condition
+ * variable when the queue is empty. An inline stream runs each job in the call that issues it.
+ *
+ * An event holds a *capture*: "all work issued on stream s up to this point". event_record makes a
+ * new capture and queues it on s like any job; it is complete when the worker reaches it. A wait
+ * takes a reference to the capture the event holds at that moment, so recording or freeing the
+ * event later changes nothing for it [CUDA cudaStreamWaitEvent]. A capture can only be waited for
+ * once it is queued, so every wait points at older work and no cycle, hence no deadlock, can arise.
+ *
+ * Errors. The first failing job leaves its words in the stream. After it, calls (kernels, copies)
+ * are skipped; frees, records and waits still run, since memory must come back and other streams
+ * must not hang. A capture completed by a failed stream carries the error, and a stream that waits
+ * for it fails the same way: what it waited for did not happen.                                  */
+#include "common/device/cpu_impl.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+static void stream_fail(cpu_stream *s, const fsdp_error_info *info)
+{
+    pthread_mutex_lock(&s->lock);
+    if (!atomic_load_explicit(&s->failed, memory_order_relaxed)) {
+        s->error = *info;
+        atomic_store_explicit(&s->failed, true, memory_order_release);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static bool stream_failed(cpu_stream *s)
+{
+    return atomic_load_explicit(&s->failed, memory_order_acquire);
+}
+
+fsdp_status cpu_stream_status(cpu_stream *s)
+{
+    if (!stream_failed(s))
+        return FSDP_OK;
+    fsdp_error_set(&s->error);
+    return s->error.status;
+}
+
+/* ---- the queue and its worker ---------------------------------------------------------------- */
+static void *worker_main(void *arg)
+{
+    cpu_stream *s = arg;
+    pthread_mutex_lock(&s->lock);
+    for (;;) {
+        while (STAILQ_EMPTY(&s->queue) && !s->stopping)
+            pthread_cond_wait(&s->work, &s->lock);
+        cpu_job *job = STAILQ_FIRST(&s->queue);
+        if (!job)
+            break; /* stopping, and drained */
+        STAILQ_REMOVE_HEAD(&s->queue, link);
+        pthread_mutex_unlock(&s->lock);
+        job->run(s, job);
+        pthread_mutex_lock(&s->lock);
+        s->finished_jobs++;
+        if (s->sync_waiters > 0)
+            pthread_cond_broadcast(&s->idle);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+void cpu_stream_issue(cpu_stream *s, cpu_job *job)
+{
+    if (!s->is_worker) {
+        job->run(s, job);
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    FSDP_ASSERT(!s->stopping && "work issued on a stream that is being freed");
+    bool was_empty = STAILQ_EMPTY(&s->queue);
+    STAILQ_INSERT_TAIL(&s->queue, job, link);
+    s->issued_jobs++;
+    if (was_empty) /* else the worker has been woken for the jobs before this one */
+        pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void cpu_stream_drain(cpu_stream *s)
+{
+    if (!s->is_worker)
+        return;
+    FSDP_ASSERT(!pthread_equal(pthread_self(), s->thread) &&
+                "a job may not wait for its own stream");
+    pthread_mutex_lock(&s->lock);
+    uint64_t target = s->issued_jobs;
+    s->sync_waiters++;
+    while (s->finished_jobs < target)
+        pthread_cond_wait(&s->idle, &s->lock);
+    s->sync_waiters--;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Signals are for the main thread: a worker starts with all of them blocked. */
+static int start_worker(cpu_stream *s)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int err = pthread_create(&s->thread, NULL, worker_main, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (err == 0) {
+        char thread_name[16]; /* the kernel's limit */
+        snprintf(thread_name, sizeof thread_name, "%.15s", s->name);
+        pthread_setname_np(s->thread, thread_name);
+    }
+    return err;
+}
+
+fsdp_status cpu_stream_new(cpu_device *d, const char *name, bool is_worker, int n_threads,
+                           cpu_stream **out)
+{
+    cpu_stream *s = calloc(1, sizeof *s);
+    if (!s)
+        return fsdp_error(FSDP_ENOMEM, "", "stream_create: no memory for stream '%s'", name);
+    s->base = (stream){.device = &d->base, .n_threads = n_threads};
+    s->is_worker = is_worker;
+    snprintf(s->name, sizeof s->name, "%s", name);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->work, NULL);
+    pthread_cond_init(&s->idle, NULL);
+    STAILQ_INIT(&s->queue);
+    int err = is_worker ? start_worker(s) : 0;
+    if (err) {
+        s->is_worker = false;
+        cpu_stream_delete(s);
+        return fsdp_error(FSDP_ENOMEM, "raise the limit on threads (ulimit -u) or run fewer ranks",
+                          "stream_create: no thread for stream '%s': %s", name, strerror(err));
+    }
+    *out = s;
+    return FSDP_OK;
+}
+
+void cpu_stream_delete(cpu_stream *s)
+{
+    if (s->is_worker) {
+        FSDP_ASSERT(!pthread_equal(pthread_self(), s->thread));
+        pthread_mutex_lock(&s->lock);
+        s->stopping = true;
+        pthread_cond_signal(&s->work);
+        pthread_mutex_unlock(&s->lock);
+        pthread_join(s->thread, NULL);
+    }
+    pthread_cond_destroy(&s->idle);
+    pthread_cond_destroy(&s->work);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+typedef struct call_job {
+    cpu_job job;
+    stream_fn fn;
+    max_align_t args[];
+} call_job;
+
+static void call_run(cpu_stream *s, cpu_job *job)
+{
+    call_job *call = (call_job *)job;
+    if (!stream_failed(s)) {
+        fsdp_status status = call->fn(call->args, s->base.n_threads);
+        if (status != FSDP_OK) {
+            if (fsdp_error_get()->status != status)
+                (void)fsdp_error(status, "", "work on stream '%s' failed: %s", s->name,
+                                 fsdp_status_name(status));
+            stream_fail(s, fsdp_error_get());
+        }
+    }
+    free(call);
+}
+
+fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, cpu_job **out, void **args)
+{
+    call_job *call = malloc(sizeof *call + args_bytes);
+    if (!call)
+        return fsdp_error(FSDP_ENOMEM, "", "stream_launch: no memory for %zu bytes of arguments",
+                          args_bytes);
+    call->job.run = call_run;
+    call->fn = fn;
+    *out = &call->job;
+    *args = call->args;
+    return FSDP_OK;
+}
+
+fsdp_status cpu_launch(stream *base, stream_fn fn, const void *args, size_t args_bytes)
+{
+    cpu_stream *s = (cpu_stream *)base;
+    TRY(cpu_stream_status(s));
+    cpu_job *job = NULL;
+    void *copy = NULL;
+    TRY(cpu_call_new(fn, args_bytes, &job, &copy));
+    if (args_bytes > 0)
+        memcpy(copy, args, args_bytes);
+    cpu_stream_issue(s, job);
+    return s->is_worker ? FSDP_OK : cpu_stream_status(s);
+}
+
+/* ---- captures -------------------------------------------------------------------------------- */
+typedef struct capture {
+    cpu_job job;     /* its place in the producer's queue */
+    atomic_int refs; /* the event, the queue entry, and each wait */
+    pthread_mutex_t lock;
+    pthread_cond_t reached;
+    bool done, failed;
+    fsdp_error_info error; /* valid when failed */
+} capture;
+
+typedef struct cpu_event {
+    event base;
+    pthread_mutex_t lock;
+    capture *current; /* NULL: never recorded, or recorded where nothing was left to wait for */
+} cpu_event;
+
+static void capture_put(capture *c)
+{
+    if (!c || atomic_fetch_sub_explicit(&c->refs, 1, memory_order_acq_rel) > 1)
+        return;
+    pthread_cond_destroy(&c->reached);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+/* The producer's worker has come to the capture. */
+static void capture_run(cpu_stream *s, cpu_job *job)
+{
+    capture *c = (capture *)job;
+    pthread_mutex_lock(&c->lock);
+    if (stream_failed(s)) {
+        c->failed = true;
+        c->error = s->error;
+    }
+    c->done = true;
+    pthread_cond_broadcast(&c->reached);
+    pthread_mutex_unlock(&c->lock);
+    capture_put(c);
+}
+
+static capture *capture_new(void)
+{
+    capture *c = malloc(sizeof *c);
+    if (!c)
+        return NULL;
+    c->job.run = capture_run;
+    atomic_init(&c->refs, 2); /* the event and the queue entry */
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->reached, NULL);
+    c->done = c->failed = false;
+    return c;
+}
+
+static bool capture_done(capture *c, bool *failed)
+{
+    pthread_mutex_lock(&c->lock);
+    bool done = c->done;
+    *failed = done && c->failed;
+    pthread_mutex_unlock(&c->lock);
+    return done;
+}
+
+/* Sleep until c is reached; false when its stream had failed (the words are then in c->error). */
+static bool capture_wait(capture *c)
+{
+    pthread_mutex_lock(&c->lock);
+    while (!c->done)
+        pthread_cond_wait(&c->reached, &c->lock);
+    bool failed = c->failed;
+    pthread_mutex_unlock(&c->lock);
+    return !failed;
+}
+
+typedef struct wait_job {
+    cpu_job job;
+    capture *capture; /* a reference */
+} wait_job;
+
+static void wait_run(cpu_stream *s, cpu_job *job)
+{
+    wait_job *w = (wait_job *)job;
+    if (!capture_wait(w->capture))
+        stream_fail(s, &w->capture->error);
+    capture_put(w->capture);
+    free(w);
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+fsdp_status cpu_event_create(device *d, event **out)
+{
+    cpu_event *e = calloc(1, sizeof *e);
+    if (!e)
+        return fsdp_error(FSDP_ENOMEM, "", "event_create: no memory for an event");
+    e->base.device = d;
+    pthread_mutex_init(&e->lock, NULL);
+    *out = &e->base;
+    return FSDP_OK;
+}
+
+/* The event now stands for c (its reference passes to the event). */
+static void event_set(cpu_event *e, capture *c)
+{
+    pthread_mutex_lock(&e->lock);
+    capture *old = e->current;
+    e->current = c;
+    pthread_mutex_unlock(&e->lock);
+    capture_put(old);
+}
+
+/* A reference to what the event stands for now, or NULL. */
+static capture *event_get(cpu_event *e)
+{
+    pthread_mutex_lock(&e->lock);
+    capture *c = e->current;
+    if (c)
+        atomic_fetch_add_explicit(&c->refs, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&e->lock);
+    return c;
+}
+
+void cpu_event_free(event *base)
+{
+    cpu_event *e = (cpu_event *)base;
+    capture_put(e->current);
+    pthread_mutex_destroy(&e->lock);
+    free(e);
+}
+
+fsdp_status cpu_event_record(event *base_event, stream *base_stream)
+{
+    cpu_event *e = (cpu_event *)base_event;
+    cpu_stream *s = (cpu_stream *)base_stream;
+    if (!s->is_worker && !stream_failed(s)) {
+        event_set(e, NULL); /* inline work is done already */
+        return FSDP_OK;
+    }
+    capture *c = capture_new();
+    if (!c)
+        return fsdp_error(FSDP_ENOMEM, "", "event_record: no memory on stream '%s'", s->name);
+    event_set(e, c);
+    cpu_stream_issue(s, &c->job);
+    return cpu_stream_status(s);
+}
+
+fsdp_status cpu_stream_wait_event(stream *base, event *e)
+{
+    cpu_stream *s = (cpu_stream *)base;
+    capture *c = event_get((cpu_event *)e);
+    if (!c)
+        return cpu_stream_status(s);
+    if (!s->is_worker) {
+        if (!capture_wait(c))
+            stream_fail(s, &c->error);
+        capture_put(c);
+        return cpu_stream_status(s);
+    }
+    bool failed;
+    if (capture_done(c, &failed) && !failed) { /* a failure must take its turn in the queue */
+        capture_put(c);
+        return cpu_stream_status(s);
+    }
+    wait_job *w = malloc(sizeof *w);
+    if (!w) {
+        capture_put(c);
+        return fsdp_error(FSDP_ENOMEM, "", "stream_wait_event: no memory on stream '%s'", s->name);
+    }
+    w->job.run = wait_run;
+    w->capture = c;
+    cpu_stream_issue(s, &w->job);
+    return cpu_stream_status(s);
+}
+
+fsdp_status cpu_event_sync(event *e)
+{
+    capture *c = event_get((cpu_event *)e);
+    fsdp_status status = FSDP_OK;
+    if (c && !capture_wait(c)) {
+        fsdp_error_set(&c->error);
+        status = c->error.status;
+    }
+    capture_put(c);
+    return status;
+}
+
+bool cpu_event_done(event *e)
+{
+    capture *c = event_get((cpu_event *)e);
+    bool failed, done = !c || capture_done(c, &failed);
+    capture_put(c);
+    return done;
+}

@@ -1,0 +1,65 @@
+/* device_impl.h -- what a device backend implements, and the common part of its objects. Private to
+ * common/device (and its tests); everybody else includes device.h.
+ *
+ *   device.c checks arguments and calls through device_backend; cpu*.c are one backend, and each
+ *   accelerator adds another one with its own `const device_backend`.
+ *
+ * A backend embeds `struct device`, `struct stream` and `struct event` as the first member of its
+ * own types and fills every field below before `open` or `*_create` returns. */
+#pragma once
+#include "common/device/device.h"
+
+typedef struct device_backend {
+    fsdp_status (*open)(const device_config *config, device **out);
+    void (*close)(device *d);
+
+    fsdp_status (*stream_create)(device *d, const char *name, stream **out);
+    void (*stream_free)(stream *s);
+    fsdp_status (*stream_sync)(stream *s);
+
+    fsdp_status (*event_create)(device *d, event **out);
+    void (*event_free)(event *e);
+    fsdp_status (*event_record)(event *e, stream *s);
+    fsdp_status (*stream_wait_event)(stream *s, event *e);
+    fsdp_status (*event_sync)(event *e);
+    bool (*event_done)(event *e);
+
+    fsdp_status (*alloc)(stream *s, mem_category category, size_t bytes, const char *label,
+                         void **out);
+    void (*free)(stream *s, void *ptr);
+    /* bytes > 0 in these four */
+    fsdp_status (*copy)(stream *s, void *dst, const void *src, size_t bytes);
+    fsdp_status (*upload)(stream *s, void *dst, const void *host_src, size_t bytes);
+    fsdp_status (*download)(stream *s, void *host_dst, const void *src, size_t bytes);
+    fsdp_status (*fill)(stream *s, void *dst, unsigned char byte, size_t bytes);
+    fsdp_status (*launch)(stream *s, stream_fn fn, const void *args, size_t args_bytes);
+    size_t (*mem_available)(device *d);
+} device_backend;
+
+struct device {
+    const device_backend *backend;
+    device_config config;
+    ledger *ledger;
+    stream *compute;
+};
+
+struct stream {
+    device *device;
+    int n_threads;
+};
+
+struct event {
+    device *device;
+};
+
+extern const device_backend device_backend_cpu;
+
+/* host_map -- `bytes` of zeroed memory, a multiple of 4096, aligned to align_bytes (a power of
+ * two), in huge pages where the system has them; NULL when there is none. Owner: caller, munmap. */
+void *host_map(size_t bytes, size_t align_bytes);
+
+/* host_mem_available -- bytes that this process may still get from the operating system: the least
+ * of MemAvailable, of every enclosing memory cgroup's limit minus its use, and of RLIMIT_AS and
+ * RLIMIT_DATA minus what counts against them. root: prefix of /proc and /sys ("" but in tests).
+ * A figure that cannot be read limits nothing. SIZE_MAX when none can.                           */
+size_t host_mem_available(const char *root);

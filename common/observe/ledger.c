@@ -1,0 +1,117 @@
+/* ledger.c -- who holds how much memory; see ledger.h. One mutex guards one set of figures. */
+#include "common/observe/ledger.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/status.h"
+#include "common/observe/progress.h"
+
+struct ledger {
+    pthread_mutex_t lock;
+    ledger_figures now;
+};
+
+const char *mem_category_name(mem_category c)
+{
+    static const char *const NAMES[MEM_CATEGORIES] = {
+        [MEM_PARAMS_SHARD] = "params_shard",
+        [MEM_PARAMS_FULL] = "params_full",
+        [MEM_GRADS_SHARD] = "grads_shard",
+        [MEM_GRADS_FULL] = "grads_full",
+        [MEM_OPTIMIZER] = "optimizer",
+        [MEM_ACTIVATIONS] = "activations",
+        [MEM_COMM] = "comm",
+        [MEM_OTHER] = "other",
+    };
+    FSDP_ASSERT((int)c >= 0 && c < MEM_CATEGORIES);
+    return NAMES[c];
+}
+
+/* ledger_create -- NULL when there is no memory. */
+ledger *ledger_create(void)
+{
+    ledger *l = calloc(1, sizeof *l);
+    if (l)
+        pthread_mutex_init(&l->lock, NULL);
+    return l;
+}
+
+void ledger_free(ledger *l)
+{
+    if (!l)
+        return;
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+}
+
+void ledger_add(ledger *l, mem_category c, size_t bytes)
+{
+    FSDP_ASSERT((int)c >= 0 && c < MEM_CATEGORIES);
+    pthread_mutex_lock(&l->lock);
+    ledger_figures *f = &l->now;
+    f->live_bytes[c] += bytes;
+    f->live_total_bytes += bytes;
+    f->live_blocks++;
+    f->alloc_calls++;
+    if (f->live_bytes[c] > f->peak_bytes[c])
+        f->peak_bytes[c] = f->live_bytes[c];
+    if (f->live_total_bytes > f->peak_total_bytes) {
+        f->peak_total_bytes = f->live_total_bytes;
+        memcpy(f->at_peak_bytes, f->live_bytes, sizeof f->at_peak_bytes);
+    }
+    pthread_mutex_unlock(&l->lock);
+}
+
+void ledger_sub(ledger *l, mem_category c, size_t bytes)
+{
+    FSDP_ASSERT((int)c >= 0 && c < MEM_CATEGORIES);
+    pthread_mutex_lock(&l->lock);
+    ledger_figures *f = &l->now;
+    FSDP_ASSERT(f->live_bytes[c] >= bytes && f->live_blocks > 0);
+    f->live_bytes[c] -= bytes;
+    f->live_total_bytes -= bytes;
+    f->live_blocks--;
+    pthread_mutex_unlock(&l->lock);
+}
+
+ledger_figures ledger_read(ledger *l)
+{
+    pthread_mutex_lock(&l->lock);
+    ledger_figures f = l->now;
+    pthread_mutex_unlock(&l->lock);
+    return f;
+}
+
+void ledger_reset_peaks(ledger *l)
+{
+    pthread_mutex_lock(&l->lock);
+    ledger_figures *f = &l->now;
+    memcpy(f->peak_bytes, f->live_bytes, sizeof f->peak_bytes);
+    memcpy(f->at_peak_bytes, f->live_bytes, sizeof f->at_peak_bytes);
+    f->peak_total_bytes = f->live_total_bytes;
+    pthread_mutex_unlock(&l->lock);
+}
+
+static void print_row(FILE *out, const char *name, size_t live, size_t peak, size_t at_peak)
+{
+    char text[3][24];
+    fsdp_format_bytes(live, text[0], sizeof text[0]);
+    fsdp_format_bytes(peak, text[1], sizeof text[1]);
+    fsdp_format_bytes(at_peak, text[2], sizeof text[2]);
+    fprintf(out, "%-14s %10s %10s %14s\n", name, text[0], text[1], text[2]);
+}
+
+/* Categories never used are left out; the peaks of categories need not coincide, so their column
+ * does not add up to the total's, and the last column says how the total's peak was made up. */
+void ledger_print(ledger *l, FILE *out)
+{
+    ledger_figures f = ledger_read(l);
+    fprintf(out, "%-14s %10s %10s %14s\n", "memory", "live", "peak", "at total peak");
+    for (int c = 0; c < MEM_CATEGORIES; c++) {
+        if (f.peak_bytes[c] > 0)
+            print_row(out, mem_category_name((mem_category)c), f.live_bytes[c], f.peak_bytes[c],
+                      f.at_peak_bytes[c]);
+    }
+    print_row(out, "total", f.live_total_bytes, f.peak_total_bytes, f.peak_total_bytes);
+    fprintf(out, "%zu live blocks, %zu allocations\n", f.live_blocks, f.alloc_calls);
+}

@@ -1,0 +1,41 @@
+/* ledger.h -- who holds how much memory: bytes now and at peak, by category.
+ *
+ * Everything that device_alloc hands out is entered here, so a peak is a fact and not an estimate.
+ * Thread-safe.                                                                                   */
+#pragma once
+#include <stddef.h>
+#include <stdio.h>
+
+typedef enum mem_category {
+    MEM_PARAMS_SHARD, /* the master copy of this rank's parameters */
+    MEM_PARAMS_FULL,  /* gathered units */
+    MEM_GRADS_SHARD,  /* reduced gradients and partial sums of them */
+    MEM_GRADS_FULL,   /* unreduced gradients of a unit */
+    MEM_OPTIMIZER,    /* moments */
+    MEM_ACTIVATIONS,  /* what forward keeps for backward, and scratch */
+    MEM_COMM,         /* staging of collectives */
+    MEM_OTHER,
+    MEM_CATEGORIES
+} mem_category;
+
+typedef struct ledger ledger;
+
+typedef struct ledger_figures {
+    size_t live_bytes[MEM_CATEGORIES];
+    size_t peak_bytes[MEM_CATEGORIES]; /* each category's own peak */
+    size_t live_total_bytes;
+    size_t peak_total_bytes;                /* peak of the sum */
+    size_t at_peak_bytes[MEM_CATEGORIES];   /* the split at that moment */
+    size_t live_blocks, alloc_calls;
+} ledger_figures;
+
+const char *mem_category_name(mem_category c);
+ledger *ledger_create(void);
+void ledger_free(ledger *l);
+void ledger_add(ledger *l, mem_category c, size_t bytes);
+void ledger_sub(ledger *l, mem_category c, size_t bytes);
+ledger_figures ledger_read(ledger *l);
+/* ledger_reset_peaks -- peaks start again from what is live now. */
+void ledger_reset_peaks(ledger *l);
+/* ledger_print -- a table: category, live, peak. */
+void ledger_print(ledger *l, FILE *out);
