@@ -1,0 +1,268 @@
+/* cpu_attention.c -- causal attention by blocks of BLOCK queries x BLOCK keys, with a running
+ * softmax, so that no T x T array exists. Both tables; they differ in the gemm only.
+ *
+ * Forward, one tile = one block of queries of one head: for each block of keys, in order,
+ *     s = scale q k^T;  top' = max(top, max s);  p = exp(s - top')
+ *     out = out exp(top - top') + p v;  sum likewise
+ * and in the end out /= sum, lse = top + log(sum). Backward rebuilds p = exp(s - lse).
+ * [Dao et al. 2022 (FlashAttention), alg. 1 and 4] */
+#include "common/base/pmath.h"
+#include "common/ops/cpu_kernels.h"
+
+enum { BLOCK = 64 };
+
+/* exp(MASKED - x) is 0 for every x that a score can be, and MASKED - MASKED is no NaN. */
+static const float MASKED = -1e30f;
+
+/* ---- forward ------------------------------------------------------------------------------------
+ */
+
+typedef struct attention_job {
+    const attention_args *a;
+    gemm_fn gemm;
+    size_t n_blocks; /* of queries */
+} attention_job;
+
+/* scores[r, c] for c < BLOCK: scaled where key first_key + c <= query first_query + r, else MASKED.
+ * n_keys columns hold products.                                                                  */
+static void scale_and_mask(float *scores, size_t n_queries, size_t n_keys, size_t first_query,
+                           size_t first_key, float scale)
+{
+    for (size_t r = 0; r < n_queries; r++) {
+        float *row = scores + r * BLOCK;
+        const size_t n_seen = min_size(n_keys, first_query + r + 1 - first_key);
+        for (size_t c = 0; c < n_seen; c++)
+            row[c] *= scale;
+        for (size_t c = n_seen; c < BLOCK; c++)
+            row[c] = MASKED;
+    }
+}
+
+/* One row of the running softmax: scores become exponentials; returns the factor for what was
+ * accumulated before.                                                                            */
+static float softmax_row(float *scores, float *top, float *sum, bool first)
+{
+    const float block_top = vec_max(scores, BLOCK);
+    const float new_top = first || block_top > *top ? block_top : *top;
+    for (size_t c = 0; c < BLOCK; c++)
+        scores[c] = pm_expf(scores[c] - new_top);
+    const float block_sum = vec_sum(scores, BLOCK);
+    const float keep = first ? 0.0f : pm_expf(*top - new_top);
+    *sum = first ? block_sum : *sum * keep + block_sum;
+    *top = new_top;
+    return keep;
+}
+
+static fsdp_status attention_block(const attention_job *j, size_t b, size_t h, size_t first_query)
+{
+    const attention_args *a = j->a;
+    const size_t n_queries = min_size(BLOCK, a->seq_len - first_query);
+    const size_t kv_head = h / (a->n_head / a->n_kv_head), out_stride = a->n_head * a->head_dim;
+    const float *q = a->q + (b * a->seq_len + first_query) * a->q_stride + h * a->head_dim;
+    float *out = a->out + (b * a->seq_len + first_query) * out_stride + h * a->head_dim;
+    _Alignas(64) float scores[BLOCK * BLOCK];
+    float top[BLOCK] = {0}, sum[BLOCK] = {0};
+    for (size_t key = 0; key < first_query + n_queries; key += BLOCK) {
+        const size_t n_keys = min_size(BLOCK, a->seq_len - key);
+        const float *k = a->k + (b * a->seq_len + key) * a->k_stride + kv_head * a->head_dim;
+        const float *v = a->v + (b * a->seq_len + key) * a->v_stride + kv_head * a->head_dim;
+        const bool first = key == 0;
+        TRY(j->gemm(&(gemm_args){.c = scores,
+                                 .a = q,
+                                 .b = k,
+                                 .m = n_queries,
+                                 .n = n_keys,
+                                 .k = a->head_dim,
+                                 .ldc = BLOCK,
+                                 .lda = a->q_stride,
+                                 .ldb = a->k_stride,
+                                 .trans_b = true}));
+        scale_and_mask(scores, n_queries, n_keys, first_query, key, a->scale);
+        for (size_t r = 0; r < n_queries; r++) {
+            const float keep = softmax_row(scores + r * BLOCK, &top[r], &sum[r], first);
+            for (size_t d = 0; d < a->head_dim && !first; d++)
+                out[r * out_stride + d] *= keep;
+        }
+        TRY(j->gemm(&(gemm_args){.c = out,
+                                 .a = scores,
+                                 .b = v,
+                                 .m = n_queries,
+                                 .n = a->head_dim,
+                                 .k = n_keys,
+                                 .ldc = out_stride,
+                                 .lda = BLOCK,
+                                 .ldb = a->v_stride,
+                                 .accumulate = !first}));
+    }
+    float *lse = a->lse + (b * a->n_head + h) * a->seq_len + first_query;
+    for (size_t r = 0; r < n_queries; r++) {
+        lse[r] = top[r] + pm_logf(sum[r]);
+        for (size_t d = 0; d < a->head_dim; d++)
+            out[r * out_stride + d] /= sum[r];
+    }
+    return FSDP_OK;
+}
+
+/* The last blocks of queries see the most keys: they come first, so that no thread is left with a
+ * long one at the end.                                                                           */
+static fsdp_status attention_tile(const void *args, size_t tile)
+{
+    const attention_job *j = args;
+    const size_t n_rows = j->a->batch * j->a->n_head;
+    const size_t block = j->n_blocks - 1 - tile / n_rows, row = tile % n_rows;
+    return attention_block(j, row / j->a->n_head, row % j->a->n_head, block * BLOCK);
+}
+
+fsdp_status attention_tiled(const attention_args *a, int n_threads, gemm_fn gemm)
+{
+    if (a->batch == 0 || a->seq_len == 0 || a->n_head == 0 || a->head_dim == 0)
+        return FSDP_OK;
+    FSDP_ASSERT_EQ(a->n_head % a->n_kv_head, 0);
+    const attention_job job = {a, gemm, tiles_of(a->seq_len, BLOCK)};
+    return tiles_run(n_threads, a->batch * a->n_head * job.n_blocks, attention_tile, &job);
+}
+
+/* ---- backward -----------------------------------------------------------------------------------
+ */
+
+typedef struct backward_job {
+    const attention_backward_args *a;
+    gemm_fn gemm;
+} backward_job;
+
+/* Pointers of one pair of blocks. */
+typedef struct block_pair {
+    size_t n_queries, n_keys, first_query, first_key;
+    const float *q, *k, *v, *out, *d_out, *lse;
+    float *d_q, *d_k, *d_v;
+    bool first_for_key, first_for_query; /* nothing accumulated yet in d_k, d_v; in d_q */
+} block_pair;
+
+/* d_scores = p * (d_p - delta) * scale, delta = d_out . out by row. p and d_scores are BLOCK wide.
+ */
+static void softmax_backward(const attention_backward_args *a, const block_pair *x, const float *p,
+                             float *d_scores)
+{
+    const size_t out_stride = a->n_head * a->head_dim;
+    for (size_t r = 0; r < x->n_queries; r++) {
+        const float delta =
+            vec_dot(x->d_out + r * out_stride, x->out + r * out_stride, a->head_dim);
+        const float *p_row = p + r * BLOCK;
+        float *d_row = d_scores + r * BLOCK;
+        for (size_t c = 0; c < x->n_keys; c++)
+            d_row[c] = p_row[c] * (d_row[c] - delta) * a->scale;
+    }
+}
+
+static fsdp_status pair_backward(const attention_backward_args *a, gemm_fn gemm,
+                                 const block_pair *x)
+{
+    const size_t out_stride = a->n_head * a->head_dim, width = a->head_dim;
+    _Alignas(64) float p[BLOCK * BLOCK], d_scores[BLOCK * BLOCK];
+    TRY(gemm(&(gemm_args){.c = p,
+                          .a = x->q,
+                          .b = x->k,
+                          .m = x->n_queries,
+                          .n = x->n_keys,
+                          .k = width,
+                          .ldc = BLOCK,
+                          .lda = a->q_stride,
+                          .ldb = a->k_stride,
+                          .trans_b = true}));
+    scale_and_mask(p, x->n_queries, x->n_keys, x->first_query, x->first_key, a->scale);
+    for (size_t r = 0; r < x->n_queries; r++)
+        for (size_t c = 0; c < BLOCK; c++)
+            p[r * BLOCK + c] = pm_expf(p[r * BLOCK + c] - x->lse[r]);
+    TRY(gemm(&(gemm_args){.c = x->d_v,
+                          .a = p,
+                          .b = x->d_out,
+                          .m = x->n_keys,
+                          .n = width,
+                          .k = x->n_queries,
+                          .ldc = a->v_stride,
+                          .lda = BLOCK,
+                          .ldb = out_stride,
+                          .trans_a = true,
+                          .accumulate = !x->first_for_key}));
+    TRY(gemm(&(gemm_args){.c = d_scores,
+                          .a = x->d_out,
+                          .b = x->v,
+                          .m = x->n_queries,
+                          .n = x->n_keys,
+                          .k = width,
+                          .ldc = BLOCK,
+                          .lda = out_stride,
+                          .ldb = a->v_stride,
+                          .trans_b = true}));
+    softmax_backward(a, x, p, d_scores);
+    TRY(gemm(&(gemm_args){.c = x->d_q,
+                          .a = d_scores,
+                          .b = x->k,
+                          .m = x->n_queries,
+                          .n = width,
+                          .k = x->n_keys,
+                          .ldc = a->q_stride,
+                          .lda = BLOCK,
+                          .ldb = a->k_stride,
+                          .accumulate = !x->first_for_query}));
+    return gemm(&(gemm_args){.c = x->d_k,
+                             .a = d_scores,
+                             .b = x->q,
+                             .m = x->n_keys,
+                             .n = width,
+                             .k = x->n_queries,
+                             .ldc = a->k_stride,
+                             .lda = BLOCK,
+                             .ldb = a->q_stride,
+                             .trans_a = true,
+                             .accumulate = !x->first_for_key});
+}
+
+/* One key/value head of one sequence: blocks of keys in order; for each, the query heads of the
+ * group in order and their blocks of queries from the diagonal on.                               */
+static fsdp_status backward_tile(const void *args, size_t tile)
+{
+    const backward_job *j = args;
+    const attention_backward_args *a = j->a;
+    const size_t b = tile / a->n_kv_head, kv_head = tile % a->n_kv_head, T = a->seq_len;
+    const size_t group = a->n_head / a->n_kv_head, width = a->head_dim;
+    const size_t out_stride = a->n_head * width;
+    for (size_t key = 0; key < T; key += BLOCK) {
+        const size_t k_at = (b * T + key) * a->k_stride + kv_head * width;
+        const size_t v_at = (b * T + key) * a->v_stride + kv_head * width;
+        for (size_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
+            for (size_t query = key; query < T; query += BLOCK) {
+                const size_t q_at = (b * T + query) * a->q_stride + h * width;
+                const size_t out_at = (b * T + query) * out_stride + h * width;
+                const block_pair pair = {
+                    .n_queries = min_size(BLOCK, T - query),
+                    .n_keys = min_size(BLOCK, T - key),
+                    .first_query = query,
+                    .first_key = key,
+                    .q = a->q + q_at,
+                    .k = a->k + k_at,
+                    .v = a->v + v_at,
+                    .out = a->out + out_at,
+                    .d_out = a->d_out + out_at,
+                    .lse = a->lse + (b * a->n_head + h) * T + query,
+                    .d_q = a->d_q + q_at,
+                    .d_k = a->d_k + k_at,
+                    .d_v = a->d_v + v_at,
+                    .first_for_key = h == kv_head * group && query == key,
+                    .first_for_query = key == 0,
+                };
+                TRY(pair_backward(a, j->gemm, &pair));
+            }
+        }
+    }
+    return FSDP_OK;
+}
+
+fsdp_status attention_backward_tiled(const attention_backward_args *a, int n_threads, gemm_fn gemm)
+{
+    if (a->batch == 0 || a->seq_len == 0 || a->n_head == 0 || a->head_dim == 0)
+        return FSDP_OK;
+    FSDP_ASSERT_EQ(a->n_head % a->n_kv_head, 0);
+    const backward_job job = {a, gemm};
+    return tiles_run(n_threads, a->batch * a->n_kv_head, backward_tile, &job);
+}

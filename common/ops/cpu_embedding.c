@@ -1,0 +1,89 @@
+/* cpu_embedding.c -- token and position embeddings, for both tables.
+ *
+ * Backward adds rows in the order of (b,t), so that a token that occurs twice has one order;
+ * threads split the columns, never the rows. */
+#include "common/ops/cpu_kernels.h"
+
+enum {
+    TILE_TOKENS = 16, /* rows of one forward tile */
+    BAND_COLS = 64    /* columns of one backward tile */
+};
+
+static fsdp_status check_tokens(const int32_t *tokens, size_t n, size_t vocab)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (tokens[i] < 0 || (size_t)tokens[i] >= vocab)
+            return fsdp_error(FSDP_EINVAL, "check that the data was made for this vocabulary",
+                              "embedding: token %d at position %zu, expected 0 ... %zu",
+                              (int)tokens[i], i, vocab - 1);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status embedding_tile(const void *args, size_t tile)
+{
+    const embedding_args *a = args;
+    const size_t n_rows = a->batch * a->seq_len;
+    const size_t end = min_size(n_rows, (tile + 1) * TILE_TOKENS);
+    for (size_t r = tile * TILE_TOKENS; r < end; r++) {
+        const float *wte = a->wte + (size_t)a->tokens[r] * a->width;
+        float *out = a->out + r * a->width;
+        if (a->wpe == NULL) {
+            memcpy(out, wte, a->width * sizeof *out);
+            continue;
+        }
+        const float *wpe = a->wpe + (r % a->seq_len) * a->width;
+        for (size_t c = 0; c < a->width; c++)
+            out[c] = wte[c] + wpe[c];
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status embedding_kernel(void *args, int n_threads)
+{
+    const embedding_args *a = args;
+    const size_t n_rows = a->batch * a->seq_len;
+    if (n_rows == 0 || a->width == 0)
+        return FSDP_OK;
+    TRY(check_tokens(a->tokens, n_rows, a->vocab));
+    return tiles_run(n_threads, tiles_of(n_rows, TILE_TOKENS), embedding_tile, a);
+}
+
+fsdp_status cpu_embedding(stream *s, const embedding_args *a)
+{
+    return stream_launch(s, embedding_kernel, a, sizeof *a);
+}
+
+static fsdp_status embedding_backward_tile(const void *args, size_t tile)
+{
+    const embedding_backward_args *a = args;
+    const size_t begin = tile * BAND_COLS, width = min_size(BAND_COLS, a->width - begin);
+    const size_t n_rows = a->batch * a->seq_len;
+    for (size_t r = 0; r < n_rows; r++) {
+        const float *d_out = a->d_out + r * a->width + begin;
+        float *d_wte = a->d_wte + (size_t)a->tokens[r] * a->width + begin;
+        for (size_t c = 0; c < width; c++)
+            d_wte[c] += d_out[c];
+        if (a->d_wpe == NULL)
+            continue;
+        float *d_wpe = a->d_wpe + (r % a->seq_len) * a->width + begin;
+        for (size_t c = 0; c < width; c++)
+            d_wpe[c] += d_out[c];
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status embedding_backward_kernel(void *args, int n_threads)
+{
+    const embedding_backward_args *a = args;
+    const size_t n_rows = a->batch * a->seq_len;
+    if (n_rows == 0 || a->width == 0)
+        return FSDP_OK;
+    TRY(check_tokens(a->tokens, n_rows, a->vocab));
+    return tiles_run(n_threads, tiles_of(a->width, BAND_COLS), embedding_backward_tile, a);
+}
+
+fsdp_status cpu_embedding_backward(stream *s, const embedding_backward_args *a)
+{
+    return stream_launch(s, embedding_backward_kernel, a, sizeof *a);
+}

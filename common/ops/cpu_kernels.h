@@ -1,0 +1,160 @@
+/* cpu_kernels.h -- what the CPU backends share. Internal to common/ops.
+ *
+ *   ops_cpu_*  --stream_launch-->  kernel(args, n_threads)  --tiles_run-->  tile(args, i)
+ *
+ * Two rules keep results independent of the number of threads and, in plain C, of the compiler:
+ *   - tiles_run is the only place that starts threads; how an output is cut into tiles depends on
+ *     the shapes alone, and a tile is computed by one thread.
+ *   - a sum along a vector is LANES partial sums (element i goes to lane i % LANES), added by one
+ *     fixed tree. Compilers vectorise that without changing an order.                            */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+#include "common/ops/ops.h"
+
+/* Elements of one tile of element-wise work: long enough to pay for handing it to a thread. */
+enum { TILE_ELEMS = 1 << 15 };
+
+/* ---- threads (cpu_tiles.c) ---------------------------------------------------------------------
+ */
+
+typedef fsdp_status (*tile_fn)(const void *args, size_t tile);
+
+/* tiles_run -- tile(args, i) for i < n_tiles, on up to n_threads threads, each tile once; returns
+ * after all have run. With an error the other tiles may or may not have run; the error of one of
+ * the failed tiles becomes the caller's record.                                                  */
+fsdp_status tiles_run(int n_threads, size_t n_tiles, tile_fn tile, const void *args);
+
+static inline size_t tiles_of(size_t elems, size_t tile_elems)
+{
+    return elems / tile_elems + (elems % tile_elems != 0);
+}
+
+static inline size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- matrix products (gemm_portable.c, gemm_dnnl.c, cpu_matmul.c) ------------------------------
+ */
+
+/* c[m,n] = op(a)[m,k] * op(b)[k,n] (+ c when accumulate) on the calling thread. ld*: elements from
+ * one stored row to the next.                                                                    */
+typedef struct gemm_args {
+    float *c;
+    const float *a, *b;
+    size_t m, n, k;
+    size_t ldc, lda, ldb;
+    bool trans_a, trans_b, accumulate;
+} gemm_args;
+typedef fsdp_status (*gemm_fn)(const gemm_args *g);
+
+/* gemm_portable -- every element is ((c + a0*b0) + a1*b1) + ... in order of k, from c = 0 when not
+ * accumulating; no fused multiply-add. So its bits depend on nothing but the operands.           */
+fsdp_status gemm_portable(const gemm_args *g);
+
+/* gemm_dnnl -- oneDNN's sgemm; the portable one when built without oneDNN. errors: FSDP_ENOMEM. */
+fsdp_status gemm_dnnl(const gemm_args *g);
+
+/* matmul_tiled -- a matmul as gemm calls over a grid of tiles chosen by (m,n,k). */
+fsdp_status matmul_tiled(const matmul_args *a, int n_threads, gemm_fn gemm);
+fsdp_status attention_tiled(const attention_args *a, int n_threads, gemm_fn gemm);
+fsdp_status attention_backward_tiled(const attention_backward_args *a, int n_threads, gemm_fn gemm);
+
+/* ---- operations that both tables share ----------------------------------------------------------
+ */
+
+fsdp_status cpu_bias_add(stream *s, const bias_add_args *a);
+fsdp_status cpu_bias_backward(stream *s, const bias_backward_args *a);
+fsdp_status cpu_embedding(stream *s, const embedding_args *a);
+fsdp_status cpu_embedding_backward(stream *s, const embedding_backward_args *a);
+fsdp_status cpu_layernorm(stream *s, const layernorm_args *a);
+fsdp_status cpu_layernorm_backward(stream *s, const layernorm_backward_args *a);
+fsdp_status cpu_gelu(stream *s, const gelu_args *a);
+fsdp_status cpu_gelu_backward(stream *s, const gelu_backward_args *a);
+fsdp_status cpu_cross_entropy(stream *s, const cross_entropy_args *a);
+fsdp_status cpu_add(stream *s, const add_args *a);
+fsdp_status cpu_scale(stream *s, const scale_args *a);
+fsdp_status cpu_sum_squares(stream *s, const sum_squares_args *a);
+fsdp_status cpu_clip_coef(stream *s, const clip_coef_args *a);
+fsdp_status cpu_adamw(stream *s, const adamw_args *a);
+fsdp_status cpu_sgd(stream *s, const sgd_args *a);
+
+/* ---- sums along a vector ------------------------------------------------------------------------
+ */
+
+enum { LANES = 16 };
+typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
+
+/* lanes_load -- the next n <= LANES elements, `fill` in the rest. */
+static inline void lanes_load(lanes *v, const float *x, size_t n, float fill)
+{
+    if (n >= LANES) {
+        memcpy(v, x, sizeof *v);
+        return;
+    }
+    float part[LANES];
+    for (size_t i = 0; i < LANES; i++)
+        part[i] = i < n ? x[i] : fill;
+    memcpy(v, part, sizeof *v);
+}
+
+/* lanes_sum -- lanes 0+8, 1+9, ...; then 0+4, ...; 0+2, 1+3; 0+1. */
+static inline float lanes_sum(const lanes *v)
+{
+    float part[LANES];
+    memcpy(part, v, sizeof part);
+    for (size_t half = LANES / 2; half > 0; half /= 2) {
+        for (size_t i = 0; i < half; i++)
+            part[i] += part[i + half];
+    }
+    return part[0];
+}
+
+/* vec_sum -- x[0] + ... + x[n-1] by lanes. */
+static inline float vec_sum(const float *x, size_t n)
+{
+    lanes acc = {0};
+    for (size_t i = 0; i < n; i += LANES) {
+        lanes v;
+        lanes_load(&v, x + i, n - i, 0.0f);
+        acc += v;
+    }
+    return lanes_sum(&acc);
+}
+
+/* vec_dot -- sum of a[i]*b[i] by lanes. */
+static inline float vec_dot(const float *a, const float *b, size_t n)
+{
+    lanes acc = {0};
+    for (size_t i = 0; i < n; i += LANES) {
+        lanes va, vb;
+        lanes_load(&va, a + i, n - i, 0.0f);
+        lanes_load(&vb, b + i, n - i, 0.0f);
+        acc += va * vb;
+    }
+    return lanes_sum(&acc);
+}
+
+/* vec_max -- the largest element (NaNs are passed over); -infinity for n = 0. */
+static inline float vec_max(const float *x, size_t n)
+{
+    float best[LANES];
+    for (size_t l = 0; l < LANES; l++)
+        best[l] = -__builtin_inff();
+    for (size_t i = 0; i < n; i += LANES) {
+        const size_t part = min_size(n - i, LANES);
+        if (part == LANES) {
+            for (size_t l = 0; l < LANES; l++)
+                best[l] = x[i + l] > best[l] ? x[i + l] : best[l];
+        } else {
+            for (size_t l = 0; l < part; l++)
+                best[l] = x[i + l] > best[l] ? x[i + l] : best[l];
+        }
+    }
+    float top = best[0];
+    for (size_t l = 1; l < LANES; l++)
+        top = best[l] > top ? best[l] : top;
+    return top;
+}

@@ -1,0 +1,152 @@
+/* cpu_optim.c -- gradient norm, clipping and the optimizers' updates, for both tables.
+ *
+ *   sum_squares (every shard) -> all-reduce of the bins -> clip_coef -> adamw or sgd
+ *
+ * The sum of squares is exact, so that it has no order; the updates treat each element alone, so
+ * that a shard's edge changes nothing.                                                           */
+#include <math.h>
+#include "common/ops/cpu_kernels.h"
+
+/* ---- sum_squares --------------------------------------------------------------------------------
+ */
+
+/* At most SUM_PARTS parts, so that their sums fit on the stack. */
+enum { SUM_PARTS = 64 };
+
+typedef struct sum_job {
+    const sum_squares_args *a;
+    size_t part_elems;
+    rsum *part; /* [SUM_PARTS] */
+} sum_job;
+
+static fsdp_status sum_squares_tile(const void *args, size_t tile)
+{
+    const sum_job *j = args;
+    const size_t begin = tile * j->part_elems;
+    rsum_add_squares(&j->part[tile], j->a->x + begin, min_size(j->part_elems, j->a->elems - begin));
+    return FSDP_OK;
+}
+
+static fsdp_status sum_squares_kernel(void *args, int n_threads)
+{
+    const sum_squares_args *a = args;
+    rsum part[SUM_PARTS] = {0};
+    size_t part_elems = tiles_of(a->elems, SUM_PARTS);
+    part_elems = part_elems < TILE_ELEMS ? TILE_ELEMS : part_elems;
+    const size_t n_parts = tiles_of(a->elems, part_elems);
+    const sum_job job = {a, part_elems, part};
+    TRY(tiles_run(n_threads, n_parts, sum_squares_tile, &job));
+    for (size_t i = 0; i < n_parts; i++)
+        rsum_merge(a->sum, &part[i]);
+    return FSDP_OK;
+}
+
+fsdp_status cpu_sum_squares(stream *s, const sum_squares_args *a)
+{
+    return stream_launch(s, sum_squares_kernel, a, sizeof *a);
+}
+
+/* ---- clip_coef ----------------------------------------------------------------------------------
+ */
+
+static fsdp_status clip_coef_kernel(void *args, int n_threads)
+{
+    const clip_coef_args *a = args;
+    (void)n_threads;
+    const float norm = (float)sqrt(rsum_value(a->sum));
+    float coef = 1.0f;
+    if (a->max_norm != 0.0f && isfinite(norm)) {
+        const float ratio = a->max_norm / (norm + 1e-6f);
+        coef = ratio < 1.0f ? ratio : 1.0f;
+    }
+    *a->norm = norm;
+    *a->coef = coef;
+    return FSDP_OK;
+}
+
+fsdp_status cpu_clip_coef(stream *s, const clip_coef_args *a)
+{
+    return stream_launch(s, clip_coef_kernel, a, sizeof *a);
+}
+
+/* ---- updates ------------------------------------------------------------------------------------
+ */
+
+static fsdp_status adamw_tile(const void *args, size_t tile)
+{
+    const adamw_args a = *(const adamw_args *)args;
+    const float coef = a.grad_coef ? *a.grad_coef : 1.0f; /* x * 1.0f is x */
+    float *restrict param = a.param, *restrict m = a.m, *restrict v = a.v;
+    const float *restrict grad = a.grad;
+    const size_t end = min_size(a.elems, (tile + 1) * TILE_ELEMS);
+    for (size_t i = tile * TILE_ELEMS; i < end; i++) {
+        const float g = grad[i] * coef;
+        const float decayed = param[i] - a.decay * param[i];
+        m[i] = a.beta1 * m[i] + a.one_minus_beta1 * g;
+        v[i] = a.beta2 * v[i] + a.one_minus_beta2 * (g * g);
+        param[i] = decayed - a.step_size * m[i] / (sqrtf(v[i]) / a.sqrt_bias2 + a.eps);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status adamw_kernel(void *args, int n_threads)
+{
+    const adamw_args *a = args;
+    return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS), adamw_tile, a);
+}
+
+fsdp_status cpu_adamw(stream *s, const adamw_args *a)
+{
+    return stream_launch(s, adamw_kernel, a, sizeof *a);
+}
+
+static fsdp_status sgd_tile(const void *args, size_t tile)
+{
+    const sgd_args a = *(const sgd_args *)args;
+    const float coef = a.grad_coef ? *a.grad_coef : 1.0f;
+    float *restrict param = a.param;
+    const float *restrict grad = a.grad;
+    const size_t end = min_size(a.elems, (tile + 1) * TILE_ELEMS);
+    for (size_t i = tile * TILE_ELEMS; i < end; i++)
+        param[i] = param[i] - a.lr * (grad[i] * coef + a.weight_decay * param[i]);
+    return FSDP_OK;
+}
+
+static fsdp_status sgd_kernel(void *args, int n_threads)
+{
+    const sgd_args *a = args;
+    return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS), sgd_tile, a);
+}
+
+fsdp_status cpu_sgd(stream *s, const sgd_args *a)
+{
+    return stream_launch(s, sgd_kernel, a, sizeof *a);
+}
+
+/* ---- adamw_scalars ------------------------------------------------------------------------------
+ */
+
+/* base^n by repeated multiplication. Below 1e-30 further factors cannot change 1 - base^n, which is
+ * all that is asked for, and denormal products are slow.                                         */
+static double power(double base, int64_t n)
+{
+    double p = 1.0;
+    for (int64_t i = 0; i < n && p > 1e-30; i++)
+        p *= base;
+    return p;
+}
+
+void adamw_scalars(adamw_args *a, double lr, double beta1, double beta2, double eps,
+                   double weight_decay, int64_t step)
+{
+    const double bias1 = 1.0 - power(beta1, step + 1);
+    const double bias2 = 1.0 - power(beta2, step + 1);
+    a->beta1 = (float)beta1;
+    a->one_minus_beta1 = (float)(1.0 - beta1);
+    a->beta2 = (float)beta2;
+    a->one_minus_beta2 = (float)(1.0 - beta2);
+    a->step_size = (float)(lr / bias1);
+    a->sqrt_bias2 = (float)sqrt(bias2);
+    a->decay = (float)(lr * weight_decay);
+    a->eps = (float)eps;
+}

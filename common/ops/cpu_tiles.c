@@ -1,0 +1,32 @@
+/* cpu_tiles.c -- the one place of the CPU backends that starts threads. See cpu_kernels.h. */
+#include "common/ops/cpu_kernels.h"
+
+static fsdp_status run_here(size_t n_tiles, tile_fn tile, const void *args)
+{
+    for (size_t i = 0; i < n_tiles; i++)
+        TRY(tile(args, i));
+    return FSDP_OK;
+}
+
+/* Tiles are handed out one by one: they need not take equally long, and who computes a tile does
+ * not change it. One tile, or one thread, starts no parallel region: small models are mostly
+ * small operations.                                                                              */
+fsdp_status tiles_run(int n_threads, size_t n_tiles, tile_fn tile, const void *args)
+{
+    if (n_threads <= 1 || n_tiles <= 1)
+        return run_here(n_tiles, tile, args);
+    if ((size_t)n_threads > n_tiles)
+        n_threads = (int)n_tiles;
+    fsdp_error_info error = {.status = FSDP_OK};
+#pragma omp parallel for num_threads(n_threads) schedule(dynamic) default(none)                    \
+    shared(n_tiles, tile, args, error)
+    for (size_t i = 0; i < n_tiles; i++) {
+        if (tile(args, i) != FSDP_OK) {
+#pragma omp critical(fsdp_tiles_error)
+            error = *fsdp_error_get();
+        }
+    }
+    if (error.status != FSDP_OK)
+        fsdp_error_set(&error);
+    return error.status;
+}

@@ -1,0 +1,216 @@
+/* ops.h -- the third seam: the maths of a transformer, as a table of functions.
+ *
+ *     const ops *o = ops_cpu_fast();              oneDNN and vector code
+ *     const ops *o = ops_cpu_portable();          plain C, one fixed order: same bits everywhere
+ *     TRY(o->matmul(s, &(matmul_args){.out = y, .a = x, .b = w, .m = BT, .n = N, .k = K}));
+ *
+ * Every operation takes the stream it runs on and one struct of named arguments (copied, so the
+ * struct may live on the caller's stack; the arrays must live until the work has run). All arrays
+ * are row-major fp32 in device memory unless said otherwise, and do not overlap unless said.
+ *
+ * Rules that hold for every backend:
+ *   - No result depends on the number of threads: an output is cut into a fixed tiling, each tile
+ *     is computed by one single-threaded call.
+ *   - Gradients of parameters are ADDED to what the array holds (the caller zeroes it first);
+ *     gradients of activations are overwritten.
+ *   - Element-wise operations (add, scale, adamw, sgd) give an element the same bits wherever it
+ *     stands in the array: compiled without contraction, no fast-math.
+ *   - A count of 0 is allowed and does nothing.
+ * Letters: B sequences, T tokens of a sequence, C model width, V vocabulary, H heads, D = head width.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "common/base/rsum.h"
+#include "common/device/device.h"
+
+/* out[m,n] = op(a)[m,k] * op(b)[k,n]  (+ out when accumulate).
+ * trans_a: a is stored [k,m]; trans_b: b is stored [n,k]. Dense: no padding between rows.        */
+typedef struct matmul_args {
+    float *out;
+    const float *a, *b;
+    size_t m, n, k;
+    bool trans_a, trans_b, accumulate;
+} matmul_args;
+
+/* out[r,c] = in[r,c] + bias[c]; out == in allowed. */
+typedef struct bias_add_args {
+    float *out;
+    const float *in, *bias;
+    size_t rows, cols;
+} bias_add_args;
+
+/* d_bias[c] += sum over rows of d_out[r,c]. */
+typedef struct bias_backward_args {
+    float *d_bias;
+    const float *d_out;
+    size_t rows, cols;
+} bias_backward_args;
+
+/* out[b,t,:] = wte[tokens[b,t],:] + wpe[t,:]; wpe NULL: no positions. out [B,T,C], tokens [B,T]. */
+typedef struct embedding_args {
+    float *out;
+    const float *wte, *wpe;
+    const int32_t *tokens;
+    size_t batch, seq_len, width, vocab;
+} embedding_args;
+
+/* d_wte[tokens[b,t],:] += d_out[b,t,:]; d_wpe[t,:] += sum over b. Rows in (b,t) order. */
+typedef struct embedding_backward_args {
+    float *d_wte, *d_wpe;
+    const float *d_out;
+    const int32_t *tokens;
+    size_t batch, seq_len, width, vocab;
+} embedding_backward_args;
+
+/* out = (in - mean) * rstd * gain + bias by row; mean, rstd [rows] are kept for backward. */
+typedef struct layernorm_args {
+    float *out, *mean, *rstd;
+    const float *in, *gain, *bias;
+    size_t rows, cols;
+    float eps;
+} layernorm_args;
+
+/* d_in is overwritten; d_gain, d_bias are added to. d_residual (may be NULL) is added to d_in:
+ * the gradient that flows past the norm.                                                         */
+typedef struct layernorm_backward_args {
+    float *d_in, *d_gain, *d_bias;
+    const float *d_out, *in, *gain, *mean, *rstd, *d_residual;
+    size_t rows, cols;
+} layernorm_backward_args;
+
+/* GELU, tanh form: out = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). out == in allowed. */
+typedef struct gelu_args {
+    float *out;
+    const float *in;
+    size_t elems;
+} gelu_args;
+
+/* d_in = d_out * gelu'(in); d_in == d_out allowed. */
+typedef struct gelu_backward_args {
+    float *d_in;
+    const float *d_out, *in;
+    size_t elems;
+} gelu_backward_args;
+
+/* Causal attention, softmax(scale * q k^T) v, by head; key/value head of query head h is
+ * h / (n_head / n_kv_head). Row (b,t) of q starts at q + (b*T+t)*q_stride, head h at + h*D (k, v
+ * likewise), so q, k, v may be slices of one [B,T,3C] array. out [B,T,n_head*D] dense;
+ * lse [B,n_head,T]: log of the softmax's denominator (after scaling), kept for backward. O(T) memory beyond these.
+ */
+typedef struct attention_args {
+    float *out, *lse;
+    const float *q, *k, *v;
+    size_t q_stride, k_stride, v_stride;
+    size_t batch, seq_len, n_head, n_kv_head, head_dim;
+    float scale;
+} attention_args;
+
+/* d_q, d_k, d_v are overwritten, with the same strides as q, k, v. */
+typedef struct attention_backward_args {
+    float *d_q, *d_k, *d_v;
+    const float *d_out, *out, *lse, *q, *k, *v;
+    size_t q_stride, k_stride, v_stride;
+    size_t batch, seq_len, n_head, n_kv_head, head_dim;
+    float scale;
+} attention_backward_args;
+
+/* *loss = sum over rows of -log softmax(logits[r,:])[targets[r]] (accumulated in double in row
+ * order, rounded once). When d_logits is not NULL it becomes softmax - onehot (the gradient of that
+ * SUM, not of a mean); d_logits == logits allowed.                                                */
+typedef struct cross_entropy_args {
+    float *loss, *d_logits;
+    const float *logits;
+    const int32_t *targets;
+    size_t rows, vocab;
+} cross_entropy_args;
+
+/* out[i] = a[i] + b[i]; out may be a or b. */
+typedef struct add_args {
+    float *out;
+    const float *a, *b;
+    size_t elems;
+} add_args;
+
+/* x[i] *= factor * (device_factor ? *device_factor : 1). One multiplication when device_factor is
+ * NULL; else by the product of the two, formed first.                                            */
+typedef struct scale_args {
+    float *x;
+    float factor;
+    const float *device_factor;
+    size_t elems;
+} scale_args;
+
+/* Exact sum of squares, added into the rsum at `sum` (device memory); see base/rsum.h. */
+typedef struct sum_squares_args {
+    rsum *sum;
+    const float *x;
+    size_t elems;
+} sum_squares_args;
+
+/* norm = fp32(sqrt(rsum_value(sum))); coef = min(1, max_norm / (norm + 1e-6)), 1 when max_norm is 0
+ * (no clipping). All in device memory, so that the host does not wait.
+ * A norm that is not finite gives coef = 1 (the update then shows it, as PyTorch's default does
+ * by NaN/inf in the weights).                                                                    */
+typedef struct clip_coef_args {
+    float *norm, *coef;
+    const rsum *sum;
+    float max_norm;
+} clip_coef_args;
+
+/* AdamW with decoupled weight decay [AdamW alg. 2], one pass, element-wise:
+ *   g = grad * (*grad_coef)            grad_coef NULL: g = grad
+ *   p = p - (lr*weight_decay) * p      (product formed once in fp32)
+ *   m = beta1*m + (1-beta1)*g          v = beta2*v + (1-beta2)*(g*g)
+ *   p = p - (lr/bias1) * m / (sqrt(v)/sqrt_bias2 + eps)       bias1 = 1-beta1^t, t from 1
+ * Scalars are formed by the caller with adamw_scalars, so that every backend uses the same bits. */
+typedef struct adamw_args {
+    float *param, *m, *v;
+    const float *grad, *grad_coef;
+    size_t elems;
+    float beta1, one_minus_beta1, beta2, one_minus_beta2;
+    float step_size;      /* fp32(lr / (1 - beta1^t)) */
+    float sqrt_bias2;     /* fp32(sqrt(1 - beta2^t)) */
+    float decay;          /* fp32(lr * weight_decay), 0 for tensors that do not decay */
+    float eps;
+} adamw_args;
+
+/* p = p - lr * (grad * (*grad_coef) + weight_decay * p): torch.optim.SGD without momentum. */
+typedef struct sgd_args {
+    float *param;
+    const float *grad, *grad_coef;
+    size_t elems;
+    float lr, weight_decay;
+} sgd_args;
+
+typedef struct ops {
+    const char *name;
+    fsdp_status (*matmul)(stream *s, const matmul_args *a);
+    fsdp_status (*bias_add)(stream *s, const bias_add_args *a);
+    fsdp_status (*bias_backward)(stream *s, const bias_backward_args *a);
+    fsdp_status (*embedding)(stream *s, const embedding_args *a);
+    fsdp_status (*embedding_backward)(stream *s, const embedding_backward_args *a);
+    fsdp_status (*layernorm)(stream *s, const layernorm_args *a);
+    fsdp_status (*layernorm_backward)(stream *s, const layernorm_backward_args *a);
+    fsdp_status (*gelu)(stream *s, const gelu_args *a);
+    fsdp_status (*gelu_backward)(stream *s, const gelu_backward_args *a);
+    fsdp_status (*attention)(stream *s, const attention_args *a);
+    fsdp_status (*attention_backward)(stream *s, const attention_backward_args *a);
+    fsdp_status (*cross_entropy)(stream *s, const cross_entropy_args *a);
+    fsdp_status (*add)(stream *s, const add_args *a);
+    fsdp_status (*scale)(stream *s, const scale_args *a);
+    fsdp_status (*sum_squares)(stream *s, const sum_squares_args *a);
+    fsdp_status (*clip_coef)(stream *s, const clip_coef_args *a);
+    fsdp_status (*adamw)(stream *s, const adamw_args *a);
+    fsdp_status (*sgd)(stream *s, const sgd_args *a);
+} ops;
+
+/* Static tables: valid for the whole run, never freed. */
+const ops *ops_cpu_fast(void);
+const ops *ops_cpu_portable(void);
+
+/* adamw_scalars -- fill the scalar fields of *a for step t (from 0) from doubles, in one written
+ * order (powers by repeated multiplication), each rounded to fp32 once.                          */
+void adamw_scalars(adamw_args *a, double lr, double beta1, double beta2, double eps,
+                   double weight_decay, int64_t step);
