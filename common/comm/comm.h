@@ -1,0 +1,124 @@
+/* comm.h -- the second seam: collectives between ranks, stream-ordered, labelled and numbered.
+ *
+ *   comm_open -> collectives on streams -> comm_close
+ *
+ * All ranks of a group call the same operations in the same order with the same dtype, elements and
+ * label. Each call gets the next sequence number of its group when it is issued. A call that does not
+ * match its peers' is FSDP_EMISMATCH, naming both calls and ranks. A wait longer than timeout_s is
+ * FSDP_ETIMEOUT; before it is returned every rank prints its last calls.
+ *
+ * Buffers belong to the caller before and after; between the call and the point where its stream
+ * reaches the end of it they belong to the collective. Counts are in elements; 0 is allowed.
+ * Sums are done by this project, in rank order, never by the transport: so every backend that moves
+ * bytes gives the same bits.
+ *
+ * Backends: `self` (one rank), `mpi` (MPICH). One thread talks to MPI and keeps many operations in flight.
+ */
+#pragma once
+#include <stdint.h>
+#include "common/base/dtype.h"
+#include "common/device/device.h"
+#include "common/ops/grad_acc.h"
+
+typedef struct comm comm;
+
+typedef enum comm_backend { COMM_AUTO, COMM_SELF, COMM_MPI } comm_backend;
+
+typedef struct comm_config {
+    comm_backend backend; /* AUTO: mpi when started by an MPI launcher, else self */
+    double timeout_s;     /* 0: FSDP_TIMEOUT_S of the environment, else 300 */
+} comm_config;
+
+/* comm_launched_ranks -- world size that the launcher's environment announces (PMI_SIZE,
+ * OMPI_COMM_WORLD_SIZE, SLURM_NTASKS under srun, ...), 1 when there is none. Usable before comm_open. */
+int comm_launched_ranks(void);
+
+/* comm_open -- the group of all ranks. The first call of a process starts the transport and asks the
+ * kernel to end this process when its parent ends.
+ *   errors  FSDP_ECOMM; FSDP_EINVAL backend; FSDP_ESKIP backend not built                       */
+fsdp_status comm_open(device *d, const comm_config *config, comm **out);
+/* comm_close -- collective on success paths; waits for what is in flight. The group opened first is
+ * closed last and ends the transport. NULL is accepted.                                          */
+void comm_close(comm *c);
+
+int comm_rank(const comm *c);
+int comm_size(const comm *c);
+/* Place of this rank among the ranks of its host. */
+int comm_local_rank(const comm *c);
+int comm_local_size(const comm *c);
+const char *comm_backend_name(const comm *c);
+
+/* comm_all_gather -- recv [W*elems] = every rank's send [elems], in rank order.
+ *   in place   send == recv + rank*elems
+ *   moves      (W-1)*elems sent per rank                                        source [MPI-4 §6.7] */
+fsdp_status comm_all_gather(comm *c, stream *s, const char *label, dtype t, const void *send,
+                            void *recv, size_t elems);
+
+/* comm_reduce_scatter -- send [W*elems] f32; slice r of every rank's send goes to rank r, which pushes
+ * the W contributions of its slice into acc (vectors of `elems`), in rank order, as nodes of `level`.
+ *   send       unchanged
+ *   moves      (W-1)*elems f32 sent per rank; staging (W-1)*elems                                  */
+fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const float *send,
+                                size_t elems, grad_acc *acc, int level);
+
+/* comm_reduce_scatterv -- the same with slices of unequal length: slice r has elems[r] elements and
+ * starts at the sum of those before it. elems [W] is read during the call.                       */
+fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const float *send,
+                                 const size_t *elems, grad_acc *acc, int level);
+
+/* comm_all_reduce -- buf [elems] = sum over ranks, in place. f32: contributions added in rank order
+ * in a balanced tree, by slices (reduce-scatter, then all-gather: moves 2(W-1)/W*elems); i64: exact. */
+fsdp_status comm_all_reduce(comm *c, stream *s, const char *label, dtype t, void *buf,
+                            size_t elems);
+
+/* comm_broadcast -- buf [elems] of root to all. */
+fsdp_status comm_broadcast(comm *c, stream *s, const char *label, dtype t, void *buf, size_t elems,
+                           int root);
+
+/* comm_all_to_all -- slice r of send [W*elems] goes to rank r; recv [W*elems] by source rank. Not in
+ * place. moves (W-1)*elems.                                                                      */
+fsdp_status comm_all_to_all(comm *c, stream *s, const char *label, dtype t, const void *send,
+                            void *recv, size_t elems);
+
+/* comm_all_to_allv -- send_elems[W], recv_elems[W]: slice lengths, read during the call; slices lie
+ * one behind the other.                                                                          */
+fsdp_status comm_all_to_allv(comm *c, stream *s, const char *label, dtype t, const void *send,
+                             const size_t *send_elems, void *recv, const size_t *recv_elems);
+
+/* comm_barrier -- no rank's stream passes before all ranks' streams have reached it. */
+fsdp_status comm_barrier(comm *c, stream *s, const char *label);
+
+/* comm_split -- ranks with equal color form a group, ordered by (key, rank). The host waits. */
+fsdp_status comm_split(comm *c, int color, int key, comm **out);
+
+/* comm_agree -- the host waits: every rank passes its own status (with its error record); if any is not
+ * OK, every rank returns a failure (its own, or one that names the lowest failing rank and
+ * quotes its message). Keeps ranks together after a step that may fail on one of them only.
+ * [bounded: 1 kB broadcast]                                                                      */
+fsdp_status comm_agree(comm *c, fsdp_status mine);
+
+/* comm_same -- the host waits: FSDP_EMISMATCH on every rank, naming the first differing rank, `what`
+ * and both texts, unless all ranks passed the same text.                                         */
+fsdp_status comm_same(comm *c, const char *what, const char *text);
+
+/* comm_abort -- end the whole job after the error was printed: MPI_Abort, or _exit without MPI.
+ * Never returns.                                                                                 */
+_Noreturn void comm_abort(comm *c, int exit_code);
+
+typedef enum comm_op {
+    COMM_OP_ALL_GATHER, COMM_OP_REDUCE_SCATTER, COMM_OP_ALL_REDUCE, COMM_OP_BROADCAST,
+    COMM_OP_ALL_TO_ALL, COMM_OP_BARRIER, COMM_OPS
+} comm_op;
+const char *comm_op_name(comm_op op);
+
+/* What this rank issued on the group since the last reset. payload only, not descriptors. An
+ * all-reduce counts as one all-reduce, not also as the two collectives it is made of.            */
+typedef struct comm_stats {
+    uint64_t calls[COMM_OPS];
+    uint64_t bytes_sent[COMM_OPS];
+} comm_stats;
+comm_stats comm_stats_read(const comm *c);
+void comm_stats_reset(comm *c);
+/* comm_set_observer -- for tests: called at every issue with operation, label, elements per rank. */
+typedef void (*comm_observer)(void *self, comm_op op, const char *label, size_t elems);
+void comm_set_observer(comm *c, comm_observer fn, void *self);

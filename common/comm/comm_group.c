@@ -1,0 +1,310 @@
+/* comm_group.c -- groups: opening, splitting, closing, and what the hosts of a group settle together.
+ *
+ *   comm_open -> comm_split ... comm_agree, comm_same ... -> comm_close (splits first)
+ *
+ * The first group owns the flight recorder, its splits share it. Host calls are collectives too: they
+ * take a number and their descriptors are compared.                                              */
+#include "common/comm/comm_impl.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int env_int(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+    if (text == NULL || *text == '\0')
+        return otherwise;
+    char *end;
+    long value = strtol(text, &end, 10);
+    return *end == '\0' && value >= 0 && value < 1 << 24 ? (int)value : otherwise;
+}
+
+int comm_launched_ranks(void)
+{
+    /* SLURM sets the step's size for tasks under srun only, not for the batch script. */
+    static const char *const announces[] = {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE",
+                                            "SLURM_STEP_NUM_TASKS"};
+    for (size_t i = 0; i < sizeof announces / sizeof *announces; i++) {
+        int ranks = env_int(announces[i], 0);
+        if (ranks > 0)
+            return ranks;
+    }
+    return 1;
+}
+
+/* One rank under a launcher is a rank of MPI too (it may be watched, and aborts properly). */
+static bool launcher_present(void)
+{
+    return comm_launched_ranks() > 1 || getenv("PMI_RANK") != NULL ||
+           getenv("PMIX_RANK") != NULL || getenv("OMPI_COMM_WORLD_RANK") != NULL;
+}
+
+static double timeout_from(const comm_config *config)
+{
+    if (config->timeout_s > 0)
+        return config->timeout_s;
+    const char *text = getenv("FSDP_TIMEOUT_S");
+    double value = text != NULL ? atof(text) : 0;
+    return value > 0 ? value : 300;
+}
+
+/* Whether the backend can serve this device. */
+static fsdp_status backend_choose(const comm_config *config, device *d, comm_backend *backend)
+{
+    *backend = config->backend;
+    if (*backend == COMM_AUTO)
+        *backend = launcher_present() ? COMM_MPI : COMM_SELF;
+    if (*backend != COMM_SELF && *backend != COMM_MPI)
+        return fsdp_error(FSDP_EINVAL, "--comm auto or mpi", "comm_open: unknown backend %d",
+                          (int)*backend);
+    if (*backend == COMM_MPI && device_get_kind(d) != DEVICE_CPU)
+        return fsdp_error(FSDP_ESKIP, "--device cpu",
+                          "comm_open: the mpi backend moves host memory only");
+    return FSDP_OK;
+}
+
+static void comm_release(comm *c)
+{
+    if (c->owns_recorder)
+        comm_recorder_free(c->recorder);
+    free(c->world_ranks);
+    free(c->parts);
+    free(c->lengths);
+    free(c);
+}
+
+/* Scratch for the calls of a group whose size is known. */
+static fsdp_status scratch_alloc(comm *c)
+{
+    c->parts = calloc((size_t)c->size, sizeof *c->parts);
+    c->lengths = calloc((size_t)c->size, sizeof *c->lengths);
+    if (c->parts == NULL || c->lengths == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a group of %d ranks", c->size);
+    return FSDP_OK;
+}
+
+fsdp_status comm_open(device *d, const comm_config *config, comm **out)
+{
+    comm_backend backend;
+    TRY(backend_choose(config, d, &backend));
+    comm *c = calloc(1, sizeof *c);
+    comm_recorder *recorder = comm_recorder_create();
+    if (c == NULL || recorder == NULL) {
+        free(c);
+        comm_recorder_free(recorder);
+        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for a group");
+    }
+    c->dev = d;
+    c->timeout_s = timeout_from(config);
+    c->recorder = recorder;
+    c->owns_recorder = true;
+    fsdp_status status;
+    GOTO_ON_FAIL(status, backend == COMM_MPI ? comm_mpi_open(c) : comm_self_open(c), fail);
+    GOTO_ON_FAIL(status, scratch_alloc(c), fail_opened);
+    *out = c;
+    return FSDP_OK;
+fail_opened:
+    c->transport->close(c->group);
+fail:
+    comm_release(c);
+    return status;
+}
+
+void comm_close(comm *c)
+{
+    if (c == NULL)
+        return;
+    /* no rank leaves while another may still need it; on a failed group this returns at once */
+    char mine = 0;
+    char *all = malloc((size_t)c->size);
+    if (c->size > 1 && all != NULL)
+        (void)comm_host_gather(c, "comm_close", &mine, all, 1);
+    free(all);
+    c->transport->close(c->group);
+    comm_release(c);
+}
+
+int comm_rank(const comm *c)
+{
+    return c->rank;
+}
+
+int comm_size(const comm *c)
+{
+    return c->size;
+}
+
+int comm_local_rank(const comm *c)
+{
+    return c->local_rank;
+}
+
+int comm_local_size(const comm *c)
+{
+    return c->local_size;
+}
+
+const char *comm_backend_name(const comm *c)
+{
+    return c->transport->name;
+}
+
+/* ---- split ------------------------------------------------------------------------------------- */
+
+typedef struct choice {
+    int32_t color, key;
+} choice;
+
+/* Fill size, rank and world_ranks of *child from everyone's choice; returns the lowest rank of the
+ * parent with our color, which names the new group.                                              */
+static int members_choose(const comm *parent, const choice *all, comm *child)
+{
+    choice mine = all[parent->rank];
+    int lowest = -1;
+    for (int r = 0; r < parent->size; r++) {
+        if (all[r].color != mine.color)
+            continue;
+        if (lowest < 0)
+            lowest = r;
+        /* place of r: how many members come before it by (key, rank) */
+        int place = 0;
+        for (int o = 0; o < parent->size; o++) {
+            if (all[o].color == mine.color &&
+                (all[o].key < all[r].key || (all[o].key == all[r].key && o < r)))
+                place++;
+        }
+        child->world_ranks[place] = parent->world_ranks[r];
+        child->size++;
+        if (r == parent->rank)
+            child->rank = place;
+    }
+    return lowest;
+}
+
+static fsdp_status split_into(comm *parent, const choice *all, comm *child)
+{
+    child->dev = parent->dev;
+    child->timeout_s = parent->timeout_s;
+    child->recorder = parent->recorder;
+    child->local_rank = parent->local_rank;
+    child->local_size = parent->local_size;
+    child->world_ranks = calloc((size_t)parent->size, sizeof *child->world_ranks);
+    if (child->world_ranks == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm_split: no memory for a group");
+    int lowest = members_choose(parent, all, child);
+    TRY(scratch_alloc(child));
+    child->transport = parent->transport;
+    TRY(parent->transport->split(parent->group, lowest, child, &child->group));
+    if (child->group == NULL)
+        comm_self_use(child);
+    return FSDP_OK;
+}
+
+fsdp_status comm_split(comm *c, int color, int key, comm **out)
+{
+    choice mine = {.color = color, .key = key};
+    choice *all = calloc((size_t)c->size, sizeof *all);
+    comm *child = calloc(1, sizeof *child);
+    fsdp_status status = FSDP_OK;
+    if (all == NULL || child == NULL)
+        status = fsdp_error(FSDP_ENOMEM, "", "comm_split: no memory for a group");
+    if (status == FSDP_OK)
+        status = comm_host_gather(c, "comm_split", &mine, all, sizeof mine);
+    if (status == FSDP_OK)
+        status = split_into(c, all, child);
+    free(all);
+    if (status == FSDP_OK)
+        *out = child;
+    else if (child != NULL)
+        comm_release(child);
+    return status;
+}
+
+/* ---- what hosts settle together ---------------------------------------------------------------- */
+
+/* The record of the lowest failing rank, broadcast: every rank learns its words. */
+static fsdp_status agree_failure(comm *c, int failing, const fsdp_error_info *mine)
+{
+    fsdp_error_info *all = calloc((size_t)c->size, sizeof *all);
+    if (all == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm_agree: no memory for %d records", c->size);
+    fsdp_status status = comm_host_gather(c, "comm_agree: record", mine, all, sizeof *mine);
+    if (status == FSDP_OK) {
+        const fsdp_error_info *theirs = &all[failing];
+        status = fsdp_error(theirs->status, theirs->hint, "rank %d failed: %s",
+                            c->world_ranks[failing], theirs->what);
+    }
+    free(all);
+    return status;
+}
+
+fsdp_status comm_agree(comm *c, fsdp_status mine)
+{
+    fsdp_error_info record = {.status = FSDP_OK};
+    if (mine != FSDP_OK)
+        record = *fsdp_error_get();
+    int32_t code = (int32_t)mine;
+    int32_t *codes = calloc((size_t)c->size, sizeof *codes);
+    if (codes == NULL)
+        return mine != FSDP_OK ? mine : fsdp_error(FSDP_ENOMEM, "", "comm_agree: no memory");
+    fsdp_status status = comm_host_gather(c, "comm_agree", &code, codes, sizeof code);
+    int failing = 0;
+    while (status == FSDP_OK && failing < c->size && codes[failing] == FSDP_OK)
+        failing++;
+    if (status == FSDP_OK && failing < c->size)
+        status = agree_failure(c, failing, &record);
+    free(codes);
+    if (mine != FSDP_OK) {
+        fsdp_error_set(&record); /* one's own failure comes first */
+        return mine;
+    }
+    return status;
+}
+
+typedef struct same_text {
+    uint64_t hash, length;
+    char text[240]; /* cut if longer, for the message */
+} same_text;
+
+fsdp_status comm_same(comm *c, const char *what, const char *text)
+{
+    same_text mine = {.hash = comm_hash(text, strlen(text)), .length = strlen(text)};
+    snprintf(mine.text, sizeof mine.text, "%s", text);
+    same_text *all = calloc((size_t)c->size, sizeof *all);
+    if (all == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm_same: no memory for %d texts", c->size);
+    fsdp_status status = comm_host_gather(c, "comm_same", &mine, all, sizeof mine);
+    for (int r = 1; status == FSDP_OK && r < c->size; r++) {
+        if (all[r].hash == all[0].hash && all[r].length == all[0].length)
+            continue;
+        status = fsdp_error(FSDP_EMISMATCH, "start every rank with the same options and files",
+                            "%s differs: rank %d has '%s', rank %d has '%s'", what,
+                            c->world_ranks[r], all[r].text, c->world_ranks[0], all[0].text);
+    }
+    free(all);
+    return status;
+}
+
+_Noreturn void comm_abort(comm *c, int exit_code)
+{
+    fflush(NULL);
+    if (c != NULL)
+        c->transport->abort(c->group, exit_code);
+    _exit(exit_code);
+}
+
+comm_stats comm_stats_read(const comm *c)
+{
+    return c->stats;
+}
+
+void comm_stats_reset(comm *c)
+{
+    memset(&c->stats, 0, sizeof c->stats);
+}
+
+void comm_set_observer(comm *c, comm_observer fn, void *self)
+{
+    c->observer = fn;
+    c->observer_self = self;
+}

@@ -1,0 +1,120 @@
+/* comm_impl.h -- what the front (comm.c, comm_group.c) and the transports share; internal.
+ *
+ * The front does all that must be alike on every transport: sequence numbers, statistics, argument
+ * checks, staging, sums. A transport moves bytes between ranks and notices that ranks disagree, died
+ * or do not come. Every collective is one or two calls of its `exchange`, so a transport is four
+ * functions:
+ *
+ *   transport_open -> exchange ... / split -> close                abort ends the job at any time
+ *
+ * One thread at a time issues calls on a group; the work runs on streams.                         */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include "common/comm/comm.h"
+
+enum { COMM_LABEL_BYTES = 48 };
+
+/* Calls of the host (comm_agree, comm_same, comm_split, comm_close): numbered and compared like the
+ * collectives, but no operation of the statistics; the label says which.                         */
+enum { COMM_OP_HOST = COMM_OPS };
+
+/* What all ranks of a group must agree on in one call. Sent between ranks: zero it before filling,
+ * it is compared as bytes.                                                                       */
+typedef struct comm_desc {
+    uint64_t seq;        /* number of the call on its group, from 1 */
+    uint64_t elems;      /* per rank as the caller passed them; total for reduce_scatterv */
+    uint64_t shape_hash; /* of the slice lengths of reduce_scatterv, else 0 */
+    uint64_t label_hash; /* of the whole label */
+    int32_t op, dtype, root, reserved;
+    char label[COMM_LABEL_BYTES]; /* cut if longer, for messages */
+} comm_desc;
+
+typedef struct comm_call {
+    comm_desc desc;
+    uint64_t ticket; /* of the flight recorder */
+    int phase;       /* 0; 1 for the all-gather of an all-reduce (not compared again) */
+} comm_call;
+
+/* What moves between this rank and one peer; zero bytes move nothing. */
+typedef struct comm_part {
+    const void *send;
+    void *recv;
+    size_t send_bytes, recv_bytes;
+} comm_part;
+
+typedef struct comm_transport {
+    const char *name;
+
+    /* exchange -- parts [W], copied before return; the entry of this rank itself is ignored (the front
+     * copies). In stream order on s; s NULL: host memory, the caller waits. Marks call->ticket.
+     *   errors  FSDP_EMISMATCH, FSDP_ETIMEOUT, FSDP_ECOMM; each ends the group                   */
+    fsdp_status (*exchange)(void *group, stream *s, const comm_call *call, const comm_part *parts);
+
+    /* failed -- FSDP_OK, or the error that ended the group (its record is set for this thread). */
+    fsdp_status (*failed)(void *group);
+
+    /* split -- called by every rank of `group` at once. color: >= 0, equal in a new group; *child has
+     * rank, size and world_ranks filled. *out is NULL for a group of one.                        */
+    fsdp_status (*split)(void *group, int color, const comm *child, void **out);
+
+    /* close -- the front has synchronised the ranks, or the group has failed. Must not hang. */
+    void (*close)(void *group);
+
+    /* abort -- end the job, or return if that cannot be done. */
+    void (*abort)(void *group, int exit_code);
+} comm_transport;
+
+/* ---- flight recorder (watch.c): the last calls of this process, for the report at a timeout ---- */
+
+typedef struct comm_recorder comm_recorder;
+typedef enum comm_state { COMM_ISSUED, COMM_RUNNING, COMM_DONE, COMM_FAILED } comm_state;
+
+/* NULL when there is no memory. Thread-safe. */
+comm_recorder *comm_recorder_create(void);
+void comm_recorder_free(comm_recorder *r);
+/* comm_recorder_issue -- enter a call; returns its ticket. group_ranks: size of its group. */
+uint64_t comm_recorder_issue(comm_recorder *r, const comm_desc *desc, int group_ranks);
+/* comm_recorder_mark -- a call that has left the ring is ignored. */
+void comm_recorder_mark(comm_recorder *r, uint64_t ticket, comm_state state);
+/* comm_recorder_print -- the last calls and every older one that is unfinished, in one write. */
+void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank);
+
+/* comm_desc_print -- "all-gather #17 'h.0' of 320 f32" into text. */
+void comm_desc_print(const comm_desc *desc, char *text, size_t text_bytes);
+
+/* comm_hash -- FNV-1a, 64 bits. */
+uint64_t comm_hash(const void *bytes, size_t n_bytes);
+/* comm_now_s -- monotonic seconds. */
+double comm_now_s(void);
+
+/* ---- the front's object ------------------------------------------------------------------------ */
+
+struct comm {
+    const comm_transport *transport;
+    void *group; /* the transport's */
+    device *dev;
+    int rank, size, local_rank, local_size;
+    int *world_ranks; /* [size] rank of each member in the first group; messages use these */
+    double timeout_s;
+    comm_recorder *recorder; /* of the group opened first; shared by its splits */
+    bool owns_recorder;
+
+    uint64_t next_seq;
+    comm_stats stats;
+    comm_observer observer;
+    void *observer_self;
+    comm_part *parts; /* [size] scratch of the call being issued */
+    size_t *lengths;  /* [size] scratch: slice lengths */
+};
+
+/* comm_host_gather -- the host waits: recv [W*bytes] = every rank's send [bytes]; host memory. */
+fsdp_status comm_host_gather(comm *c, const char *label, const void *send, void *recv,
+                             size_t bytes);
+
+/* The transports. Each fills transport, group, rank, size, local_rank, local_size and world_ranks. */
+fsdp_status comm_self_open(comm *c);
+fsdp_status comm_mpi_open(comm *c);
+/* comm_self_use -- make *c, whose rank and size (1) are set, a group of the self transport. */
+void comm_self_use(comm *c);

@@ -1,0 +1,430 @@
+/* mpi.c -- the mpi transport as its callers see it.
+ *
+ *   comm_mpi_open (starts the progress thread, which starts MPI) -> exchange ... split ...
+ *   -> close (the last one ends MPI and the thread)
+ *
+ * A collective on a stream is a task of that stream: it hands a job to the progress thread and sleeps
+ * until the job is done. So operations of several streams are in flight at once and finish in any
+ * order; ranks need not reach them in the same real-time order.
+ * Without MPI at build time only comm_mpi_open exists, and says so.                              */
+#include "common/comm/comm_impl.h"
+
+#ifndef FSDP_HAVE_MPI
+
+fsdp_status comm_mpi_open(comm *c)
+{
+    (void)c;
+    return fsdp_error(FSDP_ESKIP, "run `make deps` (installs MPICH), then build again",
+                      "comm_open: the mpi backend was not built");
+}
+
+#else
+
+#include "common/comm/mpi_impl.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+static const double CLOSE_PATIENCE_S = 10; /* without any progress */
+
+mpi_engine mpi_shared = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Arguments of an exchange task; copied with the stream's job. */
+typedef struct exchange_args {
+    mpi_group *group;
+    comm_call call;
+    comm_part parts[]; /* [size] */
+} exchange_args;
+
+/* ---- jobs -------------------------------------------------------------------------------------- */
+
+static struct timespec deadline_in(double seconds)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    double whole = (double)(long)seconds;
+    t.tv_sec += (time_t)whole;
+    t.tv_nsec += (long)((seconds - whole) * 1e9);
+    if (t.tv_nsec >= 1000000000) {
+        t.tv_nsec -= 1000000000;
+        t.tv_sec++;
+    }
+    return t;
+}
+
+static void cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+static mpi_job *job_new(mpi_job_kind kind, mpi_group *g, int n_parts)
+{
+    mpi_job *job = calloc(1, sizeof *job + (size_t)n_parts * sizeof job->parts[0]);
+    if (job == NULL) {
+        (void)fsdp_error(FSDP_ENOMEM, "", "mpi: no memory for a job of %d parts", n_parts);
+        return NULL;
+    }
+    job->kind = kind;
+    job->group = g;
+    cond_init(&job->finished);
+    return job;
+}
+
+static void job_free(mpi_job *job)
+{
+    pthread_cond_destroy(&job->finished);
+    free(job);
+}
+
+/* Hand the job to the progress thread and sleep until it is done; frees it. patience_s > 0 bounds the
+ * wait for jobs that MPI runs as one blocking call; a job given up stays with the thread (leaked).
+ * Exchanges are bounded by the progress thread itself.                                           */
+static fsdp_status job_run(mpi_job *job, double patience_s)
+{
+    mpi_engine *e = &mpi_shared;
+    struct timespec deadline = deadline_in(patience_s);
+    pthread_mutex_lock(&e->lock);
+    *e->inbox_tail = job;
+    e->inbox_tail = &job->next;
+    pthread_cond_signal(&e->wake);
+    int err = 0;
+    while (!job->done && err != ETIMEDOUT) {
+        if (patience_s > 0)
+            err = pthread_cond_timedwait(&job->finished, &e->lock, &deadline);
+        else
+            pthread_cond_wait(&job->finished, &e->lock);
+    }
+    bool done = job->done;
+    pthread_mutex_unlock(&e->lock);
+    if (!done)
+        return fsdp_error(FSDP_ETIMEOUT, "a rank may have died; see the other ranks' messages",
+                          "mpi: no answer from the progress thread in %.0f s", patience_s);
+    fsdp_status status = job->status;
+    if (status != FSDP_OK)
+        fsdp_error_set(&job->error);
+    job_free(job);
+    return status;
+}
+
+void mpi_job_finish(mpi_job *job, const fsdp_error_info *info)
+{
+    pthread_mutex_lock(&mpi_shared.lock);
+    if (info != NULL) {
+        job->error = *info;
+        job->status = info->status;
+    }
+    job->done = true;
+    pthread_cond_signal(&job->finished);
+    pthread_mutex_unlock(&mpi_shared.lock);
+}
+
+/* ---- exchange ---------------------------------------------------------------------------------- */
+
+static fsdp_status mpi_failed(void *group)
+{
+    (void)group; /* all groups fail together */
+    mpi_engine *e = &mpi_shared;
+    pthread_mutex_lock(&e->lock);
+    bool dead = e->dead;
+    pthread_mutex_unlock(&e->lock);
+    if (!dead)
+        return FSDP_OK;
+    fsdp_error_set(&e->why);
+    return e->why.status;
+}
+
+static void unfinished_add(mpi_group *g, int change)
+{
+    pthread_mutex_lock(&mpi_shared.lock);
+    g->n_unfinished += (size_t)change;
+    pthread_mutex_unlock(&mpi_shared.lock);
+}
+
+/* In the stream's thread. On a dead transport the front may be gone: it is not touched then. */
+static fsdp_status exchange_task(void *args, int n_threads)
+{
+    const exchange_args *a = args;
+    mpi_group *g = a->group;
+    (void)n_threads;
+    TRY(mpi_failed(g));
+    const comm *c = g->front;
+    comm_recorder_mark(c->recorder, a->call.ticket, COMM_RUNNING);
+    mpi_job *job = job_new(JOB_EXCHANGE, g, c->size);
+    if (job == NULL)
+        return FSDP_ENOMEM;
+    job->call = a->call;
+    memcpy(job->parts, a->parts, (size_t)c->size * sizeof a->parts[0]);
+    fsdp_status status = job_run(job, 0);
+    comm_recorder_mark(c->recorder, a->call.ticket, status == FSDP_OK ? COMM_DONE : COMM_FAILED);
+    unfinished_add(g, -1);
+    return status;
+}
+
+static size_t args_bytes(const mpi_group *g)
+{
+    return sizeof(exchange_args) + (size_t)g->front->size * sizeof(comm_part);
+}
+
+static fsdp_status mpi_exchange(void *group, stream *s, const comm_call *call,
+                                const comm_part *parts)
+{
+    mpi_group *g = group;
+    exchange_args *a = g->args;
+    a->group = g;
+    a->call = *call;
+    memcpy(a->parts, parts, (size_t)g->front->size * sizeof *parts);
+    unfinished_add(g, 1);
+    if (s == NULL)
+        return exchange_task(a, 1);
+    return stream_launch(s, exchange_task, a, args_bytes(g));
+}
+
+/* ---- groups ------------------------------------------------------------------------------------ */
+
+static void group_free(mpi_group *g)
+{
+    if (g == NULL)
+        return;
+    free(g->args);
+    free(g);
+}
+
+static mpi_group *group_new(const comm *front)
+{
+    mpi_group *g = calloc(1, sizeof *g);
+    if (g != NULL) {
+        g->front = front;
+        g->comm = MPI_COMM_NULL;
+        g->args = calloc(1, args_bytes(g));
+    }
+    if (g == NULL || g->args == NULL) {
+        group_free(g);
+        (void)fsdp_error(FSDP_ENOMEM, "", "mpi: no memory for a group of %d ranks", front->size);
+        return NULL;
+    }
+    return g;
+}
+
+/* A new group from `parent` (NULL: of all ranks). *out is NULL when it has one rank, except for the
+ * group of all ranks.                                                                            */
+static fsdp_status group_open(mpi_group *parent, int color, const comm *front, mpi_group **out)
+{
+    *out = NULL;
+    mpi_group *g = group_new(front);
+    mpi_job *job = g != NULL ? job_new(JOB_SPLIT, parent, 0) : NULL;
+    if (job == NULL) {
+        group_free(g);
+        return FSDP_ENOMEM;
+    }
+    job->color = color;
+    job->key = front->rank;
+    job->child = g;
+    fsdp_status status = job_run(job, front->timeout_s);
+    if (status == FSDP_ETIMEOUT)
+        return status; /* the thread may still be using g */
+    if (status != FSDP_OK || g->comm == MPI_COMM_NULL) {
+        group_free(g);
+        return status;
+    }
+    pthread_mutex_lock(&mpi_shared.lock);
+    mpi_shared.n_groups++;
+    pthread_mutex_unlock(&mpi_shared.lock);
+    *out = g;
+    return FSDP_OK;
+}
+
+static fsdp_status mpi_split(void *group, int color, const comm *child, void **out)
+{
+    mpi_group *g;
+    TRY(group_open(group, color, child, &g));
+    *out = g;
+    return FSDP_OK;
+}
+
+/* Wait for what streams still have to do on the group. Returns whether nothing is left. When a
+ * stream failed for another reason its tasks never run: then patience ends the wait.             */
+static bool group_drain(mpi_group *g)
+{
+    size_t before = SIZE_MAX;
+    double since_s = comm_now_s();
+    for (;;) {
+        pthread_mutex_lock(&mpi_shared.lock);
+        size_t n = g->n_unfinished;
+        bool dead = mpi_shared.dead;
+        pthread_mutex_unlock(&mpi_shared.lock);
+        if (n == 0)
+            return true;
+        if (n != before) {
+            before = n;
+            since_s = comm_now_s();
+        }
+        if (dead || comm_now_s() - since_s > CLOSE_PATIENCE_S)
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+static void engine_stop(void)
+{
+    mpi_engine *e = &mpi_shared;
+    mpi_job *job = job_new(JOB_STOP, NULL, 0);
+    if (job != NULL)
+        (void)job_run(job, CLOSE_PATIENCE_S);
+    struct timespec deadline;
+    clock_gettime(CLOCK_REALTIME, &deadline);
+    deadline.tv_sec += (time_t)CLOSE_PATIENCE_S;
+    if (job == NULL || pthread_timedjoin_np(e->thread, NULL, &deadline) != 0)
+        pthread_detach(e->thread);
+    e->running = false;
+}
+
+static void mpi_close(void *group)
+{
+    mpi_group *g = group;
+    bool unused = group_drain(g);
+    mpi_job *job = job_new(JOB_CLOSE, g, 0);
+    if (job == NULL || job_run(job, CLOSE_PATIENCE_S) != FSDP_OK)
+        unused = false;
+    if (unused) /* else some stream's task may come back to it: it stays */
+        group_free(g);
+    pthread_mutex_lock(&mpi_shared.lock);
+    bool last = --mpi_shared.n_groups == 0;
+    pthread_mutex_unlock(&mpi_shared.lock);
+    if (last)
+        engine_stop();
+}
+
+static void mpi_abort(void *group, int exit_code)
+{
+    mpi_job *job = job_new(JOB_ABORT, group, 0);
+    if (job == NULL)
+        return;
+    job->exit_code = exit_code;
+    (void)job_run(job, 5); /* MPI_Abort does not return; if it hangs, the front ends the process */
+}
+
+static const comm_transport mpi_transport = {.name = "mpi",
+                                             .exchange = mpi_exchange,
+                                             .failed = mpi_failed,
+                                             .split = mpi_split,
+                                             .close = mpi_close,
+                                             .abort = mpi_abort};
+
+/* ---- start ------------------------------------------------------------------------------------- */
+
+/* MPICH's UCX takes about 4 MB of /dev/shm per rank and fails without it. When there is less, name
+ * transports that do without; a setting of the user's wins.                                      */
+static void choose_transports(void)
+{
+    enum { NEEDED_BYTES_PER_RANK = 8 << 20 };
+    struct statvfs fs;
+    if (statvfs("/dev/shm", &fs) != 0)
+        return;
+    double free_bytes = (double)fs.f_bavail * (double)fs.f_frsize;
+    if (free_bytes < (double)comm_launched_ranks() * NEEDED_BYTES_PER_RANK)
+        setenv("UCX_TLS", "self,tcp", 0);
+}
+
+/* Ask the kernel to end this process with its parent (the launcher), also if that ended just now. */
+static void die_with_parent(void)
+{
+    pid_t parent = getppid();
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        raise(SIGKILL);
+}
+
+static size_t chunk_from_env(void)
+{
+    const char *text = getenv("FSDP_MPI_CHUNK_BYTES");
+    long long bytes = text != NULL ? atoll(text) : 0;
+    return bytes > 0 && bytes <= 1 << 30 ? (size_t)bytes : (size_t)1 << 30;
+}
+
+/* The thread is created with all signals blocked: they belong to the caller's threads. */
+static fsdp_status engine_start(void)
+{
+    mpi_engine *e = &mpi_shared;
+    if (e->was_started)
+        return fsdp_error(FSDP_ESTATE, "keep the first group open until the end",
+                          "comm_open: MPI was ended and cannot be started twice in a process");
+    choose_transports();
+    die_with_parent();
+    cond_init(&e->wake);
+    e->inbox_tail = &e->inbox;
+    e->chunk_bytes = chunk_from_env();
+    mpi_job *job = job_new(JOB_SPLIT, NULL, 0);
+    if (job == NULL)
+        return FSDP_ENOMEM;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int err = pthread_create(&e->thread, NULL, mpi_progress_main, job);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (err != 0) {
+        job_free(job);
+        return fsdp_error(FSDP_ECOMM, "", "comm_open: no progress thread: %s", strerror(err));
+    }
+    pthread_mutex_lock(&e->lock);
+    while (!job->done)
+        pthread_cond_wait(&job->finished, &e->lock);
+    e->was_started = true;
+    e->running = job->status == FSDP_OK;
+    pthread_mutex_unlock(&e->lock);
+    fsdp_status status = job->status;
+    if (status != FSDP_OK) {
+        fsdp_error_set(&job->error);
+        pthread_join(e->thread, NULL);
+    }
+    job_free(job);
+    return status;
+}
+
+/* A launcher of another MPI starts ranks that each believe to be alone. */
+static fsdp_status launcher_check(void)
+{
+    int launched = comm_launched_ranks();
+    if (launched == mpi_shared.world_size)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ECOMM, "start it with MPICH's mpiexec (mpiexec.mpich)",
+                      "comm_open: the launcher started %d ranks, MPI sees %d", launched,
+                      mpi_shared.world_size);
+}
+
+fsdp_status comm_mpi_open(comm *c)
+{
+    mpi_engine *e = &mpi_shared;
+    if (!e->running) {
+        TRY(engine_start());
+        fsdp_status status = launcher_check();
+        if (status != FSDP_OK) {
+            engine_stop();
+            return status;
+        }
+    }
+    c->rank = e->world_rank;
+    c->size = e->world_size;
+    c->local_rank = e->local_rank;
+    c->local_size = e->local_size;
+    c->world_ranks = calloc((size_t)c->size, sizeof *c->world_ranks);
+    if (c->world_ranks == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", c->size);
+    for (int r = 0; r < c->size; r++)
+        c->world_ranks[r] = r;
+    mpi_group *g;
+    TRY(group_open(NULL, 0, c, &g));
+    c->transport = &mpi_transport;
+    c->group = g;
+    return FSDP_OK;
+}
+
+#endif

@@ -1,0 +1,156 @@
+/* watch.c -- the flight recorder: the last calls of this process and how far each got.
+ *
+ *   comm_recorder_create -> issue (host), mark (streams) ... -> print at a timeout -> free
+ *
+ * One recorder serves a process's first group and all groups split from it, so that the report shows
+ * calls of several groups in the order they were issued. A ring of fixed length: recording never
+ * allocates and never fails.                                                                     */
+#include "common/comm/comm_impl.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { RING_CALLS = 64, SHOWN_CALLS = 8, REPORT_BYTES = 12288 };
+
+typedef struct record {
+    uint64_t ticket; /* 0: never used */
+    comm_desc desc;
+    int group_ranks;
+    comm_state state;
+    double issued_s, begun_s, ended_s;
+} record;
+
+struct comm_recorder {
+    pthread_mutex_t lock;
+    uint64_t last_ticket;
+    record ring[RING_CALLS];
+};
+
+comm_recorder *comm_recorder_create(void)
+{
+    comm_recorder *r = calloc(1, sizeof *r);
+    if (r != NULL)
+        pthread_mutex_init(&r->lock, NULL);
+    return r;
+}
+
+void comm_recorder_free(comm_recorder *r)
+{
+    if (r == NULL)
+        return;
+    pthread_mutex_destroy(&r->lock);
+    free(r);
+}
+
+uint64_t comm_recorder_issue(comm_recorder *r, const comm_desc *desc, int group_ranks)
+{
+    pthread_mutex_lock(&r->lock);
+    uint64_t ticket = ++r->last_ticket;
+    r->ring[ticket % RING_CALLS] = (record){.ticket = ticket,
+                                            .desc = *desc,
+                                            .group_ranks = group_ranks,
+                                            .state = COMM_ISSUED,
+                                            .issued_s = comm_now_s()};
+    pthread_mutex_unlock(&r->lock);
+    return ticket;
+}
+
+void comm_recorder_mark(comm_recorder *r, uint64_t ticket, comm_state state)
+{
+    pthread_mutex_lock(&r->lock);
+    record *e = &r->ring[ticket % RING_CALLS];
+    if (e->ticket == ticket) {
+        /* an all-reduce runs twice: its time is that of both phases */
+        if (state == COMM_RUNNING && e->state == COMM_ISSUED)
+            e->begun_s = comm_now_s();
+        if (state == COMM_DONE || state == COMM_FAILED)
+            e->ended_s = comm_now_s();
+        e->state = state;
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* Seconds that the call has been in its present state (issued, running) or has taken (done). */
+static double record_seconds(const record *e, double now_s)
+{
+    switch (e->state) {
+    case COMM_ISSUED:
+        return now_s - e->issued_s;
+    case COMM_RUNNING:
+        return now_s - e->begun_s;
+    default:
+        return e->begun_s > 0 ? e->ended_s - e->begun_s : 0;
+    }
+}
+
+static int record_print(const record *e, double now_s, char *text, size_t text_bytes)
+{
+    static const char *const state_name[] = {"issued", "running", "done", "failed"};
+    char call[160];
+    comm_desc_print(&e->desc, call, sizeof call);
+    return snprintf(text, text_bytes, "  %-48s  %d ranks  %-7s  %.3f s\n", call, e->group_ranks,
+                    state_name[e->state], record_seconds(e, now_s));
+}
+
+void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank)
+{
+    char text[REPORT_BYTES];
+    size_t used = (size_t)snprintf(text, sizeof text, "[rank %d] last calls, oldest first:\n",
+                                   world_rank);
+    pthread_mutex_lock(&r->lock);
+    double now_s = comm_now_s();
+    uint64_t last = r->last_ticket;
+    uint64_t first = last >= RING_CALLS ? last - RING_CALLS + 1 : 1;
+    for (uint64_t t = first; t <= last && used < sizeof text; t++) {
+        const record *e = &r->ring[t % RING_CALLS];
+        bool unfinished = e->state == COMM_ISSUED || e->state == COMM_RUNNING;
+        if (unfinished || t + SHOWN_CALLS > last)
+            used += (size_t)record_print(e, now_s, text + used, sizeof text - used);
+    }
+    pthread_mutex_unlock(&r->lock);
+    if (used > sizeof text - 1)
+        used = sizeof text - 1;
+    fflush(out);
+    fwrite(text, 1, used, out);
+    fflush(out);
+}
+
+const char *comm_op_name(comm_op op)
+{
+    static const char *const name[COMM_OPS] = {"all-gather", "reduce-scatter", "all-reduce",
+                                               "broadcast",  "all-to-all",     "barrier"};
+    return op < COMM_OPS ? name[op] : "host call";
+}
+
+void comm_desc_print(const comm_desc *desc, char *text, size_t text_bytes)
+{
+    unsigned long long seq = desc->seq, elems = desc->elems;
+    const char *name = comm_op_name((comm_op)desc->op);
+    const char *type = dtype_name((dtype)desc->dtype);
+    if (desc->op == COMM_OP_HOST)
+        snprintf(text, text_bytes, "%s #%llu", desc->label, seq);
+    else if (desc->op == COMM_OP_BARRIER)
+        snprintf(text, text_bytes, "%s #%llu '%s'", name, seq, desc->label);
+    else if (desc->op == COMM_OP_BROADCAST)
+        snprintf(text, text_bytes, "%s #%llu '%s' of %llu %s from root %d", name, seq, desc->label,
+                 elems, type, desc->root);
+    else
+        snprintf(text, text_bytes, "%s #%llu '%s' of %llu %s", name, seq, desc->label, elems, type);
+}
+
+uint64_t comm_hash(const void *bytes, size_t n_bytes)
+{
+    const unsigned char *p = bytes;
+    uint64_t hash = 14695981039346656037u;
+    for (size_t i = 0; i < n_bytes; i++)
+        hash = (hash ^ p[i]) * 1099511628211u;
+    return hash;
+}
+
+double comm_now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
