@@ -1,0 +1,150 @@
+/* files.c -- mappings and sorted lists of files, for the corpora. */
+#include "common/data/data_impl.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- mappings ------------------------------------------------------------------------------- */
+
+static fsdp_status map_descriptor(int fd, const char *path, const void **bytes, size_t *file_bytes)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return fsdp_error(FSDP_EIO, "", "data: %s: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return fsdp_error(FSDP_EIO, "pass --data with a regular file, a directory or a glob",
+                          "data: %s: not a regular file", path);
+    *file_bytes = (size_t)st.st_size;
+    if (st.st_size == 0)
+        return FSDP_OK;
+    void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (map == MAP_FAILED)
+        return fsdp_error(FSDP_EIO, "", "data: %s: mmap of %lld bytes: %s", path,
+                          (long long)st.st_size, strerror(errno));
+    *bytes = map;
+    return FSDP_OK;
+}
+
+fsdp_status file_map(const char *path, const void **bytes, size_t *file_bytes)
+{
+    *bytes = NULL;
+    *file_bytes = 0;
+    /* O_NONBLOCK: a FIFO without a writer is refused, not waited for */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return fsdp_error(FSDP_EIO, "check the path given to --data", "data: %s: %s", path,
+                          strerror(errno));
+    fsdp_status status = map_descriptor(fd, path, bytes, file_bytes);
+    close(fd);
+    return status;
+}
+
+void file_unmap(const void *bytes, size_t file_bytes)
+{
+    if (bytes != NULL)
+        munmap((void *)bytes, file_bytes);
+}
+
+fsdp_status anon_map(size_t bytes, const char *what, void **out)
+{
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED)
+        return fsdp_error(FSDP_ENOMEM, "use a smaller corpus", "data: %s: no memory for %zu bytes",
+                          what, bytes);
+    *out = map;
+    return FSDP_OK;
+}
+
+/* ---- lists ---------------------------------------------------------------------------------- */
+
+static int compare_paths(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static fsdp_status path_list_add(path_list *l, const char *dir, const char *name)
+{
+    char **paths = realloc(l->paths, (l->n + 1) * sizeof *paths);
+    if (paths != NULL)
+        l->paths = paths;
+    if (paths == NULL || asprintf(&paths[l->n], "%s%s%s", dir, *dir ? "/" : "", name) < 0)
+        return fsdp_error(FSDP_ENOMEM, "", "data: no host memory for file names");
+    l->n++;
+    return FSDP_OK;
+}
+
+static bool ends_in(const char *name, const char *suffix)
+{
+    size_t n = strlen(name), k = strlen(suffix);
+    return n >= k && strcmp(name + n - k, suffix) == 0;
+}
+
+static fsdp_status list_entries(DIR *d, const char *dir, const char *suffix, bool skip_links,
+                                path_list *out)
+{
+    const struct dirent *e;
+    while ((errno = 0, e = readdir(d)) != NULL) {
+        struct stat st;
+        int flags = skip_links ? AT_SYMLINK_NOFOLLOW : 0;
+        if (!ends_in(e->d_name, suffix) || fstatat(dirfd(d), e->d_name, &st, flags) != 0 ||
+            !S_ISREG(st.st_mode))
+            continue;
+        TRY(path_list_add(out, dir, e->d_name));
+    }
+    if (errno != 0)
+        return fsdp_error(FSDP_EIO, "", "data: %s: %s", dir, strerror(errno));
+    return FSDP_OK;
+}
+
+fsdp_status path_list_dir(const char *dir, const char *suffix, bool skip_links, path_list *out)
+{
+    *out = (path_list){0};
+    DIR *d = opendir(dir);
+    if (d == NULL)
+        return fsdp_error(FSDP_EIO, "pass --data with a text file or llm.c shards", "data: %s: %s",
+                          dir, strerror(errno));
+    fsdp_status status = list_entries(d, dir, suffix, skip_links, out);
+    closedir(d);
+    if (status != FSDP_OK)
+        path_list_free(out);
+    else if (out->n > 0)
+        qsort(out->paths, out->n, sizeof *out->paths, compare_paths);
+    return status;
+}
+
+fsdp_status path_list_glob(const char *pattern, path_list *out)
+{
+    *out = (path_list){0};
+    glob_t g;
+    int rc = glob(pattern, GLOB_NOSORT, NULL, &g);
+    if (rc == GLOB_NOSPACE)
+        return fsdp_error(FSDP_ENOMEM, "", "data: %s: no host memory", pattern);
+    if (rc != 0)
+        return fsdp_error(FSDP_EIO, "check the pattern given to --data (quote it from the shell)",
+                          "data: %s: no file matches", pattern);
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < g.gl_pathc && status == FSDP_OK; i++)
+        status = path_list_add(out, "", g.gl_pathv[i]);
+    globfree(&g);
+    if (status != FSDP_OK)
+        path_list_free(out);
+    else
+        qsort(out->paths, out->n, sizeof *out->paths, compare_paths);
+    return status;
+}
+
+void path_list_free(path_list *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        free(l->paths[i]);
+    free(l->paths);
+    *l = (path_list){0};
+}

@@ -1,0 +1,96 @@
+/* licences.c -- the default corpus: the licence texts that every Debian system carries. */
+#include "common/data/data_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { BYTE_VOCAB = 256 };
+
+static const char LICENCE_DIR[] = "/usr/share/common-licenses";
+
+/* The joined texts of Debian 12 (base-files 12.4): bytes and FNV-1a hash. */
+static const size_t BOOKWORM_BYTES = 237320;
+static const uint64_t BOOKWORM_HASH = 0xfe680f168f8bdd96;
+
+static const char DIFFERS[] = "the licence texts of this system differ from Debian 12's, so losses "
+                              "differ from those in the documentation";
+
+static uint64_t fnv1a(const unsigned char *bytes, size_t n_bytes)
+{
+    uint64_t hash = 0xcbf29ce484222325;
+    for (size_t i = 0; i < n_bytes; i++)
+        hash = (hash ^ bytes[i]) * 0x100000001b3;
+    return hash;
+}
+
+static fsdp_status total_bytes(const path_list *l, size_t *total)
+{
+    *total = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        const void *bytes;
+        size_t file_bytes;
+        TRY(file_map(l->paths[i], &bytes, &file_bytes));
+        file_unmap(bytes, file_bytes);
+        *total += file_bytes;
+    }
+    return FSDP_OK;
+}
+
+/* A file that grew since total_bytes is cut; one that shrank leaves the end out. */
+static fsdp_status join(const path_list *l, corpus *c)
+{
+    size_t done = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        const void *bytes;
+        size_t file_bytes;
+        TRY(file_map(l->paths[i], &bytes, &file_bytes));
+        const size_t room = c->mapping_bytes - done, n = file_bytes < room ? file_bytes : room;
+        if (n > 0)
+            memcpy((char *)c->mapping + done, bytes, n);
+        file_unmap(bytes, file_bytes);
+        done += n;
+    }
+    c->n_tokens = done;
+    return FSDP_OK;
+}
+
+static fsdp_status open_list(const path_list *l, corpus *out)
+{
+    size_t bytes;
+    TRY(total_bytes(l, &bytes));
+    out->token_bytes = 1;
+    out->vocab_size = BYTE_VOCAB;
+    if (bytes == 0)
+        return FSDP_OK;
+    TRY(anon_map(bytes, "licence texts", &out->mapping));
+    out->mapping_bytes = bytes;
+    out->tokens = out->mapping;
+    return join(l, out);
+}
+
+fsdp_status corpus_open_texts(const char *dir, size_t seq_len, corpus *out, const char **note)
+{
+    *out = (corpus){0};
+    *note = "";
+    snprintf(out->source, sizeof out->source, "%s", dir);
+    path_list list;
+    if (path_list_dir(dir, "", true, &list) != FSDP_OK)
+        return fsdp_error(FSDP_EIO, "pass --data FILE with any text file",
+                          "data: the default corpus is not there: %.400s", fsdp_error_get()->what);
+    fsdp_status status = open_list(&list, out);
+    path_list_free(&list);
+    if (status == FSDP_OK)
+        status = corpus_check_length(out, seq_len);
+    if (status != FSDP_OK) {
+        corpus_close(out);
+        return status;
+    }
+    if (out->n_tokens != BOOKWORM_BYTES || fnv1a(out->tokens, out->n_tokens) != BOOKWORM_HASH)
+        *note = DIFFERS;
+    return FSDP_OK;
+}
+
+fsdp_status corpus_open_default(size_t seq_len, corpus *out, const char **note)
+{
+    return corpus_open_texts(LICENCE_DIR, seq_len, out, note);
+}

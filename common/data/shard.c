@@ -1,0 +1,148 @@
+/* shard.c -- llm.c's token shards: 256 int32 of header (magic 20240520, version 1, number of
+ * tokens, zeros), then that many uint16 tokens; little-endian. [llm.c dev/data/data_common.py]
+ *
+ * A file comes from elsewhere, so nothing in it is believed: every field is checked before it is
+ * used, and every token once, at opening.                                                        */
+#include "common/data/data_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shards are read in place");
+
+enum {
+    SHARD_MAGIC = 20240520,
+    SHARD_VERSION = 1,
+    LLAMA3_MAGIC = 20240801, /* llm.c's shards of uint32 tokens */
+    TOKEN_BYTES = 2,
+    FIELD_MAGIC = 0,
+    FIELD_VERSION = 1,
+    FIELD_N_TOKENS = 2
+};
+
+static int32_t header_field(const void *bytes, size_t field)
+{
+    int32_t value;
+    memcpy(&value, (const char *)bytes + field * sizeof value, sizeof value);
+    return value;
+}
+
+bool shard_is(const char *path, const void *bytes, size_t file_bytes)
+{
+    size_t n = strlen(path);
+    if (n >= 4 && strcmp(path + n - 4, ".bin") == 0)
+        return true;
+    if (file_bytes < sizeof(int32_t))
+        return false;
+    int32_t magic = header_field(bytes, FIELD_MAGIC);
+    return magic == SHARD_MAGIC || magic == LLAMA3_MAGIC;
+}
+
+static const char WRITE_HINT[] = "write it again with llm.c's dev/data scripts (GPT-2 tokens); a "
+                                 "text file must not be named .bin";
+
+static fsdp_status check_header(const char *path, const void *bytes, size_t file_bytes)
+{
+    if (file_bytes < SHARD_HEADER_BYTES)
+        return fsdp_error(FSDP_EINVAL, WRITE_HINT,
+                          "data: %s: header: got a file of %zu bytes, expected at least %d", path,
+                          file_bytes, SHARD_HEADER_BYTES);
+    int32_t magic = header_field(bytes, FIELD_MAGIC), version = header_field(bytes, FIELD_VERSION);
+    if (magic == LLAMA3_MAGIC)
+        return fsdp_error(FSDP_EINVAL, "make the shards with the GPT-2 tokenizer (uint16 tokens)",
+                          "data: %s: magic: got %d (Llama-3 shards, uint32 tokens), expected %d",
+                          path, magic, SHARD_MAGIC);
+    if (magic != SHARD_MAGIC)
+        return fsdp_error(FSDP_EINVAL, WRITE_HINT, "data: %s: magic: got %d, expected %d", path,
+                          magic, SHARD_MAGIC);
+    if (version != SHARD_VERSION)
+        return fsdp_error(FSDP_EINVAL, WRITE_HINT, "data: %s: version: got %d, expected %d", path,
+                          version, SHARD_VERSION);
+    int32_t n = header_field(bytes, FIELD_N_TOKENS);
+    if (n < 0)
+        return fsdp_error(FSDP_EINVAL, WRITE_HINT,
+                          "data: %s: number of tokens: got %d, expected 0 or more", path, n);
+    size_t expected = SHARD_HEADER_BYTES + (size_t)n * TOKEN_BYTES;
+    if (file_bytes != expected)
+        return fsdp_error(FSDP_EINVAL, "the file was cut off or added to: copy it again",
+                          "data: %s: length: got %zu bytes, expected %zu for the %d tokens of its "
+                          "header",
+                          path, file_bytes, expected, n);
+    return FSDP_OK;
+}
+
+fsdp_status shard_check(const char *path, const void *bytes, size_t file_bytes, size_t vocab_limit,
+                        size_t *n_tokens)
+{
+    TRY(check_header(path, bytes, file_bytes));
+    const uint16_t *tokens =
+        (const uint16_t *)((const char *)bytes + SHARD_HEADER_BYTES); /* mappings are aligned */
+    const size_t n = (size_t)header_field(bytes, FIELD_N_TOKENS);
+    unsigned most = 0;
+    for (size_t i = 0; i < n; i++)
+        most = tokens[i] > most ? tokens[i] : most;
+    *n_tokens = n;
+    if (n == 0 || most < vocab_limit)
+        return FSDP_OK;
+    size_t at = 0;
+    while (tokens[at] < vocab_limit)
+        at++;
+    char hint[96];
+    snprintf(hint, sizeof hint, "use a model whose --vocab-size is at least %u", most + 1);
+    return fsdp_error(FSDP_EINVAL, hint, "data: %s: token %zu: got %u, expected less than %zu",
+                      path, at, tokens[at], vocab_limit);
+}
+
+/* First pass of shard_open_list: every shard is good; how many tokens are there? */
+static fsdp_status count_tokens(const path_list *l, size_t vocab_limit, size_t *n_tokens)
+{
+    *n_tokens = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        const void *bytes;
+        size_t file_bytes, n = 0;
+        TRY(file_map(l->paths[i], &bytes, &file_bytes));
+        fsdp_status status = shard_check(l->paths[i], bytes, file_bytes, vocab_limit, &n);
+        file_unmap(bytes, file_bytes);
+        TRY(status);
+        *n_tokens += n; /* n < 2^31: no overflow before 2^32 files */
+    }
+    return FSDP_OK;
+}
+
+/* Second pass: copy. A file that changed in between is checked again and must still fit. */
+static fsdp_status copy_tokens(const path_list *l, size_t vocab_limit, corpus *c)
+{
+    size_t done = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        const void *bytes;
+        size_t file_bytes, n = 0;
+        TRY(file_map(l->paths[i], &bytes, &file_bytes));
+        fsdp_status status = shard_check(l->paths[i], bytes, file_bytes, vocab_limit, &n);
+        if (status == FSDP_OK && n > c->n_tokens - done)
+            status = fsdp_error(FSDP_EIO, "wait until it is written", "data: %s: file is growing",
+                                l->paths[i]);
+        if (status == FSDP_OK)
+            memcpy((uint16_t *)c->mapping + done, (const char *)bytes + SHARD_HEADER_BYTES,
+                   n * TOKEN_BYTES);
+        file_unmap(bytes, file_bytes);
+        TRY(status);
+        done += n;
+    }
+    c->n_tokens = done;
+    return FSDP_OK;
+}
+
+fsdp_status shard_open_list(const path_list *l, size_t vocab_limit, corpus *out)
+{
+    size_t n_tokens;
+    TRY(count_tokens(l, vocab_limit, &n_tokens));
+    out->n_tokens = n_tokens;
+    out->vocab_size = vocab_limit;
+    out->token_bytes = TOKEN_BYTES;
+    if (n_tokens == 0)
+        return FSDP_OK;
+    out->mapping_bytes = n_tokens * TOKEN_BYTES;
+    TRY(anon_map(out->mapping_bytes, "shards", &out->mapping));
+    out->tokens = out->mapping;
+    return copy_tokens(l, vocab_limit, out);
+}

@@ -1,0 +1,32 @@
+/* unit.c -- the lists that belong to a model, and its views; see unit.h. */
+#include "common/model/unit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+fsdp_status model_views_init(const model *m, model_views *v)
+{
+    memset(v, 0, sizeof *v);
+    v->params = calloc((size_t)m->n_params, sizeof *v->params);
+    v->grads = calloc((size_t)m->n_params, sizeof *v->grads);
+    if (v->params == NULL || v->grads == NULL) {
+        model_views_free(v);
+        return fsdp_error(FSDP_ENOMEM, "", "model views: no host memory for %d parameters",
+                          m->n_params);
+    }
+    return FSDP_OK;
+}
+
+void model_views_free(model_views *v)
+{
+    free(v->params);
+    free(v->grads);
+    memset(v, 0, sizeof *v);
+}
+
+void model_free(model *m)
+{
+    free(m->stages);
+    free(m->params);
+    memset(m, 0, sizeof *m);
+}

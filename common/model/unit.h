@@ -1,0 +1,110 @@
+/* unit.h -- the fourth seam: a model is an ordered list of stages; units are what is sharded.
+ *
+ * A stage (embedding, attention, MLP, head) declares named parameters and has a forward and a
+ * backward function that read parameter views. It never allocates parameters and never knows about
+ * ranks. A unit is the set of stages whose parameters are gathered and reduced together. The
+ * runner (train/runner.h) calls a unit's hooks around its first and last use:
+ *
+ *     pre_forward(u)  forward  post_forward(u)          in order
+ *     pre_backward(u) backward post_backward(u)         in reverse
+ *
+ * The same stages run with no hooks and resident parameters (the single-device baseline) and with
+ * the hooks of labs 2-5 (FSDP): that is what makes the comparison of the two meaningful.          */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "common/base/status.h"
+#include "common/device/device.h"
+#include "common/ops/ops.h"
+
+enum { PARAM_MAX_DIMS = 2, PARAM_NAME_BYTES = 64, STAGE_MAX_PARAMS = 16, NOT_TIED = -1 };
+
+typedef enum init_rule { INIT_ZERO, INIT_ONE, INIT_NORMAL } init_rule;
+
+typedef struct param_spec {
+    char name[PARAM_NAME_BYTES]; /* Hugging Face's name: "transformer.h.0.attn.c_attn.weight" */
+    int n_dims;
+    size_t dims[PARAM_MAX_DIMS];
+    size_t elems; /* product of dims */
+    init_rule init;
+    float init_std; /* INIT_NORMAL */
+    bool decay;     /* weight decay applies: tensors with >= 2 dimensions */
+    bool frozen;    /* gathered, never reduced nor updated */
+    int tied_to;    /* parameter whose storage this one shares (always a smaller index), NOT_TIED */
+} param_spec;
+
+typedef struct stage stage;
+
+/* One call of a stage: `batch` sequences of `seq_len` tokens. All pointers are device memory. */
+typedef struct stage_io {
+    size_t batch, seq_len;
+    const float *in;                /* [B,T,C]; NULL for the first stage */
+    float *out;                     /* [B,T,C]; NULL for the last stage */
+    const int32_t *tokens, *targets; /* [B,T]; first stage reads tokens, last stage targets */
+    float *saved;                   /* [saved_elems(B,T)], forward writes, backward reads */
+    float *scratch;                 /* [scratch_elems(B,T)], contents do not survive the call */
+    float *loss;                    /* [1], last stage's forward: SUM over the B*T tokens */
+    float *logits;                  /* [B,T,V], last stage's forward; NULL unless wanted */
+    const float *d_out;             /* backward: [B,T,C]; NULL for the last stage */
+    float *d_in;                    /* backward: [B,T,C]; NULL for the first stage */
+    float *const *params;           /* [n_params] views, by the stage's own parameter order */
+    float *const *grads;            /* [n_params] views, added to; NULL for a frozen parameter */
+    bool training;                  /* false: forward only; saved may be NULL, and loss is wanted
+                                       only if targets is not NULL */
+} stage_io;
+
+struct stage {
+    char name[32]; /* "embed", "h.0.attn", "h.0.mlp", "head" */
+    int block;     /* transformer block this stage belongs to; -1: the root unit */
+    int part;      /* 0-based half of the block (attention 0, MLP 1) */
+    int first_param, n_params; /* global indices first_param ... first_param + n_params - 1 */
+    const struct model *model;
+    size_t (*saved_elems)(const stage *st, size_t batch, size_t seq_len);
+    size_t (*scratch_elems)(const stage *st, size_t batch, size_t seq_len, bool training);
+    fsdp_status (*forward)(const stage *st, const ops *o, stream *s, const stage_io *io);
+    fsdp_status (*backward)(const stage *st, const ops *o, stream *s, const stage_io *io);
+};
+
+typedef struct model_config {
+    char family[16]; /* "gpt2" */
+    size_t n_layer, n_head, n_kv_head, d_model, d_ff, vocab_size;
+    size_t max_seq_len; /* rows of the position table */
+    float norm_eps;
+} model_config;
+
+typedef struct model {
+    model_config config;
+    int n_stages, n_params, n_blocks;
+    stage *stages;
+    param_spec *params; /* global order: by stage, then by the stage's own order */
+    size_t n_param_elems; /* tied parameters counted once */
+} model;
+
+/* unit_hooks -- what a sharding runtime hangs on the units. Any function may be NULL.
+ * pre_forward/pre_backward leave every parameter view of the unit valid; pre_backward also leaves
+ * every gradient view valid and zeroed. post_backward takes the gradients of this micro-step.
+ * end_backward: after the last stage's backward of a micro-step, for units whose hooks did not fire
+ * and for reductions still in flight.                                                            */
+typedef struct unit_hooks {
+    void *self;
+    fsdp_status (*pre_forward)(void *self, int unit);
+    fsdp_status (*post_forward)(void *self, int unit);
+    fsdp_status (*pre_backward)(void *self, int unit);
+    fsdp_status (*post_backward)(void *self, int unit);
+    fsdp_status (*end_backward)(void *self);
+} unit_hooks;
+
+/* model_views -- where each parameter and its gradient can be read now. A view outside its unit's
+ * gathered window is NULL. Indexed by global parameter; a tied parameter has views of its own
+ * (param: the storage it shares; grad: the same array too, or one of its own when the places'
+ * gradients are summed apart).                                                                   */
+typedef struct model_views {
+    float **params; /* [n_params] */
+    float **grads;  /* [n_params] */
+} model_views;
+
+fsdp_status model_views_init(const model *m, model_views *v);
+void model_views_free(model_views *v);
+
+void model_free(model *m); /* a zeroed struct is accepted */
