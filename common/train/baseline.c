@@ -1,0 +1,312 @@
+/* baseline.c -- see baseline.h.
+ *
+ * All parameters stand in one array (each at a multiple of ALIGN_ELEMS, the end padded to a multiple of W),
+ * the gradients in a second one of the same layout. In canonical mode a tied parameter's second use has
+ * its gradient in a place of its own behind the others, and is added last (as FSDP does).        */
+#include "common/train/baseline.h"
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/dtype.h"
+#include "common/model/init.h"
+
+enum { ALIGN_ELEMS = 16, ONE_UNIT = 0 };
+
+typedef struct baseline {
+    baseline_config cfg;
+    stream *s;
+    model_views views;
+    int *stage_unit;       /* all zero: one unit */
+    size_t *offset;        /* [n_params] of the parameter, tied: of the storage it shares */
+    size_t *grad_offset;   /* [n_params] of its gradient */
+    size_t param_elems;    /* length of params */
+    size_t padded_elems;   /* length of a gradient array: with tied places, a multiple of W */
+    float *params, *grads, *m, *v; /* grads: of one micro-step */
+    grad_acc acc;          /* this rank's slice */
+    rsum *norm_sum;
+    float *norm, *coef;
+} baseline;
+
+static size_t align_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/* Offsets of parameters and gradients. Returns the elements of parameters; *grad_elems of gradients. */
+static size_t lay_out(const model *m, grad_acc_mode mode, size_t *offset, size_t *grad_offset,
+                      size_t *grad_elems)
+{
+    size_t next = 0;
+    for (int p = 0; p < m->n_params; p++) {
+        bool tied = m->params[p].tied_to != NOT_TIED;
+        offset[p] = tied ? offset[m->params[p].tied_to] : next;
+        grad_offset[p] = offset[p];
+        next += tied ? 0 : align_up(m->params[p].elems, ALIGN_ELEMS);
+    }
+    size_t param_elems = next;
+    for (int p = 0; p < m->n_params && mode == GRAD_ACC_CANONICAL; p++)
+        if (m->params[p].tied_to != NOT_TIED) {
+            grad_offset[p] = next;
+            next += align_up(m->params[p].elems, ALIGN_ELEMS);
+        }
+    *grad_elems = next;
+    return param_elems;
+}
+
+/* ---- hooks: one unit, always there ---------------------------------------------------------------- */
+
+static fsdp_status pre_backward(void *self, int u)
+{
+    (void)u;
+    baseline *b = self;
+    return device_zero(b->s, b->grads, b->padded_elems * sizeof(float));
+}
+
+static fsdp_status post_backward(void *self, int u)
+{
+    (void)u;
+    baseline *b = self;
+    return comm_reduce_scatter(b->cfg.comm, b->s, "ddp", b->grads, b->acc.elems, &b->acc,
+                               b->cfg.level);
+}
+
+/* ---- the step ---------------------------------------------------------------------------------------- */
+
+static fsdp_status begin_step(void *self)
+{
+    (void)self;
+    return FSDP_OK;
+}
+
+/* b->grads = the finished gradient on every rank: slices all-gathered, tied places added, scaled once. */
+static fsdp_status finish_gradients(baseline *b, float scale)
+{
+    const model *m = b->cfg.m;
+    const ops *o = b->cfg.ops;
+    float *slice, *mine = b->grads + (size_t)comm_rank(b->cfg.comm) * b->acc.elems;
+    TRY(grad_acc_finish(&b->acc, b->s, &slice));
+    fsdp_status status = device_copy(b->s, mine, slice, b->acc.elems * sizeof *mine);
+    device_free(b->s, slice);
+    TRY(status);
+    TRY(comm_all_gather(b->cfg.comm, b->s, "ddp", DTYPE_F32, mine, b->grads, b->acc.elems));
+    for (int p = 0; p < m->n_params; p++) {
+        if (m->params[p].tied_to == NOT_TIED || b->grad_offset[p] == b->offset[p])
+            continue;
+        float *first = b->grads + b->offset[p];
+        TRY(o->add(b->s, &(add_args){.out = first,
+                                     .a = first,
+                                     .b = b->grads + b->grad_offset[p],
+                                     .elems = m->params[p].elems}));
+    }
+    return o->scale(b->s, &(scale_args){.x = b->grads, .factor = scale, .elems = b->param_elems});
+}
+
+static bool updates(const param_spec *spec)
+{
+    return spec->tied_to == NOT_TIED && !spec->frozen;
+}
+
+static fsdp_status find_norm(baseline *b, float max_norm)
+{
+    const model *m = b->cfg.m;
+    TRY(device_zero(b->s, b->norm_sum, sizeof *b->norm_sum));
+    for (int p = 0; p < m->n_params; p++)
+        if (updates(&m->params[p]))
+            TRY(b->cfg.ops->sum_squares(b->s,
+                                        &(sum_squares_args){.sum = b->norm_sum,
+                                                            .x = b->grads + b->offset[p],
+                                                            .elems = m->params[p].elems}));
+    return b->cfg.ops->clip_coef(b->s, &(clip_coef_args){.norm = b->norm,
+                                                         .coef = b->coef,
+                                                         .sum = b->norm_sum,
+                                                         .max_norm = max_norm});
+}
+
+static fsdp_status update_param(baseline *b, const step_scalars *sc, int p)
+{
+    const param_spec *spec = &b->cfg.m->params[p];
+    size_t at = b->offset[p];
+    if (sc->optimizer == OPTIMIZER_SGD)
+        return b->cfg.ops->sgd(b->s, &(sgd_args){.param = b->params + at,
+                                                 .grad = b->grads + at,
+                                                 .grad_coef = b->coef,
+                                                 .elems = spec->elems,
+                                                 .lr = (float)sc->lr});
+    adamw_args a = {.param = b->params + at,
+                    .m = b->m + at,
+                    .v = b->v + at,
+                    .grad = b->grads + at,
+                    .grad_coef = b->coef,
+                    .elems = spec->elems};
+    adamw_scalars(&a, sc->lr, sc->beta1, sc->beta2, sc->eps, spec->decay ? sc->weight_decay : 0.0,
+                  sc->step);
+    return b->cfg.ops->adamw(b->s, &a);
+}
+
+static fsdp_status baseline_step(void *self, const step_scalars *sc, float *norm)
+{
+    baseline *b = self;
+    TRY(finish_gradients(b, sc->grad_scale));
+    TRY(find_norm(b, sc->clip_norm));
+    TRY(device_copy(b->s, norm, b->norm, sizeof *norm));
+    for (int p = 0; p < b->cfg.m->n_params; p++)
+        if (updates(&b->cfg.m->params[p]))
+            TRY(update_param(b, sc, p));
+    return FSDP_OK;
+}
+
+static fsdp_status read_params(void *self, engine_sink sink, void *ctx)
+{
+    baseline *b = self;
+    const model *m = b->cfg.m;
+    fsdp_status status = stream_sync(b->s);
+    for (int p = 0; p < m->n_params && status == FSDP_OK && comm_rank(b->cfg.comm) == 0; p++) {
+        size_t bytes = m->params[p].elems * sizeof(float);
+        float *host = m->params[p].tied_to == NOT_TIED ? malloc(bytes) : NULL;
+        if (m->params[p].tied_to != NOT_TIED)
+            continue;
+        if (!host)
+            status = fsdp_error(FSDP_ENOMEM, "", "export: no host memory for %s", m->params[p].name);
+        if (status == FSDP_OK)
+            status = device_download(b->s, host, b->params + b->offset[p], bytes);
+        if (status == FSDP_OK)
+            status = stream_sync(b->s);
+        if (status == FSDP_OK)
+            status = sink(ctx, p, host, m->params[p].elems);
+        free(host);
+    }
+    return comm_agree(b->cfg.comm, status);
+}
+
+/* ---- life ------------------------------------------------------------------------------------------- */
+
+static void baseline_free(void *self)
+{
+    baseline *b = self;
+    if (!b)
+        return;
+    grad_acc_free(&b->acc, b->s);
+    void *blocks[] = {b->params, b->grads, b->m, b->v, b->norm_sum, b->norm, b->coef};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        device_free(b->s, blocks[i]);
+    model_views_free(&b->views);
+    free(b->stage_unit);
+    free(b->offset);
+    free(b->grad_offset);
+    free(b);
+}
+
+static fsdp_status fill_params(baseline *b)
+{
+    const model *m = b->cfg.m;
+    for (int p = 0; p < m->n_params; p++) {
+        const param_spec *spec = &m->params[p];
+        b->views.params[p] = b->params + b->offset[p];
+        b->views.grads[p] = spec->frozen ? NULL : b->grads + b->grad_offset[p];
+        if (spec->tied_to != NOT_TIED)
+            continue;
+        float *host = malloc(spec->elems * sizeof *host + 1);
+        if (!host)
+            return fsdp_error(FSDP_ENOMEM, "", "baseline: no host memory for %s", spec->name);
+        param_init_range(spec, p, b->cfg.seed, 0, spec->elems, host);
+        fsdp_status status =
+            device_upload(b->s, b->params + b->offset[p], host, spec->elems * sizeof *host);
+        if (status == FSDP_OK)
+            status = stream_sync(b->s);
+        free(host);
+        TRY(status);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status allocate(baseline *b)
+{
+    const model *m = b->cfg.m;
+    stream *s = b->s;
+    TRY(model_views_init(m, &b->views));
+    b->stage_unit = calloc((size_t)m->n_stages, sizeof *b->stage_unit);
+    b->offset = calloc((size_t)m->n_params, sizeof *b->offset);
+    b->grad_offset = calloc((size_t)m->n_params, sizeof *b->grad_offset);
+    if (!b->stage_unit || !b->offset || !b->grad_offset)
+        return fsdp_error(FSDP_ENOMEM, "", "baseline: no host memory");
+    size_t grad_elems, w = (size_t)comm_size(b->cfg.comm);
+    b->param_elems = lay_out(m, b->cfg.mode, b->offset, b->grad_offset, &grad_elems);
+    b->padded_elems = align_up(grad_elems, w);
+    grad_acc_init(&b->acc, b->cfg.mode, b->cfg.ops, b->padded_elems / w, MEM_GRADS_SHARD, "ddp slice");
+    TRY(device_alloc_f32(s, MEM_PARAMS_SHARD, b->param_elems, "parameters", &b->params));
+    TRY(device_zero(s, b->params, b->param_elems * sizeof(float)));
+    TRY(device_alloc_f32(s, MEM_GRADS_FULL, b->padded_elems, "gradients", &b->grads));
+    TRY(device_alloc(s, MEM_OTHER, sizeof *b->norm_sum, "norm bins", (void **)&b->norm_sum));
+    TRY(device_alloc_f32(s, MEM_OTHER, 1, "norm", &b->norm));
+    TRY(device_alloc_f32(s, MEM_OTHER, 1, "clip coefficient", &b->coef));
+    if (b->cfg.optimizer != OPTIMIZER_ADAMW)
+        return FSDP_OK;
+    TRY(device_alloc_f32(s, MEM_OPTIMIZER, b->param_elems, "first moment", &b->m));
+    TRY(device_alloc_f32(s, MEM_OPTIMIZER, b->param_elems, "second moment", &b->v));
+    TRY(device_zero(s, b->m, b->param_elems * sizeof(float)));
+    return device_zero(s, b->v, b->param_elems * sizeof(float));
+}
+
+fsdp_status baseline_create(const baseline_config *config, engine *out)
+{
+    baseline *b = calloc(1, sizeof *b);
+    if (!b)
+        return fsdp_error(FSDP_ENOMEM, "", "baseline: no host memory");
+    b->cfg = *config;
+    b->s = device_compute_stream(config->dev);
+    fsdp_status status;
+    GOTO_ON_FAIL(status, allocate(b), fail);
+    GOTO_ON_FAIL(status, fill_params(b), fail);
+    *out = (engine){
+        .self = b,
+        .name = comm_size(config->comm) > 1 ? "ddp" : "single",
+        .n_units = 1,
+        .stage_unit = b->stage_unit,
+        .hooks = {.self = b, .pre_backward = pre_backward, .post_backward = post_backward},
+        .views = &b->views,
+        .begin_step = begin_step,
+        .optimizer_step = baseline_step,
+        .read_params = read_params,
+        .free = baseline_free,
+    };
+    return FSDP_OK;
+fail:
+    baseline_free(b);
+    return status;
+}
+
+static int log2_floor(size_t n)
+{
+    int k = 0;
+    while (n >>= 1)
+        k++;
+    return k;
+}
+
+fsdp_status baseline_plan(const baseline_config *config, int world_size, memory_plan *mem,
+                          traffic_plan *traffic)
+{
+    const model *m = config->m;
+    size_t *scratch = calloc(2 * (size_t)m->n_params, sizeof *scratch), grad_elems;
+    if (!scratch)
+        return fsdp_error(FSDP_ENOMEM, "", "baseline_plan: no host memory");
+    size_t param_elems = lay_out(m, config->mode, scratch, scratch + m->n_params, &grad_elems);
+    free(scratch);
+    size_t w = (size_t)world_size, padded = align_up(grad_elems, w), slice = padded / w;
+    size_t sums = config->mode == GRAD_ACC_CANONICAL
+                      ? (size_t)log2_floor(w * (size_t)config->grad_accum) + 1
+                      : 1;
+    *mem = (memory_plan){0};
+    mem->peak_bytes[MEM_PARAMS_SHARD] = param_elems * sizeof(float);
+    mem->peak_bytes[MEM_GRADS_FULL] = padded * sizeof(float);
+    mem->peak_bytes[MEM_GRADS_SHARD] = sums * slice * sizeof(float);
+    mem->peak_bytes[MEM_OPTIMIZER] =
+        config->optimizer == OPTIMIZER_ADAMW ? 2 * param_elems * sizeof(float) : 0;
+    mem->peak_bytes[MEM_COMM] = (w - 1) * slice * sizeof(float);
+    *traffic = (traffic_plan){0};
+    traffic->calls[COMM_OP_REDUCE_SCATTER] = (uint64_t)config->grad_accum;
+    traffic->bytes_sent[COMM_OP_REDUCE_SCATTER] =
+        (uint64_t)config->grad_accum * (w - 1) * slice * sizeof(float);
+    traffic->calls[COMM_OP_ALL_GATHER] = 1;
+    traffic->bytes_sent[COMM_OP_ALL_GATHER] = (w - 1) * slice * sizeof(float);
+    return FSDP_OK;
+}

@@ -1,0 +1,311 @@
+/* runner.c -- see runner.h. */
+#include "common/train/runner.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct runner {
+    runner_config cfg;
+    stream *s;
+    size_t call_batch, n_calls;      /* sequences per call of a stage; calls per micro-step */
+    size_t row_elems;                /* elements of one sequence between stages: T*C */
+    float **outs;                    /* [n_stages] [b,T,C]; the last stage has none */
+    float **saved;                   /* [n_stages] [n_calls * saved_elems] */
+    size_t *saved_elems;             /* [n_stages] of one call */
+    float *d_ping, *d_pong;          /* [b,T,C] gradients between stages */
+    float *scratch;
+    float *leaf_loss;                /* [n_calls] */
+    int32_t *tokens, *targets;       /* [b,T] */
+    int *first_stage, *last_stage;   /* [n_units] in forward order; -1 for a unit without stages */
+    grad_acc loss_acc;
+};
+
+static size_t max_scratch_elems(const model *m, size_t call_batch, size_t seq_len)
+{
+    size_t most = 0;
+    for (int i = 0; i < m->n_stages; i++) {
+        size_t e = m->stages[i].scratch_elems(&m->stages[i], call_batch, seq_len, true);
+        most = e > most ? e : most;
+    }
+    return most;
+}
+
+static size_t stage_param_elems(const model *m, const stage *st)
+{
+    size_t n = 0;
+    for (int p = st->first_param; p < st->first_param + st->n_params; p++)
+        n += m->params[p].frozen ? 0 : m->params[p].elems;
+    return n;
+}
+
+static void call_shape(size_t batch, grad_acc_mode mode, size_t *call_batch, size_t *n_calls)
+{
+    *call_batch = mode == GRAD_ACC_CANONICAL ? 1 : batch;
+    *n_calls = mode == GRAD_ACC_CANONICAL ? batch : 1;
+}
+
+size_t runner_activation_bytes(const model *m, size_t batch, size_t seq_len, grad_acc_mode mode)
+{
+    size_t call_batch, n_calls, row = seq_len * m->config.d_model;
+    call_shape(batch, mode, &call_batch, &n_calls);
+    size_t elems = 2 * batch * row + max_scratch_elems(m, call_batch, seq_len) + n_calls;
+    for (int i = 0; i < m->n_stages; i++) {
+        elems += n_calls * m->stages[i].saved_elems(&m->stages[i], call_batch, seq_len);
+        elems += i + 1 < m->n_stages ? batch * row : 0;
+    }
+    return elems * sizeof(float) + 2 * batch * seq_len * sizeof(int32_t);
+}
+
+static int log2_floor(size_t n)
+{
+    int k = 0;
+    while (n >>= 1)
+        k++;
+    return k;
+}
+
+size_t runner_leaf_bytes(const model *m, size_t batch, grad_acc_mode mode)
+{
+    if (mode != GRAD_ACC_CANONICAL || batch == 1)
+        return 0;
+    size_t most = 0;
+    for (int i = 0; i < m->n_stages; i++) {
+        size_t e = stage_param_elems(m, &m->stages[i]);
+        most = e > most ? e : most;
+    }
+    return most * (size_t)(1 + log2_floor(batch)) * sizeof(float);
+}
+
+/* Which stage uses a unit first and last: where its hooks are called. */
+static fsdp_status find_unit_uses(runner *r)
+{
+    const runner_config *c = &r->cfg;
+    r->first_stage = malloc((size_t)c->n_units * sizeof *r->first_stage);
+    r->last_stage = malloc((size_t)c->n_units * sizeof *r->last_stage);
+    if (!r->first_stage || !r->last_stage)
+        return fsdp_error(FSDP_ENOMEM, "", "runner: no host memory");
+    for (int u = 0; u < c->n_units; u++)
+        r->first_stage[u] = r->last_stage[u] = -1;
+    for (int i = 0; i < c->m->n_stages; i++) {
+        int u = c->stage_unit[i];
+        FSDP_ASSERT(u >= 0 && u < c->n_units);
+        if (r->first_stage[u] < 0)
+            r->first_stage[u] = i;
+        r->last_stage[u] = i;
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status alloc_activations(runner *r)
+{
+    const model *m = r->cfg.m;
+    size_t b = r->cfg.batch, T = r->cfg.seq_len, n = (size_t)m->n_stages;
+    r->outs = calloc(n, sizeof *r->outs);
+    r->saved = calloc(n, sizeof *r->saved);
+    r->saved_elems = calloc(n, sizeof *r->saved_elems);
+    if (!r->outs || !r->saved || !r->saved_elems)
+        return fsdp_error(FSDP_ENOMEM, "", "runner: no host memory");
+    const mem_category cat = MEM_ACTIVATIONS;
+    for (size_t i = 0; i < n; i++) {
+        const stage *st = &m->stages[i];
+        r->saved_elems[i] = st->saved_elems(st, r->call_batch, T);
+        TRY(device_alloc_f32(r->s, cat, r->n_calls * r->saved_elems[i], "saved", &r->saved[i]));
+        if (i + 1 < n)
+            TRY(device_alloc_f32(r->s, cat, b * r->row_elems, "stage output", &r->outs[i]));
+    }
+    TRY(device_alloc_f32(r->s, cat, b * r->row_elems, "d_ping", &r->d_ping));
+    TRY(device_alloc_f32(r->s, cat, b * r->row_elems, "d_pong", &r->d_pong));
+    TRY(device_alloc_f32(r->s, cat, max_scratch_elems(m, r->call_batch, T), "scratch",
+                         &r->scratch));
+    TRY(device_alloc_f32(r->s, cat, r->n_calls, "leaf losses", &r->leaf_loss));
+    size_t token_bytes = b * T * sizeof(int32_t);
+    TRY(device_alloc(r->s, cat, token_bytes, "tokens", (void **)&r->tokens));
+    return device_alloc(r->s, cat, token_bytes, "targets", (void **)&r->targets);
+}
+
+fsdp_status runner_create(const runner_config *config, runner **out)
+{
+    runner *r = calloc(1, sizeof *r);
+    if (!r)
+        return fsdp_error(FSDP_ENOMEM, "", "runner: no host memory");
+    r->cfg = *config;
+    r->s = device_compute_stream(config->dev);
+    call_shape(config->batch, config->mode, &r->call_batch, &r->n_calls);
+    r->row_elems = config->seq_len * config->m->config.d_model;
+    grad_acc_init(&r->loss_acc, config->mode, config->ops, 1, MEM_OTHER, "loss");
+    fsdp_status status;
+    GOTO_ON_FAIL(status, find_unit_uses(r), fail);
+    GOTO_ON_FAIL(status, alloc_activations(r), fail);
+    *out = r;
+    return FSDP_OK;
+fail:
+    runner_free(r);
+    return status;
+}
+
+void runner_free(runner *r)
+{
+    if (!r)
+        return;
+    for (int i = 0; i < r->cfg.m->n_stages; i++) {
+        if (r->outs)
+            device_free(r->s, r->outs[i]);
+        if (r->saved)
+            device_free(r->s, r->saved[i]);
+    }
+    void *blocks[] = {r->d_ping, r->d_pong, r->scratch, r->leaf_loss, r->tokens, r->targets};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        device_free(r->s, blocks[i]);
+    grad_acc_free(&r->loss_acc, r->s);
+    free(r->outs);
+    free(r->saved);
+    free(r->saved_elems);
+    free(r->first_stage);
+    free(r->last_stage);
+    free(r);
+}
+
+/* The arguments of call `leaf` of stage i: slices of the micro-batch's arrays. */
+static stage_io stage_call(const runner *r, int i, size_t leaf, bool training)
+{
+    const stage *st = &r->cfg.m->stages[i];
+    size_t row = leaf * r->row_elems, tok = leaf * r->cfg.seq_len;
+    bool last = i + 1 == r->cfg.m->n_stages;
+    return (stage_io){
+        .batch = r->call_batch,
+        .seq_len = r->cfg.seq_len,
+        .in = i > 0 ? r->outs[i - 1] + row : NULL,
+        .out = last ? NULL : r->outs[i] + row,
+        .tokens = r->tokens + tok,
+        .targets = r->targets + tok,
+        .saved = r->saved[i] + leaf * r->saved_elems[i],
+        .scratch = r->scratch,
+        .loss = r->leaf_loss + leaf,
+        .params = r->cfg.views->params + st->first_param,
+        .grads = r->cfg.views->grads + st->first_param,
+        .training = training,
+    };
+}
+
+static fsdp_status call_hook(fsdp_status (*hook)(void *, int), void *self, int unit)
+{
+    return hook ? hook(self, unit) : FSDP_OK;
+}
+
+/* *loss = sum of the calls' losses, leaves numbered by sequence. */
+static fsdp_status sum_losses(runner *r, float *loss)
+{
+    for (size_t leaf = 0; leaf < r->n_calls; leaf++)
+        TRY(grad_acc_push(&r->loss_acc, r->s, 0, r->leaf_loss + leaf));
+    float *sum;
+    TRY(grad_acc_finish(&r->loss_acc, r->s, &sum));
+    fsdp_status status = device_copy(r->s, loss, sum, sizeof *loss);
+    device_free(r->s, sum);
+    return status;
+}
+
+fsdp_status runner_forward(runner *r, const int32_t *tokens, const int32_t *targets, bool training,
+                           float *loss)
+{
+    const runner_config *c = &r->cfg;
+    size_t token_bytes = c->batch * c->seq_len * sizeof(int32_t);
+    TRY(device_upload(r->s, r->tokens, tokens, token_bytes));
+    TRY(device_upload(r->s, r->targets, targets, token_bytes));
+    for (int i = 0; i < c->m->n_stages; i++) {
+        const stage *st = &c->m->stages[i];
+        int u = c->stage_unit[i];
+        if (i == r->first_stage[u])
+            TRY(call_hook(c->hooks.pre_forward, c->hooks.self, u));
+        for (size_t leaf = 0; leaf < r->n_calls; leaf++) {
+            stage_io io = stage_call(r, i, leaf, training);
+            TRY(st->forward(st, c->ops, r->s, &io));
+        }
+        if (i == r->last_stage[u])
+            TRY(call_hook(c->hooks.post_forward, c->hooks.self, u));
+    }
+    return sum_losses(r, loss);
+}
+
+/* Gradient pointers of a stage's own parameters inside one vector, NULL for frozen ones. */
+static void point_into(const model *m, const stage *st, float *vec, float **grads)
+{
+    for (int k = 0; k < st->n_params; k++) {
+        const param_spec *p = &m->params[st->first_param + k];
+        grads[k] = p->frozen ? NULL : vec;
+        vec += p->frozen ? 0 : p->elems;
+    }
+}
+
+/* One leaf after the other into `leaf`, each pushed into acc; *sum: the finished node over all. */
+static fsdp_status sum_leaf_grads(runner *r, int i, stage_io *io, float *leaf, grad_acc *acc,
+                                  float **sum)
+{
+    const stage *st = &r->cfg.m->stages[i];
+    const float *d_out = io->d_out;
+    float *d_in = io->d_in;
+    float *grads[STAGE_MAX_PARAMS];
+    point_into(r->cfg.m, st, leaf, grads);
+    for (size_t n = 0; n < r->n_calls; n++) {
+        *io = stage_call(r, i, n, true);
+        io->d_out = d_out ? d_out + n * r->row_elems : NULL;
+        io->d_in = d_in ? d_in + n * r->row_elems : NULL;
+        io->grads = grads;
+        TRY(device_zero(r->s, leaf, acc->elems * sizeof *leaf));
+        TRY(st->backward(st, r->cfg.ops, r->s, io));
+        TRY(grad_acc_push(acc, r->s, 0, leaf));
+    }
+    return grad_acc_finish(acc, r->s, sum);
+}
+
+/* Canonical mode, b > 1: the stage's gradients as a tree over its leaves, added to the views. */
+static fsdp_status backward_by_leaf(runner *r, int i, stage_io *io)
+{
+    const model *m = r->cfg.m;
+    const stage *st = &m->stages[i];
+    size_t elems = stage_param_elems(m, st);
+    float *leaf = NULL, *sum = NULL, *part[STAGE_MAX_PARAMS];
+    grad_acc acc;
+    grad_acc_init(&acc, GRAD_ACC_CANONICAL, r->cfg.ops, elems, MEM_GRADS_FULL, "leaf sums");
+    TRY(device_alloc_f32(r->s, MEM_GRADS_FULL, elems, "leaf gradient", &leaf));
+    fsdp_status status = sum_leaf_grads(r, i, io, leaf, &acc, &sum);
+    point_into(m, st, sum, part);
+    for (int k = 0; k < st->n_params && status == FSDP_OK; k++) {
+        float *view = r->cfg.views->grads[st->first_param + k];
+        if (view && part[k])
+            status = r->cfg.ops->add(r->s, &(add_args){.out = view,
+                                                       .a = view,
+                                                       .b = part[k],
+                                                       .elems = m->params[st->first_param + k].elems});
+    }
+    device_free(r->s, sum);
+    device_free(r->s, leaf);
+    grad_acc_free(&acc, r->s);
+    return status;
+}
+
+static fsdp_status stage_backward(runner *r, int i, const float *d_out, float *d_in)
+{
+    const stage *st = &r->cfg.m->stages[i];
+    stage_io io = stage_call(r, i, 0, true);
+    io.d_out = d_out;
+    io.d_in = d_in;
+    if (r->n_calls > 1)
+        return backward_by_leaf(r, i, &io);
+    return st->backward(st, r->cfg.ops, r->s, &io);
+}
+
+fsdp_status runner_backward(runner *r)
+{
+    const runner_config *c = &r->cfg;
+    float *d_out = NULL, *d_in = r->d_ping;
+    for (int i = c->m->n_stages - 1; i >= 0; i--) {
+        int u = c->stage_unit[i];
+        if (i == r->last_stage[u])
+            TRY(call_hook(c->hooks.pre_backward, c->hooks.self, u));
+        TRY(stage_backward(r, i, d_out, i > 0 ? d_in : NULL));
+        if (i == r->first_stage[u])
+            TRY(call_hook(c->hooks.post_backward, c->hooks.self, u));
+        d_out = d_in;
+        d_in = d_in == r->d_ping ? r->d_pong : r->d_ping;
+    }
+    return c->hooks.end_backward ? c->hooks.end_backward(c->hooks.self) : FSDP_OK;
+}

@@ -1,0 +1,263 @@
+/* train.c -- see train.h. */
+#include "common/train/train.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "common/base/atomic_file.h"
+#include "common/model/export.h"
+#include "common/observe/progress.h"
+
+enum { MAX_EVAL_MICRO_STEPS = 16 };
+
+/* Buffers of one run. A = micro-steps, b = sequences of one, T = tokens. */
+typedef struct loop {
+    const train_job *job;
+    stream *s;
+    size_t A, b, T, W;
+    int32_t *tokens, *targets; /* host, [A][b][T]: kept for the whole step, streams may lag behind */
+    float *losses;             /* device [W*A]: rank r's A sums at r*A */
+    float *norm;               /* device [1] */
+    float *host_losses;        /* [W*A] */
+    double *ms;                /* [steps] */
+    atomic_file csv;
+    progress *progress;
+} loop;
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+}
+
+static fsdp_status loop_open(loop *l, const train_job *job)
+{
+    const train_config *c = job->cfg;
+    *l = (loop){.job = job,
+                .s = device_compute_stream(job->dev),
+                .A = (size_t)c->grad_accum,
+                .b = (size_t)c->batch_size,
+                .T = (size_t)c->seq_len,
+                .W = (size_t)comm_size(job->comm)};
+    size_t step_tokens = l->A * l->b * l->T;
+    l->tokens = malloc(step_tokens * sizeof *l->tokens);
+    l->targets = malloc(step_tokens * sizeof *l->targets);
+    l->host_losses = malloc(l->W * l->A * sizeof *l->host_losses);
+    l->ms = calloc((size_t)c->steps + 1, sizeof *l->ms);
+    if (!l->tokens || !l->targets || !l->host_losses || !l->ms)
+        return fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory");
+    TRY(device_alloc_f32(l->s, MEM_OTHER, l->W * l->A, "losses", &l->losses));
+    TRY(device_alloc_f32(l->s, MEM_OTHER, 1, "norm", &l->norm));
+    if (comm_rank(job->comm) != 0)
+        return FSDP_OK;
+    l->progress = progress_open(job->log, c->steps - job->first_step, c->global_batch * c->seq_len, true);
+    if (!c->loss_csv)
+        return FSDP_OK;
+    TRY(atomic_file_open(&l->csv, c->loss_csv, "pass a --loss-csv path that can be written"));
+    fprintf(l->csv.out, "step,loss,grad_norm,lr,ms\n");
+    return FSDP_OK;
+}
+
+static void loop_close(loop *l)
+{
+    progress_close(l->progress);
+    atomic_file_cancel(&l->csv);
+    device_free(l->s, l->losses);
+    device_free(l->s, l->norm);
+    free(l->tokens);
+    free(l->targets);
+    free(l->host_losses);
+    free(l->ms);
+}
+
+/* Micro-step a of this rank in the batch that starts at sequence `first`: a*W*b + r*b ... + b-1. */
+static void load_sequences(loop *l, const corpus *data, uint64_t first, size_t a)
+{
+    size_t r = (size_t)comm_rank(l->job->comm);
+    for (size_t j = 0; j < l->b; j++) {
+        size_t at = (a * l->b + j) * l->T;
+        sample_sequence(data, first + a * l->W * l->b + r * l->b + j, l->T, l->tokens + at,
+                        l->targets + at);
+    }
+}
+
+/* *loss = sum over the sequences of all ranks' micro-steps, in one tree: node (a, r) is number a*W + r. */
+static fsdp_status sum_losses(loop *l, size_t A, float *loss)
+{
+    float *mine = l->losses + (size_t)comm_rank(l->job->comm) * A;
+    TRY(comm_all_gather(l->job->comm, l->s, "loss", DTYPE_F32, mine, l->losses, A));
+    float *by_rank = l->host_losses;
+    TRY(device_download(l->s, by_rank, l->losses, l->W * A * sizeof *by_rank));
+    TRY(stream_sync(l->s));
+    float *in_order = malloc(l->W * A * sizeof *in_order);
+    if (!in_order)
+        return fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory");
+    for (size_t a = 0; a < A; a++)
+        for (size_t r = 0; r < l->W; r++)
+            in_order[a * l->W + r] = by_rank[r * A + a];
+    *loss = tree_sum_f32(in_order, l->W * A);
+    free(in_order);
+    return FSDP_OK;
+}
+
+static step_scalars scalars_of(const train_config *c, int64_t step)
+{
+    return (step_scalars){
+        .optimizer = (optimizer_kind)c->optimizer,
+        .step = step,
+        .lr = train_lr(c, step),
+        .beta1 = c->beta1,
+        .beta2 = c->beta2,
+        .eps = c->eps,
+        .weight_decay = c->weight_decay,
+        .clip_norm = (float)c->clip_grad,
+        .grad_scale = 1.0f / (float)(c->global_batch * c->seq_len),
+    };
+}
+
+/* One optimizer step. *loss: mean over the global batch; *norm: of the gradients before clipping. */
+static fsdp_status train_step(loop *l, int64_t step, float *loss, float *norm)
+{
+    const train_job *job = l->job;
+    const train_config *c = job->cfg;
+    step_scalars sc = scalars_of(c, step);
+    TRY(job->engine->begin_step(job->engine->self));
+    float *my_losses = l->losses + (size_t)comm_rank(job->comm) * l->A;
+    for (size_t a = 0; a < l->A; a++) {
+        size_t at = a * l->b * l->T;
+        load_sequences(l, job->data, (uint64_t)(step * c->global_batch), a);
+        TRY(runner_forward(job->runner, l->tokens + at, l->targets + at, true, my_losses + a));
+        TRY(runner_backward(job->runner));
+    }
+    TRY(job->engine->optimizer_step(job->engine->self, &sc, l->norm));
+    TRY(sum_losses(l, l->A, loss));
+    TRY(device_download(l->s, norm, l->norm, sizeof *norm));
+    TRY(stream_sync(l->s));
+    *loss *= sc.grad_scale;
+    return FSDP_OK;
+}
+
+/* Mean loss over the first sequences of the validation corpus, the same ones every time. */
+static fsdp_status evaluate(loop *l, int64_t step)
+{
+    const train_job *job = l->job;
+    size_t per_micro = l->W * l->b, n_seqs = job->val_data->n_tokens / l->T;
+    size_t micro = (n_seqs + per_micro - 1) / per_micro;
+    micro = micro > MAX_EVAL_MICRO_STEPS ? MAX_EVAL_MICRO_STEPS : micro;
+    float *sums = malloc(micro * sizeof *sums), loss = 0;
+    if (!sums)
+        return fsdp_error(FSDP_ENOMEM, "", "evaluation: no host memory");
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < micro && status == FSDP_OK; i++) {
+        load_sequences(l, job->val_data, i * per_micro, 0);
+        status = runner_forward(job->runner, l->tokens, l->targets, false,
+                                l->losses + comm_rank(job->comm));
+        if (status == FSDP_OK)
+            status = sum_losses(l, 1, &sums[i]);
+    }
+    if (status == FSDP_OK)
+        loss = tree_sum_f32(sums, micro) / (float)(micro * per_micro * l->T);
+    free(sums);
+    if (status == FSDP_OK && comm_rank(job->comm) == 0)
+        fprintf(job->log, "eval  step %lld  val loss %.6f  (%zu sequences)\n", (long long)step,
+                (double)loss, micro * per_micro);
+    return status;
+}
+
+static fsdp_status record_step(loop *l, int64_t step, float loss, float norm, double ms)
+{
+    const train_job *job = l->job;
+    ledger_figures mem = ledger_read(device_ledger(job->dev));
+    progress_step(l->progress, step, (double)loss, (double)norm, ms, mem.peak_total_bytes);
+    if (!l->csv.out)
+        return FSDP_OK;
+    fprintf(l->csv.out, "%lld,%.9g,%.9g,%.9g,%.3f\n", (long long)step, (double)loss, (double)norm,
+            train_lr(job->cfg, step), ms);
+    if (fflush(l->csv.out) != 0)
+        return fsdp_error(FSDP_EIO, "free some space or pass another --loss-csv", "cannot write %s",
+                          l->csv.tmp);
+    return FSDP_OK;
+}
+
+static bool due(int64_t every, int64_t step, int64_t steps)
+{
+    return step + 1 == steps || (every > 0 && (step + 1) % every == 0);
+}
+
+static fsdp_status after_step(loop *l, int64_t step)
+{
+    const train_job *job = l->job;
+    const train_config *c = job->cfg;
+    if (job->val_data && due(c->eval_every, step, c->steps))
+        TRY(evaluate(l, step));
+    if (c->save_dir && due(c->save_every, step, c->steps))
+        TRY(job->engine->save(job->engine->self, c->save_dir, step + 1));
+    return FSDP_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static fsdp_status run_steps(loop *l, train_result *result)
+{
+    const train_job *job = l->job;
+    int64_t n = 0;
+    for (int64_t step = job->first_step; step < job->cfg->steps; step++, n++) {
+        float loss = 0, norm = 0;
+        double start = now_ms();
+        comm_stats_reset(job->comm);
+        TRY(train_step(l, step, &loss, &norm));
+        l->ms[n] = now_ms() - start;
+        result->step_stats = comm_stats_read(job->comm);
+        result->first_loss = n == 0 ? (double)loss : result->first_loss;
+        result->last_loss = (double)loss;
+        TRY(record_step(l, step, loss, norm, l->ms[n]));
+        if (!isfinite(loss) || !isfinite(norm))
+            return fsdp_error(FSDP_EINVAL, "lower --lr, add --warmup-steps or set --clip-grad 1",
+                              "training diverged at step %lld: loss %g, gradient norm %g", (long long)step,
+                              (double)loss, (double)norm);
+        TRY(after_step(l, step));
+    }
+    qsort(l->ms, (size_t)n, sizeof *l->ms, by_value);
+    result->ms_per_step = n > 0 ? l->ms[n / 2] : 0.0;
+    return l->csv.out ? atomic_file_commit(&l->csv) : FSDP_OK;
+}
+
+fsdp_status train_run(const train_job *job, train_result *result)
+{
+    loop l;
+    *result = (train_result){0};
+    fsdp_status status = comm_agree(job->comm, loop_open(&l, job));
+    if (status == FSDP_OK)
+        status = run_steps(&l, result);
+    loop_close(&l);
+    return status;
+}
+
+static fsdp_status append_param(void *ctx, int param, const float *values, size_t elems)
+{
+    (void)param;
+    return export_append(ctx, values, elems);
+}
+
+fsdp_status train_export(const train_job *job, const char *dir)
+{
+    export_writer *w = NULL;
+    bool writes = comm_rank(job->comm) == 0;
+    fsdp_status status = comm_agree(job->comm, writes ? export_begin(job->m, dir, &w) : FSDP_OK);
+    if (status == FSDP_OK)
+        status = job->engine->read_params(job->engine->self, append_param, w);
+    if (!writes)
+        return status == FSDP_OK ? comm_agree(job->comm, FSDP_OK) : status;
+    if (status != FSDP_OK) {
+        fsdp_error_info why = *fsdp_error_get();
+        export_cancel(w);
+        fsdp_error_set(&why);
+        return status;
+    }
+    return comm_agree(job->comm, export_end(w));
+}

@@ -1,0 +1,35 @@
+/* train.h -- the training loop, the same for every engine.
+ *
+ *   for each step:  begin_step; micro-steps (forward, backward); loss over all ranks; optimizer_step
+ * Logged loss and gradient norm of step t are before its update; the norm is before clipping.    */
+#pragma once
+#include "common/comm/comm.h"
+#include "common/data/data.h"
+#include "common/train/runner.h"
+#include "common/train/train_config.h"
+
+typedef struct train_job {
+    const train_config *cfg;
+    const model *m;
+    const ops *ops;
+    device *dev;
+    comm *comm;
+    const corpus *data;
+    const corpus *val_data; /* NULL: no evaluation */
+    engine *engine;
+    runner *runner;
+    FILE *log;          /* rank 0: where progress goes */
+    int64_t first_step; /* > 0 after --resume */
+} train_job;
+
+/* What the run measured; figures of one step are of the last step. */
+typedef struct train_result {
+    double first_loss, last_loss, ms_per_step; /* median over the steps */
+    comm_stats step_stats;
+} train_result;
+
+/* train_run -- rank 0 writes cfg->loss_csv. A failure is not agreed on: the caller ends the job. */
+fsdp_status train_run(const train_job *job, train_result *result);
+
+/* train_export -- collective: DIR/model.safetensors and config.json of the engine's weights. */
+fsdp_status train_export(const train_job *job, const char *dir);

@@ -1,0 +1,205 @@
+/* train_config.c -- see train_config.h. */
+#include "common/train/train_config.h"
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/pmath.h"
+#include "common/model/gpt2.h"
+
+#define FIELD(f) offsetof(train_config, f)
+#define LATER "this part is not there yet; run without it"
+
+enum { MAX_AUTO_BATCH = 8 };
+
+/* clang-format off */
+const option_spec TRAIN_OPTIONS[] = {
+    {.name = "parallel", .kind = OPT_ENUM, .offset = FIELD(parallel), .def = "fsdp", .choices = "single|ddp|fsdp",
+     .group = "Parallelism", .help = "one device, replicated parameters, or sharded ones"},
+    {.name = "sharding", .kind = OPT_ENUM, .offset = FIELD(sharding), .def = "full", .choices = "full|grad-op|none",
+     .help = "reshard after forward (ZeRO-3), after backward (ZeRO-2), or never"},
+    {.name = "wrap", .kind = OPT_STRING, .offset = FIELD(wrap), .def = "block", .arg = "POLICY",
+     .help = "units: block, sub-block, size:N (at least N elements) or model"},
+    {.name = "reduction", .kind = OPT_ENUM, .offset = FIELD(reduction), .def = "fast", .choices = "fast|canonical",
+     .help = "canonical: the same bits on any number of ranks"},
+    {.name = "comm", .kind = OPT_ENUM, .offset = FIELD(comm), .def = "auto", .choices = "auto|self|mpi",
+     .help = "transport between ranks"},
+    {.name = "ops", .kind = OPT_ENUM, .offset = FIELD(ops), .def = "fast", .choices = "fast|portable",
+     .help = "maths: oneDNN and vector code, or plain C with the same bits on every machine"},
+    {.name = "model", .kind = OPT_ENUM, .offset = FIELD(family), .def = "gpt2", .choices = "gpt2",
+     .group = "Model", .help = "model family"},
+    {.name = "size", .kind = OPT_STRING, .offset = FIELD(size), .def = "tiny", .arg = "PRESET",
+     .help = "tiny, small, 124m, 355m, 774m, 1558m or xl-2l"},
+    {.name = "n-layer", .kind = OPT_INT, .offset = FIELD(n_layer), .min = 0, .max = 1000, .help = "blocks (0: the preset's)"},
+    {.name = "n-head", .kind = OPT_INT, .offset = FIELD(n_head), .min = 0, .max = 1000, .help = "attention heads (0: the preset's)"},
+    {.name = "d-model", .kind = OPT_INT, .offset = FIELD(d_model), .min = 0, .max = 100000, .help = "width (0: the preset's)"},
+    {.name = "d-ff", .kind = OPT_INT, .offset = FIELD(d_ff), .min = 0, .max = 1000000, .help = "MLP width (0: 4 * d-model)"},
+    {.name = "vocab-size", .kind = OPT_INT, .offset = FIELD(vocab_size), .min = 0, .max = 1000000, .help = "tokens (0: the preset's)"},
+    {.name = "seq-len", .kind = OPT_INT, .offset = FIELD(seq_len), .def = "64", .min = 1, .max = 1048576,
+     .group = "Training", .help = "tokens of a sequence"},
+    {.name = "batch-size", .kind = OPT_INT, .offset = FIELD(batch_size), .min = 0, .max = 1048576,
+     .help = "sequences per rank and micro-step (0: 4, or what fits --global-batch)"},
+    {.name = "grad-accum", .kind = OPT_INT, .offset = FIELD(grad_accum), .min = 0, .max = 1048576,
+     .help = "micro-steps per step (0: 1, or what fits --global-batch)"},
+    {.name = "global-batch", .kind = OPT_INT, .offset = FIELD(global_batch), .min = 0, .max = 1073741824,
+     .help = "sequences per step over all ranks (0: from the two above)"},
+    {.name = "steps", .kind = OPT_INT, .offset = FIELD(steps), .def = "20", .min = 0, .max = 1e9, .help = "optimizer steps"},
+    {.name = "seed", .kind = OPT_INT, .offset = FIELD(seed), .def = "1", .min = 0, .max = 9e15, .help = "of the initial weights"},
+    {.name = "optimizer", .kind = OPT_ENUM, .offset = FIELD(optimizer), .def = "adamw", .choices = "adamw|sgd", .help = "update rule"},
+    {.name = "lr", .kind = OPT_DOUBLE, .offset = FIELD(lr), .def = "1e-3", .min = 0, .max = 1e3, .help = "peak learning rate"},
+    {.name = "min-lr", .kind = OPT_DOUBLE, .offset = FIELD(min_lr), .def = "1e-4", .min = 0, .max = 1e3, .help = "learning rate at the end"},
+    {.name = "warmup-steps", .kind = OPT_INT, .offset = FIELD(warmup_steps), .def = "5", .min = 0, .max = 1e9, .help = "steps of linear warm-up"},
+    {.name = "weight-decay", .kind = OPT_DOUBLE, .offset = FIELD(weight_decay), .def = "0.1", .min = 0, .max = 1e3, .help = "decoupled, AdamW only"},
+    {.name = "beta1", .kind = OPT_DOUBLE, .offset = FIELD(beta1), .def = "0.9", .min = 0, .max = 0.999999999, .help = "AdamW"},
+    {.name = "beta2", .kind = OPT_DOUBLE, .offset = FIELD(beta2), .def = "0.95", .min = 0, .max = 0.999999999, .help = "AdamW"},
+    {.name = "eps", .kind = OPT_DOUBLE, .offset = FIELD(eps), .def = "1e-8", .min = 1e-30, .max = 1, .help = "AdamW"},
+    {.name = "clip-grad", .kind = OPT_DOUBLE, .offset = FIELD(clip_grad), .def = "1", .min = 0, .max = 1e30, .help = "global norm (0: no clipping)"},
+    {.name = "data", .kind = OPT_STRING, .offset = FIELD(data), .arg = "PATH", .group = "Data and files",
+     .help = "a text file (bytes) or llm.c .bin shards (default: the system's licence texts)"},
+    {.name = "synthetic", .kind = OPT_INT, .offset = FIELD(synthetic_tokens), .min = 0, .max = 1e9, .arg = "N",
+     .help = "train on N tokens of made-up text, the same on every machine, in place of --data"},
+    {.name = "val-data", .kind = OPT_STRING, .offset = FIELD(val_data), .arg = "PATH", .help = "evaluate on this corpus"},
+    {.name = "eval-every", .kind = OPT_INT, .offset = FIELD(eval_every), .min = 0, .max = 1e9, .help = "steps between evaluations (0: at the end)"},
+    {.name = "loss-csv", .kind = OPT_STRING, .offset = FIELD(loss_csv), .arg = "FILE", .help = "step,loss,grad_norm,lr,ms"},
+    {.name = "export-init", .kind = OPT_STRING, .offset = FIELD(export_init_dir), .arg = "DIR", .help = "write the initial weights (safetensors)"},
+    {.name = "export", .kind = OPT_STRING, .offset = FIELD(export_dir), .arg = "DIR", .help = "write the trained weights (safetensors)"},
+    {.name = "save", .kind = OPT_STRING, .offset = FIELD(save_dir), .arg = "DIR", .help = "write a sharded checkpoint"},
+    {.name = "save-every", .kind = OPT_INT, .offset = FIELD(save_every), .min = 0, .max = 1e9, .help = "steps between checkpoints (0: at the end)"},
+    {.name = "resume", .kind = OPT_STRING, .offset = FIELD(resume), .arg = "DIR|auto", .help = "go on from a checkpoint; auto: from --save if it is there"},
+    {.name = "memory-report", .kind = OPT_STRING, .offset = FIELD(memory_report), .arg = "FILE", .help = "peak bytes and traffic beside the formulas, CSV"},
+    {.name = "plan", .kind = OPT_BOOL, .offset = FIELD(plan), .help = "print memory and traffic by formula and stop"},
+    {.name = "n-kv-head", .kind = OPT_REFUSED, .group = "Not there yet", .help = LATER},
+    {.name = "fsdp-size", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "layout", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "param-dtype", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "reduce-dtype", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "prefetch", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "limit-all-gathers", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "no-sync", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "gradient-checkpointing", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "chunk-loss", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "cpu-offload", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "optimizer-offload", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "device", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "digests", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "profile", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "snapshot", .kind = OPT_REFUSED, .help = LATER},
+    {0}};
+/* clang-format on */
+
+fsdp_status train_config_parse(int argc, char **argv, train_config *cfg)
+{
+    *cfg = (train_config){0};
+    return options_parse(TRAIN_OPTIONS, "fsdp_train",
+                         "Trains a language model on one device, by data parallelism or by FSDP.\n"
+                         "Alone: one process. Under an MPI launcher: mpiexec -n 4 build/fsdp_train ...",
+                         argc, argv, cfg);
+}
+
+/* "block", "sub-block", "model" or "size:N". Values of wrap_kind are lab 1's wrap_policy. */
+static fsdp_status parse_wrap(train_config *cfg)
+{
+    static const char *const names[] = {"block", "sub-block", "size:", "model"};
+    for (int i = 0; i < 4; i++) {
+        bool sized = i == 2;
+        if (sized ? strncmp(cfg->wrap, names[i], 5) != 0 : strcmp(cfg->wrap, names[i]) != 0)
+            continue;
+        cfg->wrap_kind = i;
+        char *end = NULL;
+        cfg->wrap_min_elems = sized ? strtoll(cfg->wrap + 5, &end, 10) : 0;
+        if (sized && (*end || end == cfg->wrap + 5 || cfg->wrap_min_elems < 1))
+            break;
+        return FSDP_OK;
+    }
+    return fsdp_error(FSDP_EINVAL, "pass --wrap block, --wrap sub-block, --wrap size:100000 or --wrap model",
+                      "--wrap: got '%s', expected block, sub-block, size:N with N >= 1, or model",
+                      cfg->wrap);
+}
+
+static fsdp_status resolve_model(const train_config *cfg, model_config *mc)
+{
+    TRY(gpt2_preset(cfg->size, mc));
+    if (cfg->n_layer > 0)
+        mc->n_layer = (size_t)cfg->n_layer;
+    if (cfg->n_head > 0)
+        mc->n_head = (size_t)cfg->n_head;
+    if (cfg->d_model > 0) {
+        mc->d_model = (size_t)cfg->d_model;
+        mc->d_ff = 4 * mc->d_model;
+    }
+    if (cfg->d_ff > 0)
+        mc->d_ff = (size_t)cfg->d_ff;
+    if (cfg->vocab_size > 0)
+        mc->vocab_size = (size_t)cfg->vocab_size;
+    mc->n_kv_head = mc->n_head;
+    if ((size_t)cfg->seq_len > mc->max_seq_len)
+        return fsdp_error(FSDP_EINVAL, "pass a smaller --seq-len or a --size with more positions",
+                          "--seq-len: got %lld, expected at most %zu, the positions of --size %s",
+                          (long long)cfg->seq_len, mc->max_seq_len, cfg->size);
+    return FSDP_OK;
+}
+
+static fsdp_status does_not_fit(const train_config *cfg, int world_size)
+{
+    return fsdp_error(FSDP_EINVAL,
+                      "pass a --global-batch that world size * --batch-size * --grad-accum gives, or leave "
+                      "the last two out",
+                      "--global-batch: got %lld, expected a multiple of %d ranks * batch-size %lld * "
+                      "grad-accum %lld",
+                      (long long)cfg->global_batch, world_size, (long long)cfg->batch_size,
+                      (long long)cfg->grad_accum);
+}
+
+static fsdp_status resolve_batch(train_config *cfg, int64_t w)
+{
+    int64_t global = cfg->global_batch, per_rank = global / w;
+    if (global == 0) {
+        cfg->batch_size = cfg->batch_size ? cfg->batch_size : 4;
+        cfg->grad_accum = cfg->grad_accum ? cfg->grad_accum : 1;
+        cfg->global_batch = w * cfg->batch_size * cfg->grad_accum;
+        return FSDP_OK;
+    }
+    if (global % w != 0)
+        return fsdp_error(FSDP_EINVAL, "pass a --global-batch that the number of ranks divides",
+                          "--global-batch: got %lld, expected a multiple of %d ranks", (long long)global,
+                          (int)w);
+    if (cfg->batch_size == 0 && cfg->grad_accum > 0)
+        cfg->batch_size = per_rank / cfg->grad_accum;
+    if (cfg->batch_size == 0)
+        for (cfg->batch_size = MAX_AUTO_BATCH; per_rank % cfg->batch_size != 0;)
+            cfg->batch_size /= 2;
+    if (cfg->grad_accum == 0)
+        cfg->grad_accum = per_rank / cfg->batch_size;
+    return w * cfg->batch_size * cfg->grad_accum == global ? FSDP_OK
+                                                           : does_not_fit(cfg, (int)w);
+}
+
+fsdp_status train_config_resolve(train_config *cfg, int world_size, model_config *model_cfg)
+{
+    TRY(parse_wrap(cfg));
+    TRY(resolve_model(cfg, model_cfg));
+    if (cfg->parallel == PARALLEL_SINGLE && world_size > 1)
+        return fsdp_error(FSDP_EINVAL, "run build/fsdp_train --parallel single without a launcher",
+                          "--parallel single: got %d ranks, expected 1", world_size);
+    TRY(resolve_batch(cfg, world_size));
+    bool power_of_two = (cfg->batch_size & (cfg->batch_size - 1)) == 0;
+    if (cfg->reduction == GRAD_ACC_CANONICAL && !power_of_two)
+        return fsdp_error(FSDP_EINVAL, "pass --batch-size 4 and more --grad-accum, or --reduction fast",
+                          "--batch-size: got %lld, expected a power of two with --reduction canonical",
+                          (long long)cfg->batch_size);
+    if (cfg->parallel != PARALLEL_FSDP && (cfg->save_dir || cfg->resume))
+        return fsdp_error(FSDP_EINVAL, "use --parallel fsdp (one rank is fine), or --export",
+                          "--save and --resume are there for --parallel fsdp only");
+    if (cfg->resume && strcmp(cfg->resume, "auto") == 0 && !cfg->save_dir)
+        return fsdp_error(FSDP_EINVAL, "pass --save DIR too", "--resume auto: no --save directory given");
+    if (cfg->data && cfg->synthetic_tokens > 0)
+        return fsdp_error(FSDP_EINVAL, "leave one of them out", "--data and --synthetic exclude each other");
+    return FSDP_OK;
+}
+
+double train_lr(const train_config *cfg, int64_t step)
+{
+    double t = (double)step, warmup = (double)cfg->warmup_steps, left = (double)cfg->steps - warmup;
+    if (t < warmup)
+        return cfg->lr * (t + 1.0) / warmup;
+    double share = left > 0 ? (t - warmup) / left : 1.0;
+    return cfg->min_lr + (cfg->lr - cfg->min_lr) * (1.0 + pm_cos(3.14159265358979323846 * share)) / 2.0;
+}
