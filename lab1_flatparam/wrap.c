@@ -1,0 +1,91 @@
+/* wrap.c -- task 1.4: which unit every module belongs to. */
+#include <stdlib.h>
+#include "lab1_flatparam/flat_param.h"
+
+fsdp_status module_tree_build(const model *m, module_tree *out)
+{
+    size_t most = (size_t)(1 + m->n_blocks + m->n_stages);
+    *out = (module_tree){.n_nodes = 1, .nodes = calloc(most, sizeof(module_node))};
+    if (!out->nodes)
+        return fsdp_error(FSDP_ENOMEM, "", "module tree: no host memory");
+    out->nodes[0] = (module_node){.kind = MODULE_MODEL, .parent = -1, .stage = -1};
+    int block = -1, block_node = 0;
+    for (int i = 0; i < m->n_stages; i++) {
+        const stage *st = &m->stages[i];
+        if (st->block >= 0 && st->block != block) { /* the first stage of a block opens its node */
+            block = st->block;
+            block_node = out->n_nodes++;
+            out->nodes[block_node] =
+                (module_node){.kind = MODULE_BLOCK, .parent = 0, .stage = -1};
+        }
+        module_node *node = &out->nodes[out->n_nodes++];
+        *node = (module_node){
+            .kind = MODULE_PART, .parent = st->block >= 0 ? block_node : 0, .stage = i};
+        for (int p = st->first_param; p < st->first_param + st->n_params; p++) {
+            bool second_use = m->params[p].tied_to != NOT_TIED;
+            node->own_elems += second_use ? 0 : m->params[p].elems;
+            node->tied = node->tied || second_use;
+            for (int q = 0; q < m->n_params; q++) /* the first use is tied as well */
+                node->tied = node->tied || m->params[q].tied_to == p;
+        }
+    }
+    return FSDP_OK;
+}
+
+void module_tree_free(module_tree *t)
+{
+    free(t->nodes);
+    *t = (module_tree){0};
+}
+
+/* Does this node become a unit, when `left_elems` below it belong to no inner unit? */
+static bool becomes_unit(const module_node *node, wrap_policy policy, size_t min_elems,
+                         size_t left_elems)
+{
+    if (node->parent < 0)
+        return true;
+    if (node->tied)
+        return false;
+    switch (policy) {
+    case WRAP_BLOCK:
+        return node->kind == MODULE_BLOCK;
+    case WRAP_SUB_BLOCK:
+        return node->kind == MODULE_PART;
+    case WRAP_SIZE:
+        return left_elems >= min_elems;
+    case WRAP_MODEL:
+        return false;
+    }
+    return false;
+}
+
+fsdp_status wrap_assign(const module_tree *tree, wrap_policy policy, size_t min_elems,
+                        int *unit_of_node, int *n_units)
+{
+    int n = tree->n_nodes;
+    size_t *left = calloc((size_t)n, sizeof *left);
+    bool *is_unit = calloc((size_t)n, sizeof *is_unit);
+    if (!left || !is_unit) {
+        free(left);
+        free(is_unit);
+        return fsdp_error(FSDP_ENOMEM, "", "wrap_assign: no host memory");
+    }
+    fsdp_status status = FSDP_OK;
+    /* SOLUTION BEGIN 1.4 */
+    /* Inside-out: children stand behind their parents, so from the end every child comes first. What a
+     * child keeps as a unit of its own is not handed up, so nothing is flattened twice. */
+    for (int i = n - 1; i >= 0; i--) {
+        const module_node *node = &tree->nodes[i];
+        left[i] += node->own_elems;
+        is_unit[i] = becomes_unit(node, policy, min_elems, left[i]);
+        if (!is_unit[i])
+            left[node->parent] += left[i];
+    }
+    *n_units = 0;
+    for (int i = 0; i < n; i++)
+        unit_of_node[i] = is_unit[i] ? (*n_units)++ : unit_of_node[tree->nodes[i].parent];
+    /* SOLUTION END 1.4 */
+    free(left);
+    free(is_unit);
+    return status;
+}
