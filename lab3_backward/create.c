@@ -1,0 +1,119 @@
+/* create.c -- the bookkeeping of lab 3: provided, no task. */
+#include <stdlib.h>
+#include "lab3_backward/backward.h"
+
+/* The second use of a tied parameter (GPT-2: the head's use of the embedding) delivers its gradient at another
+ * time than the first. Where the sum must have one fixed shape, the two uses are summed apart and
+ * added at the very end; this sets up the second place: the tied range of the flat array, of which each rank
+ * keeps what falls into its shard.                                                               */
+static fsdp_status add_tied_place(fsdp_backward *b, const fsdp_unit *unit, unit_grad *g, int param,
+                                  const flat_slot *slot)
+{
+    FSDP_ASSERT(g->n_places < UNIT_MAX_PLACES);
+    grad_place *place = &g->places[g->n_places++];
+    *place = (grad_place){.param = param, .begin = slot->offset, .elems = slot->elems};
+    int world_size = unit->layout.world_size, rank = comm_rank(b->f->config.comm);
+    place->slice_elems = calloc((size_t)world_size, sizeof *place->slice_elems);
+    if (!place->slice_elems)
+        return fsdp_error(FSDP_ENOMEM, "", "backward_create: no host memory");
+    size_t shard = unit->layout.shard_elems, end = place->begin + place->elems;
+    for (int r = 0; r < world_size; r++) {
+        size_t lo = (size_t)r * shard, hi = lo + shard;
+        lo = lo > place->begin ? lo : place->begin;
+        hi = hi < end ? hi : end;
+        place->slice_elems[r] = hi > lo ? hi - lo : 0;
+    }
+    size_t first = (size_t)rank * shard;
+    place->shard_begin = place->begin > first ? place->begin - first : 0;
+    grad_acc_init(&place->acc, b->mode, b->f->config.ops, place->slice_elems[rank], MEM_GRADS_SHARD,
+                  "gradient shard (second use)");
+    return FSDP_OK;
+}
+
+static fsdp_status create_unit_grad(fsdp_backward *b, int u)
+{
+    const fsdp *f = b->f;
+    const fsdp_unit *unit = &f->units[u];
+    unit_grad *g = &b->grads[u];
+    TRY(event_create(f->config.dev, &g->computed));
+    TRY(event_create(f->config.dev, &g->reduced));
+    g->n_places = 1;
+    g->places[0] = (grad_place){.param = -1, .elems = unit->layout.padded_elems};
+    grad_acc_init(&g->places[0].acc, b->mode, f->config.ops, unit->layout.shard_elems,
+                  MEM_GRADS_SHARD, "gradient shard");
+    if (b->mode != GRAD_ACC_CANONICAL)
+        return FSDP_OK;
+    const model *m = f->config.m;
+    for (int i = 0; i < unit->layout.n_slots; i++)
+        for (int p = 0; p < m->n_params; p++)
+            if (m->params[p].tied_to == unit->layout.slots[i].param && !m->params[p].frozen)
+                TRY(add_tied_place(b, unit, g, p, &unit->layout.slots[i]));
+    return FSDP_OK;
+}
+
+fsdp_status backward_create(fsdp *f, grad_acc_mode mode, int level, fsdp_backward *b)
+{
+    *b = (fsdp_backward){.f = f, .mode = mode, .level = level};
+    b->grads = calloc((size_t)f->n_units, sizeof *b->grads);
+    if (!b->grads)
+        return fsdp_error(FSDP_ENOMEM, "", "backward_create: no host memory");
+    for (int u = 0; u < f->n_units; u++) {
+        fsdp_status status = create_unit_grad(b, u);
+        if (status != FSDP_OK) {
+            backward_free(b);
+            return status;
+        }
+    }
+    return FSDP_OK;
+}
+
+void backward_free(fsdp_backward *b)
+{
+    for (int u = 0; b->grads && u < b->f->n_units; u++) {
+        unit_grad *g = &b->grads[u];
+        if (g->reducing) /* left by a failed step: the reduction may still read full_grad */
+            stream_sync(b->f->comm_stream);
+        for (int k = 0; k < g->n_places; k++) {
+            device_free(b->f->compute, g->places[k].full_grad);
+            grad_acc_free(&g->places[k].acc, b->f->compute);
+            free(g->places[k].slice_elems);
+        }
+        device_free(b->f->compute, g->shard_grad);
+        event_free(g->computed);
+        event_free(g->reduced);
+    }
+    free(b->grads);
+    *b = (fsdp_backward){0};
+}
+
+void grad_views_bind(fsdp_backward *b, int u)
+{
+    const fsdp_unit *unit = &b->f->units[u];
+    const model *m = b->f->config.m;
+    unit_grad *g = &b->grads[u];
+    float **views = b->f->views.grads;
+    for (int i = 0; i < unit->layout.n_slots; i++) {
+        const flat_slot *slot = &unit->layout.slots[i];
+        float *grad = g->places[0].full_grad ? g->places[0].full_grad + slot->offset : NULL;
+        views[slot->param] = m->params[slot->param].frozen ? NULL : grad;
+        for (int p = 0; p < m->n_params; p++)
+            if (m->params[p].tied_to == slot->param)
+                views[p] = m->params[p].frozen ? NULL : grad;
+    }
+    for (int k = 1; k < g->n_places; k++)
+        views[g->places[k].param] = g->places[k].full_grad;
+}
+
+fsdp_status full_grad_alloc(fsdp_backward *b, int u)
+{
+    stream *s = b->f->compute;
+    unit_grad *g = &b->grads[u];
+    for (int k = 0; k < g->n_places; k++) {
+        grad_place *place = &g->places[k];
+        FSDP_ASSERT(place->full_grad == NULL);
+        TRY(device_alloc_f32(s, MEM_GRADS_FULL, place->elems, "unit gradient", &place->full_grad));
+        TRY(device_zero(s, place->full_grad, place->elems * sizeof(float)));
+    }
+    grad_views_bind(b, u);
+    return FSDP_OK;
+}
