@@ -1,0 +1,255 @@
+/* checkpoint.c -- sharded checkpoints on disk: provided around task 4.5's pack and unpack.
+ *
+ * DIR/rank-00000.ckpt ...  one file per rank that saved: header, pieces, then the values of parameter, first and
+ *                          second moment in the order of the pieces, then a hash of everything before it
+ * DIR/meta.json            written last: step, number of files, optimizer, shapes
+ *
+ * Saving fills DIR.tmp, syncs it, and swaps it with DIR by renames, so DIR is always a whole checkpoint (an
+ * interrupted swap leaves the old one as DIR.old, which loading falls back to).                  */
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "lab4_optimizer/checkpoint.h"
+#include "lab4_optimizer/optimizer.h"
+
+/* ---- one file ------------------------------------------------------------------------------------------ */
+
+static const char CKPT_MAGIC[8] = "FSDPCKP1";
+
+uint64_t ckpt_hash(uint64_t hash, const void *data, size_t bytes)
+{
+    const unsigned char *p = data;
+    for (; bytes >= 8; bytes -= 8, p += 8) {
+        uint64_t word;
+        memcpy(&word, p, sizeof word);
+        hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 29;
+    }
+    for (; bytes > 0; bytes--, p++)
+        hash = (hash ^ *p) * 0x100000001B3u;
+    return hash;
+}
+
+static fsdp_status write_all(ckpt_file *f, const void *data, size_t bytes)
+{
+    f->hash = ckpt_hash(f->hash, data, bytes);
+    const char *p = data;
+    while (bytes > 0) {
+        ssize_t n = write(f->fd, p, bytes < (1u << 30) ? bytes : (1u << 30));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return fsdp_error(FSDP_EIO, "free some space, or pass another --save directory",
+                              "checkpoint: write to %s: %s", f->path, strerror(errno));
+        p += n;
+        bytes -= (size_t)n;
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status read_all(ckpt_file *f, void *data, size_t bytes)
+{
+    char *p = data;
+    size_t left = bytes;
+    while (left > 0) {
+        ssize_t n = read(f->fd, p, left < (1u << 30) ? left : (1u << 30));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return fsdp_error(FSDP_EIO, "resume from another checkpoint",
+                              "checkpoint: %s is cut short: %s", f->path,
+                              n < 0 ? strerror(errno) : "end of file");
+        p += n;
+        left -= (size_t)n;
+    }
+    f->hash = ckpt_hash(f->hash, data, bytes);
+    return FSDP_OK;
+}
+
+fsdp_status ckpt_file_write_begin(const char *dir, int rank, const ckpt_header *header,
+                                  const ckpt_piece *pieces, ckpt_file *f)
+{
+    *f = (ckpt_file){.fd = -1};
+    snprintf(f->path, sizeof f->path, "%s/rank-%05d.ckpt", dir, rank);
+    f->fd = open(f->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (f->fd < 0)
+        return fsdp_error(FSDP_EIO, "pass a writable --save directory", "checkpoint: create %s: %s",
+                          f->path, strerror(errno));
+    ckpt_header h = *header;
+    memcpy(h.magic, CKPT_MAGIC, sizeof h.magic);
+    TRY(write_all(f, &h, sizeof h));
+    return write_all(f, pieces, (size_t)h.n_pieces * sizeof *pieces);
+}
+
+fsdp_status ckpt_file_write(ckpt_file *f, const float *values, size_t elems)
+{
+    return write_all(f, values, elems * sizeof *values);
+}
+
+fsdp_status ckpt_file_write_end(ckpt_file *f)
+{
+    uint64_t hash = f->hash;
+    TRY(write_all(f, &hash, sizeof hash));
+    if (fsync(f->fd) != 0)
+        return fsdp_error(FSDP_EIO, "check the disk", "checkpoint: fsync %s: %s", f->path,
+                          strerror(errno));
+    return FSDP_OK;
+}
+
+void ckpt_file_close(ckpt_file *f)
+{
+    if (f->fd >= 0)
+        close(f->fd);
+    f->fd = -1;
+}
+
+fsdp_status ckpt_file_open(const char *dir, int file, ckpt_header *header, ckpt_piece **pieces,
+                           ckpt_file *f)
+{
+    *f = (ckpt_file){.fd = -1};
+    *pieces = NULL;
+    snprintf(f->path, sizeof f->path, "%s/rank-%05d.ckpt", dir, file);
+    f->fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    if (f->fd < 0 || fstat(f->fd, &st) != 0)
+        return fsdp_error(FSDP_EIO, "resume from another checkpoint", "checkpoint: open %s: %s",
+                          f->path, strerror(errno));
+    TRY(read_all(f, header, sizeof *header));
+    uint64_t size = (uint64_t)st.st_size, n = header->n_pieces, v = header->n_values;
+    if (memcmp(header->magic, CKPT_MAGIC, sizeof CKPT_MAGIC) != 0 || n > size / sizeof **pieces ||
+        v > size / sizeof(float) || header->n_arrays < 1 || header->n_arrays > 3 ||
+        size != sizeof *header + n * sizeof **pieces + v * header->n_arrays * sizeof(float) + 8)
+        return fsdp_error(FSDP_EINVAL, "resume from another checkpoint",
+                          "checkpoint: %s is damaged: its header promises %llu pieces and %llu values, "
+                          "its length is %llu bytes",
+                          f->path, (unsigned long long)n, (unsigned long long)v,
+                          (unsigned long long)size);
+    *pieces = malloc(n * sizeof **pieces + 1);
+    if (!*pieces)
+        return fsdp_error(FSDP_ENOMEM, "", "checkpoint: no host memory");
+    TRY(read_all(f, *pieces, n * sizeof **pieces));
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < n; i++)
+        sum += (*pieces)[i].elems;
+    if (sum != v)
+        return fsdp_error(FSDP_EINVAL, "resume from another checkpoint",
+                          "checkpoint: %s is damaged: pieces of %llu elements, %llu values", f->path,
+                          (unsigned long long)sum, (unsigned long long)v);
+    return FSDP_OK;
+}
+
+fsdp_status ckpt_file_read(ckpt_file *f, float *values, size_t elems)
+{
+    return read_all(f, values, elems * sizeof *values);
+}
+
+fsdp_status ckpt_file_read_end(ckpt_file *f)
+{
+    uint64_t want = f->hash, got;
+    TRY(read_all(f, &got, sizeof got));
+    if (got != want)
+        return fsdp_error(FSDP_EINVAL, "resume from another checkpoint",
+                          "checkpoint: %s is damaged: hash %016llx, expected %016llx", f->path,
+                          (unsigned long long)got, (unsigned long long)want);
+    return FSDP_OK;
+}
+
+/* ---- meta.json ----------------------------------------------------------------------------------------- */
+
+fsdp_status ckpt_meta_write(const char *dir, const ckpt_meta *meta)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/meta.json", dir);
+    cJSON *j = cJSON_CreateObject();
+    cJSON_AddStringToObject(j, "format", "fsdp-labs-checkpoint-1");
+    cJSON_AddNumberToObject(j, "next_step", (double)meta->next_step);
+    cJSON_AddNumberToObject(j, "n_files", meta->n_files);
+    cJSON_AddNumberToObject(j, "n_params", meta->n_params);
+    cJSON_AddNumberToObject(j, "param_elems", (double)meta->param_elems);
+    cJSON_AddNumberToObject(j, "arrays_per_param", meta->n_arrays);
+    char *text = cJSON_Print(j);
+    cJSON_Delete(j);
+    if (!text)
+        return fsdp_error(FSDP_ENOMEM, "", "checkpoint: no host memory for %s", path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    size_t bytes = strlen(text);
+    bool ok = fd >= 0 && write(fd, text, bytes) == (ssize_t)bytes && fsync(fd) == 0;
+    int saved_errno = errno;
+    if (fd >= 0)
+        close(fd);
+    cJSON_free(text);
+    if (!ok)
+        return fsdp_error(FSDP_EIO, "pass a writable --save directory", "checkpoint: write %s: %s", path,
+                          strerror(saved_errno));
+    return FSDP_OK;
+}
+
+static double json_number(const cJSON *j, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, key);
+    return cJSON_IsNumber(item) ? item->valuedouble : -1.0;
+}
+
+fsdp_status ckpt_meta_read(const char *dir, ckpt_meta *meta)
+{
+    char path[PATH_MAX], text[8192];
+    snprintf(path, sizeof path, "%s/meta.json", dir);
+    FILE *in = fopen(path, "rb");
+    if (!in)
+        return fsdp_error(FSDP_EIO, "pass a directory that --save wrote", "checkpoint: open %s: %s", path,
+                          strerror(errno));
+    size_t n = fread(text, 1, sizeof text - 1, in);
+    fclose(in);
+    text[n] = 0;
+    cJSON *j = cJSON_Parse(text);
+    *meta = (ckpt_meta){.next_step = (int64_t)json_number(j, "next_step"),
+                        .n_files = (int)json_number(j, "n_files"),
+                        .n_params = (int)json_number(j, "n_params"),
+                        .param_elems = (int64_t)json_number(j, "param_elems"),
+                        .n_arrays = (int)json_number(j, "arrays_per_param")};
+    cJSON_Delete(j);
+    if (meta->next_step < 0 || meta->n_files < 1 || meta->n_params < 1 || meta->param_elems < 1 ||
+        (meta->n_arrays != 1 && meta->n_arrays != 3))
+        return fsdp_error(FSDP_EINVAL, "resume from another checkpoint",
+                          "checkpoint: %s is damaged or of another format", path);
+    return FSDP_OK;
+}
+
+/* ---- directories --------------------------------------------------------------------------------------- */
+
+fsdp_status ckpt_remove_dir(const char *dir, int n_files)
+{
+    char path[PATH_MAX];
+    for (int r = 0; r < n_files; r++) {
+        snprintf(path, sizeof path, "%s/rank-%05d.ckpt", dir, r);
+        unlink(path);
+    }
+    snprintf(path, sizeof path, "%s/meta.json", dir);
+    unlink(path);
+    if (rmdir(dir) != 0 && errno != ENOENT)
+        return fsdp_error(FSDP_EIO, "remove it by hand", "checkpoint: remove %s: %s", dir,
+                          strerror(errno));
+    return FSDP_OK;
+}
+
+/* dir.tmp becomes dir. An old dir is moved aside first and removed last. */
+fsdp_status ckpt_publish_dir(const char *dir)
+{
+    char tmp[PATH_MAX], old[PATH_MAX];
+    snprintf(tmp, sizeof tmp, "%s.tmp", dir);
+    snprintf(old, sizeof old, "%s.old", dir);
+    ckpt_meta meta = {0};
+    bool replaces = ckpt_meta_read(dir, &meta) == FSDP_OK;
+    if (replaces && rename(dir, old) != 0)
+        return fsdp_error(FSDP_EIO, "pass another --save directory", "checkpoint: rename %s: %s", dir,
+                          strerror(errno));
+    if (rename(tmp, dir) != 0)
+        return fsdp_error(FSDP_EIO, "pass an empty or new --save directory",
+                          "checkpoint: rename %s to %s: %s", tmp, dir, strerror(errno));
+    return replaces ? ckpt_remove_dir(old, meta.n_files) : FSDP_OK;
+}

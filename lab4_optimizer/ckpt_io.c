@@ -1,0 +1,279 @@
+/* ckpt_io.c -- ckpt_save and ckpt_load: provided, on top of task 4.5's pack and unpack.
+ *
+ * Values travel one unit and one array at a time through host memory, so a rank never needs more than its
+ * largest unit (saving) or one file's array (loading) beside what it holds anyway.               */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "lab4_optimizer/checkpoint.h"
+
+enum { ARRAYS_ADAMW = 3, ARRAYS_SGD = 1 };
+
+static int arrays_of(const fsdp_optimizer *o)
+{
+    return o->kind == OPTIMIZER_ADAMW ? ARRAYS_ADAMW : ARRAYS_SGD;
+}
+
+/* Array k (parameter, m, v) of unit u, as this rank holds it; a frozen unit has no moments. */
+static float *unit_array(const fsdp_optimizer *o, int u, int k)
+{
+    return k == 0 ? o->b->f->units[u].shard : k == 1 ? o->units[u].m : o->units[u].v;
+}
+
+/* Where rank r's shard starts in what this rank holds. */
+static size_t shard_at(const fsdp *f, int u, int r)
+{
+    return f->config.sharding == SHARDING_NONE ? (size_t)r * f->units[u].layout.shard_elems : 0;
+}
+
+static size_t max_slots(const fsdp *f)
+{
+    size_t n = 0;
+    for (int u = 0; u < f->n_units; u++)
+        n += (size_t)f->units[u].layout.n_slots;
+    return n;
+}
+
+static size_t max_shard_elems(const fsdp *f)
+{
+    size_t n = 1;
+    for (int u = 0; u < f->n_units; u++)
+        n = f->units[u].layout.shard_elems > n ? f->units[u].layout.shard_elems : n;
+    return n;
+}
+
+/* Pack array k of unit u: values [shard_elems] host, the index behind *n_pieces. */
+static fsdp_status pack_array(fsdp_optimizer *o, int u, int k, float *host, ckpt_piece *pieces,
+                              int *n_pieces, float *values)
+{
+    fsdp *f = o->b->f;
+    const flat_layout *l = &f->units[u].layout;
+    const float *src = unit_array(o, u, k);
+    if (src) {
+        TRY(device_download(f->compute, host, src + shard_at(f, u, comm_rank(f->config.comm)),
+                            l->shard_elems * sizeof *host));
+        TRY(stream_sync(f->compute));
+    } else {
+        memset(host, 0, l->shard_elems * sizeof *host);
+    }
+    return ckpt_pack(l, comm_rank(f->config.comm), host, pieces, n_pieces, values);
+}
+
+static fsdp_status write_file(fsdp_optimizer *o, const char *dir, ckpt_piece *pieces, float *host,
+                              float *values, ckpt_file *file)
+{
+    fsdp *f = o->b->f;
+    ckpt_header header = {.n_arrays = (uint64_t)arrays_of(o)};
+    int n = 0;
+    for (int u = 0; u < f->n_units; u++) {
+        TRY(pack_array(o, u, 0, host, pieces + header.n_pieces, &n, values));
+        for (int i = 0; i < n; i++)
+            header.n_values += pieces[header.n_pieces + (uint64_t)i].elems;
+        header.n_pieces += (uint64_t)n;
+    }
+    TRY(ckpt_file_write_begin(dir, comm_rank(f->config.comm), &header, pieces, file));
+    for (int k = 0; k < arrays_of(o); k++)
+        for (int u = 0; u < f->n_units; u++) {
+            size_t elems = 0;
+            TRY(pack_array(o, u, k, host, pieces, &n, values));
+            for (int i = 0; i < n; i++)
+                elems += pieces[i].elems;
+            TRY(ckpt_file_write(file, values, elems));
+        }
+    return ckpt_file_write_end(file);
+}
+
+static fsdp_status save_shard(fsdp_optimizer *o, const char *dir)
+{
+    fsdp *f = o->b->f;
+    ckpt_piece *pieces = calloc(max_slots(f) + 1, sizeof *pieces);
+    float *host = malloc(max_shard_elems(f) * sizeof *host);
+    float *values = malloc(max_shard_elems(f) * sizeof *values);
+    ckpt_file file = {.fd = -1};
+    fsdp_status status = pieces && host && values
+                             ? write_file(o, dir, pieces, host, values, &file)
+                             : fsdp_error(FSDP_ENOMEM, "", "checkpoint: no host memory");
+    ckpt_file_close(&file);
+    free(pieces);
+    free(host);
+    free(values);
+    return status;
+}
+
+static fsdp_status make_dir(const char *dir)
+{
+    if (mkdir(dir, 0755) != 0 && errno != EEXIST)
+        return fsdp_error(FSDP_EIO, "pass a --save directory whose parent exists and is writable",
+                          "checkpoint: create %s: %s", dir, strerror(errno));
+    return FSDP_OK;
+}
+
+fsdp_status ckpt_save(fsdp_optimizer *o, const char *dir, int64_t next_step)
+{
+    fsdp *f = o->b->f;
+    comm *c = f->config.comm;
+    char tmp[PATH_MAX];
+    if ((size_t)snprintf(tmp, sizeof tmp, "%s.tmp", dir) >= sizeof tmp - 32)
+        return fsdp_error(FSDP_EINVAL, "pass a shorter path", "checkpoint: path too long");
+    TRY(comm_agree(c, comm_rank(c) == 0 ? make_dir(tmp) : FSDP_OK));
+    fsdp_status status = comm_agree(c, save_shard(o, tmp));
+    if (comm_rank(c) != 0)
+        return status != FSDP_OK ? status : comm_agree(c, FSDP_OK);
+    if (status != FSDP_OK) {
+        fsdp_error_info why = *fsdp_error_get();
+        ckpt_remove_dir(tmp, comm_size(c));
+        fsdp_error_set(&why);
+        return status;
+    }
+    ckpt_meta meta = {.next_step = next_step,
+                      .param_elems = (int64_t)f->config.m->n_param_elems,
+                      .n_files = comm_size(c),
+                      .n_params = f->config.m->n_params,
+                      .n_arrays = arrays_of(o)};
+    status = ckpt_meta_write(tmp, &meta);
+    if (status == FSDP_OK)
+        status = ckpt_publish_dir(dir);
+    if (status != FSDP_OK) {
+        fsdp_error_info why = *fsdp_error_get();
+        ckpt_remove_dir(tmp, comm_size(c));
+        fsdp_error_set(&why);
+    }
+    return comm_agree(c, status);
+}
+
+/* ---- loading ------------------------------------------------------------------------------------------- */
+
+/* Put what file holds of array k into every shard this rank keeps; counts real elements. */
+static fsdp_status unpack_array(fsdp_optimizer *o, int k, const ckpt_piece *pieces, int n_pieces,
+                                const float *values, float *host, size_t *n_elems)
+{
+    fsdp *f = o->b->f;
+    bool whole = f->config.sharding == SHARDING_NONE;
+    for (int u = 0; u < f->n_units; u++) {
+        float *dst = unit_array(o, u, k);
+        const flat_layout *l = &f->units[u].layout;
+        for (int r = 0; r < l->world_size; r++) {
+            if (!whole && r != comm_rank(f->config.comm))
+                continue;
+            size_t bytes = l->shard_elems * sizeof *host;
+            if (dst) {
+                TRY(device_download(f->compute, host, dst + shard_at(f, u, r), bytes));
+                TRY(stream_sync(f->compute));
+            }
+            TRY(ckpt_unpack(l, r, pieces, n_pieces, values, host, n_elems));
+            if (dst) {
+                TRY(device_upload(f->compute, dst + shard_at(f, u, r), host, bytes));
+                TRY(stream_sync(f->compute));
+            }
+        }
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status load_file(fsdp_optimizer *o, const char *dir, int file_number, float *host,
+                             size_t n_elems[ARRAYS_ADAMW])
+{
+    ckpt_header header;
+    ckpt_piece *pieces;
+    ckpt_file file;
+    float *values = NULL;
+    fsdp_status status = ckpt_file_open(dir, file_number, &header, &pieces, &file);
+    if (status == FSDP_OK && (int)header.n_arrays != arrays_of(o))
+        status = fsdp_error(FSDP_EINVAL, "resume with the --optimizer that saved it",
+                            "checkpoint: %s holds %d arrays per parameter, expected %d", file.path,
+                            (int)header.n_arrays, arrays_of(o));
+    if (status == FSDP_OK && !(values = malloc(header.n_values * sizeof *values + 1)))
+        status = fsdp_error(FSDP_ENOMEM, "", "checkpoint: no host memory for %s", file.path);
+    for (int k = 0; k < arrays_of(o) && status == FSDP_OK; k++) {
+        status = ckpt_file_read(&file, values, header.n_values);
+        if (status == FSDP_OK)
+            status = unpack_array(o, k, pieces, (int)header.n_pieces, values, host, &n_elems[k]);
+    }
+    if (status == FSDP_OK)
+        status = ckpt_file_read_end(&file);
+    ckpt_file_close(&file);
+    free(pieces);
+    free(values);
+    return status;
+}
+
+/* Real elements that this rank keeps of one array. */
+static size_t kept_elems(const fsdp *f)
+{
+    size_t n = 0;
+    bool whole = f->config.sharding == SHARDING_NONE;
+    for (int u = 0; u < f->n_units; u++)
+        for (int i = 0; i < f->units[u].layout.n_slots; i++) {
+            const flat_slot *s = &f->units[u].layout.slots[i];
+            size_t shard = f->units[u].layout.shard_elems;
+            size_t lo = whole ? 0 : (size_t)comm_rank(f->config.comm) * shard;
+            size_t hi = whole ? f->units[u].layout.padded_elems : lo + shard;
+            size_t begin = s->offset > lo ? s->offset : lo;
+            size_t end = s->offset + s->elems < hi ? s->offset + s->elems : hi;
+            n += end > begin ? end - begin : 0;
+        }
+    return n;
+}
+
+static fsdp_status load_shard(fsdp_optimizer *o, const char *dir, const ckpt_meta *meta)
+{
+    fsdp *f = o->b->f;
+    const model *m = f->config.m;
+    if (meta->n_params != m->n_params || meta->param_elems != (int64_t)m->n_param_elems)
+        return fsdp_error(FSDP_EINVAL, "resume with the model options of the run that saved it",
+                          "checkpoint: %s is of a model with %d parameters of %lld elements, this one has "
+                          "%d of %zu",
+                          dir, meta->n_params, (long long)meta->param_elems, m->n_params,
+                          m->n_param_elems);
+    float *host = malloc(max_shard_elems(f) * sizeof *host);
+    if (!host)
+        return fsdp_error(FSDP_ENOMEM, "", "checkpoint: no host memory");
+    size_t n_elems[ARRAYS_ADAMW] = {0};
+    fsdp_status status = FSDP_OK;
+    for (int i = 0; i < meta->n_files && status == FSDP_OK; i++)
+        status = load_file(o, dir, i, host, n_elems);
+    free(host);
+    for (int k = 0; k < arrays_of(o) && status == FSDP_OK; k++)
+        if (n_elems[k] != kept_elems(f))
+            status = fsdp_error(FSDP_EINVAL, "resume from another checkpoint",
+                                "checkpoint: %s gives %zu elements of array %d, expected %zu", dir,
+                                n_elems[k], k, kept_elems(f));
+    return status;
+}
+
+/* The meta data of dir or, when a save was cut short between its two renames, of dir.old. used [PATH_MAX]. */
+static fsdp_status find_checkpoint(const char *dir, char *used, ckpt_meta *meta)
+{
+    snprintf(used, PATH_MAX, "%s", dir);
+    fsdp_status status = ckpt_meta_read(used, meta);
+    if (status == FSDP_OK)
+        return FSDP_OK;
+    fsdp_error_info why = *fsdp_error_get();
+    snprintf(used, PATH_MAX, "%s.old", dir);
+    if (ckpt_meta_read(used, meta) == FSDP_OK)
+        return FSDP_OK;
+    fsdp_error_set(&why);
+    return status;
+}
+
+bool ckpt_exists(const char *dir)
+{
+    char used[PATH_MAX];
+    ckpt_meta meta;
+    return find_checkpoint(dir, used, &meta) == FSDP_OK;
+}
+
+fsdp_status ckpt_load(fsdp_optimizer *o, const char *dir, int64_t *next_step)
+{
+    comm *c = o->b->f->config.comm;
+    char used[PATH_MAX];
+    ckpt_meta meta;
+    fsdp_status status = find_checkpoint(dir, used, &meta);
+    dir = used;
+    if (status == FSDP_OK)
+        status = load_shard(o, dir, &meta);
+    TRY(comm_agree(c, status));
+    *next_step = meta.next_step;
+    return FSDP_OK;
+}

@@ -1,0 +1,111 @@
+/* engine.c -- labs 1 to 4 put together as an engine for the training loop: provided, no task. */
+#include <stdlib.h>
+#include "lab4_optimizer/optimizer.h"
+
+typedef struct fsdp_engine {
+    fsdp f;
+    fsdp_backward b;
+    fsdp_optimizer o;
+} fsdp_engine;
+
+static fsdp_status engine_begin_step(void *self)
+{
+    return step_begin(&((fsdp_engine *)self)->b);
+}
+
+static fsdp_status engine_step(void *self, const step_scalars *sc, float *norm)
+{
+    return optimizer_step(&((fsdp_engine *)self)->o, sc, norm);
+}
+
+static fsdp_status engine_save(void *self, const char *dir, int64_t next_step)
+{
+    return ckpt_save(&((fsdp_engine *)self)->o, dir, next_step);
+}
+
+static fsdp_status engine_load(void *self, const char *dir, int64_t *next_step)
+{
+    return ckpt_load(&((fsdp_engine *)self)->o, dir, next_step);
+}
+
+/* Rank 0 hands parameter p, gathered, to the sink. */
+static fsdp_status sink_param(fsdp *f, int p, engine_sink sink, void *ctx)
+{
+    const param_spec *spec = &f->config.m->params[p];
+    size_t bytes = spec->elems * sizeof(float);
+    float *host = malloc(bytes + 1);
+    if (!host)
+        return fsdp_error(FSDP_ENOMEM, "", "export: no host memory for %s", spec->name);
+    fsdp_status status = device_download(f->compute, host, f->views.params[p], bytes);
+    if (status == FSDP_OK)
+        status = stream_sync(f->compute);
+    if (status == FSDP_OK)
+        status = sink(ctx, p, host, spec->elems);
+    free(host);
+    return status;
+}
+
+/* One unit is gathered at a time (the root stays, its parameters stand at both ends of the order). */
+static fsdp_status engine_read_params(void *self, engine_sink sink, void *ctx)
+{
+    fsdp *f = &((fsdp_engine *)self)->f;
+    fsdp_status mine = FSDP_OK;
+    bool keep = f->config.sharding == SHARDING_NONE;
+    for (int p = 0; p < f->config.m->n_params; p++) {
+        int u = f->param_unit[p];
+        if (f->config.m->params[p].tied_to != NOT_TIED)
+            continue;
+        TRY(unshard_begin(f, u));
+        TRY(unshard_wait(f, u));
+        if (comm_rank(f->config.comm) == 0 && mine == FSDP_OK)
+            mine = sink_param(f, p, sink, ctx);
+        bool unit_ends = p + 1 == f->config.m->n_params || f->param_unit[p + 1] != u;
+        if (unit_ends && u != UNIT_ROOT && !keep)
+            TRY(reshard(f, u));
+    }
+    if (!keep)
+        TRY(reshard(f, UNIT_ROOT));
+    return comm_agree(f->config.comm, mine);
+}
+
+static void engine_free(void *self)
+{
+    fsdp_engine *e = self;
+    if (!e)
+        return;
+    if (e->f.comm_stream)
+        stream_sync(e->f.comm_stream);
+    optimizer_free(&e->o);
+    backward_free(&e->b);
+    fsdp_free(&e->f);
+    free(e);
+}
+
+fsdp_status fsdp_engine_create(const fsdp_engine_config *config, engine *out)
+{
+    fsdp_engine *e = calloc(1, sizeof *e);
+    if (!e)
+        return fsdp_error(FSDP_ENOMEM, "", "fsdp engine: no host memory");
+    fsdp_status status;
+    GOTO_ON_FAIL(status, fsdp_create(&config->fsdp, &e->f), fail);
+    GOTO_ON_FAIL(status, backward_create(&e->f, config->mode, config->level, &e->b), fail);
+    GOTO_ON_FAIL(status, optimizer_create(&e->b, config->optimizer, &e->o), fail);
+    *out = (engine){
+        .self = e,
+        .name = "fsdp",
+        .n_units = e->f.n_units,
+        .stage_unit = e->f.stage_unit,
+        .hooks = fsdp_backward_hooks(&e->b),
+        .views = &e->f.views,
+        .begin_step = engine_begin_step,
+        .optimizer_step = engine_step,
+        .read_params = engine_read_params,
+        .save = engine_save,
+        .load = engine_load,
+        .free = engine_free,
+    };
+    return FSDP_OK;
+fail:
+    engine_free(e);
+    return status;
+}

@@ -1,0 +1,171 @@
+/* plan.c -- memory and traffic of FSDP by formula, before anything is allocated: provided.
+ *
+ * Per unit P = W*ceil(slots/W) elements. A micro-step gathers a unit twice (FULL; the root once), once
+ * (GRAD_OP) or never (NONE), and reduces it once; each moves (W-1)/W*P elements from every rank.
+ * [ZeRO §7] [FSDP §3.2]                                                                          */
+#include <stdlib.h>
+#include <string.h>
+#include "common/train/runner.h"
+#include "lab4_optimizer/optimizer.h"
+
+/* Sizes of one unit, found without allocating it. */
+typedef struct unit_sizes {
+    size_t used_elems, padded_elems, shard_elems;
+    size_t tied_elems; /* of the place of its own that a tied parameter's second use has */
+} unit_sizes;
+
+typedef struct plan_input {
+    const fsdp_engine_config *config;
+    int world_size, n_units;
+    unit_sizes *units;
+    int *stage_unit;
+} plan_input;
+
+static size_t align_up(size_t n)
+{
+    return (n + FLAT_ALIGN_ELEMS - 1) / FLAT_ALIGN_ELEMS * FLAT_ALIGN_ELEMS;
+}
+
+static fsdp_status measure_units(plan_input *in, const module_tree *tree, const int *unit_of_node)
+{
+    const model *m = in->config->fsdp.m;
+    for (int i = 0; i < tree->n_nodes; i++) {
+        if (tree->nodes[i].stage < 0)
+            continue;
+        const stage *st = &m->stages[tree->nodes[i].stage];
+        unit_sizes *u = &in->units[unit_of_node[i]];
+        in->stage_unit[tree->nodes[i].stage] = unit_of_node[i];
+        for (int p = st->first_param; p < st->first_param + st->n_params; p++) {
+            if (m->params[p].tied_to == NOT_TIED)
+                u->used_elems += align_up(m->params[p].elems);
+            else if (in->config->mode == GRAD_ACC_CANONICAL)
+                u->tied_elems += m->params[p].elems;
+        }
+    }
+    for (int u = 0; u < in->n_units; u++) {
+        shard_span span;
+        TRY(shard_range(in->units[u].used_elems, in->world_size, 0, &span));
+        in->units[u].shard_elems = span.shard_elems;
+        in->units[u].padded_elems = span.shard_elems * (size_t)in->world_size;
+    }
+    return FSDP_OK;
+}
+
+static int log2_floor(size_t n)
+{
+    int k = 0;
+    while (n >>= 1)
+        k++;
+    return k;
+}
+
+static size_t stage_elems(const model *m, const stage *st)
+{
+    size_t n = 0;
+    for (int p = st->first_param; p < st->first_param + st->n_params; p++)
+        n += m->params[p].elems;
+    return n;
+}
+
+/* Most unreduced gradient alive: the root's (from the head to the embedding) and, at each stage, that of its
+ * unit and of its leaves.                                                                        */
+static size_t grads_full_elems(const plan_input *in, size_t batch)
+{
+    const model *m = in->config->fsdp.m;
+    size_t root = in->units[UNIT_ROOT].padded_elems + in->units[UNIT_ROOT].tied_elems, most = 0;
+    bool leaves = in->config->mode == GRAD_ACC_CANONICAL && batch > 1;
+    for (int i = 0; i < m->n_stages; i++) {
+        int u = in->stage_unit[i];
+        size_t now = root + (u == UNIT_ROOT ? 0 : in->units[u].padded_elems);
+        if (leaves)
+            now += stage_elems(m, &m->stages[i]) * (size_t)(1 + log2_floor(batch));
+        most = now > most ? now : most;
+    }
+    return most;
+}
+
+static void plan_memory(const plan_input *in, size_t batch, size_t seq_len, memory_plan *mem)
+{
+    const fsdp_engine_config *c = in->config;
+    bool none = c->fsdp.sharding == SHARDING_NONE;
+    size_t shards = 0, padded = 0, second_use = 0, largest = 0, largest_any = 0;
+    for (int u = 0; u < in->n_units; u++) {
+        size_t p = in->units[u].padded_elems;
+        shards += in->units[u].shard_elems;
+        padded += p;
+        second_use += in->units[u].tied_elems;
+        largest = u != UNIT_ROOT && p > largest ? p : largest;
+        largest_any = p > largest_any ? p : largest_any;
+    }
+    size_t w = (size_t)in->world_size, own = none ? padded : shards;
+    size_t sums = c->mode == GRAD_ACC_CANONICAL ? (size_t)log2_floor(w * (size_t)c->grad_accum) + 1 : 1;
+    size_t second_slice = second_use < shards ? second_use : shards;
+    size_t gathered = c->fsdp.sharding == SHARDING_GRAD_OP
+                          ? padded
+                          : in->units[UNIT_ROOT].padded_elems + largest;
+    size_t *bytes = mem->peak_bytes;
+    memset(mem, 0, sizeof *mem);
+    bytes[MEM_PARAMS_SHARD] = own * sizeof(float);
+    bytes[MEM_PARAMS_FULL] = none ? 0 : gathered * sizeof(float);
+    bytes[MEM_GRADS_SHARD] = (sums * (shards + second_slice) + (none ? padded : 0)) * sizeof(float);
+    bytes[MEM_GRADS_FULL] = grads_full_elems(in, batch) * sizeof(float);
+    bytes[MEM_OPTIMIZER] = c->optimizer == OPTIMIZER_ADAMW ? 2 * own * sizeof(float) : 0;
+    bytes[MEM_ACTIVATIONS] = runner_activation_bytes(c->fsdp.m, batch, seq_len, c->mode);
+    bytes[MEM_COMM] = (largest_any > second_use ? largest_any : second_use) * sizeof(float);
+}
+
+/* What rank 0 sends; slices that cannot be equal are longest there. */
+static void plan_traffic(const plan_input *in, traffic_plan *t)
+{
+    const fsdp_engine_config *c = in->config;
+    uint64_t a = (uint64_t)c->grad_accum, others = (uint64_t)in->world_size - 1;
+    memset(t, 0, sizeof *t);
+    for (int u = 0; u < in->n_units; u++) {
+        uint64_t moved = others * in->units[u].shard_elems * sizeof(float);
+        uint64_t gathers = c->fsdp.sharding == SHARDING_FULL && u != UNIT_ROOT ? 2 * a : a;
+        gathers = c->fsdp.sharding == SHARDING_NONE ? 1 : gathers; /* of gradients, once a step */
+        t->calls[COMM_OP_ALL_GATHER] += gathers;
+        t->bytes_sent[COMM_OP_ALL_GATHER] += gathers * moved;
+        t->calls[COMM_OP_REDUCE_SCATTER] += a;
+        t->bytes_sent[COMM_OP_REDUCE_SCATTER] += a * moved;
+        size_t tied = in->units[u].tied_elems, shard = in->units[u].shard_elems;
+        if (tied > 0) { /* the tied parameter stands first in its unit: rank 0 keeps min(tied, shard) */
+            t->calls[COMM_OP_REDUCE_SCATTER] += a;
+            t->bytes_sent[COMM_OP_REDUCE_SCATTER] +=
+                a * (tied - (tied < shard ? tied : shard)) * sizeof(float);
+        }
+    }
+    if (c->fsdp.sharding == SHARDING_NONE)
+        return;
+    /* The norm: a reduce-scatter, then an all-gather, of slices as equal as can be; rank 0's is the longest. */
+    uint64_t slice = ((uint64_t)RSUM_BINS + others) / (uint64_t)in->world_size;
+    t->calls[COMM_OP_ALL_REDUCE] = 1;
+    t->bytes_sent[COMM_OP_ALL_REDUCE] = (RSUM_BINS - slice + others * slice) * sizeof(int64_t);
+}
+
+fsdp_status fsdp_plan(const fsdp_engine_config *config, int world_size, size_t batch, size_t seq_len,
+                      memory_plan *mem, traffic_plan *traffic)
+{
+    const model *m = config->fsdp.m;
+    plan_input in = {.config = config, .world_size = world_size};
+    module_tree tree = {0};
+    TRY(module_tree_build(m, &tree));
+    int *unit_of_node = calloc((size_t)tree.n_nodes, sizeof *unit_of_node);
+    in.units = calloc((size_t)tree.n_nodes, sizeof *in.units);
+    in.stage_unit = calloc((size_t)m->n_stages, sizeof *in.stage_unit);
+    fsdp_status status = unit_of_node && in.units && in.stage_unit
+                             ? wrap_assign(&tree, config->fsdp.wrap, config->fsdp.wrap_min_elems,
+                                           unit_of_node, &in.n_units)
+                             : fsdp_error(FSDP_ENOMEM, "", "fsdp_plan: no host memory");
+    if (status == FSDP_OK)
+        status = measure_units(&in, &tree, unit_of_node);
+    if (status == FSDP_OK) {
+        plan_memory(&in, batch, seq_len, mem);
+        plan_traffic(&in, traffic);
+    }
+    free(in.units);
+    free(in.stage_unit);
+    free(unit_of_node);
+    module_tree_free(&tree);
+    return status;
+}
