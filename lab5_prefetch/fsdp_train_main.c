@@ -1,0 +1,87 @@
+/* fsdp_train_main.c -- the trainer: build/fsdp_train, alone or under an MPI launcher.
+ *
+ * Errors before training are agreed on by all ranks: rank 0 prints the one message and everybody leaves in
+ * order. An error while training may have struck one rank only: that rank prints and ends the job. */
+#include <signal.h>
+#include <stdlib.h>
+#include "lab5_prefetch/trainer.h"
+
+static void print_head(const trainer *t)
+{
+    const train_config *c = &t->cfg;
+    static const char *const parallel[] = {"single", "ddp", "fsdp"};
+    printf("%s: %s %s, %zu parameters, %d rank%s, reduction %s, ops %s\n", parallel[c->parallel],
+           t->model_cfg.family, c->size, t->m.n_param_elems, comm_size(t->comm),
+           comm_size(t->comm) == 1 ? "" : "s", c->reduction == GRAD_ACC_CANONICAL ? "canonical" : "fast",
+           t->ops->name);
+    printf("data: %s, %zu tokens; a step is %lld sequences of %lld tokens (%lld per rank x %lld micro-steps)\n",
+           t->data.source, t->data.n_tokens, (long long)c->global_batch, (long long)c->seq_len,
+           (long long)c->batch_size, (long long)c->grad_accum);
+    if (t->first_step > 0)
+        printf("resumed at step %lld\n", (long long)t->first_step);
+    fflush(stdout);
+}
+
+static fsdp_status train(trainer *t)
+{
+    train_job job = trainer_job(t);
+    train_result result;
+    if (comm_rank(t->comm) == 0)
+        print_head(t);
+    if (t->cfg.export_init_dir)
+        TRY(train_export(&job, t->cfg.export_init_dir));
+    TRY(train_run(&job, &result));
+    if (t->cfg.export_dir)
+        TRY(train_export(&job, t->cfg.export_dir));
+    TRY(report_run(t, &result, stdout));
+    if (comm_rank(t->comm) == 0 && t->cfg.steps > t->first_step)
+        printf("done: loss %.6f -> %.6f, %.1f ms per step (median)\n", result.first_loss,
+               result.last_loss, result.ms_per_step);
+    return FSDP_OK;
+}
+
+/* An agreed failure: everybody knows, one speaks. */
+static int leave(trainer *t)
+{
+    if (comm_rank(t->comm) == 0)
+        fsdp_error_print(stderr, 0, comm_size(t->comm));
+    trainer_free(t);
+    return EXIT_FAILURE;
+}
+
+int main(int argc, char **argv)
+{
+    trainer t = {0};
+    signal(SIGPIPE, SIG_IGN);
+    fsdp_status parsed = train_config_parse(argc, argv, &t.cfg);
+    if (parsed == FSDP_ESKIP)
+        return EXIT_SUCCESS; /* --help */
+    if (parsed != FSDP_OK && comm_launched_ranks() == 1) {
+        fsdp_error_print(stderr, 0, 0);
+        return EXIT_FAILURE;
+    }
+    fsdp_error_info why = *fsdp_error_get();
+    if (trainer_connect(&t) != FSDP_OK) {
+        fsdp_error_print(stderr, 0, 0);
+        return EXIT_FAILURE;
+    }
+    if (parsed != FSDP_OK)
+        fsdp_error_set(&why);
+    if (trainer_prepare(&t, parsed) != FSDP_OK)
+        return leave(&t);
+    if (t.cfg.plan) {
+        if (comm_rank(t.comm) == 0)
+            report_plan(&t, stdout);
+        trainer_free(&t);
+        return EXIT_SUCCESS;
+    }
+    if (trainer_allocate(&t) != FSDP_OK)
+        return leave(&t);
+    if (train(&t) != FSDP_OK) {
+        fflush(stdout);
+        fsdp_error_print(stderr, comm_rank(t.comm), comm_size(t.comm));
+        comm_abort(t.comm, EXIT_FAILURE);
+    }
+    trainer_free(&t);
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,34 @@
+/* trainer.h -- the parts of build/fsdp_train: set up, plan, report. main() is fsdp_train_main.c. */
+#pragma once
+#include "common/train/train.h"
+#include "lab4_optimizer/optimizer.h"
+
+/* Everything a run owns, in the order it is made; released in reverse. */
+typedef struct trainer {
+    train_config cfg;
+    model_config model_cfg;
+    device *dev;
+    comm *comm;
+    const ops *ops;
+    model m;
+    corpus data, val_data;
+    engine engine;
+    runner *runner;
+    memory_plan mem_plan;
+    traffic_plan traffic_plan;
+    int64_t first_step;
+} trainer;
+
+/* trainer_connect -- device and group; trainer_prepare -- checks options on all ranks, opens data, plans
+ * memory; trainer_allocate -- engine and runner. Failures of prepare and allocate are agreed on: every rank
+ * returns one, rank 0's message names the rank.                                                  */
+fsdp_status trainer_connect(trainer *t);
+fsdp_status trainer_prepare(trainer *t, fsdp_status parsed);
+fsdp_status trainer_allocate(trainer *t);
+void trainer_free(trainer *t);
+
+train_job trainer_job(trainer *t);
+
+/* report_plan, report_run -- rank 0 prints tables of bytes: by formula, and measured beside it. Collective. */
+void report_plan(const trainer *t, FILE *out);
+fsdp_status report_run(trainer *t, const train_result *result, FILE *out);
