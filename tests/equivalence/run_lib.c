@@ -1,0 +1,193 @@
+/* run_lib.c -- see run_lib.h. */
+#include "tests/equivalence/run_lib.h"
+#include <stdlib.h>
+#include <string.h>
+#include "common/model/gpt2.h"
+#include "common/train/runner.h"
+
+typedef struct run {
+    const run_config *cfg;
+    device *dev;
+    comm *group;
+    stream *s;
+    model m;
+    corpus data;
+    engine e;
+    runner *r;
+    float *loss, *norm; /* device: [grad_accum * W] sums of this step's blocks, [1] */
+    int32_t *tokens, *targets;
+    run_result *out;
+} run;
+
+fsdp_status run_corpus(size_t vocab_size, corpus *out)
+{
+    return corpus_synthetic(1, 65536, vocab_size, out);
+}
+
+static int level_of(size_t batch)
+{
+    int k = 0;
+    while (batch >>= 1)
+        k++;
+    return k;
+}
+
+static fsdp_status make_engine(run *r)
+{
+    const run_config *c = r->cfg;
+    int level = c->mode == GRAD_ACC_CANONICAL ? level_of(c->batch) : 0;
+    if (!c->fsdp)
+        return baseline_create(&(baseline_config){.m = &r->m,
+                                                  .ops = c->ops,
+                                                  .dev = r->dev,
+                                                  .comm = r->group,
+                                                  .mode = c->mode,
+                                                  .level = level,
+                                                  .grad_accum = c->grad_accum,
+                                                  .seed = c->seed,
+                                                  .optimizer = c->optimizer},
+                               &r->e);
+    return fsdp_engine_create(&(fsdp_engine_config){.fsdp = {.m = &r->m,
+                                                             .ops = c->ops,
+                                                             .dev = r->dev,
+                                                             .comm = r->group,
+                                                             .wrap = c->wrap,
+                                                             .wrap_min_elems = c->wrap_min_elems,
+                                                             .sharding = c->sharding,
+                                                             .seed = c->seed},
+                                                    .mode = c->mode,
+                                                    .level = level,
+                                                    .grad_accum = c->grad_accum,
+                                                    .optimizer = c->optimizer},
+                              &r->e);
+}
+
+static fsdp_status run_create(run *r)
+{
+    const run_config *c = r->cfg;
+    size_t blocks = (size_t)c->grad_accum * (size_t)comm_size(r->group);
+    TRY(gpt2_create(&c->model, &r->m));
+    TRY(run_corpus(c->model.vocab_size, &r->data));
+    TRY(make_engine(r));
+    TRY(runner_create(&(runner_config){.m = &r->m,
+                                       .ops = c->ops,
+                                       .dev = r->dev,
+                                       .batch = c->batch,
+                                       .seq_len = c->seq_len,
+                                       .mode = c->mode,
+                                       .stage_unit = r->e.stage_unit,
+                                       .n_units = r->e.n_units,
+                                       .hooks = r->e.hooks,
+                                       .views = r->e.views},
+                      &r->r));
+    TRY(device_alloc_f32(r->s, MEM_OTHER, blocks, "losses", &r->loss));
+    TRY(device_alloc_f32(r->s, MEM_OTHER, 1, "norm", &r->norm));
+    size_t tokens = c->batch * c->seq_len;
+    r->tokens = calloc(2 * tokens, sizeof *r->tokens);
+    r->targets = r->tokens + tokens;
+    *r->out = (run_result){.steps = c->steps, .param_elems = r->m.n_param_elems};
+    r->out->loss = calloc((size_t)c->steps + 1, sizeof(float));
+    r->out->norm = calloc((size_t)c->steps + 1, sizeof(float));
+    if (comm_rank(r->group) == 0)
+        r->out->params = calloc(r->out->param_elems + 1, sizeof(float));
+    return FSDP_OK;
+}
+
+static void run_free(run *r)
+{
+    runner_free(r->r);
+    device_free(r->s, r->loss);
+    device_free(r->s, r->norm);
+    if (r->e.free)
+        r->e.free(r->e.self);
+    corpus_close(&r->data);
+    model_free(&r->m);
+    free(r->tokens);
+}
+
+/* Micro-step a of rank x: places a*W*b + x*b ... of the global batch. */
+static fsdp_status micro_step(run *r, int step, int a)
+{
+    const run_config *c = r->cfg;
+    int w = comm_size(r->group), x = comm_rank(r->group);
+    size_t blocks = (size_t)w * (size_t)c->grad_accum;
+    size_t block = (size_t)(a * w + x);
+    TRY(stream_sync(r->s)); /* the last micro-step may still read the tokens */
+    for (size_t i = 0; i < c->batch; i++) {
+        size_t place = block * c->batch + i;
+        uint64_t k = (uint64_t)step * blocks * c->batch + (c->order ? c->order[place] : place);
+        sample_sequence(&r->data, k, c->seq_len, r->tokens + i * c->seq_len,
+                        r->targets + i * c->seq_len);
+    }
+    TRY(runner_forward(r->r, r->tokens, r->targets, true, r->loss + block));
+    TRY(runner_backward(r->r));
+    return comm_all_gather(r->group, r->s, "loss", DTYPE_F32, r->loss + block, r->loss + a * w, 1);
+}
+
+static fsdp_status one_step(run *r, int step)
+{
+    const run_config *c = r->cfg;
+    size_t blocks = (size_t)c->grad_accum * (size_t)comm_size(r->group);
+    float scale = (float)(1.0 / (double)(blocks * c->batch * c->seq_len));
+    TRY(r->e.begin_step(r->e.self));
+    for (int a = 0; a < c->grad_accum; a++)
+        TRY(micro_step(r, step, a));
+    step_scalars sc = {.optimizer = c->optimizer,
+                       .step = step,
+                       .lr = c->lr_of_step ? c->lr_of_step[step] : c->lr,
+                       .beta1 = 0.9,
+                       .beta2 = 0.95,
+                       .eps = 1e-8,
+                       .weight_decay = c->optimizer == OPTIMIZER_ADAMW ? 0.1 : 0.0,
+                       .clip_norm = c->clip_norm,
+                       .grad_scale = scale};
+    TRY(r->e.optimizer_step(r->e.self, &sc, r->norm));
+    float *host = calloc(blocks + 1, sizeof *host);
+    fsdp_status st = device_download(r->s, host, r->loss, blocks * sizeof *host);
+    if (st == FSDP_OK)
+        st = device_download(r->s, &host[blocks], r->norm, sizeof *host);
+    if (st == FSDP_OK)
+        st = stream_sync(r->s);
+    r->out->loss[step] = tree_sum_f32(host, blocks) * scale;
+    r->out->norm[step] = host[blocks];
+    free(host);
+    return st;
+}
+
+typedef struct sink_at {
+    float *dst;
+    size_t used, room;
+} sink_at;
+
+static fsdp_status keep_params(void *ctx, int param, const float *values, size_t elems)
+{
+    sink_at *at = ctx;
+    (void)param;
+    FSDP_ASSERT(at->used + elems <= at->room);
+    memcpy(at->dst + at->used, values, elems * sizeof *values);
+    at->used += elems;
+    return FSDP_OK;
+}
+
+fsdp_status run_training(device *dev, comm *group, const run_config *config, run_result *out)
+{
+    run r = {.cfg = config, .dev = dev, .group = group, .s = device_compute_stream(dev), .out = out};
+    fsdp_status st = run_create(&r);
+    for (int step = 0; step < config->steps && st == FSDP_OK; step++)
+        st = one_step(&r, step);
+    sink_at at = {.dst = out->params, .room = out->param_elems};
+    if (st == FSDP_OK)
+        st = r.e.read_params(r.e.self, keep_params, &at);
+    if (st == FSDP_OK && out->params)
+        FSDP_ASSERT_EQ(at.used, out->param_elems);
+    run_free(&r);
+    return st;
+}
+
+void run_result_free(run_result *r)
+{
+    free(r->loss);
+    free(r->norm);
+    free(r->params);
+    *r = (run_result){0};
+}

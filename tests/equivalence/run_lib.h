@@ -1,0 +1,42 @@
+/* run_lib.h -- a training run inside one process group, for tests that compare runs.
+ *
+ *   run_training(dev, group, &config, &result) ... compare ... run_result_free
+ *
+ * Builds model, data and engine directly (no trainer, no command line), trains, and brings back what
+ * an observer sees: loss and norm of every step, and the weights at the end.                     */
+#pragma once
+#include "common/data/data.h"
+#include "common/train/baseline.h"
+#include "lab4_optimizer/optimizer.h"
+
+typedef struct run_config {
+    bool fsdp; /* false: the baseline (DDP; on a group of one rank: single device) */
+    sharding_strategy sharding;
+    wrap_policy wrap;
+    size_t wrap_min_elems;
+    model_config model;
+    const ops *ops;
+    grad_acc_mode mode;
+    size_t batch, seq_len; /* per rank and micro-step */
+    int grad_accum, steps;
+    optimizer_kind optimizer;
+    double lr;
+    const double *lr_of_step; /* [steps]; NULL: lr */
+    float clip_norm;
+    uint64_t seed;
+    const size_t *order; /* [global batch]: place in the batch -> sequence; NULL: in order */
+} run_config;
+
+typedef struct run_result {
+    int steps;
+    float *loss, *norm;  /* [steps], the same on every rank: mean loss before the update, norm before clipping */
+    size_t param_elems;
+    float *params;       /* [param_elems] tied ones once, in global order; rank 0 of the group, else NULL */
+} run_result;
+
+/* run_training -- collective over `group`; dev is the device that the group was opened on. */
+fsdp_status run_training(device *dev, comm *group, const run_config *config, run_result *out);
+void run_result_free(run_result *r); /* a zeroed struct is accepted */
+
+/* run_corpus -- the text of every test: 64 Ki tokens of corpus_synthetic, seed 1. */
+fsdp_status run_corpus(size_t vocab_size, corpus *out);

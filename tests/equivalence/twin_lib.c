@@ -1,0 +1,151 @@
+/* twin_lib.c -- see twin_lib.h. */
+#include "tests/equivalence/twin_lib.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/model/init.h"
+
+static fsdp_status no_memory(void)
+{
+    return fsdp_error(FSDP_ENOMEM, "", "twin: no host memory");
+}
+
+static fsdp_status lay_out(twin *t, grad_acc_mode mode)
+{
+    const model *m = t->m;
+    t->offset = calloc((size_t)m->n_params, sizeof *t->offset);
+    t->grad_offset = calloc((size_t)m->n_params, sizeof *t->grad_offset);
+    t->stage_unit = calloc((size_t)m->n_stages, sizeof *t->stage_unit);
+    if (!t->offset || !t->grad_offset || !t->stage_unit)
+        return no_memory();
+    for (int p = 0; p < m->n_params; p++) {
+        bool tied = m->params[p].tied_to != NOT_TIED;
+        t->offset[p] = tied ? t->offset[m->params[p].tied_to] : t->param_elems;
+        t->param_elems += tied ? 0 : m->params[p].elems;
+    }
+    t->leaf_elems = t->param_elems;
+    for (int p = 0; p < m->n_params; p++) {
+        bool apart = m->params[p].tied_to != NOT_TIED && mode == GRAD_ACC_CANONICAL;
+        t->grad_offset[p] = apart ? t->leaf_elems : t->offset[p];
+        t->leaf_elems += apart ? m->params[p].elems : 0;
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status fill(twin *t, uint64_t seed)
+{
+    t->params = calloc(t->param_elems + 1, sizeof *t->params);
+    t->leaf = calloc(t->leaf_elems + 1, sizeof *t->leaf);
+    t->loss = calloc(1, sizeof *t->loss);
+    if (!t->params || !t->leaf || !t->loss)
+        return no_memory();
+    for (int p = 0; p < t->m->n_params; p++) {
+        const param_spec *spec = &t->m->params[p];
+        t->views.params[p] = t->params + t->offset[p];
+        t->views.grads[p] = t->leaf + t->grad_offset[p];
+        if (spec->tied_to == NOT_TIED)
+            param_init_range(spec, p, seed, 0, spec->elems, t->views.params[p]);
+    }
+    return FSDP_OK;
+}
+
+fsdp_status twin_create(const model *m, const ops *o, const corpus *data, size_t batch,
+                        size_t seq_len, grad_acc_mode mode, uint64_t seed, twin *t)
+{
+    *t = (twin){.m = m, .ops = o, .data = data, .batch = batch, .seq_len = seq_len};
+    TRY(lay_out(t, mode));
+    TRY(model_views_init(m, &t->views));
+    TRY(fill(t, seed));
+    TRY(device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 1}, &t->dev));
+    return runner_create(&(runner_config){.m = m,
+                                          .ops = o,
+                                          .dev = t->dev,
+                                          .batch = batch,
+                                          .seq_len = seq_len,
+                                          .mode = GRAD_ACC_FAST,
+                                          .stage_unit = t->stage_unit,
+                                          .n_units = 1,
+                                          .views = &t->views},
+                         &t->run);
+}
+
+void twin_free(twin *t)
+{
+    runner_free(t->run);
+    device_close(t->dev);
+    model_views_free(&t->views);
+    free(t->offset);
+    free(t->grad_offset);
+    free(t->stage_unit);
+    free(t->params);
+    free(t->leaf);
+    free(t->loss);
+    *t = (twin){0};
+}
+
+fsdp_status twin_leaf(twin *t, uint64_t k, float *loss)
+{
+    size_t n = t->batch * t->seq_len;
+    int32_t *tokens = calloc(2 * n, sizeof *tokens);
+    if (!tokens)
+        return no_memory();
+    for (size_t i = 0; i < t->batch; i++)
+        sample_sequence(t->data, k * t->batch + i, t->seq_len, tokens + i * t->seq_len,
+                        tokens + n + i * t->seq_len);
+    memset(t->leaf, 0, t->leaf_elems * sizeof *t->leaf);
+    fsdp_status st = runner_forward(t->run, tokens, tokens + n, true, t->loss);
+    if (st == FSDP_OK)
+        st = runner_backward(t->run);
+    *loss = *t->loss;
+    free(tokens);
+    return st;
+}
+
+/* sum [leaf_elems + 1] = the node over leaves first ... first+n-1; the last element is the loss. */
+static fsdp_status sum_leaves(twin *t, uint64_t first, size_t n, double *abs_sum, float *sum)
+{
+    if (n == 1) {
+        TRY(twin_leaf(t, first, &sum[t->leaf_elems]));
+        memcpy(sum, t->leaf, t->leaf_elems * sizeof *sum);
+        for (int p = 0; abs_sum && p < t->m->n_params; p++) {
+            bool shares = t->m->params[p].tied_to != NOT_TIED && t->grad_offset[p] == t->offset[p];
+            for (size_t i = 0; i < t->m->params[p].elems && !shares; i++)
+                abs_sum[t->offset[p] + i] += fabs((double)t->leaf[t->grad_offset[p] + i]);
+        }
+        return FSDP_OK;
+    }
+    size_t left = 1;
+    while (left * 2 < n)
+        left *= 2;
+    TRY(sum_leaves(t, first, left, abs_sum, sum));
+    float *right = malloc((t->leaf_elems + 1) * sizeof *right);
+    if (!right)
+        return no_memory();
+    fsdp_status st = sum_leaves(t, first + left, n - left, abs_sum, right);
+    for (size_t i = 0; i <= t->leaf_elems && st == FSDP_OK; i++)
+        sum[i] = sum[i] + right[i];
+    free(right);
+    return st;
+}
+
+fsdp_status twin_gradient(twin *t, uint64_t first, size_t n, float scale, float *grad,
+                          double *abs_sum, float *loss)
+{
+    float *sum = malloc((t->leaf_elems + 1) * sizeof *sum);
+    if (!sum)
+        return no_memory();
+    fsdp_status st = sum_leaves(t, first, n, abs_sum, sum);
+    for (int p = 0; p < t->m->n_params && st == FSDP_OK; p++) {
+        float *g = grad + t->offset[p];
+        const float *place = sum + t->grad_offset[p];
+        bool tied = t->m->params[p].tied_to != NOT_TIED;
+        bool shares = tied && t->grad_offset[p] == t->offset[p];
+        for (size_t i = 0; i < t->m->params[p].elems && !shares; i++)
+            g[i] = tied ? g[i] + place[i] : place[i];
+    }
+    for (size_t i = 0; i < t->param_elems && st == FSDP_OK; i++)
+        grad[i] = grad[i] * scale;
+    *loss = sum[t->leaf_elems];
+    free(sum);
+    return st;
+}

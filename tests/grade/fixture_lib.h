@@ -1,0 +1,73 @@
+/* fixture_lib.h -- a sharded model made by hand, for the tests of labs 3 and 4.
+ *
+ *   fixture_run(g, &spec, body)      makes it, runs body, takes it apart, agrees on the verdict
+ *
+ * Every offset is a literal of the spec; shards, events and streams are made here, so a task's test
+ * does not rest on the learner's labs 1 and 2 (it calls unshard and reshard only where the task's own
+ * function does). The device is the fixture's own: fresh and freed memory holds NaN, and it is
+ * empty at the end or the test fails.
+ *
+ * Checks inside a body are noted (note()), not returned: all ranks walk through the same collectives
+ * and the first difference is reported when they are through. So one wrong rank strands nobody.  */
+#pragma once
+#include "lab3_backward/backward.h"
+#include "tests/grade/grade_lib.h"
+
+enum { FIX_UNITS = 4, FIX_PARAMS = 12, FIX_TRACE_BYTES = 4096 };
+
+typedef struct fix_param {
+    int unit;
+    size_t offset, elems; /* offset in the unit's flat array */
+    bool decay, frozen;
+    int tied; /* 1 + index of the parameter whose storage this one shares, 0: none */
+} fix_param;
+
+typedef struct fix_spec {
+    int n_units, n_params;
+    const fix_param *params; /* parameters of a unit in ascending offset; stages are runs of one unit */
+    size_t used_elems[FIX_UNITS];
+    sharding_strategy sharding;
+    grad_acc_mode mode;
+    int level;
+    bool async_compute; /* the compute stream is a thread: only events order it */
+    int group_ranks;    /* > 0: ranks 0 ... group_ranks-1 form the group, the others one of their own */
+} fix_spec;
+
+typedef struct fixture {
+    grade *g;
+    const fix_spec *spec;
+    device *dev;
+    comm *world, *comm; /* comm: what the sharding runs on; == world without group_ranks */
+    stream *compute;
+    int rank, world_size; /* of comm */
+    model m;
+    fsdp f;
+    fsdp_backward b;
+    fsdp_status verdict; /* of the first check that failed */
+    fsdp_error_info info;
+    char trace[FIX_TRACE_BYTES]; /* what fix_trace_start has seen issued on comm since */
+    void (*on_issue)(struct fixture *fx, comm_op op, const char *label);
+} fixture;
+
+typedef fsdp_status (*fix_body)(fixture *fx);
+fsdp_status fixture_run(grade *g, const fix_spec *spec, fix_body body);
+
+/* note -- remember the first failure and go on. */
+void note(fixture *fx, fsdp_status check);
+
+/* fix_value -- element i of parameter p, a small integer, exact in fp32: 1000*(p+1) + i. */
+float fix_value(int p, size_t i);
+
+/* fix_param_at -- which parameter holds element `flat` of unit u, and which of its elements that is; -1 in a
+ * gap or in padding.                                                                             */
+int fix_param_at(const fixture *fx, int u, size_t flat, size_t *elem);
+size_t fix_rank_begin(const fixture *fx, int u); /* first flat element of this rank's shard */
+
+/* fix_gather_by_hand -- unit u GATHERED with the right values, without a collective. */
+fsdp_status fix_gather_by_hand(fixture *fx, int u);
+/* fix_grad_by_hand -- full_grad of every place of u allocated; place k's element i = value(rank, k, i). */
+fsdp_status fix_grad_by_hand(fixture *fx, int u, float (*value)(int rank, int place, size_t i));
+
+/* fix_trace_start / fix_trace -- "all-gather h.0;reduce-scatter root;..." as issued by this rank. */
+void fix_trace_start(fixture *fx);
+size_t fix_live(const fixture *fx, mem_category c); /* bytes live now, both streams drained */

@@ -1,0 +1,295 @@
+/* grade_lib.c -- the frame of a task test: run, agree on the verdict, print it; checks; traces; the
+ * gate. */
+#include "tests/grade/grade_lib.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A hang is reported by the comm layer before the grader's own limit (20 s) kills the launch. */
+static const double COMM_TIMEOUT_S = 12.0;
+
+/* ---- checks -------------------------------------------------------------------------------- */
+static bool same_bits(float a, float b)
+{
+    return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
+}
+
+fsdp_status expect_f32(const char *what, const float *got, const float *want, size_t elems)
+{
+    for (size_t i = 0; i < elems; i++)
+        if (!same_bits(got[i], want[i]))
+            return fsdp_error(FSDP_EINVAL, "", "%s[%zu]: got %.9g, expected %.9g", what, i,
+                              (double)got[i], (double)want[i]);
+    return FSDP_OK;
+}
+
+fsdp_status expect_close(const char *what, const float *got, const float *want, size_t elems,
+                         double abs_tol, double rel_tol)
+{
+    for (size_t i = 0; i < elems; i++) {
+        double tol = abs_tol + rel_tol * fabs((double)want[i]);
+        double diff = fabs((double)got[i] - (double)want[i]);
+        if (!(diff <= tol))
+            return fsdp_error(FSDP_EINVAL, "",
+                              "%s[%zu]: got %.9g, expected %.9g (difference %.3g, allowed %.3g)",
+                              what, i, (double)got[i], (double)want[i], diff, tol);
+    }
+    return FSDP_OK;
+}
+
+fsdp_status expect_int(const char *what, long long got, long long want)
+{
+    if (got == want)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "", "%s: got %lld, expected %lld", what, got, want);
+}
+
+fsdp_status expect_true(const char *what, bool cond)
+{
+    return cond ? FSDP_OK : fsdp_error(FSDP_EINVAL, "", "%s: it is not so", what);
+}
+
+fsdp_status expect_text(const char *what, const char *got, const char *want)
+{
+    if (strcmp(got, want) == 0)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "", "%s: got \"%s\", expected \"%s\"", what, got, want);
+}
+
+fsdp_status expect_status(const char *what, fsdp_status got, fsdp_status want)
+{
+    if (got == want)
+        return FSDP_OK;
+    if (got == FSDP_ETODO)
+        return got;
+    return fsdp_error(FSDP_EINVAL, "", "%s: got %s, expected %s", what, fsdp_status_name(got),
+                      fsdp_status_name(want));
+}
+
+/* ---- trace and memory ---------------------------------------------------------------------- */
+static void trace_add(void *self, comm_op op, const char *label, size_t elems)
+{
+    grade *g = self;
+    size_t room = TRACE_BYTES - g->trace_used;
+    int n = snprintf(g->trace + g->trace_used, room, "%s %s %zu;", comm_op_name(op), label, elems);
+    if (n > 0 && (size_t)n < room)
+        g->trace_used += (size_t)n;
+}
+
+void trace_start(grade *g)
+{
+    g->trace_used = 0;
+    g->trace[0] = '\0';
+    comm_set_observer(g->comm, trace_add, g);
+}
+
+const char *trace_stop(grade *g)
+{
+    comm_set_observer(g->comm, NULL, NULL);
+    return g->trace;
+}
+
+fsdp_status read_back(stream *s, const float *src, size_t elems, float *host)
+{
+    TRY(device_download(s, host, src, elems * sizeof *host));
+    return stream_sync(s);
+}
+
+size_t live_bytes(grade *g, stream *s, mem_category category)
+{
+    (void)stream_sync(g->compute);
+    if (s)
+        (void)stream_sync(s);
+    return ledger_read(device_ledger(g->dev)).live_bytes[category];
+}
+
+/* ---- the gate ------------------------------------------------------------------------------ */
+enum { GATE_OPEN, GATE_CLOSED, GATE_EXPIRED };
+
+static fsdp_status gate_hold(void *args, int n_threads)
+{
+    (void)n_threads;
+    atomic_int *gate = *(atomic_int **)args;
+    const struct timespec nap = {.tv_nsec = 200 * 1000};
+    for (long naps = 0; atomic_load(gate) == GATE_CLOSED; naps++) {
+        nanosleep(&nap, NULL);
+        if (naps * 200L > GATE_LIMIT_S * 1000000L) {
+            int closed = GATE_CLOSED;
+            atomic_compare_exchange_strong(gate, &closed, GATE_EXPIRED);
+        }
+    }
+    return FSDP_OK;
+}
+
+fsdp_status gate_close(grade *g, stream *s)
+{
+    atomic_store(&g->gate, GATE_CLOSED);
+    atomic_int *gate = &g->gate;
+    return stream_launch(s, gate_hold, &gate, sizeof gate);
+}
+
+fsdp_status gate_open(grade *g, const char *what)
+{
+    if (atomic_exchange(&g->gate, GATE_OPEN) == GATE_EXPIRED)
+        return fsdp_error(FSDP_EINVAL, "let the stream wait for the event, not the host",
+                          "%s: the host waited for the stream instead of running ahead", what);
+    return FSDP_OK;
+}
+
+/* ---- one task ------------------------------------------------------------------------------ */
+/* say -- one line, one write(2): lines of several ranks do not mix. */
+static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static void say(const char *fmt, ...)
+{
+    char line[1600];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(line, sizeof line - 1, fmt, ap);
+    va_end(ap);
+    size_t used = n < 0 ? 0 : (size_t)n;
+    if (used > sizeof line - 2)
+        used = sizeof line - 2;
+    for (size_t i = 0; i < used; i++)
+        if (line[i] == '\n')
+            line[i] = ' ';
+    line[used++] = '\n';
+    if (write(STDOUT_FILENO, line, used) < 0)
+        return; /* nobody listens any more */
+}
+
+static bool comm_is_broken(fsdp_status st)
+{
+    return st == FSDP_ECOMM || st == FSDP_EMISMATCH || st == FSDP_ETIMEOUT;
+}
+
+/* say_todo -- unwritten: this task itself, or an earlier one that it calls ("task 1.3 is ..."). */
+static void say_todo(const char *id)
+{
+    char missing[16] = "";
+    if (sscanf(fsdp_error_get()->what, "task %15s", missing) == 1 && strcmp(missing, id) != 0)
+        say("VERDICT %s BLOCKED needs %s", id, missing);
+    else
+        say("VERDICT %s TODO", id);
+}
+
+static void say_verdict(const grade *g, const char *id, fsdp_status mine, fsdp_status agreed)
+{
+    const char *what = fsdp_error_get()->what;
+    if (g->rank != 0)
+        return;
+    if (agreed == FSDP_OK)
+        say("VERDICT %s PASS", id);
+    else if (agreed == FSDP_ETODO)
+        say_todo(id);
+    else if (agreed == FSDP_ESKIP)
+        say("VERDICT %s SKIP %s", id, what);
+    else if (mine != FSDP_OK)
+        say("VERDICT %s FAIL rank 0: %s", id, what);
+    else
+        say("VERDICT %s FAIL %s", id, what);
+}
+
+static fsdp_status check_no_leak(grade *g)
+{
+    ledger_figures f = ledger_read(device_ledger(g->dev));
+    if (f.live_total_bytes == 0)
+        return FSDP_OK;
+    for (int c = 0; c < MEM_CATEGORIES; c++)
+        if (f.live_bytes[c])
+            return fsdp_error(FSDP_EINVAL, "",
+                              "device memory at the end of the task: %zu bytes of %s",
+                              f.live_bytes[c], mem_category_name((mem_category)c));
+    return FSDP_OK;
+}
+
+/* run_task -- FSDP_OK or FSDP_ETODO: the next task may follow in this process. */
+static fsdp_status run_task(grade *g, const grade_task *t)
+{
+    struct timespec t0, t1;
+    clock_gettime(CLOCK_MONOTONIC, &t0);
+    fsdp_status mine = t->run(g);
+    fsdp_error_info why = *fsdp_error_get();
+    (void)gate_open(g, "");
+    fsdp_error_set(&why);
+    (void)trace_stop(g);
+    if (mine == FSDP_OK)
+        mine = stream_sync(g->compute);
+    if (mine == FSDP_OK)
+        mine = check_no_leak(g);
+    if (mine != FSDP_OK && mine != FSDP_ETODO && mine != FSDP_ESKIP)
+        say("RANKFAIL %s %d %s %s", t->id, g->rank, fsdp_status_name(mine), fsdp_error_get()->what);
+    fsdp_status agreed = comm_is_broken(mine) ? mine : comm_agree(g->comm, mine);
+    clock_gettime(CLOCK_MONOTONIC, &t1);
+    say_verdict(g, t->id, mine, agreed);
+    double seconds = (double)(t1.tv_sec - t0.tv_sec) + 1e-9 * (double)(t1.tv_nsec - t0.tv_nsec);
+    if (g->rank == 0)
+        say("TIME %s %.1f", t->id, seconds);
+    say("DONE %s rank %d/%d", t->id, g->rank, g->world_size);
+    return agreed;
+}
+
+static const grade_task *find_task(const grade_task *tasks, int n_tasks, const char *id)
+{
+    for (int i = 0; i < n_tasks; i++)
+        if (strcmp(tasks[i].id, id) == 0)
+            return &tasks[i];
+    return NULL;
+}
+
+static fsdp_status grade_open(grade *g)
+{
+    device_config dc = {
+        .kind = DEVICE_CPU, .n_threads = 1, .debug_fill = true, .async_compute = true};
+    const char *limit = getenv("FSDP_TIMEOUT_S");
+    comm_config cc = {.timeout_s = limit ? atof(limit) : COMM_TIMEOUT_S};
+    TRY(device_open(&dc, &g->dev));
+    TRY(comm_open(g->dev, &cc, &g->comm));
+    g->compute = device_compute_stream(g->dev);
+    g->ops = ops_cpu_portable();
+    g->rank = comm_rank(g->comm);
+    g->world_size = comm_size(g->comm);
+    return FSDP_OK;
+}
+
+/* usage_check -- every argument pair is "--task ID" with an ID of this program. */
+static bool usage_check(int argc, char **argv, const grade_task *tasks, int n_tasks)
+{
+    bool good = argc > 1 && argc % 2 == 1;
+    for (int i = 1; good && i + 1 < argc; i += 2)
+        good = strcmp(argv[i], "--task") == 0 && find_task(tasks, n_tasks, argv[i + 1]);
+    if (good)
+        return true;
+    fprintf(stderr, "usage: %s --task ID [--task ID ...]; tasks:", argv[0]);
+    for (int i = 0; i < n_tasks; i++)
+        fprintf(stderr, " %s", tasks[i].id);
+    fprintf(stderr, "\n");
+    return false;
+}
+
+int grade_main(int argc, char **argv, const grade_task *tasks, int n_tasks)
+{
+    if (!usage_check(argc, argv, tasks, n_tasks))
+        return 2;
+    grade *g = calloc(1, sizeof *g);
+    FSDP_ASSERT(g != NULL);
+    if (grade_open(g) != FSDP_OK) {
+        fsdp_error_print(stderr, 0, 0);
+        return 2;
+    }
+    bool all_pass = true;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        fsdp_status st = run_task(g, find_task(tasks, n_tasks, argv[i + 1]));
+        all_pass = all_pass && st == FSDP_OK;
+        if (st == FSDP_OK || st == FSDP_ETODO || st == FSDP_ESKIP)
+            continue;
+        /* A failed task may have left memory, streams and collectives behind: no orderly end. */
+        comm_abort(g->comm, 1);
+    }
+    comm_close(g->comm);
+    device_close(g->dev);
+    free(g);
+    return all_pass ? 0 : 1;
+}

@@ -1,0 +1,88 @@
+/* grade_lib.h -- what the task tests of the labs share.
+ *
+ *   build/tests/grade/labN --task 2.1 [--task 2.2 ...]     under mpiexec -n W, or alone for W = 1
+ *
+ * Rank 0 prints one verdict per task, then every rank a done-marker; the grader
+ * (tests/grade/grade.sh) requires both: "VERDICT 2.1 PASS", "VERDICT 2.1 FAIL rank 2: ...",
+ * "VERDICT 2.1 TODO", "VERDICT 2.1 BLOCKED needs 1.3", "VERDICT 2.1 SKIP why"; "DONE 2.1 rank r/W".
+ * A rank whose check fails also prints "RANKFAIL 2.1 r FSDP_EINVAL what[index]: got g, expected w".
+ * The verdict is agreed on by all ranks, so one rank's failure strands nobody. After a failed task
+ * the program ends: what it left behind would blur the next one.
+ *
+ * The device has debug_fill (fresh and freed memory is NaN) and async_compute: the compute stream
+ * is a worker as well, so the host runs ahead and a missing wait shows. Read device memory with
+ * read_back. */
+#pragma once
+#include <stdatomic.h>
+#include "common/comm/comm.h"
+
+enum { TRACE_BYTES = 16384 };
+
+typedef struct grade {
+    comm *comm;
+    device *dev;
+    stream *compute;
+    const ops *ops; /* portable */
+    int rank, world_size;
+    size_t trace_used;
+    char trace[TRACE_BYTES];
+    atomic_int gate; /* see gate_close */
+} grade;
+
+typedef struct grade_task {
+    const char *id;               /* "2.1" */
+    fsdp_status (*run)(grade *g); /* FSDP_OK: pass; FSDP_ETODO: unwritten; FSDP_ESKIP; else: fail */
+} grade_task;
+
+/* grade_main -- what a test program's main returns. errors: exit status 1 unless all tasks passed.
+ */
+int grade_main(int argc, char **argv, const grade_task *tasks, int n_tasks);
+
+/* Checks: FSDP_OK, or FSDP_EINVAL whose message is the first difference: "what[index]: got g,
+ * expected w". expect_f32 compares bits (any NaN equals any NaN). */
+fsdp_status expect_f32(const char *what, const float *got, const float *want, size_t elems);
+fsdp_status expect_close(const char *what, const float *got, const float *want, size_t elems,
+                         double abs_tol, double rel_tol);
+fsdp_status expect_int(const char *what, long long got, long long want);
+fsdp_status expect_true(const char *what, bool cond);
+fsdp_status expect_text(const char *what, const char *got, const char *want);
+/* expect_status -- an unwritten function (FSDP_ETODO) is passed on as such. */
+fsdp_status expect_status(const char *what, fsdp_status got, fsdp_status want);
+
+/* The call trace that a task's collectives made: "all-gather h.0 3;reduce-scatter h.0 3;"
+ * (operation, label, elements per rank). trace_stop's text is valid until the next trace_start. */
+void trace_start(grade *g);
+const char *trace_stop(grade *g);
+
+/* read_back -- host [elems] = src as it is behind everything issued on s; waits for s. */
+fsdp_status read_back(stream *s, const float *src, size_t elems, float *host);
+/* live_bytes -- the ledger's figure of one category, after both the compute stream and s (may be
+ * NULL) have run everything issued. */
+size_t live_bytes(grade *g, stream *s, mem_category category);
+
+/* A gate holds up a stream: work issued on s after gate_close runs only after gate_open. One gate
+ * at a time. gate_open fails (naming `what`) when the gate had given up after GATE_LIMIT_S: the
+ * host was made to wait for the stream where it must run ahead. Without gate_open the end of the
+ * task opens it.        */
+enum { GATE_LIMIT_S = 4 };
+fsdp_status gate_close(grade *g, stream *s);
+fsdp_status gate_open(grade *g, const char *what);
+
+/* A literal fixture: an fsdp made without any learner's code, so that a task can be tested alone.
+ * Unit u has parameters of elems[u][0] and elems[u][1] elements (0: no second one): the first at
+ * offset 0, the second at the next multiple of 4; used_elems is the end of the last (so that sizes
+ * below W can be had), shard_elems = ceil(used/W). Unit 0 is "root", unit u is "h.<u-1>";
+ * parameters are numbered by unit, one stage per unit; strategy FULL; each shard holds this rank's
+ * part of literal_value. The struct must not move.  */
+struct fsdp;
+fsdp_status literal_fsdp(grade *g, int n_units, const size_t (*elems)[2], struct fsdp *out);
+void literal_fsdp_free(struct fsdp *f); /* a zeroed struct is accepted */
+/* literal_value -- element j of unit u's flat array: 1000*(u+1) + j + 1 inside a parameter (an
+ * integer that names unit and place, and so rank), 0 in gaps and padding. */
+float literal_value(const struct fsdp *f, int u, size_t j);
+/* literal_model -- the fixture's model, to mark parameters frozen, decay, ... before the learner's
+ * code sees it. */
+struct model *literal_model(struct fsdp *f);
+/* literal_tie -- append one parameter whose storage is that of `param` (as lm_head is tied to wte).
+ * Returns its global index. At most once, before the views are used. */
+int literal_tie(struct fsdp *f, int param);

@@ -1,0 +1,182 @@
+/* literal_lib.c -- the literal fsdp fixture: a small sharded model made without learners' code. */
+#include <stdlib.h>
+#include <string.h>
+#include "lab2_forward/fsdp.h"
+#include "tests/grade/grade_lib.h"
+
+enum { SLOT_ALIGN_ELEMS = 4 };
+
+/* ---- the model ----------------------------------------------------------------------------- */
+static void add_param(model *m, size_t elems)
+{
+    param_spec *p = &m->params[m->n_params];
+    snprintf(p->name, sizeof p->name, "literal.%d", m->n_params);
+    p->n_dims = 1;
+    p->dims[0] = p->elems = elems;
+    p->init = INIT_ONE;
+    p->tied_to = NOT_TIED;
+    m->n_params++;
+    m->n_param_elems += elems;
+}
+
+/* One stage per unit; room for one tied parameter behind the others (literal_tie). */
+static fsdp_status make_model(int n_units, const size_t (*elems)[2], model **out)
+{
+    model *m = calloc(1, sizeof *m);
+    FSDP_ASSERT(m != NULL);
+    m->stages = calloc((size_t)n_units, sizeof *m->stages);
+    m->params = calloc(2 * (size_t)n_units + 1, sizeof *m->params);
+    FSDP_ASSERT(m->stages != NULL && m->params != NULL);
+    m->n_stages = n_units;
+    m->n_blocks = n_units - 1;
+    for (int u = 0; u < n_units; u++) {
+        stage *st = &m->stages[u];
+        snprintf(st->name, sizeof st->name, u ? "h.%d" : "root", u - 1);
+        st->block = u - 1;
+        st->model = m;
+        st->first_param = m->n_params;
+        for (int k = 0; k < 2; k++)
+            if (elems[u][k])
+                add_param(m, elems[u][k]);
+        st->n_params = m->n_params - st->first_param;
+    }
+    *out = m;
+    return FSDP_OK;
+}
+
+/* ---- one unit ------------------------------------------------------------------------------ */
+static void make_layout(flat_layout *l, const size_t *elems, int first_param, int world_size)
+{
+    l->world_size = world_size;
+    l->n_slots = (elems[0] != 0) + (elems[1] != 0);
+    l->slots = calloc(2, sizeof *l->slots);
+    FSDP_ASSERT(l->slots != NULL);
+    size_t end = 0;
+    for (int k = 0; k < l->n_slots; k++) {
+        size_t begin = (end + SLOT_ALIGN_ELEMS - 1) / SLOT_ALIGN_ELEMS * SLOT_ALIGN_ELEMS;
+        l->slots[k] = (flat_slot){.param = first_param + k, .offset = begin, .elems = elems[k]};
+        end = begin + elems[k];
+    }
+    size_t w = (size_t)world_size;
+    l->used_elems = end;
+    l->shard_elems = (end + w - 1) / w;
+    l->padded_elems = w * l->shard_elems;
+}
+
+float literal_value(const struct fsdp *f, int u, size_t j)
+{
+    const flat_layout *l = &f->units[u].layout;
+    for (int k = 0; k < l->n_slots; k++)
+        if (j >= l->slots[k].offset && j < l->slots[k].offset + l->slots[k].elems)
+            return (float)(1000 * (size_t)(u + 1) + j + 1);
+    return 0.0f;
+}
+
+static fsdp_status make_unit(grade *g, fsdp *f, int u, const size_t *elems)
+{
+    fsdp_unit *unit = &f->units[u];
+    const stage *st = &f->config.m->stages[u];
+    unit->id = u;
+    memcpy(unit->name, st->name, sizeof unit->name);
+    make_layout(&unit->layout, elems, st->first_param, g->world_size);
+    size_t n = unit->layout.shard_elems;
+    TRY(event_create(g->dev, &unit->gathered));
+    TRY(event_create(g->dev, &unit->consumed));
+    TRY(device_alloc_f32(g->compute, MEM_PARAMS_SHARD, n, "literal shard", &unit->shard));
+    float *values = calloc(n + 1, sizeof *values);
+    FSDP_ASSERT(values != NULL);
+    for (size_t i = 0; i < n; i++)
+        values[i] = literal_value(f, u, (size_t)g->rank * n + i);
+    fsdp_status status = device_upload(g->compute, unit->shard, values, n * sizeof *values);
+    if (status == FSDP_OK)
+        status = stream_sync(g->compute);
+    free(values);
+    return status;
+}
+
+/* ---- the whole ----------------------------------------------------------------------------- */
+static fsdp_status make_units(grade *g, int n_units, const size_t (*elems)[2], fsdp *f)
+{
+    const model *m = f->config.m;
+    f->units = calloc((size_t)n_units, sizeof *f->units);
+    f->stage_unit = calloc((size_t)n_units, sizeof *f->stage_unit);
+    f->param_unit = calloc((size_t)m->n_params + 1, sizeof *f->param_unit);
+    FSDP_ASSERT(f->units != NULL && f->stage_unit != NULL && f->param_unit != NULL);
+    f->n_units = n_units;
+    for (int u = 0; u < n_units; u++) {
+        TRY(make_unit(g, f, u, elems[u]));
+        f->stage_unit[u] = u;
+        for (int k = 0; k < m->stages[u].n_params; k++)
+            f->param_unit[m->stages[u].first_param + k] = u;
+    }
+    return FSDP_OK;
+}
+
+fsdp_status literal_fsdp(grade *g, int n_units, const size_t (*elems)[2], struct fsdp *out)
+{
+    fsdp *f = out;
+    *f = (fsdp){.config = {.ops = g->ops,
+                           .dev = g->dev,
+                           .comm = g->comm,
+                           .wrap = WRAP_BLOCK,
+                           .sharding = SHARDING_FULL,
+                           .seed = 1},
+                .compute = g->compute};
+    model *m;
+    TRY(make_model(n_units, elems, &m));
+    f->config.m = m;
+    m->n_params++; /* views with room for literal_tie */
+    fsdp_status status = model_views_init(m, &f->views);
+    m->n_params--;
+    if (status == FSDP_OK)
+        status = stream_create(g->dev, "comm", &f->comm_stream);
+    if (status == FSDP_OK)
+        status = make_units(g, n_units, elems, f);
+    if (status != FSDP_OK)
+        literal_fsdp_free(f);
+    return status;
+}
+
+void literal_fsdp_free(struct fsdp *f)
+{
+    if (!f->config.m)
+        return;
+    (void)stream_sync(f->compute);
+    if (f->comm_stream)
+        (void)stream_sync(f->comm_stream);
+    for (int u = 0; f->units && u < f->n_units; u++) {
+        fsdp_unit *unit = &f->units[u];
+        device_free(f->compute, unit->full);
+        device_free(f->compute, unit->shard);
+        event_free(unit->gathered);
+        event_free(unit->consumed);
+        free(unit->layout.slots);
+    }
+    (void)stream_sync(f->compute);
+    stream_free(f->comm_stream);
+    model_views_free(&f->views);
+    model *m = literal_model(f);
+    free(m->stages);
+    free(m->params);
+    free(m);
+    free(f->units);
+    free(f->stage_unit);
+    free(f->param_unit);
+    *f = (fsdp){0};
+}
+
+struct model *literal_model(struct fsdp *f)
+{
+    return (model *)f->config.m; /* allocated by make_model */
+}
+
+int literal_tie(struct fsdp *f, int param)
+{
+    model *m = literal_model(f);
+    int tied = m->n_params++;
+    m->params[tied] = m->params[param];
+    snprintf(m->params[tied].name, sizeof m->params[tied].name, "literal.tied");
+    m->params[tied].tied_to = param;
+    f->param_unit[tied] = f->param_unit[param];
+    return tied;
+}

@@ -1,0 +1,26 @@
+# tests.mk -- grading, the handed-out tree, mutants. Included by the top Makefile.
+#
+# Variables: LAB=1..4  TASK=2.1  RANKS="2 3"  OUT=dir (handout)  MUTANTS="pattern ..."
+#            BASE=ref REF=tree   grade LAB on the labs below it of another tree (instructors, CI)
+
+GRADE_LABS := $(or $(LAB),1 2 3 4)
+GRADE_ARGS := $(if $(LAB),--lab $(LAB)) $(if $(TASK),--task $(TASK)) $(if $(RANKS),--ranks "$(RANKS)")
+
+.PHONY: test-labs handout test-handout mutants
+ifeq ($(BASE),ref)
+test-labs:  ## grade the labs' tasks: LAB=2 TASK=2.1 RANKS=3 (all of them without)
+	tools/overlay.sh "$(LAB)" "$(REF)" $(BUILD)/base-ref
+	$(MAKE) -C $(BUILD)/base-ref BUILD=build BASE= test-labs
+else
+test-labs: $(GRADE_LABS:%=$(BUILD)/tests/grade/lab%)
+	tests/grade/grade.sh $(GRADE_ARGS) $(BUILD)
+endif
+
+handout:  ## write the tree that learners get: OUT=dir
+	tools/handout.sh "$(OUT)"
+
+test-handout:  ## build the handed-out tree: no warning, every task says TODO
+	tests/grade/handout_test.sh
+
+mutants:  ## plant known bugs one by one; each must turn a test red
+	tests/mutants/run.sh $(MUTANTS)

@@ -1,0 +1,415 @@
+/* test_base.c -- the base of common/base: error records, sizes, tree sums. */
+#include <limits.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "common/base/dtype.h"
+#include "common/base/philox.h"
+#include "common/base/status.h"
+#include "common/base/tree_sum.h"
+
+/* assert_aborts -- fn() must end in an assertion; its message is thrown away. */
+static void assert_aborts(void (*fn)(void))
+{
+    int status;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        signal(SIGABRT, SIG_DFL); /* cmocka's handler would report in the child */
+        if (freopen("/dev/null", "w", stderr) == NULL)
+            _exit(1);
+        fn();
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
+static float bits_to_float(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static void assert_same_bits(float a, float b)
+{
+    assert_memory_equal(&a, &b, sizeof a);
+}
+
+/* ---- status.c ------------------------------------------------------------------------------ */
+
+static fsdp_status fails(void)
+{
+    return fsdp_error(FSDP_EIO, "free some space", "write %s: %d bytes", "x.bin", 7);
+}
+
+static fsdp_status passes_up(int *reached)
+{
+    TRY(FSDP_OK);
+    ++*reached;
+    TRY(fails());
+    ++*reached;
+    return FSDP_OK;
+}
+
+static void test_status_record(void **state)
+{
+    (void)state;
+    int reached = 0;
+    assert_int_equal(passes_up(&reached), FSDP_EIO);
+    assert_int_equal(reached, 1);
+    assert_int_equal(fsdp_error_get()->status, FSDP_EIO);
+    assert_string_equal(fsdp_error_get()->what, "write x.bin: 7 bytes");
+    assert_string_equal(fsdp_error_get()->hint, "free some space");
+
+    /* an outer message that quotes the record it replaces */
+    fsdp_error(FSDP_ECOMM, fsdp_error_get()->hint, "rank 3: %s", fsdp_error_get()->what);
+    assert_string_equal(fsdp_error_get()->what, "rank 3: write x.bin: 7 bytes");
+    assert_string_equal(fsdp_error_get()->hint, "free some space");
+    fsdp_error_set(fsdp_error_get());
+    assert_string_equal(fsdp_error_get()->hint, "free some space");
+
+    assert_int_equal(fsdp_todo("2.1"), FSDP_ETODO);
+    assert_string_equal(fsdp_error_get()->what, "task 2.1 is not implemented");
+    assert_string_equal(fsdp_status_name(FSDP_EMISMATCH), "FSDP_EMISMATCH");
+    assert_string_equal(fsdp_status_name((fsdp_status)99), "unknown status");
+}
+
+static void test_status_cuts_long_texts(void **state)
+{
+    (void)state;
+    char text[2000];
+    memset(text, 'a', sizeof text);
+    text[sizeof text - 1] = '\0';
+    fsdp_error(FSDP_EINVAL, text, "%s", text);
+    assert_int_equal(strlen(fsdp_error_get()->what), sizeof fsdp_error_get()->what - 1);
+    assert_int_equal(strlen(fsdp_error_get()->hint), sizeof fsdp_error_get()->hint - 1);
+}
+
+static void *other_thread(void *out)
+{
+    fsdp_error(FSDP_ETIMEOUT, "wait longer", "from the other thread");
+    *(fsdp_error_info *)out = *fsdp_error_get();
+    return NULL;
+}
+
+static void test_status_is_per_thread(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    fsdp_error_info handed_over;
+    fsdp_error(FSDP_EINVAL, "", "mine");
+    assert_int_equal(pthread_create(&thread, NULL, other_thread, &handed_over), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_string_equal(fsdp_error_get()->what, "mine");
+    fsdp_error_set(&handed_over);
+    assert_int_equal(fsdp_error_get()->status, FSDP_ETIMEOUT);
+    assert_string_equal(fsdp_error_get()->what, "from the other thread");
+}
+
+/* assert_prints -- what one fsdp_error_print sends, and that it is one write: a datagram socket
+ * keeps writes apart. */
+static void assert_prints(int rank, int world_size, const char *want)
+{
+    int pair[2];
+    char got[2048];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair), 0);
+    FILE *out = fdopen(pair[0], "w");
+    fsdp_error_print(out, rank, world_size);
+    ssize_t got_bytes = recv(pair[1], got, sizeof got - 1, MSG_DONTWAIT);
+    assert_true(got_bytes >= 0);
+    got[got_bytes] = '\0';
+    assert_string_equal(got, want);
+    assert_true(recv(pair[1], got, sizeof got, MSG_DONTWAIT) < 0); /* nothing more */
+    fclose(out);
+    close(pair[1]);
+}
+
+static void test_status_print(void **state)
+{
+    (void)state;
+    fsdp_error(FSDP_EINVAL, "pass --n-head 4", "n_head 3");
+    assert_prints(1, 4, "[rank 1/4] n_head 3\nHINT: pass --n-head 4\n");
+    assert_prints(0, 0, "n_head 3\nHINT: pass --n-head 4\n");
+    fsdp_error(FSDP_EINVAL, "", "no help");
+    assert_prints(0, 1, "[rank 0/1] no help\n");
+
+    char *text = NULL;
+    size_t text_bytes = 0;
+    FILE *memory = open_memstream(&text, &text_bytes);
+    fputs("before; ", memory);
+    fsdp_error_print(memory, 0, 0);
+    fclose(memory);
+    assert_string_equal(text, "before; no help\n");
+    free(text);
+}
+
+/* ---- dtype.c ------------------------------------------------------------------------------- */
+
+static void abort_on_assert(void)
+{
+    FSDP_ASSERT(1 + 1 == 3);
+}
+
+static void abort_on_assert_eq(void)
+{
+    FSDP_ASSERT_EQ(2, 3);
+}
+
+static void abort_on_big_int(void)
+{
+    elems_to_int((size_t)INT_MAX + 1);
+}
+
+static void test_dtype(void **state)
+{
+    (void)state;
+    size_t product = 0;
+    assert_int_equal(dtype_bytes(DTYPE_F32), 4);
+    assert_int_equal(dtype_bytes(DTYPE_BF16), 2);
+    assert_int_equal(dtype_bytes(DTYPE_I64), 8);
+    assert_int_equal(dtype_bytes(DTYPE_U8), 1);
+    assert_string_equal(dtype_name(DTYPE_BF16), "bf16");
+    assert_int_equal(size_mul(6, 7, "elems", &product), FSDP_OK);
+    assert_int_equal(product, 42);
+    assert_int_equal(size_mul(SIZE_MAX, 1, "elems", &product), FSDP_OK);
+    assert_int_equal(size_mul(SIZE_MAX / 2 + 1, 2, "d_ff", &product), FSDP_EINVAL);
+    assert_non_null(strstr(fsdp_error_get()->what, "d_ff"));
+    assert_int_equal(elems_to_int(INT_MAX), INT_MAX);
+    assert_aborts(abort_on_big_int);
+    assert_aborts(abort_on_assert);
+    assert_aborts(abort_on_assert_eq);
+    FSDP_ASSERT(1 + 1 == 2);
+    FSDP_ASSERT_EQ(3, 3);
+}
+
+/* ---- tree_sum.c: vectors of VEC floats in a space that counts ---------------------------------
+ */
+
+enum { VEC = 2, MAX_LEAVES = 300 };
+
+typedef struct counting {
+    int live, peak, calls, fail_at; /* the fail_at-th call fails; 0: none */
+} counting;
+
+static fsdp_status count_call(counting *c)
+{
+    if (++c->calls == c->fail_at)
+        return fsdp_error(FSDP_ENOMEM, "", "call %d was made to fail", c->calls);
+    return FSDP_OK;
+}
+
+static fsdp_status vec_get(void *ctx, float **vec)
+{
+    counting *c = ctx;
+    TRY(count_call(c));
+    *vec = malloc(VEC * sizeof **vec);
+    assert_non_null(*vec);
+    if (++c->live > c->peak)
+        c->peak = c->live;
+    return FSDP_OK;
+}
+
+static void vec_put(void *ctx, float *vec)
+{
+    assert_non_null(vec);
+    ((counting *)ctx)->live--;
+    free(vec);
+}
+
+static fsdp_status vec_copy(void *ctx, float *dst, const float *src)
+{
+    TRY(count_call(ctx));
+    memcpy(dst, src, VEC * sizeof *dst);
+    return FSDP_OK;
+}
+
+static fsdp_status vec_add(void *ctx, float *left, const float *right)
+{
+    TRY(count_call(ctx));
+    for (int i = 0; i < VEC; i++)
+        left[i] += right[i];
+    return FSDP_OK;
+}
+
+static tree_sum_space counting_space(counting *c)
+{
+    return (tree_sum_space){c, vec_get, vec_put, vec_copy, vec_add};
+}
+
+/* random_leaf -- both signs, 24 binary orders of magnitude: nearly every order of adding shows. */
+static float random_leaf(uint32_t i, uint32_t stream)
+{
+    uint32_t w = philox_u32(11, stream, i);
+    return bits_to_float((w & 0x807fffff) | ((115 + (w >> 24) % 24) << 23));
+}
+
+/* node -- T(i,k) of n leaves, word for word the definition in tree_sum.h. */
+static float node(const float *leaves, size_t n, size_t i, int k)
+{
+    if (k == 0)
+        return leaves[i];
+    float left = node(leaves, n, 2 * i, k - 1);
+    if ((2 * i + 1) << (k - 1) >= n)
+        return left;
+    return left + node(leaves, n, 2 * i + 1, k - 1);
+}
+
+static int root_level(size_t n)
+{
+    int k = 0;
+    while (((size_t)1 << k) < n)
+        k++;
+    return k;
+}
+
+static void assert_finishes_to(tree_sum *t, const counting *c, const float want[VEC])
+{
+    float *sum = NULL;
+    assert_int_equal(tree_sum_finish(t, &sum), FSDP_OK);
+    assert_non_null(sum);
+    assert_memory_equal(sum, want, VEC * sizeof *sum);
+    assert_int_equal(tree_sum_live(t), 0);
+    assert_int_equal(c->live, 1); /* the sum itself */
+    t->space.put(t->space.ctx, sum);
+}
+
+/* push_nodes -- pushes n leaves as nodes of random levels <= max_level that fit where they stand.
+ * The last node may lack leaves, as the block of a last rank may. */
+static void push_nodes(tree_sum *t, float leaves[VEC][MAX_LEAVES], size_t n, int max_level)
+{
+    for (size_t begin = 0, draw = 0; begin < n;) {
+        int level = max_level > 0 ? (int)(philox_u32(5, n, draw++) % (unsigned)(max_level + 1)) : 0;
+        while (begin % ((size_t)1 << level) != 0)
+            level--;
+        float vec[VEC];
+        for (int v = 0; v < VEC; v++)
+            vec[v] = node(leaves[v], n, begin >> level, level);
+        assert_int_equal(tree_sum_push(t, level, vec), FSDP_OK);
+        begin += (size_t)1 << level;
+        size_t pushed = begin < n ? begin : n;
+        int log2_pushed = 0;
+        while ((size_t)2 << log2_pushed <= pushed)
+            log2_pushed++;
+        assert_true(tree_sum_live(t) <= log2_pushed + 1);
+        assert_int_equal(tree_sum_live(t), ((counting *)t->space.ctx)->live);
+    }
+}
+
+static void test_tree_sum_is_its_definition(void **state)
+{
+    (void)state;
+    static float leaves[VEC][MAX_LEAVES];
+    counting c = {0};
+    tree_sum t;
+    int order_matters = 0;
+    for (uint32_t i = 0; i < MAX_LEAVES; i++)
+        for (uint32_t v = 0; v < VEC; v++)
+            leaves[v][i] = random_leaf(i, v);
+    tree_sum_init(&t, counting_space(&c));
+    for (size_t n = 1; n <= MAX_LEAVES; n++) {
+        float want[VEC], running = 0.0f;
+        for (int v = 0; v < VEC; v++) {
+            want[v] = node(leaves[v], n, 0, root_level(n));
+            assert_same_bits(tree_sum_f32(leaves[v], n), want[v]);
+        }
+        for (size_t i = 0; i < n; i++)
+            running += leaves[0][i];
+        order_matters += running != want[0];
+        for (int max_level = 0; max_level <= 5; max_level++) {
+            c.peak = 0;
+            push_nodes(&t, leaves, n, max_level);
+            assert_finishes_to(&t, &c, want);
+            assert_true((1 << (c.peak - 1)) <= (int)n); /* peak <= floor(log2 n) + 1 */
+        }
+    }
+    assert_true(order_matters >
+                MAX_LEAVES / 2); /* else the leaves could not tell the trees apart */
+    assert_int_equal(c.live, 0);
+    assert_same_bits(tree_sum_f32(NULL, 0), 0.0f);
+}
+
+static void test_tree_sum_edges(void **state)
+{
+    (void)state;
+    counting c = {0};
+    tree_sum t = {0};
+    float *sum = (float *)&c, vec[VEC] = {1, 2};
+    tree_sum_clear(&t); /* a zeroed struct */
+    tree_sum_init(&t, counting_space(&c));
+    assert_int_equal(tree_sum_finish(&t, &sum), FSDP_OK);
+    assert_null(sum);
+    for (int i = 0; i < 7; i++)
+        assert_int_equal(tree_sum_push(&t, 0, vec), FSDP_OK);
+    assert_int_equal(tree_sum_live(&t), 3);  /* 7 = 4 + 2 + 1 */
+    assert_true(vec[0] == 1 && vec[1] == 2); /* borrowed, not changed */
+    tree_sum_clear(&t);
+    assert_int_equal(c.live, 0);
+    assert_int_equal(tree_sum_live(&t), 0);
+}
+
+/* Every call of the space fails once: the status comes back, and clear finds every vector. */
+static void test_tree_sum_failures(void **state)
+{
+    (void)state;
+    float vec[VEC] = {1, 2}, *sum;
+    for (int fail_at = 1;; fail_at++) {
+        counting c = {.fail_at = fail_at};
+        tree_sum t;
+        fsdp_status status = FSDP_OK;
+        tree_sum_init(&t, counting_space(&c));
+        for (int i = 0; i < 15 && status == FSDP_OK; i++)
+            status = tree_sum_push(&t, 0, vec);
+        if (status == FSDP_OK && (status = tree_sum_finish(&t, &sum)) == FSDP_OK) {
+            vec_put(&c, sum);
+            assert_int_equal(c.live, 0);
+            assert_int_equal(c.calls, 2 * 8 + 14); /* get and copy of 8 even leaves, 14 additions */
+            break;
+        }
+        assert_int_equal(status, FSDP_ENOMEM);
+        tree_sum_clear(&t);
+        assert_int_equal(c.live, 0);
+    }
+}
+
+static void push_over_a_gap(void)
+{
+    counting c = {0};
+    tree_sum t;
+    float vec[VEC] = {1, 2};
+    tree_sum_init(&t, counting_space(&c));
+    tree_sum_push(&t, 0, vec); /* leaf 0; leaf 1 is missing */
+    tree_sum_push(&t, 2, vec);
+}
+
+static void test_tree_sum_asserts_gaps(void **state)
+{
+    (void)state;
+    assert_aborts(push_over_a_gap);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_status_record),
+        cmocka_unit_test(test_status_cuts_long_texts),
+        cmocka_unit_test(test_status_is_per_thread),
+        cmocka_unit_test(test_status_print),
+        cmocka_unit_test(test_dtype),
+        cmocka_unit_test(test_tree_sum_is_its_definition),
+        cmocka_unit_test(test_tree_sum_edges),
+        cmocka_unit_test(test_tree_sum_failures),
+        cmocka_unit_test(test_tree_sum_asserts_gaps),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,189 @@
+/* test_rsum.c -- exact sums of squares, against a number kept as one bit per byte. */
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/base/philox.h"
+#include "common/base/rsum.h"
+
+static float bits_to_float(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+enum { REF_BITS = 640, REF_UNIT_LOG2 = -298 };
+
+typedef struct reference {
+    uint8_t bit[REF_BITS]; /* bit[i] weighs 2^(i - 298) */
+} reference;
+
+static void reference_add_square(reference *ref, float x)
+{
+    int exponent;
+    double fraction = frexp(fabs((double)x), &exponent);
+    uint64_t m = (uint64_t)ldexp(fraction, 24); /* x = m * 2^(exponent - 24) */
+    uint64_t square = m * m;
+    int place = 2 * (exponent - 24) - REF_UNIT_LOG2;
+    for (; place < 0; place++, square >>= 1)
+        assert_int_equal(square & 1, 0);
+    for (unsigned carry = 0; square != 0 || carry != 0; place++, square >>= 1) {
+        unsigned digit = ref->bit[place] + (unsigned)(square & 1) + carry;
+        ref->bit[place] = digit & 1;
+        carry = digit >> 1;
+    }
+}
+
+static double reference_value(const reference *ref)
+{
+    int top = REF_BITS - 1;
+    while (top > 0 && !ref->bit[top])
+        top--;
+    double value = 0;
+    int last = top - 52 > 0 ? top - 52 : 0; /* place of the last bit kept */
+    for (int i = top; i >= last; i--)
+        value = 2 * value + ref->bit[i];
+    bool below = false;
+    for (int i = 0; i < last - 1; i++)
+        below |= ref->bit[i];
+    if (last > 0 && ref->bit[last - 1] && (below || ref->bit[last]))
+        value += 1;
+    return ldexp(value, last + REF_UNIT_LOG2);
+}
+
+enum { RSUM_ELEMS = 3000 };
+
+/* random_floats -- finite, any sign; exponents [low, low + range) of the biased 0 ... 254. */
+static void random_floats(float *x, size_t elems, uint32_t stream, uint32_t low, uint32_t range)
+{
+    for (size_t i = 0; i < elems; i++) {
+        uint32_t w = philox_u32(21, stream, 2 * i), e = philox_u32(21, stream, 2 * i + 1);
+        x[i] = bits_to_float((w & 0x807fffff) | (low + e % range) << 23);
+    }
+}
+
+/* Adds x in random parts, merged in pairs or added bin by bin: always the same bins. */
+static void assert_any_split(const float *x, size_t elems, const rsum *whole, uint32_t stream)
+{
+    rsum merged = {0}, plain = {0};
+    for (size_t begin = 0, draw = 0; begin < elems;) {
+        size_t take = philox_u32(22, stream, draw++) % 700;
+        take = take < elems - begin ? take : elems - begin;
+        rsum part = {0};
+        rsum_add_squares(&part, x + begin, take);
+        rsum_merge(&merged, &part);
+        for (int i = 0; i < RSUM_BINS; i++)
+            plain.bin[i] += part.bin[i];
+        begin += take;
+    }
+    assert_memory_equal(&merged, whole, sizeof merged);
+    assert_true(rsum_value(&plain) == rsum_value(whole));
+    rsum_add_squares(&plain, NULL, 0); /* normalises */
+    assert_memory_equal(&plain, whole, sizeof plain);
+}
+
+static void test_rsum_is_exact(void **state)
+{
+    (void)state;
+    static float x[RSUM_ELEMS];
+    const struct {
+        uint32_t low, range;
+    } exponents[] = {{0, 255}, {0, 1}, {0, 3}, {254, 1}, {100, 20}, {127, 1}, {1, 1}, {64, 128}};
+    for (uint32_t c = 0; c < sizeof exponents / sizeof exponents[0]; c++) {
+        for (size_t elems = 0; elems <= RSUM_ELEMS; elems = elems < 9 ? elems + 1 : elems * 3) {
+            reference ref = {{0}};
+            rsum sum = {{0}};
+            random_floats(x, elems, c, exponents[c].low, exponents[c].range);
+            for (size_t i = 0; i < elems; i++)
+                reference_add_square(&ref, x[i]);
+            rsum_add_squares(&sum, x, elems);
+            double want = reference_value(&ref), got = rsum_value(&sum);
+            assert_memory_equal(&got, &want, sizeof got);
+            assert_any_split(x, elems, &sum, c);
+        }
+    }
+}
+
+static double value_of(const float *x, size_t elems)
+{
+    rsum sum = {{0}};
+    rsum_add_squares(&sum, x, elems);
+    return rsum_value(&sum);
+}
+
+static void test_rsum_rounds_to_nearest_even(void **state)
+{
+    (void)state;
+    /* doubles near 2^54 are 4 apart; each +2 (1 + 1) is half a step */
+    const float even[] = {0x1p27f, 1, 1}, odd[] = {0x1p27f, 2, 1, 1};
+    const float above[] = {0x1p27f, 1, 1, 0x1p-149f}, below[] = {0x1p27f, 2, 1};
+    assert_true(value_of(even, 3) == 0x1p54);
+    assert_true(value_of(odd, 4) == 0x1p54 + 8);
+    assert_true(value_of(above, 4) == 0x1p54 + 4); /* a bit 352 places down decides */
+    assert_true(value_of(below, 3) == 0x1p54 + 4);
+    assert_true(value_of(above + 3, 1) == 0x1p-298);
+    assert_true(value_of(NULL, 0) == 0.0);
+}
+
+/* Blocks of equal exponents and full mantissas: what would overflow the table first. */
+static void test_rsum_large_blocks(void **state)
+{
+    (void)state;
+    const size_t elems = (1 << 17) + 3;
+    float *x = malloc(elems * sizeof *x);
+    assert_non_null(x);
+    for (size_t i = 0; i < elems; i++)
+        x[i] = FLT_MAX;
+    /* (2^24 - 1)^2 * n = 2^48 n - (2^25 - 1) n; the low 41 bits of the product round away */
+    unsigned __int128 sum = (unsigned __int128)0xffffff * 0xffffff * elems;
+    assert_true(value_of(x, elems) == ldexp((double)sum, 2 * (127 - 23)));
+
+    rsum part = {{0}}, other;
+    rsum_add_squares(&part, x, elems);
+    double one = rsum_value(&part);
+    for (int i = 0; i < RSUM_BINS; i++)
+        part.bin[i] *= (int64_t)1 << 30; /* 2^30 equal parts added bin by bin */
+    assert_true(rsum_value(&part) == ldexp(one, 30));
+    other = part;
+    rsum_merge(&part, &other); /* bins that would overflow if added as they are */
+    assert_true(rsum_value(&part) == ldexp(one, 31));
+    for (int i = 0; i < RSUM_DIGITS; i++)
+        assert_true(part.bin[i] >= 0 && part.bin[i] <= 0xffffffff);
+    free(x);
+}
+
+static void test_rsum_specials(void **state)
+{
+    (void)state;
+    const float with_inf[] = {1, -INFINITY, 2, INFINITY, 3}, with_nan[] = {1, NAN, 2};
+    rsum inf = {{0}}, nan = {{0}};
+    rsum_add_squares(&inf, with_inf, 5);
+    rsum_add_squares(&nan, with_nan, 3);
+    assert_true(rsum_value(&inf) == INFINITY);
+    assert_true(isnan(rsum_value(&nan)));
+    assert_int_equal(inf.bin[RSUM_BIN_INF], 2);
+    assert_int_equal(inf.bin[RSUM_BIN_NAN], 0);
+    assert_int_equal(nan.bin[RSUM_BIN_NAN], 1);
+    assert_int_equal(nan.bin[RSUM_BIN_INF], 0);
+    rsum_merge(&inf, &nan);
+    assert_true(isnan(rsum_value(&inf)));
+    assert_int_equal(inf.bin[RSUM_BIN_INF], 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rsum_is_exact),
+        cmocka_unit_test(test_rsum_rounds_to_nearest_even),
+        cmocka_unit_test(test_rsum_large_blocks),
+        cmocka_unit_test(test_rsum_specials),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
