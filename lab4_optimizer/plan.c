@@ -88,14 +88,14 @@ static void plan_memory(const plan_input *in, size_t batch, size_t seq_len, memo
 {
     const fsdp_engine_config *c = in->config;
     bool none = c->fsdp.sharding == SHARDING_NONE;
-    size_t shards = 0, padded = 0, second_use = 0, largest = 0, largest_any = 0;
+    size_t shards = 0, padded = 0, second_use = 0, largest = 0, staging = 0;
     for (int u = 0; u < in->n_units; u++) {
         size_t p = in->units[u].padded_elems;
         shards += in->units[u].shard_elems;
         padded += p;
         second_use += in->units[u].tied_elems;
         largest = u != UNIT_ROOT && p > largest ? p : largest;
-        largest_any = p > largest_any ? p : largest_any;
+        staging = p - in->units[u].shard_elems > staging ? p - in->units[u].shard_elems : staging;
     }
     size_t w = (size_t)in->world_size, own = none ? padded : shards;
     size_t sums = c->mode == GRAD_ACC_CANONICAL ? (size_t)log2_floor(w * (size_t)c->grad_accum) + 1 : 1;
@@ -111,7 +111,7 @@ static void plan_memory(const plan_input *in, size_t batch, size_t seq_len, memo
     bytes[MEM_GRADS_FULL] = grads_full_elems(in, batch) * sizeof(float);
     bytes[MEM_OPTIMIZER] = c->optimizer == OPTIMIZER_ADAMW ? 2 * own * sizeof(float) : 0;
     bytes[MEM_ACTIVATIONS] = runner_activation_bytes(c->fsdp.m, batch, seq_len, c->mode);
-    bytes[MEM_COMM] = (largest_any > second_use ? largest_any : second_use) * sizeof(float);
+    bytes[MEM_COMM] = staging * sizeof(float); /* the peers' slices of one reduction */
 }
 
 /* What rank 0 sends; slices that cannot be equal are longest there. */

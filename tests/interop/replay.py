@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Replay a run of build/fsdp_train in PyTorch and compare losses, gradient norms and weights.
+
+    build/fsdp_train ... --data TEXT --export-init INIT --export FINAL --loss-csv LOSS.csv
+    python3 tests/interop/replay.py --init INIT --final FINAL --csv LOSS.csv --data TEXT \
+        --seq-len T --global-batch G --steps N [--lr ... as given to the trainer]
+
+The model is Hugging Face's GPT2LMHeadModel loaded from INIT, so the export is checked too. Recipe, data order
+and schedule are those of the trainer (see its --help and README.md). Exits 0 when every relative
+difference stays below its bound, 1 otherwise.
+
+Bounds. Both sides compute in fp32 and add in different orders. One fp32 rounding is 6e-8; losses near
+init agree to a few of them. AdamW divides by sqrt(v): where a gradient is near zero its sign may flip, which moves a
+weight by up to lr. Such weights hardly move the loss, so --tol-loss (2e-5 relative) holds over 20 steps; weights
+are compared in the 2-norm of the whole model, where few flips do not count.
+"""
+import argparse
+import csv
+import math
+import sys
+
+import os
+
+os.environ.setdefault("TQDM_DISABLE", "1")
+import torch
+from transformers import GPT2LMHeadModel
+
+
+def parse():
+    p = argparse.ArgumentParser()
+    p.add_argument("--init", required=True)
+    p.add_argument("--final")
+    p.add_argument("--csv", required=True)
+    p.add_argument("--data", required=True)
+    p.add_argument("--seq-len", type=int, required=True)
+    p.add_argument("--global-batch", type=int, required=True)
+    p.add_argument("--steps", type=int, required=True)
+    p.add_argument("--lr", type=float, default=1e-3)
+    p.add_argument("--min-lr", type=float, default=1e-4)
+    p.add_argument("--warmup-steps", type=int, default=5)
+    p.add_argument("--weight-decay", type=float, default=0.1)
+    p.add_argument("--beta1", type=float, default=0.9)
+    p.add_argument("--beta2", type=float, default=0.95)
+    p.add_argument("--eps", type=float, default=1e-8)
+    p.add_argument("--clip-grad", type=float, default=1.0)
+    p.add_argument("--tol-loss", type=float, default=2e-5)
+    p.add_argument("--tol-norm", type=float, default=2e-5)
+    p.add_argument("--tol-weights", type=float, default=2e-5)
+    return p.parse_args()
+
+
+def learning_rate(a, t):
+    if t < a.warmup_steps:
+        return a.lr * (t + 1) / a.warmup_steps
+    left = a.steps - a.warmup_steps
+    share = (t - a.warmup_steps) / left if left > 0 else 1.0
+    return a.min_lr + (a.lr - a.min_lr) * (1 + math.cos(math.pi * share)) / 2
+
+
+def batch(tokens, a, step):
+    """Sequences step*G ... step*G+G-1: sequence k starts at (k*T) mod (floor((n-1)/T)*T)."""
+    span = (len(tokens) - 1) // a.seq_len * a.seq_len
+    starts = [(k * a.seq_len) % span for k in range(step * a.global_batch, (step + 1) * a.global_batch)]
+    x = torch.stack([tokens[o : o + a.seq_len] for o in starts])
+    y = torch.stack([tokens[o + 1 : o + a.seq_len + 1] for o in starts])
+    return x, y
+
+
+def make_optimizer(a, model):
+    decay = [p for p in model.parameters() if p.dim() >= 2]
+    plain = [p for p in model.parameters() if p.dim() < 2]
+    groups = [{"params": decay, "weight_decay": a.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=a.lr, betas=(a.beta1, a.beta2), eps=a.eps)
+
+
+def replay(a, model, tokens):
+    optimizer = make_optimizer(a, model)
+    rows = []
+    for step in range(a.steps):
+        x, y = batch(tokens, a, step)
+        logits = model(x).logits
+        loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))
+        optimizer.zero_grad()
+        loss.backward()
+        limit = a.clip_grad if a.clip_grad > 0 else float("inf")
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(a, step)
+        optimizer.step()
+        rows.append((loss.item(), norm.item()))
+    return rows
+
+
+def weight_difference(model, final_dir):
+    final = GPT2LMHeadModel.from_pretrained(final_dir)
+    diff = size = 0.0
+    for mine, theirs in zip(model.parameters(), final.parameters()):
+        diff += (mine.double() - theirs.double()).square().sum().item()
+        size += theirs.double().square().sum().item()
+    return math.sqrt(diff / size)
+
+
+def main():
+    a = parse()
+    torch.manual_seed(0)
+    tokens = torch.tensor(list(open(a.data, "rb").read()), dtype=torch.long)
+    model = GPT2LMHeadModel.from_pretrained(a.init)
+    model.eval()  # no dropout
+    ours = [r for r in csv.DictReader(open(a.csv))]
+    if len(ours) != a.steps:
+        print(f"FAIL replay: {a.csv} has {len(ours)} steps, expected {a.steps}")
+        return 1
+    theirs = replay(a, model, tokens)
+    worst = {"loss": 0.0, "grad_norm": 0.0}
+    for row, (loss, norm) in zip(ours, theirs):
+        worst["loss"] = max(worst["loss"], abs(float(row["loss"]) - loss) / abs(loss))
+        worst["grad_norm"] = max(worst["grad_norm"], abs(float(row["grad_norm"]) - norm) / norm)
+    weights = weight_difference(model, a.final) if a.final else 0.0
+    print(f"     torch {torch.__version__}: loss {theirs[0][0]:.6f} -> {theirs[-1][0]:.6f} over {a.steps} steps")
+    failed = False
+    for name, got, bound in (
+        ("loss", worst["loss"], a.tol_loss),
+        ("grad_norm", worst["grad_norm"], a.tol_norm),
+        ("weights", weights, a.tol_weights),
+    ):
+        bad = not got <= bound
+        failed = failed or bad
+        print(f"{'FAIL' if bad else 'PASS'} replay {name}: worst relative difference {got:.3g}, bound {bound:.3g}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
