@@ -24,15 +24,14 @@ static void print_head(const trainer *t)
 
 static fsdp_status train(trainer *t)
 {
-    train_job job = trainer_job(t);
     train_result result;
     if (comm_rank(t->comm) == 0)
         print_head(t);
     if (t->cfg.export_init_dir)
-        TRY(train_export(&job, t->cfg.export_init_dir));
-    TRY(train_run(&job, &result));
+        TRY(train_export(&t->job, t->cfg.export_init_dir));
+    TRY(train_run(t->loop, &result));
     if (t->cfg.export_dir)
-        TRY(train_export(&job, t->cfg.export_dir));
+        TRY(train_export(&t->job, t->cfg.export_dir));
     TRY(report_run(t, &result, stdout));
     if (comm_rank(t->comm) == 0 && t->cfg.steps > t->first_step)
         printf("done: loss %.6f -> %.6f, %.1f ms per step (median)\n", result.first_loss,

@@ -1,7 +1,11 @@
 /* setup.c -- from options to an engine that is ready to train. */
+#include <errno.h>
+#include <libgen.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "common/model/gpt2.h"
 #include "common/observe/progress.h"
 #include "common/train/baseline.h"
@@ -154,6 +158,33 @@ static fsdp_status check_memory(const trainer *t)
                       fsdp_format_bytes(have, have_text, sizeof have_text));
 }
 
+/* An output that cannot be written is said before hours of training, not after. Directories are made by
+ * those who write them; here their nearest place that exists is asked.                           */
+static fsdp_status check_output(const char *option, const char *path)
+{
+    char copy[PATH_MAX];
+    if (!path)
+        return FSDP_OK;
+    snprintf(copy, sizeof copy, "%s", path);
+    const char *parent = access(path, F_OK) == 0 ? path : dirname(copy);
+    if (access(parent, W_OK) == 0)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EIO, "pass a path below a directory that exists and can be written",
+                      "--%s %s: %s: %s", option, path, parent, strerror(errno));
+}
+
+static fsdp_status check_outputs(const trainer *t)
+{
+    const train_config *c = &t->cfg;
+    TRY(check_output("save", c->save_dir));
+    if (comm_rank(t->comm) != 0)
+        return FSDP_OK;
+    TRY(check_output("loss-csv", c->loss_csv));
+    TRY(check_output("export-init", c->export_init_dir));
+    TRY(check_output("export", c->export_dir));
+    return check_output("memory-report", c->memory_report);
+}
+
 static fsdp_status prepare_here(trainer *t)
 {
     TRY(train_config_resolve(&t->cfg, comm_size(t->comm), &t->model_cfg));
@@ -163,6 +194,7 @@ static fsdp_status prepare_here(trainer *t)
     if (t->cfg.plan)
         return FSDP_OK;
     TRY(check_memory(t));
+    TRY(check_outputs(t));
     return open_data(t);
 }
 
@@ -214,26 +246,24 @@ static fsdp_status resume(trainer *t)
 fsdp_status trainer_allocate(trainer *t)
 {
     TRY(comm_agree(t->comm, allocate_here(t)));
-    return resume(t);
-}
-
-train_job trainer_job(trainer *t)
-{
-    return (train_job){.cfg = &t->cfg,
-                       .m = &t->m,
-                       .ops = t->ops,
-                       .dev = t->dev,
-                       .comm = t->comm,
-                       .data = &t->data,
-                       .val_data = t->cfg.val_data ? &t->val_data : NULL,
-                       .engine = &t->engine,
-                       .runner = t->runner,
-                       .log = stdout,
-                       .first_step = t->first_step};
+    TRY(resume(t));
+    t->job = (train_job){.cfg = &t->cfg,
+                         .m = &t->m,
+                         .ops = t->ops,
+                         .dev = t->dev,
+                         .comm = t->comm,
+                         .data = &t->data,
+                         .val_data = t->cfg.val_data ? &t->val_data : NULL,
+                         .engine = &t->engine,
+                         .runner = t->runner,
+                         .log = stdout,
+                         .first_step = t->first_step};
+    return train_open(&t->job, &t->loop);
 }
 
 void trainer_free(trainer *t)
 {
+    train_close(t->loop);
     runner_free(t->runner);
     if (t->engine.free)
         t->engine.free(t->engine.self);

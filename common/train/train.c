@@ -11,7 +11,7 @@
 enum { MAX_EVAL_MICRO_STEPS = 16 };
 
 /* Buffers of one run. A = micro-steps, b = sequences of one, T = tokens. */
-typedef struct loop {
+struct train_loop {
     const train_job *job;
     stream *s;
     size_t A, b, T, W;
@@ -22,7 +22,7 @@ typedef struct loop {
     double *ms;                /* [steps] */
     atomic_file csv;
     progress *progress;
-} loop;
+};
 
 static double now_ms(void)
 {
@@ -31,10 +31,10 @@ static double now_ms(void)
     return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
 }
 
-static fsdp_status loop_open(loop *l, const train_job *job)
+static fsdp_status open_here(const train_job *job, train_loop *l)
 {
     const train_config *c = job->cfg;
-    *l = (loop){.job = job,
+    *l = (train_loop){.job = job,
                 .s = device_compute_stream(job->dev),
                 .A = (size_t)c->grad_accum,
                 .b = (size_t)c->batch_size,
@@ -59,8 +59,10 @@ static fsdp_status loop_open(loop *l, const train_job *job)
     return FSDP_OK;
 }
 
-static void loop_close(loop *l)
+void train_close(train_loop *l)
 {
+    if (!l)
+        return;
     progress_close(l->progress);
     atomic_file_cancel(&l->csv);
     device_free(l->s, l->losses);
@@ -69,10 +71,26 @@ static void loop_close(loop *l)
     free(l->targets);
     free(l->host_losses);
     free(l->ms);
+    free(l);
+}
+
+fsdp_status train_open(const train_job *job, train_loop **out)
+{
+    train_loop *l = calloc(1, sizeof *l);
+    fsdp_status status = comm_agree(
+        job->comm, l ? open_here(job, l) : fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory"));
+    if (status != FSDP_OK) {
+        fsdp_error_info why = *fsdp_error_get();
+        train_close(l);
+        fsdp_error_set(&why);
+        return status;
+    }
+    *out = l;
+    return FSDP_OK;
 }
 
 /* Micro-step a of this rank in the batch that starts at sequence `first`: a*W*b + r*b ... + b-1. */
-static void load_sequences(loop *l, const corpus *data, uint64_t first, size_t a)
+static void load_sequences(train_loop *l, const corpus *data, uint64_t first, size_t a)
 {
     size_t r = (size_t)comm_rank(l->job->comm);
     for (size_t j = 0; j < l->b; j++) {
@@ -83,7 +101,7 @@ static void load_sequences(loop *l, const corpus *data, uint64_t first, size_t a
 }
 
 /* *loss = sum over the sequences of all ranks' micro-steps, in one tree: node (a, r) is number a*W + r. */
-static fsdp_status sum_losses(loop *l, size_t A, float *loss)
+static fsdp_status sum_losses(train_loop *l, size_t A, float *loss)
 {
     float *mine = l->losses + (size_t)comm_rank(l->job->comm) * A;
     TRY(comm_all_gather(l->job->comm, l->s, "loss", DTYPE_F32, mine, l->losses, A));
@@ -117,7 +135,7 @@ static step_scalars scalars_of(const train_config *c, int64_t step)
 }
 
 /* One optimizer step. *loss: mean over the global batch; *norm: of the gradients before clipping. */
-static fsdp_status train_step(loop *l, int64_t step, float *loss, float *norm)
+static fsdp_status train_step(train_loop *l, int64_t step, float *loss, float *norm)
 {
     const train_job *job = l->job;
     const train_config *c = job->cfg;
@@ -139,7 +157,7 @@ static fsdp_status train_step(loop *l, int64_t step, float *loss, float *norm)
 }
 
 /* Mean loss over the first sequences of the validation corpus, the same ones every time. */
-static fsdp_status evaluate(loop *l, int64_t step)
+static fsdp_status evaluate(train_loop *l, int64_t step)
 {
     const train_job *job = l->job;
     size_t per_micro = l->W * l->b, n_seqs = job->val_data->n_tokens / l->T;
@@ -165,7 +183,7 @@ static fsdp_status evaluate(loop *l, int64_t step)
     return status;
 }
 
-static fsdp_status record_step(loop *l, int64_t step, float loss, float norm, double ms)
+static fsdp_status record_step(train_loop *l, int64_t step, float loss, float norm, double ms)
 {
     const train_job *job = l->job;
     ledger_figures mem = ledger_read(device_ledger(job->dev));
@@ -185,7 +203,7 @@ static bool due(int64_t every, int64_t step, int64_t steps)
     return step + 1 == steps || (every > 0 && (step + 1) % every == 0);
 }
 
-static fsdp_status after_step(loop *l, int64_t step)
+static fsdp_status after_step(train_loop *l, int64_t step)
 {
     const train_job *job = l->job;
     const train_config *c = job->cfg;
@@ -202,10 +220,11 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static fsdp_status run_steps(loop *l, train_result *result)
+fsdp_status train_run(train_loop *l, train_result *result)
 {
     const train_job *job = l->job;
     int64_t n = 0;
+    *result = (train_result){0};
     for (int64_t step = job->first_step; step < job->cfg->steps; step++, n++) {
         float loss = 0, norm = 0;
         double start = now_ms();
@@ -225,17 +244,6 @@ static fsdp_status run_steps(loop *l, train_result *result)
     qsort(l->ms, (size_t)n, sizeof *l->ms, by_value);
     result->ms_per_step = n > 0 ? l->ms[n / 2] : 0.0;
     return l->csv.out ? atomic_file_commit(&l->csv) : FSDP_OK;
-}
-
-fsdp_status train_run(const train_job *job, train_result *result)
-{
-    loop l;
-    *result = (train_result){0};
-    fsdp_status status = comm_agree(job->comm, loop_open(&l, job));
-    if (status == FSDP_OK)
-        status = run_steps(&l, result);
-    loop_close(&l);
-    return status;
 }
 
 static fsdp_status append_param(void *ctx, int param, const float *values, size_t elems)

@@ -28,8 +28,13 @@ typedef struct train_result {
     comm_stats step_stats;
 } train_result;
 
-/* train_run -- rank 0 writes cfg->loss_csv. A failure is not agreed on: the caller ends the job. */
-fsdp_status train_run(const train_job *job, train_result *result);
+/* train_open -- buffers and the loss file (rank 0: cfg->loss_csv). Agreed on: every rank fails or none.
+ * train_run -- all steps. A failure is not agreed on: the caller ends the job.
+ * train_close -- the loss file appears only if train_run ended well. NULL is accepted. job is borrowed. */
+typedef struct train_loop train_loop;
+fsdp_status train_open(const train_job *job, train_loop **out);
+fsdp_status train_run(train_loop *l, train_result *result);
+void train_close(train_loop *l);
 
 /* train_export -- collective: DIR/model.safetensors and config.json of the engine's weights. */
 fsdp_status train_export(const train_job *job, const char *dir);

@@ -1,0 +1,260 @@
+/* fsdp_generate -- writes text from an export: fsdp_generate DIR --prompt TEXT --length N
+ *
+ *   options -> config.json -> model, device, weights -> prompt to tokens -> one token after the
+ *   other to stdout
+ *
+ * A model of at most 256 symbols reads and writes bytes. A larger vocabulary needs a tokenizer that
+ * is not part of this project: its prompt and its output are token numbers.                      */
+#include <ctype.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/options.h"
+#include "common/base/philox.h"
+#include "common/device/device.h"
+#include "common/model/generate.h"
+#include "common/model/gpt2.h"
+
+enum { BYTE_VOCAB = 256, OPS_FAST = 0, SAMPLE_STREAM = 0 };
+
+typedef struct generate_options {
+    const char *prompt;
+    int64_t length, top_k, seed, threads;
+    double temperature;
+    int ops;
+} generate_options;
+
+#define FIELD(f) .offset = offsetof(generate_options, f)
+static const option_spec OPTIONS[] = {
+    {.name = "prompt",
+     .kind = OPT_STRING,
+     FIELD(prompt),
+     .arg = "TEXT",
+     .group = "Text",
+     .help = "what the text begins with; token numbers when the vocabulary is over 256"},
+    {.name = "length",
+     .kind = OPT_INT,
+     FIELD(length),
+     .def = "200",
+     .min = 1,
+     .max = 1e6,
+     .arg = "N",
+     .help = "tokens to add"},
+    {.name = "temperature",
+     .kind = OPT_DOUBLE,
+     FIELD(temperature),
+     .def = "0",
+     .min = 0,
+     .max = 1000,
+     .arg = "X",
+     .group = "Sampling",
+     .help = "0: always the likeliest token; 1: as the model says; more: wilder"},
+    {.name = "top-k",
+     .kind = OPT_INT,
+     FIELD(top_k),
+     .def = "0",
+     .min = 0,
+     .max = 1e9,
+     .arg = "K",
+     .help = "choose among the K likeliest; 0: all"},
+    {.name = "seed",
+     .kind = OPT_INT,
+     FIELD(seed),
+     .def = "0",
+     .min = 0,
+     .max = 9e15,
+     .arg = "S",
+     .help = "the same seed gives the same text"},
+    {.name = "ops",
+     .kind = OPT_ENUM,
+     FIELD(ops),
+     .def = "fast",
+     .choices = "fast|portable",
+     .group = "Machine",
+     .help = "portable: the same text on every machine"},
+    {.name = "threads",
+     .kind = OPT_INT,
+     FIELD(threads),
+     .def = "0",
+     .min = 0,
+     .max = 1024,
+     .arg = "N",
+     .help = "0: all cores"},
+    {0}};
+
+typedef struct text {
+    int32_t *tokens;
+    size_t n_prompt, n_tokens;
+    float *logits, *work; /* [vocab] */
+} text;
+
+/* ---- prompt --------------------------------------------------------------------------------- */
+
+static fsdp_status bytes_to_tokens(const char *prompt, size_t vocab, text *t)
+{
+    for (const unsigned char *p = (const unsigned char *)prompt; *p != '\0'; p++) {
+        if (*p >= vocab)
+            return fsdp_error(FSDP_EINVAL, "use only bytes that the model knows",
+                              "--prompt: byte %zu: got %u, expected less than %zu", t->n_tokens, *p,
+                              vocab);
+        t->tokens[t->n_tokens++] = *p;
+    }
+    return FSDP_OK;
+}
+
+/* "464, 3290" or "464 3290" */
+static fsdp_status numbers_to_tokens(const char *prompt, size_t vocab, text *t)
+{
+    const char *p = prompt;
+    while (p += strspn(p, " \t\n,"), *p != '\0') {
+        char *end;
+        errno = 0;
+        const long value = strtol(p, &end, 10);
+        const bool ends = *end == '\0' || strchr(" \t\n,", *end) != NULL;
+        if (end == p || !ends || errno != 0 || value < 0 || (size_t)value >= vocab)
+            return fsdp_error(FSDP_EINVAL,
+                              "this model's vocabulary is no bytes: pass token numbers, such as "
+                              "--prompt '464 3290'",
+                              "--prompt: at '%.20s': expected token numbers from 0 to %zu", p,
+                              vocab - 1);
+        t->tokens[t->n_tokens++] = (int32_t)value;
+        p = end;
+    }
+    if (t->n_tokens == 0)
+        return fsdp_error(FSDP_EINVAL, "pass --prompt with one token number or more",
+                          "--prompt: got no token number");
+    return FSDP_OK;
+}
+
+static fsdp_status text_init(const generate_options *opt, size_t vocab, text *t)
+{
+    const size_t most = strlen(opt->prompt) + (size_t)opt->length;
+    t->tokens = calloc(most, sizeof *t->tokens);
+    t->logits = calloc(vocab, sizeof *t->logits);
+    t->work = calloc(vocab, sizeof *t->work);
+    if (t->tokens == NULL || t->logits == NULL || t->work == NULL)
+        return fsdp_error(FSDP_ENOMEM, "use a smaller --length", "generate: no host memory");
+    TRY(vocab <= BYTE_VOCAB ? bytes_to_tokens(opt->prompt, vocab, t)
+                            : numbers_to_tokens(opt->prompt, vocab, t));
+    t->n_prompt = t->n_tokens;
+    return FSDP_OK;
+}
+
+static void text_free(text *t)
+{
+    free(t->tokens);
+    free(t->logits);
+    free(t->work);
+}
+
+/* ---- output --------------------------------------------------------------------------------- */
+
+static void put_token(const text *t, size_t i, size_t vocab)
+{
+    if (vocab <= BYTE_VOCAB)
+        putchar(t->tokens[i]);
+    else
+        printf("%s%d", i > 0 ? " " : "", (int)t->tokens[i]);
+}
+
+static fsdp_status check_stdout(void)
+{
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return fsdp_error(FSDP_EIO, "", "stdout: %s", strerror(errno));
+    return FSDP_OK;
+}
+
+static fsdp_status write_text(generator *g, const generate_options *opt, size_t vocab, text *t)
+{
+    for (size_t i = 0; i < t->n_prompt; i++)
+        put_token(t, i, vocab);
+    for (int64_t n = 0; n < opt->length; n++) {
+        TRY(check_stdout());
+        TRY(generator_logits(g, t->tokens, t->n_tokens, t->logits));
+        const uint32_t word = philox_u32((uint64_t)opt->seed, SAMPLE_STREAM, (uint64_t)n);
+        const pick_args pick = {.logits = t->logits,
+                                .work = t->work,
+                                .vocab = vocab,
+                                .top_k = (size_t)opt->top_k,
+                                .temperature = opt->temperature,
+                                .u = ((double)word + 0.5) * 0x1p-32};
+        TRY(pick_token(&pick, &t->tokens[t->n_tokens]));
+        put_token(t, t->n_tokens++, vocab);
+    }
+    putchar('\n');
+    return check_stdout();
+}
+
+/* ---- model ---------------------------------------------------------------------------------- */
+
+static int cores(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+static fsdp_status generate_on(device *dev, const model *m, const char *dir,
+                               const generate_options *opt)
+{
+    const ops *o = opt->ops == OPS_FAST ? ops_cpu_fast() : ops_cpu_portable();
+    text t = {0};
+    generator *g = NULL;
+    import_reader *r = NULL;
+    fsdp_status status;
+    GOTO_ON_FAIL(status, text_init(opt, m->config.vocab_size, &t), done);
+    GOTO_ON_FAIL(status, import_open(dir, &r), done);
+    GOTO_ON_FAIL(status, generator_create(m, dev, o, r, &g), done);
+    status = write_text(g, opt, m->config.vocab_size, &t);
+done:
+    generator_free(g);
+    import_close(r);
+    text_free(&t);
+    return status;
+}
+
+static fsdp_status generate(const char *dir, const generate_options *opt)
+{
+    model_config config;
+    model m;
+    device *dev;
+    const int n_threads = opt->threads > 0 ? (int)opt->threads : cores();
+    TRY(import_model_config(dir, &config));
+    TRY(gpt2_create(&config, &m));
+    fsdp_status status =
+        device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = n_threads}, &dev);
+    if (status == FSDP_OK) {
+        status = generate_on(dev, &m, dir, opt);
+        device_close(dev);
+    }
+    model_free(&m);
+    return status;
+}
+
+/* The directory is the first argument; options follow. */
+static fsdp_status run(int argc, char **argv)
+{
+    static const char DOC[] = "fsdp_generate DIR --prompt TEXT [options]: writes text from an "
+                              "export (DIR: what fsdp_train --export wrote)";
+    generate_options opt;
+    const char *dir = argc > 1 && argv[1][0] != '-' ? argv[1] : NULL;
+    const int skip = dir != NULL;
+    TRY(options_parse(OPTIONS, "fsdp_generate", DOC, argc - skip, argv + skip, &opt));
+    if (dir == NULL || dir[0] == '\0')
+        return fsdp_error(FSDP_EINVAL, "run fsdp_generate DIR --prompt TEXT",
+                          "got no directory, expected it as the first argument");
+    if (opt.prompt == NULL)
+        return fsdp_error(FSDP_EINVAL, "pass --prompt TEXT", "got no --prompt, expected some text");
+    return generate(dir, &opt);
+}
+
+int main(int argc, char **argv)
+{
+    const fsdp_status status = run(argc, argv);
+    if (status == FSDP_OK || status == FSDP_ESKIP) /* --help */
+        return 0;
+    fflush(stdout);
+    fsdp_error_print(stderr, 0, 0);
+    return 1;
+}
