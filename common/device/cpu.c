@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the device ------------------------------------------------------------------------------ */
+/* ---- the device ----------------------------------------------------------------------------- */
 static void cpu_close(device *base)
 {
     cpu_device *d = (cpu_device *)base;
@@ -83,7 +83,7 @@ static size_t cpu_mem_available(device *base)
     return host_bytes > SIZE_MAX - cached_bytes ? SIZE_MAX : host_bytes + cached_bytes;
 }
 
-/* ---- streams --------------------------------------------------------------------------------- */
+/* ---- streams -------------------------------------------------------------------------------- */
 static fsdp_status cpu_stream_create(device *d, const char *name, stream **out)
 {
     return add_stream((cpu_device *)d, name, true, 1, out);
@@ -106,7 +106,7 @@ static fsdp_status cpu_stream_sync(stream *base)
     return cpu_stream_status(s);
 }
 
-/* ---- moving and filling bytes ---------------------------------------------------------------- */
+/* ---- moving and filling bytes --------------------------------------------------------------- */
 typedef struct copy_args {
     void *dst;
     const void *src;

@@ -17,7 +17,7 @@ struct cpu_job {
     void (*run)(cpu_stream *s, cpu_job *job);
 };
 
-/* ---- streams (cpu_stream.c) ------------------------------------------------------------------ */
+/* ---- streams (cpu_stream.c) ----------------------------------------------------------------- */
 struct cpu_stream {
     stream base;
     bool is_worker; /* else inline: a job runs in the call that issues it */
@@ -59,7 +59,7 @@ fsdp_status cpu_event_sync(event *e);
 bool cpu_event_done(event *e);
 fsdp_status cpu_launch(stream *s, stream_fn fn, const void *args, size_t args_bytes);
 
-/* ---- memory (cpu_memory.c) ------------------------------------------------------------------- */
+/* ---- memory (cpu_memory.c) ------------------------------------------------------------------ */
 typedef struct cpu_block cpu_block;
 TAILQ_HEAD(cpu_block_list, cpu_block);
 enum { CPU_POOL_BUCKETS = 1024 }; /* a power of two */
@@ -85,7 +85,7 @@ fsdp_status cpu_alloc(stream *s, mem_category category, size_t bytes, const char
                       void **out);
 void cpu_free(stream *s, void *ptr);
 
-/* ---- device (cpu.c) -------------------------------------------------------------------------- */
+/* ---- device (cpu.c) ------------------------------------------------------------------------- */
 struct cpu_device {
     device base;
     cpu_pool pool;

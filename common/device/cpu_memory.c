@@ -77,7 +77,7 @@ static char *block_payload(cpu_block *b)
     return (char *)b + BLOCK_HEADER_BYTES;
 }
 
-/* ---- from and to the system ------------------------------------------------------------------ */
+/* ---- from and to the system ----------------------------------------------------------------- */
 
 /* header + bytes + tail, rounded up to cache lines or, for large blocks, to pages; 0: too large. */
 static size_t footprint_of(size_t bytes)
@@ -108,7 +108,7 @@ static void system_put(cpu_block *b)
         free(b);
 }
 
-/* ---- lists; p->lock is held ------------------------------------------------------------------ */
+/* ---- lists; p->lock is held ----------------------------------------------------------------- */
 static void live_insert(cpu_pool *p, cpu_block *b)
 {
     b->own_node.block = b;
@@ -119,7 +119,7 @@ static void live_insert(cpu_pool *p, cpu_block *b)
         p->live_peak_bytes = p->live_bytes;
 }
 
-/* ---- the cache ------------------------------------------------------------------------------- */
+/* ---- the cache ------------------------------------------------------------------------------ */
 static size_t bucket_of(size_t footprint_bytes)
 {
     return (footprint_bytes / BLOCK_ALIGN * UINT64_C(0x9e3779b97f4a7c15)) >> 32 &
@@ -239,7 +239,7 @@ static cpu_block *fresh(cpu_pool *p, size_t footprint_bytes)
     return b;
 }
 
-/* ---- alloc and free -------------------------------------------------------------------------- */
+/* ---- alloc and free ------------------------------------------------------------------------- */
 static fsdp_status alloc_failed(cpu_device *d, mem_category category, size_t bytes,
                                 const char *label)
 {
@@ -343,8 +343,7 @@ static void free_run(cpu_stream *s, cpu_job *job)
     system_put_all(&evicted);
 }
 
-/* The block of a pointer that device_alloc gave out and nobody has freed; else stop, and say why.
- */
+/* The block of a pointer from device_alloc that nobody has freed; else stop, and say why. */
 static cpu_block *block_of(void *ptr)
 {
     FSDP_ASSERT((uintptr_t)ptr % BLOCK_ALIGN == 0 && "freed pointer is not from device_alloc");
@@ -377,7 +376,7 @@ void cpu_free(stream *base, void *ptr)
     cpu_stream_issue(s, &node->job);
 }
 
-/* ---- the pool -------------------------------------------------------------------------------- */
+/* ---- the pool ------------------------------------------------------------------------------- */
 void cpu_pool_init(cpu_pool *p)
 {
     *p = (cpu_pool){0};

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- errors ---------------------------------------------------------------------------------- */
+/* ---- errors --------------------------------------------------------------------------------- */
 static void stream_fail(cpu_stream *s, const fsdp_error_info *info)
 {
     pthread_mutex_lock(&s->lock);
@@ -45,7 +45,7 @@ fsdp_status cpu_stream_status(cpu_stream *s)
     return s->error.status;
 }
 
-/* ---- the queue and its worker ---------------------------------------------------------------- */
+/* ---- the queue and its worker --------------------------------------------------------------- */
 static void *worker_main(void *arg)
 {
     cpu_stream *s = arg;
@@ -155,7 +155,7 @@ void cpu_stream_delete(cpu_stream *s)
     free(s);
 }
 
-/* ---- calls ----------------------------------------------------------------------------------- */
+/* ---- calls ---------------------------------------------------------------------------------- */
 typedef struct call_job {
     cpu_job job;
     stream_fn fn;
@@ -203,7 +203,7 @@ fsdp_status cpu_launch(stream *base, stream_fn fn, const void *args, size_t args
     return s->is_worker ? FSDP_OK : cpu_stream_status(s);
 }
 
-/* ---- captures -------------------------------------------------------------------------------- */
+/* ---- captures ------------------------------------------------------------------------------- */
 typedef struct capture {
     cpu_job job;     /* its place in the producer's queue */
     atomic_int refs; /* the event, the queue entry, and each wait */
@@ -290,7 +290,7 @@ static void wait_run(cpu_stream *s, cpu_job *job)
     free(w);
 }
 
-/* ---- events ---------------------------------------------------------------------------------- */
+/* ---- events --------------------------------------------------------------------------------- */
 fsdp_status cpu_event_create(device *d, event **out)
 {
     cpu_event *e = calloc(1, sizeof *e);

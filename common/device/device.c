@@ -54,7 +54,7 @@ size_t device_mem_available(device *d)
     return d->backend->mem_available(d);
 }
 
-/* ---- streams --------------------------------------------------------------------------------- */
+/* ---- streams -------------------------------------------------------------------------------- */
 device *stream_device(stream *s)
 {
     return s->device;
@@ -85,7 +85,7 @@ fsdp_status stream_sync(stream *s)
     return s->device->backend->stream_sync(s);
 }
 
-/* ---- events ---------------------------------------------------------------------------------- */
+/* ---- events --------------------------------------------------------------------------------- */
 fsdp_status event_create(device *d, event **out)
 {
     FSDP_ASSERT(d && out);
@@ -121,7 +121,7 @@ bool event_done(event *e)
     return e->device->backend->event_done(e);
 }
 
-/* ---- memory ---------------------------------------------------------------------------------- */
+/* ---- memory --------------------------------------------------------------------------------- */
 fsdp_status device_alloc(stream *s, mem_category category, size_t bytes, const char *label,
                          void **out)
 {
@@ -149,7 +149,7 @@ void device_free(stream *s, void *ptr)
         s->device->backend->free(s, ptr);
 }
 
-/* ---- moving and filling; nothing to do for 0 bytes, and then pointers may be NULL ------------ */
+/* ---- moving and filling; nothing to do for 0 bytes, and then pointers may be NULL ----------- */
 fsdp_status device_copy(stream *s, void *dst, const void *src, size_t bytes)
 {
     if (bytes == 0)

@@ -28,7 +28,7 @@ void *host_map(size_t bytes, size_t align_bytes)
     return base + before;
 }
 
-/* ---- small files ----------------------------------------------------------------------------- */
+/* ---- small files ---------------------------------------------------------------------------- */
 static FILE *open_at(const char *root, const char *dir, const char *file)
 {
     char path[PATH_MAX];
@@ -74,7 +74,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* ---- cgroups --------------------------------------------------------------------------------- */
+/* ---- cgroups -------------------------------------------------------------------------------- */
 typedef struct cgroup_files {
     const char *mount, *limit, *used, *inactive_key;
 } cgroup_files;
@@ -89,8 +89,7 @@ static size_t cgroup_level_available(const char *root, const cgroup_files *v, co
 }
 
 /* The cgroup itself and all that enclose it. A container may see its own cgroup as the mount's root
- * although /proc/self/cgroup names the path outside; so levels that do not exist are passed over.
- */
+ * although /proc/self/cgroup names the path outside: levels that do not exist are passed over. */
 static size_t cgroup_available(const char *root, const cgroup_files *v, const char *path)
 {
     char dir[PATH_MAX];
@@ -140,7 +139,7 @@ static size_t cgroups_available(const char *root)
     return available;
 }
 
-/* ---- limits of the process ------------------------------------------------------------------- */
+/* ---- limits of the process ------------------------------------------------------------------ */
 static size_t rlimit_available(const char *root, int resource, const char *used_key)
 {
     struct rlimit limit;

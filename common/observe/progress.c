@@ -1,5 +1,4 @@
-/* progress.c -- one redrawn line on a terminal, about fifty plain lines in a log; see progress.h.
- */
+/* progress.c -- one redrawn line on a terminal, about fifty plain lines in a log. */
 #include "common/observe/progress.h"
 #include <stdlib.h>
 #include <sys/ioctl.h>

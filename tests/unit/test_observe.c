@@ -16,7 +16,7 @@
 #include "common/observe/ledger.h"
 #include "common/observe/progress.h"
 
-/* ---- ledger ---------------------------------------------------------------------------------- */
+/* ---- ledger --------------------------------------------------------------------------------- */
 static void test_ledger_figures(void **state)
 {
     (void)state;
@@ -143,8 +143,7 @@ static void test_ledger_underflow_aborts(void **state)
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
-/* ---- figures for people -----------------------------------------------------------------------
- */
+/* ---- figures for people --------------------------------------------------------------------- */
 static void test_format_bytes(void **state)
 {
     (void)state;
@@ -171,8 +170,7 @@ static void test_format_bytes(void **state)
     }
 }
 
-/* ---- progress in a log ------------------------------------------------------------------------
- */
+/* ---- progress in a log ---------------------------------------------------------------------- */
 static char *log_of(int64_t first_step, int64_t total_steps, double ms)
 {
     FILE *f = tmpfile();
@@ -224,6 +222,12 @@ static void test_eta_and_rate(void **state)
                            "step 1/40  loss 10.0000  grad_norm 0.5000  100000.0 ms  10 tok/s  "
                            "ETA 1h05m"));       /* 3900 s */
     assert_non_null(strstr(text, "ETA 3m20s")); /* 200 s */
+    FILE *f = tmpfile(); /* the ETA follows a moving mean: 100 s + 0.1 * (200 s - 100 s) */
+    progress *p = progress_open(f, 3, 1024, true);
+    progress_step(p, 0, 1, 1, 100e3, 0);
+    progress_step(p, 1, 1, 1, 200e3, 0);
+    progress_close(p);
+    assert_non_null(strstr(read_back(f), "200000.0 ms  5 tok/s  ETA 1m50s\n"));
     text = log_of(0, 40, 0.05);
     assert_non_null(strstr(text, "20.5M tok/s")); /* 1024 / 0.05 ms */
     text = log_of(0, 2, 1e9);
@@ -243,8 +247,7 @@ static void test_other_ranks_are_silent(void **state)
     assert_string_equal(read_back(f), "");
 }
 
-/* ---- progress on a terminal --------------------------------------------------------------------
- */
+/* ---- progress on a terminal ----------------------------------------------------------------- */
 typedef struct terminal {
     int master, chars;
     FILE *slave;
@@ -311,6 +314,22 @@ static void test_terminal(void **state)
     free(t);
 }
 
+static void test_terminal_shows_the_mean_rate(void **state)
+{
+    (void)state;
+    terminal *t = terminal_open(200);
+    progress *p = progress_open(t->slave, 2, 1000, true);
+    progress_step(p, 0, 1, 1, 1.0, 0);
+    progress_step(p, 1, 1, 1, 2.0, 0); /* mean 1.1 ms */
+    usleep(20000);
+    terminal_read(t);
+    assert_int_equal(count(t->text, "2.0 ms  909k tok/s"), 1);
+    progress_close(p);
+    fclose(t->slave);
+    close(t->master);
+    free(t);
+}
+
 static void test_narrow_terminal_does_not_wrap(void **state)
 {
     (void)state;
@@ -340,6 +359,7 @@ int main(void)
         cmocka_unit_test(test_eta_and_rate),
         cmocka_unit_test(test_other_ranks_are_silent),
         cmocka_unit_test(test_terminal),
+        cmocka_unit_test(test_terminal_shows_the_mean_rate),
         cmocka_unit_test(test_narrow_terminal_does_not_wrap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,52 @@
+/* device_lib.c -- see device_lib.h. */
+#include "tests/unit/device_lib.h"
+
+device *open_cpu(bool async, bool debug_fill)
+{
+    device *d = NULL;
+    OK(device_open(
+        &(device_config){
+            .kind = DEVICE_CPU, .n_threads = 2, .async_compute = async, .debug_fill = debug_fill},
+        &d));
+    return d;
+}
+
+cpu_pool *pool_of(device *d)
+{
+    return &((cpu_device *)d)->pool;
+}
+
+size_t live_bytes(device *d)
+{
+    return ledger_read(device_ledger(d)).live_total_bytes;
+}
+
+static fsdp_status run_gate(void *args, int n_threads)
+{
+    (void)n_threads;
+    sem_wait(*(sem_t **)args);
+    return FSDP_OK;
+}
+
+void close_gate(stream *s, sem_t *gate)
+{
+    sem_init(gate, 0, 0);
+    OK(stream_launch(s, run_gate, &gate, sizeof gate));
+}
+
+fsdp_status run_append(void *args, int n_threads)
+{
+    (void)n_threads;
+    append_args *a = args;
+    a->list[(*a->elems)++] = a->value;
+    a->value = -1; /* its own copy: the caller's struct must not change */
+    return FSDP_OK;
+}
+
+bool all_bytes(const void *ptr, size_t bytes, unsigned char byte)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (((const volatile unsigned char *)ptr)[i] != byte)
+            return false;
+    return true;
+}

@@ -1,0 +1,61 @@
+/* device_lib.h -- what the tests of common/device share: opening one, jobs to launch, gates. */
+#pragma once
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <semaphore.h>
+#include "common/device/cpu_impl.h"
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define UNDER_ASAN 1
+#endif
+#if __has_feature(thread_sanitizer)
+#define UNDER_TSAN 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) && !defined(UNDER_ASAN)
+#define UNDER_ASAN 1
+#endif
+#if defined(__SANITIZE_THREAD__) && !defined(UNDER_TSAN)
+#define UNDER_TSAN 1
+#endif
+#ifndef UNDER_ASAN
+#define UNDER_ASAN 0
+#endif
+#ifndef UNDER_TSAN
+#define UNDER_TSAN 0
+#endif
+
+#define OK(call)                                                                                   \
+    do {                                                                                           \
+        fsdp_status ok_status_ = (call);                                                           \
+        if (ok_status_ != FSDP_OK)                                                                 \
+            fail_msg("%s: %s", #call, fsdp_error_get()->what);                                     \
+    } while (0)
+
+/* A test that runs with the inline compute stream and with a worker; *state is a bool, "async". */
+#define BOTH(test)                                                                                 \
+    {#test " (inline)", test, NULL, NULL, &INLINE},                                                \
+    {                                                                                              \
+#test " (async)", test, NULL, NULL, &ASYNC                                                 \
+    }
+
+device *open_cpu(bool async, bool debug_fill); /* two threads */
+cpu_pool *pool_of(device *d);
+size_t live_bytes(device *d);
+
+/* close_gate -- work issued on s after this starts only when the test posts the gate. */
+void close_gate(stream *s, sem_t *gate);
+
+/* run_append -- list[(*elems)++] = value, then spoils its own copy of the arguments. */
+typedef struct append_args {
+    int *list, *elems;
+    int value;
+} append_args;
+fsdp_status run_append(void *args, int n_threads);
+
+/* all_bytes -- does every byte hold `byte`? */
+bool all_bytes(const void *ptr, size_t bytes, unsigned char byte);

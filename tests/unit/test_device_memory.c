@@ -1,0 +1,349 @@
+/* test_device_memory.c -- device_alloc and device_free on the CPU: alignment, the ledger's figures,
+ * recycling and its bounds, stream order, early reuse by the same stream, debug fill, threads.   */
+#include "tests/unit/device_lib.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#if UNDER_ASAN
+/* A request beyond all memory is to return NULL, as it does without the sanitizer. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+#endif
+
+/* ---- memory --------------------------------------------------------------------------------- */
+static void test_alloc_facts(void **state)
+{
+    bool async = *(bool *)*state;
+    device *d = open_cpu(async, false);
+    stream *s = device_compute_stream(d);
+    static const size_t SIZES[] = {
+        0, 0, 1, 63, 64, 65, 4096, 100001, (2 << 20) - 136, 2 << 20, (5 << 20) + 12345};
+    enum { N = sizeof SIZES / sizeof *SIZES };
+    void *ptr[N];
+    size_t total_bytes = 0;
+    for (int i = 0; i < N; i++) {
+        OK(device_alloc(s, MEM_COMM, SIZES[i], "block", &ptr[i]));
+        assert_int_equal((uintptr_t)ptr[i] % 64, 0);
+        memset(ptr[i], i, SIZES[i]);
+        total_bytes += SIZES[i];
+        for (int k = 0; k < i; k++)
+            assert_ptr_not_equal(ptr[k], ptr[i]);
+    }
+    ledger_figures f = ledger_read(device_ledger(d));
+    assert_int_equal(f.live_bytes[MEM_COMM], total_bytes);
+    assert_int_equal(f.live_blocks, N);
+    for (int i = 0; i < N; i++) {
+        for (size_t k = 0; k < SIZES[i]; k++)
+            if (((unsigned char *)ptr[i])[k] != i)
+                fail_msg("block %d overlaps another at byte %zu", i, k);
+        device_free(s, ptr[i]);
+    }
+    device_free(s, NULL);
+    OK(stream_sync(s));
+    f = ledger_read(device_ledger(d));
+    assert_int_equal(f.live_total_bytes, 0);
+    assert_int_equal(f.live_blocks, 0);
+    assert_int_equal(f.peak_total_bytes, total_bytes);
+    device_close(d);
+}
+
+static void test_alloc_fails_with_words(void **state)
+{
+    (void)state;
+    device *d = open_cpu(false, false);
+    stream *s = device_compute_stream(d);
+    void *kept = NULL, *ptr = (void *)1;
+    OK(device_alloc(s, MEM_OTHER, 12345, "kept", &kept));
+    size_t huge = SIZE_MAX / 4;
+    assert_int_equal(device_alloc(s, MEM_ACTIVATIONS, huge, "logits", &ptr), FSDP_ENOMEM);
+    assert_null(ptr);
+    char number[32];
+    snprintf(number, sizeof number, "%zu bytes", huge);
+    const char *what = fsdp_error_get()->what;
+    assert_non_null(strstr(what, number));
+    assert_non_null(strstr(what, "'logits'"));
+    assert_non_null(strstr(what, "activations"));
+    assert_non_null(strstr(what, "12345 bytes"));
+    assert_int_equal(device_alloc(s, MEM_OTHER, SIZE_MAX - 5, "most", &ptr), FSDP_ENOMEM);
+    float *elems = NULL;
+    assert_int_equal(device_alloc_f32(s, MEM_OTHER, SIZE_MAX / 4 + 1, "wraps", &elems),
+                     FSDP_EINVAL);
+    OK(stream_sync(s)); /* an alloc that fails is the caller's error, not the stream's */
+    OK(device_alloc_f32(s, MEM_OTHER, 10, "ten", &elems));
+    assert_int_equal(live_bytes(d), 12345 + 40);
+    device_free(s, elems);
+    device_free(s, kept);
+    device_close(d);
+}
+
+static void test_recycling(void **state)
+{
+    (void)state;
+    if (UNDER_ASAN)
+        skip(); /* nothing is recycled there */
+    device *d = open_cpu(false, false);
+    stream *s = device_compute_stream(d);
+    const size_t bytes = 3 << 20;
+    void *a = NULL, *b = NULL, *c = NULL;
+    OK(device_alloc(s, MEM_OTHER, bytes, "a", &a));
+    OK(device_alloc(s, MEM_OTHER, bytes, "b", &b));
+    device_free(s, a);
+    OK(device_alloc(s, MEM_OTHER, bytes + 8192, "other size", &c));
+    assert_ptr_not_equal(a, c);
+    device_free(s, c);
+    OK(device_alloc(s, MEM_OTHER, bytes, "again", &c));
+    assert_ptr_equal(a, c);
+    device_free(s, b);
+    device_free(s, c);
+    void *last = NULL;
+    OK(device_alloc(s, MEM_OTHER, bytes, "latest first", &last));
+    assert_ptr_equal(last, c);
+    device_free(s, last);
+    cpu_pool_trim(pool_of(d), 0);
+    assert_int_equal(cpu_pool_cached_bytes(pool_of(d)), 0);
+    device_close(d);
+}
+
+/* The cache never exceeds the most that was live at once: with one block live at a time, of ever
+ * new sizes, at most the largest footprint may be cached.                                        */
+static void test_cache_is_bounded(void **state)
+{
+    (void)state;
+    if (UNDER_ASAN)
+        skip();
+    device *d = open_cpu(false, false);
+    stream *s = device_compute_stream(d);
+    size_t most_cached = 0, seed = 12345;
+    for (int i = 0; i < 300; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        void *ptr = NULL;
+        OK(device_alloc(s, MEM_OTHER, (seed >> 33) % 100000, "one", &ptr));
+        device_free(s, ptr);
+        size_t cached = cpu_pool_cached_bytes(pool_of(d));
+        assert_true(cached <= pool_of(d)->live_peak_bytes);
+        most_cached = cached > most_cached ? cached : most_cached;
+    }
+    /* 128 header + 8 tail + 63 of rounding beside the payload */
+    size_t peak = ledger_read(device_ledger(d)).peak_total_bytes;
+    assert_true(pool_of(d)->live_peak_bytes <= peak + 128 + 8 + 63);
+    assert_true(most_cached > peak / 2); /* and it is used, not just empty */
+    device_close(d);
+}
+
+/* ---- stream-ordered free and early reuse ---------------------------------------------------- */
+static void test_free_is_stream_ordered(void **state)
+{
+    (void)state;
+    device *d = open_cpu(false, false);
+    stream *s = NULL, *other = NULL;
+    OK(stream_create(d, "s", &s));
+    OK(stream_create(d, "other", &other));
+    int *a = NULL, *b = NULL, *c = NULL, seen = 0;
+    OK(device_alloc(s, MEM_OTHER, 4000, "a", (void **)&a));
+    sem_t gate;
+    close_gate(s, &gate);
+    OK(device_upload(s, a, &(int){42}, sizeof(int)));
+    OK(device_download(s, &seen, a, sizeof(int)));
+    device_free(s, a);
+    assert_int_equal(live_bytes(d), 4000); /* the stream has not come to the free */
+    OK(device_alloc(other, MEM_OTHER, 4000, "b", (void **)&b));
+    assert_ptr_not_equal(a, b); /* another stream must not get it yet */
+    b[0] = 7;
+    /* 4000 + 136 and 4010 + 136 round up to the same footprint, but the tail would move */
+    void *near = NULL;
+    OK(device_alloc(s, MEM_OTHER, 4010, "near", &near));
+    assert_ptr_not_equal(a, near);
+    OK(device_alloc(s, MEM_COMM, 4000, "c", (void **)&c));
+    if (!UNDER_ASAN) {
+        assert_ptr_equal(a, c); /* the same stream may */
+        assert_int_equal(live_bytes(d), 8000 + 4010);
+        assert_int_equal(ledger_read(device_ledger(d)).live_bytes[MEM_COMM], 4000);
+    }
+    OK(device_upload(s, c, &(int){43}, sizeof(int)));
+    sem_post(&gate);
+    OK(stream_sync(s));
+    assert_int_equal(seen, 42); /* the older use came first */
+    assert_int_equal(c[0], 43);
+    assert_int_equal(b[0], 7);
+    assert_int_equal(live_bytes(d), 8000 + 4010); /* the queued free left the new owner alone */
+    device_free(device_compute_stream(d), near);
+    device_free(s, c);
+    device_free(other, b);
+    OK(stream_sync(s));
+    OK(stream_sync(other));
+    assert_int_equal(live_bytes(d), 0);
+    device_close(d);
+}
+
+/* A host that runs ahead needs one block, not a hundred; with debug_fill the block holds NaN at the
+ * start of each life, in stream order.                                                           */
+static void test_run_ahead_needs_one_block(void **state)
+{
+    (void)state;
+    if (UNDER_ASAN)
+        skip();
+    device *d = open_cpu(true, true);
+    stream *s = device_compute_stream(d);
+    sem_t gate;
+    close_gate(s, &gate);
+    unsigned first[100], last[100];
+    for (int i = 0; i < 100; i++) {
+        unsigned *ptr = NULL;
+        OK(device_alloc(s, MEM_ACTIVATIONS, 50000, "temporary", (void **)&ptr));
+        OK(device_download(s, &first[i], ptr, sizeof *ptr));
+        OK(device_zero(s, ptr, 50000));
+        OK(device_download(s, &last[i], ptr, sizeof *ptr));
+        device_free(s, ptr);
+    }
+    assert_int_equal(live_bytes(d), 50000);
+    sem_post(&gate);
+    OK(stream_sync(s));
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(first[i], 0xFFFFFFFFu);
+        assert_int_equal(last[i], 0);
+    }
+    ledger_figures f = ledger_read(device_ledger(d));
+    assert_int_equal(f.peak_total_bytes, 50000);
+    assert_int_equal(f.alloc_calls, 100);
+    assert_int_equal(f.live_blocks, 0);
+    device_close(d);
+}
+
+/* Freed on one stream while an older free of an earlier life still waits on another. The last to
+ * run retires it, whichever that is. */
+static void test_two_frees_in_flight(void **state)
+{
+    (void)state;
+    if (UNDER_ASAN)
+        skip();
+    device *d = open_cpu(false, false);
+    stream *a = NULL, *b = NULL;
+    OK(stream_create(d, "a", &a));
+    OK(stream_create(d, "b", &b));
+    void *first = NULL, *second = NULL, *third = NULL;
+    OK(device_alloc(a, MEM_OTHER, 640, "first", &first));
+    sem_t gate;
+    close_gate(a, &gate);
+    device_free(a, first);
+    OK(device_alloc(a, MEM_OTHER, 640, "second", &second));
+    assert_ptr_equal(first, second);
+    device_free(b, second); /* without the event it would need: must not break the pool */
+    OK(stream_sync(b));
+    assert_int_equal(live_bytes(d), 640); /* stream a may still use it */
+    OK(device_alloc(device_compute_stream(d), MEM_OTHER, 640, "third", &third));
+    assert_ptr_not_equal(first, third);
+    sem_post(&gate);
+    OK(stream_sync(a));
+    assert_int_equal(live_bytes(d), 640);
+    device_free(device_compute_stream(d), third);
+    assert_int_equal(live_bytes(d), 0);
+    device_close(d);
+}
+
+/* ---- debug fill ----------------------------------------------------------------------------- */
+static void test_debug_fill(void **state)
+{
+    bool async = *(bool *)*state;
+    device *d = open_cpu(async, true);
+    stream *s = device_compute_stream(d);
+    unsigned char *ptr = NULL;
+    OK(device_alloc(s, MEM_OTHER, 1001, "filled", (void **)&ptr));
+    OK(stream_sync(s));
+    assert_true(all_bytes(ptr, 1001, 0xFF));
+    OK(device_zero(s, ptr, 1001));
+    OK(device_poison(s, ptr, 500));
+    OK(stream_sync(s));
+    assert_true(all_bytes(ptr, 500, 0xFF));
+    assert_true(all_bytes(ptr + 500, 501, 0));
+    device_free(s, ptr);
+    OK(stream_sync(s));
+    if (!UNDER_ASAN) /* the block is cached, so its bytes can still be looked at */
+        assert_true(all_bytes(ptr, 1001, 0xFF));
+    device_close(d);
+
+    d = open_cpu(async, false); /* off: poison does nothing */
+    s = device_compute_stream(d);
+    OK(device_alloc(s, MEM_OTHER, 100, "plain", (void **)&ptr));
+    OK(device_zero(s, ptr, 100));
+    OK(device_poison(s, ptr, 100));
+    OK(stream_sync(s));
+    assert_true(all_bytes(ptr, 100, 0));
+    device_free(s, ptr);
+    device_close(d);
+}
+
+/* ---- threads -------------------------------------------------------------------------------- */
+typedef struct alloc_thread {
+    device *d;
+    unsigned seed;
+    int wrong;
+} alloc_thread;
+
+/* Eight blocks at a time, each filled with a pattern that must still be there when it is freed. */
+static void *run_alloc_thread(void *arg)
+{
+    alloc_thread *t = arg;
+    stream *s = device_compute_stream(t->d);
+    struct {
+        unsigned char *ptr;
+        size_t bytes;
+        unsigned char byte;
+    } slot[8] = {0};
+    for (int i = 0; i < 4000; i++) {
+        int k = rand_r(&t->seed) % 8;
+        if (slot[k].ptr) {
+            if (!all_bytes(slot[k].ptr, slot[k].bytes, slot[k].byte))
+                t->wrong++;
+            device_free(s, slot[k].ptr);
+        }
+        slot[k].bytes = 100 * (size_t)(1 + rand_r(&t->seed) % 5);
+        slot[k].byte = (unsigned char)rand_r(&t->seed);
+        if (device_alloc(s, MEM_OTHER, slot[k].bytes, "slot", (void **)&slot[k].ptr) != FSDP_OK)
+            t->wrong++;
+        else
+            memset(slot[k].ptr, slot[k].byte, slot[k].bytes);
+    }
+    for (int k = 0; k < 8; k++)
+        device_free(s, slot[k].ptr);
+    return NULL;
+}
+
+static void test_alloc_from_threads(void **state)
+{
+    (void)state;
+    device *d = open_cpu(false, false);
+    alloc_thread arg[3];
+    pthread_t thread[3];
+    for (int i = 0; i < 3; i++) {
+        arg[i] = (alloc_thread){d, (unsigned)i + 1, 0};
+        assert_int_equal(pthread_create(&thread[i], NULL, run_alloc_thread, &arg[i]), 0);
+    }
+    for (int i = 0; i < 3; i++) {
+        pthread_join(thread[i], NULL);
+        assert_int_equal(arg[i].wrong, 0);
+    }
+    assert_int_equal(live_bytes(d), 0);
+    device_close(d);
+}
+
+int main(void)
+{
+    static bool INLINE = false, ASYNC = true;
+    alarm(60); /* a deadlock is a failure, not a hang */
+    const struct CMUnitTest tests[] = {
+        BOTH(test_alloc_facts),
+        cmocka_unit_test(test_alloc_fails_with_words),
+        cmocka_unit_test(test_recycling),
+        cmocka_unit_test(test_cache_is_bounded),
+        cmocka_unit_test(test_free_is_stream_ordered),
+        cmocka_unit_test(test_run_ahead_needs_one_block),
+        cmocka_unit_test(test_two_frees_in_flight),
+        BOTH(test_debug_fill),
+        cmocka_unit_test(test_alloc_from_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,191 @@
+/* test_device_stress.c -- seeded random programs over several streams, checked against the
+ * happens-before that device.h promises. Meant to be run under ThreadSanitizer too (make
+ * SAN=thread).
+ *
+ * The test keeps vector clocks: after[s][t] = how many jobs of stream t are finished, by the rules
+ * of device.h, before the next job of s starts; what the host has waited for counts for every
+ * stream. Each job checks that exactly those jobs have left their mark, in plain (non-atomic)
+ * memory, so that ThreadSanitizer proves the order too; and then leaves its own mark. */
+#include "tests/unit/device_lib.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { STREAMS = 4, EVENTS = 5, BLOCKS = 6, OPS = 1500 };
+
+typedef struct clocks {
+    int n[STREAMS];
+} clocks;
+
+typedef struct stress_job {
+    int (*marks)[OPS + 1]; /* marks[t][k] == 1 once job k of stream t is done; [STREAMS] */
+    atomic_int *violations;
+    clocks after;
+    int stream, number, nap_us;
+    uint32_t *block; /* a block of this stream's life, or NULL */
+    uint32_t expect, write;
+} stress_job;
+
+static fsdp_status run_stress(void *args, int n_threads)
+{
+    (void)n_threads;
+    stress_job *j = args;
+    if (j->nap_us > 0)
+        usleep((useconds_t)j->nap_us);
+    for (int t = 0; t < STREAMS; t++) {
+        int k = j->after.n[t];
+        if (k > 0 && j->marks[t][k - 1] != 1)
+            atomic_fetch_add(j->violations, 1);
+    }
+    if (j->block) {
+        if (j->expect != 0 && (j->block[0] != j->expect || j->block[49] != j->expect))
+            atomic_fetch_add(j->violations, 1);
+        j->block[0] = j->block[49] = j->write;
+    }
+    j->marks[j->stream][j->number] = 1;
+    return FSDP_OK;
+}
+
+static void merge(clocks *to, const clocks *from)
+{
+    for (int t = 0; t < STREAMS; t++)
+        to->n[t] = to->n[t] > from->n[t] ? to->n[t] : from->n[t];
+}
+
+typedef struct stress_block {
+    uint32_t *ptr;
+    uint32_t value; /* last written; 0: nothing yet */
+    clocks used;    /* what must come before its next use */
+} stress_block;
+
+typedef struct stress {
+    stream *s[STREAMS];
+    event *e[EVENTS];
+    clocks after[STREAMS], recorded[EVENTS], host;
+    int issued[STREAMS];
+    stress_block block[BLOCKS];
+    int marks[STREAMS][OPS + 1];
+    atomic_int violations;
+    unsigned seed;
+    uint32_t next_value;
+    bool inline_compute;
+} stress;
+
+static bool covers(const clocks *a, const clocks *b)
+{
+    for (int t = 0; t < STREAMS; t++)
+        if (a->n[t] < b->n[t])
+            return false;
+    return true;
+}
+
+/* A job on s that uses b, if b's last use is ordered before it. */
+static void stress_launch(stress *x, int s, stress_block *b)
+{
+    merge(&x->after[s], &x->host);
+    stress_job j = {.marks = x->marks,
+                    .violations = &x->violations,
+                    .after = x->after[s],
+                    .stream = s,
+                    .number = x->issued[s]++};
+    if (rand_r(&x->seed) % 40 == 0)
+        j.nap_us = rand_r(&x->seed) % 300;
+    x->after[s].n[s] = x->issued[s];
+    if (b->ptr && covers(&j.after, &b->used)) {
+        j.block = b->ptr;
+        j.expect = b->value;
+        j.write = b->value = ++x->next_value;
+        b->used = (clocks){{0}};
+        b->used.n[s] = x->issued[s];
+    }
+    OK(stream_launch(x->s[s], run_stress, &j, sizeof j));
+    if (s == 0 && x->inline_compute)
+        x->host.n[0] = x->issued[0];
+}
+
+/* Allocate an empty slot and use it on its stream (so that a stream that does not wait for that use
+ * must keep off), or free a full one on a stream that is ordered behind its last use.            */
+static void stress_memory(stress *x, int s, stress_block *b)
+{
+    merge(&x->after[s], &x->host);
+    if (!b->ptr) {
+        OK(device_alloc(x->s[s], MEM_OTHER, 200, "stress", (void **)&b->ptr));
+        b->value = 0;
+        b->used = (clocks){{0}};
+        stress_launch(x, s, b);
+    } else if (covers(&x->after[s], &b->used)) {
+        device_free(x->s[s], b->ptr);
+        b->ptr = NULL;
+    }
+}
+
+static void stress_op(stress *x)
+{
+    int s = rand_r(&x->seed) % STREAMS, e = rand_r(&x->seed) % EVENTS;
+    int op = rand_r(&x->seed) % 100;
+    stress_block *b = &x->block[rand_r(&x->seed) % BLOCKS];
+    if (op < 40) {
+        stress_launch(x, s, b);
+    } else if (op < 60) {
+        stress_memory(x, s, b);
+    } else if (op < 78) {
+        OK(event_record(x->e[e], x->s[s]));
+        merge(&x->after[s], &x->host);
+        x->recorded[e] = x->after[s];
+    } else if (op < 96) {
+        OK(stream_wait_event(x->s[s], x->e[e]));
+        merge(&x->after[s], &x->recorded[e]);
+        if (s == 0 && x->inline_compute) /* blocks the host */
+            merge(&x->host, &x->recorded[e]);
+    } else if (op < 98) {
+        OK(event_sync(x->e[e]));
+        merge(&x->host, &x->recorded[e]);
+    } else if (op == 98) {
+        OK(stream_sync(x->s[s]));
+        merge(&x->host, &x->after[s]);
+    } else { /* a recorded event dies; waits keep what it stood for */
+        event_free(x->e[e]);
+        OK(event_create(stream_device(x->s[0]), &x->e[e]));
+        x->recorded[e] = (clocks){{0}};
+    }
+}
+
+static void test_stress(void **state)
+{
+    bool async = *(bool *)*state;
+    for (unsigned seed = 1; seed <= 12; seed++) {
+        device *d = open_cpu(async, seed % 2 == 0);
+        stress *x = calloc(1, sizeof *x);
+        x->seed = seed * 7919;
+        x->inline_compute = !async;
+        x->s[0] = device_compute_stream(d);
+        for (int s = 1; s < STREAMS; s++)
+            OK(stream_create(d, "stress", &x->s[s]));
+        for (int e = 0; e < EVENTS; e++)
+            OK(event_create(d, &x->e[e]));
+        for (int i = 0; i < OPS; i++)
+            stress_op(x);
+        for (int s = 0; s < STREAMS; s++)
+            OK(stream_sync(x->s[s]));
+        for (int b = 0; b < BLOCKS; b++)
+            device_free(x->s[0], x->block[b].ptr);
+        OK(stream_sync(x->s[0]));
+        for (int e = 0; e < EVENTS; e++)
+            event_free(x->e[e]);
+        if (atomic_load(&x->violations) != 0)
+            fail_msg("seed %u: %d violations of the promised order", seed,
+                     atomic_load(&x->violations));
+        assert_int_equal(live_bytes(d), 0);
+        device_close(d);
+        free(x);
+    }
+}
+
+int main(void)
+{
+    static bool INLINE = false, ASYNC = true;
+    alarm(60); /* a deadlock is a failure, not a hang */
+    const struct CMUnitTest tests[] = {
+        BOTH(test_stress),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
