@@ -27,8 +27,8 @@ fsdp_status atomic_file_commit(atomic_file *f)
         return FSDP_OK;
     why = written ? errno : why;
     unlink(f->tmp);
-    return fsdp_error(FSDP_EIO, "free some space or pass another path", "cannot write %s: %s", f->path,
-                      strerror(why));
+    return fsdp_error(FSDP_EIO, "free some space or pass another path", "cannot write %s: %s",
+                      f->path, strerror(why));
 }
 
 void atomic_file_cancel(atomic_file *f)

@@ -99,8 +99,6 @@ static const option_spec *nearest_row(const option_spec *table, const char *name
 {
     const option_spec *nearest = NULL;
     size_t least = name_bytes / 2 + 1;
-    if (name_bytes > NEAREST_MAX_BYTES)
-        return NULL;
     for (const option_spec *row = options_first_row(table); row != NULL;
          row = options_row_after(row)) {
         if (row->kind == OPT_REFUSED || strlen(row->name) > NEAREST_MAX_BYTES)
@@ -194,7 +192,7 @@ static bool parse_double(const option_spec *spec, const char *text, double *valu
     if (text[strspn(text, "+-.0123456789eE")] != '\0') /* no blanks, hexadecimals, "inf", "nan" */
         return false;
     *value = strtod(text, &end);
-    return end != text && *end == '\0' && isfinite(*value) && in_range(spec, *value);
+    return *end == '\0' && isfinite(*value) && in_range(spec, *value);
 }
 
 /* choice_index -- where text stands in "a|b|c", -1 when nowhere. */

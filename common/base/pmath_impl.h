@@ -99,8 +99,8 @@ static inline float pm_logf(float x)
     return x == x ? y : x;
 }
 
-/* With a = |x|: a < 0.625: a + a z poly(z), z = a^2; else 1 - 2 / (exp(2a) + 1); then the sign of x.
- * Both are computed, one is taken. exp overflows to infinity for large |x|, which gives exactly 1.        */
+/* With a = |x|: a < 0.625: a + a z poly(z), z = a^2; else 1 - 2 / (exp(2a) + 1); then x's sign.
+ * Both are computed, one is taken. exp overflows to infinity for large a: exactly 1.             */
 static inline float pm_tanhf(float x)
 {
     uint32_t sign = pm_bits_f(x) & 0x80000000u;

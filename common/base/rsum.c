@@ -100,11 +100,8 @@ void rsum_add_squares(rsum *r, const float *x, size_t elems)
 
 void rsum_merge(rsum *r, const rsum *other)
 {
-    rsum part = *other; /* normalised copies: their digit sums stay far below 2^63 */
-    normalise(part.bin);
-    normalise(r->bin);
-    for (int i = 0; i < RSUM_BINS; i++)
-        r->bin[i] += part.bin[i];
+    for (int i = 0; i < RSUM_BINS; i++) /* 2^30 parts on either side: 2^31 (2^32 - 1) and a carry */
+        r->bin[i] += other->bin[i];     /* of 2^31 - 1 still fit                                  */
     normalise(r->bin);
 }
 

@@ -144,6 +144,15 @@ static void test_status_print(void **state)
     fsdp_error(FSDP_EINVAL, "", "no help");
     assert_prints(0, 1, "[rank 0/1] no help\n");
 
+    char file_text[64];
+    FILE *file = tmpfile(); /* behind what its buffer still holds */
+    fputs("before; ", file);
+    fsdp_error_print(file, 0, 0);
+    rewind(file);
+    assert_non_null(fgets(file_text, sizeof file_text, file));
+    assert_string_equal(file_text, "before; no help\n");
+    fclose(file);
+
     char *text = NULL;
     size_t text_bytes = 0;
     FILE *memory = open_memstream(&text, &text_bytes);

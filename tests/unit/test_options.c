@@ -236,6 +236,7 @@ static void test_other_errors(void **state)
     assert_error("--stepsize=3", "unknown option --stepsize",
                  "did you mean --steps? prog --help lists all options");
     assert_error("--zzzzzz", "unknown option --zzzzzz", all);
+    assert_error("--save-evry=1", "unknown option --save-evry", all); /* not what is refused */
     assert_error("--Steps=1", "unknown option --Steps",
                  "did you mean --steps? prog --help lists all options");
     assert_error("--s=3", "--s is short for any of --steps --seed --save --sharding --save-every",
@@ -316,6 +317,7 @@ static void test_help(void **state)
     assert_int_equal(parse_into_file("--steps=3 --help --bogus", &c, NULL, got, sizeof got),
                      FSDP_ESKIP);
     assert_string_equal(got, HELP_TEXT);
+    assert_int_equal(c.steps, 3); /* no field belongs to --help */
     assert_int_equal(parse_into_file("--he", &c, NULL, got, sizeof got), FSDP_ESKIP);
     assert_string_equal(got, HELP_TEXT);
     assert_int_equal(parse_into_file("--bogus --help", &c, NULL, got, sizeof got), FSDP_EINVAL);
@@ -412,6 +414,7 @@ static void test_random_lines(void **state)
             random_word(words[argc], &draw);
             argv[argc] = strdup(words[argc]); /* on the heap: reading past the end shows */
         }
+        argv[argc] = (char *)1; /* argc alone says where it ends */
         cfg c;
         char text[256];
         fsdp_status status = options_parse(TABLE, "prog", "", argc, argv, &c);

@@ -152,10 +152,19 @@ static void test_rsum_large_blocks(void **state)
         part.bin[i] *= (int64_t)1 << 30; /* 2^30 equal parts added bin by bin */
     assert_true(rsum_value(&part) == ldexp(one, 30));
     other = part;
-    rsum_merge(&part, &other); /* bins that would overflow if added as they are */
+    rsum_merge(&part, &other);
     assert_true(rsum_value(&part) == ldexp(one, 31));
     for (int i = 0; i < RSUM_DIGITS; i++)
         assert_true(part.bin[i] >= 0 && part.bin[i] <= 0xffffffff);
+
+    rsum full = {{0}}; /* the largest digits there can be: all ones, 2^30 times */
+    for (int i = 0; i < RSUM_DIGITS - 1; i++)
+        full.bin[i] = (int64_t)0xffffffff << 30;
+    one = rsum_value(&full);
+    other = full;
+    rsum_merge(&full, &other);
+    assert_true(rsum_value(&full) == 2 * one);
+    assert_true(one == 0x1p340); /* 2^(32*19) - 1 units of 2^-298, times 2^30, rounded */
     free(x);
 }
 
