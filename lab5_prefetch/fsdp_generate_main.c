@@ -235,8 +235,9 @@ static fsdp_status generate(const char *dir, const generate_options *opt)
 /* The directory is the first argument; options follow. */
 static fsdp_status run(int argc, char **argv)
 {
-    static const char DOC[] = "fsdp_generate DIR --prompt TEXT [options]: writes text from an "
-                              "export (DIR: what fsdp_train --export wrote)";
+    static const char DOC[] =
+        "fsdp_generate DIR --prompt TEXT [OPTION...]: writes a text that begins "
+        "with TEXT, from the weights that fsdp_train --export DIR wrote.";
     generate_options opt;
     const char *dir = argc > 1 && argv[1][0] != '-' ? argv[1] : NULL;
     const int skip = dir != NULL;

@@ -1,15 +1,24 @@
 /* synthetic.c -- order-2 Markov text from Philox: the same tokens on every machine, and something
- * to learn in it (a bit over a third of the uniform entropy for 256 symbols).
+ * to learn in it. For 256 symbols, in nats a token: uniform 5.55, by frequency 3.2 (measured),
+ * given one token before 1.7 (measured), given two at most 1.57 (the choice below 1.30, noise
+ * 4.34/16).
  *
  * Exactly, in integers (tests/interop/replay_corpus.py is the same in Python): V symbols, at most
- * 65536. w(stream, i) = philox_u32(seed, stream, i). A 32-bit word becomes a symbol, small ones
- * more often, by u = w >> 16;  u = (u*u) >> 16;  u = (u*u) >> 16;  symbol(w) = (u*V) >> 16 Token
- * t[i] after a = t[i-2] and b = t[i-1] (both 0 before the start), with r = w(NOISE, i): r >> 28 in
- * 0..7    symbol(w(AFTER_ONE, b))            half of the time: depends on b alone 8..11
- * symbol(w(AFTER_TWO, 4*(a*V+b)))    a quarter 12, 13    symbol(w(AFTER_TWO, 4*(a*V+b)+1))  an
- * eighth 14        symbol(w(AFTER_TWO, 4*(a*V+b)+2))  a sixteenth 15        symbol(r << 4) a
- * sixteenth: noise The choice and the noise read different bits of r. A model first learns that
- * small symbols are frequent, then what follows b, then what follows (a, b). */
+ * 65536; w(stream, i) = philox_u32(seed, stream, i). A 32-bit word becomes a symbol, small ones
+ * more often, by
+ *
+ *     u = w >> 16;  u = (u*u) >> 16;  u = (u*u) >> 16;  symbol(w) = (u*V) >> 16
+ *
+ * Token t[i] after a = t[i-2] and b = t[i-1] (both 0 before the start), with r = w(NOISE, i):
+ *
+ *     r >> 28 is 0..7    symbol(w(AFTER_ONE, b))            a half: depends on b alone
+ *                8..11   symbol(w(AFTER_TWO, 4*(a*V+b)))    a quarter
+ *                12, 13  symbol(w(AFTER_TWO, 4*(a*V+b)+1))  an eighth
+ *                14      symbol(w(AFTER_TWO, 4*(a*V+b)+2))  a sixteenth
+ *                15      symbol(r << 4)                     a sixteenth: noise
+ *
+ * The choice and the noise read different bits of r. A model first learns that small symbols are
+ * frequent, then what follows b, then what follows (a, b).                                       */
 #include "common/base/philox.h"
 #include "common/data/data_impl.h"
 

@@ -1,5 +1,5 @@
 /* gpt2.c -- GPT-2's presets and its lists of stages and parameters; the arithmetic of the stages is
- * in gpt2_stages.c.
+ * in gpt2_stages.c and gpt2_block.c.
  *
  *   gpt2_preset -> (caller changes sizes) -> gpt2_create -> ... -> model_free
  *
@@ -174,7 +174,6 @@ static void add_attn(builder *b, int block)
     snprintf(b->prefix, sizeof b->prefix, "transformer.h.%d.", block);
     add_param(b, "ln_1.weight", C, 0, INIT_ONE);
     add_param(b, "ln_1.bias", C, 0, INIT_ZERO);
-    b->too_large |= C > SIZE_MAX / 3;
     add_param(b, "attn.c_attn.weight", C, 3 * C, INIT_NORMAL);
     add_param(b, "attn.c_attn.bias", 3 * C, 0, INIT_ZERO);
     add_param(b, "attn.c_proj.weight", C, C, INIT_NORMAL)->init_std = residual_std(c);

@@ -1,4 +1,19 @@
-/* gpt2_impl.h -- what gpt2.c (lists) and gpt2_stages.c (arithmetic) share. Private to them. */
+/* gpt2_impl.h -- what gpt2.c (lists), gpt2_stages.c (embedding, head, norms) and gpt2_block.c
+ * (attention, MLP) share. Private to them.
+ *
+ * Each kind of stage has one small struct that says where its arrays stand in stage_io.saved.
+ * Between forward and backward a stage keeps (floats a token; C width, F MLP width, H heads, V
+ * vocabulary):
+ *     embed  nothing
+ *     attn   5 C + H + 2   mean, rstd, norm's output, q k v, log-sum-exp, attention's output
+ *     mlp    C + F + 2     mean, rstd, norm's output, c_fc's output; gelu is computed again in
+ *                          backward (the same operation on the same values: the same bits), which
+ *                          saves F floats a token for one pass of element-wise work
+ *     head   C + V + 2     mean, rstd, norm's output, and the gradient of the logits, which
+ *                          cross-entropy puts in the logits' place, so that backward is two matmuls
+ * A forward pass that does not train may leave `saved` out; the same arrays are then in scratch.
+ * Functions issue work on the stream and return: nothing here reads device memory.
+ * Letters as in ops.h; rows = B*T.                                                               */
 #pragma once
 #include "common/model/gpt2.h"
 
@@ -29,3 +44,25 @@ void gpt2_embed_stage(stage *st);
 void gpt2_attn_stage(stage *st);
 void gpt2_mlp_stage(stage *st);
 void gpt2_head_stage(stage *st);
+
+/* gpt2_take -- the next `elems` floats of a block; *next moves behind them. */
+float *gpt2_take(float **next, size_t elems);
+/* gpt2_kept -- where the kept arrays of this call of a forward function stand. */
+float *gpt2_kept(const stage_io *io);
+
+/* What the norm of io->in keeps; attn, mlp and head begin with it. */
+typedef struct gpt2_norm {
+    float *mean, *rstd; /* [rows] */
+    float *out;         /* [rows, C] */
+} gpt2_norm;
+
+gpt2_norm gpt2_take_norm(float **next, size_t rows, size_t width);
+/* gpt2_norm_forward -- n->out = norm(io->in). Gain and bias are the stage's parameters 0 and 1. */
+fsdp_status gpt2_norm_forward(const stage *st, const ops *o, stream *s, const stage_io *io,
+                              const gpt2_norm *n);
+/* gpt2_norm_backward -- io->d_in from d_norm, the gradient of n->out.
+ *   d_residual  gradient that reaches io->in past the norm, or NULL
+ *   sink        [2C]: takes the gradients of a frozen gain and bias, which nobody reads          */
+fsdp_status gpt2_norm_backward(const stage *st, const ops *o, stream *s, const stage_io *io,
+                               const gpt2_norm *n, const float *d_norm, const float *d_residual,
+                               float *sink);

@@ -1,0 +1,188 @@
+/* generate.c -- see generate.h. */
+#include "common/model/generate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/pmath.h"
+
+struct generator {
+    const model *m;
+    const ops *o;
+    stream *s;
+    model_views views; /* params: owned, a tied one points to the storage it shares */
+    float *x[2];       /* [T,C] stages read one and write the other */
+    float *scratch;    /* of the stage that needs most */
+    float *logits;     /* [V] */
+    int32_t *tokens;   /* [T] */
+};
+
+/* ---- parameters ----------------------------------------------------------------------------- */
+
+static fsdp_status load_param(generator *g, import_reader *r, int p)
+{
+    const param_spec *spec = &g->m->params[p];
+    float **view = &g->views.params[p];
+    if (spec->tied_to != NOT_TIED) {
+        *view = g->views.params[spec->tied_to];
+        return FSDP_OK;
+    }
+    TRY(device_alloc_f32(g->s, MEM_PARAMS_FULL, spec->elems, "generate: parameter", view));
+    float *host = malloc(spec->elems * sizeof *host);
+    if (host == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "generate: no host memory for %s", spec->name);
+    fsdp_status status = import_param(r, spec, host);
+    if (status == FSDP_OK)
+        status = device_upload(g->s, *view, host, spec->elems * sizeof *host);
+    free(host);
+    return status;
+}
+
+static size_t scratch_elems(const model *m, size_t seq_len)
+{
+    size_t most = 0;
+    for (int i = 0; i < m->n_stages; i++) {
+        const stage *st = &m->stages[i];
+        /* the head sees the last position only */
+        const size_t rows = i + 1 < m->n_stages ? seq_len : 1;
+        const size_t elems = st->scratch_elems(st, 1, rows, false);
+        most = elems > most ? elems : most;
+    }
+    return most;
+}
+
+static fsdp_status alloc_buffers(generator *g)
+{
+    const model_config *c = &g->m->config;
+    const size_t T = c->max_seq_len, x_elems = T * c->d_model;
+    const mem_category cat = MEM_ACTIVATIONS;
+    TRY(device_alloc_f32(g->s, cat, x_elems, "generate: x", &g->x[0]));
+    TRY(device_alloc_f32(g->s, cat, x_elems, "generate: x", &g->x[1]));
+    TRY(device_alloc_f32(g->s, cat, scratch_elems(g->m, T), "generate: scratch", &g->scratch));
+    TRY(device_alloc_f32(g->s, cat, c->vocab_size, "generate: logits", &g->logits));
+    return device_alloc(g->s, cat, T * sizeof *g->tokens, "generate: tokens", (void **)&g->tokens);
+}
+
+fsdp_status generator_create(const model *m, device *dev, const ops *o, import_reader *r,
+                             generator **out)
+{
+    *out = NULL;
+    generator *g = calloc(1, sizeof *g);
+    if (g == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "generate: no host memory");
+    *g = (generator){.m = m, .o = o, .s = device_compute_stream(dev)};
+    fsdp_status status = model_views_init(m, &g->views);
+    for (int p = 0; p < m->n_params && status == FSDP_OK; p++)
+        status = load_param(g, r, p);
+    if (status == FSDP_OK)
+        status = alloc_buffers(g);
+    if (status != FSDP_OK) {
+        generator_free(g);
+        return status;
+    }
+    *out = g;
+    return FSDP_OK;
+}
+
+void generator_free(generator *g)
+{
+    if (g == NULL)
+        return;
+    for (int p = 0; g->views.params != NULL && p < g->m->n_params; p++)
+        if (g->m->params[p].tied_to == NOT_TIED)
+            device_free(g->s, g->views.params[p]);
+    void *buffers[] = {g->x[0], g->x[1], g->scratch, g->logits, g->tokens};
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+        device_free(g->s, buffers[i]);
+    model_views_free(&g->views);
+    free(g);
+}
+
+/* ---- one token ------------------------------------------------------------------------------ */
+
+fsdp_status generator_logits(generator *g, const int32_t *tokens, size_t n_tokens, float *logits)
+{
+    const model_config *c = &g->m->config;
+    const size_t T = n_tokens < c->max_seq_len ? n_tokens : c->max_seq_len;
+    FSDP_ASSERT(n_tokens > 0);
+    TRY(device_upload(g->s, g->tokens, tokens + (n_tokens - T), T * sizeof *tokens));
+    for (int i = 0; i < g->m->n_stages; i++) {
+        const stage *st = &g->m->stages[i];
+        const bool last = i + 1 == g->m->n_stages;
+        const float *in = g->x[i % 2];
+        TRY(st->forward(st, g->o, g->s,
+                        &(stage_io){.batch = 1,
+                                    .seq_len = last ? 1 : T,
+                                    .in = last ? in + (T - 1) * c->d_model : in,
+                                    .out = last ? NULL : g->x[(i + 1) % 2],
+                                    .tokens = g->tokens,
+                                    .scratch = g->scratch,
+                                    .logits = last ? g->logits : NULL,
+                                    .params = g->views.params + st->first_param}));
+    }
+    TRY(device_download(g->s, logits, g->logits, c->vocab_size * sizeof *logits));
+    return stream_sync(g->s);
+}
+
+static int descending(const void *a, const void *b)
+{
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x < y) - (x > y);
+}
+
+static fsdp_status find_largest(const pick_args *a, size_t *at)
+{
+    *at = 0;
+    for (size_t i = 0; i < a->vocab; i++) {
+        if (!isfinite(a->logits[i]))
+            return fsdp_error(FSDP_EINVAL, "the weights are damaged, or their training diverged",
+                              "generate: logit of token %zu: got %g, expected a finite number", i,
+                              (double)a->logits[i]);
+        if (a->logits[i] > a->logits[*at])
+            *at = i;
+    }
+    return FSDP_OK;
+}
+
+/* work[i] = weight of token i, 0 for those that take no part; returns the weights' sum. */
+static double weigh(const pick_args *a, float largest)
+{
+    const size_t k = a->top_k > 0 && a->top_k < a->vocab ? a->top_k : a->vocab;
+    memcpy(a->work, a->logits, a->vocab * sizeof *a->work);
+    qsort(a->work, a->vocab, sizeof *a->work, descending);
+    const float edge = a->work[k - 1];
+    size_t room = k; /* for logits at the edge, after those above it */
+    while (room > 0 && a->work[k - room] > edge)
+        room--;
+    double sum = 0.0;
+    for (size_t i = 0; i < a->vocab; i++) {
+        const float x = a->logits[i];
+        const bool takes_part = x > edge || (x == edge && room > 0);
+        room -= takes_part && x == edge;
+        const double scaled = ((double)x - (double)largest) / a->temperature;
+        a->work[i] = takes_part ? pm_expf((float)scaled) : 0.0f;
+        sum += (double)a->work[i];
+    }
+    return sum;
+}
+
+fsdp_status pick_token(const pick_args *a, int32_t *token)
+{
+    size_t at;
+    TRY(find_largest(a, &at));
+    *token = (int32_t)at;
+    if (a->temperature == 0.0)
+        return FSDP_OK;
+    const double passes = a->u * weigh(a, a->logits[at]);
+    double sum = 0.0;
+    for (size_t i = 0; i < a->vocab; i++) {
+        if (a->work[i] == 0.0f)
+            continue;
+        sum += (double)a->work[i];
+        *token = (int32_t)i;
+        if (sum > passes)
+            break;
+    }
+    return FSDP_OK;
+}

@@ -1,0 +1,257 @@
+/* gpt2_block.c -- forward and backward of a block's two stages, attention and MLP. What they keep
+ * between the two is listed in gpt2_impl.h.                                                      */
+#include "common/model/gpt2_impl.h"
+
+#include <math.h>
+
+/* y = x w + b. w [n_in, n_out] as Conv1D stores it. */
+static fsdp_status linear(const ops *o, stream *s, float *y, const float *x, const float *w,
+                          const float *b, size_t rows, size_t n_in, size_t n_out)
+{
+    TRY(o->matmul(s, &(matmul_args){.out = y, .a = x, .b = w, .m = rows, .n = n_out, .k = n_in}));
+    return o->bias_add(s,
+                       &(bias_add_args){.out = y, .in = y, .bias = b, .rows = rows, .cols = n_out});
+}
+
+/* The three gradients of linear(); any destination may be NULL. */
+typedef struct linear_grad {
+    float *d_x, *d_w, *d_b; /* [rows,n_in] overwritten; [n_in,n_out], [n_out] added to */
+    const float *d_y, *x, *w;
+    size_t rows, n_in, n_out;
+} linear_grad;
+
+static fsdp_status linear_backward(const ops *o, stream *s, const linear_grad *g)
+{
+    if (g->d_w != NULL)
+        TRY(o->matmul(s, &(matmul_args){.out = g->d_w,
+                                        .a = g->x,
+                                        .trans_a = true,
+                                        .b = g->d_y,
+                                        .m = g->n_in,
+                                        .n = g->n_out,
+                                        .k = g->rows,
+                                        .accumulate = true}));
+    if (g->d_b != NULL)
+        TRY(o->bias_backward(
+            s, &(bias_backward_args){
+                   .d_bias = g->d_b, .d_out = g->d_y, .rows = g->rows, .cols = g->n_out}));
+    if (g->d_x == NULL)
+        return FSDP_OK;
+    return o->matmul(s, &(matmul_args){.out = g->d_x,
+                                       .a = g->d_y,
+                                       .b = g->w,
+                                       .trans_b = true,
+                                       .m = g->rows,
+                                       .n = g->n_in,
+                                       .k = g->n_out});
+}
+
+/* ---- attn: out = in + proj(attention(qkv(norm(in)))) ---------------------------------------- */
+
+typedef struct attn_saved {
+    gpt2_norm norm;
+    float *qkv; /* [rows, 3C]: row = q of all heads, then k, then v */
+    float *lse; /* [B, H, T] */
+    float *att; /* [rows, C] */
+} attn_saved;
+
+static attn_saved attn_layout(const stage *st, float *base, size_t batch, size_t seq_len)
+{
+    const size_t rows = batch * seq_len, C = st->model->config.d_model;
+    float *next = base;
+    attn_saved k;
+    k.norm = gpt2_take_norm(&next, rows, C);
+    k.qkv = gpt2_take(&next, rows * 3 * C);
+    k.lse = gpt2_take(&next, rows * st->model->config.n_head);
+    k.att = gpt2_take(&next, rows * C);
+    return k;
+}
+
+static size_t attn_saved_elems(const stage *st, size_t batch, size_t seq_len)
+{
+    return batch * seq_len * (5 * st->model->config.d_model + st->model->config.n_head + 2);
+}
+
+/* Backward: d_att, later d_norm [rows,C]; d_qkv [rows,3C]; sink [2C]. */
+static size_t attn_scratch_elems(const stage *st, size_t batch, size_t seq_len, bool training)
+{
+    const size_t C = st->model->config.d_model;
+    return training ? batch * seq_len * 4 * C + 2 * C : attn_saved_elems(st, batch, seq_len);
+}
+
+static fsdp_status attn_forward(const stage *st, const ops *o, stream *s, const stage_io *io)
+{
+    const model_config *c = &st->model->config;
+    const size_t rows = io->batch * io->seq_len, C = c->d_model;
+    const attn_saved k = attn_layout(st, gpt2_kept(io), io->batch, io->seq_len);
+    float *const *w = io->params;
+    TRY(gpt2_norm_forward(st, o, s, io, &k.norm));
+    TRY(linear(o, s, k.qkv, k.norm.out, w[ATTN_QKV_WEIGHT], w[ATTN_QKV_BIAS], rows, C, 3 * C));
+    TRY(o->attention(s, &(attention_args){.out = k.att,
+                                          .lse = k.lse,
+                                          .q = k.qkv,
+                                          .k = k.qkv + C,
+                                          .v = k.qkv + 2 * C,
+                                          .q_stride = 3 * C,
+                                          .k_stride = 3 * C,
+                                          .v_stride = 3 * C,
+                                          .batch = io->batch,
+                                          .seq_len = io->seq_len,
+                                          .n_head = c->n_head,
+                                          .n_kv_head = c->n_head,
+                                          .head_dim = C / c->n_head,
+                                          .scale = 1.0f / sqrtf((float)(C / c->n_head))}));
+    TRY(linear(o, s, io->out, k.att, w[ATTN_PROJ_WEIGHT], w[ATTN_PROJ_BIAS], rows, C, C));
+    return o->add(s, &(add_args){.out = io->out, .a = io->in, .b = io->out, .elems = rows * C});
+}
+
+static fsdp_status attn_core_backward(const stage *st, const ops *o, stream *s, const stage_io *io,
+                                      const attn_saved *k, const float *d_att, float *d_qkv)
+{
+    const model_config *c = &st->model->config;
+    const size_t C = c->d_model;
+    return o->attention_backward(
+        s, &(attention_backward_args){.d_q = d_qkv,
+                                      .d_k = d_qkv + C,
+                                      .d_v = d_qkv + 2 * C,
+                                      .d_out = d_att,
+                                      .out = k->att,
+                                      .lse = k->lse,
+                                      .q = k->qkv,
+                                      .k = k->qkv + C,
+                                      .v = k->qkv + 2 * C,
+                                      .q_stride = 3 * C,
+                                      .k_stride = 3 * C,
+                                      .v_stride = 3 * C,
+                                      .batch = io->batch,
+                                      .seq_len = io->seq_len,
+                                      .n_head = c->n_head,
+                                      .n_kv_head = c->n_head,
+                                      .head_dim = C / c->n_head,
+                                      .scale = 1.0f / sqrtf((float)(C / c->n_head))});
+}
+
+static fsdp_status attn_backward(const stage *st, const ops *o, stream *s, const stage_io *io)
+{
+    const size_t rows = io->batch * io->seq_len, C = st->model->config.d_model;
+    const attn_saved k = attn_layout(st, io->saved, io->batch, io->seq_len);
+    float *next = io->scratch;
+    float *d_att = gpt2_take(&next, rows * C), *d_qkv = gpt2_take(&next, rows * 3 * C),
+          *sink = next;
+    float *d_norm = d_att; /* d_att is read for the last time before d_norm is written */
+    TRY(linear_backward(o, s,
+                        &(linear_grad){.d_x = d_att,
+                                       .d_w = io->grads[ATTN_PROJ_WEIGHT],
+                                       .d_b = io->grads[ATTN_PROJ_BIAS],
+                                       .d_y = io->d_out,
+                                       .x = k.att,
+                                       .w = io->params[ATTN_PROJ_WEIGHT],
+                                       .rows = rows,
+                                       .n_in = C,
+                                       .n_out = C}));
+    TRY(attn_core_backward(st, o, s, io, &k, d_att, d_qkv));
+    TRY(linear_backward(o, s,
+                        &(linear_grad){.d_x = d_norm,
+                                       .d_w = io->grads[ATTN_QKV_WEIGHT],
+                                       .d_b = io->grads[ATTN_QKV_BIAS],
+                                       .d_y = d_qkv,
+                                       .x = k.norm.out,
+                                       .w = io->params[ATTN_QKV_WEIGHT],
+                                       .rows = rows,
+                                       .n_in = C,
+                                       .n_out = 3 * C}));
+    return gpt2_norm_backward(st, o, s, io, &k.norm, d_norm, io->d_out, sink);
+}
+
+void gpt2_attn_stage(stage *st)
+{
+    st->saved_elems = attn_saved_elems;
+    st->scratch_elems = attn_scratch_elems;
+    st->forward = attn_forward;
+    st->backward = attn_backward;
+}
+
+/* ---- mlp: out = in + proj(gelu(fc(norm(in)))) ----------------------------------------------- */
+
+typedef struct mlp_saved {
+    gpt2_norm norm;
+    float *fc; /* [rows, F], before gelu */
+} mlp_saved;
+
+static mlp_saved mlp_layout(const stage *st, float *base, size_t rows)
+{
+    float *next = base;
+    mlp_saved k;
+    k.norm = gpt2_take_norm(&next, rows, st->model->config.d_model);
+    k.fc = gpt2_take(&next, rows * st->model->config.d_ff);
+    return k;
+}
+
+static size_t mlp_saved_elems(const stage *st, size_t batch, size_t seq_len)
+{
+    return batch * seq_len * (st->model->config.d_model + st->model->config.d_ff + 2);
+}
+
+/* Training: gelu's output, in backward then its gradient [rows,F]; d_norm [rows,C]; sink [2C].
+ * Otherwise the kept arrays, gelu in place.                                                      */
+static size_t mlp_scratch_elems(const stage *st, size_t batch, size_t seq_len, bool training)
+{
+    const size_t C = st->model->config.d_model, F = st->model->config.d_ff;
+    return training ? batch * seq_len * (F + C) + 2 * C : mlp_saved_elems(st, batch, seq_len);
+}
+
+static fsdp_status mlp_forward(const stage *st, const ops *o, stream *s, const stage_io *io)
+{
+    const size_t rows = io->batch * io->seq_len;
+    const size_t C = st->model->config.d_model, F = st->model->config.d_ff;
+    const mlp_saved k = mlp_layout(st, gpt2_kept(io), rows);
+    float *const *w = io->params;
+    float *act = io->saved != NULL ? io->scratch : k.fc;
+    TRY(gpt2_norm_forward(st, o, s, io, &k.norm));
+    TRY(linear(o, s, k.fc, k.norm.out, w[MLP_FC_WEIGHT], w[MLP_FC_BIAS], rows, C, F));
+    TRY(o->gelu(s, &(gelu_args){.out = act, .in = k.fc, .elems = rows * F}));
+    TRY(linear(o, s, io->out, act, w[MLP_PROJ_WEIGHT], w[MLP_PROJ_BIAS], rows, F, C));
+    return o->add(s, &(add_args){.out = io->out, .a = io->in, .b = io->out, .elems = rows * C});
+}
+
+static fsdp_status mlp_backward(const stage *st, const ops *o, stream *s, const stage_io *io)
+{
+    const size_t rows = io->batch * io->seq_len;
+    const size_t C = st->model->config.d_model, F = st->model->config.d_ff;
+    const mlp_saved k = mlp_layout(st, io->saved, rows);
+    float *next = io->scratch;
+    float *act = gpt2_take(&next, rows * F), *d_norm = gpt2_take(&next, rows * C), *sink = next;
+    float *d_fc = act; /* linear_backward reads x = act before it writes d_x */
+    TRY(o->gelu(s, &(gelu_args){.out = act, .in = k.fc, .elems = rows * F}));
+    TRY(linear_backward(o, s,
+                        &(linear_grad){.d_x = d_fc,
+                                       .d_w = io->grads[MLP_PROJ_WEIGHT],
+                                       .d_b = io->grads[MLP_PROJ_BIAS],
+                                       .d_y = io->d_out,
+                                       .x = act,
+                                       .w = io->params[MLP_PROJ_WEIGHT],
+                                       .rows = rows,
+                                       .n_in = F,
+                                       .n_out = C}));
+    TRY(o->gelu_backward(
+        s, &(gelu_backward_args){.d_in = d_fc, .d_out = d_fc, .in = k.fc, .elems = rows * F}));
+    TRY(linear_backward(o, s,
+                        &(linear_grad){.d_x = d_norm,
+                                       .d_w = io->grads[MLP_FC_WEIGHT],
+                                       .d_b = io->grads[MLP_FC_BIAS],
+                                       .d_y = d_fc,
+                                       .x = k.norm.out,
+                                       .w = io->params[MLP_FC_WEIGHT],
+                                       .rows = rows,
+                                       .n_in = C,
+                                       .n_out = F}));
+    return gpt2_norm_backward(st, o, s, io, &k.norm, d_norm, io->d_out, sink);
+}
+
+void gpt2_mlp_stage(stage *st)
+{
+    st->saved_elems = mlp_saved_elems;
+    st->scratch_elems = mlp_scratch_elems;
+    st->forward = mlp_forward;
+    st->backward = mlp_backward;
+}

@@ -1,0 +1,311 @@
+/* import.c -- reads config.json and safetensors back: our own exports, and GPT-2 checkpoints of
+ * Hugging Face in fp32.
+ *
+ *   import_model_config -> gpt2_create -> import_open -> import_param ... -> import_close
+ *
+ * Files come from elsewhere: lengths, offsets and shapes are checked before they are used.       */
+#include "common/model/export_impl.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    MAX_CONFIG_BYTES = 1 << 20,
+    MAX_HEADER_BYTES = 100000000, /* the format's own limit */
+    LENGTH_BYTES = 8
+};
+
+static const char DIR_HINT[] = "pass a directory that --export wrote (model.safetensors and "
+                               "config.json)";
+
+struct import_reader {
+    char *path;
+    int fd;
+    cJSON *header;
+    size_t data_begin, data_bytes;
+};
+
+/* ---- reading files -------------------------------------------------------------------------- */
+
+/* Opens a regular file for reading; *fd is the caller's to close. */
+static fsdp_status open_regular(const char *path, int *fd, size_t *file_bytes)
+{
+    struct stat st;
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0 || fstat(*fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        const char *why = *fd >= 0 ? "not a regular file" : strerror(errno);
+        fsdp_status status = fsdp_error(FSDP_EIO, DIR_HINT, "import: %s: %s", path, why);
+        if (*fd >= 0)
+            close(*fd);
+        *fd = -1;
+        return status;
+    }
+    *file_bytes = (size_t)st.st_size;
+    return FSDP_OK;
+}
+
+static fsdp_status read_at(int fd, const char *path, void *out, size_t bytes, size_t offset)
+{
+    char *to = out;
+    while (bytes > 0) {
+        ssize_t n = pread(fd, to, bytes, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return fsdp_error(FSDP_EIO, DIR_HINT, "import: %s: reading at byte %zu: %s", path,
+                              offset, n == 0 ? "the file ends" : strerror(errno));
+        to += n;
+        offset += (size_t)n;
+        bytes -= (size_t)n;
+    }
+    return FSDP_OK;
+}
+
+/* *out: the JSON object of `bytes` bytes at offset. */
+static fsdp_status read_object(int fd, const char *path, size_t offset, size_t bytes, cJSON **out)
+{
+    char *text = malloc(bytes + 1);
+    if (text == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "import: no host memory for %zu bytes", bytes);
+    fsdp_status status = read_at(fd, path, text, bytes, offset);
+    if (status == FSDP_OK) {
+        text[bytes] = '\0';
+        *out = cJSON_ParseWithLength(text, bytes + 1);
+        if (!cJSON_IsObject(*out)) {
+            cJSON_Delete(*out);
+            *out = NULL;
+            status = fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: got no JSON object at byte %zu",
+                                path, offset);
+        }
+    }
+    free(text);
+    return status;
+}
+
+/* A whole number from 0 to 2^53, where doubles stop holding all of them. */
+static bool read_size(const cJSON *item, size_t *out)
+{
+    if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0.0) || item->valuedouble > 0x1p53 ||
+        item->valuedouble != floor(item->valuedouble))
+        return false;
+    *out = (size_t)item->valuedouble;
+    return true;
+}
+
+/* ---- config.json ---------------------------------------------------------------------------- */
+
+static fsdp_status config_size(const cJSON *j, const char *path, const char *key, size_t *out)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, key);
+    if (item == NULL)
+        return fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: \"%s\" is missing", path, key);
+    if (!read_size(item, out) || *out == 0 || *out > INT32_MAX)
+        return fsdp_error(FSDP_EINVAL, DIR_HINT,
+                          "import: %s: \"%s\": expected a whole number from 1 to %d", path, key,
+                          INT32_MAX);
+    return FSDP_OK;
+}
+
+/* A key that must be left out or null, or be one of two words. */
+static fsdp_status config_word(const cJSON *j, const char *path, const char *key, const char *word,
+                               const char *or_word)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, key);
+    if (item == NULL || cJSON_IsNull(item))
+        return FSDP_OK;
+    const char *got = cJSON_IsString(item) ? item->valuestring : "no string";
+    if (strcmp(got, word) == 0 || strcmp(got, or_word) == 0)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "use a GPT-2 checkpoint",
+                      "import: %s: \"%s\": got %.64s, expected %s", path, key, got, word);
+}
+
+static fsdp_status config_flag(const cJSON *j, const char *path, const char *key, bool expected)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, key);
+    if (item == NULL || (cJSON_IsBool(item) && cJSON_IsTrue(item) == expected))
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "use a plain GPT-2 checkpoint",
+                      "import: %s: \"%s\": expected %s", path, key, expected ? "true" : "false");
+}
+
+static fsdp_status config_fields(const cJSON *j, const char *path, model_config *c)
+{
+    TRY(config_word(j, path, "model_type", "gpt2", "gpt2"));
+    TRY(config_word(j, path, "activation_function", "gelu_new", "gelu_pytorch_tanh"));
+    TRY(config_flag(j, path, "tie_word_embeddings", true));
+    TRY(config_flag(j, path, "scale_attn_weights", true));
+    TRY(config_flag(j, path, "scale_attn_by_inverse_layer_idx", false));
+    TRY(config_size(j, path, "n_layer", &c->n_layer));
+    TRY(config_size(j, path, "n_head", &c->n_head));
+    TRY(config_size(j, path, "n_embd", &c->d_model));
+    TRY(config_size(j, path, "n_positions", &c->max_seq_len));
+    TRY(config_size(j, path, "vocab_size", &c->vocab_size));
+    const cJSON *inner = cJSON_GetObjectItemCaseSensitive(j, "n_inner");
+    if (inner == NULL || cJSON_IsNull(inner))
+        c->d_ff = 4 * c->d_model;
+    else
+        TRY(config_size(j, path, "n_inner", &c->d_ff));
+    c->n_kv_head = c->n_head;
+    const cJSON *eps = cJSON_GetObjectItemCaseSensitive(j, "layer_norm_epsilon");
+    c->norm_eps = cJSON_IsNumber(eps) ? (float)eps->valuedouble : 1e-5f;
+    if (!(c->norm_eps > 0.0f && c->norm_eps < 1.0f))
+        return fsdp_error(FSDP_EINVAL, DIR_HINT,
+                          "import: %s: \"layer_norm_epsilon\": got %g, expected 0 < eps < 1", path,
+                          (double)c->norm_eps);
+    return FSDP_OK;
+}
+
+static fsdp_status read_config(const char *path, model_config *c)
+{
+    int fd;
+    size_t bytes;
+    cJSON *j = NULL;
+    TRY(open_regular(path, &fd, &bytes));
+    fsdp_status status = FSDP_OK;
+    if (bytes > MAX_CONFIG_BYTES)
+        status = fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: got %zu bytes, expected at most %d",
+                            path, bytes, MAX_CONFIG_BYTES);
+    if (status == FSDP_OK)
+        status = read_object(fd, path, 0, bytes, &j);
+    if (status == FSDP_OK)
+        status = config_fields(j, path, c);
+    cJSON_Delete(j);
+    close(fd);
+    return status;
+}
+
+fsdp_status import_model_config(const char *dir, model_config *config)
+{
+    char *path = path_join(dir, EXPORT_CONFIG);
+    if (path == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "import: no host memory");
+    *config = (model_config){.family = "gpt2"};
+    fsdp_status status = read_config(path, config);
+    free(path);
+    return status;
+}
+
+/* ---- safetensors ---------------------------------------------------------------------------- */
+
+static fsdp_status read_header(import_reader *r)
+{
+    size_t file_bytes;
+    uint64_t header_bytes;
+    TRY(open_regular(r->path, &r->fd, &file_bytes));
+    if (file_bytes < LENGTH_BYTES)
+        return fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: got %zu bytes, expected at least %d",
+                          r->path, file_bytes, LENGTH_BYTES);
+    TRY(read_at(r->fd, r->path, &header_bytes, sizeof header_bytes, 0));
+    const size_t most = file_bytes - LENGTH_BYTES;
+    if (header_bytes > most || header_bytes > MAX_HEADER_BYTES)
+        return fsdp_error(FSDP_EINVAL, DIR_HINT,
+                          "import: %s: header length: got %llu, expected at most %zu", r->path,
+                          (unsigned long long)header_bytes,
+                          most < MAX_HEADER_BYTES ? most : (size_t)MAX_HEADER_BYTES);
+    r->data_begin = LENGTH_BYTES + (size_t)header_bytes;
+    r->data_bytes = file_bytes - r->data_begin;
+    return read_object(r->fd, r->path, LENGTH_BYTES, (size_t)header_bytes, &r->header);
+}
+
+fsdp_status import_open(const char *dir, import_reader **out)
+{
+    *out = NULL;
+    import_reader *r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "import: no host memory");
+    r->fd = -1;
+    r->path = path_join(dir, EXPORT_WEIGHTS);
+    fsdp_status status =
+        r->path != NULL ? read_header(r) : fsdp_error(FSDP_ENOMEM, "", "import: no host memory");
+    if (status != FSDP_OK) {
+        import_close(r);
+        return status;
+    }
+    *out = r;
+    return FSDP_OK;
+}
+
+void import_close(import_reader *r)
+{
+    if (r == NULL)
+        return;
+    if (r->fd >= 0)
+        close(r->fd);
+    cJSON_Delete(r->header);
+    free(r->path);
+    free(r);
+}
+
+/* The published checkpoints leave "transformer." out. */
+static const cJSON *find_tensor(const import_reader *r, const char *name)
+{
+    static const char PREFIX[] = "transformer.";
+    const cJSON *t = cJSON_GetObjectItemCaseSensitive(r->header, name);
+    if (t == NULL && strncmp(name, PREFIX, sizeof PREFIX - 1) == 0)
+        t = cJSON_GetObjectItemCaseSensitive(r->header, name + sizeof PREFIX - 1);
+    return t;
+}
+
+static bool shape_matches(const cJSON *shape, const param_spec *spec)
+{
+    if (!cJSON_IsArray(shape) || cJSON_GetArraySize(shape) != spec->n_dims)
+        return false;
+    for (int d = 0; d < spec->n_dims; d++) {
+        size_t dim;
+        if (!read_size(cJSON_GetArrayItem(shape, d), &dim) || dim != spec->dims[d])
+            return false;
+    }
+    return true;
+}
+
+/* *begin: first byte of the tensor after the header. */
+static fsdp_status check_tensor(const import_reader *r, const cJSON *t, const param_spec *spec,
+                                size_t *begin)
+{
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(t, "dtype");
+    const char *got = cJSON_IsString(type) ? type->valuestring : "none";
+    if (strcmp(got, "F32") != 0)
+        return fsdp_error(FSDP_EINVAL, "convert the checkpoint to fp32",
+                          "import: %s: %s: dtype: got %.32s, expected F32", r->path, spec->name,
+                          got);
+    const cJSON *shape = cJSON_GetObjectItemCaseSensitive(t, "shape");
+    if (!shape_matches(shape, spec)) {
+        char *text = cJSON_PrintUnformatted(shape);
+        fsdp_status status =
+            fsdp_error(FSDP_EINVAL, "config.json and model.safetensors must belong together",
+                       "import: %s: %s: shape: got %.100s, expected [%zu%s%.0zu]", r->path,
+                       spec->name, text ? text : "none", spec->dims[0], spec->n_dims > 1 ? "," : "",
+                       spec->n_dims > 1 ? spec->dims[1] : 0);
+        cJSON_free(text);
+        return status;
+    }
+    const cJSON *range = cJSON_GetObjectItemCaseSensitive(t, "data_offsets");
+    size_t end;
+    if (!cJSON_IsArray(range) || cJSON_GetArraySize(range) != 2 ||
+        !read_size(cJSON_GetArrayItem(range, 0), begin) ||
+        !read_size(cJSON_GetArrayItem(range, 1), &end) || *begin > end || end > r->data_bytes ||
+        end - *begin != spec->elems * sizeof(float))
+        return fsdp_error(FSDP_EINVAL, "the file was cut off or damaged: copy it again",
+                          "import: %s: %s: data_offsets: expected %zu bytes within the %zu that "
+                          "follow the header",
+                          r->path, spec->name, spec->elems * sizeof(float), r->data_bytes);
+    return FSDP_OK;
+}
+
+fsdp_status import_param(import_reader *r, const param_spec *spec, float *out)
+{
+    const cJSON *t = find_tensor(r, spec->name);
+    if (!cJSON_IsObject(t))
+        return fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: no tensor %s", r->path, spec->name);
+    size_t begin = 0;
+    TRY(check_tensor(r, t, spec, &begin));
+    return read_at(r->fd, r->path, out, spec->elems * sizeof *out, r->data_begin + begin);
+}

@@ -1,0 +1,500 @@
+/* test_data.c -- corpora: texts, llm.c shards, the licence texts, the synthetic text; and which
+ * part of a corpus a sequence reads. Files are made in a directory of the test's own under TMPDIR.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "common/base/philox.h"
+#include "common/data/data_impl.h"
+
+enum { ANY_VOCAB = 65536, HEADER_INTS = 256, MAGIC = 20240520 };
+
+static char dir[256]; /* of this test program */
+
+/* ---- helpers -------------------------------------------------------------------------------- */
+
+/* "dir/name", valid until the fourth call from here. */
+static const char *in_dir(const char *name)
+{
+    static char paths[4][512];
+    static int next;
+    char *path = paths[next++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", dir, name);
+    return path;
+}
+
+static const char *write_file(const char *name, const void *bytes, size_t n_bytes)
+{
+    const char *path = in_dir(name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n_bytes, f), n_bytes);
+    assert_int_equal(fclose(f), 0);
+    return path;
+}
+
+/* A shard in memory (malloc, exactly as long as the file). */
+static unsigned char *make_shard(const uint16_t *tokens, size_t n, size_t *file_bytes)
+{
+    *file_bytes = HEADER_INTS * 4 + 2 * n;
+    unsigned char *bytes = calloc(1, *file_bytes);
+    const int32_t head[3] = {MAGIC, 1, (int32_t)n};
+    memcpy(bytes, head, sizeof head);
+    memcpy(bytes + HEADER_INTS * 4, tokens, 2 * n);
+    return bytes;
+}
+
+static const char *write_shard(const char *name, const uint16_t *tokens, size_t n)
+{
+    size_t file_bytes;
+    unsigned char *bytes = make_shard(tokens, n, &file_bytes);
+    const char *path = write_file(name, bytes, file_bytes);
+    free(bytes);
+    return path;
+}
+
+static void assert_says(const char *part)
+{
+    if (strstr(fsdp_error_get()->what, part) == NULL)
+        fail_msg("got \"%s\", expected \"%s\" in it", fsdp_error_get()->what, part);
+    assert_true(fsdp_error_get()->hint[0] != '\0');
+}
+
+/* The status, and that a failure leaves nothing behind. */
+static void assert_refused(fsdp_status expected, fsdp_status got, const corpus *c, const char *part)
+{
+    assert_string_equal(fsdp_status_name(got), fsdp_status_name(expected));
+    assert_null(c->mapping);
+    assert_null(c->tokens);
+    assert_int_equal(c->n_tokens, 0);
+    assert_says(part);
+}
+
+static unsigned token(const corpus *c, size_t i)
+{
+    return c->token_bytes == 1 ? ((const uint8_t *)c->tokens)[i] : ((const uint16_t *)c->tokens)[i];
+}
+
+/* FNV-1a over the tokens as little-endian 16-bit numbers, as replay_corpus.py. */
+static uint64_t hash_tokens(const corpus *c)
+{
+    uint64_t hash = 0xcbf29ce484222325;
+    for (size_t i = 0; i < c->n_tokens; i++) {
+        hash = (hash ^ (token(c, i) & 0xff)) * 0x100000001b3;
+        hash = (hash ^ (token(c, i) >> 8)) * 0x100000001b3;
+    }
+    return hash;
+}
+
+/* ---- which part a sequence reads ------------------------------------------------------------ */
+
+static void test_sample_offset(void **state)
+{
+    (void)state;
+    /* the header's example: n=10, T=4: floor(9/4) = 2 places */
+    assert_int_equal(sample_offset(10, 0, 4), 0);
+    assert_int_equal(sample_offset(10, 1, 4), 4);
+    assert_int_equal(sample_offset(10, 2, 4), 0);
+    /* n=9: the second place reads targets 5 ... 8, the last token; n=8 has one place only */
+    assert_int_equal(sample_offset(9, 1, 4), 4);
+    assert_int_equal(sample_offset(8, 1, 4), 0);
+    assert_int_equal(sample_offset(5, 7, 4), 0); /* n = T+1: the least */
+    assert_int_equal(sample_offset(3, 3, 1), 1);
+    for (uint64_t k = 0; k < 2000; k++) {
+        const uint64_t big = UINT64_MAX / 3 * (k % 4) + k; /* k*T does not fit 64 bits */
+        const unsigned __int128 product = (unsigned __int128)big * 7;
+        assert_int_equal(sample_offset(100 + k, big, 7), product % ((99 + k) / 7 * 7));
+    }
+}
+
+static void test_sample_sequence(void **state)
+{
+    (void)state;
+    int32_t in[4], out[4];
+    const uint16_t wide[] = {0, 1, 40000, 3, 65535, 5, 6, 7, 8, 9};
+    const corpus bytes = {.n_tokens = 10, .tokens = "abcdefgh\xff\xfe", .token_bytes = 1};
+    const corpus words = {.n_tokens = 10, .tokens = wide, .token_bytes = 2};
+    sample_sequence(&bytes, 1, 4, in, out);
+    assert_memory_equal(in, ((int32_t[]){'e', 'f', 'g', 'h'}), sizeof in);
+    assert_memory_equal(out, ((int32_t[]){'f', 'g', 'h', 255}), sizeof out);
+    sample_sequence(&words, 2, 4, in, out);
+    assert_memory_equal(in, ((int32_t[]){0, 1, 40000, 3}), sizeof in);
+    assert_memory_equal(out, ((int32_t[]){1, 40000, 3, 65535}), sizeof out);
+}
+
+/* ---- synthetic ------------------------------------------------------------------------------ */
+
+/* Written by tests/interop/replay_corpus.py, which is a second implementation. */
+static const struct {
+    uint64_t seed;
+    size_t n_tokens, vocab;
+    uint16_t first[32];
+    uint64_t hash;
+} FIXTURES[] = {
+    {1,
+     10000,
+     256,
+     {0, 0,   170, 3,  76, 33, 246, 0, 0, 170, 3,   128, 188, 2, 0,   0,
+      0, 170, 3,   12, 8,  14, 187, 4, 0, 0,   170, 2,   0,   0, 170, 3},
+     0xd10d9cfc8d8fc707},
+    {123456789012345,
+     4000,
+     50257,
+     {6744, 28065, 171,   199, 0,    10195, 5361, 940,   2069,  41392, 7415,
+      6789, 713,   170,   6,   1655, 25707, 3795, 49800, 0,     10195, 5361,
+      940,  2069,  21222, 0,   1122, 4082,  227,  55,    11164, 21},
+     0xa95735321599730a},
+    {7,
+     2000,
+     3,
+     {0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0,
+      0, 1, 2, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 2},
+     0xfc27cc11d9afc136},
+};
+
+static void test_synthetic_fixtures(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < sizeof FIXTURES / sizeof *FIXTURES; f++) {
+        corpus c;
+        const size_t vocab = FIXTURES[f].vocab;
+        assert_int_equal(corpus_synthetic(FIXTURES[f].seed, FIXTURES[f].n_tokens, vocab, &c), 0);
+        assert_int_equal(c.n_tokens, FIXTURES[f].n_tokens);
+        assert_int_equal(c.vocab_size, vocab);
+        assert_int_equal(c.token_bytes, vocab <= 256 ? 1 : 2);
+        for (size_t i = 0; i < 32; i++)
+            assert_int_equal(token(&c, i), FIXTURES[f].first[i]);
+        for (size_t i = 0; i < c.n_tokens; i++)
+            assert_in_range(token(&c, i), 0, vocab - 1);
+        assert_true(hash_tokens(&c) == FIXTURES[f].hash);
+        corpus_close(&c);
+    }
+}
+
+static void test_synthetic_properties(void **state)
+{
+    (void)state;
+    corpus c, longer, other;
+    assert_int_equal(corpus_synthetic(5, 100, 256, &c), FSDP_OK);
+    assert_int_equal(corpus_synthetic(5, 40000, 256, &longer), FSDP_OK);
+    assert_int_equal(corpus_synthetic(6, 40000, 256, &other), FSDP_OK);
+    assert_memory_equal(c.tokens, longer.tokens, 100); /* a longer corpus begins with a shorter */
+    assert_memory_not_equal(longer.tokens, other.tokens, 100);
+    /* After b the choice below 8 of 16 gives one symbol. 40,000 draws of 1/2 (or more, where other
+     * choices hit the same symbol) are below 0.48 with probability 1e-15 (8 standard deviations of
+     * 0.0025).                                                                                   */
+    static unsigned pairs[256][256];
+    memset(pairs, 0, sizeof pairs);
+    for (size_t i = 1; i < longer.n_tokens; i++)
+        pairs[token(&longer, i - 1)][token(&longer, i)]++;
+    size_t best = 0;
+    for (size_t b = 0; b < 256; b++) {
+        unsigned most = 0;
+        for (size_t t = 0; t < 256; t++)
+            most = pairs[b][t] > most ? pairs[b][t] : most;
+        best += most;
+    }
+    assert_in_range(best, 48 * longer.n_tokens / 100, 80 * longer.n_tokens / 100);
+    corpus_close(&c);
+    corpus_close(&longer);
+    corpus_close(&other);
+    corpus_close(&other); /* a zeroed struct is accepted */
+}
+
+static void test_synthetic_refuses(void **state)
+{
+    (void)state;
+    corpus c;
+    assert_refused(FSDP_EINVAL, corpus_synthetic(1, 10, 0, &c), &c, "got 0, expected 1");
+    assert_refused(FSDP_EINVAL, corpus_synthetic(1, 10, 65537, &c), &c, "got 65537");
+    assert_refused(FSDP_EINVAL, corpus_synthetic(1, 0, 256, &c), &c, "tokens: got 0");
+    assert_int_equal(corpus_synthetic(1, 1, 65536, &c), FSDP_OK);
+    corpus_close(&c);
+    assert_int_equal(corpus_synthetic(1, 9, 1, &c), FSDP_OK);
+    for (size_t i = 0; i < 9; i++)
+        assert_int_equal(token(&c, i), 0);
+    corpus_close(&c);
+}
+
+/* ---- texts ---------------------------------------------------------------------------------- */
+
+static void test_text(void **state)
+{
+    (void)state;
+    corpus c;
+    const char text[] = "To be,\n\xc3\xa9 \0 or"; /* any byte is a token */
+    const char *path = write_file("text", text, sizeof text - 1);
+    assert_int_equal(corpus_open_file(path, 256, 4, &c), FSDP_OK);
+    assert_int_equal(c.n_tokens, sizeof text - 1);
+    assert_int_equal(c.token_bytes, 1);
+    assert_int_equal(c.vocab_size, 256);
+    assert_string_equal(c.source, path);
+    assert_memory_equal(c.tokens, text, sizeof text - 1);
+    corpus_close(&c);
+    assert_int_equal(corpus_open_file(path, 50257, sizeof text - 2, &c), FSDP_OK); /* n = T+1 */
+    corpus_close(&c);
+    assert_refused(FSDP_EINVAL, corpus_open_file(path, 256, sizeof text - 1, &c), &c,
+                   "got 14 bytes, expected at least 15");
+    assert_string_equal(fsdp_error_get()->hint, "pass --seq-len 13 or less, or more data");
+    assert_refused(FSDP_EINVAL, corpus_open_file(path, 128, 4, &c), &c,
+                   "byte 7: got 195, expected less than 128");
+    assert_refused(FSDP_EINVAL, corpus_open_file(path, 195, 4, &c), &c, "byte 7: got 195");
+    assert_int_equal(corpus_open_file(path, 196, 4, &c), FSDP_OK);
+    corpus_close(&c);
+}
+
+static void test_text_refuses(void **state)
+{
+    (void)state;
+    corpus c;
+    const char *path = write_file("empty", "", 0);
+    assert_refused(FSDP_EINVAL, corpus_open_file(path, 256, 1, &c), &c,
+                   "got 0 bytes, expected at least 2");
+    assert_says(path);
+    path = in_dir("missing");
+    assert_refused(FSDP_EIO, corpus_open_file(path, 256, 4, &c), &c, "No such file");
+    assert_says(path);
+    path = in_dir("fifo"); /* without a writer: must not wait for one */
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_refused(FSDP_EIO, corpus_open_file(path, 256, 4, &c), &c, "not a regular file");
+    path = in_dir("text/inside");
+    assert_refused(FSDP_EIO, corpus_open_file(path, 256, 4, &c), &c, "Not a directory");
+}
+
+/* ---- shards --------------------------------------------------------------------------------- */
+
+static void test_shard(void **state)
+{
+    (void)state;
+    corpus c;
+    const uint16_t tokens[] = {50256, 0, 17, 65535, 4};
+    const char *path = write_shard("one.bin", tokens, 5);
+    assert_int_equal(corpus_open_file(path, ANY_VOCAB, 4, &c), FSDP_OK);
+    assert_int_equal(c.n_tokens, 5);
+    assert_int_equal(c.token_bytes, 2);
+    assert_int_equal(c.vocab_size, ANY_VOCAB);
+    assert_memory_equal(c.tokens, tokens, sizeof tokens);
+    corpus_close(&c);
+    assert_refused(FSDP_EINVAL, corpus_open_file(path, 65535, 4, &c), &c,
+                   "token 3: got 65535, expected less than 65535");
+    assert_string_equal(fsdp_error_get()->hint, "use a model whose --vocab-size is at least 65536");
+    assert_refused(FSDP_EINVAL, corpus_open_file(path, 50256, 4, &c), &c, "token 0: got 50256");
+    assert_refused(FSDP_EINVAL, corpus_open_file(path, ANY_VOCAB, 5, &c), &c,
+                   "got 5 tokens, expected at least 6");
+    path = write_shard("none.bin", tokens, 0);
+    assert_refused(FSDP_EINVAL, corpus_open_file(path, ANY_VOCAB, 1, &c), &c, "got 0 tokens");
+    path = write_shard("by-magic", tokens, 5); /* another name: known by its first bytes */
+    assert_int_equal(corpus_open_file(path, ANY_VOCAB, 4, &c), FSDP_OK);
+    assert_int_equal(c.token_bytes, 2);
+    corpus_close(&c);
+}
+
+/* Writes a good shard with header int `field` replaced and `more` bytes added (or taken). */
+static void assert_shard_refused(int field, int32_t value, int more, const char *part)
+{
+    const uint16_t tokens[10] = {1, 2, 3};
+    size_t file_bytes;
+    corpus c;
+    unsigned char *bytes = make_shard(tokens, 10, &file_bytes);
+    unsigned char *file = calloc(1, file_bytes + 16);
+    memcpy(file, bytes, file_bytes);
+    if (field >= 0)
+        memcpy(file + 4 * field, &value, sizeof value);
+    const char *path = write_file("bad.bin", file, (size_t)((long)file_bytes + more));
+    assert_refused(FSDP_EINVAL, corpus_open_file(path, ANY_VOCAB, 4, &c), &c, part);
+    assert_says(path);
+    free(bytes);
+    free(file);
+}
+
+static void test_shard_header(void **state)
+{
+    (void)state;
+    assert_shard_refused(0, MAGIC + 1, 0, "magic: got 20240521, expected 20240520");
+    assert_shard_refused(0, 20240801, 0, "Llama-3");
+    assert_shard_refused(1, 2, 0, "version: got 2, expected 1");
+    assert_shard_refused(2, -1, 0, "number of tokens: got -1");
+    assert_shard_refused(2, 11, 0, "length: got 1044 bytes, expected 1046 for the 11 tokens");
+    assert_shard_refused(2, 9, 0, "length: got 1044 bytes, expected 1042");
+    assert_shard_refused(2, INT32_MAX, 0, "expected 4294968318");
+    assert_shard_refused(-1, 0, 1, "length: got 1045 bytes, expected 1044");
+    assert_shard_refused(-1, 0, -1, "length: got 1043 bytes");
+    assert_shard_refused(-1, 0, -21, "got a file of 1023 bytes, expected at least 1024");
+    assert_shard_refused(-1, 0, -1044, "got a file of 0 bytes");
+}
+
+static void test_shards_joined(void **state)
+{
+    (void)state;
+    corpus c;
+    const uint16_t a[] = {1, 2, 3}, b[] = {4, 5}, other[] = {9};
+    assert_int_equal(mkdir(in_dir("shards"), 0700), 0);
+    write_shard("shards/x_000002.bin", b, 2); /* made first: the order is that of the names */
+    write_shard("shards/x_000001.bin", a, 3);
+    write_shard("shards/y.bin", other, 1);
+    write_file("shards/README", "no shard", 8);
+    assert_int_equal(mkdir(in_dir("shards/d.bin"), 0700), 0);
+    const uint16_t joined[] = {1, 2, 3, 4, 5, 9};
+    assert_int_equal(corpus_open_file(in_dir("shards"), 10, 5, &c), FSDP_OK);
+    assert_int_equal(c.n_tokens, 6);
+    assert_int_equal(c.token_bytes, 2);
+    assert_int_equal(c.vocab_size, 10);
+    assert_memory_equal(c.tokens, joined, sizeof joined);
+    corpus_close(&c);
+    assert_int_equal(corpus_open_file(in_dir("shards/x_*.bin"), 10, 4, &c), FSDP_OK);
+    assert_int_equal(c.n_tokens, 5);
+    assert_memory_equal(c.tokens, joined, 10);
+    corpus_close(&c);
+    assert_refused(FSDP_EINVAL, corpus_open_file(in_dir("shards"), 9, 5, &c), &c, "y.bin: token 0");
+    assert_refused(FSDP_EINVAL, corpus_open_file(in_dir("shards"), 10, 6, &c), &c, "got 6 tokens");
+    assert_refused(FSDP_EIO, corpus_open_file(in_dir("shards/z*"), 10, 5, &c), &c, "no file");
+    assert_refused(FSDP_EINVAL, corpus_open_file(in_dir("shards/*ME"), 10, 5, &c), &c, "README");
+    assert_refused(FSDP_EIO, corpus_open_file(in_dir("shards/d.bin"), 10, 5, &c), &c,
+                   "without .bin files");
+    write_shard("shards/[1]*", a, 3); /* a file of that name is that file, no pattern */
+    assert_int_equal(corpus_open_file(in_dir("shards/[1]*"), 10, 2, &c), FSDP_OK);
+    assert_int_equal(c.n_tokens, 3);
+    corpus_close(&c);
+}
+
+/* Random numbers below n, one after the other. */
+typedef struct draws {
+    uint64_t stream, next;
+} draws;
+
+static uint32_t draw(draws *r, size_t n)
+{
+    return philox_u32(99, r->stream, r->next++) % (uint32_t)n;
+}
+
+/* One random byte: mostly in the three fields of the header. */
+static void damage(draws *r, unsigned char *bytes, size_t file_bytes)
+{
+    const size_t at = draw(r, 3) ? draw(r, 12) : draw(r, file_bytes);
+    bytes[at] = (unsigned char)draw(r, 256);
+}
+
+/* 10,000 damaged files in memory that end exactly where the file ends, so that a sanitizer sees a
+ * read beyond. What is accepted must be what the header says; what is refused names the path.    */
+static void test_shard_fuzz(void **state)
+{
+    (void)state;
+    size_t accepted = 0;
+    for (uint64_t round = 0; round < 10000; round++) {
+        draws r = {.stream = round};
+        uint16_t tokens[40];
+        for (size_t i = 0; i < 40; i++)
+            tokens[i] = (uint16_t)draw(&r, 1000);
+        size_t file_bytes, n_tokens = 12345;
+        const size_t n = draw(&r, 41);
+        unsigned char *whole = make_shard(tokens, n, &file_bytes);
+        for (uint32_t changes = draw(&r, 4); changes > 0; changes--)
+            damage(&r, whole, file_bytes);
+        const size_t cut = draw(&r, 4) ? file_bytes : draw(&r, file_bytes + 1);
+        unsigned char *bytes = malloc(cut ? cut : 1);
+        memcpy(bytes, whole, cut);
+        fsdp_status status = shard_check("some/path.bin", bytes, cut, 1000, &n_tokens);
+        if (status == FSDP_OK) {
+            accepted++;
+            assert_memory_equal(bytes, ((int32_t[]){MAGIC, 1, (int32_t)n_tokens}), 12);
+            assert_int_equal(cut, 1024 + 2 * n_tokens);
+        } else {
+            assert_int_equal(status, FSDP_EINVAL);
+            assert_says("some/path.bin: ");
+        }
+        shard_is("x", bytes, cut);
+        free(bytes);
+        free(whole);
+    }
+    /* a quarter has no change, three quarters of them no cut: at least 1,800 must pass */
+    assert_in_range(accepted, 1500, 5000);
+}
+
+/* ---- the licence texts ---------------------------------------------------------------------- */
+
+static void test_texts(void **state)
+{
+    (void)state;
+    corpus c;
+    const char *note = NULL;
+    assert_int_equal(mkdir(in_dir("texts"), 0700), 0);
+    assert_refused(FSDP_EINVAL, corpus_open_texts(in_dir("texts"), 1, &c, &note), &c,
+                   "got 0 bytes, expected at least 2");
+    write_file("texts/b", "second", 6);
+    write_file("texts/a", "first", 5);
+    write_file("texts/empty", "", 0);
+    assert_int_equal(symlink("a", in_dir("texts/link")), 0);
+    assert_int_equal(mkdir(in_dir("texts/sub"), 0700), 0);
+    assert_int_equal(corpus_open_texts(in_dir("texts"), 4, &c, &note), FSDP_OK);
+    assert_int_equal(c.n_tokens, 11);
+    assert_memory_equal(c.tokens, "firstsecond", 11);
+    assert_non_null(strstr(note, "differ from Debian 12's"));
+    corpus_close(&c);
+    assert_refused(FSDP_EINVAL, corpus_open_texts(in_dir("texts"), 11, &c, &note), &c,
+                   "got 11 bytes, expected at least 12");
+    assert_refused(FSDP_EIO, corpus_open_texts(in_dir("gone"), 4, &c, &note), &c, "No such file");
+    assert_non_null(strstr(fsdp_error_get()->hint, "--data"));
+}
+
+static void test_default(void **state)
+{
+    (void)state;
+    corpus c;
+    const char *note = NULL;
+    if (access("/usr/share/common-licenses/GPL-3", R_OK) != 0) {
+        print_message("SKIP test_default: no licence texts on this system\n");
+        skip();
+    }
+    assert_int_equal(corpus_open_default(64, &c, &note), FSDP_OK);
+    assert_int_equal(c.vocab_size, 256);
+    assert_true(c.n_tokens > 35000); /* GPL-3 alone */
+    /* the note is empty exactly on Debian 12's texts: 237,320 bytes */
+    assert_int_equal(note[0] == '\0', c.n_tokens == 237320);
+    corpus_close(&c);
+}
+
+/* ---- main ----------------------------------------------------------------------------------- */
+
+static int setup(void **state)
+{
+    (void)state;
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%.200s/test_data.XXXXXX", tmp ? tmp : "/tmp");
+    return mkdtemp(dir) != NULL ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char command[320];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    return system(command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sample_offset),
+        cmocka_unit_test(test_sample_sequence),
+        cmocka_unit_test(test_synthetic_fixtures),
+        cmocka_unit_test(test_synthetic_properties),
+        cmocka_unit_test(test_synthetic_refuses),
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_text_refuses),
+        cmocka_unit_test(test_shard),
+        cmocka_unit_test(test_shard_header),
+        cmocka_unit_test(test_shards_joined),
+        cmocka_unit_test(test_shard_fuzz),
+        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_default),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,531 @@
+/* test_export.c -- weights on disk and back, damaged files, and text from an export. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "common/base/philox.h"
+#include "common/model/export_impl.h"
+#include "common/model/generate.h"
+#include "common/model/init.h"
+#include "tests/unit/model_lib.h"
+
+static const model_config SMALL = {
+    .n_layer = 1, .n_head = 2, .d_model = 6, .d_ff = 14, .vocab_size = 11, .max_seq_len = 7};
+
+static char dir[256];
+
+/* ---- helpers -------------------------------------------------------------------------------- */
+
+static const char *in_dir(const char *name)
+{
+    static char paths[16][512]; /* valid until the sixteenth call from here */
+    static int next;
+    char *path = paths[next++ % 16];
+    snprintf(path, sizeof paths[0], "%s/%s", dir, name);
+    return path;
+}
+
+static void write_file(const char *path, const void *bytes, size_t n_bytes)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n_bytes, f), n_bytes);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* The whole file, NUL-terminated; the caller frees it. */
+static char *read_file(const char *path, size_t *n_bytes)
+{
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    char *bytes = calloc(1, 1 << 20);
+    *n_bytes = fread(bytes, 1, (1 << 20) - 1, f);
+    fclose(f);
+    return bytes;
+}
+
+static bool exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+static void assert_says(const char *part)
+{
+    if (strstr(fsdp_error_get()->what, part) == NULL)
+        fail_msg("got \"%s\", expected \"%s\" in it", fsdp_error_get()->what, part);
+    assert_true(fsdp_error_get()->hint[0] != '\0');
+}
+
+/* Parameter p's values, all parameters from one seed; the caller frees them. */
+static float *values_of(const model *m, int p, uint64_t seed)
+{
+    float *x = malloc(m->params[p].elems * sizeof *x);
+    philox_normal_fill(seed, (uint64_t)p, 0, m->params[p].elems, 0.3f, x);
+    return x;
+}
+
+/* An export of m with the values of `seed`, in pieces of `piece` floats that cross parameters. */
+static void export_seed(const model *m, const char *path, uint64_t seed, size_t piece)
+{
+    export_writer *w;
+    float *all = malloc(m->n_param_elems * sizeof *all), *next = all;
+    for (int p = 0; p < m->n_params; p++) {
+        if (m->params[p].tied_to != NOT_TIED)
+            continue;
+        float *x = values_of(m, p, seed);
+        memcpy(next, x, m->params[p].elems * sizeof *x);
+        next += m->params[p].elems;
+        free(x);
+    }
+    assert_int_equal(export_begin(m, path, &w), FSDP_OK);
+    for (size_t at = 0; at < m->n_param_elems; at += piece) {
+        const size_t left = m->n_param_elems - at;
+        assert_int_equal(export_append(w, all + at, left < piece ? left : piece), FSDP_OK);
+    }
+    assert_int_equal(export_end(w), FSDP_OK);
+    free(all);
+}
+
+static void assert_holds_seed(const model *m, const char *path, uint64_t seed)
+{
+    import_reader *r;
+    assert_int_equal(import_open(path, &r), FSDP_OK);
+    for (int p = 0; p < m->n_params; p++) {
+        if (m->params[p].tied_to != NOT_TIED)
+            continue;
+        float *expected = values_of(m, p, seed), *got = malloc(m->params[p].elems * sizeof *got);
+        assert_int_equal(import_param(r, &m->params[p], got), FSDP_OK);
+        assert_memory_equal(got, expected, m->params[p].elems * sizeof *got);
+        free(expected);
+        free(got);
+    }
+    import_close(r);
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    model m;
+    model_config config;
+    assert_int_equal(gpt2_create(&SMALL, &m), FSDP_OK);
+    const char *path = in_dir("made/by/export"); /* parents too */
+    export_seed(&m, path, 1, m.n_param_elems);
+    assert_holds_seed(&m, path, 1);
+    export_seed(&m, path, 2, 5); /* over the old one */
+    assert_holds_seed(&m, path, 2);
+    assert_false(exists(in_dir("made/by/export/model.safetensors.tmp")));
+    assert_false(exists(in_dir("made/by/export/config.json.tmp")));
+    assert_int_equal(import_model_config(path, &config), FSDP_OK);
+    assert_string_equal(config.family, "gpt2");
+    assert_int_equal(config.n_layer, 1);
+    assert_int_equal(config.n_head, 2);
+    assert_int_equal(config.n_kv_head, 2);
+    assert_int_equal(config.d_model, 6);
+    assert_int_equal(config.d_ff, 14);
+    assert_int_equal(config.vocab_size, 11);
+    assert_int_equal(config.max_seq_len, 7);
+    assert_true(config.norm_eps == 1e-5f);
+    model_free(&m);
+}
+
+/* The format, byte by byte: a model of one layer with the narrowest sizes. */
+static void test_format(void **state)
+{
+    (void)state;
+    static const model_config tiny = {
+        .n_layer = 1, .n_head = 1, .d_model = 1, .d_ff = 2, .vocab_size = 3, .max_seq_len = 2};
+    static const char header[] =
+        "{\"__metadata__\":{\"format\":\"pt\"},"
+        "\"transformer.wte.weight\":{\"dtype\":\"F32\",\"shape\":[3,1],\"data_offsets\":[0,12]},"
+        "\"transformer.wpe.weight\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[12,20]},"
+        "\"transformer.h.0.ln_1.weight\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[20,24]}"
+        ",";
+    static const char last[] =
+        "\"transformer.ln_f.bias\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[100,104]}}";
+    model m;
+    assert_int_equal(gpt2_create(&tiny, &m), FSDP_OK);
+    assert_int_equal(m.n_param_elems, 26);
+    export_seed(&m, in_dir("format"), 3, 7);
+    size_t n_bytes;
+    char *file = read_file(in_dir("format/model.safetensors"), &n_bytes);
+    uint64_t header_bytes;
+    memcpy(&header_bytes, file, 8);
+    assert_int_equal(header_bytes % 8, 0);
+    assert_int_equal(n_bytes, 8 + header_bytes + 26 * 4);
+    assert_memory_equal(file + 8, header, sizeof header - 1);
+    size_t text_bytes = header_bytes;
+    while (file[8 + text_bytes - 1] == ' ')
+        text_bytes--;
+    assert_in_range(header_bytes - text_bytes, 0, 7);
+    assert_memory_equal(file + 8 + text_bytes - (sizeof last - 1), last, sizeof last - 1);
+    float *wte = values_of(&m, 0, 3), *wpe = values_of(&m, 1, 3);
+    assert_memory_equal(file + 8 + header_bytes, wte, 12);
+    assert_memory_equal(file + 8 + header_bytes + 12, wpe, 8);
+    file[8 + header_bytes] = '\0';
+    assert_null(strstr(file + 8, "lm_head")); /* tied: stored once */
+    free(wte);
+    free(wpe);
+    free(file);
+    model_free(&m);
+}
+
+static void test_config_json(void **state)
+{
+    (void)state;
+    static const char *const expected[] = {"\"architectures\":\t[\"GPT2LMHeadModel\"]",
+                                           "\"model_type\":\t\"gpt2\"",
+                                           "\"n_layer\":\t1",
+                                           "\"n_head\":\t2",
+                                           "\"n_embd\":\t6",
+                                           "\"n_inner\":\t14",
+                                           "\"n_positions\":\t7",
+                                           "\"vocab_size\":\t11",
+                                           "\"bos_token_id\":\t10",
+                                           "\"eos_token_id\":\t10",
+                                           "\"attn_pdrop\":\t0",
+                                           "\"embd_pdrop\":\t0",
+                                           "\"resid_pdrop\":\t0",
+                                           "\"activation_function\":\t\"gelu_new\"",
+                                           "\"layer_norm_epsilon\":\t1e-05",
+                                           "\"tie_word_embeddings\":\ttrue"};
+    model m;
+    size_t n_bytes;
+    assert_int_equal(gpt2_create(&SMALL, &m), FSDP_OK);
+    export_seed(&m, in_dir("json"), 3, 7);
+    char *text = read_file(in_dir("json/config.json"), &n_bytes);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+        if (strstr(text, expected[i]) == NULL)
+            fail_msg("expected %s in %s", expected[i], text);
+    free(text);
+    model_free(&m);
+}
+
+static void test_unfinished(void **state)
+{
+    (void)state;
+    model m;
+    export_writer *w;
+    const float some[3] = {1, 2, 3};
+    assert_int_equal(gpt2_create(&SMALL, &m), FSDP_OK);
+    const char *path = in_dir("kept");
+    export_seed(&m, path, 4, 100);
+    assert_int_equal(export_begin(&m, path, &w), FSDP_OK);
+    assert_int_equal(export_append(w, some, 3), FSDP_OK);
+    assert_true(exists(in_dir("kept/model.safetensors.tmp")));
+    export_cancel(w);
+    assert_false(exists(in_dir("kept/model.safetensors.tmp")));
+    assert_false(exists(in_dir("kept/config.json.tmp")));
+    assert_holds_seed(&m, path, 4);
+    assert_int_equal(export_begin(&m, path, &w), FSDP_OK);
+    assert_int_equal(export_append(w, some, 3), FSDP_OK);
+    assert_int_equal(export_end(w), FSDP_ESTATE); /* too little came */
+    assert_non_null(strstr(fsdp_error_get()->what, "got 3 floats, expected"));
+    assert_false(exists(in_dir("kept/model.safetensors.tmp")));
+    assert_holds_seed(&m, path, 4);
+    export_cancel(NULL);
+    write_file(in_dir("file"), "x", 1);
+    assert_int_equal(export_begin(&m, in_dir("file"), &w), FSDP_EIO);
+    assert_says("file");
+    assert_null(w);
+    assert_int_equal(export_begin(&m, in_dir("file/below"), &w), FSDP_EIO);
+    assert_says("mkdir");
+    assert_int_equal(export_begin(&m, "/dev/full", &w), FSDP_EIO);
+    model_free(&m);
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+/* A safetensors file whose header is `json` and whose data are data_bytes zeros. */
+static void write_tensors(const char *path, const char *json, size_t data_bytes)
+{
+    const uint64_t header_bytes = strlen(json);
+    char *file = calloc(1, 8 + header_bytes + data_bytes);
+    memcpy(file, &header_bytes, 8);
+    memcpy(file + 8, json, header_bytes);
+    mkdir(path, 0700);
+    char *name = path_join(path, EXPORT_WEIGHTS);
+    write_file(name, file, 8 + header_bytes + data_bytes);
+    free(name);
+    free(file);
+}
+
+static void assert_tensor(const char *json, fsdp_status expected, const char *part)
+{
+    const param_spec spec = {
+        .name = "transformer.w", .n_dims = 2, .dims = {2, 3}, .elems = 6, .tied_to = NOT_TIED};
+    float out[6];
+    import_reader *r;
+    const char *path = in_dir("tensors");
+    write_tensors(path, json, 24);
+    assert_int_equal(import_open(path, &r), FSDP_OK);
+    assert_int_equal(import_param(r, &spec, out), expected);
+    if (expected != FSDP_OK)
+        assert_says(part);
+    import_close(r);
+}
+
+#define TENSOR(shape, range)                                                                       \
+    "{\"transformer.w\":{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":" range "}}"
+
+static void test_tensor_refused(void **state)
+{
+    (void)state;
+    assert_tensor(TENSOR("[2,3]", "[0,24]"), FSDP_OK, "");
+    /* as the published checkpoints: without the prefix */
+    assert_tensor("{\"w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}}", FSDP_OK,
+                  "");
+    assert_tensor("{}", FSDP_EINVAL, "no tensor transformer.w");
+    assert_tensor("{\"transformer.w\":7}", FSDP_EINVAL, "no tensor transformer.w");
+    assert_tensor("{\"transformer.w\":{}}", FSDP_EINVAL, "dtype: got none, expected F32");
+    assert_tensor("{\"transformer.w\":{\"dtype\":\"BF16\"}}", FSDP_EINVAL, "dtype: got BF16");
+    assert_tensor(TENSOR("[3,2]", "[0,24]"), FSDP_EINVAL, "shape: got [3,2], expected [2,3]");
+    assert_tensor(TENSOR("[6]", "[0,24]"), FSDP_EINVAL, "shape: got [6]");
+    assert_tensor(TENSOR("[2,3,1]", "[0,24]"), FSDP_EINVAL, "shape");
+    assert_tensor(TENSOR("[2.5,3]", "[0,24]"), FSDP_EINVAL, "shape");
+    assert_tensor(TENSOR("\"x\"", "[0,24]"), FSDP_EINVAL, "shape");
+    assert_tensor(TENSOR("[2,3]", "[4,28]"), FSDP_EINVAL, "data_offsets");
+    assert_tensor(TENSOR("[2,3]", "[0,20]"), FSDP_EINVAL, "data_offsets");
+    assert_tensor(TENSOR("[2,3]", "[24,0]"), FSDP_EINVAL, "data_offsets");
+    assert_tensor(TENSOR("[2,3]", "[-24,0]"), FSDP_EINVAL, "data_offsets");
+    assert_tensor(TENSOR("[2,3]", "[1e300,1e300]"), FSDP_EINVAL, "data_offsets");
+    assert_tensor(TENSOR("[2,3]", "[0]"), FSDP_EINVAL, "data_offsets");
+    assert_tensor(TENSOR("[2,3]", "null"), FSDP_EINVAL, "data_offsets");
+}
+
+static void assert_header_refused(const void *bytes, size_t n_bytes, const char *part)
+{
+    import_reader *r;
+    mkdir(in_dir("header"), 0700);
+    write_file(in_dir("header/model.safetensors"), bytes, n_bytes);
+    assert_int_equal(import_open(in_dir("header"), &r), FSDP_EINVAL);
+    assert_null(r);
+    assert_says(part);
+    assert_says("header/model.safetensors");
+}
+
+static void test_header_refused(void **state)
+{
+    (void)state;
+    import_reader *r;
+    assert_header_refused("", 0, "got 0 bytes, expected at least 8");
+    assert_header_refused("1234567", 7, "got 7 bytes");
+    assert_header_refused("\3\0\0\0\0\0\0\0{}", 10, "header length: got 3, expected at most 2");
+    assert_header_refused("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, "header length");
+    assert_header_refused("\0\0\0\0\0\0\0\0{}", 10, "no JSON object");
+    assert_header_refused("\2\0\0\0\0\0\0\0[]", 10, "no JSON object");
+    assert_header_refused("\2\0\0\0\0\0\0\0{a", 10, "no JSON object");
+    assert_int_equal(import_open(in_dir("nowhere"), &r), FSDP_EIO);
+    assert_says("No such file");
+    mkdir(in_dir("header/dir"), 0700);
+    mkdir(in_dir("header/dir/model.safetensors"), 0700);
+    assert_int_equal(import_open(in_dir("header/dir"), &r), FSDP_EIO);
+    assert_says("not a regular file");
+    import_close(NULL);
+}
+
+/* 3,000 damaged exports: reading one must fail with words or succeed, and never leave the file. */
+static void test_header_fuzz(void **state)
+{
+    (void)state;
+    model m;
+    assert_int_equal(gpt2_create(&SMALL, &m), FSDP_OK);
+    const char *path = in_dir("fuzz"), *name = in_dir("fuzz/model.safetensors");
+    export_seed(&m, path, 5, 1000);
+    size_t n_bytes, opened = 0, failed = 0;
+    char *good = read_file(name, &n_bytes), *bad = malloc(n_bytes);
+    float *out = malloc(m.n_param_elems * sizeof *out);
+    uint64_t header_bytes;
+    memcpy(&header_bytes, good, 8);
+    for (uint64_t round = 0; round < 3000; round++) {
+        uint64_t n = 0;
+        memcpy(bad, good, n_bytes);
+        for (uint32_t i = 0; i <= round % 3; i++) {
+            const uint64_t where = philox_u32(7, round, n++) % (8 + header_bytes);
+            bad[round % 10 == 0 ? where % 8 : where] = (char)philox_u32(7, round, n++);
+        }
+        const bool cut = round % 5 == 0;
+        write_file(name, bad, cut ? philox_u32(7, round, n++) % n_bytes : n_bytes);
+        import_reader *r;
+        if (import_open(path, &r) != FSDP_OK) {
+            assert_says(name);
+            continue;
+        }
+        opened++;
+        for (int p = 0; p + 1 < m.n_params; p++)
+            if (import_param(r, &m.params[p], out) != FSDP_OK) {
+                failed++;
+                assert_says(m.params[p].name);
+            }
+        import_close(r);
+    }
+    assert_in_range(opened, 300, 2900); /* both kinds of damage were tried */
+    assert_true(failed > 100);
+    free(good);
+    free(bad);
+    free(out);
+    model_free(&m);
+}
+
+static void assert_config(const char *json, fsdp_status expected, const char *part)
+{
+    model_config c;
+    mkdir(in_dir("config"), 0700);
+    write_file(in_dir("config/config.json"), json, strlen(json));
+    assert_int_equal(import_model_config(in_dir("config"), &c), expected);
+    if (expected != FSDP_OK)
+        assert_says(part);
+}
+
+#define SIZES "\"n_layer\":2,\"n_head\":2,\"n_positions\":8,\"vocab_size\":9"
+
+static void test_config_refused(void **state)
+{
+    (void)state;
+    model_config c;
+    assert_config("{" SIZES ",\"n_embd\":4,\"n_inner\":null}", FSDP_OK, "");
+    assert_int_equal(import_model_config(in_dir("config"), &c), FSDP_OK);
+    assert_int_equal(c.d_ff, 16);
+    assert_config("{" SIZES "}", FSDP_EINVAL, "\"n_embd\" is missing");
+    assert_config("{" SIZES ",\"n_embd\":0}", FSDP_EINVAL, "\"n_embd\": expected a whole number");
+    assert_config("{" SIZES ",\"n_embd\":1.5}", FSDP_EINVAL, "n_embd");
+    assert_config("{" SIZES ",\"n_embd\":1e99}", FSDP_EINVAL, "n_embd");
+    assert_config("{" SIZES ",\"n_embd\":\"4\"}", FSDP_EINVAL, "n_embd");
+    assert_config("{" SIZES ",\"n_embd\":4,\"n_inner\":-1}", FSDP_EINVAL, "n_inner");
+    assert_config("{" SIZES ",\"n_embd\":4,\"model_type\":\"llama\"}", FSDP_EINVAL, "got llama");
+    assert_config("{" SIZES ",\"n_embd\":4,\"activation_function\":\"relu\"}", FSDP_EINVAL, "relu");
+    assert_config("{" SIZES ",\"n_embd\":4,\"tie_word_embeddings\":false}", FSDP_EINVAL, "true");
+    assert_config("{" SIZES ",\"n_embd\":4,\"scale_attn_weights\":false}", FSDP_EINVAL, "true");
+    assert_config("{" SIZES ",\"n_embd\":4,\"layer_norm_epsilon\":0}", FSDP_EINVAL, "got 0");
+    assert_config("", FSDP_EINVAL, "no JSON object");
+    assert_config("[1]", FSDP_EINVAL, "no JSON object");
+    assert_int_equal(import_model_config(in_dir("nowhere"), &c), FSDP_EIO);
+    assert_says("config.json: No such file");
+}
+
+/* ---- text ----------------------------------------------------------------------------------- */
+
+static int32_t pick(const float *logits, size_t vocab, size_t top_k, double temperature, double u)
+{
+    float work[16];
+    int32_t token = -1;
+    const pick_args a = {.logits = logits,
+                         .work = work,
+                         .vocab = vocab,
+                         .top_k = top_k,
+                         .temperature = temperature,
+                         .u = u};
+    assert_int_equal(pick_token(&a, &token), FSDP_OK);
+    return token;
+}
+
+static void test_pick_token(void **state)
+{
+    (void)state;
+    /* probabilities 1/2, 1/4, 1/4 at temperature 1; 4/6, 1/6, 1/6 at 1/2 */
+    const float half = 0.69314718f, logits[] = {half, 0.0f, 0.0f};
+    assert_int_equal(pick(logits, 3, 0, 1.0, 0.01), 0);
+    assert_int_equal(pick(logits, 3, 0, 1.0, 0.49), 0);
+    assert_int_equal(pick(logits, 3, 0, 1.0, 0.51), 1);
+    assert_int_equal(pick(logits, 3, 0, 1.0, 0.74), 1);
+    assert_int_equal(pick(logits, 3, 0, 1.0, 0.76), 2);
+    assert_int_equal(pick(logits, 3, 0, 1.0, 1.0 - 0x1p-33), 2);
+    assert_int_equal(pick(logits, 3, 0, 0.5, 0.66), 0);
+    assert_int_equal(pick(logits, 3, 0, 0.5, 0.68), 1);
+    /* of the two equals at the edge the first takes part: 2/3, 1/3 */
+    assert_int_equal(pick(logits, 3, 2, 1.0, 0.66), 0);
+    assert_int_equal(pick(logits, 3, 2, 1.0, 0.68), 1);
+    assert_int_equal(pick(logits, 3, 2, 1.0, 0.999), 1);
+    assert_int_equal(pick(logits, 3, 1, 1.0, 0.999), 0);
+    assert_int_equal(pick(logits, 3, 99, 1.0, 0.999), 2);
+    const float order[] = {1.0f, 3.0f, 2.0f, 3.0f};
+    assert_int_equal(pick(order, 4, 0, 0.0, 0.9), 1); /* greedy: the first of equals */
+    assert_int_equal(pick(order, 4, 3, 1.0, 0.999), 3);
+    assert_int_equal(pick(order, 4, 3, 1.0, 0.001), 1); /* token 0 is out */
+    assert_int_equal(pick(order, 4, 0, 1e-300, 0.6), 3);
+    const float far[] = {-1e30f, 500.0f, 88.0f}; /* no overflow: the largest is taken off */
+    assert_int_equal(pick(far, 3, 0, 1.0, 0.999), 1);
+    const float bad[] = {0.0f, NAN};
+    int32_t token;
+    assert_int_equal(pick_token(&(pick_args){.logits = bad, .vocab = 2}, &token), FSDP_EINVAL);
+    assert_says("logit of token 1: got");
+}
+
+/* generator_logits against the rows of one whole forward pass. Causal: row t does not depend on
+ * what follows. Portable operations sum in one order whatever the shape: the same bits.          */
+static void test_generator(void **state)
+{
+    (void)state;
+    rig r;
+    generator *g;
+    import_reader *reader;
+    export_writer *w;
+    const size_t T = 7, V = 11;
+    rig_open(&r, &SMALL, ops_cpu_portable(), 1, T);
+    const char *path = in_dir("generator");
+    assert_int_equal(export_begin(&r.m, path, &w), FSDP_OK);
+    for (int p = 0; p + 1 < r.m.n_params; p++)
+        assert_int_equal(export_append(w, r.views.params[p], r.m.params[p].elems), FSDP_OK);
+    assert_int_equal(export_end(w), FSDP_OK);
+    rig_forward(&r, false, true);
+    assert_int_equal(import_open(path, &reader), FSDP_OK);
+    assert_int_equal(generator_create(&r.m, r.dev, r.o, reader, &g), FSDP_OK);
+    float logits[11];
+    for (size_t n = 1; n <= T; n++) {
+        assert_int_equal(generator_logits(g, r.tokens, n, logits), FSDP_OK);
+        assert_memory_equal(logits, r.logits + (n - 1) * V, sizeof logits);
+    }
+    int32_t longer[9] = {5, 5}; /* the model sees the last seven */
+    memcpy(longer + 2, r.tokens, T * sizeof *longer);
+    assert_int_equal(generator_logits(g, longer, 9, logits), FSDP_OK);
+    assert_memory_equal(logits, r.logits + (T - 1) * V, sizeof logits);
+    generator *other;
+    param_spec *last = &r.m.params[r.m.n_params - 2]; /* a tensor that the file does not have */
+    last->name[0] = 'x';
+    assert_int_equal(generator_create(&r.m, r.dev, r.o, reader, &other), FSDP_EINVAL);
+    assert_says("no tensor xransformer.ln_f.bias");
+    generator_free(other); /* NULL */
+    longer[8] = 11;        /* last: the error stays with the stream */
+    assert_int_equal(generator_logits(g, longer, 9, logits), FSDP_EINVAL);
+    generator_free(g);
+    import_close(reader);
+    rig_close(&r); /* device_close asserts that nothing is left */
+}
+
+/* ---- main ----------------------------------------------------------------------------------- */
+
+static int setup(void **state)
+{
+    (void)state;
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%.200s/test_export.XXXXXX", tmp ? tmp : "/tmp");
+    return mkdtemp(dir) != NULL ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char command[320];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    return system(command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_format),
+        cmocka_unit_test(test_config_json),    cmocka_unit_test(test_unfinished),
+        cmocka_unit_test(test_tensor_refused), cmocka_unit_test(test_header_refused),
+        cmocka_unit_test(test_header_fuzz),    cmocka_unit_test(test_config_refused),
+        cmocka_unit_test(test_pick_token),     cmocka_unit_test(test_generator),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

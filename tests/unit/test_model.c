@@ -1,0 +1,518 @@
+/* test_model.c -- GPT-2's lists, initial values, and the stages' arithmetic against a second
+ * implementation in double (gpt2_double_lib.c).                                                  */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/philox.h"
+#include "common/model/init.h"
+#include "tests/unit/gpt2_double_lib.h"
+#include "tests/unit/model_lib.h"
+
+/* Sizes that share no factor with each other where that is possible, so that a wrong stride shows.
+ */
+static const model_config SMALL = {
+    .n_layer = 2, .n_head = 2, .d_model = 6, .d_ff = 14, .vocab_size = 11, .max_seq_len = 7};
+enum { BATCH = 3, SEQ = 5 };
+
+/* ---- lists ---------------------------------------------------------------------------------- */
+
+static void test_presets(void **state)
+{
+    (void)state;
+    /* The published sizes (transformers' num_parameters); the others by hand: a block has
+     * 12 C^2 + 13 C, around them (V + positions) C + 2 C.
+     *     tiny   2 * (12*4096 + 832) + (256 + 256 + 2) * 64 = 132,864                            */
+    static const struct {
+        const char *name;
+        size_t elems;
+        int stages;
+    } rows[] = {{"tiny", 132864, 6},     {"small", 4870144, 14},  {"124m", 124439808, 26},
+                {"355m", 354823168, 50}, {"774m", 774030080, 74}, {"1558m", 1557611200, 98},
+                {"xl-2l", 63532800, 6}};
+    char names[128] = "";
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        model_config c;
+        model m;
+        assert_int_equal(gpt2_preset(rows[i].name, &c), FSDP_OK);
+        assert_int_equal(gpt2_create(&c, &m), FSDP_OK);
+        assert_int_equal(m.n_param_elems, rows[i].elems);
+        assert_int_equal(m.n_stages, rows[i].stages);
+        assert_int_equal(m.n_blocks * 2 + 2, rows[i].stages);
+        assert_string_equal(m.config.family, "gpt2");
+        snprintf(names + strlen(names), 32, "%s%s", i ? "|" : "", rows[i].name);
+        model_free(&m);
+        model_free(&m); /* a zeroed struct is accepted */
+    }
+    assert_string_equal(gpt2_preset_names(), names);
+    model_config c;
+    assert_int_equal(gpt2_preset("huge", &c), FSDP_EINVAL);
+    assert_non_null(strstr(fsdp_error_get()->what, "'huge'"));
+    assert_non_null(strstr(fsdp_error_get()->hint, names));
+}
+
+static void test_lists(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *stage;
+        size_t rows, cols;
+    } rows[] = {
+        {"transformer.wte.weight", "embed", 11, 6},
+        {"transformer.wpe.weight", "embed", 7, 6},
+        {"transformer.h.0.ln_1.weight", "h.0.attn", 6, 0},
+        {"transformer.h.0.ln_1.bias", "h.0.attn", 6, 0},
+        {"transformer.h.0.attn.c_attn.weight", "h.0.attn", 6, 18},
+        {"transformer.h.0.attn.c_attn.bias", "h.0.attn", 18, 0},
+        {"transformer.h.0.attn.c_proj.weight", "h.0.attn", 6, 6},
+        {"transformer.h.0.attn.c_proj.bias", "h.0.attn", 6, 0},
+        {"transformer.h.0.ln_2.weight", "h.0.mlp", 6, 0},
+        {"transformer.h.0.ln_2.bias", "h.0.mlp", 6, 0},
+        {"transformer.h.0.mlp.c_fc.weight", "h.0.mlp", 6, 14},
+        {"transformer.h.0.mlp.c_fc.bias", "h.0.mlp", 14, 0},
+        {"transformer.h.0.mlp.c_proj.weight", "h.0.mlp", 14, 6},
+        {"transformer.h.0.mlp.c_proj.bias", "h.0.mlp", 6, 0},
+        {"transformer.ln_f.weight", "head", 6, 0},
+        {"transformer.ln_f.bias", "head", 6, 0},
+        {"lm_head.weight", "head", 11, 6},
+    };
+    model_config config = SMALL;
+    config.n_layer = 1;
+    model m;
+    assert_int_equal(gpt2_create(&config, &m), FSDP_OK);
+    assert_int_equal(m.n_params, sizeof rows / sizeof *rows);
+    size_t elems = 0;
+    int p = 0;
+    for (int i = 0; i < m.n_stages; i++) {
+        const stage *st = &m.stages[i];
+        const bool ends = i == 0 || i == 3;
+        assert_int_equal(st->block, ends ? -1 : 0);
+        assert_int_equal(st->part, i < 2 ? 0 : 1);
+        assert_int_equal(st->first_param, p);
+        assert_ptr_equal(st->model, &m);
+        for (int k = 0; k < st->n_params; k++, p++) {
+            const param_spec *spec = &m.params[p];
+            const size_t cols = rows[p].cols, n = rows[p].rows * (cols ? cols : 1);
+            assert_string_equal(spec->name, rows[p].name);
+            assert_string_equal(st->name, rows[p].stage);
+            assert_int_equal(spec->n_dims, cols ? 2 : 1);
+            assert_int_equal(spec->dims[0], rows[p].rows);
+            assert_int_equal(spec->dims[1], cols);
+            assert_int_equal(spec->elems, n);
+            assert_int_equal(spec->decay, cols != 0);
+            assert_false(spec->frozen);
+            assert_int_equal(spec->tied_to, p == 16 ? 0 : NOT_TIED);
+            elems += p == 16 ? 0 : n;
+        }
+    }
+    assert_int_equal(p, m.n_params);
+    assert_int_equal(m.n_param_elems, elems);
+    assert_int_equal(m.config.n_kv_head, 2); /* zeros were filled in */
+    assert_true(m.config.norm_eps == 1e-5f);
+    model_free(&m);
+}
+
+static void test_config_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t n_layer, n_head, n_kv_head, d_model, d_ff, vocab, positions;
+        const char *says;
+    } rows[] = {
+        {2, 4, 0, 6, 0, 11, 7, "n-head 4 does not divide d-model 6"},
+        {2, 2, 1, 6, 0, 11, 7, "n-kv-head is 1, expected n-head (2)"},
+        {0, 2, 0, 6, 0, 11, 7, "n-layer is 0"},
+        {2, 0, 0, 6, 0, 11, 7, "n-head is 0"},
+        {2, 2, 0, 0, 0, 11, 7, "d-model is 0"},
+        {2, 2, 0, 6, 0, 0, 7, "vocab-size is 0"},
+        {2, 2, 0, 6, 0, 11, 0, "seq-len is 0"},
+        {100001, 2, 0, 6, 0, 11, 7, "n-layer is 100001, expected at most 100000"},
+        {2, 2, 0, 6, 0, (size_t)1 << 31, 7, "vocab-size is 2147483648"},
+        {2, 2, 0, (size_t)1 << 31, 0, 11, 7, "do not fit a size_t"}, /* C * 3C bytes */
+        {2, 2, 0, 6, SIZE_MAX / 6, 11, 7, "do not fit a size_t"},    /* bytes of c_fc */
+        {1, 2, 0, 2, 0, 11, SIZE_MAX / 8, "do not fit a size_t"},    /* only the sum */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const model_config c = {.n_layer = rows[i].n_layer,
+                                .n_head = rows[i].n_head,
+                                .n_kv_head = rows[i].n_kv_head,
+                                .d_model = rows[i].d_model,
+                                .d_ff = rows[i].d_ff,
+                                .vocab_size = rows[i].vocab,
+                                .max_seq_len = rows[i].positions};
+        model m;
+        assert_int_equal(gpt2_create(&c, &m), FSDP_EINVAL);
+        if (strstr(fsdp_error_get()->what, rows[i].says) == NULL)
+            fail_msg("row %zu: got \"%s\"", i, fsdp_error_get()->what);
+        assert_true(fsdp_error_get()->hint[0] != '\0');
+        assert_null(m.stages);
+        assert_null(m.params);
+    }
+}
+
+static void test_views(void **state)
+{
+    (void)state;
+    model m;
+    model_views v;
+    assert_int_equal(gpt2_create(&SMALL, &m), FSDP_OK);
+    assert_int_equal(model_views_init(&m, &v), FSDP_OK);
+    for (int p = 0; p < m.n_params; p++) {
+        assert_null(v.params[p]);
+        assert_null(v.grads[p]);
+    }
+    model_views_free(&v);
+    assert_null(v.params);
+    model_views_free(&v);
+    model_free(&m);
+}
+
+/* ---- initial values ------------------------------------------------------------------------- */
+
+static void test_init_ranges(void **state)
+{
+    (void)state;
+    model_config c;
+    model m;
+    assert_int_equal(gpt2_preset("tiny", &c), FSDP_OK);
+    assert_int_equal(gpt2_create(&c, &m), FSDP_OK);
+    for (int p = 0; p < m.n_params; p++) {
+        const size_t n = m.params[p].elems;
+        float *whole = malloc(n * sizeof *whole), *parts = malloc(n * sizeof *parts);
+        param_init_range(&m.params[p], p, 42, 0, n, whole);
+        for (size_t begin = 0, k = 0; begin < n; k++) { /* parts of 0, 1, 2, ... elements */
+            const size_t elems = k < n - begin ? k : n - begin;
+            param_init_range(&m.params[p], p, 42, begin, elems, parts + begin);
+            begin += elems;
+        }
+        assert_memory_equal(whole, parts, n * sizeof *whole);
+        free(whole);
+        free(parts);
+    }
+    model_free(&m);
+}
+
+static void test_init_values(void **state)
+{
+    (void)state;
+    model_config c;
+    model m;
+    assert_int_equal(gpt2_preset("tiny", &c), FSDP_OK);
+    assert_int_equal(gpt2_create(&c, &m), FSDP_OK);
+    for (int p = 0; p < m.n_params; p++) {
+        const param_spec *spec = &m.params[p];
+        const size_t n = spec->elems;
+        float *x = malloc(n * sizeof *x), *z = malloc(n * sizeof *z);
+        param_init_range(spec, p, 42, 0, n, x);
+        const bool is_gain = strstr(spec->name, "ln_") && strstr(spec->name, "weight");
+        const bool is_bias = strstr(spec->name, "bias") != NULL;
+        const bool is_proj = strstr(spec->name, "c_proj.weight") != NULL;
+        /* two layers: 0.02 / sqrt(4) = 0.01; the stream is the parameter's number */
+        philox_normal_fill(42, (uint64_t)p, 0, n, is_proj ? 0.01f : 0.02f, z);
+        for (size_t i = 0; i < n; i++)
+            assert_true(x[i] == (is_gain ? 1.0f : is_bias ? 0.0f : z[i]));
+        free(x);
+        free(z);
+    }
+    model_free(&m);
+}
+
+/* ---- the stages against the second implementation ------------------------------------------- */
+
+/* fp32 against double. One rounding is u = 2^-24 = 6e-8 of a value. A value of the forward pass has
+ * gone through 2 blocks of 2 sublayers, each with sums of at most 3C = 18 or F = 14 terms, a norm
+ * (2 sums of 6, a root, a division) and an exponential (1 ulp): fewer than 60 roundings a sublayer,
+ * 300 in all with the head, and the residual stream does not amplify; backward doubles that. Terms
+ * that cancel are bounded against the largest element of the array, not the element itself; with
+ * the sizes here sums of magnitudes are below 8 times the largest result.
+ *     2 * 300 * 8 * 6e-8 = 2.9e-4 worst case; roundings of random sign: the root, 1e-5.
+ * Measured: 1.2e-6 (both operation tables). The bound between: 1e-5 of the largest element.      */
+static const double BOUND = 1e-5;
+
+static double **double_params(const rig *r)
+{
+    double **w = calloc((size_t)r->m.n_params, sizeof *w);
+    for (int p = 0; p < r->m.n_params; p++) {
+        w[p] = malloc(r->m.params[p].elems * sizeof **w);
+        for (size_t i = 0; i < r->m.params[p].elems; i++)
+            w[p][i] = (double)r->views.params[p][i];
+    }
+    return w;
+}
+
+static void free_double_params(const rig *r, double **w)
+{
+    for (int p = 0; p < r->m.n_params; p++)
+        free(w[p]);
+    free(w);
+}
+
+static double double_loss(const rig *r, double **w, double *logits)
+{
+    return gpt2_double_loss(&r->m, w, r->tokens, r->targets, r->batch, r->seq_len, logits);
+}
+
+static void check_forward(const ops *o)
+{
+    rig r;
+    rig_open(&r, &SMALL, o, BATCH, SEQ);
+    const size_t n = BATCH * SEQ * r.m.config.vocab_size;
+    double **w = double_params(&r), *z = calloc(n, sizeof *z);
+    const double expected = double_loss(&r, w, z);
+    const float loss = rig_forward(&r, true, true);
+    assert_true(fabs((double)loss - expected) < BOUND * expected);
+    /* not training: the same bits, with and without `saved`, and logits when asked for */
+    assert_true(rig_forward(&r, false, true) == loss);
+    memset(r.logits, 0xff, n * sizeof *r.logits);
+    assert_true(rig_forward(&r, false, false) == loss);
+    double largest = 0.0;
+    for (size_t i = 0; i < n; i++)
+        largest = fmax(largest, fabs(z[i]));
+    for (size_t i = 0; i < n; i++)
+        assert_true(fabs((double)r.logits[i] - z[i]) < BOUND * largest);
+    free(z);
+    free_double_params(&r, w);
+    rig_close(&r);
+}
+
+static void test_forward(void **state)
+{
+    (void)state;
+    check_forward(ops_cpu_portable());
+    check_forward(ops_cpu_fast());
+}
+
+/* d(loss)/d(w[p][i]) by a central difference. With h = 1e-4 the error is h^2/6 times the third
+ * derivative (below 100 here): 2e-7, and 2e-16 * 45 / h = 1e-10 from rounding.                   */
+static double slope(const rig *r, double **w, int p, size_t i)
+{
+    const double h = 1e-4, at = w[p][i];
+    w[p][i] = at + h;
+    const double above = double_loss(r, w, NULL);
+    w[p][i] = at - h;
+    const double below = double_loss(r, w, NULL);
+    w[p][i] = at;
+    return (above - below) / (2.0 * h);
+}
+
+static void check_gradients(const ops *o)
+{
+    rig r;
+    rig_open(&r, &SMALL, o, BATCH, SEQ);
+    double **w = double_params(&r), worst = 0.0;
+    rig_forward(&r, true, true);
+    rig_backward(&r);
+    for (int p = 0; p < r.m.n_params; p++) {
+        const param_spec *spec = &r.m.params[p];
+        if (spec->tied_to != NOT_TIED)
+            continue; /* its gradient is in wte's array */
+        double largest = 0.0;
+        for (size_t i = 0; i < spec->elems; i++)
+            largest = fmax(largest, fabs((double)r.views.grads[p][i]));
+        assert_true(largest > 1e-3);
+        for (size_t i = 0; i < spec->elems; i++) {
+            const double error = fabs((double)r.views.grads[p][i] - slope(&r, w, p, i)) / largest;
+            if (!(error < BOUND))
+                fail_msg("%s: %s[%zu]: got %g, expected %g", o->name, spec->name, i,
+                         (double)r.views.grads[p][i], slope(&r, w, p, i));
+            worst = fmax(worst, error);
+        }
+    }
+    print_message("%s: gradients within %.1e of the largest element\n", o->name, worst);
+    free_double_params(&r, w);
+    rig_close(&r);
+}
+
+static void test_gradients(void **state)
+{
+    (void)state;
+    check_gradients(ops_cpu_portable());
+    check_gradients(ops_cpu_fast());
+}
+
+static float *copy_of(const float *x, size_t elems)
+{
+    float *y = malloc(elems * sizeof *y);
+    memcpy(y, x, elems * sizeof *y);
+    return y;
+}
+
+/* Gradients are added to what is there, and a frozen parameter (NULL) changes no other gradient.
+ * Portable operations: the same bits. Where a frozen wte leaves wpe alone another operation adds up
+ * the sequences, in the same order.                                                              */
+static void test_frozen(void **state)
+{
+    (void)state;
+    rig r;
+    rig_open(&r, &SMALL, ops_cpu_portable(), BATCH, SEQ);
+    rig_forward(&r, true, true);
+    rig_backward(&r);
+    const int n = r.m.n_params, tied = n - 1;
+    float **full = calloc((size_t)n, sizeof *full);
+    for (int p = 0; p < n; p++)
+        full[p] = copy_of(r.views.grads[p], r.m.params[p].elems);
+    for (int frozen = 0; frozen < tied; frozen++) {
+        float *view = r.views.grads[frozen];
+        rig_zero_grads(&r);
+        memset(view, 0x7f, r.m.params[frozen].elems * sizeof *view);
+        r.views.grads[frozen] = NULL;
+        r.views.grads[tied] = frozen == 0 ? NULL : r.views.grads[tied];
+        rig_forward(&r, true, true);
+        rig_backward(&r);
+        r.views.grads[frozen] = view;
+        r.views.grads[tied] = r.views.grads[0];
+        for (int p = 0; p < n; p++)
+            if (p != frozen && !(p == tied && frozen == 0))
+                assert_memory_equal(r.views.grads[p], full[p], r.m.params[p].elems * sizeof(float));
+        for (size_t i = 0; i < r.m.params[frozen].elems; i++)
+            assert_memory_equal(&view[i], "\x7f\x7f\x7f\x7f", 4);
+    }
+    for (int p = 0; p < n; p++)
+        free(full[p]);
+    free(full);
+    rig_close(&r);
+}
+
+/* With everything frozen backward still runs (a stage in front may want d_in). */
+static void test_all_frozen(void **state)
+{
+    (void)state;
+    rig r;
+    rig_open(&r, &SMALL, ops_cpu_portable(), BATCH, SEQ);
+    float **views = r.views.grads;
+    r.views.grads = calloc((size_t)r.m.n_params, sizeof *views);
+    rig_forward(&r, true, true);
+    rig_backward(&r);
+    free(r.views.grads);
+    r.views.grads = views;
+    rig_close(&r);
+}
+
+/* With a gradient array of its own the tied weight splits into the head's and the embedding's part.
+ */
+static void test_tied_parts(void **state)
+{
+    (void)state;
+    rig r;
+    rig_open(&r, &SMALL, ops_cpu_portable(), BATCH, SEQ);
+    const int tied = r.m.n_params - 1;
+    const size_t elems = r.m.params[0].elems;
+    float *apart = calloc(elems, sizeof *apart);
+    rig_forward(&r, true, true);
+    rig_backward(&r);
+    float *together = copy_of(r.views.grads[0], elems);
+    rig_zero_grads(&r);
+    r.views.grads[tied] = malloc((elems + 8) * sizeof(float)); /* with the rig's canary */
+    memcpy(r.views.grads[tied], r.views.params[0], (elems + 8) * sizeof(float));
+    memset(r.views.grads[tied], 0, elems * sizeof(float));
+    rig_backward(&r);
+    float largest = 0.0f;
+    for (size_t i = 0; i < elems; i++) {
+        apart[i] = r.views.grads[tied][i] + r.views.grads[0][i];
+        largest = fmaxf(largest, fabsf(apart[i]));
+    }
+    for (size_t i = 0; i < elems; i++) /* sums of at most 15 + 15 terms in another order: 30 u */
+        assert_true(fabsf(apart[i] - together[i]) <= 2e-6f * largest);
+    /* a token that is in no sequence has no gradient from the embedding */
+    for (size_t v = 0; v < 11; v++) {
+        bool used = false, any = false;
+        for (size_t i = 0; i < BATCH * SEQ; i++)
+            used |= r.tokens[i] == (int32_t)v;
+        for (size_t i = 0; i < 6; i++)
+            any |= r.views.grads[0][v * 6 + i] != 0.0f;
+        assert_int_equal(used, any);
+    }
+    free(r.views.grads[tied]);
+    free(apart);
+    free(together);
+    rig_close(&r);
+}
+
+static void test_gradients_are_added(void **state)
+{
+    (void)state;
+    rig r;
+    rig_open(&r, &SMALL, ops_cpu_portable(), BATCH, SEQ);
+    rig_forward(&r, true, true);
+    rig_backward(&r);
+    float **once = calloc((size_t)r.m.n_params, sizeof *once);
+    for (int p = 0; p < r.m.n_params; p++)
+        once[p] = copy_of(r.views.grads[p], r.m.params[p].elems);
+    rig_backward(&r); /* `saved` is still there: backward leaves it alone */
+    for (int p = 0; p < r.m.n_params; p++) {
+        float largest = 0.0f;
+        for (size_t i = 0; i < r.m.params[p].elems; i++)
+            largest = fmaxf(largest, fabsf(once[p][i]));
+        for (size_t i = 0; i < r.m.params[p].elems; i++) /* at most 30 additions more: 2 * 30 u */
+            assert_true(fabsf(r.views.grads[p][i] - 2.0f * once[p][i]) <= 4e-6f * largest);
+        free(once[p]);
+    }
+    free(once);
+    rig_close(&r);
+}
+
+/* At the initial values every token is about equally likely: the mean loss is ln V. Logits are
+ * n . w with |n| = sqrt(C) = 8 and w of 0.02: z of variance 0.0256; E log sum exp z = ln V +
+ * 0.0128, and the mean of 64 target logits has a standard deviation of 0.16/8 = 0.02. Four of them
+ * and the 0.0128: 0.1.                                                                           */
+static void test_loss_at_init(void **state)
+{
+    (void)state;
+    model_config c;
+    rig r;
+    assert_int_equal(gpt2_preset("tiny", &c), FSDP_OK);
+    rig_open(&r, &c, ops_cpu_fast(), 2, 32);
+    for (int p = 0; p < r.m.n_params; p++)
+        if (r.m.params[p].tied_to == NOT_TIED)
+            param_init_range(&r.m.params[p], p, 1, 0, r.m.params[p].elems, r.views.params[p]);
+    const double mean = (double)rig_forward(&r, true, true) / 64.0;
+    assert_true(fabs(mean - log(256.0)) < 0.1);
+    rig_close(&r);
+}
+
+static void test_too_long(void **state)
+{
+    (void)state;
+    rig r;
+    rig_open(&r, &SMALL, ops_cpu_portable(), 1, 7); /* exactly max_seq_len */
+    rig_forward(&r, true, true);
+    const stage *st = &r.m.stages[0];
+    const stage_io io = {.batch = 1, .seq_len = 8, .tokens = r.tokens, .params = r.views.params};
+    assert_int_equal(st->forward(st, r.o, r.s, &io), FSDP_EINVAL);
+    assert_non_null(strstr(fsdp_error_get()->what, "8 tokens, expected at most 7"));
+    rig_close(&r);
+}
+
+/* What is kept, by the list at the top of gpt2_impl.h: B=3, T=5, C=6, F=14, H=2, V=11. */
+static void test_saved_elems(void **state)
+{
+    (void)state;
+    model m;
+    assert_int_equal(gpt2_create(&SMALL, &m), FSDP_OK);
+    const size_t expected[] = {0, 15 * (5 * 6 + 2 + 2), 15 * (6 + 14 + 2), 15 * (6 + 11 + 2)};
+    const int stages[] = {0, 1, 2, 5};
+    for (size_t i = 0; i < 4; i++) {
+        const stage *st = &m.stages[stages[i]];
+        assert_int_equal(st->saved_elems(st, BATCH, SEQ), expected[i]);
+    }
+    model_free(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_presets),        cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_config_refused), cmocka_unit_test(test_views),
+        cmocka_unit_test(test_init_ranges),    cmocka_unit_test(test_init_values),
+        cmocka_unit_test(test_forward),        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_frozen),         cmocka_unit_test(test_all_frozen),
+        cmocka_unit_test(test_tied_parts),     cmocka_unit_test(test_gradients_are_added),
+        cmocka_unit_test(test_loss_at_init),   cmocka_unit_test(test_too_long),
+        cmocka_unit_test(test_saved_elems),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
