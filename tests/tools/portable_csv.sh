@@ -1,0 +1,91 @@
+#!/bin/sh
+# portable_csv.sh [--install] -- the coursework losses of the tiny model from every compiler and machine level at
+# hand: gcc and clang at x86-64, x86-64-v3 and native, and an aarch64 build under qemu-user. Each must equal
+# tests/reference/tiny.csv byte for byte (--ops portable --reduction canonical).
+#
+# --install fetches what the aarch64 build needs (cross compiler, qemu-user, cJSON for arm64). What is missing is
+# a SKIP. Prints PASS, FAIL and SKIP lines; exits non-zero on a FAIL.
+set -u
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT INT TERM
+failed=0
+jobs=-j$(nproc)
+
+# check NAME COMMAND... -- run the trainer and compare
+check() {
+    name=$1
+    shift
+    if ! "$@" --size tiny --seq-len 32 --steps 20 --global-batch 24 --reduction canonical --ops portable \
+        --synthetic 100000 --loss-csv "$tmp/raw.csv" > "$tmp/log" 2>&1; then
+        echo "FAIL portable losses, $name: the trainer failed: $(tail -1 "$tmp/log")"
+        failed=1
+        return
+    fi
+    cut -d, -f1-4 "$tmp/raw.csv" > "$tmp/got.csv"
+    if cmp -s tests/reference/tiny.csv "$tmp/got.csv"; then
+        echo "PASS portable losses, $name: equal to tests/reference/tiny.csv in every byte"
+    else
+        echo "FAIL portable losses, $name: $(diff tests/reference/tiny.csv "$tmp/got.csv" | sed -n 2,4p | tr '\n' ' ')"
+        failed=1
+    fi
+}
+
+native() {
+    cc=$1 march=$2
+    if ! command -v "$cc" > /dev/null; then
+        echo "SKIP portable losses, $cc $march: no $cc"
+        return
+    fi
+    if ! make --no-print-directory "$jobs" BUILD="$tmp/build" CC="$cc" MARCH="-march=$march" \
+        "$tmp/build/fsdp_train" > "$tmp/log" 2>&1; then
+        echo "FAIL portable losses, $cc $march: the build failed: $(grep -m1 error "$tmp/log")"
+        failed=1
+    elif [ "$march" != native ] && ! "$tmp/build/fsdp_train" --help > /dev/null 2>&1; then
+        echo "SKIP portable losses, $cc $march: this processor does not run it"
+    else
+        check "$cc $march" "$tmp/build/fsdp_train"
+    fi
+    rm -rf "$tmp/build"
+}
+
+# cJSON of Debian's arm64 into a folder of ours; the machine's own packages stay as they are.
+fetch_arm64_cjson() {
+    dpkg --print-foreign-architectures | grep -q arm64 || { dpkg --add-architecture arm64; added=1; }
+    apt-get update -qq
+    (cd "$tmp" && apt-get download -qq libcjson1:arm64 libcjson-dev:arm64)
+    [ "${added:-0}" = 1 ] && dpkg --remove-architecture arm64 && apt-get update -qq
+    for deb in "$tmp"/libcjson*.deb; do
+        dpkg-deb -x "$deb" "$tmp/arm64"
+    done
+}
+
+aarch64() {
+    name="aarch64-linux-gnu-gcc under qemu-user"
+    if [ "${1:-}" = --install ]; then
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+            gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user > "$tmp/log" 2>&1
+        fetch_arm64_cjson > "$tmp/log" 2>&1
+    fi
+    if ! command -v aarch64-linux-gnu-gcc > /dev/null || ! command -v qemu-aarch64 > /dev/null ||
+        [ ! -e "$tmp/arm64/usr/include/cjson/cJSON.h" ]; then
+        echo "SKIP portable losses, $name: run tests/tools/portable_csv.sh --install as root"
+        return
+    fi
+    lib=$tmp/arm64/usr/lib/aarch64-linux-gnu
+    if ! make --no-print-directory "$jobs" BUILD="$tmp/build" CC=aarch64-linux-gnu-gcc MARCH= HAVE_MPI= HAVE_DNNL= \
+        CPPFLAGS="-I$tmp/arm64/usr/include -I$tmp/arm64/usr/include/cjson -D_GNU_SOURCE -I. -MMD -MP" \
+        LDLIBS="-L$lib -lcjson -lm" "$tmp/build/fsdp_train" > "$tmp/log" 2>&1; then
+        echo "FAIL portable losses, $name: the build failed: $(grep -m1 -i error "$tmp/log")"
+        failed=1
+        return
+    fi
+    check "$name" qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH="$lib" "$tmp/build/fsdp_train"
+}
+
+for cc in gcc clang; do
+    for march in x86-64 x86-64-v3 native; do
+        native $cc $march
+    done
+done
+aarch64 "${1:-}"
+exit $failed
