@@ -5,7 +5,8 @@
  * All ranks of a group call the same operations in the same order with the same dtype, elements and
  * label. Each call gets the next sequence number of its group when it is issued. A call that does not
  * match its peers' is FSDP_EMISMATCH, naming both calls and ranks. A wait longer than timeout_s is
- * FSDP_ETIMEOUT; before it is returned every rank prints its last calls.
+ * FSDP_ETIMEOUT; before it is returned every rank prints its last calls. Both are final: every rank
+ * hears of it, and all groups of the job return that error from then on.
  *
  * Buffers belong to the caller before and after; between the call and the point where its stream
  * reaches the end of it they belong to the collective. Counts are in elements; 0 is allowed.
@@ -33,8 +34,8 @@ typedef struct comm_config {
  * OMPI_COMM_WORLD_SIZE, SLURM_NTASKS under srun, ...), 1 when there is none. Usable before comm_open. */
 int comm_launched_ranks(void);
 
-/* comm_open -- the group of all ranks. The first call of a process starts the transport and asks the
- * kernel to end this process when its parent ends.
+/* comm_open -- the group of all ranks. The first call of a process starts the transport and (mpi) asks
+ * the kernel to end this process when its parent ends.
  *   errors  FSDP_ECOMM; FSDP_EINVAL backend; FSDP_ESKIP backend not built                       */
 fsdp_status comm_open(device *d, const comm_config *config, comm **out);
 /* comm_close -- collective on success paths; waits for what is in flight. The group opened first is

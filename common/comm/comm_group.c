@@ -1,9 +1,10 @@
-/* comm_group.c -- groups: opening, splitting, closing, and what the hosts of a group settle together.
+/* comm_group.c -- groups: opening, splitting, closing, and what the hosts of a group settle
+ * together.
  *
  *   comm_open -> comm_split ... comm_agree, comm_same ... -> comm_close (splits first)
  *
- * The first group owns the flight recorder, its splits share it. Host calls are collectives too: they
- * take a number and their descriptors are compared.                                              */
+ * The first group owns the flight recorder, its splits share it. Host calls are collectives too:
+ * they take a number and their descriptors are compared. */
 #include "common/comm/comm_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -35,8 +36,8 @@ int comm_launched_ranks(void)
 /* One rank under a launcher is a rank of MPI too (it may be watched, and aborts properly). */
 static bool launcher_present(void)
 {
-    return comm_launched_ranks() > 1 || getenv("PMI_RANK") != NULL ||
-           getenv("PMIX_RANK") != NULL || getenv("OMPI_COMM_WORLD_RANK") != NULL;
+    return comm_launched_ranks() > 1 || getenv("PMI_RANK") != NULL || getenv("PMIX_RANK") != NULL ||
+           getenv("OMPI_COMM_WORLD_RANK") != NULL;
 }
 
 static double timeout_from(const comm_config *config)
@@ -149,7 +150,7 @@ const char *comm_backend_name(const comm *c)
     return c->transport->name;
 }
 
-/* ---- split ------------------------------------------------------------------------------------- */
+/* ---- split --------------------------------------------------------------------------------- */
 
 typedef struct choice {
     int32_t color, key;
@@ -220,7 +221,7 @@ fsdp_status comm_split(comm *c, int color, int key, comm **out)
     return status;
 }
 
-/* ---- what hosts settle together ---------------------------------------------------------------- */
+/* ---- what hosts settle together ------------------------------------------------------------ */
 
 /* The record of the lowest failing rank, broadcast: every rank learns its words. */
 static fsdp_status agree_failure(comm *c, int failing, const fsdp_error_info *mine)

@@ -1,13 +1,13 @@
 /* comm_impl.h -- what the front (comm.c, comm_group.c) and the transports share; internal.
  *
  * The front does all that must be alike on every transport: sequence numbers, statistics, argument
- * checks, staging, sums. A transport moves bytes between ranks and notices that ranks disagree, died
- * or do not come. Every collective is one or two calls of its `exchange`, so a transport is four
- * functions:
+ * checks, staging, sums. A transport moves bytes between ranks and notices that ranks disagree,
+ * died or do not come. Every collective is one or two calls of its `exchange`, so a transport is
+ * four functions:
  *
  *   transport_open -> exchange ... / split -> close                abort ends the job at any time
  *
- * One thread at a time issues calls on a group; the work runs on streams.                         */
+ * One thread at a time issues calls on a group; the work runs on streams. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -47,16 +47,16 @@ typedef struct comm_part {
 typedef struct comm_transport {
     const char *name;
 
-    /* exchange -- parts [W], copied before return; the entry of this rank itself is ignored (the front
-     * copies). In stream order on s; s NULL: host memory, the caller waits. Marks call->ticket.
-     *   errors  FSDP_EMISMATCH, FSDP_ETIMEOUT, FSDP_ECOMM; each ends the group                   */
+    /* exchange -- parts [W], copied before return; the entry of this rank itself is ignored (the
+     * front copies). In stream order on s; s NULL: host memory, the caller waits. Marks
+     * call->ticket. errors  FSDP_EMISMATCH, FSDP_ETIMEOUT, FSDP_ECOMM; each ends the group */
     fsdp_status (*exchange)(void *group, stream *s, const comm_call *call, const comm_part *parts);
 
     /* failed -- FSDP_OK, or the error that ended the group (its record is set for this thread). */
     fsdp_status (*failed)(void *group);
 
-    /* split -- called by every rank of `group` at once. color: >= 0, equal in a new group; *child has
-     * rank, size and world_ranks filled. *out is NULL for a group of one.                        */
+    /* split -- called by every rank of `group` at once. color: >= 0, equal in a new group; *child
+     * has rank, size and world_ranks filled. *out is NULL for a group of one. */
     fsdp_status (*split)(void *group, int color, const comm *child, void **out);
 
     /* close -- the front has synchronised the ranks, or the group has failed. Must not hang. */
@@ -66,7 +66,7 @@ typedef struct comm_transport {
     void (*abort)(void *group, int exit_code);
 } comm_transport;
 
-/* ---- flight recorder (watch.c): the last calls of this process, for the report at a timeout ---- */
+/* ---- flight recorder (watch.c): the last calls of this process, for the report at a timeout  */
 
 typedef struct comm_recorder comm_recorder;
 typedef enum comm_state { COMM_ISSUED, COMM_RUNNING, COMM_DONE, COMM_FAILED } comm_state;
@@ -89,7 +89,7 @@ uint64_t comm_hash(const void *bytes, size_t n_bytes);
 /* comm_now_s -- monotonic seconds. */
 double comm_now_s(void);
 
-/* ---- the front's object ------------------------------------------------------------------------ */
+/* ---- the front's object -------------------------------------------------------------------- */
 
 struct comm {
     const comm_transport *transport;
@@ -109,11 +109,33 @@ struct comm {
     size_t *lengths;  /* [size] scratch: slice lengths */
 };
 
+/* What the front knows of a call when it is issued. */
+typedef struct comm_issue {
+    comm_op op;
+    dtype type;
+    const char *label;
+    size_t elems;        /* the observer's figure: per rank */
+    size_t agreed_elems; /* the figure that all ranks must share */
+    uint64_t shape_hash;
+    int root;
+    size_t sent_bytes; /* payload */
+} comm_issue;
+
+/* comm_call_begin -- number and announce a call, or return the error that ended the group. After it
+ * the call counts as issued even if it fails.                                                    */
+fsdp_status comm_call_begin(comm *c, const comm_issue *i, comm_call *call);
+/* comm_parts_cleared -- the group's scratch, all zero. */
+comm_part *comm_parts_cleared(comm *c);
+/* comm_lengths_sum -- checked sum of W slice lengths, in elements and in bytes. */
+fsdp_status comm_lengths_sum(const comm *c, const size_t *elems, dtype t, const char *what,
+                             size_t *total_elems, size_t *bytes);
+
 /* comm_host_gather -- the host waits: recv [W*bytes] = every rank's send [bytes]; host memory. */
 fsdp_status comm_host_gather(comm *c, const char *label, const void *send, void *recv,
                              size_t bytes);
 
-/* The transports. Each fills transport, group, rank, size, local_rank, local_size and world_ranks. */
+/* The transports. Each fills transport, group, rank, size, local_rank, local_size and world_ranks.
+ */
 fsdp_status comm_self_open(comm *c);
 fsdp_status comm_mpi_open(comm *c);
 /* comm_self_use -- make *c, whose rank and size (1) are set, a group of the self transport. */

@@ -3,10 +3,10 @@
  *   comm_mpi_open (starts the progress thread, which starts MPI) -> exchange ... split ...
  *   -> close (the last one ends MPI and the thread)
  *
- * A collective on a stream is a task of that stream: it hands a job to the progress thread and sleeps
- * until the job is done. So operations of several streams are in flight at once and finish in any
- * order; ranks need not reach them in the same real-time order.
- * Without MPI at build time only comm_mpi_open exists, and says so.                              */
+ * A collective on a stream is a task of that stream: it hands a job to the progress thread and
+ * sleeps until the job is done. So operations of several streams are in flight at once and finish
+ * in any order; ranks need not reach them in the same real-time order. Without MPI at build time
+ * only comm_mpi_open exists, and says so.                              */
 #include "common/comm/comm_impl.h"
 
 #ifndef FSDP_HAVE_MPI
@@ -31,6 +31,7 @@ fsdp_status comm_mpi_open(comm *c)
 #include <unistd.h>
 
 static const double CLOSE_PATIENCE_S = 10; /* without any progress */
+static const double LINGER_S = 1;          /* between a failure and the end of the process */
 
 mpi_engine mpi_shared = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -41,7 +42,7 @@ typedef struct exchange_args {
     comm_part parts[]; /* [size] */
 } exchange_args;
 
-/* ---- jobs -------------------------------------------------------------------------------------- */
+/* ---- jobs ---------------------------------------------------------------------------------- */
 
 static struct timespec deadline_in(double seconds)
 {
@@ -85,9 +86,9 @@ static void job_free(mpi_job *job)
     free(job);
 }
 
-/* Hand the job to the progress thread and sleep until it is done; frees it. patience_s > 0 bounds the
- * wait for jobs that MPI runs as one blocking call; a job given up stays with the thread (leaked).
- * Exchanges are bounded by the progress thread itself.                                           */
+/* Hand the job to the progress thread and sleep until it is done; frees it. patience_s > 0 bounds
+ * the wait for jobs that MPI runs as one blocking call; a job given up stays with the thread
+ * (leaked). Exchanges are bounded by the progress thread itself. */
 static fsdp_status job_run(mpi_job *job, double patience_s)
 {
     mpi_engine *e = &mpi_shared;
@@ -127,7 +128,7 @@ void mpi_job_finish(mpi_job *job, const fsdp_error_info *info)
     pthread_mutex_unlock(&mpi_shared.lock);
 }
 
-/* ---- exchange ---------------------------------------------------------------------------------- */
+/* ---- exchange ------------------------------------------------------------------------------ */
 
 static fsdp_status mpi_failed(void *group)
 {
@@ -188,7 +189,7 @@ static fsdp_status mpi_exchange(void *group, stream *s, const comm_call *call,
     return stream_launch(s, exchange_task, a, args_bytes(g));
 }
 
-/* ---- groups ------------------------------------------------------------------------------------ */
+/* ---- groups -------------------------------------------------------------------------------- */
 
 static void group_free(mpi_group *g)
 {
@@ -273,15 +274,28 @@ static bool group_drain(mpi_group *g)
     }
 }
 
-static void engine_stop(void)
+/* After a failure the first rank to end takes the others with it (the launcher kills them), so all
+ * stay for a moment, in which each can print what it saw.                                        */
+static void linger(void)
+{
+    if (mpi_failed(NULL) == FSDP_OK)
+        return;
+    double left_s = mpi_shared.died_s + LINGER_S - comm_now_s();
+    if (left_s > 0)
+        usleep((useconds_t)(left_s * 1e6));
+}
+
+/* MPI_Finalize waits for all ranks, which may be many on few cores: it has a call's time. */
+static void engine_stop(double patience_s)
 {
     mpi_engine *e = &mpi_shared;
+    linger();
     mpi_job *job = job_new(JOB_STOP, NULL, 0);
     if (job != NULL)
         (void)job_run(job, CLOSE_PATIENCE_S);
     struct timespec deadline;
     clock_gettime(CLOCK_REALTIME, &deadline);
-    deadline.tv_sec += (time_t)CLOSE_PATIENCE_S;
+    deadline.tv_sec += (time_t)patience_s + 1;
     if (job == NULL || pthread_timedjoin_np(e->thread, NULL, &deadline) != 0)
         pthread_detach(e->thread);
     e->running = false;
@@ -290,6 +304,7 @@ static void engine_stop(void)
 static void mpi_close(void *group)
 {
     mpi_group *g = group;
+    double timeout_s = g->front->timeout_s;
     bool unused = group_drain(g);
     mpi_job *job = job_new(JOB_CLOSE, g, 0);
     if (job == NULL || job_run(job, CLOSE_PATIENCE_S) != FSDP_OK)
@@ -300,11 +315,12 @@ static void mpi_close(void *group)
     bool last = --mpi_shared.n_groups == 0;
     pthread_mutex_unlock(&mpi_shared.lock);
     if (last)
-        engine_stop();
+        engine_stop(timeout_s);
 }
 
 static void mpi_abort(void *group, int exit_code)
 {
+    linger();
     mpi_job *job = job_new(JOB_ABORT, group, 0);
     if (job == NULL)
         return;
@@ -319,10 +335,11 @@ static const comm_transport mpi_transport = {.name = "mpi",
                                              .close = mpi_close,
                                              .abort = mpi_abort};
 
-/* ---- start ------------------------------------------------------------------------------------- */
+/* ---- start --------------------------------------------------------------------------------- */
 
-/* MPICH's UCX takes about 4 MB of /dev/shm per rank and fails without it. When there is less, name
- * transports that do without; a setting of the user's wins.                                      */
+/* MPICH's UCX takes about 4 MB of /dev/shm per rank and fails without it (16 ranks in a container's
+ * usual 64 MB). When it is tight, leave out the transport that lives there: System V segments,
+ * which /dev/shm does not bound, serve as well. A setting of the user's wins. */
 static void choose_transports(void)
 {
     enum { NEEDED_BYTES_PER_RANK = 8 << 20 };
@@ -331,10 +348,11 @@ static void choose_transports(void)
         return;
     double free_bytes = (double)fs.f_bavail * (double)fs.f_frsize;
     if (free_bytes < (double)comm_launched_ranks() * NEEDED_BYTES_PER_RANK)
-        setenv("UCX_TLS", "self,tcp", 0);
+        setenv("UCX_TLS", "^posix", 0);
 }
 
-/* Ask the kernel to end this process with its parent (the launcher), also if that ended just now. */
+/* Ask the kernel to end this process with its parent (the launcher), also if that ended just now.
+ */
 static void die_with_parent(void)
 {
     pid_t parent = getppid();
@@ -407,7 +425,7 @@ fsdp_status comm_mpi_open(comm *c)
         TRY(engine_start());
         fsdp_status status = launcher_check();
         if (status != FSDP_OK) {
-            engine_stop();
+            engine_stop(c->timeout_s);
             return status;
         }
     }

@@ -1,14 +1,15 @@
 /* mpi_impl.h -- what the two halves of the mpi transport share; internal.
  *
  * mpi.c           the transport as callers see it: groups, jobs handed over, waiting for them
- * mpi_progress.c  the one thread that talks to MPI: posts, tests, compares, gives up
+ * mpi_progress.c  the one thread that talks to MPI: its loop, its pauses, how it fails
+ * mpi_exchange.c  what it does for one exchange: messages, descriptors
  *
- * A job is made by a caller's thread, belongs to the progress thread while it is queued or active, and
- * is freed by the caller once `done`.
+ * A job is made by a caller's thread, belongs to the progress thread while it is queued or active,
+ * and is freed by the caller once `done`.
  *
- * A failure on any group ends the transport of the whole process, and by a notice that of every rank:
- * all groups are dead and return the same error. After that no MPI call is made but MPI_Abort, so no
- * message can move from or to a buffer that a caller got back.                                    */
+ * A failure on any group ends the transport of the whole process, and by a notice that of every
+ * rank: all groups are dead and return the same error. After that no MPI call is made but
+ * MPI_Abort, so no message can move from or to a buffer that a caller got back. */
 #pragma once
 #include "common/comm/comm_impl.h"
 #include <mpi.h>
@@ -21,7 +22,7 @@ typedef struct mpi_notice {
 } mpi_notice;
 
 typedef struct mpi_group {
-    const comm *front; /* rank, size, names; valid until close */
+    const comm *front;          /* rank, size, names; valid until close */
     MPI_Comm comm;              /* progress thread only */
     size_t n_unfinished;        /* exchanges issued and not finished; under the engine's lock */
     struct exchange_args *args; /* issuing thread only: scratch for one call's arguments */
@@ -32,10 +33,10 @@ typedef enum mpi_job_kind { JOB_EXCHANGE, JOB_SPLIT, JOB_CLOSE, JOB_ABORT, JOB_S
 typedef struct mpi_job {
     mpi_job_kind kind;
     struct mpi_job *next;
-    mpi_group *group;    /* NULL for JOB_STOP, JOB_ABORT, and a split of all ranks */
-    int color, key;      /* JOB_SPLIT */
-    mpi_group *child;    /* JOB_SPLIT: its comm is filled */
-    int exit_code;       /* JOB_ABORT */
+    mpi_group *group; /* NULL for JOB_STOP, JOB_ABORT, and a split of all ranks */
+    int color, key;   /* JOB_SPLIT */
+    mpi_group *child; /* JOB_SPLIT: its comm is filled */
+    int exit_code;    /* JOB_ABORT */
 
     /* result, under the engine's lock */
     bool done;
@@ -45,28 +46,29 @@ typedef struct mpi_job {
 
     /* JOB_EXCHANGE; progress thread only from posting on */
     comm_call call;
-    comm_desc desc_in;      /* of the previous rank */
-    bool desc_expected;     /* not compared yet */
-    MPI_Request *requests;  /* [n_requests] descriptor out, descriptor in, receives, sends */
-    int *peers, *bytes;     /* [n_requests] of each request */
-    int n_requests, n_receives, n_left;
+    comm_desc desc_in;     /* of the previous rank */
+    bool desc_expected;    /* not compared yet */
+    MPI_Request *requests; /* [n_requests] descriptor out, descriptor in, receives, sends */
+    int *peers, *bytes;    /* [n_requests] of each request */
+    int n_requests, n_receives;
     double begun_s;
-    double held_since_s;    /* 0: no error held back */
-    fsdp_error_info held;   /* data of a wrong length: wait a little for a better explanation */
-    comm_part parts[];      /* [size] */
+    double held_since_s;  /* 0: no error held back */
+    fsdp_error_info held; /* data of a wrong length: wait a little for a better explanation */
+    comm_part parts[];    /* [size] */
 } mpi_job;
 
 /* One per process because MPI is one per process. */
 typedef struct mpi_engine {
     pthread_mutex_t lock;
-    pthread_cond_t wake;           /* the inbox has something */
-    mpi_job *inbox, **inbox_tail;  /* under the lock */
+    pthread_cond_t wake;          /* the inbox has something */
+    mpi_job *inbox, **inbox_tail; /* under the lock */
     pthread_t thread;
-    int n_groups;                  /* open groups, under the lock */
-    bool running, was_started;     /* under the lock */
-    bool dead;                     /* written by the progress thread, under the lock */
-    fsdp_error_info why;           /* valid when dead, then constant */
-    size_t chunk_bytes;            /* a message is cut into pieces of at most this */
+    int n_groups;              /* open groups, under the lock */
+    bool running, was_started; /* under the lock */
+    bool dead;                 /* written by the progress thread, under the lock */
+    fsdp_error_info why;       /* valid when dead, then constant; so is died_s */
+    double died_s;
+    size_t chunk_bytes; /* a message is cut into pieces of at most this */
 
     /* set by the thread before it reports that it has begun */
     int world_rank, world_size, local_rank, local_size;
@@ -79,7 +81,8 @@ typedef struct mpi_engine {
     mpi_notice notice_in, notice_out;
     MPI_Request notice_recv;
     MPI_Request *notice_sends; /* [world_size] */
-    int *done_index;       /* [done_capacity] scratch of MPI_Testsome */
+    int n_notices;             /* heard */
+    int *done_index;           /* [done_capacity] scratch of MPI_Testsome */
     MPI_Status *done_status;
     int done_capacity;
 } mpi_engine;
@@ -91,3 +94,17 @@ void *mpi_progress_main(void *arg);
 
 /* mpi_job_finish -- hand the job back to its caller; info NULL: success. */
 void mpi_job_finish(mpi_job *job, const fsdp_error_info *info);
+
+/* ---- mpi_exchange.c: progress thread only --------------------------------------------------- */
+
+enum { MPI_TAG_NOTICE = 32767 }; /* on notice_comm */
+
+/* mpi_explain -- FSDP_ECOMM with MPI's words for its error code. */
+fsdp_status mpi_explain(int code, const char *what);
+/* mpi_exchange_post -- post all messages of the job. After a failure some may be on their way. */
+fsdp_status mpi_exchange_post(mpi_job *job);
+/* mpi_exchange_test -- test the job once. *moved is set when something completed, *all_done when
+ * everything has. errors: FSDP_EMISMATCH, FSDP_ECOMM.                                            */
+fsdp_status mpi_exchange_test(mpi_job *job, bool *moved, bool *all_done);
+/* mpi_exchange_missing -- world ranks whose data or descriptor has not come: "1 3". */
+void mpi_exchange_missing(const mpi_job *job, char *text, size_t text_bytes);

@@ -1,5 +1,5 @@
-/* self.c -- the transport of one rank: there is nobody to exchange with. The front copies what a rank
- * sends to itself, so every function here is trivial.                                            */
+/* self.c -- the transport of one rank: there is nobody to exchange with. The front copies what a
+ * rank sends to itself, so every function here is trivial. */
 #include "common/comm/comm_impl.h"
 #include <stdlib.h>
 

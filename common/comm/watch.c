@@ -2,9 +2,9 @@
  *
  *   comm_recorder_create -> issue (host), mark (streams) ... -> print at a timeout -> free
  *
- * One recorder serves a process's first group and all groups split from it, so that the report shows
- * calls of several groups in the order they were issued. A ring of fixed length: recording never
- * allocates and never fails.                                                                     */
+ * One recorder serves a process's first group and all groups split from it, so that the report
+ * shows calls of several groups in the order they were issued. A ring of fixed length: recording
+ * never allocates and never fails. */
 #include "common/comm/comm_impl.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -96,8 +96,8 @@ static int record_print(const record *e, double now_s, char *text, size_t text_b
 void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank)
 {
     char text[REPORT_BYTES];
-    size_t used = (size_t)snprintf(text, sizeof text, "[rank %d] last calls, oldest first:\n",
-                                   world_rank);
+    size_t used =
+        (size_t)snprintf(text, sizeof text, "[rank %d] last calls, oldest first:\n", world_rank);
     pthread_mutex_lock(&r->lock);
     double now_s = comm_now_s();
     uint64_t last = r->last_ticket;
@@ -130,7 +130,8 @@ void comm_desc_print(const comm_desc *desc, char *text, size_t text_bytes)
     const char *type = dtype_name((dtype)desc->dtype);
     if (desc->op == COMM_OP_HOST)
         snprintf(text, text_bytes, "%s #%llu", desc->label, seq);
-    else if (desc->op == COMM_OP_BARRIER)
+    else if (desc->op == COMM_OP_BARRIER ||
+             (desc->op == COMM_OP_ALL_TO_ALL && desc->shape_hash != 0))
         snprintf(text, text_bytes, "%s #%llu '%s'", name, seq, desc->label);
     else if (desc->op == COMM_OP_BROADCAST)
         snprintf(text, text_bytes, "%s #%llu '%s' of %llu %s from root %d", name, seq, desc->label,

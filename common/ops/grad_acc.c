@@ -1,9 +1,9 @@
 /* grad_acc.c -- a running sum of device vectors: plain in fast mode, tree_sum in canonical mode.
  *
- * The tree knows nothing of devices. Its `space` here allocates, copies and adds on the stream of the
- * call in progress (grad_acc.stream): the counter decides when the call is issued, the work follows in
- * stream order. Fast mode keeps its one vector in the tree's slot 0, so that both modes are freed by
- * the same code.                                                                                 */
+ * The tree knows nothing of devices. Its `space` here allocates, copies and adds on the stream of
+ * the call in progress (grad_acc.stream): the counter decides when the call is issued, the work
+ * follows in stream order. Fast mode keeps its one vector in the tree's slot 0, so that both modes
+ * are freed by the same code. */
 #include "common/ops/grad_acc.h"
 
 static fsdp_status space_get(void *ctx, float **vec)
@@ -34,13 +34,11 @@ static fsdp_status space_add(void *ctx, float *left, const float *right)
 void grad_acc_init(grad_acc *g, grad_acc_mode mode, const ops *o, size_t elems,
                    mem_category category, const char *label)
 {
-    *g = (grad_acc){
-        .mode = mode, .ops = o, .elems = elems, .category = category, .label = label};
-    tree_sum_init(&g->tree, (tree_sum_space){.ctx = g,
-                                             .get = space_get,
-                                             .put = space_put,
-                                             .copy = space_copy,
-                                             .add = space_add});
+    *g = (grad_acc){.mode = mode, .ops = o, .elems = elems, .category = category, .label = label};
+    tree_sum_init(
+        &g->tree,
+        (tree_sum_space){
+            .ctx = g, .get = space_get, .put = space_put, .copy = space_copy, .add = space_add});
 }
 
 /* Fast mode: the first vector is copied, later ones are added in the order of the calls. */

@@ -1,0 +1,267 @@
+/* mpi_exchange.c -- one exchange in MPI: posting its messages, testing them, comparing descriptors.
+ *
+ *   mpi_exchange_post -> mpi_exchange_test ... until all is done       (progress thread only)
+ *
+ * An exchange is a set of MPI_Isend / MPI_Irecv between every pair that has something to say, cut
+ * into chunks that fit an int. The tag comes from the call's number, so operations may be posted in
+ * any order.
+ *
+ * Disagreement. With every call its descriptor goes to the next rank, and the previous rank's is
+ * compared. Data of a wrong length (MPI_ERR_TRUNCATE, or a short message) is held back for a
+ * moment, because the descriptor explains it better. */
+#ifdef FSDP_HAVE_MPI
+
+#include "common/comm/mpi_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* MPI guarantees tags up to 32767 only: 8191 calls of a group can be told apart, four kinds each.
+ */
+enum { TAG_SEQS = 8191, TAG_DATA = 0 /* phase 0; 1 is phase 1 */, TAG_DESC = 2 };
+enum { REQ_DESC_OUT = 0, REQ_DESC_IN = 1, REQ_FIRST_RECEIVE = 2 };
+
+static const double HELD_ERROR_S = 1.0; /* how long a descriptor may be later than the data */
+
+fsdp_status mpi_explain(int code, const char *what)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    MPI_Error_string(code, text, &length);
+    return fsdp_error(FSDP_ECOMM, "see the other ranks' messages; a rank may have died", "%s: %s",
+                      what, text);
+}
+
+/* ---- posting ------------------------------------------------------------------------------- */
+
+static int tag_of(const comm_call *call, int kind)
+{
+    return (int)(call->desc.seq % TAG_SEQS) * 4 + kind;
+}
+
+static size_t chunks_of(size_t bytes)
+{
+    return (bytes + mpi_shared.chunk_bytes - 1) / mpi_shared.chunk_bytes;
+}
+
+static bool requests_alloc(mpi_job *job)
+{
+    const comm *c = job->group->front;
+    size_t n_receives = 0, n_sends = 0;
+    for (int r = 0; r < c->size; r++) {
+        if (r != c->rank) {
+            n_receives += chunks_of(job->parts[r].recv_bytes);
+            n_sends += chunks_of(job->parts[r].send_bytes);
+        }
+    }
+    size_t n = REQ_FIRST_RECEIVE + n_receives + n_sends;
+    job->n_receives = elems_to_int(n_receives);
+    job->n_requests = elems_to_int(n);
+    job->requests = malloc(n * sizeof *job->requests);
+    job->peers = malloc(n * sizeof *job->peers);
+    job->bytes = malloc(n * sizeof *job->bytes);
+    mpi_engine *e = &mpi_shared;
+    if (job->n_requests > e->done_capacity) {
+        free(e->done_index);
+        free(e->done_status);
+        e->done_index = malloc(n * sizeof *e->done_index);
+        e->done_status = malloc(n * sizeof *e->done_status);
+        bool got = e->done_index != NULL && e->done_status != NULL;
+        e->done_capacity = got ? job->n_requests : 0;
+    }
+    if (job->requests == NULL || job->peers == NULL || job->bytes == NULL || e->done_capacity == 0)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        job->requests[i] = MPI_REQUEST_NULL;
+    return true;
+}
+
+/* Post `bytes` from or to one peer as requests *next ...; chunks keep their order by MPI's rule
+ * that messages of one pair and tag do not overtake. */
+static int message_post(mpi_job *job, int *next, bool receive, int peer, char *at, size_t bytes)
+{
+    int tag = tag_of(&job->call, TAG_DATA + job->call.phase);
+    while (bytes > 0) {
+        size_t piece = bytes < mpi_shared.chunk_bytes ? bytes : mpi_shared.chunk_bytes;
+        MPI_Request *request = &job->requests[*next];
+        job->peers[*next] = peer;
+        job->bytes[*next] = (int)piece;
+        ++*next;
+        int rc = receive
+                     ? MPI_Irecv(at, (int)piece, MPI_BYTE, peer, tag, job->group->comm, request)
+                     : MPI_Isend(at, (int)piece, MPI_BYTE, peer, tag, job->group->comm, request);
+        if (rc != MPI_SUCCESS)
+            return rc;
+        at += piece;
+        bytes -= piece;
+    }
+    return MPI_SUCCESS;
+}
+
+static int desc_post(mpi_job *job)
+{
+    const comm *c = job->group->front;
+    int next = (c->rank + 1) % c->size, previous = (c->rank + c->size - 1) % c->size;
+    int tag = tag_of(&job->call, TAG_DESC);
+    MPI_Comm on = job->group->comm;
+    job->peers[REQ_DESC_OUT] = next;
+    job->peers[REQ_DESC_IN] = previous;
+    job->bytes[REQ_DESC_OUT] = job->bytes[REQ_DESC_IN] = sizeof(comm_desc);
+    job->desc_expected = job->call.phase == 0 && c->size > 1;
+    if (!job->desc_expected)
+        return MPI_SUCCESS;
+    int rc = MPI_Irecv(&job->desc_in, sizeof job->desc_in, MPI_BYTE, previous, tag, on,
+                       &job->requests[REQ_DESC_IN]);
+    if (rc == MPI_SUCCESS)
+        rc = MPI_Isend(&job->call.desc, sizeof job->call.desc, MPI_BYTE, next, tag, on,
+                       &job->requests[REQ_DESC_OUT]);
+    return rc;
+}
+
+/* Everyone starts with its neighbour, so that no rank is everybody's first target. */
+static int data_post(mpi_job *job)
+{
+    const comm *c = job->group->front;
+    int next = REQ_FIRST_RECEIVE, rc = MPI_SUCCESS;
+    for (int d = 1; d < c->size && rc == MPI_SUCCESS; d++) {
+        int peer = (c->rank + c->size - d) % c->size;
+        comm_part *p = &job->parts[peer];
+        rc = message_post(job, &next, true, peer, p->recv, p->recv_bytes);
+    }
+    for (int d = 1; d < c->size && rc == MPI_SUCCESS; d++) {
+        int peer = (c->rank + d) % c->size;
+        comm_part *p = &job->parts[peer];
+        rc = message_post(job, &next, false, peer, (char *)(uintptr_t)p->send, p->send_bytes);
+    }
+    return rc;
+}
+
+fsdp_status mpi_exchange_post(mpi_job *job)
+{
+    if (!requests_alloc(job))
+        return fsdp_error(FSDP_ENOMEM, "", "mpi: no memory for an exchange");
+    int rc = desc_post(job);
+    if (rc == MPI_SUCCESS)
+        rc = data_post(job);
+    return rc == MPI_SUCCESS ? FSDP_OK : mpi_explain(rc, "posting a message");
+}
+
+/* ---- testing ------------------------------------------------------------------------------- */
+
+/* The previous rank's descriptor is here. */
+static fsdp_status desc_compare(mpi_job *job)
+{
+    const comm *c = job->group->front;
+    const comm_desc *mine = &job->call.desc, *theirs = &job->desc_in;
+    job->desc_expected = false;
+    if (memcmp(mine, theirs, sizeof *mine) == 0)
+        return FSDP_OK;
+    char text_mine[160], text_theirs[160];
+    comm_desc_print(mine, text_mine, sizeof text_mine);
+    comm_desc_print(theirs, text_theirs, sizeof text_theirs);
+    const char *detail = "";
+    if (strcmp(text_mine, text_theirs) == 0)
+        detail = mine->shape_hash != theirs->shape_hash ? " (the slice lengths differ)"
+                                                        : " (the labels differ further on)";
+    return fsdp_error(FSDP_EMISMATCH, "all ranks must issue the same calls in the same order",
+                      "ranks disagree: rank %d called %s, rank %d called %s%s",
+                      c->world_ranks[job->peers[REQ_DESC_IN]], text_theirs, c->world_ranks[c->rank],
+                      text_mine, detail);
+}
+
+/* A message of another length than expected: remember it, a descriptor may explain it. */
+static void data_hold(mpi_job *job, int index, int got_bytes)
+{
+    if (job->held_since_s > 0)
+        return;
+    const comm *c = job->group->front;
+    char call[160], got[48] = "more";
+    comm_desc_print(&job->call.desc, call, sizeof call);
+    if (got_bytes >= 0)
+        snprintf(got, sizeof got, "%d", got_bytes);
+    (void)fsdp_error(FSDP_EMISMATCH, "all ranks must pass slice lengths that fit each other",
+                     "%s: rank %d sent %s bytes, rank %d expected %d", call,
+                     c->world_ranks[job->peers[index]], got, c->world_ranks[c->rank],
+                     job->bytes[index]);
+    job->held = *fsdp_error_get();
+    job->held_since_s = comm_now_s();
+}
+
+/* One request of the job has completed. */
+static fsdp_status request_done(mpi_job *job, int index, const MPI_Status *status, int code)
+{
+    int error_class = MPI_SUCCESS, got_bytes = 0;
+    if (code != MPI_SUCCESS)
+        MPI_Error_class(code, &error_class);
+    bool is_data = index >= REQ_FIRST_RECEIVE && index < REQ_FIRST_RECEIVE + job->n_receives;
+    if (error_class == MPI_ERR_TRUNCATE && is_data) {
+        data_hold(job, index, -1);
+        return FSDP_OK;
+    }
+    if (code != MPI_SUCCESS) {
+        char what[64];
+        snprintf(what, sizeof what, "message %s rank %d",
+                 is_data || index == REQ_DESC_IN ? "from" : "to",
+                 job->group->front->world_ranks[job->peers[index]]);
+        return mpi_explain(code, what);
+    }
+    if (index == REQ_DESC_IN)
+        return desc_compare(job);
+    if (is_data) {
+        MPI_Get_count(status, MPI_BYTE, &got_bytes);
+        if (got_bytes != job->bytes[index])
+            data_hold(job, index, got_bytes);
+    }
+    return FSDP_OK;
+}
+
+/* Test the job once. *moved: something completed. *all_done: everything has. On failure the record
+ * of this thread says why. */
+fsdp_status mpi_exchange_test(mpi_job *job, bool *moved, bool *all_done)
+{
+    mpi_engine *e = &mpi_shared;
+    int n_done = 0;
+    int rc = MPI_Testsome(job->n_requests, job->requests, &n_done, e->done_index, e->done_status);
+    if (rc != MPI_SUCCESS && rc != MPI_ERR_IN_STATUS) {
+        int error_class = MPI_SUCCESS;
+        MPI_Error_class(rc, &error_class);
+        if (error_class != MPI_ERR_IN_STATUS) {
+            return mpi_explain(rc, "testing messages");
+        }
+    }
+    *all_done = n_done == MPI_UNDEFINED; /* no request is active */
+    for (int i = 0; i < n_done && n_done != MPI_UNDEFINED; i++) {
+        *moved = true;
+        const MPI_Status *status = &e->done_status[i];
+        TRY(request_done(job, e->done_index[i], status,
+                         rc == MPI_SUCCESS ? MPI_SUCCESS : status->MPI_ERROR));
+    }
+    if (job->held_since_s > 0) {
+        *all_done = false;
+        if (comm_now_s() - job->held_since_s > HELD_ERROR_S) {
+            fsdp_error_set(&job->held);
+            return job->held.status;
+        }
+    }
+    return FSDP_OK;
+}
+
+void mpi_exchange_missing(const mpi_job *job, char *text, size_t text_bytes)
+{
+    const comm *c = job->group->front;
+    size_t used = 0;
+    text[0] = '\0';
+    for (int r = 0; r < c->size; r++) {
+        bool missing = false;
+        for (int i = REQ_DESC_IN; i < REQ_FIRST_RECEIVE + job->n_receives; i++)
+            missing |= job->requests[i] != MPI_REQUEST_NULL && job->peers[i] == r;
+        if (missing && used < text_bytes)
+            used += (size_t)snprintf(text + used, text_bytes - used, "%s%d", used > 0 ? " " : "",
+                                     c->world_ranks[r]);
+    }
+    if (used == 0)
+        snprintf(text, text_bytes, "none; peers have not taken this rank's");
+}
+
+#else
+typedef int mpi_exchange_not_built; /* ISO C wants a declaration in every file */
+#endif

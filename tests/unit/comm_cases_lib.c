@@ -1,0 +1,328 @@
+/* comm_cases_lib.c -- see comm_cases_lib.h. */
+#include "tests/unit/comm_cases_lib.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const size_t sizes[] = {0, 1, 2, 3, 7, 10, 1000, 4099};
+enum { N_SIZES = sizeof sizes / sizeof *sizes };
+
+/* ---- a table of operations with the one that sums need ------------------------------------- */
+
+static fsdp_status add_run(void *args, int n_threads)
+{
+    const add_args *a = args;
+    (void)n_threads;
+    for (size_t i = 0; i < a->elems; i++)
+        a->out[i] = a->a[i] + a->b[i];
+    return FSDP_OK;
+}
+
+static fsdp_status add_issue(stream *s, const add_args *a)
+{
+    return stream_launch(s, add_run, a, sizeof *a);
+}
+
+const ops comm_test_ops = {.name = "test", .add = add_issue};
+
+/* ---- data ---------------------------------------------------------------------------------- */
+
+void *comm_test_alloc(size_t bytes)
+{
+    void *p = malloc(bytes + 1);
+    if (p == NULL)
+        abort();
+    return p;
+}
+
+/* Byte j of what rank r sends in round k. */
+unsigned char comm_test_coded_byte(int r, size_t j, int k)
+{
+    return (unsigned char)(j * 11 + (size_t)r * 37 + (size_t)k * 5 + (j >> 8));
+}
+
+void comm_test_coded_fill(void *buf, size_t bytes, int r, int k)
+{
+    for (size_t j = 0; j < bytes; j++)
+        ((unsigned char *)buf)[j] = comm_test_coded_byte(r, j, k);
+}
+
+bool comm_test_coded_same(const void *buf, size_t bytes, int r, int k)
+{
+    for (size_t j = 0; j < bytes; j++) {
+        if (((const unsigned char *)buf)[j] != comm_test_coded_byte(r, j, k))
+            return false;
+    }
+    return true;
+}
+
+/* Floats whose sum depends on the order: magnitudes over 2^-12 ... 2^12. */
+static float rough(int r, size_t i, int k)
+{
+    uint32_t h = (uint32_t)(r * 7919 + k * 104729) + (uint32_t)i * 2654435761u;
+    h ^= h >> 15;
+    h *= 2246822519u;
+    h ^= h >> 13;
+    float unit = (float)(h & 0xffffu) / 65536.0f - 0.4f;
+    return unit * (float)(1u << (h >> 28)) * (float)(1u << (h >> 28 & 7)) / 4096.0f;
+}
+
+/* The definition of tree_sum.h, by recursion over leaves i*2^k ... of n. */
+static float tree_of(const float *leaves, size_t n, size_t i, int k)
+{
+    if (k == 0)
+        return leaves[i];
+    float left = tree_of(leaves, n, 2 * i, k - 1);
+    size_t right_first = (2 * i + 1) << (k - 1);
+    return right_first < n ? left + tree_of(leaves, n, 2 * i + 1, k - 1) : left;
+}
+
+static float tree_expected(const float *leaves, size_t n)
+{
+    int k = 0;
+    while (((size_t)1 << k) < n)
+        k++;
+    return tree_of(leaves, n, 0, k);
+}
+
+/* ---- moving bytes -------------------------------------------------------------------------- */
+
+static const dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_I64, DTYPE_U8};
+
+static void all_gather_once(comm_fixture *f, dtype t, size_t elems, bool in_place)
+{
+    size_t bytes = elems * dtype_bytes(t);
+    char *recv = comm_test_alloc(bytes * (size_t)f->world);
+    char *send = in_place ? recv + bytes * (size_t)f->rank : comm_test_alloc(bytes);
+    memset(recv, 0xAA, bytes * (size_t)f->world);
+    comm_test_coded_fill(send, bytes, f->rank, 1);
+    CHECK_OK(f, comm_all_gather(f->c, f->s, "gather", t, send, recv, elems));
+    CHECK_OK(f, stream_sync(f->s));
+    for (int r = 0; r < f->world; r++)
+        CHECK(f, comm_test_coded_same(recv + bytes * (size_t)r, bytes, r, 1),
+              "%s of %zu: slice %d wrong", dtype_name(t), elems, r);
+    CHECK(f, comm_test_coded_same(send, bytes, f->rank, 1), "send was changed");
+    if (!in_place)
+        free(send);
+    free(recv);
+}
+
+void comm_case_all_gather(comm_fixture *f)
+{
+    for (int i = 0; i < N_SIZES; i++) {
+        for (int t = 0; t < 4; t++) {
+            all_gather_once(f, types[t], sizes[i], false);
+            all_gather_once(f, types[t], sizes[i], true);
+        }
+    }
+}
+
+void comm_case_broadcast(comm_fixture *f)
+{
+    for (int i = 0; i < N_SIZES; i++) {
+        for (int root = 0; root < f->world; root++) {
+            dtype t = types[(i + root) % 4];
+            size_t bytes = sizes[i] * dtype_bytes(t);
+            char *buf = comm_test_alloc(bytes);
+            comm_test_coded_fill(buf, bytes, f->rank, 2);
+            CHECK_OK(f, comm_broadcast(f->c, f->s, "bcast", t, buf, sizes[i], root));
+            CHECK_OK(f, stream_sync(f->s));
+            CHECK(f, comm_test_coded_same(buf, bytes, root, 2), "%zu from root %d", sizes[i], root);
+            free(buf);
+        }
+    }
+}
+
+/* Slice for rank p in what rank r sends, coded by both. */
+void comm_case_all_to_all(comm_fixture *f)
+{
+    for (int i = 0; i < N_SIZES; i++) {
+        dtype t = types[i % 4];
+        size_t bytes = sizes[i] * dtype_bytes(t), world = (size_t)f->world;
+        char *send = comm_test_alloc(bytes * world), *recv = comm_test_alloc(bytes * world);
+        for (int p = 0; p < f->world; p++)
+            comm_test_coded_fill(send + bytes * (size_t)p, bytes, f->rank, p);
+        CHECK_OK(f, comm_all_to_all(f->c, f->s, "a2a", t, send, recv, sizes[i]));
+        CHECK_OK(f, stream_sync(f->s));
+        for (int r = 0; r < f->world; r++)
+            CHECK(f, comm_test_coded_same(recv + bytes * (size_t)r, bytes, r, f->rank),
+                  "%zu from %d", sizes[i], r);
+        free(send);
+        free(recv);
+    }
+}
+
+/* Elements that rank r sends to rank p: some pairs have none. */
+static size_t pair_elems(int r, int p)
+{
+    return (size_t)((r * 3 + p * 2) % 5) * 7;
+}
+
+void comm_case_all_to_allv(comm_fixture *f)
+{
+    size_t send_elems[64], recv_elems[64], n_send = 0, n_recv = 0;
+    for (int p = 0; p < f->world; p++) {
+        n_send += send_elems[p] = pair_elems(f->rank, p);
+        n_recv += recv_elems[p] = pair_elems(p, f->rank);
+    }
+    char *send = comm_test_alloc(n_send * 4), *recv = comm_test_alloc(n_recv * 4);
+    char *at = send;
+    for (int p = 0; p < f->world; p++, at += send_elems[p - 1] * 4)
+        comm_test_coded_fill(at, send_elems[p] * 4, f->rank, p);
+    CHECK_OK(f,
+             comm_all_to_allv(f->c, f->s, "a2av", DTYPE_F32, send, send_elems, recv, recv_elems));
+    memset(send_elems, 0, sizeof send_elems); /* lengths are read during the call only */
+    CHECK_OK(f, stream_sync(f->s));
+    at = recv;
+    for (int r = 0; r < f->world; r++, at += recv_elems[r - 1] * 4)
+        CHECK(f, comm_test_coded_same(at, recv_elems[r] * 4, r, f->rank), "from %d", r);
+    free(send);
+    free(recv);
+}
+
+/* Nobody leaves before the last has come. */
+void comm_case_barrier(comm_fixture *f)
+{
+    double come[64];
+    usleep((useconds_t)(20000 * (f->world - 1 - f->rank)));
+    double mine = comm_now_s();
+    CHECK_OK(f, comm_barrier(f->c, f->s, "barrier"));
+    CHECK_OK(f, stream_sync(f->s));
+    double left = comm_now_s();
+    CHECK_OK(f, comm_host_gather(f->c, "times", &mine, come, sizeof mine));
+    for (int r = 0; r < f->world; r++)
+        CHECK(f, left >= come[r], "left %.6f s before rank %d came", come[r] - left, r);
+}
+
+/* ---- sums ---------------------------------------------------------------------------------- */
+
+/* A micro-step: every rank's values, slice lengths given; leaf (step, rank) is rough(rank, i,
+ * step). */
+static void reduce_once(comm_fixture *f, grad_acc *acc, const size_t *lengths, bool equal, int step)
+{
+    size_t total = 0;
+    for (int r = 0; r < f->world; r++)
+        total += lengths[r];
+    float *send = comm_test_alloc(total * sizeof *send);
+    for (size_t i = 0; i < total; i++)
+        send[i] = rough(f->rank, i, step);
+    if (equal)
+        CHECK_OK(f, comm_reduce_scatter(f->c, f->s, "rs", send, lengths[0], acc, 0));
+    else
+        CHECK_OK(f, comm_reduce_scatterv(f->c, f->s, "rs", send, lengths, acc, 0));
+    CHECK_OK(f, stream_sync(f->s));
+    for (size_t i = 0; i < total; i++)
+        CHECK(f, send[i] == rough(f->rank, i, step), "send was changed");
+    free(send);
+}
+
+/* steps micro-steps into one accumulator; every bit of the sum against its definition. */
+static void reduce_and_compare(comm_fixture *f, grad_acc_mode mode, const size_t *lengths,
+                               bool equal, int steps)
+{
+    size_t own = lengths[f->rank], first = 0, n_leaves = (size_t)(steps * f->world);
+    for (int r = 0; r < f->rank; r++)
+        first += lengths[r];
+    grad_acc acc;
+    grad_acc_init(&acc, mode, &comm_test_ops, own, MEM_GRADS_SHARD, "sum");
+    for (int a = 0; a < steps; a++)
+        reduce_once(f, &acc, lengths, equal, a);
+    CHECK(f, acc.n_pushed == (int)n_leaves, "%d vectors pushed", acc.n_pushed);
+    float *sum = NULL, *leaves = comm_test_alloc(n_leaves * sizeof *leaves);
+    CHECK_OK(f, grad_acc_finish(&acc, f->s, &sum));
+    CHECK_OK(f, stream_sync(f->s));
+    for (size_t i = 0; i < own && sum != NULL; i++) {
+        float plain = 0;
+        for (size_t l = 0; l < n_leaves; l++) {
+            leaves[l] = rough((int)(l % (size_t)f->world), first + i, (int)(l / (size_t)f->world));
+            plain = l == 0 ? leaves[0] : plain + leaves[l];
+        }
+        float want = mode == GRAD_ACC_FAST ? plain : tree_expected(leaves, n_leaves);
+        CHECK(f, memcmp(&sum[i], &want, sizeof want) == 0, "slice of %zu, element %zu: %a, not %a",
+              own, i, (double)sum[i], (double)want);
+    }
+    free(leaves);
+    device_free(f->s, sum);
+    grad_acc_free(&acc, f->s);
+}
+
+void comm_case_reduce_scatter(comm_fixture *f)
+{
+    size_t lengths[64];
+    for (int i = 0; i < N_SIZES; i++) {
+        for (int r = 0; r < f->world; r++)
+            lengths[r] = sizes[i];
+        reduce_and_compare(f, GRAD_ACC_FAST, lengths, true, 1 + i % 3);
+        reduce_and_compare(f, GRAD_ACC_CANONICAL, lengths, true, 1 + i % 3);
+    }
+}
+
+void comm_case_reduce_scatterv(comm_fixture *f)
+{
+    size_t lengths[64];
+    for (int k = 0; k < 4; k++) {
+        for (int r = 0; r < f->world; r++)
+            lengths[r] = (r + k) % 3 == 0 ? 0 : (size_t)(r * 13 + k);
+        reduce_and_compare(f, GRAD_ACC_FAST, lengths, false, 2);
+        reduce_and_compare(f, GRAD_ACC_CANONICAL, lengths, false, 3);
+    }
+}
+
+void comm_case_all_reduce_f32(comm_fixture *f)
+{
+    float leaves[64];
+    for (int n = 0; n < N_SIZES; n++) {
+        float *buf = comm_test_alloc(sizes[n] * sizeof *buf);
+        for (size_t i = 0; i < sizes[n]; i++)
+            buf[i] = rough(f->rank, i, n);
+        CHECK_OK(f, comm_all_reduce(f->c, f->s, "ar", DTYPE_F32, buf, sizes[n]));
+        CHECK_OK(f, stream_sync(f->s));
+        for (size_t i = 0; i < sizes[n]; i++) {
+            for (int r = 0; r < f->world; r++)
+                leaves[r] = rough(r, i, n);
+            float want = tree_expected(leaves, (size_t)f->world);
+            CHECK(f, memcmp(&buf[i], &want, sizeof want) == 0, "%zu elements, %zu: %a, not %a",
+                  sizes[n], i, (double)buf[i], (double)want);
+        }
+        free(buf);
+    }
+}
+
+/* Above 2^53, where a double would round; and wrapping. */
+void comm_case_all_reduce_i64(comm_fixture *f)
+{
+    for (int n = 0; n < N_SIZES; n++) {
+        int64_t *buf = comm_test_alloc(sizes[n] * sizeof *buf);
+        for (size_t i = 0; i < sizes[n]; i++)
+            buf[i] = ((int64_t)1 << 60) + (int64_t)(i * 1000) + f->rank;
+        CHECK_OK(f, comm_all_reduce(f->c, f->s, "ar", DTYPE_I64, buf, sizes[n]));
+        CHECK_OK(f, stream_sync(f->s));
+        uint64_t world = (uint64_t)f->world;
+        for (size_t i = 0; i < sizes[n]; i++) {
+            uint64_t want = world * (((uint64_t)1 << 60) + i * 1000) + world * (world - 1) / 2;
+            CHECK(f, (uint64_t)buf[i] == want, "element %zu", i);
+        }
+        free(buf);
+    }
+}
+
+void comm_case_grad_acc_empty(comm_fixture *f)
+{
+    for (int mode = 0; mode < 2; mode++) {
+        grad_acc acc;
+        float *sum = NULL;
+        grad_acc_init(&acc, (grad_acc_mode)mode, &comm_test_ops, 5, MEM_GRADS_SHARD, "empty");
+        CHECK_OK(f, grad_acc_finish(&acc, f->s, &sum));
+        CHECK_OK(f, stream_sync(f->s));
+        for (int i = 0; i < 5 && sum != NULL; i++)
+            CHECK(f, sum[i] == 0, "element %d is %g", i, (double)sum[i]);
+        device_free(f->s, sum);
+        /* a sum left half done is given back by free */
+        float one[5] = {1, 2, 3, 4, 5};
+        CHECK_OK(f, grad_acc_push(&acc, f->s, 0, one));
+        CHECK_OK(f, stream_sync(f->s));
+        grad_acc_free(&acc, f->s);
+        grad_acc zeroed = {0};
+        grad_acc_free(&zeroed, f->s);
+    }
+}

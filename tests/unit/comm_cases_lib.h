@@ -1,0 +1,49 @@
+/* comm_cases_lib.h -- checks of the collectives that move bytes and of those that add; for
+ * test_comm.
+ *
+ * Every rank has other data. Sizes: none, one, fewer than ranks, not divisible, some thousands. */
+#pragma once
+#include "common/comm/comm_impl.h"
+
+/* One run of the program. */
+typedef struct comm_fixture {
+    device *dev;
+    comm *c;
+    stream *s; /* where collectives run: a worker stream, or the compute stream */
+    stream *worker;
+    int rank, world, n_failed;
+    char why[200]; /* first thing that went wrong in the running check */
+} comm_fixture;
+
+#define CHECK(f, cond, ...)                                                                        \
+    do {                                                                                           \
+        if (!(cond) && (f)->why[0] == '\0')                                                        \
+            snprintf((f)->why, sizeof(f)->why, __VA_ARGS__);                                       \
+    } while (0)
+#define CHECK_OK(f, call)                                                                          \
+    do {                                                                                           \
+        fsdp_status got_ = (call);                                                                 \
+        CHECK(f, got_ == FSDP_OK, "line %d: %.150s", __LINE__, fsdp_error_get()->what);            \
+    } while (0)
+
+/* A table of operations with the one that sums need. */
+extern const ops comm_test_ops;
+
+/* malloc that cannot fail; 0 bytes are allowed. */
+void *comm_test_alloc(size_t bytes);
+
+/* Byte j of what rank r sends in round k; a whole buffer of them; whether it holds them. */
+unsigned char comm_test_coded_byte(int r, size_t j, int k);
+void comm_test_coded_fill(void *buf, size_t bytes, int r, int k);
+bool comm_test_coded_same(const void *buf, size_t bytes, int r, int k);
+
+void comm_case_all_gather(comm_fixture *f);
+void comm_case_broadcast(comm_fixture *f);
+void comm_case_all_to_all(comm_fixture *f);
+void comm_case_all_to_allv(comm_fixture *f);
+void comm_case_barrier(comm_fixture *f);
+void comm_case_reduce_scatter(comm_fixture *f);
+void comm_case_reduce_scatterv(comm_fixture *f);
+void comm_case_all_reduce_f32(comm_fixture *f);
+void comm_case_all_reduce_i64(comm_fixture *f);
+void comm_case_grad_acc_empty(comm_fixture *f);

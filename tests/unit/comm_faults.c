@@ -1,0 +1,307 @@
+/* comm_faults.c -- what a group does when its ranks disagree, wait or die; driven by
+ * comm_faults.sh.
+ *
+ *   mpiexec -n W build/tests/unit/comm_faults CASE [close|abort]
+ *
+ * Two good calls, then the case, in which the last rank differs from the others. Every rank that
+ * lives prints "SAW rank r STATUS words" for the case, "NEXT rank r STATUS" for a call after it,
+ * and a DONE line with the seconds that comm_close took. A rank that saw no error keeps calling
+ * barriers until it does, as a training loop would. Exit status 0 also when errors were seen: the
+ * script judges the words. */
+#include "common/comm/comm_impl.h"
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ELEMS = 320, MAX_RANKS = 16 };
+
+typedef struct fixture {
+    device *dev;
+    comm *c;
+    stream *s;
+    int rank, world;
+    bool odd_one; /* the last rank */
+    float send[(ELEMS + 1) * MAX_RANKS], recv[(ELEMS + 1) * MAX_RANKS];
+} fixture;
+
+static fixture fx;
+
+static fsdp_status add_none(stream *s, const add_args *a)
+{
+    (void)s;
+    (void)a;
+    return FSDP_OK;
+}
+
+static const ops no_ops = {.name = "none", .add = add_none};
+
+static fsdp_status gather(fixture *f, const char *label, dtype t, size_t elems)
+{
+    TRY(comm_all_gather(f->c, f->s, label, t, f->send, f->recv, elems));
+    return stream_sync(f->s);
+}
+
+static fsdp_status scatter(fixture *f, const char *label, const size_t *lengths)
+{
+    grad_acc acc;
+    grad_acc_init(&acc, GRAD_ACC_FAST, &no_ops, lengths[f->rank], MEM_GRADS_SHARD, "sum");
+    fsdp_status status = comm_reduce_scatterv(f->c, f->s, label, f->send, lengths, &acc, 0);
+    if (status == FSDP_OK)
+        status = stream_sync(f->s);
+    grad_acc_free(&acc, f->s);
+    return status;
+}
+
+static fsdp_status case_op(fixture *f)
+{
+    size_t lengths[MAX_RANKS];
+    for (int r = 0; r < f->world; r++)
+        lengths[r] = ELEMS;
+    return f->odd_one ? scatter(f, "h.1", lengths) : gather(f, "h.0", DTYPE_F32, ELEMS);
+}
+
+static fsdp_status case_elems(fixture *f)
+{
+    return gather(f, "h.0", DTYPE_F32, f->odd_one ? ELEMS + 1 : ELEMS);
+}
+
+/* Large messages wait for their receiver (rendezvous), small ones do not. */
+static fsdp_status case_elems_large(fixture *f)
+{
+    size_t elems = f->odd_one ? 3000000 : 1000000, world = (size_t)f->world;
+    float *send = calloc(elems, sizeof *send), *recv = calloc(elems * world, sizeof *recv);
+    fsdp_status status = comm_all_gather(f->c, f->s, "large", DTYPE_F32, send, recv, elems);
+    if (status == FSDP_OK)
+        status = stream_sync(f->s);
+    free(send);
+    free(recv);
+    return status;
+}
+
+/* 320 f32 and 160 i64 are equally many bytes. */
+static fsdp_status case_dtype(fixture *f)
+{
+    return f->odd_one ? gather(f, "h.0", DTYPE_I64, ELEMS / 2) : gather(f, "h.0", DTYPE_F32, ELEMS);
+}
+
+/* The same elements and bytes of two types. */
+static fsdp_status case_dtype_only(fixture *f)
+{
+    return gather(f, "h.0", f->odd_one ? DTYPE_F32 : DTYPE_BF16, ELEMS);
+}
+
+static fsdp_status case_label(fixture *f)
+{
+    return gather(f, f->odd_one ? "h.1" : "h.0", DTYPE_F32, ELEMS);
+}
+
+/* Labels that differ behind what a descriptor can show. */
+static fsdp_status case_long_label(fixture *f)
+{
+    char label[100];
+    memset(label, 'x', sizeof label);
+    label[98] = f->odd_one ? 'a' : 'b';
+    label[99] = '\0';
+    return gather(f, label, DTYPE_F32, ELEMS);
+}
+
+static fsdp_status case_root(fixture *f)
+{
+    TRY(comm_broadcast(f->c, f->s, "step", DTYPE_F32, f->recv, 7, f->odd_one ? 1 : 0));
+    return stream_sync(f->s);
+}
+
+/* The same total, cut otherwise. */
+static fsdp_status case_lengths(fixture *f)
+{
+    size_t lengths[MAX_RANKS];
+    for (int r = 0; r < f->world; r++)
+        lengths[r] = 10;
+    if (f->odd_one) {
+        lengths[0]++;
+        lengths[1]--;
+    }
+    return scatter(f, "cut", lengths);
+}
+
+/* Descriptors of an all-to-all-v cannot show it: what one sends is not what the other expects. */
+static fsdp_status pairs(fixture *f, size_t odd_elems)
+{
+    size_t send_elems[MAX_RANKS], recv_elems[MAX_RANKS];
+    for (int r = 0; r < f->world; r++)
+        send_elems[r] = recv_elems[r] = 4;
+    if (f->odd_one)
+        send_elems[0] = odd_elems;
+    TRY(comm_all_to_allv(f->c, f->s, "pairs", DTYPE_F32, f->send, send_elems, f->recv, recv_elems));
+    return stream_sync(f->s);
+}
+
+static fsdp_status case_pairs(fixture *f)
+{
+    return pairs(f, 5);
+}
+
+static fsdp_status case_pairs_short(fixture *f)
+{
+    return pairs(f, 3);
+}
+
+/* One rank leaves out a call and comes with the next. */
+static fsdp_status case_skipped(fixture *f)
+{
+    if (!f->odd_one)
+        TRY(gather(f, "skipped", DTYPE_F32, ELEMS));
+    return gather(f, "next", DTYPE_F32, ELEMS);
+}
+
+/* In a group that some ranks are not in; these must hear of it too. */
+static fsdp_status case_subgroup(fixture *f)
+{
+    comm *half = NULL;
+    TRY(comm_split(f->c, f->rank % 2, 0, &half));
+    bool differs = f->odd_one;
+    fsdp_status status = FSDP_OK;
+    if (f->rank % 2 == (f->world - 1) % 2)
+        status = comm_all_gather(half, f->s, differs ? "half b" : "half a", DTYPE_F32, f->send,
+                                 f->recv, ELEMS);
+    if (status == FSDP_OK)
+        status = stream_sync(f->s);
+    fsdp_error_info info = *fsdp_error_get();
+    comm_close(half);
+    if (status != FSDP_OK)
+        fsdp_error_set(&info);
+    return status;
+}
+
+/* The last rank is busy elsewhere and does not come. */
+static fsdp_status case_timeout(fixture *f)
+{
+    if (f->odd_one) {
+        sleep(5);
+        return gather(f, "late", DTYPE_F32, ELEMS);
+    }
+    return gather(f, "awaited", DTYPE_F32, ELEMS);
+}
+
+static fsdp_status case_exit(fixture *f)
+{
+    if (f->odd_one)
+        _exit(3);
+    return gather(f, "awaited", DTYPE_F32, ELEMS);
+}
+
+static fsdp_status case_kill(fixture *f)
+{
+    if (f->odd_one)
+        kill(getpid(), SIGKILL);
+    return gather(f, "awaited", DTYPE_F32, ELEMS);
+}
+
+static fsdp_status case_abort(fixture *f)
+{
+    if (f->odd_one)
+        comm_abort(f->c, 7);
+    return gather(f, "awaited", DTYPE_F32, ELEMS);
+}
+
+/* Everybody waits for everybody: only the launcher's death ends this (the script kills it). */
+static fsdp_status case_orphans(fixture *f)
+{
+    printf("WAITING rank %d\n", f->rank);
+    fflush(stdout);
+    if (f->odd_one)
+        pause();
+    return gather(f, "awaited", DTYPE_F32, ELEMS);
+}
+
+static const struct {
+    const char *name;
+    fsdp_status (*run)(fixture *);
+} cases[] = {{"op", case_op},
+             {"elems", case_elems},
+             {"elems_large", case_elems_large},
+             {"dtype", case_dtype},
+             {"dtype_only", case_dtype_only},
+             {"label", case_label},
+             {"long_label", case_long_label},
+             {"root", case_root},
+             {"lengths", case_lengths},
+             {"pairs", case_pairs},
+             {"pairs_short", case_pairs_short},
+             {"skipped", case_skipped},
+             {"subgroup", case_subgroup},
+             {"timeout", case_timeout},
+             {"exit", case_exit},
+             {"kill", case_kill},
+             {"abort", case_abort},
+             {"orphans", case_orphans}};
+
+/* Rank 0 ends at once after the failure; the others take a moment to say what they saw. */
+static void end_early(fixture *f, const char *how)
+{
+    if (f->rank != 0) {
+        usleep(300000);
+        return;
+    }
+    if (strcmp(how, "abort") == 0)
+        comm_abort(f->c, 9);
+    comm_close(f->c);
+    _exit(9);
+}
+
+static void run_case(fixture *f, fsdp_status (*run)(fixture *), const char *how_to_end)
+{
+    fsdp_status status = FSDP_OK;
+    /* a peer that is quick may have failed before this rank sees the end of its second call */
+    for (int i = 0; i < 2 && status == FSDP_OK; i++)
+        status = gather(f, "warm up", DTYPE_F32, ELEMS);
+    if (status == FSDP_OK)
+        status = run(f);
+    for (int i = 0; status == FSDP_OK && i < 1000; i++) {
+        status = comm_barrier(f->c, f->s, "after the case");
+        if (status == FSDP_OK)
+            status = stream_sync(f->s);
+    }
+    fsdp_error_info info = *fsdp_error_get();
+    if (how_to_end != NULL)
+        end_early(f, how_to_end);
+    printf("SAW rank %d %s %s\n", f->rank, fsdp_status_name(status), info.what);
+    fflush(stdout);
+    if (how_to_end != NULL)
+        sleep(15);     /* rank 0 ends the job */
+    stream_free(f->s); /* its error stays with it: a fresh one shows the group's */
+    f->s = NULL;
+    if (stream_create(f->dev, "after", &f->s) == FSDP_OK)
+        status = gather(f, "afterwards", DTYPE_F32, ELEMS);
+    printf("NEXT rank %d %s\n", f->rank, fsdp_status_name(status));
+    fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+    fixture *f = &fx;
+    device_config dc = {.kind = DEVICE_CPU, .n_threads = 1, .debug_fill = true};
+    comm_config cc = {.backend = COMM_AUTO};
+    if (device_open(&dc, &f->dev) != FSDP_OK || comm_open(f->dev, &cc, &f->c) != FSDP_OK ||
+        stream_create(f->dev, "comm", &f->s) != FSDP_OK) {
+        fsdp_error_print(stderr, 0, 0);
+        return 1;
+    }
+    f->rank = comm_rank(f->c);
+    f->world = comm_size(f->c);
+    f->odd_one = f->rank == f->world - 1;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (argc > 1 && strcmp(argv[1], cases[i].name) == 0)
+            run_case(f, cases[i].run, argc > 2 ? argv[2] : NULL);
+    }
+    double begun_s = comm_now_s();
+    int rank = f->rank, world = f->world;
+    comm_close(f->c);
+    stream_free(f->s);
+    device_close(f->dev);
+    printf("DONE rank %d/%d closed in %.1f s\n", rank, world, comm_now_s() - begun_s);
+    fflush(stdout);
+    usleep(500000); /* the launcher kills the others when the first ends without MPI_Finalize */
+    return 0;
+}

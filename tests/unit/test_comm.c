@@ -1,0 +1,425 @@
+/* test_comm.c -- the collectives between ranks, on any number of them.
+ *
+ *   mpiexec -n W build/tests/unit/test_comm          (W = 1 runs without mpiexec too)
+ *   mpiexec -n W build/tests/unit/test_comm bench    seconds per call
+ *
+ * Rank 0 prints one PASS or FAIL line per check, with the first wrong rank; every rank ends with a
+ * DONE line, which a harness must count: a rank that dies early with status 0 would pass else.
+ * FSDP_MPI_CHUNK_BYTES=1000 runs the same checks with messages cut into pieces; FSDP_TEST_LARGE=1
+ * adds one message of more than 2 GiB. Ranks that disagree, wait or die: comm_faults.            */
+#include "tests/unit/comm_cases_lib.h"
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- order, groups, figures ---------------------------------------------------------------- */
+
+typedef struct flag_args {
+    atomic_int *flag;
+} flag_args;
+
+static fsdp_status flag_set(void *args, int n_threads)
+{
+    (void)n_threads;
+    atomic_store(((flag_args *)args)->flag, 1);
+    return FSDP_OK;
+}
+
+static fsdp_status flag_await(void *args, int n_threads)
+{
+    (void)n_threads;
+    while (!atomic_load(((flag_args *)args)->flag))
+        usleep(500);
+    return FSDP_OK;
+}
+
+/* Two streams. On even ranks the first call starts only when the second is done; on odd ranks the
+ * first is in flight before the second starts. Whoever serves one call at a time hangs here.     */
+static void test_two_streams(comm_fixture *f)
+{
+    enum { ELEMS = 3000 };
+    stream *a = NULL, *b = NULL;
+    CHECK_OK(f, stream_create(f->dev, "test a", &a));
+    CHECK_OK(f, stream_create(f->dev, "test b", &b));
+    size_t world = (size_t)f->world;
+    float *from_a = comm_test_alloc(world * ELEMS * 4),
+          *from_b = comm_test_alloc(world * ELEMS * 4);
+    float *send_a = comm_test_alloc(ELEMS * 4), *send_b = comm_test_alloc(ELEMS * 4);
+    for (int round = 0; round < 5; round++) {
+        atomic_int flag = 0;
+        flag_args args = {&flag};
+        comm_test_coded_fill(send_a, ELEMS * 4, f->rank, 2 * round);
+        comm_test_coded_fill(send_b, ELEMS * 4, f->rank, 2 * round + 1);
+        if (f->rank % 2 == 0)
+            CHECK_OK(f, stream_launch(a, flag_await, &args, sizeof args));
+        CHECK_OK(f, comm_all_gather(f->c, a, "a", DTYPE_F32, send_a, from_a, ELEMS));
+        if (f->rank % 2 == 1)
+            usleep(2000);
+        CHECK_OK(f, comm_all_gather(f->c, b, "b", DTYPE_F32, send_b, from_b, ELEMS));
+        CHECK_OK(f, stream_launch(b, flag_set, &args, sizeof args));
+        CHECK_OK(f, stream_sync(a));
+        CHECK_OK(f, stream_sync(b));
+        for (int r = 0; r < f->world; r++) {
+            CHECK(f, comm_test_coded_same(from_a + r * ELEMS, ELEMS * 4, r, 2 * round),
+                  "stream a, %d", r);
+            CHECK(f, comm_test_coded_same(from_b + r * ELEMS, ELEMS * 4, r, 2 * round + 1),
+                  "stream b, %d", r);
+        }
+    }
+    free(from_a);
+    free(from_b);
+    free(send_a);
+    free(send_b);
+    stream_free(a);
+    stream_free(b);
+}
+
+/* Many calls issued ahead on two streams, without a wait between. */
+static void test_many_in_flight(comm_fixture *f)
+{
+    enum { CALLS = 40, ELEMS = 50 };
+    stream *b = NULL;
+    CHECK_OK(f, stream_create(f->dev, "test b", &b));
+    size_t row = (size_t)f->world * ELEMS;
+    int64_t *recv = comm_test_alloc(CALLS * row * sizeof *recv);
+    int64_t *send = comm_test_alloc(CALLS * ELEMS * sizeof *send);
+    for (int k = 0; k < CALLS; k++) {
+        comm_test_coded_fill(send + k * ELEMS, ELEMS * sizeof *send, f->rank, k);
+        stream *s = k % 3 == 0 ? b : f->s;
+        CHECK_OK(f, comm_all_gather(f->c, s, "ahead", DTYPE_I64, send + k * ELEMS,
+                                    recv + (size_t)k * row, ELEMS));
+    }
+    CHECK_OK(f, stream_sync(f->s));
+    CHECK_OK(f, stream_sync(b));
+    for (int k = 0; k < CALLS; k++) {
+        for (int r = 0; r < f->world; r++)
+            CHECK(f,
+                  comm_test_coded_same(recv + (size_t)k * row + r * ELEMS, ELEMS * sizeof *recv, r,
+                                       k),
+                  "call %d, slice %d", k, r);
+    }
+    free(recv);
+    free(send);
+    stream_free(b);
+}
+
+/* Sum of members' ranks (plus one) over a split group, and this rank's place in it. */
+static void group_check(comm_fixture *f, comm *g, int want_rank, int want_size, int64_t want_sum)
+{
+    int64_t value = f->rank + 1;
+    CHECK(f, comm_rank(g) == want_rank && comm_size(g) == want_size, "place %d of %d, not %d of %d",
+          comm_rank(g), comm_size(g), want_rank, want_size);
+    CHECK_OK(f, comm_all_reduce(g, f->s, "split", DTYPE_I64, &value, 1));
+    CHECK_OK(f, stream_sync(f->s));
+    CHECK(f, value == want_sum, "sum %lld, not %lld", (long long)value, (long long)want_sum);
+}
+
+static void test_split(comm_fixture *f)
+{
+    for (int round = 0; round < 6; round++) {
+        comm *half = NULL, *backwards = NULL, *alone = NULL, *inner = NULL;
+        int parity = f->rank % 2, members = (f->world + 1 - parity) / 2;
+        int64_t all = (int64_t)f->world * (f->world + 1) / 2, mine = 0;
+        for (int r = parity; r < f->world; r += 2)
+            mine += r + 1;
+        CHECK_OK(f, comm_split(f->c, parity, 0, &half));
+        CHECK_OK(f, comm_split(f->c, -7, -f->rank, &backwards));
+        CHECK_OK(f, comm_split(f->c, f->rank, 0, &alone));
+        if (f->why[0] != '\0')
+            return;
+        CHECK_OK(f, comm_split(half, 3, 0, &inner));
+        group_check(f, half, f->rank / 2, members, mine);
+        group_check(f, inner, f->rank / 2, members, mine);
+        group_check(f, backwards, f->world - 1 - f->rank, f->world, all);
+        group_check(f, alone, 0, 1, f->rank + 1);
+        comm_close(inner);
+        comm_close(half);
+        comm_close(backwards);
+        comm_close(alone);
+    }
+    CHECK(f, comm_local_rank(f->c) == f->rank && comm_local_size(f->c) == f->world,
+          "local rank %d of %d", comm_local_rank(f->c), comm_local_size(f->c));
+}
+
+typedef struct seen {
+    int n;
+    comm_op op[16];
+    size_t elems[16];
+} seen;
+
+static void observe(void *self, comm_op op, const char *label, size_t elems)
+{
+    seen *o = self;
+    if (o->n < 16 && strcmp(label, "figures") == 0) {
+        o->op[o->n] = op;
+        o->elems[o->n++] = elems;
+    }
+}
+
+/* One call of each, n elements; then the figures against the formulas of comm.h. */
+static void issue_each(comm_fixture *f, size_t n, const size_t *lengths, float *send, float *recv)
+{
+    grad_acc acc, accv;
+    grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_ops, n, MEM_GRADS_SHARD, "sum");
+    grad_acc_init(&accv, GRAD_ACC_FAST, &comm_test_ops, lengths[f->rank], MEM_GRADS_SHARD, "sum");
+    const char *l = "figures";
+    CHECK_OK(f, comm_all_gather(f->c, f->s, l, DTYPE_F32, send, recv, n));
+    CHECK_OK(f, comm_reduce_scatter(f->c, f->s, l, send, n, &acc, 0));
+    CHECK_OK(f, comm_reduce_scatterv(f->c, f->s, l, send, lengths, &accv, 0));
+    CHECK_OK(f, comm_all_reduce(f->c, f->s, l, DTYPE_F32, recv, n));
+    CHECK_OK(f, comm_broadcast(f->c, f->s, l, DTYPE_BF16, recv, n, f->world - 1));
+    CHECK_OK(f, comm_all_to_all(f->c, f->s, l, DTYPE_U8, send, recv, n));
+    CHECK_OK(f, comm_barrier(f->c, f->s, l));
+    CHECK_OK(f, stream_sync(f->s));
+    grad_acc_free(&acc, f->s);
+    grad_acc_free(&accv, f->s);
+}
+
+static void test_figures(comm_fixture *f)
+{
+    size_t n = 37, world = (size_t)f->world, rank = (size_t)f->rank, lengths[64], total = 0;
+    for (size_t r = 0; r < world; r++)
+        total += lengths[r] = r * 3;
+    size_t room = (n * world + total) * 4;
+    float *send = calloc(1, room), *recv = calloc(1, room);
+    seen o = {0};
+    comm_set_observer(f->c, observe, &o);
+    comm_stats_reset(f->c);
+    issue_each(f, n, lengths, send, recv);
+    comm_set_observer(f->c, NULL, NULL);
+    comm_stats st = comm_stats_read(f->c);
+    size_t slice = n / world + (rank < n % world ? 1 : 0); /* of the all-reduce */
+    uint64_t want[COMM_OPS] = {[COMM_OP_ALL_GATHER] = (world - 1) * n * 4,
+                               [COMM_OP_REDUCE_SCATTER] =
+                                   (world - 1) * n * 4 + (total - lengths[rank]) * 4,
+                               [COMM_OP_ALL_REDUCE] = (n - slice) * 4 + (world - 1) * slice * 4,
+                               [COMM_OP_BROADCAST] = rank == world - 1 ? (world - 1) * n * 2 : 0,
+                               [COMM_OP_ALL_TO_ALL] = (world - 1) * n,
+                               [COMM_OP_BARRIER] = 0};
+    for (int op = 0; op < COMM_OPS; op++) {
+        uint64_t calls = op == COMM_OP_REDUCE_SCATTER ? 2 : 1;
+        CHECK(f, st.calls[op] == calls && st.bytes_sent[op] == want[op],
+              "%s: %llu calls, %llu bytes, not %llu", comm_op_name((comm_op)op),
+              (unsigned long long)st.calls[op], (unsigned long long)st.bytes_sent[op],
+              (unsigned long long)want[op]);
+    }
+    CHECK(f, o.n == 7 && o.op[1] == COMM_OP_REDUCE_SCATTER && o.op[6] == COMM_OP_BARRIER,
+          "%d calls seen", o.n);
+    CHECK(f,
+          o.elems[0] == n && o.elems[1] == n && o.elems[2] == lengths[rank] && o.elems[3] == n &&
+              o.elems[4] == n && o.elems[5] == n && o.elems[6] == 0,
+          "elements seen");
+    comm_stats_reset(f->c);
+    CHECK(f, comm_stats_read(f->c).calls[COMM_OP_ALL_GATHER] == 0, "reset");
+    free(send);
+    free(recv);
+}
+
+/* Staging comes from the ledger under `comm`, and goes back. */
+static void test_staging(comm_fixture *f)
+{
+    size_t n = 1000, world = (size_t)f->world;
+    float *send = calloc(n * world, sizeof *send);
+    grad_acc acc;
+    grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_ops, n, MEM_GRADS_SHARD, "sum");
+    ledger_reset_peaks(device_ledger(f->dev));
+    CHECK_OK(f, comm_reduce_scatter(f->c, f->s, "staged", send, n, &acc, 0));
+    CHECK_OK(f, stream_sync(f->s));
+    ledger_figures l = ledger_read(device_ledger(f->dev));
+    size_t want = (world - 1) * n * sizeof *send;
+    CHECK(f, l.live_bytes[MEM_COMM] == 0, "%zu bytes live", l.live_bytes[MEM_COMM]);
+    CHECK(f, l.peak_bytes[MEM_COMM] >= want && l.peak_bytes[MEM_COMM] <= want + 4096,
+          "peak %zu, not %zu", l.peak_bytes[MEM_COMM], want);
+    grad_acc_free(&acc, f->s);
+    free(send);
+}
+
+/* ---- what the hosts settle ----------------------------------------------------------------- */
+
+static void test_agree(comm_fixture *f)
+{
+    CHECK_OK(f, comm_agree(f->c, FSDP_OK));
+    int failing = f->world - 1;
+    fsdp_status mine = FSDP_OK;
+    if (f->rank == failing)
+        mine = fsdp_error(FSDP_EIO, "look at the disk", "cannot read shard %d", f->rank);
+    fsdp_status got = comm_agree(f->c, mine);
+    const char *what = fsdp_error_get()->what;
+    char want[80];
+    snprintf(want, sizeof want, "%scannot read shard %d", "", failing);
+    CHECK(f, got == FSDP_EIO && strstr(what, want) != NULL, "%s: %.120s", fsdp_status_name(got),
+          what);
+    snprintf(want, sizeof want, "rank %d failed", failing);
+    CHECK(f, f->rank == failing || strstr(what, want) != NULL, "%.120s", what);
+    CHECK(f, strcmp(fsdp_error_get()->hint, "look at the disk") == 0, "hint");
+    CHECK_OK(f, comm_agree(f->c, FSDP_OK)); /* the group lives on */
+}
+
+static void test_same(comm_fixture *f)
+{
+    CHECK_OK(f, comm_same(f->c, "options", "--seed 1"));
+    if (f->world == 1)
+        return;
+    fsdp_status got = comm_same(f->c, "options", f->rank == 1 ? "--seed 2" : "--seed 1");
+    const char *what = fsdp_error_get()->what;
+    CHECK(f, got == FSDP_EMISMATCH, "%s", fsdp_status_name(got));
+    CHECK(f, strstr(what, "options differs: rank 1 has '--seed 2', rank 0 has '--seed 1'") != NULL,
+          "%.150s", what);
+}
+
+/* Refused before they get a number: the ranks stay together. */
+static void test_bad_arguments(comm_fixture *f)
+{
+    grad_acc acc;
+    float buf[8] = {0};
+    grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_ops, 5, MEM_GRADS_SHARD, "sum");
+    if (f->rank == 0) {
+        CHECK(f, comm_reduce_scatter(f->c, f->s, "bad", buf, 1, &acc, 0) == FSDP_EINVAL, "elems");
+        CHECK(f, comm_broadcast(f->c, f->s, "bad", DTYPE_F32, buf, 1, f->world) == FSDP_EINVAL,
+              "root");
+        CHECK(f, comm_all_reduce(f->c, f->s, "bad", DTYPE_BF16, buf, 1) == FSDP_EINVAL, "bf16");
+        CHECK(f, comm_all_gather(f->c, f->s, "bad", DTYPE_F32, buf, buf, SIZE_MAX / 3) != FSDP_OK,
+              "overflow");
+    }
+    CHECK_OK(f, comm_barrier(f->c, f->s, "after"));
+    CHECK_OK(f, stream_sync(f->s));
+    grad_acc_free(&acc, f->s);
+}
+
+/* More than 2^31 bytes in one message. */
+static void test_large(comm_fixture *f)
+{
+    size_t bytes = ((size_t)1 << 31) + 12345;
+    char *buf = comm_test_alloc(bytes);
+    memset(buf, f->rank == 0 ? 1 : 2, bytes);
+    for (size_t j = 0; f->rank == 0 && j < bytes; j += 4097)
+        buf[j] = (char)comm_test_coded_byte(0, j, 3);
+    CHECK_OK(f, comm_broadcast(f->c, f->s, "large", DTYPE_U8, buf, bytes, 0));
+    CHECK_OK(f, stream_sync(f->s));
+    for (size_t j = 0; j < bytes; j++) {
+        char want = j % 4097 == 0 ? (char)comm_test_coded_byte(0, j, 3) : 1;
+        CHECK(f, buf[j] == want, "byte %zu", j);
+    }
+    free(buf);
+}
+
+/* ---- running ------------------------------------------------------------------------------- */
+
+/* Gather the verdicts; rank 0 prints the first that is not empty. */
+static void run(comm_fixture *f, const char *name, void (*test)(comm_fixture *))
+{
+    f->why[0] = '\0';
+    test(f);
+    char *all = comm_test_alloc((size_t)f->world * sizeof f->why);
+    if (comm_host_gather(f->c, "verdict", f->why, all, sizeof f->why) != FSDP_OK) {
+        printf("FAIL %s rank %d: %s | %s\n", name, f->rank, f->why, fsdp_error_get()->what);
+        comm_abort(f->c, 1);
+    }
+    int bad = 0;
+    while (bad < f->world && all[(size_t)bad * sizeof f->why] == '\0')
+        bad++;
+    if (bad < f->world)
+        f->n_failed++;
+    if (f->rank == 0 && bad == f->world)
+        printf("PASS %s\n", name);
+    else if (f->rank == 0)
+        printf("FAIL %s rank %d: %s\n", name, bad, all + (size_t)bad * sizeof f->why);
+    fflush(stdout);
+    free(all);
+}
+
+static void run_on_stream(comm_fixture *f, stream *s, const char *stream_name)
+{
+    static const struct {
+        const char *name;
+        void (*test)(comm_fixture *);
+    } tests[] = {{"all_gather", comm_case_all_gather},
+                 {"broadcast", comm_case_broadcast},
+                 {"all_to_all", comm_case_all_to_all},
+                 {"all_to_allv", comm_case_all_to_allv},
+                 {"barrier", comm_case_barrier},
+                 {"reduce_scatter", comm_case_reduce_scatter},
+                 {"reduce_scatterv", comm_case_reduce_scatterv},
+                 {"all_reduce_f32", comm_case_all_reduce_f32},
+                 {"all_reduce_i64", comm_case_all_reduce_i64},
+                 {"grad_acc_empty", comm_case_grad_acc_empty},
+                 {"two_streams", test_two_streams},
+                 {"many_in_flight", test_many_in_flight},
+                 {"split", test_split},
+                 {"figures", test_figures},
+                 {"staging", test_staging},
+                 {"agree", test_agree},
+                 {"same", test_same},
+                 {"bad_arguments", test_bad_arguments}};
+    f->s = s;
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s.%s", tests[i].name, stream_name);
+        run(f, name, tests[i].test);
+    }
+    if (getenv("FSDP_TEST_LARGE") != NULL)
+        run(f, "large", test_large);
+}
+
+static void bench(comm_fixture *f, int repeats)
+{
+    enum { ELEMS = 1 << 20 }; /* a shard of 4 MB */
+    size_t world = (size_t)f->world;
+    float *full = calloc(world * ELEMS, sizeof *full), *shard = calloc(ELEMS, sizeof *shard);
+    for (int kind = 0; kind < 4; kind++) {
+        grad_acc acc;
+        grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_ops, ELEMS, MEM_GRADS_SHARD, "sum");
+        double begun = 0;
+        for (int i = -3; i < repeats; i++) {
+            if (i == 0)
+                begun = comm_now_s();
+            int64_t one = 1;
+            if (kind == 0)
+                CHECK_OK(f, comm_barrier(f->c, f->s, "bench"));
+            else if (kind == 1)
+                CHECK_OK(f, comm_all_reduce(f->c, f->s, "bench", DTYPE_I64, &one, 1));
+            else if (kind == 2)
+                CHECK_OK(f, comm_all_gather(f->c, f->s, "bench", DTYPE_F32, shard, full, ELEMS));
+            else
+                CHECK_OK(f, comm_reduce_scatter(f->c, f->s, "bench", full, ELEMS, &acc, 0));
+            CHECK_OK(f, stream_sync(f->s));
+        }
+        double ms = 1e3 * (comm_now_s() - begun) / repeats;
+        static const char *const kinds[] = {"barrier", "all-reduce of 1 i64", "all-gather 4 MB",
+                                            "reduce-scatter 4 MB"};
+        if (f->rank == 0)
+            printf("W=%d %-20s %8.3f ms\n", f->world, kinds[kind], ms);
+        grad_acc_free(&acc, f->s);
+    }
+    free(full);
+    free(shard);
+}
+
+int main(int argc, char **argv)
+{
+    comm_fixture f = {0};
+    bool is_bench = argc > 1 && strcmp(argv[1], "bench") == 0;
+    device_config dc = {.kind = DEVICE_CPU, .n_threads = 1, .debug_fill = !is_bench};
+    comm_config cc = {.backend = COMM_AUTO};
+    if (device_open(&dc, &f.dev) != FSDP_OK || comm_open(f.dev, &cc, &f.c) != FSDP_OK ||
+        stream_create(f.dev, "comm", &f.worker) != FSDP_OK) {
+        fsdp_error_print(stderr, 0, 0);
+        return 1;
+    }
+    f.rank = comm_rank(f.c);
+    f.world = comm_size(f.c);
+    if (is_bench) {
+        f.s = f.worker;
+        bench(&f, argc > 2 ? atoi(argv[2]) : 50);
+    } else {
+        run_on_stream(&f, f.worker, "worker");
+        run_on_stream(&f, device_compute_stream(f.dev), "inline");
+    }
+    int rank = f.rank, world = f.world;
+    comm_close(f.c);
+    stream_free(f.worker);
+    device_close(f.dev);
+    printf("DONE rank %d/%d\n", rank, world);
+    return f.n_failed > 0 ? 1 : 0;
+}
