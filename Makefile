@@ -1,7 +1,8 @@
 # FSDP Labs -- `make help` lists the targets.
 #
-# Variables: CC=gcc|clang   MARCH=-march=native   DEBUG=1   SAN=address|thread   BUILD=build   V=1
-# Objects go to $(BUILD); nothing is written beside the sources.
+# Variables: CC=gcc|clang   MARCH=-march=native   DEBUG=1   SAN=address|thread   BUILD=build
+# Objects go to $(BUILD); nothing is written beside the sources. Changing a variable rebuilds what it
+# touches. CI=true (any value) turns warnings into errors.
 
 BUILD  ?= build
 MARCH  ?= -march=native
@@ -10,24 +11,25 @@ CC     := gcc
 endif
 
 # ---- what this machine has ------------------------------------------------------------------------
-PKG      := pkg-config
+PKG       := pkg-config
 HAVE_MPI  := $(shell $(PKG) --exists mpich 2>/dev/null && echo 1)
 HAVE_DNNL := $(shell test -e /usr/include/dnnl.h && echo 1)
+HAVE_BASE := $(shell command -v $(firstword $(CC)) >/dev/null && $(PKG) --exists libcjson 2>/dev/null && echo 1)
 
 # ---- flags ----------------------------------------------------------------------------------------
 # -ffp-contract=off: a*b+c is two roundings everywhere, so a vector's tail equals its body.
 # -fno-math-errno -fno-trapping-math: let sqrtf and selects vectorise; no value changes.
+comma    := ,
 WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes
 OPT      := $(if $(DEBUG),-O1 -g3 -DFSDP_DEBUG=1,-O3 -g1)
 FPFLAGS  := -ffp-contract=off -fno-math-errno -fno-trapping-math
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN)$(if $(filter address,$(SAN)),$(comma)undefined) -fno-omit-frame-pointer)
-comma    := ,
 CPPFLAGS += -D_GNU_SOURCE -I. -MMD -MP $(if $(HAVE_MPI),-DFSDP_HAVE_MPI=1) $(if $(HAVE_DNNL),-DFSDP_HAVE_DNNL=1)
-CFLAGS   += -std=c11 $(OPT) $(MARCH) $(FPFLAGS) -fopenmp -pthread $(WARN) $(SANFLAGS) $(if $(CI),-Werror)
-CPPFLAGS += $(if $(HAVE_MPI),$(patsubst -I%,-isystem %,$(shell $(PKG) --cflags-only-I mpich)))
+CPPFLAGS += $(if $(HAVE_MPI),$(patsubst -I%,-isystem %,$(shell $(PKG) --cflags-only-I mpich 2>/dev/null)))
 CPPFLAGS += $(shell $(PKG) --cflags libcjson 2>/dev/null)
+CFLAGS   += -std=c11 $(OPT) $(MARCH) $(FPFLAGS) -fopenmp -pthread $(WARN) $(SANFLAGS) $(if $(CI),-Werror)
 LDFLAGS  += -fopenmp -pthread $(SANFLAGS)
-LDLIBS   += $(if $(HAVE_DNNL),-ldnnl) $(if $(HAVE_MPI),$(shell $(PKG) --libs mpich)) -lcjson -lm
+LDLIBS   += $(if $(HAVE_DNNL),-ldnnl) $(if $(HAVE_MPI),$(shell $(PKG) --libs mpich 2>/dev/null)) -lcjson -lm
 
 # ---- what is built --------------------------------------------------------------------------------
 LABS        := lab1_flatparam lab2_forward lab3_backward lab4_optimizer lab5_prefetch
@@ -40,16 +42,26 @@ TEST_MAIN   := $(filter-out %_lib.c,$(TEST_SRC))
 
 COMMON_OBJ  := $(COMMON_SRC:%.c=$(BUILD)/%.o)
 LAB_OBJ     := $(LAB_SRC:%.c=$(BUILD)/%.o)
+TEST_OBJ    := $(TEST_SRC:%.c=$(BUILD)/%.o)
 TEST_LIBOBJ := $(TEST_LIBSRC:%.c=$(BUILD)/%.o)
 PROGRAMS    := $(patsubst %_main.c,$(BUILD)/%,$(notdir $(MAIN_SRC)))
 TESTS       := $(TEST_MAIN:%.c=$(BUILD)/%)
+OBJECTS     := $(COMMON_OBJ) $(LAB_OBJ) $(MAIN_SRC:%.c=$(BUILD)/%.o) $(TEST_OBJ)
 
-.PHONY: all tests clean help format lint
+# A make called with -j hands its job slots down; one called without gets all cores.
+JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
+
+.PHONY: all tests deps demo test test-full bench report doctor format lint clean help FORCE
 .DEFAULT_GOAL := all
+.SECONDARY:
 all: $(PROGRAMS)  ## build the trainer and the tools into build/
-tests: all $(TESTS)  ## build the test programs
+tests: all $(TESTS)  ## build the test programs too
 
-$(BUILD)/%.o: %.c
+# Holds the command line of the compiler; newer than the objects when that has changed.
+$(BUILD)/flags: FORCE
+	@$(if $(HAVE_BASE),tests/tools/stamp.sh $@ "$(CC) $(CPPFLAGS) $(CFLAGS) / $(LDFLAGS) $(LDLIBS)",tests/tools/deps.sh --check demo)
+
+$(OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
@@ -58,7 +70,6 @@ $(BUILD)/libfsdp.a: $(COMMON_OBJ) $(LAB_OBJ)
 	ar rcs $@ $^
 
 # main programs live where they belong (lab5: the trainer) and link everything
-vpath %_main.c $(dir $(MAIN_SRC))
 define main_rule
 $(BUILD)/$(patsubst %_main.c,%,$(notdir $(1))): $(BUILD)/$(1:.c=.o) $(BUILD)/libfsdp.a
 	$$(CC) $$(LDFLAGS) -o $$@ $$^ $$(LDLIBS)
@@ -68,14 +79,49 @@ $(foreach m,$(MAIN_SRC),$(eval $(call main_rule,$(m))))
 $(TESTS): $(BUILD)/%: $(BUILD)/%.o $(TEST_LIBOBJ) $(BUILD)/libfsdp.a
 	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
+# ---- what people type -----------------------------------------------------------------------------
+# A make of its own builds after deps.sh, so that it sees what was just installed.
+demo:  ## train a small GPT-2 on one device and by FSDP on 4 ranks, compare the bits (3 minutes)
+	tests/tools/deps.sh demo
+	$(MAKE) $(JOBS) --no-print-directory all
+	tests/tools/demo.sh $(BUILD)
+
+ifneq ($(LAB)$(TASK)$(RANKS),)
+test:  ## everything in a few minutes; LAB=2 TASK=2.1 RANKS="2 3" grade just that
+	tests/tools/deps.sh test
+	$(MAKE) $(JOBS) --no-print-directory test-labs
+else
+test:
+	tests/tools/deps.sh test
+	$(MAKE) $(JOBS) --no-print-directory tests
+	tests/tools/test.sh quick $(BUILD)
+endif
+
+test-full:  ## more ranks, sanitizers, valgrind, other compilers and machines, mutants (an hour)
+	tests/tools/deps.sh test-full
+	$(MAKE) $(JOBS) --no-print-directory tests
+	tests/tools/test.sh full $(BUILD)
+
+deps:  ## install what the build needs (Debian packages)
+	tests/tools/deps.sh demo
+
+doctor:  ## what this machine has, what is off without it, how to get it
+	@tests/tools/doctor.sh $(BUILD)
+
+lint:  ## layout, structure rules, source tags
+	tests/tools/lint.sh
+
+format:  ## lay out the sources with clang-format 14
+	tests/tools/format.sh
+
+bench report:  ## (not there yet)
+	@tests/tools/not_yet.sh $@
+
 clean:  ## remove build/
 	rm -rf $(BUILD)
 
-format:  ## lay out the sources with clang-format
-	clang-format -i $$(git ls-files '*.c' '*.h')
-
 help:  ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z -]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-include tests/tests.mk
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include tests/tests.mk
+-include $(OBJECTS:.o=.d)

@@ -7,9 +7,11 @@
  * Saving fills DIR.tmp, syncs it, and swaps it with DIR by renames, so DIR is always a whole checkpoint (an
  * interrupted swap leaves the old one as DIR.old, which loading falls back to).                  */
 #include <cjson/cJSON.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,13 +21,14 @@
 
 /* ---- one file ------------------------------------------------------------------------------------------ */
 
-static const char CKPT_MAGIC[8] = "FSDPCKP1";
+static const char CKPT_MAGIC[8] = "FSDPCKP2";
 
 uint64_t ckpt_hash(uint64_t hash, const void *data, size_t bytes)
 {
     const unsigned char *p = data;
-    for (; bytes >= 8; bytes -= 8, p += 8) {
-        uint64_t word;
+    /* Words of one float: the values of a file are written unit by unit and read in one piece. */
+    for (; bytes >= 4; bytes -= 4, p += 4) {
+        uint32_t word;
         memcpy(&word, p, sizeof word);
         hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
         hash ^= hash >> 29;
@@ -129,13 +132,17 @@ fsdp_status ckpt_file_open(const char *dir, int file, ckpt_header *header, ckpt_
                           "its length is %llu bytes",
                           f->path, (unsigned long long)n, (unsigned long long)v,
                           (unsigned long long)size);
+    if (header->file != (uint64_t)file)
+        return fsdp_error(FSDP_EINVAL, "resume from another checkpoint",
+                          "checkpoint: %s: got file number %llu, expected %d", f->path,
+                          (unsigned long long)header->file, file);
     *pieces = malloc(n * sizeof **pieces + 1);
     if (!*pieces)
         return fsdp_error(FSDP_ENOMEM, "", "checkpoint: no host memory");
     TRY(read_all(f, *pieces, n * sizeof **pieces));
     uint64_t sum = 0;
-    for (uint64_t i = 0; i < n; i++)
-        sum += (*pieces)[i].elems;
+    for (uint64_t i = 0; i < n && sum <= v; i++)
+        sum = (*pieces)[i].elems > v ? v + 1 : sum + (*pieces)[i].elems; /* cannot wrap around */
     if (sum != v)
         return fsdp_error(FSDP_EINVAL, "resume from another checkpoint",
                           "checkpoint: %s is damaged: pieces of %llu elements, %llu values", f->path,
@@ -189,10 +196,12 @@ fsdp_status ckpt_meta_write(const char *dir, const ckpt_meta *meta)
     return FSDP_OK;
 }
 
-static double json_number(const cJSON *j, const char *key)
+/* A whole number from least to most; -1 for anything else. */
+static int64_t json_count(const cJSON *j, const char *key, double least, double most)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, key);
-    return cJSON_IsNumber(item) ? item->valuedouble : -1.0;
+    double x = cJSON_IsNumber(item) ? item->valuedouble : -1.0;
+    return x >= least && x <= most && x == (double)(int64_t)x ? (int64_t)x : -1;
 }
 
 fsdp_status ckpt_meta_read(const char *dir, ckpt_meta *meta)
@@ -207,11 +216,12 @@ fsdp_status ckpt_meta_read(const char *dir, ckpt_meta *meta)
     fclose(in);
     text[n] = 0;
     cJSON *j = cJSON_Parse(text);
-    *meta = (ckpt_meta){.next_step = (int64_t)json_number(j, "next_step"),
-                        .n_files = (int)json_number(j, "n_files"),
-                        .n_params = (int)json_number(j, "n_params"),
-                        .param_elems = (int64_t)json_number(j, "param_elems"),
-                        .n_arrays = (int)json_number(j, "arrays_per_param")};
+    const double exact = 0x1p53; /* doubles hold all whole numbers up to it */
+    *meta = (ckpt_meta){.next_step = json_count(j, "next_step", 0, exact),
+                        .n_files = (int)json_count(j, "n_files", 1, 99999), /* rank-RRRRR */
+                        .n_params = (int)json_count(j, "n_params", 1, INT_MAX),
+                        .param_elems = json_count(j, "param_elems", 1, exact),
+                        .n_arrays = (int)json_count(j, "arrays_per_param", 1, 3)};
     cJSON_Delete(j);
     if (meta->next_step < 0 || meta->n_files < 1 || meta->n_params < 1 || meta->param_elems < 1 ||
         (meta->n_arrays != 1 && meta->n_arrays != 3))
@@ -222,34 +232,58 @@ fsdp_status ckpt_meta_read(const char *dir, ckpt_meta *meta)
 
 /* ---- directories --------------------------------------------------------------------------------------- */
 
-fsdp_status ckpt_remove_dir(const char *dir, int n_files)
+fsdp_status ckpt_sibling(const char *dir, const char *suffix, char out[PATH_MAX])
 {
-    char path[PATH_MAX];
-    for (int r = 0; r < n_files; r++) {
-        snprintf(path, sizeof path, "%s/rank-%05d.ckpt", dir, r);
-        unlink(path);
-    }
-    snprintf(path, sizeof path, "%s/meta.json", dir);
-    unlink(path);
+    size_t n = strlen(dir);
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    if (n + strlen(suffix) + 32 >= PATH_MAX) /* "/rank-00000.ckpt" */
+        return fsdp_error(FSDP_EINVAL, "pass a shorter path", "checkpoint: path of %zu bytes is too long",
+                          n);
+    snprintf(out, PATH_MAX, "%.*s%s", (int)n, dir, suffix);
+    return FSDP_OK;
+}
+
+static bool is_checkpoint_file(const char *name)
+{
+    int end = 0;
+    return strcmp(name, "meta.json") == 0 ||
+           (sscanf(name, "rank-%*5d.ckpt%n", &end) == 0 && end > 0 && name[end] == 0);
+}
+
+/* Whoever wrote it: a run with more ranks that was killed may have left more files than this run has. */
+fsdp_status ckpt_remove_dir(const char *dir)
+{
+    DIR *d = opendir(dir);
+    const struct dirent *e;
+    while (d && (e = readdir(d)))
+        if (is_checkpoint_file(e->d_name))
+            unlinkat(dirfd(d), e->d_name, 0);
+    if (d)
+        closedir(d);
     if (rmdir(dir) != 0 && errno != ENOENT)
         return fsdp_error(FSDP_EIO, "remove it by hand", "checkpoint: remove %s: %s", dir,
                           strerror(errno));
     return FSDP_OK;
 }
 
-/* dir.tmp becomes dir. An old dir is moved aside first and removed last. */
+/* DIR.tmp becomes DIR. An old DIR is moved aside first and removed last; a DIR.old that a killed run left goes
+ * before, if DIR itself is whole.                                                                */
 fsdp_status ckpt_publish_dir(const char *dir)
 {
-    char tmp[PATH_MAX], old[PATH_MAX];
-    snprintf(tmp, sizeof tmp, "%s.tmp", dir);
-    snprintf(old, sizeof old, "%s.old", dir);
-    ckpt_meta meta = {0};
-    bool replaces = ckpt_meta_read(dir, &meta) == FSDP_OK;
-    if (replaces && rename(dir, old) != 0)
-        return fsdp_error(FSDP_EIO, "pass another --save directory", "checkpoint: rename %s: %s", dir,
-                          strerror(errno));
-    if (rename(tmp, dir) != 0)
+    char tmp[PATH_MAX], old[PATH_MAX], now[PATH_MAX];
+    TRY(ckpt_sibling(dir, ".tmp", tmp));
+    TRY(ckpt_sibling(dir, ".old", old));
+    TRY(ckpt_sibling(dir, "", now));
+    ckpt_meta meta;
+    if (ckpt_meta_read(now, &meta) == FSDP_OK) {
+        TRY(ckpt_remove_dir(old));
+        if (rename(now, old) != 0)
+            return fsdp_error(FSDP_EIO, "pass another --save directory", "checkpoint: rename %s: %s", now,
+                              strerror(errno));
+    }
+    if (rename(tmp, now) != 0)
         return fsdp_error(FSDP_EIO, "pass an empty or new --save directory",
-                          "checkpoint: rename %s to %s: %s", tmp, dir, strerror(errno));
-    return replaces ? ckpt_remove_dir(old, meta.n_files) : FSDP_OK;
+                          "checkpoint: rename %s to %s: %s", tmp, now, strerror(errno));
+    return ckpt_remove_dir(old);
 }

@@ -7,6 +7,7 @@ typedef struct ckpt_header {
     char magic[8];
     uint64_t n_pieces, n_values; /* values of one array */
     uint64_t n_arrays;           /* 3: parameter and both moments; 1: parameter alone */
+    uint64_t file, next_step;    /* which file of which checkpoint: parts of two cannot be mixed */
 } ckpt_header;
 
 typedef struct ckpt_file {
@@ -35,6 +36,9 @@ void ckpt_file_close(ckpt_file *f);
 fsdp_status ckpt_meta_write(const char *dir, const ckpt_meta *meta);
 fsdp_status ckpt_meta_read(const char *dir, ckpt_meta *meta);
 
-fsdp_status ckpt_remove_dir(const char *dir, int n_files);
+/* ckpt_sibling -- out = DIR + suffix, slashes at the end of DIR left out.
+ * ckpt_remove_dir -- DIR with all files of a checkpoint; none is fine. ckpt_publish_dir -- DIR.tmp becomes DIR. */
+fsdp_status ckpt_sibling(const char *dir, const char *suffix, char out[PATH_MAX]);
+fsdp_status ckpt_remove_dir(const char *dir);
 fsdp_status ckpt_publish_dir(const char *dir);
 uint64_t ckpt_hash(uint64_t hash, const void *data, size_t bytes);

@@ -10,6 +10,11 @@
 
 enum { ARRAYS_ADAMW = 3, ARRAYS_SGD = 1 };
 
+typedef struct save_target {
+    const char *dir;
+    int64_t next_step;
+} save_target;
+
 static int arrays_of(const fsdp_optimizer *o)
 {
     return o->kind == OPTIMIZER_ADAMW ? ARRAYS_ADAMW : ARRAYS_SGD;
@@ -60,11 +65,13 @@ static fsdp_status pack_array(fsdp_optimizer *o, int u, int k, float *host, ckpt
     return ckpt_pack(l, comm_rank(f->config.comm), host, pieces, n_pieces, values);
 }
 
-static fsdp_status write_file(fsdp_optimizer *o, const char *dir, ckpt_piece *pieces, float *host,
+static fsdp_status write_file(fsdp_optimizer *o, const save_target *to, ckpt_piece *pieces, float *host,
                               float *values, ckpt_file *file)
 {
     fsdp *f = o->b->f;
-    ckpt_header header = {.n_arrays = (uint64_t)arrays_of(o)};
+    ckpt_header header = {.n_arrays = (uint64_t)arrays_of(o),
+                          .file = (uint64_t)comm_rank(f->config.comm),
+                          .next_step = (uint64_t)to->next_step};
     int n = 0;
     for (int u = 0; u < f->n_units; u++) {
         TRY(pack_array(o, u, 0, host, pieces + header.n_pieces, &n, values));
@@ -72,7 +79,7 @@ static fsdp_status write_file(fsdp_optimizer *o, const char *dir, ckpt_piece *pi
             header.n_values += pieces[header.n_pieces + (uint64_t)i].elems;
         header.n_pieces += (uint64_t)n;
     }
-    TRY(ckpt_file_write_begin(dir, comm_rank(f->config.comm), &header, pieces, file));
+    TRY(ckpt_file_write_begin(to->dir, comm_rank(f->config.comm), &header, pieces, file));
     for (int k = 0; k < arrays_of(o); k++)
         for (int u = 0; u < f->n_units; u++) {
             size_t elems = 0;
@@ -84,7 +91,7 @@ static fsdp_status write_file(fsdp_optimizer *o, const char *dir, ckpt_piece *pi
     return ckpt_file_write_end(file);
 }
 
-static fsdp_status save_shard(fsdp_optimizer *o, const char *dir)
+static fsdp_status save_shard(fsdp_optimizer *o, const save_target *to)
 {
     fsdp *f = o->b->f;
     ckpt_piece *pieces = calloc(max_slots(f) + 1, sizeof *pieces);
@@ -92,7 +99,7 @@ static fsdp_status save_shard(fsdp_optimizer *o, const char *dir)
     float *values = malloc(max_shard_elems(f) * sizeof *values);
     ckpt_file file = {.fd = -1};
     fsdp_status status = pieces && host && values
-                             ? write_file(o, dir, pieces, host, values, &file)
+                             ? write_file(o, to, pieces, host, values, &file)
                              : fsdp_error(FSDP_ENOMEM, "", "checkpoint: no host memory");
     ckpt_file_close(&file);
     free(pieces);
@@ -101,8 +108,10 @@ static fsdp_status save_shard(fsdp_optimizer *o, const char *dir)
     return status;
 }
 
+/* What a killed run has left goes first. */
 static fsdp_status make_dir(const char *dir)
 {
+    TRY(ckpt_remove_dir(dir));
     if (mkdir(dir, 0755) != 0 && errno != EEXIST)
         return fsdp_error(FSDP_EIO, "pass a --save directory whose parent exists and is writable",
                           "checkpoint: create %s: %s", dir, strerror(errno));
@@ -114,15 +123,14 @@ fsdp_status ckpt_save(fsdp_optimizer *o, const char *dir, int64_t next_step)
     fsdp *f = o->b->f;
     comm *c = f->config.comm;
     char tmp[PATH_MAX];
-    if ((size_t)snprintf(tmp, sizeof tmp, "%s.tmp", dir) >= sizeof tmp - 32)
-        return fsdp_error(FSDP_EINVAL, "pass a shorter path", "checkpoint: path too long");
+    TRY(ckpt_sibling(dir, ".tmp", tmp));
     TRY(comm_agree(c, comm_rank(c) == 0 ? make_dir(tmp) : FSDP_OK));
-    fsdp_status status = comm_agree(c, save_shard(o, tmp));
+    fsdp_status status = comm_agree(c, save_shard(o, &(save_target){tmp, next_step}));
     if (comm_rank(c) != 0)
         return status != FSDP_OK ? status : comm_agree(c, FSDP_OK);
     if (status != FSDP_OK) {
         fsdp_error_info why = *fsdp_error_get();
-        ckpt_remove_dir(tmp, comm_size(c));
+        ckpt_remove_dir(tmp);
         fsdp_error_set(&why);
         return status;
     }
@@ -136,7 +144,7 @@ fsdp_status ckpt_save(fsdp_optimizer *o, const char *dir, int64_t next_step)
         status = ckpt_publish_dir(dir);
     if (status != FSDP_OK) {
         fsdp_error_info why = *fsdp_error_get();
-        ckpt_remove_dir(tmp, comm_size(c));
+        ckpt_remove_dir(tmp);
         fsdp_error_set(&why);
     }
     return comm_agree(c, status);
@@ -171,8 +179,8 @@ static fsdp_status unpack_array(fsdp_optimizer *o, int k, const ckpt_piece *piec
     return FSDP_OK;
 }
 
-static fsdp_status load_file(fsdp_optimizer *o, const char *dir, int file_number, float *host,
-                             size_t n_elems[ARRAYS_ADAMW])
+static fsdp_status load_file(fsdp_optimizer *o, const char *dir, int file_number, int64_t next_step,
+                             float *host, size_t n_elems[ARRAYS_ADAMW])
 {
     ckpt_header header;
     ckpt_piece *pieces;
@@ -183,6 +191,10 @@ static fsdp_status load_file(fsdp_optimizer *o, const char *dir, int file_number
         status = fsdp_error(FSDP_EINVAL, "resume with the --optimizer that saved it",
                             "checkpoint: %s holds %d arrays per parameter, expected %d", file.path,
                             (int)header.n_arrays, arrays_of(o));
+    if (status == FSDP_OK && header.next_step != (uint64_t)next_step)
+        status = fsdp_error(FSDP_EINVAL, "resume from another checkpoint",
+                            "checkpoint: %s is of step %llu, meta.json of step %lld", file.path,
+                            (unsigned long long)header.next_step, (long long)next_step);
     if (status == FSDP_OK && !(values = malloc(header.n_values * sizeof *values + 1)))
         status = fsdp_error(FSDP_ENOMEM, "", "checkpoint: no host memory for %s", file.path);
     for (int k = 0; k < arrays_of(o) && status == FSDP_OK; k++) {
@@ -232,7 +244,7 @@ static fsdp_status load_shard(fsdp_optimizer *o, const char *dir, const ckpt_met
     size_t n_elems[ARRAYS_ADAMW] = {0};
     fsdp_status status = FSDP_OK;
     for (int i = 0; i < meta->n_files && status == FSDP_OK; i++)
-        status = load_file(o, dir, i, host, n_elems);
+        status = load_file(o, dir, i, meta->next_step, host, n_elems);
     free(host);
     for (int k = 0; k < arrays_of(o) && status == FSDP_OK; k++)
         if (n_elems[k] != kept_elems(f))
@@ -245,12 +257,12 @@ static fsdp_status load_shard(fsdp_optimizer *o, const char *dir, const ckpt_met
 /* The meta data of dir or, when a save was cut short between its two renames, of dir.old. used [PATH_MAX]. */
 static fsdp_status find_checkpoint(const char *dir, char *used, ckpt_meta *meta)
 {
-    snprintf(used, PATH_MAX, "%s", dir);
+    TRY(ckpt_sibling(dir, "", used));
     fsdp_status status = ckpt_meta_read(used, meta);
     if (status == FSDP_OK)
         return FSDP_OK;
     fsdp_error_info why = *fsdp_error_get();
-    snprintf(used, PATH_MAX, "%s.old", dir);
+    TRY(ckpt_sibling(dir, ".old", used));
     if (ckpt_meta_read(used, meta) == FSDP_OK)
         return FSDP_OK;
     fsdp_error_set(&why);

@@ -80,6 +80,8 @@ fsdp_status optimizer_step(fsdp_optimizer *o, const step_scalars *sc, float *nor
     stream *s = o->b->f->compute;
     const ops *ops_table = o->b->f->config.ops;
     /* SOLUTION BEGIN 4.4 */
+    /* STUB: (void)adamw_update; */
+    /* STUB: return fsdp_todo("4.4"); */
     TRY(step_finish(o->b, sc->grad_scale));
     TRY(grad_norm(o));
     TRY(ops_table->clip_coef(s, &(clip_coef_args){.norm = o->norm,

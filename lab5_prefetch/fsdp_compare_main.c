@@ -66,8 +66,12 @@ static int compare(FILE *fa, FILE *fb)
             if (strcmp(a[i], b[i]) != 0)
                 return report_difference(a, b, i);
     }
-    printf("identical bits: %ld steps, columns step, loss, grad_norm, lr\n", rows > 0 ? rows - 1 : 0);
-    return rows > 1 ? IDENTICAL : UNUSABLE;
+    if (rows < 2) {
+        fsdp_error(FSDP_EINVAL, "pass files written by --loss-csv", "the files have no steps to compare");
+        return UNUSABLE;
+    }
+    printf("identical bits: %ld steps, columns step, loss, grad_norm, lr\n", rows - 1);
+    return IDENTICAL;
 }
 
 int main(int argc, char **argv)

@@ -1,7 +1,8 @@
 /* fsdp_train_main.c -- the trainer: build/fsdp_train, alone or under an MPI launcher.
  *
- * Errors before training are agreed on by all ranks: rank 0 prints the one message and everybody leaves in
- * order. An error while training may have struck one rank only: that rank prints and ends the job. */
+ * Errors before training, and those of files, are agreed on by all ranks: rank 0 prints the one message and
+ * everybody leaves in order. Another error while training may have struck one rank only: that rank prints and ends
+ * the job.                                                                                                   */
 #include <signal.h>
 #include <stdlib.h>
 #include "lab5_prefetch/trainer.h"
@@ -22,29 +23,62 @@ static void print_head(const trainer *t)
     fflush(stdout);
 }
 
-static fsdp_status train(trainer *t)
+/* Writes outside the training loop: failures of files are agreed on. */
+static fsdp_status note_alike(fsdp_status status, bool *failed_alike)
+{
+    *failed_alike = status == FSDP_EIO;
+    return status;
+}
+
+/* *failed_alike: all ranks return this failure. Otherwise it may have struck this one only. */
+static fsdp_status train(trainer *t, bool *failed_alike)
 {
     train_result result;
     if (comm_rank(t->comm) == 0)
         print_head(t);
     if (t->cfg.export_init_dir)
-        TRY(train_export(&t->job, t->cfg.export_init_dir));
-    TRY(train_run(t->loop, &result));
+        TRY(note_alike(train_export(&t->job, t->cfg.export_init_dir), failed_alike));
+    fsdp_status status = train_run(t->loop, &result);
+    *failed_alike = result.failed_alike;
+    TRY(status);
     if (t->cfg.export_dir)
-        TRY(train_export(&t->job, t->cfg.export_dir));
-    TRY(report_run(t, &result, stdout));
+        TRY(note_alike(train_export(&t->job, t->cfg.export_dir), failed_alike));
+    TRY(note_alike(report_run(t, &result, stdout), failed_alike));
     if (comm_rank(t->comm) == 0 && t->cfg.steps > t->first_step)
         printf("done: loss %.6f -> %.6f, %.1f ms per step (median)\n", result.first_loss,
                result.last_loss, result.ms_per_step);
     return FSDP_OK;
 }
 
+static void print_error(int rank, int world_size)
+{
+    fsdp_error_info e = *fsdp_error_get();
+    if (e.status == FSDP_ENOMEM && !*e.hint)
+        snprintf(e.hint, sizeof e.hint, "use a smaller --size, --batch-size or --seq-len, or more ranks; --plan "
+                                        "prints what a run needs");
+    fsdp_error_set(&e);
+    fflush(stdout);
+    fsdp_error_print(stderr, rank, world_size);
+}
+
 /* An agreed failure: everybody knows, one speaks. */
 static int leave(trainer *t)
 {
     if (comm_rank(t->comm) == 0)
-        fsdp_error_print(stderr, 0, comm_size(t->comm));
+        print_error(0, comm_size(t->comm));
     trainer_free(t);
+    return EXIT_FAILURE;
+}
+
+/* What was printed has arrived, or the exit status says that it has not. */
+static int close_stdout(void)
+{
+    bool was_good = !ferror(stdout);
+    if (fflush(stdout) == 0 && was_good)
+        return EXIT_SUCCESS;
+    fsdp_error(FSDP_EIO, "send the output elsewhere; the files of this run are complete",
+               "cannot write to standard output");
+    fsdp_error_print(stderr, 0, 0);
     return EXIT_FAILURE;
 }
 
@@ -56,12 +90,12 @@ int main(int argc, char **argv)
     if (parsed == FSDP_ESKIP)
         return EXIT_SUCCESS; /* --help */
     if (parsed != FSDP_OK && comm_launched_ranks() == 1) {
-        fsdp_error_print(stderr, 0, 0);
+        print_error(0, 0);
         return EXIT_FAILURE;
     }
     fsdp_error_info why = *fsdp_error_get();
     if (trainer_connect(&t) != FSDP_OK) {
-        fsdp_error_print(stderr, 0, 0);
+        print_error(0, 0);
         return EXIT_FAILURE;
     }
     if (parsed != FSDP_OK)
@@ -76,11 +110,14 @@ int main(int argc, char **argv)
     }
     if (trainer_allocate(&t) != FSDP_OK)
         return leave(&t);
-    if (train(&t) != FSDP_OK) {
-        fflush(stdout);
-        fsdp_error_print(stderr, comm_rank(t.comm), comm_size(t.comm));
+    bool failed_alike = false;
+    if (train(&t, &failed_alike) != FSDP_OK) {
+        if (failed_alike)
+            return leave(&t);
+        train_discard(t.loop);
+        print_error(comm_rank(t.comm), comm_size(t.comm));
         comm_abort(t.comm, EXIT_FAILURE);
     }
     trainer_free(&t);
-    return EXIT_SUCCESS;
+    return close_stdout();
 }

@@ -1,15 +1,19 @@
 /* setup.c -- from options to an engine that is ready to train. */
+#include <dirent.h>
 #include <errno.h>
 #include <libgen.h>
 #include <limits.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "common/model/gpt2.h"
 #include "common/observe/progress.h"
 #include "common/train/baseline.h"
 #include "lab5_prefetch/trainer.h"
+
+enum { CHECKPOINT_NAME_BYTES = 32 }; /* what a checkpoint adds to its directory's path */
 
 /* Ranks on this host, by what launchers put into the environment; before the group exists. */
 static int local_ranks(void)
@@ -55,7 +59,7 @@ fsdp_status trainer_connect(trainer *t)
 /* Ranks started with different options would train different models: say which option it is. */
 static fsdp_status check_same_options(trainer *t)
 {
-    char mine[4096], *rest = mine, *save = NULL;
+    char mine[8 * PATH_MAX], *rest = mine, *save = NULL; /* more than the paths of a command line */
     options_canonical(TRAIN_OPTIONS, &t->cfg, mine, sizeof mine);
     for (char *word = strtok_r(rest, " ", &save); word; word = strtok_r(NULL, " ", &save))
         TRY(comm_same(t->comm, "the option", word));
@@ -158,31 +162,94 @@ static fsdp_status check_memory(const trainer *t)
                       fsdp_format_bytes(have, have_text, sizeof have_text));
 }
 
-/* An output that cannot be written is said before hours of training, not after. Directories are made by
- * those who write them; here their nearest place that exists is asked.                           */
-static fsdp_status check_output(const char *option, const char *path)
+/* ---- outputs: what cannot be written is said before hours of training, not after --------------------------- */
+
+static fsdp_status output_refused(const char *option, const char *path, const char *at, const char *why)
+{
+    return fsdp_error(FSDP_EIO, "pass a path in a directory that exists and can be written",
+                      "--%s %s: %s: %s", option, path, at, why);
+}
+
+/* New files appear beside `path` and are renamed: its directory must be writable. */
+static fsdp_status check_parent(const char *option, const char *path)
 {
     char copy[PATH_MAX];
+    struct stat st;
+    if ((size_t)snprintf(copy, sizeof copy, "%s", path) >= sizeof copy - CHECKPOINT_NAME_BYTES)
+        return output_refused(option, "", "the path", strerror(ENAMETOOLONG));
+    const char *parent = dirname(copy);
+    if (stat(parent, &st) != 0)
+        return output_refused(option, path, parent, strerror(errno));
+    if (!S_ISDIR(st.st_mode))
+        return output_refused(option, path, parent, strerror(ENOTDIR));
+    if (access(parent, W_OK | X_OK) != 0)
+        return output_refused(option, path, parent, strerror(errno));
+    return FSDP_OK;
+}
+
+/* A file, a device or a pipe. */
+static fsdp_status check_output_file(const char *option, const char *path)
+{
+    struct stat st;
     if (!path)
         return FSDP_OK;
-    snprintf(copy, sizeof copy, "%s", path);
-    const char *parent = access(path, F_OK) == 0 ? path : dirname(copy);
-    if (access(parent, W_OK) == 0)
+    bool exists = stat(path, &st) == 0;
+    if (exists && S_ISDIR(st.st_mode))
+        return output_refused(option, path, path, strerror(EISDIR));
+    if (exists && !S_ISREG(st.st_mode))
+        return access(path, W_OK) == 0 ? FSDP_OK : output_refused(option, path, path, strerror(errno));
+    return check_parent(option, path);
+}
+
+static fsdp_status check_output_dir(const char *option, const char *path)
+{
+    struct stat st;
+    if (!path)
         return FSDP_OK;
-    return fsdp_error(FSDP_EIO, "pass a path below a directory that exists and can be written",
-                      "--%s %s: %s: %s", option, path, parent, strerror(errno));
+    bool exists = stat(path, &st) == 0;
+    if (exists && !S_ISDIR(st.st_mode))
+        return output_refused(option, path, path, strerror(ENOTDIR));
+    if (exists && access(path, W_OK | X_OK) != 0)
+        return output_refused(option, path, path, strerror(errno));
+    return exists ? FSDP_OK : check_parent(option, path);
+}
+
+static bool is_empty_dir(const char *path)
+{
+    int n = 0;
+    DIR *d = opendir(path);
+    while (d && n < 3 && readdir(d)) /* "." and ".." */
+        n++;
+    if (d)
+        closedir(d);
+    return d && n < 3;
+}
+
+/* A checkpoint replaces DIR as a whole, so DIR must be a checkpoint, empty or not there. */
+static fsdp_status check_save_dir(const char *path)
+{
+    struct stat st;
+    if (!path)
+        return FSDP_OK;
+    TRY(check_output_dir("save", path));
+    TRY(check_parent("save", path));
+    if (stat(path, &st) == 0 && !ckpt_exists(path) && !is_empty_dir(path))
+        return fsdp_error(FSDP_EIO, "pass a new directory, or one that --save wrote",
+                          "--save %s: got a directory that holds other files, expected a checkpoint or none",
+                          path);
+    return FSDP_OK;
 }
 
 static fsdp_status check_outputs(const trainer *t)
 {
     const train_config *c = &t->cfg;
-    TRY(check_output("save", c->save_dir));
+    TRY(check_save_dir(c->save_dir));
     if (comm_rank(t->comm) != 0)
         return FSDP_OK;
-    TRY(check_output("loss-csv", c->loss_csv));
-    TRY(check_output("export-init", c->export_init_dir));
-    TRY(check_output("export", c->export_dir));
-    return check_output("memory-report", c->memory_report);
+    TRY(check_output_file("loss-csv", c->loss_csv));
+    TRY(check_output_dir("export-init", c->export_init_dir));
+    TRY(check_output_dir("export", c->export_dir));
+    return check_output_file("memory-report", c->memory_report);
 }
 
 static fsdp_status prepare_here(trainer *t)

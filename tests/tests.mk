@@ -12,7 +12,7 @@ test-labs:  ## grade the labs' tasks: LAB=2 TASK=2.1 RANKS=3 (all of them withou
 	tools/overlay.sh "$(LAB)" "$(REF)" $(BUILD)/base-ref
 	$(MAKE) -C $(BUILD)/base-ref BUILD=build BASE= test-labs
 else
-test-labs: $(GRADE_LABS:%=$(BUILD)/tests/grade/lab%)
+test-labs: $(patsubst %,$(BUILD)/tests/grade/lab%,$(filter 1 2 3 4,$(GRADE_LABS)))
 	tests/grade/grade.sh $(GRADE_ARGS) $(BUILD)
 endif
 

@@ -11,11 +11,43 @@
 
 enum { BLOCK = 64 };
 
+/* Multiplications of all score products below which a second thread does not pay. */
+static const size_t MIN_PARALLEL_MACS = (size_t)1 << 20;
+
 /* exp(MASKED - x) is 0 for every x that a score can be, and MASKED - MASKED is no NaN. */
 static const float MASKED = -1e30f;
 
-/* ---- forward ------------------------------------------------------------------------------------
- */
+/* What a row of a block of scores sees: n_seen keys, for which `width` columns are computed (whole
+ * vectors; MASKED fills them up). Columns beyond are 0.                                          */
+typedef struct row_extent {
+    size_t n_seen, width;
+} row_extent;
+
+/* Query number `query` sees keys 0 ... query; of a block those from first_key on. */
+static row_extent row_extent_of(size_t query, size_t first_key, size_t n_keys)
+{
+    const size_t n_seen = min_size(n_keys, query + 1 - first_key);
+    return (row_extent){n_seen, tiles_of(n_seen, LANES) * LANES};
+}
+
+/* Products become scores; what is not seen is masked. */
+static void scale_and_mask(float *row, row_extent x, float scale)
+{
+    for (size_t c = 0; c < x.n_seen; c++)
+        row[c] *= scale;
+    for (size_t c = x.n_seen; c < x.width; c++)
+        row[c] = MASKED;
+}
+
+/* row[c] = exp(row[c] - shift); 0 where nothing is seen. */
+static void exp_row(float *row, row_extent x, float shift)
+{
+    for (size_t c = 0; c < x.width; c++)
+        row[c] = pm_expf(row[c] - shift);
+    memset(row + x.width, 0, (BLOCK - x.width) * sizeof *row);
+}
+
+/* ---- forward -------------------------------------------------------------------------------- */
 
 typedef struct attention_job {
     const attention_args *a;
@@ -23,30 +55,14 @@ typedef struct attention_job {
     size_t n_blocks; /* of queries */
 } attention_job;
 
-/* scores[r, c] for c < BLOCK: scaled where key first_key + c <= query first_query + r, else MASKED.
- * n_keys columns hold products.                                                                  */
-static void scale_and_mask(float *scores, size_t n_queries, size_t n_keys, size_t first_query,
-                           size_t first_key, float scale)
-{
-    for (size_t r = 0; r < n_queries; r++) {
-        float *row = scores + r * BLOCK;
-        const size_t n_seen = min_size(n_keys, first_query + r + 1 - first_key);
-        for (size_t c = 0; c < n_seen; c++)
-            row[c] *= scale;
-        for (size_t c = n_seen; c < BLOCK; c++)
-            row[c] = MASKED;
-    }
-}
-
 /* One row of the running softmax: scores become exponentials; returns the factor for what was
  * accumulated before.                                                                            */
-static float softmax_row(float *scores, float *top, float *sum, bool first)
+static float softmax_row(float *row, row_extent x, float *top, float *sum, bool first)
 {
-    const float block_top = vec_max(scores, BLOCK);
+    const float block_top = vec_max(row, x.width);
     const float new_top = first || block_top > *top ? block_top : *top;
-    for (size_t c = 0; c < BLOCK; c++)
-        scores[c] = pm_expf(scores[c] - new_top);
-    const float block_sum = vec_sum(scores, BLOCK);
+    exp_row(row, x, new_top);
+    const float block_sum = vec_sum(row, x.width);
     const float keep = first ? 0.0f : pm_expf(*top - new_top);
     *sum = first ? block_sum : *sum * keep + block_sum;
     *top = new_top;
@@ -77,9 +93,10 @@ static fsdp_status attention_block(const attention_job *j, size_t b, size_t h, s
                                  .lda = a->q_stride,
                                  .ldb = a->k_stride,
                                  .trans_b = true}));
-        scale_and_mask(scores, n_queries, n_keys, first_query, key, a->scale);
         for (size_t r = 0; r < n_queries; r++) {
-            const float keep = softmax_row(scores + r * BLOCK, &top[r], &sum[r], first);
+            const row_extent x = row_extent_of(first_query + r, key, n_keys);
+            scale_and_mask(scores + r * BLOCK, x, a->scale);
+            const float keep = softmax_row(scores + r * BLOCK, x, &top[r], &sum[r], first);
             for (size_t d = 0; d < a->head_dim && !first; d++)
                 out[r * out_stride + d] *= keep;
         }
@@ -117,13 +134,14 @@ fsdp_status attention_tiled(const attention_args *a, int n_threads, gemm_fn gemm
 {
     if (a->batch == 0 || a->seq_len == 0 || a->n_head == 0 || a->head_dim == 0)
         return FSDP_OK;
-    FSDP_ASSERT_EQ(a->n_head % a->n_kv_head, 0);
+    FSDP_ASSERT(a->n_kv_head > 0 && a->n_head % a->n_kv_head == 0);
     const attention_job job = {a, gemm, tiles_of(a->seq_len, BLOCK)};
+    const size_t macs = a->batch * a->n_head * a->seq_len * a->seq_len * a->head_dim;
+    n_threads = threads_for(n_threads, macs, MIN_PARALLEL_MACS);
     return tiles_run(n_threads, a->batch * a->n_head * job.n_blocks, attention_tile, &job);
 }
 
-/* ---- backward -----------------------------------------------------------------------------------
- */
+/* ---- backward ------------------------------------------------------------------------------- */
 
 typedef struct backward_job {
     const attention_backward_args *a;
@@ -138,8 +156,7 @@ typedef struct block_pair {
     bool first_for_key, first_for_query; /* nothing accumulated yet in d_k, d_v; in d_q */
 } block_pair;
 
-/* d_scores = p * (d_p - delta) * scale, delta = d_out . out by row. p and d_scores are BLOCK wide.
- */
+/* d_scores = p * (d_p - delta) * scale, delta = d_out . out by row. Rows are BLOCK wide. */
 static void softmax_backward(const attention_backward_args *a, const block_pair *x, const float *p,
                              float *d_scores)
 {
@@ -169,10 +186,11 @@ static fsdp_status pair_backward(const attention_backward_args *a, gemm_fn gemm,
                           .lda = a->q_stride,
                           .ldb = a->k_stride,
                           .trans_b = true}));
-    scale_and_mask(p, x->n_queries, x->n_keys, x->first_query, x->first_key, a->scale);
-    for (size_t r = 0; r < x->n_queries; r++)
-        for (size_t c = 0; c < BLOCK; c++)
-            p[r * BLOCK + c] = pm_expf(p[r * BLOCK + c] - x->lse[r]);
+    for (size_t r = 0; r < x->n_queries; r++) {
+        const row_extent row = row_extent_of(x->first_query + r, x->first_key, x->n_keys);
+        scale_and_mask(p + r * BLOCK, row, a->scale);
+        exp_row(p + r * BLOCK, row, x->lse[r]);
+    }
     TRY(gemm(&(gemm_args){.c = x->d_v,
                           .a = p,
                           .b = x->d_out,
@@ -262,7 +280,9 @@ fsdp_status attention_backward_tiled(const attention_backward_args *a, int n_thr
 {
     if (a->batch == 0 || a->seq_len == 0 || a->n_head == 0 || a->head_dim == 0)
         return FSDP_OK;
-    FSDP_ASSERT_EQ(a->n_head % a->n_kv_head, 0);
+    FSDP_ASSERT(a->n_kv_head > 0 && a->n_head % a->n_kv_head == 0);
     const backward_job job = {a, gemm};
+    const size_t macs = a->batch * a->n_head * a->seq_len * a->seq_len * a->head_dim;
+    n_threads = threads_for(n_threads, macs, MIN_PARALLEL_MACS);
     return tiles_run(n_threads, a->batch * a->n_kv_head, backward_tile, &job);
 }

@@ -17,8 +17,7 @@ static span tile_span(size_t elems, size_t tile)
     return (span){tile * TILE_ELEMS, min_size(elems, (tile + 1) * TILE_ELEMS)};
 }
 
-/* ---- bias_add -----------------------------------------------------------------------------------
- */
+/* ---- bias_add ------------------------------------------------------------------------------- */
 
 static size_t bias_tile_rows(size_t cols)
 {
@@ -44,6 +43,7 @@ static fsdp_status bias_add_kernel(void *args, int n_threads)
     const bias_add_args *a = args;
     if (a->rows == 0 || a->cols == 0)
         return FSDP_OK;
+    n_threads = threads_for(n_threads, a->rows * a->cols, MIN_PARALLEL_ELEMS);
     return tiles_run(n_threads, tiles_of(a->rows, bias_tile_rows(a->cols)), bias_add_tile, a);
 }
 
@@ -52,8 +52,7 @@ fsdp_status cpu_bias_add(stream *s, const bias_add_args *a)
     return stream_launch(s, bias_add_kernel, a, sizeof *a);
 }
 
-/* ---- gelu ---------------------------------------------------------------------------------------
- */
+/* ---- gelu ----------------------------------------------------------------------------------- */
 
 static const float GELU_SCALE = 0.7978845608028654f; /* sqrt(2/pi) */
 static const float GELU_CUBIC = 0.044715f;
@@ -78,6 +77,7 @@ static fsdp_status gelu_tile(const void *args, size_t tile)
 static fsdp_status gelu_kernel(void *args, int n_threads)
 {
     const gelu_args *a = args;
+    n_threads = threads_for(n_threads, a->elems, MIN_PARALLEL_EXPS);
     return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS), gelu_tile, a);
 }
 
@@ -104,6 +104,7 @@ static fsdp_status gelu_backward_tile(const void *args, size_t tile)
 static fsdp_status gelu_backward_kernel(void *args, int n_threads)
 {
     const gelu_backward_args *a = args;
+    n_threads = threads_for(n_threads, a->elems, MIN_PARALLEL_EXPS);
     return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS), gelu_backward_tile, a);
 }
 
@@ -112,8 +113,7 @@ fsdp_status cpu_gelu_backward(stream *s, const gelu_backward_args *a)
     return stream_launch(s, gelu_backward_kernel, a, sizeof *a);
 }
 
-/* ---- add, scale ---------------------------------------------------------------------------------
- */
+/* ---- add, scale ----------------------------------------------------------------------------- */
 
 static fsdp_status add_tile(const void *args, size_t tile)
 {
@@ -127,6 +127,7 @@ static fsdp_status add_tile(const void *args, size_t tile)
 static fsdp_status add_kernel(void *args, int n_threads)
 {
     const add_args *a = args;
+    n_threads = threads_for(n_threads, a->elems, MIN_PARALLEL_ELEMS);
     return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS), add_tile, a);
 }
 
@@ -149,6 +150,7 @@ static fsdp_status scale_tile(const void *args, size_t tile)
 static fsdp_status scale_kernel(void *args, int n_threads)
 {
     const scale_args *a = args;
+    n_threads = threads_for(n_threads, a->elems, MIN_PARALLEL_ELEMS);
     return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS), scale_tile, a);
 }
 

@@ -46,6 +46,7 @@ static fsdp_status embedding_kernel(void *args, int n_threads)
     if (n_rows == 0 || a->width == 0)
         return FSDP_OK;
     TRY(check_tokens(a->tokens, n_rows, a->vocab));
+    n_threads = threads_for(n_threads, n_rows * a->width, MIN_PARALLEL_ELEMS);
     return tiles_run(n_threads, tiles_of(n_rows, TILE_TOKENS), embedding_tile, a);
 }
 
@@ -80,6 +81,7 @@ static fsdp_status embedding_backward_kernel(void *args, int n_threads)
     if (n_rows == 0 || a->width == 0)
         return FSDP_OK;
     TRY(check_tokens(a->tokens, n_rows, a->vocab));
+    n_threads = threads_for(n_threads, n_rows * a->width, MIN_PARALLEL_ELEMS);
     return tiles_run(n_threads, tiles_of(a->width, BAND_COLS), embedding_backward_tile, a);
 }
 

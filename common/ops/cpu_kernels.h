@@ -13,11 +13,12 @@
 #include <string.h>
 #include "common/ops/ops.h"
 
-/* Elements of one tile of element-wise work: long enough to pay for handing it to a thread. */
-enum { TILE_ELEMS = 1 << 15 };
+/* Elements of one tile of element-wise work, and of the least work that is handed to threads:
+ * waking them costs from 2 us to, on a machine with other work, 50 us. An element takes about 0.1
+ * ns, and 1 ns where there is an exponential. */
+enum { TILE_ELEMS = 1 << 15, MIN_PARALLEL_ELEMS = 1 << 18, MIN_PARALLEL_EXPS = 1 << 16 };
 
-/* ---- threads (cpu_tiles.c) ---------------------------------------------------------------------
- */
+/* ---- threads (cpu_tiles.c) ------------------------------------------------------------------ */
 
 typedef fsdp_status (*tile_fn)(const void *args, size_t tile);
 
@@ -25,6 +26,12 @@ typedef fsdp_status (*tile_fn)(const void *args, size_t tile);
  * after all have run. With an error the other tiles may or may not have run; the error of one of
  * the failed tiles becomes the caller's record.                                                  */
 fsdp_status tiles_run(int n_threads, size_t n_tiles, tile_fn tile, const void *args);
+
+/* threads_for -- n_threads, or 1 when all the work is less than what a second thread pays for. */
+static inline int threads_for(int n_threads, size_t work, size_t min_work)
+{
+    return work < min_work ? 1 : n_threads;
+}
 
 static inline size_t tiles_of(size_t elems, size_t tile_elems)
 {
@@ -36,8 +43,7 @@ static inline size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* ---- matrix products (gemm_portable.c, gemm_dnnl.c, cpu_matmul.c) ------------------------------
- */
+/* ---- matrix products (gemm_portable.c, gemm_dnnl.c, cpu_matmul.c) --------------------------- */
 
 /* c[m,n] = op(a)[m,k] * op(b)[k,n] (+ c when accumulate) on the calling thread. ld*: elements from
  * one stored row to the next.                                                                    */
@@ -62,8 +68,7 @@ fsdp_status matmul_tiled(const matmul_args *a, int n_threads, gemm_fn gemm);
 fsdp_status attention_tiled(const attention_args *a, int n_threads, gemm_fn gemm);
 fsdp_status attention_backward_tiled(const attention_backward_args *a, int n_threads, gemm_fn gemm);
 
-/* ---- operations that both tables share ----------------------------------------------------------
- */
+/* ---- operations that both tables share ------------------------------------------------------ */
 
 fsdp_status cpu_bias_add(stream *s, const bias_add_args *a);
 fsdp_status cpu_bias_backward(stream *s, const bias_backward_args *a);
@@ -81,8 +86,7 @@ fsdp_status cpu_clip_coef(stream *s, const clip_coef_args *a);
 fsdp_status cpu_adamw(stream *s, const adamw_args *a);
 fsdp_status cpu_sgd(stream *s, const sgd_args *a);
 
-/* ---- sums along a vector ------------------------------------------------------------------------
- */
+/* ---- sums along a vector -------------------------------------------------------------------- */
 
 enum { LANES = 16 };
 typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
@@ -137,24 +141,22 @@ static inline float vec_dot(const float *a, const float *b, size_t n)
     return lanes_sum(&acc);
 }
 
-/* vec_max -- the largest element (NaNs are passed over); -infinity for n = 0. */
+/* vec_max -- the largest element (NaNs are passed over); -infinity for n = 0. A comparison of GNU
+ * vectors gives all ones or zeros in each lane, by which the bits are selected.                  */
 static inline float vec_max(const float *x, size_t n)
 {
-    float best[LANES];
-    for (size_t l = 0; l < LANES; l++)
-        best[l] = -__builtin_inff();
+    typedef int32_t lane_bits __attribute__((vector_size(LANES * sizeof(int32_t))));
+    const float lowest = -__builtin_inff();
+    lanes best = lowest - (lanes){0};
     for (size_t i = 0; i < n; i += LANES) {
-        const size_t part = min_size(n - i, LANES);
-        if (part == LANES) {
-            for (size_t l = 0; l < LANES; l++)
-                best[l] = x[i + l] > best[l] ? x[i + l] : best[l];
-        } else {
-            for (size_t l = 0; l < part; l++)
-                best[l] = x[i + l] > best[l] ? x[i + l] : best[l];
-        }
+        lanes v;
+        lanes_load(&v, x + i, n - i, lowest);
+        const lane_bits larger = v > best;
+        best = (lanes)(((lane_bits)v & larger) | ((lane_bits)best & ~larger));
     }
-    float top = best[0];
-    for (size_t l = 1; l < LANES; l++)
-        top = best[l] > top ? best[l] : top;
+    float lane[LANES], top = lowest;
+    memcpy(lane, &best, sizeof lane);
+    for (size_t l = 0; l < LANES; l++)
+        top = lane[l] > top ? lane[l] : top;
     return top;
 }

@@ -13,25 +13,25 @@ typedef struct loss_job {
     double *row_loss; /* [ROW_BLOCK] */
 } loss_job;
 
-/* sum of exp(x[i] - top) by lanes. The exponentials are kept in `e` unless that is NULL. */
+/* sum of exp(x[i] - top) by lanes. The exponentials are kept in `e` unless that is NULL; e may be
+ * x. Taken in pieces (whole vectors, so that lanes stay lanes) that are still in the first cache
+ * when they are added.                                                                           */
 static float sum_exp(const float *x, size_t n, float top, float *e)
 {
+    enum { PIECE = 64 * LANES };
+    float piece[PIECE];
     lanes acc = {0};
-    for (size_t i = 0; i < n; i += LANES) {
-        const size_t part = min_size(LANES, n - i);
-        float chunk[LANES] = {0};
-        if (part == LANES) {
-            for (size_t l = 0; l < LANES; l++)
-                chunk[l] = pm_expf(x[i + l] - top);
-        } else {
-            for (size_t l = 0; l < part; l++)
-                chunk[l] = pm_expf(x[i + l] - top);
+    for (size_t begin = 0; begin < n; begin += PIECE) {
+        const size_t elems = min_size(PIECE, n - begin);
+        for (size_t i = 0; i < elems; i++)
+            piece[i] = pm_expf(x[begin + i] - top);
+        for (size_t i = 0; i < elems; i += LANES) {
+            lanes v;
+            lanes_load(&v, piece + i, elems - i, 0.0f);
+            acc += v;
         }
         if (e)
-            memcpy(e + i, chunk, part * sizeof *e);
-        lanes v;
-        memcpy(&v, chunk, sizeof v);
-        acc += v;
+            memcpy(e + begin, piece, elems * sizeof *e);
     }
     return lanes_sum(&acc);
 }
@@ -75,8 +75,8 @@ static fsdp_status cross_entropy_kernel(void *args, int n_threads)
     TRY(check_targets(a));
     for (size_t first = 0; first < a->rows; first += ROW_BLOCK) {
         const size_t n_rows = min_size(ROW_BLOCK, a->rows - first);
-        const loss_job job = {a, first, row_loss};
-        TRY(tiles_run(n_threads, n_rows, loss_tile, &job));
+        const int threads = threads_for(n_threads, n_rows * a->vocab, MIN_PARALLEL_EXPS);
+        TRY(tiles_run(threads, n_rows, loss_tile, &(loss_job){a, first, row_loss}));
         for (size_t r = 0; r < n_rows; r++)
             total += row_loss[r];
     }

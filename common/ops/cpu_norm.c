@@ -5,13 +5,16 @@
 #include <math.h>
 #include "common/ops/cpu_kernels.h"
 
-enum {
-    BAND_COLS = 64, /* columns of one tile of a sum over rows: 256 bytes of each row */
-    TILE_ROWS = 16  /* rows of one tile of row-wise work */
-};
+enum { BAND_COLS = 64 }; /* columns of one tile of a sum over rows: 256 bytes of each row */
 
-/* ---- sums over rows -----------------------------------------------------------------------------
- */
+/* Rows of one tile of row-wise work. */
+static size_t tile_rows(size_t cols)
+{
+    const size_t rows = TILE_ELEMS / 2 / cols;
+    return rows > 0 ? rows : 1;
+}
+
+/* ---- sums over rows ------------------------------------------------------------------------- */
 
 static fsdp_status bias_backward_tile(const void *args, size_t tile)
 {
@@ -31,6 +34,7 @@ static fsdp_status bias_backward_tile(const void *args, size_t tile)
 static fsdp_status bias_backward_kernel(void *args, int n_threads)
 {
     const bias_backward_args *a = args;
+    n_threads = threads_for(n_threads, a->rows * a->cols, MIN_PARALLEL_ELEMS);
     return tiles_run(n_threads, tiles_of(a->cols, BAND_COLS), bias_backward_tile, a);
 }
 
@@ -39,8 +43,7 @@ fsdp_status cpu_bias_backward(stream *s, const bias_backward_args *a)
     return stream_launch(s, bias_backward_kernel, a, sizeof *a);
 }
 
-/* ---- layernorm ----------------------------------------------------------------------------------
- */
+/* ---- layernorm ------------------------------------------------------------------------------ */
 
 /* sum of (x - mean)^2 by lanes; what fills up the last vector adds 0. */
 static float sum_square_deviations(const float *x, size_t n, float mean)
@@ -71,8 +74,8 @@ static void layernorm_row(const layernorm_args *a, size_t r)
 static fsdp_status layernorm_tile(const void *args, size_t tile)
 {
     const layernorm_args *a = args;
-    const size_t end = min_size(a->rows, (tile + 1) * TILE_ROWS);
-    for (size_t r = tile * TILE_ROWS; r < end; r++)
+    const size_t n_rows = tile_rows(a->cols), end = min_size(a->rows, (tile + 1) * n_rows);
+    for (size_t r = tile * n_rows; r < end; r++)
         layernorm_row(a, r);
     return FSDP_OK;
 }
@@ -82,7 +85,8 @@ static fsdp_status layernorm_kernel(void *args, int n_threads)
     const layernorm_args *a = args;
     if (a->cols == 0)
         return FSDP_OK;
-    return tiles_run(n_threads, tiles_of(a->rows, TILE_ROWS), layernorm_tile, a);
+    n_threads = threads_for(n_threads, a->rows * a->cols, MIN_PARALLEL_ELEMS);
+    return tiles_run(n_threads, tiles_of(a->rows, tile_rows(a->cols)), layernorm_tile, a);
 }
 
 fsdp_status cpu_layernorm(stream *s, const layernorm_args *a)
@@ -90,8 +94,7 @@ fsdp_status cpu_layernorm(stream *s, const layernorm_args *a)
     return stream_launch(s, layernorm_kernel, a, sizeof *a);
 }
 
-/* ---- layernorm_backward -------------------------------------------------------------------------
- */
+/* ---- layernorm_backward --------------------------------------------------------------------- */
 
 /* d_gain, d_bias of a band of columns: sums over rows of d_out * norm and of d_out. */
 static fsdp_status layernorm_param_tile(const void *args, size_t tile)
@@ -147,8 +150,8 @@ static void layernorm_backward_row(const layernorm_backward_args *a, size_t r)
 static fsdp_status layernorm_backward_tile(const void *args, size_t tile)
 {
     const layernorm_backward_args *a = args;
-    const size_t end = min_size(a->rows, (tile + 1) * TILE_ROWS);
-    for (size_t r = tile * TILE_ROWS; r < end; r++)
+    const size_t n_rows = tile_rows(a->cols), end = min_size(a->rows, (tile + 1) * n_rows);
+    for (size_t r = tile * n_rows; r < end; r++)
         layernorm_backward_row(a, r);
     return FSDP_OK;
 }
@@ -158,8 +161,9 @@ static fsdp_status layernorm_backward_kernel(void *args, int n_threads)
     const layernorm_backward_args *a = args;
     if (a->rows == 0 || a->cols == 0)
         return FSDP_OK;
+    n_threads = threads_for(n_threads, a->rows * a->cols, MIN_PARALLEL_ELEMS);
     TRY(tiles_run(n_threads, tiles_of(a->cols, BAND_COLS), layernorm_param_tile, a));
-    return tiles_run(n_threads, tiles_of(a->rows, TILE_ROWS), layernorm_backward_tile, a);
+    return tiles_run(n_threads, tiles_of(a->rows, tile_rows(a->cols)), layernorm_backward_tile, a);
 }
 
 fsdp_status cpu_layernorm_backward(stream *s, const layernorm_backward_args *a)

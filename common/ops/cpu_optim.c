@@ -7,8 +7,7 @@
 #include <math.h>
 #include "common/ops/cpu_kernels.h"
 
-/* ---- sum_squares --------------------------------------------------------------------------------
- */
+/* ---- sum_squares ---------------------------------------------------------------------------- */
 
 /* At most SUM_PARTS parts, so that their sums fit on the stack. */
 enum { SUM_PARTS = 64 };
@@ -35,6 +34,7 @@ static fsdp_status sum_squares_kernel(void *args, int n_threads)
     part_elems = part_elems < TILE_ELEMS ? TILE_ELEMS : part_elems;
     const size_t n_parts = tiles_of(a->elems, part_elems);
     const sum_job job = {a, part_elems, part};
+    n_threads = threads_for(n_threads, a->elems, MIN_PARALLEL_EXPS); /* about 1 ns an element */
     TRY(tiles_run(n_threads, n_parts, sum_squares_tile, &job));
     for (size_t i = 0; i < n_parts; i++)
         rsum_merge(a->sum, &part[i]);
@@ -46,8 +46,7 @@ fsdp_status cpu_sum_squares(stream *s, const sum_squares_args *a)
     return stream_launch(s, sum_squares_kernel, a, sizeof *a);
 }
 
-/* ---- clip_coef ----------------------------------------------------------------------------------
- */
+/* ---- clip_coef ------------------------------------------------------------------------------ */
 
 static fsdp_status clip_coef_kernel(void *args, int n_threads)
 {
@@ -69,8 +68,7 @@ fsdp_status cpu_clip_coef(stream *s, const clip_coef_args *a)
     return stream_launch(s, clip_coef_kernel, a, sizeof *a);
 }
 
-/* ---- updates ------------------------------------------------------------------------------------
- */
+/* ---- updates -------------------------------------------------------------------------------- */
 
 static fsdp_status adamw_tile(const void *args, size_t tile)
 {
@@ -92,6 +90,7 @@ static fsdp_status adamw_tile(const void *args, size_t tile)
 static fsdp_status adamw_kernel(void *args, int n_threads)
 {
     const adamw_args *a = args;
+    n_threads = threads_for(n_threads, a->elems, MIN_PARALLEL_ELEMS);
     return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS), adamw_tile, a);
 }
 
@@ -115,6 +114,7 @@ static fsdp_status sgd_tile(const void *args, size_t tile)
 static fsdp_status sgd_kernel(void *args, int n_threads)
 {
     const sgd_args *a = args;
+    n_threads = threads_for(n_threads, a->elems, MIN_PARALLEL_ELEMS);
     return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS), sgd_tile, a);
 }
 
@@ -123,8 +123,7 @@ fsdp_status cpu_sgd(stream *s, const sgd_args *a)
     return stream_launch(s, sgd_kernel, a, sizeof *a);
 }
 
-/* ---- adamw_scalars ------------------------------------------------------------------------------
- */
+/* ---- adamw_scalars -------------------------------------------------------------------------- */
 
 /* base^n by repeated multiplication. Below 1e-30 further factors cannot change 1 - base^n, which is
  * all that is asked for, and denormal products are slow.                                         */

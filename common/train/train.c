@@ -1,5 +1,6 @@
 /* train.c -- see train.h. */
 #include "common/train/train.h"
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,12 +60,17 @@ static fsdp_status open_here(const train_job *job, train_loop *l)
     return FSDP_OK;
 }
 
+void train_discard(train_loop *l)
+{
+    atomic_file_cancel(&l->csv);
+}
+
 void train_close(train_loop *l)
 {
     if (!l)
         return;
     progress_close(l->progress);
-    atomic_file_cancel(&l->csv);
+    train_discard(l);
     device_free(l->s, l->losses);
     device_free(l->s, l->norm);
     free(l->tokens);
@@ -144,7 +150,7 @@ static fsdp_status train_step(train_loop *l, int64_t step, float *loss, float *n
     float *my_losses = l->losses + (size_t)comm_rank(job->comm) * l->A;
     for (size_t a = 0; a < l->A; a++) {
         size_t at = a * l->b * l->T;
-        load_sequences(l, job->data, (uint64_t)(step * c->global_batch), a);
+        load_sequences(l, job->data, (uint64_t)step * (uint64_t)c->global_batch, a);
         TRY(runner_forward(job->runner, l->tokens + at, l->targets + at, true, my_losses + a));
         TRY(runner_backward(job->runner));
     }
@@ -193,8 +199,8 @@ static fsdp_status record_step(train_loop *l, int64_t step, float loss, float no
     fprintf(l->csv.out, "%lld,%.9g,%.9g,%.9g,%.3f\n", (long long)step, (double)loss, (double)norm,
             train_lr(job->cfg, step), ms);
     if (fflush(l->csv.out) != 0)
-        return fsdp_error(FSDP_EIO, "free some space or pass another --loss-csv", "cannot write %s",
-                          l->csv.tmp);
+        return fsdp_error(FSDP_EIO, "free some space or pass another --loss-csv", "cannot write %s: %s",
+                          l->csv.path, strerror(errno));
     return FSDP_OK;
 }
 
@@ -203,15 +209,32 @@ static bool due(int64_t every, int64_t step, int64_t steps)
     return step + 1 == steps || (every > 0 && (step + 1) % every == 0);
 }
 
-static fsdp_status after_step(train_loop *l, int64_t step)
+/* Loss and norm come out of collectives: all ranks see the same. */
+static fsdp_status check_finite(int64_t step, float loss, float norm, bool *failed_alike)
+{
+    if (isfinite(loss) && isfinite(norm))
+        return FSDP_OK;
+    *failed_alike = true;
+    return fsdp_error(FSDP_EINVAL, "lower --lr, add --warmup-steps or set --clip-grad 1",
+                      "training diverged at step %lld: loss %g, gradient norm %g", (long long)step,
+                      (double)loss, (double)norm);
+}
+
+static fsdp_status save(train_loop *l, int64_t step, bool *failed_alike)
+{
+    const train_job *job = l->job;
+    fsdp_status status = job->engine->save(job->engine->self, job->cfg->save_dir, step + 1);
+    *failed_alike = status == FSDP_EIO; /* files are agreed on; transport and memory may fail one rank */
+    return status;
+}
+
+static fsdp_status after_step(train_loop *l, int64_t step, bool *failed_alike)
 {
     const train_job *job = l->job;
     const train_config *c = job->cfg;
     if (job->val_data && due(c->eval_every, step, c->steps))
         TRY(evaluate(l, step));
-    if (c->save_dir && due(c->save_every, step, c->steps))
-        TRY(job->engine->save(job->engine->self, c->save_dir, step + 1));
-    return FSDP_OK;
+    return c->save_dir && due(c->save_every, step, c->steps) ? save(l, step, failed_alike) : FSDP_OK;
 }
 
 static int by_value(const void *a, const void *b)
@@ -235,15 +258,14 @@ fsdp_status train_run(train_loop *l, train_result *result)
         result->first_loss = n == 0 ? (double)loss : result->first_loss;
         result->last_loss = (double)loss;
         TRY(record_step(l, step, loss, norm, l->ms[n]));
-        if (!isfinite(loss) || !isfinite(norm))
-            return fsdp_error(FSDP_EINVAL, "lower --lr, add --warmup-steps or set --clip-grad 1",
-                              "training diverged at step %lld: loss %g, gradient norm %g", (long long)step,
-                              (double)loss, (double)norm);
-        TRY(after_step(l, step));
+        TRY(check_finite(step, loss, norm, &result->failed_alike));
+        TRY(after_step(l, step, &result->failed_alike));
     }
     qsort(l->ms, (size_t)n, sizeof *l->ms, by_value);
     result->ms_per_step = n > 0 ? l->ms[n / 2] : 0.0;
-    return l->csv.out ? atomic_file_commit(&l->csv) : FSDP_OK;
+    fsdp_status status = comm_agree(job->comm, l->csv.out ? atomic_file_commit(&l->csv) : FSDP_OK);
+    result->failed_alike = status == FSDP_EIO;
+    return status;
 }
 
 static fsdp_status append_param(void *ctx, int param, const float *values, size_t elems)

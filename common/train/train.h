@@ -26,14 +26,18 @@ typedef struct train_job {
 typedef struct train_result {
     double first_loss, last_loss, ms_per_step; /* median over the steps */
     comm_stats step_stats;
+    bool failed_alike; /* a failure of train_run that all ranks returned */
 } train_result;
 
 /* train_open -- buffers and the loss file (rank 0: cfg->loss_csv). Agreed on: every rank fails or none.
- * train_run -- all steps. A failure is not agreed on: the caller ends the job.
+ * train_run -- all steps. Where a failure may have struck one rank only (result->failed_alike is false) the caller
+ * ends the job, after train_discard.
+ * train_discard -- removes the half-written loss file, and nothing else: streams may still be at work.
  * train_close -- the loss file appears only if train_run ended well. NULL is accepted. job is borrowed. */
 typedef struct train_loop train_loop;
 fsdp_status train_open(const train_job *job, train_loop **out);
 fsdp_status train_run(train_loop *l, train_result *result);
+void train_discard(train_loop *l);
 void train_close(train_loop *l);
 
 /* train_export -- collective: DIR/model.safetensors and config.json of the engine's weights. */

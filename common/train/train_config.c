@@ -1,5 +1,6 @@
 /* train_config.c -- see train_config.h. */
 #include "common/train/train_config.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/pmath.h"
@@ -8,7 +9,8 @@
 #define FIELD(f) offsetof(train_config, f)
 #define LATER "this part is not there yet; run without it"
 
-enum { MAX_AUTO_BATCH = 8 };
+/* MAX_BATCH: with it and the limits below, bytes of activations stay below 2^63. */
+enum { MAX_AUTO_BATCH = 8, MAX_BATCH = 65536 };
 
 /* clang-format off */
 const option_spec TRAIN_OPTIONS[] = {
@@ -35,7 +37,7 @@ const option_spec TRAIN_OPTIONS[] = {
     {.name = "vocab-size", .kind = OPT_INT, .offset = FIELD(vocab_size), .min = 0, .max = 1000000, .help = "tokens (0: the preset's)"},
     {.name = "seq-len", .kind = OPT_INT, .offset = FIELD(seq_len), .def = "64", .min = 1, .max = 1048576,
      .group = "Training", .help = "tokens of a sequence"},
-    {.name = "batch-size", .kind = OPT_INT, .offset = FIELD(batch_size), .min = 0, .max = 1048576,
+    {.name = "batch-size", .kind = OPT_INT, .offset = FIELD(batch_size), .min = 0, .max = MAX_BATCH,
      .help = "sequences per rank and micro-step (0: 4, or what fits --global-batch)"},
     {.name = "grad-accum", .kind = OPT_INT, .offset = FIELD(grad_accum), .min = 0, .max = 1048576,
      .help = "micro-steps per step (0: 1, or what fits --global-batch)"},
@@ -104,8 +106,9 @@ static fsdp_status parse_wrap(train_config *cfg)
             continue;
         cfg->wrap_kind = i;
         char *end = NULL;
+        errno = 0;
         cfg->wrap_min_elems = sized ? strtoll(cfg->wrap + 5, &end, 10) : 0;
-        if (sized && (*end || end == cfg->wrap + 5 || cfg->wrap_min_elems < 1))
+        if (sized && (*end || end == cfg->wrap + 5 || cfg->wrap_min_elems < 1 || errno != 0))
             break;
         return FSDP_OK;
     }
@@ -163,6 +166,10 @@ static fsdp_status resolve_batch(train_config *cfg, int64_t w)
                           (int)w);
     if (cfg->batch_size == 0 && cfg->grad_accum > 0)
         cfg->batch_size = per_rank / cfg->grad_accum;
+    if (cfg->batch_size > MAX_BATCH)
+        return fsdp_error(FSDP_EINVAL, "pass a larger --grad-accum, or leave it out",
+                          "--global-batch: %lld sequences per rank and micro-step, expected at most %d",
+                          (long long)cfg->batch_size, MAX_BATCH);
     if (cfg->batch_size == 0)
         for (cfg->batch_size = MAX_AUTO_BATCH; per_rank % cfg->batch_size != 0;)
             cfg->batch_size /= 2;

@@ -21,7 +21,7 @@ typedef struct run {
 
 fsdp_status run_corpus(size_t vocab_size, corpus *out)
 {
-    return corpus_synthetic(1, 65536, vocab_size, out);
+    return corpus_synthetic(0, 100000, vocab_size, out);
 }
 
 static int level_of(size_t batch)
@@ -171,7 +171,8 @@ static fsdp_status keep_params(void *ctx, int param, const float *values, size_t
 
 fsdp_status run_training(device *dev, comm *group, const run_config *config, run_result *out)
 {
-    run r = {.cfg = config, .dev = dev, .group = group, .s = device_compute_stream(dev), .out = out};
+    run r = {
+        .cfg = config, .dev = dev, .group = group, .s = device_compute_stream(dev), .out = out};
     fsdp_status st = run_create(&r);
     for (int step = 0; step < config->steps && st == FSDP_OK; step++)
         st = one_step(&r, step);

@@ -2,8 +2,8 @@
  *
  *   run_training(dev, group, &config, &result) ... compare ... run_result_free
  *
- * Builds model, data and engine directly (no trainer, no command line), trains, and brings back what
- * an observer sees: loss and norm of every step, and the weights at the end.                     */
+ * Builds model, data and engine directly (no trainer, no command line), trains, and brings back
+ * what an observer sees: loss and norm of every step, and the weights at the end. */
 #pragma once
 #include "common/data/data.h"
 #include "common/train/baseline.h"
@@ -29,14 +29,17 @@ typedef struct run_config {
 
 typedef struct run_result {
     int steps;
-    float *loss, *norm;  /* [steps], the same on every rank: mean loss before the update, norm before clipping */
+    float *loss, *norm; /* [steps], the same on every rank: mean loss before the update, norm before
+                           clipping */
     size_t param_elems;
-    float *params;       /* [param_elems] tied ones once, in global order; rank 0 of the group, else NULL */
+    float
+        *params; /* [param_elems] tied ones once, in global order; rank 0 of the group, else NULL */
 } run_result;
 
 /* run_training -- collective over `group`; dev is the device that the group was opened on. */
 fsdp_status run_training(device *dev, comm *group, const run_config *config, run_result *out);
 void run_result_free(run_result *r); /* a zeroed struct is accepted */
 
-/* run_corpus -- the text of every test: 64 Ki tokens of corpus_synthetic, seed 1. */
+/* run_corpus -- the text of every test: 100,000 tokens of corpus_synthetic, seed 0 (what fsdp_train
+ * --synthetic 100000 reads). */
 fsdp_status run_corpus(size_t vocab_size, corpus *out);

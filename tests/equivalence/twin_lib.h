@@ -4,8 +4,8 @@
  *
  * It shares the model and the runner with what it is compared to, and nothing else: no hooks, no
  * communication, no accumulators; sums are a recursive function over leaves, straight from the
- * definition in common/base/tree_sum.h. It has an inline device of its own, so its arrays can be read and
- * written by the host at any time.                                                               */
+ * definition in common/base/tree_sum.h. It has an inline device of its own, so its arrays can be
+ * read and written by the host at any time. */
 #pragma once
 #include "common/data/data.h"
 #include "common/train/runner.h"
@@ -17,8 +17,10 @@ typedef struct twin {
     runner *run;
     model_views views;
     int *stage_unit;
-    size_t *offset;      /* [n_params] of a parameter in params and in gradients (tied: of its storage) */
-    size_t *grad_offset; /* [n_params] of a place's gradient in a leaf: a tied one stands behind all */
+    size_t
+        *offset; /* [n_params] of a parameter in params and in gradients (tied: of its storage) */
+    size_t
+        *grad_offset; /* [n_params] of a place's gradient in a leaf: a tied one stands behind all */
     size_t param_elems, leaf_elems;
     float *params; /* [param_elems] */
     float *leaf;   /* [leaf_elems] gradient of one sequence: sum over its tokens */
@@ -27,18 +29,20 @@ typedef struct twin {
     size_t batch, seq_len;
 } twin;
 
-/* twin_create -- a leaf is a call over `batch` sequences. GRAD_ACC_CANONICAL (batch 1): a tied parameter's
- * second place has a gradient of its own; GRAD_ACC_FAST: both uses add into one array, as a backward
- * pass of one device does.                                                                       */
+/* twin_create -- a leaf is a call over `batch` sequences. GRAD_ACC_CANONICAL (batch 1): a tied
+ * parameter's second place has a gradient of its own; GRAD_ACC_FAST: both uses add into one array,
+ * as a backward pass of one device does. */
 fsdp_status twin_create(const model *m, const ops *o, const corpus *data, size_t batch,
                         size_t seq_len, grad_acc_mode mode, uint64_t seed, twin *t);
 void twin_free(twin *t); /* a zeroed struct is accepted */
 
-/* twin_leaf -- forward and backward of leaf k of the run (sequences k*batch ...): t->leaf, its loss sum. */
+/* twin_leaf -- forward and backward of leaf k of the run (sequences k*batch ...): t->leaf, its loss
+ * sum. */
 fsdp_status twin_leaf(twin *t, uint64_t k, float *loss);
 
-/* twin_gradient -- grad [param_elems] = scale * (tree over leaves first ... first+n-1 of the first place of
- * every parameter, then the second place's tree added); *loss = the tree over the leaves' losses.
- *   abs_sum  NULL, or [param_elems]: sum of |leaf element| over all leaves and places, in double  */
+/* twin_gradient -- grad [param_elems] = scale * (tree over leaves first ... first+n-1 of the first
+ * place of every parameter, then the second place's tree added); *loss = the tree over the leaves'
+ * losses. abs_sum  NULL, or [param_elems]: sum of |leaf element| over all leaves and places, in
+ * double  */
 fsdp_status twin_gradient(twin *t, uint64_t first, size_t n, float scale, float *grad,
                           double *abs_sum, float *loss);

@@ -11,7 +11,7 @@
 set -u
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
-TASKS=$here/tasks.txt
+TASKS=${GRADE_TASKS:-$here/tasks.txt}
 lab='' task='' ranks='1 2 3 4' BUILD=${BUILD:-build}
 
 usage() {
@@ -80,6 +80,12 @@ first_difference() {
         }' "$1"
 }
 
+# mismatch LOG TASK -- when ranks disagreed about a collective: which calls met
+mismatch() {
+    awk -v t="$2" '$1 == "RANKFAIL" && $2 == t && $4 == "FSDP_EMISMATCH" {
+        sub(/^RANKFAIL [^ ]+ [^ ]+ [^ ]+ /, ""); print "        " substr($0, 1, 200); exit }' "$1"
+}
+
 # crash_reason LOG TASK W STATUS -- why there is no verdict, or not from everybody
 crash_reason() {
     said=$(first_difference "$1" "$2")
@@ -92,7 +98,9 @@ crash_reason() {
             grep -q "^DONE $2 rank $r/" "$1" || { echo "rank $r ended without its done-marker" && break; }
         done
     else
-        why=$(grep -i -m1 -E 'assert|sanitizer|signal|not found|error' "$1")
+        ours=$(grep -v -E '^\[(mpiexec|proxy)' "$1")
+        why=$(echo "$ours" | grep -i -m1 -E 'assert|sanitizer|corrupt|free\(\)|malloc\(\)' ||
+            echo "$ours" | grep -i -m1 -E 'error|signal|not found')
         echo "crashed (exit status $4)${why:+: $why}"
     fi
 }
@@ -103,7 +111,7 @@ blocked_by() {
     for need in $(field "$1" 6 | tr ',' ' '); do
         [ "$need" = - ] && continue
         v=$(verdict_of "$need" "$2")
-        if [ -z "$v" ] && [ "${3:-}" = run ]; then
+        if [ -z "$v" ] && [ "${3:-}" = run ] && [ -x "$BUILD/tests/grade/$(field "$need" 5)" ]; then
             needlog=$OUT/need-$need-W$2.log
             launch "$2" "$(field "$need" 4)" "$needlog" \
                 "$BUILD/tests/grade/$(field "$need" 5)" --task "$need"
@@ -119,6 +127,7 @@ record() {
     printf '%-7s %s W=%s %s\n' "$3" "$1" "$2" "$4"
     echo "$1 $2 $3" >>"$RESULTS"
     if [ "$3" = FAIL ]; then
+        mismatch "$log" "$1"
         echo "        rerun: make test LAB=${1%%.*} TASK=$1 RANKS=$2     log: $log"
     fi
 }
@@ -169,7 +178,7 @@ run_world() {
         first=$1 args='' limit=$(field "$1" 4)
         for t in "$@"; do
             args="$args --task $t"
-            [ "$t" = "$first" ] || limit=$((limit + 5))
+            [ "$t" = "$first" ] || limit=$((limit + 1))
         done
         n_launch=$((n_launch + 1))
         log=$OUT/lab$rw_lab-W$rw_w-$n_launch.log
@@ -196,8 +205,23 @@ score() {
         sum=$((sum + got)) all=$((all + points))
         printf '  %s/%s  %s %s\n' "$got" "$points" "$t" "$(title "$t")"
     done
-    echo "Lab $sc_lab: $sum/$all"
+    note=''
+    for w in 2 3 4; do
+        case " $ranks " in *" $w "*) ;; *) note=' (points need W = 2, 3 and 4 in one run)' ;; esac
+    done
+    echo "Lab $sc_lab: $sum/$all$note"
     total_sum=$((total_sum + sum)) total_all=$((total_all + all))
+}
+
+# skip_lab LAB TASKS... -- a lab whose programs are not there yet: one line, or its tasks when it was asked for
+skip_lab() {
+    sl_lab=$1
+    shift
+    [ -n "$lab" ] || { echo "SKIP    lab $sl_lab: not there yet" && echo "$sl_lab - SKIP" >>"$RESULTS" && return; }
+    for t in "$@"; do
+        echo "SKIP    $t not there yet: $(title "$t")"
+        echo "$t - SKIP" >>"$RESULTS"
+    done
 }
 
 total_sum=0 total_all=0 n_labs=0
@@ -207,6 +231,11 @@ labs=$(awk -v l="$lab" '!/^#/ && NF { split($1, a, "."); if ((l == "" || a[1] ==
 for l in $labs; do
     ids=$(awk -v l="$l" -v t="$task" '!/^#/ && NF { split($1, a, "."); if (a[1] == l && (t == "" || $1 == t)) print $1 }' "$TASKS")
     [ -n "$ids" ] || { echo "grade.sh: no task \"$task\" in $TASKS" >&2 && exit 2; }
+    if [ "$(field "${ids%%[!0-9.]*}" 5)" = - ]; then
+        # shellcheck disable=SC2086
+        skip_lab "$l" $ids
+        continue
+    fi
     [ -x "$BUILD/tests/grade/lab$l" ] || { echo "grade.sh: no $BUILD/tests/grade/lab$l; run \"make test LAB=$l\"" >&2 && exit 2; }
     for w in $ranks; do
         wanted=''

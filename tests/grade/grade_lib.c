@@ -17,12 +17,18 @@ static bool same_bits(float a, float b)
     return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
 }
 
+/* NaN without the sign that printf gives it. */
+static double shown(float x)
+{
+    return isnan(x) ? (double)fabsf(x) : (double)x;
+}
+
 fsdp_status expect_f32(const char *what, const float *got, const float *want, size_t elems)
 {
     for (size_t i = 0; i < elems; i++)
         if (!same_bits(got[i], want[i]))
             return fsdp_error(FSDP_EINVAL, "", "%s[%zu]: got %.9g, expected %.9g", what, i,
-                              (double)got[i], (double)want[i]);
+                              shown(got[i]), shown(want[i]));
     return FSDP_OK;
 }
 
@@ -92,13 +98,13 @@ const char *trace_stop(grade *g)
     return g->trace;
 }
 
-fsdp_status read_back(stream *s, const float *src, size_t elems, float *host)
+fsdp_status grade_read(stream *s, const float *src, size_t elems, float *host)
 {
     TRY(device_download(s, host, src, elems * sizeof *host));
     return stream_sync(s);
 }
 
-size_t live_bytes(grade *g, stream *s, mem_category category)
+size_t grade_live_bytes(grade *g, stream *s, mem_category category)
 {
     (void)stream_sync(g->compute);
     if (s)
@@ -269,6 +275,16 @@ static bool usage_check(int argc, char **argv, const grade_task *tasks, int n_ta
     return false;
 }
 
+/* abandon -- a failed task may have left memory, streams and collectives behind: no orderly end.
+ * The abort of one rank kills all, and what they printed last may be lost on its way: rank 0, which
+ * has the verdict, goes first, and after a pause. */
+static _Noreturn void abandon(grade *g)
+{
+    const struct timespec pause = {.tv_sec = g->rank == 0 ? 0 : 2, .tv_nsec = 300 * 1000 * 1000};
+    nanosleep(&pause, NULL);
+    comm_abort(g->comm, 1);
+}
+
 int grade_main(int argc, char **argv, const grade_task *tasks, int n_tasks)
 {
     if (!usage_check(argc, argv, tasks, n_tasks))
@@ -285,8 +301,7 @@ int grade_main(int argc, char **argv, const grade_task *tasks, int n_tasks)
         all_pass = all_pass && st == FSDP_OK;
         if (st == FSDP_OK || st == FSDP_ETODO || st == FSDP_ESKIP)
             continue;
-        /* A failed task may have left memory, streams and collectives behind: no orderly end. */
-        comm_abort(g->comm, 1);
+        abandon(g);
     }
     comm_close(g->comm);
     device_close(g->dev);

@@ -11,7 +11,7 @@
  *
  * The device has debug_fill (fresh and freed memory is NaN) and async_compute: the compute stream
  * is a worker as well, so the host runs ahead and a missing wait shows. Read device memory with
- * read_back. */
+ * grade_read. */
 #pragma once
 #include <stdatomic.h>
 #include "common/comm/comm.h"
@@ -54,11 +54,11 @@ fsdp_status expect_status(const char *what, fsdp_status got, fsdp_status want);
 void trace_start(grade *g);
 const char *trace_stop(grade *g);
 
-/* read_back -- host [elems] = src as it is behind everything issued on s; waits for s. */
-fsdp_status read_back(stream *s, const float *src, size_t elems, float *host);
-/* live_bytes -- the ledger's figure of one category, after both the compute stream and s (may be
- * NULL) have run everything issued. */
-size_t live_bytes(grade *g, stream *s, mem_category category);
+/* grade_read -- host [elems] = src as it is behind everything issued on s; waits for s. */
+fsdp_status grade_read(stream *s, const float *src, size_t elems, float *host);
+/* grade_live_bytes -- the ledger's figure of one category, after both the compute stream and s (may
+ * be NULL) have run everything issued. */
+size_t grade_live_bytes(grade *g, stream *s, mem_category category);
 
 /* A gate holds up a stream: work issued on s after gate_close runs only after gate_open. One gate
  * at a time. gate_open fails (naming `what`) when the gate had given up after GATE_LIMIT_S: the

@@ -56,7 +56,7 @@ static fsdp_status check_full(const fsdp *f, int u, const char *what)
     if (!unit->full)
         return fsdp_error(FSDP_EINVAL, "", "%s is NULL", text);
     TRY(stream_sync(f->compute));
-    TRY(read_back(f->comm_stream, unit->full, unit->layout.padded_elems, got));
+    TRY(grade_read(f->comm_stream, unit->full, unit->layout.padded_elems, got));
     wanted_full(f, u, want);
     return expect_f32(text, got, want, unit->layout.padded_elems);
 }
@@ -70,7 +70,7 @@ static fsdp_status check_shard(const fsdp *f, int u, const char *what)
     char text[96];
     snprintf(text, sizeof text, "%s: unit %s: shard (the master copy)", what, unit->name);
     TRY(stream_sync(f->comm_stream));
-    TRY(read_back(f->compute, unit->shard, n, got));
+    TRY(grade_read(f->compute, unit->shard, n, got));
     wanted_full(f, u, want);
     return expect_f32(text, got, want + (size_t)comm_rank(f->config.comm) * n, n);
 }
@@ -81,11 +81,11 @@ static fsdp_status begin_and_check(grade *g, fsdp *f, int u)
     fsdp_unit *unit = &f->units[u];
     size_t n = unit->layout.shard_elems, bytes_before;
     comm_stats_reset(g->comm);
-    bytes_before = live_bytes(g, f->comm_stream, MEM_PARAMS_FULL);
+    bytes_before = grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL);
     TRY(unshard_begin(f, u));
     TRY(expect_int("state after unshard_begin", unit->state, UNIT_GATHERING));
     TRY(unshard_begin(f, u)); /* no-op */
-    size_t grown = live_bytes(g, f->comm_stream, MEM_PARAMS_FULL) - bytes_before;
+    size_t grown = grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL) - bytes_before;
     TRY(check_full(f, u, "unshard_begin"));
     TRY(check_shard(f, u, "unshard_begin"));
     TRY(expect_true("event `gathered` is recorded and done", event_done(unit->gathered)));
@@ -134,7 +134,7 @@ static fsdp_status gather_after_update(grade *g, fsdp *f, int u)
     st = first(st, gate_open(g, "unshard_begin"), &why);
     TRY(st);
     TRY(stream_sync(f->compute));
-    TRY(read_back(f->comm_stream, unit->full, padded, got));
+    TRY(grade_read(f->comm_stream, unit->full, padded, got));
     wanted_full(f, u, want);
     for (size_t j = 0; j < padded; j++)
         want[j] += 0.5f;
@@ -222,7 +222,7 @@ static fsdp_status wait_and_check(grade *g, fsdp *f, int u, int tied, float *pro
     nanosleep(&nap, NULL);
     TRY(gate_open(g, "unshard_wait"));
     TRY(expect_int("state after unshard_wait", unit->state, UNIT_GATHERED));
-    TRY(read_back(f->compute, probe, slot->elems, got));
+    TRY(grade_read(f->compute, probe, slot->elems, got));
     TRY(expect_f32("what compute reads through the view (NaN: it did not wait)", got,
                    values + slot->offset, slot->elems));
     TRY(unshard_wait(f, u)); /* no-op */
@@ -284,7 +284,7 @@ static fsdp_status reshard_and_check(grade *g, fsdp *f, int u, float *probe)
                                10 * 1000 * 1000}; /* a free that does not wait runs in this time */
     nanosleep(&nap, NULL);
     TRY(gate_open(g, "reshard"));
-    TRY(read_back(f->compute, probe, n, got));
+    TRY(grade_read(f->compute, probe, n, got));
     TRY(expect_f32("what compute read before reshard (NaN: freed under it)", got, values, n));
     TRY(expect_int("state after reshard", unit->state, UNIT_SHARDED));
     TRY(expect_true("full is NULL after reshard", unit->full == NULL));
@@ -292,7 +292,7 @@ static fsdp_status reshard_and_check(grade *g, fsdp *f, int u, float *probe)
         if (f->views.params[p])
             return fsdp_error(FSDP_EINVAL, "", "views.params[%d] after reshard: expected NULL", p);
     TRY(expect_int("bytes of gathered parameters after reshard",
-                   (long long)live_bytes(g, f->comm_stream, MEM_PARAMS_FULL), 0));
+                   (long long)grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL), 0));
     TRY(reshard(f, u)); /* no-op */
     return check_shard(f, u, "reshard");
 }
@@ -337,7 +337,7 @@ static fsdp_status pass(grade *g, const unit_hooks *h, fsdp *f)
                        f->units[u].state, u ? UNIT_SHARDED : UNIT_GATHERED));
     }
     return expect_int("gathered bytes after the pass: the root's",
-                      (long long)live_bytes(g, f->comm_stream, MEM_PARAMS_FULL),
+                      (long long)grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL),
                       (long long)(f->units[0].layout.padded_elems * sizeof(float)));
 }
 
@@ -359,7 +359,7 @@ static fsdp_status hooks_and_states(grade *g, fsdp *f)
                       sizeof(add_args_host)));
     TRY(h.pre_forward(h.self, 1));
     float got[MAX_ELEMS], want[MAX_ELEMS];
-    TRY(read_back(f->compute, f->units[1].full, padded, got));
+    TRY(grade_read(f->compute, f->units[1].full, padded, got));
     wanted_full(f, 1, want);
     for (size_t j = 0; j < padded; j++)
         want[j] += 0.5f;
@@ -431,7 +431,7 @@ static fsdp_status evaluate(forward_case *c, const model_views *views, unit_hook
     if (st == FSDP_OK)
         st = runner_forward(r, c->tokens, c->targets, false, loss);
     if (st == FSDP_OK)
-        st = read_back(c->g->compute, loss, 1, host_loss);
+        st = grade_read(c->g->compute, loss, 1, host_loss);
     device_free(c->g->compute, loss);
     runner_free(r);
     return st;

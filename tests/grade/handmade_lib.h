@@ -1,14 +1,15 @@
-/* fixture_lib.h -- a sharded model made by hand, for the tests of labs 3 and 4.
+/* handmade_lib.h -- a sharded model made by hand, for the tests of labs 3 and 4.
  *
  *   fixture_run(g, &spec, body)      makes it, runs body, takes it apart, agrees on the verdict
  *
  * Every offset is a literal of the spec; shards, events and streams are made here, so a task's test
- * does not rest on the learner's labs 1 and 2 (it calls unshard and reshard only where the task's own
- * function does). The device is the fixture's own: fresh and freed memory holds NaN, and it is
+ * does not rest on the learner's labs 1 and 2 (it calls unshard and reshard only where the task's
+ * own function does). The device is the fixture's own: fresh and freed memory holds NaN, and it is
  * empty at the end or the test fails.
  *
- * Checks inside a body are noted (note()), not returned: all ranks walk through the same collectives
- * and the first difference is reported when they are through. So one wrong rank strands nobody.  */
+ * Checks inside a body are noted (note()), not returned: all ranks walk through the same
+ * collectives and the first difference is reported when they are through. So one wrong rank strands
+ * nobody. */
 #pragma once
 #include "lab3_backward/backward.h"
 #include "tests/grade/grade_lib.h"
@@ -24,13 +25,13 @@ typedef struct fix_param {
 
 typedef struct fix_spec {
     int n_units, n_params;
-    const fix_param *params; /* parameters of a unit in ascending offset; stages are runs of one unit */
+    const fix_param *params; /* of a unit: in ascending offset. Stages are runs of one unit */
     size_t used_elems[FIX_UNITS];
     sharding_strategy sharding;
     grad_acc_mode mode;
     int level;
     bool async_compute; /* the compute stream is a thread: only events order it */
-    int group_ranks;    /* > 0: ranks 0 ... group_ranks-1 form the group, the others one of their own */
+    int group_ranks;    /* > 0: ranks below it form the group, the others one of their own */
 } fix_spec;
 
 typedef struct fixture {
@@ -55,19 +56,32 @@ fsdp_status fixture_run(grade *g, const fix_spec *spec, fix_body body);
 /* note -- remember the first failure and go on. */
 void note(fixture *fx, fsdp_status check);
 
+/* expect_values -- notes the first of elems whose bits differ; got NULL: it is missing. */
+void expect_values(fixture *fx, const char *what, const float *got, const float *want,
+                   size_t elems);
+
+/* expect_within -- |got - want| <= tol, else FSDP_EINVAL naming what[i]. */
+fsdp_status expect_within(const char *what, size_t i, float got, double want, double tol);
+
 /* fix_value -- element i of parameter p, a small integer, exact in fp32: 1000*(p+1) + i. */
 float fix_value(int p, size_t i);
 
-/* fix_param_at -- which parameter holds element `flat` of unit u, and which of its elements that is; -1 in a
- * gap or in padding.                                                                             */
+/* fix_param_at -- which parameter holds element `flat` of unit u, and which of its elements that
+ * is; -1 in a gap or in padding. */
 int fix_param_at(const fixture *fx, int u, size_t flat, size_t *elem);
 size_t fix_rank_begin(const fixture *fx, int u); /* first flat element of this rank's shard */
 
 /* fix_gather_by_hand -- unit u GATHERED with the right values, without a collective. */
 fsdp_status fix_gather_by_hand(fixture *fx, int u);
-/* fix_grad_by_hand -- full_grad of every place of u allocated; place k's element i = value(rank, k, i). */
+/* fix_grad_by_hand -- full_grad of every place k of u: element i = value(rank, k, i). */
 fsdp_status fix_grad_by_hand(fixture *fx, int u, float (*value)(int rank, int place, size_t i));
 
-/* fix_trace_start / fix_trace -- "all-gather h.0;reduce-scatter root;..." as issued by this rank. */
+/* fix_push -- deliver by hand what reductions would: leaves base ... base+n_leaves-1 into every
+ * place's accumulator, element i of place k of leaf n = value(n, k, i), i counted in the unreduced
+ * array; NaN in the padding (a reduction may leave anything there). */
+fsdp_status fix_push(fixture *fx, int u, int n_leaves, int base,
+                     float (*value)(int leaf, int place, size_t i));
+
+/* fix_trace_start -- from now on fx->trace gets "all-gather h.0;reduce-scatter root;...". */
 void fix_trace_start(fixture *fx);
 size_t fix_live(const fixture *fx, mem_category c); /* bytes live now, both streams drained */

@@ -1,0 +1,321 @@
+#!/bin/bash
+# bad_input.sh -- wrong options, data, outputs, checkpoints and too little memory: the trainer says what is wrong,
+# where, what it expected and what to do, once, and leaves nothing behind; and what should work, works.
+#
+#   tests/cli/bad_input.sh [BUILD]        default build
+#
+# Every refusal runs with --loss-csv, --export, --save and --memory-report on files of an earlier run, which must
+# be the same afterwards. Prints PASS, FAIL and SKIP lines and a last line with their numbers.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/cli/lib.sh
+cli_namespace "$PWD/tests/cli/bad_input.sh" "$@"
+build=${1:-build}
+cli_begin "$build"
+keep=$work/keep new=$work/new bad=
+
+model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16'
+small="$model --batch-size 2 --steps 2"
+outputs="--loss-csv $keep/loss.csv --export $keep/export --memory-report $keep/report.csv"
+earlier="$small --synthetic 5000 $outputs --save $keep/save"
+
+# expect_message REGEX HINT -- one line and one hint, whatever the number of ranks
+expect_message() {
+    local n
+    n=$(grep -cE -- "$1" "$work/err")
+    [ "$n" = 1 ] || complain "$n lines of stderr match '$1', expected 1"
+    n=$(grep -c '^HINT: ' "$work/err")
+    [ "$n" = 1 ] || complain "$n hints, expected 1"
+    grep -qE -- "^HINT: .*($2)" "$work/err" || complain "no hint matches '$2'"
+}
+
+# The other words on stderr are the launcher's.
+expect_failed() {
+    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+    check_left
+    check_no_tmp
+    [ "$(tree_sum "$keep")" = "$kept" ] || {
+        complain 'files of an earlier run have changed'
+        kept=$(tree_sum "$keep")
+    }
+    verdict
+}
+
+# refused W NAME REGEX HINT OPTION... -- the earlier run's options, then these
+refused() {
+    local regex=$3 hint=$4 ranks=$1
+    name="$2 (W=$1)"
+    shift 4
+    # shellcheck disable=SC2086 # lists of words
+    launch "$ranks" $earlier "$@"
+    expect_message "$regex" "$hint"
+    expect_failed
+}
+
+# The same on one rank and on two.
+refused12() {
+    refused 1 "$@"
+    refused 2 "$@"
+}
+
+# An earlier run's files. Constant learning rate: the number of steps changes nothing but the end.
+constant='--lr 1e-3 --min-lr 1e-3 --warmup-steps 0 --reduction canonical'
+# shellcheck disable=SC2086
+expect_good 2 'a first run' $earlier --global-batch 4
+verdict
+kept=$(tree_sum "$keep")
+
+# ---- options ----------------------------------------------------------------------------------------------------
+
+refused12 'unknown option' 'unknown option --bogus' 'fsdp_train --help' --bogus
+refused 1 'misspelt option' 'unknown option --stesp' 'did you mean --steps\?' --stesp 3
+refused 1 'ambiguous option' '--s is short for any of .*--steps' 'full name' --s 3
+refused12 'positional argument' "got 'text.txt', expected an option" '--name=value' text.txt
+refused 1 'single dash' "got '-h', expected an option" '--name=value' -h
+refused 1 'empty option' 'unknown option --' '--help' --
+refused12 'missing value' '--steps: no value given' '--name=value' --steps
+refused 1 'value that is an option' '--lr: no value given' '--name=value' --lr --steps 2
+refused 1 'empty value' "--lr: got '', expected a finite number from 0 to 1000" 'default' --lr=
+refused 1 'value for a switch' "--plan: got '1', expected no value" 'alone' --plan=1
+refused 1 'too small' "--steps: got '-1', expected a whole number from 0 to 1e\+09|--steps: got '-1'" 'default' --steps -1
+refused12 'too large' "--beta1: got '1', expected a finite number from 0 to 0.999999999" 'default' --beta1 1
+refused 1 'beyond 64 bits' "--steps: got '99999999999999999999'" 'default' --steps 99999999999999999999
+refused 1 'fraction' "--steps: got '1.5', expected a whole number" 'default' --steps 1.5
+refused12 'NaN' "--lr: got 'nan', expected a finite number" 'default' --lr nan
+refused 1 'infinity' "--clip-grad: got 'inf', expected a finite number" 'default' --clip-grad inf
+refused 1 'unknown choice' "--sharding: got 'half', expected one of full\|grad-op\|none" 'default' --sharding half
+refused 1 'unknown size' "no size 'huge', expected one of tiny\|small" 'pass --size' --size huge
+refused 1 'wrap without a size' "--wrap: got 'size:0', expected" 'pass --wrap' --wrap size:0
+refused 1 'wrap with more than a size' "--wrap: got 'size:12x', expected" 'pass --wrap' --wrap size:12x
+refused 1 'wrap beyond 64 bits' '--wrap: got .*expected' 'pass --wrap' --wrap size:99999999999999999999
+refused12 'heads that do not divide' 'n-head 3 does not divide d-model 16' '--n-head' --n-head 3
+refused 1 'more tokens than positions' '--seq-len: got 1000, expected at most 256' '--seq-len' --seq-len 1000
+refused12 'canonical with 3 sequences' '--batch-size: got 3, expected a power of two' '--grad-accum' \
+    --reduction canonical --batch-size 3
+refused 2 'global batch and ranks' '--global-batch: got 7, expected a multiple of 2 ranks' 'divides' --global-batch 7
+refused 3 'more ranks than sequences' '--global-batch: got 2, expected a multiple of 3 ranks' 'divides' --global-batch 2
+refused12 'global batch and batch' '--global-batch: got 10, expected a multiple of [12] ranks \* batch-size 2' \
+    'leave the last two out' --global-batch 10 --grad-accum 3
+refused 1 'a batch by division' '--global-batch: 1000000 sequences per rank' '--grad-accum' \
+    --batch-size 0 --grad-accum 1 --global-batch 1000000
+refused 2 'single device on two ranks' '--parallel single: got 2 ranks, expected 1' 'without a launcher' --parallel single
+refused 1 'checkpoints of replicas' '--save and --resume are there for --parallel fsdp only' '--export' --parallel ddp
+refused 1 'two corpora' '--data and --synthetic exclude each other' 'leave one' --data /etc/passwd
+for option in $(sed -n 's/.*name = "\([a-z-]*\)", .kind = OPT_REFUSED.*/--\1/p' common/train/train_config.c); do
+    refused 1 "not there yet: $option" "$option is not available" 'run without it' "$option"
+done
+
+name='auto without a directory (W=1)'
+# shellcheck disable=SC2086
+launch 1 $small $outputs --synthetic 5000 --resume auto
+expect_message '--resume auto: no --save directory given' 'pass --save'
+expect_failed
+
+# Two ranks, two command lines: MPMD [A] : [B].
+differ() {
+    name="ranks differ: $1 (W=2)"
+    # shellcheck disable=SC2086
+    timed mpiexec -n 1 "$trainer" $earlier $4 : -n 1 "$trainer" $earlier $5
+    expect_message "$2" "$3"
+    expect_failed
+}
+differ 'a number' "the option differs: rank 1 has 'lr=0.002', rank 0 has 'lr=0.001'" 'same options' \
+    '--lr 1e-3' '--lr 2e-3'
+differ 'a path' "the option differs: rank 1 has 'loss-csv=.*b.csv'" 'same options' '' "--loss-csv $new/b.csv"
+differ 'a switch' "the option differs: rank 1 has 'plan=1'" 'same options' '' --plan
+differ 'one is wrong' "rank 1 failed: --steps: got 'x'" 'default' '' '--steps x'
+differ 'the first is wrong' "unknown option --bogus" '--help' --bogus ''
+long=$new/$(printf 'd%.0s' {1..200})/$(printf 'e%.0s' {1..200})
+differ 'behind long paths' "the option differs: rank 1 has 'memory-report=b'" 'same options' \
+    "--export $long --export-init $long --loss-csv $long --memory-report a" \
+    "--export $long --export-init $long --loss-csv $long --memory-report b"
+
+# ---- data -------------------------------------------------------------------------------------------------------
+
+# data_refused NAME REGEX HINT PATH [W]
+data_refused() {
+    refused "${5:-1}" "data: $1" "$2" "$3" --synthetic 0 --data "$4"
+}
+
+# shard FILE MAGIC VERSION N_TOKENS BYTES -- a header, and that many bytes of tokens (all 1)
+shard() {
+    {
+        perl -e 'print pack("l<256", @ARGV)' "$2" "$3" "$4"
+        perl -e 'print "\1\0" x ($ARGV[0] / 2), "\1" x ($ARGV[0] % 2)' "$5"
+    } >"$1"
+}
+
+data_refused 'missing' 'data: /nowhere/text: No such file' '--data' /nowhere/text
+data_refused 'missing' 'data: /nowhere/text: No such file' '--data' /nowhere/text 2
+: >"$new/empty"
+data_refused 'empty' 'got 0 bytes, expected at least 17' 'text in it' "$new/empty"
+printf 'sixteen letters.' >"$new/short"
+data_refused 'too short by one' 'got 16 bytes, expected at least 17' '--seq-len 15 or less' "$new/short"
+mkdir "$new/dir" && data_refused 'directory without shards' 'without .bin files' 'llm.c shards' "$new/dir"
+mkfifo "$new/pipe" && data_refused 'a pipe' 'not a regular file' 'regular file' "$new/pipe"
+data_refused 'a device' 'not a regular file' 'regular file' /dev/zero
+data_refused 'glob without files' 'no file matches' 'pattern' "$new/*.none"
+shard "$new/good.bin" 20240520 1 100 200
+shard "$new/magic.bin" 20240521 1 100 200
+shard "$new/llama.bin" 20240801 7 100 400
+shard "$new/version.bin" 20240520 2 100 200
+shard "$new/negative.bin" 20240520 1 -5 200
+shard "$new/cut.bin" 20240520 1 101 200
+shard "$new/longer.bin" 20240520 1 99 200
+shard "$new/odd.bin" 20240520 1 100 201
+shard "$new/none.bin" 20240520 1 0 0
+shard "$new/most.bin" 20240520 1 2147483647 200
+head -c 1000 "$new/good.bin" >"$new/header.bin"
+data_refused 'magic' 'magic: got 20240521, expected 20240520' 'llm.c' "$new/magic.bin"
+data_refused 'shards of Llama 3' 'got 20240801 \(Llama-3 shards' 'GPT-2 tokenizer' "$new/llama.bin"
+data_refused 'version' 'version: got 2, expected 1' 'llm.c' "$new/version.bin" 2
+data_refused 'number below zero' 'number of tokens: got -5' 'llm.c' "$new/negative.bin"
+data_refused 'cut off' 'length: got 1224 bytes, expected 1226 for the 101 tokens' 'copy it again' "$new/cut.bin"
+data_refused 'added to' 'length: got 1224 bytes, expected 1222' 'copy it again' "$new/longer.bin"
+data_refused 'half a token' 'length: got 1225 bytes, expected 1224' 'copy it again' "$new/odd.bin"
+data_refused 'no tokens' 'got 0 tokens, expected at least 17' 'text in it|more data' "$new/none.bin"
+data_refused 'the largest number' 'length: got 1224 bytes, expected 4294968318' 'copy it again' "$new/most.bin"
+data_refused 'half a header' 'header: got a file of 1000 bytes, expected at least 1024' 'llm.c' "$new/header.bin"
+perl -e 'print pack("l<256", 20240520, 1, 100), pack("S<100", (7) x 42, 256, (7) x 57)' >"$new/token.bin"
+data_refused 'token beyond the vocabulary' 'token 42: got 256, expected less than 256' '--vocab-size is at least 257' \
+    "$new/token.bin" 2
+refused 1 'data: text beyond the vocabulary' 'got 108, expected less than 100|byte [0-9]+: got [0-9]+, expected less' \
+    '--vocab-size' --synthetic 0 --data LICENSE --vocab-size 100
+refused 2 'data: validation text is missing' 'data: /nowhere/val: No such file' '--data|--val-data' --val-data /nowhere/val
+
+# ---- outputs ----------------------------------------------------------------------------------------------------
+
+echo text >"$new/file"
+for option in loss-csv memory-report export export-init save; do
+    refused 2 "output: --$option without a parent" "--$option /nowhere/x: /nowhere: No such file" 'directory that exists' \
+        "--$option" /nowhere/x
+    refused 1 "output: --$option below a file" "--$option $new/file/x: $new/file: Not a directory" 'directory that exists' \
+        "--$option" "$new/file/x"
+done
+for option in export export-init save; do
+    refused 1 "output: --$option on a file" "--$option $new/file: $new/file: Not a directory" 'directory that' \
+        "--$option" "$new/file"
+done
+for option in loss-csv memory-report; do
+    refused 1 "output: --$option on a directory" "--$option $new: $new: Is a directory" 'directory that exists' \
+        "--$option" "$new"
+    for ranks in 1 2; do # the other outputs are good then, and new
+        name="output: --$option on a full device (W=$ranks)"
+        # shellcheck disable=SC2086
+        launch $ranks $small --synthetic 5000 "--$option" /dev/full
+        expect_message 'cannot write /dev/full: No space left' 'free some space'
+        expect_failed
+    done
+done
+[ -c /dev/full ] || { name='/dev/full' && complain 'was replaced by a file' && verdict; }
+refused12 'output: --save on a directory with other files' "--save $new: got a directory that holds other files" \
+    'new directory' --save "$new"
+refused 1 'output: --save beyond the longest path' 'too long' 'path' --save "$new/$(printf 'd/%.0s' {1..2040})"
+if [ -n "${CLI_NAMESPACE:-}" ]; then
+    mkdir "$work/ro" && mount -t tmpfs tmpfs "$work/ro" && mkdir "$work/ro/dir" && mount -o remount,ro "$work/ro"
+    for option in loss-csv memory-report export save; do
+        refused 1 "output: --$option on a read-only file system" "--$option .*: Read-only file system" 'can be written' \
+            "--$option" "$work/ro/x"
+    done
+    refused 1 'output: --export in a directory that is read-only' 'Read-only file system' 'can be written' \
+        --export "$work/ro/dir"
+    umount "$work/ro"
+else
+    skip 'output: read-only file systems' 'not root, or no mount namespaces here'
+fi
+
+# ---- memory -----------------------------------------------------------------------------------------------------
+
+sizes='[0-9.]+ [kMGTPE]B'
+huge='--size 1558m --n-layer 1000 --n-head 100 --d-model 100000 --d-ff 1000000 --vocab-size 1000000'
+# shellcheck disable=SC2086
+refused12 'memory: a huge model' "this run needs $sizes on each rank, $sizes of memory are available" '--plan' \
+    $huge --seq-len 1024 --batch-size 65536 --global-batch 0
+[ "$took_ms" -lt 8000 ] || { complain "said after $took_ms ms" && verdict; }
+
+name='memory: 124m parameters under ulimit -v (W=1)'
+# shellcheck disable=SC2086
+timed bash -c 'ulimit -v 1500000 && exec "$0" "$@"' "$trainer" $earlier --size 124m --n-layer 12 --d-model 768 --n-head 12
+expect_message "this run needs [12].[0-9] GB on each rank, $sizes of memory are available" '--plan'
+expect_failed
+
+# Too little for the process itself: whoever notices says so; no signal, no hang.
+for megabytes in 400 600 700 800; do
+    name="memory: $megabytes MB of address space (W=1)"
+    # shellcheck disable=SC2086
+    timed bash -c 'ulimit -v "$0" && shift 0 && exec "$@"' $((megabytes * 1000)) "$trainer" $small --synthetic 5000 \
+        --size small --n-layer 6 --d-model 256 --n-head 8
+    [ "$rc" = 0 ] || [ "$rc" = 1 ] || [ "$rc" = 127 ] || complain "exit status $rc, expected 0 or 1"
+    [ "$rc" != 1 ] || grep -q '^HINT: ' "$work/err" || complain 'no hint'
+    check_left
+    check_no_tmp
+    verdict
+done
+
+# ---- checkpoints ------------------------------------------------------------------------------------------------
+
+# damaged NAME REGEX -- the checkpoint in $new/damaged
+damaged() {
+    refused "${4:-1}" "resume: $1" "$2" "${3:-another checkpoint}" --resume "$new/damaged"
+    rm -rf "$new/damaged"
+}
+# patch FILE OFFSET BYTE
+patch() {
+    printf "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+copy() {
+    cp -r "$keep/save" "$new/damaged"
+    file=$new/damaged/rank-00000.ckpt
+}
+
+refused12 'resume: missing' 'checkpoint: open /nowhere/meta.json: No such file' '--save wrote' --resume /nowhere
+mkdir "$new/damaged" && damaged 'empty directory' 'open .*/meta.json: No such file' '--save wrote'
+copy && : >"$new/damaged/meta.json" && damaged 'empty meta.json' 'meta.json is damaged'
+copy && sed -i 's/"n_files":.*,/"n_files": 1e300,/' "$new/damaged/meta.json" && damaged 'number of files' 'meta.json is damaged'
+copy && sed -i 's/"n_files":.*,/"n_files": 3,/' "$new/damaged/meta.json" && damaged 'one file too many' 'rank-00002.ckpt: No such file'
+copy && sed -i 's/"n_files":.*,/"n_files": 1,/' "$new/damaged/meta.json" && damaged 'one file too few' 'gives [0-9]+ elements of array 0, expected'
+copy && rm "$new/damaged/rank-00001.ckpt" && damaged 'a file is missing' 'rank-00001.ckpt: No such file' '' 2
+copy && truncate -s -1 "$file" && damaged 'cut off' 'rank-00000.ckpt is damaged: .* its length is'
+copy && truncate -s 10 "$file" && damaged 'ten bytes' 'rank-00000.ckpt is cut short'
+copy && patch "$file" 0 X && damaged 'magic' 'rank-00000.ckpt is damaged'
+copy && patch "$file" 15 '\177' && damaged 'number of pieces' 'rank-00000.ckpt is damaged'
+copy && patch "$file" 23 '\177' && damaged 'number of values' 'rank-00000.ckpt is damaged'
+copy && patch "$file" 24 '\2' && damaged 'number of arrays' 'rank-00000.ckpt (is damaged|holds 2 arrays)'
+copy && patch "$file" 71 '\377' && damaged 'length of a piece' 'rank-00000.ckpt is damaged'
+copy && patch "$file" 5000 '\252\252' && damaged 'a value' 'rank-00000.ckpt is damaged: hash' '' 3
+copy && cp "$new/damaged/rank-00001.ckpt" "$file" && damaged 'one part twice' 'rank-00000.ckpt: got file number 1, expected 0'
+copy && patch "$file" 40 '\7' && damaged 'a part of another step' 'rank-00000.ckpt is of step 7, meta.json of step 2'
+refused12 'resume: another model' 'is of a model with [0-9]+ parameters' 'model options' --resume "$keep/save" --d-model 32
+refused12 'resume: another optimizer' 'holds 3 arrays per parameter, expected 1' '--optimizer' \
+    --resume "$keep/save" --optimizer sgd
+
+# ---- training itself --------------------------------------------------------------------------------------------
+
+refused12 'diverging training' 'training diverged at step [0-9]+: loss .*nan|training diverged at step' 'lower --lr' \
+    --optimizer sgd --lr 1000 --min-lr 1000 --warmup-steps 0 --clip-grad 0 --steps 200
+
+# ---- the other programs -----------------------------------------------------------------------------------------
+
+# other NAME PROGRAM REGEX HINT ARGUMENT...
+other() {
+    local regex=$3 hint=$4 program=$2
+    name=$1
+    shift 4
+    timed "$build/$program" "$@"
+    expect_message "$regex" "$hint"
+    expect_failed
+}
+other 'generate: no directory' fsdp_generate 'config.json: No such file' '--export wrote' /nowhere --prompt x
+other 'generate: an option' fsdp_generate 'unknown option --bogus' '--help' "$keep/export" --bogus
+for file in /nowhere "$new" "$new/empty"; do
+    name="compare: $file"
+    timed "$build/fsdp_compare" "$file" "$file"
+    expect_message 'cannot read /nowhere|no steps to compare' '--loss-csv'
+    [ "$rc" = 2 ] && rc=1 # its word for unusable files; 1 means that they differ
+    expect_failed
+done
+
+# ---- what should work -------------------------------------------------------------------------------------------
+
+. tests/cli/good_input_lib.sh
+cli_end

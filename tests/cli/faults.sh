@@ -1,0 +1,205 @@
+#!/bin/bash
+# faults.sh -- ranks and launchers that die or hang, kills while saving, full disks: the job ends, nothing is left
+# running, and what earlier saves wrote can be used.
+#
+#   tests/cli/faults.sh [BUILD] [full]        default build; full: 200 kills while saving, not 20
+#
+# Prints PASS, FAIL and SKIP lines and a last line with their numbers.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/cli/lib.sh
+cli_namespace "$PWD/tests/cli/faults.sh" "$@"
+build=${1:-build} kills=20
+[ "${2:-}" = full ] && kills=200
+cli_begin "$build"
+keep=$work/keep new=$work/new bad=
+export OMP_NUM_THREADS=1
+
+model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --synthetic 5000'
+# A constant rate, so that the number of steps changes nothing but the end.
+bits='--lr 1e-3 --min-lr 1e-3 --warmup-steps 0 --reduction canonical --batch-size 0 --global-batch 12'
+forever="$model $bits --steps 1000000 --loss-csv $keep/loss.csv --export $keep/export --save $new/save --save-every 3"
+
+# begin W OPTION... -- in the background; the launcher's id in $job
+begin() {
+    local ranks=$1
+    shift
+    if [ "$ranks" = 1 ]; then
+        "$trainer" "$@" >"$work/out" 2>"$work/err" </dev/null &
+    else
+        mpiexec -n "$ranks" "$trainer" "$@" >"$work/out" 2>"$work/err" </dev/null &
+    fi
+    job=$!
+}
+
+ranks_of_job() {
+    pgrep -f "^$trainer "
+}
+
+saved_step() {
+    sed -n 's/.*"next_step":[^0-9]*\([0-9]*\).*/\1/p' "$1/meta.json" 2>/dev/null
+}
+
+wait_for_step() {
+    local begun
+    begun=$(now_ms)
+    until [ "$(saved_step "$new/save" || echo 0)" -ge "$1" ] 2>/dev/null; do
+        [ $(($(now_ms) - begun)) -lt 20000 ] || {
+            complain "no checkpoint of step $1 after 20 s"
+            return
+        }
+        sleep 0.05
+    done
+}
+
+# wait_for_end SECONDS -- of the job; sets rc
+wait_for_end() {
+    local begun
+    begun=$(now_ms)
+    while kill -0 "$job" 2>/dev/null && [ "$(ps -o stat= -p "$job" | cut -c1)" != Z ]; do
+        [ $(($(now_ms) - begun)) -lt $(($1 * 1000)) ] || {
+            complain "still there after $1 s"
+            kill -KILL "$job"
+            break
+        }
+        sleep 0.05
+    done
+    wait "$job" 2>/dev/null
+    rc=$?
+}
+
+# What an earlier run left is whole, and a new one on V ranks goes on from the checkpoint with the same bits.
+expect_usable() {
+    local step
+    rm -f "$keep/loss.csv.tmp" # a killed run leaves it, the next one overwrites it
+    [ "$(tree_sum "$keep")" = "$kept" ] || complain 'files of an earlier run have changed'
+    step=$(saved_step "$new/save")
+    # shellcheck disable=SC2086
+    launch 1 $model $bits --steps $((step + 3)) --loss-csv "$new/whole.csv"
+    # shellcheck disable=SC2086
+    launch "$1" $model $bits --steps $((step + 3)) --loss-csv "$new/rest.csv" --resume "$new/save"
+    [ "$rc" = 0 ] || complain "--resume: exit status $rc"
+    [ "$(losses "$new/rest.csv" | tail -n +2)" = "$(losses "$new/whole.csv" | tail -n 3)" ] ||
+        complain "resumed at step $step: other losses"
+    rm -f "$new/rest.csv" "$new/whole.csv"
+}
+
+# fault NAME W V SECONDS COMMAND -- COMMAND strikes a job of W ranks that trains and saves
+fault() {
+    name="$1 (W=$2)"
+    rm -rf "$new/save"*
+    # shellcheck disable=SC2086
+    begin "$2" $forever
+    wait_for_step 6
+    { # this shell has a word to say about killed jobs
+        eval "$5"
+        wait_for_end "$4"
+    } 2>/dev/null
+    [ "$rc" != 0 ] || complain 'exit status 0'
+    check_left
+    expect_usable "$3"
+    verdict
+}
+
+some_rank() {
+    ranks_of_job | sed -n "${1}p"
+}
+
+name='a first run (W=2)'
+# shellcheck disable=SC2086
+launch 2 $model $bits --steps 2 --loss-csv "$keep/loss.csv" --export "$keep/export"
+[ "$rc" = 0 ] || complain "exit status $rc"
+verdict
+kept=$(tree_sum "$keep")
+
+# ---- ranks and launchers ----------------------------------------------------------------------------------------
+
+fault 'the only rank is killed' 1 2 5 'kill -KILL $job'
+fault 'rank 0 is killed' 3 1 10 'kill -KILL $(some_rank 1)'
+fault 'the last rank is killed' 3 2 10 'kill -KILL $(some_rank 3)'
+fault 'a rank is terminated' 3 3 10 'kill -TERM $(some_rank 2)'
+export FSDP_TIMEOUT_S=2
+fault 'a rank is stopped' 3 2 20 'kill -STOP $(some_rank 2)'
+unset FSDP_TIMEOUT_S
+fault 'the launcher is killed' 3 1 5 'kill -KILL $job'
+fault 'the launcher is interrupted' 2 1 10 'kill -INT $job'
+
+# ---- kills while saving -----------------------------------------------------------------------------------------
+
+# Saves after every step, so that most of the time is spent there. Whatever a kill leaves, the next run finds a
+# checkpoint, not older than before, and saves over the remains.
+rm -rf "$new/save"*
+# shellcheck disable=SC2086
+launch 1 $model $bits --steps 1 --save "$new/save"
+name="$kills kills while saving" last=1 i=0
+while [ $i -lt "$kills" ] && [ -z "$bad" ]; do
+    i=$((i + 1))
+    ranks=$((i % 4 == 0 ? 2 : 1))
+    # shellcheck disable=SC2086
+    begin $ranks $model $bits --steps 1000000 --save "$new/save" --save-every 1 --resume auto
+    sleep 0.$((RANDOM % 3 + (ranks == 2 ? 5 : 1)))$((RANDOM % 10))$((RANDOM % 10))
+    { # shellcheck disable=SC2046
+        kill -KILL $(ranks_of_job)
+        wait_for_end 10
+    } 2>/dev/null
+    ! grep -q '^HINT: ' "$work/err" || complain "kill $i: the run before it had failed"
+    check_left
+    # shellcheck disable=SC2086
+    launch 1 $model $bits --steps 0 --resume "$new/save"
+    step=$(sed -n 's/^resumed at step //p' "$work/out")
+    [ "$rc" = 0 ] || complain "kill $i: --resume: exit status $rc"
+    [ "${step:-0}" -ge "$last" ] || complain "kill $i: at step ${step:-none}, but step $last had been saved"
+    last=${step:-0}
+done
+[ "$last" -gt "$kills" ] || complain "only step $last was reached: too few saves for a test"
+verdict
+rm -rf "$new/save"*
+
+# ---- full disks -------------------------------------------------------------------------------------------------
+
+# full NAME W KILOBYTES REGEX OPTION... -- a file system of that size, with an earlier run's output in it
+full() {
+    local ranks=$2 kilobytes=$3 regex=$4
+    name="full disk: $1 (W=$2)"
+    shift 4
+    mount -t tmpfs -o size="${kilobytes}k" tmpfs "$disk" || return
+    # shellcheck disable=SC2086
+    launch 1 $bits --synthetic 5000 --seq-len 16 --steps 1 "$@"
+    [ "$rc" = 0 ] || complain "the first run: exit status $rc"
+    before=$(tree_sum "$disk")
+    head -c "$((kilobytes * 1024))" /dev/zero >"$disk/ballast" 2>/dev/null
+    [ "$regex" = csv ] || truncate -s -100k "$disk/ballast"
+    # shellcheck disable=SC2086
+    launch "$ranks" $bits --synthetic 5000 --seq-len 16 --steps 300 "$@"
+    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+    [ "$(grep -cE 'No space left on device' "$work/err")" = 1 ] || complain 'not one line with "No space left on device"'
+    [ "$(grep -c '^HINT: ' "$work/err")" = 1 ] || complain 'not one hint'
+    check_left
+    check_no_tmp
+    rm -f "$disk/ballast"
+    [ "$(tree_sum "$disk")" = "$before" ] || complain 'the earlier output has changed'
+    umount "$disk"
+    verdict
+}
+if [ -n "${CLI_NAMESPACE:-}" ]; then
+    disk=$work/disk && mkdir "$disk"
+    for ranks in 1 2; do
+        full 'checkpoint' $ranks 2500 save --save "$disk/save"
+        full 'checkpoint on the way' $ranks 2500 save --save "$disk/save" --save-every 2
+        full 'export' $ranks 1000 export --export "$disk/export"
+        full 'loss file' $ranks 64 csv --loss-csv "$disk/loss.csv"
+        full 'memory report' $ranks 64 csv --memory-report "$disk/report.csv"
+    done
+else
+    skip 'full disks' 'not root, or no mount namespaces here'
+fi
+
+name='standard output on a full disk (W=1)'
+# shellcheck disable=SC2086
+timeout 30 "$trainer" $model $bits --steps 2 --export "$new/out" >/dev/full 2>"$work/err"
+[ $? = 1 ] || complain 'exit status is not 1'
+grep -q 'cannot write to standard output' "$work/err" || complain 'no word about it'
+[ -s "$new/out/model.safetensors" ] || complain 'no export'
+verdict
+
+cli_end

@@ -1,0 +1,206 @@
+/* fuzz_options.c -- random command lines through the trainer's options, for random numbers of ranks.
+ *
+ *   fuzz_options [TRIES [SEED [FIRST_TRY]]]        5000 tries
+ *
+ * Names: the known ones, near misses of them, and noise; values: in range, at the edges, beyond, of another kind,
+ * empty, long, UTF-8, control characters. A line is refused with words and a hint, or what follows from it is
+ * consistent: the batch adds up, the model can be made, no size of its activations has wrapped around.          */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/model/gpt2.h"
+#include "common/train/runner.h"
+#include "common/train/train_config.h"
+#include "tests/cli/fuzz_lib.h"
+
+enum { MAX_WORDS = 24, NAME_BYTES = 256, VALUE_BYTES = 6000, WORD_BYTES = NAME_BYTES + VALUE_BYTES + 8 };
+
+/* One command line; words point into text. */
+typedef struct line {
+    char *words[MAX_WORDS + 2];
+    char text[MAX_WORDS][WORD_BYTES];
+    int n;
+} line;
+
+static int count_rows(void)
+{
+    int n = 0;
+    while (TRAIN_OPTIONS[n].kind != OPT_END)
+        n++;
+    return n;
+}
+
+static void any_name(fuzz *f, const option_spec *spec, char *out)
+{
+    snprintf(out, NAME_BYTES, "%s", spec->name);
+    if (fuzz_chance(f, 85))
+        return;
+    size_t n = strlen(out), at = fuzz_below(f, n);
+    switch (fuzz_below(f, 5)) {
+    case 0: /* shortened: may still be clear */
+        out[at + 1] = '\0';
+        break;
+    case 1: /* one letter less */
+        memmove(out + at, out + at + 1, n - at);
+        break;
+    case 2:
+        out[at] = (char)('!' + (int)fuzz_below(f, 94));
+        break;
+    case 3:
+        for (char *c = out; *c; c++)
+            *c = *c == '-' ? '_' : *c;
+        break;
+    default:
+        for (size_t i = 0; i < n; i++)
+            out[i] = (char)(1 + fuzz_below(f, 255));
+    }
+}
+
+/* One of the row's choices, or a word that other rows know. */
+static void any_word(fuzz *f, const option_spec *spec, char *out)
+{
+    static const char *const WORDS[] = {"block", "sub-block", "size:1000", "size:9999999999999999999999", "size:", "model",
+                                        "tiny",  "small",     "124m",      "1558m",                       "xl-2l", "auto"};
+    snprintf(out, VALUE_BYTES, "%s", WORDS[fuzz_below(f, sizeof WORDS / sizeof *WORDS)]);
+    if (spec->kind != OPT_ENUM)
+        return;
+    const char *at = spec->choices;
+    for (size_t skip = fuzz_below(f, 4); skip > 0 && strchr(at, '|'); skip--)
+        at = strchr(at, '|') + 1;
+    snprintf(out, VALUE_BYTES, "%.*s", (int)strcspn(at, "|"), at);
+}
+
+static void good_number(fuzz *f, const option_spec *spec, char *out)
+{
+    double most = spec->max > spec->min ? spec->max : 1e6;
+    double u = (double)(fuzz_next(f) >> 11) * 0x1p-53;
+    double x = fuzz_chance(f, 60) ? spec->min + (double)fuzz_below(f, 17) : spec->min + (most - spec->min) * u;
+    if (spec->kind == OPT_INT)
+        snprintf(out, VALUE_BYTES, "%.0f", fuzz_chance(f, 10) ? most : x);
+    else
+        snprintf(out, VALUE_BYTES, "%.*g", (int)fuzz_below(f, 18), x);
+}
+
+static void any_value(fuzz *f, const option_spec *spec, char *out)
+{
+    static const char *const ODD[] = {"",     "0",    "1",     "-1",   "nan",  "NaN",  "inf",  "-inf", "1e308", "1e999",
+                                      "-0",   "0x10", "1e3",   " 5",   "5 ",   "1.5",  "+7",   "--",   "=",     "-",
+                                      "1,5",  "\xc3\xa4\xe2\x82\xac", "\xff\xfe", "a\tb\nc", "%s%n%d", "/dev/null", "1e-999",
+                                      "9223372036854775807", "-9223372036854775808", "9223372036854775808",
+                                      "18446744073709551616", "4294967296", "2147483648", "65537"};
+    if (fuzz_chance(f, 70) && (spec->kind == OPT_INT || spec->kind == OPT_DOUBLE))
+        good_number(f, spec, out);
+    else if (fuzz_chance(f, 60))
+        any_word(f, spec, out);
+    else if (fuzz_chance(f, 90))
+        snprintf(out, VALUE_BYTES, "%s", ODD[fuzz_below(f, sizeof ODD / sizeof *ODD)]);
+    else {
+        size_t n = fuzz_below(f, VALUE_BYTES);
+        memset(out, fuzz_chance(f, 50) ? '9' : 0xe4, n);
+        out[n] = '\0';
+    }
+}
+
+static char *new_word(line *l)
+{
+    char *word = l->text[l->n++];
+    l->words[l->n] = word;
+    return word;
+}
+
+static void add_option(fuzz *f, line *l, const option_spec *spec)
+{
+    char name[NAME_BYTES], value[VALUE_BYTES];
+    any_name(f, spec, name);
+    any_value(f, spec, value);
+    bool alone = fuzz_chance(f, spec->kind == OPT_BOOL ? 95 : 2);
+    bool together = fuzz_chance(f, 50);
+    snprintf(new_word(l), WORD_BYTES, "%s%s%s%s", fuzz_chance(f, 98) ? "--" : "-", name,
+             !alone && together ? "=" : "", !alone && together ? value : "");
+    if (!alone && !together)
+        snprintf(new_word(l), WORD_BYTES, "%s", value);
+}
+
+static void make_line(fuzz *f, line *l, int n_rows)
+{
+    l->n = 0;
+    l->words[0] = (char *)"fsdp_train";
+    for (size_t options = fuzz_below(f, 9); options > 0; options--)
+        add_option(f, l, &TRAIN_OPTIONS[fuzz_below(f, (size_t)n_rows)]);
+    l->words[l->n + 1] = NULL;
+    size_t used = 0;
+    for (int i = 1; i <= l->n && used < sizeof f->input - 1; i++)
+        used += (size_t)snprintf(f->input + used, sizeof f->input - used, " '%.60s'", l->words[i]);
+}
+
+/* Bytes that training holds at least, in doubles, which do not wrap around. */
+static double least_activation_bytes(const model *m, double batch, size_t seq_len)
+{
+    double elems = 0;
+    for (int i = 0; i < m->n_stages; i++)
+        elems += batch * (double)m->stages[i].saved_elems(&m->stages[i], 1, seq_len);
+    return elems * sizeof(float);
+}
+
+static void check_model(fuzz *f, const train_config *cfg, const model_config *mc)
+{
+    model m = {0};
+    fsdp_status status = gpt2_create(mc, &m);
+    if (status != FSDP_OK) {
+        fuzz_expect_error(f, status);
+        return;
+    }
+    FUZZ_EXPECT(f, m.n_param_elems > 0);
+    FUZZ_EXPECT(f, m.config.d_model % m.config.n_head == 0);
+    size_t bytes = runner_activation_bytes(&m, (size_t)cfg->batch_size, (size_t)cfg->seq_len,
+                                           (grad_acc_mode)cfg->reduction);
+    FUZZ_EXPECT(f, (double)bytes > 0.999 * least_activation_bytes(&m, (double)cfg->batch_size, (size_t)cfg->seq_len));
+    model_free(&m);
+}
+
+static void check_config(fuzz *f, train_config *cfg)
+{
+    static const int RANKS[] = {1, 1, 2, 3, 4, 7, 8, 64, 1000, 65536};
+    int w = RANKS[fuzz_below(f, sizeof RANKS / sizeof *RANKS)];
+    char text[1 << 16];
+    model_config mc;
+    options_canonical(TRAIN_OPTIONS, cfg, text, sizeof text);
+    FUZZ_EXPECT(f, strlen(text) > 100);
+    fsdp_status status = train_config_resolve(cfg, w, &mc);
+    if (status != FSDP_OK) {
+        fuzz_expect_error(f, status);
+        return;
+    }
+    int64_t b = cfg->batch_size;
+    FUZZ_EXPECT(f, b >= 1 && cfg->grad_accum >= 1 && cfg->seq_len >= 1);
+    FUZZ_EXPECT(f, (double)cfg->global_batch == (double)w * (double)b * (double)cfg->grad_accum);
+    FUZZ_EXPECT(f, cfg->reduction != GRAD_ACC_CANONICAL || (b & (b - 1)) == 0);
+    FUZZ_EXPECT(f, cfg->wrap_min_elems >= 0);
+    for (int64_t step = 0; step < 3; step++)
+        FUZZ_EXPECT(f, isfinite(train_lr(cfg, step * (cfg->steps / 2))));
+    check_model(f, cfg, &mc);
+}
+
+int main(int argc, char **argv)
+{
+    static fuzz f;
+    static line l;
+    fuzz_open(&f, argc, argv, 5000);
+    fuzz_group(&f, "command lines");
+    int n_rows = count_rows();
+    long accepted = 0;
+    for (long i = f.first_try; i < f.first_try + f.tries && !f.failed; i++) {
+        train_config cfg;
+        fuzz_try(&f, i);
+        make_line(&f, &l, n_rows);
+        fsdp_status status = train_config_parse(l.n + 1, l.words, &cfg);
+        if (status == FSDP_OK)
+            check_config(&f, &cfg);
+        else if (status != FSDP_ESKIP)
+            fuzz_expect_error(&f, status);
+        accepted += status == FSDP_OK;
+    }
+    fuzz_expect_no_leak(&f);
+    FUZZ_EXPECT(&f, f.tries < 1000 || (accepted > f.tries / 20 && accepted < f.tries)); /* both ways are tried */
+    return fuzz_close(&f);
+}

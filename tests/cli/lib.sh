@@ -1,0 +1,131 @@
+# lib.sh -- what bad_input.sh and faults.sh share: sourced by them, from the repository root.
+#
+#   cli_begin BUILD          a directory of its own ($work), the trainer under a name of its own ($trainer)
+#   launch W OPTION...       run it on W ranks (1: no launcher) under a time limit; sets rc, $work/out, $work/err
+#   complain TEXT            the case $name has failed; verdict prints PASS or FAIL
+#   cli_end                  last line, exit status
+#
+# As root the scripts run in a mount namespace of their own with an empty /dev/shm, so that what is left there
+# is theirs and mounts go with them. Elsewhere these checks are left out, with a SKIP line.
+
+limit_s=30
+n_passed=0 n_failed=0 n_skipped=0
+
+# Call first, as cli_namespace "$0" "$@": the same script again inside the namespace.
+cli_namespace() {
+    [ -z "${CLI_NAMESPACE:-}" ] && [ "$(id -u)" = 0 ] || return
+    unshare -m mount -t tmpfs tmpfs /dev/shm 2>/dev/null || return
+    export CLI_NAMESPACE=1
+    exec unshare -m sh -c 'mount -t tmpfs tmpfs /dev/shm && exec "$0" "$@"' "$@"
+}
+
+cli_begin() {
+    work=$(mktemp -d /tmp/fsdp-cli.XXXXXX) || exit 1
+    trainer=$work/bin/fsdp_train_$$
+    mkdir "$work/bin" "$work/keep" "$work/new" && cp "$1/fsdp_train" "$trainer" || exit 1
+    trap 'cli_kill_left; rm -rf "$work"' EXIT
+    trap 'exit 1' INT TERM
+}
+
+# Only processes of the copy in $work, by their ids.
+cli_left() {
+    pgrep -f "$trainer"
+}
+cli_kill_left() {
+    for pid in $(cli_left); do
+        kill -KILL "$pid" 2>/dev/null
+    done
+}
+
+now_ms() {
+    date +%s%3N
+}
+
+launch() {
+    local ranks=$1 launcher=()
+    shift
+    [ "$ranks" = 1 ] || launcher=(mpiexec -n "$ranks")
+    timed "${launcher[@]}" "$trainer" "$@"
+}
+
+# timed COMMAND... -- sets rc, seconds
+timed() {
+    local begun
+    begun=$(now_ms)
+    timeout -k 2 "$limit_s" "$@" >"$work/out" 2>"$work/err" </dev/null
+    rc=$?
+    took_ms=$(($(now_ms) - begun))
+}
+
+complain() {
+    [ -n "$bad" ] || echo "FAIL $name"
+    echo "     $1"
+    [ -n "$bad" ] || sed 's/^/     | /' "$work/err" | head -12
+    bad=1
+}
+
+verdict() {
+    if [ -z "$bad" ]; then
+        echo "PASS $name"
+        n_passed=$((n_passed + 1))
+    else
+        n_failed=$((n_failed + 1))
+    fi
+    bad=
+}
+
+skip() {
+    echo "SKIP $1: $2"
+    n_skipped=$((n_skipped + 1))
+}
+
+# What a run must not leave: processes, shared memory.
+check_left() {
+    local try
+    for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
+        [ -n "$(cli_left)" ] || break
+        sleep 0.1
+    done
+    [ -z "$(cli_left)" ] || complain "processes are left: $(cli_left | tr '\n' ' ')"
+    cli_kill_left
+    [ -z "${CLI_NAMESPACE:-}" ] || [ -z "$(ls -A /dev/shm)" ] || {
+        complain "left in /dev/shm: $(ls -A /dev/shm | tr '\n' ' ')"
+        rm -rf /dev/shm/*
+    }
+}
+
+# One line for all files below $1, names and contents.
+tree_sum() {
+    (cd "$1" && find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum)
+}
+
+check_no_tmp() {
+    local tmp
+    tmp=$(find "$work" -name '*.tmp' -o -name '*.old')
+    [ -z "$tmp" ] || complain "left behind: $tmp"
+    [ -z "$tmp" ] || rm -rf "$tmp"
+}
+
+# The columns of a loss file that do not measure time.
+losses() {
+    cut -d, -f1-4 "$1"
+}
+
+# expect_good W NAME OPTION... -- the run ends with status 0
+expect_good() {
+    name="$2 (W=$1)"
+    local ranks=$1
+    shift 2
+    launch "$ranks" "$@"
+    [ "$rc" = 0 ] || complain "exit status $rc, expected 0"
+    [ ! -s "$work/err" ] || complain "wrote to stderr"
+    check_left
+    check_no_tmp
+}
+
+cli_end() {
+    [ -n "${CLI_NAMESPACE:-}" ] || skip '/dev/shm' 'not root, or no mount namespaces here'
+    echo "$n_passed passed, $n_failed failed, $n_skipped skipped"
+    [ "$n_failed" = 0 ]
+    exit
+}

@@ -1,0 +1,274 @@
+/* ckpt_lib.c -- task 4.5: pieces between any two world sizes in one process, and real files between
+ * groups of the launch's ranks.
+ *
+ * Gaps and padding hold NaN when a shard is packed, so that nothing but parameters can be in a
+ * file.  */
+#include <errno.h>
+#include <ftw.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "lab4_optimizer/optimizer.h"
+#include "tests/grade/handmade_lib.h"
+#include "tests/grade/whole_lib.h"
+
+/* The model of tasks 4.3 to 4.5 (as in lab4.c): gaps, a frozen parameter, a frozen unit, a unit of
+ * which some ranks have padding only; nothing divides anything. */
+enum { ROOT, H0, FROZEN, H2, N_UNITS };
+
+static const fix_param PARAMS[] = {
+    {.unit = ROOT, .offset = 0, .elems = 5, .decay = true},
+    {.unit = ROOT, .offset = 8, .elems = 5},
+    {.unit = H0, .offset = 0, .elems = 7, .decay = true},
+    {.unit = H0, .offset = 8, .elems = 2, .frozen = true},
+    {.unit = H0, .offset = 11, .elems = 3},
+    {.unit = FROZEN, .offset = 0, .elems = 5, .frozen = true},
+    {.unit = H2, .offset = 0, .elems = 1},
+    {.unit = H2, .offset = 2, .elems = 3},
+};
+
+#define SPEC(...)                                                                                  \
+    &(const fix_spec)                                                                              \
+    {                                                                                              \
+        .n_units = N_UNITS, .n_params = 8, .params = PARAMS, .used_elems = {13, 14, 5, 5},         \
+        __VA_ARGS__                                                                                \
+    }
+
+static flat_layout literal_layout(int world_size, const flat_slot *slots, int n_slots, size_t used)
+{
+    size_t w = (size_t)world_size, shard = (used + w - 1) / w;
+    return (flat_layout){.world_size = world_size,
+                         .n_slots = n_slots,
+                         .slots = (flat_slot *)(uintptr_t)slots, /* never written */
+                         .used_elems = used,
+                         .shard_elems = shard,
+                         .padded_elems = shard * w};
+}
+
+static const flat_slot CKPT_SLOTS[] = {{3, 0, 10}, {1, 12, 3}, {7, 16, 9}};
+enum { CKPT_USED = 28, CKPT_ELEMS = 22 };
+
+static float ckpt_value(const flat_layout *l, size_t flat)
+{
+    for (int k = 0; k < l->n_slots; k++)
+        if (flat >= l->slots[k].offset && flat < l->slots[k].offset + l->slots[k].elems)
+            return fix_value(l->slots[k].param, flat - l->slots[k].offset);
+    return NAN;
+}
+
+/* Pack every rank of W' one after the other: together each element once, no gap, no padding. */
+static fsdp_status pack_all(const flat_layout *l, ckpt_piece pieces[][3], int *n_pieces,
+                            float values[][CKPT_USED])
+{
+    size_t total = 0;
+    for (int r = 0; r < l->world_size; r++) {
+        float shard[CKPT_USED];
+        for (size_t i = 0; i < l->shard_elems; i++)
+            shard[i] = ckpt_value(l, (size_t)r * l->shard_elems + i);
+        TRY(ckpt_pack(l, r, shard, pieces[r], &n_pieces[r], values[r]));
+        size_t at = 0;
+        for (int k = 0; k < n_pieces[r]; k++)
+            for (uint64_t i = 0; i < pieces[r][k].elems; i++, at++) {
+                float want = fix_value(pieces[r][k].param, pieces[r][k].begin + i);
+                TRY(expect_f32("packed value", &values[r][at], &want, 1));
+            }
+        total += at;
+    }
+    return expect_int("packed elements of all ranks", (long long)total, CKPT_ELEMS);
+}
+
+static fsdp_status repack(int from, int to)
+{
+    static ckpt_piece pieces[8][3];
+    static float values[8][CKPT_USED];
+    int n_pieces[8];
+    flat_layout a = literal_layout(from, CKPT_SLOTS, 3, CKPT_USED);
+    flat_layout b = literal_layout(to, CKPT_SLOTS, 3, CKPT_USED);
+    TRY(pack_all(&a, pieces, n_pieces, values));
+    size_t elems = 0;
+    for (int r = 0; r < to; r++) {
+        float shard[CKPT_USED];
+        for (size_t i = 0; i < b.shard_elems; i++)
+            shard[i] = NAN;
+        for (int file = from - 1; file >= 0; file--) /* any order of files */
+            TRY(ckpt_unpack(&b, r, pieces[file], n_pieces[file], values[file], shard, &elems));
+        for (size_t i = 0; i < b.shard_elems; i++) {
+            float want = ckpt_value(&b, (size_t)r * b.shard_elems + i);
+            char what[64];
+            snprintf(what, sizeof what, "%d -> %d ranks, rank %d", from, to, r);
+            TRY(expect_f32(what, &shard[i], &want, 1));
+        }
+    }
+    char what[64];
+    snprintf(what, sizeof what, "%d -> %d ranks: elements placed", from, to);
+    return expect_int(what, (long long)elems, CKPT_ELEMS);
+}
+
+static fsdp_status repack_all(void)
+{
+    static const int cases[][2] = {{4, 3}, {2, 4}, {1, 4}, {4, 1}, {3, 2}, {5, 8}, {8, 5}, {1, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        TRY(repack(cases[i][0], cases[i][1]));
+    return FSDP_OK;
+}
+
+/* Files. A value per parameter element and array; the second save of a directory holds others. */
+static float saved_value(int array, int p, size_t i, int version)
+{
+    return fix_value(p, i) * (array == 0   ? 1.0f
+                              : array == 1 ? 0.125f
+                                           : 4.0f) +
+           (float)version * 0.5f;
+}
+
+static char ckpt_dir[128]; /* bodies take no argument; one directory per task run */
+static int ckpt_version;
+
+static float *array_of(fixture *fx, fsdp_optimizer *o, int u, int k)
+{
+    return k == 0 ? fx->f.units[u].shard : k == 1 ? o->units[u].m : o->units[u].v;
+}
+
+static fsdp_status save_body(fixture *fx)
+{
+    fsdp_optimizer o;
+    TRY(optimizer_create(&fx->b, OPTIMIZER_ADAMW, &o));
+    TRY(stream_sync(fx->compute));
+    for (int u = 0; u < N_UNITS; u++)
+        for (int k = 0; k < 3; k++)
+            for (size_t i = 0; i < fx->f.units[u].layout.shard_elems && array_of(fx, &o, u, k);
+                 i++) {
+                size_t e = 0;
+                int p = fix_param_at(fx, u, fix_rank_begin(fx, u) + i, &e);
+                array_of(fx, &o, u, k)[i] = p < 0 ? NAN : saved_value(k, p, e, ckpt_version);
+            }
+    bool saves = !fx->spec->group_ranks || comm_rank(fx->world) < fx->spec->group_ranks;
+    if (saves)
+        TRY(ckpt_save(&o, ckpt_dir, 7 + ckpt_version));
+    optimizer_free(&o);
+    return FSDP_OK;
+}
+
+static fsdp_status load_body(fixture *fx)
+{
+    fsdp_optimizer o;
+    int64_t step = -1;
+    bool loads = !fx->spec->group_ranks || comm_rank(fx->world) < fx->spec->group_ranks;
+    TRY(optimizer_create(&fx->b, OPTIMIZER_ADAMW, &o));
+    TRY(stream_sync(fx->compute));
+    if (loads) {
+        for (int u = 0; u < N_UNITS; u++) /* forget what the fixture starts with */
+            for (size_t i = 0; i < fx->f.units[u].layout.shard_elems; i++) {
+                size_t e = 0;
+                fx->f.units[u].shard[i] =
+                    fix_param_at(fx, u, fix_rank_begin(fx, u) + i, &e) < 0 ? 0.0f : -1.0f;
+            }
+        TRY(ckpt_load(&o, ckpt_dir, &step));
+        TRY(stream_sync(fx->compute));
+        note(fx, expect_int("step to go on from", step, 7 + ckpt_version));
+    }
+    for (int u = 0; u < N_UNITS && loads; u++)
+        for (int k = 0; k < 3; k++)
+            for (size_t i = 0; i < fx->f.units[u].layout.shard_elems && array_of(fx, &o, u, k);
+                 i++) {
+                size_t e = 0;
+                int p = fix_param_at(fx, u, fix_rank_begin(fx, u) + i, &e);
+                float want = p < 0 ? 0.0f : saved_value(k, p, e, ckpt_version);
+                char what[64];
+                if (p >= 0 && PARAMS[p].frozen && k > 0)
+                    continue; /* moments of a frozen parameter mean nothing */
+                snprintf(what, sizeof what, "unit %d, array %d, element %zu after loading", u, k,
+                         i);
+                note(fx, expect_f32(what, &array_of(fx, &o, u, k)[i], &want, 1));
+            }
+    optimizer_free(&o);
+    return FSDP_OK;
+}
+
+/* A damaged or missing file is refused on every rank, and named. */
+static fsdp_status refuse_body(fixture *fx)
+{
+    fsdp_optimizer o;
+    int64_t step = -1;
+    TRY(optimizer_create(&fx->b, OPTIMIZER_ADAMW, &o));
+    fsdp_status st = ckpt_load(&o, ckpt_dir, &step);
+    note(fx, expect_true("a damaged checkpoint is refused", st != FSDP_OK));
+    if (st != FSDP_OK && !strstr(fsdp_error_get()->what, ckpt_dir))
+        note(fx,
+             fsdp_error(FSDP_EINVAL, "", "the message names no file: %s", fsdp_error_get()->what));
+    optimizer_free(&o);
+    return FSDP_OK;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+    (void)st;
+    (void)kind;
+    (void)ftw;
+    return remove(path);
+}
+
+/* Rank 0 makes a directory and tells its name. */
+static fsdp_status shared_dir(grade *g, char *dir, size_t dir_bytes)
+{
+    snprintf(dir, dir_bytes, "/tmp/fsdp-grade-XXXXXX");
+    bool failed = g->rank == 0 && !mkdtemp(dir);
+    fsdp_status st =
+        failed ? fsdp_error(FSDP_EIO, "", "mkdtemp %s: %s", dir, strerror(errno)) : FSDP_OK;
+    TRY(comm_agree(g->comm, st));
+    TRY(comm_broadcast(g->comm, g->compute, "directory", DTYPE_U8, dir, dir_bytes, 0));
+    return stream_sync(g->compute);
+}
+
+/* Flip the byte `from_end` bytes before the end of a rank's file, or cut the file there. */
+static fsdp_status damage(grade *g, bool cut, long from_end)
+{
+    char path[192];
+    fsdp_status st = FSDP_OK;
+    snprintf(path, sizeof path, "%s/rank-00000.ckpt", ckpt_dir);
+    if (g->rank == 0) {
+        FILE *f = fopen(path, "r+b");
+        bool ok = f && fseek(f, -from_end, SEEK_END) == 0;
+        long at = ok ? ftell(f) : 0;
+        int c = ok ? fgetc(f) : EOF;
+        ok = ok && c != EOF && fseek(f, at, SEEK_SET) == 0 && fputc(c ^ 0x20, f) != EOF;
+        if (f)
+            fclose(f);
+        if (!ok || (cut && truncate(path, at) != 0))
+            st = fsdp_error(FSDP_EIO, "", "cannot damage %s", path);
+    }
+    return comm_agree(g->comm, st);
+}
+
+static fsdp_status files(grade *g)
+{
+    int fewer = g->world_size > 1 ? g->world_size - 1 : 1;
+    ckpt_version = 0;
+    TRY(fixture_run(g, SPEC(.group_ranks = fewer), save_body)); /* W-1 -> W */
+    TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), load_body));
+    ckpt_version = 1; /* over the old one, W -> W-1 */
+    TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), save_body));
+    TRY(fixture_run(g, SPEC(.group_ranks = fewer), load_body));
+    TRY(fixture_run(g, SPEC(.group_ranks = 1), load_body));
+    TRY(damage(g, false, 40));
+    TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), refuse_body));
+    TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), save_body));
+    TRY(damage(g, true, 9));
+    return fixture_run(g, SPEC(.sharding = SHARDING_FULL), refuse_body);
+}
+
+fsdp_status task_4_5(grade *g)
+{
+    TRY(comm_agree(g->comm, repack_all()));
+    char dir[64] = {0};
+    TRY(shared_dir(g, dir, sizeof dir));
+    snprintf(ckpt_dir, sizeof ckpt_dir, "%s/ck", dir);
+    fsdp_status st = files(g);
+    fsdp_error_info why = *fsdp_error_get();
+    if (g->rank == 0)
+        nftw(dir, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    fsdp_error_set(&why);
+    return st;
+}

@@ -1,0 +1,93 @@
+#!/bin/sh
+# grade_test.sh -- the grader against programs that misbehave: they hang, crash, leave without a verdict or
+# without a done-marker. Each must cost its own task only, and leave no process behind. About 25 seconds.
+set -u
+cd "$(dirname -- "$0")/../.." || exit 2
+dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-grade.XXXXXX")
+trap 'rm -rf "$dir"' EXIT
+trap 'exit 130' INT TERM HUP
+mkdir -p "$dir/tests/grade"
+cat >"$dir/tasks.txt" <<'END'
+8.1 1 2,3,4 4 lab8 - passes
+8.2 2 2,3,4 4 lab8 - hangs
+8.3 3 2,3,4 4 lab8 - crashes
+8.4 4 2,3,4 4 lab8 - one rank leaves with _exit(0), unmarked
+8.5 5 2,3,4 4 lab8 - nobody says anything, exit status 0
+8.6 6 2,3,4 4 lab8 - fails on rank 1; rank 0 only lost its peer
+8.7 7 2,3,4 4 lab8 8.6 needs 8.6
+8.8 8 2,3,4 4 lab8 - passes after all that
+8.9 9 2,3,4 4 lab8 - unwritten
+END
+# A rank of the stand-in: PMI_RANK and PMI_SIZE are the launcher's. FAKE_MARK names its processes.
+cat >"$dir/tests/grade/lab8" <<'END'
+#!/bin/sh
+r=${PMI_RANK:-0} n=${PMI_SIZE:-1}
+verdict() { [ "$r" -eq 0 ] && echo "VERDICT $1 $2"; echo "DONE $1 rank $r/$n"; }
+while [ $# -gt 0 ]; do
+    case $2 in
+    8.2) exec sleep 4$FAKE_MARK ;;
+    8.3) kill -SEGV $$ ;;
+    8.4) [ "$r" -ne 1 ] || exit 0; verdict 8.4 PASS ;;
+    8.5) exit 0 ;;
+    8.6)
+        if [ "$r" -eq 1 ]; then
+            echo "RANKFAIL 8.6 1 FSDP_EINVAL full[3]: got 1, expected 2"
+        else
+            echo "RANKFAIL 8.6 $r FSDP_EMISMATCH another call"
+        fi
+        verdict 8.6 "FAIL rank 0: another call"
+        exit 1 ;;
+    8.9) verdict 8.9 TODO ;;
+    *) verdict "$2" PASS ;;
+    esac
+    shift 2
+done
+END
+chmod +x "$dir/tests/grade/lab8"
+bad=0
+complain() {
+    echo "grade_test: $*"
+    bad=1
+}
+export FAKE_MARK=$$
+outlived() { ps -eo args | awk -v mark="sleep 4$FAKE_MARK" '$0 == mark { n++ } END { exit !n }'; }
+GRADE_TASKS=$dir/tasks.txt timeout 120 tests/grade/grade.sh --lab 8 --ranks 2 "$dir" >"$dir/out" 2>&1
+[ $? -eq 1 ] || complain "exit status is not 1"
+expect() { grep -q -E "$1" "$dir/out" || complain "no line like: $1"; }
+expect '^PASS    8.1 W=2 '
+expect '^FAIL    8.2 W=2 .*hangs'
+expect '^FAIL    8.3 W=2 crashed .*egmentation'
+expect '^FAIL    8.4 W=2 rank 1 ended without its done-marker'
+expect '^FAIL    8.5 W=2 .*(crashed|no verdict)'
+expect '^FAIL    8.6 W=2 rank 1: full\[3\]: got 1, expected 2'
+expect '^ *rerun: make test LAB=8 TASK=8.6 RANKS=2 '
+expect '^BLOCKED 8.7 W=2 \(needs 8.6\)'
+expect '^PASS    8.8 W=2 '
+expect '^TODO    8.9 W=2 '
+expect '^2 passed, 7 failed$'
+expect '^Lab 8: 0/45 .points need'
+sleep 1
+if outlived; then
+    complain "a hanging rank outlived the grader"
+fi
+
+# an interrupted grader takes its launch with it
+echo '8.2 2 2,3,4 60 lab8 - hangs for longer than this test' >"$dir/tasks2.txt"
+GRADE_TASKS=$dir/tasks2.txt tests/grade/grade.sh --task 8.2 --ranks 2 "$dir" >"$dir/out2" 2>&1 &
+grader=$!
+sleep 1
+kill -TERM $grader
+wait $grader
+sleep 2
+if outlived; then
+    complain "a hanging rank outlived an interrupted grader"
+    for pid in $(ps -eo pid,args | awk -v mark="sleep 4$FAKE_MARK" 'index($0, mark) && !/awk/ { print $1 }'); do
+        kill "$pid"
+    done
+fi
+if [ $bad -eq 0 ]; then
+    echo "grade_test: 15 checks passed"
+else
+    cat "$dir/out"
+fi
+exit $bad

@@ -1,0 +1,329 @@
+/* handmade_lib.c -- see handmade_lib.h. */
+#include "tests/grade/handmade_lib.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void note(fixture *fx, fsdp_status check)
+{
+    if (check != FSDP_OK && fx->verdict == FSDP_OK) {
+        fx->verdict = check;
+        fx->info = *fsdp_error_get();
+    }
+}
+
+void expect_values(fixture *fx, const char *what, const float *got, const float *want, size_t elems)
+{
+    if (!got && elems > 0)
+        note(fx, fsdp_error(FSDP_EINVAL, "", "%s: no memory, expected %zu elements", what, elems));
+    else
+        note(fx, expect_f32(what, got, want, elems));
+}
+
+fsdp_status expect_within(const char *what, size_t i, float got, double want, double tol)
+{
+    if (fabs((double)got - want) <= tol)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "",
+                      "%s[%zu]: got %.9g, expected %.9g, off by %.3g, allowed %.3g", what, i,
+                      (double)got, want, fabs((double)got - want), tol);
+}
+
+float fix_value(int p, size_t i)
+{
+    return 1000.0f * (float)(p + 1) + (float)i;
+}
+
+int fix_param_at(const fixture *fx, int u, size_t flat, size_t *elem)
+{
+    for (int p = 0; p < fx->spec->n_params; p++) {
+        const fix_param *fp = &fx->spec->params[p];
+        if (fp->unit == u && !fp->tied && flat >= fp->offset && flat < fp->offset + fp->elems) {
+            *elem = flat - fp->offset;
+            return p;
+        }
+    }
+    return -1;
+}
+
+size_t fix_rank_begin(const fixture *fx, int u)
+{
+    return (size_t)fx->rank * fx->f.units[u].layout.shard_elems;
+}
+
+static float value_at(const fixture *fx, int u, size_t flat)
+{
+    size_t elem = 0;
+    int p = fix_param_at(fx, u, flat, &elem);
+    return p < 0 ? 0.0f : fix_value(p, elem);
+}
+
+/* ---- making it ------------------------------------------------------------------------------ */
+static void make_model(fixture *fx)
+{
+    const fix_spec *sp = fx->spec;
+    model *m = &fx->m;
+    m->n_params = sp->n_params;
+    m->n_blocks = sp->n_units - 1;
+    m->params = calloc((size_t)sp->n_params, sizeof *m->params);
+    m->stages = calloc((size_t)sp->n_params, sizeof *m->stages);
+    snprintf(m->config.family, sizeof m->config.family, "literal");
+    for (int p = 0; p < sp->n_params; p++) {
+        const fix_param *fp = &sp->params[p];
+        param_spec *ps = &m->params[p];
+        snprintf(ps->name, sizeof ps->name, "p%d", p);
+        ps->n_dims = fp->decay ? 2 : 1;
+        ps->dims[0] = fp->elems;
+        ps->dims[1] = 1;
+        ps->elems = fp->elems;
+        ps->decay = fp->decay;
+        ps->frozen = fp->frozen;
+        ps->tied_to = fp->tied ? fp->tied - 1 : NOT_TIED;
+        m->n_param_elems += fp->tied ? 0 : fp->elems;
+        if (p == 0 || sp->params[p - 1].unit != fp->unit) {
+            stage *st = &m->stages[m->n_stages++];
+            snprintf(st->name, sizeof st->name, "stage.%d", m->n_stages - 1);
+            st->block = fp->unit - 1;
+            st->first_param = p;
+            st->model = m;
+        }
+        m->stages[m->n_stages - 1].n_params++;
+    }
+}
+
+static void make_layout(fixture *fx, int u)
+{
+    const fix_spec *sp = fx->spec;
+    fsdp_unit *un = &fx->f.units[u];
+    size_t w = (size_t)fx->world_size;
+    flat_layout *l = &un->layout;
+    *l = (flat_layout){.world_size = fx->world_size, .used_elems = sp->used_elems[u]};
+    l->shard_elems = (sp->used_elems[u] + w - 1) / w;
+    l->padded_elems = l->shard_elems * w;
+    l->slots = calloc((size_t)sp->n_params, sizeof *l->slots);
+    un->frozen = true;
+    for (int p = 0; p < sp->n_params; p++) {
+        const fix_param *fp = &sp->params[p];
+        if (fp->unit != u || fp->tied)
+            continue;
+        l->slots[l->n_slots++] = (flat_slot){.param = p, .offset = fp->offset, .elems = fp->elems};
+        un->frozen = un->frozen && fp->frozen;
+    }
+}
+
+static void bind_views(fixture *fx, int u, float *full)
+{
+    fx->f.units[u].full = full;
+    fx->f.units[u].state = UNIT_GATHERED;
+    for (int p = 0; p < fx->spec->n_params; p++)
+        if (fx->spec->params[p].unit == u)
+            fx->f.views.params[p] = full + fx->spec->params[p].offset;
+}
+
+static fsdp_status make_unit(fixture *fx, int u)
+{
+    fsdp_unit *un = &fx->f.units[u];
+    un->id = u;
+    if (u == UNIT_ROOT)
+        snprintf(un->name, sizeof un->name, "root");
+    else
+        snprintf(un->name, sizeof un->name, "h.%d", u - 1);
+    make_layout(fx, u);
+    bool whole = fx->spec->sharding == SHARDING_NONE; /* the master copy is the gathered array */
+    size_t elems = whole ? un->layout.padded_elems : un->layout.shard_elems;
+    TRY(device_alloc_f32(fx->compute, MEM_PARAMS_SHARD, elems, "fixture shard", &un->shard));
+    TRY(stream_sync(fx->compute));
+    for (size_t i = 0; i < elems; i++)
+        un->shard[i] = value_at(fx, u, (whole ? 0 : fix_rank_begin(fx, u)) + i);
+    if (whole)
+        bind_views(fx, u, un->shard);
+    TRY(event_create(fx->dev, &un->gathered));
+    return event_create(fx->dev, &un->consumed);
+}
+
+static fsdp_status make_fsdp(fixture *fx)
+{
+    const fix_spec *sp = fx->spec;
+    fsdp *f = &fx->f;
+    f->config = (fsdp_config){.m = &fx->m,
+                              .ops = fx->g->ops,
+                              .dev = fx->dev,
+                              .comm = fx->comm,
+                              .wrap = WRAP_BLOCK,
+                              .sharding = sp->sharding};
+    f->compute = fx->compute;
+    TRY(stream_create(fx->dev, "comm", &f->comm_stream));
+    TRY(model_views_init(&fx->m, &f->views));
+    f->n_units = sp->n_units;
+    f->units = calloc((size_t)sp->n_units, sizeof *f->units);
+    f->stage_unit = calloc((size_t)fx->m.n_stages, sizeof *f->stage_unit);
+    f->param_unit = calloc((size_t)sp->n_params, sizeof *f->param_unit);
+    for (int s = 0; s < fx->m.n_stages; s++)
+        f->stage_unit[s] = sp->params[fx->m.stages[s].first_param].unit;
+    for (int p = 0; p < sp->n_params; p++)
+        f->param_unit[p] = sp->params[p].unit;
+    for (int u = 0; u < sp->n_units; u++)
+        TRY(make_unit(fx, u));
+    return FSDP_OK;
+}
+
+static fsdp_status make_all(fixture *fx)
+{
+    device_config dc = {.kind = DEVICE_CPU,
+                        .n_threads = 1,
+                        .debug_fill = true,
+                        .async_compute = fx->spec->async_compute};
+    TRY(device_open(&dc, &fx->dev));
+    TRY(comm_open(fx->dev, &(comm_config){.timeout_s = 8}, &fx->world));
+    fx->comm = fx->world;
+    if (fx->spec->group_ranks > 0) {
+        bool inside = comm_rank(fx->world) < fx->spec->group_ranks;
+        TRY(comm_split(fx->world, inside ? 0 : 1, comm_rank(fx->world), &fx->comm));
+    }
+    fx->rank = comm_rank(fx->comm);
+    fx->world_size = comm_size(fx->comm);
+    fx->compute = device_compute_stream(fx->dev);
+    make_model(fx);
+    TRY(make_fsdp(fx));
+    return backward_create(&fx->f, fx->spec->mode, fx->spec->level, &fx->b);
+}
+
+/* ---- taking it apart ------------------------------------------------------------------------ */
+static void free_hosts(fixture *fx)
+{
+    for (int u = 0; u < fx->f.n_units; u++)
+        free(fx->f.units[u].layout.slots);
+    model_views_free(&fx->f.views);
+    free(fx->f.units);
+    free(fx->f.stage_unit);
+    free(fx->f.param_unit);
+    free(fx->m.params);
+    free(fx->m.stages);
+}
+
+static fsdp_status take_apart(fixture *fx)
+{
+    backward_free(&fx->b);
+    TRY(stream_sync(fx->compute));
+    TRY(stream_sync(fx->f.comm_stream));
+    for (int u = 0; u < fx->f.n_units; u++) {
+        fsdp_unit *un = &fx->f.units[u];
+        if (un->full != un->shard)
+            device_free(fx->compute, un->full);
+        device_free(fx->compute, un->shard);
+        event_free(un->gathered);
+        event_free(un->consumed);
+    }
+    TRY(stream_sync(fx->compute));
+    ledger_figures lf = ledger_read(device_ledger(fx->dev));
+    return expect_int("device blocks still live at the end", (long long)lf.live_blocks, 0);
+}
+
+/* The verdict of all ranks. After a failure memory may still be held: the device is then left as it
+ * is (closing it asserts that it is empty); the process ends soon.                               */
+fsdp_status fixture_run(grade *g, const fix_spec *spec, fix_body body)
+{
+    fixture *fx = calloc(1, sizeof *fx);
+    fx->g = g;
+    fx->spec = spec;
+    fsdp_status st = make_all(fx);
+    if (st == FSDP_OK)
+        st = body(fx);
+    if (st == FSDP_OK && fx->verdict != FSDP_OK) {
+        st = fx->verdict;
+        fsdp_error_set(&fx->info);
+    }
+    if (st == FSDP_OK)
+        st = take_apart(fx);
+    if (fx->world && st != FSDP_ECOMM && st != FSDP_EMISMATCH && st != FSDP_ETIMEOUT)
+        st = comm_agree(fx->world, st);
+    if (st != FSDP_OK && st != FSDP_ETODO)
+        return st; /* the program ends; streams and collectives may be stuck */
+    fsdp_error_info keep = *fsdp_error_get();
+    comm_set_observer(fx->comm, NULL, NULL);
+    if (st == FSDP_OK) {
+        stream_free(fx->f.comm_stream);
+        free_hosts(fx);
+    }
+    if (fx->comm != fx->world)
+        comm_close(fx->comm);
+    comm_close(fx->world);
+    if (st == FSDP_OK) {
+        device_close(fx->dev);
+        free(fx);
+    } else {
+        fsdp_error_set(&keep);
+    }
+    return st;
+}
+
+/* ---- what bodies use ------------------------------------------------------------------------ */
+fsdp_status fix_gather_by_hand(fixture *fx, int u)
+{
+    fsdp_unit *un = &fx->f.units[u];
+    float *full;
+    TRY(device_alloc_f32(fx->compute, MEM_PARAMS_FULL, un->layout.padded_elems, "fixture full",
+                         &full));
+    TRY(stream_sync(fx->compute));
+    for (size_t i = 0; i < un->layout.padded_elems; i++)
+        full[i] = value_at(fx, u, i);
+    bind_views(fx, u, full);
+    return FSDP_OK;
+}
+
+fsdp_status fix_grad_by_hand(fixture *fx, int u, float (*value)(int rank, int place, size_t i))
+{
+    unit_grad *ug = &fx->b.grads[u];
+    for (int k = 0; k < ug->n_places; k++) {
+        size_t elems = ug->places[k].elems;
+        TRY(device_alloc_f32(fx->compute, MEM_GRADS_FULL, elems, "fixture full_grad",
+                             &ug->places[k].full_grad));
+        TRY(stream_sync(fx->compute));
+        for (size_t i = 0; i < elems; i++)
+            ug->places[k].full_grad[i] = value(fx->rank, k, i);
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fix_push(fixture *fx, int u, int n_leaves, int base,
+                     float (*value)(int leaf, int place, size_t i))
+{
+    const flat_layout *l = &fx->f.units[u].layout;
+    for (int n = 0; n < n_leaves; n++)
+        for (int k = 0; k < fx->b.grads[u].n_places; k++) {
+            grad_place *pl = &fx->b.grads[u].places[k];
+            size_t begin = fix_rank_begin(fx, u), elems = pl->acc.elems;
+            size_t first = begin > pl->begin ? begin - pl->begin : 0;
+            float *vec;
+            TRY(device_alloc_f32(fx->compute, MEM_OTHER, elems, "contribution", &vec));
+            TRY(stream_sync(fx->compute));
+            for (size_t i = 0; i < elems; i++)
+                vec[i] = k == 0 && begin + i >= l->used_elems ? NAN : value(base + n, k, first + i);
+            TRY(grad_acc_push(&pl->acc, fx->compute, 0, vec));
+            device_free(fx->compute, vec);
+        }
+    return FSDP_OK;
+}
+
+static void observe(void *self, comm_op op, const char *label, size_t elems)
+{
+    fixture *fx = self;
+    (void)elems;
+    size_t at = strlen(fx->trace);
+    snprintf(fx->trace + at, sizeof fx->trace - at, "%s %s;", comm_op_name(op), label);
+    if (fx->on_issue)
+        fx->on_issue(fx, op, label);
+}
+
+void fix_trace_start(fixture *fx)
+{
+    fx->trace[0] = '\0';
+    comm_set_observer(fx->comm, observe, fx);
+}
+
+size_t fix_live(const fixture *fx, mem_category c)
+{
+    if (stream_sync(fx->compute) != FSDP_OK || stream_sync(fx->f.comm_stream) != FSDP_OK)
+        return SIZE_MAX;
+    return ledger_read(device_ledger(fx->dev)).live_bytes[c];
+}

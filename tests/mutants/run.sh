@@ -1,0 +1,176 @@
+#!/bin/sh
+# run.sh -- plant known bugs, one at a time; each must turn its check red.
+#
+#   tests/mutants/run.sh [-l] [PATTERN ...]      make mutants [MUTANTS="lab1 2.3-*"]
+#
+# PATTERN: a shell pattern that is matched anywhere in the mutant's name; -l lists the names. A mutant is a file
+# tests/mutants/NAME.mut:
+#
+#     # CHECK: grade 2.1            which check must see it (needed), one of
+#                                     grade TASK    the lab's task test (tests/grade/grade.sh)
+#                                     unit NAME     build/tests/unit/NAME
+#                                     cmd COMMAND   any shell command in the tree's root
+#     # RANKS: 2 3                  grade: world sizes to run (3)
+#     # BUILD: TARGET ...           cmd: make targets to bring up to date first; $B is the build folder
+#     # BUG: one line for people
+#     FILE lab2_forward/unshard.c
+#     OLD
+#     the text as it stands, one line or several, without leading and trailing newline
+#     NEW
+#     the text to put in its place (may be empty)
+#     END
+#
+# FILE/OLD/NEW/END may be repeated. OLD must occur in FILE exactly once, else the run stops: a mutant that no longer
+# fits is an error, not a kill. So are a mutant that does not compile, and a check that is not green before.
+# Everything happens in a copy of the tree (tracked and new files) in a temporary folder; MUTANT_TREE=dir keeps it there
+# and uses it again. Prints "KILLED name (why)" or "SURVIVED name"; ends with "N killed / N total".
+set -u
+cd "$(dirname -- "$0")/../.." || exit 2
+src=$PWD
+list=0
+[ "${1:-}" = -l ] && list=1 && shift
+
+names=''
+for f in tests/mutants/*.mut; do
+    name=$(basename "$f" .mut)
+    [ $# -gt 0 ] || names="$names $name"
+    for pattern in "$@"; do
+        # shellcheck disable=SC2254 # the argument is a pattern
+        case $name in *$pattern*) names="$names $name" && break ;; esac
+    done
+done
+if [ -z "$names" ]; then
+    echo "run.sh: no mutant matches: $*" >&2
+    exit 2
+fi
+if [ $list -eq 1 ]; then
+    for name in $names; do
+        echo "$name: $(sed -n 's/^# BUG: //p' "tests/mutants/$name.mut")"
+    done
+    exit 0
+fi
+
+tree=${MUTANT_TREE:-$(mktemp -d "${TMPDIR:-/tmp}/fsdp-mutants.XXXXXX")}
+job=''
+finish() {
+    [ -n "$job" ] && kill -TERM "$job" 2>/dev/null && wait "$job"
+    [ -n "${MUTANT_TREE:-}" ] || rm -rf "$tree"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM HUP
+
+# A file that did not change keeps its time in a kept tree, so that make builds only what changed.
+mkdir -p "$tree"
+git ls-files -co --exclude-standard | while IFS= read -r path; do
+    [ -f "$path" ] || continue
+    cmp -s "$path" "$tree/$path" && continue
+    mkdir -p "$tree/$(dirname -- "$path")"
+    cp "$path" "$tree/$path"
+done
+cd "$tree" || exit 2
+
+# run LIMIT LOG COMMAND... -- in the background, so that a signal to this script ends it; all of its processes
+run() {
+    limit=$1 runlog=$2
+    shift 2
+    timeout -k 3 "$limit" "$@" >"$runlog" 2>&1 </dev/null &
+    job=$!
+    wait "$job"
+    status=$?
+    job=''
+    return $status
+}
+
+# build CHECK FILE -- 0: up to date
+build() {
+    # shellcheck disable=SC2016 # $B is a word of the mutant file
+    case $1 in
+    grade\ *) targets=build/tests/grade/lab$(echo "${1#grade }" | cut -d. -f1) ;;
+    unit\ *) targets=build/tests/unit/${1#unit } ;;
+    cmd\ *) targets=$(sed -n 's/^# BUILD: //p' "$2" | sed 's/\$B/build/g') ;;
+    *) echo "run.sh: $2: unknown CHECK \"$1\"" >&2 && exit 2 ;;
+    esac
+    # shellcheck disable=SC2086 # a list of words
+    [ -z "$targets" ] || run 900 build.log make -j2 $targets
+}
+
+# check CHECK FILE -- green: 0. Its output is in check.log.
+check() {
+    case $1 in
+    grade\ *)
+        ranks=$(sed -n 's/^# RANKS: //p' "$2")
+        run 300 check.log tests/grade/grade.sh --task "${1#grade }" --ranks "${ranks:-3}" build
+        ;;
+    unit\ *) run 300 check.log "build/tests/unit/${1#unit }" ;;
+    cmd\ *) run 300 check.log sh -c "B=build; ${1#cmd }" ;;
+    esac
+}
+
+# why -- the line that says what the check saw
+why() {
+    {
+        grep -m1 -E '^(FAIL|BLOCKED) ' check.log || grep -m1 -E '\[  ERROR   \]|--- |differs|expected|FAIL|rror' check.log ||
+            tail -n 1 check.log
+    } | sed 's/^FAIL *//; s/^BLOCKED *//' | cut -c1-160
+}
+
+# apply FILE -- plant it. Exact text, once.
+apply() {
+    awk '
+        function swap(    whole, line, p, n) {
+            whole = ""
+            while ((getline line < file) > 0) whole = whole line "\n"
+            close(file)
+            p = index(whole, old)
+            if (!p) { print "run.sh: " FILENAME ": OLD text is not in " file; exit 1 }
+            n = index(substr(whole, p + 1), old)
+            if (n) { print "run.sh: " FILENAME ": OLD text stands twice in " file; exit 1 }
+            printf "%s", substr(whole, 1, p - 1) new substr(whole, p + length(old)) > file
+            close(file)
+        }
+        part == "" && /^FILE / { file = $2; next }
+        part == "" && $0 == "OLD" { part = "old"; old = new = ""; first = 1; next }
+        part == "old" && $0 == "NEW" { part = "new"; first = 1; next }
+        part == "new" && $0 == "END" { part = ""; swap(); edits++; next }
+        part == "old" { old = old (first ? "" : "\n") $0; first = 0 }
+        part == "new" { new = new (first ? "" : "\n") $0; first = 0 }
+        END { if (!edits || part != "") { print "run.sh: " FILENAME ": no complete edit"; exit 1 } }
+    ' "$1" >&2
+}
+
+green='|' killed=0 total=0 errors=0
+for name in $names; do
+    mutant=tests/mutants/$name.mut
+    test_line=$(sed -n 's/^# CHECK: //p' "$mutant")
+    key="$test_line $(sed -n 's/^# RANKS: //p' "$mutant")"
+    total=$((total + 1))
+    case $green in
+    *"|$key|"*) ;;
+    *)
+        if ! build "$test_line" "$mutant" || ! check "$test_line" "$mutant"; then
+            echo "ERROR    $name: \"$test_line\" is not green without the mutant: $(tail -n 1 build.log check.log 2>/dev/null | tr '\n' ' ')"
+            errors=$((errors + 1))
+            continue
+        fi
+        green="$green$key|"
+        ;;
+    esac
+    files=$(sed -n 's/^FILE //p' "$mutant" | sort -u)
+    if ! apply "$mutant"; then
+        echo "ERROR    $name: does not fit the sources"
+        errors=$((errors + 1))
+    elif ! build "$test_line" "$mutant"; then
+        echo "ERROR    $name: does not build: $(grep -m1 -E 'error|undefined' build.log)"
+        errors=$((errors + 1))
+    elif check "$test_line" "$mutant"; then
+        echo "SURVIVED $name ($test_line)"
+    else
+        killed=$((killed + 1))
+        echo "KILLED   $name ($(why))"
+    fi
+    for file in $files; do
+        cp "$src/$file" "$file"
+    done
+done
+echo "$killed killed / $total total"
+[ $killed -eq $total ] && [ $errors -eq 0 ]

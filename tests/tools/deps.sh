@@ -1,0 +1,110 @@
+#!/bin/bash
+# deps.sh -- install the Debian packages that a target needs; says nothing when none is missing.
+#
+#   tests/tools/deps.sh [--check] demo|test|test-full
+#
+# Every package has a probe (a command or a file), so a machine that got its tools elsewhere is left
+# alone. Never asks. Without apt or the right to use it: the command to run, and exit status 1.
+# --check installs nothing: exit status 1 and the command when something is missing.
+set -uo pipefail
+
+# package, a path or command that shows it is there, the first target that needs it
+PACKAGES='
+make            make                                 demo
+gcc             gcc                                  demo
+libc6-dev       /usr/include/stdio.h                 demo
+pkg-config      pkg-config                           demo
+mpich           mpiexec                              demo
+libmpich-dev    /usr/include/*/mpich/mpi.h           demo
+libdnnl-dev     /usr/include/dnnl.h                  demo
+libcjson-dev    /usr/include/cjson/cJSON.h           demo
+gnuplot-nox     gnuplot                              demo
+libcmocka-dev   /usr/include/cmocka.h                test
+clang           clang                                test-full
+libomp-dev      /usr/lib/llvm-*/lib/libomp.so        test-full
+clang-format    clang-format                         test-full
+valgrind        valgrind                             test-full
+qemu-user       qemu-aarch64                         test-full
+gcc-aarch64-linux-gnu  aarch64-linux-gnu-gcc         test-full
+universal-ctags ctags                                test-full
+'
+
+check=''
+[ "${1:-}" = --check ] && check=1 && shift
+case ${1:-} in
+demo) tiers='demo' ;;
+test) tiers='demo test' ;;
+test-full) tiers='demo test test-full' ;;
+*) echo "usage: $0 [--check] demo|test|test-full" >&2 && exit 2 ;;
+esac
+
+is_there() {
+    case $1 in
+    /*) compgen -G "$1" >/dev/null ;;
+    *) command -v "$1" >/dev/null 2>&1 ;;
+    esac
+}
+
+missing=()
+while read -r package probe tier; do
+    [ -n "$package" ] && [[ " $tiers " == *" $tier "* ]] || continue
+    is_there "$probe" || missing+=("$package")
+done <<<"$PACKAGES"
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+command="apt-get install -y --no-install-recommends ${missing[*]}"
+give_up() {
+    echo "deps: $1; missing: ${missing[*]}" >&2
+    echo "HINT: $2" >&2
+    exit 1
+}
+[ -n "$check" ] && give_up 'something that the build needs is not installed' 'make deps'
+command -v apt-get >/dev/null || give_up 'this system has no apt-get' \
+    'install what these Debian packages hold with your package manager, then run make again'
+as_root=''
+if [ "$(id -u)" -ne 0 ]; then
+    sudo -n true 2>/dev/null || give_up 'not root, and sudo asks for a password' "sudo $command"
+    as_root='sudo -n'
+fi
+
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
+apt() { # shellcheck disable=SC2086 # as_root is two words or none
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -o Dpkg::Use-Pty=0 -o APT::Cmd::Disable-Script-Warning=1 "$@" 2>&1
+}
+log=$(mktemp) && trap 'rm -f "$log"' EXIT
+
+# update -- fetch the package lists
+update() {
+    echo "deps: apt-get update"
+    apt update >"$log" || { tail -5 "$log" >&2 && give_up 'apt-get update failed' "$as_root apt-get update"; }
+}
+
+# install -- with one line of progress for every tenth package
+install() {
+    local n=0 got=0
+    apt install -y --no-install-recommends "${missing[@]}" | while read -r line; do
+        echo "$line" >>"$log"
+        case $line in
+        *'newly installed'*) n=${line%% newly*} n=${n##* } && echo "deps: $n packages with what they need" ;;
+        'Need to get'* | 'After this operation'*) echo "deps: $line" ;;
+        Get:*) got=$((got + 1)) && [ $((got % 25)) -eq 0 ] && echo "deps: $got of $n fetched" ;;
+        Unpacking*) [ "$got" -ge 0 ] && got=-1 && echo "deps: unpacking" ;;
+        'Setting up'*) [ "$got" -ge -1 ] && got=-2 && echo "deps: setting up" ;;
+        esac
+    done
+}
+
+echo "deps: installing ${missing[*]}"
+apt-cache show "${missing[@]}" >/dev/null 2>&1 || update
+: >"$log"
+if ! install; then
+    update # the lists may be older than what the mirror holds
+    install || { tail -15 "$log" >&2 && give_up 'apt-get install failed' "$as_root $command"; }
+fi
+hash -r
+still=()
+while read -r package probe tier; do
+    [[ " ${missing[*]} " == *" $package "* ]] && ! is_there "$probe" && still+=("$package")
+done <<<"$PACKAGES"
+[ ${#still[@]} -eq 0 ] || { missing=("${still[@]}") && give_up 'installed, but not found afterwards' "$command"; }
+echo "deps: done"

@@ -1,0 +1,72 @@
+#!/bin/sh
+# doctor.sh [BUILD] -- what this machine has for the project, what is off without it, how to get it.
+# Changes nothing. Exit status 1 when something is missing that `make` needs.
+set -u
+missing_base=0
+row() { printf '%-14s %-4s %-26s %-44s %s\n' "$1" "$2" "$3" "$4" "$5"; }
+
+# look NAME needed|optional VERSION OFF GET -- VERSION empty: not found
+look() {
+    if [ -n "$3" ]; then
+        row "$1" yes "$(echo "$3" | cut -c1-26)" - -
+    else
+        row "$1" no - "$4" "$5"
+        [ "$2" = needed ] && missing_base=1
+    fi
+}
+
+# first LINE-OF COMMAND... -- first version-like word that the command prints; nothing when it is not there
+version() {
+    command -v "$1" >/dev/null 2>&1 || return
+    found=$("$@" 2>&1 | grep -oE '[0-9]+(\.[0-9]+)+' | head -1)
+    echo "${found:-found}"
+}
+pc() { command -v pkg-config >/dev/null 2>&1 && pkg-config --modversion "$1" 2>/dev/null; }
+header() { [ -e "$1" ] && echo "${2:-found}"; }
+define() { sed -n "s/^#define $2  *\([0-9]*\).*/\1/p" "$1" 2>/dev/null; }
+
+row 'dependency' 'has' 'version' 'off without it' 'how to get it'
+row '----------' '---' '-------' '--------------' '-------------'
+apt='apt-get install'
+look make needed "$(version make --version)" 'everything' "$apt make"
+look gcc needed "$(version gcc --version)" 'everything (or make CC=clang)' 'make deps'
+look pkg-config needed "$(version pkg-config --version)" 'finding MPICH and cJSON' 'make deps'
+look cJSON needed "$(pc libcjson)" 'everything: safetensors headers, config.json' 'make deps'
+look MPICH needed "$(pc mpich)" 'more than one rank' 'make deps'
+v=/usr/include/oneapi/dnnl/dnnl_version.h
+look oneDNN optional "$(header /usr/include/dnnl.h "$(define $v DNNL_VERSION_MAJOR).$(define $v DNNL_VERSION_MINOR).$(define $v DNNL_VERSION_PATCH)")" \
+    '--ops fast multiplies like --ops portable' 'make deps'
+look gnuplot optional "$(version gnuplot --version)" 'the plot of make demo' 'make deps'
+look cmocka optional "$(pc cmocka)" 'unit tests' "$apt libcmocka-dev"
+look clang optional "$(version clang --version)" 'CC=clang, TSan, some of make test-full' "$apt clang libomp-dev"
+look clang-format optional "$(version clang-format --version)" 'make format; version 14 lays out' "$apt clang-format-14"
+look valgrind optional "$(version valgrind --version)" 'memory checks of make test-full' "$apt valgrind"
+look qemu-user optional "$(version qemu-aarch64 --version)" 'hash on aarch64 in make test-full' "$apt qemu-user gcc-aarch64-linux-gnu"
+look ctags optional "$(version ctags --version)" 'function sizes in make lint' "$apt universal-ctags"
+python=${FSDP_PYTHON:-python3}
+torch=$("$python" -c 'import torch, transformers; print(torch.__version__)' 2>/dev/null)
+look PyTorch optional "$torch" 'tests/interop (an oracle, never needed)' 'pip install torch transformers; FSDP_PYTHON=...'
+
+echo
+row 'backend' 'has' 'version' 'state' ''
+row '-------' '---' '-------' '-----' ''
+row cpu yes "$(uname -m)" 'trains' ''
+row 'comm mpi' "$([ -n "$(pc mpich)" ] && echo yes || echo no)" "$(pc mpich)" 'ranks of one host and of several' ''
+backend() { row "$1" "$([ -n "$2" ] && echo yes || echo no)" "${2:--}" 'not there yet: the build does not use it' ''; }
+backend CUDA "$(version nvcc --version)"
+backend NCCL "$(define /usr/include/nccl.h NCCL_VERSION_CODE)"
+backend CANN "${ASCEND_TOOLKIT_HOME:-}"
+
+echo
+printf '%-14s %s\n' cores "$(nproc) usable of $(getconf _NPROCESSORS_ONLN)"
+printf '%-14s %s\n' memory "$(awk '/MemTotal/ { t = $2 } /MemAvailable/ { a = $2 } END { printf "%.1f GB, %.1f GB available", t / 1e6 * 1.024, a / 1e6 * 1.024 }' /proc/meminfo)"
+printf '%-14s %s\n' /dev/shm "$(df -k /dev/shm 2>/dev/null | awk 'NR == 2 { printf "%.0f MB, %.0f MB free (MPICH falls back to TCP when it is small)", $2 * 1.024e-3, $4 * 1.024e-3 }')"
+isa=''
+for flag in avx2 fma avx512f avx512_bf16 amx_bf16; do
+    grep -qw "$flag" /proc/cpuinfo && isa="$isa $flag"
+done
+printf '%-14s %s\n' 'CPU' "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)"
+printf '%-14s %s\n' 'vector ISA' "${isa:- none of avx2, avx512, amx}"
+b=${1:-build}
+printf '%-14s %s\n' 'trainer' "$([ -x "$b/fsdp_train" ] && echo "$b/fsdp_train is built" || echo 'not built yet: make')"
+[ $missing_base -eq 0 ] || { echo 'HINT: make deps installs what the build needs' && exit 1; }

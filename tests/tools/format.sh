@@ -1,0 +1,25 @@
+#!/bin/sh
+# format.sh [--check] -- lay out the C sources with clang-format 14, or say which are not. Other
+# versions lay out differently; without version 14 --check is a SKIP.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+tool=$(command -v clang-format-14 || command -v clang-format)
+[ -n "$tool" ] && "$tool" --version | grep -q 'version 14\.' || tool=''
+sources=$(find common lab*_* tests -name '*.[ch]')
+if [ -z "$tool" ]; then
+    [ "${1:-}" = --check ] && echo 'SKIP format: clang-format 14 is not installed' && exit 77
+    echo 'format: clang-format 14 is not installed' >&2
+    echo 'HINT: apt-get install clang-format-14' >&2
+    exit 1
+fi
+if [ "${1:-}" != --check ]; then
+    # shellcheck disable=SC2086
+    exec "$tool" -i $sources
+fi
+bad=''
+for file in $sources; do
+    "$tool" --dry-run -Werror "$file" >/dev/null 2>&1 || bad="$bad $file"
+done
+[ -z "$bad" ] && echo "PASS format: $(echo "$sources" | wc -l) files" && exit 0
+echo "FAIL format: make format would change$bad"
+exit 1

@@ -1,0 +1,56 @@
+#!/bin/sh
+# lint.sh -- rules that no compiler knows: layout, which folder may include which, sizes, source tags.
+#
+# Prints one PASS, FAIL or SKIP line per rule, and where it is broken; exit status 0 iff all hold.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+status=0
+
+# rule NAME TEXT HITS -- broken when HITS is not empty
+rule() {
+    if [ -z "$3" ]; then
+        echo "PASS $1: $2"
+    else
+        echo "FAIL $1: $2"
+        echo "$3" | head -10 | sed 's/^/     /'
+        status=1
+    fi
+}
+
+includes='#include +"([^"]*/)?lab'
+rule common 'common/ includes no lab' "$(grep -rnE "$includes[1-6]_" common --include=*.c --include=*.h)"
+
+hits=''
+for n in 1 2 3 4 5; do
+    above=$(seq -s '|' $((n + 1)) 6)
+    hits="$hits$(grep -rnE "$includes($above)_" lab${n}_* --include=*.c --include=*.h)"
+done
+rule labs 'a lab includes only the labs below it' "$hits"
+
+rule lab-size 'a lab file has at most 400 lines' \
+    "$(find lab[1-6]_* -name '*.c' -o -name '*.h' | xargs wc -l | awk '$2 != "total" && $1 > 400 { print $2 ": " $1 " lines" }')"
+
+if command -v ctags >/dev/null 2>&1 && ctags --version 2>/dev/null | grep -q Universal; then
+    rule function-size 'a function has at most 60 lines' "$(
+        find common lab*_* tests -name '*.c' | xargs ctags -x --c-kinds=f --_xformat='%{input}:%{line} %{name} %{end}' 2>/dev/null |
+            awk '{ split($1, at, ":"); n = $3 - at[2] + 1; if (n > 60) print $1 " " $2 ": " n " lines" }'
+    )"
+else
+    echo 'SKIP function-size: universal-ctags is not installed'
+fi
+
+marker='TO''DO|FIX''ME|XX''X|HA''CK'
+rule markers 'no left-over markers in comments' \
+    "$(grep -rnE "(//|/\*|^ \*|#).*\b($marker)\b *[:(]" Makefile common lab*_* tests --include=*.c --include=*.h --include=*.sh --include=Makefile)"
+
+# A source tag is [Word §n], [Word alg. n], [Word RFC], [MPI-4 §n], [Name et al. year] or [A & B year].
+tags=$(grep -rhoE '\[(ZeRO|FSDP2?|AdamW|DDP|MPI-?[0-9.]*|GPT-2|LayerNorm|Philox|MiCS|HSDP)( [^]]*)?\]|\[[A-Z][a-z]+( et al\.,?| & [A-Z][a-z]+),? [^]]*[0-9]{4}[^]]*\]' \
+    common lab*_* tests --include=*.c --include=*.h | sort -u)
+hits=$(echo "$tags" | while read -r tag; do
+    grep -qF "$tag" WRITEUP.md || echo "$tag"
+done)
+rule tags 'WRITEUP.md lists every source tag' "$hits"
+
+tests/tools/format.sh --check
+[ $? -eq 1 ] && status=1
+exit $status

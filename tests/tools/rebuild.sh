@@ -1,0 +1,94 @@
+#!/bin/sh
+# rebuild.sh clang|asan|tsan|valgrind -- build everything another way and run what that way can show.
+#
+#   clang     no warning with clang; unit programs
+#   asan      gcc, AddressSanitizer with UBSan: unit programs on 1 to 3 ranks, labs on 2, a short training
+#   tsan      clang, ThreadSanitizer: streams, memory and collectives
+#   valgrind  unit programs, built for x86-64-v3 (valgrind knows no AVX-512)
+# Builds into $BUILD-WAY. Prints PASS, FAIL and SKIP lines.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+way=${1:?clang, asan, tsan or valgrind}
+base=${BUILD:-build}
+BUILD=$base-$way
+export BUILD
+mkdir -p "$BUILD/test"
+bad=0
+
+need() {
+    command -v "$1" >/dev/null 2>&1 && return
+    echo "SKIP $way: $1 is not installed"
+    exit 77
+}
+
+# build VARIABLE=VALUE... -- everything, warnings are errors
+build() {
+    if make -j"$(nproc)" --no-print-directory CI=1 BUILD="$BUILD" "$@" tests >"$BUILD/test/make.log" 2>&1; then
+        echo "PASS $way builds without warnings"
+        return
+    fi
+    echo "FAIL $way does not build: $(grep -m1 -E ' error: |\*\*\* ' "$BUILD/test/make.log")"
+    exit 1
+}
+
+# units ARGS... -- unit.sh without its line of totals
+units() {
+    tests/tools/unit.sh "$@" | grep -v ' passed, ' && return
+    bad=1
+}
+
+# report_free NAME COMMAND... -- runs, exits with 0, and no sanitizer speaks
+quiet() {
+    name=$1
+    shift
+    if timeout -k 5 300 "$@" >"$BUILD/test/quiet.log" 2>&1 </dev/null &&
+        ! grep -qE 'ERROR: |runtime error|WARNING: ThreadSanitizer' "$BUILD/test/quiet.log"; then
+        echo "PASS $way $name"
+    else
+        echo "FAIL $way $name: $(grep -m1 -E 'ERROR: |runtime error|WARNING: Thread|^FAIL' "$BUILD/test/quiet.log")"
+        cp "$BUILD/test/quiet.log" "$BUILD/test/quiet-failed.log"
+        bad=1
+    fi
+}
+
+short='--size tiny --steps 3 --global-batch 6 --seq-len 32 --synthetic 4096'
+case $way in
+clang)
+    need clang
+    build CC=clang
+    units
+    ;;
+asan)
+    need gcc
+    export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 LIMIT=300
+    build CC=gcc SAN=address
+    units
+    quiet 'labs on 2 ranks' tests/grade/grade.sh --ranks 2 "$BUILD"
+    # shellcheck disable=SC2086
+    quiet 'training on 3 ranks' "${MPIEXEC:-mpiexec}" -n 3 "$BUILD/fsdp_train" $short
+    ;;
+tsan)
+    need clang
+    export OMP_NUM_THREADS=1 LIMIT=600
+    export TSAN_OPTIONS="halt_on_error=1 ignore_noninstrumented_modules=1"
+    build CC=clang SAN=thread
+    units tests/unit/test_device*.c tests/unit/test_comm.c
+    # shellcheck disable=SC2086
+    quiet 'training on 2 ranks' "${MPIEXEC:-mpiexec}" -n 2 "$BUILD/fsdp_train" $short
+    # shellcheck disable=SC2086
+    quiet 'training with a compute thread' env FSDP_ASYNC_COMPUTE=1 "${MPIEXEC:-mpiexec}" -n 2 "$BUILD/fsdp_train" $short
+    ;;
+valgrind)
+    need valgrind
+    export OMP_NUM_THREADS=1 LIMIT=900
+    export WRAP='valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --fair-sched=yes'
+    build CC=gcc MARCH=-march=x86-64-v3
+    units tests/unit/test_base.c tests/unit/test_data.c tests/unit/test_device.c tests/unit/test_device_memory.c \
+        tests/unit/test_observe.c tests/unit/test_options.c tests/unit/test_pmath.c tests/unit/test_rsum.c
+    ;;
+*)
+    echo "usage: $0 clang|asan|tsan|valgrind" >&2
+    exit 2
+    ;;
+esac
+exit $bad

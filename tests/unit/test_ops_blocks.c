@@ -1,0 +1,259 @@
+/* test_ops_blocks.c -- sizes of several tiles and blocks, and values that need the safe forms of
+ * softmax, against plain loops in double. What smaller cases cannot show: where a tile starts, how
+ * blocks of one sum are put together.                                                            */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tests/unit/ops_cases_lib.h"
+
+#define OK(call)                                                                                   \
+    do {                                                                                           \
+        fsdp_status ok_status_ = (call);                                                           \
+        if (ok_status_ != FSDP_OK)                                                                 \
+            fail_msg("%s: %s", #call, fsdp_error_get()->what);                                     \
+    } while (0)
+
+static device *dev;
+static stream *s;
+
+static int setup(void **state)
+{
+    (void)state;
+    if (device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 2}, &dev) != FSDP_OK)
+        return -1;
+    s = device_compute_stream(dev);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    device_close(dev);
+    return 0;
+}
+
+static const ops *table(int i)
+{
+    return i == 0 ? ops_cpu_fast() : ops_cpu_portable();
+}
+
+static float *normals(uint64_t name, float std, size_t elems)
+{
+    float *x = malloc(elems * sizeof *x);
+    ops_test_fill(name, std, x, elems);
+    return x;
+}
+
+static void expect_near(double got, double want, double bound, const char *what, size_t at)
+{
+    if (!(fabs(got - want) <= bound))
+        fail_msg("%s[%zu] is %.9g, expected %.9g within %.3g", what, at, got, want, bound);
+}
+
+/* ---- matmul: more than one tile along m and n, more than one block along k
+ * ------------------------ */
+
+static void check_matmul(const ops *o, size_t m, size_t n, size_t k, bool trans_a, bool trans_b)
+{
+    float *a = normals(1, 1.0f, m * k), *b = normals(2, 1.0f, k * n),
+          *out = normals(3, 1.0f, m * n);
+    OK(o->matmul(s, &(matmul_args){out, a, b, m, n, k, trans_a, trans_b, false}));
+    for (size_t i = 0; i < m * n; i++) {
+        const size_t row = i / n, col = i % n;
+        double sum = 0.0, size = 0.0;
+        for (size_t p = 0; p < k; p++) {
+            const double term = (double)a[trans_a ? p * m + row : row * k + p] *
+                                (double)b[trans_b ? col * k + p : p * n + col];
+            sum += term;
+            size += fabs(term);
+        }
+        /* k roundings of a partial sum, which is at most the sum of sizes */
+        expect_near((double)out[i], sum, (double)k * FLT_EPSILON / 2 * size, o->name, i);
+    }
+    free(a), free(b), free(out);
+}
+
+static void test_matmul_tiles(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        for (int form = 0; form < 4; form++) {
+            check_matmul(table(t), 300, 401, 33, form & 1, form & 2);
+            check_matmul(table(t), 11, 23, 700, form & 1, form & 2);
+        }
+        check_matmul(table(t), 40, 1000, 300, false, true); /* narrow tiles */
+    }
+}
+
+/* ---- attention: several blocks, scores that grow or shrink along the keys
+ * ------------------------- */
+
+/* One query: out and the log of the softmax's denominator, in double, from all its scores. */
+static double naive_query(const attention_args *a, size_t b, size_t t, size_t h, double *out)
+{
+    const size_t kv = h / (a->n_head / a->n_kv_head);
+    const float *q = a->q + (b * a->seq_len + t) * a->q_stride + h * a->head_dim;
+    double score[256], top = -INFINITY, sum = 0.0;
+    for (size_t key = 0; key <= t; key++) {
+        const float *k = a->k + (b * a->seq_len + key) * a->k_stride + kv * a->head_dim;
+        score[key] = 0.0;
+        for (size_t d = 0; d < a->head_dim; d++)
+            score[key] += (double)q[d] * (double)k[d] * (double)a->scale;
+        top = score[key] > top ? score[key] : top;
+    }
+    memset(out, 0, a->head_dim * sizeof *out);
+    for (size_t key = 0; key <= t; key++) {
+        const float *v = a->v + (b * a->seq_len + key) * a->v_stride + kv * a->head_dim;
+        const double p = exp(score[key] - top);
+        sum += p;
+        for (size_t d = 0; d < a->head_dim; d++)
+            out[d] += p * (double)v[d];
+    }
+    for (size_t d = 0; d < a->head_dim; d++)
+        out[d] /= sum;
+    return top + log(sum);
+}
+
+/* slope: how fast scores change from key to key; at 2 they pass exp's range within a block. A score
+ * of size z is off by about D*U*z, and so are, relatively, exp, out and lse: 1e-6 z for D = 12, to
+ * which the sums over T <= 200 keys add 200*U = 1.2e-5. |v| < 5. */
+static void check_attention(const ops *o, size_t T, size_t n_kv_head, float slope)
+{
+    enum { B = 2, H = 4, D = 12, N = H * D };
+    const size_t kv_width = n_kv_head * D, stride = N + 2 * kv_width, rows = B * T;
+    float *qkv = normals(5, 1.0f, rows * stride);
+    float *out = normals(6, 1.0f, rows * N), *lse = normals(7, 1.0f, rows * H);
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t h = 0; h < H; h++)
+            qkv[r * stride + h * D] = 1.0f;
+        for (size_t h = 0; h < n_kv_head; h++)
+            qkv[r * stride + N + h * D] = slope * (float)(r % T);
+    }
+    const attention_args a = {out,    lse, qkv, qkv + N, qkv + N + kv_width, stride, stride,
+                              stride, B,   T,   H,       n_kv_head,          D,      1.0f};
+    OK(o->attention(s, &a));
+    for (size_t i = 0; i < rows * H; i++) {
+        const size_t b = i / (T * H), t = i / H % T, h = i % H;
+        const double size = 10.0 + fabs((double)slope) * (double)T;
+        const double relative = 1e-6 * size + 1.2e-5;
+        double want[D];
+        const double want_lse = naive_query(&a, b, t, h, want);
+        expect_near((double)lse[(b * H + h) * T + t], want_lse, relative, "lse", i);
+        for (size_t d = 0; d < D; d++)
+            expect_near((double)out[(b * T + t) * N + h * D + d], want[d], 10.0 * relative, "out",
+                        i);
+    }
+    free(qkv), free(out), free(lse);
+}
+
+static void test_attention_blocks(void **state)
+{
+    (void)state;
+    static const size_t LENGTHS[] = {1, 2, 63, 64, 65, 128, 129, 200};
+    static const float SLOPES[] = {0.0f, 0.05f, -0.05f, 2.0f, -2.0f};
+    for (int t = 0; t < 2; t++) {
+        for (size_t i = 0; i < 8; i++) {
+            for (size_t k = 0; k < 5; k++)
+                check_attention(table(t), LENGTHS[i], i % 2 == 0 ? 2 : 4, SLOPES[k]);
+        }
+    }
+}
+
+/* ---- cross_entropy: more rows than a block, a row longer than a piece, large logits
+ * --------------- */
+
+/* Logits of size z: the exponent is off by U*z, and so is, relatively, each probability. */
+static void check_cross_entropy(size_t rows, size_t vocab, float std)
+{
+    float *x = normals(8, std, rows * vocab), *d = normals(9, 1.0f, rows * vocab), loss;
+    int32_t *targets = malloc(rows * sizeof *targets);
+    const double bound = (6.0 * (double)std + (double)vocab / 16 + 8) * FLT_EPSILON;
+    double total = 0.0;
+    for (size_t r = 0; r < rows; r++)
+        targets[r] = (int32_t)(r * 31 % vocab);
+    OK(ops_cpu_fast()->cross_entropy(s, &(cross_entropy_args){&loss, d, x, targets, rows, vocab}));
+    for (size_t r = 0; r < rows; r++) {
+        double top = -INFINITY, sum = 0.0;
+        for (size_t i = 0; i < vocab; i++)
+            top = (double)x[r * vocab + i] > top ? (double)x[r * vocab + i] : top;
+        for (size_t i = 0; i < vocab; i++)
+            sum += exp((double)x[r * vocab + i] - top);
+        for (size_t i = 0; i < vocab; i++) {
+            const double p = exp((double)x[r * vocab + i] - top) / sum;
+            expect_near((double)d[r * vocab + i], p - (i == (size_t)targets[r]), bound, "d_logits",
+                        r * vocab + i);
+        }
+        total += top + log(sum) - (double)x[r * vocab + (size_t)targets[r]];
+    }
+    expect_near((double)loss, total, (double)rows * bound + FLT_EPSILON * total, "loss", 0);
+    free(x), free(d), free(targets);
+}
+
+static void test_cross_entropy_blocks(void **state)
+{
+    (void)state;
+    check_cross_entropy(601, 131, 1.0f);
+    check_cross_entropy(3, 2500, 1.0f);
+    check_cross_entropy(3, 1024, 100.0f);
+}
+
+/* ---- scale, and sums over more rows than a tile
+ * --------------------------------------------------- */
+
+static void test_scale(void **state)
+{
+    (void)state;
+    const float device_factor = 3.0f, x = 1.7f, factor = 0.1f;
+    float y = x, z = x;
+    OK(ops_cpu_fast()->scale(s, &(scale_args){&y, factor, NULL, 1}));
+    OK(ops_cpu_fast()->scale(s, &(scale_args){&z, factor, &device_factor, 1}));
+    assert_true(y == x * factor);
+    assert_true(z == x * (factor * device_factor));
+    assert_true(z != x * factor * device_factor); /* chosen so that the order shows */
+}
+
+static void test_long_norms(void **state)
+{
+    (void)state;
+    enum { R = 300, C = 1000 };
+    float *x = normals(1, 1.0f, R * C), *d_out = normals(2, 1.0f, R * C),
+          *gain = normals(3, 1.0f, C);
+    float *out = normals(4, 1.0f, R * C), *d_gain = calloc(C, sizeof *d_gain);
+    float *d_bias = calloc(C, sizeof *d_bias), *bias = calloc(C, sizeof *bias), mean[R], rstd[R];
+    OK(ops_cpu_fast()->layernorm(s,
+                                 &(layernorm_args){out, mean, rstd, x, gain, bias, R, C, 1e-5f}));
+    OK(ops_cpu_fast()->layernorm_backward(
+        s,
+        &(layernorm_backward_args){out, d_gain, d_bias, d_out, x, gain, mean, rstd, NULL, R, C}));
+    OK(ops_cpu_fast()->bias_backward(s, &(bias_backward_args){bias, d_out, R, C}));
+    for (size_t c = 0; c < C; c++) {
+        double gain_sum = 0.0, bias_sum = 0.0;
+        for (size_t r = 0; r < R; r++) {
+            const double d = (double)d_out[r * C + c];
+            gain_sum += d * (((double)x[r * C + c] - (double)mean[r]) * (double)rstd[r]);
+            bias_sum += d;
+        }
+        /* R terms below 25 (two normals) and partial sums below 25 sqrt(R) */
+        const double bound = R * FLT_EPSILON * 25.0 * sqrt(R);
+        expect_near((double)d_gain[c], gain_sum, bound, "d_gain", c);
+        expect_near((double)d_bias[c], bias_sum, bound, "d_bias", c);
+        expect_near((double)bias[c], bias_sum, bound, "bias", c);
+    }
+    free(x), free(d_out), free(gain), free(out), free(d_gain), free(d_bias), free(bias);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_matmul_tiles),         cmocka_unit_test(test_attention_blocks),
+        cmocka_unit_test(test_cross_entropy_blocks), cmocka_unit_test(test_scale),
+        cmocka_unit_test(test_long_norms),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

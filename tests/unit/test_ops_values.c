@@ -1,0 +1,313 @@
+/* test_ops_values.c -- what the operations of ops.h compute, for both CPU tables: against PyTorch
+ * (float64, tests/reference/make_ops_vectors.py). Larger sizes and gradients by differences:
+ * test_ops_blocks.c, test_ops_gradients.c.
+ *
+ * Run from the top directory: it reads tests/reference/ops/ops.bin.                              */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tests/unit/ops_cases_lib.h"
+
+#define OK(call)                                                                                   \
+    do {                                                                                           \
+        fsdp_status ok_status_ = (call);                                                           \
+        if (ok_status_ != FSDP_OK)                                                                 \
+            fail_msg("%s: %s", #call, fsdp_error_get()->what);                                     \
+    } while (0)
+
+#define VECTORS_FILE "tests/reference/ops/ops.bin"
+
+/* Half a last place: the relative error of one rounding. */
+static const double U = FLT_EPSILON / 2.0;
+
+static device *dev;
+static stream *s;
+static unsigned char *vectors_file;
+static size_t vectors_bytes;
+
+static const ops *table(int i)
+{
+    return i == 0 ? ops_cpu_fast() : ops_cpu_portable();
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    if (device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 2}, &dev) != FSDP_OK)
+        return -1;
+    s = device_compute_stream(dev);
+    FILE *f = fopen(VECTORS_FILE, "rb");
+    if (f == NULL) {
+        print_error("cannot open " VECTORS_FILE ": run this from the top directory\n");
+        return -1;
+    }
+    vectors_file = malloc(1 << 20);
+    vectors_bytes = fread(vectors_file, 1, 1 << 20, f);
+    fclose(f);
+    return vectors_bytes > 8 && memcmp(vectors_file, "OPSVEC1\n", 8) == 0 ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    free(vectors_file);
+    device_close(dev);
+    return 0;
+}
+
+/* vector -- the record `name` (little-endian floats at a multiple of 4 bytes), which must have
+ * `elems` elements.                                                                              */
+static const float *vector(const char *name, size_t elems)
+{
+    for (size_t at = 8; at + 56 <= vectors_bytes;) {
+        uint64_t n;
+        memcpy(&n, vectors_file + at + 48, sizeof n);
+        if (strncmp((const char *)vectors_file + at, name, 48) == 0) {
+            assert_int_equal(n, elems);
+            return (const float *)(const void *)(vectors_file + at + 56);
+        }
+        at += 56 + n * sizeof(float);
+    }
+    fail_msg("%s is not in " VECTORS_FILE, name);
+    return NULL;
+}
+
+static void get_tokens(const char *name, int32_t *tokens, size_t elems)
+{
+    const float *x = vector(name, elems);
+    for (size_t i = 0; i < elems; i++)
+        tokens[i] = (int32_t)x[i];
+}
+
+/* expect -- every element within `bound` of the record, plus that record's own rounding. */
+static void expect(const float *got, const char *name, size_t elems, double bound)
+{
+    const float *want = vector(name, elems);
+    for (size_t i = 0; i < elems; i++) {
+        const double allowed = bound + U * fabs((double)want[i]);
+        if (!(fabs((double)got[i] - (double)want[i]) <= allowed))
+            fail_msg("%s[%zu] is %.9g, expected %.9g within %.3g", name, i, (double)got[i],
+                     (double)want[i], allowed);
+    }
+}
+
+static float *zeros(size_t elems)
+{
+    return calloc(elems, sizeof(float));
+}
+
+/* ---- against PyTorch
+ * ------------------------------------------------------------------------------ Bounds are worst
+ * cases: a sum of k terms, each at most 1 in size, is off by at most k*U times the sum of sizes, k;
+ * what goes into the terms with relative error e adds k*e. Where a worst case is far from what
+ * happens, that is the price of a bound that cannot fail by chance.                */
+
+static float *transposed(const float *x, size_t rows, size_t cols)
+{
+    float *t = malloc(rows * cols * sizeof *t);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < cols; c++)
+            t[c * rows + r] = x[r * cols + c];
+    return t;
+}
+
+static void test_matmul(void **state)
+{
+    (void)state;
+    enum { M = 37, N = 51, K = 70 };
+    const float *a = vector("matmul/a", M * K), *b = vector("matmul/b", K * N);
+    float *at = transposed(a, M, K), *bt = transposed(b, K, N), *out = zeros(M * N);
+    const double bound = U * K * (K + 1);
+    for (int i = 0; i < 8; i++) {
+        const bool trans_a = i & 1, trans_b = i & 2;
+        matmul_args args = {.out = out,
+                            .a = trans_a ? at : a,
+                            .b = trans_b ? bt : b,
+                            .m = M,
+                            .n = N,
+                            .k = K,
+                            .trans_a = trans_a,
+                            .trans_b = trans_b};
+        OK(table(i >> 2)->matmul(s, &args));
+        expect(out, "matmul/out", M * N, bound);
+        memcpy(out, vector("matmul/c", M * N), M * N * sizeof *out);
+        args.accumulate = true;
+        OK(table(i >> 2)->matmul(s, &args));
+        expect(out, "matmul/sum", M * N, bound + U * (K + 1));
+    }
+    free(at);
+    free(bt);
+    free(out);
+}
+
+static void test_bias(void **state)
+{
+    (void)state;
+    enum { R = 7, C = 130 };
+    float out[R * C], d_b[C] = {0};
+    OK(ops_cpu_fast()->bias_add(
+        s, &(bias_add_args){out, vector("bias/x", R * C), vector("bias/b", C), R, C}));
+    expect(out, "bias/out", R * C, 2 * U);
+    OK(ops_cpu_fast()->bias_backward(
+        s, &(bias_backward_args){d_b, vector("bias/d_out", R * C), R, C}));
+    expect(d_b, "bias/d_b", C, U * R * R);
+}
+
+static void test_embedding(void **state)
+{
+    (void)state;
+    enum { B = 3, T = 5, C = 33, V = 11 };
+    int32_t tokens[B * T];
+    float out[B * T * C], d_wte[V * C] = {0}, d_wpe[T * C] = {0};
+    get_tokens("embedding/tokens", tokens, B * T);
+    OK(ops_cpu_fast()->embedding(s, &(embedding_args){out, vector("embedding/wte", V * C),
+                                                      vector("embedding/wpe", T * C), tokens, B, T,
+                                                      C, V}));
+    expect(out, "embedding/out", B * T * C, 2 * U);
+    OK(ops_cpu_fast()->embedding_backward(
+        s, &(embedding_backward_args){d_wte, d_wpe, vector("embedding/d_out", B * T * C), tokens, B,
+                                      T, C, V}));
+    expect(d_wte, "embedding/d_wte", V * C, U * B * T * B * T);
+    expect(d_wpe, "embedding/d_wpe", T * C, U * B * B);
+}
+
+/* |x| <= 1 and the variance of x is about 1/3, so rstd < 2 and |norm| < 4 here. mean and variance
+ * are off by C*U (sums of C terms, over C), hence norm by about 4*C*U; the gradient multiplies
+ * that by rstd and sizes below 4, three times.                                                   */
+static void test_layernorm(void **state)
+{
+    (void)state;
+    enum { R = 6, C = 203 };
+    float out[R * C], mean[R], rstd[R], d_x[R * C], d_gain[C], d_bias[C] = {0};
+    const float *x = vector("layernorm/x", R * C), *gain = vector("layernorm/gain", C);
+    const float *d_out = vector("layernorm/d_out", R * C);
+    OK(ops_cpu_fast()->layernorm(
+        s, &(layernorm_args){out, mean, rstd, x, gain, vector("layernorm/bias", C), R, C, 1e-5f}));
+    expect(out, "layernorm/out", R * C, 4 * C * U);
+    for (size_t c = 0; c < C; c++)
+        d_gain[c] = 2.0f;
+    OK(ops_cpu_fast()->layernorm_backward(
+        s, &(layernorm_backward_args){d_x, d_gain, d_bias, d_out, x, gain, mean, rstd,
+                                      vector("layernorm/residual", R * C), R, C}));
+    for (size_t c = 0; c < C; c++)
+        d_gain[c] -= 2.0f; /* it was added to what was there */
+    expect(d_x, "layernorm/d_x", R * C, 24 * C * U);
+    expect(d_gain, "layernorm/d_gain", C, R * 4 * C * U);
+    expect(d_bias, "layernorm/d_bias", C, R * R * U);
+}
+
+/* Relative errors of a few U in each of some ten steps; tanh's argument, off by about 4*U*|u|, acts
+ * through x*tanh'(u)/2, and |x u tanh'(u)| < 1. Sizes are at most |x| <= 30.                     */
+static void test_gelu(void **state)
+{
+    (void)state;
+    enum { N = 300 };
+    const float *x = vector("gelu/x", N), *want = vector("gelu/out", N);
+    float out[N], d_x[N];
+    OK(ops_cpu_fast()->gelu(s, &(gelu_args){out, x, N}));
+    expect(out, "gelu/out", N, 30 * 4 * U);
+    for (size_t i = 0; i < N; i++)
+        assert_true(fabs((double)out[i] - (double)want[i]) <= 6 * U * (1.0 + fabs((double)x[i])));
+    OK(ops_cpu_fast()->gelu_backward(s, &(gelu_backward_args){d_x, vector("gelu/d_out", N), x, N}));
+    expect(d_x, "gelu/d_x", N, 30 * 4 * U);
+}
+
+/* Scores are sums of D products of sizes <= 1, times 1/2: off by D*D*U/2 =: e, so probabilities by
+ * a factor 1 +- 2(e + few U), out (an average of v) and lse likewise. In backward d_p is a sum of D
+ * terms; d_scores <= p*2*D/2, and d_q, d_k, d_v are sums of at most T*group such terms, of which
+ * the probabilities of a row sum to 1 (d_q), those of a column to at most T*group (d_k, d_v). */
+static void check_attention(const char *name, size_t B, size_t T, size_t H, size_t KV, size_t D)
+{
+    const size_t n_q = B * T * H * D, n_kv = B * T * KV * D;
+    const double terms = (double)(T * (H / KV)), d = (double)D;
+    const double e = d * d * U / 2 + 8 * U;
+    char path[10][48];
+    static const char *const FIELDS[] = {"q", "k", "v", "d_out", "out", "lse", "d_q", "d_k", "d_v"};
+    for (int i = 0; i < 9; i++)
+        snprintf(path[i], sizeof path[i], "%s/%s", name, FIELDS[i]);
+    for (int i = 0; i < 2; i++) {
+        float *out = zeros(n_q), *lse = zeros(B * H * T);
+        float *d_q = zeros(n_q), *d_k = zeros(n_kv), *d_v = zeros(n_kv);
+        for (size_t x = 0; x < n_kv; x++)
+            d_q[x] = d_k[x] = d_v[x] = 7.0f; /* is overwritten */
+        const float *q = vector(path[0], n_q), *k = vector(path[1], n_kv),
+                    *v = vector(path[2], n_kv), *d_out = vector(path[3], n_q);
+        OK(table(i)->attention(
+            s, &(attention_args){out, lse, q, k, v, H * D, KV * D, KV * D, B, T, H, KV, D, 0.5f}));
+        expect(out, path[4], n_q, 4 * e + (double)T * U);
+        expect(lse, path[5], B * H * T, 4 * e + (double)T * U);
+        OK(table(i)->attention_backward(
+            s, &(attention_backward_args){d_q, d_k, d_v, d_out, out, lse, q, k, v, H * D, KV * D,
+                                          KV * D, B, T, H, KV, D, 0.5f}));
+        expect(d_q, path[6], n_q, d * (8 * e + (double)T * U));
+        expect(d_k, path[7], n_kv, d * (8 * e + terms * U) * 8);
+        expect(d_v, path[8], n_kv, (4 * e + terms * U) * 8);
+        free(out), free(lse), free(d_q), free(d_k), free(d_v);
+    }
+}
+
+static void test_attention(void **state)
+{
+    (void)state;
+    check_attention("attention_gqa", 1, 70, 4, 2, 10);
+    check_attention("attention_mha", 2, 9, 3, 3, 8);
+}
+
+/* |logits| < 8: the argument of exp, below 16 in size, is exact up to 16*U, so each probability has
+ * a relative error of 16*U plus that of exp and of the sum over V/16 terms a lane.               */
+static void test_cross_entropy(void **state)
+{
+    (void)state;
+    enum { R = 9, V = 301 };
+    int32_t targets[R];
+    float d[R * V], loss;
+    get_tokens("cross_entropy/targets", targets, R);
+    OK(ops_cpu_fast()->cross_entropy(
+        s, &(cross_entropy_args){&loss, d, vector("cross_entropy/logits", R * V), targets, R, V}));
+    expect(&loss, "cross_entropy/loss", 1, R * (16 + V / 16 + 8) * U);
+    expect(d, "cross_entropy/d_logits", R * V, (16 + V / 16 + 8) * U);
+}
+
+/* Three steps with clipping. Updates are at most lr*(1 + decay) = 0.011 in size, or for AdamW's
+ * first steps about lr; each element is below 1.04 and is rounded twice a step.                  */
+static void test_optimizers(void **state)
+{
+    (void)state;
+    enum { N = 53 };
+    float p[N], m[N] = {0}, v[N] = {0}, q[N], norm, coef;
+    memcpy(p, vector("optim/start", N), sizeof p);
+    memcpy(q, p, sizeof q);
+    for (int step = 0; step < 3; step++) {
+        char name[24];
+        snprintf(name, sizeof name, "optim/grad%d", step);
+        const float *grad = vector(name, N);
+        rsum sum = {0};
+        OK(ops_cpu_fast()->sum_squares(s, &(sum_squares_args){&sum, grad, N}));
+        OK(ops_cpu_fast()->clip_coef(s, &(clip_coef_args){&norm, &coef, &sum, 2.0f}));
+        adamw_args a = {.param = p, .m = m, .v = v, .grad = grad, .grad_coef = &coef, .elems = N};
+        adamw_scalars(&a, 1e-2, 0.9, 0.95, 1e-8, 0.1, step);
+        OK(ops_cpu_fast()->adamw(s, &a));
+        OK(ops_cpu_fast()->sgd(s, &(sgd_args){q, grad, &coef, N, 1e-2f, 0.1f}));
+    }
+    expect(&norm, "optim/norm", 1, 0.0);
+    expect(p, "optim/adamw", N, 3 * (2 * 1.04 + 0.011 * 16) * U);
+    expect(q, "optim/sgd", N, 3 * (2 * 1.04 + 0.011 * 8) * U);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_matmul),        cmocka_unit_test(test_bias),
+        cmocka_unit_test(test_embedding),     cmocka_unit_test(test_layernorm),
+        cmocka_unit_test(test_gelu),          cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_optimizers),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
