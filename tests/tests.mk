@@ -9,7 +9,7 @@ GRADE_ARGS := $(if $(LAB),--lab $(LAB)) $(if $(TASK),--task $(TASK)) $(if $(RANK
 .PHONY: test-labs handout test-handout mutants
 ifeq ($(BASE),ref)
 test-labs:  ## grade the labs' tasks: LAB=2 TASK=2.1 RANKS=3 (all of them without)
-	tools/overlay.sh "$(LAB)" "$(REF)" $(BUILD)/base-ref
+	tests/tools/overlay.sh "$(LAB)" "$(REF)" $(BUILD)/base-ref
 	$(MAKE) -C $(BUILD)/base-ref BUILD=build BASE= test-labs
 else
 test-labs: $(patsubst %,$(BUILD)/tests/grade/lab%,$(filter 1 2 3 4,$(GRADE_LABS)))
@@ -17,7 +17,7 @@ test-labs: $(patsubst %,$(BUILD)/tests/grade/lab%,$(filter 1 2 3 4,$(GRADE_LABS)
 endif
 
 handout:  ## write the tree that learners get: OUT=dir
-	tools/handout.sh "$(OUT)"
+	tests/tools/handout.sh "$(OUT)"
 
 test-handout:  ## build the handed-out tree: no warning, every task says TODO
 	tests/grade/handout_test.sh

@@ -12,7 +12,7 @@ complain() {
     bad=1
 }
 
-timeout 60 tools/handout.sh "$dir/tree"
+timeout 60 tests/tools/handout.sh "$dir/tree"
 cd "$dir/tree"
 if grep -rn "SOLUTION BEGIN\|/\* STUB:" lab*; then
     complain "solution markers are left"

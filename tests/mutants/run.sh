@@ -148,7 +148,8 @@ for name in $names; do
     *"|$key|"*) ;;
     *)
         if ! build "$test_line" "$mutant" || ! check "$test_line" "$mutant"; then
-            echo "ERROR    $name: \"$test_line\" is not green without the mutant: $(tail -n 1 build.log check.log 2>/dev/null | tr '\n' ' ')"
+            echo "ERROR    $name: \"$test_line\" is not green without the mutant: $(why)"
+            cp check.log "not-green-$name.log" 2>/dev/null
             errors=$((errors + 1))
             continue
         fi

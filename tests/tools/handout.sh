@@ -1,7 +1,7 @@
 #!/bin/sh
 # handout.sh -- write the tree that learners get: this one, with each solution replaced by a stub.
 #
-#   tools/handout.sh OUT          (make handout OUT=dir; OUT must not exist or be empty)
+#   tests/tools/handout.sh OUT          (make handout OUT=dir; OUT must not exist or be empty)
 #
 # A solution stands between "/* SOLUTION BEGIN 2.1 */" and "/* SOLUTION END 2.1 */". Its stub is
 #   in a function      return fsdp_todo("2.1");
@@ -14,7 +14,7 @@
 set -eu
 out=${1:-}
 if [ -z "$out" ]; then
-    echo "usage: tools/handout.sh OUT" >&2
+    echo "usage: tests/tools/handout.sh OUT" >&2
     exit 2
 fi
 if [ -d "$out" ] && [ -n "$(ls -A "$out")" ]; then
@@ -24,7 +24,7 @@ if [ -d "$out" ] && [ -n "$(ls -A "$out")" ]; then
 fi
 mkdir -p "$out"
 out=$(CDPATH='' cd -- "$out" && pwd)
-cd "$(dirname -- "$0")/.."
+cd "$(dirname -- "$0")/../.."
 
 # the files of the project; without git (a tarball), all but build folders
 list_files() {
@@ -36,12 +36,12 @@ list_files() {
 }
 
 list_files |
-    grep -v -E '^(tests/mutants/|tools/handout|tests/grade/handout_test.sh|handout/)' |
+    grep -v -E '^(tests/mutants/|tests/tools/handout|tests/grade/handout_test.sh|handout/)' |
     while IFS= read -r path; do
         [ -f "$path" ] || continue
         mkdir -p "$out/$(dirname -- "$path")"
         if grep -q 'SOLUTION BEGIN' "$path" && [ "${path%.c}" != "$path" ]; then
-            awk -f tools/handout.awk "$path" >"$out/$path" || exit 1
+            awk -f tests/tools/handout.awk "$path" >"$out/$path" || exit 1
         else
             cp -p "$path" "$out/$path"
         fi

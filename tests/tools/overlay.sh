@@ -1,7 +1,7 @@
 #!/bin/sh
 # overlay.sh -- this tree with the labs below LAB taken from another tree, for grading one lab by itself.
 #
-#   tools/overlay.sh LAB REF OUT
+#   tests/tools/overlay.sh LAB REF OUT
 #
 # OUT is written anew except for its build folder, so that a second run builds only what changed.
 set -eu

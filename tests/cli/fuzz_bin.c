@@ -1,0 +1,293 @@
+/* fuzz_bin.c -- damaged files through everything that reads them: token shards, texts, config.json, safetensors,
+ * checkpoints.
+ *
+ *   fuzz_bin [TRIES [SEED [FIRST_TRY]]]        1000 tries of each kind
+ *
+ * A file is refused with words and a hint, or what is read from it is in range. A checkpoint's hash covers all of
+ * it, so one that is accepted is the one that was written. No descriptor and no mapping stays behind.        */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "common/data/data.h"
+#include "common/model/export.h"
+#include "common/model/gpt2.h"
+#include "lab4_optimizer/checkpoint.h"
+#include "tests/cli/fuzz_lib.h"
+
+enum { SHARD_TOKENS = 300, HEADER_WORDS = 256, N_PIECES = 3, N_VALUES = 40, N_ARRAYS = 3, STEP = 7 };
+
+static void path_in(const fuzz *f, const char *name, char out[PATH_MAX])
+{
+    snprintf(out, PATH_MAX, "%s/%s", f->dir, name);
+}
+
+/* ---- corpora --------------------------------------------------------------------------------- */
+
+static blob good_shard(fuzz *f)
+{
+    struct {
+        int32_t header[HEADER_WORDS];
+        uint16_t tokens[SHARD_TOKENS];
+    } file = {.header = {20240520, 1, SHARD_TOKENS}};
+    for (int i = 0; i < SHARD_TOKENS; i++)
+        file.tokens[i] = (uint16_t)fuzz_below(f, 256);
+    return blob_of(&file, sizeof file);
+}
+
+/* All of the corpus, sequence by sequence, and far beyond its end. */
+static void read_corpus(fuzz *f, const corpus *c, size_t vocab_limit, size_t seq_len)
+{
+    static int32_t tokens[1024], targets[1024];
+    size_t n_places = (c->n_tokens - 1) / seq_len;
+    FUZZ_EXPECT(f, c->vocab_size <= vocab_limit || c->token_bytes == 1);
+    for (size_t k = 0; k < n_places + 2; k++) {
+        sample_sequence(c, k < n_places ? k : fuzz_next(f), seq_len, tokens, targets);
+        for (size_t t = 0; t < seq_len; t++) {
+            FUZZ_EXPECT(f, tokens[t] >= 0 && (size_t)tokens[t] < vocab_limit);
+            FUZZ_EXPECT(f, targets[t] >= 0 && (size_t)targets[t] < vocab_limit);
+            FUZZ_EXPECT(f, t + 1 == seq_len || targets[t] == tokens[t + 1]);
+        }
+    }
+}
+
+static void try_corpus(fuzz *f)
+{
+    static const size_t VOCABS[] = {1, 100, 256, 257, 50257, 65536}, LENGTHS[] = {1, 2, 16, 299, 300, 1000};
+    static const char *const NAMES[] = {"c.bin", "c.txt", "c"};
+    size_t vocab = VOCABS[fuzz_below(f, 6)], seq_len = LENGTHS[fuzz_below(f, 6)];
+    const char *name = NAMES[fuzz_below(f, 3)];
+    char path[PATH_MAX];
+    path_in(f, name, path);
+    blob b = good_shard(f);
+    if (fuzz_chance(f, 95))
+        blob_mutate(f, &b);
+    blob_write(&b, path);
+    snprintf(f->input, sizeof f->input, "%s, %zu bytes, vocabulary %zu, sequences of %zu", name, b.n, vocab, seq_len);
+    bool by_dir = fuzz_chance(f, 10) && strcmp(name, "c.bin") == 0;
+    corpus c;
+    fsdp_status status = corpus_open_file(by_dir ? f->dir : path, vocab, seq_len, &c);
+    if (status == FSDP_OK)
+        read_corpus(f, &c, vocab, seq_len);
+    else
+        fuzz_expect_error(f, status);
+    corpus_close(&c); /* a refused one is empty */
+    remove(path);
+    blob_free(&b);
+    fuzz_expect_no_leak(f);
+}
+
+/* ---- exports --------------------------------------------------------------------------------- */
+
+typedef struct export_files {
+    model m;
+    char dir[PATH_MAX], config_path[PATH_MAX], weights_path[PATH_MAX];
+    blob config, weights;
+    float *values; /* of the largest parameter, exactly: a longer write is seen by the sanitizer */
+} export_files;
+
+static void make_export(fuzz *f, export_files *e)
+{
+    const model_config mc = {.n_layer = 1, .n_head = 2, .d_model = 8, .vocab_size = 16, .max_seq_len = 8};
+    export_writer *w;
+    path_in(f, "export", e->dir);
+    path_in(f, "export/config.json", e->config_path);
+    path_in(f, "export/model.safetensors", e->weights_path);
+    FUZZ_EXPECT(f, gpt2_create(&mc, &e->m) == FSDP_OK);
+    float *zeros = calloc(e->m.n_param_elems, sizeof *zeros);
+    FUZZ_EXPECT(f, export_begin(&e->m, e->dir, &w) == FSDP_OK);
+    FUZZ_EXPECT(f, export_append(w, zeros, e->m.n_param_elems) == FSDP_OK);
+    FUZZ_EXPECT(f, export_end(w) == FSDP_OK);
+    free(zeros);
+    e->config = blob_read(e->config_path);
+    e->weights = blob_read(e->weights_path);
+}
+
+static void free_export(export_files *e)
+{
+    model_free(&e->m);
+    blob_free(&e->config);
+    blob_free(&e->weights);
+}
+
+static void try_config(fuzz *f, const export_files *e)
+{
+    blob b = blob_of(e->config.bytes, e->config.n);
+    blob_mutate(f, &b);
+    blob_write(&b, e->config_path);
+    snprintf(f->input, sizeof f->input, "%.*s", (int)(b.n < 1500 ? b.n : 1500), (const char *)b.bytes);
+    model_config mc;
+    model m = {0};
+    fsdp_status status = import_model_config(e->dir, &mc);
+    if (status == FSDP_OK) {
+        FUZZ_EXPECT(f, mc.n_layer > 0 && mc.n_head > 0 && mc.d_model > 0 && mc.d_ff > 0 && mc.vocab_size > 0);
+        FUZZ_EXPECT(f, mc.norm_eps > 0.0f && mc.norm_eps < 1.0f);
+        if (mc.n_layer < 1000) /* more are fine too, but take their time */
+            status = gpt2_create(&mc, &m);
+    }
+    if (status != FSDP_OK)
+        fuzz_expect_error(f, status);
+    model_free(&m);
+    blob_free(&b);
+    fuzz_expect_no_leak(f);
+}
+
+static void try_weights(fuzz *f, const export_files *e)
+{
+    blob b = blob_of(e->weights.bytes, e->weights.n);
+    size_t header_end = 8;
+    memcpy(&header_end, b.bytes, 8);
+    size_t data_bytes = b.n - 8 - header_end;
+    b.n = 8 + header_end; /* damage the header; the tensors behind it are zeros */
+    blob_mutate(f, &b);
+    size_t n = data_bytes < b.capacity - b.n ? data_bytes : b.capacity - b.n;
+    memset(b.bytes + b.n, 0, n);
+    b.n += fuzz_chance(f, 90) ? n : fuzz_below(f, n);
+    blob_write(&b, e->weights_path);
+    snprintf(f->input, sizeof f->input, "%.*s", (int)(b.n < 1508 ? b.n - 8 : 1500), b.n > 8 ? (char *)b.bytes + 8 : "");
+    import_reader *r = NULL;
+    fsdp_status status = import_open(e->dir, &r);
+    for (int p = 0; p < e->m.n_params && status == FSDP_OK; p++) {
+        if (e->m.params[p].tied_to != NOT_TIED)
+            continue;
+        float *out = malloc(e->m.params[p].elems * sizeof *out);
+        status = import_param(r, &e->m.params[p], out);
+        free(out);
+    }
+    if (status != FSDP_OK)
+        fuzz_expect_error(f, status);
+    import_close(r);
+    blob_free(&b);
+    fuzz_expect_no_leak(f);
+}
+
+/* ---- checkpoints ----------------------------------------------------------------------------- */
+
+typedef struct ckpt_files {
+    char dir[PATH_MAX], meta_path[PATH_MAX], file_path[PATH_MAX];
+    blob meta, file;
+    flat_layout layout;
+} ckpt_files;
+
+static void make_checkpoint(fuzz *f, ckpt_files *c)
+{
+    const ckpt_meta meta = {.next_step = STEP, .param_elems = N_VALUES, .n_files = 1, .n_params = 2, .n_arrays = N_ARRAYS};
+    const ckpt_header header = {.n_pieces = N_PIECES, .n_values = N_VALUES, .n_arrays = N_ARRAYS, .next_step = STEP};
+    ckpt_piece pieces[N_PIECES];
+    memset(pieces, 0, sizeof pieces); /* padding too: the file is compared byte by byte */
+    pieces[0].elems = 8;
+    pieces[1] = (ckpt_piece){.param = 0, .begin = 8, .elems = 12};
+    pieces[2] = (ckpt_piece){.param = 1, .elems = 20};
+    const int params[2] = {0, 1};
+    const size_t elems[2] = {20, 20};
+    float values[N_VALUES];
+    for (int i = 0; i < N_VALUES; i++)
+        values[i] = (float)i;
+    ckpt_file file;
+    path_in(f, "checkpoint", c->dir);
+    path_in(f, "checkpoint/meta.json", c->meta_path);
+    path_in(f, "checkpoint/rank-00000.ckpt", c->file_path);
+    mkdir(c->dir, 0755);
+    FUZZ_EXPECT(f, ckpt_file_write_begin(c->dir, 0, &header, pieces, &file) == FSDP_OK);
+    for (int k = 0; k < N_ARRAYS; k++)
+        FUZZ_EXPECT(f, ckpt_file_write(&file, values, N_VALUES) == FSDP_OK);
+    FUZZ_EXPECT(f, ckpt_file_write_end(&file) == FSDP_OK);
+    ckpt_file_close(&file);
+    FUZZ_EXPECT(f, ckpt_meta_write(c->dir, &meta) == FSDP_OK);
+    c->meta = blob_read(c->meta_path);
+    c->file = blob_read(c->file_path);
+    FUZZ_EXPECT(f, flat_layout_build(2, params, elems, FLAT_ALIGN_ELEMS, 2, &c->layout) == FSDP_OK);
+}
+
+static void free_checkpoint(ckpt_files *c)
+{
+    blob_free(&c->meta);
+    blob_free(&c->file);
+    flat_layout_free(&c->layout);
+}
+
+static void try_meta(fuzz *f, const ckpt_files *c)
+{
+    blob b = blob_of(c->meta.bytes, c->meta.n);
+    blob_mutate(f, &b);
+    blob_write(&b, c->meta_path);
+    snprintf(f->input, sizeof f->input, "%.*s", (int)(b.n < 1500 ? b.n : 1500), (const char *)b.bytes);
+    ckpt_meta meta;
+    fsdp_status status = ckpt_meta_read(c->dir, &meta);
+    if (status != FSDP_OK)
+        fuzz_expect_error(f, status);
+    else
+        FUZZ_EXPECT(f, meta.next_step >= 0 && meta.n_files >= 1 && meta.n_params >= 1 && meta.param_elems >= 1 &&
+                           (meta.n_arrays == 1 || meta.n_arrays == 3));
+    blob_free(&b);
+    fuzz_expect_no_leak(f);
+}
+
+/* As loading does it: pieces are unpacked before the hash at the end is compared. */
+static fsdp_status read_checkpoint(const ckpt_files *c, ckpt_piece **pieces, ckpt_file *file)
+{
+    ckpt_header header;
+    size_t n_elems = 0;
+    TRY(ckpt_file_open(c->dir, 0, &header, pieces, file));
+    float *values = malloc(header.n_values * sizeof *values + 1);
+    float *shard = malloc(c->layout.shard_elems * sizeof *shard);
+    fsdp_status status = values && shard ? FSDP_OK : fsdp_error(FSDP_ENOMEM, "", "no memory");
+    for (uint64_t k = 0; k < header.n_arrays && status == FSDP_OK; k++) {
+        status = ckpt_file_read(file, values, header.n_values);
+        for (int r = 0; r < c->layout.world_size && status == FSDP_OK; r++)
+            status = ckpt_unpack(&c->layout, r, *pieces, (int)header.n_pieces, values, shard, &n_elems);
+    }
+    free(values);
+    free(shard);
+    return status == FSDP_OK ? ckpt_file_read_end(file) : status;
+}
+
+static void try_checkpoint(fuzz *f, const ckpt_files *c)
+{
+    blob b = blob_of(c->file.bytes, c->file.n);
+    if (fuzz_chance(f, 98))
+        blob_mutate(f, &b);
+    blob_write(&b, c->file_path);
+    bool same = b.n == c->file.n && memcmp(b.bytes, c->file.bytes, b.n) == 0;
+    snprintf(f->input, sizeof f->input, "%zu bytes of %zu%s", b.n, c->file.n, same ? ", unchanged" : "");
+    ckpt_piece *pieces;
+    ckpt_file file;
+    fsdp_status status = read_checkpoint(c, &pieces, &file);
+    if (status != FSDP_OK)
+        fuzz_expect_error(f, status);
+    FUZZ_EXPECT(f, (status == FSDP_OK) == same);
+    ckpt_file_close(&file);
+    free(pieces);
+    blob_free(&b);
+    fuzz_expect_no_leak(f);
+}
+
+/* ---- main ------------------------------------------------------------------------------------ */
+
+#define TRIES(f, call)                                                                             \
+    for (long i = (f)->first_try; i < (f)->first_try + (f)->tries && !(f)->failed; i++) {          \
+        fuzz_try((f), i);                                                                          \
+        call;                                                                                      \
+    }
+
+int main(int argc, char **argv)
+{
+    static fuzz f;
+    static export_files e;
+    static ckpt_files c;
+    fuzz_open(&f, argc, argv, 1000);
+    fuzz_group(&f, "corpora");
+    TRIES(&f, try_corpus(&f));
+    fuzz_group(&f, "config.json");
+    make_export(&f, &e);
+    TRIES(&f, try_config(&f, &e));
+    fuzz_group(&f, "safetensors");
+    TRIES(&f, try_weights(&f, &e));
+    free_export(&e);
+    fuzz_group(&f, "checkpoint meta.json");
+    make_checkpoint(&f, &c);
+    TRIES(&f, try_meta(&f, &c));
+    fuzz_group(&f, "checkpoint files");
+    TRIES(&f, try_checkpoint(&f, &c));
+    free_checkpoint(&c);
+    return fuzz_close(&f);
+}
