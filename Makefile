@@ -114,7 +114,12 @@ lint:  ## layout, structure rules, source tags
 format:  ## lay out the sources with clang-format 14
 	tests/tools/format.sh
 
-bench report:  ## (not there yet)
+report:  ## memory and traffic of every strategy, measured beside the formulas
+	tests/tools/deps.sh demo
+	$(MAKE) $(JOBS) --no-print-directory all
+	tests/tools/report.sh $(BUILD)
+
+bench:  ## (not there yet)
 	@tests/tools/not_yet.sh $@
 
 clean:  ## remove build/

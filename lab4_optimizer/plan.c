@@ -1,8 +1,8 @@
 /* plan.c -- memory and traffic of FSDP by formula, before anything is allocated: provided.
  *
- * Per unit P = W*ceil(slots/W) elements. A micro-step gathers a unit twice (FULL; the root once), once
- * (GRAD_OP) or never (NONE), and reduces it once; each moves (W-1)/W*P elements from every rank.
- * [ZeRO §7] [FSDP §3.2]                                                                          */
+ * Per unit P = W*ceil(slots/W) elements. A micro-step gathers a unit twice (FULL; the root once),
+ * once (GRAD_OP) or never (NONE), and reduces it once; each moves (W-1)/W*P elements from every
+ * rank. [ZeRO §7] [FSDP §3.2] */
 #include <stdlib.h>
 #include <string.h>
 #include "common/train/runner.h"
@@ -67,8 +67,8 @@ static size_t stage_elems(const model *m, const stage *st)
     return n;
 }
 
-/* Most unreduced gradient alive: the root's (from the head to the embedding) and, at each stage, that of its
- * unit and of its leaves.                                                                        */
+/* Most unreduced gradient alive: the root's (from the head to the embedding) and, at each stage,
+ * that of its unit and of its leaves. */
 static size_t grads_full_elems(const plan_input *in, size_t batch)
 {
     const model *m = in->config->fsdp.m;
@@ -84,34 +84,117 @@ static size_t grads_full_elems(const plan_input *in, size_t batch)
     return most;
 }
 
+/* A unit's sums in one rank: of its shard and of the part of a tied parameter's second use that
+ * falls into it. */
+static size_t unit_sum_elems(const unit_sizes *unit)
+{
+    size_t shard = unit->shard_elems;
+    return shard + (unit->tied_elems < shard ? unit->tied_elems : shard);
+}
+
+/* Vectors that a running sum holds after n pushes: in a tree as many as n has one bits. */
+static size_t sums_after(const plan_input *in, unsigned long n)
+{
+    return in->config->mode == GRAD_ACC_CANONICAL ? (size_t)__builtin_popcountl(n) : n > 0;
+}
+
+/* Most vectors while pushes first+1 ... last come in. */
+static size_t sums_within(const plan_input *in, unsigned long first, unsigned long last)
+{
+    size_t most = 0;
+    for (unsigned long n = first + 1; n <= last; n++)
+        most = sums_after(in, n) > most ? sums_after(in, n) : most;
+    return most;
+}
+
+/* Most of all units' sums alive during micro-step a: units reduce one after the other, last unit
+ * first; the others hold what they held before or hold after. */
+static size_t micro_step_elems(const plan_input *in, unsigned long a)
+{
+    unsigned long w = (unsigned long)in->world_size, first = a * w, last = first + w;
+    size_t before = sums_after(in, first), after = sums_after(in, last);
+    size_t within = sums_within(in, first, last), live = 0, most = 0;
+    for (int u = 0; u < in->n_units; u++)
+        live += before * unit_sum_elems(&in->units[u]);
+    for (int u = in->n_units - 1; u >= 0; u--) {
+        live -= before * unit_sum_elems(&in->units[u]);
+        size_t now = live + within * unit_sum_elems(&in->units[u]);
+        most = now > most ? now : most;
+        live += after * unit_sum_elems(&in->units[u]);
+    }
+    return most;
+}
+
+/* SHARDING_NONE ends the step by gathering unit after unit, beside what the units behind it still
+ * hold. */
+static size_t gather_gradients_elems(const plan_input *in)
+{
+    size_t left =
+        sums_after(in, (unsigned long)in->world_size * (unsigned long)in->config->grad_accum);
+    size_t most = 0, behind = 0, done = 0;
+    for (int u = 0; u < in->n_units; u++)
+        behind += left * unit_sum_elems(&in->units[u]);
+    for (int u = 0; u < in->n_units; u++) {
+        behind -= left * unit_sum_elems(&in->units[u]);
+        size_t now = done + in->units[u].shard_elems + in->units[u].padded_elems + behind;
+        most = now > most ? now : most;
+        done += in->units[u].padded_elems;
+    }
+    return most;
+}
+
+/* Most of the reduced gradient alive in a step: exact up to MAX_WALKED micro-steps, for more the
+ * bound floor(log2(W*A)) + 1 sums of everything. */
+static size_t grads_shard_elems(const plan_input *in, bool none)
+{
+    enum { MAX_WALKED = 1024 };
+    unsigned long steps = (unsigned long)in->config->grad_accum;
+    size_t most = none ? gather_gradients_elems(in) : 0;
+    if (steps > MAX_WALKED && in->config->mode == GRAD_ACC_CANONICAL) {
+        size_t sums = (size_t)log2_floor((size_t)in->world_size * steps) + 1, all = 0;
+        for (int u = 0; u < in->n_units; u++)
+            all += sums * unit_sum_elems(&in->units[u]);
+        return all > most ? all : most;
+    }
+    for (unsigned long a = 0; a < steps && a < MAX_WALKED; a++) {
+        size_t now = micro_step_elems(in, a);
+        most = now > most ? now : most;
+    }
+    return most;
+}
+
+/* The peers' slices of what a unit reduces at one time: of the unit and, behind it in the same
+ * stream, of a tied parameter's second use (rank 0's slice of that is the longest). */
+static size_t unit_staging_elems(const plan_input *in, int u)
+{
+    return unit_sum_elems(&in->units[u]) * (size_t)(in->world_size - 1);
+}
+
 static void plan_memory(const plan_input *in, size_t batch, size_t seq_len, memory_plan *mem)
 {
     const fsdp_engine_config *c = in->config;
     bool none = c->fsdp.sharding == SHARDING_NONE;
-    size_t shards = 0, padded = 0, second_use = 0, largest = 0, staging = 0;
+    size_t shards = 0, padded = 0, largest = 0, staging = 0;
     for (int u = 0; u < in->n_units; u++) {
         size_t p = in->units[u].padded_elems;
         shards += in->units[u].shard_elems;
         padded += p;
-        second_use += in->units[u].tied_elems;
         largest = u != UNIT_ROOT && p > largest ? p : largest;
-        staging = p - in->units[u].shard_elems > staging ? p - in->units[u].shard_elems : staging;
+        size_t peers = unit_staging_elems(in, u);
+        staging = peers > staging ? peers : staging;
     }
-    size_t w = (size_t)in->world_size, own = none ? padded : shards;
-    size_t sums = c->mode == GRAD_ACC_CANONICAL ? (size_t)log2_floor(w * (size_t)c->grad_accum) + 1 : 1;
-    size_t second_slice = second_use < shards ? second_use : shards;
-    size_t gathered = c->fsdp.sharding == SHARDING_GRAD_OP
-                          ? padded
-                          : in->units[UNIT_ROOT].padded_elems + largest;
+    size_t own = none ? padded : shards;
+    size_t gathered =
+        c->fsdp.sharding == SHARDING_GRAD_OP ? padded : in->units[UNIT_ROOT].padded_elems + largest;
     size_t *bytes = mem->peak_bytes;
     memset(mem, 0, sizeof *mem);
     bytes[MEM_PARAMS_SHARD] = own * sizeof(float);
     bytes[MEM_PARAMS_FULL] = none ? 0 : gathered * sizeof(float);
-    bytes[MEM_GRADS_SHARD] = (sums * (shards + second_slice) + (none ? padded : 0)) * sizeof(float);
+    bytes[MEM_GRADS_SHARD] = grads_shard_elems(in, none) * sizeof(float);
     bytes[MEM_GRADS_FULL] = grads_full_elems(in, batch) * sizeof(float);
     bytes[MEM_OPTIMIZER] = c->optimizer == OPTIMIZER_ADAMW ? 2 * own * sizeof(float) : 0;
     bytes[MEM_ACTIVATIONS] = runner_activation_bytes(c->fsdp.m, batch, seq_len, c->mode);
-    bytes[MEM_COMM] = staging * sizeof(float); /* the peers' slices of one reduction */
+    bytes[MEM_COMM] = staging * sizeof(float);
 }
 
 /* What rank 0 sends; slices that cannot be equal are longest there. */
@@ -129,7 +212,8 @@ static void plan_traffic(const plan_input *in, traffic_plan *t)
         t->calls[COMM_OP_REDUCE_SCATTER] += a;
         t->bytes_sent[COMM_OP_REDUCE_SCATTER] += a * moved;
         size_t tied = in->units[u].tied_elems, shard = in->units[u].shard_elems;
-        if (tied > 0) { /* the tied parameter stands first in its unit: rank 0 keeps min(tied, shard) */
+        if (tied >
+            0) { /* the tied parameter stands first in its unit: rank 0 keeps min(tied, shard) */
             t->calls[COMM_OP_REDUCE_SCATTER] += a;
             t->bytes_sent[COMM_OP_REDUCE_SCATTER] +=
                 a * (tied - (tied < shard ? tied : shard)) * sizeof(float);
@@ -137,14 +221,15 @@ static void plan_traffic(const plan_input *in, traffic_plan *t)
     }
     if (c->fsdp.sharding == SHARDING_NONE)
         return;
-    /* The norm: a reduce-scatter, then an all-gather, of slices as equal as can be; rank 0's is the longest. */
+    /* The norm: a reduce-scatter, then an all-gather, of slices as equal as can be; rank 0's is the
+     * longest. */
     uint64_t slice = ((uint64_t)RSUM_BINS + others) / (uint64_t)in->world_size;
     t->calls[COMM_OP_ALL_REDUCE] = 1;
     t->bytes_sent[COMM_OP_ALL_REDUCE] = (RSUM_BINS - slice + others * slice) * sizeof(int64_t);
 }
 
-fsdp_status fsdp_plan(const fsdp_engine_config *config, int world_size, size_t batch, size_t seq_len,
-                      memory_plan *mem, traffic_plan *traffic)
+fsdp_status fsdp_plan(const fsdp_engine_config *config, int world_size, size_t batch,
+                      size_t seq_len, memory_plan *mem, traffic_plan *traffic)
 {
     const model *m = config->fsdp.m;
     plan_input in = {.config = config, .world_size = world_size};

@@ -3,8 +3,10 @@
  * Errors before training, and those of files, are agreed on by all ranks: rank 0 prints the one message and
  * everybody leaves in order. Another error while training may have struck one rank only: that rank prints and ends
  * the job.                                                                                                   */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include "lab5_prefetch/trainer.h"
 
 static void print_head(const trainer *t)
@@ -82,42 +84,70 @@ static int close_stdout(void)
     return EXIT_FAILURE;
 }
 
+/* The options, with --help printed to nowhere: who is to print it is known once the ranks are connected. */
+static fsdp_status parse_in_silence(int argc, char **argv, train_config *cfg)
+{
+    int terminal = dup(STDOUT_FILENO), nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (nowhere >= 0)
+        dup2(nowhere, STDOUT_FILENO);
+    fsdp_status status = train_config_parse(argc, argv, cfg);
+    if (terminal >= 0 && nowhere >= 0)
+        dup2(terminal, STDOUT_FILENO);
+    close(terminal);
+    close(nowhere);
+    return status;
+}
+
+/* From options to the last report; the exit status. */
+static int run(trainer *t, fsdp_status parsed)
+{
+    bool failed_alike = false;
+    if (trainer_prepare(t, parsed) != FSDP_OK)
+        return leave(t);
+    if (t->cfg.plan) {
+        if (comm_rank(t->comm) == 0)
+            report_plan(t, stdout);
+        trainer_free(t);
+        return close_stdout();
+    }
+    if (trainer_allocate(t) != FSDP_OK)
+        return leave(t);
+    if (train(t, &failed_alike) != FSDP_OK) {
+        if (failed_alike)
+            return leave(t);
+        train_discard(t->loop);
+        print_error(comm_rank(t->comm), comm_size(t->comm));
+        comm_abort(t->comm, EXIT_FAILURE);
+    }
+    trainer_free(t);
+    return close_stdout();
+}
+
 int main(int argc, char **argv)
 {
     trainer t = {0};
     signal(SIGPIPE, SIG_IGN);
-    fsdp_status parsed = train_config_parse(argc, argv, &t.cfg);
-    if (parsed == FSDP_ESKIP)
-        return EXIT_SUCCESS; /* --help */
-    if (parsed != FSDP_OK && comm_launched_ranks() == 1) {
-        print_error(0, 0);
-        return EXIT_FAILURE;
+    bool alone = comm_launched_ranks() == 1;
+    fsdp_status parsed = (alone ? train_config_parse : parse_in_silence)(argc, argv, &t.cfg);
+    if (parsed != FSDP_OK && alone) {
+        if (parsed != FSDP_ESKIP) /* --help */
+            print_error(0, 0);
+        return parsed == FSDP_ESKIP ? EXIT_SUCCESS : EXIT_FAILURE;
     }
     fsdp_error_info why = *fsdp_error_get();
     if (trainer_connect(&t) != FSDP_OK) {
         print_error(0, 0);
         return EXIT_FAILURE;
     }
+    if (comm_same(t.comm, "--help", parsed == FSDP_ESKIP ? "given" : "not given") != FSDP_OK)
+        return leave(&t);
+    if (parsed == FSDP_ESKIP) {
+        if (comm_rank(t.comm) == 0)
+            train_config_parse(argc, argv, &t.cfg);
+        trainer_free(&t);
+        return close_stdout();
+    }
     if (parsed != FSDP_OK)
         fsdp_error_set(&why);
-    if (trainer_prepare(&t, parsed) != FSDP_OK)
-        return leave(&t);
-    if (t.cfg.plan) {
-        if (comm_rank(t.comm) == 0)
-            report_plan(&t, stdout);
-        trainer_free(&t);
-        return EXIT_SUCCESS;
-    }
-    if (trainer_allocate(&t) != FSDP_OK)
-        return leave(&t);
-    bool failed_alike = false;
-    if (train(&t, &failed_alike) != FSDP_OK) {
-        if (failed_alike)
-            return leave(&t);
-        train_discard(t.loop);
-        print_error(comm_rank(t.comm), comm_size(t.comm));
-        comm_abort(t.comm, EXIT_FAILURE);
-    }
-    trainer_free(&t);
-    return close_stdout();
+    return run(&t, parsed);
 }

@@ -52,7 +52,8 @@ fsdp_status trainer_connect(trainer *t)
                         .debug_fill = flag_is_set("FSDP_DEBUG_FILL"),
                         .async_compute = flag_is_set("FSDP_ASYNC_COMPUTE")};
     TRY(device_open(&dc, &t->dev));
-    comm_config cc = {.backend = (comm_backend)t->cfg.comm};
+    /* Ranks that a launcher started belong together; --comm self on several is refused once they can agree. */
+    comm_config cc = {.backend = comm_launched_ranks() > 1 ? COMM_AUTO : (comm_backend)t->cfg.comm};
     return comm_open(t->dev, &cc, &t->comm);
 }
 
@@ -254,6 +255,9 @@ static fsdp_status check_outputs(const trainer *t)
 
 static fsdp_status prepare_here(trainer *t)
 {
+    if (t->cfg.comm == COMM_SELF && comm_size(t->comm) > 1)
+        return fsdp_error(FSDP_EINVAL, "leave --comm out, or run build/fsdp_train without a launcher",
+                          "--comm self: got %d ranks, expected 1", comm_size(t->comm));
     TRY(train_config_resolve(&t->cfg, comm_size(t->comm), &t->model_cfg));
     TRY(gpt2_create(&t->model_cfg, &t->m));
     t->ops = t->cfg.ops == OPS_FAST ? ops_cpu_fast() : ops_cpu_portable();

@@ -1,8 +1,9 @@
 /* baseline.c -- see baseline.h.
  *
- * All parameters stand in one array (each at a multiple of ALIGN_ELEMS, the end padded to a multiple of W),
- * the gradients in a second one of the same layout. In canonical mode a tied parameter's second use has
- * its gradient in a place of its own behind the others, and is added last (as FSDP does).        */
+ * All parameters stand in one array (each at a multiple of ALIGN_ELEMS, the end padded to a
+ * multiple of W), the gradients in a second one of the same layout. In canonical mode a tied
+ * parameter's second use has its gradient in a place of its own behind the others, and is added
+ * last (as FSDP does).        */
 #include "common/train/baseline.h"
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +16,13 @@ typedef struct baseline {
     baseline_config cfg;
     stream *s;
     model_views views;
-    int *stage_unit;       /* all zero: one unit */
-    size_t *offset;        /* [n_params] of the parameter, tied: of the storage it shares */
-    size_t *grad_offset;   /* [n_params] of its gradient */
-    size_t param_elems;    /* length of params */
-    size_t padded_elems;   /* length of a gradient array: with tied places, a multiple of W */
+    int *stage_unit;     /* all zero: one unit */
+    size_t *offset;      /* [n_params] of the parameter, tied: of the storage it shares */
+    size_t *grad_offset; /* [n_params] of its gradient */
+    size_t param_elems;  /* length of params */
+    size_t padded_elems; /* length of a gradient array: with tied places, a multiple of W */
     float *params, *grads, *m, *v; /* grads: of one micro-step */
-    grad_acc acc;          /* this rank's slice */
+    grad_acc acc;                  /* this rank's slice */
     rsum *norm_sum;
     float *norm, *coef;
 } baseline;
@@ -31,7 +32,8 @@ static size_t align_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-/* Offsets of parameters and gradients. Returns the elements of parameters; *grad_elems of gradients. */
+/* Offsets of parameters and gradients. Returns the elements of parameters; *grad_elems of
+ * gradients. */
 static size_t lay_out(const model *m, grad_acc_mode mode, size_t *offset, size_t *grad_offset,
                       size_t *grad_elems)
 {
@@ -52,7 +54,8 @@ static size_t lay_out(const model *m, grad_acc_mode mode, size_t *offset, size_t
     return param_elems;
 }
 
-/* ---- hooks: one unit, always there ---------------------------------------------------------------- */
+/* ---- hooks: one unit, always there
+ * ---------------------------------------------------------------- */
 
 static fsdp_status pre_backward(void *self, int u)
 {
@@ -69,7 +72,8 @@ static fsdp_status post_backward(void *self, int u)
                                b->cfg.level);
 }
 
-/* ---- the step ---------------------------------------------------------------------------------------- */
+/* ---- the step
+ * ---------------------------------------------------------------------------------------- */
 
 static fsdp_status begin_step(void *self)
 {
@@ -77,7 +81,8 @@ static fsdp_status begin_step(void *self)
     return FSDP_OK;
 }
 
-/* b->grads = the finished gradient on every rank: slices all-gathered, tied places added, scaled once. */
+/* b->grads = the finished gradient on every rank: slices all-gathered, tied places added, scaled
+ * once. */
 static fsdp_status finish_gradients(baseline *b, float scale)
 {
     const model *m = b->cfg.m;
@@ -111,14 +116,12 @@ static fsdp_status find_norm(baseline *b, float max_norm)
     TRY(device_zero(b->s, b->norm_sum, sizeof *b->norm_sum));
     for (int p = 0; p < m->n_params; p++)
         if (updates(&m->params[p]))
-            TRY(b->cfg.ops->sum_squares(b->s,
-                                        &(sum_squares_args){.sum = b->norm_sum,
-                                                            .x = b->grads + b->offset[p],
-                                                            .elems = m->params[p].elems}));
-    return b->cfg.ops->clip_coef(b->s, &(clip_coef_args){.norm = b->norm,
-                                                         .coef = b->coef,
-                                                         .sum = b->norm_sum,
-                                                         .max_norm = max_norm});
+            TRY(b->cfg.ops->sum_squares(b->s, &(sum_squares_args){.sum = b->norm_sum,
+                                                                  .x = b->grads + b->offset[p],
+                                                                  .elems = m->params[p].elems}));
+    return b->cfg.ops->clip_coef(
+        b->s, &(clip_coef_args){
+                  .norm = b->norm, .coef = b->coef, .sum = b->norm_sum, .max_norm = max_norm});
 }
 
 static fsdp_status update_param(baseline *b, const step_scalars *sc, int p)
@@ -165,7 +168,8 @@ static fsdp_status read_params(void *self, engine_sink sink, void *ctx)
         if (m->params[p].tied_to != NOT_TIED)
             continue;
         if (!host)
-            status = fsdp_error(FSDP_ENOMEM, "", "export: no host memory for %s", m->params[p].name);
+            status =
+                fsdp_error(FSDP_ENOMEM, "", "export: no host memory for %s", m->params[p].name);
         if (status == FSDP_OK)
             status = device_download(b->s, host, b->params + b->offset[p], bytes);
         if (status == FSDP_OK)
@@ -177,7 +181,8 @@ static fsdp_status read_params(void *self, engine_sink sink, void *ctx)
     return comm_agree(b->cfg.comm, status);
 }
 
-/* ---- life ------------------------------------------------------------------------------------------- */
+/* ---- life
+ * ------------------------------------------------------------------------------------------- */
 
 static void baseline_free(void *self)
 {
@@ -231,7 +236,8 @@ static fsdp_status allocate(baseline *b)
     size_t grad_elems, w = (size_t)comm_size(b->cfg.comm);
     b->param_elems = lay_out(m, b->cfg.mode, b->offset, b->grad_offset, &grad_elems);
     b->padded_elems = align_up(grad_elems, w);
-    grad_acc_init(&b->acc, b->cfg.mode, b->cfg.ops, b->padded_elems / w, MEM_GRADS_SHARD, "ddp slice");
+    grad_acc_init(&b->acc, b->cfg.mode, b->cfg.ops, b->padded_elems / w, MEM_GRADS_SHARD,
+                  "ddp slice");
     TRY(device_alloc_f32(s, MEM_PARAMS_SHARD, b->param_elems, "parameters", &b->params));
     TRY(device_zero(s, b->params, b->param_elems * sizeof(float)));
     TRY(device_alloc_f32(s, MEM_GRADS_FULL, b->padded_elems, "gradients", &b->grads));
@@ -293,7 +299,7 @@ fsdp_status baseline_plan(const baseline_config *config, int world_size, memory_
     free(scratch);
     size_t w = (size_t)world_size, padded = align_up(grad_elems, w), slice = padded / w;
     size_t sums = config->mode == GRAD_ACC_CANONICAL
-                      ? (size_t)log2_floor(w * (size_t)config->grad_accum) + 1
+                      ? (size_t)log2_floor(w * (size_t)config->grad_accum + 1)
                       : 1;
     *mem = (memory_plan){0};
     mem->peak_bytes[MEM_PARAMS_SHARD] = param_elems * sizeof(float);

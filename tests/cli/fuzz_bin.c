@@ -1,10 +1,11 @@
-/* fuzz_bin.c -- damaged files through everything that reads them: token shards, texts, config.json, safetensors,
- * checkpoints.
+/* fuzz_bin.c -- damaged files through everything that reads them: token shards, texts, config.json,
+ * safetensors, checkpoints.
  *
  *   fuzz_bin [TRIES [SEED [FIRST_TRY]]]        1000 tries of each kind
  *
- * A file is refused with words and a hint, or what is read from it is in range. A checkpoint's hash covers all of
- * it, so one that is accepted is the one that was written. No descriptor and no mapping stays behind.        */
+ * A file is refused with words and a hint, or what is read from it is in range. A checkpoint's hash
+ * covers all of it, so one that is accepted is the one that was written. No descriptor and no
+ * mapping stays behind.        */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,7 +15,14 @@
 #include "lab4_optimizer/checkpoint.h"
 #include "tests/cli/fuzz_lib.h"
 
-enum { SHARD_TOKENS = 300, HEADER_WORDS = 256, N_PIECES = 3, N_VALUES = 40, N_ARRAYS = 3, STEP = 7 };
+enum {
+    SHARD_TOKENS = 300,
+    HEADER_WORDS = 256,
+    N_PIECES = 3,
+    N_VALUES = 40,
+    N_ARRAYS = 3,
+    STEP = 7
+};
 
 static void path_in(const fuzz *f, const char *name, char out[PATH_MAX])
 {
@@ -52,7 +60,8 @@ static void read_corpus(fuzz *f, const corpus *c, size_t vocab_limit, size_t seq
 
 static void try_corpus(fuzz *f)
 {
-    static const size_t VOCABS[] = {1, 100, 256, 257, 50257, 65536}, LENGTHS[] = {1, 2, 16, 299, 300, 1000};
+    static const size_t VOCABS[] = {1, 100, 256, 257, 50257, 65536},
+                        LENGTHS[] = {1, 2, 16, 299, 300, 1000};
     static const char *const NAMES[] = {"c.bin", "c.txt", "c"};
     size_t vocab = VOCABS[fuzz_below(f, 6)], seq_len = LENGTHS[fuzz_below(f, 6)];
     const char *name = NAMES[fuzz_below(f, 3)];
@@ -62,7 +71,8 @@ static void try_corpus(fuzz *f)
     if (fuzz_chance(f, 95))
         blob_mutate(f, &b);
     blob_write(&b, path);
-    snprintf(f->input, sizeof f->input, "%s, %zu bytes, vocabulary %zu, sequences of %zu", name, b.n, vocab, seq_len);
+    snprintf(f->input, sizeof f->input, "%s, %zu bytes, vocabulary %zu, sequences of %zu", name,
+             b.n, vocab, seq_len);
     bool by_dir = fuzz_chance(f, 10) && strcmp(name, "c.bin") == 0;
     corpus c;
     fsdp_status status = corpus_open_file(by_dir ? f->dir : path, vocab, seq_len, &c);
@@ -87,7 +97,8 @@ typedef struct export_files {
 
 static void make_export(fuzz *f, export_files *e)
 {
-    const model_config mc = {.n_layer = 1, .n_head = 2, .d_model = 8, .vocab_size = 16, .max_seq_len = 8};
+    const model_config mc = {
+        .n_layer = 1, .n_head = 2, .d_model = 8, .vocab_size = 16, .max_seq_len = 8};
     export_writer *w;
     path_in(f, "export", e->dir);
     path_in(f, "export/config.json", e->config_path);
@@ -114,12 +125,14 @@ static void try_config(fuzz *f, const export_files *e)
     blob b = blob_of(e->config.bytes, e->config.n);
     blob_mutate(f, &b);
     blob_write(&b, e->config_path);
-    snprintf(f->input, sizeof f->input, "%.*s", (int)(b.n < 1500 ? b.n : 1500), (const char *)b.bytes);
+    snprintf(f->input, sizeof f->input, "%.*s", (int)(b.n < 1500 ? b.n : 1500),
+             (const char *)b.bytes);
     model_config mc;
     model m = {0};
     fsdp_status status = import_model_config(e->dir, &mc);
     if (status == FSDP_OK) {
-        FUZZ_EXPECT(f, mc.n_layer > 0 && mc.n_head > 0 && mc.d_model > 0 && mc.d_ff > 0 && mc.vocab_size > 0);
+        FUZZ_EXPECT(f, mc.n_layer > 0 && mc.n_head > 0 && mc.d_model > 0 && mc.d_ff > 0 &&
+                           mc.vocab_size > 0);
         FUZZ_EXPECT(f, mc.norm_eps > 0.0f && mc.norm_eps < 1.0f);
         if (mc.n_layer < 1000) /* more are fine too, but take their time */
             status = gpt2_create(&mc, &m);
@@ -143,7 +156,8 @@ static void try_weights(fuzz *f, const export_files *e)
     memset(b.bytes + b.n, 0, n);
     b.n += fuzz_chance(f, 90) ? n : fuzz_below(f, n);
     blob_write(&b, e->weights_path);
-    snprintf(f->input, sizeof f->input, "%.*s", (int)(b.n < 1508 ? b.n - 8 : 1500), b.n > 8 ? (char *)b.bytes + 8 : "");
+    snprintf(f->input, sizeof f->input, "%.*s", (int)(b.n < 1508 ? b.n - 8 : 1500),
+             b.n > 8 ? (char *)b.bytes + 8 : "");
     import_reader *r = NULL;
     fsdp_status status = import_open(e->dir, &r);
     for (int p = 0; p < e->m.n_params && status == FSDP_OK; p++) {
@@ -170,8 +184,13 @@ typedef struct ckpt_files {
 
 static void make_checkpoint(fuzz *f, ckpt_files *c)
 {
-    const ckpt_meta meta = {.next_step = STEP, .param_elems = N_VALUES, .n_files = 1, .n_params = 2, .n_arrays = N_ARRAYS};
-    const ckpt_header header = {.n_pieces = N_PIECES, .n_values = N_VALUES, .n_arrays = N_ARRAYS, .next_step = STEP};
+    const ckpt_meta meta = {.next_step = STEP,
+                            .param_elems = N_VALUES,
+                            .n_files = 1,
+                            .n_params = 2,
+                            .n_arrays = N_ARRAYS};
+    const ckpt_header header = {
+        .n_pieces = N_PIECES, .n_values = N_VALUES, .n_arrays = N_ARRAYS, .next_step = STEP};
     ckpt_piece pieces[N_PIECES];
     memset(pieces, 0, sizeof pieces); /* padding too: the file is compared byte by byte */
     pieces[0].elems = 8;
@@ -210,14 +229,15 @@ static void try_meta(fuzz *f, const ckpt_files *c)
     blob b = blob_of(c->meta.bytes, c->meta.n);
     blob_mutate(f, &b);
     blob_write(&b, c->meta_path);
-    snprintf(f->input, sizeof f->input, "%.*s", (int)(b.n < 1500 ? b.n : 1500), (const char *)b.bytes);
+    snprintf(f->input, sizeof f->input, "%.*s", (int)(b.n < 1500 ? b.n : 1500),
+             (const char *)b.bytes);
     ckpt_meta meta;
     fsdp_status status = ckpt_meta_read(c->dir, &meta);
     if (status != FSDP_OK)
         fuzz_expect_error(f, status);
     else
-        FUZZ_EXPECT(f, meta.next_step >= 0 && meta.n_files >= 1 && meta.n_params >= 1 && meta.param_elems >= 1 &&
-                           (meta.n_arrays == 1 || meta.n_arrays == 3));
+        FUZZ_EXPECT(f, meta.next_step >= 0 && meta.n_files >= 1 && meta.n_params >= 1 &&
+                           meta.param_elems >= 1 && (meta.n_arrays == 1 || meta.n_arrays == 3));
     blob_free(&b);
     fuzz_expect_no_leak(f);
 }
@@ -234,11 +254,25 @@ static fsdp_status read_checkpoint(const ckpt_files *c, ckpt_piece **pieces, ckp
     for (uint64_t k = 0; k < header.n_arrays && status == FSDP_OK; k++) {
         status = ckpt_file_read(file, values, header.n_values);
         for (int r = 0; r < c->layout.world_size && status == FSDP_OK; r++)
-            status = ckpt_unpack(&c->layout, r, *pieces, (int)header.n_pieces, values, shard, &n_elems);
+            status =
+                ckpt_unpack(&c->layout, r, *pieces, (int)header.n_pieces, values, shard, &n_elems);
     }
     free(values);
     free(shard);
     return status == FSDP_OK ? ckpt_file_read_end(file) : status;
+}
+
+/* Two pieces whose lengths add up to the same, modulo 2^64. */
+static void shift_pieces(fuzz *f, blob *b)
+{
+    ckpt_piece pieces[N_PIECES];
+    uint64_t by = fuzz_below(f, 2 * N_VALUES);
+    memcpy(pieces, b->bytes + sizeof(ckpt_header), sizeof pieces);
+    size_t more = fuzz_below(f, N_PIECES), less = fuzz_below(f, N_PIECES);
+    pieces[more].elems += by;
+    pieces[less].elems -= by;
+    pieces[less].begin = fuzz_below(f, 8);
+    memcpy(b->bytes + sizeof(ckpt_header), pieces, sizeof pieces);
 }
 
 static void try_checkpoint(fuzz *f, const ckpt_files *c)
@@ -246,9 +280,12 @@ static void try_checkpoint(fuzz *f, const ckpt_files *c)
     blob b = blob_of(c->file.bytes, c->file.n);
     if (fuzz_chance(f, 98))
         blob_mutate(f, &b);
+    if (fuzz_chance(f, 10) && b.n > sizeof(ckpt_header) + N_PIECES * sizeof(ckpt_piece))
+        shift_pieces(f, &b);
     blob_write(&b, c->file_path);
     bool same = b.n == c->file.n && memcmp(b.bytes, c->file.bytes, b.n) == 0;
-    snprintf(f->input, sizeof f->input, "%zu bytes of %zu%s", b.n, c->file.n, same ? ", unchanged" : "");
+    snprintf(f->input, sizeof f->input, "%zu bytes of %zu%s", b.n, c->file.n,
+             same ? ", unchanged" : "");
     ckpt_piece *pieces;
     ckpt_file file;
     fsdp_status status = read_checkpoint(c, &pieces, &file);

@@ -121,7 +121,8 @@ void fuzz_expect(fuzz *f, bool ok, const char *what)
     if (ok || f->failed)
         return;
     f->failed = true;
-    fprintf(f->report, "FAIL %s: not so: %s\n     try %ld of seed %llu; input: %s\n     last message: %s\n",
+    fprintf(f->report,
+            "FAIL %s: not so: %s\n     try %ld of seed %llu; input: %s\n     last message: %s\n",
             f->group, what, f->at, (unsigned long long)f->seed, f->input, fsdp_error_get()->what);
 }
 
@@ -185,9 +186,10 @@ void blob_free(blob *b)
 /* Numbers at which sizes, signs and products go wrong. */
 static uint64_t edge_value(fuzz *f)
 {
-    static const uint64_t EDGES[] = {0,          1,          2,           0x7f,       0xff,       0x7fff,
-                                     0xffff,     0x7fffffff, 0x80000000u, 0xffffffff, 1ull << 32, 1ull << 53,
-                                     INT64_MAX,  UINT64_MAX, 1ull << 62,  1ull << 63};
+    static const uint64_t EDGES[] = {0,           1,          2,          0x7f,
+                                     0xff,        0x7fff,     0xffff,     0x7fffffff,
+                                     0x80000000u, 0xffffffff, 1ull << 32, 1ull << 53,
+                                     INT64_MAX,   UINT64_MAX, 1ull << 62, 1ull << 63};
     uint64_t v = EDGES[fuzz_below(f, sizeof EDGES / sizeof *EDGES)];
     return v + fuzz_below(f, 3) - 1;
 }

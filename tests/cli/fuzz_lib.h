@@ -1,8 +1,8 @@
 /* fuzz_lib.h -- random input from a seed, and what must hold after every call.
  *
  *   fuzz_open -> per group: fuzz_group; per try: fuzz_try, then FUZZ_EXPECT ... ; fuzz_close
- * A group is one PASS or FAIL line; its first failure prints the try, which `PROGRAM 1 SEED TRY` repeats alone. A
- * try that takes longer than 20 s ends the program by SIGALRM.                                   */
+ * A group is one PASS or FAIL line; its first failure prints the try, which `PROGRAM 1 SEED TRY`
+ * repeats alone. A try that takes longer than 20 s ends the program by SIGALRM. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,8 +15,8 @@ typedef struct fuzz {
     const char *group;
     bool failed;
     int n_passed, n_failed, fds;
-    char dir[64]; /* of its own, removed by fuzz_close */
-    FILE *report; /* standard output; stdout itself goes to /dev/null (--help prints there) */
+    char dir[64];     /* of its own, removed by fuzz_close */
+    FILE *report;     /* standard output; stdout itself goes to /dev/null (--help prints there) */
     char input[2048]; /* what the try does, for the report */
 } fuzz;
 
@@ -24,7 +24,8 @@ typedef struct fuzz {
 void fuzz_open(fuzz *f, int argc, char **argv, long default_tries);
 int fuzz_close(fuzz *f); /* prints "N passed, N failed"; exit status */
 void fuzz_group(fuzz *f, const char *name);
-void fuzz_try(fuzz *f, long number); /* the random numbers of a try depend on seed, group and number only */
+void fuzz_try(fuzz *f,
+              long number); /* the random numbers of a try depend on seed, group and number only */
 
 uint64_t fuzz_next(fuzz *f);
 size_t fuzz_below(fuzz *f, size_t n); /* 0 ... n-1 */
@@ -35,7 +36,8 @@ void fuzz_expect(fuzz *f, bool ok, const char *what);
 #define FUZZ_EXPECT(f, cond) fuzz_expect((f), (cond), #cond)
 /* fuzz_expect_error -- status is in the record, with words and a hint. */
 void fuzz_expect_error(fuzz *f, fsdp_status status);
-/* fuzz_expect_no_leak -- as many file descriptors as at the start of the group, no mapping of a file in f->dir. */
+/* fuzz_expect_no_leak -- as many file descriptors as at the start of the group, no mapping of a
+ * file in f->dir. */
 void fuzz_expect_no_leak(fuzz *f);
 
 /* A file in memory. */
@@ -48,5 +50,6 @@ blob blob_of(const void *bytes, size_t n); /* a copy with room to grow */
 blob blob_read(const char *path);
 void blob_write(const blob *b, const char *path);
 void blob_free(blob *b);
-/* blob_mutate -- one to four changes: bytes, 32-bit words, runs, copies within, cuts, growth; digits and quotes of text. */
+/* blob_mutate -- one to four changes: bytes, 32-bit words, runs, copies within, cuts, growth;
+ * digits and quotes of text. */
 void blob_mutate(fuzz *f, blob *b);

@@ -1,10 +1,12 @@
-/* fuzz_options.c -- random command lines through the trainer's options, for random numbers of ranks.
+/* fuzz_options.c -- random command lines through the trainer's options, for random numbers of
+ * ranks.
  *
  *   fuzz_options [TRIES [SEED [FIRST_TRY]]]        5000 tries
  *
- * Names: the known ones, near misses of them, and noise; values: in range, at the edges, beyond, of another kind,
- * empty, long, UTF-8, control characters. A line is refused with words and a hint, or what follows from it is
- * consistent: the batch adds up, the model can be made, no size of its activations has wrapped around.          */
+ * Names: the known ones, near misses of them, and noise; values: in range, at the edges, beyond, of
+ * another kind, empty, long, UTF-8, control characters. A line is refused with words and a hint, or
+ * what follows from it is consistent: the batch adds up, the model can be made, no size of its
+ * activations has wrapped around.          */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +15,12 @@
 #include "common/train/train_config.h"
 #include "tests/cli/fuzz_lib.h"
 
-enum { MAX_WORDS = 24, NAME_BYTES = 256, VALUE_BYTES = 6000, WORD_BYTES = NAME_BYTES + VALUE_BYTES + 8 };
+enum {
+    MAX_WORDS = 24,
+    NAME_BYTES = 256,
+    VALUE_BYTES = 6000,
+    WORD_BYTES = NAME_BYTES + VALUE_BYTES + 8
+};
 
 /* One command line; words point into text. */
 typedef struct line {
@@ -59,8 +66,10 @@ static void any_name(fuzz *f, const option_spec *spec, char *out)
 /* One of the row's choices, or a word that other rows know. */
 static void any_word(fuzz *f, const option_spec *spec, char *out)
 {
-    static const char *const WORDS[] = {"block", "sub-block", "size:1000", "size:9999999999999999999999", "size:", "model",
-                                        "tiny",  "small",     "124m",      "1558m",                       "xl-2l", "auto"};
+    static const char *const WORDS[] = {
+        "block", "sub-block", "size:1000", "size:9999999999999999999999",
+        "size:", "model",     "tiny",      "small",
+        "124m",  "1558m",     "xl-2l",     "auto"};
     snprintf(out, VALUE_BYTES, "%s", WORDS[fuzz_below(f, sizeof WORDS / sizeof *WORDS)]);
     if (spec->kind != OPT_ENUM)
         return;
@@ -74,7 +83,8 @@ static void good_number(fuzz *f, const option_spec *spec, char *out)
 {
     double most = spec->max > spec->min ? spec->max : 1e6;
     double u = (double)(fuzz_next(f) >> 11) * 0x1p-53;
-    double x = fuzz_chance(f, 60) ? spec->min + (double)fuzz_below(f, 17) : spec->min + (most - spec->min) * u;
+    double x = fuzz_chance(f, 60) ? spec->min + (double)fuzz_below(f, 17)
+                                  : spec->min + (most - spec->min) * u;
     if (spec->kind == OPT_INT)
         snprintf(out, VALUE_BYTES, "%.0f", fuzz_chance(f, 10) ? most : x);
     else
@@ -83,11 +93,40 @@ static void good_number(fuzz *f, const option_spec *spec, char *out)
 
 static void any_value(fuzz *f, const option_spec *spec, char *out)
 {
-    static const char *const ODD[] = {"",     "0",    "1",     "-1",   "nan",  "NaN",  "inf",  "-inf", "1e308", "1e999",
-                                      "-0",   "0x10", "1e3",   " 5",   "5 ",   "1.5",  "+7",   "--",   "=",     "-",
-                                      "1,5",  "\xc3\xa4\xe2\x82\xac", "\xff\xfe", "a\tb\nc", "%s%n%d", "/dev/null", "1e-999",
-                                      "9223372036854775807", "-9223372036854775808", "9223372036854775808",
-                                      "18446744073709551616", "4294967296", "2147483648", "65537"};
+    static const char *const ODD[] = {"",
+                                      "0",
+                                      "1",
+                                      "-1",
+                                      "nan",
+                                      "NaN",
+                                      "inf",
+                                      "-inf",
+                                      "1e308",
+                                      "1e999",
+                                      "-0",
+                                      "0x10",
+                                      "1e3",
+                                      " 5",
+                                      "5 ",
+                                      "1.5",
+                                      "+7",
+                                      "--",
+                                      "=",
+                                      "-",
+                                      "1,5",
+                                      "\xc3\xa4\xe2\x82\xac",
+                                      "\xff\xfe",
+                                      "a\tb\nc",
+                                      "%s%n%d",
+                                      "/dev/null",
+                                      "1e-999",
+                                      "9223372036854775807",
+                                      "-9223372036854775808",
+                                      "9223372036854775808",
+                                      "18446744073709551616",
+                                      "4294967296",
+                                      "2147483648",
+                                      "65537"};
     if (fuzz_chance(f, 70) && (spec->kind == OPT_INT || spec->kind == OPT_DOUBLE))
         good_number(f, spec, out);
     else if (fuzz_chance(f, 60))
@@ -121,6 +160,13 @@ static void add_option(fuzz *f, line *l, const option_spec *spec)
         snprintf(new_word(l), WORD_BYTES, "%s", value);
 }
 
+static void describe(fuzz *f, const line *l)
+{
+    size_t used = 0;
+    for (int i = 1; i <= l->n && used < sizeof f->input - 1; i++)
+        used += (size_t)snprintf(f->input + used, sizeof f->input - used, " '%.60s'", l->words[i]);
+}
+
 static void make_line(fuzz *f, line *l, int n_rows)
 {
     l->n = 0;
@@ -128,9 +174,7 @@ static void make_line(fuzz *f, line *l, int n_rows)
     for (size_t options = fuzz_below(f, 9); options > 0; options--)
         add_option(f, l, &TRAIN_OPTIONS[fuzz_below(f, (size_t)n_rows)]);
     l->words[l->n + 1] = NULL;
-    size_t used = 0;
-    for (int i = 1; i <= l->n && used < sizeof f->input - 1; i++)
-        used += (size_t)snprintf(f->input + used, sizeof f->input - used, " '%.60s'", l->words[i]);
+    describe(f, l);
 }
 
 /* Bytes that training holds at least, in doubles, which do not wrap around. */
@@ -154,7 +198,8 @@ static void check_model(fuzz *f, const train_config *cfg, const model_config *mc
     FUZZ_EXPECT(f, m.config.d_model % m.config.n_head == 0);
     size_t bytes = runner_activation_bytes(&m, (size_t)cfg->batch_size, (size_t)cfg->seq_len,
                                            (grad_acc_mode)cfg->reduction);
-    FUZZ_EXPECT(f, (double)bytes > 0.999 * least_activation_bytes(&m, (double)cfg->batch_size, (size_t)cfg->seq_len));
+    FUZZ_EXPECT(f, (double)bytes > 0.999 * least_activation_bytes(&m, (double)cfg->batch_size,
+                                                                  (size_t)cfg->seq_len));
     model_free(&m);
 }
 
@@ -181,6 +226,35 @@ static void check_config(fuzz *f, train_config *cfg)
     check_model(f, cfg, &mc);
 }
 
+/* The largest sizes that are accepted, most of them at once: where products are in danger. */
+static void make_large(fuzz *f, line *l)
+{
+    static const char *const NAMES[] = {"n-layer", "d-model", "d-ff", "vocab-size", "batch-size"};
+    l->n = 0;
+    l->words[0] = (char *)"fsdp_train";
+    snprintf(new_word(l), WORD_BYTES, "--size=1558m");
+    snprintf(new_word(l), WORD_BYTES, "--seq-len=1024");
+    snprintf(new_word(l), WORD_BYTES, "--n-head=%d", fuzz_chance(f, 50) ? 1000 : 1);
+    snprintf(new_word(l), WORD_BYTES, "--reduction=%s", fuzz_chance(f, 50) ? "fast" : "canonical");
+    for (const option_spec *row = TRAIN_OPTIONS; row->kind != OPT_END; row++)
+        for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
+            if (strcmp(row->name, NAMES[i]) == 0 && fuzz_chance(f, 85))
+                snprintf(new_word(l), WORD_BYTES, "--%s=%.0f", row->name, row->max);
+    l->words[l->n + 1] = NULL;
+    describe(f, l);
+}
+
+static bool try_line(fuzz *f, line *l)
+{
+    train_config cfg;
+    fsdp_status status = train_config_parse(l->n + 1, l->words, &cfg);
+    if (status == FSDP_OK)
+        check_config(f, &cfg);
+    else if (status != FSDP_ESKIP)
+        fuzz_expect_error(f, status);
+    return status == FSDP_OK;
+}
+
 int main(int argc, char **argv)
 {
     static fuzz f;
@@ -188,19 +262,21 @@ int main(int argc, char **argv)
     fuzz_open(&f, argc, argv, 5000);
     fuzz_group(&f, "command lines");
     int n_rows = count_rows();
-    long accepted = 0;
-    for (long i = f.first_try; i < f.first_try + f.tries && !f.failed; i++) {
-        train_config cfg;
+    long accepted = 0, end = f.first_try + f.tries;
+    for (long i = f.first_try; i < end && !f.failed; i++) {
         fuzz_try(&f, i);
         make_line(&f, &l, n_rows);
-        fsdp_status status = train_config_parse(l.n + 1, l.words, &cfg);
-        if (status == FSDP_OK)
-            check_config(&f, &cfg);
-        else if (status != FSDP_ESKIP)
-            fuzz_expect_error(&f, status);
-        accepted += status == FSDP_OK;
+        accepted += try_line(&f, &l);
+    }
+    FUZZ_EXPECT(&f,
+                f.tries < 1000 || (accepted > f.tries / 20 && accepted < f.tries)); /* both ways */
+    fuzz_expect_no_leak(&f);
+    fuzz_group(&f, "large models");
+    for (long i = f.first_try; i < end && i < f.first_try + 1000 && !f.failed; i++) {
+        fuzz_try(&f, i);
+        make_large(&f, &l);
+        FUZZ_EXPECT(&f, try_line(&f, &l));
     }
     fuzz_expect_no_leak(&f);
-    FUZZ_EXPECT(&f, f.tries < 1000 || (accepted > f.tries / 20 && accepted < f.tries)); /* both ways are tried */
     return fuzz_close(&f);
 }

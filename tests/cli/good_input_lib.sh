@@ -16,6 +16,9 @@ expect_good 1 'help' --help
 printed '^Usage: fsdp_train'
 printed '^  --global-batch=N'
 verdict
+expect_good 2 'help' --help
+[ "$(grep -c '^Usage: ' "$work/out")" = 1 ] || complain 'not printed once'
+verdict
 expect_good 1 'help behind other options' --steps 3 --help
 verdict
 expect_good 1 'underscores, prefixes, values apart or not' $run --batch_size=4 --grad-acc 2 --warmup_steps 0

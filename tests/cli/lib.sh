@@ -57,6 +57,11 @@ timed() {
     took_ms=$(($(now_ms) - begun))
 }
 
+# Whether $name is one of the CASES that are wanted; all of them when none are named.
+chosen() {
+    [ -z "${CASES:-}" ] || [[ $name =~ $CASES ]]
+}
+
 complain() {
     [ -n "$bad" ] || echo "FAIL $name"
     echo "     $1"

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/../.." || exit 2
 BUILD=${1:-build}
 OUT=$BUILD/demo
 RANKS=${DEMO_RANKS:-4}
-STEPS=${DEMO_STEPS:-800}
+STEPS=${DEMO_STEPS:-600}
 OPTIONS=${DEMO_OPTIONS:---size small --n-layer 2 --d-model 128 --n-head 4 --seq-len 64 --global-batch 16
          --lr 2e-3 --min-lr 2e-4 --warmup-steps 50}
 mpiexec=${MPIEXEC:-mpiexec}

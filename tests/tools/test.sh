@@ -38,8 +38,8 @@ count() {
     awk -v status="$2" '
         /^\[=+\] .*test\(s\) run/ { listing = 1 }   # cmocka lists its failures once more below this
         /^\[=+\] Running/ { listing = 0 }
-        /^\[ +OK +\]/ || /^(PASS|ok) / { p++ }
-        /^\[  FAILED  \]/ && !listing || /^(FAIL|BLOCKED|TODO) / { f++ }
+        /^\[ +OK +\]/ || /^(PASS|ok|KILLED) / { p++ }
+        /^\[  FAILED  \]/ && !listing || /^(FAIL|BLOCKED|TODO|SURVIVED) / { f++ }
         /^\[  SKIPPED \]/ && !listing || /^SKIP / { s++ }
         { last = $0 }
         END {
@@ -55,7 +55,7 @@ count() {
 
 # explain LOG -- the lines of a failed check that matter, at most twelve
 explain() {
-    grep -E '^\[  FAILED  \]|^(FAIL|BLOCKED|TODO) |HINT:|rerun:|error:|Error|rror line|SUMMARY:' "$1" | awk '!seen[$0]++' | head -12 |
+    grep -E '^\[  FAILED  \]|^(FAIL|BLOCKED|TODO|SURVIVED) |HINT:|rerun:|error:|Error|rror line|SUMMARY:' "$1" | awk '!seen[$0]++' | head -12 |
         sed 's/^/      /'
     echo "      log: $1"
 }

@@ -1,0 +1,47 @@
+#!/bin/sh
+# formulas.sh [BUILD] -- what a run holds and sends, beside the formulas that --plan prints.
+#
+# Calls and bytes of one step must be equal. Peak memory of every category must be equal too, but for the two that
+# depend on how far the communication stream lags behind the host: grads_shard and comm hold no more than the
+# formula, and grads_shard at least 0.9 of it.
+set -u
+build=${1:-build}
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT INT TERM
+failed=0
+
+# check W OPTIONS
+check() {
+    w=$1
+    shift
+    if ! mpiexec -n "$w" "$build/fsdp_train" --steps 2 --synthetic 10000 --memory-report "$tmp/report.csv" "$@" \
+        > "$tmp/log" 2>&1; then
+        echo "FAIL formulas W=$w $*: $(grep -m1 rank "$tmp/log")"
+        failed=1
+        return
+    fi
+    awk -F, -v name="W=$w $*" '
+        NR == 1 || $4 == "" || $2 == "other" { next }
+        { rows++ }
+        $1 == "memory" && $2 == "comm" { bad = $3 > $4; }
+        $1 == "memory" && $2 == "grads_shard" { bad = $3 > $4 || $3 < 0.9 * $4 }
+        $1 != "memory" || ($2 != "comm" && $2 != "grads_shard") { bad = $3 != $4 }
+        bad { print "FAIL formulas " name ": " $1 " of " $2 ": measured " $3 ", formula " $4; failed = 1 }
+        END {
+            if (rows < 13) { print "FAIL formulas " name ": the report has " rows " rows, expected 13"; failed = 1 }
+            if (!failed) print "PASS formulas " name ": " rows " figures"
+            exit failed
+        }' "$tmp/report.csv" || failed=1
+}
+
+for mode in canonical fast; do
+    check 1 --reduction $mode --global-batch 24
+    check 2 --reduction $mode --global-batch 24 --sharding grad-op
+    check 3 --reduction $mode --global-batch 48 --wrap sub-block
+    check 3 --reduction $mode --global-batch 24 --sharding none
+    check 4 --reduction $mode --global-batch 24 --optimizer sgd
+    check 4 --reduction $mode --global-batch 24 --parallel ddp
+    check 2 --reduction $mode --global-batch 24 --wrap size:30000
+    check 2 --reduction $mode --global-batch 4 --wrap model
+done
+exit $failed
