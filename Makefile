@@ -2,7 +2,7 @@
 #
 # Variables: CC=gcc|clang   MARCH=-march=native   DEBUG=1   SAN=address|thread   BUILD=build
 # Objects go to $(BUILD); nothing is written beside the sources. Changing a variable rebuilds what it
-# touches. CI=true (any value) turns warnings into errors.
+# touches. CI=true (any value) turns warnings into errors; V=1 shows the commands.
 
 BUILD  ?= build
 MARCH  ?= -march=native
@@ -48,6 +48,9 @@ PROGRAMS    := $(patsubst %_main.c,$(BUILD)/%,$(notdir $(MAIN_SRC)))
 TESTS       := $(TEST_MAIN:%.c=$(BUILD)/%)
 OBJECTS     := $(COMMON_OBJ) $(LAB_OBJ) $(MAIN_SRC:%.c=$(BUILD)/%.o) $(TEST_OBJ)
 
+Q := $(if $(V),,@)
+SAY = $(if $(V),@:,@printf '  %-4s %s\n')
+
 # A make called with -j hands its job slots down; one called without gets all cores.
 JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
@@ -63,21 +66,25 @@ $(BUILD)/flags: FORCE
 
 $(OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+	$(SAY) CC $<
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
 $(BUILD)/libfsdp.a: $(COMMON_OBJ) $(LAB_OBJ)
 	@rm -f $@
-	ar rcs $@ $^
+	$(SAY) AR $@
+	$(Q)ar rcs $@ $^
 
 # main programs live where they belong (lab5: the trainer) and link everything
 define main_rule
 $(BUILD)/$(patsubst %_main.c,%,$(notdir $(1))): $(BUILD)/$(1:.c=.o) $(BUILD)/libfsdp.a
-	$$(CC) $$(LDFLAGS) -o $$@ $$^ $$(LDLIBS)
+	$$(SAY) LINK $$@
+	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $$^ $$(LDLIBS)
 endef
 $(foreach m,$(MAIN_SRC),$(eval $(call main_rule,$(m))))
 
 $(TESTS): $(BUILD)/%: $(BUILD)/%.o $(TEST_LIBOBJ) $(BUILD)/libfsdp.a
-	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+	$(SAY) LINK $@
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
 # ---- what people type -----------------------------------------------------------------------------
 # A make of its own builds after deps.sh, so that it sees what was just installed.

@@ -6,13 +6,14 @@
  *   flat_intersect    which pieces of which parameters lie in a rank's shard
  *   flat_init_shard   fill a shard with initial values; the full array never exists
  *
- * A flat parameter [FSDP §3.2.1] [ZeRO §5.3] is one 1-D array [padded_elems] holding all parameters of a
- * unit one behind the other, each at an aligned offset. Shard r is the r-th of W equal parts of it:
- * [r*shard_elems, (r+1)*shard_elems). Elements between parameters (alignment) and behind the last
- * (padding) are zero and stay zero.
+ * A flat parameter [FSDP §3.2.1] [ZeRO §5.3] is one 1-D array [padded_elems] holding all
+ * parameters of a unit one behind the other, each at an aligned offset. Shard r is the r-th of W
+ * equal parts of it: [r*shard_elems, (r+1)*shard_elems). Elements between parameters (alignment)
+ * and behind the last (padding) are zero and stay zero.
  *
  * Worked example: parameters of 5, 3 and 2 elements, align 4, W = 3:
- *     offsets 0, 8, 12; used_elems 16 (rounded up to the alignment); shard_elems ceil(16/3) = 6; padded 18
+ *     offsets 0, 8, 12; used_elems 16 (rounded up to the alignment)
+ *     shard_elems ceil(16/3) = 6; padded_elems 18
  *     index   0 1 2 3 4 5 | 6 7 8 9 10 11 | 12 13 14 15 16 17
  *     param   a a a a a . | . . b b b  .  | c  c  .  .  .  .                                     */
 #pragma once
@@ -25,7 +26,7 @@
 /* 64 bytes of fp32: a cache line, and what vector loads and device kernels like. */
 enum { FLAT_ALIGN_ELEMS = 16 };
 
-/* ---- 1.1 ------------------------------------------------------------------------------------------ */
+/* ---- 1.1 ------------------------------------------------------------------------------------- */
 typedef struct shard_span {
     size_t shard_elems; /* ceil(total_elems / W), the same on every rank */
     size_t begin;       /* first element this rank owns; total_elems when it owns none */
@@ -35,10 +36,10 @@ typedef struct shard_span {
 
 /* shard_range -- rank's part of total_elems elements.
  *   n=10, W=4 -> 3,3,3,1+2 pad      n=5, W=4 -> 2,2,1+1 pad,0+2 pad      n=1, W=3 -> 1, 0+1, 0+1
- *   errors  FSDP_EINVAL: world_size < 1, rank outside 0..world_size-1                             */
+ *   errors  FSDP_EINVAL: world_size < 1, rank outside 0..world_size-1 */
 fsdp_status shard_range(size_t total_elems, int world_size, int rank, shard_span *out);
 
-/* ---- 1.2 ------------------------------------------------------------------------------------------ */
+/* ---- 1.2 ------------------------------------------------------------------------------------- */
 typedef struct flat_slot {
     int param;     /* caller's number of the parameter (the model's global index) */
     size_t offset; /* in the flat array, a multiple of the alignment */
@@ -53,14 +54,14 @@ typedef struct flat_layout {
     size_t padded_elems; /* world_size * shard_elems */
 } flat_layout;
 
-/* flat_layout_build -- place n_params parameters (params[i] with elems[i] elements) in order, each at the
- * next multiple of align_elems.
- *   errors  FSDP_EINVAL: world_size or align_elems < 1, a size that overflows; FSDP_ENOMEM         */
+/* flat_layout_build -- place n_params parameters (params[i] with elems[i] elements) in order, each
+ * at the next multiple of align_elems.
+ *   errors  FSDP_EINVAL: world_size or align_elems < 1, a size that overflows; FSDP_ENOMEM */
 fsdp_status flat_layout_build(int n_params, const int *params, const size_t *elems,
                               size_t align_elems, int world_size, flat_layout *out);
 void flat_layout_free(flat_layout *l); /* a zeroed struct is accepted */
 
-/* ---- 1.3 ------------------------------------------------------------------------------------------ */
+/* ---- 1.3 ------------------------------------------------------------------------------------- */
 /* A run of elements of one parameter that lies in one shard. */
 typedef struct flat_piece {
     int slot;           /* index into layout->slots */
@@ -70,21 +71,22 @@ typedef struct flat_piece {
 } flat_piece;
 
 /* flat_intersect -- the pieces of rank's shard, in ascending shard_begin; never more than n_slots.
- *   pieces    [layout->n_slots], filled from the front     *n_pieces  how many; 0 for an all-padding rank
- * In the example above rank 1 has one piece {slot 1, param_begin 0, shard_begin 2, elems 3}.       */
+ *   pieces    [layout->n_slots], filled from the front     *n_pieces  how many; 0 for an
+ *             all-padding rank
+ * In the example above rank 1 has one piece {slot 1, param_begin 0, shard_begin 2, elems 3}. */
 fsdp_status flat_intersect(const flat_layout *layout, int rank, flat_piece *pieces, int *n_pieces);
 
-/* ---- 1.4 ------------------------------------------------------------------------------------------ */
+/* ---- 1.4 ------------------------------------------------------------------------------------- */
 typedef enum module_kind { MODULE_MODEL, MODULE_BLOCK, MODULE_PART } module_kind;
 
-/* The model as a tree of modules: the model, its blocks, their parts (stages). Parents stand before their
- * children; node 0 is the model. Only parts own parameters.                                      */
+/* The model as a tree of modules: the model, its blocks, their parts (stages). Parents stand before
+ * their children; node 0 is the model. Only parts own parameters. */
 typedef struct module_node {
     module_kind kind;
-    int parent; /* -1 for node 0 */
-    int stage;  /* the model's stage, -1 when the node has none of its own */
+    int parent;       /* -1 for node 0 */
+    int stage;        /* the model's stage, -1 when the node has none of its own */
     size_t own_elems; /* parameters of the node itself, tied ones not counted again */
-    bool tied;  /* holds a parameter whose storage is shared with another node */
+    bool tied;        /* holds a parameter whose storage is shared with another node */
 } module_node;
 
 typedef struct module_tree {
@@ -97,27 +99,27 @@ typedef enum wrap_policy { WRAP_BLOCK, WRAP_SUB_BLOCK, WRAP_SIZE, WRAP_MODEL } w
 fsdp_status module_tree_build(const model *m, module_tree *out); /* provided */
 void module_tree_free(module_tree *t);
 
-/* wrap_assign -- the unit of every node, decided inside-out [FSDP §4.2]: children before parents, so that a
- * parent only gets what its children left.
+/* wrap_assign -- the unit of every node, decided inside-out [FSDP §4.2]: children before parents,
+ * so that a parent only gets what its children left.
  *   A node becomes a unit of its own when
  *     WRAP_BLOCK      it is a block            WRAP_SUB_BLOCK  it is a part
  *     WRAP_SIZE       the elements below it (and its own) that no inner unit took are >= min_elems
  *     WRAP_MODEL      never
- *   and always when it is node 0 (the root unit); never otherwise when it is tied: storage that is used
- *   in two places must be gathered for both, so it stays with the root.
- *   Units are numbered from 0 = root, then by ascending node. A node that is no unit has the unit of its
- *   parent. A unit may be empty of parameters; wrap_assign keeps it (the caller drops it).
- *   unit_of_node [n_nodes], *n_units >= 1                                                          */
+ *   and always when it is node 0 (the root unit); never otherwise when it is tied: storage that is
+ *   used in two places must be gathered for both, so it stays with the root.
+ *   Units are numbered from 0 = root, then by ascending node. A node that is no unit has the unit
+ *   of its parent. A unit without parameters is kept: it has no stage, so no hook ever names it.
+ *   unit_of_node [n_nodes], *n_units >= 1 */
 fsdp_status wrap_assign(const module_tree *tree, wrap_policy policy, size_t min_elems,
                         int *unit_of_node, int *n_units);
 
-/* ---- 1.5 ------------------------------------------------------------------------------------------ */
+/* ---- 1.5 ------------------------------------------------------------------------------------- */
 /* flat_init_shard -- shard [shard_elems] (host) = rank's part of the flat array of initial values
- * (param_init_range per piece), zero in gaps and padding. No other memory than n_slots pieces.    */
+ * (param_init_range per piece), zero in gaps and padding. No other memory than n_slots pieces. */
 fsdp_status flat_init_shard(const flat_layout *layout, const model *m, uint64_t seed, int rank,
                             float *shard);
 
-/* ---- 1.0: a prediction, checked but unscored; see predict.c ------------------------------------ */
+/* ---- 1.0: a prediction, checked but unscored; see predict.c ---------------------------------- */
 typedef struct predict_answer {
     const char *question;
     long answer;

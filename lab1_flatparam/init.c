@@ -1,7 +1,8 @@
 /* init.c -- task 1.5: a rank makes its own part of the initial weights; nobody ever holds them all.
  *
- * "Meta initialisation": the model is described (names, shapes, rules), not allocated. Because the random
- * numbers come from a counter (Philox), element i of parameter p is the same whoever computes it. */
+ * "Meta initialisation": the model is described (names, shapes, rules), not allocated. Because the
+ * random numbers come from a counter (Philox), element i of parameter p is the same whoever
+ * computes it. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/model/init.h"

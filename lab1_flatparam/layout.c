@@ -1,4 +1,5 @@
-/* layout.c -- tasks 1.2 and 1.3: from parameters to one flat array, and from a shard back to them. */
+/* layout.c -- tasks 1.2 and 1.3: from parameters to one flat array, and from a shard back to
+ * them. */
 #include <stdlib.h>
 #include "common/base/dtype.h"
 #include "lab1_flatparam/flat_param.h"
@@ -12,15 +13,16 @@ fsdp_status flat_layout_build(int n_params, const int *params, const size_t *ele
                           n_params, align_elems, world_size);
     out->slots = calloc((size_t)n_params + 1, sizeof *out->slots);
     if (!out->slots)
-        return fsdp_error(FSDP_ENOMEM, "", "flat_layout_build: no host memory for %d slots", n_params);
+        return fsdp_error(FSDP_ENOMEM, "", "flat_layout_build: no host memory for %d slots",
+                          n_params);
     /* SOLUTION BEGIN 1.2 */
     size_t next = 0;
     for (int i = 0; i < n_params; i++) {
         out->slots[i] = (flat_slot){.param = params[i], .offset = next, .elems = elems[i]};
         if (elems[i] > SIZE_MAX / 8 || next > SIZE_MAX / 8)
             return fsdp_error(FSDP_EINVAL, "use a smaller model",
-                              "flat_layout_build: parameter %d of %zu elements overflows", params[i],
-                              elems[i]);
+                              "flat_layout_build: parameter %d of %zu elements overflows",
+                              params[i], elems[i]);
         next += elems[i];
         next = (next + align_elems - 1) / align_elems * align_elems;
     }

@@ -1,6 +1,6 @@
 /* predict.c -- task 1.0 (unscored): say what four collectives leave behind before you run any.
  *
- * W = 3 ranks; before each call rank r holds x = {10*r + 1, 10*r + 2, 10*r + 3}.                  */
+ * W = 3 ranks; before each call rank r holds x = {10*r + 1, 10*r + 2, 10*r + 3}. */
 #include "lab1_flatparam/flat_param.h"
 
 const predict_answer *predict_answers(int *n_answers)
@@ -13,7 +13,7 @@ const predict_answer *predict_answers(int *n_answers)
         {"reduce-scatter (sum) of x, one element each: the element on rank 1", 36},
         {"reduce-scatter (sum) of x: length on every rank", 1},
         {"all-reduce (sum) of x: x[2] on rank 0", 39},
-        {"all-reduce made of which two: 1 = all-gather + broadcast, 2 = reduce-scatter + all-gather", 2},
+        {"all-reduce is which two: 1 = all-gather + broadcast, 2 = reduce-scatter + all-gather", 2},
         {"elements that one rank sends in a ring all-gather of 3 per rank", 6},
         /* SOLUTION END 1.0 */
     };

@@ -10,7 +10,8 @@ fsdp_status shard_range(size_t total_elems, int world_size, int rank, shard_span
     size_t w = (size_t)world_size, r = (size_t)rank;
     size_t shard_elems = total_elems / w + (total_elems % w != 0); /* rounded up */
     size_t begin = r * shard_elems;
-    /* The last ranks may start behind the end: n=5, W=4 gives shards of 2, and rank 3 starts at 6. */
+    /* The last ranks may start behind the end: n=5, W=4 gives shards of 2, and rank 3 starts at
+     * 6. */
     begin = begin < total_elems ? begin : total_elems;
     size_t left = total_elems - begin;
     out->shard_elems = shard_elems;

@@ -15,8 +15,7 @@ fsdp_status module_tree_build(const model *m, module_tree *out)
         if (st->block >= 0 && st->block != block) { /* the first stage of a block opens its node */
             block = st->block;
             block_node = out->n_nodes++;
-            out->nodes[block_node] =
-                (module_node){.kind = MODULE_BLOCK, .parent = 0, .stage = -1};
+            out->nodes[block_node] = (module_node){.kind = MODULE_BLOCK, .parent = 0, .stage = -1};
         }
         module_node *node = &out->nodes[out->n_nodes++];
         *node = (module_node){
@@ -74,8 +73,8 @@ fsdp_status wrap_assign(const module_tree *tree, wrap_policy policy, size_t min_
         free(is_unit);
         return fsdp_error(FSDP_ENOMEM, "", "wrap_assign: no host memory");
     }
-    /* Inside-out: children stand behind their parents, so from the end every child comes first. What a
-     * child keeps as a unit of its own is not handed up, so nothing is flattened twice. */
+    /* Inside-out: children stand behind their parents, so from the end every child comes first.
+     * What a child keeps as a unit of its own is not handed up, so nothing is flattened twice. */
     for (int i = n - 1; i >= 0; i--) {
         const module_node *node = &tree->nodes[i];
         left[i] += node->own_elems;

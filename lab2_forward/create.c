@@ -1,4 +1,5 @@
-/* create.c -- builds an fsdp object: provided, no task. Wrap, lay out, allocate shards, fill them. */
+/* create.c -- builds an fsdp object: provided, no task. Wrap, lay out, allocate shards, fill
+ * them. */
 #include <stdlib.h>
 #include <string.h>
 #include "lab2_forward/fsdp.h"
@@ -34,8 +35,8 @@ static fsdp_status wrap_model(fsdp *f)
     if (!unit_of_node || !f->stage_unit || !f->param_unit)
         status = out_of_host_memory();
     else
-        status = wrap_assign(&tree, f->config.wrap, f->config.wrap_min_elems, unit_of_node,
-                             &f->n_units);
+        status =
+            wrap_assign(&tree, f->config.wrap, f->config.wrap_min_elems, unit_of_node, &f->n_units);
     if (status == FSDP_OK && !(f->units = calloc((size_t)f->n_units, sizeof *f->units))) {
         f->n_units = 0;
         status = out_of_host_memory();
@@ -58,7 +59,8 @@ static fsdp_status wrap_model(fsdp *f)
     return status;
 }
 
-/* The slots of unit u: its parameters in global order; a tied parameter has no storage of its own. */
+/* The slots of unit u: its parameters in global order; a tied parameter has no storage of its
+ * own. */
 static fsdp_status lay_out_unit(fsdp *f, fsdp_unit *u)
 {
     const model *m = f->config.m;

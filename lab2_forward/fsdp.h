@@ -3,13 +3,14 @@
  *   fsdp_create -> per unit, per use:  unshard_begin -> unshard_wait -> (compute) -> reshard
  *   -> fsdp_free
  *
- * Owner's table. shard: this rank's master copy in fp32, always there, changed only by the optimizer.
- * full: the gathered flat array, there only between unshard_begin and reshard. Views: pointers into
- * full that the model's stages read; NULL outside that window.          [FSDP §3.2] [ZeRO §5.3]
+ * Owner's table. shard: this rank's master copy in fp32, always there, changed only by the
+ * optimizer. full: the gathered flat array, there only between unshard_begin and reshard. Views:
+ * pointers into full that the model's stages read; NULL outside that window. With SHARDING_NONE
+ * full is the shard itself, for good. [FSDP §3.2] [ZeRO §5.3]
  *
  * States of a unit:      unshard_begin          unshard_wait
  *              SHARDED ----------------> GATHERING ------------> GATHERED
- *                 ^------------------------ reshard --------------'                               */
+ *                 ^------------------------ reshard --------------' */
 #pragma once
 #include "common/comm/comm.h"
 #include "common/model/unit.h"
@@ -29,7 +30,8 @@ typedef struct fsdp_unit {
     float *full;                /* [padded_elems] MEM_PARAMS_FULL while not SHARDED, else NULL */
     unit_state state;
     event *gathered; /* recorded on the communication stream by unshard_begin */
-    event *consumed; /* recorded on the compute stream before full is freed or the gather starts */
+    event
+        *consumed; /* recorded on the compute stream by unshard_begin: the gather starts after it */
 } fsdp_unit;
 
 typedef struct fsdp_config {
@@ -44,8 +46,8 @@ typedef struct fsdp_config {
 } fsdp_config;
 
 typedef struct fsdp {
-    fsdp_config config; /* a copy */
-    stream *compute;    /* borrowed from the device */
+    fsdp_config config;  /* a copy */
+    stream *compute;     /* borrowed from the device */
     stream *comm_stream; /* owned: gathers and reductions run here */
     model_views views;
     int n_units;
@@ -54,41 +56,43 @@ typedef struct fsdp {
     int *param_unit; /* [n_params] */
 } fsdp;
 
-/* fsdp_create -- wraps the model, lays out each unit, allocates and fills the shards. The struct must not
- * move afterwards. errors: what labs 1's functions and device_alloc give; nothing is left behind.  */
+/* fsdp_create -- wraps the model, lays out each unit, allocates and fills the shards. The struct
+ * must not move afterwards. errors: what labs 1's functions and device_alloc give; nothing is left
+ * behind. */
 fsdp_status fsdp_create(const fsdp_config *config, fsdp *f);
-void fsdp_free(fsdp *f); /* a zeroed struct is accepted; waits for both streams */
+void fsdp_free(fsdp *f); /* a zeroed struct is accepted; waits for comm_stream */
 
-/* ---- 2.1 ------------------------------------------------------------------------------------------ */
+/* ---- 2.1 ------------------------------------------------------------------------------------- */
 /* unshard_begin -- start gathering unit u: allocate full, copy the shard into its place
  * (full + rank*shard_elems), all-gather in place on comm_stream, record `gathered`.
  *   owner       full belongs to the collective until unshard_wait
- *   order       comm_stream first waits for what the compute stream has issued so far (the optimizer
- *               may still be writing the shard)
+ *   order       comm_stream first waits for what the compute stream has issued so far (the
+ *               optimizer may still be writing the shard)
  *   moves       (W-1)*shard_elems*4 bytes sent per rank
  *   state       SHARDED -> GATHERING; no-op when GATHERING or GATHERED
- *   source      [FSDP §3.2.1]                                                                      */
+ *   source      [FSDP §3.2.1] */
 fsdp_status unshard_begin(fsdp *f, int u);
 
-/* ---- 2.2 ------------------------------------------------------------------------------------------ */
+/* ---- 2.2 ------------------------------------------------------------------------------------- */
 /* unshard_wait -- the compute stream waits for `gathered`; then the views are bound.
- *   state       GATHERING -> GATHERED; no-op when GATHERED; FSDP_ESTATE when SHARDED               */
+ *   state       GATHERING -> GATHERED; no-op when GATHERED; FSDP_ESTATE when SHARDED */
 fsdp_status unshard_wait(fsdp *f, int u);
-/* views_bind -- views.params[p] = full + offset for every slot of u, and for parameters tied to one. */
+/* views_bind -- views.params[p] = full + offset for every slot of u, and for parameters tied to
+ * one. */
 fsdp_status views_bind(fsdp *f, int u);
 
-/* ---- 2.3 ------------------------------------------------------------------------------------------ */
+/* ---- 2.3 ------------------------------------------------------------------------------------- */
 /* reshard -- drop the gathered array: views to NULL, free full behind what the compute stream has
  * issued (stream-ordered on compute).
- *   state       GATHERED -> SHARDED; no-op when SHARDED; FSDP_ESTATE when GATHERING (a gather in flight
- *               would write into freed memory)                                                     */
+ *   state       GATHERED -> SHARDED; no-op when SHARDED; FSDP_ESTATE when GATHERING (a gather in
+ *               flight would write into freed memory) */
 fsdp_status reshard(fsdp *f, int u);
 
-/* ---- 2.4 ------------------------------------------------------------------------------------------ */
+/* ---- 2.4 ------------------------------------------------------------------------------------- */
 /* The hooks of a forward pass (self: fsdp *). pre: begin, then wait. post: reshard, except the root
  * unit, whose head is the first to be used by backward.                                          */
 fsdp_status forward_pre_hook(void *self, int u);
 fsdp_status forward_post_hook(void *self, int u);
 unit_hooks fsdp_forward_hooks(fsdp *f);
 
-/* ---- 2.5 integrates: the runner evaluates the whole model on W ranks with these hooks. ---------- */
+/* ---- 2.5 integrates: the runner evaluates the whole model on W ranks with these hooks. ------- */

@@ -14,7 +14,7 @@ fsdp_status forward_post_hook(void *self, int u)
 {
     fsdp *f = self;
     /* SOLUTION BEGIN 2.4 */
-    if (u == UNIT_ROOT) /* its head is the first that backward uses: gathering it twice buys nothing */
+    if (u == UNIT_ROOT) /* backward begins with its head: gathering it twice buys nothing */
         return FSDP_OK;
     return reshard(f, u);
     /* SOLUTION END 2.4 */

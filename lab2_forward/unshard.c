@@ -29,7 +29,8 @@ fsdp_status unshard_begin(fsdp *f, int u)
     unit->state = UNIT_GATHERING;
     float *mine = unit->full + (size_t)comm_rank(c) * l->shard_elems;
     TRY(device_copy(f->comm_stream, mine, unit->shard, l->shard_elems * sizeof *mine));
-    TRY(comm_all_gather(c, f->comm_stream, unit->name, DTYPE_F32, mine, unit->full, l->shard_elems));
+    TRY(comm_all_gather(c, f->comm_stream, unit->name, DTYPE_F32, mine, unit->full,
+                        l->shard_elems));
     return event_record(unit->gathered, f->comm_stream);
     /* SOLUTION END 2.1 */
 }

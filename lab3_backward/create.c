@@ -2,10 +2,10 @@
 #include <stdlib.h>
 #include "lab3_backward/backward.h"
 
-/* The second use of a tied parameter (GPT-2: the head's use of the embedding) delivers its gradient at another
- * time than the first. Where the sum must have one fixed shape, the two uses are summed apart and
- * added at the very end; this sets up the second place: the tied range of the flat array, of which each rank
- * keeps what falls into its shard.                                                               */
+/* The second use of a tied parameter (GPT-2: the head's use of the embedding) delivers its gradient
+ * at another time than the first. Where the sum must have one fixed shape, the two uses are summed
+ * apart and added at the very end; this sets up the second place: the tied range of the flat array,
+ * of which each rank keeps what falls into its shard. */
 static fsdp_status add_tied_place(fsdp_backward *b, const fsdp_unit *unit, unit_grad *g, int param,
                                   const flat_slot *slot)
 {

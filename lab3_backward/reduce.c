@@ -6,7 +6,8 @@ fsdp_status reduce_begin(fsdp_backward *b, int u)
     fsdp *f = b->f;
     unit_grad *g = &b->grads[u];
     if (g->reducing || !g->places[0].full_grad)
-        return fsdp_error(FSDP_ESTATE, "pair every reduce_begin with a backward_pre_hook and a reduce_wait",
+        return fsdp_error(FSDP_ESTATE,
+                          "pair every reduce_begin with a backward_pre_hook and a reduce_wait",
                           "reduce_begin: unit %d (%s) %s", u, f->units[u].name,
                           g->reducing ? "is reducing already" : "has no gradient memory");
     /* SOLUTION BEGIN 3.2 */
@@ -75,9 +76,10 @@ fsdp_status step_begin(fsdp_backward *b)
 {
     for (int u = 0; u < b->f->n_units; u++)
         if (b->grads[u].places[0].acc.n_pushed > 0)
-            return fsdp_error(FSDP_ESTATE, "call step_finish at the end of every step",
-                              "step_begin: unit %d (%s) still holds gradients of an unfinished step", u,
-                              b->f->units[u].name);
+            return fsdp_error(
+                FSDP_ESTATE, "call step_finish at the end of every step",
+                "step_begin: unit %d (%s) still holds gradients of an unfinished step", u,
+                b->f->units[u].name);
     /* SOLUTION BEGIN 3.4 */
     for (int u = 0; u < b->f->n_units; u++) {
         device_free(b->f->compute, b->grads[u].shard_grad);

@@ -35,13 +35,15 @@ fsdp_status grad_all_gather(fsdp_backward *b, int u)
     float *full;
     TRY(device_alloc_f32(f->compute, MEM_GRADS_SHARD, l->padded_elems, "gradient", &full));
     float *mine = full + (size_t)comm_rank(c) * l->shard_elems;
-    fsdp_status status = device_copy(f->compute, mine, g->shard_grad, l->shard_elems * sizeof *mine);
+    fsdp_status status =
+        device_copy(f->compute, mine, g->shard_grad, l->shard_elems * sizeof *mine);
     device_free(f->compute, g->shard_grad);
     g->shard_grad = full;
     TRY(status);
     TRY(event_record(g->computed, f->compute));
     TRY(stream_wait_event(f->comm_stream, g->computed));
-    TRY(comm_all_gather(c, f->comm_stream, f->units[u].name, DTYPE_F32, mine, full, l->shard_elems));
+    TRY(comm_all_gather(c, f->comm_stream, f->units[u].name, DTYPE_F32, mine, full,
+                        l->shard_elems));
     TRY(event_record(g->reduced, f->comm_stream));
     return stream_wait_event(f->compute, g->reduced);
     /* SOLUTION END 3.5 */

@@ -21,8 +21,9 @@ typedef struct ckpt_meta {
     int n_files, n_params, n_arrays;
 } ckpt_meta;
 
-/* Writing: begin, the arrays in pieces of any length, end, close. Reading: open (*pieces is freed by the
- * caller, also on failure), the arrays, end (compares the hash), close. close accepts fd -1.      */
+/* Writing: begin, the arrays in pieces of any length, end, close. Reading: open (*pieces is freed
+ * by the caller, also on failure), the arrays, end (compares the hash), close. close accepts fd
+ * -1. */
 fsdp_status ckpt_file_write_begin(const char *dir, int rank, const ckpt_header *header,
                                   const ckpt_piece *pieces, ckpt_file *f);
 fsdp_status ckpt_file_write(ckpt_file *f, const float *values, size_t elems);
@@ -37,7 +38,8 @@ fsdp_status ckpt_meta_write(const char *dir, const ckpt_meta *meta);
 fsdp_status ckpt_meta_read(const char *dir, ckpt_meta *meta);
 
 /* ckpt_sibling -- out = DIR + suffix, slashes at the end of DIR left out.
- * ckpt_remove_dir -- DIR with all files of a checkpoint; none is fine. ckpt_publish_dir -- DIR.tmp becomes DIR. */
+ * ckpt_remove_dir -- DIR with all files of a checkpoint; none is fine. ckpt_publish_dir -- DIR.tmp
+ * becomes DIR. */
 fsdp_status ckpt_sibling(const char *dir, const char *suffix, char out[PATH_MAX]);
 fsdp_status ckpt_remove_dir(const char *dir);
 fsdp_status ckpt_publish_dir(const char *dir);

@@ -4,7 +4,8 @@
 #include "lab4_optimizer/optimizer.h"
 
 /* The pieces of rank's shard; *out is freed by the caller. */
-static fsdp_status shard_pieces(const flat_layout *layout, int rank, flat_piece **out, int *n_pieces)
+static fsdp_status shard_pieces(const flat_layout *layout, int rank, flat_piece **out,
+                                int *n_pieces)
 {
     *out = calloc((size_t)layout->n_slots + 1, sizeof **out);
     if (!*out)

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include "lab4_optimizer/optimizer.h"
 
-/* Ranges of the master copy: of this rank's shard, or, when parameters are not sharded, of all shards one
- * behind the other.                                                                              */
+/* Ranges of the master copy: of this rank's shard, or, when parameters are not sharded, of all
+ * shards one behind the other. */
 static fsdp_status find_ranges(const fsdp *f, const fsdp_unit *unit, unit_optim *o)
 {
     const flat_layout *l = &unit->layout;
@@ -35,8 +35,8 @@ static fsdp_status create_unit(fsdp_optimizer *o, int u)
     TRY(find_ranges(f, unit, opt));
     if (o->kind != OPTIMIZER_ADAMW)
         return FSDP_OK;
-    size_t own = f->config.sharding == SHARDING_NONE ? unit->layout.padded_elems
-                                                     : unit->layout.shard_elems;
+    size_t own =
+        f->config.sharding == SHARDING_NONE ? unit->layout.padded_elems : unit->layout.shard_elems;
     TRY(device_alloc_f32(f->compute, MEM_OPTIMIZER, own, "first moment", &opt->m));
     TRY(device_alloc_f32(f->compute, MEM_OPTIMIZER, own, "second moment", &opt->v));
     TRY(device_zero(f->compute, opt->m, own * sizeof(float)));
@@ -51,8 +51,9 @@ fsdp_status optimizer_create(fsdp_backward *b, optimizer_kind kind, fsdp_optimiz
     if (!o->units)
         return fsdp_error(FSDP_ENOMEM, "", "optimizer_create: no host memory");
     stream *s = b->f->compute;
-    GOTO_ON_FAIL(status, device_alloc(s, MEM_OTHER, sizeof *o->norm_sum, "norm bins",
-                                      (void **)&o->norm_sum), fail);
+    GOTO_ON_FAIL(
+        status, device_alloc(s, MEM_OTHER, sizeof *o->norm_sum, "norm bins", (void **)&o->norm_sum),
+        fail);
     GOTO_ON_FAIL(status, device_alloc_f32(s, MEM_OTHER, 1, "norm", &o->norm), fail);
     GOTO_ON_FAIL(status, device_alloc_f32(s, MEM_OTHER, 1, "clip coefficient", &o->coef), fail);
     for (int u = 0; u < b->f->n_units; u++)

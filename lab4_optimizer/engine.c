@@ -45,7 +45,8 @@ static fsdp_status sink_param(fsdp *f, int p, engine_sink sink, void *ctx)
     return status;
 }
 
-/* One unit is gathered at a time (the root stays, its parameters stand at both ends of the order). */
+/* One unit is gathered at a time (the root stays, its parameters stand at both ends of the
+ * order). */
 static fsdp_status engine_read_params(void *self, engine_sink sink, void *ctx)
 {
     fsdp *f = &((fsdp_engine *)self)->f;

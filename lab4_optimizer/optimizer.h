@@ -1,10 +1,11 @@
-/* optimizer.h -- lab 4: AdamW on shards, one norm for all ranks, checkpoints that fit any world size.
+/* optimizer.h -- lab 4: AdamW on shards, one norm for all ranks, checkpoints that fit any world
+ * size.
  *
  *   optimizer_create -> per step: optimizer_step -> optimizer_free
  *   ckpt_save / ckpt_load at any point between steps
  *
- * Each rank updates its shard only; moments are [shard_elems], so optimizer state is N/W per rank. The next
- * unshard carries the new values to everybody.                       [ZeRO §5.1] [AdamW alg. 2]  */
+ * Each rank updates its shard only; moments are [shard_elems], so optimizer state is N/W per rank.
+ * The next unshard carries the new values to everybody. [ZeRO §5.1] [AdamW alg. 2] */
 #pragma once
 #include "lab3_backward/backward.h"
 
@@ -15,8 +16,8 @@ typedef struct decay_range {
 } decay_range;
 
 typedef struct unit_optim {
-    float *m, *v; /* as long as the unit's master copy, MEM_OPTIMIZER, zero at the start; NULL for sgd
-                     and frozen units */
+    float *m, *v; /* as long as the unit's master copy, MEM_OPTIMIZER, zero at the start; NULL for
+                     sgd and frozen units */
     decay_range *ranges; /* of the master copy (SHARDING_NONE: of the whole array) */
     int n_ranges;
 } unit_optim;
@@ -24,52 +25,60 @@ typedef struct unit_optim {
 typedef struct fsdp_optimizer {
     fsdp_backward *b;
     optimizer_kind kind;
-    unit_optim *units; /* [n_units] */
-    rsum *norm_sum;    /* device, [1] */
+    unit_optim *units;  /* [n_units] */
+    rsum *norm_sum;     /* device, [1] */
     float *norm, *coef; /* device, [1] each */
 } fsdp_optimizer;
 
 fsdp_status optimizer_create(fsdp_backward *b, optimizer_kind kind, fsdp_optimizer *o);
 void optimizer_free(fsdp_optimizer *o); /* a zeroed struct is accepted */
 
-/* ---- 4.1 ------------------------------------------------------------------------------------------ */
-/* adamw_shard -- one AdamW step over elems elements (host arrays; runs on the CPU stream in chunks).
- *   param, m, v [elems] updated; grad [elems]; the formula stands at adamw_args in common/ops/ops.h:
- *   a->param, m, v, grad, elems and the scalar fields are set, coef = *a->grad_coef (1 when NULL)  */
+/* ---- 4.1 ------------------------------------------------------------------------------------- */
+/* adamw_shard -- one AdamW step over elems elements (host arrays; runs on the CPU stream in
+ * chunks).
+ *   param, m, v [elems] updated; grad [elems]; the formula stands at adamw_args in
+ *   common/ops/ops.h. Set are a->param, m, v, grad, elems and the scalar fields;
+ *   coef = *a->grad_coef, 1 when that is NULL */
 fsdp_status adamw_shard(const adamw_args *a);
 
-/* ---- 4.2 ------------------------------------------------------------------------------------------ */
-/* decay_ranges -- cut rank's shard into runs with and without weight decay (params[slot.param].decay), one
- * per piece, ascending. Alignment gaps, padding and frozen parameters belong to no range.
- *   out [layout->n_slots]                                                                          */
+/* ---- 4.2 ------------------------------------------------------------------------------------- */
+/* decay_ranges -- cut rank's shard into runs with and without weight decay
+ * (params[slot.param].decay), one per piece, ascending. Alignment gaps, padding and frozen
+ * parameters belong to no range.
+ *   out [layout->n_slots] */
 fsdp_status decay_ranges(const flat_layout *layout, const param_spec *params, int rank,
                          decay_range *out, int *n_ranges);
 
-/* ---- 4.3 ------------------------------------------------------------------------------------------ */
-/* grad_norm -- *o->norm_sum = exact sum of squares of all gradients of the model: every rank adds its own pieces
- * (not gaps, not padding), then the shard group adds the bins as integers.
- *   collective  one all-reduce of RSUM_BINS i64 (none with SHARDING_NONE: every rank holds all)     */
+/* ---- 4.3 ------------------------------------------------------------------------------------- */
+/* grad_norm -- *o->norm_sum = exact sum of squares of all gradients of the model: every rank adds
+ * its own pieces (not gaps, not padding), then the shard group adds the bins as integers.
+ *   collective  one all-reduce of RSUM_BINS i64 (none with SHARDING_NONE: every rank holds all) */
 fsdp_status grad_norm(fsdp_optimizer *o);
 
-/* ---- 4.4 ------------------------------------------------------------------------------------------ */
-/* optimizer_step -- the order of a step: step_finish(scale), grad_norm, clip coefficient (ops->clip_coef; the same
- * on every rank), update of every unit's shard, gradients freed at the next step_begin.
- *   norm  [1] device: the norm before clipping                                                     */
+/* ---- 4.4 ------------------------------------------------------------------------------------- */
+/* optimizer_step -- the order of a step: step_finish(scale), grad_norm, clip coefficient
+ * (ops->clip_coef; the same on every rank), update of every unit's shard, gradients freed at the
+ * next step_begin.
+ *   norm  [1] device: the norm before clipping */
 fsdp_status optimizer_step(fsdp_optimizer *o, const step_scalars *sc, float *norm);
 
-/* ---- 4.5 ------------------------------------------------------------------------------------------ */
-/* ckpt_save -- collective: DIR/rank-RRRRR.ckpt per rank: pieces (parameter, begin, elems) of parameter, m and v,
- * without padding and without W in what is read back; then DIR/meta.json, written last by rank 0.
- * Everything goes to DIR.tmp, is fsynced, then renamed; an old DIR stays whole until then.
- * ckpt_load -- collective: any number of files onto any world size; every element must come exactly once.
- *   errors  FSDP_EIO, FSDP_EINVAL (another model, missing or damaged file, with its name)           */
+/* ---- 4.5 ------------------------------------------------------------------------------------- */
+/* ckpt_save -- collective: DIR/rank-RRRRR.ckpt per rank: pieces (parameter, begin, elems) of
+ * parameter, m and v, without padding and without W in what is read back; then DIR/meta.json,
+ * written last by rank 0. Everything goes to DIR.tmp, is fsynced, then renamed; an old DIR stays
+ * whole until then.
+ * ckpt_load -- collective: any number of files onto any world size; every element must come exactly
+ * once.
+ *   errors  FSDP_EIO, FSDP_EINVAL (another model, missing or damaged file, with its name) */
 fsdp_status ckpt_save(fsdp_optimizer *o, const char *dir, int64_t next_step);
 fsdp_status ckpt_load(fsdp_optimizer *o, const char *dir, int64_t *next_step);
-bool ckpt_exists(const char *dir); /* dir, or what a cut-short save left of it, holds a checkpoint */
+/* ckpt_exists -- dir, or what a save that was cut short left of it, holds a checkpoint. */
+bool ckpt_exists(const char *dir);
 
 /* ckpt_pack / ckpt_unpack -- what the learner writes: between a shard and a list of pieces.
- * ckpt_pack: copies the pieces of rank's shard into values (host), one behind the other, and fills the index.
- * ckpt_unpack: puts those parts of foreign pieces that fall into rank's shard in place; *n_elems += how many. */
+ * ckpt_pack: copies the pieces of rank's shard into values (host), one behind the other, and fills
+ * the index. ckpt_unpack: puts those parts of foreign pieces that fall into rank's shard in place;
+ * *n_elems += how many. */
 typedef struct ckpt_piece {
     int32_t param;
     uint64_t begin, elems; /* inside the parameter */
@@ -79,7 +88,8 @@ fsdp_status ckpt_pack(const flat_layout *layout, int rank, const float *shard, c
 fsdp_status ckpt_unpack(const flat_layout *layout, int rank, const ckpt_piece *pieces, int n_pieces,
                         const float *values, float *shard, size_t *n_elems);
 
-/* ---- 4.6 integrates. fsdp_engine_create -- the whole of labs 1-4 as an engine for the training loop. */
+/* ---- 4.6 integrates. fsdp_engine_create -- the whole of labs 1-4 as an engine for the training
+ * loop. */
 typedef struct fsdp_engine_config {
     fsdp_config fsdp;
     grad_acc_mode mode;
@@ -89,5 +99,5 @@ typedef struct fsdp_engine_config {
 } fsdp_engine_config;
 fsdp_status fsdp_engine_create(const fsdp_engine_config *config, engine *out);
 /* fsdp_plan -- bytes and collectives by the formulas of the design, without allocating. */
-fsdp_status fsdp_plan(const fsdp_engine_config *config, int world_size, size_t batch, size_t seq_len,
-                      memory_plan *mem, traffic_plan *traffic);
+fsdp_status fsdp_plan(const fsdp_engine_config *config, int world_size, size_t batch,
+                      size_t seq_len, memory_plan *mem, traffic_plan *traffic);

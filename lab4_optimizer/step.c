@@ -22,15 +22,17 @@ fsdp_status grad_norm(fsdp_optimizer *o)
     /* SOLUTION END 4.3 */
 }
 
-/* The CPU runs adamw_shard over fixed chunks, so that threads can share the work without changing a bit. */
+/* The CPU runs adamw_shard over fixed chunks, so that threads can share the work without changing a
+ * bit. The words of a chunk that fails are in its thread's record: they are handed on. */
 enum { ADAMW_CHUNK_ELEMS = 1 << 15 };
 
 static fsdp_status adamw_kernel(void *args, int n_threads)
 {
     const adamw_args *a = args;
     long n_chunks = (long)((a->elems + ADAMW_CHUNK_ELEMS - 1) / ADAMW_CHUNK_ELEMS);
-    int failed = FSDP_OK;
-#pragma omp parallel for num_threads(n_threads) if (n_chunks > 1 && n_threads > 1) reduction(| : failed)
+    fsdp_status status = FSDP_OK;
+    fsdp_error_info why = {.status = FSDP_OK};
+#pragma omp parallel for num_threads(n_threads) if (n_chunks > 1 && n_threads > 1)
     for (long c = 0; c < n_chunks; c++) {
         size_t begin = (size_t)c * ADAMW_CHUNK_ELEMS, left = a->elems - begin;
         adamw_args part = *a;
@@ -39,9 +41,18 @@ static fsdp_status adamw_kernel(void *args, int n_threads)
         part.v += begin;
         part.grad += begin;
         part.elems = left < ADAMW_CHUNK_ELEMS ? left : ADAMW_CHUNK_ELEMS;
-        failed |= (int)adamw_shard(&part);
+        fsdp_status chunk_status = adamw_shard(&part);
+        if (chunk_status != FSDP_OK) {
+#pragma omp critical(adamw_failure)
+            {
+                status = chunk_status;
+                why = *fsdp_error_get();
+            }
+        }
     }
-    return failed ? fsdp_error(FSDP_ETODO, "", "adamw_shard failed") : FSDP_OK;
+    if (status != FSDP_OK)
+        fsdp_error_set(&why);
+    return status;
 }
 
 static fsdp_status run_adamw(fsdp *f, const adamw_args *a)
@@ -84,10 +95,9 @@ fsdp_status optimizer_step(fsdp_optimizer *o, const step_scalars *sc, float *nor
     /* STUB: return fsdp_todo("4.4"); */
     TRY(step_finish(o->b, sc->grad_scale));
     TRY(grad_norm(o));
-    TRY(ops_table->clip_coef(s, &(clip_coef_args){.norm = o->norm,
-                                                  .coef = o->coef,
-                                                  .sum = o->norm_sum,
-                                                  .max_norm = sc->clip_norm}));
+    TRY(ops_table->clip_coef(
+        s, &(clip_coef_args){
+               .norm = o->norm, .coef = o->coef, .sum = o->norm_sum, .max_norm = sc->clip_norm}));
     TRY(device_copy(s, norm, o->norm, sizeof *norm));
     if (sc->optimizer == OPTIMIZER_SGD)
         return sgd_step(o->b, (float)sc->lr, 0.0f, o->coef);

@@ -199,7 +199,10 @@ static fsdp_status check_output_file(const char *option, const char *path)
         return output_refused(option, path, path, strerror(EISDIR));
     if (exists && !S_ISREG(st.st_mode))
         return access(path, W_OK) == 0 ? FSDP_OK : output_refused(option, path, path, strerror(errno));
-    return check_parent(option, path);
+    char *real = exists ? realpath(path, NULL) : NULL; /* of a link, what it points to is replaced */
+    fsdp_status status = check_parent(option, real ? real : path);
+    free(real);
+    return status;
 }
 
 static fsdp_status check_output_dir(const char *option, const char *path)

@@ -21,14 +21,15 @@ typedef struct trainer {
     int64_t first_step;
 } trainer;
 
-/* trainer_connect -- device and group; trainer_prepare -- checks options on all ranks, opens data, plans
- * memory; trainer_allocate -- engine, runner, output files. Failures of prepare and allocate are agreed on: every rank
- * returns one, rank 0's message names the rank.                                                  */
+/* trainer_connect -- device and group; trainer_prepare -- checks options on all ranks, opens data,
+ * plans memory; trainer_allocate -- engine, runner, output files. Failures of prepare and allocate
+ * are agreed on: every rank returns one, rank 0's message names the rank. */
 fsdp_status trainer_connect(trainer *t);
 fsdp_status trainer_prepare(trainer *t, fsdp_status parsed);
 fsdp_status trainer_allocate(trainer *t);
 void trainer_free(trainer *t);
 
-/* report_plan, report_run -- rank 0 prints tables of bytes: by formula, and measured beside it. Collective. */
+/* report_plan, report_run -- rank 0 prints tables of bytes: by formula, and measured beside it.
+ * Collective. */
 void report_plan(const trainer *t, FILE *out);
 fsdp_status report_run(trainer *t, const train_result *result, FILE *out);

@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A link is followed, so that what it points to is replaced and not the link. What is there but is no
- * regular file (a device, a pipe) cannot be replaced: it is written in place, with tmp "".       */
+/* A link is followed, so that what it points to is replaced and not the link. What is there but is
+ * no regular file (a device, a pipe) cannot be replaced: it is written in place, with tmp "". */
 static bool choose_names(atomic_file *f, const char *path)
 {
     struct stat st;

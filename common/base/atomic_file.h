@@ -1,9 +1,9 @@
 /* atomic_file.h -- a file that appears whole or not at all.
  *
  *   atomic_file_open -> fprintf(f.out, ...) -> atomic_file_commit | atomic_file_cancel
- * What is written goes to PATH.tmp beside PATH; commit syncs it and renames it over PATH, so an older file
- * stays whole until then. A killed run leaves PATH.tmp, which the next run overwrites. A device or a pipe
- * (/dev/stdout) is written in place.                                                             */
+ * What is written goes to PATH.tmp beside PATH; commit syncs it and renames it over PATH, so an
+ * older file stays whole until then. A killed run leaves PATH.tmp, which the next run overwrites. A
+ * device or a pipe (/dev/stdout) is written in place. */
 #pragma once
 #include <limits.h>
 #include <stdio.h>

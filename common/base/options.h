@@ -7,9 +7,9 @@
  *
  * GNU long options: `--batch_size` is read as `--batch-size`; `--name=value` and `--name value` (a
  * value that begins with -- needs the former); unambiguous prefixes; the last of repeated options
- * wins; `--help` comes by itself. Every error is an FSDP_EINVAL that names the option, the value got
- * and what was expected, with a hint (an unknown option gets the nearest known one). A number must
- * be finite, whole where the kind says so, and in range. A value is never empty.                 */
+ * wins; `--help` comes by itself. Every error is an FSDP_EINVAL that names the option, the value
+ * got and what was expected, with a hint (an unknown option gets the nearest known one). A number
+ * must be finite, whole where the kind says so, and in range. A value is never empty. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@ typedef enum option_kind {
     OPT_END = 0,
     OPT_INT,    /* int64_t; decimal digits, an optional sign */
     OPT_DOUBLE, /* double; finite */
-    OPT_STRING, /* const char *, points into argv or the table: valid while they live; NULL default */
+    OPT_STRING, /* const char * into argv or the table: valid while they live; NULL default */
     OPT_BOOL,   /* bool; the option takes no value */
     OPT_ENUM,   /* int: index into `choices` ("full|grad-op|none") */
     OPT_REFUSED /* known to the design, not there yet: refused with the hint in `help` */
@@ -29,9 +29,9 @@ typedef enum option_kind {
 typedef struct option_spec {
     const char *name;
     option_kind kind;
-    size_t offset;       /* of the field in the caller's struct */
-    const char *def;     /* default, as text; OPT_BOOL: "0" or "1"; NULL: zero, whatever the range */
-    double min, max;     /* OPT_INT, OPT_DOUBLE: inclusive range; min == max: no range check */
+    size_t offset;   /* of the field in the caller's struct */
+    const char *def; /* default, as text; OPT_BOOL: "0" or "1"; NULL: zero, whatever the range */
+    double min, max; /* OPT_INT, OPT_DOUBLE: inclusive range; min == max: no range check */
     const char *choices; /* OPT_ENUM */
     const char *arg;     /* name of the value in --help */
     const char *group;   /* heading in --help; NULL: same as the row above */

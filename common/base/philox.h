@@ -18,8 +18,8 @@ uint32_t philox_u32(uint64_t seed, uint64_t stream, uint64_t index);
 /* philox_normal_fill -- out[i] = std * z(begin+i) for i < elems, z standard normal by Box-Muller
  * from words 2k, 2k+1 of the stream (element 2k the cosine, 2k+1 the sine):
  *     z(2k), z(2k+1) = sqrt(-2 log((w[2k] + 1/2) / 2^32)) * cos, sin(2 pi w[2k+1] / 2^32)
- * in double, rounded to float before the multiplication by std. |z| < 6.8. Uses pmath.h only, so the
- * bits are the same on every IEEE-754 machine, and do not depend on begin or elems.
+ * in double, rounded to float before the multiplication by std. |z| < 6.8. Uses pmath.h only, so
+ * the bits are the same on every IEEE-754 machine, and do not depend on begin or elems.
  * Measured on one core: 2.3 ns an element with AVX-512, 6.8 with SSE2 (gcc 12).                  */
 void philox_normal_fill(uint64_t seed, uint64_t stream, uint64_t begin, size_t elems, float std,
                         float *out);

@@ -9,8 +9,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* exp: <= 0.96 ulp (measured over every float), denormal results included; +inf above 88.72, 0 below
- * -103.97. log: <= 0.84 ulp over every float, denormals included; -inf at 0, NaN below.
+/* exp: <= 0.96 ulp (measured over every float), denormal results included; +inf above 88.72, 0
+ * below -103.97. log: <= 0.84 ulp over every float, denormals included; -inf at 0, NaN below.
  * tanh: <= 1.34 ulp over every float, denormals included; odd; exactly +-1 at infinity.
  * A NaN gives that NaN. The bodies are in pmath_impl.h.                                          */
 static inline float pm_expf(float x);

@@ -1,7 +1,7 @@
 /* status.h -- how a function of this project says that it failed.
  *
  *   TRY(device_alloc(...));                           pass a failure up
- *   return fsdp_error(FSDP_EINVAL, "pass --n-head 4", "n_head %d does not divide d_model %d", h, c);
+ *   return fsdp_error(FSDP_EINVAL, "pass --n-head 4", "n_head %d does not divide %d", h, c);
  *   fsdp_error_print(stderr, rank, world_size);       only main() does this, then exits
  *
  * The status travels as the return value; its words wait in a record of the calling thread (as
@@ -36,7 +36,8 @@ typedef struct fsdp_error_info {
 fsdp_status fsdp_error(fsdp_status status, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* fsdp_error_get / set -- this thread's record; get's pointer is valid until the next fsdp_error. */
+/* fsdp_error_get / set -- this thread's record; get's pointer is valid until the next
+ * fsdp_error. */
 const fsdp_error_info *fsdp_error_get(void);
 void fsdp_error_set(const fsdp_error_info *info);
 
@@ -66,8 +67,7 @@ fsdp_status fsdp_todo(const char *task);
     } while (0)
 
 /* Programmer errors. ASSERT_EQ prints both values; on in every build. */
-#define FSDP_ASSERT(cond)                                                                          \
-    ((cond) ? (void)0 : fsdp_assert_fail(__FILE__, __LINE__, __func__, #cond))
+#define FSDP_ASSERT(cond) ((cond) ? (void)0 : fsdp_assert_fail(__FILE__, __LINE__, __func__, #cond))
 #define FSDP_ASSERT_EQ(a, b)                                                                       \
     ((long long)(a) == (long long)(b)                                                              \
          ? (void)0                                                                                 \

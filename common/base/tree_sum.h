@@ -14,7 +14,7 @@
  * Who pushes does not matter, only which nodes: a single device pushes leaves, rank r pushes the
  * finished node over its own block. That is why the bits do not depend on the number of ranks.
  *
- * The counter knows nothing of devices: the caller's `space` allocates, copies and adds vectors.  */
+ * The counter knows nothing of devices: the caller's `space` allocates, copies and adds vectors. */
 #pragma once
 #include <stddef.h>
 #include "common/base/status.h"

@@ -111,7 +111,7 @@ fsdp_status comm_broadcast(comm *c, stream *s, const char *label, dtype t, void 
     return c->transport->exchange(c->group, s, &call, parts);
 }
 
-/* The body of both all-to-alls; lengths in elements, desc_elems 0 when ranks may differ. */
+/* The body of both all-to-alls; lengths in elements. */
 static fsdp_status all_to_all(comm *c, stream *s, const comm_issue *i, const void *send,
                               const size_t *send_elems, void *recv, const size_t *recv_elems)
 {

@@ -3,17 +3,18 @@
  *   comm_open -> collectives on streams -> comm_close
  *
  * All ranks of a group call the same operations in the same order with the same dtype, elements and
- * label. Each call gets the next sequence number of its group when it is issued. A call that does not
- * match its peers' is FSDP_EMISMATCH, naming both calls and ranks. A wait longer than timeout_s is
- * FSDP_ETIMEOUT; before it is returned every rank prints its last calls. Both are final: every rank
- * hears of it, and all groups of the job return that error from then on.
+ * label. Each call gets the next sequence number of its group when it is issued. A call that does
+ * not match its peers' is FSDP_EMISMATCH, naming both calls and ranks. A wait longer than timeout_s
+ * is FSDP_ETIMEOUT; before it is returned every rank prints its last calls. Both are final: every
+ * rank hears of it, and all groups of the job return that error from then on.
  *
  * Buffers belong to the caller before and after; between the call and the point where its stream
  * reaches the end of it they belong to the collective. Counts are in elements; 0 is allowed.
  * Sums are done by this project, in rank order, never by the transport: so every backend that moves
  * bytes gives the same bits.
  *
- * Backends: `self` (one rank), `mpi` (MPICH). One thread talks to MPI and keeps many operations in flight.
+ * Backends: `self` (one rank), `mpi` (MPICH). One thread talks to MPI and keeps many operations in
+ * flight.
  */
 #pragma once
 #include <stdint.h>
@@ -31,11 +32,12 @@ typedef struct comm_config {
 } comm_config;
 
 /* comm_launched_ranks -- world size that the launcher's environment announces (PMI_SIZE,
- * OMPI_COMM_WORLD_SIZE, SLURM_NTASKS under srun, ...), 1 when there is none. Usable before comm_open. */
+ * OMPI_COMM_WORLD_SIZE, PMIX_SIZE, SLURM_STEP_NUM_TASKS), 1 when there is none. Usable before
+ * comm_open. */
 int comm_launched_ranks(void);
 
-/* comm_open -- the group of all ranks. The first call of a process starts the transport and (mpi) asks
- * the kernel to end this process when its parent ends.
+/* comm_open -- the group of all ranks. The first call of a process starts the transport and (mpi)
+ * asks the kernel to end this process when its parent ends.
  *   errors  FSDP_ECOMM; FSDP_EINVAL backend; FSDP_ESKIP backend not built                       */
 fsdp_status comm_open(device *d, const comm_config *config, comm **out);
 /* comm_close -- collective on success paths; waits for what is in flight. The group opened first is
@@ -51,14 +53,16 @@ const char *comm_backend_name(const comm *c);
 
 /* comm_all_gather -- recv [W*elems] = every rank's send [elems], in rank order.
  *   in place   send == recv + rank*elems
- *   moves      (W-1)*elems sent per rank                                        source [MPI-4 §6.7] */
+ *   moves      (W-1)*elems sent per rank
+ *   source     [MPI-4 §6.7] */
 fsdp_status comm_all_gather(comm *c, stream *s, const char *label, dtype t, const void *send,
                             void *recv, size_t elems);
 
-/* comm_reduce_scatter -- send [W*elems] f32; slice r of every rank's send goes to rank r, which pushes
- * the W contributions of its slice into acc (vectors of `elems`), in rank order, as nodes of `level`.
+/* comm_reduce_scatter -- send [W*elems] f32; slice r of every rank's send goes to rank r, which
+ * pushes the W contributions of its slice into acc (vectors of `elems`), in rank order, as nodes of
+ * `level`.
  *   send       unchanged
- *   moves      (W-1)*elems f32 sent per rank; staging (W-1)*elems                                  */
+ *   moves      (W-1)*elems f32 sent per rank; staging (W-1)*elems */
 fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const float *send,
                                 size_t elems, grad_acc *acc, int level);
 
@@ -68,7 +72,8 @@ fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const fl
                                  const size_t *elems, grad_acc *acc, int level);
 
 /* comm_all_reduce -- buf [elems] = sum over ranks, in place. f32: contributions added in rank order
- * in a balanced tree, by slices (reduce-scatter, then all-gather: moves 2(W-1)/W*elems); i64: exact. */
+ * in a balanced tree, by slices (reduce-scatter, then all-gather: moves 2(W-1)/W*elems); i64:
+ * exact. */
 fsdp_status comm_all_reduce(comm *c, stream *s, const char *label, dtype t, void *buf,
                             size_t elems);
 
@@ -76,8 +81,8 @@ fsdp_status comm_all_reduce(comm *c, stream *s, const char *label, dtype t, void
 fsdp_status comm_broadcast(comm *c, stream *s, const char *label, dtype t, void *buf, size_t elems,
                            int root);
 
-/* comm_all_to_all -- slice r of send [W*elems] goes to rank r; recv [W*elems] by source rank. Not in
- * place. moves (W-1)*elems.                                                                      */
+/* comm_all_to_all -- slice r of send [W*elems] goes to rank r; recv [W*elems] by source rank. Not
+ * in place. moves (W-1)*elems. */
 fsdp_status comm_all_to_all(comm *c, stream *s, const char *label, dtype t, const void *send,
                             void *recv, size_t elems);
 
@@ -92,14 +97,14 @@ fsdp_status comm_barrier(comm *c, stream *s, const char *label);
 /* comm_split -- ranks with equal color form a group, ordered by (key, rank). The host waits. */
 fsdp_status comm_split(comm *c, int color, int key, comm **out);
 
-/* comm_agree -- the host waits: every rank passes its own status (with its error record); if any is not
- * OK, every rank returns a failure (its own, or one that names the lowest failing rank and
+/* comm_agree -- the host waits: every rank passes its own status (with its error record); if any is
+ * not OK, every rank returns a failure (its own, or one that names the lowest failing rank and
  * quotes its message). Keeps ranks together after a step that may fail on one of them only.
  * [bounded: 1 kB broadcast]                                                                      */
 fsdp_status comm_agree(comm *c, fsdp_status mine);
 
-/* comm_same -- the host waits: FSDP_EMISMATCH on every rank, naming the first differing rank, `what`
- * and both texts, unless all ranks passed the same text.                                         */
+/* comm_same -- the host waits: FSDP_EMISMATCH on every rank, naming the first differing rank,
+ * `what` and both texts, unless all ranks passed the same text. */
 fsdp_status comm_same(comm *c, const char *what, const char *text);
 
 /* comm_abort -- end the whole job after the error was printed: MPI_Abort, or _exit without MPI.
@@ -107,8 +112,13 @@ fsdp_status comm_same(comm *c, const char *what, const char *text);
 _Noreturn void comm_abort(comm *c, int exit_code);
 
 typedef enum comm_op {
-    COMM_OP_ALL_GATHER, COMM_OP_REDUCE_SCATTER, COMM_OP_ALL_REDUCE, COMM_OP_BROADCAST,
-    COMM_OP_ALL_TO_ALL, COMM_OP_BARRIER, COMM_OPS
+    COMM_OP_ALL_GATHER,
+    COMM_OP_REDUCE_SCATTER,
+    COMM_OP_ALL_REDUCE,
+    COMM_OP_BROADCAST,
+    COMM_OP_ALL_TO_ALL,
+    COMM_OP_BARRIER,
+    COMM_OPS
 } comm_op;
 const char *comm_op_name(comm_op op);
 
@@ -120,6 +130,7 @@ typedef struct comm_stats {
 } comm_stats;
 comm_stats comm_stats_read(const comm *c);
 void comm_stats_reset(comm *c);
-/* comm_set_observer -- for tests: called at every issue with operation, label, elements per rank. */
+/* comm_set_observer -- for tests: called at every issue with operation, label, elements per
+ * rank. */
 typedef void (*comm_observer)(void *self, comm_op op, const char *label, size_t elems);
 void comm_set_observer(comm *c, comm_observer fn, void *self);

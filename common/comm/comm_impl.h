@@ -25,7 +25,7 @@ enum { COMM_OP_HOST = COMM_OPS };
 typedef struct comm_desc {
     uint64_t seq;        /* number of the call on its group, from 1 */
     uint64_t elems;      /* per rank as the caller passed them; total for reduce_scatterv */
-    uint64_t shape_hash; /* of the slice lengths of reduce_scatterv, else 0 */
+    uint64_t shape_hash; /* of reduce_scatterv's slice lengths; 1: all_to_allv; else 0 */
     uint64_t label_hash; /* of the whole label */
     int32_t op, dtype, root, reserved;
     char label[COMM_LABEL_BYTES]; /* cut if longer, for messages */

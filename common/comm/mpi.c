@@ -21,6 +21,7 @@ fsdp_status comm_mpi_open(comm *c)
 #else
 
 #include "common/comm/mpi_impl.h"
+#include <math.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -30,8 +31,9 @@ fsdp_status comm_mpi_open(comm *c)
 #include <time.h>
 #include <unistd.h>
 
-static const double CLOSE_PATIENCE_S = 10; /* without any progress */
-static const double LINGER_S = 1;          /* between a failure and the end of the process */
+static const double CLOSE_PATIENCE_S = 10;   /* without any progress */
+static const double FINALIZE_PATIENCE_S = 5; /* when all ranks have come to MPI_Finalize */
+static const double LINGER_S = 1;            /* between a failure and the end of the process */
 
 mpi_engine mpi_shared = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -150,13 +152,8 @@ static void unfinished_add(mpi_group *g, int change)
     pthread_mutex_unlock(&mpi_shared.lock);
 }
 
-/* In the stream's thread. On a dead transport the front may be gone: it is not touched then. */
-static fsdp_status exchange_task(void *args, int n_threads)
+static fsdp_status exchange_run(mpi_group *g, const exchange_args *a)
 {
-    const exchange_args *a = args;
-    mpi_group *g = a->group;
-    (void)n_threads;
-    TRY(mpi_failed(g));
     const comm *c = g->front;
     comm_recorder_mark(c->recorder, a->call.ticket, COMM_RUNNING);
     mpi_job *job = job_new(JOB_EXCHANGE, g, c->size);
@@ -166,6 +163,19 @@ static fsdp_status exchange_task(void *args, int n_threads)
     memcpy(job->parts, a->parts, (size_t)c->size * sizeof a->parts[0]);
     fsdp_status status = job_run(job, 0);
     comm_recorder_mark(c->recorder, a->call.ticket, status == FSDP_OK ? COMM_DONE : COMM_FAILED);
+    return status;
+}
+
+/* In the stream's thread. On a dead transport the front may be gone: it is not touched then. The
+ * group stays until every task that was issued has been here (group_drain). */
+static fsdp_status exchange_task(void *args, int n_threads)
+{
+    const exchange_args *a = args;
+    mpi_group *g = a->group;
+    (void)n_threads;
+    fsdp_status status = mpi_failed(g);
+    if (status == FSDP_OK)
+        status = exchange_run(g, a);
     unfinished_add(g, -1);
     return status;
 }
@@ -285,7 +295,10 @@ static void linger(void)
         usleep((useconds_t)(left_s * 1e6));
 }
 
-/* MPI_Finalize waits for all ranks, which may be many on few cores: it has a call's time. */
+/* MPI_Finalize waits for all ranks, which may be many on few cores: it has a call's time. Over TCP
+ * it can hang for good: MPICH 4.0.2 flushes UCX connections while peers that are done with theirs
+ * no longer answer (seen in one exit of six on a link of 300 Mbit/s). By then every rank has done
+ * its work, so that wait is bounded. */
 static void engine_stop(double patience_s)
 {
     mpi_engine *e = &mpi_shared;
@@ -293,10 +306,19 @@ static void engine_stop(double patience_s)
     mpi_job *job = job_new(JOB_STOP, NULL, 0);
     if (job != NULL)
         (void)job_run(job, CLOSE_PATIENCE_S);
-    struct timespec deadline;
-    clock_gettime(CLOCK_REALTIME, &deadline);
-    deadline.tv_sec += (time_t)patience_s + 1;
-    if (job == NULL || pthread_timedjoin_np(e->thread, NULL, &deadline) != 0)
+    double until_s = comm_now_s() + patience_s;
+    bool ended = false, bounded = false;
+    while (job != NULL && !ended && comm_now_s() < until_s) {
+        struct timespec soon;
+        clock_gettime(CLOCK_REALTIME, &soon);
+        soon.tv_sec += 1;
+        ended = pthread_timedjoin_np(e->thread, NULL, &soon) == 0;
+        if (!bounded && atomic_load(&e->finalizing)) {
+            bounded = true;
+            until_s = fmin(until_s, comm_now_s() + FINALIZE_PATIENCE_S);
+        }
+    }
+    if (!ended)
         pthread_detach(e->thread);
     e->running = false;
 }

@@ -14,6 +14,7 @@
 #include "common/comm/comm_impl.h"
 #include <mpi.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 /* What a failing rank tells its peers, so that nobody waits for it. */
 typedef struct mpi_notice {
@@ -65,6 +66,7 @@ typedef struct mpi_engine {
     pthread_t thread;
     int n_groups;              /* open groups, under the lock */
     bool running, was_started; /* under the lock */
+    atomic_bool finalizing;    /* every rank is ending: MPI_Finalize is next */
     bool dead;                 /* written by the progress thread, under the lock */
     fsdp_error_info why;       /* valid when dead, then constant; so is died_s */
     double died_s;

@@ -325,6 +325,8 @@ static void transport_end(void)
             MPI_Wait(&e->notice_recv, MPI_STATUS_IGNORE);
         }
         MPI_Comm_free(&e->notice_comm);
+        MPI_Barrier(MPI_COMM_WORLD); /* from here on every rank is ending: see engine_stop */
+        atomic_store(&e->finalizing, true);
         MPI_Finalize();
         free(e->notice_sends); /* else MPI may still read the notices */
     }

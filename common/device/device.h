@@ -16,7 +16,8 @@
  *
  * Errors of work that runs later stay with its stream: the first one is returned by every later
  * call on that stream that returns a status, and work behind it is skipped (but frees happen and
- * events complete). A stream that waits for an event of a failed stream fails with the same error. */
+ * events complete). A stream that waits for an event of a failed stream fails with the same
+ * error. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -67,8 +68,8 @@ fsdp_status stream_wait_event(stream *s, event *e);
 fsdp_status event_sync(event *e); /* the host waits */
 bool event_done(event *e);
 
-/* device_alloc -- *out = at least `bytes` bytes, 64-byte aligned, contents undefined; 0 bytes give a
- * valid unique pointer. label: literal, kept by reference, for messages and reports.
+/* device_alloc -- *out = at least `bytes` bytes, 64-byte aligned, contents undefined; 0 bytes give
+ * a valid unique pointer. label: literal, kept by reference, for messages and reports.
  *   errors  FSDP_ENOMEM with the figure and the ledger's state                                   */
 fsdp_status device_alloc(stream *s, mem_category category, size_t bytes, const char *label,
                          void **out);
@@ -84,8 +85,8 @@ fsdp_status device_upload(stream *s, void *dst, const void *host_src, size_t byt
 /* device_download -- host_dst is valid after stream_sync(s). */
 fsdp_status device_download(stream *s, void *host_dst, const void *src, size_t bytes);
 fsdp_status device_zero(stream *s, void *dst, size_t bytes);
-/* device_poison -- NaN fill when debug_fill is on, else nothing: for memory that stays allocated but
- * whose contents must not be read any more.                                                      */
+/* device_poison -- NaN fill when debug_fill is on, else nothing: for memory that stays allocated
+ * but whose contents must not be read any more. */
 fsdp_status device_poison(stream *s, void *dst, size_t bytes);
 
 /* stream_launch -- CPU only: run fn(args) in stream order; args are copied. What CPU kernels and

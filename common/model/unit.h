@@ -9,7 +9,7 @@
  *     pre_backward(u) backward post_backward(u)         in reverse
  *
  * The same stages run with no hooks and resident parameters (the single-device baseline) and with
- * the hooks of labs 2-5 (FSDP): that is what makes the comparison of the two meaningful.          */
+ * the hooks of labs 2-5 (FSDP): that is what makes the comparison of the two meaningful. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,25 +39,25 @@ typedef struct stage stage;
 /* One call of a stage: `batch` sequences of `seq_len` tokens. All pointers are device memory. */
 typedef struct stage_io {
     size_t batch, seq_len;
-    const float *in;                /* [B,T,C]; NULL for the first stage */
-    float *out;                     /* [B,T,C]; NULL for the last stage */
+    const float *in;                 /* [B,T,C]; NULL for the first stage */
+    float *out;                      /* [B,T,C]; NULL for the last stage */
     const int32_t *tokens, *targets; /* [B,T]; first stage reads tokens, last stage targets */
-    float *saved;                   /* [saved_elems(B,T)], forward writes, backward reads */
-    float *scratch;                 /* [scratch_elems(B,T)], contents do not survive the call */
-    float *loss;                    /* [1], last stage's forward: SUM over the B*T tokens */
-    float *logits;                  /* [B,T,V], last stage's forward; NULL unless wanted */
-    const float *d_out;             /* backward: [B,T,C]; NULL for the last stage */
-    float *d_in;                    /* backward: [B,T,C]; NULL for the first stage */
-    float *const *params;           /* [n_params] views, by the stage's own parameter order */
-    float *const *grads;            /* [n_params] views, added to; NULL for a frozen parameter */
-    bool training;                  /* false: forward only; saved may be NULL, and loss is wanted
-                                       only if targets is not NULL */
+    float *saved;                    /* [saved_elems(B,T)], forward writes, backward reads */
+    float *scratch;                  /* [scratch_elems(B,T)], contents do not survive the call */
+    float *loss;                     /* [1], last stage's forward: SUM over the B*T tokens */
+    float *logits;                   /* [B,T,V], last stage's forward; NULL unless wanted */
+    const float *d_out;              /* backward: [B,T,C]; NULL for the last stage */
+    float *d_in;                     /* backward: [B,T,C]; NULL for the first stage */
+    float *const *params;            /* [n_params] views, by the stage's own parameter order */
+    float *const *grads;             /* [n_params] views, added to; NULL for a frozen parameter */
+    bool training;                   /* false: forward only; saved may be NULL, and loss is wanted
+                                        only if targets is not NULL */
 } stage_io;
 
 struct stage {
-    char name[32]; /* "embed", "h.0.attn", "h.0.mlp", "head" */
-    int block;     /* transformer block this stage belongs to; -1: the root unit */
-    int part;      /* 0-based half of the block (attention 0, MLP 1) */
+    char name[32];             /* "embed", "h.0.attn", "h.0.mlp", "head" */
+    int block;                 /* transformer block this stage belongs to; -1: the root unit */
+    int part;                  /* 0-based half of the block (attention 0, MLP 1) */
     int first_param, n_params; /* global indices first_param ... first_param + n_params - 1 */
     const struct model *model;
     size_t (*saved_elems)(const stage *st, size_t batch, size_t seq_len);
@@ -77,7 +77,7 @@ typedef struct model {
     model_config config;
     int n_stages, n_params, n_blocks;
     stage *stages;
-    param_spec *params; /* global order: by stage, then by the stage's own order */
+    param_spec *params;   /* global order: by stage, then by the stage's own order */
     size_t n_param_elems; /* tied parameters counted once */
 } model;
 

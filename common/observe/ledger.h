@@ -24,8 +24,8 @@ typedef struct ledger_figures {
     size_t live_bytes[MEM_CATEGORIES];
     size_t peak_bytes[MEM_CATEGORIES]; /* each category's own peak */
     size_t live_total_bytes;
-    size_t peak_total_bytes;                /* peak of the sum */
-    size_t at_peak_bytes[MEM_CATEGORIES];   /* the split at that moment */
+    size_t peak_total_bytes;              /* peak of the sum */
+    size_t at_peak_bytes[MEM_CATEGORIES]; /* the split at that moment */
     size_t live_blocks, alloc_calls;
 } ledger_figures;
 
@@ -37,5 +37,5 @@ void ledger_sub(ledger *l, mem_category c, size_t bytes);
 ledger_figures ledger_read(ledger *l);
 /* ledger_reset_peaks -- peaks start again from what is live now. */
 void ledger_reset_peaks(ledger *l);
-/* ledger_print -- a table: category, live, peak. */
+/* ledger_print -- a table: category, live, peak, bytes when the total was at its peak. */
 void ledger_print(ledger *l, FILE *out);

@@ -1,12 +1,12 @@
 /* grad_acc.h -- where reductions deliver: a running sum of device vectors of one length.
  *
- *   grad_acc_init -> grad_acc_push ... (all micro-steps of a step) -> grad_acc_finish -> device_free
- *   the sum -> ... next step ... -> grad_acc_free
+ *   grad_acc_init -> grad_acc_push ... (all micro-steps of a step) -> grad_acc_finish
+ *   -> device_free the sum -> ... next step ... -> grad_acc_free
  *
  * In mode GRAD_ACC_FAST a push is a plain addition in the order of the calls. In mode
- * GRAD_ACC_CANONICAL it goes into a tree_sum, whose shape depends on `level` alone. Code that pushes
- * is the same for both. Counter decisions are made when a call is issued; copies and additions run in
- * stream order, so use one stream, or events between streams.                                    */
+ * GRAD_ACC_CANONICAL it goes into a tree_sum, whose shape depends on `level` alone. Code that
+ * pushes is the same for both. Counter decisions are made when a call is issued; copies and
+ * additions run in stream order, so use one stream, or events between streams. */
 #pragma once
 #include <stdbool.h>
 #include "common/base/tree_sum.h"
@@ -26,8 +26,8 @@ typedef struct grad_acc {
     int n_pushed; /* since the last finish */
 } grad_acc;
 
-/* grad_acc_init -- an empty sum of vectors [elems]; label: literal, kept by reference. The struct must
- * not move afterwards (the tree points back to it).                                              */
+/* grad_acc_init -- an empty sum of vectors [elems]; label: literal, kept by reference. The struct
+ * must not move afterwards (the tree points back to it). */
 void grad_acc_init(grad_acc *g, grad_acc_mode mode, const ops *o, size_t elems,
                    mem_category category, const char *label);
 
@@ -35,8 +35,8 @@ void grad_acc_init(grad_acc *g, grad_acc_mode mode, const ops *o, size_t elems,
  * it). vec is borrowed until the work has run on s.                                              */
 fsdp_status grad_acc_push(grad_acc *g, stream *s, int level, const float *vec);
 
-/* grad_acc_finish -- *sum [elems]: everything pushed; the caller owns it (device_free). With nothing
- * pushed: a zeroed vector. The accumulator is empty afterwards.                                  */
+/* grad_acc_finish -- *sum [elems]: everything pushed; the caller owns it (device_free). With
+ * nothing pushed: a zeroed vector. The accumulator is empty afterwards. */
 fsdp_status grad_acc_finish(grad_acc *g, stream *s, float **sum);
 
 /* grad_acc_free -- give back what is held, in order of s; a zeroed struct is accepted. */

@@ -16,7 +16,8 @@
  *   - Element-wise operations (add, scale, adamw, sgd) give an element the same bits wherever it
  *     stands in the array: compiled without contraction, no fast-math.
  *   - A count of 0 is allowed and does nothing.
- * Letters: B sequences, T tokens of a sequence, C model width, V vocabulary, H heads, D = head width.
+ * Letters: B sequences, T tokens of a sequence, C model width, V vocabulary, H heads, D = head
+ * width.
  */
 #pragma once
 #include <stdbool.h>
@@ -97,7 +98,8 @@ typedef struct gelu_backward_args {
 /* Causal attention, softmax(scale * q k^T) v, by head; key/value head of query head h is
  * h / (n_head / n_kv_head). Row (b,t) of q starts at q + (b*T+t)*q_stride, head h at + h*D (k, v
  * likewise), so q, k, v may be slices of one [B,T,3C] array. out [B,T,n_head*D] dense;
- * lse [B,n_head,T]: log of the softmax's denominator (after scaling), kept for backward. O(T) memory beyond these.
+ * lse [B,n_head,T]: log of the softmax's denominator (after scaling), kept for backward. O(T)
+ * memory beyond these.
  */
 typedef struct attention_args {
     float *out, *lse;
@@ -118,7 +120,7 @@ typedef struct attention_backward_args {
 
 /* *loss = sum over rows of -log softmax(logits[r,:])[targets[r]] (accumulated in double in row
  * order, rounded once). When d_logits is not NULL it becomes softmax - onehot (the gradient of that
- * SUM, not of a mean); d_logits == logits allowed.                                                */
+ * SUM, not of a mean); d_logits == logits allowed. */
 typedef struct cross_entropy_args {
     float *loss, *d_logits;
     const float *logits;
@@ -170,9 +172,9 @@ typedef struct adamw_args {
     const float *grad, *grad_coef;
     size_t elems;
     float beta1, one_minus_beta1, beta2, one_minus_beta2;
-    float step_size;      /* fp32(lr / (1 - beta1^t)) */
-    float sqrt_bias2;     /* fp32(sqrt(1 - beta2^t)) */
-    float decay;          /* fp32(lr * weight_decay), 0 for tensors that do not decay */
+    float step_size;  /* fp32(lr / (1 - beta1^t)) */
+    float sqrt_bias2; /* fp32(sqrt(1 - beta2^t)) */
+    float decay;      /* fp32(lr * weight_decay), 0 for tensors that do not decay */
     float eps;
 } adamw_args;
 

@@ -54,8 +54,7 @@ static size_t lay_out(const model *m, grad_acc_mode mode, size_t *offset, size_t
     return param_elems;
 }
 
-/* ---- hooks: one unit, always there
- * ---------------------------------------------------------------- */
+/* ---- hooks: one unit, always there ----------------------------------------------------------- */
 
 static fsdp_status pre_backward(void *self, int u)
 {
@@ -72,8 +71,7 @@ static fsdp_status post_backward(void *self, int u)
                                b->cfg.level);
 }
 
-/* ---- the step
- * ---------------------------------------------------------------------------------------- */
+/* ---- the step -------------------------------------------------------------------------------- */
 
 static fsdp_status begin_step(void *self)
 {
@@ -181,8 +179,7 @@ static fsdp_status read_params(void *self, engine_sink sink, void *ctx)
     return comm_agree(b->cfg.comm, status);
 }
 
-/* ---- life
- * ------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void baseline_free(void *self)
 {

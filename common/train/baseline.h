@@ -1,8 +1,8 @@
 /* baseline.h -- the two runs that FSDP is compared with: one device, and data parallel (DDP).
  *
- * Every rank holds all parameters, all gradients and all optimizer state. DDP averages gradients by a
- * reduce-scatter of each micro-step and one all-gather per step; with one rank it is the single-device
- * baseline. The update uses ops->adamw over whole parameters.                       [DDP §3]      */
+ * Every rank holds all parameters, all gradients and all optimizer state. DDP averages gradients by
+ * a reduce-scatter of each micro-step and one all-gather per step; with one rank it is the
+ * single-device baseline. The update uses ops->adamw over whole parameters. [DDP §3] */
 #pragma once
 #include "common/train/engine.h"
 
@@ -12,7 +12,7 @@ typedef struct baseline_config {
     device *dev;
     comm *comm;
     grad_acc_mode mode;
-    int level;     /* log2 of the sequences per rank and micro-step (canonical), else 0 */
+    int level; /* log2 of the sequences per rank and micro-step (canonical), else 0 */
     int grad_accum;
     uint64_t seed;
     optimizer_kind optimizer; /* sgd holds no moments */

@@ -1,7 +1,7 @@
 /* engine.h -- what the training loop needs from a way of holding parameters: the single-device and
  * DDP baselines (train/baseline.c) and FSDP (labs 2-5) each fill this table.
  *
- *   begin_step -> (runner_forward, runner_backward) x grad_accum -> optimizer_step -> ...          */
+ *   begin_step -> (runner_forward, runner_backward) x grad_accum -> optimizer_step -> ... */
 #pragma once
 #include <stdbool.h>
 #include "common/comm/comm.h"
@@ -14,8 +14,8 @@ typedef struct step_scalars {
     optimizer_kind optimizer;
     int64_t step;
     double lr, beta1, beta2, eps, weight_decay;
-    float clip_norm;    /* 0: no clipping */
-    float grad_scale;   /* fp32(1 / tokens of the global batch) */
+    float clip_norm;  /* 0: no clipping */
+    float grad_scale; /* fp32(1 / tokens of the global batch) */
 } step_scalars;
 
 /* Bytes by formula, before anything is allocated; beside the ledger's figures in reports. */
@@ -35,7 +35,7 @@ typedef struct engine {
     void *self;
     const char *name;
     int n_units;
-    const int *stage_unit;    /* [n_stages], valid while the engine lives */
+    const int *stage_unit; /* [n_stages], valid while the engine lives */
     unit_hooks hooks;
     model_views *views;
     fsdp_status (*begin_step)(void *self);

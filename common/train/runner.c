@@ -6,16 +6,16 @@
 struct runner {
     runner_config cfg;
     stream *s;
-    size_t call_batch, n_calls;      /* sequences per call of a stage; calls per micro-step */
-    size_t row_elems;                /* elements of one sequence between stages: T*C */
-    float **outs;                    /* [n_stages] [b,T,C]; the last stage has none */
-    float **saved;                   /* [n_stages] [n_calls * saved_elems] */
-    size_t *saved_elems;             /* [n_stages] of one call */
-    float *d_ping, *d_pong;          /* [b,T,C] gradients between stages */
+    size_t call_batch, n_calls; /* sequences per call of a stage; calls per micro-step */
+    size_t row_elems;           /* elements of one sequence between stages: T*C */
+    float **outs;               /* [n_stages] [b,T,C]; the last stage has none */
+    float **saved;              /* [n_stages] [n_calls * saved_elems] */
+    size_t *saved_elems;        /* [n_stages] of one call */
+    float *d_ping, *d_pong;     /* [b,T,C] gradients between stages */
     float *scratch;
-    float *leaf_loss;                /* [n_calls] */
-    int32_t *tokens, *targets;       /* [b,T] */
-    int *first_stage, *last_stage;   /* [n_units] in forward order; -1 for a unit without stages */
+    float *leaf_loss;              /* [n_calls] */
+    int32_t *tokens, *targets;     /* [b,T] */
+    int *first_stage, *last_stage; /* [n_units] in forward order; -1 for a unit without stages */
     grad_acc loss_acc;
 };
 
@@ -267,14 +267,16 @@ static fsdp_status backward_by_leaf(runner *r, int i, stage_io *io)
     grad_acc_init(&acc, GRAD_ACC_CANONICAL, r->cfg.ops, elems, MEM_GRADS_FULL, "leaf sums");
     TRY(device_alloc_f32(r->s, MEM_GRADS_FULL, elems, "leaf gradient", &leaf));
     fsdp_status status = sum_leaf_grads(r, i, io, leaf, &acc, &sum);
-    point_into(m, st, sum, part);
+    if (status == FSDP_OK)
+        point_into(m, st, sum, part);
     for (int k = 0; k < st->n_params && status == FSDP_OK; k++) {
         float *view = r->cfg.views->grads[st->first_param + k];
         if (view && part[k])
-            status = r->cfg.ops->add(r->s, &(add_args){.out = view,
-                                                       .a = view,
-                                                       .b = part[k],
-                                                       .elems = m->params[st->first_param + k].elems});
+            status =
+                r->cfg.ops->add(r->s, &(add_args){.out = view,
+                                                  .a = view,
+                                                  .b = part[k],
+                                                  .elems = m->params[st->first_param + k].elems});
     }
     device_free(r->s, sum);
     device_free(r->s, leaf);

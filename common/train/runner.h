@@ -3,9 +3,9 @@
  *   runner_create -> per micro-step: runner_forward, runner_backward -> runner_free
  *
  * The runner owns activations, scratch and the token buffers; parameters and gradients belong to
- * whoever filled the views. In canonical mode a stage is computed leaf by leaf (one sequence a call)
- * between its hooks, and the leaves' gradients and losses are added in a tree; in fast mode a stage
- * is one call over all sequences. The rest is the same.                                          */
+ * whoever filled the views. In canonical mode a stage is computed leaf by leaf (one sequence a
+ * call) between its hooks, and the leaves' gradients and losses are added in a tree; in fast mode a
+ * stage is one call over all sequences. The rest is the same. */
 #pragma once
 #include "common/model/unit.h"
 #include "common/ops/grad_acc.h"
@@ -28,17 +28,16 @@ typedef struct runner_config {
 fsdp_status runner_create(const runner_config *config, runner **out);
 void runner_free(runner *r); /* NULL is accepted */
 
-/* runner_forward -- tokens, targets [b,T] (host, read before return on an inline stream; keep them until
- * the compute stream has run on an asynchronous one). *loss (device, [1]): sum over the b*T tokens.
- * training: keep what backward needs.                                                            */
+/* runner_forward -- tokens, targets [b,T] (host, read before return). *loss (device, [1]): sum over
+ * the b*T tokens. training: keep what backward needs. */
 fsdp_status runner_forward(runner *r, const int32_t *tokens, const int32_t *targets, bool training,
                            float *loss);
-/* runner_backward -- gradients of the SUM over tokens of the micro-batch of the last training forward,
- * added to the gradient views.                                                                   */
+/* runner_backward -- gradients of the SUM over tokens of the micro-batch of the last training
+ * forward, added to the gradient views. */
 fsdp_status runner_backward(runner *r);
 
 /* runner_activation_bytes -- what runner_create allocates under MEM_ACTIVATIONS for this shape. */
 size_t runner_activation_bytes(const model *m, size_t batch, size_t seq_len, grad_acc_mode mode);
-/* runner_leaf_bytes -- canonical mode with b > 1: most bytes of leaf gradients and partial sums alive
- * (MEM_GRADS_FULL), 0 otherwise.                                                                 */
+/* runner_leaf_bytes -- canonical mode with b > 1: most bytes of leaf gradients and partial sums
+ * alive (MEM_GRADS_FULL), 0 otherwise. */
 size_t runner_leaf_bytes(const model *m, size_t batch, grad_acc_mode mode);

@@ -1,6 +1,7 @@
 /* train.h -- the training loop, the same for every engine.
  *
- *   for each step:  begin_step; micro-steps (forward, backward); loss over all ranks; optimizer_step
+ *   for each step:  begin_step; micro-steps (forward, backward); optimizer_step;
+ *                   loss over all ranks
  * Logged loss and gradient norm of step t are before its update; the norm is before clipping.    */
 #pragma once
 #include "common/comm/comm.h"
@@ -29,11 +30,14 @@ typedef struct train_result {
     bool failed_alike; /* a failure of train_run that all ranks returned */
 } train_result;
 
-/* train_open -- buffers and the loss file (rank 0: cfg->loss_csv). Agreed on: every rank fails or none.
- * train_run -- all steps. Where a failure may have struck one rank only (result->failed_alike is false) the caller
- * ends the job, after train_discard.
- * train_discard -- removes the half-written loss file, and nothing else: streams may still be at work.
- * train_close -- the loss file appears only if train_run ended well. NULL is accepted. job is borrowed. */
+/* train_open -- buffers and the loss file (rank 0: cfg->loss_csv). Agreed on: every rank fails or
+ * none.
+ * train_run -- all steps. Where a failure may have struck one rank only (result->failed_alike is
+ * false) the caller ends the job, after train_discard.
+ * train_discard -- removes the half-written loss file, and nothing else: streams may still be at
+ * work.
+ * train_close -- the loss file appears only if train_run ended well. NULL is accepted. job is
+ * borrowed. */
 typedef struct train_loop train_loop;
 fsdp_status train_open(const train_job *job, train_loop **out);
 fsdp_status train_run(train_loop *l, train_result *result);

@@ -7,7 +7,7 @@
 #include "common/model/gpt2.h"
 
 #define FIELD(f) offsetof(train_config, f)
-#define LATER "this part is not there yet; run without it"
+#define LATER    "this part is not there yet; run without it"
 
 /* MAX_BATCH: with it and the limits below, bytes of activations stay below 2^63. */
 enum { MAX_AUTO_BATCH = 8, MAX_BATCH = 65536 };
@@ -90,10 +90,11 @@ const option_spec TRAIN_OPTIONS[] = {
 fsdp_status train_config_parse(int argc, char **argv, train_config *cfg)
 {
     *cfg = (train_config){0};
-    return options_parse(TRAIN_OPTIONS, "fsdp_train",
-                         "Trains a language model on one device, by data parallelism or by FSDP.\n"
-                         "Alone: one process. Under an MPI launcher: mpiexec -n 4 build/fsdp_train ...",
-                         argc, argv, cfg);
+    return options_parse(
+        TRAIN_OPTIONS, "fsdp_train",
+        "Trains a language model on one device, by data parallelism or by FSDP.\n"
+        "Alone: one process. Under an MPI launcher: mpiexec -n 4 build/fsdp_train ...",
+        argc, argv, cfg);
 }
 
 /* "block", "sub-block", "model" or "size:N". Values of wrap_kind are lab 1's wrap_policy. */
@@ -112,9 +113,9 @@ static fsdp_status parse_wrap(train_config *cfg)
             break;
         return FSDP_OK;
     }
-    return fsdp_error(FSDP_EINVAL, "pass --wrap block, --wrap sub-block, --wrap size:100000 or --wrap model",
-                      "--wrap: got '%s', expected block, sub-block, size:N with N >= 1, or model",
-                      cfg->wrap);
+    return fsdp_error(
+        FSDP_EINVAL, "pass --wrap block, --wrap sub-block, --wrap size:100000 or --wrap model",
+        "--wrap: got '%s', expected block, sub-block, size:N with N >= 1, or model", cfg->wrap);
 }
 
 static fsdp_status resolve_model(const train_config *cfg, model_config *mc)
@@ -142,13 +143,14 @@ static fsdp_status resolve_model(const train_config *cfg, model_config *mc)
 
 static fsdp_status does_not_fit(const train_config *cfg, int world_size)
 {
-    return fsdp_error(FSDP_EINVAL,
-                      "pass a --global-batch that world size * --batch-size * --grad-accum gives, or leave "
-                      "the last two out",
-                      "--global-batch: got %lld, expected a multiple of %d ranks * batch-size %lld * "
-                      "grad-accum %lld",
-                      (long long)cfg->global_batch, world_size, (long long)cfg->batch_size,
-                      (long long)cfg->grad_accum);
+    return fsdp_error(
+        FSDP_EINVAL,
+        "pass a --global-batch that world size * --batch-size * --grad-accum gives, or leave "
+        "the last two out",
+        "--global-batch: got %lld, expected a multiple of %d ranks * batch-size %lld * "
+        "grad-accum %lld",
+        (long long)cfg->global_batch, world_size, (long long)cfg->batch_size,
+        (long long)cfg->grad_accum);
 }
 
 static fsdp_status resolve_batch(train_config *cfg, int64_t w)
@@ -162,21 +164,21 @@ static fsdp_status resolve_batch(train_config *cfg, int64_t w)
     }
     if (global % w != 0)
         return fsdp_error(FSDP_EINVAL, "pass a --global-batch that the number of ranks divides",
-                          "--global-batch: got %lld, expected a multiple of %d ranks", (long long)global,
-                          (int)w);
+                          "--global-batch: got %lld, expected a multiple of %d ranks",
+                          (long long)global, (int)w);
     if (cfg->batch_size == 0 && cfg->grad_accum > 0)
         cfg->batch_size = per_rank / cfg->grad_accum;
     if (cfg->batch_size > MAX_BATCH)
-        return fsdp_error(FSDP_EINVAL, "pass a larger --grad-accum, or leave it out",
-                          "--global-batch: %lld sequences per rank and micro-step, expected at most %d",
-                          (long long)cfg->batch_size, MAX_BATCH);
+        return fsdp_error(
+            FSDP_EINVAL, "pass a larger --grad-accum, or leave it out",
+            "--global-batch: %lld sequences per rank and micro-step, expected at most %d",
+            (long long)cfg->batch_size, MAX_BATCH);
     if (cfg->batch_size == 0)
         for (cfg->batch_size = MAX_AUTO_BATCH; per_rank % cfg->batch_size != 0;)
             cfg->batch_size /= 2;
     if (cfg->grad_accum == 0)
         cfg->grad_accum = per_rank / cfg->batch_size;
-    return w * cfg->batch_size * cfg->grad_accum == global ? FSDP_OK
-                                                           : does_not_fit(cfg, (int)w);
+    return w * cfg->batch_size * cfg->grad_accum == global ? FSDP_OK : does_not_fit(cfg, (int)w);
 }
 
 fsdp_status train_config_resolve(train_config *cfg, int world_size, model_config *model_cfg)
@@ -189,16 +191,19 @@ fsdp_status train_config_resolve(train_config *cfg, int world_size, model_config
     TRY(resolve_batch(cfg, world_size));
     bool power_of_two = (cfg->batch_size & (cfg->batch_size - 1)) == 0;
     if (cfg->reduction == GRAD_ACC_CANONICAL && !power_of_two)
-        return fsdp_error(FSDP_EINVAL, "pass --batch-size 4 and more --grad-accum, or --reduction fast",
-                          "--batch-size: got %lld, expected a power of two with --reduction canonical",
-                          (long long)cfg->batch_size);
+        return fsdp_error(
+            FSDP_EINVAL, "pass --batch-size 4 and more --grad-accum, or --reduction fast",
+            "--batch-size: got %lld, expected a power of two with --reduction canonical",
+            (long long)cfg->batch_size);
     if (cfg->parallel != PARALLEL_FSDP && (cfg->save_dir || cfg->resume))
         return fsdp_error(FSDP_EINVAL, "use --parallel fsdp (one rank is fine), or --export",
                           "--save and --resume are there for --parallel fsdp only");
     if (cfg->resume && strcmp(cfg->resume, "auto") == 0 && !cfg->save_dir)
-        return fsdp_error(FSDP_EINVAL, "pass --save DIR too", "--resume auto: no --save directory given");
+        return fsdp_error(FSDP_EINVAL, "pass --save DIR too",
+                          "--resume auto: no --save directory given");
     if (cfg->data && cfg->synthetic_tokens > 0)
-        return fsdp_error(FSDP_EINVAL, "leave one of them out", "--data and --synthetic exclude each other");
+        return fsdp_error(FSDP_EINVAL, "leave one of them out",
+                          "--data and --synthetic exclude each other");
     return FSDP_OK;
 }
 
@@ -208,5 +213,6 @@ double train_lr(const train_config *cfg, int64_t step)
     if (t < warmup)
         return cfg->lr * (t + 1.0) / warmup;
     double share = left > 0 ? (t - warmup) / left : 1.0;
-    return cfg->min_lr + (cfg->lr - cfg->min_lr) * (1.0 + pm_cos(3.14159265358979323846 * share)) / 2.0;
+    return cfg->min_lr +
+           (cfg->lr - cfg->min_lr) * (1.0 + pm_cos(3.14159265358979323846 * share)) / 2.0;
 }

@@ -1,6 +1,6 @@
 /* train_config.h -- the trainer's options, and what follows from them.
  *
- *   train_config_parse (argv) -> train_config_resolve (the model's shape, the batch for W ranks)      */
+ *   train_config_parse (argv) -> train_config_resolve (the model's shape, the batch for W ranks) */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,7 +16,8 @@ typedef struct train_config {
     int family;
     const char *size;
     int64_t n_layer, n_head, d_model, d_ff, vocab_size; /* 0: the preset's */
-    int64_t seq_len, batch_size, grad_accum, global_batch, steps, warmup_steps, seed; /* batch*: 0: see resolve */
+    int64_t seq_len, steps, warmup_steps, seed;
+    int64_t batch_size, grad_accum, global_batch; /* 0: see resolve */
     double lr, min_lr, weight_decay, beta1, beta2, eps, clip_grad;
     int optimizer;
     const char *data, *val_data;
@@ -37,11 +38,13 @@ fsdp_status train_config_parse(int argc, char **argv, train_config *cfg);
 
 /* train_config_resolve -- fills model_cfg, and cfg's batch fields so that
  * global_batch = world_size * batch_size * grad_accum.
- *   Only --global-batch G given: batch_size is the largest power of two, at most 8, that divides G/W.
- *   errors  FSDP_EINVAL: does not fit, batch not a power of two in canonical mode, --parallel single with
- *           several ranks, ...                                                                     */
+ *   Only --global-batch G given: batch_size is the largest power of two, at most 8, that divides
+ *   G/W.
+ *   errors  FSDP_EINVAL: does not fit, batch not a power of two in canonical mode,
+ *           --parallel single with several ranks, ... */
 fsdp_status train_config_resolve(train_config *cfg, int world_size, model_config *model_cfg);
 
 /* train_lr -- learning rate of step t (from 0):
- *   lr*(t+1)/warmup for t < warmup, else min_lr + (lr-min_lr)*(1+cos(pi*(t-warmup)/(steps-warmup)))/2 */
+ *   t < warmup: lr*(t+1)/warmup
+ *   else        min_lr + (lr-min_lr)*(1 + cos(pi*(t-warmup)/(steps-warmup)))/2 */
 double train_lr(const train_config *cfg, int64_t step);

@@ -7,6 +7,7 @@
 #
 # Every refusal runs with --loss-csv, --export, --save and --memory-report on files of an earlier run, which must
 # be the same afterwards. Prints PASS, FAIL and SKIP lines and a last line with their numbers.
+# shellcheck disable=SC2013,SC2016
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/cli/lib.sh
@@ -271,9 +272,9 @@ damaged() {
     refused "${4:-1}" "resume: $1" "$2" "${3:-another checkpoint}" --resume "$new/damaged"
     rm -rf "$new/damaged"
 }
-# patch FILE OFFSET BYTE
+# patch FILE OFFSET BYTES -- octal: '\0377'
 patch() {
-    printf "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+    printf '%b' "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
 }
 copy() {
     cp -r "$keep/save" "$new/damaged"
@@ -290,13 +291,13 @@ copy && rm "$new/damaged/rank-00001.ckpt" && damaged 'a file is missing' 'rank-0
 copy && truncate -s -1 "$file" && damaged 'cut off' 'rank-00000.ckpt is damaged: .* its length is'
 copy && truncate -s 10 "$file" && damaged 'ten bytes' 'rank-00000.ckpt is cut short'
 copy && patch "$file" 0 X && damaged 'magic' 'rank-00000.ckpt is damaged'
-copy && patch "$file" 15 '\177' && damaged 'number of pieces' 'rank-00000.ckpt is damaged'
-copy && patch "$file" 23 '\177' && damaged 'number of values' 'rank-00000.ckpt is damaged'
-copy && patch "$file" 24 '\2' && damaged 'number of arrays' 'rank-00000.ckpt (is damaged|holds 2 arrays)'
-copy && patch "$file" 71 '\377' && damaged 'length of a piece' 'rank-00000.ckpt is damaged'
-copy && patch "$file" 5000 '\252\252' && damaged 'a value' 'rank-00000.ckpt is damaged: hash' '' 3
+copy && patch "$file" 15 '\0177' && damaged 'number of pieces' 'rank-00000.ckpt is damaged'
+copy && patch "$file" 23 '\0177' && damaged 'number of values' 'rank-00000.ckpt is damaged'
+copy && patch "$file" 24 '\02' && damaged 'number of arrays' 'rank-00000.ckpt (is damaged|holds 2 arrays)'
+copy && patch "$file" 71 '\0377' && damaged 'length of a piece' 'rank-00000.ckpt is damaged'
+copy && patch "$file" 5000 '\0252\0252' && damaged 'a value' 'rank-00000.ckpt is damaged: hash' '' 3
 copy && cp "$new/damaged/rank-00001.ckpt" "$file" && damaged 'one part twice' 'rank-00000.ckpt: got file number 1, expected 0'
-copy && patch "$file" 40 '\7' && damaged 'a part of another step' 'rank-00000.ckpt is of step 7, meta.json of step 2'
+copy && patch "$file" 40 '\07' && damaged 'a part of another step' 'rank-00000.ckpt is of step 7, meta.json of step 2'
 refused12 'resume: another model' 'is of a model with [0-9]+ parameters' 'model options' --resume "$keep/save" --d-model 32
 refused12 'resume: another optimizer' 'holds 3 arrays per parameter, expected 1' '--optimizer' \
     --resume "$keep/save" --optimizer sgd

@@ -41,7 +41,8 @@ fi
 
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:allocator_may_return_null=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
-log=$(mktemp) && trap 'rm -f "$log"' EXIT
+TMPDIR=$(mktemp -d) && export TMPDIR && trap 'rm -rf "$TMPDIR"' EXIT # a crash leaves its files there
+log=$TMPDIR/log
 passed=0 failed=0
 run() {
     timeout -k 5 400 "$programs/$1" "$2" "$seed" >"$log" 2>&1

@@ -63,7 +63,8 @@ void fuzz_open(fuzz *f, int argc, char **argv, long default_tries)
     *f = (fuzz){.tries = argc > 1 ? atol(argv[1]) : default_tries,
                 .seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1,
                 .first_try = argc > 3 ? atol(argv[3]) : 0};
-    snprintf(f->dir, sizeof f->dir, "/tmp/fsdp-fuzz.XXXXXX");
+    const char *tmp = getenv("TMPDIR");
+    snprintf(f->dir, sizeof f->dir, "%.200s/fsdp-fuzz.XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(f->dir))
         die(f->dir);
     f->report = fdopen(dup(STDOUT_FILENO), "w");
@@ -105,7 +106,7 @@ int fuzz_close(fuzz *f)
 {
     end_group(f);
     alarm(0);
-    char command[128];
+    char command[sizeof f->dir + 16];
     snprintf(command, sizeof command, "rm -rf '%s'", f->dir);
     if (system(command) != 0)
         perror(command);

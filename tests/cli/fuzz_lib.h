@@ -15,7 +15,7 @@ typedef struct fuzz {
     const char *group;
     bool failed;
     int n_passed, n_failed, fds;
-    char dir[64];     /* of its own, removed by fuzz_close */
+    char dir[256];    /* of its own in $TMPDIR or /tmp, removed by fuzz_close */
     FILE *report;     /* standard output; stdout itself goes to /dev/null (--help prints there) */
     char input[2048]; /* what the try does, for the report */
 } fuzz;

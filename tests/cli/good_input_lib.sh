@@ -60,7 +60,8 @@ expect_good 1 'stdout as the loss file' $run --loss-csv /dev/stdout
 verdict
 ln -s target.csv "$new/link.csv" && : >"$new/target.csv"
 expect_good 1 'a link as the loss file' $run --loss-csv "$new/link.csv"
-[ -L "$new/link.csv" ] && [ -s "$new/target.csv" ] || complain 'the link was replaced'
+[ -L "$new/link.csv" ] || complain 'the link was replaced'
+[ -s "$new/target.csv" ] || complain 'what the link points to was not written'
 verdict
 
 # What is no number counts as unset.

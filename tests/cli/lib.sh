@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2012,SC2016,SC2034
 # lib.sh -- what bad_input.sh and faults.sh share: sourced by them, from the repository root.
 #
 #   cli_begin BUILD          a directory of its own ($work), the trainer under a name of its own ($trainer)

@@ -16,7 +16,7 @@ OPTIONS=${DEMO_OPTIONS:---size small --n-layer 2 --d-model 128 --n-head 4 --seq-
          --lr 2e-3 --min-lr 2e-4 --warmup-steps 50}
 mpiexec=${MPIEXEC:-mpiexec}
 # Idle OpenMP threads sleep: spinning ones take the cores from the ranks they wait for.
-export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
+export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" HWLOC_HIDE_ERRORS="${HWLOC_HIDE_ERRORS:-2}"
 rm -rf "$OUT" && mkdir -p "$OUT" || exit 1
 begun=$(date +%s)
 

@@ -20,6 +20,7 @@ libdnnl-dev     /usr/include/dnnl.h                  demo
 libcjson-dev    /usr/include/cjson/cJSON.h           demo
 gnuplot-nox     gnuplot                              demo
 libcmocka-dev   /usr/include/cmocka.h                test
+procps          pgrep                                test
 clang           clang                                test-full
 libomp-dev      /usr/lib/llvm-*/lib/libomp.so        test-full
 clang-format    clang-format                         test-full
@@ -27,6 +28,7 @@ valgrind        valgrind                             test-full
 qemu-user       qemu-aarch64                         test-full
 gcc-aarch64-linux-gnu  aarch64-linux-gnu-gcc         test-full
 universal-ctags ctags                                test-full
+iproute2        ip                                   test-full
 '
 
 check=''

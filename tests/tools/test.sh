@@ -22,8 +22,9 @@ export BUILD
 OUT=$BUILD/test
 mkdir -p "$OUT" && rm -f "$OUT/totals" || exit 2
 
-# Idle OpenMP threads sleep: spinning ones take the cores from the ranks they wait for.
-export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
+# Idle OpenMP threads sleep: spinning ones take the cores from the ranks they wait for. hwloc, below
+# MPI, keeps quiet where a container has no /sys.
+export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" HWLOC_HIDE_ERRORS="${HWLOC_HIDE_ERRORS:-2}"
 
 child=''
 stop() {

@@ -13,7 +13,7 @@ ranks='1 2 3 4' only_ranks=''
 [ "${1:-}" = --ranks ] && ranks=${2:?} only_ranks=1 && shift 2
 OUT=$BUILD/test/unit
 mkdir -p "$OUT" || exit 2
-export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
+export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" HWLOC_HIDE_ERRORS="${HWLOC_HIDE_ERRORS:-2}"
 trap 'kill -TERM $child 2>/dev/null; exit 130' INT TERM HUP
 child='' passed=0 failed=0 skipped=0
 
