@@ -30,8 +30,7 @@ typedef struct fsdp_unit {
     float *full;                /* [padded_elems] MEM_PARAMS_FULL while not SHARDED, else NULL */
     unit_state state;
     event *gathered; /* recorded on the communication stream by unshard_begin */
-    event
-        *consumed; /* recorded on the compute stream by unshard_begin: the gather starts after it */
+    event *consumed; /* recorded on the compute stream: the gather starts after it */
 } fsdp_unit;
 
 typedef struct fsdp_config {

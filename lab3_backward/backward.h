@@ -33,7 +33,7 @@ enum { UNIT_MAX_PLACES = 2 };
 typedef struct unit_grad {
     int n_places;
     grad_place places[UNIT_MAX_PLACES];
-    float *shard_grad; /* [shard_elems], SHARDING_NONE: [padded_elems]; NULL outside a step's end */
+    float *shard_grad; /* [shard_elems], SHARDING_NONE: [padded_elems]; set by step_finish */
     event *computed;   /* compute stream: full_grad is complete */
     event *reduced;    /* communication stream: full_grad may go */
     bool reducing;     /* between reduce_begin and reduce_wait */

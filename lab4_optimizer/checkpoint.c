@@ -1,15 +1,16 @@
 /* checkpoint.c -- sharded checkpoints on disk: provided around task 4.5's pack and unpack.
  *
- * DIR/rank-00000.ckpt ...  one file per rank that saved: header, pieces, then the values of parameter, first and
- *                          second moment in the order of the pieces, then a hash of everything before it
- * DIR/meta.json            written last: step, number of files, optimizer, shapes
+ * DIR/rank-00000.ckpt ...  one file per rank that saved: header, pieces, then the values of
+ * parameter, first and second moment in the order of the pieces, then a hash of everything before
+ * it DIR/meta.json            written last: step, number of files, optimizer, shapes
  *
- * Saving fills DIR.tmp, syncs it, and swaps it with DIR by renames, so DIR is always a whole checkpoint (an
- * interrupted swap leaves the old one as DIR.old, which loading falls back to).                  */
+ * Saving fills DIR.tmp, syncs it, and swaps it with DIR by renames, so DIR is always a whole
+ * checkpoint (an interrupted swap leaves the old one as DIR.old, which loading falls back to). */
 #include <cjson/cJSON.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -19,7 +20,8 @@
 #include "lab4_optimizer/checkpoint.h"
 #include "lab4_optimizer/optimizer.h"
 
-/* ---- one file ------------------------------------------------------------------------------------------ */
+/* ---- one file
+ * ------------------------------------------------------------------------------------------ */
 
 static const char CKPT_MAGIC[8] = "FSDPCKP2";
 
@@ -127,11 +129,11 @@ fsdp_status ckpt_file_open(const char *dir, int file, ckpt_header *header, ckpt_
     if (memcmp(header->magic, CKPT_MAGIC, sizeof CKPT_MAGIC) != 0 || n > size / sizeof **pieces ||
         v > size / sizeof(float) || header->n_arrays < 1 || header->n_arrays > 3 ||
         size != sizeof *header + n * sizeof **pieces + v * header->n_arrays * sizeof(float) + 8)
-        return fsdp_error(FSDP_EINVAL, "resume from another checkpoint",
-                          "checkpoint: %s is damaged: its header promises %llu pieces and %llu values, "
-                          "its length is %llu bytes",
-                          f->path, (unsigned long long)n, (unsigned long long)v,
-                          (unsigned long long)size);
+        return fsdp_error(
+            FSDP_EINVAL, "resume from another checkpoint",
+            "checkpoint: %s is damaged: its header promises %llu pieces and %llu values, "
+            "its length is %llu bytes",
+            f->path, (unsigned long long)n, (unsigned long long)v, (unsigned long long)size);
     if (header->file != (uint64_t)file)
         return fsdp_error(FSDP_EINVAL, "resume from another checkpoint",
                           "checkpoint: %s: got file number %llu, expected %d", f->path,
@@ -145,8 +147,8 @@ fsdp_status ckpt_file_open(const char *dir, int file, ckpt_header *header, ckpt_
         sum = (*pieces)[i].elems > v ? v + 1 : sum + (*pieces)[i].elems; /* cannot wrap around */
     if (sum != v)
         return fsdp_error(FSDP_EINVAL, "resume from another checkpoint",
-                          "checkpoint: %s is damaged: pieces of %llu elements, %llu values", f->path,
-                          (unsigned long long)sum, (unsigned long long)v);
+                          "checkpoint: %s is damaged: pieces of %llu elements, %llu values",
+                          f->path, (unsigned long long)sum, (unsigned long long)v);
     return FSDP_OK;
 }
 
@@ -166,7 +168,8 @@ fsdp_status ckpt_file_read_end(ckpt_file *f)
     return FSDP_OK;
 }
 
-/* ---- meta.json ----------------------------------------------------------------------------------------- */
+/* ---- meta.json
+ * ----------------------------------------------------------------------------------------- */
 
 fsdp_status ckpt_meta_write(const char *dir, const ckpt_meta *meta)
 {
@@ -191,8 +194,8 @@ fsdp_status ckpt_meta_write(const char *dir, const ckpt_meta *meta)
         close(fd);
     cJSON_free(text);
     if (!ok)
-        return fsdp_error(FSDP_EIO, "pass a writable --save directory", "checkpoint: write %s: %s", path,
-                          strerror(saved_errno));
+        return fsdp_error(FSDP_EIO, "pass a writable --save directory", "checkpoint: write %s: %s",
+                          path, strerror(saved_errno));
     return FSDP_OK;
 }
 
@@ -210,8 +213,8 @@ fsdp_status ckpt_meta_read(const char *dir, ckpt_meta *meta)
     snprintf(path, sizeof path, "%s/meta.json", dir);
     FILE *in = fopen(path, "rb");
     if (!in)
-        return fsdp_error(FSDP_EIO, "pass a directory that --save wrote", "checkpoint: open %s: %s", path,
-                          strerror(errno));
+        return fsdp_error(FSDP_EIO, "pass a directory that --save wrote", "checkpoint: open %s: %s",
+                          path, strerror(errno));
     size_t n = fread(text, 1, sizeof text - 1, in);
     fclose(in);
     text[n] = 0;
@@ -230,7 +233,8 @@ fsdp_status ckpt_meta_read(const char *dir, ckpt_meta *meta)
     return FSDP_OK;
 }
 
-/* ---- directories --------------------------------------------------------------------------------------- */
+/* ---- directories
+ * --------------------------------------------------------------------------------------- */
 
 fsdp_status ckpt_sibling(const char *dir, const char *suffix, char out[PATH_MAX])
 {
@@ -238,8 +242,8 @@ fsdp_status ckpt_sibling(const char *dir, const char *suffix, char out[PATH_MAX]
     while (n > 1 && dir[n - 1] == '/')
         n--;
     if (n + strlen(suffix) + 32 >= PATH_MAX) /* "/rank-00000.ckpt" */
-        return fsdp_error(FSDP_EINVAL, "pass a shorter path", "checkpoint: path of %zu bytes is too long",
-                          n);
+        return fsdp_error(FSDP_EINVAL, "pass a shorter path",
+                          "checkpoint: path of %zu bytes is too long", n);
     snprintf(out, PATH_MAX, "%.*s%s", (int)n, dir, suffix);
     return FSDP_OK;
 }
@@ -251,7 +255,8 @@ static bool is_checkpoint_file(const char *name)
            (sscanf(name, "rank-%*5d.ckpt%n", &end) == 0 && end > 0 && name[end] == 0);
 }
 
-/* Whoever wrote it: a run with more ranks that was killed may have left more files than this run has. */
+/* Whoever wrote it: a run with more ranks that was killed may have left more files than this run
+ * has. */
 fsdp_status ckpt_remove_dir(const char *dir)
 {
     DIR *d = opendir(dir);
@@ -267,23 +272,41 @@ fsdp_status ckpt_remove_dir(const char *dir)
     return FSDP_OK;
 }
 
-/* DIR.tmp becomes DIR. An old DIR is moved aside first and removed last; a DIR.old that a killed run left goes
- * before, if DIR itself is whole.                                                                */
+/* DIR.tmp becomes DIR. An old DIR is moved aside first and removed last; a DIR.old that a killed
+ * run left goes before, if DIR itself is whole. */
+/* A rename lasts when the directory that holds the name is on disk, not before. */
+static fsdp_status sync_dir(const char *dir)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool ok =
+        fd >= 0 && (fsync(fd) == 0 || errno == EINVAL); /* EINVAL: a file system that cannot */
+    int why = errno;
+    if (fd >= 0)
+        close(fd);
+    return ok ? FSDP_OK
+              : fsdp_error(FSDP_EIO, "check the disk", "checkpoint: fsync %s: %s", dir,
+                           strerror(why));
+}
+
 fsdp_status ckpt_publish_dir(const char *dir)
 {
-    char tmp[PATH_MAX], old[PATH_MAX], now[PATH_MAX];
+    char tmp[PATH_MAX], old[PATH_MAX], now[PATH_MAX], parent[PATH_MAX];
     TRY(ckpt_sibling(dir, ".tmp", tmp));
     TRY(ckpt_sibling(dir, ".old", old));
     TRY(ckpt_sibling(dir, "", now));
+    snprintf(parent, sizeof parent, "%s", now);
+    const char *holder = dirname(parent);
     ckpt_meta meta;
+    TRY(sync_dir(tmp));
     if (ckpt_meta_read(now, &meta) == FSDP_OK) {
         TRY(ckpt_remove_dir(old));
         if (rename(now, old) != 0)
-            return fsdp_error(FSDP_EIO, "pass another --save directory", "checkpoint: rename %s: %s", now,
-                              strerror(errno));
+            return fsdp_error(FSDP_EIO, "pass another --save directory",
+                              "checkpoint: rename %s: %s", now, strerror(errno));
     }
     if (rename(tmp, now) != 0)
         return fsdp_error(FSDP_EIO, "pass an empty or new --save directory",
                           "checkpoint: rename %s to %s: %s", tmp, now, strerror(errno));
+    TRY(sync_dir(holder)); /* the old one goes only when the new one is sure to stay */
     return ckpt_remove_dir(old);
 }

@@ -1,7 +1,7 @@
 /* ckpt_io.c -- ckpt_save and ckpt_load: provided, on top of task 4.5's pack and unpack.
  *
- * Values travel one unit and one array at a time through host memory, so a rank never needs more than its
- * largest unit (saving) or one file's array (loading) beside what it holds anyway.               */
+ * Values travel one unit and one array at a time through host memory, so a rank never needs more
+ * than its largest unit (saving) or one file's array (loading) beside what it holds anyway. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,8 +65,8 @@ static fsdp_status pack_array(fsdp_optimizer *o, int u, int k, float *host, ckpt
     return ckpt_pack(l, comm_rank(f->config.comm), host, pieces, n_pieces, values);
 }
 
-static fsdp_status write_file(fsdp_optimizer *o, const save_target *to, ckpt_piece *pieces, float *host,
-                              float *values, ckpt_file *file)
+static fsdp_status write_file(fsdp_optimizer *o, const save_target *to, ckpt_piece *pieces,
+                              float *host, float *values, ckpt_file *file)
 {
     fsdp *f = o->b->f;
     ckpt_header header = {.n_arrays = (uint64_t)arrays_of(o),
@@ -150,7 +150,8 @@ fsdp_status ckpt_save(fsdp_optimizer *o, const char *dir, int64_t next_step)
     return comm_agree(c, status);
 }
 
-/* ---- loading ------------------------------------------------------------------------------------------- */
+/* ---- loading
+ * ------------------------------------------------------------------------------------------- */
 
 /* Put what file holds of array k into every shard this rank keeps; counts real elements. */
 static fsdp_status unpack_array(fsdp_optimizer *o, int k, const ckpt_piece *pieces, int n_pieces,
@@ -233,11 +234,11 @@ static fsdp_status load_shard(fsdp_optimizer *o, const char *dir, const ckpt_met
     fsdp *f = o->b->f;
     const model *m = f->config.m;
     if (meta->n_params != m->n_params || meta->param_elems != (int64_t)m->n_param_elems)
-        return fsdp_error(FSDP_EINVAL, "resume with the model options of the run that saved it",
-                          "checkpoint: %s is of a model with %d parameters of %lld elements, this one has "
-                          "%d of %zu",
-                          dir, meta->n_params, (long long)meta->param_elems, m->n_params,
-                          m->n_param_elems);
+        return fsdp_error(
+            FSDP_EINVAL, "resume with the model options of the run that saved it",
+            "checkpoint: %s is of a model with %d parameters of %lld elements, this one has "
+            "%d of %zu",
+            dir, meta->n_params, (long long)meta->param_elems, m->n_params, m->n_param_elems);
     float *host = malloc(max_shard_elems(f) * sizeof *host);
     if (!host)
         return fsdp_error(FSDP_ENOMEM, "", "checkpoint: no host memory");
@@ -254,7 +255,8 @@ static fsdp_status load_shard(fsdp_optimizer *o, const char *dir, const ckpt_met
     return status;
 }
 
-/* The meta data of dir or, when a save was cut short between its two renames, of dir.old. used [PATH_MAX]. */
+/* The meta data of dir or, when a save was cut short between its two renames, of dir.old. used
+ * [PATH_MAX]. */
 static fsdp_status find_checkpoint(const char *dir, char *used, ckpt_meta *meta)
 {
     TRY(ckpt_sibling(dir, "", used));

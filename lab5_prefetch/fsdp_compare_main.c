@@ -1,8 +1,9 @@
 /* fsdp_compare_main.c -- build/fsdp_compare A.csv B.csv: are two runs the same bits?
  *
- * Compares step, loss, grad_norm and lr of two loss files of build/fsdp_train as text, byte for byte (nine
- * significant digits tell every fp32 apart); the time column is ignored. Exit status 0: identical, 1: they
- * differ (the first difference is shown, with its distance in ULPs), 2: a file cannot be compared. */
+ * Compares step, loss, grad_norm and lr of two loss files of build/fsdp_train as text, byte for
+ * byte (nine significant digits tell every fp32 apart); the time column is ignored. Exit status 0:
+ * identical, 1: they differ (the first difference is shown, with its distance in ULPs), 2: a file
+ * cannot be compared. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -58,8 +59,8 @@ static int compare(FILE *fa, FILE *fb)
             return DIFFERENT;
         }
         if (!split(la, a) || !split(lb, b)) {
-            fsdp_error(FSDP_EINVAL, "pass files written by --loss-csv", "line %ld has less than %d columns",
-                       rows + 1, N_COLUMNS);
+            fsdp_error(FSDP_EINVAL, "pass files written by --loss-csv",
+                       "line %ld has less than %d columns", rows + 1, N_COLUMNS);
             return UNUSABLE;
         }
         for (int i = 0; i < N_COLUMNS; i++)
@@ -67,7 +68,8 @@ static int compare(FILE *fa, FILE *fb)
                 return report_difference(a, b, i);
     }
     if (rows < 2) {
-        fsdp_error(FSDP_EINVAL, "pass files written by --loss-csv", "the files have no steps to compare");
+        fsdp_error(FSDP_EINVAL, "pass files written by --loss-csv",
+                   "the files have no steps to compare");
         return UNUSABLE;
     }
     printf("identical bits: %ld steps, columns step, loss, grad_norm, lr\n", rows - 1);
@@ -79,8 +81,8 @@ int main(int argc, char **argv)
     FILE *f[2] = {NULL, NULL};
     int verdict = UNUSABLE;
     if (argc != 3)
-        fsdp_error(FSDP_EINVAL, "build/fsdp_compare A.csv B.csv", "got %d arguments, expected two loss files",
-                   argc - 1);
+        fsdp_error(FSDP_EINVAL, "build/fsdp_compare A.csv B.csv",
+                   "got %d arguments, expected two loss files", argc - 1);
     else if (!(f[0] = fopen(argv[1], "r")) || !(f[1] = fopen(argv[2], "r")))
         fsdp_error(FSDP_EIO, "pass files written by --loss-csv", "cannot read %s: %s",
                    f[0] ? argv[2] : argv[1], strerror(errno));

@@ -1,8 +1,8 @@
 /* fsdp_train_main.c -- the trainer: build/fsdp_train, alone or under an MPI launcher.
  *
- * Errors before training, and those of files, are agreed on by all ranks: rank 0 prints the one message and
- * everybody leaves in order. Another error while training may have struck one rank only: that rank prints and ends
- * the job.                                                                                                   */
+ * Errors before training, and those of files, are agreed on by all ranks: rank 0 prints the one
+ * message and everybody leaves in order. Another error while training may have struck one rank
+ * only: that rank prints and ends the job. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -15,9 +15,10 @@ static void print_head(const trainer *t)
     static const char *const parallel[] = {"single", "ddp", "fsdp"};
     printf("%s: %s %s, %zu parameters, %d rank%s, reduction %s, ops %s\n", parallel[c->parallel],
            t->model_cfg.family, c->size, t->m.n_param_elems, comm_size(t->comm),
-           comm_size(t->comm) == 1 ? "" : "s", c->reduction == GRAD_ACC_CANONICAL ? "canonical" : "fast",
-           t->ops->name);
-    printf("data: %s, %zu tokens; a step is %lld sequences of %lld tokens (%lld per rank x %lld micro-steps)\n",
+           comm_size(t->comm) == 1 ? "" : "s",
+           c->reduction == GRAD_ACC_CANONICAL ? "canonical" : "fast", t->ops->name);
+    printf("data: %s, %zu tokens; a step is %lld sequences of %lld tokens (%lld per rank x %lld "
+           "micro-steps)\n",
            t->data.source, t->data.n_tokens, (long long)c->global_batch, (long long)c->seq_len,
            (long long)c->batch_size, (long long)c->grad_accum);
     if (t->first_step > 0)
@@ -56,8 +57,9 @@ static void print_error(int rank, int world_size)
 {
     fsdp_error_info e = *fsdp_error_get();
     if (e.status == FSDP_ENOMEM && !*e.hint)
-        snprintf(e.hint, sizeof e.hint, "use a smaller --size, --batch-size or --seq-len, or more ranks; --plan "
-                                        "prints what a run needs");
+        snprintf(e.hint, sizeof e.hint,
+                 "use a smaller --size, --batch-size or --seq-len, or more ranks; --plan "
+                 "prints what a run needs");
     fsdp_error_set(&e);
     fflush(stdout);
     fsdp_error_print(stderr, rank, world_size);
@@ -84,7 +86,8 @@ static int close_stdout(void)
     return EXIT_FAILURE;
 }
 
-/* The options, with --help printed to nowhere: who is to print it is known once the ranks are connected. */
+/* The options, with --help printed to nowhere: who is to print it is known once the ranks are
+ * connected. */
 static fsdp_status parse_in_silence(int argc, char **argv, train_config *cfg)
 {
     int terminal = dup(STDOUT_FILENO), nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);

@@ -39,7 +39,8 @@ static fsdp_status max_over_ranks(trainer *t, size_t *bytes, int n)
     int64_t host[(MEM_CATEGORIES + 1) * 64];
     fsdp_status status = device_upload(s, all + w * (size_t)n, mine, row);
     if (status == FSDP_OK)
-        status = comm_all_gather(t->comm, s, "report", DTYPE_I64, all + w * (size_t)n, all, (size_t)n);
+        status =
+            comm_all_gather(t->comm, s, "report", DTYPE_I64, all + w * (size_t)n, all, (size_t)n);
     size_t shown = w < 64 ? w : 64;
     if (status == FSDP_OK)
         status = device_download(s, host, all, shown * row);
@@ -104,7 +105,8 @@ fsdp_status report_run(trainer *t, const train_result *result, FILE *out)
     fsdp_status status = FSDP_OK;
     atomic_file csv = {0};
     if (t->cfg.memory_report)
-        status = atomic_file_open(&csv, t->cfg.memory_report, "pass a --memory-report path that can be written");
+        status = atomic_file_open(&csv, t->cfg.memory_report,
+                                  "pass a --memory-report path that can be written");
     if (csv.out)
         fprintf(csv.out, "what,name,measured,formula\n");
     print_memory(t, measured, out, csv.out);

@@ -52,7 +52,8 @@ fsdp_status trainer_connect(trainer *t)
                         .debug_fill = flag_is_set("FSDP_DEBUG_FILL"),
                         .async_compute = flag_is_set("FSDP_ASYNC_COMPUTE")};
     TRY(device_open(&dc, &t->dev));
-    /* Ranks that a launcher started belong together; --comm self on several is refused once they can agree. */
+    /* Ranks that a launcher started belong together; --comm self on several is refused once they
+     * can agree. */
     comm_config cc = {.backend = comm_launched_ranks() > 1 ? COMM_AUTO : (comm_backend)t->cfg.comm};
     return comm_open(t->dev, &cc, &t->comm);
 }
@@ -84,8 +85,8 @@ static fsdp_status open_data(trainer *t)
                           t->data.vocab_size - 1, vocab);
     if (t->data.n_tokens < T + 1)
         return fsdp_error(FSDP_EINVAL, "pass more data or a smaller --seq-len",
-                          "%s has %zu tokens, expected at least %zu", t->data.source, t->data.n_tokens,
-                          T + 1);
+                          "%s has %zu tokens, expected at least %zu", t->data.source,
+                          t->data.n_tokens, T + 1);
     if (*note && comm_rank(t->comm) == 0)
         fprintf(stderr, "note: %s\n", note);
     return c->val_data ? corpus_open_file(c->val_data, vocab, T, &t->val_data) : FSDP_OK;
@@ -155,17 +156,20 @@ static fsdp_status check_memory(const trainer *t)
     if (need <= have)
         return FSDP_OK;
     char need_text[16], have_text[16];
-    return fsdp_error(FSDP_ENOMEM,
-                      "use more ranks, --sharding full, a smaller --size, --batch-size or --seq-len; --plan "
-                      "prints the parts",
-                      "this run needs %s on each rank, %s of memory are available to it",
-                      fsdp_format_bytes(need, need_text, sizeof need_text),
-                      fsdp_format_bytes(have, have_text, sizeof have_text));
+    return fsdp_error(
+        FSDP_ENOMEM,
+        "use more ranks, --sharding full, a smaller --size, --batch-size or --seq-len; --plan "
+        "prints the parts",
+        "this run needs %s on each rank, %s of memory are available to it",
+        fsdp_format_bytes(need, need_text, sizeof need_text),
+        fsdp_format_bytes(have, have_text, sizeof have_text));
 }
 
-/* ---- outputs: what cannot be written is said before hours of training, not after --------------------------- */
+/* ---- outputs: what cannot be written is said before hours of training, not after
+ * --------------------------- */
 
-static fsdp_status output_refused(const char *option, const char *path, const char *at, const char *why)
+static fsdp_status output_refused(const char *option, const char *path, const char *at,
+                                  const char *why)
 {
     return fsdp_error(FSDP_EIO, "pass a path in a directory that exists and can be written",
                       "--%s %s: %s: %s", option, path, at, why);
@@ -198,8 +202,10 @@ static fsdp_status check_output_file(const char *option, const char *path)
     if (exists && S_ISDIR(st.st_mode))
         return output_refused(option, path, path, strerror(EISDIR));
     if (exists && !S_ISREG(st.st_mode))
-        return access(path, W_OK) == 0 ? FSDP_OK : output_refused(option, path, path, strerror(errno));
-    char *real = exists ? realpath(path, NULL) : NULL; /* of a link, what it points to is replaced */
+        return access(path, W_OK) == 0 ? FSDP_OK
+                                       : output_refused(option, path, path, strerror(errno));
+    char *real =
+        exists ? realpath(path, NULL) : NULL; /* of a link, what it points to is replaced */
     fsdp_status status = check_parent(option, real ? real : path);
     free(real);
     return status;
@@ -238,9 +244,10 @@ static fsdp_status check_save_dir(const char *path)
     TRY(check_output_dir("save", path));
     TRY(check_parent("save", path));
     if (stat(path, &st) == 0 && !ckpt_exists(path) && !is_empty_dir(path))
-        return fsdp_error(FSDP_EIO, "pass a new directory, or one that --save wrote",
-                          "--save %s: got a directory that holds other files, expected a checkpoint or none",
-                          path);
+        return fsdp_error(
+            FSDP_EIO, "pass a new directory, or one that --save wrote",
+            "--save %s: got a directory that holds other files, expected a checkpoint or none",
+            path);
     return FSDP_OK;
 }
 
@@ -259,7 +266,8 @@ static fsdp_status check_outputs(const trainer *t)
 static fsdp_status prepare_here(trainer *t)
 {
     if (t->cfg.comm == COMM_SELF && comm_size(t->comm) > 1)
-        return fsdp_error(FSDP_EINVAL, "leave --comm out, or run build/fsdp_train without a launcher",
+        return fsdp_error(FSDP_EINVAL,
+                          "leave --comm out, or run build/fsdp_train without a launcher",
                           "--comm self: got %d ranks, expected 1", comm_size(t->comm));
     TRY(train_config_resolve(&t->cfg, comm_size(t->comm), &t->model_cfg));
     TRY(gpt2_create(&t->model_cfg, &t->m));

@@ -72,8 +72,8 @@ fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const fl
                                  const size_t *elems, grad_acc *acc, int level);
 
 /* comm_all_reduce -- buf [elems] = sum over ranks, in place. f32: contributions added in rank order
- * in a balanced tree, by slices (reduce-scatter, then all-gather: moves 2(W-1)/W*elems); i64:
- * exact. */
+ * in a balanced tree, by slices (reduce-scatter, then all-gather). i64: exact.
+ *   moves      2(W-1)/W*elems sent per rank */
 fsdp_status comm_all_reduce(comm *c, stream *s, const char *label, dtype t, void *buf,
                             size_t elems);
 

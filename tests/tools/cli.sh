@@ -6,10 +6,11 @@
 # A script gets the build folder as its argument, is executable, prints PASS, FAIL and SKIP lines and returns 0
 # iff nothing failed. Logs: $BUILD/test/cli/.
 set -u
+cd "$(dirname "$0")/../.." || exit 2
 BUILD=${BUILD:-build} LIMIT=${LIMIT:-120}
 OUT=$BUILD/test/cli
 mkdir -p "$OUT" || exit 2
-export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" HWLOC_HIDE_ERRORS="${HWLOC_HIDE_ERRORS:-2}"
+. tests/tools/env.sh
 trap 'kill -TERM $child 2>/dev/null; exit 130' INT TERM HUP
 child=''
 [ $# -gt 0 ] || set -- tests/cli/*.sh

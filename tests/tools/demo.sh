@@ -11,12 +11,11 @@ cd "$(dirname "$0")/../.." || exit 2
 BUILD=${1:-build}
 OUT=$BUILD/demo
 RANKS=${DEMO_RANKS:-4}
-STEPS=${DEMO_STEPS:-600}
+STEPS=${DEMO_STEPS:-800}
 OPTIONS=${DEMO_OPTIONS:---size small --n-layer 2 --d-model 128 --n-head 4 --seq-len 64 --global-batch 16
          --lr 2e-3 --min-lr 2e-4 --warmup-steps 50}
 mpiexec=${MPIEXEC:-mpiexec}
-# Idle OpenMP threads sleep: spinning ones take the cores from the ranks they wait for.
-export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" HWLOC_HIDE_ERRORS="${HWLOC_HIDE_ERRORS:-2}"
+. tests/tools/env.sh
 rm -rf "$OUT" && mkdir -p "$OUT" || exit 1
 begun=$(date +%s)
 

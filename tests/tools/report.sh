@@ -11,7 +11,7 @@ BUILD=${1:-build}
 RANKS=${REPORT_RANKS:-4}
 OPTIONS=${REPORT_OPTIONS:---size small --seq-len 64 --global-batch 8 --steps 3 --synthetic 100000 --reduction canonical}
 mpiexec=${MPIEXEC:-mpiexec}
-export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" HWLOC_HIDE_ERRORS="${HWLOC_HIDE_ERRORS:-2}"
+. tests/tools/env.sh
 OUT=$BUILD/report
 rm -rf "$OUT" && mkdir -p "$OUT" || exit 1
 

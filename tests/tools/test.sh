@@ -22,9 +22,7 @@ export BUILD
 OUT=$BUILD/test
 mkdir -p "$OUT" && rm -f "$OUT/totals" || exit 2
 
-# Idle OpenMP threads sleep: spinning ones take the cores from the ranks they wait for. hwloc, below
-# MPI, keeps quiet where a container has no /sys.
-export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" HWLOC_HIDE_ERRORS="${HWLOC_HIDE_ERRORS:-2}"
+. tests/tools/env.sh
 
 child=''
 stop() {

@@ -7,13 +7,14 @@
 # print its DONE line: mpiexec returns 0 when a rank leaves early with status 0. With --ranks only
 # those programs run, without it on 1 to 4 ranks. Logs: $BUILD/test/unit/.
 set -u
+cd "$(dirname "$0")/../.." || exit 2
 BUILD=${BUILD:-build} LIMIT=${LIMIT:-120}
 mpiexec=${MPIEXEC:-mpiexec}
 ranks='1 2 3 4' only_ranks=''
 [ "${1:-}" = --ranks ] && ranks=${2:?} only_ranks=1 && shift 2
 OUT=$BUILD/test/unit
 mkdir -p "$OUT" || exit 2
-export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" HWLOC_HIDE_ERRORS="${HWLOC_HIDE_ERRORS:-2}"
+. tests/tools/env.sh
 trap 'kill -TERM $child 2>/dev/null; exit 130' INT TERM HUP
 child='' passed=0 failed=0 skipped=0
 
