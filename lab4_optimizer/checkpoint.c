@@ -1,8 +1,9 @@
 /* checkpoint.c -- sharded checkpoints on disk: provided around task 4.5's pack and unpack.
  *
  * DIR/rank-00000.ckpt ...  one file per rank that saved: header, pieces, then the values of
- * parameter, first and second moment in the order of the pieces, then a hash of everything before
- * it DIR/meta.json            written last: step, number of files, optimizer, shapes
+ *                          parameter, first and second moment in the order of the pieces, then a
+ *                          hash of everything before it
+ * DIR/meta.json            written last: step, number of files, optimizer, shapes
  *
  * Saving fills DIR.tmp, syncs it, and swaps it with DIR by renames, so DIR is always a whole
  * checkpoint (an interrupted swap leaves the old one as DIR.old, which loading falls back to). */
@@ -20,8 +21,7 @@
 #include "lab4_optimizer/checkpoint.h"
 #include "lab4_optimizer/optimizer.h"
 
-/* ---- one file
- * ------------------------------------------------------------------------------------------ */
+/* ---- one file -------------------------------------------------------------------------------- */
 
 static const char CKPT_MAGIC[8] = "FSDPCKP2";
 
@@ -168,8 +168,7 @@ fsdp_status ckpt_file_read_end(ckpt_file *f)
     return FSDP_OK;
 }
 
-/* ---- meta.json
- * ----------------------------------------------------------------------------------------- */
+/* ---- meta.json ------------------------------------------------------------------------------- */
 
 fsdp_status ckpt_meta_write(const char *dir, const ckpt_meta *meta)
 {
@@ -233,8 +232,7 @@ fsdp_status ckpt_meta_read(const char *dir, ckpt_meta *meta)
     return FSDP_OK;
 }
 
-/* ---- directories
- * --------------------------------------------------------------------------------------- */
+/* ---- directories ----------------------------------------------------------------------------- */
 
 fsdp_status ckpt_sibling(const char *dir, const char *suffix, char out[PATH_MAX])
 {

@@ -150,8 +150,7 @@ fsdp_status ckpt_save(fsdp_optimizer *o, const char *dir, int64_t next_step)
     return comm_agree(c, status);
 }
 
-/* ---- loading
- * ------------------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 /* Put what file holds of array k into every shard this rank keeps; counts real elements. */
 static fsdp_status unpack_array(fsdp_optimizer *o, int k, const ckpt_piece *pieces, int n_pieces,
@@ -284,10 +283,11 @@ fsdp_status ckpt_load(fsdp_optimizer *o, const char *dir, int64_t *next_step)
     char used[PATH_MAX];
     ckpt_meta meta;
     fsdp_status status = find_checkpoint(dir, used, &meta);
-    dir = used;
-    if (status == FSDP_OK)
-        status = load_shard(o, dir, &meta);
     TRY(comm_agree(c, status));
+    char found[64]; /* ranks that read different directories would mix two checkpoints */
+    snprintf(found, sizeof found, "step %lld in %d files", (long long)meta.next_step, meta.n_files);
+    TRY(comm_same(c, "the checkpoint", found));
+    TRY(comm_agree(c, load_shard(o, used, &meta)));
     *next_step = meta.next_step;
     return FSDP_OK;
 }

@@ -8,9 +8,14 @@ typedef struct fsdp_engine {
     fsdp_optimizer o;
 } fsdp_engine;
 
+/* An evaluation since the last step has left units gathered. A step starts with none, so that it
+ * moves the same bytes as any other, and never computes with an old copy. */
 static fsdp_status engine_begin_step(void *self)
 {
-    return step_begin(&((fsdp_engine *)self)->b);
+    fsdp_engine *e = self;
+    for (int u = 0; u < e->f.n_units && e->f.config.sharding != SHARDING_NONE; u++)
+        TRY(reshard(&e->f, u));
+    return step_begin(&e->b);
 }
 
 static fsdp_status engine_step(void *self, const step_scalars *sc, float *norm)

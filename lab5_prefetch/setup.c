@@ -165,8 +165,7 @@ static fsdp_status check_memory(const trainer *t)
         fsdp_format_bytes(have, have_text, sizeof have_text));
 }
 
-/* ---- outputs: what cannot be written is said before hours of training, not after
- * --------------------------- */
+/* ---- outputs: what cannot be written is said before hours of training, not after ------------- */
 
 static fsdp_status output_refused(const char *option, const char *path, const char *at,
                                   const char *why)

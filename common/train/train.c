@@ -9,18 +9,19 @@
 #include "common/model/export.h"
 #include "common/observe/progress.h"
 
-enum { MAX_EVAL_MICRO_STEPS = 16 };
+enum { EVAL_SEQUENCES = 128 };
 
 /* Buffers of one run. A = micro-steps, b = sequences of one, T = tokens. */
 struct train_loop {
     const train_job *job;
     stream *s;
     size_t A, b, T, W;
-    int32_t *tokens, *targets; /* host, [A][b][T]: kept for the whole step, streams may lag behind */
-    float *losses;             /* device [W*A]: rank r's A sums at r*A */
-    float *norm;               /* device [1] */
-    float *host_losses;        /* [W*A] */
-    double *ms;                /* [steps] */
+    int32_t *tokens,
+        *targets;       /* host, [A][b][T]: kept for the whole step, streams may lag behind */
+    float *losses;      /* device [W*A]: rank r's A sums at r*A */
+    float *norm;        /* device [1] */
+    float *host_losses; /* [W*A] */
+    double *ms;         /* [steps] */
     atomic_file csv;
     progress *progress;
 };
@@ -36,11 +37,11 @@ static fsdp_status open_here(const train_job *job, train_loop *l)
 {
     const train_config *c = job->cfg;
     *l = (train_loop){.job = job,
-                .s = device_compute_stream(job->dev),
-                .A = (size_t)c->grad_accum,
-                .b = (size_t)c->batch_size,
-                .T = (size_t)c->seq_len,
-                .W = (size_t)comm_size(job->comm)};
+                      .s = device_compute_stream(job->dev),
+                      .A = (size_t)c->grad_accum,
+                      .b = (size_t)c->batch_size,
+                      .T = (size_t)c->seq_len,
+                      .W = (size_t)comm_size(job->comm)};
     size_t step_tokens = l->A * l->b * l->T;
     l->tokens = malloc(step_tokens * sizeof *l->tokens);
     l->targets = malloc(step_tokens * sizeof *l->targets);
@@ -52,7 +53,7 @@ static fsdp_status open_here(const train_job *job, train_loop *l)
     TRY(device_alloc_f32(l->s, MEM_OTHER, 1, "norm", &l->norm));
     if (comm_rank(job->comm) != 0)
         return FSDP_OK;
-    l->progress = progress_open(job->log, c->steps - job->first_step, c->global_batch * c->seq_len, true);
+    l->progress = progress_open(job->log, c->steps, c->global_batch * c->seq_len, true);
     if (!c->loss_csv)
         return FSDP_OK;
     TRY(atomic_file_open(&l->csv, c->loss_csv, "pass a --loss-csv path that can be written"));
@@ -83,8 +84,9 @@ void train_close(train_loop *l)
 fsdp_status train_open(const train_job *job, train_loop **out)
 {
     train_loop *l = calloc(1, sizeof *l);
-    fsdp_status status = comm_agree(
-        job->comm, l ? open_here(job, l) : fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory"));
+    fsdp_status status =
+        comm_agree(job->comm, l ? open_here(job, l)
+                                : fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory"));
     if (status != FSDP_OK) {
         fsdp_error_info why = *fsdp_error_get();
         train_close(l);
@@ -106,7 +108,8 @@ static void load_sequences(train_loop *l, const corpus *data, uint64_t first, si
     }
 }
 
-/* *loss = sum over the sequences of all ranks' micro-steps, in one tree: node (a, r) is number a*W + r. */
+/* *loss = sum over the sequences of all ranks' micro-steps, in one tree: node (a, r) is number a*W
+ * + r. */
 static fsdp_status sum_losses(train_loop *l, size_t A, float *loss)
 {
     float *mine = l->losses + (size_t)comm_rank(l->job->comm) * A;
@@ -140,7 +143,8 @@ static step_scalars scalars_of(const train_config *c, int64_t step)
     };
 }
 
-/* One optimizer step. *loss: mean over the global batch; *norm: of the gradients before clipping. */
+/* One optimizer step. *loss: mean over the global batch; *norm: of the gradients before clipping.
+ */
 static fsdp_status train_step(train_loop *l, int64_t step, float *loss, float *norm)
 {
     const train_job *job = l->job;
@@ -162,31 +166,35 @@ static fsdp_status train_step(train_loop *l, int64_t step, float *loss, float *n
     return FSDP_OK;
 }
 
-/* Mean loss over the first sequences of the validation corpus, the same ones every time. */
+/* Loss of one global batch of the validation corpus, forward only. */
+static fsdp_status evaluate_batch(train_loop *l, uint64_t first, float *loss)
+{
+    const train_job *job = l->job;
+    float *my_losses = l->losses + (size_t)comm_rank(job->comm) * l->A;
+    for (size_t a = 0; a < l->A; a++) {
+        size_t at = a * l->b * l->T;
+        load_sequences(l, job->val_data, first, a);
+        TRY(runner_forward(job->runner, l->tokens + at, l->targets + at, false, my_losses + a));
+    }
+    return sum_losses(l, l->A, loss);
+}
+
+/* Mean loss over the first sequences of the validation corpus, whole global batches of them: the
+ * same ones every time, summed in the same shape for every number of ranks. */
 static fsdp_status evaluate(train_loop *l, int64_t step)
 {
     const train_job *job = l->job;
-    size_t per_micro = l->W * l->b, n_seqs = job->val_data->n_tokens / l->T;
-    size_t micro = (n_seqs + per_micro - 1) / per_micro;
-    micro = micro > MAX_EVAL_MICRO_STEPS ? MAX_EVAL_MICRO_STEPS : micro;
-    float *sums = malloc(micro * sizeof *sums), loss = 0;
-    if (!sums)
-        return fsdp_error(FSDP_ENOMEM, "", "evaluation: no host memory");
-    fsdp_status status = FSDP_OK;
-    for (size_t i = 0; i < micro && status == FSDP_OK; i++) {
-        load_sequences(l, job->val_data, i * per_micro, 0);
-        status = runner_forward(job->runner, l->tokens, l->targets, false,
-                                l->losses + comm_rank(job->comm));
-        if (status == FSDP_OK)
-            status = sum_losses(l, 1, &sums[i]);
-    }
-    if (status == FSDP_OK)
-        loss = tree_sum_f32(sums, micro) / (float)(micro * per_micro * l->T);
-    free(sums);
-    if (status == FSDP_OK && comm_rank(job->comm) == 0)
-        fprintf(job->log, "eval  step %lld  val loss %.6f  (%zu sequences)\n", (long long)step,
-                (double)loss, micro * per_micro);
-    return status;
+    size_t global = (size_t)job->cfg->global_batch, n_seqs = job->val_data->n_tokens / l->T;
+    size_t n_batches = (n_seqs < EVAL_SEQUENCES ? n_seqs : EVAL_SEQUENCES) / global;
+    n_batches = n_batches > 0 ? n_batches : 1;
+    float sums[EVAL_SEQUENCES];
+    for (size_t i = 0; i < n_batches; i++)
+        TRY(evaluate_batch(l, i * global, &sums[i]));
+    float loss = tree_sum_f32(sums, n_batches) / (float)(n_batches * global * l->T);
+    if (comm_rank(job->comm) == 0)
+        fprintf(job->log, "eval  step %lld  val loss %.9g  (%zu sequences)\n", (long long)step + 1,
+                (double)loss, n_batches * global);
+    return FSDP_OK;
 }
 
 static fsdp_status record_step(train_loop *l, int64_t step, float loss, float norm, double ms)
@@ -199,8 +207,8 @@ static fsdp_status record_step(train_loop *l, int64_t step, float loss, float no
     fprintf(l->csv.out, "%lld,%.9g,%.9g,%.9g,%.3f\n", (long long)step, (double)loss, (double)norm,
             train_lr(job->cfg, step), ms);
     if (fflush(l->csv.out) != 0)
-        return fsdp_error(FSDP_EIO, "free some space or pass another --loss-csv", "cannot write %s: %s",
-                          l->csv.path, strerror(errno));
+        return fsdp_error(FSDP_EIO, "free some space or pass another --loss-csv",
+                          "cannot write %s: %s", l->csv.path, strerror(errno));
     return FSDP_OK;
 }
 
@@ -224,7 +232,8 @@ static fsdp_status save(train_loop *l, int64_t step, bool *failed_alike)
 {
     const train_job *job = l->job;
     fsdp_status status = job->engine->save(job->engine->self, job->cfg->save_dir, step + 1);
-    *failed_alike = status == FSDP_EIO; /* files are agreed on; transport and memory may fail one rank */
+    *failed_alike =
+        status == FSDP_EIO; /* files are agreed on; transport and memory may fail one rank */
     return status;
 }
 
@@ -234,7 +243,8 @@ static fsdp_status after_step(train_loop *l, int64_t step, bool *failed_alike)
     const train_config *c = job->cfg;
     if (job->val_data && due(c->eval_every, step, c->steps))
         TRY(evaluate(l, step));
-    return c->save_dir && due(c->save_every, step, c->steps) ? save(l, step, failed_alike) : FSDP_OK;
+    return c->save_dir && due(c->save_every, step, c->steps) ? save(l, step, failed_alike)
+                                                             : FSDP_OK;
 }
 
 static int by_value(const void *a, const void *b)

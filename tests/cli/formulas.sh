@@ -43,5 +43,7 @@ for mode in canonical fast; do
     check 4 --reduction $mode --global-batch 24 --parallel ddp
     check 2 --reduction $mode --global-batch 24 --wrap size:30000
     check 2 --reduction $mode --global-batch 4 --wrap model
+    check 3 --reduction $mode --global-batch 24 --val-data README.md --eval-every 1
+    check 2 --reduction $mode --global-batch 8 --sharding grad-op --val-data README.md --eval-every 1
 done
 exit $failed

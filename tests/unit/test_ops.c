@@ -236,8 +236,7 @@ static void test_place_changes_no_bit(void **state)
     }
 }
 
-/* ---- counts of 0, aliasing, errors
- * ---------------------------------------------------------------- */
+/* ---- counts of 0, aliasing, errors ----------------------------------------------------------- */
 
 static void test_zero_counts_do_nothing(void **state)
 {
@@ -364,8 +363,7 @@ static void test_error_of_a_tile_reaches_the_caller(void **state)
     }
 }
 
-/* ---- norm, clipping, scalars
- * ---------------------------------------------------------------------- */
+/* ---- norm, clipping, scalars ----------------------------------------------------------------- */
 
 static float coef_of(double sum_of_squares, float max_norm, float *norm)
 {

@@ -56,8 +56,7 @@ static void expect_near(double got, double want, double bound, const char *what,
         fail_msg("%s[%zu] is %.9g, expected %.9g within %.3g", what, at, got, want, bound);
 }
 
-/* ---- matmul: more than one tile along m and n, more than one block along k
- * ------------------------ */
+/* ---- matmul: more than one tile along m and n, more than one block along k ------------------- */
 
 static void check_matmul(const ops *o, size_t m, size_t n, size_t k, bool trans_a, bool trans_b)
 {
@@ -91,8 +90,7 @@ static void test_matmul_tiles(void **state)
     }
 }
 
-/* ---- attention: several blocks, scores that grow or shrink along the keys
- * ------------------------- */
+/* ---- attention: several blocks, scores that grow or shrink along the keys -------------------- */
 
 /* One query: out and the log of the softmax's denominator, in double, from all its scores. */
 static double naive_query(const attention_args *a, size_t b, size_t t, size_t h, double *out)
@@ -165,8 +163,7 @@ static void test_attention_blocks(void **state)
     }
 }
 
-/* ---- cross_entropy: more rows than a block, a row longer than a piece, large logits
- * --------------- */
+/* ---- cross_entropy: more rows than a block, a row longer than a piece, large logits ---------- */
 
 /* Logits of size z: the exponent is off by U*z, and so is, relatively, each probability. */
 static void check_cross_entropy(size_t rows, size_t vocab, float std)
@@ -203,8 +200,7 @@ static void test_cross_entropy_blocks(void **state)
     check_cross_entropy(3, 1024, 100.0f);
 }
 
-/* ---- scale, and sums over more rows than a tile
- * --------------------------------------------------- */
+/* ---- scale, and sums over more rows than a tile ---------------------------------------------- */
 
 static void test_scale(void **state)
 {
