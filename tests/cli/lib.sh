@@ -64,8 +64,8 @@ chosen() {
 }
 
 complain() {
-    [ -n "$bad" ] || echo "FAIL $name"
-    echo "     $1"
+    [ -n "$bad" ] || echo "FAIL $name: $1"
+    [ -z "$bad" ] || echo "     $1"
     [ -n "$bad" ] || sed 's/^/     | /' "$work/err" | head -12
     bad=1
 }

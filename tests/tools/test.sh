@@ -40,6 +40,7 @@ count() {
         /^\[ +OK +\]/ || /^(PASS|ok|KILLED) / { p++ }
         /^\[  FAILED  \]/ && !listing || /^(FAIL|BLOCKED|TODO|SURVIVED) / { f++ }
         /^\[  SKIPPED \]/ && !listing || /^SKIP / { s++ }
+        /^[a-z_]+: [0-9]+ (checks|tasks)/ && status == 0 { p += $2 }
         { last = $0 }
         END {
             if (last ~ /^[0-9]+ passed, [0-9]+ failed(, [0-9]+ skipped)?$/) {
