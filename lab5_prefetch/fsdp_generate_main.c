@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/wait_policy.h"
 #include "common/base/options.h"
 #include "common/base/philox.h"
 #include "common/device/device.h"
@@ -252,6 +253,7 @@ static fsdp_status run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    wait_policy_passive(argv);
     const fsdp_status status = run(argc, argv);
     if (status == FSDP_OK || status == FSDP_ESKIP) /* --help */
         return 0;

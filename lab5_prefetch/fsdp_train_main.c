@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "common/base/wait_policy.h"
 #include "lab5_prefetch/trainer.h"
 
 static void print_head(const trainer *t)
@@ -128,6 +129,7 @@ static int run(trainer *t, fsdp_status parsed)
 
 int main(int argc, char **argv)
 {
+    wait_policy_passive(argv);
     trainer t = {0};
     signal(SIGPIPE, SIG_IGN);
     bool alone = comm_launched_ranks() == 1;
