@@ -68,8 +68,9 @@ done
 if [ "$mode" = full ]; then
     launch 5 200 random --random 20 --seed 205
     launch 8 200 random --random 10 --seed 208
-    launch 2 200 xl --xl
-    launch 3 200 xl --xl
+    for w in 1 2 3 4; do
+        launch $w 300 xl --xl
+    done
 fi
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$launches_failed" -eq 0 ]
