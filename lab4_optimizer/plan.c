@@ -5,6 +5,7 @@
  * rank. [ZeRO §7] [FSDP §3.2] */
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/dtype.h"
 #include "common/train/runner.h"
 #include "lab4_optimizer/optimizer.h"
 
@@ -51,14 +52,6 @@ static fsdp_status measure_units(plan_input *in, const module_tree *tree, const 
     return FSDP_OK;
 }
 
-static int log2_floor(size_t n)
-{
-    int k = 0;
-    while (n >>= 1)
-        k++;
-    return k;
-}
-
 static size_t stage_elems(const model *m, const stage *st)
 {
     size_t n = 0;
@@ -78,7 +71,7 @@ static size_t grads_full_elems(const plan_input *in, size_t batch)
         int u = in->stage_unit[i];
         size_t now = root + (u == UNIT_ROOT ? 0 : in->units[u].padded_elems);
         if (leaves)
-            now += stage_elems(m, &m->stages[i]) * (size_t)(1 + log2_floor(batch));
+            now += stage_elems(m, &m->stages[i]) * (size_t)(1 + size_log2_floor(batch));
         most = now > most ? now : most;
     }
     return most;
@@ -151,7 +144,7 @@ static size_t grads_shard_elems(const plan_input *in, bool none)
     unsigned long steps = (unsigned long)in->config->grad_accum;
     size_t most = none ? gather_gradients_elems(in) : 0;
     if (steps > MAX_WALKED && in->config->mode == GRAD_ACC_CANONICAL) {
-        size_t sums = (size_t)log2_floor((size_t)in->world_size * steps) + 1, all = 0;
+        size_t sums = (size_t)size_log2_floor((size_t)in->world_size * steps) + 1, all = 0;
         for (int u = 0; u < in->n_units; u++)
             all += sums * unit_sum_elems(&in->units[u]);
         return all > most ? all : most;

@@ -48,3 +48,11 @@ int elems_to_int(size_t elems)
         FSDP_ASSERT_EQ(elems, INT_MAX); /* prints both */
     return (int)elems;
 }
+
+int size_log2_floor(size_t n)
+{
+    int k = 0;
+    while (n >>= 1)
+        k++;
+    return k;
+}

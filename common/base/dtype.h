@@ -14,3 +14,6 @@ fsdp_status size_mul(size_t a, size_t b, const char *what, size_t *out);
 
 /* elems_to_int -- an element count for an interface that takes int; asserts that it fits. */
 int elems_to_int(size_t elems);
+
+/* size_log2_floor -- floor(log2(n)); 0 for n = 0. */
+int size_log2_floor(size_t n);

@@ -171,17 +171,16 @@ static void softmax_backward(const attention_backward_args *a, const block_pair 
     }
 }
 
-static fsdp_status pair_backward(const attention_backward_args *a, gemm_fn gemm,
-                                 const block_pair *x)
+/* p = softmax of one pair of blocks, made anew from lse. Rows are BLOCK wide. */
+static fsdp_status softmax_again(const attention_backward_args *a, gemm_fn gemm,
+                                 const block_pair *x, float *p)
 {
-    const size_t out_stride = a->n_head * a->head_dim, width = a->head_dim;
-    _Alignas(64) float p[BLOCK * BLOCK], d_scores[BLOCK * BLOCK];
     TRY(gemm(&(gemm_args){.c = p,
                           .a = x->q,
                           .b = x->k,
                           .m = x->n_queries,
                           .n = x->n_keys,
-                          .k = width,
+                          .k = a->head_dim,
                           .ldc = BLOCK,
                           .lda = a->q_stride,
                           .ldb = a->k_stride,
@@ -191,6 +190,15 @@ static fsdp_status pair_backward(const attention_backward_args *a, gemm_fn gemm,
         scale_and_mask(p + r * BLOCK, row, a->scale);
         exp_row(p + r * BLOCK, row, x->lse[r]);
     }
+    return FSDP_OK;
+}
+
+static fsdp_status pair_backward(const attention_backward_args *a, gemm_fn gemm,
+                                 const block_pair *x)
+{
+    const size_t out_stride = a->n_head * a->head_dim, width = a->head_dim;
+    _Alignas(64) float p[BLOCK * BLOCK], d_scores[BLOCK * BLOCK];
+    TRY(softmax_again(a, gemm, x, p));
     TRY(gemm(&(gemm_args){.c = x->d_v,
                           .a = p,
                           .b = x->d_out,

@@ -277,14 +277,6 @@ fail:
     return status;
 }
 
-static int log2_floor(size_t n)
-{
-    int k = 0;
-    while (n >>= 1)
-        k++;
-    return k;
-}
-
 fsdp_status baseline_plan(const baseline_config *config, int world_size, memory_plan *mem,
                           traffic_plan *traffic)
 {
@@ -296,7 +288,7 @@ fsdp_status baseline_plan(const baseline_config *config, int world_size, memory_
     free(scratch);
     size_t w = (size_t)world_size, padded = align_up(grad_elems, w), slice = padded / w;
     size_t sums = config->mode == GRAD_ACC_CANONICAL
-                      ? (size_t)log2_floor(w * (size_t)config->grad_accum + 1)
+                      ? (size_t)size_log2_floor(w * (size_t)config->grad_accum + 1)
                       : 1;
     *mem = (memory_plan){0};
     mem->peak_bytes[MEM_PARAMS_SHARD] = param_elems * sizeof(float);

@@ -1,4 +1,5 @@
 /* runner.c -- see runner.h. */
+#include "common/base/dtype.h"
 #include "common/train/runner.h"
 #include <stdlib.h>
 #include <string.h>
@@ -55,14 +56,6 @@ size_t runner_activation_bytes(const model *m, size_t batch, size_t seq_len, gra
     return elems * sizeof(float) + 2 * batch * seq_len * sizeof(int32_t);
 }
 
-static int log2_floor(size_t n)
-{
-    int k = 0;
-    while (n >>= 1)
-        k++;
-    return k;
-}
-
 size_t runner_leaf_bytes(const model *m, size_t batch, grad_acc_mode mode)
 {
     if (mode != GRAD_ACC_CANONICAL || batch == 1)
@@ -72,7 +65,7 @@ size_t runner_leaf_bytes(const model *m, size_t batch, grad_acc_mode mode)
         size_t e = stage_param_elems(m, &m->stages[i]);
         most = e > most ? e : most;
     }
-    return most * (size_t)(1 + log2_floor(batch)) * sizeof(float);
+    return most * (size_t)(1 + size_log2_floor(batch)) * sizeof(float);
 }
 
 /* Which stage uses a unit first and last: where its hooks are called. */
