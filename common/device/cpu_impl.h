@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 #include "common/device/device_impl.h"
+#include "common/device/host_share.h"
 
 typedef struct cpu_device cpu_device;
 typedef struct cpu_stream cpu_stream;
@@ -83,6 +84,10 @@ void cpu_pool_trim(cpu_pool *p, size_t keep_bytes);
 size_t cpu_pool_cached_bytes(cpu_pool *p);
 fsdp_status cpu_alloc(stream *s, mem_category category, size_t bytes, const char *label,
                       void **out);
+fsdp_status cpu_alloc_shared(stream *s, mem_category category, size_t bytes, const char *label,
+                             void **out);
+bool cpu_share_find(device *d, const void *ptr, size_t bytes, device_share *out);
+int cpu_share_fd(device *d);
 void cpu_free(stream *s, void *ptr);
 
 /* ---- device (cpu.c) ------------------------------------------------------------------------- */

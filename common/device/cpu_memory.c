@@ -19,7 +19,10 @@
  *                         step would need the sum of all blocks of the step.
  * The ledger counts the bytes asked for: from device_alloc until the block leaves `pending`.
  *
- * Under AddressSanitizer nothing is recycled, so that it sees every use after free.              */
+ * Under AddressSanitizer nothing is recycled, so that it sees every use after free.
+ *
+ * A shared block stands in a file that other processes can map (host_share.h) and is recycled for
+ * shared blocks only.                                                                            */
 #include "common/device/cpu_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +48,7 @@
 enum { BLOCK_ALIGN = 64, BLOCK_HEADER_BYTES = 128 };
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
 #define LARGE_GRAIN     ((size_t)4096)
+#define NOT_SHARED      UINT64_MAX
 
 enum { STATE_LIVE, STATE_PENDING, STATE_CACHED };
 
@@ -66,9 +70,9 @@ struct cpu_block {
     size_t footprint_bytes; /* header, payload, tail, rounded: the key for reuse */
     mem_category category;
     int state;
-    size_t frees_queued; /* device_free calls that the streams have not come to */
-    uint64_t pad;
-    uint64_t magic; /* last: just before the payload */
+    size_t frees_queued;   /* device_free calls that the streams have not come to */
+    uint64_t share_offset; /* where the block stands in the shared file; NOT_SHARED */
+    uint64_t magic;        /* last: just before the payload */
 };
 _Static_assert(sizeof(struct cpu_block) == BLOCK_HEADER_BYTES, "the magic is next to the payload");
 
@@ -79,13 +83,14 @@ static char *block_payload(cpu_block *b)
 
 /* ---- from and to the system ----------------------------------------------------------------- */
 
-/* header + bytes + tail, rounded up to cache lines or, for large blocks, to pages; 0: too large. */
-static size_t footprint_of(size_t bytes)
+/* header + bytes + tail, rounded up to cache lines or, for large and shared blocks, to pages; 0:
+ * too large. */
+static size_t footprint_of(size_t bytes, bool shared)
 {
     size_t fixed = BLOCK_HEADER_BYTES + sizeof(uint64_t);
     if (bytes > SIZE_MAX / 2)
         return 0;
-    size_t grain = bytes + fixed >= HUGE_PAGE_BYTES ? LARGE_GRAIN : BLOCK_ALIGN;
+    size_t grain = shared || bytes + fixed >= HUGE_PAGE_BYTES ? LARGE_GRAIN : BLOCK_ALIGN;
     return (bytes + fixed + grain - 1) / grain * grain;
 }
 
@@ -94,15 +99,25 @@ static bool is_mapped(size_t footprint_bytes)
     return footprint_bytes >= HUGE_PAGE_BYTES && !BLOCKS_UNDER_ASAN;
 }
 
-static cpu_block *system_get(size_t footprint_bytes)
+static cpu_block *system_get(size_t footprint_bytes, bool shared)
 {
-    return is_mapped(footprint_bytes) ? host_map(footprint_bytes, HUGE_PAGE_BYTES)
-                                      : aligned_alloc(BLOCK_ALIGN, footprint_bytes);
+    uint64_t share_offset = NOT_SHARED;
+    cpu_block *b;
+    if (shared)
+        b = host_share_get(footprint_bytes, &share_offset);
+    else
+        b = is_mapped(footprint_bytes) ? host_map(footprint_bytes, HUGE_PAGE_BYTES)
+                                       : aligned_alloc(BLOCK_ALIGN, footprint_bytes);
+    if (b)
+        b->share_offset = share_offset;
+    return b;
 }
 
 static void system_put(cpu_block *b)
 {
-    if (is_mapped(b->footprint_bytes))
+    if (b->share_offset != NOT_SHARED)
+        host_share_put(b, b->footprint_bytes, b->share_offset);
+    else if (is_mapped(b->footprint_bytes))
         munmap(b, b->footprint_bytes);
     else
         free(b);
@@ -171,8 +186,10 @@ size_t cpu_pool_cached_bytes(cpu_pool *p)
 
 /* May an alloc of `bytes` on s have this block of the right bucket? */
 static bool is_reusable(const cpu_block *b, const cpu_stream *s, size_t bytes,
-                        size_t footprint_bytes)
+                        size_t footprint_bytes, bool shared)
 {
+    if ((b->share_offset != NOT_SHARED) != shared)
+        return false;
     if (b->state == STATE_CACHED)
         return b->footprint_bytes == footprint_bytes;
     return b->pending_on == s && b->bytes == bytes; /* same bytes: the tail stays where it is */
@@ -193,14 +210,15 @@ static bool revive(cpu_device *d, cpu_block *b)
 
 /* A block for reuse, or NULL: the most recently freed one, which may still be in the processor's
  * caches.                                                                                        */
-static cpu_block *reuse(cpu_device *d, const cpu_stream *s, size_t bytes, size_t footprint_bytes)
+static cpu_block *reuse(cpu_device *d, const cpu_stream *s, size_t bytes, size_t footprint_bytes,
+                        bool shared)
 {
     cpu_pool *p = &d->pool;
     pthread_mutex_lock(&p->lock);
     cpu_block *b;
     LIST_FOREACH(b, &p->bucket[bucket_of(footprint_bytes)], in_bucket)
     {
-        if (is_reusable(b, s, bytes, footprint_bytes))
+        if (is_reusable(b, s, bytes, footprint_bytes, shared))
             break;
     }
     if (b && b->state == STATE_CACHED) {
@@ -217,15 +235,15 @@ static cpu_block *reuse(cpu_device *d, const cpu_stream *s, size_t bytes, size_t
 
 /* Fresh memory. Make room before the system has to say no, or, worse, says yes and kills the
  * process later. */
-static cpu_block *fresh(cpu_pool *p, size_t footprint_bytes)
+static cpu_block *fresh(cpu_pool *p, size_t footprint_bytes, bool shared)
 {
     if (footprint_bytes >= HUGE_PAGE_BYTES && cpu_pool_cached_bytes(p) > 0 &&
         host_mem_available("") < footprint_bytes)
         cpu_pool_trim(p, 0);
-    cpu_block *b = system_get(footprint_bytes);
+    cpu_block *b = system_get(footprint_bytes, shared);
     if (!b) {
         cpu_pool_trim(p, 0);
-        b = system_get(footprint_bytes);
+        b = system_get(footprint_bytes, shared);
     }
     if (!b)
         return NULL;
@@ -274,18 +292,18 @@ static void check_tail(cpu_block *b)
     FSDP_ASSERT(tail == BLOCK_TAIL && "block written behind its end");
 }
 
-fsdp_status cpu_alloc(stream *base, mem_category category, size_t bytes, const char *label,
-                      void **out)
+static fsdp_status block_alloc(stream *base, mem_category category, size_t bytes, bool shared,
+                               const char *label, void **out)
 {
     cpu_stream *s = (cpu_stream *)base;
     TRY(cpu_stream_status(s));
     cpu_device *d = (cpu_device *)base->device;
-    size_t footprint_bytes = footprint_of(bytes);
+    size_t footprint_bytes = footprint_of(bytes, shared);
     if (footprint_bytes == 0)
         return alloc_failed(d, category, bytes, label);
-    cpu_block *b = reuse(d, s, bytes, footprint_bytes);
+    cpu_block *b = reuse(d, s, bytes, footprint_bytes, shared);
     if (!b)
-        b = fresh(&d->pool, footprint_bytes);
+        b = fresh(&d->pool, footprint_bytes, shared);
     if (!b)
         return alloc_failed(d, category, bytes, label);
     bool revived = b->free_node != &b->own_node; /* older work may still use the payload */
@@ -301,6 +319,44 @@ fsdp_status cpu_alloc(stream *base, mem_category category, size_t bytes, const c
     ledger_add(d->base.ledger, category, bytes);
     *out = block_payload(b);
     return FSDP_OK;
+}
+
+fsdp_status cpu_alloc(stream *s, mem_category category, size_t bytes, const char *label, void **out)
+{
+    return block_alloc(s, category, bytes, false, label, out);
+}
+
+fsdp_status cpu_alloc_shared(stream *s, mem_category category, size_t bytes, const char *label,
+                             void **out)
+{
+    bool shared = cpu_share_fd(s->device) >= 0;
+    return block_alloc(s, category, bytes, shared, label, out);
+}
+
+int cpu_share_fd(device *d)
+{
+    (void)d;
+    return host_share_fd();
+}
+
+bool cpu_share_find(device *d, const void *ptr, size_t bytes, device_share *out)
+{
+    cpu_pool *p = &((cpu_device *)d)->pool;
+    uintptr_t at = (uintptr_t)ptr;
+    bool found = false;
+    cpu_block *b;
+    pthread_mutex_lock(&p->lock);
+    TAILQ_FOREACH(b, &p->live, order)
+    {
+        uintptr_t base = (uintptr_t)b;
+        if (b->share_offset == NOT_SHARED || at < base || at - base >= b->footprint_bytes)
+            continue;
+        found = bytes <= b->footprint_bytes - (at - base);
+        *out = (device_share){b->share_offset, b->footprint_bytes, at - base};
+        break;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return found;
 }
 
 /* pending -> cached, or back to the system; p->lock is held. */

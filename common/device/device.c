@@ -131,6 +131,26 @@ fsdp_status device_alloc(stream *s, mem_category category, size_t bytes, const c
     return s->device->backend->alloc(s, category, bytes, label, out);
 }
 
+fsdp_status device_alloc_shared(stream *s, mem_category category, size_t bytes, const char *label,
+                                void **out)
+{
+    if (!s->device->backend->alloc_shared)
+        return device_alloc(s, category, bytes, label, out);
+    FSDP_ASSERT(label && out && (int)category >= 0 && category < MEM_CATEGORIES);
+    *out = NULL;
+    return s->device->backend->alloc_shared(s, category, bytes, label, out);
+}
+
+bool device_share_find(device *d, const void *ptr, size_t bytes, device_share *out)
+{
+    return d->backend->share_find && d->backend->share_find(d, ptr, bytes, out);
+}
+
+int device_share_fd(device *d)
+{
+    return d->backend->share_fd ? d->backend->share_fd(d) : -1;
+}
+
 fsdp_status device_alloc_f32(stream *s, mem_category category, size_t elems, const char *label,
                              float **out)
 {

@@ -73,6 +73,20 @@ bool event_done(event *e);
  *   errors  FSDP_ENOMEM with the figure and the ledger's state                                   */
 fsdp_status device_alloc(stream *s, mem_category category, size_t bytes, const char *label,
                          void **out);
+/* device_alloc_shared -- the same, of memory that other processes of the host can map, where there
+ * is such a thing (comm_alloc decides; device_share_find tells). Costs: small pages on most
+ * systems, and whole pages for small blocks. */
+fsdp_status device_alloc_shared(stream *s, mem_category category, size_t bytes, const char *label,
+                                void **out);
+/* device_share -- where a piece of shared memory stands in its owner's file. */
+typedef struct device_share {
+    uint64_t offset, bytes; /* of the whole block: what a peer maps, a multiple of 4096 */
+    uint64_t inner;         /* where in the block the piece begins */
+} device_share;
+/* device_share_find -- whether ptr [bytes] lies inside one live shared block. */
+bool device_share_find(device *d, const void *ptr, size_t bytes, device_share *out);
+/* device_share_fd -- the file of the shared blocks; -1: this device has none. */
+int device_share_fd(device *d);
 /* device_alloc_f32 -- elems floats; checks elems * 4. */
 fsdp_status device_alloc_f32(stream *s, mem_category category, size_t elems, const char *label,
                              float **out);

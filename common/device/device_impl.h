@@ -26,6 +26,11 @@ typedef struct device_backend {
 
     fsdp_status (*alloc)(stream *s, mem_category category, size_t bytes, const char *label,
                          void **out);
+    /* these three are NULL on a device whose memory other processes cannot map */
+    fsdp_status (*alloc_shared)(stream *s, mem_category category, size_t bytes, const char *label,
+                                void **out);
+    bool (*share_find)(device *d, const void *ptr, size_t bytes, device_share *out);
+    int (*share_fd)(device *d);
     void (*free)(stream *s, void *ptr);
     /* bytes > 0 in these four */
     fsdp_status (*copy)(stream *s, void *dst, const void *src, size_t bytes);
