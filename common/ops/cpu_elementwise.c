@@ -32,8 +32,13 @@ static fsdp_status bias_add_tile(const void *args, size_t tile)
     for (size_t r = tile * tile_rows; r < end; r++) {
         const float *in = a->in + r * a->cols;
         float *out = a->out + r * a->cols;
-        for (size_t c = 0; c < a->cols; c++)
-            out[c] = in[c] + a->bias[c];
+        for (size_t begin = 0; begin < a->cols; begin += PARAM_PIECE) {
+            const size_t n = min_size(PARAM_PIECE, a->cols - begin);
+            float buf[PARAM_PIECE];
+            const float *bias = param_piece(a->bias, a->param_type, begin, n, buf);
+            for (size_t c = 0; c < n; c++)
+                out[begin + c] = in[begin + c] + bias[c];
+        }
     }
     return FSDP_OK;
 }

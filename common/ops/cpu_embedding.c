@@ -1,7 +1,8 @@
 /* cpu_embedding.c -- token and position embeddings, for both tables.
  *
  * Backward adds rows in the order of (b,t), so that a token that occurs twice has one order;
- * threads split the columns, never the rows. */
+ * threads split the columns, never the rows. Overwriting is zeroing, then adding: most rows of a
+ * large vocabulary occur in no batch.                                                            */
 #include "common/ops/cpu_kernels.h"
 
 enum {
@@ -20,21 +21,31 @@ static fsdp_status check_tokens(const int32_t *tokens, size_t n, size_t vocab)
     return FSDP_OK;
 }
 
+/* Columns begin ... begin+n-1 of row r. */
+static void embed_piece(const embedding_args *a, size_t r, size_t begin, size_t n)
+{
+    float wte_buf[PARAM_PIECE], wpe_buf[PARAM_PIECE];
+    const size_t wte_at = (size_t)a->tokens[r] * a->width + begin;
+    const float *wte = param_piece(a->wte, a->param_type, wte_at, n, wte_buf);
+    float *out = a->out + r * a->width + begin;
+    if (a->wpe == NULL) {
+        memcpy(out, wte, n * sizeof *out);
+        return;
+    }
+    const size_t wpe_at = r % a->seq_len * a->width + begin;
+    const float *wpe = param_piece(a->wpe, a->param_type, wpe_at, n, wpe_buf);
+    for (size_t c = 0; c < n; c++)
+        out[c] = wte[c] + wpe[c];
+}
+
 static fsdp_status embedding_tile(const void *args, size_t tile)
 {
     const embedding_args *a = args;
     const size_t n_rows = a->batch * a->seq_len;
     const size_t end = min_size(n_rows, (tile + 1) * TILE_TOKENS);
     for (size_t r = tile * TILE_TOKENS; r < end; r++) {
-        const float *wte = a->wte + (size_t)a->tokens[r] * a->width;
-        float *out = a->out + r * a->width;
-        if (a->wpe == NULL) {
-            memcpy(out, wte, a->width * sizeof *out);
-            continue;
-        }
-        const float *wpe = a->wpe + (r % a->seq_len) * a->width;
-        for (size_t c = 0; c < a->width; c++)
-            out[c] = wte[c] + wpe[c];
+        for (size_t begin = 0; begin < a->width; begin += PARAM_PIECE)
+            embed_piece(a, r, begin, min_size(PARAM_PIECE, a->width - begin));
     }
     return FSDP_OK;
 }
@@ -74,18 +85,46 @@ static fsdp_status embedding_backward_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
+/* x[0 ... elems) = 0. */
+typedef struct zero_job {
+    float *x;
+    size_t elems;
+} zero_job;
+
+static fsdp_status zero_tile(const void *args, size_t tile)
+{
+    const zero_job *j = args;
+    const size_t begin = tile * TILE_ELEMS, n = min_size(TILE_ELEMS, j->elems - begin);
+    memset(j->x + begin, 0, n * sizeof *j->x);
+    return FSDP_OK;
+}
+
+static fsdp_status zero(float *x, size_t elems, int n_threads)
+{
+    const zero_job j = {x, elems};
+    return tiles_run(threads_for(n_threads, elems, MIN_PARALLEL_ELEMS), tiles_of(elems, TILE_ELEMS),
+                     zero_tile, &j);
+}
+
 static fsdp_status embedding_backward_kernel(void *args, int n_threads)
 {
     const embedding_backward_args *a = args;
     const size_t n_rows = a->batch * a->seq_len;
+    TRY(check_tokens(a->tokens, n_rows, a->vocab));
+    if (a->overwrite) {
+        const size_t positions = a->positions > 0 ? a->positions : a->seq_len;
+        TRY(zero(a->d_wte, a->vocab * a->width, n_threads));
+        if (a->d_wpe != NULL)
+            TRY(zero(a->d_wpe, positions * a->width, n_threads));
+    }
     if (n_rows == 0 || a->width == 0)
         return FSDP_OK;
-    TRY(check_tokens(a->tokens, n_rows, a->vocab));
     n_threads = threads_for(n_threads, n_rows * a->width, MIN_PARALLEL_ELEMS);
     return tiles_run(n_threads, tiles_of(a->width, BAND_COLS), embedding_backward_tile, a);
 }
 
 fsdp_status cpu_embedding_backward(stream *s, const embedding_backward_args *a)
 {
+    FSDP_ASSERT(a->positions == 0 || a->positions >= a->seq_len);
     return stream_launch(s, embedding_backward_kernel, a, sizeof *a);
 }

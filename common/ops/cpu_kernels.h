@@ -43,7 +43,26 @@ static inline size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* ---- matrix products (gemm_portable.c, gemm_dnnl.c, cpu_matmul.c) --------------------------- */
+/* ---- parameters in fp32 or bf16 -------------------------------------------------------------- */
+
+/* A parameter is read a piece at a time: PARAM_PIECE elements or what is left. A multiple of LANES,
+ * so that sums by lanes do not see the pieces.                                                   */
+enum { PARAM_PIECE = 256 };
+
+/* param_piece -- elements begin ... begin+n-1 (n <= PARAM_PIECE) of a parameter as fp32: where they
+ * stand, or expanded into buf.                                                                   */
+static inline const float *param_piece(const void *param, dtype type, size_t begin, size_t n,
+                                       float buf[PARAM_PIECE])
+{
+    if (type == DTYPE_F32)
+        return (const float *)param + begin;
+    const uint16_t *bf16 = (const uint16_t *)param + begin;
+    for (size_t i = 0; i < n; i++)
+        buf[i] = f32_from_bf16(bf16[i]);
+    return buf;
+}
+
+/* ---- matrix products (gemm_*.c, cpu_matmul.c) ------------------------------------------------ */
 
 /* c[m,n] = op(a)[m,k] * op(b)[k,n] (+ c when accumulate) on the calling thread. ld*: elements from
  * one stored row to the next.                                                                    */
@@ -63,8 +82,30 @@ fsdp_status gemm_portable(const gemm_args *g);
 /* gemm_dnnl -- oneDNN's sgemm; the portable one when built without oneDNN. errors: FSDP_ENOMEM. */
 fsdp_status gemm_dnnl(const gemm_args *g);
 
-/* matmul_tiled -- a matmul as gemm calls over a grid of tiles chosen by (m,n,k). */
-fsdp_status matmul_tiled(const matmul_args *a, int n_threads, gemm_fn gemm);
+/* The largest tile of a matmul. */
+enum { MATMUL_TILE_M = 256, MATMUL_TILE_N = 384 };
+
+/* A gemm whose operands are stored as a_type and b_type: these stand for g->a and g->b, which are
+ * not looked at; g->lda and g->ldb count their elements. m <= MATMUL_TILE_M, n <= MATMUL_TILE_N. */
+typedef struct gemm_mixed_args {
+    gemm_args g;
+    const void *a, *b;
+    dtype a_type, b_type;
+} gemm_mixed_args;
+
+/* gemm_expanded -- expands bf16 operands to fp32, which is exact, and calls f32 on pieces of k: the
+ * bits of f32 called on the whole where that adds in order of k, as gemm_portable does.          */
+fsdp_status gemm_expanded(const gemm_mixed_args *x, gemm_fn f32);
+typedef fsdp_status (*gemm_mixed_fn)(const gemm_mixed_args *x);
+fsdp_status gemm_mixed_portable(const gemm_mixed_args *x);
+
+/* gemm_mixed_dnnl -- both operands in bf16: the processor's bf16 instructions by way of oneDNN,
+ * where there are any; else expanded. errors: FSDP_ENOMEM.                                       */
+fsdp_status gemm_mixed_dnnl(const gemm_mixed_args *x);
+
+/* matmul_launch -- a matmul on s as gemm calls over a grid of tiles chosen by (m,n,k): f32 where
+ * both operands are fp32, else mixed.                                                            */
+fsdp_status matmul_launch(stream *s, const matmul_args *a, gemm_fn f32, gemm_mixed_fn mixed);
 fsdp_status attention_tiled(const attention_args *a, int n_threads, gemm_fn gemm);
 fsdp_status attention_backward_tiled(const attention_backward_args *a, int n_threads, gemm_fn gemm);
 
@@ -79,6 +120,7 @@ fsdp_status cpu_layernorm_backward(stream *s, const layernorm_backward_args *a);
 fsdp_status cpu_gelu(stream *s, const gelu_args *a);
 fsdp_status cpu_gelu_backward(stream *s, const gelu_backward_args *a);
 fsdp_status cpu_cross_entropy(stream *s, const cross_entropy_args *a);
+fsdp_status cpu_cast(stream *s, const cast_args *a);
 fsdp_status cpu_add(stream *s, const add_args *a);
 fsdp_status cpu_scale(stream *s, const scale_args *a);
 fsdp_status cpu_sum_squares(stream *s, const sum_squares_args *a);
@@ -104,16 +146,18 @@ static inline void lanes_load(lanes *v, const float *x, size_t n, float fill)
     memcpy(v, part, sizeof *v);
 }
 
-/* lanes_sum -- lanes 0+8, 1+9, ...; then 0+4, ...; 0+2, 1+3; 0+1. */
+/* lanes_sum -- lanes 0+8, 1+9, ...; then 0+4, ...; 0+2, 1+3; 0+1. Element by element, so that it
+ * stays in registers: an array on the stack would wait for the store at every step.             */
 static inline float lanes_sum(const lanes *v)
 {
-    float part[LANES];
-    memcpy(part, v, sizeof part);
-    for (size_t half = LANES / 2; half > 0; half /= 2) {
-        for (size_t i = 0; i < half; i++)
-            part[i] += part[i + half];
-    }
-    return part[0];
+    typedef float half __attribute__((vector_size(8 * sizeof(float))));
+    typedef float quarter __attribute__((vector_size(4 * sizeof(float))));
+    const lanes x = *v;
+    const half low = {x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]};
+    const half high = {x[8], x[9], x[10], x[11], x[12], x[13], x[14], x[15]};
+    const half h = low + high;
+    const quarter q = (quarter){h[0], h[1], h[2], h[3]} + (quarter){h[4], h[5], h[6], h[7]};
+    return (q[0] + q[2]) + (q[1] + q[3]);
 }
 
 /* vec_sum -- x[0] + ... + x[n-1] by lanes. */
@@ -154,9 +198,12 @@ static inline float vec_max(const float *x, size_t n)
         const lane_bits larger = v > best;
         best = (lanes)(((lane_bits)v & larger) | ((lane_bits)best & ~larger));
     }
-    float lane[LANES], top = lowest;
-    memcpy(lane, &best, sizeof lane);
-    for (size_t l = 0; l < LANES; l++)
-        top = lane[l] > top ? lane[l] : top;
-    return top;
+    float top[4]; /* four at a time: one comparison after the other would take 16 times one */
+    for (size_t l = 0; l < 4; l++) {
+        const float a = best[l] > best[l + 4] ? best[l] : best[l + 4];
+        const float b = best[l + 8] > best[l + 12] ? best[l + 8] : best[l + 12];
+        top[l] = a > b ? a : b;
+    }
+    const float a = top[0] > top[1] ? top[0] : top[1], b = top[2] > top[3] ? top[2] : top[3];
+    return a > b ? a : b;
 }

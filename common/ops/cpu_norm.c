@@ -16,6 +16,14 @@ static size_t tile_rows(size_t cols)
 
 /* ---- sums over rows ------------------------------------------------------------------------- */
 
+/* The sum of a column becomes part of its gradient. It began at +0, so it is never -0, and writing
+ * it gives the bits of adding it to 0.                                                           */
+static void deliver(float *grad, const float *sum, size_t n, bool overwrite)
+{
+    for (size_t c = 0; c < n; c++)
+        grad[c] = overwrite ? sum[c] : grad[c] + sum[c];
+}
+
 static fsdp_status bias_backward_tile(const void *args, size_t tile)
 {
     const bias_backward_args *a = args;
@@ -26,8 +34,7 @@ static fsdp_status bias_backward_tile(const void *args, size_t tile)
         for (size_t c = 0; c < width; c++)
             sum[c] += d_out[c];
     }
-    for (size_t c = 0; c < width; c++)
-        a->d_bias[begin + c] += sum[c];
+    deliver(a->d_bias + begin, sum, width, a->overwrite);
     return FSDP_OK;
 }
 
@@ -65,8 +72,14 @@ static void layernorm_row(const layernorm_args *a, size_t r)
     const float mean = vec_sum(in, a->cols) / (float)a->cols;
     const float variance = sum_square_deviations(in, a->cols, mean) / (float)a->cols;
     const float rstd = 1.0f / sqrtf(variance + a->eps);
-    for (size_t c = 0; c < a->cols; c++)
-        out[c] = (in[c] - mean) * rstd * a->gain[c] + a->bias[c];
+    for (size_t begin = 0; begin < a->cols; begin += PARAM_PIECE) {
+        const size_t n = min_size(PARAM_PIECE, a->cols - begin);
+        float gain_buf[PARAM_PIECE], bias_buf[PARAM_PIECE];
+        const float *gain = param_piece(a->gain, a->param_type, begin, n, gain_buf);
+        const float *bias = param_piece(a->bias, a->param_type, begin, n, bias_buf);
+        for (size_t c = 0; c < n; c++)
+            out[begin + c] = (in[begin + c] - mean) * rstd * gain[c] + bias[c];
+    }
     a->mean[r] = mean;
     a->rstd[r] = rstd;
 }
@@ -111,10 +124,8 @@ static fsdp_status layernorm_param_tile(const void *args, size_t tile)
             bias_sum[c] += d_out[c];
         }
     }
-    for (size_t c = 0; c < width; c++) {
-        a->d_gain[begin + c] += gain_sum[c];
-        a->d_bias[begin + c] += bias_sum[c];
-    }
+    deliver(a->d_gain + begin, gain_sum, width, a->overwrite);
+    deliver(a->d_bias + begin, bias_sum, width, a->overwrite);
     return FSDP_OK;
 }
 
@@ -124,22 +135,31 @@ static void layernorm_backward_row(const layernorm_backward_args *a, size_t r)
     const size_t row = r * a->cols;
     const float *d_out = a->d_out + row, *in = a->in + row;
     const float mean = a->mean[r], rstd = a->rstd[r];
+    float buf[PARAM_PIECE];
     lanes sum_g = {0}, sum_gn = {0};
-    for (size_t c = 0; c < a->cols; c += LANES) {
-        lanes dv, gv, xv;
-        lanes_load(&dv, d_out + c, a->cols - c, 0.0f);
-        lanes_load(&gv, a->gain + c, a->cols - c, 0.0f);
-        lanes_load(&xv, in + c, a->cols - c, mean);
-        const lanes g = dv * gv;
-        sum_g += g;
-        sum_gn += g * ((xv - mean) * rstd);
+    for (size_t begin = 0; begin < a->cols; begin += PARAM_PIECE) {
+        const size_t n = min_size(PARAM_PIECE, a->cols - begin);
+        const float *gain = param_piece(a->gain, a->param_type, begin, n, buf);
+        for (size_t c = 0; c < n; c += LANES) {
+            lanes dv, gv, xv;
+            lanes_load(&dv, d_out + begin + c, n - c, 0.0f);
+            lanes_load(&gv, gain + c, n - c, 0.0f);
+            lanes_load(&xv, in + begin + c, n - c, mean);
+            const lanes g = dv * gv;
+            sum_g += g;
+            sum_gn += g * ((xv - mean) * rstd);
+        }
     }
     const float avg_g = lanes_sum(&sum_g) / (float)a->cols;
     const float avg_gn = lanes_sum(&sum_gn) / (float)a->cols;
     float *d_in = a->d_in + row;
-    for (size_t c = 0; c < a->cols; c++) {
-        const float norm = (in[c] - mean) * rstd;
-        d_in[c] = rstd * (d_out[c] * a->gain[c] - avg_g - norm * avg_gn);
+    for (size_t begin = 0; begin < a->cols; begin += PARAM_PIECE) {
+        const size_t n = min_size(PARAM_PIECE, a->cols - begin);
+        const float *gain = param_piece(a->gain, a->param_type, begin, n, buf);
+        for (size_t c = 0; c < n; c++) {
+            const float norm = (in[begin + c] - mean) * rstd;
+            d_in[begin + c] = rstd * (d_out[begin + c] * gain[c] - avg_g - norm * avg_gn);
+        }
     }
     if (a->d_residual) {
         for (size_t c = 0; c < a->cols; c++)
@@ -159,10 +179,11 @@ static fsdp_status layernorm_backward_tile(const void *args, size_t tile)
 static fsdp_status layernorm_backward_kernel(void *args, int n_threads)
 {
     const layernorm_backward_args *a = args;
-    if (a->rows == 0 || a->cols == 0)
+    if (a->cols == 0)
         return FSDP_OK;
     n_threads = threads_for(n_threads, a->rows * a->cols, MIN_PARALLEL_ELEMS);
-    TRY(tiles_run(n_threads, tiles_of(a->cols, BAND_COLS), layernorm_param_tile, a));
+    if (a->rows > 0 || a->overwrite)
+        TRY(tiles_run(n_threads, tiles_of(a->cols, BAND_COLS), layernorm_param_tile, a));
     return tiles_run(n_threads, tiles_of(a->rows, tile_rows(a->cols)), layernorm_backward_tile, a);
 }
 

@@ -4,11 +4,6 @@
  * "portable" calls gemm_portable.c, whose bits are the same on every machine.                    */
 #include "common/ops/cpu_kernels.h"
 
-static fsdp_status fast_matmul_kernel(void *args, int n_threads)
-{
-    return matmul_tiled(args, n_threads, gemm_dnnl);
-}
-
 static fsdp_status fast_attention_kernel(void *args, int n_threads)
 {
     return attention_tiled(args, n_threads, gemm_dnnl);
@@ -17,11 +12,6 @@ static fsdp_status fast_attention_kernel(void *args, int n_threads)
 static fsdp_status fast_attention_backward_kernel(void *args, int n_threads)
 {
     return attention_backward_tiled(args, n_threads, gemm_dnnl);
-}
-
-static fsdp_status portable_matmul_kernel(void *args, int n_threads)
-{
-    return matmul_tiled(args, n_threads, gemm_portable);
 }
 
 static fsdp_status portable_attention_kernel(void *args, int n_threads)
@@ -36,7 +26,7 @@ static fsdp_status portable_attention_backward_kernel(void *args, int n_threads)
 
 static fsdp_status fast_matmul(stream *s, const matmul_args *a)
 {
-    return stream_launch(s, fast_matmul_kernel, a, sizeof *a);
+    return matmul_launch(s, a, gemm_dnnl, gemm_mixed_dnnl);
 }
 
 static fsdp_status fast_attention(stream *s, const attention_args *a)
@@ -51,7 +41,7 @@ static fsdp_status fast_attention_backward(stream *s, const attention_backward_a
 
 static fsdp_status portable_matmul(stream *s, const matmul_args *a)
 {
-    return stream_launch(s, portable_matmul_kernel, a, sizeof *a);
+    return matmul_launch(s, a, gemm_portable, gemm_mixed_portable);
 }
 
 static fsdp_status portable_attention(stream *s, const attention_args *a)
@@ -68,9 +58,9 @@ static fsdp_status portable_attention_backward(stream *s, const attention_backwa
     .bias_add = cpu_bias_add, .bias_backward = cpu_bias_backward, .embedding = cpu_embedding,      \
     .embedding_backward = cpu_embedding_backward, .layernorm = cpu_layernorm,                      \
     .layernorm_backward = cpu_layernorm_backward, .gelu = cpu_gelu,                                \
-    .gelu_backward = cpu_gelu_backward, .cross_entropy = cpu_cross_entropy, .add = cpu_add,        \
-    .scale = cpu_scale, .sum_squares = cpu_sum_squares, .clip_coef = cpu_clip_coef,                \
-    .adamw = cpu_adamw, .sgd = cpu_sgd
+    .gelu_backward = cpu_gelu_backward, .cross_entropy = cpu_cross_entropy, .cast = cpu_cast,      \
+    .add = cpu_add, .scale = cpu_scale, .sum_squares = cpu_sum_squares,                            \
+    .clip_coef = cpu_clip_coef, .adamw = cpu_adamw, .sgd = cpu_sgd
 
 const ops *ops_cpu_fast(void)
 {

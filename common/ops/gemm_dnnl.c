@@ -1,34 +1,194 @@
-/* gemm_dnnl.c -- oneDNN's sgemm as a single-threaded gemm. See cpu_kernels.h.
+/* gemm_dnnl.c -- oneDNN's matrix products as single-threaded gemms. See cpu_kernels.h.
  *
  * oneDNN cuts a product by the number of OpenMP threads it may use, along k too, which changes the
- * sums. So it gets one thread, set in the calling thread around every call; being inside a parallel
- * region of one thread is not enough (measured: other bits for m = 1). Which OpenMP runtime that
- * is: a program linked with clang's libomp serves libdnnl.so's calls too, because libomp defines
- * libgomp's symbol versions and comes first; tests/unit/test_ops.c checks it.                    */
+ * sums. So it gets one thread, set in the calling thread around everything that is asked of it (for
+ * bf16 that includes making the primitive: one that was made for two threads sums differently even
+ * when it runs on one); being inside a parallel region of one thread is not enough (measured: other
+ * bits for m = 1). Which OpenMP runtime that is: a program linked with clang's libomp serves
+ * libdnnl.so's calls too, because libomp defines libgomp's symbol versions and comes first;
+ * tests/unit/test_ops.c checks it.
+ *
+ * bf16. oneDNN has no plain function for it but "primitives", made for given shapes and strides.
+ * One is made, run and destroyed per tile: oneDNN keeps the code it generated for the last 1024 of
+ * them, so that making one again takes microseconds, where a tile takes hundreds. */
 #include "common/ops/cpu_kernels.h"
 
 #ifdef FSDP_HAVE_DNNL
 #include <dnnl.h>
 #include <omp.h>
+#include <pthread.h>
 
-fsdp_status gemm_dnnl(const gemm_args *g)
+/* one_thread_begin -- returns what one_thread_end sets again. */
+static int one_thread_begin(void)
 {
     const int n_threads = omp_get_max_threads();
     omp_set_num_threads(1);
+    return n_threads;
+}
+
+static void one_thread_end(int n_threads)
+{
+    omp_set_num_threads(n_threads);
+}
+
+static fsdp_status dnnl_failed(const char *call, const gemm_args *g, dnnl_status_t status)
+{
+    return fsdp_error(FSDP_ENOMEM, "free memory, or pass --ops portable",
+                      "%s m %zu n %zu k %zu: status %d, expected 0", call, g->m, g->n, g->k,
+                      (int)status);
+}
+
+fsdp_status gemm_dnnl(const gemm_args *g)
+{
+    const int n_threads = one_thread_begin();
     const dnnl_status_t status =
         dnnl_sgemm(g->trans_a ? 'T' : 'N', g->trans_b ? 'T' : 'N', (dnnl_dim_t)g->m,
                    (dnnl_dim_t)g->n, (dnnl_dim_t)g->k, 1.0f, g->a, (dnnl_dim_t)g->lda, g->b,
                    (dnnl_dim_t)g->ldb, g->accumulate ? 1.0f : 0.0f, g->c, (dnnl_dim_t)g->ldc);
-    omp_set_num_threads(n_threads);
-    if (status != dnnl_success)
-        return fsdp_error(FSDP_ENOMEM, "free memory, or pass --ops portable",
-                          "dnnl_sgemm m %zu n %zu k %zu: status %d, expected 0", g->m, g->n, g->k,
-                          (int)status);
-    return FSDP_OK;
+    one_thread_end(n_threads);
+    return status == dnnl_success ? FSDP_OK : dnnl_failed("dnnl_sgemm", g, status);
+}
+
+/* ---- bf16 ----------------------------------------------------------------------------------- */
+
+#define STEP(call)                                                                                 \
+    do {                                                                                           \
+        const dnnl_status_t step_status_ = (call);                                                 \
+        if (step_status_ != dnnl_success)                                                          \
+            return step_status_;                                                                   \
+    } while (0)
+
+/* oneDNN 3 made memory descriptors opaque and dropped the operation descriptor. */
+#if DNNL_VERSION_MAJOR >= 3
+#define DESC_PTR(d) (d)
+#else
+#define DESC_PTR(d) (&(d))
+#endif
+
+static dnnl_engine_t engine; /* the CPU; never destroyed */
+static bool has_bf16;        /* this processor's instructions, as far as oneDNN uses them */
+static dnnl_status_t engine_status;
+static pthread_once_t engine_once = PTHREAD_ONCE_INIT;
+
+static void engine_open(void)
+{
+    engine_status = dnnl_engine_create(&engine, dnnl_cpu, 0);
+    const unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
+    has_bf16 = (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
+}
+
+enum { A, B, C, N_OPERANDS };
+
+/* One product and all that has to be destroyed after it, in the order in which it is made. */
+typedef struct bf16_product {
+    dnnl_memory_desc_t desc[N_OPERANDS];
+    dnnl_post_ops_t post_ops;
+    dnnl_primitive_attr_t attr;
+    dnnl_primitive_desc_t primitive_desc;
+    dnnl_primitive_t primitive;
+    dnnl_memory_t memory[N_OPERANDS];
+    dnnl_stream_t stream;
+} bf16_product;
+
+static dnnl_status_t desc_make(dnnl_memory_desc_t *d, size_t rows, size_t cols, size_t ld,
+                               bool trans, dnnl_data_type_t type)
+{
+    const dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)cols};
+    const dnnl_dims_t strides = {trans ? 1 : (dnnl_dim_t)ld, trans ? (dnnl_dim_t)ld : 1};
+#if DNNL_VERSION_MAJOR >= 3
+    return dnnl_memory_desc_create_with_strides(d, 2, dims, type, strides);
+#else
+    return dnnl_memory_desc_init_by_strides(d, 2, dims, type, strides);
+#endif
+}
+
+/* "+ c" is an operation appended to the product: sum with what the output holds. */
+static dnnl_status_t attr_make(bf16_product *p, bool accumulate)
+{
+    STEP(dnnl_primitive_attr_create(&p->attr));
+    if (!accumulate)
+        return dnnl_success;
+    STEP(dnnl_post_ops_create(&p->post_ops));
+#if DNNL_VERSION_MAJOR >= 3
+    STEP(dnnl_post_ops_append_sum(p->post_ops, 1.0f, 0, dnnl_data_type_undef));
+#else
+    STEP(dnnl_post_ops_append_sum(p->post_ops, 1.0f));
+#endif
+    return dnnl_primitive_attr_set_post_ops(p->attr, p->post_ops);
+}
+
+static dnnl_status_t primitive_make(bf16_product *p)
+{
+#if DNNL_VERSION_MAJOR >= 3
+    STEP(dnnl_matmul_primitive_desc_create(&p->primitive_desc, engine, p->desc[A], p->desc[B], NULL,
+                                           p->desc[C], p->attr));
+#else
+    dnnl_matmul_desc_t d;
+    STEP(dnnl_matmul_desc_init(&d, &p->desc[A], &p->desc[B], NULL, &p->desc[C]));
+    STEP(dnnl_primitive_desc_create(&p->primitive_desc, &d, p->attr, engine, NULL));
+#endif
+    return dnnl_primitive_create(&p->primitive, p->primitive_desc);
+}
+
+static dnnl_status_t product_run(bf16_product *p, const gemm_mixed_args *x)
+{
+    const gemm_args *g = &x->g;
+    STEP(desc_make(&p->desc[A], g->m, g->k, g->lda, g->trans_a, dnnl_bf16));
+    STEP(desc_make(&p->desc[B], g->k, g->n, g->ldb, g->trans_b, dnnl_bf16));
+    STEP(desc_make(&p->desc[C], g->m, g->n, g->ldc, false, dnnl_f32));
+    STEP(attr_make(p, g->accumulate));
+    STEP(primitive_make(p));
+    STEP(dnnl_memory_create(&p->memory[A], DESC_PTR(p->desc[A]), engine, (void *)x->a));
+    STEP(dnnl_memory_create(&p->memory[B], DESC_PTR(p->desc[B]), engine, (void *)x->b));
+    STEP(dnnl_memory_create(&p->memory[C], DESC_PTR(p->desc[C]), engine, g->c));
+    STEP(dnnl_stream_create(&p->stream, engine, dnnl_stream_default_flags));
+    const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, p->memory[A]},
+                                    {DNNL_ARG_WEIGHTS, p->memory[B]},
+                                    {DNNL_ARG_DST, p->memory[C]}};
+    STEP(dnnl_primitive_execute(p->primitive, p->stream, N_OPERANDS, args));
+    return dnnl_stream_wait(p->stream);
+}
+
+/* What was not made is NULL, which the calls accept. */
+static void product_free(bf16_product *p)
+{
+    dnnl_stream_destroy(p->stream);
+    for (int i = 0; i < N_OPERANDS; i++)
+        dnnl_memory_destroy(p->memory[i]);
+    dnnl_primitive_destroy(p->primitive);
+    dnnl_primitive_desc_destroy(p->primitive_desc);
+    dnnl_primitive_attr_destroy(p->attr);
+    dnnl_post_ops_destroy(p->post_ops);
+#if DNNL_VERSION_MAJOR >= 3
+    for (int i = 0; i < N_OPERANDS; i++)
+        dnnl_memory_desc_destroy(p->desc[i]);
+#endif
+}
+
+fsdp_status gemm_mixed_dnnl(const gemm_mixed_args *x)
+{
+    pthread_once(&engine_once, engine_open);
+    if (engine_status != dnnl_success)
+        return dnnl_failed("dnnl_engine_create for", &x->g, engine_status);
+    if (!has_bf16 || x->a_type != DTYPE_BF16 || x->b_type != DTYPE_BF16)
+        return gemm_expanded(x, gemm_dnnl);
+    bf16_product p = {0};
+    const int n_threads = one_thread_begin();
+    const dnnl_status_t status = product_run(&p, x);
+    product_free(&p);
+    one_thread_end(n_threads);
+    if (status == dnnl_unimplemented) /* known before anything has run */
+        return gemm_expanded(x, gemm_dnnl);
+    return status == dnnl_success ? FSDP_OK : dnnl_failed("oneDNN bf16 matmul", &x->g, status);
 }
 #else
 fsdp_status gemm_dnnl(const gemm_args *g)
 {
     return gemm_portable(g);
+}
+
+fsdp_status gemm_mixed_dnnl(const gemm_mixed_args *x)
+{
+    return gemm_mixed_portable(x);
 }
 #endif

@@ -8,14 +8,20 @@
  * struct may live on the caller's stack; the arrays must live until the work has run). All arrays
  * are row-major fp32 in device memory unless said otherwise, and do not overlap unless said.
  *
+ * Parameters may be stored in bf16 (their type is then named in the arguments; what does not name
+ * one means fp32): they are expanded, which is exact, and an operation gives the bits that it gives
+ * for the same values in fp32. Activations and all gradients are fp32.
+ *
  * Rules that hold for every backend:
  *   - No result depends on the number of threads: an output is cut into a fixed tiling, each tile
  *     is computed by one single-threaded call.
- *   - Gradients of parameters are ADDED to what the array holds (the caller zeroes it first);
- *     gradients of activations are overwritten.
- *   - Element-wise operations (add, scale, adamw, sgd) give an element the same bits wherever it
- *     stands in the array: compiled without contraction, no fast-math.
- *   - A count of 0 is allowed and does nothing.
+ *   - Gradients of parameters are ADDED to what the array holds (the caller zeroes it first) unless
+ *     `overwrite` (matmul: no `accumulate`) is set: then what the array held is not read, and it
+ *     becomes what zeroing and adding makes of it, bit for bit (matmul by `fast`: but for the order
+ *     of its sums). Gradients of activations are overwritten.
+ *   - Element-wise operations (add, scale, cast, adamw, sgd) give an element the same bits wherever
+ *     it stands in the array: compiled without contraction, no fast-math.
+ *   - A count of 0 is allowed and does nothing; a sum over nothing that is to be overwritten is 0.
  * Letters: B sequences, T tokens of a sequence, C model width, V vocabulary, H heads, D = head
  * width.
  */
@@ -23,62 +29,86 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "common/base/dtype.h"
 #include "common/base/rsum.h"
 #include "common/device/device.h"
 
 /* out[m,n] = op(a)[m,k] * op(b)[k,n]  (+ out when accumulate).
- * trans_a: a is stored [k,m]; trans_b: b is stored [n,k]. Dense: no padding between rows.        */
+ * trans_a: a is stored [k,m]; trans_b: b is stored [n,k]. Dense: no padding between rows.
+ * a_type, b_type: how the operands are stored, DTYPE_F32 or DTYPE_BF16.
+ * compute: DTYPE_F32 multiplies the values as they are. DTYPE_BF16 first rounds fp32 operands to
+ * bf16 (bf16_from_f32). Either way products are summed in fp32 and leave in fp32; the product of
+ * two bf16 numbers is exact in fp32. `fast` may take denormal numbers for 0 (bf16 instructions do).
+ * Rounded copies are scratch in device memory: of b, and of op(a) 16 MiB or 256 rows at a time.  */
 typedef struct matmul_args {
     float *out;
-    const float *a, *b;
+    const void *a, *b;
     size_t m, n, k;
     bool trans_a, trans_b, accumulate;
+    dtype a_type, b_type, compute;
 } matmul_args;
 
-/* out[r,c] = in[r,c] + bias[c]; out == in allowed. */
+/* out[r,c] = in[r,c] + bias[c]; out == in allowed. bias is stored as param_type. */
 typedef struct bias_add_args {
     float *out;
-    const float *in, *bias;
+    const float *in;
+    const void *bias;
     size_t rows, cols;
+    dtype param_type;
 } bias_add_args;
 
-/* d_bias[c] += sum over rows of d_out[r,c]. */
+/* d_bias[c] += sum over rows of d_out[r,c]; = with overwrite. */
 typedef struct bias_backward_args {
     float *d_bias;
     const float *d_out;
     size_t rows, cols;
+    bool overwrite;
 } bias_backward_args;
 
-/* out[b,t,:] = wte[tokens[b,t],:] + wpe[t,:]; wpe NULL: no positions. out [B,T,C], tokens [B,T]. */
+/* out[b,t,:] = wte[tokens[b,t],:] + wpe[t,:]; wpe NULL: no positions. out [B,T,C], tokens [B,T].
+ * wte and wpe are stored as param_type.                                                          */
 typedef struct embedding_args {
     float *out;
-    const float *wte, *wpe;
+    const void *wte, *wpe;
     const int32_t *tokens;
     size_t batch, seq_len, width, vocab;
+    dtype param_type;
 } embedding_args;
 
-/* d_wte[tokens[b,t],:] += d_out[b,t,:]; d_wpe[t,:] += sum over b. Rows in (b,t) order. */
+/* d_wte[tokens[b,t],:] += d_out[b,t,:]; d_wpe[t,:] += sum over b. Rows in (b,t) order.
+ * With overwrite all of d_wte [vocab,width] and d_wpe [positions,width] is zeroed first: the rows
+ * of tokens and positions that do not occur become 0. positions: 0 stands for seq_len. */
 typedef struct embedding_backward_args {
     float *d_wte, *d_wpe;
     const float *d_out;
     const int32_t *tokens;
     size_t batch, seq_len, width, vocab;
+    size_t positions;
+    bool overwrite;
 } embedding_backward_args;
 
-/* out = (in - mean) * rstd * gain + bias by row; mean, rstd [rows] are kept for backward. */
+/* out = (in - mean) * rstd * gain + bias by row; mean, rstd [rows] are kept for backward. gain and
+ * bias are stored as param_type.                                                                 */
 typedef struct layernorm_args {
     float *out, *mean, *rstd;
-    const float *in, *gain, *bias;
+    const float *in;
+    const void *gain, *bias;
     size_t rows, cols;
     float eps;
+    dtype param_type;
 } layernorm_args;
 
-/* d_in is overwritten; d_gain, d_bias are added to. d_residual (may be NULL) is added to d_in:
- * the gradient that flows past the norm.                                                         */
+/* d_in is overwritten; d_gain, d_bias are added to (with overwrite: overwritten). d_residual (may
+ * be NULL) is added to d_in: the gradient that flows past the norm. gain is stored as param_type.
+ */
 typedef struct layernorm_backward_args {
     float *d_in, *d_gain, *d_bias;
-    const float *d_out, *in, *gain, *mean, *rstd, *d_residual;
+    const float *d_out, *in;
+    const void *gain;
+    const float *mean, *rstd, *d_residual;
     size_t rows, cols;
+    dtype param_type;
+    bool overwrite;
 } layernorm_backward_args;
 
 /* GELU, tanh form: out = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). out == in allowed. */
@@ -127,6 +157,15 @@ typedef struct cross_entropy_args {
     const int32_t *targets;
     size_t rows, vocab;
 } cross_entropy_args;
+
+/* out[i] = in[i]: bf16_from_f32 or f32_from_bf16; equal types are a copy. Each type is DTYPE_F32 or
+ * DTYPE_BF16, else FSDP_EINVAL. */
+typedef struct cast_args {
+    void *out;
+    const void *in;
+    dtype out_type, in_type;
+    size_t elems;
+} cast_args;
 
 /* out[i] = a[i] + b[i]; out may be a or b. */
 typedef struct add_args {
@@ -200,6 +239,7 @@ typedef struct ops {
     fsdp_status (*attention)(stream *s, const attention_args *a);
     fsdp_status (*attention_backward)(stream *s, const attention_backward_args *a);
     fsdp_status (*cross_entropy)(stream *s, const cross_entropy_args *a);
+    fsdp_status (*cast)(stream *s, const cast_args *a);
     fsdp_status (*add)(stream *s, const add_args *a);
     fsdp_status (*scale)(stream *s, const scale_args *a);
     fsdp_status (*sum_squares)(stream *s, const sum_squares_args *a);

@@ -81,16 +81,43 @@ static fsdp_status run_matmul(const ops_case *c, const ops *o, stream *s, ops_re
                                               .accumulate = c->x[5]}));
 }
 
+/* The same, b cast to bf16 and a rounded by the product. */
+static fsdp_status run_matmul_bf16(const ops_case *c, const ops *o, stream *s, ops_result *r)
+{
+    inputs in = {0};
+    const size_t m = c->x[0], n = c->x[1], k = c->x[2];
+    const float *a = input_vec(&in, m * k), *b = input_vec(&in, k * n);
+    void *b_bf16 = input_vec(&in, k * n);
+    fsdp_status status = o->cast(
+        s,
+        &(cast_args){
+            .out = b_bf16, .in = b, .out_type = DTYPE_BF16, .in_type = DTYPE_F32, .elems = k * n});
+    if (status == FSDP_OK)
+        status = o->matmul(s, &(matmul_args){.out = result_vec(r, m * n),
+                                             .a = a,
+                                             .b = b_bf16,
+                                             .m = m,
+                                             .n = n,
+                                             .k = k,
+                                             .trans_a = c->x[3],
+                                             .trans_b = c->x[4],
+                                             .accumulate = c->x[5],
+                                             .b_type = DTYPE_BF16,
+                                             .compute = DTYPE_BF16});
+    return finish(&in, s, status);
+}
+
 /* x: rows, cols */
 static fsdp_status run_bias(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
     inputs in = {0};
     const size_t rows = c->x[0], cols = c->x[1];
     const float *x = input_vec(&in, rows * cols), *bias = input_vec(&in, cols);
-    fsdp_status status =
-        o->bias_add(s, &(bias_add_args){result_vec(r, rows * cols), x, bias, rows, cols});
+    fsdp_status status = o->bias_add(
+        s, &(bias_add_args){result_vec(r, rows * cols), x, bias, rows, cols, DTYPE_F32});
     if (status == FSDP_OK)
-        status = o->bias_backward(s, &(bias_backward_args){result_vec(r, cols), x, rows, cols});
+        status =
+            o->bias_backward(s, &(bias_backward_args){result_vec(r, cols), x, rows, cols, false});
     return finish(&in, s, status);
 }
 
@@ -298,6 +325,11 @@ static const ops_case CASES[] = {
     {"matmul deep NT", run_matmul, {5, 6, 2053, 0, 1, 0}},
     {"matmul deep, one row", run_matmul, {1, 5, 2053, 0, 0, 0}},
     {"matmul deep, one column TN", run_matmul, {192, 1, 2053, 1, 0, 0}},
+    {"matmul bf16 one row", run_matmul_bf16, {1, 513, 130, 0, 0, 1}},
+    {"matmul bf16 NN", run_matmul_bf16, {67, 401, 301, 0, 0, 0}},
+    {"matmul bf16 NT", run_matmul_bf16, {67, 401, 300, 0, 1, 0}},
+    {"matmul bf16 TN", run_matmul_bf16, {267, 401, 67, 1, 0, 1}},
+    {"matmul bf16 deep", run_matmul_bf16, {1, 5, 2053, 0, 0, 0}},
     {"bias 1x1", run_bias, {1, 1}},
     {"bias 7x130", run_bias, {7, 130}},
     {"bias 601x451", run_bias, {601, 451}},

@@ -289,8 +289,8 @@ static void test_allowed_aliasing(void **state)
     float x[N];
 
     memcpy(x, in, sizeof x);
-    OK(o->bias_add(s, &(bias_add_args){out, in, bias, ROWS, COLS}));
-    OK(o->bias_add(s, &(bias_add_args){x, x, bias, ROWS, COLS}));
+    OK(o->bias_add(s, &(bias_add_args){out, in, bias, ROWS, COLS, DTYPE_F32}));
+    OK(o->bias_add(s, &(bias_add_args){x, x, bias, ROWS, COLS, DTYPE_F32}));
     expect_same_bits(x, out, N, "bias_add", "in place");
 
     memcpy(x, in, sizeof x);
@@ -331,10 +331,11 @@ static void test_numbers_outside_the_vocabulary(void **state)
             stream *own = device_compute_stream(d);
             fsdp_status status;
             if (call == 0)
-                status = o->embedding(own, &(embedding_args){out, wte, NULL, tokens, 1, 2, 2, 3});
+                status = o->embedding(
+                    own, &(embedding_args){out, wte, NULL, tokens, 1, 2, 2, 3, DTYPE_F32});
             else if (call == 1)
                 status = o->embedding_backward(
-                    own, &(embedding_backward_args){wte, NULL, out, tokens, 1, 2, 2, 3});
+                    own, &(embedding_backward_args){wte, NULL, out, tokens, 1, 2, 2, 3, 0, false});
             else
                 status =
                     o->cross_entropy(own, &(cross_entropy_args){&loss, NULL, wte, tokens, 2, 3});

@@ -62,7 +62,8 @@ static void check_matmul(const ops *o, size_t m, size_t n, size_t k, bool trans_
 {
     float *a = normals(1, 1.0f, m * k), *b = normals(2, 1.0f, k * n),
           *out = normals(3, 1.0f, m * n);
-    OK(o->matmul(s, &(matmul_args){out, a, b, m, n, k, trans_a, trans_b, false}));
+    OK(o->matmul(s, &(matmul_args){out, a, b, m, n, k, trans_a, trans_b, false, DTYPE_F32,
+                                   DTYPE_F32, DTYPE_F32}));
     for (size_t i = 0; i < m * n; i++) {
         const size_t row = i / n, col = i % n;
         double sum = 0.0, size = 0.0;
@@ -222,12 +223,12 @@ static void test_long_norms(void **state)
           *gain = normals(3, 1.0f, C);
     float *out = normals(4, 1.0f, R * C), *d_gain = calloc(C, sizeof *d_gain);
     float *d_bias = calloc(C, sizeof *d_bias), *bias = calloc(C, sizeof *bias), mean[R], rstd[R];
-    OK(ops_cpu_fast()->layernorm(s,
-                                 &(layernorm_args){out, mean, rstd, x, gain, bias, R, C, 1e-5f}));
-    OK(ops_cpu_fast()->layernorm_backward(
-        s,
-        &(layernorm_backward_args){out, d_gain, d_bias, d_out, x, gain, mean, rstd, NULL, R, C}));
-    OK(ops_cpu_fast()->bias_backward(s, &(bias_backward_args){bias, d_out, R, C}));
+    OK(ops_cpu_fast()->layernorm(
+        s, &(layernorm_args){out, mean, rstd, x, gain, bias, R, C, 1e-5f, DTYPE_F32}));
+    OK(ops_cpu_fast()->layernorm_backward(s, &(layernorm_backward_args){out, d_gain, d_bias, d_out,
+                                                                        x, gain, mean, rstd, NULL,
+                                                                        R, C, DTYPE_F32, false}));
+    OK(ops_cpu_fast()->bias_backward(s, &(bias_backward_args){bias, d_out, R, C, false}));
     for (size_t c = 0; c < C; c++) {
         double gain_sum = 0.0, bias_sum = 0.0;
         for (size_t r = 0; r < R; r++) {

@@ -143,52 +143,56 @@ enum { R = 5, C = 19, K = 7, V = 6 };
 
 static void matmul_forward(fd_case *c)
 {
-    OK(c->o->matmul(s, &(matmul_args){c->f, c->x[0], c->x[1], R, C, K, false, false, false}));
+    OK(c->o->matmul(s, &(matmul_args){c->f, c->x[0], c->x[1], R, C, K, false, false, false,
+                                      DTYPE_F32, DTYPE_F32, DTYPE_F32}));
 }
 
 static void matmul_backward(fd_case *c)
 {
-    OK(c->o->matmul(s, &(matmul_args){c->g[0], c->w, c->x[1], R, K, C, false, true, false}));
-    OK(c->o->matmul(s, &(matmul_args){c->g[1], c->x[0], c->w, K, C, R, true, false, false}));
+    OK(c->o->matmul(s, &(matmul_args){c->g[0], c->w, c->x[1], R, K, C, false, true, false,
+                                      DTYPE_F32, DTYPE_F32, DTYPE_F32}));
+    OK(c->o->matmul(s, &(matmul_args){c->g[1], c->x[0], c->w, K, C, R, true, false, false,
+                                      DTYPE_F32, DTYPE_F32, DTYPE_F32}));
 }
 
 static void bias_forward(fd_case *c)
 {
-    OK(c->o->bias_add(s, &(bias_add_args){c->f, c->x[0], c->x[1], R, C}));
+    OK(c->o->bias_add(s, &(bias_add_args){c->f, c->x[0], c->x[1], R, C, DTYPE_F32}));
 }
 
 static void bias_backward(fd_case *c)
 {
     memcpy(c->g[0], c->w, R * C * sizeof(float));
-    OK(c->o->bias_backward(s, &(bias_backward_args){c->g[1], c->w, R, C}));
+    OK(c->o->bias_backward(s, &(bias_backward_args){c->g[1], c->w, R, C, false}));
 }
 
 static const int32_t FD_TOKENS[6] = {1, 5, 1, 0, 5, 1};
 
 static void embedding_forward(fd_case *c)
 {
-    OK(c->o->embedding(s, &(embedding_args){c->f, c->x[0], c->x[1], FD_TOKENS, 2, 3, C, V}));
+    OK(c->o->embedding(
+        s, &(embedding_args){c->f, c->x[0], c->x[1], FD_TOKENS, 2, 3, C, V, DTYPE_F32}));
 }
 
 static void embedding_backward(fd_case *c)
 {
     OK(c->o->embedding_backward(
-        s, &(embedding_backward_args){c->g[0], c->g[1], c->w, FD_TOKENS, 2, 3, C, V}));
+        s, &(embedding_backward_args){c->g[0], c->g[1], c->w, FD_TOKENS, 2, 3, C, V, 0, false}));
 }
 
 static float fd_mean[R], fd_rstd[R];
 
 static void layernorm_forward(fd_case *c)
 {
-    OK(c->o->layernorm(
-        s, &(layernorm_args){c->f, fd_mean, fd_rstd, c->x[0], c->x[1], c->x[2], R, C, 1e-5f}));
+    OK(c->o->layernorm(s, &(layernorm_args){c->f, fd_mean, fd_rstd, c->x[0], c->x[1], c->x[2], R, C,
+                                            1e-5f, DTYPE_F32}));
 }
 
 static void layernorm_backward(fd_case *c)
 {
-    OK(c->o->layernorm_backward(s,
-                                &(layernorm_backward_args){c->g[0], c->g[1], c->g[2], c->w, c->x[0],
-                                                           c->x[1], fd_mean, fd_rstd, NULL, R, C}));
+    OK(c->o->layernorm_backward(s, &(layernorm_backward_args){c->g[0], c->g[1], c->g[2], c->w,
+                                                              c->x[0], c->x[1], fd_mean, fd_rstd,
+                                                              NULL, R, C, DTYPE_F32, false}));
 }
 
 static void gelu_forward(fd_case *c)

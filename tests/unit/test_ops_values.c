@@ -153,10 +153,10 @@ static void test_bias(void **state)
     enum { R = 7, C = 130 };
     float out[R * C], d_b[C] = {0};
     OK(ops_cpu_fast()->bias_add(
-        s, &(bias_add_args){out, vector("bias/x", R * C), vector("bias/b", C), R, C}));
+        s, &(bias_add_args){out, vector("bias/x", R * C), vector("bias/b", C), R, C, DTYPE_F32}));
     expect(out, "bias/out", R * C, 2 * U);
     OK(ops_cpu_fast()->bias_backward(
-        s, &(bias_backward_args){d_b, vector("bias/d_out", R * C), R, C}));
+        s, &(bias_backward_args){d_b, vector("bias/d_out", R * C), R, C, false}));
     expect(d_b, "bias/d_b", C, U * R * R);
 }
 
@@ -169,11 +169,11 @@ static void test_embedding(void **state)
     get_tokens("embedding/tokens", tokens, B * T);
     OK(ops_cpu_fast()->embedding(s, &(embedding_args){out, vector("embedding/wte", V * C),
                                                       vector("embedding/wpe", T * C), tokens, B, T,
-                                                      C, V}));
+                                                      C, V, DTYPE_F32}));
     expect(out, "embedding/out", B * T * C, 2 * U);
     OK(ops_cpu_fast()->embedding_backward(
         s, &(embedding_backward_args){d_wte, d_wpe, vector("embedding/d_out", B * T * C), tokens, B,
-                                      T, C, V}));
+                                      T, C, V, 0, false}));
     expect(d_wte, "embedding/d_wte", V * C, U * B * T * B * T);
     expect(d_wpe, "embedding/d_wpe", T * C, U * B * B);
 }
@@ -188,14 +188,16 @@ static void test_layernorm(void **state)
     float out[R * C], mean[R], rstd[R], d_x[R * C], d_gain[C], d_bias[C] = {0};
     const float *x = vector("layernorm/x", R * C), *gain = vector("layernorm/gain", C);
     const float *d_out = vector("layernorm/d_out", R * C);
-    OK(ops_cpu_fast()->layernorm(
-        s, &(layernorm_args){out, mean, rstd, x, gain, vector("layernorm/bias", C), R, C, 1e-5f}));
+    OK(ops_cpu_fast()->layernorm(s, &(layernorm_args){out, mean, rstd, x, gain,
+                                                      vector("layernorm/bias", C), R, C, 1e-5f,
+                                                      DTYPE_F32}));
     expect(out, "layernorm/out", R * C, 4 * C * U);
     for (size_t c = 0; c < C; c++)
         d_gain[c] = 2.0f;
     OK(ops_cpu_fast()->layernorm_backward(
-        s, &(layernorm_backward_args){d_x, d_gain, d_bias, d_out, x, gain, mean, rstd,
-                                      vector("layernorm/residual", R * C), R, C}));
+        s,
+        &(layernorm_backward_args){d_x, d_gain, d_bias, d_out, x, gain, mean, rstd,
+                                   vector("layernorm/residual", R * C), R, C, DTYPE_F32, false}));
     for (size_t c = 0; c < C; c++)
         d_gain[c] -= 2.0f; /* it was added to what was there */
     expect(d_x, "layernorm/d_x", R * C, 24 * C * U);

@@ -1,0 +1,45 @@
+/* cpu_cast.c -- conversion between fp32 and bf16, for both tables. Element-wise: the loops are
+ * integer arithmetic (base/dtype.h), the same in a vector's body and in its tail.                */
+#include "common/ops/cpu_kernels.h"
+
+static fsdp_status cast_tile(const void *args, size_t tile)
+{
+    const cast_args *a = args;
+    const size_t begin = tile * TILE_ELEMS, end = min_size(a->elems, begin + TILE_ELEMS);
+    if (a->out_type == a->in_type) {
+        const size_t bytes = dtype_bytes(a->in_type);
+        memcpy((char *)a->out + begin * bytes, (const char *)a->in + begin * bytes,
+               (end - begin) * bytes);
+    } else if (a->out_type == DTYPE_BF16) {
+        uint16_t *restrict out = a->out;
+        const float *restrict in = a->in;
+        for (size_t i = begin; i < end; i++)
+            out[i] = bf16_from_f32(in[i]);
+    } else {
+        float *restrict out = a->out;
+        const uint16_t *restrict in = a->in;
+        for (size_t i = begin; i < end; i++)
+            out[i] = f32_from_bf16(in[i]);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status cast_kernel(void *args, int n_threads)
+{
+    const cast_args *a = args;
+    n_threads = threads_for(n_threads, a->elems, MIN_PARALLEL_ELEMS);
+    return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS), cast_tile, a);
+}
+
+static bool is_float_type(dtype t)
+{
+    return t == DTYPE_F32 || t == DTYPE_BF16;
+}
+
+fsdp_status cpu_cast(stream *s, const cast_args *a)
+{
+    if (!is_float_type(a->in_type) || !is_float_type(a->out_type))
+        return fsdp_error(FSDP_EINVAL, "cast knows f32 and bf16", "cast: from %s to %s",
+                          dtype_name(a->in_type), dtype_name(a->out_type));
+    return stream_launch(s, cast_kernel, a, sizeof *a);
+}
