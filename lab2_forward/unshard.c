@@ -24,8 +24,8 @@ fsdp_status unshard_begin(fsdp *f, int u)
     /* The optimizer may still be writing the shard: gather behind what compute has issued. */
     TRY(event_record(unit->consumed, f->compute));
     TRY(stream_wait_event(f->comm_stream, unit->consumed));
-    TRY(device_alloc_f32(f->comm_stream, MEM_PARAMS_FULL, l->padded_elems, "gathered unit",
-                         &unit->full));
+    TRY(comm_alloc_f32(c, f->comm_stream, MEM_PARAMS_FULL, l->padded_elems, "gathered unit",
+                       &unit->full));
     unit->state = UNIT_GATHERING;
     float *mine = unit->full + (size_t)comm_rank(c) * l->shard_elems;
     TRY(device_copy(f->comm_stream, mine, unit->shard, l->shard_elems * sizeof *mine));

@@ -55,9 +55,10 @@ void backward_free(fsdp_backward *b); /* a zeroed struct is accepted */
  * what was resharded (begin, wait), mark the unit visited, give it gradient memory unless it is
  * frozen. */
 fsdp_status backward_pre_hook(void *self, int u);
-/* Provided. full_grad_alloc: allocate and zero full_grad of every place of u, bind the gradient
- * views. grad_views_bind: views.grads[p] into full_grad by slot; NULL when frozen or without
- * memory. */
+/* Provided. full_grad_alloc: allocate full_grad of every place of u, bind the gradient views. A
+ * unit that is not marked visited gets zeros; one that is gets them only where no stage will write
+ * (gaps, padding), for the stages overwrite the rest. grad_views_bind: views.grads[p] into
+ * full_grad by slot; NULL when frozen or without memory. */
 fsdp_status full_grad_alloc(fsdp_backward *b, int u);
 void grad_views_bind(fsdp_backward *b, int u);
 

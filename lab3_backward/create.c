@@ -104,6 +104,21 @@ void grad_views_bind(fsdp_backward *b, int u)
         views[g->places[k].param] = g->places[k].full_grad;
 }
 
+/* Zero what no stage writes: between the slots, behind them, and the slots of frozen parameters. */
+static fsdp_status zero_gaps(fsdp_backward *b, int u)
+{
+    const flat_layout *l = &b->f->units[u].layout;
+    float *full = b->grads[u].places[0].full_grad;
+    size_t next = 0;
+    for (int i = 0; i < l->n_slots; i++) {
+        if (b->f->config.m->params[l->slots[i].param].frozen)
+            continue;
+        TRY(device_zero(b->f->compute, full + next, (l->slots[i].offset - next) * sizeof *full));
+        next = l->slots[i].offset + l->slots[i].elems;
+    }
+    return device_zero(b->f->compute, full + next, (l->padded_elems - next) * sizeof *full);
+}
+
 fsdp_status full_grad_alloc(fsdp_backward *b, int u)
 {
     stream *s = b->f->compute;
@@ -111,9 +126,11 @@ fsdp_status full_grad_alloc(fsdp_backward *b, int u)
     for (int k = 0; k < g->n_places; k++) {
         grad_place *place = &g->places[k];
         FSDP_ASSERT(place->full_grad == NULL);
-        TRY(device_alloc_f32(s, MEM_GRADS_FULL, place->elems, "unit gradient", &place->full_grad));
-        TRY(device_zero(s, place->full_grad, place->elems * sizeof(float)));
+        TRY(comm_alloc_f32(b->f->config.comm, s, MEM_GRADS_FULL, place->elems, "unit gradient",
+                           &place->full_grad));
+        if (!g->visited)
+            TRY(device_zero(s, place->full_grad, place->elems * sizeof(float)));
     }
     grad_views_bind(b, u);
-    return FSDP_OK;
+    return g->visited ? zero_gaps(b, u) : FSDP_OK;
 }

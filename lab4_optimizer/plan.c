@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/dtype.h"
+#include "common/ops/grad_run.h"
 #include "common/train/runner.h"
 #include "lab4_optimizer/optimizer.h"
 
@@ -71,7 +72,7 @@ static size_t grads_full_elems(const plan_input *in, size_t batch)
         int u = in->stage_unit[i];
         size_t now = root + (u == UNIT_ROOT ? 0 : in->units[u].padded_elems);
         if (leaves)
-            now += stage_elems(m, &m->stages[i]) * (size_t)(1 + size_log2_floor(batch));
+            now += stage_elems(m, &m->stages[i]) * (size_t)size_log2_floor(batch);
         most = now > most ? now : most;
     }
     return most;
@@ -91,22 +92,13 @@ static size_t sums_after(const plan_input *in, unsigned long n)
     return in->config->mode == GRAD_ACC_CANONICAL ? (size_t)__builtin_popcountl(n) : n > 0;
 }
 
-/* Most vectors while pushes first+1 ... last come in. */
-static size_t sums_within(const plan_input *in, unsigned long first, unsigned long last)
-{
-    size_t most = 0;
-    for (unsigned long n = first + 1; n <= last; n++)
-        most = sums_after(in, n) > most ? sums_after(in, n) : most;
-    return most;
-}
-
 /* Most of all units' sums alive during micro-step a: units reduce one after the other, last unit
  * first; the others hold what they held before or hold after. */
 static size_t micro_step_elems(const plan_input *in, unsigned long a)
 {
     unsigned long w = (unsigned long)in->world_size, first = a * w, last = first + w;
     size_t before = sums_after(in, first), after = sums_after(in, last);
-    size_t within = sums_within(in, first, last), live = 0, most = 0;
+    size_t within = grad_run_peak(in->config->mode, first, in->world_size), live = 0, most = 0;
     for (int u = 0; u < in->n_units; u++)
         live += before * unit_sum_elems(&in->units[u]);
     for (int u = in->n_units - 1; u >= 0; u--) {

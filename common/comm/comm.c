@@ -32,6 +32,26 @@ fsdp_status comm_call_begin(comm *c, const comm_issue *i, comm_call *call)
     return FSDP_OK;
 }
 
+fsdp_status comm_alloc(comm *c, stream *s, mem_category category, size_t bytes, const char *label,
+                       void **out)
+{
+    if (!c->transport->shares)
+        return device_alloc(s, category, bytes, label, out);
+    return device_alloc_shared(s, category, bytes, label, out);
+}
+
+fsdp_status comm_alloc_f32(comm *c, stream *s, mem_category category, size_t elems,
+                           const char *label, float **out)
+{
+    *out = NULL;
+    size_t bytes = 0;
+    TRY(size_mul(elems, sizeof(float), label, &bytes));
+    void *ptr = NULL;
+    TRY(comm_alloc(c, s, category, bytes, label, &ptr));
+    *out = ptr;
+    return FSDP_OK;
+}
+
 comm_part *comm_parts_cleared(comm *c)
 {
     memset(c->parts, 0, (size_t)c->size * sizeof *c->parts);

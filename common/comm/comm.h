@@ -13,8 +13,8 @@
  * Sums are done by this project, in rank order, never by the transport: so every backend that moves
  * bytes gives the same bits.
  *
- * Backends: `self` (one rank), `mpi` (MPICH). One thread talks to MPI and keeps many operations in
- * flight.
+ * Backends: `self` (one rank), `mpi` (MPICH: one thread talks to it and keeps many operations in
+ * flight), `shm` (ranks of one host: they read each other's memory).
  */
 #pragma once
 #include <stdint.h>
@@ -24,11 +24,13 @@
 
 typedef struct comm comm;
 
-typedef enum comm_backend { COMM_AUTO, COMM_SELF, COMM_MPI } comm_backend;
+typedef enum comm_backend { COMM_AUTO, COMM_SELF, COMM_MPI, COMM_SHM } comm_backend;
 
 typedef struct comm_config {
-    comm_backend backend; /* AUTO: mpi when started by an MPI launcher, else self */
-    double timeout_s;     /* 0: FSDP_TIMEOUT_S of the environment, else 300 */
+    comm_backend
+        backend; /* AUTO: what FSDP_COMM of the environment says, else self for one rank, shm when
+                    all ranks are on this host and can map each other's memory, else mpi */
+    double timeout_s; /* 0: FSDP_TIMEOUT_S of the environment, else 300 */
 } comm_config;
 
 /* comm_launched_ranks -- world size that the launcher's environment announces (PMI_SIZE,
@@ -43,6 +45,16 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out);
 /* comm_close -- collective on success paths; waits for what is in flight. The group opened first is
  * closed last and ends the transport. NULL is accepted.                                          */
 void comm_close(comm *c);
+
+/* comm_alloc -- device_alloc of a buffer that collectives of this group work on: memory that peers
+ * can read in place where the backend has it, so that a byte is moved once. Any other device memory
+ * serves as well, at the cost of one more copy. Ledger, order and device_free as for device_alloc.
+ */
+fsdp_status comm_alloc(comm *c, stream *s, mem_category category, size_t bytes, const char *label,
+                       void **out);
+/* comm_alloc_f32 -- elems floats; checks elems * 4. */
+fsdp_status comm_alloc_f32(comm *c, stream *s, mem_category category, size_t elems,
+                           const char *label, float **out);
 
 int comm_rank(const comm *c);
 int comm_size(const comm *c);
@@ -134,3 +146,16 @@ void comm_stats_reset(comm *c);
  * rank. */
 typedef void (*comm_observer)(void *self, comm_op op, const char *label, size_t elems);
 void comm_set_observer(comm *c, comm_observer fn, void *self);
+
+/* comm_set_timer -- for profiles: called when a collective of the job (of the group opened first or
+ * of one split from it) has ended well, in the thread of its stream, until it is set to NULL.
+ *   calls      1; 0 for the second half of an all-reduce, whose first half was told before
+ *   seconds    from the moment that its stream reached it, waits for peers included; 0 on one rank
+ *   bytes      payload sent by a rank, on average over the ranks of its group                    */
+typedef struct comm_timing {
+    comm_op op;
+    unsigned calls;
+    double seconds, bytes;
+} comm_timing;
+typedef void (*comm_timer)(void *self, const comm_timing *t);
+void comm_set_timer(comm *c, comm_timer fn, void *self);

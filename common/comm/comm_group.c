@@ -6,6 +6,7 @@
  * The first group owns the flight recorder, its splits share it. Host calls are collectives too:
  * they take a number and their descriptors are compared. */
 #include "common/comm/comm_impl.h"
+#include "common/comm/shm_boot.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,6 +26,9 @@ int comm_launched_ranks(void)
     /* SLURM sets the step's size for tasks under srun only, not for the batch script. */
     static const char *const announces[] = {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE",
                                             "SLURM_STEP_NUM_TASKS"};
+    int rank, size;
+    if (comm_shm_launched(&rank, &size))
+        return size;
     for (size_t i = 0; i < sizeof announces / sizeof *announces; i++) {
         int ranks = env_int(announces[i], 0);
         if (ranks > 0)
@@ -49,18 +53,45 @@ static double timeout_from(const comm_config *config)
     return value > 0 ? value : 300;
 }
 
-/* Whether the backend can serve this device. */
-static fsdp_status backend_choose(const comm_config *config, device *d, comm_backend *backend)
+/* What starts the ranks. shm over an MPI launcher begins as mpi. */
+static fsdp_status backend_choose(comm_backend wanted, device *d, comm_backend *backend)
 {
-    *backend = config->backend;
-    if (*backend == COMM_AUTO)
-        *backend = launcher_present() ? COMM_MPI : COMM_SELF;
-    if (*backend != COMM_SELF && *backend != COMM_MPI)
-        return fsdp_error(FSDP_EINVAL, "--comm auto or mpi", "comm_open: unknown backend %d",
+    int rank, size;
+    bool by_fsdp_run = comm_shm_launched(&rank, &size);
+    *backend = wanted;
+    if (*backend != COMM_AUTO && *backend != COMM_SELF && *backend != COMM_MPI &&
+        *backend != COMM_SHM)
+        return fsdp_error(FSDP_EINVAL, "--comm auto, mpi or shm", "comm_open: unknown backend %d",
                           (int)*backend);
+    if (*backend == COMM_MPI && by_fsdp_run)
+        return fsdp_error(FSDP_EINVAL, "leave --comm out, or start it with mpiexec",
+                          "comm_open: --comm mpi under fsdp_run, which starts ranks without MPI");
+    if (*backend == COMM_AUTO && !by_fsdp_run && !launcher_present())
+        *backend = COMM_SELF;
+    else if (*backend != COMM_SELF)
+        *backend = by_fsdp_run ? COMM_SHM : COMM_MPI;
     if (*backend == COMM_MPI && device_get_kind(d) != DEVICE_CPU)
         return fsdp_error(FSDP_ESKIP, "--device cpu",
                           "comm_open: the mpi backend moves host memory only");
+    return FSDP_OK;
+}
+
+/* Ranks that MPI started on one host go over to shared memory. */
+static fsdp_status over_to_shm(comm *c, comm_backend wanted)
+{
+    bool used = false, one_host = c->local_size == c->size;
+    if (wanted == COMM_MPI || c->size == 1)
+        return FSDP_OK;
+    if (one_host)
+        TRY(comm_shm_over_mpi(c, &used));
+    if (wanted == COMM_SHM && !used)
+        return fsdp_error(FSDP_ESKIP, "leave --comm out, or pass --comm mpi",
+                          "comm_open: --comm shm: %s",
+                          one_host ? "the ranks cannot map each other's memory"
+                                   : "the ranks are on several hosts");
+    if (one_host && !used && c->rank == 0)
+        fprintf(stderr,
+                "note: the ranks cannot map each other's memory; they go on with --comm mpi\n");
     return FSDP_OK;
 }
 
@@ -84,10 +115,41 @@ static fsdp_status scratch_alloc(comm *c)
     return FSDP_OK;
 }
 
+static fsdp_status start(comm *c, comm_backend backend)
+{
+    switch (backend) {
+    case COMM_MPI:
+        return comm_mpi_open(c);
+    case COMM_SHM:
+        return comm_shm_open(c);
+    default:
+        return comm_self_open(c);
+    }
+}
+
+/* What the caller wants, and where it does not mind, what FSDP_COMM says. */
+static fsdp_status backend_wanted(const comm_config *config, comm_backend *wanted)
+{
+    static const char *const names[] = {"auto", "self", "mpi", "shm"};
+    const char *text = getenv("FSDP_COMM");
+    *wanted = config->backend;
+    if (*wanted != COMM_AUTO || text == NULL || *text == '\0')
+        return FSDP_OK;
+    for (int i = 0; i < 4; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *wanted = (comm_backend)i;
+            return FSDP_OK;
+        }
+    }
+    return fsdp_error(FSDP_EINVAL, "unset FSDP_COMM, or set it to auto, mpi or shm",
+                      "FSDP_COMM: got '%.40s', expected auto, self, mpi or shm", text);
+}
+
 fsdp_status comm_open(device *d, const comm_config *config, comm **out)
 {
-    comm_backend backend;
-    TRY(backend_choose(config, d, &backend));
+    comm_backend wanted, backend;
+    TRY(backend_wanted(config, &wanted));
+    TRY(backend_choose(wanted, d, &backend));
     comm *c = calloc(1, sizeof *c);
     comm_recorder *recorder = comm_recorder_create();
     if (c == NULL || recorder == NULL) {
@@ -100,8 +162,10 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
     c->recorder = recorder;
     c->owns_recorder = true;
     fsdp_status status;
-    GOTO_ON_FAIL(status, backend == COMM_MPI ? comm_mpi_open(c) : comm_self_open(c), fail);
+    GOTO_ON_FAIL(status, start(c, backend), fail);
     GOTO_ON_FAIL(status, scratch_alloc(c), fail_opened);
+    if (backend == COMM_MPI)
+        GOTO_ON_FAIL(status, over_to_shm(c, wanted), fail_opened);
     *out = c;
     return FSDP_OK;
 fail_opened:

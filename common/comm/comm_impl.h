@@ -2,10 +2,10 @@
  *
  * The front does all that must be alike on every transport: sequence numbers, statistics, argument
  * checks, staging, sums. A transport moves bytes between ranks and notices that ranks disagree,
- * died or do not come. Every collective is one or two calls of its `exchange`, so a transport is
- * four functions:
+ * died or do not come. Every collective is one or two calls of its `exchange`, or of `visit` where
+ * ranks can read each other's memory:
  *
- *   transport_open -> exchange ... / split -> close                abort ends the job at any time
+ *   transport_open -> exchange, visit ... / split -> close         abort ends the job at any time
  *
  * One thread at a time issues calls on a group; the work runs on streams. */
 #pragma once
@@ -35,6 +35,7 @@ typedef struct comm_call {
     comm_desc desc;
     uint64_t ticket; /* of the flight recorder */
     int phase;       /* 0; 1 for the all-gather of an all-reduce (not compared again) */
+    bool more;       /* another phase follows */
 } comm_call;
 
 /* What moves between this rank and one peer; zero bytes move nothing. */
@@ -44,13 +45,29 @@ typedef struct comm_part {
     size_t send_bytes, recv_bytes;
 } comm_part;
 
+/* What is done with the bytes of all ranks where they lie; see visit. */
+typedef struct comm_visit {
+    fsdp_status (*fn)(const void *ctx, const void *const *from, int n_threads);
+    const void *ctx;
+    size_t ctx_bytes;
+} comm_visit;
+
 typedef struct comm_transport {
     const char *name;
+    bool shares; /* peers read device_alloc_shared's memory in place: what comm_alloc gives */
 
     /* exchange -- parts [W], copied before return; the entry of this rank itself is ignored (the
      * front copies). In stream order on s; s NULL: host memory, the caller waits. Marks
      * call->ticket. errors  FSDP_EMISMATCH, FSDP_ETIMEOUT, FSDP_ECOMM; each ends the group */
     fsdp_status (*exchange)(void *group, stream *s, const comm_call *call, const comm_part *parts);
+
+    /* visit -- exchange for those who only read: fn(ctx, from, n_threads) runs in stream order
+     * while the peers' parts for this rank can be read where they are. from [W]: by rank,
+     * from[rank] is parts[rank].send. recv is ignored, recv_bytes are compared; ctx is copied. A
+     * peer's memory is not read after the peer's stream has passed the call. NULL: the front stages
+     * what exchange brings. errors  as exchange, and fn's */
+    fsdp_status (*visit)(void *group, stream *s, const comm_call *call, const comm_part *parts,
+                         const comm_visit *v);
 
     /* failed -- FSDP_OK, or the error that ended the group (its record is set for this thread). */
     fsdp_status (*failed)(void *group);
@@ -83,6 +100,10 @@ void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank);
 
 /* comm_desc_print -- "all-gather #17 'h.0' of 320 f32" into text. */
 void comm_desc_print(const comm_desc *desc, char *text, size_t text_bytes);
+
+/* comm_desc_mismatch -- FSDP_EMISMATCH that names two calls which differ, and their world ranks. */
+fsdp_status comm_desc_mismatch(const comm_desc *theirs, int their_rank, const comm_desc *mine,
+                               int my_rank);
 
 /* comm_hash -- FNV-1a, 64 bits. */
 uint64_t comm_hash(const void *bytes, size_t n_bytes);
@@ -129,6 +150,12 @@ comm_part *comm_parts_cleared(comm *c);
 /* comm_lengths_sum -- checked sum of W slice lengths, in elements and in bytes. */
 fsdp_status comm_lengths_sum(const comm *c, const size_t *elems, dtype t, const char *what,
                              size_t *total_elems, size_t *bytes);
+
+/* comm_visit_run -- transport->visit, or exchange into staging and fn behind it. parts [W]: send,
+ * send_bytes and recv_bytes are filled; recv is filled here. stage_bytes: sum of the peers'
+ * recv_bytes. */
+fsdp_status comm_visit_run(comm *c, stream *s, const comm_call *call, comm_part *parts,
+                           size_t stage_bytes, const comm_visit *v);
 
 /* comm_host_gather -- the host waits: recv [W*bytes] = every rank's send [bytes]; host memory. */
 fsdp_status comm_host_gather(comm *c, const char *label, const void *send, void *recv,

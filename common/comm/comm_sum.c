@@ -1,74 +1,55 @@
 /* comm_sum.c -- the collectives that add: reduce-scatter and all-reduce.
  *
- *   staging allocated on the stream -> transport->exchange -> sums on the stream -> staging freed
+ *   the additions are planned when the call is issued -> comm_visit_run -> they run, block by
+ * block, over what every rank has put in its slice for this one
  *
- * A transport only moves bytes. Sums happen here, contribution by contribution in rank order, so
- * the bits are the same whatever moved them. This rank's own contribution is read where it is; only
- * the peers' are staged. */
+ * A transport only moves bytes, or shows them. Sums happen here, contribution by contribution in
+ * rank order, so the bits are the same whatever moved them. This rank's own contribution is read
+ * where it is; the peers' too where the transport can show them, else they are staged
+ * (comm_visit.c). */
 #include "common/comm/comm_impl.h"
+#include "common/ops/grad_run.h"
+#include <stdlib.h>
 #include <string.h>
 
-/* Parts that deliver slice r of `send` to rank r, and the peers' contributions to this rank's slice
- * into `staging`, one behind the other by rank, this rank's own left out.                        */
-static void scatter_parts(const comm *c, comm_part *parts, const void *send, void *staging,
-                          const size_t *lengths, size_t elem_bytes)
+/* Parts that deliver slice r of `send` to rank r. Returns the bytes that the peers send here. */
+static size_t scatter_parts(const comm *c, comm_part *parts, const void *send,
+                            const size_t *lengths, size_t elem_bytes)
 {
     const char *from = send;
-    char *to = staging;
     size_t own_bytes = lengths[c->rank] * elem_bytes;
     for (int r = 0; r < c->size; r++) {
         size_t slice_bytes = lengths[r] * elem_bytes;
-        parts[r] = (comm_part){.send = from, .send_bytes = slice_bytes};
+        parts[r] = (comm_part){.send = from, .send_bytes = slice_bytes, .recv_bytes = own_bytes};
         from += slice_bytes;
-        if (r == c->rank)
-            continue;
-        parts[r].recv = to;
-        parts[r].recv_bytes = own_bytes;
-        to += own_bytes;
     }
+    return own_bytes * (size_t)(c->size - 1);
 }
 
-/* Contribution of rank r to this rank's slice, after an exchange of scatter_parts. */
-static const void *contribution(const comm *c, int r, const void *own, const void *staging,
-                                size_t slice_bytes)
+static fsdp_status push_all(const void *ctx, const void *const *from, int n_threads)
 {
-    if (r == c->rank)
-        return own;
-    return (const char *)staging + (size_t)(r < c->rank ? r : r - 1) * slice_bytes;
-}
-
-static fsdp_status push_contributions(comm *c, stream *s, const void *own, const void *staging,
-                                      grad_acc *acc, int level)
-{
-    for (int r = 0; r < c->size; r++) {
-        const void *vec = contribution(c, r, own, staging, acc->elems * sizeof(float));
-        TRY(grad_acc_push(acc, s, level, vec));
-    }
-    return FSDP_OK;
+    return grad_run_execute(ctx, (const float *const *)from, n_threads);
 }
 
 static fsdp_status reduce_scatter(comm *c, stream *s, const comm_issue *i, const float *send,
                                   const size_t *lengths, grad_acc *acc, int level)
 {
-    size_t slice_elems = lengths[c->rank], own_offset = 0, staging_elems;
+    size_t slice_elems = lengths[c->rank], staging_elems;
     if (acc->elems != slice_elems)
         return fsdp_error(FSDP_EINVAL, "grad_acc_init takes the elements of this rank's slice",
                           "reduce-scatter '%s': accumulator of %zu elements, slice of %zu",
                           i->label, acc->elems, slice_elems);
-    for (int r = 0; r < c->rank; r++)
-        own_offset += lengths[r];
     TRY(size_mul(slice_elems, (size_t)(c->size - 1), "reduce-scatter staging", &staging_elems));
     comm_call call;
     TRY(comm_call_begin(c, i, &call));
-    float *staging = NULL;
-    if (c->size > 1)
-        TRY(device_alloc_f32(s, MEM_COMM, staging_elems, "reduce-scatter staging", &staging));
+    grad_run *run;
+    TRY(grad_run_plan(acc, s, level, c->size, &run));
     comm_part *parts = comm_parts_cleared(c);
-    scatter_parts(c, parts, send, staging, lengths, sizeof(float));
-    fsdp_status status = c->transport->exchange(c->group, s, &call, parts);
-    if (status == FSDP_OK)
-        status = push_contributions(c, s, send + own_offset, staging, acc, level);
-    device_free(s, staging);
+    size_t stage_bytes = scatter_parts(c, parts, send, lengths, sizeof(float));
+    comm_visit v = {.fn = push_all, .ctx = run, .ctx_bytes = run->bytes};
+    fsdp_status status = comm_visit_run(c, s, &call, parts, stage_bytes, &v);
+    grad_run_retire(run, s);
+    free(run);
     return status;
 }
 
@@ -106,54 +87,63 @@ fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const fl
 
 /* ---- all-reduce ---------------------------------------------------------------------------- */
 
-/* Arguments of the summing task. Contribution of rank r: `own` for this rank, else in staging. */
+enum { SUM_BLOCK_ELEMS = 1024 };
+
 typedef struct sum_args {
-    char *own;
-    char *staging;
+    void *out;
     size_t elems;
-    int rank, size;
+    int size;
     dtype type;
 } sum_args;
 
-static void add_f32(float *left, const float *right, size_t elems)
+/* out [n] = the balanced tree of tree_sum.h over vectors first ... first + n_vecs - 1: it splits at
+ * the largest power of two below n_vecs. */
+static void sum_tree(float *out, const float *const *in, int first, int n_vecs, size_t at, size_t n)
 {
-    for (size_t i = 0; i < elems; i++)
-        left[i] += right[i];
-}
-
-static void add_i64(uint64_t *left, const uint64_t *right, size_t elems)
-{
-    for (size_t i = 0; i < elems; i++) /* unsigned: wraps as two's complement does */
-        left[i] += right[i];
-}
-
-static char *sum_vec(const sum_args *a, int r, size_t slice_bytes)
-{
-    if (r == a->rank)
-        return a->own;
-    return a->staging + (size_t)(r < a->rank ? r : r - 1) * slice_bytes;
-}
-
-/* The balanced tree of tree_sum.h over the ranks: stride 1, 2, 4 ...; a node without a right child
- * stays as it is. The root ends in rank 0's place.                                               */
-static fsdp_status sum_contributions(void *args, int n_threads)
-{
-    const sum_args *a = args;
-    (void)n_threads;
-    size_t slice_bytes = a->elems * dtype_bytes(a->type);
-    for (int stride = 1; stride < a->size; stride *= 2) {
-        for (int r = 0; r + stride < a->size; r += 2 * stride) {
-            void *left = sum_vec(a, r, slice_bytes);
-            const void *right = sum_vec(a, r + stride, slice_bytes);
-            if (a->type == DTYPE_F32)
-                add_f32(left, right, a->elems);
-            else
-                add_i64(left, right, a->elems);
-        }
+    if (n_vecs == 1) {
+        memcpy(out, in[first] + at, n * sizeof *out);
+        return;
     }
-    if (a->rank != 0 && slice_bytes > 0)
-        memcpy(a->own, sum_vec(a, 0, slice_bytes), slice_bytes);
+    int left = 1;
+    while (left * 2 < n_vecs)
+        left *= 2;
+    float right[SUM_BLOCK_ELEMS];
+    sum_tree(out, in, first, left, at, n);
+    sum_tree(right, in, first + left, n_vecs - left, at, n);
+    for (size_t i = 0; i < n; i++)
+        out[i] += right[i];
+}
+
+static fsdp_status sum_f32(const sum_args *a, const float *const *from)
+{
+    float block[SUM_BLOCK_ELEMS]; /* out is one of the inputs */
+    for (size_t at = 0; at < a->elems; at += SUM_BLOCK_ELEMS) {
+        size_t left = a->elems - at, n = left < SUM_BLOCK_ELEMS ? left : SUM_BLOCK_ELEMS;
+        sum_tree(block, from, 0, a->size, at, n);
+        memcpy((float *)a->out + at, block, n * sizeof *block);
+    }
     return FSDP_OK;
+}
+
+static fsdp_status sum_i64(const sum_args *a, const uint64_t *const *from)
+{
+    uint64_t *out = a->out;
+    for (size_t i = 0; i < a->elems; i++) {
+        uint64_t sum = 0; /* unsigned: wraps as two's complement does */
+        for (int r = 0; r < a->size; r++)
+            sum += from[r][i];
+        out[i] = sum;
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status sum_slices(const void *ctx, const void *const *from, int n_threads)
+{
+    const sum_args *a = ctx;
+    (void)n_threads;
+    if (a->type == DTYPE_F32)
+        return sum_f32(a, (const float *const *)from);
+    return sum_i64(a, (const uint64_t *const *)from);
 }
 
 /* Slices of an all-reduce: the first elems % W ranks have one element more (n=10, W=4: 3,3,2,2). */
@@ -183,21 +173,22 @@ static void slices_parts(const comm *c, comm_part *parts, char *buf, size_t own_
 }
 
 static fsdp_status all_reduce_run(comm *c, stream *s, comm_call *call, const comm_issue *i,
-                                  char *buf, size_t own_offset, char *staging)
+                                  char *buf, size_t own_offset)
 {
     size_t elem_bytes = dtype_bytes(i->type);
     comm_part *parts = comm_parts_cleared(c);
-    scatter_parts(c, parts, buf, staging, c->lengths, elem_bytes);
-    TRY(c->transport->exchange(c->group, s, call, parts));
-    sum_args sum = {.own = buf + own_offset * elem_bytes,
-                    .staging = staging,
+    size_t stage_bytes = scatter_parts(c, parts, buf, c->lengths, elem_bytes);
+    sum_args sum = {.out = buf + own_offset * elem_bytes,
                     .elems = c->lengths[c->rank],
-                    .rank = c->rank,
                     .size = c->size,
                     .type = i->type};
-    TRY(stream_launch(s, sum_contributions, &sum, sizeof sum));
+    comm_visit v = {.fn = sum_slices, .ctx = &sum, .ctx_bytes = sizeof sum};
+    call->more = true;
+    TRY(comm_visit_run(c, s, call, parts, stage_bytes, &v));
+    parts = comm_parts_cleared(c);
     slices_parts(c, parts, buf, own_offset * elem_bytes, c->lengths, elem_bytes);
     call->phase = 1;
+    call->more = false;
     return c->transport->exchange(c->group, s, call, parts);
 }
 
@@ -210,20 +201,16 @@ fsdp_status comm_all_reduce(comm *c, stream *s, const char *label, dtype t, void
     TRY(size_mul(elems, dtype_bytes(t), "all-reduce buffer", &bytes));
     size_t own_offset = all_reduce_slices(c, elems, c->lengths);
     size_t own_bytes = c->lengths[c->rank] * dtype_bytes(t);
-    size_t staging_bytes = own_bytes * (size_t)(c->size - 1); /* <= bytes + W elements */
+    size_t peers_bytes = own_bytes * (size_t)(c->size - 1); /* <= bytes + W elements */
     comm_issue i = {.op = COMM_OP_ALL_REDUCE,
                     .type = t,
                     .label = label,
                     .elems = elems,
                     .agreed_elems = elems,
-                    .sent_bytes = bytes - own_bytes + staging_bytes};
+                    .sent_bytes = bytes - own_bytes + peers_bytes};
     comm_call call;
     TRY(comm_call_begin(c, &i, &call));
     if (c->size == 1)
         return c->transport->exchange(c->group, s, &call, comm_parts_cleared(c));
-    void *staging;
-    TRY(device_alloc(s, MEM_COMM, staging_bytes, "all-reduce staging", &staging));
-    fsdp_status status = all_reduce_run(c, s, &call, &i, buf, own_offset, staging);
-    device_free(s, staging);
-    return status;
+    return all_reduce_run(c, s, &call, &i, buf, own_offset);
 }

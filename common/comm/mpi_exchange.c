@@ -155,17 +155,8 @@ static fsdp_status desc_compare(mpi_job *job)
     job->desc_expected = false;
     if (memcmp(mine, theirs, sizeof *mine) == 0)
         return FSDP_OK;
-    char text_mine[160], text_theirs[160];
-    comm_desc_print(mine, text_mine, sizeof text_mine);
-    comm_desc_print(theirs, text_theirs, sizeof text_theirs);
-    const char *detail = "";
-    if (strcmp(text_mine, text_theirs) == 0)
-        detail = mine->shape_hash != theirs->shape_hash ? " (the slice lengths differ)"
-                                                        : " (the labels differ further on)";
-    return fsdp_error(FSDP_EMISMATCH, "all ranks must issue the same calls in the same order",
-                      "ranks disagree: rank %d called %s, rank %d called %s%s",
-                      c->world_ranks[job->peers[REQ_DESC_IN]], text_theirs, c->world_ranks[c->rank],
-                      text_mine, detail);
+    return comm_desc_mismatch(theirs, c->world_ranks[job->peers[REQ_DESC_IN]], mine,
+                              c->world_ranks[c->rank]);
 }
 
 /* A message of another length than expected: remember it, a descriptor may explain it. */

@@ -19,11 +19,14 @@ typedef struct record {
     int group_ranks;
     comm_state state;
     double issued_s, begun_s, ended_s;
+    double told_s; /* of its seconds, what the timer has been told; < 0: not of the call yet */
 } record;
 
 struct comm_recorder {
     pthread_mutex_t lock;
     uint64_t last_ticket;
+    comm_timer timer; /* NULL: nobody asks */
+    void *timer_self;
     record ring[RING_CALLS];
 };
 
@@ -51,13 +54,59 @@ uint64_t comm_recorder_issue(comm_recorder *r, const comm_desc *desc, int group_
                                             .desc = *desc,
                                             .group_ranks = group_ranks,
                                             .state = COMM_ISSUED,
-                                            .issued_s = comm_now_s()};
+                                            .issued_s = comm_now_s(),
+                                            .told_s = -1};
     pthread_mutex_unlock(&r->lock);
     return ticket;
 }
 
+void comm_set_timer(comm *c, comm_timer fn, void *self)
+{
+    pthread_mutex_lock(&c->recorder->lock);
+    c->recorder->timer = fn;
+    c->recorder->timer_self = self;
+    pthread_mutex_unlock(&c->recorder->lock);
+}
+
+/* Payload bytes that a rank of the group sends in a call, on average over the ranks. */
+static double sent_bytes(const comm_desc *d, int group_ranks)
+{
+    double others = (double)(group_ranks - 1);
+    double bytes = (double)d->elems * (double)dtype_bytes((dtype)d->dtype);
+    switch ((comm_op)d->op) {
+    case COMM_OP_ALL_GATHER:
+        return others * bytes;
+    case COMM_OP_REDUCE_SCATTER: /* shape_hash: elems is the sum of the slices */
+        return d->shape_hash != 0 ? others / group_ranks * bytes : others * bytes;
+    case COMM_OP_ALL_REDUCE:
+        return 2 * others / group_ranks * bytes;
+    case COMM_OP_BROADCAST:
+        return others / group_ranks * bytes;
+    case COMM_OP_ALL_TO_ALL: /* of all_to_allv the lengths are not known here */
+        return d->shape_hash != 0 ? 0 : others * bytes;
+    default:
+        return 0;
+    }
+}
+
+/* What the timer has not been told of a call that has just ended, once more or for good. */
+static comm_timing timing_of(record *e)
+{
+    bool again = e->told_s >= 0;
+    double seconds = e->begun_s > 0 ? e->ended_s - e->begun_s : 0;
+    comm_timing t = {.op = (comm_op)e->desc.op,
+                     .calls = again ? 0 : 1,
+                     .seconds = again ? seconds - e->told_s : seconds,
+                     .bytes = again ? 0 : sent_bytes(&e->desc, e->group_ranks)};
+    e->told_s = seconds;
+    return t;
+}
+
 void comm_recorder_mark(comm_recorder *r, uint64_t ticket, comm_state state)
 {
+    comm_timer tell = NULL;
+    comm_timing timing = {0};
+    void *self = NULL;
     pthread_mutex_lock(&r->lock);
     record *e = &r->ring[ticket % RING_CALLS];
     if (e->ticket == ticket) {
@@ -67,8 +116,15 @@ void comm_recorder_mark(comm_recorder *r, uint64_t ticket, comm_state state)
         if (state == COMM_DONE || state == COMM_FAILED)
             e->ended_s = comm_now_s();
         e->state = state;
+        if (state == COMM_DONE && r->timer && e->desc.op < COMM_OPS) {
+            timing = timing_of(e);
+            tell = r->timer;
+            self = r->timer_self;
+        }
     }
     pthread_mutex_unlock(&r->lock);
+    if (tell)
+        tell(self, &timing);
 }
 
 /* Seconds that the call has been in its present state (issued, running) or has taken (done). */
@@ -138,6 +194,21 @@ void comm_desc_print(const comm_desc *desc, char *text, size_t text_bytes)
                  elems, type, desc->root);
     else
         snprintf(text, text_bytes, "%s #%llu '%s' of %llu %s", name, seq, desc->label, elems, type);
+}
+
+fsdp_status comm_desc_mismatch(const comm_desc *theirs, int their_rank, const comm_desc *mine,
+                               int my_rank)
+{
+    char text_mine[160], text_theirs[160];
+    comm_desc_print(mine, text_mine, sizeof text_mine);
+    comm_desc_print(theirs, text_theirs, sizeof text_theirs);
+    const char *detail = "";
+    if (strcmp(text_mine, text_theirs) == 0)
+        detail = mine->shape_hash != theirs->shape_hash ? " (the slice lengths differ)"
+                                                        : " (the labels differ further on)";
+    return fsdp_error(FSDP_EMISMATCH, "all ranks must issue the same calls in the same order",
+                      "ranks disagree: rank %d called %s, rank %d called %s%s", their_rank,
+                      text_theirs, my_rank, text_mine, detail);
 }
 
 uint64_t comm_hash(const void *bytes, size_t n_bytes)

@@ -15,7 +15,8 @@ static fsdp_status linear(const ops *o, stream *s, float *y, const float *x, con
 
 /* The three gradients of linear(); any destination may be NULL. */
 typedef struct linear_grad {
-    float *d_x, *d_w, *d_b; /* [rows,n_in] overwritten; [n_in,n_out], [n_out] added to */
+    float *d_x, *d_w, *d_b; /* [rows,n_in] overwritten; [n_in,n_out], [n_out]: see add */
+    bool add_w, add_b;      /* add to what d_w, d_b hold, else overwrite it */
     const float *d_y, *x, *w;
     size_t rows, n_in, n_out;
 } linear_grad;
@@ -30,11 +31,13 @@ static fsdp_status linear_backward(const ops *o, stream *s, const linear_grad *g
                                         .m = g->n_in,
                                         .n = g->n_out,
                                         .k = g->rows,
-                                        .accumulate = true}));
+                                        .accumulate = g->add_w}));
     if (g->d_b != NULL)
-        TRY(o->bias_backward(
-            s, &(bias_backward_args){
-                   .d_bias = g->d_b, .d_out = g->d_y, .rows = g->rows, .cols = g->n_out}));
+        TRY(o->bias_backward(s, &(bias_backward_args){.d_bias = g->d_b,
+                                                      .d_out = g->d_y,
+                                                      .rows = g->rows,
+                                                      .cols = g->n_out,
+                                                      .overwrite = !g->add_b}));
     if (g->d_x == NULL)
         return FSDP_OK;
     return o->matmul(s, &(matmul_args){.out = g->d_x,
@@ -143,6 +146,8 @@ static fsdp_status attn_backward(const stage *st, const ops *o, stream *s, const
                         &(linear_grad){.d_x = d_att,
                                        .d_w = io->grads[ATTN_PROJ_WEIGHT],
                                        .d_b = io->grads[ATTN_PROJ_BIAS],
+                                       .add_w = gpt2_adds(io, ATTN_PROJ_WEIGHT),
+                                       .add_b = gpt2_adds(io, ATTN_PROJ_BIAS),
                                        .d_y = io->d_out,
                                        .x = k.att,
                                        .w = io->params[ATTN_PROJ_WEIGHT],
@@ -154,6 +159,8 @@ static fsdp_status attn_backward(const stage *st, const ops *o, stream *s, const
                         &(linear_grad){.d_x = d_norm,
                                        .d_w = io->grads[ATTN_QKV_WEIGHT],
                                        .d_b = io->grads[ATTN_QKV_BIAS],
+                                       .add_w = gpt2_adds(io, ATTN_QKV_WEIGHT),
+                                       .add_b = gpt2_adds(io, ATTN_QKV_BIAS),
                                        .d_y = d_qkv,
                                        .x = k.norm.out,
                                        .w = io->params[ATTN_QKV_WEIGHT],
@@ -227,6 +234,8 @@ static fsdp_status mlp_backward(const stage *st, const ops *o, stream *s, const 
                         &(linear_grad){.d_x = d_fc,
                                        .d_w = io->grads[MLP_PROJ_WEIGHT],
                                        .d_b = io->grads[MLP_PROJ_BIAS],
+                                       .add_w = gpt2_adds(io, MLP_PROJ_WEIGHT),
+                                       .add_b = gpt2_adds(io, MLP_PROJ_BIAS),
                                        .d_y = io->d_out,
                                        .x = act,
                                        .w = io->params[MLP_PROJ_WEIGHT],
@@ -239,6 +248,8 @@ static fsdp_status mlp_backward(const stage *st, const ops *o, stream *s, const 
                         &(linear_grad){.d_x = d_norm,
                                        .d_w = io->grads[MLP_FC_WEIGHT],
                                        .d_b = io->grads[MLP_FC_BIAS],
+                                       .add_w = gpt2_adds(io, MLP_FC_WEIGHT),
+                                       .add_b = gpt2_adds(io, MLP_FC_BIAS),
                                        .d_y = d_fc,
                                        .x = k.norm.out,
                                        .w = io->params[MLP_FC_WEIGHT],

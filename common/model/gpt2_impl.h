@@ -47,6 +47,8 @@ void gpt2_head_stage(stage *st);
 
 /* gpt2_take -- the next `elems` floats of a block; *next moves behind them. */
 float *gpt2_take(float **next, size_t elems);
+/* gpt2_adds -- whether a gradient is added to what its view holds, else it is written. */
+bool gpt2_adds(const stage_io *io, int param);
 /* gpt2_kept -- where the kept arrays of this call of a forward function stand. */
 float *gpt2_kept(const stage_io *io);
 

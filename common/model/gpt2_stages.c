@@ -15,6 +15,11 @@ float *gpt2_kept(const stage_io *io)
     return io->saved != NULL ? io->saved : io->scratch;
 }
 
+bool gpt2_adds(const stage_io *io, int param)
+{
+    return io->overwrite == NULL || !io->overwrite[param];
+}
+
 /* The operation wants an array even for a frozen parameter. */
 static float *grad_or_sink(float *grad, float *sink)
 {
@@ -60,7 +65,8 @@ fsdp_status gpt2_norm_backward(const stage *st, const ops *o, stream *s, const s
                                       .rstd = n->rstd,
                                       .d_residual = d_residual,
                                       .rows = io->batch * io->seq_len,
-                                      .cols = C});
+                                      .cols = C,
+                                      .overwrite = !gpt2_adds(io, 0)});
 }
 
 /* ---- embed: out = wte[tokens] + wpe[positions] ---------------------------------------------- */
@@ -98,6 +104,11 @@ static fsdp_status embed_backward(const stage *st, const ops *o, stream *s, cons
 {
     const model_config *c = &st->model->config;
     float *d_wte = io->grads[EMBED_WTE], *d_wpe = io->grads[EMBED_WPE];
+    const size_t C = c->d_model, wpe_elems = c->max_seq_len * C;
+    if (d_wpe != NULL && !gpt2_adds(io, EMBED_WPE)) /* few rows: zeroed, then added to */
+        TRY(device_zero(s, d_wpe, wpe_elems * sizeof *d_wpe));
+    if (d_wte != NULL && !gpt2_adds(io, EMBED_WTE))
+        TRY(device_zero(s, d_wte, c->vocab_size * C * sizeof *d_wte));
     if (d_wte != NULL)
         return o->embedding_backward(s, &(embedding_backward_args){.d_wte = d_wte,
                                                                    .d_wpe = d_wpe,
@@ -110,10 +121,12 @@ static fsdp_status embed_backward(const stage *st, const ops *o, stream *s, cons
     if (d_wpe == NULL)
         return FSDP_OK;
     /* wte is frozen: the positions' sum over sequences is that of a bias of T*C columns */
-    return o->bias_backward(s, &(bias_backward_args){.d_bias = d_wpe,
-                                                     .d_out = io->d_out,
-                                                     .rows = io->batch,
-                                                     .cols = io->seq_len * c->d_model});
+    return o->bias_backward(s, &(bias_backward_args){
+                                   .d_bias = d_wpe,
+                                   .d_out = io->d_out,
+                                   .rows = io->batch,
+                                   .cols = io->seq_len * c->d_model,
+                               });
 }
 
 void gpt2_embed_stage(stage *st)
@@ -191,7 +204,7 @@ static fsdp_status head_backward(const stage *st, const ops *o, stream *s, const
                                         .m = V,
                                         .n = C,
                                         .k = rows,
-                                        .accumulate = true}));
+                                        .accumulate = gpt2_adds(io, HEAD_WEIGHT)}));
     TRY(o->matmul(s, &(matmul_args){.out = d_norm,
                                     .a = k.d_logits,
                                     .b = io->params[HEAD_WEIGHT],

@@ -49,7 +49,9 @@ typedef struct stage_io {
     const float *d_out;              /* backward: [B,T,C]; NULL for the last stage */
     float *d_in;                     /* backward: [B,T,C]; NULL for the first stage */
     float *const *params;            /* [n_params] views, by the stage's own parameter order */
-    float *const *grads;             /* [n_params] views, added to; NULL for a frozen parameter */
+    float *const *grads;             /* [n_params] views; NULL for a frozen parameter */
+    const bool *overwrite;           /* [n_params] backward: true: the view holds nothing yet and is
+                                        written, false: it is added to. NULL: all are added to */
     bool training;                   /* false: forward only; saved may be NULL, and loss is wanted
                                         only if targets is not NULL */
 } stage_io;
@@ -83,7 +85,8 @@ typedef struct model {
 
 /* unit_hooks -- what a sharding runtime hangs on the units. Any function may be NULL.
  * pre_forward/pre_backward leave every parameter view of the unit valid; pre_backward also leaves
- * every gradient view valid and zeroed. post_backward takes the gradients of this micro-step.
+ * every gradient view valid, its contents undefined: the first stage that has a gradient for it
+ * overwrites. post_backward takes the gradients of this micro-step.
  * end_backward: after the last stage's backward of a micro-step, for units whose hooks did not fire
  * and for reductions still in flight.                                                            */
 typedef struct unit_hooks {

@@ -63,6 +63,20 @@ fsdp_status grad_acc_push(grad_acc *g, stream *s, int level, const float *vec)
     return FSDP_OK;
 }
 
+fsdp_status grad_acc_give(grad_acc *g, stream *s, int level, float **vec)
+{
+    int slot = g->mode == GRAD_ACC_FAST ? 0 : level;
+    bool waits = g->tree.slot[slot] == NULL;
+    for (int k = 0; k < slot; k++)
+        waits = waits && g->tree.slot[k] == NULL;
+    if (!waits)
+        return grad_acc_push(g, s, level, *vec);
+    g->tree.slot[slot] = *vec;
+    g->n_pushed++;
+    *vec = NULL;
+    return FSDP_OK;
+}
+
 fsdp_status grad_acc_finish(grad_acc *g, stream *s, float **sum)
 {
     FSDP_ASSERT(g->tree.space.ctx == g);

@@ -35,6 +35,11 @@ void grad_acc_init(grad_acc *g, grad_acc_mode mode, const ops *o, size_t elems,
  * it). vec is borrowed until the work has run on s.                                              */
 fsdp_status grad_acc_push(grad_acc *g, stream *s, int level, const float *vec);
 
+/* grad_acc_give -- grad_acc_push of a vector from device_alloc that the caller no longer needs:
+ * *vec becomes NULL when the accumulator has kept it (nothing is copied then); else it was added
+ * and is still the caller's. */
+fsdp_status grad_acc_give(grad_acc *g, stream *s, int level, float **vec);
+
 /* grad_acc_finish -- *sum [elems]: everything pushed; the caller owns it (device_free). With
  * nothing pushed: a zeroed vector. The accumulator is empty afterwards. */
 fsdp_status grad_acc_finish(grad_acc *g, stream *s, float **sum);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/dtype.h"
+#include "common/ops/grad_run.h"
 #include "common/model/init.h"
 
 enum { ALIGN_ELEMS = 16, ONE_UNIT = 0 };
@@ -21,8 +22,10 @@ typedef struct baseline {
     size_t *grad_offset; /* [n_params] of its gradient */
     size_t param_elems;  /* length of params */
     size_t padded_elems; /* length of a gradient array: with tied places, a multiple of W */
-    float *params, *grads, *m, *v; /* grads: of one micro-step */
-    grad_acc acc;                  /* this rank's slice */
+    float *params, *m, *v;
+    float
+        *grads; /* of one micro-step, then the finished ones; NULL when the accumulator has them */
+    grad_acc acc; /* this rank's slice */
     rsum *norm_sum;
     float *norm, *coef;
 } baseline;
@@ -56,17 +59,41 @@ static size_t lay_out(const model *m, grad_acc_mode mode, size_t *offset, size_t
 
 /* ---- hooks: one unit, always there ----------------------------------------------------------- */
 
+/* Memory for the gradients of a micro-step. What stands between and behind the parameters is 0 from
+ * here on: nobody writes there. */
+static fsdp_status grads_alloc(baseline *b)
+{
+    const model *m = b->cfg.m;
+    TRY(comm_alloc_f32(b->cfg.comm, b->s, MEM_GRADS_FULL, b->padded_elems, "gradients", &b->grads));
+    size_t next = 0;
+    for (int p = 0; p < m->n_params; p++) {
+        size_t at = b->grad_offset[p];
+        if (m->params[p].frozen || at < next)
+            continue; /* its memory is zeroed as a gap, or is that of the parameter it is tied to */
+        TRY(device_zero(b->s, b->grads + next, (at - next) * sizeof(float)));
+        next = at + m->params[p].elems;
+    }
+    return device_zero(b->s, b->grads + next, (b->padded_elems - next) * sizeof(float));
+}
+
 static fsdp_status pre_backward(void *self, int u)
 {
     (void)u;
     baseline *b = self;
-    return device_zero(b->s, b->grads, b->padded_elems * sizeof(float));
+    if (b->grads == NULL)
+        TRY(grads_alloc(b));
+    for (int p = 0; p < b->cfg.m->n_params; p++)
+        b->views.grads[p] = b->cfg.m->params[p].frozen ? NULL : b->grads + b->grad_offset[p];
+    return FSDP_OK;
 }
 
+/* One rank hands its gradients over as they are; several add them up by slices. */
 static fsdp_status post_backward(void *self, int u)
 {
     (void)u;
     baseline *b = self;
+    if (comm_size(b->cfg.comm) == 1)
+        return grad_acc_give(&b->acc, b->s, b->cfg.level, &b->grads);
     return comm_reduce_scatter(b->cfg.comm, b->s, "ddp", b->grads, b->acc.elems, &b->acc,
                                b->cfg.level);
 }
@@ -79,18 +106,29 @@ static fsdp_status begin_step(void *self)
     return FSDP_OK;
 }
 
-/* b->grads = the finished gradient on every rank: slices all-gathered, tied places added, scaled
- * once. */
+/* b->grads = the sum over micro-steps and ranks: slices all-gathered. */
+static fsdp_status collect_gradients(baseline *b)
+{
+    float *slice;
+    TRY(grad_acc_finish(&b->acc, b->s, &slice));
+    if (comm_size(b->cfg.comm) == 1) {
+        device_free(b->s, b->grads);
+        b->grads = slice;
+        return FSDP_OK;
+    }
+    float *mine = b->grads + (size_t)comm_rank(b->cfg.comm) * b->acc.elems;
+    fsdp_status status = device_copy(b->s, mine, slice, b->acc.elems * sizeof *mine);
+    device_free(b->s, slice);
+    TRY(status);
+    return comm_all_gather(b->cfg.comm, b->s, "ddp", DTYPE_F32, mine, b->grads, b->acc.elems);
+}
+
+/* b->grads = the finished gradient on every rank: collected, tied places added, scaled once. */
 static fsdp_status finish_gradients(baseline *b, float scale)
 {
     const model *m = b->cfg.m;
     const ops *o = b->cfg.ops;
-    float *slice, *mine = b->grads + (size_t)comm_rank(b->cfg.comm) * b->acc.elems;
-    TRY(grad_acc_finish(&b->acc, b->s, &slice));
-    fsdp_status status = device_copy(b->s, mine, slice, b->acc.elems * sizeof *mine);
-    device_free(b->s, slice);
-    TRY(status);
-    TRY(comm_all_gather(b->cfg.comm, b->s, "ddp", DTYPE_F32, mine, b->grads, b->acc.elems));
+    TRY(collect_gradients(b));
     for (int p = 0; p < m->n_params; p++) {
         if (m->params[p].tied_to == NOT_TIED || b->grad_offset[p] == b->offset[p])
             continue;
@@ -203,7 +241,6 @@ static fsdp_status fill_params(baseline *b)
     for (int p = 0; p < m->n_params; p++) {
         const param_spec *spec = &m->params[p];
         b->views.params[p] = b->params + b->offset[p];
-        b->views.grads[p] = spec->frozen ? NULL : b->grads + b->grad_offset[p];
         if (spec->tied_to != NOT_TIED)
             continue;
         float *host = malloc(spec->elems * sizeof *host + 1);
@@ -237,7 +274,6 @@ static fsdp_status allocate(baseline *b)
                   "ddp slice");
     TRY(device_alloc_f32(s, MEM_PARAMS_SHARD, b->param_elems, "parameters", &b->params));
     TRY(device_zero(s, b->params, b->param_elems * sizeof(float)));
-    TRY(device_alloc_f32(s, MEM_GRADS_FULL, b->padded_elems, "gradients", &b->grads));
     TRY(device_alloc(s, MEM_OTHER, sizeof *b->norm_sum, "norm bins", (void **)&b->norm_sum));
     TRY(device_alloc_f32(s, MEM_OTHER, 1, "norm", &b->norm));
     TRY(device_alloc_f32(s, MEM_OTHER, 1, "clip coefficient", &b->coef));
@@ -277,6 +313,22 @@ fail:
     return status;
 }
 
+/* Most vectors of gradients alive: exact up to MAX_WALKED micro-steps, for more the bound. With one
+ * rank they are those that wait in the running sum and the one being computed. */
+static size_t most_sums(const baseline_config *config, int world_size)
+{
+    enum { MAX_WALKED = 1024 };
+    size_t most = 0, steps = (size_t)config->grad_accum, w = (size_t)world_size;
+    if (config->mode == GRAD_ACC_CANONICAL && steps > MAX_WALKED)
+        return (size_t)size_log2_floor(w * steps) + 1 + (w == 1);
+    for (size_t a = 0; a < steps && a < MAX_WALKED; a++) {
+        size_t waiting = config->mode == GRAD_ACC_FAST ? a > 0 : (size_t)__builtin_popcountl(a);
+        size_t now = w == 1 ? waiting + 1 : grad_run_peak(config->mode, a * w, world_size);
+        most = now > most ? now : most;
+    }
+    return most;
+}
+
 fsdp_status baseline_plan(const baseline_config *config, int world_size, memory_plan *mem,
                           traffic_plan *traffic)
 {
@@ -287,17 +339,17 @@ fsdp_status baseline_plan(const baseline_config *config, int world_size, memory_
     size_t param_elems = lay_out(m, config->mode, scratch, scratch + m->n_params, &grad_elems);
     free(scratch);
     size_t w = (size_t)world_size, padded = align_up(grad_elems, w), slice = padded / w;
-    size_t sums = config->mode == GRAD_ACC_CANONICAL
-                      ? (size_t)size_log2_floor(w * (size_t)config->grad_accum + 1)
-                      : 1;
+    size_t sums = most_sums(config, world_size);
     *mem = (memory_plan){0};
     mem->peak_bytes[MEM_PARAMS_SHARD] = param_elems * sizeof(float);
-    mem->peak_bytes[MEM_GRADS_FULL] = padded * sizeof(float);
-    mem->peak_bytes[MEM_GRADS_SHARD] = sums * slice * sizeof(float);
+    mem->peak_bytes[MEM_GRADS_FULL] = (w == 1 ? sums : 1) * padded * sizeof(float);
+    mem->peak_bytes[MEM_GRADS_SHARD] = w == 1 ? 0 : sums * slice * sizeof(float);
     mem->peak_bytes[MEM_OPTIMIZER] =
         config->optimizer == OPTIMIZER_ADAMW ? 2 * param_elems * sizeof(float) : 0;
     mem->peak_bytes[MEM_COMM] = (w - 1) * slice * sizeof(float);
     *traffic = (traffic_plan){0};
+    if (w == 1)
+        return FSDP_OK;
     traffic->calls[COMM_OP_REDUCE_SCATTER] = (uint64_t)config->grad_accum;
     traffic->bytes_sent[COMM_OP_REDUCE_SCATTER] =
         (uint64_t)config->grad_accum * (w - 1) * slice * sizeof(float);

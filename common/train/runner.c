@@ -65,7 +65,7 @@ size_t runner_leaf_bytes(const model *m, size_t batch, grad_acc_mode mode)
         size_t e = stage_param_elems(m, &m->stages[i]);
         most = e > most ? e : most;
     }
-    return most * (size_t)(1 + size_log2_floor(batch)) * sizeof(float);
+    return most * (size_t)size_log2_floor(batch) * sizeof(float);
 }
 
 /* Which stage uses a unit first and last: where its hooks are called. */
@@ -228,64 +228,85 @@ static void point_into(const model *m, const stage *st, float *vec, float **grad
     }
 }
 
-/* One leaf after the other into `leaf`, each pushed into acc; *sum: the finished node over all. */
-static fsdp_status sum_leaf_grads(runner *r, int i, stage_io *io, float *leaf, grad_acc *acc,
-                                  float **sum)
+static const bool ALL_OVERWRITTEN[STAGE_MAX_PARAMS] = {
+    true, true, true, true, true, true, true, true, true, true, true, true, true, true, true, true};
+
+/* One call of a stage. d_out, d_in: of the whole micro-batch. */
+static fsdp_status call_backward(runner *r, int i, size_t leaf, const float *d_out, float *d_in,
+                                 float *const *grads, const bool *overwrite)
 {
     const stage *st = &r->cfg.m->stages[i];
-    const float *d_out = io->d_out;
-    float *d_in = io->d_in;
-    float *grads[STAGE_MAX_PARAMS];
-    point_into(r->cfg.m, st, leaf, grads);
-    for (size_t n = 0; n < r->n_calls; n++) {
-        *io = stage_call(r, i, n, true);
-        io->d_out = d_out ? d_out + n * r->row_elems : NULL;
-        io->d_in = d_in ? d_in + n * r->row_elems : NULL;
-        io->grads = grads;
-        TRY(device_zero(r->s, leaf, acc->elems * sizeof *leaf));
-        TRY(st->backward(st, r->cfg.ops, r->s, io));
-        TRY(grad_acc_push(acc, r->s, 0, leaf));
-    }
-    return grad_acc_finish(acc, r->s, sum);
+    stage_io io = stage_call(r, i, leaf, true);
+    io.d_out = d_out ? d_out + leaf * r->row_elems : NULL;
+    io.d_in = d_in ? d_in + leaf * r->row_elems : NULL;
+    io.grads = grads;
+    io.overwrite = overwrite;
+    return st->backward(st, r->cfg.ops, r->s, &io);
 }
 
-/* Canonical mode, b > 1: the stage's gradients as a tree over its leaves, added to the views. */
-static fsdp_status backward_by_leaf(runner *r, int i, stage_io *io)
+/* What the leaves of one node of the tree are added into, and where the gradients between stages
+ * are. */
+typedef struct leaf_node {
+    int stage;
+    size_t first, n; /* leaves; n is a power of two */
+    const float *d_out;
+    float *d_in;
+} leaf_node;
+
+/* grads = the node's sum: its left half goes there, its right half into memory of its own, which is
+ * then added. So the leftmost leaf is computed in place, and nothing is zeroed or copied. */
+static fsdp_status sum_leaves(runner *r, const leaf_node *node, float *const *grads)
 {
     const model *m = r->cfg.m;
-    const stage *st = &m->stages[i];
-    size_t elems = stage_param_elems(m, st);
-    float *leaf = NULL, *sum = NULL, *part[STAGE_MAX_PARAMS];
-    grad_acc acc;
-    grad_acc_init(&acc, GRAD_ACC_CANONICAL, r->cfg.ops, elems, MEM_GRADS_FULL, "leaf sums");
-    TRY(device_alloc_f32(r->s, MEM_GRADS_FULL, elems, "leaf gradient", &leaf));
-    fsdp_status status = sum_leaf_grads(r, i, io, leaf, &acc, &sum);
-    if (status == FSDP_OK)
-        point_into(m, st, sum, part);
-    for (int k = 0; k < st->n_params && status == FSDP_OK; k++) {
-        float *view = r->cfg.views->grads[st->first_param + k];
-        if (view && part[k])
+    const stage *st = &m->stages[node->stage];
+    if (node->n == 1)
+        return call_backward(r, node->stage, node->first, node->d_out, node->d_in, grads,
+                             ALL_OVERWRITTEN);
+    leaf_node left = *node, right = *node;
+    left.n = right.n = node->n / 2;
+    right.first += left.n;
+    TRY(sum_leaves(r, &left, grads));
+    float *vec, *part[STAGE_MAX_PARAMS];
+    TRY(device_alloc_f32(r->s, MEM_GRADS_FULL, stage_param_elems(m, st), "leaf gradients", &vec));
+    point_into(m, st, vec, part);
+    fsdp_status status = sum_leaves(r, &right, part);
+    for (int k = 0; k < st->n_params && status == FSDP_OK; k++)
+        if (grads[k] && part[k])
             status =
-                r->cfg.ops->add(r->s, &(add_args){.out = view,
-                                                  .a = view,
+                r->cfg.ops->add(r->s, &(add_args){.out = grads[k],
+                                                  .a = grads[k],
                                                   .b = part[k],
                                                   .elems = m->params[st->first_param + k].elems});
-    }
-    device_free(r->s, sum);
-    device_free(r->s, leaf);
-    grad_acc_free(&acc, r->s);
+    device_free(r->s, vec);
     return status;
+}
+
+/* A tied parameter's view may be shared with a stage that comes later in the model, whose backward
+ * has been before: then there is something to add to. */
+static void find_overwrites(const runner *r, const stage *st, bool *overwrite)
+{
+    const model *m = r->cfg.m;
+    float **grads = r->cfg.views->grads;
+    for (int k = 0; k < st->n_params; k++) {
+        int p = st->first_param + k;
+        overwrite[k] = true;
+        for (int q = st->first_param + st->n_params; q < m->n_params; q++)
+            if (m->params[q].tied_to == p && grads[q] == grads[p])
+                overwrite[k] = false;
+    }
 }
 
 static fsdp_status stage_backward(runner *r, int i, const float *d_out, float *d_in)
 {
     const stage *st = &r->cfg.m->stages[i];
-    stage_io io = stage_call(r, i, 0, true);
-    io.d_out = d_out;
-    io.d_in = d_in;
-    if (r->n_calls > 1)
-        return backward_by_leaf(r, i, &io);
-    return st->backward(st, r->cfg.ops, r->s, &io);
+    float *const *grads = r->cfg.views->grads + st->first_param;
+    if (r->cfg.mode == GRAD_ACC_CANONICAL) {
+        leaf_node all = {.stage = i, .n = r->n_calls, .d_out = d_out, .d_in = d_in};
+        return sum_leaves(r, &all, grads);
+    }
+    bool overwrite[STAGE_MAX_PARAMS];
+    find_overwrites(r, st, overwrite);
+    return call_backward(r, i, 0, d_out, d_in, grads, overwrite);
 }
 
 fsdp_status runner_backward(runner *r)

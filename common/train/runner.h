@@ -33,11 +33,12 @@ void runner_free(runner *r); /* NULL is accepted */
 fsdp_status runner_forward(runner *r, const int32_t *tokens, const int32_t *targets, bool training,
                            float *loss);
 /* runner_backward -- gradients of the SUM over tokens of the micro-batch of the last training
- * forward, added to the gradient views. */
+ * forward, written to the gradient views (what they held is not read). In canonical mode no two
+ * views may be the same array. */
 fsdp_status runner_backward(runner *r);
 
 /* runner_activation_bytes -- what runner_create allocates under MEM_ACTIVATIONS for this shape. */
 size_t runner_activation_bytes(const model *m, size_t batch, size_t seq_len, grad_acc_mode mode);
-/* runner_leaf_bytes -- canonical mode with b > 1: most bytes of leaf gradients and partial sums
- * alive (MEM_GRADS_FULL), 0 otherwise. */
+/* runner_leaf_bytes -- canonical mode: most bytes of leaf gradients beside the views (log2(b) of
+ * the largest stage's, MEM_GRADS_FULL), 0 otherwise. */
 size_t runner_leaf_bytes(const model *m, size_t batch, grad_acc_mode mode);

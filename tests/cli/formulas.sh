@@ -41,6 +41,8 @@ for mode in canonical fast; do
     check 3 --reduction $mode --global-batch 24 --sharding none
     check 4 --reduction $mode --global-batch 24 --optimizer sgd
     check 4 --reduction $mode --global-batch 24 --parallel ddp
+    check 1 --reduction $mode --global-batch 24 --parallel single
+    check 1 --reduction $mode --global-batch 24 --grad-accum 6 --parallel single
     check 2 --reduction $mode --global-batch 24 --wrap size:30000
     check 2 --reduction $mode --global-batch 4 --wrap model
     check 3 --reduction $mode --global-batch 24 --val-data README.md --eval-every 1

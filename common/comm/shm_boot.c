@@ -1,0 +1,313 @@
+/* shm_boot.c -- how the ranks of one host find each other's memory.
+ *
+ *   started by MPI    rank 0 makes the job and the first area; process and file numbers go round by
+ * MPI started by fsdp_run (no MPI needed)    the launcher made both and every rank has inherited
+ * them
+ *
+ * A rank opens another's file by /proc/PID/fd/N, which the kernel allows between processes of one
+ * user; where it does not (another process namespace, a hardened kernel) the ranks agree to stay
+ * with MPI. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "common/comm/shm_boot.h"
+#include "common/comm/shm_impl.h"
+
+shm_process shm_self = {.world_lock = PTHREAD_MUTEX_INITIALIZER};
+
+size_t shm_job_bytes(int n_members)
+{
+    size_t bytes = sizeof(shm_job) + (size_t)n_members * sizeof(shm_member);
+    return (bytes + 4095) / 4096 * 4096;
+}
+
+shm_file shm_file_of(int fd)
+{
+    struct stat st = {0};
+    bool known = fd >= 0 && fstat(fd, &st) == 0;
+    return (shm_file){.pid = (int32_t)getpid(),
+                      .fd = known ? fd : -1,
+                      .device = (uint64_t)st.st_dev,
+                      .inode = (uint64_t)st.st_ino};
+}
+
+int shm_file_open(const shm_file *f)
+{
+    char path[64];
+    struct stat st;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)f->pid, (int)f->fd);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0 || (fstat(fd, &st) == 0 && (uint64_t)st.st_dev == f->device &&
+                   (uint64_t)st.st_ino == f->inode))
+        return fd;
+    close(fd);
+    errno = ESTALE;
+    return -1;
+}
+
+char *shm_area_map(int fd, size_t bytes)
+{
+    char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+char *shm_area_create(size_t bytes, int *fd)
+{
+    *fd = memfd_create("fsdp group", MFD_CLOEXEC);
+    if (*fd < 0)
+        return NULL;
+    char *at = ftruncate(*fd, (off_t)bytes) == 0 ? shm_area_map(*fd, bytes) : NULL;
+    if (at == NULL) {
+        close(*fd);
+        *fd = -1;
+    }
+    return at;
+}
+
+/* ---- joining a job -------------------------------------------------------------------------- */
+
+/* A rank that has not started yet: wait for it as for a late call. */
+typedef struct start_wait {
+    double until_s;
+} start_wait;
+
+static bool start_over(void *self)
+{
+    return comm_now_s() > ((start_wait *)self)->until_s;
+}
+
+static fsdp_status open_peer(int rank, double timeout_s)
+{
+    shm_process *p = &shm_self;
+    shm_member *m = &p->job->member[rank];
+    start_wait w = {comm_now_s() + timeout_s};
+    if (!shm_word_wait(&m->ready, 1, &(shm_patience){.over = start_over, .self = &w}))
+        return fsdp_error(FSDP_ETIMEOUT, "see that rank's messages; FSDP_TIMEOUT_S sets the limit",
+                          "comm_open: rank %d waited %.1f s for rank %d to start", p->rank,
+                          timeout_s, rank);
+    p->peer_file[rank] = shm_file_open(&m->share);
+    if (p->peer_file[rank] >= 0)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ECOMM, "use --comm mpi",
+                      "comm_open: rank %d cannot open the memory of rank %d (process %d): %s",
+                      p->rank, rank, (int)m->share.pid, strerror(errno));
+}
+
+fsdp_status shm_self_open(device *d, shm_job *job, int rank, int size, double timeout_s)
+{
+    shm_process *p = &shm_self;
+    p->job = job;
+    p->rank = rank;
+    p->size = size;
+    atomic_store(&p->stop, false);
+    p->peer_file = malloc((size_t)size * sizeof *p->peer_file);
+    p->pidfd = malloc((size_t)size * sizeof *p->pidfd);
+    if (p->peer_file == NULL || p->pidfd == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", size);
+    memset(p->peer_file, -1, (size_t)size * sizeof *p->peer_file);
+    memset(p->pidfd, -1, (size_t)size * sizeof *p->pidfd);
+    shm_member *me = &job->member[rank];
+    me->share = shm_file_of(device_share_fd(d));
+    shm_word_set(&me->ready, 1);
+    for (int r = 0; r < size; r++)
+        if (r != rank)
+            TRY(open_peer(r, timeout_s));
+    return shm_watch_start();
+}
+
+void shm_self_close(void)
+{
+    shm_process *p = &shm_self;
+    if (p->job == NULL)
+        return;
+    if (p->pidfd != NULL && p->peer_file != NULL)
+        shm_watch_stop();
+    shm_map_free_all();
+    for (int r = 0; p->peer_file != NULL && r < p->size; r++)
+        if (p->peer_file[r] >= 0)
+            close(p->peer_file[r]);
+    free(p->peer_file);
+    free(p->pidfd);
+    munmap(p->job, shm_job_bytes(p->size));
+    p->job = NULL;
+    p->peer_file = p->pidfd = NULL;
+}
+
+/* ---- started by MPI ------------------------------------------------------------------------- */
+
+/* What rank 0 tells the others: where its job and its area are; what every rank tells of itself. */
+typedef struct hello {
+    shm_file job, area;
+    int32_t able;
+} hello;
+
+/* The two mappings of a start; rank 0 makes them, the others map rank 0's. */
+typedef struct start_maps {
+    char *job, *area;
+    int job_fd, area_fd;
+} start_maps;
+
+static void maps_drop(start_maps *m, int n_ranks)
+{
+    if (m->job != NULL)
+        munmap(m->job, shm_job_bytes(n_ranks));
+    if (m->area != NULL)
+        munmap(m->area, shm_area_bytes(n_ranks));
+}
+
+static fsdp_status maps_open(const hello *of_root, const comm *c, start_maps *m)
+{
+    if (c->rank != 0) {
+        m->job_fd = shm_file_open(&of_root->job);
+        m->area_fd = shm_file_open(&of_root->area);
+        m->job = m->job_fd >= 0 ? shm_area_map(m->job_fd, shm_job_bytes(c->size)) : NULL;
+        m->area = m->area_fd >= 0 ? shm_area_map(m->area_fd, shm_area_bytes(c->size)) : NULL;
+    }
+    if (m->job == NULL || m->area == NULL)
+        return fsdp_error(FSDP_ECOMM, "use --comm mpi", "comm_open: cannot map rank 0's memory: %s",
+                          strerror(errno));
+    ((shm_job *)(void *)m->job)->n_members = c->size;
+    return FSDP_OK;
+}
+
+/* Every rank passes its status; *all_well: everybody's is FSDP_OK. */
+static fsdp_status all_agree(comm *c, fsdp_status mine, bool *all_well)
+{
+    int32_t code = (int32_t)mine, *codes = calloc((size_t)c->size, sizeof *codes);
+    if (codes == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", c->size);
+    fsdp_status status = comm_host_gather(c, "comm_open: shm", &code, codes, sizeof code);
+    *all_well = status == FSDP_OK;
+    for (int r = 0; r < c->size; r++)
+        *all_well = *all_well && codes[r] == FSDP_OK;
+    free(codes);
+    return status;
+}
+
+/* All ranks map rank 0's memory, then each other's; whoever cannot makes all stay with MPI. No rank
+ * waits for another in shared memory before everybody has it mapped. */
+static fsdp_status join_over_mpi(comm *c, start_maps *m, bool *all_well)
+{
+    *all_well = false;
+    bool able = device_share_fd(c->dev) >= 0 && (c->rank != 0 || (m->job && m->area));
+    hello mine = {shm_file_of(m->job_fd), shm_file_of(m->area_fd), able};
+    hello *all = calloc((size_t)c->size, sizeof *all);
+    if (all == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", c->size);
+    fsdp_status status = comm_host_gather(c, "comm_open: files", &mine, all, sizeof mine);
+    for (int r = 0; r < c->size; r++)
+        able = able && all[r].able;
+    hello root = all[0];
+    free(all);
+    TRY(status);
+    TRY(all_agree(c, able ? maps_open(&root, c, m) : FSDP_ESKIP, all_well));
+    if (!*all_well)
+        return FSDP_OK;
+    shm_job *job = (shm_job *)(void *)m->job;
+    return all_agree(c, shm_self_open(c->dev, job, c->rank, c->size, c->timeout_s), all_well);
+}
+
+fsdp_status comm_shm_over_mpi(comm *c, bool *used)
+{
+    *used = shm_self.job != NULL;
+    if (*used)
+        return shm_use_again(c);
+    start_maps m = {.job_fd = -1, .area_fd = -1};
+    if (c->rank == 0) {
+        m.job = shm_area_create(shm_job_bytes(c->size), &m.job_fd);
+        m.area = shm_area_create(shm_area_bytes(c->size), &m.area_fd);
+    }
+    fsdp_status status = join_over_mpi(c, &m, used);
+    close(m.job_fd);
+    close(m.area_fd);
+    if (status == FSDP_OK && *used)
+        return shm_use(c, m.area);
+    if (shm_self.job != NULL) { /* unmapped with it */
+        shm_self_close();
+        m.job = NULL;
+    }
+    maps_drop(&m, c->size);
+    return status;
+}
+
+/* ---- started by fsdp_run -------------------------------------------------------------------- */
+
+/* The launcher tells by FSDP_RUN="rank size job_fd area_fd". */
+static bool read_launch(int *rank, int *size, int *job_fd, int *area_fd)
+{
+    const char *text = getenv(SHM_LAUNCH_ENV);
+    return text != NULL && sscanf(text, "%d %d %d %d", rank, size, job_fd, area_fd) == 4 &&
+           *rank >= 0 && *rank < *size;
+}
+
+bool comm_shm_launched(int *rank, int *size)
+{
+    int job_fd, area_fd;
+    return read_launch(rank, size, &job_fd, &area_fd);
+}
+
+static bool has_bytes(int fd, size_t bytes)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && (size_t)st.st_size == bytes;
+}
+
+/* The files are the launcher's: some other file of that number would be mapped as well. */
+static fsdp_status check_launch(const comm *c, int job_fd, int area_fd)
+{
+    if (!has_bytes(job_fd, shm_job_bytes(c->size)) || !has_bytes(area_fd, shm_area_bytes(c->size)))
+        return fsdp_error(FSDP_ECOMM,
+                          "let fsdp_run start this program itself; unset " SHM_LAUNCH_ENV
+                          " if there is no fsdp_run",
+                          "comm_open: rank %d: the launcher's files %d and %d are not open here",
+                          c->rank, job_fd, area_fd);
+    return FSDP_OK;
+}
+
+fsdp_status comm_shm_open(comm *c)
+{
+    int job_fd, area_fd;
+    if (!read_launch(&c->rank, &c->size, &job_fd, &area_fd))
+        return fsdp_error(FSDP_EINVAL, "start it with build/fsdp_run -n N PROGRAM, or with mpiexec",
+                          "comm_open: shm: this process was started by neither");
+    TRY(check_launch(c, job_fd, area_fd));
+    c->local_rank = c->rank;
+    c->local_size = c->size;
+    c->world_ranks = calloc((size_t)c->size, sizeof *c->world_ranks);
+    for (int r = 0; r < c->size && c->world_ranks != NULL; r++)
+        c->world_ranks[r] = r;
+    if (shm_self.job != NULL && c->world_ranks != NULL)
+        return shm_use_again(c);
+    char *job = shm_area_map(job_fd, shm_job_bytes(c->size));
+    char *area = shm_area_map(area_fd, shm_area_bytes(c->size));
+    if (c->world_ranks == NULL || job == NULL || area == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", c->size);
+    if (atomic_load(&((shm_job *)(void *)job)->member[c->rank].ready.value) != 0)
+        return fsdp_error(FSDP_ESTATE, "start fsdp_run once for each program",
+                          "comm_open: rank %d has joined already, by another process", c->rank);
+    for (int r = 0; r < c->size; r++)
+        c->world_ranks[r] = r;
+    if (device_share_fd(c->dev) < 0)
+        return fsdp_error(FSDP_ECOMM, "remove the limit on file sizes (ulimit -f)",
+                          "comm_open: rank %d cannot make memory that others can map", c->rank);
+    TRY(shm_self_open(c->dev, (shm_job *)(void *)job, c->rank, c->size, c->timeout_s));
+    close(job_fd);
+    close(area_fd);
+    return shm_use(c, area);
+}
+
+bool shm_launch_prepare(int n_ranks, int *job_fd, int *area_fd)
+{
+    char *job = shm_area_create(shm_job_bytes(n_ranks), job_fd);
+    char *area = shm_area_create(shm_area_bytes(n_ranks), area_fd);
+    if (job != NULL)
+        ((shm_job *)(void *)job)->n_members = n_ranks;
+    return job != NULL && area != NULL && fcntl(*job_fd, F_SETFD, 0) == 0 &&
+           fcntl(*area_fd, F_SETFD, 0) == 0;
+}

@@ -1,0 +1,145 @@
+/* shm_impl.h -- what the parts of the shm transport share; internal.
+ *
+ * shm_sync.[ch]   the protocol of one group in shared memory
+ * shm_boot.c      how ranks find each other: through MPI, or started by fsdp_run
+ * shm_watch.c     the thread that notices dead peers and failures, and the job's one failure record
+ * shm_map.c       peers' shared blocks in this address space
+ * shm.c           the transport: groups, exchange, visit
+ *
+ * Three kinds of shared memory, all memfds, which vanish with the last process:
+ *   job     one per job: every rank's process number and files; the failure that ended the job
+ *   area    one per group: W rings of entries
+ *   blocks  one file per rank: what comm_alloc gives (device/host_share.h)
+ *
+ * A failure anywhere is written into the job once; every wait of every rank looks there. */
+#pragma once
+#include <pthread.h>
+#include "common/comm/comm_impl.h"
+#include "common/comm/shm_sync.h"
+
+/* ---- the job -------------------------------------------------------------------------------- */
+
+enum { SHM_FAIL_NONE = 0, SHM_FAIL_WRITING = 1, SHM_FAIL_SET = 2 };
+
+/* A file that another process has open: its number there, and what tells it from any other. */
+typedef struct shm_file {
+    int32_t pid, fd;
+    uint64_t device, inode;
+} shm_file;
+
+typedef struct shm_member {
+    shm_word ready;     /* 1: the fields below are filled */
+    atomic_uint closed; /* 1: leaves in order; its end is no failure */
+    shm_file share;     /* where its shared blocks stand */
+} shm_member;
+
+typedef struct shm_job {
+    atomic_uint failed; /* SHM_FAIL_* */
+    int32_t failed_rank;
+    fsdp_error_info why;
+    int32_t n_members;
+    shm_member member[];
+} shm_job;
+
+size_t shm_job_bytes(int n_members);
+
+/* One per process: what this process knows of the job. */
+typedef struct shm_process {
+    shm_job *job;
+    int rank, size;
+    device *dev;
+    int *peer_file;    /* [size] file of the rank's shared blocks, -1 */
+    int *pidfd;        /* [size] -1: cannot be watched */
+    int n_open;        /* groups from comm_open */
+    const comm *world; /* the group opened first; under world_lock, NULL when it is closed */
+    pthread_mutex_t world_lock;
+    pthread_t watcher;
+    bool watching;
+    atomic_bool stop;
+    int stop_event;
+    atomic_bool heard; /* of the failure */
+    double died_s;     /* when it heard */
+} shm_process;
+
+extern shm_process shm_self;
+
+/* ---- groups --------------------------------------------------------------------------------- */
+
+enum { SHM_INLINE_BYTES = 2048 };
+
+/* What a rank shows a peer: bytes at `inner` of the call's block or of the entry's inline bytes. */
+typedef struct shm_part {
+    uint64_t inner, bytes;
+} shm_part;
+
+/* The data of a turn behind its two words. */
+typedef struct shm_turn {
+    shm_entry sync;
+    comm_desc desc;
+    uint64_t block_offset,
+        block_bytes; /* of the rank's file; block_bytes 0: the bytes are inline */
+    _Alignas(SHM_LINE_BYTES) char inline_bytes[SHM_INLINE_BYTES];
+    shm_part part[]; /* [W] for each peer */
+} shm_turn;
+
+typedef struct shm_group {
+    const comm *front;
+    bool opened; /* by comm_open, not by a split */
+    void *below; /* group of the mpi transport under it, which ends with it; NULL */
+    const comm_transport *below_transport;
+    char *area; /* [size][SHM_RING] turns of turn_bytes */
+    size_t area_bytes, turn_bytes;
+    unsigned
+        spin; /* length of the next one, adapted (two streams may write it: any value will do) */
+    bool may_spin;
+    atomic_int n_unfinished; /* exchanges issued and not finished */
+    pthread_mutex_t lock;    /* guards the two below */
+    pthread_cond_t freed;
+    uint64_t next[SHM_RING]; /* number of the call that may use this rank's entry now */
+    unsigned owed[SHM_RING]; /* peers whose reading of it is not waited for yet */
+} shm_group;
+
+size_t shm_area_bytes(int n_ranks);
+
+/* ---- failure (shm_watch.c) ------------------------------------------------------------------- */
+
+/* shm_fail -- the record of this thread becomes the job's failure, unless there is one already;
+ * returns the job's status, and this thread's record says why. */
+fsdp_status shm_fail(void);
+/* shm_failed -- FSDP_OK, or the job's failure in this thread's record. */
+fsdp_status shm_failed(void);
+fsdp_status shm_watch_start(void);
+void shm_watch_stop(void);
+/* shm_linger -- after a failure: stay until every rank has heard of it, for a moment at most. */
+void shm_linger(void);
+
+/* ---- peers' memory (shm_map.c) --------------------------------------------------------------- */
+
+/* shm_map_get -- `block_bytes` at block_offset of the rank's file, readable here; valid until
+ * shm_map_put. NULL with this thread's record set. */
+const char *shm_map_get(int world_rank, uint64_t block_offset, uint64_t block_bytes);
+void shm_map_put(int world_rank, uint64_t block_offset);
+void shm_map_free_all(void);
+
+/* ---- starting (shm_boot.c) ------------------------------------------------------------------- */
+
+/* shm_file_of -- fd of this process, for others. fd -1 is no file. */
+shm_file shm_file_of(int fd);
+/* shm_file_open -- another process's file as one of ours; -1 with errno, ESTALE when the numbers
+ * lead to another file (ranks in different process namespaces). */
+int shm_file_open(const shm_file *f);
+/* shm_area_create -- a zeroed memfd, mapped. Close *fd when every member has opened it. */
+char *shm_area_create(size_t bytes, int *fd);
+char *shm_area_map(int fd, size_t bytes);
+
+/* shm_self_open -- this process joins the job: tells the others its files, opens theirs, starts the
+ * watcher. job: mapped, [size] members. */
+fsdp_status shm_self_open(device *d, shm_job *job, int rank, int size, double timeout_s);
+void shm_self_close(void);
+
+/* shm_use -- *c becomes a group of the shm transport over `area`; an mpi group that it was stays
+ * below. */
+fsdp_status shm_use(comm *c, char *area);
+/* shm_use_again -- the same for a later comm_open in a process that is in the job already.
+ * collective */
+fsdp_status shm_use_again(comm *c);

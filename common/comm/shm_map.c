@@ -1,0 +1,117 @@
+/* shm_map.c -- peers' shared blocks in this address space.
+ *
+ *   shm_map_get -> read -> shm_map_put ... -> shm_map_free_all
+ *
+ * Mapping a block costs two system calls and a fault for every few pages, and a training step reads
+ * the same blocks again and again, so mappings are kept. A block that its owner has given back is a
+ * hole in the owner's file and takes no memory; the mapping used least recently goes when there are
+ * too many. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/queue.h>
+#include "common/comm/shm_impl.h"
+
+enum { MOST_MAPPINGS = 512 };
+
+typedef struct mapping {
+    TAILQ_ENTRY(mapping) order;
+    int rank;
+    uint64_t offset, bytes;
+    char *at;
+    int readers;
+} mapping;
+
+TAILQ_HEAD(mapping_list, mapping);
+
+static pthread_mutex_t maps_lock = PTHREAD_MUTEX_INITIALIZER;   /* guards the two below */
+static struct mapping_list maps = TAILQ_HEAD_INITIALIZER(maps); /* used least recently first */
+static int n_maps;
+
+static mapping *find(int rank, uint64_t offset)
+{
+    mapping *m;
+    TAILQ_FOREACH_REVERSE(m, &maps, mapping_list, order)
+    {
+        if (m->rank == rank && m->offset == offset)
+            return m;
+    }
+    return NULL;
+}
+
+static void drop(mapping *m)
+{
+    TAILQ_REMOVE(&maps, m, order);
+    n_maps--;
+    munmap(m->at, m->bytes);
+    free(m);
+}
+
+static void drop_oldest(void)
+{
+    mapping *m;
+    TAILQ_FOREACH(m, &maps, order)
+    {
+        if (m->readers == 0) {
+            drop(m);
+            return;
+        }
+    }
+}
+
+static mapping *map_new(int rank, uint64_t offset, uint64_t bytes)
+{
+    mapping *m = calloc(1, sizeof *m);
+    if (m == NULL)
+        return NULL;
+    m->at = mmap(NULL, bytes, PROT_READ, MAP_SHARED, shm_self.peer_file[rank], (off_t)offset);
+    if (m->at == MAP_FAILED) {
+        free(m);
+        return NULL;
+    }
+    m->rank = rank;
+    m->offset = offset;
+    m->bytes = bytes;
+    TAILQ_INSERT_TAIL(&maps, m, order);
+    if (++n_maps > MOST_MAPPINGS)
+        drop_oldest();
+    return m;
+}
+
+const char *shm_map_get(int rank, uint64_t offset, uint64_t bytes)
+{
+    pthread_mutex_lock(&maps_lock);
+    mapping *m = find(rank, offset);
+    if (m == NULL)
+        m = map_new(rank, offset, bytes);
+    if (m != NULL) {
+        m->readers++;
+        TAILQ_REMOVE(&maps, m, order);
+        TAILQ_INSERT_TAIL(&maps, m, order);
+    }
+    pthread_mutex_unlock(&maps_lock);
+    if (m != NULL)
+        return m->at;
+    (void)fsdp_error(FSDP_ENOMEM, "use --comm mpi, or a larger limit on address space (ulimit -v)",
+                     "shm: cannot map %llu bytes of rank %d: %s", (unsigned long long)bytes, rank,
+                     strerror(errno));
+    return NULL;
+}
+
+void shm_map_put(int rank, uint64_t offset)
+{
+    pthread_mutex_lock(&maps_lock);
+    mapping *m = find(rank, offset);
+    FSDP_ASSERT(m != NULL && m->readers > 0);
+    m->readers--;
+    pthread_mutex_unlock(&maps_lock);
+}
+
+void shm_map_free_all(void)
+{
+    pthread_mutex_lock(&maps_lock);
+    while (!TAILQ_EMPTY(&maps))
+        drop(TAILQ_FIRST(&maps));
+    pthread_mutex_unlock(&maps_lock);
+}

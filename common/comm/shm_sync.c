@@ -1,0 +1,100 @@
+/* shm_sync.c -- see shm_sync.h. The model checker includes this file with accesses, sleep and wake
+ * of its own (SHM_MODEL). */
+#include "common/comm/shm_sync.h"
+
+#ifndef SHM_MODEL
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WORD_LOAD(word)        atomic_load(word)
+#define WORD_STORE(word, v)    atomic_store(word, v)
+#define WORD_ADD(word, v)      atomic_fetch_add(word, v)
+#define WORD_SLEEP(word, seen) futex_sleep(word, seen)
+#define WORD_WAKE(word)        futex_wake(word)
+
+enum { LONGEST_SPIN = 4096, SHORTEST_SPIN = 16, SLEEP_MS = 50 };
+
+/* At most SLEEP_MS, so that the death of a peer, or its failure elsewhere, is noticed. */
+static void futex_sleep(atomic_uint *word, unsigned seen)
+{
+    struct timespec t = {.tv_nsec = SLEEP_MS * 1000000L};
+    syscall(SYS_futex, word, FUTEX_WAIT, seen, &t, NULL, 0);
+}
+
+static void futex_wake(atomic_uint *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
+}
+
+static void core_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static bool spin(shm_word *w, unsigned want, unsigned *length)
+{
+    if (length == NULL)
+        return false;
+    for (unsigned i = 0; i < *length; i++) {
+        if (WORD_LOAD(&w->value) == want) {
+            *length = *length < LONGEST_SPIN ? *length * 2 : LONGEST_SPIN;
+            return true;
+        }
+        core_relax();
+    }
+    *length = *length > SHORTEST_SPIN ? *length / 2 : SHORTEST_SPIN;
+    return false;
+}
+#endif
+
+bool shm_word_wait(shm_word *w, unsigned want, const shm_patience *p)
+{
+    unsigned seen = WORD_LOAD(&w->value);
+    if (seen == want || spin(w, want, p->spin))
+        return true;
+    WORD_ADD(&w->sleepers, 1);
+    while ((seen = WORD_LOAD(&w->value)) != want && !p->over(p->self))
+        WORD_SLEEP(&w->value, seen);
+    WORD_ADD(&w->sleepers, -1U);
+    return seen == want;
+}
+
+void shm_word_set(shm_word *w, unsigned value)
+{
+    WORD_STORE(&w->value, value);
+    if (WORD_LOAD(&w->sleepers) != 0)
+        WORD_WAKE(&w->value);
+}
+
+void shm_word_count(shm_word *w, unsigned last)
+{
+    if (WORD_ADD(&w->value, 1) + 1 == last && WORD_LOAD(&w->sleepers) != 0)
+        WORD_WAKE(&w->value);
+}
+
+void shm_turn_post(shm_entry *mine, unsigned turn)
+{
+    WORD_STORE(&mine->done.value, 0);
+    shm_word_set(&mine->posted, turn);
+}
+
+bool shm_turn_await(shm_entry *theirs, unsigned turn, const shm_patience *p)
+{
+    return shm_word_wait(&theirs->posted, turn, p);
+}
+
+void shm_turn_done(shm_entry *theirs, unsigned n_peers)
+{
+    shm_word_count(&theirs->done, n_peers);
+}
+
+bool shm_turn_free(shm_entry *mine, unsigned n_peers, const shm_patience *p)
+{
+    return shm_word_wait(&mine->done, n_peers, p);
+}

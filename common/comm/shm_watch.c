@@ -1,0 +1,158 @@
+/* shm_watch.c -- the job's failure record, and the thread that watches for dead peers.
+ *
+ * A call that waits in shared memory looks at the job's failure between two sleeps, so whoever
+ * fails need not wake anybody. What no call sees is seen here: a peer that is dead (its pidfd
+ * becomes readable, also when it is a zombie, which kill(pid, 0) would take for alive), and a
+ * failure while this rank is busy elsewhere; a rank that hears of a timeout reports its last calls.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include "common/comm/shm_impl.h"
+
+enum { LOOK_EVERY_MS = 100, WRITING_WAITS = 10000 /* a second of 100 us */ };
+static const double LINGER_S = 1; /* between a failure and the end of the process */
+
+/* ---- failure -------------------------------------------------------------------------------- */
+
+/* This process has learnt of the failure: after a timeout it reports its last calls, once. */
+static void hear(void)
+{
+    shm_process *p = &shm_self;
+    if (atomic_exchange(&p->heard, true))
+        return;
+    p->died_s = comm_now_s();
+    pthread_mutex_lock(&p->world_lock);
+    if (p->job->why.status == FSDP_ETIMEOUT && p->world != NULL)
+        comm_recorder_print(p->world->recorder, stderr, p->rank);
+    pthread_mutex_unlock(&p->world_lock);
+}
+
+fsdp_status shm_failed(void)
+{
+    shm_process *p = &shm_self;
+    if (atomic_load(&p->job->failed) == SHM_FAIL_NONE)
+        return FSDP_OK;
+    for (int i = 0; atomic_load(&p->job->failed) == SHM_FAIL_WRITING && i < WRITING_WAITS; i++)
+        usleep(100);
+    hear();
+    if (atomic_load(&p->job->failed) == SHM_FAIL_WRITING)
+        return fsdp_error(FSDP_ECOMM, "see the other ranks' last lines",
+                          "shm: a rank failed and did not live to say why");
+    const fsdp_error_info *why = &p->job->why;
+    if (p->job->failed_rank == p->rank)
+        fsdp_error_set(why);
+    else
+        (void)fsdp_error(why->status, why->hint, "rank %d reports: %.700s", p->job->failed_rank,
+                         why->what);
+    return why->status;
+}
+
+fsdp_status shm_fail(void)
+{
+    shm_job *job = shm_self.job;
+    unsigned none = SHM_FAIL_NONE;
+    if (atomic_compare_exchange_strong(&job->failed, &none, SHM_FAIL_WRITING)) {
+        job->why = *fsdp_error_get();
+        job->failed_rank = shm_self.rank;
+        atomic_store(&job->failed, SHM_FAIL_SET);
+    }
+    return shm_failed();
+}
+
+void shm_linger(void)
+{
+    if (shm_failed() == FSDP_OK)
+        return;
+    double left_s = shm_self.died_s + LINGER_S - comm_now_s();
+    if (left_s > 0)
+        usleep((useconds_t)(left_s * 1e6));
+}
+
+/* ---- the thread ----------------------------------------------------------------------------- */
+
+static void peer_ended(int rank)
+{
+    const shm_member *m = &shm_self.job->member[rank];
+    if (atomic_load(&m->closed) != 0 || atomic_load(&shm_self.stop))
+        return;
+    (void)fsdp_error(
+        FSDP_ECOMM, "see that rank's last lines; a signal or a lack of memory leaves none",
+        "rank %d (process %d) ended without leaving the group", rank, (int)m->share.pid);
+    (void)shm_fail();
+}
+
+/* Polls the peers that still live, behind the event that ends the thread; those that have ended are
+ * taken out. */
+static void look_at_peers(struct pollfd *polled, int *rank_of, int *n)
+{
+    int ended = poll(polled, (nfds_t)*n, LOOK_EVERY_MS);
+    for (int i = 1; ended > 0 && i < *n;) {
+        if (polled[i].revents == 0) {
+            i++;
+            continue;
+        }
+        peer_ended(rank_of[i]);
+        --*n;
+        polled[i] = polled[*n];
+        rank_of[i] = rank_of[*n];
+    }
+}
+
+static void *watch_main(void *arg)
+{
+    shm_process *p = arg;
+    int n = 1;
+    struct pollfd *polled = calloc((size_t)p->size, sizeof *polled);
+    int *rank_of = calloc((size_t)p->size, sizeof *rank_of);
+    pthread_setname_np(pthread_self(), "shm watch");
+    if (polled)
+        polled[0] = (struct pollfd){.fd = p->stop_event, .events = POLLIN};
+    for (int r = 0; polled && rank_of && r < p->size; r++) {
+        if (r == p->rank || p->pidfd[r] < 0)
+            continue;
+        polled[n] = (struct pollfd){.fd = p->pidfd[r], .events = POLLIN};
+        rank_of[n++] = r;
+    }
+    while (polled && rank_of && !atomic_load(&p->stop)) {
+        look_at_peers(polled, rank_of, &n);
+        (void)shm_failed();
+    }
+    free(polled);
+    free(rank_of);
+    return NULL;
+}
+
+fsdp_status shm_watch_start(void)
+{
+    shm_process *p = &shm_self;
+    for (int r = 0; r < p->size; r++)
+        p->pidfd[r] =
+            r == p->rank ? -1 : (int)syscall(SYS_pidfd_open, (pid_t)p->job->member[r].share.pid, 0);
+    p->stop_event = eventfd(0, EFD_CLOEXEC);
+    int err = pthread_create(&p->watcher, NULL, watch_main, p);
+    if (err != 0)
+        return fsdp_error(FSDP_ECOMM, "", "comm_open: no watching thread: %s", strerror(err));
+    p->watching = true;
+    return FSDP_OK;
+}
+
+void shm_watch_stop(void)
+{
+    shm_process *p = &shm_self;
+    atomic_store(&p->stop, true);
+    if (p->watching) {
+        (void)!write(p->stop_event, &(uint64_t){1}, sizeof(uint64_t));
+        pthread_join(p->watcher, NULL);
+        close(p->stop_event);
+    }
+    p->watching = false;
+    for (int r = 0; r < p->size; r++)
+        if (p->pidfd[r] >= 0)
+            close(p->pidfd[r]);
+}
