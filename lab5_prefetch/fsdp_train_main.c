@@ -45,6 +45,7 @@ static fsdp_status train(trainer *t, bool *failed_alike)
     fsdp_status status = train_run(t->loop, &result);
     *failed_alike = result.failed_alike;
     TRY(status);
+    TRY(note_alike(profile_run_write(t), failed_alike));
     if (t->cfg.export_dir)
         TRY(note_alike(train_export(&t->job, t->cfg.export_dir), failed_alike));
     TRY(note_alike(report_run(t, &result, stdout), failed_alike));

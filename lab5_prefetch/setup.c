@@ -54,7 +54,9 @@ fsdp_status trainer_connect(trainer *t)
     TRY(device_open(&dc, &t->dev));
     /* Ranks that a launcher started belong together; --comm self on several is refused once they
      * can agree. */
-    comm_config cc = {.backend = comm_launched_ranks() > 1 ? COMM_AUTO : (comm_backend)t->cfg.comm};
+    comm_backend wanted = (comm_backend)t->cfg.comm;
+    comm_config cc = {.backend =
+                          comm_launched_ranks() > 1 && wanted == COMM_SELF ? COMM_AUTO : wanted};
     return comm_open(t->dev, &cc, &t->comm);
 }
 
@@ -254,6 +256,7 @@ static fsdp_status check_outputs(const trainer *t)
 {
     const train_config *c = &t->cfg;
     TRY(check_save_dir(c->save_dir));
+    TRY(check_output_dir("profile", c->profile_dir));
     if (comm_rank(t->comm) != 0)
         return FSDP_OK;
     TRY(check_output_file("loss-csv", c->loss_csv));
@@ -288,6 +291,7 @@ fsdp_status trainer_prepare(trainer *t, fsdp_status parsed)
 
 static fsdp_status allocate_here(trainer *t)
 {
+    TRY(profile_run_open(t));
     if (t->cfg.parallel == PARALLEL_FSDP) {
         fsdp_engine_config fc = fsdp_of(t);
         TRY(fsdp_engine_create(&fc, &t->engine));
@@ -335,7 +339,7 @@ fsdp_status trainer_allocate(trainer *t)
                          .comm = t->comm,
                          .data = &t->data,
                          .val_data = t->cfg.val_data ? &t->val_data : NULL,
-                         .engine = &t->engine,
+                         .engine = profile_run_watch(t),
                          .runner = t->runner,
                          .log = stdout,
                          .first_step = t->first_step};
@@ -348,6 +352,7 @@ void trainer_free(trainer *t)
     runner_free(t->runner);
     if (t->engine.free)
         t->engine.free(t->engine.self);
+    profile_run_close(t);
     corpus_close(&t->val_data);
     corpus_close(&t->data);
     model_free(&t->m);

@@ -1,5 +1,6 @@
 /* trainer.h -- the parts of build/fsdp_train: set up, plan, report. main() is fsdp_train_main.c. */
 #pragma once
+#include "common/observe/profile.h"
 #include "common/train/train.h"
 #include "lab4_optimizer/optimizer.h"
 
@@ -19,6 +20,8 @@ typedef struct trainer {
     memory_plan mem_plan;
     traffic_plan traffic_plan;
     int64_t first_step;
+    profile *profile;      /* --profile, else NULL */
+    engine watched_engine; /* what the training loop gets then */
 } trainer;
 
 /* trainer_connect -- device and group; trainer_prepare -- checks options on all ranks, opens data,
@@ -28,6 +31,15 @@ fsdp_status trainer_connect(trainer *t);
 fsdp_status trainer_prepare(trainer *t, fsdp_status parsed);
 fsdp_status trainer_allocate(trainer *t);
 void trainer_free(trainer *t);
+
+/* profile_run_open -- with --profile: measures the roof, replaces t->ops, watches t->comm.
+ * profile_run_watch -- the engine for the training loop: t->engine, or one around it.
+ * profile_run_write -- collective, agreed on: DIR/profile-rank-R.csv, by rank 0 DIR/profile.md.
+ * profile_run_close -- when no stream works any more. All do nothing without --profile. */
+fsdp_status profile_run_open(trainer *t);
+engine *profile_run_watch(trainer *t);
+fsdp_status profile_run_write(trainer *t);
+void profile_run_close(trainer *t);
 
 /* report_plan, report_run -- rank 0 prints tables of bytes: by formula, and measured beside it.
  * Collective. */

@@ -22,8 +22,8 @@ const option_spec TRAIN_OPTIONS[] = {
      .help = "units: block, sub-block, size:N (at least N elements) or model"},
     {.name = "reduction", .kind = OPT_ENUM, .offset = FIELD(reduction), .def = "fast", .choices = "fast|canonical",
      .help = "canonical: the same bits on any number of ranks"},
-    {.name = "comm", .kind = OPT_ENUM, .offset = FIELD(comm), .def = "auto", .choices = "auto|self|mpi",
-     .help = "transport between ranks"},
+    {.name = "comm", .kind = OPT_ENUM, .offset = FIELD(comm), .def = "auto", .choices = "auto|self|mpi|shm",
+     .help = "transport between ranks (auto: shm on one host, else mpi)"},
     {.name = "ops", .kind = OPT_ENUM, .offset = FIELD(ops), .def = "fast", .choices = "fast|portable",
      .help = "maths: oneDNN and vector code, or plain C with the same bits on every machine"},
     {.name = "model", .kind = OPT_ENUM, .offset = FIELD(family), .def = "gpt2", .choices = "gpt2",
@@ -67,6 +67,8 @@ const option_spec TRAIN_OPTIONS[] = {
     {.name = "save-every", .kind = OPT_INT, .offset = FIELD(save_every), .min = 0, .max = 1e9, .help = "steps between checkpoints (0: at the end)"},
     {.name = "resume", .kind = OPT_STRING, .offset = FIELD(resume), .arg = "DIR|auto", .help = "go on from a checkpoint; auto: from --save if it is there"},
     {.name = "memory-report", .kind = OPT_STRING, .offset = FIELD(memory_report), .arg = "FILE", .help = "peak bytes and traffic beside the formulas, CSV"},
+    {.name = "profile", .kind = OPT_STRING, .offset = FIELD(profile_dir), .arg = "DIR",
+     .help = "count and time every operation after the first step: profile.md, a CSV by rank"},
     {.name = "plan", .kind = OPT_BOOL, .offset = FIELD(plan), .help = "print memory and traffic by formula and stop"},
     {.name = "n-kv-head", .kind = OPT_REFUSED, .group = "Not there yet", .help = LATER},
     {.name = "fsdp-size", .kind = OPT_REFUSED, .help = LATER},
@@ -82,7 +84,6 @@ const option_spec TRAIN_OPTIONS[] = {
     {.name = "optimizer-offload", .kind = OPT_REFUSED, .help = LATER},
     {.name = "device", .kind = OPT_REFUSED, .help = LATER},
     {.name = "digests", .kind = OPT_REFUSED, .help = LATER},
-    {.name = "profile", .kind = OPT_REFUSED, .help = LATER},
     {.name = "snapshot", .kind = OPT_REFUSED, .help = LATER},
     {0}};
 /* clang-format on */

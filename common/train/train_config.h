@@ -26,7 +26,8 @@ typedef struct train_config {
     const char *wrap;
     int64_t wrap_min_elems;
     int reduction, comm, ops;
-    const char *loss_csv, *export_init_dir, *export_dir, *save_dir, *resume, *memory_report;
+    const char *loss_csv, *export_init_dir, *export_dir, *save_dir, *resume, *memory_report,
+        *profile_dir;
     int64_t save_every;
     bool plan;
 } train_config;

@@ -1,0 +1,207 @@
+/* profile.c -- the counters of a profile; see profile.h. The files are written by profile_write.c.
+ *
+ * One mutex guards all rows. A row is found by going through them: there are some thirty, and an
+ * operation takes longer than that. */
+#include "common/observe/profile.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "common/observe/profile_impl.h"
+
+struct profile {
+    atomic_bool counting;
+    pthread_mutex_t lock; /* guards all below */
+    profile_roof roof;
+    bool is_warm;                /* a step has begun before */
+    double step_began_s, last_s; /* valid while counting; last_s: when a row was last added to */
+    profile_totals totals;
+    size_t n_rows;
+    profile_row row[PROFILE_MAX_ROWS + PROFILE_KINDS]; /* the last ones: "other" of each kind */
+};
+
+const char *profile_kind_name(profile_kind k)
+{
+    static const char *const NAMES[PROFILE_KINDS] = {[PROFILE_COMPUTE] = "compute",
+                                                     [PROFILE_SIDE] = "side",
+                                                     [PROFILE_COLLECTIVE] = "collective"};
+    FSDP_ASSERT((int)k >= 0 && k < PROFILE_KINDS);
+    return NAMES[k];
+}
+
+double profile_now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+profile *profile_create(void)
+{
+    profile *p = calloc(1, sizeof *p);
+    if (!p)
+        return NULL;
+    pthread_mutex_init(&p->lock, NULL);
+    atomic_init(&p->counting, false);
+    for (int k = 0; k < PROFILE_KINDS; k++)
+        p->row[PROFILE_MAX_ROWS + k].key = (profile_key){.kind = (profile_kind)k, .name = "other"};
+    return p;
+}
+
+void profile_free(profile *p)
+{
+    if (!p)
+        return;
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+}
+
+void profile_set_roof(profile *p, profile_roof roof)
+{
+    pthread_mutex_lock(&p->lock);
+    p->roof = roof;
+    pthread_mutex_unlock(&p->lock);
+}
+
+profile_roof profile_get_roof(profile *p)
+{
+    pthread_mutex_lock(&p->lock);
+    profile_roof roof = p->roof;
+    pthread_mutex_unlock(&p->lock);
+    return roof;
+}
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+/* The step under way, if it is counted, has ended with its last operation. */
+static void count_step(profile *p)
+{
+    if (!atomic_load(&p->counting))
+        return;
+    p->totals.steps++;
+    p->totals.wall_s += p->last_s - p->step_began_s;
+}
+
+void profile_step_begin(profile *p)
+{
+    pthread_mutex_lock(&p->lock);
+    count_step(p);
+    atomic_store(&p->counting, p->is_warm);
+    p->is_warm = true;
+    p->step_began_s = p->last_s = profile_now_s();
+    pthread_mutex_unlock(&p->lock);
+}
+
+void profile_step_end(profile *p)
+{
+    pthread_mutex_lock(&p->lock);
+    count_step(p);
+    atomic_store(&p->counting, false);
+    pthread_mutex_unlock(&p->lock);
+}
+
+bool profile_is_counting(const profile *p)
+{
+    return atomic_load_explicit(&p->counting, memory_order_relaxed);
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+static bool same_text(const char *a, const char *b)
+{
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+static bool same_key(const profile_key *a, const profile_key *b)
+{
+    return a->kind == b->kind && a->m == b->m && a->n == b->n && a->k == b->k &&
+           same_text(a->name, b->name) && same_text(a->form, b->form);
+}
+
+/* The row of key, a new one, or "other". */
+static profile_row *find_row(profile *p, const profile_key *key)
+{
+    for (size_t i = 0; i < p->n_rows; i++)
+        if (same_key(&p->row[i].key, key))
+            return &p->row[i];
+    if (p->n_rows == PROFILE_MAX_ROWS - PROFILE_KINDS)
+        return &p->row[PROFILE_MAX_ROWS + (int)key->kind];
+    p->row[p->n_rows].key = *key;
+    return &p->row[p->n_rows++];
+}
+
+static void cost_add(profile_cost *sum, profile_cost c)
+{
+    sum->flops += c.flops;
+    sum->bytes += c.bytes;
+}
+
+void profile_add(profile *p, const profile_key *key, uint64_t n_calls, double seconds,
+                 profile_cost cost)
+{
+    if (!profile_is_counting(p))
+        return;
+    FSDP_ASSERT((int)key->kind >= 0 && key->kind < PROFILE_KINDS);
+    pthread_mutex_lock(&p->lock);
+    p->last_s = profile_now_s();
+    profile_row *row = find_row(p, key);
+    row->calls += n_calls;
+    row->seconds += seconds;
+    cost_add(&row->cost, cost);
+    p->totals.seconds[key->kind] += seconds;
+    cost_add(&p->totals.cost[key->kind], cost);
+    pthread_mutex_unlock(&p->lock);
+}
+
+profile_totals profile_total(profile *p)
+{
+    pthread_mutex_lock(&p->lock);
+    profile_totals t = p->totals;
+    pthread_mutex_unlock(&p->lock);
+    return t;
+}
+
+static int by_kind_and_seconds(const void *a, const void *b)
+{
+    const profile_row *x = a, *y = b;
+    if (x->key.kind != y->key.kind)
+        return x->key.kind < y->key.kind ? -1 : 1;
+    return (x->seconds < y->seconds) - (x->seconds > y->seconds);
+}
+
+size_t profile_read(profile *p, profile_row *rows)
+{
+    pthread_mutex_lock(&p->lock);
+    size_t n = p->n_rows;
+    memcpy(rows, p->row, n * sizeof *rows);
+    for (int k = 0; k < PROFILE_KINDS; k++)
+        if (p->row[PROFILE_MAX_ROWS + k].calls > 0)
+            rows[n++] = p->row[PROFILE_MAX_ROWS + k];
+    pthread_mutex_unlock(&p->lock);
+    qsort(rows, n, sizeof *rows, by_kind_and_seconds);
+    return n;
+}
+
+const char *profile_row_name(const profile_row *row, char *text)
+{
+    const profile_key *k = &row->key;
+    if (k->form)
+        snprintf(text, PROFILE_NAME_BYTES, "%s %zux%zux%zu %s", k->name, k->m, k->n, k->k, k->form);
+    else
+        snprintf(text, PROFILE_NAME_BYTES, "%s", k->name);
+    return text;
+}
+
+double profile_share(const profile_row *row, profile_roof roof, const char **binds)
+{
+    *binds = "-";
+    if (row->key.kind == PROFILE_COLLECTIVE || !(row->seconds > 0) || !(roof.flops_per_s > 0) ||
+        !(roof.bytes_per_s > 0))
+        return 0.0;
+    double compute = row->cost.flops / row->seconds / roof.flops_per_s;
+    double memory = row->cost.bytes / row->seconds / roof.bytes_per_s;
+    *binds = compute > memory ? "compute" : "memory";
+    return compute > memory ? compute : memory;
+}
