@@ -35,6 +35,12 @@ static inline float f32_from_bf16(uint16_t h)
     return x;
 }
 
+/* bf16_round -- the nearest bf16, in an fp32. */
+static inline float bf16_round(float x)
+{
+    return f32_from_bf16(bf16_from_f32(x));
+}
+
 /* size_mul -- *out = a * b, or FSDP_EINVAL naming `what` when it does not fit a size_t. */
 fsdp_status size_mul(size_t a, size_t b, const char *what, size_t *out);
 

@@ -14,6 +14,7 @@
  * tanh: <= 1.34 ulp over every float, denormals included; odd; exactly +-1 at infinity.
  * A NaN gives that NaN. The bodies are in pmath_impl.h.                                          */
 static inline float pm_expf(float x);
+static inline float pm_expf_upto40(float x); /* the same bits, in fewer steps; x <= 40 or NaN */
 static inline float pm_logf(float x);
 static inline float pm_tanhf(float x);
 

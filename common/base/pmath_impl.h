@@ -49,15 +49,13 @@ static inline double pm_from_u32(uint32_t w)
 }
 
 /* exp(x) = 2^n * exp(r), n = round(x / ln 2), |r| <= ln(2)/2, exp(r) = 1 + r + r^2 * poly(r).
- * ln 2 is taken off in two parts, of which n * the first is exact (15 + 8 bits).                 */
-static inline float pm_expf(float x)
+ * ln 2 is taken off in two parts, of which n * the first is exact (15 + 8 bits). Returns exp(r);
+ * the low bits of *shifted are those of n + k, where round_by = PM_ROUND_F + k.                  */
+static inline float pm_exp_fraction(float x, float round_by, float *shifted)
 {
-    /* Beyond these the result is +inf or 0 anyway; a NaN passes both comparisons unchanged. */
-    float a = x > 89.0f ? 89.0f : x;
-    a = a < -104.0f ? -104.0f : a;
-    float shifted = a * 0x1.715476p0f + PM_ROUND_F;
-    float n = shifted - PM_ROUND_F;
-    float r = (a - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
+    *shifted = x * 0x1.715476p0f + round_by;
+    float n = *shifted - round_by;
+    float r = (x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
 
     float p = 0x1.a12a42p-13f;
     p = p * r + 0x1.6d4920p-10f;
@@ -65,13 +63,31 @@ static inline float pm_expf(float x)
     p = p * r + 0x1.5554e4p-5f;
     p = p * r + 0x1.555556p-3f;
     p = p * r + 0.5f;
-    float y = 1.0f + (r + (r * r) * p);
+    return 1.0f + (r + (r * r) * p);
+}
+
+static inline float pm_expf(float x)
+{
+    /* Beyond these the result is +inf or 0 anyway; a NaN passes both comparisons unchanged. */
+    float a = x > 89.0f ? 89.0f : x, shifted;
+    a = a < -104.0f ? -104.0f : a;
+    float y = pm_exp_fraction(a, PM_ROUND_F, &shifted);
 
     /* times 2^n in two halves, of which only the second can round: to a denormal, 0 or infinity */
     uint32_t whole = pm_bits_f(shifted) - pm_bits_f(PM_ROUND_F);
     int32_t half = (int32_t)whole >> 1;
     uint32_t rest = whole - (uint32_t)half;
     y = y * pm_from_bits_f(((uint32_t)half + 127) << 23) * pm_from_bits_f((rest + 127) << 23);
+    return x == x ? y : x;
+}
+
+/* 2^(n+64) exp(r) is a normal number for -104 <= x <= 40, so it can be made by adding n + 64 to the
+ * exponent in the bits; only the multiplication by 2^-64 can round, as in pm_expf.               */
+static inline float pm_expf_upto40(float x)
+{
+    float a = x < -104.0f ? -104.0f : x, shifted;
+    float y = pm_exp_fraction(a, PM_ROUND_F + 64.0f, &shifted);
+    y = pm_from_bits_f(pm_bits_f(y) + (pm_bits_f(shifted) << 23)) * 0x1p-64f;
     return x == x ? y : x;
 }
 
@@ -100,7 +116,8 @@ static inline float pm_logf(float x)
 }
 
 /* With a = |x|: a < 0.625: a + a z poly(z), z = a^2; else 1 - 2 / (exp(2a) + 1); then x's sign.
- * Both are computed, one is taken. exp overflows to infinity for large a: exactly 1.             */
+ * Both are computed, one is taken. The second is exactly 1 from 2a = 18.1 on, so that exp need not
+ * go beyond 30, where 2^n can be multiplied by through the exponent in the bits.                 */
 static inline float pm_tanhf(float x)
 {
     uint32_t sign = pm_bits_f(x) & 0x80000000u;
@@ -112,7 +129,10 @@ static inline float pm_tanhf(float x)
     p = p * z + 0x1.1110e0p-3f;
     p = p * z - 0x1.555556p-2f;
     float near = a + a * (z * p);
-    float far = 1.0f - 2.0f / (pm_expf(2.0f * a) + 1.0f);
+    float twice = 2.0f * a > 30.0f ? 30.0f : 2.0f * a, shifted;
+    float e = pm_exp_fraction(twice, PM_ROUND_F, &shifted);
+    e = pm_from_bits_f(pm_bits_f(e) + (pm_bits_f(shifted) << 23));
+    float far = 1.0f - 2.0f / (e + 1.0f);
     float y = pm_from_bits_f(pm_bits_f(a < 0.625f ? near : far) | sign);
     return x == x ? y : x;
 }

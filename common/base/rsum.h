@@ -21,7 +21,8 @@ typedef struct rsum {
 } rsum;
 
 /* rsum_add_squares -- r += sum of x[i]^2, exact; leaves r normalised (digits < 2^32), so
- * equal sums have equal bins. Measured: 0.9 ns an element on one core (gcc 12, x86-64).          */
+ * equal sums have equal bins. Near the speed of reading x when no element but zeros is 2^22 times
+ * smaller than another within 1024; any other x costs more time, never bits.                     */
 void rsum_add_squares(rsum *r, const float *x, size_t elems);
 
 /* rsum_merge -- r += other, exact. Up to 2^30 normalised parts may be added bin by bin (that is

@@ -5,11 +5,15 @@
  *     s = scale q k^T;  top' = max(top, max s);  p = exp(s - top')
  *     out = out exp(top - top') + p v;  sum likewise
  * and in the end out /= sum, lse = top + log(sum). Backward rebuilds p = exp(s - lse).
+ *
+ * A block on the diagonal is cut into strips of STRIP queries, which see fewer keys:
+ *     queries  0 ... 31   keys 0 ... 31
+ *     queries 32 ... 63   keys 0 ... 63      three quarters of the products of the whole block
  * [Dao et al. 2022 (FlashAttention), alg. 1 and 4] */
 #include "common/base/pmath.h"
 #include "common/ops/cpu_kernels.h"
 
-enum { BLOCK = 64 };
+enum { BLOCK = 64, STRIP = 32 };
 
 /* Multiplications of all score products below which a second thread does not pay. */
 static const size_t MIN_PARALLEL_MACS = (size_t)1 << 20;
@@ -30,21 +34,44 @@ static row_extent row_extent_of(size_t query, size_t first_key, size_t n_keys)
     return (row_extent){n_seen, tiles_of(n_seen, LANES) * LANES};
 }
 
-/* Products become scores; what is not seen is masked. */
+/* Columns from `width` on become 0; whole vectors. */
+static void clear_from(float *row, size_t width)
+{
+    for (size_t c = width; c < BLOCK; c += LANES)
+        memset(row + c, 0, LANES * sizeof *row);
+}
+
+/* Products become scores; what is not seen is masked. Whole vectors: what a block has beyond its
+ * last key is overwritten.                                                                       */
 static void scale_and_mask(float *row, row_extent x, float scale)
 {
-    for (size_t c = 0; c < x.n_seen; c++)
-        row[c] *= scale;
+    for (size_t c = 0; c < x.width; c += LANES)
+        for (size_t l = 0; l < LANES; l++)
+            row[c + l] *= scale;
     for (size_t c = x.n_seen; c < x.width; c++)
         row[c] = MASKED;
 }
 
-/* row[c] = exp(row[c] - shift); 0 where nothing is seen. */
+/* row[c] = exp(row[c] - shift); 0 where nothing is seen. No score is far above shift: it is their
+ * maximum, or lse, which is no smaller.                                                          */
 static void exp_row(float *row, row_extent x, float shift)
 {
-    for (size_t c = 0; c < x.width; c++)
-        row[c] = pm_expf(row[c] - shift);
-    memset(row + x.width, 0, (BLOCK - x.width) * sizeof *row);
+    for (size_t c = 0; c < x.width; c += LANES)
+        for (size_t l = 0; l < LANES; l++)
+            row[c + l] = pm_expf_upto40(row[c + l] - shift);
+    clear_from(row, x.width);
+}
+
+/* End of the queries [begin, result) that are treated together: a strip on the diagonal, else the
+ * block; and the keys they see.                                                                  */
+static size_t part_end(size_t begin, size_t n_queries, bool diagonal)
+{
+    return diagonal ? min_size(begin + STRIP, n_queries) : n_queries;
+}
+
+static size_t part_keys(size_t end, size_t n_keys, bool diagonal)
+{
+    return diagonal ? min_size(end, n_keys) : n_keys;
 }
 
 /* ---- forward -------------------------------------------------------------------------------- */
@@ -54,6 +81,14 @@ typedef struct attention_job {
     gemm_fn gemm;
     size_t n_blocks; /* of queries */
 } attention_job;
+
+/* A block of queries of one head, and its running softmax. */
+typedef struct query_block {
+    size_t first_query, n_queries;
+    const float *q;
+    float *out;
+    float top[BLOCK], sum[BLOCK];
+} query_block;
 
 /* One row of the running softmax: scores become exponentials; returns the factor for what was
  * accumulated before.                                                                            */
@@ -69,53 +104,69 @@ static float softmax_row(float *row, row_extent x, float *top, float *sum, bool 
     return keep;
 }
 
+/* Queries [begin, end) of a block and n_keys keys from first_key on. */
+static fsdp_status attend(const attention_job *j, query_block *x, size_t begin, size_t end,
+                          size_t first_key, size_t n_keys, const float *k, const float *v)
+{
+    const attention_args *a = j->a;
+    const size_t out_stride = a->n_head * a->head_dim;
+    const bool first = first_key == 0;
+    float *out = x->out + begin * out_stride;
+    _Alignas(64) float scores[BLOCK * BLOCK];
+    TRY(j->gemm(&(gemm_args){.c = scores,
+                             .a = x->q + begin * a->q_stride,
+                             .b = k,
+                             .m = end - begin,
+                             .n = n_keys,
+                             .k = a->head_dim,
+                             .ldc = BLOCK,
+                             .lda = a->q_stride,
+                             .ldb = a->k_stride,
+                             .trans_b = true}));
+    for (size_t r = begin; r < end; r++) {
+        float *row = scores + (r - begin) * BLOCK;
+        const row_extent seen = row_extent_of(x->first_query + r, first_key, n_keys);
+        scale_and_mask(row, seen, a->scale);
+        const float keep = softmax_row(row, seen, &x->top[r], &x->sum[r], first);
+        for (size_t d = 0; d < a->head_dim && !first; d++)
+            x->out[r * out_stride + d] *= keep;
+    }
+    return j->gemm(&(gemm_args){.c = out,
+                                .a = scores,
+                                .b = v,
+                                .m = end - begin,
+                                .n = a->head_dim,
+                                .k = n_keys,
+                                .ldc = out_stride,
+                                .lda = BLOCK,
+                                .ldb = a->v_stride,
+                                .accumulate = !first});
+}
+
 static fsdp_status attention_block(const attention_job *j, size_t b, size_t h, size_t first_query)
 {
     const attention_args *a = j->a;
-    const size_t n_queries = min_size(BLOCK, a->seq_len - first_query);
     const size_t kv_head = h / (a->n_head / a->n_kv_head), out_stride = a->n_head * a->head_dim;
-    const float *q = a->q + (b * a->seq_len + first_query) * a->q_stride + h * a->head_dim;
-    float *out = a->out + (b * a->seq_len + first_query) * out_stride + h * a->head_dim;
-    _Alignas(64) float scores[BLOCK * BLOCK];
-    float top[BLOCK] = {0}, sum[BLOCK] = {0};
-    for (size_t key = 0; key < first_query + n_queries; key += BLOCK) {
+    const size_t row = b * a->seq_len + first_query;
+    query_block x = {.first_query = first_query,
+                     .n_queries = min_size(BLOCK, a->seq_len - first_query),
+                     .q = a->q + row * a->q_stride + h * a->head_dim,
+                     .out = a->out + row * out_stride + h * a->head_dim};
+    for (size_t key = 0; key <= first_query; key += BLOCK) {
         const size_t n_keys = min_size(BLOCK, a->seq_len - key);
         const float *k = a->k + (b * a->seq_len + key) * a->k_stride + kv_head * a->head_dim;
         const float *v = a->v + (b * a->seq_len + key) * a->v_stride + kv_head * a->head_dim;
-        const bool first = key == 0;
-        TRY(j->gemm(&(gemm_args){.c = scores,
-                                 .a = q,
-                                 .b = k,
-                                 .m = n_queries,
-                                 .n = n_keys,
-                                 .k = a->head_dim,
-                                 .ldc = BLOCK,
-                                 .lda = a->q_stride,
-                                 .ldb = a->k_stride,
-                                 .trans_b = true}));
-        for (size_t r = 0; r < n_queries; r++) {
-            const row_extent x = row_extent_of(first_query + r, key, n_keys);
-            scale_and_mask(scores + r * BLOCK, x, a->scale);
-            const float keep = softmax_row(scores + r * BLOCK, x, &top[r], &sum[r], first);
-            for (size_t d = 0; d < a->head_dim && !first; d++)
-                out[r * out_stride + d] *= keep;
+        const bool diagonal = key == first_query;
+        for (size_t begin = 0, end; begin < x.n_queries; begin = end) {
+            end = part_end(begin, x.n_queries, diagonal);
+            TRY(attend(j, &x, begin, end, key, part_keys(end, n_keys, diagonal), k, v));
         }
-        TRY(j->gemm(&(gemm_args){.c = out,
-                                 .a = scores,
-                                 .b = v,
-                                 .m = n_queries,
-                                 .n = a->head_dim,
-                                 .k = n_keys,
-                                 .ldc = out_stride,
-                                 .lda = BLOCK,
-                                 .ldb = a->v_stride,
-                                 .accumulate = !first}));
     }
     float *lse = a->lse + (b * a->n_head + h) * a->seq_len + first_query;
-    for (size_t r = 0; r < n_queries; r++) {
-        lse[r] = top[r] + pm_logf(sum[r]);
+    for (size_t r = 0; r < x.n_queries; r++) {
+        lse[r] = x.top[r] + pm_logf(x.sum[r]);
         for (size_t d = 0; d < a->head_dim; d++)
-            out[r * out_stride + d] /= sum[r];
+            x.out[r * out_stride + d] /= x.sum[r];
     }
     return FSDP_OK;
 }
@@ -151,23 +202,22 @@ typedef struct backward_job {
 /* Pointers of one pair of blocks. */
 typedef struct block_pair {
     size_t n_queries, n_keys, first_query, first_key;
-    const float *q, *k, *v, *out, *d_out, *lse;
+    const float *q, *k, *v, *d_out, *lse, *delta;
     float *d_q, *d_k, *d_v;
-    bool first_for_key, first_for_query; /* nothing accumulated yet in d_k, d_v; in d_q */
 } block_pair;
 
-/* d_scores = p * (d_p - delta) * scale, delta = d_out . out by row. Rows are BLOCK wide. */
+/* d_scores = p * (d_p - delta) * scale. Rows are BLOCK wide; columns that are not seen become 0. */
 static void softmax_backward(const attention_backward_args *a, const block_pair *x, const float *p,
                              float *d_scores)
 {
-    const size_t out_stride = a->n_head * a->head_dim;
     for (size_t r = 0; r < x->n_queries; r++) {
-        const float delta =
-            vec_dot(x->d_out + r * out_stride, x->out + r * out_stride, a->head_dim);
+        const size_t width = row_extent_of(x->first_query + r, x->first_key, x->n_keys).width;
         const float *p_row = p + r * BLOCK;
         float *d_row = d_scores + r * BLOCK;
-        for (size_t c = 0; c < x->n_keys; c++)
-            d_row[c] = p_row[c] * (d_row[c] - delta) * a->scale;
+        for (size_t c = 0; c < width; c += LANES)
+            for (size_t l = 0; l < LANES; l++)
+                d_row[c + l] = p_row[c + l] * (d_row[c + l] - x->delta[r]) * a->scale;
+        clear_from(d_row, width);
     }
 }
 
@@ -209,7 +259,7 @@ static fsdp_status pair_backward(const attention_backward_args *a, gemm_fn gemm,
                           .lda = BLOCK,
                           .ldb = out_stride,
                           .trans_a = true,
-                          .accumulate = !x->first_for_key}));
+                          .accumulate = true}));
     TRY(gemm(&(gemm_args){.c = d_scores,
                           .a = x->d_out,
                           .b = x->v,
@@ -230,7 +280,7 @@ static fsdp_status pair_backward(const attention_backward_args *a, gemm_fn gemm,
                           .ldc = a->q_stride,
                           .lda = BLOCK,
                           .ldb = a->k_stride,
-                          .accumulate = !x->first_for_query}));
+                          .accumulate = x->first_key > 0}));
     return gemm(&(gemm_args){.c = x->d_k,
                              .a = d_scores,
                              .b = x->q,
@@ -241,46 +291,63 @@ static fsdp_status pair_backward(const attention_backward_args *a, gemm_fn gemm,
                              .lda = BLOCK,
                              .ldb = a->q_stride,
                              .trans_a = true,
-                             .accumulate = !x->first_for_key});
+                             .accumulate = true});
 }
 
-/* One key/value head of one sequence: blocks of keys in order; for each, the query heads of the
- * group in order and their blocks of queries from the diagonal on.                               */
+/* One block of queries of one head against all the keys it sees, in order. */
+static fsdp_status query_block_backward(const backward_job *j, size_t b, size_t h, size_t query)
+{
+    const attention_backward_args *a = j->a;
+    const size_t T = a->seq_len, width = a->head_dim, out_stride = a->n_head * width;
+    const size_t kv_head = h / (a->n_head / a->n_kv_head), n_queries = min_size(BLOCK, T - query);
+    const float *d_out = a->d_out + (b * T + query) * out_stride + h * width;
+    const float *out = a->out + (b * T + query) * out_stride + h * width;
+    float delta[BLOCK]; /* d_out . out by row */
+    for (size_t r = 0; r < n_queries; r++)
+        delta[r] = vec_dot(d_out + r * out_stride, out + r * out_stride, width);
+    for (size_t key = 0; key <= query; key += BLOCK) {
+        const size_t k_at = (b * T + key) * a->k_stride + kv_head * width;
+        const size_t v_at = (b * T + key) * a->v_stride + kv_head * width;
+        const bool diagonal = key == query;
+        for (size_t begin = 0, end; begin < n_queries; begin = end) {
+            end = part_end(begin, n_queries, diagonal);
+            const size_t q_at = (b * T + query + begin) * a->q_stride + h * width;
+            const block_pair pair = {
+                .n_queries = end - begin,
+                .n_keys = part_keys(end, min_size(BLOCK, T - key), diagonal),
+                .first_query = query + begin,
+                .first_key = key,
+                .q = a->q + q_at,
+                .k = a->k + k_at,
+                .v = a->v + v_at,
+                .d_out = d_out + begin * out_stride,
+                .lse = a->lse + (b * a->n_head + h) * T + query + begin,
+                .delta = delta + begin,
+                .d_q = a->d_q + q_at,
+                .d_k = a->d_k + k_at,
+                .d_v = a->d_v + v_at,
+            };
+            TRY(pair_backward(a, j->gemm, &pair));
+        }
+    }
+    return FSDP_OK;
+}
+
+/* One key/value head of one sequence: the query heads of its group in order, blocks of queries in
+ * order. d_k and d_v are added up over them.                                                     */
 static fsdp_status backward_tile(const void *args, size_t tile)
 {
     const backward_job *j = args;
     const attention_backward_args *a = j->a;
-    const size_t b = tile / a->n_kv_head, kv_head = tile % a->n_kv_head, T = a->seq_len;
+    const size_t b = tile / a->n_kv_head, kv_head = tile % a->n_kv_head;
     const size_t group = a->n_head / a->n_kv_head, width = a->head_dim;
-    const size_t out_stride = a->n_head * width;
-    for (size_t key = 0; key < T; key += BLOCK) {
-        const size_t k_at = (b * T + key) * a->k_stride + kv_head * width;
-        const size_t v_at = (b * T + key) * a->v_stride + kv_head * width;
-        for (size_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
-            for (size_t query = key; query < T; query += BLOCK) {
-                const size_t q_at = (b * T + query) * a->q_stride + h * width;
-                const size_t out_at = (b * T + query) * out_stride + h * width;
-                const block_pair pair = {
-                    .n_queries = min_size(BLOCK, T - query),
-                    .n_keys = min_size(BLOCK, T - key),
-                    .first_query = query,
-                    .first_key = key,
-                    .q = a->q + q_at,
-                    .k = a->k + k_at,
-                    .v = a->v + v_at,
-                    .out = a->out + out_at,
-                    .d_out = a->d_out + out_at,
-                    .lse = a->lse + (b * a->n_head + h) * T + query,
-                    .d_q = a->d_q + q_at,
-                    .d_k = a->d_k + k_at,
-                    .d_v = a->d_v + v_at,
-                    .first_for_key = h == kv_head * group && query == key,
-                    .first_for_query = key == 0,
-                };
-                TRY(pair_backward(a, j->gemm, &pair));
-            }
-        }
+    for (size_t t = b * a->seq_len; t < (b + 1) * a->seq_len; t++) {
+        memset(a->d_k + t * a->k_stride + kv_head * width, 0, width * sizeof *a->d_k);
+        memset(a->d_v + t * a->v_stride + kv_head * width, 0, width * sizeof *a->d_v);
     }
+    for (size_t h = kv_head * group; h < (kv_head + 1) * group; h++)
+        for (size_t query = 0; query < a->seq_len; query += BLOCK)
+            TRY(query_block_backward(j, b, h, query));
     return FSDP_OK;
 }
 

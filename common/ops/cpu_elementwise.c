@@ -129,15 +129,28 @@ static fsdp_status add_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
+static fsdp_status add_rounded_tile(const void *args, size_t tile)
+{
+    const add_args *a = args;
+    const span t = tile_span(a->elems, tile);
+    for (size_t i = t.begin; i < t.end && !a->b; i++)
+        a->out[i] = bf16_round(a->a[i]);
+    for (size_t i = t.begin; i < t.end && a->b; i++)
+        a->out[i] = bf16_round(bf16_round(a->a[i]) + bf16_round(a->b[i]));
+    return FSDP_OK;
+}
+
 static fsdp_status add_kernel(void *args, int n_threads)
 {
     const add_args *a = args;
     n_threads = threads_for(n_threads, a->elems, MIN_PARALLEL_ELEMS);
-    return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS), add_tile, a);
+    return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS),
+                     a->round_to == DTYPE_BF16 ? add_rounded_tile : add_tile, a);
 }
 
 fsdp_status cpu_add(stream *s, const add_args *a)
 {
+    FSDP_ASSERT(a->round_to == DTYPE_BF16 || (a->round_to == DTYPE_F32 && a->b) || a->elems == 0);
     return stream_launch(s, add_kernel, a, sizeof *a);
 }
 

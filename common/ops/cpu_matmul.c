@@ -47,6 +47,15 @@ static size_t group_rows(const matmul_args *a)
     return needs_rounding(a, a->a_type) ? min_size(a->m, rows > TILE_M ? rows : TILE_M) : a->m;
 }
 
+size_t matmul_scratch_bytes(const matmul_args *a)
+{
+    if (a->m == 0 || a->n == 0 || a->k == 0)
+        return 0;
+    const size_t of_a = needs_rounding(a, a->a_type) ? group_rows(a) * a->k : 0;
+    const size_t of_b = needs_rounding(a, a->b_type) ? a->k * a->n : 0;
+    return (of_a + of_b) * sizeof(uint16_t);
+}
+
 /* ---- rounding ------------------------------------------------------------------------------- */
 
 /* out[rows,cols] dense = in[rows,cols] with stride ld. */

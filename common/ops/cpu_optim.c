@@ -34,7 +34,7 @@ static fsdp_status sum_squares_kernel(void *args, int n_threads)
     part_elems = part_elems < TILE_ELEMS ? TILE_ELEMS : part_elems;
     const size_t n_parts = tiles_of(a->elems, part_elems);
     const sum_job job = {a, part_elems, part};
-    n_threads = threads_for(n_threads, a->elems, MIN_PARALLEL_EXPS); /* about 1 ns an element */
+    n_threads = threads_for(n_threads, a->elems, MIN_PARALLEL_ELEMS);
     TRY(tiles_run(n_threads, n_parts, sum_squares_tile, &job));
     for (size_t i = 0; i < n_parts; i++)
         rsum_merge(a->sum, &part[i]);

@@ -21,14 +21,20 @@ static void space_put(void *ctx, float *vec)
 static fsdp_status space_copy(void *ctx, float *dst, const float *src)
 {
     grad_acc *g = ctx;
-    return device_copy(g->stream, dst, src, g->elems * sizeof *dst);
+    if (g->wire == DTYPE_F32)
+        return device_copy(g->stream, dst, src, g->elems * sizeof *dst);
+    return g->ops->add(g->stream,
+                       &(add_args){.out = dst, .a = src, .elems = g->elems, .round_to = g->wire});
 }
 
 static fsdp_status space_add(void *ctx, float *left, const float *right)
 {
     grad_acc *g = ctx;
-    return g->ops->add(g->stream,
-                       &(add_args){.out = left, .a = left, .b = right, .elems = g->elems});
+    return g->ops->add(g->stream, &(add_args){.out = left,
+                                              .a = left,
+                                              .b = right,
+                                              .elems = g->elems,
+                                              .round_to = g->wire});
 }
 
 void grad_acc_init(grad_acc *g, grad_acc_mode mode, const ops *o, size_t elems,
@@ -71,6 +77,9 @@ fsdp_status grad_acc_give(grad_acc *g, stream *s, int level, float **vec)
         waits = waits && g->tree.slot[k] == NULL;
     if (!waits)
         return grad_acc_push(g, s, level, *vec);
+    g->stream = s;
+    if (g->wire != DTYPE_F32)
+        TRY(space_copy(g, *vec, *vec));
     g->tree.slot[slot] = *vec;
     g->n_pushed++;
     *vec = NULL;

@@ -180,6 +180,7 @@ static fsdp_status pack(const planner *p, grad_run **out)
         return fsdp_error(FSDP_ENOMEM, "", "grad_run: no host memory for %d steps", p->n_steps);
     *r = (grad_run){.bytes = bytes,
                     .elems = p->acc->elems,
+                    .wire = p->acc->wire,
                     .n_in = p->n_in,
                     .n_vecs = p->n_vecs,
                     .n_temps = p->n_temps,
@@ -255,18 +256,36 @@ size_t grad_run_peak(grad_acc_mode mode, uint64_t n_before, int n)
 
 typedef struct run_job {
     const grad_run *run;
-    const float *const *in;
+    const void *const *in;
 } run_job;
 
-/* What a place holds of the block that begins at element `at`. */
-static float *block_of(const run_job *j, int place, size_t at, float *temps)
+/* Where a thread keeps blocks: temporaries, and two inputs as fp32. */
+typedef struct blocks {
+    _Alignas(64) float temp[MAX_TEMPS][BLOCK_ELEMS];
+    float expanded[2][BLOCK_ELEMS];
+} blocks;
+
+/* Where a step writes its block that begins at element `at`: never to an input. */
+static float *block_out(const run_job *j, int place, size_t at, blocks *b)
 {
     const grad_run *r = j->run;
-    if (place < r->n_in)
-        return (float *)(uintptr_t)(j->in[place] + at); /* only read: no step has it as dst */
     if (place < r->n_in + r->n_vecs)
         return r->vec[place - r->n_in] + at;
-    return temps + (size_t)(place - r->n_in - r->n_vecs) * BLOCK_ELEMS;
+    return b->temp[place - r->n_in - r->n_vecs];
+}
+
+/* What a place holds of the block [at, at+n). operand: 0 or 1, of the step that reads it. */
+static const float *block_in(const run_job *j, int place, size_t at, size_t n, blocks *b,
+                             int operand)
+{
+    if (place >= j->run->n_in)
+        return block_out(j, place, at, b);
+    if (j->run->wire == DTYPE_F32)
+        return (const float *)j->in[place] + at;
+    const uint16_t *in = (const uint16_t *)j->in[place] + at;
+    for (size_t i = 0; i < n; i++)
+        b->expanded[operand][i] = f32_from_bf16(in[i]);
+    return b->expanded[operand];
 }
 
 static void add_block(float *dst, const float *left, const float *right, size_t n)
@@ -275,28 +294,40 @@ static void add_block(float *dst, const float *left, const float *right, size_t 
         dst[i] = left[i] + right[i];
 }
 
+static void add_block_rounded(float *dst, const float *left, const float *right, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        dst[i] = bf16_round(left[i] + right[i]);
+}
+
+static void run_step(const run_job *j, const grad_step *step, size_t at, size_t n, blocks *b)
+{
+    float *dst = block_out(j, step->dst, at, b);
+    const float *left = block_in(j, step->left, at, n, b, 0);
+    if (step->right < 0) {
+        memcpy(dst, left, n * sizeof *dst);
+        return;
+    }
+    const float *right = block_in(j, step->right, at, n, b, 1);
+    (j->run->wire == DTYPE_F32 ? add_block : add_block_rounded)(dst, left, right, n);
+}
+
 static fsdp_status run_tile(const void *args, size_t tile)
 {
     const run_job *j = args;
     const grad_run *r = j->run;
     const grad_step *steps = (const grad_step *)((const char *)r + r->steps_at);
-    _Alignas(64) float temps[MAX_TEMPS * BLOCK_ELEMS];
+    blocks b;
     size_t end = min_size(r->elems, (tile + 1) * TILE_ELEMS);
     for (size_t at = tile * TILE_ELEMS; at < end; at += BLOCK_ELEMS) {
         size_t n = min_size(BLOCK_ELEMS, end - at);
-        for (int i = 0; i < r->n_steps; i++) {
-            float *dst = block_of(j, steps[i].dst, at, temps);
-            const float *left = block_of(j, steps[i].left, at, temps);
-            if (steps[i].right < 0)
-                memcpy(dst, left, n * sizeof *dst);
-            else
-                add_block(dst, left, block_of(j, steps[i].right, at, temps), n);
-        }
+        for (int i = 0; i < r->n_steps; i++)
+            run_step(j, &steps[i], at, n, &b);
     }
     return FSDP_OK;
 }
 
-fsdp_status grad_run_execute(const grad_run *r, const float *const *in, int n_threads)
+fsdp_status grad_run_execute(const grad_run *r, const void *const *in, int n_threads)
 {
     run_job job = {r, in};
     n_threads = threads_for(n_threads, r->elems, MIN_PARALLEL_ELEMS);

@@ -7,7 +7,8 @@
  * are known when the call is issued, so they are written down as a list of steps on whole vectors
  * and then run block by block: what one step leaves in the cache the next one finds there, and a
  * vector in memory is touched once. The additions and their order are those of the single pushes,
- * so the bits are too.
+ * so the bits are too. Nodes come in as acc->wire: in bf16 they are expanded block by block, and
+ * every sum is rounded.
  *
  * Worked example, canonical, W = 4, an empty counter: steps  t0 = v0+v1,  t1 = v2+v3,  x = t0+t1;
  * t0 and t1 are pieces on the stack, x is the one new vector. */
@@ -23,6 +24,7 @@ typedef struct grad_step {
 typedef struct grad_run {
     size_t bytes; /* of the whole plan */
     size_t elems;
+    dtype wire; /* of the inputs */
     int n_in, n_vecs, n_temps, n_steps, n_merged;
     size_t steps_at, merged_at; /* bytes from the start of the plan */
     float *vec[]; /* [n_vecs] device vectors; places are numbered inputs, vecs, temps */
@@ -34,8 +36,9 @@ enum { GRAD_RUN_MAX_INPUTS = 4096 };
  * failure g is undefined until grad_acc_free. errors: FSDP_ENOMEM; FSDP_EINVAL n >
  * GRAD_RUN_MAX_INPUTS      */
 fsdp_status grad_run_plan(grad_acc *g, stream *s, int level, int n, grad_run **out);
-/* grad_run_execute -- on the CPU: the additions. in [n][elems]: the nodes, in order; only read. */
-fsdp_status grad_run_execute(const grad_run *r, const float *const *in, int n_threads);
+/* grad_run_execute -- on the CPU: the additions. in [n][elems]: the nodes, in order, stored as
+ * acc->wire; only read. */
+fsdp_status grad_run_execute(const grad_run *r, const void *const *in, int n_threads);
 /* grad_run_retire -- free, in order of s, the vectors that were merged into others. */
 void grad_run_retire(const grad_run *r, stream *s);
 

@@ -48,6 +48,10 @@ typedef struct matmul_args {
     dtype a_type, b_type, compute;
 } matmul_args;
 
+/* matmul_scratch_bytes -- bytes of those rounded copies, by sizes and types alone; checked when they
+ * are allocated.                                                                                 */
+size_t matmul_scratch_bytes(const matmul_args *a);
+
 /* out[r,c] = in[r,c] + bias[c]; out == in allowed. bias is stored as param_type. */
 typedef struct bias_add_args {
     float *out;
@@ -167,11 +171,14 @@ typedef struct cast_args {
     size_t elems;
 } cast_args;
 
-/* out[i] = a[i] + b[i]; out may be a or b. */
+/* out[i] = a[i] + b[i]; out may be a or b.
+ * round_to = DTYPE_BF16: a[i], b[i] and their sum are each rounded to bf16 (bf16_from_f32) and stay
+ * in fp32 arrays: a node of a sum in bf16. b NULL (then only): out[i] = a[i], rounded.             */
 typedef struct add_args {
     float *out;
     const float *a, *b;
     size_t elems;
+    dtype round_to;
 } add_args;
 
 /* x[i] *= factor * (device_factor ? *device_factor : 1). One multiplication when device_factor is

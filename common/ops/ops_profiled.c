@@ -211,7 +211,7 @@ static profile_cost cost_cast(const cast_args *a)
 
 static profile_cost cost_add(const add_args *a)
 {
-    return cost((double)a->elems, 3 * (double)a->elems);
+    return cost((double)a->elems, (a->b ? 3 : 2) * (double)a->elems);
 }
 
 static profile_cost cost_scale(const scale_args *a)

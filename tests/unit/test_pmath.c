@@ -106,6 +106,24 @@ static void test_float_specials(void **state)
     }
 }
 
+/* pm_expf_upto40 is pm_expf bit for bit: the ends of its range, and every 61st float in it. */
+static void test_expf_upto40(void **state)
+{
+    (void)state;
+    const float edges[] = {40.0f,   0.0f,    -0.0f,    -0x1p-149f, -87.0f, -88.0f,    -103.9f,
+                           -104.0f, -105.0f, -FLT_MAX, -INFINITY,  -1e30f, 0x1p-149f, -87.33655f};
+    for (size_t i = 0; i < sizeof edges / sizeof edges[0]; i++)
+        assert_int_equal(pm_bits_f(pm_expf_upto40(edges[i])), pm_bits_f(pm_expf(edges[i])));
+    assert_true(isnan(pm_expf_upto40(NAN)) && isnan(pm_expf_upto40(-NAN)));
+    size_t differ = 0;
+    for (uint64_t bits = 0; bits <= 0xff800000u; bits += 61) {
+        const float x = pm_from_bits_f((uint32_t)bits);
+        if (x <= 40.0f)
+            differ += pm_bits_f(pm_expf_upto40(x)) != pm_bits_f(pm_expf(x));
+    }
+    assert_int_equal(differ, 0);
+}
+
 /* Loops that compilers vectorise give the bits of one call at a time, whatever the tail. */
 static void test_loops_give_the_same_bits(void **state)
 {
@@ -310,6 +328,7 @@ static void test_golden_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_expf_upto40),
         cmocka_unit_test(test_float_accuracy),
         cmocka_unit_test(test_float_specials),
         cmocka_unit_test(test_loops_give_the_same_bits),

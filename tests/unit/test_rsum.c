@@ -111,6 +111,89 @@ static void test_rsum_is_exact(void **state)
     }
 }
 
+/* Against the reference, in one piece and in parts (which fall into other blocks). */
+static void assert_exact(const float *x, size_t elems, uint32_t stream)
+{
+    static reference ref;
+    memset(&ref, 0, sizeof ref);
+    for (size_t i = 0; i < elems; i++)
+        reference_add_square(&ref, x[i]);
+    rsum sum = {{0}};
+    rsum_add_squares(&sum, x, elems);
+    double want = reference_value(&ref), got = rsum_value(&sum);
+    assert_memory_equal(&got, &want, sizeof got);
+    assert_any_split(x, elems, &sum, stream);
+    for (int i = 0; i < RSUM_DIGITS; i++) { /* every digit, not only those that value shows */
+        uint64_t digit = 0;
+        for (int b = 31; b >= 0; b--)
+            digit = digit << 1 | ref.bit[32 * i + b];
+        assert_int_equal(sum.bin[i], digit);
+    }
+}
+
+/* Blocks whose smallest exponent is `spread` below the largest: around the edges of the window of
+ * two sums (22) and of three (45), and far beyond; largest exponents near the ends of the range,
+ * where windows are cut off at the bins' unit (23, 46), denormals among them. Odd mantissas: the
+ * last bit of every square counts.                                                               */
+static void test_rsum_exponents_apart(void **state)
+{
+    (void)state;
+    static float x[RSUM_ELEMS];
+    const uint32_t tops[] = {1, 2, 22, 23, 24, 45, 46, 47, 100, 127, 200, 253, 254};
+    const uint32_t spreads[] = {0, 1, 21, 22, 23, 44, 45, 46, 47, 90, 253, 254};
+    for (uint32_t t = 0; t < sizeof tops / sizeof tops[0]; t++) {
+        for (uint32_t s = 0; s < sizeof spreads / sizeof spreads[0]; s++) {
+            const uint32_t top = tops[t], low = spreads[s] < top ? top - spreads[s] : 0;
+            const uint32_t stream = 100 + 16 * t + s;
+            for (size_t i = 0; i < RSUM_ELEMS; i++) {
+                uint32_t w = philox_u32(23, stream, i);
+                uint32_t e = w % 8 == 0 ? low : w % 8 == 1 ? low + (top > low) : top;
+                x[i] = w % 64 == 5 ? 0.0f : bits_to_float((w & 0x807fffff) | 1 | e << 23);
+            }
+            assert_exact(x, RSUM_ELEMS, stream);
+            assert_exact(x + 1, 17, stream);
+        }
+    }
+}
+
+/* What would push the sums of a window out of their binade first: all squares as large as can be,
+ * and rests that all have one sign, as those of equal elements have.                             */
+static void test_rsum_full_windows(void **state)
+{
+    (void)state;
+    static float x[RSUM_ELEMS];
+    const uint32_t mantissas[] = {0x7fffff, 5, 7, 11, 0x2aaaab, 0x555555};
+    for (uint32_t m = 0; m < sizeof mantissas / sizeof mantissas[0]; m++) {
+        for (uint32_t below = 0; below < 30; below++) {
+            for (size_t i = 0; i < RSUM_ELEMS; i++)
+                x[i] = bits_to_float(mantissas[m] | (150 - below) << 23);
+            x[0] = bits_to_float(mantissas[m] | 150u << 23); /* makes the window */
+            x[RSUM_ELEMS / 2] = x[0];
+            x[RSUM_ELEMS - 1] = x[0];
+            assert_exact(x, RSUM_ELEMS, 400 + m);
+        }
+    }
+}
+
+/* One odd element among a block of others: each must go where it is held exactly. */
+static void test_rsum_outliers(void **state)
+{
+    (void)state;
+    static float x[RSUM_ELEMS];
+    const float outliers[] = {0x1p-149f,       0x1.fffffcp-127f, 0x1p-126f, 0x1.000002p-24f,
+                              0x1.000002p-47f, 0x1.fffffep127f,  0.0f,      -0.0f};
+    const size_t places[] = {0, 15, 16, 1023, 1024, 2047, 2999};
+    random_floats(x, RSUM_ELEMS, 50, 120, 8);
+    for (size_t o = 0; o < sizeof outliers / sizeof outliers[0]; o++) {
+        for (size_t p = 0; p < sizeof places / sizeof places[0]; p++) {
+            const float before = x[places[p]];
+            x[places[p]] = outliers[o];
+            assert_exact(x, RSUM_ELEMS, 500);
+            x[places[p]] = before;
+        }
+    }
+}
+
 static double value_of(const float *x, size_t elems)
 {
     rsum sum = {{0}};
@@ -132,7 +215,7 @@ static void test_rsum_rounds_to_nearest_even(void **state)
     assert_true(value_of(NULL, 0) == 0.0);
 }
 
-/* Blocks of equal exponents and full mantissas: what would overflow the table first. */
+/* Many blocks of equal exponents and full mantissas: what would overflow first. */
 static void test_rsum_large_blocks(void **state)
 {
     (void)state;
@@ -175,12 +258,19 @@ static void test_rsum_specials(void **state)
     rsum inf = {{0}}, nan = {{0}};
     rsum_add_squares(&inf, with_inf, 5);
     rsum_add_squares(&nan, with_nan, 3);
+    rsum_add_squares(&nan, with_inf, 1); /* a block without specials after one with */
     assert_true(rsum_value(&inf) == INFINITY);
     assert_true(isnan(rsum_value(&nan)));
     assert_int_equal(inf.bin[RSUM_BIN_INF], 2);
     assert_int_equal(inf.bin[RSUM_BIN_NAN], 0);
     assert_int_equal(nan.bin[RSUM_BIN_NAN], 1);
     assert_int_equal(nan.bin[RSUM_BIN_INF], 0);
+    const float near_inf[] = {FLT_MAX, INFINITY}; /* exponents side by side */
+    rsum near = {{0}}, largest = {{0}};
+    rsum_add_squares(&near, near_inf, 2);
+    rsum_add_squares(&largest, near_inf, 1);
+    assert_int_equal(near.bin[RSUM_BIN_INF], 1);
+    assert_memory_equal(near.bin, largest.bin, RSUM_DIGITS * sizeof *near.bin);
     rsum_merge(&inf, &nan);
     assert_true(isnan(rsum_value(&inf)));
     assert_int_equal(inf.bin[RSUM_BIN_INF], 2);
@@ -190,6 +280,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rsum_is_exact),
+        cmocka_unit_test(test_rsum_exponents_apart),
+        cmocka_unit_test(test_rsum_full_windows),
+        cmocka_unit_test(test_rsum_outliers),
         cmocka_unit_test(test_rsum_rounds_to_nearest_even),
         cmocka_unit_test(test_rsum_large_blocks),
         cmocka_unit_test(test_rsum_specials),
