@@ -1,6 +1,7 @@
 # FSDP Labs -- `make help` lists the targets.
 #
 # Variables: CC=gcc|clang   MARCH=-march=native   DEBUG=1   SAN=address|thread   BUILD=build
+#            MPI=0   without MPI, installed or not: $(BUILD)/fsdp_run starts the ranks of one host
 # Objects go to $(BUILD); nothing is written beside the sources. Changing a variable rebuilds what it
 # touches. CI=true (any value) turns warnings into errors; V=1 shows the commands.
 
@@ -12,7 +13,7 @@ endif
 
 # ---- what this machine has ------------------------------------------------------------------------
 PKG       := pkg-config
-HAVE_MPI  := $(shell $(PKG) --exists mpich 2>/dev/null && echo 1)
+HAVE_MPI  := $(if $(filter 0,$(MPI)),,$(shell $(PKG) --exists mpich 2>/dev/null && echo 1))
 HAVE_DNNL := $(shell test -e /usr/include/dnnl.h && echo 1)
 HAVE_BASE := $(shell command -v $(firstword $(CC)) >/dev/null && $(PKG) --exists libcjson 2>/dev/null && echo 1)
 
@@ -54,7 +55,7 @@ SAY = $(if $(V),@:,@printf '  %-4s %s\n')
 # A make called with -j hands its job slots down; one called without gets all cores.
 JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: all tests deps demo test test-full bench report doctor format lint clean help FORCE
+.PHONY: all tests deps demo test test-full report doctor format lint clean help FORCE
 .DEFAULT_GOAL := all
 .SECONDARY:
 all: $(PROGRAMS)  ## build the trainer and the tools into build/
@@ -126,14 +127,11 @@ report:  ## memory and traffic of every strategy, measured beside the formulas
 	$(MAKE) $(JOBS) --no-print-directory all
 	tests/tools/report.sh $(BUILD)
 
-bench:  ## (not there yet)
-	@tests/tools/not_yet.sh $@
-
 clean:  ## remove build/
 	rm -rf $(BUILD)
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z -]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
--include tests/tests.mk
+-include tests/tests.mk tests/bench/bench.mk
 -include $(OBJECTS:.o=.d)

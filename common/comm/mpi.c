@@ -14,8 +14,11 @@
 fsdp_status comm_mpi_open(comm *c)
 {
     (void)c;
-    return fsdp_error(FSDP_ESKIP, "run `make deps` (installs MPICH), then build again",
-                      "comm_open: the mpi backend was not built");
+    return fsdp_error(
+        FSDP_ESKIP,
+        "run `make deps` (installs MPICH) and build again, or start the ranks of one host with "
+        "build/fsdp_run",
+        "comm_open: the mpi backend was not built");
 }
 
 #else

@@ -263,8 +263,8 @@ static fsdp_status check_launch(const comm *c, int job_fd, int area_fd)
 {
     if (!has_bytes(job_fd, shm_job_bytes(c->size)) || !has_bytes(area_fd, shm_area_bytes(c->size)))
         return fsdp_error(FSDP_ECOMM,
-                          "let fsdp_run start this program itself; unset " SHM_LAUNCH_ENV
-                          " if there is no fsdp_run",
+                          "let fsdp_run start this program itself, and keep the first group open "
+                          "until the end; unset " SHM_LAUNCH_ENV " if there is no fsdp_run",
                           "comm_open: rank %d: the launcher's files %d and %d are not open here",
                           c->rank, job_fd, area_fd);
     return FSDP_OK;
@@ -276,7 +276,8 @@ fsdp_status comm_shm_open(comm *c)
     if (!read_launch(&c->rank, &c->size, &job_fd, &area_fd))
         return fsdp_error(FSDP_EINVAL, "start it with build/fsdp_run -n N PROGRAM, or with mpiexec",
                           "comm_open: shm: this process was started by neither");
-    TRY(check_launch(c, job_fd, area_fd));
+    if (shm_self.job == NULL) /* the first time: it closes the files */
+        TRY(check_launch(c, job_fd, area_fd));
     c->local_rank = c->rank;
     c->local_size = c->size;
     c->world_ranks = calloc((size_t)c->size, sizeof *c->world_ranks);
@@ -291,8 +292,6 @@ fsdp_status comm_shm_open(comm *c)
     if (atomic_load(&((shm_job *)(void *)job)->member[c->rank].ready.value) != 0)
         return fsdp_error(FSDP_ESTATE, "start fsdp_run once for each program",
                           "comm_open: rank %d has joined already, by another process", c->rank);
-    for (int r = 0; r < c->size; r++)
-        c->world_ranks[r] = r;
     if (device_share_fd(c->dev) < 0)
         return fsdp_error(FSDP_ECOMM, "remove the limit on file sizes (ulimit -f)",
                           "comm_open: rank %d cannot make memory that others can map", c->rank);

@@ -14,7 +14,7 @@ RANKS=${DEMO_RANKS:-4}
 STEPS=${DEMO_STEPS:-800}
 OPTIONS=${DEMO_OPTIONS:---size small --n-layer 2 --d-model 128 --n-head 4 --seq-len 64 --global-batch 16
          --lr 2e-3 --min-lr 2e-4 --warmup-steps 50}
-mpiexec=${MPIEXEC:-mpiexec}
+mpiexec=${MPIEXEC:-$(command -v mpiexec || echo "$BUILD/fsdp_run")}
 . tests/tools/env.sh
 rm -rf "$OUT" && mkdir -p "$OUT" || exit 1
 begun=$(date +%s)

@@ -1,11 +1,12 @@
 #!/bin/bash
 # deps.sh -- install the Debian packages that a target needs; says nothing when none is missing.
 #
-#   tests/tools/deps.sh [--check] demo|test|test-full
+#   tests/tools/deps.sh [--check] demo|test|test-full|bench
 #
 # Every package has a probe (a command or a file), so a machine that got its tools elsewhere is left
 # alone. Never asks. Without apt or the right to use it: the command to run, and exit status 1.
 # --check installs nothing: exit status 1 and the command when something is missing.
+# MPI=0 in the environment (make MPI=0 puts it there): MPICH is not missed.
 set -uo pipefail
 
 # package, a path or command that shows it is there, the first target that needs it
@@ -29,6 +30,7 @@ qemu-user       qemu-aarch64                         test-full
 gcc-aarch64-linux-gnu  aarch64-linux-gnu-gcc         test-full
 universal-ctags ctags                                test-full
 iproute2        ip                                   test-full
+python3-venv    /usr/lib/python3*/ensurepip/__init__.py  bench
 '
 
 check=''
@@ -37,7 +39,8 @@ case ${1:-} in
 demo) tiers='demo' ;;
 test) tiers='demo test' ;;
 test-full) tiers='demo test test-full' ;;
-*) echo "usage: $0 [--check] demo|test|test-full" >&2 && exit 2 ;;
+bench) tiers='demo bench' ;;
+*) echo "usage: $0 [--check] demo|test|test-full|bench" >&2 && exit 2 ;;
 esac
 
 is_there() {
@@ -50,6 +53,7 @@ is_there() {
 missing=()
 while read -r package probe tier; do
     [ -n "$package" ] && [[ " $tiers " == *" $tier "* ]] || continue
+    [ "${MPI:-}" = 0 ] && [[ $package == *mpich* ]] && continue
     is_there "$probe" || missing+=("$package")
 done <<<"$PACKAGES"
 [ ${#missing[@]} -eq 0 ] && exit 0

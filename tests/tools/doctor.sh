@@ -32,7 +32,7 @@ look make needed "$(version make --version)" 'everything' "$apt make"
 look gcc needed "$(version gcc --version)" 'everything (or make CC=clang)' 'make deps'
 look pkg-config needed "$(version pkg-config --version)" 'finding MPICH and cJSON' 'make deps'
 look cJSON needed "$(pc libcjson)" 'everything: safetensors headers, config.json' 'make deps'
-look MPICH needed "$(pc mpich)" 'more than one rank' 'make deps'
+look MPICH optional "$(pc mpich)" 'mpiexec, several hosts (one: build/fsdp_run)' 'make deps'
 v=/usr/include/oneapi/dnnl/dnnl_version.h
 look oneDNN optional "$(header /usr/include/dnnl.h "$(define $v DNNL_VERSION_MAJOR).$(define $v DNNL_VERSION_MINOR).$(define $v DNNL_VERSION_PATCH)")" \
     '--ops fast multiplies like --ops portable' 'make deps'
@@ -51,6 +51,7 @@ echo
 row 'backend' 'has' 'version' 'state' ''
 row '-------' '---' '-------' '-----' ''
 row cpu yes "$(uname -m)" 'trains' ''
+row 'comm shm' yes - 'ranks of one host, by build/fsdp_run or mpiexec' ''
 row 'comm mpi' "$([ -n "$(pc mpich)" ] && echo yes || echo no)" "$(pc mpich)" 'ranks of one host and of several' ''
 backend() { row "$1" "$([ -n "$2" ] && echo yes || echo no)" "${2:--}" 'not there yet: the build does not use it' ''; }
 backend CUDA "$(version nvcc --version)"

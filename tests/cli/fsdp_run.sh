@@ -1,0 +1,389 @@
+#!/bin/bash
+# fsdp_run.sh -- the launcher of one host: options, exit statuses, lines, signals, ranks that die, and training by ranks
+# that no MPI has started.
+#
+#   tests/cli/fsdp_run.sh [BUILD] [no-mpi]    default build; no-mpi: builds BUILD-no-mpi with MPI=0 and tests that
+#   CASES=REGEX                               only the cases whose names match
+#
+# Prints PASS, FAIL and SKIP lines and a last line with their numbers.
+# shellcheck disable=SC2016,SC2086,SC2154,SC2317
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/cli/lib.sh
+cli_namespace "$PWD/tests/cli/fsdp_run.sh" "$@"
+build=${1:-build} bad=
+if [ "${2:-}" = no-mpi ]; then
+    build=$build-no-mpi
+    make -j"$(nproc)" --no-print-directory CI=1 MPI=0 BUILD="$build" all >"$build.log" 2>&1 ||
+        { echo "FAIL MPI=0 does not build without warnings: $(grep -m1 -E 'error|\*\*\*' "$build.log")" && exit 1; }
+    echo 'PASS MPI=0 builds without warnings'
+    n_passed=1
+fi
+cli_begin "$build"
+run=$work/bin/fsdp_run compare=$build/fsdp_compare
+cp "$build/fsdp_run" "$run" && ln -s "$(command -v sleep)" "$trainer-sleep" || exit 1
+unset FSDP_RUN PMI_RANK PMIX_RANK OMPI_COMM_WORLD_RANK
+limit_s=20
+# What a rank asks for its number.
+rank='rank=${FSDP_RUN%% *};'
+model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --synthetic 5000'
+bits='--lr 1e-3 --min-lr 1e-3 --warmup-steps 0 --reduction canonical --batch-size 0 --global-batch 12'
+
+# case_is NAME -- whether it is to run
+case_is() {
+    name=$1
+    chosen
+}
+
+expect_status() {
+    [ "$rc" = "$1" ] || complain "exit status $rc, expected $1"
+}
+
+# expect_in FILE REGEX
+expect_in() {
+    grep -qE -- "$2" "$work/$1" || complain "nothing like '$2' in its $1"
+}
+
+expect_within() {
+    [ "$took_ms" -lt $(($1 * 1000)) ] || complain "took $took_ms ms, expected less than $1 s"
+}
+
+# begin COMMAND... -- the launcher in the background, its id in $job. A shell's background jobs ignore SIGINT.
+begin() {
+    env --default-signal=INT "$run" "$@" >"$work/out" 2>"$work/err" </dev/null &
+    job=$!
+    begun=$(now_ms)
+}
+
+# until_true LIMIT_S COMMAND -- tries it until it is
+until_true() {
+    local since
+    since=$(now_ms)
+    until eval "$2"; do
+        [ $(($(now_ms) - since)) -lt $(($1 * 1000)) ] || {
+            complain "not in $1 s: $2"
+            return 1
+        }
+        sleep 0.05
+    done
+}
+
+# end SECONDS -- waits for the job; sets rc, took_ms (since $begun)
+end() {
+    until_true "$1" '! kill -0 $job 2>/dev/null || [ "$(ps -o stat= -p $job | cut -c1)" = Z ]' || kill -KILL $job
+    wait $job
+    rc=$?
+    took_ms=$(($(now_ms) - begun))
+} 2>/dev/null
+
+# ---- usage ------------------------------------------------------------------------------------------------------
+
+# usage NAME REGEX ARGUMENT...
+usage() {
+    local regex=$2
+    case_is "usage: $1" || return
+    shift 2
+    timed "$run" "$@"
+    expect_status 2
+    expect_in err "$regex"
+    expect_in err '^HINT: '
+    [ ! -s "$work/out" ] || complain 'wrote to standard output'
+    verdict
+}
+usage 'no program' 'no program to start'
+usage 'no program behind --' 'no program to start' -n 2 --
+usage 'zero ranks' "-n: got '0', expected 1 to 256" -n 0 true
+usage 'too many ranks' "-n: got '257'" -n 257 true
+usage 'ranks that are no number' "-n: got '2x'" -n 2x true
+usage 'no value' '-n wants a value' -n
+usage 'unknown option' "unknown option '--ranks'" --ranks 2 true
+usage 'time limit' "--timeout: got '0', expected seconds" --timeout 0 true
+for variable in PMI_RANK PMIX_RANK OMPI_COMM_WORLD_RANK FSDP_RUN; do
+    export $variable=0
+    usage "under a launcher ($variable)" "another launcher, $variable is set" -n 2 true
+    unset $variable
+done
+
+if case_is 'usage: help'; then
+    timed "$run" --help
+    expect_status 0
+    expect_in out '^usage: fsdp_run '
+    [ ! -s "$work/err" ] || complain 'wrote to stderr'
+    verdict
+fi
+
+# cannot_start NAME STATUS PROGRAM
+cannot_start() {
+    case_is "program: $1" || return
+    timed "$run" -n 3 "$3"
+    expect_status "$2"
+    expect_in err "cannot start $3: "
+    [ "$(grep -c '^HINT: ' "$work/err")" = 1 ] || complain 'not one hint'
+    verdict
+}
+cannot_start 'not found' 127 fsdp-no-such-program
+cannot_start 'not executable' 126 /etc/passwd
+
+if case_is 'program: its options are its own'; then
+    timed "$run" -n 1 echo -n 5 --help -- x
+    expect_status 0
+    [ "$(cat "$work/out")" = '[0] 5 --help -- x' ] || complain "got $(cat "$work/out")"
+    timed "$run" -n 1 -- echo x
+    [ "$(cat "$work/out")" = '[0] x' ] || complain "behind --: got $(cat "$work/out")"
+    verdict
+fi
+
+# ---- exit status ------------------------------------------------------------------------------------------------
+
+if case_is 'status: all end well, one early'; then
+    timed "$run" -n 3 sh -c "$rank"'[ $rank = 1 ] && exit 0; sleep 2.5; echo late'
+    expect_status 0
+    [ "$(grep -c 'late$' "$work/out")" = 2 ] || complain 'a rank that ended well has ended the others'
+    [ ! -s "$work/err" ] || complain 'wrote to stderr'
+    verdict
+fi
+
+# fails NAME STATUS REGEX COMMAND -- rank 1 of 3 does COMMAND, the others would go on
+fails() {
+    case_is "status: $1" || return
+    timed "$run" -n 3 sh -c "$rank"'[ $rank = 1 ] && { echo last words; '"$4"'; }; exec "$0" 60' "$trainer-sleep"
+    expect_status "$2"
+    expect_in err "^\[fsdp_run\] rank 1 \(process [0-9]+\) $3; ending the others\$"
+    expect_in out '^\[1\] last words$'
+    expect_within 5
+    check_left
+    verdict
+}
+fails 'a rank ends with 3' 3 'ended with status 3' 'exit 3'
+fails 'a rank is killed' 137 'was ended by signal 9 \(Killed\)' 'kill -KILL $$'
+fails 'what a rank has started ends with it' 1 'ended with status 1' '"$0" 61 & exit 1'
+
+if case_is 'status: the others do not hear SIGTERM'; then
+    timed "$run" -n 2 sh -c "$rank"'[ $rank = 1 ] && exit 7; trap "" TERM; "$0" 60; "$0" 60' "$trainer-sleep"
+    expect_status 7
+    expect_within 8
+    check_left
+    verdict
+fi
+
+if case_is 'status: time limit'; then
+    timed "$run" -n 2 --timeout 0.5 "$trainer-sleep" 60
+    expect_status 124
+    expect_in err '^\[fsdp_run\] not done after 0.5 s; ending the ranks$'
+    expect_within 5
+    check_left
+    verdict
+fi
+
+# ---- input and output -------------------------------------------------------------------------------------------
+
+# Each rank prints lines of many lengths, in turn to both files; its buffers cut them anywhere.
+lines='BEGIN { split(ENVIRON["FSDP_RUN"], w, " "); for (i = 0; i < 200; i++) pad = pad "x"
+    for (i = 0; i < 10000; i++) printf "%d %d %s\n", w[1], i, substr(pad, 1, i * 7 % 199) > (i % 2 ? "/dev/stderr" : "/dev/stdout") }'
+# check_lines STREAMS -- all of 4 ranks' lines on stdin: whole, and those of a rank and file in order
+check_lines() {
+    awk -v streams="$1" '
+        { r = substr($1, 2) + 0; i = $3; s = i % 2 }
+        $1 != "[" $2 "]" || r != $2 || length($4) != i * 7 % 199 || NF > 4 || i != next_i[r, s] * 2 + s { bad++ }
+        { next_i[r, s]++ }
+        END { if (bad || NR != 20000 * streams) { print bad + 0 " bad lines of " NR; exit 1 } }'
+}
+if case_is 'lines: 4 ranks to one slow pipe'; then
+    said=$(timeout $limit_s "$run" -n 4 awk "$lines" 2>&1 | { sleep 0.5 && cat; } | check_lines 2) || complain "$said"
+    verdict
+fi
+if case_is 'lines: 4 ranks to two files'; then
+    timed "$run" -n 4 awk "$lines"
+    expect_status 0
+    said=$(check_lines 1 <"$work/out") || complain "stdout: $said"
+    said=$(check_lines 1 <"$work/err") || complain "stderr: $said"
+    verdict
+fi
+if case_is 'lines: longer than any buffer'; then
+    timed "$run" -n 1 sh -c 'head -c 300000 /dev/zero | tr "\0" x; echo; echo y'
+    { printf '[0] ' && head -c 300000 /dev/zero | tr '\0' x && printf '\n[0] y\n'; } | cmp -s - "$work/out" ||
+        complain 'one rank: the line has changed'
+    timed "$run" -n 3 sh -c 'head -c 300000 /dev/zero | tr "\0" x'
+    [ "$(tr -dc x <"$work/out" | wc -c)" = 900000 ] || complain 'three ranks: not all has arrived'
+    ! grep -vqE '^\[[0-2]\] x+$' "$work/out" || complain 'three ranks: a line without its rank'
+    verdict
+fi
+if case_is 'lines: the last one without its end'; then
+    timed "$run" -n 2 printf 'a\nb'
+    [ "$(sort "$work/out" | tr '\n' ,)" = '[0] a,[0] b,[1] a,[1] b,' ] || complain "got $(cat "$work/out")"
+    timed "$run" -n 1 --no-prefix printf 'a\nb'
+    [ "$(od -An -c "$work/out" | tr -d ' ')" = 'a\nb' ] || complain "--no-prefix: got $(od -c "$work/out")"
+    verdict
+fi
+if case_is 'lines: the reader leaves'; then
+    begun=$(now_ms)
+    timeout $limit_s "$run" -n 2 yes 2>"$work/err" | head -1 >"$work/out"
+    rc=${PIPESTATUS[0]} took_ms=$(($(now_ms) - begun))
+    expect_status 141
+    expect_within 8
+    verdict
+fi
+if case_is 'lines: a full disk'; then
+    timeout $limit_s "$run" -n 2 echo x >/dev/full 2>"$work/err"
+    rc=$? # 1, or 141 of a rank that printed after that
+    [ $rc != 0 ] || complain 'exit status 0'
+    expect_in err 'cannot write to standard output: No space left'
+    verdict
+fi
+if case_is 'input: for rank 0 alone'; then
+    printf 'one\ntwo\n' | timeout $limit_s "$run" -n 3 cat >"$work/out" 2>"$work/err"
+    [ "$(tr '\n' , <"$work/out")" = '[0] one,[0] two,' ] || complain "got $(cat "$work/out")"
+    verdict
+fi
+
+# ---- signals ----------------------------------------------------------------------------------------------------
+
+ready() {
+    [ "$(grep -c "${2:-ready}\$" "$work/out")" = "$1" ]
+}
+# signalled SIGNAL STATUS
+signalled() {
+    case_is "signal: SIG$1 to the launcher" || return
+    begin -n 3 sh -c 'echo ready; exec "$0" 60' "$trainer-sleep"
+    until_true 5 'ready 3'
+    begun=$(now_ms)
+    kill -"$1" $job
+    end 5
+    expect_status "$2"
+    ! grep -q 'ending the others' "$work/err" || complain 'says that a rank has failed'
+    check_left
+    verdict
+}
+signalled TERM 143
+signalled INT 130
+signalled HUP 129
+if case_is 'signal: SIGKILL to the launcher'; then
+    begin -n 3 sh -c 'echo ready; exec "$0" 60' "$trainer-sleep"
+    until_true 5 'ready 3'
+    kill -KILL $job
+    end 5
+    check_left
+    verdict
+fi
+if case_is 'signal: SIGUSR1 arrives once'; then
+    begin -n 3 sh -c 'trap "echo got" USR1; echo ready; i=0; while [ $i -lt 8 ]; do sleep 0.1; i=$((i + 1)); done; exit 0'
+    until_true 5 'ready 3'
+    kill -USR1 $job
+    end 10
+    expect_status 0
+    ready 3 got || complain "$(grep -c 'got$' "$work/out") arrived, expected 3"
+    verdict
+fi
+if case_is 'signal: a second SIGINT kills'; then
+    begin -n 2 sh -c 'trap "" INT; echo ready; "$0" 60' "$trainer-sleep"
+    until_true 5 'ready 2'
+    kill -INT $job
+    kill -INT $job # at once: the same keystroke, as timeout(1) sends it
+    sleep 0.5
+    [ "$(pgrep -c -f "^$trainer-sleep")" = 2 ] || complain 'the first one has ended the ranks'
+    kill -INT $job
+    end 5
+    expect_status 130
+    check_left
+    verdict
+fi
+
+# ---- training ---------------------------------------------------------------------------------------------------
+
+if case_is 'training: the same bits as one device'; then
+    timed "$trainer" --parallel single $model $bits --steps 4 --loss-csv "$work/1.csv"
+    expect_status 0
+    for w in 1 2 3 4; do
+        timed "$run" -n $w "$trainer" $model $bits --steps 4 --loss-csv "$work/$w-ranks.csv"
+        expect_status 0
+        [ ! -s "$work/err" ] || complain 'wrote to stderr'
+        expect_in out "^\[0\] fsdp: .* $w rank"
+        "$compare" "$work/1.csv" "$work/$w-ranks.csv" >"$work/err" || complain "$w ranks: other bits"
+    done
+    check_left
+    verdict
+fi
+if case_is 'training: from a folder with a space in its name'; then
+    mkdir "$work/a folder"
+    cp "$run" "$trainer" "$work/a folder"
+    (cd "$work/a folder" && timeout $limit_s ./fsdp_run -n 2 "./${trainer##*/}" $model $bits --steps 2 --loss-csv 'a file.csv') \
+        >"$work/out" 2>"$work/err"
+    rc=$?
+    expect_status 0
+    [ -s "$work/a folder/a file.csv" ] || complain 'no loss file'
+    verdict
+fi
+if case_is 'training: different options'; then
+    timed "$run" -n 3 sh -c "$rank"'exec "$0" "$@" --steps $((5 + rank / 2))' "$trainer" $model $bits
+    expect_in err "the option differs: rank 2 has 'steps=6', rank 0 has 'steps=5'"
+    expect_status 1
+    check_left
+    verdict
+fi
+# refused NAME REGEX COMMAND...
+refused() {
+    local regex=$2
+    case_is "training: $1" || return
+    shift 2
+    timed "$@"
+    expect_status 1
+    expect_in err "$regex"
+    expect_in err 'HINT: '
+    check_left
+    verdict
+}
+refused '--comm mpi' '--comm mpi under fsdp_run' "$run" -n 2 "$trainer" $model $bits --steps 1 --comm mpi
+refused 'twice in one start' 'has joined already' "$run" -n 2 sh -c '"$@" && exec "$@"' sh "$trainer" $model $bits --steps 1
+refused 'files that are not the launcher'\''s' "launcher's files 0 and 2 are not open" \
+    env FSDP_RUN='0 2 0 2' "$trainer" $model $bits --steps 1
+
+# train_and KILLED -- begins a training of 4 ranks that has no end, strikes when it trains
+train_and() {
+    rm -f "$work"/loss.csv*
+    begin -n 4 "$trainer" $model $bits --steps 1000000 --loss-csv "$work/loss.csv"
+    until_true 15 '[ "$(cat "$work"/loss.csv.tmp 2>/dev/null | wc -l)" -gt 3 ]'
+    begun=$(now_ms)
+    eval "$1"
+}
+# process_of RANK -- of the job
+process_of() {
+    for pid in $(pgrep -P $job); do
+        tr '\0' '\n' <"/proc/$pid/environ" | grep -q "^FSDP_RUN=$1 " && echo $pid
+    done
+}
+if case_is 'training: a rank is killed'; then
+    train_and 'dead=$(process_of 2); kill -KILL $dead'
+    end 5
+    expect_status 137
+    expect_in err "^\[fsdp_run\] rank 2 \(process $dead\) was ended by signal 9 \(Killed\); ending the others\$"
+    for r in 0 1 3; do
+        expect_in err "^\[$r\] .*rank 2 \(process $dead\) ended without leaving the group"
+    done
+    check_left
+    verdict
+fi
+if case_is 'training: the launcher is killed'; then
+    train_and 'kill -KILL $job'
+    end 5
+    check_left
+    verdict
+fi
+if case_is 'training: the launcher is terminated'; then
+    train_and 'kill -TERM $job'
+    end 5
+    expect_status 143
+    check_left
+    verdict
+fi
+
+if case_is 'build: MPI=0'; then
+    make -n MPI=0 BUILD="$work/b" "$work/b/fsdp_run" >"$work/out" 2>"$work/err" || complain 'make -n MPI=0 fails'
+    ! grep -qE 'FSDP_HAVE_MPI|lmpich' "$work/out" || complain 'MPI is still used'
+    said=$(PATH=$work/none MPI=0 /bin/bash tests/tools/deps.sh --check demo 2>&1) # a machine that has nothing
+    [[ $said = *missing:*gcc* && $said != *mpich* ]] || complain "deps.sh: $said"
+    said=$(PATH=$work/none /bin/bash tests/tools/deps.sh --check demo 2>&1)
+    [[ $said = *mpich* ]] || complain "deps.sh without MPI=0: $said"
+    verdict
+fi
+
+cli_end
