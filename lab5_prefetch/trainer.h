@@ -28,6 +28,11 @@ typedef struct trainer {
  * plans memory; trainer_allocate -- engine, runner, output files. Failures of prepare and allocate
  * are agreed on: every rank returns one, rank 0's message names the rank. */
 fsdp_status trainer_connect(trainer *t);
+/* pin_to_cores -- keep this thread, and those it starts from here on, on cores of this rank's own,
+ * so that what a rank touches first stays near it and ranks do not trade places. Only when the
+ * ranks of the host take all cores that the process may use: with cores to spare, or bound by the
+ * launcher, the system decides. FSDP_PIN=0: never. */
+void pin_to_cores(const comm *c, int n_threads);
 fsdp_status trainer_prepare(trainer *t, fsdp_status parsed);
 fsdp_status trainer_allocate(trainer *t);
 void trainer_free(trainer *t);

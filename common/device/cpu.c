@@ -4,6 +4,7 @@
  *   cpu_open -> streams (cpu_stream.c), blocks (cpu_memory.c), copies (here) -> cpu_close
  *
  * The device owns its streams and its cache of blocks; callers own events and live blocks.       */
+#include "common/base/bytes_copy.h"
 #include "common/device/cpu_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -117,7 +118,7 @@ static fsdp_status run_copy(void *args, int n_threads)
 {
     (void)n_threads;
     copy_args *a = args;
-    memcpy(a->dst, a->src, a->bytes);
+    bytes_copy(a->dst, a->src, a->bytes);
     return FSDP_OK;
 }
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "common/base/bytes_copy.h"
 #include "common/base/dtype.h"
 #include "common/base/philox.h"
 #include "common/base/status.h"
@@ -407,6 +408,53 @@ static void test_tree_sum_asserts_gaps(void **state)
     assert_aborts(push_over_a_gap);
 }
 
+/* ---- bytes_copy ----------------------------------------------------------------------------- */
+
+/* Short and streamed lengths, every alignment of either end; not a byte beside the copy is touched.
+ */
+static void test_bytes_copy(void **state)
+{
+    (void)state;
+    enum { ROOM = 64, EDGE = 0x55 };
+    const size_t lengths[] = {0, 1, 63, 1000, BYTES_STREAM_MIN, BYTES_STREAM_MIN + 77};
+    const size_t most = BYTES_STREAM_MIN + 77;
+    char *src = malloc(most + ROOM), *dst = malloc(most + 2 * ROOM);
+    assert_non_null(src);
+    assert_non_null(dst);
+    for (size_t i = 0; i < most + ROOM; i++)
+        src[i] = (char)(i * 7 + i / 251);
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+        for (size_t at = 0; at < ROOM; at += 7) {
+            memset(dst, EDGE, most + 2 * ROOM);
+            bytes_copy(dst + ROOM - at, src + at / 3, lengths[l]);
+            assert_memory_equal(dst + ROOM - at, src + at / 3, lengths[l]);
+            assert_int_equal(dst[ROOM - at - 1], EDGE);
+            assert_int_equal(dst[ROOM - at + lengths[l]], EDGE);
+        }
+    }
+    free(src);
+    free(dst);
+}
+
+static void test_f32_add_stream(void **state)
+{
+    (void)state;
+    enum { MOST = 200 };
+    float left[MOST + 16], right[MOST + 16], sum[MOST + 32];
+    for (int i = 0; i < MOST + 16; i++) {
+        left[i] = 1.0f / (float)(i + 1);
+        right[i] = -3.0f / (float)(i + 7);
+    }
+    for (size_t n = 0; n <= MOST; n++) {
+        size_t at = 1 + n % 16;
+        memset(sum, 0, sizeof sum);
+        f32_add_stream(sum + at, left + n % 3, right + n % 5, n);
+        for (size_t i = 0; i < n; i++)
+            assert_true(sum[at + i] == left[n % 3 + i] + right[n % 5 + i]);
+        assert_true(sum[at - 1] == 0.0f && sum[at + n] == 0.0f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -415,6 +463,8 @@ int main(void)
         cmocka_unit_test(test_status_is_per_thread),
         cmocka_unit_test(test_status_print),
         cmocka_unit_test(test_dtype),
+        cmocka_unit_test(test_bytes_copy),
+        cmocka_unit_test(test_f32_add_stream),
         cmocka_unit_test(test_tree_sum_is_its_definition),
         cmocka_unit_test(test_tree_sum_edges),
         cmocka_unit_test(test_tree_sum_failures),
