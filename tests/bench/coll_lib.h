@@ -1,0 +1,51 @@
+/* coll_lib.h -- times collectives of a transport: the loop, the checks and the output that ours and
+ * the peer share.
+ *
+ *   coll_parse -> (open the transport, fill in coll_transport) -> coll_run
+ *
+ * Inputs are small whole numbers, so that every sum is exact whatever its order, and every element
+ * of every result is compared ("wrong" counts what differs over all ranks). */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include "common/base/status.h"
+
+typedef enum coll_op {
+    COLL_ALL_GATHER,     /* in place: rank r's slice of buf -> buf */
+    COLL_REDUCE_SCATTER, /* buf -> out [elems] */
+    COLL_ALL_REDUCE,     /* in place, buf */
+    COLL_BROADCAST,      /* buf of rank 0 -> buf */
+    COLL_ALL_TO_ALL,     /* buf -> out */
+    COLL_BARRIER,
+    COLL_OPS
+} coll_op;
+
+typedef struct coll_transport coll_transport;
+struct coll_transport {
+    const char *name;
+    int rank, world;
+    float *buf, *out; /* [max_elems] each */
+    /* run -- n calls, one behind the other, and wait for the last. slice_elems: elements of buf /
+     * world. */
+    fsdp_status (*run)(coll_transport *t, coll_op op, size_t slice_elems, size_t n);
+    /* agree -- the greatest (and the sum) of every rank's value, on every rank. Also a barrier. */
+    fsdp_status (*agree)(coll_transport *t, double value, double *greatest, double *sum);
+};
+
+typedef struct coll_options {
+    const char *backend, *csv, *only;
+    size_t min_bytes, max_bytes, factor;
+    double budget_s; /* for one operation and size */
+} coll_options;
+
+/* coll_parse -- --backend B --csv FILE --only OP --min-bytes N --max-bytes N --factor N --budget S;
+ * false: a usage line was printed.                                                               */
+bool coll_parse(int argc, char **argv, coll_options *o);
+
+/* coll_max_elems -- floats that buf and out must hold. */
+size_t coll_max_elems(const coll_options *o);
+
+/* coll_run -- measure and check everything; rank 0 writes lines of CSV. errors: the transport's;
+ * FSDP_EIO; FSDP_ESTATE when a result was wrong. */
+fsdp_status coll_run(coll_transport *t, const coll_options *o);

@@ -1,0 +1,37 @@
+#!/bin/bash
+# kernels.sh [BUILD] -- every operation of ops.h at GPT-2 124M's shapes, beside the roof of this machine.
+#
+# 4 sequences of 64 and of 256 tokens, fast; 4 of 64 portable (BENCH_FULL=1: of 256 too); attention at T=4096.
+set -u
+. "${0%/*}/lib.sh"
+title "kernels: every operation beside the roof"
+rm -f "$OUT"/kernels-*.csv
+k=$BUILD/tests/bench/kernels
+
+# measure NAME OPTIONS...
+measure() {
+    local name=$1
+    shift
+    timeout 1200 "$k" "$@" --roof "$OUT/roof.csv" --csv "$OUT/kernels-$name.csv" 2>"$OUT/kernels.log" </dev/null || fail "$k $*: $(head -1 "$OUT/kernels.log")" 'see above'
+    say "$name: $(($(wc -l <"$OUT/kernels-$name.csv") - 1)) cases"
+}
+measure fast-t64 --ops fast --rows 256 --seq-len 64 --optimizer
+measure fast-t256 --ops fast --rows 1024 --seq-len 256 --attention-t 4096
+measure portable-t64 --ops portable --rows 256 --seq-len 64 --optimizer
+[ -n "$FULL" ] && measure portable-t256 --ops portable --rows 1024 --seq-len 256 --attention-t 4096
+for name in fast-t64 fast-t256 portable-t64 portable-t256; do
+    [ -f "$OUT/kernels-$name.csv" ] && echo "$OUT/kernels-$name.csv"
+done | xargs awk 'FNR > 1 || NR == 1' >"$OUT/kernels.csv"
+{
+    echo '## Operations at the shapes of GPT-2 124M'
+    echo
+    echo 'Shapes of a product: rows x inputs x outputs of the layer.'
+    echo
+    table "$OUT/kernels.csv"
+} >"$OUT/kernels.md"
+plot kernels <<END
+set style fill solid 0.8; set boxwidth 0.7; set yrange [0:*]; set ylabel '% of roof'; set xtics rotate by -60 font ',8' noenhanced; set bmargin 12
+set title 'Operations (fast), 4 x 64 tokens: share of the roof that binds them (violet: multiply-adds, blue: memory)'
+plot '$OUT/kernels-fast-t64.csv' skip 1 using 0:13:(strcol(11) eq 'fma' ? 1 : 3):xtic(2) with boxes lc variable notitle
+END
+say "kernels: $(awk -F, 'NR > 1 && $1 == "fast" && $2 ~ /^matmul/ { n++; sum += $NF } END { printf "%d products reach %.0f %% of the multiply-add roof on average", n, sum / n }' "$OUT/kernels.csv")"

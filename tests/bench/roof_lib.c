@@ -1,0 +1,268 @@
+/* roof_lib.c -- the loops that measure the roof: triad, multiply-adds in registers, a large
+ * product.
+ *
+ * A roof is the best of several tries: other work on the machine can only make a try slower. */
+#include "tests/bench/bench_lib.h"
+#include <omp.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef FSDP_HAVE_DNNL
+#include <dnnl.h>
+#endif
+
+/* ---- triad --------------------------------------------------------------------------------- */
+
+enum { TRIES = 12 };
+
+/* One pass over three arrays [elems] that lie one behind the other. */
+static void triad_pass(float *restrict a, const float *restrict b, const float *restrict c,
+                       size_t elems)
+{
+    for (size_t i = 0; i < elems; i++)
+        a[i] = b[i] + 0.5f * c[i];
+}
+
+/* Seconds of `passes` passes; every thread has its own part, 3 * part_elems floats. */
+static double triad_seconds(float *memory, size_t part_elems, int n_threads, size_t passes)
+{
+    double begun = 0;
+#pragma omp parallel num_threads(n_threads)
+    {
+        float *a = memory + 3 * part_elems * (size_t)omp_get_thread_num();
+        triad_pass(a, a + part_elems, a + 2 * part_elems, part_elems);
+#pragma omp barrier
+#pragma omp master
+        begun = bench_now_s();
+#pragma omp barrier
+        for (size_t p = 0; p < passes; p++) {
+            triad_pass(a, a + part_elems, a + 2 * part_elems, part_elems);
+            __asm__ volatile("" ::: "memory"); /* a pass must not be left out */
+        }
+    }
+    return bench_now_s() - begun;
+}
+
+static double triad_gbs(float *memory, size_t bytes, int n_threads)
+{
+    size_t part_elems = bytes / sizeof(float) / 3 / (size_t)n_threads / 16 * 16;
+    double moved = 12.0 * (double)part_elems * n_threads, best = 0;
+    size_t passes = bench_reps(moved / 100e9, 0.02, 1, 100000);
+    for (int i = 0; i < TRIES; i++) {
+        double gbs =
+            moved * (double)passes / triad_seconds(memory, part_elems, n_threads, passes) / 1e9;
+        best = gbs > best ? gbs : best;
+    }
+    return best;
+}
+
+static fsdp_status measure_triad(bench_roof *r)
+{
+    size_t bytes = bench_roof_bytes[ROOF_SIZES - 1];
+    float *memory = aligned_alloc(1 << 21, bytes);
+    if (memory == NULL)
+        return fsdp_error(FSDP_ENOMEM, "free memory", "roof: cannot allocate %zu bytes", bytes);
+#pragma omp parallel for num_threads(r->n_threads) schedule(static)
+    for (size_t i = 0; i < bytes / sizeof(float); i++)
+        memory[i] = 1.0f;
+    for (int i = 0; i < ROOF_SIZES; i++) {
+        r->triad_all_gbs[i] = triad_gbs(memory, bench_roof_bytes[i], r->n_threads);
+        r->triad_one_gbs[i] = triad_gbs(memory, bench_roof_bytes[i], 1);
+    }
+    free(memory);
+    return FSDP_OK;
+}
+
+/* ---- multiply-adds in registers ------------------------------------------------------------ */
+
+#if defined(__AVX512F__)
+enum { VECTOR_BYTES = 64 };
+#elif defined(__AVX__)
+enum { VECTOR_BYTES = 32 };
+#else
+enum { VECTOR_BYTES = 16 };
+#endif
+enum { N_SUMS = 12, LANES = VECTOR_BYTES / 4 };
+typedef float lanes __attribute__((vector_size(VECTOR_BYTES)));
+
+/* The project is compiled without contraction; here one instruction is the point. */
+#if defined(__clang__)
+#define CONTRACT
+#else
+#define CONTRACT __attribute__((optimize("fp-contract=fast")))
+#endif
+
+/* rounds * N_SUMS vectors of independent multiply-adds; more sums than latency * units. */
+CONTRACT static float fma_loop(size_t rounds, float x)
+{
+#ifdef __clang__
+#pragma clang fp contract(fast)
+#endif
+    const lanes zero = {0};
+    lanes sum[N_SUMS], by = zero + (1.0f - x), plus = zero + x;
+    for (int k = 0; k < N_SUMS; k++)
+        sum[k] = zero + (float)k;
+    for (size_t i = 0; i < rounds; i++)
+#pragma GCC unroll 12
+        for (int k = 0; k < N_SUMS; k++)
+            sum[k] = sum[k] * by + plus;
+    lanes all = zero;
+    for (int k = 0; k < N_SUMS; k++)
+        all += sum[k];
+    float total = 0;
+    for (int j = 0; j < LANES; j++)
+        total += all[j];
+    return total;
+}
+
+static double fma_gflops(int n_threads)
+{
+    enum { ROUNDS = 4000000 };
+    double best = 0;
+    volatile float x = 1e-7f;
+    for (int i = 0; i < TRIES; i++) {
+        float sink = 0;
+        double begun = bench_now_s();
+#pragma omp parallel num_threads(n_threads) reduction(+ : sink)
+        sink += fma_loop(ROUNDS, x);
+        x = sink > 1e30f ? 2e-7f : 1e-7f;
+        double gflops = 2e-9 * ROUNDS * N_SUMS * LANES * n_threads / (bench_now_s() - begun);
+        best = gflops > best ? gflops : best;
+    }
+    return best;
+}
+
+/* ---- a large matrix product ---------------------------------------------------------------- */
+
+#ifdef FSDP_HAVE_DNNL
+enum { SIDE = 2048 };
+
+static double product_gflops(double seconds)
+{
+    return 2e-9 * SIDE * SIDE * SIDE / seconds;
+}
+
+static double sgemm_gflops(const float *a, const float *b, float *c)
+{
+    double best = 0;
+    for (int i = 0; i < TRIES; i++) {
+        double begun = bench_now_s();
+        if (dnnl_sgemm('N', 'N', SIDE, SIDE, SIDE, 1.0f, a, SIDE, b, SIDE, 0.0f, c, SIDE) !=
+            dnnl_success)
+            return 0;
+        double gflops = product_gflops(bench_now_s() - begun);
+        best = gflops > best ? gflops : best;
+    }
+    return best;
+}
+
+typedef struct bf16_product {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    dnnl_primitive_desc_t desc;
+    dnnl_primitive_t primitive;
+    dnnl_memory_t a, b, c;
+} bf16_product;
+
+/* Version 3 of oneDNN has no operation descriptors, and memory descriptors by handle. */
+#if DNNL_VERSION_MAJOR >= 3
+typedef dnnl_memory_desc_t described;
+#define DESCRIBE(d, dims, type) dnnl_memory_desc_create_with_tag(&(d), 2, dims, type, dnnl_ab)
+#else
+typedef dnnl_memory_desc_t *described;
+#define DESCRIBE(d, dims, type) dnnl_memory_desc_init_by_tag(d, 2, dims, type, dnnl_ab)
+#endif
+
+static bool describe_product(bf16_product *p, described in, described out)
+{
+#if DNNL_VERSION_MAJOR >= 3
+    return dnnl_matmul_primitive_desc_create(&p->desc, p->engine, in, in, NULL, out, NULL) ==
+           dnnl_success;
+#else
+    dnnl_matmul_desc_t op;
+    return dnnl_matmul_desc_init(&op, in, in, NULL, out) == dnnl_success &&
+           dnnl_primitive_desc_create(&p->desc, &op, NULL, p->engine, NULL) == dnnl_success;
+#endif
+}
+
+static bool bf16_create(bf16_product *p, void *a, void *b, void *c)
+{
+    dnnl_dims_t dims = {SIDE, SIDE};
+#if DNNL_VERSION_MAJOR >= 3
+    described in = NULL, out = NULL;
+#else
+    dnnl_memory_desc_t in_desc, out_desc;
+    described in = &in_desc, out = &out_desc;
+#endif
+    bool good =
+        dnnl_engine_create(&p->engine, dnnl_cpu, 0) == dnnl_success &&
+        dnnl_stream_create(&p->stream, p->engine, dnnl_stream_default_flags) == dnnl_success &&
+        DESCRIBE(in, dims, dnnl_bf16) == dnnl_success &&
+        DESCRIBE(out, dims, dnnl_f32) == dnnl_success && describe_product(p, in, out) &&
+        dnnl_primitive_create(&p->primitive, p->desc) == dnnl_success &&
+        dnnl_memory_create(&p->a, in, p->engine, a) == dnnl_success &&
+        dnnl_memory_create(&p->b, in, p->engine, b) == dnnl_success &&
+        dnnl_memory_create(&p->c, out, p->engine, c) == dnnl_success;
+#if DNNL_VERSION_MAJOR >= 3
+    dnnl_memory_desc_destroy(in);
+    dnnl_memory_desc_destroy(out);
+#endif
+    return good;
+}
+
+static double bf16_gflops(void *a, void *b, float *c)
+{
+    bf16_product p = {0};
+    double best = 0;
+    bool good = bf16_create(&p, a, b, c);
+    for (int i = 0; i < TRIES && good; i++) {
+        const dnnl_exec_arg_t args[] = {
+            {DNNL_ARG_SRC, p.a}, {DNNL_ARG_WEIGHTS, p.b}, {DNNL_ARG_DST, p.c}};
+        double begun = bench_now_s();
+        good = dnnl_primitive_execute(p.primitive, p.stream, 3, args) == dnnl_success &&
+               dnnl_stream_wait(p.stream) == dnnl_success;
+        double gflops = product_gflops(bench_now_s() - begun);
+        best = gflops > best ? gflops : best;
+    }
+    dnnl_memory_destroy(p.a);
+    dnnl_memory_destroy(p.b);
+    dnnl_memory_destroy(p.c);
+    dnnl_primitive_destroy(p.primitive);
+    dnnl_primitive_desc_destroy(p.desc);
+    dnnl_stream_destroy(p.stream);
+    dnnl_engine_destroy(p.engine);
+    return good ? best : 0;
+}
+
+static fsdp_status measure_products(bench_roof *r)
+{
+    size_t elems = (size_t)SIDE * SIDE;
+    float *memory = aligned_alloc(64, 3 * elems * sizeof(float));
+    if (memory == NULL)
+        return fsdp_error(FSDP_ENOMEM, "free memory", "roof: cannot allocate the matrices");
+    for (size_t i = 0; i < 3 * elems; i++)
+        memory[i] = (float)(i % 7) * 0.125f;
+    omp_set_num_threads(r->n_threads);
+    r->sgemm_gflops = sgemm_gflops(memory, memory + elems, memory + 2 * elems);
+    memset(memory, 0x3c, 2 * elems * sizeof(float)); /* as bf16: 0.0115 */
+    r->bf16_gflops = bf16_gflops(memory, memory + elems, memory + 2 * elems);
+    free(memory);
+    return FSDP_OK;
+}
+#else
+static fsdp_status measure_products(bench_roof *r)
+{
+    r->sgemm_gflops = r->bf16_gflops = 0;
+    return FSDP_OK;
+}
+#endif
+
+fsdp_status bench_roof_measure(int n_threads, bench_roof *out)
+{
+    *out = (bench_roof){.n_threads = n_threads};
+    TRY(measure_triad(out));
+    out->fma_one_gflops = fma_gflops(1);
+    out->fma_all_gflops = fma_gflops(n_threads);
+    return measure_products(out);
+}

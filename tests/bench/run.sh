@@ -1,0 +1,49 @@
+#!/bin/bash
+# run.sh [BUILD] -- make bench: every figure beside a peer measured in the same run and the roof of this machine.
+#
+# BENCH="train collectives kernels scaling" runs only those; BENCH_FULL=1 the long form; FSDP_PYTHON is the
+# interpreter with PyTorch (else the one of make bench-peers; without it the peer's columns say "-").
+# Writes BUILD/bench/bench.md, *.csv and *.png. Exit status 0 when every part ran and every result that was
+# checked is right; speed decides nothing.
+set -u
+. "${0%/*}/lib.sh"
+find_python
+parts=${BENCH:-train collectives kernels scaling}
+for part in $parts; do
+    case $part in train | collectives | kernels | scaling) ;; *) fail "BENCH=$part is no part" 'BENCH="train collectives kernels scaling"' ;; esac
+done
+title "make bench: $parts$([ -n "$FULL" ] && echo ', the long form')"
+say "peer of training: ${PYTHON:-- (make bench-peers)}"
+begun=$SECONDS
+ticks=$(cpu_ticks)
+{ echo '# Benchmarks' && echo && echo "Written by \`make bench\`; what the columns mean is in tests/bench/README.md." && echo && machine; } >"$OUT/machine.md"
+cat "$OUT/machine.md"
+tests/bench/roof.sh "$BUILD" || exit 1
+failed=''
+for part in $parts; do
+    rm -f "$OUT/$part.md" "$OUT/$part.csv"
+    "tests/bench/$part.sh" "$BUILD" || failed="$failed $part"
+done
+times >"$OUT/times.txt"
+noise=$(others "$ticks" $((SECONDS - begun + 1)) "$OUT/times.txt")
+{
+    cat "$OUT/machine.md" "$OUT/roof.md"
+    echo "- while it ran: $noise (more than a few per cent: do not trust these figures)"
+    for part in $parts; do
+        [ -f "$OUT/$part.md" ] || continue
+        echo
+        cat "$OUT/$part.md"
+        for picture in "$OUT/$part"*.png; do [ -f "$picture" ] && printf '\n![%s](%s)\n' "$part" "${picture##*/}"; done
+    done
+} >"$OUT/bench.md"
+title "Done in $(((SECONDS - begun + 30) / 60)) minutes: $OUT/bench.md"
+for part in $parts; do
+    case $part in
+    train) awk -F, 'NR > 1 { printf "  train        %-17s %6d ms, peer %s ms (%s)\n", $1, $4, $11, $15 == "-" ? "-" : $15 " x" }' "$OUT/train.csv" ;;
+    collectives) awk -F, 'NR > 1 && $16 != "-" { n++; r[n] = $16; if ($16 >= 1) a++; bad += $12 } END { printf "  collectives  %d of %d cases at least as fast as MPICH, %d wrong elements\n", a, n, bad }' "$OUT/collectives.csv" ;;
+    kernels) awk -F, 'NR > 1 && $1 == "fast" && $2 ~ /^matmul/ { n++; s += $NF } END { printf "  kernels      %d products at %.0f %% of the roof on average\n", n, n ? s / n : 0 }' "$OUT/kernels.csv" ;;
+    scaling) awk -F, 'NR > 1 { n++ } END { printf "  scaling      %d points\n", n }' "$OUT/scaling.csv" ;;
+    esac
+done 2>/dev/null
+echo "  noise        $noise"
+[ -z "$failed" ] || { echo "FAILED:$failed" && exit 1; }

@@ -1,0 +1,147 @@
+#!/bin/bash
+# train.sh [BUILD] -- a training step of GPT-2 124M: ours beside PyTorch's.
+#
+# Every case runs ours, the peer, ours again (BENCH_FULL=1: five turns, more steps, and the peer once with glibc's defaults for its
+# memory), so that a noisy minute hits both. Both start from the same weights, read the same tokens and end with the same loss, which the table shows. Steps 1 and 2 of a run are cold and carry
+# the memory's measurement; the others are pooled over the runs: median and quartiles.
+# BENCH_CASES="name ..." runs only those; BENCH_SIZE (124m) is the model; PEER_ENV: see keep_blocks below.
+set -u
+. "${0%/*}/lib.sh"
+find_python
+title "train: one step of GPT-2 ${BENCH_SIZE:-124m}, ours and PyTorch's"
+D=$OUT/train
+rm -rf "$D" && mkdir -p "$D"
+size=${BENCH_SIZE:-124m}
+steps=$([ -n "$FULL" ] && echo 12 || echo 6)
+turns=$([ -n "$FULL" ] && echo 'ours peer ours peer ours plain' || echo 'ours peer ours')
+[ -f "$OUT/roof.csv" ] || tests/bench/roof.sh "$BUILD" || exit 1
+
+# name, ranks, tokens of a sequence, options of fsdp_train, the peer's (none: compare with the case named after =)
+CASES='
+single           1  64 --parallel single                      | --parallel single
+single-canonical 1  64 --parallel single --reduction canonical| =single
+single-bf16      1  64 --parallel single --param-dtype bf16   | --parallel single --param-dtype bf16
+ddp-2            2  64 --parallel ddp                         | --parallel ddp
+fsdp-2           2  64 --parallel fsdp                        | --parallel fsdp
+fsdp-2-canonical 2  64 --parallel fsdp --reduction canonical  | =fsdp-2
+fsdp-2-bf16      2  64 --parallel fsdp --param-dtype bf16     | --parallel fsdp --param-dtype bf16
+fsdp-4           4  64 --parallel fsdp                        | --parallel fsdp
+fsdp-2-t256      2 256 --parallel fsdp                        | --parallel fsdp
+'
+
+# The tokens: the project's own text, read as bytes by both sides.
+data=$D/text
+cat README.md WRITEUP.md LICENSE common/*/*.c >"$data"
+say "initial weights of $size for both sides"
+"$BUILD/fsdp_train" --size "$size" --parallel single --steps 0 --data "$data" --export-init "$D/init" >"$D/init.log" 2>&1 ||
+    fail "cannot export the initial weights: $(tail -1 "$D/init.log")" 'make, then try again'
+
+# glibc hands blocks above 32 MB back to the system at every free, which costs the peer up to half of its step;
+# with this it keeps them. PEER_ENV= runs the peer with glibc's defaults: slower, and less memory.
+keep_blocks='MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=67108864 MALLOC_ARENA_MAX=1'
+
+# launch NAME COMMAND... -- run it in the background's shadow: log, done-marker, memory of its ranks
+launch() {
+    local name=$1 log=$D/$1.log
+    shift
+    export FSDP_BENCH_RUN=$$-$name
+    tests/bench/pss.sh "$FSDP_BENCH_RUN" "$ranks" "$log" >"$D/$name.pss" &
+    local sampler=$!
+    timeout 600 "$@" >"$log" 2>&1 </dev/null
+    local rc=$?
+    : >"$log.ended"
+    wait $sampler
+    unset FSDP_BENCH_RUN
+    [ $rc -eq 0 ] && grep -q '^done:' "$log"
+}
+
+run_ours() { # run_ours NAME OPTIONS
+    local name=$1 launcher=''
+    [ "$ranks" -gt 1 ] && launcher="$mpiexec -n $ranks"
+    # shellcheck disable=SC2086
+    launch "$name" $launcher "$BUILD/fsdp_train" --size "$size" --seq-len "$seq" --global-batch 4 --steps "$steps" \
+        --data "$data" --loss-csv "$D/$name.csv" $2
+}
+
+run_peer() { # run_peer NAME OPTIONS
+    local name=$1 launcher="$PYTHON"
+    local threads=$((CORES / ranks > 0 ? CORES / ranks : 1))
+    [ "$ranks" -gt 1 ] && launcher="$PYTHON -m torch.distributed.run --nproc-per-node $ranks"
+    # shellcheck disable=SC2086
+    OMP_NUM_THREADS=$threads launch "$name" env -u OMP_WAIT_POLICY ${PEER_ENV-$keep_blocks} \
+        $launcher tests/bench/peer_torch.py --threads $threads --seq-len "$seq" --global-batch 4 --steps "$steps" \
+        --data "$data" --init "$D/init" --csv "$D/$name.csv" $2
+}
+
+# pooled WHO CASE -- "median q1 q3 n" of the milliseconds of all runs, cold steps left out
+pooled() { cat "$D/$2.$1".[0-9].csv 2>/dev/null | awk -F, '$1 ~ /^[0-9]+$/ && $1 >= 2 { print $NF }' | quartiles; }
+best() { cat "$D/$2.$1".[0-9].csv 2>/dev/null | awk -F, '$1 ~ /^[0-9]+$/ && $1 >= 2 { print $NF }' | sort -g | head -1 | grep . || echo -; }
+last_loss() { tail -qn 1 "$D/$2.$1".[0-9].csv 2>/dev/null | head -1 | cut -d, -f2; }
+most() { cat "$D/$2.$1".[0-9].pss 2>/dev/null | awk -v c="$3" '$c > m { m = $c } END { print m ? m : "-" }'; }
+
+skipped=''
+while IFS='|' read -r ours peer; do
+    read -r name ranks seq options <<<"$ours"
+    [ -n "$name" ] && { [ -z "${BENCH_CASES:-}" ] || [[ " $BENCH_CASES " == *" $name "* ]]; } || continue
+    peer=${peer# }
+    turn=0
+    for who in $turns; do
+        turn=$((turn + 1))
+        run=$name.$who.$turn
+        if [ "$who" = ours ]; then
+            run_ours "$run" "$options" || { why=$(grep -hE '(rank|fsdp_train|train):|\]|invalid|unknown' "$D/$run.log" | head -1)
+                say "$name: ours refused or failed: ${why:-see $D/$run.log}"; rm -f "$D/$run.csv"; skipped="$skipped $name"; break; }
+        else
+            [ -n "$PYTHON" ] && [ "${peer#=}" = "$peer" ] || continue
+            [ "$who" = plain ] && PEER_ENV='' run_peer "$run" "$peer" && continue
+            run_peer "$run" "$peer" || { say "$name: the peer failed: see $D/$run.log"; rm -f "$D/$run.csv"; continue; }
+        fi
+        say "$name, $who: $(sed -n 's/^done: //p' "$D/$run.log"), rank $(cut -d' ' -f1 "$D/$run.pss") MB"
+    done
+done <<<"$CASES"
+
+roof=$(field "$OUT/roof.csv" fma_all_gflops)
+shape() { grep -oE "\"$1\":[[:space:]]*[0-9]+" "$D/init/config.json" | grep -oE '[0-9]+$'; }
+echo 'case,ranks,T,ours ms,q1,q3,best,tokens/s,GFLOP/s,% of fp32 roof,peer ms,q1,q3,best,peer/ours,our loss,peer loss' >"$OUT/train.csv"
+echo 'case,ranks,T,ours: MB of a rank,of all,peer: MB of a rank,of all,with glibc defaults: MB of a rank,of all'  >"$OUT/train-memory.csv"
+while IFS='|' read -r ours peer; do
+    read -r name ranks seq options <<<"$ours"
+    [ -n "$name" ] && [ -n "$(last_loss ours "$name")" ] || continue
+    peer=${peer# }
+    theirs=$name
+    [ "${peer#=}" = "$peer" ] || theirs=${peer#=}
+    echo "$name,$ranks,$seq,$(most ours "$name" 1),$(most ours "$name" 2),$(most peer "$theirs" 1),$(most peer "$theirs" 2),$(most plain "$theirs" 1),$(most plain "$theirs" 2)" >>"$OUT/train-memory.csv"
+    echo "$name $ranks $seq $(pooled ours "$name") $(best ours "$name") $(pooled peer "$theirs") $(best peer "$theirs") $(
+        last_loss ours "$name") $(last_loss peer "$theirs" | grep . || echo -)"
+done <<<"$CASES" | awk -v roof="$roof" -v layers="$(shape n_layer)" -v width="$(shape n_embd)" -v vocab="$(shape vocab_size)" '
+    function as(format, x) { return x == "-" ? "-" : sprintf(format, x) }
+    {
+        tokens = 4 * $3
+        # forward and backward: 6 FLOP for every weight of a matmul and token; causal attention: 6 T C a layer and token
+        gflop = (6 * (12 * layers * width * width + vocab * width) + 6 * layers * $3 * width) * tokens / 1e9
+        rate = gflop / $4 * 1e3
+        printf "%s,%d,%d,%.0f,%.0f,%.0f,%.0f,%.0f,%.0f,%.0f,%s,%s,%s,%s,%s,%s,%s\n", $1, $2, $3, $4, $5, $6, $8, tokens / $4 * 1e3,
+            rate, 100 * rate / roof, as("%.0f", $9), as("%.0f", $10), as("%.0f", $11), as("%.0f", $13),
+            $9 == "-" ? "-" : sprintf("%.2f", $9 / $4), as("%.4f", $14), as("%.4f", $15)
+    }' >>"$OUT/train.csv"
+
+{
+    echo "## A training step of GPT-2 $size"
+    echo
+    echo "Global batch 4 sequences of T tokens, AdamW, clipping. $(echo "$turns" | wc -w) turns ($turns), steps 3 to $steps pooled."
+    [ -n "$PYTHON" ] && echo "Peer: $("$PYTHON" -c 'import torch; print("PyTorch", torch.__version__)'), DDP and FSDP2 (fully_shard) on gloo, AdamW fused, glibc told to keep its blocks."
+    [ -n "$PYTHON" ] || echo 'Peer: - (make bench-peers)'
+    echo
+    table "$OUT/train.csv"
+    printf '\nMemory: proportional set size (a page that n processes share counts 1/n), 10^6 bytes, the most in steps 1 and 2.\n\n'
+    table "$OUT/train-memory.csv"
+    # shellcheck disable=SC2086
+    [ -z "$skipped" ] || printf '\nRefused or failed:%s\n' "$(printf ' %s' $skipped)"
+} >"$OUT/train.md"
+plot train <<END
+set style data histograms; set style histogram errorbars gap 2 lw 1; set style fill solid 0.8; set bars small
+set ylabel 'ms per step (median, quartiles)'; set yrange [0:*]; set xtics rotate by -25; set title 'One training step of GPT-2 $size, 4 sequences'
+plot '$OUT/train.csv' skip 1 using 4:5:6:xtic(1) title 'this project', '' skip 1 using (valid(11) ? \$11 : 0):(valid(12) ? \$12 : 0):(valid(13) ? \$13 : 0) title 'PyTorch'
+END
+say "train: $(awk -F, 'NR > 1 && $15 != "-" { n++; if ($15 >= 1) a++ } END { printf "%d of %d cases are at least as fast as their peer", a, n }' "$OUT/train.csv")"
+rm -f "$D/init/model.safetensors" # large, and the trainer makes it again
