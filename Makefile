@@ -21,7 +21,7 @@ HAVE_BASE := $(shell command -v $(firstword $(CC)) >/dev/null && $(PKG) --exists
 # -ffp-contract=off: a*b+c is two roundings everywhere, so a vector's tail equals its body.
 # -fno-math-errno -fno-trapping-math: let sqrtf and selects vectorise; no value changes.
 comma    := ,
-WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes
+WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wpointer-arith
 OPT      := $(if $(DEBUG),-O1 -g3 -DFSDP_DEBUG=1,-O3 -g1)
 FPFLAGS  := -ffp-contract=off -fno-math-errno -fno-trapping-math
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN)$(if $(filter address,$(SAN)),$(comma)undefined) -fno-omit-frame-pointer)

@@ -120,6 +120,10 @@ static fsdp_status allocate_unit(fsdp *f, fsdp_unit *u)
     for (int r = 0; r < u->layout.world_size; r++)
         TRY(fill_shard(f, u, r, u->shard + (size_t)r * u->layout.shard_elems));
     u->full = u->shard;
+    if (c->param_dtype != DTYPE_F32)
+        TRY(device_alloc(f->compute, MEM_PARAMS_FULL,
+                         u->layout.padded_elems * dtype_bytes(c->param_dtype), "parameters in bf16",
+                         &u->full));
     u->state = UNIT_GATHERED;
     return views_bind(f, u->id);
 }
@@ -135,6 +139,7 @@ fsdp_status fsdp_create(const fsdp_config *config, fsdp *f)
         GOTO_ON_FAIL(status, lay_out_unit(f, &f->units[u]), fail);
         GOTO_ON_FAIL(status, allocate_unit(f, &f->units[u]), fail);
     }
+    GOTO_ON_FAIL(status, fsdp_refresh(f), fail);
     return FSDP_OK;
 fail:
     fsdp_free(f);
@@ -146,7 +151,7 @@ void fsdp_free(fsdp *f)
     stream_free(f->comm_stream); /* waits for what is in flight */
     for (int u = 0; u < f->n_units; u++) {
         fsdp_unit *unit = &f->units[u];
-        if (unit->full != unit->shard)
+        if (unit->full != (void *)unit->shard)
             device_free(f->compute, unit->full);
         device_free(f->compute, unit->shard);
         event_free(unit->gathered);

@@ -8,6 +8,10 @@
  * pointers into full that the model's stages read; NULL outside that window. With SHARDING_NONE
  * full is the shard itself, for good. [FSDP §3.2] [ZeRO §5.3]
  *
+ * With param_dtype = DTYPE_BF16 full holds the masters rounded to bf16, and half the bytes move: a
+ * rank casts its shard on the way into full. SHARDING_NONE then has a full beside the shard, cast
+ * anew whenever the masters have changed (fsdp_refresh).
+ *
  * States of a unit:      unshard_begin          unshard_wait
  *              SHARDED ----------------> GATHERING ------------> GATHERED
  *                 ^------------------------ reshard --------------' */
@@ -27,7 +31,7 @@ typedef struct fsdp_unit {
     flat_layout layout;         /* slots[i].param: global parameter index */
     bool frozen;                /* all its parameters are frozen */
     float *shard;               /* [shard_elems] MEM_PARAMS_SHARD, owned */
-    float *full;                /* [padded_elems] MEM_PARAMS_FULL while not SHARDED, else NULL */
+    void *full; /* [padded_elems] of param_dtype, MEM_PARAMS_FULL while not SHARDED, else NULL */
     unit_state state;
     event *gathered; /* recorded on the communication stream by unshard_begin */
     event *consumed; /* recorded on the compute stream: the gather starts after it */
@@ -42,6 +46,8 @@ typedef struct fsdp_config {
     size_t wrap_min_elems; /* WRAP_SIZE */
     sharding_strategy sharding;
     uint64_t seed;
+    dtype param_dtype;  /* of gathered parameters: DTYPE_F32 or DTYPE_BF16 */
+    dtype reduce_dtype; /* in which gradients are summed (lab 3), see ops/grad_acc.h: wire */
 } fsdp_config;
 
 typedef struct fsdp {
@@ -61,13 +67,20 @@ typedef struct fsdp {
 fsdp_status fsdp_create(const fsdp_config *config, fsdp *f);
 void fsdp_free(fsdp *f); /* a zeroed struct is accepted; waits for comm_stream */
 
+/* fsdp_refresh -- SHARDING_NONE in bf16: full = the masters rounded, on the compute stream. To be
+ * called when the masters have changed; does nothing in every other case.                        */
+fsdp_status fsdp_refresh(fsdp *f);
+
+/* full_at -- where element `elems` of the gathered array stands. u->full must be there. */
+void *full_at(const fsdp *f, int u, size_t elems);
+
 /* ---- 2.1 ------------------------------------------------------------------------------------- */
 /* unshard_begin -- start gathering unit u: allocate full, copy the shard into its place
- * (full + rank*shard_elems), all-gather in place on comm_stream, record `gathered`.
+ * (full_at rank*shard_elems, by shard_cast), all-gather in place on comm_stream, record `gathered`.
  *   owner       full belongs to the collective until unshard_wait
  *   order       comm_stream first waits for what the compute stream has issued so far (the
  *               optimizer may still be writing the shard)
- *   moves       (W-1)*shard_elems*4 bytes sent per rank
+ *   moves       (W-1)*shard_elems*dtype_bytes(param_dtype) sent per rank
  *   state       SHARDED -> GATHERING; no-op when GATHERING or GATHERED
  *   source      [FSDP §3.2.1] */
 fsdp_status unshard_begin(fsdp *f, int u);
@@ -76,7 +89,7 @@ fsdp_status unshard_begin(fsdp *f, int u);
 /* unshard_wait -- the compute stream waits for `gathered`; then the views are bound.
  *   state       GATHERING -> GATHERED; no-op when GATHERED; FSDP_ESTATE when SHARDED */
 fsdp_status unshard_wait(fsdp *f, int u);
-/* views_bind -- views.params[p] = full + offset for every slot of u, and for parameters tied to
+/* views_bind -- views.params[p] = full_at(offset) for every slot of u, and for parameters tied to
  * one. */
 fsdp_status views_bind(fsdp *f, int u);
 
@@ -95,3 +108,8 @@ fsdp_status forward_post_hook(void *self, int u);
 unit_hooks fsdp_forward_hooks(fsdp *f);
 
 /* ---- 2.5 integrates: the runner evaluates the whole model on W ranks with these hooks. ------- */
+
+/* ---- 2.6, a star: unscored ------------------------------------------------------------------- */
+/* shard_cast -- slice [shard_elems] of param_dtype = the master shard of u, rounded when it is
+ * bf16; on comm_stream. */
+fsdp_status shard_cast(fsdp *f, int u, void *slice);

@@ -24,13 +24,13 @@ fsdp_status unshard_begin(fsdp *f, int u)
     /* The optimizer may still be writing the shard: gather behind what compute has issued. */
     TRY(event_record(unit->consumed, f->compute));
     TRY(stream_wait_event(f->comm_stream, unit->consumed));
-    TRY(comm_alloc_f32(c, f->comm_stream, MEM_PARAMS_FULL, l->padded_elems, "gathered unit",
-                       &unit->full));
+    const dtype t = f->config.param_dtype;
+    TRY(comm_alloc(c, f->comm_stream, MEM_PARAMS_FULL, l->padded_elems * dtype_bytes(t),
+                   "gathered unit", &unit->full));
     unit->state = UNIT_GATHERING;
-    float *mine = unit->full + (size_t)comm_rank(c) * l->shard_elems;
-    TRY(device_copy(f->comm_stream, mine, unit->shard, l->shard_elems * sizeof *mine));
-    TRY(comm_all_gather(c, f->comm_stream, unit->name, DTYPE_F32, mine, unit->full,
-                        l->shard_elems));
+    void *mine = full_at(f, u, (size_t)comm_rank(c) * l->shard_elems);
+    TRY(shard_cast(f, u, mine));
+    TRY(comm_all_gather(c, f->comm_stream, unit->name, t, mine, unit->full, l->shard_elems));
     return event_record(unit->gathered, f->comm_stream);
     /* SOLUTION END 2.1 */
 }
@@ -56,10 +56,10 @@ fsdp_status views_bind(fsdp *f, int u)
     /* SOLUTION BEGIN 2.2 */
     for (int i = 0; i < unit->layout.n_slots; i++) {
         const flat_slot *slot = &unit->layout.slots[i];
-        f->views.params[slot->param] = unit->full + slot->offset;
+        f->views.params[slot->param] = full_at(f, u, slot->offset);
         for (int p = 0; p < m->n_params; p++)
             if (m->params[p].tied_to == slot->param)
-                f->views.params[p] = unit->full + slot->offset;
+                f->views.params[p] = full_at(f, u, slot->offset);
     }
     return FSDP_OK;
     /* SOLUTION END 2.2 */

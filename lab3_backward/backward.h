@@ -65,7 +65,8 @@ void grad_views_bind(fsdp_backward *b, int u);
 /* ---- 3.2 ------------------------------------------------------------------------------------- */
 /* reduce_begin -- for every place of u: reduce-scatter full_grad into acc on comm_stream (node of
  * b->level), after the compute stream's work on it; record `reduced`.
- *   moves   (W-1)*shard_elems*4 bytes sent per rank and place
+ *   moves   (W-1)*shard_elems*dtype_bytes(reduce_dtype) sent per rank and place; the reduce-scatter
+ *           rounds what it takes when acc.wire is bf16
  *   state   FSDP_ESTATE when u is reducing already or has no gradient memory
  *   source  [FSDP §3.2.1] [ZeRO §7.2] */
 fsdp_status reduce_begin(fsdp_backward *b, int u);

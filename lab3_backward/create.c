@@ -27,6 +27,7 @@ static fsdp_status add_tied_place(fsdp_backward *b, const fsdp_unit *unit, unit_
     place->shard_begin = place->begin > first ? place->begin - first : 0;
     grad_acc_init(&place->acc, b->mode, b->f->config.ops, place->slice_elems[rank], MEM_GRADS_SHARD,
                   "gradient shard (second use)");
+    place->acc.wire = b->f->config.reduce_dtype;
     return FSDP_OK;
 }
 
@@ -41,6 +42,7 @@ static fsdp_status create_unit_grad(fsdp_backward *b, int u)
     g->places[0] = (grad_place){.param = -1, .elems = unit->layout.padded_elems};
     grad_acc_init(&g->places[0].acc, b->mode, f->config.ops, unit->layout.shard_elems,
                   MEM_GRADS_SHARD, "gradient shard");
+    g->places[0].acc.wire = f->config.reduce_dtype;
     if (b->mode != GRAD_ACC_CANONICAL)
         return FSDP_OK;
     const model *m = f->config.m;

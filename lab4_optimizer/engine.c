@@ -10,17 +10,25 @@ typedef struct fsdp_engine {
 
 /* An evaluation since the last step has left units gathered. A step starts with none, so that it
  * moves the same bytes as any other, and never computes with an old copy. */
+static fsdp_status reshard_all(fsdp *f)
+{
+    for (int u = 0; u < f->n_units && f->config.sharding != SHARDING_NONE; u++)
+        TRY(reshard(f, u));
+    return FSDP_OK;
+}
+
 static fsdp_status engine_begin_step(void *self)
 {
     fsdp_engine *e = self;
-    for (int u = 0; u < e->f.n_units && e->f.config.sharding != SHARDING_NONE; u++)
-        TRY(reshard(&e->f, u));
+    TRY(reshard_all(&e->f));
     return step_begin(&e->b);
 }
 
 static fsdp_status engine_step(void *self, const step_scalars *sc, float *norm)
 {
-    return optimizer_step(&((fsdp_engine *)self)->o, sc, norm);
+    fsdp_engine *e = self;
+    TRY(optimizer_step(&e->o, sc, norm));
+    return fsdp_refresh(&e->f);
 }
 
 static fsdp_status engine_save(void *self, const char *dir, int64_t next_step)
@@ -30,10 +38,24 @@ static fsdp_status engine_save(void *self, const char *dir, int64_t next_step)
 
 static fsdp_status engine_load(void *self, const char *dir, int64_t *next_step)
 {
-    return ckpt_load(&((fsdp_engine *)self)->o, dir, next_step);
+    fsdp_engine *e = self;
+    TRY(ckpt_load(&e->o, dir, next_step));
+    return fsdp_refresh(&e->f);
 }
 
-/* Rank 0 hands parameter p, gathered, to the sink. */
+/* Where the master of parameter p stands: gathered, or in the whole array of SHARDING_NONE. */
+static const float *master_at(const fsdp *f, int p)
+{
+    const fsdp_unit *unit = &f->units[f->param_unit[p]];
+    if (f->config.sharding != SHARDING_NONE)
+        return f->views.params[p];
+    int i = 0;
+    while (unit->layout.slots[i].param != p)
+        i++;
+    return unit->shard + unit->layout.slots[i].offset;
+}
+
+/* Rank 0 hands the master of parameter p to the sink. */
 static fsdp_status sink_param(fsdp *f, int p, engine_sink sink, void *ctx)
 {
     const param_spec *spec = &f->config.m->params[p];
@@ -41,7 +63,7 @@ static fsdp_status sink_param(fsdp *f, int p, engine_sink sink, void *ctx)
     float *host = malloc(bytes + 1);
     if (!host)
         return fsdp_error(FSDP_ENOMEM, "", "export: no host memory for %s", spec->name);
-    fsdp_status status = device_download(f->compute, host, f->views.params[p], bytes);
+    fsdp_status status = device_download(f->compute, host, master_at(f, p), bytes);
     if (status == FSDP_OK)
         status = stream_sync(f->compute);
     if (status == FSDP_OK)
@@ -52,9 +74,8 @@ static fsdp_status sink_param(fsdp *f, int p, engine_sink sink, void *ctx)
 
 /* One unit is gathered at a time (the root stays, its parameters stand at both ends of the
  * order). */
-static fsdp_status engine_read_params(void *self, engine_sink sink, void *ctx)
+static fsdp_status read_gathered(fsdp *f, engine_sink sink, void *ctx)
 {
-    fsdp *f = &((fsdp_engine *)self)->f;
     fsdp_status mine = FSDP_OK;
     bool keep = f->config.sharding == SHARDING_NONE;
     for (int p = 0; p < f->config.m->n_params; p++) {
@@ -72,6 +93,18 @@ static fsdp_status engine_read_params(void *self, engine_sink sink, void *ctx)
     if (!keep)
         TRY(reshard(f, UNIT_ROOT));
     return comm_agree(f->config.comm, mine);
+}
+
+/* The masters are what is read, whatever the model computes with: they are gathered as fp32. */
+static fsdp_status engine_read_params(void *self, engine_sink sink, void *ctx)
+{
+    fsdp *f = &((fsdp_engine *)self)->f;
+    const dtype param_dtype = f->config.param_dtype;
+    TRY(reshard_all(f));
+    f->config.param_dtype = f->config.sharding == SHARDING_NONE ? param_dtype : DTYPE_F32;
+    fsdp_status status = read_gathered(f, sink, ctx);
+    f->config.param_dtype = param_dtype;
+    return status;
 }
 
 static void engine_free(void *self)

@@ -149,24 +149,29 @@ static size_t grads_shard_elems(const plan_input *in, bool none)
 }
 
 /* The peers' slices of what a unit reduces at one time: of the unit and, behind it in the same
- * stream, of a tied parameter's second use (rank 0's slice of that is the longest). */
-static size_t unit_staging_elems(const plan_input *in, int u)
+ * stream, of a tied parameter's second use (rank 0's slice of that is the longest). A sum in bf16
+ * sends a rounded copy of both. */
+static size_t unit_comm_bytes(const plan_input *in, int u)
 {
-    return unit_sum_elems(&in->units[u]) * (size_t)(in->world_size - 1);
+    const dtype wire = in->config->fsdp.reduce_dtype;
+    size_t staging = unit_sum_elems(&in->units[u]) * (size_t)(in->world_size - 1);
+    size_t copy = wire == DTYPE_F32 ? 0 : in->units[u].padded_elems + in->units[u].tied_elems;
+    return (staging + copy) * dtype_bytes(wire);
 }
 
 static void plan_memory(const plan_input *in, size_t batch, size_t seq_len, memory_plan *mem)
 {
     const fsdp_engine_config *c = in->config;
     bool none = c->fsdp.sharding == SHARDING_NONE;
-    size_t shards = 0, padded = 0, largest = 0, staging = 0;
+    const size_t param_bytes = dtype_bytes(c->fsdp.param_dtype);
+    size_t shards = 0, padded = 0, largest = 0, comm_bytes = 0;
     for (int u = 0; u < in->n_units; u++) {
         size_t p = in->units[u].padded_elems;
         shards += in->units[u].shard_elems;
         padded += p;
         largest = u != UNIT_ROOT && p > largest ? p : largest;
-        size_t peers = unit_staging_elems(in, u);
-        staging = peers > staging ? peers : staging;
+        size_t now = unit_comm_bytes(in, u);
+        comm_bytes = now > comm_bytes ? now : comm_bytes;
     }
     size_t own = none ? padded : shards;
     size_t gathered =
@@ -174,12 +179,15 @@ static void plan_memory(const plan_input *in, size_t batch, size_t seq_len, memo
     size_t *bytes = mem->peak_bytes;
     memset(mem, 0, sizeof *mem);
     bytes[MEM_PARAMS_SHARD] = own * sizeof(float);
-    bytes[MEM_PARAMS_FULL] = none ? 0 : gathered * sizeof(float);
+    bytes[MEM_PARAMS_FULL] = gathered * param_bytes;
+    if (none) /* the masters themselves, or a copy of them in bf16 */
+        bytes[MEM_PARAMS_FULL] = c->fsdp.param_dtype == DTYPE_F32 ? 0 : padded * param_bytes;
     bytes[MEM_GRADS_SHARD] = grads_shard_elems(in, none) * sizeof(float);
     bytes[MEM_GRADS_FULL] = grads_full_elems(in, batch) * sizeof(float);
     bytes[MEM_OPTIMIZER] = c->optimizer == OPTIMIZER_ADAMW ? 2 * own * sizeof(float) : 0;
-    bytes[MEM_ACTIVATIONS] = runner_activation_bytes(c->fsdp.m, batch, seq_len, c->mode);
-    bytes[MEM_COMM] = staging * sizeof(float);
+    bytes[MEM_ACTIVATIONS] =
+        runner_activation_bytes(c->fsdp.m, batch, seq_len, c->mode, c->fsdp.param_dtype);
+    bytes[MEM_COMM] = comm_bytes;
 }
 
 /* What rank 0 sends; slices that cannot be equal are longest there. */
@@ -187,21 +195,23 @@ static void plan_traffic(const plan_input *in, traffic_plan *t)
 {
     const fsdp_engine_config *c = in->config;
     uint64_t a = (uint64_t)c->grad_accum, others = (uint64_t)in->world_size - 1;
+    const dtype wire = c->fsdp.reduce_dtype;
+    const dtype gathered = c->fsdp.sharding == SHARDING_NONE ? DTYPE_F32 : c->fsdp.param_dtype;
     memset(t, 0, sizeof *t);
     for (int u = 0; u < in->n_units; u++) {
-        uint64_t moved = others * in->units[u].shard_elems * sizeof(float);
+        uint64_t moved = others * in->units[u].shard_elems; /* elements */
         uint64_t gathers = c->fsdp.sharding == SHARDING_FULL && u != UNIT_ROOT ? 2 * a : a;
         gathers = c->fsdp.sharding == SHARDING_NONE ? 1 : gathers; /* of gradients, once a step */
         t->calls[COMM_OP_ALL_GATHER] += gathers;
-        t->bytes_sent[COMM_OP_ALL_GATHER] += gathers * moved;
+        t->bytes_sent[COMM_OP_ALL_GATHER] += gathers * moved * dtype_bytes(gathered);
         t->calls[COMM_OP_REDUCE_SCATTER] += a;
-        t->bytes_sent[COMM_OP_REDUCE_SCATTER] += a * moved;
+        t->bytes_sent[COMM_OP_REDUCE_SCATTER] += a * moved * dtype_bytes(wire);
         size_t tied = in->units[u].tied_elems, shard = in->units[u].shard_elems;
         if (tied >
             0) { /* the tied parameter stands first in its unit: rank 0 keeps min(tied, shard) */
             t->calls[COMM_OP_REDUCE_SCATTER] += a;
             t->bytes_sent[COMM_OP_REDUCE_SCATTER] +=
-                a * (tied - (tied < shard ? tied : shard)) * sizeof(float);
+                a * (tied - (tied < shard ? tied : shard)) * dtype_bytes(wire);
         }
     }
     if (c->fsdp.sharding == SHARDING_NONE)

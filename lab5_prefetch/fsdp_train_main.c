@@ -14,10 +14,12 @@ static void print_head(const trainer *t)
 {
     const train_config *c = &t->cfg;
     static const char *const parallel[] = {"single", "ddp", "fsdp"};
-    printf("%s: %s %s, %zu parameters, %d rank%s, reduction %s, ops %s\n", parallel[c->parallel],
-           t->model_cfg.family, c->size, t->m.n_param_elems, comm_size(t->comm),
+    printf("%s: %s %s, %zu parameters%s, %d rank%s, reduction %s%s, ops %s\n",
+           parallel[c->parallel], t->model_cfg.family, c->size, t->m.n_param_elems,
+           c->param_dtype == DTYPE_BF16 ? " in bf16" : "", comm_size(t->comm),
            comm_size(t->comm) == 1 ? "" : "s",
-           c->reduction == GRAD_ACC_CANONICAL ? "canonical" : "fast", t->ops->name);
+           c->reduction == GRAD_ACC_CANONICAL ? "canonical" : "fast",
+           c->reduce_dtype == DTYPE_BF16 ? " in bf16" : "", t->ops->name);
     printf("data: %s, %zu tokens; a step is %lld sequences of %lld tokens (%lld per rank x %lld "
            "micro-steps)\n",
            t->data.source, t->data.n_tokens, (long long)c->global_batch, (long long)c->seq_len,

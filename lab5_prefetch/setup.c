@@ -57,7 +57,9 @@ fsdp_status trainer_connect(trainer *t)
     comm_backend wanted = (comm_backend)t->cfg.comm;
     comm_config cc = {.backend =
                           comm_launched_ranks() > 1 && wanted == COMM_SELF ? COMM_AUTO : wanted};
-    return comm_open(t->dev, &cc, &t->comm);
+    TRY(comm_open(t->dev, &cc, &t->comm));
+    pin_to_cores(t->comm, dc.n_threads);
+    return FSDP_OK;
 }
 
 /* Ranks started with different options would train different models: say which option it is. */
@@ -108,6 +110,8 @@ static baseline_config baseline_of(const trainer *t)
                              .level = level,
                              .grad_accum = (int)c->grad_accum,
                              .seed = (uint64_t)c->seed,
+                             .param_dtype = (dtype)c->param_dtype,
+                             .reduce_dtype = (dtype)c->reduce_dtype,
                              .optimizer = (optimizer_kind)c->optimizer};
 }
 
@@ -122,11 +126,32 @@ static fsdp_engine_config fsdp_of(const trainer *t)
                                          .wrap = (wrap_policy)c->wrap_kind,
                                          .wrap_min_elems = (size_t)c->wrap_min_elems,
                                          .sharding = (sharding_strategy)c->sharding,
-                                         .seed = b.seed},
+                                         .seed = b.seed,
+                                         .param_dtype = b.param_dtype,
+                                         .reduce_dtype = b.reduce_dtype},
                                 .mode = b.mode,
                                 .level = b.level,
                                 .grad_accum = b.grad_accum,
                                 .optimizer = b.optimizer};
+}
+
+/* An export gathers the masters, a unit beside the root at a time, in fp32: with parameters in bf16
+ * that can be more than a step gathers. */
+static fsdp_status plan_export(trainer *t, const fsdp_engine_config *fc)
+{
+    memory_plan mem;
+    traffic_plan traffic;
+    fsdp_engine_config whole = *fc;
+    size_t *most = &t->mem_plan.peak_bytes[MEM_PARAMS_FULL];
+    bool exports = t->cfg.export_dir || t->cfg.export_init_dir;
+    if (!exports || fc->fsdp.param_dtype == DTYPE_F32 || fc->fsdp.sharding == SHARDING_NONE)
+        return FSDP_OK;
+    whole.fsdp.param_dtype = DTYPE_F32;
+    whole.fsdp.sharding = SHARDING_FULL;
+    TRY(fsdp_plan(&whole, comm_size(t->comm), 1, 1, &mem, &traffic));
+    if (mem.peak_bytes[MEM_PARAMS_FULL] > *most)
+        *most = mem.peak_bytes[MEM_PARAMS_FULL];
+    return FSDP_OK;
 }
 
 static fsdp_status make_plan(trainer *t)
@@ -137,10 +162,12 @@ static fsdp_status make_plan(trainer *t)
     if (c->parallel == PARALLEL_FSDP) {
         fsdp_engine_config fc = fsdp_of(t);
         TRY(fsdp_plan(&fc, w, b, T, &t->mem_plan, &t->traffic_plan));
+        TRY(plan_export(t, &fc));
     } else {
         baseline_config bc = baseline_of(t);
         TRY(baseline_plan(&bc, w, &t->mem_plan, &t->traffic_plan));
-        t->mem_plan.peak_bytes[MEM_ACTIVATIONS] = runner_activation_bytes(&t->m, b, T, bc.mode);
+        t->mem_plan.peak_bytes[MEM_ACTIVATIONS] =
+            runner_activation_bytes(&t->m, b, T, bc.mode, bc.param_dtype);
         t->mem_plan.peak_bytes[MEM_GRADS_FULL] += runner_leaf_bytes(&t->m, b, bc.mode);
     }
     uint64_t loss_bytes = (uint64_t)(w - 1) * (uint64_t)c->grad_accum * sizeof(float);
@@ -305,6 +332,8 @@ static fsdp_status allocate_here(trainer *t)
                         .batch = (size_t)t->cfg.batch_size,
                         .seq_len = (size_t)t->cfg.seq_len,
                         .mode = (grad_acc_mode)t->cfg.reduction,
+                        .param_type = (dtype)t->cfg.param_dtype,
+                        .reduce_type = (dtype)t->cfg.reduce_dtype,
                         .stage_unit = t->engine.stage_unit,
                         .n_units = t->engine.n_units,
                         .hooks = t->engine.hooks,

@@ -14,7 +14,7 @@ fsdp_status comm_call_begin(comm *c, const comm_issue *i, comm_call *call)
     TRY(c->transport->failed(c->group));
     memset(call, 0, sizeof *call);
     comm_desc *d = &call->desc;
-    d->seq = ++c->next_seq;
+    d->seq = call->number = ++c->next_seq;
     d->op = (int32_t)i->op;
     d->dtype = (int32_t)i->type;
     d->elems = i->agreed_elems;
@@ -88,6 +88,8 @@ fsdp_status comm_all_gather(comm *c, stream *s, const char *label, dtype t, cons
     void *own = parts[c->rank].recv;
     if (send != own && slice_bytes > 0)
         TRY(device_copy(s, own, send, slice_bytes));
+    if (c->hier != NULL)
+        return comm_hier_all_gather(c, s, &call, recv, slice_bytes);
     return c->transport->exchange(c->group, s, &call, parts);
 }
 
@@ -123,6 +125,8 @@ fsdp_status comm_broadcast(comm *c, stream *s, const char *label, dtype t, void 
                     .sent_bytes = is_root ? sent_bytes : 0};
     comm_call call;
     TRY(comm_call_begin(c, &i, &call));
+    if (c->hier != NULL)
+        return comm_hier_broadcast(c, s, &call, buf, bytes);
     comm_part *parts = comm_parts_cleared(c);
     for (int r = 0; is_root && r < c->size; r++)
         parts[r] = (comm_part){.send = buf, .send_bytes = bytes};

@@ -11,10 +11,12 @@
  * Buffers belong to the caller before and after; between the call and the point where its stream
  * reaches the end of it they belong to the collective. Counts are in elements; 0 is allowed.
  * Sums are done by this project, in rank order, never by the transport: so every backend that moves
- * bytes gives the same bits.
+ * bytes gives the same bits. (One exception: `shm+mpi` in GRAD_ACC_FAST, see comm_reduce_scatter.)
  *
  * Backends: `self` (one rank), `mpi` (MPICH: one thread talks to it and keeps many operations in
- * flight), `shm` (ranks of one host: they read each other's memory).
+ * flight), `shm` (ranks of one host: they read each other's memory), `shm+mpi` (several hosts with
+ * equally many ranks, at least two, numbered host by host: shm inside a host, mpi between hosts; a
+ * slice crosses the network once, not once for every rank of the host).
  */
 #pragma once
 #include <stdint.h>
@@ -27,10 +29,10 @@ typedef struct comm comm;
 typedef enum comm_backend { COMM_AUTO, COMM_SELF, COMM_MPI, COMM_SHM } comm_backend;
 
 typedef struct comm_config {
-    comm_backend
-        backend; /* AUTO: what FSDP_COMM of the environment says, else self for one rank, shm when
-                    all ranks are on this host and can map each other's memory, else mpi */
-    double timeout_s; /* 0: FSDP_TIMEOUT_S of the environment, else 300 */
+    comm_backend backend; /* AUTO: what FSDP_COMM of the environment says, else self for one rank,
+                             shm when all ranks are on this host and can map each other's memory,
+                             shm+mpi when they can on each of several hosts, else mpi */
+    double timeout_s;     /* 0: FSDP_TIMEOUT_S of the environment, else 300 */
 } comm_config;
 
 /* comm_launched_ranks -- world size that the launcher's environment announces (PMI_SIZE,
@@ -72,9 +74,14 @@ fsdp_status comm_all_gather(comm *c, stream *s, const char *label, dtype t, cons
 
 /* comm_reduce_scatter -- send [W*elems] f32; slice r of every rank's send goes to rank r, which
  * pushes the W contributions of its slice into acc (vectors of `elems`), in rank order, as nodes of
- * `level`.
+ * `level`. Over several hosts (shm+mpi) a host's contributions are added first where that gives the
+ * same bits: when they are a whole subtree; and always in GRAD_ACC_FAST, where the bits are then
+ * those of ((r0+r1)+(r2+r3)) and no longer those of mpi. With acc->wire = DTYPE_BF16 a copy of
+ * send, rounded, is what all ranks read (this one and a group of one rank too): the sum is one of
+ * bf16 values.
  *   send       unchanged
- *   moves      (W-1)*elems f32 sent per rank; staging (W-1)*elems */
+ *   moves      (W-1)*elems acc->wire sent per rank; staging (W-1)*elems, and the copy W*elems, of
+ *              acc->wire */
 fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const float *send,
                                 size_t elems, grad_acc *acc, int level);
 
@@ -149,7 +156,8 @@ void comm_set_observer(comm *c, comm_observer fn, void *self);
 
 /* comm_set_timer -- for profiles: called when a collective of the job (of the group opened first or
  * of one split from it) has ended well, in the thread of its stream, until it is set to NULL.
- *   calls      1; 0 for the second half of an all-reduce, whose first half was told before
+ *   calls      1; 0 for a later part (an all-reduce has two, a call over several hosts up to
+ *              three), whose first part was told before
  *   seconds    from the moment that its stream reached it, waits for peers included; 0 on one rank
  *   bytes      payload sent by a rank, on average over the ranks of its group                    */
 typedef struct comm_timing {

@@ -28,13 +28,42 @@ static size_t scatter_parts(const comm *c, comm_part *parts, const void *send,
 
 static fsdp_status push_all(const void *ctx, const void *const *from, int n_threads)
 {
-    return grad_run_execute(ctx, (const float *const *)from, n_threads);
+    return grad_run_execute(ctx, from, n_threads);
+}
+
+/* What the ranks read of send: itself, or a rounded copy, *copy, to be freed in order of s. */
+static fsdp_status to_wire(comm *c, stream *s, const grad_acc *acc, const float *send, size_t elems,
+                           void **copy)
+{
+    *copy = NULL;
+    if (acc->wire == DTYPE_F32)
+        return FSDP_OK;
+    TRY(comm_alloc(c, s, MEM_COMM, elems * dtype_bytes(acc->wire), "rounded gradient", copy));
+    fsdp_status status = acc->ops->cast(
+        s, &(cast_args){.out = *copy, .in = send, .out_type = acc->wire, .elems = elems});
+    if (status != FSDP_OK)
+        device_free(s, *copy);
+    return status;
+}
+
+/* Push the contributions of all ranks, each by itself. */
+static fsdp_status scatter(comm *c, stream *s, const comm_call *call, const comm_scatter *x)
+{
+    grad_run *run;
+    TRY(grad_run_plan(x->acc, s, x->level, c->size, &run));
+    comm_part *parts = comm_parts_cleared(c);
+    size_t stage_bytes = scatter_parts(c, parts, x->send, x->lengths, dtype_bytes(x->acc->wire));
+    comm_visit v = {.fn = push_all, .ctx = run, .ctx_bytes = run->bytes};
+    fsdp_status status = comm_visit_run(c, s, call, parts, stage_bytes, &v);
+    grad_run_retire(run, s);
+    free(run);
+    return status;
 }
 
 static fsdp_status reduce_scatter(comm *c, stream *s, const comm_issue *i, const float *send,
                                   const size_t *lengths, grad_acc *acc, int level)
 {
-    size_t slice_elems = lengths[c->rank], staging_elems;
+    size_t slice_elems = lengths[c->rank], staging_elems, total_elems = 0;
     if (acc->elems != slice_elems)
         return fsdp_error(FSDP_EINVAL, "grad_acc_init takes the elements of this rank's slice",
                           "reduce-scatter '%s': accumulator of %zu elements, slice of %zu",
@@ -42,14 +71,14 @@ static fsdp_status reduce_scatter(comm *c, stream *s, const comm_issue *i, const
     TRY(size_mul(slice_elems, (size_t)(c->size - 1), "reduce-scatter staging", &staging_elems));
     comm_call call;
     TRY(comm_call_begin(c, i, &call));
-    grad_run *run;
-    TRY(grad_run_plan(acc, s, level, c->size, &run));
-    comm_part *parts = comm_parts_cleared(c);
-    size_t stage_bytes = scatter_parts(c, parts, send, lengths, sizeof(float));
-    comm_visit v = {.fn = push_all, .ctx = run, .ctx_bytes = run->bytes};
-    fsdp_status status = comm_visit_run(c, s, &call, parts, stage_bytes, &v);
-    grad_run_retire(run, s);
-    free(run);
+    for (int r = 0; r < c->size; r++)
+        total_elems += lengths[r];
+    void *rounded;
+    TRY(to_wire(c, s, acc, send, total_elems, &rounded));
+    comm_scatter x = {rounded != NULL ? rounded : send, lengths, acc, level};
+    fsdp_status status = comm_hier_sums(c, acc, level) ? comm_hier_reduce_scatter(c, s, &call, &x)
+                                                       : scatter(c, s, &call, &x);
+    device_free(s, rounded);
     return status;
 }
 
@@ -62,11 +91,11 @@ fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const flo
     for (int r = 0; r < c->size; r++)
         c->lengths[r] = elems;
     comm_issue i = {.op = COMM_OP_REDUCE_SCATTER,
-                    .type = DTYPE_F32,
+                    .type = acc->wire,
                     .label = label,
                     .elems = elems,
                     .agreed_elems = elems,
-                    .sent_bytes = total_bytes - elems * sizeof(float)};
+                    .sent_bytes = (total_elems - elems) * dtype_bytes(acc->wire)};
     return reduce_scatter(c, s, &i, send, c->lengths, acc, level);
 }
 
@@ -76,12 +105,12 @@ fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const fl
     size_t total_elems, total_bytes;
     TRY(comm_lengths_sum(c, elems, DTYPE_F32, "reduce-scatter buffer", &total_elems, &total_bytes));
     comm_issue i = {.op = COMM_OP_REDUCE_SCATTER,
-                    .type = DTYPE_F32,
+                    .type = acc->wire,
                     .label = label,
                     .elems = elems[c->rank],
                     .agreed_elems = total_elems,
                     .shape_hash = comm_hash(elems, (size_t)c->size * sizeof *elems),
-                    .sent_bytes = total_bytes - elems[c->rank] * sizeof(float)};
+                    .sent_bytes = (total_elems - elems[c->rank]) * dtype_bytes(acc->wire)};
     return reduce_scatter(c, s, &i, send, elems, acc, level);
 }
 
@@ -96,31 +125,37 @@ typedef struct sum_args {
     dtype type;
 } sum_args;
 
-/* out [n] = the balanced tree of tree_sum.h over vectors first ... first + n_vecs - 1: it splits at
- * the largest power of two below n_vecs. */
+/* out [n] = the balanced tree of tree_sum.h over vectors first ... first + n_vecs - 1, n_vecs >= 2:
+ * it splits at the largest power of two below n_vecs. */
 static void sum_tree(float *out, const float *const *in, int first, int n_vecs, size_t at, size_t n)
 {
-    if (n_vecs == 1) {
-        memcpy(out, in[first] + at, n * sizeof *out);
-        return;
-    }
     int left = 1;
     while (left * 2 < n_vecs)
         left *= 2;
-    float right[SUM_BLOCK_ELEMS];
-    sum_tree(out, in, first, left, at, n);
-    sum_tree(right, in, first + left, n_vecs - left, at, n);
+    float block[SUM_BLOCK_ELEMS];
+    const float *a = in[first] + at, *b = in[first + left] + at;
+    if (left > 1) {
+        sum_tree(out, in, first, left, at, n);
+        a = out;
+    }
+    if (n_vecs - left > 1) {
+        sum_tree(block, in, first + left, n_vecs - left, at, n);
+        b = block;
+    }
     for (size_t i = 0; i < n; i++)
-        out[i] += right[i];
+        out[i] = a[i] + b[i];
 }
 
 static fsdp_status sum_f32(const sum_args *a, const float *const *from)
 {
-    float block[SUM_BLOCK_ELEMS]; /* out is one of the inputs */
+    float
+        block[SUM_BLOCK_ELEMS]; /* out is one of the inputs: with two, each element is read first */
     for (size_t at = 0; at < a->elems; at += SUM_BLOCK_ELEMS) {
         size_t left = a->elems - at, n = left < SUM_BLOCK_ELEMS ? left : SUM_BLOCK_ELEMS;
-        sum_tree(block, from, 0, a->size, at, n);
-        memcpy((float *)a->out + at, block, n * sizeof *block);
+        float *out = (float *)a->out + at;
+        sum_tree(a->size == 2 ? out : block, from, 0, a->size, at, n);
+        if (a->size > 2)
+            memcpy(out, block, n * sizeof *block);
     }
     return FSDP_OK;
 }

@@ -23,18 +23,20 @@ struct generator {
 static fsdp_status load_param(generator *g, import_reader *r, int p)
 {
     const param_spec *spec = &g->m->params[p];
-    float **view = &g->views.params[p];
+    void **view = &g->views.params[p];
     if (spec->tied_to != NOT_TIED) {
         *view = g->views.params[spec->tied_to];
         return FSDP_OK;
     }
-    TRY(device_alloc_f32(g->s, MEM_PARAMS_FULL, spec->elems, "generate: parameter", view));
+    float *at;
+    TRY(device_alloc_f32(g->s, MEM_PARAMS_FULL, spec->elems, "generate: parameter", &at));
+    *view = at;
     float *host = malloc(spec->elems * sizeof *host);
     if (host == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "generate: no host memory for %s", spec->name);
     fsdp_status status = import_param(r, spec, host);
     if (status == FSDP_OK)
-        status = device_upload(g->s, *view, host, spec->elems * sizeof *host);
+        status = device_upload(g->s, at, host, spec->elems * sizeof *host);
     free(host);
     return status;
 }

@@ -5,19 +5,39 @@
 #include <math.h>
 
 /* y = x w + b. w [n_in, n_out] as Conv1D stores it. */
-static fsdp_status linear(const ops *o, stream *s, float *y, const float *x, const float *w,
-                          const float *b, size_t rows, size_t n_in, size_t n_out)
+typedef struct linear_args {
+    float *y;              /* [rows, n_out] */
+    const float *x;        /* [rows, n_in] */
+    void *const *w_then_b; /* two views of a stage */
+    dtype type;            /* of w and b */
+    size_t rows, n_in, n_out;
+} linear_args;
+
+static fsdp_status linear(const ops *o, stream *s, const linear_args *l)
 {
-    TRY(o->matmul(s, &(matmul_args){.out = y, .a = x, .b = w, .m = rows, .n = n_out, .k = n_in}));
-    return o->bias_add(s,
-                       &(bias_add_args){.out = y, .in = y, .bias = b, .rows = rows, .cols = n_out});
+    TRY(o->matmul(s, &(matmul_args){.out = l->y,
+                                    .a = l->x,
+                                    .b = l->w_then_b[0],
+                                    .m = l->rows,
+                                    .n = l->n_out,
+                                    .k = l->n_in,
+                                    .b_type = l->type,
+                                    .compute = l->type}));
+    return o->bias_add(s, &(bias_add_args){.out = l->y,
+                                           .in = l->y,
+                                           .bias = l->w_then_b[1],
+                                           .rows = l->rows,
+                                           .cols = l->n_out,
+                                           .param_type = l->type});
 }
 
 /* The three gradients of linear(); any destination may be NULL. */
 typedef struct linear_grad {
     float *d_x, *d_w, *d_b; /* [rows,n_in] overwritten; [n_in,n_out], [n_out]: see add */
     bool add_w, add_b;      /* add to what d_w, d_b hold, else overwrite it */
-    const float *d_y, *x, *w;
+    const float *d_y, *x;
+    const void *w;
+    dtype type; /* of w */
     size_t rows, n_in, n_out;
 } linear_grad;
 
@@ -31,7 +51,8 @@ static fsdp_status linear_backward(const ops *o, stream *s, const linear_grad *g
                                         .m = g->n_in,
                                         .n = g->n_out,
                                         .k = g->rows,
-                                        .accumulate = g->add_w}));
+                                        .accumulate = g->add_w,
+                                        .compute = g->type}));
     if (g->d_b != NULL)
         TRY(o->bias_backward(s, &(bias_backward_args){.d_bias = g->d_b,
                                                       .d_out = g->d_y,
@@ -46,7 +67,9 @@ static fsdp_status linear_backward(const ops *o, stream *s, const linear_grad *g
                                        .trans_b = true,
                                        .m = g->rows,
                                        .n = g->n_in,
-                                       .k = g->n_out});
+                                       .k = g->n_out,
+                                       .b_type = g->type,
+                                       .compute = g->type});
 }
 
 /* ---- attn: out = in + proj(attention(qkv(norm(in)))) ---------------------------------------- */
@@ -82,14 +105,29 @@ static size_t attn_scratch_elems(const stage *st, size_t batch, size_t seq_len, 
     return training ? batch * seq_len * 4 * C + 2 * C : attn_saved_elems(st, batch, seq_len);
 }
 
+static size_t attn_rounding_bytes(const stage *st, size_t batch, size_t seq_len, dtype param_type)
+{
+    const size_t rows = batch * seq_len, C = st->model->config.d_model;
+    const size_t qkv = gpt2_linear_rounding(rows, C, 3 * C, param_type);
+    const size_t proj = gpt2_linear_rounding(rows, C, C, param_type);
+    return qkv > proj ? qkv : proj;
+}
+
 static fsdp_status attn_forward(const stage *st, const ops *o, stream *s, const stage_io *io)
 {
     const model_config *c = &st->model->config;
     const size_t rows = io->batch * io->seq_len, C = c->d_model;
     const attn_saved k = attn_layout(st, gpt2_kept(io), io->batch, io->seq_len);
-    float *const *w = io->params;
+    void *const *w = io->params;
     TRY(gpt2_norm_forward(st, o, s, io, &k.norm));
-    TRY(linear(o, s, k.qkv, k.norm.out, w[ATTN_QKV_WEIGHT], w[ATTN_QKV_BIAS], rows, C, 3 * C));
+    TRY(linear(o, s,
+               &(linear_args){.y = k.qkv,
+                              .x = k.norm.out,
+                              .w_then_b = &w[ATTN_QKV_WEIGHT],
+                              .type = io->param_type,
+                              .rows = rows,
+                              .n_in = C,
+                              .n_out = 3 * C}));
     TRY(o->attention(s, &(attention_args){.out = k.att,
                                           .lse = k.lse,
                                           .q = k.qkv,
@@ -104,7 +142,14 @@ static fsdp_status attn_forward(const stage *st, const ops *o, stream *s, const 
                                           .n_kv_head = c->n_head,
                                           .head_dim = C / c->n_head,
                                           .scale = 1.0f / sqrtf((float)(C / c->n_head))}));
-    TRY(linear(o, s, io->out, k.att, w[ATTN_PROJ_WEIGHT], w[ATTN_PROJ_BIAS], rows, C, C));
+    TRY(linear(o, s,
+               &(linear_args){.y = io->out,
+                              .x = k.att,
+                              .w_then_b = &w[ATTN_PROJ_WEIGHT],
+                              .type = io->param_type,
+                              .rows = rows,
+                              .n_in = C,
+                              .n_out = C}));
     return o->add(s, &(add_args){.out = io->out, .a = io->in, .b = io->out, .elems = rows * C});
 }
 
@@ -151,6 +196,7 @@ static fsdp_status attn_backward(const stage *st, const ops *o, stream *s, const
                                        .d_y = io->d_out,
                                        .x = k.att,
                                        .w = io->params[ATTN_PROJ_WEIGHT],
+                                       .type = io->param_type,
                                        .rows = rows,
                                        .n_in = C,
                                        .n_out = C}));
@@ -164,6 +210,7 @@ static fsdp_status attn_backward(const stage *st, const ops *o, stream *s, const
                                        .d_y = d_qkv,
                                        .x = k.norm.out,
                                        .w = io->params[ATTN_QKV_WEIGHT],
+                                       .type = io->param_type,
                                        .rows = rows,
                                        .n_in = C,
                                        .n_out = 3 * C}));
@@ -174,6 +221,7 @@ void gpt2_attn_stage(stage *st)
 {
     st->saved_elems = attn_saved_elems;
     st->scratch_elems = attn_scratch_elems;
+    st->rounding_bytes = attn_rounding_bytes;
     st->forward = attn_forward;
     st->backward = attn_backward;
 }
@@ -207,17 +255,40 @@ static size_t mlp_scratch_elems(const stage *st, size_t batch, size_t seq_len, b
     return training ? batch * seq_len * (F + C) + 2 * C : mlp_saved_elems(st, batch, seq_len);
 }
 
+static size_t mlp_rounding_bytes(const stage *st, size_t batch, size_t seq_len, dtype param_type)
+{
+    const size_t rows = batch * seq_len;
+    const size_t C = st->model->config.d_model, F = st->model->config.d_ff;
+    const size_t fc = gpt2_linear_rounding(rows, C, F, param_type);
+    const size_t proj = gpt2_linear_rounding(rows, F, C, param_type);
+    return fc > proj ? fc : proj;
+}
+
 static fsdp_status mlp_forward(const stage *st, const ops *o, stream *s, const stage_io *io)
 {
     const size_t rows = io->batch * io->seq_len;
     const size_t C = st->model->config.d_model, F = st->model->config.d_ff;
     const mlp_saved k = mlp_layout(st, gpt2_kept(io), rows);
-    float *const *w = io->params;
+    void *const *w = io->params;
     float *act = io->saved != NULL ? io->scratch : k.fc;
     TRY(gpt2_norm_forward(st, o, s, io, &k.norm));
-    TRY(linear(o, s, k.fc, k.norm.out, w[MLP_FC_WEIGHT], w[MLP_FC_BIAS], rows, C, F));
+    TRY(linear(o, s,
+               &(linear_args){.y = k.fc,
+                              .x = k.norm.out,
+                              .w_then_b = &w[MLP_FC_WEIGHT],
+                              .type = io->param_type,
+                              .rows = rows,
+                              .n_in = C,
+                              .n_out = F}));
     TRY(o->gelu(s, &(gelu_args){.out = act, .in = k.fc, .elems = rows * F}));
-    TRY(linear(o, s, io->out, act, w[MLP_PROJ_WEIGHT], w[MLP_PROJ_BIAS], rows, F, C));
+    TRY(linear(o, s,
+               &(linear_args){.y = io->out,
+                              .x = act,
+                              .w_then_b = &w[MLP_PROJ_WEIGHT],
+                              .type = io->param_type,
+                              .rows = rows,
+                              .n_in = F,
+                              .n_out = C}));
     return o->add(s, &(add_args){.out = io->out, .a = io->in, .b = io->out, .elems = rows * C});
 }
 
@@ -239,6 +310,7 @@ static fsdp_status mlp_backward(const stage *st, const ops *o, stream *s, const 
                                        .d_y = io->d_out,
                                        .x = act,
                                        .w = io->params[MLP_PROJ_WEIGHT],
+                                       .type = io->param_type,
                                        .rows = rows,
                                        .n_in = F,
                                        .n_out = C}));
@@ -253,6 +325,7 @@ static fsdp_status mlp_backward(const stage *st, const ops *o, stream *s, const 
                                        .d_y = d_fc,
                                        .x = k.norm.out,
                                        .w = io->params[MLP_FC_WEIGHT],
+                                       .type = io->param_type,
                                        .rows = rows,
                                        .n_in = C,
                                        .n_out = F}));
@@ -263,6 +336,7 @@ void gpt2_mlp_stage(stage *st)
 {
     st->saved_elems = mlp_saved_elems;
     st->scratch_elems = mlp_scratch_elems;
+    st->rounding_bytes = mlp_rounding_bytes;
     st->forward = mlp_forward;
     st->backward = mlp_backward;
 }

@@ -52,6 +52,10 @@ bool gpt2_adds(const stage_io *io, int param);
 /* gpt2_kept -- where the kept arrays of this call of a forward function stand. */
 float *gpt2_kept(const stage_io *io);
 
+/* gpt2_linear_rounding -- most bytes that one of the three products around y [rows,n_out] =
+ * x [rows,n_in] w takes to round its operands; w, stored as type, needs no rounding.             */
+size_t gpt2_linear_rounding(size_t rows, size_t n_in, size_t n_out, dtype type);
+
 /* What the norm of io->in keeps; attn, mlp and head begin with it. */
 typedef struct gpt2_norm {
     float *mean, *rstd; /* [rows] */

@@ -26,6 +26,20 @@ static float *grad_or_sink(float *grad, float *sink)
     return grad != NULL ? grad : sink;
 }
 
+static size_t largest(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+size_t gpt2_linear_rounding(size_t rows, size_t n_in, size_t n_out, dtype type)
+{
+    const matmul_args y = {.m = rows, .n = n_out, .k = n_in, .b_type = type, .compute = type};
+    const matmul_args d_x = {.m = rows, .n = n_in, .k = n_out, .b_type = type, .compute = type};
+    const matmul_args d_w = {.m = n_in, .n = n_out, .k = rows, .trans_a = true, .compute = type};
+    return largest(matmul_scratch_bytes(&d_w),
+                   largest(matmul_scratch_bytes(&y), matmul_scratch_bytes(&d_x)));
+}
+
 gpt2_norm gpt2_take_norm(float **next, size_t rows, size_t width)
 {
     gpt2_norm n;
@@ -46,7 +60,8 @@ fsdp_status gpt2_norm_forward(const stage *st, const ops *o, stream *s, const st
                                              .bias = io->params[1],
                                              .rows = io->batch * io->seq_len,
                                              .cols = st->model->config.d_model,
-                                             .eps = st->model->config.norm_eps});
+                                             .eps = st->model->config.norm_eps,
+                                             .param_type = io->param_type});
 }
 
 fsdp_status gpt2_norm_backward(const stage *st, const ops *o, stream *s, const stage_io *io,
@@ -66,6 +81,7 @@ fsdp_status gpt2_norm_backward(const stage *st, const ops *o, stream *s, const s
                                       .d_residual = d_residual,
                                       .rows = io->batch * io->seq_len,
                                       .cols = C,
+                                      .param_type = io->param_type,
                                       .overwrite = !gpt2_adds(io, 0)});
 }
 
@@ -83,6 +99,12 @@ static size_t embed_scratch_elems(const stage *st, size_t batch, size_t seq_len,
     return 0;
 }
 
+static size_t no_rounding(const stage *st, size_t batch, size_t seq_len, dtype param_type)
+{
+    (void)st, (void)batch, (void)seq_len, (void)param_type;
+    return 0;
+}
+
 static fsdp_status embed_forward(const stage *st, const ops *o, stream *s, const stage_io *io)
 {
     const model_config *c = &st->model->config;
@@ -97,7 +119,8 @@ static fsdp_status embed_forward(const stage *st, const ops *o, stream *s, const
                                              .batch = io->batch,
                                              .seq_len = io->seq_len,
                                              .width = c->d_model,
-                                             .vocab = c->vocab_size});
+                                             .vocab = c->vocab_size,
+                                             .param_type = io->param_type});
 }
 
 static fsdp_status embed_backward(const stage *st, const ops *o, stream *s, const stage_io *io)
@@ -133,6 +156,7 @@ void gpt2_embed_stage(stage *st)
 {
     st->saved_elems = no_elems;
     st->scratch_elems = embed_scratch_elems;
+    st->rounding_bytes = no_rounding;
     st->forward = embed_forward;
     st->backward = embed_backward;
 }
@@ -165,6 +189,19 @@ static size_t head_scratch_elems(const stage *st, size_t batch, size_t seq_len, 
     return training ? batch * seq_len * C + 2 * C : head_saved_elems(st, batch, seq_len);
 }
 
+/* As a linear layer, but for the gradient of its weight, which is stored [V,C]: d_logits^T norm. */
+static size_t head_rounding_bytes(const stage *st, size_t batch, size_t seq_len, dtype param_type)
+{
+    const size_t rows = batch * seq_len;
+    const size_t C = st->model->config.d_model, V = st->model->config.vocab_size;
+    const matmul_args y = {.m = rows, .n = V, .k = C, .b_type = param_type, .compute = param_type};
+    const matmul_args d_x = {
+        .m = rows, .n = C, .k = V, .b_type = param_type, .compute = param_type};
+    const matmul_args d_w = {.m = V, .n = C, .k = rows, .trans_a = true, .compute = param_type};
+    return largest(matmul_scratch_bytes(&d_w),
+                   largest(matmul_scratch_bytes(&y), matmul_scratch_bytes(&d_x)));
+}
+
 static fsdp_status head_forward(const stage *st, const ops *o, stream *s, const stage_io *io)
 {
     const size_t rows = io->batch * io->seq_len;
@@ -178,7 +215,9 @@ static fsdp_status head_forward(const stage *st, const ops *o, stream *s, const 
                                     .trans_b = true,
                                     .m = rows,
                                     .n = V,
-                                    .k = C}));
+                                    .k = C,
+                                    .b_type = io->param_type,
+                                    .compute = io->param_type}));
     if (io->targets == NULL)
         return FSDP_OK;
     return o->cross_entropy(s, &(cross_entropy_args){.loss = io->loss,
@@ -204,13 +243,16 @@ static fsdp_status head_backward(const stage *st, const ops *o, stream *s, const
                                         .m = V,
                                         .n = C,
                                         .k = rows,
-                                        .accumulate = gpt2_adds(io, HEAD_WEIGHT)}));
+                                        .accumulate = gpt2_adds(io, HEAD_WEIGHT),
+                                        .compute = io->param_type}));
     TRY(o->matmul(s, &(matmul_args){.out = d_norm,
                                     .a = k.d_logits,
                                     .b = io->params[HEAD_WEIGHT],
                                     .m = rows,
                                     .n = C,
-                                    .k = V}));
+                                    .k = V,
+                                    .b_type = io->param_type,
+                                    .compute = io->param_type}));
     return gpt2_norm_backward(st, o, s, io, &k.norm, d_norm, NULL, sink);
 }
 
@@ -218,6 +260,7 @@ void gpt2_head_stage(stage *st)
 {
     st->saved_elems = head_saved_elems;
     st->scratch_elems = head_scratch_elems;
+    st->rounding_bytes = head_rounding_bytes;
     st->forward = head_forward;
     st->backward = head_backward;
 }

@@ -48,7 +48,9 @@ typedef struct stage_io {
     float *logits;                   /* [B,T,V], last stage's forward; NULL unless wanted */
     const float *d_out;              /* backward: [B,T,C]; NULL for the last stage */
     float *d_in;                     /* backward: [B,T,C]; NULL for the first stage */
-    float *const *params;            /* [n_params] views, by the stage's own parameter order */
+    void *const *params;             /* [n_params] views, by the stage's own parameter order */
+    dtype param_type;                /* what the views hold: DTYPE_F32, or DTYPE_BF16, with which
+                                        matrix products round their operands to bf16 */
     float *const *grads;             /* [n_params] views; NULL for a frozen parameter */
     const bool *overwrite;           /* [n_params] backward: true: the view holds nothing yet and is
                                         written, false: it is added to. NULL: all are added to */
@@ -64,6 +66,8 @@ struct stage {
     const struct model *model;
     size_t (*saved_elems)(const stage *st, size_t batch, size_t seq_len);
     size_t (*scratch_elems)(const stage *st, size_t batch, size_t seq_len, bool training);
+    /* most device memory that one matrix product takes beside these, to round its operands */
+    size_t (*rounding_bytes)(const stage *st, size_t batch, size_t seq_len, dtype param_type);
     fsdp_status (*forward)(const stage *st, const ops *o, stream *s, const stage_io *io);
     fsdp_status (*backward)(const stage *st, const ops *o, stream *s, const stage_io *io);
 };
@@ -101,10 +105,10 @@ typedef struct unit_hooks {
 /* model_views -- where each parameter and its gradient can be read now. A view outside its unit's
  * gathered window is NULL. Indexed by global parameter; a tied parameter has views of its own
  * (param: the storage it shares; grad: the same array too, or one of its own when the places'
- * gradients are summed apart).                                                                   */
+ * gradients are summed apart). Parameters are fp32 or bf16, all alike; gradients are fp32. */
 typedef struct model_views {
-    float **params; /* [n_params] */
-    float **grads;  /* [n_params] */
+    void **params; /* [n_params] */
+    float **grads; /* [n_params] */
 } model_views;
 
 fsdp_status model_views_init(const model *m, model_views *v);

@@ -5,7 +5,7 @@
 #include <math.h>
 #include "common/ops/cpu_kernels.h"
 
-enum { BAND_COLS = 64 }; /* columns of one tile of a sum over rows: 256 bytes of each row */
+enum { BAND_COLS = 256 }; /* columns of one tile of a sum over rows: 1 kB of each row */
 
 /* Rows of one tile of row-wise work. */
 static size_t tile_rows(size_t cols)

@@ -30,11 +30,9 @@ static fsdp_status space_copy(void *ctx, float *dst, const float *src)
 static fsdp_status space_add(void *ctx, float *left, const float *right)
 {
     grad_acc *g = ctx;
-    return g->ops->add(g->stream, &(add_args){.out = left,
-                                              .a = left,
-                                              .b = right,
-                                              .elems = g->elems,
-                                              .round_to = g->wire});
+    return g->ops->add(
+        g->stream,
+        &(add_args){.out = left, .a = left, .b = right, .elems = g->elems, .round_to = g->wire});
 }
 
 void grad_acc_init(grad_acc *g, grad_acc_mode mode, const ops *o, size_t elems,

@@ -8,8 +8,8 @@
  * pushes is the same for both. Counter decisions are made when a call is issued; copies and
  * additions run in stream order, so use one stream, or events between streams.
  *
- * wire = DTYPE_BF16 is a sum in bf16: every vector that is pushed and every sum of two is rounded to
- * bf16, and reductions send bf16. What is held and what finish returns stays fp32 (holding bf16
+ * wire = DTYPE_BF16 is a sum in bf16: every vector that is pushed and every sum of two is rounded
+ * to bf16, and reductions send bf16. What is held and what finish returns stays fp32 (holding bf16
  * values): an addition is done in fp32 and rounded once. */
 #pragma once
 #include <stdbool.h>
@@ -36,8 +36,8 @@ typedef struct grad_acc {
 void grad_acc_init(grad_acc *g, grad_acc_mode mode, const ops *o, size_t elems,
                    mem_category category, const char *label);
 
-/* grad_acc_push -- add vec [elems] (fp32), the next node of `level` (log2 of the number of sequences below
- * it). vec is borrowed until the work has run on s.                                              */
+/* grad_acc_push -- add vec [elems] (fp32), the next node of `level` (log2 of the number of
+ * sequences below it). vec is borrowed until the work has run on s. */
 fsdp_status grad_acc_push(grad_acc *g, stream *s, int level, const float *vec);
 
 /* grad_acc_give -- grad_acc_push of a vector from device_alloc that the caller no longer needs:

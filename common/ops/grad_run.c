@@ -5,6 +5,7 @@
 #include "common/ops/grad_run.h"
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/bytes_copy.h"
 #include "common/ops/cpu_kernels.h"
 
 enum {
@@ -257,6 +258,7 @@ size_t grad_run_peak(grad_acc_mode mode, uint64_t n_before, int n)
 typedef struct run_job {
     const grad_run *run;
     const void *const *in;
+    bool streams; /* the sums are too long to stay in a cache */
 } run_job;
 
 /* Where a thread keeps blocks: temporaries, and two inputs as fp32. */
@@ -300,6 +302,13 @@ static void add_block_rounded(float *dst, const float *left, const float *right,
         dst[i] = bf16_round(left[i] + right[i]);
 }
 
+/* A vector that the plan writes and does not read: the others are added in place. */
+static bool is_new_vec(const grad_run *r, const grad_step *step)
+{
+    bool is_vec = step->dst >= r->n_in && step->dst < r->n_in + r->n_vecs;
+    return is_vec && step->dst != step->left && step->dst != step->right;
+}
+
 static void run_step(const run_job *j, const grad_step *step, size_t at, size_t n, blocks *b)
 {
     float *dst = block_out(j, step->dst, at, b);
@@ -309,7 +318,12 @@ static void run_step(const run_job *j, const grad_step *step, size_t at, size_t 
         return;
     }
     const float *right = block_in(j, step->right, at, n, b, 1);
-    (j->run->wire == DTYPE_F32 ? add_block : add_block_rounded)(dst, left, right, n);
+    if (j->run->wire != DTYPE_F32)
+        add_block_rounded(dst, left, right, n);
+    else if (j->streams && is_new_vec(j->run, step))
+        f32_add_stream(dst, left, right, n);
+    else
+        add_block(dst, left, right, n);
 }
 
 static fsdp_status run_tile(const void *args, size_t tile)
@@ -329,7 +343,7 @@ static fsdp_status run_tile(const void *args, size_t tile)
 
 fsdp_status grad_run_execute(const grad_run *r, const void *const *in, int n_threads)
 {
-    run_job job = {r, in};
+    run_job job = {r, in, r->elems * sizeof(float) >= BYTES_STREAM_MIN};
     n_threads = threads_for(n_threads, r->elems, MIN_PARALLEL_ELEMS);
     return tiles_run(n_threads, tiles_of(r->elems, TILE_ELEMS), run_tile, &job);
 }

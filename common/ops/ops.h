@@ -48,8 +48,8 @@ typedef struct matmul_args {
     dtype a_type, b_type, compute;
 } matmul_args;
 
-/* matmul_scratch_bytes -- bytes of those rounded copies, by sizes and types alone; checked when they
- * are allocated.                                                                                 */
+/* matmul_scratch_bytes -- bytes of those rounded copies, by sizes and types alone; checked when
+ * they are allocated. */
 size_t matmul_scratch_bytes(const matmul_args *a);
 
 /* out[r,c] = in[r,c] + bias[c]; out == in allowed. bias is stored as param_type. */
@@ -173,7 +173,7 @@ typedef struct cast_args {
 
 /* out[i] = a[i] + b[i]; out may be a or b.
  * round_to = DTYPE_BF16: a[i], b[i] and their sum are each rounded to bf16 (bf16_from_f32) and stay
- * in fp32 arrays: a node of a sum in bf16. b NULL (then only): out[i] = a[i], rounded.             */
+ * in fp32 arrays: a node of a sum in bf16. b NULL (then only): out[i] = a[i], rounded. */
 typedef struct add_args {
     float *out;
     const float *a, *b;

@@ -211,7 +211,8 @@ static profile_cost cost_cast(const cast_args *a)
 
 static profile_cost cost_add(const add_args *a)
 {
-    return cost((double)a->elems, (a->b ? 3 : 2) * (double)a->elems);
+    const bool only_rounds = a->round_to != DTYPE_F32 && a->b == NULL;
+    return cost((double)a->elems, (only_rounds ? 2 : 3) * (double)a->elems);
 }
 
 static profile_cost cost_scale(const scale_args *a)

@@ -23,6 +23,7 @@ typedef struct baseline {
     size_t param_elems;  /* length of params */
     size_t padded_elems; /* length of a gradient array: with tied places, a multiple of W */
     float *params, *m, *v;
+    void *rounded; /* params in bf16, cast after every change of them; NULL in fp32 */
     float
         *grads; /* of one micro-step, then the finished ones; NULL when the accumulator has them */
     grad_acc acc; /* this rank's slice */
@@ -141,6 +142,18 @@ static fsdp_status finish_gradients(baseline *b, float scale)
     return o->scale(b->s, &(scale_args){.x = b->grads, .factor = scale, .elems = b->param_elems});
 }
 
+/* What the model computes with follows the masters. */
+static fsdp_status refresh(baseline *b)
+{
+    if (!b->rounded)
+        return FSDP_OK;
+    return b->cfg.ops->cast(b->s, &(cast_args){.out = b->rounded,
+                                               .in = b->params,
+                                               .out_type = b->cfg.param_dtype,
+                                               .in_type = DTYPE_F32,
+                                               .elems = b->param_elems});
+}
+
 static bool updates(const param_spec *spec)
 {
     return spec->tied_to == NOT_TIED && !spec->frozen;
@@ -190,7 +203,7 @@ static fsdp_status baseline_step(void *self, const step_scalars *sc, float *norm
     for (int p = 0; p < b->cfg.m->n_params; p++)
         if (updates(&b->cfg.m->params[p]))
             TRY(update_param(b, sc, p));
-    return FSDP_OK;
+    return refresh(b);
 }
 
 static fsdp_status read_params(void *self, engine_sink sink, void *ctx)
@@ -225,7 +238,7 @@ static void baseline_free(void *self)
     if (!b)
         return;
     grad_acc_free(&b->acc, b->s);
-    void *blocks[] = {b->params, b->grads, b->m, b->v, b->norm_sum, b->norm, b->coef};
+    void *blocks[] = {b->params, b->rounded, b->grads, b->m, b->v, b->norm_sum, b->norm, b->coef};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         device_free(b->s, blocks[i]);
     model_views_free(&b->views);
@@ -240,7 +253,9 @@ static fsdp_status fill_params(baseline *b)
     const model *m = b->cfg.m;
     for (int p = 0; p < m->n_params; p++) {
         const param_spec *spec = &m->params[p];
-        b->views.params[p] = b->params + b->offset[p];
+        b->views.params[p] =
+            b->rounded ? (char *)b->rounded + b->offset[p] * dtype_bytes(b->cfg.param_dtype)
+                       : (void *)(b->params + b->offset[p]);
         if (spec->tied_to != NOT_TIED)
             continue;
         float *host = malloc(spec->elems * sizeof *host + 1);
@@ -254,7 +269,7 @@ static fsdp_status fill_params(baseline *b)
         free(host);
         TRY(status);
     }
-    return FSDP_OK;
+    return refresh(b);
 }
 
 static fsdp_status allocate(baseline *b)
@@ -272,8 +287,12 @@ static fsdp_status allocate(baseline *b)
     b->padded_elems = align_up(grad_elems, w);
     grad_acc_init(&b->acc, b->cfg.mode, b->cfg.ops, b->padded_elems / w, MEM_GRADS_SHARD,
                   "ddp slice");
+    b->acc.wire = b->cfg.reduce_dtype;
     TRY(device_alloc_f32(s, MEM_PARAMS_SHARD, b->param_elems, "parameters", &b->params));
     TRY(device_zero(s, b->params, b->param_elems * sizeof(float)));
+    if (b->cfg.param_dtype != DTYPE_F32)
+        TRY(device_alloc(s, MEM_PARAMS_FULL, b->param_elems * dtype_bytes(b->cfg.param_dtype),
+                         "parameters in bf16", &b->rounded));
     TRY(device_alloc(s, MEM_OTHER, sizeof *b->norm_sum, "norm bins", (void **)&b->norm_sum));
     TRY(device_alloc_f32(s, MEM_OTHER, 1, "norm", &b->norm));
     TRY(device_alloc_f32(s, MEM_OTHER, 1, "clip coefficient", &b->coef));
@@ -342,17 +361,22 @@ fsdp_status baseline_plan(const baseline_config *config, int world_size, memory_
     size_t sums = most_sums(config, world_size);
     *mem = (memory_plan){0};
     mem->peak_bytes[MEM_PARAMS_SHARD] = param_elems * sizeof(float);
+    if (config->param_dtype != DTYPE_F32)
+        mem->peak_bytes[MEM_PARAMS_FULL] = param_elems * dtype_bytes(config->param_dtype);
     mem->peak_bytes[MEM_GRADS_FULL] = (w == 1 ? sums : 1) * padded * sizeof(float);
     mem->peak_bytes[MEM_GRADS_SHARD] = w == 1 ? 0 : sums * slice * sizeof(float);
     mem->peak_bytes[MEM_OPTIMIZER] =
         config->optimizer == OPTIMIZER_ADAMW ? 2 * param_elems * sizeof(float) : 0;
-    mem->peak_bytes[MEM_COMM] = (w - 1) * slice * sizeof(float);
+    size_t wire_bytes = dtype_bytes(config->reduce_dtype);
+    mem->peak_bytes[MEM_COMM] = (w - 1) * slice * wire_bytes;
+    if (config->reduce_dtype != DTYPE_F32 && w > 1)
+        mem->peak_bytes[MEM_COMM] += padded * wire_bytes; /* the rounded copy that is sent */
     *traffic = (traffic_plan){0};
     if (w == 1)
         return FSDP_OK;
     traffic->calls[COMM_OP_REDUCE_SCATTER] = (uint64_t)config->grad_accum;
     traffic->bytes_sent[COMM_OP_REDUCE_SCATTER] =
-        (uint64_t)config->grad_accum * (w - 1) * slice * sizeof(float);
+        (uint64_t)config->grad_accum * (w - 1) * slice * wire_bytes;
     traffic->calls[COMM_OP_ALL_GATHER] = 1;
     traffic->bytes_sent[COMM_OP_ALL_GATHER] = (w - 1) * slice * sizeof(float);
     return FSDP_OK;

@@ -16,6 +16,8 @@ typedef struct baseline_config {
     int grad_accum;
     uint64_t seed;
     optimizer_kind optimizer; /* sgd holds no moments */
+    dtype param_dtype;        /* DTYPE_BF16: the model computes with a rounded copy */
+    dtype reduce_dtype;       /* in which gradients are summed, see ops/grad_acc.h: wire */
 } baseline_config;
 
 /* baseline_create -- parameters made by param_init_range; *out is freed by out->free(out->self). */

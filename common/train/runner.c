@@ -44,16 +44,19 @@ static void call_shape(size_t batch, grad_acc_mode mode, size_t *call_batch, siz
     *n_calls = mode == GRAD_ACC_CANONICAL ? batch : 1;
 }
 
-size_t runner_activation_bytes(const model *m, size_t batch, size_t seq_len, grad_acc_mode mode)
+size_t runner_activation_bytes(const model *m, size_t batch, size_t seq_len, grad_acc_mode mode,
+                               dtype param_type)
 {
-    size_t call_batch, n_calls, row = seq_len * m->config.d_model;
+    size_t call_batch, n_calls, row = seq_len * m->config.d_model, rounding = 0;
     call_shape(batch, mode, &call_batch, &n_calls);
     size_t elems = 2 * batch * row + max_scratch_elems(m, call_batch, seq_len) + n_calls;
     for (int i = 0; i < m->n_stages; i++) {
         elems += n_calls * m->stages[i].saved_elems(&m->stages[i], call_batch, seq_len);
         elems += i + 1 < m->n_stages ? batch * row : 0;
+        size_t bytes = m->stages[i].rounding_bytes(&m->stages[i], call_batch, seq_len, param_type);
+        rounding = bytes > rounding ? bytes : rounding;
     }
-    return elems * sizeof(float) + 2 * batch * seq_len * sizeof(int32_t);
+    return rounding + elems * sizeof(float) + 2 * batch * seq_len * sizeof(int32_t);
 }
 
 size_t runner_leaf_bytes(const model *m, size_t batch, grad_acc_mode mode)
@@ -174,6 +177,7 @@ static stage_io stage_call(const runner *r, int i, size_t leaf, bool training)
         .scratch = r->scratch,
         .loss = r->leaf_loss + leaf,
         .params = r->cfg.views->params + st->first_param,
+        .param_type = r->cfg.param_type,
         .grads = r->cfg.views->grads + st->first_param,
         .training = training,
     };
@@ -276,7 +280,8 @@ static fsdp_status sum_leaves(runner *r, const leaf_node *node, float *const *gr
                 r->cfg.ops->add(r->s, &(add_args){.out = grads[k],
                                                   .a = grads[k],
                                                   .b = part[k],
-                                                  .elems = m->params[st->first_param + k].elems});
+                                                  .elems = m->params[st->first_param + k].elems,
+                                                  .round_to = r->cfg.reduce_type});
     device_free(r->s, vec);
     return status;
 }

@@ -19,6 +19,8 @@ typedef struct runner_config {
     size_t batch;   /* sequences per micro-step: b; a power of two in canonical mode */
     size_t seq_len; /* T */
     grad_acc_mode mode;
+    dtype param_type;      /* of the parameter views */
+    dtype reduce_type;     /* DTYPE_BF16: leaves and nodes of the sum over leaves are rounded */
     const int *stage_unit; /* [n_stages], borrowed */
     int n_units;
     unit_hooks hooks;         /* copied */
@@ -34,11 +36,14 @@ fsdp_status runner_forward(runner *r, const int32_t *tokens, const int32_t *targ
                            float *loss);
 /* runner_backward -- gradients of the SUM over tokens of the micro-batch of the last training
  * forward, written to the gradient views (what they held is not read). In canonical mode no two
- * views may be the same array. */
+ * views may be the same array. A gradient of one call (a micro-batch, in canonical mode a leaf) is
+ * not rounded yet, whatever reduce_type is: who takes the views rounds. */
 fsdp_status runner_backward(runner *r);
 
-/* runner_activation_bytes -- what runner_create allocates under MEM_ACTIVATIONS for this shape. */
-size_t runner_activation_bytes(const model *m, size_t batch, size_t seq_len, grad_acc_mode mode);
+/* runner_activation_bytes -- what stands under MEM_ACTIVATIONS for this shape: what runner_create
+ * allocates, and what the matrix product with the largest operands takes to round them. */
+size_t runner_activation_bytes(const model *m, size_t batch, size_t seq_len, grad_acc_mode mode,
+                               dtype param_type);
 /* runner_leaf_bytes -- canonical mode: most bytes of leaf gradients beside the views (log2(b) of
  * the largest stage's, MEM_GRADS_FULL), 0 otherwise. */
 size_t runner_leaf_bytes(const model *m, size_t batch, grad_acc_mode mode);

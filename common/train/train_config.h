@@ -26,6 +26,7 @@ typedef struct train_config {
     const char *wrap;
     int64_t wrap_min_elems;
     int reduction, comm, ops;
+    int param_dtype, reduce_dtype; /* dtype */
     const char *loss_csv, *export_init_dir, *export_dir, *save_dir, *resume, *memory_report,
         *profile_dir;
     int64_t save_every;

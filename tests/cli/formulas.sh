@@ -47,5 +47,42 @@ for mode in canonical fast; do
     check 2 --reduction $mode --global-batch 4 --wrap model
     check 3 --reduction $mode --global-batch 24 --val-data README.md --eval-every 1
     check 2 --reduction $mode --global-batch 8 --sharding grad-op --val-data README.md --eval-every 1
+    bf16="--param-dtype bf16 --reduction $mode --global-batch 24"
+    both="$bf16 --reduce-dtype bf16"
+    check 1 $bf16 --parallel single
+    check 1 $both --parallel single --grad-accum 6
+    check 1 $both
+    check 2 $both --sharding grad-op
+    check 2 $bf16 --wrap size:30000 --val-data README.md --eval-every 1
+    check 3 $both --wrap sub-block --global-batch 48
+    check 3 $both --sharding none --val-data README.md --eval-every 1
+    check 3 $both --parallel ddp
+    check 4 $bf16 --parallel ddp
+    check 4 --reduction $mode --global-batch 24 --reduce-dtype bf16 --optimizer sgd
+    check 4 $both --wrap model
+    check 3 $both --comm mpi
 done
+
+# By --plan a step sends half the bytes with parameters and sums in bf16, but for its losses (fp32: 2 numbers to each peer).
+halves() {
+    for w in 2 3 4; do
+        for d in fp32 bf16; do
+            mpiexec -n $w "$build/fsdp_train" --plan --batch-size 4 --grad-accum 2 "$@" --param-dtype $d --reduce-dtype $d \
+                > "$tmp/$d" || failed=1
+        done
+        awk -v name="W=$w $*" -v loss=$(((w - 1) * 2 * 4)) '
+            FNR == 1 { d++ }
+            $3 == "calls" { calls[d, $1] = $2; bytes[d, $1] = $4 }
+            END {
+                ok = bytes[1, "reduce-scatter"] > 0 && bytes[1, "reduce-scatter"] == 2 * bytes[2, "reduce-scatter"]
+                ok = ok && bytes[1, "all-gather"] - loss == 2 * (bytes[2, "all-gather"] - loss)
+                ok = ok && calls[1, "all-gather"] == calls[2, "all-gather"]
+                print (ok ? "PASS" : "FAIL") " formulas: bf16 sends half of fp32: " name
+                exit !ok
+            }' "$tmp/fp32" "$tmp/bf16" || failed=1
+    done
+}
+halves
+halves --wrap sub-block --reduction canonical
+halves --sharding grad-op --wrap model
 exit $failed

@@ -197,7 +197,7 @@ static void check_model(fuzz *f, const train_config *cfg, const model_config *mc
     FUZZ_EXPECT(f, m.n_param_elems > 0);
     FUZZ_EXPECT(f, m.config.d_model % m.config.n_head == 0);
     size_t bytes = runner_activation_bytes(&m, (size_t)cfg->batch_size, (size_t)cfg->seq_len,
-                                           (grad_acc_mode)cfg->reduction);
+                                           (grad_acc_mode)cfg->reduction, (dtype)cfg->param_dtype);
     FUZZ_EXPECT(f, (double)bytes > 0.999 * least_activation_bytes(&m, (double)cfg->batch_size,
                                                                   (size_t)cfg->seq_len));
     model_free(&m);

@@ -27,6 +27,9 @@
  *   otherwise and activations move by rounding; no useful bound exists, so the difference of every
  *   tensor is held to 8 times that of two single-device runs of other shapes.
  *
+ *   bf16. The same bits are asked for with parameters in bf16, with sums in bf16, and with both:
+ * the twin rounds its parameters once, and every leaf and every node of its sum.
+ *
  *   AdamW's losses. Updates flip signs where a gradient is near zero, so no useful bound exists
  *   either: the band is measured from SAMPLES random orders of the same sum on one device, and 4
  *   times its width is allowed, as the largest of 8 draws is no maximum.
@@ -169,6 +172,7 @@ static fsdp_status twin_first_step(const run_config *c, int world_size, size_t b
     TRY(gpt2_create(&c->model, &m));
     TRY(run_corpus(c->model.vocab_size, &data));
     TRY(twin_create(&m, c->ops, &data, batch, c->seq_len, c->mode, c->seed, &t));
+    TRY(twin_use_dtypes(&t, c->param_dtype, c->reduce_dtype));
     out->elems = t.param_elems;
     out->before = malloc(t.param_elems * sizeof *out->before);
     out->grad = malloc(t.param_elems * sizeof *out->grad);
@@ -222,9 +226,23 @@ static void compare_with(suite *s, const char *name, int d, const run_config *c,
     run_result_free(&got);
 }
 
-static void canonical_gradients(suite *s, const model_config *m, const ops *o)
+/* What is computed with and summed in. */
+typedef struct dtypes {
+    const char *name;
+    dtype param, reduce;
+} dtypes;
+
+static const dtypes DTYPES[] = {{"", DTYPE_F32, DTYPE_F32},
+                                {", bf16 params", DTYPE_BF16, DTYPE_F32},
+                                {", bf16 sums", DTYPE_F32, DTYPE_BF16},
+                                {", bf16 params and sums", DTYPE_BF16, DTYPE_BF16}};
+enum { FP32, BF16_PARAMS, BF16_SUMS, BF16_BOTH, N_DTYPES };
+
+static void canonical_gradients(suite *s, const model_config *m, const ops *o, const dtypes *types)
 {
     run_config c = base_config(m, o, GRAD_ACC_CANONICAL);
+    c.param_dtype = types->param;
+    c.reduce_dtype = types->reduce;
     twin_step t = {0};
     run_result single = {0};
     char name[128];
@@ -235,14 +253,15 @@ static void canonical_gradients(suite *s, const model_config *m, const ops *o)
         st = run_single(s, &c, 1, &single);
     if (st == FSDP_OK && s->rank == 0)
         st = same_as_twin(&single, &t, GRAD_LR);
-    snprintf(name, sizeof name, "canonical, ops %s: gradients of one device are the twin's",
-             o->name);
+    snprintf(name, sizeof name, "canonical, ops %s%s: gradients of one device are the twin's",
+             o->name, types->name);
     report(s, name, st);
     for (int v = 0; v < N_VARIANTS; v++) {
         if (skips(s, v))
             continue;
         use_variant(&c, &VARIANTS[v]);
-        snprintf(name, sizeof name, "canonical, ops %s: gradients, %s", o->name, VARIANTS[v].name);
+        snprintf(name, sizeof name, "canonical, ops %s%s: gradients, %s", o->name, types->name,
+                 VARIANTS[v].name);
         compare_with(s, name, v % 2, &c, &t, NULL);
     }
     twin_step_free(&t);
@@ -251,10 +270,13 @@ static void canonical_gradients(suite *s, const model_config *m, const ops *o)
 
 /* Steps: one of SGD, then 10 of AdamW with clipping; one device takes the batch in calls of other
  * sizes. */
-static void canonical_steps(suite *s, const model_config *m, const ops *o, optimizer_kind kind)
+static void canonical_steps(suite *s, const model_config *m, const ops *o, optimizer_kind kind,
+                            const dtypes *t)
 {
     bool adamw = kind == OPTIMIZER_ADAMW;
     run_config c = base_config(m, o, GRAD_ACC_CANONICAL);
+    c.param_dtype = t->param;
+    c.reduce_dtype = t->reduce;
     run_result single = {0};
     char name[128];
     c.optimizer = kind;
@@ -262,14 +284,15 @@ static void canonical_steps(suite *s, const model_config *m, const ops *o, optim
     c.steps = adamw ? 10 : 1;
     c.clip_norm = adamw ? 1.0f : 0.0f;
     fsdp_status st = run_single(s, &c, adamw ? 1 : 2, &single);
-    snprintf(name, sizeof name, "canonical, ops %s: one device runs %d steps", o->name, c.steps);
+    snprintf(name, sizeof name, "canonical, ops %s%s: one device runs %d steps", o->name, t->name,
+             c.steps);
     report(s, name, st);
     for (int v = 0; v < N_VARIANTS && st == FSDP_OK; v++) {
         if (skips(s, v))
             continue;
         use_variant(&c, &VARIANTS[v]);
-        snprintf(name, sizeof name, "canonical, ops %s: %d steps of %s, %s", o->name, c.steps,
-                 adamw ? "adamw" : "sgd", VARIANTS[v].name);
+        snprintf(name, sizeof name, "canonical, ops %s%s: %d steps of %s, %s", o->name, t->name,
+                 c.steps, adamw ? "adamw" : "sgd", VARIANTS[v].name);
         compare_with(s, name, (v + 1) % 2, &c, NULL, &single);
     }
     run_result_free(&single);
@@ -483,11 +506,16 @@ static void tiny_suite(suite *s)
     m.max_seq_len = 16;
     const ops *tables[] = {ops_cpu_portable(), ops_cpu_fast()};
     for (int k = 0; k < 2; k++) {
-        canonical_gradients(s, &m, tables[k]);
+        canonical_gradients(s, &m, tables[k], &DTYPES[FP32]);
         if (k == 0 && s->quick)
             continue;
-        canonical_steps(s, &m, tables[k], OPTIMIZER_SGD);
-        canonical_steps(s, &m, tables[k], OPTIMIZER_ADAMW);
+        canonical_steps(s, &m, tables[k], OPTIMIZER_SGD, &DTYPES[FP32]);
+        canonical_steps(s, &m, tables[k], OPTIMIZER_ADAMW, &DTYPES[FP32]);
+    }
+    for (int t = BF16_PARAMS; t < N_DTYPES; t++) {
+        canonical_gradients(s, &m, tables[s->quick], &DTYPES[t]);
+        if (t != BF16_SUMS || !s->quick)
+            canonical_steps(s, &m, tables[1], OPTIMIZER_ADAMW, &DTYPES[t]);
     }
     fast_sgd(s, &m, tables[1]);
     fast_shapes(s, &m, tables[1]);
@@ -555,6 +583,9 @@ static run_config draw_config(uint64_t *rng, int world_size, size_t *single_batc
     c.steps = draw_range(rng, 1, 3);
     c.clip_norm = draw(rng) & 1 ? 0.5f : 0.0f;
     c.seed = draw(rng);
+    const int t = draw_range(rng, 0, N_DTYPES - 1);
+    c.param_dtype = DTYPES[t].param;
+    c.reduce_dtype = DTYPES[t].reduce;
     size_t leaves = c.batch * (size_t)(c.grad_accum * world_size);
     *single_batch = 1;
     while (leaves % (2 * *single_batch) == 0 && *single_batch < 4 && draw(rng) & 1)
@@ -577,11 +608,11 @@ static void random_suite(suite *s, int n, uint64_t seed)
         snprintf(name, sizeof name,
                  "random %d: %s %s %s, %s, layers %zu, d %zu, heads %zu, vocab %zu, T %zu, b %zu, "
                  "accum %d, "
-                 "%s x %d, device %d, against b %zu",
+                 "%s x %d, params %s, sums %s, device %d, against b %zu",
                  i, c.fsdp ? "fsdp" : "ddp", shardings[c.sharding], wraps[c.wrap], c.ops->name,
                  c.model.n_layer, c.model.d_model, c.model.n_head, c.model.vocab_size, c.seq_len,
                  c.batch, c.grad_accum, c.optimizer == OPTIMIZER_ADAMW ? "adamw" : "sgd", c.steps,
-                 d, single_batch);
+                 dtype_name(c.param_dtype), dtype_name(c.reduce_dtype), d, single_batch);
         fsdp_status st = comm_agree(s->world[0], run_single(s, &c, single_batch, &single));
         if (st == FSDP_OK)
             compare_with(s, name, d, &c, NULL, &single);

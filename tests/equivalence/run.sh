@@ -3,8 +3,8 @@
 #
 #   tests/equivalence/run.sh [quick|full] [BUILD]
 #
-# quick: the tiny model with part of the combinations, and a few drawn configurations.
-# full: all combinations, many drawn configurations (on 5 and 8 ranks too), and GPT-2 XL's shape on 2 and 3 ranks.
+# quick: the tiny model with part of the combinations, and a few drawn configurations; in shared memory, and once over
+# MPI. full: all combinations, many drawn configurations (on 5 and 8 ranks too), and GPT-2 XL's shape; over both.
 # A launch passes when it exits with 0, says "0 failed" and every rank leaves its done-marker. Logs: $BUILD/equivalence/.
 set -u
 
@@ -28,15 +28,15 @@ trap stop INT TERM HUP
 
 passed=0 failed=0 launches_failed=0
 
-# launch W LIMIT NAME ARGS... -- run, count its checks, show failures
+# launch W LIMIT NAME ARGS... -- run, count its checks, show failures. over: the transport of several ranks
 launch() {
-    w=$1 limit=$2 log=$OUT/$3-W$1.log what="$3 W=$1"
+    w=$1 limit=$2 log=$OUT/$3-W$1${over:+-$over}.log what="$3 W=$1${over:+ over $over}"
     shift 3
     begin=$(date +%s)
     if [ "$w" -eq 1 ]; then
         timeout -k 3 "$limit" "$PROGRAM" "$@" >"$log" 2>&1 </dev/null &
     else
-        timeout -k 3 "$limit" mpiexec -n "$w" "$PROGRAM" "$@" >"$log" 2>&1 </dev/null &
+        FSDP_COMM=$over timeout -k 3 "$limit" mpiexec -n "$w" "$PROGRAM" "$@" >"$log" 2>&1 </dev/null &
     fi
     launch_pid=$!
     wait "$launch_pid"
@@ -50,27 +50,38 @@ launch() {
     if [ "$status" -ne 0 ] || [ "$marks" -ne "$w" ] || [ "$good" -eq 0 ]; then
         launches_failed=$((launches_failed + 1))
         echo "FAIL $what: exit status $status, $marks of $w done-markers, $bad checks failed; log: $log"
-        echo "        rerun: mpiexec -n $w $PROGRAM $*"
+        echo "        rerun: FSDP_COMM=$over mpiexec -n $w $PROGRAM $*"
     else
         echo "PASS $what: $good checks ($(($(date +%s) - begin)) s)"
     fi
 }
 
-for w in 1 2 3 4; do
-    if [ "$mode" = quick ]; then
-        launch $w 120 tiny --quick
-        launch $w 60 random --random 40 --seed $((100 + w))
-    else
-        launch $w 400 tiny
-        launch $w 300 random --random 300 --seed $((200 + w))
+# some W -- quick: part of the combinations, a few drawn configurations
+some() {
+    launch "$1" 120 tiny --quick
+    launch "$1" 60 random --random 40 --seed $((100 + $1))
+}
+
+# all W -- full
+all() {
+    launch "$1" 400 tiny
+    launch "$1" 300 random --random 300 --seed $((200 + $1))
+    launch "$1" 300 xl --xl
+}
+
+over=''
+[ "$mode" = quick ] && some 1
+[ "$mode" = full ] && all 1
+for over in shm mpi; do
+    for w in 2 3 4; do
+        [ "$mode" = full ] && all $w
+        [ "$mode$over" = quickshm ] && some $w
+    done
+    [ "$mode$over" = quickmpi ] && launch 3 60 random --random 40 --seed 103
+    if [ "$mode" = full ]; then
+        launch 5 200 random --random 20 --seed 205
+        launch 8 200 random --random 10 --seed 208
     fi
 done
-if [ "$mode" = full ]; then
-    launch 5 200 random --random 20 --seed 205
-    launch 8 200 random --random 10 --seed 208
-    for w in 1 2 3 4; do
-        launch $w 300 xl --xl
-    done
-fi
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$launches_failed" -eq 0 ]

@@ -44,9 +44,24 @@ static fsdp_status fill(twin *t, uint64_t seed)
         t->views.params[p] = t->params + t->offset[p];
         t->views.grads[p] = t->leaf + t->grad_offset[p];
         if (spec->tied_to == NOT_TIED)
-            param_init_range(spec, p, seed, 0, spec->elems, t->views.params[p]);
+            param_init_range(spec, p, seed, 0, spec->elems, t->params + t->offset[p]);
     }
     return FSDP_OK;
+}
+
+static fsdp_status make_runner(twin *t, dtype param_type)
+{
+    return runner_create(&(runner_config){.m = t->m,
+                                          .ops = t->ops,
+                                          .dev = t->dev,
+                                          .batch = t->batch,
+                                          .seq_len = t->seq_len,
+                                          .mode = GRAD_ACC_FAST,
+                                          .param_type = param_type,
+                                          .stage_unit = t->stage_unit,
+                                          .n_units = 1,
+                                          .views = &t->views},
+                         &t->run);
 }
 
 fsdp_status twin_create(const model *m, const ops *o, const corpus *data, size_t batch,
@@ -57,16 +72,24 @@ fsdp_status twin_create(const model *m, const ops *o, const corpus *data, size_t
     TRY(model_views_init(m, &t->views));
     TRY(fill(t, seed));
     TRY(device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 1}, &t->dev));
-    return runner_create(&(runner_config){.m = m,
-                                          .ops = o,
-                                          .dev = t->dev,
-                                          .batch = batch,
-                                          .seq_len = seq_len,
-                                          .mode = GRAD_ACC_FAST,
-                                          .stage_unit = t->stage_unit,
-                                          .n_units = 1,
-                                          .views = &t->views},
-                         &t->run);
+    return make_runner(t, DTYPE_F32);
+}
+
+fsdp_status twin_use_dtypes(twin *t, dtype param_dtype, dtype reduce_dtype)
+{
+    t->reduce_dtype = reduce_dtype;
+    if (param_dtype == DTYPE_F32)
+        return FSDP_OK;
+    t->rounded = malloc(t->param_elems * sizeof *t->rounded + 1);
+    if (!t->rounded)
+        return no_memory();
+    for (size_t i = 0; i < t->param_elems; i++)
+        t->rounded[i] = bf16_from_f32(t->params[i]);
+    for (int p = 0; p < t->m->n_params; p++)
+        t->views.params[p] = t->rounded + t->offset[p];
+    runner_free(t->run);
+    t->run = NULL;
+    return make_runner(t, param_dtype);
 }
 
 void twin_free(twin *t)
@@ -78,6 +101,7 @@ void twin_free(twin *t)
     free(t->grad_offset);
     free(t->stage_unit);
     free(t->params);
+    free(t->rounded);
     free(t->leaf);
     free(t->loss);
     *t = (twin){0};
@@ -101,12 +125,18 @@ fsdp_status twin_leaf(twin *t, uint64_t k, float *loss)
     return st;
 }
 
+static float node_value(const twin *t, float x)
+{
+    return t->reduce_dtype == DTYPE_BF16 ? f32_from_bf16(bf16_from_f32(x)) : x;
+}
+
 /* sum [leaf_elems + 1] = the node over leaves first ... first+n-1; the last element is the loss. */
 static fsdp_status sum_leaves(twin *t, uint64_t first, size_t n, double *abs_sum, float *sum)
 {
     if (n == 1) {
         TRY(twin_leaf(t, first, &sum[t->leaf_elems]));
-        memcpy(sum, t->leaf, t->leaf_elems * sizeof *sum);
+        for (size_t i = 0; i < t->leaf_elems; i++)
+            sum[i] = node_value(t, t->leaf[i]);
         for (int p = 0; abs_sum && p < t->m->n_params; p++) {
             bool shares = t->m->params[p].tied_to != NOT_TIED && t->grad_offset[p] == t->offset[p];
             for (size_t i = 0; i < t->m->params[p].elems && !shares; i++)
@@ -122,8 +152,9 @@ static fsdp_status sum_leaves(twin *t, uint64_t first, size_t n, double *abs_sum
     if (!right)
         return no_memory();
     fsdp_status st = sum_leaves(t, first + left, n - left, abs_sum, right);
-    for (size_t i = 0; i <= t->leaf_elems && st == FSDP_OK; i++)
-        sum[i] = sum[i] + right[i];
+    for (size_t i = 0; i < t->leaf_elems && st == FSDP_OK; i++)
+        sum[i] = node_value(t, sum[i] + right[i]);
+    sum[t->leaf_elems] += right[t->leaf_elems]; /* losses are summed in fp32 */
     free(right);
     return st;
 }

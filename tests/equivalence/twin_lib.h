@@ -1,6 +1,6 @@
 /* twin_lib.h -- the unsharded twin: one process, every parameter resident, one leaf at a time.
  *
- *   twin_create -> twin_leaf ... or twin_gradient -> twin_free
+ *   twin_create [-> twin_use_dtypes] -> twin_leaf ... or twin_gradient -> twin_free
  *
  * It shares the model and the runner with what it is compared to, and nothing else: no hooks, no
  * communication, no accumulators; sums are a recursive function over leaves, straight from the
@@ -22,9 +22,11 @@ typedef struct twin {
     size_t
         *grad_offset; /* [n_params] of a place's gradient in a leaf: a tied one stands behind all */
     size_t param_elems, leaf_elems;
-    float *params; /* [param_elems] */
-    float *leaf;   /* [leaf_elems] gradient of one sequence: sum over its tokens */
-    float *loss;   /* [1] */
+    float *params;     /* [param_elems] */
+    uint16_t *rounded; /* [param_elems] params in bf16; NULL in fp32 */
+    dtype reduce_dtype;
+    float *leaf; /* [leaf_elems] gradient of one sequence: sum over its tokens */
+    float *loss; /* [1] */
     const corpus *data;
     size_t batch, seq_len;
 } twin;
@@ -34,6 +36,9 @@ typedef struct twin {
  * as a backward pass of one device does. */
 fsdp_status twin_create(const model *m, const ops *o, const corpus *data, size_t batch,
                         size_t seq_len, grad_acc_mode mode, uint64_t seed, twin *t);
+/* twin_use_dtypes -- compute with params rounded to bf16 (as they are now), sum leaves in bf16:
+ * every leaf and every sum of two is rounded. Once, before the first leaf. */
+fsdp_status twin_use_dtypes(twin *t, dtype param_dtype, dtype reduce_dtype);
 void twin_free(twin *t); /* a zeroed struct is accepted */
 
 /* twin_leaf -- forward and backward of leaf k of the run (sequences k*batch ...): t->leaf, its loss

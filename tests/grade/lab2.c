@@ -178,8 +178,8 @@ static fsdp_status hand_gather(fsdp *f, int u, const float *values)
 static fsdp_status hand_alloc(grade *g, fsdp *f, int u)
 {
     fsdp_unit *unit = &f->units[u];
-    TRY(device_alloc_f32(g->compute, MEM_PARAMS_FULL, unit->layout.padded_elems, "literal full",
-                         &unit->full));
+    TRY(device_alloc(g->compute, MEM_PARAMS_FULL, unit->layout.padded_elems * sizeof(float),
+                     "literal full", &unit->full));
     return stream_sync(g->compute);
 }
 
@@ -188,17 +188,17 @@ static fsdp_status check_views(const fsdp *f, int u, int tied)
     const fsdp_unit *unit = &f->units[u];
     char what[96];
     for (int p = 0; p < f->config.m->n_params; p++) {
-        const float *want = NULL;
+        const float *full = unit->full, *want = NULL;
         for (int i = 0; i < unit->layout.n_slots; i++)
             if (unit->layout.slots[i].param == (p == tied ? f->config.m->params[p].tied_to : p))
-                want = unit->full + unit->layout.slots[i].offset;
+                want = full + unit->layout.slots[i].offset;
         snprintf(what, sizeof what, "after binding %s: views.params[%d]%s", unit->name, p,
                  p == tied ? " (tied)" : "");
         const float *got = f->views.params[p];
         if (got != want)
             return fsdp_error(FSDP_EINVAL, "", "%s: got %s%td, expected %s%td", what,
-                              got ? "full + " : "NULL, offset ", got ? got - unit->full : 0,
-                              want ? "full + " : "NULL, offset ", want ? want - unit->full : 0);
+                              got ? "full + " : "NULL, offset ", got ? got - full : 0,
+                              want ? "full + " : "NULL, offset ", want ? want - full : 0);
     }
     return FSDP_OK;
 }
@@ -276,7 +276,8 @@ static fsdp_status reshard_and_check(grade *g, fsdp *f, int u, float *probe)
     TRY(stream_sync(f->comm_stream));
     unit->state = UNIT_GATHERED;
     for (int i = 0; i < unit->layout.n_slots; i++)
-        f->views.params[unit->layout.slots[i].param] = unit->full + unit->layout.slots[i].offset;
+        f->views.params[unit->layout.slots[i].param] =
+            (float *)unit->full + unit->layout.slots[i].offset;
     TRY(gate_close(g, f->compute));
     TRY(device_copy(f->compute, probe, unit->full, n * sizeof *probe));
     TRY(reshard(f, u));
@@ -452,7 +453,7 @@ static fsdp_status twin_loss(forward_case *c, float *host_loss)
             v.params[p] = v.params[m->params[p].tied_to];
             continue;
         }
-        st = device_alloc_f32(s, MEM_OTHER, m->params[p].elems, "twin", &v.params[p]);
+        st = device_alloc(s, MEM_OTHER, m->params[p].elems * sizeof(float), "twin", &v.params[p]);
         if (st == FSDP_OK)
             st = stream_sync(s);
         if (st == FSDP_OK)
@@ -596,12 +597,56 @@ static fsdp_status task_2_5(grade *g)
     return st;
 }
 
+/* ---- 2.6 ----------------------------------------------------------------------------------- */
+/* The gathered array holds every rank's masters rounded to bf16; half the bytes move; the master
+ * keeps its fp32 values. Views count in elements of 2 bytes. */
+static fsdp_status gather_bf16(grade *g, fsdp *f, int u)
+{
+    fsdp_unit *unit = &f->units[u];
+    size_t n = unit->layout.shard_elems, padded = unit->layout.padded_elems;
+    float values[MAX_ELEMS], got[MAX_ELEMS], want[MAX_ELEMS];
+    uint16_t full[MAX_ELEMS];
+    comm_stats_reset(g->comm);
+    size_t before = grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL);
+    TRY(unshard_begin(f, u));
+    TRY(unshard_wait(f, u));
+    size_t grown = grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL) - before;
+    TRY(device_download(f->compute, full, unit->full, padded * sizeof *full));
+    TRY(stream_sync(f->compute));
+    wanted_full(f, u, values);
+    for (size_t j = 0; j < padded; j++) {
+        got[j] = f32_from_bf16(full[j]);
+        want[j] = bf16_round(values[j]);
+    }
+    TRY(expect_f32("gathered in bf16: full", got, want, padded));
+    TRY(check_shard(f, u, "gathered in bf16"));
+    TRY(expect_int("bytes sent in bf16",
+                   (long long)comm_stats_read(g->comm).bytes_sent[COMM_OP_ALL_GATHER],
+                   (long long)((size_t)(g->world_size - 1) * n * sizeof(uint16_t))));
+    TRY(expect_int("bytes of the gathered array in bf16", (long long)grown,
+                   (long long)(padded * sizeof(uint16_t))));
+    for (int i = 0; i < unit->layout.n_slots; i++)
+        TRY(expect_true("a view stands 2 bytes an element into full",
+                        f->views.params[unit->layout.slots[i].param] ==
+                            (uint16_t *)unit->full + unit->layout.slots[i].offset));
+    return reshard(f, u);
+}
+
+static fsdp_status task_2_6(grade *g)
+{
+    fsdp f;
+    fsdp_error_info why;
+    TRY(literal_fsdp(g, N_UNITS, ELEMS, &f));
+    f.config.param_dtype = DTYPE_BF16;
+    fsdp_status st = FSDP_OK;
+    for (int u = 0; u < N_UNITS && st != FSDP_ETODO; u++)
+        st = first(st, gather_bf16(g, &f, u), &why);
+    return end_fixture(&f, st, &why);
+}
+
 int main(int argc, char **argv)
 {
-    static const grade_task tasks[] = {{"2.1", task_2_1},
-                                       {"2.2", task_2_2},
-                                       {"2.3", task_2_3},
-                                       {"2.4", task_2_4},
-                                       {"2.5", task_2_5}};
+    static const grade_task tasks[] = {{"2.1", task_2_1}, {"2.2", task_2_2}, {"2.3", task_2_3},
+                                       {"2.4", task_2_4}, {"2.5", task_2_5}, {"2.6", task_2_6}};
     return grade_main(argc, argv, tasks, (int)(sizeof tasks / sizeof *tasks));
 }

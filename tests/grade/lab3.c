@@ -63,12 +63,13 @@ static void check_regathered(fixture *fx, int u)
         int p = fix_param_at(fx, u, i, &elem);
         float want = p < 0 ? 0.0f : fix_value(p, elem);
         snprintf(what, sizeof what, "gathered %s, element %zu", un->name, i);
-        note(fx, expect_f32(what, &un->full[i], &want, 1));
+        note(fx, expect_f32(what, (const float *)un->full + i, &want, 1));
     }
     for (int p = 0; p < fx->spec->n_params; p++)
         if (PARAMS[p].unit == u) {
             snprintf(what, sizeof what, "parameter view %d into %s", p, un->name);
-            note(fx, expect_true(what, fx->f.views.params[p] == un->full + PARAMS[p].offset));
+            note(fx, expect_true(what, fx->f.views.params[p] ==
+                                           (const float *)un->full + PARAMS[p].offset));
         }
 }
 

@@ -13,6 +13,11 @@ Bounds. Both sides compute in fp32 and add in different orders. One fp32 roundin
 init agree to a few of them. AdamW divides by sqrt(v): where a gradient is near zero its sign may flip, which moves a
 weight by up to lr. Such weights hardly move the loss, so --tol-loss (2e-5 relative) holds over 20 steps; weights
 are compared in the 2-norm of the whole model, where few flips do not count.
+
+--dtype bf16-exact replays --param-dtype bf16 as the trainer defines it: fp32 masters, every parameter rounded to
+bf16 for the model, both operands of every matrix product (forward, and the two of backward) rounded to bf16, products
+summed in fp32, all else in fp32. --dtype bf16-autocast is what PyTorch users run: torch.autocast, which also keeps
+activations in bf16 and computes attention and some gradients in it. run.sh names the bounds of both.
 """
 import argparse
 import csv
@@ -43,6 +48,7 @@ def parse():
     p.add_argument("--beta2", type=float, default=0.95)
     p.add_argument("--eps", type=float, default=1e-8)
     p.add_argument("--clip-grad", type=float, default=1.0)
+    p.add_argument("--dtype", choices=["fp32", "bf16-exact", "bf16-autocast"], default="fp32")
     p.add_argument("--tol-loss", type=float, default=2e-5)
     p.add_argument("--tol-norm", type=float, default=2e-5)
     p.add_argument("--tol-weights", type=float, default=2e-5)
@@ -73,15 +79,85 @@ def make_optimizer(a, model):
     return torch.optim.AdamW(groups, lr=a.lr, betas=(a.beta1, a.beta2), eps=a.eps)
 
 
+def rounded(x):
+    return x.to(torch.bfloat16).to(torch.float32)
+
+
+class Rounded(torch.autograd.Function):
+    """A parameter as the model sees it: the gradient goes to the master as it is."""
+
+    @staticmethod
+    def forward(ctx, p):
+        return rounded(p)
+
+    @staticmethod
+    def backward(ctx, d):
+        return d
+
+
+class RoundedProduct(torch.autograd.Function):
+    """x [rows, n_in] w [n_in, n_out]; w is rounded already."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        x = rounded(x)
+        ctx.save_for_backward(x, w)
+        return x @ w
+
+    @staticmethod
+    def backward(ctx, d_y):
+        x, w = ctx.saved_tensors
+        d_y = rounded(d_y)
+        return d_y @ w.t(), x.t() @ d_y
+
+
+def conv1d_forward(self, x):
+    y = RoundedProduct.apply(x.reshape(-1, x.shape[-1]), self.weight) + self.bias
+    return y.reshape(*x.shape[:-1], -1)
+
+
+def lm_head_forward(self, x):
+    y = RoundedProduct.apply(x.reshape(-1, x.shape[-1]), self.weight.t())
+    return y.reshape(*x.shape[:-1], -1)
+
+
+def round_products(model):
+    for module in model.modules():
+        if type(module).__name__ == "Conv1D":
+            module.forward = conv1d_forward.__get__(module)
+    model.lm_head.forward = lm_head_forward.__get__(model.lm_head)
+
+
+def sum_backward(model, logits, y):
+    """As the trainer does: the gradient of the SUM over tokens, scaled at the end. In bf16 that is not the same: the
+    gradient of a target's logit is near -1 for all tokens, and rounds alike for all; 1/n of it rounds elsewhere."""
+    torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1), reduction="sum").backward()
+    for p in model.parameters():
+        p.grad.mul_(1.0 / y.numel())
+
+
+def logits_of(a, model, x):
+    if a.dtype == "bf16-exact":
+        views = {name: Rounded.apply(p) for name, p in model.named_parameters()}
+        return torch.func.functional_call(model, views, (x,)).logits
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=a.dtype == "bf16-autocast"):
+        return model(x).logits.float()
+
+
 def replay(a, model, tokens):
+    if a.dtype == "bf16-exact":
+        round_products(model)
     optimizer = make_optimizer(a, model)
     rows = []
     for step in range(a.steps):
         x, y = batch(tokens, a, step)
-        logits = model(x).logits
+        logits = logits_of(a, model, x)
         loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))
         optimizer.zero_grad()
-        loss.backward()
+        if a.dtype == "bf16-exact":
+            sum_backward(model, logits, y)
+        else:
+            loss.backward()
         limit = a.clip_grad if a.clip_grad > 0 else float("inf")
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
         for group in optimizer.param_groups:

@@ -54,11 +54,12 @@ static void make_params(rig *r)
             r->views.grads[p] = r->views.grads[spec->tied_to];
             continue;
         }
-        r->views.params[p] = make(spec->elems);
+        float *param = make(spec->elems);
+        r->views.params[p] = param;
         r->views.grads[p] = make(spec->elems);
-        philox_normal_fill(SEED, (uint64_t)p, 0, spec->elems, 0.25f, r->views.params[p]);
+        philox_normal_fill(SEED, (uint64_t)p, 0, spec->elems, 0.25f, param);
         for (size_t i = 0; i < spec->elems && spec->init == INIT_ONE; i++)
-            r->views.params[p][i] += 1.0f;
+            param[i] += 1.0f;
     }
 }
 

@@ -264,7 +264,7 @@ static fsdp_status run_elementwise(const ops_case *c, const ops *o, stream *s, o
     inputs in = {0};
     const size_t elems = c->x[0];
     const float *a = input_vec(&in, elems), *b = input_vec(&in, elems);
-    fsdp_status status = o->add(s, &(add_args){result_vec(r, elems), a, b, elems});
+    fsdp_status status = o->add(s, &(add_args){result_vec(r, elems), a, b, elems, DTYPE_F32});
     if (status == FSDP_OK)
         status = o->scale(s, &(scale_args){result_vec(r, elems), 0.7f, b, elems});
     return finish(&in, s, status);

@@ -239,7 +239,7 @@ static double **double_params(const rig *r)
     for (int p = 0; p < r->m.n_params; p++) {
         w[p] = malloc(r->m.params[p].elems * sizeof **w);
         for (size_t i = 0; i < r->m.params[p].elems; i++)
-            w[p][i] = (double)r->views.params[p][i];
+            w[p][i] = (double)((const float *)r->views.params[p])[i];
     }
     return w;
 }

@@ -166,7 +166,8 @@ typedef void (*elementwise_fn)(vectors *v, size_t shift, size_t elems);
 
 static void call_add(vectors *v, size_t shift, size_t elems)
 {
-    OK(ops_cpu_fast()->add(s, &(add_args){v->x + shift, v->x + shift, v->y + shift, elems}));
+    OK(ops_cpu_fast()->add(
+        s, &(add_args){v->x + shift, v->x + shift, v->y + shift, elems, DTYPE_F32}));
 }
 
 static void call_scale(vectors *v, size_t shift, size_t elems)
@@ -304,8 +305,8 @@ static void test_allowed_aliasing(void **state)
     expect_same_bits(x, out, N, "gelu_backward", "d_in == d_out");
 
     memcpy(x, in, sizeof x);
-    OK(o->add(s, &(add_args){out, in, d, N}));
-    OK(o->add(s, &(add_args){x, d, x, N}));
+    OK(o->add(s, &(add_args){out, in, d, N, DTYPE_F32}));
+    OK(o->add(s, &(add_args){x, d, x, N, DTYPE_F32}));
     expect_same_bits(x, out, N, "add", "out == b");
 
     memcpy(x, in, sizeof x);
