@@ -32,12 +32,12 @@ void *host_share_get(size_t bytes, uint64_t *offset)
     pthread_mutex_lock(&end_lock);
     uint64_t begin = end_bytes;
     int err = ftruncate(fd, (off_t)(begin + bytes));
-    if (err == 0)
+    void *ptr = MAP_FAILED;
+    if (err == 0) {
         end_bytes += bytes;
+        ptr = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)begin);
+    }
     pthread_mutex_unlock(&end_lock);
-    if (err != 0)
-        return NULL;
-    void *ptr = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)begin);
     if (ptr == MAP_FAILED)
         return NULL;
     madvise(ptr, bytes, MADV_HUGEPAGE); /* only where the system has huge pages for shared memory */
@@ -47,7 +47,10 @@ void *host_share_get(size_t bytes, uint64_t *offset)
 
 void host_share_put(void *ptr, size_t bytes, uint64_t offset)
 {
+    pthread_mutex_lock(
+        &end_lock); /* the next mapping may get this address: say so to race checkers */
     munmap(ptr, bytes);
+    pthread_mutex_unlock(&end_lock);
     (void)fallocate(share_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
                     (off_t)bytes);
 }

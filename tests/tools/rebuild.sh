@@ -63,6 +63,7 @@ asan)
     export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 LIMIT=300
     build CC=gcc SAN=address
     units
+    quiet 'random collectives' tests/unit/comm_stress.sh quick "$BUILD"
     quiet 'labs on 2 ranks' tests/grade/grade.sh --ranks 2 "$BUILD"
     # shellcheck disable=SC2086
     quiet 'training on 3 ranks' "${MPIEXEC:-mpiexec}" -n 3 "$BUILD/fsdp_train" $short
@@ -72,7 +73,8 @@ tsan)
     export OMP_NUM_THREADS=1 LIMIT=600
     export TSAN_OPTIONS="halt_on_error=1 ignore_noninstrumented_modules=1"
     build CC=clang SAN=thread
-    units tests/unit/test_device*.c tests/unit/test_comm.c
+    units tests/unit/test_device*.c tests/unit/test_comm.c tests/unit/test_grad_run.c tests/unit/test_profile.c
+    quiet 'random collectives on 3 ranks' "${MPIEXEC:-mpiexec}" -n 3 "$BUILD/tests/unit/comm_stress" --rounds 60 --seed 5
     # shellcheck disable=SC2086
     quiet 'training on 2 ranks' "${MPIEXEC:-mpiexec}" -n 2 "$BUILD/fsdp_train" $short
     # shellcheck disable=SC2086

@@ -3,9 +3,10 @@
 #
 #   tests/tools/unit.sh [--ranks "1 2 3 4"] [PROGRAM...]      BUILD=build
 #
-# A program whose source says "mpiexec -n W" runs once for every number of ranks, and every rank must
-# print its DONE line: mpiexec returns 0 when a rank leaves early with status 0. With --ranks only
-# those programs run, without it on 1 to 4 ranks. Logs: $BUILD/test/unit/.
+# A program whose source says "mpiexec -n W" runs once for every number of ranks and every transport
+# (shm and mpi, or what FSDP_COMM says), and every rank must print its DONE line: mpiexec returns 0
+# when a rank leaves early with status 0. With --ranks only those programs run, without it on 1 to 4
+# ranks. Logs: $BUILD/test/unit/.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 BUILD=${BUILD:-build} LIMIT=${LIMIT:-120}
@@ -15,8 +16,10 @@ ranks='1 2 3 4' only_ranks=''
 OUT=$BUILD/test/unit
 mkdir -p "$OUT" || exit 2
 . tests/tools/env.sh
+transports=${FSDP_COMM:-shm mpi}
+unset FSDP_COMM
 trap 'kill -TERM $child 2>/dev/null; exit 130' INT TERM HUP
-child='' passed=0 failed=0 skipped=0
+child='' over='' passed=0 failed=0 skipped=0
 
 # count LOG -- "passed failed skipped"
 count() {
@@ -29,9 +32,9 @@ count() {
         END { print p + 0, f + 0, s + 0 }' "$1"
 }
 
-# run NAME W COMMAND...
+# run NAME W COMMAND... -- over: the transport, of W > 1
 run() {
-    name=$1 w=$2 log=$OUT/$1-W$2.log
+    name=$1 w=$2 log=$OUT/$1-W$2${over:+-$over}.log
     shift 2
     # shellcheck disable=SC2086 # WRAP: valgrind and its options, or nothing
     timeout -k 5 "$LIMIT" "$@" >"$log" 2>&1 </dev/null &
@@ -56,7 +59,7 @@ run() {
     [ -n "$why" ] && [ "$bad" -eq 0 ] && bad=1
     passed=$((passed + $1)) failed=$((failed + bad)) skipped=$((skipped + $3))
     title=$name
-    [ "$w" -gt 0 ] && title="$name on $w ranks"
+    [ "$w" -gt 0 ] && title="$name on $w ranks${over:+ over $over}"
     if [ -n "$why" ]; then
         echo "FAIL $title: $why"
         echo "     log: $log"
@@ -74,9 +77,12 @@ for program in "$@"; do
         for w in $ranks; do
             if [ "$w" -eq 1 ]; then
                 run "$name" 1 ${WRAP:-} "$exe"
-            else
-                run "$name" "$w" "$mpiexec" -n "$w" ${WRAP:-} "$exe"
+                continue
             fi
+            for over in $transports; do
+                run "$name" "$w" env FSDP_COMM="$over" "$mpiexec" -n "$w" ${WRAP:-} "$exe"
+            done
+            over=''
         done
     elif [ -z "$only_ranks" ]; then
         run "$name" 0 ${WRAP:-} "$exe"

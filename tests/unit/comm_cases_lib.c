@@ -7,14 +7,19 @@
 static const size_t sizes[] = {0, 1, 2, 3, 7, 10, 1000, 4099};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
-/* ---- a table of operations with the one that sums need ------------------------------------- */
+/* ---- a table of operations with those that sums need --------------------------------------- */
 
 static fsdp_status add_run(void *args, int n_threads)
 {
     const add_args *a = args;
+    bool rounds = a->round_to == DTYPE_BF16;
     (void)n_threads;
-    for (size_t i = 0; i < a->elems; i++)
-        a->out[i] = a->a[i] + a->b[i];
+    for (size_t i = 0; i < a->elems; i++) {
+        float x = rounds ? bf16_round(a->a[i]) : a->a[i];
+        if (a->b != NULL)
+            x += rounds ? bf16_round(a->b[i]) : a->b[i];
+        a->out[i] = rounds ? bf16_round(x) : x;
+    }
     return FSDP_OK;
 }
 
@@ -23,7 +28,23 @@ static fsdp_status add_issue(stream *s, const add_args *a)
     return stream_launch(s, add_run, a, sizeof *a);
 }
 
-const ops comm_test_ops = {.name = "test", .add = add_issue};
+static fsdp_status cast_run(void *args, int n_threads)
+{
+    const cast_args *a = args;
+    (void)n_threads;
+    for (size_t i = 0; i < a->elems; i++)
+        ((uint16_t *)a->out)[i] = bf16_from_f32(((const float *)a->in)[i]);
+    return FSDP_OK;
+}
+
+static fsdp_status cast_issue(stream *s, const cast_args *a)
+{
+    if (a->in_type != DTYPE_F32 || a->out_type != DTYPE_BF16)
+        return fsdp_error(FSDP_EINVAL, "", "the test's operations cast f32 to bf16 only");
+    return stream_launch(s, cast_run, a, sizeof *a);
+}
+
+const ops comm_test_ops = {.name = "test", .add = add_issue, .cast = cast_issue};
 
 /* ---- data ---------------------------------------------------------------------------------- */
 
@@ -229,13 +250,16 @@ static void reduce_and_compare(comm_fixture *f, grad_acc_mode mode, const size_t
         reduce_once(f, &acc, lengths, equal, a);
     CHECK(f, acc.n_pushed == (int)n_leaves, "%d vectors pushed", acc.n_pushed);
     float *sum = NULL, *leaves = comm_test_alloc(n_leaves * sizeof *leaves);
+    size_t run = (size_t)comm_fast_run(f->c);
     CHECK_OK(f, grad_acc_finish(&acc, f->s, &sum));
     CHECK_OK(f, stream_sync(f->s));
     for (size_t i = 0; i < own && sum != NULL; i++) {
-        float plain = 0;
+        float plain = 0, host = 0;
         for (size_t l = 0; l < n_leaves; l++) {
             leaves[l] = rough((int)(l % (size_t)f->world), first + i, (int)(l / (size_t)f->world));
-            plain = l == 0 ? leaves[0] : plain + leaves[l];
+            host = l % run == 0 ? leaves[l] : host + leaves[l];
+            if (l % run == run - 1)
+                plain = l < run ? host : plain + host;
         }
         float want = mode == GRAD_ACC_FAST ? plain : tree_expected(leaves, n_leaves);
         CHECK(f, memcmp(&sum[i], &want, sizeof want) == 0, "slice of %zu, element %zu: %a, not %a",

@@ -26,7 +26,7 @@ typedef struct comm_fixture {
         CHECK(f, got_ == FSDP_OK, "line %d: %.150s", __LINE__, fsdp_error_get()->what);            \
     } while (0)
 
-/* A table of operations with the one that sums need. */
+/* A table of operations with those that sums need. */
 extern const ops comm_test_ops;
 
 /* malloc that cannot fail; 0 bytes are allowed. */

@@ -1,7 +1,7 @@
 /* comm_faults.c -- what a group does when its ranks disagree, wait or die; driven by
  * comm_faults.sh.
  *
- *   mpiexec -n W build/tests/unit/comm_faults CASE [close|abort]
+ *   mpiexec -n W build/tests/unit/comm_faults CASE [close|abort]     FSDP_COMM=shm|mpi
  *
  * Two good calls, then the case, in which the last rank differs from the others. Every rank that
  * lives prints "SAW rank r STATUS words" for the case, "NEXT rank r STATUS" for a call after it,
@@ -9,9 +9,14 @@
  * barriers until it does, as a training loop would. Exit status 0 also when errors were seen: the
  * script judges the words. */
 #include "common/comm/comm_impl.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 enum { ELEMS = 320, MAX_RANKS = 16 };
@@ -174,6 +179,26 @@ static fsdp_status case_subgroup(fixture *f)
     return status;
 }
 
+/* The same, while the others are in a call of all ranks already. */
+static fsdp_status case_subgroup_awaited(fixture *f)
+{
+    comm *half = NULL;
+    TRY(comm_split(f->c, f->rank % 2, 0, &half));
+    fsdp_status status;
+    if (f->rank % 2 == (f->world - 1) % 2)
+        status = comm_all_gather(half, f->s, f->odd_one ? "half b" : "half a", DTYPE_F32, f->send,
+                                 f->recv, ELEMS);
+    else
+        status = comm_barrier(f->c, f->s, "of all");
+    if (status == FSDP_OK)
+        status = stream_sync(f->s);
+    fsdp_error_info info = *fsdp_error_get();
+    comm_close(half);
+    if (status != FSDP_OK)
+        fsdp_error_set(&info);
+    return status;
+}
+
 /* The last rank is busy elsewhere and does not come. */
 static fsdp_status case_timeout(fixture *f)
 {
@@ -205,6 +230,113 @@ static fsdp_status case_abort(fixture *f)
     return gather(f, "awaited", DTYPE_F32, ELEMS);
 }
 
+/* No failure status, and yet gone. */
+static fsdp_status case_exit0(fixture *f)
+{
+    if (f->odd_one)
+        _exit(0);
+    return gather(f, "awaited", DTYPE_F32, ELEMS);
+}
+
+static void die(int signal_number)
+{
+    (void)signal_number;
+    kill(getpid(), SIGKILL);
+}
+
+/* Large gathers one behind the other, among which the last rank dies: its peers are reading its
+ * memory, or it theirs. */
+static fsdp_status case_kill_reading(fixture *f)
+{
+    enum { LARGE = 4000000 };
+    void *send = NULL, *recv = NULL;
+    struct itimerval soon = {.it_value = {.tv_usec = 150000 + getpid() % 1000 * 100}};
+    TRY(comm_alloc(f->c, f->s, MEM_OTHER, LARGE, "send", &send));
+    TRY(comm_alloc(f->c, f->s, MEM_OTHER, LARGE * (size_t)f->world, "recv", &recv));
+    signal(SIGALRM, die);
+    if (f->odd_one)
+        setitimer(ITIMER_REAL, &soon, NULL);
+    fsdp_status status = FSDP_OK;
+    for (int i = 0; status == FSDP_OK && i < 100000; i++) {
+        status = comm_all_gather(f->c, f->s, "large", DTYPE_U8, send, recv, LARGE);
+        if (status == FSDP_OK && i % 4 == 3)
+            status = stream_sync(f->s);
+    }
+    fsdp_error_info info = *fsdp_error_get();
+    (void)stream_sync(f->s);
+    device_free(f->s, send);
+    device_free(f->s, recv);
+    fsdp_error_set(&info);
+    return status;
+}
+
+/* The last rank stands still, all its threads, for five seconds. */
+static fsdp_status case_stopped(fixture *f)
+{
+    if (!f->odd_one)
+        return gather(f, "awaited", DTYPE_F32, ELEMS);
+    pid_t me = getpid();
+    if (fork() == 0) {
+        sleep(5);
+        kill(me, SIGCONT);
+        _exit(0);
+    }
+    raise(SIGSTOP);
+    return gather(f, "late", DTYPE_F32, ELEMS);
+}
+
+/* Bytes of address space in use. */
+static size_t space_used(void)
+{
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file == NULL || fscanf(file, "%lu", &pages) != 1)
+        pages = 0;
+    if (file != NULL)
+        fclose(file);
+    return pages * 4096;
+}
+
+/* The last rank has no address space left for what its peers show. */
+static fsdp_status case_no_room(fixture *f)
+{
+    enum { LARGE = 40000000 };
+    void *send = NULL, *recv = NULL;
+    struct rlimit limit;
+    TRY(comm_alloc(f->c, f->s, MEM_OTHER, LARGE, "send", &send));
+    TRY(comm_alloc(f->c, f->s, MEM_OTHER, LARGE * (size_t)f->world, "recv", &recv));
+    getrlimit(RLIMIT_AS, &limit);
+    limit.rlim_cur = space_used() + LARGE / 2;
+    if (f->odd_one)
+        setrlimit(RLIMIT_AS, &limit);
+    fsdp_status status = comm_all_gather(f->c, f->s, "large", DTYPE_U8, send, recv, LARGE);
+    if (status == FSDP_OK)
+        status = stream_sync(f->s);
+    fsdp_error_info info = *fsdp_error_get();
+    device_free(f->s, send);
+    device_free(f->s, recv);
+    fsdp_error_set(&info);
+    return status;
+}
+
+/* Nothing is wrong. */
+static fsdp_status case_good(fixture *f)
+{
+    for (int i = 0; i < 50; i++)
+        TRY(gather(f, "good", DTYPE_F32, ELEMS));
+    printf("GOOD rank %d over %s\n", f->rank, comm_backend_name(f->c));
+    fflush(stdout);
+    return gather(f, "last", DTYPE_F32, ELEMS);
+}
+
+/* Nor here; the script looks at the ranks in the meantime. */
+static fsdp_status case_stay(fixture *f)
+{
+    TRY(case_good(f));
+    sleep(3);
+    return gather(f, "after all", DTYPE_F32, ELEMS);
+}
+
 /* Everybody waits for everybody: only the launcher's death ends this (the script kills it). */
 static fsdp_status case_orphans(fixture *f)
 {
@@ -231,11 +363,36 @@ static const struct {
              {"pairs_short", case_pairs_short},
              {"skipped", case_skipped},
              {"subgroup", case_subgroup},
+             {"subgroup_awaited", case_subgroup_awaited},
              {"timeout", case_timeout},
              {"exit", case_exit},
              {"kill", case_kill},
              {"abort", case_abort},
+             {"exit0", case_exit0},
+             {"kill_reading", case_kill_reading},
+             {"stopped", case_stopped},
+             {"no_room", case_no_room},
+             {"good", case_good},
+             {"stay", case_stay},
              {"orphans", case_orphans}};
+
+/* In place of the C library's: with COMM_FAULT_REFUSED=r rank r may open no other process's files,
+ * as under a hardened kernel. */
+int open(const char *path, int flags, ...)
+{
+    const char *refused = getenv("COMM_FAULT_REFUSED"), *rank = getenv("PMI_RANK");
+    va_list list;
+    va_start(list, flags);
+    int mode = (flags & O_CREAT) != 0 ? va_arg(list, int) : 0;
+    va_end(list);
+    if (refused != NULL && rank != NULL && strcmp(refused, rank) == 0 &&
+        strncmp(path, "/proc/", 6) == 0 && strstr(path, "/fd/") != NULL &&
+        (flags & O_CLOEXEC) != 0) { /* the library below MPI opens its files without */
+        errno = EACCES;
+        return -1;
+    }
+    return openat(AT_FDCWD, path, flags, mode);
+}
 
 /* Rank 0 ends at once after the failure; the others take a moment to say what they saw. */
 static void end_early(fixture *f, const char *how)
@@ -258,7 +415,7 @@ static void run_case(fixture *f, fsdp_status (*run)(fixture *), const char *how_
         status = gather(f, "warm up", DTYPE_F32, ELEMS);
     if (status == FSDP_OK)
         status = run(f);
-    for (int i = 0; status == FSDP_OK && i < 1000; i++) {
+    for (int i = 0; status == FSDP_OK && run != case_good && i < 1000; i++) {
         status = comm_barrier(f->c, f->s, "after the case");
         if (status == FSDP_OK)
             status = stream_sync(f->s);

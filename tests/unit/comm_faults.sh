@@ -1,29 +1,68 @@
 #!/bin/sh
 # comm_faults.sh -- ranks that disagree, wait or die: an error with the right words, no hang, no process left.
 #
-#   tests/unit/comm_faults.sh [PROGRAM]        default build/tests/unit/comm_faults
+#   tests/unit/comm_faults.sh [PROGRAM [WAY...]]       default build/tests/unit/comm_faults shm mpi run
 #
-# Prints one PASS or FAIL line per case; on FAIL the output of the ranks. Exit status 0 iff all pass.
-# COMM_FAULT_RANKS="2 3 4" runs the disagreements on several numbers of ranks (default 3).
+#   shm   ranks started by mpiexec, in shared memory
+#   mpi   ranks started by mpiexec, over MPI
+#   run   ranks started by fsdp_run, in shared memory; the cases that depend on the launcher
+#
+# The ways go on side by side. Prints one PASS or FAIL line per case; on FAIL the output of the ranks. Exit status 0
+# iff all pass. COMM_FAULT_RANKS="2 3 4" runs the disagreements on several numbers of ranks (default 3).
 
 program=${1:-build/tests/unit/comm_faults}
+[ $# -gt 0 ] && shift
+if [ $# -ne 1 ]; then
+    children='' failed=0 out=$(mktemp -d) || exit 1
+    # shellcheck disable=SC2064,SC2086 # the list of now
+    trap 'kill $children 2>/dev/null; rm -rf "$out"; exit 130' INT TERM HUP
+    [ $# -gt 0 ] || set -- shm mpi run
+    for way in "$@"; do
+        "$0" "$program" "$way" >"$out/$way" 2>&1 &
+        children="$children $!"
+    done
+    for child in $children; do
+        wait "$child" || failed=1
+    done
+    for way in "$@"; do
+        cat "$out/$way"
+    done
+    rm -rf "$out"
+    exit $failed
+fi
+
+way=$1
 mpiexec=${MPIEXEC:-mpiexec}
+fsdp_run=$(dirname "$program")/../../fsdp_run
 log=$(mktemp) || exit 1
 copy=$(mktemp -d)/comm_faults_$$ # its own name, so that left processes can be told
 cp "$program" "$copy" || exit 1
 trap 'rm -rf "$log" "$(dirname "$copy")"' EXIT
+trap 'exit 130' INT TERM HUP
 failed=0
 
-# Let n ranks run case $2 (words) for at most $3 seconds; sets rc and seconds.
+# ranks N LIMIT WORDS... -- N ranks of the program, ended after LIMIT seconds. on: FSDP_COMM, if not the way's
+ranks() {
+    n=$1 end=$2
+    shift 2
+    case $way in
+    run) set -- "$fsdp_run" --no-prefix -n "$n" "$copy" "$@" ;;
+    *) set -- "$mpiexec" -n "$n" "$copy" "$@" && export FSDP_COMM="${on:-$way}" ;;
+    esac
+    FSDP_TIMEOUT_S=${limit:-30} timeout -k 2 "$end" "$@"
+}
+
+# launch N WORDS LIMIT -- sets rc and seconds
 launch() {
     begun=$(date +%s)
-    FSDP_TIMEOUT_S=${limit:-30} timeout -k 2 "$3" "$mpiexec" -n "$1" "$copy" $2 >"$log" 2>&1
+    # shellcheck disable=SC2086 # words
+    ranks "$1" "$3" $2 >"$log" 2>&1
     rc=$?
     seconds=$(($(date +%s) - begun))
 }
 
 complain() {
-    echo "FAIL $name: $1 (status $rc, $seconds s)"
+    echo "FAIL $name over $way: $1 (status $rc, $seconds s)"
     [ $bad = 1 ] || sed 's/^/    /' "$log"
     bad=1
     failed=1
@@ -45,7 +84,7 @@ nobody_left() {
 
 verdict() {
     nobody_left
-    [ $bad = 0 ] && echo "PASS $name ($seconds s)"
+    [ $bad = 0 ] && echo "PASS $name over $way ($seconds s)"
 }
 
 # Case $1 on $2 ranks: all see EMISMATCH soon, some rank names both calls as in $3, later calls fail too.
@@ -61,32 +100,34 @@ disagree() {
     verdict
 }
 
-for n in ${COMM_FAULT_RANKS:-3}; do
-    odd=$((n - 1))
-    good="rank [0-9]+ called all-gather #3 'h.0' of 320 f32"
-    disagree op $n "(rank $odd called reduce-scatter #3 'h.1' of $((n * 320)) f32, $good|$good, rank $odd called reduce-scatter)"
-    disagree elems $n "rank $odd called all-gather #3 'h.0' of 321 f32"
-    disagree elems_large $n "rank $odd called all-gather #3 'large' of 3000000 f32"
-    disagree dtype $n "rank $odd called all-gather #3 'h.0' of 160 i64"
-    disagree dtype_only $n "rank $odd called all-gather #3 'h.0' of 320 f32"
-    disagree label $n "rank $odd called all-gather #3 'h.1' of 320 f32"
-    disagree long_label $n "rank $odd called all-gather #3 'xxx"
-    disagree root $n "rank $odd called broadcast #3 'step' of 7 f32 from root 1"
-    disagree lengths $n 'the slice lengths differ'
-    disagree pairs $n "all-to-all #3 'pairs'.*rank $odd sent .* rank 0 expected 16"
-    disagree pairs_short $n "all-to-all #3 'pairs'.*rank $odd sent 12 bytes, rank 0 expected 16"
-    disagree skipped $n "rank $odd called all-gather #3 'next' of 320 f32"
-done
-disagree subgroup 4 "rank 3 called all-gather #1 'half b' of 320 f32"
+if [ $way != run ]; then
+    for n in ${COMM_FAULT_RANKS:-3}; do
+        odd=$((n - 1))
+        good="rank [0-9]+ called all-gather #3 'h.0' of 320 f32"
+        disagree op $n "(rank $odd called reduce-scatter #3 'h.1' of $((n * 320)) f32, $good|$good, rank $odd called reduce-scatter)"
+        disagree elems $n "rank $odd called all-gather #3 'h.0' of 321 f32"
+        disagree elems_large $n "rank $odd called all-gather #3 'large' of 3000000 f32"
+        disagree dtype $n "rank $odd called all-gather #3 'h.0' of 160 i64"
+        disagree dtype_only $n "rank $odd called all-gather #3 'h.0' of 320 f32"
+        disagree label $n "rank $odd called all-gather #3 'h.1' of 320 f32"
+        disagree long_label $n "rank $odd called all-gather #3 'xxx"
+        disagree root $n "rank $odd called broadcast #3 'step' of 7 f32 from root 1"
+        disagree lengths $n 'the slice lengths differ'
+        disagree pairs $n "all-to-all #3 'pairs'.*rank $odd sent .* rank 0 expected 16"
+        disagree pairs_short $n "all-to-all #3 'pairs'.*rank $odd sent 12 bytes, rank 0 expected 16"
+        disagree skipped $n "rank $odd called all-gather #3 'next' of 320 f32"
+    done
+    disagree subgroup 4 "rank 3 called all-gather #1 'half b' of 320 f32"
 
-# The first rank that ends after a failure leaves the others time to report it.
-for how in close abort; do
-    name="label then $how n=3" bad=0
-    launch 3 "label $how" 20
-    [ $rc = 9 ] || complain "exit status is not the first rank's"
-    expect 2 '^SAW rank [12] FSDP_EMISMATCH'
-    verdict
-done
+    # The first rank that ends after a failure leaves the others time to report it.
+    for how in close abort; do
+        name="label then $how n=3" bad=0
+        launch 3 "label $how" 20
+        [ $rc = 9 ] || complain "exit status is not the first rank's"
+        expect 2 '^SAW rank [12] FSDP_EMISMATCH'
+        verdict
+    done
+fi
 
 # A rank does not come: all report their last calls, the waiting one names it.
 limit=2
@@ -104,29 +145,120 @@ for n in 2 4; do
 done
 limit=
 
-# A rank dies in the middle: the launcher ends the others.
+# A rank stands still, in a way that its own watching cannot see.
+limit=2
+name="stopped n=3" bad=0
+launch 3 stopped 25
+[ $seconds -ge 2 ] && [ $seconds -le 12 ] || complain "wrong time"
+expect 2 '^SAW rank [01] FSDP_ETIMEOUT'
+expect 1 "waited 2.0 s in all-gather #3 'awaited' of 320 f32; missing data of ranks: 2\$"
+verdict
+limit=
+
+# A rank dies in the middle: the launcher ends the others. fsdp_run lets them say why.
 for n in 2 4; do
-    for how in exit kill abort; do
+    for how in exit kill abort kill_reading exit0; do
         name="$how n=$n" bad=0
         launch $n $how 20
-        [ $rc != 0 ] || complain "the launcher reports success"
-        [ $rc != 124 ] && [ $rc != 137 ] || [ $how = kill ] || complain "ended by the time limit"
+        [ $rc != 0 ] || [ $how = exit0 ] || complain "the launcher reports success"
+        case $how in
+        kill*) ;; # 137 is that rank's own status
+        *) [ $rc != 124 ] && [ $rc != 137 ] || complain "ended by the time limit" ;;
+        esac
         [ $seconds -lt 20 ] || complain "took too long"
         [ $how != abort ] || [ $rc = 7 ] || complain "exit status of comm_abort is lost"
+        if [ $way = run ]; then
+            expect $((n - 1)) '^SAW rank [0-9]+ FSDP_ECOMM'
+            expect 1 "rank $((n - 1)) \\(process [0-9]+\\) ended without leaving the group\$"
+        fi
         verdict
     done
 done
 
+# No address space for what peers show: an error, not a crash, on all.
+if [ $way != mpi ]; then
+    name="no_room n=3" bad=0
+    launch 3 no_room 20
+    expect 3 '^SAW rank [0-9]+ FSDP_ENOMEM .*cannot map [0-9]+ bytes of rank [01]'
+    expect 3 '^DONE'
+    verdict
+fi
+
+# good_over NAME BACKEND NOTES -- the ranks in the log did their work over the backend; so many lines of notes
+good_over() {
+    [ $rc = 0 ] || complain "exit status is not 0"
+    expect 3 "^GOOD rank [0-9]+ over $2\$"
+    expect 3 '^DONE'
+    [ "$(grep -c '^note:' "$log")" = "$3" ] || complain "$(grep -c '^note:' "$log") notes, not $3"
+    verdict
+}
+
+name="good n=3" bad=0
+launch 3 good 20
+case $way in
+mpi) good_over good mpi 0 ;;
+*) good_over good shm 0 ;;
+esac
+
+# Where memory cannot be shared the ranks go on over MPI, and say so once; or fail when shm was asked for.
+if [ $way = shm ]; then
+    name="no shared memory under ulimit -f, n=3" bad=0 on=auto
+    begun=$(date +%s)
+    (ulimit -f 100000 && ranks 3 20 good) >"$log" 2>&1
+    rc=$? seconds=$(($(date +%s) - begun))
+    good_over "$name" mpi 1
+    for rank in 0 2; do
+        export COMM_FAULT_REFUSED=$rank
+        name="rank $rank may not open others' memory, n=3" bad=0 on=auto
+        launch 3 good 20
+        good_over "$name" mpi 1
+        [ $seconds -le 5 ] || complain "took too long"
+        name="$name, --comm shm" bad=0 on=shm
+        launch 3 good 20
+        [ $rc != 0 ] || complain "went on all the same"
+        expect 1 "cannot map each other's memory"
+        verdict
+        unset COMM_FAULT_REFUSED
+    done
+    on=
+fi
+
+# Our memory has no name that could stay behind: every rank has memfds mapped and nothing of /dev/shm.
+if [ $way = run ]; then
+    name="no file in /dev/shm, n=3" bad=0 rc=0 seconds=0
+    ranks 3 20 stay >"$log" 2>&1 &
+    launcher=$!
+    for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        [ "$(grep -c GOOD "$log")" = 3 ] && break
+        sleep 0.1
+    done
+    n_mapped=0
+    for pid in $(pgrep -f "^$copy"); do
+        grep -q 'memfd:fsdp' "/proc/$pid/maps" && n_mapped=$((n_mapped + 1))
+        grep -q '/dev/shm' "/proc/$pid/maps" && complain "$(grep -m1 /dev/shm "/proc/$pid/maps")"
+    done
+    [ $n_mapped = 3 ] || complain "$n_mapped ranks have memory to share, not 3"
+    wait $launcher
+    rc=$?
+    [ $rc = 0 ] || complain "exit status is not 0"
+    verdict
+fi
+
 # The launcher dies: the ranks die with it.
 name="orphans n=3" bad=0 rc=0 seconds=0
-"$mpiexec" -n 3 "$copy" orphans >"$log" 2>&1 &
+case $way in
+run) "$fsdp_run" --no-prefix -n 3 "$copy" orphans >"$log" 2>&1 & ;;
+*) FSDP_COMM=$way "$mpiexec" -n 3 "$copy" orphans >"$log" 2>&1 & ;;
+esac
 launcher=$!
 for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
     [ "$(grep -c WAITING "$log")" = 3 ] && break
     sleep 0.2
 done
 expect 3 WAITING
-proxies=$(pgrep -P $launcher)
+proxies=''
+[ $way = run ] || proxies=$(pgrep -P $launcher)
+# shellcheck disable=SC2086 # a list
 kill -KILL $launcher $proxies
 wait $launcher 2>/dev/null
 verdict

@@ -138,8 +138,9 @@ static void test_split(comm_fixture *f)
         comm_close(backwards);
         comm_close(alone);
     }
-    CHECK(f, comm_local_rank(f->c) == f->rank && comm_local_size(f->c) == f->world,
-          "local rank %d of %d", comm_local_rank(f->c), comm_local_size(f->c));
+    int place = comm_local_rank(f->c), places = comm_local_size(f->c);
+    CHECK(f, place <= f->rank && place < places && (places < f->world || place == f->rank),
+          "local rank %d of %d", place, places);
 }
 
 typedef struct seen {
@@ -227,10 +228,14 @@ static void test_staging(comm_fixture *f)
     CHECK_OK(f, comm_reduce_scatter(f->c, f->s, "staged", send, n, &acc, 0));
     CHECK_OK(f, stream_sync(f->s));
     ledger_figures l = ledger_read(device_ledger(f->dev));
-    size_t want = (world - 1) * n * sizeof *send;
+    size_t want = (world - 1) * n * sizeof *send, most = want + 4096;
+    if (f->c->hier != NULL) { /* the sums of hosts, others' sums; and a copy for peers */
+        want = (2 * world / (size_t)comm_local_size(f->c) - 1) * n * sizeof *send;
+        most = want + world * n * sizeof *send;
+    }
     CHECK(f, l.live_bytes[MEM_COMM] == 0, "%zu bytes live", l.live_bytes[MEM_COMM]);
-    CHECK(f, l.peak_bytes[MEM_COMM] >= want && l.peak_bytes[MEM_COMM] <= want + 4096,
-          "peak %zu, not %zu", l.peak_bytes[MEM_COMM], want);
+    CHECK(f, l.peak_bytes[MEM_COMM] >= want && l.peak_bytes[MEM_COMM] <= most,
+          "peak %zu, not %zu ... %zu", l.peak_bytes[MEM_COMM], want, most);
     grad_acc_free(&acc, f->s);
     free(send);
 }

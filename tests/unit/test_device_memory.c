@@ -1,8 +1,15 @@
 /* test_device_memory.c -- device_alloc and device_free on the CPU: alignment, the ledger's figures,
- * recycling and its bounds, stream order, early reuse by the same stream, debug fill, threads.   */
+ * recycling and its bounds, stream order, early reuse by the same stream, memory shared with other
+ * processes, debug fill, threads. */
 #include "tests/unit/device_lib.h"
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #if UNDER_ASAN
@@ -244,6 +251,189 @@ static void test_two_frees_in_flight(void **state)
     device_close(d);
 }
 
+/* ---- shared memory -------------------------------------------------------------------------- */
+
+/* In another process: map the piece by the parent's file and compare. Exit status 0: the same. */
+static _Noreturn void peer_compare(int fd, device_share share, size_t bytes, unsigned char byte)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getppid(), fd);
+    int own_fd = open(path, O_RDWR | O_CLOEXEC);
+    if (own_fd < 0)
+        _exit(2);
+    char *at = mmap(NULL, share.bytes, PROT_READ, MAP_SHARED, own_fd, (off_t)share.offset);
+    if (at == MAP_FAILED)
+        _exit(3);
+    _exit(all_bytes(at + share.inner, bytes, byte) ? 0 : 1);
+}
+
+static int peer_sees(device *d, const void *ptr, size_t bytes, unsigned char byte)
+{
+    device_share share;
+    assert_true(device_share_find(d, ptr, bytes, &share));
+    pid_t child = fork();
+    if (child == 0)
+        peer_compare(device_share_fd(d), share, bytes, byte);
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+static void test_shared_is_seen_by_peers(void **state)
+{
+    bool async = *(bool *)*state;
+    static const size_t SIZES[] = {1, 100, 3960, 3961, 100001, (2 << 20) + 5};
+    enum { N = sizeof SIZES / sizeof *SIZES };
+    device *d = open_cpu(async, true);
+    stream *s = device_compute_stream(d);
+    unsigned char *ptr[N];
+    device_share share;
+    assert_true(device_share_fd(d) >= 0);
+    for (int i = 0; i < N; i++) {
+        OK(device_alloc_shared(s, MEM_COMM, SIZES[i], "shared", (void **)&ptr[i]));
+        OK(stream_sync(s));
+        assert_int_equal((uintptr_t)ptr[i] % 64, 0);
+        memset(ptr[i], i + 1, SIZES[i]);
+    }
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(peer_sees(d, ptr[i], SIZES[i], (unsigned char)(i + 1)), 0);
+        size_t from = SIZES[i] / 2; /* a piece of a block */
+        assert_int_equal(peer_sees(d, ptr[i] + from, SIZES[i] - from, (unsigned char)(i + 1)), 0);
+        assert_false(device_share_find(d, ptr[i], SIZES[i] + 8192, &share));
+    }
+    assert_int_equal(peer_sees(d, ptr[0], 1, 77) != 0, 1); /* the peer can tell */
+    for (int i = 0; i < N; i++) {
+        device_free(s, ptr[i]);
+        OK(stream_sync(s));
+        assert_false(device_share_find(d, ptr[i], 1, &share));
+    }
+    assert_int_equal(live_bytes(d), 0);
+    device_close(d);
+}
+
+/* Blocks of the file that take memory. */
+static size_t shared_blocks(device *d)
+{
+    struct stat st;
+    assert_int_equal(fstat(device_share_fd(d), &st), 0);
+    return (size_t)st.st_blocks;
+}
+
+static void test_shared_memory_is_given_back(void **state)
+{
+    (void)state;
+    enum { BYTES = 16 << 20, ONE_HUGE_PAGE = (2 << 20) / 512 };
+    device *d = open_cpu(false, false);
+    stream *s = device_compute_stream(d);
+    for (int i = 0; i < 5; i++) {
+        void *kept = NULL, *ptr = NULL;
+        OK(device_alloc_shared(s, MEM_COMM, 5000, "kept", &kept));
+        OK(device_alloc_shared(s, MEM_COMM, BYTES, "large", &ptr));
+        memset(kept, 1, 5000);
+        memset(ptr, 1, BYTES);
+        assert_true(shared_blocks(d) >= BYTES / 512);
+        device_free(s, ptr);
+        cpu_pool_trim(pool_of(d), 0);
+        assert_true(shared_blocks(d) <= ONE_HUGE_PAGE);
+        assert_true(all_bytes(kept, 5000, 1)); /* the hole is in the right place */
+        device_free(s, kept);
+        cpu_pool_trim(pool_of(d), 0);
+        assert_true(shared_blocks(d) <= ONE_HUGE_PAGE);
+    }
+    device_close(d);
+}
+
+/* 3960 bytes have a footprint of 4096 either way. */
+static void test_shared_and_private_are_not_mixed(void **state)
+{
+    (void)state;
+    device *d = open_cpu(false, false);
+    stream *s = device_compute_stream(d);
+    device_share share;
+    void *ptr[2], *again[2];
+    for (int i = 0; i < 2; i++) {
+        OK(device_alloc(s, MEM_OTHER, 3960, "private", &ptr[0]));
+        OK(device_alloc_shared(s, MEM_OTHER, 3960, "shared", &ptr[1]));
+        assert_false(device_share_find(d, ptr[0], 3960, &share));
+        assert_true(device_share_find(d, ptr[1], 3960, &share));
+        device_free(s, ptr[i]);
+        device_free(s, ptr[1 - i]);
+        OK(device_alloc_shared(s, MEM_OTHER, 3960, "shared", &again[1]));
+        OK(device_alloc(s, MEM_OTHER, 3960, "private", &again[0]));
+        assert_true(device_share_find(d, again[1], 3960, &share));
+        assert_false(device_share_find(d, again[0], 3960, &share));
+        if (!UNDER_ASAN) {
+            assert_ptr_equal(again[0], ptr[0]);
+            assert_ptr_equal(again[1], ptr[1]);
+        }
+        device_free(s, again[0]);
+        device_free(s, again[1]);
+    }
+    device_close(d);
+}
+
+/* Also while the block before waits for its free on a worker's queue. */
+static void test_shared_early_reuse(void **state)
+{
+    (void)state;
+    if (UNDER_ASAN)
+        skip();
+    device *d = open_cpu(true, false);
+    stream *s = device_compute_stream(d);
+    device_share share;
+    void *private_ptr = NULL, *shared_ptr = NULL, *ptr = NULL;
+    OK(device_alloc(s, MEM_OTHER, 3960, "private", &private_ptr));
+    OK(device_alloc_shared(s, MEM_OTHER, 3960, "shared", &shared_ptr));
+    sem_t gate;
+    close_gate(s, &gate);
+    device_free(s, shared_ptr);
+    device_free(s, private_ptr);
+    OK(device_alloc_shared(s, MEM_OTHER, 3960, "again", &ptr));
+    assert_ptr_equal(ptr, shared_ptr);
+    assert_true(device_share_find(d, ptr, 3960, &share));
+    sem_post(&gate);
+    OK(stream_sync(s));
+    assert_true(device_share_find(d, ptr, 3960, &share));
+    device_free(s, ptr);
+    device_close(d);
+}
+
+/* In a process of its own: the file is opened once in a process. Exit status 0: all is well. */
+static _Noreturn void use_under_a_file_limit(void)
+{
+    struct rlimit tight;
+    device *d = NULL;
+    device_share share;
+    void *ptr = NULL;
+    getrlimit(RLIMIT_FSIZE, &tight);
+    tight.rlim_cur = 1 << 20;
+    if (setrlimit(RLIMIT_FSIZE, &tight) != 0 ||
+        device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 1}, &d) != FSDP_OK)
+        _exit(1);
+    stream *s = device_compute_stream(d);
+    if (device_share_fd(d) != -1)
+        _exit(2);
+    if (device_alloc_shared(s, MEM_COMM, 3 << 20, "private after all", &ptr) != FSDP_OK)
+        _exit(3);
+    memset(ptr, 1, 3 << 20);
+    bool found = device_share_find(d, ptr, 1, &share);
+    device_free(s, ptr);
+    device_close(d);
+    _exit(found ? 4 : 0);
+}
+
+/* Growing the file beyond a limit on file sizes would end the process. */
+static void test_no_shared_memory_under_a_file_limit(void **state)
+{
+    (void)state;
+    int status = -1;
+    pid_t child = fork();
+    if (child == 0)
+        use_under_a_file_limit();
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 /* ---- debug fill ----------------------------------------------------------------------------- */
 static void test_debug_fill(void **state)
 {
@@ -335,6 +525,8 @@ int main(void)
     static bool INLINE = false, ASYNC = true;
     alarm(60); /* a deadlock is a failure, not a hang */
     const struct CMUnitTest tests[] = {
+        /* first: nothing has opened the file of shared memory yet */
+        cmocka_unit_test(test_no_shared_memory_under_a_file_limit),
         BOTH(test_alloc_facts),
         cmocka_unit_test(test_alloc_fails_with_words),
         cmocka_unit_test(test_recycling),
@@ -342,6 +534,10 @@ int main(void)
         cmocka_unit_test(test_free_is_stream_ordered),
         cmocka_unit_test(test_run_ahead_needs_one_block),
         cmocka_unit_test(test_two_frees_in_flight),
+        BOTH(test_shared_is_seen_by_peers),
+        cmocka_unit_test(test_shared_memory_is_given_back),
+        cmocka_unit_test(test_shared_and_private_are_not_mixed),
+        cmocka_unit_test(test_shared_early_reuse),
         BOTH(test_debug_fill),
         cmocka_unit_test(test_alloc_from_threads),
     };

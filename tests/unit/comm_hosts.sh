@@ -1,0 +1,122 @@
+#!/bin/sh
+# comm_hosts.sh -- groups over several hosts, on one machine: MPICH divides its ranks into hosts when told to.
+#
+#   tests/unit/comm_hosts.sh [quick|full] [BUILD]
+#
+# H hosts of L ranks each use shared memory inside a host and MPI between hosts: every collective is checked on them
+# (test_comm, comm_stress), that the trainer's losses are those of one device, and that ranks on all hosts hear of a
+# failure on one (comm_faults). Ranks that are not numbered host by
+# host, or hosts with unequally many, go by MPI alone. tests/multihost/run.sh has hosts with a network between them.
+# Prints one PASS, FAIL or SKIP line per run; the logs are in $BUILD/test/hosts/. Exit status 0 iff all pass.
+set -u
+mode=${1:-quick}
+BUILD=${2:-${BUILD:-build}}
+mpiexec=${MPIEXEC:-mpiexec}
+OUT=$BUILD/test/hosts
+mkdir -p "$OUT" || exit 2
+child='' failed=0
+trap 'kill -TERM $child 2>/dev/null; exit 130' INT TERM HUP
+
+# hosts H RANKS LOG PROGRAM... -- all RANKS on H hosts, one behind the other
+hosts() {
+    h=$1 n=$2 log=$OUT/$3.log
+    shift 3
+    MPIR_CVAR_NUM_CLIQUES=$h MPIR_CVAR_CLIQUES_BY_BLOCK=${by_block:-1} FSDP_TIMEOUT_S=60 \
+        timeout -k 5 300 "$mpiexec" -n "$n" "$@" >"$log" 2>&1 </dev/null &
+    child=$!
+    wait $child
+    status=$? child=''
+}
+
+# verdict NAME GOOD -- PASS when the run ended well and GOOD (a command) holds
+verdict() {
+    if [ $status -eq 0 ] && [ "$(grep -c '^DONE' "$log")" -eq "$n" ] && ! grep -q '^FAIL' "$log" && eval "$2"; then
+        echo "PASS $1"
+    else
+        echo "FAIL $1, exit status $status: $(grep -m1 -E '^FAIL|^differs|rror|waited' "$log"); log: $log"
+        failed=1
+    fi
+}
+
+# collectives H L ROUNDS
+collectives() {
+    hosts "$1" $(($1 * $2)) "comm-$1x$2" "$BUILD/tests/unit/test_comm"
+    verdict "$1 hosts x $2 ranks: collectives" '[ "$(grep -c ^PASS "$log")" -eq 36 ]'
+    hosts "$1" $(($1 * $2)) "stress-$1x$2" "$BUILD/tests/unit/comm_stress" --rounds "$3" --seed "$1$2"
+    verdict "$1 hosts x $2 ranks: $(sed -n 's/^PASS //p' "$log")" 'grep -q "^PASS stress over shm+mpi," "$log"'
+}
+
+# stays_with_mpi NAME H RANKS
+stays_with_mpi() {
+    hosts "$2" "$3" "mpi-$2-$3" "$BUILD/tests/unit/comm_stress" --rounds 3
+    verdict "$1: MPI alone" 'grep -q "^PASS stress over mpi," "$log"'
+}
+
+options='--size tiny --reduction canonical --global-batch 24 --steps 5 --synthetic 100000'
+# train H L -- the trainer on hosts, its losses against one device's
+train() {
+    name="train-$1x$2" n=$(($1 * $2))
+    rm -f "$OUT/$name.csv"
+    # shellcheck disable=SC2086 # words
+    hosts "$1" $n "$name" "$BUILD/fsdp_train" $options --loss-csv "$OUT/$name.csv"
+    if [ $status -eq 0 ] && said=$("$BUILD/fsdp_compare" "$OUT/single.csv" "$OUT/$name.csv"); then
+        echo "PASS $1 hosts x $2 ranks: trainer: $said"
+    else
+        echo "FAIL $1 hosts x $2 ranks: trainer, exit status $status: ${said:-$(tail -1 "$log")}; log: $log"
+        failed=1
+    fi
+}
+
+# disagree H L CASE -- all ranks are told. The launcher may kill who is the last to end after a failure.
+disagree() {
+    begun=$(date +%s)
+    hosts "$1" $(($1 * $2)) "faults-$1x$2-$3" "$BUILD/tests/unit/comm_faults" "$3"
+    told=$(grep -c '^SAW.*FSDP_EMISMATCH' "$log") seconds=$(($(date +%s) - begun))
+    if [ "$told" -eq "$n" ] && [ "$seconds" -le 15 ]; then
+        echo "PASS $1 hosts x $2 ranks: ranks disagree, $3"
+    else
+        echo "FAIL $1 hosts x $2 ranks: ranks disagree, $3: $told of $n told in $seconds s; log: $log"
+        failed=1
+    fi
+}
+
+hosts 2 4 probe "$BUILD/tests/unit/comm_stress" --rounds 1
+if grep -q 'over shm,' "$OUT/probe.log"; then
+    echo "SKIP hosts: this MPI does not divide its ranks (MPIR_CVAR_NUM_CLIQUES)"
+    exit 0
+fi
+# shellcheck disable=SC2086 # words
+"$BUILD/fsdp_train" --parallel single $options --loss-csv "$OUT/single.csv" >"$OUT/single.log" 2>&1 || {
+    echo "FAIL hosts: the run on one device failed; log: $OUT/single.log"
+    exit 1
+}
+case $mode in
+quick)
+    collectives 2 2 40
+    collectives 3 2 15
+    collectives 2 3 15
+    train 2 2
+    train 2 3
+    disagree 2 2 label
+    disagree 2 2 subgroup_awaited
+    disagree 2 3 op
+    ;;
+full)
+    for layout in '2 2' '3 2' '2 3' '4 2' '2 4'; do
+        # shellcheck disable=SC2086 # two numbers
+        collectives $layout 300
+        for case in op elems_large label root lengths pairs skipped subgroup subgroup_awaited; do
+            # shellcheck disable=SC2086
+            disagree $layout $case
+        done
+        # shellcheck disable=SC2086
+        train $layout
+    done
+    ;;
+*) echo "usage: $0 [quick|full] [BUILD]" >&2 && exit 2 ;;
+esac
+stays_with_mpi '2 hosts x 1 rank' 2 2
+stays_with_mpi '2 + 1 ranks' 2 3
+by_block=0
+stays_with_mpi 'ranks in turn on 2 hosts' 2 4
+exit $failed

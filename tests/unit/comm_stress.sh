@@ -1,0 +1,58 @@
+#!/bin/sh
+# comm_stress.sh -- comm_stress on several numbers of ranks, over shared memory and over MPI.
+#
+#   tests/unit/comm_stress.sh [quick|full] [BUILD]
+#
+# Prints one PASS or FAIL line per run; the logs are in $BUILD/test/stress/. Exit status 0 iff all pass.
+set -u
+mode=${1:-quick}
+BUILD=${2:-${BUILD:-build}}
+mpiexec=${MPIEXEC:-mpiexec}
+OUT=$BUILD/test/stress
+mkdir -p "$OUT" || exit 2
+child='' failed=0
+trap 'kill -TERM $child 2>/dev/null; exit 130' INT TERM HUP
+
+# stress WAY W ROUNDS SEED... -- shm and mpi: started by mpiexec; run: by fsdp_run
+stress() {
+    way=$1 w=$2 rounds=$3
+    shift 3
+    for seed in "$@"; do
+        log=$OUT/$way-W$w-$seed.log
+        set -- "$BUILD/tests/unit/comm_stress" --rounds "$rounds" --seed "$seed"
+        case $way in
+        run) set -- "$BUILD/fsdp_run" --no-prefix -n "$w" "$@" ;;
+        *) set -- env FSDP_COMM="$way" "$mpiexec" -n "$w" "$@" ;;
+        esac
+        FSDP_TIMEOUT_S=${FSDP_TIMEOUT_S:-60} timeout -k 5 600 "$@" >"$log" 2>&1 </dev/null &
+        child=$!
+        wait $child
+        status=$? child=''
+        if [ $status -eq 0 ] && [ "$(grep -c '^DONE' "$log")" -eq "$w" ] && grep -q '^PASS' "$log"; then
+            echo "PASS W=$w $way: $(sed -n 's/^PASS //p' "$log")"
+        else
+            echo "FAIL W=$w $way, exit status $status: $(grep -m1 -E '^differs|^FAIL|rror|waited' "$log"); log: $log"
+            echo "        rerun: $*"
+            failed=1
+        fi
+    done
+}
+
+case $mode in
+quick)
+    for w in 2 3 4; do
+        stress shm $w 100 $w
+        stress mpi $w 30 $w
+    done
+    stress run 4 100 5
+    ;;
+full)
+    for w in 2 3 4 5 6 7 8; do
+        stress shm $w 1000 1$w 2$w
+        stress mpi $w 1000 1$w
+        stress run $w 1000 3$w
+    done
+    ;;
+*) echo "usage: $0 [quick|full] [BUILD]" >&2 && exit 2 ;;
+esac
+exit $failed

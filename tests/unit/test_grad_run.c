@@ -1,0 +1,247 @@
+/* test_grad_run.c -- many pushes in one pass over memory (grad_run.h) against the single pushes of
+ * grad_acc.h: the same bits, the vectors it says, and nothing left behind a failure. */
+#include "tests/unit/device_lib.h"
+#include "common/ops/cpu_kernels.h"
+#include "common/ops/grad_run.h"
+#include "tests/unit/comm_cases_lib.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_INPUTS = 9, MOST_STEPS = 6 };
+
+static uint64_t draw(uint64_t *seed, uint64_t n)
+{
+    *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (*seed >> 33) % n;
+}
+
+/* Values whose sum depends on the order. */
+static void fill(float *vec, size_t elems, uint64_t *seed)
+{
+    for (size_t i = 0; i < elems; i++) {
+        float unit = (float)draw(seed, 1 << 16) / 65536.0f - 0.4f;
+        vec[i] = unit * (float)(1u << draw(seed, 16)) / 256.0f;
+    }
+}
+
+/* One pass: n nodes of a level, as comm_reduce_scatter takes them in. */
+static fsdp_status take_in(grad_acc *g, stream *s, int level, int n, const void *const *in,
+                           int n_threads)
+{
+    grad_run *run;
+    TRY(grad_run_plan(g, s, level, n, &run));
+    grad_run *copy = malloc(run->bytes); /* a plan may be copied */
+    assert_non_null(copy);
+    memcpy(copy, run, run->bytes);
+    memset(run, 0xA5, run->bytes);
+    free(run);
+    fsdp_status status = grad_run_execute(copy, in, n_threads);
+    grad_run_retire(copy, s);
+    free(copy);
+    return status;
+}
+
+/* What both accumulators hold now: the same levels, the same bits. */
+static void compare_slots(const grad_acc *a, const grad_acc *b)
+{
+    assert_int_equal(a->n_pushed, b->n_pushed);
+    for (int k = 0; k < TREE_SUM_LEVELS; k++) {
+        assert_int_equal(a->tree.slot[k] == NULL, b->tree.slot[k] == NULL);
+        if (a->tree.slot[k] != NULL)
+            assert_memory_equal(a->tree.slot[k], b->tree.slot[k], a->elems * sizeof(float));
+    }
+}
+
+typedef struct sequence {
+    grad_acc_mode mode;
+    dtype wire;
+    size_t elems;
+    int n_threads;
+    uint64_t seed;
+} sequence;
+
+/* A level that is allowed behind `nodes` leaves. */
+static int level_draw(uint64_t *seed, uint64_t nodes)
+{
+    int level = (int)draw(seed, 5);
+    while (nodes & ((UINT64_C(1) << level) - 1))
+        level--;
+    return level;
+}
+
+/* Some steps of drawn widths and levels into both; now and then a single push into both. */
+static void run_sequence(device *d, sequence q)
+{
+    stream *s = device_compute_stream(d);
+    grad_acc single, many;
+    grad_acc_init(&single, q.mode, &comm_test_ops, q.elems, MEM_GRADS_SHARD, "single");
+    grad_acc_init(&many, q.mode, &comm_test_ops, q.elems, MEM_GRADS_SHARD, "many");
+    single.wire = many.wire = q.wire;
+    float *in[MOST_INPUTS], *sum_single = NULL, *sum_many = NULL;
+    void *sent[MOST_INPUTS]; /* as the accumulator's wire type */
+    for (int i = 0; i < MOST_INPUTS; i++) {
+        in[i] = comm_test_alloc(q.elems * sizeof(float));
+        sent[i] = comm_test_alloc(q.elems * sizeof(float));
+    }
+    int steps = 1 + (int)draw(&q.seed, MOST_STEPS);
+    uint64_t nodes = 0;
+    for (int a = 0; a < steps; a++) {
+        int n = 1 + (int)draw(&q.seed, MOST_INPUTS), level = level_draw(&q.seed, nodes);
+        nodes += (uint64_t)n << level;
+        for (int i = 0; i < n; i++) {
+            fill(in[i], q.elems, &q.seed);
+            OK(grad_acc_push(&single, s, level, in[i]));
+            for (size_t e = 0; e < q.elems && q.wire == DTYPE_BF16; e++)
+                ((uint16_t *)sent[i])[e] = bf16_from_f32(in[i][e]);
+            if (q.wire == DTYPE_F32)
+                memcpy(sent[i], in[i], q.elems * sizeof(float));
+        }
+        if (n == 1 && draw(&q.seed, 2) == 0)
+            OK(grad_acc_push(&many, s, level, in[0]));
+        else
+            OK(take_in(&many, s, level, n, (const void *const *)sent, q.n_threads));
+        compare_slots(&single, &many);
+    }
+    OK(grad_acc_finish(&single, s, &sum_single));
+    OK(grad_acc_finish(&many, s, &sum_many));
+    assert_memory_equal(sum_single, sum_many, q.elems * sizeof(float));
+    device_free(s, sum_single);
+    device_free(s, sum_many);
+    grad_acc_free(&single, s);
+    grad_acc_free(&many, s);
+    assert_int_equal(live_bytes(d), 0);
+    for (int i = 0; i < MOST_INPUTS; i++) {
+        free(in[i]);
+        free(sent[i]);
+    }
+}
+
+/* Sizes: none, one, the edges of a block (2048) and of a tile, and enough for several threads. */
+static void test_bits_of_single_pushes(void **state)
+{
+    (void)state;
+    static const size_t SIZES[] = {0,    1,    7,          2047,           2048,
+                                   2049, 4096, TILE_ELEMS, TILE_ELEMS + 1, 2 * TILE_ELEMS - 1};
+    device *d = open_cpu(false, true);
+    for (uint64_t i = 0; i < 400; i++) {
+        size_t elems = SIZES[i % (sizeof SIZES / sizeof *SIZES)];
+        run_sequence(d, (sequence){.mode = i / 10 % 2 ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST,
+                                   .wire = i / 20 % 2 ? DTYPE_BF16 : DTYPE_F32,
+                                   .elems = elems > 4096 && i % 4 != 0 ? elems / 40 : elems,
+                                   .n_threads = 1 + (int)(i % 3),
+                                   .seed = i});
+    }
+    for (int n_threads = 1; n_threads <= 3; n_threads++)
+        run_sequence(d, (sequence){.mode = GRAD_ACC_CANONICAL,
+                                   .elems = MIN_PARALLEL_ELEMS + 12345,
+                                   .n_threads = n_threads,
+                                   .seed = 7});
+    device_close(d);
+}
+
+/* grad_run_peak, from which memory is planned, is what the ledger sees. */
+static void test_peak(void **state)
+{
+    enum { ELEMS = 10 };
+    (void)state;
+    device *d = open_cpu(false, true);
+    stream *s = device_compute_stream(d);
+    float vec[ELEMS] = {1};
+    const void *in[MOST_INPUTS];
+    for (int i = 0; i < MOST_INPUTS; i++)
+        in[i] = vec;
+    for (int k = 0; k < 2 * 18 * MOST_INPUTS; k++) {
+        grad_acc_mode mode = k % 2 ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST;
+        int before = k / 2 % 18, n = 1 + k / 36;
+        grad_acc acc;
+        grad_acc_init(&acc, mode, &comm_test_ops, ELEMS, MEM_GRADS_SHARD, "peak");
+        for (int i = 0; i < before; i++)
+            OK(grad_acc_push(&acc, s, 0, vec));
+        ledger_reset_peaks(device_ledger(d));
+        OK(take_in(&acc, s, 0, n, in, 1));
+        size_t most = ledger_read(device_ledger(d)).peak_bytes[MEM_GRADS_SHARD] / sizeof vec;
+        if (most != grad_run_peak(mode, (uint64_t)before, n))
+            fail_msg("%d behind %d, mode %d: %zu vectors, planned %zu", n, before, (int)mode, most,
+                     grad_run_peak(mode, (uint64_t)before, n));
+        grad_acc_free(&acc, s);
+    }
+    assert_int_equal(live_bytes(d), 0);
+    device_close(d);
+}
+
+static void test_bad_count(void **state)
+{
+    (void)state;
+    device *d = open_cpu(false, true);
+    stream *s = device_compute_stream(d);
+    grad_acc acc;
+    grad_run *run = NULL;
+    grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_ops, 1, MEM_GRADS_SHARD, "count");
+    assert_int_equal(grad_run_plan(&acc, s, 0, 0, &run), FSDP_EINVAL);
+    assert_int_equal(grad_run_plan(&acc, s, 0, GRAD_RUN_MAX_INPUTS + 1, &run), FSDP_EINVAL);
+    assert_null(run);
+    OK(grad_run_plan(&acc, s, 0, GRAD_RUN_MAX_INPUTS, &run));
+    grad_run_retire(run, s);
+    free(run);
+    grad_acc_free(&acc, s);
+    assert_int_equal(live_bytes(d), 0);
+    device_close(d);
+}
+
+/* ---- an allocation that fails --------------------------------------------------------------- */
+
+static int allocs_left; /* before one fails */
+
+static fsdp_status alloc_or_fail(stream *s, mem_category category, size_t bytes, const char *label,
+                                 void **out)
+{
+    if (allocs_left-- == 0)
+        return fsdp_error(FSDP_ENOMEM, "", "no memory, for the test");
+    return device_backend_cpu.alloc(s, category, bytes, label, out);
+}
+
+/* Whichever allocation of a plan fails, grad_acc_free gives back all there is. */
+static void test_alloc_fails(void **state)
+{
+    (void)state;
+    device *d = open_cpu(false, true);
+    stream *s = device_compute_stream(d);
+    device_backend failing = device_backend_cpu;
+    failing.alloc = alloc_or_fail;
+    d->backend = &failing;
+    float vec[5] = {1, 2, 3, 4, 5};
+    int n_failed = 0;
+    for (int k = 0; k < 2 * 16 * MOST_INPUTS * 4; k++) {
+        int before = k / 2 % 16, n = 1 + k / 32 % MOST_INPUTS, fails_at = k / (32 * MOST_INPUTS);
+        grad_acc acc;
+        grad_acc_init(&acc, k % 2 ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST, &comm_test_ops, 5,
+                      MEM_GRADS_SHARD, "fails");
+        allocs_left = 1000;
+        for (int i = 0; i < before; i++)
+            OK(grad_acc_push(&acc, s, 0, vec));
+        grad_run *run = NULL;
+        allocs_left = fails_at;
+        fsdp_status status = grad_run_plan(&acc, s, 0, n, &run);
+        assert_int_equal(status, run == NULL ? FSDP_ENOMEM : FSDP_OK);
+        n_failed += run == NULL;
+        if (run != NULL)
+            grad_run_retire(run, s);
+        free(run);
+        grad_acc_free(&acc, s);
+        assert_int_equal(live_bytes(d), 0);
+    }
+    assert_true(n_failed > 50);
+    d->backend = &device_backend_cpu;
+    device_close(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bits_of_single_pushes),
+        cmocka_unit_test(test_peak),
+        cmocka_unit_test(test_bad_count),
+        cmocka_unit_test(test_alloc_fails),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
