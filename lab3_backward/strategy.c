@@ -33,7 +33,7 @@ fsdp_status grad_all_gather(fsdp_backward *b, int u)
     /* SOLUTION BEGIN 3.5 */
     comm *c = f->config.comm;
     float *full;
-    TRY(device_alloc_f32(f->compute, MEM_GRADS_SHARD, l->padded_elems, "gradient", &full));
+    TRY(comm_alloc_f32(c, f->compute, MEM_GRADS_SHARD, l->padded_elems, "gradient", &full));
     float *mine = full + (size_t)comm_rank(c) * l->shard_elems;
     fsdp_status status =
         device_copy(f->compute, mine, g->shard_grad, l->shard_elems * sizeof *mine);

@@ -76,27 +76,35 @@ static fsdp_status backend_choose(comm_backend wanted, device *d, comm_backend *
     return FSDP_OK;
 }
 
-/* Ranks that MPI started on one host go over to shared memory. */
+/* Ranks that MPI started go over to shared memory: all when they are on one host, else those of
+ * each host, where that can be. */
 static fsdp_status over_to_shm(comm *c, comm_backend wanted)
 {
-    bool used = false, one_host = c->local_size == c->size;
+    bool used = false, unmapped = false, one_host = c->local_size == c->size;
     if (wanted == COMM_MPI || c->size == 1)
         return FSDP_OK;
-    if (one_host)
-        TRY(comm_shm_over_mpi(c, &used));
+    if (one_host) {
+        TRY(comm_shm_over_mpi(c, c, &used));
+        unmapped = !used;
+    } else if (wanted == COMM_AUTO) {
+        TRY(comm_hier_over_mpi(c, &unmapped));
+    }
+    c->next_seq = 0; /* what the ranks settled to get here does not count */
     if (wanted == COMM_SHM && !used)
         return fsdp_error(FSDP_ESKIP, "leave --comm out, or pass --comm mpi",
                           "comm_open: --comm shm: %s",
                           one_host ? "the ranks cannot map each other's memory"
                                    : "the ranks are on several hosts");
-    if (one_host && !used && c->rank == 0)
+    if (unmapped && c->rank == 0)
         fprintf(stderr,
                 "note: the ranks cannot map each other's memory; they go on with --comm mpi\n");
     return FSDP_OK;
 }
 
-static void comm_release(comm *c)
+void comm_front_free(comm *c)
 {
+    if (c == NULL)
+        return;
     if (c->owns_recorder)
         comm_recorder_free(c->recorder);
     free(c->world_ranks);
@@ -113,6 +121,27 @@ static fsdp_status scratch_alloc(comm *c)
     if (c->parts == NULL || c->lengths == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a group of %d ranks", c->size);
     return FSDP_OK;
+}
+
+comm *comm_front_new(const comm *c, int rank, const int *world_ranks, int n)
+{
+    comm *front = calloc(1, sizeof *front);
+    if (front == NULL)
+        return NULL;
+    front->dev = c->dev;
+    front->timeout_s = c->timeout_s;
+    front->recorder = c->recorder;
+    front->local_rank = c->local_rank;
+    front->local_size = c->local_size;
+    front->rank = rank;
+    front->size = n;
+    front->world_ranks = calloc((size_t)n, sizeof *front->world_ranks);
+    if (front->world_ranks == NULL || scratch_alloc(front) != FSDP_OK) {
+        comm_front_free(front);
+        return NULL;
+    }
+    memcpy(front->world_ranks, world_ranks, (size_t)n * sizeof *world_ranks);
+    return front;
 }
 
 static fsdp_status start(comm *c, comm_backend backend)
@@ -171,7 +200,7 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
 fail_opened:
     c->transport->close(c->group);
 fail:
-    comm_release(c);
+    comm_front_free(c);
     return status;
 }
 
@@ -186,7 +215,7 @@ void comm_close(comm *c)
         (void)comm_host_gather(c, "comm_close", &mine, all, 1);
     free(all);
     c->transport->close(c->group);
-    comm_release(c);
+    comm_front_free(c);
 }
 
 int comm_rank(const comm *c)
@@ -259,7 +288,10 @@ static fsdp_status split_into(comm *parent, const choice *all, comm *child)
     int lowest = members_choose(parent, all, child);
     TRY(scratch_alloc(child));
     child->transport = parent->transport;
-    TRY(parent->transport->split(parent->group, lowest, child, &child->group));
+    if (parent->hier != NULL)
+        TRY(comm_hier_split(parent, lowest, child));
+    else
+        TRY(parent->transport->split(parent->group, lowest, child, &child->group));
     if (child->group == NULL)
         comm_self_use(child);
     return FSDP_OK;
@@ -281,7 +313,7 @@ fsdp_status comm_split(comm *c, int color, int key, comm **out)
     if (status == FSDP_OK)
         *out = child;
     else if (child != NULL)
-        comm_release(child);
+        comm_front_free(child);
     return status;
 }
 

@@ -34,8 +34,10 @@ typedef struct comm_desc {
 typedef struct comm_call {
     comm_desc desc;
     uint64_t ticket; /* of the flight recorder */
+    uint64_t number; /* of the transport's group: desc.seq, but for a part of a larger call */
     int phase;       /* 0; 1 for the all-gather of an all-reduce (not compared again) */
     bool more;       /* another phase follows */
+    bool met;        /* the ranks of this host have compared it: see comm_hier.c */
 } comm_call;
 
 /* What moves between this rank and one peer; zero bytes move nothing. */
@@ -86,6 +88,7 @@ typedef struct comm_transport {
 /* ---- flight recorder (watch.c): the last calls of this process, for the report at a timeout  */
 
 typedef struct comm_recorder comm_recorder;
+typedef struct comm_hier comm_hier;
 typedef enum comm_state { COMM_ISSUED, COMM_RUNNING, COMM_DONE, COMM_FAILED } comm_state;
 
 /* NULL when there is no memory. Thread-safe. */
@@ -114,7 +117,8 @@ double comm_now_s(void);
 
 struct comm {
     const comm_transport *transport;
-    void *group; /* the transport's */
+    void *group;     /* the transport's */
+    comm_hier *hier; /* several hosts with several ranks each: the same group, else NULL */
     device *dev;
     int rank, size, local_rank, local_size;
     int *world_ranks; /* [size] rank of each member in the first group; messages use these */
@@ -157,6 +161,11 @@ fsdp_status comm_lengths_sum(const comm *c, const size_t *elems, dtype t, const 
 fsdp_status comm_visit_run(comm *c, stream *s, const comm_call *call, comm_part *parts,
                            size_t stage_bytes, const comm_visit *v);
 
+/* comm_front_new -- a front for n ranks of *c, which are the world_ranks; this one is their number
+ * `rank`. It has no transport. NULL when there is no memory; comm_front_free accepts that. */
+comm *comm_front_new(const comm *c, int rank, const int *world_ranks, int n);
+void comm_front_free(comm *c);
+
 /* comm_host_gather -- the host waits: recv [W*bytes] = every rank's send [bytes]; host memory. */
 fsdp_status comm_host_gather(comm *c, const char *label, const void *send, void *recv,
                              size_t bytes);
@@ -165,5 +174,41 @@ fsdp_status comm_host_gather(comm *c, const char *label, const void *send, void 
  */
 fsdp_status comm_self_open(comm *c);
 fsdp_status comm_mpi_open(comm *c);
+/* comm_mpi_fail -- the mpi transport ends with this thread's record, and all its ranks hear of it.
+ * Does not wait. */
+void comm_mpi_fail(void);
+/* comm_mpi_on_failure -- `tell` is called when the mpi transport fails (or has failed), the failure
+ * being the calling thread's record; NULL: not any more, and no call is on its way. */
+void comm_mpi_on_failure(void (*tell)(void));
 /* comm_self_use -- make *c, whose rank and size (1) are set, a group of the self transport. */
 void comm_self_use(comm *c);
+
+/* ---- several hosts with several ranks each (comm_hier.c) ------------------------------------ */
+
+/* comm_hier_over_mpi -- *c is open over MPI: where its hosts have equally many ranks, more than
+ * one, numbered host by host, these go over to shared memory inside each host; *c has hier then.
+ * *unmapped: only that the memory cannot be mapped is in the way. collective */
+fsdp_status comm_hier_over_mpi(comm *c, bool *unmapped);
+/* comm_hier_split -- transport->split of a group with hier: fills transport and group of *child,
+ * which has hier again, is one of shared memory, or goes by MPI alone. group NULL: one rank. */
+fsdp_status comm_hier_split(comm *parent, int color, comm *child);
+
+/* What collectives do on a group with hier, behind comm_call_begin. recv of the all-gather holds
+ * this rank's slice already. */
+fsdp_status comm_hier_all_gather(comm *c, stream *s, const comm_call *call, void *recv,
+                                 size_t slice_bytes);
+fsdp_status comm_hier_broadcast(comm *c, stream *s, const comm_call *call, void *buf, size_t bytes);
+
+/* comm_hier_sums -- whether a host's contributions may be added up before they are pushed as one
+ * node: always in fast mode, else where they are a whole subtree. The same on all ranks. */
+bool comm_hier_sums(const comm *c, const grad_acc *acc, int level);
+/* comm_fast_run -- how many ranks' contributions, side by side, fast mode adds first. */
+int comm_fast_run(const comm *c);
+typedef struct comm_scatter {
+    const void *send;
+    const size_t *lengths; /* [W] */
+    grad_acc *acc;
+    int level;
+} comm_scatter;
+fsdp_status comm_hier_reduce_scatter(comm *c, stream *s, const comm_call *call,
+                                     const comm_scatter *x);

@@ -21,6 +21,15 @@ fsdp_status comm_mpi_open(comm *c)
         "comm_open: the mpi backend was not built");
 }
 
+void comm_mpi_fail(void)
+{
+}
+
+void comm_mpi_on_failure(void (*tell)(void))
+{
+    (void)tell;
+}
+
 #else
 
 #include "common/comm/mpi_impl.h"
@@ -38,7 +47,7 @@ static const double CLOSE_PATIENCE_S = 10;   /* without any progress */
 static const double FINALIZE_PATIENCE_S = 5; /* when all ranks have come to MPI_Finalize */
 static const double LINGER_S = 1;            /* between a failure and the end of the process */
 
-mpi_engine mpi_shared = {.lock = PTHREAD_MUTEX_INITIALIZER};
+mpi_engine mpi_shared = {.lock = PTHREAD_MUTEX_INITIALIZER, .tell_lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Arguments of an exchange task; copied with the stream's job. */
 typedef struct exchange_args {
@@ -85,10 +94,19 @@ static mpi_job *job_new(mpi_job_kind kind, mpi_group *g, int n_parts)
     return job;
 }
 
-static void job_free(mpi_job *job)
+void mpi_job_free(mpi_job *job)
 {
     pthread_cond_destroy(&job->finished);
     free(job);
+}
+
+/* Under the engine's lock. */
+static void inbox_add(mpi_job *job)
+{
+    mpi_engine *e = &mpi_shared;
+    *e->inbox_tail = job;
+    e->inbox_tail = &job->next;
+    pthread_cond_signal(&e->wake);
 }
 
 /* Hand the job to the progress thread and sleep until it is done; frees it. patience_s > 0 bounds
@@ -99,9 +117,7 @@ static fsdp_status job_run(mpi_job *job, double patience_s)
     mpi_engine *e = &mpi_shared;
     struct timespec deadline = deadline_in(patience_s);
     pthread_mutex_lock(&e->lock);
-    *e->inbox_tail = job;
-    e->inbox_tail = &job->next;
-    pthread_cond_signal(&e->wake);
+    inbox_add(job);
     int err = 0;
     while (!job->done && err != ETIMEDOUT) {
         if (patience_s > 0)
@@ -117,7 +133,7 @@ static fsdp_status job_run(mpi_job *job, double patience_s)
     fsdp_status status = job->status;
     if (status != FSDP_OK)
         fsdp_error_set(&job->error);
-    job_free(job);
+    mpi_job_free(job);
     return status;
 }
 
@@ -146,6 +162,33 @@ static fsdp_status mpi_failed(void *group)
         return FSDP_OK;
     fsdp_error_set(&e->why);
     return e->why.status;
+}
+
+void comm_mpi_fail(void)
+{
+    mpi_engine *e = &mpi_shared;
+    fsdp_error_info why = *fsdp_error_get();
+    mpi_job *job = job_new(JOB_FAIL, NULL, 0);
+    if (job == NULL)
+        return;
+    job->error = why;
+    pthread_mutex_lock(&e->lock);
+    bool taken = e->running && !e->dead;
+    if (taken)
+        inbox_add(job);
+    pthread_mutex_unlock(&e->lock);
+    if (!taken)
+        mpi_job_free(job);
+}
+
+void comm_mpi_on_failure(void (*tell)(void))
+{
+    mpi_engine *e = &mpi_shared;
+    pthread_mutex_lock(&e->tell_lock);
+    e->tell = tell;
+    if (tell != NULL && mpi_failed(NULL) != FSDP_OK)
+        tell();
+    pthread_mutex_unlock(&e->tell_lock);
 }
 
 static void unfinished_add(mpi_group *g, int change)
@@ -229,7 +272,7 @@ static mpi_group *group_new(const comm *front)
 }
 
 /* A new group from `parent` (NULL: of all ranks). *out is NULL when it has one rank, except for the
- * group of all ranks.                                                                            */
+ * group of all ranks, and when color < 0. */
 static fsdp_status group_open(mpi_group *parent, int color, const comm *front, mpi_group **out)
 {
     *out = NULL;
@@ -414,7 +457,7 @@ static fsdp_status engine_start(void)
     int err = pthread_create(&e->thread, NULL, mpi_progress_main, job);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (err != 0) {
-        job_free(job);
+        mpi_job_free(job);
         return fsdp_error(FSDP_ECOMM, "", "comm_open: no progress thread: %s", strerror(err));
     }
     pthread_mutex_lock(&e->lock);
@@ -428,7 +471,7 @@ static fsdp_status engine_start(void)
         fsdp_error_set(&job->error);
         pthread_join(e->thread, NULL);
     }
-    job_free(job);
+    mpi_job_free(job);
     return status;
 }
 

@@ -29,13 +29,20 @@ typedef struct mpi_group {
     struct exchange_args *args; /* issuing thread only: scratch for one call's arguments */
 } mpi_group;
 
-typedef enum mpi_job_kind { JOB_EXCHANGE, JOB_SPLIT, JOB_CLOSE, JOB_ABORT, JOB_STOP } mpi_job_kind;
+typedef enum mpi_job_kind {
+    JOB_EXCHANGE,
+    JOB_SPLIT,
+    JOB_CLOSE,
+    JOB_FAIL, /* die with `error`; nobody waits for it */
+    JOB_ABORT,
+    JOB_STOP
+} mpi_job_kind;
 
 typedef struct mpi_job {
     mpi_job_kind kind;
     struct mpi_job *next;
-    mpi_group *group; /* NULL for JOB_STOP, JOB_ABORT, and a split of all ranks */
-    int color, key;   /* JOB_SPLIT */
+    mpi_group *group; /* NULL for JOB_STOP, JOB_FAIL, JOB_ABORT, and a split of all ranks */
+    int color, key;   /* JOB_SPLIT; color < 0: only take part */
     mpi_group *child; /* JOB_SPLIT: its comm is filled */
     int exit_code;    /* JOB_ABORT */
 
@@ -70,7 +77,9 @@ typedef struct mpi_engine {
     bool dead;                 /* written by the progress thread, under the lock */
     fsdp_error_info why;       /* valid when dead, then constant; so is died_s */
     double died_s;
-    size_t chunk_bytes; /* a message is cut into pieces of at most this */
+    pthread_mutex_t tell_lock; /* guards tell, and is held during its call */
+    void (*tell)(void);        /* see comm_mpi_on_failure */
+    size_t chunk_bytes;        /* a message is cut into pieces of at most this */
 
     /* set by the thread before it reports that it has begun */
     int world_rank, world_size, local_rank, local_size;
@@ -96,6 +105,7 @@ void *mpi_progress_main(void *arg);
 
 /* mpi_job_finish -- hand the job back to its caller; info NULL: success. */
 void mpi_job_finish(mpi_job *job, const fsdp_error_info *info);
+void mpi_job_free(mpi_job *job);
 
 /* ---- mpi_exchange.c: progress thread only --------------------------------------------------- */
 

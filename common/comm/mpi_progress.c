@@ -26,7 +26,10 @@ enum { IDLE_SLEEP_US = 100000 }; /* nothing active: only peers' notices can come
 enum { WATCH_EVERY_TESTS = 32 };
 
 static const double NOTICES_S = 2.0; /* how long a failing rank waits for its peers' notices */
-enum { GRACE_MS = 100 };             /* then, for peers that are still hearing the last one */
+/* A rank that misses one of its own host knows better who is late than those on other hosts that
+ * wait for both: it may speak first. */
+static const double NEARER_S = 0.5;
+enum { GRACE_MS = 100 }; /* then, for peers that are still hearing the last one */
 
 /* ---- failure ------------------------------------------------------------------------------- */
 
@@ -99,6 +102,10 @@ static void engine_kill(void)
     e->died_s = comm_now_s();
     e->dead = true;
     pthread_mutex_unlock(&e->lock);
+    pthread_mutex_lock(&e->tell_lock);
+    if (e->tell != NULL)
+        e->tell();
+    pthread_mutex_unlock(&e->tell_lock);
     notices_exchange();
     while (e->active != NULL) {
         mpi_job *job = e->active;
@@ -182,7 +189,8 @@ static void watch(void)
     }
     double now_s = comm_now_s();
     for (mpi_job *job = e->active; job != NULL; job = job->next) {
-        if (now_s - job->begun_s > job->group->front->timeout_s) {
+        const comm *c = job->group->front;
+        if (now_s - job->begun_s > c->timeout_s + (c->hier != NULL ? NEARER_S : 0)) {
             job_expire(job);
             return;
         }
@@ -196,15 +204,15 @@ static void split_run(mpi_job *job)
 {
     MPI_Comm parent = job->group != NULL ? job->group->comm : MPI_COMM_WORLD;
     MPI_Comm made = MPI_COMM_NULL;
-    int rc = MPI_Comm_split(parent, job->color, job->key, &made);
+    int rc = MPI_Comm_split(parent, job->color < 0 ? MPI_UNDEFINED : job->color, job->key, &made);
     if (rc != MPI_SUCCESS) {
         (void)mpi_explain(rc, "MPI_Comm_split");
         mpi_job_finish(job, fsdp_error_get());
         return;
     }
-    if (job->group != NULL && job->child->front->size == 1) {
+    if (made != MPI_COMM_NULL && job->group != NULL && job->child->front->size == 1) {
         MPI_Comm_free(&made);
-    } else {
+    } else if (made != MPI_COMM_NULL) {
         MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
         job->child->comm = made;
         if (mpi_shared.recorder == NULL)
@@ -222,6 +230,16 @@ static void close_run(mpi_job *job)
     if (!e->dead)
         MPI_Comm_free(&g->comm);
     mpi_job_finish(job, NULL);
+}
+
+/* What ended the job was seen elsewhere: in the memory that the ranks of this host share. */
+static void fail_run(mpi_job *job)
+{
+    fsdp_error_set(&job->error);
+    if (!mpi_shared.dead && job->error.status == FSDP_ETIMEOUT)
+        report();
+    engine_kill();
+    mpi_job_free(job);
 }
 
 /* ---- the thread ---------------------------------------------------------------------------- */
@@ -278,6 +296,9 @@ static void job_start(mpi_job *job)
         break;
     case JOB_CLOSE:
         close_run(job);
+        break;
+    case JOB_FAIL:
+        fail_run(job);
         break;
     case JOB_ABORT:
         MPI_Abort(MPI_COMM_WORLD, job->exit_code);

@@ -12,6 +12,8 @@
  * once. Other memory is copied into such a block first.
  *
  * source [NCCL's and MPICH's shared-memory paths; process-shared futexes: futex(2)] */
+#include "common/base/bytes_copy.h"
+#include "common/comm/shm_boot.h"
 #include "common/comm/shm_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -49,14 +51,14 @@ size_t shm_area_bytes(int n_ranks)
 /* The entry of a call, on any rank. */
 static shm_turn *turn_of(const shm_group *g, int rank, const comm_call *call)
 {
-    size_t index = (size_t)rank * SHM_RING + call->desc.seq % SHM_RING;
+    size_t index = (size_t)rank * SHM_RING + call->number % SHM_RING;
     return (shm_turn *)(void *)(g->area + index * g->turn_bytes);
 }
 
 /* Every number is used once: an all-reduce is two turns. 0 is no turn. */
 static unsigned turn_number(const comm_call *call)
 {
-    return (unsigned)(2 * call->desc.seq) + (unsigned)call->phase;
+    return (unsigned)(2 * call->number) + (unsigned)call->phase;
 }
 
 /* ---- waiting -------------------------------------------------------------------------------- */
@@ -138,9 +140,9 @@ static size_t region_bytes(region x)
  * on another stream and not be finished, or not have waited for its readers. */
 static fsdp_status entry_acquire(shm_group *g, const comm_call *call, call_wait *w)
 {
-    uint64_t seq = call->desc.seq, i = seq % SHM_RING;
+    uint64_t number = call->number, i = number % SHM_RING;
     pthread_mutex_lock(&g->lock);
-    while (g->next[i] != seq && !call_over(w)) {
+    while (g->next[i] != number && !call_over(w)) {
         struct timespec soon;
         clock_gettime(CLOCK_REALTIME, &soon);
         soon.tv_nsec += 50000000;
@@ -148,7 +150,7 @@ static fsdp_status entry_acquire(shm_group *g, const comm_call *call, call_wait 
         soon.tv_nsec %= 1000000000;
         pthread_cond_timedwait(&g->freed, &g->lock, &soon);
     }
-    bool got = g->next[i] == seq;
+    bool got = g->next[i] == number;
     unsigned owed = got ? g->owed[i] : 0;
     g->owed[i] = 0;
     pthread_mutex_unlock(&g->lock);
@@ -161,7 +163,7 @@ static fsdp_status entry_acquire(shm_group *g, const comm_call *call, call_wait 
 /* owed: peers that have still to read the entry before it is filled again. */
 static void entry_release(shm_group *g, const comm_call *call, unsigned owed)
 {
-    uint64_t i = call->desc.seq % SHM_RING;
+    uint64_t i = call->number % SHM_RING;
     pthread_mutex_lock(&g->lock);
     g->next[i] += call->more ? 0 : SHM_RING;
     g->owed[i] = owed;
@@ -255,15 +257,14 @@ static const char *part_open(const shm_group *g, const shm_turn *theirs, int pee
     const shm_part *part = &theirs->part[g->front->rank];
     if (theirs->block_bytes == 0)
         return theirs->inline_bytes + part->inner;
-    const char *block =
-        shm_map_get(g->front->world_ranks[peer], theirs->block_offset, theirs->block_bytes);
+    const char *block = shm_map_get(g->member[peer], theirs->block_offset, theirs->block_bytes);
     return block == NULL ? NULL : block + part->inner;
 }
 
 static void part_close(const shm_group *g, const shm_turn *theirs, int peer)
 {
     if (theirs->block_bytes != 0)
-        shm_map_put(g->front->world_ranks[peer], theirs->block_offset);
+        shm_map_put(g->member[peer], theirs->block_offset);
 }
 
 /* Everyone starts with its neighbour, so that no rank's memory is read by all at once. */
@@ -279,7 +280,7 @@ static fsdp_status copy_parts(shm_group *g, const call_args *a)
         const char *from = part_open(g, theirs, peer);
         if (from == NULL)
             return shm_fail();
-        memcpy(part->recv, from, part->recv_bytes);
+        bytes_copy(part->recv, from, part->recv_bytes);
         part_close(g, theirs, peer);
     }
     return FSDP_OK;
@@ -424,12 +425,27 @@ static bool cores_for_all(int n_ranks)
     return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) >= n_ranks;
 }
 
+static int member_of(int world_rank)
+{
+    int i = 0;
+    while (shm_self.world_rank[i] != world_rank)
+        FSDP_ASSERT(++i < shm_self.size);
+    return i;
+}
+
 static fsdp_status group_new(const comm *front, char *area, shm_group **out)
 {
     shm_group *g = calloc(1, sizeof *g);
-    if (g == NULL)
+    int *member = calloc((size_t)front->size, sizeof *member);
+    if (g == NULL || member == NULL) {
+        free(g);
+        free(member);
         return fsdp_error(FSDP_ENOMEM, "", "shm: no memory for a group of %d ranks", front->size);
+    }
+    for (int r = 0; r < front->size; r++)
+        member[r] = member_of(front->world_ranks[r]);
     g->front = front;
+    g->member = member;
     g->area = area;
     g->area_bytes = shm_area_bytes(front->size);
     g->turn_bytes = turn_bytes(front->size);
@@ -517,7 +533,7 @@ static void leave_job(const shm_group *g)
     if (--p->n_open == 0) {
         shm_linger();
         if (!failed)
-            atomic_store(&p->job->member[p->rank].closed, 1);
+            atomic_store(&p->job->member[p->me].closed, 1);
         shm_self_close();
     }
     if (g->below_transport != NULL && !failed)
@@ -535,6 +551,7 @@ static void shm_close(void *group)
     munmap(g->area, g->area_bytes);
     pthread_mutex_destroy(&g->lock);
     pthread_cond_destroy(&g->freed);
+    free(g->member);
     free(g);
 }
 
@@ -575,13 +592,25 @@ fsdp_status shm_use(comm *c, char *area)
     return FSDP_OK;
 }
 
-fsdp_status shm_use_again(comm *c)
+fsdp_status shm_use_again(comm *parent, comm *c)
 {
-    comm *world = (comm *)(uintptr_t)shm_self.world;
     char *area = NULL;
-    if (world == NULL)
+    if (parent == NULL)
         return fsdp_error(FSDP_ESTATE, "keep the first group open until the end",
                           "comm_open: the first group is closed");
-    TRY(area_share(world, c, &area));
+    TRY(area_share(parent, c, &area));
     return shm_use(c, area);
+}
+
+fsdp_status comm_shm_split(comm *parent, comm *host)
+{
+    char *area = NULL;
+    TRY(area_share(parent, host, &area));
+    if (host->size == 1)
+        return FSDP_OK;
+    shm_group *g = NULL;
+    TRY(group_new(host, area, &g));
+    host->transport = &shm_transport;
+    host->group = g;
+    return FSDP_OK;
 }

@@ -1,8 +1,8 @@
 /* shm_boot.c -- how the ranks of one host find each other's memory.
  *
- *   started by MPI    rank 0 makes the job and the first area; process and file numbers go round by
- * MPI started by fsdp_run (no MPI needed)    the launcher made both and every rank has inherited
- * them
+ *   started by MPI        the first rank of the host makes the job and the first area; process
+ *                         and file numbers go round by MPI
+ *   started by fsdp_run   (no MPI) the launcher made both and every rank has inherited them
  *
  * A rank opens another's file by /proc/PID/fd/N, which the kernel allows between processes of one
  * user; where it does not (another process namespace, a hardened kernel) the ranks agree to stay
@@ -82,42 +82,46 @@ static bool start_over(void *self)
     return comm_now_s() > ((start_wait *)self)->until_s;
 }
 
-static fsdp_status open_peer(int rank, double timeout_s)
+static fsdp_status open_peer(int peer, double timeout_s)
 {
     shm_process *p = &shm_self;
-    shm_member *m = &p->job->member[rank];
+    shm_member *m = &p->job->member[peer];
+    int mine = p->world_rank[p->me], theirs = p->world_rank[peer];
     start_wait w = {comm_now_s() + timeout_s};
     if (!shm_word_wait(&m->ready, 1, &(shm_patience){.over = start_over, .self = &w}))
         return fsdp_error(FSDP_ETIMEOUT, "see that rank's messages; FSDP_TIMEOUT_S sets the limit",
-                          "comm_open: rank %d waited %.1f s for rank %d to start", p->rank,
-                          timeout_s, rank);
-    p->peer_file[rank] = shm_file_open(&m->share);
-    if (p->peer_file[rank] >= 0)
+                          "comm_open: rank %d waited %.1f s for rank %d to start", mine, timeout_s,
+                          theirs);
+    p->peer_file[peer] = shm_file_open(&m->share);
+    if (p->peer_file[peer] >= 0)
         return FSDP_OK;
     return fsdp_error(FSDP_ECOMM, "use --comm mpi",
-                      "comm_open: rank %d cannot open the memory of rank %d (process %d): %s",
-                      p->rank, rank, (int)m->share.pid, strerror(errno));
+                      "comm_open: rank %d cannot open the memory of rank %d (process %d): %s", mine,
+                      theirs, (int)m->share.pid, strerror(errno));
 }
 
-fsdp_status shm_self_open(device *d, shm_job *job, int rank, int size, double timeout_s)
+fsdp_status shm_self_open(shm_job *job, const comm *front)
 {
     shm_process *p = &shm_self;
+    size_t size = (size_t)front->size;
     p->job = job;
-    p->rank = rank;
-    p->size = size;
+    p->me = front->rank;
+    p->size = front->size;
     atomic_store(&p->stop, false);
-    p->peer_file = malloc((size_t)size * sizeof *p->peer_file);
-    p->pidfd = malloc((size_t)size * sizeof *p->pidfd);
-    if (p->peer_file == NULL || p->pidfd == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", size);
-    memset(p->peer_file, -1, (size_t)size * sizeof *p->peer_file);
-    memset(p->pidfd, -1, (size_t)size * sizeof *p->pidfd);
-    shm_member *me = &job->member[rank];
-    me->share = shm_file_of(device_share_fd(d));
+    p->world_rank = malloc(size * sizeof *p->world_rank);
+    p->peer_file = malloc(size * sizeof *p->peer_file);
+    p->pidfd = malloc(size * sizeof *p->pidfd);
+    if (p->world_rank == NULL || p->peer_file == NULL || p->pidfd == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %zu ranks", size);
+    memcpy(p->world_rank, front->world_ranks, size * sizeof *p->world_rank);
+    memset(p->peer_file, -1, size * sizeof *p->peer_file);
+    memset(p->pidfd, -1, size * sizeof *p->pidfd);
+    shm_member *me = &job->member[p->me];
+    me->share = shm_file_of(device_share_fd(front->dev));
     shm_word_set(&me->ready, 1);
-    for (int r = 0; r < size; r++)
-        if (r != rank)
-            TRY(open_peer(r, timeout_s));
+    for (int r = 0; r < p->size; r++)
+        if (r != p->me)
+            TRY(open_peer(r, front->timeout_s));
     return shm_watch_start();
 }
 
@@ -126,17 +130,18 @@ void shm_self_close(void)
     shm_process *p = &shm_self;
     if (p->job == NULL)
         return;
-    if (p->pidfd != NULL && p->peer_file != NULL)
+    if (p->world_rank != NULL && p->pidfd != NULL && p->peer_file != NULL)
         shm_watch_stop();
     shm_map_free_all();
     for (int r = 0; p->peer_file != NULL && r < p->size; r++)
         if (p->peer_file[r] >= 0)
             close(p->peer_file[r]);
+    free(p->world_rank);
     free(p->peer_file);
     free(p->pidfd);
     munmap(p->job, shm_job_bytes(p->size));
     p->job = NULL;
-    p->peer_file = p->pidfd = NULL;
+    p->world_rank = p->peer_file = p->pidfd = NULL;
 }
 
 /* ---- started by MPI ------------------------------------------------------------------------- */
@@ -161,18 +166,19 @@ static void maps_drop(start_maps *m, int n_ranks)
         munmap(m->area, shm_area_bytes(n_ranks));
 }
 
-static fsdp_status maps_open(const hello *of_root, const comm *c, start_maps *m)
+static fsdp_status maps_open(const hello *of_first, const comm *host, start_maps *m)
 {
-    if (c->rank != 0) {
-        m->job_fd = shm_file_open(&of_root->job);
-        m->area_fd = shm_file_open(&of_root->area);
-        m->job = m->job_fd >= 0 ? shm_area_map(m->job_fd, shm_job_bytes(c->size)) : NULL;
-        m->area = m->area_fd >= 0 ? shm_area_map(m->area_fd, shm_area_bytes(c->size)) : NULL;
+    if (host->rank != 0) {
+        m->job_fd = shm_file_open(&of_first->job);
+        m->area_fd = shm_file_open(&of_first->area);
+        m->job = m->job_fd >= 0 ? shm_area_map(m->job_fd, shm_job_bytes(host->size)) : NULL;
+        m->area = m->area_fd >= 0 ? shm_area_map(m->area_fd, shm_area_bytes(host->size)) : NULL;
     }
     if (m->job == NULL || m->area == NULL)
-        return fsdp_error(FSDP_ECOMM, "use --comm mpi", "comm_open: cannot map rank 0's memory: %s",
+        return fsdp_error(FSDP_ECOMM, "use --comm mpi",
+                          "comm_open: cannot map rank %d's memory: %s", host->world_ranks[0],
                           strerror(errno));
-    ((shm_job *)(void *)m->job)->n_members = c->size;
+    ((shm_job *)(void *)m->job)->n_members = host->size;
     return FSDP_OK;
 }
 
@@ -190,12 +196,13 @@ static fsdp_status all_agree(comm *c, fsdp_status mine, bool *all_well)
     return status;
 }
 
-/* All ranks map rank 0's memory, then each other's; whoever cannot makes all stay with MPI. No rank
- * waits for another in shared memory before everybody has it mapped. */
-static fsdp_status join_over_mpi(comm *c, start_maps *m, bool *all_well)
+/* All ranks of a host map the memory of its first, then each other's; whoever cannot makes all
+ * hosts stay with MPI. No rank waits for another in shared memory before everybody has it mapped.
+ */
+static fsdp_status join_over_mpi(comm *c, const comm *host, start_maps *m, bool *all_well)
 {
     *all_well = false;
-    bool able = device_share_fd(c->dev) >= 0 && (c->rank != 0 || (m->job && m->area));
+    bool able = device_share_fd(c->dev) >= 0 && (host->rank != 0 || (m->job && m->area));
     hello mine = {shm_file_of(m->job_fd), shm_file_of(m->area_fd), able};
     hello *all = calloc((size_t)c->size, sizeof *all);
     if (all == NULL)
@@ -203,36 +210,36 @@ static fsdp_status join_over_mpi(comm *c, start_maps *m, bool *all_well)
     fsdp_status status = comm_host_gather(c, "comm_open: files", &mine, all, sizeof mine);
     for (int r = 0; r < c->size; r++)
         able = able && all[r].able;
-    hello root = all[0];
+    hello first = all[host->world_ranks[0]]; /* c is the group of all ranks */
     free(all);
     TRY(status);
-    TRY(all_agree(c, able ? maps_open(&root, c, m) : FSDP_ESKIP, all_well));
+    TRY(all_agree(c, able ? maps_open(&first, host, m) : FSDP_ESKIP, all_well));
     if (!*all_well)
         return FSDP_OK;
     shm_job *job = (shm_job *)(void *)m->job;
-    return all_agree(c, shm_self_open(c->dev, job, c->rank, c->size, c->timeout_s), all_well);
+    return all_agree(c, shm_self_open(job, host), all_well);
 }
 
-fsdp_status comm_shm_over_mpi(comm *c, bool *used)
+fsdp_status comm_shm_over_mpi(comm *c, comm *host, bool *used)
 {
     *used = shm_self.job != NULL;
     if (*used)
-        return shm_use_again(c);
+        return shm_use_again(c, host);
     start_maps m = {.job_fd = -1, .area_fd = -1};
-    if (c->rank == 0) {
-        m.job = shm_area_create(shm_job_bytes(c->size), &m.job_fd);
-        m.area = shm_area_create(shm_area_bytes(c->size), &m.area_fd);
+    if (host->rank == 0) {
+        m.job = shm_area_create(shm_job_bytes(host->size), &m.job_fd);
+        m.area = shm_area_create(shm_area_bytes(host->size), &m.area_fd);
     }
-    fsdp_status status = join_over_mpi(c, &m, used);
+    fsdp_status status = join_over_mpi(c, host, &m, used);
     close(m.job_fd);
     close(m.area_fd);
     if (status == FSDP_OK && *used)
-        return shm_use(c, m.area);
+        return shm_use(host, m.area);
     if (shm_self.job != NULL) { /* unmapped with it */
         shm_self_close();
         m.job = NULL;
     }
-    maps_drop(&m, c->size);
+    maps_drop(&m, host->size);
     return status;
 }
 
@@ -284,7 +291,7 @@ fsdp_status comm_shm_open(comm *c)
     for (int r = 0; r < c->size && c->world_ranks != NULL; r++)
         c->world_ranks[r] = r;
     if (shm_self.job != NULL && c->world_ranks != NULL)
-        return shm_use_again(c);
+        return shm_use_again((comm *)(uintptr_t)shm_self.world, c);
     char *job = shm_area_map(job_fd, shm_job_bytes(c->size));
     char *area = shm_area_map(area_fd, shm_area_bytes(c->size));
     if (c->world_ranks == NULL || job == NULL || area == NULL)
@@ -295,7 +302,7 @@ fsdp_status comm_shm_open(comm *c)
     if (device_share_fd(c->dev) < 0)
         return fsdp_error(FSDP_ECOMM, "remove the limit on file sizes (ulimit -f)",
                           "comm_open: rank %d cannot make memory that others can map", c->rank);
-    TRY(shm_self_open(c->dev, (shm_job *)(void *)job, c->rank, c->size, c->timeout_s));
+    TRY(shm_self_open((shm_job *)(void *)job, c));
     close(job_fd);
     close(area_fd);
     return shm_use(c, area);

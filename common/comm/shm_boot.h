@@ -6,10 +6,22 @@
 #define SHM_LAUNCH_ENV                                                                             \
     "FSDP_RUN" /* "rank size job_fd area_fd", set by the launcher for each rank */
 
-/* comm_shm_over_mpi -- *c is open over MPI and all its ranks are on this host: move it to shared
- * memory when every rank can map every other's. *used: whether it was; if not, *c goes on with MPI.
- * The MPI group stays open below and ends with the job. collective */
-fsdp_status comm_shm_over_mpi(comm *c, bool *used);
+/* comm_shm_over_mpi -- *c is open over MPI; *host: its ranks on this host, *c itself when these are
+ * all. Make *host a group of shared memory when every rank can map every other's of its host.
+ * *used: whether that is so, the same on all ranks; if not, *host is as it was. When it is *c, its
+ * MPI group stays open below and ends with the job. collective over *c */
+fsdp_status comm_shm_over_mpi(comm *c, comm *host, bool *used);
+
+/* comm_shm_split -- *host, whose ranks are on this host and in *parent, becomes a group of shared
+ * memory; with one rank it is left alone and this rank only takes part. collective over *parent */
+fsdp_status comm_shm_split(comm *parent, comm *host);
+
+/* comm_shm_on_failure -- `tell` is called once when this process learns that its host's job has
+ * failed, the failure being the calling thread's record; NULL: nobody. Set it before the job
+ * begins. Who is told also reports a timeout's last calls. */
+void comm_shm_on_failure(void (*tell)(void));
+/* comm_shm_fail -- the record of this thread becomes the failure of its host's job. */
+void comm_shm_fail(void);
 
 /* comm_shm_launched -- whether fsdp_run started this process; *rank and *size then. */
 bool comm_shm_launched(int *rank, int *size);

@@ -43,12 +43,13 @@ typedef struct shm_job {
 
 size_t shm_job_bytes(int n_members);
 
-/* One per process: what this process knows of the job. */
+/* One per process: what this process knows of the job. Members are the job's ranks, those of one
+ * host, counted from 0; messages name the rank in the first group. */
 typedef struct shm_process {
     shm_job *job;
-    int rank, size;
-    device *dev;
-    int *peer_file;    /* [size] file of the rank's shared blocks, -1 */
+    int me, size;
+    int *world_rank;   /* [size] of the member */
+    int *peer_file;    /* [size] file of the member's shared blocks, -1 */
     int *pidfd;        /* [size] -1: cannot be watched */
     int n_open;        /* groups from comm_open */
     const comm *world; /* the group opened first; under world_lock, NULL when it is closed */
@@ -57,8 +58,9 @@ typedef struct shm_process {
     bool watching;
     atomic_bool stop;
     int stop_event;
-    atomic_bool heard; /* of the failure */
-    double died_s;     /* when it heard */
+    atomic_bool heard;          /* of the failure */
+    void (*_Atomic tell)(void); /* who else must hear: see comm_shm_on_failure */
+    double died_s;              /* when it heard */
 } shm_process;
 
 extern shm_process shm_self;
@@ -87,10 +89,10 @@ typedef struct shm_group {
     bool opened; /* by comm_open, not by a split */
     void *below; /* group of the mpi transport under it, which ends with it; NULL */
     const comm_transport *below_transport;
-    char *area; /* [size][SHM_RING] turns of turn_bytes */
+    int *member; /* [size] of the job */
+    char *area;  /* [size][SHM_RING] turns of turn_bytes */
     size_t area_bytes, turn_bytes;
-    unsigned
-        spin; /* length of the next one, adapted (two streams may write it: any value will do) */
+    atomic_uint spin; /* length of the next one, adapted; two streams may write it */
     bool may_spin;
     atomic_int n_unfinished; /* exchanges issued and not finished */
     pthread_mutex_t lock;    /* guards the two below */
@@ -115,10 +117,10 @@ void shm_linger(void);
 
 /* ---- peers' memory (shm_map.c) --------------------------------------------------------------- */
 
-/* shm_map_get -- `block_bytes` at block_offset of the rank's file, readable here; valid until
+/* shm_map_get -- `block_bytes` at block_offset of the member's file, readable here; valid until
  * shm_map_put. NULL with this thread's record set. */
-const char *shm_map_get(int world_rank, uint64_t block_offset, uint64_t block_bytes);
-void shm_map_put(int world_rank, uint64_t block_offset);
+const char *shm_map_get(int member, uint64_t block_offset, uint64_t block_bytes);
+void shm_map_put(int member, uint64_t block_offset);
 void shm_map_free_all(void);
 
 /* ---- starting (shm_boot.c) ------------------------------------------------------------------- */
@@ -133,13 +135,13 @@ char *shm_area_create(size_t bytes, int *fd);
 char *shm_area_map(int fd, size_t bytes);
 
 /* shm_self_open -- this process joins the job: tells the others its files, opens theirs, starts the
- * watcher. job: mapped, [size] members. */
-fsdp_status shm_self_open(device *d, shm_job *job, int rank, int size, double timeout_s);
+ * watcher. job: mapped; front: its ranks are the job's members. */
+fsdp_status shm_self_open(shm_job *job, const comm *front);
 void shm_self_close(void);
 
 /* shm_use -- *c becomes a group of the shm transport over `area`; an mpi group that it was stays
  * below. */
 fsdp_status shm_use(comm *c, char *area);
-/* shm_use_again -- the same for a later comm_open in a process that is in the job already.
- * collective */
-fsdp_status shm_use_again(comm *c);
+/* shm_use_again -- the same for a later comm_open in a process that is in the job already. parent:
+ * a group through which its ranks can talk. collective over the parent */
+fsdp_status shm_use_again(comm *parent, comm *c);

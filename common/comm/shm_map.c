@@ -17,7 +17,7 @@ enum { MOST_MAPPINGS = 512 };
 
 typedef struct mapping {
     TAILQ_ENTRY(mapping) order;
-    int rank;
+    int member;
     uint64_t offset, bytes;
     char *at;
     int readers;
@@ -29,12 +29,12 @@ static pthread_mutex_t maps_lock = PTHREAD_MUTEX_INITIALIZER;   /* guards the tw
 static struct mapping_list maps = TAILQ_HEAD_INITIALIZER(maps); /* used least recently first */
 static int n_maps;
 
-static mapping *find(int rank, uint64_t offset)
+static mapping *find(int member, uint64_t offset)
 {
     mapping *m;
     TAILQ_FOREACH_REVERSE(m, &maps, mapping_list, order)
     {
-        if (m->rank == rank && m->offset == offset)
+        if (m->member == member && m->offset == offset)
             return m;
     }
     return NULL;
@@ -60,17 +60,17 @@ static void drop_oldest(void)
     }
 }
 
-static mapping *map_new(int rank, uint64_t offset, uint64_t bytes)
+static mapping *map_new(int member, uint64_t offset, uint64_t bytes)
 {
     mapping *m = calloc(1, sizeof *m);
     if (m == NULL)
         return NULL;
-    m->at = mmap(NULL, bytes, PROT_READ, MAP_SHARED, shm_self.peer_file[rank], (off_t)offset);
+    m->at = mmap(NULL, bytes, PROT_READ, MAP_SHARED, shm_self.peer_file[member], (off_t)offset);
     if (m->at == MAP_FAILED) {
         free(m);
         return NULL;
     }
-    m->rank = rank;
+    m->member = member;
     m->offset = offset;
     m->bytes = bytes;
     TAILQ_INSERT_TAIL(&maps, m, order);
@@ -79,12 +79,12 @@ static mapping *map_new(int rank, uint64_t offset, uint64_t bytes)
     return m;
 }
 
-const char *shm_map_get(int rank, uint64_t offset, uint64_t bytes)
+const char *shm_map_get(int member, uint64_t offset, uint64_t bytes)
 {
     pthread_mutex_lock(&maps_lock);
-    mapping *m = find(rank, offset);
+    mapping *m = find(member, offset);
     if (m == NULL)
-        m = map_new(rank, offset, bytes);
+        m = map_new(member, offset, bytes);
     if (m != NULL) {
         m->readers++;
         TAILQ_REMOVE(&maps, m, order);
@@ -94,15 +94,15 @@ const char *shm_map_get(int rank, uint64_t offset, uint64_t bytes)
     if (m != NULL)
         return m->at;
     (void)fsdp_error(FSDP_ENOMEM, "use --comm mpi, or a larger limit on address space (ulimit -v)",
-                     "shm: cannot map %llu bytes of rank %d: %s", (unsigned long long)bytes, rank,
-                     strerror(errno));
+                     "shm: cannot map %llu bytes of rank %d: %s", (unsigned long long)bytes,
+                     shm_self.world_rank[member], strerror(errno));
     return NULL;
 }
 
-void shm_map_put(int rank, uint64_t offset)
+void shm_map_put(int member, uint64_t offset)
 {
     pthread_mutex_lock(&maps_lock);
-    mapping *m = find(rank, offset);
+    mapping *m = find(member, offset);
     FSDP_ASSERT(m != NULL && m->readers > 0);
     m->readers--;
     pthread_mutex_unlock(&maps_lock);

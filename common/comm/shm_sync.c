@@ -37,18 +37,21 @@ static void core_relax(void)
 #endif
 }
 
-static bool spin(shm_word *w, unsigned want, unsigned *length)
+static bool spin(shm_word *w, unsigned want, atomic_uint *length)
 {
     if (length == NULL)
         return false;
-    for (unsigned i = 0; i < *length; i++) {
+    unsigned n = atomic_load_explicit(length, memory_order_relaxed);
+    for (unsigned i = 0; i < n; i++) {
         if (WORD_LOAD(&w->value) == want) {
-            *length = *length < LONGEST_SPIN ? *length * 2 : LONGEST_SPIN;
+            n = n < LONGEST_SPIN ? n * 2 : LONGEST_SPIN;
+            atomic_store_explicit(length, n, memory_order_relaxed);
             return true;
         }
         core_relax();
     }
-    *length = *length > SHORTEST_SPIN ? *length / 2 : SHORTEST_SPIN;
+    n = n > SHORTEST_SPIN ? n / 2 : SHORTEST_SPIN;
+    atomic_store_explicit(length, n, memory_order_relaxed);
     return false;
 }
 #endif

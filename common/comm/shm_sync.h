@@ -45,7 +45,7 @@ typedef struct shm_entry {
 typedef struct shm_patience {
     bool (*over)(void *self);
     void *self;
-    unsigned *spin; /* length of the next spin, adapted; NULL: never spin */
+    atomic_uint *spin; /* length of the next spin, adapted; NULL: never spin */
 } shm_patience;
 
 /* shm_word_wait -- until the word is `want`; false: patience was over first. */

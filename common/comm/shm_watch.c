@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include "common/comm/shm_boot.h"
 #include "common/comm/shm_impl.h"
 
 enum { LOOK_EVERY_MS = 100, WRITING_WAITS = 10000 /* a second of 100 us */ };
@@ -20,17 +21,36 @@ static const double LINGER_S = 1; /* between a failure and the end of the proces
 
 /* ---- failure -------------------------------------------------------------------------------- */
 
-/* This process has learnt of the failure: after a timeout it reports its last calls, once. */
-static void hear(void)
+/* This process has learnt of the failure, which this thread's record tells. Once: after a timeout
+ * it reports its last calls, unless somebody else is to hear of it and does that. */
+static void hear(fsdp_status why)
 {
     shm_process *p = &shm_self;
+    void (*tell)(void) = atomic_load(&p->tell);
     if (atomic_exchange(&p->heard, true))
         return;
     p->died_s = comm_now_s();
     pthread_mutex_lock(&p->world_lock);
-    if (p->job->why.status == FSDP_ETIMEOUT && p->world != NULL)
-        comm_recorder_print(p->world->recorder, stderr, p->rank);
+    if (why == FSDP_ETIMEOUT && p->world != NULL && tell == NULL)
+        comm_recorder_print(p->world->recorder, stderr, p->world_rank[p->me]);
     pthread_mutex_unlock(&p->world_lock);
+    if (tell != NULL)
+        tell();
+}
+
+/* The job's failure as this thread's record. */
+static fsdp_status failure_tell(void)
+{
+    const shm_process *p = &shm_self;
+    const fsdp_error_info *why = &p->job->why;
+    if (atomic_load(&p->job->failed) == SHM_FAIL_WRITING)
+        return fsdp_error(FSDP_ECOMM, "see the other ranks' last lines",
+                          "shm: a rank failed and did not live to say why");
+    if (p->job->failed_rank != p->world_rank[p->me])
+        return fsdp_error(why->status, why->hint, "rank %d reports: %.700s", p->job->failed_rank,
+                          why->what);
+    fsdp_error_set(why);
+    return why->status;
 }
 
 fsdp_status shm_failed(void)
@@ -40,17 +60,9 @@ fsdp_status shm_failed(void)
         return FSDP_OK;
     for (int i = 0; atomic_load(&p->job->failed) == SHM_FAIL_WRITING && i < WRITING_WAITS; i++)
         usleep(100);
-    hear();
-    if (atomic_load(&p->job->failed) == SHM_FAIL_WRITING)
-        return fsdp_error(FSDP_ECOMM, "see the other ranks' last lines",
-                          "shm: a rank failed and did not live to say why");
-    const fsdp_error_info *why = &p->job->why;
-    if (p->job->failed_rank == p->rank)
-        fsdp_error_set(why);
-    else
-        (void)fsdp_error(why->status, why->hint, "rank %d reports: %.700s", p->job->failed_rank,
-                         why->what);
-    return why->status;
+    fsdp_status why = failure_tell();
+    hear(why);
+    return why;
 }
 
 fsdp_status shm_fail(void)
@@ -59,10 +71,20 @@ fsdp_status shm_fail(void)
     unsigned none = SHM_FAIL_NONE;
     if (atomic_compare_exchange_strong(&job->failed, &none, SHM_FAIL_WRITING)) {
         job->why = *fsdp_error_get();
-        job->failed_rank = shm_self.rank;
+        job->failed_rank = shm_self.world_rank[shm_self.me];
         atomic_store(&job->failed, SHM_FAIL_SET);
     }
     return shm_failed();
+}
+
+void comm_shm_on_failure(void (*tell)(void))
+{
+    atomic_store(&shm_self.tell, tell);
+}
+
+void comm_shm_fail(void)
+{
+    (void)shm_fail();
 }
 
 void shm_linger(void)
@@ -76,20 +98,21 @@ void shm_linger(void)
 
 /* ---- the thread ----------------------------------------------------------------------------- */
 
-static void peer_ended(int rank)
+static void peer_ended(int member)
 {
-    const shm_member *m = &shm_self.job->member[rank];
+    const shm_member *m = &shm_self.job->member[member];
     if (atomic_load(&m->closed) != 0 || atomic_load(&shm_self.stop))
         return;
-    (void)fsdp_error(
-        FSDP_ECOMM, "see that rank's last lines; a signal or a lack of memory leaves none",
-        "rank %d (process %d) ended without leaving the group", rank, (int)m->share.pid);
+    (void)fsdp_error(FSDP_ECOMM,
+                     "see that rank's last lines; a signal or a lack of memory leaves none",
+                     "rank %d (process %d) ended without leaving the group",
+                     shm_self.world_rank[member], (int)m->share.pid);
     (void)shm_fail();
 }
 
 /* Polls the peers that still live, behind the event that ends the thread; those that have ended are
  * taken out. */
-static void look_at_peers(struct pollfd *polled, int *rank_of, int *n)
+static void look_at_peers(struct pollfd *polled, int *member, int *n)
 {
     int ended = poll(polled, (nfds_t)*n, LOOK_EVERY_MS);
     for (int i = 1; ended > 0 && i < *n;) {
@@ -97,10 +120,10 @@ static void look_at_peers(struct pollfd *polled, int *rank_of, int *n)
             i++;
             continue;
         }
-        peer_ended(rank_of[i]);
+        peer_ended(member[i]);
         --*n;
         polled[i] = polled[*n];
-        rank_of[i] = rank_of[*n];
+        member[i] = member[*n];
     }
 }
 
@@ -109,22 +132,22 @@ static void *watch_main(void *arg)
     shm_process *p = arg;
     int n = 1;
     struct pollfd *polled = calloc((size_t)p->size, sizeof *polled);
-    int *rank_of = calloc((size_t)p->size, sizeof *rank_of);
+    int *member = calloc((size_t)p->size, sizeof *member);
     pthread_setname_np(pthread_self(), "shm watch");
     if (polled)
         polled[0] = (struct pollfd){.fd = p->stop_event, .events = POLLIN};
-    for (int r = 0; polled && rank_of && r < p->size; r++) {
-        if (r == p->rank || p->pidfd[r] < 0)
+    for (int r = 0; polled && member && r < p->size; r++) {
+        if (r == p->me || p->pidfd[r] < 0)
             continue;
         polled[n] = (struct pollfd){.fd = p->pidfd[r], .events = POLLIN};
-        rank_of[n++] = r;
+        member[n++] = r;
     }
-    while (polled && rank_of && !atomic_load(&p->stop)) {
-        look_at_peers(polled, rank_of, &n);
+    while (polled && member && !atomic_load(&p->stop)) {
+        look_at_peers(polled, member, &n);
         (void)shm_failed();
     }
     free(polled);
-    free(rank_of);
+    free(member);
     return NULL;
 }
 
@@ -133,7 +156,7 @@ fsdp_status shm_watch_start(void)
     shm_process *p = &shm_self;
     for (int r = 0; r < p->size; r++)
         p->pidfd[r] =
-            r == p->rank ? -1 : (int)syscall(SYS_pidfd_open, (pid_t)p->job->member[r].share.pid, 0);
+            r == p->me ? -1 : (int)syscall(SYS_pidfd_open, (pid_t)p->job->member[r].share.pid, 0);
     p->stop_event = eventfd(0, EFD_CLOEXEC);
     int err = pthread_create(&p->watcher, NULL, watch_main, p);
     if (err != 0)

@@ -1,20 +1,28 @@
 #!/bin/bash
-# run.sh [BUILD] -- several hosts on one machine: two network namespaces, joined by a bridge, two ranks in each.
+# run.sh [BUILD [PART...]] -- several hosts on one machine: network namespaces joined by a bridge, ranks in each.
 #
-# The ranks talk TCP over virtual Ethernet (UCX_TLS=tcp,self), as ranks of two hosts do; mpiexec starts them through a
-# launcher that enters the namespace where ssh would log in. Losses must be the bits of one device. A second run has
-# a slow link (tc tbf, 300 Mbit/s). The launcher of MPICH 4.0.2 sometimes fails after the ranks have finished,
-# which is said but not held against the run. Needs root and iproute2, else SKIP. Namespaces and bridge
-# go at every exit.
+#   losses   the trainer on several layouts of hosts and ranks: the bits of one device
+#   comm     collectives on them (test_comm, comm_stress)
+#   bytes    what crosses the bridge, ranks of a host in shared memory (--comm auto) against MPI alone (--comm mpi)
+#   faults   ranks that disagree, are killed, or do not come: all hosts end soon, no process is left
+#   slow     losses over a slow link (tc tbf, 300 Mbit/s)
+#
+# The ranks talk TCP over virtual Ethernet (UCX_TLS=tcp,self), as ranks of several hosts do; mpiexec starts them through
+# a launcher that enters the namespace where ssh would log in. The launcher of MPICH 4.0.2 sometimes fails after the
+# ranks have finished, which is said but not held against the run. Needs root and iproute2, else SKIP.
+# Namespaces and bridge go at every exit. tests/unit/comm_hosts.sh checks much of this without root.
 set -u
 build=$(realpath "${1:-build}")
+[ $# -gt 0 ] && shift
+[ $# -gt 0 ] || set -- losses comm bytes faults slow
 if [ "$(id -u)" != 0 ] || ! command -v ip > /dev/null || ! command -v mpiexec > /dev/null; then
     echo "SKIP multihost: needs root, iproute2 and mpiexec"
     exit 0
 fi
 tmp=$(mktemp -d)
 bridge=fsdp$$
-hosts=("fsdp$$a" "fsdp$$b")
+hosts=("fsdp$$a" "fsdp$$b" "fsdp$$c")
+programs=$tmp/bin # programs of this run's own names, so that processes that are left can be told
 failed=0
 
 clean_up() {
@@ -30,61 +38,233 @@ trap 'exit 130' INT TERM HUP
 
 set_up() {
     ip link add "$bridge" type bridge && ip addr add 10.213.77.254/24 dev "$bridge" && ip link set "$bridge" up || return 1
-    for i in 0 1; do
+    for i in 0 1 2; do
         ip netns add "${hosts[$i]}" || return 1
         ip link add "v$$-$i" type veth peer name eth0 netns "${hosts[$i]}" || return 1
         ip link set "v$$-$i" master "$bridge" up
         ip -n "${hosts[$i]}" addr add "10.213.77.$((i + 1))/24" dev eth0
         ip -n "${hosts[$i]}" link set eth0 up
         ip -n "${hosts[$i]}" link set lo up
-        echo "10.213.77.$((i + 1)):2" >> "$tmp/hosts"
     done
     cat > "$tmp/launcher" << EOT
 #!/bin/sh
 while [ "\${1#-}" != "\$1" ]; do shift; done
 host=\$1
 shift
-case \$host in *.1) ns=${hosts[0]} ;; *) ns=${hosts[1]} ;; esac
+case \$host in *.1) ns=${hosts[0]} ;; *.2) ns=${hosts[1]} ;; *) ns=${hosts[2]} ;; esac
 exec ip netns exec \$ns sh -c "\$*"
 EOT
     chmod +x "$tmp/launcher"
+    mkdir "$programs" && cp "$build"/fsdp_train "$build"/tests/unit/{test_comm,comm_stress,comm_faults} "$programs"
+}
+
+# on LAYOUT PROGRAM... -- ranks on hosts, "2 2": two on each of two. Output in $tmp/log; sets n, status and seconds.
+on() {
+    n=0 i=1
+    : > "$tmp/hosts"
+    for ranks in $1; do
+        echo "10.213.77.$i:$ranks" >> "$tmp/hosts"
+        n=$((n + ranks)) i=$((i + 1))
+    done
+    program=$programs/$2
+    shift 2
+    begun=$(date +%s)
+    UCX_TLS=tcp,self UCX_NET_DEVICES=eth0 timeout -k 5 "${limit:-120}" mpiexec -f "$tmp/hosts" -launcher ssh \
+        -launcher-exec "$tmp/launcher" -iface "$bridge" -n $n "$program" "$@" > "$tmp/log" 2>&1
+    status=$?
+    seconds=$(($(date +%s) - begun))
+}
+
+pass() {
+    echo "PASS multihost $*"
+}
+
+fail() {
+    echo "FAIL multihost $*"
+    sed 's/^/    /' "$tmp/log" | cut -c1-200 | tail -30
+    failed=1
+}
+
+# finished PATTERN -- the ranks came to their end, whatever the launcher said
+finished() {
+    grep -q "$1" "$tmp/log" || return 1
+    [ $status -eq 0 ] || echo "     mpiexec failed after the ranks were done: $(tail -1 "$tmp/log")"
 }
 
 options="--size tiny --reduction canonical --global-batch 24 --steps 20 --synthetic 100000"
-# across NAME -- 4 ranks over both hosts, compared with one device
+
+single() {
+    [ -f "$tmp/single.csv" ] && return
+    # shellcheck disable=SC2086 # words
+    "$build/fsdp_train" --parallel single $options --loss-csv "$tmp/single.csv" > "$tmp/log" 2>&1 || {
+        fail "the run on one device failed"
+        exit 1
+    }
+}
+
+# across NAME LAYOUT [ARG...] -- losses, compared with one device's
 across() {
+    name=$1 layout=$2
+    shift 2
+    single
     rm -f "$tmp/hosts.csv"
-    # shellcheck disable=SC2086
-    if ! UCX_TLS=tcp,self UCX_NET_DEVICES=eth0 timeout 120 mpiexec -f "$tmp/hosts" -launcher ssh -launcher-exec "$tmp/launcher" \
-        -iface "$bridge" -n 4 "$build/fsdp_train" $options --loss-csv "$tmp/hosts.csv" > "$tmp/log" 2>&1; then
-        if ! grep -q '^done: ' "$tmp/log"; then
-            echo "FAIL multihost $1: $(tail -1 "$tmp/log")"
-            failed=1
-            return
-        fi
-        echo "     mpiexec failed after the ranks were done: $(tail -1 "$tmp/log")"
-    fi
+    # shellcheck disable=SC2086 # words
+    on "$layout" fsdp_train $options "$@" --loss-csv "$tmp/hosts.csv"
+    finished '^done: ' || { fail "$name: $(tail -1 "$tmp/log")" && return; }
     if verdict=$("$build/fsdp_compare" "$tmp/single.csv" "$tmp/hosts.csv"); then
-        echo "PASS multihost $1: $verdict"
+        pass "$name: $verdict"
     else
-        echo "FAIL multihost $1: $verdict"
-        failed=1
+        fail "$name: $verdict"
     fi
+}
+
+losses() {
+    across "2 hosts x 2 ranks" "2 2"
+    across "2 hosts x 1 rank" "1 1"
+    across "3 hosts x 2 ranks" "2 2 2"
+    across "2 hosts x 3 ranks" "3 3"
+    across "hosts of 2 and 1 ranks" "2 1"
+    across "2 hosts x 2 ranks, MPI alone" "2 2" --comm mpi
+}
+
+# collectives NAME LAYOUT BACKEND -- of the group of all ranks
+collectives() {
+    on "$2" test_comm
+    if [ "$(grep -c '^PASS' "$tmp/log")" = 36 ] && ! grep -q '^FAIL' "$tmp/log"; then
+        pass "$1: test_comm"
+    else
+        fail "$1: test_comm, exit status $status"
+    fi
+    on "$2" comm_stress --rounds 30
+    if finished "^PASS stress over $3,"; then
+        pass "$1: $(sed -n 's/^PASS //p' "$tmp/log")"
+    else
+        fail "$1: stress, exit status $status"
+    fi
+}
+
+comm() {
+    collectives "2 hosts x 2 ranks" "2 2" shm+mpi
+    collectives "3 hosts x 2 ranks" "2 2 2" shm+mpi
+    collectives "2 hosts x 3 ranks" "3 3" shm+mpi
+    collectives "2 hosts x 1 rank" "1 1" mpi
+    collectives "hosts of 2 and 1 ranks" "2 1" mpi
+    on "2 2" fsdp_train --size tiny --steps 1 --synthetic 1000 --comm shm
+    if [ $status -ne 0 ] && grep -q 'the ranks are on several hosts' "$tmp/log"; then
+        pass "--comm shm is refused"
+    else
+        fail "--comm shm is not refused, exit status $status"
+    fi
+}
+
+# Bytes that namespaces have put on the bridge so far.
+crossed() {
+    sum=0
+    for i in 0 1 2; do
+        sum=$((sum + $(cat "/sys/class/net/v$$-$i/statistics/rx_bytes")))
+    done
+    echo $sum
+}
+
+# crossing LAYOUT WAY STEPS -- sets moved
+crossing() {
+    before=$(crossed)
+    on "$1" fsdp_train --size tiny --global-batch 24 --synthetic 100000 --reduction "$2" --comm "$3" --steps "$4"
+    moved=$(($(crossed) - before))
+    finished '^done: ' || fail "bytes: $(tail -1 "$tmp/log")"
+}
+
+# saving NAME LAYOUT REDUCTION LEAST -- bytes of a step: of 12 steps less those of 2. LEAST: hundredths of the factor
+saving() {
+    for way in mpi auto; do
+        crossing "$2" "$3" $way 2
+        few=$moved
+        crossing "$2" "$3" $way 12
+        [ $way = mpi ] && alone=$(((moved - few) / 10)) || mixed=$(((moved - few) / 10))
+    done
+    factor=$((100 * alone / mixed))
+    text="$1, --reduction $3: bytes between hosts in a step: $alone by MPI alone, $mixed with shared memory inside"
+    text="$text: a factor of $((factor / 100)).$(printf %02d $((factor % 100)))"
+    [ $factor -ge "$4" ] && pass "$text" || fail "$text; expected $4/100"
+}
+
+bytes() {
+    saving "2 hosts x 2 ranks" "2 2" canonical 185
+    saving "3 hosts x 2 ranks" "2 2 2" fast 185
+    saving "2 hosts x 3 ranks" "3 3" fast 270
+}
+
+# nobody_left NAME
+nobody_left() {
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        pgrep -f "$programs" > /dev/null || return 0
+        sleep 0.3
+    done
+    fail "$1: processes are left: $(pgrep -f "$programs" | tr '\n' ' ')"
+    pgrep -f "$programs" | xargs -r kill -9
+    return 1
+}
+
+# disagree LAYOUT CASE
+disagree() {
+    limit=40 on "$1" comm_faults "$2"
+    told=$(grep -c '^SAW.*FSDP_EMISMATCH' "$tmp/log")
+    [ "$told" = $n ] && [ $seconds -le 12 ] || { fail "($1) $2: $told of $n ranks told in $seconds s" && return; }
+    nobody_left "($1) $2" && pass "($1) $2: all $n ranks are told"
+}
+
+# killed LAYOUT RANK -- while the trainer runs
+killed() {
+    # shellcheck disable=SC2086 # words
+    limit=60 on "$1" fsdp_train ${options/--steps 20/--steps 100000} &
+    job=$!
+    for _ in $(seq 50); do
+        sleep 0.2
+        grep -q '^step' "$tmp/log" && break
+    done
+    victim=$(for p in $(pgrep -f "^$programs/fsdp_train"); do
+        tr '\0' '\n' < "/proc/$p/environ" | grep -qx "PMI_RANK=$2" && echo "$p"
+    done)
+    begun=$(date +%s)
+    kill -9 "$victim"
+    wait $job
+    seconds=$(($(date +%s) - begun))
+    [ $seconds -le 8 ] || { fail "($1) rank $2 killed: the others ended after $seconds s" && return; }
+    nobody_left "($1) rank $2 killed" && pass "($1) rank $2 killed: all have ended in at most $((seconds + 1)) s"
+}
+
+faults() {
+    disagree "2 2" label
+    disagree "2 2" subgroup_awaited
+    disagree "2 2 2" op
+    disagree "3 3" root
+    FSDP_TIMEOUT_S=2 limit=40 on "2 2" comm_faults timeout
+    if grep -q "waited 2.0 s in all-gather #3 'awaited' of 320 f32; missing data of ranks: 3$" "$tmp/log" &&
+        [ "$(grep -c '^SAW.*FSDP_ETIMEOUT' "$tmp/log")" = 3 ] && [ $seconds -le 12 ]; then
+        pass "(2 2) a rank does not come: all are told which"
+    else
+        fail "(2 2) a rank does not come, $seconds s"
+    fi
+    killed "2 2" 3
+    killed "3 3" 1
+}
+
+slow() {
+    for ns in "${hosts[@]}"; do
+        ip netns exec "$ns" tc qdisc add dev eth0 root tbf rate 300mbit burst 1mb latency 100ms 2> /dev/null ||
+            { echo "SKIP multihost slow link: no tc tbf" && return; }
+    done
+    across "2 hosts x 2 ranks, 300 Mbit/s" "2 2"
 }
 
 if ! set_up 2> "$tmp/log"; then
     echo "SKIP multihost: this machine makes no network namespaces: $(tail -1 "$tmp/log")"
     exit 0
 fi
-# shellcheck disable=SC2086
-"$build/fsdp_train" --parallel single $options --loss-csv "$tmp/single.csv" > "$tmp/log" 2>&1 || {
-    echo "FAIL multihost: the run on one device failed"
-    exit 1
-}
-across "2 hosts x 2 ranks"
-for ns in "${hosts[@]}"; do
-    ip netns exec "$ns" tc qdisc add dev eth0 root tbf rate 300mbit burst 1mb latency 100ms 2> /dev/null ||
-        { echo "SKIP multihost slow link: no tc tbf" && exit $failed; }
+for part in "$@"; do
+    case $part in
+    losses | comm | bytes | faults | slow) $part ;;
+    *) echo "usage: $0 [BUILD [losses|comm|bytes|faults|slow]...]" >&2 && exit 2 ;;
+    esac
 done
-across "2 hosts x 2 ranks, 300 Mbit/s"
 exit $failed

@@ -1,0 +1,339 @@
+/* comm_hier_run.c -- the collectives that know of hosts; see comm_hier.c.
+ *
+ *   reduce-scatter, issued at once: sums inside the host (visit of local) -> rounded, in bf16
+ *   -> exchange between hosts -> pushes
+ *
+ * Everything is a composition of calls on the two groups of a comm_hier, in the order of the
+ * caller's stream. */
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/bytes_copy.h"
+#include "common/comm/comm_hier.h"
+#include "common/ops/grad_run.h"
+
+/* ---- all-gather, broadcast ------------------------------------------------------------------ */
+
+/* What the peers of the host have got from other hosts. A peer shows the slices of its place, from
+ * the first to the last, with others between them that are not read. */
+typedef struct spread_args {
+    char *recv;
+    size_t slice_bytes;
+    int hosts, host, ranks, place;
+} spread_args;
+
+static int first_other_host(int host)
+{
+    return host == 0 ? 1 : 0;
+}
+
+static size_t slice_at(const spread_args *a, int host, int place)
+{
+    return (size_t)(host * a->ranks + place) * a->slice_bytes;
+}
+
+static fsdp_status spread_copy(const void *ctx, const void *const *from, int n_threads)
+{
+    const spread_args *a = ctx;
+    int first = first_other_host(a->host);
+    (void)n_threads;
+    for (int d = 1; d < a->ranks && a->slice_bytes > 0; d++) {
+        int place = (a->place + d) % a->ranks;
+        const char *theirs = from[place];
+        for (int k = 0; k < a->hosts; k++)
+            if (k != a->host)
+                bytes_copy(a->recv + slice_at(a, k, place),
+                           theirs + (slice_at(a, k, place) - slice_at(a, first, place)),
+                           a->slice_bytes);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status spread(comm_hier *h, stream *s, const comm_call *call, char *recv,
+                          size_t slice_bytes)
+{
+    spread_args a = {recv, slice_bytes, h->hosts, h->host, h->ranks, h->place};
+    int first = first_other_host(h->host), last = h->hosts - 1 - (h->host == h->hosts - 1);
+    size_t bytes = slice_at(&a, last, 0) - slice_at(&a, first, 0) + slice_bytes;
+    comm_part *parts = comm_parts_cleared(h->local);
+    for (int p = 0; p < h->ranks; p++)
+        parts[p] = (comm_part){
+            .send = recv + slice_at(&a, first, h->place), .send_bytes = bytes, .recv_bytes = bytes};
+    return comm_hier_local(h, s, call, parts,
+                           &(comm_visit){.fn = spread_copy, .ctx = &a, .ctx_bytes = sizeof a});
+}
+
+fsdp_status comm_hier_all_gather(comm *c, stream *s, const comm_call *call, void *recv,
+                                 size_t slice_bytes)
+{
+    comm_hier *h = c->hier;
+    char *to = recv;
+    comm_part mine = {.send = to + (size_t)c->rank * slice_bytes,
+                      .send_bytes = slice_bytes,
+                      .recv_bytes = slice_bytes};
+    comm_part *parts = comm_parts_cleared(h->local);
+    for (int p = 0; p < h->ranks; p++) {
+        parts[p] = mine;
+        parts[p].recv = to + (size_t)(h->host * h->ranks + p) * slice_bytes;
+    }
+    TRY(comm_hier_local(h, s, call, parts, NULL)); /* also the meeting */
+    parts = comm_parts_cleared(c);
+    for (int k = 0; k < h->hosts; k++) {
+        parts[comm_hier_rank(h, k)] = mine;
+        parts[comm_hier_rank(h, k)].recv = to + (size_t)comm_hier_rank(h, k) * slice_bytes;
+    }
+    TRY(comm_hier_net(h, s, call, parts));
+    return spread(h, s, call, to, slice_bytes);
+}
+
+fsdp_status comm_hier_broadcast(comm *c, stream *s, const comm_call *call, void *buf, size_t bytes)
+{
+    comm_hier *h = c->hier;
+    int root = call->desc.root, root_place = root % h->ranks, root_host = root / h->ranks;
+    TRY(comm_hier_meet(h, s, call));
+    comm_part *parts = comm_parts_cleared(c);
+    for (int k = 0; k < h->hosts && c->rank == root; k++)
+        if (k != root_host)
+            parts[comm_hier_rank(h, k)] = (comm_part){.send = buf, .send_bytes = bytes};
+    if (h->host != root_host && h->place == root_place)
+        parts[root] = (comm_part){.recv = buf, .recv_bytes = bytes};
+    TRY(comm_hier_net(h, s, call, parts));
+    parts = comm_parts_cleared(h->local);
+    for (int p = 0; p < h->ranks && h->place == root_place; p++)
+        parts[p] = (comm_part){.send = buf, .send_bytes = bytes};
+    if (h->place != root_place)
+        parts[root_place] = (comm_part){.recv = buf, .recv_bytes = bytes};
+    return comm_hier_local(h, s, call, parts, NULL);
+}
+
+/* ---- reduce-scatter ------------------------------------------------------------------------- */
+
+/* log2 of a power of two, else -1. */
+static int log2_of(int n)
+{
+    int k = 0;
+    while (1 << k < n)
+        k++;
+    return 1 << k == n ? k : -1;
+}
+
+/* The next node of a larger level can be pushed when nothing of a smaller one waits. */
+bool comm_hier_sums(const comm *c, const grad_acc *acc, int level)
+{
+    if (c->hier == NULL)
+        return false;
+    if (acc->mode == GRAD_ACC_FAST)
+        return true;
+    int raised = log2_of(c->hier->ranks);
+    if (raised < 0 || level + raised >= TREE_SUM_LEVELS)
+        return false;
+    for (int k = 0; k < level + raised; k++)
+        if (acc->tree.slot[k] != NULL)
+            return false;
+    return true;
+}
+
+int comm_fast_run(const comm *c)
+{
+    return c->hier != NULL ? c->hier->ranks : 1;
+}
+
+/* Where the sum over a host's ranks for this place on `host` stands, in fp32. */
+static float *sum_of_host(const comm_hier *h, int host)
+{
+    const grad_acc *sum = &h->host_sum[host];
+    return sum->tree.slot[sum->mode == GRAD_ACC_FAST ? 0 : log2_of(h->ranks)];
+}
+
+/* The sums for this place on every host: the plan of each and where its slice begins in what a peer
+ * shows. A peer shows its slices for this place, from the first to the last. */
+typedef struct host_sums {
+    size_t bytes; /* of all */
+    int hosts, ranks;
+    struct {
+        size_t skip_bytes, plan_at; /* from the start of this struct */
+    } host[];
+} host_sums;
+
+static fsdp_status sums_add(const void *ctx, const void *const *from, int n_threads)
+{
+    const host_sums *x = ctx;
+    const void **in = calloc((size_t)x->ranks, sizeof *in);
+    if (in == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a sum over %d ranks", x->ranks);
+    fsdp_status status = FSDP_OK;
+    for (int k = 0; k < x->hosts && status == FSDP_OK; k++) {
+        const grad_run *run = (const void *)((const char *)ctx + x->host[k].plan_at);
+        for (int p = 0; p < x->ranks && run->elems > 0; p++)
+            in[p] = (const char *)from[p] + x->host[k].skip_bytes;
+        if (run->elems > 0)
+            status = grad_run_execute(run, in, n_threads);
+    }
+    free(in);
+    return status;
+}
+
+/* Elements before slice r. */
+static size_t slice_begin(const comm_scatter *x, int r)
+{
+    size_t elems = 0;
+    for (int i = 0; i < r; i++)
+        elems += x->lengths[i];
+    return elems;
+}
+
+/* Plan the sum for this place on the host, behind *sums. */
+static fsdp_status sum_plan(comm *c, stream *s, const comm_scatter *x, int host, host_sums **sums)
+{
+    comm_hier *h = c->hier;
+    int first = comm_hier_rank(h, 0), to = comm_hier_rank(h, host);
+    grad_acc *sum = &h->host_sum[host];
+    grad_acc_init(sum, x->acc->mode, x->acc->ops, x->lengths[to], MEM_COMM, "sum of a host");
+    sum->wire = x->acc->wire;
+    grad_run *run;
+    TRY(grad_run_plan(sum, s, 0, h->ranks, &run));
+    size_t at = (*sums)->bytes, bytes = (at + run->bytes + 7) / 8 * 8;
+    host_sums *grown = realloc(*sums, bytes);
+    if (grown != NULL) {
+        memcpy((char *)grown + at, run, run->bytes);
+        grown->bytes = bytes;
+        grown->host[host].plan_at = at;
+        grown->host[host].skip_bytes =
+            (slice_begin(x, to) - slice_begin(x, first)) * dtype_bytes(sum->wire);
+        *sums = grown;
+    }
+    grad_run_retire(run, s);
+    free(run);
+    if (grown == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for sums over %d hosts", h->hosts);
+    return FSDP_OK;
+}
+
+static fsdp_status sums_plan(comm *c, stream *s, const comm_scatter *x, host_sums **sums)
+{
+    comm_hier *h = c->hier;
+    size_t bytes = sizeof **sums + (size_t)h->hosts * sizeof(*sums)->host[0];
+    memset(h->host_sum, 0, (size_t)h->hosts * sizeof *h->host_sum);
+    memset(h->rounded, 0, (size_t)h->hosts * sizeof *h->rounded);
+    *sums = calloc(1, bytes);
+    if (*sums == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for sums over %d hosts", h->hosts);
+    (*sums)->bytes = bytes;
+    (*sums)->hosts = h->hosts;
+    (*sums)->ranks = h->ranks;
+    for (int k = 0; k < h->hosts; k++)
+        TRY(sum_plan(c, s, x, k, sums));
+    return FSDP_OK;
+}
+
+/* First half: add what the ranks of this host have for this place on every host. */
+static fsdp_status sums_run(comm *c, stream *s, const comm_call *call, const comm_scatter *x,
+                            const host_sums *sums)
+{
+    comm_hier *h = c->hier;
+    comm_part *parts = comm_parts_cleared(h->local);
+    size_t elem_bytes = dtype_bytes(x->acc->wire), mine = 0;
+    for (int p = 0; p < h->ranks; p++) {
+        int last = (h->hosts - 1) * h->ranks + p;
+        size_t begin = slice_begin(x, p), end = slice_begin(x, last) + x->lengths[last];
+        parts[p].send = (const char *)x->send + begin * elem_bytes;
+        parts[p].send_bytes = (end - begin) * elem_bytes;
+        mine = p == h->place ? parts[p].send_bytes : mine;
+    }
+    for (int p = 0; p < h->ranks; p++)
+        parts[p].recv_bytes = mine;
+    comm_visit v = {.fn = sums_add, .ctx = sums, .ctx_bytes = sums->bytes};
+    return comm_hier_local(h, s, call, parts, &v);
+}
+
+/* What goes over the network: the sums, or in bf16 a copy (which is exact: they are rounded). */
+static fsdp_status sums_shown(comm *c, stream *s, const comm_scatter *x)
+{
+    comm_hier *h = c->hier;
+    const grad_acc *acc = x->acc;
+    for (int k = 0; k < h->hosts; k++) {
+        size_t elems = x->lengths[comm_hier_rank(h, k)];
+        h->shown[k] = sum_of_host(h, k);
+        if (acc->wire == DTYPE_F32 || elems == 0)
+            continue;
+        TRY(device_alloc(s, MEM_COMM, elems * dtype_bytes(acc->wire), "rounded sum",
+                         &h->rounded[k]));
+        TRY(acc->ops->cast(s, &(cast_args){.out = h->rounded[k],
+                                           .in = h->shown[k],
+                                           .out_type = acc->wire,
+                                           .elems = elems}));
+        h->shown[k] = h->rounded[k];
+    }
+    return FSDP_OK;
+}
+
+/* The sums of all hosts for this rank, by host; a plan follows. */
+typedef struct push_args {
+    int hosts, ranks, place, unused;
+    char plan[];
+} push_args;
+
+static fsdp_status push_hosts(const void *ctx, const void *const *from, int n_threads)
+{
+    const push_args *a = ctx;
+    const void **in = calloc((size_t)a->hosts, sizeof *in);
+    if (in == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a sum over %d hosts", a->hosts);
+    for (int k = 0; k < a->hosts; k++)
+        in[k] = from[k * a->ranks + a->place];
+    fsdp_status status = grad_run_execute((const void *)a->plan, in, n_threads);
+    free(in);
+    return status;
+}
+
+/* Second half: the sums go to where they belong, those that come are pushed in the order of hosts.
+ */
+static fsdp_status sums_push(comm *c, stream *s, const comm_call *call, const comm_scatter *x,
+                             const grad_run *run)
+{
+    comm_hier *h = c->hier;
+    push_args *a = malloc(sizeof *a + run->bytes);
+    if (a == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a sum over %d hosts", h->hosts);
+    *a = (push_args){.hosts = h->hosts, .ranks = h->ranks, .place = h->place};
+    memcpy(a->plan, run, run->bytes);
+    comm_part *parts = comm_parts_cleared(c);
+    size_t elem_bytes = dtype_bytes(x->acc->wire), own_bytes = x->lengths[c->rank] * elem_bytes;
+    for (int k = 0; k < h->hosts; k++)
+        parts[comm_hier_rank(h, k)] =
+            (comm_part){.send = h->shown[k],
+                        .send_bytes = x->lengths[comm_hier_rank(h, k)] * elem_bytes,
+                        .recv_bytes = own_bytes};
+    comm_visit v = {.fn = push_hosts, .ctx = a, .ctx_bytes = sizeof *a + run->bytes};
+    comm_call met = *call;
+    met.met = true;
+    size_t stage_bytes = own_bytes * (size_t)(h->hosts - 1);
+    fsdp_status status = comm_visit_run(c, s, &met, parts, stage_bytes, &v);
+    free(a);
+    return status;
+}
+
+fsdp_status comm_hier_reduce_scatter(comm *c, stream *s, const comm_call *call,
+                                     const comm_scatter *x)
+{
+    comm_hier *h = c->hier;
+    grad_acc *acc = x->acc;
+    host_sums *sums = NULL;
+    grad_run *run = NULL;
+    fsdp_status status;
+    GOTO_ON_FAIL(status, sums_plan(c, s, x, &sums), out);
+    GOTO_ON_FAIL(status, sums_run(c, s, call, x, sums), out);
+    GOTO_ON_FAIL(status, sums_shown(c, s, x), out);
+    int level = acc->mode == GRAD_ACC_FAST ? x->level : x->level + log2_of(h->ranks);
+    GOTO_ON_FAIL(status, grad_run_plan(acc, s, level, h->hosts, &run), out);
+    acc->n_pushed += c->size - h->hosts; /* it counts contributions */
+    status = sums_push(c, s, call, x, run);
+    grad_run_retire(run, s);
+out:
+    for (int k = 0; k < h->hosts; k++) {
+        grad_acc_free(&h->host_sum[k], s);
+        device_free(s, h->rounded[k]);
+    }
+    free(run);
+    free(sums);
+    return status;
+}
