@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/sysinfo.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -418,11 +419,14 @@ static fsdp_status shm_group_failed(void *group)
 
 /* ---- groups --------------------------------------------------------------------------------- */
 
-/* Spinning pays only when a waiting rank does not hold the core that its peer needs. */
+/* Spinning pays only when a waiting rank does not hold the core that its peer needs. A rank that
+ * may run on some cores only was bound to them, as its peers are to others. */
 static bool cores_for_all(int n_ranks)
 {
     cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) >= n_ranks;
+    if (sched_getaffinity(0, sizeof set, &set) != 0 || get_nprocs() < n_ranks)
+        return false;
+    return CPU_COUNT(&set) >= n_ranks || CPU_COUNT(&set) < get_nprocs();
 }
 
 static int member_of(int world_rank)

@@ -4,6 +4,7 @@
 
 #ifndef SHM_MODEL
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,7 +15,13 @@
 #define WORD_SLEEP(word, seen) futex_sleep(word, seen)
 #define WORD_WAKE(word)        futex_wake(word)
 
-enum { LONGEST_SPIN = 4096, SHORTEST_SPIN = 16, SLEEP_MS = 50 };
+enum {
+    LONGEST_SPIN = 4096,
+    SHORTEST_SPIN = 16,
+    YIELD_EVERY = 64,
+    SHORT_WAIT_NS = 60000,
+    SLEEP_MS = 50
+};
 
 /* At most SLEEP_MS, so that the death of a peer, or its failure elsewhere, is noticed. */
 static void futex_sleep(atomic_uint *word, unsigned seen)
@@ -48,23 +55,50 @@ static bool spin(shm_word *w, unsigned want, atomic_uint *length)
             atomic_store_explicit(length, n, memory_order_relaxed);
             return true;
         }
-        core_relax();
+        if (i % YIELD_EVERY == YIELD_EVERY - 1)
+            sched_yield(); /* the peer may wait for this very core */
+        else
+            core_relax();
     }
-    n = n > SHORTEST_SPIN ? n / 2 : SHORTEST_SPIN;
-    atomic_store_explicit(length, n, memory_order_relaxed);
     return false;
+}
+
+static uint64_t spin_clock(const atomic_uint *length)
+{
+    struct timespec t = {0};
+    if (length != NULL)
+        clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* The spin was in vain and the thread slept: a longer spin would have been worth it if the whole
+ * wait was short, for putting a core to sleep and waking it takes longer than that. */
+static void spin_learn(atomic_uint *length, uint64_t began_ns)
+{
+    if (length == NULL)
+        return;
+    unsigned n = atomic_load_explicit(length, memory_order_relaxed);
+    if (spin_clock(length) - began_ns < SHORT_WAIT_NS)
+        n = n < LONGEST_SPIN ? n * 2 : LONGEST_SPIN;
+    else
+        n = n > SHORTEST_SPIN ? n / 2 : SHORTEST_SPIN;
+    atomic_store_explicit(length, n, memory_order_relaxed);
 }
 #endif
 
 bool shm_word_wait(shm_word *w, unsigned want, const shm_patience *p)
 {
     unsigned seen = WORD_LOAD(&w->value);
-    if (seen == want || spin(w, want, p->spin))
+    if (seen == want)
+        return true;
+    uint64_t began_ns = spin_clock(p->spin);
+    if (spin(w, want, p->spin))
         return true;
     WORD_ADD(&w->sleepers, 1);
     while ((seen = WORD_LOAD(&w->value)) != want && !p->over(p->self))
         WORD_SLEEP(&w->value, seen);
     WORD_ADD(&w->sleepers, -1U);
+    spin_learn(p->spin, began_ns);
     return seen == want;
 }
 
