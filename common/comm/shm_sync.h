@@ -20,10 +20,9 @@
  * sequentially consistent accesses one of the two sees the other, so no wake-up is lost
  * (tests/unit/test_shm_model.c tries all interleavings).
  *
- * Spinning comes before sleeping only when the host has a core for every rank. The length adapts: it
- * grows when a spin saw its word change, or when the sleep behind it was so short that a longer spin
- * would have been cheaper; else it shrinks.
- * source: futex(2) */
+ * Spinning comes before sleeping only when the host has a core for every rank. The length adapts:
+ * it grows when a spin saw its word change, or when the sleep behind it was so short that a longer
+ * spin would have been cheaper; else it shrinks. source: futex(2) */
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
