@@ -16,10 +16,10 @@
 #define WORD_WAKE(word)        futex_wake(word)
 
 enum {
-    LONGEST_SPIN = 4096,
+    LONGEST_SPIN = 8192,
     SHORTEST_SPIN = 16,
     YIELD_EVERY = 64,
-    SHORT_WAIT_NS = 60000,
+    SHORT_WAIT_NS = 200000,
     SLEEP_MS = 50
 };
 
