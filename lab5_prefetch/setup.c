@@ -55,8 +55,9 @@ fsdp_status trainer_connect(trainer *t)
     /* Ranks that a launcher started belong together; --comm self on several is refused once they
      * can agree. */
     comm_backend wanted = (comm_backend)t->cfg.comm;
-    comm_config cc = {.backend =
-                          comm_launched_ranks() > 1 && wanted == COMM_SELF ? COMM_AUTO : wanted};
+    bool is_known =
+        wanted == COMM_MPI || wanted == COMM_SHM; /* options may not have been understood */
+    comm_config cc = {.backend = comm_launched_ranks() > 1 && !is_known ? COMM_AUTO : wanted};
     TRY(comm_open(t->dev, &cc, &t->comm));
     pin_to_cores(t->comm, dc.n_threads);
     return FSDP_OK;

@@ -102,6 +102,7 @@ refused12 'global batch and batch' '--global-batch: got 10, expected a multiple 
 refused 1 'a batch by division' '--global-batch: 1000000 sequences per rank' '--grad-accum' \
     --batch-size 0 --grad-accum 1 --global-batch 1000000
 refused 2 'single device on two ranks' '--parallel single: got 2 ranks, expected 1' 'without a launcher' --parallel single
+refused 2 'unknown transport on two ranks' "--comm: got 'smh', expected one of auto\|self\|mpi\|shm" 'default' --comm smh
 refused 2 'no transport on two ranks' '--comm self: got 2 ranks, expected 1' 'leave --comm out' --comm self
 refused 1 'checkpoints of replicas' '--save and --resume are there for --parallel fsdp only' '--export' --parallel ddp
 refused 1 'two corpora' '--data and --synthetic exclude each other' 'leave one' --data /etc/passwd

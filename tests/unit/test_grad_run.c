@@ -1,6 +1,7 @@
 /* test_grad_run.c -- many pushes in one pass over memory (grad_run.h) against the single pushes of
  * grad_acc.h: the same bits, the vectors it says, and nothing left behind a failure. */
 #include "tests/unit/device_lib.h"
+#include "common/base/bytes_copy.h"
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/grad_run.h"
 #include "tests/unit/comm_cases_lib.h"
@@ -136,6 +137,11 @@ static void test_bits_of_single_pushes(void **state)
                                    .elems = MIN_PARALLEL_ELEMS + 12345,
                                    .n_threads = n_threads,
                                    .seed = 7});
+    for (int mode = 0; mode < 2; mode++) /* so long that sums are stored around the caches */
+        run_sequence(d, (sequence){.mode = mode ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST,
+                                   .elems = BYTES_STREAM_MIN / sizeof(float) + 4321,
+                                   .n_threads = 2,
+                                   .seed = 8});
     device_close(d);
 }
 
