@@ -30,9 +30,10 @@ struct cpu_stream {
 
     pthread_mutex_t lock; /* guards all below, and the first write of `error` */
     pthread_cond_t work;  /* a job was queued, or `stopping` was set */
-    pthread_cond_t idle;  /* a job was finished and sync_waiters > 0 */
+    pthread_cond_t idle;  /* sync_target jobs are finished and sync_waiters > 0 */
     STAILQ_HEAD(, cpu_job) queue;
     uint64_t issued_jobs, finished_jobs;
+    uint64_t sync_target; /* the least number of finished jobs that a waiter waits for, or less */
     int sync_waiters;
     bool stopping;
     pthread_t thread;

@@ -61,7 +61,7 @@ static void *worker_main(void *arg)
         job->run(s, job);
         pthread_mutex_lock(&s->lock);
         s->finished_jobs++;
-        if (s->sync_waiters > 0)
+        if (s->sync_waiters > 0 && s->finished_jobs >= s->sync_target)
             pthread_cond_broadcast(&s->idle);
     }
     pthread_mutex_unlock(&s->lock);
@@ -92,7 +92,8 @@ void cpu_stream_drain(cpu_stream *s)
                 "a job may not wait for its own stream");
     pthread_mutex_lock(&s->lock);
     uint64_t target = s->issued_jobs;
-    s->sync_waiters++;
+    if (s->sync_waiters++ == 0 || target < s->sync_target)
+        s->sync_target = target;
     while (s->finished_jobs < target)
         pthread_cond_wait(&s->idle, &s->lock);
     s->sync_waiters--;

@@ -5,6 +5,7 @@
  * test_device_faults.c; random programs: test_device_stress.c. */
 #include "tests/unit/device_lib.h"
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* ---- jobs ----------------------------------------------------------------------------------- */
@@ -26,6 +27,14 @@ static fsdp_status run_fail_silently(void *args, int n_threads)
     (void)args;
     (void)n_threads;
     return FSDP_ETIMEOUT;
+}
+
+static fsdp_status run_short_sleep(void *args, int n_threads)
+{
+    (void)args;
+    (void)n_threads;
+    usleep(200);
+    return FSDP_OK;
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -118,6 +127,32 @@ static void test_close_waits(void **state)
     assert_int_equal(elems, 1000);
     for (int i = 0; i < 1000; i++)
         assert_int_equal(list[i], i);
+}
+
+static long times_slept(void)
+{
+    struct rusage used;
+    assert_int_equal(getrusage(RUSAGE_THREAD, &used), 0);
+    return used.ru_nvcsw;
+}
+
+/* Whoever waits for a stream sleeps until the last job is done: waking it at every job takes the
+ * core from the jobs. It may sleep once more for the lock, and once where the wake-up is spurious.
+ */
+static void test_sync_sleeps_once(void **state)
+{
+    (void)state;
+    enum { N_JOBS = 100, MOST_SLEEPS = 10 };
+    device *d = open_cpu(true, false);
+    stream *s = device_compute_stream(d);
+    for (int round = 0; round < 2; round++) { /* the second wait has a target of its own */
+        for (int i = 0; i < N_JOBS; i++)
+            OK(stream_launch(s, run_short_sleep, &i, sizeof i));
+        long before = times_slept();
+        OK(stream_sync(s));
+        assert_in_range(times_slept() - before, 1, MOST_SLEEPS);
+    }
+    device_close(d);
 }
 
 static void test_stream_free_drains(void **state)
@@ -401,6 +436,7 @@ int main(void)
         BOTH(test_stream_facts),
         BOTH(test_fifo_and_copied_args),
         cmocka_unit_test(test_close_waits),
+        cmocka_unit_test(test_sync_sleeps_once),
         cmocka_unit_test(test_stream_free_drains),
         BOTH(test_event_orders_streams),
         BOTH(test_event_rerecord),
