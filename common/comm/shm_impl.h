@@ -4,7 +4,8 @@
  * shm_boot.c      how ranks find each other: through MPI, or started by fsdp_run
  * shm_watch.c     the thread that notices dead peers and failures, and the job's one failure record
  * shm_map.c       peers' shared blocks in this address space
- * shm.c           the transport: groups, exchange, visit
+ * shm_call.c      one call of a rank: exchange, visit
+ * shm.c           the transport: groups
  *
  * Three kinds of shared memory, all memfds, which vanish with the last process:
  *   job     one per job: every rank's process number and files; the failure that ended the job
@@ -101,7 +102,17 @@ typedef struct shm_group {
     unsigned owed[SHM_RING]; /* peers whose reading of it is not waited for yet */
 } shm_group;
 
+/* Bytes of one turn, and of a group's area, in whole cache lines and pages. */
+size_t shm_turn_bytes(int n_ranks);
 size_t shm_area_bytes(int n_ranks);
+
+/* ---- calls (shm_call.c) ---------------------------------------------------------------------- */
+
+/* The transport's functions of these names: see comm_impl.h. s may be NULL: then the call is done
+ * on return. */
+fsdp_status shm_exchange(void *group, stream *s, const comm_call *call, const comm_part *parts);
+fsdp_status shm_visit(void *group, stream *s, const comm_call *call, const comm_part *parts,
+                      const comm_visit *v);
 
 /* ---- failure (shm_watch.c) ------------------------------------------------------------------- */
 

@@ -1,0 +1,400 @@
+/* shm_call.c -- one call of a rank on the shm transport.
+ *
+ * One call of a rank (a turn, see shm_sync.h):
+ *   begin    describe the call and where its data lies in this rank's entry, post it
+ *   meet     await every peer's entry and compare the calls
+ *   read     copy the peers' parts (exchange), or work on them where they are (visit)
+ *   end      tell every peer that it was read; wait until all have read ours
+ * Data of up to SHM_INLINE_BYTES travels in the entry itself; then there is nothing to wait for at
+ * the end, and a small collective costs one meeting. Larger data is read where comm_alloc put it,
+ * once. Other memory is copied into such a block first. */
+#include "common/base/bytes_copy.h"
+#include "common/comm/shm_impl.h"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Arguments of a call's task; parts [size], then the visit's ctx. */
+typedef struct call_args {
+    shm_group *group;
+    comm_call call;
+    device *dev;        /* whose memory the data is in; NULL: the host's */
+    const void *bounce; /* block that holds a copy of the data, NULL */
+    fsdp_status (*fn)(const void *ctx, const void *const *from, int n_threads); /* NULL: exchange */
+    comm_part parts[];
+} call_args;
+
+/* ---- layout --------------------------------------------------------------------------------- */
+
+size_t shm_turn_bytes(int n_ranks)
+{
+    size_t bytes = sizeof(shm_turn) + (size_t)n_ranks * sizeof(shm_part);
+    return (bytes + SHM_LINE_BYTES - 1) / SHM_LINE_BYTES * SHM_LINE_BYTES;
+}
+
+size_t shm_area_bytes(int n_ranks)
+{
+    size_t bytes = (size_t)n_ranks * SHM_RING * shm_turn_bytes(n_ranks);
+    return (bytes + 4095) / 4096 * 4096;
+}
+
+/* The entry of a call, on any rank. */
+static shm_turn *turn_of(const shm_group *g, int rank, const comm_call *call)
+{
+    size_t index = (size_t)rank * SHM_RING + call->number % SHM_RING;
+    return (shm_turn *)(void *)(g->area + index * g->turn_bytes);
+}
+
+/* Every number is used once: an all-reduce is two turns. 0 is no turn. */
+static unsigned turn_number(const comm_call *call)
+{
+    return (unsigned)(2 * call->number) + (unsigned)call->phase;
+}
+
+/* ---- waiting -------------------------------------------------------------------------------- */
+
+/* One call's patience: until the job fails or the call's time is up. */
+typedef struct call_wait {
+    double until_s;
+    bool failed, expired;
+} call_wait;
+
+static bool call_over(void *self)
+{
+    call_wait *w = self;
+    w->failed = shm_failed() != FSDP_OK;
+    w->expired = !w->failed && comm_now_s() > w->until_s;
+    return w->failed || w->expired;
+}
+
+static shm_patience patience_of(shm_group *g, call_wait *w)
+{
+    return (shm_patience){.over = call_over, .self = w, .spin = g->may_spin ? &g->spin : NULL};
+}
+
+/* Why a wait ended without what it waited for. missing: a list of ranks. */
+static fsdp_status wait_failed(const shm_group *g, const call_wait *w, const comm_call *call,
+                               const char *missing)
+{
+    if (w->failed)
+        return shm_failed();
+    char text[160];
+    comm_desc_print(&call->desc, text, sizeof text);
+    (void)fsdp_error(FSDP_ETIMEOUT,
+                     "compare the ranks' last calls above; FSDP_TIMEOUT_S sets the limit",
+                     "rank %d waited %.1f s in %s; missing data of ranks: %s",
+                     g->front->world_ranks[g->front->rank], g->front->timeout_s, text, missing);
+    return shm_fail();
+}
+
+/* World ranks whose entry of the turn is not there: "1 3". */
+static void missing_ranks(const shm_group *g, const comm_call *call, char *text, size_t text_bytes)
+{
+    const comm *c = g->front;
+    size_t used = 0;
+    text[0] = '\0';
+    for (int r = 0; r < c->size; r++) {
+        bool there = atomic_load(&turn_of(g, r, call)->sync.posted.value) == turn_number(call);
+        if (!there && r != c->rank && used < text_bytes)
+            used += (size_t)snprintf(text + used, text_bytes - used, "%s%d", used > 0 ? " " : "",
+                                     c->world_ranks[r]);
+    }
+}
+
+/* ---- begin ---------------------------------------------------------------------------------- */
+
+/* The bytes that this rank shows, from the first to the last. */
+typedef struct region {
+    const char *begin, *end;
+} region;
+
+static region region_of(const comm *c, const comm_part *parts)
+{
+    region x = {NULL, NULL};
+    for (int r = 0; r < c->size; r++) {
+        const char *at = parts[r].send;
+        if (r == c->rank || parts[r].send_bytes == 0)
+            continue;
+        x.begin = x.begin == NULL || at < x.begin ? at : x.begin;
+        x.end = at + parts[r].send_bytes > x.end ? at + parts[r].send_bytes : x.end;
+    }
+    return x;
+}
+
+static size_t region_bytes(region x)
+{
+    return (size_t)(x.end - x.begin);
+}
+
+/* This rank's entry is the call's from here to entry_release. The call before in this entry may be
+ * on another stream and not be finished, or not have waited for its readers. */
+static fsdp_status entry_acquire(shm_group *g, const comm_call *call, call_wait *w)
+{
+    uint64_t number = call->number, i = number % SHM_RING;
+    pthread_mutex_lock(&g->lock);
+    while (g->next[i] != number && !call_over(w)) {
+        struct timespec soon;
+        clock_gettime(CLOCK_REALTIME, &soon);
+        soon.tv_nsec += 50000000;
+        soon.tv_sec += soon.tv_nsec / 1000000000;
+        soon.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&g->freed, &g->lock, &soon);
+    }
+    bool got = g->next[i] == number;
+    unsigned owed = got ? g->owed[i] : 0;
+    g->owed[i] = 0;
+    pthread_mutex_unlock(&g->lock);
+    shm_patience p = patience_of(g, w);
+    if (got && (owed == 0 || shm_turn_free(&turn_of(g, g->front->rank, call)->sync, owed, &p)))
+        return FSDP_OK;
+    return wait_failed(g, w, call, "none; peers have not taken this rank's");
+}
+
+/* owed: peers that have still to read the entry before it is filled again. */
+static void entry_release(shm_group *g, const comm_call *call, unsigned owed)
+{
+    uint64_t i = call->number % SHM_RING;
+    pthread_mutex_lock(&g->lock);
+    g->next[i] += call->more ? 0 : SHM_RING;
+    g->owed[i] = owed;
+    pthread_cond_broadcast(&g->freed);
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* Describe the call and where its data is. Returns whether the data is in the entry itself. */
+static bool entry_fill(shm_group *g, const call_args *a)
+{
+    const comm *c = g->front;
+    shm_turn *mine = turn_of(g, c->rank, &a->call);
+    region x = region_of(c, a->parts);
+    device_share share = {0};
+    mine->desc = a->call.desc;
+    mine->block_offset = mine->block_bytes = 0;
+    bool is_inline = region_bytes(x) <= SHM_INLINE_BYTES;
+    if (is_inline) {
+        if (region_bytes(x) > 0)
+            memcpy(mine->inline_bytes, x.begin, region_bytes(x));
+    } else {
+        const char *at = a->bounce != NULL ? a->bounce : x.begin;
+        bool found = device_share_find(a->dev, at, region_bytes(x), &share);
+        FSDP_ASSERT(found && "the data moved out of shared memory after the call was issued");
+        mine->block_offset = share.offset;
+        mine->block_bytes = share.bytes;
+    }
+    for (int r = 0; r < c->size; r++) {
+        const comm_part *part = &a->parts[r];
+        bool shows = r != c->rank && part->send_bytes > 0;
+        mine->part[r].bytes = shows ? part->send_bytes : 0;
+        mine->part[r].inner =
+            shows ? share.inner + (uint64_t)((const char *)part->send - x.begin) : 0;
+    }
+    return is_inline;
+}
+
+/* ---- meet ----------------------------------------------------------------------------------- */
+
+static fsdp_status desc_compare(const shm_group *g, const comm_desc *mine, const comm_desc *theirs,
+                                int peer)
+{
+    const comm *c = g->front;
+    if (memcmp(mine, theirs, sizeof *mine) == 0)
+        return FSDP_OK;
+    return comm_desc_mismatch(theirs, c->world_ranks[peer], mine, c->world_ranks[c->rank]);
+}
+
+static fsdp_status lengths_compare(const shm_group *g, const call_args *a, const shm_turn *theirs,
+                                   int peer)
+{
+    const comm *c = g->front;
+    size_t sent = theirs->part[c->rank].bytes, expected = a->parts[peer].recv_bytes;
+    if (sent == expected)
+        return FSDP_OK;
+    char call[160];
+    comm_desc_print(&a->call.desc, call, sizeof call);
+    return fsdp_error(FSDP_EMISMATCH, "all ranks must pass slice lengths that fit each other",
+                      "%s: rank %d sent %zu bytes, rank %d expected %zu", call,
+                      c->world_ranks[peer], sent, c->world_ranks[c->rank], expected);
+}
+
+/* Every peer has come, with the same call. */
+static fsdp_status meet(shm_group *g, const call_args *a, call_wait *w)
+{
+    const comm *c = g->front;
+    unsigned turn = turn_number(&a->call);
+    shm_patience p = patience_of(g, w);
+    for (int d = 1; d < c->size; d++) {
+        int peer = (c->rank + d) % c->size;
+        shm_turn *theirs = turn_of(g, peer, &a->call);
+        if (!shm_turn_await(&theirs->sync, turn, &p)) {
+            char missing[200];
+            missing_ranks(g, &a->call, missing, sizeof missing);
+            return wait_failed(g, w, &a->call, missing);
+        }
+        fsdp_status status = desc_compare(g, &a->call.desc, &theirs->desc, peer);
+        if (status == FSDP_OK)
+            status = lengths_compare(g, a, theirs, peer);
+        if (status != FSDP_OK)
+            return shm_fail();
+    }
+    return FSDP_OK;
+}
+
+/* ---- read ----------------------------------------------------------------------------------- */
+
+/* Where the peer's part for this rank can be read until part_close; NULL on failure. */
+static const char *part_open(const shm_group *g, const shm_turn *theirs, int peer)
+{
+    const shm_part *part = &theirs->part[g->front->rank];
+    if (theirs->block_bytes == 0)
+        return theirs->inline_bytes + part->inner;
+    const char *block = shm_map_get(g->member[peer], theirs->block_offset, theirs->block_bytes);
+    return block == NULL ? NULL : block + part->inner;
+}
+
+static void part_close(const shm_group *g, const shm_turn *theirs, int peer)
+{
+    if (theirs->block_bytes != 0)
+        shm_map_put(g->member[peer], theirs->block_offset);
+}
+
+/* Everyone starts with its neighbour, so that no rank's memory is read by all at once. */
+static fsdp_status copy_parts(shm_group *g, const call_args *a)
+{
+    const comm *c = g->front;
+    for (int d = 1; d < c->size; d++) {
+        int peer = (c->rank + d) % c->size;
+        const comm_part *part = &a->parts[peer];
+        if (part->recv_bytes == 0)
+            continue;
+        const shm_turn *theirs = turn_of(g, peer, &a->call);
+        const char *from = part_open(g, theirs, peer);
+        if (from == NULL)
+            return shm_fail();
+        bytes_copy(part->recv, from, part->recv_bytes);
+        part_close(g, theirs, peer);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status visit_parts(shm_group *g, const call_args *a, int n_threads)
+{
+    const comm *c = g->front;
+    const void **from = calloc((size_t)c->size, sizeof *from);
+    fsdp_status status = from != NULL ? FSDP_OK : fsdp_error(FSDP_ENOMEM, "", "shm: no memory");
+    int n_open = 0;
+    for (; status == FSDP_OK && n_open < c->size; n_open++) {
+        const shm_turn *theirs = turn_of(g, n_open, &a->call);
+        from[n_open] = n_open == c->rank ? a->parts[n_open].send : part_open(g, theirs, n_open);
+        if (from[n_open] == NULL && a->parts[n_open].recv_bytes > 0)
+            status = fsdp_error_get()->status;
+    }
+    if (status == FSDP_OK)
+        status = a->fn(a->parts + c->size, from, n_threads);
+    for (int r = 0; r < n_open; r++)
+        if (r != c->rank && from[r] != NULL)
+            part_close(g, turn_of(g, r, &a->call), r);
+    free(from);
+    return status == FSDP_OK ? FSDP_OK : shm_fail();
+}
+
+/* ---- end ------------------------------------------------------------------------------------ */
+
+static fsdp_status end(shm_group *g, const call_args *a, bool is_inline, call_wait *w)
+{
+    const comm *c = g->front;
+    unsigned n_peers = (unsigned)c->size - 1;
+    for (int d = 1; d < c->size; d++)
+        shm_turn_done(&turn_of(g, (c->rank + d) % c->size, &a->call)->sync, n_peers);
+    shm_patience p = patience_of(g, w);
+    if (!is_inline && !shm_turn_free(&turn_of(g, c->rank, &a->call)->sync, n_peers, &p))
+        return wait_failed(g, w, &a->call, "none; peers have not taken this rank's");
+    entry_release(g, &a->call, is_inline ? n_peers : 0);
+    return FSDP_OK;
+}
+
+static fsdp_status run_call(shm_group *g, const call_args *a, int n_threads)
+{
+    const comm *c = g->front;
+    call_wait w = {.until_s = comm_now_s() + c->timeout_s};
+    comm_recorder_mark(c->recorder, a->call.ticket, COMM_RUNNING);
+    TRY(entry_acquire(g, &a->call, &w));
+    bool is_inline = entry_fill(g, a);
+    shm_turn_post(&turn_of(g, c->rank, &a->call)->sync, turn_number(&a->call));
+    TRY(meet(g, a, &w));
+    TRY(a->fn != NULL ? visit_parts(g, a, n_threads) : copy_parts(g, a));
+    TRY(shm_failed()); /* a peer that gave up may have used its memory again while we read it */
+    return end(g, a, is_inline, &w);
+}
+
+/* In the stream's thread. On a failed job the front may be gone: it is not touched then. */
+static fsdp_status call_task(void *args, int n_threads)
+{
+    const call_args *a = args;
+    shm_group *g = a->group;
+    fsdp_status status = shm_failed();
+    if (status == FSDP_OK) {
+        status = run_call(g, a, n_threads);
+        comm_recorder_mark(g->front->recorder, a->call.ticket,
+                           status == FSDP_OK ? COMM_DONE : COMM_FAILED);
+    }
+    atomic_fetch_sub(&g->n_unfinished, 1);
+    return status;
+}
+
+/* ---- issue ---------------------------------------------------------------------------------- */
+
+/* Data outside shared memory: a copy inside, made in stream order. *bounce is NULL when none is
+ * needed. */
+static fsdp_status bounce_make(const shm_group *g, stream *s, const comm_part *parts, void **bounce)
+{
+    device_share share;
+    region x = region_of(g->front, parts);
+    *bounce = NULL;
+    if (region_bytes(x) <= SHM_INLINE_BYTES ||
+        (s != NULL && device_share_find(stream_device(s), x.begin, region_bytes(x), &share)))
+        return FSDP_OK;
+    if (s == NULL)
+        return fsdp_error(FSDP_EINVAL, "pass less, or use a stream",
+                          "shm: %zu bytes of host memory, expected at most %d", region_bytes(x),
+                          SHM_INLINE_BYTES);
+    TRY(device_alloc_shared(s, MEM_COMM, region_bytes(x), "copy for peers", bounce));
+    return device_copy(s, *bounce, x.begin, region_bytes(x));
+}
+
+static fsdp_status issue(shm_group *g, stream *s, const comm_call *call, const comm_part *parts,
+                         const comm_visit *v)
+{
+    size_t parts_bytes = (size_t)g->front->size * sizeof *parts, ctx_bytes = v ? v->ctx_bytes : 0;
+    size_t bytes = sizeof(call_args) + parts_bytes + ctx_bytes;
+    void *bounce;
+    TRY(bounce_make(g, s, parts, &bounce));
+    call_args *a = malloc(bytes);
+    if (a == NULL) {
+        device_free(s, bounce);
+        return fsdp_error(FSDP_ENOMEM, "", "shm: no memory for a call of %d ranks", g->front->size);
+    }
+    a->group = g;
+    a->call = *call;
+    a->dev = s != NULL ? stream_device(s) : NULL;
+    a->bounce = bounce;
+    a->fn = v != NULL ? v->fn : NULL;
+    memcpy(a->parts, parts, parts_bytes);
+    if (ctx_bytes > 0)
+        memcpy(a->parts + g->front->size, v->ctx, ctx_bytes);
+    atomic_fetch_add(&g->n_unfinished, 1);
+    fsdp_status status = s != NULL ? stream_launch(s, call_task, a, bytes) : call_task(a, 1);
+    free(a);
+    device_free(s, bounce);
+    return status;
+}
+
+fsdp_status shm_exchange(void *group, stream *s, const comm_call *call, const comm_part *parts)
+{
+    return issue(group, s, call, parts, NULL);
+}
+
+fsdp_status shm_visit(void *group, stream *s, const comm_call *call, const comm_part *parts,
+                      const comm_visit *v)
+{
+    return issue(group, s, call, parts, v);
+}
