@@ -22,5 +22,13 @@ handout:  ## write the tree that learners get: OUT=dir
 test-handout:  ## build the handed-out tree: no warning, every task says TODO
 	tests/grade/handout_test.sh
 
+# What tests/cli/alloc.sh loads in front of the trainer; a library, so it stands apart from the test programs.
+ALLOC_COUNT := $(BUILD)/tests/cli/alloc_count.so
+tests: $(ALLOC_COUNT)
+$(ALLOC_COUNT): tests/cli/preload/alloc_count.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(SAY) LINK $@
+	$(Q)$(CC) -D_GNU_SOURCE -std=c11 -O2 $(WARN) $(if $(CI),-Werror) -fPIC -shared -o $@ $<
+
 mutants:  ## plant known bugs one by one; each must turn a test red
 	tests/mutants/run.sh $(MUTANTS)

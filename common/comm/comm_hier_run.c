@@ -5,9 +5,9 @@
  *
  * Everything is a composition of calls on the two groups of a comm_hier, in the order of the
  * caller's stream. */
-#include <stdlib.h>
 #include <string.h>
 #include "common/base/bytes_copy.h"
+#include "common/base/recycle.h"
 #include "common/comm/comm_hier.h"
 #include "common/ops/grad_run.h"
 
@@ -157,7 +157,7 @@ typedef struct host_sums {
 static fsdp_status sums_add(const void *ctx, const void *const *from, int n_threads)
 {
     const host_sums *x = ctx;
-    const void **in = calloc((size_t)x->ranks, sizeof *in);
+    const void **in = recycle_get((size_t)x->ranks * sizeof *in);
     if (in == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a sum over %d ranks", x->ranks);
     fsdp_status status = FSDP_OK;
@@ -168,7 +168,7 @@ static fsdp_status sums_add(const void *ctx, const void *const *from, int n_thre
         if (run->elems > 0)
             status = grad_run_execute(run, in, n_threads);
     }
-    free(in);
+    recycle_put(in);
     return status;
 }
 
@@ -192,17 +192,19 @@ static fsdp_status sum_plan(comm *c, stream *s, const comm_scatter *x, int host,
     grad_run *run;
     TRY(grad_run_plan(sum, s, 0, h->ranks, &run));
     size_t at = (*sums)->bytes, bytes = (at + run->bytes + 7) / 8 * 8;
-    host_sums *grown = realloc(*sums, bytes);
+    host_sums *grown = recycle_get(bytes);
     if (grown != NULL) {
+        memcpy(grown, *sums, at);
         memcpy((char *)grown + at, run, run->bytes);
         grown->bytes = bytes;
         grown->host[host].plan_at = at;
         grown->host[host].skip_bytes =
             (slice_begin(x, to) - slice_begin(x, first)) * dtype_bytes(sum->wire);
+        recycle_put(*sums);
         *sums = grown;
     }
     grad_run_retire(run, s);
-    free(run);
+    grad_run_free(run);
     if (grown == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for sums over %d hosts", h->hosts);
     return FSDP_OK;
@@ -214,12 +216,10 @@ static fsdp_status sums_plan(comm *c, stream *s, const comm_scatter *x, host_sum
     size_t bytes = sizeof **sums + (size_t)h->hosts * sizeof(*sums)->host[0];
     memset(h->host_sum, 0, (size_t)h->hosts * sizeof *h->host_sum);
     memset(h->rounded, 0, (size_t)h->hosts * sizeof *h->rounded);
-    *sums = calloc(1, bytes);
+    *sums = recycle_get(bytes);
     if (*sums == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for sums over %d hosts", h->hosts);
-    (*sums)->bytes = bytes;
-    (*sums)->hosts = h->hosts;
-    (*sums)->ranks = h->ranks;
+    **sums = (host_sums){.bytes = bytes, .hosts = h->hosts, .ranks = h->ranks};
     for (int k = 0; k < h->hosts; k++)
         TRY(sum_plan(c, s, x, k, sums));
     return FSDP_OK;
@@ -275,13 +275,13 @@ typedef struct push_args {
 static fsdp_status push_hosts(const void *ctx, const void *const *from, int n_threads)
 {
     const push_args *a = ctx;
-    const void **in = calloc((size_t)a->hosts, sizeof *in);
+    const void **in = recycle_get((size_t)a->hosts * sizeof *in);
     if (in == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a sum over %d hosts", a->hosts);
     for (int k = 0; k < a->hosts; k++)
         in[k] = from[k * a->ranks + a->place];
     fsdp_status status = grad_run_execute((const void *)a->plan, in, n_threads);
-    free(in);
+    recycle_put(in);
     return status;
 }
 
@@ -291,7 +291,7 @@ static fsdp_status sums_push(comm *c, stream *s, const comm_call *call, const co
                              const grad_run *run)
 {
     comm_hier *h = c->hier;
-    push_args *a = malloc(sizeof *a + run->bytes);
+    push_args *a = recycle_get(sizeof *a + run->bytes);
     if (a == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a sum over %d hosts", h->hosts);
     *a = (push_args){.hosts = h->hosts, .ranks = h->ranks, .place = h->place};
@@ -308,7 +308,7 @@ static fsdp_status sums_push(comm *c, stream *s, const comm_call *call, const co
     met.met = true;
     size_t stage_bytes = own_bytes * (size_t)(h->hosts - 1);
     fsdp_status status = comm_visit_run(c, s, &met, parts, stage_bytes, &v);
-    free(a);
+    recycle_put(a);
     return status;
 }
 
@@ -333,7 +333,7 @@ out:
         grad_acc_free(&h->host_sum[k], s);
         device_free(s, h->rounded[k]);
     }
-    free(run);
-    free(sums);
+    grad_run_free(run);
+    recycle_put(sums);
     return status;
 }

@@ -9,7 +9,6 @@
  * (comm_visit.c). */
 #include "common/comm/comm_impl.h"
 #include "common/ops/grad_run.h"
-#include <stdlib.h>
 #include <string.h>
 
 /* Parts that deliver slice r of `send` to rank r. Returns the bytes that the peers send here. */
@@ -56,7 +55,7 @@ static fsdp_status scatter(comm *c, stream *s, const comm_call *call, const comm
     comm_visit v = {.fn = push_all, .ctx = run, .ctx_bytes = run->bytes};
     fsdp_status status = comm_visit_run(c, s, call, parts, stage_bytes, &v);
     grad_run_retire(run, s);
-    free(run);
+    grad_run_free(run);
     return status;
 }
 

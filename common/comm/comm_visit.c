@@ -3,8 +3,8 @@
  *
  *   staging allocated on the stream -> transport->exchange -> fn on the stream -> staging freed */
 #include "common/comm/comm_impl.h"
-#include <stdlib.h>
 #include <string.h>
+#include "common/base/recycle.h"
 
 /* Arguments of fn behind an exchange: from [size], then ctx. */
 typedef struct staged_args {
@@ -23,7 +23,7 @@ static fsdp_status staged_task(void *args, int n_threads)
 static fsdp_status staged_launch(comm *c, stream *s, const comm_part *parts, const comm_visit *v)
 {
     size_t bytes = sizeof(staged_args) + (size_t)c->size * sizeof(void *) + v->ctx_bytes;
-    staged_args *a = malloc(bytes);
+    staged_args *a = recycle_get(bytes);
     if (a == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a sum over %d ranks", c->size);
     a->fn = v->fn;
@@ -32,7 +32,7 @@ static fsdp_status staged_launch(comm *c, stream *s, const comm_part *parts, con
         a->from[r] = r == c->rank ? parts[r].send : parts[r].recv;
     memcpy(a->from + c->size, v->ctx, v->ctx_bytes);
     fsdp_status status = stream_launch(s, staged_task, a, bytes);
-    free(a);
+    recycle_put(a);
     return status;
 }
 

@@ -42,6 +42,7 @@ void comm_mpi_on_failure(void (*tell)(void))
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
+#include "common/base/recycle.h"
 
 static const double CLOSE_PATIENCE_S = 10;   /* without any progress */
 static const double FINALIZE_PATIENCE_S = 5; /* when all ranks have come to MPI_Finalize */
@@ -83,13 +84,12 @@ static void cond_init(pthread_cond_t *cond)
 
 static mpi_job *job_new(mpi_job_kind kind, mpi_group *g, int n_parts)
 {
-    mpi_job *job = calloc(1, sizeof *job + (size_t)n_parts * sizeof job->parts[0]);
+    mpi_job *job = recycle_get(sizeof *job + (size_t)n_parts * sizeof job->parts[0]);
     if (job == NULL) {
         (void)fsdp_error(FSDP_ENOMEM, "", "mpi: no memory for a job of %d parts", n_parts);
         return NULL;
     }
-    job->kind = kind;
-    job->group = g;
+    *job = (mpi_job){.kind = kind, .group = g};
     cond_init(&job->finished);
     return job;
 }
@@ -97,7 +97,7 @@ static mpi_job *job_new(mpi_job_kind kind, mpi_group *g, int n_parts)
 void mpi_job_free(mpi_job *job)
 {
     pthread_cond_destroy(&job->finished);
-    free(job);
+    recycle_put(job);
 }
 
 /* Under the engine's lock. */

@@ -14,6 +14,7 @@
 #include "common/comm/mpi_impl.h"
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/recycle.h"
 
 /* MPI guarantees tags up to 32767 only: 8191 calls of a group can be told apart, four kinds each.
  */
@@ -56,9 +57,9 @@ static bool requests_alloc(mpi_job *job)
     size_t n = REQ_FIRST_RECEIVE + n_receives + n_sends;
     job->n_receives = elems_to_int(n_receives);
     job->n_requests = elems_to_int(n);
-    job->requests = malloc(n * sizeof *job->requests);
-    job->peers = malloc(n * sizeof *job->peers);
-    job->bytes = malloc(n * sizeof *job->bytes);
+    job->requests = recycle_get(n * sizeof *job->requests);
+    job->peers = recycle_get(n * sizeof *job->peers);
+    job->bytes = recycle_get(n * sizeof *job->bytes);
     mpi_engine *e = &mpi_shared;
     if (job->n_requests > e->done_capacity) {
         free(e->done_index);

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
+#include "common/base/recycle.h"
 
 /* The pause between tests: none, then a yield, then sleeps from the shortest to the longest. */
 enum { BURST_TESTS = 5, YIELD_TESTS = 15, SHORTEST_SLEEP_US = 5, LONGEST_SLEEP_US = 100 };
@@ -35,9 +36,9 @@ enum { GRACE_MS = 100 }; /* then, for peers that are still hearing the last one 
 
 static void job_end(mpi_job *job, const fsdp_error_info *info)
 {
-    free(job->requests);
-    free(job->peers);
-    free(job->bytes);
+    recycle_put(job->requests);
+    recycle_put(job->peers);
+    recycle_put(job->bytes);
     job->requests = NULL;
     job->peers = job->bytes = NULL;
     mpi_job_finish(job, info);

@@ -9,8 +9,8 @@
  * the end, and a small collective costs one meeting. Larger data is read where comm_alloc put it,
  * once. Other memory is copied into such a block first. */
 #include "common/base/bytes_copy.h"
+#include "common/base/recycle.h"
 #include "common/comm/shm_impl.h"
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -279,7 +279,7 @@ static fsdp_status copy_parts(shm_group *g, const call_args *a)
 static fsdp_status visit_parts(shm_group *g, const call_args *a, int n_threads)
 {
     const comm *c = g->front;
-    const void **from = calloc((size_t)c->size, sizeof *from);
+    const void **from = recycle_get((size_t)c->size * sizeof *from);
     fsdp_status status = from != NULL ? FSDP_OK : fsdp_error(FSDP_ENOMEM, "", "shm: no memory");
     int n_open = 0;
     for (; status == FSDP_OK && n_open < c->size; n_open++) {
@@ -293,7 +293,7 @@ static fsdp_status visit_parts(shm_group *g, const call_args *a, int n_threads)
     for (int r = 0; r < n_open; r++)
         if (r != c->rank && from[r] != NULL)
             part_close(g, turn_of(g, r, &a->call), r);
-    free(from);
+    recycle_put(from);
     return status == FSDP_OK ? FSDP_OK : shm_fail();
 }
 
@@ -368,7 +368,7 @@ static fsdp_status issue(shm_group *g, stream *s, const comm_call *call, const c
     size_t bytes = sizeof(call_args) + parts_bytes + ctx_bytes;
     void *bounce;
     TRY(bounce_make(g, s, parts, &bounce));
-    call_args *a = malloc(bytes);
+    call_args *a = recycle_get(bytes);
     if (a == NULL) {
         device_free(s, bounce);
         return fsdp_error(FSDP_ENOMEM, "", "shm: no memory for a call of %d ranks", g->front->size);
@@ -383,7 +383,7 @@ static fsdp_status issue(shm_group *g, stream *s, const comm_call *call, const c
         memcpy(a->parts + g->front->size, v->ctx, ctx_bytes);
     atomic_fetch_add(&g->n_unfinished, 1);
     fsdp_status status = s != NULL ? stream_launch(s, call_task, a, bytes) : call_task(a, 1);
-    free(a);
+    recycle_put(a);
     device_free(s, bounce);
     return status;
 }

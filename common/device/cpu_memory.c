@@ -23,23 +23,13 @@
  *
  * A shared block stands in a file that other processes can map (host_share.h) and is recycled for
  * shared blocks only.                                                                            */
+#include "common/base/recycle.h"
+#include "common/base/under_asan.h"
 #include "common/device/cpu_impl.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include "common/observe/progress.h"
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define BLOCKS_UNDER_ASAN 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) && !defined(BLOCKS_UNDER_ASAN)
-#define BLOCKS_UNDER_ASAN 1
-#endif
-#ifndef BLOCKS_UNDER_ASAN
-#define BLOCKS_UNDER_ASAN 0
-#endif
 
 #define BLOCK_LIVE  UINT64_C(0x11fe0b10c4a11ec5)
 #define BLOCK_FREED UINT64_C(0xf3eed0b10c4dead5)
@@ -96,7 +86,7 @@ static size_t footprint_of(size_t bytes, bool shared)
 
 static bool is_mapped(size_t footprint_bytes)
 {
-    return footprint_bytes >= HUGE_PAGE_BYTES && !BLOCKS_UNDER_ASAN;
+    return footprint_bytes >= HUGE_PAGE_BYTES && !UNDER_ASAN;
 }
 
 static cpu_block *system_get(size_t footprint_bytes, bool shared)
@@ -198,7 +188,7 @@ static bool is_reusable(const cpu_block *b, const cpu_stream *s, size_t bytes,
 /* pending -> live. The queued free will find the block live and leave it alone. */
 static bool revive(cpu_device *d, cpu_block *b)
 {
-    free_job *node = malloc(sizeof *node); /* own_node is still in the queue */
+    free_job *node = recycle_get(sizeof *node); /* own_node is still in the queue */
     if (!node)
         return false;
     b->free_node = node;
@@ -266,9 +256,7 @@ static fsdp_status alloc_failed(cpu_device *d, mem_category category, size_t byt
     fsdp_format_bytes(bytes, want, sizeof want);
     fsdp_format_bytes(f.live_total_bytes, live, sizeof live);
     fsdp_format_bytes(f.peak_total_bytes, peak, sizeof peak);
-    return fsdp_error(FSDP_ENOMEM,
-                      "use a smaller --batch-size, --seq-len or model, more ranks, or "
-                      "--gradient-checkpointing",
+    return fsdp_error(FSDP_ENOMEM, "use a smaller --batch-size, --seq-len or model, or more ranks",
                       "device_alloc: no memory for %zu bytes (%s) of '%s' (%s); the device holds "
                       "%zu bytes (%s) in %zu blocks, %s at its peak",
                       bytes, want, label, mem_category_name(category), f.live_total_bytes, live,
@@ -277,13 +265,13 @@ static fsdp_status alloc_failed(cpu_device *d, mem_category category, size_t byt
 
 static void write_tail(cpu_block *b)
 {
-    if (!BLOCKS_UNDER_ASAN) /* it has its own guard behind the block */
+    if (!UNDER_ASAN) /* it has its own guard behind the block */
         memcpy(block_payload(b) + b->bytes, &(uint64_t){BLOCK_TAIL}, sizeof(uint64_t));
 }
 
 static void check_tail(cpu_block *b)
 {
-    if (BLOCKS_UNDER_ASAN)
+    if (UNDER_ASAN)
         return;
     uint64_t tail;
     memcpy(&tail, block_payload(b) + b->bytes, sizeof tail);
@@ -366,7 +354,7 @@ static void retire(cpu_device *d, cpu_block *b, struct cpu_block_list *evicted)
     ledger_sub(d->base.ledger, b->category, b->bytes);
     TAILQ_REMOVE(&p->live, b, order);
     p->live_bytes -= b->footprint_bytes;
-    if (BLOCKS_UNDER_ASAN) {
+    if (UNDER_ASAN) {
         TAILQ_INSERT_TAIL(evicted, b, order);
         return;
     }
@@ -389,7 +377,7 @@ static void free_run(cpu_stream *s, cpu_job *job)
     if (d->base.config.debug_fill)
         memset(block_payload(b), 0xFF, b->bytes);
     if (node != &b->own_node)
-        free(node);
+        recycle_put(node);
     struct cpu_block_list evicted = TAILQ_HEAD_INITIALIZER(evicted);
     pthread_mutex_lock(&d->pool.lock);
     b->frees_queued--;
@@ -424,7 +412,7 @@ void cpu_free(stream *base, void *ptr)
     pthread_mutex_lock(&p->lock);
     b->frees_queued++;
     b->state = STATE_PENDING;
-    if (s->is_worker && !BLOCKS_UNDER_ASAN) {
+    if (s->is_worker && !UNDER_ASAN) {
         b->pending_on = s;
         LIST_INSERT_HEAD(&p->bucket[bucket_of(b->footprint_bytes)], b, in_bucket);
     }

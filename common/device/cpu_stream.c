@@ -15,6 +15,7 @@
  * are skipped; frees, records and waits still run, since memory must come back and other streams
  * must not hang. A capture completed by a failed stream carries the error, and a stream that waits
  * for it fails the same way: what it waited for did not happen.                                  */
+#include "common/base/recycle.h"
 #include "common/device/cpu_impl.h"
 #include <errno.h>
 #include <signal.h>
@@ -175,12 +176,12 @@ static void call_run(cpu_stream *s, cpu_job *job)
             stream_fail(s, fsdp_error_get());
         }
     }
-    free(call);
+    recycle_put(call);
 }
 
 fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, cpu_job **out, void **args)
 {
-    call_job *call = malloc(sizeof *call + args_bytes);
+    call_job *call = recycle_get(sizeof *call + args_bytes);
     if (!call)
         return fsdp_error(FSDP_ENOMEM, "", "stream_launch: no memory for %zu bytes of arguments",
                           args_bytes);
@@ -226,7 +227,7 @@ static void capture_put(capture *c)
         return;
     pthread_cond_destroy(&c->reached);
     pthread_mutex_destroy(&c->lock);
-    free(c);
+    recycle_put(c);
 }
 
 /* The producer's worker has come to the capture. */
@@ -246,7 +247,7 @@ static void capture_run(cpu_stream *s, cpu_job *job)
 
 static capture *capture_new(void)
 {
-    capture *c = malloc(sizeof *c);
+    capture *c = recycle_get(sizeof *c);
     if (!c)
         return NULL;
     c->job.run = capture_run;
@@ -288,7 +289,7 @@ static void wait_run(cpu_stream *s, cpu_job *job)
     if (!capture_wait(w->capture))
         stream_fail(s, &w->capture->error);
     capture_put(w->capture);
-    free(w);
+    recycle_put(w);
 }
 
 /* ---- events --------------------------------------------------------------------------------- */
@@ -365,7 +366,7 @@ fsdp_status cpu_stream_wait_event(stream *base, event *e)
         capture_put(c);
         return cpu_stream_status(s);
     }
-    wait_job *w = malloc(sizeof *w);
+    wait_job *w = recycle_get(sizeof *w);
     if (!w) {
         capture_put(c);
         return fsdp_error(FSDP_ENOMEM, "", "stream_wait_event: no memory on stream '%s'", s->name);

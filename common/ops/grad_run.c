@@ -3,9 +3,9 @@
  * The planner is the binary counter of tree_sum.c on numbers of places instead of vectors. A place
  * is an input, a device vector or a temporary block on the executing thread's stack. */
 #include "common/ops/grad_run.h"
-#include <stdlib.h>
 #include <string.h>
 #include "common/base/bytes_copy.h"
+#include "common/base/recycle.h"
 #include "common/ops/cpu_kernels.h"
 
 enum {
@@ -132,11 +132,13 @@ static fsdp_status planner_init(planner *p, grad_acc *g, stream *s, int n)
 {
     size_t vecs = (size_t)n + TREE_SUM_LEVELS;
     *p = (planner){.acc = g, .s = s, .n_in = n};
-    p->vec = calloc(vecs, sizeof *p->vec);
-    p->merged = calloc(vecs, sizeof *p->merged);
-    p->steps = calloc(vecs + (size_t)n, sizeof *p->steps);
+    p->vec = recycle_get(vecs * sizeof *p->vec);
+    p->merged = recycle_get(vecs * sizeof *p->merged);
+    p->steps = recycle_get((vecs + (size_t)n) * sizeof *p->steps);
     for (int k = 0; k < TREE_SUM_LEVELS; k++)
         p->slot[k] = NONE;
+    if (p->vec)
+        memset(p->vec, 0, vecs * sizeof *p->vec);
     if (p->vec && p->merged && p->steps)
         return FSDP_OK;
     return fsdp_error(FSDP_ENOMEM, "", "grad_run: no host memory for %d pushes", n);
@@ -144,9 +146,9 @@ static fsdp_status planner_init(planner *p, grad_acc *g, stream *s, int n)
 
 static void planner_free(planner *p)
 {
-    free(p->vec);
-    free(p->merged);
-    free(p->steps);
+    recycle_put(p->vec);
+    recycle_put(p->merged);
+    recycle_put(p->steps);
 }
 
 /* The vectors that g holds become places. */
@@ -176,7 +178,7 @@ static fsdp_status pack(const planner *p, grad_run **out)
     size_t merged_bytes = (size_t)p->n_merged * sizeof *p->merged;
     size_t steps_bytes = (size_t)p->n_steps * sizeof *p->steps;
     size_t bytes = sizeof(grad_run) + vecs_bytes + merged_bytes + steps_bytes;
-    grad_run *r = malloc(bytes);
+    grad_run *r = recycle_get(bytes);
     if (!r)
         return fsdp_error(FSDP_ENOMEM, "", "grad_run: no host memory for %d steps", p->n_steps);
     *r = (grad_run){.bytes = bytes,
@@ -233,6 +235,11 @@ void grad_run_retire(const grad_run *r, stream *s)
     float *const *merged = (float *const *)((const char *)r + r->merged_at);
     for (int i = 0; i < r->n_merged; i++)
         device_free(s, merged[i]);
+}
+
+void grad_run_free(grad_run *r)
+{
+    recycle_put(r);
 }
 
 size_t grad_run_peak(grad_acc_mode mode, uint64_t n_before, int n)

@@ -1,7 +1,7 @@
 /* grad_run.h -- many pushes into a grad_acc as one pass over memory.
  *
  *   grad_run_plan (host: moves the counter, allocates) -> grad_run_execute (on the stream)
- *   -> grad_run_retire (host, behind the launch) -> free
+ *   -> grad_run_retire (host, behind the launch) -> grad_run_free
  *
  * W pushes one after the other read and write the running sum W times. The additions they lead to
  * are known when the call is issued, so they are written down as a list of steps on whole vectors
@@ -32,7 +32,7 @@ typedef struct grad_run {
 
 enum { GRAD_RUN_MAX_INPUTS = 4096 };
 
-/* grad_run_plan -- take the next n nodes of `level` into g. *out: the caller frees it. After a
+/* grad_run_plan -- take the next n nodes of `level` into g. *out: for grad_run_free. After a
  * failure g is undefined until grad_acc_free. errors: FSDP_ENOMEM; FSDP_EINVAL n >
  * GRAD_RUN_MAX_INPUTS      */
 fsdp_status grad_run_plan(grad_acc *g, stream *s, int level, int n, grad_run **out);
@@ -41,6 +41,8 @@ fsdp_status grad_run_plan(grad_acc *g, stream *s, int level, int n, grad_run **o
 fsdp_status grad_run_execute(const grad_run *r, const void *const *in, int n_threads);
 /* grad_run_retire -- free, in order of s, the vectors that were merged into others. */
 void grad_run_retire(const grad_run *r, stream *s);
+/* grad_run_free -- the plan itself; NULL is accepted. */
+void grad_run_free(grad_run *r);
 
 /* grad_run_peak -- most vectors that g holds while n nodes come in behind n_before of the same
  * level. */

@@ -21,6 +21,7 @@ struct train_loop {
     float *losses;      /* device [W*A]: rank r's A sums at r*A */
     float *norm;        /* device [1] */
     float *host_losses; /* [W*A] */
+    float *in_order;    /* [W*A] the same, rank by rank in each micro-step */
     double *ms;         /* [steps] */
     atomic_file csv;
     progress *progress;
@@ -46,8 +47,9 @@ static fsdp_status open_here(const train_job *job, train_loop *l)
     l->tokens = malloc(step_tokens * sizeof *l->tokens);
     l->targets = malloc(step_tokens * sizeof *l->targets);
     l->host_losses = malloc(l->W * l->A * sizeof *l->host_losses);
+    l->in_order = malloc(l->W * l->A * sizeof *l->in_order);
     l->ms = calloc((size_t)c->steps + 1, sizeof *l->ms);
-    if (!l->tokens || !l->targets || !l->host_losses || !l->ms)
+    if (!l->tokens || !l->targets || !l->host_losses || !l->in_order || !l->ms)
         return fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory");
     TRY(device_alloc_f32(l->s, MEM_OTHER, l->W * l->A, "losses", &l->losses));
     TRY(device_alloc_f32(l->s, MEM_OTHER, 1, "norm", &l->norm));
@@ -77,6 +79,7 @@ void train_close(train_loop *l)
     free(l->tokens);
     free(l->targets);
     free(l->host_losses);
+    free(l->in_order);
     free(l->ms);
     free(l);
 }
@@ -117,14 +120,10 @@ static fsdp_status sum_losses(train_loop *l, size_t A, float *loss)
     float *by_rank = l->host_losses;
     TRY(device_download(l->s, by_rank, l->losses, l->W * A * sizeof *by_rank));
     TRY(stream_sync(l->s));
-    float *in_order = malloc(l->W * A * sizeof *in_order);
-    if (!in_order)
-        return fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory");
     for (size_t a = 0; a < A; a++)
         for (size_t r = 0; r < l->W; r++)
-            in_order[a * l->W + r] = by_rank[r * A + a];
-    *loss = tree_sum_f32(in_order, l->W * A);
-    free(in_order);
+            l->in_order[a * l->W + r] = by_rank[r * A + a];
+    *loss = tree_sum_f32(l->in_order, l->W * A);
     return FSDP_OK;
 }
 

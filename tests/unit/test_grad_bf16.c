@@ -59,7 +59,7 @@ static void take_run(grad_acc *g, stream *s, float *const *node, int n, int n_th
     OK(grad_run_plan(g, s, 0, n, &run));
     OK(grad_run_execute(run, (const void *const *)in, n_threads));
     grad_run_retire(run, s);
-    free(run);
+    grad_run_free(run);
     for (int i = 0; i < n; i++)
         free(in[i]);
 }

@@ -35,7 +35,7 @@ static fsdp_status take_in(grad_acc *g, stream *s, int level, int n, const void 
     assert_non_null(copy);
     memcpy(copy, run, run->bytes);
     memset(run, 0xA5, run->bytes);
-    free(run);
+    grad_run_free(run);
     fsdp_status status = grad_run_execute(copy, in, n_threads);
     grad_run_retire(copy, s);
     free(copy);
@@ -188,7 +188,7 @@ static void test_bad_count(void **state)
     assert_null(run);
     OK(grad_run_plan(&acc, s, 0, GRAD_RUN_MAX_INPUTS, &run));
     grad_run_retire(run, s);
-    free(run);
+    grad_run_free(run);
     grad_acc_free(&acc, s);
     assert_int_equal(live_bytes(d), 0);
     device_close(d);
@@ -232,7 +232,7 @@ static void test_alloc_fails(void **state)
         n_failed += run == NULL;
         if (run != NULL)
             grad_run_retire(run, s);
-        free(run);
+        grad_run_free(run);
         grad_acc_free(&acc, s);
         assert_int_equal(live_bytes(d), 0);
     }

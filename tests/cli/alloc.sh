@@ -1,0 +1,108 @@
+#!/bin/bash
+# alloc.sh -- a step allocates nothing that the steps before it have not: no call of malloc, no mapping, no memory.
+#
+#   tests/cli/alloc.sh [BUILD]
+#   CASES=REGEX                only the cases whose names match
+#
+# Each case runs the trainer for FEW and for MANY steps, with alloc_count.so in front of malloc, mmap and memfd_create,
+# and compares the calls of all ranks. The trainer's own, and those the C library makes for it, must be as many: a
+# step's queues, plans and blocks come from what earlier steps gave back (recycle.h, cpu_memory.c). Libraries are not
+# ours: oneDNN allocates packing buffers in every matmul, libgomp a team where the number of threads changes; they are
+# shown by name, with the calls of all ranks in a step.
+#
+# What may differ, of MANY - FEW = 30 steps:
+#   calls    8 a rank. Records are cut from slabs, and how many are out at once depends on how far a host runs ahead
+#            of its streams; it stays below the jobs of a step, since a step ends with a wait. So a size class may
+#            come to need a slab more; a step uses six to eight classes. One call a step would be 30.
+#   memory   of a rank at its peak, 1920 kB: half of what 30 steps leave behind that each forget the smallest activation
+#            (4 sequences * 128 tokens * 64 floats = 128 kB). Two runs alike differ by 800 kB at most, mostly MPI's.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/cli/lib.sh
+cli_namespace "$PWD/tests/cli/alloc.sh" "$@"
+build=${1:-build} bad=
+few=6 many=36 calls_a_rank=8 peak_kb_more=1920
+counter=$build/tests/cli/alloc_count.so
+[ -f "$counter" ] || { echo "FAIL alloc: no $counter: make tests" && exit 1; }
+if grep -qaE '__(asan|tsan)_init' "$build/fsdp_train"; then
+    echo 'SKIP alloc: a sanitizer has an allocator of its own'
+    exit 77
+fi
+cli_begin "$build"
+cp "$counter" "$work/bin/" || exit 1
+
+# counted W LAUNCHER STEPS OPTION... -- one run; its counts are in $work/count-STEPS, a file a rank
+counted() {
+    local ranks=$1 launcher=$2 steps=$3 dir=$work/count-$3 start=()
+    shift 3
+    [ "$launcher" = none ] || start=("$launcher" -n "$ranks")
+    rm -rf "$dir" && mkdir "$dir"
+    timed "${start[@]}" env LD_PRELOAD="$work/bin/alloc_count.so" ALLOC_COUNT="$dir" "$trainer" --steps "$steps" \
+        --synthetic 10000 --n-layer 2 --seq-len 128 --batch-size 4 "$@"
+    [ "$rc" = 0 ] || complain "exit status $rc with $steps steps"
+    [ "$(ls "$dir" | wc -l)" -eq "$ranks" ] || complain "$(ls "$dir" | wc -l) counts of $ranks ranks"
+}
+
+# calls_by STEPS KEY -- sums over all ranks, "KEY CALLS BYTES" a line; KEY: an awk expression
+calls_by() {
+    cat "$work/count-$1"/* | awk "\$1 != \"peak_kb\" { k = $2; calls[k] += \$3; bytes[k] += \$4 }
+        END { for (k in calls) print k, calls[k], bytes[k] }" | LC_ALL=C sort
+}
+
+# more_by KEY -- "KEY CALLS BYTES" that MANY steps have more than FEW; what is alike is left out
+more_by() {
+    calls_by "$few" "$1" >"$work/few" && calls_by "$many" "$1" >"$work/many"
+    LC_ALL=C join -a 1 -a 2 -e 0 -o 0,1.2,1.3,2.2,2.3 "$work/few" "$work/many" |
+        awk '$4 != $2 { print $1, $4 - $2, $5 - $3 }'
+}
+
+peak_kb() {
+    sed -n 's/^peak_kb \([0-9]*\) .*/\1/p' "$work/count-$1"/* | sort -n | tail -1
+}
+
+# Where the program itself asks, by calls: functions and lines.
+own_sites() {
+    more_by '$1 "+" $2' | sed -n 's/^program+//p' | sort -k2nr | head -5 | while read -r at calls bytes; do
+        echo "     $calls calls, $bytes bytes: $(addr2line -sfpe "$trainer" "0x$at" 2>/dev/null || echo "at $at")"
+    done
+}
+
+# steps_alike NAME W LAUNCHER OPTION... -- one case
+steps_alike() {
+    name="$1 (W=$2)"
+    local ranks=$2 steps own libraries more
+    shift
+    chosen || return
+    [ "$2" != mpiexec ] || command -v mpiexec >/dev/null || { skip "$name" 'no mpiexec here' && return; }
+    for steps in "$few" "$many"; do
+        [ -n "$bad" ] || counted "$1" "$2" "$steps" "${@:3}"
+    done
+    [ -z "$bad" ] || { verdict && return; }
+    own=$(more_by '$1' | awk '$1 == "program" || $1 == "libc.so.6" { n += $2 } END { print n + 0 }')
+    libraries=$(more_by '$1' | awk -v steps=$((many - few)) '$1 != "program" && $1 != "libc.so.6" && $2 >= steps {
+        printf "%s %s %.0f", sep, $1, $2 / steps; sep = "," }')
+    more=$(($(peak_kb "$many") - $(peak_kb "$few")))
+    [ "$own" -le $((calls_a_rank * ranks)) ] || {
+        complain "$own more calls in $((many - few)) more steps, expected at most $((calls_a_rank * ranks))"
+        own_sites
+    }
+    [ "$more" -le "$peak_kb_more" ] || complain "the peak is $more kB higher, expected at most $peak_kb_more"
+    check_left
+    [ -n "$bad" ] || name="$name: $own calls, $more kB; a step of libraries:${libraries:- none}"
+    verdict
+}
+
+run=$build/fsdp_run
+steps_alike 'one device' 1 none --parallel single
+steps_alike 'fsdp, canonical, micro-steps' 1 none --reduction canonical --grad-accum 2
+steps_alike 'fsdp over shm, fast' 2 "$run" --comm shm
+steps_alike 'fsdp over shm, canonical, bf16' 2 "$run" --comm shm --reduction canonical --param-dtype bf16 \
+    --reduce-dtype bf16 --sharding grad-op
+steps_alike 'portable maths, unsharded' 2 "$run" --comm shm --ops portable --sharding none --grad-accum 2
+steps_alike 'ddp under MPI, over shm' 2 mpiexec --parallel ddp --comm shm
+steps_alike 'fsdp over mpi, fast, bf16' 2 mpiexec --comm mpi --param-dtype bf16
+steps_alike 'fsdp over mpi, canonical, micro-steps' 2 mpiexec --comm mpi --reduction canonical --sharding grad-op \
+    --grad-accum 2
+export MPIR_CVAR_NUM_CLIQUES=2 MPIR_CVAR_CLIQUES_BY_BLOCK=1
+steps_alike '2 hosts, fsdp over shm and mpi, bf16' 4 mpiexec --reduce-dtype bf16
+cli_end
