@@ -76,7 +76,7 @@ static fsdp_status check_config(const model_config *c)
     TRY(check_positive("n-head", c->n_head));
     TRY(check_positive("d-model", c->d_model));
     TRY(check_positive("vocab-size", c->vocab_size));
-    TRY(check_positive("seq-len", c->max_seq_len));
+    TRY(check_positive("n-positions", c->max_seq_len));
     if (c->n_layer > MAX_LAYERS)
         return fsdp_error(FSDP_EINVAL, "use a smaller --n-layer",
                           "gpt2: n-layer is %zu, expected at most %d", c->n_layer, MAX_LAYERS);

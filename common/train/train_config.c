@@ -9,8 +9,9 @@
 #define FIELD(f) offsetof(train_config, f)
 #define LATER    "this part is not there yet; run without it"
 
-/* MAX_BATCH: with it and the limits below, bytes of activations stay below 2^63. */
-enum { MAX_AUTO_BATCH = 8, MAX_BATCH = 65536 };
+/* MAX_TOKENS of a rank and micro-step: with it and the limits below, bytes of activations stay
+ * below 2^63. */
+enum { MAX_AUTO_BATCH = 8, MAX_BATCH = 65536, MAX_TOKENS = 1 << 26 };
 
 /* clang-format off */
 const option_spec TRAIN_OPTIONS[] = {
@@ -39,6 +40,8 @@ const option_spec TRAIN_OPTIONS[] = {
     {.name = "d-model", .kind = OPT_INT, .offset = FIELD(d_model), .min = 0, .max = 100000, .help = "width (0: the preset's)"},
     {.name = "d-ff", .kind = OPT_INT, .offset = FIELD(d_ff), .min = 0, .max = 1000000, .help = "MLP width (0: 4 * d-model)"},
     {.name = "vocab-size", .kind = OPT_INT, .offset = FIELD(vocab_size), .min = 0, .max = 1000000, .help = "tokens (0: the preset's)"},
+    {.name = "n-positions", .kind = OPT_INT, .offset = FIELD(n_positions), .min = 0, .max = 1048576,
+     .help = "rows of the position table, the longest --seq-len (0: the preset's)"},
     {.name = "seq-len", .kind = OPT_INT, .offset = FIELD(seq_len), .def = "64", .min = 1, .max = 1048576,
      .group = "Training", .help = "tokens of a sequence"},
     {.name = "batch-size", .kind = OPT_INT, .offset = FIELD(batch_size), .min = 0, .max = MAX_BATCH,
@@ -121,6 +124,22 @@ static fsdp_status parse_wrap(train_config *cfg)
         "--wrap: got '%s', expected block, sub-block, size:N with N >= 1, or model", cfg->wrap);
 }
 
+static fsdp_status resolve_positions(const train_config *cfg, model_config *mc)
+{
+    if (cfg->n_positions > 0 && cfg->n_positions < cfg->seq_len)
+        return fsdp_error(
+            FSDP_EINVAL, "pass a larger --n-positions or a smaller --seq-len",
+            "--n-positions: got %lld, expected at least %lld, the tokens of --seq-len",
+            (long long)cfg->n_positions, (long long)cfg->seq_len);
+    if (cfg->n_positions > 0)
+        mc->max_seq_len = (size_t)cfg->n_positions;
+    if ((size_t)cfg->seq_len > mc->max_seq_len)
+        return fsdp_error(FSDP_EINVAL, "pass --n-positions with as many, or a smaller --seq-len",
+                          "--seq-len: got %lld, expected at most %zu, the positions of --size %s",
+                          (long long)cfg->seq_len, mc->max_seq_len, cfg->size);
+    return FSDP_OK;
+}
+
 static fsdp_status resolve_model(const train_config *cfg, model_config *mc)
 {
     TRY(gpt2_preset(cfg->size, mc));
@@ -137,11 +156,7 @@ static fsdp_status resolve_model(const train_config *cfg, model_config *mc)
     if (cfg->vocab_size > 0)
         mc->vocab_size = (size_t)cfg->vocab_size;
     mc->n_kv_head = mc->n_head;
-    if ((size_t)cfg->seq_len > mc->max_seq_len)
-        return fsdp_error(FSDP_EINVAL, "pass a smaller --seq-len or a --size with more positions",
-                          "--seq-len: got %lld, expected at most %zu, the positions of --size %s",
-                          (long long)cfg->seq_len, mc->max_seq_len, cfg->size);
-    return FSDP_OK;
+    return resolve_positions(cfg, mc);
 }
 
 static fsdp_status does_not_fit(const train_config *cfg, int world_size)
@@ -192,6 +207,10 @@ fsdp_status train_config_resolve(train_config *cfg, int world_size, model_config
         return fsdp_error(FSDP_EINVAL, "run build/fsdp_train --parallel single without a launcher",
                           "--parallel single: got %d ranks, expected 1", world_size);
     TRY(resolve_batch(cfg, world_size));
+    if (cfg->batch_size * cfg->seq_len > MAX_TOKENS)
+        return fsdp_error(FSDP_EINVAL, "pass a smaller --batch-size and a larger --grad-accum",
+                          "--batch-size: %lld sequences of %lld tokens, expected at most %d tokens",
+                          (long long)cfg->batch_size, (long long)cfg->seq_len, MAX_TOKENS);
     bool power_of_two = (cfg->batch_size & (cfg->batch_size - 1)) == 0;
     if (cfg->reduction == GRAD_ACC_CANONICAL && !power_of_two)
         return fsdp_error(

@@ -229,11 +229,14 @@ static void check_config(fuzz *f, train_config *cfg)
 /* The largest sizes that are accepted, most of them at once: where products are in danger. */
 static void make_large(fuzz *f, line *l)
 {
-    static const char *const NAMES[] = {"n-layer", "d-model", "d-ff", "vocab-size", "batch-size"};
+    static const char *const NAMES[] = {"n-layer", "d-model", "d-ff", "vocab-size"};
+    const bool is_long = fuzz_chance(f, 50); /* the same number of tokens in fewer sequences */
     l->n = 0;
     l->words[0] = (char *)"fsdp_train";
     snprintf(new_word(l), WORD_BYTES, "--size=1558m");
-    snprintf(new_word(l), WORD_BYTES, "--seq-len=1024");
+    snprintf(new_word(l), WORD_BYTES, "--seq-len=%d", is_long ? 1048576 : 1024);
+    snprintf(new_word(l), WORD_BYTES, "--n-positions=1048576");
+    snprintf(new_word(l), WORD_BYTES, "--batch-size=%d", is_long ? 64 : 65536);
     snprintf(new_word(l), WORD_BYTES, "--n-head=%d", fuzz_chance(f, 50) ? 1000 : 1);
     snprintf(new_word(l), WORD_BYTES, "--reduction=%s", fuzz_chance(f, 50) ? "fast" : "canonical");
     for (const option_spec *row = TRAIN_OPTIONS; row->kind != OPT_END; row++)

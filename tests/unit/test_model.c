@@ -129,7 +129,7 @@ static void test_config_refused(void **state)
         {2, 0, 0, 6, 0, 11, 7, "n-head is 0"},
         {2, 2, 0, 0, 0, 11, 7, "d-model is 0"},
         {2, 2, 0, 6, 0, 0, 7, "vocab-size is 0"},
-        {2, 2, 0, 6, 0, 11, 0, "seq-len is 0"},
+        {2, 2, 0, 6, 0, 11, 0, "n-positions is 0"},
         {100001, 2, 0, 6, 0, 11, 7, "n-layer is 100001, expected at most 100000"},
         {2, 2, 0, 6, 0, (size_t)1 << 31, 7, "vocab-size is 2147483648"},
         {2, 2, 0, (size_t)1 << 31, 0, 11, 7, "do not fit a size_t"}, /* C * 3C bytes */
