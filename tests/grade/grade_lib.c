@@ -23,6 +23,15 @@ static double shown(float x)
     return isnan(x) ? (double)fabsf(x) : (double)x;
 }
 
+fsdp_status first_failure(fsdp_status so_far, fsdp_status next, fsdp_error_info *why)
+{
+    if (so_far != FSDP_OK)
+        return so_far;
+    if (next != FSDP_OK)
+        *why = *fsdp_error_get();
+    return next;
+}
+
 fsdp_status expect_f32(const char *what, const float *got, const float *want, size_t elems)
 {
     for (size_t i = 0; i < elems; i++)

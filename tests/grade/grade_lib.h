@@ -49,6 +49,9 @@ fsdp_status expect_text(const char *what, const char *got, const char *want);
 /* expect_status -- an unwritten function (FSDP_ETODO) is passed on as such. */
 fsdp_status expect_status(const char *what, fsdp_status got, fsdp_status want);
 
+/* first_failure -- the earlier of two failures; its words are kept in *why. */
+fsdp_status first_failure(fsdp_status so_far, fsdp_status next, fsdp_error_info *why);
+
 /* The call trace that a task's collectives made: "all-gather h.0 3;reduce-scatter h.0 3;"
  * (operation, label, elements per rank). trace_stop's text is valid until the next trace_start. */
 void trace_start(grade *g);

@@ -305,6 +305,23 @@ fsdp_status fix_push(fixture *fx, int u, int n_leaves, int base,
     return FSDP_OK;
 }
 
+float fix_fraction(int rank, int place, size_t i)
+{
+    unsigned mix = (unsigned)(rank * 7919 + place * 15485 + (int)i * 613 + 17);
+    return (float)(mix * 2654435761u >> 8) * 0x1p-24f - 0.37f;
+}
+
+flat_layout fix_layout(int world_size, const flat_slot *slots, int n_slots, size_t used)
+{
+    size_t w = (size_t)world_size, shard = (used + w - 1) / w;
+    return (flat_layout){.world_size = world_size,
+                         .n_slots = n_slots,
+                         .slots = (flat_slot *)(uintptr_t)slots, /* never written */
+                         .used_elems = used,
+                         .shard_elems = shard,
+                         .padded_elems = shard * w};
+}
+
 static void observe(void *self, comm_op op, const char *label, size_t elems)
 {
     fixture *fx = self;
@@ -319,6 +336,20 @@ void fix_trace_start(fixture *fx)
 {
     fx->trace[0] = '\0';
     comm_set_observer(fx->comm, observe, fx);
+}
+
+void fix_expect_trace(fixture *fx, const char *what, const char *want)
+{
+    if (strcmp(fx->trace, want) != 0)
+        note(fx, fsdp_error(FSDP_EINVAL, "", "%s: issued \"%s\", expected \"%s\"", what, fx->trace,
+                            want));
+    fx->trace[0] = '\0';
+}
+
+const char *fix_issued(char *buf, size_t bytes, comm_op op, const char *unit)
+{
+    snprintf(buf, bytes, "%s %s;", comm_op_name(op), unit);
+    return buf;
 }
 
 size_t fix_live(const fixture *fx, mem_category c)

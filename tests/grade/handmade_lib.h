@@ -34,6 +34,30 @@ typedef struct fix_spec {
     int group_ranks;    /* > 0: ranks below it form the group, the others one of their own */
 } fix_spec;
 
+/* The model of tasks 3.1 to 3.6 and 4.3 to 4.5: four units whose sizes no world size divides, with
+ * gaps between parameters, one frozen parameter, one frozen unit, and a unit of 5 elements that
+ * leaves rank 3 of 4 with nothing but padding. The last parameter is tied to the first; a spec of 8
+ * parameters is the model without it. */
+enum { ROOT, H0, FROZEN, H2, N_UNITS };
+static const fix_param PARAMS[] = {
+    {.unit = ROOT, .offset = 0, .elems = 5, .decay = true},
+    {.unit = ROOT, .offset = 8, .elems = 5},
+    {.unit = H0, .offset = 0, .elems = 7, .decay = true},
+    {.unit = H0, .offset = 8, .elems = 2, .frozen = true},
+    {.unit = H0, .offset = 11, .elems = 3},
+    {.unit = FROZEN, .offset = 0, .elems = 5, .frozen = true},
+    {.unit = H2, .offset = 0, .elems = 1},
+    {.unit = H2, .offset = 2, .elems = 3},
+    {.unit = ROOT, .offset = 0, .elems = 5, .decay = true, .tied = 1},
+};
+
+/* FIX_SPEC(.n_params = 8 or 9, ...) -- a fix_spec of that model; the rest as fix_spec's fields. */
+#define FIX_SPEC(...)                                                                              \
+    &(const fix_spec)                                                                              \
+    {                                                                                              \
+        .n_units = N_UNITS, .params = PARAMS, .used_elems = {13, 14, 5, 5}, __VA_ARGS__            \
+    }
+
 typedef struct fixture {
     grade *g;
     const fix_spec *spec;
@@ -66,6 +90,14 @@ fsdp_status expect_within(const char *what, size_t i, float got, double want, do
 /* fix_value -- element i of parameter p, a small integer, exact in fp32: 1000*(p+1) + i. */
 float fix_value(int p, size_t i);
 
+/* fix_fraction -- a value that no rank, place or element shares; the order in which such are added
+ * shows in the last bits. */
+float fix_fraction(int rank, int place, size_t i);
+
+/* fix_layout -- the layout of slots [n_slots] over world_size ranks: shard_elems = ceil(used / W).
+ * The slots stay the caller's. */
+flat_layout fix_layout(int world_size, const flat_slot *slots, int n_slots, size_t used);
+
 /* fix_param_at -- which parameter holds element `flat` of unit u, and which of its elements that
  * is; -1 in a gap or in padding. */
 int fix_param_at(const fixture *fx, int u, size_t flat, size_t *elem);
@@ -84,4 +116,8 @@ fsdp_status fix_push(fixture *fx, int u, int n_leaves, int base,
 
 /* fix_trace_start -- from now on fx->trace gets "all-gather h.0;reduce-scatter root;...". */
 void fix_trace_start(fixture *fx);
+/* fix_expect_trace -- notes a trace other than `want`, and starts a new one. */
+void fix_expect_trace(fixture *fx, const char *what, const char *want);
+/* fix_issued -- the trace of one call, in buf: "reduce-scatter h.0;". */
+const char *fix_issued(char *buf, size_t bytes, comm_op op, const char *unit);
 size_t fix_live(const fixture *fx, mem_category c); /* bytes live now, both streams drained */

@@ -3,31 +3,18 @@
  * 2.1 to 2.4 work on the literal fixture; a state that an earlier task would have made is made by
  * hand (hand_gather). What must be ordered by events is tested behind a gate: one stream is held up
  * while the host goes on. A check that fails on one rank never skips a collective that its peers
- * are in: results are collected in `st` by first(), and compared after the calls. */
-#include <stdlib.h>
+ * are in: results are collected in `st` by first_failure(), and compared after the calls.
+ *
+ * Task 2.5, a whole forward pass, stands in forward_lib.c. */
 #include <string.h>
 #include <time.h>
-#include "common/base/philox.h"
-#include "common/model/gpt2.h"
-#include "common/model/init.h"
-#include "common/train/runner.h"
 #include "lab2_forward/fsdp.h"
-#include "tests/grade/grade_lib.h"
+#include "tests/grade/whole_lib.h"
 
 /* Two parameters with a gap; 5 over 4 ranks (2,2,1,0); one element; a gap and an odd end. */
 enum { N_UNITS = 4 };
 static const size_t ELEMS[N_UNITS][2] = {{13, 7}, {5, 0}, {1, 0}, {6, 3}};
 enum { MAX_ELEMS = 64 };
-
-/* first -- the earlier of two failures; its words are kept in *why. */
-static fsdp_status first(fsdp_status so_far, fsdp_status next, fsdp_error_info *why)
-{
-    if (so_far != FSDP_OK)
-        return so_far;
-    if (next != FSDP_OK)
-        *why = *fsdp_error_get();
-    return next;
-}
 
 /* end_fixture -- give back the first failure with its words. After a failure the program ends, and
  * who owns what is unknown: nothing is freed then. */
@@ -123,15 +110,15 @@ static fsdp_status gather_after_update(grade *g, fsdp *f, int u)
     float got[MAX_ELEMS], want[MAX_ELEMS];
     fsdp_error_info why;
     fsdp_status st = gate_close(g, f->compute);
-    st = first(st,
-               stream_launch(f->compute, add_half, &(add_args_host){unit->shard, n},
-                             sizeof(add_args_host)),
-               &why);
-    st = first(st, unshard_begin(f, u), &why);
+    st = first_failure(st,
+                       stream_launch(f->compute, add_half, &(add_args_host){unit->shard, n},
+                                     sizeof(add_args_host)),
+                       &why);
+    st = first_failure(st, unshard_begin(f, u), &why);
     struct timespec nap = {.tv_nsec = 20 * 1000 *
                                       1000}; /* a gather that does not wait ends in this time */
     nanosleep(&nap, NULL);
-    st = first(st, gate_open(g, "unshard_begin"), &why);
+    st = first_failure(st, gate_open(g, "unshard_begin"), &why);
     TRY(st);
     TRY(stream_sync(f->compute));
     TRY(grade_read(f->comm_stream, unit->full, padded, got));
@@ -150,16 +137,16 @@ static fsdp_status task_2_1(grade *g)
     fsdp_status st = FSDP_OK;
     trace_start(g);
     for (int u = 0; u + 1 < N_UNITS && st != FSDP_ETODO; u++)
-        st = first(st, begin_and_check(g, &f, u), &why);
+        st = first_failure(st, begin_and_check(g, &f, u), &why);
     char want[128];
     snprintf(want, sizeof want, "%s root %zu;%s h.0 %zu;%s h.1 %zu;",
              comm_op_name(COMM_OP_ALL_GATHER), f.units[0].layout.shard_elems,
              comm_op_name(COMM_OP_ALL_GATHER), f.units[1].layout.shard_elems,
              comm_op_name(COMM_OP_ALL_GATHER), f.units[2].layout.shard_elems);
-    st = first(st, expect_text("collectives (operation, label, elements)", trace_stop(g), want),
-               &why);
+    st = first_failure(
+        st, expect_text("collectives (operation, label, elements)", trace_stop(g), want), &why);
     if (st != FSDP_ETODO)
-        st = first(st, gather_after_update(g, &f, N_UNITS - 1), &why);
+        st = first_failure(st, gather_after_update(g, &f, N_UNITS - 1), &why);
     return end_fixture(&f, st, &why);
 }
 
@@ -245,16 +232,16 @@ static fsdp_status task_2_2(grade *g)
     float *probe = NULL;
     TRY(literal_fsdp(g, N_UNITS, ELEMS, &f));
     int tied = literal_tie(&f, 1); /* shares the storage of the root's second parameter */
-    fsdp_status st =
-        first(FSDP_OK, device_alloc_f32(g->compute, MEM_OTHER, MAX_ELEMS, "probe", &probe), &why);
+    fsdp_status st = first_failure(
+        FSDP_OK, device_alloc_f32(g->compute, MEM_OTHER, MAX_ELEMS, "probe", &probe), &why);
     for (int u = 0; u < N_UNITS && st == FSDP_OK; u++) {
-        st = first(st, wait_and_check(g, &f, u, tied, probe), &why);
+        st = first_failure(st, wait_and_check(g, &f, u, tied, probe), &why);
         if (st == FSDP_OK)
             hand_release(&f, u);
     }
-    st =
-        first(st, expect_status("unshard_wait of a sharded unit", unshard_wait(&f, 1), FSDP_ESTATE),
-              &why);
+    st = first_failure(
+        st, expect_status("unshard_wait of a sharded unit", unshard_wait(&f, 1), FSDP_ESTATE),
+        &why);
     (void)gate_open(g, "");
     device_free(g->compute, probe);
     return end_fixture(&f, st, &why);
@@ -304,20 +291,20 @@ static fsdp_status task_2_3(grade *g)
     fsdp_error_info why;
     float *probe = NULL;
     TRY(literal_fsdp(g, N_UNITS, ELEMS, &f));
-    fsdp_status st =
-        first(FSDP_OK, device_alloc_f32(g->compute, MEM_OTHER, MAX_ELEMS, "probe", &probe), &why);
+    fsdp_status st = first_failure(
+        FSDP_OK, device_alloc_f32(g->compute, MEM_OTHER, MAX_ELEMS, "probe", &probe), &why);
     ledger_reset_peaks(device_ledger(g->dev));
     size_t largest = 0;
     for (int u = 0; u < N_UNITS && st == FSDP_OK; u++) {
         size_t bytes = f.units[u].layout.padded_elems * sizeof(float);
         largest = bytes > largest ? bytes : largest;
-        st = first(st, reshard_and_check(g, &f, u, probe), &why);
+        st = first_failure(st, reshard_and_check(g, &f, u, probe), &why);
     }
     size_t peak = ledger_read(device_ledger(g->dev)).peak_bytes[MEM_PARAMS_FULL];
-    st = first(st,
-               expect_int("peak of gathered bytes, one unit at a time", (long long)peak,
-                          (long long)largest),
-               &why);
+    st = first_failure(st,
+                       expect_int("peak of gathered bytes, one unit at a time", (long long)peak,
+                                  (long long)largest),
+                       &why);
     (void)gate_open(g, "");
     device_free(g->compute, probe);
     return end_fixture(&f, st, &why);
@@ -374,7 +361,7 @@ static fsdp_status task_2_4(grade *g)
     fsdp_error_info why;
     TRY(literal_fsdp(g, N_UNITS, ELEMS, &f));
     trace_start(g);
-    fsdp_status st = first(FSDP_OK, hooks_and_states(g, &f), &why);
+    fsdp_status st = first_failure(FSDP_OK, hooks_and_states(g, &f), &why);
     char want[512] = "";
     const int order[] = {0, 1, 2, 3, 1, 2, 3, 1, 1};
     for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
@@ -382,219 +369,8 @@ static fsdp_status task_2_4(grade *g)
         snprintf(want + used, sizeof want - used, "%s %s %zu;", comm_op_name(COMM_OP_ALL_GATHER),
                  f.units[order[i]].name, f.units[order[i]].layout.shard_elems);
     }
-    st = first(st, expect_text("collectives of two passes", trace_stop(g), want), &why);
+    st = first_failure(st, expect_text("collectives of two passes", trace_stop(g), want), &why);
     return end_fixture(&f, st, &why);
-}
-
-/* ---- 2.5: integrates labs 1 and 2 ---------------------------------------------------------- */
-enum { BATCH = 2, SEQ_LEN = 16 };
-static const uint64_t SEED = 1337;
-
-typedef struct forward_case {
-    grade *g;
-    model m;
-    int32_t tokens[BATCH * SEQ_LEN], targets[BATCH * SEQ_LEN]; /* different on every rank */
-} forward_case;
-
-static fsdp_status make_case(grade *g, forward_case *c)
-{
-    c->g = g;
-    model_config config;
-    TRY(gpt2_preset("tiny", &config));
-    TRY(gpt2_create(&config, &c->m));
-    for (int i = 0; i < BATCH * SEQ_LEN; i++) {
-        c->tokens[i] = (int32_t)(philox_u32(5, (uint64_t)g->rank, (uint64_t)i) % config.vocab_size);
-        c->targets[i] =
-            (int32_t)(philox_u32(6, (uint64_t)g->rank, (uint64_t)i) % config.vocab_size);
-    }
-    return FSDP_OK;
-}
-
-/* evaluate -- the loss of this rank's sequences with given views and hooks (no hooks: resident
- * parameters). */
-static fsdp_status evaluate(forward_case *c, const model_views *views, unit_hooks hooks,
-                            const int *stage_unit, int n_units, float *host_loss)
-{
-    runner *r = NULL;
-    float *loss = NULL;
-    runner_config rc = {.m = &c->m,
-                        .ops = c->g->ops,
-                        .dev = c->g->dev,
-                        .batch = BATCH,
-                        .seq_len = SEQ_LEN,
-                        .mode = GRAD_ACC_CANONICAL,
-                        .stage_unit = stage_unit,
-                        .n_units = n_units,
-                        .hooks = hooks,
-                        .views = views};
-    TRY(runner_create(&rc, &r));
-    fsdp_status st = device_alloc_f32(c->g->compute, MEM_OTHER, 1, "loss", &loss);
-    if (st == FSDP_OK)
-        st = runner_forward(r, c->tokens, c->targets, false, loss);
-    if (st == FSDP_OK)
-        st = grade_read(c->g->compute, loss, 1, host_loss);
-    device_free(c->g->compute, loss);
-    runner_free(r);
-    return st;
-}
-
-/* The twin on one device: all parameters resident, no learner's code. */
-static fsdp_status twin_loss(forward_case *c, float *host_loss)
-{
-    stream *s = c->g->compute;
-    const model *m = &c->m;
-    model_views v;
-    TRY(model_views_init(m, &v));
-    int *stage_unit = calloc((size_t)m->n_stages, sizeof *stage_unit);
-    FSDP_ASSERT(stage_unit != NULL);
-    fsdp_status st = FSDP_OK;
-    for (int p = 0; st == FSDP_OK && p < m->n_params; p++) {
-        if (m->params[p].tied_to != NOT_TIED) {
-            v.params[p] = v.params[m->params[p].tied_to];
-            continue;
-        }
-        st = device_alloc(s, MEM_OTHER, m->params[p].elems * sizeof(float), "twin", &v.params[p]);
-        if (st == FSDP_OK)
-            st = stream_sync(s);
-        if (st == FSDP_OK)
-            param_init_range(&m->params[p], p, SEED, 0, m->params[p].elems, v.params[p]);
-    }
-    if (st == FSDP_OK)
-        st = evaluate(c, &v, (unit_hooks){0}, stage_unit, 1, host_loss);
-    for (int p = 0; p < m->n_params; p++)
-        if (m->params[p].tied_to == NOT_TIED)
-            device_free(s, v.params[p]);
-    free(stage_unit);
-    model_views_free(&v);
-    return st;
-}
-
-static fsdp_status sharded_loss(forward_case *c, fsdp *f, float *host_loss)
-{
-    return evaluate(c, &f->views, fsdp_forward_hooks(f), f->stage_unit, f->n_units, host_loss);
-}
-
-/* The learner's hooks with the host in step with the compute stream, for a peak that does not
- * depend on how far the host runs ahead. */
-static fsdp_status pre_in_step(void *self, int u)
-{
-    return forward_pre_hook(self, u);
-}
-
-static fsdp_status post_in_step(void *self, int u)
-{
-    TRY(forward_post_hook(self, u));
-    return stream_sync(((fsdp *)self)->compute);
-}
-
-static fsdp_status loss_in_step(forward_case *c, fsdp *f, float *host_loss)
-{
-    unit_hooks hooks = {.self = f, .pre_forward = pre_in_step, .post_forward = post_in_step};
-    return evaluate(c, &f->views, hooks, f->stage_unit, f->n_units, host_loss);
-}
-
-/* Every parameter stored once, W shards together hold the padded model and nothing else. */
-static fsdp_status check_storage(const grade *g, const fsdp *f)
-{
-    size_t stored = 0, shard_bytes = 0;
-    for (int u = 0; u < f->n_units; u++) {
-        shard_bytes += f->units[u].layout.shard_elems * sizeof(float);
-        for (int i = 0; i < f->units[u].layout.n_slots; i++)
-            stored += f->units[u].layout.slots[i].elems;
-    }
-    TRY(expect_int("elements in all units (2.37 times: nested units; more: tied weight twice)",
-                   (long long)stored, (long long)f->config.m->n_param_elems));
-    ledger_figures l = ledger_read(device_ledger(g->dev));
-    return expect_int("bytes of parameter shards", (long long)l.live_bytes[MEM_PARAMS_SHARD],
-                      (long long)shard_bytes);
-}
-
-/* The peak is the root plus the largest other unit, whatever W. */
-static fsdp_status check_peak(const grade *g, const fsdp *f)
-{
-    size_t largest = 0;
-    for (int u = 1; u < f->n_units; u++)
-        if (f->units[u].layout.padded_elems > largest)
-            largest = f->units[u].layout.padded_elems;
-    size_t want = (f->units[UNIT_ROOT].layout.padded_elems + largest) * sizeof(float);
-    ledger_figures l = ledger_read(device_ledger(g->dev));
-    return expect_int("peak of gathered bytes: root + largest unit",
-                      (long long)l.peak_bytes[MEM_PARAMS_FULL], (long long)want);
-}
-
-/* Not the same everywhere: a constant added to all columns is taken out again by the next
- * LayerNorm. */
-static fsdp_status disturb(void *args, int n_threads)
-{
-    (void)n_threads;
-    const add_args_host *a = args;
-    for (size_t i = 0; i < a->elems; i++)
-        a->x[i] += i % 2 ? 0.5f : -0.25f;
-    return FSDP_OK;
-}
-
-/* The last rank changes its shard of unit u; every rank's loss must change. */
-static fsdp_status check_dependence(forward_case *c, fsdp *f, int u, float *loss)
-{
-    fsdp_unit *unit = &f->units[u];
-    float before = *loss;
-    char what[96];
-    if (c->g->rank == c->g->world_size - 1)
-        TRY(stream_launch(f->compute, disturb,
-                          &(add_args_host){unit->shard, unit->layout.shard_elems},
-                          sizeof(add_args_host)));
-    TRY(reshard(f, UNIT_ROOT)); /* as at the end of a step */
-    TRY(sharded_loss(c, f, loss));
-    snprintf(what, sizeof what, "the loss after the last rank changed its shard of %s differs",
-             unit->name);
-    return expect_true(what, memcmp(loss, &before, sizeof before) != 0);
-}
-
-static fsdp_status forward_checks(forward_case *c, fsdp *f)
-{
-    float want = 0, got = 0, again = 0;
-    fsdp_error_info why;
-    fsdp_status st = check_storage(c->g, f);
-    TRY(st);
-    TRY(twin_loss(c, &want));
-    ledger_reset_peaks(device_ledger(c->g->dev));
-    TRY(loss_in_step(c, f, &got));
-    st = first(st, expect_f32("loss (unsharded twin on the same sequences)", &got, &want, 1), &why);
-    (void)stream_sync(f->compute);
-    st = first(st, check_peak(c->g, f), &why);
-    TRY(sharded_loss(c, f, &again));
-    st = first(st, expect_f32("loss of a second pass", &again, &want, 1), &why);
-    st = first(st, check_dependence(c, f, f->n_units - 1, &again), &why);
-    st = first(st, check_dependence(c, f, UNIT_ROOT, &again), &why);
-    if (st != FSDP_OK)
-        fsdp_error_set(&why);
-    return st;
-}
-
-static fsdp_status task_2_5(grade *g)
-{
-    static forward_case c; /* 1 kB, and stages point into it */
-    fsdp f = {0};
-    TRY(make_case(g, &c));
-    fsdp_status st = FSDP_OK;
-    const wrap_policy policies[] = {WRAP_BLOCK, WRAP_SUB_BLOCK, WRAP_MODEL};
-    for (int i = 0; st == FSDP_OK && i < 3; i++) {
-        fsdp_config config = {.m = &c.m,
-                              .ops = g->ops,
-                              .dev = g->dev,
-                              .comm = g->comm,
-                              .wrap = policies[i],
-                              .sharding = SHARDING_FULL,
-                              .seed = SEED};
-        st = fsdp_create(&config, &f);
-        if (st == FSDP_OK)
-            st = forward_checks(&c, &f);
-        fsdp_error_info why = *fsdp_error_get();
-        fsdp_free(&f);
-        fsdp_error_set(&why);
-    }
-    model_free(&c.m);
-    return st;
 }
 
 /* ---- 2.6 ----------------------------------------------------------------------------------- */
@@ -640,7 +416,7 @@ static fsdp_status task_2_6(grade *g)
     f.config.param_dtype = DTYPE_BF16;
     fsdp_status st = FSDP_OK;
     for (int u = 0; u < N_UNITS && st != FSDP_ETODO; u++)
-        st = first(st, gather_bf16(g, &f, u), &why);
+        st = first_failure(st, gather_bf16(g, &f, u), &why);
     return end_fixture(&f, st, &why);
 }
 

@@ -4,7 +4,6 @@
  * task must not read it, so reading it shows. Tasks 4.5 and 4.6 stand in ckpt_lib.c and tiny_lib.c.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "lab4_optimizer/optimizer.h"
 #include "tests/grade/handmade_lib.h"
@@ -188,22 +187,11 @@ static const range_case RANGES[] = {
 
 static const flat_slot RANGE_SLOTS[] = {{4, 0, 10}, {1, 12, 3}, {2, 16, 2}, {3, 20, 7}};
 
-static flat_layout literal_layout(int world_size, const flat_slot *slots, int n_slots, size_t used)
-{
-    size_t w = (size_t)world_size, shard = (used + w - 1) / w;
-    return (flat_layout){.world_size = world_size,
-                         .n_slots = n_slots,
-                         .slots = (flat_slot *)(uintptr_t)slots, /* never written */
-                         .used_elems = used,
-                         .shard_elems = shard,
-                         .padded_elems = shard * w};
-}
-
 static fsdp_status range_case_run(const range_case *c)
 {
     const param_spec params[5] = {
         [4] = {.decay = true}, [2] = {.decay = true, .frozen = true}, [3] = {.decay = true}};
-    flat_layout l = literal_layout(c->world_size, RANGE_SLOTS, 4, 28);
+    flat_layout l = fix_layout(c->world_size, RANGE_SLOTS, 4, 28);
     decay_range got[4];
     int n = -1;
     char what[96];
@@ -230,27 +218,8 @@ static fsdp_status task_4_2(grade *g)
 }
 
 /* ---- 4.3 ------------------------------------------------------------------------------------ */
-/* The model of tasks 4.3 to 4.5: gaps, a frozen parameter, a frozen unit, a unit of which some
- * ranks have padding only; nothing divides anything. */
-enum { ROOT, H0, FROZEN, H2, N_UNITS };
-
-static const fix_param PARAMS[] = {
-    {.unit = ROOT, .offset = 0, .elems = 5, .decay = true},
-    {.unit = ROOT, .offset = 8, .elems = 5},
-    {.unit = H0, .offset = 0, .elems = 7, .decay = true},
-    {.unit = H0, .offset = 8, .elems = 2, .frozen = true},
-    {.unit = H0, .offset = 11, .elems = 3},
-    {.unit = FROZEN, .offset = 0, .elems = 5, .frozen = true},
-    {.unit = H2, .offset = 0, .elems = 1},
-    {.unit = H2, .offset = 2, .elems = 3},
-};
-
-#define SPEC(...)                                                                                  \
-    &(const fix_spec)                                                                              \
-    {                                                                                              \
-        .n_units = N_UNITS, .n_params = 8, .params = PARAMS, .used_elems = {13, 14, 5, 5},         \
-        __VA_ARGS__                                                                                \
-    }
+/* PARAMS of handmade_lib.h, nothing tied. */
+#define SPEC(...) FIX_SPEC(.n_params = 8, __VA_ARGS__)
 
 static float whole_grad(int p, size_t i)
 {

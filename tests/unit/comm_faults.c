@@ -160,16 +160,17 @@ static fsdp_status case_skipped(fixture *f)
     return gather(f, "next", DTYPE_F32, ELEMS);
 }
 
-/* In a group that some ranks are not in; these must hear of it too. */
-static fsdp_status case_subgroup(fixture *f)
+/* A call in a group that only every other rank is in, the last one too. */
+static fsdp_status in_half(fixture *f, bool others_call)
 {
     comm *half = NULL;
     TRY(comm_split(f->c, f->rank % 2, 0, &half));
-    bool differs = f->odd_one;
     fsdp_status status = FSDP_OK;
     if (f->rank % 2 == (f->world - 1) % 2)
-        status = comm_all_gather(half, f->s, differs ? "half b" : "half a", DTYPE_F32, f->send,
+        status = comm_all_gather(half, f->s, f->odd_one ? "half b" : "half a", DTYPE_F32, f->send,
                                  f->recv, ELEMS);
+    else if (others_call)
+        status = comm_barrier(f->c, f->s, "of all");
     if (status == FSDP_OK)
         status = stream_sync(f->s);
     fsdp_error_info info = *fsdp_error_get();
@@ -179,24 +180,16 @@ static fsdp_status case_subgroup(fixture *f)
     return status;
 }
 
+/* The others must hear of it too. */
+static fsdp_status case_subgroup(fixture *f)
+{
+    return in_half(f, false);
+}
+
 /* The same, while the others are in a call of all ranks already. */
 static fsdp_status case_subgroup_awaited(fixture *f)
 {
-    comm *half = NULL;
-    TRY(comm_split(f->c, f->rank % 2, 0, &half));
-    fsdp_status status;
-    if (f->rank % 2 == (f->world - 1) % 2)
-        status = comm_all_gather(half, f->s, f->odd_one ? "half b" : "half a", DTYPE_F32, f->send,
-                                 f->recv, ELEMS);
-    else
-        status = comm_barrier(f->c, f->s, "of all");
-    if (status == FSDP_OK)
-        status = stream_sync(f->s);
-    fsdp_error_info info = *fsdp_error_get();
-    comm_close(half);
-    if (status != FSDP_OK)
-        fsdp_error_set(&info);
-    return status;
+    return in_half(f, true);
 }
 
 /* The last rank is busy elsewhere and does not come. */

@@ -1,12 +1,8 @@
 /* device_lib.h -- what the tests of common/device share: opening one, jobs to launch, gates. */
 #pragma once
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <semaphore.h>
 #include "common/device/cpu_impl.h"
+#include "tests/unit/unit_lib.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -28,13 +24,6 @@
 #ifndef UNDER_TSAN
 #define UNDER_TSAN 0
 #endif
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        fsdp_status ok_status_ = (call);                                                           \
-        if (ok_status_ != FSDP_OK)                                                                 \
-            fail_msg("%s: %s", #call, fsdp_error_get()->what);                                     \
-    } while (0)
 
 /* A test that runs with the inline compute stream and with a worker; *state is a bool, "async". */
 #define BOTH(test)                                                                                 \

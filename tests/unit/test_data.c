@@ -1,11 +1,6 @@
 /* test_data.c -- corpora: texts, llm.c shards, the licence texts, the synthetic text; and which
  * part of a corpus a sequence reads. Files are made in a directory of the test's own under TMPDIR.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,32 +9,11 @@
 #include <unistd.h>
 #include "common/base/philox.h"
 #include "common/data/data_impl.h"
+#include "tests/unit/unit_lib.h"
 
 enum { ANY_VOCAB = 65536, HEADER_INTS = 256, MAGIC = 20240520 };
 
-static char dir[256]; /* of this test program */
-
 /* ---- helpers -------------------------------------------------------------------------------- */
-
-/* "dir/name", valid until the fourth call from here. */
-static const char *in_dir(const char *name)
-{
-    static char paths[4][512];
-    static int next;
-    char *path = paths[next++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", dir, name);
-    return path;
-}
-
-static const char *write_file(const char *name, const void *bytes, size_t n_bytes)
-{
-    const char *path = in_dir(name);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, n_bytes, f), n_bytes);
-    assert_int_equal(fclose(f), 0);
-    return path;
-}
 
 /* A shard in memory (malloc, exactly as long as the file). */
 static unsigned char *make_shard(const uint16_t *tokens, size_t n, size_t *file_bytes)
@@ -56,16 +30,9 @@ static const char *write_shard(const char *name, const uint16_t *tokens, size_t 
 {
     size_t file_bytes;
     unsigned char *bytes = make_shard(tokens, n, &file_bytes);
-    const char *path = write_file(name, bytes, file_bytes);
+    const char *path = write_bytes(in_dir(name), bytes, file_bytes);
     free(bytes);
     return path;
-}
-
-static void assert_says(const char *part)
-{
-    if (strstr(fsdp_error_get()->what, part) == NULL)
-        fail_msg("got \"%s\", expected \"%s\" in it", fsdp_error_get()->what, part);
-    assert_true(fsdp_error_get()->hint[0] != '\0');
 }
 
 /* The status, and that a failure leaves nothing behind. */
@@ -231,7 +198,7 @@ static void test_text(void **state)
     (void)state;
     corpus c;
     const char text[] = "To be,\n\xc3\xa9 \0 or"; /* any byte is a token */
-    const char *path = write_file("text", text, sizeof text - 1);
+    const char *path = write_bytes(in_dir("text"), text, sizeof text - 1);
     assert_int_equal(corpus_open_file(path, 256, 4, &c), FSDP_OK);
     assert_int_equal(c.n_tokens, sizeof text - 1);
     assert_int_equal(c.token_bytes, 1);
@@ -255,7 +222,7 @@ static void test_text_refuses(void **state)
 {
     (void)state;
     corpus c;
-    const char *path = write_file("empty", "", 0);
+    const char *path = write_bytes(in_dir("empty"), "", 0);
     assert_refused(FSDP_EINVAL, corpus_open_file(path, 256, 1, &c), &c,
                    "got 0 bytes, expected at least 2");
     assert_says(path);
@@ -308,7 +275,7 @@ static void assert_shard_refused(int field, int32_t value, int more, const char 
     memcpy(file, bytes, file_bytes);
     if (field >= 0)
         memcpy(file + 4 * field, &value, sizeof value);
-    const char *path = write_file("bad.bin", file, (size_t)((long)file_bytes + more));
+    const char *path = write_bytes(in_dir("bad.bin"), file, (size_t)((long)file_bytes + more));
     assert_refused(FSDP_EINVAL, corpus_open_file(path, ANY_VOCAB, 4, &c), &c, part);
     assert_says(path);
     free(bytes);
@@ -340,7 +307,7 @@ static void test_shards_joined(void **state)
     write_shard("shards/x_000002.bin", b, 2); /* made first: the order is that of the names */
     write_shard("shards/x_000001.bin", a, 3);
     write_shard("shards/y.bin", other, 1);
-    write_file("shards/README", "no shard", 8);
+    write_bytes(in_dir("shards/README"), "no shard", 8);
     assert_int_equal(mkdir(in_dir("shards/d.bin"), 0700), 0);
     const uint16_t joined[] = {1, 2, 3, 4, 5, 9};
     assert_int_equal(corpus_open_file(in_dir("shards"), 10, 5, &c), FSDP_OK);
@@ -428,9 +395,9 @@ static void test_texts(void **state)
     assert_int_equal(mkdir(in_dir("texts"), 0700), 0);
     assert_refused(FSDP_EINVAL, corpus_open_texts(in_dir("texts"), 1, &c, &note), &c,
                    "got 0 bytes, expected at least 2");
-    write_file("texts/b", "second", 6);
-    write_file("texts/a", "first", 5);
-    write_file("texts/empty", "", 0);
+    write_bytes(in_dir("texts/b"), "second", 6);
+    write_bytes(in_dir("texts/a"), "first", 5);
+    write_bytes(in_dir("texts/empty"), "", 0);
     assert_int_equal(symlink("a", in_dir("texts/link")), 0);
     assert_int_equal(mkdir(in_dir("texts/sub"), 0700), 0);
     assert_int_equal(corpus_open_texts(in_dir("texts"), 4, &c, &note), FSDP_OK);
@@ -463,22 +430,6 @@ static void test_default(void **state)
 
 /* ---- main ----------------------------------------------------------------------------------- */
 
-static int setup(void **state)
-{
-    (void)state;
-    const char *tmp = getenv("TMPDIR");
-    snprintf(dir, sizeof dir, "%.200s/test_data.XXXXXX", tmp ? tmp : "/tmp");
-    return mkdtemp(dir) != NULL ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    char command[320];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -496,5 +447,5 @@ int main(void)
         cmocka_unit_test(test_texts),
         cmocka_unit_test(test_default),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
 }

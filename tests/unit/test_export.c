@@ -1,9 +1,4 @@
 /* test_export.c -- weights on disk and back, damaged files, and text from an export. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,30 +10,12 @@
 #include "common/model/generate.h"
 #include "common/model/init.h"
 #include "tests/unit/model_lib.h"
+#include "tests/unit/unit_lib.h"
 
 static const model_config SMALL = {
     .n_layer = 1, .n_head = 2, .d_model = 6, .d_ff = 14, .vocab_size = 11, .max_seq_len = 7};
 
-static char dir[256];
-
 /* ---- helpers -------------------------------------------------------------------------------- */
-
-static const char *in_dir(const char *name)
-{
-    static char paths[16][512]; /* valid until the sixteenth call from here */
-    static int next;
-    char *path = paths[next++ % 16];
-    snprintf(path, sizeof paths[0], "%s/%s", dir, name);
-    return path;
-}
-
-static void write_file(const char *path, const void *bytes, size_t n_bytes)
-{
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, n_bytes, f), n_bytes);
-    assert_int_equal(fclose(f), 0);
-}
 
 /* The whole file, NUL-terminated; the caller frees it. */
 static char *read_file(const char *path, size_t *n_bytes)
@@ -54,13 +31,6 @@ static char *read_file(const char *path, size_t *n_bytes)
 static bool exists(const char *path)
 {
     return access(path, F_OK) == 0;
-}
-
-static void assert_says(const char *part)
-{
-    if (strstr(fsdp_error_get()->what, part) == NULL)
-        fail_msg("got \"%s\", expected \"%s\" in it", fsdp_error_get()->what, part);
-    assert_true(fsdp_error_get()->hint[0] != '\0');
 }
 
 /* Parameter p's values, all parameters from one seed; the caller frees them. */
@@ -232,7 +202,7 @@ static void test_unfinished(void **state)
     assert_false(exists(in_dir("kept/model.safetensors.tmp")));
     assert_holds_seed(&m, path, 4);
     export_cancel(NULL);
-    write_file(in_dir("file"), "x", 1);
+    write_bytes(in_dir("file"), "x", 1);
     assert_int_equal(export_begin(&m, in_dir("file"), &w), FSDP_EIO);
     assert_says("file");
     assert_null(w);
@@ -253,7 +223,7 @@ static void write_tensors(const char *path, const char *json, size_t data_bytes)
     memcpy(file + 8, json, header_bytes);
     mkdir(path, 0700);
     char *name = path_join(path, EXPORT_WEIGHTS);
-    write_file(name, file, 8 + header_bytes + data_bytes);
+    write_bytes(name, file, 8 + header_bytes + data_bytes);
     free(name);
     free(file);
 }
@@ -305,7 +275,7 @@ static void assert_header_refused(const void *bytes, size_t n_bytes, const char 
 {
     import_reader *r;
     mkdir(in_dir("header"), 0700);
-    write_file(in_dir("header/model.safetensors"), bytes, n_bytes);
+    write_bytes(in_dir("header/model.safetensors"), bytes, n_bytes);
     assert_int_equal(import_open(in_dir("header"), &r), FSDP_EINVAL);
     assert_null(r);
     assert_says(part);
@@ -353,7 +323,7 @@ static void test_header_fuzz(void **state)
             bad[round % 10 == 0 ? where % 8 : where] = (char)philox_u32(7, round, n++);
         }
         const bool cut = round % 5 == 0;
-        write_file(name, bad, cut ? philox_u32(7, round, n++) % n_bytes : n_bytes);
+        write_bytes(name, bad, cut ? philox_u32(7, round, n++) % n_bytes : n_bytes);
         import_reader *r;
         if (import_open(path, &r) != FSDP_OK) {
             assert_says(name);
@@ -379,7 +349,7 @@ static void assert_config(const char *json, fsdp_status expected, const char *pa
 {
     model_config c;
     mkdir(in_dir("config"), 0700);
-    write_file(in_dir("config/config.json"), json, strlen(json));
+    write_bytes(in_dir("config/config.json"), json, strlen(json));
     assert_int_equal(import_model_config(in_dir("config"), &c), expected);
     if (expected != FSDP_OK)
         assert_says(part);
@@ -502,22 +472,6 @@ static void test_generator(void **state)
 
 /* ---- main ----------------------------------------------------------------------------------- */
 
-static int setup(void **state)
-{
-    (void)state;
-    const char *tmp = getenv("TMPDIR");
-    snprintf(dir, sizeof dir, "%.200s/test_export.XXXXXX", tmp ? tmp : "/tmp");
-    return mkdtemp(dir) != NULL ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    char command[320];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -527,5 +481,5 @@ int main(void)
         cmocka_unit_test(test_header_fuzz),    cmocka_unit_test(test_config_refused),
         cmocka_unit_test(test_pick_token),     cmocka_unit_test(test_generator),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
 }

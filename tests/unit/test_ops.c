@@ -1,67 +1,20 @@
 /* test_ops.c -- the rules of ops.h that hold for every operation: no dependence on threads, streams
  * or an element's place; counts of 0; aliasing; errors. Values are test_ops_values.c's business. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <float.h>
 #include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/ops/cpu_kernels.h"
-#include "tests/unit/ops_cases_lib.h"
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        fsdp_status ok_status_ = (call);                                                           \
-        if (ok_status_ != FSDP_OK)                                                                 \
-            fail_msg("%s: %s", #call, fsdp_error_get()->what);                                     \
-    } while (0)
-
-static const ops *table(int i)
-{
-    return i == 0 ? ops_cpu_fast() : ops_cpu_portable();
-}
-
-static device *open_cpu(int n_threads, bool async_compute)
-{
-    device *d = NULL;
-    OK(device_open(&(device_config){.kind = DEVICE_CPU,
-                                    .n_threads = n_threads,
-                                    .async_compute = async_compute},
-                   &d));
-    return d;
-}
+#include "tests/unit/ops_check_lib.h"
 
 /* Every test that needs one device runs on this: inline, 2 threads. */
-static device *dev;
 static stream *s;
 
-static int open_device(void **state)
+static int setup(void **state)
 {
-    (void)state;
-    dev = open_cpu(2, false);
-    s = device_compute_stream(dev);
+    s = ops_test_open(state);
     return 0;
-}
-
-static int close_device(void **state)
-{
-    (void)state;
-    device_close(dev);
-    return 0;
-}
-
-static void expect_same_bits(const float *got, const float *expected, size_t elems,
-                             const char *what, const char *where)
-{
-    for (size_t i = 0; i < elems; i++) {
-        if (memcmp(got + i, expected + i, sizeof *got) != 0)
-            fail_msg("%s, %s: element %zu is %.9g, expected %.9g", what, where, i, (double)got[i],
-                     (double)expected[i]);
-    }
 }
 
 /* ---- threads and streams -------------------------------------------------------------------- */
@@ -70,13 +23,13 @@ static void expect_same_bits(const float *got, const float *expected, size_t ele
  * nothing holds them to one thread.                                                              */
 static void compare_with_one_thread(int t, stream *other, const char *where)
 {
-    device *one = open_cpu(1, false);
+    device *one = ops_test_device(1, false);
     const int omp_threads = omp_get_max_threads();
     for (size_t i = 0; i < ops_case_count(); i++) {
         omp_set_num_threads(1);
-        ops_result expected = ops_case_run(i, table(t), device_compute_stream(one));
+        ops_result expected = ops_case_run(i, ops_table(t), device_compute_stream(one));
         omp_set_num_threads(stream_threads(other) > 1 ? stream_threads(other) : 4);
-        ops_result got = ops_case_run(i, table(t), other);
+        ops_result got = ops_case_run(i, ops_table(t), other);
         OK(expected.status);
         OK(got.status);
         expect_same_bits(got.data, expected.data, expected.elems, ops_case_name(i), where);
@@ -93,8 +46,8 @@ static void test_thread_count_changes_no_bit(void **state)
     for (int t = 0; t < 2; t++) {
         for (int n_threads = 2; n_threads <= 4; n_threads++) {
             char where[64];
-            snprintf(where, sizeof where, "%s, %d threads", table(t)->name, n_threads);
-            device *d = open_cpu(n_threads, false);
+            snprintf(where, sizeof where, "%s, %d threads", ops_table(t)->name, n_threads);
+            device *d = ops_test_device(n_threads, false);
             compare_with_one_thread(t, device_compute_stream(d), where);
             device_close(d);
         }
@@ -105,7 +58,7 @@ static void test_worker_streams(void **state)
 {
     (void)state;
     for (int t = 0; t < 2; t++) {
-        device *d = open_cpu(3, true);
+        device *d = ops_test_device(3, true);
         stream *worker = NULL;
         OK(stream_create(d, "worker", &worker));
         compare_with_one_thread(t, device_compute_stream(d), "asynchronous compute stream");
@@ -243,7 +196,7 @@ static void test_zero_counts_do_nothing(void **state)
 {
     (void)state;
     for (int t = 0; t < 2; t++) {
-        const ops *o = table(t);
+        const ops *o = ops_table(t);
         float out[6] = {1, 2, 3, 4, 5, 6};
         const float kept[6] = {1, 2, 3, 4, 5, 6};
         rsum sum = {0};
@@ -328,7 +281,7 @@ static void test_numbers_outside_the_vocabulary(void **state)
         const int32_t tokens[2] = {0, BAD[i]};
         /* an error stays with its stream, so each call gets a stream of its own */
         for (int call = 0; call < 3; call++) {
-            device *d = open_cpu(2, false);
+            device *d = ops_test_device(2, false);
             stream *own = device_compute_stream(d);
             fsdp_status status;
             if (call == 0)
@@ -443,5 +396,5 @@ int main(void)
         cmocka_unit_test(test_clip_coef),
         cmocka_unit_test(test_adamw_scalars),
     };
-    return cmocka_run_group_tests(tests, open_device, close_device);
+    return cmocka_run_group_tests(tests, setup, ops_test_close);
 }

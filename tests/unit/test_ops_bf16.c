@@ -3,11 +3,6 @@
  *
  * All of it runs twice: the last test starts this program again as on a processor that has no bf16
  * instructions. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <fcntl.h>
 #include <float.h>
 #include <math.h>
@@ -17,14 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "common/base/dtype.h"
-#include "tests/unit/ops_cases_lib.h"
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        fsdp_status ok_status_ = (call);                                                           \
-        if (ok_status_ != FSDP_OK)                                                                 \
-            fail_msg("%s: %s", #call, fsdp_error_get()->what);                                     \
-    } while (0)
+#include "tests/unit/ops_check_lib.h"
 
 /* oneDNN reads it once, when it is first called. */
 #define ISA_VARIABLE "ONEDNN_MAX_CPU_ISA"
@@ -36,10 +24,8 @@ static stream *s;                    /* 2 threads */
 static int setup(void **state)
 {
     (void)state;
-    for (int n = 1; n <= MAX_THREADS; n++) {
-        if (device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = n}, &dev[n]) != FSDP_OK)
-            return -1;
-    }
+    for (int n = 1; n <= MAX_THREADS; n++)
+        dev[n] = ops_test_device(n, false);
     s = device_compute_stream(dev[2]);
     return 0;
 }
@@ -52,39 +38,9 @@ static int teardown(void **state)
     return 0;
 }
 
-static const ops *table(int i)
-{
-    return i == 0 ? ops_cpu_fast() : ops_cpu_portable();
-}
-
-static float *normals(uint64_t name, size_t elems)
-{
-    float *x = malloc((elems + 1) * sizeof *x);
-    ops_test_fill(name, 1.0f, x, elems);
-    return x;
-}
-
-static float *filled(float value, size_t elems)
-{
-    float *x = malloc((elems + 1) * sizeof *x);
-    for (size_t i = 0; i < elems; i++)
-        x[i] = value;
-    return x;
-}
-
 static float *copy_of(const float *x, size_t elems)
 {
     return memcpy(malloc((elems + 1) * sizeof *x), x, elems * sizeof *x);
-}
-
-static void expect_same_bits(const float *got, const float *expected, size_t elems,
-                             const char *what)
-{
-    for (size_t i = 0; i < elems; i++) {
-        if (memcmp(got + i, expected + i, sizeof *got) != 0)
-            fail_msg("%s: element %zu is %a, expected %a", what, i, (double)got[i],
-                     (double)expected[i]);
-    }
 }
 
 static float from_bits(uint32_t u)
@@ -149,13 +105,13 @@ static void test_cast(void **state)
     static const size_t ELEMS[] = {0, 1, 17, 4099, 300007};
     for (int i = 0; i < 5; i++) {
         const size_t n = ELEMS[i];
-        float *x = normals(1, n), *back = filled(7.0f, n);
+        float *x = normals(1, 1.0f, n), *back = filled(7.0f, n);
         uint16_t *h = calloc(n + 1, sizeof *h), *h2 = calloc(n + 1, sizeof *h2);
         for (int t = 1; t <= MAX_THREADS; t++) {
             stream *st = device_compute_stream(dev[t]);
-            OK(table(t % 2)->cast(st, &(cast_args){h, x, DTYPE_BF16, DTYPE_F32, n}));
-            OK(table(t % 2)->cast(st, &(cast_args){back, h, DTYPE_F32, DTYPE_BF16, n}));
-            OK(table(t % 2)->cast(st, &(cast_args){h2, h, DTYPE_BF16, DTYPE_BF16, n}));
+            OK(ops_table(t % 2)->cast(st, &(cast_args){h, x, DTYPE_BF16, DTYPE_F32, n}));
+            OK(ops_table(t % 2)->cast(st, &(cast_args){back, h, DTYPE_F32, DTYPE_BF16, n}));
+            OK(ops_table(t % 2)->cast(st, &(cast_args){h2, h, DTYPE_BF16, DTYPE_BF16, n}));
             for (size_t e = 0; e < n; e++) {
                 assert_int_equal(h[e], bf16_from_f32(x[e]));
                 assert_true(back[e] == f32_from_bf16(h[e]) && h2[e] == h[e]);
@@ -163,7 +119,7 @@ static void test_cast(void **state)
             assert_int_equal(h[n] | h2[n], 0);
         }
         OK(ops_cpu_fast()->cast(s, &(cast_args){back, x, DTYPE_F32, DTYPE_F32, n}));
-        expect_same_bits(back, x, n, "cast from f32 to f32");
+        expect_same_bits(back, x, n, "cast", "from f32 to f32");
         free(x), free(back), free(h), free(h2);
     }
 }
@@ -191,7 +147,7 @@ typedef struct product {
 /* The operand as it is stored, and in *value what it stands for in a product in `compute`. */
 static void *operand_new(uint64_t name, size_t elems, dtype type, dtype compute, float **value)
 {
-    float *x = normals(name, elems);
+    float *x = normals(name, 1.0f, elems);
     uint16_t *h = malloc((elems + 1) * sizeof *h);
     for (size_t i = 0; i < elems; i++)
         h[i] = bf16_from_f32(x[i]);
@@ -217,7 +173,7 @@ static product product_new(size_t m, size_t n, size_t k, unsigned form, unsigned
     p.args.a = p.stored[0] = operand_new(1, m * k, p.args.a_type, p.args.compute, &p.a);
     p.args.b = p.stored[1] = operand_new(2, k * n, p.args.b_type, p.args.compute, &p.b);
     /* what is not accumulated into must not be read */
-    p.start = form & 4 ? normals(3, m * n) : filled(NAN, m * n);
+    p.start = form & 4 ? normals(3, 1.0f, m * n) : filled(NAN, m * n);
     return p;
 }
 
@@ -276,7 +232,7 @@ static void check_portable(const product *p, const float *out)
             sum += a_at(p, i / a->n, j) * b_at(p, j, i % a->n);
         want[i] = sum;
     }
-    expect_same_bits(out, want, a->m * a->n, "portable and a plain loop");
+    expect_same_bits(out, want, a->m * a->n, "matmul", "portable and a plain loop");
     free(want);
 }
 
@@ -284,13 +240,13 @@ static void check_product(size_t m, size_t n, size_t k, unsigned form, unsigned 
 {
     product p = product_new(m, n, k, form, types);
     for (int t = 0; t < 2; t++) {
-        float *out = run_product(&p, table(t), 1);
-        check_near(&p, out, table(t)->name);
+        float *out = run_product(&p, ops_table(t), 1);
+        check_near(&p, out, ops_table(t)->name);
         if (t == 1)
             check_portable(&p, out);
         for (int n_threads = 2; n_threads <= MAX_THREADS; n_threads++) {
-            float *again = run_product(&p, table(t), n_threads);
-            expect_same_bits(again, out, m * n, "several threads and one");
+            float *again = run_product(&p, ops_table(t), n_threads);
+            expect_same_bits(again, out, m * n, "matmul", "several threads and one");
             free(again);
         }
         free(out);
@@ -344,7 +300,7 @@ static void test_sum_over_nothing(void **state)
     assert_true(out[0] == 1.0f && out[3] == 4.0f);
     a.accumulate = false;
     OK(ops_cpu_fast()->matmul(s, &a));
-    expect_same_bits(out, (const float[4]){0}, 4, "matmul with k = 0");
+    expect_same_bits(out, (const float[4]){0}, 4, "matmul", "k = 0");
 }
 
 /* An infinity or NaN among the operands, or that rounding makes, reaches the elements it is part of
@@ -359,7 +315,7 @@ static void test_not_finite(void **state)
         ops_test_fill(1, 1.0f, a, N * N);
         ops_test_fill(2, 1.0f, b, N * N);
         a[2 * N + 1] = special[i / 2];
-        OK(table(i % 2)->matmul(
+        OK(ops_table(i % 2)->matmul(
             s, &(matmul_args){
                    .out = out, .a = a, .b = b, .m = N, .n = N, .k = N, .compute = DTYPE_BF16}));
         for (int e = 0; e < N * N; e++)
@@ -378,7 +334,7 @@ static void test_matmul_overwrites(void **state)
     memset(p.start, 0, 37 * 29 * sizeof *p.start);
     p.args.accumulate = true;
     float *added = run_product(&p, ops_cpu_portable(), 2);
-    expect_same_bits(written, added, 37 * 29, "matmul written, and added to 0");
+    expect_same_bits(written, added, 37 * 29, "matmul", "written, and added to 0");
     free(written), free(added);
     product_free(&p);
 }

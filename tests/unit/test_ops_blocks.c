@@ -1,53 +1,18 @@
 /* test_ops_blocks.c -- sizes of several tiles and blocks, and values that need the safe forms of
  * softmax, against plain loops in double. What smaller cases cannot show: where a tile starts, how
  * blocks of one sum are put together.                                                            */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "tests/unit/ops_cases_lib.h"
+#include "tests/unit/ops_check_lib.h"
 
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        fsdp_status ok_status_ = (call);                                                           \
-        if (ok_status_ != FSDP_OK)                                                                 \
-            fail_msg("%s: %s", #call, fsdp_error_get()->what);                                     \
-    } while (0)
-
-static device *dev;
 static stream *s;
 
 static int setup(void **state)
 {
-    (void)state;
-    if (device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 2}, &dev) != FSDP_OK)
-        return -1;
-    s = device_compute_stream(dev);
+    s = ops_test_open(state);
     return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    device_close(dev);
-    return 0;
-}
-
-static const ops *table(int i)
-{
-    return i == 0 ? ops_cpu_fast() : ops_cpu_portable();
-}
-
-static float *normals(uint64_t name, float std, size_t elems)
-{
-    float *x = malloc(elems * sizeof *x);
-    ops_test_fill(name, std, x, elems);
-    return x;
 }
 
 static void expect_near(double got, double want, double bound, const char *what, size_t at)
@@ -84,10 +49,10 @@ static void test_matmul_tiles(void **state)
     (void)state;
     for (int t = 0; t < 2; t++) {
         for (int form = 0; form < 4; form++) {
-            check_matmul(table(t), 300, 401, 33, form & 1, form & 2);
-            check_matmul(table(t), 11, 23, 700, form & 1, form & 2);
+            check_matmul(ops_table(t), 300, 401, 33, form & 1, form & 2);
+            check_matmul(ops_table(t), 11, 23, 700, form & 1, form & 2);
         }
-        check_matmul(table(t), 40, 1000, 300, false, true); /* narrow tiles */
+        check_matmul(ops_table(t), 40, 1000, 300, false, true); /* narrow tiles */
     }
 }
 
@@ -159,7 +124,7 @@ static void test_attention_blocks(void **state)
     for (int t = 0; t < 2; t++) {
         for (size_t i = 0; i < 8; i++) {
             for (size_t k = 0; k < 5; k++)
-                check_attention(table(t), LENGTHS[i], i % 2 == 0 ? 2 : 4, SLOPES[k]);
+                check_attention(ops_table(t), LENGTHS[i], i % 2 == 0 ? 2 : 4, SLOPES[k]);
         }
     }
 }
@@ -252,5 +217,5 @@ int main(void)
         cmocka_unit_test(test_cross_entropy_blocks), cmocka_unit_test(test_scale),
         cmocka_unit_test(test_long_norms),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, ops_test_close);
 }

@@ -1,42 +1,19 @@
 /* test_ops_gradients.c -- every backward of ops.h against differences of its forward, for both CPU
  * tables.                                                                                        */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "tests/unit/ops_cases_lib.h"
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        fsdp_status ok_status_ = (call);                                                           \
-        if (ok_status_ != FSDP_OK)                                                                 \
-            fail_msg("%s: %s", #call, fsdp_error_get()->what);                                     \
-    } while (0)
+#include "tests/unit/ops_check_lib.h"
 
 /* Half a last place: the relative error of one rounding. */
 static const double U = FLT_EPSILON / 2.0;
 
-static device *dev;
 static stream *s;
 
 static int setup(void **state)
 {
-    (void)state;
-    if (device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 2}, &dev) != FSDP_OK)
-        return -1;
-    s = device_compute_stream(dev);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    device_close(dev);
+    s = ops_test_open(state);
     return 0;
 }
 
@@ -259,8 +236,8 @@ static void test_differences(void **state)
     };
     for (int t = 0; t < 2; t++) {
         for (size_t i = 0; i < sizeof TABLE / sizeof TABLE[0]; i++) {
-            fd_case c = fd_alloc(t == 0 ? ops_cpu_fast() : ops_cpu_portable(), TABLE[i].n[0],
-                                 TABLE[i].n[1], TABLE[i].n[2], TABLE[i].n_out);
+            fd_case c =
+                fd_alloc(ops_table(t), TABLE[i].n[0], TABLE[i].n[1], TABLE[i].n[2], TABLE[i].n_out);
             c.forward = TABLE[i].forward;
             c.backward = TABLE[i].backward;
             fd_check(TABLE[i].name, &c);
@@ -272,5 +249,5 @@ static void test_differences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_differences)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, ops_test_close);
 }

@@ -1,66 +1,18 @@
 /* test_ops_params.c -- how operations treat parameters: stored in bf16 they act as the same values
  * in fp32; their gradients are overwritten as they are added to zero. Both tables share this code.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/dtype.h"
-#include "tests/unit/ops_cases_lib.h"
+#include "tests/unit/ops_check_lib.h"
 
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        fsdp_status ok_status_ = (call);                                                           \
-        if (ok_status_ != FSDP_OK)                                                                 \
-            fail_msg("%s: %s", #call, fsdp_error_get()->what);                                     \
-    } while (0)
-
-static device *dev;
 static stream *s;
 
 static int setup(void **state)
 {
-    (void)state;
-    if (device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 2}, &dev) != FSDP_OK)
-        return -1;
-    s = device_compute_stream(dev);
+    s = ops_test_open(state);
     return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    device_close(dev);
-    return 0;
-}
-
-static float *normals(uint64_t name, size_t elems)
-{
-    float *x = malloc((elems + 1) * sizeof *x);
-    ops_test_fill(name, 1.0f, x, elems);
-    return x;
-}
-
-static float *filled(float value, size_t elems)
-{
-    float *x = malloc((elems + 1) * sizeof *x);
-    for (size_t i = 0; i < elems; i++)
-        x[i] = value;
-    return x;
-}
-
-static void expect_same_bits(const float *got, const float *expected, size_t elems,
-                             const char *what)
-{
-    for (size_t i = 0; i < elems; i++) {
-        if (memcmp(got + i, expected + i, sizeof *got) != 0)
-            fail_msg("%s: element %zu is %a, expected %a", what, i, (double)got[i],
-                     (double)expected[i]);
-    }
 }
 
 /* ---- parameters stored in bf16 -------------------------------------------------------------- */
@@ -69,7 +21,7 @@ static void expect_same_bits(const float *got, const float *expected, size_t ele
 static uint16_t *param_new(uint64_t name, size_t elems, float **f32)
 {
     uint16_t *bf16 = malloc((elems + 1) * sizeof *bf16);
-    *f32 = normals(name, elems);
+    *f32 = normals(name, 1.0f, elems);
     for (size_t i = 0; i < elems; i++) {
         bf16[i] = bf16_from_f32((*f32)[i]);
         (*f32)[i] = f32_from_bf16(bf16[i]);
@@ -80,7 +32,7 @@ static uint16_t *param_new(uint64_t name, size_t elems, float **f32)
 static void check_layernorm(size_t rows, size_t cols)
 {
     const size_t n = rows * cols;
-    float *x = normals(1, n), *d = normals(2, n), *gain, *bias, *got[5], *want[5];
+    float *x = normals(1, 1.0f, n), *d = normals(2, 1.0f, n), *gain, *bias, *got[5], *want[5];
     uint16_t *gain16 = param_new(3, cols, &gain), *bias16 = param_new(4, cols, &bias);
     for (int i = 0; i < 5; i++)
         got[i] = filled(0.0f, n), want[i] = filled(0.0f, n);
@@ -100,7 +52,7 @@ static void check_layernorm(size_t rows, size_t cols)
     a.out = got[4], a.bias = bias16, a.param_type = DTYPE_BF16;
     OK(ops_cpu_fast()->bias_add(s, &a));
     for (int i = 0; i < 5; i++) {
-        expect_same_bits(got[i], want[i], n, "layernorm and bias_add with bf16 parameters");
+        expect_same_bits(got[i], want[i], n, "layernorm and bias_add", "bf16 parameters");
         free(got[i]), free(want[i]);
     }
     free(x), free(d), free(gain), free(bias), free(gain16), free(bias16), free(mean), free(rstd);
@@ -118,7 +70,7 @@ static void check_embedding(size_t width, bool positions)
     OK(ops_cpu_fast()->embedding(s, &a));
     a.out = got, a.wte = wte16, a.wpe = positions ? wpe16 : NULL, a.param_type = DTYPE_BF16;
     OK(ops_cpu_fast()->embedding(s, &a));
-    expect_same_bits(got, want, B * T * width, "embedding with bf16 parameters");
+    expect_same_bits(got, want, B * T * width, "embedding", "bf16 parameters");
     free(wte), free(wpe), free(wte16), free(wpe16), free(want), free(got);
 }
 
@@ -190,7 +142,7 @@ static void test_overwrite(void **state)
         add_grads(d_out, batch, false, &added);
         add_grads(d_out, batch, true, &written);
         expect_same_bits((float *)&written, (float *)&added, sizeof added / sizeof(float),
-                         "overwritten, and added to 0");
+                         "gradients overwritten", "added to 0");
     }
 }
 
@@ -217,5 +169,5 @@ int main(void)
         cmocka_unit_test(test_overwrite),
         cmocka_unit_test(test_overwrite_stays_in_its_rows),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, ops_test_close);
 }

@@ -3,46 +3,25 @@
  * test_ops_blocks.c, test_ops_gradients.c.
  *
  * Run from the top directory: it reads tests/reference/ops/ops.bin.                              */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "tests/unit/ops_cases_lib.h"
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        fsdp_status ok_status_ = (call);                                                           \
-        if (ok_status_ != FSDP_OK)                                                                 \
-            fail_msg("%s: %s", #call, fsdp_error_get()->what);                                     \
-    } while (0)
+#include "tests/unit/ops_check_lib.h"
 
 #define VECTORS_FILE "tests/reference/ops/ops.bin"
 
 /* Half a last place: the relative error of one rounding. */
 static const double U = FLT_EPSILON / 2.0;
 
-static device *dev;
 static stream *s;
 static unsigned char *vectors_file;
 static size_t vectors_bytes;
 
-static const ops *table(int i)
-{
-    return i == 0 ? ops_cpu_fast() : ops_cpu_portable();
-}
-
 static int setup(void **state)
 {
-    (void)state;
-    if (device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 2}, &dev) != FSDP_OK)
-        return -1;
-    s = device_compute_stream(dev);
+    s = ops_test_open(state);
     FILE *f = fopen(VECTORS_FILE, "rb");
     if (f == NULL) {
         print_error("cannot open " VECTORS_FILE ": run this from the top directory\n");
@@ -56,10 +35,8 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     free(vectors_file);
-    device_close(dev);
-    return 0;
+    return ops_test_close(state);
 }
 
 /* vector -- the record `name` (little-endian floats at a multiple of 4 bytes), which must have
@@ -135,11 +112,11 @@ static void test_matmul(void **state)
                             .k = K,
                             .trans_a = trans_a,
                             .trans_b = trans_b};
-        OK(table(i >> 2)->matmul(s, &args));
+        OK(ops_table(i >> 2)->matmul(s, &args));
         expect(out, "matmul/out", M * N, bound);
         memcpy(out, vector("matmul/c", M * N), M * N * sizeof *out);
         args.accumulate = true;
-        OK(table(i >> 2)->matmul(s, &args));
+        OK(ops_table(i >> 2)->matmul(s, &args));
         expect(out, "matmul/sum", M * N, bound + U * (K + 1));
     }
     free(at);
@@ -241,11 +218,11 @@ static void check_attention(const char *name, size_t B, size_t T, size_t H, size
             d_q[x] = d_k[x] = d_v[x] = 7.0f; /* is overwritten */
         const float *q = vector(path[0], n_q), *k = vector(path[1], n_kv),
                     *v = vector(path[2], n_kv), *d_out = vector(path[3], n_q);
-        OK(table(i)->attention(
+        OK(ops_table(i)->attention(
             s, &(attention_args){out, lse, q, k, v, H * D, KV * D, KV * D, B, T, H, KV, D, 0.5f}));
         expect(out, path[4], n_q, 4 * e + (double)T * U);
         expect(lse, path[5], B * H * T, 4 * e + (double)T * U);
-        OK(table(i)->attention_backward(
+        OK(ops_table(i)->attention_backward(
             s, &(attention_backward_args){d_q, d_k, d_v, d_out, out, lse, q, k, v, H * D, KV * D,
                                           KV * D, B, T, H, KV, D, 0.5f}));
         expect(d_q, path[6], n_q, d * (8 * e + (double)T * U));

@@ -1,0 +1,10 @@
+/* profile_lib.h -- what the tests of profiles share. */
+#pragma once
+#include "common/observe/profile.h"
+#include "tests/unit/unit_lib.h"
+
+/* warm_profile -- a profile that counts: one step has gone by. The caller frees it. */
+profile *warm_profile(void);
+void sleep_ms(long ms);
+/* expect_near -- got is within `tolerance` of `expected`. */
+void expect_near(double got, double expected, double tolerance);

@@ -1,0 +1,50 @@
+/* unit_lib.c -- see unit_lib.h. */
+#include "tests/unit/unit_lib.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void assert_says(const char *part)
+{
+    if (strstr(fsdp_error_get()->what, part) == NULL)
+        fail_msg("got \"%s\", expected \"%s\" in it", fsdp_error_get()->what, part);
+    assert_true(fsdp_error_get()->hint[0] != '\0');
+}
+
+static char dir[256];
+
+int temp_dir_make(void **state)
+{
+    (void)state;
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%.200s/%.40s.XXXXXX", tmp ? tmp : "/tmp",
+             program_invocation_short_name);
+    return mkdtemp(dir) != NULL ? 0 : -1;
+}
+
+int temp_dir_remove(void **state)
+{
+    (void)state;
+    char command[320];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    return system(command);
+}
+
+const char *in_dir(const char *name)
+{
+    static char paths[16][512];
+    static int next;
+    char *path = paths[next++ % 16];
+    snprintf(path, sizeof paths[0], "%s/%s", dir, name);
+    return path;
+}
+
+const char *write_bytes(const char *path, const void *bytes, size_t n_bytes)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n_bytes, f), n_bytes);
+    assert_int_equal(fclose(f), 0);
+    return path;
+}
