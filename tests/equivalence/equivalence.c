@@ -23,6 +23,21 @@
  *   within 2 gamma_{n-1} sum|node|. Scaling adds u|g| on either side, reading back through p - lr*g
  *   one more u|g| and u|p|/lr.
  *
+ *   Sums in bf16, v = 2^-8. A node leaves a call in fp32, with the twin's bits here too. It is
+ *   rounded once before it is sent, and each of the n-1 additions once (in fp32 first, which
+ *   changes nothing: 24 >= 2*8 + 2 bits). Rounding x errs by at most half the spacing of bf16
+ *   there, h(x) = v 2^floor(log2 |x|) <= v |x|. With S = sum|node|, and s the exact sum, in any
+ *   order of the additions:
+ *
+ *       the nodes, rounded      sum h(node) <= v S
+ *       n-2 partial sums        h(S (1+v)^(n-1)) each
+ *       the last sum            h(|s| + the two above)
+ *
+ *   So for W = 2 no more than about 2 v S. One micro-step and 15 tokens make the bound tight: few
+ *   terms, and 1/tokens is no power of two, so that a rounding behind the scaling would show. The
+ *   norm is off by no more than the 2-norm of the elements' bounds, a weight after a step of SGD by
+ *   lr times its gradient's; two runs differ by no more than twice that.
+ *
  *   Calls of other shapes (b sequences in one call or one by one). The library may block a product
  *   otherwise and activations move by rounding; no useful bound exists, so the difference of every
  *   tensor is held to 8 times that of two single-device runs of other shapes.
@@ -44,7 +59,7 @@
 #include "tests/equivalence/twin_lib.h"
 
 enum { SAMPLES = 8, BAND_STEPS = 10 };
-static const double U = 0x1p-24;
+static const double U = 0x1p-24, UB = 0x1p-8; /* unit roundoffs of fp32 and bf16 */
 static const float GRAD_LR = 0x1p100f;
 
 typedef struct suite {
@@ -157,8 +172,10 @@ static fsdp_status run_single(suite *s, const run_config *many, size_t batch, ru
 typedef struct twin_step {
     float *before, *grad; /* [elems] */
     double *abs_sum;      /* [elems] sum of |node| */
+    double *spacings;     /* [elems] sum of h(node) */
     float loss;
-    size_t elems;
+    size_t elems, nodes;
+    double scale;
 } twin_step;
 
 static fsdp_status twin_first_step(const run_config *c, int world_size, size_t batch,
@@ -169,6 +186,8 @@ static fsdp_status twin_first_step(const run_config *c, int world_size, size_t b
     twin t;
     size_t nodes = c->batch * (size_t)c->grad_accum * (size_t)world_size / batch;
     float scale = (float)(1.0 / (double)(nodes * batch * c->seq_len));
+    out->nodes = nodes;
+    out->scale = (double)scale;
     TRY(gpt2_create(&c->model, &m));
     TRY(run_corpus(c->model.vocab_size, &data));
     TRY(twin_create(&m, c->ops, &data, batch, c->seq_len, c->mode, c->seed, &t));
@@ -177,6 +196,7 @@ static fsdp_status twin_first_step(const run_config *c, int world_size, size_t b
     out->before = malloc(t.param_elems * sizeof *out->before);
     out->grad = malloc(t.param_elems * sizeof *out->grad);
     out->abs_sum = calloc(t.param_elems, sizeof *out->abs_sum);
+    out->spacings = t.spacings = calloc(t.param_elems, sizeof *out->spacings);
     memcpy(out->before, t.params, t.param_elems * sizeof *out->before);
     fsdp_status st = twin_gradient(&t, 0, nodes, scale, out->grad, out->abs_sum, &out->loss);
     out->loss *= scale;
@@ -191,6 +211,7 @@ static void twin_step_free(twin_step *t)
     free(t->before);
     free(t->grad);
     free(t->abs_sum);
+    free(t->spacings);
     *t = (twin_step){0};
 }
 
@@ -304,47 +325,83 @@ static double gamma_of(size_t k)
     return (double)k * U / (1.0 - (double)k * U);
 }
 
-/* |got - twin| <= bound for every element; the largest quotient goes into the PASS line. */
-static fsdp_status within_bound(suite *s, const run_result *got, const twin_step *t, double lr,
-                                size_t nodes, double scale)
+/* How far element i of a sum in bf16 may be from the exact one, which is `sum`. */
+static double bf16_sum_error(const twin_step *t, size_t i, double sum)
 {
-    double worst = 0.0;
+    double off = t->spacings[i], n = (double)t->nodes;
+    if (t->nodes == 1)
+        return off;
+    off += (n - 2.0) * twin_bf16_spacing(t->abs_sum[i] * pow(1.0 + UB, n - 1.0));
+    return off + twin_bf16_spacing(fabs(sum) + off);
+}
+
+/* |got - twin| of element i of the gradient. The twin's own sum is in fp32. */
+static double gradient_bound(const twin_step *t, size_t i, dtype reduce)
+{
+    double g = fabs((double)t->grad[i]), sum_off = 2.0 * gamma_of(t->nodes - 1) * t->abs_sum[i];
+    if (reduce == DTYPE_BF16)
+        sum_off += bf16_sum_error(t, i, g * (1.0 + 2.0 * U) / t->scale + sum_off);
+    return sum_off * t->scale + 3.0 * U * (g + sum_off * t->scale);
+}
+
+/* |got - twin| <= bound for every element, and for the norm; the largest quotient goes into the
+ * PASS line. */
+static fsdp_status within_bound(suite *s, const run_result *got, const twin_step *t, double lr,
+                                dtype reduce)
+{
+    double worst = 0.0, norm = 0.0, norm_bound = 0.0;
     for (size_t i = 0; i < t->elems; i++) {
         double p = (double)t->before[i], g = (double)t->grad[i];
-        double bound_g = 2.0 * gamma_of(nodes - 1) * t->abs_sum[i] * scale + 3.0 * U * fabs(g);
-        double bound = lr * bound_g + U * (fabs(p) + 2.0 * lr * fabs(g)) + 0x1p-149 * lr;
+        double bound_g = gradient_bound(t, i, reduce);
+        double bound =
+            lr * bound_g + U * (fabs(p) + 2.0 * lr * (fabs(g) + bound_g)) + 0x1p-149 * lr;
         double off = fabs((double)got->params[i] - (p - lr * g));
+        norm += g * g;
+        norm_bound += bound_g * bound_g;
         worst = off / bound > worst ? off / bound : worst;
         if (!(off <= bound))
             return fsdp_error(FSDP_EINVAL, "", "weight %zu after lr %.3g: off by %.3g, bound %.3g",
                               i, lr, off, bound);
     }
-    snprintf(s->detail, sizeof s->detail, " (at most %.2f of the bound)", worst);
+    norm = sqrt(norm);
+    norm_bound = sqrt(norm_bound) + 2.0 * U * norm;
+    double norm_off = fabs((double)got->norm[0] - norm);
+    snprintf(s->detail, sizeof s->detail, " (at most %.2f of the bound, the norm %.2g)", worst,
+             norm_off / norm_bound);
+    if (!(norm_off <= norm_bound))
+        return fsdp_error(FSDP_EINVAL, "", "the norm is off by %.3g, bound %.3g", norm_off,
+                          norm_bound);
     return FSDP_OK;
 }
 
-static void fast_sgd(suite *s, const model_config *m, const ops *o)
+/* Gradients, and with all in fp32 the weights after one step of SGD. */
+static void fast_sgd(suite *s, const model_config *m, const ops *o, const dtypes *types)
 {
     run_config c = base_config(m, o, GRAD_ACC_FAST);
+    bool rounds = types->reduce == DTYPE_BF16, steps = types == &DTYPES[FP32];
     twin_step t = {0};
-    size_t nodes = (size_t)(c.grad_accum * s->world_size);
-    double scale = 1.0 / (double)(nodes * c.batch * c.seq_len);
+    char name[128];
+    c.param_dtype = types->param; /* the twin sums in fp32 */
+    c.grad_accum = rounds ? 1 : c.grad_accum;
+    c.seq_len -= rounds ? 1 : 0;
     fsdp_status st = s->rank == 0 ? twin_first_step(&c, s->world_size, c.batch, &t) : FSDP_OK;
-    report(s, "fast: the twin's gradient, nodes of 2 sequences", st);
-    for (int v = 0; v < 2 * N_VARIANTS && st == FSDP_OK; v++) {
-        const variant *var = &VARIANTS[v / 2];
+    snprintf(name, sizeof name, "fast%s: the twin's gradient, nodes of 2 sequences", types->name);
+    report(s, name, st);
+    c.reduce_dtype = types->reduce;
+    for (int v = 0; v < (1 + steps) * N_VARIANTS && st == FSDP_OK; v++) {
+        bool step = v >= N_VARIANTS;
+        const variant *var = &VARIANTS[v % N_VARIANTS];
         run_result got = {0};
-        char name[128];
-        if (skips(s, v / 2))
+        if (skips(s, v % N_VARIANTS))
             continue;
         use_variant(&c, var);
-        c.lr = v % 2 ? 0.5 : (double)GRAD_LR;
+        c.lr = step ? 0.5 : (double)GRAD_LR;
         st = run_training(s->dev[0], s->world[0], &c, &got);
         fsdp_status mine = st;
         if (st == FSDP_OK && s->rank == 0)
-            mine = within_bound(s, &got, &t, c.lr, nodes, scale);
-        snprintf(name, sizeof name, "fast, ops %s: %s, %s", o->name,
-                 v % 2 ? "one step of sgd within the bound" : "gradients within the bound",
+            mine = within_bound(s, &got, &t, c.lr, types->reduce);
+        snprintf(name, sizeof name, "fast, ops %s%s: %s, %s", o->name, types->name,
+                 step ? "one step of sgd within the bound" : "gradients within the bound",
                  var->name);
         report(s, name, mine);
         run_result_free(&got);
@@ -468,11 +525,14 @@ static fsdp_status within_band(suite *s, const run_result *got, const run_result
     return FSDP_OK;
 }
 
-static void fast_adamw(suite *s, const model_config *m, const ops *o)
+static void fast_adamw(suite *s, const model_config *m, const ops *o, const dtypes *types)
 {
     run_config c = base_config(m, o, GRAD_ACC_FAST);
     run_result single = {0};
+    char name[128];
     double band[BAND_STEPS] = {0};
+    c.param_dtype = types->param;
+    c.reduce_dtype = types->reduce;
     c.optimizer = OPTIMIZER_ADAMW;
     c.lr = 3e-3;
     c.steps = BAND_STEPS;
@@ -480,17 +540,17 @@ static void fast_adamw(suite *s, const model_config *m, const ops *o)
     fsdp_status st = run_single(s, &c, c.batch, &single);
     if (st == FSDP_OK && s->rank == 0)
         st = measure_band(s, &c, &single, band);
-    report(s, "fast: band of AdamW's losses on one device", st);
+    snprintf(name, sizeof name, "fast%s: band of AdamW's losses on one device", types->name);
+    report(s, name, st);
     for (int v = 0; v < N_VARIANTS && st == FSDP_OK; v++) {
         run_result got = {0};
-        char name[128];
         if (skips(s, v))
             continue;
         use_variant(&c, &VARIANTS[v]);
         st = run_training(s->dev[v % 2], s->world[v % 2], &c, &got);
         fsdp_status mine = st == FSDP_OK && s->rank == 0 ? within_band(s, &got, &single, band) : st;
-        snprintf(name, sizeof name, "fast, ops %s: %d adamw losses in the band, %s", o->name,
-                 BAND_STEPS, VARIANTS[v].name);
+        snprintf(name, sizeof name, "fast, ops %s%s: %d adamw losses in the band, %s", o->name,
+                 types->name, BAND_STEPS, VARIANTS[v].name);
         report(s, name, mine);
         run_result_free(&got);
     }
@@ -517,9 +577,13 @@ static void tiny_suite(suite *s)
         if (t != BF16_SUMS || !s->quick)
             canonical_steps(s, &m, tables[1], OPTIMIZER_ADAMW, &DTYPES[t]);
     }
-    fast_sgd(s, &m, tables[1]);
+    for (int t = FP32; t < N_DTYPES; t++)
+        if (t != BF16_SUMS || !s->quick)
+            fast_sgd(s, &m, tables[1], &DTYPES[t]);
     fast_shapes(s, &m, tables[1]);
-    fast_adamw(s, &m, tables[1]);
+    fast_adamw(s, &m, tables[1], &DTYPES[FP32]);
+    if (!s->quick)
+        fast_adamw(s, &m, tables[1], &DTYPES[BF16_BOTH]);
 }
 
 static void xl_suite(suite *s)

@@ -125,6 +125,22 @@ fsdp_status twin_leaf(twin *t, uint64_t k, float *loss)
     return st;
 }
 
+double twin_bf16_spacing(double x)
+{
+    return fmax(ldexp(0x1p-8, ilogb(x)), 0x1p-134);
+}
+
+/* One parameter of a leaf: what bounds of its sum are made of. */
+static void measure_leaf(const twin *t, int p, double *abs_sum)
+{
+    const float *leaf = t->leaf + t->grad_offset[p];
+    for (size_t i = 0; i < t->m->params[p].elems; i++) {
+        abs_sum[t->offset[p] + i] += fabs((double)leaf[i]);
+        if (t->spacings)
+            t->spacings[t->offset[p] + i] += twin_bf16_spacing((double)leaf[i]);
+    }
+}
+
 static float node_value(const twin *t, float x)
 {
     return t->reduce_dtype == DTYPE_BF16 ? f32_from_bf16(bf16_from_f32(x)) : x;
@@ -139,8 +155,8 @@ static fsdp_status sum_leaves(twin *t, uint64_t first, size_t n, double *abs_sum
             sum[i] = node_value(t, t->leaf[i]);
         for (int p = 0; abs_sum && p < t->m->n_params; p++) {
             bool shares = t->m->params[p].tied_to != NOT_TIED && t->grad_offset[p] == t->offset[p];
-            for (size_t i = 0; i < t->m->params[p].elems && !shares; i++)
-                abs_sum[t->offset[p] + i] += fabs((double)t->leaf[t->grad_offset[p] + i]);
+            if (!shares)
+                measure_leaf(t, p, abs_sum);
         }
         return FSDP_OK;
     }

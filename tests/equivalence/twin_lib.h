@@ -25,8 +25,10 @@ typedef struct twin {
     float *params;     /* [param_elems] */
     uint16_t *rounded; /* [param_elems] params in bf16; NULL in fp32 */
     dtype reduce_dtype;
-    float *leaf; /* [leaf_elems] gradient of one sequence: sum over its tokens */
-    float *loss; /* [1] */
+    float *leaf;      /* [leaf_elems] gradient of one sequence: sum over its tokens */
+    float *loss;      /* [1] */
+    double *spacings; /* NULL, or the caller's [param_elems]: twin_gradient adds what rounding every
+                         leaf element to bf16 may change (twin_bf16_spacing) */
     const corpus *data;
     size_t batch, seq_len;
 } twin;
@@ -40,6 +42,10 @@ fsdp_status twin_create(const model *m, const ops *o, const corpus *data, size_t
  * every leaf and every sum of two is rounded. Once, before the first leaf. */
 fsdp_status twin_use_dtypes(twin *t, dtype param_dtype, dtype reduce_dtype);
 void twin_free(twin *t); /* a zeroed struct is accepted */
+
+/* twin_bf16_spacing -- half the distance of the bf16 numbers around x: the most that rounding x
+ * changes. */
+double twin_bf16_spacing(double x);
 
 /* twin_leaf -- forward and backward of leaf k of the run (sequences k*batch ...): t->leaf, its loss
  * sum. */

@@ -18,6 +18,11 @@ are compared in the 2-norm of the whole model, where few flips do not count.
 bf16 for the model, both operands of every matrix product (forward, and the two of backward) rounded to bf16, products
 summed in fp32, all else in fp32. --dtype bf16-autocast is what PyTorch users run: torch.autocast, which also keeps
 activations in bf16 and computes attention and some gradients in it. run.sh names the bounds of both.
+
+--reduce-dtype bf16 replays the trainer's (not with bf16-autocast): the gradient of every call of the model, and every
+sum of two such, is rounded to bf16. --reduction canonical: a call is one sequence, sums are the balanced tree over the
+sequences of the batch, the embedding's and the head's use of the tied weight are summed apart and added in fp32 at the
+end. --reduction fast: a call is --batch-size sequences, sums grow in their order, which is that of micro-steps and ranks.
 """
 import argparse
 import csv
@@ -49,6 +54,9 @@ def parse():
     p.add_argument("--eps", type=float, default=1e-8)
     p.add_argument("--clip-grad", type=float, default=1.0)
     p.add_argument("--dtype", choices=["fp32", "bf16-exact", "bf16-autocast"], default="fp32")
+    p.add_argument("--reduce-dtype", choices=["fp32", "bf16"], default="fp32")
+    p.add_argument("--reduction", choices=["fast", "canonical"], default="fast")
+    p.add_argument("--batch-size", type=int, default=1)
     p.add_argument("--tol-loss", type=float, default=2e-5)
     p.add_argument("--tol-norm", type=float, default=2e-5)
     p.add_argument("--tol-weights", type=float, default=2e-5)
@@ -144,6 +152,58 @@ def logits_of(a, model, x):
         return model(x).logits.float()
 
 
+def plain_backward(a, model, x, y):
+    """Sets every p.grad by one call over the whole batch; returns the loss."""
+    logits = logits_of(a, model, x)
+    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))
+    if a.dtype == "bf16-exact":
+        sum_backward(model, logits, y)
+    else:
+        loss.backward()
+    return loss
+
+
+def call_gradients(a, model, x, y, apart):
+    """One call: its loss, summed over tokens, and its gradients; apart: the head's use of the tied weight last."""
+    view = Rounded.apply if a.dtype == "bf16-exact" else (lambda p: p)
+    leaves = dict(model.named_parameters())
+    if apart:
+        leaves["lm_head.weight"] = model.lm_head.weight.detach().clone().requires_grad_()
+    views = {name: view(p) for name, p in leaves.items()}
+    logits = torch.func.functional_call(model, views, (x,), tie_weights=not apart).logits
+    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1), reduction="sum")
+    return loss.detach(), torch.autograd.grad(loss, list(leaves.values()))
+
+
+def running_sum(nodes):
+    total = rounded(nodes[0])
+    for node in nodes[1:]:
+        total = rounded(total + rounded(node))
+    return total
+
+
+def tree_sum(nodes):
+    """Splits at the largest power of two below their number."""
+    if len(nodes) == 1:
+        return rounded(nodes[0])
+    left = 1 << ((len(nodes) - 1).bit_length() - 1)
+    return rounded(tree_sum(nodes[:left]) + tree_sum(nodes[left:]))
+
+
+def reduced_backward(a, model, x, y):
+    """Sets every p.grad from sums in bf16; returns the loss."""
+    canonical = a.reduction == "canonical"
+    size = 1 if canonical else a.batch_size
+    calls = [call_gradients(a, model, x[i : i + size], y[i : i + size], canonical) for i in range(0, len(x), size)]
+    sums = [(tree_sum if canonical else running_sum)(nodes) for nodes in zip(*(grads for _, grads in calls))]
+    if canonical:
+        head = sums.pop()
+        sums[0] = sums[0] + head  # wte, the first parameter
+    for p, total in zip(model.parameters(), sums):
+        p.grad = total * (1.0 / y.numel())
+    return sum(loss for loss, _ in calls) / y.numel()
+
+
 def replay(a, model, tokens):
     if a.dtype == "bf16-exact":
         round_products(model)
@@ -151,13 +211,11 @@ def replay(a, model, tokens):
     rows = []
     for step in range(a.steps):
         x, y = batch(tokens, a, step)
-        logits = logits_of(a, model, x)
-        loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))
         optimizer.zero_grad()
-        if a.dtype == "bf16-exact":
-            sum_backward(model, logits, y)
+        if a.reduce_dtype == "bf16":
+            loss = reduced_backward(a, model, x, y)
         else:
-            loss.backward()
+            loss = plain_backward(a, model, x, y)
         limit = a.clip_grad if a.clip_grad > 0 else float("inf")
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
         for group in optimizer.param_groups:
