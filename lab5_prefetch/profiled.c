@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "common/ops/ops_profiled.h"
 #include "lab5_prefetch/trainer.h"
 
@@ -63,17 +64,34 @@ engine *profile_run_watch(trainer *t)
     return &t->watched_engine;
 }
 
+/* ---- the directory -------------------------------------------------------------------------- */
+
+static fsdp_status dir_make(const char *dir)
+{
+    struct stat is = {0};
+    const char *hint = "pass a --profile directory that can be written";
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+        return fsdp_error(FSDP_EIO, hint, "cannot make %s: %s", dir, strerror(errno));
+    bool is_dir = stat(dir, &is) == 0 && S_ISDIR(is.st_mode);
+    if (!is_dir || access(dir, W_OK | X_OK) != 0)
+        return fsdp_error(FSDP_EIO, hint, "--profile: got %s, expected a directory to write to: %s",
+                          dir, is_dir ? strerror(errno) : "it is none");
+    return FSDP_OK;
+}
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
 fsdp_status profile_run_open(trainer *t)
 {
     if (!t->cfg.profile_dir)
         return FSDP_OK;
+    TRY(comm_agree(t->comm, dir_make(t->cfg.profile_dir))); /* before hours of training */
     t->profile = profile_create();
     if (!t->profile)
         return fsdp_error(FSDP_ENOMEM, "", "profile: no host memory");
     profile_roof roof;
-    TRY(ops_profile_roof(t->ops, device_compute_stream(t->dev), &roof));
+    TRY(ops_profile_roof(t->ops, device_compute_stream(t->dev), t->cfg.param_dtype == DTYPE_BF16,
+                         &roof));
     ledger_reset_peaks(device_ledger(t->dev)); /* the peaks of the run are reported, not these */
     profile_set_roof(t->profile, roof);
     TRY(ops_profiled(t->ops, t->profile, &t->ops));
@@ -85,9 +103,7 @@ static fsdp_status write_here(trainer *t)
 {
     const char *dir = t->cfg.profile_dir;
     char path[PATH_MAX];
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
-        return fsdp_error(FSDP_EIO, "pass a --profile directory that can be written",
-                          "cannot make %s: %s", dir, strerror(errno));
+    TRY(dir_make(dir));
     snprintf(path, sizeof path, "%s/profile-rank-%d.csv", dir, comm_rank(t->comm));
     TRY(profile_write_csv(t->profile, path));
     if (comm_rank(t->comm) != 0)

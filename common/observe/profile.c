@@ -132,10 +132,11 @@ static profile_row *find_row(profile *p, const profile_key *key)
     return &p->row[p->n_rows++];
 }
 
-static void cost_add(profile_cost *sum, profile_cost c)
+void profile_cost_add(profile_cost *sum, profile_cost c)
 {
     sum->flops += c.flops;
     sum->bytes += c.bytes;
+    sum->bf16_flops += c.bf16_flops;
 }
 
 void profile_add(profile *p, const profile_key *key, uint64_t n_calls, double seconds,
@@ -149,9 +150,9 @@ void profile_add(profile *p, const profile_key *key, uint64_t n_calls, double se
     profile_row *row = find_row(p, key);
     row->calls += n_calls;
     row->seconds += seconds;
-    cost_add(&row->cost, cost);
+    profile_cost_add(&row->cost, cost);
     p->totals.seconds[key->kind] += seconds;
-    cost_add(&p->totals.cost[key->kind], cost);
+    profile_cost_add(&p->totals.cost[key->kind], cost);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -194,13 +195,24 @@ const char *profile_row_name(const profile_row *row, char *text)
     return text;
 }
 
+/* The least time that the FLOPs of c take; below 0 when a rate that it needs is not known. */
+static double compute_s(const profile_cost *c, profile_roof roof)
+{
+    double fp32_s = (c->flops - c->bf16_flops) / roof.flops_per_s;
+    if (!(c->bf16_flops > 0))
+        return fp32_s;
+    return roof.bf16_flops_per_s > 0 ? fp32_s + c->bf16_flops / roof.bf16_flops_per_s : -1.0;
+}
+
 double profile_share(const profile_row *row, profile_roof roof, const char **binds)
 {
     *binds = "-";
     if (row->key.kind == PROFILE_COLLECTIVE || !(row->seconds > 0) || !(roof.flops_per_s > 0) ||
         !(roof.bytes_per_s > 0))
         return 0.0;
-    double compute = row->cost.flops / row->seconds / roof.flops_per_s;
+    double compute = compute_s(&row->cost, roof) / row->seconds;
+    if (compute < 0)
+        return 0.0;
     double memory = row->cost.bytes / row->seconds / roof.bytes_per_s;
     *binds = compute > memory ? "compute" : "memory";
     return compute > memory ? compute : memory;

@@ -8,8 +8,10 @@
  * are not measured: they come from formulas over an operation's arguments (ops_profiled.c,
  * comm.h). Beside them stands the roof, what the machine can do at most: a row's share of it is the
  * larger of (its FLOP/s over the peak) and (its bytes/s over the rate of memory), and the larger
- * one is what binds it (the roofline model of Williams, Waterman and Patterson). More than 100% of
- * the memory's rate means that the arrays were still in a cache. Thread-safe: streams are threads.
+ * one is what binds it (the roofline model of Williams, Waterman and Patterson). Products of bf16
+ * have a peak of their own: a CPU with instructions for them does twice as many, or more. More than
+ * 100% of the memory's rate means that the arrays were still in a cache, or are updated in place.
+ * Thread-safe: streams are threads.
  */
 #pragma once
 #include <stdbool.h>
@@ -35,6 +37,7 @@ typedef struct profile_key {
 
 typedef struct profile_cost {
     double flops, bytes;
+    double bf16_flops; /* those of flops that multiply in bf16 */
 } profile_cost;
 
 typedef struct profile_row {
@@ -46,6 +49,7 @@ typedef struct profile_row {
 
 typedef struct profile_roof {
     double flops_per_s, bytes_per_s;
+    double bf16_flops_per_s; /* 0: not measured */
 } profile_roof;
 
 /* Rows of one profile; calls that find no room are counted in a row "other" of their kind. */
@@ -90,7 +94,9 @@ size_t profile_read(profile *p, profile_row *rows);
 const char *profile_row_name(const profile_row *row, char *text);
 
 /* profile_share -- of the roof, from 0; *binds: "compute", "memory", or "-" where there is nothing
- * to compare (no time, no roof, a collective). */
+ * to compare (no time, no roof of what it computes, a collective). FLOPs in bf16 count against the
+ * roof of bf16, the others against that of fp32; a row that has both (a sum) gets the time of the
+ * one and the time of the other. */
 double profile_share(const profile_row *row, profile_roof roof, const char **binds);
 
 /* profile_write_csv -- every row and the totals; figures are of all counted steps together, and in

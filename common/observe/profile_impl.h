@@ -3,3 +3,4 @@
 #include "common/observe/profile.h"
 
 profile_roof profile_get_roof(profile *p);
+void profile_cost_add(profile_cost *sum, profile_cost c);

@@ -45,6 +45,8 @@ fsdp_status profile_write_csv(profile *p, const char *path)
     fprintf(f.out, "total,not accounted,%llu,%.9f,,,,,,\n", (unsigned long long)t.steps,
             t.wall_s - t.seconds[PROFILE_COMPUTE]);
     fprintf(f.out, "roof,measured,,,,,%.6g,%.6g,,\n", roof.flops_per_s, roof.bytes_per_s);
+    if (roof.bf16_flops_per_s > 0)
+        fprintf(f.out, "roof,bf16,,,,,%.6g,,,\n", roof.bf16_flops_per_s);
     return atomic_file_commit(&f);
 }
 
@@ -100,8 +102,7 @@ static void table_kind(const table *t, profile_kind kind, const char *title,
         table_row(t, profile_row_name(&rows[i], name), &rows[i]);
         sum.calls += rows[i].calls;
         sum.seconds += rows[i].seconds;
-        sum.cost.flops += rows[i].cost.flops;
-        sum.cost.bytes += rows[i].cost.bytes;
+        profile_cost_add(&sum.cost, rows[i].cost);
     }
     if (sum.calls > 0)
         table_row(t, "**sum**", &sum);
@@ -111,6 +112,20 @@ static void table_kind(const table *t, profile_kind kind, const char *title,
         table_head(t, title);
     table_time(t, "**not accounted** (waits, copies)", t->wall_s - sum.seconds);
     table_time(t, "**wall**", t->wall_s);
+}
+
+static void table_roof(FILE *out, profile_roof roof)
+{
+    fprintf(out, "Roof, measured on this machine at the start: %.1f GFLOP/s (a large matmul), ",
+            1e-9 * roof.flops_per_s);
+    if (roof.bf16_flops_per_s > 0)
+        fprintf(out, "%.1f GFLOP/s (the same in bf16, for rows in bf16),\n",
+                1e-9 * roof.bf16_flops_per_s);
+    fprintf(out,
+            "%.1f GB/s (adding arrays larger than the caches).\nFLOPs and bytes are by formula; a "
+            "row's share of the roof is that of what binds it;\nmore than 100%% of memory: the "
+            "arrays were in a cache, or are updated in place.\n",
+            1e-9 * roof.bytes_per_s);
 }
 
 fsdp_status profile_write_table(profile *p, const char *path)
@@ -126,13 +141,7 @@ fsdp_status profile_write_table(profile *p, const char *path)
                .wall_s = totals.wall_s};
     fprintf(f.out, "# Profile of rank 0: %llu steps, without the first\n\n",
             (unsigned long long)totals.steps);
-    fprintf(
-        f.out,
-        "Roof, measured on this machine at the start: %.1f GFLOP/s (a large matmul), %.1f GB/s "
-        "(adding arrays larger than the caches).\nFLOPs and bytes are by formula; a row's share "
-        "of the roof is that of what binds it;\nmore than 100%% of memory: the arrays were in a "
-        "cache.\n",
-        1e-9 * t.roof.flops_per_s, 1e-9 * t.roof.bytes_per_s);
+    table_roof(f.out, t.roof);
     table_kind(&t, PROFILE_COMPUTE, "compute stream", rows, n);
     table_kind(&t, PROFILE_SIDE, "other streams, at the same time", rows, n);
     table_kind(&t, PROFILE_COLLECTIVE, "collectives (bytes sent, with waits)", rows, n);

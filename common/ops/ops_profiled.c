@@ -110,7 +110,7 @@ static fsdp_status call_end_key(stream *s, lane *l, profile_key key, profile_cos
 /* elems: of fp32, and of half of one where an element is stored in bf16. */
 static profile_cost cost(double flops, double elems)
 {
-    return (profile_cost){flops, 4.0 * elems};
+    return (profile_cost){.flops = flops, .bytes = 4.0 * elems};
 }
 
 /* `elems` elements stored as t, counted in elements of fp32. */
@@ -122,8 +122,10 @@ static double stored(double elems, dtype t)
 static profile_cost cost_matmul(const matmul_args *a)
 {
     double m = (double)a->m, n = (double)a->n, k = (double)a->k;
-    return cost(2 * m * n * k, stored(m * k, a->a_type) + stored(k * n, a->b_type) +
-                                   m * n * (a->accumulate ? 2 : 1));
+    profile_cost c = cost(2 * m * n * k, stored(m * k, a->a_type) + stored(k * n, a->b_type) +
+                                             m * n * (a->accumulate ? 2 : 1));
+    c.bf16_flops = a->compute == DTYPE_BF16 ? c.flops : 0;
+    return c;
 }
 
 static profile_cost cost_bias_add(const bias_add_args *a)

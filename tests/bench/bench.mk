@@ -2,6 +2,7 @@
 #
 # Variables: BENCH="train collectives kernels scaling" (those parts only)  BENCH_FULL=1 (the long form)
 #            FSDP_PYTHON (an interpreter that has torch; else the venv of make bench-peers)
+#            LLMC_DIR (a checkout of llm.c: the second peer of training)
 
 BENCH_SRC    := $(sort $(wildcard tests/bench/*.c))
 BENCH_LIBOBJ := $(patsubst %.c,$(BUILD)/%.o,$(filter %_lib.c,$(BENCH_SRC)))

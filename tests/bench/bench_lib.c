@@ -59,13 +59,15 @@ static double memory_rate(const bench_roof *r, double bytes)
     return r->triad_all_gbs[i - 1] + share * (r->triad_all_gbs[i] - r->triad_all_gbs[i - 1]);
 }
 
-double bench_bound(const bench_roof *r, double flops, double bytes, const char **limit,
-                   double *rate)
+double bench_bound(const bench_roof *r, dtype compute, double flops, double bytes,
+                   const char **limit, double *rate)
 {
-    double gbs = memory_rate(r, bytes);
-    double compute_s = flops / (1e9 * r->fma_all_gflops), memory_s = bytes / (1e9 * gbs);
-    *limit = compute_s > memory_s ? "fma" : "memory";
-    *rate = compute_s > memory_s ? r->fma_all_gflops : gbs;
+    double gbs = memory_rate(r, bytes), gflops = r->fma_all_gflops;
+    if (compute == DTYPE_BF16)
+        gflops = fmax(gflops, fmax(r->bf16_all_gflops, r->bf16_gflops));
+    double compute_s = flops / (1e9 * gflops), memory_s = bytes / (1e9 * gbs);
+    *limit = compute_s <= memory_s ? "memory" : gflops > r->fma_all_gflops ? "bf16" : "fma";
+    *rate = compute_s > memory_s ? gflops : gbs;
     return compute_s > memory_s ? compute_s : memory_s;
 }
 
@@ -78,9 +80,10 @@ static double *roof_figure(bench_roof *r, int i, char *key, size_t key_bytes)
                  is_one ? "one" : "all");
         return is_one ? &r->triad_one_gbs[i / 2] : &r->triad_all_gbs[i / 2];
     }
-    static const char *const names[] = {"fma_one_gflops", "fma_all_gflops", "sgemm_gflops",
-                                        "bf16_gflops"};
-    double *figures[] = {&r->fma_one_gflops, &r->fma_all_gflops, &r->sgemm_gflops, &r->bf16_gflops};
+    static const char *const names[] = {"fma_one_gflops", "fma_all_gflops", "bf16_all_gflops",
+                                        "sgemm_gflops", "bf16_gflops"};
+    double *figures[] = {&r->fma_one_gflops, &r->fma_all_gflops, &r->bf16_all_gflops,
+                         &r->sgemm_gflops, &r->bf16_gflops};
     i -= 2 * ROOF_SIZES;
     if (i >= (int)(sizeof names / sizeof *names))
         return NULL;

@@ -6,50 +6,48 @@
 #include "tests/bench/coll_lib.h"
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/options.h"
 #include "tests/bench/bench_lib.h"
 
 static const char *const OP_NAMES[COLL_OPS] = {"all-gather", "reduce-scatter", "all-reduce",
                                                "broadcast",  "all-to-all",     "barrier"};
 
 enum { MAX_BATCHES = 15 };
+#define MOST_BYTES 4294967296.0 /* elements are an int to MPI */
 
-bool coll_parse(int argc, char **argv, coll_options *o)
+/* clang-format off */
+#define FIELD(name) offsetof(coll_options, name)
+static const option_spec OPTIONS[] = {
+    {.name = "backend", .kind = OPT_ENUM, .offset = FIELD(backend), .def = "auto", .choices = "auto|mpi|shm",
+     .group = "Collectives", .help = "transport; a peer has its own"},
+    {.name = "only", .kind = OPT_ENUM, .offset = FIELD(only), .def = "all",
+     .choices = "all-gather|reduce-scatter|all-reduce|broadcast|all-to-all|barrier|all", .help = "which of them"},
+    {.name = "min-bytes", .kind = OPT_INT, .offset = FIELD(min_bytes), .def = "1024", .min = 256, .max = MOST_BYTES,
+     .help = "of the larger buffer of a rank"},
+    {.name = "max-bytes", .kind = OPT_INT, .offset = FIELD(max_bytes), .def = "67108864", .min = 256, .max = MOST_BYTES,
+     .help = "the same"},
+    {.name = "factor", .kind = OPT_INT, .offset = FIELD(factor), .def = "4", .min = 2, .max = 1e6,
+     .help = "from one size to the next"},
+    {.name = "budget", .kind = OPT_DOUBLE, .offset = FIELD(budget_s), .def = "0.5", .min = 0, .max = 3600,
+     .arg = "SECONDS", .help = "for one operation and size"},
+    {.name = "csv", .kind = OPT_STRING, .offset = FIELD(csv), .arg = "FILE", .help = "write the table there"},
+    {0}};
+#undef FIELD
+/* clang-format on */
+
+fsdp_status coll_parse(const char *program, int argc, char **argv, coll_options *o)
 {
-    *o = (coll_options){
-        .backend = "auto", .min_bytes = 1024, .max_bytes = 64 << 20, .factor = 4, .budget_s = 0.5};
-    bool good = argc % 2 == 1;
-    for (int i = 1; i + 1 < argc && good; i += 2) {
-        const char *name = argv[i], *value = argv[i + 1];
-        if (strcmp(name, "--backend") == 0)
-            o->backend = value;
-        else if (strcmp(name, "--csv") == 0)
-            o->csv = value;
-        else if (strcmp(name, "--only") == 0)
-            o->only = value;
-        else if (strcmp(name, "--min-bytes") == 0)
-            o->min_bytes = strtoull(value, NULL, 10);
-        else if (strcmp(name, "--max-bytes") == 0)
-            o->max_bytes = strtoull(value, NULL, 10);
-        else if (strcmp(name, "--factor") == 0)
-            o->factor = strtoull(value, NULL, 10);
-        else if (strcmp(name, "--budget") == 0)
-            o->budget_s = atof(value);
-        else
-            good = false;
-    }
-    good = good && o->factor >= 2 && o->min_bytes >= 256 && o->max_bytes >= o->min_bytes;
-    if (!good)
-        fprintf(stderr,
-                "usage: %s [--backend auto|mpi|shm] [--csv FILE] [--only OPERATION]\n"
-                "       [--min-bytes N (256 or more)] [--max-bytes N] [--factor N] [--budget "
-                "SECONDS]\n",
-                argv[0]);
-    return good;
+    TRY(options_parse(OPTIONS, program, "times and checks collectives of fp32", argc, argv, o));
+    if (o->max_bytes < o->min_bytes)
+        return fsdp_error(FSDP_EINVAL, "pass --min-bytes and --max-bytes together",
+                          "--max-bytes: got %lld, expected at least --min-bytes %lld",
+                          (long long)o->max_bytes, (long long)o->min_bytes);
+    return FSDP_OK;
 }
 
 size_t coll_max_elems(const coll_options *o)
 {
-    return o->max_bytes / sizeof(float);
+    return (size_t)o->max_bytes / sizeof(float);
 }
 
 /* ---- inputs and checks --------------------------------------------------------------------- */
@@ -172,10 +170,10 @@ static fsdp_status measure(coll_transport *t, const coll_options *o, coll_op op,
 static fsdp_status measure_all(coll_transport *t, const coll_options *o, FILE *csv)
 {
     for (coll_op op = 0; op < COLL_OPS; op++) {
-        if (o->only != NULL && strcmp(o->only, OP_NAMES[op]) != 0)
+        if (o->only != COLL_OPS && o->only != (int)op)
             continue;
-        for (size_t bytes = o->min_bytes; bytes <= o->max_bytes; bytes *= o->factor) {
-            TRY(measure(t, o, op, bytes, csv));
+        for (int64_t bytes = o->min_bytes; bytes <= o->max_bytes; bytes *= o->factor) {
+            TRY(measure(t, o, op, (size_t)bytes, csv));
             if (op == COLL_BARRIER)
                 break;
         }

@@ -8,6 +8,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include "common/base/status.h"
 
@@ -34,14 +35,16 @@ struct coll_transport {
 };
 
 typedef struct coll_options {
-    const char *backend, *csv, *only;
-    size_t min_bytes, max_bytes, factor;
+    int backend; /* 0: auto, 1: mpi, 2: shm */
+    int only;    /* coll_op; COLL_OPS: all */
+    const char *csv;
+    int64_t min_bytes, max_bytes, factor;
     double budget_s; /* for one operation and size */
 } coll_options;
 
-/* coll_parse -- --backend B --csv FILE --only OP --min-bytes N --max-bytes N --factor N --budget S;
- * false: a usage line was printed.                                                               */
-bool coll_parse(int argc, char **argv, coll_options *o);
+/* coll_parse -- --backend B --csv FILE --only OP --min-bytes N --max-bytes N --factor N --budget S.
+ * errors: FSDP_EINVAL; FSDP_ESKIP: --help was printed (options.h) */
+fsdp_status coll_parse(const char *program, int argc, char **argv, coll_options *o);
 
 /* coll_max_elems -- floats that buf and out must hold. */
 size_t coll_max_elems(const coll_options *o);

@@ -87,18 +87,12 @@ static fsdp_status ours_agree(coll_transport *base, double value, double *greate
     return status;
 }
 
-static comm_backend backend_of(const char *name)
-{
-    if (strcmp(name, "mpi") == 0)
-        return COMM_MPI;
-    return strcmp(name, "shm") == 0 ? COMM_SHM : COMM_AUTO;
-}
-
 static fsdp_status ours_open(ours *t, const coll_options *o)
 {
     int share = (int)sysconf(_SC_NPROCESSORS_ONLN) / comm_launched_ranks();
     device_config config = {.kind = DEVICE_CPU, .n_threads = share > 0 ? share : 1};
-    comm_config transport = {.backend = backend_of(o->backend)};
+    static const comm_backend BACKENDS[] = {COMM_AUTO, COMM_MPI, COMM_SHM};
+    comm_config transport = {.backend = BACKENDS[o->backend]};
     TRY(device_open(&config, &t->dev));
     TRY(comm_open(t->dev, &transport, &t->comm));
     TRY(stream_create(t->dev, "comm", &t->s));
@@ -116,10 +110,14 @@ static fsdp_status ours_open(ours *t, const coll_options *o)
 int main(int argc, char **argv)
 {
     coll_options o;
-    if (!coll_parse(argc, argv, &o))
-        return 2;
+    fsdp_status status = coll_parse("collectives", argc, argv, &o);
+    if (status != FSDP_OK) { /* alike on every rank: one speaks */
+        if (status != FSDP_ESKIP && comm_launched_rank() == 0)
+            fsdp_error_print(stderr, 0, 0);
+        return status == FSDP_ESKIP ? 0 : 2;
+    }
     ours t = {.base = {.run = ours_run, .agree = ours_agree}};
-    fsdp_status status = ours_open(&t, &o);
+    status = ours_open(&t, &o);
     if (status == FSDP_OK)
         status = coll_run(&t.base, &o);
     if (status != FSDP_OK) {

@@ -1,7 +1,7 @@
 #!/bin/bash
 # collectives.sh [BUILD] -- our collectives beside MPICH's own, in the form of nccl-tests.
 #
-# Ours and the peer are launched in turn, twice (BENCH_FULL=1: four times, sizes in powers of 4 up to 256 MB, and
+# Ours and the peer are launched in turn, twice (BENCH_FULL=1: four times, sizes up to 256 MB, longer, and
 # our MPI transport beside the one that is chosen by itself). A figure is the median of the launches' medians.
 # BENCH_RANKS="2 4 8".
 set -u
@@ -10,20 +10,20 @@ title "collectives: ours and MPICH's"
 D=$OUT/collectives
 rm -rf "$D" && mkdir -p "$D"
 [ -f "$OUT/roof.csv" ] || tests/bench/roof.sh "$BUILD" || exit 1
-options='--factor 16 --max-bytes 67108864 --budget 0.1'
+options='--factor 4 --max-bytes 67108864 --budget 0.05'
 turns='1 2'
 ours='auto'
 [ -n "$FULL" ] && options='--factor 4 --max-bytes 268435456 --budget 1' turns='1 2 3 4' ours='auto mpi'
+no_mpi "MPICH's own collectives" && ours=auto
 
 # launch NAME COMMAND... -- its lines go to D/NAME.csv
 launch() {
     local name=$1
     shift
+    bind='' # both sides alike: a rank that shares a core with its peer measures the scheduler; fsdp_run has no such option
+    [ -z "$NO_MPI" ] && [ "$w" -le "$(nproc)" ] && bind='-bind-to core'
     # shellcheck disable=SC2086
-    bind='' # both sides alike: a rank that shares a core with its peer measures the scheduler
-    [ "$w" -le "$(nproc)" ] && bind='-bind-to core'
-    # shellcheck disable=SC2086
-    if ! timeout 900 "$mpiexec" $bind -n "$w" "$@" $options --csv "$D/$name.csv" >"$D/$name.log" 2>&1 </dev/null; then
+    if ! timeout 900 $LAUNCHER $bind -n "$w" "$@" $options --csv "$D/$name.csv" >"$D/$name.log" 2>&1 </dev/null; then
         say "$name failed: $(grep -v '^HINT' "$D/$name.log" | head -1)"
         rm -f "$D/$name.csv"
         failed=1
@@ -39,7 +39,7 @@ for w in ${BENCH_RANKS:-2 4 8}; do
         for backend in $ours; do
             launch "$w.ours-$backend.$turn" "$BUILD/tests/bench/collectives" --backend "$backend"
         done
-        launch "$w.peer.$turn" "$BUILD/tests/bench/mpich_peer"
+        [ -n "$NO_MPI" ] || launch "$w.peer.$turn" "$BUILD/tests/bench/mpich_peer"
     done
     say "$w ranks: $((SECONDS - begun)) s, results checked: $(cat "$D/$w".*.csv 2>/dev/null | awk -F, '{ n++; bad += $NF }
         END { printf "%d cases, %d wrong elements", n, bad }')"

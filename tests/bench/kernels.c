@@ -10,11 +10,12 @@
  * roof is measured first, in the same run; --roof FILE raises it to what an earlier run saw, and
  * keeps the result. Arrays stay warm between repeats, so the roof of the cache that holds them is
  * used. */
+#include <errno.h>
 #include <math.h>
 #include <omp.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
+#include "common/base/options.h"
 #include "common/base/philox.h"
 #include "common/ops/ops.h"
 #include "tests/bench/bench_lib.h"
@@ -29,6 +30,7 @@ typedef struct bench {
     FILE *csv;
     size_t rows, seq_len; /* rows = sequences * seq_len */
     float *x[N_ARRAYS];   /* [array_elems] each, small random numbers */
+    uint16_t *weight;     /* [VOCAB * C] the same in bf16 */
     size_t array_elems;
     int32_t *tokens; /* [rows] */
     rsum *sum;
@@ -79,58 +81,99 @@ static fsdp_status time_once(const bench *b, const kernel *k, double *seconds)
     return FSDP_OK;
 }
 
-static fsdp_status measure(bench *b, const kernel *k)
+/* The least time that a kernel can take here, and by what. */
+typedef struct bound {
+    const char *limit;
+    double rate, least_s;
+} bound;
+
+static size_t reps_of(double seconds)
+{
+    return seconds > 1.0 ? 1 : bench_reps(seconds, 0.3, 3, MAX_REPS);
+}
+
+static void print_row(const bench *b, const kernel *k, const bound *u, double *seconds, size_t n)
+{
+    bench_quartiles q = bench_quartiles_of(seconds, n);
+    fprintf(b->csv, "%s,%s,%s,%.4f,%.4f,%.4f,%.4f,%zu,%.1f,%.1f,%s,%.0f,%.0f\n", b->ops->name,
+            k->name, k->shape, 1e3 * q.median, 1e3 * q.q1, 1e3 * q.q3, 1e3 * seconds[0], n,
+            1e-9 * (double)k->flops / q.median, 1e-9 * (double)k->bytes / q.median, u->limit,
+            u->rate, 100 * u->least_s / q.median);
+    fflush(b->csv);
+}
+
+/* compute: what is multiplied. */
+static fsdp_status measure_as(bench *b, dtype compute, const kernel *k)
 {
     double seconds[MAX_REPS];
     TRY(time_once(b, k, &seconds[0]));
-    size_t reps = seconds[0] > 1.0 ? 1 : bench_reps(seconds[0], 0.3, 3, MAX_REPS);
+    size_t reps = reps_of(seconds[0]);
     for (size_t i = 0; i < reps; i++)
         TRY(time_once(b, k, &seconds[i]));
-    bench_quartiles q = bench_quartiles_of(seconds, reps);
-    const char *limit;
-    double rate;
-    double least_s = bench_bound(&b->roof, (double)k->flops, (double)k->bytes, &limit, &rate);
-    char line[256];
-    snprintf(line, sizeof line, "%s,%s,%s,%.4f,%.4f,%.4f,%.4f,%zu,%.1f,%.1f,%s,%.0f,%.0f",
-             b->ops->name, k->name, k->shape, 1e3 * q.median, 1e3 * q.q1, 1e3 * q.q3,
-             1e3 * seconds[0], reps, 1e-9 * (double)k->flops / q.median,
-             1e-9 * (double)k->bytes / q.median, limit, rate, 100 * least_s / q.median);
-    fprintf(b->csv, "%s\n", line);
-    fflush(b->csv);
+    bound u;
+    u.least_s =
+        bench_bound(&b->roof, compute, (double)k->flops, (double)k->bytes, &u.limit, &u.rate);
+    print_row(b, k, &u, seconds, reps);
+    return FSDP_OK;
+}
+
+static fsdp_status measure(bench *b, const kernel *k)
+{
+    return measure_as(b, DTYPE_F32, k);
+}
+
+/* An update in place of PARAMS elements: the roof is the best pass of a loop that moves the same
+ * and nothing else, over the same arrays, in turns with the operation. */
+static fsdp_status measure_in_place(bench *b, bench_mix mix, const kernel *k)
+{
+    double seconds[MAX_REPS];
+    bound u = {.limit = "in-place"};
+    TRY(time_once(b, k, &seconds[0]));
+    u.least_s = bench_in_place_s(b->x, PARAMS, mix, stream_threads(b->s));
+    size_t reps = reps_of(seconds[0]);
+    for (size_t i = 0; i < reps; i++) {
+        TRY(time_once(b, k, &seconds[i]));
+        u.least_s = fmin(u.least_s, bench_in_place_s(b->x, PARAMS, mix, stream_threads(b->s)));
+    }
+    u.rate = 1e-9 * (double)k->bytes / u.least_s;
+    print_row(b, k, &u, seconds, reps);
     return FSDP_OK;
 }
 
 /* ---- the cases ----------------------------------------------------------------------------- */
 
-/* y[m,n] = x w, d_x = d_y w^T and d_w += x^T d_y of one weight [k,n] (the head's is stored [n,k]).
- */
+/* y[m,n] = x w, d_x = d_y w^T and d_w += x^T d_y of one weight [k,n] (the head's is stored [n,k]),
+ * as the model calls them: with parameters in bf16 w is stored so, and the other operands, in fp32,
+ * are rounded by the operation. */
 static fsdp_status measure_linear(bench *b, const char *name, size_t n_in, size_t n_out,
-                                  bool is_head)
+                                  bool is_head, dtype type)
 {
     size_t rows = b->rows;
     size_t flops = 2 * rows * n_in * n_out;
-    size_t in = 4 * rows * n_in, out = 4 * rows * n_out, w = 4 * n_in * n_out;
+    size_t in = 4 * rows * n_in, out = 4 * rows * n_out, w = n_in * n_out;
+    const void *weight = type == DTYPE_BF16 ? (const void *)b->weight : b->x[2];
     char label[3][48], shape[64];
     const char *const parts[] = {"", " backward x", " backward w"};
     for (int i = 0; i < 3; i++)
-        snprintf(label[i], sizeof label[i], "matmul %s%s", name, parts[i]);
+        snprintf(label[i], sizeof label[i], "matmul %s%s%s", name, parts[i],
+                 type == DTYPE_BF16 ? " bf16" : "");
     snprintf(shape, sizeof shape, "%zu x %zu x %zu", rows, n_in, n_out);
     matmul_args y = {.out = b->x[0],
                      .a = b->x[1],
-                     .b = b->x[2],
+                     .b = weight,
                      .m = rows,
                      .n = n_out,
                      .k = n_in,
-                     .trans_b = is_head};
-    TRY(measure(b, &(kernel){label[0], shape, run_matmul, &y, flops, in + w + out}));
-    matmul_args d_x = {.out = b->x[0],
-                       .a = b->x[1],
-                       .b = b->x[2],
-                       .m = rows,
-                       .n = n_in,
-                       .k = n_out,
-                       .trans_b = !is_head};
-    TRY(measure(b, &(kernel){label[1], shape, run_matmul, &d_x, flops, in + w + out}));
+                     .trans_b = is_head,
+                     .b_type = type,
+                     .compute = type};
+    size_t bytes = in + w * dtype_bytes(type) + out;
+    TRY(measure_as(b, type, &(kernel){label[0], shape, run_matmul, &y, flops, bytes}));
+    matmul_args d_x = y;
+    d_x.n = n_in;
+    d_x.k = n_out;
+    d_x.trans_b = !is_head;
+    TRY(measure_as(b, type, &(kernel){label[1], shape, run_matmul, &d_x, flops, bytes}));
     matmul_args d_w = {.out = b->x[0],
                        .a = b->x[1],
                        .b = b->x[2],
@@ -138,17 +181,19 @@ static fsdp_status measure_linear(bench *b, const char *name, size_t n_in, size_
                        .n = is_head ? n_in : n_out,
                        .k = rows,
                        .trans_a = true,
-                       .accumulate = true};
-    return measure(b, &(kernel){label[2], shape, run_matmul, &d_w, flops, in + 2 * w + out});
+                       .accumulate = true,
+                       .compute = type};
+    bytes = in + 2 * w * sizeof(float) + out;
+    return measure_as(b, type, &(kernel){label[2], shape, run_matmul, &d_w, flops, bytes});
 }
 
-static fsdp_status measure_matmuls(bench *b)
+static fsdp_status measure_matmuls(bench *b, dtype type)
 {
-    TRY(measure_linear(b, "qkv", C, 3 * C, false));
-    TRY(measure_linear(b, "attention out", C, C, false));
-    TRY(measure_linear(b, "mlp in", C, FF, false));
-    TRY(measure_linear(b, "mlp out", FF, C, false));
-    return measure_linear(b, "head", C, VOCAB, true);
+    TRY(measure_linear(b, "qkv", C, 3 * C, false, type));
+    TRY(measure_linear(b, "attention out", C, C, false, type));
+    TRY(measure_linear(b, "mlp in", C, FF, false, type));
+    TRY(measure_linear(b, "mlp out", FF, C, false, type));
+    return measure_linear(b, "head", C, VOCAB, true, type);
 }
 
 static fsdp_status measure_attention(bench *b, size_t batch, size_t seq_len)
@@ -281,8 +326,7 @@ static fsdp_status measure_rows(bench *b)
 /* What runs once a step over all parameters. */
 static fsdp_status measure_optimizer(bench *b)
 {
-    size_t elems = b->array_elems < PARAMS ? b->array_elems : PARAMS;
-    size_t bytes = 4 * elems;
+    size_t elems = PARAMS, bytes = 4 * elems; /* arrays hold as many, see allocate */
     char shape[64];
     snprintf(shape, sizeof shape, "%zu", elems);
     sum_squares_args squares = {.sum = b->sum, .x = b->x[0], .elems = elems};
@@ -291,22 +335,45 @@ static fsdp_status measure_optimizer(bench *b)
         .norm = b->scalars, .coef = b->scalars + 1, .sum = b->sum, .max_norm = 1};
     TRY(measure(b, &(kernel){"clip coefficient", "1", run_clip_coef, &clip, 0, sizeof(rsum)}));
     scale_args scale = {.x = b->x[0], .factor = 1.0f, .elems = elems};
-    TRY(measure(b, &(kernel){"scale", shape, run_scale, &scale, 0, 2 * bytes}));
+    TRY(measure_in_place(b, MIX_SCALE, &(kernel){"scale", shape, run_scale, &scale, 0, 2 * bytes}));
     sgd_args sgd = {.param = b->x[0], .grad = b->x[1], .elems = elems, .lr = 1e-3f};
-    TRY(measure(b, &(kernel){"sgd", shape, run_sgd, &sgd, 0, 3 * bytes}));
+    TRY(measure_in_place(b, MIX_SGD, &(kernel){"sgd", shape, run_sgd, &sgd, 0, 3 * bytes}));
     adamw_args adamw = {
         .param = b->x[0], .grad = b->x[1], .m = b->x[2], .v = b->x[3], .elems = elems};
     adamw_scalars(&adamw, 1e-3, 0.9, 0.95, 1e-8, 0.1, 0);
-    return measure(b, &(kernel){"adamw", shape, run_adamw, &adamw, 0, 7 * bytes});
+    return measure_in_place(b, MIX_ADAMW,
+                            &(kernel){"adamw", shape, run_adamw, &adamw, 0, 7 * bytes});
 }
 
 /* ---- running ------------------------------------------------------------------------------- */
 
 typedef struct bench_options {
-    const char *roof, *ops, *csv;
-    size_t rows, seq_len, attention_t;
+    const char *roof, *csv;
+    int ops; /* 1: portable */
+    int64_t rows, seq_len, attention_t;
     bool with_optimizer, roof_only;
 } bench_options;
+
+/* clang-format off */
+#define FIELD(name) offsetof(bench_options, name)
+static const option_spec OPTIONS[] = {
+    {.name = "ops", .kind = OPT_ENUM, .offset = FIELD(ops), .def = "fast", .choices = "fast|portable",
+     .group = "Operations", .help = "which table of them"},
+    {.name = "rows", .kind = OPT_INT, .offset = FIELD(rows), .def = "256", .min = 1, .max = 65536,
+     .help = "tokens, a multiple of --seq-len"},
+    {.name = "seq-len", .kind = OPT_INT, .offset = FIELD(seq_len), .def = "64", .min = 1, .max = 65536,
+     .help = "tokens of a sequence"},
+    {.name = "attention-t", .kind = OPT_INT, .offset = FIELD(attention_t), .min = 0, .max = 65536,
+     .help = "attention also over one sequence of so many tokens"},
+    {.name = "optimizer", .kind = OPT_BOOL, .offset = FIELD(with_optimizer),
+     .help = "also what runs once a step over all parameters"},
+    {.name = "csv", .kind = OPT_STRING, .offset = FIELD(csv), .arg = "FILE", .help = "write the table there"},
+    {.name = "roof", .kind = OPT_STRING, .offset = FIELD(roof), .arg = "FILE", .group = "Roof",
+     .help = "raise the roof to what this file has, and write it there"},
+    {.name = "roof-only", .kind = OPT_BOOL, .offset = FIELD(roof_only), .help = "measure nothing else"},
+    {0}};
+/* clang-format on */
+#undef FIELD
 
 static size_t max_size(size_t a, size_t b)
 {
@@ -316,7 +383,7 @@ static size_t max_size(size_t a, size_t b)
 static fsdp_status allocate(bench *b, const bench_options *o)
 {
     size_t elems = max_size((size_t)VOCAB * C, b->rows * VOCAB);
-    elems = max_size(elems, 4 * max_size(b->rows, o->attention_t) * FF);
+    elems = max_size(elems, 4 * max_size(b->rows, (size_t)o->attention_t) * FF);
     if (o->with_optimizer)
         elems = max_size(elems, PARAMS);
     b->array_elems = elems;
@@ -325,6 +392,10 @@ static fsdp_status allocate(bench *b, const bench_options *o)
         for (size_t i = 0; i < elems; i++) /* in (0, 0.25], no two neighbours equal */
             b->x[k][i] = (float)((i * 2654435761u + (size_t)k * 40503u) % 4093 + 1) / 16372.0f;
     }
+    const size_t weights = (size_t)VOCAB * C;
+    TRY(device_alloc(b->s, MEM_OTHER, weights * sizeof *b->weight, "bench", (void **)&b->weight));
+    for (size_t i = 0; i < weights; i++)
+        b->weight[i] = bf16_from_f32(b->x[2][i]);
     TRY(device_alloc(b->s, MEM_OTHER, b->rows * sizeof *b->tokens, "bench", (void **)&b->tokens));
     for (size_t i = 0; i < b->rows; i++)
         b->tokens[i] = (int32_t)(philox_u32(1, 0, i) % VOCAB);
@@ -337,6 +408,7 @@ static void release(bench *b)
 {
     for (int k = 0; k < N_ARRAYS; k++)
         device_free(b->s, b->x[k]);
+    device_free(b->s, b->weight);
     device_free(b->s, b->tokens);
     device_free(b->s, b->sum);
     device_free(b->s, b->scalars);
@@ -353,73 +425,59 @@ static fsdp_status run(bench *b, const bench_options *o)
         return FSDP_OK;
     TRY(allocate(b, o));
     fprintf(b->csv, "ops,operation,shape,ms,q1,q3,best,runs,GFLOP/s,GB/s,limit,roof,%% of roof\n");
-    TRY(measure_matmuls(b));
+    TRY(measure_matmuls(b, DTYPE_F32));
+    TRY(measure_matmuls(b, DTYPE_BF16));
     TRY(measure_attention(b, b->rows / b->seq_len, b->seq_len));
     TRY(measure_elementwise(b));
     TRY(measure_rows(b));
     if (o->attention_t > 0)
-        TRY(measure_attention(b, 1, o->attention_t));
+        TRY(measure_attention(b, 1, (size_t)o->attention_t));
     return o->with_optimizer ? measure_optimizer(b) : FSDP_OK;
 }
 
-static bool parse(int argc, char **argv, bench_options *o)
+static fsdp_status parse(int argc, char **argv, bench_options *o)
 {
-    *o = (bench_options){.ops = "fast", .rows = 256, .seq_len = 64};
-    for (int i = 1; i < argc; i++) {
-        const char *name = argv[i];
-        if (strcmp(name, "--optimizer") == 0 || strcmp(name, "--roof-only") == 0) {
-            *(name[2] == 'o' ? &o->with_optimizer : &o->roof_only) = true;
-            continue;
-        }
-        const char *value = i + 1 < argc ? argv[++i] : NULL;
-        if (value == NULL)
-            return false;
-        if (strcmp(name, "--roof") == 0)
-            o->roof = value;
-        else if (strcmp(name, "--ops") == 0)
-            o->ops = value;
-        else if (strcmp(name, "--csv") == 0)
-            o->csv = value;
-        else if (strcmp(name, "--rows") == 0)
-            o->rows = (size_t)atol(value);
-        else if (strcmp(name, "--seq-len") == 0)
-            o->seq_len = (size_t)atol(value);
-        else if (strcmp(name, "--attention-t") == 0)
-            o->attention_t = (size_t)atol(value);
-        else
-            return false;
+    TRY(options_parse(OPTIONS, "kernels", "times every operation at the shapes of GPT-2 124M", argc,
+                      argv, o));
+    if (o->rows % o->seq_len != 0)
+        return fsdp_error(FSDP_EINVAL, "pass --rows and --seq-len together",
+                          "--rows: got %lld, expected a multiple of --seq-len %lld",
+                          (long long)o->rows, (long long)o->seq_len);
+    return FSDP_OK;
+}
+
+static fsdp_status open_and_run(bench *b, const bench_options *o)
+{
+    device *d = NULL;
+    device_config config = {.kind = DEVICE_CPU, .n_threads = omp_get_max_threads()};
+    if (o->csv != NULL && (b->csv = fopen(o->csv, "w")) == NULL)
+        return fsdp_error(FSDP_EIO, "pass a --csv file that can be written", "cannot write %s: %s",
+                          o->csv, strerror(errno));
+    fsdp_status status = device_open(&config, &d);
+    if (status == FSDP_OK) {
+        b->s = device_compute_stream(d);
+        status = run(b, o);
+        release(b);
+        device_close(d);
     }
-    return o->seq_len > 0 && o->rows > 0 && o->rows % o->seq_len == 0;
+    if (o->csv != NULL && fclose(b->csv) != 0 && status == FSDP_OK)
+        return fsdp_error(FSDP_EIO, "free space on that disk", "cannot write %s", o->csv);
+    return status;
 }
 
 int main(int argc, char **argv)
 {
     bench_options o;
-    if (!parse(argc, argv, &o)) {
-        fprintf(stderr,
-                "usage: %s [--roof FILE] [--roof-only] [--ops fast|portable] [--rows N]\n"
-                "       [--seq-len T] [--attention-t T] [--optimizer] [--csv FILE]\n",
-                argv[0]);
-        return 2;
-    }
-    bench b = {.rows = o.rows, .seq_len = o.seq_len, .csv = stdout};
-    b.ops = strcmp(o.ops, "portable") == 0 ? ops_cpu_portable() : ops_cpu_fast();
-    if (o.csv != NULL && (b.csv = fopen(o.csv, "w")) == NULL) {
-        perror(o.csv);
-        return 1;
-    }
-    device *d = NULL;
-    device_config config = {.kind = DEVICE_CPU, .n_threads = omp_get_max_threads()};
-    fsdp_status status = device_open(&config, &d);
+    fsdp_status status = parse(argc, argv, &o);
+    if (status == FSDP_ESKIP) /* --help */
+        return 0;
+    const bool is_usage = status != FSDP_OK;
     if (status == FSDP_OK) {
-        b.s = device_compute_stream(d);
-        status = run(&b, &o);
-        release(&b);
-        device_close(d);
+        bench b = {.rows = (size_t)o.rows, .seq_len = (size_t)o.seq_len, .csv = stdout};
+        b.ops = o.ops == 1 ? ops_cpu_portable() : ops_cpu_fast();
+        status = open_and_run(&b, &o);
     }
     if (status != FSDP_OK)
         fsdp_error_print(stderr, 0, 0);
-    if (o.csv != NULL && fclose(b.csv) != 0)
-        return 1;
-    return status == FSDP_OK ? 0 : 1;
+    return is_usage ? 2 : status == FSDP_OK ? 0 : 1;
 }

@@ -25,13 +25,20 @@ done | xargs awk 'FNR > 1 || NR == 1' >"$OUT/kernels.csv"
 {
     echo '## Operations at the shapes of GPT-2 124M'
     echo
-    echo 'Shapes of a product: rows x inputs x outputs of the layer.'
+    echo 'Shapes of a product: rows x inputs x outputs of the layer. bf16: parameters in bf16.'
     echo
     table "$OUT/kernels.csv"
 } >"$OUT/kernels.md"
 plot kernels <<END
 set style fill solid 0.8; set boxwidth 0.7; set yrange [0:*]; set ylabel '% of roof'; set xtics rotate by -60 font ',8' noenhanced; set bmargin 12
-set title 'Operations (fast), 4 x 64 tokens: share of the roof that binds them (violet: multiply-adds, blue: memory)'
-plot '$OUT/kernels-fast-t64.csv' skip 1 using 0:13:(strcol(11) eq 'fma' ? 1 : 3):xtic(2) with boxes lc variable notitle
+set title 'Operations (fast), 4 x 64 tokens: share of the roof that binds them (violet: multiply-adds, green: in bf16, blue: memory, orange: in place)'
+plot '$OUT/kernels-fast-t64.csv' skip 1 using 0:13:(strcol(11) eq 'fma' ? 1 : strcol(11) eq 'bf16' ? 2 : strcol(11) eq 'memory' ? 3 : 4):xtic(2) with boxes lc variable notitle
 END
-say "kernels: $(awk -F, 'NR > 1 && $1 == "fast" && $2 ~ /^matmul/ { n++; sum += $NF } END { printf "%d products reach %.0f %% of the multiply-add roof on average", n, sum / n }' "$OUT/kernels.csv")"
+say "kernels: $(awk -F, '
+    NR > 1 && $1 == "fast" && $2 == "adamw" { adamw = $NF }
+    NR > 1 && $1 == "fast" && $2 ~ /^matmul/ { kind = $2 ~ /bf16$/; n[kind]++; sum[kind] += $NF }
+    END {
+        printf "%d products reach %.0f %% of the roof on average, ", n[0], sum[0] / n[0]
+        printf "%d with parameters in bf16 %.0f %% of theirs; ", n[1], sum[1] / n[1]
+        printf "AdamW reaches %.0f %% of what its reads and writes stream at", adamw
+    }' "$OUT/kernels.csv")"

@@ -1,13 +1,12 @@
 # lib.sh -- sourced by the benchmark's scripts: where files go, the machine in words, medians, tables.
 #
-# Sets BUILD, OUT (BUILD/bench), CORES, mpiexec, FULL (1 with BENCH_FULL=1, else empty), PYTHON (one that
+# Sets BUILD, OUT (BUILD/bench), CORES, LAUNCHER, FULL (1 with BENCH_FULL=1, else empty), PYTHON (one that
 # has torch, or empty). Needs: bash, awk.
 # shellcheck shell=bash disable=SC2034 # the scripts that source this use the variables
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 BUILD=${1:-build}
 OUT=$BUILD/bench
 CORES=$(nproc)
-mpiexec=${MPIEXEC:-mpiexec}
 FULL=${BENCH_FULL:-}
 [ "$FULL" = 0 ] && FULL=''
 . tests/tools/env.sh

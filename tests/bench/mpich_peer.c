@@ -7,7 +7,7 @@
 #ifdef FSDP_HAVE_MPI
 #include <mpi.h>
 #include <stdlib.h>
-#include <string.h>
+#include "common/comm/comm.h"
 #include "tests/bench/bench_lib.h"
 
 static fsdp_status checked(int code, const char *what)
@@ -48,23 +48,39 @@ static fsdp_status peer_agree(coll_transport *t, double value, double *greatest,
     return checked(MPI_Allreduce(&value, sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD), "sum");
 }
 
+/* MPI does not know the ranks of fsdp_run: each would be alone in a world of its own. */
+static fsdp_status parse(int argc, char **argv, coll_options *o)
+{
+    const char *launched = getenv("FSDP_RUN");
+    if (launched != NULL)
+        return fsdp_error(FSDP_EINVAL, "start it with mpiexec -n W",
+                          "mpich_peer: got FSDP_RUN='%s', the ranks of fsdp_run, expected an MPI "
+                          "launcher",
+                          launched);
+    return coll_parse("mpich_peer", argc, argv, o);
+}
+
 int main(int argc, char **argv)
 {
-    MPI_Init(&argc, &argv);
     coll_options o;
     coll_transport t = {.name = "MPICH", .run = peer_run, .agree = peer_agree};
-    if (!coll_parse(argc, argv, &o))
-        MPI_Abort(MPI_COMM_WORLD, 2);
+    fsdp_status status = parse(argc, argv, &o);
+    if (status != FSDP_OK) { /* alike on every rank: one speaks */
+        if (status != FSDP_ESKIP && comm_launched_rank() == 0)
+            fsdp_error_print(stderr, 0, 0);
+        return status == FSDP_ESKIP ? 0 : 2;
+    }
+    MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &t.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &t.world);
     t.buf = calloc(coll_max_elems(&o), sizeof(float));
     t.out = calloc(coll_max_elems(&o), sizeof(float));
-    fsdp_status status = FSDP_ENOMEM;
+    status = FSDP_ENOMEM;
     if (t.buf != NULL && t.out != NULL)
         status = coll_run(&t, &o);
     else
-        fsdp_error(status, "pass a smaller --max-bytes", "cannot allocate 2 x %zu bytes",
-                   o.max_bytes);
+        fsdp_error(status, "pass a smaller --max-bytes", "cannot allocate 2 x %lld bytes",
+                   (long long)o.max_bytes);
     if (status != FSDP_OK) {
         fsdp_error_print(stderr, t.rank, t.world);
         MPI_Abort(MPI_COMM_WORLD, 1);

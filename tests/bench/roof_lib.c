@@ -1,5 +1,5 @@
-/* roof_lib.c -- the loops that measure the roof: triad, multiply-adds in registers, a large
- * product.
+/* roof_lib.c -- the loops that measure the roof: triad, updates in place, multiply-adds in
+ * registers, a large product.
  *
  * A roof is the best of several tries: other work on the machine can only make a try slower. */
 #include "tests/bench/bench_lib.h"
@@ -8,8 +8,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #ifdef FSDP_HAVE_DNNL
 #include <dnnl.h>
+#endif
+#ifdef __AVX512BF16__
+#include <immintrin.h>
 #endif
 
 /* ---- triad --------------------------------------------------------------------------------- */
@@ -63,6 +67,7 @@ static fsdp_status measure_triad(bench_roof *r)
     float *memory = aligned_alloc(1 << 21, bytes);
     if (memory == NULL)
         return fsdp_error(FSDP_ENOMEM, "free memory", "roof: cannot allocate %zu bytes", bytes);
+    madvise(memory, bytes, MADV_HUGEPAGE); /* as device memory asks for them; advice alone */
 #pragma omp parallel for num_threads(r->n_threads) schedule(static)
     for (size_t i = 0; i < bytes / sizeof(float); i++)
         memory[i] = 1.0f;
@@ -72,6 +77,50 @@ static fsdp_status measure_triad(bench_roof *r)
     }
     free(memory);
     return FSDP_OK;
+}
+
+/* ---- in place ------------------------------------------------------------------------------ */
+
+/* A triad writes other lines than it reads, which are fetched all the same; here what is written
+ * has just been read. One pass over arrays [elems]. */
+static void pass_adamw(float *restrict p, const float *restrict g, float *restrict m,
+                       float *restrict v, size_t elems)
+{
+    for (size_t i = 0; i < elems; i++) {
+        m[i] = 0.5f * m[i] + g[i];
+        v[i] = 0.5f * v[i] + g[i];
+        p[i] = 0.5f * p[i] + g[i];
+    }
+}
+
+static void pass_sgd(float *restrict p, const float *restrict g, size_t elems)
+{
+    for (size_t i = 0; i < elems; i++)
+        p[i] = 0.5f * p[i] + g[i];
+}
+
+static void pass_scale(float *restrict x, size_t elems)
+{
+    for (size_t i = 0; i < elems; i++)
+        x[i] = 0.5f * x[i] + 0.25f;
+}
+
+double bench_in_place_s(float *const *x, size_t n, bench_mix mix, int n_threads)
+{
+    double begun = bench_now_s();
+#pragma omp parallel num_threads(n_threads)
+    {
+        const size_t part = (n + (size_t)n_threads - 1) / (size_t)n_threads;
+        const size_t first = part * (size_t)omp_get_thread_num();
+        const size_t elems = first >= n ? 0 : first + part > n ? n - first : part;
+        if (mix == MIX_ADAMW)
+            pass_adamw(x[0] + first, x[1] + first, x[2] + first, x[3] + first, elems);
+        else if (mix == MIX_SGD)
+            pass_sgd(x[0] + first, x[1] + first, elems);
+        else
+            pass_scale(x[0] + first, elems);
+    }
+    return bench_now_s() - begun;
 }
 
 /* ---- multiply-adds in registers ------------------------------------------------------------ */
@@ -116,7 +165,26 @@ CONTRACT static float fma_loop(size_t rounds, float x)
     return total;
 }
 
-static double fma_gflops(int n_threads)
+/* The same with pairs of bf16: one instruction does two multiply-adds a lane. */
+#ifdef __AVX512BF16__
+static float bf16_loop(size_t rounds, float x)
+{
+    const __m512bh by = _mm512_cvtne2ps_pbh(_mm512_set1_ps(x), _mm512_set1_ps(x));
+    __m512 sum[N_SUMS], all = _mm512_setzero_ps();
+    for (int k = 0; k < N_SUMS; k++)
+        sum[k] = _mm512_set1_ps((float)k);
+    for (size_t i = 0; i < rounds; i++)
+#pragma GCC unroll 12
+        for (int k = 0; k < N_SUMS; k++)
+            sum[k] = _mm512_dpbf16_ps(sum[k], by, by);
+    for (int k = 0; k < N_SUMS; k++)
+        all = _mm512_add_ps(all, sum[k]);
+    return _mm512_reduce_add_ps(all);
+}
+#endif
+
+/* macs: multiply-adds of one instruction of the loop. */
+static double registers_gflops(float (*loop)(size_t, float), int macs, int n_threads)
 {
     enum { ROUNDS = 4000000 };
     double best = 0;
@@ -125,9 +193,9 @@ static double fma_gflops(int n_threads)
         float sink = 0;
         double begun = bench_now_s();
 #pragma omp parallel num_threads(n_threads) reduction(+ : sink)
-        sink += fma_loop(ROUNDS, x);
+        sink += loop(ROUNDS, x);
         x = sink > 1e30f ? 2e-7f : 1e-7f;
-        double gflops = 2e-9 * ROUNDS * N_SUMS * LANES * n_threads / (bench_now_s() - begun);
+        double gflops = 2e-9 * ROUNDS * N_SUMS * macs * n_threads / (bench_now_s() - begun);
         best = gflops > best ? gflops : best;
     }
     return best;
@@ -262,7 +330,10 @@ fsdp_status bench_roof_measure(int n_threads, bench_roof *out)
 {
     *out = (bench_roof){.n_threads = n_threads};
     TRY(measure_triad(out));
-    out->fma_one_gflops = fma_gflops(1);
-    out->fma_all_gflops = fma_gflops(n_threads);
+    out->fma_one_gflops = registers_gflops(fma_loop, LANES, 1);
+    out->fma_all_gflops = registers_gflops(fma_loop, LANES, n_threads);
+#ifdef __AVX512BF16__
+    out->bf16_all_gflops = registers_gflops(bf16_loop, 2 * LANES, n_threads);
+#endif
     return measure_products(out);
 }

@@ -2,7 +2,8 @@
 # run.sh [BUILD] -- make bench: every figure beside a peer measured in the same run and the roof of this machine.
 #
 # BENCH="train collectives kernels scaling" runs only those; BENCH_FULL=1 the long form; FSDP_PYTHON is the
-# interpreter with PyTorch (else the one of make bench-peers; without it the peer's columns say "-").
+# interpreter with PyTorch (else the one of make bench-peers; without it the peer's columns say "-"). LLMC_DIR is
+# a checkout of llm.c (llmc.sh).
 # Writes BUILD/bench/bench.md, *.csv and *.png. Exit status 0 when every part ran and every result that was
 # checked is right; speed decides nothing.
 set -u
@@ -13,7 +14,7 @@ for part in $parts; do
     case $part in train | collectives | kernels | scaling) ;; *) fail "BENCH=$part is no part" 'BENCH="train collectives kernels scaling"' ;; esac
 done
 title "make bench: $parts$([ -n "$FULL" ] && echo ', the long form')"
-say "peer of training: ${PYTHON:-- (make bench-peers)}"
+say "peers of training: ${PYTHON:-- (make bench-peers)}; llm.c: ${LLMC_DIR:-- (LLMC_DIR=/path/to/llm.c)}"
 begun=$SECONDS
 ticks=$(cpu_ticks)
 { echo '# Benchmarks' && echo && echo "Written by \`make bench\`; what the columns mean is in tests/bench/README.md." && echo && machine; } >"$OUT/machine.md"
@@ -39,7 +40,8 @@ noise=$(others "$ticks" $((SECONDS - begun + 1)) "$OUT/times.txt")
 title "Done in $(((SECONDS - begun + 30) / 60)) minutes: $OUT/bench.md"
 for part in $parts; do
     case $part in
-    train) awk -F, 'NR > 1 { printf "  train        %-17s %6d ms, peer %s ms (%s)\n", $1, $4, $11, $15 == "-" ? "-" : $15 " x" }' "$OUT/train.csv" ;;
+    train) awk -F, 'NR > 1 { printf "  train        %-17s %6d ms, peer %s ms (%s)\n", $1, $4, $11, $15 == "-" ? "-" : $15 " x" }' "$OUT/train.csv"
+        awk -F, 'NR > 1 { printf "  train        %-17s %6d ms, llm.c %d ms (%s x)\n", "single", $3, $7, $11 }' "$OUT/train-llmc.csv" ;;
     collectives) awk -F, 'NR > 1 && $16 != "-" { n++; r[n] = $16; if ($16 >= 1) a++; bad += $12 } END { printf "  collectives  %d of %d cases at least as fast as MPICH, %d wrong elements\n", a, n, bad }' "$OUT/collectives.csv" ;;
     kernels) awk -F, 'NR > 1 && $1 == "fast" && $2 ~ /^matmul/ { n++; s += $NF } END { printf "  kernels      %d products at %.0f %% of the roof on average\n", n, n ? s / n : 0 }' "$OUT/kernels.csv" ;;
     scaling) awk -F, 'NR > 1 { n++ } END { printf "  scaling      %d points\n", n }' "$OUT/scaling.csv" ;;

@@ -34,7 +34,7 @@ for turn in $turns; do
         for w in 1 2 4; do
             name=$size.$t.$a.$w
             launcher='' parallel=single
-            [ "$w" -gt 1 ] && launcher="$mpiexec -n $w" parallel=fsdp
+            [ "$w" -gt 1 ] && launcher="$LAUNCHER -n $w" parallel=fsdp
             n=$steps
             [ "$size" = 124m ] || n=$((steps * 6))
             # shellcheck disable=SC2086

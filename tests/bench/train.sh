@@ -4,17 +4,16 @@
 # Every case runs ours, the peer, ours again (BENCH_FULL=1: five turns, more steps, and the peer once with glibc's defaults for its
 # memory), so that a noisy minute hits both. Both start from the same weights, read the same tokens and end with the same loss, which the table shows. Steps 1 and 2 of a run are cold and carry
 # the memory's measurement; the others are pooled over the runs: median and quartiles.
-# BENCH_CASES="name ..." runs only those; BENCH_SIZE (124m) is the model; PEER_ENV: see keep_blocks below.
+# llmc.sh then measures a step beside llm.c's trainer, in a table of its own.
+# BENCH_CASES="name ..." runs only those (llmc: that table); BENCH_SIZE (124m) is the model; PEER_ENV: see keep_blocks below.
 set -u
 . "${0%/*}/lib.sh"
 find_python
 title "train: one step of GPT-2 ${BENCH_SIZE:-124m}, ours and PyTorch's"
 D=$OUT/train
-rm -rf "$D" && mkdir -p "$D"
 size=${BENCH_SIZE:-124m}
 steps=$([ -n "$FULL" ] && echo 12 || echo 6)
 turns=$([ -n "$FULL" ] && echo 'ours peer ours peer ours plain' || echo 'ours peer ours')
-[ -f "$OUT/roof.csv" ] || tests/bench/roof.sh "$BUILD" || exit 1
 
 # name, ranks, tokens of a sequence, options of fsdp_train, the peer's (none: compare with the case named after =)
 CASES='
@@ -28,6 +27,13 @@ fsdp-2-bf16      2  64 --parallel fsdp --param-dtype bf16     | --parallel fsdp 
 fsdp-4           4  64 --parallel fsdp                        | --parallel fsdp
 fsdp-2-t256      2 256 --parallel fsdp                        | --parallel fsdp
 '
+
+for name in ${BENCH_CASES:-}; do
+    known="$(awk -F'|' 'NF { split($1, word, " "); printf "%s ", word[1] }' <<<"$CASES")llmc"
+    [[ " $known " == *" $name "* ]] || fail "BENCH_CASES: got '$name', expected some of: $known" 'leave it out to run all of them'
+done
+rm -rf "$D" && mkdir -p "$D"
+[ -f "$OUT/roof.csv" ] || tests/bench/roof.sh "$BUILD" || exit 1
 
 # The tokens: the project's own text, read as bytes by both sides.
 data=$D/text
@@ -57,7 +63,7 @@ launch() {
 
 run_ours() { # run_ours NAME OPTIONS
     local name=$1 launcher=''
-    [ "$ranks" -gt 1 ] && launcher="$mpiexec -n $ranks"
+    [ "$ranks" -gt 1 ] && launcher="$LAUNCHER -n $ranks"
     # shellcheck disable=SC2086
     launch "$name" $launcher "$BUILD/fsdp_train" --size "$size" --seq-len "$seq" --global-batch 4 --steps "$steps" \
         --data "$data" --loss-csv "$D/$name.csv" $2
@@ -100,6 +106,9 @@ while IFS='|' read -r ours peer; do
     done
 done <<<"$CASES"
 
+tests/bench/llmc.sh "$BUILD"
+llmc=$?
+
 roof=$(field "$OUT/roof.csv" fma_all_gflops)
 shape() { grep -oE "\"$1\":[[:space:]]*[0-9]+" "$D/init/config.json" | grep -oE '[0-9]+$'; }
 echo 'case,ranks,T,ours ms,q1,q3,best,tokens/s,GFLOP/s,% of fp32 roof,peer ms,q1,q3,best,peer/ours,our loss,peer loss' >"$OUT/train.csv"
@@ -133,6 +142,7 @@ done <<<"$CASES" | awk -v roof="$roof" -v layers="$(shape n_layer)" -v width="$(
     [ -n "$PYTHON" ] || echo 'Peer: - (make bench-peers)'
     echo
     table "$OUT/train.csv"
+    [ -s "$OUT/train-llmc.md" ] && echo && cat "$OUT/train-llmc.md"
     printf '\nMemory: proportional set size (a page that n processes share counts 1/n), 10^6 bytes, the most in steps 1 and 2.\n\n'
     table "$OUT/train-memory.csv"
     # shellcheck disable=SC2086
@@ -145,3 +155,4 @@ plot '$OUT/train.csv' skip 1 using 4:5:6:xtic(1) title 'this project', '' skip 1
 END
 say "train: $(awk -F, 'NR > 1 && $15 != "-" { n++; if ($15 >= 1) a++ } END { printf "%d of %d cases are at least as fast as their peer", a, n }' "$OUT/train.csv")"
 rm -f "$D/init/model.safetensors" # large, and the trainer makes it again
+exit $llmc

@@ -53,6 +53,17 @@ check_times() {
     expect_true 'the rest' "($wall - $sum - $(figure "$file" 4 total 'not accounted')) ^ 2 < 1e-12"
     expect_true 'roof' "$(figure "$file" 7 roof measured) > 1e7 && $(figure "$file" 8 roof measured) > 1e7"
     [ "$(awk -F, '$1 == "compute" && !($4 > 0)' "$file")" = '' ] || complain "a row of $file took no time"
+    # Products in bf16 have a roof of their own, which is measured for them alone.
+    [ "$(grep -c '^compute,matmul .* bf16,' "$file")" = 0 ] && [ "$(grep -c '^roof,bf16,' "$file")" = 0 ] ||
+        awk -F, '$1 == "roof" { roof[$2] = $7 } { row[NR] = $0 }
+            END {
+                for (i = 1; i <= NR; i++) {
+                    split(row[i], f)
+                    if (f[2] !~ /^matmul .* bf16$/ || f[10] != "compute") continue
+                    n++; off += (f[9] / (f[7] / roof["bf16"]) - 1) ^ 2 > 1e-6
+                }
+                exit !(roof["bf16"] > 1e7 && n > 0 && !off)
+            }' "$file" || complain "rows in bf16 and their roof in $file"
 }
 
 # Bytes of the collectives: those that the report of traffic measured in a step.
@@ -80,7 +91,7 @@ profiled() {
         check_times "$dir/profile-rank-$rank.csv"
         updated=$((updated + $(figure "$dir/profile-rank-$rank.csv" 6 compute adamw | cut -d. -f1)))
     done
-    n_params=$(sed -n 's/.* \([0-9]*\) parameters, .*/\1/p' "$work/out")
+    n_params=$(sed -n 's/.* \([0-9]*\) parameters[ ,].*/\1/p' "$work/out")
     [[ " $* " == *' fsdp '* ]] || n_params=$((n_params * ranks)) # each updates all of them
     expect_figure 'bytes of adamw' $updated $((counted * 28 * n_params))
     check_collectives
@@ -100,6 +111,7 @@ export FSDP_ASYNC_COMPUTE=1
 profiled 2 'FSDP, computing on a worker' --parallel fsdp
 unset FSDP_ASYNC_COMPUTE
 profiled 2 'DDP' --parallel ddp
+profiled 2 'FSDP, parameters in bf16' --parallel fsdp --param-dtype bf16
 
 expect_good 1 'one step: nothing to count' $run --steps 1 --profile "$dir/"
 grep -q '^# Profile of rank 0: 0 steps' "$dir/profile.md" || complain 'no table'

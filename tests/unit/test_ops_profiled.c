@@ -87,13 +87,14 @@ static profile_cost counted(rig *r, const char *name)
     profile_row rows[PROFILE_MAX_ROWS];
     size_t n = profile_read(r->p, rows);
     profile_cost now = profile_total(r->p).cost[PROFILE_COMPUTE];
-    profile_cost c = {now.flops - before.flops, now.bytes - before.bytes};
+    profile_cost c = {now.flops - before.flops, now.bytes - before.bytes,
+                      now.bf16_flops - before.bf16_flops};
     bool found = !name;
     for (size_t i = 0; i < n; i++)
         found = found || strcmp(rows[i].key.name, name) == 0;
     if (!found)
         fail_msg("no row %s", name);
-    before = name ? now : (profile_cost){0, 0};
+    before = name ? now : (profile_cost){0};
     return c;
 }
 
@@ -196,6 +197,25 @@ static void test_matmul_names(void **state)
         snprintf(text, sizeof text, "[matmul 1x2x3 %s]", FORMS[i]);
         assert_non_null(strstr(all, text));
     }
+    rig_close(&r);
+}
+
+/* Which FLOPs are of bf16: all of a product that computes in it, however its operands are stored.
+ */
+static void test_bf16_flops(void **state)
+{
+    (void)state;
+    rig r = rig_open(&FAKES, false);
+    matmul_args mm = {.m = 3, .n = 7, .k = 5, .compute = DTYPE_BF16};
+    OK(r.o->matmul(r.s, &mm));
+    profile_cost c = counted(&r, "matmul");
+    assert_true(c.flops == 210 && c.bf16_flops == 210);
+    mm.compute = DTYPE_F32;
+    mm.b_type = DTYPE_BF16;
+    OK(r.o->matmul(r.s, &mm));
+    c = counted(&r, "matmul");
+    assert_true(c.flops == 210 && c.bf16_flops == 0);
+    counted(&r, NULL);
     rig_close(&r);
 }
 
@@ -334,14 +354,31 @@ static void test_own_adamw_kernel(void **state)
     rig_close(&r);
 }
 
+static unsigned bf16_products;
+
+/* Products of fp32, and of operands that are stored in bf16: no time goes into rounding them. */
+static fsdp_status matmul_of_roof(stream *s, const matmul_args *a)
+{
+    bf16_products += a->compute == DTYPE_BF16;
+    assert_true(a->a_type == a->compute && a->b_type == a->compute);
+    return ops_cpu_fast()->matmul(s, a);
+}
+
 static void test_roof(void **state)
 {
     (void)state;
     rig r = rig_open(&FAKES, false);
     profile_roof roof = {0};
-    OK(ops_profile_roof(ops_cpu_fast(), r.s, &roof));
+    OK(ops_profile_roof(ops_cpu_fast(), r.s, false, &roof));
     assert_true(roof.flops_per_s > 1e7 && roof.flops_per_s < 1e15);
     assert_true(roof.bytes_per_s > 1e7 && roof.bytes_per_s < 1e14);
+    assert_true(roof.bf16_flops_per_s == 0);
+    ops watched = *ops_cpu_fast();
+    watched.matmul = matmul_of_roof;
+    bf16_products = 0;
+    OK(ops_profile_roof(&watched, r.s, true, &roof));
+    assert_true(roof.bf16_flops_per_s > 1e7 && roof.bf16_flops_per_s < 1e15);
+    assert_in_range(bf16_products, 4, 1 << 24);
     assert_int_equal(ledger_read(device_ledger(r.dev)).live_total_bytes, 0);
     rig_close(&r);
 }
@@ -353,6 +390,7 @@ int main(void)
         cmocka_unit_test(test_formulas),
         cmocka_unit_test(test_every_operation_is_wrapped),
         cmocka_unit_test(test_matmul_names),
+        cmocka_unit_test(test_bf16_flops),
         cmocka_unit_test(test_time),
         {.name = "test_time_async_compute", .test_func = test_time, .initial_state = &yes},
         cmocka_unit_test(test_bits_and_warm_up),

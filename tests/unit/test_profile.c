@@ -17,7 +17,7 @@ static void test_first_step_is_not_counted(void **state)
     (void)state;
     profile *p = profile_create();
     profile_row rows[PROFILE_MAX_ROWS];
-    const profile_cost c = {3, 4};
+    const profile_cost c = {.flops = 3, .bytes = 4};
     profile_add(p, &ADD, 1, 1.0, c); /* before the first step */
     profile_step_begin(p);
     assert_false(profile_is_counting(p));
@@ -67,7 +67,7 @@ static void test_rows(void **state)
     profile *p = warm_profile();
     profile_row rows[PROFILE_MAX_ROWS];
     char text[PROFILE_NAME_BYTES], add_text[] = "add";
-    const profile_cost none = {0, 0};
+    const profile_cost none = {.flops = 0, .bytes = 0};
     profile_key mm = {.name = "matmul", .form = "NT+", .m = 2, .n = 3, .k = 4}, other = mm;
     other.k = 5;
     profile_add(p, &ADD, 1, 1.0, none);
@@ -93,7 +93,7 @@ static void test_more_keys_than_rows(void **state)
     profile *p = warm_profile();
     profile_row rows[PROFILE_MAX_ROWS];
     profile_key key = {.name = "matmul", .form = "NN"};
-    const profile_cost c = {1, 2};
+    const profile_cost c = {.flops = 1, .bytes = 2};
     for (key.m = 0; key.m < 3 * PROFILE_MAX_ROWS; key.m++) {
         key.kind = key.m % 2 ? PROFILE_SIDE : PROFILE_COMPUTE;
         profile_add(p, &key, 1, 0.5, c);
@@ -117,7 +117,7 @@ static void *add_many(void *arg)
 {
     for (int i = 0; i < ADDS; i++) {
         profile_key key = {.name = "matmul", .form = "NN", .m = (size_t)i % 7};
-        profile_add(arg, &key, 1, 0.5, (profile_cost){1, 2});
+        profile_add(arg, &key, 1, 0.5, (profile_cost){.flops = 1, .bytes = 2});
     }
     return NULL;
 }
@@ -145,19 +145,39 @@ static void test_share(void **state)
 {
     (void)state;
     const char *binds;
-    const profile_roof roof = {100, 10};
-    profile_row row = {.seconds = 2, .cost = {150, 4}}; /* 75 of 100, 2 of 10 */
+    const profile_roof roof = {.flops_per_s = 100, .bytes_per_s = 10};
+    profile_row row = {.seconds = 2, .cost = {.flops = 150, .bytes = 4}}; /* 75 of 100, 2 of 10 */
     assert_true(profile_share(&row, roof, &binds) == 0.75);
     assert_string_equal(binds, "compute");
     row.cost.bytes = 18; /* 9 of 10 */
     assert_true(profile_share(&row, roof, &binds) == 0.9);
     assert_string_equal(binds, "memory");
-    assert_true(profile_share(&row, (profile_roof){0, 0}, &binds) == 0);
+    assert_true(profile_share(&row, (profile_roof){.flops_per_s = 0, .bytes_per_s = 0}, &binds) ==
+                0);
     assert_string_equal(binds, "-");
     row.key.kind = PROFILE_COLLECTIVE;
     assert_true(profile_share(&row, roof, &binds) == 0);
-    row = (profile_row){.cost = {1, 1}};
+    row = (profile_row){.cost = {.flops = 1, .bytes = 1}};
     assert_true(profile_share(&row, roof, &binds) == 0);
+    assert_string_equal(binds, "-");
+}
+
+/* What multiplies in bf16 is compared with the roof of bf16, alone and in a sum of both kinds. */
+static void test_share_of_bf16(void **state)
+{
+    (void)state;
+    const char *binds;
+    const profile_roof roof = {.flops_per_s = 100, .bytes_per_s = 10, .bf16_flops_per_s = 400};
+    profile_row row = {.seconds = 2, .cost = {.flops = 400, .bf16_flops = 400, .bytes = 4}};
+    assert_true(profile_share(&row, roof, &binds) == 0.5); /* 200 of 400, not of 100 */
+    assert_string_equal(binds, "compute");
+    row.cost.flops += 50; /* and half a second of fp32 */
+    assert_true(profile_share(&row, roof, &binds) == 0.75);
+    row.cost.bytes = 18;
+    assert_true(profile_share(&row, roof, &binds) == 0.9);
+    assert_string_equal(binds, "memory");
+    const profile_roof of_fp32 = {.flops_per_s = 100, .bytes_per_s = 10};
+    assert_true(profile_share(&row, of_fp32, &binds) == 0); /* not measured: nothing to compare */
     assert_string_equal(binds, "-");
 }
 
@@ -301,12 +321,12 @@ static void test_files(void **state)
     char dir[] = "/tmp/test_profile.XXXXXX", path[64];
     assert_non_null(mkdtemp(dir));
     profile *p = warm_profile();
-    profile_set_roof(p, (profile_roof){1000e9, 100e9});
+    profile_set_roof(p, (profile_roof){.flops_per_s = 1000e9, .bytes_per_s = 100e9});
     profile_key mm = {.name = "matmul", .form = "NN", .m = 2, .n = 3, .k = 4};
-    profile_add(p, &mm, 2, 0.5, (profile_cost){400e9, 1e9});
-    profile_add(p, &ADD, 1, 0.25, (profile_cost){1e9, 20e9});
+    profile_add(p, &mm, 2, 0.5, (profile_cost){.flops = 400e9, .bytes = 1e9});
+    profile_add(p, &ADD, 1, 0.25, (profile_cost){.flops = 1e9, .bytes = 20e9});
     profile_add(p, &(profile_key){.kind = PROFILE_COLLECTIVE, .name = "all-gather"}, 1, 2.0,
-                (profile_cost){0, 4e9});
+                (profile_cost){.flops = 0, .bytes = 4e9});
     profile_step_end(p);
     snprintf(path, sizeof path, "%s/p.csv", dir);
     OK(profile_write_csv(p, path));
@@ -318,12 +338,14 @@ static void test_files(void **state)
     expect_line(text, "total,compute,1,0.750000000,401000000000,21000000000,");
     expect_line(text, "total,wall,1,");
     expect_line(text, "roof,measured,,,,,1e+12,1e+11,,\n");
+    assert_null(strstr(text, "bf16"));
     unlink(path);
     snprintf(path, sizeof path, "%s/p.md", dir);
     OK(profile_write_table(p, path));
     text = slurp(path);
     expect_line(text, ": 1 steps, without the first");
     expect_line(text, "1000.0 GFLOP/s");
+    assert_null(strstr(text, "bf16"));
     expect_line(text, "| matmul 2x3x4 NN                      |        2.0 |    500.000 |");
     expect_line(text, "|    800.00 |    2.00 |     80% | compute |");
     expect_line(text, "| **sum**                              |        3.0 |    750.000 |");
@@ -331,6 +353,32 @@ static void test_files(void **state)
     unlink(path);
     rmdir(dir);
     assert_int_equal(profile_write_csv(p, path), FSDP_EIO);
+    profile_free(p);
+}
+
+/* Costs add up with their part in bf16, in the sum of the table too; both rates stand in the files.
+ */
+static void test_files_of_bf16(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/test_profile.XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    profile *p = warm_profile();
+    profile_set_roof(p, (profile_roof){1000e9, 100e9, 4000e9});
+    profile_key mm = {.name = "matmul", .form = "NN bf16", .m = 2, .n = 3, .k = 4};
+    for (int i = 0; i < 2; i++)
+        profile_add(p, &mm, 1, 0.5, (profile_cost){.flops = 1000e9, .bf16_flops = 1000e9});
+    profile_add(p, &ADD, 1, 1.0, (profile_cost){.flops = 100e9});
+    profile_step_end(p);
+    OK(profile_write_csv(p, path));
+    expect_line(slurp(path), "2,1.000000000,2000000000000,0,2e+12,0,0.5,compute\n");
+    expect_line(slurp(path), "roof,measured,,,,,1e+12,1e+11,,\nroof,bf16,,,,,4e+12,,,\n");
+    OK(profile_write_table(p, path));
+    expect_line(slurp(path), " 1000.0 GFLOP/s (a large matmul), 4000.0 GFLOP/s (the same in bf16");
+    expect_line(slurp(path), "|   1050.00 |    0.00 |     30% | compute |"); /* (0.5 + 0.1) / 2 */
+    unlink(path);
     profile_free(p);
 }
 
@@ -361,10 +409,12 @@ int main(void)
         cmocka_unit_test(test_more_keys_than_rows),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_share),
+        cmocka_unit_test(test_share_of_bf16),
         cmocka_unit_test(test_timer_of_one_rank),
         cmocka_unit_test(test_timer_bytes),
         cmocka_unit_test(test_timer_of_halves),
         cmocka_unit_test(test_files),
+        cmocka_unit_test(test_files_of_bf16),
         cmocka_unit_test(test_files_of_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

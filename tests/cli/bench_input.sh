@@ -1,0 +1,73 @@
+#!/bin/bash
+# bench_input.sh -- wrong options of the benchmark's programs and scripts: refused with what was got and expected, before anything
+# is measured or written.
+#
+#   tests/cli/bench_input.sh [BUILD]        default build
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+BUILD=$(cd "${1:-build}" && pwd) || exit 2
+. tests/tools/env.sh
+work=$(mktemp -d /tmp/fsdp-bench-input.XXXXXX) || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
+bench=$BUILD/tests/bench
+n_passed=0 n_failed=0
+
+# refused NAME STATUS REGEX HINT COMMAND... -- one line and one hint, status STATUS, no table
+refused() {
+    local name=$1 status=$2 regex=$3 hint=$4 rc problem=''
+    shift 4
+    timeout -k 2 20 "$@" >"$work/out" 2>"$work/err" </dev/null
+    rc=$?
+    [ $rc = "$status" ] || problem="exit status $rc, expected $status"
+    [ "$(grep -cE -- "$regex" "$work/err")" = 1 ] || problem="no line, or more than one, matches '$regex'"
+    [ "$(grep -c 'HINT: ' "$work/err")" = 1 ] && grep -qE -- "HINT: .*$hint" "$work/err" || problem="no hint matches '$hint'"
+    [ ! -e "$work/csv" ] || problem='wrote a table'
+    if [ -z "$problem" ]; then
+        echo "PASS $name"
+        n_passed=$((n_passed + 1))
+    else
+        echo "FAIL $name: $problem"
+        sed 's/^/     | /' "$work/err" | head -6
+        n_failed=$((n_failed + 1))
+    fi
+    rm -f "$work/csv"
+}
+
+kernels() {
+    refused "kernels: $1" 2 "$2" "$3" "$bench/kernels" --csv "$work/csv" "${@:4}"
+}
+kernels 'unknown table' "--ops: got 'foo', expected one of fast\|portable" '--ops=fast' --ops foo
+kernels 'no rows' "--rows: got '0', expected a whole number" '--rows=256' --rows 0
+kernels 'rows that are no sequences' '--rows: got 100, expected a multiple of --seq-len 64' '--seq-len' --rows 100
+kernels 'unknown option' 'unknown option --bogus' '--help' --bogus
+refused 'kernels: a table that cannot be written' 1 'cannot write /nowhere/csv' '--csv' "$bench/kernels" --csv /nowhere/csv
+
+# Alone, and on two ranks, of which one speaks.
+collectives() {
+    refused "collectives: $1" 2 "$2" "$3" "$bench/collectives" --csv "$work/csv" "${@:4}"
+    # shellcheck disable=SC2086 # a list of words
+    refused "collectives: $1 (W=2)" 2 "$2" "$3" $LAUNCHER -n 2 "$bench/collectives" --csv "$work/csv" "${@:4}"
+}
+collectives 'unknown transport' "--backend: got 'foo', expected one of auto\|mpi\|shm" '--backend=auto' --backend foo
+collectives 'unknown operation' "--only: got 'foo', expected one of all-gather\|" '--only=all' --only foo
+collectives 'fewer bytes than none' "--max-bytes: got '-5', expected a whole number from 256" 'default' --max-bytes -5
+collectives 'sizes the wrong way round' '--max-bytes: got 512, expected at least --min-bytes 1024' '--min-bytes' --max-bytes 512
+
+if [ -z "${NO_MPI:-}" ]; then
+    # The launcher has a word to say too.
+    refused 'mpich_peer: ranks of fsdp_run' 2 "mpich_peer: got FSDP_RUN='0 2 " 'start it with mpiexec' \
+        "$BUILD/fsdp_run" -n 2 "$bench/mpich_peer" --csv "$work/csv"
+    refused 'mpich_peer: unknown operation' 2 "--only: got 'foo'" '--only=all' "$bench/mpich_peer" --csv "$work/csv" --only foo
+else
+    echo "SKIP mpich_peer: $NO_MPI"
+fi
+
+# A build folder of its own: what a real run has measured stays.
+mkdir "$work/b"
+refused 'make bench: unknown case' 1 "BENCH_CASES: got 'nope', expected some of: single .* fsdp-4 .*llmc" 'leave it out' \
+    env BENCH_CASES='single nope' tests/bench/train.sh "$work/b"
+refused 'make bench: unknown part' 1 "BENCH=nope is no part" 'train collectives' env BENCH=nope tests/bench/run.sh "$work/b"
+
+echo "$n_passed passed, $n_failed failed, 0 skipped"
+[ $n_failed = 0 ]
