@@ -15,19 +15,7 @@
 
 enum { CHECKPOINT_NAME_BYTES = 32 }; /* what a checkpoint adds to its directory's path */
 
-/* Ranks on this host, by what launchers put into the environment; before the group exists. */
-static int local_ranks(void)
-{
-    static const char *const names[] = {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *text = getenv(names[i]);
-        if (text && atoi(text) > 0)
-            return atoi(text);
-    }
-    return comm_launched_ranks();
-}
-
-/* Threads of one rank: OMP_NUM_THREADS when set, else cores / local ranks. */
+/* Threads of one rank: OMP_NUM_THREADS when set, else cores / local ranks. No group exists yet. */
 static int threads_per_rank(void)
 {
     const char *text = getenv("OMP_NUM_THREADS");
@@ -35,7 +23,7 @@ static int threads_per_rank(void)
         return atoi(text);
     cpu_set_t set;
     int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    int each = cores / local_ranks();
+    int each = cores / comm_launched_local_ranks();
     return each > 0 ? each : 1;
 }
 

@@ -39,6 +39,12 @@ typedef struct comm_config {
  * OMPI_COMM_WORLD_SIZE, PMIX_SIZE, SLURM_STEP_NUM_TASKS), 1 when there is none. Usable before
  * comm_open. */
 int comm_launched_ranks(void);
+/* comm_launched_rank -- and this process's rank by it, 0 when there is none. */
+int comm_launched_rank(void);
+/* comm_launched_local_ranks -- and how many of those ranks are on this host (MPI_LOCALNRANKS,
+ * OMPI_COMM_WORLD_LOCAL_SIZE, SLURM_STEP_TASKS_PER_NODE or SLURM_TASKS_PER_NODE with SLURM_NODEID);
+ * all of them when it does not say. */
+int comm_launched_local_ranks(void);
 
 /* comm_open -- the group of all ranks. The first call of a process starts the transport and (mpi)
  * asks the kernel to end this process when its parent ends.

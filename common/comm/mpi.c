@@ -415,7 +415,7 @@ static void choose_transports(void)
     if (statvfs("/dev/shm", &fs) != 0)
         return;
     double free_bytes = (double)fs.f_bavail * (double)fs.f_frsize;
-    if (free_bytes < (double)comm_launched_ranks() * NEEDED_BYTES_PER_RANK)
+    if (free_bytes < (double)comm_launched_local_ranks() * NEEDED_BYTES_PER_RANK)
         setenv("UCX_TLS", "^posix", 0);
 }
 

@@ -22,14 +22,15 @@ model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --synthetic 5000'
 bits='--lr 1e-3 --min-lr 1e-3 --warmup-steps 0 --reduction canonical --batch-size 0 --global-batch 12'
 forever="$model $bits --steps 1000000 --loss-csv $keep/loss.csv --export $keep/export --save $new/save --save-every 3"
 
-# begin W OPTION... -- in the background; the launcher's id in $job
+# begin W OPTION... -- in the background; the launcher's id in $job. A shell's background jobs ignore SIGINT
 begin() {
     local ranks=$1
     shift
     if [ "$ranks" = 1 ]; then
         "$trainer" "$@" >"$work/out" 2>"$work/err" </dev/null &
     else
-        mpiexec -n "$ranks" "$trainer" "$@" >"$work/out" 2>"$work/err" </dev/null &
+        # shellcheck disable=SC2086
+        env --default-signal=INT $LAUNCHER -n "$ranks" "$trainer" "$@" >"$work/out" 2>"$work/err" </dev/null &
     fi
     job=$!
 }
@@ -43,31 +44,7 @@ saved_step() {
 }
 
 wait_for_step() {
-    local begun
-    begun=$(now_ms)
-    until [ "$(saved_step "$new/save" || echo 0)" -ge "$1" ] 2>/dev/null; do
-        [ $(($(now_ms) - begun)) -lt 20000 ] || {
-            complain "no checkpoint of step $1 after 20 s"
-            return
-        }
-        sleep 0.05
-    done
-}
-
-# wait_for_end SECONDS -- of the job; sets rc
-wait_for_end() {
-    local begun
-    begun=$(now_ms)
-    while kill -0 "$job" 2>/dev/null && [ "$(ps -o stat= -p "$job" | cut -c1)" != Z ]; do
-        [ $(($(now_ms) - begun)) -lt $(($1 * 1000)) ] || {
-            complain "still there after $1 s"
-            kill -KILL "$job"
-            break
-        }
-        sleep 0.05
-    done
-    wait "$job" 2>/dev/null
-    rc=$?
+    until_true 20 '[ "$(saved_step "$new/save" || echo 0)" -ge '"$1 ] 2>/dev/null"
 }
 
 # What an earlier run left is whole, and a new one on V ranks goes on from the checkpoint with the same bits.

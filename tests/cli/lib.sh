@@ -1,26 +1,29 @@
-# shellcheck shell=bash disable=SC2012,SC2016,SC2034
-# lib.sh -- what bad_input.sh and faults.sh share: sourced by them, from the repository root.
+# shellcheck shell=bash disable=SC2012,SC2016,SC2034,SC2154
+# lib.sh -- what bad_input.sh, faults.sh and others share: sourced by them, from the repository root.
 #
 #   cli_begin BUILD          a directory of its own ($work), the trainer under a name of its own ($trainer)
-#   launch W OPTION...       run it on W ranks (1: no launcher) under a time limit; sets rc, $work/out, $work/err
+#   launch W OPTION...       run it on W ranks by $LAUNCHER (1: alone) under a time limit; sets rc, $work/out, $work/err
+#   wait_for_end LIMIT_S     of $job, run in the background; sets rc
 #   complain TEXT            the case $name has failed; verdict prints PASS or FAIL
 #   cli_end                  last line, exit status
 #
-# As root the scripts run in a mount namespace of their own with an empty /dev/shm, so that what is left there
-# is theirs and mounts go with them. Elsewhere these checks are left out, with a SKIP line.
+# As root the scripts run in namespaces of their own, of mounts with an empty /dev/shm and of System V segments, so that
+# what is left there is theirs and mounts go with them. Elsewhere these checks are left out, with a SKIP line.
 
 limit_s=30
 n_passed=0 n_failed=0 n_skipped=0
 
-# Call first, as cli_namespace "$0" "$@": the same script again inside the namespace.
+# Call first, as cli_namespace "$0" "$@": the same script again inside the namespaces.
 cli_namespace() {
     [ -z "${CLI_NAMESPACE:-}" ] && [ "$(id -u)" = 0 ] || return
-    unshare -m mount -t tmpfs tmpfs /dev/shm 2>/dev/null || return
+    unshare -mi mount -t tmpfs tmpfs /dev/shm 2>/dev/null || return
     export CLI_NAMESPACE=1
-    exec unshare -m sh -c 'mount -t tmpfs tmpfs /dev/shm && exec "$0" "$@"' "$@"
+    exec unshare -mi sh -c 'mount -t tmpfs tmpfs /dev/shm && exec "$0" "$@"' "$@"
 }
 
 cli_begin() {
+    BUILD=$1
+    . tests/tools/env.sh
     work=$(mktemp -d /tmp/fsdp-cli.XXXXXX) || exit 1
     trainer=$work/bin/fsdp_train_$$
     mkdir "$work/bin" "$work/keep" "$work/new" && cp "$1/fsdp_train" "$trainer" || exit 1
@@ -45,7 +48,8 @@ now_ms() {
 launch() {
     local ranks=$1 launcher=()
     shift
-    [ "$ranks" = 1 ] || launcher=(mpiexec -n "$ranks")
+    # shellcheck disable=SC2206 # a list of words
+    [ "$ranks" = 1 ] || launcher=($LAUNCHER -n "$ranks")
     timed "${launcher[@]}" "$trainer" "$@"
 }
 
@@ -56,6 +60,26 @@ timed() {
     timeout -k 2 "$limit_s" "$@" >"$work/out" 2>"$work/err" </dev/null
     rc=$?
     took_ms=$(($(now_ms) - begun))
+}
+
+# until_true LIMIT_S COMMAND -- tries it until it is
+until_true() {
+    local since
+    since=$(now_ms)
+    until eval "$2"; do
+        [ $(($(now_ms) - since)) -lt $(($1 * 1000)) ] || {
+            complain "not in $1 s: $2"
+            return 1
+        }
+        sleep 0.05
+    done
+}
+
+# wait_for_end LIMIT_S -- of the job in the background, by its id in $job; killed when it lasts longer. Sets rc
+wait_for_end() {
+    until_true "$1" '! kill -0 "$job" 2>/dev/null || [ "$(ps -o stat= -p "$job" | cut -c1)" = Z ]' || kill -KILL "$job"
+    wait "$job" 2>/dev/null
+    rc=$?
 }
 
 # Whether $name is one of the CASES that are wanted; all of them when none are named.
@@ -98,6 +122,8 @@ check_left() {
         complain "left in /dev/shm: $(ls -A /dev/shm | tr '\n' ' ')"
         rm -rf /dev/shm/*
     }
+    [ -z "${CLI_NAMESPACE:-}" ] || [ "$(wc -l </proc/sysvipc/shm)" -le 1 ] || # a line of titles
+        complain "System V segments are left: $(awk 'NR > 1 { print $4 " bytes" }' /proc/sysvipc/shm | tr '\n' ' ')"
 }
 
 # One line for all files below $1, names and contents.

@@ -2,7 +2,7 @@
 # pin.sh [BUILD] -- ranks that take the whole machine are bound to cores of their own; FSDP_PIN=0 leaves them free.
 set -u
 build=${1:-build}
-cores=$(nproc)
+cores=$(env -u OMP_NUM_THREADS nproc)
 if [ "$cores" -lt 2 ]; then
     echo 'SKIP pin: one core'
     exit 77

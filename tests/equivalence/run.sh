@@ -4,7 +4,7 @@
 #   tests/equivalence/run.sh [quick|full] [BUILD]
 #
 # quick: the tiny model with part of the combinations, and a few drawn configurations; in shared memory, and once over
-# MPI. full: all combinations, many drawn configurations (on 5 and 8 ranks too), and GPT-2 XL's shape; over both.
+# MPI (not without it). full: all combinations, many drawn configurations (on 5 and 8 ranks too), and GPT-2 XL's shape; over both.
 # A launch passes when it exits with 0, says "0 failed" and every rank leaves its done-marker. Logs: $BUILD/equivalence/.
 set -u
 
@@ -12,6 +12,7 @@ mode=${1:-quick}
 BUILD=${2:-${BUILD:-build}}
 PROGRAM=$BUILD/tests/equivalence/equivalence
 OUT=$BUILD/equivalence
+. tests/tools/env.sh
 case $mode in
 quick | full) ;;
 *) echo "usage: $0 [quick|full] [BUILD]" >&2 && exit 2 ;;
@@ -36,7 +37,8 @@ launch() {
     if [ "$w" -eq 1 ]; then
         timeout -k 3 "$limit" "$PROGRAM" "$@" >"$log" 2>&1 </dev/null &
     else
-        FSDP_COMM=$over timeout -k 3 "$limit" mpiexec -n "$w" "$PROGRAM" "$@" >"$log" 2>&1 </dev/null &
+        # shellcheck disable=SC2086 # words
+        FSDP_COMM=$over timeout -k 3 "$limit" $LAUNCHER -n "$w" "$PROGRAM" "$@" >"$log" 2>&1 </dev/null &
     fi
     launch_pid=$!
     wait "$launch_pid"
@@ -50,7 +52,7 @@ launch() {
     if [ "$status" -ne 0 ] || [ "$marks" -ne "$w" ] || [ "$good" -eq 0 ]; then
         launches_failed=$((launches_failed + 1))
         echo "FAIL $what: exit status $status, $marks of $w done-markers, $bad checks failed; log: $log"
-        echo "        rerun: FSDP_COMM=$over mpiexec -n $w $PROGRAM $*"
+        echo "        rerun: FSDP_COMM=$over $LAUNCHER -n $w $PROGRAM $*"
     else
         echo "PASS $what: $good checks ($(($(date +%s) - begin)) s)"
     fi
@@ -72,7 +74,7 @@ all() {
 over=''
 [ "$mode" = quick ] && some 1
 [ "$mode" = full ] && all 1
-for over in shm mpi; do
+for over in $TRANSPORTS; do
     for w in 2 3 4; do
         [ "$mode" = full ] && all $w
         [ "$mode$over" = quickshm ] && some $w
@@ -83,5 +85,7 @@ for over in shm mpi; do
         launch 8 200 random --random 10 --seed 208
     fi
 done
-echo "$passed passed, $failed failed"
+skipped=''
+no_mpi 'equivalence over mpi' && skipped=', 1 skipped'
+echo "$passed passed, $failed failed$skipped"
 [ "$failed" -eq 0 ] && [ "$launches_failed" -eq 0 ]

@@ -30,6 +30,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 
+. "$here/../tools/env.sh"
 OUT=$BUILD/grade
 mkdir -p "$OUT" || exit 2
 RESULTS=$OUT/results # "task W verdict", one line each
@@ -55,7 +56,8 @@ launch() {
     if [ "$w" -eq 1 ]; then
         timeout -k 3 "$limit" "$@" >"$log" 2>&1 </dev/null &
     else
-        timeout -k 3 "$limit" mpiexec -n "$w" "$@" >"$log" 2>&1 </dev/null &
+        # shellcheck disable=SC2086 # words
+        timeout -k 3 "$limit" $LAUNCHER -n "$w" "$@" >"$log" 2>&1 </dev/null &
     fi
     launch_pid=$!
     wait "$launch_pid"

@@ -18,10 +18,13 @@ cat >"$dir/tasks.txt" <<'END'
 8.8 8 2,3,4 4 lab8 - passes after all that
 8.9 9 2,3,4 4 lab8 - unwritten
 END
-# A rank of the stand-in: PMI_RANK and PMI_SIZE are the launcher's. FAKE_MARK names its processes.
+for file in flags fsdp_run; do # of the launcher that the grader will choose
+    ln -s "$(realpath "${BUILD:-build}")/$file" "$dir/" || exit 2
+done
+# A rank of the stand-in: PMI_RANK and PMI_SIZE, or FSDP_RUN, are the launcher's. FAKE_MARK names its processes.
 cat >"$dir/tests/grade/lab8" <<'END'
 #!/bin/sh
-r=${PMI_RANK:-0} n=${PMI_SIZE:-1}
+r=${PMI_RANK:-${FSDP_RUN%% *}} n=${PMI_SIZE:-$(echo "$FSDP_RUN" | cut -d' ' -f2)}
 verdict() { [ "$r" -eq 0 ] && echo "VERDICT $1 $2"; echo "DONE $1 rank $r/$n"; }
 while [ $# -gt 0 ]; do
     case $2 in

@@ -15,6 +15,9 @@ set -u
 build=$(realpath "${1:-build}")
 [ $# -gt 0 ] && shift
 [ $# -gt 0 ] || set -- losses comm bytes faults slow
+BUILD=$build
+. "$(dirname "$0")/../tools/env.sh"
+no_mpi multihost && exit 77
 if [ "$(id -u)" != 0 ] || ! command -v ip > /dev/null || ! command -v mpiexec > /dev/null; then
     echo "SKIP multihost: needs root, iproute2 and mpiexec"
     exit 0

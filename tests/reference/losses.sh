@@ -12,6 +12,8 @@ build=${1:-build}
 [ $# -gt 0 ] && shift
 names=${*:-tiny small}
 here=$(dirname "$0")
+BUILD=$build
+. "$here/../tools/env.sh"
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT INT TERM
 failed=0
@@ -28,7 +30,7 @@ options() {
 # train NAME W CSV -- global batch 24 divides by 1, 2, 3, 4, 6 and 8
 train() {
     launcher=
-    [ "$2" -gt 1 ] && launcher="mpiexec -n $2"
+    [ "$2" -gt 1 ] && launcher="$LAUNCHER -n $2"
     $launcher "$build/fsdp_train" $(options "$1") --global-batch 24 --reduction canonical --ops portable \
         --synthetic 100000 --loss-csv "$tmp/raw.csv" > "$tmp/log" 2>&1 || { tail -5 "$tmp/log"; return 1; }
     cut -d, -f1-4 "$tmp/raw.csv" > "$3"

@@ -14,7 +14,6 @@ RANKS=${DEMO_RANKS:-4}
 STEPS=${DEMO_STEPS:-800}
 OPTIONS=${DEMO_OPTIONS:---size small --n-layer 2 --d-model 128 --n-head 4 --seq-len 64 --global-batch 16
          --lr 2e-3 --min-lr 2e-4 --warmup-steps 50}
-mpiexec=${MPIEXEC:-$(command -v mpiexec || echo "$BUILD/fsdp_run")}
 . tests/tools/env.sh
 rm -rf "$OUT" && mkdir -p "$OUT" || exit 1
 begun=$(date +%s)
@@ -47,7 +46,8 @@ fail() {
 title "1. One device"
 train single "$BUILD/fsdp_train" --parallel single || fail 'the run on one device failed' 'make doctor'
 title "2. FSDP on $RANKS ranks: every rank keeps 1/$RANKS of the parameters, gradients and optimizer state"
-train fsdp "$mpiexec" -n "$RANKS" "$BUILD/fsdp_train" --parallel fsdp ||
+# shellcheck disable=SC2086 # LAUNCHER is a list of words
+train fsdp $LAUNCHER -n "$RANKS" "$BUILD/fsdp_train" --parallel fsdp ||
     fail "the run on $RANKS ranks failed" 'make doctor; the message above names the rank'
 
 title "3. The same bits?"

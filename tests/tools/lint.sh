@@ -43,8 +43,8 @@ marker='TO''DO|FIX''ME|XX''X|HA''CK'
 rule markers 'no left-over markers in comments' \
     "$(grep -rnE "(//|/\*|^ \*|#).*\b($marker)\b *[:(]" Makefile common lab*_* tests --include=*.c --include=*.h --include=*.sh --include=Makefile)"
 
-# A source tag is [Word §n], [Word alg. n], [Word RFC], [MPI-4 §n], [Name et al. year] or [A & B year].
-tags=$(grep -rhoE '\[(ZeRO|FSDP2?|AdamW|DDP|MPI-?[0-9.]*|GPT-2|LayerNorm|Philox|MiCS|HSDP)( [^]]*)?\]|\[[A-Z][a-z]+( et al\.,?| & [A-Z][a-z]+),? [^]]*[0-9]{4}[^]]*\]' \
+# A source tag is [Word §n], [Word alg. n], [Word RFC], [MPI-4 §n], [Name year], [Name et al. year] or [A & B year].
+tags=$(grep -rhoE '\[(ZeRO|FSDP2?|AdamW|DDP|MPI-?[0-9.]*|GPT-2|LayerNorm|Philox|MiCS|HSDP)( [^]]*)?\]|\[[A-Z][a-z]+( et al\.,?| & [A-Z][a-z]+)?,? ([^]]* )?[0-9]{4}[^]]*\]' \
     common lab*_* tests --include=*.c --include=*.h | sort -u)
 hits=$(echo "$tags" | while read -r tag; do
     grep -qF "$tag" WRITEUP.md || echo "$tag"

@@ -25,6 +25,7 @@ need() {
 build() {
     if make -j"$(nproc)" --no-print-directory CI=1 BUILD="$BUILD" "$@" tests >"$BUILD/test/make.log" 2>&1; then
         echo "PASS $way builds without warnings"
+        . tests/tools/env.sh # of what was built
         return
     fi
     echo "FAIL $way does not build: $(grep -m1 -E ' error: |\*\*\* ' "$BUILD/test/make.log")"
@@ -66,19 +67,21 @@ asan)
     quiet 'random collectives' tests/unit/comm_stress.sh quick "$BUILD"
     quiet 'labs on 2 ranks' tests/grade/grade.sh --ranks 2 "$BUILD"
     # shellcheck disable=SC2086
-    quiet 'training on 3 ranks' "${MPIEXEC:-mpiexec}" -n 3 "$BUILD/fsdp_train" $short
+    quiet 'training on 3 ranks' $LAUNCHER -n 3 "$BUILD/fsdp_train" $short
     ;;
 tsan)
     need clang
     export OMP_NUM_THREADS=1 LIMIT=600
     export TSAN_OPTIONS="halt_on_error=1 ignore_noninstrumented_modules=1"
     build CC=clang SAN=thread
-    units tests/unit/test_device*.c tests/unit/test_comm.c tests/unit/test_grad_run.c tests/unit/test_profile.c
-    quiet 'random collectives on 3 ranks' "${MPIEXEC:-mpiexec}" -n 3 "$BUILD/tests/unit/comm_stress" --rounds 60 --seed 5
+    units tests/unit/test_device*.c tests/unit/test_comm.c tests/unit/test_grad_run.c tests/unit/test_profile.c \
+        tests/unit/test_ops_profiled.c tests/unit/test_recycle.c
     # shellcheck disable=SC2086
-    quiet 'training on 2 ranks' "${MPIEXEC:-mpiexec}" -n 2 "$BUILD/fsdp_train" $short
+    quiet 'random collectives on 3 ranks' $LAUNCHER -n 3 "$BUILD/tests/unit/comm_stress" --rounds 60 --seed 5
     # shellcheck disable=SC2086
-    quiet 'training with a compute thread' env FSDP_ASYNC_COMPUTE=1 "${MPIEXEC:-mpiexec}" -n 2 "$BUILD/fsdp_train" $short
+    quiet 'training on 2 ranks' $LAUNCHER -n 2 "$BUILD/fsdp_train" $short
+    # shellcheck disable=SC2086
+    quiet 'training with a compute thread' env FSDP_ASYNC_COMPUTE=1 $LAUNCHER -n 2 "$BUILD/fsdp_train" $short
     ;;
 valgrind)
     need valgrind

@@ -10,7 +10,6 @@ cd "$(dirname "$0")/../.." || exit 2
 BUILD=${1:-build}
 RANKS=${REPORT_RANKS:-4}
 OPTIONS=${REPORT_OPTIONS:---size small --seq-len 64 --global-batch 8 --steps 3 --synthetic 100000 --reduction canonical}
-mpiexec=${MPIEXEC:-mpiexec}
 . tests/tools/env.sh
 OUT=$BUILD/report
 rm -rf "$OUT" && mkdir -p "$OUT" || exit 1
@@ -29,12 +28,15 @@ measure() {
     [ -n "${title:-}" ] || title=$(head -1 "$OUT/$name.log" | sed 's/^[a-z]*: //; s/, 1 rank//')
 }
 
-t=$BUILD/fsdp_train
-measure single "$t" --parallel single
-measure ddp "$mpiexec" -n "$RANKS" "$t" --parallel ddp
-measure none "$mpiexec" -n "$RANKS" "$t" --sharding none
-measure grad-op "$mpiexec" -n "$RANKS" "$t" --sharding grad-op
-measure full "$mpiexec" -n "$RANKS" "$t" --sharding full
+t=$BUILD/fsdp_train ranks="$LAUNCHER -n $RANKS"
+# shellcheck disable=SC2086 # ranks is a list of words
+{
+    measure single "$t" --parallel single
+    measure ddp $ranks "$t" --parallel ddp
+    measure none $ranks "$t" --sharding none
+    measure grad-op $ranks "$t" --sharding grad-op
+    measure full $ranks "$t" --sharding full
+}
 
 echo "$title; $RANKS ranks"
 echo "options: $OPTIONS"

@@ -4,19 +4,18 @@
 #   tests/tools/unit.sh [--ranks "1 2 3 4"] [PROGRAM...]      BUILD=build
 #
 # A program whose source says "mpiexec -n W" runs once for every number of ranks and every transport
-# (shm and mpi, or what FSDP_COMM says), and every rank must print its DONE line: mpiexec returns 0
+# (shm and mpi, or what FSDP_COMM says; without MPI shm), and every rank must print its DONE line: mpiexec returns 0
 # when a rank leaves early with status 0. With --ranks only those programs run, without it on 1 to 4
 # ranks. Logs: $BUILD/test/unit/.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 BUILD=${BUILD:-build} LIMIT=${LIMIT:-120}
-mpiexec=${MPIEXEC:-mpiexec}
 ranks='1 2 3 4' only_ranks=''
 [ "${1:-}" = --ranks ] && ranks=${2:?} only_ranks=1 && shift 2
 OUT=$BUILD/test/unit
 mkdir -p "$OUT" || exit 2
 . tests/tools/env.sh
-transports=${FSDP_COMM:-shm mpi}
+transports=${FSDP_COMM:-$TRANSPORTS}
 unset FSDP_COMM
 trap 'kill -TERM $child 2>/dev/null; exit 130' INT TERM HUP
 child='' over='' passed=0 failed=0 skipped=0
@@ -80,7 +79,8 @@ for program in "$@"; do
                 continue
             fi
             for over in $transports; do
-                run "$name" "$w" env FSDP_COMM="$over" "$mpiexec" -n "$w" ${WRAP:-} "$exe"
+                # shellcheck disable=SC2086 # words
+                run "$name" "$w" env FSDP_COMM="$over" $LAUNCHER -n "$w" ${WRAP:-} "$exe"
             done
             over=''
         done
@@ -88,6 +88,7 @@ for program in "$@"; do
         run "$name" 0 ${WRAP:-} "$exe"
     fi
 done
+no_mpi 'several ranks over mpi' && skipped=$((skipped + 1))
 totals="$passed passed, $failed failed"
 [ $skipped -gt 0 ] && totals="$totals, $skipped skipped"
 echo "$totals"

@@ -3,7 +3,7 @@
 #
 #   tests/unit/comm_faults.sh [PROGRAM [WAY...]]       default build/tests/unit/comm_faults shm mpi run
 #
-#   shm   ranks started by mpiexec, in shared memory
+#   shm   ranks started by mpiexec, in shared memory; without MPI by fsdp_run
 #   mpi   ranks started by mpiexec, over MPI
 #   run   ranks started by fsdp_run, in shared memory; the cases that depend on the launcher
 #
@@ -12,11 +12,16 @@
 
 program=${1:-build/tests/unit/comm_faults}
 [ $# -gt 0 ] && shift
+BUILD=$(dirname "$program")/../..
+. tests/tools/env.sh
 if [ $# -ne 1 ]; then
     children='' failed=0 out=$(mktemp -d) || exit 1
     # shellcheck disable=SC2064,SC2086 # the list of now
     trap 'kill $children 2>/dev/null; rm -rf "$out"; exit 130' INT TERM HUP
-    [ $# -gt 0 ] || set -- shm mpi run
+    if [ $# -eq 0 ]; then
+        set -- $TRANSPORTS run
+        no_mpi 'ranks over mpi'
+    fi
     for way in "$@"; do
         "$0" "$program" "$way" >"$out/$way" 2>&1 &
         children="$children $!"
@@ -32,8 +37,7 @@ if [ $# -ne 1 ]; then
 fi
 
 way=$1
-mpiexec=${MPIEXEC:-mpiexec}
-fsdp_run=$(dirname "$program")/../../fsdp_run
+fsdp_run=$BUILD/fsdp_run
 log=$(mktemp) || exit 1
 copy=$(mktemp -d)/comm_faults_$$ # its own name, so that left processes can be told
 cp "$program" "$copy" || exit 1
@@ -47,7 +51,7 @@ ranks() {
     shift 2
     case $way in
     run) set -- "$fsdp_run" --no-prefix -n "$n" "$copy" "$@" ;;
-    *) set -- "$mpiexec" -n "$n" "$copy" "$@" && export FSDP_COMM="${on:-$way}" ;;
+    *) set -- $LAUNCHER -n "$n" "$copy" "$@" && export FSDP_COMM="${on:-$way}" ;;
     esac
     FSDP_TIMEOUT_S=${limit:-30} timeout -k 2 "$end" "$@"
 }
@@ -201,7 +205,7 @@ mpi) good_over good mpi 0 ;;
 esac
 
 # Where memory cannot be shared the ranks go on over MPI, and say so once; or fail when shm was asked for.
-if [ $way = shm ]; then
+if [ $way = shm ] && ! no_mpi 'ranks that go on over MPI'; then
     name="no shared memory under ulimit -f, n=3" bad=0 on=auto
     begun=$(date +%s)
     (ulimit -f 100000 && ranks 3 20 good) >"$log" 2>&1
@@ -248,7 +252,7 @@ fi
 name="orphans n=3" bad=0 rc=0 seconds=0
 case $way in
 run) "$fsdp_run" --no-prefix -n 3 "$copy" orphans >"$log" 2>&1 & ;;
-*) FSDP_COMM=$way "$mpiexec" -n 3 "$copy" orphans >"$log" 2>&1 & ;;
+*) FSDP_COMM=$way $LAUNCHER -n 3 "$copy" orphans >"$log" 2>&1 & ;;
 esac
 launcher=$!
 for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
@@ -257,7 +261,7 @@ for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 done
 expect 3 WAITING
 proxies=''
-[ $way = run ] || proxies=$(pgrep -P $launcher)
+[ $way = run ] || [ -n "$NO_MPI" ] || proxies=$(pgrep -P $launcher)
 # shellcheck disable=SC2086 # a list
 kill -KILL $launcher $proxies
 wait $launcher 2>/dev/null

@@ -11,7 +11,8 @@
 set -u
 mode=${1:-quick}
 BUILD=${2:-${BUILD:-build}}
-mpiexec=${MPIEXEC:-mpiexec}
+. tests/tools/env.sh
+no_mpi hosts && exit 77
 OUT=$BUILD/test/hosts
 mkdir -p "$OUT" || exit 2
 child='' failed=0
@@ -21,8 +22,9 @@ trap 'kill -TERM $child 2>/dev/null; exit 130' INT TERM HUP
 hosts() {
     h=$1 n=$2 log=$OUT/$3.log
     shift 3
+    # shellcheck disable=SC2086 # LAUNCHER is a list of words
     MPIR_CVAR_NUM_CLIQUES=$h MPIR_CVAR_CLIQUES_BY_BLOCK=${by_block:-1} FSDP_TIMEOUT_S=60 \
-        timeout -k 5 300 "$mpiexec" -n "$n" "$@" >"$log" 2>&1 </dev/null &
+        timeout -k 5 300 $LAUNCHER -n "$n" "$@" >"$log" 2>&1 </dev/null &
     child=$!
     wait $child
     status=$? child=''

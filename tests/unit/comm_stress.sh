@@ -7,22 +7,23 @@
 set -u
 mode=${1:-quick}
 BUILD=${2:-${BUILD:-build}}
-mpiexec=${MPIEXEC:-mpiexec}
+. tests/tools/env.sh
 OUT=$BUILD/test/stress
 mkdir -p "$OUT" || exit 2
 child='' failed=0
 trap 'kill -TERM $child 2>/dev/null; exit 130' INT TERM HUP
 
-# stress WAY W ROUNDS SEED... -- shm and mpi: started by mpiexec; run: by fsdp_run
+# stress WAY W ROUNDS SEED... -- shm and mpi: started by $LAUNCHER; run: by fsdp_run
 stress() {
     way=$1 w=$2 rounds=$3
     shift 3
+    [ "$way" = mpi ] && no_mpi "W=$w mpi" && return
     for seed in "$@"; do
         log=$OUT/$way-W$w-$seed.log
         set -- "$BUILD/tests/unit/comm_stress" --rounds "$rounds" --seed "$seed"
         case $way in
         run) set -- "$BUILD/fsdp_run" --no-prefix -n "$w" "$@" ;;
-        *) set -- env FSDP_COMM="$way" "$mpiexec" -n "$w" "$@" ;;
+        *) set -- env FSDP_COMM="$way" $LAUNCHER -n "$w" "$@" ;; # words
         esac
         FSDP_TIMEOUT_S=${FSDP_TIMEOUT_S:-60} timeout -k 5 600 "$@" >"$log" 2>&1 </dev/null &
         child=$!

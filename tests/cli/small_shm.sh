@@ -1,0 +1,81 @@
+#!/bin/bash
+# small_shm.sh -- nine ranks with a /dev/shm of 64 MB, as containers have it, and of 16 MB, too little for MPICH's own
+# segments (4 MB a rank): they train with the bits of one device, and leave nothing there nor among the System V
+# segments, not even when a rank is killed.
+#
+#   tests/cli/small_shm.sh [BUILD]
+#   CASES=REGEX                only the cases whose names match
+#
+# Prints PASS, FAIL and SKIP lines and a last line with their numbers.
+# shellcheck disable=SC2016,SC2034,SC2086,SC2153,SC2154
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/cli/lib.sh
+cli_namespace "$PWD/tests/cli/small_shm.sh" "$@"
+if [ -z "${CLI_NAMESPACE:-}" ]; then
+    echo 'SKIP a small /dev/shm: not root, or no mount namespaces here'
+    exit 77
+fi
+cli_begin "${1:-build}"
+bad=
+export OMP_NUM_THREADS=1
+ranks=9
+options='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --synthetic 5000 --global-batch 18 --reduction canonical'
+timed "$trainer" --parallel single $options --steps 3 --loss-csv "$work/single.csv"
+
+# The job in the background has begun to train.
+begun='[ "$(cat "$work"/loss.csv.tmp 2>/dev/null | wc -l)" -gt 3 ]'
+# One of its ranks.
+a_rank() {
+    pgrep -f "^$trainer " | sed -n 5p
+}
+
+# case_is MEGABYTES NAME -- whether it is to run; sets the size of /dev/shm
+case_is() {
+    name="$1 MB of /dev/shm, $2 (W=$ranks)"
+    chosen && mount -o remount,size="$1m" /dev/shm
+}
+
+# trains MEGABYTES NAME LAUNCHER OPTION... -- to its end
+trains() {
+    local launcher=$3
+    case_is "$1" "$2" || return
+    shift 3
+    timed $launcher -n $ranks "$trainer" $options --steps 3 --loss-csv "$work/loss.csv" "$@"
+    [ "$rc" = 0 ] || complain "exit status $rc"
+    [ ! -s "$work/err" ] || complain 'wrote to stderr'
+    [ "$(losses "$work/loss.csv")" = "$(losses "$work/single.csv")" ] || complain 'other losses than one device'
+    check_left
+    verdict
+}
+
+# killed MEGABYTES NAME LAUNCHER OPTION... -- trains until a rank is killed
+killed() {
+    local launcher=$3
+    case_is "$1" "$2, a rank is killed" || return
+    shift 3
+    rm -f "$work"/loss.csv*
+    $launcher -n $ranks "$trainer" $options --steps 1000000 --loss-csv "$work/loss.csv" "$@" \
+        >"$work/out" 2>"$work/err" </dev/null &
+    job=$!
+    until_true 20 "$begun"
+    { # this shell has a word to say about killed jobs
+        kill -KILL "$(a_rank)"
+        wait_for_end 10
+    } 2>/dev/null
+    [ "$rc" != 0 ] || complain 'exit status 0'
+    check_left
+    verdict
+}
+
+run="$BUILD/fsdp_run --no-prefix"
+trains 64 'by fsdp_run' "$run"
+killed 64 'by fsdp_run' "$run"
+if [ -n "$NO_MPI" ]; then
+    skip 'a small /dev/shm under MPI' "$NO_MPI"
+else
+    trains 64 'over shm' "$LAUNCHER" --comm shm
+    trains 16 'over mpi' "$LAUNCHER" --comm mpi
+    killed 16 'over mpi' "$LAUNCHER" --comm mpi
+fi
+cli_end

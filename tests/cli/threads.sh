@@ -1,0 +1,103 @@
+#!/bin/bash
+# threads.sh -- how many threads a rank has, and that what it computes does not depend on that: losses, norms and
+# weights, fast and canonical, in fp32 and bf16.
+#
+#   tests/cli/threads.sh [BUILD]
+#   CASES=REGEX                only the cases whose names match
+#
+# Prints PASS, FAIL and SKIP lines and a last line with their numbers.
+# shellcheck disable=SC2016,SC2034,SC2086,SC2154
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/cli/lib.sh
+cli_namespace "$PWD/tests/cli/threads.sh" "$@"
+cli_begin "${1:-build}"
+bad=
+run="$BUILD/fsdp_run --no-prefix"
+unset OMP_NUM_THREADS
+
+# ---- how many ---------------------------------------------------------------------------------------------------
+
+# threads_of PID EXPECTED -- the most at a time that compute: OpenMP's bear the program's name, the streams' have their
+# own. A team is as large as its operation has tiles, so that threads come and go: looks 20 times at least, and for 5 s
+# as long as there are too few.
+threads_of() {
+    local name most=0 n looks=0 since
+    name=$(basename "$trainer" | cut -c1-15) since=$(now_ms)
+    while [ $((looks += 1)) -le 20 ] || { [ "$most" -lt "$2" ] && [ $(($(now_ms) - since)) -lt 5000 ]; }; do
+        n=$(cat /proc/"$1"/task/*/comm 2>/dev/null | grep -cxF "$name")
+        [ "$n" -le "$most" ] || most=$n
+    done
+    echo "$most"
+}
+
+# A machine of two cores: on a large one an operation may have less work than threads.
+cores=()
+for range in $(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status | tr , ' '); do
+    for ((c = ${range%-*}; c <= ${range#*-}; c++)); do cores+=("$c"); done
+done
+one=${cores[0]} two=${cores[0]},${cores[1]:-}
+
+# has_threads NAME CORES W EXPECTED [VARIABLE] -- of every rank, bound to these cores together
+has_threads() {
+    local on=$2 ranks=$3 expected=$4 pid most seen=0
+    name="$1: threads of a rank: $4 (W=$3)"
+    chosen || return
+    rm -f "$work"/loss.csv*
+    env ${5:-} taskset -c "$on" $run -n "$ranks" "$trainer" --steps 1000000 --synthetic 10000 \
+        --global-batch $((8 * ranks)) --loss-csv "$work/loss.csv" >"$work/out" 2>"$work/err" </dev/null &
+    job=$!
+    until_true 20 '[ "$(cat "$work"/loss.csv.tmp 2>/dev/null | wc -l)" -gt 2 ]'
+    for pid in $(pgrep -f "^$trainer "); do
+        seen=$((seen + 1))
+        most=$(threads_of "$pid" "$expected")
+        [ "$most" = "$expected" ] || complain "process $pid has $most threads"
+    done
+    [ $seen = "$ranks" ] || complain "$seen ranks seen"
+    kill -TERM $job
+    wait_for_end 10 2>/dev/null
+    check_left
+    verdict
+}
+
+has_threads 'one core' "$one" 1 1
+has_threads 'more ranks than cores' "$one" 2 1
+has_threads 'OMP_NUM_THREADS on one core' "$one" 2 3 OMP_NUM_THREADS=3
+if [ ${#cores[@]} = 1 ]; then
+    skip 'two cores' 'there is one'
+else
+    has_threads 'two cores' "$two" 1 2
+    has_threads 'two cores' "$two" 2 1
+fi
+
+# ---- what they compute ------------------------------------------------------------------------------------------
+
+# Large enough that every operation is divided among threads, in rows that 2 and 3 do not divide; and products of one
+# row, which are not.
+large='--size small --n-layer 2 --seq-len 63 --global-batch 6 --steps 2'
+one_row='--size small --n-layer 1 --seq-len 1 --global-batch 1 --steps 2'
+
+# same_bits NAME W OPTION... -- on 1, 2 and 3 threads
+same_bits() {
+    local ranks=$2 threads
+    name="the same bits on 1, 2 and 3 threads: $1 (W=$2)"
+    chosen || return
+    shift 2
+    for threads in 1 2 3; do
+        OMP_NUM_THREADS=$threads timed $run -n "$ranks" "$trainer" --synthetic 10000 "$@" --loss-csv "$work/$threads.csv" \
+            --export "$work/$threads"
+        [ "$rc" = 0 ] || complain "exit status $rc on $threads threads"
+        [ "$(losses "$work/$threads.csv")" = "$(losses "$work/1.csv")" ] || complain "other losses on $threads threads"
+        cmp -s "$work/1/model.safetensors" "$work/$threads/model.safetensors" || complain "other weights on $threads threads"
+    done
+    check_left
+    verdict
+}
+bf16='--param-dtype bf16 --reduce-dtype bf16'
+same_bits 'canonical' 2 $large --reduction canonical
+same_bits 'canonical, bf16' 1 $large --reduction canonical $bf16
+same_bits 'fast, bf16' 2 $large --reduction fast $bf16
+same_bits 'portable' 1 $large --reduction canonical --ops portable
+same_bits 'products of one row' 1 $one_row
+same_bits 'products of one row, bf16' 1 $one_row $bf16
+cli_end
