@@ -89,7 +89,7 @@ $(TESTS): $(BUILD)/%: $(BUILD)/%.o $(TEST_LIBOBJ) $(BUILD)/libfsdp.a
 
 # ---- what people type -----------------------------------------------------------------------------
 # A make of its own builds after deps.sh, so that it sees what was just installed.
-demo:  ## train a small GPT-2 on one device and by FSDP on 4 ranks, compare the bits (3 minutes)
+demo:  ## train a small GPT-2 on one device and by FSDP on 4 ranks, compare the bits (2 minutes)
 	tests/tools/deps.sh demo
 	$(MAKE) $(JOBS) --no-print-directory all
 	tests/tools/demo.sh $(BUILD)

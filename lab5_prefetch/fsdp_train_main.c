@@ -135,7 +135,8 @@ int main(int argc, char **argv)
     wait_policy_passive(argv);
     trainer t = {0};
     signal(SIGPIPE, SIG_IGN);
-    bool alone = comm_launched_ranks() == 1;
+    int launched = comm_launched_ranks();
+    bool alone = launched == 1;
     fsdp_status parsed = (alone ? train_config_parse : parse_in_silence)(argc, argv, &t.cfg);
     if (parsed != FSDP_OK && alone) {
         if (parsed != FSDP_ESKIP) /* --help */
@@ -143,8 +144,8 @@ int main(int argc, char **argv)
         return parsed == FSDP_ESKIP ? EXIT_SUCCESS : EXIT_FAILURE;
     }
     fsdp_error_info why = *fsdp_error_get();
-    if (trainer_connect(&t) != FSDP_OK) {
-        print_error(0, 0);
+    if (trainer_connect(&t) != FSDP_OK) { /* no group to agree in: every rank that fails says so */
+        print_error(comm_launched_rank(), alone ? 0 : launched);
         return EXIT_FAILURE;
     }
     if (comm_same(t.comm, "--help", parsed == FSDP_ESKIP ? "given" : "not given") != FSDP_OK)

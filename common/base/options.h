@@ -23,7 +23,8 @@ typedef enum option_kind {
     OPT_STRING, /* const char * into argv or the table: valid while they live; NULL default */
     OPT_BOOL,   /* bool; the option takes no value */
     OPT_ENUM,   /* int: index into `choices` ("full|grad-op|none") */
-    OPT_REFUSED /* known to the design, not there yet: refused with the hint in `help` */
+    OPT_REFUSED /* known to the design, not there yet: refused with the hint in `help`; --help lists
+                   its name */
 } option_kind;
 
 typedef struct option_spec {

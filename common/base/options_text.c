@@ -98,7 +98,9 @@ fsdp_status options_print_help(const option_spec *table, const char *program, co
             printf("%s%s:\n", row == table ? "" : "\n", row->group);
         else if (row == &OPTIONS_HELP)
             printf("\n");
-        if (row->kind != OPT_REFUSED)
+        if (row->kind == OPT_REFUSED)
+            printf("  --%s\n", row->name);
+        else
             print_row(row);
     }
     if (fflush(stdout) != 0 || ferror(stdout))

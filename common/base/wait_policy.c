@@ -1,10 +1,13 @@
 /* wait_policy.c -- see wait_policy.h. */
 #include "common/base/wait_policy.h"
+#include <errno.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 void wait_policy_passive(char **argv)
 {
+    prctl(PR_SET_NAME, program_invocation_short_name); /* after the execv below it is "exe" */
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))
         return;
     if (setenv("OMP_WAIT_POLICY", "passive", 1) == 0)

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static const double LONGEST_TIMEOUT_S = 1e7;
 enum { DRAIN_S = 1, DRAIN_GRACE_MS = 100 };
 
 static int env_int(const char *name, int otherwise)
@@ -25,20 +26,37 @@ static int env_int(const char *name, int otherwise)
     return *end == '\0' && value >= 0 && value < 1 << 24 ? (int)value : otherwise;
 }
 
+/* The first of n variables that is set, 0 or more; else `otherwise`. */
+static int env_first(const char *const *names, size_t n, int otherwise)
+{
+    for (size_t i = 0; i < n; i++) {
+        int value = env_int(names[i], -1);
+        if (value >= 0)
+            return value;
+    }
+    return otherwise;
+}
+
 int comm_launched_ranks(void)
 {
     /* SLURM sets the step's size for tasks under srun only, not for the batch script. */
-    static const char *const announces[] = {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE",
-                                            "SLURM_STEP_NUM_TASKS"};
+    static const char *const names[] = {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE",
+                                        "SLURM_STEP_NUM_TASKS"};
     int rank, size;
     if (comm_shm_launched(&rank, &size))
         return size;
-    for (size_t i = 0; i < sizeof announces / sizeof *announces; i++) {
-        int ranks = env_int(announces[i], 0);
-        if (ranks > 0)
-            return ranks;
-    }
-    return 1;
+    size = env_first(names, sizeof names / sizeof *names, 1);
+    return size > 0 ? size : 1;
+}
+
+int comm_launched_rank(void)
+{
+    static const char *const names[] = {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK",
+                                        "SLURM_PROCID"};
+    int rank, size;
+    if (comm_shm_launched(&rank, &size))
+        return rank;
+    return env_first(names, sizeof names / sizeof *names, 0);
 }
 
 /* One rank under a launcher is a rank of MPI too (it may be watched, and aborts properly). */
@@ -48,13 +66,20 @@ static bool launcher_present(void)
            getenv("OMPI_COMM_WORLD_RANK") != NULL;
 }
 
-static double timeout_from(const comm_config *config)
+/* What the caller wants, or FSDP_TIMEOUT_S, or 300. */
+static fsdp_status timeout_from(const comm_config *config, double *timeout_s)
 {
-    if (config->timeout_s > 0)
-        return config->timeout_s;
     const char *text = getenv("FSDP_TIMEOUT_S");
-    double value = text != NULL ? atof(text) : 0;
-    return value > 0 ? value : 300;
+    *timeout_s = config->timeout_s > 0 ? config->timeout_s : 300;
+    if (config->timeout_s > 0 || text == NULL || *text == '\0')
+        return FSDP_OK;
+    char *end;
+    *timeout_s = strtod(text, &end);
+    if (*end == '\0' && *timeout_s > 0 && *timeout_s <= LONGEST_TIMEOUT_S)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "unset FSDP_TIMEOUT_S, or set it to seconds",
+                      "FSDP_TIMEOUT_S: got '%.40s', expected a number above 0 and up to %.0e", text,
+                      LONGEST_TIMEOUT_S);
 }
 
 /* What starts the ranks. shm over an MPI launcher begins as mpi. */
@@ -164,23 +189,31 @@ static fsdp_status start(comm *c, comm_backend backend)
 static fsdp_status backend_wanted(const comm_config *config, comm_backend *wanted)
 {
     static const char *const names[] = {"auto", "self", "mpi", "shm"};
-    const char *text = getenv("FSDP_COMM");
+    const char *text = getenv("FSDP_COMM"), *launch = getenv(SHM_LAUNCH_ENV);
+    int rank, size;
     *wanted = config->backend;
+    if (launch != NULL && !comm_shm_launched(&rank, &size))
+        return fsdp_error(FSDP_EINVAL, "unset " SHM_LAUNCH_ENV ", which is fsdp_run's",
+                          SHM_LAUNCH_ENV ": got '%.40s', expected rank, ranks and two files",
+                          launch);
     if (*wanted != COMM_AUTO || text == NULL || *text == '\0')
         return FSDP_OK;
-    for (int i = 0; i < 4; i++) {
-        if (strcmp(text, names[i]) == 0) {
+    for (int i = 0; i < 4; i++)
+        if (strcmp(text, names[i]) == 0)
             *wanted = (comm_backend)i;
-            return FSDP_OK;
-        }
-    }
+    bool is_known = *wanted != COMM_AUTO || strcmp(text, names[COMM_AUTO]) == 0;
+    if (is_known && (*wanted != COMM_SELF || comm_launched_ranks() == 1))
+        return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, "unset FSDP_COMM, or set it to auto, mpi or shm",
-                      "FSDP_COMM: got '%.40s', expected auto, self, mpi or shm", text);
+                      "FSDP_COMM: got '%.40s' with %d ranks, expected auto, mpi or shm", text,
+                      comm_launched_ranks());
 }
 
 fsdp_status comm_open(device *d, const comm_config *config, comm **out)
 {
     comm_backend wanted, backend;
+    double timeout_s;
+    TRY(timeout_from(config, &timeout_s));
     TRY(backend_wanted(config, &wanted));
     TRY(backend_choose(wanted, d, &backend));
     comm *c = calloc(1, sizeof *c);
@@ -191,7 +224,7 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
         return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for a group");
     }
     c->dev = d;
-    c->timeout_s = timeout_from(config);
+    c->timeout_s = timeout_s;
     c->recorder = recorder;
     c->owns_recorder = true;
     fsdp_status status;

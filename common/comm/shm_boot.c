@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "common/comm/shm_boot.h"
@@ -57,12 +57,25 @@ char *shm_area_map(int fd, size_t bytes)
     return at == MAP_FAILED ? NULL : at;
 }
 
+/* Beyond `ulimit -f` the system would end the process with SIGXFSZ. */
+static bool file_may_have(size_t bytes)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        bytes <= limit.rlim_cur)
+        return true;
+    errno = EFBIG;
+    return false;
+}
+
 char *shm_area_create(size_t bytes, int *fd)
 {
     *fd = memfd_create("fsdp group", MFD_CLOEXEC);
     if (*fd < 0)
         return NULL;
-    char *at = ftruncate(*fd, (off_t)bytes) == 0 ? shm_area_map(*fd, bytes) : NULL;
+    char *at = NULL;
+    if (file_may_have(bytes) && ftruncate(*fd, (off_t)bytes) == 0)
+        at = shm_area_map(*fd, bytes);
     if (at == NULL) {
         close(*fd);
         *fd = -1;

@@ -19,14 +19,16 @@ keep=$work/keep new=$work/new bad=
 model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16'
 small="$model --batch-size 2 --steps 2"
 outputs="--loss-csv $keep/loss.csv --export $keep/export --memory-report $keep/report.csv"
-earlier="$small --synthetic 5000 $outputs --save $keep/save"
+all_outputs="$outputs --save $keep/save"
+earlier="$small --synthetic 5000 $all_outputs"
 
-# expect_message REGEX HINT -- one line and one hint, whatever the number of ranks
+# expect_message REGEX HINT -- one line and one hint, whatever the number of ranks. When a rank fails alone, a peer that
+# sees it go before the launcher ends it too adds a hint about that.
 expect_message() {
     local n
     n=$(grep -cE -- "$1" "$work/err")
     [ "$n" = 1 ] || complain "$n lines of stderr match '$1', expected 1"
-    n=$(grep -c '^HINT: ' "$work/err")
+    n=$(grep '^HINT: ' "$work/err" | grep -cv "^HINT: see that rank's last lines")
     [ "$n" = 1 ] || complain "$n hints, expected 1"
     grep -qE -- "^HINT: .*($2)" "$work/err" || complain "no hint matches '$2'"
 }
@@ -43,16 +45,24 @@ expect_failed() {
     verdict
 }
 
-# refused W NAME REGEX HINT OPTION... -- the earlier run's options, then these
-refused() {
+# plainly W NAME REGEX HINT OPTION... -- a small run with these options fails and says so
+plainly() {
     local regex=$3 hint=$4 ranks=$1
     name="$2 (W=$1)"
     chosen || return
     shift 4
     # shellcheck disable=SC2086 # lists of words
-    launch "$ranks" $earlier "$@"
+    launch "$ranks" $small --synthetic 5000 "$@"
     expect_message "$regex" "$hint"
     expect_failed
+}
+
+# refused W NAME REGEX HINT OPTION... -- the same with the earlier run's outputs, then these options
+refused() {
+    local about=("${@:1:4}")
+    shift 4
+    # shellcheck disable=SC2086 # a list of words
+    plainly "${about[@]}" $all_outputs "$@"
 }
 
 # The same on one rank and on two.
@@ -92,7 +102,11 @@ refused 1 'wrap without a size' "--wrap: got 'size:0', expected" 'pass --wrap' -
 refused 1 'wrap with more than a size' "--wrap: got 'size:12x', expected" 'pass --wrap' --wrap size:12x
 refused 1 'wrap beyond 64 bits' '--wrap: got .*expected' 'pass --wrap' --wrap size:99999999999999999999
 refused12 'heads that do not divide' 'n-head 3 does not divide d-model 16' '--n-head' --n-head 3
-refused 1 'more tokens than positions' '--seq-len: got 1000, expected at most 256' '--seq-len' --seq-len 1000
+refused12 'more tokens than positions' '--seq-len: got 1000, expected at most 256' '--n-positions .*--seq-len' --seq-len 1000
+refused12 'fewer positions than tokens' '--n-positions: got 15, expected at least 16' 'a larger --n-positions' --n-positions 15
+refused 1 'positions that are no number' "--n-positions: got 'many', expected a whole number from 0" 'describes --n-positions' --n-positions many
+refused 1 'too many tokens' '--batch-size: 65536 sequences of 1025 tokens, expected at most 67108864' '--grad-accum' \
+    --batch-size 65536 --seq-len 1025 --n-positions 2000
 refused12 'canonical with 3 sequences' '--batch-size: got 3, expected a power of two' '--grad-accum' \
     --reduction canonical --batch-size 3
 refused 2 'global batch and ranks' '--global-batch: got 7, expected a multiple of 2 ranks' 'divides' --global-batch 7
@@ -104,31 +118,39 @@ refused 1 'a batch by division' '--global-batch: 1000000 sequences per rank' '--
 refused 2 'single device on two ranks' '--parallel single: got 2 ranks, expected 1' 'without a launcher' --parallel single
 refused 2 'unknown transport on two ranks' "--comm: got 'smh', expected one of auto\|self\|mpi\|shm" 'default' --comm smh
 refused 2 'no transport on two ranks' '--comm self: got 2 ranks, expected 1' 'leave --comm out' --comm self
+
+# The environment. What is wrong there is seen before there is a group, so every rank that sees it says so.
+FSDP_TIMEOUT_S=soon refused 1 'a word for seconds' "FSDP_TIMEOUT_S: got 'soon', expected a number" 'unset' --comm auto
+FSDP_TIMEOUT_S=-1 refused 1 'no time at all' "FSDP_TIMEOUT_S: got '-1', expected a number above 0" 'unset' --comm auto
+FSDP_COMM=smh refused 1 'an unknown transport in the environment' "FSDP_COMM: got 'smh'" 'auto, mpi or shm' --comm auto
+FSDP_RUN=garbage refused 1 'words that fsdp_run did not write' "FSDP_RUN: got 'garbage'" 'unset FSDP_RUN' --comm auto
+name='no transport in the environment (W=2)'
+if chosen; then
+    # shellcheck disable=SC2086 # lists of words
+    FSDP_COMM=self launch 2 $small --synthetic 5000 $all_outputs
+    for rank in 0 1; do
+        grep -q "^\[rank $rank/2\] FSDP_COMM: got 'self' with 2 ranks, expected auto, mpi or shm" "$work/err" ||
+            complain "no word of rank $rank"
+    done
+    expect_failed
+fi
+
 refused 1 'checkpoints of replicas' '--save and --resume are there for --parallel fsdp only' '--export' --parallel ddp
+refused 2 'a profile that cannot be written' 'cannot make /proc/nope' 'pass a --profile directory' --profile /proc/nope
 refused 1 'two corpora' '--data and --synthetic exclude each other' 'leave one' --data /etc/passwd
 for option in $(sed -n 's/.*name = "\([a-z-]*\)", .kind = OPT_REFUSED.*/--\1/p' common/train/train_config.c); do
     refused 1 "not there yet: $option" "$option is not available" 'run without it' "$option"
 done
 
-# plainly W NAME REGEX HINT OPTION... -- like refused, without the outputs that are given here
-plainly() {
-    local regex=$3 hint=$4 ranks=$1
-    name="$2 (W=$1)"
-    chosen || return
-    shift 4
-    # shellcheck disable=SC2086
-    launch "$ranks" $small --synthetic 5000 "$@"
-    expect_message "$regex" "$hint"
-    expect_failed
-}
 plainly 1 'auto without a directory' '--resume auto: no --save directory given' 'pass --save' --resume auto
 
 # Two ranks, two command lines: MPMD [A] : [B].
 differ() {
     name="ranks differ: $1 (W=2)"
     chosen || return
+    [ -z "$NO_MPI" ] || { skip "$name" "$NO_MPI" && return; }
     # shellcheck disable=SC2086
-    timed mpiexec -n 1 "$trainer" $earlier $4 : -n 1 "$trainer" $earlier $5
+    timed $LAUNCHER -n 1 "$trainer" $earlier $4 : -n 1 "$trainer" $earlier $5
     expect_message "$2" "$3"
     expect_failed
 }
@@ -300,6 +322,7 @@ copy && patch "$file" 5000 '\0252\0252' && damaged 'a value' 'rank-00000.ckpt is
 copy && cp "$new/damaged/rank-00001.ckpt" "$file" && damaged 'one part twice' 'rank-00000.ckpt: got file number 1, expected 0'
 copy && patch "$file" 40 '\07' && damaged 'a part of another step' 'rank-00000.ckpt is of step 7, meta.json of step 2'
 refused12 'resume: another model' 'is of a model with [0-9]+ parameters' 'model options' --resume "$keep/save" --d-model 32
+refused12 'resume: other positions' 'is of a model with [0-9]+ parameters' 'model options' --resume "$keep/save" --n-positions 300
 refused12 'resume: another optimizer' 'holds 3 arrays per parameter, expected 1' '--optimizer' \
     --resume "$keep/save" --optimizer sgd
 

@@ -64,10 +64,6 @@ expect_good 1 'a link as the loss file' $run --loss-csv "$new/link.csv"
 [ -s "$new/target.csv" ] || complain 'what the link points to was not written'
 verdict
 
-# What is no number counts as unset.
-FSDP_TIMEOUT_S=soon expect_good 2 'a word for a number in the environment' $run
-verdict
-
 # Shards: a directory, and a glob that this program expands.
 mkdir "$new/shards" && cp "$new/good.bin" "$new/shards/a.bin" && cp "$new/good.bin" "$new/shards/b.bin"
 expect_good 1 'a directory of shards' $small --data "$new/shards"

@@ -287,6 +287,7 @@ static const char HELP_TEXT[] =
     "  --fsdp-size=N               ranks of a shard group (of at least 1)\n"
     "  --cpu-offload               masters stay on the host\n"
     "  --plan                      show it\n"
+    "  --save-every\n"
     "\n"
     "  --help                      print this list\n";
 
