@@ -86,6 +86,8 @@ typedef struct mpi_engine {
 
     /* progress thread only */
     mpi_job *active;
+    mpi_job *split; /* of all ranks, which are not all here yet; NULL */
+    MPI_Request split_met;
     bool stopping;
     comm_recorder *recorder; /* of the first group, NULL when it is closed */
     MPI_Comm notice_comm;    /* of all ranks */

@@ -108,6 +108,9 @@ static void engine_kill(void)
         e->tell();
     pthread_mutex_unlock(&e->tell_lock);
     notices_exchange();
+    if (e->split != NULL)
+        mpi_job_finish(e->split, &e->why);
+    e->split = NULL;
     while (e->active != NULL) {
         mpi_job *job = e->active;
         e->active = job->next;
@@ -200,7 +203,7 @@ static void watch(void)
 
 /* ---- groups -------------------------------------------------------------------------------- */
 
-/* Blocking, but all ranks have just met in comm_split's host call: nothing else is waited for. */
+/* Blocking, but all ranks have just met: nothing else is waited for. */
 static void split_run(mpi_job *job)
 {
     MPI_Comm parent = job->group != NULL ? job->group->comm : MPI_COMM_WORLD;
@@ -220,6 +223,47 @@ static void split_run(mpi_job *job)
             mpi_shared.recorder = job->child->front->recorder;
     }
     mpi_job_finish(job, NULL);
+}
+
+/* The ranks of a group met in comm_split's host call. All ranks, in comm_open, did not: another may
+ * come only when calls are through that need this thread, so it must not wait for that one in MPI.
+ */
+static void split_start(mpi_job *job)
+{
+    mpi_engine *e = &mpi_shared;
+    if (job->group != NULL) {
+        split_run(job);
+        return;
+    }
+    FSDP_ASSERT(e->split == NULL && "two threads in comm_open");
+    int rc = MPI_Ibarrier(MPI_COMM_WORLD, &e->split_met);
+    if (rc == MPI_SUCCESS) {
+        e->split = job;
+        return;
+    }
+    (void)mpi_explain(rc, "MPI_Ibarrier");
+    mpi_job_finish(job, fsdp_error_get());
+}
+
+/* Returns whether all ranks have come, and with them the group. */
+static bool split_test(void)
+{
+    mpi_engine *e = &mpi_shared;
+    int met = 0;
+    if (e->split == NULL)
+        return false;
+    int rc = MPI_Test(&e->split_met, &met, MPI_STATUS_IGNORE);
+    if (rc != MPI_SUCCESS) {
+        (void)mpi_explain(rc, "MPI_Ibarrier");
+        engine_kill();
+        return true;
+    }
+    if (met) {
+        mpi_job *job = e->split;
+        e->split = NULL;
+        split_run(job);
+    }
+    return met;
 }
 
 static void close_run(mpi_job *job)
@@ -260,14 +304,15 @@ static struct timespec deadline_in_us(long us)
 static mpi_job *inbox_take(int n_quiet)
 {
     mpi_engine *e = &mpi_shared;
-    if (e->active != NULL && n_quiet >= BURST_TESTS && n_quiet < YIELD_TESTS)
+    bool is_idle = e->active == NULL && e->split == NULL;
+    if (!is_idle && n_quiet >= BURST_TESTS && n_quiet < YIELD_TESTS)
         sched_yield();
     long sleep_us = 0;
-    if (e->active == NULL)
+    if (is_idle)
         sleep_us = IDLE_SLEEP_US;
     else if (n_quiet >= YIELD_TESTS)
         sleep_us = SHORTEST_SLEEP_US + 2 * (n_quiet - YIELD_TESTS);
-    if (e->active != NULL && sleep_us > LONGEST_SLEEP_US)
+    if (!is_idle && sleep_us > LONGEST_SLEEP_US)
         sleep_us = LONGEST_SLEEP_US;
     pthread_mutex_lock(&e->lock);
     if (e->inbox == NULL && sleep_us > 0) {
@@ -293,7 +338,7 @@ static void job_start(mpi_job *job)
         exchange_start(job);
         break;
     case JOB_SPLIT:
-        split_run(job);
+        split_start(job);
         break;
     case JOB_CLOSE:
         close_run(job);
@@ -376,7 +421,8 @@ void *mpi_progress_main(void *arg)
             job_start(job);
             job = next;
         }
-        n_quiet = jobs_test() ? 0 : n_quiet < 1 << 20 ? n_quiet + 1 : n_quiet;
+        bool moved = split_test();
+        n_quiet = jobs_test() || moved ? 0 : n_quiet < 1 << 20 ? n_quiet + 1 : n_quiet;
         if (was_idle || n_quiet % WATCH_EVERY_TESTS == 0)
             watch();
     }

@@ -18,7 +18,7 @@ $(BENCHES): $(BUILD)/%: $(BUILD)/%.o $(BENCH_LIBOBJ) $(BUILD)/libfsdp.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 .PHONY: bench bench-peers bench-programs
-bench:  ## time training, collectives, operations beside peers and the roof (13 minutes); BENCH=kernels
+bench:  ## time training, collectives, operations beside peers and the roof (15 minutes with PyTorch); BENCH=kernels
 	tests/tools/deps.sh demo
 	$(MAKE) $(JOBS) --no-print-directory bench-programs
 	tests/bench/run.sh $(BUILD)

@@ -30,7 +30,7 @@ launch() {
     fi
 }
 
-failed=''
+failed='' shown=$options
 for w in ${BENCH_RANKS:-2 4 8}; do
     begun=$SECONDS
     # More ranks than this have no room between them on a small machine: large sizes in the long form only.
@@ -51,7 +51,7 @@ cat "$D"/*.csv 2>/dev/null | sort -t, -k1,1 -k2,2n -k3,3 -k4,4n -k7,7g | awk -F,
     BEGIN { while ((getline line < roof) > 0) if (split(line, f, ",") == 2 && f[1] ~ /^triad_.*k_all/) { split(f[1], p, /[_k]/); n++; kib[n] = p[2]; rate[n] = f[2] } }
     function memory_us(op, w, size,    times, i) {
         times = op == "reduce-scatter" ? w + 1 : op == "all-reduce" ? 3 * w - 1 : 2 * (w - 1)
-        for (i = 1; i < n && kib[i] * 1024 < size; i++);
+        for (i = 1; i < n && kib[i] * 1024 < w * size; i++); # what all ranks hold
         return times * size / rate[i] / 1e3
     }
     { key = $1 OFS $2 OFS $3 OFS $4; if (!(key in count)) order[++keys] = key; k = ++count[key]; us[key, k] = $7; q1[key] += $8; q3[key] += $9; wrong[key] += $12 }
@@ -74,7 +74,7 @@ cat "$D"/*.csv 2>/dev/null | sort -t, -k1,1 -k2,2n -k3,3 -k4,4n -k7,7g | awk -F,
 {
     echo '## Collectives'
     echo
-    echo "Ours by the transport that is chosen by itself$([ -n "$FULL" ] && echo ', and by the MPI transport'), beside MPICH's own; options: $options."
+    echo "Ours by the transport that is chosen by itself$([ -n "$FULL" ] && echo ', and by the MPI transport'), beside MPICH's own; options: $shown."
     echo
     table "$OUT/collectives.csv"
 } >"$OUT/collectives.md"

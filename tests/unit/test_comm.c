@@ -105,6 +105,40 @@ static void test_many_in_flight(comm_fixture *f)
 }
 
 /* Sum of members' ranks (plus one) over a split group, and this rank's place in it. */
+static fsdp_status run_late(void *args, int n_threads)
+{
+    (void)args;
+    (void)n_threads;
+    usleep(20000);
+    return FSDP_OK;
+}
+
+/* Odd ranks are in comm_open when their part of a call begins; even ranks come to comm_open when
+ * they have got it. Whoever serves no call while it waits for all ranks there hangs.             */
+static void test_open_beside_calls(comm_fixture *f)
+{
+    enum { ELEMS = 3000 };
+    size_t world = (size_t)f->world;
+    stream *a = NULL;
+    comm *other = NULL;
+    CHECK_OK(f, stream_create(f->dev, "test a", &a));
+    float *send = comm_test_alloc(ELEMS * 4), *got = comm_test_alloc(world * ELEMS * 4);
+    comm_test_coded_fill(send, ELEMS * 4, f->rank, 0);
+    if (f->rank % 2 == 1)
+        CHECK_OK(f, stream_launch(a, run_late, &world, sizeof world));
+    CHECK_OK(f, comm_all_gather(f->c, a, "late", DTYPE_F32, send, got, ELEMS));
+    if (f->rank % 2 == 0)
+        CHECK_OK(f, stream_sync(a));
+    CHECK_OK(f, comm_open(f->dev, &(comm_config){.backend = COMM_AUTO, .timeout_s = 10}, &other));
+    CHECK_OK(f, stream_sync(a));
+    for (int r = 0; r < f->world; r++)
+        CHECK(f, comm_test_coded_same(got + (size_t)r * ELEMS, ELEMS * 4, r, 0), "part of %d", r);
+    comm_close(other);
+    stream_free(a);
+    free(send);
+    free(got);
+}
+
 static void group_check(comm_fixture *f, comm *g, int want_rank, int want_size, int64_t want_sum)
 {
     int64_t value = f->rank + 1;
@@ -351,6 +385,7 @@ static void run_on_stream(comm_fixture *f, stream *s, const char *stream_name)
                  {"grad_acc_empty", comm_case_grad_acc_empty},
                  {"two_streams", test_two_streams},
                  {"many_in_flight", test_many_in_flight},
+                 {"open_beside_calls", test_open_beside_calls},
                  {"split", test_split},
                  {"figures", test_figures},
                  {"staging", test_staging},
