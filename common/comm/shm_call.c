@@ -358,7 +358,12 @@ static fsdp_status bounce_make(const shm_group *g, stream *s, const comm_part *p
                           "shm: %zu bytes of host memory, expected at most %d", region_bytes(x),
                           SHM_INLINE_BYTES);
     TRY(device_alloc_shared(s, MEM_COMM, region_bytes(x), "copy for peers", bounce));
-    return device_copy(s, *bounce, x.begin, region_bytes(x));
+    fsdp_status status = device_copy(s, *bounce, x.begin, region_bytes(x));
+    if (status != FSDP_OK) { /* the stream has failed meanwhile */
+        device_free(s, *bounce);
+        *bounce = NULL;
+    }
+    return status;
 }
 
 static fsdp_status issue(shm_group *g, stream *s, const comm_call *call, const comm_part *parts,
