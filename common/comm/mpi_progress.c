@@ -30,7 +30,9 @@ static const double NOTICES_S = 2.0; /* how long a failing rank waits for its pe
 /* A rank that misses one of its own host knows better who is late than those on other hosts that
  * wait for both: it may speak first. */
 static const double NEARER_S = 0.5;
-enum { GRACE_MS = 100 }; /* then, for peers that are still hearing the last one */
+/* Then, for peers that are still hearing the last one: while they do, MPI may go on reading this
+ * rank's buffers, and UCX ends a process that reads what is no longer there.                     */
+enum { GRACE_MS = 400 };
 
 /* ---- failure ------------------------------------------------------------------------------- */
 
