@@ -35,19 +35,21 @@ LDLIBS   += $(if $(HAVE_DNNL),-ldnnl) $(if $(HAVE_MPI),$(shell $(PKG) --libs mpi
 # ---- what is built --------------------------------------------------------------------------------
 LABS        := lab1_flatparam lab2_forward lab3_backward lab4_optimizer lab5_prefetch
 COMMON_SRC  := $(sort $(wildcard common/*/*.c))
-LAB_SRC     := $(sort $(filter-out %_main.c,$(foreach l,$(LABS),$(wildcard $(l)/*.c))))
-MAIN_SRC    := $(sort $(wildcard lab*/*_main.c))
+LAB_SRC     := $(sort $(foreach l,$(LABS),$(wildcard $(l)/*.c)))
+TRAINER_SRC := $(sort $(filter-out %_main.c,$(wildcard trainer/*.c trainer/tools/*.c)))
+MAIN_SRC    := $(sort $(wildcard trainer/*_main.c trainer/tools/*_main.c))
 TEST_SRC    := $(sort $(wildcard tests/unit/*.c tests/grade/*.c tests/equivalence/*.c tests/cli/*.c))
 TEST_LIBSRC := $(filter %_lib.c,$(TEST_SRC))
 TEST_MAIN   := $(filter-out %_lib.c,$(TEST_SRC))
 
 COMMON_OBJ  := $(COMMON_SRC:%.c=$(BUILD)/%.o)
 LAB_OBJ     := $(LAB_SRC:%.c=$(BUILD)/%.o)
+TRAINER_OBJ := $(TRAINER_SRC:%.c=$(BUILD)/%.o)
 TEST_OBJ    := $(TEST_SRC:%.c=$(BUILD)/%.o)
 TEST_LIBOBJ := $(TEST_LIBSRC:%.c=$(BUILD)/%.o)
 PROGRAMS    := $(patsubst %_main.c,$(BUILD)/%,$(notdir $(MAIN_SRC)))
 TESTS       := $(TEST_MAIN:%.c=$(BUILD)/%)
-OBJECTS     := $(COMMON_OBJ) $(LAB_OBJ) $(MAIN_SRC:%.c=$(BUILD)/%.o) $(TEST_OBJ)
+OBJECTS     := $(COMMON_OBJ) $(LAB_OBJ) $(TRAINER_OBJ) $(MAIN_SRC:%.c=$(BUILD)/%.o) $(TEST_OBJ)
 
 Q := $(if $(V),,@)
 SAY = $(if $(V),@:,@printf '  %-4s %s\n')
@@ -70,12 +72,12 @@ $(OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/flags
 	$(SAY) CC $<
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
-$(BUILD)/libfsdp.a: $(COMMON_OBJ) $(LAB_OBJ)
+$(BUILD)/libfsdp.a: $(COMMON_OBJ) $(LAB_OBJ) $(TRAINER_OBJ)
 	@rm -f $@
 	$(SAY) AR $@
 	$(Q)ar rcs $@ $^
 
-# main programs live where they belong (lab5: the trainer) and link everything
+# main programs stand in the trainer and link everything
 define main_rule
 $(BUILD)/$(patsubst %_main.c,%,$(notdir $(1))): $(BUILD)/$(1:.c=.o) $(BUILD)/libfsdp.a
 	$$(SAY) LINK $$@

@@ -1,6 +1,6 @@
 /* flat_param.h -- lab 1: what lives where. From a unit's parameters to one padded array, cut in W.
  *
- *   wrap_assign       which unit every stage belongs to
+ *   wrap_assign       which unit every layer belongs to
  *   flat_layout_build where every parameter of a unit starts in the unit's flat array
  *   shard_range       which part of a flat array a rank owns
  *   flat_intersect    which pieces of which parameters lie in a rank's shard
@@ -77,14 +77,14 @@ typedef struct flat_piece {
 fsdp_status flat_intersect(const flat_layout *layout, int rank, flat_piece *pieces, int *n_pieces);
 
 /* ---- 1.4 ------------------------------------------------------------------------------------- */
-typedef enum module_kind { MODULE_MODEL, MODULE_BLOCK, MODULE_PART } module_kind;
+typedef enum module_kind { MODULE_MODEL, MODULE_BLOCK, MODULE_LAYER } module_kind;
 
-/* The model as a tree of modules: the model, its blocks, their parts (stages). Parents stand before
+/* The model as a tree of modules: the model, its blocks, their parts (layers). Parents stand before
  * their children; node 0 is the model. Only parts own parameters. */
 typedef struct module_node {
     module_kind kind;
     int parent;       /* -1 for node 0 */
-    int stage;        /* the model's stage, -1 when the node has none of its own */
+    int layer;        /* the model's layer, -1 when the node has none of its own */
     size_t own_elems; /* parameters of the node itself, tied ones not counted again */
     bool tied;        /* holds a parameter whose storage is shared with another node */
 } module_node;
@@ -108,7 +108,7 @@ void module_tree_free(module_tree *t);
  *   and always when it is node 0 (the root unit); never otherwise when it is tied: storage that is
  *   used in two places must be gathered for both, so it stays with the root.
  *   Units are numbered from 0 = root, then by ascending node. A node that is no unit has the unit
- *   of its parent. A unit without parameters is kept: it has no stage, so no hook ever names it.
+ *   of its parent. A unit without parameters is kept: it has no layer, so no hook ever names it.
  *   unit_of_node [n_nodes], *n_units >= 1 */
 fsdp_status wrap_assign(const module_tree *tree, wrap_policy policy, size_t min_elems,
                         int *unit_of_node, int *n_units);

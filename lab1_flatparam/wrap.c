@@ -4,22 +4,22 @@
 
 fsdp_status module_tree_build(const model *m, module_tree *out)
 {
-    size_t most = (size_t)(1 + m->n_blocks + m->n_stages);
+    size_t most = (size_t)(1 + m->n_blocks + m->n_layers);
     *out = (module_tree){.n_nodes = 1, .nodes = calloc(most, sizeof(module_node))};
     if (!out->nodes)
         return fsdp_error(FSDP_ENOMEM, "", "module tree: no host memory");
-    out->nodes[0] = (module_node){.kind = MODULE_MODEL, .parent = -1, .stage = -1};
+    out->nodes[0] = (module_node){.kind = MODULE_MODEL, .parent = -1, .layer = -1};
     int block = -1, block_node = 0;
-    for (int i = 0; i < m->n_stages; i++) {
-        const stage *st = &m->stages[i];
-        if (st->block >= 0 && st->block != block) { /* the first stage of a block opens its node */
+    for (int i = 0; i < m->n_layers; i++) {
+        const layer *st = &m->layers[i];
+        if (st->block >= 0 && st->block != block) { /* the first layer of a block opens its node */
             block = st->block;
             block_node = out->n_nodes++;
-            out->nodes[block_node] = (module_node){.kind = MODULE_BLOCK, .parent = 0, .stage = -1};
+            out->nodes[block_node] = (module_node){.kind = MODULE_BLOCK, .parent = 0, .layer = -1};
         }
         module_node *node = &out->nodes[out->n_nodes++];
         *node = (module_node){
-            .kind = MODULE_PART, .parent = st->block >= 0 ? block_node : 0, .stage = i};
+            .kind = MODULE_LAYER, .parent = st->block >= 0 ? block_node : 0, .layer = i};
         for (int p = st->first_param; p < st->first_param + st->n_params; p++) {
             bool second_use = m->params[p].tied_to != NOT_TIED;
             node->own_elems += second_use ? 0 : m->params[p].elems;
@@ -51,7 +51,7 @@ static bool becomes_unit(const module_node *node, wrap_policy policy, size_t min
     case WRAP_BLOCK:
         return node->kind == MODULE_BLOCK;
     case WRAP_SUB_BLOCK:
-        return node->kind == MODULE_PART;
+        return node->kind == MODULE_LAYER;
     case WRAP_SIZE:
         return left_elems >= min_elems;
     case WRAP_MODEL:

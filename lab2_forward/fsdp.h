@@ -5,7 +5,7 @@
  *
  * Owner's table. shard: this rank's master copy in fp32, always there, changed only by the
  * optimizer. full: the gathered flat array, there only between unshard_begin and reshard. Views:
- * pointers into full that the model's stages read; NULL outside that window. With SHARDING_NONE
+ * pointers into full that the model's layers read; NULL outside that window. With SHARDING_NONE
  * full is the shard itself, for good. [FSDP §3.2] [ZeRO §5.3]
  *
  * With param_dtype = DTYPE_BF16 full holds the masters rounded to bf16, and half the bytes move: a
@@ -47,7 +47,7 @@ typedef struct fsdp_config {
     sharding_strategy sharding;
     uint64_t seed;
     dtype param_dtype;  /* of gathered parameters: DTYPE_F32 or DTYPE_BF16 */
-    dtype reduce_dtype; /* in which gradients are summed (lab 3), see ops/grad_acc.h: wire */
+    dtype reduce_dtype; /* in which gradients are summed (lab 3), see ops/grad_acc.h: sum_dtype */
 } fsdp_config;
 
 typedef struct fsdp {
@@ -57,7 +57,7 @@ typedef struct fsdp {
     model_views views;
     int n_units;
     fsdp_unit *units;
-    int *stage_unit; /* [n_stages] */
+    int *layer_unit; /* [n_layers] */
     int *param_unit; /* [n_params] */
 } fsdp;
 

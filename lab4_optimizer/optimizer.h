@@ -23,14 +23,14 @@ typedef struct unit_optim {
 } unit_optim;
 
 typedef struct fsdp_optimizer {
-    fsdp_backward *b;
+    reducer *b;
     optimizer_kind kind;
     unit_optim *units;  /* [n_units] */
     rsum *norm_sum;     /* device, [1] */
     float *norm, *coef; /* device, [1] each */
 } fsdp_optimizer;
 
-fsdp_status optimizer_create(fsdp_backward *b, optimizer_kind kind, fsdp_optimizer *o);
+fsdp_status optimizer_create(reducer *b, optimizer_kind kind, fsdp_optimizer *o);
 void optimizer_free(fsdp_optimizer *o); /* a zeroed struct is accepted */
 
 /* ---- 4.1 ------------------------------------------------------------------------------------- */
@@ -56,9 +56,9 @@ fsdp_status decay_ranges(const flat_layout *layout, const param_spec *params, in
 fsdp_status grad_norm(fsdp_optimizer *o);
 
 /* ---- 4.4 ------------------------------------------------------------------------------------- */
-/* optimizer_step -- the order of a step: step_finish(scale), grad_norm, clip coefficient
+/* optimizer_step -- the order of a step: grads_finish(scale), grad_norm, clip coefficient
  * (ops->clip_coef; the same on every rank), update of every unit's shard, gradients freed at the
- * next step_begin.
+ * next zero_grad.
  *   norm  [1] device: the norm before clipping */
 fsdp_status optimizer_step(fsdp_optimizer *o, const step_scalars *sc, float *norm);
 

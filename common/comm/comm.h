@@ -22,7 +22,7 @@
 #include <stdint.h>
 #include "common/base/dtype.h"
 #include "common/device/device.h"
-#include "common/ops/grad_acc.h"
+#include "common/sum/grad_acc.h"
 
 typedef struct comm comm;
 
@@ -82,12 +82,12 @@ fsdp_status comm_all_gather(comm *c, stream *s, const char *label, dtype t, cons
  * pushes the W contributions of its slice into acc (vectors of `elems`), in rank order, as nodes of
  * `level`. Over several hosts (shm+mpi) a host's contributions are added first where that gives the
  * same bits: when they are a whole subtree; and always in GRAD_ACC_FAST, where the bits are then
- * those of ((r0+r1)+(r2+r3)) and no longer those of mpi. With acc->wire = DTYPE_BF16 a copy of
+ * those of ((r0+r1)+(r2+r3)) and no longer those of mpi. With acc->sum_dtype = DTYPE_BF16 a copy of
  * send, rounded, is what all ranks read (this one and a group of one rank too): the sum is one of
  * bf16 values.
  *   send       unchanged
- *   moves      (W-1)*elems acc->wire sent per rank; staging (W-1)*elems, and the copy W*elems, of
- *              acc->wire */
+ *   moves      (W-1)*elems acc->sum_dtype sent per rank; staging (W-1)*elems, and the copy W*elems,
+ * of acc->sum_dtype */
 fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const float *send,
                                 size_t elems, grad_acc *acc, int level);
 

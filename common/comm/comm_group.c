@@ -130,7 +130,7 @@ static fsdp_status over_to_shm(comm *c, comm_backend wanted)
     return FSDP_OK;
 }
 
-void comm_front_free(comm *c)
+void comm_group_free(comm *c)
 {
     if (c == NULL)
         return;
@@ -152,25 +152,25 @@ static fsdp_status scratch_alloc(comm *c)
     return FSDP_OK;
 }
 
-comm *comm_front_new(const comm *c, int rank, const int *world_ranks, int n)
+comm *comm_group_new(const comm *c, int rank, const int *world_ranks, int n)
 {
-    comm *front = calloc(1, sizeof *front);
-    if (front == NULL)
+    comm *core = calloc(1, sizeof *core);
+    if (core == NULL)
         return NULL;
-    front->dev = c->dev;
-    front->timeout_s = c->timeout_s;
-    front->recorder = c->recorder;
-    front->local_rank = c->local_rank;
-    front->local_size = c->local_size;
-    front->rank = rank;
-    front->size = n;
-    front->world_ranks = calloc((size_t)n, sizeof *front->world_ranks);
-    if (front->world_ranks == NULL || scratch_alloc(front) != FSDP_OK) {
-        comm_front_free(front);
+    core->dev = c->dev;
+    core->timeout_s = c->timeout_s;
+    core->recorder = c->recorder;
+    core->local_rank = c->local_rank;
+    core->local_size = c->local_size;
+    core->rank = rank;
+    core->size = n;
+    core->world_ranks = calloc((size_t)n, sizeof *core->world_ranks);
+    if (core->world_ranks == NULL || scratch_alloc(core) != FSDP_OK) {
+        comm_group_free(core);
         return NULL;
     }
-    memcpy(front->world_ranks, world_ranks, (size_t)n * sizeof *world_ranks);
-    return front;
+    memcpy(core->world_ranks, world_ranks, (size_t)n * sizeof *world_ranks);
+    return core;
 }
 
 static fsdp_status start(comm *c, comm_backend backend)
@@ -237,7 +237,7 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
 fail_opened:
     c->transport->close(c->group);
 fail:
-    comm_front_free(c);
+    comm_group_free(c);
     return status;
 }
 
@@ -252,7 +252,7 @@ void comm_close(comm *c)
         (void)comm_host_gather(c, "comm_close", &mine, all, 1);
     free(all);
     c->transport->close(c->group);
-    comm_front_free(c);
+    comm_group_free(c);
 }
 
 int comm_rank(const comm *c)
@@ -350,7 +350,7 @@ fsdp_status comm_split(comm *c, int color, int key, comm **out)
     if (status == FSDP_OK)
         *out = child;
     else if (child != NULL)
-        comm_front_free(child);
+        comm_group_free(child);
     return status;
 }
 

@@ -41,7 +41,7 @@ int comm_hier_rank(const comm_hier *h, int host)
 
 /* A part of a call between the ranks of this host. v NULL: an exchange. */
 fsdp_status comm_hier_local(comm_hier *h, stream *s, const comm_call *call, const comm_part *parts,
-                            const comm_visit *v)
+                            const comm_peer_read *v)
 {
     comm *local = h->local;
     comm_call part = *call;
@@ -49,7 +49,7 @@ fsdp_status comm_hier_local(comm_hier *h, stream *s, const comm_call *call, cons
     part.phase = 0;
     part.more = false;
     if (v != NULL)
-        return local->transport->visit(local->group, s, &part, parts, v);
+        return local->transport->peer_read(local->group, s, &part, parts, v);
     return local->transport->exchange(local->group, s, &part, parts);
 }
 
@@ -96,7 +96,7 @@ static void hier_close(void *group)
     if (h->opened && --n_opened == 0)
         comm_mpi_on_failure(NULL);
     h->local->transport->close(h->local->group);
-    comm_front_free(h->local);
+    comm_group_free(h->local);
     h->net->close(h->net_group);
     hier_free(h);
 }
@@ -136,7 +136,7 @@ static int even_run(const int *host, int n)
 /* The ranks of *c on this host, which has `run` of them side by side. */
 static comm *local_front(const comm *c, int run)
 {
-    return comm_front_new(c, c->rank % run, c->world_ranks + c->rank / run * run, run);
+    return comm_group_new(c, c->rank % run, c->world_ranks + c->rank / run * run, run);
 }
 
 /* *c, which goes by net, and the shared memory of this host's ranks become one group; it owns
@@ -204,7 +204,7 @@ fsdp_status comm_hier_over_mpi(comm *c, bool *unmapped)
     if (status != FSDP_OK || !used) {
         if (used && local->transport != NULL)
             local->transport->close(local->group);
-        comm_front_free(local);
+        comm_group_free(local);
         *unmapped = true;
         return status;
     }
@@ -253,6 +253,6 @@ fsdp_status comm_hier_split(comm *parent, int color, comm *child)
     if (by_net)
         p->net->close(child->group);
     if (host != child && host != &alone)
-        comm_front_free(host);
+        comm_group_free(host);
     return status;
 }

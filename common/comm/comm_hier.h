@@ -26,6 +26,6 @@ int comm_hier_rank(const comm_hier *h, int host);
  * exchange. comm_hier_net: between all, parts [W]. comm_hier_meet: a local one that moves nothing,
  * for a call that has no other to begin with. */
 fsdp_status comm_hier_local(comm_hier *h, stream *s, const comm_call *call, const comm_part *parts,
-                            const comm_visit *v);
+                            const comm_peer_read *v);
 fsdp_status comm_hier_net(comm_hier *h, stream *s, const comm_call *call, const comm_part *parts);
 fsdp_status comm_hier_meet(comm_hier *h, stream *s, const comm_call *call);

@@ -1,6 +1,6 @@
 /* comm_hier_run.c -- the collectives that know of hosts; see comm_hier.c.
  *
- *   reduce-scatter, issued at once: sums inside the host (visit of local) -> rounded, in bf16
+ *   reduce-scatter, issued at once: sums inside the host (peer_read of local) -> rounded, in bf16
  *   -> exchange between hosts -> pushes
  *
  * Everything is a composition of calls on the two groups of a comm_hier, in the order of the
@@ -9,7 +9,7 @@
 #include "common/base/bytes_copy.h"
 #include "common/base/recycle.h"
 #include "common/comm/comm_hier.h"
-#include "common/ops/grad_run.h"
+#include "common/sum/grad_run.h"
 
 /* ---- all-gather, broadcast ------------------------------------------------------------------ */
 
@@ -59,7 +59,7 @@ static fsdp_status spread(comm_hier *h, stream *s, const comm_call *call, char *
         parts[p] = (comm_part){
             .send = recv + slice_at(&a, first, h->place), .send_bytes = bytes, .recv_bytes = bytes};
     return comm_hier_local(h, s, call, parts,
-                           &(comm_visit){.fn = spread_copy, .ctx = &a, .ctx_bytes = sizeof a});
+                           &(comm_peer_read){.fn = spread_copy, .ctx = &a, .ctx_bytes = sizeof a});
 }
 
 fsdp_status comm_hier_all_gather(comm *c, stream *s, const comm_call *call, void *recv,
@@ -188,7 +188,7 @@ static fsdp_status sum_plan(comm *c, stream *s, const comm_scatter *x, int host,
     int first = comm_hier_rank(h, 0), to = comm_hier_rank(h, host);
     grad_acc *sum = &h->host_sum[host];
     grad_acc_init(sum, x->acc->mode, x->acc->ops, x->lengths[to], MEM_COMM, "sum of a host");
-    sum->wire = x->acc->wire;
+    sum->sum_dtype = x->acc->sum_dtype;
     grad_run *run;
     TRY(grad_run_plan(sum, s, 0, h->ranks, &run));
     size_t at = (*sums)->bytes, bytes = (at + run->bytes + 7) / 8 * 8;
@@ -199,7 +199,7 @@ static fsdp_status sum_plan(comm *c, stream *s, const comm_scatter *x, int host,
         grown->bytes = bytes;
         grown->host[host].plan_at = at;
         grown->host[host].skip_bytes =
-            (slice_begin(x, to) - slice_begin(x, first)) * dtype_bytes(sum->wire);
+            (slice_begin(x, to) - slice_begin(x, first)) * dtype_bytes(sum->sum_dtype);
         recycle_put(*sums);
         *sums = grown;
     }
@@ -231,7 +231,7 @@ static fsdp_status sums_run(comm *c, stream *s, const comm_call *call, const com
 {
     comm_hier *h = c->hier;
     comm_part *parts = comm_parts_cleared(h->local);
-    size_t elem_bytes = dtype_bytes(x->acc->wire), mine = 0;
+    size_t elem_bytes = dtype_bytes(x->acc->sum_dtype), mine = 0;
     for (int p = 0; p < h->ranks; p++) {
         int last = (h->hosts - 1) * h->ranks + p;
         size_t begin = slice_begin(x, p), end = slice_begin(x, last) + x->lengths[last];
@@ -241,7 +241,7 @@ static fsdp_status sums_run(comm *c, stream *s, const comm_call *call, const com
     }
     for (int p = 0; p < h->ranks; p++)
         parts[p].recv_bytes = mine;
-    comm_visit v = {.fn = sums_add, .ctx = sums, .ctx_bytes = sums->bytes};
+    comm_peer_read v = {.fn = sums_add, .ctx = sums, .ctx_bytes = sums->bytes};
     return comm_hier_local(h, s, call, parts, &v);
 }
 
@@ -253,13 +253,13 @@ static fsdp_status sums_shown(comm *c, stream *s, const comm_scatter *x)
     for (int k = 0; k < h->hosts; k++) {
         size_t elems = x->lengths[comm_hier_rank(h, k)];
         h->shown[k] = sum_of_host(h, k);
-        if (acc->wire == DTYPE_F32 || elems == 0)
+        if (acc->sum_dtype == DTYPE_F32 || elems == 0)
             continue;
-        TRY(device_alloc(s, MEM_COMM, elems * dtype_bytes(acc->wire), "rounded sum",
+        TRY(device_alloc(s, MEM_COMM, elems * dtype_bytes(acc->sum_dtype), "rounded sum",
                          &h->rounded[k]));
         TRY(acc->ops->cast(s, &(cast_args){.out = h->rounded[k],
                                            .in = h->shown[k],
-                                           .out_type = acc->wire,
+                                           .out_type = acc->sum_dtype,
                                            .elems = elems}));
         h->shown[k] = h->rounded[k];
     }
@@ -297,17 +297,18 @@ static fsdp_status sums_push(comm *c, stream *s, const comm_call *call, const co
     *a = (push_args){.hosts = h->hosts, .ranks = h->ranks, .place = h->place};
     memcpy(a->plan, run, run->bytes);
     comm_part *parts = comm_parts_cleared(c);
-    size_t elem_bytes = dtype_bytes(x->acc->wire), own_bytes = x->lengths[c->rank] * elem_bytes;
+    size_t elem_bytes = dtype_bytes(x->acc->sum_dtype),
+           own_bytes = x->lengths[c->rank] * elem_bytes;
     for (int k = 0; k < h->hosts; k++)
         parts[comm_hier_rank(h, k)] =
             (comm_part){.send = h->shown[k],
                         .send_bytes = x->lengths[comm_hier_rank(h, k)] * elem_bytes,
                         .recv_bytes = own_bytes};
-    comm_visit v = {.fn = push_hosts, .ctx = a, .ctx_bytes = sizeof *a + run->bytes};
+    comm_peer_read v = {.fn = push_hosts, .ctx = a, .ctx_bytes = sizeof *a + run->bytes};
     comm_call met = *call;
     met.met = true;
     size_t stage_bytes = own_bytes * (size_t)(h->hosts - 1);
-    fsdp_status status = comm_visit_run(c, s, &met, parts, stage_bytes, &v);
+    fsdp_status status = comm_peer_read_run(c, s, &met, parts, stage_bytes, &v);
     recycle_put(a);
     return status;
 }

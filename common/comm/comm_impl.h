@@ -1,11 +1,12 @@
-/* comm_impl.h -- what the front (comm.c, comm_group.c) and the transports share; internal.
+/* comm_impl.h -- what the core (comm.c, comm_group.c) and the transports share; internal.
  *
- * The front does all that must be alike on every transport: sequence numbers, statistics, argument
+ * The core does all that must be alike on every transport: sequence numbers, statistics, argument
  * checks, staging, sums. A transport moves bytes between ranks and notices that ranks disagree,
- * died or do not come. Every collective is one or two calls of its `exchange`, or of `visit` where
- * ranks can read each other's memory:
+ * died or do not come. Every collective is one or two calls of its `exchange`, or of `peer_read`
+ * where ranks can read each other's memory:
  *
- *   transport_open -> exchange, visit ... / split -> close         abort ends the job at any time
+ *   transport_open -> exchange, peer_read ... / split -> close         abort ends the job at any
+ * time
  *
  * One thread at a time issues calls on a group; the work runs on streams. */
 #pragma once
@@ -47,29 +48,29 @@ typedef struct comm_part {
     size_t send_bytes, recv_bytes;
 } comm_part;
 
-/* What is done with the bytes of all ranks where they lie; see visit. */
-typedef struct comm_visit {
+/* What is done with the bytes of all ranks where they lie; see peer_read. */
+typedef struct comm_peer_read {
     fsdp_status (*fn)(const void *ctx, const void *const *from, int n_threads);
     const void *ctx;
     size_t ctx_bytes;
-} comm_visit;
+} comm_peer_read;
 
 typedef struct comm_transport {
     const char *name;
     bool shares; /* peers read device_alloc_shared's memory in place: what comm_alloc gives */
 
     /* exchange -- parts [W], copied before return; the entry of this rank itself is ignored (the
-     * front copies). In stream order on s; s NULL: host memory, the caller waits. Marks
+     * core copies). In stream order on s; s NULL: host memory, the caller waits. Marks
      * call->ticket. errors  FSDP_EMISMATCH, FSDP_ETIMEOUT, FSDP_ECOMM; each ends the group */
     fsdp_status (*exchange)(void *group, stream *s, const comm_call *call, const comm_part *parts);
 
-    /* visit -- exchange for those who only read: fn(ctx, from, n_threads) runs in stream order
+    /* peer_read -- exchange for those who only read: fn(ctx, from, n_threads) runs in stream order
      * while the peers' parts for this rank can be read where they are. from [W]: by rank,
      * from[rank] is parts[rank].send. recv is ignored, recv_bytes are compared; ctx is copied. A
-     * peer's memory is not read after the peer's stream has passed the call. NULL: the front stages
+     * peer's memory is not read after the peer's stream has passed the call. NULL: the core stages
      * what exchange brings. errors  as exchange, and fn's */
-    fsdp_status (*visit)(void *group, stream *s, const comm_call *call, const comm_part *parts,
-                         const comm_visit *v);
+    fsdp_status (*peer_read)(void *group, stream *s, const comm_call *call, const comm_part *parts,
+                             const comm_peer_read *v);
 
     /* failed -- FSDP_OK, or the error that ended the group (its record is set for this thread). */
     fsdp_status (*failed)(void *group);
@@ -78,7 +79,7 @@ typedef struct comm_transport {
      * has rank, size and world_ranks filled. *out is NULL for a group of one. */
     fsdp_status (*split)(void *group, int color, const comm *child, void **out);
 
-    /* close -- the front has synchronised the ranks, or the group has failed. Must not hang. */
+    /* close -- the core has synchronised the ranks, or the group has failed. Must not hang. */
     void (*close)(void *group);
 
     /* abort -- end the job, or return if that cannot be done. */
@@ -113,7 +114,7 @@ uint64_t comm_hash(const void *bytes, size_t n_bytes);
 /* comm_now_s -- monotonic seconds. */
 double comm_now_s(void);
 
-/* ---- the front's object -------------------------------------------------------------------- */
+/* ---- the core's object -------------------------------------------------------------------- */
 
 struct comm {
     const comm_transport *transport;
@@ -134,7 +135,7 @@ struct comm {
     size_t *lengths;  /* [size] scratch: slice lengths */
 };
 
-/* What the front knows of a call when it is issued. */
+/* What the core knows of a call when it is issued. */
 typedef struct comm_issue {
     comm_op op;
     dtype type;
@@ -155,16 +156,16 @@ comm_part *comm_parts_cleared(comm *c);
 fsdp_status comm_lengths_sum(const comm *c, const size_t *elems, dtype t, const char *what,
                              size_t *total_elems, size_t *bytes);
 
-/* comm_visit_run -- transport->visit, or exchange into staging and fn behind it. parts [W]: send,
- * send_bytes and recv_bytes are filled; recv is filled here. stage_bytes: sum of the peers'
+/* comm_peer_read_run -- transport->peer_read, or exchange into staging and fn behind it. parts [W]:
+ * send, send_bytes and recv_bytes are filled; recv is filled here. stage_bytes: sum of the peers'
  * recv_bytes. */
-fsdp_status comm_visit_run(comm *c, stream *s, const comm_call *call, comm_part *parts,
-                           size_t stage_bytes, const comm_visit *v);
+fsdp_status comm_peer_read_run(comm *c, stream *s, const comm_call *call, comm_part *parts,
+                               size_t stage_bytes, const comm_peer_read *v);
 
-/* comm_front_new -- a front for n ranks of *c, which are the world_ranks; this one is their number
- * `rank`. It has no transport. NULL when there is no memory; comm_front_free accepts that. */
-comm *comm_front_new(const comm *c, int rank, const int *world_ranks, int n);
-void comm_front_free(comm *c);
+/* comm_group_new -- a core for n ranks of *c, which are the world_ranks; this one is their number
+ * `rank`. It has no transport. NULL when there is no memory; comm_group_free accepts that. */
+comm *comm_group_new(const comm *c, int rank, const int *world_ranks, int n);
+void comm_group_free(comm *c);
 
 /* comm_host_gather -- the host waits: recv [W*bytes] = every rank's send [bytes]; host memory. */
 fsdp_status comm_host_gather(comm *c, const char *label, const void *send, void *recv,

@@ -1,14 +1,14 @@
 /* comm_sum.c -- the collectives that add: reduce-scatter and all-reduce.
  *
- *   the additions are planned when the call is issued -> comm_visit_run -> they run, block by
+ *   the additions are planned when the call is issued -> comm_peer_read_run -> they run, block by
  * block, over what every rank has put in its slice for this one
  *
  * A transport only moves bytes, or shows them. Sums happen here, contribution by contribution in
  * rank order, so the bits are the same whatever moved them. This rank's own contribution is read
  * where it is; the peers' too where the transport can show them, else they are staged
- * (comm_visit.c). */
+ * (comm_peer_read.c). */
 #include "common/comm/comm_impl.h"
-#include "common/ops/grad_run.h"
+#include "common/sum/grad_run.h"
 #include <string.h>
 
 /* Parts that deliver slice r of `send` to rank r. Returns the bytes that the peers send here. */
@@ -31,15 +31,15 @@ static fsdp_status push_all(const void *ctx, const void *const *from, int n_thre
 }
 
 /* What the ranks read of send: itself, or a rounded copy, *copy, to be freed in order of s. */
-static fsdp_status to_wire(comm *c, stream *s, const grad_acc *acc, const float *send, size_t elems,
-                           void **copy)
+static fsdp_status to_sum_dtype(comm *c, stream *s, const grad_acc *acc, const float *send,
+                                size_t elems, void **copy)
 {
     *copy = NULL;
-    if (acc->wire == DTYPE_F32)
+    if (acc->sum_dtype == DTYPE_F32)
         return FSDP_OK;
-    TRY(comm_alloc(c, s, MEM_COMM, elems * dtype_bytes(acc->wire), "rounded gradient", copy));
+    TRY(comm_alloc(c, s, MEM_COMM, elems * dtype_bytes(acc->sum_dtype), "rounded gradient", copy));
     fsdp_status status = acc->ops->cast(
-        s, &(cast_args){.out = *copy, .in = send, .out_type = acc->wire, .elems = elems});
+        s, &(cast_args){.out = *copy, .in = send, .out_type = acc->sum_dtype, .elems = elems});
     if (status != FSDP_OK)
         device_free(s, *copy);
     return status;
@@ -51,9 +51,10 @@ static fsdp_status scatter(comm *c, stream *s, const comm_call *call, const comm
     grad_run *run;
     TRY(grad_run_plan(x->acc, s, x->level, c->size, &run));
     comm_part *parts = comm_parts_cleared(c);
-    size_t stage_bytes = scatter_parts(c, parts, x->send, x->lengths, dtype_bytes(x->acc->wire));
-    comm_visit v = {.fn = push_all, .ctx = run, .ctx_bytes = run->bytes};
-    fsdp_status status = comm_visit_run(c, s, call, parts, stage_bytes, &v);
+    size_t stage_bytes =
+        scatter_parts(c, parts, x->send, x->lengths, dtype_bytes(x->acc->sum_dtype));
+    comm_peer_read v = {.fn = push_all, .ctx = run, .ctx_bytes = run->bytes};
+    fsdp_status status = comm_peer_read_run(c, s, call, parts, stage_bytes, &v);
     grad_run_retire(run, s);
     grad_run_free(run);
     return status;
@@ -73,7 +74,7 @@ static fsdp_status reduce_scatter(comm *c, stream *s, const comm_issue *i, const
     for (int r = 0; r < c->size; r++)
         total_elems += lengths[r];
     void *rounded;
-    TRY(to_wire(c, s, acc, send, total_elems, &rounded));
+    TRY(to_sum_dtype(c, s, acc, send, total_elems, &rounded));
     comm_scatter x = {rounded != NULL ? rounded : send, lengths, acc, level};
     fsdp_status status = comm_hier_sums(c, acc, level) ? comm_hier_reduce_scatter(c, s, &call, &x)
                                                        : scatter(c, s, &call, &x);
@@ -90,11 +91,11 @@ fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const flo
     for (int r = 0; r < c->size; r++)
         c->lengths[r] = elems;
     comm_issue i = {.op = COMM_OP_REDUCE_SCATTER,
-                    .type = acc->wire,
+                    .type = acc->sum_dtype,
                     .label = label,
                     .elems = elems,
                     .agreed_elems = elems,
-                    .sent_bytes = (total_elems - elems) * dtype_bytes(acc->wire)};
+                    .sent_bytes = (total_elems - elems) * dtype_bytes(acc->sum_dtype)};
     return reduce_scatter(c, s, &i, send, c->lengths, acc, level);
 }
 
@@ -104,12 +105,12 @@ fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const fl
     size_t total_elems, total_bytes;
     TRY(comm_lengths_sum(c, elems, DTYPE_F32, "reduce-scatter buffer", &total_elems, &total_bytes));
     comm_issue i = {.op = COMM_OP_REDUCE_SCATTER,
-                    .type = acc->wire,
+                    .type = acc->sum_dtype,
                     .label = label,
                     .elems = elems[c->rank],
                     .agreed_elems = total_elems,
                     .shape_hash = comm_hash(elems, (size_t)c->size * sizeof *elems),
-                    .sent_bytes = (total_elems - elems[c->rank]) * dtype_bytes(acc->wire)};
+                    .sent_bytes = (total_elems - elems[c->rank]) * dtype_bytes(acc->sum_dtype)};
     return reduce_scatter(c, s, &i, send, elems, acc, level);
 }
 
@@ -216,9 +217,9 @@ static fsdp_status all_reduce_run(comm *c, stream *s, comm_call *call, const com
                     .elems = c->lengths[c->rank],
                     .size = c->size,
                     .type = i->type};
-    comm_visit v = {.fn = sum_slices, .ctx = &sum, .ctx_bytes = sizeof sum};
+    comm_peer_read v = {.fn = sum_slices, .ctx = &sum, .ctx_bytes = sizeof sum};
     call->more = true;
-    TRY(comm_visit_run(c, s, call, parts, stage_bytes, &v));
+    TRY(comm_peer_read_run(c, s, call, parts, stage_bytes, &v));
     parts = comm_parts_cleared(c);
     slices_parts(c, parts, buf, own_offset * elem_bytes, c->lengths, elem_bytes);
     call->phase = 1;

@@ -82,26 +82,26 @@ static void cond_init(pthread_cond_t *cond)
     pthread_condattr_destroy(&attr);
 }
 
-static mpi_job *job_new(mpi_job_kind kind, mpi_group *g, int n_parts)
+static mpi_operation *job_new(mpi_job_kind kind, mpi_group *g, int n_parts)
 {
-    mpi_job *job = recycle_get(sizeof *job + (size_t)n_parts * sizeof job->parts[0]);
+    mpi_operation *job = recycle_get(sizeof *job + (size_t)n_parts * sizeof job->parts[0]);
     if (job == NULL) {
         (void)fsdp_error(FSDP_ENOMEM, "", "mpi: no memory for a job of %d parts", n_parts);
         return NULL;
     }
-    *job = (mpi_job){.kind = kind, .group = g};
+    *job = (mpi_operation){.kind = kind, .group = g};
     cond_init(&job->finished);
     return job;
 }
 
-void mpi_job_free(mpi_job *job)
+void mpi_job_free(mpi_operation *job)
 {
     pthread_cond_destroy(&job->finished);
     recycle_put(job);
 }
 
 /* Under the engine's lock. */
-static void inbox_add(mpi_job *job)
+static void inbox_add(mpi_operation *job)
 {
     mpi_engine *e = &mpi_shared;
     *e->inbox_tail = job;
@@ -112,7 +112,7 @@ static void inbox_add(mpi_job *job)
 /* Hand the job to the progress thread and sleep until it is done; frees it. patience_s > 0 bounds
  * the wait for jobs that MPI runs as one blocking call; a job given up stays with the thread
  * (leaked). Exchanges are bounded by the progress thread itself. */
-static fsdp_status job_run(mpi_job *job, double patience_s)
+static fsdp_status job_run(mpi_operation *job, double patience_s)
 {
     mpi_engine *e = &mpi_shared;
     struct timespec deadline = deadline_in(patience_s);
@@ -137,7 +137,7 @@ static fsdp_status job_run(mpi_job *job, double patience_s)
     return status;
 }
 
-void mpi_job_finish(mpi_job *job, const fsdp_error_info *info)
+void mpi_job_finish(mpi_operation *job, const fsdp_error_info *info)
 {
     pthread_mutex_lock(&mpi_shared.lock);
     if (info != NULL) {
@@ -168,7 +168,7 @@ void comm_mpi_fail(void)
 {
     mpi_engine *e = &mpi_shared;
     fsdp_error_info why = *fsdp_error_get();
-    mpi_job *job = job_new(JOB_FAIL, NULL, 0);
+    mpi_operation *job = job_new(JOB_FAIL, NULL, 0);
     if (job == NULL)
         return;
     job->error = why;
@@ -200,9 +200,9 @@ static void unfinished_add(mpi_group *g, int change)
 
 static fsdp_status exchange_run(mpi_group *g, const exchange_args *a)
 {
-    const comm *c = g->front;
+    const comm *c = g->core;
     comm_recorder_mark(c->recorder, a->call.ticket, COMM_RUNNING);
-    mpi_job *job = job_new(JOB_EXCHANGE, g, c->size);
+    mpi_operation *job = job_new(JOB_EXCHANGE, g, c->size);
     if (job == NULL)
         return FSDP_ENOMEM;
     job->call = a->call;
@@ -212,7 +212,7 @@ static fsdp_status exchange_run(mpi_group *g, const exchange_args *a)
     return status;
 }
 
-/* In the stream's thread. On a dead transport the front may be gone: it is not touched then. The
+/* In the stream's thread. On a dead transport the core may be gone: it is not touched then. The
  * group stays until every task that was issued has been here (group_drain). */
 static fsdp_status exchange_task(void *args, int n_threads)
 {
@@ -228,7 +228,7 @@ static fsdp_status exchange_task(void *args, int n_threads)
 
 static size_t args_bytes(const mpi_group *g)
 {
-    return sizeof(exchange_args) + (size_t)g->front->size * sizeof(comm_part);
+    return sizeof(exchange_args) + (size_t)g->core->size * sizeof(comm_part);
 }
 
 static fsdp_status mpi_exchange(void *group, stream *s, const comm_call *call,
@@ -238,7 +238,7 @@ static fsdp_status mpi_exchange(void *group, stream *s, const comm_call *call,
     exchange_args *a = g->args;
     a->group = g;
     a->call = *call;
-    memcpy(a->parts, parts, (size_t)g->front->size * sizeof *parts);
+    memcpy(a->parts, parts, (size_t)g->core->size * sizeof *parts);
     unfinished_add(g, 1);
     if (s == NULL)
         return exchange_task(a, 1);
@@ -255,17 +255,17 @@ static void group_free(mpi_group *g)
     free(g);
 }
 
-static mpi_group *group_new(const comm *front)
+static mpi_group *group_new(const comm *core)
 {
     mpi_group *g = calloc(1, sizeof *g);
     if (g != NULL) {
-        g->front = front;
+        g->core = core;
         g->comm = MPI_COMM_NULL;
         g->args = calloc(1, args_bytes(g));
     }
     if (g == NULL || g->args == NULL) {
         group_free(g);
-        (void)fsdp_error(FSDP_ENOMEM, "", "mpi: no memory for a group of %d ranks", front->size);
+        (void)fsdp_error(FSDP_ENOMEM, "", "mpi: no memory for a group of %d ranks", core->size);
         return NULL;
     }
     return g;
@@ -273,19 +273,19 @@ static mpi_group *group_new(const comm *front)
 
 /* A new group from `parent` (NULL: of all ranks). *out is NULL when it has one rank, except for the
  * group of all ranks, and when color < 0. */
-static fsdp_status group_open(mpi_group *parent, int color, const comm *front, mpi_group **out)
+static fsdp_status group_open(mpi_group *parent, int color, const comm *core, mpi_group **out)
 {
     *out = NULL;
-    mpi_group *g = group_new(front);
-    mpi_job *job = g != NULL ? job_new(JOB_SPLIT, parent, 0) : NULL;
+    mpi_group *g = group_new(core);
+    mpi_operation *job = g != NULL ? job_new(JOB_SPLIT, parent, 0) : NULL;
     if (job == NULL) {
         group_free(g);
         return FSDP_ENOMEM;
     }
     job->color = color;
-    job->key = front->rank;
+    job->key = core->rank;
     job->child = g;
-    fsdp_status status = job_run(job, front->timeout_s);
+    fsdp_status status = job_run(job, core->timeout_s);
     if (status == FSDP_ETIMEOUT)
         return status; /* the thread may still be using g */
     if (status != FSDP_OK || g->comm == MPI_COMM_NULL) {
@@ -349,7 +349,7 @@ static void engine_stop(double patience_s)
 {
     mpi_engine *e = &mpi_shared;
     linger();
-    mpi_job *job = job_new(JOB_STOP, NULL, 0);
+    mpi_operation *job = job_new(JOB_STOP, NULL, 0);
     if (job != NULL)
         (void)job_run(job, CLOSE_PATIENCE_S);
     double until_s = comm_now_s() + patience_s;
@@ -372,9 +372,9 @@ static void engine_stop(double patience_s)
 static void mpi_close(void *group)
 {
     mpi_group *g = group;
-    double timeout_s = g->front->timeout_s;
+    double timeout_s = g->core->timeout_s;
     bool unused = group_drain(g);
-    mpi_job *job = job_new(JOB_CLOSE, g, 0);
+    mpi_operation *job = job_new(JOB_CLOSE, g, 0);
     if (job == NULL || job_run(job, CLOSE_PATIENCE_S) != FSDP_OK)
         unused = false;
     if (unused) /* else some stream's task may come back to it: it stays */
@@ -389,11 +389,11 @@ static void mpi_close(void *group)
 static void mpi_abort(void *group, int exit_code)
 {
     linger();
-    mpi_job *job = job_new(JOB_ABORT, group, 0);
+    mpi_operation *job = job_new(JOB_ABORT, group, 0);
     if (job == NULL)
         return;
     job->exit_code = exit_code;
-    (void)job_run(job, 5); /* MPI_Abort does not return; if it hangs, the front ends the process */
+    (void)job_run(job, 5); /* MPI_Abort does not return; if it hangs, the core ends the process */
 }
 
 static const comm_transport mpi_transport = {.name = "mpi",
@@ -448,7 +448,7 @@ static fsdp_status engine_start(void)
     cond_init(&e->wake);
     e->inbox_tail = &e->inbox;
     e->chunk_bytes = chunk_from_env();
-    mpi_job *job = job_new(JOB_SPLIT, NULL, 0);
+    mpi_operation *job = job_new(JOB_SPLIT, NULL, 0);
     if (job == NULL)
         return FSDP_ENOMEM;
     sigset_t all, before;

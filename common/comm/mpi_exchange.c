@@ -44,9 +44,9 @@ static size_t chunks_of(size_t bytes)
     return (bytes + mpi_shared.chunk_bytes - 1) / mpi_shared.chunk_bytes;
 }
 
-static bool requests_alloc(mpi_job *job)
+static bool requests_alloc(mpi_operation *job)
 {
-    const comm *c = job->group->front;
+    const comm *c = job->group->core;
     size_t n_receives = 0, n_sends = 0;
     for (int r = 0; r < c->size; r++) {
         if (r != c->rank) {
@@ -78,7 +78,8 @@ static bool requests_alloc(mpi_job *job)
 
 /* Post `bytes` from or to one peer as requests *next ...; chunks keep their order by MPI's rule
  * that messages of one pair and tag do not overtake. */
-static int message_post(mpi_job *job, int *next, bool receive, int peer, char *at, size_t bytes)
+static int message_post(mpi_operation *job, int *next, bool receive, int peer, char *at,
+                        size_t bytes)
 {
     int tag = tag_of(&job->call, TAG_DATA + job->call.phase);
     while (bytes > 0) {
@@ -98,9 +99,9 @@ static int message_post(mpi_job *job, int *next, bool receive, int peer, char *a
     return MPI_SUCCESS;
 }
 
-static int desc_post(mpi_job *job)
+static int desc_post(mpi_operation *job)
 {
-    const comm *c = job->group->front;
+    const comm *c = job->group->core;
     int next = (c->rank + 1) % c->size, previous = (c->rank + c->size - 1) % c->size;
     int tag = tag_of(&job->call, TAG_DESC);
     MPI_Comm on = job->group->comm;
@@ -119,9 +120,9 @@ static int desc_post(mpi_job *job)
 }
 
 /* Everyone starts with its neighbour, so that no rank is everybody's first target. */
-static int data_post(mpi_job *job)
+static int data_post(mpi_operation *job)
 {
-    const comm *c = job->group->front;
+    const comm *c = job->group->core;
     int next = REQ_FIRST_RECEIVE, rc = MPI_SUCCESS;
     for (int d = 1; d < c->size && rc == MPI_SUCCESS; d++) {
         int peer = (c->rank + c->size - d) % c->size;
@@ -136,7 +137,7 @@ static int data_post(mpi_job *job)
     return rc;
 }
 
-fsdp_status mpi_exchange_post(mpi_job *job)
+fsdp_status mpi_exchange_post(mpi_operation *job)
 {
     if (!requests_alloc(job))
         return fsdp_error(FSDP_ENOMEM, "", "mpi: no memory for an exchange");
@@ -149,9 +150,9 @@ fsdp_status mpi_exchange_post(mpi_job *job)
 /* ---- testing ------------------------------------------------------------------------------- */
 
 /* The previous rank's descriptor is here. */
-static fsdp_status desc_compare(mpi_job *job)
+static fsdp_status desc_compare(mpi_operation *job)
 {
-    const comm *c = job->group->front;
+    const comm *c = job->group->core;
     const comm_desc *mine = &job->call.desc, *theirs = &job->desc_in;
     job->desc_expected = false;
     if (memcmp(mine, theirs, sizeof *mine) == 0)
@@ -161,11 +162,11 @@ static fsdp_status desc_compare(mpi_job *job)
 }
 
 /* A message of another length than expected: remember it, a descriptor may explain it. */
-static void data_hold(mpi_job *job, int index, int got_bytes)
+static void data_hold(mpi_operation *job, int index, int got_bytes)
 {
     if (job->held_since_s > 0)
         return;
-    const comm *c = job->group->front;
+    const comm *c = job->group->core;
     char call[160], got[48] = "more";
     comm_desc_print(&job->call.desc, call, sizeof call);
     if (got_bytes >= 0)
@@ -179,7 +180,7 @@ static void data_hold(mpi_job *job, int index, int got_bytes)
 }
 
 /* One request of the job has completed. */
-static fsdp_status request_done(mpi_job *job, int index, const MPI_Status *status, int code)
+static fsdp_status request_done(mpi_operation *job, int index, const MPI_Status *status, int code)
 {
     int error_class = MPI_SUCCESS, got_bytes = 0;
     if (code != MPI_SUCCESS)
@@ -193,7 +194,7 @@ static fsdp_status request_done(mpi_job *job, int index, const MPI_Status *statu
         char what[64];
         snprintf(what, sizeof what, "message %s rank %d",
                  is_data || index == REQ_DESC_IN ? "from" : "to",
-                 job->group->front->world_ranks[job->peers[index]]);
+                 job->group->core->world_ranks[job->peers[index]]);
         return mpi_explain(code, what);
     }
     if (index == REQ_DESC_IN)
@@ -208,7 +209,7 @@ static fsdp_status request_done(mpi_job *job, int index, const MPI_Status *statu
 
 /* Test the job once. *moved: something completed. *all_done: everything has. On failure the record
  * of this thread says why. */
-fsdp_status mpi_exchange_test(mpi_job *job, bool *moved, bool *all_done)
+fsdp_status mpi_exchange_test(mpi_operation *job, bool *moved, bool *all_done)
 {
     mpi_engine *e = &mpi_shared;
     int n_done = 0;
@@ -237,9 +238,9 @@ fsdp_status mpi_exchange_test(mpi_job *job, bool *moved, bool *all_done)
     return FSDP_OK;
 }
 
-void mpi_exchange_missing(const mpi_job *job, char *text, size_t text_bytes)
+void mpi_exchange_missing(const mpi_operation *job, char *text, size_t text_bytes)
 {
-    const comm *c = job->group->front;
+    const comm *c = job->group->core;
     size_t used = 0;
     text[0] = '\0';
     for (int r = 0; r < c->size; r++) {

@@ -23,7 +23,7 @@ typedef struct mpi_notice {
 } mpi_notice;
 
 typedef struct mpi_group {
-    const comm *front;          /* rank, size, names; valid until close */
+    const comm *core;           /* rank, size, names; valid until close */
     MPI_Comm comm;              /* progress thread only */
     size_t n_unfinished;        /* exchanges issued and not finished; under the engine's lock */
     struct exchange_args *args; /* issuing thread only: scratch for one call's arguments */
@@ -38,9 +38,9 @@ typedef enum mpi_job_kind {
     JOB_STOP
 } mpi_job_kind;
 
-typedef struct mpi_job {
+typedef struct mpi_operation {
     mpi_job_kind kind;
-    struct mpi_job *next;
+    struct mpi_operation *next;
     mpi_group *group; /* NULL for JOB_STOP, JOB_FAIL, JOB_ABORT, and a split of all ranks */
     int color, key;   /* JOB_SPLIT; color < 0: only take part */
     mpi_group *child; /* JOB_SPLIT: its comm is filled */
@@ -63,13 +63,13 @@ typedef struct mpi_job {
     double held_since_s;  /* 0: no error held back */
     fsdp_error_info held; /* data of a wrong length: wait a little for a better explanation */
     comm_part parts[];    /* [size] */
-} mpi_job;
+} mpi_operation;
 
 /* One per process because MPI is one per process. */
 typedef struct mpi_engine {
     pthread_mutex_t lock;
-    pthread_cond_t wake;          /* the inbox has something */
-    mpi_job *inbox, **inbox_tail; /* under the lock */
+    pthread_cond_t wake;                /* the inbox has something */
+    mpi_operation *inbox, **inbox_tail; /* under the lock */
     pthread_t thread;
     int n_groups;              /* open groups, under the lock */
     bool running, was_started; /* under the lock */
@@ -85,8 +85,8 @@ typedef struct mpi_engine {
     int world_rank, world_size, local_rank, local_size;
 
     /* progress thread only */
-    mpi_job *active;
-    mpi_job *split; /* of all ranks, which are not all here yet; NULL */
+    mpi_operation *active;
+    mpi_operation *split; /* of all ranks, which are not all here yet; NULL */
     MPI_Request split_met;
     bool stopping;
     comm_recorder *recorder; /* of the first group, NULL when it is closed */
@@ -106,8 +106,8 @@ extern mpi_engine mpi_shared;
 void *mpi_progress_main(void *arg);
 
 /* mpi_job_finish -- hand the job back to its caller; info NULL: success. */
-void mpi_job_finish(mpi_job *job, const fsdp_error_info *info);
-void mpi_job_free(mpi_job *job);
+void mpi_job_finish(mpi_operation *job, const fsdp_error_info *info);
+void mpi_job_free(mpi_operation *job);
 
 /* ---- mpi_exchange.c: progress thread only --------------------------------------------------- */
 
@@ -116,9 +116,9 @@ enum { MPI_TAG_NOTICE = 32767 }; /* on notice_comm */
 /* mpi_explain -- FSDP_ECOMM with MPI's words for its error code. */
 fsdp_status mpi_explain(int code, const char *what);
 /* mpi_exchange_post -- post all messages of the job. After a failure some may be on their way. */
-fsdp_status mpi_exchange_post(mpi_job *job);
+fsdp_status mpi_exchange_post(mpi_operation *job);
 /* mpi_exchange_test -- test the job once. *moved is set when something completed, *all_done when
  * everything has. errors: FSDP_EMISMATCH, FSDP_ECOMM.                                            */
-fsdp_status mpi_exchange_test(mpi_job *job, bool *moved, bool *all_done);
+fsdp_status mpi_exchange_test(mpi_operation *job, bool *moved, bool *all_done);
 /* mpi_exchange_missing -- world ranks whose data or descriptor has not come: "1 3". */
-void mpi_exchange_missing(const mpi_job *job, char *text, size_t text_bytes);
+void mpi_exchange_missing(const mpi_operation *job, char *text, size_t text_bytes);

@@ -36,7 +36,7 @@ enum { GRACE_MS = 400 };
 
 /* ---- failure ------------------------------------------------------------------------------- */
 
-static void job_end(mpi_job *job, const fsdp_error_info *info)
+static void job_end(mpi_operation *job, const fsdp_error_info *info)
 {
     recycle_put(job->requests);
     recycle_put(job->peers);
@@ -114,7 +114,7 @@ static void engine_kill(void)
         mpi_job_finish(e->split, &e->why);
     e->split = NULL;
     while (e->active != NULL) {
-        mpi_job *job = e->active;
+        mpi_operation *job = e->active;
         e->active = job->next;
         job_end(job, &e->why);
     }
@@ -122,7 +122,7 @@ static void engine_kill(void)
 
 /* ---- jobs ---------------------------------------------------------------------------------- */
 
-static void exchange_start(mpi_job *job)
+static void exchange_start(mpi_operation *job)
 {
     mpi_engine *e = &mpi_shared;
     job->begun_s = comm_now_s();
@@ -137,9 +137,9 @@ static bool jobs_test(void)
 {
     mpi_engine *e = &mpi_shared;
     bool moved = false;
-    mpi_job **link = &e->active;
+    mpi_operation **link = &e->active;
     while (*link != NULL) {
-        mpi_job *job = *link;
+        mpi_operation *job = *link;
         bool all_done = false;
         if (mpi_exchange_test(job, &moved, &all_done) != FSDP_OK) {
             engine_kill();
@@ -164,7 +164,7 @@ static void report(void)
         comm_recorder_print(mpi_shared.recorder, stderr, mpi_shared.world_rank);
 }
 
-static void job_expire(mpi_job *job)
+static void job_expire(mpi_operation *job)
 {
     char call[160], missing[200];
     comm_desc_print(&job->call.desc, call, sizeof call);
@@ -173,7 +173,7 @@ static void job_expire(mpi_job *job)
     (void)fsdp_error(FSDP_ETIMEOUT,
                      "compare the ranks' last calls above; FSDP_TIMEOUT_S sets the limit",
                      "rank %d waited %.1f s in %s; missing data of ranks: %s",
-                     mpi_shared.world_rank, job->group->front->timeout_s, call, missing);
+                     mpi_shared.world_rank, job->group->core->timeout_s, call, missing);
     engine_kill();
 }
 
@@ -194,8 +194,8 @@ static void watch(void)
         return;
     }
     double now_s = comm_now_s();
-    for (mpi_job *job = e->active; job != NULL; job = job->next) {
-        const comm *c = job->group->front;
+    for (mpi_operation *job = e->active; job != NULL; job = job->next) {
+        const comm *c = job->group->core;
         if (now_s - job->begun_s > c->timeout_s + (c->hier != NULL ? NEARER_S : 0)) {
             job_expire(job);
             return;
@@ -206,7 +206,7 @@ static void watch(void)
 /* ---- groups -------------------------------------------------------------------------------- */
 
 /* Blocking, but all ranks have just met: nothing else is waited for. */
-static void split_run(mpi_job *job)
+static void split_run(mpi_operation *job)
 {
     MPI_Comm parent = job->group != NULL ? job->group->comm : MPI_COMM_WORLD;
     MPI_Comm made = MPI_COMM_NULL;
@@ -216,13 +216,13 @@ static void split_run(mpi_job *job)
         mpi_job_finish(job, fsdp_error_get());
         return;
     }
-    if (made != MPI_COMM_NULL && job->group != NULL && job->child->front->size == 1) {
+    if (made != MPI_COMM_NULL && job->group != NULL && job->child->core->size == 1) {
         MPI_Comm_free(&made);
     } else if (made != MPI_COMM_NULL) {
         MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
         job->child->comm = made;
         if (mpi_shared.recorder == NULL)
-            mpi_shared.recorder = job->child->front->recorder;
+            mpi_shared.recorder = job->child->core->recorder;
     }
     mpi_job_finish(job, NULL);
 }
@@ -230,7 +230,7 @@ static void split_run(mpi_job *job)
 /* The ranks of a group met in comm_split's host call. All ranks, in comm_open, did not: another may
  * come only when calls are through that need this thread, so it must not wait for that one in MPI.
  */
-static void split_start(mpi_job *job)
+static void split_start(mpi_operation *job)
 {
     mpi_engine *e = &mpi_shared;
     if (job->group != NULL) {
@@ -261,18 +261,18 @@ static bool split_test(void)
         return true;
     }
     if (met) {
-        mpi_job *job = e->split;
+        mpi_operation *job = e->split;
         e->split = NULL;
         split_run(job);
     }
     return met;
 }
 
-static void close_run(mpi_job *job)
+static void close_run(mpi_operation *job)
 {
     mpi_engine *e = &mpi_shared;
     mpi_group *g = job->group;
-    if (g->front->owns_recorder && g->front->recorder == e->recorder)
+    if (g->core->owns_recorder && g->core->recorder == e->recorder)
         e->recorder = NULL;
     if (!e->dead)
         MPI_Comm_free(&g->comm);
@@ -280,7 +280,7 @@ static void close_run(mpi_job *job)
 }
 
 /* What ended the job was seen elsewhere: in the memory that the ranks of this host share. */
-static void fail_run(mpi_job *job)
+static void fail_run(mpi_operation *job)
 {
     fsdp_error_set(&job->error);
     if (!mpi_shared.dead && job->error.status == FSDP_ETIMEOUT)
@@ -303,7 +303,7 @@ static struct timespec deadline_in_us(long us)
 
 /* What has been handed over, in order; pauses first as long as nothing has completed for n_quiet
  * tests. A new job ends the pause.                                                               */
-static mpi_job *inbox_take(int n_quiet)
+static mpi_operation *inbox_take(int n_quiet)
 {
     mpi_engine *e = &mpi_shared;
     bool is_idle = e->active == NULL && e->split == NULL;
@@ -321,14 +321,14 @@ static mpi_job *inbox_take(int n_quiet)
         struct timespec deadline = deadline_in_us(sleep_us);
         pthread_cond_timedwait(&e->wake, &e->lock, &deadline);
     }
-    mpi_job *taken = e->inbox;
+    mpi_operation *taken = e->inbox;
     e->inbox = NULL;
     e->inbox_tail = &e->inbox;
     pthread_mutex_unlock(&e->lock);
     return taken;
 }
 
-static void job_start(mpi_job *job)
+static void job_start(mpi_operation *job)
 {
     bool needs_peers = job->kind == JOB_EXCHANGE || job->kind == JOB_SPLIT;
     if (mpi_shared.dead && needs_peers) {
@@ -415,11 +415,11 @@ void *mpi_progress_main(void *arg)
     int n_quiet = 0;
     while (!e->stopping) {
         bool was_idle = e->active == NULL;
-        mpi_job *job = inbox_take(n_quiet);
+        mpi_operation *job = inbox_take(n_quiet);
         if (job != NULL)
             n_quiet = 0;
         while (job != NULL) {
-            mpi_job *next = job->next; /* a job started may be freed by its caller */
+            mpi_operation *next = job->next; /* a job started may be freed by its caller */
             job_start(job);
             job = next;
         }

@@ -1,4 +1,4 @@
-/* self.c -- the transport of one rank: there is nobody to exchange with. The front copies what a
+/* self.c -- the transport of one rank: there is nobody to exchange with. The core copies what a
  * rank sends to itself, so every function here is trivial. */
 #include "common/comm/comm_impl.h"
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static void self_close(void *group)
 static void self_abort(void *group, int exit_code)
 {
     (void)group;
-    (void)exit_code; /* the front ends the process */
+    (void)exit_code; /* the core ends the process */
 }
 
 static const comm_transport self_transport = {.name = "self",

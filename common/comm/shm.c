@@ -1,6 +1,6 @@
 /* shm.c -- the transport of ranks on one host, which read each other's memory: its groups.
  *
- *   shm_use -> exchange, visit (shm_call.c) ... split ... -> close
+ *   shm_use -> exchange, peer_read (shm_call.c) ... split ... -> close
  *
  * source [NCCL's and MPICH's shared-memory paths] */
 #include "common/comm/shm_boot.h"
@@ -33,25 +33,25 @@ static int member_of(int world_rank)
     return i;
 }
 
-static fsdp_status group_new(const comm *front, char *area, shm_group **out)
+static fsdp_status group_new(const comm *core, char *area, shm_group **out)
 {
     shm_group *g = calloc(1, sizeof *g);
-    int *member = calloc((size_t)front->size, sizeof *member);
+    int *member = calloc((size_t)core->size, sizeof *member);
     if (g == NULL || member == NULL) {
         free(g);
         free(member);
-        return fsdp_error(FSDP_ENOMEM, "", "shm: no memory for a group of %d ranks", front->size);
+        return fsdp_error(FSDP_ENOMEM, "", "shm: no memory for a group of %d ranks", core->size);
     }
-    for (int r = 0; r < front->size; r++)
-        member[r] = member_of(front->world_ranks[r]);
-    g->front = front;
+    for (int r = 0; r < core->size; r++)
+        member[r] = member_of(core->world_ranks[r]);
+    g->core = core;
     g->member = member;
     g->area = area;
-    g->area_bytes = shm_area_bytes(front->size);
-    g->turn_bytes = shm_turn_bytes(front->size);
+    g->area_bytes = shm_area_bytes(core->size);
+    g->turn_bytes = shm_turn_bytes(core->size);
     g->spin = 64;
-    g->may_spin = cores_for_all(front->local_size);
-    for (uint64_t seq = front->next_seq + 1; seq <= front->next_seq + SHM_RING; seq++)
+    g->may_spin = cores_for_all(core->local_size);
+    for (uint64_t seq = core->next_seq + 1; seq <= core->next_seq + SHM_RING; seq++)
         g->next[seq % SHM_RING] = seq;
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->freed, NULL);
@@ -92,12 +92,11 @@ static fsdp_status area_share(comm *parent, const comm *child, char **area)
 static fsdp_status shm_split(void *group, int color, const comm *child, void **out)
 {
     const shm_group *parent = group;
-    comm *front =
-        (comm *)(uintptr_t)parent->front; /* its calls are numbered as those of its owner */
+    comm *core = (comm *)(uintptr_t)parent->core; /* its calls are numbered as those of its owner */
     char *area = NULL;
     (void)color;
     *out = NULL;
-    TRY(area_share(front, child, &area));
+    TRY(area_share(core, child, &area));
     if (child->size == 1)
         return FSDP_OK;
     shm_group *g = NULL;
@@ -128,7 +127,7 @@ static void leave_job(const shm_group *g)
     shm_process *p = &shm_self;
     bool failed = shm_failed() != FSDP_OK;
     pthread_mutex_lock(&p->world_lock);
-    p->world = p->world == g->front ? NULL : p->world;
+    p->world = p->world == g->core ? NULL : p->world;
     pthread_mutex_unlock(&p->world_lock);
     if (--p->n_open == 0) {
         shm_linger();
@@ -136,8 +135,8 @@ static void leave_job(const shm_group *g)
             atomic_store(&p->job->member[p->me].closed, 1);
         shm_self_close();
     }
-    if (g->below_transport != NULL && !failed)
-        g->below_transport->close(g->below);
+    if (g->remote_transport != NULL && !failed)
+        g->remote_transport->close(g->remote);
 }
 
 static void shm_close(void *group)
@@ -159,9 +158,9 @@ static void shm_abort(void *group, int exit_code)
 {
     const shm_group *g = group;
     shm_linger();
-    if (g->below_transport != NULL)
-        g->below_transport->abort(g->below, exit_code);
-    /* else the front ends the process, and the launcher the others */
+    if (g->remote_transport != NULL)
+        g->remote_transport->abort(g->remote, exit_code);
+    /* else the core ends the process, and the launcher the others */
 }
 
 static fsdp_status shm_group_failed(void *group)
@@ -173,7 +172,7 @@ static fsdp_status shm_group_failed(void *group)
 static const comm_transport shm_transport = {.name = "shm",
                                              .shares = true,
                                              .exchange = shm_exchange,
-                                             .visit = shm_visit,
+                                             .peer_read = shm_peer_read,
                                              .failed = shm_group_failed,
                                              .split = shm_split,
                                              .close = shm_close,
@@ -186,8 +185,8 @@ fsdp_status shm_use(comm *c, char *area)
     TRY(group_new(c, area, &g));
     g->opened = true;
     if (c->transport != NULL) {
-        g->below = c->group;
-        g->below_transport = c->transport;
+        g->remote = c->group;
+        g->remote_transport = c->transport;
     }
     pthread_mutex_lock(&shm_self.world_lock);
     shm_self.world = shm_self.world == NULL ? c : shm_self.world;

@@ -113,28 +113,28 @@ static fsdp_status open_peer(int peer, double timeout_s)
                       theirs, (int)m->share.pid, strerror(errno));
 }
 
-fsdp_status shm_self_open(shm_job *job, const comm *front)
+fsdp_status shm_self_open(shm_job *job, const comm *core)
 {
     shm_process *p = &shm_self;
-    size_t size = (size_t)front->size;
+    size_t size = (size_t)core->size;
     p->job = job;
-    p->me = front->rank;
-    p->size = front->size;
+    p->me = core->rank;
+    p->size = core->size;
     atomic_store(&p->stop, false);
     p->world_rank = malloc(size * sizeof *p->world_rank);
     p->peer_file = malloc(size * sizeof *p->peer_file);
     p->pidfd = malloc(size * sizeof *p->pidfd);
     if (p->world_rank == NULL || p->peer_file == NULL || p->pidfd == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %zu ranks", size);
-    memcpy(p->world_rank, front->world_ranks, size * sizeof *p->world_rank);
+    memcpy(p->world_rank, core->world_ranks, size * sizeof *p->world_rank);
     memset(p->peer_file, -1, size * sizeof *p->peer_file);
     memset(p->pidfd, -1, size * sizeof *p->pidfd);
     shm_member *me = &job->member[p->me];
-    me->share = shm_file_of(device_share_fd(front->dev));
+    me->share = shm_file_of(device_share_fd(core->dev));
     shm_word_set(&me->ready, 1);
     for (int r = 0; r < p->size; r++)
         if (r != p->me)
-            TRY(open_peer(r, front->timeout_s));
+            TRY(open_peer(r, core->timeout_s));
     return shm_watch_start();
 }
 

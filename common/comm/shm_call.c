@@ -3,7 +3,7 @@
  * One call of a rank (a turn, see shm_sync.h):
  *   begin    describe the call and where its data lies in this rank's entry, post it
  *   meet     await every peer's entry and compare the calls
- *   read     copy the peers' parts (exchange), or work on them where they are (visit)
+ *   read     copy the peers' parts (exchange), or work on them where they are (peer_read)
  *   end      tell every peer that it was read; wait until all have read ours
  * Data of up to SHM_INLINE_BYTES travels in the entry itself; then there is nothing to wait for at
  * the end, and a small collective costs one meeting. Larger data is read where comm_alloc put it,
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Arguments of a call's task; parts [size], then the visit's ctx. */
+/* Arguments of a call's task; parts [size], then the peer_read's ctx. */
 typedef struct call_args {
     shm_group *group;
     comm_call call;
@@ -83,14 +83,14 @@ static fsdp_status wait_failed(const shm_group *g, const call_wait *w, const com
     (void)fsdp_error(FSDP_ETIMEOUT,
                      "compare the ranks' last calls above; FSDP_TIMEOUT_S sets the limit",
                      "rank %d waited %.1f s in %s; missing data of ranks: %s",
-                     g->front->world_ranks[g->front->rank], g->front->timeout_s, text, missing);
+                     g->core->world_ranks[g->core->rank], g->core->timeout_s, text, missing);
     return shm_fail();
 }
 
 /* World ranks whose entry of the turn is not there: "1 3". */
 static void missing_ranks(const shm_group *g, const comm_call *call, char *text, size_t text_bytes)
 {
-    const comm *c = g->front;
+    const comm *c = g->core;
     size_t used = 0;
     text[0] = '\0';
     for (int r = 0; r < c->size; r++) {
@@ -145,7 +145,7 @@ static fsdp_status entry_acquire(shm_group *g, const comm_call *call, call_wait 
     g->owed[i] = 0;
     pthread_mutex_unlock(&g->lock);
     shm_patience p = patience_of(g, w);
-    if (got && (owed == 0 || shm_turn_free(&turn_of(g, g->front->rank, call)->sync, owed, &p)))
+    if (got && (owed == 0 || shm_turn_free(&turn_of(g, g->core->rank, call)->sync, owed, &p)))
         return FSDP_OK;
     return wait_failed(g, w, call, "none; peers have not taken this rank's");
 }
@@ -164,7 +164,7 @@ static void entry_release(shm_group *g, const comm_call *call, unsigned owed)
 /* Describe the call and where its data is. Returns whether the data is in the entry itself. */
 static bool entry_fill(shm_group *g, const call_args *a)
 {
-    const comm *c = g->front;
+    const comm *c = g->core;
     shm_turn *mine = turn_of(g, c->rank, &a->call);
     region x = region_of(c, a->parts);
     device_share share = {0};
@@ -196,7 +196,7 @@ static bool entry_fill(shm_group *g, const call_args *a)
 static fsdp_status desc_compare(const shm_group *g, const comm_desc *mine, const comm_desc *theirs,
                                 int peer)
 {
-    const comm *c = g->front;
+    const comm *c = g->core;
     if (memcmp(mine, theirs, sizeof *mine) == 0)
         return FSDP_OK;
     return comm_desc_mismatch(theirs, c->world_ranks[peer], mine, c->world_ranks[c->rank]);
@@ -205,7 +205,7 @@ static fsdp_status desc_compare(const shm_group *g, const comm_desc *mine, const
 static fsdp_status lengths_compare(const shm_group *g, const call_args *a, const shm_turn *theirs,
                                    int peer)
 {
-    const comm *c = g->front;
+    const comm *c = g->core;
     size_t sent = theirs->part[c->rank].bytes, expected = a->parts[peer].recv_bytes;
     if (sent == expected)
         return FSDP_OK;
@@ -219,7 +219,7 @@ static fsdp_status lengths_compare(const shm_group *g, const call_args *a, const
 /* Every peer has come, with the same call. */
 static fsdp_status meet(shm_group *g, const call_args *a, call_wait *w)
 {
-    const comm *c = g->front;
+    const comm *c = g->core;
     unsigned turn = turn_number(&a->call);
     shm_patience p = patience_of(g, w);
     for (int d = 1; d < c->size; d++) {
@@ -244,7 +244,7 @@ static fsdp_status meet(shm_group *g, const call_args *a, call_wait *w)
 /* Where the peer's part for this rank can be read until part_close; NULL on failure. */
 static const char *part_open(const shm_group *g, const shm_turn *theirs, int peer)
 {
-    const shm_part *part = &theirs->part[g->front->rank];
+    const shm_part *part = &theirs->part[g->core->rank];
     if (theirs->block_bytes == 0)
         return theirs->inline_bytes + part->inner;
     const char *block = shm_map_get(g->member[peer], theirs->block_offset, theirs->block_bytes);
@@ -260,7 +260,7 @@ static void part_close(const shm_group *g, const shm_turn *theirs, int peer)
 /* Everyone starts with its neighbour, so that no rank's memory is read by all at once. */
 static fsdp_status copy_parts(shm_group *g, const call_args *a)
 {
-    const comm *c = g->front;
+    const comm *c = g->core;
     for (int d = 1; d < c->size; d++) {
         int peer = (c->rank + d) % c->size;
         const comm_part *part = &a->parts[peer];
@@ -278,7 +278,7 @@ static fsdp_status copy_parts(shm_group *g, const call_args *a)
 
 static fsdp_status visit_parts(shm_group *g, const call_args *a, int n_threads)
 {
-    const comm *c = g->front;
+    const comm *c = g->core;
     const void **from = recycle_get((size_t)c->size * sizeof *from);
     fsdp_status status = from != NULL ? FSDP_OK : fsdp_error(FSDP_ENOMEM, "", "shm: no memory");
     int n_open = 0;
@@ -301,7 +301,7 @@ static fsdp_status visit_parts(shm_group *g, const call_args *a, int n_threads)
 
 static fsdp_status end(shm_group *g, const call_args *a, bool is_inline, call_wait *w)
 {
-    const comm *c = g->front;
+    const comm *c = g->core;
     unsigned n_peers = (unsigned)c->size - 1;
     for (int d = 1; d < c->size; d++)
         shm_turn_done(&turn_of(g, (c->rank + d) % c->size, &a->call)->sync, n_peers);
@@ -314,7 +314,7 @@ static fsdp_status end(shm_group *g, const call_args *a, bool is_inline, call_wa
 
 static fsdp_status run_call(shm_group *g, const call_args *a, int n_threads)
 {
-    const comm *c = g->front;
+    const comm *c = g->core;
     call_wait w = {.until_s = comm_now_s() + c->timeout_s};
     comm_recorder_mark(c->recorder, a->call.ticket, COMM_RUNNING);
     TRY(entry_acquire(g, &a->call, &w));
@@ -326,7 +326,7 @@ static fsdp_status run_call(shm_group *g, const call_args *a, int n_threads)
     return end(g, a, is_inline, &w);
 }
 
-/* In the stream's thread. On a failed job the front may be gone: it is not touched then. */
+/* In the stream's thread. On a failed job the core may be gone: it is not touched then. */
 static fsdp_status call_task(void *args, int n_threads)
 {
     const call_args *a = args;
@@ -334,7 +334,7 @@ static fsdp_status call_task(void *args, int n_threads)
     fsdp_status status = shm_failed();
     if (status == FSDP_OK) {
         status = run_call(g, a, n_threads);
-        comm_recorder_mark(g->front->recorder, a->call.ticket,
+        comm_recorder_mark(g->core->recorder, a->call.ticket,
                            status == FSDP_OK ? COMM_DONE : COMM_FAILED);
     }
     atomic_fetch_sub(&g->n_unfinished, 1);
@@ -348,7 +348,7 @@ static fsdp_status call_task(void *args, int n_threads)
 static fsdp_status bounce_make(const shm_group *g, stream *s, const comm_part *parts, void **bounce)
 {
     device_share share;
-    region x = region_of(g->front, parts);
+    region x = region_of(g->core, parts);
     *bounce = NULL;
     if (region_bytes(x) <= SHM_INLINE_BYTES ||
         (s != NULL && device_share_find(stream_device(s), x.begin, region_bytes(x), &share)))
@@ -367,16 +367,16 @@ static fsdp_status bounce_make(const shm_group *g, stream *s, const comm_part *p
 }
 
 static fsdp_status issue(shm_group *g, stream *s, const comm_call *call, const comm_part *parts,
-                         const comm_visit *v)
+                         const comm_peer_read *v)
 {
-    size_t parts_bytes = (size_t)g->front->size * sizeof *parts, ctx_bytes = v ? v->ctx_bytes : 0;
+    size_t parts_bytes = (size_t)g->core->size * sizeof *parts, ctx_bytes = v ? v->ctx_bytes : 0;
     size_t bytes = sizeof(call_args) + parts_bytes + ctx_bytes;
     void *bounce;
     TRY(bounce_make(g, s, parts, &bounce));
     call_args *a = recycle_get(bytes);
     if (a == NULL) {
         device_free(s, bounce);
-        return fsdp_error(FSDP_ENOMEM, "", "shm: no memory for a call of %d ranks", g->front->size);
+        return fsdp_error(FSDP_ENOMEM, "", "shm: no memory for a call of %d ranks", g->core->size);
     }
     a->group = g;
     a->call = *call;
@@ -385,7 +385,7 @@ static fsdp_status issue(shm_group *g, stream *s, const comm_call *call, const c
     a->fn = v != NULL ? v->fn : NULL;
     memcpy(a->parts, parts, parts_bytes);
     if (ctx_bytes > 0)
-        memcpy(a->parts + g->front->size, v->ctx, ctx_bytes);
+        memcpy(a->parts + g->core->size, v->ctx, ctx_bytes);
     atomic_fetch_add(&g->n_unfinished, 1);
     fsdp_status status = s != NULL ? stream_launch(s, call_task, a, bytes) : call_task(a, 1);
     recycle_put(a);
@@ -398,8 +398,8 @@ fsdp_status shm_exchange(void *group, stream *s, const comm_call *call, const co
     return issue(group, s, call, parts, NULL);
 }
 
-fsdp_status shm_visit(void *group, stream *s, const comm_call *call, const comm_part *parts,
-                      const comm_visit *v)
+fsdp_status shm_peer_read(void *group, stream *s, const comm_call *call, const comm_part *parts,
+                          const comm_peer_read *v)
 {
     return issue(group, s, call, parts, v);
 }

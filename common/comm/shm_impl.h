@@ -4,7 +4,7 @@
  * shm_boot.c      how ranks find each other: through MPI, or started by fsdp_run
  * shm_watch.c     the thread that notices dead peers and failures, and the job's one failure record
  * shm_map.c       peers' shared blocks in this address space
- * shm_call.c      one call of a rank: exchange, visit
+ * shm_call.c      one call of a rank: exchange, peer_read
  * shm.c           the transport: groups
  *
  * Three kinds of shared memory, all memfds, which vanish with the last process:
@@ -86,10 +86,10 @@ typedef struct shm_turn {
 } shm_turn;
 
 typedef struct shm_group {
-    const comm *front;
-    bool opened; /* by comm_open, not by a split */
-    void *below; /* group of the mpi transport under it, which ends with it; NULL */
-    const comm_transport *below_transport;
+    const comm *core;
+    bool opened;  /* by comm_open, not by a split */
+    void *remote; /* group of the mpi transport under it, which ends with it; NULL */
+    const comm_transport *remote_transport;
     int *member; /* [size] of the job */
     char *area;  /* [size][SHM_RING] turns of turn_bytes */
     size_t area_bytes, turn_bytes;
@@ -111,8 +111,8 @@ size_t shm_area_bytes(int n_ranks);
 /* The transport's functions of these names: see comm_impl.h. s may be NULL: then the call is done
  * on return. */
 fsdp_status shm_exchange(void *group, stream *s, const comm_call *call, const comm_part *parts);
-fsdp_status shm_visit(void *group, stream *s, const comm_call *call, const comm_part *parts,
-                      const comm_visit *v);
+fsdp_status shm_peer_read(void *group, stream *s, const comm_call *call, const comm_part *parts,
+                          const comm_peer_read *v);
 
 /* ---- failure (shm_watch.c) ------------------------------------------------------------------- */
 
@@ -146,8 +146,8 @@ char *shm_area_create(size_t bytes, int *fd);
 char *shm_area_map(int fd, size_t bytes);
 
 /* shm_self_open -- this process joins the job: tells the others its files, opens theirs, starts the
- * watcher. job: mapped; front: its ranks are the job's members. */
-fsdp_status shm_self_open(shm_job *job, const comm *front);
+ * watcher. job: mapped; core: its ranks are the job's members. */
+fsdp_status shm_self_open(shm_job *job, const comm *core);
 void shm_self_close(void);
 
 /* shm_use -- *c becomes a group of the shm transport over `area`; an mpi group that it was stays

@@ -154,7 +154,7 @@ static fsdp_status cpu_upload(stream *base, void *dst, const void *host_src, siz
         return cpu_stream_sync(base);
     }
     TRY(cpu_stream_status(s));
-    cpu_job *job = NULL;
+    cpu_task *job = NULL;
     void *args = NULL;
     TRY(cpu_call_new(run_staged_upload, sizeof(upload_args) + bytes, &job, &args));
     upload_args *a = args;

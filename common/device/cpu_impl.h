@@ -9,13 +9,13 @@
 
 typedef struct cpu_device cpu_device;
 typedef struct cpu_stream cpu_stream;
-typedef struct cpu_job cpu_job;
+typedef struct cpu_task cpu_task;
 
 /* One entry of a stream's queue. It is embedded in what it works on (a call's arguments, a block, a
  * capture), so that device_free needs no memory and cannot fail. `run` also disposes of the job. */
-struct cpu_job {
-    STAILQ_ENTRY(cpu_job) link;
-    void (*run)(cpu_stream *s, cpu_job *job);
+struct cpu_task {
+    STAILQ_ENTRY(cpu_task) link;
+    void (*run)(cpu_stream *s, cpu_task *job);
 };
 
 /* ---- streams (cpu_stream.c) ----------------------------------------------------------------- */
@@ -31,7 +31,7 @@ struct cpu_stream {
     pthread_mutex_t lock; /* guards all below, and the first write of `error` */
     pthread_cond_t work;  /* a job was queued, or `stopping` was set */
     pthread_cond_t idle;  /* sync_target jobs are finished and sync_waiters > 0 */
-    STAILQ_HEAD(, cpu_job) queue;
+    STAILQ_HEAD(, cpu_task) queue;
     uint64_t issued_jobs, finished_jobs;
     uint64_t sync_target; /* the least number of finished jobs that a waiter waits for, or less */
     int sync_waiters;
@@ -46,12 +46,12 @@ void cpu_stream_delete(cpu_stream *s);
 /* cpu_stream_drain -- every job issued so far is finished; says nothing of errors. */
 void cpu_stream_drain(cpu_stream *s);
 /* cpu_stream_issue -- queue the job, or run it at once on an inline stream. */
-void cpu_stream_issue(cpu_stream *s, cpu_job *job);
+void cpu_stream_issue(cpu_stream *s, cpu_task *job);
 /* cpu_stream_status -- FSDP_OK, or the stream's first error, whose words are now this thread's. */
 fsdp_status cpu_stream_status(cpu_stream *s);
 /* cpu_call_new -- a job that runs fn unless the stream has failed. *args: room for args_bytes (or a
  * unique pointer), aligned for any type, for the caller to fill before the job is issued.        */
-fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, cpu_job **out, void **args);
+fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, cpu_task **out, void **args);
 
 fsdp_status cpu_event_create(device *d, event **out);
 void cpu_event_free(event *e);

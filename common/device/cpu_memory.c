@@ -43,15 +43,15 @@ enum { BLOCK_ALIGN = 64, BLOCK_HEADER_BYTES = 128 };
 enum { STATE_LIVE, STATE_PENDING, STATE_CACHED };
 
 /* The queue entry of one device_free. */
-typedef struct free_job {
-    cpu_job job;
+typedef struct pending_free {
+    cpu_task job;
     cpu_block *block;
-} free_job;
+} pending_free;
 
 /* Links, state and frees_queued are guarded by the pool's lock. */
 struct cpu_block {
-    free_job own_node;               /* good for one queued free at a time */
-    free_job *free_node;             /* for the next device_free, which therefore cannot fail */
+    pending_free own_node;           /* good for one queued free at a time */
+    pending_free *free_node;         /* for the next device_free, which therefore cannot fail */
     TAILQ_ENTRY(cpu_block) order;    /* in pool.live (live, pending) or pool.stale (cached) */
     LIST_ENTRY(cpu_block) in_bucket; /* while cached, or pending_on is set */
     const cpu_stream *pending_on;    /* may be reused early by this stream */
@@ -188,7 +188,7 @@ static bool is_reusable(const cpu_block *b, const cpu_stream *s, size_t bytes,
 /* pending -> live. The queued free will find the block live and leave it alone. */
 static bool revive(cpu_device *d, cpu_block *b)
 {
-    free_job *node = recycle_get(sizeof *node); /* own_node is still in the queue */
+    pending_free *node = recycle_get(sizeof *node); /* own_node is still in the queue */
     if (!node)
         return false;
     b->free_node = node;
@@ -368,10 +368,10 @@ static void retire(cpu_device *d, cpu_block *b, struct cpu_block_list *evicted)
 }
 
 /* The stream has come to the free. */
-static void free_run(cpu_stream *s, cpu_job *job)
+static void free_run(cpu_stream *s, cpu_task *job)
 {
     cpu_device *d = (cpu_device *)s->base.device;
-    free_job *node = (free_job *)job;
+    pending_free *node = (pending_free *)job;
     cpu_block *b = node->block;
     check_tail(b);
     if (d->base.config.debug_fill)
@@ -406,7 +406,7 @@ void cpu_free(stream *base, void *ptr)
     cpu_pool *p = &((cpu_device *)base->device)->pool;
     cpu_block *b = block_of(ptr);
     b->magic = BLOCK_FREED; /* from the call on, not only when the stream gets there */
-    free_job *node = b->free_node;
+    pending_free *node = b->free_node;
     node->job.run = free_run;
     node->block = b;
     pthread_mutex_lock(&p->lock);

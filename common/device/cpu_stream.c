@@ -54,7 +54,7 @@ static void *worker_main(void *arg)
     for (;;) {
         while (STAILQ_EMPTY(&s->queue) && !s->stopping)
             pthread_cond_wait(&s->work, &s->lock);
-        cpu_job *job = STAILQ_FIRST(&s->queue);
+        cpu_task *job = STAILQ_FIRST(&s->queue);
         if (!job)
             break; /* stopping, and drained */
         STAILQ_REMOVE_HEAD(&s->queue, link);
@@ -69,7 +69,7 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-void cpu_stream_issue(cpu_stream *s, cpu_job *job)
+void cpu_stream_issue(cpu_stream *s, cpu_task *job)
 {
     if (!s->is_worker) {
         job->run(s, job);
@@ -158,15 +158,15 @@ void cpu_stream_delete(cpu_stream *s)
 }
 
 /* ---- calls ---------------------------------------------------------------------------------- */
-typedef struct call_job {
-    cpu_job job;
+typedef struct kernel_call {
+    cpu_task job;
     stream_fn fn;
     max_align_t args[];
-} call_job;
+} kernel_call;
 
-static void call_run(cpu_stream *s, cpu_job *job)
+static void call_run(cpu_stream *s, cpu_task *job)
 {
-    call_job *call = (call_job *)job;
+    kernel_call *call = (kernel_call *)job;
     if (!stream_failed(s)) {
         fsdp_status status = call->fn(call->args, s->base.n_threads);
         if (status != FSDP_OK) {
@@ -179,9 +179,9 @@ static void call_run(cpu_stream *s, cpu_job *job)
     recycle_put(call);
 }
 
-fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, cpu_job **out, void **args)
+fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, cpu_task **out, void **args)
 {
-    call_job *call = recycle_get(sizeof *call + args_bytes);
+    kernel_call *call = recycle_get(sizeof *call + args_bytes);
     if (!call)
         return fsdp_error(FSDP_ENOMEM, "", "stream_launch: no memory for %zu bytes of arguments",
                           args_bytes);
@@ -196,7 +196,7 @@ fsdp_status cpu_launch(stream *base, stream_fn fn, const void *args, size_t args
 {
     cpu_stream *s = (cpu_stream *)base;
     TRY(cpu_stream_status(s));
-    cpu_job *job = NULL;
+    cpu_task *job = NULL;
     void *copy = NULL;
     TRY(cpu_call_new(fn, args_bytes, &job, &copy));
     if (args_bytes > 0)
@@ -207,7 +207,7 @@ fsdp_status cpu_launch(stream *base, stream_fn fn, const void *args, size_t args
 
 /* ---- captures ------------------------------------------------------------------------------- */
 typedef struct capture {
-    cpu_job job;     /* its place in the producer's queue */
+    cpu_task job;    /* its place in the producer's queue */
     atomic_int refs; /* the event, the queue entry, and each wait */
     pthread_mutex_t lock;
     pthread_cond_t reached;
@@ -231,7 +231,7 @@ static void capture_put(capture *c)
 }
 
 /* The producer's worker has come to the capture. */
-static void capture_run(cpu_stream *s, cpu_job *job)
+static void capture_run(cpu_stream *s, cpu_task *job)
 {
     capture *c = (capture *)job;
     pthread_mutex_lock(&c->lock);
@@ -278,14 +278,14 @@ static bool capture_wait(capture *c)
     return !failed;
 }
 
-typedef struct wait_job {
-    cpu_job job;
+typedef struct event_wait {
+    cpu_task job;
     capture *capture; /* a reference */
-} wait_job;
+} event_wait;
 
-static void wait_run(cpu_stream *s, cpu_job *job)
+static void wait_run(cpu_stream *s, cpu_task *job)
 {
-    wait_job *w = (wait_job *)job;
+    event_wait *w = (event_wait *)job;
     if (!capture_wait(w->capture))
         stream_fail(s, &w->capture->error);
     capture_put(w->capture);
@@ -366,7 +366,7 @@ fsdp_status cpu_stream_wait_event(stream *base, event *e)
         capture_put(c);
         return cpu_stream_status(s);
     }
-    wait_job *w = recycle_get(sizeof *w);
+    event_wait *w = recycle_get(sizeof *w);
     if (!w) {
         capture_put(c);
         return fsdp_error(FSDP_ENOMEM, "", "stream_wait_event: no memory on stream '%s'", s->name);

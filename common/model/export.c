@@ -138,7 +138,7 @@ static bool add_sizes(cJSON *config, const model_config *c)
         const char *key;
         double value;
     } rows[] = {
-        {"n_layer", (double)c->n_layer},
+        {"n_layer", (double)c->n_blocks},
         {"n_head", (double)c->n_head},
         {"n_embd", (double)c->d_model},
         {"n_inner", (double)c->d_ff},

@@ -12,8 +12,8 @@ struct generator {
     const ops *o;
     stream *s;
     model_views views; /* params: owned, a tied one points to the storage it shares */
-    float *x[2];       /* [T,C] stages read one and write the other */
-    float *scratch;    /* of the stage that needs most */
+    float *x[2];       /* [T,C] layers read one and write the other */
+    float *scratch;    /* of the layer that needs most */
     float *logits;     /* [V] */
     int32_t *tokens;   /* [T] */
 };
@@ -44,10 +44,10 @@ static fsdp_status load_param(generator *g, import_reader *r, int p)
 static size_t scratch_elems(const model *m, size_t seq_len)
 {
     size_t most = 0;
-    for (int i = 0; i < m->n_stages; i++) {
-        const stage *st = &m->stages[i];
+    for (int i = 0; i < m->n_layers; i++) {
+        const layer *st = &m->layers[i];
         /* the head sees the last position only */
-        const size_t rows = i + 1 < m->n_stages ? seq_len : 1;
+        const size_t rows = i + 1 < m->n_layers ? seq_len : 1;
         const size_t elems = st->scratch_elems(st, 1, rows, false);
         most = elems > most ? elems : most;
     }
@@ -109,12 +109,12 @@ fsdp_status generator_logits(generator *g, const int32_t *tokens, size_t n_token
     const size_t T = n_tokens < c->max_seq_len ? n_tokens : c->max_seq_len;
     FSDP_ASSERT(n_tokens > 0);
     TRY(device_upload(g->s, g->tokens, tokens + (n_tokens - T), T * sizeof *tokens));
-    for (int i = 0; i < g->m->n_stages; i++) {
-        const stage *st = &g->m->stages[i];
-        const bool last = i + 1 == g->m->n_stages;
+    for (int i = 0; i < g->m->n_layers; i++) {
+        const layer *st = &g->m->layers[i];
+        const bool last = i + 1 == g->m->n_layers;
         const float *in = g->x[i % 2];
         TRY(st->forward(st, g->o, g->s,
-                        &(stage_io){.batch = 1,
+                        &(layer_io){.batch = 1,
                                     .seq_len = last ? 1 : T,
                                     .in = last ? in + (T - 1) * c->d_model : in,
                                     .out = last ? NULL : g->x[(i + 1) % 2],

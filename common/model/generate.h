@@ -1,4 +1,4 @@
-/* generate.h -- text from a trained model: the model's stages over a window of tokens, one new
+/* generate.h -- text from a trained model: the model's layers over a window of tokens, one new
  * token at a time.
  *
  *   generator_create -> generator_logits, pick_token ... -> generator_free

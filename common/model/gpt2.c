@@ -1,5 +1,5 @@
-/* gpt2.c -- GPT-2's presets and its lists of stages and parameters; the arithmetic of the stages is
- * in gpt2_stages.c and gpt2_block.c.
+/* gpt2.c -- GPT-2's presets and its lists of layers and parameters; the arithmetic of the layers is
+ * in gpt2_layers.c and gpt2_block.c.
  *
  *   gpt2_preset -> (caller changes sizes) -> gpt2_create -> ... -> model_free
  *
@@ -15,7 +15,7 @@
 #define GPT2_PRESETS "tiny|small|124m|355m|774m|1558m|xl-2l"
 #define GPT2_VOCAB   50257
 
-enum { BYTE_VOCAB = 256, MAX_LAYERS = 100000, PARAMS_PER_BLOCK = ATTN_N_PARAMS + MLP_N_PARAMS };
+enum { BYTE_VOCAB = 256, MAX_BLOCKS = 100000, PARAMS_PER_BLOCK = ATTN_N_PARAMS + MLP_N_PARAMS };
 
 static const float GPT2_INIT_STD = 0.02f;
 static const float GPT2_NORM_EPS = 1e-5f;
@@ -24,7 +24,7 @@ static const float GPT2_NORM_EPS = 1e-5f;
 
 static const struct {
     const char *name;
-    size_t n_layer, n_head, d_model, vocab_size, max_seq_len;
+    size_t n_blocks, n_head, d_model, vocab_size, max_seq_len;
 } PRESETS[] = {
     {"tiny", 2, 2, 64, BYTE_VOCAB, 256},      {"small", 6, 8, 256, BYTE_VOCAB, 256},
     {"124m", 12, 12, 768, GPT2_VOCAB, 1024},  {"355m", 24, 16, 1024, GPT2_VOCAB, 1024},
@@ -39,7 +39,7 @@ fsdp_status gpt2_preset(const char *name, model_config *config)
             continue;
         *config = (model_config){
             .family = "gpt2",
-            .n_layer = PRESETS[i].n_layer,
+            .n_blocks = PRESETS[i].n_blocks,
             .n_head = PRESETS[i].n_head,
             .n_kv_head = PRESETS[i].n_head,
             .d_model = PRESETS[i].d_model,
@@ -72,14 +72,14 @@ static fsdp_status check_positive(const char *option, size_t value)
 
 static fsdp_status check_config(const model_config *c)
 {
-    TRY(check_positive("n-layer", c->n_layer));
+    TRY(check_positive("n-layer", c->n_blocks));
     TRY(check_positive("n-head", c->n_head));
     TRY(check_positive("d-model", c->d_model));
     TRY(check_positive("vocab-size", c->vocab_size));
     TRY(check_positive("n-positions", c->max_seq_len));
-    if (c->n_layer > MAX_LAYERS)
+    if (c->n_blocks > MAX_BLOCKS)
         return fsdp_error(FSDP_EINVAL, "use a smaller --n-layer",
-                          "gpt2: n-layer is %zu, expected at most %d", c->n_layer, MAX_LAYERS);
+                          "gpt2: n-layer is %zu, expected at most %d", c->n_blocks, MAX_BLOCKS);
     if (c->vocab_size > INT32_MAX)
         return fsdp_error(FSDP_EINVAL, "use a smaller --vocab-size",
                           "gpt2: vocab-size is %zu, expected at most %d (tokens are int32)",
@@ -111,7 +111,7 @@ static model_config with_defaults(const model_config *config)
 
 /* ---- lists ---------------------------------------------------------------------------------- */
 
-/* builder -- appends stages and parameters to the model's lists, which are already long enough.
+/* builder -- appends layers and parameters to the model's lists, which are already long enough.
  * A size that does not fit is remembered and reported once, at the end.                          */
 typedef struct builder {
     model *m;
@@ -119,14 +119,14 @@ typedef struct builder {
     bool too_large;
 } builder;
 
-static stage *add_stage(builder *b, int block, int part)
+static layer *add_layer(builder *b, int block, int part)
 {
-    stage *st = &b->m->stages[b->m->n_stages++];
-    *st = (stage){.block = block, .part = part, .first_param = b->m->n_params, .model = b->m};
+    layer *st = &b->m->layers[b->m->n_layers++];
+    *st = (layer){.block = block, .part = part, .first_param = b->m->n_params, .model = b->m};
     return st;
 }
 
-/* add_param -- one more parameter of the stage added last; cols 0: a vector. */
+/* add_param -- one more parameter of the layer added last; cols 0: a vector. */
 static param_spec *add_param(builder *b, const char *name, size_t rows, size_t cols, init_rule init)
 {
     model *m = b->m;
@@ -143,22 +143,22 @@ static param_spec *add_param(builder *b, const char *name, size_t rows, size_t c
     size_t bytes;
     b->too_large |= __builtin_mul_overflow(rows, cols ? cols : 1, &p->elems);
     b->too_large |= __builtin_mul_overflow(p->elems, sizeof(float), &bytes);
-    m->stages[m->n_stages - 1].n_params++;
+    m->layers[m->n_layers - 1].n_params++;
     return p;
 }
 
 /* Projections back into the residual stream start smaller, by the root of their number. */
 static float residual_std(const model_config *c)
 {
-    return (float)(0.02 / sqrt(2.0 * (double)c->n_layer));
+    return (float)(0.02 / sqrt(2.0 * (double)c->n_blocks));
 }
 
 static void add_embed(builder *b)
 {
     const model_config *c = &b->m->config;
-    stage *st = add_stage(b, -1, 0);
+    layer *st = add_layer(b, -1, 0);
     snprintf(st->name, sizeof st->name, "embed");
-    gpt2_embed_stage(st);
+    gpt2_embed_layer(st);
     snprintf(b->prefix, sizeof b->prefix, "transformer.");
     add_param(b, "wte.weight", c->vocab_size, c->d_model, INIT_NORMAL);
     add_param(b, "wpe.weight", c->max_seq_len, c->d_model, INIT_NORMAL);
@@ -168,9 +168,9 @@ static void add_attn(builder *b, int block)
 {
     const model_config *c = &b->m->config;
     const size_t C = c->d_model;
-    stage *st = add_stage(b, block, 0);
+    layer *st = add_layer(b, block, 0);
     snprintf(st->name, sizeof st->name, "h.%d.attn", block);
-    gpt2_attn_stage(st);
+    gpt2_attn_layer(st);
     snprintf(b->prefix, sizeof b->prefix, "transformer.h.%d.", block);
     add_param(b, "ln_1.weight", C, 0, INIT_ONE);
     add_param(b, "ln_1.bias", C, 0, INIT_ZERO);
@@ -184,9 +184,9 @@ static void add_mlp(builder *b, int block)
 {
     const model_config *c = &b->m->config;
     const size_t C = c->d_model, F = c->d_ff;
-    stage *st = add_stage(b, block, 1);
+    layer *st = add_layer(b, block, 1);
     snprintf(st->name, sizeof st->name, "h.%d.mlp", block);
-    gpt2_mlp_stage(st);
+    gpt2_mlp_layer(st);
     add_param(b, "ln_2.weight", C, 0, INIT_ONE);
     add_param(b, "ln_2.bias", C, 0, INIT_ZERO);
     add_param(b, "mlp.c_fc.weight", C, F, INIT_NORMAL);
@@ -198,9 +198,9 @@ static void add_mlp(builder *b, int block)
 static void add_head(builder *b)
 {
     const model_config *c = &b->m->config;
-    stage *st = add_stage(b, -1, 1);
+    layer *st = add_layer(b, -1, 1);
     snprintf(st->name, sizeof st->name, "head");
-    gpt2_head_stage(st);
+    gpt2_head_layer(st);
     snprintf(b->prefix, sizeof b->prefix, "transformer.");
     add_param(b, "ln_f.weight", c->d_model, 0, INIT_ONE);
     add_param(b, "ln_f.bias", c->d_model, 0, INIT_ZERO);
@@ -227,14 +227,14 @@ fsdp_status gpt2_create(const model_config *config, model *m)
     const model_config c = with_defaults(config);
     TRY(check_config(&c));
     m->config = c;
-    m->n_blocks = (int)c.n_layer;
-    m->stages = calloc(2 + 2 * c.n_layer, sizeof *m->stages);
+    m->n_blocks = (int)c.n_blocks;
+    m->layers = calloc(2 + 2 * c.n_blocks, sizeof *m->layers);
     m->params =
-        calloc(EMBED_N_PARAMS + PARAMS_PER_BLOCK * c.n_layer + HEAD_N_PARAMS, sizeof *m->params);
-    if (m->stages == NULL || m->params == NULL) {
+        calloc(EMBED_N_PARAMS + PARAMS_PER_BLOCK * c.n_blocks + HEAD_N_PARAMS, sizeof *m->params);
+    if (m->layers == NULL || m->params == NULL) {
         model_free(m);
         return fsdp_error(FSDP_ENOMEM, "use a smaller --n-layer",
-                          "gpt2: no host memory for the lists of %zu layers", c.n_layer);
+                          "gpt2: no host memory for the lists of %zu layers", c.n_blocks);
     }
     builder b = {.m = m};
     add_embed(&b);
@@ -250,5 +250,5 @@ fsdp_status gpt2_create(const model_config *config, model *m)
     return fsdp_error(FSDP_EINVAL, "use smaller sizes",
                       "gpt2: layers %zu, d-model %zu, d-ff %zu, vocabulary %zu, positions %zu: the "
                       "bytes of the parameters do not fit a size_t",
-                      c.n_layer, c.d_model, c.d_ff, c.vocab_size, c.max_seq_len);
+                      c.n_blocks, c.d_model, c.d_ff, c.vocab_size, c.max_seq_len);
 }

@@ -1,4 +1,4 @@
-/* gpt2_block.c -- forward and backward of a block's two stages, attention and MLP. What they keep
+/* gpt2_block.c -- forward and backward of a block's two layers, attention and MLP. What they keep
  * between the two is listed in gpt2_impl.h.                                                      */
 #include "common/model/gpt2_impl.h"
 
@@ -8,7 +8,7 @@
 typedef struct linear_args {
     float *y;              /* [rows, n_out] */
     const float *x;        /* [rows, n_in] */
-    void *const *w_then_b; /* two views of a stage */
+    void *const *w_then_b; /* two views of a layer */
     dtype type;            /* of w and b */
     size_t rows, n_in, n_out;
 } linear_args;
@@ -81,7 +81,7 @@ typedef struct attn_saved {
     float *att; /* [rows, C] */
 } attn_saved;
 
-static attn_saved attn_layout(const stage *st, float *base, size_t batch, size_t seq_len)
+static attn_saved attn_layout(const layer *st, float *base, size_t batch, size_t seq_len)
 {
     const size_t rows = batch * seq_len, C = st->model->config.d_model;
     float *next = base;
@@ -93,19 +93,19 @@ static attn_saved attn_layout(const stage *st, float *base, size_t batch, size_t
     return k;
 }
 
-static size_t attn_saved_elems(const stage *st, size_t batch, size_t seq_len)
+static size_t attn_saved_elems(const layer *st, size_t batch, size_t seq_len)
 {
     return batch * seq_len * (5 * st->model->config.d_model + st->model->config.n_head + 2);
 }
 
 /* Backward: d_att, later d_norm [rows,C]; d_qkv [rows,3C]; sink [2C]. */
-static size_t attn_scratch_elems(const stage *st, size_t batch, size_t seq_len, bool training)
+static size_t attn_scratch_elems(const layer *st, size_t batch, size_t seq_len, bool training)
 {
     const size_t C = st->model->config.d_model;
     return training ? batch * seq_len * 4 * C + 2 * C : attn_saved_elems(st, batch, seq_len);
 }
 
-static size_t attn_rounding_bytes(const stage *st, size_t batch, size_t seq_len, dtype param_type)
+static size_t attn_rounding_bytes(const layer *st, size_t batch, size_t seq_len, dtype param_type)
 {
     const size_t rows = batch * seq_len, C = st->model->config.d_model;
     const size_t qkv = gpt2_linear_rounding(rows, C, 3 * C, param_type);
@@ -113,7 +113,7 @@ static size_t attn_rounding_bytes(const stage *st, size_t batch, size_t seq_len,
     return qkv > proj ? qkv : proj;
 }
 
-static fsdp_status attn_forward(const stage *st, const ops *o, stream *s, const stage_io *io)
+static fsdp_status attn_forward(const layer *st, const ops *o, stream *s, const layer_io *io)
 {
     const model_config *c = &st->model->config;
     const size_t rows = io->batch * io->seq_len, C = c->d_model;
@@ -153,7 +153,7 @@ static fsdp_status attn_forward(const stage *st, const ops *o, stream *s, const 
     return o->add(s, &(add_args){.out = io->out, .a = io->in, .b = io->out, .elems = rows * C});
 }
 
-static fsdp_status attn_core_backward(const stage *st, const ops *o, stream *s, const stage_io *io,
+static fsdp_status attn_core_backward(const layer *st, const ops *o, stream *s, const layer_io *io,
                                       const attn_saved *k, const float *d_att, float *d_qkv)
 {
     const model_config *c = &st->model->config;
@@ -179,7 +179,7 @@ static fsdp_status attn_core_backward(const stage *st, const ops *o, stream *s, 
                                       .scale = 1.0f / sqrtf((float)(C / c->n_head))});
 }
 
-static fsdp_status attn_backward(const stage *st, const ops *o, stream *s, const stage_io *io)
+static fsdp_status attn_backward(const layer *st, const ops *o, stream *s, const layer_io *io)
 {
     const size_t rows = io->batch * io->seq_len, C = st->model->config.d_model;
     const attn_saved k = attn_layout(st, io->saved, io->batch, io->seq_len);
@@ -217,7 +217,7 @@ static fsdp_status attn_backward(const stage *st, const ops *o, stream *s, const
     return gpt2_norm_backward(st, o, s, io, &k.norm, d_norm, io->d_out, sink);
 }
 
-void gpt2_attn_stage(stage *st)
+void gpt2_attn_layer(layer *st)
 {
     st->saved_elems = attn_saved_elems;
     st->scratch_elems = attn_scratch_elems;
@@ -233,7 +233,7 @@ typedef struct mlp_saved {
     float *fc; /* [rows, F], before gelu */
 } mlp_saved;
 
-static mlp_saved mlp_layout(const stage *st, float *base, size_t rows)
+static mlp_saved mlp_layout(const layer *st, float *base, size_t rows)
 {
     float *next = base;
     mlp_saved k;
@@ -242,20 +242,20 @@ static mlp_saved mlp_layout(const stage *st, float *base, size_t rows)
     return k;
 }
 
-static size_t mlp_saved_elems(const stage *st, size_t batch, size_t seq_len)
+static size_t mlp_saved_elems(const layer *st, size_t batch, size_t seq_len)
 {
     return batch * seq_len * (st->model->config.d_model + st->model->config.d_ff + 2);
 }
 
 /* Training: gelu's output, in backward then its gradient [rows,F]; d_norm [rows,C]; sink [2C].
  * Otherwise the kept arrays, gelu in place.                                                      */
-static size_t mlp_scratch_elems(const stage *st, size_t batch, size_t seq_len, bool training)
+static size_t mlp_scratch_elems(const layer *st, size_t batch, size_t seq_len, bool training)
 {
     const size_t C = st->model->config.d_model, F = st->model->config.d_ff;
     return training ? batch * seq_len * (F + C) + 2 * C : mlp_saved_elems(st, batch, seq_len);
 }
 
-static size_t mlp_rounding_bytes(const stage *st, size_t batch, size_t seq_len, dtype param_type)
+static size_t mlp_rounding_bytes(const layer *st, size_t batch, size_t seq_len, dtype param_type)
 {
     const size_t rows = batch * seq_len;
     const size_t C = st->model->config.d_model, F = st->model->config.d_ff;
@@ -264,7 +264,7 @@ static size_t mlp_rounding_bytes(const stage *st, size_t batch, size_t seq_len, 
     return fc > proj ? fc : proj;
 }
 
-static fsdp_status mlp_forward(const stage *st, const ops *o, stream *s, const stage_io *io)
+static fsdp_status mlp_forward(const layer *st, const ops *o, stream *s, const layer_io *io)
 {
     const size_t rows = io->batch * io->seq_len;
     const size_t C = st->model->config.d_model, F = st->model->config.d_ff;
@@ -292,7 +292,7 @@ static fsdp_status mlp_forward(const stage *st, const ops *o, stream *s, const s
     return o->add(s, &(add_args){.out = io->out, .a = io->in, .b = io->out, .elems = rows * C});
 }
 
-static fsdp_status mlp_backward(const stage *st, const ops *o, stream *s, const stage_io *io)
+static fsdp_status mlp_backward(const layer *st, const ops *o, stream *s, const layer_io *io)
 {
     const size_t rows = io->batch * io->seq_len;
     const size_t C = st->model->config.d_model, F = st->model->config.d_ff;
@@ -332,7 +332,7 @@ static fsdp_status mlp_backward(const stage *st, const ops *o, stream *s, const 
     return gpt2_norm_backward(st, o, s, io, &k.norm, d_norm, io->d_out, sink);
 }
 
-void gpt2_mlp_stage(stage *st)
+void gpt2_mlp_layer(layer *st)
 {
     st->saved_elems = mlp_saved_elems;
     st->scratch_elems = mlp_scratch_elems;

@@ -1,8 +1,8 @@
-/* gpt2_impl.h -- what gpt2.c (lists), gpt2_stages.c (embedding, head, norms) and gpt2_block.c
+/* gpt2_impl.h -- what gpt2.c (lists), gpt2_layers.c (embedding, head, norms) and gpt2_block.c
  * (attention, MLP) share. Private to them.
  *
- * Each kind of stage has one small struct that says where its arrays stand in stage_io.saved.
- * Between forward and backward a stage keeps (floats a token; C width, F MLP width, H heads, V
+ * Each kind of layer has one small struct that says where its arrays stand in layer_io.saved.
+ * Between forward and backward a layer keeps (floats a token; C width, F MLP width, H heads, V
  * vocabulary):
  *     embed  nothing
  *     attn   5 C + H + 2   mean, rstd, norm's output, q k v, log-sum-exp, attention's output
@@ -17,7 +17,7 @@
 #pragma once
 #include "common/model/gpt2.h"
 
-/* A stage's own parameter order: indices into stage_io.params and .grads. */
+/* A layer's own parameter order: indices into layer_io.params and .grads. */
 enum { EMBED_WTE, EMBED_WPE, EMBED_N_PARAMS };
 enum {
     ATTN_LN_GAIN,
@@ -39,18 +39,18 @@ enum {
 };
 enum { HEAD_LN_GAIN, HEAD_LN_BIAS, HEAD_WEIGHT, HEAD_N_PARAMS };
 
-/* gpt2_*_stage -- fill the four functions of a stage. */
-void gpt2_embed_stage(stage *st);
-void gpt2_attn_stage(stage *st);
-void gpt2_mlp_stage(stage *st);
-void gpt2_head_stage(stage *st);
+/* gpt2_*_layer -- fill the four functions of a layer. */
+void gpt2_embed_layer(layer *st);
+void gpt2_attn_layer(layer *st);
+void gpt2_mlp_layer(layer *st);
+void gpt2_head_layer(layer *st);
 
 /* gpt2_take -- the next `elems` floats of a block; *next moves behind them. */
 float *gpt2_take(float **next, size_t elems);
 /* gpt2_adds -- whether a gradient is added to what its view holds, else it is written. */
-bool gpt2_adds(const stage_io *io, int param);
+bool gpt2_adds(const layer_io *io, int param);
 /* gpt2_kept -- where the kept arrays of this call of a forward function stand. */
-float *gpt2_kept(const stage_io *io);
+float *gpt2_kept(const layer_io *io);
 
 /* gpt2_linear_rounding -- most bytes that one of the three products around y [rows,n_out] =
  * x [rows,n_in] w takes to round its operands; w, stored as type, needs no rounding.             */
@@ -63,12 +63,12 @@ typedef struct gpt2_norm {
 } gpt2_norm;
 
 gpt2_norm gpt2_take_norm(float **next, size_t rows, size_t width);
-/* gpt2_norm_forward -- n->out = norm(io->in). Gain and bias are the stage's parameters 0 and 1. */
-fsdp_status gpt2_norm_forward(const stage *st, const ops *o, stream *s, const stage_io *io,
+/* gpt2_norm_forward -- n->out = norm(io->in). Gain and bias are the layer's parameters 0 and 1. */
+fsdp_status gpt2_norm_forward(const layer *st, const ops *o, stream *s, const layer_io *io,
                               const gpt2_norm *n);
 /* gpt2_norm_backward -- io->d_in from d_norm, the gradient of n->out.
  *   d_residual  gradient that reaches io->in past the norm, or NULL
  *   sink        [2C]: takes the gradients of a frozen gain and bias, which nobody reads          */
-fsdp_status gpt2_norm_backward(const stage *st, const ops *o, stream *s, const stage_io *io,
+fsdp_status gpt2_norm_backward(const layer *st, const ops *o, stream *s, const layer_io *io,
                                const gpt2_norm *n, const float *d_norm, const float *d_residual,
                                float *sink);

@@ -143,7 +143,7 @@ static fsdp_status config_fields(const cJSON *j, const char *path, model_config 
     TRY(config_flag(j, path, "tie_word_embeddings", true));
     TRY(config_flag(j, path, "scale_attn_weights", true));
     TRY(config_flag(j, path, "scale_attn_by_inverse_layer_idx", false));
-    TRY(config_size(j, path, "n_layer", &c->n_layer));
+    TRY(config_size(j, path, "n_layer", &c->n_blocks));
     TRY(config_size(j, path, "n_head", &c->n_head));
     TRY(config_size(j, path, "n_embd", &c->d_model));
     TRY(config_size(j, path, "n_positions", &c->max_seq_len));

@@ -26,7 +26,7 @@ void model_views_free(model_views *v)
 
 void model_free(model *m)
 {
-    free(m->stages);
+    free(m->layers);
     free(m->params);
     memset(m, 0, sizeof *m);
 }

@@ -1,14 +1,14 @@
-/* unit.h -- the fourth seam: a model is an ordered list of stages; units are what is sharded.
+/* unit.h -- the fourth seam: a model is an ordered list of layers; units are what is sharded.
  *
- * A stage (embedding, attention, MLP, head) declares named parameters and has a forward and a
+ * A layer (embedding, attention, MLP, head) declares named parameters and has a forward and a
  * backward function that read parameter views. It never allocates parameters and never knows about
- * ranks. A unit is the set of stages whose parameters are gathered and reduced together. The
+ * ranks. A unit is the set of layers whose parameters are gathered and reduced together. The
  * runner (train/runner.h) calls a unit's hooks around its first and last use:
  *
  *     pre_forward(u)  forward  post_forward(u)          in order
  *     pre_backward(u) backward post_backward(u)         in reverse
  *
- * The same stages run with no hooks and resident parameters (the single-device baseline) and with
+ * The same layers run with no hooks and resident parameters (the single-device baseline) and with
  * the hooks of labs 2-5 (FSDP): that is what makes the comparison of the two meaningful. */
 #pragma once
 #include <stdbool.h>
@@ -18,7 +18,7 @@
 #include "common/device/device.h"
 #include "common/ops/ops.h"
 
-enum { PARAM_MAX_DIMS = 2, PARAM_NAME_BYTES = 64, STAGE_MAX_PARAMS = 16, NOT_TIED = -1 };
+enum { PARAM_MAX_DIMS = 2, PARAM_NAME_BYTES = 64, LAYER_MAX_PARAMS = 16, NOT_TIED = -1 };
 
 typedef enum init_rule { INIT_ZERO, INIT_ONE, INIT_NORMAL } init_rule;
 
@@ -34,21 +34,21 @@ typedef struct param_spec {
     int tied_to;    /* parameter whose storage this one shares (always a smaller index), NOT_TIED */
 } param_spec;
 
-typedef struct stage stage;
+typedef struct layer layer;
 
-/* One call of a stage: `batch` sequences of `seq_len` tokens. All pointers are device memory. */
-typedef struct stage_io {
+/* One call of a layer: `batch` sequences of `seq_len` tokens. All pointers are device memory. */
+typedef struct layer_io {
     size_t batch, seq_len;
-    const float *in;                 /* [B,T,C]; NULL for the first stage */
-    float *out;                      /* [B,T,C]; NULL for the last stage */
-    const int32_t *tokens, *targets; /* [B,T]; first stage reads tokens, last stage targets */
+    const float *in;                 /* [B,T,C]; NULL for the first layer */
+    float *out;                      /* [B,T,C]; NULL for the last layer */
+    const int32_t *tokens, *targets; /* [B,T]; first layer reads tokens, last layer targets */
     float *saved;                    /* [saved_elems(B,T)], forward writes, backward reads */
     float *scratch;                  /* [scratch_elems(B,T)], contents do not survive the call */
-    float *loss;                     /* [1], last stage's forward: SUM over the B*T tokens */
-    float *logits;                   /* [B,T,V], last stage's forward; NULL unless wanted */
-    const float *d_out;              /* backward: [B,T,C]; NULL for the last stage */
-    float *d_in;                     /* backward: [B,T,C]; NULL for the first stage */
-    void *const *params;             /* [n_params] views, by the stage's own parameter order */
+    float *loss;                     /* [1], last layer's forward: SUM over the B*T tokens */
+    float *logits;                   /* [B,T,V], last layer's forward; NULL unless wanted */
+    const float *d_out;              /* backward: [B,T,C]; NULL for the last layer */
+    float *d_in;                     /* backward: [B,T,C]; NULL for the first layer */
+    void *const *params;             /* [n_params] views, by the layer's own parameter order */
     dtype param_type;                /* what the views hold: DTYPE_F32, or DTYPE_BF16, with which
                                         matrix products round their operands to bf16 */
     float *const *grads;             /* [n_params] views; NULL for a frozen parameter */
@@ -56,42 +56,42 @@ typedef struct stage_io {
                                         written, false: it is added to. NULL: all are added to */
     bool training;                   /* false: forward only; saved may be NULL, and loss is wanted
                                         only if targets is not NULL */
-} stage_io;
+} layer_io;
 
-struct stage {
+struct layer {
     char name[32];             /* "embed", "h.0.attn", "h.0.mlp", "head" */
-    int block;                 /* transformer block this stage belongs to; -1: the root unit */
+    int block;                 /* transformer block this layer belongs to; -1: the root unit */
     int part;                  /* 0-based half of the block (attention 0, MLP 1) */
     int first_param, n_params; /* global indices first_param ... first_param + n_params - 1 */
     const struct model *model;
-    size_t (*saved_elems)(const stage *st, size_t batch, size_t seq_len);
-    size_t (*scratch_elems)(const stage *st, size_t batch, size_t seq_len, bool training);
+    size_t (*saved_elems)(const layer *st, size_t batch, size_t seq_len);
+    size_t (*scratch_elems)(const layer *st, size_t batch, size_t seq_len, bool training);
     /* most device memory that one matrix product takes beside these, to round its operands */
-    size_t (*rounding_bytes)(const stage *st, size_t batch, size_t seq_len, dtype param_type);
-    fsdp_status (*forward)(const stage *st, const ops *o, stream *s, const stage_io *io);
-    fsdp_status (*backward)(const stage *st, const ops *o, stream *s, const stage_io *io);
+    size_t (*rounding_bytes)(const layer *st, size_t batch, size_t seq_len, dtype param_type);
+    fsdp_status (*forward)(const layer *st, const ops *o, stream *s, const layer_io *io);
+    fsdp_status (*backward)(const layer *st, const ops *o, stream *s, const layer_io *io);
 };
 
 typedef struct model_config {
     char family[16]; /* "gpt2" */
-    size_t n_layer, n_head, n_kv_head, d_model, d_ff, vocab_size;
+    size_t n_blocks, n_head, n_kv_head, d_model, d_ff, vocab_size;
     size_t max_seq_len; /* rows of the position table */
     float norm_eps;
 } model_config;
 
 typedef struct model {
     model_config config;
-    int n_stages, n_params, n_blocks;
-    stage *stages;
-    param_spec *params;   /* global order: by stage, then by the stage's own order */
+    int n_layers, n_params, n_blocks;
+    layer *layers;
+    param_spec *params;   /* global order: by layer, then by the layer's own order */
     size_t n_param_elems; /* tied parameters counted once */
 } model;
 
 /* unit_hooks -- what a sharding runtime hangs on the units. Any function may be NULL.
  * pre_forward/pre_backward leave every parameter view of the unit valid; pre_backward also leaves
- * every gradient view valid, its contents undefined: the first stage that has a gradient for it
+ * every gradient view valid, its contents undefined: the first layer that has a gradient for it
  * overwrites. post_backward takes the gradients of this micro-step.
- * end_backward: after the last stage's backward of a micro-step, for units whose hooks did not fire
+ * end_backward: after the last layer's backward of a micro-step, for units whose hooks did not fire
  * and for reductions still in flight.                                                            */
 typedef struct unit_hooks {
     void *self;

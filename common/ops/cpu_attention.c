@@ -76,11 +76,11 @@ static size_t part_keys(size_t end, size_t n_keys, bool diagonal)
 
 /* ---- forward -------------------------------------------------------------------------------- */
 
-typedef struct attention_job {
+typedef struct attention_tiles {
     const attention_args *a;
     gemm_fn gemm;
     size_t n_blocks; /* of queries */
-} attention_job;
+} attention_tiles;
 
 /* A block of queries of one head, and its running softmax. */
 typedef struct query_block {
@@ -105,7 +105,7 @@ static float softmax_row(float *row, row_extent x, float *top, float *sum, bool 
 }
 
 /* Queries [begin, end) of a block and n_keys keys from first_key on. */
-static fsdp_status attend(const attention_job *j, query_block *x, size_t begin, size_t end,
+static fsdp_status attend(const attention_tiles *j, query_block *x, size_t begin, size_t end,
                           size_t first_key, size_t n_keys, const float *k, const float *v)
 {
     const attention_args *a = j->a;
@@ -143,7 +143,7 @@ static fsdp_status attend(const attention_job *j, query_block *x, size_t begin, 
                                 .accumulate = !first});
 }
 
-static fsdp_status attention_block(const attention_job *j, size_t b, size_t h, size_t first_query)
+static fsdp_status attention_block(const attention_tiles *j, size_t b, size_t h, size_t first_query)
 {
     const attention_args *a = j->a;
     const size_t kv_head = h / (a->n_head / a->n_kv_head), out_stride = a->n_head * a->head_dim;
@@ -175,7 +175,7 @@ static fsdp_status attention_block(const attention_job *j, size_t b, size_t h, s
  * long one at the end.                                                                           */
 static fsdp_status attention_tile(const void *args, size_t tile)
 {
-    const attention_job *j = args;
+    const attention_tiles *j = args;
     const size_t n_rows = j->a->batch * j->a->n_head;
     const size_t block = j->n_blocks - 1 - tile / n_rows, row = tile % n_rows;
     return attention_block(j, row / j->a->n_head, row % j->a->n_head, block * BLOCK);
@@ -186,7 +186,7 @@ fsdp_status attention_tiled(const attention_args *a, int n_threads, gemm_fn gemm
     if (a->batch == 0 || a->seq_len == 0 || a->n_head == 0 || a->head_dim == 0)
         return FSDP_OK;
     FSDP_ASSERT(a->n_kv_head > 0 && a->n_head % a->n_kv_head == 0);
-    const attention_job job = {a, gemm, tiles_of(a->seq_len, BLOCK)};
+    const attention_tiles job = {a, gemm, tiles_of(a->seq_len, BLOCK)};
     const size_t macs = a->batch * a->n_head * a->seq_len * a->seq_len * a->head_dim;
     n_threads = threads_for(n_threads, macs, MIN_PARALLEL_MACS);
     return tiles_run(n_threads, a->batch * a->n_head * job.n_blocks, attention_tile, &job);
@@ -194,10 +194,10 @@ fsdp_status attention_tiled(const attention_args *a, int n_threads, gemm_fn gemm
 
 /* ---- backward ------------------------------------------------------------------------------- */
 
-typedef struct backward_job {
+typedef struct attention_backward_tiles {
     const attention_backward_args *a;
     gemm_fn gemm;
-} backward_job;
+} attention_backward_tiles;
 
 /* Pointers of one pair of blocks. */
 typedef struct block_pair {
@@ -295,7 +295,8 @@ static fsdp_status pair_backward(const attention_backward_args *a, gemm_fn gemm,
 }
 
 /* One block of queries of one head against all the keys it sees, in order. */
-static fsdp_status query_block_backward(const backward_job *j, size_t b, size_t h, size_t query)
+static fsdp_status query_block_backward(const attention_backward_tiles *j, size_t b, size_t h,
+                                        size_t query)
 {
     const attention_backward_args *a = j->a;
     const size_t T = a->seq_len, width = a->head_dim, out_stride = a->n_head * width;
@@ -337,7 +338,7 @@ static fsdp_status query_block_backward(const backward_job *j, size_t b, size_t 
  * order. d_k and d_v are added up over them.                                                     */
 static fsdp_status backward_tile(const void *args, size_t tile)
 {
-    const backward_job *j = args;
+    const attention_backward_tiles *j = args;
     const attention_backward_args *a = j->a;
     const size_t b = tile / a->n_kv_head, kv_head = tile % a->n_kv_head;
     const size_t group = a->n_head / a->n_kv_head, width = a->head_dim;
@@ -356,7 +357,7 @@ fsdp_status attention_backward_tiled(const attention_backward_args *a, int n_thr
     if (a->batch == 0 || a->seq_len == 0 || a->n_head == 0 || a->head_dim == 0)
         return FSDP_OK;
     FSDP_ASSERT(a->n_kv_head > 0 && a->n_head % a->n_kv_head == 0);
-    const backward_job job = {a, gemm};
+    const attention_backward_tiles job = {a, gemm};
     const size_t macs = a->batch * a->n_head * a->seq_len * a->seq_len * a->head_dim;
     n_threads = threads_for(n_threads, macs, MIN_PARALLEL_MACS);
     return tiles_run(n_threads, a->batch * a->n_kv_head, backward_tile, &job);

@@ -86,14 +86,14 @@ static fsdp_status embedding_backward_tile(const void *args, size_t tile)
 }
 
 /* x[0 ... elems) = 0. */
-typedef struct zero_job {
+typedef struct rows_to_zero {
     float *x;
     size_t elems;
-} zero_job;
+} rows_to_zero;
 
 static fsdp_status zero_tile(const void *args, size_t tile)
 {
-    const zero_job *j = args;
+    const rows_to_zero *j = args;
     const size_t begin = tile * TILE_ELEMS, n = min_size(TILE_ELEMS, j->elems - begin);
     memset(j->x + begin, 0, n * sizeof *j->x);
     return FSDP_OK;
@@ -101,7 +101,7 @@ static fsdp_status zero_tile(const void *args, size_t tile)
 
 static fsdp_status zero(float *x, size_t elems, int n_threads)
 {
-    const zero_job j = {x, elems};
+    const rows_to_zero j = {x, elems};
     return tiles_run(threads_for(n_threads, elems, MIN_PARALLEL_ELEMS), tiles_of(elems, TILE_ELEMS),
                      zero_tile, &j);
 }

@@ -9,11 +9,11 @@
 
 enum { ROW_BLOCK = 512 };
 
-typedef struct loss_job {
+typedef struct loss_rows {
     const cross_entropy_args *a;
     size_t first_row;
     double *row_loss; /* [ROW_BLOCK] */
-} loss_job;
+} loss_rows;
 
 /* Elements that are treated at a time: whole vectors, so that lanes stay lanes. */
 enum { PIECE = 8 * LANES };
@@ -60,7 +60,7 @@ static float sum_exp(const float *x, size_t n, float top, float *e)
 
 static fsdp_status loss_tile(const void *args, size_t tile)
 {
-    const loss_job *j = args;
+    const loss_rows *j = args;
     const cross_entropy_args *a = j->a;
     const size_t row = j->first_row + tile;
     const float *logits = a->logits + row * a->vocab;
@@ -98,7 +98,7 @@ static fsdp_status cross_entropy_kernel(void *args, int n_threads)
     for (size_t first = 0; first < a->rows; first += ROW_BLOCK) {
         const size_t n_rows = min_size(ROW_BLOCK, a->rows - first);
         const int threads = threads_for(n_threads, n_rows * a->vocab, MIN_PARALLEL_EXPS);
-        TRY(tiles_run(threads, n_rows, loss_tile, &(loss_job){a, first, row_loss}));
+        TRY(tiles_run(threads, n_rows, loss_tile, &(loss_rows){a, first, row_loss}));
         for (size_t r = 0; r < n_rows; r++)
             total += row_loss[r];
     }

@@ -28,12 +28,12 @@ static size_t choose_tile_n(const matmul_args *a)
 }
 
 /* A matmul on its stream. What needs no rounding has no scratch (NULL). */
-typedef struct matmul_job {
+typedef struct matmul_tiles {
     matmul_args args;
     gemm_fn f32;
     gemm_mixed_fn mixed;
     uint16_t *a_scratch, *b_scratch; /* device memory, of matmul_launch */
-} matmul_job;
+} matmul_tiles;
 
 static bool needs_rounding(const matmul_args *a, dtype type)
 {
@@ -59,11 +59,11 @@ size_t matmul_scratch_bytes(const matmul_args *a)
 /* ---- rounding ------------------------------------------------------------------------------- */
 
 /* out[rows,cols] dense = in[rows,cols] with stride ld. */
-typedef struct round_job {
+typedef struct rounding {
     uint16_t *out;
     const float *in;
     size_t rows, cols, ld;
-} round_job;
+} rounding;
 
 static size_t round_tile_rows(size_t cols)
 {
@@ -72,7 +72,7 @@ static size_t round_tile_rows(size_t cols)
 
 static fsdp_status round_tile(const void *args, size_t tile)
 {
-    const round_job *j = args;
+    const rounding *j = args;
     const size_t n_rows = round_tile_rows(j->cols), end = min_size(j->rows, (tile + 1) * n_rows);
     for (size_t r = tile * n_rows; r < end; r++) {
         uint16_t *restrict out = j->out + r * j->cols;
@@ -83,7 +83,7 @@ static fsdp_status round_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-static fsdp_status round_operand(const round_job *j, int n_threads)
+static fsdp_status round_operand(const rounding *j, int n_threads)
 {
     n_threads = threads_for(n_threads, j->rows * j->cols, MIN_PARALLEL_ELEMS);
     return tiles_run(n_threads, tiles_of(j->rows, round_tile_rows(j->cols)), round_tile, j);
@@ -99,11 +99,11 @@ typedef struct operand {
 } operand;
 
 /* A group of rows of the output: its first is `row`, op(a) begins with the same. */
-typedef struct group_job {
-    const matmul_job *job;
+typedef struct matmul_group {
+    const matmul_tiles *job;
     operand a, b;
     size_t row, rows, tile_n;
-} group_job;
+} matmul_group;
 
 static const void *operand_at(const operand *x, size_t elems)
 {
@@ -112,7 +112,7 @@ static const void *operand_at(const operand *x, size_t elems)
 
 static fsdp_status matmul_tile(const void *args, size_t tile)
 {
-    const group_job *j = args;
+    const matmul_group *j = args;
     const matmul_args *a = &j->job->args;
     const size_t n_tiles_n = tiles_of(a->n, j->tile_n);
     const size_t row = tile / n_tiles_n * TILE_M, col = tile % n_tiles_n * j->tile_n;
@@ -140,33 +140,34 @@ static fsdp_status matmul_tile(const void *args, size_t tile)
 }
 
 /* op(a)'s rows of a group: where they stand, or rounded. Stored [k,m] they are columns. */
-static fsdp_status take_a(const matmul_job *j, size_t row, size_t rows, int n_threads, operand *out)
+static fsdp_status take_a(const matmul_tiles *j, size_t row, size_t rows, int n_threads,
+                          operand *out)
 {
     const matmul_args *a = &j->args;
     *out = (operand){a->a, a->a_type, a->trans_a ? a->m : a->k};
     out->at = operand_at(out, a->trans_a ? row : row * out->ld);
     if (!j->a_scratch)
         return FSDP_OK;
-    const round_job r = {j->a_scratch, out->at, a->trans_a ? a->k : rows, a->trans_a ? rows : a->k,
-                         out->ld};
+    const rounding r = {j->a_scratch, out->at, a->trans_a ? a->k : rows, a->trans_a ? rows : a->k,
+                        out->ld};
     *out = (operand){j->a_scratch, DTYPE_BF16, r.cols};
     return round_operand(&r, n_threads);
 }
 
-static fsdp_status take_b(const matmul_job *j, int n_threads, operand *out)
+static fsdp_status take_b(const matmul_tiles *j, int n_threads, operand *out)
 {
     const matmul_args *a = &j->args;
     *out = (operand){a->b, a->b_type, a->trans_b ? a->k : a->n};
     if (!j->b_scratch)
         return FSDP_OK;
-    const round_job r = {j->b_scratch, a->b, a->trans_b ? a->n : a->k, out->ld, out->ld};
+    const rounding r = {j->b_scratch, a->b, a->trans_b ? a->n : a->k, out->ld, out->ld};
     *out = (operand){j->b_scratch, DTYPE_BF16, out->ld};
     return round_operand(&r, n_threads);
 }
 
 static fsdp_status matmul_kernel(void *args, int n_threads)
 {
-    const matmul_job *j = args;
+    const matmul_tiles *j = args;
     const matmul_args *a = &j->args;
     if (a->k == 0) {
         if (!a->accumulate)
@@ -174,7 +175,7 @@ static fsdp_status matmul_kernel(void *args, int n_threads)
         return FSDP_OK;
     }
     n_threads = threads_for(n_threads, a->m * a->n * a->k, MIN_TILE_MACS);
-    group_job g = {.job = j, .tile_n = choose_tile_n(a)};
+    matmul_group g = {.job = j, .tile_n = choose_tile_n(a)};
     TRY(take_b(j, n_threads, &g.b));
     for (g.row = 0; g.row < a->m; g.row += g.rows) {
         g.rows = min_size(group_rows(a), a->m - g.row);
@@ -195,7 +196,7 @@ static fsdp_status scratch_alloc(stream *s, size_t rows, size_t cols, uint16_t *
     return device_alloc(s, MEM_ACTIVATIONS, bytes, "operand in bf16", (void **)out);
 }
 
-static fsdp_status scratch_get(stream *s, matmul_job *j)
+static fsdp_status scratch_get(stream *s, matmul_tiles *j)
 {
     const matmul_args *a = &j->args;
     if (a->k == 0)
@@ -220,7 +221,7 @@ fsdp_status matmul_launch(stream *s, const matmul_args *a, gemm_fn f32, gemm_mix
                           dtype_name(a->b_type), dtype_name(a->compute));
     if (a->m == 0 || a->n == 0)
         return FSDP_OK;
-    matmul_job j = {.args = *a, .f32 = f32, .mixed = mixed};
+    matmul_tiles j = {.args = *a, .f32 = f32, .mixed = mixed};
     fsdp_status status = scratch_get(s, &j);
     if (status == FSDP_OK)
         status = stream_launch(s, matmul_kernel, &j, sizeof j);

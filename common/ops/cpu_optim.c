@@ -12,15 +12,15 @@
 /* At most SUM_PARTS parts, so that their sums fit on the stack. */
 enum { SUM_PARTS = 64 };
 
-typedef struct sum_job {
+typedef struct square_sums {
     const sum_squares_args *a;
     size_t part_elems;
     rsum *part; /* [SUM_PARTS] */
-} sum_job;
+} square_sums;
 
 static fsdp_status sum_squares_tile(const void *args, size_t tile)
 {
-    const sum_job *j = args;
+    const square_sums *j = args;
     const size_t begin = tile * j->part_elems;
     rsum_add_squares(&j->part[tile], j->a->x + begin, min_size(j->part_elems, j->a->elems - begin));
     return FSDP_OK;
@@ -33,7 +33,7 @@ static fsdp_status sum_squares_kernel(void *args, int n_threads)
     size_t part_elems = tiles_of(a->elems, SUM_PARTS);
     part_elems = part_elems < TILE_ELEMS ? TILE_ELEMS : part_elems;
     const size_t n_parts = tiles_of(a->elems, part_elems);
-    const sum_job job = {a, part_elems, part};
+    const square_sums job = {a, part_elems, part};
     n_threads = threads_for(n_threads, a->elems, MIN_PARALLEL_ELEMS);
     TRY(tiles_run(n_threads, n_parts, sum_squares_tile, &job));
     for (size_t i = 0; i < n_parts; i++)

@@ -30,7 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "common/base/dtype.h"
-#include "common/base/rsum.h"
+#include "common/sum/rsum.h"
 #include "common/device/device.h"
 
 /* out[m,n] = op(a)[m,k] * op(b)[k,n]  (+ out when accumulate).

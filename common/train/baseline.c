@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/dtype.h"
-#include "common/ops/grad_run.h"
+#include "common/sum/grad_run.h"
 #include "common/model/init.h"
 
 enum { ALIGN_ELEMS = 16, ONE_UNIT = 0 };
@@ -17,7 +17,7 @@ typedef struct baseline {
     baseline_config cfg;
     stream *s;
     model_views views;
-    int *stage_unit;     /* all zero: one unit */
+    int *layer_unit;     /* all zero: one unit */
     size_t *offset;      /* [n_params] of the parameter, tied: of the storage it shares */
     size_t *grad_offset; /* [n_params] of its gradient */
     size_t param_elems;  /* length of params */
@@ -242,7 +242,7 @@ static void baseline_free(void *self)
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         device_free(b->s, blocks[i]);
     model_views_free(&b->views);
-    free(b->stage_unit);
+    free(b->layer_unit);
     free(b->offset);
     free(b->grad_offset);
     free(b);
@@ -277,17 +277,17 @@ static fsdp_status allocate(baseline *b)
     const model *m = b->cfg.m;
     stream *s = b->s;
     TRY(model_views_init(m, &b->views));
-    b->stage_unit = calloc((size_t)m->n_stages, sizeof *b->stage_unit);
+    b->layer_unit = calloc((size_t)m->n_layers, sizeof *b->layer_unit);
     b->offset = calloc((size_t)m->n_params, sizeof *b->offset);
     b->grad_offset = calloc((size_t)m->n_params, sizeof *b->grad_offset);
-    if (!b->stage_unit || !b->offset || !b->grad_offset)
+    if (!b->layer_unit || !b->offset || !b->grad_offset)
         return fsdp_error(FSDP_ENOMEM, "", "baseline: no host memory");
     size_t grad_elems, w = (size_t)comm_size(b->cfg.comm);
     b->param_elems = lay_out(m, b->cfg.mode, b->offset, b->grad_offset, &grad_elems);
     b->padded_elems = align_up(grad_elems, w);
     grad_acc_init(&b->acc, b->cfg.mode, b->cfg.ops, b->padded_elems / w, MEM_GRADS_SHARD,
                   "ddp slice");
-    b->acc.wire = b->cfg.reduce_dtype;
+    b->acc.sum_dtype = b->cfg.reduce_dtype;
     TRY(device_alloc_f32(s, MEM_PARAMS_SHARD, b->param_elems, "parameters", &b->params));
     TRY(device_zero(s, b->params, b->param_elems * sizeof(float)));
     if (b->cfg.param_dtype != DTYPE_F32)
@@ -318,7 +318,7 @@ fsdp_status baseline_create(const baseline_config *config, engine *out)
         .self = b,
         .name = comm_size(config->comm) > 1 ? "ddp" : "single",
         .n_units = 1,
-        .stage_unit = b->stage_unit,
+        .layer_unit = b->layer_unit,
         .hooks = {.self = b, .pre_backward = pre_backward, .post_backward = post_backward},
         .views = &b->views,
         .begin_step = begin_step,

@@ -17,7 +17,7 @@ typedef struct baseline_config {
     uint64_t seed;
     optimizer_kind optimizer; /* sgd holds no moments */
     dtype param_dtype;        /* DTYPE_BF16: the model computes with a rounded copy */
-    dtype reduce_dtype;       /* in which gradients are summed, see ops/grad_acc.h: wire */
+    dtype reduce_dtype;       /* in which gradients are summed, see ops/grad_acc.h: sum_dtype */
 } baseline_config;
 
 /* baseline_create -- parameters made by param_init_range; *out is freed by out->free(out->self). */

@@ -35,7 +35,7 @@ typedef struct engine {
     void *self;
     const char *name;
     int n_units;
-    const int *stage_unit; /* [n_stages], valid while the engine lives */
+    const int *layer_unit; /* [n_layers], valid while the engine lives */
     unit_hooks hooks;
     model_views *views;
     fsdp_status (*begin_step)(void *self);

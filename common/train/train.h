@@ -6,7 +6,7 @@
 #pragma once
 #include "common/comm/comm.h"
 #include "common/data/data.h"
-#include "common/train/runner.h"
+#include "common/model/runner.h"
 #include "common/train/train_config.h"
 
 typedef struct train_job {

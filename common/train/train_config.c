@@ -35,7 +35,7 @@ const option_spec TRAIN_OPTIONS[] = {
      .group = "Model", .help = "model family"},
     {.name = "size", .kind = OPT_STRING, .offset = FIELD(size), .def = "tiny", .arg = "PRESET",
      .help = "tiny, small, 124m, 355m, 774m, 1558m or xl-2l"},
-    {.name = "n-layer", .kind = OPT_INT, .offset = FIELD(n_layer), .min = 0, .max = 1000, .help = "blocks (0: the preset's)"},
+    {.name = "n-layer", .kind = OPT_INT, .offset = FIELD(n_blocks), .min = 0, .max = 1000, .help = "blocks (0: the preset's)"},
     {.name = "n-head", .kind = OPT_INT, .offset = FIELD(n_head), .min = 0, .max = 1000, .help = "attention heads (0: the preset's)"},
     {.name = "d-model", .kind = OPT_INT, .offset = FIELD(d_model), .min = 0, .max = 100000, .help = "width (0: the preset's)"},
     {.name = "d-ff", .kind = OPT_INT, .offset = FIELD(d_ff), .min = 0, .max = 1000000, .help = "MLP width (0: 4 * d-model)"},
@@ -143,8 +143,8 @@ static fsdp_status resolve_positions(const train_config *cfg, model_config *mc)
 static fsdp_status resolve_model(const train_config *cfg, model_config *mc)
 {
     TRY(gpt2_preset(cfg->size, mc));
-    if (cfg->n_layer > 0)
-        mc->n_layer = (size_t)cfg->n_layer;
+    if (cfg->n_blocks > 0)
+        mc->n_blocks = (size_t)cfg->n_blocks;
     if (cfg->n_head > 0)
         mc->n_head = (size_t)cfg->n_head;
     if (cfg->d_model > 0) {

@@ -15,7 +15,7 @@ typedef struct train_config {
     int parallel;
     int family;
     const char *size;
-    int64_t n_layer, n_head, d_model, d_ff, vocab_size, n_positions; /* 0: the preset's */
+    int64_t n_blocks, n_head, d_model, d_ff, vocab_size, n_positions; /* 0: the preset's */
     int64_t seq_len, steps, warmup_steps, seed;
     int64_t batch_size, grad_accum, global_batch; /* 0: see resolve */
     double lr, min_lr, weight_decay, beta1, beta2, eps, clip_grad;

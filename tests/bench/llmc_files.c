@@ -3,9 +3,9 @@
  *   build/fsdp_train --size 124m --parallel single --steps 0 --export-init INIT ...
  *   build/tests/bench/llmc_files INIT TEXT OUT
  *
- * OUT/gpt2_124M.bin: 256 int32 of header (magic 20240326, version 3, positions, vocabulary, layers,
+ * OUT/gpt2_124M.bin: 256 int32 of header (magic 20240326, version 3, positions, vocabulary, blocks,
  * heads, width, padded vocabulary, zeros), then the parameters in fp32: each kind of tensor for all
- * layers before the next kind; a linear weight stands [out, in] there, ours [in, out]; the
+ * blocks before the next kind; a linear weight stands [out, in] there, ours [in, out]; the
  * embedding has rows of zeros up to a multiple of 128.
  * OUT/dev/data/tinyshakespeare/tiny_shakespeare_{train,val}.bin: token shards [data_impl.h]. That
  * trainer shuffles its batches of 4 sequences of 64 tokens. So that every order is ours, the shard
@@ -38,10 +38,10 @@ static const char *const SHARDS[] = {"dev/data/tinyshakespeare/tiny_shakespeare_
                                      "dev/data/tinyshakespeare/tiny_shakespeare_val.bin"};
 static const char HINT[] = "llmc_files INIT TEXT OUT; see the head of tests/bench/llmc_files.c";
 
-/* The 16 tensors in their order: names behind "transformer." or "transformer.h.LAYER.". */
+/* The 16 tensors in their order: names behind "transformer." or "transformer.h.BLOCK.". */
 static const struct {
     const char *name;
-    bool of_layer, linear;
+    bool of_block, linear;
 } TENSORS[] = {
     {"wte.weight", false, false},       {"wpe.weight", false, false},
     {"ln_1.weight", true, false},       {"ln_1.bias", true, false},
@@ -54,12 +54,12 @@ static const struct {
 };
 enum { N_TENSORS = sizeof TENSORS / sizeof *TENSORS, WTE = 0 };
 
-static fsdp_status find_param(const model *m, size_t tensor, size_t layer, const param_spec **out)
+static fsdp_status find_param(const model *m, size_t tensor, size_t block, const param_spec **out)
 {
-    char name[PARAM_NAME_BYTES], of_layer[32] = "";
-    if (TENSORS[tensor].of_layer)
-        snprintf(of_layer, sizeof of_layer, "h.%zu.", layer);
-    snprintf(name, sizeof name, "transformer.%s%s", of_layer, TENSORS[tensor].name);
+    char name[PARAM_NAME_BYTES], of_block[32] = "";
+    if (TENSORS[tensor].of_block)
+        snprintf(of_block, sizeof of_block, "h.%zu.", block);
+    snprintf(name, sizeof name, "transformer.%s%s", of_block, TENSORS[tensor].name);
     for (int p = 0; p < m->n_params; p++) {
         *out = &m->params[p];
         if (strcmp(m->params[p].name, name) == 0)
@@ -103,13 +103,13 @@ static fsdp_status put_model(FILE *f, const model *m, import_reader *r, float *c
 {
     const model_config *c = &m->config;
     const int32_t header[HEADER_INTS] = {
-        MODEL_MAGIC,     MODEL_VERSION,  (int)c->max_seq_len, (int)c->vocab_size,
-        (int)c->n_layer, (int)c->n_head, (int)c->d_model,     (int)padded(c->vocab_size)};
+        MODEL_MAGIC,      MODEL_VERSION,  (int)c->max_seq_len, (int)c->vocab_size,
+        (int)c->n_blocks, (int)c->n_head, (int)c->d_model,     (int)padded(c->vocab_size)};
     TRY(put(f, header, sizeof header));
     for (size_t t = 0; t < N_TENSORS; t++) {
-        for (size_t layer = 0; layer < (TENSORS[t].of_layer ? c->n_layer : 1); layer++) {
+        for (size_t block = 0; block < (TENSORS[t].of_block ? c->n_blocks : 1); block++) {
             const param_spec *p = NULL;
-            TRY(find_param(m, t, layer, &p));
+            TRY(find_param(m, t, block, &p));
             TRY(put_tensor(f, r, p, TENSORS[t].linear, work));
         }
         if (t == WTE) {

@@ -21,7 +21,7 @@ if [ "$tier" = full ]; then
     options_tries=100000 bin_tries=10000
     programs=$build-fuzz
     sources="$(ls common/base/*.c common/data/*.c common/device/*.c common/model/*.c common/observe/*.c common/ops/*.c)
-        common/train/train_config.c common/train/runner.c lab1_flatparam/layout.c lab1_flatparam/shard.c
+        common/train/train_config.c common/model/runner.c lab1_flatparam/flat_param.c lab1_flatparam/flat_param.c
         lab4_optimizer/checkpoint.c lab4_optimizer/ckpt_pieces.c tests/cli/fuzz_lib.c"
     objects=
     for source in $sources tests/cli/fuzz_options.c tests/cli/fuzz_bin.c; do

@@ -98,7 +98,7 @@ typedef struct export_files {
 static void make_export(fuzz *f, export_files *e)
 {
     const model_config mc = {
-        .n_layer = 1, .n_head = 2, .d_model = 8, .vocab_size = 16, .max_seq_len = 8};
+        .n_blocks = 1, .n_head = 2, .d_model = 8, .vocab_size = 16, .max_seq_len = 8};
     export_writer *w;
     path_in(f, "export", e->dir);
     path_in(f, "export/config.json", e->config_path);
@@ -131,10 +131,10 @@ static void try_config(fuzz *f, const export_files *e)
     model m = {0};
     fsdp_status status = import_model_config(e->dir, &mc);
     if (status == FSDP_OK) {
-        FUZZ_EXPECT(f, mc.n_layer > 0 && mc.n_head > 0 && mc.d_model > 0 && mc.d_ff > 0 &&
+        FUZZ_EXPECT(f, mc.n_blocks > 0 && mc.n_head > 0 && mc.d_model > 0 && mc.d_ff > 0 &&
                            mc.vocab_size > 0);
         FUZZ_EXPECT(f, mc.norm_eps > 0.0f && mc.norm_eps < 1.0f);
-        if (mc.n_layer < 1000) /* more are fine too, but take their time */
+        if (mc.n_blocks < 1000) /* more are fine too, but take their time */
             status = gpt2_create(&mc, &m);
     }
     if (status != FSDP_OK)

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/model/gpt2.h"
-#include "common/train/runner.h"
+#include "common/model/runner.h"
 #include "common/train/train_config.h"
 #include "tests/cli/fuzz_lib.h"
 
@@ -181,8 +181,8 @@ static void make_line(fuzz *f, line *l, int n_rows)
 static double least_activation_bytes(const model *m, double batch, size_t seq_len)
 {
     double elems = 0;
-    for (int i = 0; i < m->n_stages; i++)
-        elems += batch * (double)m->stages[i].saved_elems(&m->stages[i], 1, seq_len);
+    for (int i = 0; i < m->n_layers; i++)
+        elems += batch * (double)m->layers[i].saved_elems(&m->layers[i], 1, seq_len);
     return elems * sizeof(float);
 }
 

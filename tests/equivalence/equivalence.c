@@ -629,7 +629,7 @@ static run_config draw_config(uint64_t *rng, int world_size, size_t *single_batc
 {
     static const size_t batches[] = {1, 2, 4};
     model_config m = {.family = "gpt2", .norm_eps = 1e-5f};
-    m.n_layer = (size_t)draw_range(rng, 1, 3);
+    m.n_blocks = (size_t)draw_range(rng, 1, 3);
     m.n_head = m.n_kv_head = (size_t)draw_range(rng, 1, 4);
     m.d_model = m.n_head * (size_t)draw_range(rng, 3, 17);
     m.d_ff = 4 * m.d_model;
@@ -674,7 +674,7 @@ static void random_suite(suite *s, int n, uint64_t seed)
                  "accum %d, "
                  "%s x %d, params %s, sums %s, device %d, against b %zu",
                  i, c.fsdp ? "fsdp" : "ddp", shardings[c.sharding], wraps[c.wrap], c.ops->name,
-                 c.model.n_layer, c.model.d_model, c.model.n_head, c.model.vocab_size, c.seq_len,
+                 c.model.n_blocks, c.model.d_model, c.model.n_head, c.model.vocab_size, c.seq_len,
                  c.batch, c.grad_accum, c.optimizer == OPTIMIZER_ADAMW ? "adamw" : "sgd", c.steps,
                  dtype_name(c.param_dtype), dtype_name(c.reduce_dtype), d, single_batch);
         fsdp_status st = comm_agree(s->world[0], run_single(s, &c, single_batch, &single));

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/model/gpt2.h"
-#include "common/train/runner.h"
+#include "common/model/runner.h"
 
 typedef struct run {
     const run_config *cfg;
@@ -81,7 +81,7 @@ static fsdp_status run_create(run *r)
                                        .mode = c->mode,
                                        .param_type = c->param_dtype,
                                        .reduce_type = c->reduce_dtype,
-                                       .stage_unit = r->e.stage_unit,
+                                       .layer_unit = r->e.layer_unit,
                                        .n_units = r->e.n_units,
                                        .hooks = r->e.hooks,
                                        .views = r->e.views},

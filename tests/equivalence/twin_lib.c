@@ -15,8 +15,8 @@ static fsdp_status lay_out(twin *t, grad_acc_mode mode)
     const model *m = t->m;
     t->offset = calloc((size_t)m->n_params, sizeof *t->offset);
     t->grad_offset = calloc((size_t)m->n_params, sizeof *t->grad_offset);
-    t->stage_unit = calloc((size_t)m->n_stages, sizeof *t->stage_unit);
-    if (!t->offset || !t->grad_offset || !t->stage_unit)
+    t->layer_unit = calloc((size_t)m->n_layers, sizeof *t->layer_unit);
+    if (!t->offset || !t->grad_offset || !t->layer_unit)
         return no_memory();
     for (int p = 0; p < m->n_params; p++) {
         bool tied = m->params[p].tied_to != NOT_TIED;
@@ -58,7 +58,7 @@ static fsdp_status make_runner(twin *t, dtype param_type)
                                           .seq_len = t->seq_len,
                                           .mode = GRAD_ACC_FAST,
                                           .param_type = param_type,
-                                          .stage_unit = t->stage_unit,
+                                          .layer_unit = t->layer_unit,
                                           .n_units = 1,
                                           .views = &t->views},
                          &t->run);
@@ -99,7 +99,7 @@ void twin_free(twin *t)
     model_views_free(&t->views);
     free(t->offset);
     free(t->grad_offset);
-    free(t->stage_unit);
+    free(t->layer_unit);
     free(t->params);
     free(t->rounded);
     free(t->leaf);

@@ -4,11 +4,11 @@
  *
  * It shares the model and the runner with what it is compared to, and nothing else: no hooks, no
  * communication, no accumulators; sums are a recursive function over leaves, straight from the
- * definition in common/base/tree_sum.h. It has an inline device of its own, so its arrays can be
+ * definition in common/sum/tree_sum.h. It has an inline device of its own, so its arrays can be
  * read and written by the host at any time. */
 #pragma once
 #include "common/data/data.h"
-#include "common/train/runner.h"
+#include "common/model/runner.h"
 
 typedef struct twin {
     const model *m;
@@ -16,7 +16,7 @@ typedef struct twin {
     device *dev;
     runner *run;
     model_views views;
-    int *stage_unit;
+    int *layer_unit;
     size_t
         *offset; /* [n_params] of a parameter in params and in gradients (tied: of its storage) */
     size_t

@@ -5,7 +5,7 @@
 #include "common/base/philox.h"
 #include "common/model/gpt2.h"
 #include "common/model/init.h"
-#include "common/train/runner.h"
+#include "common/model/runner.h"
 #include "lab2_forward/fsdp.h"
 #include "tests/grade/whole_lib.h"
 
@@ -35,7 +35,7 @@ static fsdp_status make_case(grade *g, forward_case *c)
 /* evaluate -- the loss of this rank's sequences with given views and hooks (no hooks: resident
  * parameters). */
 static fsdp_status evaluate(forward_case *c, const model_views *views, unit_hooks hooks,
-                            const int *stage_unit, int n_units, float *host_loss)
+                            const int *layer_unit, int n_units, float *host_loss)
 {
     runner *r = NULL;
     float *loss = NULL;
@@ -45,7 +45,7 @@ static fsdp_status evaluate(forward_case *c, const model_views *views, unit_hook
                         .batch = BATCH,
                         .seq_len = SEQ_LEN,
                         .mode = GRAD_ACC_CANONICAL,
-                        .stage_unit = stage_unit,
+                        .layer_unit = layer_unit,
                         .n_units = n_units,
                         .hooks = hooks,
                         .views = views};
@@ -67,8 +67,8 @@ static fsdp_status twin_loss(forward_case *c, float *host_loss)
     const model *m = &c->m;
     model_views v;
     TRY(model_views_init(m, &v));
-    int *stage_unit = calloc((size_t)m->n_stages, sizeof *stage_unit);
-    FSDP_ASSERT(stage_unit != NULL);
+    int *layer_unit = calloc((size_t)m->n_layers, sizeof *layer_unit);
+    FSDP_ASSERT(layer_unit != NULL);
     fsdp_status st = FSDP_OK;
     for (int p = 0; st == FSDP_OK && p < m->n_params; p++) {
         if (m->params[p].tied_to != NOT_TIED) {
@@ -82,18 +82,18 @@ static fsdp_status twin_loss(forward_case *c, float *host_loss)
             param_init_range(&m->params[p], p, SEED, 0, m->params[p].elems, v.params[p]);
     }
     if (st == FSDP_OK)
-        st = evaluate(c, &v, (unit_hooks){0}, stage_unit, 1, host_loss);
+        st = evaluate(c, &v, (unit_hooks){0}, layer_unit, 1, host_loss);
     for (int p = 0; p < m->n_params; p++)
         if (m->params[p].tied_to == NOT_TIED)
             device_free(s, v.params[p]);
-    free(stage_unit);
+    free(layer_unit);
     model_views_free(&v);
     return st;
 }
 
 static fsdp_status sharded_loss(forward_case *c, fsdp *f, float *host_loss)
 {
-    return evaluate(c, &f->views, fsdp_forward_hooks(f), f->stage_unit, f->n_units, host_loss);
+    return evaluate(c, &f->views, fsdp_forward_hooks(f), f->layer_unit, f->n_units, host_loss);
 }
 
 /* The learner's hooks with the host in step with the compute stream, for a peak that does not
@@ -112,7 +112,7 @@ static fsdp_status post_in_step(void *self, int u)
 static fsdp_status loss_in_step(forward_case *c, fsdp *f, float *host_loss)
 {
     unit_hooks hooks = {.self = f, .pre_forward = pre_in_step, .post_forward = post_in_step};
-    return evaluate(c, &f->views, hooks, f->stage_unit, f->n_units, host_loss);
+    return evaluate(c, &f->views, hooks, f->layer_unit, f->n_units, host_loss);
 }
 
 /* Every parameter stored once, W shards together hold the padded model and nothing else. */
@@ -201,7 +201,7 @@ static fsdp_status forward_checks(forward_case *c, fsdp *f)
 
 fsdp_status task_2_5(grade *g)
 {
-    static forward_case c; /* 1 kB, and stages point into it */
+    static forward_case c; /* 1 kB, and layers point into it */
     fsdp f = {0};
     TRY(make_case(g, &c));
     fsdp_status st = FSDP_OK;

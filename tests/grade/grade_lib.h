@@ -75,7 +75,7 @@ fsdp_status gate_open(grade *g, const char *what);
  * Unit u has parameters of elems[u][0] and elems[u][1] elements (0: no second one): the first at
  * offset 0, the second at the next multiple of 4; used_elems is the end of the last (so that sizes
  * below W can be had), shard_elems = ceil(used/W). Unit 0 is "root", unit u is "h.<u-1>";
- * parameters are numbered by unit, one stage per unit; strategy FULL; each shard holds this rank's
+ * parameters are numbered by unit, one layer per unit; strategy FULL; each shard holds this rank's
  * part of literal_value. The struct must not move.  */
 struct fsdp;
 fsdp_status literal_fsdp(grade *g, int n_units, const size_t (*elems)[2], struct fsdp *out);

@@ -66,7 +66,7 @@ static void make_model(fixture *fx)
     m->n_params = sp->n_params;
     m->n_blocks = sp->n_units - 1;
     m->params = calloc((size_t)sp->n_params, sizeof *m->params);
-    m->stages = calloc((size_t)sp->n_params, sizeof *m->stages);
+    m->layers = calloc((size_t)sp->n_params, sizeof *m->layers);
     snprintf(m->config.family, sizeof m->config.family, "literal");
     for (int p = 0; p < sp->n_params; p++) {
         const fix_param *fp = &sp->params[p];
@@ -81,13 +81,13 @@ static void make_model(fixture *fx)
         ps->tied_to = fp->tied ? fp->tied - 1 : NOT_TIED;
         m->n_param_elems += fp->tied ? 0 : fp->elems;
         if (p == 0 || sp->params[p - 1].unit != fp->unit) {
-            stage *st = &m->stages[m->n_stages++];
-            snprintf(st->name, sizeof st->name, "stage.%d", m->n_stages - 1);
+            layer *st = &m->layers[m->n_layers++];
+            snprintf(st->name, sizeof st->name, "layer.%d", m->n_layers - 1);
             st->block = fp->unit - 1;
             st->first_param = p;
             st->model = m;
         }
-        m->stages[m->n_stages - 1].n_params++;
+        m->layers[m->n_layers - 1].n_params++;
     }
 }
 
@@ -156,10 +156,10 @@ static fsdp_status make_fsdp(fixture *fx)
     TRY(model_views_init(&fx->m, &f->views));
     f->n_units = sp->n_units;
     f->units = calloc((size_t)sp->n_units, sizeof *f->units);
-    f->stage_unit = calloc((size_t)fx->m.n_stages, sizeof *f->stage_unit);
+    f->layer_unit = calloc((size_t)fx->m.n_layers, sizeof *f->layer_unit);
     f->param_unit = calloc((size_t)sp->n_params, sizeof *f->param_unit);
-    for (int s = 0; s < fx->m.n_stages; s++)
-        f->stage_unit[s] = sp->params[fx->m.stages[s].first_param].unit;
+    for (int s = 0; s < fx->m.n_layers; s++)
+        f->layer_unit[s] = sp->params[fx->m.layers[s].first_param].unit;
     for (int p = 0; p < sp->n_params; p++)
         f->param_unit[p] = sp->params[p].unit;
     for (int u = 0; u < sp->n_units; u++)
@@ -185,7 +185,7 @@ static fsdp_status make_all(fixture *fx)
     fx->compute = device_compute_stream(fx->dev);
     make_model(fx);
     TRY(make_fsdp(fx));
-    return backward_create(&fx->f, fx->spec->mode, fx->spec->level, &fx->b);
+    return reducer_create(&fx->f, fx->spec->mode, fx->spec->level, &fx->b);
 }
 
 /* ---- taking it apart ------------------------------------------------------------------------ */
@@ -195,15 +195,15 @@ static void free_hosts(fixture *fx)
         free(fx->f.units[u].layout.slots);
     model_views_free(&fx->f.views);
     free(fx->f.units);
-    free(fx->f.stage_unit);
+    free(fx->f.layer_unit);
     free(fx->f.param_unit);
     free(fx->m.params);
-    free(fx->m.stages);
+    free(fx->m.layers);
 }
 
 static fsdp_status take_apart(fixture *fx)
 {
-    backward_free(&fx->b);
+    reducer_free(&fx->b);
     TRY(stream_sync(fx->compute));
     TRY(stream_sync(fx->f.comm_stream));
     for (int u = 0; u < fx->f.n_units; u++) {
@@ -274,13 +274,13 @@ fsdp_status fix_gather_by_hand(fixture *fx, int u)
 fsdp_status fix_grad_by_hand(fixture *fx, int u, float (*value)(int rank, int place, size_t i))
 {
     unit_grad *ug = &fx->b.grads[u];
-    for (int k = 0; k < ug->n_places; k++) {
-        size_t elems = ug->places[k].elems;
+    for (int k = 0; k < ug->n_buffers; k++) {
+        size_t elems = ug->buffers[k].elems;
         TRY(device_alloc_f32(fx->compute, MEM_GRADS_FULL, elems, "fixture full_grad",
-                             &ug->places[k].full_grad));
+                             &ug->buffers[k].full_grad));
         TRY(stream_sync(fx->compute));
         for (size_t i = 0; i < elems; i++)
-            ug->places[k].full_grad[i] = value(fx->rank, k, i);
+            ug->buffers[k].full_grad[i] = value(fx->rank, k, i);
     }
     return FSDP_OK;
 }
@@ -290,8 +290,8 @@ fsdp_status fix_push(fixture *fx, int u, int n_leaves, int base,
 {
     const flat_layout *l = &fx->f.units[u].layout;
     for (int n = 0; n < n_leaves; n++)
-        for (int k = 0; k < fx->b.grads[u].n_places; k++) {
-            grad_place *pl = &fx->b.grads[u].places[k];
+        for (int k = 0; k < fx->b.grads[u].n_buffers; k++) {
+            grad_buffer *pl = &fx->b.grads[u].buffers[k];
             size_t begin = fix_rank_begin(fx, u), elems = pl->acc.elems;
             size_t first = begin > pl->begin ? begin - pl->begin : 0;
             float *vec;

@@ -25,7 +25,7 @@ typedef struct fix_param {
 
 typedef struct fix_spec {
     int n_units, n_params;
-    const fix_param *params; /* of a unit: in ascending offset. Stages are runs of one unit */
+    const fix_param *params; /* of a unit: in ascending offset. Layers are runs of one unit */
     size_t used_elems[FIX_UNITS];
     sharding_strategy sharding;
     grad_acc_mode mode;
@@ -67,7 +67,7 @@ typedef struct fixture {
     int rank, world_size; /* of comm */
     model m;
     fsdp f;
-    fsdp_backward b;
+    reducer b;
     fsdp_status verdict; /* of the first check that failed */
     fsdp_error_info info;
     char trace[FIX_TRACE_BYTES]; /* what fix_trace_start has seen issued on comm since */

@@ -255,11 +255,11 @@ static fsdp_status task_1_3(grade *g)
 /* A model of two blocks, as module_tree_build gives for GPT-2 with its head tied to the embedding.
  */
 static const module_node TREE[TREE_NODES] = {
-    {MODULE_MODEL, -1, -1, 0, false}, {MODULE_PART, 0, 0, 500, true}, /* embed */
-    {MODULE_BLOCK, 0, -1, 0, false},  {MODULE_PART, 2, 1, 40, false},
-    {MODULE_PART, 2, 2, 80, false},   {MODULE_BLOCK, 0, -1, 0, false},
-    {MODULE_PART, 5, 3, 40, false},   {MODULE_PART, 5, 4, 80, false},
-    {MODULE_PART, 0, 5, 8, true}, /* head */
+    {MODULE_MODEL, -1, -1, 0, false}, {MODULE_LAYER, 0, 0, 500, true}, /* embed */
+    {MODULE_BLOCK, 0, -1, 0, false},  {MODULE_LAYER, 2, 1, 40, false},
+    {MODULE_LAYER, 2, 2, 80, false},  {MODULE_BLOCK, 0, -1, 0, false},
+    {MODULE_LAYER, 5, 3, 40, false},  {MODULE_LAYER, 5, 4, 80, false},
+    {MODULE_LAYER, 0, 5, 8, true}, /* head */
 };
 
 static fsdp_status check_wrap(const char *name, wrap_policy policy, size_t min_elems,
@@ -398,16 +398,16 @@ static fsdp_status check_peak(grade *g)
                       after - before, shard_bytes, full_bytes);
 }
 
-/* lay_out_stages -- the flat array of unit u: own (untied) parameters of its stages, in order. */
-static fsdp_status lay_out_stages(const model *m, const module_tree *tree, const int *unit_of_node,
+/* lay_out_layers -- the flat array of unit u: own (untied) parameters of its layers, in order. */
+static fsdp_status lay_out_layers(const model *m, const module_tree *tree, const int *unit_of_node,
                                   int u, int world_size, flat_layout *out)
 {
     int params[256], n = 0;
     size_t elems[256];
     for (int i = 0; i < tree->n_nodes; i++) {
-        if (unit_of_node[i] != u || tree->nodes[i].stage < 0)
+        if (unit_of_node[i] != u || tree->nodes[i].layer < 0)
             continue;
-        const stage *st = &m->stages[tree->nodes[i].stage];
+        const layer *st = &m->layers[tree->nodes[i].layer];
         for (int p = st->first_param; p < st->first_param + st->n_params; p++) {
             if (m->params[p].tied_to != NOT_TIED)
                 continue;
@@ -428,7 +428,7 @@ static fsdp_status check_model(grade *g, const model *m, wrap_policy policy)
     for (int u = 0; st == FSDP_OK && u < n_units; u++) {
         flat_layout l = {0};
         char what[64];
-        st = lay_out_stages(m, &tree, unit_of_node, u, g->world_size, &l);
+        st = lay_out_layers(m, &tree, unit_of_node, u, g->world_size, &l);
         for (int i = 0; st == FSDP_OK && i < l.n_slots; i++) {
             times[l.slots[i].param]++;
             stored += l.slots[i].elems;

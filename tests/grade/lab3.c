@@ -42,19 +42,19 @@ static void check_grad_memory(fixture *fx, int u)
     const unit_grad *ug = &fx->b.grads[u];
     static const float zero;
     char what[64];
-    for (size_t i = 0; ug->places[0].full_grad && i < ug->places[0].elems; i++) {
-        size_t elem = 0; /* stages overwrite what belongs to a parameter */
+    for (size_t i = 0; ug->buffers[0].full_grad && i < ug->buffers[0].elems; i++) {
+        size_t elem = 0; /* layers overwrite what belongs to a parameter */
         int p = fix_param_at(fx, u, i, &elem);
         snprintf(what, sizeof what, "fresh full_grad of unit %d, element %zu", u, i);
         if (p < 0 || PARAMS[p].frozen)
-            note(fx, expect_f32(what, &ug->places[0].full_grad[i], &zero, 1));
+            note(fx, expect_f32(what, &ug->buffers[0].full_grad[i], &zero, 1));
     }
     for (int p = 0; p < fx->spec->n_params; p++) {
-        if (PARAMS[p].unit != u || !ug->places[0].full_grad)
+        if (PARAMS[p].unit != u || !ug->buffers[0].full_grad)
             continue;
-        const float *want = ug->places[0].full_grad + PARAMS[p].offset;
-        if (p == TIED_PARAM && ug->n_places > 1)
-            want = ug->places[1].full_grad;
+        const float *want = ug->buffers[0].full_grad + PARAMS[p].offset;
+        if (p == TIED_PARAM && ug->n_buffers > 1)
+            want = ug->buffers[1].full_grad;
         want = PARAMS[p].frozen ? NULL : want;
         snprintf(what, sizeof what, "gradient view of parameter %d", p);
         note(fx, expect_true(what, fx->f.views.grads[p] == want));
@@ -125,7 +125,7 @@ static fsdp_status reduce_once(fixture *fx, int u, float (*value)(int, int, size
                            FSDP_ESTATE));
     TRY(reduce_wait(&fx->b, u));
     note(fx, expect_true("not reducing after reduce_wait", !ug->reducing));
-    note(fx, expect_true("full_grad is NULL after reduce_wait", !ug->places[0].full_grad));
+    note(fx, expect_true("full_grad is NULL after reduce_wait", !ug->buffers[0].full_grad));
     note(fx, expect_int("bytes of full gradients after reduce_wait",
                         (long long)fix_live(fx, MEM_GRADS_FULL), 0));
     TRY(reduce_wait(&fx->b, u)); /* no-op */
@@ -139,7 +139,7 @@ static fsdp_status reduce_once(fixture *fx, int u, float (*value)(int, int, size
 static void expect_place_sum(fixture *fx, int u, int k, const float *got, int n_leaves,
                              float (*value)(int leaf, int place, size_t i))
 {
-    const grad_place *pl = &fx->b.grads[u].places[k];
+    const grad_buffer *pl = &fx->b.grads[u].buffers[k];
     size_t shard = fx->f.units[u].layout.shard_elems, begin = fix_rank_begin(fx, u);
     size_t first = begin > pl->begin ? begin - pl->begin : 0;
     for (size_t i = 0; i < pl->acc.elems; i++) {
@@ -161,9 +161,9 @@ static void expect_place_sum(fixture *fx, int u, int k, const float *got, int n_
 static fsdp_status expect_acc(fixture *fx, int u, int n_leaves,
                               float (*value)(int leaf, int place, size_t i))
 {
-    for (int k = 0; k < fx->b.grads[u].n_places; k++) {
+    for (int k = 0; k < fx->b.grads[u].n_buffers; k++) {
         float *sum;
-        TRY(grad_acc_finish(&fx->b.grads[u].places[k].acc, fx->compute, &sum));
+        TRY(grad_acc_finish(&fx->b.grads[u].buffers[k].acc, fx->compute, &sum));
         TRY(stream_sync(fx->compute));
         expect_place_sum(fx, u, k, sum, n_leaves, value);
         device_free(fx->compute, sum);
@@ -188,8 +188,8 @@ static fsdp_status reduce_body(fixture *fx)
         int u = units[j];
         size_t w = (size_t)fx->world_size, shard = fx->f.units[u].layout.shard_elems;
         size_t bytes = (w - 1) * shard;
-        for (int k = 1; k < fx->b.grads[u].n_places; k++)
-            bytes += fx->b.grads[u].places[k].elems - fx->b.grads[u].places[k].acc.elems;
+        for (int k = 1; k < fx->b.grads[u].n_buffers; k++)
+            bytes += fx->b.grads[u].buffers[k].elems - fx->b.grads[u].buffers[k].acc.elems;
         comm_stats_reset(fx->comm);
         TRY(reduce_once(fx, u, int_grad));
         note(fx, expect_int("bytes sent by one reduction",
@@ -204,13 +204,13 @@ static fsdp_status reduce_body(fixture *fx)
 /* Canonical: the contributions are nodes of b->level in one counter that lasts over micro-steps. */
 static fsdp_status reduce_tree_body(fixture *fx)
 {
-    const tree_sum *t = &fx->b.grads[H0].places[0].acc.tree;
+    const tree_sum *t = &fx->b.grads[H0].buffers[0].acc.tree;
     leaf_world = fx->world_size;
     for (int a = 0; a < 3; a++) {
         TRY(fix_grad_by_hand(fx, H0, fix_fraction));
         TRY(stream_sync(fx->compute));
         for (size_t i = 0; i < fx->f.units[H0].layout.padded_elems; i++)
-            fx->b.grads[H0].places[0].full_grad[i] =
+            fx->b.grads[H0].buffers[0].full_grad[i] =
                 fix_fraction(a * fx->world_size + fx->rank, 0, i);
         TRY(reduce_begin(&fx->b, H0));
         TRY(reduce_wait(&fx->b, H0));
@@ -286,7 +286,7 @@ static fsdp_status in_flight(fixture *fx, bool slow_comm)
     const size_t elems = fx->f.units[H0].layout.padded_elems;
     float *full, *next;
     TRY(device_alloc_f32(fx->compute, MEM_GRADS_FULL, elems, "fixture full_grad", &full));
-    fx->b.grads[H0].places[0].full_grad = full;
+    fx->b.grads[H0].buffers[0].full_grad = full;
     slow_args a = {.dst = full, .elems = elems, .rank = fx->rank};
     a.wait_us = slow_comm ? 0 : 30000;
     TRY(stream_launch(fx->compute, slow_fill, &a, sizeof a));

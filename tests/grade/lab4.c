@@ -335,7 +335,7 @@ static float finished_grad(const fixture *fx, int p, size_t i)
 static fsdp_status push_step(fixture *fx)
 {
     push_fx = fx;
-    TRY(step_begin(&fx->b));
+    TRY(zero_grad(&fx->b));
     for (push_unit = 0; push_unit < N_UNITS; push_unit++)
         if (push_unit != FROZEN)
             TRY(fix_push(fx, push_unit, fx->world_size, 0, pushed_grad));
@@ -416,7 +416,7 @@ static fsdp_status clip_body(fixture *fx)
         TRY(expect_coef(fx, &o, limits[k], want_norm));
         expect_sgd(fx, 0.5f, *o.coef, 1);
         note(fx,
-             expect_true("gradients stay until the next step_begin", fx->b.grads[H0].shard_grad));
+             expect_true("gradients stay until the next zero_grad", fx->b.grads[H0].shard_grad));
     }
     optimizer_free(&o);
     device_free(fx->compute, norm);

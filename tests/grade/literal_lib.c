@@ -19,18 +19,18 @@ static void add_param(model *m, size_t elems)
     m->n_param_elems += elems;
 }
 
-/* One stage per unit; room for one tied parameter behind the others (literal_tie). */
+/* One layer per unit; room for one tied parameter behind the others (literal_tie). */
 static fsdp_status make_model(int n_units, const size_t (*elems)[2], model **out)
 {
     model *m = calloc(1, sizeof *m);
     FSDP_ASSERT(m != NULL);
-    m->stages = calloc((size_t)n_units, sizeof *m->stages);
+    m->layers = calloc((size_t)n_units, sizeof *m->layers);
     m->params = calloc(2 * (size_t)n_units + 1, sizeof *m->params);
-    FSDP_ASSERT(m->stages != NULL && m->params != NULL);
-    m->n_stages = n_units;
+    FSDP_ASSERT(m->layers != NULL && m->params != NULL);
+    m->n_layers = n_units;
     m->n_blocks = n_units - 1;
     for (int u = 0; u < n_units; u++) {
-        stage *st = &m->stages[u];
+        layer *st = &m->layers[u];
         snprintf(st->name, sizeof st->name, u ? "h.%d" : "root", u - 1);
         st->block = u - 1;
         st->model = m;
@@ -75,7 +75,7 @@ float literal_value(const struct fsdp *f, int u, size_t j)
 static fsdp_status make_unit(grade *g, fsdp *f, int u, const size_t *elems)
 {
     fsdp_unit *unit = &f->units[u];
-    const stage *st = &f->config.m->stages[u];
+    const layer *st = &f->config.m->layers[u];
     unit->id = u;
     memcpy(unit->name, st->name, sizeof unit->name);
     make_layout(&unit->layout, elems, st->first_param, g->world_size);
@@ -99,15 +99,15 @@ static fsdp_status make_units(grade *g, int n_units, const size_t (*elems)[2], f
 {
     const model *m = f->config.m;
     f->units = calloc((size_t)n_units, sizeof *f->units);
-    f->stage_unit = calloc((size_t)n_units, sizeof *f->stage_unit);
+    f->layer_unit = calloc((size_t)n_units, sizeof *f->layer_unit);
     f->param_unit = calloc((size_t)m->n_params + 1, sizeof *f->param_unit);
-    FSDP_ASSERT(f->units != NULL && f->stage_unit != NULL && f->param_unit != NULL);
+    FSDP_ASSERT(f->units != NULL && f->layer_unit != NULL && f->param_unit != NULL);
     f->n_units = n_units;
     for (int u = 0; u < n_units; u++) {
         TRY(make_unit(g, f, u, elems[u]));
-        f->stage_unit[u] = u;
-        for (int k = 0; k < m->stages[u].n_params; k++)
-            f->param_unit[m->stages[u].first_param + k] = u;
+        f->layer_unit[u] = u;
+        for (int k = 0; k < m->layers[u].n_params; k++)
+            f->param_unit[m->layers[u].first_param + k] = u;
     }
     return FSDP_OK;
 }
@@ -156,11 +156,11 @@ void literal_fsdp_free(struct fsdp *f)
     stream_free(f->comm_stream);
     model_views_free(&f->views);
     model *m = literal_model(f);
-    free(m->stages);
+    free(m->layers);
     free(m->params);
     free(m);
     free(f->units);
-    free(f->stage_unit);
+    free(f->layer_unit);
     free(f->param_unit);
     *f = (fsdp){0};
 }

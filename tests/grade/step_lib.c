@@ -18,8 +18,8 @@ static float twin_grad(const fixture *fx, int u, size_t flat, int n_leaves, int 
 {
     if (flat >= fx->f.units[u].layout.used_elems)
         return 0.0f;
-    float sum[UNIT_MAX_PLACES] = {0}, leaf[64];
-    bool tied = u == ROOT && flat < 5 && fx->b.grads[u].n_places > 1;
+    float sum[UNIT_MAX_BUFFERS] = {0}, leaf[64];
+    bool tied = u == ROOT && flat < 5 && fx->b.grads[u].n_buffers > 1;
     for (int k = 0; k <= tied; k++) {
         for (int n = 0; n < n_leaves; n++)
             leaf[n] = value(base + n, k, flat);
@@ -64,7 +64,7 @@ static fsdp_status grad_finish_body(fixture *fx)
         TRY(grad_finish(&fx->b, units[j], SCALE));
         TRY(expect_shard_grad(fx, "grad_finish", units[j], w, 0));
         note(fx, expect_int("contributions left in the sum",
-                            fx->b.grads[units[j]].places[0].acc.n_pushed, 0));
+                            fx->b.grads[units[j]].buffers[0].acc.n_pushed, 0));
     }
     size_t shards = 0;
     for (int j = 0; j < 3; j++)
@@ -90,25 +90,25 @@ static fsdp_status accumulate_body(fixture *fx)
     int leaves = ACCUM * fx->world_size;
     for (int step = 0; step < 2; step++) {
         int base = step * leaves;
-        TRY(step_begin(&fx->b));
-        note(fx, expect_int("gradient bytes after step_begin",
+        TRY(zero_grad(&fx->b));
+        note(fx, expect_int("gradient bytes after zero_grad",
                             (long long)fix_live(fx, MEM_GRADS_SHARD), 0));
         for (int a = 0; a < ACCUM; a++)
             for (int j = 0; j < 3; j++)
                 TRY(fix_push(fx, units[j], fx->world_size, base + a * fx->world_size,
                              fix_fraction));
-        TRY(step_finish(&fx->b, SCALE));
+        TRY(grads_finish(&fx->b, SCALE));
         for (int j = 0; j < 3; j++)
             TRY(expect_shard_grad(fx, step ? "second step" : "first step", units[j], leaves, base));
         note(fx, expect_true("a frozen unit has no gradient", !fx->b.grads[FROZEN].shard_grad));
     }
-    TRY(step_begin(&fx->b));
+    TRY(zero_grad(&fx->b));
     for (int u = 0; u < N_UNITS; u++)
-        note(fx, expect_true("shard_grad is NULL after step_begin", !fx->b.grads[u].shard_grad));
-    note(fx, expect_int("gradient bytes after the last step_begin",
+        note(fx, expect_true("shard_grad is NULL after zero_grad", !fx->b.grads[u].shard_grad));
+    note(fx, expect_int("gradient bytes after the last zero_grad",
                         (long long)fix_live(fx, MEM_GRADS_SHARD), 0));
     TRY(fix_push(fx, H2, 1, 0, fix_fraction));
-    note(fx, expect_status("step_begin in the middle of a step", step_begin(&fx->b), FSDP_ESTATE));
+    note(fx, expect_status("zero_grad in the middle of a step", zero_grad(&fx->b), FSDP_ESTATE));
     return FSDP_OK;
 }
 
@@ -172,8 +172,8 @@ static void expect_traffic(fixture *fx, int micro_steps)
             continue;
         reduces += (size_t)micro_steps;
         reduce_elems += (size_t)micro_steps * peers * shard;
-        for (int k = 1; k < fx->b.grads[u].n_places; k++) {
-            const grad_place *pl = &fx->b.grads[u].places[k];
+        for (int k = 1; k < fx->b.grads[u].n_buffers; k++) {
+            const grad_buffer *pl = &fx->b.grads[u].buffers[k];
             reduces += (size_t)micro_steps;
             reduce_elems += (size_t)micro_steps * (pl->elems - pl->acc.elems);
         }
@@ -201,11 +201,11 @@ static fsdp_status traffic_body(fixture *fx)
     for (int step = 0; step < 2; step++) {
         comm_stats_reset(fx->comm);
         ledger_reset_peaks(device_ledger(fx->dev));
-        TRY(step_begin(&fx->b));
+        TRY(zero_grad(&fx->b));
         for (int a = 0; a < MICRO_STEPS; a++)
             TRY(micro_step(fx, &between));
         size_t after = fix_live(fx, MEM_PARAMS_FULL);
-        TRY(step_finish(&fx->b, SCALE));
+        TRY(grads_finish(&fx->b, SCALE));
         expect_traffic(fx, MICRO_STEPS);
         sharding_strategy st = fx->spec->sharding;
         size_t want = st == SHARDING_FULL ? padded[ROOT] : st == SHARDING_GRAD_OP ? all : 0;
@@ -226,7 +226,7 @@ static fsdp_status grad_all_gather_body(fixture *fx)
     TRY(fix_push(fx, H0, fx->world_size, 0, fix_fraction));
     TRY(fix_push(fx, H2, fx->world_size, 0, fix_fraction));
     TRY(fix_push(fx, ROOT, fx->world_size, 0, fix_fraction));
-    TRY(step_finish(&fx->b, SCALE));
+    TRY(grads_finish(&fx->b, SCALE));
     const int units[] = {ROOT, H0, H2};
     for (int j = 0; j < 3; j++)
         TRY(expect_shard_grad(fx, "grad_all_gather", units[j], fx->world_size, 0));
@@ -285,7 +285,7 @@ static fsdp_status unused_body(fixture *fx)
     fix_expect_trace(fx, "end_backward",
                      fix_issued(buf, sizeof buf, COMM_OP_REDUCE_SCATTER, "h.2"));
     expect_quiet(fx);
-    TRY(step_finish(&fx->b, SCALE));
+    TRY(grads_finish(&fx->b, SCALE));
     TRY(expect_shard_grad(fx, "used unit", H0, fx->world_size, 0));
     static const float zeros[16];
     size_t elems = fx->f.units[H2].layout.shard_elems * (keeps ? (size_t)fx->world_size : 1);
@@ -308,7 +308,7 @@ static fsdp_status one_rank_body(fixture *fx)
         expect_quiet(fx);
     }
     note(fx, comm_same(fx->comm, "collectives of a micro-step", fx->trace));
-    TRY(step_finish(&fx->b, SCALE));
+    TRY(grads_finish(&fx->b, SCALE));
     /* Zeros of the other ranks leave rank 0's gradient, twice: exact, whatever the order. */
     const flat_layout *l = &fx->f.units[ROOT].layout;
     TRY(stream_sync(fx->compute));

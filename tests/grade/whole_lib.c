@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/model/gpt2.h"
-#include "common/train/runner.h"
+#include "common/model/runner.h"
 #include "tests/equivalence/twin_lib.h"
 #include "tests/grade/handmade_lib.h"
 
@@ -21,7 +21,7 @@ typedef struct whole {
     model m;
     corpus data;
     fsdp f;
-    fsdp_backward b;
+    reducer b;
     runner *run;
     twin t;
     float *loss;      /* device [1] */
@@ -29,7 +29,7 @@ typedef struct whole {
 } whole;
 
 static const model_config SMALL = {.family = "gpt2",
-                                   .n_layer = 3,
+                                   .n_blocks = 3,
                                    .n_head = 3,
                                    .n_kv_head = 3,
                                    .d_model = 15,
@@ -55,7 +55,7 @@ static fsdp_status whole_create(grade *g, sharding_strategy sharding, whole *w)
                                    .sharding = sharding,
                                    .seed = SEED},
                     &w->f));
-    TRY(backward_create(&w->f, GRAD_ACC_CANONICAL, 0, &w->b));
+    TRY(reducer_create(&w->f, GRAD_ACC_CANONICAL, 0, &w->b));
     TRY(device_alloc_f32(w->f.compute, MEM_OTHER, 1, "loss", &w->loss));
     TRY(runner_create(&(runner_config){.m = &w->m,
                                        .ops = g->ops,
@@ -63,7 +63,7 @@ static fsdp_status whole_create(grade *g, sharding_strategy sharding, whole *w)
                                        .batch = 1,
                                        .seq_len = SEQ_LEN,
                                        .mode = GRAD_ACC_CANONICAL,
-                                       .stage_unit = w->f.stage_unit,
+                                       .layer_unit = w->f.layer_unit,
                                        .n_units = w->f.n_units,
                                        .hooks = fsdp_backward_hooks(&w->b),
                                        .views = &w->f.views},
@@ -77,7 +77,7 @@ static fsdp_status whole_free(whole *w)
 {
     runner_free(w->run);
     device_free(w->f.compute, w->loss);
-    backward_free(&w->b);
+    reducer_free(&w->b);
     fsdp_free(&w->f);
     twin_free(&w->t);
     free(w->twin_grad);
@@ -139,10 +139,10 @@ static fsdp_status whole_step(whole *w)
     float *held[8], loss;
     FSDP_ASSERT(w->f.n_units <= 8);
     for (int step = 0; step < 2; step++) { /* the second shows what the first left behind */
-        TRY(step_begin(&w->b));
+        TRY(zero_grad(&w->b));
         for (int a = 0; a < ACCUM; a++)
             TRY(whole_micro_step(w, a, true));
-        TRY(step_finish(&w->b, scale));
+        TRY(grads_finish(&w->b, scale));
         TRY(stream_sync(w->f.compute));
         TRY(twin_gradient(&w->t, 0, leaves, scale, w->twin_grad, NULL, &loss));
         for (int u = 0; u < w->f.n_units; u++)
@@ -158,7 +158,7 @@ static fsdp_status whole_step(whole *w)
             held[u] = w->f.units[u].shard;
         expect_shards(w, "weights after one step of SGD", held, w->t.params);
     }
-    TRY(step_begin(&w->b));
+    TRY(zero_grad(&w->b));
     return whole_micro_step(w, 0, false);
 }
 

@@ -13,7 +13,7 @@
 #     # RANKS: 2 3                  grade: world sizes to run (3)
 #     # BUILD: TARGET ...           cmd: make targets to bring up to date first; $B is the build folder
 #     # BUG: one line for people
-#     FILE lab2_forward/unshard.c
+#     FILE lab2_forward/forward.c
 #     OLD
 #     the text as it stands, one line or several, without leading and trailing newline
 #     NEW

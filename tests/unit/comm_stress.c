@@ -209,7 +209,7 @@ static void levels_draw(const drawn *d, stress_sum *a)
 {
     uint64_t key = d->key, nodes = 0;
     a->mode = stress_draw(&key, 2) == 0 ? GRAD_ACC_FAST : GRAD_ACC_CANONICAL;
-    a->wire = stress_draw(&key, 3) == 0 ? DTYPE_BF16 : DTYPE_F32;
+    a->sum_dtype = stress_draw(&key, 3) == 0 ? DTYPE_BF16 : DTYPE_F32;
     a->steps = 1 + (int)stress_draw(&key, STRESS_STEPS);
     for (int step = 0; step < a->steps; step++) {
         int level = (int)stress_draw(&key, 4);
@@ -257,7 +257,7 @@ static void call_reduce_scatter(const drawn *d)
     levels_draw(d, &a);
     grad_acc acc;
     grad_acc_init(&acc, a.mode, &comm_test_ops, a.elems, MEM_OTHER, "stress");
-    acc.wire = a.wire;
+    acc.sum_dtype = a.sum_dtype;
     for (int step = 0; step < a.steps; step++)
         reduce_step(d, &a, step, lengths, &acc);
     float *sum = NULL;

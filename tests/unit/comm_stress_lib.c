@@ -118,7 +118,7 @@ static float counter_sum(const counter *c)
 
 static float sum_of(const stress_sum *a, size_t i)
 {
-    bool rounds = a->wire == DTYPE_BF16;
+    bool rounds = a->sum_dtype == DTYPE_BF16;
     counter c = {.rounds = rounds};
     float plain = 0, host = 0;
     for (int step = 0; step < a->steps; step++) {

@@ -34,7 +34,7 @@ typedef struct stress_sum {
     const void *sum;
     size_t first, elems;
     uint64_t key;
-    dtype type, wire; /* wire DTYPE_BF16: a sum in bf16 */
+    dtype type, sum_dtype; /* sum_dtype DTYPE_BF16: a sum in bf16 */
     grad_acc_mode mode;
     int size, steps, round;
     int run;                /* comm_fast_run of the group */

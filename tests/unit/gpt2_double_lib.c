@@ -79,12 +79,12 @@ double gpt2_double_loss(const model *m, double *const *params, const int32_t *to
 {
     const model_config *c = &m->config;
     const size_t C = c->d_model, V = c->vocab_size, T = seq_len;
-    double *const *head = params + 2 + 12 * c->n_layer;
+    double *const *head = params + 2 + 12 * c->n_blocks;
     double *x = calloc(T * C, sizeof *x), *z = calloc(V, sizeof *z), loss = 0.0;
     for (size_t b = 0; b < batch; b++) {
         for (size_t i = 0; i < T * C; i++)
             x[i] = params[0][(size_t)tokens[b * T + i / C] * C + i % C] + params[1][i];
-        for (size_t l = 0; l < c->n_layer; l++)
+        for (size_t l = 0; l < c->n_blocks; l++)
             block(c, params + 2 + 12 * l, x, T);
         for (size_t t = 0; t < T; t++) {
             double n[MAX_DIM], sum = 0.0;

@@ -36,8 +36,8 @@ static void check(const float *x, size_t elems)
 static size_t most_scratch(const rig *r, bool training)
 {
     size_t most = 0;
-    for (int i = 0; i < r->m.n_stages; i++) {
-        const stage *st = &r->m.stages[i];
+    for (int i = 0; i < r->m.n_layers; i++) {
+        const layer *st = &r->m.layers[i];
         size_t elems = st->scratch_elems(st, r->batch, r->seq_len, training);
         most = elems > most ? elems : most;
     }
@@ -82,11 +82,11 @@ void rig_open(rig *r, const model_config *config, const ops *o, size_t batch, si
     r->s = device_compute_stream(r->dev);
     make_params(r);
     make_tokens(r);
-    const size_t n = (size_t)r->m.n_stages, x_elems = batch * seq_len * r->m.config.d_model;
+    const size_t n = (size_t)r->m.n_layers, x_elems = batch * seq_len * r->m.config.d_model;
     r->out = calloc(n, sizeof *r->out);
     r->saved = calloc(n, sizeof *r->saved);
     for (size_t i = 0; i < n; i++) {
-        const stage *st = &r->m.stages[i];
+        const layer *st = &r->m.layers[i];
         r->out[i] = make(x_elems);
         r->saved[i] = make(st->saved_elems(st, batch, seq_len));
     }
@@ -99,10 +99,10 @@ void rig_open(rig *r, const model_config *config, const ops *o, size_t batch, si
     rig_zero_grads(r);
 }
 
-static stage_io call_of(rig *r, int i)
+static layer_io call_of(rig *r, int i)
 {
-    const bool last = i + 1 == r->m.n_stages;
-    return (stage_io){.batch = r->batch,
+    const bool last = i + 1 == r->m.n_layers;
+    return (layer_io){.batch = r->batch,
                       .seq_len = r->seq_len,
                       .in = i > 0 ? r->out[i - 1] : NULL,
                       .out = last ? NULL : r->out[i],
@@ -110,20 +110,20 @@ static stage_io call_of(rig *r, int i)
                       .targets = r->targets,
                       .saved = r->saved[i],
                       .loss = r->loss,
-                      .params = r->views.params + r->m.stages[i].first_param,
-                      .grads = r->views.grads + r->m.stages[i].first_param};
+                      .params = r->views.params + r->m.layers[i].first_param,
+                      .grads = r->views.grads + r->m.layers[i].first_param};
 }
 
 float rig_forward(rig *r, bool training, bool keep_saved)
 {
     *r->loss = -1.0f;
-    for (int i = 0; i < r->m.n_stages; i++) {
-        stage_io io = call_of(r, i);
+    for (int i = 0; i < r->m.n_layers; i++) {
+        layer_io io = call_of(r, i);
         io.training = training;
         io.scratch = r->scratch[training];
         io.saved = keep_saved ? io.saved : NULL;
         io.logits = training ? NULL : r->logits;
-        must(r->m.stages[i].forward(&r->m.stages[i], r->o, r->s, &io));
+        must(r->m.layers[i].forward(&r->m.layers[i], r->o, r->s, &io));
     }
     rig_check_canaries(r);
     return *r->loss;
@@ -132,13 +132,13 @@ float rig_forward(rig *r, bool training, bool keep_saved)
 void rig_backward(rig *r)
 {
     const float *d_out = NULL;
-    for (int i = r->m.n_stages - 1; i >= 0; i--) {
-        stage_io io = call_of(r, i);
+    for (int i = r->m.n_layers - 1; i >= 0; i--) {
+        layer_io io = call_of(r, i);
         io.training = true;
         io.scratch = r->scratch[1];
         io.d_out = d_out;
         io.d_in = i == 0 ? NULL : d_out == r->d_a ? r->d_b : r->d_a;
-        must(r->m.stages[i].backward(&r->m.stages[i], r->o, r->s, &io));
+        must(r->m.layers[i].backward(&r->m.layers[i], r->o, r->s, &io));
         d_out = io.d_in;
     }
     rig_check_canaries(r);
@@ -153,8 +153,8 @@ void rig_zero_grads(rig *r)
 void rig_check_canaries(const rig *r)
 {
     const size_t rows = r->batch * r->seq_len, x_elems = rows * r->m.config.d_model;
-    for (int i = 0; i < r->m.n_stages; i++) {
-        check(r->saved[i], r->m.stages[i].saved_elems(&r->m.stages[i], r->batch, r->seq_len));
+    for (int i = 0; i < r->m.n_layers; i++) {
+        check(r->saved[i], r->m.layers[i].saved_elems(&r->m.layers[i], r->batch, r->seq_len));
         check(r->out[i], x_elems);
     }
     for (int p = 0; p < r->m.n_params; p++) {
@@ -177,7 +177,7 @@ void rig_close(rig *r)
             free(r->views.params[p]);
             free(r->views.grads[p]);
         }
-    for (int i = 0; i < r->m.n_stages; i++) {
+    for (int i = 0; i < r->m.n_layers; i++) {
         free(r->out[i]);
         free(r->saved[i]);
     }

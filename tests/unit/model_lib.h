@@ -1,4 +1,4 @@
-/* model_lib.h -- a model with parameters, gradients and activations for tests: runs the stages in
+/* model_lib.h -- a model with parameters, gradients and activations for tests: runs the layers in
  * order and back, with a canary behind every array.
  *
  *   rig_open -> rig_forward -> rig_backward -> rig_close                                         */
@@ -12,8 +12,8 @@ typedef struct rig {
     const ops *o;
     model_views views;
     size_t batch, seq_len;
-    float **out, **saved; /* [n_stages] */
-    float *scratch[2];    /* not training, training: each the least that the stages ask for */
+    float **out, **saved; /* [n_layers] */
+    float *scratch[2];    /* not training, training: each the least that the layers ask for */
     float *d_a, *d_b, *loss, *logits;
     int32_t *tokens, *targets; /* [B,T] */
 } rig;

@@ -16,7 +16,7 @@
 #include "common/base/dtype.h"
 #include "common/base/philox.h"
 #include "common/base/status.h"
-#include "common/base/tree_sum.h"
+#include "common/sum/tree_sum.h"
 
 /* assert_aborts -- fn() must end in an assertion; its message is thrown away. */
 static void assert_aborts(void (*fn)(void))

@@ -16,19 +16,19 @@ typedef struct clocks {
     int n[STREAMS];
 } clocks;
 
-typedef struct stress_job {
+typedef struct stress_task {
     int (*marks)[OPS + 1]; /* marks[t][k] == 1 once job k of stream t is done; [STREAMS] */
     atomic_int *violations;
     clocks after;
     int stream, number, nap_us;
     uint32_t *block; /* a block of this stream's life, or NULL */
     uint32_t expect, write;
-} stress_job;
+} stress_task;
 
 static fsdp_status run_stress(void *args, int n_threads)
 {
     (void)n_threads;
-    stress_job *j = args;
+    stress_task *j = args;
     if (j->nap_us > 0)
         usleep((useconds_t)j->nap_us);
     for (int t = 0; t < STREAMS; t++) {
@@ -82,11 +82,11 @@ static bool covers(const clocks *a, const clocks *b)
 static void stress_launch(stress *x, int s, stress_block *b)
 {
     merge(&x->after[s], &x->host);
-    stress_job j = {.marks = x->marks,
-                    .violations = &x->violations,
-                    .after = x->after[s],
-                    .stream = s,
-                    .number = x->issued[s]++};
+    stress_task j = {.marks = x->marks,
+                     .violations = &x->violations,
+                     .after = x->after[s],
+                     .stream = s,
+                     .number = x->issued[s]++};
     if (rand_r(&x->seed) % 40 == 0)
         j.nap_us = rand_r(&x->seed) % 300;
     x->after[s].n[s] = x->issued[s];

@@ -13,7 +13,7 @@
 #include "tests/unit/unit_lib.h"
 
 static const model_config SMALL = {
-    .n_layer = 1, .n_head = 2, .d_model = 6, .d_ff = 14, .vocab_size = 11, .max_seq_len = 7};
+    .n_blocks = 1, .n_head = 2, .d_model = 6, .d_ff = 14, .vocab_size = 11, .max_seq_len = 7};
 
 /* ---- helpers -------------------------------------------------------------------------------- */
 
@@ -96,7 +96,7 @@ static void test_round_trip(void **state)
     assert_false(exists(in_dir("made/by/export/config.json.tmp")));
     assert_int_equal(import_model_config(path, &config), FSDP_OK);
     assert_string_equal(config.family, "gpt2");
-    assert_int_equal(config.n_layer, 1);
+    assert_int_equal(config.n_blocks, 1);
     assert_int_equal(config.n_head, 2);
     assert_int_equal(config.n_kv_head, 2);
     assert_int_equal(config.d_model, 6);
@@ -107,12 +107,12 @@ static void test_round_trip(void **state)
     model_free(&m);
 }
 
-/* The format, byte by byte: a model of one layer with the narrowest sizes. */
+/* The format, byte by byte: a model of one block the narrowest sizes. */
 static void test_format(void **state)
 {
     (void)state;
     static const model_config tiny = {
-        .n_layer = 1, .n_head = 1, .d_model = 1, .d_ff = 2, .vocab_size = 3, .max_seq_len = 2};
+        .n_blocks = 1, .n_head = 1, .d_model = 1, .d_ff = 2, .vocab_size = 3, .max_seq_len = 2};
     static const char header[] =
         "{\"__metadata__\":{\"format\":\"pt\"},"
         "\"transformer.wte.weight\":{\"dtype\":\"F32\",\"shape\":[3,1],\"data_offsets\":[0,12]},"

@@ -1,9 +1,10 @@
-/* test_grad_bf16.c -- sums in bf16 (grad_acc.h: wire) against a plain loop over the definition:
- * every vector that comes in and every sum of two is rounded, whatever way it comes in. */
+/* test_grad_bf16.c -- sums in bf16 (grad_acc.h: sum_dtype) against a plain loop over the
+ * definition: every vector that comes in and every sum of two is rounded, whatever way it comes in.
+ */
 #include "tests/unit/device_lib.h"
 #include "common/comm/comm.h"
 #include "common/ops/cpu_kernels.h"
-#include "common/ops/grad_run.h"
+#include "common/sum/grad_run.h"
 #include "common/base/philox.h"
 #include <stdlib.h>
 #include <string.h>
@@ -80,7 +81,7 @@ static void check_sum(device *d, grad_acc_mode mode, size_t elems, int n, int gr
     float *node[MOST_NODES], *sum;
     grad_acc g;
     grad_acc_init(&g, mode, ops_cpu_portable(), elems, MEM_GRADS_SHARD, "bf16");
-    g.wire = DTYPE_BF16;
+    g.sum_dtype = DTYPE_BF16;
     for (int i = 0; i < n; i++) {
         node[i] = malloc(elems * sizeof **node + 1);
         fill(node[i], elems, i);
@@ -161,7 +162,7 @@ static void test_one_rank_rounds(void **state)
     memcpy(before, send, sizeof send);
     grad_acc g;
     grad_acc_init(&g, GRAD_ACC_CANONICAL, ops_cpu_fast(), N, MEM_GRADS_SHARD, "one");
-    g.wire = DTYPE_BF16;
+    g.sum_dtype = DTYPE_BF16;
     OK(comm_reduce_scatter(c, s, "unit", send, N, &g, 0));
     OK(grad_acc_finish(&g, s, &sum));
     for (size_t i = 0; i < N; i++)

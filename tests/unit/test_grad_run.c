@@ -3,7 +3,7 @@
 #include "tests/unit/device_lib.h"
 #include "common/base/bytes_copy.h"
 #include "common/ops/cpu_kernels.h"
-#include "common/ops/grad_run.h"
+#include "common/sum/grad_run.h"
 #include "tests/unit/comm_cases_lib.h"
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +55,7 @@ static void compare_slots(const grad_acc *a, const grad_acc *b)
 
 typedef struct sequence {
     grad_acc_mode mode;
-    dtype wire;
+    dtype sum_dtype;
     size_t elems;
     int n_threads;
     uint64_t seed;
@@ -77,9 +77,9 @@ static void run_sequence(device *d, sequence q)
     grad_acc single, many;
     grad_acc_init(&single, q.mode, &comm_test_ops, q.elems, MEM_GRADS_SHARD, "single");
     grad_acc_init(&many, q.mode, &comm_test_ops, q.elems, MEM_GRADS_SHARD, "many");
-    single.wire = many.wire = q.wire;
+    single.sum_dtype = many.sum_dtype = q.sum_dtype;
     float *in[MOST_INPUTS], *sum_single = NULL, *sum_many = NULL;
-    void *sent[MOST_INPUTS]; /* as the accumulator's wire type */
+    void *sent[MOST_INPUTS]; /* as the accumulator's sum_dtype type */
     for (int i = 0; i < MOST_INPUTS; i++) {
         in[i] = comm_test_alloc(q.elems * sizeof(float));
         sent[i] = comm_test_alloc(q.elems * sizeof(float));
@@ -92,9 +92,9 @@ static void run_sequence(device *d, sequence q)
         for (int i = 0; i < n; i++) {
             fill(in[i], q.elems, &q.seed);
             OK(grad_acc_push(&single, s, level, in[i]));
-            for (size_t e = 0; e < q.elems && q.wire == DTYPE_BF16; e++)
+            for (size_t e = 0; e < q.elems && q.sum_dtype == DTYPE_BF16; e++)
                 ((uint16_t *)sent[i])[e] = bf16_from_f32(in[i][e]);
-            if (q.wire == DTYPE_F32)
+            if (q.sum_dtype == DTYPE_F32)
                 memcpy(sent[i], in[i], q.elems * sizeof(float));
         }
         if (n == 1 && draw(&q.seed, 2) == 0)
@@ -127,7 +127,7 @@ static void test_bits_of_single_pushes(void **state)
     for (uint64_t i = 0; i < 400; i++) {
         size_t elems = SIZES[i % (sizeof SIZES / sizeof *SIZES)];
         run_sequence(d, (sequence){.mode = i / 10 % 2 ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST,
-                                   .wire = i / 20 % 2 ? DTYPE_BF16 : DTYPE_F32,
+                                   .sum_dtype = i / 20 % 2 ? DTYPE_BF16 : DTYPE_F32,
                                    .elems = elems > 4096 && i % 4 != 0 ? elems / 40 : elems,
                                    .n_threads = 1 + (int)(i % 3),
                                    .seed = i});

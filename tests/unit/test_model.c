@@ -1,4 +1,4 @@
-/* test_model.c -- GPT-2's lists, initial values, and the stages' arithmetic against a second
+/* test_model.c -- GPT-2's lists, initial values, and the layers' arithmetic against a second
  * implementation in double (gpt2_double_lib.c).                                                  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 /* Sizes that share no factor with each other where that is possible, so that a wrong stride shows.
  */
 static const model_config SMALL = {
-    .n_layer = 2, .n_head = 2, .d_model = 6, .d_ff = 14, .vocab_size = 11, .max_seq_len = 7};
+    .n_blocks = 2, .n_head = 2, .d_model = 6, .d_ff = 14, .vocab_size = 11, .max_seq_len = 7};
 enum { BATCH = 3, SEQ = 5 };
 
 /* ---- lists ---------------------------------------------------------------------------------- */
@@ -30,7 +30,7 @@ static void test_presets(void **state)
     static const struct {
         const char *name;
         size_t elems;
-        int stages;
+        int layers;
     } rows[] = {{"tiny", 132864, 6},     {"small", 4870144, 14},  {"124m", 124439808, 26},
                 {"355m", 354823168, 50}, {"774m", 774030080, 74}, {"1558m", 1557611200, 98},
                 {"xl-2l", 63532800, 6}};
@@ -41,8 +41,8 @@ static void test_presets(void **state)
         assert_int_equal(gpt2_preset(rows[i].name, &c), FSDP_OK);
         assert_int_equal(gpt2_create(&c, &m), FSDP_OK);
         assert_int_equal(m.n_param_elems, rows[i].elems);
-        assert_int_equal(m.n_stages, rows[i].stages);
-        assert_int_equal(m.n_blocks * 2 + 2, rows[i].stages);
+        assert_int_equal(m.n_layers, rows[i].layers);
+        assert_int_equal(m.n_blocks * 2 + 2, rows[i].layers);
         assert_string_equal(m.config.family, "gpt2");
         snprintf(names + strlen(names), 32, "%s%s", i ? "|" : "", rows[i].name);
         model_free(&m);
@@ -59,7 +59,7 @@ static void test_lists(void **state)
 {
     (void)state;
     static const struct {
-        const char *name, *stage;
+        const char *name, *layer;
         size_t rows, cols;
     } rows[] = {
         {"transformer.wte.weight", "embed", 11, 6},
@@ -81,14 +81,14 @@ static void test_lists(void **state)
         {"lm_head.weight", "head", 11, 6},
     };
     model_config config = SMALL;
-    config.n_layer = 1;
+    config.n_blocks = 1;
     model m;
     assert_int_equal(gpt2_create(&config, &m), FSDP_OK);
     assert_int_equal(m.n_params, sizeof rows / sizeof *rows);
     size_t elems = 0;
     int p = 0;
-    for (int i = 0; i < m.n_stages; i++) {
-        const stage *st = &m.stages[i];
+    for (int i = 0; i < m.n_layers; i++) {
+        const layer *st = &m.layers[i];
         const bool ends = i == 0 || i == 3;
         assert_int_equal(st->block, ends ? -1 : 0);
         assert_int_equal(st->part, i < 2 ? 0 : 1);
@@ -98,7 +98,7 @@ static void test_lists(void **state)
             const param_spec *spec = &m.params[p];
             const size_t cols = rows[p].cols, n = rows[p].rows * (cols ? cols : 1);
             assert_string_equal(spec->name, rows[p].name);
-            assert_string_equal(st->name, rows[p].stage);
+            assert_string_equal(st->name, rows[p].layer);
             assert_int_equal(spec->n_dims, cols ? 2 : 1);
             assert_int_equal(spec->dims[0], rows[p].rows);
             assert_int_equal(spec->dims[1], cols);
@@ -120,7 +120,7 @@ static void test_config_refused(void **state)
 {
     (void)state;
     static const struct {
-        size_t n_layer, n_head, n_kv_head, d_model, d_ff, vocab, positions;
+        size_t n_blocks, n_head, n_kv_head, d_model, d_ff, vocab, positions;
         const char *says;
     } rows[] = {
         {2, 4, 0, 6, 0, 11, 7, "n-head 4 does not divide d-model 6"},
@@ -137,7 +137,7 @@ static void test_config_refused(void **state)
         {1, 2, 0, 2, 0, 11, SIZE_MAX / 8, "do not fit a size_t"},    /* only the sum */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const model_config c = {.n_layer = rows[i].n_layer,
+        const model_config c = {.n_blocks = rows[i].n_blocks,
                                 .n_head = rows[i].n_head,
                                 .n_kv_head = rows[i].n_kv_head,
                                 .d_model = rows[i].d_model,
@@ -149,7 +149,7 @@ static void test_config_refused(void **state)
         if (strstr(fsdp_error_get()->what, rows[i].says) == NULL)
             fail_msg("row %zu: got \"%s\"", i, fsdp_error_get()->what);
         assert_true(fsdp_error_get()->hint[0] != '\0');
-        assert_null(m.stages);
+        assert_null(m.layers);
         assert_null(m.params);
     }
 }
@@ -211,7 +211,7 @@ static void test_init_values(void **state)
         const bool is_gain = strstr(spec->name, "ln_") && strstr(spec->name, "weight");
         const bool is_bias = strstr(spec->name, "bias") != NULL;
         const bool is_proj = strstr(spec->name, "c_proj.weight") != NULL;
-        /* two layers: 0.02 / sqrt(4) = 0.01; the stream is the parameter's number */
+        /* two blocks: 0.02 / sqrt(4) = 0.01; the stream is the parameter's number */
         philox_normal_fill(42, (uint64_t)p, 0, n, is_proj ? 0.01f : 0.02f, z);
         for (size_t i = 0; i < n; i++)
             assert_true(x[i] == (is_gain ? 1.0f : is_bias ? 0.0f : z[i]));
@@ -221,7 +221,7 @@ static void test_init_values(void **state)
     model_free(&m);
 }
 
-/* ---- the stages against the second implementation ------------------------------------------- */
+/* ---- the layers against the second implementation ------------------------------------------- */
 
 /* fp32 against double. One rounding is u = 2^-24 = 6e-8 of a value. A value of the forward pass has
  * gone through 2 blocks of 2 sublayers, each with sums of at most 3C = 18 or F = 14 terms, a norm
@@ -377,7 +377,7 @@ static void test_frozen(void **state)
     rig_close(&r);
 }
 
-/* With everything frozen backward still runs (a stage in front may want d_in). */
+/* With everything frozen backward still runs (a layer in front may want d_in). */
 static void test_all_frozen(void **state)
 {
     (void)state;
@@ -480,8 +480,8 @@ static void test_too_long(void **state)
     rig r;
     rig_open(&r, &SMALL, ops_cpu_portable(), 1, 7); /* exactly max_seq_len */
     rig_forward(&r, true, true);
-    const stage *st = &r.m.stages[0];
-    const stage_io io = {.batch = 1, .seq_len = 8, .tokens = r.tokens, .params = r.views.params};
+    const layer *st = &r.m.layers[0];
+    const layer_io io = {.batch = 1, .seq_len = 8, .tokens = r.tokens, .params = r.views.params};
     assert_int_equal(st->forward(st, r.o, r.s, &io), FSDP_EINVAL);
     assert_non_null(strstr(fsdp_error_get()->what, "8 tokens, expected at most 7"));
     rig_close(&r);
@@ -494,9 +494,9 @@ static void test_saved_elems(void **state)
     model m;
     assert_int_equal(gpt2_create(&SMALL, &m), FSDP_OK);
     const size_t expected[] = {0, 15 * (5 * 6 + 2 + 2), 15 * (6 + 14 + 2), 15 * (6 + 11 + 2)};
-    const int stages[] = {0, 1, 2, 5};
+    const int layers[] = {0, 1, 2, 5};
     for (size_t i = 0; i < 4; i++) {
-        const stage *st = &m.stages[stages[i]];
+        const layer *st = &m.layers[layers[i]];
         assert_int_equal(st->saved_elems(st, BATCH, SEQ), expected[i]);
     }
     model_free(&m);

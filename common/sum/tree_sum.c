@@ -1,0 +1,100 @@
+/* tree_sum.c -- the binary counter of partial sums, and the recursive definition it equals.
+ *
+ *   init -> push ... push -> finish -> push ... (the next sum) -> clear
+ *
+ * The tree owns the vectors in its slots; a vector that finish returned belongs to the caller. When
+ * a call fails, every vector is still in a slot: clear gives them all back, and until then the sum
+ * is undefined. [design: one fixed shape for every sum over the batch]                          */
+#include "common/sum/tree_sum.h"
+
+#include <string.h>
+
+void tree_sum_init(tree_sum *t, tree_sum_space space)
+{
+    memset(t, 0, sizeof *t);
+    t->space = space;
+}
+
+/* A new node of level k is the next one only if every lower level is complete. Pushing it over an
+ * occupied lower slot would put its leaves after a gap in the numbering.                         */
+static void assert_no_gap(const tree_sum *t, int level)
+{
+    FSDP_ASSERT(level >= 0 && level < TREE_SUM_LEVELS - 1);
+    for (int k = 0; k < level; k++)
+        if (t->slot[k] != NULL)
+            FSDP_ASSERT_EQ(k, level); /* waiting level, pushed level */
+}
+
+fsdp_status tree_sum_push(tree_sum *t, int level, const float *vec)
+{
+    const tree_sum_space *space = &t->space;
+    float **slot = t->slot;
+    assert_no_gap(t, level);
+    if (slot[level] == NULL) {
+        TRY(space->get(space->ctx, &slot[level]));
+        return space->copy(space->ctx, slot[level], vec);
+    }
+    TRY(space->add(space->ctx, slot[level], vec)); /* slot[level] is now a node of level + 1 */
+    for (; slot[level + 1] != NULL; level++) {     /* 0111 + 1: carry until a slot is free */
+        TRY(space->add(space->ctx, slot[level + 1], slot[level]));
+        space->put(space->ctx, slot[level]);
+        slot[level] = NULL;
+        FSDP_ASSERT(level + 2 < TREE_SUM_LEVELS);
+    }
+    slot[level + 1] = slot[level];
+    slot[level] = NULL;
+    return FSDP_OK;
+}
+
+fsdp_status tree_sum_finish(tree_sum *t, float **sum)
+{
+    const tree_sum_space *space = &t->space;
+    float **right = NULL; /* the slot that holds the sum of everything right of level k */
+    *sum = NULL;
+    for (int k = 0; k < TREE_SUM_LEVELS; k++) {
+        if (t->slot[k] == NULL)
+            continue;
+        if (right != NULL) {
+            TRY(space->add(space->ctx, t->slot[k], *right));
+            space->put(space->ctx, *right);
+            *right = NULL;
+        }
+        right = &t->slot[k];
+    }
+    if (right != NULL) {
+        *sum = *right;
+        *right = NULL;
+    }
+    return FSDP_OK;
+}
+
+void tree_sum_clear(tree_sum *t)
+{
+    for (int k = 0; k < TREE_SUM_LEVELS; k++) {
+        if (t->slot[k] != NULL)
+            t->space.put(t->space.ctx, t->slot[k]);
+        t->slot[k] = NULL;
+    }
+}
+
+int tree_sum_live(const tree_sum *t)
+{
+    int live = 0;
+    for (int k = 0; k < TREE_SUM_LEVELS; k++)
+        live += t->slot[k] != NULL;
+    return live;
+}
+
+/* The root over n leaves splits at the largest power of two below n: 7 -> 4 + 3 -> (2+2) + (2+1).
+ */
+float tree_sum_f32(const float *leaves, size_t n)
+{
+    if (n == 0)
+        return 0.0f;
+    if (n == 1)
+        return leaves[0];
+    size_t left = 1;
+    while (left * 2 < n)
+        left *= 2;
+    return tree_sum_f32(leaves, left) + tree_sum_f32(leaves + left, n - left);
+}

@@ -1,0 +1,109 @@
+/* unshard.c -- tasks 2.1, 2.2, 2.3: gather a unit, let the model see it, drop it again. */
+#include "lab2_forward/fsdp.h"
+
+static const char *unit_state_name(unit_state s)
+{
+    return s == UNIT_SHARDED ? "SHARDED" : s == UNIT_GATHERING ? "GATHERING" : "GATHERED";
+}
+
+static fsdp_status wrong_state(const fsdp_unit *u, const char *call, const char *expected)
+{
+    return fsdp_error(FSDP_ESTATE, "call unshard_begin, unshard_wait, reshard in this order",
+                      "%s: unit %d (%s) is %s, expected %s", call, u->id, u->name,
+                      unit_state_name(u->state), expected);
+}
+
+fsdp_status unshard_begin(fsdp *f, int u)
+{
+    fsdp_unit *unit = &f->units[u];
+    if (unit->state != UNIT_SHARDED)
+        return FSDP_OK;
+    /* SOLUTION BEGIN 2.1 */
+    comm *c = f->config.comm;
+    const flat_layout *l = &unit->layout;
+    /* The optimizer may still be writing the shard: gather behind what compute has issued. */
+    TRY(event_record(unit->consumed, f->compute));
+    TRY(stream_wait_event(f->comm_stream, unit->consumed));
+    const dtype t = f->config.param_dtype;
+    TRY(comm_alloc(c, f->comm_stream, MEM_PARAMS_FULL, l->padded_elems * dtype_bytes(t),
+                   "gathered unit", &unit->full));
+    unit->state = UNIT_GATHERING;
+    void *mine = full_at(f, u, (size_t)comm_rank(c) * l->shard_elems);
+    TRY(shard_cast(f, u, mine));
+    TRY(comm_all_gather(c, f->comm_stream, unit->name, t, mine, unit->full, l->shard_elems));
+    return event_record(unit->gathered, f->comm_stream);
+    /* SOLUTION END 2.1 */
+}
+
+fsdp_status unshard_wait(fsdp *f, int u)
+{
+    fsdp_unit *unit = &f->units[u];
+    if (unit->state == UNIT_GATHERED)
+        return FSDP_OK;
+    if (unit->state == UNIT_SHARDED)
+        return wrong_state(unit, "unshard_wait", "GATHERING");
+    /* SOLUTION BEGIN 2.2 */
+    TRY(stream_wait_event(f->compute, unit->gathered));
+    unit->state = UNIT_GATHERED;
+    return views_bind(f, u);
+    /* SOLUTION END 2.2 */
+}
+
+fsdp_status views_bind(fsdp *f, int u)
+{
+    const fsdp_unit *unit = &f->units[u];
+    const model *m = f->config.m;
+    /* SOLUTION BEGIN 2.2 */
+    for (int i = 0; i < unit->layout.n_slots; i++) {
+        const flat_slot *slot = &unit->layout.slots[i];
+        f->views.params[slot->param] = full_at(f, u, slot->offset);
+        for (int p = 0; p < m->n_params; p++)
+            if (m->params[p].tied_to == slot->param)
+                f->views.params[p] = full_at(f, u, slot->offset);
+    }
+    return FSDP_OK;
+    /* SOLUTION END 2.2 */
+}
+
+fsdp_status reshard(fsdp *f, int u)
+{
+    fsdp_unit *unit = &f->units[u];
+    if (unit->state == UNIT_SHARDED)
+        return FSDP_OK;
+    if (unit->state == UNIT_GATHERING)
+        return wrong_state(unit, "reshard", "GATHERED");
+    /* SOLUTION BEGIN 2.3 */
+    for (int p = 0; p < f->config.m->n_params; p++)
+        if (f->param_unit[p] == u)
+            f->views.params[p] = NULL;
+    device_free(f->compute, unit->full); /* behind the kernels that still read it */
+    unit->full = NULL;
+    unit->state = UNIT_SHARDED;
+    return FSDP_OK;
+    /* SOLUTION END 2.3 */
+}
+
+fsdp_status forward_pre_hook(void *self, int u)
+{
+    fsdp *f = self;
+    /* SOLUTION BEGIN 2.4 */
+    TRY(unshard_begin(f, u));
+    return unshard_wait(f, u);
+    /* SOLUTION END 2.4 */
+}
+
+fsdp_status forward_post_hook(void *self, int u)
+{
+    fsdp *f = self;
+    /* SOLUTION BEGIN 2.4 */
+    if (u == UNIT_ROOT) /* backward begins with its head: gathering it twice buys nothing */
+        return FSDP_OK;
+    return reshard(f, u);
+    /* SOLUTION END 2.4 */
+}
+
+unit_hooks fsdp_forward_hooks(fsdp *f)
+{
+    return (unit_hooks){
+        .self = f, .pre_forward = forward_pre_hook, .post_forward = forward_post_hook};
+}

@@ -1,0 +1,166 @@
+/* create.c -- builds an fsdp object: provided, no task. Wrap, lay out, allocate shards, fill
+ * them. */
+#include <stdlib.h>
+#include <string.h>
+#include "lab2_forward/fsdp.h"
+
+static fsdp_status out_of_host_memory(void)
+{
+    return fsdp_error(FSDP_ENOMEM, "", "fsdp_create: no host memory");
+}
+
+static void name_unit(fsdp_unit *u, const module_tree *tree, int node, const model *m)
+{
+    const module_node *n = &tree->nodes[node];
+    /* A block has no layer of its own; its first part stands right behind it. */
+    const layer *st = n->layer >= 0 ? &m->layers[n->layer] : NULL;
+    if (n->kind == MODULE_MODEL)
+        snprintf(u->name, sizeof u->name, "root");
+    else if (n->kind == MODULE_BLOCK)
+        snprintf(u->name, sizeof u->name, "h.%d", m->layers[tree->nodes[node + 1].layer].block);
+    else
+        snprintf(u->name, sizeof u->name, "%s", st->name);
+}
+
+/* Units and the maps layer -> unit, parameter -> unit. */
+static fsdp_status wrap_model(fsdp *f)
+{
+    const model *m = f->config.m;
+    module_tree tree = {0};
+    TRY(module_tree_build(m, &tree));
+    fsdp_status status = FSDP_OK;
+    int *unit_of_node = calloc((size_t)tree.n_nodes, sizeof *unit_of_node);
+    f->layer_unit = calloc((size_t)m->n_layers, sizeof *f->layer_unit);
+    f->param_unit = calloc((size_t)m->n_params, sizeof *f->param_unit);
+    if (!unit_of_node || !f->layer_unit || !f->param_unit)
+        status = out_of_host_memory();
+    else
+        status =
+            wrap_assign(&tree, f->config.wrap, f->config.wrap_min_elems, unit_of_node, &f->n_units);
+    if (status == FSDP_OK && !(f->units = calloc((size_t)f->n_units, sizeof *f->units))) {
+        f->n_units = 0;
+        status = out_of_host_memory();
+    }
+    int named = -1; /* units are numbered by ascending node: a new number is that unit's own node */
+    for (int i = 0; status == FSDP_OK && i < tree.n_nodes; i++) {
+        int u = unit_of_node[i];
+        if (u > named)
+            name_unit(&f->units[named = u], &tree, i, m);
+        f->units[u].id = u;
+        if (tree.nodes[i].layer < 0)
+            continue;
+        const layer *st = &m->layers[tree.nodes[i].layer];
+        f->layer_unit[tree.nodes[i].layer] = u;
+        for (int p = st->first_param; p < st->first_param + st->n_params; p++)
+            f->param_unit[p] = u;
+    }
+    free(unit_of_node);
+    module_tree_free(&tree);
+    return status;
+}
+
+/* The slots of unit u: its parameters in global order; a tied parameter has no storage of its
+ * own. */
+static fsdp_status lay_out_unit(fsdp *f, fsdp_unit *u)
+{
+    const model *m = f->config.m;
+    int *params = calloc((size_t)m->n_params, sizeof *params), n = 0;
+    size_t *elems = calloc((size_t)m->n_params, sizeof *elems);
+    fsdp_status status = params && elems ? FSDP_OK : out_of_host_memory();
+    u->frozen = true;
+    for (int p = 0; status == FSDP_OK && p < m->n_params; p++) {
+        if (f->param_unit[p] != u->id || m->params[p].tied_to != NOT_TIED)
+            continue;
+        params[n] = p;
+        elems[n++] = m->params[p].elems;
+        u->frozen = u->frozen && m->params[p].frozen;
+    }
+    if (status == FSDP_OK)
+        status = flat_layout_build(n, params, elems, FLAT_ALIGN_ELEMS, comm_size(f->config.comm),
+                                   &u->layout);
+    free(params);
+    free(elems);
+    return status;
+}
+
+/* One shard of initial values, into device memory. */
+static fsdp_status fill_shard(fsdp *f, const fsdp_unit *u, int rank, float *dst)
+{
+    const fsdp_config *c = &f->config;
+    if (device_get_kind(c->dev) == DEVICE_CPU) {
+        TRY(stream_sync(f->compute)); /* the debug fill of fresh memory may be under way */
+        return flat_init_shard(&u->layout, c->m, c->seed, rank, dst);
+    }
+    size_t bytes = u->layout.shard_elems * sizeof *dst;
+    float *host = malloc(bytes + 1);
+    if (!host)
+        return out_of_host_memory();
+    fsdp_status status = flat_init_shard(&u->layout, c->m, c->seed, rank, host);
+    if (status == FSDP_OK)
+        status = device_upload(f->compute, dst, host, bytes);
+    if (status == FSDP_OK)
+        status = stream_sync(f->compute);
+    free(host);
+    return status;
+}
+
+static fsdp_status allocate_unit(fsdp *f, fsdp_unit *u)
+{
+    const fsdp_config *c = &f->config;
+    TRY(event_create(c->dev, &u->gathered));
+    TRY(event_create(c->dev, &u->consumed));
+    if (c->sharding != SHARDING_NONE) {
+        TRY(device_alloc_f32(f->compute, MEM_PARAMS_SHARD, u->layout.shard_elems, "parameter shard",
+                             &u->shard));
+        return fill_shard(f, u, comm_rank(c->comm), u->shard);
+    }
+    /* Not sharded: the master copy is the whole array, and it is gathered for good. */
+    TRY(device_alloc_f32(f->compute, MEM_PARAMS_SHARD, u->layout.padded_elems, "parameters",
+                         &u->shard));
+    for (int r = 0; r < u->layout.world_size; r++)
+        TRY(fill_shard(f, u, r, u->shard + (size_t)r * u->layout.shard_elems));
+    u->full = u->shard;
+    if (c->param_dtype != DTYPE_F32)
+        TRY(device_alloc(f->compute, MEM_PARAMS_FULL,
+                         u->layout.padded_elems * dtype_bytes(c->param_dtype), "parameters in bf16",
+                         &u->full));
+    u->state = UNIT_GATHERED;
+    return views_bind(f, u->id);
+}
+
+fsdp_status fsdp_create(const fsdp_config *config, fsdp *f)
+{
+    *f = (fsdp){.config = *config, .compute = device_compute_stream(config->dev)};
+    fsdp_status status;
+    GOTO_ON_FAIL(status, model_views_init(config->m, &f->views), fail);
+    GOTO_ON_FAIL(status, stream_create(config->dev, "comm", &f->comm_stream), fail);
+    GOTO_ON_FAIL(status, wrap_model(f), fail);
+    for (int u = 0; u < f->n_units; u++) {
+        GOTO_ON_FAIL(status, lay_out_unit(f, &f->units[u]), fail);
+        GOTO_ON_FAIL(status, allocate_unit(f, &f->units[u]), fail);
+    }
+    GOTO_ON_FAIL(status, fsdp_refresh(f), fail);
+    return FSDP_OK;
+fail:
+    fsdp_free(f);
+    return status;
+}
+
+void fsdp_free(fsdp *f)
+{
+    stream_free(f->comm_stream); /* waits for what is in flight */
+    for (int u = 0; u < f->n_units; u++) {
+        fsdp_unit *unit = &f->units[u];
+        if (unit->full != (void *)unit->shard)
+            device_free(f->compute, unit->full);
+        device_free(f->compute, unit->shard);
+        event_free(unit->gathered);
+        event_free(unit->consumed);
+        flat_layout_free(&unit->layout);
+    }
+    free(f->units);
+    free(f->layer_unit);
+    free(f->param_unit);
+    model_views_free(&f->views);
+    *f = (fsdp){0};
+}

@@ -1,0 +1,150 @@
+/* optimizer.c -- tasks 4.1 to 4.4: AdamW on a shard, one norm for the whole model, the order of a
+ * step. */
+#include <math.h>
+#include <stdlib.h>
+#include "common/ops/ops_profiled.h"
+#include "lab4_optimizer/optimizer.h"
+
+fsdp_status grad_norm(fsdp_optimizer *o)
+{
+    fsdp *f = o->b->f;
+    const ops *ops_table = f->config.ops;
+    /* SOLUTION BEGIN 4.3 */
+    TRY(device_zero(f->compute, o->norm_sum, sizeof *o->norm_sum));
+    for (int u = 0; u < f->n_units; u++)
+        for (int i = 0; i < o->units[u].n_ranges; i++) {
+            const decay_range *range = &o->units[u].ranges[i];
+            TRY(ops_table->sum_squares(
+                f->compute, &(sum_squares_args){.sum = o->norm_sum,
+                                                .x = o->b->grads[u].shard_grad + range->begin,
+                                                .elems = range->elems}));
+        }
+    if (f->config.sharding == SHARDING_NONE) /* every rank has added up the whole gradient */
+        return FSDP_OK;
+    return comm_all_reduce(f->config.comm, f->compute, "grad norm", DTYPE_I64, o->norm_sum->bin,
+                           RSUM_BINS);
+    /* SOLUTION END 4.3 */
+}
+
+/* The CPU runs adamw_shard over fixed chunks, so that threads can share the work without changing a
+ * bit. The words of a chunk that fails are in its thread's record: they are handed on. */
+enum { ADAMW_CHUNK_ELEMS = 1 << 15 };
+
+static fsdp_status adamw_kernel(void *args, int n_threads)
+{
+    const adamw_args *a = args;
+    long n_chunks = (long)((a->elems + ADAMW_CHUNK_ELEMS - 1) / ADAMW_CHUNK_ELEMS);
+    fsdp_status status = FSDP_OK;
+    fsdp_error_info why = {.status = FSDP_OK};
+#pragma omp parallel for num_threads(n_threads) if (n_chunks > 1 && n_threads > 1)
+    for (long c = 0; c < n_chunks; c++) {
+        size_t begin = (size_t)c * ADAMW_CHUNK_ELEMS, left = a->elems - begin;
+        adamw_args part = *a;
+        part.param += begin;
+        part.m += begin;
+        part.v += begin;
+        part.grad += begin;
+        part.elems = left < ADAMW_CHUNK_ELEMS ? left : ADAMW_CHUNK_ELEMS;
+        fsdp_status chunk_status = adamw_shard(&part);
+        if (chunk_status != FSDP_OK) {
+#pragma omp critical(adamw_failure)
+            {
+                status = chunk_status;
+                why = *fsdp_error_get();
+            }
+        }
+    }
+    if (status != FSDP_OK)
+        fsdp_error_set(&why);
+    return status;
+}
+
+static fsdp_status run_adamw(fsdp *f, const adamw_args *a)
+{
+    if (device_get_kind(f->config.dev) == DEVICE_CPU)
+        return ops_launch_adamw(f->compute, adamw_kernel, a);
+    return f->config.ops->adamw(f->compute, a);
+}
+
+/* AdamW on every range of every unit of this rank. */
+static fsdp_status adamw_update(fsdp_optimizer *o, const step_scalars *sc)
+{
+    fsdp *f = o->b->f;
+    adamw_args decays = {.grad_coef = o->coef}, plain;
+    adamw_scalars(&decays, sc->lr, sc->beta1, sc->beta2, sc->eps, sc->weight_decay, sc->step);
+    plain = decays;
+    plain.decay = 0.0f;
+    for (int u = 0; u < f->n_units; u++) {
+        const unit_optim *opt = &o->units[u];
+        for (int i = 0; i < opt->n_ranges; i++) {
+            const decay_range *range = &opt->ranges[i];
+            adamw_args a = range->decay ? decays : plain;
+            a.param = f->units[u].shard + range->begin;
+            a.m = opt->m + range->begin;
+            a.v = opt->v + range->begin;
+            a.grad = o->b->grads[u].shard_grad + range->begin;
+            a.elems = range->elems;
+            TRY(run_adamw(f, &a));
+        }
+    }
+    return FSDP_OK;
+}
+
+fsdp_status optimizer_step(fsdp_optimizer *o, const step_scalars *sc, float *norm)
+{
+    stream *s = o->b->f->compute;
+    const ops *ops_table = o->b->f->config.ops;
+    /* SOLUTION BEGIN 4.4 */
+    /* STUB: (void)adamw_update; */
+    /* STUB: return fsdp_todo("4.4"); */
+    TRY(grads_finish(o->b, sc->grad_scale));
+    TRY(grad_norm(o));
+    TRY(ops_table->clip_coef(
+        s, &(clip_coef_args){
+               .norm = o->norm, .coef = o->coef, .sum = o->norm_sum, .max_norm = sc->clip_norm}));
+    TRY(device_copy(s, norm, o->norm, sizeof *norm));
+    if (sc->optimizer == OPTIMIZER_SGD)
+        return sgd_step(o->b, (float)sc->lr, 0.0f, o->coef);
+    return adamw_update(o, sc);
+    /* SOLUTION END 4.4 */
+}
+
+fsdp_status adamw_shard(const adamw_args *a)
+{
+    /* SOLUTION BEGIN 4.1 */
+    float coef = a->grad_coef ? *a->grad_coef : 1.0f;
+    float *restrict param = a->param, *restrict m = a->m, *restrict v = a->v;
+    const float *restrict grad = a->grad;
+    for (size_t i = 0; i < a->elems; i++) {
+        float g = grad[i] * coef;
+        float p = param[i] - a->decay * param[i]; /* decoupled: not through the moments */
+        m[i] = a->beta1 * m[i] + a->one_minus_beta1 * g;
+        v[i] = a->beta2 * v[i] + a->one_minus_beta2 * (g * g);
+        param[i] = p - a->step_size * m[i] / (sqrtf(v[i]) / a->sqrt_bias2 + a->eps);
+    }
+    return FSDP_OK;
+    /* SOLUTION END 4.1 */
+}
+
+fsdp_status decay_ranges(const flat_layout *layout, const param_spec *params, int rank,
+                         decay_range *out, int *n_ranges)
+{
+    *n_ranges = 0;
+    flat_piece *pieces = calloc((size_t)layout->n_slots + 1, sizeof *pieces);
+    if (!pieces)
+        return fsdp_error(FSDP_ENOMEM, "", "decay_ranges: no host memory");
+    int n_pieces = 0;
+    fsdp_status status = flat_intersect(layout, rank, pieces, &n_pieces);
+    /* SOLUTION BEGIN 4.2 */
+    /* STUB: if (status == FSDP_OK) */
+    /* STUB:     status = fsdp_todo("4.2"); */
+    for (int i = 0; status == FSDP_OK && i < n_pieces; i++) {
+        const param_spec *spec = &params[layout->slots[pieces[i].slot].param];
+        if (!spec->frozen)
+            out[(*n_ranges)++] = (decay_range){
+                .begin = pieces[i].shard_begin, .elems = pieces[i].elems, .decay = spec->decay};
+    }
+    /* SOLUTION END 4.2 */
+    free(pieces);
+    return status;
+}

@@ -1,0 +1,117 @@
+/* report.c -- bytes by formula and by the ledger, side by side. */
+#include <string.h>
+#include "common/base/atomic_file.h"
+#include "common/observe/progress.h"
+#include "trainer/trainer.h"
+
+static const comm_op SHOWN_OPS[] = {COMM_OP_ALL_GATHER, COMM_OP_REDUCE_SCATTER, COMM_OP_ALL_REDUCE};
+enum { N_SHOWN_OPS = 3 };
+
+void report_plan(const trainer *t, FILE *out)
+{
+    char text[16];
+    size_t total = 0;
+    fprintf(out, "memory of one rank by formula (most of each category)\n");
+    for (int k = 0; k < MEM_CATEGORIES; k++) {
+        size_t bytes = t->mem_plan.peak_bytes[k];
+        total += bytes;
+        if (bytes > 0)
+            fprintf(out, "  %-14s %16zu  %s\n", mem_category_name((mem_category)k), bytes,
+                    fsdp_format_bytes(bytes, text, sizeof text));
+    }
+    fprintf(out, "  %-14s %16zu  %s\n", "sum", total, fsdp_format_bytes(total, text, sizeof text));
+    fprintf(out, "traffic of one step by formula (sent by rank 0)\n");
+    for (int i = 0; i < N_SHOWN_OPS; i++)
+        fprintf(out, "  %-14s %6llu calls %16llu bytes\n", comm_op_name(SHOWN_OPS[i]),
+                (unsigned long long)t->traffic_plan.calls[SHOWN_OPS[i]],
+                (unsigned long long)t->traffic_plan.bytes_sent[SHOWN_OPS[i]]);
+}
+
+/* The most of every category over all ranks. */
+static fsdp_status max_over_ranks(trainer *t, size_t *bytes, int n)
+{
+    int64_t mine[MEM_CATEGORIES + 1], *all;
+    stream *s = device_compute_stream(t->dev);
+    size_t w = (size_t)comm_size(t->comm), row = (size_t)n * sizeof *mine;
+    for (int k = 0; k < n; k++)
+        mine[k] = (int64_t)bytes[k];
+    TRY(device_alloc(s, MEM_OTHER, (w + 1) * row, "report", (void **)&all));
+    int64_t host[(MEM_CATEGORIES + 1) * 64];
+    fsdp_status status = device_upload(s, all + w * (size_t)n, mine, row);
+    if (status == FSDP_OK)
+        status =
+            comm_all_gather(t->comm, s, "report", DTYPE_I64, all + w * (size_t)n, all, (size_t)n);
+    size_t shown = w < 64 ? w : 64;
+    if (status == FSDP_OK)
+        status = device_download(s, host, all, shown * row);
+    if (status == FSDP_OK)
+        status = stream_sync(s);
+    device_free(s, all);
+    for (size_t r = 0; r < shown && status == FSDP_OK; r++)
+        for (int k = 0; k < n; k++) {
+            size_t other = (size_t)host[r * (size_t)n + (size_t)k];
+            bytes[k] = other > bytes[k] ? other : bytes[k];
+        }
+    return status;
+}
+
+static void print_memory(const trainer *t, const size_t *measured, FILE *out, FILE *csv)
+{
+    char a[16], b[16];
+    fprintf(out, "peak memory of a rank       measured     formula\n");
+    for (int k = 0; k < MEM_CATEGORIES; k++) {
+        size_t formula = t->mem_plan.peak_bytes[k];
+        const char *name = mem_category_name((mem_category)k);
+        if (csv)
+            fprintf(csv, "memory,%s,%zu,%zu\n", name, measured[k], formula);
+        if (measured[k] > 0 || formula > 0)
+            fprintf(out, "  %-22s %11s %11s\n", name, fsdp_format_bytes(measured[k], a, sizeof a),
+                    fsdp_format_bytes(formula, b, sizeof b));
+    }
+    if (csv)
+        fprintf(csv, "memory,total,%zu,\n", measured[MEM_CATEGORIES]);
+    fprintf(out, "  %-22s %11s\n", "all, at one moment",
+            fsdp_format_bytes(measured[MEM_CATEGORIES], a, sizeof a));
+}
+
+static void print_traffic(const trainer *t, const train_result *r, FILE *out, FILE *csv)
+{
+    fprintf(out, "sent by rank 0 in a step    measured     formula\n");
+    for (int i = 0; i < N_SHOWN_OPS; i++) {
+        comm_op op = SHOWN_OPS[i];
+        char a[16], b[16];
+        uint64_t got = r->step_stats.bytes_sent[op], want = t->traffic_plan.bytes_sent[op];
+        fprintf(out, "  %-22s %11s %11s   %llu calls, formula %llu%s\n", comm_op_name(op),
+                fsdp_format_bytes(got, a, sizeof a), fsdp_format_bytes(want, b, sizeof b),
+                (unsigned long long)r->step_stats.calls[op],
+                (unsigned long long)t->traffic_plan.calls[op], got == want ? "" : "  DIFFERS");
+        if (csv)
+            fprintf(csv, "bytes,%s,%llu,%llu\ncalls,%s,%llu,%llu\n", comm_op_name(op),
+                    (unsigned long long)got, (unsigned long long)want, comm_op_name(op),
+                    (unsigned long long)r->step_stats.calls[op],
+                    (unsigned long long)t->traffic_plan.calls[op]);
+    }
+}
+
+fsdp_status report_run(trainer *t, const train_result *result, FILE *out)
+{
+    ledger_figures f = ledger_read(device_ledger(t->dev));
+    size_t measured[MEM_CATEGORIES + 1];
+    memcpy(measured, f.peak_bytes, sizeof f.peak_bytes);
+    measured[MEM_CATEGORIES] = f.peak_total_bytes;
+    TRY(max_over_ranks(t, measured, MEM_CATEGORIES + 1));
+    if (comm_rank(t->comm) != 0)
+        return comm_agree(t->comm, FSDP_OK);
+    fsdp_status status = FSDP_OK;
+    atomic_file csv = {0};
+    if (t->cfg.memory_report)
+        status = atomic_file_open(&csv, t->cfg.memory_report,
+                                  "pass a --memory-report path that can be written");
+    if (csv.out)
+        fprintf(csv.out, "what,name,measured,formula\n");
+    print_memory(t, measured, out, csv.out);
+    print_traffic(t, result, out, csv.out);
+    if (csv.out)
+        status = atomic_file_commit(&csv);
+    return comm_agree(t->comm, status);
+}
