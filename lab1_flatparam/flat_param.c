@@ -43,6 +43,14 @@ void flat_layout_free(flat_layout *l)
     *l = (flat_layout){0};
 }
 
+flat_layout flat_layout_cut(const flat_layout *l, int n_ranks)
+{
+    flat_layout cut = *l;
+    cut.world_size = n_ranks;
+    cut.shard_elems = l->padded_elems / (size_t)n_ranks;
+    return cut;
+}
+
 fsdp_status flat_intersect(const flat_layout *layout, int rank, flat_piece *pieces, int *n_pieces)
 {
     *n_pieces = 0;

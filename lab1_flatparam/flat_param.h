@@ -60,6 +60,7 @@ typedef struct flat_layout {
 fsdp_status flat_layout_build(int n_params, const int *params, const size_t *elems,
                               size_t align_elems, int world_size, flat_layout *out);
 void flat_layout_free(flat_layout *l); /* a zeroed struct is accepted */
+flat_layout flat_layout_cut(const flat_layout *l, int n_ranks);
 
 /* ---- 1.3 ------------------------------------------------------------------------------------- */
 /* A run of elements of one parameter that lies in one shard. */

@@ -1,4 +1,5 @@
-/* unshard.c -- tasks 2.1, 2.2, 2.3: gather a unit, let the model see it, drop it again. */
+/* forward.c -- tasks 2.1 to 2.4: gather a unit, let the model see it, drop it again; and when a
+ * forward pass does so. */
 #include "lab2_forward/fsdp.h"
 
 static const char *unit_state_name(unit_state s)
@@ -13,25 +14,34 @@ static fsdp_status wrong_state(const fsdp_unit *u, const char *call, const char 
                       unit_state_name(u->state), expected);
 }
 
+/* A gather reads the shard, which the optimizer may still be writing. */
+static fsdp_status order_gather(fsdp *f, fsdp_unit *unit)
+{
+    event *after = f->gather_after;
+    if (!after) {
+        after = unit->consumed;
+        TRY(event_record(after, f->compute));
+    }
+    return stream_wait_event(f->gather_stream, after);
+}
+
 fsdp_status unshard_begin(fsdp *f, int u)
 {
     fsdp_unit *unit = &f->units[u];
     if (unit->state != UNIT_SHARDED)
         return FSDP_OK;
+    TRY(order_gather(f, unit));
     /* SOLUTION BEGIN 2.1 */
-    comm *c = f->config.comm;
+    comm *c = f->gather_group;
     const flat_layout *l = &unit->layout;
-    /* The optimizer may still be writing the shard: gather behind what compute has issued. */
-    TRY(event_record(unit->consumed, f->compute));
-    TRY(stream_wait_event(f->comm_stream, unit->consumed));
-    const dtype t = f->config.param_dtype;
-    TRY(comm_alloc(c, f->comm_stream, MEM_PARAMS_FULL, l->padded_elems * dtype_bytes(t),
+    const dtype t = f->run.param_dtype;
+    TRY(comm_alloc(c, f->gather_stream, MEM_PARAMS_FULL, l->padded_elems * dtype_bytes(t),
                    "gathered unit", &unit->full));
     unit->state = UNIT_GATHERING;
     void *mine = full_at(f, u, (size_t)comm_rank(c) * l->shard_elems);
     TRY(shard_cast(f, u, mine));
-    TRY(comm_all_gather(c, f->comm_stream, unit->name, t, mine, unit->full, l->shard_elems));
-    return event_record(unit->gathered, f->comm_stream);
+    TRY(comm_all_gather(c, f->gather_stream, unit->name, t, mine, unit->full, l->shard_elems));
+    return event_record(unit->gathered, f->gather_stream);
     /* SOLUTION END 2.1 */
 }
 
@@ -52,7 +62,7 @@ fsdp_status unshard_wait(fsdp *f, int u)
 fsdp_status views_bind(fsdp *f, int u)
 {
     const fsdp_unit *unit = &f->units[u];
-    const model *m = f->config.m;
+    const model *m = f->run.m;
     /* SOLUTION BEGIN 2.2 */
     for (int i = 0; i < unit->layout.n_slots; i++) {
         const flat_slot *slot = &unit->layout.slots[i];
@@ -68,12 +78,12 @@ fsdp_status views_bind(fsdp *f, int u)
 fsdp_status reshard(fsdp *f, int u)
 {
     fsdp_unit *unit = &f->units[u];
-    if (unit->state == UNIT_SHARDED)
+    if (unit->state == UNIT_SHARDED || unit->stays_after_backward)
         return FSDP_OK;
     if (unit->state == UNIT_GATHERING)
         return wrong_state(unit, "reshard", "GATHERED");
     /* SOLUTION BEGIN 2.3 */
-    for (int p = 0; p < f->config.m->n_params; p++)
+    for (int p = 0; p < f->run.m->n_params; p++)
         if (f->param_unit[p] == u)
             f->views.params[p] = NULL;
     device_free(f->compute, unit->full); /* behind the kernels that still read it */
@@ -96,7 +106,7 @@ fsdp_status forward_post_hook(void *self, int u)
 {
     fsdp *f = self;
     /* SOLUTION BEGIN 2.4 */
-    if (u == UNIT_ROOT) /* backward begins with its head: gathering it twice buys nothing */
+    if (f->units[u].stays_after_forward)
         return FSDP_OK;
     return reshard(f, u);
     /* SOLUTION END 2.4 */

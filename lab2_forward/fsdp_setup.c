@@ -1,5 +1,7 @@
-/* create.c -- builds an fsdp object: provided, no task. Wrap, lay out, allocate shards, fill
- * them. */
+/* fsdp_setup.c -- builds an fsdp object, and what is done with all its units: provided, no task.
+ *
+ *   fsdp_lay_out: wrap the model, lay out each unit (host only)
+ *   fsdp_create:  the same, then allocate the shards and fill them */
 #include <stdlib.h>
 #include <string.h>
 #include "lab2_forward/fsdp.h"
@@ -23,9 +25,9 @@ static void name_unit(fsdp_unit *u, const module_tree *tree, int node, const mod
 }
 
 /* Units and the maps layer -> unit, parameter -> unit. */
-static fsdp_status wrap_model(fsdp *f)
+static fsdp_status wrap_model(fsdp *f, const fsdp_config *config)
 {
-    const model *m = f->config.m;
+    const model *m = f->run.m;
     module_tree tree = {0};
     TRY(module_tree_build(m, &tree));
     fsdp_status status = FSDP_OK;
@@ -36,7 +38,7 @@ static fsdp_status wrap_model(fsdp *f)
         status = out_of_host_memory();
     else
         status =
-            wrap_assign(&tree, f->config.wrap, f->config.wrap_min_elems, unit_of_node, &f->n_units);
+            wrap_assign(&tree, config->wrap, config->wrap_min_elems, unit_of_node, &f->n_units);
     if (status == FSDP_OK && !(f->units = calloc((size_t)f->n_units, sizeof *f->units))) {
         f->n_units = 0;
         status = out_of_host_memory();
@@ -63,7 +65,8 @@ static fsdp_status wrap_model(fsdp *f)
  * own. */
 static fsdp_status lay_out_unit(fsdp *f, fsdp_unit *u)
 {
-    const model *m = f->config.m;
+    const mesh_shape *shape = &f->mesh.shape;
+    const model *m = f->run.m;
     int *params = calloc((size_t)m->n_params, sizeof *params), n = 0;
     size_t *elems = calloc((size_t)m->n_params, sizeof *elems);
     fsdp_status status = params && elems ? FSDP_OK : out_of_host_memory();
@@ -76,28 +79,31 @@ static fsdp_status lay_out_unit(fsdp *f, fsdp_unit *u)
         u->frozen = u->frozen && m->params[p].frozen;
     }
     if (status == FSDP_OK)
-        status = flat_layout_build(n, params, elems, FLAT_ALIGN_ELEMS, comm_size(f->config.comm),
-                                   &u->layout);
+        status =
+            flat_layout_build(n, params, elems, FLAT_ALIGN_ELEMS, shape->world_size, &u->slices);
+    if (status == FSDP_OK)
+        u->layout = flat_layout_cut(&u->slices, shape->shard_size);
     free(params);
     free(elems);
     return status;
 }
 
 /* One shard of initial values, into device memory. */
-static fsdp_status fill_shard(fsdp *f, const fsdp_unit *u, int rank, float *dst)
+static fsdp_status fill_shard(fsdp *f, const fsdp_unit *u)
 {
-    const fsdp_config *c = &f->config;
-    if (device_get_kind(c->dev) == DEVICE_CPU) {
+    const run_context *run = &f->run;
+    int rank = f->mesh.shape.shard_rank;
+    if (device_get_kind(run->dev) == DEVICE_CPU) {
         TRY(stream_sync(f->compute)); /* the debug fill of fresh memory may be under way */
-        return flat_init_shard(&u->layout, c->m, c->seed, rank, dst);
+        return flat_init_shard(&u->layout, run->m, run->seed, rank, u->shard);
     }
-    size_t bytes = u->layout.shard_elems * sizeof *dst;
+    size_t bytes = u->layout.shard_elems * sizeof *u->shard;
     float *host = malloc(bytes + 1);
     if (!host)
         return out_of_host_memory();
-    fsdp_status status = flat_init_shard(&u->layout, c->m, c->seed, rank, host);
+    fsdp_status status = flat_init_shard(&u->layout, run->m, run->seed, rank, host);
     if (status == FSDP_OK)
-        status = device_upload(f->compute, dst, host, bytes);
+        status = device_upload(f->compute, u->shard, host, bytes);
     if (status == FSDP_OK)
         status = stream_sync(f->compute);
     free(host);
@@ -106,40 +112,42 @@ static fsdp_status fill_shard(fsdp *f, const fsdp_unit *u, int rank, float *dst)
 
 static fsdp_status allocate_unit(fsdp *f, fsdp_unit *u)
 {
-    const fsdp_config *c = &f->config;
-    TRY(event_create(c->dev, &u->gathered));
-    TRY(event_create(c->dev, &u->consumed));
-    if (c->sharding != SHARDING_NONE) {
-        TRY(device_alloc_f32(f->compute, MEM_PARAMS_SHARD, u->layout.shard_elems, "parameter shard",
-                             &u->shard));
-        return fill_shard(f, u, comm_rank(c->comm), u->shard);
-    }
-    /* Not sharded: the master copy is the whole array, and it is gathered for good. */
-    TRY(device_alloc_f32(f->compute, MEM_PARAMS_SHARD, u->layout.padded_elems, "parameters",
+    TRY(event_create(f->run.dev, &u->gathered));
+    TRY(event_create(f->run.dev, &u->consumed));
+    TRY(device_alloc_f32(f->compute, MEM_PARAMS_SHARD, u->layout.shard_elems, "parameter shard",
                          &u->shard));
-    for (int r = 0; r < u->layout.world_size; r++)
-        TRY(fill_shard(f, u, r, u->shard + (size_t)r * u->layout.shard_elems));
-    u->full = u->shard;
-    if (c->param_dtype != DTYPE_F32)
-        TRY(device_alloc(f->compute, MEM_PARAMS_FULL,
-                         u->layout.padded_elems * dtype_bytes(c->param_dtype), "parameters in bf16",
-                         &u->full));
-    u->state = UNIT_GATHERED;
-    return views_bind(f, u->id);
+    return fill_shard(f, u);
+}
+
+fsdp_status fsdp_lay_out(const fsdp_config *config, const mesh_shape *shape, fsdp *f)
+{
+    *f = (fsdp){.run = config->run, .mesh.shape = *shape};
+    fsdp_status status;
+    GOTO_ON_FAIL(status, wrap_model(f, config), fail);
+    for (int u = 0; u < f->n_units; u++) {
+        GOTO_ON_FAIL(status, lay_out_unit(f, &f->units[u]), fail);
+        f->units[u].stays_after_forward = u == UNIT_ROOT;
+    }
+    return FSDP_OK;
+fail:
+    fsdp_free(f);
+    return status;
 }
 
 fsdp_status fsdp_create(const fsdp_config *config, fsdp *f)
 {
-    *f = (fsdp){.config = *config, .compute = device_compute_stream(config->dev)};
-    fsdp_status status;
-    GOTO_ON_FAIL(status, model_views_init(config->m, &f->views), fail);
-    GOTO_ON_FAIL(status, stream_create(config->dev, "comm", &f->comm_stream), fail);
-    GOTO_ON_FAIL(status, wrap_model(f), fail);
-    for (int u = 0; u < f->n_units; u++) {
-        GOTO_ON_FAIL(status, lay_out_unit(f, &f->units[u]), fail);
+    fsdp_status status = fsdp_lay_out(config, &config->mesh->shape, f);
+    if (status != FSDP_OK)
+        return status;
+    f->mesh = *config->mesh;
+    f->compute = device_compute_stream(config->run.dev);
+    f->gather_group = f->mesh.shard;
+    f->reduce_group = f->mesh.world;
+    GOTO_ON_FAIL(status, model_views_init(config->run.m, &f->views), fail);
+    GOTO_ON_FAIL(status, stream_create(config->run.dev, "comm", &f->comm_stream), fail);
+    f->gather_stream = f->reduce_stream = f->comm_stream;
+    for (int u = 0; u < f->n_units; u++)
         GOTO_ON_FAIL(status, allocate_unit(f, &f->units[u]), fail);
-    }
-    GOTO_ON_FAIL(status, fsdp_refresh(f), fail);
     return FSDP_OK;
 fail:
     fsdp_free(f);
@@ -156,11 +164,70 @@ void fsdp_free(fsdp *f)
         device_free(f->compute, unit->shard);
         event_free(unit->gathered);
         event_free(unit->consumed);
-        flat_layout_free(&unit->layout);
+        flat_layout_free(&unit->slices); /* layout borrows its slots */
     }
     free(f->units);
     free(f->layer_unit);
     free(f->param_unit);
     model_views_free(&f->views);
     *f = (fsdp){0};
+}
+
+/* ---- all units ------------------------------------------------------------------------------- */
+
+/* A resident unit computes with the masters themselves, or with a copy of them in bf16. */
+static fsdp_status refresh_unit(fsdp *f, const fsdp_unit *u)
+{
+    if (!u->stays_after_backward || u->full == (void *)u->shard)
+        return FSDP_OK;
+    return f->run.ops->cast(f->compute, &(cast_args){.out = u->full,
+                                                     .in = u->shard,
+                                                     .out_type = f->run.param_dtype,
+                                                     .in_type = DTYPE_F32,
+                                                     .elems = u->layout.padded_elems});
+}
+
+fsdp_status fsdp_make_resident(fsdp *f, int u)
+{
+    fsdp_unit *unit = &f->units[u];
+    if (unit->layout.shard_elems != unit->layout.padded_elems || unit->state != UNIT_SHARDED)
+        return fsdp_error(FSDP_ESTATE,
+                          "only a unit of a shard group of one may stay after backward",
+                          "unit %d (%s) cannot stay gathered: its shard is %zu of %zu elements", u,
+                          unit->name, unit->layout.shard_elems, unit->layout.padded_elems);
+    unit->full = unit->shard;
+    if (f->run.param_dtype != DTYPE_F32)
+        TRY(device_alloc(f->compute, MEM_PARAMS_FULL,
+                         unit->layout.padded_elems * dtype_bytes(f->run.param_dtype),
+                         "parameters in bf16", &unit->full));
+    unit->stays_after_backward = true;
+    unit->state = UNIT_GATHERED;
+    TRY(views_bind(f, u));
+    return refresh_unit(f, unit);
+}
+
+fsdp_status fsdp_refresh(fsdp *f)
+{
+    for (int u = 0; u < f->n_units; u++)
+        TRY(refresh_unit(f, &f->units[u]));
+    return FSDP_OK;
+}
+
+void unshard_drop(fsdp *f, int u)
+{
+    fsdp_unit *unit = &f->units[u];
+    if (unit->state != UNIT_GATHERING)
+        return;
+    device_free(f->gather_stream, unit->full); /* behind the gather that writes it */
+    unit->full = NULL;
+    unit->state = UNIT_SHARDED;
+}
+
+fsdp_status reshard_all(fsdp *f)
+{
+    for (int u = 0; u < f->n_units; u++) {
+        unshard_drop(f, u);
+        TRY(reshard(f, u));
+    }
+    return FSDP_OK;
 }

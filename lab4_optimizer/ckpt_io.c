@@ -17,19 +17,13 @@ typedef struct save_target {
 
 static int arrays_of(const fsdp_optimizer *o)
 {
-    return o->kind == OPTIMIZER_ADAMW ? ARRAYS_ADAMW : ARRAYS_SGD;
+    return o->r->f->run.optimizer == OPTIMIZER_ADAMW ? ARRAYS_ADAMW : ARRAYS_SGD;
 }
 
 /* Array k (parameter, m, v) of unit u, as this rank holds it; a frozen unit has no moments. */
 static float *unit_array(const fsdp_optimizer *o, int u, int k)
 {
-    return k == 0 ? o->b->f->units[u].shard : k == 1 ? o->units[u].m : o->units[u].v;
-}
-
-/* Where rank r's shard starts in what this rank holds. */
-static size_t shard_at(const fsdp *f, int u, int r)
-{
-    return f->config.sharding == SHARDING_NONE ? (size_t)r * f->units[u].layout.shard_elems : 0;
+    return k == 0 ? o->r->f->units[u].shard : k == 1 ? o->units[u].m : o->units[u].v;
 }
 
 static size_t max_slots(const fsdp *f)
@@ -48,29 +42,31 @@ static size_t max_shard_elems(const fsdp *f)
     return n;
 }
 
-/* Pack array k of unit u: values [shard_elems] host, the index behind *n_pieces. */
+/* Pack this rank's world slice of array k of unit u: values [slice_elems] host, the index behind
+ * *n_pieces. */
 static fsdp_status pack_array(fsdp_optimizer *o, int u, int k, float *host, ckpt_piece *pieces,
                               int *n_pieces, float *values)
 {
-    fsdp *f = o->b->f;
-    const flat_layout *l = &f->units[u].layout;
+    fsdp *f = o->r->f;
+    const mesh_shape *shape = &f->mesh.shape;
+    const flat_layout *l = &f->units[u].slices;
     const float *src = unit_array(o, u, k);
     if (src) {
-        TRY(device_download(f->compute, host, src + shard_at(f, u, comm_rank(f->config.comm)),
-                            l->shard_elems * sizeof *host));
+        src += (size_t)shape->replica * l->shard_elems; /* its slice of the shard it holds */
+        TRY(device_download(f->compute, host, src, l->shard_elems * sizeof *host));
         TRY(stream_sync(f->compute));
     } else {
         memset(host, 0, l->shard_elems * sizeof *host);
     }
-    return ckpt_pack(l, comm_rank(f->config.comm), host, pieces, n_pieces, values);
+    return ckpt_pack(l, mesh_slice(shape, shape->world_rank), host, pieces, n_pieces, values);
 }
 
 static fsdp_status write_file(fsdp_optimizer *o, const save_target *to, ckpt_piece *pieces,
                               float *host, float *values, ckpt_file *file)
 {
-    fsdp *f = o->b->f;
+    fsdp *f = o->r->f;
     ckpt_header header = {.n_arrays = (uint64_t)arrays_of(o),
-                          .file = (uint64_t)comm_rank(f->config.comm),
+                          .file = (uint64_t)comm_rank(f->run.world),
                           .next_step = (uint64_t)to->next_step};
     int n = 0;
     for (int u = 0; u < f->n_units; u++) {
@@ -79,7 +75,7 @@ static fsdp_status write_file(fsdp_optimizer *o, const save_target *to, ckpt_pie
             header.n_values += pieces[header.n_pieces + (uint64_t)i].elems;
         header.n_pieces += (uint64_t)n;
     }
-    TRY(ckpt_file_write_begin(to->dir, comm_rank(f->config.comm), &header, pieces, file));
+    TRY(ckpt_file_write_begin(to->dir, comm_rank(f->run.world), &header, pieces, file));
     for (int k = 0; k < arrays_of(o); k++)
         for (int u = 0; u < f->n_units; u++) {
             size_t elems = 0;
@@ -93,7 +89,7 @@ static fsdp_status write_file(fsdp_optimizer *o, const save_target *to, ckpt_pie
 
 static fsdp_status save_shard(fsdp_optimizer *o, const save_target *to)
 {
-    fsdp *f = o->b->f;
+    fsdp *f = o->r->f;
     ckpt_piece *pieces = calloc(max_slots(f) + 1, sizeof *pieces);
     float *host = malloc(max_shard_elems(f) * sizeof *host);
     float *values = malloc(max_shard_elems(f) * sizeof *values);
@@ -120,8 +116,8 @@ static fsdp_status make_dir(const char *dir)
 
 fsdp_status ckpt_save(fsdp_optimizer *o, const char *dir, int64_t next_step)
 {
-    fsdp *f = o->b->f;
-    comm *c = f->config.comm;
+    fsdp *f = o->r->f;
+    comm *c = f->run.world;
     char tmp[PATH_MAX];
     TRY(ckpt_sibling(dir, ".tmp", tmp));
     TRY(comm_agree(c, comm_rank(c) == 0 ? make_dir(tmp) : FSDP_OK));
@@ -135,9 +131,9 @@ fsdp_status ckpt_save(fsdp_optimizer *o, const char *dir, int64_t next_step)
         return status;
     }
     ckpt_meta meta = {.next_step = next_step,
-                      .param_elems = (int64_t)f->config.m->n_param_elems,
+                      .param_elems = (int64_t)f->run.m->n_param_elems,
                       .n_files = comm_size(c),
-                      .n_params = f->config.m->n_params,
+                      .n_params = f->run.m->n_params,
                       .n_arrays = arrays_of(o)};
     status = ckpt_meta_write(tmp, &meta);
     if (status == FSDP_OK)
@@ -152,28 +148,23 @@ fsdp_status ckpt_save(fsdp_optimizer *o, const char *dir, int64_t next_step)
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* Put what file holds of array k into every shard this rank keeps; counts real elements. */
+/* Put what file holds of array k into this rank's shards; counts real elements. */
 static fsdp_status unpack_array(fsdp_optimizer *o, int k, const ckpt_piece *pieces, int n_pieces,
                                 const float *values, float *host, size_t *n_elems)
 {
-    fsdp *f = o->b->f;
-    bool whole = f->config.sharding == SHARDING_NONE;
+    fsdp *f = o->r->f;
     for (int u = 0; u < f->n_units; u++) {
         float *dst = unit_array(o, u, k);
         const flat_layout *l = &f->units[u].layout;
-        for (int r = 0; r < l->world_size; r++) {
-            if (!whole && r != comm_rank(f->config.comm))
-                continue;
-            size_t bytes = l->shard_elems * sizeof *host;
-            if (dst) {
-                TRY(device_download(f->compute, host, dst + shard_at(f, u, r), bytes));
-                TRY(stream_sync(f->compute));
-            }
-            TRY(ckpt_unpack(l, r, pieces, n_pieces, values, host, n_elems));
-            if (dst) {
-                TRY(device_upload(f->compute, dst + shard_at(f, u, r), host, bytes));
-                TRY(stream_sync(f->compute));
-            }
+        size_t bytes = l->shard_elems * sizeof *host;
+        if (dst) {
+            TRY(device_download(f->compute, host, dst, bytes));
+            TRY(stream_sync(f->compute));
+        }
+        TRY(ckpt_unpack(l, f->mesh.shape.shard_rank, pieces, n_pieces, values, host, n_elems));
+        if (dst) {
+            TRY(device_upload(f->compute, dst, host, bytes));
+            TRY(stream_sync(f->compute));
         }
     }
     return FSDP_OK;
@@ -214,13 +205,11 @@ static fsdp_status load_file(fsdp_optimizer *o, const char *dir, int file_number
 static size_t kept_elems(const fsdp *f)
 {
     size_t n = 0;
-    bool whole = f->config.sharding == SHARDING_NONE;
     for (int u = 0; u < f->n_units; u++)
         for (int i = 0; i < f->units[u].layout.n_slots; i++) {
             const flat_slot *s = &f->units[u].layout.slots[i];
             size_t shard = f->units[u].layout.shard_elems;
-            size_t lo = whole ? 0 : (size_t)comm_rank(f->config.comm) * shard;
-            size_t hi = whole ? f->units[u].layout.padded_elems : lo + shard;
+            size_t lo = (size_t)f->mesh.shape.shard_rank * shard, hi = lo + shard;
             size_t begin = s->offset > lo ? s->offset : lo;
             size_t end = s->offset + s->elems < hi ? s->offset + s->elems : hi;
             n += end > begin ? end - begin : 0;
@@ -230,8 +219,8 @@ static size_t kept_elems(const fsdp *f)
 
 static fsdp_status load_shard(fsdp_optimizer *o, const char *dir, const ckpt_meta *meta)
 {
-    fsdp *f = o->b->f;
-    const model *m = f->config.m;
+    fsdp *f = o->r->f;
+    const model *m = f->run.m;
     if (meta->n_params != m->n_params || meta->param_elems != (int64_t)m->n_param_elems)
         return fsdp_error(
             FSDP_EINVAL, "resume with the model options of the run that saved it",
@@ -279,7 +268,7 @@ bool ckpt_exists(const char *dir)
 
 fsdp_status ckpt_load(fsdp_optimizer *o, const char *dir, int64_t *next_step)
 {
-    comm *c = o->b->f->config.comm;
+    comm *c = o->r->f->run.world;
     char used[PATH_MAX];
     ckpt_meta meta;
     fsdp_status status = find_checkpoint(dir, used, &meta);

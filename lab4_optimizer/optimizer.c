@@ -7,8 +7,8 @@
 
 fsdp_status grad_norm(fsdp_optimizer *o)
 {
-    fsdp *f = o->b->f;
-    const ops *ops_table = f->config.ops;
+    fsdp *f = o->r->f;
+    const ops *ops_table = f->run.ops;
     /* SOLUTION BEGIN 4.3 */
     TRY(device_zero(f->compute, o->norm_sum, sizeof *o->norm_sum));
     for (int u = 0; u < f->n_units; u++)
@@ -16,12 +16,12 @@ fsdp_status grad_norm(fsdp_optimizer *o)
             const decay_range *range = &o->units[u].ranges[i];
             TRY(ops_table->sum_squares(
                 f->compute, &(sum_squares_args){.sum = o->norm_sum,
-                                                .x = o->b->grads[u].shard_grad + range->begin,
+                                                .x = o->r->grads[u].shard_grad + range->begin,
                                                 .elems = range->elems}));
         }
-    if (f->config.sharding == SHARDING_NONE) /* every rank has added up the whole gradient */
+    if (o->norm_group == NULL) /* this rank has added up the whole gradient */
         return FSDP_OK;
-    return comm_all_reduce(f->config.comm, f->compute, "grad norm", DTYPE_I64, o->norm_sum->bin,
+    return comm_all_reduce(o->norm_group, o->norm_stream, "grad norm", DTYPE_I64, o->norm_sum->bin,
                            RSUM_BINS);
     /* SOLUTION END 4.3 */
 }
@@ -61,15 +61,15 @@ static fsdp_status adamw_kernel(void *args, int n_threads)
 
 static fsdp_status run_adamw(fsdp *f, const adamw_args *a)
 {
-    if (device_get_kind(f->config.dev) == DEVICE_CPU)
+    if (device_get_kind(f->run.dev) == DEVICE_CPU)
         return ops_launch_adamw(f->compute, adamw_kernel, a);
-    return f->config.ops->adamw(f->compute, a);
+    return f->run.ops->adamw(f->compute, a);
 }
 
 /* AdamW on every range of every unit of this rank. */
 static fsdp_status adamw_update(fsdp_optimizer *o, const step_scalars *sc)
 {
-    fsdp *f = o->b->f;
+    fsdp *f = o->r->f;
     adamw_args decays = {.grad_coef = o->coef}, plain;
     adamw_scalars(&decays, sc->lr, sc->beta1, sc->beta2, sc->eps, sc->weight_decay, sc->step);
     plain = decays;
@@ -82,7 +82,7 @@ static fsdp_status adamw_update(fsdp_optimizer *o, const step_scalars *sc)
             a.param = f->units[u].shard + range->begin;
             a.m = opt->m + range->begin;
             a.v = opt->v + range->begin;
-            a.grad = o->b->grads[u].shard_grad + range->begin;
+            a.grad = o->r->grads[u].shard_grad + range->begin;
             a.elems = range->elems;
             TRY(run_adamw(f, &a));
         }
@@ -92,19 +92,19 @@ static fsdp_status adamw_update(fsdp_optimizer *o, const step_scalars *sc)
 
 fsdp_status optimizer_step(fsdp_optimizer *o, const step_scalars *sc, float *norm)
 {
-    stream *s = o->b->f->compute;
-    const ops *ops_table = o->b->f->config.ops;
+    stream *s = o->r->f->compute;
+    const ops *ops_table = o->r->f->run.ops;
     /* SOLUTION BEGIN 4.4 */
     /* STUB: (void)adamw_update; */
     /* STUB: return fsdp_todo("4.4"); */
-    TRY(grads_finish(o->b, sc->grad_scale));
+    TRY(grads_finish(o->r, sc->grad_scale));
     TRY(grad_norm(o));
     TRY(ops_table->clip_coef(
         s, &(clip_coef_args){
                .norm = o->norm, .coef = o->coef, .sum = o->norm_sum, .max_norm = sc->clip_norm}));
     TRY(device_copy(s, norm, o->norm, sizeof *norm));
     if (sc->optimizer == OPTIMIZER_SGD)
-        return sgd_step(o->b, (float)sc->lr, 0.0f, o->coef);
+        return sgd_step(o->r, (float)sc->lr, 0.0f, o->coef);
     return adamw_update(o, sc);
     /* SOLUTION END 4.4 */
 }

@@ -7,6 +7,7 @@
  * Each rank updates its shard only; moments are [shard_elems], so optimizer state is N/W per rank.
  * The next unshard carries the new values to everybody. [ZeRO §5.1] [AdamW alg. 2] */
 #pragma once
+#include "common/train/engine.h"
 #include "lab3_backward/backward.h"
 
 /* A run of this rank's elements of one parameter: what AdamW and the norm walk over. */
@@ -16,21 +17,23 @@ typedef struct decay_range {
 } decay_range;
 
 typedef struct unit_optim {
-    float *m, *v; /* as long as the unit's master copy, MEM_OPTIMIZER, zero at the start; NULL for
-                     sgd and frozen units */
-    decay_range *ranges; /* of the master copy (SHARDING_NONE: of the whole array) */
+    float *m,
+        *v; /* [shard_elems] MEM_OPTIMIZER, zero at the start; NULL for sgd and frozen units */
+    decay_range *ranges; /* of the shard */
     int n_ranges;
 } unit_optim;
 
 typedef struct fsdp_optimizer {
-    reducer *b;
-    optimizer_kind kind;
-    unit_optim *units;  /* [n_units] */
-    rsum *norm_sum;     /* device, [1] */
-    float *norm, *coef; /* device, [1] each */
+    reducer *r;
+    unit_optim *units;   /* [n_units] */
+    rsum *norm_sum;      /* device, [1] */
+    float *norm, *coef;  /* device, [1] each */
+    stream *norm_stream; /* the norm's collective runs here; in lab 4 the compute stream */
+    comm *norm_group;    /* the shard group; NULL when a rank holds whole gradients */
 } fsdp_optimizer;
 
-fsdp_status optimizer_create(reducer *b, optimizer_kind kind, fsdp_optimizer *o);
+/* optimizer_create -- the kind is f->run.optimizer. r must outlive it and must not move. */
+fsdp_status optimizer_create(reducer *r, fsdp_optimizer *o);
 void optimizer_free(fsdp_optimizer *o); /* a zeroed struct is accepted */
 
 /* ---- 4.1 ------------------------------------------------------------------------------------- */
@@ -51,8 +54,9 @@ fsdp_status decay_ranges(const flat_layout *layout, const param_spec *params, in
 
 /* ---- 4.3 ------------------------------------------------------------------------------------- */
 /* grad_norm -- *o->norm_sum = exact sum of squares of all gradients of the model: every rank adds
- * its own pieces (not gaps, not padding), then the shard group adds the bins as integers.
- *   collective  one all-reduce of RSUM_BINS i64 (none with SHARDING_NONE: every rank holds all) */
+ * its own pieces (not gaps, not padding), then norm_group adds the bins as integers. Replicas hold
+ * the same gradients, so each shard group finds the norm of the whole model.
+ *   collective  one all-reduce of RSUM_BINS i64 over norm_group, none when that is NULL */
 fsdp_status grad_norm(fsdp_optimizer *o);
 
 /* ---- 4.4 ------------------------------------------------------------------------------------- */
@@ -64,7 +68,8 @@ fsdp_status optimizer_step(fsdp_optimizer *o, const step_scalars *sc, float *nor
 
 /* ---- 4.5 ------------------------------------------------------------------------------------- */
 /* ckpt_save -- collective: DIR/rank-RRRRR.ckpt per rank: pieces (parameter, begin, elems) of
- * parameter, m and v, without padding and without W in what is read back; then DIR/meta.json,
+ * parameter, m and v, of the rank's world slice, so that every element is written once, without
+ * padding and without W in what is read back; then DIR/meta.json,
  * written last by rank 0. Everything goes to DIR.tmp, is fsynced, then renamed; an old DIR stays
  * whole until then.
  * ckpt_load -- collective: any number of files onto any world size; every element must come exactly
@@ -88,16 +93,5 @@ fsdp_status ckpt_pack(const flat_layout *layout, int rank, const float *shard, c
 fsdp_status ckpt_unpack(const flat_layout *layout, int rank, const ckpt_piece *pieces, int n_pieces,
                         const float *values, float *shard, size_t *n_elems);
 
-/* ---- 4.6 integrates. fsdp_engine_create -- the whole of labs 1-4 as an engine for the training
- * loop. */
-typedef struct fsdp_engine_config {
-    fsdp_config fsdp;
-    grad_acc_mode mode;
-    int level;
-    int grad_accum;
-    optimizer_kind optimizer;
-} fsdp_engine_config;
-fsdp_status fsdp_engine_create(const fsdp_engine_config *config, engine *out);
-/* fsdp_plan -- bytes and collectives by the formulas of the design, without allocating. */
-fsdp_status fsdp_plan(const fsdp_engine_config *config, int world_size, size_t batch,
-                      size_t seq_len, memory_plan *mem, traffic_plan *traffic);
+/* ---- 4.6 integrates: the trainer's engine (trainer/engine.h) puts labs 1 to 4 together. -------
+ */

@@ -1,27 +1,21 @@
-/* engine.c -- labs 1 to 4 put together as an engine for the training loop: provided, no task. */
+/* engine.c -- see engine.h. */
+#include "trainer/engine.h"
 #include <stdlib.h>
-#include "lab4_optimizer/optimizer.h"
 
 typedef struct fsdp_engine {
     fsdp f;
-    reducer b;
+    reducer r;
     fsdp_optimizer o;
+    hook_source hooks;
 } fsdp_engine;
 
 /* An evaluation since the last step has left units gathered. A step starts with none, so that it
  * moves the same bytes as any other, and never computes with an old copy. */
-static fsdp_status reshard_all(fsdp *f)
-{
-    for (int u = 0; u < f->n_units && f->config.sharding != SHARDING_NONE; u++)
-        TRY(reshard(f, u));
-    return FSDP_OK;
-}
-
 static fsdp_status engine_begin_step(void *self)
 {
     fsdp_engine *e = self;
     TRY(reshard_all(&e->f));
-    return zero_grad(&e->b);
+    return zero_grad(&e->r);
 }
 
 static fsdp_status engine_step(void *self, const step_scalars *sc, float *norm)
@@ -43,27 +37,38 @@ static fsdp_status engine_load(void *self, const char *dir, int64_t *next_step)
     return fsdp_refresh(&e->f);
 }
 
-/* Where the master of parameter p stands: gathered, or in the whole array of SHARDING_NONE. */
-static const float *master_at(const fsdp *f, int p)
+/* ---- the full parameters, for export --------------------------------------------------------- */
+
+/* *full [padded_elems]: the masters of unit u, in fp32 whatever the model computes with; to be
+ * freed in order of the compute stream. */
+static fsdp_status gather_masters(fsdp *f, int u, float **full)
 {
-    const fsdp_unit *unit = &f->units[f->param_unit[p]];
-    if (f->config.sharding != SHARDING_NONE)
-        return f->views.params[p];
-    int i = 0;
-    while (unit->layout.slots[i].param != p)
-        i++;
-    return unit->shard + unit->layout.slots[i].offset;
+    const fsdp_unit *unit = &f->units[u];
+    const flat_layout *l = &unit->layout;
+    comm *c = f->gather_group;
+    TRY(event_record(unit->consumed, f->compute));
+    TRY(stream_wait_event(f->gather_stream, unit->consumed));
+    TRY(comm_alloc_f32(c, f->gather_stream, MEM_PARAMS_FULL, l->padded_elems, "gathered masters",
+                       full));
+    float *mine = *full + (size_t)comm_rank(c) * l->shard_elems;
+    TRY(device_copy(f->gather_stream, mine, unit->shard, l->shard_elems * sizeof *mine));
+    TRY(comm_all_gather(c, f->gather_stream, unit->name, DTYPE_F32, mine, *full, l->shard_elems));
+    TRY(event_record(unit->gathered, f->gather_stream));
+    return stream_wait_event(f->compute, unit->gathered);
 }
 
-/* Rank 0 hands the master of parameter p to the sink. */
-static fsdp_status sink_param(fsdp *f, int p, engine_sink sink, void *ctx)
+/* Rank 0 hands parameter p, which stands in the masters of its unit, to the sink. */
+static fsdp_status sink_param(fsdp *f, int p, const float *masters, engine_sink sink, void *ctx)
 {
-    const param_spec *spec = &f->config.m->params[p];
+    const param_spec *spec = &f->run.m->params[p];
+    const flat_slot *slot = f->units[f->param_unit[p]].layout.slots;
+    while (slot->param != p)
+        slot++;
     size_t bytes = spec->elems * sizeof(float);
     float *host = malloc(bytes + 1);
     if (!host)
         return fsdp_error(FSDP_ENOMEM, "", "export: no host memory for %s", spec->name);
-    fsdp_status status = device_download(f->compute, host, master_at(f, p), bytes);
+    fsdp_status status = device_download(f->compute, host, masters + slot->offset, bytes);
     if (status == FSDP_OK)
         status = stream_sync(f->compute);
     if (status == FSDP_OK)
@@ -72,40 +77,33 @@ static fsdp_status sink_param(fsdp *f, int p, engine_sink sink, void *ctx)
     return status;
 }
 
-/* One unit is gathered at a time (the root stays, its parameters stand at both ends of the
- * order). */
-static fsdp_status read_gathered(fsdp *f, engine_sink sink, void *ctx)
-{
-    fsdp_status mine = FSDP_OK;
-    bool keep = f->config.sharding == SHARDING_NONE;
-    for (int p = 0; p < f->config.m->n_params; p++) {
-        int u = f->param_unit[p];
-        if (f->config.m->params[p].tied_to != NOT_TIED)
-            continue;
-        TRY(unshard_begin(f, u));
-        TRY(unshard_wait(f, u));
-        if (comm_rank(f->config.comm) == 0 && mine == FSDP_OK)
-            mine = sink_param(f, p, sink, ctx);
-        bool unit_ends = p + 1 == f->config.m->n_params || f->param_unit[p + 1] != u;
-        if (unit_ends && u != UNIT_ROOT && !keep)
-            TRY(reshard(f, u));
-    }
-    if (!keep)
-        TRY(reshard(f, UNIT_ROOT));
-    return comm_agree(f->config.comm, mine);
-}
-
-/* The masters are what is read, whatever the model computes with: they are gathered as fp32. */
+/* Parameters of one unit stand side by side in the global order, but for the root's: it is gathered
+ * for each end. One unit is there at a time. */
 static fsdp_status engine_read_params(void *self, engine_sink sink, void *ctx)
 {
     fsdp *f = &((fsdp_engine *)self)->f;
-    const dtype param_dtype = f->config.param_dtype;
-    TRY(reshard_all(f));
-    f->config.param_dtype = f->config.sharding == SHARDING_NONE ? param_dtype : DTYPE_F32;
-    fsdp_status status = read_gathered(f, sink, ctx);
-    f->config.param_dtype = param_dtype;
-    return status;
+    fsdp_status mine = FSDP_OK, status = reshard_all(f);
+    const bool shared = f->mesh.shape.shard_size > 1; /* else every rank has whole masters */
+    float *full = NULL;
+    int gathered = -1;
+    for (int p = 0; p < f->run.m->n_params && status == FSDP_OK; p++) {
+        int u = f->param_unit[p];
+        if (f->run.m->params[p].tied_to != NOT_TIED)
+            continue;
+        if (shared && u != gathered) {
+            device_free(f->compute, full);
+            full = NULL;
+            status = gather_masters(f, u, &full);
+            gathered = u;
+        }
+        if (status == FSDP_OK && comm_rank(f->run.world) == 0 && mine == FSDP_OK)
+            mine = sink_param(f, p, shared ? full : f->units[u].shard, sink, ctx);
+    }
+    device_free(f->compute, full);
+    return status != FSDP_OK ? status : comm_agree(f->run.world, mine);
 }
+
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void engine_free(void *self)
 {
@@ -114,8 +112,10 @@ static void engine_free(void *self)
         return;
     if (e->f.comm_stream)
         stream_sync(e->f.comm_stream);
+    if (e->hooks.free)
+        e->hooks.free(e->hooks.self);
     optimizer_free(&e->o);
-    reducer_free(&e->b);
+    reducer_free(&e->r);
     fsdp_free(&e->f);
     free(e);
 }
@@ -126,15 +126,21 @@ fsdp_status fsdp_engine_create(const fsdp_engine_config *config, engine *out)
     if (!e)
         return fsdp_error(FSDP_ENOMEM, "", "fsdp engine: no host memory");
     fsdp_status status;
+    unit_hooks hooks;
     GOTO_ON_FAIL(status, fsdp_create(&config->fsdp, &e->f), fail);
-    GOTO_ON_FAIL(status, reducer_create(&e->f, config->mode, config->level, &e->b), fail);
-    GOTO_ON_FAIL(status, optimizer_create(&e->b, config->optimizer, &e->o), fail);
+    GOTO_ON_FAIL(status, reducer_create(&e->f, config->sharding, &e->r), fail);
+    GOTO_ON_FAIL(status, optimizer_create(&e->r, &e->o), fail);
+    hooks = fsdp_backward_hooks(&e->r);
+    if (config->hooks.make) {
+        e->hooks = config->hooks;
+        GOTO_ON_FAIL(status, e->hooks.make(e->hooks.self, &e->r, &hooks), fail);
+    }
     *out = (engine){
         .self = e,
         .name = "fsdp",
         .n_units = e->f.n_units,
         .layer_unit = e->f.layer_unit,
-        .hooks = fsdp_backward_hooks(&e->b),
+        .hooks = hooks,
         .views = &e->f.views,
         .begin_step = engine_begin_step,
         .optimizer_step = engine_step,

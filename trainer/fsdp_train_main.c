@@ -12,18 +12,18 @@
 
 static void print_head(const trainer *t)
 {
-    const train_config *c = &t->cfg;
+    const trainer_config *c = &t->cfg;
     static const char *const parallel[] = {"single", "ddp", "fsdp"};
     printf("%s: %s %s, %zu parameters%s, %d rank%s, reduction %s%s, ops %s\n",
            parallel[c->parallel], t->model_cfg.family, c->size, t->m.n_param_elems,
-           c->param_dtype == DTYPE_BF16 ? " in bf16" : "", comm_size(t->comm),
-           comm_size(t->comm) == 1 ? "" : "s",
+           c->param_dtype == DTYPE_BF16 ? " in bf16" : "", comm_size(t->run.world),
+           comm_size(t->run.world) == 1 ? "" : "s",
            c->reduction == GRAD_ACC_CANONICAL ? "canonical" : "fast",
-           c->reduce_dtype == DTYPE_BF16 ? " in bf16" : "", t->ops->name);
+           c->reduce_dtype == DTYPE_BF16 ? " in bf16" : "", t->run.ops->name);
     printf("data: %s, %zu tokens; a step is %lld sequences of %lld tokens (%lld per rank x %lld "
            "micro-steps)\n",
-           t->data.source, t->data.n_tokens, (long long)c->global_batch, (long long)c->seq_len,
-           (long long)c->batch_size, (long long)c->grad_accum);
+           t->data.source, t->data.n_tokens, (long long)c->train.global_batch, (long long)c->train.seq_len,
+           (long long)c->train.batch_size, (long long)c->train.grad_accum);
     if (t->first_step > 0)
         printf("resumed at step %lld\n", (long long)t->first_step);
     fflush(stdout);
@@ -40,18 +40,18 @@ static fsdp_status note_alike(fsdp_status status, bool *failed_alike)
 static fsdp_status train(trainer *t, bool *failed_alike)
 {
     train_result result;
-    if (comm_rank(t->comm) == 0)
+    if (comm_rank(t->run.world) == 0)
         print_head(t);
     if (t->cfg.export_init_dir)
-        TRY(note_alike(train_export(&t->job, t->cfg.export_init_dir), failed_alike));
+        TRY(note_alike(train_export(&t->setup, t->cfg.export_init_dir), failed_alike));
     fsdp_status status = train_run(t->loop, &result);
     *failed_alike = result.failed_alike;
     TRY(status);
     TRY(note_alike(profile_run_write(t), failed_alike));
     if (t->cfg.export_dir)
-        TRY(note_alike(train_export(&t->job, t->cfg.export_dir), failed_alike));
+        TRY(note_alike(train_export(&t->setup, t->cfg.export_dir), failed_alike));
     TRY(note_alike(report_run(t, &result, stdout), failed_alike));
-    if (comm_rank(t->comm) == 0 && t->cfg.steps > t->first_step)
+    if (comm_rank(t->run.world) == 0 && t->cfg.train.steps > t->first_step)
         printf("done: loss %.6f -> %.6f, %.1f ms per step (median)\n", result.first_loss,
                result.last_loss, result.ms_per_step);
     return FSDP_OK;
@@ -72,8 +72,8 @@ static void print_error(int rank, int world_size)
 /* An agreed failure: everybody knows, one speaks. */
 static int leave(trainer *t)
 {
-    if (comm_rank(t->comm) == 0)
-        print_error(0, comm_size(t->comm));
+    if (comm_rank(t->run.world) == 0)
+        print_error(0, comm_size(t->run.world));
     trainer_free(t);
     return EXIT_FAILURE;
 }
@@ -92,12 +92,12 @@ static int close_stdout(void)
 
 /* The options, with --help printed to nowhere: who is to print it is known once the ranks are
  * connected. */
-static fsdp_status parse_in_silence(int argc, char **argv, train_config *cfg)
+static fsdp_status parse_in_silence(int argc, char **argv, trainer_config *cfg)
 {
     int terminal = dup(STDOUT_FILENO), nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (nowhere >= 0)
         dup2(nowhere, STDOUT_FILENO);
-    fsdp_status status = train_config_parse(argc, argv, cfg);
+    fsdp_status status = trainer_config_parse(argc, argv, cfg);
     if (terminal >= 0 && nowhere >= 0)
         dup2(terminal, STDOUT_FILENO);
     close(terminal);
@@ -112,7 +112,7 @@ static int run(trainer *t, fsdp_status parsed)
     if (trainer_prepare(t, parsed) != FSDP_OK)
         return leave(t);
     if (t->cfg.plan) {
-        if (comm_rank(t->comm) == 0)
+        if (comm_rank(t->run.world) == 0)
             report_plan(t, stdout);
         trainer_free(t);
         return close_stdout();
@@ -123,8 +123,8 @@ static int run(trainer *t, fsdp_status parsed)
         if (failed_alike)
             return leave(t);
         train_discard(t->loop);
-        print_error(comm_rank(t->comm), comm_size(t->comm));
-        comm_abort(t->comm, EXIT_FAILURE);
+        print_error(comm_rank(t->run.world), comm_size(t->run.world));
+        comm_abort(t->run.world, EXIT_FAILURE);
     }
     trainer_free(t);
     return close_stdout();
@@ -137,22 +137,22 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     int launched = comm_launched_ranks();
     bool alone = launched == 1;
-    fsdp_status parsed = (alone ? train_config_parse : parse_in_silence)(argc, argv, &t.cfg);
+    fsdp_status parsed = (alone ? trainer_config_parse : parse_in_silence)(argc, argv, &t.cfg);
     if (parsed != FSDP_OK && alone) {
-        if (parsed != FSDP_ESKIP) /* --help */
+        if (parsed != FSDP_HELP) /* --help */
             print_error(0, 0);
-        return parsed == FSDP_ESKIP ? EXIT_SUCCESS : EXIT_FAILURE;
+        return parsed == FSDP_HELP ? EXIT_SUCCESS : EXIT_FAILURE;
     }
     fsdp_error_info why = *fsdp_error_get();
     if (trainer_connect(&t) != FSDP_OK) { /* no group to agree in: every rank that fails says so */
         print_error(comm_launched_rank(), alone ? 0 : launched);
         return EXIT_FAILURE;
     }
-    if (comm_same(t.comm, "--help", parsed == FSDP_ESKIP ? "given" : "not given") != FSDP_OK)
+    if (comm_same(t.run.world, "--help", parsed == FSDP_HELP ? "given" : "not given") != FSDP_OK)
         return leave(&t);
-    if (parsed == FSDP_ESKIP) {
-        if (comm_rank(t.comm) == 0)
-            train_config_parse(argc, argv, &t.cfg);
+    if (parsed == FSDP_HELP) {
+        if (comm_rank(t.run.world) == 0)
+            trainer_config_parse(argc, argv, &t.cfg);
         trainer_free(&t);
         return close_stdout();
     }

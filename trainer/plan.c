@@ -1,144 +1,125 @@
-/* plan.c -- memory and traffic of FSDP by formula, before anything is allocated: provided.
+/* plan.c -- see plan.h: the formulas, over the units that training lays out too (fsdp_lay_out).
  *
- * Per unit P = W*ceil(slots/W) elements. A micro-step gathers a unit twice (FULL; the root once),
- * once (GRAD_OP) or never (NONE), and reduces it once; each moves (W-1)/W*P elements from every
- * rank. [ZeRO §7] [FSDP §3.2] */
+ * Per unit P elements: its slots, padded for the world. A rank keeps a shard of P/S and reduces into
+ * a world slice of P/W. A micro-step gathers a unit twice (once when it stays after forward, never
+ * when it is resident), and reduces it once: a gather moves (S-1)/S*P elements from every rank, a
+ * reduction (W-1)/W*P. With R = W/S replicas a step gathers each unit's gradient once, (R-1)/W*P.
+ * [ZeRO §7] [FSDP §3.2] */
+#include "trainer/plan.h"
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/dtype.h"
-#include "common/sum/grad_run.h"
 #include "common/model/runner.h"
-#include "lab4_optimizer/optimizer.h"
-
-/* Sizes of one unit, found without allocating it. */
-typedef struct unit_sizes {
-    size_t used_elems, padded_elems, shard_elems;
-    size_t tied_elems; /* of the place of its own that a tied parameter's second use has */
-} unit_sizes;
+#include "common/sum/grad_run.h"
 
 typedef struct plan_input {
-    const fsdp_engine_config *config;
-    int world_size, n_units;
-    unit_sizes *units;
-    int *layer_unit;
+    const run_context *run;
+    const mesh_shape *shape;
+    fsdp f;             /* laid out only */
+    size_t *tied_elems; /* [n_units] of the gradient buffer that a tied parameter's second use has */
 } plan_input;
 
-static size_t align_up(size_t n)
+static size_t padded_elems(const plan_input *in, int u)
 {
-    return (n + FLAT_ALIGN_ELEMS - 1) / FLAT_ALIGN_ELEMS * FLAT_ALIGN_ELEMS;
+    return in->f.units[u].layout.padded_elems;
 }
 
-static fsdp_status measure_units(plan_input *in, const module_tree *tree, const int *unit_of_node)
+static size_t shard_elems(const plan_input *in, int u)
 {
-    const model *m = in->config->fsdp.m;
-    for (int i = 0; i < tree->n_nodes; i++) {
-        if (tree->nodes[i].layer < 0)
-            continue;
-        const layer *st = &m->layers[tree->nodes[i].layer];
-        unit_sizes *u = &in->units[unit_of_node[i]];
-        in->layer_unit[tree->nodes[i].layer] = unit_of_node[i];
-        for (int p = st->first_param; p < st->first_param + st->n_params; p++) {
-            if (m->params[p].tied_to == NOT_TIED)
-                u->used_elems += align_up(m->params[p].elems);
-            else if (in->config->mode == GRAD_ACC_CANONICAL)
-                u->tied_elems += m->params[p].elems;
-        }
-    }
-    for (int u = 0; u < in->n_units; u++) {
-        shard_span span;
-        TRY(shard_range(in->units[u].used_elems, in->world_size, 0, &span));
-        in->units[u].shard_elems = span.shard_elems;
-        in->units[u].padded_elems = span.shard_elems * (size_t)in->world_size;
-    }
-    return FSDP_OK;
+    return in->f.units[u].layout.shard_elems;
 }
 
-static size_t layer_elems(const model *m, const layer *st)
+static size_t slice_elems(const plan_input *in, int u)
+{
+    return in->f.units[u].slices.shard_elems;
+}
+
+static size_t layer_elems(const model *m, const layer *l)
 {
     size_t n = 0;
-    for (int p = st->first_param; p < st->first_param + st->n_params; p++)
+    for (int p = l->first_param; p < l->first_param + l->n_params; p++)
         n += m->params[p].elems;
     return n;
 }
 
 /* Most unreduced gradient alive: the root's (from the head to the embedding) and, at each layer,
  * that of its unit and of its leaves. */
-static size_t grads_full_elems(const plan_input *in, size_t batch)
+static size_t grads_full_elems(const plan_input *in)
 {
-    const model *m = in->config->fsdp.m;
-    size_t root = in->units[UNIT_ROOT].padded_elems + in->units[UNIT_ROOT].tied_elems, most = 0;
-    bool leaves = in->config->mode == GRAD_ACC_CANONICAL && batch > 1;
+    const model *m = in->run->m;
+    size_t root = padded_elems(in, UNIT_ROOT) + in->tied_elems[UNIT_ROOT], most = 0;
+    bool leaves = in->run->mode == GRAD_ACC_CANONICAL && in->run->batch > 1;
     for (int i = 0; i < m->n_layers; i++) {
-        int u = in->layer_unit[i];
-        size_t now = root + (u == UNIT_ROOT ? 0 : in->units[u].padded_elems);
+        int u = in->f.layer_unit[i];
+        size_t now = root + (u == UNIT_ROOT ? 0 : padded_elems(in, u));
         if (leaves)
-            now += layer_elems(m, &m->layers[i]) * (size_t)size_log2_floor(batch);
+            now += layer_elems(m, &m->layers[i]) * (size_t)size_log2_floor(in->run->batch);
         most = now > most ? now : most;
     }
     return most;
 }
 
-/* A unit's sums in one rank: of its shard and of the part of a tied parameter's second use that
- * falls into it. */
-static size_t unit_sum_elems(const unit_sizes *unit)
+/* A unit's sums in one rank: of its world slice and of the part of a tied parameter's second use
+ * that falls into it (most on rank 0: a tied parameter stands first in its unit). */
+static size_t sum_elems(const plan_input *in, int u)
 {
-    size_t shard = unit->shard_elems;
-    return shard + (unit->tied_elems < shard ? unit->tied_elems : shard);
+    size_t slice = in->f.units[u].slices.shard_elems, tied = in->tied_elems[u];
+    return slice + (tied < slice ? tied : slice);
 }
 
 /* Vectors that a running sum holds after n pushes: in a tree as many as n has one bits. */
 static size_t sums_after(const plan_input *in, unsigned long n)
 {
-    return in->config->mode == GRAD_ACC_CANONICAL ? (size_t)__builtin_popcountl(n) : n > 0;
+    return in->run->mode == GRAD_ACC_CANONICAL ? (size_t)__builtin_popcountl(n) : n > 0;
 }
 
 /* Most of all units' sums alive during micro-step a: units reduce one after the other, last unit
  * first; the others hold what they held before or hold after. */
 static size_t micro_step_elems(const plan_input *in, unsigned long a)
 {
-    unsigned long w = (unsigned long)in->world_size, first = a * w, last = first + w;
+    unsigned long w = (unsigned long)in->shape->world_size, first = a * w, last = first + w;
     size_t before = sums_after(in, first), after = sums_after(in, last);
-    size_t within = grad_run_peak(in->config->mode, first, in->world_size), live = 0, most = 0;
-    for (int u = 0; u < in->n_units; u++)
-        live += before * unit_sum_elems(&in->units[u]);
-    for (int u = in->n_units - 1; u >= 0; u--) {
-        live -= before * unit_sum_elems(&in->units[u]);
-        size_t now = live + within * unit_sum_elems(&in->units[u]);
+    size_t within = grad_run_peak(in->run->mode, first, in->shape->world_size), live = 0, most = 0;
+    for (int u = 0; u < in->f.n_units; u++)
+        live += before * sum_elems(in, u);
+    for (int u = in->f.n_units - 1; u >= 0; u--) {
+        live -= before * sum_elems(in, u);
+        size_t now = live + within * sum_elems(in, u);
         most = now > most ? now : most;
-        live += after * unit_sum_elems(&in->units[u]);
+        live += after * sum_elems(in, u);
     }
     return most;
 }
 
-/* SHARDING_NONE ends the step by gathering unit after unit, beside what the units behind it still
- * hold. */
+/* With replicas a step ends by gathering the slices of unit after unit into shards, beside what the
+ * units behind it still hold. */
 static size_t gather_gradients_elems(const plan_input *in)
 {
     size_t left =
-        sums_after(in, (unsigned long)in->world_size * (unsigned long)in->config->grad_accum);
+        sums_after(in, (unsigned long)in->shape->world_size * (unsigned long)in->run->grad_accum);
     size_t most = 0, behind = 0, done = 0;
-    for (int u = 0; u < in->n_units; u++)
-        behind += left * unit_sum_elems(&in->units[u]);
-    for (int u = 0; u < in->n_units; u++) {
-        behind -= left * unit_sum_elems(&in->units[u]);
-        size_t now = done + in->units[u].shard_elems + in->units[u].padded_elems + behind;
+    for (int u = 0; u < in->f.n_units; u++)
+        behind += left * sum_elems(in, u);
+    for (int u = 0; u < in->f.n_units; u++) {
+        behind -= left * sum_elems(in, u);
+        size_t now = done + slice_elems(in, u) + shard_elems(in, u) + behind;
         most = now > most ? now : most;
-        done += in->units[u].padded_elems;
+        done += shard_elems(in, u);
     }
     return most;
 }
 
 /* Most of the reduced gradient alive in a step: exact up to MAX_WALKED micro-steps, for more the
  * bound floor(log2(W*A)) + 1 sums of everything. */
-static size_t grads_shard_elems(const plan_input *in, bool none)
+static size_t grads_shard_elems(const plan_input *in)
 {
     enum { MAX_WALKED = 1024 };
-    unsigned long steps = (unsigned long)in->config->grad_accum;
-    size_t most = none ? gather_gradients_elems(in) : 0;
-    if (steps > MAX_WALKED && in->config->mode == GRAD_ACC_CANONICAL) {
-        size_t sums = (size_t)size_log2_floor((size_t)in->world_size * steps) + 1, all = 0;
-        for (int u = 0; u < in->n_units; u++)
-            all += sums * unit_sum_elems(&in->units[u]);
+    unsigned long steps = (unsigned long)in->run->grad_accum;
+    size_t most = in->shape->replicate_size > 1 ? gather_gradients_elems(in) : 0;
+    if (steps > MAX_WALKED && in->run->mode == GRAD_ACC_CANONICAL) {
+        size_t sums = (size_t)size_log2_floor((size_t)in->shape->world_size * steps) + 1, all = 0;
+        for (int u = 0; u < in->f.n_units; u++)
+            all += sums * sum_elems(in, u);
         return all > most ? all : most;
     }
     for (unsigned long a = 0; a < steps && a < MAX_WALKED; a++) {
@@ -153,99 +134,137 @@ static size_t grads_shard_elems(const plan_input *in, bool none)
  * sends a rounded copy of both. */
 static size_t unit_comm_bytes(const plan_input *in, int u)
 {
-    const dtype sum_dtype = in->config->fsdp.reduce_dtype;
-    size_t staging = unit_sum_elems(&in->units[u]) * (size_t)(in->world_size - 1);
-    size_t copy = sum_dtype == DTYPE_F32 ? 0 : in->units[u].padded_elems + in->units[u].tied_elems;
+    const dtype sum_dtype = in->run->reduce_dtype;
+    size_t staging = sum_elems(in, u) * (size_t)(in->shape->world_size - 1);
+    size_t copy = sum_dtype == DTYPE_F32 ? 0 : padded_elems(in, u) + in->tied_elems[u];
     return (staging + copy) * dtype_bytes(sum_dtype);
 }
 
-static void plan_memory(const plan_input *in, size_t batch, size_t seq_len, memory_plan *mem)
+/* Gathered parameters: what stays after forward, and the largest unit of the others. */
+static size_t gathered_elems(const plan_input *in)
 {
-    const fsdp_engine_config *c = in->config;
-    bool none = c->fsdp.sharding == SHARDING_NONE;
-    const size_t param_bytes = dtype_bytes(c->fsdp.param_dtype);
-    size_t shards = 0, padded = 0, largest = 0, comm_bytes = 0;
-    for (int u = 0; u < in->n_units; u++) {
-        size_t p = in->units[u].padded_elems;
-        shards += in->units[u].shard_elems;
-        padded += p;
-        largest = u != UNIT_ROOT && p > largest ? p : largest;
+    size_t staying = 0, largest = 0;
+    for (int u = 0; u < in->f.n_units; u++) {
+        const fsdp_unit *unit = &in->f.units[u];
+        if (unit->stays_after_backward)
+            continue;
+        if (unit->stays_after_forward)
+            staying += padded_elems(in, u);
+        else if (padded_elems(in, u) > largest)
+            largest = padded_elems(in, u);
+    }
+    return staying + largest;
+}
+
+static void plan_memory(const plan_input *in, memory_plan *mem)
+{
+    const run_context *run = in->run;
+    const size_t param_bytes = dtype_bytes(run->param_dtype);
+    size_t shards = 0, rounded = 0, comm_bytes = 0;
+    for (int u = 0; u < in->f.n_units; u++) {
         size_t now = unit_comm_bytes(in, u);
+        bool has_copy = in->f.units[u].stays_after_backward && run->param_dtype != DTYPE_F32;
+        shards += shard_elems(in, u);
+        rounded += has_copy ? padded_elems(in, u) : 0;
         comm_bytes = now > comm_bytes ? now : comm_bytes;
     }
-    size_t own = none ? padded : shards;
-    size_t gathered =
-        c->fsdp.sharding == SHARDING_GRAD_OP ? padded : in->units[UNIT_ROOT].padded_elems + largest;
     size_t *bytes = mem->peak_bytes;
     memset(mem, 0, sizeof *mem);
-    bytes[MEM_PARAMS_SHARD] = own * sizeof(float);
-    bytes[MEM_PARAMS_FULL] = gathered * param_bytes;
-    if (none) /* the masters themselves, or a copy of them in bf16 */
-        bytes[MEM_PARAMS_FULL] = c->fsdp.param_dtype == DTYPE_F32 ? 0 : padded * param_bytes;
-    bytes[MEM_GRADS_SHARD] = grads_shard_elems(in, none) * sizeof(float);
-    bytes[MEM_GRADS_FULL] = grads_full_elems(in, batch) * sizeof(float);
-    bytes[MEM_OPTIMIZER] = c->optimizer == OPTIMIZER_ADAMW ? 2 * own * sizeof(float) : 0;
-    bytes[MEM_ACTIVATIONS] =
-        runner_activation_bytes(c->fsdp.m, batch, seq_len, c->mode, c->fsdp.param_dtype);
+    bytes[MEM_PARAMS_SHARD] = shards * sizeof(float);
+    bytes[MEM_PARAMS_FULL] = (gathered_elems(in) + rounded) * param_bytes;
+    bytes[MEM_GRADS_SHARD] = grads_shard_elems(in) * sizeof(float);
+    bytes[MEM_GRADS_FULL] = grads_full_elems(in) * sizeof(float);
+    bytes[MEM_OPTIMIZER] = run->optimizer == OPTIMIZER_ADAMW ? 2 * shards * sizeof(float) : 0;
+    bytes[MEM_ACTIVATIONS] = runner_activation_bytes(run);
     bytes[MEM_COMM] = comm_bytes;
 }
 
-/* What rank 0 sends; slices that cannot be equal are longest there. */
-static void plan_traffic(const plan_input *in, traffic_plan *t)
+static void add_calls(traffic_plan *t, comm_op op, uint64_t calls, uint64_t bytes_each)
 {
-    const fsdp_engine_config *c = in->config;
-    uint64_t a = (uint64_t)c->grad_accum, others = (uint64_t)in->world_size - 1;
-    const dtype sum_dtype = c->fsdp.reduce_dtype;
-    const dtype gathered = c->fsdp.sharding == SHARDING_NONE ? DTYPE_F32 : c->fsdp.param_dtype;
-    memset(t, 0, sizeof *t);
-    for (int u = 0; u < in->n_units; u++) {
-        uint64_t moved = others * in->units[u].shard_elems; /* elements */
-        uint64_t gathers = c->fsdp.sharding == SHARDING_FULL && u != UNIT_ROOT ? 2 * a : a;
-        gathers = c->fsdp.sharding == SHARDING_NONE ? 1 : gathers; /* of gradients, once a step */
-        t->calls[COMM_OP_ALL_GATHER] += gathers;
-        t->bytes_sent[COMM_OP_ALL_GATHER] += gathers * moved * dtype_bytes(gathered);
-        t->calls[COMM_OP_REDUCE_SCATTER] += a;
-        t->bytes_sent[COMM_OP_REDUCE_SCATTER] += a * moved * dtype_bytes(sum_dtype);
-        size_t tied = in->units[u].tied_elems, shard = in->units[u].shard_elems;
-        if (tied >
-            0) { /* the tied parameter stands first in its unit: rank 0 keeps min(tied, shard) */
-            t->calls[COMM_OP_REDUCE_SCATTER] += a;
-            t->bytes_sent[COMM_OP_REDUCE_SCATTER] +=
-                a * (tied - (tied < shard ? tied : shard)) * dtype_bytes(sum_dtype);
-        }
-    }
-    if (c->fsdp.sharding == SHARDING_NONE)
-        return;
-    /* The norm: a reduce-scatter, then an all-gather, of slices as equal as can be; rank 0's is the
-     * longest. */
-    uint64_t slice = ((uint64_t)RSUM_BINS + others) / (uint64_t)in->world_size;
-    t->calls[COMM_OP_ALL_REDUCE] = 1;
-    t->bytes_sent[COMM_OP_ALL_REDUCE] = (RSUM_BINS - slice + others * slice) * sizeof(int64_t);
+    t->calls[op] += calls;
+    t->bytes_sent[op] += calls * bytes_each;
 }
 
-fsdp_status fsdp_plan(const fsdp_engine_config *config, int world_size, size_t batch,
-                      size_t seq_len, memory_plan *mem, traffic_plan *traffic)
+/* The norm: an all-reduce of the bins over a shard group, which is a reduce-scatter, then an
+ * all-gather, of slices as equal as can be; rank 0's is the longest. */
+static void plan_norm(const plan_input *in, traffic_plan *t)
 {
-    const model *m = config->fsdp.m;
-    plan_input in = {.config = config, .world_size = world_size};
-    module_tree tree = {0};
-    TRY(module_tree_build(m, &tree));
-    int *unit_of_node = calloc((size_t)tree.n_nodes, sizeof *unit_of_node);
-    in.units = calloc((size_t)tree.n_nodes, sizeof *in.units);
-    in.layer_unit = calloc((size_t)m->n_layers, sizeof *in.layer_unit);
-    fsdp_status status = unit_of_node && in.units && in.layer_unit
-                             ? wrap_assign(&tree, config->fsdp.wrap, config->fsdp.wrap_min_elems,
-                                           unit_of_node, &in.n_units)
-                             : fsdp_error(FSDP_ENOMEM, "", "fsdp_plan: no host memory");
-    if (status == FSDP_OK)
-        status = measure_units(&in, &tree, unit_of_node);
-    if (status == FSDP_OK) {
-        plan_memory(&in, batch, seq_len, mem);
-        plan_traffic(&in, traffic);
+    uint64_t others = (uint64_t)in->shape->shard_size - 1;
+    uint64_t slice = ((uint64_t)RSUM_BINS + others) / (others + 1);
+    if (others > 0 || in->shape->world_size == 1) /* the group of a world of one is the world */
+        add_calls(t, COMM_OP_ALL_REDUCE, 1, (RSUM_BINS - slice + others * slice) * sizeof(int64_t));
+}
+
+/* What world rank 0 sends; slices that cannot be equal are longest there. */
+static void plan_traffic(const plan_input *in, traffic_plan *t)
+{
+    const run_context *run = in->run;
+    const uint64_t a = (uint64_t)run->grad_accum, s = (uint64_t)in->shape->shard_size;
+    const uint64_t w = (uint64_t)in->shape->world_size, r = (uint64_t)in->shape->replicate_size;
+    const size_t param_bytes = dtype_bytes(run->param_dtype);
+    const size_t reduce_bytes = dtype_bytes(run->reduce_dtype);
+    memset(t, 0, sizeof *t);
+    for (int u = 0; u < in->f.n_units; u++) {
+        const fsdp_unit *unit = &in->f.units[u];
+        uint64_t gathers = unit->stays_after_backward ? 0 : unit->stays_after_forward ? a : 2 * a;
+        add_calls(t, COMM_OP_ALL_GATHER, gathers, (s - 1) * shard_elems(in, u) * param_bytes);
+        if (r > 1)
+            add_calls(t, COMM_OP_ALL_GATHER, 1, (r - 1) * slice_elems(in, u) * sizeof(float));
+        add_calls(t, COMM_OP_REDUCE_SCATTER, a, (w - 1) * slice_elems(in, u) * reduce_bytes);
+        size_t tied = in->tied_elems[u], kept = sum_elems(in, u) - slice_elems(in, u);
+        if (tied > 0)
+            add_calls(t, COMM_OP_REDUCE_SCATTER, a, (tied - kept) * reduce_bytes);
     }
-    free(in.units);
-    free(in.layer_unit);
-    free(unit_of_node);
-    module_tree_free(&tree);
-    return status;
+    plan_norm(in, t);
+}
+
+static void plan_free(plan_input *in)
+{
+    free(in->tied_elems);
+    fsdp_free(&in->f);
+}
+
+static fsdp_status plan_begin(const fsdp_engine_config *config, const mesh_shape *shape,
+                              plan_input *in)
+{
+    const model *m = config->fsdp.run.m;
+    *in = (plan_input){.run = &config->fsdp.run, .shape = shape};
+    TRY(fsdp_lay_out(&config->fsdp, shape, &in->f));
+    fsdp_status status = strategy_fill(config->sharding, &in->f);
+    in->tied_elems = calloc((size_t)in->f.n_units, sizeof *in->tied_elems);
+    if (status == FSDP_OK && !in->tied_elems)
+        status = fsdp_error(FSDP_ENOMEM, "", "fsdp_plan: no host memory");
+    if (status != FSDP_OK) {
+        plan_free(in);
+        return status;
+    }
+    for (int p = 0; p < m->n_params && in->run->mode == GRAD_ACC_CANONICAL; p++)
+        if (m->params[p].tied_to != NOT_TIED)
+            in->tied_elems[in->f.param_unit[p]] += m->params[p].elems;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_plan(const fsdp_engine_config *config, const mesh_shape *shape, memory_plan *mem,
+                      traffic_plan *traffic)
+{
+    plan_input in;
+    TRY(plan_begin(config, shape, &in));
+    plan_memory(&in, mem);
+    plan_traffic(&in, traffic);
+    plan_free(&in);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_plan_export_bytes(const fsdp_engine_config *config, const mesh_shape *shape,
+                                   size_t *bytes)
+{
+    plan_input in;
+    *bytes = 0;
+    TRY(plan_begin(config, shape, &in));
+    for (int u = 0; u < in.f.n_units && shape->shard_size > 1; u++) {
+        size_t unit_bytes = padded_elems(&in, u) * sizeof(float);
+        *bytes = unit_bytes > *bytes ? unit_bytes : *bytes;
+    }
+    plan_free(&in);
+    return FSDP_OK;
 }

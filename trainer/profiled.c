@@ -85,17 +85,17 @@ fsdp_status profile_run_open(trainer *t)
 {
     if (!t->cfg.profile_dir)
         return FSDP_OK;
-    TRY(comm_agree(t->comm, dir_make(t->cfg.profile_dir))); /* before hours of training */
+    TRY(comm_agree(t->run.world, dir_make(t->cfg.profile_dir))); /* before hours of training */
     t->profile = profile_create();
     if (!t->profile)
         return fsdp_error(FSDP_ENOMEM, "", "profile: no host memory");
     profile_roof roof;
-    TRY(ops_profile_roof(t->ops, device_compute_stream(t->dev), t->cfg.param_dtype == DTYPE_BF16,
+    TRY(ops_profile_roof(t->run.ops, device_compute_stream(t->run.dev), t->cfg.param_dtype == DTYPE_BF16,
                          &roof));
-    ledger_reset_peaks(device_ledger(t->dev)); /* the peaks of the run are reported, not these */
+    ledger_reset_peaks(device_ledger(t->run.dev)); /* the peaks of the run are reported, not these */
     profile_set_roof(t->profile, roof);
-    TRY(ops_profiled(t->ops, t->profile, &t->ops));
-    comm_set_timer(t->comm, count_collective, t->profile);
+    TRY(ops_profiled(t->run.ops, t->profile, &t->run.ops));
+    comm_set_timer(t->run.world, count_collective, t->profile);
     return FSDP_OK;
 }
 
@@ -104,9 +104,9 @@ static fsdp_status write_here(trainer *t)
     const char *dir = t->cfg.profile_dir;
     char path[PATH_MAX];
     TRY(dir_make(dir));
-    snprintf(path, sizeof path, "%s/profile-rank-%d.csv", dir, comm_rank(t->comm));
+    snprintf(path, sizeof path, "%s/profile-rank-%d.csv", dir, comm_rank(t->run.world));
     TRY(profile_write_csv(t->profile, path));
-    if (comm_rank(t->comm) != 0)
+    if (comm_rank(t->run.world) != 0)
         return FSDP_OK;
     snprintf(path, sizeof path, "%s/profile.md", dir);
     return profile_write_table(t->profile, path);
@@ -117,14 +117,14 @@ fsdp_status profile_run_write(trainer *t)
     if (!t->profile)
         return FSDP_OK;
     profile_step_end(t->profile);
-    return comm_agree(t->comm, write_here(t));
+    return comm_agree(t->run.world, write_here(t));
 }
 
 void profile_run_close(trainer *t)
 {
     if (!t->profile)
         return;
-    comm_set_timer(t->comm, NULL, NULL);
+    comm_set_timer(t->run.world, NULL, NULL);
     ops_profiled_end();
     profile_free(t->profile);
     t->profile = NULL;

@@ -31,8 +31,8 @@ void report_plan(const trainer *t, FILE *out)
 static fsdp_status max_over_ranks(trainer *t, size_t *bytes, int n)
 {
     int64_t mine[MEM_CATEGORIES + 1], *all;
-    stream *s = device_compute_stream(t->dev);
-    size_t w = (size_t)comm_size(t->comm), row = (size_t)n * sizeof *mine;
+    stream *s = device_compute_stream(t->run.dev);
+    size_t w = (size_t)comm_size(t->run.world), row = (size_t)n * sizeof *mine;
     for (int k = 0; k < n; k++)
         mine[k] = (int64_t)bytes[k];
     TRY(device_alloc(s, MEM_OTHER, (w + 1) * row, "report", (void **)&all));
@@ -40,7 +40,7 @@ static fsdp_status max_over_ranks(trainer *t, size_t *bytes, int n)
     fsdp_status status = device_upload(s, all + w * (size_t)n, mine, row);
     if (status == FSDP_OK)
         status =
-            comm_all_gather(t->comm, s, "report", DTYPE_I64, all + w * (size_t)n, all, (size_t)n);
+            comm_all_gather(t->run.world, s, "report", DTYPE_I64, all + w * (size_t)n, all, (size_t)n);
     size_t shown = w < 64 ? w : 64;
     if (status == FSDP_OK)
         status = device_download(s, host, all, shown * row);
@@ -95,13 +95,13 @@ static void print_traffic(const trainer *t, const train_result *r, FILE *out, FI
 
 fsdp_status report_run(trainer *t, const train_result *result, FILE *out)
 {
-    ledger_figures f = ledger_read(device_ledger(t->dev));
+    ledger_figures f = ledger_read(device_ledger(t->run.dev));
     size_t measured[MEM_CATEGORIES + 1];
     memcpy(measured, f.peak_bytes, sizeof f.peak_bytes);
     measured[MEM_CATEGORIES] = f.peak_total_bytes;
     TRY(max_over_ranks(t, measured, MEM_CATEGORIES + 1));
-    if (comm_rank(t->comm) != 0)
-        return comm_agree(t->comm, FSDP_OK);
+    if (comm_rank(t->run.world) != 0)
+        return comm_agree(t->run.world, FSDP_OK);
     fsdp_status status = FSDP_OK;
     atomic_file csv = {0};
     if (t->cfg.memory_report)
@@ -113,5 +113,5 @@ fsdp_status report_run(trainer *t, const train_result *result, FILE *out)
     print_traffic(t, result, out, csv.out);
     if (csv.out)
         status = atomic_file_commit(&csv);
-    return comm_agree(t->comm, status);
+    return comm_agree(t->run.world, status);
 }

@@ -2,20 +2,20 @@
 #pragma once
 #include "common/observe/profile.h"
 #include "common/train/train.h"
-#include "lab4_optimizer/optimizer.h"
+#include "trainer/plan.h"
+#include "trainer/trainer_config.h"
 
 /* Everything a run owns, in the order it is made; released in reverse. */
 typedef struct trainer {
-    train_config cfg;
+    trainer_config cfg;
     model_config model_cfg;
-    device *dev;
-    comm *comm;
-    const ops *ops;
+    run_context run; /* dev and world are owned; ops is the counting table with --profile */
+    mesh mesh;       /* --parallel fsdp */
     model m;
     corpus data, val_data;
     engine engine;
     runner *runner;
-    train_job job;
+    train_setup setup;
     train_loop *loop;
     memory_plan mem_plan;
     traffic_plan traffic_plan;
@@ -34,10 +34,12 @@ fsdp_status trainer_connect(trainer *t);
  * launcher, the system decides. FSDP_PIN=0: never. */
 void pin_to_cores(const comm *c, int n_threads);
 fsdp_status trainer_prepare(trainer *t, fsdp_status parsed);
+/* trainer_check_outputs -- every file and directory that the run will write can be written. */
+fsdp_status trainer_check_outputs(const trainer *t);
 fsdp_status trainer_allocate(trainer *t);
 void trainer_free(trainer *t);
 
-/* profile_run_open -- with --profile: measures the roof, replaces t->ops, watches t->comm.
+/* profile_run_open -- with --profile: measures the roof, replaces t->run.ops, watches t->run.world.
  * profile_run_watch -- the engine for the training loop: t->engine, or one around it.
  * profile_run_write -- collective, agreed on: DIR/profile-rank-R.csv, by rank 0 DIR/profile.md.
  * profile_run_close -- when no stream works any more. All do nothing without --profile. */

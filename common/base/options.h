@@ -41,7 +41,7 @@ typedef struct option_spec {
 
 /* options_parse -- fill `out` (a caller's struct) with defaults, then with argv[1..].
  *   errors  FSDP_EINVAL (*out is then half written); on --help prints to stdout and returns
- *           FSDP_ESKIP (main exits 0), FSDP_EIO when it cannot.
+ *           FSDP_HELP (main exits 0), FSDP_EIO when it cannot.
  * Never exits and never prints otherwise. A default that its own row refuses is asserted.        */
 fsdp_status options_parse(const option_spec *table, const char *program, const char *doc, int argc,
                           char **argv, void *out);

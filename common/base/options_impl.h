@@ -13,5 +13,5 @@ const option_spec *options_row_after(const option_spec *row);
  * row has no range.                                                                              */
 void options_range_text(const option_spec *spec, const char *from, char *buf, size_t buf_bytes);
 
-/* options_print_help -- FSDP_ESKIP when it is out, FSDP_EIO when stdout cannot be written. */
+/* options_print_help -- FSDP_HELP when it is out, FSDP_EIO when stdout cannot be written. */
 fsdp_status options_print_help(const option_spec *table, const char *program, const char *doc);

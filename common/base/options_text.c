@@ -105,7 +105,7 @@ fsdp_status options_print_help(const option_spec *table, const char *program, co
     }
     if (fflush(stdout) != 0 || ferror(stdout))
         return fsdp_error(FSDP_EIO, "", "--help: standard output cannot be written");
-    return fsdp_error(FSDP_ESKIP, "", "--help was asked for");
+    return fsdp_error(FSDP_HELP, "", "--help was asked for");
 }
 
 /* double_text -- the shortest decimal that reads back as the same double. */

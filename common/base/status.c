@@ -96,6 +96,8 @@ const char *fsdp_status_name(fsdp_status status)
         return "FSDP_ETODO";
     case FSDP_ESKIP:
         return "FSDP_ESKIP";
+    case FSDP_HELP:
+        return "FSDP_HELP";
     }
     return "unknown status"; /* a number from another version's file or wire */
 }

@@ -22,7 +22,8 @@ typedef enum fsdp_status {
     FSDP_ETIMEOUT,  /* a wait passed FSDP_TIMEOUT_S */
     FSDP_ESTATE,    /* a call that is illegal in the object's present state */
     FSDP_ETODO,     /* a task of a lab that is not written yet */
-    FSDP_ESKIP      /* cannot be had here (a backend that was not built) */
+    FSDP_ESKIP,     /* cannot be had here (a backend that was not built) */
+    FSDP_HELP       /* --help was asked for and printed: nothing is wrong, nothing more to do */
 } fsdp_status;
 
 typedef struct fsdp_error_info {

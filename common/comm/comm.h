@@ -91,10 +91,14 @@ fsdp_status comm_all_gather(comm *c, stream *s, const char *label, dtype t, cons
 fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const float *send,
                                 size_t elems, grad_acc *acc, int level);
 
-/* comm_reduce_scatterv -- the same with slices of unequal length: slice r has elems[r] elements and
- * starts at the sum of those before it. elems [W] is read during the call.                       */
+/* comm_reduce_scatterv -- the same with any slices: rank r gets elements begin ... begin+elems-1 of
+ * every rank's send. slices [W] is read during the call. They may not overlap; what none of them
+ * covers is not sent. */
+typedef struct comm_slice {
+    size_t begin, elems;
+} comm_slice;
 fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const float *send,
-                                 const size_t *elems, grad_acc *acc, int level);
+                                 const comm_slice *slices, grad_acc *acc, int level);
 
 /* comm_all_reduce -- buf [elems] = sum over ranks, in place. f32: contributions added in rank order
  * in a balanced tree, by slices (reduce-scatter, then all-gather). i64: exact.

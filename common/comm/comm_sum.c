@@ -100,18 +100,25 @@ fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const flo
 }
 
 fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const float *send,
-                                 const size_t *elems, grad_acc *acc, int level)
+                                 const comm_slice *slices, grad_acc *acc, int level)
 {
-    size_t total_elems, total_bytes;
-    TRY(comm_lengths_sum(c, elems, DTYPE_F32, "reduce-scatter buffer", &total_elems, &total_bytes));
+    size_t total_elems = 0, total_bytes;
+    for (int r = 0; r < c->size; r++) {
+        FSDP_ASSERT(slices[r].elems == 0 || slices[r].begin == total_elems);
+        c->lengths[r] = slices[r].elems;
+        total_elems += slices[r].elems;
+    }
+    TRY(comm_lengths_sum(c, c->lengths, DTYPE_F32, "reduce-scatter buffer", &total_elems,
+                         &total_bytes));
     comm_issue i = {.op = COMM_OP_REDUCE_SCATTER,
                     .type = acc->sum_dtype,
                     .label = label,
-                    .elems = elems[c->rank],
+                    .elems = slices[c->rank].elems,
                     .agreed_elems = total_elems,
-                    .shape_hash = comm_hash(elems, (size_t)c->size * sizeof *elems),
-                    .sent_bytes = (total_elems - elems[c->rank]) * dtype_bytes(acc->sum_dtype)};
-    return reduce_scatter(c, s, &i, send, elems, acc, level);
+                    .shape_hash = comm_hash(slices, (size_t)c->size * sizeof *slices),
+                    .sent_bytes =
+                        (total_elems - slices[c->rank].elems) * dtype_bytes(acc->sum_dtype)};
+    return reduce_scatter(c, s, &i, send, c->lengths, acc, level);
 }
 
 /* ---- all-reduce ---------------------------------------------------------------------------- */

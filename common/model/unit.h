@@ -3,7 +3,7 @@
  * A layer (embedding, attention, MLP, head) declares named parameters and has a forward and a
  * backward function that read parameter views. It never allocates parameters and never knows about
  * ranks. A unit is the set of layers whose parameters are gathered and reduced together. The
- * runner (train/runner.h) calls a unit's hooks around its first and last use:
+ * runner (runner.h, the loop is loop.c) calls a unit's hooks around its first and last use:
  *
  *     pre_forward(u)  forward  post_forward(u)          in order
  *     pre_backward(u) backward post_backward(u)         in reverse
@@ -91,10 +91,12 @@ typedef struct model {
  * pre_forward/pre_backward leave every parameter view of the unit valid; pre_backward also leaves
  * every gradient view valid, its contents undefined: the first layer that has a gradient for it
  * overwrites. post_backward takes the gradients of this micro-step.
- * end_backward: after the last layer's backward of a micro-step, for units whose hooks did not fire
- * and for reductions still in flight.                                                            */
+ * begin_micro: before the first layer of a micro-step; a of n_micro, in order; training: backward
+ * follows. end_backward: after the last layer's backward of a micro-step, for units whose hooks did
+ * not fire and for reductions still in flight. */
 typedef struct unit_hooks {
     void *self;
+    fsdp_status (*begin_micro)(void *self, int a, int n_micro, bool training);
     fsdp_status (*pre_forward)(void *self, int unit);
     fsdp_status (*post_forward)(void *self, int unit);
     fsdp_status (*pre_backward)(void *self, int unit);

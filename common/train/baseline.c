@@ -10,11 +10,12 @@
 #include "common/base/dtype.h"
 #include "common/sum/grad_run.h"
 #include "common/model/init.h"
+#include "common/model/runner.h"
 
 enum { ALIGN_ELEMS = 16, ONE_UNIT = 0 };
 
 typedef struct baseline {
-    baseline_config cfg;
+    run_context run;
     stream *s;
     model_views views;
     int *layer_unit;     /* all zero: one unit */
@@ -64,8 +65,9 @@ static size_t lay_out(const model *m, grad_acc_mode mode, size_t *offset, size_t
  * here on: nobody writes there. */
 static fsdp_status grads_alloc(baseline *b)
 {
-    const model *m = b->cfg.m;
-    TRY(comm_alloc_f32(b->cfg.comm, b->s, MEM_GRADS_FULL, b->padded_elems, "gradients", &b->grads));
+    const model *m = b->run.m;
+    TRY(comm_alloc_f32(b->run.world, b->s, MEM_GRADS_FULL, b->padded_elems, "gradients",
+                       &b->grads));
     size_t next = 0;
     for (int p = 0; p < m->n_params; p++) {
         size_t at = b->grad_offset[p];
@@ -83,8 +85,8 @@ static fsdp_status pre_backward(void *self, int u)
     baseline *b = self;
     if (b->grads == NULL)
         TRY(grads_alloc(b));
-    for (int p = 0; p < b->cfg.m->n_params; p++)
-        b->views.grads[p] = b->cfg.m->params[p].frozen ? NULL : b->grads + b->grad_offset[p];
+    for (int p = 0; p < b->run.m->n_params; p++)
+        b->views.grads[p] = b->run.m->params[p].frozen ? NULL : b->grads + b->grad_offset[p];
     return FSDP_OK;
 }
 
@@ -93,10 +95,10 @@ static fsdp_status post_backward(void *self, int u)
 {
     (void)u;
     baseline *b = self;
-    if (comm_size(b->cfg.comm) == 1)
-        return grad_acc_give(&b->acc, b->s, b->cfg.level, &b->grads);
-    return comm_reduce_scatter(b->cfg.comm, b->s, "ddp", b->grads, b->acc.elems, &b->acc,
-                               b->cfg.level);
+    if (comm_size(b->run.world) == 1)
+        return grad_acc_give(&b->acc, b->s, run_batch_level(&b->run), &b->grads);
+    return comm_reduce_scatter(b->run.world, b->s, "ddp", b->grads, b->acc.elems, &b->acc,
+                               run_batch_level(&b->run));
 }
 
 /* ---- the step -------------------------------------------------------------------------------- */
@@ -112,23 +114,23 @@ static fsdp_status collect_gradients(baseline *b)
 {
     float *slice;
     TRY(grad_acc_finish(&b->acc, b->s, &slice));
-    if (comm_size(b->cfg.comm) == 1) {
+    if (comm_size(b->run.world) == 1) {
         device_free(b->s, b->grads);
         b->grads = slice;
         return FSDP_OK;
     }
-    float *mine = b->grads + (size_t)comm_rank(b->cfg.comm) * b->acc.elems;
+    float *mine = b->grads + (size_t)comm_rank(b->run.world) * b->acc.elems;
     fsdp_status status = device_copy(b->s, mine, slice, b->acc.elems * sizeof *mine);
     device_free(b->s, slice);
     TRY(status);
-    return comm_all_gather(b->cfg.comm, b->s, "ddp", DTYPE_F32, mine, b->grads, b->acc.elems);
+    return comm_all_gather(b->run.world, b->s, "ddp", DTYPE_F32, mine, b->grads, b->acc.elems);
 }
 
 /* b->grads = the finished gradient on every rank: collected, tied places added, scaled once. */
 static fsdp_status finish_gradients(baseline *b, float scale)
 {
-    const model *m = b->cfg.m;
-    const ops *o = b->cfg.ops;
+    const model *m = b->run.m;
+    const ops *o = b->run.ops;
     TRY(collect_gradients(b));
     for (int p = 0; p < m->n_params; p++) {
         if (m->params[p].tied_to == NOT_TIED || b->grad_offset[p] == b->offset[p])
@@ -147,9 +149,9 @@ static fsdp_status refresh(baseline *b)
 {
     if (!b->rounded)
         return FSDP_OK;
-    return b->cfg.ops->cast(b->s, &(cast_args){.out = b->rounded,
+    return b->run.ops->cast(b->s, &(cast_args){.out = b->rounded,
                                                .in = b->params,
-                                               .out_type = b->cfg.param_dtype,
+                                               .out_type = b->run.param_dtype,
                                                .in_type = DTYPE_F32,
                                                .elems = b->param_elems});
 }
@@ -161,24 +163,24 @@ static bool updates(const param_spec *spec)
 
 static fsdp_status find_norm(baseline *b, float max_norm)
 {
-    const model *m = b->cfg.m;
+    const model *m = b->run.m;
     TRY(device_zero(b->s, b->norm_sum, sizeof *b->norm_sum));
     for (int p = 0; p < m->n_params; p++)
         if (updates(&m->params[p]))
-            TRY(b->cfg.ops->sum_squares(b->s, &(sum_squares_args){.sum = b->norm_sum,
+            TRY(b->run.ops->sum_squares(b->s, &(sum_squares_args){.sum = b->norm_sum,
                                                                   .x = b->grads + b->offset[p],
                                                                   .elems = m->params[p].elems}));
-    return b->cfg.ops->clip_coef(
+    return b->run.ops->clip_coef(
         b->s, &(clip_coef_args){
                   .norm = b->norm, .coef = b->coef, .sum = b->norm_sum, .max_norm = max_norm});
 }
 
 static fsdp_status update_param(baseline *b, const step_scalars *sc, int p)
 {
-    const param_spec *spec = &b->cfg.m->params[p];
+    const param_spec *spec = &b->run.m->params[p];
     size_t at = b->offset[p];
     if (sc->optimizer == OPTIMIZER_SGD)
-        return b->cfg.ops->sgd(b->s, &(sgd_args){.param = b->params + at,
+        return b->run.ops->sgd(b->s, &(sgd_args){.param = b->params + at,
                                                  .grad = b->grads + at,
                                                  .grad_coef = b->coef,
                                                  .elems = spec->elems,
@@ -191,7 +193,7 @@ static fsdp_status update_param(baseline *b, const step_scalars *sc, int p)
                     .elems = spec->elems};
     adamw_scalars(&a, sc->lr, sc->beta1, sc->beta2, sc->eps, spec->decay ? sc->weight_decay : 0.0,
                   sc->step);
-    return b->cfg.ops->adamw(b->s, &a);
+    return b->run.ops->adamw(b->s, &a);
 }
 
 static fsdp_status baseline_step(void *self, const step_scalars *sc, float *norm)
@@ -200,8 +202,8 @@ static fsdp_status baseline_step(void *self, const step_scalars *sc, float *norm
     TRY(finish_gradients(b, sc->grad_scale));
     TRY(find_norm(b, sc->clip_norm));
     TRY(device_copy(b->s, norm, b->norm, sizeof *norm));
-    for (int p = 0; p < b->cfg.m->n_params; p++)
-        if (updates(&b->cfg.m->params[p]))
+    for (int p = 0; p < b->run.m->n_params; p++)
+        if (updates(&b->run.m->params[p]))
             TRY(update_param(b, sc, p));
     return refresh(b);
 }
@@ -209,9 +211,9 @@ static fsdp_status baseline_step(void *self, const step_scalars *sc, float *norm
 static fsdp_status read_params(void *self, engine_sink sink, void *ctx)
 {
     baseline *b = self;
-    const model *m = b->cfg.m;
+    const model *m = b->run.m;
     fsdp_status status = stream_sync(b->s);
-    for (int p = 0; p < m->n_params && status == FSDP_OK && comm_rank(b->cfg.comm) == 0; p++) {
+    for (int p = 0; p < m->n_params && status == FSDP_OK && comm_rank(b->run.world) == 0; p++) {
         size_t bytes = m->params[p].elems * sizeof(float);
         float *host = m->params[p].tied_to == NOT_TIED ? malloc(bytes) : NULL;
         if (m->params[p].tied_to != NOT_TIED)
@@ -227,7 +229,7 @@ static fsdp_status read_params(void *self, engine_sink sink, void *ctx)
             status = sink(ctx, p, host, m->params[p].elems);
         free(host);
     }
-    return comm_agree(b->cfg.comm, status);
+    return comm_agree(b->run.world, status);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -250,18 +252,18 @@ static void baseline_free(void *self)
 
 static fsdp_status fill_params(baseline *b)
 {
-    const model *m = b->cfg.m;
+    const model *m = b->run.m;
     for (int p = 0; p < m->n_params; p++) {
         const param_spec *spec = &m->params[p];
         b->views.params[p] =
-            b->rounded ? (char *)b->rounded + b->offset[p] * dtype_bytes(b->cfg.param_dtype)
+            b->rounded ? (char *)b->rounded + b->offset[p] * dtype_bytes(b->run.param_dtype)
                        : (void *)(b->params + b->offset[p]);
         if (spec->tied_to != NOT_TIED)
             continue;
         float *host = malloc(spec->elems * sizeof *host + 1);
         if (!host)
             return fsdp_error(FSDP_ENOMEM, "", "baseline: no host memory for %s", spec->name);
-        param_init_range(spec, p, b->cfg.seed, 0, spec->elems, host);
+        param_init_range(spec, p, b->run.seed, 0, spec->elems, host);
         fsdp_status status =
             device_upload(b->s, b->params + b->offset[p], host, spec->elems * sizeof *host);
         if (status == FSDP_OK)
@@ -274,7 +276,7 @@ static fsdp_status fill_params(baseline *b)
 
 static fsdp_status allocate(baseline *b)
 {
-    const model *m = b->cfg.m;
+    const model *m = b->run.m;
     stream *s = b->s;
     TRY(model_views_init(m, &b->views));
     b->layer_unit = calloc((size_t)m->n_layers, sizeof *b->layer_unit);
@@ -282,21 +284,21 @@ static fsdp_status allocate(baseline *b)
     b->grad_offset = calloc((size_t)m->n_params, sizeof *b->grad_offset);
     if (!b->layer_unit || !b->offset || !b->grad_offset)
         return fsdp_error(FSDP_ENOMEM, "", "baseline: no host memory");
-    size_t grad_elems, w = (size_t)comm_size(b->cfg.comm);
-    b->param_elems = lay_out(m, b->cfg.mode, b->offset, b->grad_offset, &grad_elems);
+    size_t grad_elems, w = (size_t)comm_size(b->run.world);
+    b->param_elems = lay_out(m, b->run.mode, b->offset, b->grad_offset, &grad_elems);
     b->padded_elems = align_up(grad_elems, w);
-    grad_acc_init(&b->acc, b->cfg.mode, b->cfg.ops, b->padded_elems / w, MEM_GRADS_SHARD,
+    grad_acc_init(&b->acc, b->run.mode, b->run.ops, b->padded_elems / w, MEM_GRADS_SHARD,
                   "ddp slice");
-    b->acc.sum_dtype = b->cfg.reduce_dtype;
+    b->acc.sum_dtype = b->run.reduce_dtype;
     TRY(device_alloc_f32(s, MEM_PARAMS_SHARD, b->param_elems, "parameters", &b->params));
     TRY(device_zero(s, b->params, b->param_elems * sizeof(float)));
-    if (b->cfg.param_dtype != DTYPE_F32)
-        TRY(device_alloc(s, MEM_PARAMS_FULL, b->param_elems * dtype_bytes(b->cfg.param_dtype),
+    if (b->run.param_dtype != DTYPE_F32)
+        TRY(device_alloc(s, MEM_PARAMS_FULL, b->param_elems * dtype_bytes(b->run.param_dtype),
                          "parameters in bf16", &b->rounded));
     TRY(device_alloc(s, MEM_OTHER, sizeof *b->norm_sum, "norm bins", (void **)&b->norm_sum));
     TRY(device_alloc_f32(s, MEM_OTHER, 1, "norm", &b->norm));
     TRY(device_alloc_f32(s, MEM_OTHER, 1, "clip coefficient", &b->coef));
-    if (b->cfg.optimizer != OPTIMIZER_ADAMW)
+    if (b->run.optimizer != OPTIMIZER_ADAMW)
         return FSDP_OK;
     TRY(device_alloc_f32(s, MEM_OPTIMIZER, b->param_elems, "first moment", &b->m));
     TRY(device_alloc_f32(s, MEM_OPTIMIZER, b->param_elems, "second moment", &b->v));
@@ -304,19 +306,19 @@ static fsdp_status allocate(baseline *b)
     return device_zero(s, b->v, b->param_elems * sizeof(float));
 }
 
-fsdp_status baseline_create(const baseline_config *config, engine *out)
+fsdp_status baseline_create(const run_context *run, engine *out)
 {
     baseline *b = calloc(1, sizeof *b);
     if (!b)
         return fsdp_error(FSDP_ENOMEM, "", "baseline: no host memory");
-    b->cfg = *config;
-    b->s = device_compute_stream(config->dev);
+    b->run = *run;
+    b->s = device_compute_stream(run->dev);
     fsdp_status status;
     GOTO_ON_FAIL(status, allocate(b), fail);
     GOTO_ON_FAIL(status, fill_params(b), fail);
     *out = (engine){
         .self = b,
-        .name = comm_size(config->comm) > 1 ? "ddp" : "single",
+        .name = comm_size(run->world) > 1 ? "ddp" : "single",
         .n_units = 1,
         .layer_unit = b->layer_unit,
         .hooks = {.self = b, .pre_backward = pre_backward, .post_backward = post_backward},
@@ -334,49 +336,51 @@ fail:
 
 /* Most vectors of gradients alive: exact up to MAX_WALKED micro-steps, for more the bound. With one
  * rank they are those that wait in the running sum and the one being computed. */
-static size_t most_sums(const baseline_config *config, int world_size)
+static size_t most_sums(const run_context *run, int world_size)
 {
     enum { MAX_WALKED = 1024 };
-    size_t most = 0, steps = (size_t)config->grad_accum, w = (size_t)world_size;
-    if (config->mode == GRAD_ACC_CANONICAL && steps > MAX_WALKED)
+    size_t most = 0, steps = (size_t)run->grad_accum, w = (size_t)world_size;
+    if (run->mode == GRAD_ACC_CANONICAL && steps > MAX_WALKED)
         return (size_t)size_log2_floor(w * steps) + 1 + (w == 1);
     for (size_t a = 0; a < steps && a < MAX_WALKED; a++) {
-        size_t waiting = config->mode == GRAD_ACC_FAST ? a > 0 : (size_t)__builtin_popcountl(a);
-        size_t now = w == 1 ? waiting + 1 : grad_run_peak(config->mode, a * w, world_size);
+        size_t waiting = run->mode == GRAD_ACC_FAST ? a > 0 : (size_t)__builtin_popcountl(a);
+        size_t now = w == 1 ? waiting + 1 : grad_run_peak(run->mode, a * w, world_size);
         most = now > most ? now : most;
     }
     return most;
 }
 
-fsdp_status baseline_plan(const baseline_config *config, int world_size, memory_plan *mem,
+fsdp_status baseline_plan(const run_context *run, int world_size, memory_plan *mem,
                           traffic_plan *traffic)
 {
-    const model *m = config->m;
+    const model *m = run->m;
     size_t *scratch = calloc(2 * (size_t)m->n_params, sizeof *scratch), grad_elems;
     if (!scratch)
         return fsdp_error(FSDP_ENOMEM, "", "baseline_plan: no host memory");
-    size_t param_elems = lay_out(m, config->mode, scratch, scratch + m->n_params, &grad_elems);
+    size_t param_elems = lay_out(m, run->mode, scratch, scratch + m->n_params, &grad_elems);
     free(scratch);
     size_t w = (size_t)world_size, padded = align_up(grad_elems, w), slice = padded / w;
-    size_t sums = most_sums(config, world_size);
+    size_t sums = most_sums(run, world_size);
     *mem = (memory_plan){0};
     mem->peak_bytes[MEM_PARAMS_SHARD] = param_elems * sizeof(float);
-    if (config->param_dtype != DTYPE_F32)
-        mem->peak_bytes[MEM_PARAMS_FULL] = param_elems * dtype_bytes(config->param_dtype);
-    mem->peak_bytes[MEM_GRADS_FULL] = (w == 1 ? sums : 1) * padded * sizeof(float);
+    if (run->param_dtype != DTYPE_F32)
+        mem->peak_bytes[MEM_PARAMS_FULL] = param_elems * dtype_bytes(run->param_dtype);
+    mem->peak_bytes[MEM_ACTIVATIONS] = runner_activation_bytes(run);
+    mem->peak_bytes[MEM_GRADS_FULL] =
+        (w == 1 ? sums : 1) * padded * sizeof(float) + runner_leaf_bytes(run);
     mem->peak_bytes[MEM_GRADS_SHARD] = w == 1 ? 0 : sums * slice * sizeof(float);
     mem->peak_bytes[MEM_OPTIMIZER] =
-        config->optimizer == OPTIMIZER_ADAMW ? 2 * param_elems * sizeof(float) : 0;
-    size_t wire_bytes = dtype_bytes(config->reduce_dtype);
+        run->optimizer == OPTIMIZER_ADAMW ? 2 * param_elems * sizeof(float) : 0;
+    size_t wire_bytes = dtype_bytes(run->reduce_dtype);
     mem->peak_bytes[MEM_COMM] = (w - 1) * slice * wire_bytes;
-    if (config->reduce_dtype != DTYPE_F32 && w > 1)
+    if (run->reduce_dtype != DTYPE_F32 && w > 1)
         mem->peak_bytes[MEM_COMM] += padded * wire_bytes; /* the rounded copy that is sent */
     *traffic = (traffic_plan){0};
     if (w == 1)
         return FSDP_OK;
-    traffic->calls[COMM_OP_REDUCE_SCATTER] = (uint64_t)config->grad_accum;
+    traffic->calls[COMM_OP_REDUCE_SCATTER] = (uint64_t)run->grad_accum;
     traffic->bytes_sent[COMM_OP_REDUCE_SCATTER] =
-        (uint64_t)config->grad_accum * (w - 1) * slice * wire_bytes;
+        (uint64_t)run->grad_accum * (w - 1) * slice * wire_bytes;
     traffic->calls[COMM_OP_ALL_GATHER] = 1;
     traffic->bytes_sent[COMM_OP_ALL_GATHER] = (w - 1) * slice * sizeof(float);
     return FSDP_OK;

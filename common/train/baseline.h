@@ -6,21 +6,9 @@
 #pragma once
 #include "common/train/engine.h"
 
-typedef struct baseline_config {
-    const model *m;
-    const ops *ops;
-    device *dev;
-    comm *comm;
-    grad_acc_mode mode;
-    int level; /* log2 of the sequences per rank and micro-step (canonical), else 0 */
-    int grad_accum;
-    uint64_t seed;
-    optimizer_kind optimizer; /* sgd holds no moments */
-    dtype param_dtype;        /* DTYPE_BF16: the model computes with a rounded copy */
-    dtype reduce_dtype;       /* in which gradients are summed, see ops/grad_acc.h: sum_dtype */
-} baseline_config;
-
 /* baseline_create -- parameters made by param_init_range; *out is freed by out->free(out->self). */
-fsdp_status baseline_create(const baseline_config *config, engine *out);
-fsdp_status baseline_plan(const baseline_config *config, int world_size, memory_plan *mem,
+fsdp_status baseline_create(const run_context *run, engine *out);
+/* baseline_plan -- bytes and collectives by formula for a job of world_size ranks, without
+ * allocating; run->dev and run->world are not read. */
+fsdp_status baseline_plan(const run_context *run, int world_size, memory_plan *mem,
                           traffic_plan *traffic);

@@ -4,10 +4,7 @@
  *   begin_step -> (runner_forward, runner_backward) x grad_accum -> optimizer_step -> ... */
 #pragma once
 #include <stdbool.h>
-#include "common/comm/comm.h"
-#include "common/model/unit.h"
-
-typedef enum optimizer_kind { OPTIMIZER_ADAMW, OPTIMIZER_SGD } optimizer_kind;
+#include "common/model/run_context.h"
 
 /* Everything a step's update needs. lr is of this step; step counts from 0. */
 typedef struct step_scalars {

@@ -13,7 +13,7 @@ enum { EVAL_SEQUENCES = 128 };
 
 /* Buffers of one run. A = micro-steps, b = sequences of one, T = tokens. */
 struct train_loop {
-    const train_job *job;
+    const train_setup *setup;
     stream *s;
     size_t A, b, T, W;
     int32_t *tokens,
@@ -34,15 +34,15 @@ static double now_ms(void)
     return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
 }
 
-static fsdp_status open_here(const train_job *job, train_loop *l)
+static fsdp_status open_here(const train_setup *setup, train_loop *l)
 {
-    const train_config *c = job->cfg;
-    *l = (train_loop){.job = job,
-                      .s = device_compute_stream(job->dev),
-                      .A = (size_t)c->grad_accum,
-                      .b = (size_t)c->batch_size,
-                      .T = (size_t)c->seq_len,
-                      .W = (size_t)comm_size(job->comm)};
+    const train_config *c = setup->cfg;
+    *l = (train_loop){.setup = setup,
+                      .s = device_compute_stream(setup->run->dev),
+                      .A = (size_t)setup->run->grad_accum,
+                      .b = setup->run->batch,
+                      .T = setup->run->seq_len,
+                      .W = (size_t)comm_size(setup->run->world)};
     size_t step_tokens = l->A * l->b * l->T;
     l->tokens = malloc(step_tokens * sizeof *l->tokens);
     l->targets = malloc(step_tokens * sizeof *l->targets);
@@ -53,9 +53,9 @@ static fsdp_status open_here(const train_job *job, train_loop *l)
         return fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory");
     TRY(device_alloc_f32(l->s, MEM_OTHER, l->W * l->A, "losses", &l->losses));
     TRY(device_alloc_f32(l->s, MEM_OTHER, 1, "norm", &l->norm));
-    if (comm_rank(job->comm) != 0)
+    if (comm_rank(setup->run->world) != 0)
         return FSDP_OK;
-    l->progress = progress_open(job->log, c->steps, c->global_batch * c->seq_len, true);
+    l->progress = progress_open(setup->log, c->steps, c->global_batch * c->seq_len, true);
     if (!c->loss_csv)
         return FSDP_OK;
     TRY(atomic_file_open(&l->csv, c->loss_csv, "pass a --loss-csv path that can be written"));
@@ -84,12 +84,12 @@ void train_close(train_loop *l)
     free(l);
 }
 
-fsdp_status train_open(const train_job *job, train_loop **out)
+fsdp_status train_open(const train_setup *setup, train_loop **out)
 {
     train_loop *l = calloc(1, sizeof *l);
-    fsdp_status status =
-        comm_agree(job->comm, l ? open_here(job, l)
-                                : fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory"));
+    fsdp_status status = comm_agree(
+        setup->run->world,
+        l ? open_here(setup, l) : fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory"));
     if (status != FSDP_OK) {
         fsdp_error_info why = *fsdp_error_get();
         train_close(l);
@@ -103,7 +103,7 @@ fsdp_status train_open(const train_job *job, train_loop **out)
 /* Micro-step a of this rank in the batch that starts at sequence `first`: a*W*b + r*b ... + b-1. */
 static void load_sequences(train_loop *l, const corpus *data, uint64_t first, size_t a)
 {
-    size_t r = (size_t)comm_rank(l->job->comm);
+    size_t r = (size_t)comm_rank(l->setup->run->world);
     for (size_t j = 0; j < l->b; j++) {
         size_t at = (a * l->b + j) * l->T;
         sample_sequence(data, first + a * l->W * l->b + r * l->b + j, l->T, l->tokens + at,
@@ -111,12 +111,23 @@ static void load_sequences(train_loop *l, const corpus *data, uint64_t first, si
     }
 }
 
+static micro_step micro_step_of(const train_loop *l, size_t a, bool training)
+{
+    size_t at = a * l->b * l->T, mine = (size_t)comm_rank(l->setup->run->world) * l->A;
+    return (micro_step){.tokens = l->tokens + at,
+                        .targets = l->targets + at,
+                        .a = (int)a,
+                        .n_micro = (int)l->A,
+                        .training = training,
+                        .loss = l->losses + mine + a};
+}
+
 /* *loss = sum over the sequences of all ranks' micro-steps, in one tree: node (a, r) is number a*W
  * + r. */
 static fsdp_status sum_losses(train_loop *l, size_t A, float *loss)
 {
-    float *mine = l->losses + (size_t)comm_rank(l->job->comm) * A;
-    TRY(comm_all_gather(l->job->comm, l->s, "loss", DTYPE_F32, mine, l->losses, A));
+    float *mine = l->losses + (size_t)comm_rank(l->setup->run->world) * A;
+    TRY(comm_all_gather(l->setup->run->world, l->s, "loss", DTYPE_F32, mine, l->losses, A));
     float *by_rank = l->host_losses;
     TRY(device_download(l->s, by_rank, l->losses, l->W * A * sizeof *by_rank));
     TRY(stream_sync(l->s));
@@ -146,18 +157,17 @@ static step_scalars scalars_of(const train_config *c, int64_t step)
  */
 static fsdp_status train_step(train_loop *l, int64_t step, float *loss, float *norm)
 {
-    const train_job *job = l->job;
-    const train_config *c = job->cfg;
+    const train_setup *setup = l->setup;
+    const train_config *c = setup->cfg;
     step_scalars sc = scalars_of(c, step);
-    TRY(job->engine->begin_step(job->engine->self));
-    float *my_losses = l->losses + (size_t)comm_rank(job->comm) * l->A;
+    TRY(setup->engine->begin_step(setup->engine->self));
     for (size_t a = 0; a < l->A; a++) {
-        size_t at = a * l->b * l->T;
-        load_sequences(l, job->data, (uint64_t)step * (uint64_t)c->global_batch, a);
-        TRY(runner_forward(job->runner, l->tokens + at, l->targets + at, true, my_losses + a));
-        TRY(runner_backward(job->runner));
+        micro_step ms = micro_step_of(l, a, true);
+        load_sequences(l, setup->data, (uint64_t)step * (uint64_t)c->global_batch, a);
+        TRY(runner_forward(setup->runner, &ms));
+        TRY(runner_backward(setup->runner));
     }
-    TRY(job->engine->optimizer_step(job->engine->self, &sc, l->norm));
+    TRY(setup->engine->optimizer_step(setup->engine->self, &sc, l->norm));
     TRY(sum_losses(l, l->A, loss));
     TRY(device_download(l->s, norm, l->norm, sizeof *norm));
     TRY(stream_sync(l->s));
@@ -168,12 +178,11 @@ static fsdp_status train_step(train_loop *l, int64_t step, float *loss, float *n
 /* Loss of one global batch of the validation corpus, forward only. */
 static fsdp_status evaluate_batch(train_loop *l, uint64_t first, float *loss)
 {
-    const train_job *job = l->job;
-    float *my_losses = l->losses + (size_t)comm_rank(job->comm) * l->A;
+    const train_setup *setup = l->setup;
     for (size_t a = 0; a < l->A; a++) {
-        size_t at = a * l->b * l->T;
-        load_sequences(l, job->val_data, first, a);
-        TRY(runner_forward(job->runner, l->tokens + at, l->targets + at, false, my_losses + a));
+        micro_step ms = micro_step_of(l, a, false);
+        load_sequences(l, setup->val_data, first, a);
+        TRY(runner_forward(setup->runner, &ms));
     }
     return sum_losses(l, l->A, loss);
 }
@@ -182,29 +191,29 @@ static fsdp_status evaluate_batch(train_loop *l, uint64_t first, float *loss)
  * same ones every time, summed in the same shape for every number of ranks. */
 static fsdp_status evaluate(train_loop *l, int64_t step)
 {
-    const train_job *job = l->job;
-    size_t global = (size_t)job->cfg->global_batch, n_seqs = job->val_data->n_tokens / l->T;
+    const train_setup *setup = l->setup;
+    size_t global = (size_t)setup->cfg->global_batch, n_seqs = setup->val_data->n_tokens / l->T;
     size_t n_batches = (n_seqs < EVAL_SEQUENCES ? n_seqs : EVAL_SEQUENCES) / global;
     n_batches = n_batches > 0 ? n_batches : 1;
     float sums[EVAL_SEQUENCES];
     for (size_t i = 0; i < n_batches; i++)
         TRY(evaluate_batch(l, i * global, &sums[i]));
     float loss = tree_sum_f32(sums, n_batches) / (float)(n_batches * global * l->T);
-    if (comm_rank(job->comm) == 0)
-        fprintf(job->log, "eval  step %lld  val loss %.9g  (%zu sequences)\n", (long long)step + 1,
-                (double)loss, n_batches * global);
+    if (comm_rank(setup->run->world) == 0)
+        fprintf(setup->log, "eval  step %lld  val loss %.9g  (%zu sequences)\n",
+                (long long)step + 1, (double)loss, n_batches * global);
     return FSDP_OK;
 }
 
 static fsdp_status record_step(train_loop *l, int64_t step, float loss, float norm, double ms)
 {
-    const train_job *job = l->job;
-    ledger_figures mem = ledger_read(device_ledger(job->dev));
+    const train_setup *setup = l->setup;
+    ledger_figures mem = ledger_read(device_ledger(setup->run->dev));
     progress_step(l->progress, step, (double)loss, (double)norm, ms, mem.peak_total_bytes);
     if (!l->csv.out)
         return FSDP_OK;
     fprintf(l->csv.out, "%lld,%.9g,%.9g,%.9g,%.3f\n", (long long)step, (double)loss, (double)norm,
-            train_lr(job->cfg, step), ms);
+            train_lr(setup->cfg, step), ms);
     if (fflush(l->csv.out) != 0)
         return fsdp_error(FSDP_EIO, "free some space or pass another --loss-csv",
                           "cannot write %s: %s", l->csv.path, strerror(errno));
@@ -229,8 +238,8 @@ static fsdp_status check_finite(int64_t step, float loss, float norm, bool *fail
 
 static fsdp_status save(train_loop *l, int64_t step, bool *failed_alike)
 {
-    const train_job *job = l->job;
-    fsdp_status status = job->engine->save(job->engine->self, job->cfg->save_dir, step + 1);
+    const train_setup *setup = l->setup;
+    fsdp_status status = setup->engine->save(setup->engine->self, setup->cfg->save_dir, step + 1);
     *failed_alike =
         status == FSDP_EIO; /* files are agreed on; transport and memory may fail one rank */
     return status;
@@ -238,9 +247,9 @@ static fsdp_status save(train_loop *l, int64_t step, bool *failed_alike)
 
 static fsdp_status after_step(train_loop *l, int64_t step, bool *failed_alike)
 {
-    const train_job *job = l->job;
-    const train_config *c = job->cfg;
-    if (job->val_data && due(c->eval_every, step, c->steps))
+    const train_setup *setup = l->setup;
+    const train_config *c = setup->cfg;
+    if (setup->val_data && due(c->eval_every, step, c->steps))
         TRY(evaluate(l, step));
     return c->save_dir && due(c->save_every, step, c->steps) ? save(l, step, failed_alike)
                                                              : FSDP_OK;
@@ -254,16 +263,16 @@ static int by_value(const void *a, const void *b)
 
 fsdp_status train_run(train_loop *l, train_result *result)
 {
-    const train_job *job = l->job;
+    const train_setup *setup = l->setup;
     int64_t n = 0;
     *result = (train_result){0};
-    for (int64_t step = job->first_step; step < job->cfg->steps; step++, n++) {
+    for (int64_t step = setup->first_step; step < setup->cfg->steps; step++, n++) {
         float loss = 0, norm = 0;
         double start = now_ms();
-        comm_stats_reset(job->comm);
+        comm_stats_reset(setup->run->world);
         TRY(train_step(l, step, &loss, &norm));
         l->ms[n] = now_ms() - start;
-        result->step_stats = comm_stats_read(job->comm);
+        result->step_stats = comm_stats_read(setup->run->world);
         result->first_loss = n == 0 ? (double)loss : result->first_loss;
         result->last_loss = (double)loss;
         TRY(record_step(l, step, loss, norm, l->ms[n]));
@@ -272,7 +281,8 @@ fsdp_status train_run(train_loop *l, train_result *result)
     }
     qsort(l->ms, (size_t)n, sizeof *l->ms, by_value);
     result->ms_per_step = n > 0 ? l->ms[n / 2] : 0.0;
-    fsdp_status status = comm_agree(job->comm, l->csv.out ? atomic_file_commit(&l->csv) : FSDP_OK);
+    fsdp_status status =
+        comm_agree(setup->run->world, l->csv.out ? atomic_file_commit(&l->csv) : FSDP_OK);
     result->failed_alike = status == FSDP_EIO;
     return status;
 }
@@ -283,20 +293,21 @@ static fsdp_status append_param(void *ctx, int param, const float *values, size_
     return export_append(ctx, values, elems);
 }
 
-fsdp_status train_export(const train_job *job, const char *dir)
+fsdp_status train_export(const train_setup *setup, const char *dir)
 {
     export_writer *w = NULL;
-    bool writes = comm_rank(job->comm) == 0;
-    fsdp_status status = comm_agree(job->comm, writes ? export_begin(job->m, dir, &w) : FSDP_OK);
+    bool writes = comm_rank(setup->run->world) == 0;
+    fsdp_status status =
+        comm_agree(setup->run->world, writes ? export_begin(setup->run->m, dir, &w) : FSDP_OK);
     if (status == FSDP_OK)
-        status = job->engine->read_params(job->engine->self, append_param, w);
+        status = setup->engine->read_params(setup->engine->self, append_param, w);
     if (!writes)
-        return status == FSDP_OK ? comm_agree(job->comm, FSDP_OK) : status;
+        return status == FSDP_OK ? comm_agree(setup->run->world, FSDP_OK) : status;
     if (status != FSDP_OK) {
         fsdp_error_info why = *fsdp_error_get();
         export_cancel(w);
         fsdp_error_set(&why);
         return status;
     }
-    return comm_agree(job->comm, export_end(w));
+    return comm_agree(setup->run->world, export_end(w));
 }

@@ -4,24 +4,21 @@
  *                   loss over all ranks
  * Logged loss and gradient norm of step t are before its update; the norm is before clipping.    */
 #pragma once
-#include "common/comm/comm.h"
 #include "common/data/data.h"
 #include "common/model/runner.h"
+#include "common/train/engine.h"
 #include "common/train/train_config.h"
 
-typedef struct train_job {
+typedef struct train_setup {
     const train_config *cfg;
-    const model *m;
-    const ops *ops;
-    device *dev;
-    comm *comm;
+    const run_context *run;
     const corpus *data;
     const corpus *val_data; /* NULL: no evaluation */
     engine *engine;
     runner *runner;
     FILE *log;          /* rank 0: where progress goes */
     int64_t first_step; /* > 0 after --resume */
-} train_job;
+} train_setup;
 
 /* What the run measured; figures of one step are of the last step. */
 typedef struct train_result {
@@ -36,13 +33,13 @@ typedef struct train_result {
  * false) the caller ends the job, after train_discard.
  * train_discard -- removes the half-written loss file, and nothing else: streams may still be at
  * work.
- * train_close -- the loss file appears only if train_run ended well. NULL is accepted. job is
+ * train_close -- the loss file appears only if train_run ended well. NULL is accepted. setup is
  * borrowed. */
 typedef struct train_loop train_loop;
-fsdp_status train_open(const train_job *job, train_loop **out);
+fsdp_status train_open(const train_setup *setup, train_loop **out);
 fsdp_status train_run(train_loop *l, train_result *result);
 void train_discard(train_loop *l);
 void train_close(train_loop *l);
 
 /* train_export -- collective: DIR/model.safetensors and config.json of the engine's weights. */
-fsdp_status train_export(const train_job *job, const char *dir);
+fsdp_status train_export(const train_setup *setup, const char *dir);

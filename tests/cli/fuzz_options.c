@@ -253,7 +253,7 @@ static bool try_line(fuzz *f, line *l)
     fsdp_status status = train_config_parse(l->n + 1, l->words, &cfg);
     if (status == FSDP_OK)
         check_config(f, &cfg);
-    else if (status != FSDP_ESKIP)
+    else if (status != FSDP_HELP)
         fuzz_expect_error(f, status);
     return status == FSDP_OK;
 }

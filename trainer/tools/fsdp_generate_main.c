@@ -255,7 +255,7 @@ int main(int argc, char **argv)
 {
     wait_policy_passive(argv);
     const fsdp_status status = run(argc, argv);
-    if (status == FSDP_OK || status == FSDP_ESKIP) /* --help */
+    if (status == FSDP_OK || status == FSDP_HELP) /* --help */
         return 0;
     fflush(stdout);
     fsdp_error_print(stderr, 0, 0);

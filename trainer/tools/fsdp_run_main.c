@@ -59,7 +59,7 @@ static fsdp_status parse_limit(const char *text, double *limit_s)
     return FSDP_OK;
 }
 
-/* FSDP_ESKIP: --help. What follows the first word that is no option is the program's. */
+/* FSDP_HELP: --help. What follows the first word that is no option is the program's. */
 static fsdp_status parse(char **argv, run_config *cfg)
 {
     char **at = argv + 1;
@@ -70,7 +70,7 @@ static fsdp_status parse(char **argv, run_config *cfg)
             return fsdp_error(FSDP_EINVAL, "build/fsdp_run --help", "fsdp_run: %s wants a value",
                               option);
         if (strcmp(option, "--help") == 0 || strcmp(option, "-h") == 0)
-            return FSDP_ESKIP;
+            return FSDP_HELP;
         if (strcmp(option, "-n") == 0)
             TRY(parse_ranks(*++at, &cfg->n_ranks));
         else if (takes_value)
@@ -109,7 +109,7 @@ int main(int argc, char **argv)
     rank_set ranks;
     int exit_status = RUN_USAGE;
     fsdp_status status = parse(argv, &cfg);
-    if (status == FSDP_ESKIP)
+    if (status == FSDP_HELP)
         return fputs(HELP, stdout) < 0 || fflush(stdout) != 0;
     if (status == FSDP_OK)
         status = check_not_nested();

@@ -1,0 +1,43 @@
+/* mesh.h -- the ranks of a job as a grid: shard groups side by side, replicas one under the other.
+ *
+ *   mesh_shape_make (no processes needed) ... mesh_open -> collectives on its groups -> mesh_close
+ *
+ *     world rank = replica * shard_size + shard_rank         W = 8, shard_size 4:
+ *                                                            replica 0:  0 1 2 3
+ *                                                            replica 1:  4 5 6 7
+ * A shard group (a row) holds one copy of what is sharded; a replicate group (a column) holds the
+ * same shard several times. An axis of size W is the world itself, so nothing is split; an axis of
+ * size 1 in a larger world has no group, so no collective can be issued on it. [HSDP] [FSDP §3.2.2]
+ *
+ * A flat array that is cut for the world gives every rank a world slice. The slices of one column
+ * make up the shard that this column holds: slice number = shard_rank * replicate_size + replica.
+ */
+#pragma once
+#include "common/comm/comm.h"
+
+typedef struct mesh_shape {
+    int world_size, world_rank;
+    int shard_size, shard_rank;  /* ranks of a shard group; this rank's number in its own */
+    int replicate_size, replica; /* world_size / shard_size; this rank's number in its column */
+} mesh_shape;
+
+/* mesh_shape_make -- the place of world_rank in a grid with rows of shard_size.
+ *   errors  FSDP_EINVAL: shard_size does not divide world_size, or one of them is < 1, or the rank
+ *           is outside the world */
+fsdp_status mesh_shape_make(int world_size, int shard_size, int world_rank, mesh_shape *out);
+
+/* mesh_slice -- which of the W slices of a flat array is kept by world_rank.
+ *   W=4, shard_size 2: ranks 0,1,2,3 keep slices 0,2,1,3: rank 1 is the first replica of shard 1 */
+int mesh_slice(const mesh_shape *s, int world_rank);
+
+typedef struct mesh {
+    mesh_shape shape;
+    comm *world;     /* borrowed */
+    comm *shard;     /* this rank's row: world when shard_size is W, NULL when it is 1 < W */
+    comm *replicate; /* this rank's column: world when shard_size is 1 < W, NULL when R is 1 */
+} mesh;
+
+/* mesh_open -- collective over world, which must outlive the mesh. errors as mesh_shape_make's and
+ * comm_split's; nothing is left behind. */
+fsdp_status mesh_open(comm *world, int shard_size, mesh *out);
+void mesh_close(mesh *m); /* collective on success paths; a zeroed struct is accepted */

@@ -1,0 +1,130 @@
+/* leaf_sum.c -- the sums over the leaves of a micro-batch: losses, and gradients of a layer.
+ *
+ * A leaf is one sequence. A micro-batch of b leaves is a whole node of the tree (tree_sum.h), so
+ * its sum is the recursive definition itself: the left half in place, the right half in memory of
+ * its own, which is then added. */
+#include "common/model/runner_impl.h"
+
+size_t runner_layer_elems(const model *m, const layer *l)
+{
+    size_t n = 0;
+    for (int p = l->first_param; p < l->first_param + l->n_params; p++)
+        n += m->params[p].frozen ? 0 : m->params[p].elems;
+    return n;
+}
+
+size_t runner_leaf_bytes(const run_context *run)
+{
+    const model *m = run->m;
+    if (run->mode != GRAD_ACC_CANONICAL || run->batch == 1)
+        return 0;
+    size_t most = 0;
+    for (int i = 0; i < m->n_layers; i++) {
+        size_t e = runner_layer_elems(m, &m->layers[i]);
+        most = e > most ? e : most;
+    }
+    return most * (size_t)size_log2_floor(run->batch) * sizeof(float);
+}
+
+fsdp_status runner_sum_losses(runner *r, float *loss)
+{
+    for (size_t leaf = 0; leaf < r->n_calls; leaf++)
+        TRY(grad_acc_push(&r->loss_acc, r->s, 0, r->leaf_loss + leaf));
+    float *sum;
+    TRY(grad_acc_finish(&r->loss_acc, r->s, &sum));
+    fsdp_status status = device_copy(r->s, loss, sum, sizeof *loss);
+    device_free(r->s, sum);
+    return status;
+}
+
+/* Gradient pointers of a layer's own parameters inside one vector, NULL for frozen ones. */
+static void point_into(const model *m, const layer *l, float *vec, float **grads)
+{
+    for (int k = 0; k < l->n_params; k++) {
+        const param_spec *p = &m->params[l->first_param + k];
+        grads[k] = p->frozen ? NULL : vec;
+        vec += p->frozen ? 0 : p->elems;
+    }
+}
+
+static const bool ALL_OVERWRITTEN[LAYER_MAX_PARAMS] = {
+    true, true, true, true, true, true, true, true, true, true, true, true, true, true, true, true};
+
+/* One call of a layer. d_out, d_in: of the whole micro-batch. */
+static fsdp_status call_backward(runner *r, int i, size_t leaf, const float *d_out, float *d_in,
+                                 float *const *grads, const bool *overwrite)
+{
+    const layer *l = &r->cfg.run.m->layers[i];
+    layer_io io = runner_call(r, i, leaf, true);
+    io.d_out = d_out ? d_out + leaf * r->row_elems : NULL;
+    io.d_in = d_in ? d_in + leaf * r->row_elems : NULL;
+    io.grads = grads;
+    io.overwrite = overwrite;
+    return l->backward(l, r->cfg.run.ops, r->s, &io);
+}
+
+/* What the leaves of one node of the tree are added into, and where the gradients between layers
+ * are. */
+typedef struct leaf_node {
+    int layer;
+    size_t first, n; /* leaves; n is a power of two */
+    const float *d_out;
+    float *d_in;
+} leaf_node;
+
+/* grads = the node's sum: its left half goes there, its right half into memory of its own, which is
+ * then added. So the leftmost leaf is computed in place, and nothing is zeroed or copied. */
+static fsdp_status sum_leaves(runner *r, const leaf_node *node, float *const *grads)
+{
+    const model *m = r->cfg.run.m;
+    const layer *l = &m->layers[node->layer];
+    if (node->n == 1)
+        return call_backward(r, node->layer, node->first, node->d_out, node->d_in, grads,
+                             ALL_OVERWRITTEN);
+    leaf_node left = *node, right = *node;
+    left.n = right.n = node->n / 2;
+    right.first += left.n;
+    TRY(sum_leaves(r, &left, grads));
+    float *vec, *part[LAYER_MAX_PARAMS];
+    TRY(device_alloc_f32(r->s, MEM_GRADS_FULL, runner_layer_elems(m, l), "leaf gradients", &vec));
+    point_into(m, l, vec, part);
+    fsdp_status status = sum_leaves(r, &right, part);
+    for (int k = 0; k < l->n_params && status == FSDP_OK; k++)
+        if (grads[k] && part[k])
+            status =
+                r->cfg.run.ops->add(r->s, &(add_args){.out = grads[k],
+                                                      .a = grads[k],
+                                                      .b = part[k],
+                                                      .elems = m->params[l->first_param + k].elems,
+                                                      .round_to = r->cfg.run.reduce_dtype});
+    device_free(r->s, vec);
+    return status;
+}
+
+/* A tied parameter's view may be shared with a layer that comes later in the model, whose backward
+ * has been before: then there is something to add to. */
+static void find_overwrites(const runner *r, const layer *l, bool *overwrite)
+{
+    const model *m = r->cfg.run.m;
+    float **grads = r->cfg.views->grads;
+    for (int k = 0; k < l->n_params; k++) {
+        int p = l->first_param + k;
+        overwrite[k] = true;
+        for (int q = l->first_param + l->n_params; q < m->n_params; q++)
+            if (m->params[q].tied_to == p && grads[q] == grads[p])
+                overwrite[k] = false;
+    }
+}
+
+fsdp_status runner_layer_backward(runner *r, int i, const float *d_out, float *d_in)
+{
+    const layer *l = &r->cfg.run.m->layers[i];
+    float *const *grads = r->cfg.views->grads + l->first_param;
+    if (r->cfg.run.mode == GRAD_ACC_CANONICAL) {
+        leaf_node all = {.layer = i, .n = r->n_calls, .d_out = d_out, .d_in = d_in};
+        return sum_leaves(r, &all, grads);
+    }
+    bool overwrite[LAYER_MAX_PARAMS];
+    find_overwrites(r, l, overwrite);
+    return call_backward(r, i, 0, d_out, d_in, grads, overwrite);
+}

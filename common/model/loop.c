@@ -1,0 +1,51 @@
+/* loop.c -- the two loops that call the hooks: a forward and a backward pass over the layers.
+ *
+ *   begin_micro
+ *   pre_forward(u)   forward   post_forward(u)      layers in order
+ *   pre_backward(u)  backward  post_backward(u)     layers in reverse
+ *   end_backward
+ *
+ * A unit's hooks are called around the first and the last of its layers. With no hooks and
+ * resident parameters this is training on one device; with those of labs 2 and 3 it is FSDP, and
+ * with those of lab 5 FSDP that overlaps. What a layer computes on is in activations.c, how leaves
+ * are added in leaf_sum.c. */
+#include "common/model/runner_impl.h"
+
+static fsdp_status call_hook(fsdp_status (*hook)(void *, int), void *self, int unit)
+{
+    return hook ? hook(self, unit) : FSDP_OK;
+}
+
+fsdp_status runner_forward(runner *r, const micro_step *ms)
+{
+    const unit_hooks *h = &r->cfg.hooks;
+    TRY(runner_load(r, ms));
+    if (h->begin_micro)
+        TRY(h->begin_micro(h->self, ms->a, ms->n_micro, ms->training));
+    for (int i = 0; i < r->cfg.run.m->n_layers; i++) {
+        int u = r->cfg.layer_unit[i];
+        if (i == r->first_layer[u])
+            TRY(call_hook(h->pre_forward, h->self, u));
+        TRY(runner_layer_forward(r, i, ms->training));
+        if (i == r->last_layer[u])
+            TRY(call_hook(h->post_forward, h->self, u));
+    }
+    return runner_sum_losses(r, ms->loss);
+}
+
+fsdp_status runner_backward(runner *r)
+{
+    const unit_hooks *h = &r->cfg.hooks;
+    float *d_out = NULL, *d_in = r->d_ping;
+    for (int i = r->cfg.run.m->n_layers - 1; i >= 0; i--) {
+        int u = r->cfg.layer_unit[i];
+        if (i == r->last_layer[u])
+            TRY(call_hook(h->pre_backward, h->self, u));
+        TRY(runner_layer_backward(r, i, d_out, i > 0 ? d_in : NULL));
+        if (i == r->first_layer[u])
+            TRY(call_hook(h->post_backward, h->self, u));
+        d_out = d_in; /* this layer's input is the one before's output */
+        d_in = d_in == r->d_ping ? r->d_pong : r->d_ping;
+    }
+    return h->end_backward ? h->end_backward(h->self) : FSDP_OK;
+}

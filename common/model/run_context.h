@@ -1,0 +1,32 @@
+/* run_context.h -- what every part of a run shares: filled once by whoever sets the run up, copied
+ * by those who keep it. All pointers are borrowed and outlive the run's parts. */
+#pragma once
+#include "common/comm/comm.h"
+#include "common/model/unit.h"
+
+typedef enum optimizer_kind { OPTIMIZER_ADAMW, OPTIMIZER_SGD } optimizer_kind;
+
+typedef struct run_context {
+    const model *m;
+    const ops *ops;
+    device *dev;        /* NULL while a run is only planned */
+    comm *world;        /* all ranks; NULL while a run is only planned */
+    grad_acc_mode mode; /* GRAD_ACC_CANONICAL: batch is a power of two */
+    size_t batch;       /* b: sequences per rank and micro-step */
+    size_t seq_len;     /* T: tokens of a sequence */
+    int grad_accum;     /* A: micro-steps of a step */
+    uint64_t seed;      /* of the initial weights */
+    dtype param_dtype;  /* DTYPE_BF16: the model computes with a rounded copy of fp32 masters */
+    dtype reduce_dtype; /* in which gradients are summed, see grad_acc.h */
+    optimizer_kind optimizer;
+} run_context;
+
+/* run_batch_level -- the level of the sum's tree at which a micro-batch of this rank is one node:
+ * log2(batch) in canonical mode, 0 in fast mode, which has no tree. */
+static inline int run_batch_level(const run_context *run)
+{
+    int level = 0;
+    while (run->mode == GRAD_ACC_CANONICAL && (size_t)1 << level < run->batch)
+        level++;
+    return level;
+}

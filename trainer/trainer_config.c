@@ -1,0 +1,273 @@
+/* trainer_config.c -- see trainer_config.h. */
+#include "trainer/trainer_config.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/model/gpt2.h"
+
+#define FIELD(f) offsetof(trainer_config, f)
+#define LATER    "this part is not there yet; run without it"
+
+/* MAX_TOKENS of a rank and micro-step: with it and the limits below, bytes of activations stay
+ * below 2^63. */
+enum { MAX_AUTO_BATCH = 8, MAX_BATCH = 65536, MAX_TOKENS = 1 << 26 };
+
+/* clang-format off */
+const option_spec TRAINER_OPTIONS[] = {
+    {.name = "parallel", .kind = OPT_ENUM, .offset = FIELD(parallel), .def = "fsdp", .choices = "single|ddp|fsdp",
+     .group = "Parallelism", .help = "one device, replicated parameters, or sharded ones"},
+    {.name = "sharding", .kind = OPT_ENUM, .offset = FIELD(sharding), .def = "full", .choices = "full|grad-op|none|hybrid",
+     .help = "reshard after forward (ZeRO-3), after backward (ZeRO-2), never, or as full inside groups of --fsdp-size"},
+    {.name = "fsdp-size", .kind = OPT_INT, .offset = FIELD(fsdp_size), .min = 0, .max = 65536, .arg = "N",
+     .help = "ranks of a shard group with --sharding hybrid; the other ranks replicate it"},
+    {.name = "wrap", .kind = OPT_STRING, .offset = FIELD(wrap), .def = "block", .arg = "POLICY",
+     .help = "units: block, sub-block, size:N (at least N elements) or model"},
+    {.name = "reduction", .kind = OPT_ENUM, .offset = FIELD(reduction), .def = "fast", .choices = "fast|canonical",
+     .help = "canonical: the same bits on any number of ranks"},
+    {.name = "param-dtype", .kind = OPT_ENUM, .offset = FIELD(param_dtype), .def = "fp32", .choices = "fp32|bf16",
+     .help = "bf16: fp32 masters, computing with (and gathering) a rounded copy"},
+    {.name = "reduce-dtype", .kind = OPT_ENUM, .offset = FIELD(reduce_dtype), .def = "fp32", .choices = "fp32|bf16",
+     .help = "bf16: gradients are sent and summed in bf16, on one rank too"},
+    {.name = "comm", .kind = OPT_ENUM, .offset = FIELD(comm), .def = "auto", .choices = "auto|self|mpi|shm",
+     .help = "transport between ranks (auto: shm on one host, else mpi)"},
+    {.name = "ops", .kind = OPT_ENUM, .offset = FIELD(ops), .def = "fast", .choices = "fast|portable",
+     .help = "maths: oneDNN and vector code, or plain C with the same bits on every machine"},
+    {.name = "model", .kind = OPT_ENUM, .offset = FIELD(family), .def = "gpt2", .choices = "gpt2",
+     .group = "Model", .help = "model family"},
+    {.name = "size", .kind = OPT_STRING, .offset = FIELD(size), .def = "tiny", .arg = "PRESET",
+     .help = "tiny, small, 124m, 355m, 774m, 1558m or xl-2l"},
+    {.name = "n-layer", .kind = OPT_INT, .offset = FIELD(n_blocks), .min = 0, .max = 1000, .help = "blocks (0: the preset's)"},
+    {.name = "n-head", .kind = OPT_INT, .offset = FIELD(n_head), .min = 0, .max = 1000, .help = "attention heads (0: the preset's)"},
+    {.name = "d-model", .kind = OPT_INT, .offset = FIELD(d_model), .min = 0, .max = 100000, .help = "width (0: the preset's)"},
+    {.name = "d-ff", .kind = OPT_INT, .offset = FIELD(d_ff), .min = 0, .max = 1000000, .help = "MLP width (0: 4 * d-model)"},
+    {.name = "vocab-size", .kind = OPT_INT, .offset = FIELD(vocab_size), .min = 0, .max = 1000000, .help = "tokens (0: the preset's)"},
+    {.name = "n-positions", .kind = OPT_INT, .offset = FIELD(n_positions), .min = 0, .max = 1048576,
+     .help = "rows of the position table, the longest --seq-len (0: the preset's)"},
+    {.name = "seq-len", .kind = OPT_INT, .offset = FIELD(train.seq_len), .def = "64", .min = 1, .max = 1048576,
+     .group = "Training", .help = "tokens of a sequence"},
+    {.name = "batch-size", .kind = OPT_INT, .offset = FIELD(train.batch_size), .min = 0, .max = MAX_BATCH,
+     .help = "sequences per rank and micro-step (0: 4, or what fits --global-batch)"},
+    {.name = "grad-accum", .kind = OPT_INT, .offset = FIELD(train.grad_accum), .min = 0, .max = 1048576,
+     .help = "micro-steps per step (0: 1, or what fits --global-batch)"},
+    {.name = "global-batch", .kind = OPT_INT, .offset = FIELD(train.global_batch), .min = 0, .max = 1073741824,
+     .help = "sequences per step over all ranks (0: from the two above)"},
+    {.name = "steps", .kind = OPT_INT, .offset = FIELD(train.steps), .def = "20", .min = 0, .max = 1e9, .help = "optimizer steps"},
+    {.name = "seed", .kind = OPT_INT, .offset = FIELD(seed), .def = "1", .min = 0, .max = 9e15, .help = "of the initial weights"},
+    {.name = "optimizer", .kind = OPT_ENUM, .offset = FIELD(train.optimizer), .def = "adamw", .choices = "adamw|sgd", .help = "update rule"},
+    {.name = "lr", .kind = OPT_DOUBLE, .offset = FIELD(train.lr), .def = "1e-3", .min = 0, .max = 1e3, .help = "peak learning rate"},
+    {.name = "min-lr", .kind = OPT_DOUBLE, .offset = FIELD(train.min_lr), .def = "1e-4", .min = 0, .max = 1e3, .help = "learning rate at the end"},
+    {.name = "warmup-steps", .kind = OPT_INT, .offset = FIELD(train.warmup_steps), .def = "5", .min = 0, .max = 1e9, .help = "steps of linear warm-up"},
+    {.name = "weight-decay", .kind = OPT_DOUBLE, .offset = FIELD(train.weight_decay), .def = "0.1", .min = 0, .max = 1e3, .help = "decoupled, AdamW only"},
+    {.name = "beta1", .kind = OPT_DOUBLE, .offset = FIELD(train.beta1), .def = "0.9", .min = 0, .max = 0.999999999, .help = "AdamW"},
+    {.name = "beta2", .kind = OPT_DOUBLE, .offset = FIELD(train.beta2), .def = "0.95", .min = 0, .max = 0.999999999, .help = "AdamW"},
+    {.name = "eps", .kind = OPT_DOUBLE, .offset = FIELD(train.eps), .def = "1e-8", .min = 1e-30, .max = 1, .help = "AdamW"},
+    {.name = "clip-grad", .kind = OPT_DOUBLE, .offset = FIELD(train.clip_grad), .def = "1", .min = 0, .max = 1e30, .help = "global norm (0: no clipping)"},
+    {.name = "data", .kind = OPT_STRING, .offset = FIELD(data), .arg = "PATH", .group = "Data and files",
+     .help = "a text file (bytes) or llm.c .bin shards (default: the system's licence texts)"},
+    {.name = "synthetic", .kind = OPT_INT, .offset = FIELD(synthetic_tokens), .min = 0, .max = 1e9, .arg = "N",
+     .help = "train on N tokens of made-up text, the same on every machine, in place of --data"},
+    {.name = "val-data", .kind = OPT_STRING, .offset = FIELD(val_data), .arg = "PATH", .help = "evaluate on this corpus"},
+    {.name = "eval-every", .kind = OPT_INT, .offset = FIELD(train.eval_every), .min = 0, .max = 1e9, .help = "steps between evaluations (0: at the end)"},
+    {.name = "loss-csv", .kind = OPT_STRING, .offset = FIELD(train.loss_csv), .arg = "FILE", .help = "step,loss,grad_norm,lr,ms"},
+    {.name = "export-init", .kind = OPT_STRING, .offset = FIELD(export_init_dir), .arg = "DIR", .help = "write the initial weights (safetensors)"},
+    {.name = "export", .kind = OPT_STRING, .offset = FIELD(export_dir), .arg = "DIR", .help = "write the trained weights (safetensors)"},
+    {.name = "save", .kind = OPT_STRING, .offset = FIELD(train.save_dir), .arg = "DIR", .help = "write a sharded checkpoint"},
+    {.name = "save-every", .kind = OPT_INT, .offset = FIELD(train.save_every), .min = 0, .max = 1e9, .help = "steps between checkpoints (0: at the end)"},
+    {.name = "resume", .kind = OPT_STRING, .offset = FIELD(resume), .arg = "DIR|auto", .help = "go on from a checkpoint; auto: from --save if it is there"},
+    {.name = "memory-report", .kind = OPT_STRING, .offset = FIELD(memory_report), .arg = "FILE", .help = "peak bytes and traffic beside the formulas, CSV"},
+    {.name = "profile", .kind = OPT_STRING, .offset = FIELD(profile_dir), .arg = "DIR",
+     .help = "count and time every operation after the first step: profile.md, a CSV by rank"},
+    {.name = "plan", .kind = OPT_BOOL, .offset = FIELD(plan), .help = "print memory and traffic by formula and stop"},
+    {.name = "plan-ranks", .kind = OPT_INT, .offset = FIELD(plan_ranks), .min = 0, .max = 1048576, .arg = "N",
+     .help = "--plan for a job of N ranks, from one process"},
+    {.name = "plan-fsdp-size", .kind = OPT_INT, .offset = FIELD(plan_fsdp_size), .min = 0, .max = 1048576, .arg = "S",
+     .help = "--plan for shard groups of S ranks"},
+    {.name = "n-kv-head", .kind = OPT_REFUSED, .group = "Not there yet", .help = LATER},
+    {.name = "layout", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "prefetch", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "limit-all-gathers", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "no-sync", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "gradient-checkpointing", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "chunk-loss", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "cpu-offload", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "optimizer-offload", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "device", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "digests", .kind = OPT_REFUSED, .help = LATER},
+    {.name = "snapshot", .kind = OPT_REFUSED, .help = LATER},
+    {0}};
+/* clang-format on */
+
+fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg)
+{
+    *cfg = (trainer_config){0};
+    return options_parse(
+        TRAINER_OPTIONS, "fsdp_train",
+        "Trains a language model on one device, by data parallelism or by FSDP.\n"
+        "Alone: one process. Under an MPI launcher: mpiexec -n 4 build/fsdp_train ...",
+        argc, argv, cfg);
+}
+
+/* "block", "sub-block", "model" or "size:N". Its number among the four is the policy's. */
+static fsdp_status parse_wrap(trainer_config *cfg)
+{
+    static const char *const names[] = {"block", "sub-block", "size:", "model"};
+    for (int i = 0; i < 4; i++) {
+        bool sized = i == 2;
+        if (sized ? strncmp(cfg->wrap, names[i], 5) != 0 : strcmp(cfg->wrap, names[i]) != 0)
+            continue;
+        cfg->wrap_policy = i;
+        char *end = NULL;
+        errno = 0;
+        cfg->wrap_min_elems = sized ? strtoll(cfg->wrap + 5, &end, 10) : 0;
+        if (sized && (*end || end == cfg->wrap + 5 || cfg->wrap_min_elems < 1 || errno != 0))
+            break;
+        return FSDP_OK;
+    }
+    return fsdp_error(
+        FSDP_EINVAL, "pass --wrap block, --wrap sub-block, --wrap size:100000 or --wrap model",
+        "--wrap: got '%s', expected block, sub-block, size:N with N >= 1, or model", cfg->wrap);
+}
+
+static fsdp_status resolve_positions(const trainer_config *cfg, model_config *mc)
+{
+    if (cfg->n_positions > 0 && cfg->n_positions < cfg->train.seq_len)
+        return fsdp_error(
+            FSDP_EINVAL, "pass a larger --n-positions or a smaller --seq-len",
+            "--n-positions: got %lld, expected at least %lld, the tokens of --seq-len",
+            (long long)cfg->n_positions, (long long)cfg->train.seq_len);
+    if (cfg->n_positions > 0)
+        mc->max_seq_len = (size_t)cfg->n_positions;
+    if ((size_t)cfg->train.seq_len > mc->max_seq_len)
+        return fsdp_error(FSDP_EINVAL, "pass --n-positions with as many, or a smaller --seq-len",
+                          "--seq-len: got %lld, expected at most %zu, the positions of --size %s",
+                          (long long)cfg->train.seq_len, mc->max_seq_len, cfg->size);
+    return FSDP_OK;
+}
+
+static fsdp_status resolve_model(const trainer_config *cfg, model_config *mc)
+{
+    TRY(gpt2_preset(cfg->size, mc));
+    if (cfg->n_blocks > 0)
+        mc->n_blocks = (size_t)cfg->n_blocks;
+    if (cfg->n_head > 0)
+        mc->n_head = (size_t)cfg->n_head;
+    if (cfg->d_model > 0) {
+        mc->d_model = (size_t)cfg->d_model;
+        mc->d_ff = 4 * mc->d_model;
+    }
+    if (cfg->d_ff > 0)
+        mc->d_ff = (size_t)cfg->d_ff;
+    if (cfg->vocab_size > 0)
+        mc->vocab_size = (size_t)cfg->vocab_size;
+    mc->n_kv_head = mc->n_head;
+    return resolve_positions(cfg, mc);
+}
+
+static fsdp_status does_not_fit(const trainer_config *cfg, int world_size)
+{
+    return fsdp_error(
+        FSDP_EINVAL,
+        "pass a --global-batch that world size * --batch-size * --grad-accum gives, or leave "
+        "the last two out",
+        "--global-batch: got %lld, expected a multiple of %d ranks * batch-size %lld * "
+        "grad-accum %lld",
+        (long long)cfg->train.global_batch, world_size, (long long)cfg->train.batch_size,
+        (long long)cfg->train.grad_accum);
+}
+
+static fsdp_status resolve_batch(trainer_config *cfg, int64_t w)
+{
+    int64_t global = cfg->train.global_batch, per_rank = global / w;
+    if (global == 0) {
+        cfg->train.batch_size = cfg->train.batch_size ? cfg->train.batch_size : 4;
+        cfg->train.grad_accum = cfg->train.grad_accum ? cfg->train.grad_accum : 1;
+        cfg->train.global_batch = w * cfg->train.batch_size * cfg->train.grad_accum;
+        return FSDP_OK;
+    }
+    if (global % w != 0)
+        return fsdp_error(FSDP_EINVAL, "pass a --global-batch that the number of ranks divides",
+                          "--global-batch: got %lld, expected a multiple of %d ranks",
+                          (long long)global, (int)w);
+    if (cfg->train.batch_size == 0 && cfg->train.grad_accum > 0)
+        cfg->train.batch_size = per_rank / cfg->train.grad_accum;
+    if (cfg->train.batch_size > MAX_BATCH)
+        return fsdp_error(
+            FSDP_EINVAL, "pass a larger --grad-accum, or leave it out",
+            "--global-batch: %lld sequences per rank and micro-step, expected at most %d",
+            (long long)cfg->train.batch_size, MAX_BATCH);
+    if (cfg->train.batch_size == 0)
+        for (cfg->train.batch_size = MAX_AUTO_BATCH; per_rank % cfg->train.batch_size != 0;)
+            cfg->train.batch_size /= 2;
+    if (cfg->train.grad_accum == 0)
+        cfg->train.grad_accum = per_rank / cfg->train.batch_size;
+    return w * cfg->train.batch_size * cfg->train.grad_accum == global ? FSDP_OK : does_not_fit(cfg, (int)w);
+}
+
+int trainer_config_ranks(const trainer_config *cfg, int world_size)
+{
+    return cfg->plan_ranks > 0 ? (int)cfg->plan_ranks : world_size;
+}
+
+int trainer_config_shard_size(const trainer_config *cfg, int world_size)
+{
+    if (cfg->plan_fsdp_size > 0)
+        return (int)cfg->plan_fsdp_size;
+    return sharding_shard_size((sharding_strategy)cfg->sharding, world_size, (int)cfg->fsdp_size);
+}
+
+/* What --plan-ranks, --plan-fsdp-size and --fsdp-size may be together, in a job of W ranks. */
+static fsdp_status resolve_mesh(trainer_config *cfg, int w)
+{
+    mesh_shape shape;
+    const char *plan_hint = "pass --plan-fsdp-size with --parallel fsdp and --sharding full or hybrid";
+    cfg->plan = cfg->plan || cfg->plan_ranks > 0 || cfg->plan_fsdp_size > 0;
+    if (cfg->plan_fsdp_size > 0 &&
+        (cfg->parallel != PARALLEL_FSDP || (cfg->sharding != SHARDING_FULL && cfg->sharding != SHARDING_HYBRID)))
+        return fsdp_error(FSDP_EINVAL, plan_hint, "--plan-fsdp-size: got %lld with a strategy that has its own groups",
+                          (long long)cfg->plan_fsdp_size);
+    if (cfg->plan_fsdp_size > 0)
+        cfg->sharding = SHARDING_HYBRID;
+    else if ((cfg->sharding == SHARDING_HYBRID) != (cfg->fsdp_size > 0))
+        return fsdp_error(FSDP_EINVAL, "pass --sharding hybrid --fsdp-size N, N ranks to a shard group",
+                          "--fsdp-size: got %lld with --sharding %s", (long long)cfg->fsdp_size,
+                          cfg->sharding == SHARDING_HYBRID ? "hybrid" : "of another kind");
+    int s = trainer_config_shard_size(cfg, w);
+    if (cfg->parallel != PARALLEL_FSDP || mesh_shape_make(w, s, 0, &shape) == FSDP_OK)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "pass a shard group's size that divides the number of ranks",
+                      "%s: got shard groups of %d, expected a divisor of %d ranks",
+                      cfg->plan_fsdp_size > 0 ? "--plan-fsdp-size" : "--fsdp-size", s, w);
+}
+
+fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_config *model_cfg)
+{
+    world_size = trainer_config_ranks(cfg, world_size);
+    TRY(parse_wrap(cfg));
+    TRY(resolve_mesh(cfg, world_size));
+    TRY(resolve_model(cfg, model_cfg));
+    if (cfg->parallel == PARALLEL_SINGLE && world_size > 1)
+        return fsdp_error(FSDP_EINVAL, "run build/fsdp_train --parallel single without a launcher",
+                          "--parallel single: got %d ranks, expected 1", world_size);
+    TRY(resolve_batch(cfg, world_size));
+    if (cfg->train.batch_size * cfg->train.seq_len > MAX_TOKENS)
+        return fsdp_error(FSDP_EINVAL, "pass a smaller --batch-size and a larger --grad-accum",
+                          "--batch-size: %lld sequences of %lld tokens, expected at most %d tokens",
+                          (long long)cfg->train.batch_size, (long long)cfg->train.seq_len, MAX_TOKENS);
+    bool power_of_two = (cfg->train.batch_size & (cfg->train.batch_size - 1)) == 0;
+    if (cfg->reduction == GRAD_ACC_CANONICAL && !power_of_two)
+        return fsdp_error(
+            FSDP_EINVAL, "pass --batch-size 4 and more --grad-accum, or --reduction fast",
+            "--batch-size: got %lld, expected a power of two with --reduction canonical",
+            (long long)cfg->train.batch_size);
+    if (cfg->parallel != PARALLEL_FSDP && (cfg->train.save_dir || cfg->resume))
+        return fsdp_error(FSDP_EINVAL, "use --parallel fsdp (one rank is fine), or --export",
+                          "--save and --resume are there for --parallel fsdp only");
+    if (cfg->resume && strcmp(cfg->resume, "auto") == 0 && !cfg->train.save_dir)
+        return fsdp_error(FSDP_EINVAL, "pass --save DIR too",
+                          "--resume auto: no --save directory given");
+    if (cfg->data && cfg->synthetic_tokens > 0)
+        return fsdp_error(FSDP_EINVAL, "leave one of them out",
+                          "--data and --synthetic exclude each other");
+    return FSDP_OK;
+}
+

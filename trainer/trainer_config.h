@@ -1,0 +1,53 @@
+/* trainer_config.h -- the trainer's options, and what follows from them.
+ *
+ *   trainer_config_parse (argv) -> trainer_config_resolve (the model's shape, the batch for W ranks) */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include "common/base/options.h"
+#include "common/model/unit.h"
+#include "common/train/train_config.h"
+#include "lab3_backward/backward.h"
+
+enum trainer_parallel { PARALLEL_SINGLE, PARALLEL_DDP, PARALLEL_FSDP };
+enum trainer_ops { OPS_FAST, OPS_PORTABLE };
+
+typedef struct trainer_config {
+    train_config train;
+    int parallel;
+    int family;
+    const char *size;
+    int64_t n_blocks, n_head, d_model, d_ff, vocab_size, n_positions; /* 0: the preset's */
+    int64_t seed;
+    const char *data, *val_data;
+    int64_t synthetic_tokens;
+    int sharding; /* sharding_strategy */
+    int64_t fsdp_size;
+    const char *wrap;
+    int wrap_policy; /* wrap_policy, from wrap */
+    int64_t wrap_min_elems;
+    int reduction, comm, ops;      /* grad_acc_mode, comm_backend, trainer_ops */
+    int param_dtype, reduce_dtype; /* dtype */
+    const char *export_init_dir, *export_dir, *resume, *memory_report, *profile_dir;
+    bool plan;
+    int64_t plan_ranks, plan_fsdp_size; /* 0: the ranks that are there; what --sharding says */
+} trainer_config;
+
+extern const option_spec TRAINER_OPTIONS[];
+
+/* trainer_config_parse -- FSDP_HELP after --help was printed. */
+fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg);
+
+/* trainer_config_resolve -- fills model_cfg, and cfg's batch fields so that
+ * global_batch = world_size * batch_size * grad_accum; world_size is --plan-ranks when that is
+ * given.
+ *   Only --global-batch G given: batch_size is the largest power of two, at most 8, that divides
+ *   G/W.
+ *   errors  FSDP_EINVAL: does not fit, batch not a power of two in canonical mode,
+ *           --parallel single with several ranks, a shard group that does not divide, ... */
+fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_config *model_cfg);
+
+/* trainer_config_ranks -- ranks of the job: --plan-ranks, else those that are there. */
+int trainer_config_ranks(const trainer_config *cfg, int world_size);
+/* trainer_config_shard_size -- ranks of a shard group in a job of world_size ranks. */
+int trainer_config_shard_size(const trainer_config *cfg, int world_size);
