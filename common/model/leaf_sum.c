@@ -85,16 +85,16 @@ static fsdp_status sum_leaves(runner *r, const leaf_node *node, float *const *gr
     left.n = right.n = node->n / 2;
     right.first += left.n;
     TRY(sum_leaves(r, &left, grads));
-    float *vec, *part[LAYER_MAX_PARAMS];
+    float *vec, *right_grads[LAYER_MAX_PARAMS];
     TRY(device_alloc_f32(r->s, MEM_GRADS_FULL, runner_layer_elems(m, l), "leaf gradients", &vec));
-    point_into(m, l, vec, part);
-    fsdp_status status = sum_leaves(r, &right, part);
+    point_into(m, l, vec, right_grads);
+    fsdp_status status = sum_leaves(r, &right, right_grads);
     for (int k = 0; k < l->n_params && status == FSDP_OK; k++)
-        if (grads[k] && part[k])
+        if (grads[k] && right_grads[k])
             status =
                 r->cfg.run.ops->add(r->s, &(add_args){.out = grads[k],
                                                       .a = grads[k],
-                                                      .b = part[k],
+                                                      .b = right_grads[k],
                                                       .elems = m->params[l->first_param + k].elems,
                                                       .round_to = r->cfg.run.reduce_dtype});
     device_free(r->s, vec);

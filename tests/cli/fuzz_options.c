@@ -12,7 +12,7 @@
 #include <string.h>
 #include "common/model/gpt2.h"
 #include "common/model/runner.h"
-#include "common/train/train_config.h"
+#include "trainer/trainer_config.h"
 #include "tests/cli/fuzz_lib.h"
 
 enum {
@@ -32,7 +32,7 @@ typedef struct line {
 static int count_rows(void)
 {
     int n = 0;
-    while (TRAIN_OPTIONS[n].kind != OPT_END)
+    while (TRAINER_OPTIONS[n].kind != OPT_END)
         n++;
     return n;
 }
@@ -172,7 +172,7 @@ static void make_line(fuzz *f, line *l, int n_rows)
     l->n = 0;
     l->words[0] = (char *)"fsdp_train";
     for (size_t options = fuzz_below(f, 9); options > 0; options--)
-        add_option(f, l, &TRAIN_OPTIONS[fuzz_below(f, (size_t)n_rows)]);
+        add_option(f, l, &TRAINER_OPTIONS[fuzz_below(f, (size_t)n_rows)]);
     l->words[l->n + 1] = NULL;
     describe(f, l);
 }
@@ -186,7 +186,7 @@ static double least_activation_bytes(const model *m, double batch, size_t seq_le
     return elems * sizeof(float);
 }
 
-static void check_model(fuzz *f, const train_config *cfg, const model_config *mc)
+static void check_model(fuzz *f, const trainer_config *cfg, const model_config *mc)
 {
     model m = {0};
     fsdp_status status = gpt2_create(mc, &m);
@@ -196,33 +196,38 @@ static void check_model(fuzz *f, const train_config *cfg, const model_config *mc
     }
     FUZZ_EXPECT(f, m.n_param_elems > 0);
     FUZZ_EXPECT(f, m.config.d_model % m.config.n_head == 0);
-    size_t bytes = runner_activation_bytes(&m, (size_t)cfg->batch_size, (size_t)cfg->seq_len,
-                                           (grad_acc_mode)cfg->reduction, (dtype)cfg->param_dtype);
-    FUZZ_EXPECT(f, (double)bytes > 0.999 * least_activation_bytes(&m, (double)cfg->batch_size,
-                                                                  (size_t)cfg->seq_len));
+    size_t bytes = runner_activation_bytes(&(run_context){.m = &m,
+                                                          .mode = (grad_acc_mode)cfg->reduction,
+                                                          .batch = (size_t)cfg->train.batch_size,
+                                                          .seq_len = (size_t)cfg->train.seq_len,
+                                                          .param_dtype = (dtype)cfg->param_dtype});
+    FUZZ_EXPECT(f, (double)bytes > 0.999 * least_activation_bytes(&m, (double)cfg->train.batch_size,
+                                                                  (size_t)cfg->train.seq_len));
     model_free(&m);
 }
 
-static void check_config(fuzz *f, train_config *cfg)
+static void check_config(fuzz *f, trainer_config *cfg)
 {
     static const int RANKS[] = {1, 1, 2, 3, 4, 7, 8, 64, 1000, 65536};
     int w = RANKS[fuzz_below(f, sizeof RANKS / sizeof *RANKS)];
     char text[1 << 16];
     model_config mc;
-    options_canonical(TRAIN_OPTIONS, cfg, text, sizeof text);
+    options_canonical(TRAINER_OPTIONS, cfg, text, sizeof text);
     FUZZ_EXPECT(f, strlen(text) > 100);
-    fsdp_status status = train_config_resolve(cfg, w, &mc);
+    fsdp_status status = trainer_config_resolve(cfg, w, &mc);
+    w = trainer_config_ranks(cfg, w);
     if (status != FSDP_OK) {
         fuzz_expect_error(f, status);
         return;
     }
-    int64_t b = cfg->batch_size;
-    FUZZ_EXPECT(f, b >= 1 && cfg->grad_accum >= 1 && cfg->seq_len >= 1);
-    FUZZ_EXPECT(f, (double)cfg->global_batch == (double)w * (double)b * (double)cfg->grad_accum);
+    int64_t b = cfg->train.batch_size;
+    FUZZ_EXPECT(f, b >= 1 && cfg->train.grad_accum >= 1 && cfg->train.seq_len >= 1);
+    FUZZ_EXPECT(f, (double)cfg->train.global_batch ==
+                       (double)w * (double)b * (double)cfg->train.grad_accum);
     FUZZ_EXPECT(f, cfg->reduction != GRAD_ACC_CANONICAL || (b & (b - 1)) == 0);
     FUZZ_EXPECT(f, cfg->wrap_min_elems >= 0);
     for (int64_t step = 0; step < 3; step++)
-        FUZZ_EXPECT(f, isfinite(train_lr(cfg, step * (cfg->steps / 2))));
+        FUZZ_EXPECT(f, isfinite(train_lr(&cfg->train, step * (cfg->train.steps / 2))));
     check_model(f, cfg, &mc);
 }
 
@@ -239,7 +244,7 @@ static void make_large(fuzz *f, line *l)
     snprintf(new_word(l), WORD_BYTES, "--batch-size=%d", is_long ? 64 : 65536);
     snprintf(new_word(l), WORD_BYTES, "--n-head=%d", fuzz_chance(f, 50) ? 1000 : 1);
     snprintf(new_word(l), WORD_BYTES, "--reduction=%s", fuzz_chance(f, 50) ? "fast" : "canonical");
-    for (const option_spec *row = TRAIN_OPTIONS; row->kind != OPT_END; row++)
+    for (const option_spec *row = TRAINER_OPTIONS; row->kind != OPT_END; row++)
         for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
             if (strcmp(row->name, NAMES[i]) == 0 && fuzz_chance(f, 85))
                 snprintf(new_word(l), WORD_BYTES, "--%s=%.0f", row->name, row->max);
@@ -249,8 +254,8 @@ static void make_large(fuzz *f, line *l)
 
 static bool try_line(fuzz *f, line *l)
 {
-    train_config cfg;
-    fsdp_status status = train_config_parse(l->n + 1, l->words, &cfg);
+    trainer_config cfg;
+    fsdp_status status = trainer_config_parse(l->n + 1, l->words, &cfg);
     if (status == FSDP_OK)
         check_config(f, &cfg);
     else if (status != FSDP_HELP)

@@ -9,6 +9,7 @@ typedef struct run {
     const run_config *cfg;
     device *dev;
     comm *group;
+    mesh mesh;
     stream *s;
     model m;
     corpus data;
@@ -24,45 +25,35 @@ fsdp_status run_corpus(size_t vocab_size, corpus *out)
     return corpus_synthetic(0, 100000, vocab_size, out);
 }
 
-static int level_of(size_t batch)
-{
-    int k = 0;
-    while (batch >>= 1)
-        k++;
-    return k;
-}
-
-static fsdp_status make_engine(run *r)
+static run_context context_of(const run *r)
 {
     const run_config *c = r->cfg;
-    int level = c->mode == GRAD_ACC_CANONICAL ? level_of(c->batch) : 0;
+    return (run_context){.m = &r->m,
+                         .ops = c->ops,
+                         .dev = r->dev,
+                         .world = r->group,
+                         .mode = c->mode,
+                         .batch = c->batch,
+                         .seq_len = c->seq_len,
+                         .grad_accum = c->grad_accum,
+                         .seed = c->seed,
+                         .param_dtype = c->param_dtype,
+                         .reduce_dtype = c->reduce_dtype,
+                         .optimizer = c->optimizer};
+}
+
+static fsdp_status make_engine(run *r, const run_context *context)
+{
+    const run_config *c = r->cfg;
     if (!c->fsdp)
-        return baseline_create(&(baseline_config){.m = &r->m,
-                                                  .ops = c->ops,
-                                                  .dev = r->dev,
-                                                  .comm = r->group,
-                                                  .mode = c->mode,
-                                                  .level = level,
-                                                  .grad_accum = c->grad_accum,
-                                                  .seed = c->seed,
-                                                  .optimizer = c->optimizer,
-                                                  .param_dtype = c->param_dtype,
-                                                  .reduce_dtype = c->reduce_dtype},
-                               &r->e);
-    return fsdp_engine_create(&(fsdp_engine_config){.fsdp = {.m = &r->m,
-                                                             .ops = c->ops,
-                                                             .dev = r->dev,
-                                                             .comm = r->group,
+        return baseline_create(context, &r->e);
+    int shard_size = sharding_shard_size(c->sharding, comm_size(r->group), c->fsdp_size);
+    TRY(mesh_open(r->group, shard_size, &r->mesh));
+    return fsdp_engine_create(&(fsdp_engine_config){.fsdp = {.run = *context,
+                                                             .mesh = &r->mesh,
                                                              .wrap = c->wrap,
-                                                             .wrap_min_elems = c->wrap_min_elems,
-                                                             .sharding = c->sharding,
-                                                             .seed = c->seed,
-                                                             .param_dtype = c->param_dtype,
-                                                             .reduce_dtype = c->reduce_dtype},
-                                                    .mode = c->mode,
-                                                    .level = level,
-                                                    .grad_accum = c->grad_accum,
-                                                    .optimizer = c->optimizer},
+                                                             .wrap_min_elems = c->wrap_min_elems},
+                                                    .sharding = c->sharding},
                               &r->e);
 }
 
@@ -72,15 +63,9 @@ static fsdp_status run_create(run *r)
     size_t blocks = (size_t)c->grad_accum * (size_t)comm_size(r->group);
     TRY(gpt2_create(&c->model, &r->m));
     TRY(run_corpus(c->model.vocab_size, &r->data));
-    TRY(make_engine(r));
-    TRY(runner_create(&(runner_config){.m = &r->m,
-                                       .ops = c->ops,
-                                       .dev = r->dev,
-                                       .batch = c->batch,
-                                       .seq_len = c->seq_len,
-                                       .mode = c->mode,
-                                       .param_type = c->param_dtype,
-                                       .reduce_type = c->reduce_dtype,
+    run_context context = context_of(r);
+    TRY(make_engine(r, &context));
+    TRY(runner_create(&(runner_config){.run = context,
                                        .layer_unit = r->e.layer_unit,
                                        .n_units = r->e.n_units,
                                        .hooks = r->e.hooks,
@@ -106,13 +91,14 @@ static void run_free(run *r)
     device_free(r->s, r->norm);
     if (r->e.free)
         r->e.free(r->e.self);
+    mesh_close(&r->mesh);
     corpus_close(&r->data);
     model_free(&r->m);
     free(r->tokens);
 }
 
 /* Micro-step a of rank x: places a*W*b + x*b ... of the global batch. */
-static fsdp_status micro_step(run *r, int step, int a)
+static fsdp_status one_micro_step(run *r, int step, int a)
 {
     const run_config *c = r->cfg;
     int w = comm_size(r->group), x = comm_rank(r->group);
@@ -125,7 +111,12 @@ static fsdp_status micro_step(run *r, int step, int a)
         sample_sequence(&r->data, k, c->seq_len, r->tokens + i * c->seq_len,
                         r->targets + i * c->seq_len);
     }
-    TRY(runner_forward(r->r, r->tokens, r->targets, true, r->loss + block));
+    TRY(runner_forward(r->r, &(micro_step){.tokens = r->tokens,
+                                           .targets = r->targets,
+                                           .a = a,
+                                           .n_micro = c->grad_accum,
+                                           .training = true,
+                                           .loss = r->loss + block}));
     TRY(runner_backward(r->r));
     return comm_all_gather(r->group, r->s, "loss", DTYPE_F32, r->loss + block, r->loss + a * w, 1);
 }
@@ -137,7 +128,7 @@ static fsdp_status one_step(run *r, int step)
     float scale = (float)(1.0 / (double)(blocks * c->batch * c->seq_len));
     TRY(r->e.begin_step(r->e.self));
     for (int a = 0; a < c->grad_accum; a++)
-        TRY(micro_step(r, step, a));
+        TRY(one_micro_step(r, step, a));
     step_scalars sc = {.optimizer = c->optimizer,
                        .step = step,
                        .lr = c->lr_of_step ? c->lr_of_step[step] : c->lr,

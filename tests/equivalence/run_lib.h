@@ -7,11 +7,12 @@
 #pragma once
 #include "common/data/data.h"
 #include "common/train/baseline.h"
-#include "lab4_optimizer/optimizer.h"
+#include "trainer/engine.h"
 
 typedef struct run_config {
     bool fsdp; /* false: the baseline (DDP; on a group of one rank: single device) */
     sharding_strategy sharding;
+    int fsdp_size; /* SHARDING_HYBRID: ranks of a shard group */
     wrap_policy wrap;
     size_t wrap_min_elems;
     model_config model;

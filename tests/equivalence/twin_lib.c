@@ -51,13 +51,14 @@ static fsdp_status fill(twin *t, uint64_t seed)
 
 static fsdp_status make_runner(twin *t, dtype param_type)
 {
-    return runner_create(&(runner_config){.m = t->m,
-                                          .ops = t->ops,
-                                          .dev = t->dev,
-                                          .batch = t->batch,
-                                          .seq_len = t->seq_len,
-                                          .mode = GRAD_ACC_FAST,
-                                          .param_type = param_type,
+    return runner_create(&(runner_config){.run = {.m = t->m,
+                                                  .ops = t->ops,
+                                                  .dev = t->dev,
+                                                  .mode = GRAD_ACC_FAST,
+                                                  .batch = t->batch,
+                                                  .seq_len = t->seq_len,
+                                                  .grad_accum = 1,
+                                                  .param_dtype = param_type},
                                           .layer_unit = t->layer_unit,
                                           .n_units = 1,
                                           .views = &t->views},
@@ -117,7 +118,11 @@ fsdp_status twin_leaf(twin *t, uint64_t k, float *loss)
         sample_sequence(t->data, k * t->batch + i, t->seq_len, tokens + i * t->seq_len,
                         tokens + n + i * t->seq_len);
     memset(t->leaf, 0, t->leaf_elems * sizeof *t->leaf);
-    fsdp_status st = runner_forward(t->run, tokens, tokens + n, true, t->loss);
+    fsdp_status st = runner_forward(t->run, &(micro_step){.tokens = tokens,
+                                                          .targets = tokens + n,
+                                                          .n_micro = 1,
+                                                          .training = true,
+                                                          .loss = t->loss});
     if (st == FSDP_OK)
         st = runner_backward(t->run);
     *loss = *t->loss;
