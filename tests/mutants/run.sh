@@ -1,10 +1,11 @@
 #!/bin/sh
 # run.sh -- plant known bugs, one at a time; each must turn its check red.
 #
-#   tests/mutants/run.sh [-l] [PATTERN ...]      make mutants [MUTANTS="lab1 2.3-*"]
+#   tests/mutants/run.sh [-l | --fit] [PATTERN ...]      make mutants [MUTANTS="lab1 2.3-*"]
 #
-# PATTERN: a shell pattern that is matched anywhere in the mutant's name; -l lists the names. A mutant is a file
-# tests/mutants/NAME.mut:
+# PATTERN: a shell pattern that is matched anywhere in the mutant's name; -l lists the names. --fit builds nothing:
+# it says in a second which mutants are not whole or do not fit the sources, a line each and a PASS or FAIL line.
+# A mutant is a file tests/mutants/NAME.mut:
 #
 #     # CHECK: grade 2.1            which check must see it (needed), one of
 #                                     grade TASK    the lab's task test (tests/grade/grade.sh)
@@ -20,15 +21,17 @@
 #     the text to put in its place (may be empty)
 #     END
 #
-# FILE/OLD/NEW/END may be repeated. OLD must occur in FILE exactly once, else the run stops: a mutant that no longer
-# fits is an error, not a kill. So are a mutant that does not compile, and a check that is not green before.
+# FILE/OLD/NEW/END may be repeated; OLD is looked for in what the edits above it left. OLD must occur in FILE exactly
+# once: a mutant that no longer fits is an error, not a kill. So are a mutant that does not compile, and a check that
+# is not green before.
 # Everything happens in a copy of the tree (tracked and new files) in a temporary folder; MUTANT_TREE=dir keeps it there
 # and uses it again. Prints "KILLED name (why)" or "SURVIVED name"; ends with "N killed / N total".
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 src=$PWD
-list=0
+list=0 fit=0
 [ "${1:-}" = -l ] && list=1 && shift
+[ "${1:-}" = --fit ] && fit=1 && shift
 
 names=''
 for f in tests/mutants/*.mut; do
@@ -48,6 +51,19 @@ if [ $list -eq 1 ]; then
         echo "$name: $(sed -n 's/^# BUG: //p' "tests/mutants/$name.mut")"
     done
     exit 0
+fi
+if [ $fit -eq 1 ]; then
+    files='' total=0
+    for name in $names; do
+        files="$files tests/mutants/$name.mut" total=$((total + 1))
+    done
+    # shellcheck disable=SC2086 # a list of words
+    if awk -f tests/mutants/apply.awk $files; then
+        echo "PASS mutants: all $total are whole and fit the sources"
+        exit 0
+    fi
+    echo "FAIL mutants: each is whole, each OLD text stands in its FILE exactly once"
+    exit 1
 fi
 
 tree=${MUTANT_TREE:-$(mktemp -d "${TMPDIR:-/tmp}/fsdp-mutants.XXXXXX")}
@@ -115,28 +131,7 @@ why() {
 }
 
 # apply FILE -- plant it. Exact text, once.
-apply() {
-    awk '
-        function swap(    whole, line, p, n) {
-            whole = ""
-            while ((getline line < file) > 0) whole = whole line "\n"
-            close(file)
-            p = index(whole, old)
-            if (!p) { print "run.sh: " FILENAME ": OLD text is not in " file; exit 1 }
-            n = index(substr(whole, p + 1), old)
-            if (n) { print "run.sh: " FILENAME ": OLD text stands twice in " file; exit 1 }
-            printf "%s", substr(whole, 1, p - 1) new substr(whole, p + length(old)) > file
-            close(file)
-        }
-        part == "" && /^FILE / { file = $2; next }
-        part == "" && $0 == "OLD" { part = "old"; old = new = ""; first = 1; next }
-        part == "old" && $0 == "NEW" { part = "new"; first = 1; next }
-        part == "new" && $0 == "END" { part = ""; swap(); edits++; next }
-        part == "old" { old = old (first ? "" : "\n") $0; first = 0 }
-        part == "new" { new = new (first ? "" : "\n") $0; first = 0 }
-        END { if (!edits || part != "") { print "run.sh: " FILENAME ": no complete edit"; exit 1 } }
-    ' "$1" >&2
-}
+apply() { awk -v plant=1 -f tests/mutants/apply.awk "$1" >&2; }
 
 green='|' killed=0 total=0 errors=0
 for name in $names; do

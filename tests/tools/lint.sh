@@ -51,6 +51,9 @@ hits=$(echo "$tags" | while read -r tag; do
 done)
 rule tags 'WRITEUP.md lists every source tag' "$hits"
 
+# A handed-out tree has no mutants.
+[ ! -d tests/mutants ] || tests/mutants/run.sh --fit || status=1
+
 tests/tools/format.sh --check
 [ $? -eq 1 ] && status=1
 exit $status
