@@ -96,7 +96,7 @@ demo:  ## train a small GPT-2 on one device and by FSDP on 4 ranks, compare the 
 	$(MAKE) $(JOBS) --no-print-directory all
 	tests/tools/demo.sh $(BUILD)
 
-ifneq ($(LAB)$(TASK)$(RANKS),)
+ifneq ($(LAB)$(TASK)$(RANKS)$(BASE),)
 test:  ## everything in a few minutes; LAB=2 TASK=2.1 RANKS="2 3" grade just that
 	tests/tools/deps.sh test
 	$(MAKE) $(JOBS) --no-print-directory test-labs

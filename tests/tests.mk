@@ -9,8 +9,8 @@ GRADE_ARGS := $(if $(LAB),--lab $(LAB)) $(if $(TASK),--task $(TASK)) $(if $(RANK
 .PHONY: test-labs handout test-handout mutants
 ifeq ($(BASE),ref)
 test-labs:  ## grade the labs' tasks: LAB=2 TASK=2.1 RANKS=3 (all of them without)
-	tests/tools/overlay.sh "$(LAB)" "$(REF)" $(BUILD)/base-ref
-	$(MAKE) -C $(BUILD)/base-ref BUILD=build BASE= test-labs
+	tests/tools/overlay.sh "$(LAB)" "$(REF)" $(BUILD)
+	$(MAKE) $(JOBS) -C $(BUILD)/base-ref BUILD=build BASE= test-labs
 else
 test-labs: $(patsubst %,$(BUILD)/tests/grade/lab%,$(filter 1 2 3 4,$(GRADE_LABS)))
 	tests/grade/grade.sh $(GRADE_ARGS) $(BUILD)

@@ -28,6 +28,7 @@
 # and uses it again. Prints "KILLED name (why)" or "SURVIVED name"; ends with "N killed / N total".
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
+. tests/tools/tree.sh
 src=$PWD
 list=0 fit=0
 [ "${1:-}" = -l ] && list=1 && shift
@@ -77,12 +78,7 @@ trap 'exit 130' INT TERM HUP
 
 # A file that did not change keeps its time in a kept tree, so that make builds only what changed.
 mkdir -p "$tree"
-git ls-files -co --exclude-standard | while IFS= read -r path; do
-    [ -f "$path" ] || continue
-    cmp -s "$path" "$tree/$path" && continue
-    mkdir -p "$tree/$(dirname -- "$path")"
-    cp "$path" "$tree/$path"
-done
+tree_files . | tree_copy . "$tree" || exit 2
 cd "$tree" || exit 2
 
 # run LIMIT LOG COMMAND... -- in the background, so that a signal to this script ends it; all of its processes

@@ -25,20 +25,11 @@ fi
 mkdir -p "$out"
 out=$(CDPATH='' cd -- "$out" && pwd)
 cd "$(dirname -- "$0")/../.."
+. tests/tools/tree.sh
 
-# the files of the project; without git (a tarball), all but build folders
-list_files() {
-    if [ "$(git rev-parse --show-toplevel 2>/dev/null)" = "$PWD" ]; then
-        git ls-files -co --exclude-standard
-    else
-        find . -path './build*' -prune -o -path './.git' -prune -o -type f -print | sed 's|^\./||'
-    fi
-}
-
-list_files |
-    grep -v -E '^(tests/mutants/|tests/tools/handout|tests/grade/handout_test.sh|handout/)' |
+tree_files . |
+    grep -v -E '^(tests/mutants/|tests/tools/handout|tests/grade/(handout|base_ref)_test.sh|handout/)' |
     while IFS= read -r path; do
-        [ -f "$path" ] || continue
         mkdir -p "$out/$(dirname -- "$path")"
         if grep -q 'SOLUTION BEGIN' "$path" && [ "${path%.c}" != "$path" ]; then
             awk -f tests/tools/handout.awk "$path" >"$out/$path" || exit 1

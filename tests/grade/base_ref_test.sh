@@ -1,0 +1,86 @@
+#!/bin/sh
+# base_ref_test.sh -- BASE=ref: lab 2 of a learner whose lab 1 is unwritten, graded on another tree's lab 1.
+#
+# The learner's tree is the handed-out one with this tree's lab 2. About half a minute; everything happens in a
+# temporary folder. Prints PASS and FAIL lines; exits non-zero on a FAIL.
+set -u
+cd "$(dirname -- "$0")/../.." || exit 2
+top=$PWD
+dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-base-ref.XXXXXX")
+trap 'rm -rf "$dir"' EXIT
+trap 'exit 130' INT TERM HUP
+unset MAKEFLAGS MFLAGS MAKEOVERRIDES BUILD LAB TASK RANKS BASE REF # of a make above this script
+bad=0
+
+# verdict NAME STATUS -- a line, and on a failure the end of the log
+verdict() {
+    if [ "$2" -eq 0 ]; then
+        echo "PASS base-ref: $1"
+    else
+        echo "FAIL base-ref: $1"
+        tail -n 8 "$dir/log" | sed 's/^/     /'
+        bad=1
+    fi
+}
+
+# said PATTERN ... -- does the log have a line like each of them?
+said() {
+    for pattern in "$@"; do
+        grep -qE "$pattern" "$dir/log" || return
+    done
+}
+
+# grade ARGS... -- in the learner's tree
+grade() { timeout 300 make -j2 "$@" >"$dir/log" 2>&1 </dev/null; }
+
+# refused NAME ARGS... -- grading ends with a hint before anything is built
+refused() {
+    name=$1
+    shift
+    ! grade "$@" && said '^HINT: make test LAB=[1-6] BASE=ref REF=' && ! said '^  CC '
+    verdict "$name" $?
+}
+
+timeout 60 tests/tools/handout.sh "$dir/tree" >"$dir/log" || exit 2
+cp lab2_forward/*.c "$dir/tree/lab2_forward/" || exit 2
+ln -s "$top" "$dir/ref"
+cd "$dir/tree" || exit 2
+mkdir later && echo text >later/file # a folder that no script knows by name
+
+refused 'no LAB: a hint' test BASE=ref REF=../ref
+refused 'LAB=9: a hint' test LAB=9 BASE=ref REF=../ref
+refused 'no REF: a hint' test LAB=2 BASE=ref
+refused 'REF is no tree: a hint' test LAB=2 BASE=ref REF="$dir"
+
+grade test LAB=2 RANKS=2 BASE=ref REF=../ref &&
+    said '^PASS +2.1 W=2' '^PASS +2.5 W=2' '^6 passed, 0 failed$' && cmp -s later/file build/base-ref/later/file
+verdict 'lab 2 passes on the lab 1 of REF' $?
+
+grade -C lab2_forward test TASK=2.1 RANKS=2 BASE=ref REF=../../ref && said '^PASS +2.1 W=2' && ! said '^  (CC|LINK) '
+verdict 'from the folder of lab 2, a second time: nothing is built' $?
+
+echo >>lab2_forward/cast.c
+rm -r later
+grade -C lab2_forward test TASK=2.1 RANKS=2 BASE=ref REF=../../ref && said '^PASS +2.1 W=2' '^  CC +lab2_forward/cast.c' &&
+    [ "$(grep -c '^  CC ' "$dir/log")" -eq 1 ] && [ ! -e build/base-ref/later/file ]
+verdict 'a changed file: it alone is built; a removed one is gone' $?
+
+# What stands beside base-ref in BUILD is no part of the tree, also when git does not ignore that folder.
+for kind in plain checkout; do
+    if [ $kind = checkout ] && ! git init -q . >"$dir/log" 2>&1; then
+        echo 'SKIP base-ref: a checkout: no git here'
+        continue
+    fi
+    tests/tools/overlay.sh 2 ../ref out >"$dir/log" 2>&1 && touch out/more &&
+        tests/tools/overlay.sh 2 ../ref "$PWD/out" >"$dir/log" 2>&1 &&
+        [ -f out/base-ref/tests/grade/lab2.c ] && [ ! -e out/base-ref/out ] && [ ! -e out/base-ref/build ] &&
+        cmp -s lab2_forward/cast.c out/base-ref/lab2_forward/cast.c &&
+        cmp -s "$top/lab1_flatparam/wrap.c" out/base-ref/lab1_flatparam/wrap.c
+    verdict "BUILD=out in a $kind tree" $?
+done
+
+# To save a minute the objects of the first run are taken over; those of lab 1 are older than its stubs.
+cp -pR build/base-ref/build/. build/ && touch lab1_flatparam/*.c
+! grade test LAB=2 TASK=2.5 RANKS=2 && said '^  CC +lab1_flatparam' '^(BLOCKED|TODO|FAIL) +2.5 W=2'
+verdict 'without BASE=ref task 2.5 does not pass: lab 1 is unwritten' $?
+exit $bad
