@@ -1,9 +1,12 @@
 #!/bin/sh
-# losses.sh [--make] [BUILD] [NAME ...] -- the coursework losses: committed files, the same bits everywhere.
+# losses.sh [--make] [BUILD] [NAME ...] -- the coursework losses and weights: committed, the same bits everywhere.
 #
-# With --ops portable and --reduction canonical the losses do not depend on the machine, the compiler or the
-# number of ranks, so tests/reference/NAME.csv is compared byte for byte with runs on RANKS (default "1 2 3 4")
-# ranks. --make writes the files anew (needed only when the recipe itself changes, which every learner's
+# With --ops portable and --reduction canonical neither depends on the machine, the compiler, the number of ranks or
+# the sharding. So runs on RANKS (default "1 2 3 4") ranks are compared with tests/reference/NAME.csv byte for byte,
+# and the SHA-256 of the model.safetensors that they export with the line of NAME in tests/reference/weights.sha256.
+# The weights also hold the last step's update, which no loss shows. That file is names, shapes and floats, nothing
+# else. Sharding: full on all RANKS; grad-op and none on the last of them, with tiny on all.
+# --make writes line and file anew (needed only when the recipe itself changes, which every learner's
 # copy would notice).  Names: tiny small xl-2l (default: tiny small).
 set -u
 make=0
@@ -11,11 +14,15 @@ make=0
 build=${1:-build}
 [ $# -gt 0 ] && shift
 names=${*:-tiny small}
+ranks=${RANKS:-1 2 3 4}
 here=$(dirname "$0")
+# shellcheck disable=SC2034 # env.sh reads it
 BUILD=$build
 . "$here/../tools/env.sh"
+hashes=$here/weights.sha256
 tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT INT TERM
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 130' INT TERM HUP
 failed=0
 
 options() {
@@ -27,31 +34,76 @@ options() {
     esac
 }
 
-# train NAME W CSV -- global batch 24 divides by 1, 2, 3, 4, 6 and 8
+# shardings NAME W -- to be run; of the larger models only what is cheap
+shardings() {
+    if [ "$1" = tiny ] || [ "$2" = "${ranks##* }" ]; then
+        echo 'full grad-op none'
+    else
+        echo full
+    fi
+}
+
+# train NAME W SHARDING -- losses to $tmp/got.csv, the weights' hash to $tmp/got.sha256.
+# Global batch 24 divides by 1, 2, 3, 4, 6 and 8.
 train() {
     launcher=
     [ "$2" -gt 1 ] && launcher="$LAUNCHER -n $2"
-    $launcher "$build/fsdp_train" $(options "$1") --global-batch 24 --reduction canonical --ops portable \
-        --synthetic 100000 --loss-csv "$tmp/raw.csv" > "$tmp/log" 2>&1 || { tail -5 "$tmp/log"; return 1; }
-    cut -d, -f1-4 "$tmp/raw.csv" > "$3"
+    rm -rf "$tmp/export" "$tmp"/got.*
+    # shellcheck disable=SC2046,SC2086 # lists of words
+    $launcher "$build/fsdp_train" $(options "$1") --sharding "$3" --global-batch 24 --reduction canonical \
+        --ops portable --synthetic 100000 --loss-csv "$tmp/raw.csv" --export "$tmp/export" >"$tmp/log" 2>&1 &&
+        cut -d, -f1-4 "$tmp/raw.csv" >"$tmp/got.csv" &&
+        sha256sum <"$tmp/export/model.safetensors" | sed "s/-$/$1/" >"$tmp/got.sha256" && return
+    tail -5 "$tmp/log"
+    return 1
+}
+
+# hash_of NAME FILE -- "none" when FILE has no line of NAME
+hash_of() { awk -v name="$1" '$2 == name { hash = $1 } END { print hash ? hash : "none" }' "$2"; }
+
+# verdict STATUS TEXT
+verdict() {
+    if [ "$1" -eq 0 ]; then
+        echo "PASS reference $2"
+    else
+        echo "FAIL reference $2"
+        failed=1
+    fi
+}
+
+# check NAME W SHARDING
+check() {
+    run="$1 W=$2 $3"
+    train "$1" "$2" "$3" || { verdict 1 "$run: the trainer failed"; return; }
+    said=$("$build/fsdp_compare" "$here/$1.csv" "$tmp/got.csv")
+    verdict $? "$run: $said"
+    expected=$(hash_of "$1" "$hashes") got=$(hash_of "$1" "$tmp/got.sha256")
+    if [ "$got" = "$expected" ] && [ "$got" != none ]; then
+        verdict 0 "$run: the same final weights"
+    else
+        verdict 1 "$run: other final weights: SHA-256 $got, expected $expected"
+    fi
+}
+
+# remake NAME
+remake() {
+    train "$1" 1 full || { failed=1; return; }
+    cp "$tmp/got.csv" "$here/$1.csv"
+    { [ ! -e "$hashes" ] || grep -v "  $1$" "$hashes"; cat "$tmp/got.sha256"; } | LC_ALL=C sort -k 2 >"$tmp/hashes"
+    cp "$tmp/hashes" "$hashes"
+    echo "wrote $here/$1.csv and its line in $hashes"
 }
 
 for name in $names; do
-    reference=$here/$name.csv
+    options "$name" >/dev/null || exit
     if [ $make = 1 ]; then
-        train "$name" 1 "$reference" && echo "wrote $reference"
+        remake "$name"
         continue
     fi
-    for w in ${RANKS:-1 2 3 4}; do
-        if ! train "$name" "$w" "$tmp/got.csv"; then
-            echo "FAIL reference $name W=$w: the trainer failed"
-            failed=1
-        elif verdict=$("$build/fsdp_compare" "$reference" "$tmp/got.csv"); then
-            echo "PASS reference $name W=$w: $verdict"
-        else
-            echo "FAIL reference $name W=$w: $verdict"
-            failed=1
-        fi
+    for w in $ranks; do
+        for sharding in $(shardings "$name" "$w"); do
+            check "$name" "$w" "$sharding"
+        done
     done
 done
 exit $failed
