@@ -1,7 +1,8 @@
 #!/bin/sh
-# portable_csv.sh [--install] -- the coursework losses of the tiny model from every compiler and machine level at
-# hand: gcc and clang at x86-64, x86-64-v3 and native, and an aarch64 build under qemu-user. Each must equal
-# tests/reference/tiny.csv byte for byte (--ops portable --reduction canonical).
+# portable_csv.sh [--install] -- the coursework losses and weights of the tiny model from every compiler and machine
+# level at hand: gcc and clang at x86-64, x86-64-v3 and native, and an aarch64 build under qemu-user. The losses must
+# equal tests/reference/tiny.csv byte for byte, and the final weights have the hash in tests/reference/weights.sha256
+# (--ops portable --reduction canonical).
 #
 # --install fetches what the aarch64 build needs (cross compiler, qemu-user, cJSON for arm64). What is missing is
 # a SKIP. Prints PASS, FAIL and SKIP lines; exits non-zero on a FAIL.
@@ -15,8 +16,9 @@ jobs=-j$(nproc)
 check() {
     name=$1
     shift
+    rm -rf "$tmp/export"
     if ! "$@" --size tiny --seq-len 32 --steps 20 --global-batch 24 --reduction canonical --ops portable \
-        --synthetic 100000 --loss-csv "$tmp/raw.csv" > "$tmp/log" 2>&1; then
+        --synthetic 100000 --loss-csv "$tmp/raw.csv" --export "$tmp/export" > "$tmp/log" 2>&1; then
         echo "FAIL portable losses, $name: the trainer failed: $(tail -1 "$tmp/log")"
         failed=1
         return
@@ -26,6 +28,12 @@ check() {
         echo "PASS portable losses, $name: equal to tests/reference/tiny.csv in every byte"
     else
         echo "FAIL portable losses, $name: $(diff tests/reference/tiny.csv "$tmp/got.csv" | sed -n 2,4p | tr '\n' ' ')"
+        failed=1
+    fi
+    if sha256sum < "$tmp/export/model.safetensors" | sed 's/-$/tiny/' | grep -qxFf - tests/reference/weights.sha256; then
+        echo "PASS portable weights, $name: the hash in tests/reference/weights.sha256"
+    else
+        echo "FAIL portable weights, $name: not the hash in tests/reference/weights.sha256"
         failed=1
     fi
 }
