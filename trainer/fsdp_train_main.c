@@ -22,8 +22,9 @@ static void print_head(const trainer *t)
            c->reduce_dtype == DTYPE_BF16 ? " in bf16" : "", t->run.ops->name);
     printf("data: %s, %zu tokens; a step is %lld sequences of %lld tokens (%lld per rank x %lld "
            "micro-steps)\n",
-           t->data.source, t->data.n_tokens, (long long)c->train.global_batch, (long long)c->train.seq_len,
-           (long long)c->train.batch_size, (long long)c->train.grad_accum);
+           t->data.source, t->data.n_tokens, (long long)c->train.global_batch,
+           (long long)c->train.seq_len, (long long)c->train.batch_size,
+           (long long)c->train.grad_accum);
     if (t->first_step > 0)
         printf("resumed at step %lld\n", (long long)t->first_step);
     fflush(stdout);

@@ -1,10 +1,10 @@
 /* plan.c -- see plan.h: the formulas, over the units that training lays out too (fsdp_lay_out).
  *
- * Per unit P elements: its slots, padded for the world. A rank keeps a shard of P/S and reduces into
- * a world slice of P/W. A micro-step gathers a unit twice (once when it stays after forward, never
- * when it is resident), and reduces it once: a gather moves (S-1)/S*P elements from every rank, a
- * reduction (W-1)/W*P. With R = W/S replicas a step gathers each unit's gradient once, (R-1)/W*P.
- * [ZeRO §7] [FSDP §3.2] */
+ * Per unit P elements: its slots, padded for the world. A rank keeps a shard of P/S and reduces
+ * into a world slice of P/W. A micro-step gathers a unit twice (once when it stays after forward,
+ * never when it is resident), and reduces it once: a gather moves (S-1)/S*P elements from every
+ * rank, a reduction (W-1)/W*P. With R = W/S replicas a step gathers each unit's gradient once,
+ * (R-1)/W*P. [ZeRO §7] [FSDP §3.2] */
 #include "trainer/plan.h"
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +15,9 @@
 typedef struct plan_input {
     const run_context *run;
     const mesh_shape *shape;
-    fsdp f;             /* laid out only */
-    size_t *tied_elems; /* [n_units] of the gradient buffer that a tied parameter's second use has */
+    fsdp f; /* laid out only */
+    size_t
+        *tied_elems; /* [n_units] of the gradient buffer that a tied parameter's second use has */
 } plan_input;
 
 static size_t padded_elems(const plan_input *in, int u)

@@ -90,9 +90,10 @@ fsdp_status profile_run_open(trainer *t)
     if (!t->profile)
         return fsdp_error(FSDP_ENOMEM, "", "profile: no host memory");
     profile_roof roof;
-    TRY(ops_profile_roof(t->run.ops, device_compute_stream(t->run.dev), t->cfg.param_dtype == DTYPE_BF16,
-                         &roof));
-    ledger_reset_peaks(device_ledger(t->run.dev)); /* the peaks of the run are reported, not these */
+    TRY(ops_profile_roof(t->run.ops, device_compute_stream(t->run.dev),
+                         t->cfg.param_dtype == DTYPE_BF16, &roof));
+    ledger_reset_peaks(
+        device_ledger(t->run.dev)); /* the peaks of the run are reported, not these */
     profile_set_roof(t->profile, roof);
     TRY(ops_profiled(t->run.ops, t->profile, &t->run.ops));
     comm_set_timer(t->run.world, count_collective, t->profile);

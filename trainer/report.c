@@ -11,6 +11,10 @@ void report_plan(const trainer *t, FILE *out)
 {
     char text[16];
     size_t total = 0;
+    int w = trainer_config_ranks(&t->cfg, comm_size(t->run.world));
+    int s = t->cfg.parallel == PARALLEL_FSDP ? trainer_config_shard_size(&t->cfg, w) : 1;
+    fprintf(out, "plan for %d rank%s: %d replica%s, shard groups of %d\n", w, w == 1 ? "" : "s",
+            w / s, w == s ? "" : "s", s);
     fprintf(out, "memory of one rank by formula (most of each category)\n");
     for (int k = 0; k < MEM_CATEGORIES; k++) {
         size_t bytes = t->mem_plan.peak_bytes[k];
@@ -39,8 +43,8 @@ static fsdp_status max_over_ranks(trainer *t, size_t *bytes, int n)
     int64_t host[(MEM_CATEGORIES + 1) * 64];
     fsdp_status status = device_upload(s, all + w * (size_t)n, mine, row);
     if (status == FSDP_OK)
-        status =
-            comm_all_gather(t->run.world, s, "report", DTYPE_I64, all + w * (size_t)n, all, (size_t)n);
+        status = comm_all_gather(t->run.world, s, "report", DTYPE_I64, all + w * (size_t)n, all,
+                                 (size_t)n);
     size_t shown = w < 64 ? w : 64;
     if (status == FSDP_OK)
         status = device_download(s, host, all, shown * row);

@@ -103,7 +103,8 @@ static fsdp_engine_config engine_config_of(const trainer *t)
                                 .sharding = (sharding_strategy)t->cfg.sharding};
 }
 
-/* An export gathers masters in fp32: with parameters in bf16 that can be more than a step gathers. */
+/* An export gathers masters in fp32: with parameters in bf16 that can be more than a step gathers.
+ */
 static fsdp_status plan_fsdp(trainer *t, int w)
 {
     mesh_shape shape;
@@ -134,7 +135,8 @@ static fsdp_status make_plan(trainer *t)
 /* Said before anything is allocated: what the run needs, and what there is. */
 static fsdp_status check_memory(const trainer *t)
 {
-    size_t need = 0, have = device_mem_available(t->run.dev) / (size_t)comm_local_size(t->run.world);
+    size_t need = 0,
+           have = device_mem_available(t->run.dev) / (size_t)comm_local_size(t->run.world);
     for (int k = 0; k < MEM_CATEGORIES; k++)
         need += t->mem_plan.peak_bytes[k];
     if (need <= have)
@@ -213,13 +215,13 @@ fsdp_status trainer_allocate(trainer *t)
     TRY(comm_agree(t->run.world, allocate_here(t)));
     TRY(resume(t));
     t->setup = (train_setup){.cfg = &t->cfg.train,
-                         .run = &t->run,
-                         .data = &t->data,
-                         .val_data = t->cfg.val_data ? &t->val_data : NULL,
-                         .engine = profile_run_watch(t),
-                         .runner = t->runner,
-                         .log = stdout,
-                         .first_step = t->first_step};
+                             .run = &t->run,
+                             .data = &t->data,
+                             .val_data = t->cfg.val_data ? &t->val_data : NULL,
+                             .engine = profile_run_watch(t),
+                             .runner = t->runner,
+                             .log = stdout,
+                             .first_step = t->first_step};
     return train_open(&t->setup, &t->loop);
 }
 

@@ -200,7 +200,8 @@ static fsdp_status resolve_batch(trainer_config *cfg, int64_t w)
             cfg->train.batch_size /= 2;
     if (cfg->train.grad_accum == 0)
         cfg->train.grad_accum = per_rank / cfg->train.batch_size;
-    return w * cfg->train.batch_size * cfg->train.grad_accum == global ? FSDP_OK : does_not_fit(cfg, (int)w);
+    return w * cfg->train.batch_size * cfg->train.grad_accum == global ? FSDP_OK
+                                                                       : does_not_fit(cfg, (int)w);
 }
 
 int trainer_config_ranks(const trainer_config *cfg, int world_size)
@@ -219,16 +220,20 @@ int trainer_config_shard_size(const trainer_config *cfg, int world_size)
 static fsdp_status resolve_mesh(trainer_config *cfg, int w)
 {
     mesh_shape shape;
-    const char *plan_hint = "pass --plan-fsdp-size with --parallel fsdp and --sharding full or hybrid";
+    const char *plan_hint =
+        "pass --plan-fsdp-size with --parallel fsdp and --sharding full or hybrid";
     cfg->plan = cfg->plan || cfg->plan_ranks > 0 || cfg->plan_fsdp_size > 0;
     if (cfg->plan_fsdp_size > 0 &&
-        (cfg->parallel != PARALLEL_FSDP || (cfg->sharding != SHARDING_FULL && cfg->sharding != SHARDING_HYBRID)))
-        return fsdp_error(FSDP_EINVAL, plan_hint, "--plan-fsdp-size: got %lld with a strategy that has its own groups",
+        (cfg->parallel != PARALLEL_FSDP ||
+         (cfg->sharding != SHARDING_FULL && cfg->sharding != SHARDING_HYBRID)))
+        return fsdp_error(FSDP_EINVAL, plan_hint,
+                          "--plan-fsdp-size: got %lld with a strategy that has its own groups",
                           (long long)cfg->plan_fsdp_size);
     if (cfg->plan_fsdp_size > 0)
         cfg->sharding = SHARDING_HYBRID;
     else if ((cfg->sharding == SHARDING_HYBRID) != (cfg->fsdp_size > 0))
-        return fsdp_error(FSDP_EINVAL, "pass --sharding hybrid --fsdp-size N, N ranks to a shard group",
+        return fsdp_error(FSDP_EINVAL,
+                          "pass --sharding hybrid --fsdp-size N, N ranks to a shard group",
                           "--fsdp-size: got %lld with --sharding %s", (long long)cfg->fsdp_size,
                           cfg->sharding == SHARDING_HYBRID ? "hybrid" : "of another kind");
     int s = trainer_config_shard_size(cfg, w);
@@ -252,7 +257,8 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
     if (cfg->train.batch_size * cfg->train.seq_len > MAX_TOKENS)
         return fsdp_error(FSDP_EINVAL, "pass a smaller --batch-size and a larger --grad-accum",
                           "--batch-size: %lld sequences of %lld tokens, expected at most %d tokens",
-                          (long long)cfg->train.batch_size, (long long)cfg->train.seq_len, MAX_TOKENS);
+                          (long long)cfg->train.batch_size, (long long)cfg->train.seq_len,
+                          MAX_TOKENS);
     bool power_of_two = (cfg->train.batch_size & (cfg->train.batch_size - 1)) == 0;
     if (cfg->reduction == GRAD_ACC_CANONICAL && !power_of_two)
         return fsdp_error(
@@ -270,4 +276,3 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
                           "--data and --synthetic exclude each other");
     return FSDP_OK;
 }
-

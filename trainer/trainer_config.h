@@ -1,6 +1,7 @@
 /* trainer_config.h -- the trainer's options, and what follows from them.
  *
- *   trainer_config_parse (argv) -> trainer_config_resolve (the model's shape, the batch for W ranks) */
+ *   trainer_config_parse (argv) -> trainer_config_resolve (the model's shape, the batch for W
+ * ranks) */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

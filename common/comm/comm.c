@@ -26,6 +26,8 @@ fsdp_status comm_call_begin(comm *c, const comm_issue *i, comm_call *call)
     if (i->op < COMM_OPS) {
         c->stats.calls[i->op]++;
         c->stats.bytes_sent[i->op] += i->sent_bytes;
+        c->job_stats->calls[i->op]++;
+        c->job_stats->bytes_sent[i->op] += i->sent_bytes;
         if (c->observer != NULL)
             c->observer(c->observer_self, i->op, i->label, i->elems);
     }

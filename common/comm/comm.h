@@ -159,6 +159,10 @@ typedef struct comm_stats {
 } comm_stats;
 comm_stats comm_stats_read(const comm *c);
 void comm_stats_reset(comm *c);
+/* comm_job_stats_read -- the same over all groups of the job: the one opened first and its splits.
+ * Any of them may be passed. */
+comm_stats comm_job_stats_read(const comm *c);
+void comm_job_stats_reset(comm *c);
 /* comm_set_observer -- for tests: called at every issue with operation, label, elements per
  * rank. */
 typedef void (*comm_observer)(void *self, comm_op op, const char *label, size_t elems);

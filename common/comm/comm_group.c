@@ -134,8 +134,10 @@ void comm_group_free(comm *c)
 {
     if (c == NULL)
         return;
-    if (c->owns_recorder)
+    if (c->owns_recorder) {
         comm_recorder_free(c->recorder);
+        free(c->job_stats);
+    }
     free(c->world_ranks);
     free(c->parts);
     free(c->lengths);
@@ -160,6 +162,7 @@ comm *comm_group_new(const comm *c, int rank, const int *world_ranks, int n)
     core->dev = c->dev;
     core->timeout_s = c->timeout_s;
     core->recorder = c->recorder;
+    core->job_stats = c->job_stats;
     core->local_rank = c->local_rank;
     core->local_size = c->local_size;
     core->rank = rank;
@@ -218,14 +221,17 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
     TRY(backend_choose(wanted, d, &backend));
     comm *c = calloc(1, sizeof *c);
     comm_recorder *recorder = comm_recorder_create();
-    if (c == NULL || recorder == NULL) {
+    comm_stats *job_stats = calloc(1, sizeof *job_stats);
+    if (c == NULL || recorder == NULL || job_stats == NULL) {
         free(c);
         comm_recorder_free(recorder);
+        free(job_stats);
         return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for a group");
     }
     c->dev = d;
     c->timeout_s = timeout_s;
     c->recorder = recorder;
+    c->job_stats = job_stats;
     c->owns_recorder = true;
     fsdp_status status;
     GOTO_ON_FAIL(status, start(c, backend), fail);
@@ -317,6 +323,7 @@ static fsdp_status split_into(comm *parent, const choice *all, comm *child)
     child->dev = parent->dev;
     child->timeout_s = parent->timeout_s;
     child->recorder = parent->recorder;
+    child->job_stats = parent->job_stats;
     child->local_rank = parent->local_rank;
     child->local_size = parent->local_size;
     child->world_ranks = calloc((size_t)parent->size, sizeof *child->world_ranks);
@@ -452,6 +459,16 @@ comm_stats comm_stats_read(const comm *c)
 void comm_stats_reset(comm *c)
 {
     memset(&c->stats, 0, sizeof c->stats);
+}
+
+comm_stats comm_job_stats_read(const comm *c)
+{
+    return *c->job_stats;
+}
+
+void comm_job_stats_reset(comm *c)
+{
+    memset(c->job_stats, 0, sizeof *c->job_stats);
 }
 
 void comm_set_observer(comm *c, comm_observer fn, void *self)

@@ -129,6 +129,7 @@ struct comm {
 
     uint64_t next_seq;
     comm_stats stats;
+    comm_stats *job_stats; /* of all groups of the job; owned by the group opened first */
     comm_observer observer;
     void *observer_self;
     comm_part *parts; /* [size] scratch of the call being issued */

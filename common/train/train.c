@@ -269,10 +269,10 @@ fsdp_status train_run(train_loop *l, train_result *result)
     for (int64_t step = setup->first_step; step < setup->cfg->steps; step++, n++) {
         float loss = 0, norm = 0;
         double start = now_ms();
-        comm_stats_reset(setup->run->world);
+        comm_job_stats_reset(setup->run->world);
         TRY(train_step(l, step, &loss, &norm));
         l->ms[n] = now_ms() - start;
-        result->step_stats = comm_stats_read(setup->run->world);
+        result->step_stats = comm_job_stats_read(setup->run->world);
         result->first_loss = n == 0 ? (double)loss : result->first_loss;
         result->last_loss = (double)loss;
         TRY(record_step(l, step, loss, norm, l->ms[n]));

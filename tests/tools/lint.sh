@@ -17,22 +17,29 @@ rule() {
     fi
 }
 
+# The three floors: arrows point down.
 includes='#include +"([^"]*/)?lab'
-rule common 'common/ includes no lab' "$(grep -rnE "$includes[1-6]_" common --include=*.c --include=*.h)"
+rule common 'common/ includes no lab and nothing of trainer/' \
+    "$(grep -rnE "$includes[1-6]_|#include +\"trainer/" common --include=*.c --include=*.h)"
+rule common-words 'common/ names no option or type of sharding' \
+    "$(grep -rnE '"(sharding|wrap|fsdp-size|layout|no-sync)"|sharding_strategy|wrap_policy' common --include=*.c --include=*.h)"
 
-hits=''
+hits=$(grep -rnE '#include +"trainer/' lab[1-6]_* --include=*.c --include=*.h)
 for n in 1 2 3 4 5; do
     above=$(seq -s '|' $((n + 1)) 6)
     hits="$hits$(grep -rnE "$includes($above)_" lab${n}_* --include=*.c --include=*.h)"
 done
-rule labs 'a lab includes only the labs below it' "$hits"
+rule labs 'a lab includes only common/ and the labs below it' "$hits"
+
+rule loop-size 'the loop that calls the hooks is read at a glance' \
+    "$(awk 'END { if (NR > 120) print FILENAME ": " NR " lines, at most 120" }' common/model/loop.c)"
 
 rule lab-size 'a lab file has at most 400 lines' \
     "$(find lab[1-6]_* -name '*.c' -o -name '*.h' | xargs wc -l | awk '$2 != "total" && $1 > 400 { print $2 ": " $1 " lines" }')"
 
 if command -v ctags >/dev/null 2>&1 && ctags --version 2>/dev/null | grep -q Universal; then
     rule function-size 'a function has at most 60 lines, a kernel in common/ops 80' "$(
-        find common lab*_* tests -name '*.c' | xargs ctags -x --c-kinds=f --_xformat='%{input}:%{line} %{name} %{end}' 2>/dev/null |
+        find common lab*_* trainer tests -name '*.c' | xargs ctags -x --c-kinds=f --_xformat='%{input}:%{line} %{name} %{end}' 2>/dev/null |
             awk '{ split($1, at, ":"); n = $3 - at[2] + 1; if (n > (at[1] ~ /^common\/ops\// ? 80 : 60)) print $1 " " $2 ": " n " lines" }'
     )"
 else
@@ -41,11 +48,11 @@ fi
 
 marker='TO''DO|FIX''ME|XX''X|HA''CK'
 rule markers 'no left-over markers in comments' \
-    "$(grep -rnE "(//|/\*|^ \*|#).*\b($marker)\b *[:(]" Makefile common lab*_* tests --include=*.c --include=*.h --include=*.sh --include=Makefile)"
+    "$(grep -rnE "(//|/\*|^ \*|#).*\b($marker)\b *[:(]" Makefile common lab*_* trainer tests --include=*.c --include=*.h --include=*.sh --include=Makefile)"
 
 # A source tag is [Word §n], [Word alg. n], [Word RFC], [MPI-4 §n], [Name year], [Name et al. year] or [A & B year].
 tags=$(grep -rhoE '\[(ZeRO|FSDP2?|AdamW|DDP|MPI-?[0-9.]*|GPT-2|LayerNorm|Philox|MiCS|HSDP)( [^]]*)?\]|\[[A-Z][a-z]+( et al\.,?| & [A-Z][a-z]+)?,? ([^]]* )?[0-9]{4}[^]]*\]' \
-    common lab*_* tests --include=*.c --include=*.h | sort -u)
+    common lab*_* trainer tests --include=*.c --include=*.h | sort -u)
 hits=$(echo "$tags" | while read -r tag; do
     grep -qF "$tag" WRITEUP.md || echo "$tag"
 done)

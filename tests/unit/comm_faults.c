@@ -9,6 +9,7 @@
  * barriers until it does, as a training loop would. Exit status 0 also when errors were seen: the
  * script judges the words. */
 #include "common/comm/comm_impl.h"
+#include "tests/unit/slices.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -51,7 +52,9 @@ static fsdp_status scatter(fixture *f, const char *label, const size_t *lengths)
 {
     grad_acc acc;
     grad_acc_init(&acc, GRAD_ACC_FAST, &no_ops, lengths[f->rank], MEM_GRADS_SHARD, "sum");
-    fsdp_status status = comm_reduce_scatterv(f->c, f->s, label, f->send, lengths, &acc, 0);
+    fsdp_status status =
+        comm_reduce_scatterv(f->c, f->s, label, f->send,
+                             slices_of(lengths, f->world, (comm_slice[MAX_RANKS]){{0}}), &acc, 0);
     if (status == FSDP_OK)
         status = stream_sync(f->s);
     grad_acc_free(&acc, f->s);

@@ -14,6 +14,7 @@
  * Rank 0 prints one PASS or FAIL line, every rank a DONE line. The first differences are printed by
  * the rank that sees them. */
 #include "tests/unit/comm_stress_lib.h"
+#include "tests/unit/slices.h"
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -232,7 +233,9 @@ static void reduce_step(const drawn *d, const stress_sum *a, int step, const siz
     fill_floats(d, from.at, total, key);
     const float *send = (const float *)(void *)from.at;
     if (d->other)
-        MUST(comm_reduce_scatterv(d->c, d->s, "stress", send, lengths, acc, a->level[step]));
+        MUST(comm_reduce_scatterv(d->c, d->s, "stress", send,
+                                  slices_of(lengths, d->c->size, (comm_slice[STRESS_RANKS]){{0}}),
+                                  acc, a->level[step]));
     else
         MUST(comm_reduce_scatter(d->c, d->s, "stress", send, d->elems, acc, a->level[step]));
     stress_data same = {.at = from.at,

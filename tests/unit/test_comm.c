@@ -8,6 +8,7 @@
  * FSDP_MPI_CHUNK_BYTES=1000 runs the same checks with messages cut into pieces; FSDP_TEST_LARGE=1
  * adds one message of more than 2 GiB. Ranks that disagree, wait or die: comm_faults.            */
 #include "tests/unit/comm_cases_lib.h"
+#include "tests/unit/slices.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -201,7 +202,9 @@ static void issue_each(comm_fixture *f, size_t n, const size_t *lengths, float *
     const char *l = "figures";
     CHECK_OK(f, comm_all_gather(f->c, f->s, l, DTYPE_F32, send, recv, n));
     CHECK_OK(f, comm_reduce_scatter(f->c, f->s, l, send, n, &acc, 0));
-    CHECK_OK(f, comm_reduce_scatterv(f->c, f->s, l, send, lengths, &accv, 0));
+    CHECK_OK(f,
+             comm_reduce_scatterv(f->c, f->s, l, send,
+                                  slices_of(lengths, f->world, (comm_slice[64]){{0}}), &accv, 0));
     CHECK_OK(f, comm_all_reduce(f->c, f->s, l, DTYPE_F32, recv, n));
     CHECK_OK(f, comm_broadcast(f->c, f->s, l, DTYPE_BF16, recv, n, f->world - 1));
     CHECK_OK(f, comm_all_to_all(f->c, f->s, l, DTYPE_U8, send, recv, n));

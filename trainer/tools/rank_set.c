@@ -83,8 +83,8 @@ static void tell_failure(rank_set *ranks, int rank, int wait_status)
                  strsignal(WTERMSIG(wait_status)));
     else
         snprintf(how, sizeof how, "ended with status %d", WEXITSTATUS(wait_status));
-    run_sink_say(ranks->err, "[fsdp_run] rank %d (process %d) %s%s", rank, (int)ranks->rank[rank].pid,
-                 how, rest);
+    run_sink_say(ranks->err, "[fsdp_run] rank %d (process %d) %s%s", rank,
+                 (int)ranks->rank[rank].pid, how, rest);
 }
 
 /* The last lines of a rank come before the launcher's about it. */
@@ -139,7 +139,8 @@ static void interrupt(rank_set *ranks)
 {
     if (ranks->interrupted_s == 0) {
         ranks->interrupted_s = now_s();
-        run_sink_say(ranks->err, "[fsdp_run] SIGINT: passed on to the ranks; another one kills them");
+        run_sink_say(ranks->err,
+                     "[fsdp_run] SIGINT: passed on to the ranks; another one kills them");
         rank_set_signal(ranks, SIGINT);
     } else if (now_s() - ranks->interrupted_s > SAME_SIGINT_S) {
         ranks->exit_status = RUN_BY_SIGNAL + SIGINT;
@@ -242,7 +243,8 @@ static void move_output(rank_set *ranks, const struct pollfd *polled)
 
 static bool is_over(const rank_set *ranks)
 {
-    bool over = ranks->n_alive == 0 && run_sink_is_empty(ranks->out) && run_sink_is_empty(ranks->err);
+    bool over =
+        ranks->n_alive == 0 && run_sink_is_empty(ranks->out) && run_sink_is_empty(ranks->err);
     for (int i = 0; over && i < ranks->cfg.n_ranks; i++)
         over = ranks->rank[i].out.fd < 0 && ranks->rank[i].err.fd < 0;
     return over;
