@@ -42,6 +42,17 @@ fsdp_status size_mul(size_t a, size_t b, const char *what, size_t *out)
     return FSDP_OK;
 }
 
+fsdp_status size_align_up(size_t n, size_t align, const char *what, size_t *out)
+{
+    if (align < 1)
+        return fsdp_error(FSDP_EINVAL, "align by 1 or more", "%s: %zu to be aligned by 0", what, n);
+    const size_t over = n % align;
+    if (__builtin_add_overflow(n, over == 0 ? 0 : align - over, out))
+        return fsdp_error(FSDP_EINVAL, "use smaller sizes",
+                          "%s: %zu aligned by %zu does not fit a size_t", what, n, align);
+    return FSDP_OK;
+}
+
 int elems_to_int(size_t elems)
 {
     if (elems > INT_MAX)

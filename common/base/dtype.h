@@ -44,6 +44,10 @@ static inline float bf16_round(float x)
 /* size_mul -- *out = a * b, or FSDP_EINVAL naming `what` when it does not fit a size_t. */
 fsdp_status size_mul(size_t a, size_t b, const char *what, size_t *out);
 
+/* size_align_up -- *out = n rounded up to a multiple of align: 10 by 4 -> 12, 12 by 4 -> 12, 0 ->
+ * 0. FSDP_EINVAL naming `what` when align is 0 or the result does not fit a size_t. */
+fsdp_status size_align_up(size_t n, size_t align, const char *what, size_t *out);
+
 /* elems_to_int -- an element count for an interface that takes int; asserts that it fits. */
 int elems_to_int(size_t elems);
 

@@ -1,9 +1,10 @@
 /* baseline.c -- see baseline.h.
  *
- * All parameters stand in one array (each at a multiple of ALIGN_ELEMS, the end padded to a
- * multiple of W), the gradients in a second one of the same layout. In canonical mode a tied
- * parameter's second use has its gradient in a place of its own behind the others, and is added
- * last (as FSDP does).        */
+ * All parameters stand in one array, each at a multiple of ALIGN_ELEMS. The gradients stand in a
+ * second one of the same layout, its end padded to a multiple of W * ALIGN_ELEMS: 64 parameters
+ * and W = 3 give slices of 32, the last one all padding. In canonical mode a tied parameter's
+ * second use has its gradient in a place of its own behind the others, and is added last (as FSDP
+ * does). */
 #include "common/train/baseline.h"
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,8 @@
 #include "common/model/init.h"
 #include "common/model/runner.h"
 
-enum { ALIGN_ELEMS = 16, ONE_UNIT = 0 };
+/* 64 bytes of bf16, 128 of fp32: every parameter and every slice starts on 64 bytes. */
+enum { ALIGN_ELEMS = 32, ONE_UNIT = 0 };
 
 typedef struct baseline {
     run_context run;
@@ -22,7 +24,7 @@ typedef struct baseline {
     size_t *offset;      /* [n_params] of the parameter, tied: of the storage it shares */
     size_t *grad_offset; /* [n_params] of its gradient */
     size_t param_elems;  /* length of params */
-    size_t padded_elems; /* length of a gradient array: with tied places, a multiple of W */
+    size_t padded_elems; /* length of a gradient array: with tied places and padding */
     float *params, *m, *v;
     void *rounded; /* params in bf16, cast after every change of them; NULL in fp32 */
     float
@@ -32,31 +34,29 @@ typedef struct baseline {
     float *norm, *coef;
 } baseline;
 
-static size_t align_up(size_t n, size_t to)
-{
-    return (n + to - 1) / to * to;
-}
+/* Where everything stands, and how long the arrays are. */
+typedef struct array_layout {
+    size_t *offset, *grad_offset; /* [n_params] each, the caller's */
+    size_t param_elems, padded_elems;
+} array_layout;
 
-/* Offsets of parameters and gradients. Returns the elements of parameters; *grad_elems of
- * gradients. */
-static size_t lay_out(const model *m, grad_acc_mode mode, size_t *offset, size_t *grad_offset,
-                      size_t *grad_elems)
+static fsdp_status lay_out(const model *m, grad_acc_mode mode, int world_size, array_layout *l)
 {
     size_t next = 0;
     for (int p = 0; p < m->n_params; p++) {
         bool tied = m->params[p].tied_to != NOT_TIED;
-        offset[p] = tied ? offset[m->params[p].tied_to] : next;
-        grad_offset[p] = offset[p];
-        next += tied ? 0 : align_up(m->params[p].elems, ALIGN_ELEMS);
+        l->offset[p] = tied ? l->offset[m->params[p].tied_to] : next;
+        l->grad_offset[p] = l->offset[p];
+        next += tied ? 0 : m->params[p].elems;
+        TRY(size_align_up(next, ALIGN_ELEMS, "parameters", &next));
     }
-    size_t param_elems = next;
+    l->param_elems = next;
     for (int p = 0; p < m->n_params && mode == GRAD_ACC_CANONICAL; p++)
         if (m->params[p].tied_to != NOT_TIED) {
-            grad_offset[p] = next;
-            next += align_up(m->params[p].elems, ALIGN_ELEMS);
+            l->grad_offset[p] = next;
+            TRY(size_align_up(next + m->params[p].elems, ALIGN_ELEMS, "gradients", &next));
         }
-    *grad_elems = next;
-    return param_elems;
+    return size_align_up(next, (size_t)world_size * ALIGN_ELEMS, "gradients", &l->padded_elems);
 }
 
 /* ---- hooks: one unit, always there ----------------------------------------------------------- */
@@ -284,11 +284,12 @@ static fsdp_status allocate(baseline *b)
     b->grad_offset = calloc((size_t)m->n_params, sizeof *b->grad_offset);
     if (!b->layer_unit || !b->offset || !b->grad_offset)
         return fsdp_error(FSDP_ENOMEM, "", "baseline: no host memory");
-    size_t grad_elems, w = (size_t)comm_size(b->run.world);
-    b->param_elems = lay_out(m, b->run.mode, b->offset, b->grad_offset, &grad_elems);
-    b->padded_elems = align_up(grad_elems, w);
-    grad_acc_init(&b->acc, b->run.mode, b->run.ops, b->padded_elems / w, MEM_GRADS_SHARD,
-                  "ddp slice");
+    array_layout l = {.offset = b->offset, .grad_offset = b->grad_offset};
+    TRY(lay_out(m, b->run.mode, comm_size(b->run.world), &l));
+    b->param_elems = l.param_elems;
+    b->padded_elems = l.padded_elems;
+    grad_acc_init(&b->acc, b->run.mode, b->run.ops,
+                  b->padded_elems / (size_t)comm_size(b->run.world), MEM_GRADS_SHARD, "ddp slice");
     b->acc.sum_dtype = b->run.reduce_dtype;
     TRY(device_alloc_f32(s, MEM_PARAMS_SHARD, b->param_elems, "parameters", &b->params));
     TRY(device_zero(s, b->params, b->param_elems * sizeof(float)));
@@ -354,12 +355,15 @@ fsdp_status baseline_plan(const run_context *run, int world_size, memory_plan *m
                           traffic_plan *traffic)
 {
     const model *m = run->m;
-    size_t *scratch = calloc(2 * (size_t)m->n_params, sizeof *scratch), grad_elems;
+    size_t *scratch = calloc(2 * (size_t)m->n_params, sizeof *scratch);
     if (!scratch)
         return fsdp_error(FSDP_ENOMEM, "", "baseline_plan: no host memory");
-    size_t param_elems = lay_out(m, run->mode, scratch, scratch + m->n_params, &grad_elems);
+    array_layout l = {.offset = scratch, .grad_offset = scratch + m->n_params};
+    fsdp_status status = lay_out(m, run->mode, world_size, &l);
     free(scratch);
-    size_t w = (size_t)world_size, padded = align_up(grad_elems, w), slice = padded / w;
+    TRY(status);
+    const size_t param_elems = l.param_elems, padded = l.padded_elems;
+    size_t w = (size_t)world_size, slice = padded / w;
     size_t sums = most_sums(run, world_size);
     *mem = (memory_plan){0};
     mem->peak_bytes[MEM_PARAMS_SHARD] = param_elems * sizeof(float);

@@ -181,6 +181,24 @@ static void abort_on_big_int(void)
     elems_to_int((size_t)INT_MAX + 1);
 }
 
+static void test_align_up(void **state)
+{
+    (void)state;
+    const size_t cases[][3] = {{0, 4, 0},   {1, 4, 4}, {10, 4, 12}, {12, 4, 12},
+                               {10, 1, 10}, {7, 3, 9}, {1, 32, 32}, {SIZE_MAX, 1, SIZE_MAX}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t got = 77;
+        assert_int_equal(size_align_up(cases[i][0], cases[i][1], "elems", &got), FSDP_OK);
+        assert_int_equal(got, cases[i][2]);
+    }
+    size_t got = 0;
+    assert_int_equal(size_align_up(SIZE_MAX - 3, 4, "elems", &got), FSDP_OK);
+    assert_int_equal(got, SIZE_MAX - 3);
+    assert_int_equal(size_align_up(SIZE_MAX - 2, 4, "flat array", &got), FSDP_EINVAL);
+    assert_non_null(strstr(fsdp_error_get()->what, "flat array"));
+    assert_int_equal(size_align_up(5, 0, "elems", &got), FSDP_EINVAL);
+}
+
 static void test_dtype(void **state)
 {
     (void)state;
@@ -463,6 +481,7 @@ int main(void)
         cmocka_unit_test(test_status_is_per_thread),
         cmocka_unit_test(test_status_print),
         cmocka_unit_test(test_dtype),
+        cmocka_unit_test(test_align_up),
         cmocka_unit_test(test_bytes_copy),
         cmocka_unit_test(test_f32_add_stream),
         cmocka_unit_test(test_tree_sum_is_its_definition),
