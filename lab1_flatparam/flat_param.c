@@ -7,12 +7,14 @@
 #include "lab1_flatparam/flat_param.h"
 
 fsdp_status flat_layout_build(int n_params, const int *params, const size_t *elems,
-                              size_t align_elems, int world_size, flat_layout *out)
+                              flat_align align, int world_size, flat_layout *out)
 {
     *out = (flat_layout){.world_size = world_size, .n_slots = n_params};
-    if (n_params < 0 || align_elems < 1 || world_size < 1)
-        return fsdp_error(FSDP_EINVAL, "", "flat_layout_build: got %d parameters, align %zu, W %d",
-                          n_params, align_elems, world_size);
+    if (n_params < 0 || align.slot_elems < 1 || align.shard_elems < 1 || world_size < 1)
+        return fsdp_error(FSDP_EINVAL, "alignments count elements: 1 packs",
+                          "flat_layout_build: got %d parameters, slot alignment %zu, shard "
+                          "alignment %zu, world_size %d",
+                          n_params, align.slot_elems, align.shard_elems, world_size);
     out->slots = calloc((size_t)n_params + 1, sizeof *out->slots);
     if (!out->slots)
         return fsdp_error(FSDP_ENOMEM, "", "flat_layout_build: no host memory for %d slots",
@@ -25,11 +27,10 @@ fsdp_status flat_layout_build(int n_params, const int *params, const size_t *ele
             return fsdp_error(FSDP_EINVAL, "use a smaller model",
                               "flat_layout_build: parameter %d of %zu elements overflows",
                               params[i], elems[i]);
-        next += elems[i];
-        next = (next + align_elems - 1) / align_elems * align_elems;
+        TRY(size_align_up(next + elems[i], align.slot_elems, "flat array", &next));
     }
     shard_span span;
-    TRY(shard_range(next, world_size, 0, &span));
+    TRY(shard_range(next, align.shard_elems, world_size, 0, &span));
     out->used_elems = next;
     out->shard_elems = span.shard_elems;
     out->padded_elems = span.shard_elems * (size_t)world_size;
@@ -45,6 +46,8 @@ void flat_layout_free(flat_layout *l)
 
 flat_layout flat_layout_cut(const flat_layout *l, int n_ranks)
 {
+    FSDP_ASSERT(n_ranks >= 1);
+    FSDP_ASSERT_EQ(l->padded_elems % (size_t)n_ranks, 0);
     flat_layout cut = *l;
     cut.world_size = n_ranks;
     cut.shard_elems = l->padded_elems / (size_t)n_ranks;
@@ -73,15 +76,19 @@ fsdp_status flat_intersect(const flat_layout *layout, int rank, flat_piece *piec
     /* SOLUTION END 1.3 */
 }
 
-fsdp_status shard_range(size_t total_elems, int world_size, int rank, shard_span *out)
+fsdp_status shard_range(size_t total_elems, size_t align_elems, int world_size, int rank,
+                        shard_span *out)
 {
     /* SOLUTION BEGIN 1.1 */
-    if (world_size < 1 || rank < 0 || rank >= world_size)
-        return fsdp_error(FSDP_EINVAL, "ranks count from 0 to world_size - 1",
-                          "shard_range: got rank %d of world_size %d", rank, world_size);
-    size_t w = (size_t)world_size, r = (size_t)rank;
-    size_t shard_elems = total_elems / w + (total_elems % w != 0); /* rounded up */
-    size_t begin = r * shard_elems;
+    if (align_elems < 1 || world_size < 1 || rank < 0 || rank >= world_size)
+        return fsdp_error(FSDP_EINVAL, "ranks count from 0 to world_size - 1, alignments from 1",
+                          "shard_range: got rank %d of world_size %d, alignment %zu", rank,
+                          world_size, align_elems);
+    size_t w = (size_t)world_size, shard_elems, padded_elems;
+    shard_elems = total_elems / w + (total_elems % w != 0); /* rounded up */
+    TRY(size_align_up(shard_elems, align_elems, "shard", &shard_elems));
+    TRY(size_mul(shard_elems, w, "flat array", &padded_elems));
+    size_t begin = (size_t)rank * shard_elems;
     /* The last ranks may start behind the end: n=5, W=4 gives shards of 2, and rank 3 starts at
      * 6. */
     begin = begin < total_elems ? begin : total_elems;

@@ -3,19 +3,22 @@
  *   wrap_assign       which unit every layer belongs to
  *   flat_layout_build where every parameter of a unit starts in the unit's flat array
  *   shard_range       which part of a flat array a rank owns
+ *   flat_layout_cut   the same flat array, cut for another number of ranks
  *   flat_intersect    which pieces of which parameters lie in a rank's shard
  *   flat_init_shard   fill a shard with initial values; the full array never exists
  *
  * A flat parameter [FSDP §3.2.1] [ZeRO §5.3] is one 1-D array [padded_elems] holding all
  * parameters of a unit one behind the other, each at an aligned offset. Shard r is the r-th of W
- * equal parts of it: [r*shard_elems, (r+1)*shard_elems). Elements between parameters (alignment)
- * and behind the last (padding) are zero and stay zero.
+ * equal parts of it: [r*shard_elems, (r+1)*shard_elems). shard_elems is aligned as well, so every
+ * shard starts at an aligned element. Elements between parameters (alignment) and behind the last
+ * (padding) are zero and stay zero.
  *
- * Worked example: parameters of 5, 3 and 2 elements, align 4, W = 3:
- *     offsets 0, 8, 12; used_elems 16 (rounded up to the alignment)
- *     shard_elems ceil(16/3) = 6; padded_elems 18
- *     index   0 1 2 3 4 5 | 6 7 8 9 10 11 | 12 13 14 15 16 17
- *     param   a a a a a . | . . b b b  .  | c  c  .  .  .  .                                     */
+ * Worked example: parameters a, b, c of 5, 7 and 3 elements; slots and shards aligned to 2; W = 4:
+ *     offsets 0, 6, 14; used_elems 18 (17, rounded up to the slot alignment)
+ *     shard_elems ceil(18/4) = 5, rounded up to the shard alignment: 6; padded_elems 4*6 = 24
+ *     index   0 1 2 3 4 5 | 6 7 8 9 10 11 | 12 13 14 15 16 17 | 18 19 20 21 22 23
+ *     param   a a a a a . | b b b b b  b  | b  .  c  c  c  .  | .  .  .  .  .  .
+ * b spans ranks 1 and 2. Rank 3 is all padding.                                                  */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,43 +26,65 @@
 #include "common/base/status.h"
 #include "common/model/unit.h"
 
-/* 64 bytes of fp32: a cache line, and what vector loads and device kernels like. */
-enum { FLAT_ALIGN_ELEMS = 16 };
+/* What training aligns slots and shards to. 32 elements are 64 bytes of bf16 and 128 of fp32, so
+ * every parameter and every shard starts on 64 bytes on any number of ranks: a cache line, and what
+ * vector loads and device kernels like. The examples and tests use 1, 2 and 4. */
+enum { FLAT_ALIGN_ELEMS = 32 };
 
 /* ---- 1.1 ------------------------------------------------------------------------------------- */
 typedef struct shard_span {
-    size_t shard_elems; /* ceil(total_elems / W), the same on every rank */
+    size_t shard_elems; /* ceil(total_elems / W), rounded up to the alignment; same on every rank */
     size_t begin;       /* first element this rank owns; total_elems when it owns none */
     size_t elems;       /* real elements it owns: 0 ... shard_elems */
     size_t pad_elems;   /* shard_elems - elems: zeros behind them */
 } shard_span;
 
-/* shard_range -- rank's part of total_elems elements.
- *   n=10, W=4 -> 3,3,3,1+2 pad      n=5, W=4 -> 2,2,1+1 pad,0+2 pad      n=1, W=3 -> 1, 0+1, 0+1
- *   errors  FSDP_EINVAL: world_size < 1, rank outside 0..world_size-1 */
-fsdp_status shard_range(size_t total_elems, int world_size, int rank, shard_span *out);
+/* shard_range -- rank's part of total_elems elements, in shards of a multiple of align_elems.
+ *   n=10, align 1, W=4 -> 3, 3, 3, 1+2 pad      n=5, align 1, W=4 -> 2, 2, 1+1 pad, 0+2 pad
+ *   n=10, align 2, W=4 -> 4, 4, 2+2 pad, 0+4 pad
+ *   n=1,  align 1, W=3 -> 1, 0+1 pad, 0+1 pad
+ *   errors  FSDP_EINVAL: align_elems or world_size < 1, rank outside 0..world_size-1, shards that
+ *           do not fit a size_t together
+ * Helpers: size_align_up and size_mul of common/base/dtype.h, which check what they compute. */
+fsdp_status shard_range(size_t total_elems, size_t align_elems, int world_size, int rank,
+                        shard_span *out);
 
 /* ---- 1.2 ------------------------------------------------------------------------------------- */
 typedef struct flat_slot {
     int param;     /* caller's number of the parameter (the model's global index) */
-    size_t offset; /* in the flat array, a multiple of the alignment */
+    size_t offset; /* in the flat array, a multiple of the slot alignment */
     size_t elems;
 } flat_slot;
 
 typedef struct flat_layout {
     int world_size, n_slots;
     flat_slot *slots;    /* owned; flat_layout_free */
-    size_t used_elems;   /* end of the last slot, rounded up to the alignment */
-    size_t shard_elems;  /* ceil(used_elems / world_size) */
+    size_t used_elems;   /* end of the last slot, rounded up to the slot alignment */
+    size_t shard_elems;  /* ceil(used_elems / world_size), rounded up to the shard alignment */
     size_t padded_elems; /* world_size * shard_elems */
 } flat_layout;
 
+typedef struct flat_align {
+    size_t slot_elems, shard_elems; /* every slot, every shard is at a multiple of it; 1: packed */
+} flat_align;
+
 /* flat_layout_build -- place n_params parameters (params[i] with elems[i] elements) in order, each
- * at the next multiple of align_elems.
- *   errors  FSDP_EINVAL: world_size or align_elems < 1, a size that overflows; FSDP_ENOMEM */
+ * at the next multiple of align.slot_elems; cut the array in shards of a multiple of
+ * align.shard_elems.
+ *   n_params  0 gives a layout without elements
+ *   errors    FSDP_EINVAL: world_size or an alignment < 1, a size that overflows; FSDP_ENOMEM.
+ *             flat_layout_free is due all the same */
 fsdp_status flat_layout_build(int n_params, const int *params, const size_t *elems,
-                              size_t align_elems, int world_size, flat_layout *out);
+                              flat_align align, int world_size, flat_layout *out);
 void flat_layout_free(flat_layout *l); /* a zeroed struct is accepted */
+
+/* flat_layout_cut -- the same flat array, cut in n_ranks equal parts: provided. A mesh of ranks
+ * pads the array for all of them and shards the parameters over a group of n_ranks.
+ *   l        padded_elems must be a multiple of n_ranks (asserted)
+ *   returns  a copy that differs in world_size (n_ranks) and shard_elems. It borrows the slots: it
+ *            is valid until l is freed, and never passed to flat_layout_free
+ * The example of W = 4 cut for 2: shards of 12; rank 0 holds a and 6 elements of b, rank 1 the last
+ * element of b, and c. */
 flat_layout flat_layout_cut(const flat_layout *l, int n_ranks);
 
 /* ---- 1.3 ------------------------------------------------------------------------------------- */
@@ -74,7 +99,8 @@ typedef struct flat_piece {
 /* flat_intersect -- the pieces of rank's shard, in ascending shard_begin; never more than n_slots.
  *   pieces    [layout->n_slots], filled from the front     *n_pieces  how many; 0 for an
  *             all-padding rank
- * In the example above rank 1 has one piece {slot 1, param_begin 0, shard_begin 2, elems 3}. */
+ * In the example above rank 2 has two pieces: {slot 1, param_begin 6, shard_begin 0, elems 1} and
+ * {slot 2, param_begin 0, shard_begin 2, elems 3}. Rank 3 has none. */
 fsdp_status flat_intersect(const flat_layout *layout, int rank, flat_piece *pieces, int *n_pieces);
 
 /* ---- 1.4 ------------------------------------------------------------------------------------- */

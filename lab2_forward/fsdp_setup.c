@@ -80,7 +80,8 @@ static fsdp_status lay_out_unit(fsdp *f, fsdp_unit *u)
     }
     if (status == FSDP_OK)
         status =
-            flat_layout_build(n, params, elems, FLAT_ALIGN_ELEMS, shape->world_size, &u->slices);
+            flat_layout_build(n, params, elems, (flat_align){FLAT_ALIGN_ELEMS, FLAT_ALIGN_ELEMS},
+                              shape->world_size, &u->slices);
     if (status == FSDP_OK)
         u->layout = flat_layout_cut(&u->slices, shape->shard_size);
     free(params);

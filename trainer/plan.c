@@ -1,10 +1,10 @@
 /* plan.c -- see plan.h: the formulas, over the units that training lays out too (fsdp_lay_out).
  *
- * Per unit P elements: its slots, padded for the world. A rank keeps a shard of P/S and reduces
- * into a world slice of P/W. A micro-step gathers a unit twice (once when it stays after forward,
- * never when it is resident), and reduces it once: a gather moves (S-1)/S*P elements from every
- * rank, a reduction (W-1)/W*P. With R = W/S replicas a step gathers each unit's gradient once,
- * (R-1)/W*P. [ZeRO §7] [FSDP §3.2] */
+ * Per unit P = W*align*ceil(slots/(W*align)) elements: its slots, padded for the world. A rank
+ * keeps a shard of P/S and reduces into a world slice of P/W. A micro-step gathers a unit twice
+ * (once when it stays after forward, never when it is resident), and reduces it once: a gather
+ * moves (S-1)/S*P elements from every rank, a reduction (W-1)/W*P. With R = W/S replicas a step
+ * gathers each unit's gradient once, (R-1)/W*P. [ZeRO §7] [FSDP §3.2] */
 #include "trainer/plan.h"
 #include <stdlib.h>
 #include <string.h>
@@ -92,8 +92,8 @@ static size_t micro_step_elems(const plan_input *in, unsigned long a)
     return most;
 }
 
-/* With replicas a step ends by gathering the slices of unit after unit into shards, beside what the
- * units behind it still hold. */
+/* With replicas a step ends by gathering the slices of unit after unit into shards, beside what
+ * the units behind it still hold. */
 static size_t gather_gradients_elems(const plan_input *in)
 {
     size_t left =

@@ -214,7 +214,9 @@ static void make_checkpoint(fuzz *f, ckpt_files *c)
     FUZZ_EXPECT(f, ckpt_meta_write(c->dir, &meta) == FSDP_OK);
     c->meta = blob_read(c->meta_path);
     c->file = blob_read(c->file_path);
-    FUZZ_EXPECT(f, flat_layout_build(2, params, elems, FLAT_ALIGN_ELEMS, 2, &c->layout) == FSDP_OK);
+    FUZZ_EXPECT(f, flat_layout_build(2, params, elems,
+                                     (flat_align){FLAT_ALIGN_ELEMS, FLAT_ALIGN_ELEMS}, 2,
+                                     &c->layout) == FSDP_OK);
 }
 
 static void free_checkpoint(ckpt_files *c)

@@ -31,12 +31,13 @@ static fsdp_status task_1_0(grade *g)
 }
 
 /* ---- 1.1 ----------------------------------------------------------------------------------- */
-static fsdp_status check_span(size_t n, int world_size, int rank, shard_span want)
+static fsdp_status check_span(size_t n, size_t align, int world_size, int rank, shard_span want)
 {
     char what[96];
     shard_span got = {77, 77, 77, 77};
-    TRY(shard_range(n, world_size, rank, &got));
-    snprintf(what, sizeof what, "shard_range(n=%zu, W=%d, rank %d)", n, world_size, rank);
+    TRY(shard_range(n, align, world_size, rank, &got));
+    snprintf(what, sizeof what, "shard_range(n=%zu, align %zu, W=%d, rank %d)", n, align,
+             world_size, rank);
     size_t w[] = {want.shard_elems, want.begin, want.elems, want.pad_elems};
     size_t f[] = {got.shard_elems, got.begin, got.elems, got.pad_elems};
     const char *field[] = {"shard_elems", "begin", "elems", "pad_elems"};
@@ -48,70 +49,131 @@ static fsdp_status check_span(size_t n, int world_size, int rank, shard_span wan
     return FSDP_OK;
 }
 
+/* n = 10, 5 and 1 over 4 ranks. Rank 3 is all padding but for n = 10, align 1. */
+static fsdp_status check_literal_spans(void)
+{
+    static const struct {
+        size_t n, align;
+        shard_span want[4]; /* {shard_elems, begin, elems, pad_elems} */
+    } cases[] = {
+        {10, 1, {{3, 0, 3, 0}, {3, 3, 3, 0}, {3, 6, 3, 0}, {3, 9, 1, 2}}},
+        {10, 2, {{4, 0, 4, 0}, {4, 4, 4, 0}, {4, 8, 2, 2}, {4, 10, 0, 4}}},
+        {10, 4, {{4, 0, 4, 0}, {4, 4, 4, 0}, {4, 8, 2, 2}, {4, 10, 0, 4}}},
+        {5, 1, {{2, 0, 2, 0}, {2, 2, 2, 0}, {2, 4, 1, 1}, {2, 5, 0, 2}}},
+        {5, 2, {{2, 0, 2, 0}, {2, 2, 2, 0}, {2, 4, 1, 1}, {2, 5, 0, 2}}},
+        {5, 4, {{4, 0, 4, 0}, {4, 4, 1, 3}, {4, 5, 0, 4}, {4, 5, 0, 4}}},
+        {1, 1, {{1, 0, 1, 0}, {1, 1, 0, 1}, {1, 1, 0, 1}, {1, 1, 0, 1}}},
+        {1, 2, {{2, 0, 1, 1}, {2, 1, 0, 2}, {2, 1, 0, 2}, {2, 1, 0, 2}}},
+        {1, 4, {{4, 0, 1, 3}, {4, 1, 0, 4}, {4, 1, 0, 4}, {4, 1, 0, 4}}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int r = 0; r < 4; r++)
+            TRY(check_span(cases[i].n, cases[i].align, 4, r, cases[i].want[r]));
+    return FSDP_OK;
+}
+
+/* This rank of this world, against the definition: the smallest aligned shards that hold all, and
+ * element j belongs to rank j / shard_elems. */
+static fsdp_status check_defined_span(const grade *g, size_t total, size_t align)
+{
+    size_t w = (size_t)g->world_size, rank = (size_t)g->rank;
+    shard_span mine = {.begin = total};
+    while (mine.shard_elems * w < total)
+        mine.shard_elems += align;
+    for (size_t j = total; j-- > 0;)
+        if (j / mine.shard_elems == rank) {
+            mine.begin = j;
+            mine.elems++;
+        }
+    mine.pad_elems = mine.shard_elems - mine.elems;
+    return check_span(total, align, g->world_size, g->rank, mine);
+}
+
+static fsdp_status check_refused_spans(void)
+{
+    static const struct {
+        const char *what;
+        size_t n, align;
+        int world_size, rank;
+    } cases[] = {
+        {"shard_range with W = 0", 10, 1, 0, 0},
+        {"shard_range with rank -1", 10, 1, 2, -1},
+        {"shard_range with rank 2 of 2", 10, 1, 2, 2},
+        {"shard_range with align 0", 10, 0, 2, 0},
+        {"shard_range of SIZE_MAX, align 4, W = 1", SIZE_MAX, 4, 1, 0},
+        {"shard_range of SIZE_MAX, align 1, W = 2", SIZE_MAX, 1, 2, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        shard_span s;
+        fsdp_status got =
+            shard_range(cases[i].n, cases[i].align, cases[i].world_size, cases[i].rank, &s);
+        TRY(expect_status(cases[i].what, got, FSDP_EINVAL));
+    }
+    return FSDP_OK;
+}
+
 static fsdp_status task_1_1(grade *g)
 {
-    /* n=10, 5 and 1 over 4; the all-padding rank is rank 3 of n=5 */
-    const size_t n[] = {10, 5, 1};
-    const shard_span want[3][4] = {{{3, 0, 3, 0}, {3, 3, 3, 0}, {3, 6, 3, 0}, {3, 9, 1, 2}},
-                                   {{2, 0, 2, 0}, {2, 2, 2, 0}, {2, 4, 1, 1}, {2, 5, 0, 2}},
-                                   {{1, 0, 1, 0}, {1, 1, 0, 1}, {1, 1, 0, 1}, {1, 1, 0, 1}}};
-    for (int i = 0; i < 3; i++)
-        for (int r = 0; r < 4; r++)
-            TRY(check_span(n[i], 4, r, want[i][r]));
-    /* this rank of this world, against the definition: element j belongs to rank j / shard_elems */
-    size_t w = (size_t)g->world_size, rank = (size_t)g->rank;
-    for (size_t total = 0; total <= 70; total++) {
-        shard_span mine = {0};
-        while (mine.shard_elems * w < total)
-            mine.shard_elems++;
-        mine.begin = total;
-        for (size_t j = total; j-- > 0;)
-            if (j / mine.shard_elems == rank) {
-                mine.begin = j;
-                mine.elems++;
-            }
-        mine.pad_elems = mine.shard_elems - mine.elems;
-        TRY(check_span(total, g->world_size, g->rank, mine));
-    }
-    shard_span s;
-    TRY(check_span((size_t)1 << 40, 1, 0, (shard_span){(size_t)1 << 40, 0, (size_t)1 << 40, 0}));
-    TRY(expect_status("shard_range with W = 0", shard_range(10, 0, 0, &s), FSDP_EINVAL));
-    TRY(expect_status("shard_range with rank -1", shard_range(10, 2, -1, &s), FSDP_EINVAL));
-    return expect_status("shard_range with rank 2 of 2", shard_range(10, 2, 2, &s), FSDP_EINVAL);
+    const size_t all = SIZE_MAX;
+    TRY(check_literal_spans());
+    for (size_t total = 0; total <= 70; total++)
+        for (size_t align = 1; align <= 4; align++)
+            TRY(check_defined_span(g, total, align));
+    TRY(check_span(all, 1, 1, 0, (shard_span){all, 0, all, 0}));
+    return check_refused_spans();
 }
 
 /* ---- 1.2 ----------------------------------------------------------------------------------- */
 typedef struct layout_case {
     int n_params;
-    size_t elems[3], align, offset[3], used;
+    size_t elems[3];
+    flat_align align;
+    size_t offset[3], used;
+    size_t shard[4]; /* shard_elems for W = 1, 2, 3, 4 */
 } layout_case;
+
+/* Worked out by hand. */
+static const layout_case LAYOUT_CASES[] = {
+    {3, {5, 7, 3}, {2, 2}, {0, 6, 14}, 18, {18, 10, 6, 6}}, /* the header's example */
+    {3, {5, 7, 3}, {1, 1}, {0, 5, 12}, 15, {15, 8, 5, 4}},
+    {3, {5, 7, 3}, {4, 1}, {0, 8, 16}, 20, {20, 10, 7, 5}},
+    {3, {5, 7, 3}, {1, 4}, {0, 5, 12}, 15, {16, 8, 8, 4}},
+    {3, {5, 7, 3}, {2, 4}, {0, 6, 14}, 18, {20, 12, 8, 8}},
+    {3, {16, 1, 33}, {16, 16}, {0, 16, 32}, 80, {80, 48, 32, 32}},
+    {3, {64, 64, 64}, {32, 32}, {0, 64, 128}, 192, {192, 96, 64, 64}},
+    {2, {17, 48}, {16, 2}, {0, 32}, 80, {80, 40, 28, 20}},
+    {1, {5}, {1, 1}, {0}, 5, {5, 3, 2, 2}},
+    {1, {5}, {1, 2}, {0}, 5, {6, 4, 2, 2}},
+    {1, {1}, {1, 1}, {0}, 1, {1, 1, 1, 1}},
+    {1, {1}, {1, 2}, {0}, 1, {2, 2, 2, 2}},
+    {0, {0}, {32, 32}, {0}, 0, {0, 0, 0, 0}},
+};
+enum { N_LAYOUT_CASES = sizeof LAYOUT_CASES / sizeof *LAYOUT_CASES };
 
 static fsdp_status check_layout(const layout_case *c, int world_size)
 {
     const int params[] = {7, 2, 9}; /* the caller's numbers are kept, in the caller's order */
-    char what[96];
+    char name[96], what[128];
     flat_layout l = {0};
     fsdp_status st = flat_layout_build(c->n_params, params, c->elems, c->align, world_size, &l);
-    size_t w = (size_t)world_size, shard = (c->used + w - 1) / w;
+    snprintf(name, sizeof name, "elems {%zu,%zu,%zu}, align {%zu,%zu}, W=%d", c->elems[0],
+             c->elems[1], c->elems[2], c->align.slot_elems, c->align.shard_elems, world_size);
     if (st == FSDP_OK)
         st = expect_int("n_slots", l.n_slots, c->n_params);
     for (int i = 0; st == FSDP_OK && i < c->n_params; i++) {
-        snprintf(what, sizeof what, "elems {%zu,%zu,%zu}, align %zu: slots[%d].offset", c->elems[0],
-                 c->elems[1], c->elems[2], c->align, i);
+        snprintf(what, sizeof what, "%s: slots[%d].offset", name, i);
         st = expect_int(what, (long long)l.slots[i].offset, (long long)c->offset[i]);
         if (st == FSDP_OK)
             st = expect_int("slots[].param", l.slots[i].param, params[i]);
         if (st == FSDP_OK)
             st = expect_int("slots[].elems", (long long)l.slots[i].elems, (long long)c->elems[i]);
     }
-    snprintf(what, sizeof what, "elems {%zu,%zu,%zu}, align %zu, W=%d: ", c->elems[0], c->elems[1],
-             c->elems[2], c->align, world_size);
-    char *field = what + strlen(what);
+    size_t shard = c->shard[world_size - 1];
     size_t got[] = {l.used_elems, l.shard_elems, l.padded_elems},
-           want[] = {c->used, shard, shard * w};
+           want[] = {c->used, shard, shard * (size_t)world_size};
     const char *names[] = {"used_elems", "shard_elems", "padded_elems"};
     for (int i = 0; st == FSDP_OK && i < 3; i++) {
-        snprintf(field, 20, "%s", names[i]);
+        snprintf(what, sizeof what, "%s: %s", name, names[i]);
         st = expect_int(what, (long long)got[i], (long long)want[i]);
     }
     flat_layout_free(&l);
@@ -119,7 +181,7 @@ static fsdp_status check_layout(const layout_case *c, int world_size)
 }
 
 /* refused -- the call must give FSDP_EINVAL, and leave something that flat_layout_free accepts. */
-static fsdp_status refused(const char *what, size_t elems, size_t align, int world_size)
+static fsdp_status refused(const char *what, size_t elems, flat_align align, int world_size)
 {
     const int params[] = {0, 1};
     flat_layout l = {0};
@@ -130,42 +192,44 @@ static fsdp_status refused(const char *what, size_t elems, size_t align, int wor
 
 static fsdp_status task_1_2(grade *g)
 {
-    const layout_case cases[] = {{3, {5, 3, 2}, 4, {0, 8, 12}, 16},
-                                 {3, {16, 1, 33}, 16, {0, 16, 32}, 80},
-                                 {3, {5, 3, 2}, 1, {0, 5, 8}, 10},
-                                 {1, {5}, 1, {0}, 5},
-                                 {1, {1}, 1, {0}, 1},
-                                 {2, {17, 48}, 16, {0, 32}, 80},
-                                 {3, {64, 64, 64}, 16, {0, 64, 128}, 192},
-                                 {0, {0}, 16, {0}, 0}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    (void)g;
+    const flat_align four = {4, 4};
+    for (int i = 0; i < N_LAYOUT_CASES; i++)
         for (int w = 1; w <= 4; w++)
-            TRY(check_layout(&cases[i], w == 1 ? g->world_size : w));
-    TRY(refused("flat_layout_build with align 0", 5, 0, 2));
-    TRY(refused("flat_layout_build with W = 0", 5, 4, 0));
-    return refused("flat_layout_build of 2 x SIZE_MAX/2 elements", SIZE_MAX / 2, 4, 2);
+            TRY(check_layout(&LAYOUT_CASES[i], w));
+    TRY(refused("flat_layout_build with slot alignment 0", 5, (flat_align){0, 4}, 2));
+    TRY(refused("flat_layout_build with shard alignment 0", 5, (flat_align){4, 0}, 2));
+    TRY(refused("flat_layout_build with W = 0", 5, four, 0));
+    TRY(refused("flat_layout_build of 2 x SIZE_MAX/2 elements", SIZE_MAX / 2, four, 2));
+    /* the sum wraps round to 2: no alignment notices */
+    return refused("flat_layout_build of 2 x (SIZE_MAX/2 + 2) elements", SIZE_MAX / 2 + 2,
+                   (flat_align){1, 1}, 2);
 }
 
 /* ---- 1.3 ----------------------------------------------------------------------------------- */
-/* A layout in the header's example and three others, written down by hand. used_elems is the end of
- * the last slot rounded up to 4; the last two are smaller than, and not divided by, W. */
+/* Layouts written down by hand, the slots' alignment is in their offsets. */
 typedef struct flat_case {
     int n_slots;
     flat_slot slots[3];
-    size_t used_elems;
+    size_t used_elems, shard_align;
 } flat_case;
+enum { CASE_HEADER, CASE_TEN, CASE_MOVED, CASE_LONG, CASE_FIVE, CASE_FIVE_BY_2, CASE_ONE };
 static const flat_case FLAT_CASES[] = {
-    {3, {{0, 0, 5}, {1, 8, 3}, {2, 12, 2}}, 16},
-    {1, {{0, 0, 10}}, 10}, /* over all ranks */
-    {2, {{0, 0, 3}, {1, 4, 29}}, 36},
-    {1, {{0, 0, 5}}, 5}, /* W=4: the last rank is all padding */
-    {1, {{0, 0, 1}}, 1},
+    [CASE_HEADER] = {3, {{0, 0, 5}, {1, 6, 7}, {2, 14, 3}}, 18, 2}, /* the header's example */
+    [CASE_TEN] = {1, {{0, 0, 10}}, 10, 1},                          /* over all ranks */
+    [CASE_MOVED] = {2, {{0, 0, 6}, {1, 6, 6}}, 12, 4}, /* W=2: alignment moves a boundary into b */
+    [CASE_LONG] = {2, {{0, 0, 3}, {1, 4, 29}}, 36, 4},
+    [CASE_FIVE] = {1, {{0, 0, 5}}, 5, 1}, /* W=4: the last rank is all padding */
+    [CASE_FIVE_BY_2] = {1, {{0, 0, 5}}, 5, 2},
+    [CASE_ONE] = {1, {{0, 0, 1}}, 1, 1},
 };
 enum { N_FLAT_CASES = sizeof FLAT_CASES / sizeof *FLAT_CASES };
 
 static flat_layout literal_layout(const flat_case *c, int world_size)
 {
-    size_t w = (size_t)world_size, shard = (c->used_elems + w - 1) / w;
+    size_t w = (size_t)world_size, shard = 0;
+    while (shard * w < c->used_elems)
+        shard += c->shard_align;
     return (flat_layout){.world_size = world_size,
                          .n_slots = c->n_slots,
                          .slots = (flat_slot *)c->slots,
@@ -200,20 +264,42 @@ static fsdp_status check_pieces(const flat_layout *l, int rank, const flat_piece
 
 static fsdp_status check_literal_pieces(void)
 {
-    flat_layout abc = literal_layout(&FLAT_CASES[0], 3), one = literal_layout(&FLAT_CASES[1], 3),
-                five = literal_layout(&FLAT_CASES[3], 4);
+    flat_layout abc = literal_layout(&FLAT_CASES[CASE_HEADER], 4);
+    flat_layout ten = literal_layout(&FLAT_CASES[CASE_TEN], 3);
+    flat_layout moved = literal_layout(&FLAT_CASES[CASE_MOVED], 2);
     /* the example of flat_param.h */
     TRY(check_pieces(&abc, 0, (flat_piece[]){{0, 0, 0, 5}}, 1));
-    TRY(check_pieces(&abc, 1, (flat_piece[]){{1, 0, 2, 3}}, 1));
-    TRY(check_pieces(&abc, 2, (flat_piece[]){{2, 0, 0, 2}}, 1));
+    TRY(check_pieces(&abc, 1, (flat_piece[]){{1, 0, 0, 6}}, 1));
+    TRY(check_pieces(&abc, 2, (flat_piece[]){{1, 6, 0, 1}, {2, 0, 2, 3}}, 2));
+    TRY(check_pieces(&abc, 3, NULL, 0)); /* all padding */
     /* one parameter of 10 over 3 ranks: 4, 4, 2 */
-    TRY(check_pieces(&one, 0, (flat_piece[]){{0, 0, 0, 4}}, 1));
-    TRY(check_pieces(&one, 1, (flat_piece[]){{0, 4, 0, 4}}, 1));
-    TRY(check_pieces(&one, 2, (flat_piece[]){{0, 8, 0, 2}}, 1));
-    TRY(check_pieces(&five, 2, (flat_piece[]){{0, 4, 0, 1}}, 1));
-    TRY(check_pieces(&five, 3, NULL, 0)); /* all padding */
-    flat_layout both = literal_layout(&FLAT_CASES[2], 1);
+    TRY(check_pieces(&ten, 0, (flat_piece[]){{0, 0, 0, 4}}, 1));
+    TRY(check_pieces(&ten, 1, (flat_piece[]){{0, 4, 0, 4}}, 1));
+    TRY(check_pieces(&ten, 2, (flat_piece[]){{0, 8, 0, 2}}, 1));
+    /* two parameters of 6 over 2 ranks: shards of 6 would part them, of 8 cut the second */
+    TRY(check_pieces(&moved, 0, (flat_piece[]){{0, 0, 0, 6}, {1, 0, 6, 2}}, 2));
+    TRY(check_pieces(&moved, 1, (flat_piece[]){{1, 2, 0, 4}}, 1));
+    const int fives[] = {CASE_FIVE, CASE_FIVE_BY_2}; /* 2, 2, 1, 0 */
+    for (int i = 0; i < 2; i++) {
+        flat_layout five = literal_layout(&FLAT_CASES[fives[i]], 4);
+        TRY(check_pieces(&five, 2, (flat_piece[]){{0, 4, 0, 1}}, 1));
+        TRY(check_pieces(&five, 3, NULL, 0));
+    }
+    flat_layout both = literal_layout(&FLAT_CASES[CASE_LONG], 1);
     return check_pieces(&both, 0, (flat_piece[]){{0, 0, 0, 3}, {1, 0, 4, 29}}, 2);
+}
+
+/* The example of flat_param.h, padded for 4 ranks and cut for 2, then for 1. */
+static fsdp_status check_cuts(void)
+{
+    flat_layout abc = literal_layout(&FLAT_CASES[CASE_HEADER], 4);
+    flat_layout two = flat_layout_cut(&abc, 2), one = flat_layout_cut(&abc, 1);
+    TRY(expect_int("cut for 2: shard_elems", (long long)two.shard_elems, 12));
+    TRY(expect_int("cut for 2: padded_elems", (long long)two.padded_elems, 24));
+    TRY(expect_int("cut for 1: shard_elems", (long long)one.shard_elems, 24));
+    TRY(check_pieces(&two, 0, (flat_piece[]){{0, 0, 0, 5}, {1, 0, 6, 6}}, 2));
+    TRY(check_pieces(&two, 1, (flat_piece[]){{1, 6, 0, 1}, {2, 0, 2, 3}}, 2));
+    return check_pieces(&one, 0, (flat_piece[]){{0, 0, 0, 5}, {1, 0, 6, 7}, {2, 0, 14, 3}}, 3);
 }
 
 /* Round trip: every rank's pieces, copied from the parameters into shards and joined, give the flat
@@ -244,9 +330,15 @@ static fsdp_status check_round_trip(const flat_layout *l)
 static fsdp_status task_1_3(grade *g)
 {
     TRY(check_literal_pieces());
+    TRY(check_cuts());
     for (int i = 0; i < N_FLAT_CASES; i++) {
         flat_layout l = literal_layout(&FLAT_CASES[i], g->world_size);
         TRY(check_round_trip(&l));
+        flat_layout four = literal_layout(&FLAT_CASES[i], 4);
+        for (int n_ranks = 1; n_ranks <= 2; n_ranks++) {
+            flat_layout cut = flat_layout_cut(&four, n_ranks);
+            TRY(check_round_trip(&cut));
+        }
     }
     return FSDP_OK;
 }
@@ -379,7 +471,7 @@ static size_t peak_rss_bytes(bool reset)
  * whole, so that a full copy (three quarters or a half too much) shows for W >= 2. */
 static fsdp_status check_peak(grade *g)
 {
-    flat_case big = {1, {{0, 0, 8u << 20}}, 8u << 20};
+    flat_case big = {1, {{0, 0, 8u << 20}}, 8u << 20, FLAT_ALIGN_ELEMS};
     param_spec spec = {.elems = 8u << 20, .init = INIT_ONE, .tied_to = NOT_TIED};
     model m = {.n_params = 1, .params = &spec};
     flat_layout l = literal_layout(&big, g->world_size);
@@ -415,7 +507,8 @@ static fsdp_status lay_out_layers(const model *m, const module_tree *tree, const
             elems[n++] = m->params[p].elems;
         }
     }
-    return flat_layout_build(n, params, elems, FLAT_ALIGN_ELEMS, world_size, out);
+    return flat_layout_build(n, params, elems, (flat_align){FLAT_ALIGN_ELEMS, FLAT_ALIGN_ELEMS},
+                             world_size, out);
 }
 
 static fsdp_status check_model(grade *g, const model *m, wrap_policy policy)
