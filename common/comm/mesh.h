@@ -7,7 +7,7 @@
  *                                                            replica 1:  4 5 6 7
  * A shard group (a row) holds one copy of what is sharded; a replicate group (a column) holds the
  * same shard several times. An axis of size W is the world itself, so nothing is split; an axis of
- * size 1 in a larger world has no group, so no collective can be issued on it. [HSDP] [FSDP §3.2.2]
+ * size 1 in a larger world has no group, so no collective can be issued on it. [FSDP §3.2.2]
  *
  * A flat array that is cut for the world gives every rank a world slice. The slices of one column
  * make up the shard that this column holds: slice number = shard_rank * replicate_size + replica.
