@@ -39,7 +39,7 @@ static fsdp_status add_buffer(reducer *r, const fsdp_unit *unit, unit_grad *g, i
         if (rank == shape->world_rank)
             buffer->slice_begin = begin > first ? begin - first : 0;
     }
-    grad_acc_init(&buffer->acc, run->mode, run->ops, buffer->slices[shape->world_rank].elems,
+    grad_acc_init(&buffer->acc, run->mode, run->ops->sums, buffer->slices[shape->world_rank].elems,
                   MEM_GRADS_SHARD, param < 0 ? "gradient slice" : "gradient slice (second use)");
     buffer->acc.sum_dtype = run->reduce_dtype;
     return FSDP_OK;

@@ -10,7 +10,7 @@
 #include <string.h>
 #include "common/base/dtype.h"
 #include "common/model/runner.h"
-#include "common/sum/grad_run.h"
+#include "common/sum/sum_run.h"
 
 typedef struct plan_input {
     const run_context *run;
@@ -80,7 +80,7 @@ static size_t micro_step_elems(const plan_input *in, unsigned long a)
 {
     unsigned long w = (unsigned long)in->shape->world_size, first = a * w, last = first + w;
     size_t before = sums_after(in, first), after = sums_after(in, last);
-    size_t within = grad_run_peak(in->run->mode, first, in->shape->world_size), live = 0, most = 0;
+    size_t within = sum_run_peak(in->run->mode, first, in->shape->world_size), live = 0, most = 0;
     for (int u = 0; u < in->f.n_units; u++)
         live += before * sum_elems(in, u);
     for (int u = in->f.n_units - 1; u >= 0; u--) {

@@ -42,7 +42,7 @@ static void copy_stream(char *dst, const char *src, size_t bytes)
     for (size_t i = head; i < body; i += sizeof(vec))
         VEC_STREAM((float *)(void *)(dst + i), VEC_LOAD((const float *)(const void *)(src + i)));
     memcpy(dst + body, src + body, bytes - body);
-    _mm_sfence(); /* what is stored later is seen later */
+    bytes_stream_fence();
 }
 
 static size_t add_some(float *dst, const float *left, const float *right, size_t from, size_t to)
@@ -59,6 +59,10 @@ void f32_add_stream(float *dst, const float *left, const float *right, size_t el
     for (; i + VEC_ELEMS <= elems; i += VEC_ELEMS)
         VEC_STREAM(dst + i, VEC_ADD(VEC_LOAD(left + i), VEC_LOAD(right + i)));
     (void)add_some(dst, left, right, i, elems);
+}
+
+void bytes_stream_fence(void)
+{
     _mm_sfence();
 }
 
@@ -73,6 +77,10 @@ void f32_add_stream(float *dst, const float *left, const float *right, size_t el
 {
     for (size_t i = 0; i < elems; i++)
         dst[i] = left[i] + right[i];
+}
+
+void bytes_stream_fence(void)
+{
 }
 
 #endif

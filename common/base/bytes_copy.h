@@ -15,5 +15,9 @@
 void bytes_copy(void *dst, const void *src, size_t bytes);
 
 /* f32_add_stream -- dst[i] = left[i] + right[i], stored around the caches. dst is neither of the
- * others. The same bits as the plain loop. */
+ * others. The same bits as the plain loop. Others may see dst only after bytes_stream_fence. */
 void f32_add_stream(float *dst, const float *left, const float *right, size_t elems);
+
+/* bytes_stream_fence -- what this thread stored by f32_add_stream is seen before what it stores
+ * later. Once behind many short pieces: the next piece need not wait for the stores of the last. */
+void bytes_stream_fence(void);

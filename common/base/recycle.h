@@ -1,5 +1,5 @@
 /* recycle.h -- host memory for what a step makes and drops again and again: entries of a stream's
- * queue, arguments of a call on their way, plans of a sum.
+ * queue, arguments of a call on their way.
  *
  *   recycle_get ... recycle_put         any thread; put by another thread than got it is usual
  *

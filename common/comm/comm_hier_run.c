@@ -9,7 +9,7 @@
 #include "common/base/bytes_copy.h"
 #include "common/base/recycle.h"
 #include "common/comm/comm_hier.h"
-#include "common/sum/grad_run.h"
+#include "common/sum/sum_run.h"
 
 /* ---- all-gather, broadcast ------------------------------------------------------------------ */
 
@@ -137,20 +137,14 @@ int comm_fast_run(const comm *c)
     return c->hier != NULL ? c->hier->ranks : 1;
 }
 
-/* Where the sum over a host's ranks for this place on `host` stands, in fp32. */
-static float *sum_of_host(const comm_hier *h, int host)
-{
-    const grad_acc *sum = &h->host_sum[host];
-    return sum->tree.slot[sum->mode == GRAD_ACC_FAST ? 0 : log2_of(h->ranks)];
-}
-
-/* The sums for this place on every host: the plan of each and where its slice begins in what a peer
+/* The sums for this place on every host: the run of each and where its slice begins in what a peer
  * shows. A peer shows its slices for this place, from the first to the last. */
 typedef struct host_sums {
     size_t bytes; /* of all */
     int hosts, ranks;
     struct {
-        size_t skip_bytes, plan_at; /* from the start of this struct */
+        size_t skip_bytes;
+        sum_run run;
     } host[];
 } host_sums;
 
@@ -162,11 +156,11 @@ static fsdp_status sums_add(const void *ctx, const void *const *from, int n_thre
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a sum over %d ranks", x->ranks);
     fsdp_status status = FSDP_OK;
     for (int k = 0; k < x->hosts && status == FSDP_OK; k++) {
-        const grad_run *run = (const void *)((const char *)ctx + x->host[k].plan_at);
+        const sum_run *run = &x->host[k].run;
         for (int p = 0; p < x->ranks && run->elems > 0; p++)
             in[p] = (const char *)from[p] + x->host[k].skip_bytes;
         if (run->elems > 0)
-            status = grad_run_execute(run, in, n_threads);
+            status = run->kernels->run(run, in, n_threads);
     }
     recycle_put(in);
     return status;
@@ -181,47 +175,28 @@ static size_t slice_begin(const comm_scatter *x, int r)
     return elems;
 }
 
-/* Plan the sum for this place on the host, behind *sums. */
-static fsdp_status sum_plan(comm *c, stream *s, const comm_scatter *x, int host, host_sums **sums)
-{
-    comm_hier *h = c->hier;
-    int first = comm_hier_rank(h, 0), to = comm_hier_rank(h, host);
-    grad_acc *sum = &h->host_sum[host];
-    grad_acc_init(sum, x->acc->mode, x->acc->ops, x->lengths[to], MEM_COMM, "sum of a host");
-    sum->sum_dtype = x->acc->sum_dtype;
-    grad_run *run;
-    TRY(grad_run_plan(sum, s, 0, h->ranks, &run));
-    size_t at = (*sums)->bytes, bytes = (at + run->bytes + 7) / 8 * 8;
-    host_sums *grown = recycle_get(bytes);
-    if (grown != NULL) {
-        memcpy(grown, *sums, at);
-        memcpy((char *)grown + at, run, run->bytes);
-        grown->bytes = bytes;
-        grown->host[host].plan_at = at;
-        grown->host[host].skip_bytes =
-            (slice_begin(x, to) - slice_begin(x, first)) * dtype_bytes(sum->sum_dtype);
-        recycle_put(*sums);
-        *sums = grown;
-    }
-    grad_run_retire(run, s);
-    grad_run_free(run);
-    if (grown == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for sums over %d hosts", h->hosts);
-    return FSDP_OK;
-}
-
-static fsdp_status sums_plan(comm *c, stream *s, const comm_scatter *x, host_sums **sums)
+/* Begin the sum for this place on every host. They were empty: no vector is left over. */
+static fsdp_status sums_begin(comm *c, stream *s, const comm_scatter *x, host_sums **sums)
 {
     comm_hier *h = c->hier;
     size_t bytes = sizeof **sums + (size_t)h->hosts * sizeof(*sums)->host[0];
+    size_t elem_bytes = dtype_bytes(x->acc->sum_dtype);
+    size_t first = slice_begin(x, comm_hier_rank(h, 0));
     memset(h->host_sum, 0, (size_t)h->hosts * sizeof *h->host_sum);
     memset(h->rounded, 0, (size_t)h->hosts * sizeof *h->rounded);
     *sums = recycle_get(bytes);
     if (*sums == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for sums over %d hosts", h->hosts);
     **sums = (host_sums){.bytes = bytes, .hosts = h->hosts, .ranks = h->ranks};
-    for (int k = 0; k < h->hosts; k++)
-        TRY(sum_plan(c, s, x, k, sums));
+    for (int k = 0; k < h->hosts; k++) {
+        int to = comm_hier_rank(h, k);
+        grad_acc *sum = &h->host_sum[k];
+        grad_acc_init(sum, x->acc->mode, x->acc->kernels, x->lengths[to], MEM_COMM,
+                      "sum of a host");
+        sum->sum_dtype = x->acc->sum_dtype;
+        (*sums)->host[k].skip_bytes = (slice_begin(x, to) - first) * elem_bytes;
+        TRY(sum_run_begin(sum, s, 0, h->ranks, &(*sums)->host[k].run));
+    }
     return FSDP_OK;
 }
 
@@ -245,31 +220,31 @@ static fsdp_status sums_run(comm *c, stream *s, const comm_call *call, const com
     return comm_hier_local(h, s, call, parts, &v);
 }
 
-/* What goes over the network: the sums, or in bf16 a copy (which is exact: they are rounded). */
-static fsdp_status sums_shown(comm *c, stream *s, const comm_scatter *x)
+/* What goes over the network: the sums, or in bf16 a copy (which is exact: they are rounded). A
+ * host's contributions make one node, which stands in the highest slot of its run. */
+static fsdp_status sums_shown(comm *c, stream *s, const comm_scatter *x, const host_sums *sums)
 {
     comm_hier *h = c->hier;
     const grad_acc *acc = x->acc;
     for (int k = 0; k < h->hosts; k++) {
-        size_t elems = x->lengths[comm_hier_rank(h, k)];
-        h->shown[k] = sum_of_host(h, k);
-        if (acc->sum_dtype == DTYPE_F32 || elems == 0)
+        const sum_run *run = &sums->host[k].run;
+        const float *sum = run->after[run->top];
+        h->shown[k] = sum;
+        if (acc->sum_dtype == DTYPE_F32 || run->elems == 0)
             continue;
-        TRY(device_alloc(s, MEM_COMM, elems * dtype_bytes(acc->sum_dtype), "rounded sum",
+        TRY(device_alloc(s, MEM_COMM, run->elems * dtype_bytes(acc->sum_dtype), "rounded sum",
                          &h->rounded[k]));
-        TRY(acc->ops->cast(s, &(cast_args){.out = h->rounded[k],
-                                           .in = h->shown[k],
-                                           .out_type = acc->sum_dtype,
-                                           .elems = elems}));
+        TRY(acc->kernels->round(
+            s, &(round_args){.out = h->rounded[k], .in = sum, .elems = run->elems}));
         h->shown[k] = h->rounded[k];
     }
     return FSDP_OK;
 }
 
-/* The sums of all hosts for this rank, by host; a plan follows. */
+/* The sums of all hosts for this rank, by host. */
 typedef struct push_args {
-    int hosts, ranks, place, unused;
-    char plan[];
+    int hosts, ranks, place;
+    sum_run run;
 } push_args;
 
 static fsdp_status push_hosts(const void *ctx, const void *const *from, int n_threads)
@@ -280,7 +255,7 @@ static fsdp_status push_hosts(const void *ctx, const void *const *from, int n_th
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a sum over %d hosts", a->hosts);
     for (int k = 0; k < a->hosts; k++)
         in[k] = from[k * a->ranks + a->place];
-    fsdp_status status = grad_run_execute((const void *)a->plan, in, n_threads);
+    fsdp_status status = a->run.kernels->run(&a->run, in, n_threads);
     recycle_put(in);
     return status;
 }
@@ -288,14 +263,10 @@ static fsdp_status push_hosts(const void *ctx, const void *const *from, int n_th
 /* Second half: the sums go to where they belong, those that come are pushed in the order of hosts.
  */
 static fsdp_status sums_push(comm *c, stream *s, const comm_call *call, const comm_scatter *x,
-                             const grad_run *run)
+                             const sum_run *run)
 {
     comm_hier *h = c->hier;
-    push_args *a = recycle_get(sizeof *a + run->bytes);
-    if (a == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a sum over %d hosts", h->hosts);
-    *a = (push_args){.hosts = h->hosts, .ranks = h->ranks, .place = h->place};
-    memcpy(a->plan, run, run->bytes);
+    push_args a = {.hosts = h->hosts, .ranks = h->ranks, .place = h->place, .run = *run};
     comm_part *parts = comm_parts_cleared(c);
     size_t elem_bytes = dtype_bytes(x->acc->sum_dtype),
            own_bytes = x->lengths[c->rank] * elem_bytes;
@@ -304,13 +275,11 @@ static fsdp_status sums_push(comm *c, stream *s, const comm_call *call, const co
             (comm_part){.send = h->shown[k],
                         .send_bytes = x->lengths[comm_hier_rank(h, k)] * elem_bytes,
                         .recv_bytes = own_bytes};
-    comm_peer_read v = {.fn = push_hosts, .ctx = a, .ctx_bytes = sizeof *a + run->bytes};
+    comm_peer_read v = {.fn = push_hosts, .ctx = &a, .ctx_bytes = sizeof a};
     comm_call met = *call;
     met.met = true;
     size_t stage_bytes = own_bytes * (size_t)(h->hosts - 1);
-    fsdp_status status = comm_peer_read_run(c, s, &met, parts, stage_bytes, &v);
-    recycle_put(a);
-    return status;
+    return comm_peer_read_run(c, s, &met, parts, stage_bytes, &v);
 }
 
 fsdp_status comm_hier_reduce_scatter(comm *c, stream *s, const comm_call *call,
@@ -319,22 +288,21 @@ fsdp_status comm_hier_reduce_scatter(comm *c, stream *s, const comm_call *call,
     comm_hier *h = c->hier;
     grad_acc *acc = x->acc;
     host_sums *sums = NULL;
-    grad_run *run = NULL;
+    sum_run run;
     fsdp_status status;
-    GOTO_ON_FAIL(status, sums_plan(c, s, x, &sums), out);
+    GOTO_ON_FAIL(status, sums_begin(c, s, x, &sums), out);
     GOTO_ON_FAIL(status, sums_run(c, s, call, x, sums), out);
-    GOTO_ON_FAIL(status, sums_shown(c, s, x), out);
+    GOTO_ON_FAIL(status, sums_shown(c, s, x, sums), out);
     int level = acc->mode == GRAD_ACC_FAST ? x->level : x->level + log2_of(h->ranks);
-    GOTO_ON_FAIL(status, grad_run_plan(acc, s, level, h->hosts, &run), out);
+    GOTO_ON_FAIL(status, sum_run_begin(acc, s, level, h->hosts, &run), out);
     acc->n_pushed += c->size - h->hosts; /* it counts contributions */
-    status = sums_push(c, s, call, x, run);
-    grad_run_retire(run, s);
+    status = sums_push(c, s, call, x, &run);
+    sum_run_end(&run, s);
 out:
     for (int k = 0; k < h->hosts; k++) {
         grad_acc_free(&h->host_sum[k], s);
         device_free(s, h->rounded[k]);
     }
-    grad_run_free(run);
     recycle_put(sums);
     return status;
 }

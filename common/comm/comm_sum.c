@@ -1,15 +1,14 @@
 /* comm_sum.c -- the collectives that add: reduce-scatter and all-reduce.
  *
- *   the additions are planned when the call is issued -> comm_peer_read_run -> they run, block by
- * block, over what every rank has put in its slice for this one
+ *   the counter is moved when the call is issued (sum_run_begin) -> comm_peer_read_run -> the
+ *   additions run, block by block, over what every rank has put in its slice for this one
  *
  * A transport only moves bytes, or shows them. Sums happen here, contribution by contribution in
  * rank order, so the bits are the same whatever moved them. This rank's own contribution is read
  * where it is; the peers' too where the transport can show them, else they are staged
  * (comm_peer_read.c). */
 #include "common/comm/comm_impl.h"
-#include "common/sum/grad_run.h"
-#include <string.h>
+#include "common/sum/sum_run.h"
 
 /* Parts that deliver slice r of `send` to rank r. Returns the bytes that the peers send here. */
 static size_t scatter_parts(const comm *c, comm_part *parts, const void *send,
@@ -27,7 +26,8 @@ static size_t scatter_parts(const comm *c, comm_part *parts, const void *send,
 
 static fsdp_status push_all(const void *ctx, const void *const *from, int n_threads)
 {
-    return grad_run_execute(ctx, from, n_threads);
+    const sum_run *run = ctx;
+    return run->kernels->run(run, from, n_threads);
 }
 
 /* What the ranks read of send: itself, or a rounded copy, *copy, to be freed in order of s. */
@@ -38,8 +38,8 @@ static fsdp_status to_sum_dtype(comm *c, stream *s, const grad_acc *acc, const f
     if (acc->sum_dtype == DTYPE_F32)
         return FSDP_OK;
     TRY(comm_alloc(c, s, MEM_COMM, elems * dtype_bytes(acc->sum_dtype), "rounded gradient", copy));
-    fsdp_status status = acc->ops->cast(
-        s, &(cast_args){.out = *copy, .in = send, .out_type = acc->sum_dtype, .elems = elems});
+    fsdp_status status =
+        acc->kernels->round(s, &(round_args){.out = *copy, .in = send, .elems = elems});
     if (status != FSDP_OK)
         device_free(s, *copy);
     return status;
@@ -48,15 +48,14 @@ static fsdp_status to_sum_dtype(comm *c, stream *s, const grad_acc *acc, const f
 /* Push the contributions of all ranks, each by itself. */
 static fsdp_status scatter(comm *c, stream *s, const comm_call *call, const comm_scatter *x)
 {
-    grad_run *run;
-    TRY(grad_run_plan(x->acc, s, x->level, c->size, &run));
+    sum_run run;
+    TRY(sum_run_begin(x->acc, s, x->level, c->size, &run));
     comm_part *parts = comm_parts_cleared(c);
     size_t stage_bytes =
         scatter_parts(c, parts, x->send, x->lengths, dtype_bytes(x->acc->sum_dtype));
-    comm_peer_read v = {.fn = push_all, .ctx = run, .ctx_bytes = run->bytes};
+    comm_peer_read v = {.fn = push_all, .ctx = &run, .ctx_bytes = sizeof run};
     fsdp_status status = comm_peer_read_run(c, s, call, parts, stage_bytes, &v);
-    grad_run_retire(run, s);
-    grad_run_free(run);
+    sum_run_end(&run, s);
     return status;
 }
 
@@ -123,49 +122,12 @@ fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const fl
 
 /* ---- all-reduce ---------------------------------------------------------------------------- */
 
-enum { SUM_BLOCK_ELEMS = 1024 };
-
 typedef struct sum_args {
     void *out;
     size_t elems;
     int size;
     dtype type;
 } sum_args;
-
-/* out [n] = the balanced tree of tree_sum.h over vectors first ... first + n_vecs - 1, n_vecs >= 2:
- * it splits at the largest power of two below n_vecs. */
-static void sum_tree(float *out, const float *const *in, int first, int n_vecs, size_t at, size_t n)
-{
-    int left = 1;
-    while (left * 2 < n_vecs)
-        left *= 2;
-    float block[SUM_BLOCK_ELEMS];
-    const float *a = in[first] + at, *b = in[first + left] + at;
-    if (left > 1) {
-        sum_tree(out, in, first, left, at, n);
-        a = out;
-    }
-    if (n_vecs - left > 1) {
-        sum_tree(block, in, first + left, n_vecs - left, at, n);
-        b = block;
-    }
-    for (size_t i = 0; i < n; i++)
-        out[i] = a[i] + b[i];
-}
-
-static fsdp_status sum_f32(const sum_args *a, const float *const *from)
-{
-    float
-        block[SUM_BLOCK_ELEMS]; /* out is one of the inputs: with two, each element is read first */
-    for (size_t at = 0; at < a->elems; at += SUM_BLOCK_ELEMS) {
-        size_t left = a->elems - at, n = left < SUM_BLOCK_ELEMS ? left : SUM_BLOCK_ELEMS;
-        float *out = (float *)a->out + at;
-        sum_tree(a->size == 2 ? out : block, from, 0, a->size, at, n);
-        if (a->size > 2)
-            memcpy(out, block, n * sizeof *block);
-    }
-    return FSDP_OK;
-}
 
 static fsdp_status sum_i64(const sum_args *a, const uint64_t *const *from)
 {
@@ -182,10 +144,10 @@ static fsdp_status sum_i64(const sum_args *a, const uint64_t *const *from)
 static fsdp_status sum_slices(const void *ctx, const void *const *from, int n_threads)
 {
     const sum_args *a = ctx;
-    (void)n_threads;
-    if (a->type == DTYPE_F32)
-        return sum_f32(a, (const float *const *)from);
-    return sum_i64(a, (const uint64_t *const *)from);
+    if (a->type == DTYPE_I64)
+        return sum_i64(a, (const uint64_t *const *)from);
+    sum_run run = sum_run_root(a->out, a->elems, a->size); /* out is one of from */
+    return sum_run_cpu(&run, from, n_threads);
 }
 
 /* Slices of an all-reduce: the first elems % W ranks have one element more (n=10, W=4: 3,3,2,2). */

@@ -95,7 +95,7 @@ fsdp_status runner_create(const runner_config *config, runner **out)
     r->s = device_compute_stream(run->dev);
     call_shape(run, &r->call_batch, &r->n_calls);
     r->row_elems = run->seq_len * run->m->config.d_model;
-    grad_acc_init(&r->loss_acc, run->mode, run->ops, 1, MEM_OTHER, "loss");
+    grad_acc_init(&r->loss_acc, run->mode, run->ops->sums, 1, MEM_OTHER, "loss");
     fsdp_status status;
     GOTO_ON_FAIL(status, find_unit_uses(r), fail);
     GOTO_ON_FAIL(status, alloc_activations(r), fail);

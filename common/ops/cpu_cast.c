@@ -43,3 +43,9 @@ fsdp_status cpu_cast(stream *s, const cast_args *a)
                           dtype_name(a->in_type), dtype_name(a->out_type));
     return stream_launch(s, cast_kernel, a, sizeof *a);
 }
+
+fsdp_status cpu_round(stream *s, const round_args *a)
+{
+    return cpu_cast(
+        s, &(cast_args){.out = a->out, .in = a->in, .out_type = DTYPE_BF16, .elems = a->elems});
+}

@@ -11,37 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
+#include "common/device/cpu_tiles.h"
 #include "common/ops/ops.h"
-
-/* Elements of one tile of element-wise work, and of the least work that is handed to threads:
- * waking them costs from 2 us to, on a machine with other work, 50 us. An element takes about 0.1
- * ns, and 1 ns where there is an exponential. */
-enum { TILE_ELEMS = 1 << 15, MIN_PARALLEL_ELEMS = 1 << 18, MIN_PARALLEL_EXPS = 1 << 16 };
-
-/* ---- threads (cpu_tiles.c) ------------------------------------------------------------------ */
-
-typedef fsdp_status (*tile_fn)(const void *args, size_t tile);
-
-/* tiles_run -- tile(args, i) for i < n_tiles, on up to n_threads threads, each tile once; returns
- * after all have run. With an error the other tiles may or may not have run; the error of one of
- * the failed tiles becomes the caller's record.                                                  */
-fsdp_status tiles_run(int n_threads, size_t n_tiles, tile_fn tile, const void *args);
-
-/* threads_for -- n_threads, or 1 when all the work is less than what a second thread pays for. */
-static inline int threads_for(int n_threads, size_t work, size_t min_work)
-{
-    return work < min_work ? 1 : n_threads;
-}
-
-static inline size_t tiles_of(size_t elems, size_t tile_elems)
-{
-    return elems / tile_elems + (elems % tile_elems != 0);
-}
-
-static inline size_t min_size(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
 
 /* ---- parameters in fp32 or bf16 -------------------------------------------------------------- */
 
@@ -121,6 +92,7 @@ fsdp_status cpu_gelu(stream *s, const gelu_args *a);
 fsdp_status cpu_gelu_backward(stream *s, const gelu_backward_args *a);
 fsdp_status cpu_cross_entropy(stream *s, const cross_entropy_args *a);
 fsdp_status cpu_cast(stream *s, const cast_args *a);
+fsdp_status cpu_round(stream *s, const round_args *a);
 fsdp_status cpu_add(stream *s, const add_args *a);
 fsdp_status cpu_scale(stream *s, const scale_args *a);
 fsdp_status cpu_sum_squares(stream *s, const sum_squares_args *a);

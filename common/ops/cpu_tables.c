@@ -54,13 +54,15 @@ static fsdp_status portable_attention_backward(stream *s, const attention_backwa
     return stream_launch(s, portable_attention_backward_kernel, a, sizeof *a);
 }
 
+static const sum_kernels SUMS = {.add = cpu_add, .round = cpu_round, .run = sum_run_cpu};
+
 #define SHARED_OPS                                                                                 \
     .bias_add = cpu_bias_add, .bias_backward = cpu_bias_backward, .embedding = cpu_embedding,      \
     .embedding_backward = cpu_embedding_backward, .layernorm = cpu_layernorm,                      \
     .layernorm_backward = cpu_layernorm_backward, .gelu = cpu_gelu,                                \
     .gelu_backward = cpu_gelu_backward, .cross_entropy = cpu_cross_entropy, .cast = cpu_cast,      \
     .add = cpu_add, .scale = cpu_scale, .sum_squares = cpu_sum_squares,                            \
-    .clip_coef = cpu_clip_coef, .adamw = cpu_adamw, .sgd = cpu_sgd
+    .clip_coef = cpu_clip_coef, .adamw = cpu_adamw, .sgd = cpu_sgd, .sums = &SUMS
 
 const ops *ops_cpu_fast(void)
 {

@@ -30,8 +30,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "common/base/dtype.h"
-#include "common/sum/rsum.h"
 #include "common/device/device.h"
+#include "common/sum/rsum.h"
+#include "common/sum/sum_kernels.h"
 
 /* out[m,n] = op(a)[m,k] * op(b)[k,n]  (+ out when accumulate).
  * trans_a: a is stored [k,m]; trans_b: b is stored [n,k]. Dense: no padding between rows.
@@ -171,16 +172,6 @@ typedef struct cast_args {
     size_t elems;
 } cast_args;
 
-/* out[i] = a[i] + b[i]; out may be a or b.
- * round_to = DTYPE_BF16: a[i], b[i] and their sum are each rounded to bf16 (bf16_from_f32) and stay
- * in fp32 arrays: a node of a sum in bf16. b NULL (then only): out[i] = a[i], rounded. */
-typedef struct add_args {
-    float *out;
-    const float *a, *b;
-    size_t elems;
-    dtype round_to;
-} add_args;
-
 /* x[i] *= factor * (device_factor ? *device_factor : 1). One multiplication when device_factor is
  * NULL; else by the product of the two, formed first.                                            */
 typedef struct scale_args {
@@ -190,7 +181,7 @@ typedef struct scale_args {
     size_t elems;
 } scale_args;
 
-/* Exact sum of squares, added into the rsum at `sum` (device memory); see base/rsum.h. */
+/* Exact sum of squares, added into the rsum at `sum` (device memory); see sum/rsum.h. */
 typedef struct sum_squares_args {
     rsum *sum;
     const float *x;
@@ -247,12 +238,13 @@ typedef struct ops {
     fsdp_status (*attention_backward)(stream *s, const attention_backward_args *a);
     fsdp_status (*cross_entropy)(stream *s, const cross_entropy_args *a);
     fsdp_status (*cast)(stream *s, const cast_args *a);
-    fsdp_status (*add)(stream *s, const add_args *a);
+    fsdp_status (*add)(stream *s, const add_args *a); /* add_args: sum_kernels.h */
     fsdp_status (*scale)(stream *s, const scale_args *a);
     fsdp_status (*sum_squares)(stream *s, const sum_squares_args *a);
     fsdp_status (*clip_coef)(stream *s, const clip_coef_args *a);
     fsdp_status (*adamw)(stream *s, const adamw_args *a);
     fsdp_status (*sgd)(stream *s, const sgd_args *a);
+    const sum_kernels *sums; /* what running sums of this table work with */
 } ops;
 
 /* Static tables: valid for the whole run, never freed. */

@@ -291,6 +291,25 @@ PROFILED(clip_coef)
 PROFILED(adamw)
 PROFILED(sgd)
 
+/* Sums are the same operations: their add is an add, their round is a cast. What `run` adds is part
+ * of the collective that runs it. */
+static fsdp_status profiled_sums_add(stream *s, const add_args *a)
+{
+    lane *l;
+    TRY(call_begin(s, &l));
+    TRY(installed.base->sums->add(s, a));
+    return call_end_key(s, l, (profile_key){.name = "add"}, cost_add(a));
+}
+
+static fsdp_status profiled_sums_round(stream *s, const round_args *a)
+{
+    lane *l;
+    TRY(call_begin(s, &l));
+    TRY(installed.base->sums->round(s, a));
+    return call_end_key(s, l, (profile_key){.name = "cast"},
+                        cost_cast(&(cast_args){.out_type = DTYPE_BF16, .elems = a->elems}));
+}
+
 fsdp_status ops_launch_adamw(stream *s, stream_fn kernel, const adamw_args *a)
 {
     lane *l;
@@ -302,9 +321,12 @@ fsdp_status ops_launch_adamw(stream *s, stream_fn kernel, const adamw_args *a)
 fsdp_status ops_profiled(const ops *base, profile *p, const ops **out)
 {
     static ops table;
+    static sum_kernels sums;
     if (installed.p)
         return fsdp_error(FSDP_ESTATE, "call ops_profiled_end first",
                           "ops_profiled: a table is being profiled already");
+    sums = (sum_kernels){
+        .add = profiled_sums_add, .round = profiled_sums_round, .run = base->sums->run};
     table = (ops){.name = base->name,
                   .matmul = profiled_matmul,
                   .bias_add = profiled_bias_add,
@@ -324,7 +346,8 @@ fsdp_status ops_profiled(const ops *base, profile *p, const ops **out)
                   .sum_squares = profiled_sum_squares,
                   .clip_coef = profiled_clip_coef,
                   .adamw = profiled_adamw,
-                  .sgd = profiled_sgd};
+                  .sgd = profiled_sgd,
+                  .sums = &sums};
     installed.base = base;
     installed.p = p;
     *out = &table;

@@ -1,14 +1,12 @@
-/* grad_acc.c -- a running sum of device vectors: plain in fast mode, tree_sum in canonical mode.
+/* grad_acc.c -- a running sum of device vectors: plain in fast mode, a tree in canonical mode.
  *
- * The tree knows nothing of devices. Its `space` here allocates, copies and adds on the stream of
+ * tree_sum knows nothing of devices. Its `space` here allocates, copies and adds on the stream of
  * the call in progress (grad_acc.stream): the counter decides when the call is issued, the work
- * follows in stream order. Fast mode keeps its one vector in the tree's slot 0, so that both modes
- * are freed by the same code. */
+ * follows in stream order. */
 #include "common/sum/grad_acc.h"
 
-static fsdp_status space_get(void *ctx, float **vec)
+static fsdp_status space_get(grad_acc *g, float **vec)
 {
-    grad_acc *g = ctx;
     return device_alloc_f32(g->stream, g->category, g->elems, g->label, vec);
 }
 
@@ -18,42 +16,36 @@ static void space_put(void *ctx, float *vec)
     device_free(g->stream, vec);
 }
 
-static fsdp_status space_copy(void *ctx, float *dst, const float *src)
+/* out = a + b as a node of the sum; b NULL: out = a. */
+static fsdp_status node_add(grad_acc *g, float *out, const float *a, const float *b)
 {
-    grad_acc *g = ctx;
-    if (g->sum_dtype == DTYPE_F32)
-        return device_copy(g->stream, dst, src, g->elems * sizeof *dst);
-    return g->ops->add(
-        g->stream, &(add_args){.out = dst, .a = src, .elems = g->elems, .round_to = g->sum_dtype});
-}
-
-static fsdp_status space_add(void *ctx, float *left, const float *right)
-{
-    grad_acc *g = ctx;
-    return g->ops->add(
+    return g->kernels->add(
         g->stream,
-        &(add_args){
-            .out = left, .a = left, .b = right, .elems = g->elems, .round_to = g->sum_dtype});
+        &(add_args){.out = out, .a = a, .b = b, .elems = g->elems, .round_to = g->sum_dtype});
 }
 
-void grad_acc_init(grad_acc *g, grad_acc_mode mode, const ops *o, size_t elems,
+static fsdp_status space_keep(void *ctx, const float *vec, float **slot)
+{
+    grad_acc *g = ctx;
+    TRY(space_get(g, slot));
+    if (g->sum_dtype == DTYPE_F32)
+        return device_copy(g->stream, *slot, vec, g->elems * sizeof *vec);
+    return node_add(g, *slot, vec, NULL);
+}
+
+static fsdp_status space_add(void *ctx, int level, float **left, const float *right)
+{
+    (void)level;
+    return node_add(ctx, *left, *left, right);
+}
+
+void grad_acc_init(grad_acc *g, grad_acc_mode mode, const sum_kernels *kernels, size_t elems,
                    mem_category category, const char *label)
 {
-    *g = (grad_acc){.mode = mode, .ops = o, .elems = elems, .category = category, .label = label};
-    tree_sum_init(
-        &g->tree,
-        (tree_sum_space){
-            .ctx = g, .get = space_get, .put = space_put, .copy = space_copy, .add = space_add});
-}
-
-/* Fast mode: the first vector is copied, later ones are added in the order of the calls. */
-static fsdp_status fast_push(grad_acc *g, const float *vec)
-{
-    float **sum = &g->tree.slot[0];
-    if (*sum != NULL)
-        return space_add(g, *sum, vec);
-    TRY(space_get(g, sum));
-    return space_copy(g, *sum, vec);
+    *g = (grad_acc){
+        .mode = mode, .kernels = kernels, .elems = elems, .category = category, .label = label};
+    tree_sum_init(&g->tree, (tree_sum_space){
+                                .ctx = g, .keep = space_keep, .add = space_add, .put = space_put});
 }
 
 fsdp_status grad_acc_push(grad_acc *g, stream *s, int level, const float *vec)
@@ -61,7 +53,7 @@ fsdp_status grad_acc_push(grad_acc *g, stream *s, int level, const float *vec)
     FSDP_ASSERT(g->tree.space.ctx == g); /* initialised, and not moved since */
     g->stream = s;
     if (g->mode == GRAD_ACC_FAST)
-        TRY(fast_push(g, vec));
+        TRY(tree_sum_push_in_turn(&g->tree, vec));
     else
         TRY(tree_sum_push(&g->tree, level, vec));
     g->n_pushed++;
@@ -78,7 +70,7 @@ fsdp_status grad_acc_give(grad_acc *g, stream *s, int level, float **vec)
         return grad_acc_push(g, s, level, *vec);
     g->stream = s;
     if (g->sum_dtype != DTYPE_F32)
-        TRY(space_copy(g, *vec, *vec));
+        TRY(node_add(g, *vec, *vec, NULL));
     g->tree.slot[slot] = *vec;
     g->n_pushed++;
     *vec = NULL;
@@ -90,12 +82,7 @@ fsdp_status grad_acc_finish(grad_acc *g, stream *s, float **sum)
     FSDP_ASSERT(g->tree.space.ctx == g);
     g->stream = s;
     *sum = NULL;
-    if (g->mode == GRAD_ACC_FAST) {
-        *sum = g->tree.slot[0];
-        g->tree.slot[0] = NULL;
-    } else {
-        TRY(tree_sum_finish(&g->tree, sum));
-    }
+    TRY(tree_sum_finish(&g->tree, sum));
     g->n_pushed = 0;
     if (*sum != NULL)
         return FSDP_OK;

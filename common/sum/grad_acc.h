@@ -13,16 +13,16 @@
  * (holding bf16 values): an addition is done in fp32 and rounded once. */
 #pragma once
 #include <stdbool.h>
-#include "common/sum/tree_sum.h"
 #include "common/device/device.h"
-#include "common/ops/ops.h"
+#include "common/sum/sum_kernels.h"
+#include "common/sum/tree_sum.h"
 
 typedef enum grad_acc_mode { GRAD_ACC_FAST, GRAD_ACC_CANONICAL } grad_acc_mode;
 
 typedef struct grad_acc {
     tree_sum tree;
     grad_acc_mode mode;
-    const ops *ops;
+    const sum_kernels *kernels;
     stream *stream; /* of the call in progress */
     size_t elems;
     mem_category category;
@@ -31,9 +31,9 @@ typedef struct grad_acc {
     int n_pushed;    /* since the last finish */
 } grad_acc;
 
-/* grad_acc_init -- an empty sum of vectors [elems]; label: literal, kept by reference. The struct
- * must not move afterwards (the tree points back to it). */
-void grad_acc_init(grad_acc *g, grad_acc_mode mode, const ops *o, size_t elems,
+/* grad_acc_init -- an empty sum of vectors [elems]; label: literal, kept by reference, as the
+ * kernels are (ops->sums). The struct must not move afterwards (the tree points back to it). */
+void grad_acc_init(grad_acc *g, grad_acc_mode mode, const sum_kernels *kernels, size_t elems,
                    mem_category category, const char *label);
 
 /* grad_acc_push -- add vec [elems] (fp32), the next node of `level` (log2 of the number of

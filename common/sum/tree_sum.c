@@ -30,13 +30,11 @@ fsdp_status tree_sum_push(tree_sum *t, int level, const float *vec)
     const tree_sum_space *space = &t->space;
     float **slot = t->slot;
     assert_no_gap(t, level);
-    if (slot[level] == NULL) {
-        TRY(space->get(space->ctx, &slot[level]));
-        return space->copy(space->ctx, slot[level], vec);
-    }
-    TRY(space->add(space->ctx, slot[level], vec)); /* slot[level] is now a node of level + 1 */
-    for (; slot[level + 1] != NULL; level++) {     /* 0111 + 1: carry until a slot is free */
-        TRY(space->add(space->ctx, slot[level + 1], slot[level]));
+    if (slot[level] == NULL)
+        return space->keep(space->ctx, vec, &slot[level]);
+    TRY(space->add(space->ctx, level + 1, &slot[level], vec)); /* now a node of level + 1 */
+    for (; slot[level + 1] != NULL; level++) { /* 0111 + 1: carry until a slot is free */
+        TRY(space->add(space->ctx, level + 2, &slot[level + 1], slot[level]));
         space->put(space->ctx, slot[level]);
         slot[level] = NULL;
         FSDP_ASSERT(level + 2 < TREE_SUM_LEVELS);
@@ -44,6 +42,14 @@ fsdp_status tree_sum_push(tree_sum *t, int level, const float *vec)
     slot[level + 1] = slot[level];
     slot[level] = NULL;
     return FSDP_OK;
+}
+
+fsdp_status tree_sum_push_in_turn(tree_sum *t, const float *vec)
+{
+    const tree_sum_space *space = &t->space;
+    if (t->slot[0] == NULL)
+        return space->keep(space->ctx, vec, &t->slot[0]);
+    return space->add(space->ctx, 0, &t->slot[0], vec);
 }
 
 fsdp_status tree_sum_finish(tree_sum *t, float **sum)
@@ -55,7 +61,7 @@ fsdp_status tree_sum_finish(tree_sum *t, float **sum)
         if (t->slot[k] == NULL)
             continue;
         if (right != NULL) {
-            TRY(space->add(space->ctx, t->slot[k], *right));
+            TRY(space->add(space->ctx, k + 1, &t->slot[k], *right));
             space->put(space->ctx, *right);
             *right = NULL;
         }
@@ -83,6 +89,15 @@ int tree_sum_live(const tree_sum *t)
     for (int k = 0; k < TREE_SUM_LEVELS; k++)
         live += t->slot[k] != NULL;
     return live;
+}
+
+uint64_t tree_sum_waiting(const tree_sum *t, int level)
+{
+    uint64_t nodes = 0;
+    assert_no_gap(t, level);
+    for (int k = level; k < TREE_SUM_LEVELS; k++)
+        nodes |= (uint64_t)(t->slot[k] != NULL) << (k - level);
+    return nodes;
 }
 
 /* The root over n leaves splits at the largest power of two below n: 7 -> 4 + 3 -> (2+2) + (2+1).

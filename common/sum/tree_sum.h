@@ -14,19 +14,25 @@
  * Who pushes does not matter, only which nodes: a single device pushes leaves, rank r pushes the
  * finished node over its own block. That is why the bits do not depend on the number of ranks.
  *
- * The counter knows nothing of devices: the caller's `space` allocates, copies and adds vectors. */
+ * The counter knows nothing of memory: the caller's `space` says how a pushed vector is kept and
+ * where a sum is put. grad_acc.c has a space of device vectors, which copies what it keeps;
+ * sum_run_cpu.c one of blocks of a few kB, which borrows it. */
 #pragma once
 #include <stddef.h>
+#include <stdint.h>
 #include "common/base/status.h"
 
 enum { TREE_SUM_LEVELS = 48 };
 
 typedef struct tree_sum_space {
-    void *ctx;                                                      /* passed to each function */
-    fsdp_status (*get)(void *ctx, float **vec);                     /* a new vector, owner: tree */
-    void (*put)(void *ctx, float *vec);                             /* give it back */
-    fsdp_status (*copy)(void *ctx, float *dst, const float *src);   /* dst = src */
-    fsdp_status (*add)(void *ctx, float *left, const float *right); /* left = left + right */
+    void *ctx; /* passed to each function */
+    /* keep -- *slot = a vector that holds vec: a copy, or vec itself where the caller leaves it as
+     * it is until the sum is done. */
+    fsdp_status (*keep)(void *ctx, const float *vec, float **slot);
+    /* add -- *left = *left + right, a node of `level`: in place, or in another vector that stands
+     * for *left from then on. */
+    fsdp_status (*add)(void *ctx, int level, float **left, const float *right);
+    void (*put)(void *ctx, float *vec); /* give back a vector that stood in a slot */
 } tree_sum_space;
 
 typedef struct tree_sum {
@@ -36,10 +42,14 @@ typedef struct tree_sum {
 
 void tree_sum_init(tree_sum *t, tree_sum_space space);
 
-/* tree_sum_push -- add the next node of `level`. vec is borrowed: copied or added before return
+/* tree_sum_push -- add the next node of `level`. vec is kept by the space or added before return
  * (or, when the space is stream-ordered, in stream order). Pushing a level-k node while a lower
  * slot is occupied would leave a gap in the numbering: asserted.                                 */
 fsdp_status tree_sum_push(tree_sum *t, int level, const float *vec);
+
+/* tree_sum_push_in_turn -- no tree: slot 0 is a plain sum in the order of these calls. Not to be
+ * mixed with tree_sum_push; finish returns it. */
+fsdp_status tree_sum_push_in_turn(tree_sum *t, const float *vec);
 
 /* tree_sum_finish -- *sum = the root (the caller owns it and gives it back with space.put), NULL if
  * nothing was pushed; the counter is empty afterwards.                                           */
@@ -50,6 +60,10 @@ void tree_sum_clear(tree_sum *t);
 
 /* tree_sum_live -- vectors held now; after n pushes of one level at most floor(log2(n)) + 1. */
 int tree_sum_live(const tree_sum *t);
+
+/* tree_sum_waiting -- nodes of `level` that the slots stand for: bit k is set where slot level + k
+ * is occupied. Slots below are empty, which is asserted. */
+uint64_t tree_sum_waiting(const tree_sum *t, int level);
 
 /* tree_sum_f32 -- the same sum of n floats, by the recursive definition. O(n) time, O(log n) stack.
  * The tests prove counter and definition equal.                                                  */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/dtype.h"
-#include "common/sum/grad_run.h"
+#include "common/sum/sum_run.h"
 #include "common/model/init.h"
 #include "common/model/runner.h"
 
@@ -288,7 +288,7 @@ static fsdp_status allocate(baseline *b)
     TRY(lay_out(m, b->run.mode, comm_size(b->run.world), &l));
     b->param_elems = l.param_elems;
     b->padded_elems = l.padded_elems;
-    grad_acc_init(&b->acc, b->run.mode, b->run.ops,
+    grad_acc_init(&b->acc, b->run.mode, b->run.ops->sums,
                   b->padded_elems / (size_t)comm_size(b->run.world), MEM_GRADS_SHARD, "ddp slice");
     b->acc.sum_dtype = b->run.reduce_dtype;
     TRY(device_alloc_f32(s, MEM_PARAMS_SHARD, b->param_elems, "parameters", &b->params));
@@ -345,7 +345,7 @@ static size_t most_sums(const run_context *run, int world_size)
         return (size_t)size_log2_floor(w * steps) + 1 + (w == 1);
     for (size_t a = 0; a < steps && a < MAX_WALKED; a++) {
         size_t waiting = run->mode == GRAD_ACC_FAST ? a > 0 : (size_t)__builtin_popcountl(a);
-        size_t now = w == 1 ? waiting + 1 : grad_run_peak(run->mode, a * w, world_size);
+        size_t now = w == 1 ? waiting + 1 : sum_run_peak(run->mode, a * w, world_size);
         most = now > most ? now : most;
     }
     return most;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "common/comm/comm.h"
+#include "common/ops/ops.h"
 #include "tests/bench/coll_lib.h"
 
 typedef struct ours {
@@ -43,7 +44,7 @@ static fsdp_status reduce_scatter(ours *t, size_t elems, size_t n)
 {
     grad_acc acc;
     float *sum = NULL;
-    grad_acc_init(&acc, GRAD_ACC_FAST, ops_cpu_fast(), elems, MEM_GRADS_SHARD, "bench");
+    grad_acc_init(&acc, GRAD_ACC_FAST, ops_cpu_fast()->sums, elems, MEM_GRADS_SHARD, "bench");
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < n && status == FSDP_OK; i++)
         status = comm_reduce_scatter(t->comm, t->s, "bench", t->base.buf, elems, &acc, 0);

@@ -15,6 +15,7 @@
 #pragma once
 #include <stdatomic.h>
 #include "common/comm/comm.h"
+#include "common/ops/ops.h"
 
 enum { TRACE_BYTES = 16384 };
 

@@ -8,7 +8,7 @@
 static const size_t sizes[] = {0, 1, 2, 3, 7, 10, 1000, 4099};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
-/* ---- a table of operations with those that sums need --------------------------------------- */
+/* ---- a table of kernels for sums ----------------------------------------------------------- */
 
 static fsdp_status add_run(void *args, int n_threads)
 {
@@ -29,23 +29,21 @@ static fsdp_status add_issue(stream *s, const add_args *a)
     return stream_launch(s, add_run, a, sizeof *a);
 }
 
-static fsdp_status cast_run(void *args, int n_threads)
+static fsdp_status round_run(void *args, int n_threads)
 {
-    const cast_args *a = args;
+    const round_args *a = args;
     (void)n_threads;
     for (size_t i = 0; i < a->elems; i++)
-        ((uint16_t *)a->out)[i] = bf16_from_f32(((const float *)a->in)[i]);
+        a->out[i] = bf16_from_f32(a->in[i]);
     return FSDP_OK;
 }
 
-static fsdp_status cast_issue(stream *s, const cast_args *a)
+static fsdp_status round_issue(stream *s, const round_args *a)
 {
-    if (a->in_type != DTYPE_F32 || a->out_type != DTYPE_BF16)
-        return fsdp_error(FSDP_EINVAL, "", "the test's operations cast f32 to bf16 only");
-    return stream_launch(s, cast_run, a, sizeof *a);
+    return stream_launch(s, round_run, a, sizeof *a);
 }
 
-const ops comm_test_ops = {.name = "test", .add = add_issue, .cast = cast_issue};
+const sum_kernels comm_test_sums = {.add = add_issue, .round = round_issue, .run = sum_run_cpu};
 
 /* ---- data ---------------------------------------------------------------------------------- */
 
@@ -248,7 +246,7 @@ static void reduce_and_compare(comm_fixture *f, grad_acc_mode mode, const size_t
     for (int r = 0; r < f->rank; r++)
         first += lengths[r];
     grad_acc acc;
-    grad_acc_init(&acc, mode, &comm_test_ops, own, MEM_GRADS_SHARD, "sum");
+    grad_acc_init(&acc, mode, &comm_test_sums, own, MEM_GRADS_SHARD, "sum");
     for (int a = 0; a < steps; a++)
         reduce_once(f, &acc, lengths, equal, a);
     CHECK(f, acc.n_pushed == (int)n_leaves, "%d vectors pushed", acc.n_pushed);
@@ -338,7 +336,7 @@ void comm_case_grad_acc_empty(comm_fixture *f)
     for (int mode = 0; mode < 2; mode++) {
         grad_acc acc;
         float *sum = NULL;
-        grad_acc_init(&acc, (grad_acc_mode)mode, &comm_test_ops, 5, MEM_GRADS_SHARD, "empty");
+        grad_acc_init(&acc, (grad_acc_mode)mode, &comm_test_sums, 5, MEM_GRADS_SHARD, "empty");
         CHECK_OK(f, grad_acc_finish(&acc, f->s, &sum));
         CHECK_OK(f, stream_sync(f->s));
         for (int i = 0; i < 5 && sum != NULL; i++)

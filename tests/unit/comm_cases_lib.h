@@ -26,8 +26,8 @@ typedef struct comm_fixture {
         CHECK(f, got_ == FSDP_OK, "line %d: %.150s", __LINE__, fsdp_error_get()->what);            \
     } while (0)
 
-/* A table of operations with those that sums need. */
-extern const ops comm_test_ops;
+/* Kernels for sums. */
+extern const sum_kernels comm_test_sums;
 
 /* malloc that cannot fail; 0 bytes are allowed. */
 void *comm_test_alloc(size_t bytes);

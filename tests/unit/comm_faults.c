@@ -40,7 +40,7 @@ static fsdp_status add_none(stream *s, const add_args *a)
     return FSDP_OK;
 }
 
-static const ops no_ops = {.name = "none", .add = add_none};
+static const sum_kernels no_sums = {.add = add_none, .run = sum_run_cpu};
 
 static fsdp_status gather(fixture *f, const char *label, dtype t, size_t elems)
 {
@@ -51,7 +51,7 @@ static fsdp_status gather(fixture *f, const char *label, dtype t, size_t elems)
 static fsdp_status scatter(fixture *f, const char *label, const size_t *lengths)
 {
     grad_acc acc;
-    grad_acc_init(&acc, GRAD_ACC_FAST, &no_ops, lengths[f->rank], MEM_GRADS_SHARD, "sum");
+    grad_acc_init(&acc, GRAD_ACC_FAST, &no_sums, lengths[f->rank], MEM_GRADS_SHARD, "sum");
     fsdp_status status =
         comm_reduce_scatterv(f->c, f->s, label, f->send,
                              slices_of(lengths, f->world, (comm_slice[MAX_RANKS]){{0}}), &acc, 0);

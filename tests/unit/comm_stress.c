@@ -259,7 +259,7 @@ static void call_reduce_scatter(const drawn *d)
     stress_sum a = sum_check_of(d, NULL, lengths[d->c->rank]);
     levels_draw(d, &a);
     grad_acc acc;
-    grad_acc_init(&acc, a.mode, &comm_test_ops, a.elems, MEM_OTHER, "stress");
+    grad_acc_init(&acc, a.mode, &comm_test_sums, a.elems, MEM_OTHER, "stress");
     acc.sum_dtype = a.sum_dtype;
     for (int step = 0; step < a.steps; step++)
         reduce_step(d, &a, step, lengths, &acc);

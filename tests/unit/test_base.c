@@ -255,24 +255,35 @@ static void vec_put(void *ctx, float *vec)
     free(vec);
 }
 
-static fsdp_status vec_copy(void *ctx, float *dst, const float *src)
+/* A copy; the vector stands in the slot before it is filled, which may fail. */
+static fsdp_status vec_keep(void *ctx, const float *vec, float **slot)
 {
+    TRY(vec_get(ctx, slot));
     TRY(count_call(ctx));
-    memcpy(dst, src, VEC * sizeof *dst);
+    memcpy(*slot, vec, VEC * sizeof *vec);
     return FSDP_OK;
 }
 
-static fsdp_status vec_add(void *ctx, float *left, const float *right)
+/* Odd levels are put into a new vector. */
+static fsdp_status vec_add(void *ctx, int level, float **left, const float *right)
 {
     TRY(count_call(ctx));
+    float *sum = *left;
+    if (level % 2 != 0) {
+        sum = malloc(VEC * sizeof *sum);
+        assert_non_null(sum);
+    }
     for (int i = 0; i < VEC; i++)
-        left[i] += right[i];
+        sum[i] = (*left)[i] + right[i];
+    if (sum != *left)
+        free(*left);
+    *left = sum;
     return FSDP_OK;
 }
 
 static tree_sum_space counting_space(counting *c)
 {
-    return (tree_sum_space){c, vec_get, vec_put, vec_copy, vec_add};
+    return (tree_sum_space){.ctx = c, .keep = vec_keep, .add = vec_add, .put = vec_put};
 }
 
 /* random_leaf -- both signs, 24 binary orders of magnitude: nearly every order of adding shows. */
@@ -379,11 +390,39 @@ static void test_tree_sum_edges(void **state)
     assert_null(sum);
     for (int i = 0; i < 7; i++)
         assert_int_equal(tree_sum_push(&t, 0, vec), FSDP_OK);
-    assert_int_equal(tree_sum_live(&t), 3);  /* 7 = 4 + 2 + 1 */
+    assert_int_equal(tree_sum_live(&t), 3); /* 7 = 4 + 2 + 1 */
+    assert_int_equal(tree_sum_waiting(&t, 0), 7);
     assert_true(vec[0] == 1 && vec[1] == 2); /* borrowed, not changed */
     tree_sum_clear(&t);
     assert_int_equal(c.live, 0);
     assert_int_equal(tree_sum_live(&t), 0);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(tree_sum_push(&t, 3, vec), FSDP_OK);
+    assert_int_equal(tree_sum_waiting(&t, 3), 5);
+    assert_int_equal(tree_sum_waiting(&t, 1), 5 << 2);
+    tree_sum_clear(&t);
+}
+
+static void test_push_in_turn(void **state)
+{
+    (void)state;
+    counting c = {0};
+    tree_sum t;
+    float *sum, want[VEC] = {0};
+    tree_sum_init(&t, counting_space(&c));
+    for (uint32_t i = 0; i < 9; i++) {
+        float vec[VEC];
+        for (uint32_t v = 0; v < VEC; v++) {
+            vec[v] = random_leaf(i, v);
+            want[v] = i == 0 ? vec[v] : want[v] + vec[v];
+        }
+        assert_int_equal(tree_sum_push_in_turn(&t, vec), FSDP_OK);
+        assert_int_equal(tree_sum_live(&t), 1);
+    }
+    assert_int_equal(tree_sum_finish(&t, &sum), FSDP_OK);
+    assert_memory_equal(sum, want, sizeof want);
+    vec_put(&c, sum);
+    assert_int_equal(c.live, 0);
 }
 
 /* Every call of the space fails once: the status comes back, and clear finds every vector. */
@@ -486,6 +525,7 @@ int main(void)
         cmocka_unit_test(test_f32_add_stream),
         cmocka_unit_test(test_tree_sum_is_its_definition),
         cmocka_unit_test(test_tree_sum_edges),
+        cmocka_unit_test(test_push_in_turn),
         cmocka_unit_test(test_tree_sum_failures),
         cmocka_unit_test(test_tree_sum_asserts_gaps),
     };

@@ -197,8 +197,8 @@ static void observe(void *self, comm_op op, const char *label, size_t elems)
 static void issue_each(comm_fixture *f, size_t n, const size_t *lengths, float *send, float *recv)
 {
     grad_acc acc, accv;
-    grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_ops, n, MEM_GRADS_SHARD, "sum");
-    grad_acc_init(&accv, GRAD_ACC_FAST, &comm_test_ops, lengths[f->rank], MEM_GRADS_SHARD, "sum");
+    grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_sums, n, MEM_GRADS_SHARD, "sum");
+    grad_acc_init(&accv, GRAD_ACC_FAST, &comm_test_sums, lengths[f->rank], MEM_GRADS_SHARD, "sum");
     const char *l = "figures";
     CHECK_OK(f, comm_all_gather(f->c, f->s, l, DTYPE_F32, send, recv, n));
     CHECK_OK(f, comm_reduce_scatter(f->c, f->s, l, send, n, &acc, 0));
@@ -260,7 +260,7 @@ static void test_staging(comm_fixture *f)
     size_t n = 1000, world = (size_t)f->world;
     float *send = calloc(n * world, sizeof *send);
     grad_acc acc;
-    grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_ops, n, MEM_GRADS_SHARD, "sum");
+    grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_sums, n, MEM_GRADS_SHARD, "sum");
     ledger_reset_peaks(device_ledger(f->dev));
     CHECK_OK(f, comm_reduce_scatter(f->c, f->s, "staged", send, n, &acc, 0));
     CHECK_OK(f, stream_sync(f->s));
@@ -315,7 +315,7 @@ static void test_bad_arguments(comm_fixture *f)
 {
     grad_acc acc;
     float buf[8] = {0};
-    grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_ops, 5, MEM_GRADS_SHARD, "sum");
+    grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_sums, 5, MEM_GRADS_SHARD, "sum");
     if (f->rank == 0) {
         CHECK(f, comm_reduce_scatter(f->c, f->s, "bad", buf, 1, &acc, 0) == FSDP_EINVAL, "elems");
         CHECK(f, comm_broadcast(f->c, f->s, "bad", DTYPE_F32, buf, 1, f->world) == FSDP_EINVAL,
@@ -412,7 +412,7 @@ static void bench(comm_fixture *f, int repeats)
     float *full = calloc(world * ELEMS, sizeof *full), *shard = calloc(ELEMS, sizeof *shard);
     for (int kind = 0; kind < 4; kind++) {
         grad_acc acc;
-        grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_ops, ELEMS, MEM_GRADS_SHARD, "sum");
+        grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_sums, ELEMS, MEM_GRADS_SHARD, "sum");
         double begun = 0;
         for (int i = -3; i < repeats; i++) {
             if (i == 0)

@@ -3,8 +3,9 @@
  */
 #include "tests/unit/device_lib.h"
 #include "common/comm/comm.h"
-#include "common/ops/cpu_kernels.h"
-#include "common/sum/grad_run.h"
+#include "common/device/cpu_tiles.h"
+#include "common/ops/ops.h"
+#include "common/sum/sum_run.h"
 #include "common/base/philox.h"
 #include <stdlib.h>
 #include <string.h>
@@ -51,16 +52,15 @@ typedef enum way { BY_RUN, BY_PUSH, BY_GIVE, WAYS } way;
 static void take_run(grad_acc *g, stream *s, float *const *node, int n, int n_threads)
 {
     uint16_t *in[MOST_NODES];
-    grad_run *run;
+    sum_run run;
     for (int i = 0; i < n; i++) {
         in[i] = malloc(g->elems * sizeof *in[i] + 1);
         for (size_t k = 0; k < g->elems; k++)
             in[i][k] = bf16_from_f32(node[i][k]);
     }
-    OK(grad_run_plan(g, s, 0, n, &run));
-    OK(grad_run_execute(run, (const void *const *)in, n_threads));
-    grad_run_retire(run, s);
-    grad_run_free(run);
+    OK(sum_run_begin(g, s, 0, n, &run));
+    OK(run.kernels->run(&run, (const void *const *)in, n_threads));
+    sum_run_end(&run, s);
     for (int i = 0; i < n; i++)
         free(in[i]);
 }
@@ -80,7 +80,7 @@ static void check_sum(device *d, grad_acc_mode mode, size_t elems, int n, int gr
     stream *s = device_compute_stream(d);
     float *node[MOST_NODES], *sum;
     grad_acc g;
-    grad_acc_init(&g, mode, ops_cpu_portable(), elems, MEM_GRADS_SHARD, "bf16");
+    grad_acc_init(&g, mode, ops_cpu_portable()->sums, elems, MEM_GRADS_SHARD, "bf16");
     g.sum_dtype = DTYPE_BF16;
     for (int i = 0; i < n; i++) {
         node[i] = malloc(elems * sizeof **node + 1);
@@ -124,6 +124,22 @@ static void test_plain_loop(void **state)
     device_close(d);
 }
 
+/* What a reduction sends: the rounded copy of any length. */
+static void test_rounded_copy(void **state)
+{
+    (void)state;
+    enum { N = TILE_ELEMS + 3 };
+    device *d = open_cpu(false, true);
+    static float in[N];
+    static uint16_t out[N];
+    fill(in, N, 4);
+    OK(ops_cpu_fast()->sums->round(device_compute_stream(d),
+                                   &(round_args){.out = out, .in = in, .elems = N}));
+    for (size_t i = 0; i < N; i++)
+        assert_int_equal(out[i], bf16_from_f32(in[i]));
+    device_close(d);
+}
+
 /* add with round_to in both tables; out may be an input, b may be NULL. */
 static void test_rounded_add(void **state)
 {
@@ -161,7 +177,7 @@ static void test_one_rank_rounds(void **state)
     fill(send, N, 5);
     memcpy(before, send, sizeof send);
     grad_acc g;
-    grad_acc_init(&g, GRAD_ACC_CANONICAL, ops_cpu_fast(), N, MEM_GRADS_SHARD, "one");
+    grad_acc_init(&g, GRAD_ACC_CANONICAL, ops_cpu_fast()->sums, N, MEM_GRADS_SHARD, "one");
     g.sum_dtype = DTYPE_BF16;
     OK(comm_reduce_scatter(c, s, "unit", send, N, &g, 0));
     OK(grad_acc_finish(&g, s, &sum));
@@ -179,6 +195,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain_loop),
+        cmocka_unit_test(test_rounded_copy),
         cmocka_unit_test(test_rounded_add),
         cmocka_unit_test(test_one_rank_rounds),
     };

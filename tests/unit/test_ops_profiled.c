@@ -33,6 +33,15 @@ FAKE(clip_coef)
 FAKE(adamw)
 FAKE(sgd)
 
+static fsdp_status fake_round(stream *s, const round_args *a)
+{
+    (void)s;
+    (void)a;
+    return FSDP_OK;
+}
+
+static const sum_kernels FAKE_SUMS = {.add = fake_add, .round = fake_round, .run = sum_run_cpu};
+
 static const ops FAKES = {.name = "fakes",
                           .matmul = fake_matmul,
                           .bias_add = fake_bias_add,
@@ -52,7 +61,8 @@ static const ops FAKES = {.name = "fakes",
                           .sum_squares = fake_sum_squares,
                           .clip_coef = fake_clip_coef,
                           .adamw = fake_adamw,
-                          .sgd = fake_sgd};
+                          .sgd = fake_sgd,
+                          .sums = &FAKE_SUMS};
 
 /* A profile, its counting table over `base`, and a stream to use them on. */
 typedef struct rig {
@@ -155,6 +165,13 @@ static void test_formulas(void **state)
     COST(clip_coef, 4, 8 + sizeof(rsum), .max_norm = 1);
     COST(adamw, 112, 28 * 7, .elems = 7);
     COST(sgd, 35, 84, .elems = 7);
+    OK(r.o->sums->add(r.s, &(add_args){.b = &x, .elems = 7, .round_to = DTYPE_BF16}));
+    expect_cost(&r, "add", 7, 84);
+    OK(r.o->sums->add(r.s, &(add_args){.elems = 7, .round_to = DTYPE_BF16}));
+    expect_cost(&r, "add", 7, 56);
+    OK(r.o->sums->round(r.s, &(round_args){.elems = 7}));
+    expect_cost(&r, "cast", 0, 42);
+    assert_true(r.o->sums->run == FAKE_SUMS.run); /* counted as part of its collective */
     counted(&r, NULL);
     rig_close(&r);
 }

@@ -1,5 +1,5 @@
-/* cpu_tiles.c -- the one place of the CPU backends that starts threads. See cpu_kernels.h. */
-#include "common/ops/cpu_kernels.h"
+/* cpu_tiles.c -- the one place where CPU kernels start threads. See cpu_tiles.h. */
+#include "common/device/cpu_tiles.h"
 
 static fsdp_status run_here(size_t n_tiles, tile_fn tile, const void *args)
 {

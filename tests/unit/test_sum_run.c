@@ -1,9 +1,9 @@
-/* test_grad_run.c -- many pushes in one pass over memory (grad_run.h) against the single pushes of
+/* test_sum_run.c -- many pushes in one pass over memory (sum_run.h) against the single pushes of
  * grad_acc.h: the same bits, the vectors it says, and nothing left behind a failure. */
 #include "tests/unit/device_lib.h"
 #include "common/base/bytes_copy.h"
-#include "common/ops/cpu_kernels.h"
-#include "common/sum/grad_run.h"
+#include "common/device/cpu_tiles.h"
+#include "common/sum/sum_run.h"
 #include "tests/unit/comm_cases_lib.h"
 #include <stdlib.h>
 #include <string.h>
@@ -29,16 +29,12 @@ static void fill(float *vec, size_t elems, uint64_t *seed)
 static fsdp_status take_in(grad_acc *g, stream *s, int level, int n, const void *const *in,
                            int n_threads)
 {
-    grad_run *run;
-    TRY(grad_run_plan(g, s, level, n, &run));
-    grad_run *copy = malloc(run->bytes); /* a plan may be copied */
-    assert_non_null(copy);
-    memcpy(copy, run, run->bytes);
-    memset(run, 0xA5, run->bytes);
-    grad_run_free(run);
-    fsdp_status status = grad_run_execute(copy, in, n_threads);
-    grad_run_retire(copy, s);
-    free(copy);
+    sum_run run, copy;
+    TRY(sum_run_begin(g, s, level, n, &run));
+    copy = run; /* a run may be copied */
+    memset(&run, 0xA5, sizeof run);
+    fsdp_status status = copy.kernels->run(&copy, in, n_threads);
+    sum_run_end(&copy, s);
     return status;
 }
 
@@ -75,8 +71,8 @@ static void run_sequence(device *d, sequence q)
 {
     stream *s = device_compute_stream(d);
     grad_acc single, many;
-    grad_acc_init(&single, q.mode, &comm_test_ops, q.elems, MEM_GRADS_SHARD, "single");
-    grad_acc_init(&many, q.mode, &comm_test_ops, q.elems, MEM_GRADS_SHARD, "many");
+    grad_acc_init(&single, q.mode, &comm_test_sums, q.elems, MEM_GRADS_SHARD, "single");
+    grad_acc_init(&many, q.mode, &comm_test_sums, q.elems, MEM_GRADS_SHARD, "many");
     single.sum_dtype = many.sum_dtype = q.sum_dtype;
     float *in[MOST_INPUTS], *sum_single = NULL, *sum_many = NULL;
     void *sent[MOST_INPUTS]; /* as the accumulator's sum_dtype type */
@@ -145,7 +141,7 @@ static void test_bits_of_single_pushes(void **state)
     device_close(d);
 }
 
-/* grad_run_peak, from which memory is planned, is what the ledger sees. */
+/* sum_run_peak, from which memory is planned, is what the ledger sees. */
 static void test_peak(void **state)
 {
     enum { ELEMS = 10 };
@@ -160,38 +156,91 @@ static void test_peak(void **state)
         grad_acc_mode mode = k % 2 ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST;
         int before = k / 2 % 18, n = 1 + k / 36;
         grad_acc acc;
-        grad_acc_init(&acc, mode, &comm_test_ops, ELEMS, MEM_GRADS_SHARD, "peak");
+        grad_acc_init(&acc, mode, &comm_test_sums, ELEMS, MEM_GRADS_SHARD, "peak");
         for (int i = 0; i < before; i++)
             OK(grad_acc_push(&acc, s, 0, vec));
         ledger_reset_peaks(device_ledger(d));
         OK(take_in(&acc, s, 0, n, in, 1));
         size_t most = ledger_read(device_ledger(d)).peak_bytes[MEM_GRADS_SHARD] / sizeof vec;
-        if (most != grad_run_peak(mode, (uint64_t)before, n))
+        if (most != sum_run_peak(mode, (uint64_t)before, n))
             fail_msg("%d behind %d, mode %d: %zu vectors, planned %zu", n, before, (int)mode, most,
-                     grad_run_peak(mode, (uint64_t)before, n));
+                     sum_run_peak(mode, (uint64_t)before, n));
         grad_acc_free(&acc, s);
     }
     assert_int_equal(live_bytes(d), 0);
     device_close(d);
 }
 
-static void test_bad_count(void **state)
+static void test_counts(void **state)
 {
     (void)state;
     device *d = open_cpu(false, true);
     stream *s = device_compute_stream(d);
     grad_acc acc;
-    grad_run *run = NULL;
-    grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_ops, 1, MEM_GRADS_SHARD, "count");
-    assert_int_equal(grad_run_plan(&acc, s, 0, 0, &run), FSDP_EINVAL);
-    assert_int_equal(grad_run_plan(&acc, s, 0, GRAD_RUN_MAX_INPUTS + 1, &run), FSDP_EINVAL);
-    assert_null(run);
-    OK(grad_run_plan(&acc, s, 0, GRAD_RUN_MAX_INPUTS, &run));
-    grad_run_retire(run, s);
-    grad_run_free(run);
-    grad_acc_free(&acc, s);
+    sum_run run;
+    grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_sums, 1, MEM_GRADS_SHARD, "count");
+    assert_int_equal(sum_run_begin(&acc, s, 0, 0, &run), FSDP_EINVAL);
+    assert_int_equal(sum_run_begin(&acc, s, 0, SUM_RUN_MAX_INPUTS + 1, &run), FSDP_EINVAL);
     assert_int_equal(live_bytes(d), 0);
     device_close(d);
+}
+
+/* The most inputs there may be, from a counter in which every slot waits: enough blocks for all. */
+static void test_most_inputs(void **state)
+{
+    (void)state;
+    static const void *in[SUM_RUN_MAX_INPUTS];
+    static const uint16_t ONE_BF16[1] = {0x3f80};
+    static const float ONE[1] = {1};
+    device *d = open_cpu(false, true);
+    stream *s = device_compute_stream(d);
+    for (int k = 0; k < 8; k++) {
+        int n = SUM_RUN_MAX_INPUTS - k % 2;
+        grad_acc acc;
+        float *sum;
+        grad_acc_init(&acc, k & 2 ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST, &comm_test_sums, 1,
+                      MEM_GRADS_SHARD, "most");
+        acc.sum_dtype = k & 4 ? DTYPE_BF16 : DTYPE_F32;
+        for (int i = 0; i < n; i++)
+            in[i] = k & 4 ? (const void *)ONE_BF16 : ONE;
+        for (int i = 0; i < 7; i++)
+            OK(grad_acc_push(&acc, s, 0, ONE));
+        OK(take_in(&acc, s, 0, n, in, 1));
+        OK(grad_acc_finish(&acc, s, &sum));
+        if (k < 4) /* bf16 has 8 bits */
+            assert_true(sum[0] == (float)(n + 7));
+        device_free(s, sum);
+        grad_acc_free(&acc, s);
+    }
+    assert_int_equal(live_bytes(d), 0);
+    device_close(d);
+}
+
+/* A run without an accumulator, as an all-reduce makes it: the definition's bits, into one of the
+ * inputs too, for every number of them. */
+static void test_root(void **state)
+{
+    (void)state;
+    enum { MOST = 33, ELEMS = 2048 + 5 };
+    static float in[MOST][ELEMS], out[ELEMS], leaves[MOST];
+    const void *from[MOST];
+    uint64_t seed = 5;
+    for (int n = 1; n <= MOST; n++)
+        for (int own = -1; own < n; own += 1 + n / 4) {
+            for (int i = 0; i < n; i++) {
+                fill(in[i], ELEMS, &seed);
+                from[i] = in[i];
+            }
+            float want[ELEMS], *to = own < 0 ? out : in[own];
+            for (size_t e = 0; e < ELEMS; e++) {
+                for (int i = 0; i < n; i++)
+                    leaves[i] = in[i][e];
+                want[e] = tree_sum_f32(leaves, (size_t)n);
+            }
+            sum_run run = sum_run_root(to, ELEMS, n);
+            OK(sum_run_cpu(&run, from, 1));
+            assert_memory_equal(to, want, sizeof want);
+        }
 }
 
 /* ---- an allocation that fails --------------------------------------------------------------- */
@@ -206,7 +255,7 @@ static fsdp_status alloc_or_fail(stream *s, mem_category category, size_t bytes,
     return device_backend_cpu.alloc(s, category, bytes, label, out);
 }
 
-/* Whichever allocation of a plan fails, grad_acc_free gives back all there is. */
+/* Whichever allocation of a run fails, the accumulator holds what it held. */
 static void test_alloc_fails(void **state)
 {
     (void)state;
@@ -220,19 +269,25 @@ static void test_alloc_fails(void **state)
     for (int k = 0; k < 2 * 16 * MOST_INPUTS * 4; k++) {
         int before = k / 2 % 16, n = 1 + k / 32 % MOST_INPUTS, fails_at = k / (32 * MOST_INPUTS);
         grad_acc acc;
-        grad_acc_init(&acc, k % 2 ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST, &comm_test_ops, 5,
+        grad_acc_init(&acc, k % 2 ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST, &comm_test_sums, 5,
                       MEM_GRADS_SHARD, "fails");
         allocs_left = 1000;
         for (int i = 0; i < before; i++)
             OK(grad_acc_push(&acc, s, 0, vec));
-        grad_run *run = NULL;
+        sum_run run;
+        tree_sum held = acc.tree;
+        size_t held_bytes = live_bytes(d);
         allocs_left = fails_at;
-        fsdp_status status = grad_run_plan(&acc, s, 0, n, &run);
-        assert_int_equal(status, run == NULL ? FSDP_ENOMEM : FSDP_OK);
-        n_failed += run == NULL;
-        if (run != NULL)
-            grad_run_retire(run, s);
-        grad_run_free(run);
+        fsdp_status status = sum_run_begin(&acc, s, 0, n, &run);
+        if (status == FSDP_OK) {
+            sum_run_end(&run, s);
+        } else {
+            assert_int_equal(status, FSDP_ENOMEM);
+            assert_memory_equal(acc.tree.slot, held.slot, sizeof held.slot);
+            assert_int_equal(acc.n_pushed, before);
+            assert_int_equal(live_bytes(d), held_bytes);
+            n_failed++;
+        }
         grad_acc_free(&acc, s);
         assert_int_equal(live_bytes(d), 0);
     }
@@ -246,7 +301,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits_of_single_pushes),
         cmocka_unit_test(test_peak),
-        cmocka_unit_test(test_bad_count),
+        cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_most_inputs),
+        cmocka_unit_test(test_root),
         cmocka_unit_test(test_alloc_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

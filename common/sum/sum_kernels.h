@@ -1,0 +1,65 @@
+/* sum_kernels.h -- the kernels that sums of device vectors are made of, as a small table.
+ *
+ * A backend fills the table; an `ops` table points to it (ops.h: sums). Running sums (grad_acc.h)
+ * and collectives take the table and know no other operation. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "common/base/dtype.h"
+#include "common/device/device.h"
+#include "common/sum/tree_sum.h"
+
+/* out[i] = a[i] + b[i]; out may be a or b.
+ * round_to = DTYPE_BF16: a[i], b[i] and their sum are each rounded to bf16 (bf16_from_f32) and stay
+ * in fp32 arrays: a node of a sum in bf16. b NULL (then only): out[i] = a[i], rounded. */
+typedef struct add_args {
+    float *out;
+    const float *a, *b;
+    size_t elems;
+    dtype round_to;
+} add_args;
+
+/* out[i] = in[i] as bf16 (bf16_from_f32): what a reduction in bf16 sends. */
+typedef struct round_args {
+    uint16_t *out;
+    const float *in;
+    size_t elems;
+} round_args;
+
+/* Pushes of the next n_in nodes of `level` into one running sum, as one pass over memory. All that
+ * a kernel needs beside the inputs: numbers, and the vectors of the slots before and after.
+ *
+ * n_before and n_after count nodes of `level`: bit k of n_before is set where slot level + k is
+ * occupied before, bit k of n_after where it is afterwards. The pass reads before[level ... top]
+ * and writes after[level ... top]. Slots above top stay as they are. A vector may stand in both
+ * arrays, in different places: a kernel writes an element only after all its reads of that element.
+ *
+ * Worked example: level 0, slots 0 and 2 occupied (n_before = 5), three nodes x, y, z (n_after =
+ * 8): slot 3 becomes ((slot2 + (slot0 + x)) + (y + z)); top = 3; after[3] is before[2]. */
+typedef struct sum_run {
+    const struct sum_kernels *kernels;
+    size_t elems;
+    dtype sum_dtype; /* of the inputs; DTYPE_BF16: every sum is rounded */
+    bool in_turn;    /* no tree: slot 0 is a plain sum in the order of the pushes */
+    int level, top;
+    int n_in;
+    int n_surplus; /* vectors of `before` that no slot has afterwards: the lowest ones */
+    uint64_t n_before, n_after;
+    uint64_t fresh; /* bit k: after[k] is in no place of `before` */
+    float *before[TREE_SUM_LEVELS], *after[TREE_SUM_LEVELS];
+    float *root; /* not NULL: nothing is left in slots, the sum of the inputs goes here */
+} sum_run;
+
+typedef struct sum_kernels {
+    fsdp_status (*add)(stream *s, const add_args *a);
+    fsdp_status (*round)(stream *s, const round_args *a);
+
+    /* run -- in [n_in][elems]: the nodes in order, stored as sum_dtype, only read. On the CPU it is
+     * called by the stream's own thread when the stream has come to the call, with the threads that
+     * it may use. On another device it is one launch. */
+    fsdp_status (*run)(const sum_run *r, const void *const *in, int n_threads);
+} sum_kernels;
+
+/* sum_run_cpu -- `run` of every table of the CPU. */
+fsdp_status sum_run_cpu(const sum_run *r, const void *const *in, int n_threads);

@@ -1,0 +1,99 @@
+/* sum_run.c -- see sum_run.h. The host's half: which slots, which vectors. */
+#include "common/sum/sum_run.h"
+
+static int highest_bit(uint64_t x)
+{
+    return 63 - __builtin_clzll(x);
+}
+
+/* Whether slot k of [level, top] is occupied after the run. */
+static bool occupied_after(const sum_run *r, int k)
+{
+    return r->in_turn || (r->n_after >> (k - r->level) & 1);
+}
+
+/* Vectors for the slots that are occupied afterwards: those of the slots before, from the highest
+ * on, then new ones. So the highest slot that changes adds in place. have: how many there are. */
+static fsdp_status vectors_get(grad_acc *g, sum_run *r, float **vec, int *have)
+{
+    int need = 0;
+    *have = 0;
+    for (int k = r->top; k >= r->level; k--) {
+        r->before[k] = g->tree.slot[k];
+        if (r->before[k] != NULL)
+            vec[(*have)++] = r->before[k];
+        need += occupied_after(r, k);
+    }
+    r->n_surplus = *have > need ? *have - need : 0;
+    for (int i = *have; i < need; i++) {
+        fsdp_status status = device_alloc_f32(g->stream, g->category, g->elems, g->label, &vec[i]);
+        while (status != FSDP_OK && i > *have)
+            device_free(g->stream, vec[--i]);
+        TRY(status);
+    }
+    return FSDP_OK;
+}
+
+fsdp_status sum_run_begin(grad_acc *g, stream *s, int level, int n, sum_run *r)
+{
+    float *vec[TREE_SUM_LEVELS];
+    int have, next = 0;
+    FSDP_ASSERT(g->tree.space.ctx == g);
+    if (n < 1 || n > SUM_RUN_MAX_INPUTS)
+        return fsdp_error(FSDP_EINVAL, "use fewer ranks in a group",
+                          "sum_run: %d pushes, expected 1 ... %d", n, SUM_RUN_MAX_INPUTS);
+    *r = (sum_run){.kernels = g->kernels,
+                   .elems = g->elems,
+                   .sum_dtype = g->sum_dtype,
+                   .in_turn = g->mode == GRAD_ACC_FAST,
+                   .n_in = n};
+    r->level = r->in_turn ? 0 : level;
+    r->n_before = tree_sum_waiting(&g->tree, r->level);
+    r->n_after = r->n_before + (uint64_t)n;
+    r->top = r->in_turn ? 0 : r->level + highest_bit(r->n_before ^ r->n_after);
+    FSDP_ASSERT(r->top < TREE_SUM_LEVELS);
+    g->stream = s;
+    TRY(vectors_get(g, r, vec, &have));
+    for (int k = r->top; k >= r->level; k--) {
+        if (occupied_after(r, k)) {
+            r->fresh |= next >= have ? UINT64_C(1) << k : 0;
+            r->after[k] = vec[next++];
+        }
+        g->tree.slot[k] = r->after[k];
+    }
+    g->n_pushed += n;
+    return FSDP_OK;
+}
+
+void sum_run_end(const sum_run *r, stream *s)
+{
+    int left = r->n_surplus;
+    for (int k = r->level; left > 0; k++)
+        if (r->before[k] != NULL) {
+            device_free(s, r->before[k]);
+            left--;
+        }
+}
+
+sum_run sum_run_root(float *out, size_t elems, int n)
+{
+    FSDP_ASSERT(n >= 1 && n <= SUM_RUN_MAX_INPUTS);
+    sum_run r = {.elems = elems,
+                 .sum_dtype = DTYPE_F32,
+                 .top = highest_bit((uint64_t)n),
+                 .n_in = n,
+                 .n_after = (uint64_t)n,
+                 .root = out};
+    if ((n & (n - 1)) == 0) /* the last push makes the root */
+        r.after[r.top] = out;
+    return r;
+}
+
+size_t sum_run_peak(grad_acc_mode mode, uint64_t n_before, int n)
+{
+    if (mode == GRAD_ACC_FAST)
+        return 1;
+    int before = __builtin_popcountll(n_before);
+    int after = __builtin_popcountll(n_before + (uint64_t)n);
+    return (size_t)(before > after ? before : after);
+}
