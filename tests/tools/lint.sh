@@ -34,6 +34,12 @@ rule labs 'a lab includes only common/ and the labs below it' "$hits"
 rule loop-size 'the loop that calls the hooks is read at a glance' \
     "$(awk 'END { if (NR > 120) print FILENAME ": " NR " lines, at most 120" }' common/model/loop.c)"
 
+# below FOLDER... -- a pattern of includes of these folders of common/
+below() { echo "#include +\"common/($(echo "$*" | tr ' ' '|'))/"; }
+rule sum 'common/sum includes neither ops nor comm' "$(grep -rnE "$(below ops comm)" common/sum --include=*.c --include=*.h)"
+rule comm 'common/comm includes no ops' "$(grep -rnE "$(below ops)" common/comm --include=*.c --include=*.h)"
+rule ops 'common/ops includes no comm' "$(grep -rnE "$(below comm)" common/ops --include=*.c --include=*.h)"
+
 rule lab-size 'a lab file has at most 400 lines' \
     "$(find lab[1-6]_* -name '*.c' -o -name '*.h' | xargs wc -l | awk '$2 != "total" && $1 > 400 { print $2 ": " $1 " lines" }')"
 
