@@ -67,13 +67,14 @@ TAILQ_HEAD(cpu_block_list, cpu_block);
 enum { CPU_POOL_BUCKETS = 1024 }; /* a power of two */
 
 typedef struct cpu_pool {
-    pthread_mutex_t lock;        /* guards all below */
+    pthread_mutex_t lock;        /* guards all below but n_shifted */
     struct cpu_block_list live;  /* handed out */
     struct cpu_block_list stale; /* cached for reuse, least recently freed first */
     LIST_HEAD(, cpu_block) bucket[CPU_POOL_BUCKETS]; /* the same cached blocks, by footprint */
-    size_t live_bytes;      /* footprint (header, payload, tail) of live blocks */
+    size_t live_bytes;      /* footprint (shift, header, payload, tail) of live blocks */
     size_t live_peak_bytes; /* since device_open: the cap on cached_bytes */
     size_t cached_bytes;
+    atomic_uint n_shifted; /* large blocks that the system gave since device_open; not guarded */
 } cpu_pool;
 
 void cpu_pool_init(cpu_pool *p);

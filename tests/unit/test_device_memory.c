@@ -1,6 +1,6 @@
 /* test_device_memory.c -- device_alloc and device_free on the CPU: alignment, the ledger's figures,
- * recycling and its bounds, stream order, early reuse by the same stream, memory shared with other
- * processes, debug fill, threads. */
+ * recycling and its bounds, where large blocks begin, stream order, early reuse by the same stream,
+ * memory shared with other processes, debug fill, threads. */
 #include "tests/unit/device_lib.h"
 #include <fcntl.h>
 #include <stdio.h>
@@ -139,6 +139,81 @@ static void test_cache_is_bounded(void **state)
     assert_true(pool_of(d)->live_peak_bytes <= peak + 128 + 8 + 63);
     assert_true(most_cached > peak / 2); /* and it is used, not just empty */
     device_close(d);
+}
+
+/* ---- large blocks --------------------------------------------------------------------------- */
+enum { PAGE = 4096, LINE = 64, LINES = PAGE / LINE };
+typedef fsdp_status (*alloc_fn)(stream *s, mem_category category, size_t bytes, const char *label,
+                                void **out);
+
+/* Each begins at a cache line, no two of the 64 at the same one of a page, and of any four in a row
+ * no two less than 3 lines apart, forwards or backwards. */
+static void check_places(unsigned char *const *ptr)
+{
+    for (int i = 0; i < LINES; i++) {
+        assert_int_equal((uintptr_t)ptr[i] % LINE, 0);
+        for (int k = 0; k < i; k++) {
+            size_t apart = ((uintptr_t)ptr[i] - (uintptr_t)ptr[k]) % PAGE / LINE;
+            if (apart == 0)
+                fail_msg("blocks %d and %d begin at the same place of a page", k, i);
+            if (i - k < 4)
+                assert_in_range(apart, 3, LINES - 3);
+        }
+    }
+}
+
+/* As many blocks as there are places. The first and the last byte of each are its own. */
+static void alloc_large(stream *s, alloc_fn alloc, size_t bytes, unsigned char **ptr)
+{
+    for (int i = 0; i < LINES; i++) {
+        OK(alloc(s, MEM_OTHER, bytes, "large", (void **)&ptr[i]));
+        ptr[i][0] = ptr[i][bytes - 1] = (unsigned char)i;
+    }
+    for (int i = 0; i < LINES; i++)
+        assert_true(ptr[i][0] == i && ptr[i][bytes - 1] == i);
+}
+
+static void free_large(stream *s, unsigned char *const *ptr)
+{
+    for (int i = 0; i < LINES; i++)
+        device_free(s, ptr[i]);
+}
+
+/* again_bytes: of the blocks that come after, in the memory of the first where that is recycled. */
+static void check_large_blocks(alloc_fn alloc, size_t bytes, size_t again_bytes)
+{
+    device *d = open_cpu(false, false);
+    stream *s = device_compute_stream(d);
+    unsigned char *ptr[LINES];
+    alloc_large(s, alloc, bytes, ptr);
+    check_places(ptr);
+    free_large(s, ptr);
+    alloc_large(s, alloc, again_bytes, ptr);
+    check_places(ptr);
+    free_large(s, ptr); /* and looks at what stands behind the last byte */
+    cpu_pool_trim(pool_of(d), 0);
+    for (int i = 0; i < LINES; i++) /* unmapped from the first page on: ENOMEM */
+        assert_int_equal(msync(ptr[i] - (uintptr_t)ptr[i] % PAGE, PAGE, MS_ASYNC), -1);
+    device_close(d);
+}
+
+/* Header, tail and the largest shift fill whole pages together with so many bytes. */
+static const size_t FULL_BYTES = (2 << 20) + PAGE - (128 + 8 + PAGE - LINE);
+
+static void test_large_blocks_differ_in_place(void **state)
+{
+    (void)state;
+    if (UNDER_ASAN)
+        skip(); /* there malloc chooses the place */
+    check_large_blocks(device_alloc, FULL_BYTES, FULL_BYTES);
+    check_large_blocks(device_alloc, FULL_BYTES + 100, FULL_BYTES + 1); /* the same footprint */
+}
+
+static void test_large_shared_blocks_differ_in_place(void **state)
+{
+    (void)state;
+    check_large_blocks(device_alloc_shared, FULL_BYTES, FULL_BYTES);
+    check_large_blocks(device_alloc_shared, FULL_BYTES + 1, FULL_BYTES + 100);
 }
 
 /* ---- stream-ordered free and early reuse ---------------------------------------------------- */
@@ -282,7 +357,7 @@ static int peer_sees(device *d, const void *ptr, size_t bytes, unsigned char byt
 static void test_shared_is_seen_by_peers(void **state)
 {
     bool async = *(bool *)*state;
-    static const size_t SIZES[] = {1, 100, 3960, 3961, 100001, (2 << 20) + 5};
+    static const size_t SIZES[] = {1, 100, 3960, 3961, 100001, (2 << 20) + 5, 3 << 20};
     enum { N = sizeof SIZES / sizeof *SIZES };
     device *d = open_cpu(async, true);
     stream *s = device_compute_stream(d);
@@ -531,6 +606,8 @@ int main(void)
         cmocka_unit_test(test_alloc_fails_with_words),
         cmocka_unit_test(test_recycling),
         cmocka_unit_test(test_cache_is_bounded),
+        cmocka_unit_test(test_large_blocks_differ_in_place),
+        cmocka_unit_test(test_large_shared_blocks_differ_in_place),
         cmocka_unit_test(test_free_is_stream_ordered),
         cmocka_unit_test(test_run_ahead_needs_one_block),
         cmocka_unit_test(test_two_frees_in_flight),
