@@ -122,7 +122,7 @@ static void table_roof(FILE *out, profile_roof roof)
         fprintf(out, "%.1f GFLOP/s (the same in bf16, for rows in bf16),\n",
                 1e-9 * roof.bf16_flops_per_s);
     fprintf(out,
-            "%.1f GB/s (adding arrays larger than the caches).\nFLOPs and bytes are by formula; a "
+            "%.1f GB/s (adding arrays of 32 MiB).\nFLOPs and bytes are by formula; a "
             "row's share of the roof is that of what binds it;\nmore than 100%% of memory: the "
             "arrays were in a cache, or are updated in place.\n",
             1e-9 * roof.bytes_per_s);

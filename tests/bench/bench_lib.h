@@ -19,7 +19,8 @@ bench_quartiles bench_quartiles_of(double *values, size_t n);
  * `least` and `most` times.                                                                      */
 size_t bench_reps(double est_s, double budget_s, size_t least, size_t most);
 
-/* Working sets for which the memory's rate is measured, from the caches to DRAM. */
+/* Working sets for which the memory's rate is measured, from the caches to DRAM. 96 MiB are three
+ * arrays of 32 MiB, whose addition is the memory's roof of --profile (ops_profile_roof). */
 enum { ROOF_SIZES = 6 };
 extern const size_t bench_roof_bytes[ROOF_SIZES];
 

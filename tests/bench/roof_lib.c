@@ -18,9 +18,9 @@
 
 /* ---- triad --------------------------------------------------------------------------------- */
 
-enum { TRIES = 12 };
+enum { TRIES = 12, HUGE_PAGE_BYTES = 2 << 20 };
 
-/* One pass over three arrays [elems] that lie one behind the other. */
+/* One pass over three arrays [elems]. */
 static void triad_pass(float *restrict a, const float *restrict b, const float *restrict c,
                        size_t elems)
 {
@@ -28,29 +28,44 @@ static void triad_pass(float *restrict a, const float *restrict b, const float *
         a[i] = b[i] + 0.5f * c[i];
 }
 
-/* Seconds of `passes` passes; every thread has its own part, 3 * part_elems floats. */
+/* From an array to the next: whole pages and 17 cache lines, as far apart as large blocks of a
+ * device are in a page (common/device/cpu_memory.c says why). Else the arrays of a working set of
+ * 2^n would all begin at the same place of a page. */
+static size_t triad_stride(size_t part_elems)
+{
+    enum { PAGE_ELEMS = 4096 / sizeof(float), SHIFT_ELEMS = 17 * 64 / sizeof(float) };
+    return (part_elems + PAGE_ELEMS - 1) / PAGE_ELEMS * PAGE_ELEMS + SHIFT_ELEMS;
+}
+
+/* Seconds of `passes` passes; every thread has its own part, three arrays [part_elems]. */
 static double triad_seconds(float *memory, size_t part_elems, int n_threads, size_t passes)
 {
+    const size_t stride = triad_stride(part_elems);
     double begun = 0;
 #pragma omp parallel num_threads(n_threads)
     {
-        float *a = memory + 3 * part_elems * (size_t)omp_get_thread_num();
-        triad_pass(a, a + part_elems, a + 2 * part_elems, part_elems);
+        float *a = memory + 3 * stride * (size_t)omp_get_thread_num();
+        triad_pass(a, a + stride, a + 2 * stride, part_elems);
 #pragma omp barrier
 #pragma omp master
         begun = bench_now_s();
 #pragma omp barrier
         for (size_t p = 0; p < passes; p++) {
-            triad_pass(a, a + part_elems, a + 2 * part_elems, part_elems);
+            triad_pass(a, a + stride, a + 2 * stride, part_elems);
             __asm__ volatile("" ::: "memory"); /* a pass must not be left out */
         }
     }
     return bench_now_s() - begun;
 }
 
+static size_t triad_part_elems(size_t bytes, int n_threads)
+{
+    return bytes / sizeof(float) / 3 / (size_t)n_threads / 16 * 16;
+}
+
 static double triad_gbs(float *memory, size_t bytes, int n_threads)
 {
-    size_t part_elems = bytes / sizeof(float) / 3 / (size_t)n_threads / 16 * 16;
+    size_t part_elems = triad_part_elems(bytes, n_threads);
     double moved = 12.0 * (double)part_elems * n_threads, best = 0;
     size_t passes = bench_reps(moved / 100e9, 0.02, 1, 100000);
     for (int i = 0; i < TRIES; i++) {
@@ -63,8 +78,12 @@ static double triad_gbs(float *memory, size_t bytes, int n_threads)
 
 static fsdp_status measure_triad(bench_roof *r)
 {
-    size_t bytes = bench_roof_bytes[ROOF_SIZES - 1];
-    float *memory = aligned_alloc(1 << 21, bytes);
+    /* The largest working set, in as many parts as there are threads, has the most gaps. */
+    size_t part_elems = triad_part_elems(bench_roof_bytes[ROOF_SIZES - 1], r->n_threads);
+    size_t elems = 3 * (size_t)r->n_threads * triad_stride(part_elems);
+    size_t bytes =
+        (elems * sizeof(float) + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    float *memory = aligned_alloc(HUGE_PAGE_BYTES, bytes);
     if (memory == NULL)
         return fsdp_error(FSDP_ENOMEM, "free memory", "roof: cannot allocate %zu bytes", bytes);
     madvise(memory, bytes, MADV_HUGEPAGE); /* as device memory asks for them; advice alone */
