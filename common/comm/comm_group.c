@@ -141,6 +141,7 @@ void comm_group_free(comm *c)
     free(c->world_ranks);
     free(c->parts);
     free(c->lengths);
+    free(c->slices);
     free(c);
 }
 
@@ -149,7 +150,8 @@ static fsdp_status scratch_alloc(comm *c)
 {
     c->parts = calloc((size_t)c->size, sizeof *c->parts);
     c->lengths = calloc((size_t)c->size, sizeof *c->lengths);
-    if (c->parts == NULL || c->lengths == NULL)
+    c->slices = calloc((size_t)c->size, sizeof *c->slices);
+    if (c->parts == NULL || c->lengths == NULL || c->slices == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a group of %d ranks", c->size);
     return FSDP_OK;
 }

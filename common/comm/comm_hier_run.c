@@ -138,7 +138,7 @@ int comm_fast_run(const comm *c)
 }
 
 /* The sums for this place on every host: the run of each and where its slice begins in what a peer
- * shows. A peer shows its slices for this place, from the first to the last. */
+ * shows (slices_of_place). */
 typedef struct host_sums {
     size_t bytes; /* of all */
     int hosts, ranks;
@@ -166,13 +166,19 @@ static fsdp_status sums_add(const void *ctx, const void *const *from, int n_thre
     return status;
 }
 
-/* Elements before slice r. */
-static size_t slice_begin(const comm_scatter *x, int r)
+/* What a rank shows to place p of its own host: its slices for that place on all hosts, and what
+ * lies between them. */
+static comm_slice slices_of_place(const comm_hier *h, const comm_scatter *x, int p)
 {
-    size_t elems = 0;
-    for (int i = 0; i < r; i++)
-        elems += x->lengths[i];
-    return elems;
+    size_t begin = SIZE_MAX, end = 0;
+    for (int k = 0; k < h->hosts; k++) {
+        const comm_slice *slice = &x->slices[k * h->ranks + p];
+        if (slice->elems == 0)
+            continue;
+        begin = slice->begin < begin ? slice->begin : begin;
+        end = slice->begin + slice->elems > end ? slice->begin + slice->elems : end;
+    }
+    return end == 0 ? (comm_slice){0, 0} : (comm_slice){begin, end - begin};
 }
 
 /* Begin the sum for this place on every host. They were empty: no vector is left over. */
@@ -181,7 +187,7 @@ static fsdp_status sums_begin(comm *c, stream *s, const comm_scatter *x, host_su
     comm_hier *h = c->hier;
     size_t bytes = sizeof **sums + (size_t)h->hosts * sizeof(*sums)->host[0];
     size_t elem_bytes = dtype_bytes(x->acc->sum_dtype);
-    size_t first = slice_begin(x, comm_hier_rank(h, 0));
+    const comm_slice shown = slices_of_place(h, x, h->place);
     memset(h->host_sum, 0, (size_t)h->hosts * sizeof *h->host_sum);
     memset(h->rounded, 0, (size_t)h->hosts * sizeof *h->rounded);
     *sums = recycle_get(bytes);
@@ -191,10 +197,10 @@ static fsdp_status sums_begin(comm *c, stream *s, const comm_scatter *x, host_su
     for (int k = 0; k < h->hosts; k++) {
         int to = comm_hier_rank(h, k);
         grad_acc *sum = &h->host_sum[k];
-        grad_acc_init(sum, x->acc->mode, x->acc->kernels, x->lengths[to], MEM_COMM,
+        grad_acc_init(sum, x->acc->mode, x->acc->kernels, x->slices[to].elems, MEM_COMM,
                       "sum of a host");
         sum->sum_dtype = x->acc->sum_dtype;
-        (*sums)->host[k].skip_bytes = (slice_begin(x, to) - first) * elem_bytes;
+        (*sums)->host[k].skip_bytes = (x->slices[to].begin - shown.begin) * elem_bytes;
         TRY(sum_run_begin(sum, s, 0, h->ranks, &(*sums)->host[k].run));
     }
     return FSDP_OK;
@@ -208,10 +214,9 @@ static fsdp_status sums_run(comm *c, stream *s, const comm_call *call, const com
     comm_part *parts = comm_parts_cleared(h->local);
     size_t elem_bytes = dtype_bytes(x->acc->sum_dtype), mine = 0;
     for (int p = 0; p < h->ranks; p++) {
-        int last = (h->hosts - 1) * h->ranks + p;
-        size_t begin = slice_begin(x, p), end = slice_begin(x, last) + x->lengths[last];
-        parts[p].send = (const char *)x->send + begin * elem_bytes;
-        parts[p].send_bytes = (end - begin) * elem_bytes;
+        const comm_slice shown = slices_of_place(h, x, p);
+        parts[p].send = (const char *)x->send + shown.begin * elem_bytes;
+        parts[p].send_bytes = shown.elems * elem_bytes;
         mine = p == h->place ? parts[p].send_bytes : mine;
     }
     for (int p = 0; p < h->ranks; p++)
@@ -269,11 +274,11 @@ static fsdp_status sums_push(comm *c, stream *s, const comm_call *call, const co
     push_args a = {.hosts = h->hosts, .ranks = h->ranks, .place = h->place, .run = *run};
     comm_part *parts = comm_parts_cleared(c);
     size_t elem_bytes = dtype_bytes(x->acc->sum_dtype),
-           own_bytes = x->lengths[c->rank] * elem_bytes;
+           own_bytes = x->slices[c->rank].elems * elem_bytes;
     for (int k = 0; k < h->hosts; k++)
         parts[comm_hier_rank(h, k)] =
             (comm_part){.send = h->shown[k],
-                        .send_bytes = x->lengths[comm_hier_rank(h, k)] * elem_bytes,
+                        .send_bytes = x->slices[comm_hier_rank(h, k)].elems * elem_bytes,
                         .recv_bytes = own_bytes};
     comm_peer_read v = {.fn = push_hosts, .ctx = &a, .ctx_bytes = sizeof a};
     comm_call met = *call;

@@ -26,7 +26,7 @@ enum { COMM_OP_HOST = COMM_OPS };
 typedef struct comm_desc {
     uint64_t seq;        /* number of the call on its group, from 1 */
     uint64_t elems;      /* per rank as the caller passed them; total for reduce_scatterv */
-    uint64_t shape_hash; /* of reduce_scatterv's slice lengths; 1: all_to_allv; else 0 */
+    uint64_t shape_hash; /* of reduce_scatterv's slices; 1: all_to_allv; else 0 */
     uint64_t label_hash; /* of the whole label */
     int32_t op, dtype, root, reserved;
     char label[COMM_LABEL_BYTES]; /* cut if longer, for messages */
@@ -132,8 +132,9 @@ struct comm {
     comm_stats *job_stats; /* of all groups of the job; owned by the group opened first */
     comm_observer observer;
     void *observer_self;
-    comm_part *parts; /* [size] scratch of the call being issued */
-    size_t *lengths;  /* [size] scratch: slice lengths */
+    comm_part *parts;   /* [size] scratch of the call being issued */
+    size_t *lengths;    /* [size] scratch: slice lengths */
+    comm_slice *slices; /* [size] scratch: slices */
 };
 
 /* What the core knows of a call when it is issued. */
@@ -208,7 +209,7 @@ bool comm_hier_sums(const comm *c, const grad_acc *acc, int level);
 int comm_fast_run(const comm *c);
 typedef struct comm_scatter {
     const void *send;
-    const size_t *lengths; /* [W] */
+    const comm_slice *slices; /* [W] */
     grad_acc *acc;
     int level;
 } comm_scatter;

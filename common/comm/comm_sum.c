@@ -12,15 +12,13 @@
 
 /* Parts that deliver slice r of `send` to rank r. Returns the bytes that the peers send here. */
 static size_t scatter_parts(const comm *c, comm_part *parts, const void *send,
-                            const size_t *lengths, size_t elem_bytes)
+                            const comm_slice *slices, size_t elem_bytes)
 {
-    const char *from = send;
-    size_t own_bytes = lengths[c->rank] * elem_bytes;
-    for (int r = 0; r < c->size; r++) {
-        size_t slice_bytes = lengths[r] * elem_bytes;
-        parts[r] = (comm_part){.send = from, .send_bytes = slice_bytes, .recv_bytes = own_bytes};
-        from += slice_bytes;
-    }
+    size_t own_bytes = slices[c->rank].elems * elem_bytes;
+    for (int r = 0; r < c->size; r++)
+        parts[r] = (comm_part){.send = (const char *)send + slices[r].begin * elem_bytes,
+                               .send_bytes = slices[r].elems * elem_bytes,
+                               .recv_bytes = own_bytes};
     return own_bytes * (size_t)(c->size - 1);
 }
 
@@ -52,7 +50,7 @@ static fsdp_status scatter(comm *c, stream *s, const comm_call *call, const comm
     TRY(sum_run_begin(x->acc, s, x->level, c->size, &run));
     comm_part *parts = comm_parts_cleared(c);
     size_t stage_bytes =
-        scatter_parts(c, parts, x->send, x->lengths, dtype_bytes(x->acc->sum_dtype));
+        scatter_parts(c, parts, x->send, x->slices, dtype_bytes(x->acc->sum_dtype));
     comm_peer_read v = {.fn = push_all, .ctx = &run, .ctx_bytes = sizeof run};
     fsdp_status status = comm_peer_read_run(c, s, call, parts, stage_bytes, &v);
     sum_run_end(&run, s);
@@ -60,9 +58,9 @@ static fsdp_status scatter(comm *c, stream *s, const comm_call *call, const comm
 }
 
 static fsdp_status reduce_scatter(comm *c, stream *s, const comm_issue *i, const float *send,
-                                  const size_t *lengths, grad_acc *acc, int level)
+                                  const comm_slice *slices, grad_acc *acc, int level)
 {
-    size_t slice_elems = lengths[c->rank], staging_elems, total_elems = 0;
+    size_t slice_elems = slices[c->rank].elems, staging_elems, extent_elems = 0;
     if (acc->elems != slice_elems)
         return fsdp_error(FSDP_EINVAL, "grad_acc_init takes the elements of this rank's slice",
                           "reduce-scatter '%s': accumulator of %zu elements, slice of %zu",
@@ -70,11 +68,13 @@ static fsdp_status reduce_scatter(comm *c, stream *s, const comm_issue *i, const
     TRY(size_mul(slice_elems, (size_t)(c->size - 1), "reduce-scatter staging", &staging_elems));
     comm_call call;
     TRY(comm_call_begin(c, i, &call));
-    for (int r = 0; r < c->size; r++)
-        total_elems += lengths[r];
+    for (int r = 0; r < c->size; r++) {
+        size_t end = slices[r].begin + slices[r].elems;
+        extent_elems = end > extent_elems ? end : extent_elems;
+    }
     void *rounded;
-    TRY(to_sum_dtype(c, s, acc, send, total_elems, &rounded));
-    comm_scatter x = {rounded != NULL ? rounded : send, lengths, acc, level};
+    TRY(to_sum_dtype(c, s, acc, send, extent_elems, &rounded));
+    comm_scatter x = {rounded != NULL ? rounded : send, slices, acc, level};
     fsdp_status status = comm_hier_sums(c, acc, level) ? comm_hier_reduce_scatter(c, s, &call, &x)
                                                        : scatter(c, s, &call, &x);
     device_free(s, rounded);
@@ -88,25 +88,22 @@ fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const flo
     TRY(size_mul(elems, (size_t)c->size, "reduce-scatter buffer", &total_elems));
     TRY(size_mul(total_elems, sizeof(float), "reduce-scatter buffer", &total_bytes));
     for (int r = 0; r < c->size; r++)
-        c->lengths[r] = elems;
+        c->slices[r] = (comm_slice){.begin = (size_t)r * elems, .elems = elems};
     comm_issue i = {.op = COMM_OP_REDUCE_SCATTER,
                     .type = acc->sum_dtype,
                     .label = label,
                     .elems = elems,
                     .agreed_elems = elems,
                     .sent_bytes = (total_elems - elems) * dtype_bytes(acc->sum_dtype)};
-    return reduce_scatter(c, s, &i, send, c->lengths, acc, level);
+    return reduce_scatter(c, s, &i, send, c->slices, acc, level);
 }
 
 fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const float *send,
                                  const comm_slice *slices, grad_acc *acc, int level)
 {
-    size_t total_elems = 0, total_bytes;
-    for (int r = 0; r < c->size; r++) {
-        FSDP_ASSERT(slices[r].elems == 0 || slices[r].begin == total_elems);
+    size_t total_elems, total_bytes;
+    for (int r = 0; r < c->size; r++)
         c->lengths[r] = slices[r].elems;
-        total_elems += slices[r].elems;
-    }
     TRY(comm_lengths_sum(c, c->lengths, DTYPE_F32, "reduce-scatter buffer", &total_elems,
                          &total_bytes));
     comm_issue i = {.op = COMM_OP_REDUCE_SCATTER,
@@ -117,7 +114,7 @@ fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const fl
                     .shape_hash = comm_hash(slices, (size_t)c->size * sizeof *slices),
                     .sent_bytes =
                         (total_elems - slices[c->rank].elems) * dtype_bytes(acc->sum_dtype)};
-    return reduce_scatter(c, s, &i, send, c->lengths, acc, level);
+    return reduce_scatter(c, s, &i, send, slices, acc, level);
 }
 
 /* ---- all-reduce ---------------------------------------------------------------------------- */
@@ -151,46 +148,41 @@ static fsdp_status sum_slices(const void *ctx, const void *const *from, int n_th
 }
 
 /* Slices of an all-reduce: the first elems % W ranks have one element more (n=10, W=4: 3,3,2,2). */
-static size_t all_reduce_slices(const comm *c, size_t elems, size_t *lengths)
+static void all_reduce_slices(const comm *c, size_t elems)
 {
-    size_t world = (size_t)c->size, own_offset = 0;
+    size_t world = (size_t)c->size, begin = 0;
     for (size_t r = 0; r < world; r++) {
-        lengths[r] = elems / world + (r < elems % world ? 1 : 0);
-        if (r < (size_t)c->rank)
-            own_offset += lengths[r];
+        c->slices[r] =
+            (comm_slice){.begin = begin, .elems = elems / world + (r < elems % world ? 1 : 0)};
+        begin += c->slices[r].elems;
     }
-    return own_offset;
 }
 
 /* Second phase: everyone's summed slice to everyone, in place. */
-static void slices_parts(const comm *c, comm_part *parts, char *buf, size_t own_offset_bytes,
-                         const size_t *lengths, size_t elem_bytes)
+static void slices_parts(const comm *c, comm_part *parts, char *buf, size_t elem_bytes)
 {
-    char *at = buf;
-    for (int r = 0; r < c->size; r++) {
-        parts[r] = (comm_part){.send = buf + own_offset_bytes,
-                               .send_bytes = lengths[c->rank] * elem_bytes,
-                               .recv = at,
-                               .recv_bytes = lengths[r] * elem_bytes};
-        at += parts[r].recv_bytes;
-    }
+    const comm_slice own = c->slices[c->rank];
+    for (int r = 0; r < c->size; r++)
+        parts[r] = (comm_part){.send = buf + own.begin * elem_bytes,
+                               .send_bytes = own.elems * elem_bytes,
+                               .recv = buf + c->slices[r].begin * elem_bytes,
+                               .recv_bytes = c->slices[r].elems * elem_bytes};
 }
 
 static fsdp_status all_reduce_run(comm *c, stream *s, comm_call *call, const comm_issue *i,
-                                  char *buf, size_t own_offset)
+                                  char *buf)
 {
     size_t elem_bytes = dtype_bytes(i->type);
+    const comm_slice own = c->slices[c->rank];
     comm_part *parts = comm_parts_cleared(c);
-    size_t stage_bytes = scatter_parts(c, parts, buf, c->lengths, elem_bytes);
-    sum_args sum = {.out = buf + own_offset * elem_bytes,
-                    .elems = c->lengths[c->rank],
-                    .size = c->size,
-                    .type = i->type};
+    size_t stage_bytes = scatter_parts(c, parts, buf, c->slices, elem_bytes);
+    sum_args sum = {
+        .out = buf + own.begin * elem_bytes, .elems = own.elems, .size = c->size, .type = i->type};
     comm_peer_read v = {.fn = sum_slices, .ctx = &sum, .ctx_bytes = sizeof sum};
     call->more = true;
     TRY(comm_peer_read_run(c, s, call, parts, stage_bytes, &v));
     parts = comm_parts_cleared(c);
-    slices_parts(c, parts, buf, own_offset * elem_bytes, c->lengths, elem_bytes);
+    slices_parts(c, parts, buf, elem_bytes);
     call->phase = 1;
     call->more = false;
     return c->transport->exchange(c->group, s, call, parts);
@@ -203,8 +195,8 @@ fsdp_status comm_all_reduce(comm *c, stream *s, const char *label, dtype t, void
                           dtype_name(t));
     size_t bytes;
     TRY(size_mul(elems, dtype_bytes(t), "all-reduce buffer", &bytes));
-    size_t own_offset = all_reduce_slices(c, elems, c->lengths);
-    size_t own_bytes = c->lengths[c->rank] * dtype_bytes(t);
+    all_reduce_slices(c, elems);
+    size_t own_bytes = c->slices[c->rank].elems * dtype_bytes(t);
     size_t peers_bytes = own_bytes * (size_t)(c->size - 1); /* <= bytes + W elements */
     comm_issue i = {.op = COMM_OP_ALL_REDUCE,
                     .type = t,
@@ -216,5 +208,5 @@ fsdp_status comm_all_reduce(comm *c, stream *s, const char *label, dtype t, void
     TRY(comm_call_begin(c, &i, &call));
     if (c->size == 1)
         return c->transport->exchange(c->group, s, &call, comm_parts_cleared(c));
-    return all_reduce_run(c, s, &call, &i, buf, own_offset);
+    return all_reduce_run(c, s, &call, &i, buf);
 }

@@ -1,0 +1,196 @@
+/* test_mesh.c -- ranks as a grid of shard groups and replicas.
+ *
+ *   mpiexec -n W build/tests/unit/test_mesh          (W = 1 runs without mpiexec too)
+ *
+ * Prints as test_comm does. The arithmetic is checked for every grid of up to 12 ranks, the groups
+ * for every grid of the ranks that are there. */
+#include <stdlib.h>
+#include <string.h>
+#include "common/comm/mesh.h"
+#include "tests/unit/comm_cases_lib.h"
+
+/* W = 6 in rows of 3: rank 4 is shard 1 of replica 1, and keeps the second half of shard 1. */
+static void test_worked_example(comm_fixture *f)
+{
+    mesh_shape s;
+    CHECK_OK(f, mesh_shape_make(6, 3, 4, &s));
+    CHECK(f, s.shard_rank == 1 && s.replica == 1 && s.replicate_size == 2,
+          "rank 4 of 6 in rows of 3");
+    static const int slices[] = {0, 2, 4, 1, 3, 5};
+    for (int r = 0; r < 6; r++)
+        CHECK(f, mesh_slice(&s, r) == slices[r], "slice of rank %d: %d", r, mesh_slice(&s, r));
+}
+
+/* Slices are a permutation; those of one column are the shard that the column holds. */
+static void test_arithmetic(comm_fixture *f)
+{
+    for (int w = 1; w <= 12; w++)
+        for (int rows = 1; rows <= w; rows++) {
+            mesh_shape s;
+            bool seen[12] = {false};
+            if (w % rows != 0) {
+                CHECK(f, mesh_shape_make(w, rows, 0, &s) == FSDP_EINVAL, "%d in rows of %d", w,
+                      rows);
+                continue;
+            }
+            for (int r = 0; r < w; r++) {
+                CHECK_OK(f, mesh_shape_make(w, rows, r, &s));
+                CHECK(f, s.replica * rows + s.shard_rank == r, "W=%d S=%d rank %d", w, rows, r);
+                int slice = mesh_slice(&s, r);
+                CHECK(f, slice / s.replicate_size == s.shard_rank, "W=%d S=%d rank %d: slice %d", w,
+                      rows, r, slice);
+                CHECK(f, slice % s.replicate_size == s.replica, "W=%d S=%d rank %d: slice %d", w,
+                      rows, r, slice);
+                CHECK(f, !seen[slice], "W=%d S=%d: slice %d twice", w, rows, slice);
+                seen[slice] = true;
+            }
+        }
+}
+
+static void test_refusals(comm_fixture *f)
+{
+    mesh_shape s;
+    mesh m;
+    CHECK(f, mesh_shape_make(4, 0, 0, &s) == FSDP_EINVAL, "rows of none");
+    CHECK(f, mesh_shape_make(0, 1, 0, &s) == FSDP_EINVAL, "no ranks");
+    CHECK(f, mesh_shape_make(4, 2, 4, &s) == FSDP_EINVAL, "rank 4 of 4");
+    CHECK(f, mesh_shape_make(4, 2, -1, &s) == FSDP_EINVAL, "rank -1");
+    CHECK(f, mesh_open(f->c, f->world + 1, &m) == FSDP_EINVAL, "rows longer than the world");
+    CHECK(f, strstr(fsdp_error_get()->what, "expected a divisor") != NULL, "its words: %s",
+          fsdp_error_get()->what);
+}
+
+/* Sum of 1 << rank over a group, by an all-reduce: who is in it. */
+static int64_t members(comm_fixture *f, comm *group)
+{
+    int64_t mask = (int64_t)1 << f->rank, *buf;
+    CHECK_OK(f, device_alloc(f->s, MEM_OTHER, sizeof mask, "mask", (void **)&buf));
+    CHECK_OK(f, device_upload(f->s, buf, &mask, sizeof mask));
+    CHECK_OK(f, comm_all_reduce(group, f->s, "members", DTYPE_I64, buf, 1));
+    CHECK_OK(f, device_download(f->s, &mask, buf, sizeof mask));
+    CHECK_OK(f, stream_sync(f->s));
+    device_free(f->s, buf);
+    return mask;
+}
+
+/* An axis of size W is the world itself; one of size 1 in a larger world has no group. */
+static void check_groups(comm_fixture *f, const mesh *m)
+{
+    const mesh_shape *s = &m->shape;
+    int64_t row = 0, column = 0;
+    for (int r = 0; r < f->world; r++) {
+        row |= (int64_t)(r / s->shard_size == s->replica) << r;
+        column |= (int64_t)(r % s->shard_size == s->shard_rank) << r;
+    }
+    CHECK(f, m->world == f->c, "the world is the group that was given");
+    if (s->shard_size == f->world)
+        CHECK(f, m->shard == f->c && m->replicate == NULL, "S = W: no split");
+    else if (s->shard_size == 1)
+        CHECK(f, m->shard == NULL && m->replicate == f->c, "S = 1: no split");
+    if (m->shard != NULL) {
+        CHECK(f, comm_rank(m->shard) == s->shard_rank, "rank in the row");
+        CHECK(f, members(f, m->shard) == row, "S=%d: the row's members", s->shard_size);
+    }
+    if (m->replicate != NULL) {
+        CHECK(f, comm_rank(m->replicate) == s->replica, "rank in the column");
+        CHECK(f, members(f, m->replicate) == column, "S=%d: the column's members", s->shard_size);
+    }
+}
+
+static void test_groups(comm_fixture *f)
+{
+    for (int rows = 1; rows <= f->world; rows++) {
+        mesh m;
+        if (f->world % rows != 0)
+            continue;
+        CHECK_OK(f, mesh_open(f->c, rows, &m));
+        comm_job_stats_reset(f->c);
+        check_groups(f, &m);
+        uint64_t calls = (m.shard != NULL) + (m.replicate != NULL);
+        CHECK(f, comm_job_stats_read(f->c).calls[COMM_OP_ALL_REDUCE] == calls,
+              "S=%d: calls of all groups are counted once", rows);
+        mesh_close(&m);
+        CHECK(f, m.shard == NULL && m.replicate == NULL, "closed");
+    }
+}
+
+/* Leaf of rank r, at element i of the whole array: sums of these round. */
+static float leaf(int r, size_t i)
+{
+    return 1.0f / (float)(3 + 7 * r + (int)i);
+}
+
+/* A reduce-scatter of world slices: rank r gets slice mesh_slice(r), the sum in rank order. */
+static void test_world_slices(comm_fixture *f)
+{
+    enum { SLICE = 37 };
+    size_t total = (size_t)f->world * SLICE;
+    comm_slice slices[64];
+    float *send = comm_test_alloc(total * sizeof *send), got[SLICE], leaves[64];
+    for (int rows = 1; rows <= f->world; rows++) {
+        mesh_shape s;
+        if (f->world % rows != 0)
+            continue;
+        CHECK_OK(f, mesh_shape_make(f->world, rows, f->rank, &s));
+        for (int r = 0; r < f->world; r++)
+            slices[r] = (comm_slice){.begin = (size_t)mesh_slice(&s, r) * SLICE, .elems = SLICE};
+        for (size_t i = 0; i < total; i++)
+            send[i] = leaf(f->rank, i);
+        grad_acc acc;
+        float *sum;
+        grad_acc_init(&acc, GRAD_ACC_CANONICAL, &comm_test_sums, SLICE, MEM_GRADS_SHARD, "sum");
+        CHECK_OK(f, comm_reduce_scatterv(f->c, f->s, "slices", send, slices, &acc, 0));
+        CHECK_OK(f, grad_acc_finish(&acc, f->s, &sum));
+        CHECK_OK(f, device_download(f->s, got, sum, sizeof got));
+        CHECK_OK(f, stream_sync(f->s));
+        for (size_t i = 0; i < SLICE; i++) {
+            for (int r = 0; r < f->world; r++)
+                leaves[r] = leaf(r, slices[f->rank].begin + i);
+            float want = tree_sum_f32(leaves, (size_t)f->world);
+            CHECK(f, memcmp(&got[i], &want, sizeof want) == 0, "S=%d element %zu: %.9g, not %.9g",
+                  rows, i, (double)got[i], (double)want);
+        }
+        device_free(f->s, sum);
+        grad_acc_free(&acc, f->s);
+    }
+    CHECK_OK(f, stream_sync(f->s));
+    free(send);
+}
+
+static void run(comm_fixture *f, const char *name, void (*test)(comm_fixture *))
+{
+    f->why[0] = '\0';
+    test(f);
+    fsdp_status mine = f->why[0] == '\0' ? FSDP_OK : fsdp_error(FSDP_EINVAL, "", "%.150s", f->why);
+    bool passed = comm_agree(f->c, mine) == FSDP_OK;
+    f->n_failed += !passed;
+    if (f->rank == 0)
+        printf("%s mesh.%s%s%s\n", passed ? "PASS" : "FAIL", name, passed ? "" : ": ",
+               passed ? "" : fsdp_error_get()->what);
+}
+
+int main(void)
+{
+    comm_fixture f = {0};
+    device_config dc = {.kind = DEVICE_CPU, .n_threads = 1, .debug_fill = true};
+    if (device_open(&dc, &f.dev) != FSDP_OK ||
+        comm_open(f.dev, &(comm_config){.backend = COMM_AUTO}, &f.c) != FSDP_OK ||
+        stream_create(f.dev, "comm", &f.worker) != FSDP_OK) {
+        fsdp_error_print(stderr, 0, 0);
+        return 1;
+    }
+    f.s = f.worker;
+    f.rank = comm_rank(f.c);
+    f.world = comm_size(f.c);
+    run(&f, "worked_example", test_worked_example);
+    run(&f, "arithmetic", test_arithmetic);
+    run(&f, "refusals", test_refusals);
+    run(&f, "groups", test_groups);
+    run(&f, "world_slices", test_world_slices);
+    int rank = f.rank, world = f.world;
+    comm_close(f.c);
+    stream_free(f.worker);
+    device_close(f.dev);
+    printf("DONE rank %d/%d\n", rank, world);
+    return f.n_failed > 0 ? 1 : 0;
+}
