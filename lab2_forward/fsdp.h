@@ -55,12 +55,11 @@ typedef struct fsdp {
     mesh mesh;
     stream *compute;       /* borrowed from the device */
     stream *gather_stream; /* unshards run here, on gather_group */
-    stream
-        *reduce_stream;  /* reductions run here, on reduce_group; in labs 2 to 4 the same stream */
-    comm *gather_group;  /* the shard group */
-    comm *reduce_group;  /* the world */
-    event *gather_after; /* what gathers wait for; NULL: for all that compute has issued so far */
-    stream *comm_stream; /* owned; both streams above in labs 2 to 4 */
+    stream *reduce_stream; /* reductions run here, on reduce_group */
+    comm *gather_group;    /* the shard group */
+    comm *reduce_group;    /* the world */
+    event *gather_after;   /* what gathers wait for; NULL: for all that compute has issued so far */
+    stream *comm_stream;   /* owned; both streams above in labs 2 to 4 */
     model_views views;
     int n_units;
     fsdp_unit *units;
@@ -79,7 +78,8 @@ fsdp_status fsdp_lay_out(const fsdp_config *config, const mesh_shape *shape, fsd
 fsdp_status fsdp_create(const fsdp_config *config, fsdp *f);
 void fsdp_free(fsdp *f); /* a zeroed struct is accepted; waits for comm_stream */
 
-/* fsdp_make_resident -- gather u for good. errors  FSDP_ESTATE: the shard is not the whole array */
+/* fsdp_make_resident -- gather u for good.
+ *   errors      FSDP_ESTATE: the shard is not the whole array, or u is not SHARDED */
 fsdp_status fsdp_make_resident(fsdp *f, int u);
 /* fsdp_refresh -- resident units in bf16: full = the masters rounded, on the compute stream. To be
  * called when the masters have changed; does nothing in every other case.                        */
@@ -100,9 +100,9 @@ void *full_at(const fsdp *f, int u, size_t elems);
  *   owner       full belongs to the collective until unshard_wait
  *   order       gather_stream has been made to wait for gather_after, or for what the compute
  *               stream has issued so far (the optimizer may still be writing the shard)
- *   moves       (S-1)*shard_elems*dtype_bytes(param_dtype) sent per rank, S ranks in the shard
- * group state       SHARDED -> GATHERING; no-op when GATHERING or GATHERED source      [FSDP
- * §3.2.1] */
+ *   moves       (S-1)*shard_elems*dtype_bytes(param_dtype) sent per rank of a shard group of S
+ *   state       SHARDED -> GATHERING; no-op when GATHERING or GATHERED
+ *   source      [FSDP §3.2.1] */
 fsdp_status unshard_begin(fsdp *f, int u);
 
 /* ---- 2.2 ------------------------------------------------------------------------------------- */

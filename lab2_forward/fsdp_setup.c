@@ -191,7 +191,10 @@ static fsdp_status refresh_unit(fsdp *f, const fsdp_unit *u)
 fsdp_status fsdp_make_resident(fsdp *f, int u)
 {
     fsdp_unit *unit = &f->units[u];
-    if (unit->layout.shard_elems != unit->layout.padded_elems || unit->state != UNIT_SHARDED)
+    if (unit->state != UNIT_SHARDED)
+        return fsdp_error(FSDP_ESTATE, "reshard it first",
+                          "unit %d (%s) cannot stay gathered: it is there already", u, unit->name);
+    if (unit->layout.shard_elems != unit->layout.padded_elems)
         return fsdp_error(FSDP_ESTATE,
                           "only a unit of a shard group of one may stay after backward",
                           "unit %d (%s) cannot stay gathered: its shard is %zu of %zu elements", u,

@@ -60,11 +60,13 @@ typedef struct reducer {
     unit_grad *grads; /* [n_units] */
 } reducer;
 
-/* reducer_create -- fills the units' stays_* by strategy_fill and makes resident what stays after
- * backward. f must outlive it and must not move.
+/* reducer_create -- fills the units' stays_* by strategy_fill, makes resident what stays after
+ * backward, then reducer_init. f must outlive it and must not move.
  *   errors  FSDP_EINVAL: the shard groups of f are not those of the strategy; those of
- *           strategy_fill, device_alloc */
+ *           strategy_fill, fsdp_make_resident, reducer_init */
 fsdp_status reducer_create(fsdp *f, sharding_strategy sharding, reducer *r);
+/* reducer_init -- buffers and events for units whose stays_* are settled. errors  FSDP_ENOMEM */
+fsdp_status reducer_init(fsdp *f, reducer *r);
 void reducer_free(reducer *r); /* a zeroed struct is accepted */
 
 /* ---- 3.1 ------------------------------------------------------------------------------------- */
@@ -83,15 +85,16 @@ void grad_views_bind(reducer *r, int u);
 /* reduce_begin -- for every buffer of u: reduce-scatter full_grad into acc over reduce_group on
  * reduce_stream (node of r->batch_level), after the compute stream's work on it; record `reduced`.
  *   moves   (W-1)*slice_elems*dtype_bytes(reduce_dtype) sent per rank and buffer; the
- * reduce-scatter rounds what it takes when acc.sum_dtype is bf16 state   FSDP_ESTATE when u is
- * reducing already or has no gradient memory source  [FSDP §3.2.1] [ZeRO §7.2] */
+ *           reduce-scatter rounds what it takes when acc.sum_dtype is bf16
+ *   state   FSDP_ESTATE when u is reducing already or has no gradient memory
+ *   source  [FSDP §3.2.1] [ZeRO §7.2] */
 fsdp_status reduce_begin(reducer *r, int u);
 /* reduce_wait -- the compute stream waits for `reduced`, then full_grad is freed. No-op when not
  * reducing. */
 fsdp_status reduce_wait(reducer *r, int u);
 /* backward_post_hook -- after the last backward layer of u: reshard FIRST (the gathered parameters'
- * memory is free before the reduction takes staging), then begin and wait. SHARDING_NONE keeps the
- * parameters. */
+ * memory is free before the reduction takes staging), then begin and wait. A resident unit keeps
+ * them. */
 fsdp_status backward_post_hook(void *self, int u);
 
 /* ---- 3.3 ------------------------------------------------------------------------------------- */
@@ -103,8 +106,8 @@ fsdp_status grad_finish(reducer *r, int u, float scale);
 
 /* ---- 3.4 ------------------------------------------------------------------------------------- */
 /* zero_grad -- forget the gradients of the last step: free shard_grad; accumulators must be empty
- * (FSDP_ESTATE: a step was left unfinished). grads_finish -- grad_finish, then grad_all_gather, of
- * every unit that is not frozen. */
+ *   errors  FSDP_ESTATE: a step was left unfinished
+ * grads_finish -- grad_finish, then grad_all_gather, of every unit that is not frozen. */
 fsdp_status zero_grad(reducer *r);
 fsdp_status grads_finish(reducer *r, float scale);
 

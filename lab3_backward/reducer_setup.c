@@ -17,8 +17,8 @@ int sharding_shard_size(sharding_strategy sharding, int world_size, int fsdp_siz
 }
 
 /* A buffer for elements begin ... begin + elems - 1 of the unit's flat array. Each rank keeps what
- * of it falls into its world slice. array of 12, W = 3, slices of 4; a tied range 2 ... 8 is kept
- * as 2, 4 and 1 elements */
+ * of it falls into its world slice. An array of 12, W = 3, slices of 4: a tied range 2 ... 8 is
+ * kept as 2, 4 and 1 elements. */
 static fsdp_status add_buffer(reducer *r, const fsdp_unit *unit, unit_grad *g, int param,
                               size_t begin, size_t elems)
 {
@@ -68,14 +68,10 @@ static fsdp_status create_unit_grad(reducer *r, int u)
     return FSDP_OK;
 }
 
-fsdp_status reducer_create(fsdp *f, sharding_strategy sharding, reducer *r)
+fsdp_status reducer_init(fsdp *f, reducer *r)
 {
     *r = (reducer){.f = f, .batch_level = run_batch_level(&f->run)};
     fsdp_status status = FSDP_OK;
-    TRY(strategy_fill(sharding, f));
-    for (int u = 0; u < f->n_units && status == FSDP_OK; u++)
-        if (f->units[u].stays_after_backward)
-            TRY(fsdp_make_resident(f, u));
     r->grads = calloc((size_t)f->n_units, sizeof *r->grads);
     if (!r->grads)
         return fsdp_error(FSDP_ENOMEM, "", "reducer_create: no host memory");
@@ -84,6 +80,22 @@ fsdp_status reducer_create(fsdp *f, sharding_strategy sharding, reducer *r)
     if (status != FSDP_OK)
         reducer_free(r);
     return status;
+}
+
+fsdp_status reducer_create(fsdp *f, sharding_strategy sharding, reducer *r)
+{
+    const mesh_shape *shape = &f->mesh.shape;
+    int expected = sharding_shard_size(sharding, shape->world_size, shape->shard_size);
+    *r = (reducer){0};
+    if (shape->shard_size != expected)
+        return fsdp_error(FSDP_EINVAL, "open the mesh with the strategy's sharding_shard_size",
+                          "reducer_create: got shard groups of %d ranks, expected %d",
+                          shape->shard_size, expected);
+    TRY(strategy_fill(sharding, f));
+    for (int u = 0; u < f->n_units; u++)
+        if (f->units[u].stays_after_backward)
+            TRY(fsdp_make_resident(f, u));
+    return reducer_init(f, r);
 }
 
 void reducer_free(reducer *r)
