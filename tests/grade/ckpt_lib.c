@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "lab4_optimizer/optimizer.h"
+#include "lab4_optimizer/checkpoint.h"
 #include "tests/grade/handmade_lib.h"
 #include "tests/grade/whole_lib.h"
 
@@ -101,22 +101,54 @@ static float *array_of(fixture *fx, fsdp_optimizer *o, int u, int k)
     return k == 0 ? fx->f.units[u].shard : k == 1 ? o->units[u].m : o->units[u].v;
 }
 
+/* How often the files of the checkpoint hold every element; rank 0 looks. */
+static fsdp_status written_once(int n_files)
+{
+    int times[8][8] = {{0}};
+    for (int i = 0; i < n_files; i++) {
+        ckpt_header header;
+        ckpt_piece *pieces;
+        ckpt_file file;
+        fsdp_status st = ckpt_file_open(ckpt_dir, i, &header, &pieces, &file);
+        for (uint64_t k = 0; k < header.n_pieces && st == FSDP_OK; k++) {
+            const ckpt_piece *piece = &pieces[k];
+            st = expect_true("a piece lies inside its parameter",
+                             piece->param >= 0 && piece->param < 8 &&
+                                 piece->begin + piece->elems <= PARAMS[piece->param].elems);
+            for (uint64_t e = 0; e < piece->elems && st == FSDP_OK; e++)
+                times[piece->param][piece->begin + e]++;
+        }
+        ckpt_file_close(&file);
+        free(pieces);
+        TRY(st);
+    }
+    for (int p = 0; p < 8; p++)
+        for (size_t e = 0; e < PARAMS[p].elems; e++) {
+            char what[64];
+            snprintf(what, sizeof what, "copies in all files of parameter %d, element %zu", p, e);
+            TRY(expect_int(what, times[p][e], 1));
+        }
+    return FSDP_OK;
+}
+
 static fsdp_status save_body(fixture *fx)
 {
     fsdp_optimizer o;
-    TRY(optimizer_create(&fx->b, OPTIMIZER_ADAMW, &o));
+    TRY(optimizer_create(&fx->b, &o));
     TRY(stream_sync(fx->compute));
     for (int u = 0; u < N_UNITS; u++)
         for (int k = 0; k < 3; k++)
             for (size_t i = 0; i < fx->f.units[u].layout.shard_elems && array_of(fx, &o, u, k);
                  i++) {
                 size_t e = 0;
-                int p = fix_param_at(fx, u, fix_rank_begin(fx, u) + i, &e);
+                int p = fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &e);
                 array_of(fx, &o, u, k)[i] = p < 0 ? NAN : saved_value(k, p, e, ckpt_version);
             }
     bool saves = !fx->spec->group_ranks || comm_rank(fx->world) < fx->spec->group_ranks;
     if (saves)
         TRY(ckpt_save(&o, ckpt_dir, 7 + ckpt_version));
+    if (comm_rank(fx->world) == 0)
+        note(fx, written_once(fx->world_size));
     optimizer_free(&o);
     return FSDP_OK;
 }
@@ -126,14 +158,14 @@ static fsdp_status load_body(fixture *fx)
     fsdp_optimizer o;
     int64_t step = -1;
     bool loads = !fx->spec->group_ranks || comm_rank(fx->world) < fx->spec->group_ranks;
-    TRY(optimizer_create(&fx->b, OPTIMIZER_ADAMW, &o));
+    TRY(optimizer_create(&fx->b, &o));
     TRY(stream_sync(fx->compute));
     if (loads) {
         for (int u = 0; u < N_UNITS; u++) /* forget what the fixture starts with */
             for (size_t i = 0; i < fx->f.units[u].layout.shard_elems; i++) {
                 size_t e = 0;
                 fx->f.units[u].shard[i] =
-                    fix_param_at(fx, u, fix_rank_begin(fx, u) + i, &e) < 0 ? 0.0f : -1.0f;
+                    fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &e) < 0 ? 0.0f : -1.0f;
             }
         TRY(ckpt_load(&o, ckpt_dir, &step));
         TRY(stream_sync(fx->compute));
@@ -144,7 +176,7 @@ static fsdp_status load_body(fixture *fx)
             for (size_t i = 0; i < fx->f.units[u].layout.shard_elems && array_of(fx, &o, u, k);
                  i++) {
                 size_t e = 0;
-                int p = fix_param_at(fx, u, fix_rank_begin(fx, u) + i, &e);
+                int p = fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &e);
                 float want = p < 0 ? 0.0f : saved_value(k, p, e, ckpt_version);
                 char what[64];
                 if (p >= 0 && PARAMS[p].frozen && k > 0)
@@ -162,7 +194,7 @@ static fsdp_status refuse_body(fixture *fx)
 {
     fsdp_optimizer o;
     int64_t step = -1;
-    TRY(optimizer_create(&fx->b, OPTIMIZER_ADAMW, &o));
+    TRY(optimizer_create(&fx->b, &o));
     fsdp_status st = ckpt_load(&o, ckpt_dir, &step);
     note(fx, expect_true("a damaged checkpoint is refused", st != FSDP_OK));
     if (st != FSDP_OK && !strstr(fsdp_error_get()->what, ckpt_dir))
@@ -212,6 +244,21 @@ static fsdp_status damage(grade *g, bool cut, long from_end)
     return comm_agree(g->comm, st);
 }
 
+/* Shard groups smaller than the world: every rank writes its world slice. */
+static fsdp_status replica_files(grade *g, int shard_size)
+{
+    int fewer = g->world_size > 1 ? g->world_size - 1 : 1;
+    const fix_spec *groups = SPEC(.sharding = SHARDING_HYBRID, .shard_size = shard_size);
+    ckpt_version++;
+    TRY(fixture_run(g, groups, save_body));
+    TRY(fixture_run(g, SPEC(.group_ranks = fewer), load_body));
+    TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), load_body));
+    TRY(fixture_run(g, groups, load_body));
+    ckpt_version++;
+    TRY(fixture_run(g, SPEC(.group_ranks = fewer), save_body));
+    return fixture_run(g, groups, load_body);
+}
+
 static fsdp_status files(grade *g)
 {
     int fewer = g->world_size > 1 ? g->world_size - 1 : 1;
@@ -222,6 +269,12 @@ static fsdp_status files(grade *g)
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), save_body));
     TRY(fixture_run(g, SPEC(.group_ranks = fewer), load_body));
     TRY(fixture_run(g, SPEC(.group_ranks = 1), load_body));
+    for (int size = 1; size < g->world_size; size++)
+        if (g->world_size % size == 0)
+            TRY(replica_files(g, size));
+    ckpt_version++;
+    TRY(fixture_run(g, SPEC(.sharding = SHARDING_NONE), save_body));
+    TRY(fixture_run(g, SPEC(.sharding = SHARDING_NONE), load_body));
     TRY(damage(g, false, 40));
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), refuse_body));
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), save_body));

@@ -46,9 +46,20 @@ int fix_param_at(const fixture *fx, int u, size_t flat, size_t *elem)
     return -1;
 }
 
-size_t fix_rank_begin(const fixture *fx, int u)
+size_t fix_shard_begin(const fixture *fx, int u)
 {
-    return (size_t)fx->rank * fx->f.units[u].layout.shard_elems;
+    return (size_t)fx->shard_rank * fx->f.units[u].layout.shard_elems;
+}
+
+size_t fix_slice_begin(const fixture *fx, int u)
+{
+    return (size_t)fx->slice * fx->f.units[u].slices.shard_elems;
+}
+
+size_t fix_place_begin(const fixture *fx, int u, int k)
+{
+    size_t begin = fix_slice_begin(fx, u), place = fx->b.grads[u].buffers[k].begin;
+    return begin > place ? begin - place : 0;
 }
 
 static float value_at(const fixture *fx, int u, size_t flat)
@@ -95,8 +106,8 @@ static void make_layout(fixture *fx, int u)
 {
     const fix_spec *sp = fx->spec;
     fsdp_unit *un = &fx->f.units[u];
-    size_t w = (size_t)fx->world_size;
-    flat_layout *l = &un->layout;
+    size_t w = (size_t)fx->world_size, groups = (size_t)fx->f.mesh.shape.shard_size;
+    flat_layout *l = &un->slices;
     *l = (flat_layout){.world_size = fx->world_size, .used_elems = sp->used_elems[u]};
     l->shard_elems = (sp->used_elems[u] + w - 1) / w;
     l->padded_elems = l->shard_elems * w;
@@ -109,6 +120,9 @@ static void make_layout(fixture *fx, int u)
         l->slots[l->n_slots++] = (flat_slot){.param = p, .offset = fp->offset, .elems = fp->elems};
         un->frozen = un->frozen && fp->frozen;
     }
+    un->layout = *l; /* borrows the slots */
+    un->layout.world_size = (int)groups;
+    un->layout.shard_elems = l->padded_elems / groups;
 }
 
 static void bind_views(fixture *fx, int u, float *full)
@@ -120,6 +134,19 @@ static void bind_views(fixture *fx, int u, float *full)
             fx->f.views.params[p] = full + fx->spec->params[p].offset;
 }
 
+/* What task 3.5 and fsdp_make_resident would do, without them. */
+static void make_stay(fixture *fx, int u)
+{
+    fsdp_unit *un = &fx->f.units[u];
+    const sharding_strategy sharding = fx->spec->sharding;
+    if (sharding == SHARDING_GRAD_OP || sharding == SHARDING_NONE)
+        un->stays_after_forward = true;
+    if (sharding != SHARDING_NONE)
+        return;
+    un->stays_after_backward = true;
+    bind_views(fx, u, un->shard); /* the master copy is the gathered array */
+}
+
 static fsdp_status make_unit(fixture *fx, int u)
 {
     fsdp_unit *un = &fx->f.units[u];
@@ -129,30 +156,47 @@ static fsdp_status make_unit(fixture *fx, int u)
     else
         snprintf(un->name, sizeof un->name, "h.%d", u - 1);
     make_layout(fx, u);
-    bool whole = fx->spec->sharding == SHARDING_NONE; /* the master copy is the gathered array */
-    size_t elems = whole ? un->layout.padded_elems : un->layout.shard_elems;
+    size_t elems = un->layout.shard_elems;
     TRY(device_alloc_f32(fx->compute, MEM_PARAMS_SHARD, elems, "fixture shard", &un->shard));
     TRY(stream_sync(fx->compute));
     for (size_t i = 0; i < elems; i++)
-        un->shard[i] = value_at(fx, u, (whole ? 0 : fix_rank_begin(fx, u)) + i);
-    if (whole)
-        bind_views(fx, u, un->shard);
+        un->shard[i] = value_at(fx, u, fix_shard_begin(fx, u) + i);
+    un->stays_after_forward = u == UNIT_ROOT; /* FULL's rule, as lab 2 leaves it */
+    if (!fx->spec->by_strategy)
+        make_stay(fx, u);
     TRY(event_create(fx->dev, &un->gathered));
     return event_create(fx->dev, &un->consumed);
+}
+
+/* W = 4, shard_size 2: ranks 0 1 2 3 are shards 0 1 0 1 and keep slices 0 2 1 3. */
+static fsdp_status make_mesh(fixture *fx)
+{
+    const fix_spec *sp = fx->spec;
+    fsdp *f = &fx->f;
+    int w = fx->world_size, own = sp->sharding == SHARDING_NONE ? 1 : w;
+    int groups_of = sp->shard_size ? sp->shard_size : own;
+    TRY(mesh_open(fx->comm, groups_of, &f->mesh));
+    fx->shard_rank = fx->rank % groups_of;
+    fx->slice = fx->shard_rank * (w / groups_of) + fx->rank / groups_of;
+    f->gather_group = f->mesh.shard;
+    f->reduce_group = fx->comm;
+    return FSDP_OK;
 }
 
 static fsdp_status make_fsdp(fixture *fx)
 {
     const fix_spec *sp = fx->spec;
     fsdp *f = &fx->f;
-    f->config = (fsdp_config){.m = &fx->m,
-                              .ops = fx->g->ops,
-                              .dev = fx->dev,
-                              .comm = fx->comm,
-                              .wrap = WRAP_BLOCK,
-                              .sharding = sp->sharding};
+    f->run = (run_context){.m = &fx->m,
+                           .ops = fx->g->ops,
+                           .dev = fx->dev,
+                           .world = fx->comm,
+                           .mode = sp->mode,
+                           .batch = sp->batch ? sp->batch : 1};
     f->compute = fx->compute;
+    TRY(make_mesh(fx));
     TRY(stream_create(fx->dev, "comm", &f->comm_stream));
+    f->gather_stream = f->reduce_stream = f->comm_stream;
     TRY(model_views_init(&fx->m, &f->views));
     f->n_units = sp->n_units;
     f->units = calloc((size_t)sp->n_units, sizeof *f->units);
@@ -185,14 +229,15 @@ static fsdp_status make_all(fixture *fx)
     fx->compute = device_compute_stream(fx->dev);
     make_model(fx);
     TRY(make_fsdp(fx));
-    return reducer_create(&fx->f, fx->spec->mode, fx->spec->level, &fx->b);
+    return fx->spec->by_strategy ? reducer_create(&fx->f, fx->spec->sharding, &fx->b)
+                                 : reducer_init(&fx->f, &fx->b);
 }
 
 /* ---- taking it apart ------------------------------------------------------------------------ */
 static void free_hosts(fixture *fx)
 {
     for (int u = 0; u < fx->f.n_units; u++)
-        free(fx->f.units[u].layout.slots);
+        free(fx->f.units[u].slices.slots);
     model_views_free(&fx->f.views);
     free(fx->f.units);
     free(fx->f.layer_unit);
@@ -208,7 +253,7 @@ static fsdp_status take_apart(fixture *fx)
     TRY(stream_sync(fx->f.comm_stream));
     for (int u = 0; u < fx->f.n_units; u++) {
         fsdp_unit *un = &fx->f.units[u];
-        if (un->full != un->shard)
+        if (un->full != (void *)un->shard)
             device_free(fx->compute, un->full);
         device_free(fx->compute, un->shard);
         event_free(un->gathered);
@@ -245,6 +290,7 @@ fsdp_status fixture_run(grade *g, const fix_spec *spec, fix_body body)
         stream_free(fx->f.comm_stream);
         free_hosts(fx);
     }
+    mesh_close(&fx->f.mesh);
     if (fx->comm != fx->world)
         comm_close(fx->comm);
     comm_close(fx->world);
@@ -288,17 +334,16 @@ fsdp_status fix_grad_by_hand(fixture *fx, int u, float (*value)(int rank, int pl
 fsdp_status fix_push(fixture *fx, int u, int n_leaves, int base,
                      float (*value)(int leaf, int place, size_t i))
 {
-    const flat_layout *l = &fx->f.units[u].layout;
+    const size_t used = fx->f.units[u].slices.used_elems, begin = fix_slice_begin(fx, u);
     for (int n = 0; n < n_leaves; n++)
         for (int k = 0; k < fx->b.grads[u].n_buffers; k++) {
             grad_buffer *pl = &fx->b.grads[u].buffers[k];
-            size_t begin = fix_rank_begin(fx, u), elems = pl->acc.elems;
-            size_t first = begin > pl->begin ? begin - pl->begin : 0;
+            size_t first = fix_place_begin(fx, u, k), elems = pl->acc.elems;
             float *vec;
             TRY(device_alloc_f32(fx->compute, MEM_OTHER, elems, "contribution", &vec));
             TRY(stream_sync(fx->compute));
             for (size_t i = 0; i < elems; i++)
-                vec[i] = k == 0 && begin + i >= l->used_elems ? NAN : value(base + n, k, first + i);
+                vec[i] = k == 0 && begin + i >= used ? NAN : value(base + n, k, first + i);
             TRY(grad_acc_push(&pl->acc, fx->compute, 0, vec));
             device_free(fx->compute, vec);
         }

@@ -28,16 +28,18 @@ typedef struct fix_spec {
     const fix_param *params; /* of a unit: in ascending offset. Layers are runs of one unit */
     size_t used_elems[FIX_UNITS];
     sharding_strategy sharding;
+    int shard_size;   /* ranks of a shard group; 0: as the strategy has it */
+    bool by_strategy; /* stays_* and residency by reducer_create, not by the fixture */
     grad_acc_mode mode;
-    int level;
+    size_t batch;       /* 0: 1 */
     bool async_compute; /* the compute stream is a thread: only events order it */
     int group_ranks;    /* > 0: ranks below it form the group, the others one of their own */
 } fix_spec;
 
 /* The model of tasks 3.1 to 3.6 and 4.3 to 4.5: four units whose sizes no world size divides, with
  * gaps between parameters, one frozen parameter, one frozen unit, and a unit of 5 elements that
- * leaves rank 3 of 4 with nothing but padding. The last parameter is tied to the first; a spec of 8
- * parameters is the model without it. */
+ * leaves rank 3 of 4 with nothing but padding. The last parameter is tied to the second, which is
+ * cut between two ranks; a spec of 8 parameters is the model without it. */
 enum { ROOT, H0, FROZEN, H2, N_UNITS };
 static const fix_param PARAMS[] = {
     {.unit = ROOT, .offset = 0, .elems = 5, .decay = true},
@@ -48,7 +50,7 @@ static const fix_param PARAMS[] = {
     {.unit = FROZEN, .offset = 0, .elems = 5, .frozen = true},
     {.unit = H2, .offset = 0, .elems = 1},
     {.unit = H2, .offset = 2, .elems = 3},
-    {.unit = ROOT, .offset = 0, .elems = 5, .decay = true, .tied = 1},
+    {.unit = ROOT, .offset = 8, .elems = 5, .tied = 2},
 };
 
 /* FIX_SPEC(.n_params = 8 or 9, ...) -- a fix_spec of that model; the rest as fix_spec's fields. */
@@ -65,6 +67,8 @@ typedef struct fixture {
     comm *world, *comm; /* comm: what the sharding runs on; == world without group_ranks */
     stream *compute;
     int rank, world_size; /* of comm */
+    int shard_rank;       /* of this rank in its shard group */
+    int slice;            /* which of the W world slices this rank keeps */
     model m;
     fsdp f;
     reducer b;
@@ -101,7 +105,12 @@ flat_layout fix_layout(int world_size, const flat_slot *slots, int n_slots, size
 /* fix_param_at -- which parameter holds element `flat` of unit u, and which of its elements that
  * is; -1 in a gap or in padding. */
 int fix_param_at(const fixture *fx, int u, size_t flat, size_t *elem);
-size_t fix_rank_begin(const fixture *fx, int u); /* first flat element of this rank's shard */
+/* First flat element of this rank's shard, and of its world slice. */
+size_t fix_shard_begin(const fixture *fx, int u);
+size_t fix_slice_begin(const fixture *fx, int u);
+/* fix_place_begin -- the index in place k's unreduced array of what this rank's slice begins with.
+ */
+size_t fix_place_begin(const fixture *fx, int u, int k);
 
 /* fix_gather_by_hand -- unit u GATHERED with the right values, without a collective. */
 fsdp_status fix_gather_by_hand(fixture *fx, int u);

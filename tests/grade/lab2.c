@@ -6,6 +6,7 @@
  * are in: results are collected in `st` by first_failure(), and compared after the calls.
  *
  * Task 2.5, a whole forward pass, stands in forward_lib.c. */
+#include <math.h>
 #include <string.h>
 #include <time.h>
 #include "lab2_forward/fsdp.h"
@@ -59,7 +60,7 @@ static fsdp_status check_shard(const fsdp *f, int u, const char *what)
     TRY(stream_sync(f->comm_stream));
     TRY(grade_read(f->compute, unit->shard, n, got));
     wanted_full(f, u, want);
-    return expect_f32(text, got, want + (size_t)comm_rank(f->config.comm) * n, n);
+    return expect_f32(text, got, want + (size_t)f->mesh.shape.shard_rank * n, n);
 }
 
 /* ---- 2.1 ----------------------------------------------------------------------------------- */
@@ -101,6 +102,17 @@ static fsdp_status add_half(void *args, int n_threads)
     return FSDP_OK;
 }
 
+/* Has u's gather ended within limit_ms, while the compute stream is held up? */
+static bool gathers_within(const fsdp *f, int u, int limit_ms)
+{
+    const struct timespec nap = {.tv_nsec = 1000 * 1000};
+    for (int ms = 0; ms < limit_ms && !event_done(f->units[u].gathered); ms++)
+        nanosleep(&nap, NULL);
+    return event_done(f->units[u].gathered);
+}
+
+enum { GATHER_MS = 2000, HELD_MS = 30 };
+
 /* The compute stream is held up before an update of the shard ("the optimizer"); a gather begun now
  * must carry the updated values. */
 static fsdp_status gather_after_update(grade *g, fsdp *f, int u)
@@ -115,11 +127,10 @@ static fsdp_status gather_after_update(grade *g, fsdp *f, int u)
                                      sizeof(add_args_host)),
                        &why);
     st = first_failure(st, unshard_begin(f, u), &why);
-    struct timespec nap = {.tv_nsec = 20 * 1000 *
-                                      1000}; /* a gather that does not wait ends in this time */
-    nanosleep(&nap, NULL);
+    bool ended = gathers_within(f, u, HELD_MS); /* a gather that does not wait ends in this time */
     st = first_failure(st, gate_open(g, "unshard_begin"), &why);
     TRY(st);
+    TRY(expect_true("without gather_after a gather waits for all of the compute stream", !ended));
     TRY(stream_sync(f->compute));
     TRY(grade_read(f->comm_stream, unit->full, padded, got));
     wanted_full(f, u, want);
@@ -127,6 +138,36 @@ static fsdp_status gather_after_update(grade *g, fsdp *f, int u)
         want[j] += 0.5f;
     return expect_f32("gather behind an update of the shard (stale values?): full", got, want,
                       padded);
+}
+
+/* Compute is held up, and what gathers wait for is set: to an event before that (early: the gather
+ * ends all the same), or to one behind it (the gather must not start). */
+static fsdp_status gather_after_event(grade *g, fsdp *f, int u, bool early)
+{
+    event *after = NULL;
+    fsdp_error_info why;
+    unshard_drop(f, u);
+    TRY(event_create(g->dev, &after));
+    fsdp_status st = early ? event_record(after, f->compute) : FSDP_OK;
+    st = first_failure(st, gate_close(g, f->compute), &why);
+    if (!early)
+        st = first_failure(st, event_record(after, f->compute), &why);
+    f->gather_after = after;
+    st = first_failure(st, unshard_begin(f, u), &why);
+    bool ended = gathers_within(f, u, early ? GATHER_MS : HELD_MS);
+    f->gather_after = NULL;
+    st = first_failure(st, gate_open(g, "unshard_begin"), &why);
+    st = first_failure(st,
+                       early ? expect_true("a gather waits for gather_after, and for nothing else "
+                                           "of the compute stream",
+                                           ended)
+                             : expect_true("a gather waits for gather_after", !ended),
+                       &why);
+    st = first_failure(st, check_full(f, u, "gather_after"), &why);
+    event_free(after);
+    if (st != FSDP_OK)
+        fsdp_error_set(&why);
+    return st;
 }
 
 static fsdp_status task_2_1(grade *g)
@@ -147,6 +188,10 @@ static fsdp_status task_2_1(grade *g)
         st, expect_text("collectives (operation, label, elements)", trace_stop(g), want), &why);
     if (st != FSDP_ETODO)
         st = first_failure(st, gather_after_update(g, &f, N_UNITS - 1), &why);
+    if (st != FSDP_ETODO) {
+        st = first_failure(st, gather_after_event(g, &f, 0, true), &why);
+        st = first_failure(st, gather_after_event(g, &f, 1, false), &why);
+    }
     return end_fixture(&f, st, &why);
 }
 
@@ -174,10 +219,10 @@ static fsdp_status check_views(const fsdp *f, int u, int tied)
 {
     const fsdp_unit *unit = &f->units[u];
     char what[96];
-    for (int p = 0; p < f->config.m->n_params; p++) {
+    for (int p = 0; p < f->run.m->n_params; p++) {
         const float *full = unit->full, *want = NULL;
         for (int i = 0; i < unit->layout.n_slots; i++)
-            if (unit->layout.slots[i].param == (p == tied ? f->config.m->params[p].tied_to : p))
+            if (unit->layout.slots[i].param == (p == tied ? f->run.m->params[p].tied_to : p))
                 want = full + unit->layout.slots[i].offset;
         snprintf(what, sizeof what, "after binding %s: views.params[%d]%s", unit->name, p,
                  p == tied ? " (tied)" : "");
@@ -222,7 +267,7 @@ static void hand_release(fsdp *f, int u)
     device_free(f->compute, unit->full);
     unit->full = NULL;
     unit->state = UNIT_SHARDED;
-    memset(f->views.params, 0, (size_t)f->config.m->n_params * sizeof *f->views.params);
+    memset(f->views.params, 0, (size_t)f->run.m->n_params * sizeof *f->views.params);
 }
 
 static fsdp_status task_2_2(grade *g)
@@ -276,13 +321,65 @@ static fsdp_status reshard_and_check(grade *g, fsdp *f, int u, float *probe)
     TRY(expect_f32("what compute read before reshard (NaN: freed under it)", got, values, n));
     TRY(expect_int("state after reshard", unit->state, UNIT_SHARDED));
     TRY(expect_true("full is NULL after reshard", unit->full == NULL));
-    for (int p = 0; p < f->config.m->n_params; p++)
+    for (int p = 0; p < f->run.m->n_params; p++)
         if (f->views.params[p])
             return fsdp_error(FSDP_EINVAL, "", "views.params[%d] after reshard: expected NULL", p);
     TRY(expect_int("bytes of gathered parameters after reshard",
                    (long long)grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL), 0));
     TRY(reshard(f, u)); /* no-op */
     return check_shard(f, u, "reshard");
+}
+
+/* A gather that nobody used is dropped while it is held up: its memory goes behind it, so it is not
+ * another block's when the gather writes. */
+static fsdp_status drop_and_check(grade *g, fsdp *f, int u)
+{
+    fsdp_unit *unit = &f->units[u];
+    size_t n = unit->layout.padded_elems;
+    float values[MAX_ELEMS], got[MAX_ELEMS], nans[MAX_ELEMS], *next;
+    for (size_t j = 0; j < n; j++)
+        nans[j] = NAN;
+    wanted_full(f, u, values);
+    TRY(hand_alloc(g, f, u));
+    TRY(gate_close(g, f->comm_stream));
+    TRY(hand_gather(f, u, values));
+    unshard_drop(f, u);
+    TRY(expect_int("state after unshard_drop", unit->state, UNIT_SHARDED));
+    TRY(expect_true("full is NULL after unshard_drop", unit->full == NULL));
+    TRY(stream_sync(f->compute));
+    TRY(device_alloc_f32(f->compute, MEM_OTHER, n, "next block", &next)); /* NaN */
+    TRY(stream_sync(f->compute));
+    TRY(gate_open(g, "unshard_drop"));
+    TRY(stream_sync(f->comm_stream));
+    TRY(grade_read(f->compute, next, n, got));
+    TRY(expect_f32("next block (a number: the dropped gather wrote into it)", got, nans, n));
+    device_free(f->compute, next);
+    TRY(expect_int("bytes of gathered parameters after unshard_drop",
+                   (long long)grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL), 0));
+    unshard_drop(f, u); /* no-op */
+    return expect_int("state after a second unshard_drop", unit->state, UNIT_SHARDED);
+}
+
+/* Units in every state, and one that stays after forward: all are SHARDED in the end. */
+static fsdp_status reshard_all_and_check(grade *g, fsdp *f)
+{
+    float values[MAX_ELEMS];
+    for (int u = 1; u < N_UNITS; u++) {
+        wanted_full(f, u, values);
+        TRY(hand_alloc(g, f, u));
+        TRY(hand_gather(f, u, values));
+        f->units[u].state = u == 1 ? UNIT_GATHERING : UNIT_GATHERED;
+        f->units[u].stays_after_forward = u == 2;
+    }
+    unshard_drop(f, 2);
+    TRY(expect_int("state of a gathered unit after unshard_drop", f->units[2].state,
+                   UNIT_GATHERED));
+    TRY(stream_sync(f->comm_stream));
+    TRY(reshard_all(f));
+    for (int u = 0; u < N_UNITS; u++)
+        TRY(expect_int("state after reshard_all", f->units[u].state, UNIT_SHARDED));
+    return expect_int("bytes of gathered parameters after reshard_all",
+                      (long long)grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL), 0);
 }
 
 static fsdp_status task_2_3(grade *g)
@@ -305,28 +402,50 @@ static fsdp_status task_2_3(grade *g)
                        expect_int("peak of gathered bytes, one unit at a time", (long long)peak,
                                   (long long)largest),
                        &why);
+    if (st == FSDP_OK)
+        st = first_failure(st, drop_and_check(g, &f, 0), &why);
+    if (st == FSDP_OK)
+        st = first_failure(st, reshard_all_and_check(g, &f), &why);
     (void)gate_open(g, "");
     device_free(g->compute, probe);
     return end_fixture(&f, st, &why);
 }
 
 /* ---- 2.4 ----------------------------------------------------------------------------------- */
-/* One forward pass: each unit computes once, then the root's head. */
+/* One forward pass: each unit computes once, then the root's head. What stays is what the units'
+ * own stays_after_forward says. */
 static fsdp_status pass(grade *g, const unit_hooks *h, fsdp *f)
 {
+    size_t stays = 0;
     for (int k = 0; k <= N_UNITS; k++) {
         int u = k % N_UNITS;
+        const bool stay = f->units[u].stays_after_forward;
+        char what[96];
         TRY(h->pre_forward(h->self, u));
         TRY(expect_int("state between the hooks", f->units[u].state, UNIT_GATHERED));
         TRY(stream_sync(f->compute));
         TRY(check_full(f, u, "between the hooks"));
         TRY(h->post_forward(h->self, u));
-        TRY(expect_int(u ? "state after post_forward" : "state of the root after post_forward",
-                       f->units[u].state, u ? UNIT_SHARDED : UNIT_GATHERED));
+        snprintf(what, sizeof what, "state of %s, which %s, after post_forward", f->units[u].name,
+                 stay ? "stays_after_forward" : "does not stay");
+        TRY(expect_int(what, f->units[u].state, stay ? UNIT_GATHERED : UNIT_SHARDED));
+        if (stay && k < N_UNITS)
+            stays += f->units[u].layout.padded_elems * sizeof(float);
     }
-    return expect_int("gathered bytes after the pass: the root's",
+    return expect_int("gathered bytes after the pass: the units that stay",
                       (long long)grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL),
-                      (long long)(f->units[0].layout.padded_elems * sizeof(float)));
+                      (long long)stays);
+}
+
+/* Two passes where h.1 stays and the root does not. */
+static fsdp_status two_marked_passes(grade *g, fsdp *f)
+{
+    unit_hooks h = fsdp_forward_hooks(f);
+    for (int u = 0; u < N_UNITS; u++)
+        f->units[u].stays_after_forward = u == 2;
+    TRY(pass(g, &h, f));
+    TRY(pass(g, &h, f));
+    return reshard_all(f);
 }
 
 static fsdp_status hooks_and_states(grade *g, fsdp *f)
@@ -355,22 +474,121 @@ static fsdp_status hooks_and_states(grade *g, fsdp *f)
     return h.post_forward(h.self, 1);
 }
 
-static fsdp_status task_2_4(grade *g)
+static fsdp_status expect_gathers(const fsdp *f, const char *what, const char *got,
+                                  const int *order, size_t n)
+{
+    char want[1024] = "";
+    for (size_t i = 0; i < n; i++) {
+        size_t used = strlen(want);
+        snprintf(want + used, sizeof want - used, "%s %s %zu;", comm_op_name(COMM_OP_ALL_GATHER),
+                 f->units[order[i]].name, f->units[order[i]].layout.shard_elems);
+    }
+    return expect_text(what, got, want);
+}
+
+/* Where a shard is the whole array a unit can stay for good: no gather, no memory of its own. */
+static fsdp_status residency(grade *g, fsdp *f, int u)
+{
+    fsdp_unit *unit = &f->units[u];
+    size_t padded = unit->layout.padded_elems;
+    float got[MAX_ELEMS], want[MAX_ELEMS];
+    const bool is_bf16 = f->run.param_dtype == DTYPE_BF16;
+    size_t before = grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL);
+    TRY(fsdp_make_resident(f, u));
+    TRY(expect_int("bytes of gathered parameters of a resident unit",
+                   (long long)(grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL) - before),
+                   (long long)(is_bf16 ? padded * sizeof(uint16_t) : 0)));
+    TRY(expect_true("fp32: full is the shard", is_bf16 || unit->full == (void *)unit->shard));
+    unit_hooks h = fsdp_forward_hooks(f);
+    for (int use = 0; use < 2; use++) {
+        TRY(h.pre_forward(h.self, u));
+        TRY(expect_true("a view into the resident array",
+                        f->views.params[unit->layout.slots[0].param] == unit->full));
+        unit->stays_after_forward = use == 0; /* a resident unit stays anyhow */
+        TRY(h.post_forward(h.self, u));
+        TRY(reshard(f, u));
+        unshard_drop(f, u);
+        TRY(reshard_all(f));
+        TRY(expect_int("state of a resident unit", unit->state, UNIT_GATHERED));
+        TRY(expect_true("a resident unit keeps its array", unit->full != NULL));
+        TRY(expect_status("fsdp_make_resident of a unit that is there", fsdp_make_resident(f, u),
+                          FSDP_ESTATE));
+        /* the masters change, as a step would change them */
+        TRY(stream_launch(f->compute, add_half, &(add_args_host){unit->shard, padded},
+                          sizeof(add_args_host)));
+        TRY(fsdp_refresh(f));
+        uint16_t rounded[MAX_ELEMS];
+        if (is_bf16) {
+            TRY(device_download(f->compute, rounded, unit->full, padded * sizeof *rounded));
+            TRY(stream_sync(f->compute));
+        } else {
+            TRY(grade_read(f->compute, unit->full, padded, got));
+        }
+        wanted_full(f, u, want);
+        for (size_t j = 0; j < padded; j++) {
+            want[j] += 0.5f * (float)(use + 1);
+            want[j] = is_bf16 ? bf16_round(want[j]) : want[j];
+            got[j] = is_bf16 ? f32_from_bf16(rounded[j]) : got[j];
+        }
+        TRY(expect_f32("resident array after a step and fsdp_refresh", got, want, padded));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status resident_units(grade *g, int u, dtype t)
+{
+    fsdp f;
+    fsdp_error_info why;
+    TRY(literal_fsdp_whole(g, N_UNITS, ELEMS, &f));
+    f.run.param_dtype = t;
+    trace_start(g);
+    fsdp_status st = first_failure(FSDP_OK, residency(g, &f, u), &why);
+    st = first_failure(st, expect_text("collectives of resident units", trace_stop(g), ""), &why);
+    return end_fixture(&f, st, &why);
+}
+
+static fsdp_status full_keeps_the_root(grade *g)
 {
     fsdp f;
     fsdp_error_info why;
     TRY(literal_fsdp(g, N_UNITS, ELEMS, &f));
     trace_start(g);
     fsdp_status st = first_failure(FSDP_OK, hooks_and_states(g, &f), &why);
-    char want[512] = "";
     const int order[] = {0, 1, 2, 3, 1, 2, 3, 1, 1};
-    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
-        size_t used = strlen(want);
-        snprintf(want + used, sizeof want - used, "%s %s %zu;", comm_op_name(COMM_OP_ALL_GATHER),
-                 f.units[order[i]].name, f.units[order[i]].layout.shard_elems);
-    }
-    st = first_failure(st, expect_text("collectives of two passes", trace_stop(g), want), &why);
+    st = first_failure(st,
+                       expect_gathers(&f, "collectives of two passes", trace_stop(g), order,
+                                      sizeof order / sizeof *order),
+                       &why);
     return end_fixture(&f, st, &why);
+}
+
+static fsdp_status marked_unit_stays(grade *g)
+{
+    fsdp f;
+    fsdp_error_info why;
+    TRY(literal_fsdp(g, N_UNITS, ELEMS, &f));
+    trace_start(g);
+    fsdp_status st = first_failure(FSDP_OK, two_marked_passes(g, &f), &why);
+    const int order[] = {0, 1, 2, 3, 0, 0, 1, 3, 0};
+    st = first_failure(st,
+                       expect_gathers(&f, "collectives of two passes where h.1 alone stays",
+                                      trace_stop(g), order, sizeof order / sizeof *order),
+                       &why);
+    if (st == FSDP_OK && g->world_size > 1)
+        st = first_failure(st,
+                           expect_status("fsdp_make_resident of a unit with a part of the array",
+                                         fsdp_make_resident(&f, 1), FSDP_ESTATE),
+                           &why);
+    st = first_failure(st, expect_int("its state", f.units[1].state, UNIT_SHARDED), &why);
+    return end_fixture(&f, st, &why);
+}
+
+static fsdp_status task_2_4(grade *g)
+{
+    TRY(full_keeps_the_root(g));
+    TRY(marked_unit_stays(g));
+    TRY(resident_units(g, 1, DTYPE_F32));
+    return resident_units(g, 3, DTYPE_BF16);
 }
 
 /* ---- 2.6 ----------------------------------------------------------------------------------- */
@@ -413,7 +631,7 @@ static fsdp_status task_2_6(grade *g)
     fsdp f;
     fsdp_error_info why;
     TRY(literal_fsdp(g, N_UNITS, ELEMS, &f));
-    f.config.param_dtype = DTYPE_BF16;
+    f.run.param_dtype = DTYPE_BF16;
     fsdp_status st = FSDP_OK;
     for (int u = 0; u < N_UNITS && st != FSDP_ETODO; u++)
         st = first_failure(st, gather_bf16(g, &f, u), &why);

@@ -140,8 +140,7 @@ static void expect_place_sum(fixture *fx, int u, int k, const float *got, int n_
                              float (*value)(int leaf, int place, size_t i))
 {
     const grad_buffer *pl = &fx->b.grads[u].buffers[k];
-    size_t shard = fx->f.units[u].layout.shard_elems, begin = fix_rank_begin(fx, u);
-    size_t first = begin > pl->begin ? begin - pl->begin : 0;
+    size_t slice = fx->f.units[u].slices.shard_elems, first = fix_place_begin(fx, u, k);
     for (size_t i = 0; i < pl->acc.elems; i++) {
         float leaf[64], want = 0.0f;
         for (int n = 0; n < n_leaves; n++)
@@ -152,8 +151,8 @@ static void expect_place_sum(fixture *fx, int u, int k, const float *got, int n_
             for (int n = 0; n < n_leaves; n++)
                 want = n ? want + leaf[n] : leaf[0];
         char what[96];
-        snprintf(what, sizeof what, "sum over ranks, unit %d, place %d, shard of %zu, element %zu",
-                 u, k, shard, i);
+        snprintf(what, sizeof what, "sum over ranks, unit %d, place %d, slice of %zu, element %zu",
+                 u, k, slice, i);
         expect_values(fx, what, &got[i], &want, 1);
     }
 }
@@ -186,8 +185,8 @@ static fsdp_status reduce_body(fixture *fx)
     const int units[] = {ROOT, H0, H2};
     for (int j = 0; j < 3; j++) {
         int u = units[j];
-        size_t w = (size_t)fx->world_size, shard = fx->f.units[u].layout.shard_elems;
-        size_t bytes = (w - 1) * shard;
+        size_t w = (size_t)fx->world_size, slice = fx->f.units[u].slices.shard_elems;
+        size_t bytes = (w - 1) * slice;
         for (int k = 1; k < fx->b.grads[u].n_buffers; k++)
             bytes += fx->b.grads[u].buffers[k].elems - fx->b.grads[u].buffers[k].acc.elems;
         comm_stats_reset(fx->comm);
@@ -201,7 +200,8 @@ static fsdp_status reduce_body(fixture *fx)
     return FSDP_OK;
 }
 
-/* Canonical: the contributions are nodes of b->level in one counter that lasts over micro-steps. */
+/* Canonical: the contributions are nodes of the batch's level in one counter that lasts over
+ * micro-steps. */
 static fsdp_status reduce_tree_body(fixture *fx)
 {
     const tree_sum *t = &fx->b.grads[H0].buffers[0].acc.tree;
@@ -314,11 +314,56 @@ static fsdp_status in_flight_body(fixture *fx)
     return in_flight(fx, true); /* the reduction starts late, behind reduce_wait's free */
 }
 
+/* The tied range, elements 8 ... 12 of the root, cut for the world: what each rank keeps of it. */
+typedef struct tied_case {
+    int world_size, shard_size;
+    comm_slice slices[4];
+    size_t slice_begin[4]; /* where it stands in that rank's slice; 0 when there is nothing */
+} tied_case;
+
+static const tied_case TIED[] = {
+    {1, 1, {{0, 5}}, {8}},
+    {2, 2, {{0, 0}, {0, 5}}, {0, 1}},            /* slices of 7 */
+    {2, 1, {{0, 0}, {0, 5}}, {0, 1}},            /* the same: slices are the world's */
+    {3, 3, {{0, 0}, {0, 2}, {2, 3}}, {0, 3, 0}}, /* slices of 5 */
+    {3, 1, {{0, 0}, {0, 2}, {2, 3}}, {0, 3, 0}},
+    {4, 4, {{0, 0}, {0, 0}, {0, 4}, {4, 1}}, {0, 0, 0, 0}}, /* slices of 4 */
+    {4, 1, {{0, 0}, {0, 0}, {0, 4}, {4, 1}}, {0, 0, 0, 0}},
+    {4, 2, {{0, 0}, {0, 4}, {0, 0}, {4, 1}}, {0, 0, 0, 0}}, /* ranks keep slices 0, 2, 1, 3 */
+};
+
+static fsdp_status tied_slices_body(fixture *fx)
+{
+    const grad_buffer *pl = &fx->b.grads[ROOT].buffers[1];
+    const tied_case *c = TIED;
+    while (c->world_size != fx->world_size || c->shard_size != fx->f.mesh.shape.shard_size)
+        c++;
+    note(fx, expect_int("places of the root", fx->b.grads[ROOT].n_buffers, 2));
+    for (int r = 0; r < fx->world_size; r++) {
+        char what[96];
+        snprintf(what, sizeof what, "shard groups of %d: tied elements that rank %d keeps",
+                 c->shard_size, r);
+        note(fx, expect_int(what, (long long)pl->slices[r].elems, (long long)c->slices[r].elems));
+        snprintf(what, sizeof what, "shard groups of %d: first tied element of rank %d",
+                 c->shard_size, r);
+        note(fx, expect_int(what, (long long)pl->slices[r].begin, (long long)c->slices[r].begin));
+    }
+    if (c->slices[fx->rank].elems > 0)
+        note(fx, expect_int("where they stand in this rank's slice", (long long)pl->slice_begin,
+                            (long long)c->slice_begin[fx->rank]));
+    return FSDP_OK;
+}
+
 static fsdp_status task_3_2(grade *g)
 {
+    for (int size = 1; size <= g->world_size; size++)
+        if (g->world_size <= 4 && g->world_size % size == 0)
+            TRY(fixture_run(g, SPEC(.mode = GRAD_ACC_CANONICAL, .shard_size = size),
+                            tied_slices_body));
     TRY(fixture_run(g, SPEC(.mode = GRAD_ACC_FAST), reduce_body));
     TRY(fixture_run(g, SPEC(.mode = GRAD_ACC_CANONICAL), reduce_body));
-    TRY(fixture_run(g, SPEC(.mode = GRAD_ACC_CANONICAL, .level = 1), reduce_tree_body));
+    TRY(fixture_run(g, SPEC(.mode = GRAD_ACC_CANONICAL, .shard_size = 1), reduce_body));
+    TRY(fixture_run(g, SPEC(.mode = GRAD_ACC_CANONICAL, .batch = 2), reduce_tree_body));
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), post_backward_body));
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_NONE), post_backward_body));
     return fixture_run(g, SPEC(.async_compute = true), in_flight_body);

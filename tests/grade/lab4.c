@@ -135,7 +135,7 @@ static const fix_param BIG[] = {
 static fsdp_status state_bytes_body(fixture *fx)
 {
     fsdp_optimizer o;
-    TRY(optimizer_create(&fx->b, OPTIMIZER_ADAMW, &o));
+    TRY(optimizer_create(&fx->b, &o));
     size_t want = 0;
     for (int u = 0; u < 2; u++)
         want += 2 * fx->f.units[u].layout.shard_elems * sizeof(float);
@@ -234,10 +234,8 @@ static float frac_grad(int p, size_t i)
 /* Gradients where parameters are, NaN everywhere else. */
 static fsdp_status grads_by_hand(fixture *fx, float (*value)(int p, size_t i))
 {
-    bool all = fx->spec->sharding == SHARDING_NONE;
     for (int u = 0; u < N_UNITS; u++) {
-        const flat_layout *l = &fx->f.units[u].layout;
-        size_t elems = all ? l->padded_elems : l->shard_elems;
+        size_t elems = fx->f.units[u].layout.shard_elems;
         float **grad = &fx->b.grads[u].shard_grad;
         if (u == FROZEN)
             continue;
@@ -246,7 +244,7 @@ static fsdp_status grads_by_hand(fixture *fx, float (*value)(int p, size_t i))
         TRY(stream_sync(fx->compute));
         for (size_t i = 0; i < elems; i++) {
             size_t elem = 0;
-            int p = fix_param_at(fx, u, (all ? 0 : fix_rank_begin(fx, u)) + i, &elem);
+            int p = fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &elem);
             (*grad)[i] = p < 0 ? NAN : PARAMS[p].frozen ? 0.0f : value(p, elem);
         }
     }
@@ -264,32 +262,64 @@ static double model_sum_squares(float (*value)(int p, size_t i))
     return rsum_value(&sum);
 }
 
+/* No norm group: a rank with whole gradients asks nobody. Else the shard group, and nobody else. */
+static void expect_norm_traffic(fixture *fx, const comm *group, const comm *c)
+{
+    comm_stats cs = comm_stats_read(c);
+    for (int op = 0; op < COMM_OPS; op++)
+        note(fx, expect_int(op == COMM_OP_ALL_REDUCE ? "all-reduces of the norm"
+                                                     : comm_op_name((comm_op)op),
+                            (long long)cs.calls[op], op == COMM_OP_ALL_REDUCE && c == group));
+}
+
+/* The coefficient that follows from the norm is the same on every rank, whatever the groups. */
+static fsdp_status expect_same_coef(fixture *fx, fsdp_optimizer *o, double sum)
+{
+    const float max_norm = (float)sqrt(sum) / 3.0f, norm = (float)sqrt(sum);
+    const float want = max_norm / (norm + 1e-6f);
+    char text[64];
+    TRY(fx->g->ops->clip_coef(fx->compute, &(clip_coef_args){.norm = o->norm,
+                                                             .coef = o->coef,
+                                                             .sum = o->norm_sum,
+                                                             .max_norm = max_norm}));
+    TRY(stream_sync(fx->compute));
+    note(fx, expect_f32("norm", o->norm, &norm, 1));
+    note(fx, expect_f32("clip coefficient", o->coef, &want, 1));
+    snprintf(text, sizeof text, "%a %a", (double)*o->norm, (double)*o->coef);
+    note(fx, comm_same(fx->comm, "norm and clip coefficient", text));
+    return FSDP_OK;
+}
+
 static fsdp_status expect_norm(fixture *fx, fsdp_optimizer *o, float (*value)(int p, size_t i))
 {
+    const mesh_shape *shape = &fx->f.mesh.shape;
+    bool alone = shape->shard_size == 1 && shape->world_size > 1;
+    const comm *group = alone ? NULL : fx->f.mesh.shard;
+    note(fx, expect_true("norm_group is the shard group, NULL for a group of one of several ranks",
+                         o->norm_group == group));
     TRY(grads_by_hand(fx, value));
     comm_stats_reset(fx->comm);
+    if (fx->f.mesh.shard)
+        comm_stats_reset(fx->f.mesh.shard);
     TRY(grad_norm(o));
     TRY(stream_sync(fx->compute));
     TRY(stream_sync(fx->f.comm_stream));
-    comm_stats cs = comm_stats_read(fx->comm);
     double got = rsum_value(o->norm_sum), want = model_sum_squares(value);
     if (memcmp(&got, &want, sizeof got) != 0)
         note(fx, fsdp_error(FSDP_EINVAL, "",
                             "sum of squares of the whole model: got %.17g, expected "
                             "%.17g",
                             got, want));
-    bool all = fx->spec->sharding == SHARDING_NONE;
-    note(fx, expect_int("all-reduces of the norm", (long long)cs.calls[COMM_OP_ALL_REDUCE], !all));
-    for (int op = 0; op < COMM_OPS; op++)
-        if (op != COMM_OP_ALL_REDUCE)
-            note(fx, expect_int(comm_op_name((comm_op)op), (long long)cs.calls[op], 0));
-    return FSDP_OK;
+    expect_norm_traffic(fx, group, fx->comm);
+    if (group && group != fx->comm)
+        expect_norm_traffic(fx, group, group);
+    return expect_same_coef(fx, o, want);
 }
 
 static fsdp_status grad_norm_body(fixture *fx)
 {
     fsdp_optimizer o;
-    TRY(optimizer_create(&fx->b, OPTIMIZER_ADAMW, &o));
+    TRY(optimizer_create(&fx->b, &o));
     TRY(expect_norm(fx, &o, whole_grad));
     TRY(expect_norm(fx, &o, frac_grad)); /* a second step starts from zero again */
     optimizer_free(&o);
@@ -305,7 +335,12 @@ static fsdp_status task_4_3(grade *g)
     TRY(expect_true("rsum adds exactly", by_hand == model_sum_squares(whole_grad)));
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), grad_norm_body));
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL, .async_compute = true), grad_norm_body));
-    return fixture_run(g, SPEC(.sharding = SHARDING_NONE), grad_norm_body);
+    TRY(fixture_run(g, SPEC(.sharding = SHARDING_NONE), grad_norm_body));
+    for (int size = 1; size <= g->world_size; size++) /* replicas of a shard */
+        if (g->world_size % size == 0)
+            TRY(fixture_run(g, SPEC(.sharding = SHARDING_HYBRID, .shard_size = size),
+                            grad_norm_body));
+    return FSDP_OK;
 }
 
 /* ---- 4.4 ------------------------------------------------------------------------------------ */
@@ -363,20 +398,14 @@ static fsdp_status expect_coef(fixture *fx, const fsdp_optimizer *o, float max_n
     return FSDP_OK;
 }
 
-static bool none_sharded(const fixture *fx)
-{
-    return fx->spec->sharding == SHARDING_NONE;
-}
-
 /* SGD shows every factor: p - lr*(g*coef), bit by bit. Gaps and padding stay zero. */
 static void expect_sgd(fixture *fx, float lr, float coef, int steps)
 {
     for (int u = 0; u < N_UNITS; u++) {
-        const flat_layout *l = &fx->f.units[u].layout;
-        size_t elems = none_sharded(fx) ? l->padded_elems : l->shard_elems;
+        size_t elems = fx->f.units[u].layout.shard_elems;
         for (size_t i = 0; i < elems; i++) {
             size_t elem = 0;
-            int p = fix_param_at(fx, u, (none_sharded(fx) ? 0 : fix_rank_begin(fx, u)) + i, &elem);
+            int p = fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &elem);
             float want = p < 0 ? 0.0f : fix_value(p, elem);
             for (int s = 0; s < steps && p >= 0 && !PARAMS[p].frozen; s++)
                 want = want - lr * (finished_grad(fx, p, elem) * coef);
@@ -392,18 +421,16 @@ static fsdp_status clip_body(fixture *fx)
     fsdp_optimizer o;
     float *norm;
     push_nan = false; /* the provided SGD runs over gaps as well */
-    TRY(optimizer_create(&fx->b, OPTIMIZER_SGD, &o));
+    fx->f.run.optimizer = OPTIMIZER_SGD;
+    TRY(optimizer_create(&fx->b, &o));
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, 1, "norm", &norm));
     float want_norm = finished_norm(fx);
     const float limits[] = {want_norm / 3.0f, 0.0f, 2.0f * want_norm};
     for (int k = 0; k < 3; k++) {
         for (int u = 0; u < N_UNITS; u++) /* fresh weights */
-            for (size_t i = 0; i < fx->f.units[u].layout.shard_elems *
-                                       (none_sharded(fx) ? (size_t)fx->world_size : 1);
-                 i++) {
+            for (size_t i = 0; i < fx->f.units[u].layout.shard_elems; i++) {
                 size_t elem = 0;
-                int p =
-                    fix_param_at(fx, u, (none_sharded(fx) ? 0 : fix_rank_begin(fx, u)) + i, &elem);
+                int p = fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &elem);
                 fx->f.units[u].shard[i] = p < 0 ? 0.0f : fix_value(p, elem);
             }
         step_scalars sc = {
@@ -430,7 +457,7 @@ static fsdp_status adamw_body(fixture *fx)
     fsdp_optimizer o;
     float *norm, want_norm = finished_norm(fx), limit = want_norm / 2.0f;
     push_nan = true;
-    TRY(optimizer_create(&fx->b, OPTIMIZER_ADAMW, &o));
+    TRY(optimizer_create(&fx->b, &o));
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, 1, "norm", &norm));
     float coef = limit / (want_norm + 1e-6f), ref[3][8][8] = {0};
     for (int p = 0; p < 8; p++)
@@ -454,7 +481,7 @@ static fsdp_status adamw_body(fixture *fx)
         for (int u = 0; u < N_UNITS; u++)
             for (size_t i = 0; i < fx->f.units[u].layout.shard_elems; i++) {
                 size_t e = 0;
-                int p = fix_param_at(fx, u, fix_rank_begin(fx, u) + i, &e);
+                int p = fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &e);
                 float *param = &fx->f.units[u].shard[i], zero = 0.0f;
                 char what[64];
                 snprintf(what, sizeof what, "step %d, unit %d: parameter", (int)step, u);
@@ -484,6 +511,9 @@ static fsdp_status task_4_4(grade *g)
 {
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), clip_body));
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_NONE), clip_body));
+    for (int size = 2; size < g->world_size; size++) /* replicas of a shard: the same steps */
+        if (g->world_size % size == 0)
+            TRY(fixture_run(g, SPEC(.sharding = SHARDING_HYBRID, .shard_size = size), clip_body));
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL, .async_compute = true), adamw_body));
     return fixture_run(g, SPEC(.sharding = SHARDING_FULL), adamw_body);
 }

@@ -45,6 +45,7 @@ static fsdp_status make_model(int n_units, const size_t (*elems)[2], model **out
 }
 
 /* ---- one unit ------------------------------------------------------------------------------ */
+/* The array cut for the world: fsdp_unit.slices. */
 static void make_layout(flat_layout *l, const size_t *elems, int first_param, int world_size)
 {
     l->world_size = world_size;
@@ -75,10 +76,14 @@ float literal_value(const struct fsdp *f, int u, size_t j)
 static fsdp_status make_unit(grade *g, fsdp *f, int u, const size_t *elems)
 {
     fsdp_unit *unit = &f->units[u];
-    const layer *st = &f->config.m->layers[u];
+    const layer *st = &f->run.m->layers[u];
     unit->id = u;
     memcpy(unit->name, st->name, sizeof unit->name);
-    make_layout(&unit->layout, elems, st->first_param, g->world_size);
+    make_layout(&unit->slices, elems, st->first_param, g->world_size);
+    unit->layout = unit->slices; /* borrows the slots */
+    unit->layout.world_size = f->mesh.shape.shard_size;
+    unit->layout.shard_elems = unit->slices.padded_elems / (size_t)f->mesh.shape.shard_size;
+    unit->stays_after_forward = u == UNIT_ROOT; /* FULL's rule */
     size_t n = unit->layout.shard_elems;
     TRY(event_create(g->dev, &unit->gathered));
     TRY(event_create(g->dev, &unit->consumed));
@@ -86,7 +91,7 @@ static fsdp_status make_unit(grade *g, fsdp *f, int u, const size_t *elems)
     float *values = calloc(n + 1, sizeof *values);
     FSDP_ASSERT(values != NULL);
     for (size_t i = 0; i < n; i++)
-        values[i] = literal_value(f, u, (size_t)g->rank * n + i);
+        values[i] = literal_value(f, u, (size_t)f->mesh.shape.shard_rank * n + i);
     fsdp_status status = device_upload(g->compute, unit->shard, values, n * sizeof *values);
     if (status == FSDP_OK)
         status = stream_sync(g->compute);
@@ -97,7 +102,7 @@ static fsdp_status make_unit(grade *g, fsdp *f, int u, const size_t *elems)
 /* ---- the whole ----------------------------------------------------------------------------- */
 static fsdp_status make_units(grade *g, int n_units, const size_t (*elems)[2], fsdp *f)
 {
-    const model *m = f->config.m;
+    const model *m = f->run.m;
     f->units = calloc((size_t)n_units, sizeof *f->units);
     f->layer_unit = calloc((size_t)n_units, sizeof *f->layer_unit);
     f->param_unit = calloc((size_t)m->n_params + 1, sizeof *f->param_unit);
@@ -112,24 +117,36 @@ static fsdp_status make_units(grade *g, int n_units, const size_t (*elems)[2], f
     return FSDP_OK;
 }
 
-fsdp_status literal_fsdp(grade *g, int n_units, const size_t (*elems)[2], struct fsdp *out)
+static mesh literal_mesh(const grade *g, bool whole)
 {
-    fsdp *f = out;
-    *f = (fsdp){.config = {.ops = g->ops,
-                           .dev = g->dev,
-                           .comm = g->comm,
-                           .wrap = WRAP_BLOCK,
-                           .sharding = SHARDING_FULL,
-                           .seed = 1},
-                .compute = g->compute};
+    int w = g->world_size, r = g->rank;
+    mesh out = {.shape = {.world_size = w, .world_rank = r}, .world = g->comm};
+    out.shape.shard_size = whole ? 1 : w;
+    out.shape.shard_rank = whole ? 0 : r;
+    out.shape.replicate_size = whole ? w : 1;
+    out.shape.replica = whole ? r : 0;
+    out.shard = !whole || w == 1 ? g->comm : NULL;
+    out.replicate = whole && w > 1 ? g->comm : NULL;
+    return out;
+}
+
+static fsdp_status make_literal(grade *g, int n_units, const size_t (*elems)[2], bool whole,
+                                fsdp *f)
+{
+    *f = (fsdp){.run = {.ops = g->ops, .dev = g->dev, .world = g->comm, .batch = 1, .seed = 1},
+                .mesh = literal_mesh(g, whole),
+                .compute = g->compute,
+                .reduce_group = g->comm};
+    f->gather_group = f->mesh.shard;
     model *m;
     TRY(make_model(n_units, elems, &m));
-    f->config.m = m;
+    f->run.m = m;
     m->n_params++; /* views with room for literal_tie */
     fsdp_status status = model_views_init(m, &f->views);
     m->n_params--;
     if (status == FSDP_OK)
         status = stream_create(g->dev, "comm", &f->comm_stream);
+    f->gather_stream = f->reduce_stream = f->comm_stream;
     if (status == FSDP_OK)
         status = make_units(g, n_units, elems, f);
     if (status != FSDP_OK)
@@ -137,20 +154,31 @@ fsdp_status literal_fsdp(grade *g, int n_units, const size_t (*elems)[2], struct
     return status;
 }
 
+fsdp_status literal_fsdp(grade *g, int n_units, const size_t (*elems)[2], struct fsdp *out)
+{
+    return make_literal(g, n_units, elems, false, out);
+}
+
+fsdp_status literal_fsdp_whole(grade *g, int n_units, const size_t (*elems)[2], struct fsdp *out)
+{
+    return make_literal(g, n_units, elems, true, out);
+}
+
 void literal_fsdp_free(struct fsdp *f)
 {
-    if (!f->config.m)
+    if (!f->run.m)
         return;
     (void)stream_sync(f->compute);
     if (f->comm_stream)
         (void)stream_sync(f->comm_stream);
     for (int u = 0; f->units && u < f->n_units; u++) {
         fsdp_unit *unit = &f->units[u];
-        device_free(f->compute, unit->full);
+        if (unit->full != (void *)unit->shard) /* resident */
+            device_free(f->compute, unit->full);
         device_free(f->compute, unit->shard);
         event_free(unit->gathered);
         event_free(unit->consumed);
-        free(unit->layout.slots);
+        free(unit->slices.slots);
     }
     (void)stream_sync(f->compute);
     stream_free(f->comm_stream);
@@ -167,7 +195,7 @@ void literal_fsdp_free(struct fsdp *f)
 
 struct model *literal_model(struct fsdp *f)
 {
-    return (model *)f->config.m; /* allocated by make_model */
+    return (model *)f->run.m; /* allocated by make_model */
 }
 
 int literal_tie(struct fsdp *f, int param)

@@ -10,19 +10,20 @@
 
 /* ---- 3.3 ------------------------------------------------------------------------------------ */
 static const float SCALE = 1.0f / 24.0f;
+enum { TIED_BEGIN = 8, TIED_END = 13 }; /* of the root's flat array */
 
 /* The unsharded twin of one element: whole sums on one device, the tied place added last, then one
  * multiplication.                                                                                */
 static float twin_grad(const fixture *fx, int u, size_t flat, int n_leaves, int base,
                        float (*value)(int leaf, int place, size_t i))
 {
-    if (flat >= fx->f.units[u].layout.used_elems)
+    if (flat >= fx->f.units[u].slices.used_elems)
         return 0.0f;
     float sum[UNIT_MAX_BUFFERS] = {0}, leaf[64];
-    bool tied = u == ROOT && flat < 5 && fx->b.grads[u].n_buffers > 1;
+    bool tied = u == ROOT && flat >= TIED_BEGIN && flat < TIED_END && fx->b.grads[u].n_buffers > 1;
     for (int k = 0; k <= tied; k++) {
         for (int n = 0; n < n_leaves; n++)
-            leaf[n] = value(base + n, k, flat);
+            leaf[n] = value(base + n, k, k ? flat - TIED_BEGIN : flat);
         if (fx->spec->mode == GRAD_ACC_CANONICAL)
             sum[k] = tree_sum_f32(leaf, (size_t)n_leaves);
         else
@@ -32,11 +33,10 @@ static float twin_grad(const fixture *fx, int u, size_t flat, int n_leaves, int 
     return (tied ? sum[0] + sum[1] : sum[0]) * SCALE;
 }
 
-static fsdp_status expect_shard_grad(fixture *fx, const char *when, int u, int n_leaves, int base)
+/* shard_grad of unit u: elements begin ... begin+elems-1 of its flat array. */
+static fsdp_status expect_grad(fixture *fx, const char *when, int u, size_t begin, size_t elems,
+                               int n_leaves, int base)
 {
-    const flat_layout *l = &fx->f.units[u].layout;
-    bool whole = fx->spec->sharding == SHARDING_NONE;
-    size_t elems = whole ? l->padded_elems : l->shard_elems;
     TRY(stream_sync(fx->compute));
     TRY(stream_sync(fx->f.comm_stream));
     const float *got = fx->b.grads[u].shard_grad;
@@ -45,14 +45,19 @@ static fsdp_status expect_shard_grad(fixture *fx, const char *when, int u, int n
         return FSDP_OK;
     }
     for (size_t i = 0; i < elems; i++) {
-        float want =
-            twin_grad(fx, u, (whole ? 0 : fix_rank_begin(fx, u)) + i, n_leaves, base, fix_fraction);
+        float want = twin_grad(fx, u, begin + i, n_leaves, base, fix_fraction);
         char what[96];
         snprintf(what, sizeof what,
                  "%s: gradient of unit %d against the unsharded twin, element %zu", when, u, i);
         note(fx, expect_f32(what, &got[i], &want, 1));
     }
     return FSDP_OK;
+}
+
+static fsdp_status expect_shard_grad(fixture *fx, const char *when, int u, int n_leaves, int base)
+{
+    return expect_grad(fx, when, u, fix_shard_begin(fx, u), fx->f.units[u].layout.shard_elems,
+                       n_leaves, base);
 }
 
 static fsdp_status grad_finish_body(fixture *fx)
@@ -62,23 +67,29 @@ static fsdp_status grad_finish_body(fixture *fx)
     for (int j = 0; j < 3; j++) {
         TRY(fix_push(fx, units[j], w, 0, fix_fraction));
         TRY(grad_finish(&fx->b, units[j], SCALE));
-        TRY(expect_shard_grad(fx, "grad_finish", units[j], w, 0));
+        TRY(expect_grad(fx, "grad_finish", units[j], fix_slice_begin(fx, units[j]),
+                        fx->f.units[units[j]].slices.shard_elems, w, 0));
         note(fx, expect_int("contributions left in the sum",
                             fx->b.grads[units[j]].buffers[0].acc.n_pushed, 0));
     }
-    size_t shards = 0;
+    size_t slices = 0;
     for (int j = 0; j < 3; j++)
-        shards += fx->f.units[units[j]].layout.shard_elems;
+        slices += fx->f.units[units[j]].slices.shard_elems;
     note(fx,
-         expect_int("gradient bytes after grad_finish: one shard a unit",
-                    (long long)fix_live(fx, MEM_GRADS_SHARD), (long long)(shards * sizeof(float))));
+         expect_int("gradient bytes after grad_finish: one world slice a unit",
+                    (long long)fix_live(fx, MEM_GRADS_SHARD), (long long)(slices * sizeof(float))));
     return FSDP_OK;
 }
 
 fsdp_status task_3_3(grade *g)
 {
     TRY(fixture_run(g, SPEC(.mode = GRAD_ACC_FAST), grad_finish_body));
-    return fixture_run(g, SPEC(.mode = GRAD_ACC_CANONICAL), grad_finish_body);
+    for (int size = 1; size <= g->world_size;
+         size++) /* a slice is the world's, whatever the mesh */
+        if (g->world_size % size == 0)
+            TRY(fixture_run(g, SPEC(.mode = GRAD_ACC_CANONICAL, .shard_size = size),
+                            grad_finish_body));
+    return FSDP_OK;
 }
 
 /* ---- 3.4 ------------------------------------------------------------------------------------ */
@@ -120,21 +131,52 @@ fsdp_status task_3_4(grade *g)
 }
 
 /* ---- 3.5 ------------------------------------------------------------------------------------ */
+/* Which units stay, for every strategy, whatever the flags were before. */
 static fsdp_status strategy_table(void)
 {
-    TRY(expect_true("full keeps the root after forward", keep_after_forward(SHARDING_FULL, true)));
-    TRY(expect_true("full drops a block after forward", !keep_after_forward(SHARDING_FULL, false)));
-    TRY(expect_true("grad-op keeps after forward", keep_after_forward(SHARDING_GRAD_OP, false) &&
-                                                       keep_after_forward(SHARDING_GRAD_OP, true)));
-    TRY(expect_true("none keeps after forward", keep_after_forward(SHARDING_NONE, false) &&
-                                                    keep_after_forward(SHARDING_NONE, true)));
-    TRY(expect_true("full and grad-op drop after backward",
-                    !keep_after_backward(SHARDING_FULL) && !keep_after_backward(SHARDING_GRAD_OP)));
-    return expect_true("none keeps after backward", keep_after_backward(SHARDING_NONE));
+    static const struct {
+        sharding_strategy sharding;
+        bool root_after_forward, block_after_forward, after_backward;
+    } rows[] = {{SHARDING_FULL, true, false, false},
+                {SHARDING_GRAD_OP, true, true, false},
+                {SHARDING_NONE, true, true, true},
+                {SHARDING_HYBRID, true, false, false}};
+    static const char *const names[] = {"full", "grad-op", "none", "hybrid"};
+    for (int i = 0; i < 8; i++) {
+        fsdp_unit units[3] = {{.id = 0}};
+        fsdp f = {.n_units = 3, .units = units};
+        char what[96];
+        for (int u = 0; u < 3; u++)
+            units[u].stays_after_forward = units[u].stays_after_backward = i < 4;
+        TRY(strategy_fill(rows[i % 4].sharding, &f));
+        for (int u = 0; u < 3; u++) {
+            bool forward =
+                u == UNIT_ROOT ? rows[i % 4].root_after_forward : rows[i % 4].block_after_forward;
+            snprintf(what, sizeof what, "%s: unit %d stays_after_forward", names[i % 4], u);
+            TRY(expect_int(what, units[u].stays_after_forward, forward));
+            snprintf(what, sizeof what, "%s: unit %d stays_after_backward", names[i % 4], u);
+            TRY(expect_int(what, units[u].stays_after_backward, rows[i % 4].after_backward));
+        }
+    }
+    return FSDP_OK;
+}
+
+/* A mesh whose shard groups are not the strategy's is refused. */
+static fsdp_status wrong_groups(void)
+{
+    fsdp f = {.mesh.shape = {.world_size = 4, .shard_size = 2, .replicate_size = 2}};
+    reducer r;
+    TRY(expect_status("reducer_create: full in shard groups of 2 of 4 ranks",
+                      reducer_create(&f, SHARDING_FULL, &r), FSDP_EINVAL));
+    TRY(expect_status("reducer_create: none in shard groups of 2 of 4 ranks",
+                      reducer_create(&f, SHARDING_NONE, &r), FSDP_EINVAL));
+    f.mesh.shape.shard_size = 1;
+    return expect_status("reducer_create: grad-op in shard groups of one",
+                         reducer_create(&f, SHARDING_GRAD_OP, &r), FSDP_EINVAL);
 }
 
 /* One micro-step of hooks as the runner calls them: the root spans the others. */
-static fsdp_status micro_step(fixture *fx, size_t *full_bytes_between)
+static fsdp_status hooks_of_micro_step(fixture *fx, size_t *full_bytes_between)
 {
     unit_hooks h = fsdp_backward_hooks(&fx->b);
     TRY(h.pre_forward(h.self, ROOT));
@@ -154,24 +196,24 @@ static fsdp_status micro_step(fixture *fx, size_t *full_bytes_between)
 }
 
 /* Gathers of a unit per micro-step: full 2 (root 1), grad-op 1, none 0. Reductions: 1 per unit that
- * learns; canonical mode adds one for the tied tensor. none: one gather of every finished gradient.
- */
+ * learns; canonical mode adds one for the tied tensor. none: one gather of every finished gradient,
+ * where there are replicas to gather from. */
 static void expect_traffic(fixture *fx, int micro_steps)
 {
     sharding_strategy st = fx->spec->sharding;
     size_t peers = (size_t)fx->world_size - 1;
     size_t gathers = 0, gather_elems = 0, reduces = 0, reduce_elems = 0;
     for (int u = 0; u < N_UNITS; u++) {
-        size_t shard = fx->f.units[u].layout.shard_elems;
+        size_t slice = fx->f.units[u].slices.shard_elems; /* of full and grad-op: the shard */
         size_t n = st == SHARDING_FULL ? (u == ROOT ? 1 : 2) : st == SHARDING_GRAD_OP ? 1 : 0;
         n *= (size_t)micro_steps;
-        n += st == SHARDING_NONE && u != FROZEN;
+        n += st == SHARDING_NONE && u != FROZEN && peers > 0;
         gathers += n;
-        gather_elems += n * peers * shard;
+        gather_elems += n * peers * slice;
         if (u == FROZEN)
             continue;
         reduces += (size_t)micro_steps;
-        reduce_elems += (size_t)micro_steps * peers * shard;
+        reduce_elems += (size_t)micro_steps * peers * slice;
         for (int k = 1; k < fx->b.grads[u].n_buffers; k++) {
             const grad_buffer *pl = &fx->b.grads[u].buffers[k];
             reduces += (size_t)micro_steps;
@@ -203,7 +245,7 @@ static fsdp_status traffic_body(fixture *fx)
         ledger_reset_peaks(device_ledger(fx->dev));
         TRY(zero_grad(&fx->b));
         for (int a = 0; a < MICRO_STEPS; a++)
-            TRY(micro_step(fx, &between));
+            TRY(hooks_of_micro_step(fx, &between));
         size_t after = fix_live(fx, MEM_PARAMS_FULL);
         TRY(grads_finish(&fx->b, SCALE));
         expect_traffic(fx, MICRO_STEPS);
@@ -233,16 +275,28 @@ static fsdp_status grad_all_gather_body(fixture *fx)
     return FSDP_OK;
 }
 
+#define BY_STRATEGY(...) SPEC(.by_strategy = true, __VA_ARGS__)
+
 fsdp_status task_3_5(grade *g)
 {
-    /* First the function that can say that it is not written yet: the table's stub cannot. */
-    TRY(fixture_run(g, SPEC(.sharding = SHARDING_NONE), grad_all_gather_body));
+    /* First what can say that it is not written yet. */
+    TRY(fixture_run(g, BY_STRATEGY(.sharding = SHARDING_NONE), grad_all_gather_body));
     TRY(comm_agree(g->comm, strategy_table()));
-    TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), traffic_body));
-    TRY(fixture_run(g, SPEC(.sharding = SHARDING_GRAD_OP), traffic_body));
-    TRY(fixture_run(g, SPEC(.sharding = SHARDING_NONE), traffic_body));
-    TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL, .mode = GRAD_ACC_CANONICAL), traffic_body));
-    return fixture_run(g, SPEC(.sharding = SHARDING_NONE, .async_compute = true),
+    TRY(comm_agree(g->comm, wrong_groups()));
+    TRY(fixture_run(g, BY_STRATEGY(.sharding = SHARDING_FULL), traffic_body));
+    TRY(fixture_run(g, BY_STRATEGY(.sharding = SHARDING_GRAD_OP), traffic_body));
+    TRY(fixture_run(g, BY_STRATEGY(.sharding = SHARDING_NONE), traffic_body));
+    TRY(fixture_run(g, BY_STRATEGY(.sharding = SHARDING_FULL, .mode = GRAD_ACC_CANONICAL),
+                    traffic_body));
+    TRY(fixture_run(g, BY_STRATEGY(.sharding = SHARDING_NONE, .mode = GRAD_ACC_CANONICAL),
+                    traffic_body));
+    for (int size = 1; size <= g->world_size; size++) /* replicas join their slices of the shard */
+        if (g->world_size % size == 0)
+            TRY(fixture_run(g,
+                            BY_STRATEGY(.sharding = SHARDING_HYBRID, .shard_size = size,
+                                        .mode = GRAD_ACC_CANONICAL),
+                            grad_all_gather_body));
+    return fixture_run(g, BY_STRATEGY(.sharding = SHARDING_NONE, .async_compute = true),
                        grad_all_gather_body);
 }
 
@@ -288,7 +342,7 @@ static fsdp_status unused_body(fixture *fx)
     TRY(grads_finish(&fx->b, SCALE));
     TRY(expect_shard_grad(fx, "used unit", H0, fx->world_size, 0));
     static const float zeros[16];
-    size_t elems = fx->f.units[H2].layout.shard_elems * (keeps ? (size_t)fx->world_size : 1);
+    size_t elems = fx->f.units[H2].layout.shard_elems;
     TRY(stream_sync(fx->compute));
     expect_values(fx, "gradient of an unused unit", fx->b.grads[H2].shard_grad, zeros, elems);
     note(fx, expect_true("a frozen unit has no gradient", !fx->b.grads[FROZEN].shard_grad));
@@ -313,7 +367,7 @@ static fsdp_status one_rank_body(fixture *fx)
     const flat_layout *l = &fx->f.units[ROOT].layout;
     TRY(stream_sync(fx->compute));
     for (size_t i = 0; i < l->shard_elems && fx->b.grads[ROOT].shard_grad; i++) {
-        size_t flat = fix_rank_begin(fx, ROOT) + i;
+        size_t flat = fix_shard_begin(fx, ROOT) + i;
         float want = flat < l->used_elems ? 2.0f * fix_fraction(0, 0, flat) * SCALE : 0.0f;
         note(fx, expect_f32("gradient that one rank alone has", &fx->b.grads[ROOT].shard_grad[i],
                             &want, 1));

@@ -18,6 +18,7 @@ typedef struct whole {
     fixture *fx; /* verdict and note() only */
     device *dev;
     comm *comm;
+    mesh grid;
     model m;
     corpus data;
     fsdp f;
@@ -47,22 +48,20 @@ static fsdp_status whole_create(grade *g, sharding_strategy sharding, whole *w)
     TRY(comm_open(w->dev, &(comm_config){.timeout_s = 8}, &w->comm));
     TRY(gpt2_create(&SMALL, &w->m));
     TRY(corpus_synthetic(SEED, 4096, SMALL.vocab_size, &w->data));
-    TRY(fsdp_create(&(fsdp_config){.m = &w->m,
-                                   .ops = g->ops,
-                                   .dev = w->dev,
-                                   .comm = w->comm,
-                                   .wrap = WRAP_BLOCK,
-                                   .sharding = sharding,
-                                   .seed = SEED},
-                    &w->f));
-    TRY(reducer_create(&w->f, GRAD_ACC_CANONICAL, 0, &w->b));
+    run_context run = {.m = &w->m,
+                       .ops = g->ops,
+                       .dev = w->dev,
+                       .world = w->comm,
+                       .mode = GRAD_ACC_CANONICAL,
+                       .batch = 1,
+                       .seq_len = SEQ_LEN,
+                       .grad_accum = ACCUM,
+                       .seed = SEED};
+    TRY(mesh_open(w->comm, sharding_shard_size(sharding, g->world_size, 1), &w->grid));
+    TRY(fsdp_create(&(fsdp_config){.run = run, .mesh = &w->grid, .wrap = WRAP_BLOCK}, &w->f));
+    TRY(reducer_create(&w->f, sharding, &w->b));
     TRY(device_alloc_f32(w->f.compute, MEM_OTHER, 1, "loss", &w->loss));
-    TRY(runner_create(&(runner_config){.m = &w->m,
-                                       .ops = g->ops,
-                                       .dev = w->dev,
-                                       .batch = 1,
-                                       .seq_len = SEQ_LEN,
-                                       .mode = GRAD_ACC_CANONICAL,
+    TRY(runner_create(&(runner_config){.run = run,
                                        .layer_unit = w->f.layer_unit,
                                        .n_units = w->f.n_units,
                                        .hooks = fsdp_backward_hooks(&w->b),
@@ -86,6 +85,7 @@ static fsdp_status whole_free(whole *w)
     TRY(stream_sync(device_compute_stream(w->dev)));
     TRY(expect_int("device blocks still live at the end",
                    (long long)ledger_read(device_ledger(w->dev)).live_blocks, 0));
+    mesh_close(&w->grid);
     comm_close(w->comm);
     device_close(w->dev);
     return FSDP_OK;
@@ -95,11 +95,9 @@ static fsdp_status whole_free(whole *w)
  * parameter; gaps and padding hold zeros.                                                        */
 static void expect_shards(whole *w, const char *what, float *const *held, const float *twin_array)
 {
-    bool all = w->f.config.sharding == SHARDING_NONE;
     for (int u = 0; u < w->f.n_units; u++) {
         const flat_layout *l = &w->f.units[u].layout;
-        size_t begin = all ? 0 : (size_t)comm_rank(w->comm) * l->shard_elems;
-        size_t elems = all ? l->padded_elems : l->shard_elems;
+        size_t begin = (size_t)w->grid.shape.shard_rank * l->shard_elems, elems = l->shard_elems;
         float *want = calloc(elems, sizeof *want);
         for (int k = 0; k < l->n_slots; k++)
             for (size_t i = 0; i < l->slots[k].elems; i++) {
@@ -120,7 +118,12 @@ static fsdp_status whole_micro_step(whole *w, int a, bool training)
     int32_t tokens[SEQ_LEN], targets[SEQ_LEN];
     uint64_t k = (uint64_t)(a * comm_size(w->comm) + comm_rank(w->comm));
     sample_sequence(&w->data, k, SEQ_LEN, tokens, targets);
-    TRY(runner_forward(w->run, tokens, targets, training, w->loss));
+    TRY(runner_forward(w->run, &(micro_step){.tokens = tokens,
+                                             .targets = targets,
+                                             .a = a,
+                                             .n_micro = ACCUM,
+                                             .training = training,
+                                             .loss = w->loss}));
     if (training)
         TRY(runner_backward(w->run));
     TRY(stream_sync(w->f.compute));
