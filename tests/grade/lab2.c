@@ -486,25 +486,44 @@ static fsdp_status expect_gathers(const fsdp *f, const char *what, const char *g
     return expect_text(what, got, want);
 }
 
-/* Where a shard is the whole array a unit can stay for good: no gather, no memory of its own. */
+/* The resident array is what the masters are: literal_value + added, rounded in bf16. */
+static fsdp_status check_resident(const fsdp *f, int u, float added, const char *what)
+{
+    const fsdp_unit *unit = &f->units[u];
+    const size_t padded = unit->layout.padded_elems;
+    const bool is_bf16 = f->run.param_dtype == DTYPE_BF16;
+    float got[MAX_ELEMS], want[MAX_ELEMS];
+    uint16_t rounded[MAX_ELEMS];
+    TRY(device_download(f->compute, is_bf16 ? (void *)rounded : got, unit->full,
+                        padded * dtype_bytes(f->run.param_dtype)));
+    TRY(stream_sync(f->compute));
+    wanted_full(f, u, want);
+    for (size_t j = 0; j < padded; j++) {
+        want[j] = is_bf16 ? bf16_round(want[j] + added) : want[j] + added;
+        got[j] = is_bf16 ? f32_from_bf16(rounded[j]) : got[j];
+    }
+    return expect_f32(what, got, want, padded);
+}
+
+/* Where a shard is the whole array a unit can stay for good: no gather, and in fp32 no memory of
+ * its own. Nothing takes it away; when the masters change it follows. */
 static fsdp_status residency(grade *g, fsdp *f, int u)
 {
     fsdp_unit *unit = &f->units[u];
-    size_t padded = unit->layout.padded_elems;
-    float got[MAX_ELEMS], want[MAX_ELEMS];
+    const size_t padded = unit->layout.padded_elems;
     const bool is_bf16 = f->run.param_dtype == DTYPE_BF16;
-    size_t before = grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL);
     TRY(fsdp_make_resident(f, u));
     TRY(expect_int("bytes of gathered parameters of a resident unit",
-                   (long long)(grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL) - before),
+                   (long long)grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL),
                    (long long)(is_bf16 ? padded * sizeof(uint16_t) : 0)));
     TRY(expect_true("fp32: full is the shard", is_bf16 || unit->full == (void *)unit->shard));
+    TRY(check_resident(f, u, 0.0f, "resident array"));
     unit_hooks h = fsdp_forward_hooks(f);
-    for (int use = 0; use < 2; use++) {
+    for (int use = 1; use <= 2; use++) {
         TRY(h.pre_forward(h.self, u));
         TRY(expect_true("a view into the resident array",
                         f->views.params[unit->layout.slots[0].param] == unit->full));
-        unit->stays_after_forward = use == 0; /* a resident unit stays anyhow */
+        unit->stays_after_forward = use == 1; /* a resident unit stays anyhow */
         TRY(h.post_forward(h.self, u));
         TRY(reshard(f, u));
         unshard_drop(f, u);
@@ -513,24 +532,10 @@ static fsdp_status residency(grade *g, fsdp *f, int u)
         TRY(expect_true("a resident unit keeps its array", unit->full != NULL));
         TRY(expect_status("fsdp_make_resident of a unit that is there", fsdp_make_resident(f, u),
                           FSDP_ESTATE));
-        /* the masters change, as a step would change them */
         TRY(stream_launch(f->compute, add_half, &(add_args_host){unit->shard, padded},
                           sizeof(add_args_host)));
         TRY(fsdp_refresh(f));
-        uint16_t rounded[MAX_ELEMS];
-        if (is_bf16) {
-            TRY(device_download(f->compute, rounded, unit->full, padded * sizeof *rounded));
-            TRY(stream_sync(f->compute));
-        } else {
-            TRY(grade_read(f->compute, unit->full, padded, got));
-        }
-        wanted_full(f, u, want);
-        for (size_t j = 0; j < padded; j++) {
-            want[j] += 0.5f * (float)(use + 1);
-            want[j] = is_bf16 ? bf16_round(want[j]) : want[j];
-            got[j] = is_bf16 ? f32_from_bf16(rounded[j]) : got[j];
-        }
-        TRY(expect_f32("resident array after a step and fsdp_refresh", got, want, padded));
+        TRY(check_resident(f, u, 0.5f * (float)use, "resident array after a step"));
     }
     return FSDP_OK;
 }
