@@ -92,9 +92,15 @@ fsdp_status reducer_create(fsdp *f, sharding_strategy sharding, reducer *r)
                           "reducer_create: got shard groups of %d ranks, expected %d",
                           shape->shard_size, expected);
     TRY(strategy_fill(sharding, f));
-    for (int u = 0; u < f->n_units; u++)
+    for (int u = 0; u < f->n_units; u++) {
         if (f->units[u].stays_after_backward)
             TRY(fsdp_make_resident(f, u));
+        else if (!f->gather_group)
+            return fsdp_error(FSDP_EINVAL, "use SHARDING_NONE to replicate everything",
+                              "reducer_create: unit %d (%s) is resharded, and there is no group to "
+                              "gather it from",
+                              u, f->units[u].name);
+    }
     return reducer_init(f, r);
 }
 

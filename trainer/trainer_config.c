@@ -237,6 +237,10 @@ static fsdp_status resolve_mesh(trainer_config *cfg, int w)
                           "--fsdp-size: got %lld with --sharding %s", (long long)cfg->fsdp_size,
                           cfg->sharding == SHARDING_HYBRID ? "hybrid" : "of another kind");
     int s = trainer_config_shard_size(cfg, w);
+    if (cfg->parallel == PARALLEL_FSDP && cfg->sharding == SHARDING_HYBRID && s == 1 && w > 1)
+        return fsdp_error(FSDP_EINVAL, "pass --sharding none, which replicates everything",
+                          "%s: got 1, expected at least 2 ranks to a shard group",
+                          cfg->plan_fsdp_size > 0 ? "--plan-fsdp-size" : "--fsdp-size");
     if (cfg->parallel != PARALLEL_FSDP || mesh_shape_make(w, s, 0, &shape) == FSDP_OK)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, "pass a shard group's size that divides the number of ranks",

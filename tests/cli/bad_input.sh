@@ -115,6 +115,20 @@ refused12 'global batch and batch' '--global-batch: got 10, expected a multiple 
     'leave the last two out' --global-batch 10 --grad-accum 3
 refused 1 'a batch by division' '--global-batch: 1000000 sequences per rank' '--grad-accum' \
     --batch-size 0 --grad-accum 1 --global-batch 1000000
+refused12 'a mesh that does not divide' '--fsdp-size: got shard groups of 3, expected a divisor of [12] ranks' 'divides' \
+    --sharding hybrid --fsdp-size 3
+refused 2 'a mesh of replicas alone' '--fsdp-size: got 1, expected at least 2' '--sharding none' --sharding hybrid --fsdp-size 1
+refused12 'hybrid without groups' '--fsdp-size: got 0 with --sharding hybrid' '--fsdp-size N' --sharding hybrid
+refused12 'groups without hybrid' '--fsdp-size: got 2 with --sharding' '--sharding hybrid' --fsdp-size 2
+refused 1 'a plan that does not divide' '--plan-fsdp-size: got shard groups of 3, expected a divisor of 8 ranks' 'divides' \
+    --plan-ranks 8 --plan-fsdp-size 3
+refused 1 'a plan of larger groups' '--plan-fsdp-size: got shard groups of 8, expected a divisor of 4 ranks' 'divides' \
+    --plan-ranks 4 --plan-fsdp-size 8
+refused 1 'a plan of one device' '--parallel single: got 4 ranks, expected 1' 'single' --plan-ranks 4 --parallel single
+refused 1 'a plan of groups for replicas' '--plan-fsdp-size: got 2 with a strategy' '--sharding full or hybrid' \
+    --plan-ranks 4 --plan-fsdp-size 2 --sharding none
+refused 1 'a plan of a batch that does not divide' '--global-batch: got 24, expected a multiple of 5 ranks' 'divides' \
+    --plan-ranks 5 --global-batch 24
 refused 2 'single device on two ranks' '--parallel single: got 2 ranks, expected 1' 'without a launcher' --parallel single
 refused 2 'unknown transport on two ranks' "--comm: got 'smh', expected one of auto\|self\|mpi\|shm" 'default' --comm smh
 refused 2 'no transport on two ranks' '--comm self: got 2 ranks, expected 1' 'leave --comm out' --comm self

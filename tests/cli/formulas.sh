@@ -61,6 +61,9 @@ for mode in canonical fast; do
     check 3 $both --wrap sub-block --global-batch 48
     check 3 $both --sharding none --val-data README.md --eval-every 1
     check 3 $both --parallel ddp
+    check 4 --reduction $mode --global-batch 24 --sharding hybrid --fsdp-size 2
+    check 4 $both --sharding hybrid --fsdp-size 2 --wrap sub-block --val-data README.md --eval-every 1
+    check 6 --reduction $mode --global-batch 24 --sharding hybrid --fsdp-size 3
     check 4 $bf16 --parallel ddp
     check 4 --reduction $mode --global-batch 24 --reduce-dtype bf16 --optimizer sgd
     check 4 $both --wrap model

@@ -122,12 +122,15 @@ static const variant VARIANTS[] = {
     {"fsdp grad-op, wrap sub-block", true, SHARDING_GRAD_OP, WRAP_SUB_BLOCK, 0, true},
     {"fsdp none, wrap block", true, SHARDING_NONE, WRAP_BLOCK, 0, false},
     {"fsdp none, wrap model", true, SHARDING_NONE, WRAP_MODEL, 0, true},
+    {"fsdp hybrid, wrap block", true, SHARDING_HYBRID, WRAP_BLOCK, 0, true},
+    {"fsdp hybrid, wrap sub-block", true, SHARDING_HYBRID, WRAP_SUB_BLOCK, 0, false},
 };
 enum { N_VARIANTS = sizeof VARIANTS / sizeof *VARIANTS };
 
 static bool skips(const suite *s, int v)
 {
-    return s->quick && !VARIANTS[v].quick;
+    bool has_groups = VARIANTS[v].sharding != SHARDING_HYBRID || run_hybrid_size(s->world_size) > 0;
+    return !has_groups || (s->quick && !VARIANTS[v].quick);
 }
 
 static run_config base_config(const model_config *m, const ops *o, grad_acc_mode mode)
@@ -639,7 +642,9 @@ static run_config draw_config(uint64_t *rng, int world_size, size_t *single_batc
         base_config(&m, draw(rng) & 1 ? ops_cpu_fast() : ops_cpu_portable(), GRAD_ACC_CANONICAL);
     c.batch = batches[draw_range(rng, 0, 2)];
     c.grad_accum = draw_range(rng, 1, 5);
-    use_variant(&c, &VARIANTS[draw_range(rng, 0, N_VARIANTS - 1)]);
+    const variant *v = &VARIANTS[draw_range(rng, 0, N_VARIANTS - 1)];
+    bool has_groups = v->sharding != SHARDING_HYBRID || run_hybrid_size(world_size) > 0;
+    use_variant(&c, has_groups ? v : &VARIANTS[1]);
     if (c.wrap == WRAP_SIZE)
         c.wrap_min_elems = (size_t)draw_range(rng, 1, 40000);
     c.optimizer = draw(rng) & 1 ? OPTIMIZER_ADAMW : OPTIMIZER_SGD;
@@ -661,7 +666,7 @@ static run_config draw_config(uint64_t *rng, int world_size, size_t *single_batc
 static void random_suite(suite *s, int n, uint64_t seed)
 {
     uint64_t rng = seed;
-    static const char *const shardings[] = {"full", "grad-op", "none"};
+    static const char *const shardings[] = {"full", "grad-op", "none", "hybrid"};
     static const char *const wraps[] = {"block", "sub-block", "size", "model"};
     for (int i = 0; i < n; i++) {
         size_t single_batch;

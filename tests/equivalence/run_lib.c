@@ -42,12 +42,21 @@ static run_context context_of(const run *r)
                          .optimizer = c->optimizer};
 }
 
+int run_hybrid_size(int world_size)
+{
+    for (int s = world_size / 2; s > 1; s--)
+        if (world_size % s == 0)
+            return s;
+    return 0;
+}
+
 static fsdp_status make_engine(run *r, const run_context *context)
 {
     const run_config *c = r->cfg;
     if (!c->fsdp)
         return baseline_create(context, &r->e);
-    int shard_size = sharding_shard_size(c->sharding, comm_size(r->group), c->fsdp_size);
+    int w = comm_size(r->group);
+    int shard_size = sharding_shard_size(c->sharding, w, run_hybrid_size(w));
     TRY(mesh_open(r->group, shard_size, &r->mesh));
     return fsdp_engine_create(&(fsdp_engine_config){.fsdp = {.run = *context,
                                                              .mesh = &r->mesh,

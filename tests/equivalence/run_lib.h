@@ -12,7 +12,6 @@
 typedef struct run_config {
     bool fsdp; /* false: the baseline (DDP; on a group of one rank: single device) */
     sharding_strategy sharding;
-    int fsdp_size; /* SHARDING_HYBRID: ranks of a shard group */
     wrap_policy wrap;
     size_t wrap_min_elems;
     model_config model;
@@ -41,6 +40,11 @@ typedef struct run_result {
 /* run_training -- collective over `group`; dev is the device that the group was opened on. */
 fsdp_status run_training(device *dev, comm *group, const run_config *config, run_result *out);
 void run_result_free(run_result *r); /* a zeroed struct is accepted */
+
+/* run_hybrid_size -- ranks of a shard group with SHARDING_HYBRID: the largest size that leaves
+ * several groups of several ranks; 0 when there is none (W = 1, 2, 3, 5). W=4 -> 2, W=6 -> 3, W=8
+ * -> 4 */
+int run_hybrid_size(int world_size);
 
 /* run_corpus -- the text of every test: 100,000 tokens of corpus_synthetic, seed 0 (what fsdp_train
  * --synthetic 100000 reads). */

@@ -56,7 +56,7 @@ static void test_refusals(comm_fixture *f)
     CHECK(f, mesh_shape_make(4, 2, 4, &s) == FSDP_EINVAL, "rank 4 of 4");
     CHECK(f, mesh_shape_make(4, 2, -1, &s) == FSDP_EINVAL, "rank -1");
     CHECK(f, mesh_open(f->c, f->world + 1, &m) == FSDP_EINVAL, "rows longer than the world");
-    CHECK(f, strstr(fsdp_error_get()->what, "expected a divisor") != NULL, "its words: %s",
+    CHECK(f, strstr(fsdp_error_get()->what, "expected a divisor") != NULL, "its words: %.150s",
           fsdp_error_get()->what);
 }
 
