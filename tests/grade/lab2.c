@@ -170,6 +170,28 @@ static fsdp_status gather_after_event(grade *g, fsdp *f, int u, bool early)
     return st;
 }
 
+/* Gathers may have a stream of their own (lab 5): then they ask no other. */
+static fsdp_status gather_on_its_stream(grade *g, fsdp *f, int u)
+{
+    fsdp_error_info why;
+    unshard_drop(f, u);
+    fsdp_status st = stream_create(g->dev, "gather", &f->gather_stream);
+    st = first_failure(st, gate_close(g, f->comm_stream), &why);
+    st = first_failure(st, unshard_begin(f, u), &why);
+    bool ended = gathers_within(f, u, GATHER_MS);
+    st = first_failure(st, gate_open(g, "unshard_begin"), &why);
+    st = first_failure(st, expect_true("a gather runs on gather_stream", ended), &why);
+    st = first_failure(st, stream_sync(f->gather_stream), &why);
+    st = first_failure(st, check_full(f, u, "gather_stream"), &why);
+    unshard_drop(f, u);
+    if (st != FSDP_OK)
+        fsdp_error_set(&why);
+    else
+        stream_free(f->gather_stream);
+    f->gather_stream = f->comm_stream;
+    return st;
+}
+
 static fsdp_status task_2_1(grade *g)
 {
     fsdp f;
@@ -191,6 +213,7 @@ static fsdp_status task_2_1(grade *g)
     if (st != FSDP_ETODO) {
         st = first_failure(st, gather_after_event(g, &f, 0, true), &why);
         st = first_failure(st, gather_after_event(g, &f, 1, false), &why);
+        st = first_failure(st, gather_on_its_stream(g, &f, 1), &why);
     }
     return end_fixture(&f, st, &why);
 }

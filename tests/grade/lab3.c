@@ -314,6 +314,29 @@ static fsdp_status in_flight_body(fixture *fx)
     return in_flight(fx, true); /* the reduction starts late, behind reduce_wait's free */
 }
 
+/* Reductions may have a stream of their own (lab 5): then they ask no other. */
+static fsdp_status own_stream_body(fixture *fx)
+{
+    stream *own;
+    leaf_world = fx->world_size;
+    TRY(fix_grad_by_hand(fx, H0, int_grad));
+    TRY(stream_create(fx->dev, "reduce", &own));
+    fx->f.reduce_stream = own;
+    TRY(gate_close(fx->g, fx->f.comm_stream));
+    TRY(reduce_begin(&fx->b, H0));
+    TRY(reduce_wait(&fx->b, H0));
+    for (int ms = 0; ms < 2000 && !event_done(fx->b.grads[H0].reduced); ms++)
+        usleep(1000);
+    note(fx, expect_true("a reduction runs on reduce_stream", event_done(fx->b.grads[H0].reduced)));
+    note(fx, gate_open(fx->g, "reduce_wait"));
+    TRY(stream_sync(own));
+    TRY(expect_acc(fx, H0, fx->world_size, int_grad));
+    TRY(stream_sync(fx->compute));
+    fx->f.reduce_stream = fx->f.comm_stream;
+    stream_free(own);
+    return FSDP_OK;
+}
+
 /* The tied range, elements 8 ... 12 of the root, cut for the world: what each rank keeps of it. */
 typedef struct tied_case {
     int world_size, shard_size;
@@ -366,6 +389,7 @@ static fsdp_status task_3_2(grade *g)
     TRY(fixture_run(g, SPEC(.mode = GRAD_ACC_CANONICAL, .batch = 2), reduce_tree_body));
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), post_backward_body));
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_NONE), post_backward_body));
+    TRY(fixture_run(g, SPEC(.async_compute = true), own_stream_body));
     return fixture_run(g, SPEC(.async_compute = true), in_flight_body);
 }
 
