@@ -62,8 +62,9 @@ typedef struct reducer {
 
 /* reducer_create -- fills the units' stays_* by strategy_fill, makes resident what stays after
  * backward, then reducer_init. f must outlive it and must not move.
- *   errors  FSDP_EINVAL: the shard groups of f are not those of the strategy; those of
- *           strategy_fill, fsdp_make_resident, reducer_init */
+ *   errors  FSDP_EINVAL: the shard groups of f are not those of the strategy, or HYBRID in groups
+ *           of one of several ranks, which is NONE; those of strategy_fill, fsdp_make_resident,
+ *           reducer_init */
 fsdp_status reducer_create(fsdp *f, sharding_strategy sharding, reducer *r);
 /* reducer_init -- buffers and events for units whose stays_* are settled. errors  FSDP_ENOMEM */
 fsdp_status reducer_init(fsdp *f, reducer *r);

@@ -91,6 +91,11 @@ fsdp_status reducer_create(fsdp *f, sharding_strategy sharding, reducer *r)
         return fsdp_error(FSDP_EINVAL, "open the mesh with the strategy's sharding_shard_size",
                           "reducer_create: got shard groups of %d ranks, expected %d",
                           shape->shard_size, expected);
+    if (sharding == SHARDING_HYBRID && shape->shard_size == 1 && shape->world_size > 1)
+        return fsdp_error(FSDP_EINVAL, "pass --sharding none: each rank holds a whole copy",
+                          "reducer_create: got shard groups of 1 rank of %d under hybrid, expected "
+                          "2 or more",
+                          shape->world_size);
     TRY(strategy_fill(sharding, f));
     for (int u = 0; u < f->n_units; u++) {
         if (f->units[u].stays_after_backward)
