@@ -305,17 +305,17 @@ static int members_choose(const comm *parent, const choice *all, comm *child)
             continue;
         if (lowest < 0)
             lowest = r;
-        /* place of r: how many members come before it by (key, rank) */
-        int place = 0;
+        /* rank of r: how many members come before it by (key, rank) */
+        int new_rank = 0;
         for (int o = 0; o < parent->size; o++) {
             if (all[o].color == mine.color &&
                 (all[o].key < all[r].key || (all[o].key == all[r].key && o < r)))
-                place++;
+                new_rank++;
         }
-        child->world_ranks[place] = parent->world_ranks[r];
+        child->world_ranks[new_rank] = parent->world_ranks[r];
         child->size++;
         if (r == parent->rank)
-            child->rank = place;
+            child->rank = new_rank;
     }
     return lowest;
 }

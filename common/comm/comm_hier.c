@@ -3,18 +3,19 @@
  *
  *   comm_hier_over_mpi, comm_hier_split -> collectives -> close
  *
- * H hosts have L ranks each, numbered host by host: rank h*L + p is the one at place p of host h.
- * The transport is made of two others: `net`, mpi between all ranks, and `local`, the group of
- * shared memory of this host's ranks. Every call begins with a meeting of the host's ranks, which
- * compares it there; then a call of net compares it around all ranks. So ranks that disagree are
- * told of it, whatever each of them called. What is not said below is brought by net alone.
+ * H hosts have L ranks each, numbered host by host: rank h*L + p is the one with local rank p on
+ * host h. The transport is made of two others: `net`, mpi between all ranks, and `local`, the group
+ * of shared memory of this host's ranks. Every call begins with a meeting of the host's ranks,
+ * which compares it there; then a call of net compares it around all ranks. So ranks that disagree
+ * are told of it, whatever each of them called. What is not said below is brought by net alone.
  *
  *   all-gather        the host's slices are copied in its memory; a rank gets the slices of its own
- *                     place from the other hosts, then its peers copy them: a slice comes to a host
- *                     once, not L times
- *   reduce-scatter    a rank adds what its host has for its own place on every host, sends the sums
- *                     there and pushes the H sums that it gets: what leaves a host is L times less
- *   broadcast         from place to place, then inside each host
+ *                     local rank from the other hosts, then its peers copy them: a slice comes to a
+ *                     host once, not L times
+ *   reduce-scatter    a rank adds what its host has for its own local rank on every host, sends the
+ *                     sums there and pushes the H sums that it gets: what leaves a host is L times
+ *                     less
+ *   broadcast         between equal local ranks, then inside each host
  *
  * Worked example, H=2, L=2, reduce-scatter: rank 1 adds slice 1 of ranks 0,1 and slice 3 of ranks
  * 0,1; the second sum goes to rank 3, from which comes (slice 1 of rank 2)+(slice 1 of rank 3).
@@ -34,7 +35,7 @@ static int n_opened; /* groups of comm_open; comm_open and comm_close are called
 
 int comm_hier_rank(const comm_hier *h, int host)
 {
-    return host * h->ranks + h->place;
+    return host * h->ranks + h->local_rank;
 }
 
 /* ---- the transport -------------------------------------------------------------------------- */
@@ -152,7 +153,7 @@ static fsdp_status hier_use(comm *c, comm *local, bool opened)
                          .hosts = hosts,
                          .host = c->rank / local->size,
                          .ranks = local->size,
-                         .place = local->rank,
+                         .local_rank = local->rank,
                          .opened = opened,
                          .host_sum = calloc((size_t)hosts, sizeof *h->host_sum),
                          .shown = calloc((size_t)hosts, sizeof *h->shown),

@@ -9,17 +9,18 @@ struct comm_hier {
     const comm_transport *net;
     void *net_group;
     comm *local;
-    int hosts, host;  /* H and this one */
-    int ranks, place; /* L and this one's */
-    bool opened;      /* by comm_open, not by a split */
+    int hosts, host;       /* H and this one */
+    int ranks, local_rank; /* L and this one's */
+    bool opened;           /* by comm_open, not by a split */
 
-    /* [hosts] scratch of the reduce-scatter being issued: of the sum for this place on the host */
+    /* [hosts] scratch of the reduce-scatter being issued: of the sum for this local rank on the
+     * host */
     grad_acc *host_sum;
     const void **shown; /* what is sent of it */
     void **rounded;     /* that when it is a copy, else NULL */
 };
 
-/* comm_hier_rank -- the rank of this place on a host. */
+/* comm_hier_rank -- the rank on a host that has this local rank. */
 int comm_hier_rank(const comm_hier *h, int host);
 
 /* Parts of a call. comm_hier_local: between the ranks of this host, parts [ranks]; v NULL: an

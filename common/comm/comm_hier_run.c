@@ -13,12 +13,12 @@
 
 /* ---- all-gather, broadcast ------------------------------------------------------------------ */
 
-/* What the peers of the host have got from other hosts. A peer shows the slices of its place, from
- * the first to the last, with others between them that are not read. */
+/* What the peers of the host have got from other hosts. A peer shows the slices of its local rank,
+ * from the first to the last, with others between them that are not read. */
 typedef struct spread_args {
     char *recv;
     size_t slice_bytes;
-    int hosts, host, ranks, place;
+    int hosts, host, ranks, local_rank;
 } spread_args;
 
 static int first_other_host(int host)
@@ -26,9 +26,9 @@ static int first_other_host(int host)
     return host == 0 ? 1 : 0;
 }
 
-static size_t slice_at(const spread_args *a, int host, int place)
+static size_t slice_at(const spread_args *a, int host, int local_rank)
 {
-    return (size_t)(host * a->ranks + place) * a->slice_bytes;
+    return (size_t)(host * a->ranks + local_rank) * a->slice_bytes;
 }
 
 static fsdp_status spread_copy(const void *ctx, const void *const *from, int n_threads)
@@ -37,12 +37,12 @@ static fsdp_status spread_copy(const void *ctx, const void *const *from, int n_t
     int first = first_other_host(a->host);
     (void)n_threads;
     for (int d = 1; d < a->ranks && a->slice_bytes > 0; d++) {
-        int place = (a->place + d) % a->ranks;
-        const char *theirs = from[place];
+        int local_rank = (a->local_rank + d) % a->ranks;
+        const char *theirs = from[local_rank];
         for (int k = 0; k < a->hosts; k++)
             if (k != a->host)
-                bytes_copy(a->recv + slice_at(a, k, place),
-                           theirs + (slice_at(a, k, place) - slice_at(a, first, place)),
+                bytes_copy(a->recv + slice_at(a, k, local_rank),
+                           theirs + (slice_at(a, k, local_rank) - slice_at(a, first, local_rank)),
                            a->slice_bytes);
     }
     return FSDP_OK;
@@ -51,13 +51,14 @@ static fsdp_status spread_copy(const void *ctx, const void *const *from, int n_t
 static fsdp_status spread(comm_hier *h, stream *s, const comm_call *call, char *recv,
                           size_t slice_bytes)
 {
-    spread_args a = {recv, slice_bytes, h->hosts, h->host, h->ranks, h->place};
+    spread_args a = {recv, slice_bytes, h->hosts, h->host, h->ranks, h->local_rank};
     int first = first_other_host(h->host), last = h->hosts - 1 - (h->host == h->hosts - 1);
     size_t bytes = slice_at(&a, last, 0) - slice_at(&a, first, 0) + slice_bytes;
     comm_part *parts = comm_parts_cleared(h->local);
     for (int p = 0; p < h->ranks; p++)
-        parts[p] = (comm_part){
-            .send = recv + slice_at(&a, first, h->place), .send_bytes = bytes, .recv_bytes = bytes};
+        parts[p] = (comm_part){.send = recv + slice_at(&a, first, h->local_rank),
+                               .send_bytes = bytes,
+                               .recv_bytes = bytes};
     return comm_hier_local(h, s, call, parts,
                            &(comm_peer_read){.fn = spread_copy, .ctx = &a, .ctx_bytes = sizeof a});
 }
@@ -88,20 +89,20 @@ fsdp_status comm_hier_all_gather(comm *c, stream *s, const comm_call *call, void
 fsdp_status comm_hier_broadcast(comm *c, stream *s, const comm_call *call, void *buf, size_t bytes)
 {
     comm_hier *h = c->hier;
-    int root = call->desc.root, root_place = root % h->ranks, root_host = root / h->ranks;
+    int root = call->desc.root, root_local = root % h->ranks, root_host = root / h->ranks;
     TRY(comm_hier_meet(h, s, call));
     comm_part *parts = comm_parts_cleared(c);
     for (int k = 0; k < h->hosts && c->rank == root; k++)
         if (k != root_host)
             parts[comm_hier_rank(h, k)] = (comm_part){.send = buf, .send_bytes = bytes};
-    if (h->host != root_host && h->place == root_place)
+    if (h->host != root_host && h->local_rank == root_local)
         parts[root] = (comm_part){.recv = buf, .recv_bytes = bytes};
     TRY(comm_hier_net(h, s, call, parts));
     parts = comm_parts_cleared(h->local);
-    for (int p = 0; p < h->ranks && h->place == root_place; p++)
+    for (int p = 0; p < h->ranks && h->local_rank == root_local; p++)
         parts[p] = (comm_part){.send = buf, .send_bytes = bytes};
-    if (h->place != root_place)
-        parts[root_place] = (comm_part){.recv = buf, .recv_bytes = bytes};
+    if (h->local_rank != root_local)
+        parts[root_local] = (comm_part){.recv = buf, .recv_bytes = bytes};
     return comm_hier_local(h, s, call, parts, NULL);
 }
 
@@ -137,8 +138,8 @@ int comm_fast_run(const comm *c)
     return c->hier != NULL ? c->hier->ranks : 1;
 }
 
-/* The sums for this place on every host: the run of each and where its slice begins in what a peer
- * shows (slices_of_place). */
+/* The sums for this local rank on every host: the run of each and where its slice begins in what a
+ * peer shows (slices_for). */
 typedef struct host_sums {
     size_t bytes; /* of all */
     int hosts, ranks;
@@ -166,9 +167,9 @@ static fsdp_status sums_add(const void *ctx, const void *const *from, int n_thre
     return status;
 }
 
-/* What a rank shows to place p of its own host: its slices for that place on all hosts, and what
+/* What a rank shows to local rank p: its slices for that local rank on all hosts, and what
  * lies between them. */
-static comm_slice slices_of_place(const comm_hier *h, const comm_scatter *x, int p)
+static comm_slice slices_for(const comm_hier *h, const comm_scatter *x, int p)
 {
     size_t begin = SIZE_MAX, end = 0;
     for (int k = 0; k < h->hosts; k++) {
@@ -181,13 +182,13 @@ static comm_slice slices_of_place(const comm_hier *h, const comm_scatter *x, int
     return end == 0 ? (comm_slice){0, 0} : (comm_slice){begin, end - begin};
 }
 
-/* Begin the sum for this place on every host. They were empty: no vector is left over. */
+/* Begin the sum for this local rank on every host. They were empty: no vector is left over. */
 static fsdp_status sums_begin(comm *c, stream *s, const comm_scatter *x, host_sums **sums)
 {
     comm_hier *h = c->hier;
     size_t bytes = sizeof **sums + (size_t)h->hosts * sizeof(*sums)->host[0];
     size_t elem_bytes = dtype_bytes(x->acc->sum_dtype);
-    const comm_slice shown = slices_of_place(h, x, h->place);
+    const comm_slice shown = slices_for(h, x, h->local_rank);
     memset(h->host_sum, 0, (size_t)h->hosts * sizeof *h->host_sum);
     memset(h->rounded, 0, (size_t)h->hosts * sizeof *h->rounded);
     *sums = recycle_get(bytes);
@@ -206,7 +207,7 @@ static fsdp_status sums_begin(comm *c, stream *s, const comm_scatter *x, host_su
     return FSDP_OK;
 }
 
-/* First half: add what the ranks of this host have for this place on every host. */
+/* First half: add what the ranks of this host have for this local rank on every host. */
 static fsdp_status sums_run(comm *c, stream *s, const comm_call *call, const comm_scatter *x,
                             const host_sums *sums)
 {
@@ -214,10 +215,10 @@ static fsdp_status sums_run(comm *c, stream *s, const comm_call *call, const com
     comm_part *parts = comm_parts_cleared(h->local);
     size_t elem_bytes = dtype_bytes(x->acc->sum_dtype), mine = 0;
     for (int p = 0; p < h->ranks; p++) {
-        const comm_slice shown = slices_of_place(h, x, p);
+        const comm_slice shown = slices_for(h, x, p);
         parts[p].send = (const char *)x->send + shown.begin * elem_bytes;
         parts[p].send_bytes = shown.elems * elem_bytes;
-        mine = p == h->place ? parts[p].send_bytes : mine;
+        mine = p == h->local_rank ? parts[p].send_bytes : mine;
     }
     for (int p = 0; p < h->ranks; p++)
         parts[p].recv_bytes = mine;
@@ -248,7 +249,7 @@ static fsdp_status sums_shown(comm *c, stream *s, const comm_scatter *x, const h
 
 /* The sums of all hosts for this rank, by host. */
 typedef struct push_args {
-    int hosts, ranks, place;
+    int hosts, ranks, local_rank;
     sum_run run;
 } push_args;
 
@@ -259,7 +260,7 @@ static fsdp_status push_hosts(const void *ctx, const void *const *from, int n_th
     if (in == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a sum over %d hosts", a->hosts);
     for (int k = 0; k < a->hosts; k++)
-        in[k] = from[k * a->ranks + a->place];
+        in[k] = from[k * a->ranks + a->local_rank];
     fsdp_status status = a->run.kernels->run(&a->run, in, n_threads);
     recycle_put(in);
     return status;
@@ -271,7 +272,7 @@ static fsdp_status sums_push(comm *c, stream *s, const comm_call *call, const co
                              const sum_run *run)
 {
     comm_hier *h = c->hier;
-    push_args a = {.hosts = h->hosts, .ranks = h->ranks, .place = h->place, .run = *run};
+    push_args a = {.hosts = h->hosts, .ranks = h->ranks, .local_rank = h->local_rank, .run = *run};
     comm_part *parts = comm_parts_cleared(c);
     size_t elem_bytes = dtype_bytes(x->acc->sum_dtype),
            own_bytes = x->slices[c->rank].elems * elem_bytes;

@@ -3,7 +3,7 @@
  *   corpus_open_file / corpus_open_default -> sample_sequence ... -> corpus_close
  *
  * One file is mapped and read in place; several are joined in memory. The synthetic corpus is in
- * synthetic.c, the format of shards in shard.c.                                                  */
+ * synthetic.c, the format of token files in token_file.c. */
 #include "common/data/data_impl.h"
 
 #include <stdio.h>
@@ -49,14 +49,14 @@ static fsdp_status check_text(const corpus *c, size_t vocab_limit)
     return FSDP_OK;
 }
 
-/* One file: a shard or a text, in place. out->mapping is set as soon as there is one. */
+/* One file: tokens or a text, in place. out->mapping is set as soon as there is one. */
 static fsdp_status open_one(const char *path, size_t vocab_limit, corpus *out)
 {
     const void *bytes;
     TRY(file_map(path, &bytes, &out->mapping_bytes));
     out->mapping = (void *)bytes;
-    if (shard_is(path, bytes, out->mapping_bytes)) {
-        TRY(shard_check(path, bytes, out->mapping_bytes, vocab_limit, &out->n_tokens));
+    if (token_file_is(path, bytes, out->mapping_bytes)) {
+        TRY(token_file_check(path, bytes, out->mapping_bytes, vocab_limit, &out->n_tokens));
         out->tokens = (const char *)bytes + SHARD_HEADER_BYTES;
         out->token_bytes = 2;
         out->vocab_size = vocab_limit;
@@ -78,7 +78,7 @@ static fsdp_status open_many(const char *path, bool is_dir, size_t vocab_limit, 
         status = fsdp_error(FSDP_EIO, "pass a text file, or a directory of llm.c shards (*.bin)",
                             "data: %s: got a directory without .bin files", path);
     else
-        status = shard_open_list(&list, vocab_limit, out);
+        status = token_files_open(&list, vocab_limit, out);
     path_list_free(&list);
     return status;
 }

@@ -25,14 +25,14 @@ fsdp_status path_list_dir(const char *dir, const char *suffix, bool skip_links, 
 fsdp_status path_list_glob(const char *pattern, path_list *out);
 void path_list_free(path_list *l); /* a zeroed struct is accepted */
 
-/* shard_is -- the path ends in ".bin" or the file begins with a shard's magic number. */
-bool shard_is(const char *path, const void *bytes, size_t file_bytes);
-/* shard_check -- *n_tokens from a whole shard file in memory; header, length and every token.
+/* token_file_is -- the path ends in ".bin" or the file begins with a token file's magic number. */
+bool token_file_is(const char *path, const void *bytes, size_t file_bytes);
+/* token_file_check -- *n_tokens from a whole token file in memory; header, length and every token.
  *   errors  FSDP_EINVAL naming path, field, got and expected                                     */
-fsdp_status shard_check(const char *path, const void *bytes, size_t file_bytes, size_t vocab_limit,
-                        size_t *n_tokens);
-/* shard_open_list -- several shards joined, in order. */
-fsdp_status shard_open_list(const path_list *l, size_t vocab_limit, corpus *out);
+fsdp_status token_file_check(const char *path, const void *bytes, size_t file_bytes,
+                             size_t vocab_limit, size_t *n_tokens);
+/* token_files_open -- several token files joined, in order. */
+fsdp_status token_files_open(const path_list *l, size_t vocab_limit, corpus *out);
 
 enum { SHARD_HEADER_BYTES = 1024 };
 

@@ -1,5 +1,6 @@
-/* shard.c -- llm.c's token shards: 256 int32 of header (magic 20240520, version 1, number of
- * tokens, zeros), then that many uint16 tokens; little-endian. [llm.c dev/data/data_common.py]
+/* token_file.c -- token files, which llm.c calls shards: 256 int32 of header (magic 20240520,
+ * version 1, number of tokens, zeros), then that many uint16 tokens; little-endian. [llm.c
+ * dev/data/data_common.py]
  *
  * A file comes from elsewhere, so nothing in it is believed: every field is checked before it is
  * used, and every token once, at opening.                                                        */
@@ -27,7 +28,7 @@ static int32_t header_field(const void *bytes, size_t field)
     return value;
 }
 
-bool shard_is(const char *path, const void *bytes, size_t file_bytes)
+bool token_file_is(const char *path, const void *bytes, size_t file_bytes)
 {
     size_t n = strlen(path);
     if (n >= 4 && strcmp(path + n - 4, ".bin") == 0)
@@ -71,8 +72,8 @@ static fsdp_status check_header(const char *path, const void *bytes, size_t file
     return FSDP_OK;
 }
 
-fsdp_status shard_check(const char *path, const void *bytes, size_t file_bytes, size_t vocab_limit,
-                        size_t *n_tokens)
+fsdp_status token_file_check(const char *path, const void *bytes, size_t file_bytes,
+                             size_t vocab_limit, size_t *n_tokens)
 {
     TRY(check_header(path, bytes, file_bytes));
     const uint16_t *tokens =
@@ -93,7 +94,7 @@ fsdp_status shard_check(const char *path, const void *bytes, size_t file_bytes, 
                       path, at, tokens[at], vocab_limit);
 }
 
-/* First pass of shard_open_list: every shard is good; how many tokens are there? */
+/* First pass of token_files_open: every file is good; how many tokens are there? */
 static fsdp_status count_tokens(const path_list *l, size_t vocab_limit, size_t *n_tokens)
 {
     *n_tokens = 0;
@@ -101,7 +102,7 @@ static fsdp_status count_tokens(const path_list *l, size_t vocab_limit, size_t *
         const void *bytes;
         size_t file_bytes, n = 0;
         TRY(file_map(l->paths[i], &bytes, &file_bytes));
-        fsdp_status status = shard_check(l->paths[i], bytes, file_bytes, vocab_limit, &n);
+        fsdp_status status = token_file_check(l->paths[i], bytes, file_bytes, vocab_limit, &n);
         file_unmap(bytes, file_bytes);
         TRY(status);
         *n_tokens += n; /* n < 2^31: no overflow before 2^32 files */
@@ -117,7 +118,7 @@ static fsdp_status copy_tokens(const path_list *l, size_t vocab_limit, corpus *c
         const void *bytes;
         size_t file_bytes, n = 0;
         TRY(file_map(l->paths[i], &bytes, &file_bytes));
-        fsdp_status status = shard_check(l->paths[i], bytes, file_bytes, vocab_limit, &n);
+        fsdp_status status = token_file_check(l->paths[i], bytes, file_bytes, vocab_limit, &n);
         if (status == FSDP_OK && n > c->n_tokens - done)
             status = fsdp_error(FSDP_EIO, "wait until it is written", "data: %s: file is growing",
                                 l->paths[i]);
@@ -132,7 +133,7 @@ static fsdp_status copy_tokens(const path_list *l, size_t vocab_limit, corpus *c
     return FSDP_OK;
 }
 
-fsdp_status shard_open_list(const path_list *l, size_t vocab_limit, corpus *out)
+fsdp_status token_files_open(const path_list *l, size_t vocab_limit, corpus *out)
 {
     size_t n_tokens;
     TRY(count_tokens(l, vocab_limit, &n_tokens));

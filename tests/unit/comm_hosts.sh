@@ -44,6 +44,8 @@ verdict() {
 collectives() {
     hosts "$1" $(($1 * $2)) "comm-$1x$2" "$BUILD/tests/unit/test_comm"
     verdict "$1 hosts x $2 ranks: collectives" '[ "$(grep -c ^PASS "$log")" -eq 38 ]'
+    hosts "$1" $(($1 * $2)) "mesh-$1x$2" "$BUILD/tests/unit/test_mesh"
+    verdict "$1 hosts x $2 ranks: mesh" '[ "$(grep -c ^PASS "$log")" -eq 5 ]'
     hosts "$1" $(($1 * $2)) "stress-$1x$2" "$BUILD/tests/unit/comm_stress" --rounds "$3" --seed "$1$2"
     verdict "$1 hosts x $2 ranks: $(sed -n 's/^PASS //p' "$log")" 'grep -q "^PASS stress over shm+mpi," "$log"'
 }
@@ -55,16 +57,16 @@ stays_with_mpi() {
 }
 
 options='--size tiny --reduction canonical --global-batch 24 --steps 5 --synthetic 100000'
-# train H L -- the trainer on hosts, its losses against one device's
+# train H L [OPTIONS] -- the trainer on hosts, its losses against one device's
 train() {
-    name="train-$1x$2" n=$(($1 * $2))
+    at="$1 hosts x $2 ranks" name="train-$1x$2$(echo "${3:-}" | tr -d ' ')" n=$(($1 * $2))
     rm -f "$OUT/$name.csv"
     # shellcheck disable=SC2086 # words
-    hosts "$1" $n "$name" "$BUILD/fsdp_train" $options --loss-csv "$OUT/$name.csv"
+    hosts "$1" $n "$name" "$BUILD/fsdp_train" $options ${3:-} --loss-csv "$OUT/$name.csv"
     if [ $status -eq 0 ] && said=$("$BUILD/fsdp_compare" "$OUT/single.csv" "$OUT/$name.csv"); then
-        echo "PASS $1 hosts x $2 ranks: trainer: $said"
+        echo "PASS $at: trainer${3:+ $3}: $said"
     else
-        echo "FAIL $1 hosts x $2 ranks: trainer, exit status $status: ${said:-$(tail -1 "$log")}; log: $log"
+        echo "FAIL $at: trainer${3:+ $3}, exit status $status: ${said:-$(tail -1 "$log")}; log: $log"
         failed=1
     fi
 }
@@ -99,6 +101,8 @@ quick)
     collectives 2 3 15
     train 2 2
     train 2 3
+    train 2 2 '--sharding hybrid --fsdp-size 2'
+    train 2 3 '--sharding hybrid --fsdp-size 2'
     disagree 2 2 label
     disagree 2 2 subgroup_awaited
     disagree 2 3 op
@@ -113,6 +117,8 @@ full)
         done
         # shellcheck disable=SC2086
         train $layout
+        # shellcheck disable=SC2086
+        train $layout '--sharding hybrid --fsdp-size 2'
     done
     ;;
 *) echo "usage: $0 [quick|full] [BUILD]" >&2 && exit 2 ;;

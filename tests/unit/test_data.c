@@ -368,7 +368,7 @@ static void test_shard_fuzz(void **state)
         const size_t cut = draw(&r, 4) ? file_bytes : draw(&r, file_bytes + 1);
         unsigned char *bytes = malloc(cut ? cut : 1);
         memcpy(bytes, whole, cut);
-        fsdp_status status = shard_check("some/path.bin", bytes, cut, 1000, &n_tokens);
+        fsdp_status status = token_file_check("some/path.bin", bytes, cut, 1000, &n_tokens);
         if (status == FSDP_OK) {
             accepted++;
             assert_memory_equal(bytes, ((int32_t[]){MAGIC, 1, (int32_t)n_tokens}), 12);
@@ -377,7 +377,7 @@ static void test_shard_fuzz(void **state)
             assert_int_equal(status, FSDP_EINVAL);
             assert_says("some/path.bin: ");
         }
-        shard_is("x", bytes, cut);
+        token_file_is("x", bytes, cut);
         free(bytes);
         free(whole);
     }
