@@ -90,6 +90,16 @@ halves() {
     done
 }
 halves
+# A plan of four ranks is the same from four processes and from one.
+for how in '--sharding full' '--sharding hybrid --fsdp-size 2' '--parallel ddp'; do
+    # shellcheck disable=SC2086 # words
+    $LAUNCHER -n 4 "$build/fsdp_train" --plan --reduction canonical $how >"$tmp/of-4" && "$build/fsdp_train" --plan-ranks 4 \
+        --reduction canonical $how >"$tmp/of-1" && [ "$(wc -l <"$tmp/of-4")" -gt 9 ] && cmp "$tmp/of-4" "$tmp/of-1"
+    if [ $? -eq 0 ]; then echo "PASS formulas: plan of 4 ranks from one process, $how"; else
+        echo "FAIL formulas: plan of 4 ranks from one process differs, $how"
+        failed=1
+    fi
+done
 halves --wrap sub-block --reduction canonical
 halves --sharding grad-op --wrap model
 

@@ -40,6 +40,17 @@ rule sum 'common/sum includes neither ops nor comm' "$(grep -rnE "$(below ops co
 rule comm 'common/comm includes no ops' "$(grep -rnE "$(below ops)" common/comm --include=*.c --include=*.h)"
 rule ops 'common/ops includes no comm' "$(grep -rnE "$(below comm)" common/ops --include=*.c --include=*.h)"
 
+# The first C block of these READMEs is that loop.
+rule quotes 'the loop that labs 2, 3 and 5 quote is the one that runs' "$(
+    for text in lab2_forward lab3_backward lab5_prefetch; do
+        awk -v text="$text/README.md" '
+            FILENAME ~ /loop.c$/ { there[$0] = 1; next }
+            /^```/ { if (inside) exit; inside = /^```c$/; next }
+            inside { n++; if (!($0 in there)) print text ": " $0 }
+            END { if (n < 5) print text ": no quotation of common/model/loop.c" }' common/model/loop.c "$text/README.md"
+    done
+)"
+
 rule lab-size 'a lab file has at most 400 lines' \
     "$(find lab[1-6]_* -name '*.c' -o -name '*.h' | xargs wc -l | awk '$2 != "total" && $1 > 400 { print $2 ": " $1 " lines" }')"
 
