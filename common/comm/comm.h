@@ -36,8 +36,8 @@ typedef struct comm_config {
 } comm_config;
 
 /* comm_launched_ranks -- world size that the launcher's environment announces (PMI_SIZE,
- * OMPI_COMM_WORLD_SIZE, PMIX_SIZE, SLURM_STEP_NUM_TASKS), 1 when there is none. Usable before
- * comm_open. */
+ * OMPI_COMM_WORLD_SIZE, PMIX_SIZE, SLURM_STEP_NUM_TASKS), 1 when there is none.
+ * Usable before comm_open. */
 int comm_launched_ranks(void);
 /* comm_launched_rank -- and this process's rank by it, 0 when there is none. */
 int comm_launched_rank(void);
@@ -66,7 +66,7 @@ fsdp_status comm_alloc_f32(comm *c, stream *s, mem_category category, size_t ele
 
 int comm_rank(const comm *c);
 int comm_size(const comm *c);
-/* Place of this rank among the ranks of its host. */
+/* Number of this rank among those of its host, and how many these are. */
 int comm_local_rank(const comm *c);
 int comm_local_size(const comm *c);
 const char *comm_backend_name(const comm *c);
@@ -95,12 +95,16 @@ fsdp_status comm_all_gather(comm *c, stream *s, const char *label, dtype t, cons
 fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const float *send,
                                 size_t elems, grad_acc *acc, int level);
 
-/* comm_reduce_scatterv -- the same with any slices: rank r gets elements begin ... begin+elems-1 of
- * every rank's send. slices [W] is read during the call. They may not overlap; what none of them
- * covers is not sent. */
+/* A range of an array: elements begin ... begin+elems-1. */
 typedef struct comm_slice {
     size_t begin, elems;
 } comm_slice;
+/* comm_reduce_scatterv -- the same with any slices: rank r pushes what slices[r] says of every
+ * rank's send. The slices may stand in any order; what none of them covers is not sent.
+ *   slices     [W] the same on every rank, read during the call; they must not overlap
+ *   acc        vectors of slices[rank].elems
+ *   moves      what the other ranks' slices hold, of acc->sum_dtype, sent per rank
+ *   errors     FSDP_EINVAL: acc has another length, sizes that overflow */
 fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const float *send,
                                  const comm_slice *slices, grad_acc *acc, int level);
 
@@ -163,12 +167,12 @@ typedef struct comm_stats {
 } comm_stats;
 comm_stats comm_stats_read(const comm *c);
 void comm_stats_reset(comm *c);
-/* comm_job_stats_read -- the same over all groups of the job: the one opened first and its splits.
- * Any of them may be passed. */
+/* comm_job_stats_read, comm_job_stats_reset -- the same over the group opened first and all its
+ * splits. Any of them may be passed. */
 comm_stats comm_job_stats_read(const comm *c);
 void comm_job_stats_reset(comm *c);
-/* comm_set_observer -- for tests: called at every issue with operation, label, elements per
- * rank. */
+/* comm_set_observer -- for tests: called at every issue with operation, label,
+ * elements per rank. */
 typedef void (*comm_observer)(void *self, comm_op op, const char *label, size_t elems);
 void comm_set_observer(comm *c, comm_observer fn, void *self);
 

@@ -12,9 +12,9 @@
  *   all-gather        the host's slices are copied in its memory; a rank gets the slices of its own
  *                     local rank from the other hosts, then its peers copy them: a slice comes to a
  *                     host once, not L times
- *   reduce-scatter    a rank adds what its host has for its own local rank on every host, sends the
- *                     sums there and pushes the H sums that it gets: what leaves a host is L times
- *                     less
+ *   reduce-scatter    for each host a rank adds up what its own host's ranks have for the rank
+ *                     there with the same local rank, and sends it that sum; then it pushes the H
+ *                     sums that it gets. L times less leaves a host
  *   broadcast         between equal local ranks, then inside each host
  *
  * Worked example, H=2, L=2, reduce-scatter: rank 1 adds slice 1 of ranks 0,1 and slice 3 of ranks

@@ -13,8 +13,8 @@ struct comm_hier {
     int ranks, local_rank; /* L and this one's */
     bool opened;           /* by comm_open, not by a split */
 
-    /* [hosts] scratch of the reduce-scatter being issued: of the sum for this local rank on the
-     * host */
+    /* [hosts] scratch of the reduce-scatter being issued; entry k: of the sum for the rank on host
+     * k that has this local rank */
     grad_acc *host_sum;
     const void **shown; /* what is sent of it */
     void **rounded;     /* that when it is a copy, else NULL */

@@ -138,8 +138,8 @@ int comm_fast_run(const comm *c)
     return c->hier != NULL ? c->hier->ranks : 1;
 }
 
-/* The sums for this local rank on every host: the run of each and where its slice begins in what a
- * peer shows (slices_for). */
+/* The sums for the ranks with this local rank, one a host: the run of each, and where its slice
+ * begins in what a peer shows (slices_for). */
 typedef struct host_sums {
     size_t bytes; /* of all */
     int hosts, ranks;
@@ -167,8 +167,8 @@ static fsdp_status sums_add(const void *ctx, const void *const *from, int n_thre
     return status;
 }
 
-/* What a rank shows to local rank p: its slices for that local rank on all hosts, and what
- * lies between them. */
+/* What a rank shows to the peer with local rank p: the slices of all ranks with that local rank,
+ * one a host, and what lies between them. */
 static comm_slice slices_for(const comm_hier *h, const comm_scatter *x, int p)
 {
     size_t begin = SIZE_MAX, end = 0;
@@ -182,7 +182,8 @@ static comm_slice slices_for(const comm_hier *h, const comm_scatter *x, int p)
     return end == 0 ? (comm_slice){0, 0} : (comm_slice){begin, end - begin};
 }
 
-/* Begin the sum for this local rank on every host. They were empty: no vector is left over. */
+/* Begin the sums for the ranks with this local rank, one a host. They were empty, so no vector is
+ * left over. */
 static fsdp_status sums_begin(comm *c, stream *s, const comm_scatter *x, host_sums **sums)
 {
     comm_hier *h = c->hier;
@@ -207,7 +208,7 @@ static fsdp_status sums_begin(comm *c, stream *s, const comm_scatter *x, host_su
     return FSDP_OK;
 }
 
-/* First half: add what the ranks of this host have for this local rank on every host. */
+/* First half: add up what the ranks of this host have for the ranks with this local rank. */
 static fsdp_status sums_run(comm *c, stream *s, const comm_call *call, const comm_scatter *x,
                             const host_sums *sums)
 {
@@ -274,8 +275,8 @@ static fsdp_status sums_push(comm *c, stream *s, const comm_call *call, const co
     comm_hier *h = c->hier;
     push_args a = {.hosts = h->hosts, .ranks = h->ranks, .local_rank = h->local_rank, .run = *run};
     comm_part *parts = comm_parts_cleared(c);
-    size_t elem_bytes = dtype_bytes(x->acc->sum_dtype),
-           own_bytes = x->slices[c->rank].elems * elem_bytes;
+    size_t elem_bytes = dtype_bytes(x->acc->sum_dtype);
+    size_t own_bytes = x->slices[c->rank].elems * elem_bytes;
     for (int k = 0; k < h->hosts; k++)
         parts[comm_hier_rank(h, k)] =
             (comm_part){.send = h->shown[k],

@@ -48,7 +48,7 @@ typedef struct comm_part {
     size_t send_bytes, recv_bytes;
 } comm_part;
 
-/* What is done with the bytes of all ranks where they lie; see peer_read. */
+/* What is done with the bytes of all ranks where they lie; see comm_transport.peer_read. */
 typedef struct comm_peer_read {
     fsdp_status (*fn)(const void *ctx, const void *const *from, int n_threads);
     const void *ctx;
@@ -158,9 +158,9 @@ comm_part *comm_parts_cleared(comm *c);
 fsdp_status comm_lengths_sum(const comm *c, const size_t *elems, dtype t, const char *what,
                              size_t *total_elems, size_t *bytes);
 
-/* comm_peer_read_run -- transport->peer_read, or exchange into staging and fn behind it. parts [W]:
- * send, send_bytes and recv_bytes are filled; recv is filled here. stage_bytes: sum of the peers'
- * recv_bytes. */
+/* comm_peer_read_run -- transport->peer_read; where there is none, exchange into staging, then fn.
+ *   parts        [W] send, send_bytes and recv_bytes are filled; recv is filled here
+ *   stage_bytes  sum of the peers' recv_bytes */
 fsdp_status comm_peer_read_run(comm *c, stream *s, const comm_call *call, comm_part *parts,
                                size_t stage_bytes, const comm_peer_read *v);
 

@@ -5,8 +5,8 @@
  *
  * A transport only moves bytes, or shows them. Sums happen here, contribution by contribution in
  * rank order, so the bits are the same whatever moved them. This rank's own contribution is read
- * where it is; the peers' too where the transport can show them, else they are staged
- * (comm_peer_read.c). */
+ * where it is. The peers' are too where the transport can show them; else they are staged
+ * (peer_read.c, comm_peer_read_run). */
 #include "common/comm/comm_impl.h"
 #include "common/sum/sum_run.h"
 

@@ -10,8 +10,7 @@
  * size 1 in a larger world has no group, so no collective can be issued on it. [FSDP §3.2.2]
  *
  * A flat array that is cut for the world gives every rank a world slice. The slices of one column
- * make up the shard that this column holds: slice number = shard_rank * replicate_size + replica.
- */
+ * make up the shard that the column holds: slice number = shard_rank * replicate_size + replica. */
 #pragma once
 #include "common/comm/comm.h"
 
@@ -21,12 +20,12 @@ typedef struct mesh_shape {
     int replicate_size, replica; /* world_size / shard_size; this rank's number in its column */
 } mesh_shape;
 
-/* mesh_shape_make -- the place of world_rank in a grid with rows of shard_size.
- *   errors  FSDP_EINVAL: shard_size does not divide world_size, or one of them is < 1, or the rank
- *           is outside the world */
+/* mesh_shape_make -- where world_rank stands in a grid with rows of shard_size.
+ *   errors  FSDP_EINVAL: world_size or shard_size < 1, shard_size does not divide world_size, the
+ *           rank is outside the world */
 fsdp_status mesh_shape_make(int world_size, int shard_size, int world_rank, mesh_shape *out);
 
-/* mesh_slice -- which of the W slices of a flat array is kept by world_rank.
+/* mesh_slice -- which of the W slices of a flat array world_rank keeps: 0 ... W-1, each one once.
  *   W=4, shard_size 2: ranks 0,1,2,3 keep slices 0,2,1,3: rank 1 is the first replica of shard 1 */
 int mesh_slice(const mesh_shape *s, int world_rank);
 
@@ -37,7 +36,9 @@ typedef struct mesh {
     comm *replicate; /* this rank's column: world when shard_size is 1 < W, NULL when R is 1 */
 } mesh;
 
-/* mesh_open -- collective over world, which must outlive the mesh. errors as mesh_shape_make's and
- * comm_split's; nothing is left behind. */
+/* mesh_open -- the shape of world in shard groups of shard_size ranks, and the groups of this rank.
+ *   world       borrowed, must outlive the mesh
+ *   collective  all ranks of world, same shard_size; the host waits
+ *   errors      those of mesh_shape_make and comm_split; nothing is left behind */
 fsdp_status mesh_open(comm *world, int shard_size, mesh *out);
 void mesh_close(mesh *m); /* collective on success paths; a zeroed struct is accepted */

@@ -1,4 +1,4 @@
-/* comm_peer_read.c -- reading what all ranks have for this one, on transports that can show it and
+/* peer_read.c -- reading what all ranks have for this one, on transports that can show it and
  * on those that can only bring it.
  *
  *   staging allocated on the stream -> transport->exchange -> fn on the stream -> staging freed */

@@ -343,8 +343,8 @@ static fsdp_status call_task(void *args, int n_threads)
 
 /* ---- issue ---------------------------------------------------------------------------------- */
 
-/* Data outside shared memory: a copy inside, made in stream order. *bounce is NULL when none is
- * needed. */
+/* Data outside shared memory: a copy inside, made in stream order. *bounce is NULL
+ * when none is needed. */
 static fsdp_status bounce_make(const shm_group *g, stream *s, const comm_part *parts, void **bounce)
 {
     device_share share;

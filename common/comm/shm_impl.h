@@ -150,8 +150,8 @@ char *shm_area_map(int fd, size_t bytes);
 fsdp_status shm_self_open(shm_job *job, const comm *core);
 void shm_self_close(void);
 
-/* shm_use -- *c becomes a group of the shm transport over `area`; an mpi group that it was stays
- * below. */
+/* shm_use -- *c becomes a group of the shm transport over `area`; an mpi group that it
+ * was stays below. */
 fsdp_status shm_use(comm *c, char *area);
 /* shm_use_again -- the same for a later comm_open in a process that is in the job already. parent:
  * a group through which its ranks can talk. collective over the parent */

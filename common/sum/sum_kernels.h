@@ -33,10 +33,10 @@ typedef struct round_args {
  * n_before and n_after count nodes of `level`: bit k of n_before is set where slot level + k is
  * occupied before, bit k of n_after where it is afterwards. The pass reads before[level ... top]
  * and writes after[level ... top]. Slots above top stay as they are. A vector may stand in both
- * arrays, in different places: a kernel writes an element only after all its reads of that element.
+ * arrays, in different slots: a kernel writes an element only after all its reads of that element.
  *
  * Worked example: level 0, slots 0 and 2 occupied (n_before = 5), three nodes x, y, z (n_after =
- * 8): slot 3 becomes ((slot2 + (slot0 + x)) + (y + z)); top = 3; after[3] is before[2]. */
+ * 8): slot 3 becomes slot2 + ((slot0 + x) + (y + z)); top = 3; after[3] is before[2]. */
 typedef struct sum_run {
     const struct sum_kernels *kernels;
     size_t elems;
@@ -44,9 +44,9 @@ typedef struct sum_run {
     bool in_turn;    /* no tree: slot 0 is a plain sum in the order of the pushes */
     int level, top;
     int n_in;
-    int n_surplus; /* vectors of `before` that no slot has afterwards: the lowest ones */
+    int n_surplus; /* vectors of `before` that no slot has afterwards: the lowest slots' */
     uint64_t n_before, n_after;
-    uint64_t fresh; /* bit k: after[k] is in no place of `before` */
+    uint64_t fresh; /* bit k: after[k] is a new vector, not one of `before` */
     float *before[TREE_SUM_LEVELS], *after[TREE_SUM_LEVELS];
     float *root; /* not NULL: nothing is left in slots, the sum of the inputs goes here */
 } sum_run;
@@ -61,5 +61,5 @@ typedef struct sum_kernels {
     fsdp_status (*run)(const sum_run *r, const void *const *in, int n_threads);
 } sum_kernels;
 
-/* sum_run_cpu -- `run` of every table of the CPU. */
+/* sum_run_cpu -- the `run` of every CPU backend's table. */
 fsdp_status sum_run_cpu(const sum_run *r, const void *const *in, int n_threads);

@@ -17,16 +17,18 @@
 
 enum { SUM_RUN_MAX_INPUTS = 4096 };
 
-/* sum_run_begin -- take the next n nodes of `level` into g. *r is a value without pointers into
- * itself: it may be copied. g holds what it will hold after the run; after a failure what it held.
- *   errors  FSDP_ENOMEM; FSDP_EINVAL n < 1 or n > SUM_RUN_MAX_INPUTS */
+/* sum_run_begin -- take the next n nodes of `level` into g: g's slots are those after the run, *r
+ * says what the run has to do. *r has no pointers into itself: it may be copied.
+ *   order   vectors are allocated on s; the run and sum_run_end belong on s too
+ *   errors  FSDP_ENOMEM; FSDP_EINVAL: n < 1 or n > SUM_RUN_MAX_INPUTS; g is then as it was */
 fsdp_status sum_run_begin(grad_acc *g, stream *s, int level, int n, sum_run *r);
-/* sum_run_end -- free, in order of s, the vectors that no slot has any more. */
+/* sum_run_end -- free, in order of s, the vectors that no slot has any more. Once, also when the
+ * run could not be launched. */
 void sum_run_end(const sum_run *r, stream *s);
 
-/* sum_run_root -- a run without a grad_acc: out [elems] = the balanced sum of n fp32 inputs, n <=
- * SUM_RUN_MAX_INPUTS. out may be one of them. It needs no sum_run_end, and has no kernels: the
- * caller calls the one it wants. */
+/* sum_run_root -- a run without a grad_acc: out [elems] = the balanced sum of n fp32 inputs, 1 <= n
+ * <= SUM_RUN_MAX_INPUTS (asserted). out may be one of them. It needs no sum_run_end, and has no
+ * kernels: the caller calls the one it wants. */
 sum_run sum_run_root(float *out, size_t elems, int n);
 
 /* sum_run_peak -- most vectors that g holds while n nodes come in behind n_before of the same
