@@ -65,7 +65,7 @@ typedef struct flat_layout {
 } flat_layout;
 
 typedef struct flat_align {
-    size_t slot_elems, shard_elems; /* every slot, every shard is at a multiple of it; 1: packed */
+    size_t slot_elems, shard_elems; /* slots, shards start at multiples of this; 1: packed */
 } flat_align;
 
 /* flat_layout_build -- place n_params parameters (params[i] with elems[i] elements) in order, each
@@ -97,8 +97,8 @@ typedef struct flat_piece {
 } flat_piece;
 
 /* flat_intersect -- the pieces of rank's shard, in ascending shard_begin; never more than n_slots.
- *   pieces    [layout->n_slots], filled from the front     *n_pieces  how many; 0 for an
- *             all-padding rank
+ *   pieces     [layout->n_slots], filled from the front
+ *   *n_pieces  how many; 0 for an all-padding rank
  * In the example above rank 2 has two pieces: {slot 1, param_begin 6, shard_begin 0, elems 1} and
  * {slot 2, param_begin 0, shard_begin 2, elems 3}. Rank 3 has none. */
 fsdp_status flat_intersect(const flat_layout *layout, int rank, flat_piece *pieces, int *n_pieces);

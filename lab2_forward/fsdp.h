@@ -71,26 +71,30 @@ typedef struct fsdp {
  * allocated on a device and no rank is asked, so a plan can be made of any number of ranks. Every
  * unit gets FULL's rule: only the root stays after forward. config->mesh, run.dev and run.world are
  * not read. fsdp_free frees it.
- *   errors  those of lab 1's functions */
+ *   errors  FSDP_ENOMEM, and those of lab 1's functions; nothing is left behind */
 fsdp_status fsdp_lay_out(const fsdp_config *config, const mesh_shape *shape, fsdp *f);
 /* fsdp_create -- fsdp_lay_out, then allocates and fills the shards. The struct must not move
- * afterwards. errors: what fsdp_lay_out and device_alloc give; nothing is left behind. */
+ * afterwards. Gathers use mesh.shard, reductions mesh.world, both on comm_stream.
+ *   errors  those of fsdp_lay_out, device_alloc and stream_create; nothing is left behind */
 fsdp_status fsdp_create(const fsdp_config *config, fsdp *f);
 void fsdp_free(fsdp *f); /* a zeroed struct is accepted; waits for comm_stream */
 
-/* fsdp_make_resident -- gather u for good.
- *   errors      FSDP_ESTATE: the shard is not the whole array, or u is not SHARDED */
+/* fsdp_make_resident -- gather u for good, on the compute stream: set stays_after_backward, fill
+ * full, bind the views.
+ *   state       SHARDED -> GATHERED, and it stays so
+ *   errors      FSDP_ESTATE: the shard is not the whole array, or u is not SHARDED; FSDP_ENOMEM */
 fsdp_status fsdp_make_resident(fsdp *f, int u);
 /* fsdp_refresh -- resident units in bf16: full = the masters rounded, on the compute stream. To be
- * called when the masters have changed; does nothing in every other case.                        */
+ * called when the masters have changed. Other units are left as they are. */
 fsdp_status fsdp_refresh(fsdp *f);
 /* unshard_drop -- give up a gather that nobody used: full is freed behind it on gather_stream.
  *   state       GATHERING -> SHARDED; no-op otherwise */
 void unshard_drop(fsdp *f, int u);
-/* reshard_all -- every unit that is not resident becomes SHARDED, whatever was begun. */
+/* reshard_all -- every unit becomes SHARDED, whatever was begun, but for resident ones. */
 fsdp_status reshard_all(fsdp *f);
 
-/* full_at -- where element `elems` of the gathered array stands. u->full must be there. */
+/* full_at -- the address of the element that has `elems` elements of u's gathered array before it.
+ * full must be there. */
 void *full_at(const fsdp *f, int u, size_t elems);
 
 /* ---- 2.1 ------------------------------------------------------------------------------------- */
@@ -100,8 +104,10 @@ void *full_at(const fsdp *f, int u, size_t elems);
  *   owner       full belongs to the collective until unshard_wait
  *   order       gather_stream has been made to wait for gather_after, or for what the compute
  *               stream has issued so far (the optimizer may still be writing the shard)
+ *   collective  all ranks of the shard group, units in the same order
  *   moves       (S-1)*shard_elems*dtype_bytes(param_dtype) sent per rank of a shard group of S
  *   state       SHARDED -> GATHERING; no-op when GATHERING or GATHERED
+ *   errors      those of comm_alloc and comm_all_gather
  *   source      [FSDP §3.2.1] */
 fsdp_status unshard_begin(fsdp *f, int u);
 
@@ -109,8 +115,8 @@ fsdp_status unshard_begin(fsdp *f, int u);
 /* unshard_wait -- the compute stream waits for `gathered`; then the views are bound.
  *   state       GATHERING -> GATHERED; no-op when GATHERED; FSDP_ESTATE when SHARDED */
 fsdp_status unshard_wait(fsdp *f, int u);
-/* views_bind -- views.params[p] = full_at(offset) for every slot of u, and for parameters tied to
- * one. */
+/* views_bind -- views.params[p] = full_at(offset) for every slot of u, and for every parameter that
+ * is tied to one. */
 fsdp_status views_bind(fsdp *f, int u);
 
 /* ---- 2.3 ------------------------------------------------------------------------------------- */

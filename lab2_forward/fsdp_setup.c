@@ -1,4 +1,4 @@
-/* fsdp_setup.c -- builds an fsdp object, and what is done with all its units: provided, no task.
+/* fsdp_setup.c -- builds an fsdp object; resident units, dropped gathers: provided, no task.
  *
  *   fsdp_lay_out: wrap the model, lay out each unit (host only)
  *   fsdp_create:  the same, then allocate the shards and fill them */
@@ -61,8 +61,7 @@ static fsdp_status wrap_model(fsdp *f, const fsdp_config *config)
     return status;
 }
 
-/* The slots of unit u: its parameters in global order; a tied parameter has no storage of its
- * own. */
+/* The slots of unit u: its parameters in global order, without tied ones, which have no storage. */
 static fsdp_status lay_out_unit(fsdp *f, fsdp_unit *u)
 {
     const mesh_shape *shape = &f->mesh.shape;
@@ -174,7 +173,7 @@ void fsdp_free(fsdp *f)
     *f = (fsdp){0};
 }
 
-/* ---- all units ------------------------------------------------------------------------------- */
+/* ---- units that stay, units that are dropped ------------------------------------------------- */
 
 /* A resident unit computes with the masters themselves, or with a copy of them in bf16. */
 static fsdp_status refresh_unit(fsdp *f, const fsdp_unit *u)

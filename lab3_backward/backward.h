@@ -4,7 +4,7 @@
  *   zero_grad
  *     per micro-step:
  *       units in reverse:             backward_pre_hook  (compute)  backward_post_hook
- *       backward_end_hook
+ *       once:                         backward_end_hook
  *   grads_finish                      shard_grad is ready for the optimizer
  *   reducer_free
  *
@@ -24,13 +24,13 @@ typedef enum sharding_strategy {
     SHARDING_HYBRID
 } sharding_strategy;
 
-/* sharding_shard_size -- ranks of a shard group: W for FULL and GRAD_OP, 1 for NONE, fsdp_size for
- * HYBRID. */
+/* sharding_shard_size -- ranks of a shard group: world_size under FULL and GRAD_OP, 1 under NONE,
+ * fsdp_size under HYBRID (unchecked; the others do not read it). */
 int sharding_shard_size(sharding_strategy sharding, int world_size, int fsdp_size);
 
 /* What one reduction of a unit delivers: the gradient of a range of its flat array. Buffer 0 is the
- * whole array. A tied parameter whose second use is summed apart has a buffer of its own
- * (reducer_setup.c). */
+ * whole array. A tied parameter whose second use is summed apart (reducer_setup.c) has a buffer of
+ * its own. */
 typedef struct grad_buffer {
     int param;    /* -1: the whole flat array; else the tied (second) parameter's global index */
     size_t begin; /* first element in the flat array */
@@ -62,40 +62,45 @@ typedef struct reducer {
 
 /* reducer_create -- fills the units' stays_* by strategy_fill, makes resident what stays after
  * backward, then reducer_init. f must outlive it and must not move.
- *   errors  FSDP_EINVAL: the shard groups of f are not those of the strategy, or HYBRID in groups
- *           of one of several ranks, which is NONE; those of strategy_fill, fsdp_make_resident,
- *           reducer_init */
+ *   errors  FSDP_EINVAL: the shard groups of f are not those of the strategy; HYBRID with groups
+ *           of one in a larger world, which is NONE; a unit that is resharded without a group to
+ *           gather it from. Those of strategy_fill, fsdp_make_resident and reducer_init */
 fsdp_status reducer_create(fsdp *f, sharding_strategy sharding, reducer *r);
-/* reducer_init -- buffers and events for units whose stays_* are settled. errors  FSDP_ENOMEM */
+/* reducer_init -- buffers and events, for units whose stays_* are settled.
+ *   errors  FSDP_ENOMEM; nothing is left behind */
 fsdp_status reducer_init(fsdp *f, reducer *r);
 void reducer_free(reducer *r); /* a zeroed struct is accepted */
 
 /* ---- 3.1 ------------------------------------------------------------------------------------- */
 /* backward_pre_hook -- before the first backward layer of u (self: reducer *): gather again
- * what was resharded (begin, wait), mark the unit visited, give it gradient memory unless it is
- * frozen. */
+ * what was resharded (begin, wait), mark the unit visited, and give it gradient memory
+ * (full_grad_alloc) unless it is frozen. */
 fsdp_status backward_pre_hook(void *self, int u);
-/* Provided. full_grad_alloc: allocate full_grad of every buffer of u, bind the gradient views. A
- * unit that is not marked visited gets zeros; one that is gets them only where no layer will write
- * (gaps, padding), for the layers overwrite the rest. grad_views_bind: views.grads[p] into
- * full_grad by slot; NULL when frozen or without memory. */
+/* full_grad_alloc -- provided: allocate full_grad of every buffer of u, bind the gradient views. A
+ * unit that is not marked visited gets zeros. One that is gets them only where no layer will write
+ * (gaps, padding), for the layers overwrite the rest. */
 fsdp_status full_grad_alloc(reducer *r, int u);
+/* grad_views_bind -- provided: views.grads[p] into full_grad, by slot; NULL when the parameter is
+ * frozen or u has no gradient memory. */
 void grad_views_bind(reducer *r, int u);
 
 /* ---- 3.2 ------------------------------------------------------------------------------------- */
 /* reduce_begin -- for every buffer of u: reduce-scatter full_grad into acc over reduce_group on
  * reduce_stream (node of r->batch_level), after the compute stream's work on it; record `reduced`.
- *   moves   (W-1)*slice_elems*dtype_bytes(reduce_dtype) sent per rank and buffer; the
- *           reduce-scatter rounds what it takes when acc.sum_dtype is bf16
- *   state   FSDP_ESTATE when u is reducing already or has no gradient memory
- *   source  [FSDP §3.2.1] [ZeRO §7.2] */
+ *   owner       full_grad belongs to the collective until reduce_wait
+ *   collective  all ranks of the world, units in the same order
+ *   moves       (W-1)*slice_elems*dtype_bytes(reduce_dtype) sent per rank for buffer 0, for another
+ *               one what the other ranks keep of it. The reduce-scatter rounds what it takes when
+ *               acc.sum_dtype is bf16
+ *   errors      FSDP_ESTATE: u is reducing already, or has no gradient memory
+ *   source      [FSDP §3.2.1] [ZeRO §7.2] */
 fsdp_status reduce_begin(reducer *r, int u);
-/* reduce_wait -- the compute stream waits for `reduced`, then full_grad is freed. No-op when not
- * reducing. */
+/* reduce_wait -- the compute stream waits for `reduced`; then full_grad is freed on it and the
+ * gradient views become NULL. No-op when u is not reducing. */
 fsdp_status reduce_wait(reducer *r, int u);
 /* backward_post_hook -- after the last backward layer of u: reshard FIRST (the gathered parameters'
  * memory is free before the reduction takes staging), then begin and wait. A resident unit keeps
- * them. */
+ * its parameters, a frozen one is not reduced. */
 fsdp_status backward_post_hook(void *self, int u);
 
 /* ---- 3.3 ------------------------------------------------------------------------------------- */
@@ -106,10 +111,10 @@ fsdp_status backward_post_hook(void *self, int u);
 fsdp_status grad_finish(reducer *r, int u, float scale);
 
 /* ---- 3.4 ------------------------------------------------------------------------------------- */
-/* zero_grad -- forget the gradients of the last step: free shard_grad; accumulators must be empty
- *   errors  FSDP_ESTATE: a step was left unfinished
- * grads_finish -- grad_finish, then grad_all_gather, of every unit that is not frozen. */
+/* zero_grad -- forget the gradients of the last step: free shard_grad. Accumulators must be empty.
+ *   errors  FSDP_ESTATE: a step was left unfinished */
 fsdp_status zero_grad(reducer *r);
+/* grads_finish -- grad_finish, then grad_all_gather, of every unit that is not frozen. */
 fsdp_status grads_finish(reducer *r, float scale);
 
 /* ---- 3.5 ------------------------------------------------------------------------------------- */
@@ -119,13 +124,16 @@ fsdp_status grads_finish(reducer *r, float scale);
  *   FULL          root only            no
  *   GRAD_OP       yes                  no
  *   NONE          yes                  yes
- *   HYBRID        as FULL: it differs in its groups alone     [FSDP §3.2.2] [ZeRO §7] */
+ *   HYBRID        as FULL: it differs in its groups alone
+ *   source  [FSDP §3.2.2] [ZeRO §7] */
 fsdp_status strategy_fill(sharding_strategy sharding, fsdp *f);
 /* grad_all_gather -- end of a step, where several replicas hold a shard: each has reduced a slice
  * of it, and needs the whole gradient of the shard. shard_grad becomes [layout.shard_elems] by an
  * all-gather over mesh.replicate (reduce-scatter + all-gather = all-reduce). With one replica the
  * slice is the shard: nothing to do.
- *   moves   (R-1)*slice_elems*4 bytes sent per rank */
+ *   order       on reduce_stream, after compute; the compute stream waits for it
+ *   collective  all replicas of the shard, units in the same order
+ *   moves       (R-1)*slice_elems*4 bytes sent per rank */
 fsdp_status grad_all_gather(reducer *r, int u);
 
 /* ---- 3.6 ------------------------------------------------------------------------------------- */
@@ -134,8 +142,8 @@ fsdp_status grad_all_gather(reducer *r, int u);
  * waited for; what is still gathered is resharded unless it is resident; `visited` is cleared. */
 fsdp_status backward_end_hook(void *self);
 
-/* The table of a training pass without overlap: lab 2's forward hooks and the hooks above. self:
- * r. */
+/* fsdp_backward_hooks -- the table of a training pass without overlap: lab 2's forward hooks, and
+ * the hooks above. self is r. */
 unit_hooks fsdp_backward_hooks(reducer *r);
 
 /* ---- 3.7 integrates, with the provided SGD: p -= lr * grad on the shard. --------------------- */

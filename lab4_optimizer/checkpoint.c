@@ -253,8 +253,7 @@ static bool is_checkpoint_file(const char *name)
            (sscanf(name, "rank-%*5d.ckpt%n", &end) == 0 && end > 0 && name[end] == 0);
 }
 
-/* Whoever wrote it: a run with more ranks that was killed may have left more files than this run
- * has. */
+/* Whoever wrote it: a killed run with more ranks may have left more files than this run has. */
 fsdp_status ckpt_remove_dir(const char *dir)
 {
     DIR *d = opendir(dir);

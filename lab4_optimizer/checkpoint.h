@@ -22,8 +22,7 @@ typedef struct ckpt_meta {
 } ckpt_meta;
 
 /* Writing: begin, the arrays in pieces of any length, end, close. Reading: open (*pieces is freed
- * by the caller, also on failure), the arrays, end (compares the hash), close. close accepts fd
- * -1. */
+ * by the caller, also on failure), the arrays, end (compares the hash), close (fd may be -1). */
 fsdp_status ckpt_file_write_begin(const char *dir, int rank, const ckpt_header *header,
                                   const ckpt_piece *pieces, ckpt_file *f);
 fsdp_status ckpt_file_write(ckpt_file *f, const float *values, size_t elems);

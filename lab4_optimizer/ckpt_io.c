@@ -42,8 +42,8 @@ static size_t max_shard_elems(const fsdp *f)
     return n;
 }
 
-/* Pack this rank's world slice of array k of unit u: values [slice_elems] host, the index behind
- * *n_pieces. */
+/* Pack this rank's world slice of array k of unit u: values, and *n_pieces that say what they are.
+ * host, values [slice_elems] */
 static fsdp_status pack_array(fsdp_optimizer *o, int u, int k, float *host, ckpt_piece *pieces,
                               int *n_pieces, float *values)
 {
@@ -243,8 +243,8 @@ static fsdp_status load_shard(fsdp_optimizer *o, const char *dir, const ckpt_met
     return status;
 }
 
-/* The meta data of dir or, when a save was cut short between its two renames, of dir.old. used
- * [PATH_MAX]. */
+/* The meta data of dir or, when a save was cut short between its two renames, of dir.old. *used
+ * [PATH_MAX] says which. */
 static fsdp_status find_checkpoint(const char *dir, char *used, ckpt_meta *meta)
 {
     TRY(ckpt_sibling(dir, "", used));

@@ -1,5 +1,5 @@
-/* optimizer.c -- tasks 4.1 to 4.4: AdamW on a shard, one norm for the whole model, the order of a
- * step. */
+/* optimizer.c -- tasks 4.1 to 4.4: one norm for all ranks, the order of a step, AdamW on a shard,
+ * which of its elements decay. */
 #include <math.h>
 #include <stdlib.h>
 #include "common/ops/ops_profiled.h"

@@ -1,5 +1,4 @@
-/* optimizer.h -- lab 4: AdamW on shards, one norm for all ranks, checkpoints that fit any world
- * size.
+/* optimizer.h -- lab 4: AdamW on shards, one norm for all ranks, checkpoints for any world size.
  *
  *   optimizer_create -> per step: optimizer_step -> optimizer_free
  *   ckpt_save / ckpt_load at any point between steps
@@ -17,8 +16,7 @@ typedef struct decay_range {
 } decay_range;
 
 typedef struct unit_optim {
-    float *m,
-        *v; /* [shard_elems] MEM_OPTIMIZER, zero at the start; NULL for sgd and frozen units */
+    float *m, *v;        /* [shard_elems] MEM_OPTIMIZER, 0 at first; NULL for sgd, frozen units */
     decay_range *ranges; /* of the shard */
     int n_ranges;
 } unit_optim;
@@ -29,19 +27,21 @@ typedef struct fsdp_optimizer {
     rsum *norm_sum;      /* device, [1] */
     float *norm, *coef;  /* device, [1] each */
     stream *norm_stream; /* the norm's collective runs here; in lab 4 the compute stream */
-    comm *norm_group;    /* the shard group; NULL when a rank holds whole gradients */
+    comm *norm_group;    /* the shard group; NULL: a rank has the whole gradient already */
 } fsdp_optimizer;
 
-/* optimizer_create -- the kind is f->run.optimizer. r must outlive it and must not move. */
+/* optimizer_create -- moments (AdamW) and ranges of every unit; the kind is f->run.optimizer. The
+ * reducer must outlive it and must not move.
+ *   errors  FSDP_ENOMEM, those of decay_ranges; nothing is left behind */
 fsdp_status optimizer_create(reducer *r, fsdp_optimizer *o);
 void optimizer_free(fsdp_optimizer *o); /* a zeroed struct is accepted */
 
 /* ---- 4.1 ------------------------------------------------------------------------------------- */
-/* adamw_shard -- one AdamW step over elems elements (host arrays; runs on the CPU stream in
- * chunks).
- *   param, m, v [elems] updated; grad [elems]; the formula stands at adamw_args in
- *   common/ops/ops.h. Set are a->param, m, v, grad, elems and the scalar fields;
- *   coef = *a->grad_coef, 1 when that is NULL */
+/* adamw_shard -- one AdamW step over a->elems elements of host arrays. The CPU calls it for chunks
+ * of a shard.
+ *   param, m, v  [elems], updated
+ *   grad         [elems]; multiplied by *a->grad_coef, by 1 when that is NULL
+ * The formula stands at adamw_args in common/ops/ops.h. */
 fsdp_status adamw_shard(const adamw_args *a);
 
 /* ---- 4.2 ------------------------------------------------------------------------------------- */
@@ -56,7 +56,8 @@ fsdp_status decay_ranges(const flat_layout *layout, const param_spec *params, in
 /* grad_norm -- *o->norm_sum = exact sum of squares of all gradients of the model: every rank adds
  * its own pieces (not gaps, not padding), then norm_group adds the bins as integers. Replicas hold
  * the same gradients, so each shard group finds the norm of the whole model.
- *   collective  one all-reduce of RSUM_BINS i64 over norm_group, none when that is NULL */
+ *   collective  one all-reduce of RSUM_BINS i64 over norm_group, none when that is NULL
+ *   order       on the compute stream; the all-reduce on norm_stream */
 fsdp_status grad_norm(fsdp_optimizer *o);
 
 /* ---- 4.4 ------------------------------------------------------------------------------------- */
@@ -67,15 +68,15 @@ fsdp_status grad_norm(fsdp_optimizer *o);
 fsdp_status optimizer_step(fsdp_optimizer *o, const step_scalars *sc, float *norm);
 
 /* ---- 4.5 ------------------------------------------------------------------------------------- */
-/* ckpt_save -- collective: DIR/rank-RRRRR.ckpt per rank: pieces (parameter, begin, elems) of
- * parameter, m and v, of the rank's world slice, so that every element is written once, without
- * padding and without W in what is read back; then DIR/meta.json,
- * written last by rank 0. Everything goes to DIR.tmp, is fsynced, then renamed; an old DIR stays
- * whole until then.
- * ckpt_load -- collective: any number of files onto any world size; every element must come exactly
+/* ckpt_save -- collective: DIR/rank-RRRRR.ckpt per rank, then DIR/meta.json by rank 0. A rank's
+ * file holds pieces (parameter, begin, elems) of parameter, m and v, those of its world slice:
+ * every element is written once, padding never. Everything goes to DIR.tmp, is fsynced, then
+ * renamed; an old DIR stays whole until then.
+ *   errors  FSDP_EIO, FSDP_ENOMEM */
+fsdp_status ckpt_save(fsdp_optimizer *o, const char *dir, int64_t next_step);
+/* ckpt_load -- collective: any number of files onto any world size. Every element must come exactly
  * once.
  *   errors  FSDP_EIO, FSDP_EINVAL (another model, missing or damaged file, with its name) */
-fsdp_status ckpt_save(fsdp_optimizer *o, const char *dir, int64_t next_step);
 fsdp_status ckpt_load(fsdp_optimizer *o, const char *dir, int64_t *next_step);
 /* ckpt_exists -- dir, or what a save that was cut short left of it, holds a checkpoint. */
 bool ckpt_exists(const char *dir);
@@ -93,5 +94,4 @@ fsdp_status ckpt_pack(const flat_layout *layout, int rank, const float *shard, c
 fsdp_status ckpt_unpack(const flat_layout *layout, int rank, const ckpt_piece *pieces, int n_pieces,
                         const float *values, float *shard, size_t *n_elems);
 
-/* ---- 4.6 integrates: the trainer's engine (trainer/engine.h) puts labs 1 to 4 together. -------
- */
+/* ---- 4.6 integrates: trainer/engine.h puts labs 1 to 4 together. ----------------------------- */

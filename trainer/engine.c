@@ -1,4 +1,4 @@
-/* engine.c -- see engine.h. */
+/* engine.c -- see engine.h: what the training loop calls, in terms of labs 1 to 4. */
 #include "trainer/engine.h"
 #include <stdlib.h>
 

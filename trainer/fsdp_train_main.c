@@ -91,8 +91,7 @@ static int close_stdout(void)
     return EXIT_FAILURE;
 }
 
-/* The options, with --help printed to nowhere: who is to print it is known once the ranks are
- * connected. */
+/* The options, with --help printed to nowhere: only connected ranks know who is to print it. */
 static fsdp_status parse_in_silence(int argc, char **argv, trainer_config *cfg)
 {
     int terminal = dup(STDOUT_FILENO), nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);

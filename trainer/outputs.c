@@ -47,8 +47,8 @@ static fsdp_status check_output_file(const char *option, const char *path)
     if (exists && !S_ISREG(st.st_mode))
         return access(path, W_OK) == 0 ? FSDP_OK
                                        : output_refused(option, path, path, strerror(errno));
-    char *real =
-        exists ? realpath(path, NULL) : NULL; /* of a link, what it points to is replaced */
+    /* Of a link, what it points to is replaced. */
+    char *real = exists ? realpath(path, NULL) : NULL;
     fsdp_status status = check_parent(option, real ? real : path);
     free(real);
     return status;

@@ -15,9 +15,8 @@
 typedef struct plan_input {
     const run_context *run;
     const mesh_shape *shape;
-    fsdp f; /* laid out only */
-    size_t
-        *tied_elems; /* [n_units] of the gradient buffer that a tied parameter's second use has */
+    fsdp f;             /* laid out only */
+    size_t *tied_elems; /* [n_units] of the buffers of tied parameters' second uses */
 } plan_input;
 
 static size_t padded_elems(const plan_input *in, int u)

@@ -36,8 +36,8 @@ fsdp_status trainer_connect(trainer *t)
     /* Ranks that a launcher started belong together; --comm self on several is refused once they
      * can agree. */
     comm_backend wanted = (comm_backend)t->cfg.comm;
-    bool is_known =
-        wanted == COMM_MPI || wanted == COMM_SHM; /* options may not have been understood */
+    /* Options may not have been understood. */
+    bool is_known = wanted == COMM_MPI || wanted == COMM_SHM;
     comm_config cc = {.backend = comm_launched_ranks() > 1 && !is_known ? COMM_AUTO : wanted};
     TRY(comm_open(t->run.dev, &cc, &t->run.world));
     pin_to_cores(t->run.world, dc.n_threads);
@@ -103,8 +103,7 @@ static fsdp_engine_config engine_config_of(const trainer *t)
                                 .sharding = (sharding_strategy)t->cfg.sharding};
 }
 
-/* An export gathers masters in fp32: with parameters in bf16 that can be more than a step gathers.
- */
+/* An export gathers fp32 masters: with parameters in bf16 that can be more than a step gathers. */
 static fsdp_status plan_fsdp(trainer *t, int w)
 {
     mesh_shape shape;
@@ -135,8 +134,8 @@ static fsdp_status make_plan(trainer *t)
 /* Said before anything is allocated: what the run needs, and what there is. */
 static fsdp_status check_memory(const trainer *t)
 {
-    size_t need = 0,
-           have = device_mem_available(t->run.dev) / (size_t)comm_local_size(t->run.world);
+    size_t need = 0, n_local = (size_t)comm_local_size(t->run.world);
+    size_t have = device_mem_available(t->run.dev) / n_local;
     for (int k = 0; k < MEM_CATEGORIES; k++)
         need += t->mem_plan.peak_bytes[k];
     if (need <= have)

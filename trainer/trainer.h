@@ -48,7 +48,8 @@ engine *profile_run_watch(trainer *t);
 fsdp_status profile_run_write(trainer *t);
 void profile_run_close(trainer *t);
 
-/* report_plan, report_run -- rank 0 prints tables of bytes: by formula, and measured beside it.
- * Collective. */
+/* report_plan -- tables of bytes by formula; for rank 0. */
 void report_plan(const trainer *t, FILE *out);
+/* report_run -- collective: rank 0 prints them with the measured bytes beside,
+ * and writes --memory-report. */
 fsdp_status report_run(trainer *t, const train_result *result, FILE *out);

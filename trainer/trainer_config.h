@@ -1,7 +1,6 @@
 /* trainer_config.h -- the trainer's options, and what follows from them.
  *
- *   trainer_config_parse (argv) -> trainer_config_resolve (the model's shape, the batch for W
- * ranks) */
+ *   trainer_config_parse (argv) -> trainer_config_resolve (model and batch, for W ranks) */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,24 +30,24 @@ typedef struct trainer_config {
     int param_dtype, reduce_dtype; /* dtype */
     const char *export_init_dir, *export_dir, *resume, *memory_report, *profile_dir;
     bool plan;
-    int64_t plan_ranks, plan_fsdp_size; /* 0: the ranks that are there; what --sharding says */
+    int64_t plan_ranks, plan_fsdp_size; /* 0: those that are there; what --sharding says */
 } trainer_config;
 
 extern const option_spec TRAINER_OPTIONS[];
 
-/* trainer_config_parse -- FSDP_HELP after --help was printed. */
+/* trainer_config_parse -- *cfg from the command line.
+ *   errors  those of options_parse; FSDP_HELP: --help was printed */
 fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg);
 
-/* trainer_config_resolve -- fills model_cfg, and cfg's batch fields so that
- * global_batch = world_size * batch_size * grad_accum; world_size is --plan-ranks when that is
- * given.
- *   Only --global-batch G given: batch_size is the largest power of two, at most 8, that divides
- *   G/W.
+/* trainer_config_resolve -- fills model_cfg, cfg's wrap_policy, and cfg's batch fields so that
+ * global_batch = W * batch_size * grad_accum; W is --plan-ranks, or world_size without it. With
+ * nothing but --global-batch G, batch_size is the largest power of two, at most 8, that divides
+ * G/W. --plan-fsdp-size makes the strategy hybrid; it and --plan-ranks set plan.
  *   errors  FSDP_EINVAL: does not fit, batch not a power of two in canonical mode,
  *           --parallel single with several ranks, a shard group that does not divide, ... */
 fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_config *model_cfg);
 
-/* trainer_config_ranks -- ranks of the job: --plan-ranks, else those that are there. */
+/* trainer_config_ranks -- ranks of the job: --plan-ranks, or world_size without it. */
 int trainer_config_ranks(const trainer_config *cfg, int world_size);
 /* trainer_config_shard_size -- ranks of a shard group in a job of world_size ranks. */
 int trainer_config_shard_size(const trainer_config *cfg, int world_size);

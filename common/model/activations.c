@@ -1,5 +1,5 @@
-/* activations.c -- what a micro-batch computes on: activations, scratch, tokens; a call of a layer.
- */
+/* activations.c -- what a micro-batch computes on (activations, scratch, tokens), and the calls of
+ * a layer on it. */
 #include <stdlib.h>
 #include "common/base/dtype.h"
 #include "common/model/runner_impl.h"

@@ -1,8 +1,8 @@
 /* export.h -- weights on disk: safetensors with Hugging Face names, and config.json.
  *
  * A writer streams one tensor after the other, so no process holds the whole model. Files are
- * written under a temporary name, fsynced and renamed: an old export stays whole until the new one
- * is. */
+ * written under a temporary name, fsynced and renamed: an old export stays whole
+ * until the new one is. */
 #pragma once
 #include "common/model/unit.h"
 

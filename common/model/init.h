@@ -1,5 +1,5 @@
-/* init.h -- initial values of a parameter, by element range, so that any part can be made
- * anywhere. */
+/* init.h -- initial values of a parameter, by element range, so that any part can
+ * be made anywhere. */
 #pragma once
 #include "common/model/unit.h"
 

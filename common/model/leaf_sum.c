@@ -63,8 +63,7 @@ static fsdp_status call_backward(runner *r, int i, size_t leaf, const float *d_o
     return l->backward(l, r->cfg.run.ops, r->s, &io);
 }
 
-/* What the leaves of one node of the tree are added into, and where the gradients between layers
- * are. */
+/* A node of the tree: which leaves it sums, and the gradients between layers of the micro-batch. */
 typedef struct leaf_node {
     int layer;
     size_t first, n; /* leaves; n is a power of two */

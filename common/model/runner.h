@@ -28,17 +28,23 @@ typedef struct micro_step {
     float *loss;    /* device, [1]: forward writes the SUM over the b*T tokens */
 } micro_step;
 
+/* runner_create -- allocates all that forward and backward need. views and layer_unit must outlive
+ * the runner.
+ *   errors  FSDP_ENOMEM */
 fsdp_status runner_create(const runner_config *config, runner **out);
 void runner_free(runner *r); /* NULL is accepted */
 
-/* runner_forward -- *ms->loss = sum of the micro-batch's losses.
+/* runner_forward -- *ms->loss = sum of the micro-batch's losses. A unit's hooks are called before
+ * its first layer and after its last.
  *   order   stream-ordered on the compute stream; hooks are called by the host as it issues
  *   errors  those of layers and hooks */
 fsdp_status runner_forward(runner *r, const micro_step *ms);
 /* runner_backward -- gradients of the SUM over tokens of the micro-batch of the last training
  * forward, written to the gradient views (what they held is not read). In canonical mode no two
  * views may be the same array. A gradient of one call (a micro-batch, in canonical mode a leaf) is
- * not rounded yet, whatever reduce_dtype is: who takes the views rounds. */
+ * not rounded yet, whatever reduce_dtype is: who takes the views rounds.
+ *   order   as runner_forward; end_backward is called last
+ *   errors  those of layers and hooks */
 fsdp_status runner_backward(runner *r);
 
 /* runner_activation_bytes -- what stands under MEM_ACTIVATIONS for this run: what runner_create

@@ -106,8 +106,8 @@ typedef struct unit_hooks {
 
 /* model_views -- where each parameter and its gradient can be read now. A view outside its unit's
  * gathered window is NULL. Indexed by global parameter; a tied parameter has views of its own
- * (param: the storage it shares; grad: the same array too, or one of its own when the places'
- * gradients are summed apart). Parameters are fp32 or bf16, all alike; gradients are fp32. */
+ * (param: the storage it shares; grad: the same array too, or one of its own when the two uses are
+ * summed apart). Parameters are fp32 or bf16, all alike; gradients are fp32. */
 typedef struct model_views {
     void **params; /* [n_params] */
     float **grads; /* [n_params] */

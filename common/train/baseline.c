@@ -2,9 +2,8 @@
  *
  * All parameters stand in one array, each at a multiple of ALIGN_ELEMS. The gradients stand in a
  * second one of the same layout, its end padded to a multiple of W * ALIGN_ELEMS: 64 parameters
- * and W = 3 give slices of 32, the last one all padding. In canonical mode a tied parameter's
- * second use has its gradient in a place of its own behind the others, and is added last (as FSDP
- * does). */
+ * and W = 3 give slices of 32, the last one all padding. In canonical mode the gradient of a tied
+ * parameter's second use stands behind the others and is added last, as FSDP does. */
 #include "common/train/baseline.h"
 #include <stdlib.h>
 #include <string.h>
@@ -24,12 +23,11 @@ typedef struct baseline {
     size_t *offset;      /* [n_params] of the parameter, tied: of the storage it shares */
     size_t *grad_offset; /* [n_params] of its gradient */
     size_t param_elems;  /* length of params */
-    size_t padded_elems; /* length of a gradient array: with tied places and padding */
+    size_t padded_elems; /* length of a gradient array: with second uses and padding */
     float *params, *m, *v;
     void *rounded; /* params in bf16, cast after every change of them; NULL in fp32 */
-    float
-        *grads; /* of one micro-step, then the finished ones; NULL when the accumulator has them */
-    grad_acc acc; /* this rank's slice */
+    float *grads;  /* of a micro-step, then finished; NULL while the accumulator has them */
+    grad_acc acc;  /* this rank's slice */
     rsum *norm_sum;
     float *norm, *coef;
 } baseline;
@@ -126,7 +124,7 @@ static fsdp_status collect_gradients(baseline *b)
     return comm_all_gather(b->run.world, b->s, "ddp", DTYPE_F32, mine, b->grads, b->acc.elems);
 }
 
-/* b->grads = the finished gradient on every rank: collected, tied places added, scaled once. */
+/* b->grads = the finished gradient on every rank: collected, second uses added, scaled once. */
 static fsdp_status finish_gradients(baseline *b, float scale)
 {
     const model *m = b->run.m;
@@ -375,16 +373,16 @@ fsdp_status baseline_plan(const run_context *run, int world_size, memory_plan *m
     mem->peak_bytes[MEM_GRADS_SHARD] = w == 1 ? 0 : sums * slice * sizeof(float);
     mem->peak_bytes[MEM_OPTIMIZER] =
         run->optimizer == OPTIMIZER_ADAMW ? 2 * param_elems * sizeof(float) : 0;
-    size_t wire_bytes = dtype_bytes(run->reduce_dtype);
-    mem->peak_bytes[MEM_COMM] = (w - 1) * slice * wire_bytes;
+    size_t reduce_bytes = dtype_bytes(run->reduce_dtype);
+    mem->peak_bytes[MEM_COMM] = (w - 1) * slice * reduce_bytes;
     if (run->reduce_dtype != DTYPE_F32 && w > 1)
-        mem->peak_bytes[MEM_COMM] += padded * wire_bytes; /* the rounded copy that is sent */
+        mem->peak_bytes[MEM_COMM] += padded * reduce_bytes; /* the rounded copy that is sent */
     *traffic = (traffic_plan){0};
     if (w == 1)
         return FSDP_OK;
     traffic->calls[COMM_OP_REDUCE_SCATTER] = (uint64_t)run->grad_accum;
     traffic->bytes_sent[COMM_OP_REDUCE_SCATTER] =
-        (uint64_t)run->grad_accum * (w - 1) * slice * wire_bytes;
+        (uint64_t)run->grad_accum * (w - 1) * slice * reduce_bytes;
     traffic->calls[COMM_OP_ALL_GATHER] = 1;
     traffic->bytes_sent[COMM_OP_ALL_GATHER] = (w - 1) * slice * sizeof(float);
     return FSDP_OK;

@@ -6,7 +6,8 @@
 #pragma once
 #include "common/train/engine.h"
 
-/* baseline_create -- parameters made by param_init_range; *out is freed by out->free(out->self). */
+/* baseline_create -- parameters made by param_init_range; *out is freed by out->free(out->self).
+ *   errors  FSDP_ENOMEM; nothing is left behind */
 fsdp_status baseline_create(const run_context *run, engine *out);
 /* baseline_plan -- bytes and collectives by formula for a job of world_size ranks, without
  * allocating; run->dev and run->world are not read. */

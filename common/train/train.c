@@ -16,8 +16,8 @@ struct train_loop {
     const train_setup *setup;
     stream *s;
     size_t A, b, T, W;
-    int32_t *tokens,
-        *targets;       /* host, [A][b][T]: kept for the whole step, streams may lag behind */
+    int32_t *tokens;    /* host, [A][b][T]: kept for the whole step, streams may lag behind */
+    int32_t *targets;   /* the same */
     float *losses;      /* device [W*A]: rank r's A sums at r*A */
     float *norm;        /* device [1] */
     float *host_losses; /* [W*A] */
@@ -122,8 +122,8 @@ static micro_step micro_step_of(const train_loop *l, size_t a, bool training)
                         .loss = l->losses + mine + a};
 }
 
-/* *loss = sum over the sequences of all ranks' micro-steps, in one tree: node (a, r) is number a*W
- * + r. */
+/* *loss = sum over the sequences of all ranks' micro-steps, in one tree whose node number a*W + r
+ * is micro-step a of rank r. */
 static fsdp_status sum_losses(train_loop *l, size_t A, float *loss)
 {
     float *mine = l->losses + (size_t)comm_rank(l->setup->run->world) * A;
@@ -153,8 +153,7 @@ static step_scalars scalars_of(const train_config *c, int64_t step)
     };
 }
 
-/* One optimizer step. *loss: mean over the global batch; *norm: of the gradients before clipping.
- */
+/* One optimizer step. *loss: mean over the global batch; *norm: of gradients before clipping. */
 static fsdp_status train_step(train_loop *l, int64_t step, float *loss, float *norm)
 {
     const train_setup *setup = l->setup;
@@ -240,8 +239,7 @@ static fsdp_status save(train_loop *l, int64_t step, bool *failed_alike)
 {
     const train_setup *setup = l->setup;
     fsdp_status status = setup->engine->save(setup->engine->self, setup->cfg->save_dir, step + 1);
-    *failed_alike =
-        status == FSDP_EIO; /* files are agreed on; transport and memory may fail one rank */
+    *failed_alike = status == FSDP_EIO; /* agreed on; transport and memory may fail one rank */
     return status;
 }
 

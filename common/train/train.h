@@ -33,8 +33,8 @@ typedef struct train_result {
  * false) the caller ends the job, after train_discard.
  * train_discard -- removes the half-written loss file, and nothing else: streams may still be at
  * work.
- * train_close -- the loss file appears only if train_run ended well. NULL is accepted. setup is
- * borrowed. */
+ * train_close -- the loss file appears only if train_run ended well. NULL is accepted.
+ * setup is borrowed until then. */
 typedef struct train_loop train_loop;
 fsdp_status train_open(const train_setup *setup, train_loop **out);
 fsdp_status train_run(train_loop *l, train_result *result);

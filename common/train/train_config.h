@@ -1,5 +1,4 @@
-/* train_config.h -- what the training loop is told: the recipe, its length, and where its files go.
- */
+/* train_config.h -- what the training loop is told: the recipe, its length, where its files go. */
 #pragma once
 #include <stdint.h>
 
