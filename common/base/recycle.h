@@ -8,8 +8,8 @@
  * tests/cli/alloc.sh holds the trainer to. The process keeps the most that was ever out at once:
  * for a small model, one slab of 32 kB for each of six size classes.
  *
- * Not for data: blocks of a device have a cache of their own that the ledger counts
- * (cpu_memory.c). */
+ * Not for data: blocks of a device have a cache of their own that the
+ * ledger counts (cpu_memory.c). */
 #pragma once
 #include <stddef.h>
 

@@ -37,8 +37,8 @@ typedef struct fsdp_error_info {
 fsdp_status fsdp_error(fsdp_status status, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* fsdp_error_get / set -- this thread's record; get's pointer is valid until the next
- * fsdp_error. */
+/* fsdp_error_get / set -- this thread's record; get's pointer is valid until
+ * the next fsdp_error. */
 const fsdp_error_info *fsdp_error_get(void);
 void fsdp_error_set(const fsdp_error_info *info);
 

@@ -1,6 +1,6 @@
 /* token_file.c -- token files, which llm.c calls shards: 256 int32 of header (magic 20240520,
- * version 1, number of tokens, zeros), then that many uint16 tokens; little-endian. [llm.c
- * dev/data/data_common.py]
+ * version 1, number of tokens, zeros), then that many uint16 tokens; little-endian.
+ * [llm.c dev/data/data_common.py]
  *
  * A file comes from elsewhere, so nothing in it is believed: every field is checked before it is
  * used, and every token once, at opening.                                                        */
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shards are read in place");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are read in place");
 
 enum {
     SHARD_MAGIC = 20240520,

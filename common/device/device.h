@@ -16,8 +16,8 @@
  *
  * Errors of work that runs later stay with its stream: the first one is returned by every later
  * call on that stream that returns a status, and work behind it is skipped (but frees happen and
- * events complete). A stream that waits for an event of a failed stream fails with the same
- * error. */
+ * events complete). A stream that waits for an event of a failed stream fails
+ * with the same error. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -27,8 +27,8 @@ struct coll_transport {
     const char *name;
     int rank, world;
     float *buf, *out; /* [max_elems] each */
-    /* run -- n calls, one behind the other, and wait for the last. slice_elems: elements of buf /
-     * world. */
+    /* run -- n calls, one behind the other, and wait for the last. slice_elems:
+     * elements of buf / world. */
     fsdp_status (*run)(coll_transport *t, coll_op op, size_t slice_elems, size_t n);
     /* agree -- the greatest (and the sum) of every rank's value, on every rank. Also a barrier. */
     fsdp_status (*agree)(coll_transport *t, double value, double *greatest, double *sum);

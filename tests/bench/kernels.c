@@ -8,8 +8,8 @@
  * median and quartiles. Bytes are what the operation must read and write at least, each array once;
  * FLOP of attention are those of the causal half. Percent: least time by the roof / median. The
  * roof is measured first, in the same run; --roof FILE raises it to what an earlier run saw, and
- * keeps the result. Arrays stay warm between repeats, so the roof of the cache that holds them is
- * used. */
+ * keeps the result. Arrays stay warm between repeats, so the roof of the cache that
+ * holds them is used. */
 #include <errno.h>
 #include <math.h>
 #include <omp.h>

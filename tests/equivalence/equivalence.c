@@ -292,8 +292,8 @@ static void canonical_gradients(suite *s, const model_config *m, const ops *o, c
     run_result_free(&single);
 }
 
-/* Steps: one of SGD, then 10 of AdamW with clipping; one device takes the batch in calls of other
- * sizes. */
+/* Steps: one of SGD, then 10 of AdamW with clipping; one device takes the batch in
+ * calls of other sizes. */
 static void canonical_steps(suite *s, const model_config *m, const ops *o, optimizer_kind kind,
                             const dtypes *t)
 {
@@ -626,8 +626,8 @@ static void xl_suite(suite *s)
     run_result_free(&single);
 }
 
-/* A configuration from the generator: the same on every rank. *single_batch: calls of the single
- * device. */
+/* A configuration from the generator: the same on every rank. *single_batch: calls of
+ * the single device. */
 static run_config draw_config(uint64_t *rng, int world_size, size_t *single_batch, int *d)
 {
     static const size_t batches[] = {1, 2, 4};

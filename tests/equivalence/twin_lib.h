@@ -43,12 +43,12 @@ fsdp_status twin_create(const model *m, const ops *o, const corpus *data, size_t
 fsdp_status twin_use_dtypes(twin *t, dtype param_dtype, dtype reduce_dtype);
 void twin_free(twin *t); /* a zeroed struct is accepted */
 
-/* twin_bf16_spacing -- half the distance of the bf16 numbers around x: the most that rounding x
- * changes. */
+/* twin_bf16_spacing -- half the distance of the bf16 numbers around x: the most that
+ * rounding x changes. */
 double twin_bf16_spacing(double x);
 
-/* twin_leaf -- forward and backward of leaf k of the run (sequences k*batch ...): t->leaf, its loss
- * sum. */
+/* twin_leaf -- forward and backward of leaf k of the run (sequences k*batch ...):
+ * t->leaf, its loss sum. */
 fsdp_status twin_leaf(twin *t, uint64_t k, float *loss);
 
 /* twin_gradient -- grad [param_elems] = scale * (tree over leaves first ... first+n-1 of the first

@@ -45,8 +45,8 @@ static run_context context_of(const forward_case *c)
                          .seed = SEED};
 }
 
-/* evaluate -- the loss of this rank's sequences with given views and hooks (no hooks: resident
- * parameters). */
+/* evaluate -- the loss of this rank's sequences with given views and hooks (no
+ * hooks: resident parameters). */
 static fsdp_status evaluate(forward_case *c, const model_views *views, unit_hooks hooks,
                             const int *layer_unit, int n_units, float *host_loss)
 {
@@ -159,8 +159,8 @@ typedef struct disturb_args {
     size_t elems;
 } disturb_args;
 
-/* Not the same everywhere: a constant added to all columns is taken out again by the next
- * LayerNorm. */
+/* Not the same everywhere: a constant added to all columns is taken out again by
+ * the next LayerNorm. */
 static fsdp_status disturb(void *args, int n_threads)
 {
     (void)n_threads;

@@ -1,5 +1,5 @@
-/* grade_lib.c -- the frame of a task test: run, agree on the verdict, print it; checks; traces; the
- * gate. */
+/* grade_lib.c -- the frame of a task test: run, agree on the verdict, print it; checks;
+ * traces; the gate. */
 #include "tests/grade/grade_lib.h"
 #include <math.h>
 #include <stdarg.h>

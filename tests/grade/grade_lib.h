@@ -10,8 +10,8 @@
  * the program ends: what it left behind would blur the next one.
  *
  * The device has debug_fill (fresh and freed memory is NaN) and async_compute: the compute stream
- * is a worker as well, so the host runs ahead and a missing wait shows. Read device memory with
- * grade_read. */
+ * is a worker as well, so the host runs ahead and a missing wait shows. Read device
+ * memory with grade_read. */
 #pragma once
 #include <stdatomic.h>
 #include "common/comm/comm.h"

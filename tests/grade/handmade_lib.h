@@ -8,8 +8,8 @@
  * empty at the end or the test fails.
  *
  * Checks inside a body are noted (note()), not returned: all ranks walk through the same
- * collectives and the first difference is reported when they are through. So one wrong rank strands
- * nobody. */
+ * collectives and the first difference is reported when they are through. So one wrong
+ * rank strands nobody. */
 #pragma once
 #include "lab3_backward/backward.h"
 #include "tests/grade/grade_lib.h"

@@ -258,8 +258,8 @@ static fsdp_status check_views(const fsdp *f, int u, int tied)
     return FSDP_OK;
 }
 
-/* The gather is held up; unshard_wait returns at once, and a kernel that reads the view runs after
- * it. */
+/* The gather is held up; unshard_wait returns at once, and a kernel that reads the
+ * view runs after it. */
 static fsdp_status wait_and_check(grade *g, fsdp *f, int u, int tied, float *probe)
 {
     fsdp_unit *unit = &f->units[u];

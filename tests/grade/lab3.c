@@ -200,8 +200,8 @@ static fsdp_status reduce_body(fixture *fx)
     return FSDP_OK;
 }
 
-/* Canonical: the contributions are nodes of the batch's level in one counter that lasts over
- * micro-steps. */
+/* Canonical: the contributions are nodes of the batch's level in one counter that
+ * lasts over micro-steps. */
 static fsdp_status reduce_tree_body(fixture *fx)
 {
     const tree_sum *t = &fx->b.grads[H0].buffers[0].acc.tree;

@@ -123,8 +123,8 @@ static fsdp_status adamw_vectors(void)
     return adamw_cut();
 }
 
-/* Big enough that the state of one whole unit cannot hide: 2 * 4 * N/W bytes and the few of the
- * norm. */
+/* Big enough that the state of one whole unit cannot hide: 2 * 4 * N/W bytes and the
+ * few of the norm. */
 static const fix_param BIG[] = {
     {.unit = 0, .offset = 0, .elems = 1501, .decay = true},
     {.unit = 0, .offset = 1504, .elems = 499},
@@ -348,8 +348,8 @@ static const fixture *push_fx; /* what pushed_grad speaks of: fix_push passes no
 static int push_unit;
 static bool push_nan; /* in gaps: the update must skip them */
 
-/* Leaf n's gradient: quarters, other ones on every rank; NaN in gaps when the update must skip
- * them. */
+/* Leaf n's gradient: quarters, other ones on every rank; NaN in gaps when the
+ * update must skip them. */
 static float pushed_grad(int leaf, int place, size_t i)
 {
     size_t elem = 0;

@@ -216,8 +216,8 @@ void comm_case_barrier(comm_fixture *f)
 
 /* ---- sums ---------------------------------------------------------------------------------- */
 
-/* A micro-step: every rank's values, slice lengths given; leaf (step, rank) is rough(rank, i,
- * step). */
+/* A micro-step: every rank's values, slice lengths given; leaf (step, rank) is
+ * rough(rank, i, step). */
 static void reduce_once(comm_fixture *f, grad_acc *acc, const size_t *lengths, bool equal, int step)
 {
     size_t total = 0;

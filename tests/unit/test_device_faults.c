@@ -202,8 +202,8 @@ static void test_mem_available_sources(void **state)
     assert_int_equal(system(command), 0);
 }
 
-/* Runs body in a child with `resource` limited to present use + slack_bytes; it returns 0 for
- * success. */
+/* Runs body in a child with `resource` limited to present use + slack_bytes; it
+ * returns 0 for success. */
 static void expect_in_limited_child(int (*body)(device *d, stream *s, int resource), int resource)
 {
     pid_t child = fork();

@@ -1,8 +1,8 @@
 /* test_ops_bf16.c -- bf16: casts, and products of matrices on rounded operands. Parameters that are
  * stored in bf16 are test_ops_params.c's business.
  *
- * All of it runs twice: the last test starts this program again as on a processor that has no bf16
- * instructions. */
+ * All of it runs twice: the last test starts this program again as on a processor that has
+ * no bf16 instructions. */
 #include <fcntl.h>
 #include <float.h>
 #include <math.h>

@@ -1,5 +1,5 @@
-/* test_options.c -- what a command line gives, every error's text, --help, and 100,000 random
- * lines. */
+/* test_options.c -- what a command line gives, every error's text, --help, and
+ * 100,000 random lines. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>

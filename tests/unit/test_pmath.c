@@ -300,8 +300,8 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t data_bytes)
 }
 
 /* Every result of the float functions on the samples (NaNs apart: their bits are the machine's),
- * some of the double ones, and normals. Measured equal with gcc and clang, x86-64 v1 ... v4 and
- * aarch64. */
+ * some of the double ones, and normals. Measured equal with gcc and clang, x86-64 v1
+ * ... v4 and aarch64. */
 static void test_golden_bits(void **state)
 {
     (void)state;
