@@ -11,16 +11,16 @@ fsdp_status module_tree_build(const model *m, module_tree *out)
     out->nodes[0] = (module_node){.kind = MODULE_MODEL, .parent = -1, .layer = -1};
     int block = -1, block_node = 0;
     for (int i = 0; i < m->n_layers; i++) {
-        const layer *st = &m->layers[i];
-        if (st->block >= 0 && st->block != block) { /* the first layer of a block opens its node */
-            block = st->block;
+        const layer *l = &m->layers[i];
+        if (l->block >= 0 && l->block != block) { /* the first layer of a block opens its node */
+            block = l->block;
             block_node = out->n_nodes++;
             out->nodes[block_node] = (module_node){.kind = MODULE_BLOCK, .parent = 0, .layer = -1};
         }
         module_node *node = &out->nodes[out->n_nodes++];
         *node = (module_node){
-            .kind = MODULE_LAYER, .parent = st->block >= 0 ? block_node : 0, .layer = i};
-        for (int p = st->first_param; p < st->first_param + st->n_params; p++) {
+            .kind = MODULE_LAYER, .parent = l->block >= 0 ? block_node : 0, .layer = i};
+        for (int p = l->first_param; p < l->first_param + l->n_params; p++) {
             bool second_use = m->params[p].tied_to != NOT_TIED;
             node->own_elems += second_use ? 0 : m->params[p].elems;
             node->tied = node->tied || second_use;

@@ -15,13 +15,13 @@ static void name_unit(fsdp_unit *u, const module_tree *tree, int node, const mod
 {
     const module_node *n = &tree->nodes[node];
     /* A block has no layer of its own; its first part stands right behind it. */
-    const layer *st = n->layer >= 0 ? &m->layers[n->layer] : NULL;
+    const layer *l = n->layer >= 0 ? &m->layers[n->layer] : NULL;
     if (n->kind == MODULE_MODEL)
         snprintf(u->name, sizeof u->name, "root");
     else if (n->kind == MODULE_BLOCK)
         snprintf(u->name, sizeof u->name, "h.%d", m->layers[tree->nodes[node + 1].layer].block);
     else
-        snprintf(u->name, sizeof u->name, "%s", st->name);
+        snprintf(u->name, sizeof u->name, "%s", l->name);
 }
 
 /* Units and the maps layer -> unit, parameter -> unit. */
@@ -51,9 +51,9 @@ static fsdp_status wrap_model(fsdp *f, const fsdp_config *config)
         f->units[u].id = u;
         if (tree.nodes[i].layer < 0)
             continue;
-        const layer *st = &m->layers[tree.nodes[i].layer];
+        const layer *l = &m->layers[tree.nodes[i].layer];
         f->layer_unit[tree.nodes[i].layer] = u;
-        for (int p = st->first_param; p < st->first_param + st->n_params; p++)
+        for (int p = l->first_param; p < l->first_param + l->n_params; p++)
             f->param_unit[p] = u;
     }
     free(unit_of_node);

@@ -45,10 +45,10 @@ static size_t scratch_elems(const model *m, size_t seq_len)
 {
     size_t most = 0;
     for (int i = 0; i < m->n_layers; i++) {
-        const layer *st = &m->layers[i];
+        const layer *l = &m->layers[i];
         /* the head sees the last position only */
         const size_t rows = i + 1 < m->n_layers ? seq_len : 1;
-        const size_t elems = st->scratch_elems(st, 1, rows, false);
+        const size_t elems = l->scratch_elems(l, 1, rows, false);
         most = elems > most ? elems : most;
     }
     return most;
@@ -110,18 +110,18 @@ fsdp_status generator_logits(generator *g, const int32_t *tokens, size_t n_token
     FSDP_ASSERT(n_tokens > 0);
     TRY(device_upload(g->s, g->tokens, tokens + (n_tokens - T), T * sizeof *tokens));
     for (int i = 0; i < g->m->n_layers; i++) {
-        const layer *st = &g->m->layers[i];
+        const layer *l = &g->m->layers[i];
         const bool last = i + 1 == g->m->n_layers;
         const float *in = g->x[i % 2];
-        TRY(st->forward(st, g->o, g->s,
-                        &(layer_io){.batch = 1,
-                                    .seq_len = last ? 1 : T,
-                                    .in = last ? in + (T - 1) * c->d_model : in,
-                                    .out = last ? NULL : g->x[(i + 1) % 2],
-                                    .tokens = g->tokens,
-                                    .scratch = g->scratch,
-                                    .logits = last ? g->logits : NULL,
-                                    .params = g->views.params + st->first_param}));
+        TRY(l->forward(l, g->o, g->s,
+                       &(layer_io){.batch = 1,
+                                   .seq_len = last ? 1 : T,
+                                   .in = last ? in + (T - 1) * c->d_model : in,
+                                   .out = last ? NULL : g->x[(i + 1) % 2],
+                                   .tokens = g->tokens,
+                                   .scratch = g->scratch,
+                                   .logits = last ? g->logits : NULL,
+                                   .params = g->views.params + l->first_param}));
     }
     TRY(device_download(g->s, logits, g->logits, c->vocab_size * sizeof *logits));
     return stream_sync(g->s);

@@ -121,9 +121,9 @@ typedef struct builder {
 
 static layer *add_layer(builder *b, int block, int part)
 {
-    layer *st = &b->m->layers[b->m->n_layers++];
-    *st = (layer){.block = block, .part = part, .first_param = b->m->n_params, .model = b->m};
-    return st;
+    layer *l = &b->m->layers[b->m->n_layers++];
+    *l = (layer){.block = block, .part = part, .first_param = b->m->n_params, .model = b->m};
+    return l;
 }
 
 /* add_param -- one more parameter of the layer added last; cols 0: a vector. */
@@ -156,9 +156,9 @@ static float residual_std(const model_config *c)
 static void add_embed(builder *b)
 {
     const model_config *c = &b->m->config;
-    layer *st = add_layer(b, -1, 0);
-    snprintf(st->name, sizeof st->name, "embed");
-    gpt2_embed_layer(st);
+    layer *l = add_layer(b, -1, 0);
+    snprintf(l->name, sizeof l->name, "embed");
+    gpt2_embed_layer(l);
     snprintf(b->prefix, sizeof b->prefix, "transformer.");
     add_param(b, "wte.weight", c->vocab_size, c->d_model, INIT_NORMAL);
     add_param(b, "wpe.weight", c->max_seq_len, c->d_model, INIT_NORMAL);
@@ -168,9 +168,9 @@ static void add_attn(builder *b, int block)
 {
     const model_config *c = &b->m->config;
     const size_t C = c->d_model;
-    layer *st = add_layer(b, block, 0);
-    snprintf(st->name, sizeof st->name, "h.%d.attn", block);
-    gpt2_attn_layer(st);
+    layer *l = add_layer(b, block, 0);
+    snprintf(l->name, sizeof l->name, "h.%d.attn", block);
+    gpt2_attn_layer(l);
     snprintf(b->prefix, sizeof b->prefix, "transformer.h.%d.", block);
     add_param(b, "ln_1.weight", C, 0, INIT_ONE);
     add_param(b, "ln_1.bias", C, 0, INIT_ZERO);
@@ -184,9 +184,9 @@ static void add_mlp(builder *b, int block)
 {
     const model_config *c = &b->m->config;
     const size_t C = c->d_model, F = c->d_ff;
-    layer *st = add_layer(b, block, 1);
-    snprintf(st->name, sizeof st->name, "h.%d.mlp", block);
-    gpt2_mlp_layer(st);
+    layer *l = add_layer(b, block, 1);
+    snprintf(l->name, sizeof l->name, "h.%d.mlp", block);
+    gpt2_mlp_layer(l);
     add_param(b, "ln_2.weight", C, 0, INIT_ONE);
     add_param(b, "ln_2.bias", C, 0, INIT_ZERO);
     add_param(b, "mlp.c_fc.weight", C, F, INIT_NORMAL);
@@ -198,9 +198,9 @@ static void add_mlp(builder *b, int block)
 static void add_head(builder *b)
 {
     const model_config *c = &b->m->config;
-    layer *st = add_layer(b, -1, 1);
-    snprintf(st->name, sizeof st->name, "head");
-    gpt2_head_layer(st);
+    layer *l = add_layer(b, -1, 1);
+    snprintf(l->name, sizeof l->name, "head");
+    gpt2_head_layer(l);
     snprintf(b->prefix, sizeof b->prefix, "transformer.");
     add_param(b, "ln_f.weight", c->d_model, 0, INIT_ONE);
     add_param(b, "ln_f.bias", c->d_model, 0, INIT_ZERO);

@@ -81,45 +81,45 @@ typedef struct attn_saved {
     float *att; /* [rows, C] */
 } attn_saved;
 
-static attn_saved attn_layout(const layer *st, float *base, size_t batch, size_t seq_len)
+static attn_saved attn_layout(const layer *l, float *base, size_t batch, size_t seq_len)
 {
-    const size_t rows = batch * seq_len, C = st->model->config.d_model;
+    const size_t rows = batch * seq_len, C = l->model->config.d_model;
     float *next = base;
     attn_saved k;
     k.norm = gpt2_take_norm(&next, rows, C);
     k.qkv = gpt2_take(&next, rows * 3 * C);
-    k.lse = gpt2_take(&next, rows * st->model->config.n_head);
+    k.lse = gpt2_take(&next, rows * l->model->config.n_head);
     k.att = gpt2_take(&next, rows * C);
     return k;
 }
 
-static size_t attn_saved_elems(const layer *st, size_t batch, size_t seq_len)
+static size_t attn_saved_elems(const layer *l, size_t batch, size_t seq_len)
 {
-    return batch * seq_len * (5 * st->model->config.d_model + st->model->config.n_head + 2);
+    return batch * seq_len * (5 * l->model->config.d_model + l->model->config.n_head + 2);
 }
 
 /* Backward: d_att, later d_norm [rows,C]; d_qkv [rows,3C]; sink [2C]. */
-static size_t attn_scratch_elems(const layer *st, size_t batch, size_t seq_len, bool training)
+static size_t attn_scratch_elems(const layer *l, size_t batch, size_t seq_len, bool training)
 {
-    const size_t C = st->model->config.d_model;
-    return training ? batch * seq_len * 4 * C + 2 * C : attn_saved_elems(st, batch, seq_len);
+    const size_t C = l->model->config.d_model;
+    return training ? batch * seq_len * 4 * C + 2 * C : attn_saved_elems(l, batch, seq_len);
 }
 
-static size_t attn_rounding_bytes(const layer *st, size_t batch, size_t seq_len, dtype param_type)
+static size_t attn_rounding_bytes(const layer *l, size_t batch, size_t seq_len, dtype param_type)
 {
-    const size_t rows = batch * seq_len, C = st->model->config.d_model;
+    const size_t rows = batch * seq_len, C = l->model->config.d_model;
     const size_t qkv = gpt2_linear_rounding(rows, C, 3 * C, param_type);
     const size_t proj = gpt2_linear_rounding(rows, C, C, param_type);
     return qkv > proj ? qkv : proj;
 }
 
-static fsdp_status attn_forward(const layer *st, const ops *o, stream *s, const layer_io *io)
+static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
-    const model_config *c = &st->model->config;
+    const model_config *c = &l->model->config;
     const size_t rows = io->batch * io->seq_len, C = c->d_model;
-    const attn_saved k = attn_layout(st, gpt2_kept(io), io->batch, io->seq_len);
+    const attn_saved k = attn_layout(l, gpt2_kept(io), io->batch, io->seq_len);
     void *const *w = io->params;
-    TRY(gpt2_norm_forward(st, o, s, io, &k.norm));
+    TRY(gpt2_norm_forward(l, o, s, io, &k.norm));
     TRY(linear(o, s,
                &(linear_args){.y = k.qkv,
                               .x = k.norm.out,
@@ -153,10 +153,10 @@ static fsdp_status attn_forward(const layer *st, const ops *o, stream *s, const 
     return o->add(s, &(add_args){.out = io->out, .a = io->in, .b = io->out, .elems = rows * C});
 }
 
-static fsdp_status attn_core_backward(const layer *st, const ops *o, stream *s, const layer_io *io,
+static fsdp_status attn_core_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
                                       const attn_saved *k, const float *d_att, float *d_qkv)
 {
-    const model_config *c = &st->model->config;
+    const model_config *c = &l->model->config;
     const size_t C = c->d_model;
     return o->attention_backward(
         s, &(attention_backward_args){.d_q = d_qkv,
@@ -179,10 +179,10 @@ static fsdp_status attn_core_backward(const layer *st, const ops *o, stream *s, 
                                       .scale = 1.0f / sqrtf((float)(C / c->n_head))});
 }
 
-static fsdp_status attn_backward(const layer *st, const ops *o, stream *s, const layer_io *io)
+static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
-    const size_t rows = io->batch * io->seq_len, C = st->model->config.d_model;
-    const attn_saved k = attn_layout(st, io->saved, io->batch, io->seq_len);
+    const size_t rows = io->batch * io->seq_len, C = l->model->config.d_model;
+    const attn_saved k = attn_layout(l, io->saved, io->batch, io->seq_len);
     float *next = io->scratch;
     float *d_att = gpt2_take(&next, rows * C), *d_qkv = gpt2_take(&next, rows * 3 * C),
           *sink = next;
@@ -200,7 +200,7 @@ static fsdp_status attn_backward(const layer *st, const ops *o, stream *s, const
                                        .rows = rows,
                                        .n_in = C,
                                        .n_out = C}));
-    TRY(attn_core_backward(st, o, s, io, &k, d_att, d_qkv));
+    TRY(attn_core_backward(l, o, s, io, &k, d_att, d_qkv));
     TRY(linear_backward(o, s,
                         &(linear_grad){.d_x = d_norm,
                                        .d_w = io->grads[ATTN_QKV_WEIGHT],
@@ -214,16 +214,16 @@ static fsdp_status attn_backward(const layer *st, const ops *o, stream *s, const
                                        .rows = rows,
                                        .n_in = C,
                                        .n_out = 3 * C}));
-    return gpt2_norm_backward(st, o, s, io, &k.norm, d_norm, io->d_out, sink);
+    return gpt2_norm_backward(l, o, s, io, &k.norm, d_norm, io->d_out, sink);
 }
 
-void gpt2_attn_layer(layer *st)
+void gpt2_attn_layer(layer *l)
 {
-    st->saved_elems = attn_saved_elems;
-    st->scratch_elems = attn_scratch_elems;
-    st->rounding_bytes = attn_rounding_bytes;
-    st->forward = attn_forward;
-    st->backward = attn_backward;
+    l->saved_elems = attn_saved_elems;
+    l->scratch_elems = attn_scratch_elems;
+    l->rounding_bytes = attn_rounding_bytes;
+    l->forward = attn_forward;
+    l->backward = attn_backward;
 }
 
 /* ---- mlp: out = in + proj(gelu(fc(norm(in)))) ----------------------------------------------- */
@@ -233,45 +233,45 @@ typedef struct mlp_saved {
     float *fc; /* [rows, F], before gelu */
 } mlp_saved;
 
-static mlp_saved mlp_layout(const layer *st, float *base, size_t rows)
+static mlp_saved mlp_layout(const layer *l, float *base, size_t rows)
 {
     float *next = base;
     mlp_saved k;
-    k.norm = gpt2_take_norm(&next, rows, st->model->config.d_model);
-    k.fc = gpt2_take(&next, rows * st->model->config.d_ff);
+    k.norm = gpt2_take_norm(&next, rows, l->model->config.d_model);
+    k.fc = gpt2_take(&next, rows * l->model->config.d_ff);
     return k;
 }
 
-static size_t mlp_saved_elems(const layer *st, size_t batch, size_t seq_len)
+static size_t mlp_saved_elems(const layer *l, size_t batch, size_t seq_len)
 {
-    return batch * seq_len * (st->model->config.d_model + st->model->config.d_ff + 2);
+    return batch * seq_len * (l->model->config.d_model + l->model->config.d_ff + 2);
 }
 
 /* Training: gelu's output, in backward then its gradient [rows,F]; d_norm [rows,C]; sink [2C].
  * Otherwise the kept arrays, gelu in place.                                                      */
-static size_t mlp_scratch_elems(const layer *st, size_t batch, size_t seq_len, bool training)
+static size_t mlp_scratch_elems(const layer *l, size_t batch, size_t seq_len, bool training)
 {
-    const size_t C = st->model->config.d_model, F = st->model->config.d_ff;
-    return training ? batch * seq_len * (F + C) + 2 * C : mlp_saved_elems(st, batch, seq_len);
+    const size_t C = l->model->config.d_model, F = l->model->config.d_ff;
+    return training ? batch * seq_len * (F + C) + 2 * C : mlp_saved_elems(l, batch, seq_len);
 }
 
-static size_t mlp_rounding_bytes(const layer *st, size_t batch, size_t seq_len, dtype param_type)
+static size_t mlp_rounding_bytes(const layer *l, size_t batch, size_t seq_len, dtype param_type)
 {
     const size_t rows = batch * seq_len;
-    const size_t C = st->model->config.d_model, F = st->model->config.d_ff;
+    const size_t C = l->model->config.d_model, F = l->model->config.d_ff;
     const size_t fc = gpt2_linear_rounding(rows, C, F, param_type);
     const size_t proj = gpt2_linear_rounding(rows, F, C, param_type);
     return fc > proj ? fc : proj;
 }
 
-static fsdp_status mlp_forward(const layer *st, const ops *o, stream *s, const layer_io *io)
+static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     const size_t rows = io->batch * io->seq_len;
-    const size_t C = st->model->config.d_model, F = st->model->config.d_ff;
-    const mlp_saved k = mlp_layout(st, gpt2_kept(io), rows);
+    const size_t C = l->model->config.d_model, F = l->model->config.d_ff;
+    const mlp_saved k = mlp_layout(l, gpt2_kept(io), rows);
     void *const *w = io->params;
     float *act = io->saved != NULL ? io->scratch : k.fc;
-    TRY(gpt2_norm_forward(st, o, s, io, &k.norm));
+    TRY(gpt2_norm_forward(l, o, s, io, &k.norm));
     TRY(linear(o, s,
                &(linear_args){.y = k.fc,
                               .x = k.norm.out,
@@ -292,11 +292,11 @@ static fsdp_status mlp_forward(const layer *st, const ops *o, stream *s, const l
     return o->add(s, &(add_args){.out = io->out, .a = io->in, .b = io->out, .elems = rows * C});
 }
 
-static fsdp_status mlp_backward(const layer *st, const ops *o, stream *s, const layer_io *io)
+static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     const size_t rows = io->batch * io->seq_len;
-    const size_t C = st->model->config.d_model, F = st->model->config.d_ff;
-    const mlp_saved k = mlp_layout(st, io->saved, rows);
+    const size_t C = l->model->config.d_model, F = l->model->config.d_ff;
+    const mlp_saved k = mlp_layout(l, io->saved, rows);
     float *next = io->scratch;
     float *act = gpt2_take(&next, rows * F), *d_norm = gpt2_take(&next, rows * C), *sink = next;
     float *d_fc = act; /* linear_backward reads x = act before it writes d_x */
@@ -329,14 +329,14 @@ static fsdp_status mlp_backward(const layer *st, const ops *o, stream *s, const 
                                        .rows = rows,
                                        .n_in = C,
                                        .n_out = F}));
-    return gpt2_norm_backward(st, o, s, io, &k.norm, d_norm, io->d_out, sink);
+    return gpt2_norm_backward(l, o, s, io, &k.norm, d_norm, io->d_out, sink);
 }
 
-void gpt2_mlp_layer(layer *st)
+void gpt2_mlp_layer(layer *l)
 {
-    st->saved_elems = mlp_saved_elems;
-    st->scratch_elems = mlp_scratch_elems;
-    st->rounding_bytes = mlp_rounding_bytes;
-    st->forward = mlp_forward;
-    st->backward = mlp_backward;
+    l->saved_elems = mlp_saved_elems;
+    l->scratch_elems = mlp_scratch_elems;
+    l->rounding_bytes = mlp_rounding_bytes;
+    l->forward = mlp_forward;
+    l->backward = mlp_backward;
 }

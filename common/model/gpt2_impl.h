@@ -40,10 +40,10 @@ enum {
 enum { HEAD_LN_GAIN, HEAD_LN_BIAS, HEAD_WEIGHT, HEAD_N_PARAMS };
 
 /* gpt2_*_layer -- fill the four functions of a layer. */
-void gpt2_embed_layer(layer *st);
-void gpt2_attn_layer(layer *st);
-void gpt2_mlp_layer(layer *st);
-void gpt2_head_layer(layer *st);
+void gpt2_embed_layer(layer *l);
+void gpt2_attn_layer(layer *l);
+void gpt2_mlp_layer(layer *l);
+void gpt2_head_layer(layer *l);
 
 /* gpt2_take -- the next `elems` floats of a block; *next moves behind them. */
 float *gpt2_take(float **next, size_t elems);
@@ -64,11 +64,11 @@ typedef struct gpt2_norm {
 
 gpt2_norm gpt2_take_norm(float **next, size_t rows, size_t width);
 /* gpt2_norm_forward -- n->out = norm(io->in). Gain and bias are the layer's parameters 0 and 1. */
-fsdp_status gpt2_norm_forward(const layer *st, const ops *o, stream *s, const layer_io *io,
+fsdp_status gpt2_norm_forward(const layer *l, const ops *o, stream *s, const layer_io *io,
                               const gpt2_norm *n);
 /* gpt2_norm_backward -- io->d_in from d_norm, the gradient of n->out.
  *   d_residual  gradient that reaches io->in past the norm, or NULL
  *   sink        [2C]: takes the gradients of a frozen gain and bias, which nobody reads          */
-fsdp_status gpt2_norm_backward(const layer *st, const ops *o, stream *s, const layer_io *io,
+fsdp_status gpt2_norm_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
                                const gpt2_norm *n, const float *d_norm, const float *d_residual,
                                float *sink);

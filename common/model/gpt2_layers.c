@@ -49,7 +49,7 @@ gpt2_norm gpt2_take_norm(float **next, size_t rows, size_t width)
     return n;
 }
 
-fsdp_status gpt2_norm_forward(const layer *st, const ops *o, stream *s, const layer_io *io,
+fsdp_status gpt2_norm_forward(const layer *l, const ops *o, stream *s, const layer_io *io,
                               const gpt2_norm *n)
 {
     return o->layernorm(s, &(layernorm_args){.out = n->out,
@@ -59,16 +59,16 @@ fsdp_status gpt2_norm_forward(const layer *st, const ops *o, stream *s, const la
                                              .gain = io->params[0],
                                              .bias = io->params[1],
                                              .rows = io->batch * io->seq_len,
-                                             .cols = st->model->config.d_model,
-                                             .eps = st->model->config.norm_eps,
+                                             .cols = l->model->config.d_model,
+                                             .eps = l->model->config.norm_eps,
                                              .param_type = io->param_type});
 }
 
-fsdp_status gpt2_norm_backward(const layer *st, const ops *o, stream *s, const layer_io *io,
+fsdp_status gpt2_norm_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
                                const gpt2_norm *n, const float *d_norm, const float *d_residual,
                                float *sink)
 {
-    const size_t C = st->model->config.d_model;
+    const size_t C = l->model->config.d_model;
     return o->layernorm_backward(
         s, &(layernorm_backward_args){.d_in = io->d_in,
                                       .d_gain = grad_or_sink(io->grads[0], sink),
@@ -87,27 +87,27 @@ fsdp_status gpt2_norm_backward(const layer *st, const ops *o, stream *s, const l
 
 /* ---- embed: out = wte[tokens] + wpe[positions] ---------------------------------------------- */
 
-static size_t no_elems(const layer *st, size_t batch, size_t seq_len)
+static size_t no_elems(const layer *l, size_t batch, size_t seq_len)
 {
-    (void)st, (void)batch, (void)seq_len;
+    (void)l, (void)batch, (void)seq_len;
     return 0;
 }
 
-static size_t embed_scratch_elems(const layer *st, size_t batch, size_t seq_len, bool training)
+static size_t embed_scratch_elems(const layer *l, size_t batch, size_t seq_len, bool training)
 {
-    (void)st, (void)batch, (void)seq_len, (void)training;
+    (void)l, (void)batch, (void)seq_len, (void)training;
     return 0;
 }
 
-static size_t no_rounding(const layer *st, size_t batch, size_t seq_len, dtype param_type)
+static size_t no_rounding(const layer *l, size_t batch, size_t seq_len, dtype param_type)
 {
-    (void)st, (void)batch, (void)seq_len, (void)param_type;
+    (void)l, (void)batch, (void)seq_len, (void)param_type;
     return 0;
 }
 
-static fsdp_status embed_forward(const layer *st, const ops *o, stream *s, const layer_io *io)
+static fsdp_status embed_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
-    const model_config *c = &st->model->config;
+    const model_config *c = &l->model->config;
     if (io->seq_len > c->max_seq_len)
         return fsdp_error(FSDP_EINVAL, "use a shorter --seq-len, or a model with more positions",
                           "gpt2: sequences of %zu tokens, expected at most %zu (rows of wpe)",
@@ -123,9 +123,9 @@ static fsdp_status embed_forward(const layer *st, const ops *o, stream *s, const
                                              .param_type = io->param_type});
 }
 
-static fsdp_status embed_backward(const layer *st, const ops *o, stream *s, const layer_io *io)
+static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
-    const model_config *c = &st->model->config;
+    const model_config *c = &l->model->config;
     float *d_wte = io->grads[EMBED_WTE], *d_wpe = io->grads[EMBED_WPE];
     const size_t C = c->d_model, wpe_elems = c->max_seq_len * C;
     if (d_wpe != NULL && !gpt2_adds(io, EMBED_WPE)) /* few rows: zeroed, then added to */
@@ -152,13 +152,13 @@ static fsdp_status embed_backward(const layer *st, const ops *o, stream *s, cons
                                });
 }
 
-void gpt2_embed_layer(layer *st)
+void gpt2_embed_layer(layer *l)
 {
-    st->saved_elems = no_elems;
-    st->scratch_elems = embed_scratch_elems;
-    st->rounding_bytes = no_rounding;
-    st->forward = embed_forward;
-    st->backward = embed_backward;
+    l->saved_elems = no_elems;
+    l->scratch_elems = embed_scratch_elems;
+    l->rounding_bytes = no_rounding;
+    l->forward = embed_forward;
+    l->backward = embed_backward;
 }
 
 /* ---- head: logits = norm(in) wte^T, loss = cross-entropy ------------------------------------ */
@@ -168,32 +168,32 @@ typedef struct head_saved {
     float *d_logits; /* [rows, V]; the logits before cross-entropy */
 } head_saved;
 
-static head_saved head_layout(const layer *st, float *base, size_t rows)
+static head_saved head_layout(const layer *l, float *base, size_t rows)
 {
     float *next = base;
     head_saved k;
-    k.norm = gpt2_take_norm(&next, rows, st->model->config.d_model);
+    k.norm = gpt2_take_norm(&next, rows, l->model->config.d_model);
     k.d_logits = next;
     return k;
 }
 
-static size_t head_saved_elems(const layer *st, size_t batch, size_t seq_len)
+static size_t head_saved_elems(const layer *l, size_t batch, size_t seq_len)
 {
-    return batch * seq_len * (st->model->config.d_model + st->model->config.vocab_size + 2);
+    return batch * seq_len * (l->model->config.d_model + l->model->config.vocab_size + 2);
 }
 
 /* Backward: d_norm [rows,C]; sink [2C]. */
-static size_t head_scratch_elems(const layer *st, size_t batch, size_t seq_len, bool training)
+static size_t head_scratch_elems(const layer *l, size_t batch, size_t seq_len, bool training)
 {
-    const size_t C = st->model->config.d_model;
-    return training ? batch * seq_len * C + 2 * C : head_saved_elems(st, batch, seq_len);
+    const size_t C = l->model->config.d_model;
+    return training ? batch * seq_len * C + 2 * C : head_saved_elems(l, batch, seq_len);
 }
 
 /* As a linear layer, but for the gradient of its weight, which is stored [V,C]: d_logits^T norm. */
-static size_t head_rounding_bytes(const layer *st, size_t batch, size_t seq_len, dtype param_type)
+static size_t head_rounding_bytes(const layer *l, size_t batch, size_t seq_len, dtype param_type)
 {
     const size_t rows = batch * seq_len;
-    const size_t C = st->model->config.d_model, V = st->model->config.vocab_size;
+    const size_t C = l->model->config.d_model, V = l->model->config.vocab_size;
     const matmul_args y = {.m = rows, .n = V, .k = C, .b_type = param_type, .compute = param_type};
     const matmul_args d_x = {
         .m = rows, .n = C, .k = V, .b_type = param_type, .compute = param_type};
@@ -202,13 +202,13 @@ static size_t head_rounding_bytes(const layer *st, size_t batch, size_t seq_len,
                    largest(matmul_scratch_bytes(&y), matmul_scratch_bytes(&d_x)));
 }
 
-static fsdp_status head_forward(const layer *st, const ops *o, stream *s, const layer_io *io)
+static fsdp_status head_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     const size_t rows = io->batch * io->seq_len;
-    const size_t C = st->model->config.d_model, V = st->model->config.vocab_size;
-    const head_saved k = head_layout(st, gpt2_kept(io), rows);
+    const size_t C = l->model->config.d_model, V = l->model->config.vocab_size;
+    const head_saved k = head_layout(l, gpt2_kept(io), rows);
     float *logits = io->logits != NULL ? io->logits : k.d_logits;
-    TRY(gpt2_norm_forward(st, o, s, io, &k.norm));
+    TRY(gpt2_norm_forward(l, o, s, io, &k.norm));
     TRY(o->matmul(s, &(matmul_args){.out = logits,
                                     .a = k.norm.out,
                                     .b = io->params[HEAD_WEIGHT],
@@ -228,11 +228,11 @@ static fsdp_status head_forward(const layer *st, const ops *o, stream *s, const 
                                                      .vocab = V});
 }
 
-static fsdp_status head_backward(const layer *st, const ops *o, stream *s, const layer_io *io)
+static fsdp_status head_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     const size_t rows = io->batch * io->seq_len;
-    const size_t C = st->model->config.d_model, V = st->model->config.vocab_size;
-    const head_saved k = head_layout(st, io->saved, rows);
+    const size_t C = l->model->config.d_model, V = l->model->config.vocab_size;
+    const head_saved k = head_layout(l, io->saved, rows);
     float *next = io->scratch;
     float *d_norm = gpt2_take(&next, rows * C), *sink = next;
     if (io->grads[HEAD_WEIGHT] != NULL)
@@ -253,14 +253,14 @@ static fsdp_status head_backward(const layer *st, const ops *o, stream *s, const
                                     .k = V,
                                     .b_type = io->param_type,
                                     .compute = io->param_type}));
-    return gpt2_norm_backward(st, o, s, io, &k.norm, d_norm, NULL, sink);
+    return gpt2_norm_backward(l, o, s, io, &k.norm, d_norm, NULL, sink);
 }
 
-void gpt2_head_layer(layer *st)
+void gpt2_head_layer(layer *l)
 {
-    st->saved_elems = head_saved_elems;
-    st->scratch_elems = head_scratch_elems;
-    st->rounding_bytes = head_rounding_bytes;
-    st->forward = head_forward;
-    st->backward = head_backward;
+    l->saved_elems = head_saved_elems;
+    l->scratch_elems = head_scratch_elems;
+    l->rounding_bytes = head_rounding_bytes;
+    l->forward = head_forward;
+    l->backward = head_backward;
 }

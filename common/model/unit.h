@@ -64,12 +64,12 @@ struct layer {
     int part;                  /* 0-based half of the block (attention 0, MLP 1) */
     int first_param, n_params; /* global indices first_param ... first_param + n_params - 1 */
     const struct model *model;
-    size_t (*saved_elems)(const layer *st, size_t batch, size_t seq_len);
-    size_t (*scratch_elems)(const layer *st, size_t batch, size_t seq_len, bool training);
+    size_t (*saved_elems)(const layer *l, size_t batch, size_t seq_len);
+    size_t (*scratch_elems)(const layer *l, size_t batch, size_t seq_len, bool training);
     /* most device memory that one matrix product takes beside these, to round its operands */
-    size_t (*rounding_bytes)(const layer *st, size_t batch, size_t seq_len, dtype param_type);
-    fsdp_status (*forward)(const layer *st, const ops *o, stream *s, const layer_io *io);
-    fsdp_status (*backward)(const layer *st, const ops *o, stream *s, const layer_io *io);
+    size_t (*rounding_bytes)(const layer *l, size_t batch, size_t seq_len, dtype param_type);
+    fsdp_status (*forward)(const layer *l, const ops *o, stream *s, const layer_io *io);
+    fsdp_status (*backward)(const layer *l, const ops *o, stream *s, const layer_io *io);
 };
 
 typedef struct model_config {

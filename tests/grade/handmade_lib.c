@@ -92,11 +92,11 @@ static void make_model(fixture *fx)
         ps->tied_to = fp->tied ? fp->tied - 1 : NOT_TIED;
         m->n_param_elems += fp->tied ? 0 : fp->elems;
         if (p == 0 || sp->params[p - 1].unit != fp->unit) {
-            layer *st = &m->layers[m->n_layers++];
-            snprintf(st->name, sizeof st->name, "layer.%d", m->n_layers - 1);
-            st->block = fp->unit - 1;
-            st->first_param = p;
-            st->model = m;
+            layer *added = &m->layers[m->n_layers++];
+            snprintf(added->name, sizeof added->name, "layer.%d", m->n_layers - 1);
+            added->block = fp->unit - 1;
+            added->first_param = p;
+            added->model = m;
         }
         m->layers[m->n_layers - 1].n_params++;
     }

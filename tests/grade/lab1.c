@@ -499,8 +499,8 @@ static fsdp_status lay_out_layers(const model *m, const module_tree *tree, const
     for (int i = 0; i < tree->n_nodes; i++) {
         if (unit_of_node[i] != u || tree->nodes[i].layer < 0)
             continue;
-        const layer *st = &m->layers[tree->nodes[i].layer];
-        for (int p = st->first_param; p < st->first_param + st->n_params; p++) {
+        const layer *part = &m->layers[tree->nodes[i].layer];
+        for (int p = part->first_param; p < part->first_param + part->n_params; p++) {
             if (m->params[p].tied_to != NOT_TIED)
                 continue;
             params[n] = p;

@@ -30,15 +30,15 @@ static fsdp_status make_model(int n_units, const size_t (*elems)[2], model **out
     m->n_layers = n_units;
     m->n_blocks = n_units - 1;
     for (int u = 0; u < n_units; u++) {
-        layer *st = &m->layers[u];
-        snprintf(st->name, sizeof st->name, u ? "h.%d" : "root", u - 1);
-        st->block = u - 1;
-        st->model = m;
-        st->first_param = m->n_params;
+        layer *added = &m->layers[u];
+        snprintf(added->name, sizeof added->name, u ? "h.%d" : "root", u - 1);
+        added->block = u - 1;
+        added->model = m;
+        added->first_param = m->n_params;
         for (int k = 0; k < 2; k++)
             if (elems[u][k])
                 add_param(m, elems[u][k]);
-        st->n_params = m->n_params - st->first_param;
+        added->n_params = m->n_params - added->first_param;
     }
     *out = m;
     return FSDP_OK;
@@ -76,10 +76,10 @@ float literal_value(const struct fsdp *f, int u, size_t j)
 static fsdp_status make_unit(grade *g, fsdp *f, int u, const size_t *elems)
 {
     fsdp_unit *unit = &f->units[u];
-    const layer *st = &f->run.m->layers[u];
+    const layer *only = &f->run.m->layers[u]; /* one layer per unit */
     unit->id = u;
-    memcpy(unit->name, st->name, sizeof unit->name);
-    make_layout(&unit->slices, elems, st->first_param, g->world_size);
+    memcpy(unit->name, only->name, sizeof unit->name);
+    make_layout(&unit->slices, elems, only->first_param, g->world_size);
     unit->layout = unit->slices; /* borrows the slots */
     unit->layout.world_size = f->mesh.shape.shard_size;
     unit->layout.shard_elems = unit->slices.padded_elems / (size_t)f->mesh.shape.shard_size;

@@ -37,8 +37,8 @@ static size_t most_scratch(const rig *r, bool training)
 {
     size_t most = 0;
     for (int i = 0; i < r->m.n_layers; i++) {
-        const layer *st = &r->m.layers[i];
-        size_t elems = st->scratch_elems(st, r->batch, r->seq_len, training);
+        const layer *l = &r->m.layers[i];
+        size_t elems = l->scratch_elems(l, r->batch, r->seq_len, training);
         most = elems > most ? elems : most;
     }
     return most;
@@ -86,9 +86,9 @@ void rig_open(rig *r, const model_config *config, const ops *o, size_t batch, si
     r->out = calloc(n, sizeof *r->out);
     r->saved = calloc(n, sizeof *r->saved);
     for (size_t i = 0; i < n; i++) {
-        const layer *st = &r->m.layers[i];
+        const layer *l = &r->m.layers[i];
         r->out[i] = make(x_elems);
-        r->saved[i] = make(st->saved_elems(st, batch, seq_len));
+        r->saved[i] = make(l->saved_elems(l, batch, seq_len));
     }
     r->scratch[0] = make(most_scratch(r, false));
     r->scratch[1] = make(most_scratch(r, true));

@@ -88,17 +88,17 @@ static void test_lists(void **state)
     size_t elems = 0;
     int p = 0;
     for (int i = 0; i < m.n_layers; i++) {
-        const layer *st = &m.layers[i];
+        const layer *l = &m.layers[i];
         const bool ends = i == 0 || i == 3;
-        assert_int_equal(st->block, ends ? -1 : 0);
-        assert_int_equal(st->part, i < 2 ? 0 : 1);
-        assert_int_equal(st->first_param, p);
-        assert_ptr_equal(st->model, &m);
-        for (int k = 0; k < st->n_params; k++, p++) {
+        assert_int_equal(l->block, ends ? -1 : 0);
+        assert_int_equal(l->part, i < 2 ? 0 : 1);
+        assert_int_equal(l->first_param, p);
+        assert_ptr_equal(l->model, &m);
+        for (int k = 0; k < l->n_params; k++, p++) {
             const param_spec *spec = &m.params[p];
             const size_t cols = rows[p].cols, n = rows[p].rows * (cols ? cols : 1);
             assert_string_equal(spec->name, rows[p].name);
-            assert_string_equal(st->name, rows[p].layer);
+            assert_string_equal(l->name, rows[p].layer);
             assert_int_equal(spec->n_dims, cols ? 2 : 1);
             assert_int_equal(spec->dims[0], rows[p].rows);
             assert_int_equal(spec->dims[1], cols);
@@ -480,9 +480,9 @@ static void test_too_long(void **state)
     rig r;
     rig_open(&r, &SMALL, ops_cpu_portable(), 1, 7); /* exactly max_seq_len */
     rig_forward(&r, true, true);
-    const layer *st = &r.m.layers[0];
+    const layer *l = &r.m.layers[0];
     const layer_io io = {.batch = 1, .seq_len = 8, .tokens = r.tokens, .params = r.views.params};
-    assert_int_equal(st->forward(st, r.o, r.s, &io), FSDP_EINVAL);
+    assert_int_equal(l->forward(l, r.o, r.s, &io), FSDP_EINVAL);
     assert_non_null(strstr(fsdp_error_get()->what, "8 tokens, expected at most 7"));
     rig_close(&r);
 }
@@ -496,8 +496,8 @@ static void test_saved_elems(void **state)
     const size_t expected[] = {0, 15 * (5 * 6 + 2 + 2), 15 * (6 + 14 + 2), 15 * (6 + 11 + 2)};
     const int layers[] = {0, 1, 2, 5};
     for (size_t i = 0; i < 4; i++) {
-        const layer *st = &m.layers[layers[i]];
-        assert_int_equal(st->saved_elems(st, BATCH, SEQ), expected[i]);
+        const layer *l = &m.layers[layers[i]];
+        assert_int_equal(l->saved_elems(l, BATCH, SEQ), expected[i]);
     }
     model_free(&m);
 }
