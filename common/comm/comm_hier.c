@@ -135,7 +135,7 @@ static int even_run(const int *host, int n)
 }
 
 /* The ranks of *c on this host, which has `run` of them side by side. */
-static comm *local_front(const comm *c, int run)
+static comm *local_core(const comm *c, int run)
 {
     return comm_group_new(c, c->rank % run, c->world_ranks + c->rank / run * run, run);
 }
@@ -195,7 +195,7 @@ fsdp_status comm_hier_over_mpi(comm *c, bool *unmapped)
     TRY(world_run(c, &run));
     if (run < 2)
         return FSDP_OK;
-    comm *local = local_front(c, run);
+    comm *local = local_core(c, run);
     if (local == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", run);
     comm_shm_on_failure(comm_mpi_fail);
@@ -237,7 +237,7 @@ fsdp_status comm_hier_split(comm *parent, int color, comm *child)
     bool one_host = run == child->size;
     comm *host = child, alone = {.size = 1};
     if (run > 1 && !one_host)
-        host = local_front(child, run);
+        host = local_core(child, run);
     else if (!one_host)
         host = &alone;
     if (host == NULL)

@@ -189,11 +189,11 @@ fsdp_status twin_gradient(twin *t, uint64_t first, size_t n, float scale, float 
     fsdp_status st = sum_leaves(t, first, n, abs_sum, sum);
     for (int p = 0; p < t->m->n_params && st == FSDP_OK; p++) {
         float *g = grad + t->offset[p];
-        const float *place = sum + t->grad_offset[p];
+        const float *use = sum + t->grad_offset[p];
         bool tied = t->m->params[p].tied_to != NOT_TIED;
         bool shares = tied && t->grad_offset[p] == t->offset[p];
         for (size_t i = 0; i < t->m->params[p].elems && !shares; i++)
-            g[i] = tied ? g[i] + place[i] : place[i];
+            g[i] = tied ? g[i] + use[i] : use[i];
     }
     for (size_t i = 0; i < t->param_elems && st == FSDP_OK; i++)
         grad[i] = grad[i] * scale;

@@ -17,10 +17,8 @@ typedef struct twin {
     runner *run;
     model_views views;
     int *layer_unit;
-    size_t
-        *offset; /* [n_params] of a parameter in params and in gradients (tied: of its storage) */
-    size_t
-        *grad_offset; /* [n_params] of a place's gradient in a leaf: a tied one stands behind all */
+    size_t *offset;      /* [n_params] in params and in gradients (tied: of its storage) */
+    size_t *grad_offset; /* [n_params] in a leaf; a second use's gradient stands behind all */
     size_t param_elems, leaf_elems;
     float *params;     /* [param_elems] */
     uint16_t *rounded; /* [param_elems] params in bf16; NULL in fp32 */
@@ -34,7 +32,7 @@ typedef struct twin {
 } twin;
 
 /* twin_create -- a leaf is a call over `batch` sequences. GRAD_ACC_CANONICAL (batch 1): a tied
- * parameter's second place has a gradient of its own; GRAD_ACC_FAST: both uses add into one array,
+ * parameter's second use has a gradient of its own; GRAD_ACC_FAST: both uses add into one array,
  * as a backward pass of one device does. */
 fsdp_status twin_create(const model *m, const ops *o, const corpus *data, size_t batch,
                         size_t seq_len, grad_acc_mode mode, uint64_t seed, twin *t);
@@ -51,9 +49,9 @@ double twin_bf16_spacing(double x);
  * t->leaf, its loss sum. */
 fsdp_status twin_leaf(twin *t, uint64_t k, float *loss);
 
-/* twin_gradient -- grad [param_elems] = scale * (tree over leaves first ... first+n-1 of the first
- * place of every parameter, then the second place's tree added); *loss = the tree over the leaves'
- * losses. abs_sum  NULL, or [param_elems]: sum of |leaf element| over all leaves and places, in
- * double  */
+/* twin_gradient -- grad [param_elems] = scale * (tree over leaves first ... first+n-1 of every
+ * parameter's first use, then the tree of its second use added).
+ *   *loss    the tree over the leaves' losses
+ *   abs_sum  NULL, or [param_elems]: sum of |leaf element| over all leaves and uses, in double */
 fsdp_status twin_gradient(twin *t, uint64_t first, size_t n, float scale, float *grad,
                           double *abs_sum, float *loss);

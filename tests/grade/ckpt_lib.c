@@ -134,7 +134,7 @@ static fsdp_status written_once(int n_files)
 static fsdp_status save_body(fixture *fx)
 {
     fsdp_optimizer o;
-    TRY(optimizer_create(&fx->b, &o));
+    TRY(optimizer_create(&fx->r, &o));
     TRY(stream_sync(fx->compute));
     for (int u = 0; u < N_UNITS; u++)
         for (int k = 0; k < 3; k++)
@@ -158,7 +158,7 @@ static fsdp_status load_body(fixture *fx)
     fsdp_optimizer o;
     int64_t step = -1;
     bool loads = !fx->spec->group_ranks || comm_rank(fx->world) < fx->spec->group_ranks;
-    TRY(optimizer_create(&fx->b, &o));
+    TRY(optimizer_create(&fx->r, &o));
     TRY(stream_sync(fx->compute));
     if (loads) {
         for (int u = 0; u < N_UNITS; u++) /* forget what the fixture starts with */
@@ -194,7 +194,7 @@ static fsdp_status refuse_body(fixture *fx)
 {
     fsdp_optimizer o;
     int64_t step = -1;
-    TRY(optimizer_create(&fx->b, &o));
+    TRY(optimizer_create(&fx->r, &o));
     fsdp_status st = ckpt_load(&o, ckpt_dir, &step);
     note(fx, expect_true("a damaged checkpoint is refused", st != FSDP_OK));
     if (st != FSDP_OK && !strstr(fsdp_error_get()->what, ckpt_dir))

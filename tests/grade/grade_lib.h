@@ -85,7 +85,7 @@ fsdp_status literal_fsdp(grade *g, int n_units, const size_t (*elems)[2], struct
 fsdp_status literal_fsdp_whole(grade *g, int n_units, const size_t (*elems)[2], struct fsdp *out);
 void literal_fsdp_free(struct fsdp *f); /* a zeroed struct is accepted */
 /* literal_value -- element j of unit u's flat array: 1000*(u+1) + j + 1 inside a parameter (an
- * integer that names unit and place, and so rank), 0 in gaps and padding. */
+ * integer that names unit and element, and so rank), 0 in gaps and padding. */
 float literal_value(const struct fsdp *f, int u, size_t j);
 /* literal_model -- the fixture's model, to mark parameters frozen, decay, ... before the learner's
  * code sees it. */

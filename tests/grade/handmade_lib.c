@@ -56,10 +56,10 @@ size_t fix_slice_begin(const fixture *fx, int u)
     return (size_t)fx->slice * fx->f.units[u].slices.shard_elems;
 }
 
-size_t fix_place_begin(const fixture *fx, int u, int k)
+size_t fix_buffer_begin(const fixture *fx, int u, int k)
 {
-    size_t begin = fix_slice_begin(fx, u), place = fx->b.grads[u].buffers[k].begin;
-    return begin > place ? begin - place : 0;
+    size_t begin = fix_slice_begin(fx, u), buffer_begin = fx->r.grads[u].buffers[k].begin;
+    return begin > buffer_begin ? begin - buffer_begin : 0;
 }
 
 static float value_at(const fixture *fx, int u, size_t flat)
@@ -229,8 +229,8 @@ static fsdp_status make_all(fixture *fx)
     fx->compute = device_compute_stream(fx->dev);
     make_model(fx);
     TRY(make_fsdp(fx));
-    return fx->spec->by_strategy ? reducer_create(&fx->f, fx->spec->sharding, &fx->b)
-                                 : reducer_init(&fx->f, &fx->b);
+    return fx->spec->by_strategy ? reducer_create(&fx->f, fx->spec->sharding, &fx->r)
+                                 : reducer_init(&fx->f, &fx->r);
 }
 
 /* ---- taking it apart ------------------------------------------------------------------------ */
@@ -248,7 +248,7 @@ static void free_hosts(fixture *fx)
 
 static fsdp_status take_apart(fixture *fx)
 {
-    reducer_free(&fx->b);
+    reducer_free(&fx->r);
     TRY(stream_sync(fx->compute));
     TRY(stream_sync(fx->f.comm_stream));
     for (int u = 0; u < fx->f.n_units; u++) {
@@ -317,9 +317,9 @@ fsdp_status fix_gather_by_hand(fixture *fx, int u)
     return FSDP_OK;
 }
 
-fsdp_status fix_grad_by_hand(fixture *fx, int u, float (*value)(int rank, int place, size_t i))
+fsdp_status fix_grad_by_hand(fixture *fx, int u, float (*value)(int rank, int buffer, size_t i))
 {
-    unit_grad *ug = &fx->b.grads[u];
+    unit_grad *ug = &fx->r.grads[u];
     for (int k = 0; k < ug->n_buffers; k++) {
         size_t elems = ug->buffers[k].elems;
         TRY(device_alloc_f32(fx->compute, MEM_GRADS_FULL, elems, "fixture full_grad",
@@ -332,27 +332,27 @@ fsdp_status fix_grad_by_hand(fixture *fx, int u, float (*value)(int rank, int pl
 }
 
 fsdp_status fix_push(fixture *fx, int u, int n_leaves, int base,
-                     float (*value)(int leaf, int place, size_t i))
+                     float (*value)(int leaf, int buffer, size_t i))
 {
     const size_t used = fx->f.units[u].slices.used_elems, begin = fix_slice_begin(fx, u);
     for (int n = 0; n < n_leaves; n++)
-        for (int k = 0; k < fx->b.grads[u].n_buffers; k++) {
-            grad_buffer *pl = &fx->b.grads[u].buffers[k];
-            size_t first = fix_place_begin(fx, u, k), elems = pl->acc.elems;
+        for (int k = 0; k < fx->r.grads[u].n_buffers; k++) {
+            grad_buffer *buf = &fx->r.grads[u].buffers[k];
+            size_t first = fix_buffer_begin(fx, u, k), elems = buf->acc.elems;
             float *vec;
             TRY(device_alloc_f32(fx->compute, MEM_OTHER, elems, "contribution", &vec));
             TRY(stream_sync(fx->compute));
             for (size_t i = 0; i < elems; i++)
                 vec[i] = k == 0 && begin + i >= used ? NAN : value(base + n, k, first + i);
-            TRY(grad_acc_push(&pl->acc, fx->compute, 0, vec));
+            TRY(grad_acc_push(&buf->acc, fx->compute, 0, vec));
             device_free(fx->compute, vec);
         }
     return FSDP_OK;
 }
 
-float fix_fraction(int rank, int place, size_t i)
+float fix_fraction(int rank, int buffer, size_t i)
 {
-    unsigned mix = (unsigned)(rank * 7919 + place * 15485 + (int)i * 613 + 17);
+    unsigned mix = (unsigned)(rank * 7919 + buffer * 15485 + (int)i * 613 + 17);
     return (float)(mix * 2654435761u >> 8) * 0x1p-24f - 0.37f;
 }
 

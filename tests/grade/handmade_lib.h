@@ -71,7 +71,7 @@ typedef struct fixture {
     int slice;            /* which of the W world slices this rank keeps */
     model m;
     fsdp f;
-    reducer b;
+    reducer r;
     fsdp_status verdict; /* of the first check that failed */
     fsdp_error_info info;
     char trace[FIX_TRACE_BYTES]; /* what fix_trace_start has seen issued on comm since */
@@ -94,9 +94,9 @@ fsdp_status expect_within(const char *what, size_t i, float got, double want, do
 /* fix_value -- element i of parameter p, a small integer, exact in fp32: 1000*(p+1) + i. */
 float fix_value(int p, size_t i);
 
-/* fix_fraction -- a value that no rank, place or element shares; the order in which such are added
+/* fix_fraction -- a value that no rank, buffer or element shares; the order in which such are added
  * shows in the last bits. */
-float fix_fraction(int rank, int place, size_t i);
+float fix_fraction(int rank, int buffer, size_t i);
 
 /* fix_layout -- the layout of slots [n_slots] over world_size ranks: shard_elems = ceil(used / W).
  * The slots stay the caller's. */
@@ -108,20 +108,19 @@ int fix_param_at(const fixture *fx, int u, size_t flat, size_t *elem);
 /* First flat element of this rank's shard, and of its world slice. */
 size_t fix_shard_begin(const fixture *fx, int u);
 size_t fix_slice_begin(const fixture *fx, int u);
-/* fix_place_begin -- the index in place k's unreduced array of what this rank's slice begins with.
- */
-size_t fix_place_begin(const fixture *fx, int u, int k);
+/* fix_buffer_begin -- index in buffer k's unreduced array of what this rank's slice begins with. */
+size_t fix_buffer_begin(const fixture *fx, int u, int k);
 
 /* fix_gather_by_hand -- unit u GATHERED with the right values, without a collective. */
 fsdp_status fix_gather_by_hand(fixture *fx, int u);
-/* fix_grad_by_hand -- full_grad of every place k of u: element i = value(rank, k, i). */
-fsdp_status fix_grad_by_hand(fixture *fx, int u, float (*value)(int rank, int place, size_t i));
+/* fix_grad_by_hand -- full_grad of every buffer k of u: element i = value(rank, k, i). */
+fsdp_status fix_grad_by_hand(fixture *fx, int u, float (*value)(int rank, int buffer, size_t i));
 
 /* fix_push -- deliver by hand what reductions would: leaves base ... base+n_leaves-1 into every
- * place's accumulator, element i of place k of leaf n = value(n, k, i), i counted in the unreduced
- * array; NaN in the padding (a reduction may leave anything there). */
+ * buffer's accumulator. Element i of buffer k of leaf n = value(n, k, i), i counted in the
+ * unreduced array; NaN in the padding (a reduction may leave anything there). */
 fsdp_status fix_push(fixture *fx, int u, int n_leaves, int base,
-                     float (*value)(int leaf, int place, size_t i));
+                     float (*value)(int leaf, int buffer, size_t i));
 
 /* fix_trace_start -- from now on fx->trace gets "all-gather h.0;reduce-scatter root;...". */
 void fix_trace_start(fixture *fx);

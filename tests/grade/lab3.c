@@ -39,7 +39,7 @@ static void check_regathered(fixture *fx, int u)
 
 static void check_grad_memory(fixture *fx, int u)
 {
-    const unit_grad *ug = &fx->b.grads[u];
+    const unit_grad *ug = &fx->r.grads[u];
     static const float zero;
     char what[64];
     for (size_t i = 0; ug->buffers[0].full_grad && i < ug->buffers[0].elems; i++) {
@@ -66,13 +66,13 @@ static fsdp_status pre_backward_body(fixture *fx)
     char buf[64];
     TRY(fix_gather_by_hand(fx, ROOT)); /* forward left the root gathered */
     fix_trace_start(fx);
-    TRY(backward_pre_hook(&fx->b, ROOT));
+    TRY(backward_pre_hook(&fx->r, ROOT));
     fix_expect_trace(fx, "pre_backward of the root, still gathered", "");
     for (int u = N_UNITS - 1; u > 0; u--) {
         const char *name = fx->f.units[u].name;
         size_t full_before = fix_live(fx, MEM_PARAMS_FULL);
         size_t grads_before = fix_live(fx, MEM_GRADS_FULL);
-        TRY(backward_pre_hook(&fx->b, u));
+        TRY(backward_pre_hook(&fx->r, u));
         fix_expect_trace(fx, "pre_backward of a resharded unit",
                          fix_issued(buf, sizeof buf, COMM_OP_ALL_GATHER, name));
         size_t unit_bytes = fx->f.units[u].layout.padded_elems * sizeof(float);
@@ -82,7 +82,7 @@ static fsdp_status pre_backward_body(fixture *fx)
         note(fx, expect_int(u == FROZEN ? "gradient bytes of a frozen unit" : "gradient bytes",
                             (long long)(fix_live(fx, MEM_GRADS_FULL) - grads_before),
                             u == FROZEN ? 0 : (long long)unit_bytes));
-        note(fx, expect_true("unit marked as visited", u == FROZEN || fx->b.grads[u].visited));
+        note(fx, expect_true("unit marked as visited", u == FROZEN || fx->r.grads[u].visited));
     }
     for (int u = 0; u < N_UNITS; u++) {
         check_regathered(fx, u);
@@ -102,46 +102,46 @@ static fsdp_status task_3_1(grade *g)
 }
 
 /* ---- 3.2 ------------------------------------------------------------------------------------ */
-/* Integers, other ones on every rank, at every place and at every element: sums are exact. */
-static float int_grad(int rank, int place, size_t i)
+/* Integers, other ones on every rank, in every buffer and at every element: sums are exact. */
+static float int_grad(int rank, int buffer, size_t i)
 {
     return 100.0f * (float)(rank + 1) + (float)(i * (size_t)(7 * rank + 1)) +
-           20000.0f * (float)place;
+           20000.0f * (float)buffer;
 }
 
-static float int_grad_2(int rank, int place, size_t i)
+static float int_grad_2(int rank, int buffer, size_t i)
 {
-    return 3.0f * int_grad(rank + 5, place, i);
+    return 3.0f * int_grad(rank + 5, buffer, i);
 }
 
 static fsdp_status reduce_once(fixture *fx, int u, float (*value)(int, int, size_t))
 {
-    unit_grad *ug = &fx->b.grads[u];
+    unit_grad *ug = &fx->r.grads[u];
     TRY(fix_grad_by_hand(fx, u, value));
-    grad_views_bind(&fx->b, u);
-    TRY(reduce_begin(&fx->b, u));
+    grad_views_bind(&fx->r, u);
+    TRY(reduce_begin(&fx->r, u));
     note(fx, expect_true("reducing, between begin and wait", ug->reducing));
-    note(fx, expect_status("reduce_begin of a unit that is reducing", reduce_begin(&fx->b, u),
+    note(fx, expect_status("reduce_begin of a unit that is reducing", reduce_begin(&fx->r, u),
                            FSDP_ESTATE));
-    TRY(reduce_wait(&fx->b, u));
+    TRY(reduce_wait(&fx->r, u));
     note(fx, expect_true("not reducing after reduce_wait", !ug->reducing));
     note(fx, expect_true("full_grad is NULL after reduce_wait", !ug->buffers[0].full_grad));
     note(fx, expect_int("bytes of full gradients after reduce_wait",
                         (long long)fix_live(fx, MEM_GRADS_FULL), 0));
-    TRY(reduce_wait(&fx->b, u)); /* no-op */
-    note(fx, expect_status("reduce_begin without gradient memory", reduce_begin(&fx->b, u),
+    TRY(reduce_wait(&fx->r, u)); /* no-op */
+    note(fx, expect_status("reduce_begin without gradient memory", reduce_begin(&fx->r, u),
                            FSDP_ESTATE));
     return FSDP_OK;
 }
 
-/* The sum of place k of unit u that this rank must hold, by leaves [n_leaves] of value(leaf, k, i).
- * Canonical: a tree over the leaves; fast: one after the other.                                  */
-static void expect_place_sum(fixture *fx, int u, int k, const float *got, int n_leaves,
-                             float (*value)(int leaf, int place, size_t i))
+/* The sum of buffer k of unit u that this rank must hold, of leaves [n_leaves] value(leaf, k, i).
+ * Canonical: a tree over the leaves; fast: one after the other. */
+static void expect_buffer_sum(fixture *fx, int u, int k, const float *got, int n_leaves,
+                              float (*value)(int leaf, int buffer, size_t i))
 {
-    const grad_buffer *pl = &fx->b.grads[u].buffers[k];
-    size_t slice = fx->f.units[u].slices.shard_elems, first = fix_place_begin(fx, u, k);
-    for (size_t i = 0; i < pl->acc.elems; i++) {
+    const grad_buffer *buf = &fx->r.grads[u].buffers[k];
+    size_t slice = fx->f.units[u].slices.shard_elems, first = fix_buffer_begin(fx, u, k);
+    for (size_t i = 0; i < buf->acc.elems; i++) {
         float leaf[64], want = 0.0f;
         for (int n = 0; n < n_leaves; n++)
             leaf[n] = value(n, k, first + i);
@@ -151,20 +151,20 @@ static void expect_place_sum(fixture *fx, int u, int k, const float *got, int n_
             for (int n = 0; n < n_leaves; n++)
                 want = n ? want + leaf[n] : leaf[0];
         char what[96];
-        snprintf(what, sizeof what, "sum over ranks, unit %d, place %d, slice of %zu, element %zu",
+        snprintf(what, sizeof what, "sum over ranks, unit %d, buffer %d, slice of %zu, element %zu",
                  u, k, slice, i);
         expect_values(fx, what, &got[i], &want, 1);
     }
 }
 
 static fsdp_status expect_acc(fixture *fx, int u, int n_leaves,
-                              float (*value)(int leaf, int place, size_t i))
+                              float (*value)(int leaf, int buffer, size_t i))
 {
-    for (int k = 0; k < fx->b.grads[u].n_buffers; k++) {
+    for (int k = 0; k < fx->r.grads[u].n_buffers; k++) {
         float *sum;
-        TRY(grad_acc_finish(&fx->b.grads[u].buffers[k].acc, fx->compute, &sum));
+        TRY(grad_acc_finish(&fx->r.grads[u].buffers[k].acc, fx->compute, &sum));
         TRY(stream_sync(fx->compute));
-        expect_place_sum(fx, u, k, sum, n_leaves, value);
+        expect_buffer_sum(fx, u, k, sum, n_leaves, value);
         device_free(fx->compute, sum);
     }
     return FSDP_OK;
@@ -172,10 +172,10 @@ static fsdp_status expect_acc(fixture *fx, int u, int n_leaves,
 
 static int leaf_world; /* W of the fixture under test: leaf n is rank n % W of micro-step n / W */
 
-static float two_steps(int leaf, int place, size_t i)
+static float two_steps(int leaf, int buffer, size_t i)
 {
     int r = leaf % leaf_world;
-    return leaf / leaf_world ? int_grad_2(r, place, i) : int_grad(r, place, i);
+    return leaf / leaf_world ? int_grad_2(r, buffer, i) : int_grad(r, buffer, i);
 }
 
 /* Two micro-steps of integers on every unit that learns: what is added must not replace. */
@@ -187,8 +187,8 @@ static fsdp_status reduce_body(fixture *fx)
         int u = units[j];
         size_t w = (size_t)fx->world_size, slice = fx->f.units[u].slices.shard_elems;
         size_t bytes = (w - 1) * slice;
-        for (int k = 1; k < fx->b.grads[u].n_buffers; k++)
-            bytes += fx->b.grads[u].buffers[k].elems - fx->b.grads[u].buffers[k].acc.elems;
+        for (int k = 1; k < fx->r.grads[u].n_buffers; k++)
+            bytes += fx->r.grads[u].buffers[k].elems - fx->r.grads[u].buffers[k].acc.elems;
         comm_stats_reset(fx->comm);
         TRY(reduce_once(fx, u, int_grad));
         note(fx, expect_int("bytes sent by one reduction",
@@ -204,16 +204,16 @@ static fsdp_status reduce_body(fixture *fx)
  * lasts over micro-steps. */
 static fsdp_status reduce_tree_body(fixture *fx)
 {
-    const tree_sum *t = &fx->b.grads[H0].buffers[0].acc.tree;
+    const tree_sum *t = &fx->r.grads[H0].buffers[0].acc.tree;
     leaf_world = fx->world_size;
     for (int a = 0; a < 3; a++) {
         TRY(fix_grad_by_hand(fx, H0, fix_fraction));
         TRY(stream_sync(fx->compute));
         for (size_t i = 0; i < fx->f.units[H0].layout.padded_elems; i++)
-            fx->b.grads[H0].buffers[0].full_grad[i] =
+            fx->r.grads[H0].buffers[0].full_grad[i] =
                 fix_fraction(a * fx->world_size + fx->rank, 0, i);
-        TRY(reduce_begin(&fx->b, H0));
-        TRY(reduce_wait(&fx->b, H0));
+        TRY(reduce_begin(&fx->r, H0));
+        TRY(reduce_wait(&fx->r, H0));
     }
     for (int k = 0; k < 6; k++) {
         char what[48];
@@ -250,13 +250,13 @@ static fsdp_status post_backward_body(fixture *fx)
     fx->on_issue = check_resharded_at_issue;
     fix_trace_start(fx);
     TRY(fix_grad_by_hand(fx, H0, int_grad));
-    TRY(backward_post_hook(&fx->b, H0));
+    TRY(backward_post_hook(&fx->r, H0));
     fix_expect_trace(fx, "post_backward",
                      fix_issued(buf, sizeof buf, COMM_OP_REDUCE_SCATTER, "h.0"));
     fx->on_issue = NULL;
     if (!keeps)
         TRY(fix_gather_by_hand(fx, FROZEN));
-    TRY(backward_post_hook(&fx->b, FROZEN));
+    TRY(backward_post_hook(&fx->r, FROZEN));
     fix_expect_trace(fx, "post_backward of a frozen unit", "");
     note(fx, expect_int("state of a frozen unit after post_backward", fx->f.units[FROZEN].state,
                         keeps ? UNIT_GATHERED : UNIT_SHARDED));
@@ -286,7 +286,7 @@ static fsdp_status in_flight(fixture *fx, bool slow_comm)
     const size_t elems = fx->f.units[H0].layout.padded_elems;
     float *full, *next;
     TRY(device_alloc_f32(fx->compute, MEM_GRADS_FULL, elems, "fixture full_grad", &full));
-    fx->b.grads[H0].buffers[0].full_grad = full;
+    fx->r.grads[H0].buffers[0].full_grad = full;
     slow_args a = {.dst = full, .elems = elems, .rank = fx->rank};
     a.wait_us = slow_comm ? 0 : 30000;
     TRY(stream_launch(fx->compute, slow_fill, &a, sizeof a));
@@ -294,8 +294,8 @@ static fsdp_status in_flight(fixture *fx, bool slow_comm)
         a = (slow_args){.wait_us = 30000};
         TRY(stream_launch(fx->f.comm_stream, slow_fill, &a, sizeof a));
     }
-    TRY(reduce_begin(&fx->b, H0));
-    TRY(reduce_wait(&fx->b, H0));
+    TRY(reduce_begin(&fx->r, H0));
+    TRY(reduce_wait(&fx->r, H0));
     /* Whoever allocates next may get the very same block. */
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, elems, "next block", &next));
     a = (slow_args){.dst = next, .elems = elems, .rank = 50};
@@ -323,11 +323,11 @@ static fsdp_status own_stream_body(fixture *fx)
     TRY(stream_create(fx->dev, "reduce", &own));
     fx->f.reduce_stream = own;
     TRY(gate_close(fx->g, fx->f.comm_stream));
-    TRY(reduce_begin(&fx->b, H0));
-    TRY(reduce_wait(&fx->b, H0));
-    for (int ms = 0; ms < 2000 && !event_done(fx->b.grads[H0].reduced); ms++)
+    TRY(reduce_begin(&fx->r, H0));
+    TRY(reduce_wait(&fx->r, H0));
+    for (int ms = 0; ms < 2000 && !event_done(fx->r.grads[H0].reduced); ms++)
         usleep(1000);
-    note(fx, expect_true("a reduction runs on reduce_stream", event_done(fx->b.grads[H0].reduced)));
+    note(fx, expect_true("a reduction runs on reduce_stream", event_done(fx->r.grads[H0].reduced)));
     note(fx, gate_open(fx->g, "reduce_wait"));
     TRY(stream_sync(own));
     TRY(expect_acc(fx, H0, fx->world_size, int_grad));
@@ -357,22 +357,22 @@ static const tied_case TIED[] = {
 
 static fsdp_status tied_slices_body(fixture *fx)
 {
-    const grad_buffer *pl = &fx->b.grads[ROOT].buffers[1];
+    const grad_buffer *buf = &fx->r.grads[ROOT].buffers[1];
     const tied_case *c = TIED;
     while (c->world_size != fx->world_size || c->shard_size != fx->f.mesh.shape.shard_size)
         c++;
-    note(fx, expect_int("places of the root", fx->b.grads[ROOT].n_buffers, 2));
+    note(fx, expect_int("buffers of the root", fx->r.grads[ROOT].n_buffers, 2));
     for (int r = 0; r < fx->world_size; r++) {
         char what[96];
         snprintf(what, sizeof what, "shard groups of %d: tied elements that rank %d keeps",
                  c->shard_size, r);
-        note(fx, expect_int(what, (long long)pl->slices[r].elems, (long long)c->slices[r].elems));
+        note(fx, expect_int(what, (long long)buf->slices[r].elems, (long long)c->slices[r].elems));
         snprintf(what, sizeof what, "shard groups of %d: first tied element of rank %d",
                  c->shard_size, r);
-        note(fx, expect_int(what, (long long)pl->slices[r].begin, (long long)c->slices[r].begin));
+        note(fx, expect_int(what, (long long)buf->slices[r].begin, (long long)c->slices[r].begin));
     }
     if (c->slices[fx->rank].elems > 0)
-        note(fx, expect_int("where they stand in this rank's slice", (long long)pl->slice_begin,
+        note(fx, expect_int("where they stand in this rank's slice", (long long)buf->slice_begin,
                             (long long)c->slice_begin[fx->rank]));
     return FSDP_OK;
 }

@@ -135,7 +135,7 @@ static const fix_param BIG[] = {
 static fsdp_status state_bytes_body(fixture *fx)
 {
     fsdp_optimizer o;
-    TRY(optimizer_create(&fx->b, &o));
+    TRY(optimizer_create(&fx->r, &o));
     size_t want = 0;
     for (int u = 0; u < 2; u++)
         want += 2 * fx->f.units[u].layout.shard_elems * sizeof(float);
@@ -236,7 +236,7 @@ static fsdp_status grads_by_hand(fixture *fx, float (*value)(int p, size_t i))
 {
     for (int u = 0; u < N_UNITS; u++) {
         size_t elems = fx->f.units[u].layout.shard_elems;
-        float **grad = &fx->b.grads[u].shard_grad;
+        float **grad = &fx->r.grads[u].shard_grad;
         if (u == FROZEN)
             continue;
         if (!*grad)
@@ -319,7 +319,7 @@ static fsdp_status expect_norm(fixture *fx, fsdp_optimizer *o, float (*value)(in
 static fsdp_status grad_norm_body(fixture *fx)
 {
     fsdp_optimizer o;
-    TRY(optimizer_create(&fx->b, &o));
+    TRY(optimizer_create(&fx->r, &o));
     TRY(expect_norm(fx, &o, whole_grad));
     TRY(expect_norm(fx, &o, frac_grad)); /* a second step starts from zero again */
     optimizer_free(&o);
@@ -350,11 +350,11 @@ static bool push_nan; /* in gaps: the update must skip them */
 
 /* Leaf n's gradient: quarters, other ones on every rank; NaN in gaps when the
  * update must skip them. */
-static float pushed_grad(int leaf, int place, size_t i)
+static float pushed_grad(int leaf, int buffer, size_t i)
 {
     size_t elem = 0;
     int p = fix_param_at(push_fx, push_unit, i, &elem);
-    (void)place;
+    (void)buffer;
     if (p < 0)
         return push_nan ? NAN : 0.0f;
     return PARAMS[p].frozen ? 0.0f : whole_grad(p, elem) * (float)(leaf + 1);
@@ -370,7 +370,7 @@ static float finished_grad(const fixture *fx, int p, size_t i)
 static fsdp_status push_step(fixture *fx)
 {
     push_fx = fx;
-    TRY(zero_grad(&fx->b));
+    TRY(zero_grad(&fx->r));
     for (push_unit = 0; push_unit < N_UNITS; push_unit++)
         if (push_unit != FROZEN)
             TRY(fix_push(fx, push_unit, fx->world_size, 0, pushed_grad));
@@ -422,7 +422,7 @@ static fsdp_status clip_body(fixture *fx)
     float *norm;
     push_nan = false; /* the provided SGD runs over gaps as well */
     fx->f.run.optimizer = OPTIMIZER_SGD;
-    TRY(optimizer_create(&fx->b, &o));
+    TRY(optimizer_create(&fx->r, &o));
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, 1, "norm", &norm));
     float want_norm = finished_norm(fx);
     const float limits[] = {want_norm / 3.0f, 0.0f, 2.0f * want_norm};
@@ -443,7 +443,7 @@ static fsdp_status clip_body(fixture *fx)
         TRY(expect_coef(fx, &o, limits[k], want_norm));
         expect_sgd(fx, 0.5f, *o.coef, 1);
         note(fx,
-             expect_true("gradients stay until the next zero_grad", fx->b.grads[H0].shard_grad));
+             expect_true("gradients stay until the next zero_grad", fx->r.grads[H0].shard_grad));
     }
     optimizer_free(&o);
     device_free(fx->compute, norm);
@@ -457,7 +457,7 @@ static fsdp_status adamw_body(fixture *fx)
     fsdp_optimizer o;
     float *norm, want_norm = finished_norm(fx), limit = want_norm / 2.0f;
     push_nan = true;
-    TRY(optimizer_create(&fx->b, &o));
+    TRY(optimizer_create(&fx->r, &o));
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, 1, "norm", &norm));
     float coef = limit / (want_norm + 1e-6f), ref[3][8][8] = {0};
     for (int p = 0; p < 8; p++)

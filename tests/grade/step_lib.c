@@ -12,15 +12,15 @@
 static const float SCALE = 1.0f / 24.0f;
 enum { TIED_BEGIN = 8, TIED_END = 13 }; /* of the root's flat array */
 
-/* The unsharded twin of one element: whole sums on one device, the tied place added last, then one
- * multiplication.                                                                                */
+/* The unsharded twin of one element: whole sums on one device, the second use added last, then one
+ * multiplication. */
 static float twin_grad(const fixture *fx, int u, size_t flat, int n_leaves, int base,
-                       float (*value)(int leaf, int place, size_t i))
+                       float (*value)(int leaf, int buffer, size_t i))
 {
     if (flat >= fx->f.units[u].slices.used_elems)
         return 0.0f;
     float sum[UNIT_MAX_BUFFERS] = {0}, leaf[64];
-    bool tied = u == ROOT && flat >= TIED_BEGIN && flat < TIED_END && fx->b.grads[u].n_buffers > 1;
+    bool tied = u == ROOT && flat >= TIED_BEGIN && flat < TIED_END && fx->r.grads[u].n_buffers > 1;
     for (int k = 0; k <= tied; k++) {
         for (int n = 0; n < n_leaves; n++)
             leaf[n] = value(base + n, k, k ? flat - TIED_BEGIN : flat);
@@ -39,7 +39,7 @@ static fsdp_status expect_grad(fixture *fx, const char *when, int u, size_t begi
 {
     TRY(stream_sync(fx->compute));
     TRY(stream_sync(fx->f.comm_stream));
-    const float *got = fx->b.grads[u].shard_grad;
+    const float *got = fx->r.grads[u].shard_grad;
     if (!got) {
         note(fx, fsdp_error(FSDP_EINVAL, "", "%s: unit %d has no shard_grad", when, u));
         return FSDP_OK;
@@ -66,11 +66,11 @@ static fsdp_status grad_finish_body(fixture *fx)
     int w = fx->world_size;
     for (int j = 0; j < 3; j++) {
         TRY(fix_push(fx, units[j], w, 0, fix_fraction));
-        TRY(grad_finish(&fx->b, units[j], SCALE));
+        TRY(grad_finish(&fx->r, units[j], SCALE));
         TRY(expect_grad(fx, "grad_finish", units[j], fix_slice_begin(fx, units[j]),
                         fx->f.units[units[j]].slices.shard_elems, w, 0));
         note(fx, expect_int("contributions left in the sum",
-                            fx->b.grads[units[j]].buffers[0].acc.n_pushed, 0));
+                            fx->r.grads[units[j]].buffers[0].acc.n_pushed, 0));
     }
     size_t slices = 0;
     for (int j = 0; j < 3; j++)
@@ -101,25 +101,25 @@ static fsdp_status accumulate_body(fixture *fx)
     int leaves = ACCUM * fx->world_size;
     for (int step = 0; step < 2; step++) {
         int base = step * leaves;
-        TRY(zero_grad(&fx->b));
+        TRY(zero_grad(&fx->r));
         note(fx, expect_int("gradient bytes after zero_grad",
                             (long long)fix_live(fx, MEM_GRADS_SHARD), 0));
         for (int a = 0; a < ACCUM; a++)
             for (int j = 0; j < 3; j++)
                 TRY(fix_push(fx, units[j], fx->world_size, base + a * fx->world_size,
                              fix_fraction));
-        TRY(grads_finish(&fx->b, SCALE));
+        TRY(grads_finish(&fx->r, SCALE));
         for (int j = 0; j < 3; j++)
             TRY(expect_shard_grad(fx, step ? "second step" : "first step", units[j], leaves, base));
-        note(fx, expect_true("a frozen unit has no gradient", !fx->b.grads[FROZEN].shard_grad));
+        note(fx, expect_true("a frozen unit has no gradient", !fx->r.grads[FROZEN].shard_grad));
     }
-    TRY(zero_grad(&fx->b));
+    TRY(zero_grad(&fx->r));
     for (int u = 0; u < N_UNITS; u++)
-        note(fx, expect_true("shard_grad is NULL after zero_grad", !fx->b.grads[u].shard_grad));
+        note(fx, expect_true("shard_grad is NULL after zero_grad", !fx->r.grads[u].shard_grad));
     note(fx, expect_int("gradient bytes after the last zero_grad",
                         (long long)fix_live(fx, MEM_GRADS_SHARD), 0));
     TRY(fix_push(fx, H2, 1, 0, fix_fraction));
-    note(fx, expect_status("zero_grad in the middle of a step", zero_grad(&fx->b), FSDP_ESTATE));
+    note(fx, expect_status("zero_grad in the middle of a step", zero_grad(&fx->r), FSDP_ESTATE));
     return FSDP_OK;
 }
 
@@ -180,7 +180,7 @@ static fsdp_status wrong_groups(void)
 /* One micro-step of hooks as the runner calls them: the root spans the others. */
 static fsdp_status hooks_of_micro_step(fixture *fx, size_t *full_bytes_between)
 {
-    unit_hooks h = fsdp_backward_hooks(&fx->b);
+    unit_hooks h = fsdp_backward_hooks(&fx->r);
     TRY(h.pre_forward(h.self, ROOT));
     for (int u = 1; u < N_UNITS; u++) {
         TRY(h.pre_forward(h.self, u));
@@ -219,10 +219,10 @@ static void expect_traffic(fixture *fx, int micro_steps)
         gather_elems += (replicas - 1) * slice;
         reduces += (size_t)micro_steps;
         reduce_elems += (size_t)micro_steps * peers * slice;
-        for (int k = 1; k < fx->b.grads[u].n_buffers; k++) {
-            const grad_buffer *pl = &fx->b.grads[u].buffers[k];
+        for (int k = 1; k < fx->r.grads[u].n_buffers; k++) {
+            const grad_buffer *buf = &fx->r.grads[u].buffers[k];
             reduces += (size_t)micro_steps;
-            reduce_elems += (size_t)micro_steps * (pl->elems - pl->acc.elems);
+            reduce_elems += (size_t)micro_steps * (buf->elems - buf->acc.elems);
         }
     }
     comm_stats cs = comm_job_stats_read(fx->comm);
@@ -248,11 +248,11 @@ static fsdp_status traffic_body(fixture *fx)
     for (int step = 0; step < 2; step++) {
         comm_job_stats_reset(fx->comm);
         ledger_reset_peaks(device_ledger(fx->dev));
-        TRY(zero_grad(&fx->b));
+        TRY(zero_grad(&fx->r));
         for (int a = 0; a < MICRO_STEPS; a++)
             TRY(hooks_of_micro_step(fx, &between));
         size_t after = fix_live(fx, MEM_PARAMS_FULL);
-        TRY(grads_finish(&fx->b, SCALE));
+        TRY(grads_finish(&fx->r, SCALE));
         expect_traffic(fx, MICRO_STEPS);
         sharding_strategy st = fx->spec->sharding;
         size_t want = st == SHARDING_NONE ? 0 : st == SHARDING_GRAD_OP ? all : padded[ROOT];
@@ -273,7 +273,7 @@ static fsdp_status grad_all_gather_body(fixture *fx)
     TRY(fix_push(fx, H0, fx->world_size, 0, fix_fraction));
     TRY(fix_push(fx, H2, fx->world_size, 0, fix_fraction));
     TRY(fix_push(fx, ROOT, fx->world_size, 0, fix_fraction));
-    TRY(grads_finish(&fx->b, SCALE));
+    TRY(grads_finish(&fx->r, SCALE));
     const int units[] = {ROOT, H0, H2};
     for (int j = 0; j < 3; j++)
         TRY(expect_shard_grad(fx, "grad_all_gather", units[j], fx->world_size, 0));
@@ -316,9 +316,9 @@ static void expect_quiet(fixture *fx)
         snprintf(what, sizeof what, "state of unit %d after end_backward", u);
         note(fx, expect_int(what, fx->f.units[u].state, keeps ? UNIT_GATHERED : UNIT_SHARDED));
         snprintf(what, sizeof what, "unit %d reducing after end_backward", u);
-        note(fx, expect_int(what, fx->b.grads[u].reducing, 0));
+        note(fx, expect_int(what, fx->r.grads[u].reducing, 0));
         snprintf(what, sizeof what, "unit %d visited after end_backward", u);
-        note(fx, expect_int(what, fx->b.grads[u].visited, 0));
+        note(fx, expect_int(what, fx->r.grads[u].visited, 0));
     }
     note(fx, expect_int("bytes of full gradients after end_backward",
                         (long long)fix_live(fx, MEM_GRADS_FULL), 0));
@@ -328,8 +328,8 @@ static void expect_quiet(fixture *fx)
 static fsdp_status use_unit(fixture *fx, int u)
 {
     TRY(fix_grad_by_hand(fx, u, fix_fraction));
-    fx->b.grads[u].visited = true;
-    return reduce_begin(&fx->b, u);
+    fx->r.grads[u].visited = true;
+    return reduce_begin(&fx->r, u);
 }
 
 /* h.2 is used by nobody, h.1 is frozen; both were gathered by forward (grad-op keeps them). */
@@ -342,17 +342,17 @@ static fsdp_status unused_body(fixture *fx)
     TRY(use_unit(fx, H0));
     TRY(use_unit(fx, ROOT));
     fix_trace_start(fx);
-    TRY(backward_end_hook(&fx->b));
+    TRY(backward_end_hook(&fx->r));
     fix_expect_trace(fx, "end_backward",
                      fix_issued(buf, sizeof buf, COMM_OP_REDUCE_SCATTER, "h.2"));
     expect_quiet(fx);
-    TRY(grads_finish(&fx->b, SCALE));
+    TRY(grads_finish(&fx->r, SCALE));
     TRY(expect_shard_grad(fx, "used unit", H0, fx->world_size, 0));
     static const float zeros[16];
     size_t elems = fx->f.units[H2].layout.shard_elems;
     TRY(stream_sync(fx->compute));
-    expect_values(fx, "gradient of an unused unit", fx->b.grads[H2].shard_grad, zeros, elems);
-    note(fx, expect_true("a frozen unit has no gradient", !fx->b.grads[FROZEN].shard_grad));
+    expect_values(fx, "gradient of an unused unit", fx->r.grads[H2].shard_grad, zeros, elems);
+    note(fx, expect_true("a frozen unit has no gradient", !fx->r.grads[FROZEN].shard_grad));
     return FSDP_OK;
 }
 
@@ -365,18 +365,18 @@ static fsdp_status one_rank_body(fixture *fx)
         TRY(use_unit(fx, H0));
         if (fx->rank == 0)
             TRY(use_unit(fx, ROOT));
-        TRY(backward_end_hook(&fx->b));
+        TRY(backward_end_hook(&fx->r));
         expect_quiet(fx);
     }
     note(fx, comm_same(fx->comm, "collectives of a micro-step", fx->trace));
-    TRY(grads_finish(&fx->b, SCALE));
+    TRY(grads_finish(&fx->r, SCALE));
     /* Zeros of the other ranks leave rank 0's gradient, twice: exact, whatever the order. */
     const flat_layout *l = &fx->f.units[ROOT].layout;
     TRY(stream_sync(fx->compute));
-    for (size_t i = 0; i < l->shard_elems && fx->b.grads[ROOT].shard_grad; i++) {
+    for (size_t i = 0; i < l->shard_elems && fx->r.grads[ROOT].shard_grad; i++) {
         size_t flat = fix_shard_begin(fx, ROOT) + i;
         float want = flat < l->used_elems ? 2.0f * fix_fraction(0, 0, flat) * SCALE : 0.0f;
-        note(fx, expect_f32("gradient that one rank alone has", &fx->b.grads[ROOT].shard_grad[i],
+        note(fx, expect_f32("gradient that one rank alone has", &fx->r.grads[ROOT].shard_grad[i],
                             &want, 1));
     }
     return FSDP_OK;

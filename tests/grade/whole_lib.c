@@ -22,7 +22,7 @@ typedef struct whole {
     model m;
     corpus data;
     fsdp f;
-    reducer b;
+    reducer r;
     runner *run;
     twin t;
     float *loss;      /* device [1] */
@@ -59,12 +59,12 @@ static fsdp_status whole_create(grade *g, sharding_strategy sharding, int fsdp_s
                        .seed = SEED};
     TRY(mesh_open(w->comm, sharding_shard_size(sharding, g->world_size, fsdp_size), &w->grid));
     TRY(fsdp_create(&(fsdp_config){.run = run, .mesh = &w->grid, .wrap = WRAP_BLOCK}, &w->f));
-    TRY(reducer_create(&w->f, sharding, &w->b));
+    TRY(reducer_create(&w->f, sharding, &w->r));
     TRY(device_alloc_f32(w->f.compute, MEM_OTHER, 1, "loss", &w->loss));
     TRY(runner_create(&(runner_config){.run = run,
                                        .layer_unit = w->f.layer_unit,
                                        .n_units = w->f.n_units,
-                                       .hooks = fsdp_backward_hooks(&w->b),
+                                       .hooks = fsdp_backward_hooks(&w->r),
                                        .views = &w->f.views},
                       &w->run));
     TRY(twin_create(&w->m, g->ops, &w->data, 1, SEQ_LEN, GRAD_ACC_CANONICAL, SEED, &w->t));
@@ -76,7 +76,7 @@ static fsdp_status whole_free(whole *w)
 {
     runner_free(w->run);
     device_free(w->f.compute, w->loss);
-    reducer_free(&w->b);
+    reducer_free(&w->r);
     fsdp_free(&w->f);
     twin_free(&w->t);
     free(w->twin_grad);
@@ -142,16 +142,16 @@ static fsdp_status whole_step(whole *w)
     float *held[8], loss;
     FSDP_ASSERT(w->f.n_units <= 8);
     for (int step = 0; step < 2; step++) { /* the second shows what the first left behind */
-        TRY(zero_grad(&w->b));
+        TRY(zero_grad(&w->r));
         for (int a = 0; a < ACCUM; a++)
             TRY(whole_micro_step(w, a, true));
-        TRY(grads_finish(&w->b, scale));
+        TRY(grads_finish(&w->r, scale));
         TRY(stream_sync(w->f.compute));
         TRY(twin_gradient(&w->t, 0, leaves, scale, w->twin_grad, NULL, &loss));
         for (int u = 0; u < w->f.n_units; u++)
-            held[u] = w->b.grads[u].shard_grad;
+            held[u] = w->r.grads[u].shard_grad;
         expect_shards(w, "gradient", held, w->twin_grad);
-        TRY(sgd_step(&w->b, lr, 0.0f, NULL));
+        TRY(sgd_step(&w->r, lr, 0.0f, NULL));
         TRY(stream_sync(w->f.compute));
         TRY(w->t.ops->sgd(device_compute_stream(w->t.dev), &(sgd_args){.param = w->t.params,
                                                                        .grad = w->twin_grad,
@@ -161,7 +161,7 @@ static fsdp_status whole_step(whole *w)
             held[u] = w->f.units[u].shard;
         expect_shards(w, "weights after one step of SGD", held, w->t.params);
     }
-    TRY(zero_grad(&w->b));
+    TRY(zero_grad(&w->r));
     return whole_micro_step(w, 0, false);
 }
 
