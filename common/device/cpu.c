@@ -14,7 +14,7 @@ static void cpu_close(device *base)
 {
     cpu_device *d = (cpu_device *)base;
     cpu_stream *s;
-    /* All queues first: a job of one stream may wait for a capture of another. */
+    /* All queues first: a task of one stream may wait for a capture of another. */
     TAILQ_FOREACH(s, &d->streams, link)
     {
         cpu_stream_drain(s);
@@ -154,14 +154,14 @@ static fsdp_status cpu_upload(stream *base, void *dst, const void *host_src, siz
         return cpu_stream_sync(base);
     }
     TRY(cpu_stream_status(s));
-    cpu_task *job = NULL;
+    cpu_task *task = NULL;
     void *args = NULL;
-    TRY(cpu_call_new(run_staged_upload, sizeof(upload_args) + bytes, &job, &args));
+    TRY(cpu_call_new(run_staged_upload, sizeof(upload_args) + bytes, &task, &args));
     upload_args *a = args;
     a->dst = dst;
     a->bytes = bytes;
     memcpy(a->data, host_src, bytes);
-    cpu_stream_issue(s, job);
+    cpu_stream_issue(s, task);
     return FSDP_OK;
 }
 

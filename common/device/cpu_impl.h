@@ -12,16 +12,17 @@ typedef struct cpu_stream cpu_stream;
 typedef struct cpu_task cpu_task;
 
 /* One entry of a stream's queue. It is embedded in what it works on (a call's arguments, a block, a
- * capture), so that device_free needs no memory and cannot fail. `run` also disposes of the job. */
+ * capture), so that device_free needs no memory and cannot fail. `run` also disposes of the task.
+ */
 struct cpu_task {
     STAILQ_ENTRY(cpu_task) link;
-    void (*run)(cpu_stream *s, cpu_task *job);
+    void (*run)(cpu_stream *s, cpu_task *task);
 };
 
 /* ---- streams (cpu_stream.c) ----------------------------------------------------------------- */
 struct cpu_stream {
     stream base;
-    bool is_worker; /* else inline: a job runs in the call that issues it */
+    bool is_worker; /* else inline: a task runs in the call that issues it */
     char name[32];
     TAILQ_ENTRY(cpu_stream) link; /* in cpu_device.streams */
 
@@ -29,11 +30,11 @@ struct cpu_stream {
     fsdp_error_info error; /* the first error of this stream's work */
 
     pthread_mutex_t lock; /* guards all below, and the first write of `error` */
-    pthread_cond_t work;  /* a job was queued, or `stopping` was set */
-    pthread_cond_t idle;  /* sync_target jobs are finished and sync_waiters > 0 */
+    pthread_cond_t work;  /* a task was queued, or `stopping` was set */
+    pthread_cond_t idle;  /* sync_target tasks are finished and sync_waiters > 0 */
     STAILQ_HEAD(, cpu_task) queue;
-    uint64_t issued_jobs, finished_jobs;
-    uint64_t sync_target; /* the least number of finished jobs that a waiter waits for, or less */
+    uint64_t issued_tasks, finished_tasks;
+    uint64_t sync_target; /* the least number of finished tasks that a waiter waits for, or less */
     int sync_waiters;
     bool stopping;
     pthread_t thread;
@@ -43,14 +44,14 @@ fsdp_status cpu_stream_new(cpu_device *d, const char *name, bool is_worker, int 
                            cpu_stream **out);
 /* cpu_stream_delete -- drains the queue, joins the worker. */
 void cpu_stream_delete(cpu_stream *s);
-/* cpu_stream_drain -- every job issued so far is finished; says nothing of errors. */
+/* cpu_stream_drain -- every task issued so far is finished; says nothing of errors. */
 void cpu_stream_drain(cpu_stream *s);
-/* cpu_stream_issue -- queue the job, or run it at once on an inline stream. */
-void cpu_stream_issue(cpu_stream *s, cpu_task *job);
+/* cpu_stream_issue -- queue the task, or run it at once on an inline stream. */
+void cpu_stream_issue(cpu_stream *s, cpu_task *task);
 /* cpu_stream_status -- FSDP_OK, or the stream's first error, whose words are now this thread's. */
 fsdp_status cpu_stream_status(cpu_stream *s);
-/* cpu_call_new -- a job that runs fn unless the stream has failed. *args: room for args_bytes (or a
- * unique pointer), aligned for any type, for the caller to fill before the job is issued.        */
+/* cpu_call_new -- a task that runs fn unless the stream has failed. *args: room for args_bytes (or
+ * a unique pointer), aligned for any type, for the caller to fill before the task is issued. */
 fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, cpu_task **out, void **args);
 
 fsdp_status cpu_event_create(device *d, event **out);

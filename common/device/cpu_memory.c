@@ -46,7 +46,7 @@ enum { STATE_LIVE, STATE_PENDING, STATE_CACHED };
 
 /* The queue entry of one device_free. */
 typedef struct pending_free {
-    cpu_task job;
+    cpu_task task;
     cpu_block *block;
 } pending_free;
 
@@ -410,10 +410,10 @@ static void retire(cpu_device *d, cpu_block *b, struct cpu_block_list *evicted)
 }
 
 /* The stream has come to the free. */
-static void free_run(cpu_stream *s, cpu_task *job)
+static void free_run(cpu_stream *s, cpu_task *task)
 {
     cpu_device *d = (cpu_device *)s->base.device;
-    pending_free *node = (pending_free *)job;
+    pending_free *node = (pending_free *)task;
     cpu_block *b = node->block;
     check_tail(b);
     if (d->base.config.debug_fill)
@@ -449,7 +449,7 @@ void cpu_free(stream *base, void *ptr)
     cpu_block *b = block_of(ptr);
     b->magic = BLOCK_FREED; /* from the call on, not only when the stream gets there */
     pending_free *node = b->free_node;
-    node->job.run = free_run;
+    node->task.run = free_run;
     node->block = b;
     pthread_mutex_lock(&p->lock);
     b->frees_queued++;
@@ -459,7 +459,7 @@ void cpu_free(stream *base, void *ptr)
         LIST_INSERT_HEAD(&p->bucket[bucket_of(b->footprint_bytes)], b, in_bucket);
     }
     pthread_mutex_unlock(&p->lock);
-    cpu_stream_issue(s, &node->job);
+    cpu_stream_issue(s, &node->task);
 }
 
 /* ---- the pool ------------------------------------------------------------------------------- */

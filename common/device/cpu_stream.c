@@ -2,16 +2,16 @@
  *
  *   cpu_stream_new -> cpu_launch, record, wait ... -> cpu_stream_delete (drains, joins)
  *
- * A worker stream is a thread with a first-in-first-out queue of jobs; it sleeps on a condition
- * variable when the queue is empty. An inline stream runs each job in the call that issues it.
+ * A worker stream is a thread with a first-in-first-out queue of tasks; it sleeps on a condition
+ * variable when the queue is empty. An inline stream runs each task in the call that issues it.
  *
  * An event holds a *capture*: "all work issued on stream s up to this point". event_record makes a
- * new capture and queues it on s like any job; it is complete when the worker reaches it. A wait
+ * new capture and queues it on s like any task; it is complete when the worker reaches it. A wait
  * takes a reference to the capture the event holds at that moment, so recording or freeing the
  * event later changes nothing for it [CUDA cudaStreamWaitEvent]. A capture can only be waited for
  * once it is queued, so every wait points at older work and no cycle, hence no deadlock, can arise.
  *
- * Errors. The first failing job leaves its words in the stream. After it, calls (kernels, copies)
+ * Errors. The first failing task leaves its words in the stream. After it, calls (kernels, copies)
  * are skipped; frees, records and waits still run, since memory must come back and other streams
  * must not hang. A capture completed by a failed stream carries the error, and a stream that waits
  * for it fails the same way: what it waited for did not happen.                                  */
@@ -54,33 +54,33 @@ static void *worker_main(void *arg)
     for (;;) {
         while (STAILQ_EMPTY(&s->queue) && !s->stopping)
             pthread_cond_wait(&s->work, &s->lock);
-        cpu_task *job = STAILQ_FIRST(&s->queue);
-        if (!job)
+        cpu_task *task = STAILQ_FIRST(&s->queue);
+        if (!task)
             break; /* stopping, and drained */
         STAILQ_REMOVE_HEAD(&s->queue, link);
         pthread_mutex_unlock(&s->lock);
-        job->run(s, job);
+        task->run(s, task);
         pthread_mutex_lock(&s->lock);
-        s->finished_jobs++;
-        if (s->sync_waiters > 0 && s->finished_jobs >= s->sync_target)
+        s->finished_tasks++;
+        if (s->sync_waiters > 0 && s->finished_tasks >= s->sync_target)
             pthread_cond_broadcast(&s->idle);
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
 }
 
-void cpu_stream_issue(cpu_stream *s, cpu_task *job)
+void cpu_stream_issue(cpu_stream *s, cpu_task *task)
 {
     if (!s->is_worker) {
-        job->run(s, job);
+        task->run(s, task);
         return;
     }
     pthread_mutex_lock(&s->lock);
     FSDP_ASSERT(!s->stopping && "work issued on a stream that is being freed");
     bool was_empty = STAILQ_EMPTY(&s->queue);
-    STAILQ_INSERT_TAIL(&s->queue, job, link);
-    s->issued_jobs++;
-    if (was_empty) /* else the worker has been woken for the jobs before this one */
+    STAILQ_INSERT_TAIL(&s->queue, task, link);
+    s->issued_tasks++;
+    if (was_empty) /* else the worker has been woken for the tasks before this one */
         pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&s->lock);
 }
@@ -90,12 +90,12 @@ void cpu_stream_drain(cpu_stream *s)
     if (!s->is_worker)
         return;
     FSDP_ASSERT(!pthread_equal(pthread_self(), s->thread) &&
-                "a job may not wait for its own stream");
+                "a task may not wait for its own stream");
     pthread_mutex_lock(&s->lock);
-    uint64_t target = s->issued_jobs;
+    uint64_t target = s->issued_tasks;
     if (s->sync_waiters++ == 0 || target < s->sync_target)
         s->sync_target = target;
-    while (s->finished_jobs < target)
+    while (s->finished_tasks < target)
         pthread_cond_wait(&s->idle, &s->lock);
     s->sync_waiters--;
     pthread_mutex_unlock(&s->lock);
@@ -159,14 +159,14 @@ void cpu_stream_delete(cpu_stream *s)
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 typedef struct kernel_call {
-    cpu_task job;
+    cpu_task task;
     stream_fn fn;
     max_align_t args[];
 } kernel_call;
 
-static void call_run(cpu_stream *s, cpu_task *job)
+static void call_run(cpu_stream *s, cpu_task *task)
 {
-    kernel_call *call = (kernel_call *)job;
+    kernel_call *call = (kernel_call *)task;
     if (!stream_failed(s)) {
         fsdp_status status = call->fn(call->args, s->base.n_threads);
         if (status != FSDP_OK) {
@@ -185,9 +185,9 @@ fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, cpu_task **out, void *
     if (!call)
         return fsdp_error(FSDP_ENOMEM, "", "stream_launch: no memory for %zu bytes of arguments",
                           args_bytes);
-    call->job.run = call_run;
+    call->task.run = call_run;
     call->fn = fn;
-    *out = &call->job;
+    *out = &call->task;
     *args = call->args;
     return FSDP_OK;
 }
@@ -196,18 +196,18 @@ fsdp_status cpu_launch(stream *base, stream_fn fn, const void *args, size_t args
 {
     cpu_stream *s = (cpu_stream *)base;
     TRY(cpu_stream_status(s));
-    cpu_task *job = NULL;
+    cpu_task *task = NULL;
     void *copy = NULL;
-    TRY(cpu_call_new(fn, args_bytes, &job, &copy));
+    TRY(cpu_call_new(fn, args_bytes, &task, &copy));
     if (args_bytes > 0)
         memcpy(copy, args, args_bytes);
-    cpu_stream_issue(s, job);
+    cpu_stream_issue(s, task);
     return s->is_worker ? FSDP_OK : cpu_stream_status(s);
 }
 
 /* ---- captures ------------------------------------------------------------------------------- */
 typedef struct capture {
-    cpu_task job;    /* its place in the producer's queue */
+    cpu_task task;   /* its place in the producer's queue */
     atomic_int refs; /* the event, the queue entry, and each wait */
     pthread_mutex_t lock;
     pthread_cond_t reached;
@@ -231,9 +231,9 @@ static void capture_put(capture *c)
 }
 
 /* The producer's worker has come to the capture. */
-static void capture_run(cpu_stream *s, cpu_task *job)
+static void capture_run(cpu_stream *s, cpu_task *task)
 {
-    capture *c = (capture *)job;
+    capture *c = (capture *)task;
     pthread_mutex_lock(&c->lock);
     if (stream_failed(s)) {
         c->failed = true;
@@ -250,7 +250,7 @@ static capture *capture_new(void)
     capture *c = recycle_get(sizeof *c);
     if (!c)
         return NULL;
-    c->job.run = capture_run;
+    c->task.run = capture_run;
     atomic_init(&c->refs, 2); /* the event and the queue entry */
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->reached, NULL);
@@ -279,13 +279,13 @@ static bool capture_wait(capture *c)
 }
 
 typedef struct event_wait {
-    cpu_task job;
+    cpu_task task;
     capture *capture; /* a reference */
 } event_wait;
 
-static void wait_run(cpu_stream *s, cpu_task *job)
+static void wait_run(cpu_stream *s, cpu_task *task)
 {
-    event_wait *w = (event_wait *)job;
+    event_wait *w = (event_wait *)task;
     if (!capture_wait(w->capture))
         stream_fail(s, &w->capture->error);
     capture_put(w->capture);
@@ -345,7 +345,7 @@ fsdp_status cpu_event_record(event *base_event, stream *base_stream)
     if (!c)
         return fsdp_error(FSDP_ENOMEM, "", "event_record: no memory on stream '%s'", s->name);
     event_set(e, c);
-    cpu_stream_issue(s, &c->job);
+    cpu_stream_issue(s, &c->task);
     return cpu_stream_status(s);
 }
 
@@ -371,9 +371,9 @@ fsdp_status cpu_stream_wait_event(stream *base, event *e)
         capture_put(c);
         return fsdp_error(FSDP_ENOMEM, "", "stream_wait_event: no memory on stream '%s'", s->name);
     }
-    w->job.run = wait_run;
+    w->task.run = wait_run;
     w->capture = c;
-    cpu_stream_issue(s, &w->job);
+    cpu_stream_issue(s, &w->task);
     return cpu_stream_status(s);
 }
 

@@ -1,4 +1,4 @@
-/* device_lib.h -- what the tests of common/device share: opening one, jobs to launch, gates. */
+/* device_lib.h -- what the tests of common/device share: opening one, tasks to launch, gates. */
 #pragma once
 #include <semaphore.h>
 #include "common/device/cpu_impl.h"

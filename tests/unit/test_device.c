@@ -1,6 +1,6 @@
 /* test_device.c -- device.h on the CPU: streams, events, errors, copies.
  *
- * Order is tested with gates (jobs that wait for the test), so that a wrong order shows every time
+ * Order is tested with gates (tasks that wait for the test), so that a wrong order shows every time
  * and not once in a while. Memory: test_device_memory.c; wrong use and limits:
  * test_device_faults.c; random programs: test_device_stress.c. */
 #include "tests/unit/device_lib.h"
@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* ---- jobs ----------------------------------------------------------------------------------- */
+/* ---- tasks ----------------------------------------------------------------------------------- */
 static fsdp_status run_report_threads(void *args, int n_threads)
 {
     **(int **)args = n_threads;
@@ -19,7 +19,7 @@ static fsdp_status run_fail(void *args, int n_threads)
 {
     (void)n_threads;
     int number = *(int *)args;
-    return fsdp_error(number == 0 ? FSDP_EIO : FSDP_ECOMM, "try again", "job %d broke", number);
+    return fsdp_error(number == 0 ? FSDP_EIO : FSDP_ECOMM, "try again", "task %d broke", number);
 }
 
 static fsdp_status run_fail_silently(void *args, int n_threads)
@@ -136,8 +136,8 @@ static long times_slept(void)
     return used.ru_nvcsw;
 }
 
-/* Whoever waits for a stream sleeps until the last job is done: waking it at every job takes the
- * core from the jobs. It may sleep once more for the lock, and once where the wake-up is spurious.
+/* Whoever waits for a stream sleeps until the last task is done: waking it at every task takes the
+ * core from the tasks. It may sleep once more for the lock, and once where the wake-up is spurious.
  */
 static void test_sync_sleeps_once(void **state)
 {
@@ -298,17 +298,17 @@ static void test_error_is_sticky(void **state)
     (void)stream_launch(s, run_fail, &(int){1}, sizeof(int));
     if (async)
         sem_post(&gate);
-    expect_error(stream_sync(s), FSDP_EIO, "job 0 broke");
+    expect_error(stream_sync(s), FSDP_EIO, "task 0 broke");
     assert_int_equal(elems, 1); /* the work behind it was skipped */
     expect_error(stream_launch(s, run_append, &(append_args){list, &elems, 3}, sizeof(append_args)),
-                 FSDP_EIO, "job 0 broke");
-    expect_error(device_alloc(s, MEM_OTHER, 1, "none", &none), FSDP_EIO, "job 0 broke");
+                 FSDP_EIO, "task 0 broke");
+    expect_error(device_alloc(s, MEM_OTHER, 1, "none", &none), FSDP_EIO, "task 0 broke");
     assert_null(none);
-    expect_error(device_zero(s, kept, 100), FSDP_EIO, "job 0 broke");
-    expect_error(device_upload(s, kept, list, 4), FSDP_EIO, "job 0 broke");
-    expect_error(event_record(e, s), FSDP_EIO, "job 0 broke");
-    expect_error(stream_wait_event(s, e), FSDP_EIO, "job 0 broke");
-    expect_error(event_sync(e), FSDP_EIO, "job 0 broke"); /* completes, and says how */
+    expect_error(device_zero(s, kept, 100), FSDP_EIO, "task 0 broke");
+    expect_error(device_upload(s, kept, list, 4), FSDP_EIO, "task 0 broke");
+    expect_error(event_record(e, s), FSDP_EIO, "task 0 broke");
+    expect_error(stream_wait_event(s, e), FSDP_EIO, "task 0 broke");
+    expect_error(event_sync(e), FSDP_EIO, "task 0 broke"); /* completes, and says how */
     assert_true(event_done(e));
     assert_string_equal(((cpu_stream *)s)->error.hint, "try again");
     device_free(s, kept); /* memory comes back all the same */
@@ -343,9 +343,9 @@ static void test_first_error_wins(void **state)
         OK(stream_launch(s[i], run_fail, &i, sizeof i));
         assert_int_equal(stream_sync(s[i]), i == 0 ? FSDP_EIO : FSDP_ECOMM);
     }
-    expect_error(event_record(e, s[1]), FSDP_ECOMM, "job 1 broke");
-    expect_error(stream_wait_event(s[0], e), FSDP_EIO, "job 0 broke");
-    expect_error(stream_sync(s[0]), FSDP_EIO, "job 0 broke"); /* not the later one it waited for */
+    expect_error(event_record(e, s[1]), FSDP_ECOMM, "task 1 broke");
+    expect_error(stream_wait_event(s[0], e), FSDP_EIO, "task 0 broke");
+    expect_error(stream_sync(s[0]), FSDP_EIO, "task 0 broke"); /* not the later one it waited for */
     event_free(e);
     device_close(d);
 }
@@ -374,11 +374,11 @@ static void test_error_travels_by_event(void **state)
     if (async)
         assert_int_equal(status, FSDP_OK);
     else
-        expect_error(status, FSDP_EIO, "job 0 broke");
+        expect_error(status, FSDP_EIO, "task 0 broke");
     (void)stream_launch(waiter, run_append, &(append_args){list, &elems, 2}, sizeof(append_args));
     if (async)
         sem_post(&gate);
-    expect_error(stream_sync(waiter), FSDP_EIO, "job 0 broke");
+    expect_error(stream_sync(waiter), FSDP_EIO, "task 0 broke");
     assert_int_equal(elems, 1);              /* what was queued before the wait has run */
     OK(stream_wait_event(innocent, before)); /* that capture was before the failure */
     OK(stream_sync(innocent));

@@ -101,20 +101,20 @@ static void body_live_at_close(device *d, stream *s)
     device_close(d);
 }
 
-static void body_sync_from_job_inner(stream *s);
+static void body_sync_from_task_inner(stream *s);
 static fsdp_status run_sync_own(void *args, int n_threads)
 {
     (void)n_threads;
-    body_sync_from_job_inner(*(stream **)args);
+    body_sync_from_task_inner(*(stream **)args);
     return FSDP_OK;
 }
 
-static void body_sync_from_job_inner(stream *s)
+static void body_sync_from_task_inner(stream *s)
 {
     (void)stream_sync(s);
 }
 
-static void body_sync_from_job(device *d, stream *s)
+static void body_sync_from_task(device *d, stream *s)
 {
     OK(stream_create(d, "worker", &s));
     OK(stream_launch(s, run_sync_own, &s, sizeof s));
@@ -139,7 +139,7 @@ static void test_programmer_errors(void **state)
     expect_abort(body_misaligned, "freed pointer is not from");
     expect_abort(body_write_before, "before its start");
     expect_abort(body_live_at_close, "block 'block x' (grads_full, 777 bytes) was never freed");
-    expect_abort(body_sync_from_job, "own stream");
+    expect_abort(body_sync_from_task, "own stream");
     expect_abort(body_free_compute, "belongs to its device");
 }
 

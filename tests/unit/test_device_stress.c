@@ -2,9 +2,9 @@
  * happens-before that device.h promises. Meant to be run under ThreadSanitizer too (make
  * SAN=thread).
  *
- * The test keeps vector clocks: after[s][t] = how many jobs of stream t are finished, by the rules
- * of device.h, before the next job of s starts; what the host has waited for counts for every
- * stream. Each job checks that exactly those jobs have left their mark, in plain (non-atomic)
+ * The test keeps vector clocks: after[s][t] = how many tasks of stream t are finished, by the rules
+ * of device.h, before the next task of s starts; what the host has waited for counts for every
+ * stream. Each task checks that exactly those tasks have left their mark, in plain (non-atomic)
  * memory, so that ThreadSanitizer proves the order too; and then leaves its own mark. */
 #include "tests/unit/device_lib.h"
 #include <stdlib.h>
@@ -17,7 +17,7 @@ typedef struct clocks {
 } clocks;
 
 typedef struct stress_task {
-    int (*marks)[OPS + 1]; /* marks[t][k] == 1 once job k of stream t is done; [STREAMS] */
+    int (*marks)[OPS + 1]; /* marks[t][k] == 1 once task k of stream t is done; [STREAMS] */
     atomic_int *violations;
     clocks after;
     int stream, number, nap_us;
@@ -78,7 +78,7 @@ static bool covers(const clocks *a, const clocks *b)
     return true;
 }
 
-/* A job on s that uses b, if b's last use is ordered before it. */
+/* A task on s that uses b, if b's last use is ordered before it. */
 static void stress_launch(stress *x, int s, stress_block *b)
 {
     merge(&x->after[s], &x->host);
