@@ -8,8 +8,8 @@
 #define FIELD(f) offsetof(trainer_config, f)
 #define LATER    "this part is not there yet; run without it"
 
-/* MAX_TOKENS of a rank and micro-step: with it and the limits below, bytes of activations stay
- * below 2^63. */
+/* MAX_TOKENS of a rank and micro-step: with it and the limits below, activations take less than
+ * 2^63 bytes. */
 enum { MAX_AUTO_BATCH = 8, MAX_BATCH = 65536, MAX_TOKENS = 1 << 26 };
 
 /* clang-format off */
@@ -19,7 +19,7 @@ const option_spec TRAINER_OPTIONS[] = {
     {.name = "sharding", .kind = OPT_ENUM, .offset = FIELD(sharding), .def = "full", .choices = "full|grad-op|none|hybrid",
      .help = "reshard after forward (ZeRO-3), after backward (ZeRO-2), never, or as full inside groups of --fsdp-size"},
     {.name = "fsdp-size", .kind = OPT_INT, .offset = FIELD(fsdp_size), .min = 0, .max = 65536, .arg = "N",
-     .help = "ranks of a shard group with --sharding hybrid; the other ranks replicate it"},
+     .help = "ranks of a shard group with --sharding hybrid; shard groups replicate each other"},
     {.name = "wrap", .kind = OPT_STRING, .offset = FIELD(wrap), .def = "block", .arg = "POLICY",
      .help = "units: block, sub-block, size:N (at least N elements) or model"},
     {.name = "reduction", .kind = OPT_ENUM, .offset = FIELD(reduction), .def = "fast", .choices = "fast|canonical",
@@ -29,7 +29,7 @@ const option_spec TRAINER_OPTIONS[] = {
     {.name = "reduce-dtype", .kind = OPT_ENUM, .offset = FIELD(reduce_dtype), .def = "fp32", .choices = "fp32|bf16",
      .help = "bf16: gradients are sent and summed in bf16, on one rank too"},
     {.name = "comm", .kind = OPT_ENUM, .offset = FIELD(comm), .def = "auto", .choices = "auto|self|mpi|shm",
-     .help = "transport between ranks (auto: shm on one host, else mpi)"},
+     .help = "transport between ranks (auto: shm inside hosts, mpi between them)"},
     {.name = "ops", .kind = OPT_ENUM, .offset = FIELD(ops), .def = "fast", .choices = "fast|portable",
      .help = "maths: oneDNN and vector code, or plain C with the same bits on every machine"},
     {.name = "model", .kind = OPT_ENUM, .offset = FIELD(family), .def = "gpt2", .choices = "gpt2",

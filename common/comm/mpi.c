@@ -3,10 +3,10 @@
  *   comm_mpi_open (starts the progress thread, which starts MPI) -> exchange ... split ...
  *   -> close (the last one ends MPI and the thread)
  *
- * A collective on a stream is a task of that stream: it hands a job to the progress thread and
- * sleeps until the job is done. So operations of several streams are in flight at once and finish
- * in any order; ranks need not reach them in the same real-time order. Without MPI at build time
- * only comm_mpi_open exists, and says so.                              */
+ * A collective on a stream is a task of that stream: it hands an operation to the progress thread
+ * and sleeps until the operation is done. So operations of several streams are in flight at once
+ * and finish in any order; ranks need not reach them in the same real-time order. Without MPI at
+ * build time only comm_mpi_open exists, and says so.                              */
 #include "common/comm/comm_impl.h"
 
 #ifndef FSDP_HAVE_MPI
@@ -50,14 +50,14 @@ static const double LINGER_S = 1;            /* between a failure and the end of
 
 mpi_engine mpi_shared = {.lock = PTHREAD_MUTEX_INITIALIZER, .tell_lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Arguments of an exchange task; copied with the stream's job. */
+/* Arguments of an exchange task; copied with it. */
 typedef struct exchange_args {
     mpi_group *group;
     comm_call call;
     comm_part parts[]; /* [size] */
 } exchange_args;
 
-/* ---- jobs ---------------------------------------------------------------------------------- */
+/* ---- operations ---------------------------------------------------------------------------- */
 
 static struct timespec deadline_in(double seconds)
 {
@@ -82,70 +82,70 @@ static void cond_init(pthread_cond_t *cond)
     pthread_condattr_destroy(&attr);
 }
 
-static mpi_operation *job_new(mpi_job_kind kind, mpi_group *g, int n_parts)
+static mpi_operation *operation_new(mpi_operation_kind kind, mpi_group *g, int n_parts)
 {
-    mpi_operation *job = recycle_get(sizeof *job + (size_t)n_parts * sizeof job->parts[0]);
-    if (job == NULL) {
-        (void)fsdp_error(FSDP_ENOMEM, "", "mpi: no memory for a job of %d parts", n_parts);
+    mpi_operation *op = recycle_get(sizeof *op + (size_t)n_parts * sizeof op->parts[0]);
+    if (op == NULL) {
+        (void)fsdp_error(FSDP_ENOMEM, "", "mpi: no memory for an operation of %d parts", n_parts);
         return NULL;
     }
-    *job = (mpi_operation){.kind = kind, .group = g};
-    cond_init(&job->finished);
-    return job;
+    *op = (mpi_operation){.kind = kind, .group = g};
+    cond_init(&op->finished);
+    return op;
 }
 
-void mpi_job_free(mpi_operation *job)
+void mpi_operation_free(mpi_operation *op)
 {
-    pthread_cond_destroy(&job->finished);
-    recycle_put(job);
+    pthread_cond_destroy(&op->finished);
+    recycle_put(op);
 }
 
 /* Under the engine's lock. */
-static void inbox_add(mpi_operation *job)
+static void inbox_add(mpi_operation *op)
 {
     mpi_engine *e = &mpi_shared;
-    *e->inbox_tail = job;
-    e->inbox_tail = &job->next;
+    *e->inbox_tail = op;
+    e->inbox_tail = &op->next;
     pthread_cond_signal(&e->wake);
 }
 
-/* Hand the job to the progress thread and sleep until it is done; frees it. patience_s > 0 bounds
- * the wait for jobs that MPI runs as one blocking call; a job given up stays with the thread
- * (leaked). Exchanges are bounded by the progress thread itself. */
-static fsdp_status job_run(mpi_operation *job, double patience_s)
+/* Hand the operation to the progress thread and sleep until it is done; frees it. patience_s > 0
+ * bounds the wait for operations that MPI runs as one blocking call; an operation given up stays
+ * with the thread (leaked). Exchanges are bounded by the progress thread itself. */
+static fsdp_status operation_run(mpi_operation *op, double patience_s)
 {
     mpi_engine *e = &mpi_shared;
     struct timespec deadline = deadline_in(patience_s);
     pthread_mutex_lock(&e->lock);
-    inbox_add(job);
+    inbox_add(op);
     int err = 0;
-    while (!job->done && err != ETIMEDOUT) {
+    while (!op->done && err != ETIMEDOUT) {
         if (patience_s > 0)
-            err = pthread_cond_timedwait(&job->finished, &e->lock, &deadline);
+            err = pthread_cond_timedwait(&op->finished, &e->lock, &deadline);
         else
-            pthread_cond_wait(&job->finished, &e->lock);
+            pthread_cond_wait(&op->finished, &e->lock);
     }
-    bool done = job->done;
+    bool done = op->done;
     pthread_mutex_unlock(&e->lock);
     if (!done)
         return fsdp_error(FSDP_ETIMEOUT, "a rank may have died; see the other ranks' messages",
                           "mpi: no answer from the progress thread in %.0f s", patience_s);
-    fsdp_status status = job->status;
+    fsdp_status status = op->status;
     if (status != FSDP_OK)
-        fsdp_error_set(&job->error);
-    mpi_job_free(job);
+        fsdp_error_set(&op->error);
+    mpi_operation_free(op);
     return status;
 }
 
-void mpi_job_finish(mpi_operation *job, const fsdp_error_info *info)
+void mpi_operation_finish(mpi_operation *op, const fsdp_error_info *info)
 {
     pthread_mutex_lock(&mpi_shared.lock);
     if (info != NULL) {
-        job->error = *info;
-        job->status = info->status;
+        op->error = *info;
+        op->status = info->status;
     }
-    job->done = true;
-    pthread_cond_signal(&job->finished);
+    op->done = true;
+    pthread_cond_signal(&op->finished);
     pthread_mutex_unlock(&mpi_shared.lock);
 }
 
@@ -168,17 +168,17 @@ void comm_mpi_fail(void)
 {
     mpi_engine *e = &mpi_shared;
     fsdp_error_info why = *fsdp_error_get();
-    mpi_operation *job = job_new(JOB_FAIL, NULL, 0);
-    if (job == NULL)
+    mpi_operation *op = operation_new(OP_FAIL, NULL, 0);
+    if (op == NULL)
         return;
-    job->error = why;
+    op->error = why;
     pthread_mutex_lock(&e->lock);
     bool taken = e->running && !e->dead;
     if (taken)
-        inbox_add(job);
+        inbox_add(op);
     pthread_mutex_unlock(&e->lock);
     if (!taken)
-        mpi_job_free(job);
+        mpi_operation_free(op);
 }
 
 void comm_mpi_on_failure(void (*tell)(void))
@@ -202,12 +202,12 @@ static fsdp_status exchange_run(mpi_group *g, const exchange_args *a)
 {
     const comm *c = g->core;
     comm_recorder_mark(c->recorder, a->call.ticket, COMM_RUNNING);
-    mpi_operation *job = job_new(JOB_EXCHANGE, g, c->size);
-    if (job == NULL)
+    mpi_operation *op = operation_new(OP_EXCHANGE, g, c->size);
+    if (op == NULL)
         return FSDP_ENOMEM;
-    job->call = a->call;
-    memcpy(job->parts, a->parts, (size_t)c->size * sizeof a->parts[0]);
-    fsdp_status status = job_run(job, 0);
+    op->call = a->call;
+    memcpy(op->parts, a->parts, (size_t)c->size * sizeof a->parts[0]);
+    fsdp_status status = operation_run(op, 0);
     comm_recorder_mark(c->recorder, a->call.ticket, status == FSDP_OK ? COMM_DONE : COMM_FAILED);
     return status;
 }
@@ -277,15 +277,15 @@ static fsdp_status group_open(mpi_group *parent, int color, const comm *core, mp
 {
     *out = NULL;
     mpi_group *g = group_new(core);
-    mpi_operation *job = g != NULL ? job_new(JOB_SPLIT, parent, 0) : NULL;
-    if (job == NULL) {
+    mpi_operation *op = g != NULL ? operation_new(OP_SPLIT, parent, 0) : NULL;
+    if (op == NULL) {
         group_free(g);
         return FSDP_ENOMEM;
     }
-    job->color = color;
-    job->key = core->rank;
-    job->child = g;
-    fsdp_status status = job_run(job, core->timeout_s);
+    op->color = color;
+    op->key = core->rank;
+    op->child = g;
+    fsdp_status status = operation_run(op, core->timeout_s);
     if (status == FSDP_ETIMEOUT)
         return status; /* the thread may still be using g */
     if (status != FSDP_OK || g->comm == MPI_COMM_NULL) {
@@ -349,12 +349,12 @@ static void engine_stop(double patience_s)
 {
     mpi_engine *e = &mpi_shared;
     linger();
-    mpi_operation *job = job_new(JOB_STOP, NULL, 0);
-    if (job != NULL)
-        (void)job_run(job, CLOSE_PATIENCE_S);
+    mpi_operation *op = operation_new(OP_STOP, NULL, 0);
+    if (op != NULL)
+        (void)operation_run(op, CLOSE_PATIENCE_S);
     double until_s = comm_now_s() + patience_s;
     bool ended = false, bounded = false;
-    while (job != NULL && !ended && comm_now_s() < until_s) {
+    while (op != NULL && !ended && comm_now_s() < until_s) {
         struct timespec soon;
         clock_gettime(CLOCK_REALTIME, &soon);
         soon.tv_sec += 1;
@@ -374,8 +374,8 @@ static void mpi_close(void *group)
     mpi_group *g = group;
     double timeout_s = g->core->timeout_s;
     bool unused = group_drain(g);
-    mpi_operation *job = job_new(JOB_CLOSE, g, 0);
-    if (job == NULL || job_run(job, CLOSE_PATIENCE_S) != FSDP_OK)
+    mpi_operation *op = operation_new(OP_CLOSE, g, 0);
+    if (op == NULL || operation_run(op, CLOSE_PATIENCE_S) != FSDP_OK)
         unused = false;
     if (unused) /* else some stream's task may come back to it: it stays */
         group_free(g);
@@ -389,11 +389,12 @@ static void mpi_close(void *group)
 static void mpi_abort(void *group, int exit_code)
 {
     linger();
-    mpi_operation *job = job_new(JOB_ABORT, group, 0);
-    if (job == NULL)
+    mpi_operation *op = operation_new(OP_ABORT, group, 0);
+    if (op == NULL)
         return;
-    job->exit_code = exit_code;
-    (void)job_run(job, 5); /* MPI_Abort does not return; if it hangs, the core ends the process */
+    op->exit_code = exit_code;
+    /* MPI_Abort does not return. If it hangs, the core ends the process. */
+    (void)operation_run(op, 5);
 }
 
 static const comm_transport mpi_transport = {.name = "mpi",
@@ -448,30 +449,30 @@ static fsdp_status engine_start(void)
     cond_init(&e->wake);
     e->inbox_tail = &e->inbox;
     e->chunk_bytes = chunk_from_env();
-    mpi_operation *job = job_new(JOB_SPLIT, NULL, 0);
-    if (job == NULL)
+    mpi_operation *op = operation_new(OP_SPLIT, NULL, 0);
+    if (op == NULL)
         return FSDP_ENOMEM;
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int err = pthread_create(&e->thread, NULL, mpi_progress_main, job);
+    int err = pthread_create(&e->thread, NULL, mpi_progress_main, op);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (err != 0) {
-        mpi_job_free(job);
+        mpi_operation_free(op);
         return fsdp_error(FSDP_ECOMM, "", "comm_open: no progress thread: %s", strerror(err));
     }
     pthread_mutex_lock(&e->lock);
-    while (!job->done)
-        pthread_cond_wait(&job->finished, &e->lock);
+    while (!op->done)
+        pthread_cond_wait(&op->finished, &e->lock);
     e->was_started = true;
-    e->running = job->status == FSDP_OK;
+    e->running = op->status == FSDP_OK;
     pthread_mutex_unlock(&e->lock);
-    fsdp_status status = job->status;
+    fsdp_status status = op->status;
     if (status != FSDP_OK) {
-        fsdp_error_set(&job->error);
+        fsdp_error_set(&op->error);
         pthread_join(e->thread, NULL);
     }
-    mpi_job_free(job);
+    mpi_operation_free(op);
     return status;
 }
 

@@ -44,53 +44,52 @@ static size_t chunks_of(size_t bytes)
     return (bytes + mpi_shared.chunk_bytes - 1) / mpi_shared.chunk_bytes;
 }
 
-static bool requests_alloc(mpi_operation *job)
+static bool requests_alloc(mpi_operation *op)
 {
-    const comm *c = job->group->core;
+    const comm *c = op->group->core;
     size_t n_receives = 0, n_sends = 0;
     for (int r = 0; r < c->size; r++) {
         if (r != c->rank) {
-            n_receives += chunks_of(job->parts[r].recv_bytes);
-            n_sends += chunks_of(job->parts[r].send_bytes);
+            n_receives += chunks_of(op->parts[r].recv_bytes);
+            n_sends += chunks_of(op->parts[r].send_bytes);
         }
     }
     size_t n = REQ_FIRST_RECEIVE + n_receives + n_sends;
-    job->n_receives = elems_to_int(n_receives);
-    job->n_requests = elems_to_int(n);
-    job->requests = recycle_get(n * sizeof *job->requests);
-    job->peers = recycle_get(n * sizeof *job->peers);
-    job->bytes = recycle_get(n * sizeof *job->bytes);
+    op->n_receives = elems_to_int(n_receives);
+    op->n_requests = elems_to_int(n);
+    op->requests = recycle_get(n * sizeof *op->requests);
+    op->peers = recycle_get(n * sizeof *op->peers);
+    op->bytes = recycle_get(n * sizeof *op->bytes);
     mpi_engine *e = &mpi_shared;
-    if (job->n_requests > e->done_capacity) {
+    if (op->n_requests > e->done_capacity) {
         free(e->done_index);
         free(e->done_status);
         e->done_index = malloc(n * sizeof *e->done_index);
         e->done_status = malloc(n * sizeof *e->done_status);
         bool got = e->done_index != NULL && e->done_status != NULL;
-        e->done_capacity = got ? job->n_requests : 0;
+        e->done_capacity = got ? op->n_requests : 0;
     }
-    if (job->requests == NULL || job->peers == NULL || job->bytes == NULL || e->done_capacity == 0)
+    if (op->requests == NULL || op->peers == NULL || op->bytes == NULL || e->done_capacity == 0)
         return false;
     for (size_t i = 0; i < n; i++)
-        job->requests[i] = MPI_REQUEST_NULL;
+        op->requests[i] = MPI_REQUEST_NULL;
     return true;
 }
 
 /* Post `bytes` from or to one peer as requests *next ...; chunks keep their order by MPI's rule
  * that messages of one pair and tag do not overtake. */
-static int message_post(mpi_operation *job, int *next, bool receive, int peer, char *at,
+static int message_post(mpi_operation *op, int *next, bool receive, int peer, char *at,
                         size_t bytes)
 {
-    int tag = tag_of(&job->call, TAG_DATA + job->call.phase);
+    int tag = tag_of(&op->call, TAG_DATA + op->call.phase);
     while (bytes > 0) {
         size_t piece = bytes < mpi_shared.chunk_bytes ? bytes : mpi_shared.chunk_bytes;
-        MPI_Request *request = &job->requests[*next];
-        job->peers[*next] = peer;
-        job->bytes[*next] = (int)piece;
+        MPI_Request *request = &op->requests[*next];
+        op->peers[*next] = peer;
+        op->bytes[*next] = (int)piece;
         ++*next;
-        int rc = receive
-                     ? MPI_Irecv(at, (int)piece, MPI_BYTE, peer, tag, job->group->comm, request)
-                     : MPI_Isend(at, (int)piece, MPI_BYTE, peer, tag, job->group->comm, request);
+        int rc = receive ? MPI_Irecv(at, (int)piece, MPI_BYTE, peer, tag, op->group->comm, request)
+                         : MPI_Isend(at, (int)piece, MPI_BYTE, peer, tag, op->group->comm, request);
         if (rc != MPI_SUCCESS)
             return rc;
         at += piece;
@@ -99,121 +98,121 @@ static int message_post(mpi_operation *job, int *next, bool receive, int peer, c
     return MPI_SUCCESS;
 }
 
-static int desc_post(mpi_operation *job)
+static int desc_post(mpi_operation *op)
 {
-    const comm *c = job->group->core;
+    const comm *c = op->group->core;
     int next = (c->rank + 1) % c->size, previous = (c->rank + c->size - 1) % c->size;
-    int tag = tag_of(&job->call, TAG_DESC);
-    MPI_Comm on = job->group->comm;
-    job->peers[REQ_DESC_OUT] = next;
-    job->peers[REQ_DESC_IN] = previous;
-    job->bytes[REQ_DESC_OUT] = job->bytes[REQ_DESC_IN] = sizeof(comm_desc);
-    job->desc_expected = job->call.phase == 0 && c->size > 1;
-    if (!job->desc_expected)
+    int tag = tag_of(&op->call, TAG_DESC);
+    MPI_Comm on = op->group->comm;
+    op->peers[REQ_DESC_OUT] = next;
+    op->peers[REQ_DESC_IN] = previous;
+    op->bytes[REQ_DESC_OUT] = op->bytes[REQ_DESC_IN] = sizeof(comm_desc);
+    op->desc_expected = op->call.phase == 0 && c->size > 1;
+    if (!op->desc_expected)
         return MPI_SUCCESS;
-    int rc = MPI_Irecv(&job->desc_in, sizeof job->desc_in, MPI_BYTE, previous, tag, on,
-                       &job->requests[REQ_DESC_IN]);
+    int rc = MPI_Irecv(&op->desc_in, sizeof op->desc_in, MPI_BYTE, previous, tag, on,
+                       &op->requests[REQ_DESC_IN]);
     if (rc == MPI_SUCCESS)
-        rc = MPI_Isend(&job->call.desc, sizeof job->call.desc, MPI_BYTE, next, tag, on,
-                       &job->requests[REQ_DESC_OUT]);
+        rc = MPI_Isend(&op->call.desc, sizeof op->call.desc, MPI_BYTE, next, tag, on,
+                       &op->requests[REQ_DESC_OUT]);
     return rc;
 }
 
 /* Everyone starts with its neighbour, so that no rank is everybody's first target. */
-static int data_post(mpi_operation *job)
+static int data_post(mpi_operation *op)
 {
-    const comm *c = job->group->core;
+    const comm *c = op->group->core;
     int next = REQ_FIRST_RECEIVE, rc = MPI_SUCCESS;
     for (int d = 1; d < c->size && rc == MPI_SUCCESS; d++) {
         int peer = (c->rank + c->size - d) % c->size;
-        comm_part *p = &job->parts[peer];
-        rc = message_post(job, &next, true, peer, p->recv, p->recv_bytes);
+        comm_part *p = &op->parts[peer];
+        rc = message_post(op, &next, true, peer, p->recv, p->recv_bytes);
     }
     for (int d = 1; d < c->size && rc == MPI_SUCCESS; d++) {
         int peer = (c->rank + d) % c->size;
-        comm_part *p = &job->parts[peer];
-        rc = message_post(job, &next, false, peer, (char *)(uintptr_t)p->send, p->send_bytes);
+        comm_part *p = &op->parts[peer];
+        rc = message_post(op, &next, false, peer, (char *)(uintptr_t)p->send, p->send_bytes);
     }
     return rc;
 }
 
-fsdp_status mpi_exchange_post(mpi_operation *job)
+fsdp_status mpi_exchange_post(mpi_operation *op)
 {
-    if (!requests_alloc(job))
+    if (!requests_alloc(op))
         return fsdp_error(FSDP_ENOMEM, "", "mpi: no memory for an exchange");
-    int rc = desc_post(job);
+    int rc = desc_post(op);
     if (rc == MPI_SUCCESS)
-        rc = data_post(job);
+        rc = data_post(op);
     return rc == MPI_SUCCESS ? FSDP_OK : mpi_explain(rc, "posting a message");
 }
 
 /* ---- testing ------------------------------------------------------------------------------- */
 
 /* The previous rank's descriptor is here. */
-static fsdp_status desc_compare(mpi_operation *job)
+static fsdp_status desc_compare(mpi_operation *op)
 {
-    const comm *c = job->group->core;
-    const comm_desc *mine = &job->call.desc, *theirs = &job->desc_in;
-    job->desc_expected = false;
+    const comm *c = op->group->core;
+    const comm_desc *mine = &op->call.desc, *theirs = &op->desc_in;
+    op->desc_expected = false;
     if (memcmp(mine, theirs, sizeof *mine) == 0)
         return FSDP_OK;
-    return comm_desc_mismatch(theirs, c->world_ranks[job->peers[REQ_DESC_IN]], mine,
+    return comm_desc_mismatch(theirs, c->world_ranks[op->peers[REQ_DESC_IN]], mine,
                               c->world_ranks[c->rank]);
 }
 
 /* A message of another length than expected: remember it, a descriptor may explain it. */
-static void data_hold(mpi_operation *job, int index, int got_bytes)
+static void data_hold(mpi_operation *op, int index, int got_bytes)
 {
-    if (job->held_since_s > 0)
+    if (op->held_since_s > 0)
         return;
-    const comm *c = job->group->core;
+    const comm *c = op->group->core;
     char call[160], got[48] = "more";
-    comm_desc_print(&job->call.desc, call, sizeof call);
+    comm_desc_print(&op->call.desc, call, sizeof call);
     if (got_bytes >= 0)
         snprintf(got, sizeof got, "%d", got_bytes);
     (void)fsdp_error(FSDP_EMISMATCH, "all ranks must pass slice lengths that fit each other",
                      "%s: rank %d sent %s bytes, rank %d expected %d", call,
-                     c->world_ranks[job->peers[index]], got, c->world_ranks[c->rank],
-                     job->bytes[index]);
-    job->held = *fsdp_error_get();
-    job->held_since_s = comm_now_s();
+                     c->world_ranks[op->peers[index]], got, c->world_ranks[c->rank],
+                     op->bytes[index]);
+    op->held = *fsdp_error_get();
+    op->held_since_s = comm_now_s();
 }
 
-/* One request of the job has completed. */
-static fsdp_status request_done(mpi_operation *job, int index, const MPI_Status *status, int code)
+/* One request of the operation has completed. */
+static fsdp_status request_done(mpi_operation *op, int index, const MPI_Status *status, int code)
 {
     int error_class = MPI_SUCCESS, got_bytes = 0;
     if (code != MPI_SUCCESS)
         MPI_Error_class(code, &error_class);
-    bool is_data = index >= REQ_FIRST_RECEIVE && index < REQ_FIRST_RECEIVE + job->n_receives;
+    bool is_data = index >= REQ_FIRST_RECEIVE && index < REQ_FIRST_RECEIVE + op->n_receives;
     if (error_class == MPI_ERR_TRUNCATE && is_data) {
-        data_hold(job, index, -1);
+        data_hold(op, index, -1);
         return FSDP_OK;
     }
     if (code != MPI_SUCCESS) {
         char what[64];
         snprintf(what, sizeof what, "message %s rank %d",
                  is_data || index == REQ_DESC_IN ? "from" : "to",
-                 job->group->core->world_ranks[job->peers[index]]);
+                 op->group->core->world_ranks[op->peers[index]]);
         return mpi_explain(code, what);
     }
     if (index == REQ_DESC_IN)
-        return desc_compare(job);
+        return desc_compare(op);
     if (is_data) {
         MPI_Get_count(status, MPI_BYTE, &got_bytes);
-        if (got_bytes != job->bytes[index])
-            data_hold(job, index, got_bytes);
+        if (got_bytes != op->bytes[index])
+            data_hold(op, index, got_bytes);
     }
     return FSDP_OK;
 }
 
-/* Test the job once. *moved: something completed. *all_done: everything has. On failure the record
- * of this thread says why. */
-fsdp_status mpi_exchange_test(mpi_operation *job, bool *moved, bool *all_done)
+/* Test the operation once. *moved: something completed. *all_done: everything has. On failure the
+ * record of this thread says why. */
+fsdp_status mpi_exchange_test(mpi_operation *op, bool *moved, bool *all_done)
 {
     mpi_engine *e = &mpi_shared;
     int n_done = 0;
-    int rc = MPI_Testsome(job->n_requests, job->requests, &n_done, e->done_index, e->done_status);
+    int rc = MPI_Testsome(op->n_requests, op->requests, &n_done, e->done_index, e->done_status);
     if (rc != MPI_SUCCESS && rc != MPI_ERR_IN_STATUS) {
         int error_class = MPI_SUCCESS;
         MPI_Error_class(rc, &error_class);
@@ -225,28 +224,28 @@ fsdp_status mpi_exchange_test(mpi_operation *job, bool *moved, bool *all_done)
     for (int i = 0; i < n_done && n_done != MPI_UNDEFINED; i++) {
         *moved = true;
         const MPI_Status *status = &e->done_status[i];
-        TRY(request_done(job, e->done_index[i], status,
+        TRY(request_done(op, e->done_index[i], status,
                          rc == MPI_SUCCESS ? MPI_SUCCESS : status->MPI_ERROR));
     }
-    if (job->held_since_s > 0) {
+    if (op->held_since_s > 0) {
         *all_done = false;
-        if (comm_now_s() - job->held_since_s > HELD_ERROR_S) {
-            fsdp_error_set(&job->held);
-            return job->held.status;
+        if (comm_now_s() - op->held_since_s > HELD_ERROR_S) {
+            fsdp_error_set(&op->held);
+            return op->held.status;
         }
     }
     return FSDP_OK;
 }
 
-void mpi_exchange_missing(const mpi_operation *job, char *text, size_t text_bytes)
+void mpi_exchange_missing(const mpi_operation *op, char *text, size_t text_bytes)
 {
-    const comm *c = job->group->core;
+    const comm *c = op->group->core;
     size_t used = 0;
     text[0] = '\0';
     for (int r = 0; r < c->size; r++) {
         bool missing = false;
-        for (int i = REQ_DESC_IN; i < REQ_FIRST_RECEIVE + job->n_receives; i++)
-            missing |= job->requests[i] != MPI_REQUEST_NULL && job->peers[i] == r;
+        for (int i = REQ_DESC_IN; i < REQ_FIRST_RECEIVE + op->n_receives; i++)
+            missing |= op->requests[i] != MPI_REQUEST_NULL && op->peers[i] == r;
         if (missing && used < text_bytes)
             used += (size_t)snprintf(text + used, text_bytes - used, "%s%d", used > 0 ? " " : "",
                                      c->world_ranks[r]);

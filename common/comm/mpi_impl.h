@@ -1,11 +1,11 @@
 /* mpi_impl.h -- what the two halves of the mpi transport share; internal.
  *
- * mpi.c           the transport as callers see it: groups, jobs handed over, waiting for them
+ * mpi.c           the transport as callers see it: groups, operations handed over, waiting for them
  * mpi_progress.c  the one thread that talks to MPI: its loop, its pauses, how it fails
  * mpi_exchange.c  what it does for one exchange: messages, descriptors
  *
- * A job is made by a caller's thread, belongs to the progress thread while it is queued or active,
- * and is freed by the caller once `done`.
+ * An operation is made by a caller's thread, belongs to the progress thread while it is queued or
+ * active, and is freed by the caller once `done`.
  *
  * A failure on any group ends the transport of the whole process, and by a notice that of every
  * rank: all groups are dead and return the same error. After that no MPI call is made but
@@ -29,22 +29,22 @@ typedef struct mpi_group {
     struct exchange_args *args; /* issuing thread only: scratch for one call's arguments */
 } mpi_group;
 
-typedef enum mpi_job_kind {
-    JOB_EXCHANGE,
-    JOB_SPLIT,
-    JOB_CLOSE,
-    JOB_FAIL, /* die with `error`; nobody waits for it */
-    JOB_ABORT,
-    JOB_STOP
-} mpi_job_kind;
+typedef enum mpi_operation_kind {
+    OP_EXCHANGE,
+    OP_SPLIT,
+    OP_CLOSE,
+    OP_FAIL, /* die with `error`; nobody waits for it */
+    OP_ABORT,
+    OP_STOP
+} mpi_operation_kind;
 
 typedef struct mpi_operation {
-    mpi_job_kind kind;
+    mpi_operation_kind kind;
     struct mpi_operation *next;
-    mpi_group *group; /* NULL for JOB_STOP, JOB_FAIL, JOB_ABORT, and a split of all ranks */
-    int color, key;   /* JOB_SPLIT; color < 0: only take part */
-    mpi_group *child; /* JOB_SPLIT: its comm is filled */
-    int exit_code;    /* JOB_ABORT */
+    mpi_group *group; /* NULL for OP_STOP, OP_FAIL, OP_ABORT, and a split of all ranks */
+    int color, key;   /* OP_SPLIT; color < 0: only take part */
+    mpi_group *child; /* OP_SPLIT: its comm is filled */
+    int exit_code;    /* OP_ABORT */
 
     /* result, under the engine's lock */
     bool done;
@@ -52,7 +52,7 @@ typedef struct mpi_operation {
     fsdp_error_info error;
     pthread_cond_t finished;
 
-    /* JOB_EXCHANGE; progress thread only from posting on */
+    /* OP_EXCHANGE; progress thread only from posting on */
     comm_call call;
     comm_desc desc_in;     /* of the previous rank */
     bool desc_expected;    /* not compared yet */
@@ -102,12 +102,12 @@ typedef struct mpi_engine {
 
 extern mpi_engine mpi_shared;
 
-/* The progress thread; arg is the JOB that reports MPI's start. */
+/* The progress thread; arg is the operation that reports MPI's start. */
 void *mpi_progress_main(void *arg);
 
-/* mpi_job_finish -- hand the job back to its caller; info NULL: success. */
-void mpi_job_finish(mpi_operation *job, const fsdp_error_info *info);
-void mpi_job_free(mpi_operation *job);
+/* mpi_operation_finish -- hand the operation back to its caller; info NULL: success. */
+void mpi_operation_finish(mpi_operation *op, const fsdp_error_info *info);
+void mpi_operation_free(mpi_operation *op);
 
 /* ---- mpi_exchange.c: progress thread only --------------------------------------------------- */
 
@@ -115,10 +115,11 @@ enum { MPI_TAG_NOTICE = 32767 }; /* on notice_comm */
 
 /* mpi_explain -- FSDP_ECOMM with MPI's words for its error code. */
 fsdp_status mpi_explain(int code, const char *what);
-/* mpi_exchange_post -- post all messages of the job. After a failure some may be on their way. */
-fsdp_status mpi_exchange_post(mpi_operation *job);
-/* mpi_exchange_test -- test the job once. *moved is set when something completed, *all_done when
- * everything has. errors: FSDP_EMISMATCH, FSDP_ECOMM.                                            */
-fsdp_status mpi_exchange_test(mpi_operation *job, bool *moved, bool *all_done);
+/* mpi_exchange_post -- post all its messages. After a failure some may be on their way. */
+fsdp_status mpi_exchange_post(mpi_operation *op);
+/* mpi_exchange_test -- test it once. *moved is set when something completed, *all_done when
+ * everything has.
+ *   errors  FSDP_EMISMATCH, FSDP_ECOMM */
+fsdp_status mpi_exchange_test(mpi_operation *op, bool *moved, bool *all_done);
 /* mpi_exchange_missing -- world ranks whose data or descriptor has not come: "1 3". */
-void mpi_exchange_missing(const mpi_operation *job, char *text, size_t text_bytes);
+void mpi_exchange_missing(const mpi_operation *op, char *text, size_t text_bytes);

@@ -1,6 +1,7 @@
 /* mpi_progress.c -- the one thread that talks to MPI.
  *
- *   MPI_Init_thread -> loop: take jobs, post them, test all that is active, watch -> MPI_Finalize
+ *   MPI_Init_thread -> loop: take operations, post them, test all that is active, watch
+ *   -> MPI_Finalize
  *
  * Messages are never waited for in MPI: what is active is tested in turn with a growing pause,
  * because MPICH's waiting burns the core that a peer needs [measured: a barrier of 4 ranks on 2
@@ -36,14 +37,14 @@ enum { GRACE_MS = 400 };
 
 /* ---- failure ------------------------------------------------------------------------------- */
 
-static void job_end(mpi_operation *job, const fsdp_error_info *info)
+static void operation_end(mpi_operation *op, const fsdp_error_info *info)
 {
-    recycle_put(job->requests);
-    recycle_put(job->peers);
-    recycle_put(job->bytes);
-    job->requests = NULL;
-    job->peers = job->bytes = NULL;
-    mpi_job_finish(job, info);
+    recycle_put(op->requests);
+    recycle_put(op->peers);
+    recycle_put(op->bytes);
+    op->requests = NULL;
+    op->peers = op->bytes = NULL;
+    mpi_operation_finish(op, info);
 }
 
 static void notice_listen(void)
@@ -93,8 +94,8 @@ static void notices_exchange(void)
 }
 
 /* The transport is dead from here on, for the reason in this thread's error record. While notices
- * go round the active jobs' buffers are still ours; after that MPI is not called again, so what is
- * posted stays as it is. */
+ * go round the active operations' buffers are still ours; after that MPI is not called again, so
+ * what is posted stays as it is. */
 static void engine_kill(void)
 {
     mpi_engine *e = &mpi_shared;
@@ -111,46 +112,46 @@ static void engine_kill(void)
     pthread_mutex_unlock(&e->tell_lock);
     notices_exchange();
     if (e->split != NULL)
-        mpi_job_finish(e->split, &e->why);
+        mpi_operation_finish(e->split, &e->why);
     e->split = NULL;
     while (e->active != NULL) {
-        mpi_operation *job = e->active;
-        e->active = job->next;
-        job_end(job, &e->why);
+        mpi_operation *op = e->active;
+        e->active = op->next;
+        operation_end(op, &e->why);
     }
 }
 
-/* ---- jobs ---------------------------------------------------------------------------------- */
+/* ---- operations ---------------------------------------------------------------------------- */
 
-static void exchange_start(mpi_operation *job)
+static void exchange_start(mpi_operation *op)
 {
     mpi_engine *e = &mpi_shared;
-    job->begun_s = comm_now_s();
-    job->next = e->active;
-    e->active = job;
-    if (mpi_exchange_post(job) != FSDP_OK)
+    op->begun_s = comm_now_s();
+    op->next = e->active;
+    e->active = op;
+    if (mpi_exchange_post(op) != FSDP_OK)
         engine_kill();
 }
 
-/* Test every active job once; returns whether anything completed. */
-static bool jobs_test(void)
+/* Test every active operation once; returns whether anything completed. */
+static bool operations_test(void)
 {
     mpi_engine *e = &mpi_shared;
     bool moved = false;
     mpi_operation **link = &e->active;
     while (*link != NULL) {
-        mpi_operation *job = *link;
+        mpi_operation *op = *link;
         bool all_done = false;
-        if (mpi_exchange_test(job, &moved, &all_done) != FSDP_OK) {
+        if (mpi_exchange_test(op, &moved, &all_done) != FSDP_OK) {
             engine_kill();
-            return true; /* no job is left */
+            return true; /* no operation is left */
         }
         if (!all_done) {
-            link = &job->next;
+            link = &op->next;
             continue;
         }
-        *link = job->next;
-        job_end(job, NULL);
+        *link = op->next;
+        operation_end(op, NULL);
         moved = true;
     }
     return moved;
@@ -164,16 +165,16 @@ static void report(void)
         comm_recorder_print(mpi_shared.recorder, stderr, mpi_shared.world_rank);
 }
 
-static void job_expire(mpi_operation *job)
+static void operation_expire(mpi_operation *op)
 {
     char call[160], missing[200];
-    comm_desc_print(&job->call.desc, call, sizeof call);
-    mpi_exchange_missing(job, missing, sizeof missing);
+    comm_desc_print(&op->call.desc, call, sizeof call);
+    mpi_exchange_missing(op, missing, sizeof missing);
     report();
     (void)fsdp_error(FSDP_ETIMEOUT,
                      "compare the ranks' last calls above; FSDP_TIMEOUT_S sets the limit",
                      "rank %d waited %.1f s in %s; missing data of ranks: %s",
-                     mpi_shared.world_rank, job->group->core->timeout_s, call, missing);
+                     mpi_shared.world_rank, op->group->core->timeout_s, call, missing);
     engine_kill();
 }
 
@@ -194,10 +195,10 @@ static void watch(void)
         return;
     }
     double now_s = comm_now_s();
-    for (mpi_operation *job = e->active; job != NULL; job = job->next) {
-        const comm *c = job->group->core;
-        if (now_s - job->begun_s > c->timeout_s + (c->hier != NULL ? NEARER_S : 0)) {
-            job_expire(job);
+    for (mpi_operation *op = e->active; op != NULL; op = op->next) {
+        const comm *c = op->group->core;
+        if (now_s - op->begun_s > c->timeout_s + (c->hier != NULL ? NEARER_S : 0)) {
+            operation_expire(op);
             return;
         }
     }
@@ -206,45 +207,45 @@ static void watch(void)
 /* ---- groups -------------------------------------------------------------------------------- */
 
 /* Blocking, but all ranks have just met: nothing else is waited for. */
-static void split_run(mpi_operation *job)
+static void split_run(mpi_operation *op)
 {
-    MPI_Comm parent = job->group != NULL ? job->group->comm : MPI_COMM_WORLD;
+    MPI_Comm parent = op->group != NULL ? op->group->comm : MPI_COMM_WORLD;
     MPI_Comm made = MPI_COMM_NULL;
-    int rc = MPI_Comm_split(parent, job->color < 0 ? MPI_UNDEFINED : job->color, job->key, &made);
+    int rc = MPI_Comm_split(parent, op->color < 0 ? MPI_UNDEFINED : op->color, op->key, &made);
     if (rc != MPI_SUCCESS) {
         (void)mpi_explain(rc, "MPI_Comm_split");
-        mpi_job_finish(job, fsdp_error_get());
+        mpi_operation_finish(op, fsdp_error_get());
         return;
     }
-    if (made != MPI_COMM_NULL && job->group != NULL && job->child->core->size == 1) {
+    if (made != MPI_COMM_NULL && op->group != NULL && op->child->core->size == 1) {
         MPI_Comm_free(&made);
     } else if (made != MPI_COMM_NULL) {
         MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
-        job->child->comm = made;
+        op->child->comm = made;
         if (mpi_shared.recorder == NULL)
-            mpi_shared.recorder = job->child->core->recorder;
+            mpi_shared.recorder = op->child->core->recorder;
     }
-    mpi_job_finish(job, NULL);
+    mpi_operation_finish(op, NULL);
 }
 
 /* The ranks of a group met in comm_split's host call. All ranks, in comm_open, did not: another may
  * come only when calls are through that need this thread, so it must not wait for that one in MPI.
  */
-static void split_start(mpi_operation *job)
+static void split_start(mpi_operation *op)
 {
     mpi_engine *e = &mpi_shared;
-    if (job->group != NULL) {
-        split_run(job);
+    if (op->group != NULL) {
+        split_run(op);
         return;
     }
     FSDP_ASSERT(e->split == NULL && "two threads in comm_open");
     int rc = MPI_Ibarrier(MPI_COMM_WORLD, &e->split_met);
     if (rc == MPI_SUCCESS) {
-        e->split = job;
+        e->split = op;
         return;
     }
     (void)mpi_explain(rc, "MPI_Ibarrier");
-    mpi_job_finish(job, fsdp_error_get());
+    mpi_operation_finish(op, fsdp_error_get());
 }
 
 /* Returns whether all ranks have come, and with them the group. */
@@ -261,32 +262,32 @@ static bool split_test(void)
         return true;
     }
     if (met) {
-        mpi_operation *job = e->split;
+        mpi_operation *op = e->split;
         e->split = NULL;
-        split_run(job);
+        split_run(op);
     }
     return met;
 }
 
-static void close_run(mpi_operation *job)
+static void close_run(mpi_operation *op)
 {
     mpi_engine *e = &mpi_shared;
-    mpi_group *g = job->group;
+    mpi_group *g = op->group;
     if (g->core->owns_recorder && g->core->recorder == e->recorder)
         e->recorder = NULL;
     if (!e->dead)
         MPI_Comm_free(&g->comm);
-    mpi_job_finish(job, NULL);
+    mpi_operation_finish(op, NULL);
 }
 
 /* What ended the job was seen elsewhere: in the memory that the ranks of this host share. */
-static void fail_run(mpi_operation *job)
+static void fail_run(mpi_operation *op)
 {
-    fsdp_error_set(&job->error);
-    if (!mpi_shared.dead && job->error.status == FSDP_ETIMEOUT)
+    fsdp_error_set(&op->error);
+    if (!mpi_shared.dead && op->error.status == FSDP_ETIMEOUT)
         report();
     engine_kill();
-    mpi_job_free(job);
+    mpi_operation_free(op);
 }
 
 /* ---- the thread ---------------------------------------------------------------------------- */
@@ -302,7 +303,7 @@ static struct timespec deadline_in_us(long us)
 }
 
 /* What has been handed over, in order; pauses first as long as nothing has completed for n_quiet
- * tests. A new job ends the pause.                                                               */
+ * tests. A new operation ends the pause. */
 static mpi_operation *inbox_take(int n_quiet)
 {
     mpi_engine *e = &mpi_shared;
@@ -328,32 +329,32 @@ static mpi_operation *inbox_take(int n_quiet)
     return taken;
 }
 
-static void job_start(mpi_operation *job)
+static void operation_start(mpi_operation *op)
 {
-    bool needs_peers = job->kind == JOB_EXCHANGE || job->kind == JOB_SPLIT;
+    bool needs_peers = op->kind == OP_EXCHANGE || op->kind == OP_SPLIT;
     if (mpi_shared.dead && needs_peers) {
-        mpi_job_finish(job, &mpi_shared.why);
+        mpi_operation_finish(op, &mpi_shared.why);
         return;
     }
-    switch (job->kind) {
-    case JOB_EXCHANGE:
-        exchange_start(job);
+    switch (op->kind) {
+    case OP_EXCHANGE:
+        exchange_start(op);
         break;
-    case JOB_SPLIT:
-        split_start(job);
+    case OP_SPLIT:
+        split_start(op);
         break;
-    case JOB_CLOSE:
-        close_run(job);
+    case OP_CLOSE:
+        close_run(op);
         break;
-    case JOB_FAIL:
-        fail_run(job);
+    case OP_FAIL:
+        fail_run(op);
         break;
-    case JOB_ABORT:
-        MPI_Abort(MPI_COMM_WORLD, job->exit_code);
+    case OP_ABORT:
+        MPI_Abort(MPI_COMM_WORLD, op->exit_code);
         break;
-    case JOB_STOP:
+    case OP_STOP:
         mpi_shared.stopping = true;
-        mpi_job_finish(job, NULL);
+        mpi_operation_finish(op, NULL);
         break;
     }
 }
@@ -409,22 +410,22 @@ void *mpi_progress_main(void *arg)
     pthread_setname_np(pthread_self(), "mpi progress");
     prctl(PR_SET_TIMERSLACK, 1000); /* ns; else every short sleep takes 50 us more */
     fsdp_status status = transport_start();
-    mpi_job_finish(arg, status == FSDP_OK ? NULL : fsdp_error_get());
+    mpi_operation_finish(arg, status == FSDP_OK ? NULL : fsdp_error_get());
     if (status != FSDP_OK)
         return NULL;
     int n_quiet = 0;
     while (!e->stopping) {
         bool was_idle = e->active == NULL;
-        mpi_operation *job = inbox_take(n_quiet);
-        if (job != NULL)
+        mpi_operation *op = inbox_take(n_quiet);
+        if (op != NULL)
             n_quiet = 0;
-        while (job != NULL) {
-            mpi_operation *next = job->next; /* a job started may be freed by its caller */
-            job_start(job);
-            job = next;
+        while (op != NULL) {
+            mpi_operation *next = op->next; /* an operation started may be freed by its caller */
+            operation_start(op);
+            op = next;
         }
         bool moved = split_test();
-        n_quiet = jobs_test() || moved ? 0 : n_quiet < 1 << 20 ? n_quiet + 1 : n_quiet;
+        n_quiet = operations_test() || moved ? 0 : n_quiet < 1 << 20 ? n_quiet + 1 : n_quiet;
         if (was_idle || n_quiet % WATCH_EVERY_TESTS == 0)
             watch();
     }

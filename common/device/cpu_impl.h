@@ -12,8 +12,7 @@ typedef struct cpu_stream cpu_stream;
 typedef struct cpu_task cpu_task;
 
 /* One entry of a stream's queue. It is embedded in what it works on (a call's arguments, a block, a
- * capture), so that device_free needs no memory and cannot fail. `run` also disposes of the task.
- */
+ * capture), so that device_free needs no memory and cannot fail. `run` also disposes of it. */
 struct cpu_task {
     STAILQ_ENTRY(cpu_task) link;
     void (*run)(cpu_stream *s, cpu_task *task);
