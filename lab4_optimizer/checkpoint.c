@@ -269,14 +269,12 @@ fsdp_status ckpt_remove_dir(const char *dir)
     return FSDP_OK;
 }
 
-/* DIR.tmp becomes DIR. An old DIR is moved aside first and removed last; a DIR.old that a killed
- * run left goes before, if DIR itself is whole. */
 /* A rename lasts when the directory that holds the name is on disk, not before. */
 static fsdp_status sync_dir(const char *dir)
 {
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool ok =
-        fd >= 0 && (fsync(fd) == 0 || errno == EINVAL); /* EINVAL: a file system that cannot */
+    /* EINVAL: a file system that cannot. */
+    bool ok = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL);
     int why = errno;
     if (fd >= 0)
         close(fd);
@@ -285,6 +283,8 @@ static fsdp_status sync_dir(const char *dir)
                            strerror(why));
 }
 
+/* DIR.tmp becomes DIR. An old DIR is moved aside first and removed last; a DIR.old that a killed
+ * run left goes before, if DIR itself is whole. */
 fsdp_status ckpt_publish_dir(const char *dir)
 {
     char tmp[PATH_MAX], old[PATH_MAX], now[PATH_MAX], parent[PATH_MAX];

@@ -79,8 +79,8 @@ typedef struct shm_part {
 typedef struct shm_turn {
     shm_entry sync;
     comm_desc desc;
-    uint64_t block_offset,
-        block_bytes; /* of the rank's file; block_bytes 0: the bytes are inline */
+    uint64_t block_offset; /* in the rank's file */
+    uint64_t block_bytes;  /* 0: the bytes are inline */
     _Alignas(SHM_LINE_BYTES) char inline_bytes[SHM_INLINE_BYTES];
     shm_part part[]; /* [W] for each peer */
 } shm_turn;

@@ -30,11 +30,9 @@ typedef struct run_config {
 
 typedef struct run_result {
     int steps;
-    float *loss, *norm; /* [steps], the same on every rank: mean loss before the update, norm before
-                           clipping */
+    float *loss, *norm; /* [steps] before the update, before clipping; the same on every rank */
     size_t param_elems;
-    float
-        *params; /* [param_elems] tied ones once, in global order; rank 0 of the group, else NULL */
+    float *params; /* [param_elems] global order, tied ones once; NULL but on the group's rank 0 */
 } run_result;
 
 /* run_training -- collective over `group`; dev is the device that the group was opened on. */

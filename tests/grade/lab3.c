@@ -309,8 +309,7 @@ static fsdp_status in_flight(fixture *fx, bool slow_comm)
 static fsdp_status in_flight_body(fixture *fx)
 {
     leaf_world = fx->world_size;
-    TRY(in_flight(fx,
-                  false)); /* the gradient is still being computed when reduce_begin is called */
+    TRY(in_flight(fx, false));  /* reduce_begin comes while the gradient is being computed */
     return in_flight(fx, true); /* the reduction starts late, behind reduce_wait's free */
 }
 
