@@ -86,12 +86,13 @@ fsdp_status comm_all_gather(comm *c, stream *s, const char *label, dtype t, cons
  * send, rounded, is what all ranks read (this one and a group of one rank too): the sum is one of
  * bf16 values.
  *   send       unchanged
- *   moves      (W-1)*elems acc->sum_dtype sent per rank
+ *   moves      (W-1)*elems of acc->sum_dtype sent per rank
  *   holds      vectors of acc: the more of what it held before and what it holds after (see
  *              sum_run.h); staging (W-1)*elems where the transport cannot show peers' memory, and
  *              the rounded copy W*elems, both of acc->sum_dtype; over several hosts one f32 vector
  *              a host, and its rounded copy
- *   failed     acc is undefined until grad_acc_free */
+ *   errors     FSDP_EINVAL: acc has another length, sizes that overflow. After any other failure
+ *              acc is undefined until grad_acc_free */
 fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const float *send,
                                 size_t elems, grad_acc *acc, int level);
 

@@ -40,8 +40,8 @@ fsdp_status run_training(device *dev, comm *group, const run_config *config, run
 void run_result_free(run_result *r); /* a zeroed struct is accepted */
 
 /* run_hybrid_size -- ranks of a shard group with SHARDING_HYBRID: the largest size that leaves
- * several groups of several ranks; 0 when there is none (W = 1, 2, 3, 5). W=4 -> 2, W=6 -> 3, W=8
- * -> 4 */
+ * several groups of several ranks, 0 when there is none.
+ *   W=4 -> 2, W=6 -> 3, W=8 -> 4; W=1, 2, 3, 5 -> 0 */
 int run_hybrid_size(int world_size);
 
 /* run_corpus -- the text of every test: 100,000 tokens of corpus_synthetic, seed 0 (what fsdp_train

@@ -75,7 +75,7 @@ static void run_sequence(device *d, sequence q)
     grad_acc_init(&many, q.mode, &comm_test_sums, q.elems, MEM_GRADS_SHARD, "many");
     single.sum_dtype = many.sum_dtype = q.sum_dtype;
     float *in[MOST_INPUTS], *sum_single = NULL, *sum_many = NULL;
-    void *sent[MOST_INPUTS]; /* as the accumulator's sum_dtype type */
+    void *sent[MOST_INPUTS]; /* of the accumulator's sum_dtype */
     for (int i = 0; i < MOST_INPUTS; i++) {
         in[i] = comm_test_alloc(q.elems * sizeof(float));
         sent[i] = comm_test_alloc(q.elems * sizeof(float));
