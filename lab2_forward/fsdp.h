@@ -31,12 +31,12 @@ enum { UNIT_ROOT = 0, UNIT_NAME_BYTES = 32 };
 typedef struct fsdp_unit {
     int id;
     char name[UNIT_NAME_BYTES]; /* "root", "h.0": the label of its collectives */
-    flat_layout layout;        /* cut for the shard group. slots[i].param: global parameter index */
-    flat_layout slices;        /* the same array cut for the world; borrows the slots */
-    bool frozen;               /* all its parameters are frozen */
-    bool stays_after_forward;  /* not resharded by the forward post hook */
-    bool stays_after_backward; /* resident, see above */
-    float *shard;              /* [layout.shard_elems] MEM_PARAMS_SHARD, owned */
+    flat_layout slices;         /* cut for the world. slots[i].param: global parameter index */
+    flat_layout layout;         /* the same array cut for the shard group; borrows the slots */
+    bool frozen;                /* all its parameters are frozen */
+    bool stays_after_forward;   /* not resharded by the forward post hook */
+    bool stays_after_backward;  /* resident, see above */
+    float *shard;               /* [layout.shard_elems] MEM_PARAMS_SHARD, owned */
     void *full; /* [padded_elems] of param_dtype, MEM_PARAMS_FULL while not SHARDED, else NULL */
     unit_state state;
     event *gathered; /* recorded on gather_stream by unshard_begin */

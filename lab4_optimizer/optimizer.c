@@ -21,8 +21,12 @@ fsdp_status grad_norm(fsdp_optimizer *o)
         }
     if (o->norm_group == NULL) /* this rank has added up the whole gradient */
         return FSDP_OK;
-    return comm_all_reduce(o->norm_group, o->norm_stream, "grad norm", DTYPE_I64, o->norm_sum->bin,
-                           RSUM_BINS);
+    TRY(event_record(o->squared, f->compute));
+    TRY(stream_wait_event(o->norm_stream, o->squared));
+    TRY(comm_all_reduce(o->norm_group, o->norm_stream, "grad norm", DTYPE_I64, o->norm_sum->bin,
+                        RSUM_BINS));
+    TRY(event_record(o->added, o->norm_stream));
+    return stream_wait_event(f->compute, o->added);
     /* SOLUTION END 4.3 */
 }
 

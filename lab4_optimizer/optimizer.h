@@ -28,6 +28,8 @@ typedef struct fsdp_optimizer {
     float *norm, *coef;  /* device, [1] each */
     stream *norm_stream; /* the norm's collective runs here; in lab 4 the compute stream */
     comm *norm_group;    /* the shard group; NULL: a rank has the whole gradient already */
+    event *squared;      /* compute stream: this rank's squares are in norm_sum */
+    event *added;        /* norm_stream: norm_sum is that of the whole model */
 } fsdp_optimizer;
 
 /* optimizer_create -- moments (AdamW) and ranges of every unit; the kind is f->run.optimizer. The
@@ -57,7 +59,8 @@ fsdp_status decay_ranges(const flat_layout *layout, const param_spec *params, in
  * its own pieces (not gaps, not padding), then norm_group adds the bins as integers. Replicas hold
  * the same gradients, so each shard group finds the norm of the whole model.
  *   collective  one all-reduce of RSUM_BINS i64 over norm_group, none when that is NULL
- *   order       on the compute stream; the all-reduce on norm_stream */
+ *   order       on the compute stream; the all-reduce on norm_stream, between `squared`, which it
+ *               waits for, and `added`, which the compute stream waits for */
 fsdp_status grad_norm(fsdp_optimizer *o);
 
 /* ---- 4.4 ------------------------------------------------------------------------------------- */

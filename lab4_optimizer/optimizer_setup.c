@@ -41,6 +41,8 @@ fsdp_status optimizer_create(reducer *r, fsdp_optimizer *o)
         fail);
     GOTO_ON_FAIL(status, device_alloc_f32(s, MEM_OTHER, 1, "norm", &o->norm), fail);
     GOTO_ON_FAIL(status, device_alloc_f32(s, MEM_OTHER, 1, "clip coefficient", &o->coef), fail);
+    GOTO_ON_FAIL(status, event_create(r->f->run.dev, &o->squared), fail);
+    GOTO_ON_FAIL(status, event_create(r->f->run.dev, &o->added), fail);
     for (int u = 0; u < r->f->n_units; u++)
         GOTO_ON_FAIL(status, create_unit(o, u), fail);
     return FSDP_OK;
@@ -60,6 +62,8 @@ void optimizer_free(fsdp_optimizer *o)
         device_free(o->r->f->compute, o->norm_sum);
         device_free(o->r->f->compute, o->norm);
         device_free(o->r->f->compute, o->coef);
+        event_free(o->squared);
+        event_free(o->added);
     }
     free(o->units);
     *o = (fsdp_optimizer){0};

@@ -105,13 +105,23 @@ static fsdp_status engine_read_params(void *self, engine_sink sink, void *ctx)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+/* After it no collective is in flight, and what hooks had put in place of the streams is not used
+ * again. */
+static void drain(fsdp *f)
+{
+    if (f->gather_stream)
+        stream_sync(f->gather_stream);
+    if (f->reduce_stream)
+        stream_sync(f->reduce_stream);
+    f->gather_stream = f->reduce_stream = f->comm_stream;
+}
+
 static void engine_free(void *self)
 {
     fsdp_engine *e = self;
     if (!e)
         return;
-    if (e->f.comm_stream)
-        stream_sync(e->f.comm_stream);
+    drain(&e->f);
     if (e->hooks.free)
         e->hooks.free(e->hooks.self);
     optimizer_free(&e->o);

@@ -34,14 +34,6 @@ static size_t slice_elems(const plan_input *in, int u)
     return in->f.units[u].slices.shard_elems;
 }
 
-static size_t layer_elems(const model *m, const layer *l)
-{
-    size_t n = 0;
-    for (int p = l->first_param; p < l->first_param + l->n_params; p++)
-        n += m->params[p].elems;
-    return n;
-}
-
 /* Most unreduced gradient alive: the root's (from the head to the embedding) and, at each layer,
  * that of its unit and of its leaves. */
 static size_t grads_full_elems(const plan_input *in)
@@ -53,7 +45,7 @@ static size_t grads_full_elems(const plan_input *in)
         int u = in->f.layer_unit[i];
         size_t now = root + (u == UNIT_ROOT ? 0 : padded_elems(in, u));
         if (leaves)
-            now += layer_elems(m, &m->layers[i]) * (size_t)size_log2_floor(in->run->batch);
+            now += runner_layer_elems(m, &m->layers[i]) * (size_t)size_log2_floor(in->run->batch);
         most = now > most ? now : most;
     }
     return most;

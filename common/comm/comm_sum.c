@@ -101,9 +101,13 @@ fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const flo
 fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const float *send,
                                  const comm_slice *slices, grad_acc *acc, int level)
 {
-    size_t total_elems, total_bytes;
-    for (int r = 0; r < c->size; r++)
+    size_t total_elems, total_bytes, end;
+    for (int r = 0; r < c->size; r++) {
+        if (__builtin_add_overflow(slices[r].begin, slices[r].elems, &end))
+            return fsdp_error(FSDP_EINVAL, "", "reduce-scatter '%s': slice %d ends beyond a size_t",
+                              label, r);
         c->lengths[r] = slices[r].elems;
+    }
     TRY(comm_lengths_sum(c, c->lengths, DTYPE_F32, "reduce-scatter buffer", &total_elems,
                          &total_bytes));
     comm_issue i = {.op = COMM_OP_REDUCE_SCATTER,

@@ -50,6 +50,8 @@ fsdp_status runner_backward(runner *r);
 /* runner_activation_bytes -- what stands under MEM_ACTIVATIONS for this run: what runner_create
  * allocates, and what the matrix product with the largest operands takes to round them. */
 size_t runner_activation_bytes(const run_context *run);
+/* runner_layer_elems -- elements of the gradients of a layer's own parameters: a leaf's. */
+size_t runner_layer_elems(const model *m, const layer *l);
 /* runner_leaf_bytes -- canonical mode: most bytes of leaf gradients beside the views (log2(b) of
  * the largest layer's, MEM_GRADS_FULL), 0 otherwise. */
 size_t runner_leaf_bytes(const run_context *run);

@@ -30,5 +30,3 @@ fsdp_status runner_layer_forward(runner *r, int i, bool training);
 fsdp_status runner_layer_backward(runner *r, int i, const float *d_out, float *d_in);
 /* runner_sum_losses -- *loss = sum of the calls' losses, leaves numbered by sequence. */
 fsdp_status runner_sum_losses(runner *r, float *loss);
-/* runner_layer_elems -- elements of the gradients of a layer's own parameters. */
-size_t runner_layer_elems(const model *m, const layer *l);
