@@ -124,7 +124,7 @@ static fsdp_status written_once(int n_files)
     }
     for (int p = 0; p < 8; p++)
         for (size_t e = 0; e < PARAMS[p].elems; e++) {
-            char what[64];
+            char what[96];
             snprintf(what, sizeof what, "copies in all files of parameter %d, element %zu", p, e);
             TRY(expect_int(what, times[p][e], 1));
         }

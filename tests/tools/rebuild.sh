@@ -68,6 +68,8 @@ asan)
     quiet 'labs on 2 ranks' tests/grade/grade.sh --ranks 2 "$BUILD"
     # shellcheck disable=SC2086
     quiet 'training on 3 ranks' $LAUNCHER -n 3 "$BUILD/fsdp_train" $short
+    # shellcheck disable=SC2086
+    quiet 'training on 4 ranks, hybrid' $LAUNCHER -n 4 "$BUILD/fsdp_train" $short --global-batch 8 --sharding hybrid --fsdp-size 2
     ;;
 tsan)
     need clang
