@@ -1,7 +1,7 @@
 /* report.c -- bytes by formula and by the ledger, side by side. */
 #include <string.h>
 #include "common/base/atomic_file.h"
-#include "common/observe/progress.h"
+#include "common/base/units.h"
 #include "trainer/trainer.h"
 
 static const comm_op SHOWN_OPS[] = {COMM_OP_ALL_GATHER, COMM_OP_REDUCE_SCATTER, COMM_OP_ALL_REDUCE};
@@ -21,9 +21,9 @@ void report_plan(const trainer *t, FILE *out)
         total += bytes;
         if (bytes > 0)
             fprintf(out, "  %-14s %16zu  %s\n", mem_category_name((mem_category)k), bytes,
-                    fsdp_format_bytes(bytes, text, sizeof text));
+                    format_bytes(bytes, text, sizeof text));
     }
-    fprintf(out, "  %-14s %16zu  %s\n", "sum", total, fsdp_format_bytes(total, text, sizeof text));
+    fprintf(out, "  %-14s %16zu  %s\n", "sum", total, format_bytes(total, text, sizeof text));
     fprintf(out, "traffic of one step by formula (sent by rank 0)\n");
     for (int i = 0; i < N_SHOWN_OPS; i++)
         fprintf(out, "  %-14s %6llu calls %16llu bytes\n", comm_op_name(SHOWN_OPS[i]),
@@ -69,13 +69,13 @@ static void print_memory(const trainer *t, const size_t *measured, FILE *out, FI
         if (csv)
             fprintf(csv, "memory,%s,%zu,%zu\n", name, measured[k], formula);
         if (measured[k] > 0 || formula > 0)
-            fprintf(out, "  %-22s %11s %11s\n", name, fsdp_format_bytes(measured[k], a, sizeof a),
-                    fsdp_format_bytes(formula, b, sizeof b));
+            fprintf(out, "  %-22s %11s %11s\n", name, format_bytes(measured[k], a, sizeof a),
+                    format_bytes(formula, b, sizeof b));
     }
     if (csv)
         fprintf(csv, "memory,total,%zu,\n", measured[MEM_CATEGORIES]);
     fprintf(out, "  %-22s %11s\n", "all, at one moment",
-            fsdp_format_bytes(measured[MEM_CATEGORIES], a, sizeof a));
+            format_bytes(measured[MEM_CATEGORIES], a, sizeof a));
 }
 
 static void print_traffic(const trainer *t, const train_result *r, FILE *out, FILE *csv)
@@ -86,7 +86,7 @@ static void print_traffic(const trainer *t, const train_result *r, FILE *out, FI
         char a[16], b[16];
         uint64_t got = r->step_stats.bytes_sent[op], want = t->traffic_plan.bytes_sent[op];
         fprintf(out, "  %-22s %11s %11s   %llu calls, formula %llu%s\n", comm_op_name(op),
-                fsdp_format_bytes(got, a, sizeof a), fsdp_format_bytes(want, b, sizeof b),
+                format_bytes(got, a, sizeof a), format_bytes(want, b, sizeof b),
                 (unsigned long long)r->step_stats.calls[op],
                 (unsigned long long)t->traffic_plan.calls[op], got == want ? "" : "  DIFFERS");
         if (csv)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/model/gpt2.h"
-#include "common/observe/progress.h"
+#include "common/base/units.h"
 #include "common/train/baseline.h"
 #include "trainer/trainer.h"
 
@@ -146,8 +146,8 @@ static fsdp_status check_memory(const trainer *t)
         "use more ranks, --sharding full, a smaller --size, --batch-size or --seq-len; --plan "
         "prints the parts",
         "this run needs %s on each rank, %s of memory are available to it",
-        fsdp_format_bytes(need, need_text, sizeof need_text),
-        fsdp_format_bytes(have, have_text, sizeof have_text));
+        format_bytes(need, need_text, sizeof need_text),
+        format_bytes(have, have_text, sizeof have_text));
 }
 
 static fsdp_status prepare_here(trainer *t)

@@ -44,6 +44,13 @@ static inline float bf16_round(float x)
 /* size_mul -- *out = a * b, or FSDP_EINVAL naming `what` when it does not fit a size_t. */
 fsdp_status size_mul(size_t a, size_t b, const char *what, size_t *out);
 
+/* size_round_up -- n rounded up to a multiple of align, for sizes that are known to be small:
+ * neither align is 0 nor the sum too large. */
+static inline size_t size_round_up(size_t n, size_t align)
+{
+    return (n + align - 1) / align * align;
+}
+
 /* size_align_up -- *out = n rounded up to a multiple of align: 10 by 4 -> 12, 12 by 4 -> 12, 0 ->
  * 0. FSDP_EINVAL naming `what` when align is 0 or the result does not fit a size_t. */
 fsdp_status size_align_up(size_t n, size_t align, const char *what, size_t *out);

@@ -433,12 +433,12 @@ fsdp_status comm_same(comm *c, const char *what, const char *text)
  * (1 of 60 aborts on a busy machine). A reader that never reads costs a second. */
 static void output_drain(void)
 {
-    double until_s = comm_now_s() + DRAIN_S;
+    double until_s = clock_now_s() + DRAIN_S;
     struct stat is;
     int left;
     bool is_piped = fstat(STDERR_FILENO, &is) == 0 && S_ISFIFO(is.st_mode);
     while (is_piped && ioctl(STDERR_FILENO, FIONREAD, &left) == 0 && left > 0 &&
-           comm_now_s() < until_s)
+           clock_now_s() < until_s)
         usleep(1000);
     if (is_piped)
         usleep(DRAIN_GRACE_MS * 1000);

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include "common/base/clock.h"
 #include "common/comm/comm.h"
 
 enum { COMM_LABEL_BYTES = 48 };
@@ -111,8 +112,6 @@ fsdp_status comm_desc_mismatch(const comm_desc *theirs, int their_rank, const co
 
 /* comm_hash -- FNV-1a, 64 bits. */
 uint64_t comm_hash(const void *bytes, size_t n_bytes);
-/* comm_now_s -- monotonic seconds. */
-double comm_now_s(void);
 
 /* ---- the core's object -------------------------------------------------------------------- */
 

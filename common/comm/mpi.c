@@ -40,7 +40,6 @@ void comm_mpi_on_failure(void (*tell)(void))
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 #include "common/base/recycle.h"
 
@@ -58,20 +57,6 @@ typedef struct exchange_args {
 } exchange_args;
 
 /* ---- operations ---------------------------------------------------------------------------- */
-
-static struct timespec deadline_in(double seconds)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    double whole = (double)(long)seconds;
-    t.tv_sec += (time_t)whole;
-    t.tv_nsec += (long)((seconds - whole) * 1e9);
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_nsec -= 1000000000;
-        t.tv_sec++;
-    }
-    return t;
-}
 
 static void cond_init(pthread_cond_t *cond)
 {
@@ -115,7 +100,7 @@ static void inbox_add(mpi_operation *op)
 static fsdp_status operation_run(mpi_operation *op, double patience_s)
 {
     mpi_engine *e = &mpi_shared;
-    struct timespec deadline = deadline_in(patience_s);
+    struct timespec deadline = clock_deadline(patience_s);
     pthread_mutex_lock(&e->lock);
     inbox_add(op);
     int err = 0;
@@ -312,7 +297,7 @@ static fsdp_status mpi_split(void *group, int color, const comm *child, void **o
 static bool group_drain(mpi_group *g)
 {
     size_t before = SIZE_MAX;
-    double since_s = comm_now_s();
+    double since_s = clock_now_s();
     for (;;) {
         pthread_mutex_lock(&mpi_shared.lock);
         size_t n = g->n_unfinished;
@@ -322,9 +307,9 @@ static bool group_drain(mpi_group *g)
             return true;
         if (n != before) {
             before = n;
-            since_s = comm_now_s();
+            since_s = clock_now_s();
         }
-        if (dead || comm_now_s() - since_s > CLOSE_PATIENCE_S)
+        if (dead || clock_now_s() - since_s > CLOSE_PATIENCE_S)
             return false;
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
@@ -336,7 +321,7 @@ static void linger(void)
 {
     if (mpi_failed(NULL) == FSDP_OK)
         return;
-    double left_s = mpi_shared.died_s + LINGER_S - comm_now_s();
+    double left_s = mpi_shared.died_s + LINGER_S - clock_now_s();
     if (left_s > 0)
         usleep((useconds_t)(left_s * 1e6));
 }
@@ -352,16 +337,16 @@ static void engine_stop(double patience_s)
     mpi_operation *op = operation_new(OP_STOP, NULL, 0);
     if (op != NULL)
         (void)operation_run(op, CLOSE_PATIENCE_S);
-    double until_s = comm_now_s() + patience_s;
+    double until_s = clock_now_s() + patience_s;
     bool ended = false, bounded = false;
-    while (op != NULL && !ended && comm_now_s() < until_s) {
+    while (op != NULL && !ended && clock_now_s() < until_s) {
         struct timespec soon;
         clock_gettime(CLOCK_REALTIME, &soon);
         soon.tv_sec += 1;
         ended = pthread_timedjoin_np(e->thread, NULL, &soon) == 0;
         if (!bounded && atomic_load(&e->finalizing)) {
             bounded = true;
-            until_s = fmin(until_s, comm_now_s() + FINALIZE_PATIENCE_S);
+            until_s = fmin(until_s, clock_now_s() + FINALIZE_PATIENCE_S);
         }
     }
     if (!ended)

@@ -175,7 +175,7 @@ static void data_hold(mpi_operation *op, int index, int got_bytes)
                      c->world_ranks[op->peers[index]], got, c->world_ranks[c->rank],
                      op->bytes[index]);
     op->held = *fsdp_error_get();
-    op->held_since_s = comm_now_s();
+    op->held_since_s = clock_now_s();
 }
 
 /* One request of the operation has completed. */
@@ -229,7 +229,7 @@ fsdp_status mpi_exchange_test(mpi_operation *op, bool *moved, bool *all_done)
     }
     if (op->held_since_s > 0) {
         *all_done = false;
-        if (comm_now_s() - op->held_since_s > HELD_ERROR_S) {
+        if (clock_now_s() - op->held_since_s > HELD_ERROR_S) {
             fsdp_error_set(&op->held);
             return op->held.status;
         }

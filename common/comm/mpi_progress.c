@@ -19,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <time.h>
 #include "common/base/recycle.h"
 
 /* The pause between tests: none, then a yield, then sleeps from the shortest to the longest. */
@@ -77,9 +76,10 @@ static void notices_exchange(void)
             MPI_Isend(&e->notice_out, sizeof e->notice_out, MPI_BYTE, r, MPI_TAG_NOTICE,
                       e->notice_comm, &e->notice_sends[r]);
     }
-    double until_s = comm_now_s() + NOTICES_S;
+    double until_s = clock_now_s() + NOTICES_S;
     int n_sent = 0;
-    while ((n_sent < e->world_size || e->n_notices < e->world_size - 1) && comm_now_s() < until_s) {
+    while ((n_sent < e->world_size || e->n_notices < e->world_size - 1) &&
+           clock_now_s() < until_s) {
         int sent = n_sent == e->world_size;
         if (!sent && MPI_Test(&e->notice_sends[n_sent], &sent, MPI_STATUS_IGNORE) != MPI_SUCCESS)
             return;
@@ -103,7 +103,7 @@ static void engine_kill(void)
         return;
     pthread_mutex_lock(&e->lock);
     e->why = *fsdp_error_get();
-    e->died_s = comm_now_s();
+    e->died_s = clock_now_s();
     e->dead = true;
     pthread_mutex_unlock(&e->lock);
     pthread_mutex_lock(&e->tell_lock);
@@ -126,7 +126,7 @@ static void engine_kill(void)
 static void exchange_start(mpi_operation *op)
 {
     mpi_engine *e = &mpi_shared;
-    op->begun_s = comm_now_s();
+    op->begun_s = clock_now_s();
     op->next = e->active;
     e->active = op;
     if (mpi_exchange_post(op) != FSDP_OK)
@@ -194,7 +194,7 @@ static void watch(void)
         engine_kill();
         return;
     }
-    double now_s = comm_now_s();
+    double now_s = clock_now_s();
     for (mpi_operation *op = e->active; op != NULL; op = op->next) {
         const comm *c = op->group->core;
         if (now_s - op->begun_s > c->timeout_s + (c->hier != NULL ? NEARER_S : 0)) {
@@ -292,16 +292,6 @@ static void fail_run(mpi_operation *op)
 
 /* ---- the thread ---------------------------------------------------------------------------- */
 
-static struct timespec deadline_in_us(long us)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_nsec += us * 1000;
-    t.tv_sec += t.tv_nsec / 1000000000;
-    t.tv_nsec %= 1000000000;
-    return t;
-}
-
 /* What has been handed over, in order; pauses first as long as nothing has completed for n_quiet
  * tests. A new operation ends the pause. */
 static mpi_operation *inbox_take(int n_quiet)
@@ -319,7 +309,7 @@ static mpi_operation *inbox_take(int n_quiet)
         sleep_us = LONGEST_SLEEP_US;
     pthread_mutex_lock(&e->lock);
     if (e->inbox == NULL && sleep_us > 0) {
-        struct timespec deadline = deadline_in_us(sleep_us);
+        struct timespec deadline = clock_deadline(1e-6 * (double)(sleep_us));
         pthread_cond_timedwait(&e->wake, &e->lock, &deadline);
     }
     mpi_operation *taken = e->inbox;

@@ -109,11 +109,11 @@ static fsdp_status shm_split(void *group, int color, const comm *child, void **o
  * stream failed for another reason its tasks never run: then patience ends the wait. */
 static bool group_drain(shm_group *g)
 {
-    double until_s = comm_now_s() + (shm_failed() == FSDP_OK ? CLOSE_PATIENCE_S : 1);
+    double until_s = clock_now_s() + (shm_failed() == FSDP_OK ? CLOSE_PATIENCE_S : 1);
     int before = atomic_load(&g->n_unfinished), n;
-    while ((n = atomic_load(&g->n_unfinished)) > 0 && comm_now_s() < until_s) {
+    while ((n = atomic_load(&g->n_unfinished)) > 0 && clock_now_s() < until_s) {
         if (n != before)
-            until_s = comm_now_s() + CLOSE_PATIENCE_S;
+            until_s = clock_now_s() + CLOSE_PATIENCE_S;
         before = n;
         usleep(1000);
     }

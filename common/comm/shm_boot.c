@@ -24,7 +24,7 @@ shm_process shm_self = {.world_lock = PTHREAD_MUTEX_INITIALIZER};
 size_t shm_job_bytes(int n_members)
 {
     size_t bytes = sizeof(shm_job) + (size_t)n_members * sizeof(shm_member);
-    return (bytes + 4095) / 4096 * 4096;
+    return size_round_up(bytes, 4096);
 }
 
 shm_file shm_file_of(int fd)
@@ -92,7 +92,7 @@ typedef struct start_wait {
 
 static bool start_over(void *self)
 {
-    return comm_now_s() > ((start_wait *)self)->until_s;
+    return clock_now_s() > ((start_wait *)self)->until_s;
 }
 
 static fsdp_status open_peer(int peer, double timeout_s)
@@ -100,7 +100,7 @@ static fsdp_status open_peer(int peer, double timeout_s)
     shm_process *p = &shm_self;
     shm_member *m = &p->job->member[peer];
     int mine = p->world_rank[p->me], theirs = p->world_rank[peer];
-    start_wait w = {comm_now_s() + timeout_s};
+    start_wait w = {clock_now_s() + timeout_s};
     if (!shm_word_wait(&m->ready, 1, &(shm_patience){.over = start_over, .self = &w}))
         return fsdp_error(FSDP_ETIMEOUT, "see that rank's messages; FSDP_TIMEOUT_S sets the limit",
                           "comm_open: rank %d waited %.1f s for rank %d to start", mine, timeout_s,

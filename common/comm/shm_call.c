@@ -12,7 +12,6 @@
 #include "common/base/recycle.h"
 #include "common/comm/shm_impl.h"
 #include <string.h>
-#include <time.h>
 
 /* Arguments of a call's task; parts [size], then the peer_read's ctx. */
 typedef struct call_args {
@@ -29,13 +28,13 @@ typedef struct call_args {
 size_t shm_turn_bytes(int n_ranks)
 {
     size_t bytes = sizeof(shm_turn) + (size_t)n_ranks * sizeof(shm_part);
-    return (bytes + SHM_LINE_BYTES - 1) / SHM_LINE_BYTES * SHM_LINE_BYTES;
+    return size_round_up(bytes, SHM_LINE_BYTES);
 }
 
 size_t shm_area_bytes(int n_ranks)
 {
     size_t bytes = (size_t)n_ranks * SHM_RING * shm_turn_bytes(n_ranks);
-    return (bytes + 4095) / 4096 * 4096;
+    return size_round_up(bytes, 4096);
 }
 
 /* The entry of a call, on any rank. */
@@ -63,7 +62,7 @@ static bool call_over(void *self)
 {
     call_wait *w = self;
     w->failed = shm_failed() != FSDP_OK;
-    w->expired = !w->failed && comm_now_s() > w->until_s;
+    w->expired = !w->failed && clock_now_s() > w->until_s;
     return w->failed || w->expired;
 }
 
@@ -133,12 +132,8 @@ static fsdp_status entry_acquire(shm_group *g, const comm_call *call, call_wait 
     uint64_t number = call->number, i = number % SHM_RING;
     pthread_mutex_lock(&g->lock);
     while (g->next[i] != number && !call_over(w)) {
-        struct timespec soon;
-        clock_gettime(CLOCK_REALTIME, &soon);
-        soon.tv_nsec += 50000000;
-        soon.tv_sec += soon.tv_nsec / 1000000000;
-        soon.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&g->freed, &g->lock, &soon);
+        struct timespec soon = clock_deadline(0.05);
+        pthread_cond_clockwait(&g->freed, &g->lock, CLOCK_MONOTONIC, &soon);
     }
     bool got = g->next[i] == number;
     unsigned owed = got ? g->owed[i] : 0;
@@ -315,7 +310,7 @@ static fsdp_status end(shm_group *g, const call_args *a, bool is_inline, call_wa
 static fsdp_status run_call(shm_group *g, const call_args *a, int n_threads)
 {
     const comm *c = g->core;
-    call_wait w = {.until_s = comm_now_s() + c->timeout_s};
+    call_wait w = {.until_s = clock_now_s() + c->timeout_s};
     comm_recorder_mark(c->recorder, a->call.ticket, COMM_RUNNING);
     TRY(entry_acquire(g, &a->call, &w));
     bool is_inline = entry_fill(g, a);

@@ -29,7 +29,7 @@ static void hear(fsdp_status why)
     void (*tell)(void) = atomic_load(&p->tell);
     if (atomic_exchange(&p->heard, true))
         return;
-    p->died_s = comm_now_s();
+    p->died_s = clock_now_s();
     pthread_mutex_lock(&p->world_lock);
     if (why == FSDP_ETIMEOUT && p->world != NULL && tell == NULL)
         comm_recorder_print(p->world->recorder, stderr, p->world_rank[p->me]);
@@ -91,7 +91,7 @@ void shm_linger(void)
 {
     if (shm_failed() == FSDP_OK)
         return;
-    double left_s = shm_self.died_s + LINGER_S - comm_now_s();
+    double left_s = shm_self.died_s + LINGER_S - clock_now_s();
     if (left_s > 0)
         usleep((useconds_t)(left_s * 1e6));
 }

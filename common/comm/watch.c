@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { RING_CALLS = 64, SHOWN_CALLS = 8, REPORT_BYTES = 12288 };
 
@@ -54,7 +53,7 @@ uint64_t comm_recorder_issue(comm_recorder *r, const comm_desc *desc, int group_
                                             .desc = *desc,
                                             .group_ranks = group_ranks,
                                             .state = COMM_ISSUED,
-                                            .issued_s = comm_now_s(),
+                                            .issued_s = clock_now_s(),
                                             .told_s = -1};
     pthread_mutex_unlock(&r->lock);
     return ticket;
@@ -112,9 +111,9 @@ void comm_recorder_mark(comm_recorder *r, uint64_t ticket, comm_state state)
     if (e->ticket == ticket) {
         /* an all-reduce runs twice: its time is that of both phases */
         if (state == COMM_RUNNING && e->state == COMM_ISSUED)
-            e->begun_s = comm_now_s();
+            e->begun_s = clock_now_s();
         if (state == COMM_DONE || state == COMM_FAILED)
-            e->ended_s = comm_now_s();
+            e->ended_s = clock_now_s();
         e->state = state;
         if (state == COMM_DONE && r->timer && e->desc.op < COMM_OPS) {
             timing = timing_of(e);
@@ -155,7 +154,7 @@ void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank)
     size_t used =
         (size_t)snprintf(text, sizeof text, "[rank %d] last calls, oldest first:\n", world_rank);
     pthread_mutex_lock(&r->lock);
-    double now_s = comm_now_s();
+    double now_s = clock_now_s();
     uint64_t last = r->last_ticket;
     uint64_t first = last >= RING_CALLS ? last - RING_CALLS + 1 : 1;
     for (uint64_t t = first; t <= last && used < sizeof text; t++) {
@@ -218,11 +217,4 @@ uint64_t comm_hash(const void *bytes, size_t n_bytes)
     for (size_t i = 0; i < n_bytes; i++)
         hash = (hash ^ p[i]) * 1099511628211u;
     return hash;
-}
-
-double comm_now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }

@@ -25,13 +25,14 @@
  *
  * A shared block stands in a file that other processes can map (host_share.h) and is recycled for
  * shared blocks only.                                                                            */
+#include "common/base/dtype.h"
 #include "common/base/recycle.h"
 #include "common/base/under_asan.h"
 #include "common/device/cpu_impl.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include "common/observe/progress.h"
+#include "common/base/units.h"
 
 #define BLOCK_LIVE  UINT64_C(0x11fe0b10c4a11ec5)
 #define BLOCK_FREED UINT64_C(0xf3eed0b10c4dead5)
@@ -75,11 +76,6 @@ static char *block_payload(cpu_block *b)
 
 /* ---- from and to the system ----------------------------------------------------------------- */
 
-static size_t round_up(size_t bytes, size_t grain)
-{
-    return (bytes + grain - 1) / grain * grain;
-}
-
 /* Large blocks are asked for in huge pages, and shifted (next_shift_bytes). Under AddressSanitizer
  * private blocks of any size come from malloc, which puts its guard right behind them. */
 static bool is_large(size_t footprint_bytes, bool shared)
@@ -94,10 +90,10 @@ static size_t footprint_of(size_t bytes, bool shared)
     if (bytes > SIZE_MAX / 2)
         return 0;
     size_t used_bytes = BLOCK_HEADER_BYTES + bytes + sizeof(uint64_t);
-    size_t footprint_bytes = round_up(used_bytes, shared ? PAGE_BYTES : BLOCK_ALIGN);
+    size_t footprint_bytes = size_round_up(used_bytes, shared ? PAGE_BYTES : BLOCK_ALIGN);
     if (!is_large(footprint_bytes, shared))
         return footprint_bytes;
-    return round_up(used_bytes + PAGE_BYTES - BLOCK_ALIGN, PAGE_BYTES);
+    return size_round_up(used_bytes + PAGE_BYTES - BLOCK_ALIGN, PAGE_BYTES);
 }
 
 /* Large blocks begin at different cache lines of a page: block n of a device at line 17 n mod 64.
@@ -295,9 +291,9 @@ static fsdp_status alloc_failed(cpu_device *d, mem_category category, size_t byt
 {
     ledger_figures f = ledger_read(d->base.ledger);
     char want[24], live[24], peak[24];
-    fsdp_format_bytes(bytes, want, sizeof want);
-    fsdp_format_bytes(f.live_total_bytes, live, sizeof live);
-    fsdp_format_bytes(f.peak_total_bytes, peak, sizeof peak);
+    format_bytes(bytes, want, sizeof want);
+    format_bytes(f.live_total_bytes, live, sizeof live);
+    format_bytes(f.peak_total_bytes, peak, sizeof peak);
     return fsdp_error(FSDP_ENOMEM, "use a smaller --batch-size, --seq-len or model, or more ranks",
                       "device_alloc: no memory for %zu bytes (%s) of '%s' (%s); the device holds "
                       "%zu bytes (%s) in %zu blocks, %s at its peak",

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/status.h"
-#include "common/observe/progress.h"
+#include "common/base/units.h"
 
 struct ledger {
     pthread_mutex_t lock;
@@ -95,9 +95,9 @@ void ledger_reset_peaks(ledger *l)
 static void print_row(FILE *out, const char *name, size_t live, size_t peak, size_t at_peak)
 {
     char text[3][24];
-    fsdp_format_bytes(live, text[0], sizeof text[0]);
-    fsdp_format_bytes(peak, text[1], sizeof text[1]);
-    fsdp_format_bytes(at_peak, text[2], sizeof text[2]);
+    format_bytes(live, text[0], sizeof text[0]);
+    format_bytes(peak, text[1], sizeof text[1]);
+    format_bytes(at_peak, text[2], sizeof text[2]);
     fprintf(out, "%-14s %10s %10s %14s\n", name, text[0], text[1], text[2]);
 }
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include "common/base/clock.h"
 #include "common/observe/profile_impl.h"
 
 struct profile {
@@ -29,13 +29,6 @@ const char *profile_kind_name(profile_kind k)
                                                      [PROFILE_COLLECTIVE] = "collective"};
     FSDP_ASSERT((int)k >= 0 && k < PROFILE_KINDS);
     return NAMES[k];
-}
-
-double profile_now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 profile *profile_create(void)
@@ -90,7 +83,7 @@ void profile_step_begin(profile *p)
     count_step(p);
     atomic_store(&p->counting, p->is_warm);
     p->is_warm = true;
-    p->step_began_s = p->last_s = profile_now_s();
+    p->step_began_s = p->last_s = clock_now_s();
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -146,7 +139,7 @@ void profile_add(profile *p, const profile_key *key, uint64_t n_calls, double se
         return;
     FSDP_ASSERT((int)key->kind >= 0 && key->kind < PROFILE_KINDS);
     pthread_mutex_lock(&p->lock);
-    p->last_s = profile_now_s();
+    p->last_s = clock_now_s();
     profile_row *row = find_row(p, key);
     row->calls += n_calls;
     row->seconds += seconds;

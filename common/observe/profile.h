@@ -1,6 +1,6 @@
 /* profile.h -- where the time of a training step goes: per operation calls, seconds, FLOPs, bytes.
  *
- *   profile_create -> profile_set_roof -> profile_step_begin -> (profile_now_s ... profile_add) at
+ *   profile_create -> profile_set_roof -> profile_step_begin -> profile_add at
  *   every operation -> profile_step_end -> ... -> profile_write_csv, profile_write_table
  *   -> profile_free
  *
@@ -68,10 +68,8 @@ void profile_set_roof(profile *p, profile_roof roof);
 void profile_step_begin(profile *p);
 void profile_step_end(profile *p);
 
-/* profile_is_counting -- inside a step, but for the first.
- * profile_now_s -- monotonic seconds. */
+/* profile_is_counting -- inside a step, but for the first. */
 bool profile_is_counting(const profile *p);
-double profile_now_s(void);
 
 /* profile_add -- n_calls of an operation that took `seconds` and cost `cost`, together. Drops them
  * while the profile is not counting. */

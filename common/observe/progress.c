@@ -2,8 +2,9 @@
 #include "common/observe/progress.h"
 #include <stdlib.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
+#include "common/base/clock.h"
+#include "common/base/units.h"
 
 enum { LOG_LINES = 50, LINE_BYTES = 256 };
 static const double REDRAW_S = 0.1;
@@ -17,30 +18,6 @@ struct progress {
     double mean_ms;    /* moving mean; 0 before the first step */
     double drawn_s;    /* when the line was last drawn; 0: never */
 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-char *fsdp_format_bytes(size_t bytes, char *buf, size_t buf_bytes)
-{
-    static const char *const UNITS[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
-    if (bytes < 1000) {
-        snprintf(buf, buf_bytes, "%zu B", bytes);
-        return buf;
-    }
-    double value = (double)bytes;
-    int unit = 0;
-    while (value >= 999.5) { /* 999.5 would be printed as 1000 */
-        value /= 1000;
-        unit++;
-    }
-    snprintf(buf, buf_bytes, "%.*f %s", value < 9.95 ? 1 : 0, value, UNITS[unit]);
-    return buf;
-}
 
 /* "45s", "3m20s", "2h05m", "3d04h": two units are enough to plan a coffee. */
 static void format_duration(double seconds, char *buf, size_t buf_bytes)
@@ -87,7 +64,7 @@ progress *progress_open(FILE *out, int64_t total_steps, int64_t tokens_per_step,
 
 static void draw_on_terminal(progress *p, char *line, bool is_last)
 {
-    double now = now_s();
+    double now = clock_now_s();
     if (p->drawn_s > 0 && now - p->drawn_s < REDRAW_S && !is_last)
         return;
     p->drawn_s = now;
@@ -118,7 +95,7 @@ void progress_step(progress *p, int64_t step, double loss, double grad_norm, dou
     int64_t steps_left = is_last ? 0 : p->total_steps - steps_done;
     format_duration((double)steps_left * p->mean_ms * 1e-3, eta, sizeof eta);
     if (mem_bytes > 0)
-        fsdp_format_bytes(mem_bytes, memory, sizeof memory);
+        format_bytes(mem_bytes, memory, sizeof memory);
     snprintf(line, sizeof line,
              "step %lld/%lld  loss %.4f  grad_norm %.4f  %.1f ms  %s tok/s  ETA %s%s%s",
              (long long)steps_done, (long long)p->total_steps, loss, grad_norm, ms, rate, eta,

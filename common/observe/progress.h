@@ -25,7 +25,3 @@ void progress_step(progress *p, int64_t step, double loss, double grad_norm, dou
 
 /* progress_close -- ends the redrawn line. */
 void progress_close(progress *p);
-
-/* fsdp_format_bytes -- "17 B", "9.5 kB", "340 MB", "1.2 GB": decimal units, one digit behind the
- * point below 10. Returns buf; 8 bytes are enough for any value.                                 */
-char *fsdp_format_bytes(size_t bytes, char *buf, size_t buf_bytes);

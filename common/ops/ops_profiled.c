@@ -31,6 +31,7 @@
  * causal mask leaves; the softmax between them is left out (its part is about 1 / D). */
 #include "common/ops/ops_profiled.h"
 #include <pthread.h>
+#include "common/base/clock.h"
 
 /* ---- the table in use, and the clock of every stream ----------------------------------------- */
 
@@ -76,7 +77,7 @@ static fsdp_status begin_task(void *args, int n_threads)
 {
     lane *l = *(lane **)args;
     (void)n_threads;
-    l->begun_s = profile_now_s();
+    l->begun_s = clock_now_s();
     return FSDP_OK;
 }
 
@@ -84,7 +85,7 @@ static fsdp_status end_task(void *args, int n_threads)
 {
     const call_end *e = args;
     (void)n_threads;
-    profile_add(installed.p, &e->key, 1, profile_now_s() - e->lane->begun_s, e->cost);
+    profile_add(installed.p, &e->key, 1, clock_now_s() - e->lane->begun_s, e->cost);
     return FSDP_OK;
 }
 

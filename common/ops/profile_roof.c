@@ -4,6 +4,7 @@
  * 32 MiB apart, would all begin at the same place of a page, which can cost time (cpu_memory.c). A
  * last-level cache that holds all three gives its own rate. Larger arrays would take too much
  * memory where every rank has its own. */
+#include "common/base/clock.h"
 #include "common/ops/ops_profiled.h"
 
 enum { ROOF_M = 768, ROOF_N = 768, ROOF_K = 768, ROOF_ELEMS = 8 << 20, ROOF_MIN_CALLS = 3 };
@@ -48,12 +49,12 @@ static fsdp_status best_rate(const ops *o, stream *s, float *const *x, roof_fn c
 {
     TRY(call(o, s, x));
     TRY(stream_sync(s));
-    double end_s = profile_now_s() + ROOF_S, best_s = 1e30;
-    for (int n = 0; n < ROOF_MIN_CALLS || profile_now_s() < end_s; n++) {
-        double begun_s = profile_now_s();
+    double end_s = clock_now_s() + ROOF_S, best_s = 1e30;
+    for (int n = 0; n < ROOF_MIN_CALLS || clock_now_s() < end_s; n++) {
+        double begun_s = clock_now_s();
         TRY(call(o, s, x));
         TRY(stream_sync(s));
-        double took_s = profile_now_s() - begun_s;
+        double took_s = clock_now_s() - begun_s;
         best_s = took_s < best_s ? took_s : best_s;
     }
     *rate = amount / best_s;

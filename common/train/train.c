@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "common/base/atomic_file.h"
+#include "common/base/clock.h"
 #include "common/model/export.h"
 #include "common/observe/progress.h"
 
@@ -26,13 +26,6 @@ struct train_loop {
     atomic_file csv;
     progress *progress;
 };
-
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
-}
 
 static fsdp_status open_here(const train_setup *setup, train_loop *l)
 {
@@ -266,10 +259,10 @@ fsdp_status train_run(train_loop *l, train_result *result)
     *result = (train_result){0};
     for (int64_t step = setup->first_step; step < setup->cfg->steps; step++, n++) {
         float loss = 0, norm = 0;
-        double start = now_ms();
+        double begun_s = clock_now_s();
         comm_job_stats_reset(setup->run->world);
         TRY(train_step(l, step, &loss, &norm));
-        l->ms[n] = now_ms() - start;
+        l->ms[n] = 1e3 * (clock_now_s() - begun_s);
         result->step_stats = comm_job_stats_read(setup->run->world);
         result->first_loss = n == 0 ? (double)loss : result->first_loss;
         result->last_loss = (double)loss;

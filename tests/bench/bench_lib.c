@@ -4,17 +4,9 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 const size_t bench_roof_bytes[ROOF_SIZES] = {256u << 10, 1u << 20,  4u << 20,
                                              16u << 20,  96u << 20, 768u << 20};
-
-double bench_now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int compare_doubles(const void *a, const void *b)
 {

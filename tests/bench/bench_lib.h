@@ -2,11 +2,9 @@
  */
 #pragma once
 #include <stddef.h>
+#include "common/base/clock.h"
 #include "common/base/dtype.h"
 #include "common/base/status.h"
-
-/* bench_now_s -- seconds of the monotonic clock. */
-double bench_now_s(void);
 
 typedef struct bench_quartiles {
     double median, q1, q3;

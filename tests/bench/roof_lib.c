@@ -48,14 +48,14 @@ static double triad_seconds(float *memory, size_t part_elems, int n_threads, siz
         triad_pass(a, a + stride, a + 2 * stride, part_elems);
 #pragma omp barrier
 #pragma omp master
-        begun = bench_now_s();
+        begun = clock_now_s();
 #pragma omp barrier
         for (size_t p = 0; p < passes; p++) {
             triad_pass(a, a + stride, a + 2 * stride, part_elems);
             __asm__ volatile("" ::: "memory"); /* a pass must not be left out */
         }
     }
-    return bench_now_s() - begun;
+    return clock_now_s() - begun;
 }
 
 static size_t triad_part_elems(size_t bytes, int n_threads)
@@ -126,7 +126,7 @@ static void pass_scale(float *restrict x, size_t elems)
 
 double bench_in_place_s(float *const *x, size_t n, bench_mix mix, int n_threads)
 {
-    double begun = bench_now_s();
+    double begun = clock_now_s();
 #pragma omp parallel num_threads(n_threads)
     {
         const size_t part = (n + (size_t)n_threads - 1) / (size_t)n_threads;
@@ -139,7 +139,7 @@ double bench_in_place_s(float *const *x, size_t n, bench_mix mix, int n_threads)
         else
             pass_scale(x[0] + first, elems);
     }
-    return bench_now_s() - begun;
+    return clock_now_s() - begun;
 }
 
 /* ---- multiply-adds in registers ------------------------------------------------------------ */
@@ -210,11 +210,11 @@ static double registers_gflops(float (*loop)(size_t, float), int macs, int n_thr
     volatile float x = 1e-7f;
     for (int i = 0; i < TRIES; i++) {
         float sink = 0;
-        double begun = bench_now_s();
+        double begun = clock_now_s();
 #pragma omp parallel num_threads(n_threads) reduction(+ : sink)
         sink += loop(ROUNDS, x);
         x = sink > 1e30f ? 2e-7f : 1e-7f;
-        double gflops = 2e-9 * ROUNDS * N_SUMS * macs * n_threads / (bench_now_s() - begun);
+        double gflops = 2e-9 * ROUNDS * N_SUMS * macs * n_threads / (clock_now_s() - begun);
         best = gflops > best ? gflops : best;
     }
     return best;
@@ -234,11 +234,11 @@ static double sgemm_gflops(const float *a, const float *b, float *c)
 {
     double best = 0;
     for (int i = 0; i < TRIES; i++) {
-        double begun = bench_now_s();
+        double begun = clock_now_s();
         if (dnnl_sgemm('N', 'N', SIDE, SIDE, SIDE, 1.0f, a, SIDE, b, SIDE, 0.0f, c, SIDE) !=
             dnnl_success)
             return 0;
-        double gflops = product_gflops(bench_now_s() - begun);
+        double gflops = product_gflops(clock_now_s() - begun);
         best = gflops > best ? gflops : best;
     }
     return best;
@@ -306,10 +306,10 @@ static double bf16_gflops(void *a, void *b, float *c)
     for (int i = 0; i < TRIES && good; i++) {
         const dnnl_exec_arg_t args[] = {
             {DNNL_ARG_SRC, p.a}, {DNNL_ARG_WEIGHTS, p.b}, {DNNL_ARG_DST, p.c}};
-        double begun = bench_now_s();
+        double begun = clock_now_s();
         good = dnnl_primitive_execute(p.primitive, p.stream, 3, args) == dnnl_success &&
                dnnl_stream_wait(p.stream) == dnnl_success;
-        double gflops = product_gflops(bench_now_s() - begun);
+        double gflops = product_gflops(clock_now_s() - begun);
         best = gflops > best ? gflops : best;
     }
     dnnl_memory_destroy(p.a);

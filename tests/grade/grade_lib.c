@@ -5,8 +5,8 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+#include "common/base/clock.h"
 
 /* A hang is reported by the comm layer before the grader's own limit (20 s) kills the launch. */
 static const double COMM_TIMEOUT_S = 12.0;
@@ -223,8 +223,7 @@ static fsdp_status check_no_leak(grade *g)
 /* run_task -- FSDP_OK or FSDP_ETODO: the next task may follow in this process. */
 static fsdp_status run_task(grade *g, const grade_task *t)
 {
-    struct timespec t0, t1;
-    clock_gettime(CLOCK_MONOTONIC, &t0);
+    double begun_s = clock_now_s();
     fsdp_status mine = t->run(g);
     fsdp_error_info why = *fsdp_error_get();
     (void)gate_open(g, "");
@@ -237,11 +236,9 @@ static fsdp_status run_task(grade *g, const grade_task *t)
     if (mine != FSDP_OK && mine != FSDP_ETODO && mine != FSDP_ESKIP)
         say("RANKFAIL %s %d %s %s", t->id, g->rank, fsdp_status_name(mine), fsdp_error_get()->what);
     fsdp_status agreed = comm_is_broken(mine) ? mine : comm_agree(g->comm, mine);
-    clock_gettime(CLOCK_MONOTONIC, &t1);
     say_verdict(g, t->id, mine, agreed);
-    double seconds = (double)(t1.tv_sec - t0.tv_sec) + 1e-9 * (double)(t1.tv_nsec - t0.tv_nsec);
     if (g->rank == 0)
-        say("TIME %s %.1f", t->id, seconds);
+        say("TIME %s %.1f", t->id, clock_now_s() - begun_s);
     say("DONE %s rank %d/%d", t->id, g->rank, g->world_size);
     return agreed;
 }

@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 #include "common/observe/ledger.h"
+#include "common/base/clock.h"
+#include "common/base/units.h"
 #include "common/observe/progress.h"
 
 /* ---- ledger --------------------------------------------------------------------------------- */
@@ -166,7 +168,7 @@ static void test_format_bytes(void **state)
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         char buf[8];
-        assert_string_equal(fsdp_format_bytes(CASES[i].bytes, buf, sizeof buf), CASES[i].text);
+        assert_string_equal(format_bytes(CASES[i].bytes, buf, sizeof buf), CASES[i].text);
     }
 }
 
@@ -276,25 +278,18 @@ static void terminal_read(terminal *t)
     }
 }
 
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static void test_terminal(void **state)
 {
     (void)state;
     terminal *t = terminal_open(200);
-    double start_s = seconds();
+    double start_s = clock_now_s();
     progress *p = progress_open(t->slave, 400, 1000, true);
     for (int step = 0; step < 400; step++) {
         progress_step(p, step, 3.25, 1.5, 1.0, 5000000);
         usleep(1000);
         terminal_read(t);
     }
-    double ran_s = seconds() - start_s;
+    double ran_s = clock_now_s() - start_s;
     assert_int_equal(count(t->text, "\n"), 0); /* one line, redrawn */
     progress_close(p);
     usleep(20000);

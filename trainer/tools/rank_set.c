@@ -8,20 +8,13 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+#include "common/base/clock.h"
 #include "trainer/tools/rank_set.h"
 
 static const double GRACE_S = 1.5, KILL_AFTER_S = 2;
 /* timeout(1) and others signal a process and then its group: that is one SIGINT, not two. */
 static const double SAME_SIGINT_S = 0.2;
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 void rank_set_signal(const rank_set *ranks, int signo)
 {
@@ -37,7 +30,7 @@ static void go_to_phase(rank_set *ranks, run_phase phase)
     if (phase <= ranks->phase)
         return;
     ranks->phase = phase;
-    ranks->next_s = phase == RUN_FAILED ? now_s() + GRACE_S : now_s() + KILL_AFTER_S;
+    ranks->next_s = phase == RUN_FAILED ? clock_now_s() + GRACE_S : clock_now_s() + KILL_AFTER_S;
     if (phase == RUN_TERMINATED)
         rank_set_signal(ranks, SIGTERM);
     if (phase == RUN_KILLED) {
@@ -49,7 +42,7 @@ static void go_to_phase(rank_set *ranks, run_phase phase)
 /* What is due: the next phase, or the time limit. */
 static void check_deadlines(rank_set *ranks)
 {
-    double now = now_s();
+    double now = clock_now_s();
     if (ranks->n_alive == 0)
         return;
     if (ranks->phase != RUN_GOING && ranks->next_s > 0 && now >= ranks->next_s)
@@ -68,7 +61,7 @@ static int wait_ms(const rank_set *ranks)
     double until = ranks->phase == RUN_GOING ? ranks->limit_at_s : ranks->next_s;
     if (until <= 0 || ranks->n_alive == 0)
         return -1;
-    double left = until - now_s();
+    double left = until - clock_now_s();
     return left > 0 ? (int)(left < 1e6 ? left * 1e3 : 1e9) + 1 : 0;
 }
 
@@ -138,11 +131,11 @@ static void reap(rank_set *ranks)
 static void interrupt(rank_set *ranks)
 {
     if (ranks->interrupted_s == 0) {
-        ranks->interrupted_s = now_s();
+        ranks->interrupted_s = clock_now_s();
         run_sink_say(ranks->err,
                      "[fsdp_run] SIGINT: passed on to the ranks; another one kills them");
         rank_set_signal(ranks, SIGINT);
-    } else if (now_s() - ranks->interrupted_s > SAME_SIGINT_S) {
+    } else if (clock_now_s() - ranks->interrupted_s > SAME_SIGINT_S) {
         ranks->exit_status = RUN_BY_SIGNAL + SIGINT;
         go_to_phase(ranks, RUN_KILLED);
     }
@@ -272,7 +265,7 @@ int rank_set_wait(rank_set *ranks)
         rank_set_signal(ranks, SIGKILL);
         return 1;
     }
-    ranks->limit_at_s = ranks->cfg.limit_s > 0 ? now_s() + ranks->cfg.limit_s : 0;
+    ranks->limit_at_s = ranks->cfg.limit_s > 0 ? clock_now_s() + ranks->cfg.limit_s : 0;
     reap(ranks);
     while (!is_over(ranks)) {
         fill_polled(ranks, polled);
