@@ -2,7 +2,7 @@
  * which of its elements decay. */
 #include <math.h>
 #include <stdlib.h>
-#include "common/ops/ops_profiled.h"
+#include "common/ops/op_work.h"
 #include "lab4_optimizer/optimizer.h"
 
 fsdp_status grad_norm(fsdp_optimizer *o)
@@ -66,7 +66,10 @@ static fsdp_status adamw_kernel(void *args, int n_threads)
 static fsdp_status run_adamw(fsdp *f, const adamw_args *a)
 {
     if (device_get_kind(f->run.dev) == DEVICE_CPU)
-        return ops_launch_adamw(f->compute, adamw_kernel, a);
+        return stream_launch_work(f->compute, &(launch_config){.fn = adamw_kernel,
+                                                               .args = a,
+                                                               .args_bytes = sizeof *a,
+                                                               .work = adamw_work(a)});
     return f->run.ops->adamw(f->compute, a);
 }
 

@@ -3,24 +3,39 @@
  *   profile_run_open (before the engine) -> profile_run_watch (the engine) -> training
  *   -> profile_run_write -> profile_run_close
  *
- * Three places are watched: the table of operations is a counting one (ops_profiled.h), the group
- * tells of its collectives (comm_set_timer), and the training loop gets an engine that says when a
- * step begins. A step ends with its last collective, that of the losses; an evaluation behind it
+ * Three places are watched: the device tells of its operations (device_set_watch), the group tells
+ * of its collectives (comm_set_timer), and the training loop gets an engine that says when a step
+ * begins. A step ends with its last collective, that of the losses; an evaluation behind it
  * is counted with it, a checkpoint is not. */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "common/ops/ops_profiled.h"
+#include "common/ops/profile_roof.h"
 #include "trainer/trainer.h"
 
 /* ---- collectives ---------------------------------------------------------------------------- */
 
 static void count_collective(void *self, const comm_timing *t)
 {
-    profile_key key = {.kind = PROFILE_COLLECTIVE, .name = comm_op_name(t->op)};
-    profile_add(self, &key, t->calls, t->seconds, (profile_cost){.bytes = t->bytes});
+    profile_add(self, PROFILE_COLLECTIVE, &(work_key){.name = comm_op_name(t->op)}, t->calls,
+                t->seconds, (work_cost){.bytes = t->bytes});
+}
+
+/* ---- operations ----------------------------------------------------------------------------- */
+
+/* Which calls count is decided when they are issued: a stream may run them in a later step. */
+static uint64_t is_counted(void *self, const device_act *act)
+{
+    return act->kind == ACT_LAUNCH && act->work.key.name && profile_is_counting(self);
+}
+
+static void count_operation(void *self, const device_act *act)
+{
+    bool computes = act->stream == device_compute_stream(stream_device(act->stream));
+    profile_add(self, computes ? PROFILE_COMPUTE : PROFILE_SIDE, &act->work.key, 1,
+                act->end_s - act->begin_s, act->work.cost);
 }
 
 /* ---- the engine: itself, and the beginning of a step ----------------------------------------- */
@@ -95,7 +110,8 @@ fsdp_status profile_run_open(trainer *t)
     ledger_reset_peaks(
         device_ledger(t->run.dev)); /* the peaks of the run are reported, not these */
     profile_set_roof(t->profile, roof);
-    TRY(ops_profiled(t->run.ops, t->profile, &t->run.ops));
+    t->profile_watch = (device_watch){t->profile, is_counted, count_operation};
+    device_set_watch(t->run.dev, &t->profile_watch);
     comm_set_timer(t->run.world, count_collective, t->profile);
     return FSDP_OK;
 }
@@ -126,7 +142,7 @@ void profile_run_close(trainer *t)
     if (!t->profile)
         return;
     comm_set_timer(t->run.world, NULL, NULL);
-    ops_profiled_end();
+    device_set_watch(t->run.dev, NULL);
     profile_free(t->profile);
     t->profile = NULL;
 }

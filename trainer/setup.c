@@ -8,15 +8,15 @@
 #include "common/train/baseline.h"
 #include "trainer/trainer.h"
 
-/* Threads of one rank: OMP_NUM_THREADS when set, else cores / local ranks. No group exists yet. */
-static int threads_per_rank(void)
+/* Threads of one rank: OMP_NUM_THREADS when set, else cores / ranks of this host. */
+static int threads_per_rank(const comm *world)
 {
     const char *text = getenv("OMP_NUM_THREADS");
     if (text && atoi(text) > 0)
         return atoi(text);
     cpu_set_t set;
     int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    int each = cores / comm_launched_local_ranks();
+    int each = cores / comm_local_size(world);
     return each > 0 ? each : 1;
 }
 
@@ -29,7 +29,7 @@ static bool flag_is_set(const char *name)
 fsdp_status trainer_connect(trainer *t)
 {
     device_config dc = {.kind = DEVICE_CPU,
-                        .n_threads = threads_per_rank(),
+                        .n_threads = 1,
                         .debug_fill = flag_is_set("FSDP_DEBUG_FILL"),
                         .async_compute = flag_is_set("FSDP_ASYNC_COMPUTE")};
     TRY(device_open(&dc, &t->run.dev));
@@ -40,8 +40,9 @@ fsdp_status trainer_connect(trainer *t)
     bool is_known = wanted == COMM_MPI || wanted == COMM_SHM;
     comm_config cc = {.backend = comm_launched_ranks() > 1 && !is_known ? COMM_AUTO : wanted};
     TRY(comm_open(t->run.dev, &cc, &t->run.world));
-    pin_to_cores(t->run.world, dc.n_threads);
-    return FSDP_OK;
+    int n_threads = threads_per_rank(t->run.world);
+    pin_to_cores(t->run.world, n_threads);
+    return device_set_threads(t->run.dev, n_threads);
 }
 
 /* Ranks started with different options would train different models: say which option it is. */

@@ -9,7 +9,7 @@
 typedef struct trainer {
     trainer_config cfg;
     model_config model_cfg;
-    run_context run; /* dev and world are owned; ops is the counting table with --profile */
+    run_context run; /* dev and world are owned */
     mesh mesh;       /* --parallel fsdp */
     model m;
     corpus data, val_data;
@@ -20,7 +20,8 @@ typedef struct trainer {
     memory_plan mem_plan;
     traffic_plan traffic_plan;
     int64_t first_step;
-    profile *profile;      /* --profile, else NULL */
+    profile *profile; /* --profile, else NULL */
+    device_watch profile_watch;
     engine watched_engine; /* what the training loop gets then */
 } trainer;
 
@@ -39,7 +40,7 @@ fsdp_status trainer_check_outputs(const trainer *t);
 fsdp_status trainer_allocate(trainer *t);
 void trainer_free(trainer *t);
 
-/* profile_run_open -- with --profile: measures the roof, replaces t->run.ops, watches t->run.world.
+/* profile_run_open -- with --profile: measures the roof, watches the device and the world.
  * profile_run_watch -- the engine for the training loop: t->engine, or one around it.
  * profile_run_write -- collective, agreed on: DIR/profile-rank-R.csv, by rank 0 DIR/profile.md.
  * profile_run_close -- when no stream works any more. All do nothing without --profile. */

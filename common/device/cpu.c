@@ -29,11 +29,11 @@ static void cpu_close(device *base)
     free(d);
 }
 
-static fsdp_status add_stream(cpu_device *d, const char *name, bool is_worker, int n_threads,
+static fsdp_status add_stream(cpu_device *d, const stream_config *config, bool is_worker,
                               stream **out)
 {
     cpu_stream *s = NULL;
-    TRY(cpu_stream_new(d, name, is_worker, n_threads, &s));
+    TRY(cpu_stream_new(d, config, is_worker, &s));
     pthread_mutex_lock(&d->lock);
     TAILQ_INSERT_TAIL(&d->streams, s, link);
     pthread_mutex_unlock(&d->lock);
@@ -66,8 +66,8 @@ static fsdp_status cpu_open(const device_config *config, device **out)
     pthread_mutex_init(&d->lock, NULL);
     TAILQ_INIT(&d->streams);
     cpu_pool_init(&d->pool);
-    fsdp_status status =
-        add_stream(d, "compute", config->async_compute, config->n_threads, &d->base.compute);
+    stream_config compute = {.name = "compute", .n_threads = config->n_threads};
+    fsdp_status status = add_stream(d, &compute, config->async_compute, &d->base.compute);
     if (status != FSDP_OK) {
         cpu_close(&d->base);
         return status;
@@ -85,9 +85,9 @@ static size_t cpu_mem_available(device *base)
 }
 
 /* ---- streams -------------------------------------------------------------------------------- */
-static fsdp_status cpu_stream_create(device *d, const char *name, stream **out)
+static fsdp_status cpu_stream_create(device *d, const stream_config *config, stream **out)
 {
-    return add_stream((cpu_device *)d, name, true, 1, out);
+    return add_stream((cpu_device *)d, config, true, out);
 }
 
 static void cpu_stream_free(stream *base)
@@ -108,23 +108,28 @@ static fsdp_status cpu_stream_sync(stream *base)
 }
 
 /* ---- moving and filling bytes --------------------------------------------------------------- */
-typedef struct copy_args {
+typedef struct move_args {
     void *dst;
-    const void *src;
+    const void *src; /* NULL: fill with `byte` */
     size_t bytes;
-} copy_args;
+    unsigned char byte;
+} move_args;
 
-static fsdp_status run_copy(void *args, int n_threads)
+static fsdp_status run_move(void *args, int n_threads)
 {
     (void)n_threads;
-    copy_args *a = args;
-    bytes_copy(a->dst, a->src, a->bytes);
+    const move_args *a = args;
+    if (a->src)
+        bytes_copy(a->dst, a->src, a->bytes);
+    else
+        memset(a->dst, a->byte, a->bytes);
     return FSDP_OK;
 }
 
-static fsdp_status cpu_copy(stream *s, void *dst, const void *src, size_t bytes)
+static fsdp_status launch_move(stream *s, const device_act *act)
 {
-    return cpu_launch(s, run_copy, &(copy_args){dst, src, bytes}, sizeof(copy_args));
+    move_args a = {act->dst, act->src, act->bytes, act->byte};
+    return cpu_launch(s, &(launch_config){.fn = run_move, .args = &a, .args_bytes = sizeof a}, act);
 }
 
 typedef struct upload_args {
@@ -143,45 +148,31 @@ static fsdp_status run_staged_upload(void *args, int n_threads)
 
 /* The caller may reuse host_src at once: what is small travels in the queue, for more the host
  * waits. (CUDA's cudaMemcpyAsync from pageable memory behaves the same.) */
-static fsdp_status cpu_upload(stream *base, void *dst, const void *host_src, size_t bytes)
+static fsdp_status upload_to_worker(cpu_stream *s, const device_act *act)
 {
     const size_t staged_limit_bytes = (size_t)256 << 10;
-    cpu_stream *s = (cpu_stream *)base;
-    if (!s->is_worker)
-        return cpu_copy(base, dst, host_src, bytes);
-    if (bytes > staged_limit_bytes) {
-        TRY(cpu_copy(base, dst, host_src, bytes));
-        return cpu_stream_sync(base);
+    if (act->bytes > staged_limit_bytes) {
+        TRY(launch_move(&s->base, act));
+        return cpu_stream_sync(&s->base);
     }
     TRY(cpu_stream_status(s));
     cpu_task *task = NULL;
     void *args = NULL;
-    TRY(cpu_call_new(run_staged_upload, sizeof(upload_args) + bytes, &task, &args));
+    TRY(cpu_call_new(run_staged_upload, sizeof(upload_args) + act->bytes, act, &task, &args));
     upload_args *a = args;
-    a->dst = dst;
-    a->bytes = bytes;
-    memcpy(a->data, host_src, bytes);
+    a->dst = act->dst;
+    a->bytes = act->bytes;
+    memcpy(a->data, act->src, act->bytes);
     cpu_stream_issue(s, task);
     return FSDP_OK;
 }
 
-typedef struct fill_args {
-    void *dst;
-    size_t bytes;
-    unsigned char byte;
-} fill_args;
-
-static fsdp_status run_fill(void *args, int n_threads)
+static fsdp_status cpu_move(stream *base, const device_act *act)
 {
-    (void)n_threads;
-    fill_args *a = args;
-    memset(a->dst, a->byte, a->bytes);
-    return FSDP_OK;
-}
-
-static fsdp_status cpu_fill(stream *s, void *dst, unsigned char byte, size_t bytes)
-{
-    return cpu_launch(s, run_fill, &(fill_args){dst, bytes, byte}, sizeof(fill_args));
+    cpu_stream *s = (cpu_stream *)base;
+    if (act->kind == ACT_UPLOAD && s->is_worker)
+        return upload_to_worker(s, act);
+    return launch_move(base, act);
 }
 
 const device_backend device_backend_cpu = {
@@ -196,15 +187,13 @@ const device_backend device_backend_cpu = {
     .stream_wait_event = cpu_stream_wait_event,
     .event_sync = cpu_event_sync,
     .event_done = cpu_event_done,
+    .event_elapsed_s = cpu_event_elapsed_s,
     .alloc = cpu_alloc,
     .alloc_shared = cpu_alloc_shared,
     .share_find = cpu_share_find,
     .share_fd = cpu_share_fd,
     .free = cpu_free,
-    .copy = cpu_copy,
-    .upload = cpu_upload,
-    .download = cpu_copy,
-    .fill = cpu_fill,
+    .move = cpu_move,
     .launch = cpu_launch,
     .mem_available = cpu_mem_available,
 };

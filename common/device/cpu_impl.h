@@ -21,8 +21,8 @@ struct cpu_task {
 /* ---- streams (cpu_stream.c) ----------------------------------------------------------------- */
 struct cpu_stream {
     stream base;
-    bool is_worker; /* else inline: a task runs in the call that issues it */
-    char name[32];
+    bool is_worker;               /* else inline: a task runs in the call that issues it */
+    int priority;                 /* of a worker: see stream_config */
     TAILQ_ENTRY(cpu_stream) link; /* in cpu_device.streams */
 
     atomic_bool failed;    /* once set, `error` is never written again */
@@ -39,7 +39,7 @@ struct cpu_stream {
     pthread_t thread;
 };
 
-fsdp_status cpu_stream_new(cpu_device *d, const char *name, bool is_worker, int n_threads,
+fsdp_status cpu_stream_new(cpu_device *d, const stream_config *config, bool is_worker,
                            cpu_stream **out);
 /* cpu_stream_delete -- drains the queue, joins the worker. */
 void cpu_stream_delete(cpu_stream *s);
@@ -49,17 +49,20 @@ void cpu_stream_drain(cpu_stream *s);
 void cpu_stream_issue(cpu_stream *s, cpu_task *task);
 /* cpu_stream_status -- FSDP_OK, or the stream's first error, whose words are now this thread's. */
 fsdp_status cpu_stream_status(cpu_stream *s);
-/* cpu_call_new -- a task that runs fn unless the stream has failed. *args: room for args_bytes (or
- * a unique pointer), aligned for any type, for the caller to fill before the task is issued. */
-fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, cpu_task **out, void **args);
+/* cpu_call_new -- a task that runs fn unless the stream has failed, and tells the watch when
+ * act->token is not 0. *args: room for args_bytes (or a unique pointer), aligned for any type, for
+ * the caller to fill before the task is issued. */
+fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, const device_act *act, cpu_task **out,
+                         void **args);
 
-fsdp_status cpu_event_create(device *d, event **out);
+fsdp_status cpu_event_create(device *d, bool timed, event **out);
 void cpu_event_free(event *e);
 fsdp_status cpu_event_record(event *e, stream *s);
 fsdp_status cpu_stream_wait_event(stream *s, event *e);
 fsdp_status cpu_event_sync(event *e);
 bool cpu_event_done(event *e);
-fsdp_status cpu_launch(stream *s, stream_fn fn, const void *args, size_t args_bytes);
+fsdp_status cpu_event_elapsed_s(event *begin, event *end, double *out);
+fsdp_status cpu_launch(stream *s, const launch_config *l, const device_act *act);
 
 /* ---- memory (cpu_memory.c) ------------------------------------------------------------------ */
 typedef struct cpu_block cpu_block;

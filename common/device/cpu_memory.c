@@ -336,10 +336,8 @@ static fsdp_status block_alloc(stream *base, mem_category category, size_t bytes
     b->label = label;
     b->category = category;
     b->magic = BLOCK_LIVE;
-    if (!revived) { /* else bytes and tail are right, and the queued free fills the payload */
+    if (!revived) { /* else bytes and tail are right */
         b->bytes = bytes;
-        if (d->base.config.debug_fill)
-            memset(block_payload(b), 0xFF, bytes);
         write_tail(b);
     }
     ledger_add(d->base.ledger, category, bytes);

@@ -15,12 +15,15 @@
  * are skipped; frees, records and waits still run, since memory must come back and other streams
  * must not hang. A capture completed by a failed stream carries the error, and a stream that waits
  * for it fails the same way: what it waited for did not happen.                                  */
+#include "common/base/clock.h"
 #include "common/base/recycle.h"
 #include "common/device/cpu_impl.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 /* ---- errors --------------------------------------------------------------------------------- */
 static void stream_fail(cpu_stream *s, const fsdp_error_info *info)
@@ -50,6 +53,8 @@ fsdp_status cpu_stream_status(cpu_stream *s)
 static void *worker_main(void *arg)
 {
     cpu_stream *s = arg;
+    if (s->priority != 0) /* a thread has a niceness of its own; to lower it may be forbidden */
+        (void)setpriority(PRIO_PROCESS, (id_t)gettid(), -s->priority);
     pthread_mutex_lock(&s->lock);
     for (;;) {
         while (STAILQ_EMPTY(&s->queue) && !s->stopping)
@@ -111,21 +116,24 @@ static int start_worker(cpu_stream *s)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (err == 0) {
         char thread_name[16]; /* the kernel's limit */
-        snprintf(thread_name, sizeof thread_name, "%.15s", s->name);
+        snprintf(thread_name, sizeof thread_name, "%.15s", s->base.name);
         pthread_setname_np(s->thread, thread_name);
     }
     return err;
 }
 
-fsdp_status cpu_stream_new(cpu_device *d, const char *name, bool is_worker, int n_threads,
+fsdp_status cpu_stream_new(cpu_device *d, const stream_config *config, bool is_worker,
                            cpu_stream **out)
 {
     cpu_stream *s = calloc(1, sizeof *s);
     if (!s)
-        return fsdp_error(FSDP_ENOMEM, "", "stream_create: no memory for stream '%s'", name);
-    s->base = (stream){.device = &d->base, .n_threads = n_threads};
+        return fsdp_error(FSDP_ENOMEM, "", "stream_create: no memory for stream '%s'",
+                          config->name);
+    s->base =
+        (stream){.device = &d->base, .n_threads = config->n_threads > 0 ? config->n_threads : 1};
     s->is_worker = is_worker;
-    snprintf(s->name, sizeof s->name, "%s", name);
+    s->priority = config->priority;
+    snprintf(s->base.name, sizeof s->base.name, "%s", config->name);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->work, NULL);
     pthread_cond_init(&s->idle, NULL);
@@ -135,7 +143,8 @@ fsdp_status cpu_stream_new(cpu_device *d, const char *name, bool is_worker, int 
         s->is_worker = false;
         cpu_stream_delete(s);
         return fsdp_error(FSDP_ENOMEM, "raise the limit on threads (ulimit -u) or run fewer ranks",
-                          "stream_create: no thread for stream '%s': %s", name, strerror(err));
+                          "stream_create: no thread for stream '%s': %s", config->name,
+                          strerror(err));
     }
     *out = s;
     return FSDP_OK;
@@ -161,25 +170,36 @@ void cpu_stream_delete(cpu_stream *s)
 typedef struct kernel_call {
     cpu_task task;
     stream_fn fn;
+    device_act act; /* for the watch; only the token is set when that is 0 */
     max_align_t args[];
 } kernel_call;
+
+static void call_failed(cpu_stream *s, fsdp_status status)
+{
+    if (fsdp_error_get()->status != status)
+        (void)fsdp_error(status, "", "work on stream '%s' failed: %s", s->base.name,
+                         fsdp_status_name(status));
+    stream_fail(s, fsdp_error_get());
+}
 
 static void call_run(cpu_stream *s, cpu_task *task)
 {
     kernel_call *call = (kernel_call *)task;
+    const device_watch *w = call->act.token != 0 ? s->base.device->watch : NULL;
     if (!stream_failed(s)) {
+        call->act.begin_s = w ? clock_now_s() : 0;
         fsdp_status status = call->fn(call->args, s->base.n_threads);
-        if (status != FSDP_OK) {
-            if (fsdp_error_get()->status != status)
-                (void)fsdp_error(status, "", "work on stream '%s' failed: %s", s->name,
-                                 fsdp_status_name(status));
-            stream_fail(s, fsdp_error_get());
-        }
+        call->act.end_s = w ? clock_now_s() : 0;
+        if (status != FSDP_OK)
+            call_failed(s, status);
+        else if (w)
+            w->ran(w->self, &call->act);
     }
     recycle_put(call);
 }
 
-fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, cpu_task **out, void **args)
+fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, const device_act *act, cpu_task **out,
+                         void **args)
 {
     kernel_call *call = recycle_get(sizeof *call + args_bytes);
     if (!call)
@@ -187,20 +207,26 @@ fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, cpu_task **out, void *
                           args_bytes);
     call->task.run = call_run;
     call->fn = fn;
+    call->act.token = act->token;
+    if (act->token != 0) {
+        call->act = *act;
+        call->act.accesses = NULL; /* the caller's, gone by then */
+        call->act.n_accesses = 0;
+    }
     *out = &call->task;
     *args = call->args;
     return FSDP_OK;
 }
 
-fsdp_status cpu_launch(stream *base, stream_fn fn, const void *args, size_t args_bytes)
+fsdp_status cpu_launch(stream *base, const launch_config *l, const device_act *act)
 {
     cpu_stream *s = (cpu_stream *)base;
     TRY(cpu_stream_status(s));
     cpu_task *task = NULL;
     void *copy = NULL;
-    TRY(cpu_call_new(fn, args_bytes, &task, &copy));
-    if (args_bytes > 0)
-        memcpy(copy, args, args_bytes);
+    TRY(cpu_call_new(l->fn, l->args_bytes, act, &task, &copy));
+    if (l->args_bytes > 0)
+        memcpy(copy, l->args, l->args_bytes);
     cpu_stream_issue(s, task);
     return s->is_worker ? FSDP_OK : cpu_stream_status(s);
 }
@@ -211,14 +237,16 @@ typedef struct capture {
     atomic_int refs; /* the event, the queue entry, and each wait */
     pthread_mutex_t lock;
     pthread_cond_t reached;
-    bool done, failed;
+    bool done, failed, timed;
+    double reached_s;      /* valid when timed and done */
     fsdp_error_info error; /* valid when failed */
 } capture;
 
 typedef struct cpu_event {
     event base;
     pthread_mutex_t lock;
-    capture *current; /* NULL: never recorded, or recorded where nothing was left to wait for */
+    capture *current;  /* NULL: never recorded, or recorded where nothing was left to wait for */
+    double recorded_s; /* in the latter case, when it is timed; else 0 */
 } cpu_event;
 
 static void capture_put(capture *c)
@@ -240,12 +268,13 @@ static void capture_run(cpu_stream *s, cpu_task *task)
         c->error = s->error;
     }
     c->done = true;
+    c->reached_s = c->timed ? clock_now_s() : 0;
     pthread_cond_broadcast(&c->reached);
     pthread_mutex_unlock(&c->lock);
     capture_put(c);
 }
 
-static capture *capture_new(void)
+static capture *capture_new(bool timed)
 {
     capture *c = recycle_get(sizeof *c);
     if (!c)
@@ -255,6 +284,7 @@ static capture *capture_new(void)
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->reached, NULL);
     c->done = c->failed = false;
+    c->timed = timed;
     return c;
 }
 
@@ -293,12 +323,12 @@ static void wait_run(cpu_stream *s, cpu_task *task)
 }
 
 /* ---- events --------------------------------------------------------------------------------- */
-fsdp_status cpu_event_create(device *d, event **out)
+fsdp_status cpu_event_create(device *d, bool timed, event **out)
 {
     cpu_event *e = calloc(1, sizeof *e);
     if (!e)
         return fsdp_error(FSDP_ENOMEM, "", "event_create: no memory for an event");
-    e->base.device = d;
+    e->base = (event){.device = d, .timed = timed};
     pthread_mutex_init(&e->lock, NULL);
     *out = &e->base;
     return FSDP_OK;
@@ -310,6 +340,7 @@ static void event_set(cpu_event *e, capture *c)
     pthread_mutex_lock(&e->lock);
     capture *old = e->current;
     e->current = c;
+    e->recorded_s = !c && e->base.timed ? clock_now_s() : 0;
     pthread_mutex_unlock(&e->lock);
     capture_put(old);
 }
@@ -341,9 +372,9 @@ fsdp_status cpu_event_record(event *base_event, stream *base_stream)
         event_set(e, NULL); /* inline work is done already */
         return FSDP_OK;
     }
-    capture *c = capture_new();
+    capture *c = capture_new(base_event->timed);
     if (!c)
-        return fsdp_error(FSDP_ENOMEM, "", "event_record: no memory on stream '%s'", s->name);
+        return fsdp_error(FSDP_ENOMEM, "", "event_record: no memory on stream '%s'", s->base.name);
     event_set(e, c);
     cpu_stream_issue(s, &c->task);
     return cpu_stream_status(s);
@@ -369,7 +400,8 @@ fsdp_status cpu_stream_wait_event(stream *base, event *e)
     event_wait *w = recycle_get(sizeof *w);
     if (!w) {
         capture_put(c);
-        return fsdp_error(FSDP_ENOMEM, "", "stream_wait_event: no memory on stream '%s'", s->name);
+        return fsdp_error(FSDP_ENOMEM, "", "stream_wait_event: no memory on stream '%s'",
+                          s->base.name);
     }
     w->task.run = wait_run;
     w->capture = c;
@@ -395,4 +427,28 @@ bool cpu_event_done(event *e)
     bool failed, done = !c || capture_done(c, &failed);
     capture_put(c);
     return done;
+}
+
+/* When what the event stands for was reached; 0: never recorded, or not reached yet. */
+static double event_reached_s(event *base)
+{
+    cpu_event *e = (cpu_event *)base;
+    bool failed;
+    capture *c = event_get(e);
+    double at_s = e->recorded_s;
+    if (c)
+        at_s = capture_done(c, &failed) ? c->reached_s : 0;
+    capture_put(c);
+    return at_s;
+}
+
+fsdp_status cpu_event_elapsed_s(event *begin, event *end, double *out)
+{
+    double begin_s = event_reached_s(begin), end_s = event_reached_s(end);
+    if (begin_s == 0 || end_s == 0)
+        return fsdp_error(FSDP_ESTATE, "record both, then event_sync the second",
+                          "event_elapsed_s: the %s event has not been reached",
+                          begin_s == 0 ? "first" : "second");
+    *out = end_s - begin_s;
+    return FSDP_OK;
 }

@@ -44,6 +44,16 @@ stream *device_compute_stream(device *d)
     return d->compute;
 }
 
+fsdp_status device_set_threads(device *d, int n_threads)
+{
+    if (n_threads < 1)
+        return fsdp_error(FSDP_EINVAL, "", "device_set_threads: %d threads, expected 1 or more",
+                          n_threads);
+    TRY(stream_sync(d->compute));
+    d->config.n_threads = d->compute->n_threads = n_threads;
+    return FSDP_OK;
+}
+
 ledger *device_ledger(device *d)
 {
     return d->ledger;
@@ -54,10 +64,28 @@ size_t device_mem_available(device *d)
     return d->backend->mem_available(d);
 }
 
+/* ---- watching ------------------------------------------------------------------------------- */
+void device_set_watch(device *d, const device_watch *watch)
+{
+    d->watch = watch;
+}
+
+/* Tell the watch of a call on act->stream; act->token says whether it is told again. */
+static void tell_issued(device_act *act)
+{
+    const device_watch *w = act->stream->device->watch;
+    act->token = w ? w->issued(w->self, act) : 0;
+}
+
 /* ---- streams -------------------------------------------------------------------------------- */
 device *stream_device(stream *s)
 {
     return s->device;
+}
+
+const char *stream_name(const stream *s)
+{
+    return s->name;
 }
 
 int stream_threads(const stream *s)
@@ -65,11 +93,11 @@ int stream_threads(const stream *s)
     return s->n_threads;
 }
 
-fsdp_status stream_create(device *d, const char *name, stream **out)
+fsdp_status stream_create(device *d, const stream_config *config, stream **out)
 {
-    FSDP_ASSERT(d && name && out);
+    FSDP_ASSERT(d && config && config->name && config->n_threads >= 0 && out);
     *out = NULL;
-    return d->backend->stream_create(d, name, out);
+    return d->backend->stream_create(d, config, out);
 }
 
 void stream_free(stream *s)
@@ -90,7 +118,14 @@ fsdp_status event_create(device *d, event **out)
 {
     FSDP_ASSERT(d && out);
     *out = NULL;
-    return d->backend->event_create(d, out);
+    return d->backend->event_create(d, false, out);
+}
+
+fsdp_status event_create_timed(device *d, event **out)
+{
+    FSDP_ASSERT(d && out);
+    *out = NULL;
+    return d->backend->event_create(d, true, out);
 }
 
 void event_free(event *e)
@@ -102,12 +137,14 @@ void event_free(event *e)
 fsdp_status event_record(event *e, stream *s)
 {
     FSDP_ASSERT(e->device == s->device);
+    tell_issued(&(device_act){.kind = ACT_RECORD, .stream = s, .event = e});
     return s->device->backend->event_record(e, s);
 }
 
 fsdp_status stream_wait_event(stream *s, event *e)
 {
     FSDP_ASSERT(e->device == s->device);
+    tell_issued(&(device_act){.kind = ACT_WAIT, .stream = s, .event = e});
     return s->device->backend->stream_wait_event(s, e);
 }
 
@@ -121,24 +158,51 @@ bool event_done(event *e)
     return e->device->backend->event_done(e);
 }
 
+fsdp_status event_elapsed_s(event *begin, event *end, double *out)
+{
+    FSDP_ASSERT(begin->device == end->device && out);
+    *out = 0;
+    if (!begin->timed || !end->timed)
+        return fsdp_error(FSDP_ESTATE, "make both with event_create_timed",
+                          "event_elapsed_s: the %s event keeps no time",
+                          begin->timed ? "second" : "first");
+    return begin->device->backend->event_elapsed_s(begin, end, out);
+}
+
 /* ---- memory --------------------------------------------------------------------------------- */
-fsdp_status device_alloc(stream *s, mem_category category, size_t bytes, const char *label,
-                         void **out)
+typedef fsdp_status (*alloc_fn)(stream *s, mem_category category, size_t bytes, const char *label,
+                                void **out);
+
+/* The block, filled with NaN where that is wanted, and told to the watch. */
+static fsdp_status alloc_with(alloc_fn alloc, stream *s, mem_category category, size_t bytes,
+                              const char *label, void **out)
 {
     FSDP_ASSERT(s && label && out);
     FSDP_ASSERT((int)category >= 0 && category < MEM_CATEGORIES);
     *out = NULL;
-    return s->device->backend->alloc(s, category, bytes, label, out);
+    void *ptr;
+    TRY(alloc(s, category, bytes, label, &ptr));
+    tell_issued(
+        &(device_act){.kind = ACT_ALLOC, .stream = s, .dst = ptr, .bytes = bytes, .label = label});
+    fsdp_status status = device_poison(s, ptr, bytes);
+    if (status == FSDP_OK)
+        *out = ptr;
+    else
+        device_free(s, ptr);
+    return status;
+}
+
+fsdp_status device_alloc(stream *s, mem_category category, size_t bytes, const char *label,
+                         void **out)
+{
+    return alloc_with(s->device->backend->alloc, s, category, bytes, label, out);
 }
 
 fsdp_status device_alloc_shared(stream *s, mem_category category, size_t bytes, const char *label,
                                 void **out)
 {
-    if (!s->device->backend->alloc_shared)
-        return device_alloc(s, category, bytes, label, out);
-    FSDP_ASSERT(label && out && (int)category >= 0 && category < MEM_CATEGORIES);
-    *out = NULL;
-    return s->device->backend->alloc_shared(s, category, bytes, label, out);
+    const device_backend *b = s->device->backend;
+    return alloc_with(b->alloc_shared ? b->alloc_shared : b->alloc, s, category, bytes, label, out);
 }
 
 bool device_share_find(device *d, const void *ptr, size_t bytes, device_share *out)
@@ -165,54 +229,69 @@ fsdp_status device_alloc_f32(stream *s, mem_category category, size_t elems, con
 
 void device_free(stream *s, void *ptr)
 {
-    if (ptr)
-        s->device->backend->free(s, ptr);
+    if (!ptr)
+        return;
+    tell_issued(&(device_act){.kind = ACT_FREE, .stream = s, .dst = ptr});
+    s->device->backend->free(s, ptr);
 }
 
-/* ---- moving and filling; nothing to do for 0 bytes, and then pointers may be NULL ----------- */
+/* ---- moving and filling --------------------------------------------------------------------- */
+static fsdp_status move(device_act act)
+{
+    if (act.bytes == 0)
+        return FSDP_OK;
+    FSDP_ASSERT(act.dst && (act.src || act.kind == ACT_FILL));
+    tell_issued(&act);
+    return act.stream->device->backend->move(act.stream, &act);
+}
+
 fsdp_status device_copy(stream *s, void *dst, const void *src, size_t bytes)
 {
-    if (bytes == 0)
-        return FSDP_OK;
-    FSDP_ASSERT(dst && src);
-    return s->device->backend->copy(s, dst, src, bytes);
+    return move(
+        (device_act){.kind = ACT_COPY, .stream = s, .dst = dst, .src = src, .bytes = bytes});
 }
 
 fsdp_status device_upload(stream *s, void *dst, const void *host_src, size_t bytes)
 {
-    if (bytes == 0)
-        return FSDP_OK;
-    FSDP_ASSERT(dst && host_src);
-    return s->device->backend->upload(s, dst, host_src, bytes);
+    return move(
+        (device_act){.kind = ACT_UPLOAD, .stream = s, .dst = dst, .src = host_src, .bytes = bytes});
 }
 
 fsdp_status device_download(stream *s, void *host_dst, const void *src, size_t bytes)
 {
-    if (bytes == 0)
-        return FSDP_OK;
-    FSDP_ASSERT(host_dst && src);
-    return s->device->backend->download(s, host_dst, src, bytes);
+    return move((device_act){
+        .kind = ACT_DOWNLOAD, .stream = s, .dst = host_dst, .src = src, .bytes = bytes});
 }
 
 fsdp_status device_zero(stream *s, void *dst, size_t bytes)
 {
-    if (bytes == 0)
-        return FSDP_OK;
-    FSDP_ASSERT(dst);
-    return s->device->backend->fill(s, dst, 0, bytes);
+    return move((device_act){.kind = ACT_FILL, .stream = s, .dst = dst, .bytes = bytes});
 }
 
 fsdp_status device_poison(stream *s, void *dst, size_t bytes)
 {
-    if (bytes == 0 || !s->device->config.debug_fill)
+    if (!s->device->config.debug_fill)
         return FSDP_OK;
-    FSDP_ASSERT(dst);
-    return s->device->backend->fill(s, dst, 0xFF, bytes);
+    return move(
+        (device_act){.kind = ACT_FILL, .stream = s, .dst = dst, .bytes = bytes, .byte = 0xFF});
 }
 
+/* ---- launching ------------------------------------------------------------------------------ */
 fsdp_status stream_launch(stream *s, stream_fn fn, const void *args, size_t args_bytes)
 {
-    FSDP_ASSERT(fn && (args || args_bytes == 0));
+    return stream_launch_work(s,
+                              &(launch_config){.fn = fn, .args = args, .args_bytes = args_bytes});
+}
+
+fsdp_status stream_launch_work(stream *s, const launch_config *l)
+{
+    FSDP_ASSERT(l->fn && (l->args || l->args_bytes == 0));
     FSDP_ASSERT(s->device->backend->launch && "stream_launch is for CPU streams");
-    return s->device->backend->launch(s, fn, args, args_bytes);
+    device_act act = {.kind = ACT_LAUNCH,
+                      .stream = s,
+                      .work = l->work,
+                      .accesses = l->accesses,
+                      .n_accesses = l->n_accesses};
+    tell_issued(&act);
+    return s->device->backend->launch(s, l, &act);
 }

@@ -12,18 +12,20 @@
  * Memory. device_alloc and device_free are stream-ordered: the block may be used by work issued on
  * that stream after the alloc and before the free; use on another stream needs an event on either
  * side. Every byte goes through the ledger under a category. With debug_fill fresh and freed memory
- * holds NaN (0xFF bytes), so that a read of stale or freed data shows.
+ * is filled with NaN (0xFF bytes), in stream order, so that a read of stale or freed data shows.
  *
  * Errors of work that runs later stay with its stream: the first one is returned by every later
  * call on that stream that returns a status, and work behind it is skipped (but frees happen and
- * events complete). A stream that waits for an event of a failed stream fails
- * with the same error. */
+ * events complete). A stream that waits for an event of a failed stream fails with the same error.
+ * "errors  the stream's" below means that, and FSDP_ENOMEM where the host has no memory to queue
+ * the call. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "common/base/status.h"
 #include "common/observe/ledger.h"
+#include "common/observe/work.h"
 
 typedef enum device_kind { DEVICE_CPU, DEVICE_CUDA, DEVICE_NPU } device_kind;
 
@@ -34,81 +36,226 @@ typedef struct event event;
 typedef struct device_config {
     device_kind kind;
     int index;          /* which device of the host; 0 on the CPU */
-    int n_threads;      /* CPU: threads a kernel of the compute stream may use, >= 1 */
+    int n_threads;      /* CPU: threads that a kernel of the compute stream may use, >= 1 */
     bool debug_fill;    /* NaN in fresh and freed memory */
     bool async_compute; /* CPU: the compute stream is a worker thread too */
 } device_config;
 
-/* device_open -- *out owns the device until device_close. errors: FSDP_ESKIP when the backend was
- * not built (the hint says how), FSDP_EINVAL index, FSDP_ENOMEM.                                 */
+/* device_open -- start a device.
+ *   out     owns the device until device_close
+ *   errors  FSDP_ESKIP the backend was not built (the hint says how); FSDP_EINVAL index or
+ *           n_threads; FSDP_ENOMEM */
 fsdp_status device_open(const device_config *config, device **out);
-/* device_close -- waits for all streams; asserts that no memory is live. NULL is accepted. */
+
+/* device_close -- wait for all streams, then release the device; asserts that no memory is live.
+ * NULL is accepted. */
 void device_close(device *d);
+
 device_kind device_get_kind(const device *d);
 
-/* device_compute_stream -- where kernels run; borrowed, valid until device_close. */
+/* device_set_threads -- how many threads kernels of the compute stream may use from now on. Waits
+ * for that stream. A rank learns how many others share its host only after the device is open.
+ *   errors  FSDP_EINVAL n_threads < 1; the stream's */
+fsdp_status device_set_threads(device *d, int n_threads);
+
+/* device_ledger -- who holds how much of this device's memory; valid until device_close. */
+ledger *device_ledger(device *d);
+
+/* device_mem_available -- bytes that can still be allocated (host: the least of MemAvailable, the
+ * cgroup's limit and RLIMIT_AS/DATA; device: the driver's figure). */
+size_t device_mem_available(device *d);
+
+/* ---- streams -------------------------------------------------------------------------------- */
+
+typedef struct stream_config {
+    const char *name; /* copied; for messages and reports */
+    int n_threads;    /* CPU: threads that a kernel on it may use; 0 stands for 1 */
+    int priority;     /* a larger one goes first where streams compete; a wish. CPU: the thread's
+                         niceness is -priority, if the system allows it */
+} stream_config;
+
+/* stream_create -- another stream beside the compute stream.
+ *   out     owned by the caller until stream_free, which comes before device_close
+ *   errors  FSDP_ENOMEM no memory, or no thread */
+fsdp_status stream_create(device *d, const stream_config *config, stream **out);
+
+/* stream_free -- wait for its work, then release it. NULL is accepted. */
+void stream_free(stream *s);
+
+/* device_compute_stream -- where kernels run; valid until device_close, which frees it. */
 stream *device_compute_stream(device *d);
+
 device *stream_device(stream *s);
-/* stream_threads -- threads that a CPU kernel on this stream may use (1 on worker streams that are
- * not the compute stream).                                                                       */
+const char *stream_name(const stream *s); /* valid until stream_free */
+
+/* stream_threads -- threads that a CPU kernel on this stream may use. */
 int stream_threads(const stream *s);
 
-fsdp_status stream_create(device *d, const char *name, stream **out);
-void stream_free(stream *s); /* waits; NULL is accepted */
+/* stream_sync -- the host waits for all work issued on s so far.
+ *   errors  the stream's */
 fsdp_status stream_sync(stream *s);
 
+/* ---- events --------------------------------------------------------------------------------- */
+
+/* event_create -- an event that orders. event_create_timed: one that also keeps the time.
+ *   out     owned by the caller until event_free
+ *   errors  FSDP_ENOMEM */
 fsdp_status event_create(device *d, event **out);
-void event_free(event *e); /* NULL is accepted; a recorded event may be freed: waiters keep it */
-/* event_record -- e stands for all work issued on s so far; a second record replaces the first for
- * waits issued afterwards (waits issued before keep the first: CUDA's rule).                     */
+fsdp_status event_create_timed(device *d, event **out);
+
+/* event_free -- a recorded event may be freed: those who wait keep what they wait for. NULL is
+ * accepted. */
+void event_free(event *e);
+
+/* event_record -- from now on e stands for all work issued on s so far. Waits issued before keep
+ * what e stood for then.
+ *   errors  the stream's
+ *   source  [CUDA cudaEventRecord] */
 fsdp_status event_record(event *e, stream *s);
-/* stream_wait_event -- later work on s starts after what e stood for at this call; an event never
- * recorded is no wait.                                                                           */
+
+/* stream_wait_event -- later work on s starts after what e stands for now. An event that was never
+ * recorded is no wait.
+ *   errors  the stream's
+ *   source  [CUDA cudaStreamWaitEvent] */
 fsdp_status stream_wait_event(stream *s, event *e);
-fsdp_status event_sync(event *e); /* the host waits */
+
+/* event_sync -- the host waits for what e stands for. event_done: has that been reached?
+ *   errors  those of the stream that recorded it */
+fsdp_status event_sync(event *e);
 bool event_done(event *e);
 
-/* device_alloc -- *out = at least `bytes` bytes, 64-byte aligned, contents undefined; 0 bytes give
- * a valid unique pointer. label: literal, kept by reference, for messages and reports.
- *   errors  FSDP_ENOMEM with the figure and the ledger's state                                   */
+/* event_elapsed_s -- the time between two events, on one stream or on two.
+ *   begin, end  made by event_create_timed, recorded, and reached (event_sync)
+ *   out         seconds, < 0 when `end` was reached first
+ *   errors      FSDP_ESTATE one of them is not as said; *out is then 0 */
+fsdp_status event_elapsed_s(event *begin, event *end, double *out);
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+/* device_alloc -- at least `bytes` bytes, 64-byte aligned, contents undefined; 0 bytes give a valid
+ * pointer that no other block has.
+ *   label   a literal, kept by reference; for messages and reports
+ *   out     owned by the caller until device_free
+ *   order   stream-ordered on s
+ *   errors  FSDP_ENOMEM with the figure and the ledger's state; the stream's */
 fsdp_status device_alloc(stream *s, mem_category category, size_t bytes, const char *label,
                          void **out);
-/* device_alloc_shared -- the same, of memory that other processes of the host can map, where there
- * is such a thing (comm_alloc decides; device_share_find tells). Costs: small pages on most
+
+/* device_alloc_f32 -- device_alloc of `elems` floats.
+ *   errors  also FSDP_EINVAL elems * 4 does not fit a size_t */
+fsdp_status device_alloc_f32(stream *s, mem_category category, size_t elems, const char *label,
+                             float **out);
+
+/* device_alloc_shared -- device_alloc of memory that other processes of the host can map, where
+ * there is such a thing (comm_alloc decides; device_share_find tells). It costs small pages on most
  * systems, and whole pages for small blocks. */
 fsdp_status device_alloc_shared(stream *s, mem_category category, size_t bytes, const char *label,
                                 void **out);
-/* device_share -- where a piece of shared memory stands in its owner's file. */
+
+/* device_free -- give a block back, in order of s. Cannot fail: an error stays with the stream.
+ * NULL is accepted. */
+void device_free(stream *s, void *ptr);
+
+/* Where a piece of shared memory stands in its owner's file. */
 typedef struct device_share {
     uint64_t offset, bytes; /* of the whole block: what a peer maps, a multiple of 4096 */
     uint64_t inner;         /* where in the block the piece begins */
 } device_share;
-/* device_share_find -- whether ptr [bytes] lies inside one live shared block. */
-bool device_share_find(device *d, const void *ptr, size_t bytes, device_share *out);
-/* device_share_fd -- the file of the shared blocks; -1: this device has none. */
-int device_share_fd(device *d);
-/* device_alloc_f32 -- elems floats; checks elems * 4. */
-fsdp_status device_alloc_f32(stream *s, mem_category category, size_t elems, const char *label,
-                             float **out);
-/* device_free -- stream-ordered; NULL is accepted. Never fails (an error stays with the stream). */
-void device_free(stream *s, void *ptr);
 
-fsdp_status device_copy(stream *s, void *dst, const void *src, size_t bytes); /* device to device */
-/* device_upload -- host_src may be reused when the call returns. */
+/* device_share_find -- whether ptr [bytes] lies inside one live shared block; *out says where. */
+bool device_share_find(device *d, const void *ptr, size_t bytes, device_share *out);
+
+/* device_share_fd -- the file of the shared blocks, owned by the device; -1: it has none. */
+int device_share_fd(device *d);
+
+/* ---- moving and filling: nothing to do for 0 bytes, and then pointers may be NULL ------------ */
+
+/* device_copy -- dst [bytes] = src [bytes], both on the device; they do not overlap.
+ *   order   stream-ordered on s
+ *   errors  the stream's, here and below */
+fsdp_status device_copy(stream *s, void *dst, const void *src, size_t bytes);
+
+/* device_upload -- the same from host memory, which may be reused when the call returns. */
 fsdp_status device_upload(stream *s, void *dst, const void *host_src, size_t bytes);
-/* device_download -- host_dst is valid after stream_sync(s). */
+
+/* device_download -- the same into host memory, which is valid after stream_sync(s). */
 fsdp_status device_download(stream *s, void *host_dst, const void *src, size_t bytes);
+
+/* device_zero -- dst [bytes] = 0, in order of s. */
 fsdp_status device_zero(stream *s, void *dst, size_t bytes);
-/* device_poison -- NaN fill when debug_fill is on, else nothing: for memory that stays allocated
- * but whose contents must not be read any more. */
+
+/* device_poison -- fill with NaN when debug_fill is on, else nothing: for memory that stays
+ * allocated but whose contents must not be read any more. */
 fsdp_status device_poison(stream *s, void *dst, size_t bytes);
 
-/* stream_launch -- CPU only: run fn(args) in stream order; args are copied. What CPU kernels and
- * CPU collectives are made of.                                                                   */
+/* ---- launching ------------------------------------------------------------------------------ */
+
+/* A range of device memory that a launch reads, or reads and writes. */
+typedef struct mem_access {
+    const void *ptr;
+    size_t bytes;
+    bool writes;
+} mem_access;
+
 typedef fsdp_status (*stream_fn)(void *args, int n_threads);
+
+typedef struct launch_config {
+    stream_fn fn;
+    const void *args; /* [args_bytes], copied; fn gets the copy, aligned for any type */
+    size_t args_bytes;
+    work_info work;             /* for a watch; a zeroed one is not counted */
+    const mem_access *accesses; /* [n_accesses], read during the call; NULL: not told */
+    int n_accesses;
+} launch_config;
+
+/* stream_launch_work -- CPU only: run l->fn(args, n_threads) in order of s. What CPU kernels and
+ * CPU collectives are made of. stream_launch: the same, and a watch is not told what it is. errors
+ * the stream's; on an inline stream also what fn returns */
+fsdp_status stream_launch_work(stream *s, const launch_config *l);
 fsdp_status stream_launch(stream *s, stream_fn fn, const void *args, size_t args_bytes);
 
-ledger *device_ledger(device *d);
-/* device_mem_available -- bytes that can still be allocated (host: the least of MemAvailable, the
- * cgroup's limit and RLIMIT_AS/DATA; device: the driver's figure).                               */
-size_t device_mem_available(device *d);
+/* ---- watching ------------------------------------------------------------------------------- */
+
+typedef enum device_act_kind {
+    ACT_ALLOC,    /* dst, bytes, label */
+    ACT_FREE,     /* dst */
+    ACT_COPY,     /* dst, src, bytes; so have the next two */
+    ACT_UPLOAD,   /* src is host memory */
+    ACT_DOWNLOAD, /* dst is host memory */
+    ACT_FILL,     /* dst, bytes, byte */
+    ACT_RECORD,   /* event */
+    ACT_WAIT,     /* event: stream waits for it */
+    ACT_LAUNCH    /* work, accesses */
+} device_act_kind;
+
+/* One call, as a watch is told of it. Pointers are good during the call of the watch only. */
+typedef struct device_act {
+    device_act_kind kind;
+    stream *stream;
+    const event *event;
+    void *dst;
+    const void *src;
+    size_t bytes;
+    unsigned char byte;
+    const char *label;
+    work_info work;
+    const mem_access *accesses; /* [n_accesses]; in `issued` only */
+    int n_accesses;
+    uint64_t token;        /* in `ran`: what `issued` returned */
+    double begin_s, end_s; /* in `ran`: when the stream came to it and had done it (clock.h) */
+} device_act;
+
+/* A watch sees all that is issued on a device. Streams are threads: both functions must be
+ * thread-safe, and they must not issue work. */
+typedef struct device_watch {
+    void *self;
+    /* issued -- in the thread that issues the call, before the work can begin (an ACT_ALLOC: when
+     * it has succeeded). Returns a token for `ran`, such as the step; 0: `ran` is not told. */
+    uint64_t (*issued)(void *self, const device_act *act);
+    /* ran -- a launch, a copy or a fill has ended well; in order of its stream. */
+    void (*ran)(void *self, const device_act *act);
+} device_watch;
+
+/* device_set_watch -- who watches from now on; NULL: nobody. Call it when no stream has work.
+ *   watch   borrowed until another one is set */
+void device_set_watch(device *d, const device_watch *watch);

@@ -13,16 +13,18 @@ typedef struct device_backend {
     fsdp_status (*open)(const device_config *config, device **out);
     void (*close)(device *d);
 
-    fsdp_status (*stream_create)(device *d, const char *name, stream **out);
+    fsdp_status (*stream_create)(device *d, const stream_config *config, stream **out);
     void (*stream_free)(stream *s);
     fsdp_status (*stream_sync)(stream *s);
 
-    fsdp_status (*event_create)(device *d, event **out);
+    fsdp_status (*event_create)(device *d, bool timed, event **out);
     void (*event_free)(event *e);
     fsdp_status (*event_record)(event *e, stream *s);
     fsdp_status (*stream_wait_event)(stream *s, event *e);
     fsdp_status (*event_sync)(event *e);
     bool (*event_done)(event *e);
+    /* both are timed */
+    fsdp_status (*event_elapsed_s)(event *begin, event *end, double *out);
 
     fsdp_status (*alloc)(stream *s, mem_category category, size_t bytes, const char *label,
                          void **out);
@@ -32,12 +34,10 @@ typedef struct device_backend {
     bool (*share_find)(device *d, const void *ptr, size_t bytes, device_share *out);
     int (*share_fd)(device *d);
     void (*free)(stream *s, void *ptr);
-    /* bytes > 0 in these four */
-    fsdp_status (*copy)(stream *s, void *dst, const void *src, size_t bytes);
-    fsdp_status (*upload)(stream *s, void *dst, const void *host_src, size_t bytes);
-    fsdp_status (*download)(stream *s, void *host_dst, const void *src, size_t bytes);
-    fsdp_status (*fill)(stream *s, void *dst, unsigned char byte, size_t bytes);
-    fsdp_status (*launch)(stream *s, stream_fn fn, const void *args, size_t args_bytes);
+    /* move -- ACT_COPY, ACT_UPLOAD, ACT_DOWNLOAD or ACT_FILL of act->bytes > 0. Where act->token is
+     * not 0, the watch is told when it has run; so it is of a launch. */
+    fsdp_status (*move)(stream *s, const device_act *act);
+    fsdp_status (*launch)(stream *s, const launch_config *l, const device_act *act);
     size_t (*mem_available)(device *d);
 } device_backend;
 
@@ -46,15 +46,18 @@ struct device {
     device_config config;
     ledger *ledger;
     stream *compute;
+    const device_watch *watch; /* NULL: nobody */
 };
 
 struct stream {
     device *device;
     int n_threads;
+    char name[32];
 };
 
 struct event {
     device *device;
+    bool timed;
 };
 
 extern const device_backend device_backend_cpu;

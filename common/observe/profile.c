@@ -39,7 +39,7 @@ profile *profile_create(void)
     pthread_mutex_init(&p->lock, NULL);
     atomic_init(&p->counting, false);
     for (int k = 0; k < PROFILE_KINDS; k++)
-        p->row[PROFILE_MAX_ROWS + k].key = (profile_key){.kind = (profile_kind)k, .name = "other"};
+        p->row[PROFILE_MAX_ROWS + k] = (profile_row){.kind = (profile_kind)k, .key.name = "other"};
     return p;
 }
 
@@ -107,45 +107,45 @@ static bool same_text(const char *a, const char *b)
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
-static bool same_key(const profile_key *a, const profile_key *b)
+static bool same_key(const work_key *a, const work_key *b)
 {
-    return a->kind == b->kind && a->m == b->m && a->n == b->n && a->k == b->k &&
-           same_text(a->name, b->name) && same_text(a->form, b->form);
+    return a->m == b->m && a->n == b->n && a->k == b->k && same_text(a->name, b->name) &&
+           same_text(a->form, b->form);
 }
 
 /* The row of key, a new one, or "other". */
-static profile_row *find_row(profile *p, const profile_key *key)
+static profile_row *find_row(profile *p, profile_kind kind, const work_key *key)
 {
     for (size_t i = 0; i < p->n_rows; i++)
-        if (same_key(&p->row[i].key, key))
+        if (p->row[i].kind == kind && same_key(&p->row[i].key, key))
             return &p->row[i];
     if (p->n_rows == PROFILE_MAX_ROWS - PROFILE_KINDS)
-        return &p->row[PROFILE_MAX_ROWS + (int)key->kind];
-    p->row[p->n_rows].key = *key;
+        return &p->row[PROFILE_MAX_ROWS + (int)kind];
+    p->row[p->n_rows] = (profile_row){.kind = kind, .key = *key};
     return &p->row[p->n_rows++];
 }
 
-void profile_cost_add(profile_cost *sum, profile_cost c)
+void work_cost_add(work_cost *sum, work_cost c)
 {
     sum->flops += c.flops;
     sum->bytes += c.bytes;
     sum->bf16_flops += c.bf16_flops;
 }
 
-void profile_add(profile *p, const profile_key *key, uint64_t n_calls, double seconds,
-                 profile_cost cost)
+void profile_add(profile *p, profile_kind kind, const work_key *key, uint64_t n_calls,
+                 double seconds, work_cost cost)
 {
     if (!profile_is_counting(p))
         return;
-    FSDP_ASSERT((int)key->kind >= 0 && key->kind < PROFILE_KINDS);
+    FSDP_ASSERT((int)kind >= 0 && kind < PROFILE_KINDS);
     pthread_mutex_lock(&p->lock);
     p->last_s = clock_now_s();
-    profile_row *row = find_row(p, key);
+    profile_row *row = find_row(p, kind, key);
     row->calls += n_calls;
     row->seconds += seconds;
-    profile_cost_add(&row->cost, cost);
-    p->totals.seconds[key->kind] += seconds;
-    profile_cost_add(&p->totals.cost[key->kind], cost);
+    work_cost_add(&row->cost, cost);
+    p->totals.seconds[kind] += seconds;
+    work_cost_add(&p->totals.cost[kind], cost);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -160,8 +160,8 @@ profile_totals profile_total(profile *p)
 static int by_kind_and_seconds(const void *a, const void *b)
 {
     const profile_row *x = a, *y = b;
-    if (x->key.kind != y->key.kind)
-        return x->key.kind < y->key.kind ? -1 : 1;
+    if (x->kind != y->kind)
+        return x->kind < y->kind ? -1 : 1;
     return (x->seconds < y->seconds) - (x->seconds > y->seconds);
 }
 
@@ -180,7 +180,7 @@ size_t profile_read(profile *p, profile_row *rows)
 
 const char *profile_row_name(const profile_row *row, char *text)
 {
-    const profile_key *k = &row->key;
+    const work_key *k = &row->key;
     if (k->form)
         snprintf(text, PROFILE_NAME_BYTES, "%s %zux%zux%zu %s", k->name, k->m, k->n, k->k, k->form);
     else
@@ -189,7 +189,7 @@ const char *profile_row_name(const profile_row *row, char *text)
 }
 
 /* The least time that the FLOPs of c take; below 0 when a rate that it needs is not known. */
-static double compute_s(const profile_cost *c, profile_roof roof)
+static double compute_s(const work_cost *c, profile_roof roof)
 {
     double fp32_s = (c->flops - c->bf16_flops) / roof.flops_per_s;
     if (!(c->bf16_flops > 0))
@@ -200,7 +200,7 @@ static double compute_s(const profile_cost *c, profile_roof roof)
 double profile_share(const profile_row *row, profile_roof roof, const char **binds)
 {
     *binds = "-";
-    if (row->key.kind == PROFILE_COLLECTIVE || !(row->seconds > 0) || !(roof.flops_per_s > 0) ||
+    if (row->kind == PROFILE_COLLECTIVE || !(row->seconds > 0) || !(roof.flops_per_s > 0) ||
         !(roof.bytes_per_s > 0))
         return 0.0;
     double compute = compute_s(&row->cost, roof) / row->seconds;

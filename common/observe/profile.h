@@ -5,7 +5,7 @@
  *   -> profile_free
  *
  * Nothing is counted before the second profile_step_begin: the first step warms up. FLOPs and bytes
- * are not measured: they come from formulas over an operation's arguments (ops_profiled.c,
+ * are not measured: they come from formulas over an operation's arguments (op_work.h,
  * comm.h). Beside them stands the roof, what the machine can do at most: a row's share of it is the
  * larger of (its FLOP/s over the peak) and (its bytes/s over the rate of memory), and the larger
  * one is what binds it (the roofline model of Williams, Waterman and Patterson). Products of bf16
@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "common/base/status.h"
+#include "common/observe/work.h"
 
 typedef enum profile_kind {
     PROFILE_COMPUTE,    /* operations of the compute stream: what the step waits for */
@@ -27,24 +28,12 @@ typedef enum profile_kind {
 } profile_kind;
 const char *profile_kind_name(profile_kind k);
 
-/* What a row counts. Literals, compared as text, kept by reference. */
-typedef struct profile_key {
-    profile_kind kind;
-    const char *name;
-    const char *form; /* NULL: a row by its name alone; else m, n, k and form are part of it */
-    size_t m, n, k;
-} profile_key;
-
-typedef struct profile_cost {
-    double flops, bytes;
-    double bf16_flops; /* those of flops that multiply in bf16 */
-} profile_cost;
-
 typedef struct profile_row {
-    profile_key key;
+    profile_kind kind;
+    work_key key;
     uint64_t calls;
     double seconds;
-    profile_cost cost; /* of all calls */
+    work_cost cost; /* of all calls */
 } profile_row;
 
 typedef struct profile_roof {
@@ -73,15 +62,15 @@ bool profile_is_counting(const profile *p);
 
 /* profile_add -- n_calls of an operation that took `seconds` and cost `cost`, together. Drops them
  * while the profile is not counting. */
-void profile_add(profile *p, const profile_key *key, uint64_t n_calls, double seconds,
-                 profile_cost cost);
+void profile_add(profile *p, profile_kind kind, const work_key *key, uint64_t n_calls,
+                 double seconds, work_cost cost);
 
 /* The whole: steps counted, their wall time, and the rows of each kind added up. */
 typedef struct profile_totals {
     uint64_t steps;
     double wall_s;
     double seconds[PROFILE_KINDS];
-    profile_cost cost[PROFILE_KINDS];
+    work_cost cost[PROFILE_KINDS];
 } profile_totals;
 profile_totals profile_total(profile *p);
 

@@ -3,4 +3,4 @@
 #include "common/observe/profile.h"
 
 profile_roof profile_get_roof(profile *p);
-void profile_cost_add(profile_cost *sum, profile_cost c);
+void work_cost_add(work_cost *sum, work_cost c);

@@ -12,7 +12,7 @@ static double per_second(double amount, double seconds)
 /* ---- CSV ------------------------------------------------------------------------------------ */
 
 static void csv_line(FILE *out, const char *kind, const char *name, uint64_t calls, double seconds,
-                     profile_cost c)
+                     work_cost c)
 {
     fprintf(out, "%s,%s,%llu,%.9f,%.0f,%.0f,%.6g,%.6g", kind, name, (unsigned long long)calls,
             seconds, c.flops, c.bytes, per_second(c.flops, seconds), per_second(c.bytes, seconds));
@@ -32,7 +32,7 @@ fsdp_status profile_write_csv(profile *p, const char *path)
         char name[PROFILE_NAME_BYTES];
         const char *binds;
         double share = profile_share(&rows[i], roof, &binds);
-        csv_line(f.out, profile_kind_name(rows[i].key.kind), profile_row_name(&rows[i], name),
+        csv_line(f.out, profile_kind_name(rows[i].kind), profile_row_name(&rows[i], name),
                  rows[i].calls, rows[i].seconds, rows[i].cost);
         fprintf(f.out, ",%.6g,%s\n", share, binds);
     }
@@ -93,16 +93,16 @@ static void table_kind(const table *t, profile_kind kind, const char *title,
                        const profile_row *rows, size_t n)
 {
     char name[PROFILE_NAME_BYTES];
-    profile_row sum = {.key.kind = kind};
+    profile_row sum = {.kind = kind};
     for (size_t i = 0; i < n; i++) {
-        if (rows[i].key.kind != kind)
+        if (rows[i].kind != kind)
             continue;
         if (sum.calls == 0)
             table_head(t, title);
         table_row(t, profile_row_name(&rows[i], name), &rows[i]);
         sum.calls += rows[i].calls;
         sum.seconds += rows[i].seconds;
-        profile_cost_add(&sum.cost, rows[i].cost);
+        work_cost_add(&sum.cost, rows[i].cost);
     }
     if (sum.calls > 0)
         table_row(t, "**sum**", &sum);

@@ -41,7 +41,7 @@ fsdp_status cpu_cast(stream *s, const cast_args *a)
     if (!is_float_type(a->in_type) || !is_float_type(a->out_type))
         return fsdp_error(FSDP_EINVAL, "cast knows f32 and bf16", "cast: from %s to %s",
                           dtype_name(a->in_type), dtype_name(a->out_type));
-    return stream_launch(s, cast_kernel, a, sizeof *a);
+    return kernel_launch(s, cast_kernel, a, sizeof *a, cast_work(a));
 }
 
 fsdp_status cpu_round(stream *s, const round_args *a)

@@ -54,7 +54,7 @@ static fsdp_status bias_add_kernel(void *args, int n_threads)
 
 fsdp_status cpu_bias_add(stream *s, const bias_add_args *a)
 {
-    return stream_launch(s, bias_add_kernel, a, sizeof *a);
+    return kernel_launch(s, bias_add_kernel, a, sizeof *a, bias_add_work(a));
 }
 
 /* ---- gelu ----------------------------------------------------------------------------------- */
@@ -88,7 +88,7 @@ static fsdp_status gelu_kernel(void *args, int n_threads)
 
 fsdp_status cpu_gelu(stream *s, const gelu_args *a)
 {
-    return stream_launch(s, gelu_kernel, a, sizeof *a);
+    return kernel_launch(s, gelu_kernel, a, sizeof *a, gelu_work(a));
 }
 
 /* gelu'(x) = (1 + t)/2 + x/2 (1 - t^2) u', t = tanh(u), u' = sqrt(2/pi) (1 + 3*0.044715 x^2). */
@@ -115,7 +115,7 @@ static fsdp_status gelu_backward_kernel(void *args, int n_threads)
 
 fsdp_status cpu_gelu_backward(stream *s, const gelu_backward_args *a)
 {
-    return stream_launch(s, gelu_backward_kernel, a, sizeof *a);
+    return kernel_launch(s, gelu_backward_kernel, a, sizeof *a, gelu_backward_work(a));
 }
 
 /* ---- add, scale ----------------------------------------------------------------------------- */
@@ -151,7 +151,7 @@ static fsdp_status add_kernel(void *args, int n_threads)
 fsdp_status cpu_add(stream *s, const add_args *a)
 {
     FSDP_ASSERT(a->round_to == DTYPE_BF16 || (a->round_to == DTYPE_F32 && a->b) || a->elems == 0);
-    return stream_launch(s, add_kernel, a, sizeof *a);
+    return kernel_launch(s, add_kernel, a, sizeof *a, add_work(a));
 }
 
 static fsdp_status scale_tile(const void *args, size_t tile)
@@ -174,5 +174,5 @@ static fsdp_status scale_kernel(void *args, int n_threads)
 
 fsdp_status cpu_scale(stream *s, const scale_args *a)
 {
-    return stream_launch(s, scale_kernel, a, sizeof *a);
+    return kernel_launch(s, scale_kernel, a, sizeof *a, scale_work(a));
 }

@@ -63,7 +63,7 @@ static fsdp_status embedding_kernel(void *args, int n_threads)
 
 fsdp_status cpu_embedding(stream *s, const embedding_args *a)
 {
-    return stream_launch(s, embedding_kernel, a, sizeof *a);
+    return kernel_launch(s, embedding_kernel, a, sizeof *a, embedding_work(a));
 }
 
 static fsdp_status embedding_backward_tile(const void *args, size_t tile)
@@ -126,5 +126,5 @@ static fsdp_status embedding_backward_kernel(void *args, int n_threads)
 fsdp_status cpu_embedding_backward(stream *s, const embedding_backward_args *a)
 {
     FSDP_ASSERT(a->positions == 0 || a->positions >= a->seq_len);
-    return stream_launch(s, embedding_backward_kernel, a, sizeof *a);
+    return kernel_launch(s, embedding_backward_kernel, a, sizeof *a, embedding_backward_work(a));
 }

@@ -1,6 +1,6 @@
 /* cpu_kernels.h -- what the CPU backends share. Internal to common/ops.
  *
- *   ops_cpu_*  --stream_launch-->  kernel(args, n_threads)  --tiles_run-->  tile(args, i)
+ *   ops_cpu_*  --kernel_launch-->  kernel(args, n_threads)  --tiles_run-->  tile(args, i)
  *
  * Two rules keep results independent of the number of threads and, in plain C, of the compiler:
  *   - tiles_run is the only place that starts threads; how an output is cut into tiles depends on
@@ -12,7 +12,16 @@
 #include <stddef.h>
 #include <string.h>
 #include "common/device/cpu_tiles.h"
+#include "common/ops/op_work.h"
 #include "common/ops/ops.h"
+
+/* kernel_launch -- stream_launch_work of what one operation does. */
+static inline fsdp_status kernel_launch(stream *s, stream_fn kernel, const void *args,
+                                        size_t args_bytes, work_info work)
+{
+    return stream_launch_work(
+        s, &(launch_config){.fn = kernel, .args = args, .args_bytes = args_bytes, .work = work});
+}
 
 /* ---- parameters in fp32 or bf16 -------------------------------------------------------------- */
 

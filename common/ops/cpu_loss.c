@@ -108,5 +108,5 @@ static fsdp_status cross_entropy_kernel(void *args, int n_threads)
 
 fsdp_status cpu_cross_entropy(stream *s, const cross_entropy_args *a)
 {
-    return stream_launch(s, cross_entropy_kernel, a, sizeof *a);
+    return kernel_launch(s, cross_entropy_kernel, a, sizeof *a, cross_entropy_work(a));
 }

@@ -224,7 +224,7 @@ fsdp_status matmul_launch(stream *s, const matmul_args *a, gemm_fn f32, gemm_mix
     matmul_tiles j = {.args = *a, .f32 = f32, .mixed = mixed};
     fsdp_status status = scratch_get(s, &j);
     if (status == FSDP_OK)
-        status = stream_launch(s, matmul_kernel, &j, sizeof j);
+        status = kernel_launch(s, matmul_kernel, &j, sizeof j, matmul_work(a));
     device_free(s, j.b_scratch);
     device_free(s, j.a_scratch);
     return status;

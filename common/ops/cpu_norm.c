@@ -47,7 +47,7 @@ static fsdp_status bias_backward_kernel(void *args, int n_threads)
 
 fsdp_status cpu_bias_backward(stream *s, const bias_backward_args *a)
 {
-    return stream_launch(s, bias_backward_kernel, a, sizeof *a);
+    return kernel_launch(s, bias_backward_kernel, a, sizeof *a, bias_backward_work(a));
 }
 
 /* ---- layernorm ------------------------------------------------------------------------------ */
@@ -104,7 +104,7 @@ static fsdp_status layernorm_kernel(void *args, int n_threads)
 
 fsdp_status cpu_layernorm(stream *s, const layernorm_args *a)
 {
-    return stream_launch(s, layernorm_kernel, a, sizeof *a);
+    return kernel_launch(s, layernorm_kernel, a, sizeof *a, layernorm_work(a));
 }
 
 /* ---- layernorm_backward --------------------------------------------------------------------- */
@@ -189,5 +189,5 @@ static fsdp_status layernorm_backward_kernel(void *args, int n_threads)
 
 fsdp_status cpu_layernorm_backward(stream *s, const layernorm_backward_args *a)
 {
-    return stream_launch(s, layernorm_backward_kernel, a, sizeof *a);
+    return kernel_launch(s, layernorm_backward_kernel, a, sizeof *a, layernorm_backward_work(a));
 }

@@ -43,7 +43,7 @@ static fsdp_status sum_squares_kernel(void *args, int n_threads)
 
 fsdp_status cpu_sum_squares(stream *s, const sum_squares_args *a)
 {
-    return stream_launch(s, sum_squares_kernel, a, sizeof *a);
+    return kernel_launch(s, sum_squares_kernel, a, sizeof *a, sum_squares_work(a));
 }
 
 /* ---- clip_coef ------------------------------------------------------------------------------ */
@@ -65,7 +65,7 @@ static fsdp_status clip_coef_kernel(void *args, int n_threads)
 
 fsdp_status cpu_clip_coef(stream *s, const clip_coef_args *a)
 {
-    return stream_launch(s, clip_coef_kernel, a, sizeof *a);
+    return kernel_launch(s, clip_coef_kernel, a, sizeof *a, clip_coef_work(a));
 }
 
 /* ---- updates -------------------------------------------------------------------------------- */
@@ -96,7 +96,7 @@ static fsdp_status adamw_kernel(void *args, int n_threads)
 
 fsdp_status cpu_adamw(stream *s, const adamw_args *a)
 {
-    return stream_launch(s, adamw_kernel, a, sizeof *a);
+    return kernel_launch(s, adamw_kernel, a, sizeof *a, adamw_work(a));
 }
 
 static fsdp_status sgd_tile(const void *args, size_t tile)
@@ -120,7 +120,7 @@ static fsdp_status sgd_kernel(void *args, int n_threads)
 
 fsdp_status cpu_sgd(stream *s, const sgd_args *a)
 {
-    return stream_launch(s, sgd_kernel, a, sizeof *a);
+    return kernel_launch(s, sgd_kernel, a, sizeof *a, sgd_work(a));
 }
 
 /* ---- adamw_scalars -------------------------------------------------------------------------- */

@@ -31,12 +31,13 @@ static fsdp_status fast_matmul(stream *s, const matmul_args *a)
 
 static fsdp_status fast_attention(stream *s, const attention_args *a)
 {
-    return stream_launch(s, fast_attention_kernel, a, sizeof *a);
+    return kernel_launch(s, fast_attention_kernel, a, sizeof *a, attention_work(a));
 }
 
 static fsdp_status fast_attention_backward(stream *s, const attention_backward_args *a)
 {
-    return stream_launch(s, fast_attention_backward_kernel, a, sizeof *a);
+    return kernel_launch(s, fast_attention_backward_kernel, a, sizeof *a,
+                         attention_backward_work(a));
 }
 
 static fsdp_status portable_matmul(stream *s, const matmul_args *a)
@@ -46,12 +47,13 @@ static fsdp_status portable_matmul(stream *s, const matmul_args *a)
 
 static fsdp_status portable_attention(stream *s, const attention_args *a)
 {
-    return stream_launch(s, portable_attention_kernel, a, sizeof *a);
+    return kernel_launch(s, portable_attention_kernel, a, sizeof *a, attention_work(a));
 }
 
 static fsdp_status portable_attention_backward(stream *s, const attention_backward_args *a)
 {
-    return stream_launch(s, portable_attention_backward_kernel, a, sizeof *a);
+    return kernel_launch(s, portable_attention_backward_kernel, a, sizeof *a,
+                         attention_backward_work(a));
 }
 
 static const sum_kernels SUMS = {.add = cpu_add, .round = cpu_round, .run = sum_run_cpu};

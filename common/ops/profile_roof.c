@@ -4,8 +4,8 @@
  * 32 MiB apart, would all begin at the same place of a page, which can cost time (cpu_memory.c). A
  * last-level cache that holds all three gives its own rate. Larger arrays would take too much
  * memory where every rank has its own. */
+#include "common/ops/profile_roof.h"
 #include "common/base/clock.h"
-#include "common/ops/ops_profiled.h"
 
 enum { ROOF_M = 768, ROOF_N = 768, ROOF_K = 768, ROOF_ELEMS = 8 << 20, ROOF_MIN_CALLS = 3 };
 enum { ROOF_ARRAYS = 3 };

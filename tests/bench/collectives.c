@@ -96,7 +96,7 @@ static fsdp_status ours_open(ours *t, const coll_options *o)
     comm_config transport = {.backend = BACKENDS[o->backend]};
     TRY(device_open(&config, &t->dev));
     TRY(comm_open(t->dev, &transport, &t->comm));
-    TRY(stream_create(t->dev, "comm", &t->s));
+    TRY(stream_create(t->dev, &(stream_config){.name = "comm"}, &t->s));
     t->base.name = comm_backend_name(t->comm);
     t->base.rank = comm_rank(t->comm);
     t->base.world = comm_size(t->comm);

@@ -195,7 +195,7 @@ static fsdp_status make_fsdp(fixture *fx)
                            .batch = sp->batch ? sp->batch : 1};
     f->compute = fx->compute;
     TRY(make_mesh(fx));
-    TRY(stream_create(fx->dev, "comm", &f->comm_stream));
+    TRY(stream_create(fx->dev, &(stream_config){.name = "comm"}, &f->comm_stream));
     f->gather_stream = f->reduce_stream = f->comm_stream;
     TRY(model_views_init(&fx->m, &f->views));
     f->n_units = sp->n_units;

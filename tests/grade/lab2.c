@@ -175,7 +175,7 @@ static fsdp_status gather_on_its_stream(grade *g, fsdp *f, int u)
 {
     fsdp_error_info why;
     unshard_drop(f, u);
-    fsdp_status st = stream_create(g->dev, "gather", &f->gather_stream);
+    fsdp_status st = stream_create(g->dev, &(stream_config){.name = "gather"}, &f->gather_stream);
     st = first_failure(st, gate_close(g, f->comm_stream), &why);
     st = first_failure(st, unshard_begin(f, u), &why);
     bool ended = gathers_within(f, u, GATHER_MS);

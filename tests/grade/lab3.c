@@ -319,7 +319,7 @@ static fsdp_status own_stream_body(fixture *fx)
     stream *own;
     leaf_world = fx->world_size;
     TRY(fix_grad_by_hand(fx, H0, int_grad));
-    TRY(stream_create(fx->dev, "reduce", &own));
+    TRY(stream_create(fx->dev, &(stream_config){.name = "reduce"}, &own));
     fx->f.reduce_stream = own;
     TRY(gate_close(fx->g, fx->f.comm_stream));
     TRY(reduce_begin(&fx->r, H0));

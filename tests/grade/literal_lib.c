@@ -145,7 +145,7 @@ static fsdp_status make_literal(grade *g, int n_units, const size_t (*elems)[2],
     fsdp_status status = model_views_init(m, &f->views);
     m->n_params--;
     if (status == FSDP_OK)
-        status = stream_create(g->dev, "comm", &f->comm_stream);
+        status = stream_create(g->dev, &(stream_config){.name = "comm"}, &f->comm_stream);
     f->gather_stream = f->reduce_stream = f->comm_stream;
     if (status == FSDP_OK)
         status = make_units(g, n_units, elems, f);

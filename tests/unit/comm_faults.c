@@ -425,7 +425,7 @@ static void run_case(fixture *f, fsdp_status (*run)(fixture *), const char *how_
         sleep(15);     /* rank 0 ends the job */
     stream_free(f->s); /* its error stays with it: a fresh one shows the group's */
     f->s = NULL;
-    if (stream_create(f->dev, "after", &f->s) == FSDP_OK)
+    if (stream_create(f->dev, &(stream_config){.name = "after"}, &f->s) == FSDP_OK)
         status = gather(f, "afterwards", DTYPE_F32, ELEMS);
     printf("NEXT rank %d %s\n", f->rank, fsdp_status_name(status));
     fflush(stdout);
@@ -437,7 +437,7 @@ int main(int argc, char **argv)
     device_config dc = {.kind = DEVICE_CPU, .n_threads = 1, .debug_fill = true};
     comm_config cc = {.backend = COMM_AUTO};
     if (device_open(&dc, &f->dev) != FSDP_OK || comm_open(f->dev, &cc, &f->c) != FSDP_OK ||
-        stream_create(f->dev, "comm", &f->s) != FSDP_OK) {
+        stream_create(f->dev, &(stream_config){.name = "comm"}, &f->s) != FSDP_OK) {
         fsdp_error_print(stderr, 0, 0);
         return 1;
     }

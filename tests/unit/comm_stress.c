@@ -407,7 +407,7 @@ static void stress_open(stress *x)
     MUST(device_open(&dc, &x->dev));
     MUST(comm_open(x->dev, &(comm_config){.backend = COMM_AUTO}, &x->group[0]));
     for (int i = 0; i < STREAMS - 1; i++)
-        MUST(stream_create(x->dev, "stress", &x->s[i]));
+        MUST(stream_create(x->dev, &(stream_config){.name = "stress"}, &x->s[i]));
     x->s[STREAMS - 1] = device_compute_stream(x->dev);
 }
 

@@ -41,8 +41,8 @@ static void test_two_streams(comm_fixture *f)
 {
     enum { ELEMS = 3000 };
     stream *a = NULL, *b = NULL;
-    CHECK_OK(f, stream_create(f->dev, "test a", &a));
-    CHECK_OK(f, stream_create(f->dev, "test b", &b));
+    CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "test a"}, &a));
+    CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "test b"}, &b));
     size_t world = (size_t)f->world;
     float *from_a = comm_test_alloc(world * ELEMS * 4),
           *from_b = comm_test_alloc(world * ELEMS * 4);
@@ -81,7 +81,7 @@ static void test_many_in_flight(comm_fixture *f)
 {
     enum { CALLS = 40, ELEMS = 50 };
     stream *b = NULL;
-    CHECK_OK(f, stream_create(f->dev, "test b", &b));
+    CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "test b"}, &b));
     size_t row = (size_t)f->world * ELEMS;
     int64_t *recv = comm_test_alloc(CALLS * row * sizeof *recv);
     int64_t *send = comm_test_alloc(CALLS * ELEMS * sizeof *send);
@@ -122,7 +122,7 @@ static void test_open_beside_calls(comm_fixture *f)
     size_t world = (size_t)f->world;
     stream *a = NULL;
     comm *other = NULL;
-    CHECK_OK(f, stream_create(f->dev, "test a", &a));
+    CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "test a"}, &a));
     float *send = comm_test_alloc(ELEMS * 4), *got = comm_test_alloc(world * ELEMS * 4);
     comm_test_coded_fill(send, ELEMS * 4, f->rank, 0);
     if (f->rank % 2 == 1)
@@ -446,7 +446,7 @@ int main(int argc, char **argv)
     device_config dc = {.kind = DEVICE_CPU, .n_threads = 1, .debug_fill = !is_bench};
     comm_config cc = {.backend = COMM_AUTO};
     if (device_open(&dc, &f.dev) != FSDP_OK || comm_open(f.dev, &cc, &f.c) != FSDP_OK ||
-        stream_create(f.dev, "comm", &f.worker) != FSDP_OK) {
+        stream_create(f.dev, &(stream_config){.name = "comm"}, &f.worker) != FSDP_OK) {
         fsdp_error_print(stderr, 0, 0);
         return 1;
     }

@@ -62,7 +62,7 @@ static void test_stream_facts(void **state)
     bool async = *(bool *)*state;
     device *d = open_cpu(async, false);
     stream *compute = device_compute_stream(d), *other = NULL;
-    OK(stream_create(d, "comm", &other));
+    OK(stream_create(d, &(stream_config){.name = "comm"}, &other));
     assert_int_equal(device_get_kind(d), DEVICE_CPU);
     assert_ptr_equal(stream_device(other), d);
     assert_int_equal(stream_threads(compute), 2);
@@ -113,7 +113,7 @@ static void test_close_waits(void **state)
     int list[1000], elems = 0;
     device *d = open_cpu(true, false);
     stream *s[2] = {device_compute_stream(d), NULL};
-    OK(stream_create(d, "left open", &s[1]));
+    OK(stream_create(d, &(stream_config){.name = "left open"}, &s[1]));
     event *e = NULL;
     OK(event_create(d, &e));
     for (int i = 0; i < 1000; i++) {
@@ -161,7 +161,8 @@ static void test_stream_free_drains(void **state)
     int list[1000], elems = 0;
     device *d = open_cpu(false, false);
     stream *s = NULL;
-    OK(stream_create(d, "short-lived stream with a long name beyond any limit", &s));
+    OK(stream_create(
+        d, &(stream_config){.name = "short-lived stream with a long name beyond any limit"}, &s));
     for (int i = 0; i < 1000; i++)
         OK(stream_launch(s, run_append, &(append_args){list, &elems, i}, sizeof(append_args)));
     stream_free(s);
@@ -175,7 +176,7 @@ static void test_event_orders_streams(void **state)
     bool async = *(bool *)*state;
     device *d = open_cpu(async, false);
     stream *producer = NULL, *consumer = device_compute_stream(d);
-    OK(stream_create(d, "producer", &producer));
+    OK(stream_create(d, &(stream_config){.name = "producer"}, &producer));
     event *e = NULL;
     OK(event_create(d, &e));
     assert_true(event_done(e)); /* never recorded: nothing to wait for */
@@ -215,9 +216,9 @@ static void test_event_rerecord(void **state)
     bool async = *(bool *)*state;
     device *d = open_cpu(async, false);
     stream *first = NULL, *stuck = NULL, *waiter = NULL;
-    OK(stream_create(d, "first", &first));
-    OK(stream_create(d, "stuck", &stuck));
-    OK(stream_create(d, "waiter", &waiter));
+    OK(stream_create(d, &(stream_config){.name = "first"}, &first));
+    OK(stream_create(d, &(stream_config){.name = "stuck"}, &stuck));
+    OK(stream_create(d, &(stream_config){.name = "waiter"}, &waiter));
     event *e = NULL;
     OK(event_create(d, &e));
     sem_t gate, stuck_gate;
@@ -254,7 +255,7 @@ static void test_rerecord_on_done_stream_replaces(void **state)
     (void)state;
     device *d = open_cpu(false, false);
     stream *stuck = NULL;
-    OK(stream_create(d, "stuck", &stuck));
+    OK(stream_create(d, &(stream_config){.name = "stuck"}, &stuck));
     event *e = NULL;
     OK(event_create(d, &e));
     sem_t gate;
@@ -324,7 +325,7 @@ static void test_error_without_words(void **state)
     (void)state;
     device *d = open_cpu(false, false);
     stream *s = NULL;
-    OK(stream_create(d, "quiet", &s));
+    OK(stream_create(d, &(stream_config){.name = "quiet"}, &s));
     OK(stream_launch(s, run_fail_silently, NULL, 0));
     assert_int_equal(stream_sync(s), FSDP_ETIMEOUT);
     assert_non_null(strstr(fsdp_error_get()->what, "quiet"));
@@ -339,7 +340,7 @@ static void test_first_error_wins(void **state)
     event *e = NULL;
     OK(event_create(d, &e));
     for (int i = 0; i < 2; i++) {
-        OK(stream_create(d, "bad", &s[i]));
+        OK(stream_create(d, &(stream_config){.name = "bad"}, &s[i]));
         OK(stream_launch(s[i], run_fail, &i, sizeof i));
         assert_int_equal(stream_sync(s[i]), i == 0 ? FSDP_EIO : FSDP_ECOMM);
     }
@@ -356,8 +357,8 @@ static void test_error_travels_by_event(void **state)
     bool async = *(bool *)*state;
     device *d = open_cpu(async, false);
     stream *bad = NULL, *waiter = device_compute_stream(d), *innocent = NULL;
-    OK(stream_create(d, "bad", &bad));
-    OK(stream_create(d, "innocent", &innocent));
+    OK(stream_create(d, &(stream_config){.name = "bad"}, &bad));
+    OK(stream_create(d, &(stream_config){.name = "innocent"}, &innocent));
     event *e = NULL, *before = NULL;
     OK(event_create(d, &e));
     OK(event_create(d, &before));

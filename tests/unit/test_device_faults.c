@@ -58,7 +58,7 @@ static void body_double_free_queued(device *d, stream *s)
 {
     stream *worker = NULL;
     sem_t gate;
-    OK(stream_create(d, "worker", &worker));
+    OK(stream_create(d, &(stream_config){.name = "worker"}, &worker));
     void *ptr = must_alloc(s, 100);
     close_gate(worker, &gate);
     device_free(worker, ptr);
@@ -116,7 +116,7 @@ static void body_sync_from_task_inner(stream *s)
 
 static void body_sync_from_task(device *d, stream *s)
 {
-    OK(stream_create(d, "worker", &s));
+    OK(stream_create(d, &(stream_config){.name = "worker"}, &s));
     OK(stream_launch(s, run_sync_own, &s, sizeof s));
     (void)stream_sync(s);
 }

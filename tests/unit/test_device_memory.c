@@ -222,8 +222,8 @@ static void test_free_is_stream_ordered(void **state)
     (void)state;
     device *d = open_cpu(false, false);
     stream *s = NULL, *other = NULL;
-    OK(stream_create(d, "s", &s));
-    OK(stream_create(d, "other", &other));
+    OK(stream_create(d, &(stream_config){.name = "s"}, &s));
+    OK(stream_create(d, &(stream_config){.name = "other"}, &other));
     int *a = NULL, *b = NULL, *c = NULL, seen = 0;
     OK(device_alloc(s, MEM_OTHER, 4000, "a", (void **)&a));
     sem_t gate;
@@ -304,8 +304,8 @@ static void test_two_frees_in_flight(void **state)
         skip();
     device *d = open_cpu(false, false);
     stream *a = NULL, *b = NULL;
-    OK(stream_create(d, "a", &a));
-    OK(stream_create(d, "b", &b));
+    OK(stream_create(d, &(stream_config){.name = "a"}, &a));
+    OK(stream_create(d, &(stream_config){.name = "b"}, &b));
     void *first = NULL, *second = NULL, *third = NULL;
     OK(device_alloc(a, MEM_OTHER, 640, "first", &first));
     sem_t gate;
@@ -541,6 +541,25 @@ static void test_debug_fill(void **state)
     device_close(d);
 }
 
+/* Fresh memory is filled when the stream comes to it, not by the host: a host that writes too early
+ * finds NaN. */
+static void test_fill_is_stream_ordered(void **state)
+{
+    (void)state;
+    device *d = open_cpu(true, true);
+    stream *s = device_compute_stream(d);
+    sem_t gate;
+    unsigned char *ptr = NULL;
+    close_gate(s, &gate);
+    OK(device_alloc(s, MEM_OTHER, 100, "filled", (void **)&ptr));
+    memset(ptr, 1, 100);
+    sem_post(&gate);
+    OK(stream_sync(s));
+    assert_true(all_bytes(ptr, 100, 0xFF));
+    device_free(s, ptr);
+    device_close(d);
+}
+
 /* ---- threads -------------------------------------------------------------------------------- */
 typedef struct alloc_thread {
     device *d;
@@ -616,6 +635,7 @@ int main(void)
         cmocka_unit_test(test_shared_and_private_are_not_mixed),
         cmocka_unit_test(test_shared_early_reuse),
         BOTH(test_debug_fill),
+        cmocka_unit_test(test_fill_is_stream_ordered),
         cmocka_unit_test(test_alloc_from_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -159,7 +159,7 @@ static void test_stress(void **state)
         x->inline_compute = !async;
         x->s[0] = device_compute_stream(d);
         for (int s = 1; s < STREAMS; s++)
-            OK(stream_create(d, "stress", &x->s[s]));
+            OK(stream_create(d, &(stream_config){.name = "stress"}, &x->s[s]));
         for (int e = 0; e < EVENTS; e++)
             OK(event_create(d, &x->e[e]));
         for (int i = 0; i < OPS; i++)

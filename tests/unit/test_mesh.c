@@ -175,7 +175,7 @@ int main(void)
     device_config dc = {.kind = DEVICE_CPU, .n_threads = 1, .debug_fill = true};
     if (device_open(&dc, &f.dev) != FSDP_OK ||
         comm_open(f.dev, &(comm_config){.backend = COMM_AUTO}, &f.c) != FSDP_OK ||
-        stream_create(f.dev, "comm", &f.worker) != FSDP_OK) {
+        stream_create(f.dev, &(stream_config){.name = "comm"}, &f.worker) != FSDP_OK) {
         fsdp_error_print(stderr, 0, 0);
         return 1;
     }

@@ -60,7 +60,7 @@ static void test_worker_streams(void **state)
     for (int t = 0; t < 2; t++) {
         device *d = ops_test_device(3, true);
         stream *worker = NULL;
-        OK(stream_create(d, "worker", &worker));
+        OK(stream_create(d, &(stream_config){.name = "worker"}, &worker));
         compare_with_one_thread(t, device_compute_stream(d), "asynchronous compute stream");
         compare_with_one_thread(t, worker, "worker stream");
         stream_free(worker);

@@ -1,5 +1,5 @@
 /* test_profile.c -- the counters, the timer of collectives, the files. The table of operations that
- * counts: test_ops_profiled.c. */
+ * counts: test_op_work.c. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "common/comm/comm_impl.h"
 #include "tests/unit/profile_lib.h"
 
-static const profile_key ADD = {.name = "add"};
+static const work_key ADD = {.name = "add"};
 
 /* ---- counters ------------------------------------------------------------------------------- */
 
@@ -17,19 +17,19 @@ static void test_first_step_is_not_counted(void **state)
     (void)state;
     profile *p = profile_create();
     profile_row rows[PROFILE_MAX_ROWS];
-    const profile_cost c = {.flops = 3, .bytes = 4};
-    profile_add(p, &ADD, 1, 1.0, c); /* before the first step */
+    const work_cost c = {.flops = 3, .bytes = 4};
+    profile_add(p, PROFILE_COMPUTE, &ADD, 1, 1.0, c); /* before the first step */
     profile_step_begin(p);
     assert_false(profile_is_counting(p));
-    profile_add(p, &ADD, 1, 1.0, c); /* warm-up */
+    profile_add(p, PROFILE_COMPUTE, &ADD, 1, 1.0, c); /* warm-up */
     profile_step_begin(p);
     assert_true(profile_is_counting(p));
-    profile_add(p, &ADD, 1, 0.25, c);
+    profile_add(p, PROFILE_COMPUTE, &ADD, 1, 0.25, c);
     profile_step_end(p);
-    profile_add(p, &ADD, 1, 1.0, c); /* between steps */
+    profile_add(p, PROFILE_COMPUTE, &ADD, 1, 1.0, c); /* between steps */
     profile_step_end(p);
     profile_step_begin(p);
-    profile_add(p, &ADD, 2, 0.5, c);
+    profile_add(p, PROFILE_COMPUTE, &ADD, 2, 0.5, c);
     profile_step_end(p);
     profile_totals t = profile_total(p);
     assert_int_equal(profile_read(p, rows), 1);
@@ -48,11 +48,11 @@ static void test_wall(void **state)
     profile *p = warm_profile();
     double begun_s = clock_now_s();
     sleep_ms(20);
-    profile_add(p, &ADD, 1, 0.0, (profile_cost){0});
+    profile_add(p, PROFILE_COMPUTE, &ADD, 1, 0.0, (work_cost){0});
     double most_s = clock_now_s() - begun_s;
     sleep_ms(300);
     profile_step_begin(p);
-    profile_add(p, &ADD, 1, 0.0, (profile_cost){0});
+    profile_add(p, PROFILE_COMPUTE, &ADD, 1, 0.0, (work_cost){0});
     profile_step_end(p);
     profile_totals t = profile_total(p);
     assert_int_equal(t.steps, 2);
@@ -67,22 +67,23 @@ static void test_rows(void **state)
     profile *p = warm_profile();
     profile_row rows[PROFILE_MAX_ROWS];
     char text[PROFILE_NAME_BYTES], add_text[] = "add";
-    const profile_cost none = {.flops = 0, .bytes = 0};
-    profile_key mm = {.name = "matmul", .form = "NT+", .m = 2, .n = 3, .k = 4}, other = mm;
+    const work_cost none = {.flops = 0, .bytes = 0};
+    work_key mm = {.name = "matmul", .form = "NT+", .m = 2, .n = 3, .k = 4}, other = mm;
     other.k = 5;
-    profile_add(p, &ADD, 1, 1.0, none);
-    profile_add(p, &(profile_key){.name = add_text}, 1, 1.0, none); /* by text, not by place */
-    profile_add(p, &mm, 1, 5.0, none);
-    profile_add(p, &other, 1, 6.0, none);
-    profile_add(p, &(profile_key){.kind = PROFILE_SIDE, .name = "add"}, 1, 9.0, none);
-    profile_add(p, &(profile_key){.kind = PROFILE_COLLECTIVE, .name = "x"}, 1, 10.0, none);
+    profile_add(p, PROFILE_COMPUTE, &ADD, 1, 1.0, none);
+    profile_add(p, PROFILE_COMPUTE, &(work_key){.name = add_text}, 1, 1.0,
+                none); /* by text, not by place */
+    profile_add(p, PROFILE_COMPUTE, &mm, 1, 5.0, none);
+    profile_add(p, PROFILE_COMPUTE, &other, 1, 6.0, none);
+    profile_add(p, PROFILE_SIDE, &(work_key){.name = "add"}, 1, 9.0, none);
+    profile_add(p, PROFILE_COLLECTIVE, &(work_key){.name = "x"}, 1, 10.0, none);
     assert_int_equal(profile_read(p, rows), 5);
     static const char *const EXPECTED[] = {"matmul 2x3x5 NT+", "matmul 2x3x4 NT+", "add", "add",
                                            "x"};
     for (int i = 0; i < 5; i++)
         assert_string_equal(profile_row_name(&rows[i], text), EXPECTED[i]);
     assert_int_equal(rows[2].calls, 2);
-    assert_int_equal(rows[3].key.kind, PROFILE_SIDE);
+    assert_int_equal(rows[3].kind, PROFILE_SIDE);
     profile_free(p);
 }
 
@@ -92,12 +93,10 @@ static void test_more_keys_than_rows(void **state)
     (void)state;
     profile *p = warm_profile();
     profile_row rows[PROFILE_MAX_ROWS];
-    profile_key key = {.name = "matmul", .form = "NN"};
-    const profile_cost c = {.flops = 1, .bytes = 2};
-    for (key.m = 0; key.m < 3 * PROFILE_MAX_ROWS; key.m++) {
-        key.kind = key.m % 2 ? PROFILE_SIDE : PROFILE_COMPUTE;
-        profile_add(p, &key, 1, 0.5, c);
-    }
+    work_key key = {.name = "matmul", .form = "NN"};
+    const work_cost c = {.flops = 1, .bytes = 2};
+    for (key.m = 0; key.m < 3 * PROFILE_MAX_ROWS; key.m++)
+        profile_add(p, key.m % 2 ? PROFILE_SIDE : PROFILE_COMPUTE, &key, 1, 0.5, c);
     size_t n = profile_read(p, rows);
     uint64_t calls = 0, others = 0;
     assert_true(n <= PROFILE_MAX_ROWS);
@@ -116,8 +115,8 @@ enum { THREADS = 4, ADDS = 100000 };
 static void *add_many(void *arg)
 {
     for (int i = 0; i < ADDS; i++) {
-        profile_key key = {.name = "matmul", .form = "NN", .m = (size_t)i % 7};
-        profile_add(arg, &key, 1, 0.5, (profile_cost){.flops = 1, .bytes = 2});
+        work_key key = {.name = "matmul", .form = "NN", .m = (size_t)i % 7};
+        profile_add(arg, PROFILE_COMPUTE, &key, 1, 0.5, (work_cost){.flops = 1, .bytes = 2});
     }
     return NULL;
 }
@@ -155,7 +154,7 @@ static void test_share(void **state)
     assert_true(profile_share(&row, (profile_roof){.flops_per_s = 0, .bytes_per_s = 0}, &binds) ==
                 0);
     assert_string_equal(binds, "-");
-    row.key.kind = PROFILE_COLLECTIVE;
+    row.kind = PROFILE_COLLECTIVE;
     assert_true(profile_share(&row, roof, &binds) == 0);
     row = (profile_row){.cost = {.flops = 1, .bytes = 1}};
     assert_true(profile_share(&row, roof, &binds) == 0);
@@ -322,11 +321,11 @@ static void test_files(void **state)
     assert_non_null(mkdtemp(dir));
     profile *p = warm_profile();
     profile_set_roof(p, (profile_roof){.flops_per_s = 1000e9, .bytes_per_s = 100e9});
-    profile_key mm = {.name = "matmul", .form = "NN", .m = 2, .n = 3, .k = 4};
-    profile_add(p, &mm, 2, 0.5, (profile_cost){.flops = 400e9, .bytes = 1e9});
-    profile_add(p, &ADD, 1, 0.25, (profile_cost){.flops = 1e9, .bytes = 20e9});
-    profile_add(p, &(profile_key){.kind = PROFILE_COLLECTIVE, .name = "all-gather"}, 1, 2.0,
-                (profile_cost){.flops = 0, .bytes = 4e9});
+    work_key mm = {.name = "matmul", .form = "NN", .m = 2, .n = 3, .k = 4};
+    profile_add(p, PROFILE_COMPUTE, &mm, 2, 0.5, (work_cost){.flops = 400e9, .bytes = 1e9});
+    profile_add(p, PROFILE_COMPUTE, &ADD, 1, 0.25, (work_cost){.flops = 1e9, .bytes = 20e9});
+    profile_add(p, PROFILE_COLLECTIVE, &(work_key){.name = "all-gather"}, 1, 2.0,
+                (work_cost){.flops = 0, .bytes = 4e9});
     profile_step_end(p);
     snprintf(path, sizeof path, "%s/p.csv", dir);
     OK(profile_write_csv(p, path));
@@ -367,10 +366,11 @@ static void test_files_of_bf16(void **state)
     close(fd);
     profile *p = warm_profile();
     profile_set_roof(p, (profile_roof){1000e9, 100e9, 4000e9});
-    profile_key mm = {.name = "matmul", .form = "NN bf16", .m = 2, .n = 3, .k = 4};
+    work_key mm = {.name = "matmul", .form = "NN bf16", .m = 2, .n = 3, .k = 4};
     for (int i = 0; i < 2; i++)
-        profile_add(p, &mm, 1, 0.5, (profile_cost){.flops = 1000e9, .bf16_flops = 1000e9});
-    profile_add(p, &ADD, 1, 1.0, (profile_cost){.flops = 100e9});
+        profile_add(p, PROFILE_COMPUTE, &mm, 1, 0.5,
+                    (work_cost){.flops = 1000e9, .bf16_flops = 1000e9});
+    profile_add(p, PROFILE_COMPUTE, &ADD, 1, 1.0, (work_cost){.flops = 100e9});
     profile_step_end(p);
     OK(profile_write_csv(p, path));
     expect_line(slurp(path), "2,1.000000000,2000000000000,0,2e+12,0,0.5,compute\n");

@@ -1,0 +1,12 @@
+/* profile_roof.h -- what this machine can do at most, measured: the roof of a profile. */
+#pragma once
+#include "common/observe/profile.h"
+#include "common/ops/ops.h"
+
+/* ops_profile_roof -- the best of the calls that fit in about 0.1 s each, on all threads of s:
+ *   flops_per_s        matmul, 768 x 768 x 768
+ *   bf16_flops_per_s   the same in bf16, of operands stored in bf16; 0 unless with_bf16
+ *   bytes_per_s        add of arrays of 32 MiB, 12 bytes an element (make bench: triad, 96 MiB)
+ * Needs 96 MiB for that time. All ranks of a host at once measure what each of them can have.
+ *   errors  FSDP_ENOMEM */
+fsdp_status ops_profile_roof(const ops *o, stream *s, bool with_bf16, profile_roof *out);

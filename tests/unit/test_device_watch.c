@@ -1,0 +1,370 @@
+/* test_device_watch.c -- what can be seen of a device: the watch, timed events, names; and what is
+ * set per stream: threads, priority. */
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+#include "common/base/clock.h"
+#include "tests/unit/device_lib.h"
+
+static bool INLINE = false, ASYNC = true;
+
+enum { MOST_ACTS = 32 };
+
+/* What the watch was told. Streams are threads: `ran` is guarded by the lock. */
+typedef struct seen {
+    int n_issued, n_ran;
+    device_act issued[MOST_ACTS], ran[MOST_ACTS];
+    pthread_mutex_t lock;
+} seen;
+
+static uint64_t see_issued(void *self, const device_act *act)
+{
+    seen *x = self;
+    x->issued[x->n_issued] = *act;
+    return (uint64_t)++x->n_issued;
+}
+
+static uint64_t see_and_forget(void *self, const device_act *act)
+{
+    (void)see_issued(self, act);
+    return 0;
+}
+
+static void see_ran(void *self, const device_act *act)
+{
+    seen *x = self;
+    pthread_mutex_lock(&x->lock);
+    x->ran[x->n_ran++] = *act;
+    pthread_mutex_unlock(&x->lock);
+}
+
+static void sleep_ms(long ms)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
+}
+
+static fsdp_status run_sleep(void *args, int n_threads)
+{
+    (void)n_threads;
+    sleep_ms(*(long *)args);
+    return FSDP_OK;
+}
+
+static fsdp_status run_failing(void *args, int n_threads)
+{
+    (void)args;
+    (void)n_threads;
+    return fsdp_error(FSDP_EINVAL, "", "on purpose");
+}
+
+static fsdp_status run_count_threads(void *args, int n_threads)
+{
+    **(int **)args = n_threads;
+    return FSDP_OK;
+}
+
+/* ---- the watch ------------------------------------------------------------------------------ */
+
+static void expect_acts(const seen *x, const stream *s, const device_act *expected, size_t n)
+{
+    assert_int_equal(x->n_issued, n);
+    for (size_t i = 0; i < n; i++) {
+        const device_act *got = &x->issued[i], *want = &expected[i];
+        assert_int_equal(got->kind, want->kind);
+        assert_ptr_equal(got->stream, s);
+        assert_ptr_equal(got->event, want->event);
+        assert_ptr_equal(got->dst, want->dst);
+        assert_ptr_equal(got->src, want->src);
+        assert_int_equal(got->bytes, want->bytes);
+        assert_true(got->label == want->label || strcmp(got->label, want->label) == 0);
+    }
+}
+
+/* Every kind of call, in the order in which it was issued, with what it works on. */
+static void test_issued(void **state)
+{
+    device *d = open_cpu(*(bool *)*state, false);
+    stream *s = device_compute_stream(d);
+    seen x = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    const device_watch watch = {&x, see_issued, see_ran};
+    event *e;
+    void *p, *q;
+    long ms = 0;
+    char host[8] = "1234567";
+    const mem_access touched[] = {{host, 3, true}};
+    OK(event_create(d, &e));
+    device_set_watch(d, &watch);
+    OK(device_alloc(s, MEM_OTHER, 8, "first", &p));
+    OK(device_alloc_shared(s, MEM_OTHER, 8, "second", &q));
+    OK(device_upload(s, p, host, 8));
+    OK(device_copy(s, q, p, 8));
+    OK(device_download(s, host, q, 8));
+    OK(device_zero(s, q, 8));
+    OK(device_copy(s, q, p, 0)); /* nothing to tell */
+    OK(event_record(e, s));
+    OK(stream_wait_event(s, e));
+    OK(stream_launch_work(s, &(launch_config){.fn = run_sleep,
+                                              .args = &ms,
+                                              .args_bytes = sizeof ms,
+                                              .work = {{.name = "nap"}, {.flops = 3}},
+                                              .accesses = touched,
+                                              .n_accesses = 1}));
+    device_free(s, p);
+    device_free(s, q);
+    device_free(s, NULL);
+    OK(stream_sync(s));
+    device_set_watch(d, NULL);
+    OK(device_zero(s, host, 8));
+    const device_act expected[] = {{.kind = ACT_ALLOC, .dst = p, .bytes = 8, .label = "first"},
+                                   {.kind = ACT_ALLOC, .dst = q, .bytes = 8, .label = "second"},
+                                   {.kind = ACT_UPLOAD, .dst = p, .src = host, .bytes = 8},
+                                   {.kind = ACT_COPY, .dst = q, .src = p, .bytes = 8},
+                                   {.kind = ACT_DOWNLOAD, .dst = host, .src = q, .bytes = 8},
+                                   {.kind = ACT_FILL, .dst = q, .bytes = 8},
+                                   {.kind = ACT_RECORD, .event = e},
+                                   {.kind = ACT_WAIT, .event = e},
+                                   {.kind = ACT_LAUNCH},
+                                   {.kind = ACT_FREE, .dst = p},
+                                   {.kind = ACT_FREE, .dst = q}};
+    expect_acts(&x, s, expected, sizeof expected / sizeof *expected);
+    assert_string_equal(x.issued[8].work.key.name, "nap");
+    assert_true(x.issued[8].accesses == touched && x.issued[8].n_accesses == 1);
+    event_free(e);
+    device_close(d);
+}
+
+/* Who is told again: launches and moves, with the token that `issued` gave, in order. */
+static void test_ran(void **state)
+{
+    device *d = open_cpu(*(bool *)*state, true);
+    stream *s = device_compute_stream(d);
+    seen x = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    const device_watch watch = {&x, see_issued, see_ran};
+    void *p;
+    long ms = 0;
+    static char host[512 << 10];
+    device_set_watch(d, &watch);
+    OK(device_alloc(s, MEM_OTHER, sizeof host, "block", &p)); /* 1, and 2 its NaN */
+    OK(device_upload(s, p, host, 8));                         /* 3 travels in the queue */
+    OK(device_upload(s, p, host, sizeof host));               /* 4 does not */
+    OK(stream_launch(s, run_sleep, &ms, sizeof ms));          /* 5 */
+    device_free(s, p);                                        /* 6 */
+    OK(stream_sync(s));
+    device_set_watch(d, NULL);
+    assert_int_equal(x.n_ran, 4);
+    const device_act_kind kinds[] = {ACT_FILL, ACT_UPLOAD, ACT_UPLOAD, ACT_LAUNCH};
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(x.ran[i].kind, kinds[i]);
+        assert_int_equal(x.ran[i].token, i + 2);
+        assert_ptr_equal(x.ran[i].stream, s);
+        assert_true(x.ran[i].begin_s <= x.ran[i].end_s);
+        assert_true(i == 0 || x.ran[i - 1].end_s <= x.ran[i].begin_s);
+    }
+    assert_int_equal(x.ran[2].bytes, sizeof host);
+    assert_int_equal(x.ran[0].byte, 0xFF);
+    device_close(d);
+}
+
+static void test_token_0_is_not_told(void **state)
+{
+    device *d = open_cpu(*(bool *)*state, false);
+    stream *s = device_compute_stream(d);
+    seen x = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    const device_watch watch = {&x, see_and_forget, see_ran};
+    long ms = 0;
+    device_set_watch(d, &watch);
+    OK(stream_launch(s, run_sleep, &ms, sizeof ms));
+    OK(stream_sync(s));
+    assert_int_equal(x.n_issued, 1);
+    assert_int_equal(x.n_ran, 0);
+    device_set_watch(d, NULL);
+    device_close(d);
+}
+
+/* What failed, and what was skipped because of it, has not run. */
+static void test_failures_have_not_run(void **state)
+{
+    device *d = open_cpu(*(bool *)*state, false);
+    stream *s = device_compute_stream(d);
+    seen x = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    const device_watch watch = {&x, see_issued, see_ran};
+    long ms = 0;
+    device_set_watch(d, &watch);
+    (void)stream_launch(s, run_failing, NULL, 0);
+    assert_int_equal(stream_sync(s), FSDP_EINVAL);
+    assert_string_equal(fsdp_error_get()->what, "on purpose");
+    assert_int_equal(stream_launch(s, run_sleep, &ms, sizeof ms), FSDP_EINVAL);
+    (void)stream_sync(s);
+    assert_int_equal(x.n_issued, 2);
+    assert_int_equal(x.n_ran, 0);
+    device_set_watch(d, NULL);
+    device_close(d);
+}
+
+/* The time of a launch is its own: neither what the host does, nor what stands before it in the
+ * queue, nor another stream's work is in it. */
+static void test_time_of_a_launch(void **state)
+{
+    device *d = open_cpu(*(bool *)*state, false);
+    stream *s = device_compute_stream(d), *side;
+    seen x = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    const device_watch watch = {&x, see_issued, see_ran};
+    long before_ms = 200, ms = 20;
+    OK(stream_create(d, &(stream_config){.name = "side"}, &side));
+    OK(stream_launch(s, run_sleep, &before_ms, sizeof before_ms));
+    device_set_watch(d, &watch);
+    OK(stream_launch(side, run_sleep, &before_ms, sizeof before_ms));
+    OK(stream_launch(s, run_sleep, &ms, sizeof ms));
+    OK(stream_sync(side));
+    OK(stream_sync(s));
+    assert_int_equal(x.n_ran, 2);
+    const device_act *mine = x.ran[0].stream == s ? &x.ran[0] : &x.ran[1];
+    double seconds = mine->end_s - mine->begin_s;
+    assert_true(seconds >= 0.020 && seconds < 0.190);
+    device_set_watch(d, NULL);
+    stream_free(side);
+    device_close(d);
+}
+
+/* ---- timed events --------------------------------------------------------------------------- */
+
+static void test_elapsed(void **state)
+{
+    device *d = open_cpu(*(bool *)*state, false);
+    stream *s = device_compute_stream(d);
+    event *begin, *end;
+    long ms = 20;
+    double seconds = -1;
+    OK(event_create_timed(d, &begin));
+    OK(event_create_timed(d, &end));
+    assert_int_equal(event_elapsed_s(begin, end, &seconds), FSDP_ESTATE);
+    assert_says("first event has not been reached");
+    assert_true(seconds == 0);
+    OK(stream_launch(s, run_sleep, &ms, sizeof ms));
+    OK(event_record(begin, s));
+    assert_int_equal(event_elapsed_s(begin, begin, &seconds) == FSDP_OK, event_done(begin));
+    OK(event_sync(begin));
+    assert_int_equal(event_elapsed_s(begin, end, &seconds), FSDP_ESTATE);
+    assert_says("second event has not been reached");
+    OK(stream_launch(s, run_sleep, &ms, sizeof ms));
+    OK(event_record(end, s));
+    OK(event_sync(end));
+    sleep_ms(300); /* the host's time is not in it */
+    OK(event_elapsed_s(begin, end, &seconds));
+    assert_true(seconds >= 0.020 && seconds < 0.290);
+    OK(event_elapsed_s(end, begin, &seconds));
+    assert_true(seconds <= -0.020);
+    event_free(begin);
+    event_free(end);
+    device_close(d);
+}
+
+/* An event stands for its moment on the stream, also when the host is ahead. */
+static void test_not_reached_yet(void **state)
+{
+    (void)state;
+    device *d = open_cpu(true, false);
+    stream *s = device_compute_stream(d);
+    sem_t gate;
+    event *e;
+    double seconds;
+    OK(event_create_timed(d, &e));
+    close_gate(s, &gate);
+    OK(event_record(e, s));
+    assert_int_equal(event_elapsed_s(e, e, &seconds), FSDP_ESTATE);
+    double before_s = clock_now_s();
+    sem_post(&gate);
+    OK(event_sync(e));
+    OK(event_elapsed_s(e, e, &seconds));
+    assert_true(seconds == 0 && clock_now_s() >= before_s);
+    event_free(e);
+    device_close(d);
+}
+
+static void test_untimed(void **state)
+{
+    device *d = open_cpu(*(bool *)*state, false);
+    stream *s = device_compute_stream(d);
+    event *plain, *timed;
+    double seconds;
+    OK(event_create(d, &plain));
+    OK(event_create_timed(d, &timed));
+    OK(event_record(plain, s));
+    OK(event_record(timed, s));
+    OK(stream_sync(s));
+    assert_int_equal(event_elapsed_s(plain, timed, &seconds), FSDP_ESTATE);
+    assert_says("first event keeps no time");
+    assert_int_equal(event_elapsed_s(timed, plain, &seconds), FSDP_ESTATE);
+    assert_says("second event keeps no time");
+    event_free(plain);
+    event_free(timed);
+    device_close(d);
+}
+
+/* ---- streams -------------------------------------------------------------------------------- */
+
+static void test_threads(void **state)
+{
+    device *d = open_cpu(*(bool *)*state, false);
+    stream *compute = device_compute_stream(d), *plain, *wide;
+    int got = 0, *to = &got;
+    OK(stream_create(d, &(stream_config){.name = "plain"}, &plain));
+    OK(stream_create(d, &(stream_config){.name = "wide", .n_threads = 3}, &wide));
+    assert_int_equal(stream_threads(plain), 1);
+    assert_string_equal(stream_name(wide), "wide");
+    assert_string_equal(stream_name(compute), "compute");
+    OK(stream_launch(wide, run_count_threads, &to, sizeof to));
+    OK(stream_sync(wide));
+    assert_int_equal(got, 3);
+    OK(device_set_threads(d, 5));
+    assert_int_equal(stream_threads(compute), 5);
+    OK(stream_launch(compute, run_count_threads, &to, sizeof to));
+    OK(stream_sync(compute));
+    assert_int_equal(got, 5);
+    assert_int_equal(device_set_threads(d, 0), FSDP_EINVAL);
+    assert_int_equal(stream_threads(compute), 5);
+    stream_free(plain);
+    stream_free(wide);
+    device_close(d);
+}
+
+static fsdp_status run_niceness(void *args, int n_threads)
+{
+    (void)n_threads;
+    **(int **)args = getpriority(PRIO_PROCESS, (id_t)gettid());
+    return FSDP_OK;
+}
+
+/* To be nicer is always allowed. The niceness of the thread that creates the stream stays. */
+static void test_priority(void **state)
+{
+    (void)state;
+    device *d = open_cpu(false, false);
+    stream *s;
+    int mine = getpriority(PRIO_PROCESS, 0), got = 0, *to = &got;
+    OK(stream_create(d, &(stream_config){.name = "low", .priority = -(mine + 3)}, &s));
+    OK(stream_launch(s, run_niceness, &to, sizeof to));
+    OK(stream_sync(s));
+    assert_int_equal(got, mine + 3);
+    assert_int_equal(getpriority(PRIO_PROCESS, 0), mine);
+    stream_free(s);
+    device_close(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BOTH(test_issued),
+        BOTH(test_ran),
+        BOTH(test_token_0_is_not_told),
+        BOTH(test_failures_have_not_run),
+        BOTH(test_time_of_a_launch),
+        BOTH(test_elapsed),
+        cmocka_unit_test(test_not_reached_yet),
+        BOTH(test_untimed),
+        BOTH(test_threads),
+        cmocka_unit_test(test_priority),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
