@@ -3,7 +3,7 @@
  *
  *   cpu_open -> streams (cpu_stream.c), blocks (cpu_memory.c), copies (here) -> cpu_close
  *
- * The device owns its streams and its cache of blocks; callers own events and live blocks.       */
+ * The device owns its streams and its cache of blocks; callers own events and live blocks. */
 #include "common/base/bytes_copy.h"
 #include "common/device/cpu_impl.h"
 #include <stdlib.h>

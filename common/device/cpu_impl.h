@@ -39,6 +39,7 @@ struct cpu_stream {
     pthread_t thread;
 };
 
+/* cpu_stream_new -- a stream; owned by the device, cpu_stream_delete. is_worker: with a thread. */
 fsdp_status cpu_stream_new(cpu_device *d, const stream_config *config, bool is_worker,
                            cpu_stream **out);
 /* cpu_stream_delete -- drains the queue, joins the worker. */
@@ -55,6 +56,7 @@ fsdp_status cpu_stream_status(cpu_stream *s);
 fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, const device_act *act, cpu_task **out,
                          void **args);
 
+/* cpu_event_create ... cpu_launch -- the functions of device_backend that have these names. */
 fsdp_status cpu_event_create(device *d, bool timed, event **out);
 void cpu_event_free(event *e);
 fsdp_status cpu_event_record(event *e, stream *s);
@@ -80,13 +82,16 @@ typedef struct cpu_pool {
     atomic_uint n_shifted; /* large blocks that the system gave since device_open; not guarded */
 } cpu_pool;
 
+/* cpu_pool_init -- an empty pool. */
 void cpu_pool_init(cpu_pool *p);
 /* cpu_pool_close -- asserts that no block is live (lists those that are), releases the cache. */
 void cpu_pool_close(cpu_pool *p);
 /* cpu_pool_trim -- give cached blocks back to the system, oldest first, until at most keep_bytes
- * are cached.                                                                                    */
+ * are cached. */
 void cpu_pool_trim(cpu_pool *p, size_t keep_bytes);
+/* cpu_pool_cached_bytes -- what cpu_pool_trim could give back. */
 size_t cpu_pool_cached_bytes(cpu_pool *p);
+/* cpu_alloc ... cpu_free -- the functions of device_backend that have these names. */
 fsdp_status cpu_alloc(stream *s, mem_category category, size_t bytes, const char *label,
                       void **out);
 fsdp_status cpu_alloc_shared(stream *s, mem_category category, size_t bytes, const char *label,

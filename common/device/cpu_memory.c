@@ -24,7 +24,7 @@
  * Under AddressSanitizer nothing is recycled, so that it sees every use after free.
  *
  * A shared block stands in a file that other processes can map (host_share.h) and is recycled for
- * shared blocks only.                                                                            */
+ * shared blocks only. */
 #include "common/base/dtype.h"
 #include "common/base/recycle.h"
 #include "common/base/under_asan.h"
@@ -237,7 +237,7 @@ static bool revive(cpu_device *d, cpu_block *b)
 }
 
 /* A block for reuse, or NULL: the most recently freed one, which may still be in the processor's
- * caches.                                                                                        */
+ * caches. */
 static cpu_block *reuse(cpu_device *d, const cpu_stream *s, size_t bytes, size_t footprint_bytes,
                         bool shared)
 {

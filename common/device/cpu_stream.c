@@ -14,7 +14,7 @@
  * Errors. The first failing task leaves its words in the stream. After it, calls (kernels, copies)
  * are skipped; frees, records and waits still run, since memory must come back and other streams
  * must not hang. A capture completed by a failed stream carries the error, and a stream that waits
- * for it fails the same way: what it waited for did not happen.                                  */
+ * for it fails the same way: what it waited for did not happen. */
 #include "common/base/clock.h"
 #include "common/base/recycle.h"
 #include "common/device/cpu_impl.h"

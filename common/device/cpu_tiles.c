@@ -10,7 +10,7 @@ static fsdp_status run_here(size_t n_tiles, tile_fn tile, const void *args)
 
 /* Tiles are handed out one by one: they need not take equally long, and who computes a tile does
  * not change it. One tile, or one thread, starts no parallel region: small models are mostly
- * small operations.                                                                              */
+ * small operations. */
 fsdp_status tiles_run(int n_threads, size_t n_tiles, tile_fn tile, const void *args)
 {
     if (n_threads <= 1 || n_tiles <= 1)

@@ -17,7 +17,7 @@ typedef fsdp_status (*tile_fn)(const void *args, size_t tile);
 
 /* tiles_run -- tile(args, i) for i < n_tiles, on up to n_threads threads, each tile once; returns
  * after all have run. With an error the other tiles may or may not have run; the error of one of
- * the failed tiles becomes the caller's record.                                                  */
+ * the failed tiles becomes the caller's record. */
 fsdp_status tiles_run(int n_threads, size_t n_tiles, tile_fn tile, const void *args);
 
 /* threads_for -- n_threads, or 1 when all the work is less than what a second thread pays for. */
@@ -26,11 +26,13 @@ static inline int threads_for(int n_threads, size_t work, size_t min_work)
     return work < min_work ? 1 : n_threads;
 }
 
+/* tiles_of -- how many tiles `elems` make; the last one may be smaller. */
 static inline size_t tiles_of(size_t elems, size_t tile_elems)
 {
     return elems / tile_elems + (elems % tile_elems != 0);
 }
 
+/* min_size -- the smaller one. */
 static inline size_t min_size(size_t a, size_t b)
 {
     return a < b ? a : b;

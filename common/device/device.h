@@ -51,6 +51,7 @@ fsdp_status device_open(const device_config *config, device **out);
  * NULL is accepted. */
 void device_close(device *d);
 
+/* device_get_kind -- as it was opened. */
 device_kind device_get_kind(const device *d);
 
 /* device_set_threads -- how many threads kernels of the compute stream may use from now on. Waits
@@ -85,8 +86,9 @@ void stream_free(stream *s);
 /* device_compute_stream -- where kernels run; valid until device_close, which frees it. */
 stream *device_compute_stream(device *d);
 
+/* stream_device -- where s was created; stream_name -- as what, valid until stream_free. */
 device *stream_device(stream *s);
-const char *stream_name(const stream *s); /* valid until stream_free */
+const char *stream_name(const stream *s);
 
 /* stream_threads -- threads that a CPU kernel on this stream may use. */
 int stream_threads(const stream *s);

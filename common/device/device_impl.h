@@ -69,5 +69,5 @@ void *host_map(size_t bytes, size_t align_bytes);
 /* host_mem_available -- bytes that this process may still get from the operating system: the least
  * of MemAvailable, of every enclosing memory cgroup's limit minus its use, and of RLIMIT_AS and
  * RLIMIT_DATA minus what counts against them. root: prefix of /proc and /sys ("" but in tests).
- * A figure that cannot be read limits nothing. SIZE_MAX when none can.                           */
+ * A figure that cannot be read limits nothing. SIZE_MAX when none can. */
 size_t host_mem_available(const char *root);

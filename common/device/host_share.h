@@ -14,8 +14,9 @@
 /* host_share_fd -- -1 when there is none: memfd_create is refused, or a limit on file sizes (ulimit
  * -f) is set, under which growing the file would end the process. */
 int host_share_fd(void);
-/* host_share_get -- `bytes` zeroed bytes (a multiple of 4096), mapped at any address; *offset:
- * where they stand in the file. NULL when there is no file or no memory.
- * Owner: caller, host_share_put. */
+
+/* host_share_get -- `bytes` zeroed bytes (a multiple of 4096), mapped at any address; NULL when
+ * there is no file or no memory. host_share_put gives them back.
+ *   offset  where they stand in the file */
 void *host_share_get(size_t bytes, uint64_t *offset);
 void host_share_put(void *ptr, size_t bytes, uint64_t offset);

@@ -1,7 +1,7 @@
 /* ledger.h -- who holds how much memory: bytes now and at peak, by category.
  *
  * Everything that device_alloc hands out is entered here, so a peak is a fact and not an estimate.
- * Thread-safe.                                                                                   */
+ * Thread-safe. */
 #pragma once
 #include <stddef.h>
 #include <stdio.h>

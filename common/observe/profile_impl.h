@@ -2,5 +2,7 @@
 #pragma once
 #include "common/observe/profile.h"
 
+/* profile_get_roof -- what profile_set_roof set; zeros without it. */
 profile_roof profile_get_roof(profile *p);
+/* work_cost_add -- *sum += c. */
 void work_cost_add(work_cost *sum, work_cost c);

@@ -22,7 +22,7 @@ static const size_t MIN_PARALLEL_MACS = (size_t)1 << 20;
 static const float MASKED = -1e30f;
 
 /* What a row of a block of scores sees: n_seen keys, for which `width` columns are computed (whole
- * vectors; MASKED fills them up). Columns beyond are 0.                                          */
+ * vectors; MASKED fills them up). Columns beyond are 0. */
 typedef struct row_extent {
     size_t n_seen, width;
 } row_extent;
@@ -42,7 +42,7 @@ static void clear_from(float *row, size_t width)
 }
 
 /* Products become scores; what is not seen is masked. Whole vectors: what a block has beyond its
- * last key is overwritten.                                                                       */
+ * last key is overwritten. */
 static void scale_and_mask(float *row, row_extent x, float scale)
 {
     for (size_t c = 0; c < x.width; c += LANES)
@@ -53,7 +53,7 @@ static void scale_and_mask(float *row, row_extent x, float scale)
 }
 
 /* row[c] = exp(row[c] - shift); 0 where nothing is seen. No score is far above shift: it is their
- * maximum, or lse, which is no smaller.                                                          */
+ * maximum, or lse, which is no smaller. */
 static void exp_row(float *row, row_extent x, float shift)
 {
     for (size_t c = 0; c < x.width; c += LANES)
@@ -63,7 +63,7 @@ static void exp_row(float *row, row_extent x, float shift)
 }
 
 /* End of the queries [begin, result) that are treated together: a strip on the diagonal, else the
- * block; and the keys they see.                                                                  */
+ * block; and the keys they see. */
 static size_t part_end(size_t begin, size_t n_queries, bool diagonal)
 {
     return diagonal ? min_size(begin + STRIP, n_queries) : n_queries;
@@ -91,7 +91,7 @@ typedef struct query_block {
 } query_block;
 
 /* One row of the running softmax: scores become exponentials; returns the factor for what was
- * accumulated before.                                                                            */
+ * accumulated before. */
 static float softmax_row(float *row, row_extent x, float *top, float *sum, bool first)
 {
     const float block_top = vec_max(row, x.width);
@@ -172,7 +172,7 @@ static fsdp_status attention_block(const attention_tiles *j, size_t b, size_t h,
 }
 
 /* The last blocks of queries see the most keys: they come first, so that no thread is left with a
- * long one at the end.                                                                           */
+ * long one at the end. */
 static fsdp_status attention_tile(const void *args, size_t tile)
 {
     const attention_tiles *j = args;
@@ -335,7 +335,7 @@ static fsdp_status query_block_backward(const attention_backward_tiles *j, size_
 }
 
 /* One key/value head of one sequence: the query heads of its group in order, blocks of queries in
- * order. d_k and d_v are added up over them.                                                     */
+ * order. d_k and d_v are added up over them. */
 static fsdp_status backward_tile(const void *args, size_t tile)
 {
     const attention_backward_tiles *j = args;

@@ -2,7 +2,7 @@
  * optimizers' updates.
  *
  * An element gets the same bits wherever it stands in its array: compiled with -ffp-contract=off,
- * a vector's body and its tail do the same roundings. Both tables use this file.                 */
+ * a vector's body and its tail do the same roundings. Both tables use this file. */
 #include <math.h>
 #include "common/base/pmath.h"
 #include "common/ops/cpu_kernels.h"

@@ -2,7 +2,7 @@
  *
  * Backward adds rows in the order of (b,t), so that a token that occurs twice has one order;
  * threads split the columns, never the rows. Overwriting is zeroing, then adding: most rows of a
- * large vocabulary occur in no batch.                                                            */
+ * large vocabulary occur in no batch. */
 #include "common/ops/cpu_kernels.h"
 
 enum {

@@ -6,7 +6,7 @@
  *   - tiles_run is the only place that starts threads; how an output is cut into tiles depends on
  *     the shapes alone, and a tile is computed by one thread.
  *   - a sum along a vector is LANES partial sums (element i goes to lane i % LANES), added by one
- *     fixed tree. Compilers vectorise that without changing an order.                            */
+ *     fixed tree. Compilers vectorise that without changing an order. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,11 +26,11 @@ static inline fsdp_status kernel_launch(stream *s, stream_fn kernel, const void 
 /* ---- parameters in fp32 or bf16 -------------------------------------------------------------- */
 
 /* A parameter is read a piece at a time: PARAM_PIECE elements or what is left. A multiple of LANES,
- * so that sums by lanes do not see the pieces.                                                   */
+ * so that sums by lanes do not see the pieces. */
 enum { PARAM_PIECE = 256 };
 
 /* param_piece -- elements begin ... begin+n-1 (n <= PARAM_PIECE) of a parameter as fp32: where they
- * stand, or expanded into buf.                                                                   */
+ * stand, or expanded into buf. */
 static inline const float *param_piece(const void *param, dtype type, size_t begin, size_t n,
                                        float buf[PARAM_PIECE])
 {
@@ -45,7 +45,7 @@ static inline const float *param_piece(const void *param, dtype type, size_t beg
 /* ---- matrix products (gemm_*.c, cpu_matmul.c) ------------------------------------------------ */
 
 /* c[m,n] = op(a)[m,k] * op(b)[k,n] (+ c when accumulate) on the calling thread. ld*: elements from
- * one stored row to the next.                                                                    */
+ * one stored row to the next. */
 typedef struct gemm_args {
     float *c;
     const float *a, *b;
@@ -56,7 +56,7 @@ typedef struct gemm_args {
 typedef fsdp_status (*gemm_fn)(const gemm_args *g);
 
 /* gemm_portable -- every element is ((c + a0*b0) + a1*b1) + ... in order of k, from c = 0 when not
- * accumulating; no fused multiply-add. So its bits depend on nothing but the operands.           */
+ * accumulating; no fused multiply-add. So its bits depend on nothing but the operands. */
 fsdp_status gemm_portable(const gemm_args *g);
 
 /* gemm_dnnl -- oneDNN's sgemm; the portable one when built without oneDNN. errors: FSDP_ENOMEM. */
@@ -74,23 +74,26 @@ typedef struct gemm_mixed_args {
 } gemm_mixed_args;
 
 /* gemm_expanded -- expands bf16 operands to fp32, which is exact, and calls f32 on pieces of k: the
- * bits of f32 called on the whole where that adds in order of k, as gemm_portable does.          */
+ * bits of f32 called on the whole where that adds in order of k, as gemm_portable does. */
 fsdp_status gemm_expanded(const gemm_mixed_args *x, gemm_fn f32);
 typedef fsdp_status (*gemm_mixed_fn)(const gemm_mixed_args *x);
+/* gemm_mixed_portable -- gemm_expanded onto gemm_portable. */
 fsdp_status gemm_mixed_portable(const gemm_mixed_args *x);
 
 /* gemm_mixed_dnnl -- both operands in bf16: the processor's bf16 instructions by way of oneDNN,
- * where there are any; else expanded. errors: FSDP_ENOMEM.                                       */
+ * where there are any; else expanded. errors: FSDP_ENOMEM. */
 fsdp_status gemm_mixed_dnnl(const gemm_mixed_args *x);
 
 /* matmul_launch -- a matmul on s as gemm calls over a grid of tiles chosen by (m,n,k): f32 where
- * both operands are fp32, else mixed.                                                            */
+ * both operands are fp32, else mixed. */
 fsdp_status matmul_launch(stream *s, const matmul_args *a, gemm_fn f32, gemm_mixed_fn mixed);
+/* attention_tiled -- ops->attention, done before it returns: gemm calls over blocks of keys. */
 fsdp_status attention_tiled(const attention_args *a, int n_threads, gemm_fn gemm);
 fsdp_status attention_backward_tiled(const attention_backward_args *a, int n_threads, gemm_fn gemm);
 
 /* ---- operations that both tables share ------------------------------------------------------ */
 
+/* cpu_bias_add ... cpu_sgd -- ops->bias_add ... ops->sgd; cpu_round is the `round` of the sums. */
 fsdp_status cpu_bias_add(stream *s, const bias_add_args *a);
 fsdp_status cpu_bias_backward(stream *s, const bias_backward_args *a);
 fsdp_status cpu_embedding(stream *s, const embedding_args *a);
@@ -128,7 +131,7 @@ static inline void lanes_load(lanes *v, const float *x, size_t n, float fill)
 }
 
 /* lanes_sum -- lanes 0+8, 1+9, ...; then 0+4, ...; 0+2, 1+3; 0+1. Element by element, so that it
- * stays in registers: an array on the stack would wait for the store at every step.             */
+ * stays in registers: an array on the stack would wait for the store at every step. */
 static inline float lanes_sum(const lanes *v)
 {
     typedef float half __attribute__((vector_size(8 * sizeof(float))));
@@ -167,7 +170,7 @@ static inline float vec_dot(const float *a, const float *b, size_t n)
 }
 
 /* vec_max -- the largest element (NaNs are passed over); -infinity for n = 0. A comparison of GNU
- * vectors gives all ones or zeros in each lane, by which the bits are selected.                  */
+ * vectors gives all ones or zeros in each lane, by which the bits are selected. */
 static inline float vec_max(const float *x, size_t n)
 {
     typedef int32_t lane_bits __attribute__((vector_size(LANES * sizeof(int32_t))));

@@ -2,7 +2,7 @@
  *
  * Rows are computed in parallel, ROW_BLOCK of them at a time; their losses are then added in row
  * order by the calling thread. A row is read three times: for its maximum, for the exponentials and
- * their sum, and to divide them; GPT-2's 200 kB are in the second cache after the first.         */
+ * their sum, and to divide them; GPT-2's 200 kB are in the second cache after the first. */
 #include <math.h>
 #include "common/base/pmath.h"
 #include "common/ops/cpu_kernels.h"
@@ -19,7 +19,7 @@ typedef struct loss_rows {
 enum { PIECE = 8 * LANES };
 
 /* The largest element, NaNs passed over; -infinity when there is nothing else. PIECE running
- * maxima, as a single one would wait for itself.                                                 */
+ * maxima, as a single one would wait for itself. */
 static float row_max(const float *x, size_t n)
 {
     float top[PIECE];

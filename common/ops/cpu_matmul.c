@@ -7,7 +7,7 @@
  * not once per tile that reads it. op(a) is rounded a group of tile rows at a time, since gradients
  * of logits are as large as an activation gets: 4096 tokens of 50,257 logits take 824 MB.
  *
- *     round b;  for each group of rows of op(a): round it, run its tiles                         */
+ *     round b;  for each group of rows of op(a): round it, run its tiles */
 #include "common/ops/cpu_kernels.h"
 
 /* oneDNN runs tiles of 256 x 384 within a few percent of its speed on the whole, in fp32 and in

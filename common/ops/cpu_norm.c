@@ -1,7 +1,7 @@
 /* cpu_norm.c -- layer normalisation, and the column sums that gradients of biases are. Both tables.
  *
  * Sums along a row go by lanes (cpu_kernels.h). Sums over rows are taken column by column in row
- * order: a tile is a band of columns, all rows of it.                                            */
+ * order: a tile is a band of columns, all rows of it. */
 #include <math.h>
 #include "common/ops/cpu_kernels.h"
 
@@ -17,7 +17,7 @@ static size_t tile_rows(size_t cols)
 /* ---- sums over rows ------------------------------------------------------------------------- */
 
 /* The sum of a column becomes part of its gradient. It began at +0, so it is never -0, and writing
- * it gives the bits of adding it to 0.                                                           */
+ * it gives the bits of adding it to 0. */
 static void deliver(float *grad, const float *sum, size_t n, bool overwrite)
 {
     for (size_t c = 0; c < n; c++)

@@ -3,7 +3,7 @@
  *   sum_squares (every shard) -> all-reduce of the bins -> clip_coef -> adamw or sgd
  *
  * The sum of squares is exact, so that it has no order; the updates treat each element alone, so
- * that a shard's edge changes nothing.                                                           */
+ * that a shard's edge changes nothing. */
 #include <math.h>
 #include "common/ops/cpu_kernels.h"
 
@@ -126,7 +126,7 @@ fsdp_status cpu_sgd(stream *s, const sgd_args *a)
 /* ---- adamw_scalars -------------------------------------------------------------------------- */
 
 /* base^n by repeated multiplication. Below 1e-30 further factors cannot change 1 - base^n, which is
- * all that is asked for, and denormal products are slow.                                         */
+ * all that is asked for, and denormal products are slow. */
 static double power(double base, int64_t n)
 {
     double p = 1.0;

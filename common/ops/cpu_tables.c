@@ -1,7 +1,7 @@
 /* cpu_tables.c -- the two maths libraries of the CPU.
  *
  * They share every operation but those that multiply matrices: there, "fast" calls oneDNN and
- * "portable" calls gemm_portable.c, whose bits are the same on every machine.                    */
+ * "portable" calls gemm_portable.c, whose bits are the same on every machine. */
 #include "common/ops/cpu_kernels.h"
 
 static fsdp_status fast_attention_kernel(void *args, int n_threads)

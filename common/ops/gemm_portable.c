@@ -77,7 +77,7 @@ static void pack_b(const gemm_args *g, size_t col, size_t p0, size_t depth, floa
 }
 
 /* c[MR,NR] (row stride ldc) += panel_a * panel_b; with first: from zero instead of from c. Kept out
- * of line: inlined, gcc 12 makes a loop of it that runs at two thirds of the speed.              */
+ * of line: inlined, gcc 12 makes a loop of it that runs at two thirds of the speed. */
 __attribute__((noinline)) static void micro_kernel(size_t depth, const float *restrict pa,
                                                    const float *restrict pb, float *restrict c,
                                                    size_t ldc, bool first)

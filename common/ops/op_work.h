@@ -4,7 +4,8 @@
 #include "common/observe/work.h"
 #include "common/ops/ops.h"
 
-/* OP_work -- the name, FLOPs and bytes of ops->OP(s, a); formulas in op_work.c. */
+/* matmul_work ... sgd_work -- the name, FLOPs and bytes of ops->matmul(s, a) ... ops->sgd(s, a).
+ * The formulas stand in op_work.c. */
 work_info matmul_work(const matmul_args *a);
 work_info bias_add_work(const bias_add_args *a);
 work_info bias_backward_work(const bias_backward_args *a);

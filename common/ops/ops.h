@@ -22,8 +22,7 @@
  *   - Element-wise operations (add, scale, cast, adamw, sgd) give an element the same bits wherever
  *     it stands in the array: compiled without contraction, no fast-math.
  *   - A count of 0 is allowed and does nothing; a sum over nothing that is to be overwritten is 0.
- * Letters: B sequences, T tokens of a sequence, C model width, V vocabulary, H heads, D = head
- * width.
+ * Letters: B sequences, T tokens of a sequence, C model width, V vocabulary, H heads, D head width.
  */
 #pragma once
 #include <stdbool.h>
@@ -71,7 +70,7 @@ typedef struct bias_backward_args {
 } bias_backward_args;
 
 /* out[b,t,:] = wte[tokens[b,t],:] + wpe[t,:]; wpe NULL: no positions. out [B,T,C], tokens [B,T].
- * wte and wpe are stored as param_type.                                                          */
+ * wte and wpe are stored as param_type. */
 typedef struct embedding_args {
     float *out;
     const void *wte, *wpe;
@@ -93,7 +92,7 @@ typedef struct embedding_backward_args {
 } embedding_backward_args;
 
 /* out = (in - mean) * rstd * gain + bias by row; mean, rstd [rows] are kept for backward. gain and
- * bias are stored as param_type.                                                                 */
+ * bias are stored as param_type. */
 typedef struct layernorm_args {
     float *out, *mean, *rstd;
     const float *in;
@@ -173,7 +172,7 @@ typedef struct cast_args {
 } cast_args;
 
 /* x[i] *= factor * (device_factor ? *device_factor : 1). One multiplication when device_factor is
- * NULL; else by the product of the two, formed first.                                            */
+ * NULL; else by the product of the two, formed first. */
 typedef struct scale_args {
     float *x;
     float factor;
@@ -191,7 +190,7 @@ typedef struct sum_squares_args {
 /* norm = fp32(sqrt(rsum_value(sum))); coef = min(1, max_norm / (norm + 1e-6)), 1 when max_norm is 0
  * (no clipping). All in device memory, so that the host does not wait.
  * A norm that is not finite gives coef = 1 (the update then shows it, as PyTorch's default does
- * by NaN/inf in the weights).                                                                    */
+ * by NaN/inf in the weights). */
 typedef struct clip_coef_args {
     float *norm, *coef;
     const rsum *sum;
@@ -247,11 +246,12 @@ typedef struct ops {
     const sum_kernels *sums; /* what running sums of this table work with */
 } ops;
 
-/* Static tables: valid for the whole run, never freed. */
+/* ops_cpu_fast -- the table of oneDNN and vector code; ops_cpu_portable -- that of plain C. Static:
+ * valid for the whole run, never freed. */
 const ops *ops_cpu_fast(void);
 const ops *ops_cpu_portable(void);
 
 /* adamw_scalars -- fill the scalar fields of *a for step t (from 0) from doubles, in one written
- * order (powers by repeated multiplication), each rounded to fp32 once.                          */
+ * order (powers by repeated multiplication), each rounded to fp32 once. */
 void adamw_scalars(adamw_args *a, double lr, double beta1, double beta2, double eps,
                    double weight_decay, int64_t step);
