@@ -1,5 +1,5 @@
-/* flat_param.c -- tasks 1.1, 1.2, 1.3 and 1.5: from parameters to one flat array, cut in shards,
- * and from a shard back to parameters. */
+/* flat_param.c -- tasks 1.1, 1.2, 1.3 and 1.5: from parameters to one flat array that is cut into
+ * shards, and from a shard back to parameters. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/dtype.h"
@@ -89,7 +89,7 @@ fsdp_status shard_range(size_t total_elems, size_t align_elems, int world_size, 
     TRY(size_align_up(shard_elems, align_elems, "shard", &shard_elems));
     TRY(size_mul(shard_elems, w, "flat array", &padded_elems));
     size_t begin = (size_t)rank * shard_elems;
-    /* The last ranks may start behind the end: n=5, W=4 gives shards of 2; rank 3 starts at 6. */
+    /* The last ranks may start past the end: n=5, W=4 gives shards of 2, and rank 3 starts at 6. */
     begin = begin < total_elems ? begin : total_elems;
     size_t left = total_elems - begin;
     out->shard_elems = shard_elems;

@@ -1,6 +1,6 @@
-/* predict.c -- task 1.0 (unscored): say what four collectives leave behind before you run any.
+/* predict.c -- task 1.0 (unscored): predict what four collectives leave behind before you run any.
  *
- * W = 3 ranks; before each call rank r holds x = {10*r + 1, 10*r + 2, 10*r + 3}. */
+ * There are W = 3 ranks. Before each call rank r holds x = {10*r + 1, 10*r + 2, 10*r + 3}. */
 #include "lab1_flatparam/flat_param.h"
 
 const predict_answer *predict_answers(int *n_answers)

@@ -1,4 +1,4 @@
-/* cast.c -- task 2.6: what differs when parameters are gathered in bf16. */
+/* cast.c -- task 2.6: what changes when parameters are gathered in bf16. */
 #include "lab2_forward/fsdp.h"
 
 void *full_at(const fsdp *f, int u, size_t elems)

@@ -1,5 +1,5 @@
-/* forward.c -- tasks 2.1 to 2.4: gather a unit, let the model see it, drop it again; and when a
- * forward pass does so. */
+/* forward.c -- tasks 2.1 to 2.4: gather a unit, show it to the model, drop it again; and when a
+ * forward pass does which. */
 #include "lab2_forward/fsdp.h"
 
 static const char *unit_state_name(unit_state s)
@@ -86,7 +86,7 @@ fsdp_status reshard(fsdp *f, int u)
     for (int p = 0; p < f->run.m->n_params; p++)
         if (f->param_unit[p] == u)
             f->views.params[p] = NULL;
-    device_free(f->compute, unit->full); /* behind the kernels that still read it */
+    device_free(f->compute, unit->full); /* after the kernels that still read it */
     unit->full = NULL;
     unit->state = UNIT_SHARDED;
     return FSDP_OK;

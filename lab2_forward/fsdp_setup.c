@@ -1,7 +1,7 @@
-/* fsdp_setup.c -- builds an fsdp object; resident units, dropped gathers: provided, no task.
+/* fsdp_setup.c -- provided, no task: builds an fsdp object; resident units and dropped gathers.
  *
- *   fsdp_lay_out: wrap the model, lay out each unit (host only)
- *   fsdp_create:  the same, then allocate the shards and fill them */
+ *   fsdp_lay_out  wrap the model and lay out each unit (host only)
+ *   fsdp_create   the same, then allocate the shards and fill them */
 #include <stdlib.h>
 #include <string.h>
 #include "lab2_forward/fsdp.h"
@@ -14,7 +14,7 @@ static fsdp_status out_of_host_memory(void)
 static void name_unit(fsdp_unit *u, const module_tree *tree, int node, const model *m)
 {
     const module_node *n = &tree->nodes[node];
-    /* A block has no layer of its own; its first part stands right behind it. */
+    /* A block has no layer of its own. Its first layer is the next node. */
     const layer *l = n->layer >= 0 ? &m->layers[n->layer] : NULL;
     if (n->kind == MODULE_MODEL)
         snprintf(u->name, sizeof u->name, "root");
@@ -24,7 +24,7 @@ static void name_unit(fsdp_unit *u, const module_tree *tree, int node, const mod
         snprintf(u->name, sizeof u->name, "%s", l->name);
 }
 
-/* Units and the maps layer -> unit, parameter -> unit. */
+/* Make the units, and the maps from layers and parameters to units. */
 static fsdp_status wrap_model(fsdp *f, const fsdp_config *config)
 {
     const model *m = f->run.m;
@@ -43,7 +43,7 @@ static fsdp_status wrap_model(fsdp *f, const fsdp_config *config)
         f->n_units = 0;
         status = out_of_host_memory();
     }
-    int named = -1; /* units are numbered by ascending node: a new number is that unit's own node */
+    int named = -1; /* a new number is met first at the unit's own node */
     for (int i = 0; status == FSDP_OK && i < tree.n_nodes; i++) {
         int u = unit_of_node[i];
         if (u > named)
@@ -61,7 +61,7 @@ static fsdp_status wrap_model(fsdp *f, const fsdp_config *config)
     return status;
 }
 
-/* The slots of unit u: its parameters in global order, without tied ones, which have no storage. */
+/* The slots of unit u: its parameters in global order. A tied one has no storage, so no slot. */
 static fsdp_status lay_out_unit(fsdp *f, fsdp_unit *u)
 {
     const mesh_shape *shape = &f->mesh.shape;
@@ -88,13 +88,13 @@ static fsdp_status lay_out_unit(fsdp *f, fsdp_unit *u)
     return status;
 }
 
-/* One shard of initial values, into device memory. */
+/* Put one shard of initial values into device memory. */
 static fsdp_status fill_shard(fsdp *f, const fsdp_unit *u)
 {
     const run_context *run = &f->run;
     int rank = f->mesh.shape.shard_rank;
     if (device_get_kind(run->dev) == DEVICE_CPU) {
-        TRY(stream_sync(f->compute)); /* the debug fill of fresh memory may be under way */
+        TRY(stream_sync(f->compute)); /* the debug fill of fresh memory may still run */
         return flat_init_shard(&u->layout, run->m, run->seed, rank, u->shard);
     }
     size_t bytes = u->layout.shard_elems * sizeof *u->shard;
@@ -177,7 +177,7 @@ void fsdp_free(fsdp *f)
 
 /* ---- units that stay, units that are dropped ------------------------------------------------- */
 
-/* A resident unit computes with the masters themselves, or with a copy of them in bf16. */
+/* A resident unit computes with the masters themselves or, in bf16, with a copy of them. */
 static fsdp_status refresh_unit(fsdp *f, const fsdp_unit *u)
 {
     if (!u->stays_after_backward || u->full == (void *)u->shard)
@@ -223,7 +223,7 @@ void unshard_drop(fsdp *f, int u)
     fsdp_unit *unit = &f->units[u];
     if (unit->state != UNIT_GATHERING)
         return;
-    device_free(f->gather_stream, unit->full); /* behind the gather that writes it */
+    device_free(f->gather_stream, unit->full); /* after the gather that writes it */
     unit->full = NULL;
     unit->state = UNIT_SHARDED;
 }

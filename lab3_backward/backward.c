@@ -103,7 +103,7 @@ fsdp_status reduce_wait(reducer *r, int u)
         device_free(f->compute, g->buffers[k].full_grad);
         g->buffers[k].full_grad = NULL;
     }
-    grad_views_bind(r, u); /* now NULL: nobody adds to freed memory */
+    grad_views_bind(r, u); /* now NULL, so nobody adds to freed memory */
     return FSDP_OK;
     /* SOLUTION END 3.2 */
 }

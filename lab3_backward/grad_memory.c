@@ -1,5 +1,5 @@
-/* grad_memory.c -- memory of unreduced gradients, and the views that layers write through:
- * provided, no task. */
+/* grad_memory.c -- provided, no task: the memory of unreduced gradients, and the views through
+ * which layers write it. */
 #include "lab3_backward/backward.h"
 
 void grad_views_bind(reducer *r, int u)
@@ -20,7 +20,7 @@ void grad_views_bind(reducer *r, int u)
         views[g->buffers[k].param] = g->buffers[k].full_grad;
 }
 
-/* Zero what no layer writes: between the slots, behind them, and the slots of frozen parameters. */
+/* Zero what no layer writes: the gaps, the padding, and the slots of frozen parameters. */
 static fsdp_status zero_gaps(reducer *r, int u)
 {
     const flat_layout *l = &r->f->units[u].layout;

@@ -1,4 +1,4 @@
-/* reducer_setup.c -- the bookkeeping of lab 3, and the provided SGD: no task. */
+/* reducer_setup.c -- provided, no task: the bookkeeping of lab 3, and SGD. */
 #include <stdlib.h>
 #include "lab3_backward/backward.h"
 
@@ -16,9 +16,9 @@ int sharding_shard_size(sharding_strategy sharding, int world_size, int fsdp_siz
     return world_size;
 }
 
-/* A buffer for elements begin ... begin + elems - 1 of the unit's flat array. Each rank keeps what
- * of it falls into its world slice. An array of 12, W = 3, slices of 4: a tied range 2 ... 8 is
- * kept as 2, 4 and 1 elements. */
+/* Add a buffer for elements begin ... begin + elems - 1 of the unit's flat array. Each rank keeps
+ * the part that falls into its world slice. Worked example: 12 elements, W = 3, slices of 4; a tied
+ * range 2 ... 8 is kept as 2, 4 and 1 elements. */
 static fsdp_status add_buffer(reducer *r, const fsdp_unit *unit, unit_grad *g, int param,
                               size_t begin, size_t elems)
 {
@@ -45,9 +45,9 @@ static fsdp_status add_buffer(reducer *r, const fsdp_unit *unit, unit_grad *g, i
     return FSDP_OK;
 }
 
-/* The second use of a tied parameter (GPT-2: the head's use of the embedding) delivers its gradient
- * at another time than the first. Where the sum must have one fixed shape, the two uses are summed
- * apart and added at the very end: the second use gets a buffer of its own. */
+/* The second use of a tied parameter (GPT-2: the embedding, used by the head) delivers its gradient
+ * at another time than the first. In canonical mode, where the sum must have one fixed shape, the
+ * two uses are summed apart and added last. So the second use gets a buffer of its own. */
 static fsdp_status create_unit_grad(reducer *r, int u)
 {
     const fsdp *f = r->f;
@@ -113,7 +113,7 @@ void reducer_free(reducer *r)
 {
     for (int u = 0; r->grads && u < r->f->n_units; u++) {
         unit_grad *g = &r->grads[u];
-        if (g->reducing) /* left by a failed step: the reduction may still read full_grad */
+        if (g->reducing) /* after a failed step: the reduction may still read full_grad */
             stream_sync(r->f->reduce_stream);
         for (int k = 0; k < g->n_buffers; k++) {
             device_free(r->f->compute, g->buffers[k].full_grad);

@@ -1,12 +1,12 @@
-/* checkpoint.c -- sharded checkpoints on disk: provided around task 4.5's pack and unpack.
+/* checkpoint.c -- provided: sharded checkpoints on disk, around task 4.5's pack and unpack.
  *
- * DIR/rank-00000.ckpt ...  one file per rank that saved: header, pieces, then the values of
- *                          parameter, first and second moment in the order of the pieces, then a
- *                          hash of everything before it
- * DIR/meta.json            written last: step, number of files, optimizer, shapes
+ *   DIR/rank-00000.ckpt ...  one file for each rank that saved: header, pieces, the values of
+ *                            parameter, first and second moment in the order of the pieces, and a
+ *                            hash of everything before it
+ *   DIR/meta.json            written last: step, number of files, arrays per parameter, sizes
  *
- * Saving fills DIR.tmp, syncs it, and swaps it with DIR by renames, so DIR is always a whole
- * checkpoint (an interrupted swap leaves the old one as DIR.old, which loading falls back to). */
+ * A save fills DIR.tmp, syncs it, and swaps it with DIR by renames, so DIR is always a whole
+ * checkpoint. An interrupted swap leaves the old one as DIR.old, which loading falls back to. */
 #include <cjson/cJSON.h>
 #include <dirent.h>
 #include <errno.h>
@@ -28,7 +28,7 @@ static const char CKPT_MAGIC[8] = "FSDPCKP2";
 uint64_t ckpt_hash(uint64_t hash, const void *data, size_t bytes)
 {
     const unsigned char *p = data;
-    /* Words of one float: the values of a file are written unit by unit and read in one piece. */
+    /* One float a word: a file's values are written unit by unit, but read in one piece. */
     for (; bytes >= 4; bytes -= 4, p += 4) {
         uint32_t word;
         memcpy(&word, p, sizeof word);
@@ -198,7 +198,7 @@ fsdp_status ckpt_meta_write(const char *dir, const ckpt_meta *meta)
     return FSDP_OK;
 }
 
-/* A whole number from least to most; -1 for anything else. */
+/* A whole number from least to most, or -1 for anything else. */
 static int64_t json_count(const cJSON *j, const char *key, double least, double most)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, key);
@@ -253,7 +253,7 @@ static bool is_checkpoint_file(const char *name)
            (sscanf(name, "rank-%*5d.ckpt%n", &end) == 0 && end > 0 && name[end] == 0);
 }
 
-/* Whoever wrote it: a killed run with more ranks may have left more files than this run has. */
+/* Removes more than this run would write: a killed run with more ranks may have left more files. */
 fsdp_status ckpt_remove_dir(const char *dir)
 {
     DIR *d = opendir(dir);
@@ -269,11 +269,11 @@ fsdp_status ckpt_remove_dir(const char *dir)
     return FSDP_OK;
 }
 
-/* A rename lasts when the directory that holds the name is on disk, not before. */
+/* A rename survives a crash only when the directory that holds the name is on disk. */
 static fsdp_status sync_dir(const char *dir)
 {
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* EINVAL: a file system that cannot. */
+    /* EINVAL: a file system that cannot sync a directory */
     bool ok = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL);
     int why = errno;
     if (fd >= 0)
@@ -283,8 +283,8 @@ static fsdp_status sync_dir(const char *dir)
                            strerror(why));
 }
 
-/* DIR.tmp becomes DIR. An old DIR is moved aside first and removed last; a DIR.old that a killed
- * run left goes before, if DIR itself is whole. */
+/* An old DIR is moved aside first and removed last. If DIR itself is whole, a DIR.old that a killed
+ * run left is removed before that. */
 fsdp_status ckpt_publish_dir(const char *dir)
 {
     char tmp[PATH_MAX], old[PATH_MAX], now[PATH_MAX], parent[PATH_MAX];
@@ -304,6 +304,6 @@ fsdp_status ckpt_publish_dir(const char *dir)
     if (rename(tmp, now) != 0)
         return fsdp_error(FSDP_EIO, "pass an empty or new --save directory",
                           "checkpoint: rename %s to %s: %s", tmp, now, strerror(errno));
-    TRY(sync_dir(holder)); /* the old one goes only when the new one is sure to stay */
+    TRY(sync_dir(holder)); /* remove the old one only when the new one is sure to stay */
     return ckpt_remove_dir(old);
 }

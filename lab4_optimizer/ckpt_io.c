@@ -1,7 +1,7 @@
-/* ckpt_io.c -- ckpt_save and ckpt_load: provided, on top of task 4.5's pack and unpack.
+/* ckpt_io.c -- provided: ckpt_save and ckpt_load, on top of task 4.5's pack and unpack.
  *
- * Values travel one unit and one array at a time through host memory, so a rank never needs more
- * than its largest unit (saving) or one file's array (loading) beside what it holds anyway. */
+ * Values travel through host memory, one unit and one array at a time when saving and one file's
+ * array at a time when loading. A rank needs no more memory than that. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static int arrays_of(const fsdp_optimizer *o)
     return o->r->f->run.optimizer == OPTIMIZER_ADAMW ? ARRAYS_ADAMW : ARRAYS_SGD;
 }
 
-/* Array k (parameter, m, v) of unit u, as this rank holds it; a frozen unit has no moments. */
+/* Array k (parameter, m, v) of unit u on this rank; NULL for the moments of a frozen unit. */
 static float *unit_array(const fsdp_optimizer *o, int u, int k)
 {
     return k == 0 ? o->r->f->units[u].shard : k == 1 ? o->units[u].m : o->units[u].v;
@@ -42,8 +42,8 @@ static size_t max_shard_elems(const fsdp *f)
     return n;
 }
 
-/* Pack this rank's world slice of array k of unit u: values, and *n_pieces that say what they are.
- * host, values [slice_elems] */
+/* Pack this rank's world slice of array k of unit u into values [slice_elems], and list its pieces.
+ * host [slice_elems] is work space. */
 static fsdp_status pack_array(fsdp_optimizer *o, int u, int k, float *host, ckpt_piece *pieces,
                               int *n_pieces, float *values)
 {
@@ -104,7 +104,7 @@ static fsdp_status save_shard(fsdp_optimizer *o, const save_target *to)
     return status;
 }
 
-/* What a killed run has left goes first. */
+/* Removes what a killed run left there. */
 static fsdp_status make_dir(const char *dir)
 {
     TRY(ckpt_remove_dir(dir));
@@ -148,7 +148,7 @@ fsdp_status ckpt_save(fsdp_optimizer *o, const char *dir, int64_t next_step)
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* Put what file holds of array k into this rank's shards; counts real elements. */
+/* Put what a file holds of array k into this rank's shards; *n_elems counts the real elements. */
 static fsdp_status unpack_array(fsdp_optimizer *o, int k, const ckpt_piece *pieces, int n_pieces,
                                 const float *values, float *host, size_t *n_elems)
 {
@@ -201,7 +201,7 @@ static fsdp_status load_file(fsdp_optimizer *o, const char *dir, int file_number
     return status;
 }
 
-/* Real elements that this rank keeps of one array. */
+/* How many real elements of one array this rank keeps. */
 static size_t kept_elems(const fsdp *f)
 {
     size_t n = 0;
@@ -243,7 +243,7 @@ static fsdp_status load_shard(fsdp_optimizer *o, const char *dir, const ckpt_met
     return status;
 }
 
-/* The meta data of dir or, when a save was cut short between its two renames, of dir.old. *used
+/* The meta data of dir or, if a save was cut short between its two renames, of dir.old. *used
  * [PATH_MAX] says which. */
 static fsdp_status find_checkpoint(const char *dir, char *used, ckpt_meta *meta)
 {

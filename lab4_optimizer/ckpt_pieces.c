@@ -3,7 +3,7 @@
 #include <string.h>
 #include "lab4_optimizer/optimizer.h"
 
-/* The pieces of rank's shard; *out is freed by the caller. */
+/* The pieces of rank's shard; the caller frees *out. */
 static fsdp_status shard_pieces(const flat_layout *layout, int rank, flat_piece **out,
                                 int *n_pieces)
 {
@@ -26,7 +26,7 @@ fsdp_status ckpt_pack(const flat_layout *layout, int rank, const float *shard, c
     fsdp_status status = FSDP_OK;
     /* SOLUTION BEGIN 4.5 */
     /* STUB: status = fsdp_todo("4.5"); */
-    /* What is saved speaks of parameters only: neither padding nor the number of ranks is in it. */
+    /* A file names only parameters, so neither padding nor the number of ranks shows in it. */
     for (int i = 0; i < n_mine; i++) {
         pieces[i] = (ckpt_piece){.param = layout->slots[mine[i].slot].param,
                                  .begin = mine[i].param_begin,

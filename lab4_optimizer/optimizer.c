@@ -1,5 +1,5 @@
 /* optimizer.c -- tasks 4.1 to 4.4: one norm for all ranks, the order of a step, AdamW on a shard,
- * which of its elements decay. */
+ * and which of its elements decay. */
 #include <math.h>
 #include <stdlib.h>
 #include "common/ops/op_work.h"
@@ -31,7 +31,7 @@ fsdp_status grad_norm(fsdp_optimizer *o)
 }
 
 /* The CPU runs adamw_shard over fixed chunks, so that threads can share the work without changing a
- * bit. The words of a chunk that fails are in its thread's record: they are handed on. */
+ * bit. The error record of a chunk that fails is its thread's own, so it is handed on. */
 enum { ADAMW_CHUNK_ELEMS = 1 << 15 };
 
 static fsdp_status adamw_kernel(void *args, int n_threads)

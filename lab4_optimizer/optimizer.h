@@ -1,10 +1,10 @@
 /* optimizer.h -- lab 4: AdamW on shards, one norm for all ranks, checkpoints for any world size.
  *
  *   optimizer_create -> per step: optimizer_step -> optimizer_free
- *   ckpt_save / ckpt_load at any point between steps
+ *   ckpt_save and ckpt_load at any point between steps
  *
- * Each rank updates its shard only; moments are [shard_elems], so optimizer state is N/W per rank.
- * The next unshard carries the new values to everybody. [ZeRO §5.1] [AdamW alg. 2] */
+ * Each rank updates only its shard. The moments are [shard_elems] too, so optimizer state is N/W
+ * per rank. The next unshard carries the new values to every rank. [ZeRO §5.1] [AdamW alg. 2] */
 #pragma once
 #include "common/train/engine.h"
 #include "lab3_backward/backward.h"
@@ -16,8 +16,8 @@ typedef struct decay_range {
 } decay_range;
 
 typedef struct unit_optim {
-    float *m, *v;        /* [shard_elems] MEM_OPTIMIZER, 0 at first; NULL for sgd, frozen units */
-    decay_range *ranges; /* of the shard */
+    float *m, *v; /* [shard_elems] MEM_OPTIMIZER, zero at first; NULL for SGD and frozen units */
+    decay_range *ranges; /* of the shard, ascending */
     int n_ranges;
 } unit_optim;
 
@@ -26,74 +26,83 @@ typedef struct fsdp_optimizer {
     unit_optim *units;   /* [n_units] */
     rsum *norm_sum;      /* device, [1] */
     float *norm, *coef;  /* device, [1] each */
-    stream *norm_stream; /* the norm's collective runs here; in lab 4 the compute stream */
-    comm *norm_group;    /* the shard group; NULL: a rank has the whole gradient already */
-    event *squared;      /* compute stream: this rank's squares are in norm_sum */
-    event *added;        /* norm_stream: norm_sum is that of the whole model */
+    stream *norm_stream; /* where the norm's collective runs; in lab 4 the compute stream */
+    comm *norm_group;    /* the shard group; NULL: every rank has the whole gradient */
+    event *squared;      /* recorded on compute: norm_sum holds this rank's squares */
+    event *added;        /* recorded on norm_stream: norm_sum is the whole model's */
 } fsdp_optimizer;
 
-/* optimizer_create -- moments (AdamW) and ranges of every unit; the kind is f->run.optimizer. The
- * reducer must outlive it and must not move.
+/* optimizer_create -- make the ranges and, if f->run.optimizer is AdamW, the moments of every unit.
+ *   r       must outlive the optimizer, and must not move
  *   errors  FSDP_ENOMEM, those of decay_ranges; nothing is left behind */
 fsdp_status optimizer_create(reducer *r, fsdp_optimizer *o);
-void optimizer_free(fsdp_optimizer *o); /* a zeroed struct is accepted */
+/* optimizer_free -- free everything; a zeroed struct is accepted. */
+void optimizer_free(fsdp_optimizer *o);
 
 /* ---- 4.1 ------------------------------------------------------------------------------------- */
-/* adamw_shard -- one AdamW step over a->elems elements of host arrays. The CPU calls it for chunks
- * of a shard.
+/* adamw_shard -- one AdamW step over a->elems elements of host arrays. On the CPU it is called for
+ * chunks of a shard, from several threads.
  *   param, m, v  [elems], updated
- *   grad         [elems]; multiplied by *a->grad_coef, by 1 when that is NULL
- * The formula stands at adamw_args in common/ops/ops.h. */
+ *   grad         [elems], multiplied by *a->grad_coef, or by 1 if that is NULL
+ *   source       [AdamW alg. 2]; the formula is at adamw_args in common/ops/ops.h */
 fsdp_status adamw_shard(const adamw_args *a);
 
 /* ---- 4.2 ------------------------------------------------------------------------------------- */
-/* decay_ranges -- cut rank's shard into runs with and without weight decay
- * (params[slot.param].decay), one per piece, ascending. Alignment gaps, padding and frozen
- * parameters belong to no range.
- *   out [layout->n_slots] */
+/* decay_ranges -- cut rank's shard into runs with and without weight decay, one per piece,
+ * ascending. Alignment gaps, padding and frozen parameters belong to no range.
+ *   params     indexed by slot.param; params[p].decay says whether p decays
+ *   out        [layout->n_slots]
+ *   *n_ranges  how many; 0 for a rank that is all padding
+ *   errors     FSDP_ENOMEM, and those of flat_intersect */
 fsdp_status decay_ranges(const flat_layout *layout, const param_spec *params, int rank,
                          decay_range *out, int *n_ranges);
 
 /* ---- 4.3 ------------------------------------------------------------------------------------- */
-/* grad_norm -- *o->norm_sum = exact sum of squares of all gradients of the model: every rank adds
- * its own pieces (not gaps, not padding), then norm_group adds the bins as integers. Replicas hold
- * the same gradients, so each shard group finds the norm of the whole model.
- *   collective  one all-reduce of RSUM_BINS i64 over norm_group, none when that is NULL
- *   order       on the compute stream; the all-reduce on norm_stream, between `squared`, which it
- *               waits for, and `added`, which the compute stream waits for */
+/* grad_norm -- *o->norm_sum = the exact sum of squares of all gradients of the model. Every rank
+ * adds the squares of its own pieces (no gaps, no padding), then norm_group adds the bins as
+ * integers. Replicas hold the same gradients, so each shard group finds the whole norm.
+ *   collective  one all-reduce of RSUM_BINS i64 over norm_group; none if that is NULL
+ *   order       on the compute stream. The all-reduce runs on norm_stream, which waits for
+ *               `squared`; the compute stream waits for `added` */
 fsdp_status grad_norm(fsdp_optimizer *o);
 
 /* ---- 4.4 ------------------------------------------------------------------------------------- */
-/* optimizer_step -- the order of a step: grads_finish(scale), grad_norm, clip coefficient
- * (ops->clip_coef; the same on every rank), update of every unit's shard, gradients freed at the
- * next zero_grad.
- *   norm  [1] device: the norm before clipping */
+/* optimizer_step -- one step: grads_finish with sc->grad_scale, grad_norm, the clip coefficient
+ * (ops->clip_coef, the same on every rank), and the update of every unit's shard. The next
+ * zero_grad frees the gradients.
+ *   norm    [1] device: the norm before clipping
+ *   source  [ZeRO §5.1] */
 fsdp_status optimizer_step(fsdp_optimizer *o, const step_scalars *sc, float *norm);
 
 /* ---- 4.5 ------------------------------------------------------------------------------------- */
-/* ckpt_save -- collective: DIR/rank-RRRRR.ckpt per rank, then DIR/meta.json by rank 0. A rank's
- * file holds pieces (parameter, begin, elems) of parameter, m and v, those of its world slice:
- * every element is written once, padding never. Everything goes to DIR.tmp, is fsynced, then
- * renamed; an old DIR stays whole until then.
- *   errors  FSDP_EIO, FSDP_ENOMEM */
+/* ckpt_save -- write DIR/rank-RRRRR.ckpt on every rank, then DIR/meta.json on rank 0. A rank's file
+ * holds pieces (parameter, begin, elems) of the parameters and of m and v, those in its world
+ * slice: so every element is written once, and padding never. Everything goes to DIR.tmp, is
+ * fsynced, and is then renamed. An old DIR stays whole until then.
+ *   collective  all ranks; every rank fails or none
+ *   errors      FSDP_EIO, FSDP_ENOMEM */
 fsdp_status ckpt_save(fsdp_optimizer *o, const char *dir, int64_t next_step);
-/* ckpt_load -- collective: any number of files onto any world size. Every element must come exactly
- * once.
- *   errors  FSDP_EIO, FSDP_EINVAL (another model, missing or damaged file, with its name) */
+/* ckpt_load -- read a checkpoint that any number of ranks saved. Every element must come once.
+ *   collective  all ranks; every rank fails or none
+ *   *next_step  the step that training goes on with
+ *   errors      FSDP_EIO, FSDP_EINVAL: another model or optimizer, a missing or damaged file. The
+ *               parameters and moments are undefined then */
 fsdp_status ckpt_load(fsdp_optimizer *o, const char *dir, int64_t *next_step);
-/* ckpt_exists -- dir, or what a save that was cut short left of it, holds a checkpoint. */
+/* ckpt_exists -- whether dir, or the DIR.old of a save that was cut short, holds a checkpoint. */
 bool ckpt_exists(const char *dir);
 
-/* ckpt_pack / ckpt_unpack -- what the learner writes: between a shard and a list of pieces.
- * ckpt_pack: copies the pieces of rank's shard into values (host), one behind the other, and fills
- * the index. ckpt_unpack: puts those parts of foreign pieces that fall into rank's shard in place;
- * *n_elems += how many. */
+/* A run of one parameter's elements in a checkpoint file. */
 typedef struct ckpt_piece {
     int32_t param;
     uint64_t begin, elems; /* inside the parameter */
 } ckpt_piece;
+/* ckpt_pack -- yours: copy the pieces of rank's shard to values (host), one after the other, and
+ * list them in pieces [layout->n_slots] in the same order. */
 fsdp_status ckpt_pack(const flat_layout *layout, int rank, const float *shard, ckpt_piece *pieces,
                       int *n_pieces, float *values);
+/* ckpt_unpack -- yours: copy the parts of foreign pieces that fall into rank's shard.
+ *   values    the elements of all n_pieces pieces, one after the other
+ *   *n_elems  += the number of elements copied */
 fsdp_status ckpt_unpack(const flat_layout *layout, int rank, const ckpt_piece *pieces, int n_pieces,
                         const float *values, float *shard, size_t *n_elems);
 

@@ -1,4 +1,4 @@
-/* optimizer_setup.c -- memory of the optimizer: provided, no task. */
+/* optimizer_setup.c -- provided, no task: the optimizer's memory. */
 #include <stdlib.h>
 #include "lab4_optimizer/optimizer.h"
 
