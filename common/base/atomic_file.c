@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A link is followed, so that what it points to is replaced and not the link. What is there but is
- * no regular file (a device, a pipe) cannot be replaced: it is written in place, with tmp "". */
+/* A link is followed, so that its target is replaced and not the link. A device or a pipe cannot be
+ * replaced: it is written in place, and tmp is "". */
 static bool choose_names(atomic_file *f, const char *path)
 {
     struct stat st;
@@ -38,7 +38,7 @@ fsdp_status atomic_file_open(atomic_file *f, const char *path, const char *hint)
 fsdp_status atomic_file_commit(atomic_file *f)
 {
     bool in_place = !*f->tmp, written = !ferror(f->out);
-    errno = EIO; /* of an earlier write, whose own reason is gone */
+    errno = EIO; /* for an earlier write that failed, whose own errno is gone */
     written = fflush(f->out) == 0 && (in_place || fsync(fileno(f->out)) == 0) && written;
     int why = errno;
     written = fclose(f->out) == 0 && written;

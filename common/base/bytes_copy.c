@@ -1,5 +1,5 @@
-/* bytes_copy.c -- see bytes_copy.h. Stores of one vector of the machine's width;
- * elsewhere plain loops. */
+/* bytes_copy.c -- see bytes_copy.h. One store writes a vector of the widest kind that the build
+ * has; machines without such stores run plain loops. */
 #include "common/base/bytes_copy.h"
 #include <stdint.h>
 #include <string.h>

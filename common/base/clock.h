@@ -1,9 +1,8 @@
-/* clock.h -- the one clock of this project: monotonic, so no change of the date disturbs it. */
+/* clock.h -- the one clock of this project. It is monotonic: setting the date changes nothing. */
 #pragma once
 #include <time.h>
 
-/* clock_now_s -- seconds since some moment before the process began; the same for all processes of
- * a host. */
+/* clock_now_s -- seconds since a moment that all processes of a host share. */
 double clock_now_s(void);
 
 /* clock_deadline -- the moment `seconds` (>= 0) from now, for waits that take CLOCK_MONOTONIC. */

@@ -15,7 +15,7 @@ size_t dtype_bytes(dtype t)
     case DTYPE_U8:
         return 1;
     }
-    FSDP_ASSERT_EQ(t, DTYPE_F32); /* no such type: print its number */
+    FSDP_ASSERT_EQ(t, DTYPE_F32); /* no such type: prints its number */
     return 0;
 }
 
@@ -31,7 +31,7 @@ const char *dtype_name(dtype t)
     case DTYPE_U8:
         return "u8";
     }
-    return "unknown type"; /* names go into messages about what a peer sent: never asserts */
+    return "unknown type"; /* no assertion: a message may name the type that a peer sent */
 }
 
 fsdp_status size_mul(size_t a, size_t b, const char *what, size_t *out)

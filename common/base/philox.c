@@ -1,8 +1,8 @@
 /* philox.c -- Philox 4x32-10 and normal numbers from it, in blocks that vectorise.
  *
- * Every output is a function of (seed, stream, index) alone, computed by the same operations
- * whether it stands in the middle of a block or at the edge of a caller's range; a partial block is
- * computed whole and cut. [Salmon et al., SC 2011] [Box & Muller 1958] */
+ * Every output is a function of (seed, stream, index) alone. The same operations compute it in the
+ * middle of a block and at the edge of a caller's range: a block that is needed in part is computed
+ * whole and cut. [Salmon et al., SC 2011] [Box & Muller 1958] */
 #include "common/base/philox.h"
 
 #include <math.h>
@@ -47,8 +47,8 @@ uint32_t philox_u32(uint64_t seed, uint64_t stream, uint64_t index)
     return out[index % 4];
 }
 
-/* words_block -- the words of calls first_call ... first_call + BLOCK_CALLS - 1, one array for each
- * of a call's four words.                                                                        */
+/* words_block -- the words of calls first_call ... first_call + BLOCK_CALLS - 1; words[w] holds
+ * word w of every call. */
 static void words_block(uint64_t seed, uint64_t stream, uint64_t first_call,
                         uint32_t words[4][BLOCK_CALLS])
 {
@@ -64,8 +64,8 @@ static void words_block(uint64_t seed, uint64_t stream, uint64_t first_call,
     }
 }
 
-/* normals_pair -- Box-Muller: u1 = (radius_word + 1/2) / 2^32 is never 0, u2 = angle_word / 2^32
- * turns. In double, rounded once to float.                                                       */
+/* normals_pair -- Box-Muller in double, rounded once to float. u1 = (radius_word + 1/2) / 2^32 is
+ * never 0; the angle is angle_word / 2^32 turns. */
 static inline void normals_pair(uint32_t radius_word, uint32_t angle_word, float *z_cos,
                                 float *z_sin)
 {
@@ -96,8 +96,8 @@ void philox_normal_fill(uint64_t seed, uint64_t stream, uint64_t begin, size_t e
                         float *out)
 {
     while (elems > 0) {
-        /* begin = 1003, 600 elements: call 250 has 1000 ... 1003, so skip 3 and keep 253 of its
-         * block; then a whole block of 256 from 1256; then the first 91 of one from 1512.        */
+        /* begin = 1003, 600 elements: call 250 makes 1000 ... 1003, so skip 3 and keep 253 of its
+         * block; then a whole block of 256 from 1256; then the first 91 of the block from 1512. */
         const uint64_t first_call = begin / 4;
         const size_t skip = begin % 4;
         const size_t room = BLOCK_ELEMS - skip, take = elems < room ? elems : room;

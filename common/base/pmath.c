@@ -1,4 +1,4 @@
-/* pmath.c -- the double functions of pmath.h that are called once at a time. */
+/* pmath.c -- the double functions of pmath.h. They are called for one number at a time. */
 #include "common/base/pmath.h"
 
 #include "common/base/status.h"
@@ -11,13 +11,13 @@ double pm_log(double x)
         return pm_from_bits(0x7ff8000000000000); /* NaN */
     if (x == 0.0)
         return -pm_from_bits(0x7ff0000000000000);
-    if (x < 0x1p-1022) /* 52 ln 2, taken off last, is small beside the result: about -709 */
+    if (x < 0x1p-1022) /* 52 ln 2 goes last: it is small beside the result, about -709 */
         return pm_log_positive(x * 0x1p52) - 0x1.205966f2b4f12p5;
     return pm_log_positive(x);
 }
 
-/* x = n * pi/2 + a; pi/2 is taken off in three parts, of which n * the first two is exact for
- * n <= 41 (33 + 6 bits).                                                                         */
+/* x = n * pi/2 + a. pi/2 is subtracted in three parts; n times the first two is exact for n <= 41
+ * (33 + 6 bits). */
 double pm_cos(double x)
 {
     FSDP_ASSERT(x >= -64.0 && x <= 64.0);

@@ -1,31 +1,32 @@
 /* pmath.h -- portable exp, log, tanh, sine and cosine: the same bits on every IEEE-754 machine.
  *
- * Built from + - * / sqrt, comparisons and integer operations on the bits only, in one written
- * order; compiled with -ffp-contract=off, so no compiler fuses a multiply-add into them. libm's
- * functions differ between machines (glibc picks FMA variants at run time). The float functions
- * are branch-free static inlines, so that loops over them vectorise without changing a bit.
- * Accuracy (measured by tests/unit against double libm over all exponents): stated at each.     */
+ * They consist of + - * / sqrt, comparisons and integer operations on the bits, in one written
+ * order, and are compiled with -ffp-contract=off, so no compiler fuses a multiply-add. libm's
+ * functions differ between machines (glibc picks FMA variants at run time). The float functions are
+ * branch-free static inlines, so loops over them vectorise without changing a bit. The stated
+ * accuracy is measured in tests/unit against libm in double over all exponents. */
 #pragma once
 #include <stdint.h>
 #include <string.h>
 
-/* exp: <= 0.96 ulp (measured over every float), denormal results included; +inf above 88.72, 0
- * below -103.97. log: <= 0.84 ulp over every float, denormals included; -inf at 0, NaN below.
- * tanh: <= 1.34 ulp over every float, denormals included; odd; exactly +-1 at infinity.
- * A NaN gives that NaN. The bodies are in pmath_impl.h.                                          */
+/* pm_expf -- <= 0.96 ulp over every float, denormal results included; +inf above 88.72, 0 below
+ * -103.97. These four return the NaN that they get; their bodies are in pmath_impl.h. */
 static inline float pm_expf(float x);
-static inline float pm_expf_upto40(float x); /* the same bits, in fewer steps; x <= 40 or NaN */
+/* pm_expf_upto40 -- the bits of pm_expf in fewer steps, for x <= 40 or NaN. */
+static inline float pm_expf_upto40(float x);
+/* pm_logf -- <= 0.84 ulp over every float, denormals included; -inf at 0, NaN below 0. */
 static inline float pm_logf(float x);
+/* pm_tanhf -- <= 1.34 ulp over every float, denormals included; odd; exactly +-1 at infinity. */
 static inline float pm_tanhf(float x);
 
-/* pm_log -- <= 0.86 ulp; special cases as pm_logf. */
+/* pm_log -- <= 0.86 ulp; special cases as in pm_logf. */
 double pm_log(double x);
 
-/* pm_cos -- |x| <= 64 (asserted): the learning-rate schedule. Error <= 1.5e-16. */
+/* pm_cos -- for the learning-rate schedule: |x| <= 64 (asserted), error <= 1.5e-16. */
 double pm_cos(double x);
 
-/* pm_sincos_turns -- sine and cosine of 2*pi*turns, turns in [0,1). Error of each <= 1.7e-16; exact
- * at quarter turns.                                                                              */
+/* pm_sincos_turns -- sine and cosine of 2*pi*turns, turns in [0,1). The error of each is <=
+ * 1.7e-16; quarter turns are exact. */
 void pm_sincos_turns(double turns, double *s, double *c);
 
 #include "common/base/pmath_impl.h"

@@ -1,13 +1,12 @@
-/* pmath_impl.h -- the bodies of pmath.h; included by it and by nothing else.
+/* pmath_impl.h -- the bodies of pmath.h, which alone includes it.
  *
- * Every function is one straight line of + - * / comparisons and integer operations on the bits:
- * selects instead of branches, so that gcc and clang turn a loop over it into vectors of any width,
- * and no vector width changes a bit. The polynomials are Chebyshev fits (relative error below a
- * tenth of the result's last place), printed as hexadecimal floats.
+ * Every function is one straight line of + - * / comparisons and integer operations on the bits,
+ * with selects instead of branches. So gcc and clang turn a loop over it into vectors of any width,
+ * and no width changes a bit. The polynomials are Chebyshev fits, printed as hexadecimal floats;
+ * their relative error is below a tenth of the result's last place.
  *
- * Rounding to a whole number is done by adding and subtracting 1.5 * 2^23 (2^52 for double): at
- * that size a float's last place is 1. The whole number then also stands in the low bits of the
- * sum.  */
+ * A number is rounded to a whole one by adding and subtracting 1.5 * 2^23 (2^52 for double): at
+ * that size a float's last place is 1. The low bits of the sum then hold the whole number too. */
 #pragma once
 
 #define PM_ROUND_F 0x1.8p23f
@@ -41,16 +40,16 @@ static inline double pm_from_bits(uint64_t bits)
     return x;
 }
 
-/* pm_from_u32 -- exact; the bits of 2^52 + w are those of 2^52 with w in the low half. (The plain
- * conversion has no vector form below AVX-512.)                                                  */
+/* pm_from_u32 -- w as a double, exactly: 2^52 + w has the bits of 2^52 with w in the low half. (The
+ * plain conversion has no vector form below AVX-512.) */
 static inline double pm_from_u32(uint32_t w)
 {
     return pm_from_bits(0x4330000000000000 | (uint64_t)w) - 0x1p52;
 }
 
-/* exp(x) = 2^n * exp(r), n = round(x / ln 2), |r| <= ln(2)/2, exp(r) = 1 + r + r^2 * poly(r).
- * ln 2 is taken off in two parts, of which n * the first is exact (15 + 8 bits). Returns exp(r);
- * the low bits of *shifted are those of n + k, where round_by = PM_ROUND_F + k.                  */
+/* pm_exp_fraction -- exp(r), where exp(x) = 2^n * exp(r), n = round(x / ln 2), |r| <= ln(2)/2 and
+ * exp(r) = 1 + r + r^2 * poly(r). ln 2 is subtracted in two parts; n times the first is exact (15 +
+ * 8 bits). The low bits of *shifted are those of n + k, where round_by = PM_ROUND_F + k. */
 static inline float pm_exp_fraction(float x, float round_by, float *shifted)
 {
     *shifted = x * 0x1.715476p0f + round_by;
@@ -68,12 +67,12 @@ static inline float pm_exp_fraction(float x, float round_by, float *shifted)
 
 static inline float pm_expf(float x)
 {
-    /* Beyond these the result is +inf or 0 anyway; a NaN passes both comparisons unchanged. */
+    /* Beyond these limits the result is +inf or 0 anyway. A NaN passes both unchanged. */
     float a = x > 89.0f ? 89.0f : x, shifted;
     a = a < -104.0f ? -104.0f : a;
     float y = pm_exp_fraction(a, PM_ROUND_F, &shifted);
 
-    /* times 2^n in two halves, of which only the second can round: to a denormal, 0 or infinity */
+    /* times 2^n in two halves; only the second can round: to a denormal, 0 or infinity */
     uint32_t whole = pm_bits_f(shifted) - pm_bits_f(PM_ROUND_F);
     int32_t half = (int32_t)whole >> 1;
     uint32_t rest = whole - (uint32_t)half;
@@ -81,8 +80,8 @@ static inline float pm_expf(float x)
     return x == x ? y : x;
 }
 
-/* 2^(n+64) exp(r) is a normal number for -104 <= x <= 40, so it can be made by adding n + 64 to the
- * exponent in the bits; only the multiplication by 2^-64 can round, as in pm_expf.               */
+/* 2^(n+64) exp(r) is a normal number for -104 <= x <= 40, so adding n + 64 to the exponent bits
+ * makes it. Only the multiplication by 2^-64 can round, as in pm_expf. */
 static inline float pm_expf_upto40(float x)
 {
     float a = x < -104.0f ? -104.0f : x, shifted;
@@ -91,9 +90,9 @@ static inline float pm_expf_upto40(float x)
     return x == x ? y : x;
 }
 
-/* log(x) = e ln 2 + log(m), m in [sqrt(1/2), sqrt(2)). With f = m - 1 and s = f / (2 + f),
- * log(1+f) = 2 atanh(s) = 2s + s R(s^2), and since 2s = f - s f, this is f - (h - s (h + R)) with
- * h = f^2/2: the large term f is exact, and everything rounded is small beside it.               */
+/* log(x) = e ln 2 + log(m), m in [sqrt(1/2), sqrt(2)). Let f = m - 1 and s = f / (2 + f). Then
+ * log(1+f) = 2 atanh(s) = 2s + s R(s^2) and, since 2s = f - s f, this is f - (h - s (h + R)) with h
+ * = f^2/2. The large term f is exact, and everything that is rounded is small beside it. */
 static inline float pm_logf(float x)
 {
     float scaled = x < 0x1p-126f ? x * 0x1p23f : x; /* denormals have no leading one in the bits */
@@ -115,9 +114,9 @@ static inline float pm_logf(float x)
     return x == x ? y : x;
 }
 
-/* With a = |x|: a < 0.625: a + a z poly(z), z = a^2; else 1 - 2 / (exp(2a) + 1); then x's sign.
- * Both are computed, one is taken. The second is exactly 1 from 2a = 18.1 on, so that exp need not
- * go beyond 30, where 2^n can be multiplied by through the exponent in the bits.                 */
+/* With a = |x| and z = a^2: a + a z poly(z) below a = 0.625, else 1 - 2 / (exp(2a) + 1); then x's
+ * sign. Both are computed and one is taken. The second is exactly 1 from 2a = 18.1 on, so exp need
+ * not go beyond 30; up to there 2^n can be multiplied in by adding n to the exponent bits. */
 static inline float pm_tanhf(float x)
 {
     uint32_t sign = pm_bits_f(x) & 0x80000000u;
@@ -137,8 +136,8 @@ static inline float pm_tanhf(float x)
     return x == x ? y : x;
 }
 
-/* pm_log_positive -- log of a positive normal finite double; the same arrangement as pm_logf. What
- * philox.c vectorises: pm_log adds the special cases.                                            */
+/* pm_log_positive -- log of a positive normal finite double, arranged as in pm_logf. philox.c
+ * vectorises this one; pm_log adds the special cases. */
 static inline double pm_log_positive(double x)
 {
     uint64_t bits = pm_bits(x) + (0x3ff0000000000000u - 0x3fe6a09e667f3bcdu);
@@ -157,9 +156,7 @@ static inline double pm_log_positive(double x)
     return e * 0x1.62e42fefa2p-1 - ((h - (s * (h + z * p) + e * 0x1.9ef35793c7673p-41)) - f);
 }
 
-/* pm_sincos_quadrant -- sine and cosine of quadrant * pi/2 + a, |a| <= pi/4 (a little more is
- * fine).
- */
+/* pm_sincos_quadrant -- sine and cosine of quadrant * pi/2 + a; |a| may slightly exceed pi/4. */
 static inline void pm_sincos_quadrant(uint32_t quadrant, double a, double *s, double *c)
 {
     double z = a * a;

@@ -1,8 +1,8 @@
 /* recycle.c -- see recycle.h.
  *
- * A record is | header | bytes |; its class k says that both fit into LEAST_BYTES << k. Small
- * records are cut from slabs, many at a time: how many are out at once depends on how far a host
- * runs ahead of its streams, and a few more than ever before must not cost an allocation each. */
+ * A record is | header | bytes |, and both fit into LEAST_BYTES << class. Small records are cut
+ * from slabs, many at a time: how many are in use depends on how far a host runs ahead of its
+ * streams, and a few more than ever before must not cost an allocation each. */
 #include "common/base/recycle.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ enum { CLASSES = 32 };
 #define SLAB_BYTES  ((size_t)32 << 10)
 
 typedef struct header {
-    _Alignas(max_align_t) struct header *next; /* while it waits */
+    _Alignas(max_align_t) struct header *next; /* while it waits in a list */
     int class;
 } header;
 
@@ -29,7 +29,7 @@ static void push(header *h, int class)
     shared.waiting[class] = h;
 }
 
-/* The lock is held. */
+/* The caller holds the lock. */
 static void refill(int class)
 {
     size_t record_bytes = LEAST_BYTES << class;

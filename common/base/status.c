@@ -2,8 +2,8 @@
  *
  *   fsdp_error (where it happened) -> TRY ... TRY -> fsdp_error_print (main)
  *
- * The record is thread-local, as errno is: worker threads fail on their own and hand their words
- * over with fsdp_error_get / fsdp_error_set.                                                     */
+ * The record is thread-local, like errno. A worker thread that fails hands its record over with
+ * fsdp_error_get and fsdp_error_set. */
 #include "common/base/status.h"
 
 #include <errno.h>
@@ -12,14 +12,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* One per thread: the words that go with the last status this thread returned. */
+/* The words that go with the last status this thread returned. */
 static _Thread_local fsdp_error_info record;
 
 fsdp_status fsdp_error(fsdp_status status, const char *hint, const char *fmt, ...)
 {
     FSDP_ASSERT(hint != NULL);
-    /* Written beside the record and copied last: the arguments may point into the record, when a
-     * message quotes the one before it.                                                          */
+    /* Format beside the record and copy last: the arguments may point into the record, when a
+     * message quotes the one before it. */
     fsdp_error_info next = {.status = status};
     va_list args;
     va_start(args, fmt);
@@ -42,7 +42,7 @@ void fsdp_error_set(const fsdp_error_info *info)
     record = next;
 }
 
-/* write_all -- one write(2) in the normal case; more only when the kernel took a part. */
+/* write_all -- normally one write(2); more only when the kernel took a part. */
 static void write_all(int fd, const char *text, size_t text_bytes)
 {
     while (text_bytes > 0) {
@@ -64,7 +64,7 @@ void fsdp_error_print(FILE *out, int rank, int world_size)
         snprintf(who, sizeof who, "[rank %d/%d] ", rank, world_size);
     snprintf(text, sizeof text, "%s%s\n%s%s%s", who, record.what, record.hint[0] ? "HINT: " : "",
              record.hint, record.hint[0] ? "\n" : "");
-    fflush(out); /* what was printed before comes before */
+    fflush(out); /* keep the order of what was printed before */
     if (fileno(out) >= 0) {
         write_all(fileno(out), text, strlen(text));
     } else { /* a memory stream */
@@ -99,7 +99,7 @@ const char *fsdp_status_name(fsdp_status status)
     case FSDP_HELP:
         return "FSDP_HELP";
     }
-    return "unknown status"; /* a number from another version's file or wire */
+    return "unknown status"; /* a number from another version's file or messages */
 }
 
 fsdp_status fsdp_todo(const char *task)

@@ -4,10 +4,10 @@
  *   return fsdp_error(FSDP_EINVAL, "pass --n-head 4", "n_head %d does not divide %d", h, c);
  *   fsdp_error_print(stderr, rank, world_size);       only main() does this, then exits
  *
- * The status travels as the return value; its words wait in a record of the calling thread (as
- * errno does) until the next fsdp_error of that thread. A worker thread hands its record over with
- * fsdp_error_get / fsdp_error_set. Wrong input or environment: a status. Wrong program: an
- * assertion that prints both values. Libraries never exit.                                      */
+ * The status travels as the return value. Its words wait in a record of the calling thread, like
+ * errno, until the next fsdp_error of that thread. A worker thread hands its record over with
+ * fsdp_error_get and fsdp_error_set. Wrong input or a wrong environment gives a status; a wrong
+ * program fails an assertion that prints both values. Libraries never exit. */
 #pragma once
 #include <stdio.h>
 #include <stddef.h>
@@ -15,15 +15,15 @@
 typedef enum fsdp_status {
     FSDP_OK = 0,
     FSDP_EINVAL,    /* an argument, option or file holds a value that cannot be used */
-    FSDP_ENOMEM,    /* memory */
-    FSDP_EIO,       /* a file or the terminal */
+    FSDP_ENOMEM,    /* no memory */
+    FSDP_EIO,       /* a file or the terminal failed */
     FSDP_ECOMM,     /* the transport between ranks failed */
     FSDP_EMISMATCH, /* ranks disagree (operation, elements, options) */
     FSDP_ETIMEOUT,  /* a wait passed FSDP_TIMEOUT_S */
     FSDP_ESTATE,    /* a call that is illegal in the object's present state */
     FSDP_ETODO,     /* a task of a lab that is not written yet */
-    FSDP_ESKIP,     /* cannot be had here (a backend that was not built) */
-    FSDP_HELP       /* --help was asked for and printed: nothing is wrong, nothing more to do */
+    FSDP_ESKIP,     /* not available here: a backend that was not built */
+    FSDP_HELP       /* --help was printed: nothing is wrong, and nothing is left to do */
 } fsdp_status;
 
 typedef struct fsdp_error_info {
@@ -32,26 +32,28 @@ typedef struct fsdp_error_info {
     char hint[384];
 } fsdp_error_info;
 
-/* fsdp_error -- record what went wrong in this thread and return `status`.
- *   hint   what the user should do next, "" if nothing helps; never NULL     */
+/* fsdp_error -- record in this thread what went wrong, and return `status`.
+ *   hint  what the user should do next; "" if nothing helps, never NULL (asserted)
+ *   fmt   what and where, got and expected; its arguments may point into the record itself */
 fsdp_status fsdp_error(fsdp_status status, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* fsdp_error_get / set -- this thread's record; get's pointer is valid until
- * the next fsdp_error. */
+/* fsdp_error_get -- this thread's record; valid until the next fsdp_error or fsdp_error_set. */
 const fsdp_error_info *fsdp_error_get(void);
+/* fsdp_error_set -- replace this thread's record by *info, which may be the record itself. */
 void fsdp_error_set(const fsdp_error_info *info);
 
-/* fsdp_error_print -- "[rank r/W] what" and, when there is one, "HINT: ..." on a line of its own.
- * world_size 0 leaves the rank out. One write(2), so that ranks' lines do not mix.              */
+/* fsdp_error_print -- "[rank r/W] what" and, if there is one, "HINT: ..." on a line of its own.
+ * world_size 0 leaves the rank out. One write(2), so that ranks' lines do not mix. */
 void fsdp_error_print(FILE *out, int rank, int world_size);
 
+/* fsdp_status_name -- "FSDP_EINVAL", or "unknown status". */
 const char *fsdp_status_name(fsdp_status status);
 
 /* fsdp_todo -- what an unwritten task returns: FSDP_ETODO, "task 2.1 is not implemented". */
 fsdp_status fsdp_todo(const char *task);
 
-/* TRY -- leave the function with the callee's status when it failed. */
+/* TRY -- return the callee's status from this function if it is not FSDP_OK. */
 #define TRY(call)                                                                                  \
     do {                                                                                           \
         fsdp_status try_status_ = (call);                                                          \
@@ -59,7 +61,7 @@ fsdp_status fsdp_todo(const char *task);
             return try_status_;                                                                    \
     } while (0)
 
-/* GOTO_ON_FAIL -- the same for functions that release something at a label; `status` is theirs. */
+/* GOTO_ON_FAIL -- the same for functions that release something at a label; it sets `status`. */
 #define GOTO_ON_FAIL(status, call, label)                                                          \
     do {                                                                                           \
         (status) = (call);                                                                         \
@@ -67,13 +69,14 @@ fsdp_status fsdp_todo(const char *task);
             goto label;                                                                            \
     } while (0)
 
-/* Programmer errors. ASSERT_EQ prints both values; on in every build. */
+/* FSDP_ASSERT, FSDP_ASSERT_EQ -- for programmer errors, in every build; EQ prints both values. */
 #define FSDP_ASSERT(cond) ((cond) ? (void)0 : fsdp_assert_fail(__FILE__, __LINE__, __func__, #cond))
 #define FSDP_ASSERT_EQ(a, b)                                                                       \
     ((long long)(a) == (long long)(b)                                                              \
          ? (void)0                                                                                 \
          : fsdp_assert_eq_fail(__FILE__, __LINE__, __func__, #a " == " #b, (long long)(a),         \
                                (long long)(b)))
+/* fsdp_assert_fail, fsdp_assert_eq_fail -- print place, condition and values, then abort(). */
 _Noreturn void fsdp_assert_fail(const char *file, int line, const char *func, const char *cond);
 _Noreturn void fsdp_assert_eq_fail(const char *file, int line, const char *func, const char *cond,
                                    long long a, long long b);

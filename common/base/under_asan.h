@@ -1,5 +1,5 @@
-/* under_asan.h -- UNDER_ASAN: 1 where AddressSanitizer checks the build. Memory is not recycled
- * then, so that it sees every use after free. */
+/* under_asan.h -- UNDER_ASAN: 1 if AddressSanitizer checks the build. Memory is not recycled then,
+ * so that it sees every use after free. */
 #pragma once
 
 #if defined(__has_feature)

@@ -1,7 +1,7 @@
-/* units.h -- quantities as a reader wants them. */
+/* units.h -- quantities in the form that people read. */
 #pragma once
 #include <stddef.h>
 
-/* format_bytes -- "17 B", "9.5 kB", "340 MB", "1.2 GB": decimal units, one digit behind the
- * point below 10. Returns buf; 8 bytes are enough for any value.                                 */
+/* format_bytes -- "17 B", "9.5 kB", "340 MB", "1.2 GB": decimal units, one digit after the point
+ * below 10. Returns buf; 8 bytes are enough for any value. */
 char *format_bytes(size_t bytes, char *buf, size_t buf_bytes);

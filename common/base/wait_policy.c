@@ -7,9 +7,9 @@
 
 void wait_policy_passive(char **argv)
 {
-    prctl(PR_SET_NAME, program_invocation_short_name); /* after the execv below it is "exe" */
+    prctl(PR_SET_NAME, program_invocation_short_name); /* after the execv below it would be "exe" */
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))
         return;
     if (setenv("OMP_WAIT_POLICY", "passive", 1) == 0)
-        execv("/proc/self/exe", argv); /* returns only when it could not */
+        execv("/proc/self/exe", argv); /* returns only if it failed */
 }

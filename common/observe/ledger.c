@@ -1,4 +1,4 @@
-/* ledger.c -- who holds how much memory; see ledger.h. One mutex guards one set of figures. */
+/* ledger.c -- see ledger.h. One mutex guards one set of figures. */
 #include "common/observe/ledger.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -27,7 +27,6 @@ const char *mem_category_name(mem_category c)
     return NAMES[c];
 }
 
-/* ledger_create -- NULL when there is no memory. */
 ledger *ledger_create(void)
 {
     ledger *l = calloc(1, sizeof *l);
@@ -101,8 +100,8 @@ static void print_row(FILE *out, const char *name, size_t live, size_t peak, siz
     fprintf(out, "%-14s %10s %10s %14s\n", name, text[0], text[1], text[2]);
 }
 
-/* Categories never used are left out; the peaks of categories need not coincide, so their column
- * does not add up to the total's, and the last column says how the total's peak was made up. */
+/* Categories that were never used are left out. The peaks of categories need not coincide, so their
+ * column does not add up to the total's; the last column says what made up the total's peak. */
 void ledger_print(ledger *l, FILE *out)
 {
     ledger_figures f = ledger_read(l);

@@ -1,7 +1,9 @@
 /* ledger.h -- who holds how much memory: bytes now and at peak, by category.
  *
+ *   ledger_create -> ledger_add, ledger_sub ... ledger_read, ledger_print -> ledger_free
+ *
  * Everything that device_alloc hands out is entered here, so a peak is a fact and not an estimate.
- * Thread-safe. */
+ * All functions are thread-safe. */
 #pragma once
 #include <stddef.h>
 #include <stdio.h>
@@ -9,9 +11,9 @@
 typedef enum mem_category {
     MEM_PARAMS_SHARD, /* the master copy of this rank's parameters */
     MEM_PARAMS_FULL,  /* gathered units */
-    MEM_GRADS_SHARD,  /* reduced gradients and partial sums of them */
+    MEM_GRADS_SHARD,  /* reduced gradients and their partial sums */
     MEM_GRADS_FULL,   /* unreduced gradients of a unit */
-    MEM_OPTIMIZER,    /* moments */
+    MEM_OPTIMIZER,    /* the optimizer's moments */
     MEM_ACTIVATIONS,  /* what forward keeps for backward, and scratch */
     MEM_COMM,         /* staging of collectives */
     MEM_OTHER,
@@ -25,17 +27,23 @@ typedef struct ledger_figures {
     size_t peak_bytes[MEM_CATEGORIES]; /* each category's own peak */
     size_t live_total_bytes;
     size_t peak_total_bytes;              /* peak of the sum */
-    size_t at_peak_bytes[MEM_CATEGORIES]; /* the split at that moment */
+    size_t at_peak_bytes[MEM_CATEGORIES]; /* by category at that moment */
     size_t live_blocks, alloc_calls;
 } ledger_figures;
 
+/* mem_category_name -- "params_shard", ...; asserts that c is a category. */
 const char *mem_category_name(mem_category c);
+/* ledger_create -- an empty ledger; NULL if there is no memory. */
 ledger *ledger_create(void);
+/* ledger_free -- NULL is accepted. */
 void ledger_free(ledger *l);
+/* ledger_add -- enter a block of `bytes` bytes. */
 void ledger_add(ledger *l, mem_category c, size_t bytes);
+/* ledger_sub -- take a block out; asserts that the category holds as much. */
 void ledger_sub(ledger *l, mem_category c, size_t bytes);
+/* ledger_read -- a copy of the figures, all of one moment. */
 ledger_figures ledger_read(ledger *l);
 /* ledger_reset_peaks -- peaks start again from what is live now. */
 void ledger_reset_peaks(ledger *l);
-/* ledger_print -- a table: category, live, peak, bytes when the total was at its peak. */
+/* ledger_print -- a table by category: live, peak, and share in the peak of the total. */
 void ledger_print(ledger *l, FILE *out);

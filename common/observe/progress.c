@@ -1,4 +1,4 @@
-/* progress.c -- one redrawn line on a terminal, about fifty plain lines in a log. */
+/* progress.c -- one redrawn line on a terminal, or about fifty plain lines in a log. */
 #include "common/observe/progress.h"
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -19,7 +19,7 @@ struct progress {
     double drawn_s;    /* when the line was last drawn; 0: never */
 };
 
-/* "45s", "3m20s", "2h05m", "3d04h": two units are enough to plan a coffee. */
+/* "45s", "3m20s", "2h05m", "3d04h": two units are enough to plan by. */
 static void format_duration(double seconds, char *buf, size_t buf_bytes)
 {
     if (!(seconds < 1e9)) { /* NaN too */
@@ -72,7 +72,7 @@ static void draw_on_terminal(progress *p, char *line, bool is_last)
     int columns = 80;
     if (ioctl(fileno(p->out), TIOCGWINSZ, &window) == 0 && window.ws_col > 1)
         columns = window.ws_col;
-    /* A line that wraps cannot be redrawn. \033[K erases what a longer line before has left. */
+    /* A line that wraps cannot be redrawn. \033[K erases the rest of a longer line before. */
     fprintf(p->out, "\r%.*s\033[K", columns - 1, line);
     fflush(p->out);
 }
@@ -89,7 +89,7 @@ void progress_step(progress *p, int64_t step, double loss, double grad_norm, dou
         return;
 
     char rate[24], eta[24], memory[24] = "", line[LINE_BYTES];
-    /* The redrawn line shows the mean, which can be read; a log shows each step's own figure. */
+    /* The redrawn line shows the mean, which stays readable. A log shows each step's own figure. */
     double rate_ms = p->is_terminal ? p->mean_ms : ms;
     format_rate((double)p->tokens_per_step * 1e3 / rate_ms, rate, sizeof rate);
     int64_t steps_left = is_last ? 0 : p->total_steps - steps_done;

@@ -1,8 +1,8 @@
 /* grad_acc.c -- a running sum of device vectors: plain in fast mode, a tree in canonical mode.
  *
- * tree_sum knows nothing of devices. Its `space` here allocates, copies and adds on the stream of
- * the call in progress (grad_acc.stream): the counter decides when the call is issued, the work
- * follows in stream order. */
+ * tree_sum knows nothing of devices. The `space` that it gets here allocates, copies and adds on
+ * the stream of the call in progress (grad_acc.stream): the call decides, and the work follows in
+ * stream order. */
 #include "common/sum/grad_acc.h"
 
 static fsdp_status space_get(grad_acc *g, float **vec)
@@ -16,7 +16,7 @@ static void space_put(void *ctx, float *vec)
     device_free(g->stream, vec);
 }
 
-/* out = a + b as a node of the sum; b NULL: out = a. */
+/* out = a + b as a node of the sum. With b NULL out = a. */
 static fsdp_status node_add(grad_acc *g, float *out, const float *a, const float *b)
 {
     return g->kernels->add(

@@ -4,13 +4,13 @@
  *   -> device_free the sum -> ... next step ... -> grad_acc_free
  *
  * In mode GRAD_ACC_FAST a push is a plain addition in the order of the calls. In mode
- * GRAD_ACC_CANONICAL it goes into a tree_sum, whose shape depends on `level` alone. Code that
- * pushes is the same for both. Counter decisions are made when a call is issued; copies and
- * additions run in stream order, so use one stream, or events between streams.
+ * GRAD_ACC_CANONICAL it goes into a tree_sum, whose shape depends only on `level`. Code that pushes
+ * is the same for both. A call decides at once which vectors it adds; the copies and additions run
+ * in stream order. So use one stream, or events between streams.
  *
- * sum_dtype = DTYPE_BF16 is a sum in bf16: every vector that is pushed and every sum of two is
- * rounded to bf16, and reductions send bf16. What is held and what finish returns stays fp32
- * (holding bf16 values): an addition is done in fp32 and rounded once. */
+ * With sum_dtype = DTYPE_BF16 every vector that is pushed and every sum of two is rounded to bf16,
+ * and reductions send bf16. The vectors that are held and returned stay fp32 arrays of bf16 values:
+ * an addition is done in fp32 and rounded once. */
 #pragma once
 #include <stdbool.h>
 #include "common/device/device.h"
@@ -27,27 +27,30 @@ typedef struct grad_acc {
     size_t elems;
     mem_category category;
     const char *label;
-    dtype sum_dtype; /* DTYPE_F32; to be set before the first push */
+    dtype sum_dtype; /* DTYPE_F32; set it before the first push */
     int n_pushed;    /* since the last finish */
 } grad_acc;
 
-/* grad_acc_init -- an empty sum of vectors [elems]; label: literal, kept by reference, as the
- * kernels are (ops->sums). The struct must not move afterwards (the tree points back to it). */
+/* grad_acc_init -- an empty sum of vectors [elems]. The struct must not move afterwards, because
+ * the tree points back to it.
+ *   kernels, label  kept by reference: ops->sums, a literal */
 void grad_acc_init(grad_acc *g, grad_acc_mode mode, const sum_kernels *kernels, size_t elems,
                    mem_category category, const char *label);
 
-/* grad_acc_push -- add vec [elems] (fp32), the next node of `level` (log2 of the number of
- * sequences below it). vec is borrowed until the work has run on s. */
+/* grad_acc_push -- add vec [elems] (fp32), the next node of `level`, which has 2^level sequences.
+ *   vec     borrowed until the work has run on s
+ *   errors  those of device_alloc and the kernels; then the sum is undefined until grad_acc_free */
 fsdp_status grad_acc_push(grad_acc *g, stream *s, int level, const float *vec);
 
-/* grad_acc_give -- grad_acc_push of a vector from device_alloc that the caller no longer needs:
- * *vec becomes NULL when the accumulator has kept it (nothing is copied then, it is rounded in
- * place); else it was added and is still the caller's. */
+/* grad_acc_give -- grad_acc_push of a vector from device_alloc that the caller no longer needs.
+ *   *vec  NULL if the accumulator has kept the vector, which saves a copy; otherwise it was added
+ *         and is still the caller's */
 fsdp_status grad_acc_give(grad_acc *g, stream *s, int level, float **vec);
 
-/* grad_acc_finish -- *sum [elems]: everything pushed; the caller owns it (device_free). With
- * nothing pushed: a zeroed vector. The accumulator is empty afterwards. */
+/* grad_acc_finish -- *sum [elems] = everything pushed; zeros if that is nothing. The accumulator is
+ * empty afterwards.
+ *   *sum  owned by the caller (device_free on s) */
 fsdp_status grad_acc_finish(grad_acc *g, stream *s, float **sum);
 
-/* grad_acc_free -- give back what is held, in order of s; a zeroed struct is accepted. */
+/* grad_acc_free -- free what is held, in order of s; a zeroed struct is accepted. */
 void grad_acc_free(grad_acc *g, stream *s);

@@ -6,11 +6,11 @@
  *     bin[i] weighs 2^(32*i - 298)       i = 0 ... RSUM_DIGITS-1
  *
  * Adding a 48-bit square to three digits per element would be slow. Both ways first add up a block
- * of elements in something quicker, exactly, and bring the sums to the digits once per block:
+ * of elements, exactly, in something quicker, and bring its sums to the digits once per block:
  *     add_window   vectors of doubles, for blocks whose exponents are not too far apart
  *     add_table    a table of one sum per exponent, for any block
  * Exact sums have no order, so it does not matter which way a block went.
- * [Demmel & Nguyen 2013; Kulisch accumulator]                                                   */
+ * [Demmel & Nguyen 2013; Kulisch accumulator] */
 #include "common/sum/rsum.h"
 
 #include <math.h>
@@ -24,8 +24,8 @@ enum {
 
 typedef unsigned __int128 uint128;
 
-/* normalise -- digits to 0 ... 2^32-1 by carrying; the value does not change. Digits may hold any
- * non-negative int64 before.                                                                     */
+/* normalise -- bring the digits to 0 ... 2^32-1 by carrying. The value does not change. The digits
+ * may be any non-negative int64 before. */
 static void normalise(int64_t *bin)
 {
     for (int i = 0; i < RSUM_DIGITS - 1; i++) {
@@ -34,7 +34,7 @@ static void normalise(int64_t *bin)
     }
 }
 
-/* add_digits -- digits += sum * 2^shift; sum << 30 takes 94 bits, so three digits. */
+/* add_digits -- digits += sum * 2^shift. With an even shift that takes 94 bits: three digits. */
 static void add_digits(int64_t *bin, uint64_t sum, int shift)
 {
     uint128 wide = (uint128)sum << (shift % 32);
@@ -49,7 +49,7 @@ static void add_digits(int64_t *bin, uint64_t sum, int shift)
  *     add_one:    table[E] += m*m           2^16 elements at most: 2^16 * 2^48 = 2^64
  *     add_table:  digits += table[E] << 2(E-1)
  * Several tables are used in turn, so that neighbours with equal exponents do not wait for each
- * other's store.                                                                                 */
+ * other's store. */
 
 enum { TABLES = 4 };
 
@@ -104,7 +104,7 @@ static void add_table(rsum *r, const float *x, size_t elems)
 /* ---- the window -----------------------------------------------------------------------------
  * The square of a float is exact in a double. Doubles are added up exactly by giving every sum a
  * unit u of its own: a sum that starts at 2^52 u and stays below 2^53 u has u as its last place, so
- * adding s to it rounds s to a multiple of u. What was rounded off can be had back, exactly, and
+ * adding s to it rounds s to a multiple of u. What was rounded off can be recovered, exactly, and
  * goes to a second sum with a finer unit:
  *
  *     t = sum + s;  rest = s - (t - sum);  sum = t;          |rest| <= u/2
@@ -119,7 +119,7 @@ static void add_table(rsum *r, const float *x, size_t elems)
  * A zero fits in any window. A thousand normally distributed numbers need three levels once in
  * some hundred blocks. A block with elements 2^46 times as large as others goes to the table.
  *
- * Every step is exact, so fused multiply-adds and the width of vectors change nothing.           */
+ * Every step is exact, so fused multiply-adds and the width of vectors change nothing. */
 
 enum {
     LANES = 4,       /* gcc 12 converts four floats to doubles well, eight badly */
@@ -133,7 +133,7 @@ enum {
 typedef double doubles __attribute__((vector_size(LANES * sizeof(double))));
 typedef int64_t integers __attribute__((vector_size(LANES * sizeof(int64_t))));
 
-/* Exponents E of a block: the largest, and the smallest but for zeros. */
+/* Exponents E of a block: the largest, and the smallest of elements that are not zero. */
 typedef struct exponent_range {
     int top, low;
     bool all_zero;
@@ -141,7 +141,7 @@ typedef struct exponent_range {
 
 static exponent_range find_exponents(const float *x, size_t elems)
 {
-    uint32_t most = 0, least = UINT32_MAX; /* of 2|x| as bits; of that less 1, so 0 is the most */
+    uint32_t most = 0, least = UINT32_MAX; /* 2|x| as bits; the same less 1, so 0 is the most */
     for (size_t i = 0; i < elems; i++) {
         uint32_t bits = float_bits(x[i]) << 1;
         most = bits > most ? bits : most;
@@ -151,13 +151,13 @@ static exponent_range find_exponents(const float *x, size_t elems)
     return (exponent_range){top > 1 ? top : 1, low > 1 ? low : 1, most == 0};
 }
 
-/* Log2 of u[level]. */
+/* The logarithm of u[level] to base 2. */
 static int unit_log2(int top, int level)
 {
     return 2 * top - 252 - LEVEL_BITS * (level + 1);
 }
 
-/* What the sums of a level start at: sums of one unit, whose bits count up by one a unit. */
+/* What the sums of a level start at. From there, one unit more is one more in the bits. */
 static double level_start(int top, int level)
 {
     uint64_t half = level == 0 ? 0 : 1; /* 2^52 or 1.5 * 2^52 */
@@ -179,7 +179,7 @@ static inline void add_square(doubles *y, const doubles *x)
 #endif
 }
 
-/* count_units -- the units of one level's sums, which had started at `start`. */
+/* count_units -- how many units one level's sums have grown from `start`. */
 static int64_t count_units(const doubles *sum, double start)
 {
     const doubles from = start - (doubles){0};
@@ -189,8 +189,8 @@ static int64_t count_units(const doubles *sum, double start)
     return units[0] + units[1] + units[2] + units[3];
 }
 
-/* add_window -- r += squares of at most BLOCK_ELEMS elements, a multiple of ROWS*LANES. Inlined, so
- * that `levels` is a constant and the sums stay in registers.                                    */
+/* add_window -- r += squares of at most BLOCK_ELEMS elements, a multiple of ROWS*LANES. It is
+ * inlined so that `levels` is a constant and the sums stay in registers. */
 static inline __attribute__((always_inline)) void add_window(rsum *r, const float *x, size_t elems,
                                                              int top, int levels)
 {
@@ -237,7 +237,7 @@ static void add_block(rsum *r, const float *x, size_t elems)
     if (e.top != EXP_SPECIAL && e.low >= e.top - 22)
         add_window(r, x, elems, e.top > 23 ? e.top : 23, 2); /* u[1] >= 2^-298, the bins' unit */
     else if (e.top != EXP_SPECIAL && e.low >= e.top - 45)
-        add_window(r, x, elems, e.top > 46 ? e.top : 46, 3); /* u[2] too */
+        add_window(r, x, elems, e.top > 46 ? e.top : 46, 3); /* so is u[2] */
     else
         add_table(r, x, elems);
     normalise(r->bin);
@@ -249,7 +249,7 @@ void rsum_add_squares(rsum *r, const float *x, size_t elems)
     const size_t whole = elems - elems % (ROWS * LANES);
     for (size_t begin = 0; begin < whole; begin += BLOCK_ELEMS)
         add_block(r, x + begin, whole - begin < BLOCK_ELEMS ? whole - begin : BLOCK_ELEMS);
-    if (whole < elems) { /* the last few, filled up with zeros */
+    if (whole < elems) { /* the last few, padded with zeros */
         float last[ROWS * LANES] = {0};
         memcpy(last, x + whole, (elems - whole) * sizeof *x);
         add_block(r, last, ROWS * LANES);
@@ -258,8 +258,8 @@ void rsum_add_squares(rsum *r, const float *x, size_t elems)
 
 void rsum_merge(rsum *r, const rsum *other)
 {
-    for (int i = 0; i < RSUM_BINS; i++) /* 2^30 parts on either side: 2^31 (2^32 - 1) and a carry */
-        r->bin[i] += other->bin[i];     /* of 2^31 - 1 still fit                                  */
+    for (int i = 0; i < RSUM_BINS; i++) /* 2^30 parts on either side: */
+        r->bin[i] += other->bin[i];     /* 2^31 (2^32 - 1) + 2^31 - 1 < 2^63 */
     normalise(r->bin);
 }
 
@@ -274,8 +274,8 @@ double rsum_value(const rsum *r)
     int top = RSUM_DIGITS - 1;
     while (top > 0 && sum.bin[top] == 0)
         top--;
-    /* The three leading digits hold at least 65 bits of the sum (or all of it): more than the 53
-     * of a double and its rounding bit. Whether anything is below only matters as "not zero".    */
+    /* The three leading digits hold at least 65 bits of the sum, or all of it: more than the 53 of
+     * a double and its rounding bit. Of the digits below only "not zero" matters. */
     uint128 lead = 0;
     for (int i = top; i > top - 3; i--)
         lead = lead << 32 | (i >= 0 ? (uint64_t)sum.bin[i] : 0);

@@ -1,7 +1,7 @@
-/* sum_kernels.h -- the kernels that sums of device vectors are made of, as a small table.
+/* sum_kernels.h -- the table of kernels that sums of device vectors are made of.
  *
- * A backend fills the table; an `ops` table points to it (ops.h: sums). Running sums (grad_acc.h)
- * and collectives take the table and know no other operation. */
+ * A backend fills the table, and its `ops` table points to it (ops.h: sums). Running sums
+ * (grad_acc.h) and collectives get this table and know no other operation. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,9 +10,9 @@
 #include "common/device/device.h"
 #include "common/sum/tree_sum.h"
 
-/* out[i] = a[i] + b[i]; out may be a or b.
- * round_to = DTYPE_BF16: a[i], b[i] and their sum are each rounded to bf16 (bf16_from_f32) and stay
- * in fp32 arrays: a node of a sum in bf16. b NULL (then only): out[i] = a[i], rounded. */
+/* out[i] = a[i] + b[i]. out may be a or b. With round_to = DTYPE_BF16 a[i], b[i] and their sum are
+ * each rounded to bf16 (bf16_from_f32) and stay in fp32 arrays: a node of a sum in bf16. Only then
+ * may b be NULL: out[i] = a[i], rounded. */
 typedef struct add_args {
     float *out;
     const float *a, *b;
@@ -27,16 +27,16 @@ typedef struct round_args {
     size_t elems;
 } round_args;
 
-/* Pushes of the next n_in nodes of `level` into one running sum, as one pass over memory. All that
- * a kernel needs beside the inputs: numbers, and the vectors of the slots before and after.
+/* A run pushes the next n_in nodes of `level` into one running sum, in one pass over memory. This
+ * struct is all that a kernel needs beside the inputs.
  *
- * n_before and n_after count nodes of `level`: bit k of n_before is set where slot level + k is
- * occupied before, bit k of n_after where it is afterwards. The pass reads before[level ... top]
- * and writes after[level ... top]. Slots above top stay as they are. A vector may stand in both
- * arrays, in different slots: a kernel writes an element only after all its reads of that element.
+ * n_before and n_after count nodes of `level`: bit k of n_before is set if slot level + k is
+ * occupied before the run, bit k of n_after if it is afterwards. The run reads before[level ...
+ * top] and writes after[level ... top]. Slots above top stay as they are. A vector may be in both
+ * arrays, in different slots, so a kernel writes an element after all its reads of that element.
  *
  * Worked example: level 0, slots 0 and 2 occupied (n_before = 5), three nodes x, y, z (n_after =
- * 8): slot 3 becomes slot2 + ((slot0 + x) + (y + z)); top = 3; after[3] is before[2]. */
+ * 8). Slot 3 becomes slot2 + ((slot0 + x) + (y + z)); top = 3; after[3] is before[2]. */
 typedef struct sum_run {
     const struct sum_kernels *kernels;
     size_t elems;
@@ -44,20 +44,20 @@ typedef struct sum_run {
     bool in_turn;    /* no tree: slot 0 is a plain sum in the order of the pushes */
     int level, top;
     int n_in;
-    int n_surplus; /* vectors of `before` that no slot has afterwards: the lowest slots' */
+    int n_surplus; /* vectors of `before` that no slot has afterwards: those of the lowest slots */
     uint64_t n_before, n_after;
     uint64_t fresh; /* bit k: after[k] is a new vector, not one of `before` */
     float *before[TREE_SUM_LEVELS], *after[TREE_SUM_LEVELS];
-    float *root; /* not NULL: nothing is left in slots, the sum of the inputs goes here */
+    float *root; /* not NULL: the sum of the inputs goes here, and nothing stays in slots */
 } sum_run;
 
 typedef struct sum_kernels {
     fsdp_status (*add)(stream *s, const add_args *a);
     fsdp_status (*round)(stream *s, const round_args *a);
 
-    /* run -- in [n_in][elems]: the nodes in order, stored as sum_dtype, only read. On the CPU it is
-     * called by the stream's own thread when the stream has come to the call, with the threads that
-     * it may use. On another device it is one launch. */
+    /* run -- in [n_in][elems]: the nodes in order, stored as sum_dtype, only read. On the CPU the
+     * stream's own thread calls it when the stream reaches the call, with n_threads to use. On
+     * another device it is one launch. */
     fsdp_status (*run)(const sum_run *r, const void *const *in, int n_threads);
 } sum_kernels;
 

@@ -1,4 +1,4 @@
-/* sum_run.c -- see sum_run.h. The host's half: which slots, which vectors. */
+/* sum_run.c -- see sum_run.h. This is the host's half: which slots, which vectors. */
 #include "common/sum/sum_run.h"
 
 static int highest_bit(uint64_t x)
@@ -12,8 +12,9 @@ static bool occupied_after(const sum_run *r, int k)
     return r->in_turn || (r->n_after >> (k - r->level) & 1);
 }
 
-/* Vectors for the slots that are occupied afterwards: those of the slots before, from the highest
- * on, then new ones. So the highest slot that changes adds in place. have: how many there are. */
+/* vec = vectors for the slots that are occupied afterwards: first those of the slots before, from
+ * the highest on, then new ones. So the highest slot that changes adds in place. *have = the number
+ * of the former. */
 static fsdp_status vectors_get(grad_acc *g, sum_run *r, float **vec, int *have)
 {
     int need = 0;
@@ -84,7 +85,7 @@ sum_run sum_run_root(float *out, size_t elems, int n)
                  .n_in = n,
                  .n_after = (uint64_t)n,
                  .root = out};
-    if ((n & (n - 1)) == 0) /* the last push makes the root */
+    if ((n & (n - 1)) == 0) /* the last push completes the root */
         r.after[r.top] = out;
     return r;
 }

@@ -2,7 +2,7 @@
  *
  * For every block of BLOCK_ELEMS elements: the slots' blocks before -> push every input's block ->
  * the slots' blocks after. Nothing is copied that need not be. An input is read where it is. A sum
- * that will be merged again stands in a block on the stack, or in the vector of the waiting node
+ * that will be merged again lives in a block on the stack, or in the vector of the waiting node
  * that it begins with. A sum that waits in a slot afterwards is written to that slot's vector at
  * once. That is safe: waiting nodes come first in the order of leaves, so they are merged before a
  * sum of later nodes is written to one of their vectors. */
@@ -12,8 +12,8 @@
 #include <string.h>
 
 enum {
-    BLOCK_ELEMS = 2048, /* 8 kB: a few of them stay in the first cache */
-    N_BLOCKS = 16,      /* a level of the tree each, for SUM_RUN_MAX_INPUTS, and some room */
+    BLOCK_ELEMS = 2048, /* 8 kB: several fit the first-level cache */
+    N_BLOCKS = 16,      /* one for each level of a tree of SUM_RUN_MAX_INPUTS, and some spare */
 };
 
 typedef struct run_args {
@@ -21,14 +21,14 @@ typedef struct run_args {
     const void *const *in;
 } run_args;
 
-/* What a thread works with. */
+/* The state of one thread. */
 typedef struct pass {
     const sum_run *run;
     size_t at, n;    /* the block of this round: elements at ... at+n-1 */
-    uint64_t pushed; /* nodes of run->level in the counter, with those before the run */
+    uint64_t pushed; /* nodes of run->level that the counter has taken, also before the run */
     bool streams;    /* the vectors are too long to stay in a cache */
     tree_sum tree;
-    float *expanded; /* a block for the next input in bf16; NULL: none taken */
+    float *expanded; /* the block of the next input in bf16; NULL: none taken */
     bool used[N_BLOCKS];
     _Alignas(64) float block[N_BLOCKS][BLOCK_ELEMS];
 } pass;
@@ -48,7 +48,7 @@ static bool is_block(const pass *p, const float *vec)
     return (uintptr_t)vec - (uintptr_t)p->block < sizeof p->block;
 }
 
-/* Whether what vec holds may be overwritten by a sum that it is part of: not an input. */
+/* Whether a sum that vec is part of may overwrite vec. An input may not be overwritten. */
 static bool is_ours(const pass *p, const float *vec)
 {
     const sum_run *r = p->run;
@@ -58,7 +58,7 @@ static bool is_ours(const pass *p, const float *vec)
     return is_block(p, vec);
 }
 
-/* Inputs and vectors of slots are not from block_take. */
+/* Ignores what block_take did not give: inputs and vectors of slots. */
 static void blocks_put(void *ctx, float *vec)
 {
     pass *p = ctx;
@@ -76,8 +76,8 @@ static fsdp_status blocks_keep(void *ctx, const float *vec, float **slot)
     return FSDP_OK;
 }
 
-/* Where the sum of `level` that was just made waits after the run; NULL: it will be merged again.
- * Of the nodes of one level the last one waits, when their number is odd. */
+/* Where the sum of `level` that is being made waits after the run; NULL if it will be merged again.
+ * Of the nodes of one level the last one waits, if their number is odd. */
 static float *final_place(const pass *p, int level)
 {
     const sum_run *r = p->run;
@@ -137,7 +137,7 @@ static void block_store(pass *p, float *vec, const float *block)
         memcpy(vec + p->at, block, p->n * sizeof *block);
 }
 
-/* All additions of elements at ... at+n-1. */
+/* Does all additions of elements at ... at+n-1. */
 static fsdp_status run_block(pass *p, const void *const *in)
 {
     const sum_run *r = p->run;
@@ -154,7 +154,7 @@ static fsdp_status run_block(pass *p, const void *const *in)
             TRY(tree_sum_push(&p->tree, r->level, node));
     }
     if (r->root != NULL) {
-        p->pushed = 0; /* what finish makes waits nowhere */
+        p->pushed = 0; /* nothing that finish makes waits in a slot */
         TRY(tree_sum_finish(&p->tree, &root));
         block_store(p, r->root, root);
         blocks_put(p, root);
@@ -162,7 +162,7 @@ static fsdp_status run_block(pass *p, const void *const *in)
     }
     for (int k = r->level; k <= r->top; k++)
         if (slot[k] != NULL) {
-            block_store(p, r->after[k], slot[k]); /* what was pushed and is not merged */
+            block_store(p, r->after[k], slot[k]); /* pushed, and not merged */
             blocks_put(p, slot[k]);
             slot[k] = NULL;
         }

@@ -3,8 +3,8 @@
  *   init -> push ... push -> finish -> push ... (the next sum) -> clear
  *
  * The tree owns the vectors in its slots; a vector that finish returned belongs to the caller. When
- * a call fails, every vector is still in a slot: clear gives them all back, and until then the sum
- * is undefined. [design: one fixed shape for every sum over the batch]                          */
+ * a call fails, every vector is still in a slot. clear gives them all back, and until then the sum
+ * is undefined. */
 #include "common/sum/tree_sum.h"
 
 #include <string.h>
@@ -15,8 +15,8 @@ void tree_sum_init(tree_sum *t, tree_sum_space space)
     t->space = space;
 }
 
-/* A new node of level k is the next one only if every lower level is complete. Pushing it over an
- * occupied lower slot would put its leaves after a gap in the numbering.                         */
+/* A new node of level k is the next one only if every lower level is complete. If a lower slot were
+ * occupied, the node's leaves would come after a gap in the numbering. */
 static void assert_no_gap(const tree_sum *t, int level)
 {
     FSDP_ASSERT(level >= 0 && level < TREE_SUM_LEVELS - 1);
@@ -100,8 +100,7 @@ uint64_t tree_sum_waiting(const tree_sum *t, int level)
     return nodes;
 }
 
-/* The root over n leaves splits at the largest power of two below n: 7 -> 4 + 3 -> (2+2) + (2+1).
- */
+/* The root over n leaves splits at the largest power of two below n: 7 -> 4+3 -> (2+2) + (2+1). */
 float tree_sum_f32(const float *leaves, size_t n)
 {
     if (n == 0)

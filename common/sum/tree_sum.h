@@ -3,20 +3,20 @@
  * Definition (T(i,k) is the node over leaves i*2^k ... (i+1)*2^k - 1):
  *     T(i,0) = leaf i          T(i,k) = T(2i,k-1) + T(2i+1,k-1)
  *     a right child with no leaves at all is skipped: then T(i,k) = T(2i,k-1)
- * The sum of n leaves is the root over them. It is computed by a binary counter: slot[k] holds a
- * finished node of level k that still waits for its right sibling.
+ * The sum of n leaves is the root over them. A binary counter computes it: slot[k] holds a finished
+ * node of level k that still waits for its right sibling.
  *
  *     push(level, x)   x is the next node of that level; equal levels merge, as carries do
  *     finish(&sum)     merges what is left, from the right
  *
  * Worked example, 7 leaves:  slots after the pushes: [2]=0..3 [1]=4,5 [0]=6
  *     finish: (4,5)+6, then (0..3)+that.
- * Who pushes does not matter, only which nodes: a single device pushes leaves, rank r pushes the
- * finished node over its own block. That is why the bits do not depend on the number of ranks.
+ * It does not matter who pushes, only which nodes: a single device pushes leaves, and rank r pushes
+ * the finished node over its own block. That is why the bits do not depend on the number of ranks.
  *
- * The counter knows nothing of memory: the caller's `space` says how a pushed vector is kept and
- * where a sum is put. grad_acc.c has a space of device vectors, which copies what it keeps;
- * sum_run_cpu.c one of blocks of a few kB, which borrows it. */
+ * The counter knows nothing of memory: the caller's `space` decides how a pushed vector is kept and
+ * where a sum goes. grad_acc.c has a space of device vectors, which copies what it keeps.
+ * sum_run_cpu.c has one of blocks of a few kB, which borrows it. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -26,13 +26,13 @@ enum { TREE_SUM_LEVELS = 48 };
 
 typedef struct tree_sum_space {
     void *ctx; /* passed to each function */
-    /* keep -- *slot = a vector that holds vec: a copy, or vec itself where the caller leaves it as
-     * it is until the sum is done. */
+    /* keep -- *slot = a vector that holds vec: a copy, or vec itself if its owner leaves it as it
+     * is until the sum is done. */
     fsdp_status (*keep)(void *ctx, const float *vec, float **slot);
-    /* add -- *left = *left + right, a node of `level`: in place, or in another vector that stands
-     * for *left from then on. */
+    /* add -- *left = *left + right, a node of `level`: in place, or in another vector that *left is
+     * set to. */
     fsdp_status (*add)(void *ctx, int level, float **left, const float *right);
-    void (*put)(void *ctx, float *vec); /* give back a vector that stood in a slot */
+    void (*put)(void *ctx, float *vec); /* give back a vector that was in a slot */
 } tree_sum_space;
 
 typedef struct tree_sum {
@@ -40,31 +40,34 @@ typedef struct tree_sum {
     float *slot[TREE_SUM_LEVELS]; /* NULL when empty */
 } tree_sum;
 
+/* tree_sum_init -- an empty counter; space is copied, its ctx borrowed. */
 void tree_sum_init(tree_sum *t, tree_sum_space space);
 
-/* tree_sum_push -- add the next node of `level`. vec is kept by the space or added before return
- * (or, when the space is stream-ordered, in stream order). Pushing a level-k node while a lower
- * slot is occupied would leave a gap in the numbering: asserted.                                 */
+/* tree_sum_push -- add the next node of `level`. Its lower slots must be empty, or the numbering
+ * would have a gap (asserted).
+ *   vec     the space keeps it or adds it before the call returns (in a stream-ordered space, in
+ *           stream order)
+ *   errors  those of the space; the sum is undefined then, until tree_sum_clear */
 fsdp_status tree_sum_push(tree_sum *t, int level, const float *vec);
 
-/* tree_sum_push_in_turn -- no tree: slot 0 is a plain sum in the order of these calls. Not to be
- * mixed with tree_sum_push; finish returns it. */
+/* tree_sum_push_in_turn -- no tree: slot 0 is a plain sum in the order of these calls, which finish
+ * returns. Do not mix it with tree_sum_push. */
 fsdp_status tree_sum_push_in_turn(tree_sum *t, const float *vec);
 
-/* tree_sum_finish -- *sum = the root (the caller owns it and gives it back with space.put), NULL if
- * nothing was pushed; the counter is empty afterwards.                                           */
+/* tree_sum_finish -- *sum = the root, or NULL if nothing was pushed, and empty the counter.
+ *   *sum  owned by the caller, who gives it back with space.put */
 fsdp_status tree_sum_finish(tree_sum *t, float **sum);
 
-/* tree_sum_clear -- give back everything; a zeroed struct is accepted. */
+/* tree_sum_clear -- give all vectors back; a zeroed struct is accepted. */
 void tree_sum_clear(tree_sum *t);
 
-/* tree_sum_live -- vectors held now; after n pushes of one level at most floor(log2(n)) + 1. */
+/* tree_sum_live -- vectors held now: after n pushes of one level at most floor(log2(n)) + 1. */
 int tree_sum_live(const tree_sum *t);
 
-/* tree_sum_waiting -- nodes of `level` that the slots stand for: bit k is set where slot level + k
- * is occupied. Slots below are empty, which is asserted. */
+/* tree_sum_waiting -- how many nodes of `level` the slots stand for: bit k is set if slot level + k
+ * is occupied. The slots below must be empty (asserted). */
 uint64_t tree_sum_waiting(const tree_sum *t, int level);
 
-/* tree_sum_f32 -- the same sum of n floats, by the recursive definition. O(n) time, O(log n) stack.
- * The tests prove counter and definition equal.                                                  */
+/* tree_sum_f32 -- the same sum of n floats by the recursive definition, in O(n) time and O(log n)
+ * stack. The tests prove that the counter equals it. */
 float tree_sum_f32(const float *leaves, size_t n);
