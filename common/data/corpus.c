@@ -1,9 +1,9 @@
-/* corpus.c -- opening a corpus from files, and which part of it a sequence reads.
+/* corpus.c -- opens a corpus from files, and finds the part of it that a sequence reads.
  *
- *   corpus_open_file / corpus_open_default -> sample_sequence ... -> corpus_close
+ *   corpus_open_file | corpus_open_default -> sample_sequence ... -> corpus_close
  *
- * One file is mapped and read in place; several are joined in memory. The synthetic corpus is in
- * synthetic.c, the format of token files in token_file.c. */
+ * One file is mapped and read in place; several are joined in memory. synthetic.c has the synthetic
+ * corpus, token_file.c the format of token files. */
 #include "common/data/data_impl.h"
 
 #include <stdio.h>
@@ -49,7 +49,7 @@ static fsdp_status check_text(const corpus *c, size_t vocab_limit)
     return FSDP_OK;
 }
 
-/* One file: tokens or a text, in place. out->mapping is set as soon as there is one. */
+/* Opens one file, tokens or a text, in place. out->mapping is set as soon as there is one. */
 static fsdp_status open_one(const char *path, size_t vocab_limit, corpus *out)
 {
     const void *bytes;

@@ -3,10 +3,10 @@
  *   corpus_open_file | corpus_open_default | corpus_synthetic
  *   -> sample_sequence ... -> corpus_close
  *
- * Data order (so that any oracle can replay a run): the corpus has n tokens; sequence number k,
- * counted over the whole run, global batch after global batch, reads tokens o ... o+T-1 and targets
- * o+1 ... o+T, with o = (k*T) mod (floor((n-1)/T)*T). Worked example: n=10, T=4: k=0 -> 0, 1 -> 4,
- * 2 -> 0. */
+ * The data order is fixed, so that another program can replay a run. The corpus has n tokens.
+ * Sequence k, counted over the whole run, global batch after global batch, reads tokens o ... o+T-1
+ * and targets o+1 ... o+T, with o = (k*T) mod (floor((n-1)/T)*T). Worked example: n=10, T=4: k=0 ->
+ * 0, 1 -> 4, 2 -> 0. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -14,32 +14,37 @@
 
 typedef struct corpus {
     size_t n_tokens;
-    size_t vocab_size; /* tokens are < vocab_size; 256 for bytes */
+    size_t vocab_size; /* tokens are < vocab_size, which is 256 for bytes */
     const void *tokens;
     int token_bytes; /* 1 or 2 */
-    void *mapping;   /* what corpus_close gives back */
+    void *mapping;   /* what corpus_close unmaps */
     size_t mapping_bytes;
     char source[256]; /* for the log: path or description */
 } corpus;
 
-/* corpus_open_file -- path: a text file read as bytes, an llm.c .bin shard (magic 20240520), or a
- * glob / directory of such shards read one after the other. vocab_size of .bin: vocab_limit, and
- * every token is checked against it. errors: FSDP_EIO (missing), FSDP_EINVAL (header, tokens >=
- * vocab_limit, too short for one sequence of seq_len). */
+/* corpus_open_file -- open a text file, read as bytes, or llm.c's token files (.bin).
+ *   path         a text, a token file (magic 20240520), or a glob or directory of token files,
+ *                which are read one after the other
+ *   vocab_limit  every token must be below it; the vocab_size of token files
+ *   errors       FSDP_EIO: missing or unreadable; FSDP_EINVAL: a bad header, a token >=
+ *                vocab_limit, or too short for one sequence of seq_len; FSDP_ENOMEM */
 fsdp_status corpus_open_file(const char *path, size_t vocab_limit, size_t seq_len, corpus *out);
 
-/* corpus_open_default -- the licence texts under /usr/share/common-licenses, regular files in name
- * order joined (237 kB of English on Debian 12). *note: "" or a sentence saying that the texts
- * differ from Debian 12's; static. */
+/* corpus_open_default -- the licence texts in /usr/share/common-licenses: regular files, joined in
+ * name order (237 kB of English on Debian 12).
+ *   *note   "", or a sentence saying that the texts differ from Debian 12's; static
+ *   errors  as corpus_open_file */
 fsdp_status corpus_open_default(size_t seq_len, corpus *out, const char **note);
 
 /* corpus_synthetic -- n tokens of order-2 Markov text over `vocab` symbols, from Philox: the same
- * on every machine. What tests and reference losses use. */
+ * on every machine. Tests and reference losses use it.
+ *   errors  FSDP_EINVAL: n_tokens is 0, vocab is not 1 ... 65536; FSDP_ENOMEM */
 fsdp_status corpus_synthetic(uint64_t seed, size_t n_tokens, size_t vocab, corpus *out);
-void corpus_close(corpus *c); /* a zeroed struct is accepted */
+/* corpus_close -- unmap the corpus; a zeroed struct is accepted. */
+void corpus_close(corpus *c);
 
-/* sample_sequence -- tokens [T], targets [T] of sequence k (host). */
+/* sample_sequence -- tokens [T] and targets [T] of sequence k (host). */
 void sample_sequence(const corpus *c, uint64_t k, size_t seq_len, int32_t *tokens,
                      int32_t *targets);
-/* sample_offset -- o of the formula above. */
+/* sample_offset -- o of the formula above; n_tokens must be more than seq_len (asserted). */
 size_t sample_offset(size_t n_tokens, uint64_t k, size_t seq_len);

@@ -37,7 +37,7 @@ fsdp_status file_map(const char *path, const void **bytes, size_t *file_bytes)
 {
     *bytes = NULL;
     *file_bytes = 0;
-    /* O_NONBLOCK: a FIFO without a writer is refused, not waited for */
+    /* O_NONBLOCK: a FIFO without a writer is refused instead of waited for */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return fsdp_error(FSDP_EIO, "check the path given to --data", "data: %s: %s", path,

@@ -36,7 +36,7 @@ static fsdp_status total_bytes(const path_list *l, size_t *total)
     return FSDP_OK;
 }
 
-/* A file that grew since total_bytes is cut; one that shrank leaves the end out. */
+/* If a file has grown since total_bytes it is cut; if one has shrunk the end is left out. */
 static fsdp_status join(const path_list *l, corpus *c)
 {
     size_t done = 0;

@@ -1,9 +1,9 @@
 /* token_file.c -- token files, which llm.c calls shards: 256 int32 of header (magic 20240520,
- * version 1, number of tokens, zeros), then that many uint16 tokens; little-endian.
+ * version 1, number of tokens, zeros), then the uint16 tokens, all little-endian.
  * [llm.c dev/data/data_common.py]
  *
- * A file comes from elsewhere, so nothing in it is believed: every field is checked before it is
- * used, and every token once, at opening.                                                        */
+ * A file comes from elsewhere, so nothing in it is trusted: every field is checked before it is
+ * used, and every token once, when the file is opened. */
 #include "common/data/data_impl.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are read 
 enum {
     SHARD_MAGIC = 20240520,
     SHARD_VERSION = 1,
-    LLAMA3_MAGIC = 20240801, /* llm.c's shards of uint32 tokens */
+    LLAMA3_MAGIC = 20240801, /* llm.c's token files of uint32 tokens */
     TOKEN_BYTES = 2,
     FIELD_MAGIC = 0,
     FIELD_VERSION = 1,
@@ -94,7 +94,7 @@ fsdp_status token_file_check(const char *path, const void *bytes, size_t file_by
                       path, at, tokens[at], vocab_limit);
 }
 
-/* First pass of token_files_open: every file is good; how many tokens are there? */
+/* First pass of token_files_open: check every file and count the tokens. */
 static fsdp_status count_tokens(const path_list *l, size_t vocab_limit, size_t *n_tokens)
 {
     *n_tokens = 0;

@@ -38,7 +38,7 @@ size_t runner_activation_bytes(const run_context *run)
     return rounding + elems * sizeof(float) + 2 * b * T * sizeof(int32_t);
 }
 
-/* Which layer uses a unit first and last: where its hooks are called. */
+/* Find the first and the last layer of each unit: its hooks are called around them. */
 static fsdp_status find_unit_uses(runner *r)
 {
     const runner_config *c = &r->cfg;

@@ -4,9 +4,8 @@
  *
  * safetensors: 8 bytes of header length, little-endian; a JSON object from tensor name to dtype,
  * shape and byte range after the header, padded with spaces to 8 bytes; the tensors without gaps.
- * The two files get their names after both are on disk, weights first. A crash between the two
- * renames leaves new weights beside the old config.json.
- * https://huggingface.co/docs/safetensors                                                        */
+ * The two files get their names, weights first, after both are on disk. A crash between the two
+ * renames leaves new weights beside the old config.json. https://huggingface.co/docs/safetensors */
 #include "common/model/export_impl.h"
 
 #include <cjson/cJSON.h>
@@ -23,8 +22,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "floats are written as
 
 struct export_writer {
     char *dir;
-    char *weights_tmp, *config_tmp; /* exist on disk while not NULL */
-    FILE *weights;                  /* weights_tmp */
+    char *weights_tmp, *config_tmp; /* the files exist while these are not NULL */
+    FILE *weights;                  /* open at weights_tmp */
     size_t expected_elems, written_elems;
 };
 
@@ -75,7 +74,7 @@ static fsdp_status sync_dir(const char *dir)
     if (fd < 0)
         return io_failed(dir, "open");
     fsdp_status status = FSDP_OK;
-    if (fsync(fd) != 0 && errno != EINVAL) /* EINVAL: a file system that cannot */
+    if (fsync(fd) != 0 && errno != EINVAL) /* EINVAL: a file system that cannot sync a directory */
         status = io_failed(dir, "fsync");
     close(fd);
     return status;
@@ -144,7 +143,7 @@ static bool add_sizes(cJSON *config, const model_config *c)
         {"n_inner", (double)c->d_ff},
         {"n_positions", (double)c->max_seq_len},
         {"vocab_size", (double)c->vocab_size},
-        /* GPT-2 ends a text with its last token; with the byte vocabulary that is the byte 255 */
+        /* GPT-2 ends a text with its last token; in the byte vocabulary that is byte 255 */
         {"bos_token_id", (double)(c->vocab_size - 1)},
         {"eos_token_id", (double)(c->vocab_size - 1)},
         {"attn_pdrop", 0.0},
@@ -158,7 +157,7 @@ static bool add_sizes(cJSON *config, const model_config *c)
     return ok;
 }
 
-/* The float as the shortest decimal a person would write: 1e-05, not 9.9999997e-06. */
+/* The shortest decimal that is this float: 1e-05, not 9.9999997e-06. */
 static double tidy(float x)
 {
     char text[32];
@@ -293,7 +292,7 @@ static fsdp_status publish(export_writer *w)
 fsdp_status export_end(export_writer *w)
 {
     fsdp_status status = publish(w);
-    export_cancel(w); /* after the renames there is nothing left under the temporary names */
+    export_cancel(w); /* after the renames no file has a temporary name */
     return status;
 }
 

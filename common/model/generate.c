@@ -11,9 +11,9 @@ struct generator {
     const model *m;
     const ops *o;
     stream *s;
-    model_views views; /* params: owned, a tied one points to the storage it shares */
-    float *x[2];       /* [T,C] layers read one and write the other */
-    float *scratch;    /* of the layer that needs most */
+    model_views views; /* params are owned; a tied one points to the storage it shares */
+    float *x[2];       /* [T,C] each: layers read one and write the other */
+    float *scratch;    /* enough for the layer that needs most */
     float *logits;     /* [V] */
     int32_t *tokens;   /* [T] */
 };
@@ -46,7 +46,7 @@ static size_t scratch_elems(const model *m, size_t seq_len)
     size_t most = 0;
     for (int i = 0; i < m->n_layers; i++) {
         const layer *l = &m->layers[i];
-        /* the head sees the last position only */
+        /* the head computes only the last position */
         const size_t rows = i + 1 < m->n_layers ? seq_len : 1;
         const size_t elems = l->scratch_elems(l, 1, rows, false);
         most = elems > most ? elems : most;
@@ -147,14 +147,14 @@ static fsdp_status find_largest(const pick_args *a, size_t *at)
     return FSDP_OK;
 }
 
-/* work[i] = weight of token i, 0 for those that take no part; returns the weights' sum. */
+/* work[i] = weight of token i, 0 for tokens that take no part. Returns the sum of the weights. */
 static double weigh(const pick_args *a, float largest)
 {
     const size_t k = a->top_k > 0 && a->top_k < a->vocab ? a->top_k : a->vocab;
     memcpy(a->work, a->logits, a->vocab * sizeof *a->work);
     qsort(a->work, a->vocab, sizeof *a->work, descending);
     const float edge = a->work[k - 1];
-    size_t room = k; /* for logits at the edge, after those above it */
+    size_t room = k; /* for logits equal to the edge, after those above it */
     while (room > 0 && a->work[k - room] > edge)
         room--;
     double sum = 0.0;

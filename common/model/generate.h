@@ -1,34 +1,36 @@
-/* generate.h -- text from a trained model: the model's layers over a window of tokens, one new
- * token at a time.
+/* generate.h -- text from a trained model, one token at a time.
  *
  *   generator_create -> generator_logits, pick_token ... -> generator_free
  *
- * Nothing is cached between tokens: a new token costs one forward pass over the window. That is the
- * plain meaning of the model, and quick enough for the sizes of the labs.                        */
+ * Nothing is cached between tokens: each one costs a forward pass over the window of tokens before
+ * it. That is the plain meaning of the model, and quick enough for the sizes of the labs. */
 #pragma once
 #include "common/model/export.h"
 
 typedef struct generator generator;
 
-/* generator_create -- reads every parameter of m from r to memory of dev. m, dev and o are borrowed
- * until generator_free.
- *   errors  those of import_param; FSDP_ENOMEM                                                   */
+/* generator_create -- read every parameter of m from r into memory of dev.
+ *   m, dev, o  borrowed until generator_free; r is read only during the call
+ *   errors     those of import_param; FSDP_ENOMEM; *out is NULL then */
 fsdp_status generator_create(const model *m, device *dev, const ops *o, import_reader *r,
                              generator **out);
 
-/* generator_logits -- logits [V] (host) of the token that follows tokens [n_tokens], n_tokens >= 1.
- * The model sees the last max_seq_len of them.
- *   errors  FSDP_EINVAL (a token outside the vocabulary); FSDP_ENOMEM                            */
+/* generator_logits -- the logits of the token that follows tokens [n_tokens], n_tokens >= 1
+ * (asserted). The model sees only the last max_seq_len of them.
+ *   logits  [V], host
+ *   errors  FSDP_EINVAL (a token outside the vocabulary); FSDP_ENOMEM */
 fsdp_status generator_logits(generator *g, const int32_t *tokens, size_t n_tokens, float *logits);
-void generator_free(generator *g); /* NULL is accepted */
+/* generator_free -- NULL is accepted. */
+void generator_free(generator *g);
 
-/* pick_token -- *token by its logits [vocab].
- *   temperature  0: the largest logit (the first of equals); else softmax(logits / temperature)
+/* pick_token -- choose *token by its logits [vocab].
+ *   temperature  0: the largest logit, the first of equals; else softmax(logits / temperature)
  *   top_k        only the k largest take part (of equals at the edge the first); 0: all
- *   u            uniform in (0,1): the token at which the running sum of probabilities, in order of
- *                token number, passes u. Worked example: probabilities 1/2, 1/4, 1/4: u = 0.6 -> 1
- *   work         [vocab], for scratch
- *   errors       FSDP_EINVAL: a logit is not finite                                              */
+ *   u            uniform in (0,1): the token is the one at which the running sum of probabilities,
+ *                in order of token number, passes u. Worked example: probabilities 1/2, 1/4, 1/4: u
+ *                = 0.6 -> 1
+ *   work         [vocab] scratch
+ *   errors       FSDP_EINVAL: a logit is not finite */
 typedef struct pick_args {
     const float *logits;
     float *work;

@@ -1,9 +1,9 @@
-/* gpt2.c -- GPT-2's presets and its lists of layers and parameters; the arithmetic of the layers is
+/* gpt2.c -- GPT-2's presets and its lists of layers and parameters. The arithmetic of the layers is
  * in gpt2_layers.c and gpt2_block.c.
  *
  *   gpt2_preset -> (caller changes sizes) -> gpt2_create -> ... -> model_free
  *
- * [Radford et al. 2019]; names, shapes and initial values as Hugging Face's GPT2LMHeadModel.     */
+ * [Radford et al. 2019]; names, shapes and initial values as in Hugging Face's GPT2LMHeadModel. */
 #include "common/model/gpt2_impl.h"
 
 #include <limits.h>
@@ -98,7 +98,7 @@ static fsdp_status check_config(const model_config *c)
     return FSDP_OK;
 }
 
-/* Zero means the usual value. */
+/* A size of 0 means the usual one. */
 static model_config with_defaults(const model_config *config)
 {
     model_config c = *config;
@@ -111,8 +111,8 @@ static model_config with_defaults(const model_config *config)
 
 /* ---- lists ---------------------------------------------------------------------------------- */
 
-/* builder -- appends layers and parameters to the model's lists, which are already long enough.
- * A size that does not fit is remembered and reported once, at the end.                          */
+/* builder -- appends layers and parameters to the model's lists, which are already long enough. It
+ * remembers a size that does not fit, to report it once, at the end. */
 typedef struct builder {
     model *m;
     char prefix[PARAM_NAME_BYTES]; /* "transformer.h.3." */
@@ -126,7 +126,7 @@ static layer *add_layer(builder *b, int block, int part)
     return l;
 }
 
-/* add_param -- one more parameter of the layer added last; cols 0: a vector. */
+/* add_param -- append one parameter of the layer that was added last. cols 0 makes it a vector. */
 static param_spec *add_param(builder *b, const char *name, size_t rows, size_t cols, init_rule init)
 {
     model *m = b->m;
@@ -208,7 +208,7 @@ static void add_head(builder *b)
     add_param(b, "lm_head.weight", c->vocab_size, c->d_model, INIT_NORMAL)->tied_to = EMBED_WTE;
 }
 
-/* m->n_param_elems: the sum over parameters that have storage of their own. */
+/* m->n_param_elems = the elements of all parameters that have storage of their own. */
 static void count_elems(builder *b)
 {
     model *m = b->m;

@@ -1,5 +1,5 @@
-/* gpt2_block.c -- forward and backward of a block's two layers, attention and MLP. What they keep
- * between the two is listed in gpt2_impl.h.                                                      */
+/* gpt2_block.c -- forward and backward of a block's two layers, attention and MLP. gpt2_impl.h
+ * lists what they keep between the two passes. */
 #include "common/model/gpt2_impl.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 typedef struct linear_args {
     float *y;              /* [rows, n_out] */
     const float *x;        /* [rows, n_in] */
-    void *const *w_then_b; /* two views of a layer */
+    void *const *w_then_b; /* two of the layer's views, next to each other */
     dtype type;            /* of w and b */
     size_t rows, n_in, n_out;
 } linear_args;
@@ -31,10 +31,10 @@ static fsdp_status linear(const ops *o, stream *s, const linear_args *l)
                                            .param_type = l->type});
 }
 
-/* The three gradients of linear(); any destination may be NULL. */
+/* The three gradients of linear(). Any destination may be NULL. */
 typedef struct linear_grad {
-    float *d_x, *d_w, *d_b; /* [rows,n_in] overwritten; [n_in,n_out], [n_out]: see add */
-    bool add_w, add_b;      /* add to what d_w, d_b hold, else overwrite it */
+    float *d_x, *d_w, *d_b; /* [rows,n_in], written; [n_in,n_out], [n_out]: add says how */
+    bool add_w, add_b;      /* true: add to what d_w, d_b hold; false: overwrite it */
     const float *d_y, *x;
     const void *w;
     dtype type; /* of w */
@@ -98,7 +98,7 @@ static size_t attn_saved_elems(const layer *l, size_t batch, size_t seq_len)
     return batch * seq_len * (5 * l->model->config.d_model + l->model->config.n_head + 2);
 }
 
-/* Backward: d_att, later d_norm [rows,C]; d_qkv [rows,3C]; sink [2C]. */
+/* Backward: d_att, then d_norm in its place [rows,C]; d_qkv [rows,3C]; sink [2C]. */
 static size_t attn_scratch_elems(const layer *l, size_t batch, size_t seq_len, bool training)
 {
     const size_t C = l->model->config.d_model;
@@ -186,7 +186,7 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
     float *next = io->scratch;
     float *d_att = gpt2_take(&next, rows * C), *d_qkv = gpt2_take(&next, rows * 3 * C),
           *sink = next;
-    float *d_norm = d_att; /* d_att is read for the last time before d_norm is written */
+    float *d_norm = d_att; /* d_att is last read before d_norm is first written */
     TRY(linear_backward(o, s,
                         &(linear_grad){.d_x = d_att,
                                        .d_w = io->grads[ATTN_PROJ_WEIGHT],
@@ -247,8 +247,8 @@ static size_t mlp_saved_elems(const layer *l, size_t batch, size_t seq_len)
     return batch * seq_len * (l->model->config.d_model + l->model->config.d_ff + 2);
 }
 
-/* Training: gelu's output, in backward then its gradient [rows,F]; d_norm [rows,C]; sink [2C].
- * Otherwise the kept arrays, gelu in place.                                                      */
+/* Training: gelu's output and, in backward, its gradient in the same place [rows,F]; d_norm
+ * [rows,C]; sink [2C]. Otherwise the kept arrays, with gelu in place. */
 static size_t mlp_scratch_elems(const layer *l, size_t batch, size_t seq_len, bool training)
 {
     const size_t C = l->model->config.d_model, F = l->model->config.d_ff;

@@ -1,5 +1,5 @@
 /* gpt2_layers.c -- forward and backward of GPT-2's two ends, embedding and head, and the norm that
- * begins every other layer; the block's layers are in gpt2_block.c.                              */
+ * begins every other layer. The block's layers are in gpt2_block.c. */
 #include "common/model/gpt2_impl.h"
 
 float *gpt2_take(float **next, size_t elems)
@@ -20,7 +20,7 @@ bool gpt2_adds(const layer_io *io, int param)
     return io->overwrite == NULL || !io->overwrite[param];
 }
 
-/* The operation wants an array even for a frozen parameter. */
+/* The operation needs an array even for a frozen parameter. */
 static float *grad_or_sink(float *grad, float *sink)
 {
     return grad != NULL ? grad : sink;
@@ -143,7 +143,7 @@ static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const
                                                                    .vocab = c->vocab_size});
     if (d_wpe == NULL)
         return FSDP_OK;
-    /* wte is frozen: the positions' sum over sequences is that of a bias of T*C columns */
+    /* wte is frozen: summing positions over sequences is a bias gradient with T*C columns */
     return o->bias_backward(s, &(bias_backward_args){
                                    .d_bias = d_wpe,
                                    .d_out = io->d_out,
@@ -189,7 +189,7 @@ static size_t head_scratch_elems(const layer *l, size_t batch, size_t seq_len, b
     return training ? batch * seq_len * C + 2 * C : head_saved_elems(l, batch, seq_len);
 }
 
-/* As a linear layer, but for the gradient of its weight, which is stored [V,C]: d_logits^T norm. */
+/* As for a linear layer, except that its weight's gradient is stored [V,C]: d_logits^T norm. */
 static size_t head_rounding_bytes(const layer *l, size_t batch, size_t seq_len, dtype param_type)
 {
     const size_t rows = batch * seq_len;

@@ -3,7 +3,7 @@
  *
  *   import_model_config -> gpt2_create -> import_open -> import_param ... -> import_close
  *
- * Files come from elsewhere: lengths, offsets and shapes are checked before they are used.       */
+ * The files come from elsewhere, so lengths, offsets and shapes are checked before use. */
 #include "common/model/export_impl.h"
 
 #include <cjson/cJSON.h>
@@ -34,7 +34,7 @@ struct import_reader {
 
 /* ---- reading files -------------------------------------------------------------------------- */
 
-/* Opens a regular file for reading; *fd is the caller's to close. */
+/* Opens a regular file for reading. The caller closes *fd. */
 static fsdp_status open_regular(const char *path, int *fd, size_t *file_bytes)
 {
     struct stat st;
@@ -68,7 +68,7 @@ static fsdp_status read_at(int fd, const char *path, void *out, size_t bytes, si
     return FSDP_OK;
 }
 
-/* *out: the JSON object of `bytes` bytes at offset. */
+/* *out = the JSON object of `bytes` bytes at offset. */
 static fsdp_status read_object(int fd, const char *path, size_t offset, size_t bytes, cJSON **out)
 {
     char *text = malloc(bytes + 1);
@@ -89,7 +89,7 @@ static fsdp_status read_object(int fd, const char *path, size_t offset, size_t b
     return status;
 }
 
-/* A whole number from 0 to 2^53, where doubles stop holding all of them. */
+/* Reads a whole number from 0 to 2^53, up to which doubles hold all of them. */
 static bool read_size(const cJSON *item, size_t *out)
 {
     if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0.0) || item->valuedouble > 0x1p53 ||
@@ -113,7 +113,7 @@ static fsdp_status config_size(const cJSON *j, const char *path, const char *key
     return FSDP_OK;
 }
 
-/* A key that must be left out or null, or be one of two words. */
+/* Checks a key that must be missing, null, or one of two words. */
 static fsdp_status config_word(const cJSON *j, const char *path, const char *key, const char *word,
                                const char *or_word)
 {
@@ -266,7 +266,7 @@ static bool shape_matches(const cJSON *shape, const param_spec *spec)
     return true;
 }
 
-/* *begin: first byte of the tensor after the header. */
+/* *begin = the tensor's first byte, counted from the end of the header. */
 static fsdp_status check_tensor(const import_reader *r, const cJSON *t, const param_spec *spec,
                                 size_t *begin)
 {

@@ -1,5 +1,4 @@
-/* init.c -- see init.h. Element i of parameter p is a function of (seed, p, i) alone, so ranks can
- * fill any part of any parameter and every sharding starts from the same weights.               */
+/* init.c -- see init.h. Element i of parameter p is a function of (seed, p, i) alone. */
 #include "common/model/init.h"
 
 #include "common/base/philox.h"

@@ -1,9 +1,10 @@
-/* init.h -- initial values of a parameter, by element range, so that any part can
- * be made anywhere. */
+/* init.h -- initial values of a parameter, by element range: any part can be made anywhere. */
 #pragma once
 #include "common/model/unit.h"
 
-/* param_init_range -- out[i] = initial value of element begin+i of parameter p (global index: the
- * Philox stream number), host memory. Same values for any cut into ranges.                       */
+/* param_init_range -- out[i] = the initial value of element begin+i. Any cut into ranges gives the
+ * same values.
+ *   p    the parameter's global index, which is its Philox stream number
+ *   out  [elems], host */
 void param_init_range(const param_spec *spec, int p, uint64_t seed, size_t begin, size_t elems,
                       float *out);

@@ -1,8 +1,8 @@
 /* leaf_sum.c -- the sums over the leaves of a micro-batch: losses, and gradients of a layer.
  *
  * A leaf is one sequence. A micro-batch of b leaves is a whole node of the tree (tree_sum.h), so
- * its sum is the recursive definition itself: the left half in place, the right half in memory of
- * its own, which is then added. */
+ * its sum follows the recursive definition: sum the left half in place and the right half in memory
+ * of its own, then add the two. */
 #include "common/model/runner_impl.h"
 
 size_t runner_layer_elems(const model *m, const layer *l)
@@ -37,7 +37,7 @@ fsdp_status runner_sum_losses(runner *r, float *loss)
     return status;
 }
 
-/* Gradient pointers of a layer's own parameters inside one vector, NULL for frozen ones. */
+/* Point grads at a layer's own parameters, one after the other in vec; NULL for frozen ones. */
 static void point_into(const model *m, const layer *l, float *vec, float **grads)
 {
     for (int k = 0; k < l->n_params; k++) {
@@ -50,7 +50,7 @@ static void point_into(const model *m, const layer *l, float *vec, float **grads
 static const bool ALL_OVERWRITTEN[LAYER_MAX_PARAMS] = {
     true, true, true, true, true, true, true, true, true, true, true, true, true, true, true, true};
 
-/* One call of a layer. d_out, d_in: of the whole micro-batch. */
+/* One call of a layer. d_out and d_in are those of the whole micro-batch. */
 static fsdp_status call_backward(runner *r, int i, size_t leaf, const float *d_out, float *d_in,
                                  float *const *grads, const bool *overwrite)
 {
@@ -63,7 +63,7 @@ static fsdp_status call_backward(runner *r, int i, size_t leaf, const float *d_o
     return l->backward(l, r->cfg.run.ops, r->s, &io);
 }
 
-/* A node of the tree: which leaves it sums, and the gradients between layers of the micro-batch. */
+/* A node of the tree: the leaves it sums, and the micro-batch's gradients between layers. */
 typedef struct leaf_node {
     int layer;
     size_t first, n; /* leaves; n is a power of two */
@@ -71,7 +71,7 @@ typedef struct leaf_node {
     float *d_in;
 } leaf_node;
 
-/* grads = the node's sum: its left half goes there, its right half into memory of its own, which is
+/* grads = the node's sum. The left half is summed there, the right half in memory of its own, and
  * then added. So the leftmost leaf is computed in place, and nothing is zeroed or copied. */
 static fsdp_status sum_leaves(runner *r, const leaf_node *node, float *const *grads)
 {
@@ -100,8 +100,8 @@ static fsdp_status sum_leaves(runner *r, const leaf_node *node, float *const *gr
     return status;
 }
 
-/* A tied parameter's view may be shared with a layer that comes later in the model, whose backward
- * has been before: then there is something to add to. */
+/* A tied parameter may share its view with a later layer of the model, whose backward has already
+ * run. Then there is something to add to. */
 static void find_overwrites(const runner *r, const layer *l, bool *overwrite)
 {
     const model *m = r->cfg.run.m;

@@ -5,10 +5,10 @@
  *   pre_backward(u)  backward  post_backward(u)     layers in reverse
  *   end_backward
  *
- * A unit's hooks are called around the first and the last of its layers. With no hooks and
- * resident parameters this is training on one device; with those of labs 2 and 3 it is FSDP, and
- * with those of lab 5 FSDP that overlaps. What a layer computes on is in activations.c, how leaves
- * are added in leaf_sum.c. */
+ * A unit's hooks are called before the first and after the last of its layers. With no hooks and
+ * resident parameters this is training on one device. With the hooks of labs 2 and 3 it is FSDP;
+ * with those of lab 5 it is FSDP that overlaps. activations.c has what a layer computes on, and
+ * leaf_sum.c how leaves are added. */
 #include "common/model/runner_impl.h"
 
 static fsdp_status call_hook(fsdp_status (*hook)(void *, int), void *self, int unit)

@@ -1,5 +1,5 @@
-/* run_context.h -- what every part of a run shares: filled once by whoever sets the run up, copied
- * by those who keep it. All pointers are borrowed and outlive the run's parts. */
+/* run_context.h -- what every part of a run shares. Whoever sets up the run fills it in once; those
+ * who keep it copy it. All pointers are borrowed and outlive the run's parts. */
 #pragma once
 #include "common/comm/comm.h"
 #include "common/model/unit.h"
@@ -15,9 +15,9 @@ typedef struct run_context {
     size_t batch;       /* b: sequences per rank and micro-step */
     size_t seq_len;     /* T: tokens of a sequence */
     int grad_accum;     /* A: micro-steps of a step */
-    uint64_t seed;      /* of the initial weights */
+    uint64_t seed;      /* seed of the initial weights */
     dtype param_dtype;  /* DTYPE_BF16: the model computes with a rounded copy of fp32 masters */
-    dtype reduce_dtype; /* in which gradients are summed, see grad_acc.h */
+    dtype reduce_dtype; /* the type in which gradients are summed, see grad_acc.h */
     optimizer_kind optimizer;
 } run_context;
 

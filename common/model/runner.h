@@ -2,11 +2,11 @@
  *
  *   runner_create -> per micro-step: runner_forward, runner_backward -> runner_free
  *
- * The two loops that call the hooks are common/model/loop.c. The runner owns activations, scratch
- * and the token buffers (activations.c); parameters and gradients belong to whoever filled the
- * views. In canonical mode a layer is computed leaf by leaf (one sequence a call) between its
- * hooks, and the leaves' gradients and losses are added in a tree (leaf_sum.c); in fast mode a
- * layer is one call over all sequences. The rest is the same. */
+ * loop.c has the two loops that call the hooks. The runner owns activations, scratch and token
+ * buffers (activations.c). Parameters and gradients belong to whoever filled the views. In fast
+ * mode a layer is one call over all sequences of the micro-batch. In canonical mode it is computed
+ * leaf by leaf (one sequence a call) between its hooks, and a tree adds the leaves' gradients and
+ * losses (leaf_sum.c). The rest is the same. */
 #pragma once
 #include "common/model/run_context.h"
 
@@ -23,35 +23,37 @@ typedef struct runner_config {
 /* One micro-batch of this rank on its way through the model. */
 typedef struct micro_step {
     const int32_t *tokens, *targets; /* [b,T], host; read before runner_forward returns */
-    int a, n_micro; /* its number in the optimizer step, 0 ... n_micro-1 (the texts' A) */
+    int a, n_micro; /* its number in the optimizer step, 0 ... n_micro-1; n_micro = A */
     bool training;  /* forward keeps what backward needs, and a backward follows */
     float *loss;    /* device, [1]: forward writes the SUM over the b*T tokens */
 } micro_step;
 
-/* runner_create -- allocates all that forward and backward need. views and layer_unit must outlive
- * the runner.
+/* runner_create -- allocate all that forward and backward need.
+ *   config  views and layer_unit must outlive the runner
  *   errors  FSDP_ENOMEM */
 fsdp_status runner_create(const runner_config *config, runner **out);
-void runner_free(runner *r); /* NULL is accepted */
+/* runner_free -- NULL is accepted. */
+void runner_free(runner *r);
 
-/* runner_forward -- *ms->loss = sum of the micro-batch's losses. A unit's hooks are called before
- * its first layer and after its last.
- *   order   stream-ordered on the compute stream; hooks are called by the host as it issues
+/* runner_forward -- *ms->loss = the sum of the micro-batch's losses. A unit's hooks are called
+ * before its first layer and after its last.
+ *   order   stream-ordered on compute; the host calls the hooks as it issues the layers
  *   errors  those of layers and hooks */
 fsdp_status runner_forward(runner *r, const micro_step *ms);
-/* runner_backward -- gradients of the SUM over tokens of the micro-batch of the last training
- * forward, written to the gradient views (what they held is not read). In canonical mode no two
- * views may be the same array. A gradient of one call (a micro-batch, in canonical mode a leaf) is
- * not rounded yet, whatever reduce_dtype is: who takes the views rounds.
- *   order   as runner_forward; end_backward is called last
- *   errors  those of layers and hooks */
+/* runner_backward -- the gradients of the SUM over tokens of the micro-batch of the last training
+ * forward, written to the gradient views; what they held is not read. end_backward comes last.
+ *   views     in canonical mode no two may be the same array
+ *   rounding  the gradient of one call of a layer is not rounded yet, whatever reduce_dtype is:
+ *             whoever takes the views rounds
+ *   order     as runner_forward
+ *   errors    those of layers and hooks */
 fsdp_status runner_backward(runner *r);
 
-/* runner_activation_bytes -- what stands under MEM_ACTIVATIONS for this run: what runner_create
- * allocates, and what the matrix product with the largest operands takes to round them. */
+/* runner_activation_bytes -- the MEM_ACTIVATIONS of this run: what runner_create allocates, and
+ * what the matrix product with the largest operands takes to round them. */
 size_t runner_activation_bytes(const run_context *run);
-/* runner_layer_elems -- elements of the gradients of a layer's own parameters: a leaf's. */
+/* runner_layer_elems -- elements of the gradients of a layer's own parameters: of one leaf. */
 size_t runner_layer_elems(const model *m, const layer *l);
-/* runner_leaf_bytes -- canonical mode: most bytes of leaf gradients beside the views (log2(b) of
- * the largest layer's, MEM_GRADS_FULL), 0 otherwise. */
+/* runner_leaf_bytes -- most bytes of leaf gradients beside the views: in canonical mode log2(b)
+ * times the largest layer's (MEM_GRADS_FULL), otherwise 0. */
 size_t runner_leaf_bytes(const run_context *run);

@@ -18,15 +18,15 @@ struct runner {
     grad_acc loss_acc;
 };
 
-/* runner_load -- the micro-batch's tokens and targets to the device. */
+/* runner_load -- copy the micro-batch's tokens and targets to the device. */
 fsdp_status runner_load(runner *r, const micro_step *ms);
 /* runner_call -- the arguments of call `leaf` of layer i: slices of the micro-batch's arrays. */
 layer_io runner_call(const runner *r, int i, size_t leaf, bool training);
 /* runner_layer_forward -- all calls of layer i. */
 fsdp_status runner_layer_forward(runner *r, int i, bool training);
-/* runner_layer_backward -- all calls of layer i; gradients of its parameters to the views.
+/* runner_layer_backward -- all calls of layer i; its parameters' gradients go to the views.
  *   d_out  [b,T,C] gradient of its output, NULL for the last layer
  *   d_in   [b,T,C] gradient of its input, NULL for the first layer */
 fsdp_status runner_layer_backward(runner *r, int i, const float *d_out, float *d_in);
-/* runner_sum_losses -- *loss = sum of the calls' losses, leaves numbered by sequence. */
+/* runner_sum_losses -- *loss = the sum of the calls' losses, with leaves numbered by sequence. */
 fsdp_status runner_sum_losses(runner *r, float *loss);

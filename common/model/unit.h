@@ -1,15 +1,15 @@
-/* unit.h -- the fourth seam: a model is an ordered list of layers; units are what is sharded.
+/* unit.h -- a model is an ordered list of layers; a unit is the layers that are sharded together.
  *
  * A layer (embedding, attention, MLP, head) declares named parameters and has a forward and a
  * backward function that read parameter views. It never allocates parameters and never knows about
- * ranks. A unit is the set of layers whose parameters are gathered and reduced together. The
- * runner (runner.h, the loop is loop.c) calls a unit's hooks around its first and last use:
+ * ranks. A unit is the set of layers whose parameters are gathered and reduced together. The runner
+ * (runner.h; its loop is loop.c) calls a unit's hooks around its first and last use:
  *
  *     pre_forward(u)  forward  post_forward(u)          in order
  *     pre_backward(u) backward post_backward(u)         in reverse
  *
  * The same layers run with no hooks and resident parameters (the single-device baseline) and with
- * the hooks of labs 2-5 (FSDP): that is what makes the comparison of the two meaningful. */
+ * the hooks of labs 2-5 (FSDP). That is what makes it meaningful to compare the two. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,8 +30,8 @@ typedef struct param_spec {
     init_rule init;
     float init_std; /* INIT_NORMAL */
     bool decay;     /* weight decay applies: tensors with >= 2 dimensions */
-    bool frozen;    /* gathered, never reduced nor updated */
-    int tied_to;    /* parameter whose storage this one shares (always a smaller index), NOT_TIED */
+    bool frozen;    /* gathered, but never reduced or updated */
+    int tied_to;    /* the parameter whose storage this one shares (a smaller index), or NOT_TIED */
 } param_spec;
 
 typedef struct layer layer;
@@ -44,29 +44,29 @@ typedef struct layer_io {
     const int32_t *tokens, *targets; /* [B,T]; first layer reads tokens, last layer targets */
     float *saved;                    /* [saved_elems(B,T)], forward writes, backward reads */
     float *scratch;                  /* [scratch_elems(B,T)], contents do not survive the call */
-    float *loss;                     /* [1], last layer's forward: SUM over the B*T tokens */
+    float *loss;                     /* [1] last layer's forward: the SUM over the B*T tokens */
     float *logits;                   /* [B,T,V], last layer's forward; NULL unless wanted */
     const float *d_out;              /* backward: [B,T,C]; NULL for the last layer */
     float *d_in;                     /* backward: [B,T,C]; NULL for the first layer */
     void *const *params;             /* [n_params] views, by the layer's own parameter order */
-    dtype param_type;                /* what the views hold: DTYPE_F32, or DTYPE_BF16, with which
-                                        matrix products round their operands to bf16 */
-    float *const *grads;             /* [n_params] views; NULL for a frozen parameter */
-    const bool *overwrite;           /* [n_params] backward: true: the view holds nothing yet and is
-                                        written, false: it is added to. NULL: all are added to */
-    bool training;                   /* false: forward only; saved may be NULL, and loss is wanted
-                                        only if targets is not NULL */
+    dtype param_type;    /* of the views: DTYPE_F32, or DTYPE_BF16, with which matrix products round
+                            their operands to bf16 */
+    float *const *grads; /* [n_params] views; NULL for a frozen parameter */
+    const bool *overwrite; /* [n_params] backward. true: the view holds nothing yet and is written;
+                              false: it is added to. NULL: all are added to */
+    bool training; /* false: forward only; saved may be NULL, and loss is wanted only if targets is
+                      not NULL */
 } layer_io;
 
 struct layer {
     char name[32];             /* "embed", "h.0.attn", "h.0.mlp", "head" */
-    int block;                 /* transformer block this layer belongs to; -1: the root unit */
+    int block;                 /* the transformer block of this layer; -1: the root unit */
     int part;                  /* 0-based half of the block (attention 0, MLP 1) */
     int first_param, n_params; /* global indices first_param ... first_param + n_params - 1 */
     const struct model *model;
     size_t (*saved_elems)(const layer *l, size_t batch, size_t seq_len);
     size_t (*scratch_elems)(const layer *l, size_t batch, size_t seq_len, bool training);
-    /* most device memory that one matrix product takes beside these, to round its operands */
+    /* most device memory that one matrix product takes, beside these, to round its operands */
     size_t (*rounding_bytes)(const layer *l, size_t batch, size_t seq_len, dtype param_type);
     fsdp_status (*forward)(const layer *l, const ops *o, stream *s, const layer_io *io);
     fsdp_status (*backward)(const layer *l, const ops *o, stream *s, const layer_io *io);
@@ -87,13 +87,16 @@ typedef struct model {
     size_t n_param_elems; /* tied parameters counted once */
 } model;
 
-/* unit_hooks -- what a sharding runtime hangs on the units. Any function may be NULL.
- * pre_forward/pre_backward leave every parameter view of the unit valid; pre_backward also leaves
- * every gradient view valid, its contents undefined: the first layer that has a gradient for it
- * overwrites. post_backward takes the gradients of this micro-step.
- * begin_micro: before the first layer of a micro-step; a of n_micro, in order; training: backward
- * follows. end_backward: after the last layer's backward of a micro-step, for units whose hooks did
- * not fire and for reductions still in flight. */
+/* unit_hooks -- what a sharding runtime attaches to the units. Any function may be NULL.
+ *   begin_micro    before the first layer of a micro-step: number a of n_micro, in order; training:
+ *                  a backward follows
+ *   pre_forward    leaves every parameter view of the unit valid
+ *   pre_backward   leaves every parameter and gradient view of the unit valid. The gradients'
+ *                  contents are undefined: the first layer that has a gradient for a view
+ *                  overwrites it
+ *   post_backward  takes the gradients of this micro-step
+ *   end_backward   after the last layer of a micro-step's backward: for units whose hooks were not
+ *                  called, and for reductions still in flight */
 typedef struct unit_hooks {
     void *self;
     fsdp_status (*begin_micro)(void *self, int a, int n_micro, bool training);
@@ -104,16 +107,20 @@ typedef struct unit_hooks {
     fsdp_status (*end_backward)(void *self);
 } unit_hooks;
 
-/* model_views -- where each parameter and its gradient can be read now. A view outside its unit's
- * gathered window is NULL. Indexed by global parameter; a tied parameter has views of its own
- * (param: the storage it shares; grad: the same array too, or one of its own when the two uses are
- * summed apart). Parameters are fp32 or bf16, all alike; gradients are fp32. */
+/* model_views -- where each parameter and its gradient are now, by global parameter index. A
+ * parameter's view is NULL unless its unit is gathered, a gradient's unless it has memory. A tied
+ * parameter has views of its own: its params view is the storage it shares; its grads view is the
+ * same array too, unless the two uses are summed apart. Parameters are all fp32 or all bf16;
+ * gradients are fp32. */
 typedef struct model_views {
     void **params; /* [n_params] */
     float **grads; /* [n_params] */
 } model_views;
 
+/* model_views_init -- views that are all NULL. errors: FSDP_ENOMEM; nothing is left behind. */
 fsdp_status model_views_init(const model *m, model_views *v);
+/* model_views_free -- free the lists, not what they point to; a zeroed struct is accepted. */
 void model_views_free(model_views *v);
 
-void model_free(model *m); /* a zeroed struct is accepted */
+/* model_free -- free the lists; a zeroed struct is accepted. */
+void model_free(model *m);

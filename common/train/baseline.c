@@ -1,9 +1,9 @@
 /* baseline.c -- see baseline.h.
  *
- * All parameters stand in one array, each at a multiple of ALIGN_ELEMS. The gradients stand in a
- * second one of the same layout, its end padded to a multiple of W * ALIGN_ELEMS: 64 parameters
- * and W = 3 give slices of 32, the last one all padding. In canonical mode the gradient of a tied
- * parameter's second use stands behind the others and is added last, as FSDP does. */
+ * One array holds all parameters, each at a multiple of ALIGN_ELEMS. A second one of the same
+ * layout holds the gradients; its end is padded to a multiple of W * ALIGN_ELEMS. Worked example:
+ * 64 parameters, W = 3: slices of 32, the last one all padding. In canonical mode the gradient of a
+ * tied parameter's second use comes after the others. It is added last, as FSDP does. */
 #include "common/train/baseline.h"
 #include <stdlib.h>
 #include <string.h>
@@ -12,29 +12,29 @@
 #include "common/model/init.h"
 #include "common/model/runner.h"
 
-/* 64 bytes of bf16, 128 of fp32: every parameter and every slice starts on 64 bytes. */
+/* 64 bytes of bf16 or 128 of fp32, so every parameter and every slice starts on 64 bytes. */
 enum { ALIGN_ELEMS = 32, ONE_UNIT = 0 };
 
 typedef struct baseline {
     run_context run;
     stream *s;
     model_views views;
-    int *layer_unit;     /* all zero: one unit */
-    size_t *offset;      /* [n_params] of the parameter, tied: of the storage it shares */
-    size_t *grad_offset; /* [n_params] of its gradient */
+    int *layer_unit; /* all zero: one unit */
+    size_t *offset;  /* [n_params] of the parameter; a tied one has that of the storage it shares */
+    size_t *grad_offset; /* [n_params] of the parameter's gradient */
     size_t param_elems;  /* length of params */
-    size_t padded_elems; /* length of a gradient array: with second uses and padding */
+    size_t padded_elems; /* length of a gradient array, with second uses and padding */
     float *params, *m, *v;
-    void *rounded; /* params in bf16, cast after every change of them; NULL in fp32 */
-    float *grads;  /* of a micro-step, then finished; NULL while the accumulator has them */
+    void *rounded; /* params in bf16, cast again whenever they change; NULL in fp32 */
+    float *grads;  /* of a micro-step, later the finished ones; NULL while acc has them */
     grad_acc acc;  /* this rank's slice */
     rsum *norm_sum;
     float *norm, *coef;
 } baseline;
 
-/* Where everything stands, and how long the arrays are. */
+/* Where everything is, and how long the arrays are. */
 typedef struct array_layout {
-    size_t *offset, *grad_offset; /* [n_params] each, the caller's */
+    size_t *offset, *grad_offset; /* [n_params] each, owned by the caller */
     size_t param_elems, padded_elems;
 } array_layout;
 
@@ -59,8 +59,8 @@ static fsdp_status lay_out(const model *m, grad_acc_mode mode, int world_size, a
 
 /* ---- hooks: one unit, always there ----------------------------------------------------------- */
 
-/* Memory for the gradients of a micro-step. What stands between and behind the parameters is 0 from
- * here on: nobody writes there. */
+/* Allocates the gradients of a micro-step. The gaps between and after the parameters are zeroed
+ * here, and nobody writes to them later. */
 static fsdp_status grads_alloc(baseline *b)
 {
     const model *m = b->run.m;
@@ -70,7 +70,7 @@ static fsdp_status grads_alloc(baseline *b)
     for (int p = 0; p < m->n_params; p++) {
         size_t at = b->grad_offset[p];
         if (m->params[p].frozen || at < next)
-            continue; /* its memory is zeroed as a gap, or is that of the parameter it is tied to */
+            continue; /* zeroed as a gap, or the memory of the parameter it is tied to */
         TRY(device_zero(b->s, b->grads + next, (at - next) * sizeof(float)));
         next = at + m->params[p].elems;
     }
@@ -88,7 +88,7 @@ static fsdp_status pre_backward(void *self, int u)
     return FSDP_OK;
 }
 
-/* One rank hands its gradients over as they are; several add them up by slices. */
+/* One rank hands its gradients over as they are. Several ranks add them up by slices. */
 static fsdp_status post_backward(void *self, int u)
 {
     (void)u;
@@ -107,7 +107,7 @@ static fsdp_status begin_step(void *self)
     return FSDP_OK;
 }
 
-/* b->grads = the sum over micro-steps and ranks: slices all-gathered. */
+/* b->grads = the sum over micro-steps and ranks: the slices, all-gathered. */
 static fsdp_status collect_gradients(baseline *b)
 {
     float *slice;
@@ -142,7 +142,7 @@ static fsdp_status finish_gradients(baseline *b, float scale)
     return o->scale(b->s, &(scale_args){.x = b->grads, .factor = scale, .elems = b->param_elems});
 }
 
-/* What the model computes with follows the masters. */
+/* Casts the masters again for the model to compute with. */
 static fsdp_status refresh(baseline *b)
 {
     if (!b->rounded)
@@ -333,8 +333,8 @@ fail:
     return status;
 }
 
-/* Most vectors of gradients alive: exact up to MAX_WALKED micro-steps, for more the bound. With one
- * rank they are those that wait in the running sum and the one being computed. */
+/* Most vectors of gradients that exist at once: exact up to MAX_WALKED micro-steps, beyond that the
+ * bound. On one rank they are those that wait in the running sum and the one being computed. */
 static size_t most_sums(const run_context *run, int world_size)
 {
     enum { MAX_WALKED = 1024 };

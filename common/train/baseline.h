@@ -1,15 +1,18 @@
 /* baseline.h -- the two runs that FSDP is compared with: one device, and data parallel (DDP).
  *
- * Every rank holds all parameters, all gradients and all optimizer state. DDP averages gradients by
- * a reduce-scatter of each micro-step and one all-gather per step; with one rank it is the
- * single-device baseline. The update uses ops->adamw over whole parameters. [DDP §3] */
+ * Every rank holds all parameters, all gradients and all optimizer state. DDP sums gradients by one
+ * reduce-scatter per micro-step and one all-gather per step. With one rank it is the single-device
+ * baseline. The update uses ops->adamw over whole parameters. [DDP §3] */
 #pragma once
 #include "common/train/engine.h"
 
-/* baseline_create -- parameters made by param_init_range; *out is freed by out->free(out->self).
+/* baseline_create -- an engine whose parameters are made by param_init_range; out->free(out->self)
+ * frees it.
+ *   run     copied; what it points to must outlive the engine
  *   errors  FSDP_ENOMEM; nothing is left behind */
 fsdp_status baseline_create(const run_context *run, engine *out);
-/* baseline_plan -- bytes and collectives by formula for a job of world_size ranks, without
- * allocating; run->dev and run->world are not read. */
+/* baseline_plan -- bytes and collectives by formula for a job of world_size ranks. It allocates
+ * nothing on a device; run->dev and run->world are not read.
+ *   errors  FSDP_ENOMEM, FSDP_EINVAL: sizes that overflow */
 fsdp_status baseline_plan(const run_context *run, int world_size, memory_plan *mem,
                           traffic_plan *traffic);

@@ -1,12 +1,12 @@
-/* engine.h -- what the training loop needs from a way of holding parameters: the single-device and
- * DDP baselines (train/baseline.c) and FSDP (labs 2-5) each fill this table.
+/* engine.h -- what the training loop needs from a way of holding parameters. The single-device and
+ * DDP baselines (train/baseline.c) and FSDP (labs 1-5) each fill in this table.
  *
  *   begin_step -> (runner_forward, runner_backward) x grad_accum -> optimizer_step -> ... */
 #pragma once
 #include <stdbool.h>
 #include "common/model/run_context.h"
 
-/* Everything a step's update needs. lr is of this step; step counts from 0. */
+/* Everything that the update of a step needs. lr is the step's own; step counts from 0. */
 typedef struct step_scalars {
     optimizer_kind optimizer;
     int64_t step;
@@ -15,7 +15,7 @@ typedef struct step_scalars {
     float grad_scale; /* fp32(1 / tokens of the global batch) */
 } step_scalars;
 
-/* Bytes by formula, before anything is allocated; beside the ledger's figures in reports. */
+/* Bytes by formula, before anything is allocated. Reports print them beside the ledger's. */
 typedef struct memory_plan {
     size_t peak_bytes[MEM_CATEGORIES]; /* most of each category */
 } memory_plan;
@@ -24,8 +24,8 @@ typedef struct traffic_plan {
     uint64_t bytes_sent[COMM_OPS]; /* by this rank */
 } traffic_plan;
 
-/* engine_sink -- receives the full parameters on rank 0, host memory, in order of the global index,
- * whole or in pieces.                                                                            */
+/* engine_sink -- receives the full parameters on rank 0, in host memory that is valid during the
+ * call: in order of their global index, whole or in pieces. */
 typedef fsdp_status (*engine_sink)(void *ctx, int param, const float *values, size_t elems);
 
 typedef struct engine {
@@ -36,11 +36,12 @@ typedef struct engine {
     unit_hooks hooks;
     model_views *views;
     fsdp_status (*begin_step)(void *self);
-    /* finish the gradients (scale once), norm, clip, update. norm [1] device: before clipping. */
+    /* Finish the gradients (scale once), find the norm, clip, update. norm [1] device: the norm
+     * before clipping. */
     fsdp_status (*optimizer_step)(void *self, const step_scalars *sc, float *norm);
-    /* collective; sink is called on rank 0 only. errors of the sink reach every rank. */
+    /* Collective. sink is called on rank 0 only; its errors reach every rank. */
     fsdp_status (*read_params)(void *self, engine_sink sink, void *ctx);
-    /* collective checkpoint of parameters, optimizer state and step (see lab4). NULL: not there. */
+    /* Collective: a checkpoint of parameters, optimizer state and step. NULL: not offered. */
     fsdp_status (*save)(void *self, const char *dir, int64_t next_step);
     fsdp_status (*load)(void *self, const char *dir, int64_t *next_step);
     void (*free)(void *self);

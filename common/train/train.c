@@ -11,17 +11,17 @@
 
 enum { EVAL_SEQUENCES = 128 };
 
-/* Buffers of one run. A = micro-steps, b = sequences of one, T = tokens. */
+/* Buffers of one run. A micro-steps, b sequences in each, T tokens in a sequence, W ranks. */
 struct train_loop {
     const train_setup *setup;
     stream *s;
     size_t A, b, T, W;
-    int32_t *tokens;    /* host, [A][b][T]: kept for the whole step, streams may lag behind */
-    int32_t *targets;   /* the same */
-    float *losses;      /* device [W*A]: rank r's A sums at r*A */
-    float *norm;        /* device [1] */
+    int32_t *tokens;  /* host, [A][b][T]: kept for the whole step, because streams may lag behind */
+    int32_t *targets; /* the same */
+    float *losses;    /* device [W*A]: rank r's A sums at r*A */
+    float *norm;      /* device [1] */
     float *host_losses; /* [W*A] */
-    float *in_order;    /* [W*A] the same, rank by rank in each micro-step */
+    float *in_order;    /* [W*A] the same, in order of micro-step and then rank */
     double *ms;         /* [steps] */
     atomic_file csv;
     progress *progress;
@@ -93,7 +93,8 @@ fsdp_status train_open(const train_setup *setup, train_loop **out)
     return FSDP_OK;
 }
 
-/* Micro-step a of this rank in the batch that starts at sequence `first`: a*W*b + r*b ... + b-1. */
+/* Load micro-step a of this rank. In the batch that starts at sequence `first` it has sequences
+ * a*W*b + r*b ... + b-1. */
 static void load_sequences(train_loop *l, const corpus *data, uint64_t first, size_t a)
 {
     size_t r = (size_t)comm_rank(l->setup->run->world);
@@ -115,8 +116,8 @@ static micro_step micro_step_of(const train_loop *l, size_t a, bool training)
                         .loss = l->losses + mine + a};
 }
 
-/* *loss = sum over the sequences of all ranks' micro-steps, in one tree whose node number a*W + r
- * is micro-step a of rank r. */
+/* *loss = the sum over the sequences of all ranks' micro-steps, in one tree whose node number a*W +
+ * r is micro-step a of rank r. */
 static fsdp_status sum_losses(train_loop *l, size_t A, float *loss)
 {
     float *mine = l->losses + (size_t)comm_rank(l->setup->run->world) * A;
@@ -146,7 +147,7 @@ static step_scalars scalars_of(const train_config *c, int64_t step)
     };
 }
 
-/* One optimizer step. *loss: mean over the global batch; *norm: of gradients before clipping. */
+/* One optimizer step. *loss is the mean over the global batch, *norm that before clipping. */
 static fsdp_status train_step(train_loop *l, int64_t step, float *loss, float *norm)
 {
     const train_setup *setup = l->setup;
@@ -167,7 +168,7 @@ static fsdp_status train_step(train_loop *l, int64_t step, float *loss, float *n
     return FSDP_OK;
 }
 
-/* Loss of one global batch of the validation corpus, forward only. */
+/* The loss of one global batch of the validation corpus, forward only. */
 static fsdp_status evaluate_batch(train_loop *l, uint64_t first, float *loss)
 {
     const train_setup *setup = l->setup;
@@ -179,8 +180,8 @@ static fsdp_status evaluate_batch(train_loop *l, uint64_t first, float *loss)
     return sum_losses(l, l->A, loss);
 }
 
-/* Mean loss over the first sequences of the validation corpus, whole global batches of them: the
- * same ones every time, summed in the same shape for every number of ranks. */
+/* Prints the mean loss over the first sequences of the validation corpus, in whole global batches:
+ * the same sequences every time, summed in the same shape for every number of ranks. */
 static fsdp_status evaluate(train_loop *l, int64_t step)
 {
     const train_setup *setup = l->setup;
@@ -217,7 +218,7 @@ static bool due(int64_t every, int64_t step, int64_t steps)
     return step + 1 == steps || (every > 0 && (step + 1) % every == 0);
 }
 
-/* Loss and norm come out of collectives: all ranks see the same. */
+/* Loss and norm come out of collectives, so all ranks see the same. */
 static fsdp_status check_finite(int64_t step, float loss, float norm, bool *failed_alike)
 {
     if (isfinite(loss) && isfinite(norm))
@@ -232,7 +233,7 @@ static fsdp_status save(train_loop *l, int64_t step, bool *failed_alike)
 {
     const train_setup *setup = l->setup;
     fsdp_status status = setup->engine->save(setup->engine->self, setup->cfg->save_dir, step + 1);
-    *failed_alike = status == FSDP_EIO; /* agreed on; transport and memory may fail one rank */
+    *failed_alike = status == FSDP_EIO; /* agreed on; other errors may strike one rank */
     return status;
 }
 

@@ -1,8 +1,9 @@
 /* train.h -- the training loop, the same for every engine.
  *
- *   for each step:  begin_step; micro-steps (forward, backward); optimizer_step;
- *                   loss over all ranks
- * Logged loss and gradient norm of step t are before its update; the norm is before clipping.    */
+ *   train_open -> train_run -> train_close          train_export at any time while the engine lives
+ *   each step: begin_step; micro-steps (forward, backward); optimizer_step; loss over all ranks
+ *
+ * The logged loss and gradient norm of step t precede its update; the norm precedes clipping. */
 #pragma once
 #include "common/data/data.h"
 #include "common/model/runner.h"
@@ -16,30 +17,30 @@ typedef struct train_setup {
     const corpus *val_data; /* NULL: no evaluation */
     engine *engine;
     runner *runner;
-    FILE *log;          /* rank 0: where progress goes */
+    FILE *log;          /* rank 0: where progress is printed */
     int64_t first_step; /* > 0 after --resume */
 } train_setup;
 
-/* What the run measured; figures of one step are of the last step. */
+/* What the run measured. Figures of one step are those of the last step. */
 typedef struct train_result {
-    double first_loss, last_loss, ms_per_step; /* median over the steps */
+    double first_loss, last_loss, ms_per_step; /* ms_per_step: the median over the steps */
     comm_stats step_stats;
-    bool failed_alike; /* a failure of train_run that all ranks returned */
+    bool failed_alike; /* train_run failed, and all ranks returned the failure */
 } train_result;
 
-/* train_open -- buffers and the loss file (rank 0: cfg->loss_csv). Agreed on: every rank fails or
- * none.
- * train_run -- all steps. Where a failure may have struck one rank only (result->failed_alike is
- * false) the caller ends the job, after train_discard.
- * train_discard -- removes the half-written loss file, and nothing else: streams may still be at
- * work.
- * train_close -- the loss file appears only if train_run ended well. NULL is accepted.
- * setup is borrowed until then. */
 typedef struct train_loop train_loop;
+/* train_open -- allocate buffers, and on rank 0 open the loss file (cfg->loss_csv). All ranks fail
+ * or none.
+ *   setup  borrowed until train_close */
 fsdp_status train_open(const train_setup *setup, train_loop **out);
+/* train_run -- run all steps. If it fails and result->failed_alike is false, the failure may have
+ * struck one rank only: the caller must then call train_discard and end the job. */
 fsdp_status train_run(train_loop *l, train_result *result);
+/* train_discard -- remove the half-written loss file, and nothing else: streams may still work. */
 void train_discard(train_loop *l);
+/* train_close -- free everything. A loss file that train_run did not finish is removed. NULL is
+ * accepted, and a loop that was discarded. */
 void train_close(train_loop *l);
 
-/* train_export -- collective: DIR/model.safetensors and config.json of the engine's weights. */
+/* train_export -- collective: export the engine's weights to dir; all ranks fail or none. */
 fsdp_status train_export(const train_setup *setup, const char *dir);

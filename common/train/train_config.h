@@ -1,4 +1,4 @@
-/* train_config.h -- what the training loop is told: the recipe, its length, where its files go. */
+/* train_config.h -- what the training loop is told: the recipe, its length, and its files. */
 #pragma once
 #include <stdint.h>
 
@@ -13,7 +13,7 @@ typedef struct train_config {
     int64_t save_every;   /* steps; 0: at the end */
 } train_config;
 
-/* train_lr -- learning rate of step t (from 0):
- *   t < warmup: lr*(t+1)/warmup
+/* train_lr -- the learning rate of step t (from 0):
+ *   t < warmup  lr*(t+1)/warmup
  *   else        min_lr + (lr-min_lr)*(1 + cos(pi*(t-warmup)/(steps-warmup)))/2 */
 double train_lr(const train_config *cfg, int64_t step);
