@@ -9,8 +9,8 @@ typedef struct fsdp_engine {
     hook_source hooks;
 } fsdp_engine;
 
-/* An evaluation since the last step has left units gathered. A step starts with none, so that it
- * moves the same bytes as any other, and never computes with an old copy. */
+/* An evaluation since the last step leaves units gathered. A step starts with none, so that it
+ * moves the same bytes as any other and never computes with an old copy. */
 static fsdp_status engine_begin_step(void *self)
 {
     fsdp_engine *e = self;
@@ -39,8 +39,8 @@ static fsdp_status engine_load(void *self, const char *dir, int64_t *next_step)
 
 /* ---- the full parameters, for export --------------------------------------------------------- */
 
-/* *full [padded_elems]: the masters of unit u, in fp32 whatever the model computes with; to be
- * freed in order of the compute stream. */
+/* *full [padded_elems] = the masters of unit u, in fp32 whatever type the model computes with. The
+ * caller frees it in order of the compute stream. */
 static fsdp_status gather_masters(fsdp *f, int u, float **full)
 {
     const fsdp_unit *unit = &f->units[u];
@@ -57,7 +57,7 @@ static fsdp_status gather_masters(fsdp *f, int u, float **full)
     return stream_wait_event(f->compute, unit->gathered);
 }
 
-/* Rank 0 hands parameter p, which stands in the masters of its unit, to the sink. */
+/* Rank 0 hands parameter p, which is in the masters of its unit, to the sink. */
 static fsdp_status sink_param(fsdp *f, int p, const float *masters, engine_sink sink, void *ctx)
 {
     const param_spec *spec = &f->run.m->params[p];
@@ -77,13 +77,13 @@ static fsdp_status sink_param(fsdp *f, int p, const float *masters, engine_sink 
     return status;
 }
 
-/* Parameters of one unit stand side by side in the global order, but for the root's: it is gathered
- * for each end. One unit is there at a time. */
+/* The parameters of one unit are next to each other in the global order, except the root's, which
+ * is gathered once for each end. Only one unit is gathered at a time. */
 static fsdp_status engine_read_params(void *self, engine_sink sink, void *ctx)
 {
     fsdp *f = &((fsdp_engine *)self)->f;
     fsdp_status mine = FSDP_OK, status = reshard_all(f);
-    const bool shared = f->mesh.shape.shard_size > 1; /* else every rank has whole masters */
+    const bool shared = f->mesh.shape.shard_size > 1; /* else every rank has the whole masters */
     float *full = NULL;
     int gathered = -1;
     for (int p = 0; p < f->run.m->n_params && status == FSDP_OK; p++) {
@@ -105,8 +105,7 @@ static fsdp_status engine_read_params(void *self, engine_sink sink, void *ctx)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* After it no collective is in flight, and what hooks had put in place of the streams is not used
- * again. */
+/* Afterwards no collective is in flight, and streams that hooks put in place are not used again. */
 static void drain(fsdp *f)
 {
     if (f->gather_stream)

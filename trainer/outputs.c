@@ -1,4 +1,4 @@
-/* outputs.c -- what cannot be written is said before hours of training, not after. */
+/* outputs.c -- finds out what cannot be written before hours of training, not after. */
 #include <dirent.h>
 #include <errno.h>
 #include <libgen.h>
@@ -18,7 +18,7 @@ static fsdp_status output_refused(const char *option, const char *path, const ch
                       "--%s %s: %s: %s", option, path, at, why);
 }
 
-/* New files appear beside `path` and are renamed: its directory must be writable. */
+/* New files appear beside `path` and are then renamed, so its directory must be writable. */
 static fsdp_status check_parent(const char *option, const char *path)
 {
     char copy[PATH_MAX];
@@ -35,7 +35,7 @@ static fsdp_status check_parent(const char *option, const char *path)
     return FSDP_OK;
 }
 
-/* A file, a device or a pipe. */
+/* Checks a file, a device or a pipe. */
 static fsdp_status check_output_file(const char *option, const char *path)
 {
     struct stat st;
@@ -47,7 +47,7 @@ static fsdp_status check_output_file(const char *option, const char *path)
     if (exists && !S_ISREG(st.st_mode))
         return access(path, W_OK) == 0 ? FSDP_OK
                                        : output_refused(option, path, path, strerror(errno));
-    /* Of a link, what it points to is replaced. */
+    /* A link stays: what it points to is replaced. */
     char *real = exists ? realpath(path, NULL) : NULL;
     fsdp_status status = check_parent(option, real ? real : path);
     free(real);
@@ -78,7 +78,7 @@ static bool is_empty_dir(const char *path)
     return d && n < 3;
 }
 
-/* A checkpoint replaces DIR as a whole, so DIR must be a checkpoint, empty or not there. */
+/* A checkpoint replaces DIR as a whole, so DIR must be a checkpoint, empty or missing. */
 static fsdp_status check_save_dir(const char *path)
 {
     struct stat st;

@@ -28,5 +28,5 @@ void pin_to_cores(const comm *c, int n_threads)
     if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) != n_threads * ranks)
         return;
     cpu_set_t mine = cores_from(&all, comm_local_rank(c) * n_threads, n_threads);
-    (void)sched_setaffinity(0, sizeof mine, &mine); /* a wish: without it the system decides */
+    (void)sched_setaffinity(0, sizeof mine, &mine); /* may fail: then the system decides */
 }

@@ -2,9 +2,9 @@
  *
  * Per unit P = W*align*ceil(slots/(W*align)) elements: its slots, padded for the world. A rank
  * keeps a shard of P/S and reduces into a world slice of P/W. A micro-step gathers a unit twice
- * (once when it stays after forward, never when it is resident), and reduces it once: a gather
- * moves (S-1)/S*P elements from every rank, a reduction (W-1)/W*P. With R = W/S replicas a step
- * gathers each unit's gradient once, (R-1)/W*P. [ZeRO §7] [FSDP §3.2] */
+ * (once if it stays after forward, never if it is resident) and reduces it once. A gather moves
+ * (S-1)/S*P elements from every rank, a reduction (W-1)/W*P. With R = W/S replicas a step gathers
+ * each unit's gradient once, which moves (R-1)/W*P. [ZeRO §7] [FSDP §3.2] */
 #include "trainer/plan.h"
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +15,8 @@
 typedef struct plan_input {
     const run_context *run;
     const mesh_shape *shape;
-    fsdp f;             /* laid out only */
-    size_t *tied_elems; /* [n_units] of the buffers of tied parameters' second uses */
+    fsdp f;             /* only laid out */
+    size_t *tied_elems; /* [n_units] elements of tied parameters' second uses */
 } plan_input;
 
 static size_t padded_elems(const plan_input *in, int u)
@@ -34,8 +34,8 @@ static size_t slice_elems(const plan_input *in, int u)
     return in->f.units[u].slices.shard_elems;
 }
 
-/* Most unreduced gradient alive: the root's (from the head to the embedding) and, at each layer,
- * that of its unit and of its leaves. */
+/* Most unreduced gradients at one time: the root's, which lives from the head to the embedding, and
+ * at each layer those of its unit and its leaves. */
 static size_t grads_full_elems(const plan_input *in)
 {
     const model *m = in->run->m;
@@ -51,22 +51,22 @@ static size_t grads_full_elems(const plan_input *in)
     return most;
 }
 
-/* A unit's sums in one rank: of its world slice and of the part of a tied parameter's second use
- * that falls into it (most on rank 0: a tied parameter stands first in its unit). */
+/* What one rank sums for unit u: its world slice, and the part of a tied parameter's second use in
+ * that slice. Rank 0 has most of it, because a tied parameter comes first in its unit. */
 static size_t sum_elems(const plan_input *in, int u)
 {
     size_t slice = in->f.units[u].slices.shard_elems, tied = in->tied_elems[u];
     return slice + (tied < slice ? tied : slice);
 }
 
-/* Vectors that a running sum holds after n pushes: in a tree as many as n has one bits. */
+/* Vectors that a running sum holds after n pushes: a tree holds as many as n has one bits. */
 static size_t sums_after(const plan_input *in, unsigned long n)
 {
     return in->run->mode == GRAD_ACC_CANONICAL ? (size_t)__builtin_popcountl(n) : n > 0;
 }
 
-/* Most of all units' sums alive during micro-step a: units reduce one after the other, last unit
- * first; the others hold what they held before or hold after. */
+/* Most sums of all units at one time of micro-step a. Units reduce one after the other, the last
+ * unit first; the others hold what they held before or what they hold after. */
 static size_t micro_step_elems(const plan_input *in, unsigned long a)
 {
     unsigned long w = (unsigned long)in->shape->world_size, first = a * w, last = first + w;
@@ -83,8 +83,8 @@ static size_t micro_step_elems(const plan_input *in, unsigned long a)
     return most;
 }
 
-/* With replicas a step ends by gathering the slices of unit after unit into shards, beside what
- * the units behind it still hold. */
+/* With replicas a step ends by gathering slices into shards, unit by unit, while the units that
+ * come later still hold their sums. */
 static size_t gather_gradients_elems(const plan_input *in)
 {
     size_t left =
@@ -101,8 +101,8 @@ static size_t gather_gradients_elems(const plan_input *in)
     return most;
 }
 
-/* Most of the reduced gradient alive in a step: exact up to MAX_WALKED micro-steps, for more the
- * bound floor(log2(W*A)) + 1 sums of everything. */
+/* Most reduced gradients at one time of a step: exact up to MAX_WALKED micro-steps, beyond that the
+ * bound of floor(log2(W*A)) + 1 sums of everything. */
 static size_t grads_shard_elems(const plan_input *in)
 {
     enum { MAX_WALKED = 1024 };
@@ -121,9 +121,9 @@ static size_t grads_shard_elems(const plan_input *in)
     return most;
 }
 
-/* The peers' slices of what a unit reduces at one time: of the unit and, behind it in the same
- * stream, of a tied parameter's second use (rank 0's slice of that is the longest). A sum in bf16
- * sends a rounded copy of both. */
+/* The staging for what a unit reduces at one time: the peers' slices of the unit and, next in the
+ * same stream, of a tied parameter's second use (rank 0's slice of that is the longest). A sum in
+ * bf16 sends a rounded copy of both. */
 static size_t unit_comm_bytes(const plan_input *in, int u)
 {
     const dtype sum_dtype = in->run->reduce_dtype;
@@ -132,7 +132,7 @@ static size_t unit_comm_bytes(const plan_input *in, int u)
     return (staging + copy) * dtype_bytes(sum_dtype);
 }
 
-/* Gathered parameters: what stays after forward, and the largest unit of the others. */
+/* Gathered parameters: the units that stay after forward, and the largest of the others. */
 static size_t gathered_elems(const plan_input *in)
 {
     size_t staying = 0, largest = 0;
@@ -177,17 +177,17 @@ static void add_calls(traffic_plan *t, comm_op op, uint64_t calls, uint64_t byte
     t->bytes_sent[op] += calls * bytes_each;
 }
 
-/* The norm: an all-reduce of the bins over a shard group, which is a reduce-scatter, then an
- * all-gather, of slices as equal as can be; rank 0's is the longest. */
+/* The norm is an all-reduce of the bins over a shard group: a reduce-scatter, then an all-gather,
+ * of slices that are as equal as possible. Rank 0's is the longest. */
 static void plan_norm(const plan_input *in, traffic_plan *t)
 {
     uint64_t others = (uint64_t)in->shape->shard_size - 1;
     uint64_t slice = ((uint64_t)RSUM_BINS + others) / (others + 1);
-    if (others > 0 || in->shape->world_size == 1) /* the group of a world of one is the world */
+    if (others > 0 || in->shape->world_size == 1) /* in a world of one the group is the world */
         add_calls(t, COMM_OP_ALL_REDUCE, 1, (RSUM_BINS - slice + others * slice) * sizeof(int64_t));
 }
 
-/* What world rank 0 sends; slices that cannot be equal are longest there. */
+/* What world rank 0 sends. Slices that cannot be equal are longest there. */
 static void plan_traffic(const plan_input *in, traffic_plan *t)
 {
     const run_context *run = in->run;

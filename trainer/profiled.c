@@ -1,12 +1,12 @@
-/* profiled.c -- --profile DIR: the operations, the collectives and the steps of a run are counted.
+/* profiled.c -- --profile DIR: counts the operations, the collectives and the steps of a run.
  *
  *   profile_run_open (before the engine) -> profile_run_watch (the engine) -> training
  *   -> profile_run_write -> profile_run_close
  *
- * Three places are watched: the device tells of its operations (device_set_watch), the group tells
- * of its collectives (comm_set_timer), and the training loop gets an engine that says when a step
- * begins. A step ends with its last collective, that of the losses; an evaluation behind it
- * is counted with it, a checkpoint is not. */
+ * It watches three places. The device reports its operations (device_set_watch), the group reports
+ * its collectives (comm_set_timer), and the training loop gets an engine that says when a step
+ * begins. A step ends with its last collective, that of the losses. An evaluation after it is
+ * counted with it, a checkpoint is not. */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -100,7 +100,7 @@ fsdp_status profile_run_open(trainer *t)
 {
     if (!t->cfg.profile_dir)
         return FSDP_OK;
-    TRY(comm_agree(t->run.world, dir_make(t->cfg.profile_dir))); /* before hours of training */
+    TRY(comm_agree(t->run.world, dir_make(t->cfg.profile_dir))); /* now, before hours of training */
     t->profile = profile_create();
     if (!t->profile)
         return fsdp_error(FSDP_ENOMEM, "", "profile: no host memory");

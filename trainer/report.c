@@ -31,7 +31,7 @@ void report_plan(const trainer *t, FILE *out)
                 (unsigned long long)t->traffic_plan.bytes_sent[SHOWN_OPS[i]]);
 }
 
-/* The most of every category over all ranks. */
+/* bytes[k] = the most of category k over all ranks, or over the first 64 of more. */
 static fsdp_status max_over_ranks(trainer *t, size_t *bytes, int n)
 {
     int64_t mine[MEM_CATEGORIES + 1], *all;

@@ -8,7 +8,7 @@
 #include "common/train/baseline.h"
 #include "trainer/trainer.h"
 
-/* Threads of one rank: OMP_NUM_THREADS when set, else cores / ranks of this host. */
+/* Threads of one rank: OMP_NUM_THREADS if it is set, else cores / ranks of this host. */
 static int threads_per_rank(const comm *world)
 {
     const char *text = getenv("OMP_NUM_THREADS");
@@ -33,10 +33,10 @@ fsdp_status trainer_connect(trainer *t)
                         .debug_fill = flag_is_set("FSDP_DEBUG_FILL"),
                         .async_compute = flag_is_set("FSDP_ASYNC_COMPUTE")};
     TRY(device_open(&dc, &t->run.dev));
-    /* Ranks that a launcher started belong together; --comm self on several is refused once they
-     * can agree. */
+    /* Ranks that a launcher started belong together. --comm self on several ranks is refused later,
+     * when they can agree on it. */
     comm_backend wanted = (comm_backend)t->cfg.comm;
-    /* Options may not have been understood. */
+    /* cfg.comm is not valid if the options were not understood */
     bool is_known = wanted == COMM_MPI || wanted == COMM_SHM;
     comm_config cc = {.backend = comm_launched_ranks() > 1 && !is_known ? COMM_AUTO : wanted};
     TRY(comm_open(t->run.dev, &cc, &t->run.world));
@@ -45,7 +45,7 @@ fsdp_status trainer_connect(trainer *t)
     return device_set_threads(t->run.dev, n_threads);
 }
 
-/* Ranks started with different options would train different models: say which option it is. */
+/* Ranks with different options would train different models: name the option that differs. */
 static fsdp_status check_same_options(trainer *t)
 {
     char mine[8 * PATH_MAX], *rest = mine, *save = NULL; /* more than the paths of a command line */
@@ -79,7 +79,7 @@ static fsdp_status open_data(trainer *t)
     return c->val_data ? corpus_open_file(c->val_data, vocab, T, &t->val_data) : FSDP_OK;
 }
 
-/* The run as all its parts see it: what the options say, and what is there. */
+/* Fill in the run as all its parts see it. */
 static void fill_run(trainer *t)
 {
     const trainer_config *c = &t->cfg;
@@ -104,7 +104,7 @@ static fsdp_engine_config engine_config_of(const trainer *t)
                                 .sharding = (sharding_strategy)t->cfg.sharding};
 }
 
-/* An export gathers fp32 masters: with parameters in bf16 that can be more than a step gathers. */
+/* An export gathers fp32 masters. If parameters are bf16, that can be more than a step gathers. */
 static fsdp_status plan_fsdp(trainer *t, int w)
 {
     mesh_shape shape;
@@ -127,12 +127,12 @@ static fsdp_status make_plan(trainer *t)
     else
         TRY(baseline_plan(&t->run, w, &t->mem_plan, &t->traffic_plan));
     uint64_t loss_bytes = (uint64_t)(w - 1) * (uint64_t)t->run.grad_accum * sizeof(float);
-    t->traffic_plan.calls[COMM_OP_ALL_GATHER] += 1; /* of the losses */
+    t->traffic_plan.calls[COMM_OP_ALL_GATHER] += 1; /* that of the losses */
     t->traffic_plan.bytes_sent[COMM_OP_ALL_GATHER] += loss_bytes;
     return FSDP_OK;
 }
 
-/* Said before anything is allocated: what the run needs, and what there is. */
+/* Compares what the run needs with what there is, before anything is allocated. */
 static fsdp_status check_memory(const trainer *t)
 {
     size_t need = 0, n_local = (size_t)comm_local_size(t->run.world);
@@ -194,7 +194,7 @@ static fsdp_status allocate_here(trainer *t)
     return runner_create(&rc, &t->runner);
 }
 
-/* --resume DIR, or --resume auto: the --save directory when it holds a checkpoint. */
+/* --resume DIR, or --resume auto: the --save directory if it holds a checkpoint. */
 static fsdp_status resume(trainer *t)
 {
     const char *dir = t->cfg.resume;

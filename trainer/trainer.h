@@ -1,16 +1,19 @@
-/* trainer.h -- the parts of build/fsdp_train: set up, plan, report. main() is fsdp_train_main.c. */
+/* trainer.h -- the parts of build/fsdp_train: set-up, plan, report. main() is in fsdp_train_main.c.
+ *
+ *   trainer_connect -> trainer_prepare -> trainer_allocate -> train_run -> report_run
+ *   -> trainer_free */
 #pragma once
 #include "common/observe/profile.h"
 #include "common/train/train.h"
 #include "trainer/plan.h"
 #include "trainer/trainer_config.h"
 
-/* Everything a run owns, in the order it is made; released in reverse. */
+/* Everything that a run owns, in the order of its making; trainer_free releases it in reverse. */
 typedef struct trainer {
     trainer_config cfg;
     model_config model_cfg;
-    run_context run; /* dev and world are owned */
-    mesh mesh;       /* --parallel fsdp */
+    run_context run; /* owns dev and world */
+    mesh mesh;       /* of --parallel fsdp */
     model m;
     corpus data, val_data;
     engine engine;
@@ -20,37 +23,44 @@ typedef struct trainer {
     memory_plan mem_plan;
     traffic_plan traffic_plan;
     int64_t first_step;
-    profile *profile; /* --profile, else NULL */
+    profile *profile; /* of --profile, else NULL */
     device_watch profile_watch;
-    engine watched_engine; /* what the training loop gets then */
+    engine watched_engine; /* with --profile, what the training loop gets */
 } trainer;
 
-/* trainer_connect -- device and group; trainer_prepare -- checks options on all ranks, opens data,
- * plans memory; trainer_allocate -- engine, runner, output files. Failures of prepare and allocate
- * are agreed on: every rank returns one, rank 0's message names the rank. */
+/* trainer_connect -- open the device and the group of all ranks, and pin the threads.
+ *   errors  those of device_open and comm_open */
 fsdp_status trainer_connect(trainer *t);
-/* pin_to_cores -- keep this thread, and those it starts from here on, on cores of this rank's own,
- * so that what a rank touches first stays near it and ranks do not trade places. Only when the
- * ranks of the host take all cores that the process may use: with cores to spare, or bound by the
- * launcher, the system decides. FSDP_PIN=0: never. */
+/* pin_to_cores -- keep this thread, and those it starts from here on, on cores of this rank's own.
+ * So what a rank touches first stays near it, and ranks do not trade places. It pins only if the
+ * ranks of the host take all cores that the process may use; with cores to spare, or if a launcher
+ * has bound the ranks, the system decides. FSDP_PIN=0 turns it off. */
 void pin_to_cores(const comm *c, int n_threads);
+/* trainer_prepare -- check options on all ranks, plan memory, check outputs, open data.
+ *   parsed  this rank's status of trainer_config_parse
+ *   errors  all ranks fail or none; rank 0's message names the rank that failed */
 fsdp_status trainer_prepare(trainer *t, fsdp_status parsed);
-/* trainer_check_outputs -- every file and directory that the run will write can be written. */
+/* trainer_check_outputs -- check that every file and directory the run will write can be written.
+ *   errors  FSDP_EIO naming the option and the path */
 fsdp_status trainer_check_outputs(const trainer *t);
+/* trainer_allocate -- make engine and runner, resume, open the output files. Errors as above. */
 fsdp_status trainer_allocate(trainer *t);
+/* trainer_free -- free everything; a zeroed struct is accepted. */
 void trainer_free(trainer *t);
 
-/* profile_run_open -- with --profile: measures the roof, watches the device and the world.
- * profile_run_watch -- the engine for the training loop: t->engine, or one around it.
- * profile_run_write -- collective, agreed on: DIR/profile-rank-R.csv, by rank 0 DIR/profile.md.
- * profile_run_close -- when no stream works any more. All do nothing without --profile. */
+/* profile_run_open -- measure the roof, and watch t->run.dev and t->run.world. Without --profile
+ * none of the profile_run functions does anything. */
 fsdp_status profile_run_open(trainer *t);
+/* profile_run_watch -- the engine for the training loop: t->engine, or one that counts too. */
 engine *profile_run_watch(trainer *t);
+/* profile_run_write -- collective: DIR/profile-rank-R.csv and, by rank 0, DIR/profile.md. All ranks
+ * fail or none. */
 fsdp_status profile_run_write(trainer *t);
+/* profile_run_close -- stop watching and free the profile, when no stream works any more. */
 void profile_run_close(trainer *t);
 
-/* report_plan -- tables of bytes by formula; for rank 0. */
+/* report_plan -- print tables of bytes by formula; for rank 0. */
 void report_plan(const trainer *t, FILE *out);
-/* report_run -- collective: rank 0 prints them with the measured bytes beside,
- * and writes --memory-report. */
+/* report_run -- collective: rank 0 prints the tables with the measured bytes beside the formulas,
+ * and writes --memory-report. All ranks fail or none. */
 fsdp_status report_run(trainer *t, const train_result *result, FILE *out);

@@ -24,27 +24,27 @@ typedef struct trainer_config {
     int sharding; /* sharding_strategy */
     int64_t fsdp_size;
     const char *wrap;
-    int wrap_policy; /* wrap_policy, from wrap */
+    int wrap_policy; /* wrap_policy, from the text in wrap */
     int64_t wrap_min_elems;
     int reduction, comm, ops;      /* grad_acc_mode, comm_backend, trainer_ops */
     int param_dtype, reduce_dtype; /* dtype */
     const char *export_init_dir, *export_dir, *resume, *memory_report, *profile_dir;
     bool plan;
-    int64_t plan_ranks, plan_fsdp_size; /* 0: those that are there; what --sharding says */
+    int64_t plan_ranks, plan_fsdp_size; /* 0: the ranks there are; what --sharding says */
 } trainer_config;
 
 extern const option_spec TRAINER_OPTIONS[];
 
-/* trainer_config_parse -- *cfg from the command line.
+/* trainer_config_parse -- fill in *cfg from the command line.
  *   errors  those of options_parse; FSDP_HELP: --help was printed */
 fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg);
 
-/* trainer_config_resolve -- fills model_cfg, cfg's wrap_policy, and cfg's batch fields so that
- * global_batch = W * batch_size * grad_accum; W is --plan-ranks, or world_size without it. With
- * nothing but --global-batch G, batch_size is the largest power of two, at most 8, that divides
- * G/W. --plan-fsdp-size makes the strategy hybrid; it and --plan-ranks set plan.
- *   errors  FSDP_EINVAL: does not fit, batch not a power of two in canonical mode,
- *           --parallel single with several ranks, a shard group that does not divide, ... */
+/* trainer_config_resolve -- fill in model_cfg, cfg's wrap_policy, and cfg's batch fields so that
+ * global_batch = W * batch_size * grad_accum. W is --plan-ranks, or world_size without it. With
+ * only --global-batch G, batch_size is the largest power of two, at most 8, that divides G/W.
+ * --plan-fsdp-size makes the strategy hybrid; it and --plan-ranks set plan.
+ *   errors  FSDP_EINVAL: the batch does not fit, or is not a power of two in canonical mode;
+ *           --parallel single with several ranks; a shard group that does not divide W; ... */
 fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_config *model_cfg);
 
 /* trainer_config_ranks -- ranks of the job: --plan-ranks, or world_size without it. */

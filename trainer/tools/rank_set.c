@@ -1,7 +1,7 @@
 /* rank_set.c -- the ranks while they run: signals, output, and the end. See rank_set.h.
  *
- * A rank that fails takes the job with it, in phases: for GRACE_S the others may notice by
- * themselves and say what they saw; then they get SIGTERM, and KILL_AFTER_S later SIGKILL. */
+ * A rank that fails takes the job with it, in phases. For GRACE_S the others may notice by
+ * themselves and say what they saw. Then they get SIGTERM, and KILL_AFTER_S later SIGKILL. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "trainer/tools/rank_set.h"
 
 static const double GRACE_S = 1.5, KILL_AFTER_S = 2;
-/* timeout(1) and others signal a process and then its group: that is one SIGINT, not two. */
+/* timeout(1) and others signal a process and then its group. That is one SIGINT, not two. */
 static const double SAME_SIGINT_S = 0.2;
 
 void rank_set_signal(const rank_set *ranks, int signo)
@@ -39,7 +39,7 @@ static void go_to_phase(rank_set *ranks, run_phase phase)
     }
 }
 
-/* What is due: the next phase, or the time limit. */
+/* Does what is due: goes to the next phase, or ends the job at its time limit. */
 static void check_deadlines(rank_set *ranks)
 {
     double now = clock_now_s();
@@ -55,7 +55,7 @@ static void check_deadlines(rank_set *ranks)
     }
 }
 
-/* For poll: -1 when only an event can bring news. */
+/* The time limit for poll: -1 if only an event can bring news. */
 static int wait_ms(const rank_set *ranks)
 {
     double until = ranks->phase == RUN_GOING ? ranks->limit_at_s : ranks->next_s;
@@ -80,7 +80,7 @@ static void tell_failure(rank_set *ranks, int rank, int wait_status)
                  (int)ranks->rank[rank].pid, how, rest);
 }
 
-/* The last lines of a rank come before the launcher's about it. */
+/* A rank's last lines come before what the launcher says about it. */
 static void read_last_lines(run_rank *r)
 {
     run_stream *both[] = {&r->out, &r->err};
@@ -108,8 +108,8 @@ static void rank_ended(rank_set *ranks, int rank, int wait_status)
     go_to_phase(ranks, RUN_FAILED);
 }
 
-/* One SIGCHLD may stand for several. What a failed rank has started goes with it, while its number
- * still names the group, that is before it is reaped. */
+/* One SIGCHLD may stand for several. What a failed rank has started is killed with it, while its
+ * pid still names the group, that is before it is reaped. */
 static void reap(rank_set *ranks)
 {
     for (int i = 0; i < ranks->cfg.n_ranks; i++) {
@@ -141,7 +141,7 @@ static void interrupt(rank_set *ranks)
     }
 }
 
-/* Ctrl-Z: the ranks stop with the launcher and go on with it. */
+/* Ctrl-Z: the ranks stop with the launcher and continue with it. */
 static void pause_all(rank_set *ranks)
 {
     rank_set_signal(ranks, SIGTSTP);
@@ -149,7 +149,7 @@ static void pause_all(rank_set *ranks)
     rank_set_signal(ranks, SIGCONT);
 }
 
-/* When all ranks have ended only their output is waited for: a signal ends that. */
+/* When all ranks have ended, only their output is waited for. A signal ends that wait. */
 static void drop_output(rank_set *ranks, int signo)
 {
     for (int i = 0; i < ranks->cfg.n_ranks; i++) {
@@ -190,7 +190,7 @@ static void take_signals(rank_set *ranks)
 
 /* ---- output --------------------------------------------------------------------------------- */
 
-/* A reader that is gone or a full disk: the ranks learn it as if they wrote there themselves. */
+/* The reader is gone or the disk is full: the ranks learn it as if they wrote there themselves. */
 static void close_if_broken(run_stream *s)
 {
     if (s->fd >= 0 && s->sink->failed != 0)
@@ -202,7 +202,7 @@ static int poll_fd(const run_stream *s)
     return s->fd >= 0 && run_sink_has_room(s->sink) ? s->fd : -1;
 }
 
-/* Files for poll: signals, two sinks, two streams of each rank; a negative one is passed over. */
+/* Files for poll: signals, two sinks, two streams of each rank. poll skips negative ones. */
 static void fill_polled(const rank_set *ranks, struct pollfd *polled)
 {
     *polled++ = (struct pollfd){.fd = ranks->signals, .events = POLLIN};

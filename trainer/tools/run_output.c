@@ -8,8 +8,8 @@
 #include <unistd.h>
 #include "trainer/tools/run_output.h"
 
-/* A stream's buffer becomes longer by a prefix for each line, at worst for each byte:
- * "\n" -> "[255] \n", 7 bytes; and by a newline behind another stream's unfinished line. */
+/* Prefixes make a stream's buffer longer, at worst one for each byte ("\n" -> "[255] \n", 7 bytes).
+ * So does a newline after another stream's unfinished line. */
 enum { PREFIX_BYTES = 16, ROOM_BYTES = 8 * RUN_LINE_BYTES, RUN_QUEUE_BYTES = 2 * ROOM_BYTES };
 
 /* ---- sinks ---------------------------------------------------------------------------------- */
@@ -46,13 +46,13 @@ static void queue_bytes(run_sink *k, const char *data, size_t bytes)
         k->begin = 0;
     }
     if (RUN_QUEUE_BYTES - k->end < bytes)
-        return; /* only a line of the launcher can meet a full queue */
+        return; /* only a line of the launcher itself can find the queue full */
     memcpy(k->queue + k->end, data, bytes);
     k->end += bytes;
 }
 
 /* How much of the queue goes into one write: no more than a pipe takes at once, and whole lines, so
- * that what another process writes to the same file stands between lines. */
+ * that another process's writes to the same file come between lines. */
 static size_t write_bytes(const run_sink *k)
 {
     size_t bytes = k->end - k->begin;
@@ -73,7 +73,7 @@ void run_sink_write(run_sink *k)
     }
 }
 
-/* Before something that is not the rest of the unfinished line. */
+/* Called before anything that does not continue the unfinished line. */
 static void finish_line(run_sink *k)
 {
     if (k->unfinished != NULL)
@@ -110,7 +110,7 @@ void run_stream_close(run_stream *s)
     s->line = NULL;
 }
 
-/* A line, or a piece of one that is too long. */
+/* Passes on a line, or a piece of one that is too long. */
 static void pass_on(run_stream *s, const char *data, size_t bytes)
 {
     run_sink *k = s->sink;

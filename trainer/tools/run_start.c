@@ -11,16 +11,16 @@
 #include "common/comm/shm_boot.h"
 #include "trainer/tools/rank_set.h"
 
-/* The files of one rank on its way. */
+/* The files of one rank while it is started. */
 typedef struct launch {
     int rank, job_fd, area_fd;
     int out[2], err[2];
-    int verdict[2]; /* errno when the program cannot be executed; closed when it can */
+    int verdict[2]; /* carries errno if the program cannot be executed; closed if it can */
 } launch;
 
 /* ---- the launcher's own files and signals --------------------------------------------------- */
 
-/* Files 0 to 2 exist, so that no pipe gets their numbers. */
+/* Opens files 0 to 2 if they are closed, so that no pipe gets their numbers. */
 static void fill_standard_files(void)
 {
     int fd;
@@ -36,8 +36,8 @@ static bool is_same_file(int a, int b)
     return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* Signals come by a file from now on. What was ignored (nohup, a job in the background of a script)
- * stays so. */
+/* From now on signals come through a file. Those that were ignored (nohup, a script's background
+ * job) stay ignored. */
 static fsdp_status open_signals(rank_set *ranks)
 {
     static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP};
@@ -70,8 +70,8 @@ static fsdp_status open_sinks(rank_set *ranks)
 
 /* ---- one rank ------------------------------------------------------------------------------- */
 
-/* Rank 0 reads what the launcher would, but no terminal: only the launcher is in its foreground, so
- * a read would stop the rank. */
+/* Rank 0 reads the launcher's input unless it is a terminal: only the launcher is in the terminal's
+ * foreground, so a read would stop the rank. */
 static void open_stdin(int rank)
 {
     if (rank == 0 && !isatty(STDIN_FILENO))
@@ -85,7 +85,7 @@ static _Noreturn void become_rank(const rank_set *ranks, const launch *l, pid_t 
     char text[64];
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != launcher) /* it died before the line above */
+    if (getppid() != launcher) /* the launcher died before the line above */
         _exit(RUN_CANNOT_EXECUTE);
     open_stdin(l->rank);
     dup2(l->out[1], STDOUT_FILENO);
@@ -135,7 +135,7 @@ static fsdp_status not_executed(rank_set *ranks, int why)
                       "fsdp_run: cannot start %.300s: %s", program, strerror(why));
 }
 
-/* The pipes are there: the rank behind them, its program started. */
+/* Starts one rank behind its pipes, and waits until its program runs. */
 static fsdp_status fork_rank(rank_set *ranks, launch *l)
 {
     run_rank *r = &ranks->rank[l->rank];
@@ -205,7 +205,7 @@ fsdp_status rank_set_start(rank_set *ranks, const run_config *cfg)
 
 void rank_set_close(rank_set *ranks)
 {
-    rank_set_signal(ranks, SIGKILL); /* of a start that went wrong */
+    rank_set_signal(ranks, SIGKILL); /* left by a start that failed */
     for (int i = 0; ranks->rank != NULL && i < ranks->cfg.n_ranks; i++) {
         if (ranks->rank[i].pid > 0 && !ranks->rank[i].ended)
             waitpid(ranks->rank[i].pid, NULL, 0);
