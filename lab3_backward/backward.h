@@ -90,8 +90,9 @@ fsdp_status full_grad_alloc(reducer *r, int u);
 void grad_views_bind(reducer *r, int u);
 
 /* ---- 3.2 ------------------------------------------------------------------------------------- */
-/* reduce_begin -- reduce-scatter every buffer of u on reduce_stream, after the compute stream's
- * work on it, and record `reduced`. Each full_grad goes into its acc at level r->batch_level.
+/* reduce_begin -- reduce-scatter every buffer of u on reduce_stream: full_grad, by the buffer's
+ * slices, into its acc at level r->batch_level.
+ *   order       after the compute stream's work on it (event `computed`); records `reduced`
  *   owner       full_grad belongs to the collective until reduce_wait
  *   collective  all ranks of reduce_group (the world), units in the same order
  *   moves       (W-1)*slice_elems*dtype_bytes(reduce_dtype) sent per rank for buffer 0; for another
@@ -137,7 +138,8 @@ fsdp_status strategy_fill(sharding_strategy sharding, fsdp *f);
  * it, and all need the gradient of the whole shard. shard_grad becomes [layout.shard_elems] by an
  * all-gather over mesh.replicate (reduce-scatter + all-gather = all-reduce). With one replica the
  * slice is the shard, and nothing happens.
- *   order       on reduce_stream, after compute; the compute stream waits for it
+ *   order       the all-gather runs on reduce_stream, after compute (event `computed`); compute
+ *               waits for it (event `reduced`)
  *   collective  all replicas of the shard, units in the same order
  *   moves       (R-1)*slice_elems*4 bytes sent per rank */
 fsdp_status grad_all_gather(reducer *r, int u);
