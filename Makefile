@@ -38,15 +38,13 @@ COMMON_SRC  := $(sort $(wildcard common/*/*.c))
 LAB_SRC     := $(sort $(foreach l,$(LABS),$(wildcard $(l)/*.c)))
 TRAINER_SRC := $(sort $(filter-out %_main.c,$(wildcard trainer/*.c trainer/tools/*.c)))
 MAIN_SRC    := $(sort $(wildcard trainer/*_main.c trainer/tools/*_main.c))
-TEST_SRC    := $(sort $(wildcard tests/unit/*.c tests/grade/*.c tests/equivalence/*.c tests/cli/*.c))
-TEST_LIBSRC := $(filter %_lib.c,$(TEST_SRC))
+TEST_SRC    := $(sort $(wildcard tests/unit/*.c tests/grade/*.c tests/equivalence/*.c tests/cli/*.c tests/bench/*.c))
 TEST_MAIN   := $(filter-out %_lib.c,$(TEST_SRC))
 
 COMMON_OBJ  := $(COMMON_SRC:%.c=$(BUILD)/%.o)
 LAB_OBJ     := $(LAB_SRC:%.c=$(BUILD)/%.o)
 TRAINER_OBJ := $(TRAINER_SRC:%.c=$(BUILD)/%.o)
 TEST_OBJ    := $(TEST_SRC:%.c=$(BUILD)/%.o)
-TEST_LIBOBJ := $(TEST_LIBSRC:%.c=$(BUILD)/%.o)
 PROGRAMS    := $(patsubst %_main.c,$(BUILD)/%,$(notdir $(MAIN_SRC)))
 TESTS       := $(TEST_MAIN:%.c=$(BUILD)/%)
 OBJECTS     := $(COMMON_OBJ) $(LAB_OBJ) $(TRAINER_OBJ) $(MAIN_SRC:%.c=$(BUILD)/%.o) $(TEST_OBJ)
@@ -85,9 +83,18 @@ $(BUILD)/$(patsubst %_main.c,%,$(notdir $(1))): $(BUILD)/$(1:.c=.o) $(BUILD)/lib
 endef
 $(foreach m,$(MAIN_SRC),$(eval $(call main_rule,$(m))))
 
-$(TESTS): $(BUILD)/%: $(BUILD)/%.o $(TEST_LIBOBJ) $(BUILD)/libfsdp.a
-	$(SAY) LINK $@
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+# A test program links x_lib.c iff it includes x_lib.h, itself or by way of another x_lib.
+# INCLUDED has a word "tests/unit/test_mesh:tests/unit/comm_cases_lib" for each such line.
+INCLUDED := $(shell grep -o 'include "tests/.*_lib' $(wildcard tests/*/*.[ch]) | sed 's/\.[ch]:include "/:/')
+direct    = $(foreach f,$(1),$(patsubst $(f):%,%,$(filter $(f):%,$(INCLUDED))))
+with_libs = $(if $(filter-out $(1),$(direct)),$(call with_libs,$(sort $(1) $(direct))),$(1))
+
+define test_rule
+$(BUILD)/$(1): $(patsubst %,$(BUILD)/%.o,$(call with_libs,$(1))) $(BUILD)/libfsdp.a
+	$$(SAY) LINK $$@
+	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $$^ $(if $(filter tests/unit/%,$(1)),-lcmocka) $$(LDLIBS)
+endef
+$(foreach t,$(TEST_MAIN:.c=),$(eval $(call test_rule,$(t))))
 
 # ---- what people type -----------------------------------------------------------------------------
 # A make of its own builds after deps.sh, so that it sees what was just installed.

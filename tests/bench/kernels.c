@@ -19,6 +19,7 @@
 #include "common/base/philox.h"
 #include "common/ops/ops.h"
 #include "tests/bench/bench_lib.h"
+#include "tests/bench/roof_lib.h"
 
 enum { C = 768, HEADS = 12, HEAD_DIM = 64, FF = 3072, VOCAB = 50257, PARAMS = 124439808 };
 enum { MAX_REPS = 200, N_ARRAYS = 4 };

@@ -1,20 +1,26 @@
 /* roof_lib.c -- the loops that measure the roof: triad, updates in place, multiply-adds in
- * registers, a large product.
+ * registers, a large product; bounds from what they reached.
  *
  * A roof is the best of several tries: other work on the machine can only make a try slower. */
-#include "tests/bench/bench_lib.h"
+#include "tests/bench/roof_lib.h"
+#include <math.h>
 #include <omp.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include "tests/bench/bench_lib.h"
 #ifdef FSDP_HAVE_DNNL
 #include <dnnl.h>
 #endif
 #ifdef __AVX512BF16__
 #include <immintrin.h>
 #endif
+
+const size_t bench_roof_bytes[ROOF_SIZES] = {256u << 10, 1u << 20,  4u << 20,
+                                             16u << 20,  96u << 20, 768u << 20};
 
 /* ---- triad --------------------------------------------------------------------------------- */
 
@@ -355,4 +361,92 @@ fsdp_status bench_roof_measure(int n_threads, bench_roof *out)
     out->bf16_all_gflops = registers_gflops(bf16_loop, 2 * LANES, n_threads);
 #endif
     return measure_products(out);
+}
+
+/* ---- figures and bounds --------------------------------------------------------------------- */
+
+/* GB/s of all threads over a working set of `bytes`. */
+static double memory_rate(const bench_roof *r, double bytes)
+{
+    int i = 0;
+    while (i < ROOF_SIZES && bytes > (double)bench_roof_bytes[i])
+        i++;
+    if (i == 0 || i == ROOF_SIZES)
+        return r->triad_all_gbs[i == 0 ? 0 : ROOF_SIZES - 1];
+    double below = (double)bench_roof_bytes[i - 1], above = (double)bench_roof_bytes[i];
+    double share = log(bytes / below) / log(above / below);
+    return r->triad_all_gbs[i - 1] + share * (r->triad_all_gbs[i] - r->triad_all_gbs[i - 1]);
+}
+
+double bench_bound(const bench_roof *r, dtype compute, double flops, double bytes,
+                   const char **limit, double *rate)
+{
+    double gbs = memory_rate(r, bytes), gflops = r->fma_all_gflops;
+    if (compute == DTYPE_BF16)
+        gflops = fmax(gflops, fmax(r->bf16_all_gflops, r->bf16_gflops));
+    double compute_s = flops / (1e9 * gflops), memory_s = bytes / (1e9 * gbs);
+    *limit = compute_s <= memory_s ? "memory" : gflops > r->fma_all_gflops ? "bf16" : "fma";
+    *rate = compute_s > memory_s ? gflops : gbs;
+    return compute_s > memory_s ? compute_s : memory_s;
+}
+
+/* The i-th figure and its key; NULL behind the last. */
+static double *roof_figure(bench_roof *r, int i, char *key, size_t key_bytes)
+{
+    if (i < 2 * ROOF_SIZES) {
+        bool is_one = i % 2 == 0;
+        snprintf(key, key_bytes, "triad_%zuk_%s_gbs", bench_roof_bytes[i / 2] >> 10,
+                 is_one ? "one" : "all");
+        return is_one ? &r->triad_one_gbs[i / 2] : &r->triad_all_gbs[i / 2];
+    }
+    static const char *const names[] = {"fma_one_gflops", "fma_all_gflops", "bf16_all_gflops",
+                                        "sgemm_gflops", "bf16_gflops"};
+    double *figures[] = {&r->fma_one_gflops, &r->fma_all_gflops, &r->bf16_all_gflops,
+                         &r->sgemm_gflops, &r->bf16_gflops};
+    i -= 2 * ROOF_SIZES;
+    if (i >= (int)(sizeof names / sizeof *names))
+        return NULL;
+    snprintf(key, key_bytes, "%s", names[i]);
+    return figures[i];
+}
+
+static void merge_line(bench_roof *r, const char *line)
+{
+    char key[48];
+    double *figure;
+    for (int i = 0; (figure = roof_figure(r, i, key, sizeof key)) != NULL; i++) {
+        size_t n = strlen(key);
+        if (strncmp(line, key, n) == 0 && line[n] == ',' && atof(line + n + 1) > *figure)
+            *figure = atof(line + n + 1);
+    }
+}
+
+void bench_roof_merge(bench_roof *r, const char *path)
+{
+    char line[80];
+    int threads = 0;
+    FILE *f = fopen(path, "r");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        sscanf(line, "threads,%d", &threads);
+        if (threads == r->n_threads)
+            merge_line(r, line);
+    }
+    if (f != NULL)
+        fclose(f);
+}
+
+fsdp_status bench_roof_write(const bench_roof *r, const char *path)
+{
+    bench_roof copy = *r;
+    char key[48];
+    double *figure;
+    FILE *f = fopen(path, "w");
+    if (f == NULL)
+        return fsdp_error(FSDP_EIO, "pass a path that can be written", "cannot write %s", path);
+    fprintf(f, "key,value\nthreads,%d\n", r->n_threads);
+    for (int i = 0; (figure = roof_figure(&copy, i, key, sizeof key)) != NULL; i++)
+        fprintf(f, "%s,%.1f\n", key, *figure);
+    if (fclose(f) != 0)
+        return fsdp_error(FSDP_EIO, "free space on that disk", "cannot write %s", path);
+    return FSDP_OK;
 }

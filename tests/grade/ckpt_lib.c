@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include "lab4_optimizer/checkpoint.h"
 #include "tests/grade/handmade_lib.h"
-#include "tests/grade/whole_lib.h"
+#include "tests/grade/ckpt_lib.h"
 
 /* PARAMS of handmade_lib.h, nothing tied: as in lab4.c. */
 #define SPEC(...) FIX_SPEC(.n_params = 8, __VA_ARGS__)

@@ -7,7 +7,7 @@
 #include "common/model/init.h"
 #include "common/model/runner.h"
 #include "lab2_forward/fsdp.h"
-#include "tests/grade/whole_lib.h"
+#include "tests/grade/forward_lib.h"
 
 enum { BATCH = 2, SEQ_LEN = 16 };
 static const uint64_t SEED = 1337;

@@ -71,25 +71,3 @@ size_t grade_live_bytes(grade *g, stream *s, mem_category category);
 enum { GATE_LIMIT_S = 4 };
 fsdp_status gate_close(grade *g, stream *s);
 fsdp_status gate_open(grade *g, const char *what);
-
-/* A literal fixture: an fsdp made without any learner's code, so that a task can be tested alone.
- * Unit u has parameters of elems[u][0] and elems[u][1] elements (0: no second one): the first at
- * offset 0, the second at the next multiple of 4; used_elems is the end of the last (so that sizes
- * below W can be had), shard_elems = ceil(used/W). Unit 0 is "root", unit u is "h.<u-1>";
- * parameters are numbered by unit, one layer per unit; strategy FULL (only the root stays after
- * forward); each shard holds this rank's part of literal_value. The struct must not move.  */
-struct fsdp;
-fsdp_status literal_fsdp(grade *g, int n_units, const size_t (*elems)[2], struct fsdp *out);
-/* literal_fsdp_whole -- the same in shard groups of one: every shard is the whole padded array. No
- * unit is resident yet. */
-fsdp_status literal_fsdp_whole(grade *g, int n_units, const size_t (*elems)[2], struct fsdp *out);
-void literal_fsdp_free(struct fsdp *f); /* a zeroed struct is accepted */
-/* literal_value -- element j of unit u's flat array: 1000*(u+1) + j + 1 inside a parameter (an
- * integer that names unit and element, and so rank), 0 in gaps and padding. */
-float literal_value(const struct fsdp *f, int u, size_t j);
-/* literal_model -- the fixture's model, to mark parameters frozen, decay, ... before the learner's
- * code sees it. */
-struct model *literal_model(struct fsdp *f);
-/* literal_tie -- append one parameter whose storage is that of `param` (as lm_head is tied to wte).
- * Returns its global index. At most once, before the views are used. */
-int literal_tie(struct fsdp *f, int param);

@@ -9,8 +9,8 @@
 #include <math.h>
 #include <string.h>
 #include <time.h>
-#include "lab2_forward/fsdp.h"
-#include "tests/grade/whole_lib.h"
+#include "tests/grade/forward_lib.h"
+#include "tests/grade/literal_lib.h"
 
 /* Two parameters with a gap; 5 over 4 ranks (2,2,1,0); one element; a gap and an odd end. */
 enum { N_UNITS = 4 };

@@ -5,6 +5,7 @@
  * against the unsharded twin. */
 #include <unistd.h>
 #include "tests/grade/handmade_lib.h"
+#include "tests/grade/step_lib.h"
 #include "tests/grade/whole_lib.h"
 
 /* The model with its tied parameter, PARAMS[8]. */

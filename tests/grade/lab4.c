@@ -6,8 +6,9 @@
 #include <math.h>
 #include <string.h>
 #include "lab4_optimizer/optimizer.h"
+#include "tests/grade/ckpt_lib.h"
 #include "tests/grade/handmade_lib.h"
-#include "tests/grade/whole_lib.h"
+#include "tests/grade/tiny_lib.h"
 
 static const double U = 0x1p-24; /* unit roundoff of fp32 */
 

@@ -3,7 +3,7 @@
  *
  * The model is lab3.c's. Sums arrive by hand (fix_push) where reducing is not the task. */
 #include "tests/grade/handmade_lib.h"
-#include "tests/grade/whole_lib.h"
+#include "tests/grade/step_lib.h"
 
 /* The model with its tied parameter. */
 #define SPEC(...) FIX_SPEC(.n_params = 9, __VA_ARGS__)

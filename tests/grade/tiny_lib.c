@@ -7,7 +7,7 @@
 #include "common/model/gpt2.h"
 #include "tests/equivalence/run_lib.h"
 #include "tests/grade/handmade_lib.h"
-#include "tests/grade/whole_lib.h"
+#include "tests/grade/tiny_lib.h"
 
 /* The run of tests/reference/tiny.csv:
  *   fsdp_train --parallel single --size tiny --seq-len 32 --global-batch 24 --steps 20

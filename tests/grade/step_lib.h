@@ -1,0 +1,8 @@
+/* step_lib.h -- tasks 3.3 to 3.6: from a finished sum to the gradient of a step. */
+#pragma once
+#include "tests/grade/grade_lib.h"
+
+fsdp_status task_3_3(grade *g); /* a finished sum becomes a gradient */
+fsdp_status task_3_4(grade *g); /* the micro-steps of a step */
+fsdp_status task_3_5(grade *g); /* the sharding strategies */
+fsdp_status task_3_6(grade *g); /* the end of a backward pass */
