@@ -8,7 +8,7 @@ trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM HUP
 bad=0
 complain() {
-    echo "handout: $*"
+    echo "FAIL handout: $*"
     bad=1
 }
 
@@ -55,5 +55,5 @@ if timeout 60 build-gcc/fsdp_train --steps 1 >"$dir/train.log" 2>&1; then
 fi
 grep -q 'task [0-9.]* is not implemented' "$dir/train.log" ||
     complain "the trainer does not name the missing task: $(tail -1 "$dir/train.log")"
-[ $bad -eq 0 ] && echo "handout: $n_tasks tasks, all TODO; no warnings"
+[ $bad -eq 0 ] && echo "PASS handout: $n_tasks tasks, all TODO; no warnings"
 exit $bad

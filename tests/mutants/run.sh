@@ -25,10 +25,11 @@
 # once: a mutant that no longer fits is an error, not a kill. So are a mutant that does not compile, and a check that
 # is not green before.
 # Everything happens in a copy of the tree (tracked and new files) in a temporary folder; MUTANT_TREE=dir keeps it there
-# and uses it again. Prints "KILLED name (why)" or "SURVIVED name"; ends with "N killed / N total".
+# and uses it again. Prints "PASS name: killed (why)" or "FAIL name: survived"; ends with "N passed, N failed".
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 . tests/tools/tree.sh
+. tests/tools/check.sh
 src=$PWD
 list=0 fit=0
 [ "${1:-}" = -l ] && list=1 && shift
@@ -106,8 +107,8 @@ build() {
     [ -z "$targets" ] || run 900 build.log make -j2 $targets
 }
 
-# check CHECK FILE -- green: 0. Its output is in check.log.
-check() {
+# check_mutant CHECK FILE -- green: 0. Its output is in check.log.
+check_mutant() {
     case $1 in
     grade\ *)
         ranks=$(sed -n 's/^# RANKS: //p' "$2")
@@ -118,30 +119,27 @@ check() {
     esac
 }
 
-# why -- the line that says what the check saw
-why() {
-    {
-        grep -m1 -E '^(FAIL|BLOCKED) ' check.log || grep -m1 -E '\[  ERROR   \]|--- |differs|expected|FAIL|rror' check.log ||
-            tail -n 1 check.log
-    } | sed 's/^FAIL *//; s/^BLOCKED *//' | cut -c1-160
-}
+# why -- what the check saw
+why() { reasons check.log | awk 'NR == 1 || /^ *#/' | tr -s ' \n' ' ' | cut -c2-160; }
+
+# good TEXT, bad TEXT -- the verdict on the mutant
+good() { passed=$((passed + 1)) && echo "PASS $name: $1"; }
+bad() { failed=$((failed + 1)) && echo "FAIL $name: $1"; }
 
 # apply FILE -- plant it. Exact text, once.
 apply() { awk -v plant=1 -f tests/mutants/apply.awk "$1" >&2; }
 
-green='|' killed=0 total=0 errors=0
+green='|'
 for name in $names; do
     mutant=tests/mutants/$name.mut
     test_line=$(sed -n 's/^# CHECK: //p' "$mutant")
     key="$test_line $(sed -n 's/^# RANKS: //p' "$mutant")"
-    total=$((total + 1))
     case $green in
     *"|$key|"*) ;;
     *)
-        if ! build "$test_line" "$mutant" || ! check "$test_line" "$mutant"; then
-            echo "ERROR    $name: \"$test_line\" is not green without the mutant: $(why)"
+        if ! build "$test_line" "$mutant" || ! check_mutant "$test_line" "$mutant"; then
+            bad "\"$test_line\" is not green without the mutant: $(why)"
             cp check.log "not-green-$name.log" 2>/dev/null
-            errors=$((errors + 1))
             continue
         fi
         green="$green$key|"
@@ -149,20 +147,16 @@ for name in $names; do
     esac
     files=$(sed -n 's/^FILE //p' "$mutant" | sort -u)
     if ! apply "$mutant"; then
-        echo "ERROR    $name: does not fit the sources"
-        errors=$((errors + 1))
+        bad 'does not fit the sources'
     elif ! build "$test_line" "$mutant"; then
-        echo "ERROR    $name: does not build: $(grep -m1 -E 'error|undefined' build.log)"
-        errors=$((errors + 1))
-    elif check "$test_line" "$mutant"; then
-        echo "SURVIVED $name ($test_line)"
+        bad "does not build: $(grep -m1 -E 'error|undefined' build.log)"
+    elif check_mutant "$test_line" "$mutant"; then
+        bad "survived ($test_line)"
     else
-        killed=$((killed + 1))
-        echo "KILLED   $name ($(why))"
+        good "killed ($(why))"
     fi
     for file in $files; do
         cp "$src/$file" "$file"
     done
 done
-echo "$killed killed / $total total"
-[ $killed -eq $total ] && [ $errors -eq 0 ]
+sum

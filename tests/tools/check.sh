@@ -1,0 +1,72 @@
+# shellcheck shell=sh
+# check.sh -- sourced by the scripts that run checks: a line for each and their sum, in one format.
+#
+#   check NAME LIMIT_S LOG COMMAND...   runs it and prints, with the reasons indented below,
+#                                       PASS|FAIL|SKIP NAME: N passed, N failed[, N skipped], N s
+#   sum                                 prints "N passed, N failed[, N skipped]"; true iff nothing failed
+#
+# A command prints a line "PASS name", "FAIL name: why" or "SKIP name: why" for everything that it looks at (TAP under
+# cmocka), or ends with the line of a sum. It returns 0, or 77 when all was skipped. What returns something else
+# without saying why, says nothing or is not done in time has failed once. With done_marks=N the log must
+# have N lines that begin with DONE: mpiexec returns 0 when a rank leaves early with status 0.
+passed=0 failed=0 skipped=0 done_marks=0 child=''
+trap '[ -z "$child" ] || { kill -TERM "$child" 2>/dev/null && wait "$child"; }; exit 130' INT TERM HUP
+export CMOCKA_MESSAGE_OUTPUT=TAP
+
+# count LOG STATUS -- "passed failed skipped". A test of cmocka may say why it is skipped before it is.
+count() {
+    awk -v status="$2" '
+        /^(PASS|ok [0-9]+ -) / { p++ }
+        /^(FAIL|not ok [0-9]+ -) / { f++ }
+        /^SKIP / || /# SKIP / && !said { s++ }
+        { said = /^SKIP /; last = $0 }
+        END {
+            if (last ~ /^[0-9]+ passed, [0-9]+ failed(, [0-9]+ skipped)?$/) {
+                split(last, word, /[ ,]+/)
+                p = word[1]; f = word[3]; s = word[5]
+            }
+            if (status == 77 && !s) s = 1
+            if (!f && (status != 0 && status != 77 || p + s == 0)) f = 1
+            print p + 0, f + 0, s + 0
+        }' "$1"
+}
+
+# reasons LOG -- what failed or was skipped, with the lines below it that belong to it; else the last lines
+reasons() {
+    awk '
+        /^[^ #]/ { show = /^(FAIL|BLOCKED|TODO|SKIP) / || /^not ok / }
+        show && !seen[$0]++ && n < 12 { print "     " $0; n++ }
+        { late[NR % 3] = $0 }
+        END { for (i = NR + 1; !n && i <= NR + 3; i++) if (late[i % 3] != "") print "     " late[i % 3] }' "$1"
+}
+
+totals() { echo "$1 passed, $2 failed$([ "$3" -eq 0 ] || echo ", $3 skipped")"; }
+
+check() {
+    title=$1 limit=$2 log=$3 start=$(date +%s)
+    shift 3
+    [ -t 1 ] && printf '....  %s' "$title"
+    timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null &
+    child=$!
+    wait $child
+    status=$? child=''
+    [ $status -ne 124 ] || echo "FAIL $title: not done in $limit s" >>"$log"
+    marks=$(grep -c '^DONE' "$log")
+    [ "$done_marks" -eq 0 ] || [ "$marks" -eq "$done_marks" ] || echo "FAIL $title: $marks of $done_marks ranks were done" >>"$log"
+    rerun="$*"
+    # shellcheck disable=SC2046 # three numbers
+    set -- $(count "$log" $status)
+    passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
+    verdict=PASS
+    [ "$1" -gt 0 ] || verdict=SKIP
+    [ "$2" -eq 0 ] || verdict=FAIL
+    [ -t 1 ] && printf '\r'
+    echo "$verdict $title: $(totals "$1" "$2" "$3"), $(($(date +%s) - start)) s"
+    [ "$2$3" = 00 ] || reasons "$log"
+    [ "$2" -eq 0 ] || printf '     log: %s\n     rerun: %s\n' "$log" "$rerun"
+}
+
+sum() {
+    totals $passed $failed $skipped
+    [ $failed -eq 0 ]
+}

@@ -1,0 +1,45 @@
+#!/bin/sh
+# check_test.sh -- check.sh on commands that pass, fail, are skipped, hang, say nothing or lose a rank.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-check.XXXXXX")
+trap 'rm -rf "$dir"' EXIT
+bad=0
+
+# says COMMAND PATTERN... -- what check prints about the shell command. marks: the DONE lines it must have
+marks=0
+says() {
+    command=$1
+    shift
+    (
+        . tests/tools/check.sh
+        done_marks=$marks
+        check it 1 "$dir/log" sh -c "$command"
+        if sum; then echo ok; else echo not ok; fi
+    ) >"$dir/out" 2>&1
+    for pattern in "$@"; do
+        grep -qE "$pattern" "$dir/out" && continue
+        echo "FAIL check.sh on \"$command\": no line like \"$pattern\""
+        sed 's/^/     | /' "$dir/out"
+        bad=1
+    done
+}
+
+says 'echo PASS a; echo PASS b' '^PASS it: 2 passed, 0 failed, [0-9]+ s$' '^2 passed, 0 failed$' '^ok$'
+says 'echo PASS a; echo "FAIL b: why"; echo "  at c"; exit 1' '^FAIL it: 1 passed, 1 failed, ' '^     FAIL b: why$' \
+    '^       at c$' '^     rerun: sh -c ' '^1 passed, 1 failed$' '^not ok$'
+says 'echo "FAIL b"' '^FAIL it: 0 passed, 1 failed, '
+says 'echo PASS a; echo "7 passed, 0 failed, 2 skipped"' '^PASS it: 7 passed, 0 failed, 2 skipped, '
+says 'echo "7 passed, 2 failed"' '^FAIL it: 7 passed, 2 failed, ' '^7 passed, 2 failed$'
+says 'echo PASS a; exit 3' '^FAIL it: 1 passed, 1 failed, ' '^     PASS a$'
+says 'echo some; echo words' '^FAIL it: 0 passed, 1 failed, ' '^     some$' '^     words$'
+says 'echo "SKIP a: no tool"; exit 77' '^SKIP it: 0 passed, 0 failed, 1 skipped, ' '^     SKIP a: no tool$' '^ok$'
+says 'exit 77' '^SKIP it: 0 passed, 0 failed, 1 skipped, '
+says 'echo "ok 1 - a"; echo "SKIP b: no tool"; echo "not ok 2 # SKIP b"; echo "ok 3 # SKIP c"' \
+    '^PASS it: 1 passed, 0 failed, 2 skipped, ' '^     SKIP b: no tool$'
+says 'echo "not ok 1 - a"; echo "# 1 != 2"; exit 1' '^FAIL it: 0 passed, 1 failed, ' '^     # 1 != 2$'
+says 'echo PASS a; exec sleep 30' '^FAIL it: 1 passed, 1 failed, ' 'not done in 1 s$'
+marks=2
+says 'echo PASS a; echo DONE rank 0/2' '^FAIL it: 1 passed, 1 failed, ' '1 of 2 ranks were done$'
+[ $bad -eq 0 ] && echo 'PASS check.sh: what commands say and return becomes their verdict'
+exit $bad
