@@ -42,10 +42,17 @@ static size_t max_shard_elems(const fsdp *f)
     return n;
 }
 
-/* Pack this rank's world slice of array k of unit u into values [slice_elems], and list its pieces.
- * host [slice_elems] is work space. */
-static fsdp_status pack_array(fsdp_optimizer *o, int u, int k, float *host, ckpt_piece *pieces,
-                              int *n_pieces, float *values)
+static size_t values_of(const ckpt_pieces *list)
+{
+    size_t n = 0;
+    for (int i = 0; i < list->n_pieces; i++)
+        n += list->pieces[i].elems;
+    return n;
+}
+
+/* Pack this rank's world slice of array k of unit u; out->values [slice_elems]. host [slice_elems]
+ * is work space. */
+static fsdp_status pack_array(fsdp_optimizer *o, int u, int k, float *host, ckpt_pieces *out)
 {
     fsdp *f = o->r->f;
     const mesh_shape *shape = &f->mesh.shape;
@@ -58,31 +65,28 @@ static fsdp_status pack_array(fsdp_optimizer *o, int u, int k, float *host, ckpt
     } else {
         memset(host, 0, l->shard_elems * sizeof *host);
     }
-    return ckpt_pack(l, mesh_slice(shape, shape->world_rank), host, pieces, n_pieces, values);
+    return ckpt_pack(l, mesh_slice(shape, shape->world_rank), host, out);
 }
 
-static fsdp_status write_file(fsdp_optimizer *o, const save_target *to, ckpt_piece *pieces,
-                              float *host, float *values, ckpt_file *file)
+/* all: room for the pieces of every unit and the values of one. */
+static fsdp_status write_file(fsdp_optimizer *o, const save_target *to, ckpt_pieces *all,
+                              float *host, ckpt_file *file)
 {
     fsdp *f = o->r->f;
     ckpt_header header = {.n_arrays = (uint64_t)arrays_of(o),
                           .file = (uint64_t)comm_rank(f->run.world),
                           .next_step = (uint64_t)to->next_step};
-    int n = 0;
     for (int u = 0; u < f->n_units; u++) {
-        TRY(pack_array(o, u, 0, host, pieces + header.n_pieces, &n, values));
-        for (int i = 0; i < n; i++)
-            header.n_values += pieces[header.n_pieces + (uint64_t)i].elems;
-        header.n_pieces += (uint64_t)n;
+        ckpt_pieces unit = {.pieces = all->pieces + header.n_pieces, .values = all->values};
+        TRY(pack_array(o, u, 0, host, &unit));
+        header.n_values += values_of(&unit);
+        header.n_pieces += (uint64_t)unit.n_pieces;
     }
-    TRY(ckpt_file_write_begin(to->dir, comm_rank(f->run.world), &header, pieces, file));
+    TRY(ckpt_file_write_begin(to->dir, comm_rank(f->run.world), &header, all->pieces, file));
     for (int k = 0; k < arrays_of(o); k++)
         for (int u = 0; u < f->n_units; u++) {
-            size_t elems = 0;
-            TRY(pack_array(o, u, k, host, pieces, &n, values));
-            for (int i = 0; i < n; i++)
-                elems += pieces[i].elems;
-            TRY(ckpt_file_write(file, values, elems));
+            TRY(pack_array(o, u, k, host, all));
+            TRY(ckpt_file_write(file, all->values, values_of(all)));
         }
     return ckpt_file_write_end(file);
 }
@@ -90,17 +94,17 @@ static fsdp_status write_file(fsdp_optimizer *o, const save_target *to, ckpt_pie
 static fsdp_status save_shard(fsdp_optimizer *o, const save_target *to)
 {
     fsdp *f = o->r->f;
-    ckpt_piece *pieces = calloc(max_slots(f) + 1, sizeof *pieces);
+    ckpt_pieces all = {.pieces = calloc(max_slots(f) + 1, sizeof *all.pieces),
+                       .values = malloc(max_shard_elems(f) * sizeof *all.values)};
     float *host = malloc(max_shard_elems(f) * sizeof *host);
-    float *values = malloc(max_shard_elems(f) * sizeof *values);
     ckpt_file file = {.fd = -1};
-    fsdp_status status = pieces && host && values
-                             ? write_file(o, to, pieces, host, values, &file)
+    fsdp_status status = all.pieces && all.values && host
+                             ? write_file(o, to, &all, host, &file)
                              : fsdp_error(FSDP_ENOMEM, "", "checkpoint: no host memory");
     ckpt_file_close(&file);
-    free(pieces);
+    free(all.pieces);
+    free(all.values);
     free(host);
-    free(values);
     return status;
 }
 
@@ -149,8 +153,8 @@ fsdp_status ckpt_save(fsdp_optimizer *o, const char *dir, int64_t next_step)
 /* ---- loading --------------------------------------------------------------------------------- */
 
 /* Put what a file holds of array k into this rank's shards; *n_elems counts the real elements. */
-static fsdp_status unpack_array(fsdp_optimizer *o, int k, const ckpt_piece *pieces, int n_pieces,
-                                const float *values, float *host, size_t *n_elems)
+static fsdp_status unpack_array(fsdp_optimizer *o, int k, const ckpt_pieces *in, float *host,
+                                size_t *n_elems)
 {
     fsdp *f = o->r->f;
     for (int u = 0; u < f->n_units; u++) {
@@ -161,7 +165,7 @@ static fsdp_status unpack_array(fsdp_optimizer *o, int k, const ckpt_piece *piec
             TRY(device_download(f->compute, host, dst, bytes));
             TRY(stream_sync(f->compute));
         }
-        TRY(ckpt_unpack(l, f->mesh.shape.shard_rank, pieces, n_pieces, values, host, n_elems));
+        TRY(ckpt_unpack(l, f->mesh.shape.shard_rank, in, host, n_elems));
         if (dst) {
             TRY(device_upload(f->compute, dst, host, bytes));
             TRY(stream_sync(f->compute));
@@ -173,11 +177,11 @@ static fsdp_status unpack_array(fsdp_optimizer *o, int k, const ckpt_piece *piec
 static fsdp_status load_file(fsdp_optimizer *o, const char *dir, int file_number, int64_t next_step,
                              float *host, size_t n_elems[ARRAYS_ADAMW])
 {
-    ckpt_header header;
-    ckpt_piece *pieces;
+    ckpt_header header = {0};
+    ckpt_pieces in = {0};
     ckpt_file file;
-    float *values = NULL;
-    fsdp_status status = ckpt_file_open(dir, file_number, &header, &pieces, &file);
+    fsdp_status status = ckpt_file_open(dir, file_number, &header, &in.pieces, &file);
+    in.n_pieces = (int)header.n_pieces;
     if (status == FSDP_OK && (int)header.n_arrays != arrays_of(o))
         status = fsdp_error(FSDP_EINVAL, "resume with the --optimizer that saved it",
                             "checkpoint: %s holds %d arrays per parameter, expected %d", file.path,
@@ -186,18 +190,18 @@ static fsdp_status load_file(fsdp_optimizer *o, const char *dir, int file_number
         status = fsdp_error(FSDP_EINVAL, "resume from another checkpoint",
                             "checkpoint: %s is of step %llu, meta.json of step %lld", file.path,
                             (unsigned long long)header.next_step, (long long)next_step);
-    if (status == FSDP_OK && !(values = malloc(header.n_values * sizeof *values + 1)))
+    if (status == FSDP_OK && !(in.values = malloc(header.n_values * sizeof *in.values + 1)))
         status = fsdp_error(FSDP_ENOMEM, "", "checkpoint: no host memory for %s", file.path);
     for (int k = 0; k < arrays_of(o) && status == FSDP_OK; k++) {
-        status = ckpt_file_read(&file, values, header.n_values);
+        status = ckpt_file_read(&file, in.values, header.n_values);
         if (status == FSDP_OK)
-            status = unpack_array(o, k, pieces, (int)header.n_pieces, values, host, &n_elems[k]);
+            status = unpack_array(o, k, &in, host, &n_elems[k]);
     }
     if (status == FSDP_OK)
         status = ckpt_file_read_end(&file);
     ckpt_file_close(&file);
-    free(pieces);
-    free(values);
+    free(in.pieces);
+    free(in.values);
     return status;
 }
 

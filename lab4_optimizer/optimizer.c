@@ -78,7 +78,12 @@ static fsdp_status adamw_update(fsdp_optimizer *o, const step_scalars *sc)
 {
     fsdp *f = o->r->f;
     adamw_args decays = {.grad_coef = o->coef}, plain;
-    adamw_scalars(&decays, sc->lr, sc->beta1, sc->beta2, sc->eps, sc->weight_decay, sc->step);
+    adamw_scalars(&decays, &(adamw_config){.lr = sc->lr,
+                                           .beta1 = sc->beta1,
+                                           .beta2 = sc->beta2,
+                                           .eps = sc->eps,
+                                           .weight_decay = sc->weight_decay,
+                                           .step = sc->step});
     plain = decays;
     plain.decay = 0.0f;
     for (int u = 0; u < f->n_units; u++) {

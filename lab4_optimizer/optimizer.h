@@ -96,14 +96,20 @@ typedef struct ckpt_piece {
     int32_t param;
     uint64_t begin, elems; /* inside the parameter */
 } ckpt_piece;
-/* ckpt_pack -- yours: copy the pieces of rank's shard to values (host), one after the other, and
- * list them in pieces [layout->n_slots] in the same order. */
-fsdp_status ckpt_pack(const flat_layout *layout, int rank, const float *shard, ckpt_piece *pieces,
-                      int *n_pieces, float *values);
+
+/* Pieces of one array and their values, one after the other, in host memory of the caller. */
+typedef struct ckpt_pieces {
+    ckpt_piece *pieces; /* [n_pieces] */
+    float *values;
+    int n_pieces;
+} ckpt_pieces;
+
+/* ckpt_pack -- yours: copy the pieces of rank's shard to out->values, and list them in out->pieces
+ * [layout->n_slots] in the same order. */
+fsdp_status ckpt_pack(const flat_layout *layout, int rank, const float *shard, ckpt_pieces *out);
 /* ckpt_unpack -- yours: copy the parts of foreign pieces that fall into rank's shard.
- *   values    the elements of all n_pieces pieces, one after the other
  *   *n_elems  += the number of elements copied */
-fsdp_status ckpt_unpack(const flat_layout *layout, int rank, const ckpt_piece *pieces, int n_pieces,
-                        const float *values, float *shard, size_t *n_elems);
+fsdp_status ckpt_unpack(const flat_layout *layout, int rank, const ckpt_pieces *in, float *shard,
+                        size_t *n_elems);
 
 /* ---- 4.6 integrates: trainer/engine.h puts labs 1 to 4 together. ----------------------------- */

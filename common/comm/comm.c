@@ -137,26 +137,33 @@ fsdp_status comm_broadcast(comm *c, stream *s, const char *label, dtype t, void 
     return c->transport->exchange(c->group, s, &call, parts);
 }
 
-/* The body of both all-to-alls; lengths in elements. */
-static fsdp_status all_to_all(comm *c, stream *s, const comm_issue *i, const void *send,
-                              const size_t *send_elems, void *recv, const size_t *recv_elems)
+/* What an all-to-all moves: send_elems[r] elements to rank r, recv_elems[r] from it. */
+typedef struct comm_pairs {
+    const void *send;
+    const size_t *send_elems;
+    void *recv;
+    const size_t *recv_elems;
+} comm_pairs;
+
+/* The body of both all-to-alls. */
+static fsdp_status all_to_all(comm *c, stream *s, const comm_issue *i, const comm_pairs *x)
 {
     size_t elem_bytes = dtype_bytes(i->type);
-    size_t own = send_elems[c->rank] * elem_bytes;
-    if (send_elems[c->rank] != recv_elems[c->rank])
+    size_t own = x->send_elems[c->rank] * elem_bytes;
+    if (x->send_elems[c->rank] != x->recv_elems[c->rank])
         return fsdp_error(FSDP_EINVAL, "what a rank sends to itself it also receives",
                           "all-to-all '%s': %zu elements sent to this rank, %zu received", i->label,
-                          send_elems[c->rank], recv_elems[c->rank]);
+                          x->send_elems[c->rank], x->recv_elems[c->rank]);
     comm_call call;
     TRY(comm_call_begin(c, i, &call));
     comm_part *parts = comm_parts_cleared(c);
-    const char *from = send;
-    char *to = recv;
+    const char *from = x->send;
+    char *to = x->recv;
     for (int r = 0; r < c->size; r++) {
         parts[r] = (comm_part){.send = from,
-                               .send_bytes = send_elems[r] * elem_bytes,
+                               .send_bytes = x->send_elems[r] * elem_bytes,
                                .recv = to,
-                               .recv_bytes = recv_elems[r] * elem_bytes};
+                               .recv_bytes = x->recv_elems[r] * elem_bytes};
         from += parts[r].send_bytes;
         to += parts[r].recv_bytes;
     }
@@ -179,7 +186,7 @@ fsdp_status comm_all_to_all(comm *c, stream *s, const char *label, dtype t, cons
                     .elems = elems,
                     .agreed_elems = elems,
                     .sent_bytes = total_bytes - elems * dtype_bytes(t)};
-    return all_to_all(c, s, &i, send, c->lengths, recv, c->lengths);
+    return all_to_all(c, s, &i, &(comm_pairs){send, c->lengths, recv, c->lengths});
 }
 
 fsdp_status comm_lengths_sum(const comm *c, const size_t *elems, dtype t, const char *what,
@@ -206,7 +213,7 @@ fsdp_status comm_all_to_allv(comm *c, stream *s, const char *label, dtype t, con
                     .elems = sent_elems,
                     .shape_hash = 1, /* tells it from the form with equal slices */
                     .sent_bytes = sent_bytes - send_elems[c->rank] * dtype_bytes(t)};
-    return all_to_all(c, s, &i, send, send_elems, recv, recv_elems);
+    return all_to_all(c, s, &i, &(comm_pairs){send, send_elems, recv, recv_elems});
 }
 
 fsdp_status comm_barrier(comm *c, stream *s, const char *label)

@@ -57,26 +57,27 @@ static fsdp_status scatter(comm *c, stream *s, const comm_call *call, const comm
     return status;
 }
 
-static fsdp_status reduce_scatter(comm *c, stream *s, const comm_issue *i, const float *send,
-                                  const comm_slice *slices, grad_acc *acc, int level)
+static fsdp_status reduce_scatter(comm *c, stream *s, const comm_issue *i, comm_scatter x)
 {
-    size_t slice_elems = slices[c->rank].elems, staging_elems, extent_elems = 0;
-    if (acc->elems != slice_elems)
+    size_t slice_elems = x.slices[c->rank].elems, staging_elems, extent_elems = 0;
+    if (x.acc->elems != slice_elems)
         return fsdp_error(FSDP_EINVAL, "grad_acc_init takes the elements of this rank's slice",
                           "reduce-scatter '%s': accumulator of %zu elements, slice of %zu",
-                          i->label, acc->elems, slice_elems);
+                          i->label, x.acc->elems, slice_elems);
     TRY(size_mul(slice_elems, (size_t)(c->size - 1), "reduce-scatter staging", &staging_elems));
     comm_call call;
     TRY(comm_call_begin(c, i, &call));
     for (int r = 0; r < c->size; r++) {
-        size_t end = slices[r].begin + slices[r].elems;
+        size_t end = x.slices[r].begin + x.slices[r].elems;
         extent_elems = end > extent_elems ? end : extent_elems;
     }
     void *rounded;
-    TRY(to_sum_dtype(c, s, acc, send, extent_elems, &rounded));
-    comm_scatter x = {rounded != NULL ? rounded : send, slices, acc, level};
-    fsdp_status status = comm_hier_sums(c, acc, level) ? comm_hier_reduce_scatter(c, s, &call, &x)
-                                                       : scatter(c, s, &call, &x);
+    TRY(to_sum_dtype(c, s, x.acc, x.send, extent_elems, &rounded));
+    if (rounded != NULL)
+        x.send = rounded;
+    fsdp_status status = comm_hier_sums(c, x.acc, x.level)
+                             ? comm_hier_reduce_scatter(c, s, &call, &x)
+                             : scatter(c, s, &call, &x);
     device_free(s, rounded);
     return status;
 }
@@ -95,7 +96,7 @@ fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const flo
                     .elems = elems,
                     .agreed_elems = elems,
                     .sent_bytes = (total_elems - elems) * dtype_bytes(acc->sum_dtype)};
-    return reduce_scatter(c, s, &i, send, c->slices, acc, level);
+    return reduce_scatter(c, s, &i, (comm_scatter){send, c->slices, acc, level});
 }
 
 fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const float *send,
@@ -118,7 +119,7 @@ fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const fl
                     .shape_hash = comm_hash(slices, (size_t)c->size * sizeof *slices),
                     .sent_bytes =
                         (total_elems - slices[c->rank].elems) * dtype_bytes(acc->sum_dtype)};
-    return reduce_scatter(c, s, &i, send, slices, acc, level);
+    return reduce_scatter(c, s, &i, (comm_scatter){send, slices, acc, level});
 }
 
 /* ---- all-reduce ---------------------------------------------------------------------------- */

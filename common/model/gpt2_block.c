@@ -153,30 +153,29 @@ static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const l
     return o->add(s, &(add_args){.out = io->out, .a = io->in, .b = io->out, .elems = rows * C});
 }
 
-static fsdp_status attn_core_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
-                                      const attn_saved *k, const float *d_att, float *d_qkv)
+static attention_backward_args attn_core_grad(const layer *l, const layer_io *io,
+                                              const attn_saved *k, const float *d_att, float *d_qkv)
 {
     const model_config *c = &l->model->config;
     const size_t C = c->d_model;
-    return o->attention_backward(
-        s, &(attention_backward_args){.d_q = d_qkv,
-                                      .d_k = d_qkv + C,
-                                      .d_v = d_qkv + 2 * C,
-                                      .d_out = d_att,
-                                      .out = k->att,
-                                      .lse = k->lse,
-                                      .q = k->qkv,
-                                      .k = k->qkv + C,
-                                      .v = k->qkv + 2 * C,
-                                      .q_stride = 3 * C,
-                                      .k_stride = 3 * C,
-                                      .v_stride = 3 * C,
-                                      .batch = io->batch,
-                                      .seq_len = io->seq_len,
-                                      .n_head = c->n_head,
-                                      .n_kv_head = c->n_head,
-                                      .head_dim = C / c->n_head,
-                                      .scale = 1.0f / sqrtf((float)(C / c->n_head))});
+    return (attention_backward_args){.d_q = d_qkv,
+                                     .d_k = d_qkv + C,
+                                     .d_v = d_qkv + 2 * C,
+                                     .d_out = d_att,
+                                     .out = k->att,
+                                     .lse = k->lse,
+                                     .q = k->qkv,
+                                     .k = k->qkv + C,
+                                     .v = k->qkv + 2 * C,
+                                     .q_stride = 3 * C,
+                                     .k_stride = 3 * C,
+                                     .v_stride = 3 * C,
+                                     .batch = io->batch,
+                                     .seq_len = io->seq_len,
+                                     .n_head = c->n_head,
+                                     .n_kv_head = c->n_head,
+                                     .head_dim = C / c->n_head,
+                                     .scale = 1.0f / sqrtf((float)(C / c->n_head))};
 }
 
 static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -200,7 +199,8 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
                                        .rows = rows,
                                        .n_in = C,
                                        .n_out = C}));
-    TRY(attn_core_backward(l, o, s, io, &k, d_att, d_qkv));
+    const attention_backward_args core = attn_core_grad(l, io, &k, d_att, d_qkv);
+    TRY(o->attention_backward(s, &core));
     TRY(linear_backward(o, s,
                         &(linear_grad){.d_x = d_norm,
                                        .d_w = io->grads[ATTN_QKV_WEIGHT],
@@ -214,7 +214,9 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
                                        .rows = rows,
                                        .n_in = C,
                                        .n_out = 3 * C}));
-    return gpt2_norm_backward(l, o, s, io, &k.norm, d_norm, io->d_out, sink);
+    return gpt2_norm_backward(
+        l, o, s, io, &k.norm,
+        &(gpt2_norm_grad){.d_out = d_norm, .d_residual = io->d_out, .sink = sink});
 }
 
 void gpt2_attn_layer(layer *l)
@@ -329,7 +331,9 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
                                        .rows = rows,
                                        .n_in = C,
                                        .n_out = F}));
-    return gpt2_norm_backward(l, o, s, io, &k.norm, d_norm, io->d_out, sink);
+    return gpt2_norm_backward(
+        l, o, s, io, &k.norm,
+        &(gpt2_norm_grad){.d_out = d_norm, .d_residual = io->d_out, .sink = sink});
 }
 
 void gpt2_mlp_layer(layer *l)

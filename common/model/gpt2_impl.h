@@ -66,9 +66,13 @@ gpt2_norm gpt2_take_norm(float **next, size_t rows, size_t width);
 /* gpt2_norm_forward -- n->out = norm(io->in). Gain and bias are the layer's parameters 0 and 1. */
 fsdp_status gpt2_norm_forward(const layer *l, const ops *o, stream *s, const layer_io *io,
                               const gpt2_norm *n);
-/* gpt2_norm_backward -- io->d_in from d_norm, the gradient of n->out.
- *   d_residual  the gradient that reaches io->in past the norm, or NULL
- *   sink        [2C] takes the gradients of a frozen gain and bias, which nobody reads */
+
+typedef struct gpt2_norm_grad {
+    const float *d_out;      /* gradient of the norm's output */
+    const float *d_residual; /* the gradient that reaches io->in past the norm, or NULL */
+    float *sink; /* [2C] takes the gradients of a frozen gain and bias, which nobody reads */
+} gpt2_norm_grad;
+
+/* gpt2_norm_backward -- io->d_in, and the gradients of gain and bias. */
 fsdp_status gpt2_norm_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
-                               const gpt2_norm *n, const float *d_norm, const float *d_residual,
-                               float *sink);
+                               const gpt2_norm *n, const gpt2_norm_grad *grad);

@@ -65,20 +65,19 @@ fsdp_status gpt2_norm_forward(const layer *l, const ops *o, stream *s, const lay
 }
 
 fsdp_status gpt2_norm_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
-                               const gpt2_norm *n, const float *d_norm, const float *d_residual,
-                               float *sink)
+                               const gpt2_norm *n, const gpt2_norm_grad *grad)
 {
     const size_t C = l->model->config.d_model;
     return o->layernorm_backward(
         s, &(layernorm_backward_args){.d_in = io->d_in,
-                                      .d_gain = grad_or_sink(io->grads[0], sink),
-                                      .d_bias = grad_or_sink(io->grads[1], sink + C),
-                                      .d_out = d_norm,
+                                      .d_gain = grad_or_sink(io->grads[0], grad->sink),
+                                      .d_bias = grad_or_sink(io->grads[1], grad->sink + C),
+                                      .d_out = grad->d_out,
                                       .in = io->in,
                                       .gain = io->params[0],
                                       .mean = n->mean,
                                       .rstd = n->rstd,
-                                      .d_residual = d_residual,
+                                      .d_residual = grad->d_residual,
                                       .rows = io->batch * io->seq_len,
                                       .cols = C,
                                       .param_type = io->param_type,
@@ -253,7 +252,8 @@ static fsdp_status head_backward(const layer *l, const ops *o, stream *s, const 
                                     .k = V,
                                     .b_type = io->param_type,
                                     .compute = io->param_type}));
-    return gpt2_norm_backward(l, o, s, io, &k.norm, d_norm, NULL, sink);
+    return gpt2_norm_backward(l, o, s, io, &k.norm,
+                              &(gpt2_norm_grad){.d_out = d_norm, .sink = sink});
 }
 
 void gpt2_head_layer(layer *l)

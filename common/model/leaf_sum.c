@@ -50,19 +50,6 @@ static void point_into(const model *m, const layer *l, float *vec, float **grads
 static const bool ALL_OVERWRITTEN[LAYER_MAX_PARAMS] = {
     true, true, true, true, true, true, true, true, true, true, true, true, true, true, true, true};
 
-/* One call of a layer. d_out and d_in are those of the whole micro-batch. */
-static fsdp_status call_backward(runner *r, int i, size_t leaf, const float *d_out, float *d_in,
-                                 float *const *grads, const bool *overwrite)
-{
-    const layer *l = &r->cfg.run.m->layers[i];
-    layer_io io = runner_call(r, i, leaf, true);
-    io.d_out = d_out ? d_out + leaf * r->row_elems : NULL;
-    io.d_in = d_in ? d_in + leaf * r->row_elems : NULL;
-    io.grads = grads;
-    io.overwrite = overwrite;
-    return l->backward(l, r->cfg.run.ops, r->s, &io);
-}
-
 /* A node of the tree: the leaves it sums, and the micro-batch's gradients between layers. */
 typedef struct leaf_node {
     int layer;
@@ -71,6 +58,20 @@ typedef struct leaf_node {
     float *d_in;
 } leaf_node;
 
+/* One call of a layer, on the first leaf of the node. */
+static fsdp_status call_backward(runner *r, const leaf_node *node, float *const *grads,
+                                 const bool *overwrite)
+{
+    const layer *l = &r->cfg.run.m->layers[node->layer];
+    const size_t begin = node->first * r->row_elems;
+    layer_io io = runner_call(r, node->layer, node->first, true);
+    io.d_out = node->d_out ? node->d_out + begin : NULL;
+    io.d_in = node->d_in ? node->d_in + begin : NULL;
+    io.grads = grads;
+    io.overwrite = overwrite;
+    return l->backward(l, r->cfg.run.ops, r->s, &io);
+}
+
 /* grads = the node's sum. The left half is summed there, the right half in memory of its own, and
  * then added. So the leftmost leaf is computed in place, and nothing is zeroed or copied. */
 static fsdp_status sum_leaves(runner *r, const leaf_node *node, float *const *grads)
@@ -78,8 +79,7 @@ static fsdp_status sum_leaves(runner *r, const leaf_node *node, float *const *gr
     const model *m = r->cfg.run.m;
     const layer *l = &m->layers[node->layer];
     if (node->n == 1)
-        return call_backward(r, node->layer, node->first, node->d_out, node->d_in, grads,
-                             ALL_OVERWRITTEN);
+        return call_backward(r, node, grads, ALL_OVERWRITTEN);
     leaf_node left = *node, right = *node;
     left.n = right.n = node->n / 2;
     right.first += left.n;
@@ -119,11 +119,10 @@ fsdp_status runner_layer_backward(runner *r, int i, const float *d_out, float *d
 {
     const layer *l = &r->cfg.run.m->layers[i];
     float *const *grads = r->cfg.views->grads + l->first_param;
-    if (r->cfg.run.mode == GRAD_ACC_CANONICAL) {
-        leaf_node all = {.layer = i, .n = r->n_calls, .d_out = d_out, .d_in = d_in};
+    const leaf_node all = {.layer = i, .n = r->n_calls, .d_out = d_out, .d_in = d_in};
+    if (r->cfg.run.mode == GRAD_ACC_CANONICAL)
         return sum_leaves(r, &all, grads);
-    }
     bool overwrite[LAYER_MAX_PARAMS];
     find_overwrites(r, l, overwrite);
-    return call_backward(r, i, 0, d_out, d_in, grads, overwrite);
+    return call_backward(r, &all, grads, overwrite);
 }

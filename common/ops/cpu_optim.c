@@ -135,17 +135,16 @@ static double power(double base, int64_t n)
     return p;
 }
 
-void adamw_scalars(adamw_args *a, double lr, double beta1, double beta2, double eps,
-                   double weight_decay, int64_t step)
+void adamw_scalars(adamw_args *a, const adamw_config *c)
 {
-    const double bias1 = 1.0 - power(beta1, step + 1);
-    const double bias2 = 1.0 - power(beta2, step + 1);
-    a->beta1 = (float)beta1;
-    a->one_minus_beta1 = (float)(1.0 - beta1);
-    a->beta2 = (float)beta2;
-    a->one_minus_beta2 = (float)(1.0 - beta2);
-    a->step_size = (float)(lr / bias1);
+    const double bias1 = 1.0 - power(c->beta1, c->step + 1);
+    const double bias2 = 1.0 - power(c->beta2, c->step + 1);
+    a->beta1 = (float)c->beta1;
+    a->one_minus_beta1 = (float)(1.0 - c->beta1);
+    a->beta2 = (float)c->beta2;
+    a->one_minus_beta2 = (float)(1.0 - c->beta2);
+    a->step_size = (float)(c->lr / bias1);
     a->sqrt_bias2 = (float)sqrt(bias2);
-    a->decay = (float)(lr * weight_decay);
-    a->eps = (float)eps;
+    a->decay = (float)(c->lr * c->weight_decay);
+    a->eps = (float)c->eps;
 }

@@ -251,7 +251,11 @@ typedef struct ops {
 const ops *ops_cpu_fast(void);
 const ops *ops_cpu_portable(void);
 
-/* adamw_scalars -- fill the scalar fields of *a for step t (from 0) from doubles, in one written
- * order (powers by repeated multiplication), each rounded to fp32 once. */
-void adamw_scalars(adamw_args *a, double lr, double beta1, double beta2, double eps,
-                   double weight_decay, int64_t step);
+typedef struct adamw_config {
+    double lr, beta1, beta2, eps, weight_decay;
+    int64_t step; /* from 0 */
+} adamw_config;
+
+/* adamw_scalars -- fill the scalar fields of *a from doubles, in one written order (powers by
+ * repeated multiplication), each rounded to fp32 once. */
+void adamw_scalars(adamw_args *a, const adamw_config *c);

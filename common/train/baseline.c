@@ -189,8 +189,12 @@ static fsdp_status update_param(baseline *b, const step_scalars *sc, int p)
                     .grad = b->grads + at,
                     .grad_coef = b->coef,
                     .elems = spec->elems};
-    adamw_scalars(&a, sc->lr, sc->beta1, sc->beta2, sc->eps, spec->decay ? sc->weight_decay : 0.0,
-                  sc->step);
+    adamw_scalars(&a, &(adamw_config){.lr = sc->lr,
+                                      .beta1 = sc->beta1,
+                                      .beta2 = sc->beta2,
+                                      .eps = sc->eps,
+                                      .weight_decay = spec->decay ? sc->weight_decay : 0.0,
+                                      .step = sc->step});
     return b->run.ops->adamw(b->s, &a);
 }
 

@@ -257,7 +257,8 @@ static fsdp_status read_checkpoint(const ckpt_files *c, ckpt_piece **pieces, ckp
         status = ckpt_file_read(file, values, header.n_values);
         for (int r = 0; r < c->layout.world_size && status == FSDP_OK; r++)
             status =
-                ckpt_unpack(&c->layout, r, *pieces, (int)header.n_pieces, values, shard, &n_elems);
+                ckpt_unpack(&c->layout, r, &(ckpt_pieces){*pieces, values, (int)header.n_pieces},
+                            shard, &n_elems);
     }
     free(values);
     free(shard);

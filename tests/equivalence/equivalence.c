@@ -193,15 +193,22 @@ static fsdp_status twin_first_step(const run_config *c, int world_size, size_t b
     out->scale = (double)scale;
     TRY(gpt2_create(&c->model, &m));
     TRY(run_corpus(c->model.vocab_size, &data));
-    TRY(twin_create(&m, c->ops, &data, batch, c->seq_len, c->mode, c->seed, &t));
+    TRY(twin_create(&(twin_config){.m = &m,
+                                   .ops = c->ops,
+                                   .data = &data,
+                                   .batch = batch,
+                                   .seq_len = c->seq_len,
+                                   .mode = c->mode,
+                                   .seed = c->seed},
+                    &t));
     TRY(twin_use_dtypes(&t, c->param_dtype, c->reduce_dtype));
     out->elems = t.param_elems;
     out->before = malloc(t.param_elems * sizeof *out->before);
     out->grad = malloc(t.param_elems * sizeof *out->grad);
-    out->abs_sum = calloc(t.param_elems, sizeof *out->abs_sum);
+    out->abs_sum = t.abs_sum = calloc(t.param_elems, sizeof *out->abs_sum);
     out->spacings = t.spacings = calloc(t.param_elems, sizeof *out->spacings);
     memcpy(out->before, t.params, t.param_elems * sizeof *out->before);
-    fsdp_status st = twin_gradient(&t, 0, nodes, scale, out->grad, out->abs_sum, &out->loss);
+    fsdp_status st = twin_gradient(&t, 0, nodes, scale, out->grad, &out->loss);
     out->loss *= scale;
     twin_free(&t);
     corpus_close(&data);

@@ -65,13 +65,13 @@ static fsdp_status make_runner(twin *t, dtype param_type)
                          &t->run);
 }
 
-fsdp_status twin_create(const model *m, const ops *o, const corpus *data, size_t batch,
-                        size_t seq_len, grad_acc_mode mode, uint64_t seed, twin *t)
+fsdp_status twin_create(const twin_config *c, twin *t)
 {
-    *t = (twin){.m = m, .ops = o, .data = data, .batch = batch, .seq_len = seq_len};
-    TRY(lay_out(t, mode));
-    TRY(model_views_init(m, &t->views));
-    TRY(fill(t, seed));
+    *t =
+        (twin){.m = c->m, .ops = c->ops, .data = c->data, .batch = c->batch, .seq_len = c->seq_len};
+    TRY(lay_out(t, c->mode));
+    TRY(model_views_init(c->m, &t->views));
+    TRY(fill(t, c->seed));
     TRY(device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 1}, &t->dev));
     return make_runner(t, DTYPE_F32);
 }
@@ -136,11 +136,11 @@ double twin_bf16_spacing(double x)
 }
 
 /* One parameter of a leaf: what bounds of its sum are made of. */
-static void measure_leaf(const twin *t, int p, double *abs_sum)
+static void measure_leaf(const twin *t, int p)
 {
     const float *leaf = t->leaf + t->grad_offset[p];
     for (size_t i = 0; i < t->m->params[p].elems; i++) {
-        abs_sum[t->offset[p] + i] += fabs((double)leaf[i]);
+        t->abs_sum[t->offset[p] + i] += fabs((double)leaf[i]);
         if (t->spacings)
             t->spacings[t->offset[p] + i] += twin_bf16_spacing((double)leaf[i]);
     }
@@ -152,27 +152,27 @@ static float node_value(const twin *t, float x)
 }
 
 /* sum [leaf_elems + 1] = the node over leaves first ... first+n-1; the last element is the loss. */
-static fsdp_status sum_leaves(twin *t, uint64_t first, size_t n, double *abs_sum, float *sum)
+static fsdp_status sum_leaves(twin *t, uint64_t first, size_t n, float *sum)
 {
     if (n == 1) {
         TRY(twin_leaf(t, first, &sum[t->leaf_elems]));
         for (size_t i = 0; i < t->leaf_elems; i++)
             sum[i] = node_value(t, t->leaf[i]);
-        for (int p = 0; abs_sum && p < t->m->n_params; p++) {
+        for (int p = 0; t->abs_sum && p < t->m->n_params; p++) {
             bool shares = t->m->params[p].tied_to != NOT_TIED && t->grad_offset[p] == t->offset[p];
             if (!shares)
-                measure_leaf(t, p, abs_sum);
+                measure_leaf(t, p);
         }
         return FSDP_OK;
     }
     size_t left = 1;
     while (left * 2 < n)
         left *= 2;
-    TRY(sum_leaves(t, first, left, abs_sum, sum));
+    TRY(sum_leaves(t, first, left, sum));
     float *right = malloc((t->leaf_elems + 1) * sizeof *right);
     if (!right)
         return no_memory();
-    fsdp_status st = sum_leaves(t, first + left, n - left, abs_sum, right);
+    fsdp_status st = sum_leaves(t, first + left, n - left, right);
     for (size_t i = 0; i < t->leaf_elems && st == FSDP_OK; i++)
         sum[i] = node_value(t, sum[i] + right[i]);
     sum[t->leaf_elems] += right[t->leaf_elems]; /* losses are summed in fp32 */
@@ -180,13 +180,12 @@ static fsdp_status sum_leaves(twin *t, uint64_t first, size_t n, double *abs_sum
     return st;
 }
 
-fsdp_status twin_gradient(twin *t, uint64_t first, size_t n, float scale, float *grad,
-                          double *abs_sum, float *loss)
+fsdp_status twin_gradient(twin *t, uint64_t first, size_t n, float scale, float *grad, float *loss)
 {
     float *sum = malloc((t->leaf_elems + 1) * sizeof *sum);
     if (!sum)
         return no_memory();
-    fsdp_status st = sum_leaves(t, first, n, abs_sum, sum);
+    fsdp_status st = sum_leaves(t, first, n, sum);
     for (int p = 0; p < t->m->n_params && st == FSDP_OK; p++) {
         float *g = grad + t->offset[p];
         const float *use = sum + t->grad_offset[p];

@@ -25,17 +25,27 @@ typedef struct twin {
     dtype reduce_dtype;
     float *leaf;      /* [leaf_elems] gradient of one sequence: sum over its tokens */
     float *loss;      /* [1] */
-    double *spacings; /* NULL, or the caller's [param_elems]: twin_gradient adds what rounding every
-                         leaf element to bf16 may change (twin_bf16_spacing) */
+    double *abs_sum;  /* NULL, or the caller's [param_elems]: twin_gradient adds |leaf element| of
+                         all  leaves and uses */
+    double *spacings; /* NULL, or with abs_sum, likewise: what rounding every leaf element to bf16
+                         may change (twin_bf16_spacing) */
     const corpus *data;
     size_t batch, seq_len;
 } twin;
 
-/* twin_create -- a leaf is a call over `batch` sequences. GRAD_ACC_CANONICAL (batch 1): a tied
- * parameter's second use has a gradient of its own; GRAD_ACC_FAST: both uses add into one array,
- * as a backward pass of one device does. */
-fsdp_status twin_create(const model *m, const ops *o, const corpus *data, size_t batch,
-                        size_t seq_len, grad_acc_mode mode, uint64_t seed, twin *t);
+typedef struct twin_config {
+    const model *m;
+    const ops *ops;
+    const corpus *data;
+    size_t batch, seq_len; /* a leaf is a call over `batch` sequences */
+    grad_acc_mode mode;    /* GRAD_ACC_CANONICAL (batch 1): a tied parameter's second use has a
+                              gradient of its own; GRAD_ACC_FAST: both uses add into one array, as a
+                              backward pass of one device does */
+    uint64_t seed;
+} twin_config;
+
+/* twin_create -- parameters are those of the seed, in fp32. */
+fsdp_status twin_create(const twin_config *c, twin *t);
 /* twin_use_dtypes -- compute with params rounded to bf16 (as they are now), sum leaves in bf16:
  * every leaf and every sum of two is rounded. Once, before the first leaf. */
 fsdp_status twin_use_dtypes(twin *t, dtype param_dtype, dtype reduce_dtype);
@@ -51,7 +61,5 @@ fsdp_status twin_leaf(twin *t, uint64_t k, float *loss);
 
 /* twin_gradient -- grad [param_elems] = scale * (tree over leaves first ... first+n-1 of every
  * parameter's first use, then the tree of its second use added).
- *   *loss    the tree over the leaves' losses
- *   abs_sum  NULL, or [param_elems]: sum of |leaf element| over all leaves and uses, in double */
-fsdp_status twin_gradient(twin *t, uint64_t first, size_t n, float scale, float *grad,
-                          double *abs_sum, float *loss);
+ *   *loss  the tree over the leaves' losses */
+fsdp_status twin_gradient(twin *t, uint64_t first, size_t n, float scale, float *grad, float *loss);

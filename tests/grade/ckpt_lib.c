@@ -29,21 +29,22 @@ static float ckpt_value(const flat_layout *l, size_t flat)
 }
 
 /* Pack every rank of W' one after the other: together each element once, no gap, no padding. */
-static fsdp_status pack_all(const flat_layout *l, ckpt_piece pieces[][3], int *n_pieces,
-                            float values[][CKPT_USED])
+static fsdp_status pack_all(const flat_layout *l, ckpt_pieces *out)
 {
     size_t total = 0;
     for (int r = 0; r < l->world_size; r++) {
         float shard[CKPT_USED];
         for (size_t i = 0; i < l->shard_elems; i++)
             shard[i] = ckpt_value(l, (size_t)r * l->shard_elems + i);
-        TRY(ckpt_pack(l, r, shard, pieces[r], &n_pieces[r], values[r]));
+        TRY(ckpt_pack(l, r, shard, &out[r]));
         size_t at = 0;
-        for (int k = 0; k < n_pieces[r]; k++)
-            for (uint64_t i = 0; i < pieces[r][k].elems; i++, at++) {
-                float want = fix_value(pieces[r][k].param, pieces[r][k].begin + i);
-                TRY(expect_f32("packed value", &values[r][at], &want, 1));
+        for (int k = 0; k < out[r].n_pieces; k++) {
+            const ckpt_piece *p = &out[r].pieces[k];
+            for (uint64_t i = 0; i < p->elems; i++, at++) {
+                float want = fix_value(p->param, p->begin + i);
+                TRY(expect_f32("packed value", &out[r].values[at], &want, 1));
             }
+        }
         total += at;
     }
     return expect_int("packed elements of all ranks", (long long)total, CKPT_ELEMS);
@@ -51,19 +52,21 @@ static fsdp_status pack_all(const flat_layout *l, ckpt_piece pieces[][3], int *n
 
 static fsdp_status repack(int from, int to)
 {
-    static ckpt_piece pieces[8][3];
-    static float values[8][CKPT_USED];
-    int n_pieces[8];
+    ckpt_piece pieces[8][3];
+    float values[8][CKPT_USED];
+    ckpt_pieces files[8];
+    for (int r = 0; r < 8; r++)
+        files[r] = (ckpt_pieces){.pieces = pieces[r], .values = values[r]};
     flat_layout a = fix_layout(from, CKPT_SLOTS, 3, CKPT_USED);
     flat_layout b = fix_layout(to, CKPT_SLOTS, 3, CKPT_USED);
-    TRY(pack_all(&a, pieces, n_pieces, values));
+    TRY(pack_all(&a, files));
     size_t elems = 0;
     for (int r = 0; r < to; r++) {
         float shard[CKPT_USED];
         for (size_t i = 0; i < b.shard_elems; i++)
             shard[i] = NAN;
         for (int file = from - 1; file >= 0; file--) /* any order of files */
-            TRY(ckpt_unpack(&b, r, pieces[file], n_pieces[file], values[file], shard, &elems));
+            TRY(ckpt_unpack(&b, r, &files[file], shard, &elems));
         for (size_t i = 0; i < b.shard_elems; i++) {
             float want = ckpt_value(&b, (size_t)r * b.shard_elems + i);
             char what[64];

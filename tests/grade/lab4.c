@@ -53,7 +53,12 @@ static fsdp_status adamw_case(int64_t step, double decay, const float *coef, siz
     float p[ADAMW_ELEMS], m[ADAMW_ELEMS], v[ADAMW_ELEMS], g[ADAMW_ELEMS];
     adamw_exact want[ADAMW_ELEMS];
     adamw_args a = {.param = p, .m = m, .v = v, .grad = g, .grad_coef = coef, .elems = elems};
-    adamw_scalars(&a, 1e-2, 0.9, 0.95, 1e-8, decay, step);
+    adamw_scalars(&a, &(adamw_config){.lr = 1e-2,
+                                      .beta1 = 0.9,
+                                      .beta2 = 0.95,
+                                      .eps = 1e-8,
+                                      .weight_decay = decay,
+                                      .step = step});
     for (size_t i = 0; i < ADAMW_ELEMS; i++) {
         double x = (double)i;
         p[i] = (float)sin(1.0 + x);
@@ -80,7 +85,9 @@ static fsdp_status adamw_by_hand(void)
     float p[2] = {1.0f, 1.0f}, m[2] = {0}, v[2] = {0}, g[2] = {0.5f, -0.5f};
     const float want[2] = {0.89f, 1.09f};
     adamw_args a = {.param = p, .m = m, .v = v, .grad = g, .elems = 2};
-    adamw_scalars(&a, 0.1, 0.9, 0.999, 1e-12, 0.1, 0);
+    adamw_scalars(&a,
+                  &(adamw_config){
+                      .lr = 0.1, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-12, .weight_decay = 0.1});
     TRY(adamw_shard(&a));
     return expect_close("first step of p = 1, g = 0.5", p, want, 2, 0.0, 8.0 * U);
 }
@@ -96,7 +103,10 @@ static fsdp_status adamw_cut(void)
         g[i] = (float)sin(7.0 * (double)i);
     }
     adamw_args a = {.param = whole[0], .m = whole[1], .v = whole[2], .grad = g, .grad_coef = &coef};
-    adamw_scalars(&a, 1e-2, 0.9, 0.95, 1e-8, 0.1, 3);
+    adamw_scalars(
+        &a,
+        &(adamw_config){
+            .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = 3});
     a.elems = ADAMW_ELEMS;
     TRY(adamw_shard(&a));
     const size_t cuts[] = {0, 1, 8, 8, 25, ADAMW_ELEMS};
@@ -529,7 +539,12 @@ static fsdp_status adamw_body(fixture *fx)
                 float g = finished_grad(fx, p, e);
                 adamw_args a = {
                     .param = &ref[0][p][e], .m = &ref[1][p][e], .v = &ref[2][p][e], .grad = &g};
-                adamw_scalars(&a, 0.1, 0.9, 0.95, 1e-8, PARAMS[p].decay ? 0.25 : 0.0, step);
+                adamw_scalars(&a, &(adamw_config){.lr = 0.1,
+                                                  .beta1 = 0.9,
+                                                  .beta2 = 0.95,
+                                                  .eps = 1e-8,
+                                                  .weight_decay = PARAMS[p].decay ? 0.25 : 0.0,
+                                                  .step = step});
                 adamw_exact want = adamw_double(&a, 0, (double)coef);
                 note(fx, expect_within(what, i, *param, want.param, want.param_tol));
                 ref[0][p][e] = *param; /* the next step is compared from here */

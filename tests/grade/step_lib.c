@@ -14,8 +14,7 @@ enum { TIED_BEGIN = 8, TIED_END = 13 }; /* of the root's flat array */
 
 /* The unsharded twin of one element: whole sums on one device, the second use added last, then one
  * multiplication. */
-static float twin_grad(const fixture *fx, int u, size_t flat, int n_leaves, int base,
-                       float (*value)(int leaf, int buffer, size_t i))
+static float twin_grad(const fixture *fx, int u, size_t flat, int n_leaves, int base)
 {
     if (flat >= fx->f.units[u].slices.used_elems)
         return 0.0f;
@@ -23,7 +22,7 @@ static float twin_grad(const fixture *fx, int u, size_t flat, int n_leaves, int 
     bool tied = u == ROOT && flat >= TIED_BEGIN && flat < TIED_END && fx->r.grads[u].n_buffers > 1;
     for (int k = 0; k <= tied; k++) {
         for (int n = 0; n < n_leaves; n++)
-            leaf[n] = value(base + n, k, k ? flat - TIED_BEGIN : flat);
+            leaf[n] = fix_fraction(base + n, k, k ? flat - TIED_BEGIN : flat);
         if (fx->spec->mode == GRAD_ACC_CANONICAL)
             sum[k] = tree_sum_f32(leaf, (size_t)n_leaves);
         else
@@ -33,9 +32,13 @@ static float twin_grad(const fixture *fx, int u, size_t flat, int n_leaves, int 
     return (tied ? sum[0] + sum[1] : sum[0]) * SCALE;
 }
 
-/* shard_grad of unit u: elements begin ... begin+elems-1 of its flat array. */
-static fsdp_status expect_grad(fixture *fx, const char *when, int u, size_t begin, size_t elems,
-                               int n_leaves, int base)
+typedef struct flat_part {
+    size_t begin, elems;
+} flat_part;
+
+/* shard_grad of unit u: a part of its flat array. */
+static fsdp_status expect_grad(fixture *fx, const char *when, int u, flat_part part, int n_leaves,
+                               int base)
 {
     TRY(stream_sync(fx->compute));
     TRY(stream_sync(fx->f.comm_stream));
@@ -44,8 +47,8 @@ static fsdp_status expect_grad(fixture *fx, const char *when, int u, size_t begi
         note(fx, fsdp_error(FSDP_EINVAL, "", "%s: unit %d has no shard_grad", when, u));
         return FSDP_OK;
     }
-    for (size_t i = 0; i < elems; i++) {
-        float want = twin_grad(fx, u, begin + i, n_leaves, base, fix_fraction);
+    for (size_t i = 0; i < part.elems; i++) {
+        float want = twin_grad(fx, u, part.begin + i, n_leaves, base);
         char what[96];
         snprintf(what, sizeof what,
                  "%s: gradient of unit %d against the unsharded twin, element %zu", when, u, i);
@@ -56,8 +59,8 @@ static fsdp_status expect_grad(fixture *fx, const char *when, int u, size_t begi
 
 static fsdp_status expect_shard_grad(fixture *fx, const char *when, int u, int n_leaves, int base)
 {
-    return expect_grad(fx, when, u, fix_shard_begin(fx, u), fx->f.units[u].layout.shard_elems,
-                       n_leaves, base);
+    flat_part shard = {fix_shard_begin(fx, u), fx->f.units[u].layout.shard_elems};
+    return expect_grad(fx, when, u, shard, n_leaves, base);
 }
 
 static fsdp_status grad_finish_body(fixture *fx)
@@ -67,8 +70,8 @@ static fsdp_status grad_finish_body(fixture *fx)
     for (int j = 0; j < 3; j++) {
         TRY(fix_push(fx, units[j], w, 0, fix_fraction));
         TRY(grad_finish(&fx->r, units[j], SCALE));
-        TRY(expect_grad(fx, "grad_finish", units[j], fix_slice_begin(fx, units[j]),
-                        fx->f.units[units[j]].slices.shard_elems, w, 0));
+        flat_part slice = {fix_slice_begin(fx, units[j]), fx->f.units[units[j]].slices.shard_elems};
+        TRY(expect_grad(fx, "grad_finish", units[j], slice, w, 0));
         note(fx, expect_int("contributions left in the sum",
                             fx->r.grads[units[j]].buffers[0].acc.n_pushed, 0));
     }

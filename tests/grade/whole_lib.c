@@ -67,7 +67,14 @@ static fsdp_status whole_create(grade *g, sharding_strategy sharding, int fsdp_s
                                        .hooks = fsdp_backward_hooks(&w->r),
                                        .views = &w->f.views},
                       &w->run));
-    TRY(twin_create(&w->m, g->ops, &w->data, 1, SEQ_LEN, GRAD_ACC_CANONICAL, SEED, &w->t));
+    TRY(twin_create(&(twin_config){.m = &w->m,
+                                   .ops = g->ops,
+                                   .data = &w->data,
+                                   .batch = 1,
+                                   .seq_len = SEQ_LEN,
+                                   .mode = GRAD_ACC_CANONICAL,
+                                   .seed = SEED},
+                    &w->t));
     w->twin_grad = calloc(w->t.param_elems, sizeof *w->twin_grad);
     return FSDP_OK;
 }
@@ -147,7 +154,7 @@ static fsdp_status whole_step(whole *w)
             TRY(whole_micro_step(w, a, true));
         TRY(grads_finish(&w->r, scale));
         TRY(stream_sync(w->f.compute));
-        TRY(twin_gradient(&w->t, 0, leaves, scale, w->twin_grad, NULL, &loss));
+        TRY(twin_gradient(&w->t, 0, leaves, scale, w->twin_grad, &loss));
         for (int u = 0; u < w->f.n_units; u++)
             held[u] = w->r.grads[u].shard_grad;
         expect_shards(w, "gradient", held, w->twin_grad);

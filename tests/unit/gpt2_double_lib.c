@@ -74,16 +74,16 @@ static void block(const model_config *c, double *const *w, double *x, size_t T)
     free(qkv);
 }
 
-double gpt2_double_loss(const model *m, double *const *params, const int32_t *tokens,
-                        const int32_t *targets, size_t batch, size_t seq_len, double *logits)
+double gpt2_double_loss(const model *m, double *const *params, const gpt2_double_batch *in,
+                        double *logits)
 {
     const model_config *c = &m->config;
-    const size_t C = c->d_model, V = c->vocab_size, T = seq_len;
+    const size_t C = c->d_model, V = c->vocab_size, T = in->seq_len;
     double *const *head = params + 2 + 12 * c->n_blocks;
     double *x = calloc(T * C, sizeof *x), *z = calloc(V, sizeof *z), loss = 0.0;
-    for (size_t b = 0; b < batch; b++) {
+    for (size_t b = 0; b < in->batch; b++) {
         for (size_t i = 0; i < T * C; i++)
-            x[i] = params[0][(size_t)tokens[b * T + i / C] * C + i % C] + params[1][i];
+            x[i] = params[0][(size_t)in->tokens[b * T + i / C] * C + i % C] + params[1][i];
         for (size_t l = 0; l < c->n_blocks; l++)
             block(c, params + 2 + 12 * l, x, T);
         for (size_t t = 0; t < T; t++) {
@@ -95,7 +95,7 @@ double gpt2_double_loss(const model *m, double *const *params, const int32_t *to
                     z[v] += n[i] * params[0][v * C + i];
                 sum += exp(z[v]);
             }
-            loss += log(sum) - z[targets[b * T + t]];
+            loss += log(sum) - z[in->targets[b * T + t]];
             if (logits != NULL)
                 memcpy(logits + (b * T + t) * V, z, V * sizeof *z);
         }

@@ -282,7 +282,10 @@ static fsdp_status run_optimizers(const ops_case *c, const ops *o, stream *s, op
                         .grad = grad,
                         .grad_coef = coef,
                         .elems = elems};
-    adamw_scalars(&adamw, 1e-3, 0.9, 0.95, 1e-8, 0.1, 2);
+    adamw_scalars(
+        &adamw,
+        &(adamw_config){
+            .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = 2});
     for (size_t i = 0; i < elems; i++)
         adamw.v[i] *= adamw.v[i];
     fsdp_status status = o->adamw(s, &adamw);

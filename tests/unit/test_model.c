@@ -253,7 +253,8 @@ static void free_double_params(const rig *r, double **w)
 
 static double double_loss(const rig *r, double **w, double *logits)
 {
-    return gpt2_double_loss(&r->m, w, r->tokens, r->targets, r->batch, r->seq_len, logits);
+    return gpt2_double_loss(
+        &r->m, w, &(gpt2_double_batch){r->tokens, r->targets, r->batch, r->seq_len}, logits);
 }
 
 static void check_forward(const ops *o)

@@ -143,7 +143,10 @@ static void call_adamw(vectors *v, size_t shift, size_t elems)
                     .v = v->z + shift,
                     .grad = v->grad + shift,
                     .elems = elems};
-    adamw_scalars(&a, 1e-3, 0.9, 0.999, 1e-8, 0.1, 4);
+    adamw_scalars(
+        &a,
+        &(adamw_config){
+            .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .step = 4});
     OK(ops_cpu_fast()->adamw(s, &a));
 }
 
@@ -370,7 +373,12 @@ static void test_adamw_scalars(void **state)
     for (size_t i = 0; i < 5; i++) {
         adamw_args a = {0};
         const double t = (double)STEPS[i] + 1.0;
-        adamw_scalars(&a, 3e-4, 0.9, 0.95, 1e-8, 0.1, STEPS[i]);
+        adamw_scalars(&a, &(adamw_config){.lr = 3e-4,
+                                          .beta1 = 0.9,
+                                          .beta2 = 0.95,
+                                          .eps = 1e-8,
+                                          .weight_decay = 0.1,
+                                          .step = STEPS[i]});
         const double step_size = 3e-4 / (1.0 - pow(0.9, t)), root = sqrt(1.0 - pow(0.95, t));
         assert_true(fabs((double)a.step_size - step_size) <= step_size * FLT_EPSILON);
         assert_true(fabs((double)a.sqrt_bias2 - root) <= root * FLT_EPSILON);

@@ -271,7 +271,12 @@ static void test_optimizers(void **state)
         OK(ops_cpu_fast()->sum_squares(s, &(sum_squares_args){&sum, grad, N}));
         OK(ops_cpu_fast()->clip_coef(s, &(clip_coef_args){&norm, &coef, &sum, 2.0f}));
         adamw_args a = {.param = p, .m = m, .v = v, .grad = grad, .grad_coef = &coef, .elems = N};
-        adamw_scalars(&a, 1e-2, 0.9, 0.95, 1e-8, 0.1, step);
+        adamw_scalars(&a, &(adamw_config){.lr = 1e-2,
+                                          .beta1 = 0.9,
+                                          .beta2 = 0.95,
+                                          .eps = 1e-8,
+                                          .weight_decay = 0.1,
+                                          .step = step});
         OK(ops_cpu_fast()->adamw(s, &a));
         OK(ops_cpu_fast()->sgd(s, &(sgd_args){q, grad, &coef, N, 1e-2f, 0.1f}));
     }

@@ -91,17 +91,23 @@ static void norm(float *out, const float *in, const float *gain, const float *bi
     }
 }
 
-/* out [T, n_out] = in [T, n_in] * w [n_out, n_in] transposed + b, added to `out` when add */
-static void linear(float *out, const float *in, const float *w, const float *b, int n_in, int n_out,
-                   int add)
+/* out [T, n_out] = in [T, n_in] * w [n_out, n_in] transposed + b */
+static void linear(float *out, const float *in, const float *w, const float *b, int n_in, int n_out)
 {
     for (int t = 0; t < T; t++)
         for (int o = 0; o < n_out; o++) {
             double sum = b[o];
             for (int i = 0; i < n_in; i++)
                 sum += (double)in[t * n_in + i] * w[(size_t)o * (size_t)n_in + (size_t)i];
-            out[t * n_out + o] = (float)sum + (add ? out[t * n_out + o] : 0);
+            out[t * n_out + o] = (float)sum;
         }
+}
+
+/* x [T, C] += y */
+static void add(float *x, const float *y)
+{
+    for (int i = 0; i < T * C; i++)
+        x[i] += y[i];
 }
 
 static void attend(float *out, const float *qkv)
@@ -169,14 +175,16 @@ static double sequence_loss(const float *all, const uint16_t *token)
             x[t * C + i] = wte[token[t] * C + i] + wpe[t * C + i];
     for (size_t l = 0; l < n; l++) {
         norm(y, x, gain1 + l * c, bias1 + l * c);
-        linear(wide, y, w_qkv + l * 3 * c * c, b_qkv + l * 3 * c, C, 3 * C, 0);
+        linear(wide, y, w_qkv + l * 3 * c * c, b_qkv + l * 3 * c, C, 3 * C);
         attend(y, wide);
-        linear(x, y, w_proj + l * c * c, b_proj + l * c, C, C, 1);
+        linear(wide, y, w_proj + l * c * c, b_proj + l * c, C, C);
+        add(x, wide);
         norm(y, x, gain2 + l * c, bias2 + l * c);
-        linear(wide, y, w_up + l * 4 * c * c, b_up + l * 4 * c, C, 4 * C, 0);
+        linear(wide, y, w_up + l * 4 * c * c, b_up + l * 4 * c, C, 4 * C);
         for (int i = 0; i < T * 4 * C; i++)
             wide[i] *= 0.5f * (1 + tanhf(0.7978845608f * (wide[i] + 0.044715f * powf(wide[i], 3))));
-        linear(x, wide, w_down + l * 4 * c * c, b_down + l * c, 4 * C, C, 1);
+        linear(y, wide, w_down + l * 4 * c * c, b_down + l * c, 4 * C, C);
+        add(x, y);
     }
     norm(y, x, gain, bias);
     double loss = head_loss(y, wte, token + 1);
