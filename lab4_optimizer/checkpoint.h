@@ -1,58 +1,46 @@
-/* checkpoint.h -- provided: the files behind ckpt_save and ckpt_load. checkpoint.c has the format.
+/* checkpoint.h -- lab 4: checkpoints that any number of ranks can read.
  *
- *   write: ckpt_file_write_begin -> ckpt_file_write ... -> ckpt_file_write_end -> ckpt_file_close
- *   read:  ckpt_file_open -> ckpt_file_read ... -> ckpt_file_read_end -> ckpt_file_close */
+ *   ckpt_save and ckpt_load at any point between steps
+ *     -> ckpt_pack, ckpt_unpack: between a shard and pieces of parameters
+ *     -> ckpt_file.h: the files */
 #pragma once
-#include <limits.h>
 #include "lab4_optimizer/optimizer.h"
 
-typedef struct ckpt_header {
-    char magic[8];
-    uint64_t n_pieces, n_values; /* of one array */
-    uint64_t n_arrays;           /* 3: parameter and both moments; 1: parameter alone */
-    uint64_t file, next_step;    /* so that parts of two checkpoints are not mixed */
-} ckpt_header;
+/* ---- 4.5 ------------------------------------------------------------------------------------- */
+/* A run of one parameter's elements in a checkpoint file. */
+typedef struct ckpt_piece {
+    int32_t param;
+    uint64_t begin, elems; /* inside the parameter */
+} ckpt_piece;
 
-typedef struct ckpt_file {
-    int fd;
-    char path[PATH_MAX];
-    uint64_t hash;
-} ckpt_file;
+/* Pieces of one array and their values, one after the other, in host memory of the caller. */
+typedef struct ckpt_pieces {
+    ckpt_piece *pieces; /* [n_pieces] */
+    float *values;
+    int n_pieces;
+} ckpt_pieces;
 
-typedef struct ckpt_meta {
-    int64_t next_step, param_elems;
-    int n_files, n_params, n_arrays;
-} ckpt_meta;
+/* ckpt_pack -- yours: copy the pieces of rank's shard to out->values, and list them in out->pieces
+ * [layout->n_slots] in the same order. */
+fsdp_status ckpt_pack(const flat_layout *layout, int rank, const float *shard, ckpt_pieces *out);
+/* ckpt_unpack -- yours: copy the parts of foreign pieces that fall into rank's shard.
+ *   *n_elems  += the number of elements copied */
+fsdp_status ckpt_unpack(const flat_layout *layout, int rank, const ckpt_pieces *in, float *shard,
+                        size_t *n_elems);
 
-/* ckpt_file_write_begin -- create rank's file in dir and write the header and the pieces. The
- * caller closes f also after a failure. */
-fsdp_status ckpt_file_write_begin(const char *dir, int rank, const ckpt_header *header,
-                                  const ckpt_piece *pieces, ckpt_file *f);
-/* ckpt_file_write -- append values; an array may come in parts of any length. */
-fsdp_status ckpt_file_write(ckpt_file *f, const float *values, size_t elems);
-/* ckpt_file_write_end -- append the hash of everything before it, and fsync. */
-fsdp_status ckpt_file_write_end(ckpt_file *f);
-/* ckpt_file_open -- open file number `file` of dir, read its header and pieces, and check them. The
- * caller frees *pieces and closes f, also after a failure. */
-fsdp_status ckpt_file_open(const char *dir, int file, ckpt_header *header, ckpt_piece **pieces,
-                           ckpt_file *f);
-/* ckpt_file_read -- the next elems values. */
-fsdp_status ckpt_file_read(ckpt_file *f, float *values, size_t elems);
-/* ckpt_file_read_end -- compare the hash; FSDP_EINVAL if the file is damaged. */
-fsdp_status ckpt_file_read_end(ckpt_file *f);
-/* ckpt_file_close -- close f; f->fd may be -1. */
-void ckpt_file_close(ckpt_file *f);
-
-/* ckpt_meta_write -- write DIR/meta.json and fsync it. */
-fsdp_status ckpt_meta_write(const char *dir, const ckpt_meta *meta);
-/* ckpt_meta_read -- read DIR/meta.json and check its ranges. */
-fsdp_status ckpt_meta_read(const char *dir, ckpt_meta *meta);
-
-/* ckpt_sibling -- out = DIR + suffix, without slashes at the end of DIR. */
-fsdp_status ckpt_sibling(const char *dir, const char *suffix, char out[PATH_MAX]);
-/* ckpt_remove_dir -- remove DIR and all checkpoint files in it; OK if DIR does not exist. */
-fsdp_status ckpt_remove_dir(const char *dir);
-/* ckpt_publish_dir -- rename DIR.tmp to DIR. */
-fsdp_status ckpt_publish_dir(const char *dir);
-/* ckpt_hash -- the hash of data appended to what `hash` is the hash of; 0 is that of nothing. */
-uint64_t ckpt_hash(uint64_t hash, const void *data, size_t bytes);
+/* ---- provided (ckpt_io.c) -------------------------------------------------------------------- */
+/* ckpt_save -- write DIR/rank-RRRRR.ckpt on every rank, then DIR/meta.json on rank 0. A rank's file
+ * holds pieces (parameter, begin, elems) of the parameters and of m and v, those in its world
+ * slice: so every element is written once, and padding never. Everything goes to DIR.tmp, is
+ * fsynced, and is then renamed. An old DIR stays whole until then.
+ *   collective  all ranks; every rank fails or none
+ *   errors      FSDP_EIO, FSDP_ENOMEM */
+fsdp_status ckpt_save(fsdp_optimizer *o, const char *dir, int64_t next_step);
+/* ckpt_load -- read a checkpoint that any number of ranks saved. Every element must come once.
+ *   collective  all ranks; every rank fails or none
+ *   *next_step  the step that training goes on with
+ *   errors      FSDP_EIO, FSDP_EINVAL: another model or optimizer, a missing or damaged file. The
+ *               parameters and moments are undefined then */
+fsdp_status ckpt_load(fsdp_optimizer *o, const char *dir, int64_t *next_step);
+/* ckpt_exists -- whether dir, or the DIR.old of a save that was cut short, holds a checkpoint. */
+bool ckpt_exists(const char *dir);

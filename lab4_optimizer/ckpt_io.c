@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "lab4_optimizer/checkpoint.h"
+#include "lab4_optimizer/ckpt_file.h"
 
 enum { ARRAYS_ADAMW = 3, ARRAYS_SGD = 1 };
 

@@ -1,7 +1,7 @@
 /* ckpt_pieces.c -- task 4.5: between a shard and pieces that any world size can read. */
 #include <stdlib.h>
 #include <string.h>
-#include "lab4_optimizer/optimizer.h"
+#include "lab4_optimizer/checkpoint.h"
 
 /* The pieces of rank's shard; the caller frees *out. */
 static fsdp_status shard_pieces(const flat_layout *layout, int rank, flat_piece **out,

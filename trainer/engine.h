@@ -4,7 +4,7 @@
  *   fsdp_engine_create -> engine (common/train/engine.h) -> out->free(out->self) */
 #pragma once
 #include "common/train/engine.h"
-#include "lab4_optimizer/optimizer.h"
+#include "lab4_optimizer/checkpoint.h"
 
 /* Where the table of hooks of a training pass comes from. Whoever fills in this struct owns self.
  *   make  fills in *out for the units of r->f; it may give r->f streams and groups of its own

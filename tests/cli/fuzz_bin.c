@@ -12,7 +12,7 @@
 #include "common/data/data.h"
 #include "common/model/export.h"
 #include "common/model/gpt2.h"
-#include "lab4_optimizer/checkpoint.h"
+#include "lab4_optimizer/ckpt_file.h"
 #include "tests/cli/fuzz_lib.h"
 
 enum {

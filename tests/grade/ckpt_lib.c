@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "lab4_optimizer/checkpoint.h"
+#include "lab4_optimizer/ckpt_file.h"
 #include "tests/grade/handmade_lib.h"
 #include "tests/grade/ckpt_lib.h"
 

@@ -5,7 +5,7 @@
  */
 #include <math.h>
 #include <string.h>
-#include "lab4_optimizer/optimizer.h"
+#include "lab4_optimizer/checkpoint.h"
 #include "tests/grade/ckpt_lib.h"
 #include "tests/grade/handmade_lib.h"
 #include "tests/grade/tiny_lib.h"

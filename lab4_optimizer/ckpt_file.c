@@ -1,4 +1,4 @@
-/* checkpoint.c -- provided: sharded checkpoints on disk, around task 4.5's pack and unpack.
+/* ckpt_file.c -- provided: sharded checkpoints on disk, around task 4.5's pack and unpack.
  *
  *   DIR/rank-00000.ckpt ...  one file for each rank that saved: header, pieces, the values of
  *                            parameter, first and second moment in the order of the pieces, and a
@@ -18,8 +18,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "lab4_optimizer/checkpoint.h"
-#include "lab4_optimizer/optimizer.h"
+#include "lab4_optimizer/ckpt_file.h"
 
 /* ---- one file -------------------------------------------------------------------------------- */
 
