@@ -3,10 +3,8 @@
  * Errors before training, and those of files, are agreed on by all ranks: rank 0 prints the one
  * message and everybody leaves in order. Another error while training may have struck one rank
  * only: that rank prints and ends the job. */
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <unistd.h>
 #include "common/base/wait_policy.h"
 #include "trainer/trainer.h"
 
@@ -91,18 +89,15 @@ static int close_stdout(void)
     return EXIT_FAILURE;
 }
 
-/* The options, with --help printed to nowhere: only connected ranks know who is to print it. */
-static fsdp_status parse_in_silence(int argc, char **argv, trainer_config *cfg)
+/* --help, which every rank was given: one prints it. */
+static int help(trainer *t)
 {
-    int terminal = dup(STDOUT_FILENO), nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (nowhere >= 0)
-        dup2(nowhere, STDOUT_FILENO);
-    fsdp_status status = trainer_config_parse(argc, argv, cfg);
-    if (terminal >= 0 && nowhere >= 0)
-        dup2(terminal, STDOUT_FILENO);
-    close(terminal);
-    close(nowhere);
-    return status;
+    bool prints = !t->run.world || comm_rank(t->run.world) == 0;
+    fsdp_status status = prints ? trainer_config_print_help() : FSDP_OK;
+    if (status != FSDP_OK)
+        print_error(0, 0);
+    trainer_free(t);
+    return status == FSDP_OK ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 /* From options to the last report; the exit status. */
@@ -136,26 +131,22 @@ int main(int argc, char **argv)
     trainer t = {0};
     signal(SIGPIPE, SIG_IGN);
     int launched = comm_launched_ranks();
-    bool alone = launched == 1;
-    fsdp_status parsed = (alone ? trainer_config_parse : parse_in_silence)(argc, argv, &t.cfg);
-    if (parsed != FSDP_OK && alone) {
-        if (parsed != FSDP_HELP) /* --help */
-            print_error(0, 0);
-        return parsed == FSDP_HELP ? EXIT_SUCCESS : EXIT_FAILURE;
-    }
+    fsdp_status parsed = trainer_config_parse(argc, argv, &t.cfg);
     fsdp_error_info why = *fsdp_error_get();
+    if (launched == 1 && parsed == FSDP_HELP)
+        return help(&t);
+    if (launched == 1 && parsed != FSDP_OK) {
+        print_error(0, 0);
+        return EXIT_FAILURE;
+    }
     if (trainer_connect(&t) != FSDP_OK) { /* no group to agree in: every rank that fails says so */
-        print_error(comm_launched_rank(), alone ? 0 : launched);
+        print_error(comm_launched_rank(), launched == 1 ? 0 : launched);
         return EXIT_FAILURE;
     }
     if (comm_same(t.run.world, "--help", parsed == FSDP_HELP ? "given" : "not given") != FSDP_OK)
         return leave(&t);
-    if (parsed == FSDP_HELP) {
-        if (comm_rank(t.run.world) == 0)
-            trainer_config_parse(argc, argv, &t.cfg);
-        trainer_free(&t);
-        return close_stdout();
-    }
+    if (parsed == FSDP_HELP)
+        return help(&t);
     if (parsed != FSDP_OK)
         fsdp_error_set(&why);
     return run(&t, parsed);

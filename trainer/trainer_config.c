@@ -100,11 +100,15 @@ const option_spec TRAINER_OPTIONS[] = {
 fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg)
 {
     *cfg = (trainer_config){0};
-    return options_parse(
+    return options_parse(TRAINER_OPTIONS, "fsdp_train", argc, argv, cfg);
+}
+
+fsdp_status trainer_config_print_help(void)
+{
+    return options_print_help(
         TRAINER_OPTIONS, "fsdp_train",
         "Trains a language model on one device, by data parallelism or by FSDP.\n"
-        "Alone: one process. Under an MPI launcher: mpiexec -n 4 build/fsdp_train ...",
-        argc, argv, cfg);
+        "Alone: one process. Under an MPI launcher: mpiexec -n 4 build/fsdp_train ...");
 }
 
 /* "block", "sub-block", "model" or "size:N". Its number among the four is the policy's. */

@@ -36,8 +36,11 @@ typedef struct trainer_config {
 extern const option_spec TRAINER_OPTIONS[];
 
 /* trainer_config_parse -- fill in *cfg from the command line.
- *   errors  those of options_parse; FSDP_HELP: --help was printed */
+ *   errors  those of options_parse, of which FSDP_HELP asks for trainer_config_print_help */
 fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg);
+/* trainer_config_print_help -- all options, on standard output.
+ *   errors  those of options_print_help */
+fsdp_status trainer_config_print_help(void);
 
 /* trainer_config_resolve -- fill in model_cfg, cfg's wrap_policy, and cfg's batch fields so that
  * global_batch = W * batch_size * grad_accum. W is --plan-ranks, or world_size without it. With

@@ -1,23 +1,24 @@
 /* options.c -- parsing, checking and printing options, all from the caller's table.
  *
- *   options_parse:  defaults -> each word of argv: find the row, find the value, convert, store
- *   --help:         the same rows, laid out under their groups
+ *   options_parse        defaults -> each word of argv: find the row and the value, convert, store
+ *   options_print_help   the same rows, laid out under their groups
  *
  * Parsed here, not by getopt_long or argp: only long options exist and a word that is no option is
  * an error, so little is left for them to do, while they keep the state of a parse in globals, tell
- * unknown, ambiguous, missing and superfluous apart only in text that they print themselves, and
- * argp_help sorts the rows, which here stand in the order a reader should meet them.
+ * unknown, missing and superfluous apart only in text that they print themselves, and argp_help
+ * sorts the rows, which here stand in the order a reader should meet them.
  * Nothing is allocated; strings in the caller's struct point into argv or the table.             */
-#include "common/base/options_impl.h"
+#include "common/base/options.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    NEAREST_MAX_BYTES = 64 /* longer names get no suggestion */
+    NEAREST_MAX_BYTES = 64, /* longer names get no suggestion */
+    HELP_COLUMN = 30,       /* where the descriptions of --help begin */
+    HELP_WIDTH = 79         /* where their lines end */
 };
 
 /* What the functions below share during one call. */
@@ -34,13 +35,11 @@ typedef struct quoted {
 } quoted;
 
 /* quote -- at most 60 bytes of what the user wrote, fit for a terminal: control characters shown as
- * '?', a cut marked by "...", no UTF-8 sequence cut in two.                                      */
+ * '?', a cut marked by "...".                                                                    */
 static quoted quote(const char *text, size_t text_bytes)
 {
     quoted q = {.text = ""};
     size_t take = text_bytes <= 60 ? text_bytes : 60;
-    while (take < text_bytes && take > 0 && ((unsigned char)text[take] & 0xc0) == 0x80)
-        take--;
     for (size_t i = 0; i < take; i++) {
         unsigned char c = (unsigned char)text[i];
         q.text[i] = c < 0x20 || c == 0x7f ? '?' : text[i];
@@ -50,10 +49,22 @@ static quoted quote(const char *text, size_t text_bytes)
     return q;
 }
 
+/* range_text -- " from 0 to 10", " of at least 1" for a limit that no reader would meet, or "" when
+ * the row has no range.                                                                          */
+static void range_text(const option_spec *spec, char *buf, size_t buf_bytes)
+{
+    if (spec->min == spec->max)
+        snprintf(buf, buf_bytes, "%s", "");
+    else if (spec->max >= 1e18)
+        snprintf(buf, buf_bytes, " of at least %.12g", spec->min);
+    else
+        snprintf(buf, buf_bytes, " from %.12g to %.12g", spec->min, spec->max);
+}
+
 static fsdp_status bad_value(const parser *p, const option_spec *spec, const char *got)
 {
     char range[96], expected[384], hint[384];
-    options_range_text(spec, "from ", range, sizeof range);
+    range_text(spec, range, sizeof range);
     if (spec->kind == OPT_INT)
         snprintf(expected, sizeof expected, "a whole number%s", range);
     else if (spec->kind == OPT_DOUBLE)
@@ -73,8 +84,8 @@ static fsdp_status bad_value(const parser *p, const option_spec *spec, const cha
 /* edit_distance -- insertions, deletions and replacements between name[0..name_bytes) and known. */
 static size_t edit_distance(const char *name, size_t name_bytes, const char *known)
 {
-    size_t
-        row[NEAREST_MAX_BYTES + 1]; /* row[j]: from the first i of name to the first j of known */
+    /* row[j]: from the first i bytes of name to the first j of known */
+    size_t row[NEAREST_MAX_BYTES + 1];
     size_t known_bytes = strlen(known);
     for (size_t j = 0; j <= known_bytes; j++)
         row[j] = j;
@@ -94,16 +105,17 @@ static size_t edit_distance(const char *name, size_t name_bytes, const char *kno
     return row[known_bytes];
 }
 
-/* nearest_row -- the row whose name is closest, NULL when not even half of the letters agree. */
+/* nearest_row -- the first row whose name begins so, else the one whose name is closest; NULL when
+ * not even half of the letters agree.                                                            */
 static const option_spec *nearest_row(const option_spec *table, const char *name, size_t name_bytes)
 {
     const option_spec *nearest = NULL;
-    size_t least = name_bytes / 2 + 1;
-    for (const option_spec *row = options_first_row(table); row != NULL;
-         row = options_row_after(row)) {
+    size_t least = name_bytes > 0 ? name_bytes / 2 + 1 : 0;
+    for (const option_spec *row = table; row->kind != OPT_END; row++) {
         if (row->kind == OPT_REFUSED || strlen(row->name) > NEAREST_MAX_BYTES)
             continue;
-        size_t distance = edit_distance(name, name_bytes, row->name);
+        bool begins = strncmp(row->name, name, name_bytes) == 0;
+        size_t distance = begins ? 0 : edit_distance(name, name_bytes, row->name);
         if (distance < least) {
             least = distance;
             nearest = row;
@@ -126,47 +138,22 @@ static fsdp_status unknown_option(const parser *p, const char *name, size_t name
 
 /* ---- finding the row ------------------------------------------------------------------------- */
 
-/* begins_with -- name[0..name_bytes) is the beginning of known; '_' in name stands for '-'. */
-static bool begins_with(const char *known, const char *name, size_t name_bytes)
+/* same_name -- name[0..name_bytes) is known; '_' in name stands for '-'. */
+static bool same_name(const char *known, const char *name, size_t name_bytes)
 {
     for (size_t i = 0; i < name_bytes; i++)
-        if (known[i] == '\0' || known[i] != (name[i] == '_' ? '-' : name[i]))
+        if (known[i] != (name[i] == '_' ? '-' : name[i]))
             return false;
-    return true;
+    return known[name_bytes] == '\0';
 }
 
-static fsdp_status ambiguous_option(const parser *p, const char *name, size_t name_bytes)
+/* find_row -- the row of that name, NULL when there is none. */
+static const option_spec *find_row(const option_spec *table, const char *name, size_t name_bytes)
 {
-    char candidates[384] = "";
-    size_t used = 0;
-    for (const option_spec *row = options_first_row(p->table); row != NULL;
-         row = options_row_after(row))
-        if (begins_with(row->name, name, name_bytes) && used < sizeof candidates)
-            used +=
-                (size_t)snprintf(candidates + used, sizeof candidates - used, " --%s", row->name);
-    return fsdp_error(FSDP_EINVAL, "write the option's full name", "--%s is short for any of%s",
-                      quote(name, name_bytes).text, candidates);
-}
-
-/* find_row -- the row of that name, or the only row whose name begins so. */
-static fsdp_status find_row(const parser *p, const char *name, size_t name_bytes,
-                            const option_spec **found)
-{
-    int n_found = 0;
-    for (const option_spec *row = options_first_row(p->table); row != NULL;
-         row = options_row_after(row)) {
-        if (!begins_with(row->name, name, name_bytes))
-            continue;
-        *found = row;
-        n_found++;
-        if (row->name[name_bytes] == '\0')
-            return FSDP_OK;
-    }
-    if (n_found == 0 || name_bytes == 0)
-        return unknown_option(p, name, name_bytes);
-    if (n_found > 1)
-        return ambiguous_option(p, name, name_bytes);
-    return FSDP_OK;
+    for (const option_spec *row = table; row->kind != OPT_END; row++)
+        if (same_name(row->name, name, name_bytes))
+            return row;
+    return NULL;
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -223,67 +210,26 @@ static bool store(const option_spec *spec, const char *text, void *out)
     case OPT_STRING:
         *(const char **)field = text;
         return true;
-    case OPT_BOOL: /* defaults only: on the command line the name alone says it */
-        *(bool *)field = strcmp(text, "1") == 0 || strcmp(text, "true") == 0;
-        return *(bool *)field || strcmp(text, "0") == 0 || strcmp(text, "false") == 0;
     case OPT_ENUM:
         *(int *)field = choice_index(spec->choices, text);
         return *(int *)field >= 0;
-    case OPT_END:
+    case OPT_BOOL: /* has no text */
     case OPT_REFUSED:
+    case OPT_END:
         break;
     }
     return false;
 }
 
-static void store_zero(const option_spec *spec, void *out)
-{
-    static const size_t FIELD_BYTES[] = {
-        [OPT_INT] = sizeof(int64_t), [OPT_DOUBLE] = sizeof(double), [OPT_STRING] = sizeof(char *),
-        [OPT_BOOL] = sizeof(bool),   [OPT_ENUM] = sizeof(int),      [OPT_REFUSED] = 0};
-    memset((char *)out + spec->offset, 0,
-           FIELD_BYTES[spec->kind]); /* all zero bits: 0, NULL, false */
-}
+/* ---- parsing --------------------------------------------------------------------------------- */
 
-static void store_defaults(const option_spec *table, void *out)
+/* parse_value -- the value of an option, from the word itself (after '=') or from the next one. */
+static fsdp_status parse_value(const parser *p, const option_spec *spec, const char *value,
+                               const char *next, int *used)
 {
-    for (const option_spec *row = table; row->kind != OPT_END; row++) {
-        store_zero(row, out);
-        if (row->kind != OPT_REFUSED && row->def != NULL)
-            FSDP_ASSERT(store(row, row->def, out)); /* the table's own default must be valid */
-    }
-}
-
-/* ---- public ---------------------------------------------------------------------------------- */
-
-/* parse_option -- one option word, and the next word (NULL at the end) if it is the value. *used:
- * how many of the two were taken. *help: the option was --help.                                  */
-static fsdp_status parse_option(const parser *p, const char *word, const char *next, int *used,
-                                bool *help)
-{
-    const option_spec *spec = NULL;
-    const char *name = word + 2, *value = strchr(name, '=');
-    size_t name_bytes = value != NULL ? (size_t)(value - name) : strlen(name);
-    TRY(find_row(p, name, name_bytes, &spec));
-    *used = 1;
-    *help = spec == &OPTIONS_HELP;
-    if (spec->kind == OPT_REFUSED)
-        return fsdp_error(FSDP_EINVAL, spec->help != NULL ? spec->help : "",
-                          "--%s is not available", spec->name);
-    if (spec->kind == OPT_BOOL) {
-        if (value != NULL)
-            return fsdp_error(FSDP_EINVAL, "write the option alone, or leave it out",
-                              "--%s: got '%s', expected no value", spec->name,
-                              quote(value + 1, strlen(value + 1)).text);
-        if (!*help)
-            *(bool *)((char *)p->out + spec->offset) = true;
-        return FSDP_OK;
-    }
-    if (value != NULL) {
-        value++;
-    } else {
-        if (next == NULL ||
-            strncmp(next, "--", 2) == 0) /* a forgotten value, not one named "--x" */
+    if (value == NULL) {
+        /* Two hyphens: the value was forgotten, and this is the next option. */
+        if (next == NULL || strncmp(next, "--", 2) == 0)
             return fsdp_error(FSDP_EINVAL, "write --name=value, all in one word",
                               "--%s: no value given", spec->name);
         value = next;
@@ -292,19 +238,174 @@ static fsdp_status parse_option(const parser *p, const char *word, const char *n
     return store(spec, value, p->out) ? FSDP_OK : bad_value(p, spec, value);
 }
 
-fsdp_status options_parse(const option_spec *table, const char *program, const char *doc, int argc,
-                          char **argv, void *out)
+/* parse_option -- one option word, and the next word (NULL at the end) if it is the value. *used:
+ * how many of the two were taken.                                                                */
+static fsdp_status parse_option(const parser *p, const char *word, const char *next, int *used)
+{
+    const char *name = word + 2, *value = strchr(name, '=');
+    size_t name_bytes = value != NULL ? (size_t)(value - name) : strlen(name);
+    if (same_name("help", name, name_bytes))
+        return FSDP_HELP;
+    const option_spec *spec = find_row(p->table, name, name_bytes);
+    if (spec == NULL)
+        return unknown_option(p, name, name_bytes);
+    if (spec->kind == OPT_REFUSED)
+        return fsdp_error(FSDP_EINVAL, spec->help, "--%s is not available", spec->name);
+    *used = 1;
+    if (value != NULL)
+        value++;
+    if (spec->kind != OPT_BOOL)
+        return parse_value(p, spec, value, next, used);
+    if (value != NULL)
+        return fsdp_error(FSDP_EINVAL, "write the option alone, or leave it out",
+                          "--%s: got '%s', expected no value", spec->name,
+                          quote(value, strlen(value)).text);
+    *(bool *)((char *)p->out + spec->offset) = true;
+    return FSDP_OK;
+}
+
+fsdp_status options_parse(const option_spec *table, const char *program, int argc, char **argv,
+                          void *out)
 {
     const parser p = {.table = table, .program = program, .out = out};
-    store_defaults(table, out);
-    for (int i = 1, used; i < argc; i += used) {
-        bool help = false;
+    for (const option_spec *row = table; row->kind != OPT_END; row++)
+        if (row->def != NULL)
+            FSDP_ASSERT(store(row, row->def, out)); /* the table's own default must be valid */
+    for (int i = 1, used = 0; i < argc; i += used) {
         if (strncmp(argv[i], "--", 2) != 0)
             return fsdp_error(FSDP_EINVAL, "options are written --name=value or --name value",
                               "got '%s', expected an option", quote(argv[i], strlen(argv[i])).text);
-        TRY(parse_option(&p, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &used, &help));
-        if (help)
-            return options_print_help(table, program, doc);
+        TRY(parse_option(&p, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &used));
     }
     return FSDP_OK;
+}
+
+/* ---- --help ---------------------------------------------------------------------------------- */
+
+/* print_words -- words of text from `column` on, wrapped into lines that begin at `indent`. Returns
+ * the column after the last word.                                                                */
+static int print_words(int column, int indent, const char *text)
+{
+    while (*(text += strspn(text, " \n")) != '\0') {
+        int word_bytes = (int)strcspn(text, " \n");
+        if (column > indent && column + 1 + word_bytes > HELP_WIDTH) {
+            printf("\n");
+            column = 0;
+        }
+        if (column < indent)
+            column += printf("%*s", indent - column, "");
+        else if (column > indent)
+            column += printf(" ");
+        column += printf("%.*s", word_bytes, text);
+        text += word_bytes;
+    }
+    return column;
+}
+
+static void print_row(const option_spec *spec)
+{
+    static const char *const ARG[] = {[OPT_INT] = "N", [OPT_DOUBLE] = "X", [OPT_STRING] = "TEXT"};
+    const char *arg = spec->kind == OPT_ENUM ? spec->choices : ARG[spec->kind];
+    int column = printf("  --%s", spec->name);
+    if (spec->kind != OPT_BOOL)
+        column += printf("=%s", spec->arg != NULL ? spec->arg : arg);
+    if (column >= HELP_COLUMN) { /* no room beside a long name */
+        printf("\n");
+        column = 0;
+    }
+    column = print_words(column, HELP_COLUMN, spec->help);
+
+    char range[96], notes[256] = "";
+    range_text(spec, range, sizeof range);
+    if (spec->def != NULL)
+        snprintf(notes, sizeof notes, "(default %s%s%s)", spec->def, range[0] ? ";" : "", range);
+    else if (range[0] != '\0')
+        snprintf(notes, sizeof notes, "(%s)", range + 1);
+    print_words(column, HELP_COLUMN, notes);
+    printf("\n");
+}
+
+fsdp_status options_print_help(const option_spec *table, const char *program, const char *doc)
+{
+    printf("Usage: %s [OPTION...]\n", program);
+    print_words(0, 0, doc);
+    printf("\n\n");
+    for (const option_spec *row = table; row->kind != OPT_END; row++) {
+        if (row->group != NULL)
+            printf("%s%s:\n", row == table ? "" : "\n", row->group);
+        if (row->kind == OPT_REFUSED)
+            printf("  --%s\n", row->name);
+        else
+            print_row(row);
+    }
+    printf("\n  %-*sprint this list\n", HELP_COLUMN - 2, "--help");
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return fsdp_error(FSDP_EIO, "", "--help: standard output cannot be written");
+    return FSDP_OK;
+}
+
+/* ---- canonical text -------------------------------------------------------------------------- */
+
+/* double_text -- the shortest decimal that reads back as the same double. */
+static void double_text(double value, char *buf, size_t buf_bytes)
+{
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(buf, buf_bytes, "%.*g", digits, value);
+        if (strtod(buf, NULL) == value)
+            return;
+    }
+}
+
+/* value_text -- the field as it could be written on the command line. Strings of any length are
+ * returned in place, everything else in buf.                                                     */
+static const char *value_text(const option_spec *spec, const void *opts, char *buf,
+                              size_t buf_bytes, size_t *text_bytes)
+{
+    const void *field = (const char *)opts + spec->offset;
+    const char *text = buf;
+    if (spec->kind == OPT_INT) {
+        snprintf(buf, buf_bytes, "%lld", (long long)*(const int64_t *)field);
+    } else if (spec->kind == OPT_DOUBLE) {
+        double_text(*(const double *)field, buf, buf_bytes);
+    } else if (spec->kind == OPT_BOOL) {
+        snprintf(buf, buf_bytes, "%d", *(const bool *)field);
+    } else if (spec->kind == OPT_ENUM) {
+        text = spec->choices;
+        for (int i = *(const int *)field; i > 0; i--) {
+            text += strcspn(text, "|");
+            FSDP_ASSERT(*text == '|'); /* else the field is no index into choices */
+            text++;
+        }
+        *text_bytes = strcspn(text, "|");
+        return text;
+    } else {
+        text = *(const char *const *)field != NULL ? *(const char *const *)field : "";
+    }
+    *text_bytes = strlen(text);
+    return text;
+}
+
+/* append -- text onto buf[*used], cut at buf_bytes; control characters as '?', to stay one line. */
+static void append(char *buf, size_t buf_bytes, size_t *used, const char *text, size_t text_bytes)
+{
+    for (size_t i = 0; i < text_bytes && *used + 1 < buf_bytes; i++)
+        buf[(*used)++] = (unsigned char)text[i] < 0x20 ? '?' : text[i];
+}
+
+void options_canonical(const option_spec *table, const void *opts, char *buf, size_t buf_bytes)
+{
+    size_t used = 0;
+    for (const option_spec *row = table; row->kind != OPT_END; row++) {
+        char number[32];
+        size_t text_bytes;
+        if (row->kind == OPT_REFUSED)
+            continue;
+        const char *text = value_text(row, opts, number, sizeof number, &text_bytes);
+        append(buf, buf_bytes, &used, " ", used > 0);
+        append(buf, buf_bytes, &used, row->name, strlen(row->name));
+        append(buf, buf_bytes, &used, "=", 1);
+        append(buf, buf_bytes, &used, text, text_bytes);
+    }
+    if (buf_bytes > 0)
+        buf[used] = '\0';
 }

@@ -3,13 +3,16 @@
  *     static const option_spec TABLE[] = {
  *         {.name = "steps", .kind = OPT_INT, .offset = offsetof(cfg, steps), .def = "20",
  *          .min = 0, .max = 1e9, .group = "Training", .help = "optimizer steps"}, ... {0}};
- *     TRY(options_parse(TABLE, "fsdp_train", "trains ...", argc, argv, &cfg));
+ *     config cfg = {0};
+ *     fsdp_status status = options_parse(TABLE, "fsdp_train", argc, argv, &cfg);
+ *     if (status == FSDP_HELP)
+ *         status = options_print_help(TABLE, "fsdp_train", "trains ...");
  *
- * GNU long options: `--batch_size` is read as `--batch-size`; `--name=value` and `--name value` (a
- * value that begins with -- needs the former); unambiguous prefixes; the last of repeated options
- * wins; `--help` comes by itself. Every error is an FSDP_EINVAL that names the option, the value
- * got and what was expected, with a hint (an unknown option gets the nearest known one). A number
- * must be finite, whole where the kind says so, and in range. A value is never empty. */
+ * GNU long options, written out: `--name=value` or `--name value` (a value that begins with --
+ * needs the former). `--batch_size` is read as `--batch-size`. The last of repeated options wins.
+ * `--help` needs no row. Every error is an FSDP_EINVAL that names the option, the value got and
+ * what was expected, with a hint (an unknown option gets the nearest known one). A number must be
+ * finite, whole where the kind says so, and in range. A value is never empty. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,8 +23,8 @@ typedef enum option_kind {
     OPT_END = 0,
     OPT_INT,    /* int64_t; decimal digits, an optional sign */
     OPT_DOUBLE, /* double; finite */
-    OPT_STRING, /* const char * into argv or the table: valid while they live; NULL default */
-    OPT_BOOL,   /* bool; the option takes no value */
+    OPT_STRING, /* const char * into argv or the table: valid while they live */
+    OPT_BOOL,   /* bool; the option takes no value and has no default but false */
     OPT_ENUM,   /* int: index into `choices` ("full|grad-op|none") */
     OPT_REFUSED /* known to the design, not there yet: refused with the hint in `help`; --help lists
                    its name */
@@ -30,21 +33,25 @@ typedef enum option_kind {
 typedef struct option_spec {
     const char *name;
     option_kind kind;
-    size_t offset;   /* of the field in the caller's struct */
-    const char *def; /* default, as text; OPT_BOOL: "0" or "1"; NULL: zero, whatever the range */
-    double min, max; /* OPT_INT, OPT_DOUBLE: inclusive range; min == max: no range check */
+    size_t offset;       /* of the field in the caller's struct */
+    const char *def;     /* default, as text; NULL: zero, whatever the range */
+    double min, max;     /* OPT_INT, OPT_DOUBLE: inclusive range; min == max: no range check */
     const char *choices; /* OPT_ENUM */
     const char *arg;     /* name of the value in --help */
     const char *group;   /* heading in --help; NULL: same as the row above */
-    const char *help;
+    const char *help;    /* never NULL; OPT_REFUSED: the error's hint */
 } option_spec;
 
-/* options_parse -- fill `out` (a caller's struct) with defaults, then with argv[1..].
- *   errors  FSDP_EINVAL (*out is then half written); on --help prints to stdout and returns
- *           FSDP_HELP (main exits 0), FSDP_EIO when it cannot.
- * Never exits and never prints otherwise. A default that its own row refuses is asserted.        */
-fsdp_status options_parse(const option_spec *table, const char *program, const char *doc, int argc,
-                          char **argv, void *out);
+/* options_parse -- fill `out` (a caller's struct, all zero) with defaults, then with argv[1..].
+ *   errors  FSDP_EINVAL (*out is then half written)
+ *           FSDP_HELP at --help: the words after it were not read, and nothing was printed
+ * Never exits, never prints. A default that its own row refuses is asserted.                     */
+fsdp_status options_parse(const option_spec *table, const char *program, int argc, char **argv,
+                          void *out);
+
+/* options_print_help -- usage, doc and a line for every row, to stdout.
+ *   errors  FSDP_EIO when stdout cannot be written                                               */
+fsdp_status options_print_help(const option_spec *table, const char *program, const char *doc);
 
 /* options_canonical -- one line "name=value name=value ..." of every field, in table order, for
  * comparing ranks and for the head of logs. A double is the shortest decimal that reads back the

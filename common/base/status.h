@@ -23,7 +23,7 @@ typedef enum fsdp_status {
     FSDP_ESTATE,    /* a call that is illegal in the object's present state */
     FSDP_ETODO,     /* a task of a lab that is not written yet */
     FSDP_ESKIP,     /* not available here: a backend that was not built */
-    FSDP_HELP       /* --help was printed: nothing is wrong, and nothing is left to do */
+    FSDP_HELP       /* --help was asked for: nothing is wrong, the caller prints it and leaves */
 } fsdp_status;
 
 typedef struct fsdp_error_info {

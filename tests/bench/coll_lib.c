@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/options.h"
+#include "common/comm/comm.h"
 #include "tests/bench/bench_lib.h"
 
 static const char *const OP_NAMES[COLL_OPS] = {"all-gather", "reduce-scatter", "all-reduce",
@@ -37,12 +38,25 @@ static const option_spec OPTIONS[] = {
 
 fsdp_status coll_parse(const char *program, int argc, char **argv, coll_options *o)
 {
-    TRY(options_parse(OPTIONS, program, "times and checks collectives of fp32", argc, argv, o));
+    *o = (coll_options){0};
+    TRY(options_parse(OPTIONS, program, argc, argv, o));
     if (o->max_bytes < o->min_bytes)
         return fsdp_error(FSDP_EINVAL, "pass --min-bytes and --max-bytes together",
                           "--max-bytes: got %lld, expected at least --min-bytes %lld",
                           (long long)o->max_bytes, (long long)o->min_bytes);
     return FSDP_OK;
+}
+
+int coll_leave(fsdp_status parsed, const char *program)
+{
+    bool ours_to_say = comm_launched_rank() == 0;
+    if (parsed == FSDP_HELP)
+        parsed = ours_to_say
+                     ? options_print_help(OPTIONS, program, "times and checks collectives of fp32")
+                     : FSDP_OK;
+    if (parsed != FSDP_OK && ours_to_say)
+        fsdp_error_print(stderr, 0, 0);
+    return parsed == FSDP_OK ? 0 : 2;
 }
 
 size_t coll_max_elems(const coll_options *o)

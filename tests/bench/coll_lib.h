@@ -43,8 +43,11 @@ typedef struct coll_options {
 } coll_options;
 
 /* coll_parse -- --backend B --csv FILE --only OP --min-bytes N --max-bytes N --factor N --budget S.
- * errors: FSDP_EINVAL; FSDP_ESKIP: --help was printed (options.h) */
+ * errors: FSDP_EINVAL, FSDP_HELP (options.h); with either, main ends by coll_leave */
 fsdp_status coll_parse(const char *program, int argc, char **argv, coll_options *o);
+
+/* coll_leave -- what coll_parse failed with, said by rank 0 for all; the exit status. */
+int coll_leave(fsdp_status parsed, const char *program);
 
 /* coll_max_elems -- floats that buf and out must hold. */
 size_t coll_max_elems(const coll_options *o);

@@ -112,11 +112,8 @@ int main(int argc, char **argv)
 {
     coll_options o;
     fsdp_status status = coll_parse("collectives", argc, argv, &o);
-    if (status != FSDP_OK) { /* alike on every rank: one speaks */
-        if (status != FSDP_ESKIP && comm_launched_rank() == 0)
-            fsdp_error_print(stderr, 0, 0);
-        return status == FSDP_ESKIP ? 0 : 2;
-    }
+    if (status != FSDP_OK)
+        return coll_leave(status, "collectives");
     ours t = {.base = {.run = ours_run, .agree = ours_agree}};
     status = ours_open(&t, &o);
     if (status == FSDP_OK)

@@ -440,8 +440,7 @@ static fsdp_status run(bench *b, const bench_options *o)
 
 static fsdp_status parse(int argc, char **argv, bench_options *o)
 {
-    TRY(options_parse(OPTIONS, "kernels", "times every operation at the shapes of GPT-2 124M", argc,
-                      argv, o));
+    TRY(options_parse(OPTIONS, "kernels", argc, argv, o));
     if (o->rows % o->seq_len != 0)
         return fsdp_error(FSDP_EINVAL, "pass --rows and --seq-len together",
                           "--rows: got %lld, expected a multiple of --seq-len %lld",
@@ -470,17 +469,18 @@ static fsdp_status open_and_run(bench *b, const bench_options *o)
 
 int main(int argc, char **argv)
 {
-    bench_options o;
+    bench_options o = {0};
     fsdp_status status = parse(argc, argv, &o);
-    if (status == FSDP_ESKIP) /* --help */
-        return 0;
-    const bool is_usage = status != FSDP_OK;
-    if (status == FSDP_OK) {
+    const int failed = status == FSDP_EINVAL ? 2 : 1;
+    if (status == FSDP_HELP) {
+        status = options_print_help(OPTIONS, "kernels",
+                                    "times every operation at the shapes of GPT-2 124M");
+    } else if (status == FSDP_OK) {
         bench b = {.rows = (size_t)o.rows, .seq_len = (size_t)o.seq_len, .csv = stdout};
         b.ops = o.ops == 1 ? ops_cpu_portable() : ops_cpu_fast();
         status = open_and_run(&b, &o);
     }
     if (status != FSDP_OK)
         fsdp_error_print(stderr, 0, 0);
-    return is_usage ? 2 : status == FSDP_OK ? 0 : 1;
+    return status == FSDP_OK ? 0 : failed;
 }

@@ -65,11 +65,8 @@ int main(int argc, char **argv)
     coll_options o;
     coll_transport t = {.name = "MPICH", .run = peer_run, .agree = peer_agree};
     fsdp_status status = parse(argc, argv, &o);
-    if (status != FSDP_OK) { /* alike on every rank: one speaks */
-        if (status != FSDP_ESKIP && comm_launched_rank() == 0)
-            fsdp_error_print(stderr, 0, 0);
-        return status == FSDP_ESKIP ? 0 : 2;
-    }
+    if (status != FSDP_OK)
+        return coll_leave(status, "mpich_peer");
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &t.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &t.world);

@@ -82,7 +82,7 @@ kept=$(tree_sum "$keep")
 
 refused12 'unknown option' 'unknown option --bogus' 'fsdp_train --help' --bogus
 refused 1 'misspelt option' 'unknown option --stesp' 'did you mean --steps\?' --stesp 3
-refused 1 'ambiguous option' '--s is short for any of .*--steps' 'full name' --s 3
+refused 1 'shortened option' 'unknown option --grad-acc' 'did you mean --grad-accum\?' --grad-acc 3
 refused12 'positional argument' "got 'text.txt', expected an option" '--name=value' text.txt
 refused 1 'single dash' "got '-h', expected an option" '--name=value' -h
 refused 1 'empty option' 'unknown option --' '--help' --
@@ -157,6 +157,26 @@ for option in $(sed -n 's/.*name = "\([a-z-]*\)", .kind = OPT_REFUSED.*/--\1/p' 
 done
 
 plainly 1 'auto without a directory' '--resume auto: no --save directory given' 'pass --save' --resume auto
+
+# One rank prints the help, all leave with status 0; what cannot be printed is an error.
+for ranks in 1 3; do
+    name="help (W=$ranks)"
+    chosen || continue
+    launch $ranks --steps 3 --help --bogus
+    [ "$rc" = 0 ] || complain "exit status $rc, expected 0"
+    [ "$(grep -c '^Usage: fsdp_train' "$work/out")" = 1 ] || complain 'not printed once'
+    grep -q '^  --global-batch=N' "$work/out" || complain 'an option is missing'
+    [ ! -s "$work/err" ] || complain 'wrote to stderr'
+    check_left
+    verdict
+done
+for program in fsdp_train fsdp_generate tests/bench/kernels tests/bench/collectives; do
+    name="help: $program on a full device"
+    chosen || continue
+    "$build/$program" --help >/dev/full 2>"$work/err" && complain 'exit status 0'
+    grep -q '^--help: standard output cannot be written' "$work/err" || complain 'no message'
+    verdict
+done
 
 # Two ranks, two command lines: MPMD [A] : [B].
 differ() {

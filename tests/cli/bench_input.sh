@@ -63,6 +63,27 @@ else
     echo "SKIP mpich_peer: $NO_MPI"
 fi
 
+# helped NAME COMMAND... -- prints its options once, with status 0
+helped() {
+    local name=$1
+    shift
+    if timeout -k 2 20 "$@" --help >"$work/out" 2>"$work/err" </dev/null && [ ! -s "$work/err" ] &&
+        [ "$(grep -c "^Usage: $name" "$work/out")" = 1 ]; then
+        echo "PASS $name: help ($*)"
+        n_passed=$((n_passed + 1))
+    else
+        echo "FAIL $name: help ($*): not printed once, with status 0"
+        n_failed=$((n_failed + 1))
+    fi
+}
+cd "$BUILD" || exit 2
+helped kernels tests/bench/kernels
+helped collectives tests/bench/collectives
+helped collectives ./fsdp_run --no-prefix -n 3 tests/bench/collectives
+# shellcheck disable=SC2086 # a list of words
+[ -n "${NO_MPI:-}" ] || helped mpich_peer $LAUNCHER -n 3 tests/bench/mpich_peer
+cd - >/dev/null || exit 2
+
 # A build folder of its own: what a real run has measured stays.
 mkdir "$work/b"
 refused 'make bench: unknown case' 1 "BENCH_CASES: got 'nope', expected some of: single .* fsdp-4 .*llmc" 'leave it out' \

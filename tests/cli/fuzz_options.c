@@ -44,7 +44,7 @@ static void any_name(fuzz *f, const option_spec *spec, char *out)
         return;
     size_t n = strlen(out), at = fuzz_below(f, n);
     switch (fuzz_below(f, 5)) {
-    case 0: /* shortened: may still be clear */
+    case 0: /* shortened */
         out[at + 1] = '\0';
         break;
     case 1: /* one letter less */

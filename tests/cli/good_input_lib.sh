@@ -12,16 +12,7 @@ same_losses() {
 }
 
 run="$small --synthetic 5000"
-expect_good 1 'help' --help
-printed '^Usage: fsdp_train'
-printed '^  --global-batch=N'
-verdict
-expect_good 2 'help' --help
-[ "$(grep -c '^Usage: ' "$work/out")" = 1 ] || complain 'not printed once'
-verdict
-expect_good 1 'help behind other options' --steps 3 --help
-verdict
-expect_good 1 'underscores, prefixes, values apart or not' $run --batch_size=4 --grad-acc 2 --warmup_steps 0
+expect_good 1 'underscores, values apart or not' $run --batch_size=4 --grad-accum 2 --warmup_steps 0
 printed 'a step is 8 sequences of 16 tokens \(4 per rank x 2 micro-steps\)'
 verdict
 expect_good 1 'the last of repeated options' $run --batch-size 4 --batch-size 1

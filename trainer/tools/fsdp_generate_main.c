@@ -239,10 +239,13 @@ static fsdp_status run(int argc, char **argv)
     static const char DOC[] =
         "fsdp_generate DIR --prompt TEXT [OPTION...]: writes a text that begins "
         "with TEXT, from the weights that fsdp_train --export DIR wrote.";
-    generate_options opt;
+    generate_options opt = {0};
     const char *dir = argc > 1 && argv[1][0] != '-' ? argv[1] : NULL;
     const int skip = dir != NULL;
-    TRY(options_parse(OPTIONS, "fsdp_generate", DOC, argc - skip, argv + skip, &opt));
+    fsdp_status parsed = options_parse(OPTIONS, "fsdp_generate", argc - skip, argv + skip, &opt);
+    if (parsed == FSDP_HELP)
+        return options_print_help(OPTIONS, "fsdp_generate", DOC);
+    TRY(parsed);
     if (dir == NULL || dir[0] == '\0')
         return fsdp_error(FSDP_EINVAL, "run fsdp_generate DIR --prompt TEXT",
                           "got no directory, expected it as the first argument");
@@ -254,8 +257,7 @@ static fsdp_status run(int argc, char **argv)
 int main(int argc, char **argv)
 {
     wait_policy_passive(argv);
-    const fsdp_status status = run(argc, argv);
-    if (status == FSDP_OK || status == FSDP_HELP) /* --help */
+    if (run(argc, argv) == FSDP_OK)
         return 0;
     fflush(stdout);
     fsdp_error_print(stderr, 0, 0);
