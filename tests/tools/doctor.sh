@@ -1,6 +1,7 @@
 #!/bin/sh
 # doctor.sh [BUILD] -- what this machine has for the project, what is off without it, how to get it.
-# Changes nothing. Exit status 1 when something is missing that `make` needs.
+# Changes nothing. Exit status 1 when something is missing that `make` needs. PROBE_ROOT: a folder that stands for /
+# when toolkits are looked for (for tests).
 set -u
 missing_base=0
 row() { printf '%-14s %-4s %-26s %-44s %s\n' "$1" "$2" "$3" "$4" "$5"; }
@@ -15,7 +16,7 @@ look() {
     fi
 }
 
-# first LINE-OF COMMAND... -- first version-like word that the command prints; nothing when it is not there
+# version COMMAND... -- first version-like word that the command prints; nothing when it is not there
 version() {
     command -v "$1" >/dev/null 2>&1 || return
     found=$("$@" 2>&1 | grep -oE '[0-9]+(\.[0-9]+)+' | head -1)
@@ -24,6 +25,50 @@ version() {
 pc() { command -v pkg-config >/dev/null 2>&1 && pkg-config --modversion "$1" 2>/dev/null; }
 header() { [ -e "$1" ] && echo "${2:-found}"; }
 define() { sed -n "s/^#define $2  *\([0-9]*\).*/\1/p" "$1" 2>/dev/null; }
+
+root=${PROBE_ROOT:-}
+# first FILE... -- the first that is there
+first() {
+    for file in "$@"; do
+        [ -e "$file" ] && echo "$file" && return
+    done
+}
+# The folder of the CUDA toolkit: what the user says, where nvcc is, or the usual places, the newest version last.
+cuda_home() {
+    nvcc=$(command -v nvcc 2>/dev/null) && nvcc=$(readlink -f "$nvcc")
+    # shellcheck disable=SC2046 # no path of a toolkit has blanks
+    home=$(first ${CUDA_HOME:+"$CUDA_HOME/include/cuda.h" "$CUDA_HOME/bin/nvcc"} \
+        ${CUDA_PATH:+"$CUDA_PATH/include/cuda.h" "$CUDA_PATH/bin/nvcc"} $nvcc \
+        "$root/usr/local/cuda/include/cuda.h" "$root/usr/local/cuda/bin/nvcc" \
+        $(ls -d "$root"/usr/local/cuda-*/include/cuda.h "$root"/usr/local/cuda-*/bin/nvcc 2>/dev/null | sort -rV) \
+        "$root/opt/cuda/include/cuda.h" "$root/usr/include/cuda.h")
+    home=${home%/*} && echo "${home%/*}"
+}
+cuda=$(cuda_home)
+# "12.4 in /usr/local/cuda-12.4"; CUDA_VERSION is 1000 * major + 10 * minor.
+cuda_version() {
+    [ -n "$cuda" ] || return
+    n=$(define "$(first "$cuda/include/cuda.h" "$cuda"/targets/*/include/cuda.h)" CUDA_VERSION)
+    [ -n "$n" ] && n=$((n / 1000)).$((n % 1000 / 10)) || n=$(version "$cuda/bin/nvcc" --version)
+    echo "${n:-found} in $cuda"
+}
+# Header and library may be installed apart; with one of them nothing can be built.
+nccl_version() {
+    multi=$(gcc -print-multiarch 2>/dev/null)
+    set -- ${NCCL_HOME:+"$NCCL_HOME"} ${cuda:+"$cuda" "$cuda"/targets/*} "$root/usr" "$root/usr/local" "$root"/usr/local/nccl*
+    header='' library=''
+    for prefix in "$@"; do
+        header=${header:-$(first "$prefix/include/nccl.h")}
+        library=${library:-$(first "$prefix/lib/libnccl.so" "$prefix/lib64/libnccl.so" ${multi:+"$prefix/lib/$multi/libnccl.so"} \
+            "$prefix"/lib*/libnccl.so.[0-9]* ${multi:+"$prefix/lib/$multi"/libnccl.so.[0-9]*})}
+    done
+    [ -n "$header$library" ] || return
+    [ -n "$header" ] || { echo "${library##*/}, no nccl.h" && return; }
+    found=$(define "$header" NCCL_MAJOR).$(define "$header" NCCL_MINOR).$(define "$header" NCCL_PATCH)
+    found="$found in ${header%/include/nccl.h}"
+    [ -n "$library" ] || found="$found, no libnccl.so"
+    echo "$found"
+}
 
 row 'dependency' 'has' 'version' 'off without it' 'how to get it'
 row '----------' '---' '-------' '--------------' '-------------'
@@ -36,8 +81,8 @@ look MPICH optional "$(pc mpich)" 'mpiexec, several hosts (one: build/fsdp_run)'
 v=/usr/include/oneapi/dnnl/dnnl_version.h
 look oneDNN optional "$(header /usr/include/dnnl.h "$(define $v DNNL_VERSION_MAJOR).$(define $v DNNL_VERSION_MINOR).$(define $v DNNL_VERSION_PATCH)")" \
     '--ops fast multiplies like --ops portable' 'make deps'
-look gnuplot optional "$(version gnuplot --version)" 'the plot of make demo' 'make deps'
-look cmocka optional "$(pc cmocka)" 'unit tests' "$apt libcmocka-dev"
+look gnuplot optional "$(version gnuplot --version)" 'the plots of make demo and make bench' "$apt gnuplot-nox"
+look cmocka optional "$(pc cmocka)" 'make test' 'make deps'
 look clang optional "$(version clang --version)" 'CC=clang, TSan, some of make test-full' "$apt clang libomp-dev"
 look clang-format optional "$(version clang-format --version)" 'make format; version 14 lays out' "$apt clang-format-14"
 look valgrind optional "$(version valgrind --version)" 'memory checks of make test-full' "$apt valgrind"
@@ -53,9 +98,12 @@ row '-------' '---' '-------' '-----' ''
 row cpu yes "$(uname -m)" 'trains' ''
 row 'comm shm' yes - 'ranks of one host, by build/fsdp_run or mpiexec' ''
 row 'comm mpi' "$([ -n "$(pc mpich)" ] && echo yes || echo no)" "$(pc mpich)" 'ranks of one host and of several' ''
-backend() { row "$1" "$([ -n "$2" ] && echo yes || echo no)" "${2:--}" 'not there yet: the build does not use it' ''; }
-backend CUDA "$(version nvcc --version)"
-backend NCCL "$(define /usr/include/nccl.h NCCL_VERSION_CODE)"
+backend() {
+    case $2 in '' | *', no '*) has=no ;; *) has=yes ;; esac
+    row "$1" $has "${2:--}" 'not there yet: the build does not use it' ''
+}
+backend CUDA "$(cuda_version)"
+backend NCCL "$(nccl_version)"
 backend CANN "${ASCEND_TOOLKIT_HOME:-}"
 
 echo
@@ -64,10 +112,10 @@ printf '%-14s %s\n' memory "$(awk '/MemTotal/ { t = $2 } /MemAvailable/ { a = $2
 printf '%-14s %s\n' /dev/shm "$(df -k /dev/shm 2>/dev/null | awk 'NR == 2 { printf "%.0f MB, %.0f MB free (MPICH falls back to TCP when it is small)", $2 * 1.024e-3, $4 * 1.024e-3 }')"
 isa=''
 for flag in avx2 fma avx512f avx512_bf16 amx_bf16; do
-    grep -qw "$flag" /proc/cpuinfo && isa="$isa $flag"
+    grep -qw "$flag" /proc/cpuinfo && isa="${isa:+$isa }$flag"
 done
 printf '%-14s %s\n' 'CPU' "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)"
-printf '%-14s %s\n' 'vector ISA' "${isa:- none of avx2, avx512, amx}"
+printf '%-14s %s\n' 'vector ISA' "${isa:-none of avx2, avx512, amx}"
 b=${1:-build}
 printf '%-14s %s\n' 'trainer' "$([ -x "$b/fsdp_train" ] && echo "$b/fsdp_train is built" || echo 'not built yet: make')"
 [ $missing_base -eq 0 ] || { echo 'HINT: make deps installs what the build needs' && exit 1; }
