@@ -9,19 +9,36 @@
 #
 # The ranks talk TCP over virtual Ethernet (UCX_TLS=tcp,self), as ranks of several hosts do; mpiexec starts them through
 # a launcher that enters the namespace where ssh would log in. The launcher of MPICH 4.0.2 sometimes fails after the
-# ranks have finished, which is said but not held against the run. Needs root and iproute2, else SKIP.
+# ranks have finished, which is said but not held against the run. Without root, MPI or iproute2: SKIP. Programs that
+# are not built are an error.
 # Namespaces and bridge go at every exit. tests/unit/comm_hosts.sh checks much of this without root.
 set -u
 build=$(realpath "${1:-build}")
 [ $# -gt 0 ] && shift
 [ $# -gt 0 ] || set -- losses comm bytes faults slow
+for part in "$@"; do
+    case $part in
+    losses | comm | bytes | faults | slow) ;;
+    *) echo "usage: $0 [BUILD [losses|comm|bytes|faults|slow]...]" >&2 && exit 2 ;;
+    esac
+done
+for program in fsdp_train fsdp_compare tests/unit/{test_comm,comm_stress,comm_faults}; do
+    [ -x "$build/$program" ] && continue
+    echo "multihost: $build/$program is not built" >&2
+    echo 'HINT: make tests' >&2
+    exit 2
+done
 BUILD=$build
 . "$(dirname "$0")/../tools/env.sh"
 no_mpi multihost && exit 77
-if [ "$(id -u)" != 0 ] || ! command -v ip > /dev/null || ! command -v mpiexec > /dev/null; then
-    echo "SKIP multihost: needs root, iproute2 and mpiexec"
-    exit 0
-fi
+skip() {
+    echo "SKIP multihost: $1"
+    exit 77
+}
+[ "$(id -u)" = 0 ] || skip 'network namespaces need root'
+for tool in ip:iproute2 pgrep:procps; do
+    command -v "${tool%:*}" > /dev/null || skip "no ${tool%:*} here: apt-get install ${tool#*:}"
+done
 tmp=$(mktemp -d)
 bridge=fsdp$$
 hosts=("fsdp$$a" "fsdp$$b" "fsdp$$c")
@@ -58,7 +75,6 @@ case \$host in *.1) ns=${hosts[0]} ;; *.2) ns=${hosts[1]} ;; *) ns=${hosts[2]} ;
 exec ip netns exec \$ns sh -c "\$*"
 EOT
     chmod +x "$tmp/launcher"
-    mkdir "$programs" && cp "$build"/fsdp_train "$build"/tests/unit/{test_comm,comm_stress,comm_faults} "$programs"
 }
 
 # on LAYOUT PROGRAM... -- ranks on hosts, "2 2": two on each of two. Output in $tmp/log; sets n, status and seconds.
@@ -260,14 +276,9 @@ slow() {
     across "2 hosts x 2 ranks, 300 Mbit/s" "2 2"
 }
 
-if ! set_up 2> "$tmp/log"; then
-    echo "SKIP multihost: this machine makes no network namespaces: $(tail -1 "$tmp/log")"
-    exit 0
-fi
+mkdir "$programs" && cp "$build"/fsdp_train "$build"/tests/unit/{test_comm,comm_stress,comm_faults} "$programs" || exit 1
+set_up 2> "$tmp/log" || skip "this machine makes no network namespaces: $(tail -1 "$tmp/log")"
 for part in "$@"; do
-    case $part in
-    losses | comm | bytes | faults | slow) $part ;;
-    *) echo "usage: $0 [BUILD [losses|comm|bytes|faults|slow]...]" >&2 && exit 2 ;;
-    esac
+    $part
 done
 exit $failed
