@@ -15,6 +15,7 @@ endif
 PKG       := pkg-config
 HAVE_MPI  := $(if $(filter 0,$(MPI)),,$(shell $(PKG) --exists mpich 2>/dev/null && echo 1))
 HAVE_DNNL := $(shell test -e /usr/include/dnnl.h && echo 1)
+HAVE_CMOCKA := $(shell $(PKG) --exists cmocka 2>/dev/null && echo 1)
 HAVE_BASE := $(shell command -v $(firstword $(CC)) >/dev/null && $(PKG) --exists libcjson 2>/dev/null && echo 1)
 
 # ---- flags ----------------------------------------------------------------------------------------
@@ -55,7 +56,7 @@ SAY = $(if $(V),@:,@printf '  %-4s %s\n')
 # A make called with -j hands its job slots down; one called without gets all cores.
 JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: all tests deps demo test test-full report doctor format lint clean help FORCE
+.PHONY: all tests no-cmocka deps demo test test-full report doctor format lint clean help FORCE
 .DEFAULT_GOAL := all
 .SECONDARY:
 all: $(PROGRAMS)  ## build the trainer and the tools into build/
@@ -63,7 +64,12 @@ tests: all $(TESTS)  ## build the test programs too
 
 # Holds the command line of the compiler; newer than the objects when that has changed.
 $(BUILD)/flags: FORCE
-	@$(if $(HAVE_BASE),tests/tools/stamp.sh $@ "$(CC) $(CPPFLAGS) $(CFLAGS) / $(LDFLAGS) $(LDLIBS)",tests/tools/deps.sh --check demo)
+	@$(if $(HAVE_BASE),tests/tools/stamp.sh $@ "$(CC) $(CPPFLAGS) $(CFLAGS) / $(LDFLAGS) $(LDLIBS)",tests/tools/deps.sh --check build)
+
+# Test programs need cmocka as well.
+$(if $(HAVE_CMOCKA),,$(TEST_OBJ): | no-cmocka)
+no-cmocka:
+	@tests/tools/deps.sh --check test
 
 $(OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -98,13 +104,13 @@ $(foreach t,$(TEST_MAIN:.c=),$(eval $(call test_rule,$(t))))
 
 # ---- what people type -----------------------------------------------------------------------------
 # A make of its own builds after deps.sh, so that it sees what was just installed.
-demo:  ## train a small GPT-2 on one device and by FSDP on 4 ranks, compare the bits (2 minutes)
+demo:  ## + train a small GPT-2 on one device and by FSDP on 4 ranks, compare the bits (2 minutes)
 	tests/tools/deps.sh demo
 	$(MAKE) $(JOBS) --no-print-directory all
 	tests/tools/demo.sh $(BUILD)
 
 ifneq ($(LAB)$(TASK)$(RANKS)$(BASE),)
-test:  ## everything in a few minutes; LAB=2 TASK=2.1 RANKS="2 3" grade just that
+test:  ## + everything in a few minutes; LAB=2 TASK=2.1 RANKS="2 3" grade just that
 	tests/tools/deps.sh test
 	$(MAKE) $(JOBS) --no-print-directory test-labs
 else
@@ -114,13 +120,13 @@ test:
 	tests/tools/test.sh quick $(BUILD)
 endif
 
-test-full:  ## more ranks, sanitizers, valgrind, other compilers and machines, mutants (an hour)
+test-full:  ## + more ranks, sanitizers, valgrind, other compilers and machines, mutants (an hour)
 	tests/tools/deps.sh test-full
 	$(MAKE) $(JOBS) --no-print-directory tests
 	tests/tools/test.sh full $(BUILD)
 
-deps:  ## install what the build needs (Debian packages)
-	tests/tools/deps.sh demo
+deps:  ## + no more than that: what building and testing need
+	tests/tools/deps.sh test
 
 doctor:  ## what this machine has, what is off without it, how to get it
 	@tests/tools/doctor.sh $(BUILD)
@@ -131,8 +137,8 @@ lint:  ## layout, structure rules, source tags
 format:  ## lay out the sources with clang-format 14
 	tests/tools/format.sh
 
-report:  ## memory and traffic of every strategy, measured beside the formulas
-	tests/tools/deps.sh demo
+report:  ## + memory and traffic of every strategy, measured beside the formulas
+	tests/tools/deps.sh build
 	$(MAKE) $(JOBS) --no-print-directory all
 	tests/tools/report.sh $(BUILD)
 
@@ -140,7 +146,8 @@ clean:  ## remove build/
 	rm -rf $(BUILD)
 
 help:  ## this list
-	@awk -F':.*## ' '/^[a-z -]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z -]+:.*## /{printf "  make %-13s %s\n", $$1, ($$2 ~ /^[+]/ ? "" : "  ") $$2}' $(MAKEFILE_LIST)
+	@echo '  +  installs what is missing first, and says what: Debian packages, by apt-get'
 
 -include tests/tests.mk tests/bench/bench.mk
 -include $(OBJECTS:.o=.d)

@@ -20,6 +20,7 @@ handout:  ## write the tree that learners get: OUT=dir
 	tests/tools/handout.sh "$(OUT)"
 
 test-handout:  ## build the handed-out tree: no warning, every task says TODO
+	tests/tools/deps.sh --check test
 	tests/grade/handout_test.sh
 
 # What tests/cli/alloc.sh loads in front of the trainer; a library, so it stands apart from the test programs.
@@ -31,4 +32,5 @@ $(ALLOC_COUNT): tests/cli/preload/alloc_count.c $(BUILD)/flags
 	$(Q)$(CC) -D_GNU_SOURCE -std=c11 -O2 $(WARN) $(if $(CI),-Werror) -fPIC -shared -o $@ $<
 
 mutants:  ## plant known bugs one by one; each must turn a test red
+	tests/tools/deps.sh --check test
 	tests/mutants/run.sh $(MUTANTS)

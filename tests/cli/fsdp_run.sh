@@ -371,9 +371,9 @@ fi
 if case_is 'build: MPI=0'; then
     make -n MPI=0 BUILD="$work/b" "$work/b/fsdp_run" >"$work/out" 2>"$work/err" || complain 'make -n MPI=0 fails'
     ! grep -qE 'FSDP_HAVE_MPI|lmpich' "$work/out" || complain 'MPI is still used'
-    said=$(PATH=$work/none MPI=0 /bin/bash tests/tools/deps.sh --check demo 2>&1) # a machine that has nothing
+    said=$(PATH=$work/none MPI=0 /bin/bash tests/tools/deps.sh --check build 2>&1) # a machine that has nothing
     [[ $said = *missing:*gcc* && $said != *mpich* ]] || complain "deps.sh: $said"
-    said=$(unset MPI && PATH=$work/none /bin/bash tests/tools/deps.sh --check demo 2>&1)
+    said=$(unset MPI && PATH=$work/none /bin/bash tests/tools/deps.sh --check build 2>&1)
     [[ $said = *mpich* ]] || complain "deps.sh without MPI=0: $said"
     verdict
 fi

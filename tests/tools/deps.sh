@@ -1,24 +1,26 @@
 #!/bin/bash
 # deps.sh -- install the Debian packages that a target needs; says nothing when none is missing.
 #
-#   tests/tools/deps.sh [--check] demo|test|test-full|bench
+#   tests/tools/deps.sh [--check] build|demo|test|test-full|bench
 #
 # Every package has a probe (a command or a file), so a machine that got its tools elsewhere is left
-# alone. Never asks. Without apt or the right to use it: the command to run, and exit status 1.
+# alone. Names the packages, then installs them, and never asks. Without apt or the right to use it:
+# the command to run, and exit status 1.
 # --check installs nothing: exit status 1 and the command when something is missing.
-# MPI=0 in the environment (make MPI=0 puts it there): MPICH is not missed.
+# MPI=0 in the environment (make MPI=0 puts it there): MPICH is not missed. PROBE_ROOT: a folder
+# that stands for / when files are looked for (for tests).
 set -uo pipefail
 
 # package, a path or command that shows it is there, the first target that needs it
 PACKAGES='
-make            make                                 demo
-gcc             gcc                                  demo
-libc6-dev       /usr/include/stdio.h                 demo
-pkg-config      pkg-config                           demo
-mpich           mpiexec                              demo
-libmpich-dev    /usr/include/*/mpich/mpi.h           demo
-libdnnl-dev     /usr/include/dnnl.h                  demo
-libcjson-dev    /usr/include/cjson/cJSON.h           demo
+make            make                                 build
+gcc             gcc                                  build
+libc6-dev       /usr/include/stdio.h                 build
+pkg-config      pkg-config                           build
+mpich           mpiexec                              build
+libmpich-dev    /usr/include/*/mpich/mpi.h           build
+libdnnl-dev     /usr/include/dnnl.h                  build
+libcjson-dev    /usr/include/cjson/cJSON.h           build
 gnuplot-nox     gnuplot                              demo
 libcmocka-dev   /usr/include/cmocka.h                test
 procps          pgrep                                test
@@ -28,6 +30,7 @@ clang-format    clang-format                         test-full
 valgrind        valgrind                             test-full
 qemu-user       qemu-aarch64                         test-full
 gcc-aarch64-linux-gnu  aarch64-linux-gnu-gcc         test-full
+libc6-dev-arm64-cross  /usr/aarch64-linux-gnu/include/stdio.h  test-full
 universal-ctags ctags                                test-full
 iproute2        ip                                   test-full
 python3-venv    /usr/lib/python3*/ensurepip/__init__.py  bench
@@ -36,16 +39,17 @@ python3-venv    /usr/lib/python3*/ensurepip/__init__.py  bench
 check=''
 [ "${1:-}" = --check ] && check=1 && shift
 case ${1:-} in
-demo) tiers='demo' ;;
-test) tiers='demo test' ;;
-test-full) tiers='demo test test-full' ;;
-bench) tiers='demo bench' ;;
-*) echo "usage: $0 [--check] demo|test|test-full|bench" >&2 && exit 2 ;;
+build) tiers='build' ;;
+demo) tiers='build demo' ;;
+test) tiers='build test' ;;
+test-full) tiers='build test test-full' ;;
+bench) tiers='build bench' ;;
+*) echo "usage: $0 [--check] build|demo|test|test-full|bench" >&2 && exit 2 ;;
 esac
 
 is_there() {
     case $1 in
-    /*) compgen -G "$1" >/dev/null ;;
+    /*) compgen -G "${PROBE_ROOT:-}$1" >/dev/null ;;
     *) command -v "$1" >/dev/null 2>&1 ;;
     esac
 }
@@ -56,6 +60,12 @@ while read -r package probe tier; do
     [ "${MPI:-}" = 0 ] && [[ $package == *mpich* ]] && continue
     is_there "$probe" || missing+=("$package")
 done <<<"$PACKAGES"
+cc=${CC:-gcc}
+if [ ${#missing[@]} -eq 0 ] && [ -n "$check" ] && ! is_there "${cc%% *}"; then
+    echo "deps: there is no compiler '${cc%% *}'" >&2
+    echo 'HINT: leave CC out, or name a compiler that is installed: make CC=clang' >&2
+    exit 1
+fi
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 command="apt-get install -y --no-install-recommends ${missing[*]}"

@@ -1,0 +1,127 @@
+#!/bin/bash
+# tools.sh -- what make doctor finds, and what a target does that needs something which is not installed.
+#
+#   tests/cli/tools.sh [BUILD]        default build
+#
+# Folders made here stand for the machine's (PROBE_ROOT), and PATHs are cut, so that nothing is installed or removed.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+work=$(mktemp -d /tmp/fsdp-tools.XXXXXX) || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
+unset CUDA_HOME CUDA_PATH NCCL_HOME MAKEFLAGS MFLAGS MPI CC V
+n_passed=0 n_failed=0 n_skipped=0
+
+# verdict NAME PROBLEM -- PASS when there is none
+verdict() {
+    if [ -z "$2" ]; then
+        echo "PASS $1"
+        n_passed=$((n_passed + 1))
+    else
+        echo "FAIL $1: $2"
+        sed 's/^/     | /' "$work/out" | head -12
+        n_failed=$((n_failed + 1))
+    fi
+}
+
+# ---- make doctor ------------------------------------------------------------------------------------------------
+
+# doctor NAME REGEX VARIABLE=VALUE... -- a line of its output matches
+doctor() {
+    local name=$1 regex=$2 problem=''
+    shift 2
+    env PATH=/usr/bin:/bin PROBE_ROOT="$work/root" "$@" tests/tools/doctor.sh >"$work/out" 2>&1 || problem="exit status $?"
+    grep -qE -- "$regex" "$work/out" || problem="no line matches '$regex'"
+    verdict "doctor: $name" "$problem"
+}
+
+# toolkit FOLDER VERSION -- a CUDA toolkit; nccl PREFIX LIBRARY-FOLDER -- NCCL 2.18.3
+toolkit() {
+    mkdir -p "$1/include" "$1/bin" && echo "#define CUDA_VERSION $2" >"$1/include/cuda.h"
+}
+nccl() {
+    mkdir -p "$1/include" "$1/$2"
+    printf '#define NCCL_MAJOR 2\n#define NCCL_MINOR 18\n#define NCCL_PATCH 3\n' >"$1/include/nccl.h"
+    : >"$1/$2/libnccl.so"
+}
+
+mkdir "$work/root"
+if [ -x /usr/bin/nvcc ] || [ -x /bin/nvcc ]; then
+    echo 'SKIP doctor: CUDA: this machine has its own on the shortest PATH'
+    n_skipped=1
+else
+    doctor 'no CUDA' '^CUDA +no +- '
+    doctor 'no NCCL' '^NCCL +no +- '
+    toolkit "$work/root/usr/local/cuda-11.8" 11080
+    toolkit "$work/root/usr/local/cuda-12.4" 12040
+    doctor 'the newer of two toolkits' "^CUDA +yes +12.4 in $work/root/usr/local/cuda-12.4 "
+    nccl "$work/root/usr/local/cuda-12.4" lib64
+    doctor 'NCCL installed with the toolkit' "^NCCL +yes +2.18.3 in $work/root/usr/local/cuda-12.4 "
+    toolkit "$work/root/usr/local/cuda" 12000
+    doctor 'the toolkit that the machine chose' "^CUDA +yes +12.0 in $work/root/usr/local/cuda "
+    nccl "$work/root/usr/local" lib
+    doctor 'NCCL in /usr/local' "^NCCL +yes +2.18.3 in $work/root/usr/local "
+    mkdir "$work/bin" && printf '#!/bin/sh\necho "Cuda compilation tools, release 11.5, V11.5.119"\n' >"$work/bin/nvcc"
+    chmod +x "$work/bin/nvcc"
+    doctor 'nvcc on the PATH' "^CUDA +yes +11.5 in $work " PATH="$work/bin:/usr/bin:/bin"
+    toolkit "$work/mine" 12010
+    doctor CUDA_HOME "^CUDA +yes +12.1 in $work/mine " CUDA_HOME="$work/mine"
+    doctor CUDA_PATH "^CUDA +yes +12.1 in $work/mine " CUDA_PATH="$work/mine"
+    rm -r "$work/root/usr/local/lib" "$work/root/usr/local/cuda-12.4"
+    doctor 'NCCL without its library' '^NCCL +no +2.18.3 in .*, no libnccl.so '
+    rm "$work/root/usr/local/include/nccl.h" && mkdir "$work/root/usr/lib" && : >"$work/root/usr/lib/libnccl.so.2"
+    doctor 'NCCL without its header' '^NCCL +no +libnccl.so.2, no nccl.h '
+fi
+
+# ---- something is missing ---------------------------------------------------------------------------------------
+
+# A PATH with the commands named. Without sudo and apt-get nothing can be installed.
+some_commands() {
+    rm -rf "$work/path" && mkdir "$work/path"
+    for command in bash sh make awk sed grep cat rm mkdir mktemp dirname basename nproc id tr cut sort uname env test \
+        printf expr head tail wc date touch cmp "$@"; do
+        ln -sf "$(command -v "$command")" "$work/path/" 2>/dev/null
+    done
+}
+
+# missing NAME REGEX HINT COMMAND... -- fails, names what is missing and what to do, and compiles nothing
+missing() {
+    local name=$1 regex=$2 hint=$3 problem=''
+    shift 3
+    env PATH="$work/path" "$@" >"$work/out" 2>&1 && problem='exit status 0'
+    grep -qE -- "$regex" "$work/out" || problem="no line matches '$regex'"
+    grep -qE -- "^HINT: .*$hint" "$work/out" || problem="no hint matches '$hint'"
+    grep -qE 'error:|not found|^ +(CC|LINK) ' "$work/out" && problem='went on without it'
+    verdict "$name" "$problem"
+}
+
+b=BUILD=$work/build
+some_commands pkg-config mpiexec ps pgrep gnuplot
+for lab in lab1_flatparam lab2_forward lab3_backward lab4_optimizer; do
+    missing "make -C $lab test without a compiler" 'missing: .*gcc' 'install' make -C $lab "$b" test
+done
+missing 'make test without a compiler' 'missing: .*gcc' 'install' make "$b" test
+missing 'make without a compiler' 'missing: .*gcc' 'make deps' make "$b"
+some_commands gcc pkg-config mpiexec ps pgrep gnuplot
+none="HAVE_CMOCKA= PROBE_ROOT=$work/root"
+# shellcheck disable=SC2086 # lists of words
+{
+    missing 'make -C lab2_forward test without cmocka' 'missing: .*libcmocka-dev' 'install' env $none make -C lab2_forward "$b" test
+    missing 'make test-labs without cmocka' 'missing: .*libcmocka-dev' 'make deps' env $none make "$b" HAVE_CMOCKA= LAB=1 test-labs
+    missing 'make tests without cmocka' 'missing: .*libcmocka-dev' 'make deps' env $none make "$b" HAVE_CMOCKA= "$work/build/tests/unit/test_base"
+    missing 'make mutants without cmocka' 'missing: .*libcmocka-dev' 'make deps' env $none make "$b" mutants
+    missing 'make test-handout without cmocka' 'missing: .*libcmocka-dev' 'make deps' env $none make "$b" test-handout
+}
+missing 'make CC=nonesuch' "there is no compiler 'nonesuch'" 'make CC=clang' make "$b" CC=nonesuch
+verdict 'nothing was built' "$([ ! -e "$work/build" ] || find "$work/build" -name '*.o' | head -1)"
+
+tests/multihost/run.sh "$work" >"$work/out" 2>&1
+rc=$?
+problem=''
+[ $rc = 2 ] || problem="exit status $rc, expected 2"
+grep -q "fsdp_train is not built" "$work/out" && grep -q '^HINT: make tests' "$work/out" || problem='does not say what to build'
+! grep -q SKIP "$work/out" || problem='says SKIP'
+verdict 'multihost: its programs are not built' "$problem"
+
+echo "$n_passed passed, $n_failed failed, $n_skipped skipped"
+[ $n_failed = 0 ]
