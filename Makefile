@@ -104,13 +104,13 @@ $(foreach t,$(TEST_MAIN:.c=),$(eval $(call test_rule,$(t))))
 
 # ---- what people type -----------------------------------------------------------------------------
 # A make of its own builds after deps.sh, so that it sees what was just installed.
-demo:  ## + train a small GPT-2 on one device and by FSDP on 4 ranks, compare the bits (2 minutes)
+demo:  ## + train a small GPT-2 on one device and by FSDP on 4 ranks, compare the bits (minutes)
 	tests/tools/deps.sh demo
 	$(MAKE) $(JOBS) --no-print-directory all
 	tests/tools/demo.sh $(BUILD)
 
 ifneq ($(LAB)$(TASK)$(RANKS)$(BASE),)
-test:  ## + everything in a few minutes; LAB=2 TASK=2.1 RANKS="2 3" grade just that
+test:  ## + everything (minutes); LAB=2 TASK=2.1 RANKS="2 3" grade just that
 	tests/tools/deps.sh test
 	$(MAKE) $(JOBS) --no-print-directory test-labs
 else
@@ -120,7 +120,7 @@ test:
 	tests/tools/test.sh quick $(BUILD)
 endif
 
-test-full:  ## + more ranks, sanitizers, valgrind, other compilers and machines, mutants (an hour)
+test-full:  ## + more ranks, sanitizers, valgrind, other compilers and machines, mutants (an hour or more)
 	tests/tools/deps.sh test-full
 	$(MAKE) $(JOBS) --no-print-directory tests
 	tests/tools/test.sh full $(BUILD)

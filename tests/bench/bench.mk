@@ -5,7 +5,7 @@
 #            LLMC_DIR (a checkout of llm.c: the second peer of training)
 
 .PHONY: bench bench-peers bench-programs
-bench:  ## + time training, collectives, operations beside peers and the roof (15 minutes with PyTorch); BENCH=kernels
+bench:  ## + time training, collectives, operations beside peers and the roof (a quarter of an hour or more); BENCH=kernels
 	tests/tools/deps.sh demo
 	$(MAKE) $(JOBS) --no-print-directory bench-programs
 	tests/bench/run.sh $(BUILD)
