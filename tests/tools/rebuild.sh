@@ -74,7 +74,7 @@ tsan)
     export TSAN_OPTIONS="halt_on_error=1 ignore_noninstrumented_modules=1"
     build CC=clang SAN=thread
     units tests/unit/test_device*.c tests/unit/test_comm.c tests/unit/test_sum_run.c tests/unit/test_profile.c \
-        tests/unit/test_ops_profiled.c tests/unit/test_recycle.c
+        tests/unit/test_recycle.c
     # shellcheck disable=SC2086
     quiet 'random collectives on 3 ranks' $LAUNCHER -n 3 "$BUILD/tests/unit/comm_stress" --rounds 60 --seed 5
     # shellcheck disable=SC2086
