@@ -16,10 +16,8 @@ if [ "${1:-}" != --check ]; then
     # shellcheck disable=SC2086
     exec "$tool" -i $sources
 fi
-bad=''
-for file in $sources; do
-    "$tool" --dry-run -Werror "$file" >/dev/null 2>&1 || bad="$bad $file"
-done
+# shellcheck disable=SC2086
+bad=$(echo $sources | xargs -n 40 -P 0 "$tool" --dry-run -Werror 2>&1 | sed -n 's/^\([^ :]*\):[0-9].* error: .*/ \1/p' | sort -u | tr -d '\n')
 [ -z "$bad" ] && echo "PASS format: $(echo "$sources" | wc -l) files" && exit 0
 echo "FAIL format: make format would change$bad"
 exit 1

@@ -54,13 +54,92 @@ rule quotes 'the loop that labs 2, 3 and 5 quote is the one that runs' "$(
 rule lab-size 'a lab file has at most 400 lines' \
     "$(find lab[1-6]_* -name '*.c' -o -name '*.h' | xargs wc -l | awk '$2 != "total" && $1 > 400 { print $2 ": " $1 " lines" }')"
 
+# functions KINDS FORMAT -- of all C files, by universal-ctags
+functions() { find common lab*_* trainer tests -name '*.[ch]' | xargs ctags -x --c-kinds="$1" --_xformat="$2" 2>/dev/null; }
+
+# Headers whose contracts are still to be written. None may be added.
+uncontracted='pmath_impl.h mpi_impl.h shm_sync.h shm_impl.h comm_hier.h comm_impl.h comm.h'
+
 if command -v ctags >/dev/null 2>&1 && ctags --version 2>/dev/null | grep -q Universal; then
     rule function-size 'a function has at most 60 lines, a kernel in common/ops 80' "$(
-        find common lab*_* trainer tests -name '*.c' | xargs ctags -x --c-kinds=f --_xformat='%{input}:%{line} %{name} %{end}' 2>/dev/null |
+        functions f '%{input}:%{line} %{name} %{end}' |
             awk '{ split($1, at, ":"); n = $3 - at[2] + 1; if (n > (at[1] ~ /^common\/ops\// ? 80 : 60)) print $1 " " $2 ": " n " lines" }'
     )"
+
+    # Inlined into the loops of one kernel, of which they are parts; a struct would go through memory.
+    inlined=' macro_kernel edge_kernel piece_of attend '
+    rule parameters 'a function has at most 6 parameters, a collective (comm_*) 8; else give it a struct' "$(
+        functions fp '%{input}:%{line} %{name} %{signature}' | awk -v inlined="$inlined" '{
+            name = $2; at = $1
+            sub(/^[^(]*\(/, ""); sub(/\)$/, "")
+            while (gsub(/\([^()]*\)/, "")) {} # the commas of function pointers
+            n = gsub(/,/, "") + 1
+            if (n > (name ~ /^comm_/ ? 8 : 6) && !(at ~ /^common\/ops\// && index(inlined, " " name " ")))
+                print at " " name ": " n " parameters"
+        }'
+    )"
+
+    # The comment stands above the function or above the group that the function is in: up to an empty line.
+    rule contracts 'a function of a header stands under a comment "/* NAME -- ...", NAME being its own or one of its group' "$(
+        functions fp '%{input} %{line} %{name}' | awk -v skip=" $uncontracted " '
+            function end_group(i) {
+                for (i = 1; i <= n && !found; i++) print said[i]
+                n = found = 0
+                head = ""
+            }
+            FILENAME == "-" {
+                base = $1
+                sub(/.*\//, "", base)
+                if (!index(skip, " " base " ") && $3 ~ /^[a-z]/) name[$1, $2] = $3
+                next
+            }
+            FNR == 1 || /^$/ || /^\/\*/ { end_group() }
+            /^\/\*/ { head = $2; sub(/[,(].*/, "", head); gsub(/\*/, ".*", head) }
+            (FILENAME, FNR) in name {
+                said[++n] = FILENAME ":" FNR " " name[FILENAME, FNR]
+                if (name[FILENAME, FNR] ~ "^" head "$") found = 1
+            }
+            END { end_group() }' - $(find common lab*_* trainer -name '*.h')
+    )"
 else
-    echo 'SKIP function-size: universal-ctags is not installed'
+    for name in function-size parameters contracts; do
+        echo "SKIP $name: universal-ctags is not installed"
+    done
+fi
+
+# FILE NAME and why the process, or each thread, has one of it.
+globals='
+status.c     record         the last error of a thread, as errno is
+recycle.c    shared         blocks freed by one device serve the next
+host_share.c opened         the file of shared memory, mapped by the peers under one descriptor;
+host_share.c share_fd         opened once
+host_share.c end_bytes        its length
+host_share.c end_lock         guards that
+gemm_dnnl.c  engine         the engine of oneDNN: the CPU;
+gemm_dnnl.c  engine_once      opened once
+gemm_dnnl.c  engine_status    whether it could be
+gemm_dnnl.c  has_bf16         what it can do
+mpi.c        mpi_shared     MPI is initialised and driven once in a process
+shm_boot.c   shm_self       what this process knows of the job
+shm_map.c    maps           mappings of the peers, shared by all groups;
+shm_map.c    n_maps           how many
+shm_map.c    maps_lock        guards both
+comm_hier.c  n_opened       the last group closes MPI'
+objects=$(for source in $(find common lab*_* trainer -name '*.c'); do ls "${BUILD:-build}/${source%.c}.o" 2>/dev/null; done)
+if [ -n "$objects" ] && command -v nm >/dev/null 2>&1; then
+    rule globals 'a variable that outlives its function is const, or stands with its reason in the list of lint.sh' "$(
+        echo "$objects" | xargs nm -A -f sysv | awk -F '[|]' '
+            { gsub(/ /, "") }
+            $3 ~ /^[bBcCdD]$/ && $7 !~ /\.ro/ { # zeroed, common or with a value; .data.rel.ro is const
+                split($1, at, ":")
+                sub(/.*\//, "", at[1])
+                sub(/o$/, "c", at[1])
+                sub(/\.[0-9]+$/, "", at[2]) # of a function
+                if (at[2] !~ /^\./) print at[1], at[2] # a lock of OpenMP begins with a dot
+            }' | grep -vxF "$(echo "$globals" | awk '{ print $1, $2 }')"
+    )"
+else
+    echo 'SKIP globals: nothing is built, or there is no nm'
 fi
 
 marker='TO''DO|FIX''ME|XX''X|HA''CK'

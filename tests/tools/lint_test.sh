@@ -1,0 +1,63 @@
+#!/bin/sh
+# lint_test.sh -- lint.sh on a copy of the tree with what its rules about functions and variables forbid, and with
+# what they must let pass.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/tools/tree.sh
+dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-lint.XXXXXX")
+trap 'rm -rf "$dir"' EXIT
+bad=0
+mkdir "$dir/tree" && tree_files . | tree_copy . "$dir/tree" && cd "$dir/tree" || exit 2
+
+cat >common/base/planted.h <<'END'
+#pragma once
+
+void bad_bare(void);
+
+/* good_first -- under a comment of its own. */
+void good_first(void);
+void good_of_group(void);
+
+/* good_*_many -- all of them. */
+void good_how_many(void);
+
+/* bad_other -- about something else. */
+void bad_headless(void);
+END
+cat >common/base/planted.c <<'END'
+#include "common/base/planted.h"
+
+void bad_seven(int a, int b, int c, int d, int e, int f, int g);
+void comm_bad_nine(int a, int b, int c, int d, int e, int f, int g, int h, int i);
+void comm_good_eight(int a, int b, int c, int d, int e, int f, int g, int h);
+void good_pointer(int (*a)(int, int), int (*b)(int, int), int c, int d, int e, int f);
+
+int bad_count;
+static int bad_value = 1;
+static _Thread_local int bad_of_thread;
+const char *const good_names[] = {"a", "b"};
+int *good_use(int i)
+{
+    static int bad_static;
+    return i == 0 ? &bad_static : i == 1 ? &bad_value : &bad_of_thread;
+}
+END
+mkdir -p build/common/base && ${CC:-gcc} -O1 -c -I. -o build/common/base/planted.o common/base/planted.c || exit 2
+BUILD=build tests/tools/lint.sh >"$dir/out" 2>&1 && echo 'FAIL lint: exit status 0 of a tree with offenders' && bad=1
+
+for rule in parameters contracts globals; do
+    if grep -q "^SKIP $rule" "$dir/out"; then
+        grep "^SKIP $rule" "$dir/out"
+        continue
+    fi
+    case $rule in
+    parameters) offenders='bad_seven comm_bad_nine' ;;
+    contracts) offenders='bad_bare bad_headless' ;;
+    globals) offenders='bad_count bad_of_thread bad_static bad_value' ;;
+    esac
+    found=$(awk -v rule="$rule:" '/^[A-Z]/ { of = $2 == rule } of && /^ .*(bad|good)_/ { sub(":", "", $2); print $2 }' "$dir/out" | sort | xargs)
+    [ "$found" = "$offenders" ] && echo "PASS lint $rule" && continue
+    echo "FAIL lint $rule: found $found, expected $offenders"
+    bad=1
+done
+exit $bad
