@@ -1,0 +1,262 @@
+/* fast_lib.c -- see fast_lib.h.
+ *
+ * Bounds of fast mode, u = 2^-24, gamma_k = k u / (1 - k u) [Higham, Accuracy and Stability, ch. 4]
+ *
+ *   Calls of equal shape. A node is the gradient of one call over b sequences; equal calls give
+ *   equal bits on any rank, so the W ranks and the twin add the same n nodes, only in other orders.
+ *   Any order of n terms is within gamma_{n-1} * sum|node| of the exact sum, so two orders are
+ *   within 2 gamma_{n-1} sum|node|. Scaling adds u|g| on either side, reading back through p - lr*g
+ *   one more u|g| and u|p|/lr.
+ *
+ *   Sums in bf16, v = 2^-8. A node leaves a call in fp32, with the twin's bits here too. It is
+ *   rounded once before it is sent, and each of the n-1 additions once (in fp32 first, which
+ *   changes nothing: 24 >= 2*8 + 2 bits). Rounding x errs by at most half the spacing of bf16
+ *   there, h(x) = v 2^floor(log2 |x|) <= v |x|. With S = sum|node|, and s the exact sum, in any
+ *   order of the additions:
+ *
+ *       the nodes, rounded      sum h(node) <= v S
+ *       n-2 partial sums        h(S (1+v)^(n-1)) each
+ *       the last sum            h(|s| + the two above)
+ *
+ *   So for W = 2 no more than about 2 v S. One micro-step and 15 tokens make the bound tight: few
+ *   terms, and 1/tokens is no power of two, so that a rounding behind the scaling would show. The
+ *   norm is off by no more than the 2-norm of the elements' bounds, a weight after a step of SGD by
+ *   lr times its gradient's; two runs differ by no more than twice that.
+ *
+ *   Calls of other shapes (b sequences in one call or one by one). The library may block a product
+ *   otherwise and activations move by rounding; no useful bound exists, so the difference of every
+ *   tensor is held to 8 times that of two single-device runs of other shapes.
+ *
+ *   AdamW's losses. Updates flip signs where a gradient is near zero, so no useful bound exists
+ *   either: the band is measured from SAMPLES random orders of the same sum on one device, and 4
+ *   times its width is allowed, as the largest of 8 draws is no maximum.
+ */
+#include "tests/equivalence/fast_lib.h"
+#include <math.h>
+#include <string.h>
+#include "common/model/gpt2.h"
+#include "tests/equivalence/twin_lib.h"
+
+enum { SAMPLES = 8, BAND_STEPS = 10 };
+static const double U = 0x1p-24, UB = 0x1p-8; /* unit roundoffs of fp32 and bf16 */
+
+static double gamma_of(size_t k)
+{
+    return (double)k * U / (1.0 - (double)k * U);
+}
+
+/* How far element i of a sum in bf16 may be from the exact one, which is `sum`. */
+static double bf16_sum_error(const twin_step *t, size_t i, double sum)
+{
+    double off = t->spacings[i], n = (double)t->nodes;
+    if (t->nodes == 1)
+        return off;
+    off += (n - 2.0) * twin_bf16_spacing(t->abs_sum[i] * pow(1.0 + UB, n - 1.0));
+    return off + twin_bf16_spacing(fabs(sum) + off);
+}
+
+/* |got - twin| of element i of the gradient. The twin's own sum is in fp32. */
+static double gradient_bound(const twin_step *t, size_t i, dtype reduce)
+{
+    double g = fabs((double)t->grad[i]), sum_off = 2.0 * gamma_of(t->nodes - 1) * t->abs_sum[i];
+    if (reduce == DTYPE_BF16)
+        sum_off += bf16_sum_error(t, i, g * (1.0 + 2.0 * U) / t->scale + sum_off);
+    return sum_off * t->scale + 3.0 * U * (g + sum_off * t->scale);
+}
+
+/* |got - twin| <= bound for every element, and for the norm; the largest quotient goes into the
+ * PASS line. */
+static fsdp_status within_bound(suite *s, const run_result *got, const twin_step *t, double lr,
+                                dtype reduce)
+{
+    double worst = 0.0, norm = 0.0, norm_bound = 0.0;
+    for (size_t i = 0; i < t->elems; i++) {
+        double p = (double)t->before[i], g = (double)t->grad[i];
+        double bound_g = gradient_bound(t, i, reduce);
+        double bound =
+            lr * bound_g + U * (fabs(p) + 2.0 * lr * (fabs(g) + bound_g)) + 0x1p-149 * lr;
+        double off = fabs((double)got->params[i] - (p - lr * g));
+        norm += g * g;
+        norm_bound += bound_g * bound_g;
+        worst = off / bound > worst ? off / bound : worst;
+        if (!(off <= bound))
+            return fsdp_error(FSDP_EINVAL, "", "weight %zu after lr %.3g: off by %.3g, bound %.3g",
+                              i, lr, off, bound);
+    }
+    norm = sqrt(norm);
+    norm_bound = sqrt(norm_bound) + 2.0 * U * norm;
+    double norm_off = fabs((double)got->norm[0] - norm);
+    snprintf(s->detail, sizeof s->detail, " (at most %.2f of the bound, the norm %.2g)", worst,
+             norm_off / norm_bound);
+    if (!(norm_off <= norm_bound))
+        return fsdp_error(FSDP_EINVAL, "", "the norm is off by %.3g, bound %.3g", norm_off,
+                          norm_bound);
+    return FSDP_OK;
+}
+
+void fast_sgd(suite *s, const model_config *m, const ops *o, const dtypes *types)
+{
+    run_config c = suite_config(m, o, GRAD_ACC_FAST);
+    bool rounds = types->reduce == DTYPE_BF16, steps = types == &DTYPES[FP32];
+    twin_step t = {0};
+    char name[128];
+    c.param_dtype = types->param; /* the twin sums in fp32 */
+    c.grad_accum = rounds ? 1 : c.grad_accum;
+    c.seq_len -= rounds ? 1 : 0;
+    fsdp_status st = s->rank == 0 ? twin_step_make(&c, s->world_size, c.batch, &t) : FSDP_OK;
+    snprintf(name, sizeof name, "fast%s: the twin's gradient, nodes of 2 sequences", types->name);
+    suite_report(s, name, st);
+    c.reduce_dtype = types->reduce;
+    for (int v = 0; v < (1 + steps) * N_VARIANTS && st == FSDP_OK; v++) {
+        bool step = v >= N_VARIANTS;
+        const variant *var = &VARIANTS[v % N_VARIANTS];
+        run_result got = {0};
+        if (suite_skips(s, v % N_VARIANTS))
+            continue;
+        suite_use_variant(&c, var);
+        c.lr = step ? 0.5 : (double)GRAD_LR;
+        st = run_training(s->dev[0], s->world[0], &c, &got);
+        fsdp_status mine = st;
+        if (st == FSDP_OK && s->rank == 0)
+            mine = within_bound(s, &got, &t, c.lr, types->reduce);
+        snprintf(name, sizeof name, "fast, ops %s%s: %s, %s", o->name, types->name,
+                 step ? "one step of sgd within the bound" : "gradients within the bound",
+                 var->name);
+        suite_report(s, name, mine);
+        run_result_free(&got);
+    }
+    twin_step_free(&t);
+}
+
+/* Largest relative 2-norm difference over the tensors of two weight arrays moved by -lr*g. */
+static double tensor_distance(const model *m, const run_result *a, const run_result *b)
+{
+    double worst = 0.0;
+    size_t at = 0;
+    for (int p = 0; p < m->n_params; p++) {
+        double diff = 0.0, norm = 0.0;
+        if (m->params[p].tied_to != NOT_TIED)
+            continue;
+        for (size_t i = 0; i < m->params[p].elems; i++, at++) {
+            double x = (double)a->params[at] / (double)GRAD_LR,
+                   y = (double)b->params[at] / (double)GRAD_LR;
+            diff += (x - y) * (x - y);
+            norm += y * y;
+        }
+        double rel = norm > 0.0 ? sqrt(diff / norm) : 0.0;
+        worst = rel > worst ? rel : worst;
+    }
+    return worst;
+}
+
+void fast_shapes(suite *s, const model_config *mc, const ops *o)
+{
+    run_config c = suite_config(mc, o, GRAD_ACC_FAST);
+    run_result one = {0}, two = {0}, many = {0};
+    model m = {0};
+    suite_use_variant(&c, &VARIANTS[1]);
+    c.batch = 4;
+    c.lr = (double)GRAD_LR;
+    fsdp_status st = gpt2_create(mc, &m);
+    if (st == FSDP_OK)
+        st = suite_run_single(s, &c, 1, &one);
+    if (st == FSDP_OK)
+        st = suite_run_single(s, &c, 2, &two);
+    if (st == FSDP_OK)
+        st = run_training(s->dev[0], s->world[0], &c, &many);
+    if (st == FSDP_OK && s->rank == 0) {
+        double band = tensor_distance(&m, &two, &one), got = tensor_distance(&m, &many, &one);
+        double allowed = 8.0 * (band > 4.0 * U ? band : 4.0 * U);
+        snprintf(s->detail, sizeof s->detail, " (%.2g, allowed %.2g)", got, allowed);
+        if (!(got <= allowed))
+            st = fsdp_error(FSDP_EINVAL, "", "a tensor's gradient is off by %.3g, allowed %.3g",
+                            got, allowed);
+    }
+    char name[96];
+    snprintf(name, sizeof name, "fast, ops %s: gradients of calls of other shapes", o->name);
+    suite_report(s, name, st);
+    model_free(&m);
+    run_result_free(&one);
+    run_result_free(&two);
+    run_result_free(&many);
+}
+
+/* Losses of one device with the sequences of every step in random order: *band [steps], the largest
+ * distance from `want` so far. Rank 0.                                                          */
+static fsdp_status measure_band(suite *s, const run_config *many, const run_result *want,
+                                double *band)
+{
+    enum { MAX_LEAVES = 64 };
+    size_t order[MAX_LEAVES];
+    uint64_t state = 5;
+    size_t leaves = many->batch * (size_t)many->grad_accum * (size_t)s->world_size;
+    FSDP_ASSERT(leaves <= MAX_LEAVES);
+    for (int k = 0; k < SAMPLES; k++) {
+        run_result r;
+        run_config c = *many;
+        for (size_t i = 0; i < leaves; i++) {
+            size_t j = (size_t)suite_draw_range(&state, 0, (int)i); /* Fisher-Yates, growing */
+            order[i] = order[j];
+            order[j] = i;
+        }
+        c.order = order;
+        TRY(suite_run_single(s, &c, many->batch, &r));
+        for (int t = 0; t < want->steps; t++) {
+            double off = fabs((double)r.loss[t] - (double)want->loss[t]);
+            band[t] = off > band[t] ? off : band[t];
+        }
+        run_result_free(&r);
+    }
+    for (int t = 1; t < want->steps; t++)
+        band[t] = band[t - 1] > band[t] ? band[t - 1] : band[t];
+    return FSDP_OK;
+}
+
+static fsdp_status within_band(suite *s, const run_result *got, const run_result *want,
+                               const double *band)
+{
+    double worst = 0.0;
+    for (int t = 0; t < want->steps; t++) {
+        double off = fabs((double)got->loss[t] - (double)want->loss[t]);
+        double allowed = 4.0 * (band[t] + 2.0 * U * (double)want->loss[t]);
+        worst = off / allowed > worst ? off / allowed : worst;
+        if (!(off <= allowed))
+            return fsdp_error(FSDP_EINVAL, "", "loss of step %d: off by %.3g, allowed %.3g", t, off,
+                              allowed);
+    }
+    snprintf(s->detail, sizeof s->detail, " (at most %.2f of 4 bands, band %.2g)", worst,
+             band[want->steps - 1]);
+    return FSDP_OK;
+}
+
+void fast_adamw(suite *s, const model_config *m, const ops *o, const dtypes *types)
+{
+    run_config c = suite_config(m, o, GRAD_ACC_FAST);
+    run_result single = {0};
+    char name[128];
+    double band[BAND_STEPS] = {0};
+    c.param_dtype = types->param;
+    c.reduce_dtype = types->reduce;
+    c.optimizer = OPTIMIZER_ADAMW;
+    c.lr = 3e-3;
+    c.steps = BAND_STEPS;
+    c.clip_norm = 1.0f;
+    fsdp_status st = suite_run_single(s, &c, c.batch, &single);
+    if (st == FSDP_OK && s->rank == 0)
+        st = measure_band(s, &c, &single, band);
+    snprintf(name, sizeof name, "fast%s: band of AdamW's losses on one device", types->name);
+    suite_report(s, name, st);
+    for (int v = 0; v < N_VARIANTS && st == FSDP_OK; v++) {
+        run_result got = {0};
+        if (suite_skips(s, v))
+            continue;
+        suite_use_variant(&c, &VARIANTS[v]);
+        st = run_training(s->dev[v % 2], s->world[v % 2], &c, &got);
+        fsdp_status mine = st == FSDP_OK && s->rank == 0 ? within_band(s, &got, &single, band) : st;
+        snprintf(name, sizeof name, "fast, ops %s%s: %d adamw losses in the band, %s", o->name,
+                 types->name, BAND_STEPS, VARIANTS[v].name);
+        suite_report(s, name, mine);
+        run_result_free(&got);
+    }
+    run_result_free(&single);
+}

@@ -1,0 +1,85 @@
+/* suite_lib.h -- what the parts of the equivalence suite share: the ranks and devices, the variants
+ * that are compared, the runs on one device that they are compared to, and the verdicts.
+ *
+ *   suite_open
+ *   suite_config -> suite_use_variant -> run_training -> suite_report      for every comparison
+ *   suite_close
+ *
+ * Gradients are read through one step of SGD with lr = GRAD_LR and no clipping: p - 2^100 g rounds
+ * to -2^100 g (p is below half an ulp of it) unless g is below 2^-76 p or zero, and then both sides
+ * of a comparison keep p. So any engine shows its gradient's bits without a door of its own. */
+#pragma once
+#include "tests/equivalence/run_lib.h"
+
+#define GRAD_LR 0x1p100f
+
+typedef struct suite {
+    device *dev[2]; /* [0] inline, 1 thread; [1] asynchronous, 2 threads, NaN in free memory */
+    comm *world[2];
+    comm *alone; /* this rank by itself, on dev[0] */
+    int rank, world_size, passed, failed;
+    bool quick;       /* the variants that are marked so */
+    char detail[160]; /* a measured figure beside a PASS */
+} suite;
+
+/* suite_open -- open the devices and groups of *s, which is zeroed but for `quick`.
+ *   errors  those of device_open, comm_open, comm_split */
+fsdp_status suite_open(suite *s);
+/* suite_close -- collective, as suite_open is. */
+void suite_close(suite *s);
+
+/* suite_report -- print and count a verdict; collective. A check is passed when it is on every
+ * rank. */
+void suite_report(suite *s, const char *name, fsdp_status mine);
+
+typedef struct variant {
+    const char *name;
+    bool fsdp;
+    sharding_strategy sharding;
+    wrap_policy wrap;
+    size_t min_elems;
+    bool quick; /* part of --quick */
+} variant;
+
+enum { N_VARIANTS = 11 };
+extern const variant VARIANTS[N_VARIANTS];
+
+/* suite_skips -- variant v is left out: --quick is without it, or hybrid has no groups here. */
+bool suite_skips(const suite *s, int v);
+
+/* What is computed with, and summed in. */
+typedef struct dtypes {
+    const char *name;
+    dtype param, reduce;
+} dtypes;
+
+enum { FP32, BF16_PARAMS, BF16_SUMS, BF16_BOTH, N_DTYPES };
+extern const dtypes DTYPES[N_DTYPES];
+
+/* suite_config -- one step of SGD, 3 micro-steps of 2 sequences; the rest as the caller sets it. */
+run_config suite_config(const model_config *m, const ops *o, grad_acc_mode mode);
+/* suite_use_variant -- set what the variant decides. */
+void suite_use_variant(run_config *c, const variant *v);
+/* suite_run_single -- run the same global batch on one device, `batch` sequences a call. On rank 0
+ * only; the others wait in the next report. */
+fsdp_status suite_run_single(suite *s, const run_config *many, size_t batch, run_result *out);
+
+/* The twin's weights and the gradient of the first step's global batch. On rank 0 only. */
+typedef struct twin_step {
+    float *before, *grad; /* [elems] */
+    double *abs_sum;      /* [elems] sum of |node| */
+    double *spacings;     /* [elems] sum of h(node) */
+    float loss;
+    size_t elems, nodes;
+    double scale;
+} twin_step;
+
+/* twin_step_make -- compute it in nodes of `batch` sequences. */
+fsdp_status twin_step_make(const run_config *c, int world_size, size_t batch, twin_step *out);
+/* twin_step_free -- a zeroed struct is accepted. */
+void twin_step_free(twin_step *t);
+
+/* suite_draw, suite_draw_range -- the next random number, the next in lo ... hi. The same state
+ * gives the same numbers on every rank. */
+uint64_t suite_draw(uint64_t *state);
+int suite_draw_range(uint64_t *state, int lo, int hi);

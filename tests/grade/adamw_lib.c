@@ -1,0 +1,219 @@
+/* adamw_lib.c -- tasks 4.1 and 4.2: the update of a shard, its state, and where it decays. */
+#include "tests/grade/adamw_lib.h"
+#include <math.h>
+#include <stdio.h>
+#include "tests/grade/handmade_lib.h"
+
+static const double U = 0x1p-24; /* unit roundoff of fp32 */
+
+/* ---- 4.1 ------------------------------------------------------------------------------------ */
+/* The same update in double, from the same fp32 inputs and scalars, and how far a correct fp32
+ * program may be from it, in any order of its operations. First-order rounding analysis, u = 2^-24;
+ * what is allowed stands in brackets:
+ *   g = grad*coef          u |g|
+ *   m = b1*m + (1-b1)*g    2 products, 1 sum: 3u (|b1 m| + |(1-b1) g|)            [4u]
+ *   v, all terms >= 0      5u v                                                   [6u]
+ *   upd = step*m/den       den = sqrt(v)/sb + eps: half of v's error, then sqrt,
+ *                          quotient, sum: 6u; product, quotient: 8u |upd|         [12u]
+ *                          m's own error: step/den * err(m)                       [twice]
+ *   p - decay*p - upd      4u |p|; p*(1-decay) rounds twice                       [6u]
+ */
+adamw_exact adamw_double(const adamw_args *a, size_t i, double coef)
+{
+    double g = (double)a->grad[i] * coef, p = (double)a->param[i];
+    double m0 = (double)a->beta1 * (double)a->m[i], m1 = (double)a->one_minus_beta1 * g;
+    adamw_exact e;
+    e.m = m0 + m1;
+    e.m_tol = 4.0 * U * (fabs(m0) + fabs(m1));
+    e.v = (double)a->beta2 * (double)a->v[i] + (double)a->one_minus_beta2 * g * g;
+    e.v_tol = 6.0 * U * e.v + 0x1p-140;
+    double den = sqrt(e.v) / (double)a->sqrt_bias2 + (double)a->eps;
+    double upd = den > 0.0 ? (double)a->step_size * e.m / den : 0.0;
+    e.param = p - (double)a->decay * p - upd;
+    double through_m = den > 0.0 ? (double)a->step_size / den * e.m_tol : 0.0;
+    e.param_tol = U * (6.0 * fabs(p) + 12.0 * fabs(upd)) + 2.0 * through_m;
+    return e;
+}
+
+enum { ADAMW_ELEMS = 37 };
+
+/* One call over `elems` elements, against double; what lies behind them must stay as it is. */
+static fsdp_status adamw_case(int64_t step, double decay, const float *coef, size_t elems)
+{
+    float p[ADAMW_ELEMS], m[ADAMW_ELEMS], v[ADAMW_ELEMS], g[ADAMW_ELEMS];
+    adamw_exact want[ADAMW_ELEMS];
+    adamw_args a = {.param = p, .m = m, .v = v, .grad = g, .grad_coef = coef, .elems = elems};
+    adamw_scalars(&a, &(adamw_config){.lr = 1e-2,
+                                      .beta1 = 0.9,
+                                      .beta2 = 0.95,
+                                      .eps = 1e-8,
+                                      .weight_decay = decay,
+                                      .step = step});
+    for (size_t i = 0; i < ADAMW_ELEMS; i++) {
+        double x = (double)i;
+        p[i] = (float)sin(1.0 + x);
+        g[i] = (float)(cos(3.0 * x) * exp2(-x / 2.0)); /* 1 ... 2^-18 */
+        m[i] = step ? (float)(0.1 * sin(5.0 * x)) : 0.0f;
+        v[i] = step ? (float)(0.01 * (1.0 + cos(x))) : 0.0f;
+        want[i] = adamw_double(&a, i, coef ? (double)*coef : 1.0);
+    }
+    float keep[3] = {p[ADAMW_ELEMS - 1], m[ADAMW_ELEMS - 1], v[ADAMW_ELEMS - 1]};
+    TRY(adamw_shard(&a));
+    for (size_t i = 0; i < elems; i++) {
+        TRY(expect_within("first moment", i, m[i], want[i].m, want[i].m_tol));
+        TRY(expect_within("second moment", i, v[i], want[i].v, want[i].v_tol));
+        TRY(expect_within("parameter", i, p[i], want[i].param, want[i].param_tol));
+    }
+    float last[3] = {p[ADAMW_ELEMS - 1], m[ADAMW_ELEMS - 1], v[ADAMW_ELEMS - 1]};
+    return elems < ADAMW_ELEMS ? expect_f32("behind the last element", last, keep, 3) : FSDP_OK;
+}
+
+/* By hand: p = 1, g = 1/2, lr = 0.1, decay 0.1, first step. Bias correction makes m/bias1 = g and
+ * sqrt(v/bias2) = |g|, so p = 1 - 0.01 - 0.1*1 = 0.89; without it the step is another.           */
+static fsdp_status adamw_by_hand(void)
+{
+    float p[2] = {1.0f, 1.0f}, m[2] = {0}, v[2] = {0}, g[2] = {0.5f, -0.5f};
+    const float want[2] = {0.89f, 1.09f};
+    adamw_args a = {.param = p, .m = m, .v = v, .grad = g, .elems = 2};
+    adamw_scalars(&a,
+                  &(adamw_config){
+                      .lr = 0.1, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-12, .weight_decay = 0.1});
+    TRY(adamw_shard(&a));
+    return expect_close("first step of p = 1, g = 0.5", p, want, 2, 0.0, 8.0 * U);
+}
+
+/* An element's bits do not depend on where the shard is cut. */
+static fsdp_status adamw_cut(void)
+{
+    float whole[3][ADAMW_ELEMS], parts[3][ADAMW_ELEMS], g[ADAMW_ELEMS], coef = 0.3f;
+    for (size_t i = 0; i < ADAMW_ELEMS; i++) {
+        whole[0][i] = parts[0][i] = (float)cos((double)i);
+        whole[1][i] = parts[1][i] = (float)sin((double)i) * 0.1f;
+        whole[2][i] = parts[2][i] = 0.01f * (float)i;
+        g[i] = (float)sin(7.0 * (double)i);
+    }
+    adamw_args a = {.param = whole[0], .m = whole[1], .v = whole[2], .grad = g, .grad_coef = &coef};
+    adamw_scalars(
+        &a,
+        &(adamw_config){
+            .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = 3});
+    a.elems = ADAMW_ELEMS;
+    TRY(adamw_shard(&a));
+    const size_t cuts[] = {0, 1, 8, 8, 25, ADAMW_ELEMS};
+    for (int c = 0; c < 5; c++) {
+        adamw_args part = a;
+        part.param = parts[0] + cuts[c];
+        part.m = parts[1] + cuts[c];
+        part.v = parts[2] + cuts[c];
+        part.grad = g + cuts[c];
+        part.elems = cuts[c + 1] - cuts[c];
+        TRY(adamw_shard(&part));
+    }
+    return expect_f32("the same update in pieces", parts[0], whole[0], ADAMW_ELEMS);
+}
+
+static fsdp_status adamw_vectors(void)
+{
+    const float half = 0.5f, tiny = 1e-3f;
+    TRY(adamw_by_hand());
+    TRY(adamw_case(0, 0.0, NULL, ADAMW_ELEMS));
+    TRY(adamw_case(0, 0.1, &half, ADAMW_ELEMS));
+    TRY(adamw_case(1, 0.1, &tiny, ADAMW_ELEMS - 1));
+    TRY(adamw_case(999, 0.5, NULL, 17));
+    TRY(adamw_case(5, 0.1, &half, 0));
+    return adamw_cut();
+}
+
+/* Big enough that the state of one whole unit cannot hide: 2 * 4 * N/W bytes and the
+ * few of the norm. */
+static const fix_param BIG[] = {
+    {.unit = 0, .offset = 0, .elems = 1501, .decay = true},
+    {.unit = 0, .offset = 1504, .elems = 499},
+    {.unit = 1, .offset = 0, .elems = 3001, .decay = true},
+    {.unit = 2, .offset = 0, .elems = 777, .frozen = true},
+};
+
+static fsdp_status state_bytes_body(fixture *fx)
+{
+    fsdp_optimizer o;
+    TRY(optimizer_create(&fx->r, &o));
+    size_t want = 0;
+    for (int u = 0; u < 2; u++)
+        want += 2 * fx->f.units[u].layout.shard_elems * sizeof(float);
+    note(fx, expect_int("bytes of optimizer state: two moments of one shard",
+                        (long long)fix_live(fx, MEM_OPTIMIZER), (long long)want));
+    for (int u = 0; u < 2; u++)
+        for (size_t i = 0; i < fx->f.units[u].layout.shard_elems && fx->verdict == FSDP_OK; i++)
+            note(fx, expect_true("moments start at zero",
+                                 o.units[u].m[i] == 0.0f && o.units[u].v[i] == 0.0f));
+    optimizer_free(&o);
+    return FSDP_OK;
+}
+
+fsdp_status task_4_1(grade *g)
+{
+    TRY(comm_agree(g->comm, adamw_vectors()));
+    return fixture_run(
+        g,
+        &(const fix_spec){
+            .n_units = 3, .n_params = 4, .params = BIG, .used_elems = {2003, 3001, 777}},
+        state_bytes_body);
+}
+
+/* ---- 4.2 ------------------------------------------------------------------------------------ */
+/* Parameters 4 (10 elements, decays), 1 (3, does not), 2 (2, frozen), 3 (7, decays) at 0, 12, 16,
+ * 20; the array ends at 28. flat: aaaaaaaaaa..bbb.ff..ccccccc. */
+typedef struct range_case {
+    int world_size, rank, n;
+    decay_range want[3];
+} range_case;
+
+static const range_case RANGES[] = {
+    {1, 0, 3, {{0, 10, true}, {12, 3, false}, {20, 7, true}}},
+    {2, 0, 2, {{0, 10, true}, {12, 2, false}}},
+    {2, 1, 2, {{0, 1, false}, {6, 7, true}}},
+    {3, 0, 1, {{0, 10, true}}},
+    {3, 1, 1, {{2, 3, false}}},
+    {3, 2, 1, {{0, 7, true}}},
+    {4, 0, 1, {{0, 7, true}}},
+    {4, 1, 2, {{0, 3, true}, {5, 2, false}}},
+    {4, 2, 2, {{0, 1, false}, {6, 1, true}}},
+    {4, 3, 1, {{0, 6, true}}},
+    {7, 1, 1, {{0, 4, true}}},
+    {7, 2, 1, {{0, 2, true}}},
+    {7, 4, 0, {{0, 0, false}}}, /* frozen and a gap only */
+    {28, 27, 0, {{0, 0, false}}},
+    {40, 35, 0, {{0, 0, false}}}, /* padding only */
+};
+
+static const flat_slot RANGE_SLOTS[] = {{4, 0, 10}, {1, 12, 3}, {2, 16, 2}, {3, 20, 7}};
+
+static fsdp_status range_case_run(const range_case *c)
+{
+    const param_spec params[5] = {
+        [4] = {.decay = true}, [2] = {.decay = true, .frozen = true}, [3] = {.decay = true}};
+    flat_layout l = fix_layout(c->world_size, RANGE_SLOTS, 4, 28);
+    decay_range got[4];
+    int n = -1;
+    char what[96];
+    TRY(decay_ranges(&l, params, c->rank, got, &n));
+    snprintf(what, sizeof what, "ranges of rank %d of %d", c->rank, c->world_size);
+    TRY(expect_int(what, n, c->n));
+    for (int i = 0; i < n; i++) {
+        snprintf(what, sizeof what, "rank %d of %d, range %d: begin", c->rank, c->world_size, i);
+        TRY(expect_int(what, (long long)got[i].begin, (long long)c->want[i].begin));
+        snprintf(what, sizeof what, "rank %d of %d, range %d: elems", c->rank, c->world_size, i);
+        TRY(expect_int(what, (long long)got[i].elems, (long long)c->want[i].elems));
+        snprintf(what, sizeof what, "rank %d of %d, range %d: decays", c->rank, c->world_size, i);
+        TRY(expect_int(what, got[i].decay, c->want[i].decay));
+    }
+    return FSDP_OK;
+}
+
+fsdp_status task_4_2(grade *g)
+{
+    (void)g;
+    for (size_t i = 0; i < sizeof RANGES / sizeof *RANGES; i++)
+        TRY(range_case_run(&RANGES[i]));
+    return FSDP_OK;
+}
