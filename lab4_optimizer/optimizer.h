@@ -73,5 +73,4 @@ fsdp_status grad_norm(fsdp_optimizer *o);
  *   source  [ZeRO §5.1] */
 fsdp_status optimizer_step(fsdp_optimizer *o, const step_scalars *sc, float *norm);
 
-/* ---- 4.5: checkpoint.h. 4.6 integrates: trainer/engine.h puts labs 1 to 4 together. -----------
- */
+/* ---- 4.5: checkpoint.h. 4.6 integrates: trainer/engine.h joins labs 1 to 4. -------- */

@@ -7,7 +7,7 @@
  * an error, so little is left for them to do, while they keep the state of a parse in globals, tell
  * unknown, missing and superfluous apart only in text that they print themselves, and argp_help
  * sorts the rows, which here stand in the order a reader should meet them.
- * Nothing is allocated; strings in the caller's struct point into argv or the table.             */
+ * Nothing is allocated; strings in the caller's struct point into argv or the table. */
 #include "common/base/options.h"
 
 #include <errno.h>
@@ -35,7 +35,7 @@ typedef struct quoted {
 } quoted;
 
 /* quote -- at most 60 bytes of what the user wrote, fit for a terminal: control characters shown as
- * '?', a cut marked by "...".                                                                    */
+ * '?', a cut marked by "...". */
 static quoted quote(const char *text, size_t text_bytes)
 {
     quoted q = {.text = ""};
@@ -50,7 +50,7 @@ static quoted quote(const char *text, size_t text_bytes)
 }
 
 /* range_text -- " from 0 to 10", " of at least 1" for a limit that no reader would meet, or "" when
- * the row has no range.                                                                          */
+ * the row has no range. */
 static void range_text(const option_spec *spec, char *buf, size_t buf_bytes)
 {
     if (spec->min == spec->max)
@@ -106,7 +106,7 @@ static size_t edit_distance(const char *name, size_t name_bytes, const char *kno
 }
 
 /* nearest_row -- the first row whose name begins so, else the one whose name is closest; NULL when
- * not even half of the letters agree.                                                            */
+ * not even half of the letters agree. */
 static const option_spec *nearest_row(const option_spec *table, const char *name, size_t name_bytes)
 {
     const option_spec *nearest = NULL;
@@ -239,7 +239,7 @@ static fsdp_status parse_value(const parser *p, const option_spec *spec, const c
 }
 
 /* parse_option -- one option word, and the next word (NULL at the end) if it is the value. *used:
- * how many of the two were taken.                                                                */
+ * how many of the two were taken. */
 static fsdp_status parse_option(const parser *p, const char *word, const char *next, int *used)
 {
     const char *name = word + 2, *value = strchr(name, '=');
@@ -283,7 +283,7 @@ fsdp_status options_parse(const option_spec *table, const char *program, int arg
 /* ---- --help ---------------------------------------------------------------------------------- */
 
 /* print_words -- words of text from `column` on, wrapped into lines that begin at `indent`. Returns
- * the column after the last word.                                                                */
+ * the column after the last word. */
 static int print_words(int column, int indent, const char *text)
 {
     while (*(text += strspn(text, " \n")) != '\0') {
@@ -357,7 +357,7 @@ static void double_text(double value, char *buf, size_t buf_bytes)
 }
 
 /* value_text -- the field as it could be written on the command line. Strings of any length are
- * returned in place, everything else in buf.                                                     */
+ * returned in place, everything else in buf. */
 static const char *value_text(const option_spec *spec, const void *opts, char *buf,
                               size_t buf_bytes, size_t *text_bytes)
 {

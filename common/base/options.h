@@ -45,15 +45,15 @@ typedef struct option_spec {
 /* options_parse -- fill `out` (a caller's struct, all zero) with defaults, then with argv[1..].
  *   errors  FSDP_EINVAL (*out is then half written)
  *           FSDP_HELP at --help: the words after it were not read, and nothing was printed
- * Never exits, never prints. A default that its own row refuses is asserted.                     */
+ * Never exits, never prints. A default that its own row refuses is asserted. */
 fsdp_status options_parse(const option_spec *table, const char *program, int argc, char **argv,
                           void *out);
 
 /* options_print_help -- usage, doc and a line for every row, to stdout.
- *   errors  FSDP_EIO when stdout cannot be written                                               */
+ *   errors  FSDP_EIO when stdout cannot be written */
 fsdp_status options_print_help(const option_spec *table, const char *program, const char *doc);
 
 /* options_canonical -- one line "name=value name=value ..." of every field, in table order, for
  * comparing ranks and for the head of logs. A double is the shortest decimal that reads back the
- * same; control characters are shown as '?'. Cut at buf_bytes.                                   */
+ * same; control characters are shown as '?'. Cut at buf_bytes. */
 void options_canonical(const option_spec *table, const void *opts, char *buf, size_t buf_bytes);

@@ -22,8 +22,7 @@
  *   - Element-wise operations (add, scale, cast, adamw, sgd) give an element the same bits wherever
  *     it stands in the array: compiled without contraction, no fast-math.
  *   - A count of 0 is allowed and does nothing; a sum over nothing that is to be overwritten is 0.
- * Letters: B sequences, T tokens of a sequence, C model width, V vocabulary, H heads, D head width.
- */
+ * B: sequences, T: tokens of a sequence, C: model width, V: vocabulary, H: heads, D: head width. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,7 +38,7 @@
  * compute: DTYPE_F32 multiplies the values as they are. DTYPE_BF16 first rounds fp32 operands to
  * bf16 (bf16_from_f32). Either way products are summed in fp32 and leave in fp32; the product of
  * two bf16 numbers is exact in fp32. `fast` may take denormal numbers for 0 (bf16 instructions do).
- * Rounded copies are scratch in device memory: of b, and of op(a) 16 MiB or 256 rows at a time.  */
+ * Rounded copies are scratch in device memory: of b, and of op(a) 16 MiB or 256 rows at a time. */
 typedef struct matmul_args {
     float *out;
     const void *a, *b;
@@ -103,8 +102,7 @@ typedef struct layernorm_args {
 } layernorm_args;
 
 /* d_in is overwritten; d_gain, d_bias are added to (with overwrite: overwritten). d_residual (may
- * be NULL) is added to d_in: the gradient that flows past the norm. gain is stored as param_type.
- */
+ * be NULL) is added to d_in: the gradient that flows past the norm. gain is of param_type. */
 typedef struct layernorm_backward_args {
     float *d_in, *d_gain, *d_bias;
     const float *d_out, *in;
@@ -133,8 +131,7 @@ typedef struct gelu_backward_args {
  * h / (n_head / n_kv_head). Row (b,t) of q starts at q + (b*T+t)*q_stride, head h at + h*D (k, v
  * likewise), so q, k, v may be slices of one [B,T,3C] array. out [B,T,n_head*D] dense;
  * lse [B,n_head,T]: log of the softmax's denominator (after scaling), kept for backward. O(T)
- * memory beyond these.
- */
+ * memory beyond these. */
 typedef struct attention_args {
     float *out, *lse;
     const float *q, *k, *v;

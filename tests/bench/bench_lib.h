@@ -11,5 +11,5 @@ typedef struct bench_quartiles {
 bench_quartiles bench_quartiles_of(double *values, size_t n);
 
 /* bench_reps -- how often to repeat what takes about est_s seconds: budget_s worth of it, between
- * `least` and `most` times.                                                                      */
+ * `least` and `most` times. */
 size_t bench_reps(double est_s, double budget_s, size_t least, size_t most);

@@ -10,7 +10,7 @@
  * OUT/dev/data/tinyshakespeare/tiny_shakespeare_{train,val}.bin: token shards [data_impl.h]. That
  * trainer shuffles its batches of 4 sequences of 64 tokens. So that every order is ours, the shard
  * repeats the text's first 256 tokens, and all batches are the same: targets too, the last one is
- * the first token. The names are fixed in its source; what the files hold is not.               */
+ * the first token. The names are fixed in its source; what the files hold is not. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  *
  * A file is refused with words and a hint, or what is read from it is in range. A checkpoint's hash
  * covers all of it, so one that is accepted is the one that was written. No descriptor and no
- * mapping stays behind.        */
+ * mapping stays behind. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -6,7 +6,7 @@
  * Names: the known ones, near misses of them, and noise; values: in range, at the edges, beyond, of
  * another kind, empty, long, UTF-8, control characters. A line is refused with words and a hint, or
  * what follows from it is consistent: the batch adds up, the model can be made, no size of its
- * activations has wrapped around.          */
+ * activations has wrapped around. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -29,8 +29,7 @@
  *
  *   AdamW's losses. Updates flip signs where a gradient is near zero, so no useful bound exists
  *   either: the band is measured from SAMPLES random orders of the same sum on one device, and 4
- *   times its width is allowed, as the largest of 8 draws is no maximum.
- */
+ *   times its width is allowed, as the largest of 8 draws is no maximum. */
 #include "tests/equivalence/fast_lib.h"
 #include <math.h>
 #include <string.h>
@@ -182,7 +181,7 @@ void fast_shapes(suite *s, const model_config *mc, const ops *o)
 }
 
 /* Losses of one device with the sequences of every step in random order: *band [steps], the largest
- * distance from `want` so far. Rank 0.                                                          */
+ * distance from `want` so far. Rank 0. */
 static fsdp_status measure_band(suite *s, const run_config *many, const run_result *want,
                                 double *band)
 {

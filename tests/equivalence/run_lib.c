@@ -51,8 +51,7 @@ int run_hybrid_size(int world_size)
     return 0;
 }
 
-/* ---- hooks given from outside: lab 3's table, with every micro-step counted -------------------
- */
+/* ---- hooks given from outside: lab 3's table, with every micro-step counted ------------------ */
 
 static run *counted; /* begin_micro's self is the reducer, as for the hooks behind it */
 

@@ -16,8 +16,7 @@ static const double U = 0x1p-24; /* unit roundoff of fp32 */
  *   upd = step*m/den       den = sqrt(v)/sb + eps: half of v's error, then sqrt,
  *                          quotient, sum: 6u; product, quotient: 8u |upd|         [12u]
  *                          m's own error: step/den * err(m)                       [twice]
- *   p - decay*p - upd      4u |p|; p*(1-decay) rounds twice                       [6u]
- */
+ *   p - decay*p - upd      4u |p|; p*(1-decay) rounds twice                       [6u] */
 adamw_exact adamw_double(const adamw_args *a, size_t i, double coef)
 {
     double g = (double)a->grad[i] * coef, p = (double)a->param[i];
@@ -69,7 +68,7 @@ static fsdp_status adamw_case(int64_t step, double decay, const float *coef, siz
 }
 
 /* By hand: p = 1, g = 1/2, lr = 0.1, decay 0.1, first step. Bias correction makes m/bias1 = g and
- * sqrt(v/bias2) = |g|, so p = 1 - 0.01 - 0.1*1 = 0.89; without it the step is another.           */
+ * sqrt(v/bias2) = |g|, so p = 1 - 0.01 - 0.1*1 = 0.89; without it the step is another. */
 static fsdp_status adamw_by_hand(void)
 {
     float p[2] = {1.0f, 1.0f}, m[2] = {0}, v[2] = {0}, g[2] = {0.5f, -0.5f};

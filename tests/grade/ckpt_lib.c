@@ -2,7 +2,7 @@
  * groups of the launch's ranks.
  *
  * Gaps and padding hold NaN when a shard is packed, so that nothing but parameters can be in a
- * file.  */
+ * file. */
 #include <errno.h>
 #include <ftw.h>
 #include <math.h>

@@ -35,8 +35,7 @@ typedef struct grade_task {
     fsdp_status (*run)(grade *g); /* FSDP_OK: pass; FSDP_ETODO: unwritten; FSDP_ESKIP; else: fail */
 } grade_task;
 
-/* grade_main -- what a test program's main returns. errors: exit status 1 unless all tasks passed.
- */
+/* grade_main -- what a test program's main returns: 0 if all tasks passed, else 1. */
 int grade_main(int argc, char **argv, const grade_task *tasks, int n_tasks);
 
 /* Checks: FSDP_OK, or FSDP_EINVAL whose message is the first difference: "what[index]: got g,
@@ -67,7 +66,7 @@ size_t grade_live_bytes(grade *g, stream *s, mem_category category);
 /* A gate holds up a stream: work issued on s after gate_close runs only after gate_open. One gate
  * at a time. gate_open fails (naming `what`) when the gate had given up after GATE_LIMIT_S: the
  * host was made to wait for the stream where it must run ahead. Without gate_open the end of the
- * task opens it.        */
+ * task opens it. */
 enum { GATE_LIMIT_S = 4 };
 fsdp_status gate_close(grade *g, stream *s);
 fsdp_status gate_open(grade *g, const char *what);

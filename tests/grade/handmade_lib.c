@@ -265,7 +265,7 @@ static fsdp_status take_apart(fixture *fx)
 }
 
 /* The verdict of all ranks. After a failure memory may still be held: the device is then left as it
- * is (closing it asserts that it is empty); the process ends soon.                               */
+ * is (closing it asserts that it is empty); the process ends soon. */
 fsdp_status fixture_run(grade *g, const fix_spec *spec, fix_body body)
 {
     fixture *fx = calloc(1, sizeof *fx);

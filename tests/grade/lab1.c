@@ -344,8 +344,7 @@ static fsdp_status task_1_3(grade *g)
 }
 
 /* ---- 1.4 ----------------------------------------------------------------------------------- */
-/* A model of two blocks, as module_tree_build gives for GPT-2 with its head tied to the embedding.
- */
+/* A model of two blocks, as module_tree_build gives for GPT-2 with head and embedding tied. */
 static const module_node TREE[TREE_NODES] = {
     {MODULE_MODEL, -1, -1, 0, false}, {MODULE_LAYER, 0, 0, 500, true}, /* embed */
     {MODULE_BLOCK, 0, -1, 0, false},  {MODULE_LAYER, 2, 1, 40, false},
@@ -370,8 +369,7 @@ static fsdp_status check_wrap(const char *name, wrap_policy policy, size_t min_e
     return expect_int(what, n, n_want);
 }
 
-/* Flattening by the assignment stores each tensor once, so the units' sizes add up to the model's.
- */
+/* Flattening by the assignment stores each tensor once: the units' sizes add up to the model's. */
 static fsdp_status check_once(wrap_policy policy, size_t min_elems)
 {
     const module_tree tree = {TREE_NODES, (module_node *)TREE};
@@ -396,7 +394,7 @@ static fsdp_status task_1_4(grade *g)
     TRY(check_wrap("size:100", WRAP_SIZE, 100, (int[]){0, 0, 1, 1, 1, 2, 2, 2, 0}, 3));
     /* size:80: the MLP (80) is taken by itself; what is left of the block (40) is too small.
      * Counting the MLP a second time for its block would make the block a unit as well: the 2.37x
-     * bug.        */
+     * bug. */
     TRY(check_wrap("size:80", WRAP_SIZE, 80, (int[]){0, 0, 0, 0, 1, 0, 0, 2, 0}, 3));
     /* size:41: 40 left is still too small; size:40: parts are taken, blocks keep nothing */
     TRY(check_wrap("size:41", WRAP_SIZE, 41, (int[]){0, 0, 0, 0, 1, 0, 0, 2, 0}, 3));
@@ -447,8 +445,7 @@ static fsdp_status check_init(const char *what, const flat_layout *l, const mode
     return st;
 }
 
-/* peak_rss_bytes -- VmHWM, the largest resident size since the last reset (0: /proc does not say).
- */
+/* peak_rss_bytes -- VmHWM, the largest resident size since the last reset; 0: not known. */
 static size_t peak_rss_bytes(bool reset)
 {
     FILE *f = fopen("/proc/self/clear_refs", "w");

@@ -316,8 +316,7 @@ static fsdp_status task_2_2(grade *g)
 }
 
 /* ---- 2.3 ----------------------------------------------------------------------------------- */
-/* A kernel that still reads the views is held up; reshard must not take the memory from under it.
- */
+/* A kernel that still reads the views is held up; reshard must not take the memory from it. */
 static fsdp_status reshard_and_check(grade *g, fsdp *f, int u, float *probe)
 {
     fsdp_unit *unit = &f->units[u];

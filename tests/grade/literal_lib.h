@@ -9,7 +9,7 @@
  * (so that sizes below W can be had), shard_elems = ceil(used/W). Unit 0 is "root", unit u is
  * "h.<u-1>"; parameters are numbered by unit, one layer per unit; strategy FULL (only the root
  * stays after forward); each shard holds this rank's part of literal_value. The struct must not
- * move.  */
+ * move. */
 fsdp_status literal_fsdp(grade *g, int n_units, const size_t (*elems)[2], fsdp *out);
 /* literal_fsdp_whole -- the same in shard groups of one: every shard is the whole padded array. No
  * unit is resident yet. */

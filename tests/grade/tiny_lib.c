@@ -12,7 +12,7 @@
 /* The run of tests/reference/tiny.csv:
  *   fsdp_train --parallel single --size tiny --seq-len 32 --global-batch 24 --steps 20
  *              --ops portable --reduction canonical --synthetic 100000
- * Global batch 24 on W ranks: 24 = W * b * accumulation, b a power of two.                       */
+ * Global batch 24 on W ranks: 24 = W * b * accumulation, b a power of two. */
 enum { STEPS = 20, TINY_SEQ_LEN = 32, REFERENCE_COLUMNS = 4 };
 
 static fsdp_status tiny_config(const grade *g, int world_size, run_config *c)

@@ -99,7 +99,7 @@ static fsdp_status whole_free(whole *w)
 }
 
 /* What this rank holds of an array of the model, against the twin's whole array, parameter by
- * parameter; gaps and padding hold zeros.                                                        */
+ * parameter; gaps and padding hold zeros. */
 static void expect_shards(whole *w, const char *what, float *const *held, const float *twin_array)
 {
     for (int u = 0; u < w->f.n_units; u++) {

@@ -154,6 +154,10 @@ hits=$(echo "$tags" | while read -r tag; do
 done)
 rule tags 'WRITEUP.md lists every source tag' "$hits"
 
+# What a reflow leaves behind.
+rule comments 'a comment ends on its last line of text, one blank behind it' \
+    "$(grep -rnE '^ *\*/$|^[^"]*[^ *-] {3,}\*/$' common lab*_* trainer tests --include=*.c --include=*.h)"
+
 # A handed-out tree has no mutants.
 [ ! -d tests/mutants ] || tests/mutants/run.sh --fit || status=1
 

@@ -10,6 +10,6 @@ typedef struct gpt2_double_batch {
 
 /* gpt2_double_loss -- sum of -log p(target) over the tokens.
  *   params  [n_params] by global index (the tied lm_head.weight is not read: the head uses wte)
- *   logits  [batch*seq_len, V], or NULL                                                          */
+ *   logits  [batch*seq_len, V], or NULL */
 double gpt2_double_loss(const model *m, double *const *params, const gpt2_double_batch *in,
                         double *logits);

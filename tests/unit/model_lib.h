@@ -1,7 +1,7 @@
 /* model_lib.h -- a model with parameters, gradients and activations for tests: runs the layers in
  * order and back, with a canary behind every array.
  *
- *   rig_open -> rig_forward -> rig_backward -> rig_close                                         */
+ *   rig_open -> rig_forward -> rig_backward -> rig_close */
 #pragma once
 #include "common/model/gpt2.h"
 
@@ -19,7 +19,7 @@ typedef struct rig {
 } rig;
 
 /* rig_open -- every parameter random (weights 0.25 z, gains 1 + 0.25 z, biases 0.25 z), tokens too.
- * The tied gradient view is the array of wte.                                                    */
+ * The tied gradient view is the array of wte. */
 void rig_open(rig *r, const model_config *config, const ops *o, size_t batch, size_t seq_len);
 /* rig_forward -- returns the loss. keep_saved false: `saved` is NULL (only when not training). */
 float rig_forward(rig *r, bool training, bool keep_saved);

@@ -5,7 +5,7 @@
 #include "common/base/philox.h"
 
 /* A case is an operation and up to six sizes; what they mean is up to its run function. Outputs
- * come first in the arena, so that they are the result.                                          */
+ * come first in the arena, so that they are the result. */
 typedef struct ops_case {
     const char *name;
     fsdp_status (*run)(const struct ops_case *c, const ops *o, stream *s, ops_result *r);
@@ -197,7 +197,7 @@ static fsdp_status run_gelu(const ops_case *c, const ops *o, stream *s, ops_resu
 }
 
 /* x: batch, seq_len, n_head, n_kv_head, head_dim. q, k, v are slices of one array, as are their
- * gradients.                                                                                     */
+ * gradients. */
 static fsdp_status run_attention(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
     inputs in = {0};

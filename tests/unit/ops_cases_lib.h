@@ -6,7 +6,7 @@
  *         free(r.data);
  *     }
  * Inputs are the same on every machine, so results may be compared by bits between thread counts,
- * tables, compilers and instruction sets.                                                        */
+ * tables, compilers and instruction sets. */
 #pragma once
 #include "common/ops/ops.h"
 

@@ -2,8 +2,7 @@
  *
  *     portable_hash          one line per case
  *     portable_hash total    one line: the hash of all
- * tests/unit/portable_hash.sh builds it with several compilers and instruction sets and compares.
- */
+ * tests/unit/portable_hash.sh builds it with several compilers and instruction sets. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

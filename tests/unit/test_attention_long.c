@@ -6,7 +6,7 @@
  * sampled at its edges and at those of its strips.
  *
  * Every bound is the first order of rounding, u = 2^-24, any order of a sum of n terms: (n-1) u
- * times the sum of their sizes. Sums over queries or keys: within a block, then over blocks.     */
+ * times the sum of their sizes. Sums over queries or keys: within a block, then over blocks. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -82,7 +82,7 @@ static double dot(const float *a, const float *b, double *size)
 /* Scores and probabilities of query t, its out and lse. Returns how far off a probability is,
  * relatively: its score (D products and the scale), the shift by the maximum, the exponential (2 u)
  * and the sum of up to t+1 of them, by blocks, each time with a factor for what came before (a
- * rounding each of the shift, the exponential and the product).                                  */
+ * rounding each of the shift, the exponential and the product). */
 static double forward_query(long_case *c, size_t t, size_t h)
 {
     const float *q = row_of(c, t, h * D), *k = row_of(c, 0, key_part(c, h)), *v = k + c->n_kv * D;
@@ -280,7 +280,7 @@ static void test_last_block_partial(void **state)
 /* ---- memory --------------------------------------------------------------------------------- */
 
 /* Bytes that the process touches for the first time while both passes run, by page faults: stacks,
- * scratch of this library and of oneDNN, whoever allocates it. Inputs and outputs were touched.  */
+ * scratch of this library and of oneDNN, whoever allocates it. Inputs and outputs were touched. */
 static size_t fresh_bytes(const ops *o, size_t T)
 {
     const long_case c = {.T = T,

@@ -221,8 +221,7 @@ static void test_dtype(void **state)
     FSDP_ASSERT_EQ(3, 3);
 }
 
-/* ---- tree_sum.c: vectors of VEC floats in a space that counts ---------------------------------
- */
+/* ---- tree_sum.c: vectors of VEC floats in a space that counts -------------------------------- */
 
 enum { VEC = 2, MAX_LEAVES = 300 };
 
@@ -467,8 +466,7 @@ static void test_tree_sum_asserts_gaps(void **state)
 
 /* ---- bytes_copy ----------------------------------------------------------------------------- */
 
-/* Short and streamed lengths, every alignment of either end; not a byte beside the copy is touched.
- */
+/* Short and streamed lengths, every alignment of either end. No byte beside the copy is touched. */
 static void test_bytes_copy(void **state)
 {
     (void)state;

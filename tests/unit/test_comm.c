@@ -6,7 +6,7 @@
  * Rank 0 prints one PASS or FAIL line per check, with the first wrong rank; every rank ends with a
  * DONE line, which a harness must count: a rank that dies early with status 0 would pass else.
  * FSDP_MPI_CHUNK_BYTES=1000 runs the same checks with messages cut into pieces; FSDP_TEST_LARGE=1
- * adds one message of more than 2 GiB. Ranks that disagree, wait or die: comm_faults.            */
+ * adds one message of more than 2 GiB. Ranks that disagree, wait or die: comm_faults. */
 #include "tests/unit/comm_cases_lib.h"
 #include "tests/unit/slices.h"
 #include <stdatomic.h>
@@ -36,7 +36,7 @@ static fsdp_status flag_await(void *args, int n_threads)
 }
 
 /* Two streams. On even ranks the first call starts only when the second is done; on odd ranks the
- * first is in flight before the second starts. Whoever serves one call at a time hangs here.     */
+ * first is in flight before the second starts. Whoever serves one call at a time hangs here. */
 static void test_two_streams(comm_fixture *f)
 {
     enum { ELEMS = 3000 };
@@ -115,7 +115,7 @@ static fsdp_status run_late(void *args, int n_threads)
 }
 
 /* Odd ranks are in comm_open when their part of a call begins; even ranks come to comm_open when
- * they have got it. Whoever serves no call while it waits for all ranks there hangs.             */
+ * they have got it. Whoever serves no call while it waits for all ranks there hangs. */
 static void test_open_beside_calls(comm_fixture *f)
 {
     enum { ELEMS = 3000 };

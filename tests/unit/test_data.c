@@ -1,6 +1,5 @@
 /* test_data.c -- corpora: texts, llm.c shards, the licence texts, the synthetic text; and which
- * part of a corpus a sequence reads. Files are made in a directory of the test's own under TMPDIR.
- */
+ * part of a corpus a sequence reads. Files are made in a directory of its own under TMPDIR. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,7 +156,7 @@ static void test_synthetic_properties(void **state)
     assert_memory_not_equal(longer.tokens, other.tokens, 100);
     /* After b the choice below 8 of 16 gives one symbol. 40,000 draws of 1/2 (or more, where other
      * choices hit the same symbol) are below 0.48 with probability 1e-15 (8 standard deviations of
-     * 0.0025).                                                                                   */
+     * 0.0025). */
     static unsigned pairs[256][256];
     memset(pairs, 0, sizeof pairs);
     for (size_t i = 1; i < longer.n_tokens; i++)
@@ -350,7 +349,7 @@ static void damage(draws *r, unsigned char *bytes, size_t file_bytes)
 }
 
 /* 10,000 damaged files in memory that end exactly where the file ends, so that a sanitizer sees a
- * read beyond. What is accepted must be what the header says; what is refused names the path.    */
+ * read beyond. What is accepted must be what the header says; what is refused names the path. */
 static void test_shard_fuzz(void **state)
 {
     (void)state;

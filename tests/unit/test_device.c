@@ -137,8 +137,7 @@ static long times_slept(void)
 }
 
 /* Whoever waits for a stream sleeps until the last task is done: waking it at every task takes the
- * core from the tasks. It may sleep once more for the lock, and once where the wake-up is spurious.
- */
+ * core from the tasks. It may sleep once more for the lock, and once if a wake-up is spurious. */
 static void test_sync_sleeps_once(void **state)
 {
     (void)state;
@@ -210,7 +209,7 @@ static void test_event_orders_streams(void **state)
 
 /* A wait keeps what the event stood for when it was issued: recording the event again, on a stream
  * that is stuck, or freeing it, changes nothing. The inline consumer is the sharpest form: it would
- * hang here.                                                                                     */
+ * hang here. */
 static void test_event_rerecord(void **state)
 {
     bool async = *(bool *)*state;

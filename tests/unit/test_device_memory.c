@@ -116,7 +116,7 @@ static void test_recycling(void **state)
 }
 
 /* The cache never exceeds the most that was live at once: with one block live at a time, of ever
- * new sizes, at most the largest footprint may be cached.                                        */
+ * new sizes, at most the largest footprint may be cached. */
 static void test_cache_is_bounded(void **state)
 {
     (void)state;
@@ -262,7 +262,7 @@ static void test_free_is_stream_ordered(void **state)
 }
 
 /* A host that runs ahead needs one block, not a hundred; with debug_fill the block holds NaN at the
- * start of each life, in stream order.                                                           */
+ * start of each life, in stream order. */
 static void test_run_ahead_needs_one_block(void **state)
 {
     (void)state;

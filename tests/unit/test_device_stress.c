@@ -103,7 +103,7 @@ static void stress_launch(stress *x, int s, stress_block *b)
 }
 
 /* Allocate an empty slot and use it on its stream (so that a stream that does not wait for that use
- * must keep off), or free a full one on a stream that is ordered behind its last use.            */
+ * must keep off), or free a full one on a stream that is ordered behind its last use. */
 static void stress_memory(stress *x, int s, stress_block *b)
 {
     merge(&x->after[s], &x->host);

@@ -430,7 +430,7 @@ static void test_pick_token(void **state)
 }
 
 /* generator_logits against the rows of one whole forward pass. Causal: row t does not depend on
- * what follows. Portable operations sum in one order whatever the shape: the same bits.          */
+ * what follows. Portable operations sum in one order whatever the shape: the same bits. */
 static void test_generator(void **state)
 {
     (void)state;

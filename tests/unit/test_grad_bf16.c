@@ -1,6 +1,5 @@
 /* test_grad_bf16.c -- sums in bf16 (grad_acc.h: sum_dtype) against a plain loop over the
- * definition: every vector that comes in and every sum of two is rounded, whatever way it comes in.
- */
+ * definition: every vector that comes in and every sum of two is rounded, however it comes in. */
 #include "tests/unit/device_lib.h"
 #include "common/comm/comm.h"
 #include "common/device/cpu_tiles.h"

@@ -1,5 +1,5 @@
 /* test_model.c -- GPT-2's lists, initial values, and the layers' arithmetic against a second
- * implementation in double (gpt2_double_lib.c).                                                  */
+ * implementation in double (gpt2_double_lib.c). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,8 +13,7 @@
 #include "tests/unit/gpt2_double_lib.h"
 #include "tests/unit/model_lib.h"
 
-/* Sizes that share no factor with each other where that is possible, so that a wrong stride shows.
- */
+/* Sizes that share no factor with each other where possible, so that a wrong stride shows. */
 static const model_config SMALL = {
     .n_blocks = 2, .n_head = 2, .d_model = 6, .d_ff = 14, .vocab_size = 11, .max_seq_len = 7};
 enum { BATCH = 3, SEQ = 5 };
@@ -26,7 +25,7 @@ static void test_presets(void **state)
     (void)state;
     /* The published sizes (transformers' num_parameters); the others by hand: a block has
      * 12 C^2 + 13 C, around them (V + positions) C + 2 C.
-     *     tiny   2 * (12*4096 + 832) + (256 + 256 + 2) * 64 = 132,864                            */
+     *     tiny   2 * (12*4096 + 832) + (256 + 256 + 2) * 64 = 132,864 */
     static const struct {
         const char *name;
         size_t elems;
@@ -230,7 +229,7 @@ static void test_init_values(void **state)
  * that cancel are bounded against the largest element of the array, not the element itself; with
  * the sizes here sums of magnitudes are below 8 times the largest result.
  *     2 * 300 * 8 * 6e-8 = 2.9e-4 worst case; roundings of random sign: the root, 1e-5.
- * Measured: 1.2e-6 (both operation tables). The bound between: 1e-5 of the largest element.      */
+ * Measured: 1.2e-6 (both operation tables). The bound between: 1e-5 of the largest element. */
 static const double BOUND = 1e-5;
 
 static double **double_params(const rig *r)
@@ -288,7 +287,7 @@ static void test_forward(void **state)
 }
 
 /* d(loss)/d(w[p][i]) by a central difference. With h = 1e-4 the error is h^2/6 times the third
- * derivative (below 100 here): 2e-7, and 2e-16 * 45 / h = 1e-10 from rounding.                   */
+ * derivative (below 100 here): 2e-7, and 2e-16 * 45 / h = 1e-10 from rounding. */
 static double slope(const rig *r, double **w, int p, size_t i)
 {
     const double h = 1e-4, at = w[p][i];
@@ -344,7 +343,7 @@ static float *copy_of(const float *x, size_t elems)
 
 /* Gradients are added to what is there, and a frozen parameter (NULL) changes no other gradient.
  * Portable operations: the same bits. Where a frozen wte leaves wpe alone another operation adds up
- * the sequences, in the same order.                                                              */
+ * the sequences, in the same order. */
 static void test_frozen(void **state)
 {
     (void)state;
@@ -393,8 +392,7 @@ static void test_all_frozen(void **state)
     rig_close(&r);
 }
 
-/* With a gradient array of its own the tied weight splits into the head's and the embedding's part.
- */
+/* With a gradient array of its own the tied weight splits into a head's and an embedding's part. */
 static void test_tied_parts(void **state)
 {
     (void)state;
@@ -459,7 +457,7 @@ static void test_gradients_are_added(void **state)
 /* At the initial values every token is about equally likely: the mean loss is ln V. Logits are
  * n . w with |n| = sqrt(C) = 8 and w of 0.02: z of variance 0.0256; E log sum exp z = ln V +
  * 0.0128, and the mean of 64 target logits has a standard deviation of 0.16/8 = 0.02. Four of them
- * and the 0.0128: 0.1.                                                                           */
+ * and the 0.0128: 0.1. */
 static void test_loss_at_init(void **state)
 {
     (void)state;

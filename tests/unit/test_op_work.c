@@ -85,8 +85,7 @@ static void test_matmul_forms(void **state)
     assert_string_equal(bf16.form, "NN bf16");
 }
 
-/* Which FLOPs are of bf16: all of a product that computes in it, however its operands are stored.
- */
+/* Which FLOPs are of bf16: all of a product that computes in it, however operands are stored. */
 static void test_bf16_flops(void **state)
 {
     (void)state;

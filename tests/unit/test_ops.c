@@ -20,7 +20,7 @@ static int setup(void **state)
 /* ---- threads and streams -------------------------------------------------------------------- */
 
 /* OpenMP's own setting differs too: oneDNN's deep products of one row or column change with it when
- * nothing holds them to one thread.                                                              */
+ * nothing holds them to one thread. */
 static void compare_with_one_thread(int t, stream *other, const char *where)
 {
     device *one = ops_test_device(1, false);
@@ -170,7 +170,7 @@ static void fill_vectors(vectors *v)
 }
 
 /* A vector's tail must round as its body does: a call on [shift, end) changes what it covers as a
- * call on everything does, and nothing before or after.                                          */
+ * call on everything does, and nothing before or after. */
 static void test_place_changes_no_bit(void **state)
 {
     (void)state;
@@ -365,7 +365,7 @@ static void test_clip_coef(void **state)
 }
 
 /* Repeated multiplication of n factors is off by at most n halves of DBL_EPSILON, which fp32 does
- * not show but at a rounding boundary: 1 ulp of fp32.                                            */
+ * not show but at a rounding boundary: 1 ulp of fp32. */
 static void test_adamw_scalars(void **state)
 {
     (void)state;

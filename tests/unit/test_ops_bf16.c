@@ -272,7 +272,7 @@ static void test_matmul(void **state)
 }
 
 /* op(a) is rounded 8 Mi elements at a time, or 256 rows if that is more: here 300 rows are two
- * groups. The scratch that takes is what the ledger shows; nothing of it stays.                  */
+ * groups. The scratch that takes is what the ledger shows; nothing of it stays. */
 static void test_groups_of_rows(void **state)
 {
     (void)state;
@@ -304,7 +304,7 @@ static void test_sum_over_nothing(void **state)
 }
 
 /* An infinity or NaN among the operands, or that rounding makes, reaches the elements it is part of
- * and no other.                                                                                  */
+ * and no other. */
 static void test_not_finite(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* test_ops_blocks.c -- sizes of several tiles and blocks, and values that need the safe forms of
  * softmax, against plain loops in double. What smaller cases cannot show: where a tile starts, how
- * blocks of one sum are put together.                                                            */
+ * blocks of one sum are put together. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>

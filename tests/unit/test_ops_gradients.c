@@ -1,5 +1,5 @@
 /* test_ops_gradients.c -- every backward of ops.h against differences of its forward, for both CPU
- * tables.                                                                                        */
+ * tables. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>

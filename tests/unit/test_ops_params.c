@@ -1,6 +1,5 @@
 /* test_ops_params.c -- how operations treat parameters: stored in bf16 they act as the same values
- * in fp32; their gradients are overwritten as they are added to zero. Both tables share this code.
- */
+ * in fp32; their gradients are overwritten as they are added to zero. Both tables share it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * (float64, tests/reference/make_ops_vectors.py). Larger sizes and gradients by differences:
  * test_ops_blocks.c, test_ops_gradients.c.
  *
- * Run from the top directory: it reads tests/reference/ops/ops.bin.                              */
+ * Run from the top directory: it reads tests/reference/ops/ops.bin. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ static int teardown(void **state)
 }
 
 /* vector -- the record `name` (little-endian floats at a multiple of 4 bytes), which must have
- * `elems` elements.                                                                              */
+ * `elems` elements. */
 static const float *vector(const char *name, size_t elems)
 {
     for (size_t at = 8; at + 56 <= vectors_bytes;) {
@@ -84,7 +84,7 @@ static float *zeros(size_t elems)
  * ------------------------------------------------------------------------------ Bounds are worst
  * cases: a sum of k terms, each at most 1 in size, is off by at most k*U times the sum of sizes, k;
  * what goes into the terms with relative error e adds k*e. Where a worst case is far from what
- * happens, that is the price of a bound that cannot fail by chance.                */
+ * happens, that is the price of a bound that cannot fail by chance. */
 
 static float *transposed(const float *x, size_t rows, size_t cols)
 {
@@ -157,7 +157,7 @@ static void test_embedding(void **state)
 
 /* |x| <= 1 and the variance of x is about 1/3, so rstd < 2 and |norm| < 4 here. mean and variance
  * are off by C*U (sums of C terms, over C), hence norm by about 4*C*U; the gradient multiplies
- * that by rstd and sizes below 4, three times.                                                   */
+ * that by rstd and sizes below 4, three times. */
 static void test_layernorm(void **state)
 {
     (void)state;
@@ -183,7 +183,7 @@ static void test_layernorm(void **state)
 }
 
 /* Relative errors of a few U in each of some ten steps; tanh's argument, off by about 4*U*|u|, acts
- * through x*tanh'(u)/2, and |x u tanh'(u)| < 1. Sizes are at most |x| <= 30.                     */
+ * through x*tanh'(u)/2, and |x u tanh'(u)| < 1. Sizes are at most |x| <= 30. */
 static void test_gelu(void **state)
 {
     (void)state;
@@ -240,7 +240,7 @@ static void test_attention(void **state)
 }
 
 /* |logits| < 8: the argument of exp, below 16 in size, is exact up to 16*U, so each probability has
- * a relative error of 16*U plus that of exp and of the sum over V/16 terms a lane.               */
+ * a relative error of 16*U plus that of exp and of the sum over V/16 terms a lane. */
 static void test_cross_entropy(void **state)
 {
     (void)state;
@@ -255,7 +255,7 @@ static void test_cross_entropy(void **state)
 }
 
 /* Three steps with clipping. Updates are at most lr*(1 + decay) = 0.011 in size, or for AdamW's
- * first steps about lr; each element is below 1.04 and is rounded twice a step.                  */
+ * first steps about lr; each element is below 1.04 and is rounded twice a step. */
 static void test_optimizers(void **state)
 {
     (void)state;

@@ -434,8 +434,7 @@ static void random_word(char *word, uint32_t *draw)
     }
 }
 
-/* Whatever the words: a status with words, fields within their ranges, and no --help by accident.
- */
+/* Whatever the words: a status with words, fields in their ranges, no --help by accident. */
 static void test_random_lines(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* test_pmath.c -- portable mathematics and the random numbers made with it: accuracy against libm,
- * and the same bits everywhere (a hash of many results, written down here).                      */
+ * and the same bits everywhere (a hash of many results, written down here). */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -12,8 +12,7 @@
 #include "common/base/philox.h"
 #include "common/base/pmath.h"
 
-/* ---- float functions: every exponent, both signs, 128 mantissas each ---------------------------
- */
+/* ---- float functions: every exponent, both signs, 128 mantissas each ------------------------- */
 
 enum { MANTISSAS = 128, SAMPLES = 512 * MANTISSAS };
 
@@ -41,7 +40,7 @@ static float tanhf_one(float x)
 }
 
 /* ulps -- distance of y from the true value in units of the true value's last place as a float. The
- * double reference is itself within an ulp of a double: 2^-29 of these.                          */
+ * double reference is itself within an ulp of a double: 2^-29 of these. */
 static double ulps(float y, double want)
 {
     if (isnan(want))
@@ -213,7 +212,7 @@ static void test_philox_known_answers(void **state)
     }
     /* the third one again, as words of a stream: counter {lo(call), hi(call), lo(stream),
      * hi(stream)} has no room for index = 4*call above 2^62, so its top two bits are left to the
-     * first two        */
+     * first two */
     const uint64_t index = 4 * 0x05a308d3243f6a88u, stream = 0x0370734413198a2eu;
     const uint32_t counter[4] = {0x243f6a88, 0x05a308d3, 0x13198a2e, 0x03707344};
     uint32_t out[4];
@@ -262,7 +261,7 @@ static void test_normals(void **state)
 }
 
 /* Mean, variance and fourth moment of 2^20 numbers lie within 5 of their standard deviations
- * (1, sqrt 2, sqrt 96, each over sqrt n); neighbours are uncorrelated.                           */
+ * (1, sqrt 2, sqrt 96, each over sqrt n); neighbours are uncorrelated. */
 static void test_normals_are_normal(void **state)
 {
     (void)state;
@@ -288,8 +287,7 @@ static void test_normals_are_normal(void **state)
     free(x);
 }
 
-/* ---- the same bits on every machine -----------------------------------------------------------
- */
+/* ---- the same bits on every machine ---------------------------------------------------------- */
 
 static uint64_t hash_bytes(uint64_t hash, const void *data, size_t data_bytes)
 {

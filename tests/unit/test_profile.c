@@ -355,8 +355,7 @@ static void test_files(void **state)
     profile_free(p);
 }
 
-/* Costs add up with their part in bf16, in the sum of the table too; both rates stand in the files.
- */
+/* Costs add up with their part in bf16, in the table's sum too; the files have both rates. */
 static void test_files_of_bf16(void **state)
 {
     (void)state;

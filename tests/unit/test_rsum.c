@@ -134,7 +134,7 @@ static void assert_exact(const float *x, size_t elems, uint32_t stream)
 /* Blocks whose smallest exponent is `spread` below the largest: around the edges of the window of
  * two sums (22) and of three (45), and far beyond; largest exponents near the ends of the range,
  * where windows are cut off at the bins' unit (23, 46), denormals among them. Odd mantissas: the
- * last bit of every square counts.                                                               */
+ * last bit of every square counts. */
 static void test_rsum_exponents_apart(void **state)
 {
     (void)state;
@@ -157,7 +157,7 @@ static void test_rsum_exponents_apart(void **state)
 }
 
 /* What would push the sums of a window out of their binade first: all squares as large as can be,
- * and rests that all have one sign, as those of equal elements have.                             */
+ * and rests that all have one sign, as those of equal elements have. */
 static void test_rsum_full_windows(void **state)
 {
     (void)state;

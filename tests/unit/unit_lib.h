@@ -21,8 +21,7 @@
 /* assert_says -- the last error has `part` in its text, and a hint. */
 void assert_says(const char *part);
 
-/* One directory of the program's own under TMPDIR, named after it; removed with all that is in it.
- */
+/* One directory of the program's own under TMPDIR, named after it; removed with its contents. */
 int temp_dir_make(void **state);
 int temp_dir_remove(void **state);
 /* in_dir -- "directory/name"; valid until the sixteenth call from here. */

@@ -4,7 +4,7 @@
  *   other to stdout
  *
  * A model of at most 256 symbols reads and writes bytes. A larger vocabulary needs a tokenizer that
- * is not part of this project: its prompt and its output are token numbers.                      */
+ * is not part of this project: its prompt and its output are token numbers. */
 #include <ctype.h>
 #include <errno.h>
 #include <sched.h>

@@ -5,7 +5,7 @@
  * the loss of one batch: a tensor out of its place or not transposed changes it. It does not train:
  * every step prints that loss. The times are made up: two cold steps, then 20, 30, 40, 50 ms ...
  * Nothing is flushed, and the seventh step never ends, as if it took too long.
- * An argument is the number of steps, else 41; -DOFF=0.1 makes the loss wrong.                   */
+ * An argument is the number of steps, else 41; -DOFF=0.1 makes the loss wrong. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
