@@ -5,6 +5,7 @@
  * ckpt_lib.c, 4.6 in tiny_lib.c. */
 #include <math.h>
 #include <string.h>
+#include <time.h>
 #include "tests/grade/adamw_lib.h"
 #include "tests/grade/ckpt_lib.h"
 #include "tests/grade/handmade_lib.h"
@@ -137,6 +138,24 @@ static fsdp_status read_behind_norm(fixture *fx, fsdp_optimizer *o, rsum *seen)
     return stream_sync(fx->compute);
 }
 
+/* While the compute stream is held up before the squares, the norm's own stream waits too. Without
+ * that wait the all-reduce ends at once; with it nothing happens, for as long as we look. */
+static fsdp_status squares_come_first(fixture *fx, fsdp_optimizer *o)
+{
+    const struct timespec nap = {.tv_nsec = 1000 * 1000};
+    TRY(grads_by_hand(fx, whole_grad));
+    TRY(gate_close(fx->g, fx->compute));
+    TRY(grad_norm(o));
+    bool ended = false;
+    for (int i = 0; i < 100 && !ended; i++) {
+        nanosleep(&nap, NULL);
+        ended = event_done(o->added);
+    }
+    TRY(gate_open(fx->g, "grad_norm"));
+    TRY(stream_sync(fx->compute));
+    return expect_true("the norm's stream waits for the squares", !ended);
+}
+
 /* On a stream of its own, as lab 5 may want it: only events order it. */
 static fsdp_status grad_norm_apart_body(fixture *fx)
 {
@@ -149,6 +168,10 @@ static fsdp_status grad_norm_apart_body(fixture *fx)
     note(fx, expect_true("the compute stream waits for the norm's",
                          rsum_value(&seen) == model_sum_squares(whole_grad)));
     TRY(stream_sync(fx->f.comm_stream));
+    optimizer_free(&o);
+    TRY(optimizer_create(&fx->r, &o));
+    o.norm_stream = fx->f.comm_stream;
+    note(fx, squares_come_first(fx, &o));
     optimizer_free(&o);
     return FSDP_OK;
 }
