@@ -66,8 +66,8 @@ tests: all $(TESTS)  ## build the test programs too
 $(BUILD)/flags: FORCE
 	@$(if $(HAVE_BASE),tests/tools/stamp.sh $@ "$(CC) $(CPPFLAGS) $(CFLAGS) / $(LDFLAGS) $(LDLIBS)",tests/tools/deps.sh --check build)
 
-# Test programs need cmocka as well.
-$(if $(HAVE_CMOCKA),,$(TEST_OBJ): | no-cmocka)
+# Test programs need cmocka as well, benchmarks do not.
+$(if $(HAVE_CMOCKA),,$(filter-out $(BUILD)/tests/bench/%,$(TEST_OBJ)): | no-cmocka)
 no-cmocka:
 	@tests/tools/deps.sh --check test
 
