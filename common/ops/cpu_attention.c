@@ -104,20 +104,25 @@ static float softmax_row(float *row, row_extent x, float *top, float *sum, bool 
     return keep;
 }
 
-/* Queries [begin, end) of a block and n_keys keys from first_key on. */
+typedef struct key_block {
+    size_t first_key, n_keys;
+    const float *k, *v;
+} key_block;
+
+/* Queries [begin, end) of a block and some keys. */
 static fsdp_status attend(const attention_tiles *j, query_block *x, size_t begin, size_t end,
-                          size_t first_key, size_t n_keys, const float *k, const float *v)
+                          const key_block *keys)
 {
     const attention_args *a = j->a;
     const size_t out_stride = a->n_head * a->head_dim;
-    const bool first = first_key == 0;
+    const bool first = keys->first_key == 0;
     float *out = x->out + begin * out_stride;
     _Alignas(64) float scores[BLOCK * BLOCK];
     TRY(j->gemm(&(gemm_args){.c = scores,
                              .a = x->q + begin * a->q_stride,
-                             .b = k,
+                             .b = keys->k,
                              .m = end - begin,
-                             .n = n_keys,
+                             .n = keys->n_keys,
                              .k = a->head_dim,
                              .ldc = BLOCK,
                              .lda = a->q_stride,
@@ -125,7 +130,7 @@ static fsdp_status attend(const attention_tiles *j, query_block *x, size_t begin
                              .trans_b = true}));
     for (size_t r = begin; r < end; r++) {
         float *row = scores + (r - begin) * BLOCK;
-        const row_extent seen = row_extent_of(x->first_query + r, first_key, n_keys);
+        const row_extent seen = row_extent_of(x->first_query + r, keys->first_key, keys->n_keys);
         scale_and_mask(row, seen, a->scale);
         const float keep = softmax_row(row, seen, &x->top[r], &x->sum[r], first);
         for (size_t d = 0; d < a->head_dim && !first; d++)
@@ -133,10 +138,10 @@ static fsdp_status attend(const attention_tiles *j, query_block *x, size_t begin
     }
     return j->gemm(&(gemm_args){.c = out,
                                 .a = scores,
-                                .b = v,
+                                .b = keys->v,
                                 .m = end - begin,
                                 .n = a->head_dim,
-                                .k = n_keys,
+                                .k = keys->n_keys,
                                 .ldc = out_stride,
                                 .lda = BLOCK,
                                 .ldb = a->v_stride,
@@ -154,12 +159,14 @@ static fsdp_status attention_block(const attention_tiles *j, size_t b, size_t h,
                      .out = a->out + row * out_stride + h * a->head_dim};
     for (size_t key = 0; key <= first_query; key += BLOCK) {
         const size_t n_keys = min_size(BLOCK, a->seq_len - key);
-        const float *k = a->k + (b * a->seq_len + key) * a->k_stride + kv_head * a->head_dim;
-        const float *v = a->v + (b * a->seq_len + key) * a->v_stride + kv_head * a->head_dim;
+        key_block keys = {.first_key = key,
+                          .k = a->k + (b * a->seq_len + key) * a->k_stride + kv_head * a->head_dim,
+                          .v = a->v + (b * a->seq_len + key) * a->v_stride + kv_head * a->head_dim};
         const bool diagonal = key == first_query;
         for (size_t begin = 0, end; begin < x.n_queries; begin = end) {
             end = part_end(begin, x.n_queries, diagonal);
-            TRY(attend(j, &x, begin, end, key, part_keys(end, n_keys, diagonal), k, v));
+            keys.n_keys = part_keys(end, n_keys, diagonal);
+            TRY(attend(j, &x, begin, end, &keys));
         }
     }
     float *lse = a->lse + (b * a->n_head + h) * a->seq_len + first_query;

@@ -101,32 +101,39 @@ __attribute__((noinline)) static void micro_kernel(size_t depth, const float *re
     }
 }
 
+/* A part of c, and the packed parts of a and b whose product is added to it. */
+typedef struct packed_product {
+    float *c; /* [rows, cols], row stride ldc */
+    const float *a, *b;
+    size_t ldc, rows, cols, depth;
+    bool first; /* c is written, not added to */
+} packed_product;
+
 /* The same for a part of c that is cut off at an edge: through a full block on the stack. */
-static void edge_kernel(size_t depth, const float *pa, const float *pb, float *c, size_t ldc,
-                        size_t rows, size_t cols, bool first)
+static void edge_kernel(const packed_product *x)
 {
     float block[MR * NR] = {0};
-    for (size_t i = 0; i < rows && !first; i++)
-        memcpy(block + i * NR, c + i * ldc, cols * sizeof *c);
-    micro_kernel(depth, pa, pb, block, NR, first);
-    for (size_t i = 0; i < rows; i++)
-        memcpy(c + i * ldc, block + i * NR, cols * sizeof *c);
+    for (size_t i = 0; i < x->rows && !x->first; i++)
+        memcpy(block + i * NR, x->c + i * x->ldc, x->cols * sizeof *x->c);
+    micro_kernel(x->depth, x->a, x->b, block, NR, x->first);
+    for (size_t i = 0; i < x->rows; i++)
+        memcpy(x->c + i * x->ldc, block + i * NR, x->cols * sizeof *x->c);
 }
 
-/* c[row ... row+rows, col ... col+cols] += packed a * packed b. */
-static void macro_kernel(const gemm_args *g, size_t row, size_t rows, size_t col, size_t cols,
-                         size_t depth, const float *packed_a, const float *packed_b, bool first)
+static void macro_kernel(const packed_product *x)
 {
-    for (size_t j = 0; j < cols; j += NR) {
-        const float *pb = packed_b + j * depth;
-        for (size_t i = 0; i < rows; i += MR) {
-            const float *pa = packed_a + i * depth;
-            float *c = g->c + (row + i) * g->ldc + col + j;
-            if (rows - i >= MR && cols - j >= NR)
-                micro_kernel(depth, pa, pb, c, g->ldc, first);
+    for (size_t j = 0; j < x->cols; j += NR) {
+        for (size_t i = 0; i < x->rows; i += MR) {
+            packed_product part = *x;
+            part.c += i * x->ldc + j;
+            part.a += i * x->depth;
+            part.b += j * x->depth;
+            part.rows = min_size(MR, x->rows - i);
+            part.cols = min_size(NR, x->cols - j);
+            if (part.rows == MR && part.cols == NR)
+                micro_kernel(part.depth, part.a, part.b, part.c, part.ldc, part.first);
             else
-                edge_kernel(depth, pa, pb, c, g->ldc, min_size(MR, rows - i),
-                            min_size(NR, cols - j), first);
+                edge_kernel(&part);
         }
     }
 }
@@ -146,7 +153,14 @@ fsdp_status gemm_portable(const gemm_args *g)
                 const size_t rows = min_size(MC, g->m - row);
                 for (size_t i = 0; i < rows; i += MR)
                     pack_a(g, row + i, p0, depth, packed_a + i * depth);
-                macro_kernel(g, row, rows, col, cols, depth, packed_a, packed_b, first);
+                macro_kernel(&(packed_product){.c = g->c + row * g->ldc + col,
+                                               .a = packed_a,
+                                               .b = packed_b,
+                                               .ldc = g->ldc,
+                                               .rows = rows,
+                                               .cols = cols,
+                                               .depth = depth,
+                                               .first = first});
             }
         }
     }

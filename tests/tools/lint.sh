@@ -66,16 +66,13 @@ if command -v ctags >/dev/null 2>&1 && ctags --version 2>/dev/null | grep -q Uni
             awk '{ split($1, at, ":"); n = $3 - at[2] + 1; if (n > (at[1] ~ /^common\/ops\// ? 80 : 60)) print $1 " " $2 ": " n " lines" }'
     )"
 
-    # Inlined into the loops of one kernel, of which they are parts; a struct would go through memory.
-    inlined=' macro_kernel edge_kernel piece_of attend '
     rule parameters 'a function has at most 6 parameters, a collective (comm_*) 8; else give it a struct' "$(
-        functions fp '%{input}:%{line} %{name} %{signature}' | awk -v inlined="$inlined" '{
+        functions fp '%{input}:%{line} %{name} %{signature}' | awk '{
             name = $2; at = $1
             sub(/^[^(]*\(/, ""); sub(/\)$/, "")
             while (gsub(/\([^()]*\)/, "")) {} # the commas of function pointers
             n = gsub(/,/, "") + 1
-            if (n > (name ~ /^comm_/ ? 8 : 6) && !(at ~ /^common\/ops\// && index(inlined, " " name " ")))
-                print at " " name ": " n " parameters"
+            if (n > (name ~ /^comm_/ ? 8 : 6)) print at " " name ": " n " parameters"
         }'
     )"
 
@@ -94,7 +91,7 @@ if command -v ctags >/dev/null 2>&1 && ctags --version 2>/dev/null | grep -q Uni
                 next
             }
             FNR == 1 || /^$/ || /^\/\*/ { end_group() }
-            /^\/\*/ { head = $2; sub(/[,(].*/, "", head); gsub(/\*/, ".*", head) }
+            /^\/\*.* -- / { head = $2; sub(/[,(].*/, "", head); gsub(/\*/, ".*", head) }
             (FILENAME, FNR) in name {
                 said[++n] = FILENAME ":" FNR " " name[FILENAME, FNR]
                 if (name[FILENAME, FNR] ~ "^" head "$") found = 1
@@ -110,7 +107,7 @@ fi
 # FILE NAME and why the process, or each thread, has one of it.
 globals='
 status.c     record         the last error of a thread, as errno is
-recycle.c    shared         blocks freed by one device serve the next
+recycle.c    shared         records that one thread is done with serve all
 host_share.c opened         the file of shared memory, mapped by the peers under one descriptor;
 host_share.c share_fd         opened once
 host_share.c end_bytes        its length
