@@ -42,8 +42,7 @@ int comm_launched_ranks(void);
 /* comm_launched_rank -- and this process's rank by it, 0 when there is none. */
 int comm_launched_rank(void);
 /* comm_launched_local_ranks -- and how many of those ranks are on this host (MPI_LOCALNRANKS,
- * OMPI_COMM_WORLD_LOCAL_SIZE, SLURM_STEP_TASKS_PER_NODE or SLURM_TASKS_PER_NODE with SLURM_NODEID);
- * all of them when it does not say. */
+ * OMPI_COMM_WORLD_LOCAL_SIZE); all of them when it does not say. */
 int comm_launched_local_ranks(void);
 
 /* comm_open -- the group of all ranks. The first call of a process starts the transport and (mpi)

@@ -6,7 +6,7 @@
  * The first group owns the flight recorder, its splits share it. Host calls are collectives too:
  * they take a number and their descriptors are compared. */
 #include "common/comm/comm_impl.h"
-#include "common/comm/shm_boot.h"
+#include "common/comm/transport/shm_boot.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -15,56 +15,6 @@
 
 static const double LONGEST_TIMEOUT_S = 1e7;
 enum { DRAIN_S = 1, DRAIN_GRACE_MS = 100 };
-
-static int env_int(const char *name, int otherwise)
-{
-    const char *text = getenv(name);
-    if (text == NULL || *text == '\0')
-        return otherwise;
-    char *end;
-    long value = strtol(text, &end, 10);
-    return *end == '\0' && value >= 0 && value < 1 << 24 ? (int)value : otherwise;
-}
-
-/* The first of n variables that is set, 0 or more; else `otherwise`. */
-static int env_first(const char *const *names, size_t n, int otherwise)
-{
-    for (size_t i = 0; i < n; i++) {
-        int value = env_int(names[i], -1);
-        if (value >= 0)
-            return value;
-    }
-    return otherwise;
-}
-
-int comm_launched_ranks(void)
-{
-    /* SLURM sets the step's size for tasks under srun only, not for the batch script. */
-    static const char *const names[] = {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE",
-                                        "SLURM_STEP_NUM_TASKS"};
-    int rank, size;
-    if (comm_shm_launched(&rank, &size))
-        return size;
-    size = env_first(names, sizeof names / sizeof *names, 1);
-    return size > 0 ? size : 1;
-}
-
-int comm_launched_rank(void)
-{
-    static const char *const names[] = {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK",
-                                        "SLURM_PROCID"};
-    int rank, size;
-    if (comm_shm_launched(&rank, &size))
-        return rank;
-    return env_first(names, sizeof names / sizeof *names, 0);
-}
-
-/* One rank under a launcher is a rank of MPI too (it may be watched, and aborts properly). */
-static bool launcher_present(void)
-{
-    return comm_launched_ranks() > 1 || getenv("PMI_RANK") != NULL || getenv("PMIX_RANK") != NULL ||
-           getenv("OMPI_COMM_WORLD_RANK") != NULL;
-}
 
 /* What the caller wants, or FSDP_TIMEOUT_S, or 300. */
 static fsdp_status timeout_from(const comm_config *config, double *timeout_s)
@@ -85,8 +35,8 @@ static fsdp_status timeout_from(const comm_config *config, double *timeout_s)
 /* What starts the ranks. shm over an MPI launcher begins as mpi. */
 static fsdp_status backend_choose(comm_backend wanted, device *d, comm_backend *backend)
 {
-    int rank, size;
-    bool by_fsdp_run = comm_shm_launched(&rank, &size);
+    comm_run_start run;
+    bool by_fsdp_run = comm_run_started(&run);
     *backend = wanted;
     if (*backend != COMM_AUTO && *backend != COMM_SELF && *backend != COMM_MPI &&
         *backend != COMM_SHM)
@@ -95,7 +45,7 @@ static fsdp_status backend_choose(comm_backend wanted, device *d, comm_backend *
     if (*backend == COMM_MPI && by_fsdp_run)
         return fsdp_error(FSDP_EINVAL, "leave --comm out, or start it with mpiexec",
                           "comm_open: --comm mpi under fsdp_run, which starts ranks without MPI");
-    if (*backend == COMM_AUTO && !by_fsdp_run && !launcher_present())
+    if (*backend == COMM_AUTO && !by_fsdp_run && !comm_launcher_present())
         *backend = COMM_SELF;
     else if (*backend != COMM_SELF)
         *backend = by_fsdp_run ? COMM_SHM : COMM_MPI;
@@ -194,13 +144,12 @@ static fsdp_status start(comm *c, comm_backend backend)
 static fsdp_status backend_wanted(const comm_config *config, comm_backend *wanted)
 {
     static const char *const names[] = {"auto", "self", "mpi", "shm"};
-    const char *text = getenv("FSDP_COMM"), *launch = getenv(SHM_LAUNCH_ENV);
-    int rank, size;
+    const char *text = getenv("FSDP_COMM"), *launch = getenv(COMM_RUN_ENV);
+    comm_run_start run;
     *wanted = config->backend;
-    if (launch != NULL && !comm_shm_launched(&rank, &size))
-        return fsdp_error(FSDP_EINVAL, "unset " SHM_LAUNCH_ENV ", which is fsdp_run's",
-                          SHM_LAUNCH_ENV ": got '%.40s', expected rank, ranks and two files",
-                          launch);
+    if (launch != NULL && !comm_run_started(&run))
+        return fsdp_error(FSDP_EINVAL, "unset " COMM_RUN_ENV ", which is fsdp_run's",
+                          COMM_RUN_ENV ": got '%.40s', expected rank, ranks and two files", launch);
     if (*wanted != COMM_AUTO || text == NULL || *text == '\0')
         return FSDP_OK;
     for (int i = 0; i < 4; i++)

@@ -103,6 +103,17 @@ void comm_recorder_mark(comm_recorder *r, uint64_t ticket, comm_state state);
 /* comm_recorder_print -- the last calls and every older one that is unfinished, in one write. */
 void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank);
 
+/* ---- what launchers say (launched.c) -------------------------------------------------------- */
+
+#define COMM_RUN_ENV "FSDP_RUN" /* set by fsdp_run for each rank: "rank size job_fd area_fd" */
+typedef struct comm_run_start {
+    int rank, size, job_fd, area_fd;
+} comm_run_start;
+/* comm_run_started -- whether fsdp_run started this process; how. */
+bool comm_run_started(comm_run_start *start);
+/* comm_launcher_present -- whether some launcher did, also of one rank. */
+bool comm_launcher_present(void);
+
 /* comm_desc_print -- "all-gather #17 'h.0' of 320 f32" into text. */
 void comm_desc_print(const comm_desc *desc, char *text, size_t text_bytes);
 

@@ -1,8 +1,9 @@
-/* mpi_impl.h -- what the two halves of the mpi transport share; internal.
+/* mpi_impl.h -- what the parts of the mpi transport share; internal.
  *
- * mpi.c           the transport as callers see it: groups, operations handed over, waiting for them
- * mpi_progress.c  the one thread that talks to MPI: its loop, its pauses, how it fails
- * mpi_exchange.c  what it does for one exchange: messages, descriptors
+ * mpi_operation.c  the engine's state; operations handed over, waiting for them
+ * mpi_exchange.c   one exchange: messages, descriptors
+ * mpi_progress.c   the one thread that talks to MPI: its loop, its pauses, how it fails
+ * mpi.c            the transport as callers see it: groups
  *
  * An operation is made by a caller's thread, belongs to the progress thread while it is queued or
  * active, and is freed by the caller once `done`.
@@ -102,12 +103,26 @@ typedef struct mpi_engine {
 
 extern mpi_engine mpi_shared;
 
-/* The progress thread; arg is the operation that reports MPI's start. */
-void *mpi_progress_main(void *arg);
+/* ---- mpi_operation.c ------------------------------------------------------------------------ */
 
+void mpi_cond_init(pthread_cond_t *cond); /* for waits by the monotonic clock */
+/* mpi_operation_new -- NULL with this thread's record set. */
+mpi_operation *mpi_operation_new(mpi_operation_kind kind, mpi_group *g, int n_parts);
+void mpi_operation_free(mpi_operation *op);
+/* mpi_inbox_add -- under the engine's lock. */
+void mpi_inbox_add(mpi_operation *op);
+/* mpi_operation_run -- hand the operation to the progress thread and sleep until it is done; frees
+ * it. patience_s > 0 bounds the wait for operations that MPI runs as one blocking call; an
+ * operation given up stays with the thread (leaked). Exchanges are bounded by the progress thread
+ * itself. */
+fsdp_status mpi_operation_run(mpi_operation *op, double patience_s);
 /* mpi_operation_finish -- hand the operation back to its caller; info NULL: success. */
 void mpi_operation_finish(mpi_operation *op, const fsdp_error_info *info);
-void mpi_operation_free(mpi_operation *op);
+
+/* ---- mpi_progress.c ------------------------------------------------------------------------- */
+
+/* mpi_progress_main -- the thread; arg is the operation that reports MPI's start. */
+void *mpi_progress_main(void *arg);
 
 /* ---- mpi_exchange.c: progress thread only --------------------------------------------------- */
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/queue.h>
-#include "common/comm/shm_impl.h"
+#include "common/comm/transport/shm_impl.h"
 
 enum { MOST_MAPPINGS = 512 };
 

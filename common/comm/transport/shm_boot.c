@@ -16,72 +16,10 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "common/comm/shm_boot.h"
-#include "common/comm/shm_impl.h"
+#include "common/comm/transport/shm_boot.h"
+#include "common/comm/transport/shm_impl.h"
 
 shm_process shm_self = {.world_lock = PTHREAD_MUTEX_INITIALIZER};
-
-size_t shm_job_bytes(int n_members)
-{
-    size_t bytes = sizeof(shm_job) + (size_t)n_members * sizeof(shm_member);
-    return size_round_up(bytes, 4096);
-}
-
-shm_file shm_file_of(int fd)
-{
-    struct stat st = {0};
-    bool known = fd >= 0 && fstat(fd, &st) == 0;
-    return (shm_file){.pid = (int32_t)getpid(),
-                      .fd = known ? fd : -1,
-                      .device = (uint64_t)st.st_dev,
-                      .inode = (uint64_t)st.st_ino};
-}
-
-int shm_file_open(const shm_file *f)
-{
-    char path[64];
-    struct stat st;
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)f->pid, (int)f->fd);
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd < 0 || (fstat(fd, &st) == 0 && (uint64_t)st.st_dev == f->device &&
-                   (uint64_t)st.st_ino == f->inode))
-        return fd;
-    close(fd);
-    errno = ESTALE;
-    return -1;
-}
-
-char *shm_area_map(int fd, size_t bytes)
-{
-    char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    return at == MAP_FAILED ? NULL : at;
-}
-
-/* Beyond `ulimit -f` the system would end the process with SIGXFSZ. */
-static bool file_may_have(size_t bytes)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-        bytes <= limit.rlim_cur)
-        return true;
-    errno = EFBIG;
-    return false;
-}
-
-char *shm_area_create(size_t bytes, int *fd)
-{
-    *fd = memfd_create("fsdp group", MFD_CLOEXEC);
-    if (*fd < 0)
-        return NULL;
-    char *at = NULL;
-    if (file_may_have(bytes) && ftruncate(*fd, (off_t)bytes) == 0)
-        at = shm_area_map(*fd, bytes);
-    if (at == NULL) {
-        close(*fd);
-        *fd = -1;
-    }
-    return at;
-}
 
 /* ---- joining a job -------------------------------------------------------------------------- */
 
@@ -258,20 +196,6 @@ fsdp_status comm_shm_over_mpi(comm *c, comm *host, bool *used)
 
 /* ---- started by fsdp_run -------------------------------------------------------------------- */
 
-/* The launcher tells by FSDP_RUN="rank size job_fd area_fd". */
-static bool read_launch(int *rank, int *size, int *job_fd, int *area_fd)
-{
-    const char *text = getenv(SHM_LAUNCH_ENV);
-    return text != NULL && sscanf(text, "%d %d %d %d", rank, size, job_fd, area_fd) == 4 &&
-           *rank >= 0 && *rank < *size;
-}
-
-bool comm_shm_launched(int *rank, int *size)
-{
-    int job_fd, area_fd;
-    return read_launch(rank, size, &job_fd, &area_fd);
-}
-
 static bool has_bytes(int fd, size_t bytes)
 {
     struct stat st;
@@ -279,25 +203,28 @@ static bool has_bytes(int fd, size_t bytes)
 }
 
 /* The files are the launcher's: some other file of that number would be mapped as well. */
-static fsdp_status check_launch(const comm *c, int job_fd, int area_fd)
+static fsdp_status check_launch(const comm *c, const comm_run_start *run)
 {
-    if (!has_bytes(job_fd, shm_job_bytes(c->size)) || !has_bytes(area_fd, shm_area_bytes(c->size)))
+    if (!has_bytes(run->job_fd, shm_job_bytes(c->size)) ||
+        !has_bytes(run->area_fd, shm_area_bytes(c->size)))
         return fsdp_error(FSDP_ECOMM,
                           "let fsdp_run start this program itself, and keep the first group open "
-                          "until the end; unset " SHM_LAUNCH_ENV " if there is no fsdp_run",
+                          "until the end; unset " COMM_RUN_ENV " if there is no fsdp_run",
                           "comm_open: rank %d: the launcher's files %d and %d are not open here",
-                          c->rank, job_fd, area_fd);
+                          c->rank, run->job_fd, run->area_fd);
     return FSDP_OK;
 }
 
 fsdp_status comm_shm_open(comm *c)
 {
-    int job_fd, area_fd;
-    if (!read_launch(&c->rank, &c->size, &job_fd, &area_fd))
+    comm_run_start run;
+    if (!comm_run_started(&run))
         return fsdp_error(FSDP_EINVAL, "start it with build/fsdp_run -n N PROGRAM, or with mpiexec",
                           "comm_open: shm: this process was started by neither");
+    c->rank = run.rank;
+    c->size = run.size;
     if (shm_self.job == NULL) /* the first time: it closes the files */
-        TRY(check_launch(c, job_fd, area_fd));
+        TRY(check_launch(c, &run));
     c->local_rank = c->rank;
     c->local_size = c->size;
     c->world_ranks = calloc((size_t)c->size, sizeof *c->world_ranks);
@@ -305,8 +232,8 @@ fsdp_status comm_shm_open(comm *c)
         c->world_ranks[r] = r;
     if (shm_self.job != NULL && c->world_ranks != NULL)
         return shm_use_again((comm *)(uintptr_t)shm_self.world, c);
-    char *job = shm_area_map(job_fd, shm_job_bytes(c->size));
-    char *area = shm_area_map(area_fd, shm_area_bytes(c->size));
+    char *job = shm_area_map(run.job_fd, shm_job_bytes(c->size));
+    char *area = shm_area_map(run.area_fd, shm_area_bytes(c->size));
     if (c->world_ranks == NULL || job == NULL || area == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", c->size);
     if (atomic_load(&((shm_job *)(void *)job)->member[c->rank].ready.value) != 0)
@@ -316,17 +243,7 @@ fsdp_status comm_shm_open(comm *c)
         return fsdp_error(FSDP_ECOMM, "remove the limit on file sizes (ulimit -f)",
                           "comm_open: rank %d cannot make memory that others can map", c->rank);
     TRY(shm_self_open((shm_job *)(void *)job, c));
-    close(job_fd);
-    close(area_fd);
+    close(run.job_fd);
+    close(run.area_fd);
     return shm_use(c, area);
-}
-
-bool shm_launch_prepare(int n_ranks, int *job_fd, int *area_fd)
-{
-    char *job = shm_area_create(shm_job_bytes(n_ranks), job_fd);
-    char *area = shm_area_create(shm_area_bytes(n_ranks), area_fd);
-    if (job != NULL)
-        ((shm_job *)(void *)job)->n_members = n_ranks;
-    return job != NULL && area != NULL && fcntl(*job_fd, F_SETFD, 0) == 0 &&
-           fcntl(*area_fd, F_SETFD, 0) == 0;
 }

@@ -13,8 +13,8 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-#include "common/comm/shm_boot.h"
-#include "common/comm/shm_impl.h"
+#include "common/comm/transport/shm_boot.h"
+#include "common/comm/transport/shm_impl.h"
 
 enum { LOOK_EVERY_MS = 100, WRITING_WAITS = 10000 /* a second of 100 us */ };
 static const double LINGER_S = 1; /* between a failure and the end of the process */

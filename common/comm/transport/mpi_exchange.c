@@ -11,7 +11,7 @@
  * moment, because the descriptor explains it better. */
 #ifdef FSDP_HAVE_MPI
 
-#include "common/comm/mpi_impl.h"
+#include "common/comm/transport/mpi_impl.h"
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/recycle.h"

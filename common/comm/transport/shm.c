@@ -3,8 +3,8 @@
  *   shm_use -> exchange, peer_read (shm_call.c) ... split ... -> close
  *
  * source [NCCL's and MPICH's shared-memory paths] */
-#include "common/comm/shm_boot.h"
-#include "common/comm/shm_impl.h"
+#include "common/comm/transport/shm_boot.h"
+#include "common/comm/transport/shm_impl.h"
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>

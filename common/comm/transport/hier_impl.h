@@ -1,7 +1,7 @@
-/* comm_hier.h -- what the two halves of comm_hier share; internal.
+/* hier_impl.h -- what the two halves of the hier transport share; internal.
  *
- * comm_hier.c      the transport and its groups
- * comm_hier_run.c  the collectives that know of hosts */
+ * hier.c      the transport and its groups
+ * hier_run.c  the collectives that know of hosts */
 #pragma once
 #include "common/comm/comm_impl.h"
 

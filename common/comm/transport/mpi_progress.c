@@ -13,7 +13,7 @@
  * kills the others then), and nobody still reads a peer's memory that has been freed. */
 #ifdef FSDP_HAVE_MPI
 
-#include "common/comm/mpi_impl.h"
+#include "common/comm/transport/mpi_impl.h"
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* watch.c -- the flight recorder: the last calls of this process and how far each got.
+/* recorder.c -- the flight recorder: the last calls of this process and how far each got.
  *
  *   comm_recorder_create -> issue (host), mark (streams) ... -> print at a timeout -> free
  *
@@ -169,52 +169,4 @@ void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank)
     fflush(out);
     fwrite(text, 1, used, out);
     fflush(out);
-}
-
-const char *comm_op_name(comm_op op)
-{
-    static const char *const name[COMM_OPS] = {"all-gather", "reduce-scatter", "all-reduce",
-                                               "broadcast",  "all-to-all",     "barrier"};
-    return op < COMM_OPS ? name[op] : "host call";
-}
-
-void comm_desc_print(const comm_desc *desc, char *text, size_t text_bytes)
-{
-    unsigned long long seq = desc->seq, elems = desc->elems;
-    const char *name = comm_op_name((comm_op)desc->op);
-    const char *type = dtype_name((dtype)desc->dtype);
-    if (desc->op == COMM_OP_HOST)
-        snprintf(text, text_bytes, "%s #%llu", desc->label, seq);
-    else if (desc->op == COMM_OP_BARRIER ||
-             (desc->op == COMM_OP_ALL_TO_ALL && desc->shape_hash != 0))
-        snprintf(text, text_bytes, "%s #%llu '%s'", name, seq, desc->label);
-    else if (desc->op == COMM_OP_BROADCAST)
-        snprintf(text, text_bytes, "%s #%llu '%s' of %llu %s from root %d", name, seq, desc->label,
-                 elems, type, desc->root);
-    else
-        snprintf(text, text_bytes, "%s #%llu '%s' of %llu %s", name, seq, desc->label, elems, type);
-}
-
-fsdp_status comm_desc_mismatch(const comm_desc *theirs, int their_rank, const comm_desc *mine,
-                               int my_rank)
-{
-    char text_mine[160], text_theirs[160];
-    comm_desc_print(mine, text_mine, sizeof text_mine);
-    comm_desc_print(theirs, text_theirs, sizeof text_theirs);
-    const char *detail = "";
-    if (strcmp(text_mine, text_theirs) == 0)
-        detail = mine->shape_hash != theirs->shape_hash ? " (the slice lengths differ)"
-                                                        : " (the labels differ further on)";
-    return fsdp_error(FSDP_EMISMATCH, "all ranks must issue the same calls in the same order",
-                      "ranks disagree: rank %d called %s, rank %d called %s%s", their_rank,
-                      text_theirs, my_rank, text_mine, detail);
-}
-
-uint64_t comm_hash(const void *bytes, size_t n_bytes)
-{
-    const unsigned char *p = bytes;
-    uint64_t hash = 14695981039346656037u;
-    for (size_t i = 0; i < n_bytes; i++)
-        hash = (hash ^ p[i]) * 1099511628211u;
-    return hash;
 }

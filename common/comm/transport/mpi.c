@@ -32,7 +32,7 @@ void comm_mpi_on_failure(void (*tell)(void))
 
 #else
 
-#include "common/comm/mpi_impl.h"
+#include "common/comm/transport/mpi_impl.h"
 #include <math.h>
 #include <errno.h>
 #include <signal.h>
@@ -47,92 +47,12 @@ static const double CLOSE_PATIENCE_S = 10;   /* without any progress */
 static const double FINALIZE_PATIENCE_S = 5; /* when all ranks have come to MPI_Finalize */
 static const double LINGER_S = 1;            /* between a failure and the end of the process */
 
-mpi_engine mpi_shared = {.lock = PTHREAD_MUTEX_INITIALIZER, .tell_lock = PTHREAD_MUTEX_INITIALIZER};
-
 /* Arguments of an exchange task; copied with it. */
 typedef struct exchange_args {
     mpi_group *group;
     comm_call call;
     comm_part parts[]; /* [size] */
 } exchange_args;
-
-/* ---- operations ---------------------------------------------------------------------------- */
-
-static void cond_init(pthread_cond_t *cond)
-{
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(cond, &attr);
-    pthread_condattr_destroy(&attr);
-}
-
-static mpi_operation *operation_new(mpi_operation_kind kind, mpi_group *g, int n_parts)
-{
-    mpi_operation *op = recycle_get(sizeof *op + (size_t)n_parts * sizeof op->parts[0]);
-    if (op == NULL) {
-        (void)fsdp_error(FSDP_ENOMEM, "", "mpi: no memory for an operation of %d parts", n_parts);
-        return NULL;
-    }
-    *op = (mpi_operation){.kind = kind, .group = g};
-    cond_init(&op->finished);
-    return op;
-}
-
-void mpi_operation_free(mpi_operation *op)
-{
-    pthread_cond_destroy(&op->finished);
-    recycle_put(op);
-}
-
-/* Under the engine's lock. */
-static void inbox_add(mpi_operation *op)
-{
-    mpi_engine *e = &mpi_shared;
-    *e->inbox_tail = op;
-    e->inbox_tail = &op->next;
-    pthread_cond_signal(&e->wake);
-}
-
-/* Hand the operation to the progress thread and sleep until it is done; frees it. patience_s > 0
- * bounds the wait for operations that MPI runs as one blocking call; an operation given up stays
- * with the thread (leaked). Exchanges are bounded by the progress thread itself. */
-static fsdp_status operation_run(mpi_operation *op, double patience_s)
-{
-    mpi_engine *e = &mpi_shared;
-    struct timespec deadline = clock_deadline(patience_s);
-    pthread_mutex_lock(&e->lock);
-    inbox_add(op);
-    int err = 0;
-    while (!op->done && err != ETIMEDOUT) {
-        if (patience_s > 0)
-            err = pthread_cond_timedwait(&op->finished, &e->lock, &deadline);
-        else
-            pthread_cond_wait(&op->finished, &e->lock);
-    }
-    bool done = op->done;
-    pthread_mutex_unlock(&e->lock);
-    if (!done)
-        return fsdp_error(FSDP_ETIMEOUT, "a rank may have died; see the other ranks' messages",
-                          "mpi: no answer from the progress thread in %.0f s", patience_s);
-    fsdp_status status = op->status;
-    if (status != FSDP_OK)
-        fsdp_error_set(&op->error);
-    mpi_operation_free(op);
-    return status;
-}
-
-void mpi_operation_finish(mpi_operation *op, const fsdp_error_info *info)
-{
-    pthread_mutex_lock(&mpi_shared.lock);
-    if (info != NULL) {
-        op->error = *info;
-        op->status = info->status;
-    }
-    op->done = true;
-    pthread_cond_signal(&op->finished);
-    pthread_mutex_unlock(&mpi_shared.lock);
-}
 
 /* ---- exchange ------------------------------------------------------------------------------ */
 
@@ -153,14 +73,14 @@ void comm_mpi_fail(void)
 {
     mpi_engine *e = &mpi_shared;
     fsdp_error_info why = *fsdp_error_get();
-    mpi_operation *op = operation_new(OP_FAIL, NULL, 0);
+    mpi_operation *op = mpi_operation_new(OP_FAIL, NULL, 0);
     if (op == NULL)
         return;
     op->error = why;
     pthread_mutex_lock(&e->lock);
     bool taken = e->running && !e->dead;
     if (taken)
-        inbox_add(op);
+        mpi_inbox_add(op);
     pthread_mutex_unlock(&e->lock);
     if (!taken)
         mpi_operation_free(op);
@@ -187,12 +107,12 @@ static fsdp_status exchange_run(mpi_group *g, const exchange_args *a)
 {
     const comm *c = g->core;
     comm_recorder_mark(c->recorder, a->call.ticket, COMM_RUNNING);
-    mpi_operation *op = operation_new(OP_EXCHANGE, g, c->size);
+    mpi_operation *op = mpi_operation_new(OP_EXCHANGE, g, c->size);
     if (op == NULL)
         return FSDP_ENOMEM;
     op->call = a->call;
     memcpy(op->parts, a->parts, (size_t)c->size * sizeof a->parts[0]);
-    fsdp_status status = operation_run(op, 0);
+    fsdp_status status = mpi_operation_run(op, 0);
     comm_recorder_mark(c->recorder, a->call.ticket, status == FSDP_OK ? COMM_DONE : COMM_FAILED);
     return status;
 }
@@ -262,7 +182,7 @@ static fsdp_status group_open(mpi_group *parent, int color, const comm *core, mp
 {
     *out = NULL;
     mpi_group *g = group_new(core);
-    mpi_operation *op = g != NULL ? operation_new(OP_SPLIT, parent, 0) : NULL;
+    mpi_operation *op = g != NULL ? mpi_operation_new(OP_SPLIT, parent, 0) : NULL;
     if (op == NULL) {
         group_free(g);
         return FSDP_ENOMEM;
@@ -270,7 +190,7 @@ static fsdp_status group_open(mpi_group *parent, int color, const comm *core, mp
     op->color = color;
     op->key = core->rank;
     op->child = g;
-    fsdp_status status = operation_run(op, core->timeout_s);
+    fsdp_status status = mpi_operation_run(op, core->timeout_s);
     if (status == FSDP_ETIMEOUT)
         return status; /* the thread may still be using g */
     if (status != FSDP_OK || g->comm == MPI_COMM_NULL) {
@@ -334,9 +254,9 @@ static void engine_stop(double patience_s)
 {
     mpi_engine *e = &mpi_shared;
     linger();
-    mpi_operation *op = operation_new(OP_STOP, NULL, 0);
+    mpi_operation *op = mpi_operation_new(OP_STOP, NULL, 0);
     if (op != NULL)
-        (void)operation_run(op, CLOSE_PATIENCE_S);
+        (void)mpi_operation_run(op, CLOSE_PATIENCE_S);
     double until_s = clock_now_s() + patience_s;
     bool ended = false, bounded = false;
     while (op != NULL && !ended && clock_now_s() < until_s) {
@@ -359,8 +279,8 @@ static void mpi_close(void *group)
     mpi_group *g = group;
     double timeout_s = g->core->timeout_s;
     bool unused = group_drain(g);
-    mpi_operation *op = operation_new(OP_CLOSE, g, 0);
-    if (op == NULL || operation_run(op, CLOSE_PATIENCE_S) != FSDP_OK)
+    mpi_operation *op = mpi_operation_new(OP_CLOSE, g, 0);
+    if (op == NULL || mpi_operation_run(op, CLOSE_PATIENCE_S) != FSDP_OK)
         unused = false;
     if (unused) /* else some stream's task may come back to it: it stays */
         group_free(g);
@@ -374,12 +294,12 @@ static void mpi_close(void *group)
 static void mpi_abort(void *group, int exit_code)
 {
     linger();
-    mpi_operation *op = operation_new(OP_ABORT, group, 0);
+    mpi_operation *op = mpi_operation_new(OP_ABORT, group, 0);
     if (op == NULL)
         return;
     op->exit_code = exit_code;
     /* MPI_Abort does not return. If it hangs, the core ends the process. */
-    (void)operation_run(op, 5);
+    (void)mpi_operation_run(op, 5);
 }
 
 static const comm_transport mpi_transport = {.name = "mpi",
@@ -431,10 +351,10 @@ static fsdp_status engine_start(void)
                           "comm_open: MPI was ended and cannot be started twice in a process");
     choose_transports();
     die_with_parent();
-    cond_init(&e->wake);
+    mpi_cond_init(&e->wake);
     e->inbox_tail = &e->inbox;
     e->chunk_bytes = chunk_from_env();
-    mpi_operation *op = operation_new(OP_SPLIT, NULL, 0);
+    mpi_operation *op = mpi_operation_new(OP_SPLIT, NULL, 0);
     if (op == NULL)
         return FSDP_ENOMEM;
     sigset_t all, before;

@@ -1,4 +1,4 @@
-/* comm_hier.c -- groups over several hosts with several ranks each: shared memory inside a host,
+/* hier.c -- groups over several hosts with several ranks each: shared memory inside a host,
  * MPI between hosts.
  *
  *   comm_hier_over_mpi, comm_hier_split -> collectives -> close
@@ -28,8 +28,8 @@
  * collectives by levels of the machine] */
 #include <stdlib.h>
 #include <string.h>
-#include "common/comm/comm_hier.h"
-#include "common/comm/shm_boot.h"
+#include "common/comm/transport/hier_impl.h"
+#include "common/comm/transport/shm_boot.h"
 
 static int n_opened; /* groups of comm_open; comm_open and comm_close are called by one thread */
 

@@ -16,7 +16,7 @@
 #pragma once
 #include <pthread.h>
 #include "common/comm/comm_impl.h"
-#include "common/comm/shm_sync.h"
+#include "common/comm/transport/shm_sync.h"
 
 /* ---- the job -------------------------------------------------------------------------------- */
 

@@ -3,9 +3,6 @@
 #pragma once
 #include "common/comm/comm_impl.h"
 
-#define SHM_LAUNCH_ENV                                                                             \
-    "FSDP_RUN" /* "rank size job_fd area_fd", set by the launcher for each rank */
-
 /* comm_shm_over_mpi -- *c is open over MPI; *host: its ranks on this host, *c itself when these are
  * all. Make *host a group of shared memory when every rank can map every other's of its host.
  * *used: whether that is so, the same on all ranks; if not, *host is as it was. When it is *c, its
@@ -23,8 +20,6 @@ void comm_shm_on_failure(void (*tell)(void));
 /* comm_shm_fail -- the record of this thread becomes the failure of its host's job. */
 void comm_shm_fail(void);
 
-/* comm_shm_launched -- whether fsdp_run started this process; *rank and *size then. */
-bool comm_shm_launched(int *rank, int *size);
 /* comm_shm_open -- the first group of a process that fsdp_run started. */
 fsdp_status comm_shm_open(comm *c);
 

@@ -10,7 +10,7 @@
  * once. Other memory is copied into such a block first. */
 #include "common/base/bytes_copy.h"
 #include "common/base/recycle.h"
-#include "common/comm/shm_impl.h"
+#include "common/comm/transport/shm_impl.h"
 #include <string.h>
 
 /* Arguments of a call's task; parts [size], then the peer_read's ctx. */
@@ -24,18 +24,6 @@ typedef struct call_args {
 } call_args;
 
 /* ---- layout --------------------------------------------------------------------------------- */
-
-size_t shm_turn_bytes(int n_ranks)
-{
-    size_t bytes = sizeof(shm_turn) + (size_t)n_ranks * sizeof(shm_part);
-    return size_round_up(bytes, SHM_LINE_BYTES);
-}
-
-size_t shm_area_bytes(int n_ranks)
-{
-    size_t bytes = (size_t)n_ranks * SHM_RING * shm_turn_bytes(n_ranks);
-    return size_round_up(bytes, 4096);
-}
 
 /* The entry of a call, on any rank. */
 static shm_turn *turn_of(const shm_group *g, int rank, const comm_call *call)

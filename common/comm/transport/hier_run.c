@@ -1,4 +1,4 @@
-/* comm_hier_run.c -- the collectives that know of hosts; see comm_hier.c.
+/* hier_run.c -- the collectives that know of hosts; see hier.c.
  *
  *   reduce-scatter, issued at once: sums inside the host (peer_read of local) -> rounded, in bf16
  *   -> exchange between hosts -> pushes
@@ -8,7 +8,7 @@
 #include <string.h>
 #include "common/base/bytes_copy.h"
 #include "common/base/recycle.h"
-#include "common/comm/comm_hier.h"
+#include "common/comm/transport/hier_impl.h"
 #include "common/sum/sum_run.h"
 
 /* ---- all-gather, broadcast ------------------------------------------------------------------ */
