@@ -35,6 +35,8 @@ typedef struct comm_config {
     double timeout_s;     /* 0: FSDP_TIMEOUT_S of the environment, else 300 */
 } comm_config;
 
+#define COMM_RUN_ENV "FSDP_RUN" /* how fsdp_run tells a rank its number; nobody else sets it */
+
 /* comm_launched_ranks -- world size that the launcher's environment announces (PMI_SIZE,
  * OMPI_COMM_WORLD_SIZE, PMIX_SIZE, SLURM_STEP_NUM_TASKS), 1 when there is none.
  * Usable before comm_open. */

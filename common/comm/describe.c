@@ -1,6 +1,6 @@
 /* describe.c -- calls in words, and how two of them differ. */
 #include <string.h>
-#include "common/comm/comm_impl.h"
+#include "common/comm/transport_help.h"
 
 const char *comm_op_name(comm_op op)
 {

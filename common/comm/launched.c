@@ -1,7 +1,7 @@
 /* launched.c -- what a launcher's environment says of the job: fsdp_run's own variable first, then
  * those of MPI's launchers and of SLURM. */
 #include <stdlib.h>
-#include "common/comm/comm_impl.h"
+#include "common/comm/transport_help.h"
 
 bool comm_run_started(comm_run_start *start)
 {

@@ -61,10 +61,10 @@ uint64_t comm_recorder_issue(comm_recorder *r, const comm_desc *desc, int group_
 
 void comm_set_timer(comm *c, comm_timer fn, void *self)
 {
-    pthread_mutex_lock(&c->recorder->lock);
-    c->recorder->timer = fn;
-    c->recorder->timer_self = self;
-    pthread_mutex_unlock(&c->recorder->lock);
+    pthread_mutex_lock(&c->team.recorder->lock);
+    c->team.recorder->timer = fn;
+    c->team.recorder->timer_self = self;
+    pthread_mutex_unlock(&c->team.recorder->lock);
 }
 
 /* Payload bytes that a rank of the group sends in a call, on average over the ranks. */

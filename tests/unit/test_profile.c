@@ -227,10 +227,10 @@ static void keep_timing(void *self, const comm_timing *t)
 static double told_bytes(comm *c, timings *told, const comm_desc *d, int world_size)
 {
     int n_before = told->n;
-    uint64_t ticket = comm_recorder_issue(c->recorder, d, world_size);
-    comm_recorder_mark(c->recorder, ticket, COMM_RUNNING);
+    uint64_t ticket = comm_recorder_issue(c->team.recorder, d, world_size);
+    comm_recorder_mark(c->team.recorder, ticket, COMM_RUNNING);
     assert_int_equal(told->n, n_before);
-    comm_recorder_mark(c->recorder, ticket, COMM_DONE);
+    comm_recorder_mark(c->team.recorder, ticket, COMM_DONE);
     assert_int_equal(told->n, n_before + 1);
     assert_int_equal(told->last.calls, 1);
     assert_int_equal(told->last.op, d->op);
@@ -241,7 +241,7 @@ static void test_timer_bytes(void **state)
 {
     (void)state;
     timings told = {0};
-    comm c = {.recorder = comm_recorder_create()};
+    comm c = {.team.recorder = comm_recorder_create()};
     comm_set_timer(&c, keep_timing, &told);
     comm_desc d = {.op = COMM_OP_ALL_GATHER, .dtype = DTYPE_F32, .elems = 10};
     assert_true(told_bytes(&c, &told, &d, 3) == 80); /* to 2 others, 40 each */
@@ -259,7 +259,7 @@ static void test_timer_bytes(void **state)
     assert_true(told_bytes(&c, &told, &d, 3) == 40);
     d.op = COMM_OP_BARRIER;
     assert_true(told_bytes(&c, &told, &d, 3) == 0);
-    comm_recorder_free(c.recorder);
+    comm_recorder_free(c.team.recorder);
 }
 
 /* An all-reduce is told in two parts, which add up to its time; a failed call and one of the host
@@ -268,32 +268,32 @@ static void test_timer_of_halves(void **state)
 {
     (void)state;
     timings told = {0};
-    comm c = {.recorder = comm_recorder_create()};
+    comm c = {.team.recorder = comm_recorder_create()};
     comm_set_timer(&c, keep_timing, &told);
     comm_desc d = {.op = COMM_OP_ALL_REDUCE, .dtype = DTYPE_F32, .elems = 10};
-    uint64_t ticket = comm_recorder_issue(c.recorder, &d, 2);
+    uint64_t ticket = comm_recorder_issue(c.team.recorder, &d, 2);
     double begun_s = clock_now_s(), first_s;
-    comm_recorder_mark(c.recorder, ticket, COMM_RUNNING);
+    comm_recorder_mark(c.team.recorder, ticket, COMM_RUNNING);
     sleep_ms(10);
-    comm_recorder_mark(c.recorder, ticket, COMM_DONE);
+    comm_recorder_mark(c.team.recorder, ticket, COMM_DONE);
     first_s = told.last.seconds;
     sleep_ms(10); /* the sum between them is a part of it */
-    comm_recorder_mark(c.recorder, ticket, COMM_RUNNING);
-    comm_recorder_mark(c.recorder, ticket, COMM_DONE);
+    comm_recorder_mark(c.team.recorder, ticket, COMM_RUNNING);
+    comm_recorder_mark(c.team.recorder, ticket, COMM_DONE);
     assert_int_equal(told.n, 2);
     assert_int_equal(told.last.calls, 0);
     assert_true(told.last.bytes == 0);
     assert_true(first_s >= 0.010 && told.last.seconds >= 0.010);
     assert_true(first_s + told.last.seconds <= clock_now_s() - begun_s);
-    ticket = comm_recorder_issue(c.recorder, &d, 2);
-    comm_recorder_mark(c.recorder, ticket, COMM_RUNNING);
-    comm_recorder_mark(c.recorder, ticket, COMM_FAILED);
+    ticket = comm_recorder_issue(c.team.recorder, &d, 2);
+    comm_recorder_mark(c.team.recorder, ticket, COMM_RUNNING);
+    comm_recorder_mark(c.team.recorder, ticket, COMM_FAILED);
     d.op = COMM_OP_HOST;
-    ticket = comm_recorder_issue(c.recorder, &d, 2);
-    comm_recorder_mark(c.recorder, ticket, COMM_RUNNING);
-    comm_recorder_mark(c.recorder, ticket, COMM_DONE);
+    ticket = comm_recorder_issue(c.team.recorder, &d, 2);
+    comm_recorder_mark(c.team.recorder, ticket, COMM_RUNNING);
+    comm_recorder_mark(c.team.recorder, ticket, COMM_DONE);
     assert_int_equal(told.n, 2);
-    comm_recorder_free(c.recorder);
+    comm_recorder_free(c.team.recorder);
 }
 
 /* ---- files ---------------------------------------------------------------------------------- */

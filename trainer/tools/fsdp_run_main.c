@@ -8,7 +8,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include "common/comm/transport/shm_boot.h"
+#include "common/comm/transport/shm_launch.h"
 #include "trainer/tools/rank_set.h"
 
 static const char HELP[] =

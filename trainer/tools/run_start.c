@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "common/comm/transport/shm_boot.h"
+#include "common/comm/transport/shm_launch.h"
 #include "trainer/tools/rank_set.h"
 
 /* The files of one rank on its way. */

@@ -1,13 +1,14 @@
 /* hier.c -- groups over several hosts with several ranks each: shared memory inside a host,
  * MPI between hosts.
  *
- *   comm_hier_over_mpi, comm_hier_split -> collectives -> close
+ *   open_over, split -> collectives -> close
  *
  * H hosts have L ranks each, numbered host by host: rank h*L + p is the one with local rank p on
- * host h. The transport is made of two others: `net`, mpi between all ranks, and `local`, the group
- * of shared memory of this host's ranks. Every call begins with a meeting of the host's ranks,
- * which compares it there; then a call of net compares it around all ranks. So ranks that disagree
- * are told of it, whatever each of them called. What is not said below is brought by net alone.
+ * host h. The transport is made of two others: mpi between all ranks, which is below, and `local`,
+ * the group of shared memory of this host's ranks. Every call begins with a meeting of the host's
+ * ranks, which compares it there; then a call of mpi compares it around all ranks. So ranks that
+ * disagree are told of it, whatever each of them called. What is not said below is brought by mpi
+ * alone.
  *
  *   all-gather        the host's slices are copied in its memory; a rank gets the slices of its own
  *                     local rank from the other hosts, then its peers copy them: a slice comes to a
@@ -29,91 +30,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/comm/transport/hier_impl.h"
-#include "common/comm/transport/shm_boot.h"
+#include "common/comm/transport/mpi_failure.h"
+#include "common/comm/transport/shm_among.h"
 
-static int n_opened; /* groups of comm_open; comm_open and comm_close are called by one thread */
-
-int comm_hier_rank(const comm_hier *h, int host)
-{
-    return host * h->ranks + h->local_rank;
-}
-
-/* ---- the transport -------------------------------------------------------------------------- */
-
-/* A part of a call between the ranks of this host. v NULL: an exchange. */
-fsdp_status comm_hier_local(comm_hier *h, stream *s, const comm_call *call, const comm_part *parts,
-                            const comm_peer_read *v)
-{
-    comm *local = h->local;
-    comm_call part = *call;
-    part.number = ++local->next_seq;
-    part.phase = 0;
-    part.more = false;
-    if (v != NULL)
-        return local->transport->peer_read(local->group, s, &part, parts, v);
-    return local->transport->exchange(local->group, s, &part, parts);
-}
-
-fsdp_status comm_hier_net(comm_hier *h, stream *s, const comm_call *call, const comm_part *parts)
-{
-    return h->net->exchange(h->net_group, s, call, parts);
-}
-
-fsdp_status comm_hier_meet(comm_hier *h, stream *s, const comm_call *call)
-{
-    return comm_hier_local(h, s, call, comm_parts_cleared(h->local), NULL);
-}
-
-static fsdp_status hier_exchange(void *group, stream *s, const comm_call *call,
-                                 const comm_part *parts)
-{
-    comm_hier *h = group;
-    if (call->phase == 0 && !call->met)
-        TRY(comm_hier_meet(h, s, call));
-    return comm_hier_net(h, s, call, parts);
-}
-
-static fsdp_status hier_failed(void *group)
-{
-    const comm_hier *h = group;
-    TRY(h->net->failed(h->net_group));
-    return h->local->transport->failed(h->local->group);
-}
-
-static void hier_free(comm_hier *h)
-{
-    if (h == NULL)
-        return;
-    free(h->host_sum);
-    free(h->shown);
-    free(h->rounded);
-    free(h);
-}
-
-/* MPI is not to write into the job when that is gone. */
-static void hier_close(void *group)
-{
-    comm_hier *h = group;
-    if (h->opened && --n_opened == 0)
-        comm_mpi_on_failure(NULL);
-    h->local->transport->close(h->local->group);
-    comm_group_free(h->local);
-    h->net->close(h->net_group);
-    hier_free(h);
-}
-
-static void hier_abort(void *group, int exit_code)
-{
-    const comm_hier *h = group;
-    h->net->abort(h->net_group, exit_code);
-}
-
-static const comm_transport hier_transport = {.name = "shm+mpi",
-                                              .shares = true,
-                                              .exchange = hier_exchange,
-                                              .failed = hier_failed,
-                                              .close = hier_close,
-                                              .abort = hier_abort};
+static int
+    n_opened; /* groups that were opened; comm_open and comm_close are called by one thread */
 
 /* ---- groups --------------------------------------------------------------------------------- */
 
@@ -134,38 +55,104 @@ static int even_run(const int *host, int n)
     return run;
 }
 
-/* The ranks of *c on this host, which has `run` of them side by side. */
-static comm *local_core(const comm *c, int run)
+static void hier_free(hier_group *h)
 {
-    return comm_group_new(c, c->rank % run, c->world_ranks + c->rank / run * run, run);
+    if (h == NULL)
+        return;
+    free(h->team.world_ranks);
+    free(h->host_sum);
+    free(h->shown);
+    free(h->rounded);
+    free(h);
 }
 
-/* *c, which goes by net, and the shared memory of this host's ranks become one group; it owns
- * *local then. */
-static fsdp_status hier_use(comm *c, comm *local, bool opened)
+/* The ranks of *team on this host, which has `run` of them side by side; no group yet. */
+static fsdp_status hier_new(const comm_team *team, int run, bool opened, hier_group **out)
 {
-    comm_hier *h = calloc(1, sizeof *h);
-    int hosts = c->size / local->size;
+    hier_group *h = calloc(1, sizeof *h);
+    int hosts = team->size / run, host = team->rank / run;
     if (h != NULL)
-        *h = (comm_hier){.net = c->transport,
-                         .net_group = c->group,
-                         .local = local,
-                         .hosts = hosts,
-                         .host = c->rank / local->size,
-                         .ranks = local->size,
-                         .local_rank = local->rank,
-                         .opened = opened,
-                         .host_sum = calloc((size_t)hosts, sizeof *h->host_sum),
-                         .shown = calloc((size_t)hosts, sizeof *h->shown),
-                         .rounded = calloc((size_t)hosts, sizeof *h->rounded)};
-    if (h == NULL || h->host_sum == NULL || h->shown == NULL || h->rounded == NULL) {
+        *h = (hier_group){.hosts = hosts,
+                          .host = host,
+                          .ranks = run,
+                          .local_rank = team->rank % run,
+                          .opened = opened,
+                          .host_sum = calloc((size_t)hosts, sizeof *h->host_sum),
+                          .shown = calloc((size_t)hosts, sizeof *h->shown),
+                          .rounded = calloc((size_t)hosts, sizeof *h->rounded)};
+    if (h == NULL || h->host_sum == NULL || h->shown == NULL || h->rounded == NULL ||
+        comm_team_part(team, h->local_rank, team->world_ranks + host * run, run, &h->team)) {
         hier_free(h);
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a group over %d hosts", hosts);
     }
-    c->transport = &hier_transport;
-    c->group = c->hier = h;
+    *out = h;
     return FSDP_OK;
 }
+
+/* The group of *team that `net` and h->local make up; h is its own then. */
+static fsdp_status hier_use(hier_group *h, const comm_team *team, transport_group *net,
+                            transport_group **out)
+{
+    TRY(transport_group_new(&hier_transport, team, out));
+    mpi_speak_last(net);
+    (*out)->state = h;
+    (*out)->fast_run = h->ranks;
+    return FSDP_OK;
+}
+
+/* even_run of a child, whose members are ranks of the parent. */
+static int child_run(const transport_group *parent, const comm_team *child)
+{
+    const hier_group *p = parent->state;
+    int *host = calloc((size_t)child->size, sizeof *host), run = 0;
+    for (int i = 0; host != NULL && i < child->size; i++) {
+        int r = 0;
+        while (parent->team->world_ranks[r] != child->world_ranks[i])
+            r++;
+        host[i] = r / p->ranks;
+    }
+    if (host != NULL)
+        run = even_run(host, child->size);
+    free(host);
+    return run;
+}
+
+/* A child on one host is one of shm alone, one that has no equal hosts of mpi alone. */
+static fsdp_status hier_split(transport_group *parent, int color, const comm_team *child,
+                              transport_group **out)
+{
+    static const comm_team alone = {.size = 1};
+    transport_group *net = NULL, *local = NULL;
+    hier_group *h = NULL;
+    int run = child_run(parent, child);
+    bool one_host = run == child->size;
+    const comm_team *host = one_host ? child : &alone;
+    *out = NULL;
+    if (run > 1 && !one_host) {
+        TRY(hier_new(child, run, false, &h));
+        host = &h->team;
+    }
+    fsdp_status status =
+        parent->below->table->split(parent->below, one_host ? -1 : color, child, &net);
+    if (status == FSDP_OK)
+        status = shm_split_among(parent, host, &local);
+    if (status == FSDP_OK && h != NULL) {
+        h->local = local;
+        status = hier_use(h, child, net, out);
+    }
+    if (status != FSDP_OK) {
+        transport_group_close(local);
+        transport_group_close(net);
+        hier_free(h);
+    } else if (h != NULL) {
+        (*out)->below = net;
+    } else {
+        *out = one_host ? local : net;
+    }
+    return status;
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
 
 typedef struct address {
     int32_t local_rank, local_size;
@@ -174,86 +161,85 @@ typedef struct address {
 /* even_run of the group of all ranks. *run is the same on all. A rank that is first on its host
  * begins a host: with equally many ranks on each, the next ones are of that host only if they count
  * on from it. */
-static fsdp_status world_run(comm *c, int *run)
+static fsdp_status world_run(transport_group *talk, int *run)
 {
-    address mine = {c->local_rank, c->local_size}, *all = calloc((size_t)c->size, sizeof *all);
+    const comm_team *team = talk->team;
+    address mine = {team->local_rank, team->local_size};
+    address *all = calloc((size_t)team->size, sizeof *all);
     if (all == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", c->size);
-    fsdp_status status = comm_host_gather(c, "comm_open: hosts", &mine, all, sizeof mine);
+        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", team->size);
+    fsdp_status status = transport_gather(talk, "comm_open: hosts", &mine, all, sizeof mine);
     *run = all[0].local_size;
-    for (int r = 0; r<c->size && * run> 0; r++)
+    for (int r = 0; r<team->size && * run> 0; r++) {
         if (all[r].local_size != *run || all[r].local_rank != r % *run)
             *run = 0;
+    }
     free(all);
     return status;
 }
 
-fsdp_status comm_hier_over_mpi(comm *c, bool *unmapped)
+static fsdp_status hier_open_over(transport_group *below, transport_group **out,
+                                  const char **why_not)
 {
+    transport_group *talk = transport_control(below);
+    hier_group *h = NULL;
     int run = 0;
-    bool used = false;
-    TRY(world_run(c, &run));
+    *why_not = NULL;
+    TRY(world_run(talk, &run));
     if (run < 2)
         return FSDP_OK;
-    comm *local = local_core(c, run);
-    if (local == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", run);
-    comm_shm_on_failure(comm_mpi_fail);
-    fsdp_status status = comm_shm_over_mpi(c, local, &used);
-    if (status == FSDP_OK && used)
-        status = hier_use(c, local, true);
-    if (status != FSDP_OK || !used) {
-        if (used && local->transport != NULL)
-            local->transport->close(local->group);
-        comm_group_free(local);
-        *unmapped = true;
+    TRY(hier_new(below->team, run, true, &h));
+    shm_on_failure(mpi_fail);
+    fsdp_status status = shm_open_among(talk, &h->team, &h->local);
+    if (status == FSDP_OK && h->local != NULL)
+        status = hier_use(h, below->team, below, out);
+    if (*out == NULL) {
+        transport_group_close(h->local);
+        hier_free(h);
+        *why_not = "the ranks cannot map each other's memory";
         return status;
     }
     n_opened++;
-    comm_mpi_on_failure(comm_shm_fail);
+    mpi_on_failure(shm_fail_job);
     return FSDP_OK;
 }
 
-/* even_run of a child, whose members are ranks of the parent. */
-static int child_run(const comm *parent, const comm *child)
+/* ---- the transport -------------------------------------------------------------------------- */
+
+static fsdp_status hier_exchange(transport_group *group, stream *s, const comm_call *call,
+                                 const comm_part *parts)
 {
-    int *host = calloc((size_t)child->size, sizeof *host), run = 0;
-    for (int i = 0; host != NULL && i < child->size; i++) {
-        int r = 0;
-        while (parent->world_ranks[r] != child->world_ranks[i])
-            r++;
-        host[i] = r / parent->hier->ranks;
-    }
-    if (host != NULL)
-        run = even_run(host, child->size);
-    free(host);
-    return run;
+    if (call->phase == 0)
+        TRY(hier_meet(group->state, s, call));
+    return group->below->table->exchange(group->below, s, call, parts);
 }
 
-fsdp_status comm_hier_split(comm *parent, int color, comm *child)
+static fsdp_status hier_failed(transport_group *group)
 {
-    const comm_hier *p = parent->hier;
-    int run = child_run(parent, child);
-    bool one_host = run == child->size;
-    comm *host = child, alone = {.size = 1};
-    if (run > 1 && !one_host)
-        host = local_core(child, run);
-    else if (!one_host)
-        host = &alone;
-    if (host == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm_split: no memory for %d ranks", run);
-    child->transport = p->net;
-    fsdp_status status = p->net->split(p->net_group, one_host ? -1 : color, child, &child->group);
-    bool by_net = child->group != NULL;
-    if (status == FSDP_OK)
-        status = comm_shm_split(parent, host); /* of *child, when that is the host */
-    if (status == FSDP_OK && run > 1 && !one_host)
-        status = hier_use(child, host, false);
-    if (status == FSDP_OK)
-        return FSDP_OK;
-    if (by_net)
-        p->net->close(child->group);
-    if (host != child && host != &alone)
-        comm_group_free(host);
-    return status;
+    const hier_group *h = group->state;
+    TRY(group->below->table->failed(group->below));
+    return h->local->table->failed(h->local);
 }
+
+/* MPI is not to write into the job when that is gone. MPI has heard of every failure. */
+static bool hier_close(transport_group *group)
+{
+    hier_group *h = group->state;
+    if (h->opened && --n_opened == 0)
+        mpi_on_failure(NULL);
+    transport_group_close(h->local);
+    hier_free(h);
+    return true;
+}
+
+const comm_transport hier_transport = {.name = "shm+mpi",
+                                       .shares = true,
+                                       .carries_host = true,
+                                       .open_over = hier_open_over,
+                                       .exchange = hier_exchange,
+                                       .all_gather = hier_all_gather,
+                                       .broadcast = hier_broadcast,
+                                       .reduce_scatter = hier_reduce_scatter,
+                                       .failed = hier_failed,
+                                       .split = hier_split,
+                                       .close = hier_close};

@@ -3,30 +3,30 @@
  * hier.c      the transport and its groups
  * hier_run.c  the collectives that know of hosts */
 #pragma once
-#include "common/comm/comm_impl.h"
+#include "common/comm/transport_help.h"
 
-struct comm_hier {
-    const comm_transport *net;
-    void *net_group;
-    comm *local;
-    int hosts, host;       /* H and this one */
-    int ranks, local_rank; /* L and this one's */
-    bool opened;           /* by comm_open, not by a split */
+typedef struct hier_group {
+    comm_team team;         /* of this host's ranks */
+    transport_group *local; /* shm between them */
+    int hosts, host;        /* H and this one */
+    int ranks, local_rank;  /* L and this one's */
+    bool opened;            /* not by a split */
 
     /* [hosts] scratch of the reduce-scatter being issued; entry k: of the sum for the rank on host
      * k that has this local rank */
     grad_acc *host_sum;
     const void **shown; /* what is sent of it */
     void **rounded;     /* that when it is a copy, else NULL */
-};
+} hier_group;
 
-/* comm_hier_rank -- the rank on a host that has this local rank. */
-int comm_hier_rank(const comm_hier *h, int host);
+/* The transport's functions of these names: see transport.h. */
+fsdp_status hier_all_gather(transport_group *group, stream *s, const comm_call *call, void *recv,
+                            size_t slice_bytes);
+fsdp_status hier_broadcast(transport_group *group, stream *s, const comm_call *call, void *buf,
+                           size_t bytes);
+fsdp_status hier_reduce_scatter(transport_group *group, stream *s, const comm_call *call,
+                                const comm_scatter *x);
 
-/* Parts of a call. comm_hier_local: between the ranks of this host, parts [ranks]; v NULL: an
- * exchange. comm_hier_net: between all, parts [W]. comm_hier_meet: a local one that moves nothing,
- * for a call that has no other to begin with. */
-fsdp_status comm_hier_local(comm_hier *h, stream *s, const comm_call *call, const comm_part *parts,
-                            const comm_peer_read *v);
-fsdp_status comm_hier_net(comm_hier *h, stream *s, const comm_call *call, const comm_part *parts);
-fsdp_status comm_hier_meet(comm_hier *h, stream *s, const comm_call *call);
+/* hier_meet -- a call between the ranks of this host that moves nothing, for a call that has no
+ * other to begin with. */
+fsdp_status hier_meet(const hier_group *h, stream *s, const comm_call *call);

@@ -1,19 +1,21 @@
 /* mpi.c -- the mpi transport as its callers see it.
  *
- *   comm_mpi_open (starts the progress thread, which starts MPI) -> exchange ... split ...
+ *   mpi_open (starts the progress thread, which starts MPI) -> exchange ... split ...
  *   -> close (the last one ends MPI and the thread)
  *
  * A collective on a stream is a task of that stream: it hands an operation to the progress thread
  * and sleeps until the operation is done. So operations of several streams are in flight at once
  * and finish in any order; ranks need not reach them in the same real-time order. Without MPI at
- * build time only comm_mpi_open exists, and says so.                              */
-#include "common/comm/comm_impl.h"
+ * build time only mpi_open exists, and says so.                              */
+#include "common/comm/transport_help.h"
+#include "common/comm/transport/mpi_failure.h"
 
 #ifndef FSDP_HAVE_MPI
 
-fsdp_status comm_mpi_open(comm *c)
+static fsdp_status mpi_open(comm_team *team, transport_group **out)
 {
-    (void)c;
+    (void)team;
+    (void)out;
     return fsdp_error(
         FSDP_ESKIP,
         "run `make deps` (installs MPICH) and build again, or start the ranks of one host with "
@@ -21,13 +23,20 @@ fsdp_status comm_mpi_open(comm *c)
         "comm_open: the mpi backend was not built");
 }
 
-void comm_mpi_fail(void)
+const comm_transport mpi_transport = {.name = "mpi", .open = mpi_open};
+
+void mpi_fail(void)
 {
 }
 
-void comm_mpi_on_failure(void (*tell)(void))
+void mpi_on_failure(void (*tell)(void))
 {
     (void)tell;
+}
+
+void mpi_speak_last(transport_group *group)
+{
+    (void)group;
 }
 
 #else
@@ -45,6 +54,7 @@ void comm_mpi_on_failure(void (*tell)(void))
 
 static const double CLOSE_PATIENCE_S = 10;   /* without any progress */
 static const double FINALIZE_PATIENCE_S = 5; /* when all ranks have come to MPI_Finalize */
+static const double LATER_S = 0.5;           /* see mpi_speak_last */
 static const double LINGER_S = 1;            /* between a failure and the end of the process */
 
 /* Arguments of an exchange task; copied with it. */
@@ -56,7 +66,7 @@ typedef struct exchange_args {
 
 /* ---- exchange ------------------------------------------------------------------------------ */
 
-static fsdp_status mpi_failed(void *group)
+static fsdp_status mpi_failed(transport_group *group)
 {
     (void)group; /* all groups fail together */
     mpi_engine *e = &mpi_shared;
@@ -69,7 +79,7 @@ static fsdp_status mpi_failed(void *group)
     return e->why.status;
 }
 
-void comm_mpi_fail(void)
+void mpi_fail(void)
 {
     mpi_engine *e = &mpi_shared;
     fsdp_error_info why = *fsdp_error_get();
@@ -86,7 +96,7 @@ void comm_mpi_fail(void)
         mpi_operation_free(op);
 }
 
-void comm_mpi_on_failure(void (*tell)(void))
+void mpi_on_failure(void (*tell)(void))
 {
     mpi_engine *e = &mpi_shared;
     pthread_mutex_lock(&e->tell_lock);
@@ -105,26 +115,26 @@ static void unfinished_add(mpi_group *g, int change)
 
 static fsdp_status exchange_run(mpi_group *g, const exchange_args *a)
 {
-    const comm *c = g->core;
-    comm_recorder_mark(c->recorder, a->call.ticket, COMM_RUNNING);
-    mpi_operation *op = mpi_operation_new(OP_EXCHANGE, g, c->size);
+    const comm_team *t = g->team;
+    comm_recorder_mark(t->recorder, a->call.ticket, COMM_RUNNING);
+    mpi_operation *op = mpi_operation_new(OP_EXCHANGE, g, t->size);
     if (op == NULL)
         return FSDP_ENOMEM;
     op->call = a->call;
-    memcpy(op->parts, a->parts, (size_t)c->size * sizeof a->parts[0]);
+    memcpy(op->parts, a->parts, (size_t)t->size * sizeof a->parts[0]);
     fsdp_status status = mpi_operation_run(op, 0);
-    comm_recorder_mark(c->recorder, a->call.ticket, status == FSDP_OK ? COMM_DONE : COMM_FAILED);
+    comm_recorder_mark(t->recorder, a->call.ticket, status == FSDP_OK ? COMM_DONE : COMM_FAILED);
     return status;
 }
 
-/* In the stream's thread. On a dead transport the core may be gone: it is not touched then. The
+/* In the stream's thread. On a dead transport the team may be gone: it is not touched then. The
  * group stays until every task that was issued has been here (group_drain). */
 static fsdp_status exchange_task(void *args, int n_threads)
 {
     const exchange_args *a = args;
     mpi_group *g = a->group;
     (void)n_threads;
-    fsdp_status status = mpi_failed(g);
+    fsdp_status status = mpi_failed(NULL);
     if (status == FSDP_OK)
         status = exchange_run(g, a);
     unfinished_add(g, -1);
@@ -133,17 +143,17 @@ static fsdp_status exchange_task(void *args, int n_threads)
 
 static size_t args_bytes(const mpi_group *g)
 {
-    return sizeof(exchange_args) + (size_t)g->core->size * sizeof(comm_part);
+    return sizeof(exchange_args) + (size_t)g->team->size * sizeof(comm_part);
 }
 
-static fsdp_status mpi_exchange(void *group, stream *s, const comm_call *call,
+static fsdp_status mpi_exchange(transport_group *group, stream *s, const comm_call *call,
                                 const comm_part *parts)
 {
-    mpi_group *g = group;
+    mpi_group *g = group->state;
     exchange_args *a = g->args;
     a->group = g;
     a->call = *call;
-    memcpy(a->parts, parts, (size_t)g->core->size * sizeof *parts);
+    memcpy(a->parts, parts, (size_t)g->team->size * sizeof *parts);
     unfinished_add(g, 1);
     if (s == NULL)
         return exchange_task(a, 1);
@@ -160,17 +170,18 @@ static void group_free(mpi_group *g)
     free(g);
 }
 
-static mpi_group *group_new(const comm *core)
+static mpi_group *group_new(const comm_team *team, bool opened)
 {
     mpi_group *g = calloc(1, sizeof *g);
     if (g != NULL) {
-        g->core = core;
+        g->team = team;
+        g->opened = opened;
         g->comm = MPI_COMM_NULL;
         g->args = calloc(1, args_bytes(g));
     }
     if (g == NULL || g->args == NULL) {
         group_free(g);
-        (void)fsdp_error(FSDP_ENOMEM, "", "mpi: no memory for a group of %d ranks", core->size);
+        (void)fsdp_error(FSDP_ENOMEM, "", "mpi: no memory for a group of %d ranks", team->size);
         return NULL;
     }
     return g;
@@ -178,38 +189,46 @@ static mpi_group *group_new(const comm *core)
 
 /* A new group from `parent` (NULL: of all ranks). *out is NULL when it has one rank, except for the
  * group of all ranks, and when color < 0. */
-static fsdp_status group_open(mpi_group *parent, int color, const comm *core, mpi_group **out)
+static fsdp_status group_open(mpi_group *parent, int color, const comm_team *team,
+                              transport_group **out)
 {
     *out = NULL;
-    mpi_group *g = group_new(core);
+    mpi_group *g = group_new(team, parent == NULL);
     mpi_operation *op = g != NULL ? mpi_operation_new(OP_SPLIT, parent, 0) : NULL;
     if (op == NULL) {
         group_free(g);
         return FSDP_ENOMEM;
     }
     op->color = color;
-    op->key = core->rank;
+    op->key = team->rank;
     op->child = g;
-    fsdp_status status = mpi_operation_run(op, core->timeout_s);
+    fsdp_status status = mpi_operation_run(op, team->timeout_s);
     if (status == FSDP_ETIMEOUT)
         return status; /* the thread may still be using g */
-    if (status != FSDP_OK || g->comm == MPI_COMM_NULL) {
+    bool is_member = status == FSDP_OK && g->comm != MPI_COMM_NULL;
+    if (is_member)
+        status = transport_group_new(&mpi_transport, team, out);
+    if (status != FSDP_OK || !is_member) {
         group_free(g);
         return status;
     }
+    (*out)->state = g;
     pthread_mutex_lock(&mpi_shared.lock);
     mpi_shared.n_groups++;
     pthread_mutex_unlock(&mpi_shared.lock);
-    *out = g;
     return FSDP_OK;
 }
 
-static fsdp_status mpi_split(void *group, int color, const comm *child, void **out)
+static fsdp_status mpi_split(transport_group *group, int color, const comm_team *child,
+                             transport_group **out)
 {
-    mpi_group *g;
-    TRY(group_open(group, color, child, &g));
-    *out = g;
-    return FSDP_OK;
+    return group_open(group->state, color, child, out);
+}
+
+void mpi_speak_last(transport_group *group)
+{
+    FSDP_ASSERT(group->table == &mpi_transport);
+    ((mpi_group *)group->state)->later_s = LATER_S;
 }
 
 /* Wait for what streams still have to do on the group. Returns whether nothing is left. When a
@@ -274,10 +293,10 @@ static void engine_stop(double patience_s)
     e->running = false;
 }
 
-static void mpi_close(void *group)
+static bool mpi_close(transport_group *group)
 {
-    mpi_group *g = group;
-    double timeout_s = g->core->timeout_s;
+    mpi_group *g = group->state;
+    double timeout_s = g->team->timeout_s;
     bool unused = group_drain(g);
     mpi_operation *op = mpi_operation_new(OP_CLOSE, g, 0);
     if (op == NULL || mpi_operation_run(op, CLOSE_PATIENCE_S) != FSDP_OK)
@@ -289,25 +308,19 @@ static void mpi_close(void *group)
     pthread_mutex_unlock(&mpi_shared.lock);
     if (last)
         engine_stop(timeout_s);
+    return true;
 }
 
-static void mpi_abort(void *group, int exit_code)
+static void mpi_abort(transport_group *group, int exit_code)
 {
     linger();
-    mpi_operation *op = mpi_operation_new(OP_ABORT, group, 0);
+    mpi_operation *op = mpi_operation_new(OP_ABORT, group->state, 0);
     if (op == NULL)
         return;
     op->exit_code = exit_code;
-    /* MPI_Abort does not return. If it hangs, the core ends the process. */
+    /* MPI_Abort does not return. If it hangs, the front ends the process. */
     (void)mpi_operation_run(op, 5);
 }
-
-static const comm_transport mpi_transport = {.name = "mpi",
-                                             .exchange = mpi_exchange,
-                                             .failed = mpi_failed,
-                                             .split = mpi_split,
-                                             .close = mpi_close,
-                                             .abort = mpi_abort};
 
 /* ---- start --------------------------------------------------------------------------------- */
 
@@ -392,31 +405,28 @@ static fsdp_status launcher_check(void)
                       mpi_shared.world_size);
 }
 
-fsdp_status comm_mpi_open(comm *c)
+static fsdp_status mpi_open(comm_team *team, transport_group **out)
 {
     mpi_engine *e = &mpi_shared;
     if (!e->running) {
         TRY(engine_start());
         fsdp_status status = launcher_check();
         if (status != FSDP_OK) {
-            engine_stop(c->timeout_s);
+            engine_stop(team->timeout_s);
             return status;
         }
     }
-    c->rank = e->world_rank;
-    c->size = e->world_size;
-    c->local_rank = e->local_rank;
-    c->local_size = e->local_size;
-    c->world_ranks = calloc((size_t)c->size, sizeof *c->world_ranks);
-    if (c->world_ranks == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", c->size);
-    for (int r = 0; r < c->size; r++)
-        c->world_ranks[r] = r;
-    mpi_group *g;
-    TRY(group_open(NULL, 0, c, &g));
-    c->transport = &mpi_transport;
-    c->group = g;
-    return FSDP_OK;
+    TRY(comm_team_fill(team, e->world_rank, e->world_size, e->local_rank, e->local_size));
+    return group_open(NULL, 0, team, out);
 }
+
+const comm_transport mpi_transport = {.name = "mpi",
+                                      .carries_host = true,
+                                      .open = mpi_open,
+                                      .exchange = mpi_exchange,
+                                      .failed = mpi_failed,
+                                      .split = mpi_split,
+                                      .close = mpi_close,
+                                      .abort = mpi_abort};
 
 #endif

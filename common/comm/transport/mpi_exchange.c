@@ -36,7 +36,7 @@ fsdp_status mpi_explain(int code, const char *what)
 
 static int tag_of(const comm_call *call, int kind)
 {
-    return (int)(call->desc.seq % TAG_SEQS) * 4 + kind;
+    return (int)(call->number % TAG_SEQS) * 4 + kind;
 }
 
 static size_t chunks_of(size_t bytes)
@@ -46,10 +46,10 @@ static size_t chunks_of(size_t bytes)
 
 static bool requests_alloc(mpi_operation *op)
 {
-    const comm *c = op->group->core;
+    const comm_team *t = op->group->team;
     size_t n_receives = 0, n_sends = 0;
-    for (int r = 0; r < c->size; r++) {
-        if (r != c->rank) {
+    for (int r = 0; r < t->size; r++) {
+        if (r != t->rank) {
             n_receives += chunks_of(op->parts[r].recv_bytes);
             n_sends += chunks_of(op->parts[r].send_bytes);
         }
@@ -100,14 +100,14 @@ static int message_post(mpi_operation *op, int *next, bool receive, int peer, ch
 
 static int desc_post(mpi_operation *op)
 {
-    const comm *c = op->group->core;
-    int next = (c->rank + 1) % c->size, previous = (c->rank + c->size - 1) % c->size;
+    const comm_team *t = op->group->team;
+    int next = (t->rank + 1) % t->size, previous = (t->rank + t->size - 1) % t->size;
     int tag = tag_of(&op->call, TAG_DESC);
     MPI_Comm on = op->group->comm;
     op->peers[REQ_DESC_OUT] = next;
     op->peers[REQ_DESC_IN] = previous;
     op->bytes[REQ_DESC_OUT] = op->bytes[REQ_DESC_IN] = sizeof(comm_desc);
-    op->desc_expected = op->call.phase == 0 && c->size > 1;
+    op->desc_expected = op->call.phase == 0 && t->size > 1;
     if (!op->desc_expected)
         return MPI_SUCCESS;
     int rc = MPI_Irecv(&op->desc_in, sizeof op->desc_in, MPI_BYTE, previous, tag, on,
@@ -121,15 +121,15 @@ static int desc_post(mpi_operation *op)
 /* Everyone starts with its neighbour, so that no rank is everybody's first target. */
 static int data_post(mpi_operation *op)
 {
-    const comm *c = op->group->core;
+    const comm_team *t = op->group->team;
     int next = REQ_FIRST_RECEIVE, rc = MPI_SUCCESS;
-    for (int d = 1; d < c->size && rc == MPI_SUCCESS; d++) {
-        int peer = (c->rank + c->size - d) % c->size;
+    for (int d = 1; d < t->size && rc == MPI_SUCCESS; d++) {
+        int peer = (t->rank + t->size - d) % t->size;
         comm_part *p = &op->parts[peer];
         rc = message_post(op, &next, true, peer, p->recv, p->recv_bytes);
     }
-    for (int d = 1; d < c->size && rc == MPI_SUCCESS; d++) {
-        int peer = (c->rank + d) % c->size;
+    for (int d = 1; d < t->size && rc == MPI_SUCCESS; d++) {
+        int peer = (t->rank + d) % t->size;
         comm_part *p = &op->parts[peer];
         rc = message_post(op, &next, false, peer, (char *)(uintptr_t)p->send, p->send_bytes);
     }
@@ -151,13 +151,13 @@ fsdp_status mpi_exchange_post(mpi_operation *op)
 /* The previous rank's descriptor is here. */
 static fsdp_status desc_compare(mpi_operation *op)
 {
-    const comm *c = op->group->core;
+    const comm_team *t = op->group->team;
     const comm_desc *mine = &op->call.desc, *theirs = &op->desc_in;
     op->desc_expected = false;
     if (memcmp(mine, theirs, sizeof *mine) == 0)
         return FSDP_OK;
-    return comm_desc_mismatch(theirs, c->world_ranks[op->peers[REQ_DESC_IN]], mine,
-                              c->world_ranks[c->rank]);
+    return comm_desc_mismatch(theirs, t->world_ranks[op->peers[REQ_DESC_IN]], mine,
+                              t->world_ranks[t->rank]);
 }
 
 /* A message of another length than expected: remember it, a descriptor may explain it. */
@@ -165,14 +165,14 @@ static void data_hold(mpi_operation *op, int index, int got_bytes)
 {
     if (op->held_since_s > 0)
         return;
-    const comm *c = op->group->core;
+    const comm_team *t = op->group->team;
     char call[160], got[48] = "more";
     comm_desc_print(&op->call.desc, call, sizeof call);
     if (got_bytes >= 0)
         snprintf(got, sizeof got, "%d", got_bytes);
     (void)fsdp_error(FSDP_EMISMATCH, "all ranks must pass slice lengths that fit each other",
                      "%s: rank %d sent %s bytes, rank %d expected %d", call,
-                     c->world_ranks[op->peers[index]], got, c->world_ranks[c->rank],
+                     t->world_ranks[op->peers[index]], got, t->world_ranks[t->rank],
                      op->bytes[index]);
     op->held = *fsdp_error_get();
     op->held_since_s = clock_now_s();
@@ -193,7 +193,7 @@ static fsdp_status request_done(mpi_operation *op, int index, const MPI_Status *
         char what[64];
         snprintf(what, sizeof what, "message %s rank %d",
                  is_data || index == REQ_DESC_IN ? "from" : "to",
-                 op->group->core->world_ranks[op->peers[index]]);
+                 op->group->team->world_ranks[op->peers[index]]);
         return mpi_explain(code, what);
     }
     if (index == REQ_DESC_IN)
@@ -239,16 +239,16 @@ fsdp_status mpi_exchange_test(mpi_operation *op, bool *moved, bool *all_done)
 
 void mpi_exchange_missing(const mpi_operation *op, char *text, size_t text_bytes)
 {
-    const comm *c = op->group->core;
+    const comm_team *t = op->group->team;
     size_t used = 0;
     text[0] = '\0';
-    for (int r = 0; r < c->size; r++) {
+    for (int r = 0; r < t->size; r++) {
         bool missing = false;
         for (int i = REQ_DESC_IN; i < REQ_FIRST_RECEIVE + op->n_receives; i++)
             missing |= op->requests[i] != MPI_REQUEST_NULL && op->peers[i] == r;
         if (missing && used < text_bytes)
             used += (size_t)snprintf(text + used, text_bytes - used, "%s%d", used > 0 ? " " : "",
-                                     c->world_ranks[r]);
+                                     t->world_ranks[r]);
     }
     if (used == 0)
         snprintf(text, text_bytes, "none; peers have not taken this rank's");

@@ -12,7 +12,8 @@
  * rank: all groups are dead and return the same error. After that no MPI call is made but
  * MPI_Abort, so no message can move from or to a buffer that a caller got back. */
 #pragma once
-#include "common/comm/comm_impl.h"
+#include "common/comm/transport_help.h"
+#include "common/comm/transport/mpi_failure.h"
 #include <mpi.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -24,7 +25,9 @@ typedef struct mpi_notice {
 } mpi_notice;
 
 typedef struct mpi_group {
-    const comm *core;           /* rank, size, names; valid until close */
+    const comm_team *team;      /* valid until close */
+    bool opened;                /* by the launcher, not by a split */
+    double later_s;             /* see mpi_speak_last */
     MPI_Comm comm;              /* progress thread only */
     size_t n_unfinished;        /* exchanges issued and not finished; under the engine's lock */
     struct exchange_args *args; /* issuing thread only: scratch for one call's arguments */
@@ -79,7 +82,7 @@ typedef struct mpi_engine {
     fsdp_error_info why;       /* valid when dead, then constant; so is died_s */
     double died_s;
     pthread_mutex_t tell_lock; /* guards tell, and is held during its call */
-    void (*tell)(void);        /* see comm_mpi_on_failure */
+    void (*tell)(void);        /* see mpi_on_failure */
     size_t chunk_bytes;        /* a message is cut into pieces of at most this */
 
     /* set by the thread before it reports that it has begun */

@@ -27,9 +27,6 @@ enum { IDLE_SLEEP_US = 100000 }; /* nothing active: only peers' notices can come
 enum { WATCH_EVERY_TESTS = 32 };
 
 static const double NOTICES_S = 2.0; /* how long a failing rank waits for its peers' notices */
-/* A rank that misses one of its own host knows better who is late than those on other hosts that
- * wait for both: it may speak first. */
-static const double NEARER_S = 0.5;
 /* Then, for peers that are still hearing the last one: while they do, MPI may go on reading this
  * rank's buffers, and UCX ends a process that reads what is no longer there.                     */
 enum { GRACE_MS = 400 };
@@ -174,7 +171,7 @@ static void operation_expire(mpi_operation *op)
     (void)fsdp_error(FSDP_ETIMEOUT,
                      "compare the ranks' last calls above; FSDP_TIMEOUT_S sets the limit",
                      "rank %d waited %.1f s in %s; missing data of ranks: %s",
-                     mpi_shared.world_rank, op->group->core->timeout_s, call, missing);
+                     mpi_shared.world_rank, op->group->team->timeout_s, call, missing);
     engine_kill();
 }
 
@@ -196,8 +193,7 @@ static void watch(void)
     }
     double now_s = clock_now_s();
     for (mpi_operation *op = e->active; op != NULL; op = op->next) {
-        const comm *c = op->group->core;
-        if (now_s - op->begun_s > c->timeout_s + (c->hier != NULL ? NEARER_S : 0)) {
+        if (now_s - op->begun_s > op->group->team->timeout_s + op->group->later_s) {
             operation_expire(op);
             return;
         }
@@ -217,13 +213,13 @@ static void split_run(mpi_operation *op)
         mpi_operation_finish(op, fsdp_error_get());
         return;
     }
-    if (made != MPI_COMM_NULL && op->group != NULL && op->child->core->size == 1) {
+    if (made != MPI_COMM_NULL && op->group != NULL && op->child->team->size == 1) {
         MPI_Comm_free(&made);
     } else if (made != MPI_COMM_NULL) {
         MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
         op->child->comm = made;
         if (mpi_shared.recorder == NULL)
-            mpi_shared.recorder = op->child->core->recorder;
+            mpi_shared.recorder = op->child->team->recorder;
     }
     mpi_operation_finish(op, NULL);
 }
@@ -273,7 +269,7 @@ static void close_run(mpi_operation *op)
 {
     mpi_engine *e = &mpi_shared;
     mpi_group *g = op->group;
-    if (g->core->owns_recorder && g->core->recorder == e->recorder)
+    if (g->opened && g->team->recorder == e->recorder)
         e->recorder = NULL;
     if (!e->dead)
         MPI_Comm_free(&g->comm);

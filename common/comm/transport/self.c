@@ -1,25 +1,30 @@
-/* self.c -- the transport of one rank: there is nobody to exchange with. The core copies what a
+/* self.c -- the transport of one rank: there is nobody to exchange with. The front copies what a
  * rank sends to itself, so every function here is trivial. */
-#include "common/comm/comm_impl.h"
-#include <stdlib.h>
+#include "common/comm/transport_help.h"
 
-static fsdp_status self_exchange(void *group, stream *s, const comm_call *call,
+static fsdp_status self_open(comm_team *team, transport_group **out)
+{
+    TRY(comm_team_fill(team, 0, 1, 0, 1));
+    return transport_group_new(&self_transport, team, out);
+}
+
+static fsdp_status self_exchange(transport_group *group, stream *s, const comm_call *call,
                                  const comm_part *parts)
 {
-    const comm *c = group;
     (void)s;
     (void)parts;
-    comm_recorder_mark(c->recorder, call->ticket, COMM_DONE);
+    comm_recorder_mark(group->team->recorder, call->ticket, COMM_DONE);
     return FSDP_OK;
 }
 
-static fsdp_status self_failed(void *group)
+static fsdp_status self_failed(transport_group *group)
 {
     (void)group;
     return FSDP_OK;
 }
 
-static fsdp_status self_split(void *group, int color, const comm *child, void **out)
+static fsdp_status self_split(transport_group *group, int color, const comm_team *child,
+                              transport_group **out)
 {
     (void)group;
     (void)color;
@@ -28,39 +33,16 @@ static fsdp_status self_split(void *group, int color, const comm *child, void **
     return FSDP_OK;
 }
 
-static void self_close(void *group)
+static bool self_close(transport_group *group)
 {
     (void)group;
+    return true;
 }
 
-static void self_abort(void *group, int exit_code)
-{
-    (void)group;
-    (void)exit_code; /* the core ends the process */
-}
-
-static const comm_transport self_transport = {.name = "self",
-                                              .exchange = self_exchange,
-                                              .failed = self_failed,
-                                              .split = self_split,
-                                              .close = self_close,
-                                              .abort = self_abort};
-
-void comm_self_use(comm *c)
-{
-    c->transport = &self_transport;
-    c->group = c;
-}
-
-fsdp_status comm_self_open(comm *c)
-{
-    c->rank = 0;
-    c->size = 1;
-    c->local_rank = 0;
-    c->local_size = 1;
-    c->world_ranks = calloc(1, sizeof *c->world_ranks);
-    if (c->world_ranks == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for a group of one rank");
-    comm_self_use(c);
-    return FSDP_OK;
-}
+const comm_transport self_transport = {.name = "self",
+                                       .carries_host = true,
+                                       .open = self_open,
+                                       .exchange = self_exchange,
+                                       .failed = self_failed,
+                                       .split = self_split,
+                                       .close = self_close};

@@ -1,12 +1,9 @@
 /* shm_boot.c -- how the ranks of one host find each other's memory.
  *
- *   started by MPI        the first rank of the host makes the job and the first area; process
- *                         and file numbers go round by MPI
- *   started by fsdp_run   (no MPI) the launcher made both and every rank has inherited them
- *
- * A rank opens another's file by /proc/PID/fd/N, which the kernel allows between processes of one
- * user; where it does not (another process namespace, a hardened kernel) the ranks agree to stay
- * with MPI. */
+ *   over another group    the first rank of the host makes the job and the first area; process and
+ *                         file numbers go round by that group. Where some rank cannot open its
+ * peers' files, all agree to stay with it started by fsdp_run   the launcher made both and every
+ * rank has inherited them */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -16,10 +13,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "common/comm/transport/shm_boot.h"
 #include "common/comm/transport/shm_impl.h"
-
-shm_process shm_self = {.world_lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- joining a job -------------------------------------------------------------------------- */
 
@@ -51,32 +45,33 @@ static fsdp_status open_peer(int peer, double timeout_s)
                       theirs, (int)m->share.pid, strerror(errno));
 }
 
-fsdp_status shm_self_open(shm_job *job, const comm *core)
+/* This process joins the job, whose members are the ranks of *team. */
+static fsdp_status join(shm_job *job, const comm_team *team)
 {
     shm_process *p = &shm_self;
-    size_t size = (size_t)core->size;
+    size_t size = (size_t)team->size;
     p->job = job;
-    p->me = core->rank;
-    p->size = core->size;
+    p->me = team->rank;
+    p->size = team->size;
     atomic_store(&p->stop, false);
     p->world_rank = malloc(size * sizeof *p->world_rank);
     p->peer_file = malloc(size * sizeof *p->peer_file);
     p->pidfd = malloc(size * sizeof *p->pidfd);
     if (p->world_rank == NULL || p->peer_file == NULL || p->pidfd == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %zu ranks", size);
-    memcpy(p->world_rank, core->world_ranks, size * sizeof *p->world_rank);
+    memcpy(p->world_rank, team->world_ranks, size * sizeof *p->world_rank);
     memset(p->peer_file, -1, size * sizeof *p->peer_file);
     memset(p->pidfd, -1, size * sizeof *p->pidfd);
     shm_member *me = &job->member[p->me];
-    me->share = shm_file_of(device_share_fd(core->dev));
+    me->share = shm_file_of(device_share_fd(team->dev));
     shm_word_set(&me->ready, 1);
     for (int r = 0; r < p->size; r++)
         if (r != p->me)
-            TRY(open_peer(r, core->timeout_s));
+            TRY(open_peer(r, team->timeout_s));
     return shm_watch_start();
 }
 
-void shm_self_close(void)
+void shm_leave(void)
 {
     shm_process *p = &shm_self;
     if (p->job == NULL)
@@ -117,7 +112,7 @@ static void maps_drop(start_maps *m, int n_ranks)
         munmap(m->area, shm_area_bytes(n_ranks));
 }
 
-static fsdp_status maps_open(const hello *of_first, const comm *host, start_maps *m)
+static fsdp_status maps_open(const hello *of_first, const comm_team *host, start_maps *m)
 {
     if (host->rank != 0) {
         m->job_fd = shm_file_open(&of_first->job);
@@ -134,14 +129,15 @@ static fsdp_status maps_open(const hello *of_first, const comm *host, start_maps
 }
 
 /* Every rank passes its status; *all_well: everybody's is FSDP_OK. */
-static fsdp_status all_agree(comm *c, fsdp_status mine, bool *all_well)
+static fsdp_status all_agree(transport_group *talk, fsdp_status mine, bool *all_well)
 {
-    int32_t code = (int32_t)mine, *codes = calloc((size_t)c->size, sizeof *codes);
+    int n = talk->team->size;
+    int32_t code = (int32_t)mine, *codes = calloc((size_t)n, sizeof *codes);
     if (codes == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", c->size);
-    fsdp_status status = comm_host_gather(c, "comm_open: shm", &code, codes, sizeof code);
+        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", n);
+    fsdp_status status = transport_gather(talk, "comm_open: shm", &code, codes, sizeof code);
     *all_well = status == FSDP_OK;
-    for (int r = 0; r < c->size; r++)
+    for (int r = 0; r < n; r++)
         *all_well = *all_well && codes[r] == FSDP_OK;
     free(codes);
     return status;
@@ -150,47 +146,49 @@ static fsdp_status all_agree(comm *c, fsdp_status mine, bool *all_well)
 /* All ranks of a host map the memory of its first, then each other's; whoever cannot makes all
  * hosts stay with MPI. No rank waits for another in shared memory before everybody has it mapped.
  */
-static fsdp_status join_over_mpi(comm *c, const comm *host, start_maps *m, bool *all_well)
+static fsdp_status join_talking(transport_group *talk, const comm_team *host, start_maps *m,
+                                bool *all_well)
 {
+    int n = talk->team->size;
     *all_well = false;
-    bool able = device_share_fd(c->dev) >= 0 && (host->rank != 0 || (m->job && m->area));
+    bool able = device_share_fd(host->dev) >= 0 && (host->rank != 0 || (m->job && m->area));
     hello mine = {shm_file_of(m->job_fd), shm_file_of(m->area_fd), able};
-    hello *all = calloc((size_t)c->size, sizeof *all);
+    hello *all = calloc((size_t)n, sizeof *all);
     if (all == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", c->size);
-    fsdp_status status = comm_host_gather(c, "comm_open: files", &mine, all, sizeof mine);
-    for (int r = 0; r < c->size; r++)
+        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", n);
+    fsdp_status status = transport_gather(talk, "comm_open: files", &mine, all, sizeof mine);
+    for (int r = 0; r < n; r++)
         able = able && all[r].able;
-    hello first = all[host->world_ranks[0]]; /* c is the group of all ranks */
+    hello first = all[host->world_ranks[0]]; /* talk is of all ranks */
     free(all);
     TRY(status);
-    TRY(all_agree(c, able ? maps_open(&first, host, m) : FSDP_ESKIP, all_well));
+    TRY(all_agree(talk, able ? maps_open(&first, host, m) : FSDP_ESKIP, all_well));
     if (!*all_well)
         return FSDP_OK;
     shm_job *job = (shm_job *)(void *)m->job;
-    return all_agree(c, shm_self_open(job, host), all_well);
+    return all_agree(talk, join(job, host), all_well);
 }
 
-fsdp_status comm_shm_over_mpi(comm *c, comm *host, bool *used)
+fsdp_status shm_join(transport_group *talk, const comm_team *host, char **area)
 {
-    *used = shm_self.job != NULL;
-    if (*used)
-        return shm_use_again(c, host);
+    bool joined = false;
     start_maps m = {.job_fd = -1, .area_fd = -1};
     if (host->rank == 0) {
         m.job = shm_area_create(shm_job_bytes(host->size), &m.job_fd);
         m.area = shm_area_create(shm_area_bytes(host->size), &m.area_fd);
     }
-    fsdp_status status = join_over_mpi(c, host, &m, used);
+    fsdp_status status = join_talking(talk, host, &m, &joined);
     close(m.job_fd);
     close(m.area_fd);
-    if (status == FSDP_OK && *used)
-        return shm_use(host, m.area);
+    *area = m.area;
+    if (status == FSDP_OK && joined)
+        return FSDP_OK;
     if (shm_self.job != NULL) { /* unmapped with it */
-        shm_self_close();
+        shm_leave();
         m.job = NULL;
     }
     maps_drop(&m, host->size);
+    *area = NULL;
     return status;
 }
 
@@ -203,47 +201,33 @@ static bool has_bytes(int fd, size_t bytes)
 }
 
 /* The files are the launcher's: some other file of that number would be mapped as well. */
-static fsdp_status check_launch(const comm *c, const comm_run_start *run)
+static fsdp_status check_launch(const comm_run_start *run)
 {
-    if (!has_bytes(run->job_fd, shm_job_bytes(c->size)) ||
-        !has_bytes(run->area_fd, shm_area_bytes(c->size)))
+    if (!has_bytes(run->job_fd, shm_job_bytes(run->size)) ||
+        !has_bytes(run->area_fd, shm_area_bytes(run->size)))
         return fsdp_error(FSDP_ECOMM,
                           "let fsdp_run start this program itself, and keep the first group open "
                           "until the end; unset " COMM_RUN_ENV " if there is no fsdp_run",
                           "comm_open: rank %d: the launcher's files %d and %d are not open here",
-                          c->rank, run->job_fd, run->area_fd);
+                          run->rank, run->job_fd, run->area_fd);
     return FSDP_OK;
 }
 
-fsdp_status comm_shm_open(comm *c)
+fsdp_status shm_join_launched(const comm_team *team, const comm_run_start *run, char **area)
 {
-    comm_run_start run;
-    if (!comm_run_started(&run))
-        return fsdp_error(FSDP_EINVAL, "start it with build/fsdp_run -n N PROGRAM, or with mpiexec",
-                          "comm_open: shm: this process was started by neither");
-    c->rank = run.rank;
-    c->size = run.size;
-    if (shm_self.job == NULL) /* the first time: it closes the files */
-        TRY(check_launch(c, &run));
-    c->local_rank = c->rank;
-    c->local_size = c->size;
-    c->world_ranks = calloc((size_t)c->size, sizeof *c->world_ranks);
-    for (int r = 0; r < c->size && c->world_ranks != NULL; r++)
-        c->world_ranks[r] = r;
-    if (shm_self.job != NULL && c->world_ranks != NULL)
-        return shm_use_again((comm *)(uintptr_t)shm_self.world, c);
-    char *job = shm_area_map(run.job_fd, shm_job_bytes(c->size));
-    char *area = shm_area_map(run.area_fd, shm_area_bytes(c->size));
-    if (c->world_ranks == NULL || job == NULL || area == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", c->size);
-    if (atomic_load(&((shm_job *)(void *)job)->member[c->rank].ready.value) != 0)
+    TRY(check_launch(run));
+    char *job = shm_area_map(run->job_fd, shm_job_bytes(run->size));
+    *area = shm_area_map(run->area_fd, shm_area_bytes(run->size));
+    if (job == NULL || *area == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", run->size);
+    if (atomic_load(&((shm_job *)(void *)job)->member[run->rank].ready.value) != 0)
         return fsdp_error(FSDP_ESTATE, "start fsdp_run once for each program",
-                          "comm_open: rank %d has joined already, by another process", c->rank);
-    if (device_share_fd(c->dev) < 0)
+                          "comm_open: rank %d has joined already, by another process", run->rank);
+    if (device_share_fd(team->dev) < 0)
         return fsdp_error(FSDP_ECOMM, "remove the limit on file sizes (ulimit -f)",
-                          "comm_open: rank %d cannot make memory that others can map", c->rank);
-    TRY(shm_self_open((shm_job *)(void *)job, c));
-    close(run.job_fd);
-    close(run.area_fd);
-    return shm_use(c, area);
+                          "comm_open: rank %d cannot make memory that others can map", run->rank);
+    TRY(join((shm_job *)(void *)job, team));
+    close(run->job_fd);
+    close(run->area_fd);
+    return FSDP_OK;
 }

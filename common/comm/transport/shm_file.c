@@ -8,8 +8,8 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "common/comm/transport/shm_boot.h"
 #include "common/comm/transport/shm_impl.h"
+#include "common/comm/transport/shm_launch.h"
 
 size_t shm_turn_bytes(int n_ranks)
 {

@@ -1,4 +1,5 @@
-/* shm_watch.c -- the job's failure record, and the thread that watches for dead peers.
+/* shm_watch.c -- this process in its job: the failure record, the thread that watches for dead
+ * peers.
  *
  * A call that waits in shared memory looks at the job's failure between two sleeps, so whoever
  * fails need not wake anybody. What no call sees is seen here: a peer that is dead (its pidfd
@@ -13,8 +14,10 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-#include "common/comm/transport/shm_boot.h"
+#include "common/comm/transport/shm_among.h"
 #include "common/comm/transport/shm_impl.h"
+
+shm_process shm_self = {.world_lock = PTHREAD_MUTEX_INITIALIZER};
 
 enum { LOOK_EVERY_MS = 100, WRITING_WAITS = 10000 /* a second of 100 us */ };
 static const double LINGER_S = 1; /* between a failure and the end of the process */
@@ -32,7 +35,7 @@ static void hear(fsdp_status why)
     p->died_s = clock_now_s();
     pthread_mutex_lock(&p->world_lock);
     if (why == FSDP_ETIMEOUT && p->world != NULL && tell == NULL)
-        comm_recorder_print(p->world->recorder, stderr, p->world_rank[p->me]);
+        comm_recorder_print(p->world->team->recorder, stderr, p->world_rank[p->me]);
     pthread_mutex_unlock(&p->world_lock);
     if (tell != NULL)
         tell();
@@ -77,12 +80,12 @@ fsdp_status shm_fail(void)
     return shm_failed();
 }
 
-void comm_shm_on_failure(void (*tell)(void))
+void shm_on_failure(void (*tell)(void))
 {
     atomic_store(&shm_self.tell, tell);
 }
 
-void comm_shm_fail(void)
+void shm_fail_job(void)
 {
     (void)shm_fail();
 }
