@@ -5,9 +5,12 @@
  *
  * Rank 0 prints one PASS or FAIL line per check, with the first wrong rank; every rank ends with a
  * DONE line, which a harness must count: a rank that dies early with status 0 would pass else.
- * FSDP_MPI_CHUNK_BYTES=1000 runs the same checks with messages cut into pieces; FSDP_TEST_LARGE=1
- * adds one message of more than 2 GiB. Ranks that disagree, wait or die: comm_faults.            */
+ * Everything runs once more with a transport on top that cannot carry hosts' calls
+ * (comm_fake_lib.h). FSDP_MPI_CHUNK_BYTES=1000 runs the same checks with messages cut into pieces;
+ * FSDP_TEST_LARGE=1 adds one message of more than 2 GiB. Ranks that disagree, wait or die:
+ * comm_faults.            */
 #include "tests/unit/comm_cases_lib.h"
+#include "tests/unit/comm_fake_lib.h"
 #include "tests/unit/slices.h"
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -271,6 +274,8 @@ static void test_staging(comm_fixture *f)
         want = (2 * world / (size_t)comm_local_size(f->c) - 1) * n * sizeof *send;
         most = want + world * n * sizeof *send;
     }
+    if (f->c->data->table == &fake_transport) /* staged, and below a copy for peers */
+        most += world * n * sizeof *send;
     CHECK(f, l.live_bytes[MEM_COMM] == 0, "%zu bytes live", l.live_bytes[MEM_COMM]);
     CHECK(f, l.peak_bytes[MEM_COMM] >= want && l.peak_bytes[MEM_COMM] <= most,
           "peak %zu, not %zu ... %zu", l.peak_bytes[MEM_COMM], want, most);
@@ -345,6 +350,26 @@ static void test_large(comm_fixture *f)
         CHECK(f, buf[j] == want, "byte %zu", j);
     }
     free(buf);
+}
+
+/* ---- a transport that carries no calls of hosts -----------------------------------------------
+ */
+
+static void test_fake_on_top(comm_fixture *f)
+{
+    const char *why_not = NULL;
+    CHECK_OK(f, comm_put_over(f->c, &fake_transport, &why_not));
+    CHECK(f, strcmp(comm_backend_name(f->c), "fake") == 0, "goes by %s", comm_backend_name(f->c));
+    CHECK(f, f->c->control == f->c->data->below, "control group");
+}
+
+/* After all the checks: it moved the data, it was split, and no host call came its way. */
+static void test_fake_figures(comm_fixture *f)
+{
+    CHECK(f, fake_host_calls() == 0, "%d calls of hosts", fake_host_calls());
+    CHECK(f, fake_exchanges() > 100, "%d exchanges", fake_exchanges());
+    CHECK(f, (fake_splits() > 0) == (f->world > 1), "%d splits", fake_splits());
+    CHECK(f, fake_open_groups() == 1, "%d groups open", fake_open_groups());
 }
 
 /* ---- running ------------------------------------------------------------------------------- */
@@ -459,6 +484,9 @@ int main(int argc, char **argv)
     } else {
         run_on_stream(&f, f.worker, "worker");
         run_on_stream(&f, device_compute_stream(f.dev), "inline");
+        run(&f, "fake_on_top", test_fake_on_top);
+        run_on_stream(&f, f.worker, "fake");
+        run(&f, "fake_figures", test_fake_figures);
     }
     int rank = f.rank, world = f.world;
     comm_close(f.c);
