@@ -4,7 +4,7 @@
  *   -> profile_run_write -> profile_run_close
  *
  * Three places are watched: the table of operations is a counting one (ops_profiled.h), the group
- * tells of its collectives (comm_set_timer), and the training loop gets an engine that says when a
+ * tells of its collectives (comm_set_watch), and the training loop gets an engine that says when a
  * step begins. A step ends with its last collective, that of the losses; an evaluation behind it
  * is counted with it, a checkpoint is not. */
 #include <errno.h>
@@ -17,10 +17,10 @@
 
 /* ---- collectives ---------------------------------------------------------------------------- */
 
-static void count_collective(void *self, const comm_timing *t)
+static void count_collective(void *self, const comm_record *r)
 {
-    profile_key key = {.kind = PROFILE_COLLECTIVE, .name = comm_op_name(t->op)};
-    profile_add(self, &key, t->calls, t->seconds, (profile_cost){.bytes = t->bytes});
+    profile_key key = {.kind = PROFILE_COLLECTIVE, .name = comm_op_name(r->op)};
+    profile_add(self, &key, r->calls, r->seconds, (profile_cost){.bytes = r->bytes});
 }
 
 /* ---- the engine: itself, and the beginning of a step ----------------------------------------- */
@@ -96,7 +96,7 @@ fsdp_status profile_run_open(trainer *t)
         device_ledger(t->run.dev)); /* the peaks of the run are reported, not these */
     profile_set_roof(t->profile, roof);
     TRY(ops_profiled(t->run.ops, t->profile, &t->run.ops));
-    comm_set_timer(t->run.world, count_collective, t->profile);
+    comm_set_watch(t->run.world, &(comm_watch){.self = t->profile, .ended = count_collective});
     return FSDP_OK;
 }
 
@@ -125,7 +125,7 @@ void profile_run_close(trainer *t)
 {
     if (!t->profile)
         return;
-    comm_set_timer(t->run.world, NULL, NULL);
+    comm_set_watch(t->run.world, NULL);
     ops_profiled_end();
     profile_free(t->profile);
     t->profile = NULL;

@@ -1,6 +1,6 @@
 /* comm.c -- the collectives that move bytes, and what every collective begins with.
  *
- *   comm_call_begin (number, statistics, observer, recorder) -> own slice copied on the stream
+ *   comm_call_begin (number, statistics, recorder) -> own slice copied on the stream
  *   -> the transport on the stream
  *
  * Sums are in comm_sum.c; groups are opened, split and closed in comm_group.c.  source [MPI-4 §6]
@@ -9,15 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-fsdp_status comm_call_begin(comm *c, const comm_issue *i, comm_call *call)
+fsdp_status comm_call_begin(comm *c, stream *s, const comm_issue *i, comm_call *call)
 {
-    TRY(transport_begin(c->data, i, call));
+    TRY(transport_begin(c->data, s, i, call));
     c->stats.calls[i->op]++;
     c->stats.bytes_sent[i->op] += i->sent_bytes;
-    c->job_stats->calls[i->op]++;
-    c->job_stats->bytes_sent[i->op] += i->sent_bytes;
-    if (c->observer != NULL)
-        c->observer(c->observer_self, i->op, i->label, i->elems);
     return FSDP_OK;
 }
 
@@ -54,7 +50,7 @@ fsdp_status comm_all_gather(comm *c, stream *s, const char *label, dtype t, cons
                     .agreed_elems = elems,
                     .sent_bytes = total_bytes - slice_bytes};
     comm_call call;
-    TRY(comm_call_begin(c, &i, &call));
+    TRY(comm_call_begin(c, s, &i, &call));
     void *own = (char *)recv + (size_t)c->team.rank * slice_bytes;
     if (send != own && slice_bytes > 0)
         TRY(device_copy(s, own, send, slice_bytes));
@@ -89,7 +85,7 @@ fsdp_status comm_broadcast(comm *c, stream *s, const char *label, dtype t, void 
                     .root = root,
                     .sent_bytes = is_root ? sent_bytes : 0};
     comm_call call;
-    TRY(comm_call_begin(c, &i, &call));
+    TRY(comm_call_begin(c, s, &i, &call));
     transport_group *g = c->data;
     if (g->table->broadcast != NULL)
         return g->table->broadcast(g, s, &call, buf, bytes);
@@ -112,7 +108,7 @@ static fsdp_status all_to_all(comm *c, stream *s, const comm_issue *i, const voi
                           "all-to-all '%s': %zu elements sent to this rank, %zu received", i->label,
                           send_elems[c->team.rank], recv_elems[c->team.rank]);
     comm_call call;
-    TRY(comm_call_begin(c, i, &call));
+    TRY(comm_call_begin(c, s, i, &call));
     comm_part *parts = transport_parts(c->data);
     const char *from = send;
     char *to = recv;
@@ -177,7 +173,7 @@ fsdp_status comm_barrier(comm *c, stream *s, const char *label)
 {
     comm_issue i = {.op = COMM_OP_BARRIER, .type = DTYPE_U8, .label = label};
     comm_call call;
-    TRY(comm_call_begin(c, &i, &call));
+    TRY(comm_call_begin(c, s, &i, &call));
     char *tokens; /* one byte from each rank, then the byte this rank sends */
     TRY(device_alloc(s, MEM_COMM, (size_t)c->team.size + 1, "barrier", (void **)&tokens));
     comm_part *parts = transport_parts(c->data);

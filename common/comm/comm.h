@@ -173,21 +173,34 @@ void comm_stats_reset(comm *c);
  * splits. Any of them may be passed. */
 comm_stats comm_job_stats_read(const comm *c);
 void comm_job_stats_reset(comm *c);
-/* comm_set_observer -- for tests: called at every issue with operation, label,
- * elements per rank. */
-typedef void (*comm_observer)(void *self, comm_op op, const char *label, size_t elems);
-void comm_set_observer(comm *c, comm_observer fn, void *self);
+/* comm_group_number -- tells the groups of a job apart; the same on all ranks of the group. The
+ * group opened first is 0. */
+uint64_t comm_group_number(const comm *c);
 
-/* comm_set_timer -- for profiles: called when a collective of the job (of the group opened first or
- * of one split from it) has ended well, in the thread of its stream, until it is set to NULL.
- *   calls      1; 0 for a later part (an all-reduce has two, a call over several hosts up to
- *              three), whose first part was told before
- *   seconds    from the moment that its stream reached it, waits for peers included; 0 on one rank
- *   bytes      payload sent by a rank, on average over the ranks of its group                    */
-typedef struct comm_timing {
+/* A collective as a watch is told of it. Ranks' records of one call have the same (group, seq). */
+typedef struct comm_record {
     comm_op op;
-    unsigned calls;
-    double seconds, bytes;
-} comm_timing;
-typedef void (*comm_timer)(void *self, const comm_timing *t);
-void comm_set_timer(comm *c, comm_timer fn, void *self);
+    dtype type;
+    const char *label; /* cut at 47 characters; valid while the watch is told */
+    size_t elems;      /* per rank, as the caller passed them; in the v forms those of this rank */
+    uint64_t group;    /* comm_group_number */
+    int group_ranks;
+    uint64_t seq; /* number of the call on its group */
+    const stream *stream;
+    unsigned calls; /* 1; 0 for a later part (an all-reduce has two, a call over several hosts up to
+                       three), whose first part was told before */
+    double begin_s; /* by clock_now_s: issued; when ended, the moment that its stream reached it */
+    double seconds; /* from there to the end, waits for peers included; 0 on one rank */
+    double bytes;   /* payload sent by a rank, on average over the ranks of its group */
+} comm_record;
+
+typedef struct comm_watch {
+    void *self;
+    void (*issued)(void *self, const comm_record *r); /* in the caller's thread; may be NULL */
+    void (*ended)(void *self, const comm_record *r);  /* well, in its stream's thread; or NULL */
+} comm_watch;
+
+/* comm_set_watch -- *w is told of every collective of the job (of the group opened first and all
+ * its splits), from whichever of them it is set, until the next one is set. NULL: nobody is. *w is
+ * copied. */
+void comm_set_watch(comm *c, const comm_watch *w);

@@ -57,10 +57,8 @@ static void comm_free(comm *c)
     if (c == NULL)
         return;
     transport_group_close(c->data);
-    if (c->owns_recorder) {
+    if (c->owns_recorder)
         comm_recorder_free(c->team.recorder);
-        free(c->job_stats);
-    }
     free(c->team.world_ranks);
     free(c->lengths);
     free(c->slices);
@@ -147,10 +145,9 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
     if (c == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for a group");
     c->team = (comm_team){.timeout_s = timeout_s, .dev = d, .recorder = comm_recorder_create()};
-    c->job_stats = calloc(1, sizeof *c->job_stats);
     c->owns_recorder = true;
     fsdp_status status = FSDP_OK;
-    if (c->team.recorder == NULL || c->job_stats == NULL)
+    if (c->team.recorder == NULL)
         status = fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for a group");
     if (status == FSDP_OK)
         status = launched[backend]->open(&c->team, &c->data);
@@ -245,8 +242,9 @@ static fsdp_status split_into(comm *parent, const choice *all, comm *child)
 {
     const comm_team *team = &parent->team;
     TRY(comm_team_part(team, 0, team->world_ranks, team->size, &child->team));
-    child->job_stats = parent->job_stats;
     int lowest = members_choose(team, all, &child->team);
+    uint64_t name[] = {team->number, parent->control->next_seq, (uint64_t)lowest};
+    child->team.number = comm_hash(name, sizeof name);
     TRY(parent->data->table->split(parent->data, lowest, &child->team, &child->data));
     if (child->data == NULL)
         TRY(transport_group_new(&self_transport, &child->team, &child->data));
@@ -313,16 +311,20 @@ void comm_stats_reset(comm *c)
 
 comm_stats comm_job_stats_read(const comm *c)
 {
-    return *c->job_stats;
+    return comm_recorder_stats(c->team.recorder, false);
 }
 
 void comm_job_stats_reset(comm *c)
 {
-    memset(c->job_stats, 0, sizeof *c->job_stats);
+    (void)comm_recorder_stats(c->team.recorder, true);
 }
 
-void comm_set_observer(comm *c, comm_observer fn, void *self)
+uint64_t comm_group_number(const comm *c)
 {
-    c->observer = fn;
-    c->observer_self = self;
+    return c->team.number;
+}
+
+void comm_set_watch(comm *c, const comm_watch *w)
+{
+    comm_recorder_watch(c->team.recorder, w);
 }

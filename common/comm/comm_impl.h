@@ -14,16 +14,13 @@ struct comm {
     bool owns_recorder; /* the group opened first; its splits share it */
 
     comm_stats stats;
-    comm_stats *job_stats; /* of all groups of the job; owned by the group opened first */
-    comm_observer observer;
-    void *observer_self;
     size_t *lengths;    /* [size] scratch: slice lengths */
     comm_slice *slices; /* [size] scratch: slices */
 };
 
 /* comm_call_begin -- number and announce a call, or return the error that ended the group. After it
  * the call counts as issued even if it fails. */
-fsdp_status comm_call_begin(comm *c, const comm_issue *i, comm_call *call);
+fsdp_status comm_call_begin(comm *c, stream *s, const comm_issue *i, comm_call *call);
 
 /* comm_lengths_sum -- checked sum of W slice lengths, in elements and in bytes. */
 fsdp_status comm_lengths_sum(const comm *c, const size_t *elems, dtype t, const char *what,

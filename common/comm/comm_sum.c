@@ -36,7 +36,7 @@ static fsdp_status reduce_scatter(comm *c, stream *s, const comm_issue *i, const
     TRY(size_mul(slice_elems, (size_t)(c->team.size - 1), "reduce-scatter staging",
                  &staging_elems));
     comm_call call;
-    TRY(comm_call_begin(c, i, &call));
+    TRY(comm_call_begin(c, s, i, &call));
     for (int r = 0; r < c->team.size; r++) {
         size_t end = slices[r].begin + slices[r].elems;
         extent_elems = end > extent_elems ? end : extent_elems;
@@ -181,7 +181,7 @@ fsdp_status comm_all_reduce(comm *c, stream *s, const char *label, dtype t, void
                     .agreed_elems = elems,
                     .sent_bytes = bytes - own_bytes + peers_bytes};
     comm_call call;
-    TRY(comm_call_begin(c, &i, &call));
+    TRY(comm_call_begin(c, s, &i, &call));
     if (c->team.size == 1)
         return c->data->table->exchange(c->data, s, &call, transport_parts(c->data));
     return all_reduce_run(c, s, &call, &i, buf);

@@ -5,7 +5,7 @@
  * One recorder serves a process's first group and all groups split from it, so that the report
  * shows calls of several groups in the order they were issued. A ring of fixed length: recording
  * never allocates and never fails. */
-#include "common/comm/comm_impl.h"
+#include "common/comm/transport_help.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,17 +15,17 @@ enum { RING_CALLS = 64, SHOWN_CALLS = 8, REPORT_BYTES = 12288 };
 typedef struct record {
     uint64_t ticket; /* 0: never used */
     comm_desc desc;
-    int group_ranks;
+    comm_record told; /* what the watch was told last, without the label */
+    bool told_once;   /* that the call has ended */
     comm_state state;
     double issued_s, begun_s, ended_s;
-    double told_s; /* of its seconds, what the timer has been told; < 0: not of the call yet */
 } record;
 
 struct comm_recorder {
     pthread_mutex_t lock;
     uint64_t last_ticket;
-    comm_timer timer; /* NULL: nobody asks */
-    void *timer_self;
+    comm_watch watch;
+    comm_stats stats;
     record ring[RING_CALLS];
 };
 
@@ -43,28 +43,6 @@ void comm_recorder_free(comm_recorder *r)
         return;
     pthread_mutex_destroy(&r->lock);
     free(r);
-}
-
-uint64_t comm_recorder_issue(comm_recorder *r, const comm_desc *desc, int group_ranks)
-{
-    pthread_mutex_lock(&r->lock);
-    uint64_t ticket = ++r->last_ticket;
-    r->ring[ticket % RING_CALLS] = (record){.ticket = ticket,
-                                            .desc = *desc,
-                                            .group_ranks = group_ranks,
-                                            .state = COMM_ISSUED,
-                                            .issued_s = clock_now_s(),
-                                            .told_s = -1};
-    pthread_mutex_unlock(&r->lock);
-    return ticket;
-}
-
-void comm_set_timer(comm *c, comm_timer fn, void *self)
-{
-    pthread_mutex_lock(&c->team.recorder->lock);
-    c->team.recorder->timer = fn;
-    c->team.recorder->timer_self = self;
-    pthread_mutex_unlock(&c->team.recorder->lock);
 }
 
 /* Payload bytes that a rank of the group sends in a call, on average over the ranks. */
@@ -88,24 +66,74 @@ static double sent_bytes(const comm_desc *d, int group_ranks)
     }
 }
 
-/* What the timer has not been told of a call that has just ended, once more or for good. */
-static comm_timing timing_of(record *e)
+uint64_t comm_recorder_issue(const comm_team *team, stream *s, const comm_issue *i,
+                             const comm_desc *desc)
 {
-    bool again = e->told_s >= 0;
-    double seconds = e->begun_s > 0 ? e->ended_s - e->begun_s : 0;
-    comm_timing t = {.op = (comm_op)e->desc.op,
-                     .calls = again ? 0 : 1,
-                     .seconds = again ? seconds - e->told_s : seconds,
-                     .bytes = again ? 0 : sent_bytes(&e->desc, e->group_ranks)};
-    e->told_s = seconds;
-    return t;
+    comm_recorder *r = team->recorder;
+    double now_s = clock_now_s();
+    record e = {.desc = *desc,
+                .told = {.op = i->op,
+                         .type = i->type,
+                         .elems = i->elems,
+                         .group = team->number,
+                         .group_ranks = team->size,
+                         .seq = desc->seq,
+                         .stream = s,
+                         .calls = 1,
+                         .begin_s = now_s,
+                         .bytes = sent_bytes(desc, team->size)},
+                .issued_s = now_s};
+    pthread_mutex_lock(&r->lock);
+    e.ticket = ++r->last_ticket;
+    r->ring[e.ticket % RING_CALLS] = e;
+    comm_watch watch = r->watch;
+    if (i->op < COMM_OPS) {
+        r->stats.calls[i->op]++;
+        r->stats.bytes_sent[i->op] += i->sent_bytes;
+    }
+    pthread_mutex_unlock(&r->lock);
+    e.told.label = e.desc.label;
+    if (i->op < COMM_OPS && watch.issued != NULL)
+        watch.issued(watch.self, &e.told);
+    return e.ticket;
+}
+
+void comm_recorder_watch(comm_recorder *r, const comm_watch *w)
+{
+    pthread_mutex_lock(&r->lock);
+    r->watch = w != NULL ? *w : (comm_watch){0};
+    pthread_mutex_unlock(&r->lock);
+}
+
+comm_stats comm_recorder_stats(comm_recorder *r, bool reset)
+{
+    pthread_mutex_lock(&r->lock);
+    comm_stats stats = r->stats;
+    if (reset)
+        r->stats = (comm_stats){0};
+    pthread_mutex_unlock(&r->lock);
+    return stats;
+}
+
+/* Fill e->told: what the watch has not been told of a call that has just ended, once more or for
+ * good. Parts follow each other without a gap. */
+static void end_tell(record *e)
+{
+    bool again = e->told_once;
+    double begun_s = e->begun_s > 0 ? e->begun_s : e->ended_s;
+    e->told.begin_s = again ? e->told.begin_s + e->told.seconds : begun_s;
+    e->told.seconds = e->ended_s - e->told.begin_s;
+    if (again) {
+        e->told.calls = 0;
+        e->told.bytes = 0;
+    }
+    e->told_once = true;
 }
 
 void comm_recorder_mark(comm_recorder *r, uint64_t ticket, comm_state state)
 {
-    comm_timer tell = NULL;
-    comm_timing timing = {0};
-    void *self = NULL;
+    comm_watch watch = {0};
+    record copy = {0};
     pthread_mutex_lock(&r->lock);
     record *e = &r->ring[ticket % RING_CALLS];
     if (e->ticket == ticket) {
@@ -115,15 +143,16 @@ void comm_recorder_mark(comm_recorder *r, uint64_t ticket, comm_state state)
         if (state == COMM_DONE || state == COMM_FAILED)
             e->ended_s = clock_now_s();
         e->state = state;
-        if (state == COMM_DONE && r->timer && e->desc.op < COMM_OPS) {
-            timing = timing_of(e);
-            tell = r->timer;
-            self = r->timer_self;
+        if (state == COMM_DONE && r->watch.ended != NULL && e->desc.op < COMM_OPS) {
+            end_tell(e);
+            watch = r->watch;
+            copy = *e;
         }
     }
     pthread_mutex_unlock(&r->lock);
-    if (tell)
-        tell(self, &timing);
+    copy.told.label = copy.desc.label;
+    if (watch.ended != NULL)
+        watch.ended(watch.self, &copy.told);
 }
 
 /* Seconds that the call has been in its present state (issued, running) or has taken (done). */
@@ -144,8 +173,8 @@ static int record_print(const record *e, double now_s, char *text, size_t text_b
     static const char *const state_name[] = {"issued", "running", "done", "failed"};
     char call[160];
     comm_desc_print(&e->desc, call, sizeof call);
-    return snprintf(text, text_bytes, "  %-48s  %d ranks  %-7s  %.3f s\n", call, e->group_ranks,
-                    state_name[e->state], record_seconds(e, now_s));
+    return snprintf(text, text_bytes, "  %-48s  %d ranks  %-7s  %.3f s\n", call,
+                    e->told.group_ranks, state_name[e->state], record_seconds(e, now_s));
 }
 
 void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank)

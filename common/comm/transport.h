@@ -81,6 +81,7 @@ typedef struct comm_recorder comm_recorder;
 typedef struct comm_team {
     int rank, size, local_rank, local_size;
     int *world_ranks; /* [size] rank of each member in the first group; messages use these */
+    uint64_t number;  /* comm_group_number */
     double timeout_s;
     comm_recorder *recorder; /* of the job */
     device *dev;

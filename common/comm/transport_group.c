@@ -86,7 +86,7 @@ comm_part *transport_parts(transport_group *g)
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
-fsdp_status transport_begin(transport_group *g, const comm_issue *i, comm_call *call)
+fsdp_status transport_begin(transport_group *g, stream *s, const comm_issue *i, comm_call *call)
 {
     TRY(g->table->failed(g));
     memset(call, 0, sizeof *call);
@@ -99,7 +99,7 @@ fsdp_status transport_begin(transport_group *g, const comm_issue *i, comm_call *
     d->root = i->root;
     d->label_hash = comm_hash(i->label, strlen(i->label));
     snprintf(d->label, sizeof d->label, "%s", i->label);
-    call->ticket = comm_recorder_issue(g->team->recorder, d, g->team->size);
+    call->ticket = comm_recorder_issue(g->team, s, i, d);
     return FSDP_OK;
 }
 
@@ -121,7 +121,7 @@ fsdp_status transport_gather(transport_group *g, const char *label, const void *
     comm_issue i = {
         .op = (comm_op)COMM_OP_HOST, .type = DTYPE_U8, .label = label, .agreed_elems = bytes};
     comm_call call;
-    TRY(transport_begin(g, &i, &call));
+    TRY(transport_begin(g, NULL, &i, &call));
     comm_part *parts = transport_parts(g);
     for (int r = 0; r < g->team->size; r++)
         parts[r] = (comm_part){.send = send,

@@ -41,7 +41,7 @@ typedef struct comm_issue {
     comm_op op;
     dtype type;
     const char *label;
-    size_t elems;        /* the observer's figure: per rank */
+    size_t elems;        /* what a watch is told: per rank */
     size_t agreed_elems; /* the figure that all ranks must share */
     uint64_t shape_hash;
     int root;
@@ -49,7 +49,7 @@ typedef struct comm_issue {
 } comm_issue;
 
 /* transport_begin -- number and announce a call of the group, or return the error that ended it. */
-fsdp_status transport_begin(transport_group *g, const comm_issue *i, comm_call *call);
+fsdp_status transport_begin(transport_group *g, stream *s, const comm_issue *i, comm_call *call);
 /* transport_pass -- run a call of a group above as one on g, which numbers it for itself. v NULL:
  * an exchange. */
 fsdp_status transport_pass(transport_group *g, stream *s, const comm_call *call,
@@ -74,17 +74,22 @@ size_t transport_scatter_parts(const transport_group *g, comm_part *parts, const
 fsdp_status transport_scatter(transport_group *g, stream *s, const comm_call *call,
                               const comm_scatter *x);
 
-/* ---- flight recorder: the last calls of this process, for the report at a timeout ----------- */
+/* ---- flight recorder: the last calls of this process, for a watch and the report at a timeout -
+ */
 
 typedef enum comm_state { COMM_ISSUED, COMM_RUNNING, COMM_DONE, COMM_FAILED } comm_state;
 
 /* NULL when there is no memory. Thread-safe. */
 comm_recorder *comm_recorder_create(void);
 void comm_recorder_free(comm_recorder *r);
-/* comm_recorder_issue -- enter a call; returns its ticket. group_ranks: size of its group. */
-uint64_t comm_recorder_issue(comm_recorder *r, const comm_desc *desc, int group_ranks);
+/* comm_recorder_issue -- enter a call of the team in its recorder; returns the call's ticket. */
+uint64_t comm_recorder_issue(const comm_team *team, stream *s, const comm_issue *i,
+                             const comm_desc *desc);
 /* comm_recorder_mark -- a call that has left the ring is ignored. */
 void comm_recorder_mark(comm_recorder *r, uint64_t ticket, comm_state state);
+void comm_recorder_watch(comm_recorder *r, const comm_watch *w); /* comm_set_watch */
+/* comm_recorder_stats -- of all groups; reset: zero them then. */
+comm_stats comm_recorder_stats(comm_recorder *r, bool reset);
 /* comm_recorder_print -- the last calls and every older one that is unfinished, in one write. */
 void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank);
 

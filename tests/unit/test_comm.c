@@ -12,6 +12,7 @@
 #include "tests/unit/comm_cases_lib.h"
 #include "tests/unit/comm_fake_lib.h"
 #include "tests/unit/slices.h"
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,12 +188,12 @@ typedef struct seen {
     size_t elems[16];
 } seen;
 
-static void observe(void *self, comm_op op, const char *label, size_t elems)
+static void observe(void *self, const comm_record *r)
 {
     seen *o = self;
-    if (o->n < 16 && strcmp(label, "figures") == 0) {
-        o->op[o->n] = op;
-        o->elems[o->n++] = elems;
+    if (o->n < 16 && strcmp(r->label, "figures") == 0) {
+        o->op[o->n] = r->op;
+        o->elems[o->n++] = r->elems;
     }
 }
 
@@ -225,10 +226,10 @@ static void test_figures(comm_fixture *f)
     size_t room = (n * world + total) * 4;
     float *send = calloc(1, room), *recv = calloc(1, room);
     seen o = {0};
-    comm_set_observer(f->c, observe, &o);
+    comm_set_watch(f->c, &(comm_watch){.self = &o, .issued = observe});
     comm_stats_reset(f->c);
     issue_each(f, n, lengths, send, recv);
-    comm_set_observer(f->c, NULL, NULL);
+    comm_set_watch(f->c, NULL);
     comm_stats st = comm_stats_read(f->c);
     size_t slice = n / world + (rank < n % world ? 1 : 0); /* of the all-reduce */
     uint64_t want[COMM_OPS] = {[COMM_OP_ALL_GATHER] = (world - 1) * n * 4,
@@ -255,6 +256,94 @@ static void test_figures(comm_fixture *f)
     CHECK(f, comm_stats_read(f->c).calls[COMM_OP_ALL_GATHER] == 0, "reset");
     free(send);
     free(recv);
+}
+
+/* What a watch of the job was told: of the first call of each kind, and how often. */
+typedef struct watched {
+    pthread_mutex_t lock;
+    comm_record issued[COMM_OPS], ended[COMM_OPS];
+    int n_issued[COMM_OPS], n_calls[COMM_OPS];
+    double seconds[COMM_OPS], bytes[COMM_OPS];
+} watched;
+
+static void note_issued(void *self, const comm_record *r)
+{
+    watched *w = self;
+    if (strcmp(r->label, "watched") == 0 && w->n_issued[r->op]++ == 0)
+        w->issued[r->op] = *r;
+}
+
+static void note_ended(void *self, const comm_record *r)
+{
+    watched *w = self;
+    if (strcmp(r->label, "watched") != 0)
+        return;
+    pthread_mutex_lock(&w->lock);
+    if (w->seconds[r->op] == 0 && r->calls == 1)
+        w->ended[r->op] = *r;
+    w->n_calls[r->op] += (int)r->calls;
+    w->seconds[r->op] += r->seconds;
+    w->bytes[r->op] += r->bytes;
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* A gather of 5 elements on the one group, a sum of 7 on the other. */
+static void watched_calls(comm_fixture *f, comm *gathers, comm *sums)
+{
+    float row[5 * 64], own[5] = {0};
+    int64_t sum[7] = {0};
+    CHECK_OK(f, comm_all_gather(gathers, f->s, "watched", DTYPE_F32, own, row, 5));
+    CHECK_OK(f, comm_all_reduce(sums, f->s, "watched", DTYPE_I64, sum, 7));
+    CHECK_OK(f, stream_sync(f->s));
+}
+
+static void record_check(comm_fixture *f, const watched *w, comm_op op, comm *g, size_t elems)
+{
+    const comm_record *i = &w->issued[op], *e = &w->ended[op];
+    const char *name = comm_op_name(op);
+    CHECK(f, w->n_issued[op] == 1 && w->n_calls[op] == 1, "%s: issued %d times, ended %d", name,
+          w->n_issued[op], w->n_calls[op]);
+    CHECK(f, i->group == comm_group_number(g) && i->group_ranks == comm_size(g), "%s: group", name);
+    CHECK(f, i->elems == elems && i->stream == f->s && i->seq > 0 && i->calls == 1, "%s", name);
+    CHECK(f,
+          e->group == i->group && e->group_ranks == i->group_ranks && e->seq == i->seq &&
+              e->elems == i->elems && e->type == i->type && e->stream == i->stream,
+          "%s: another one ended", name);
+    CHECK(f, e->begin_s >= i->begin_s && e->begin_s + w->seconds[op] <= clock_now_s(), "%s: %f s",
+          name, w->seconds[op]);
+    CHECK(f, w->bytes[op] == i->bytes, "%s: %g bytes, not %g", name, w->bytes[op], i->bytes);
+}
+
+/* One watch hears of all groups of the job, and what ranks hear can be joined. */
+static void test_watch(comm_fixture *f)
+{
+    watched w = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    uint64_t mine[4], all[4 * 64];
+    comm *half = NULL, *again = NULL;
+    CHECK_OK(f, comm_split(f->c, f->rank % 2, 0, &half));
+    CHECK_OK(f, comm_split(f->c, f->rank % 2, 0, &again));
+    if (f->why[0] != '\0')
+        return;
+    comm_set_watch(half, &(comm_watch){&w, note_issued, note_ended});
+    watched_calls(f, half, f->c);
+    comm_set_watch(f->c, NULL);
+    watched_calls(f, f->c, half);
+    record_check(f, &w, COMM_OP_ALL_GATHER, half, 5);
+    record_check(f, &w, COMM_OP_ALL_REDUCE, f->c, 7);
+    CHECK(f, comm_group_number(f->c) == 0 && comm_group_number(half) != 0, "group opened first");
+    CHECK(f, comm_group_number(half) != comm_group_number(again), "two splits alike");
+    mine[0] = w.issued[COMM_OP_ALL_GATHER].group;
+    mine[1] = w.issued[COMM_OP_ALL_GATHER].seq;
+    mine[2] = w.issued[COMM_OP_ALL_REDUCE].group;
+    mine[3] = w.issued[COMM_OP_ALL_REDUCE].seq;
+    CHECK_OK(f, comm_host_gather(f->c, "records", mine, all, sizeof mine));
+    for (int r = 0; r < f->world; r++) {
+        const uint64_t *theirs = all + (size_t)r * 4;
+        CHECK(f, (theirs[0] == mine[0]) == (r % 2 == f->rank % 2), "group of rank %d", r);
+        CHECK(f, theirs[1] == 1 && theirs[2] == 0 && theirs[3] == mine[3], "calls of rank %d", r);
+    }
+    comm_close(again);
+    comm_close(half);
 }
 
 /* Staging comes from the ledger under `comm`, and goes back. */
@@ -417,6 +506,7 @@ static void run_on_stream(comm_fixture *f, stream *s, const char *stream_name)
                  {"open_beside_calls", test_open_beside_calls},
                  {"split", test_split},
                  {"figures", test_figures},
+                 {"watch", test_watch},
                  {"staging", test_staging},
                  {"agree", test_agree},
                  {"same", test_same},
