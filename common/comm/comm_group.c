@@ -245,7 +245,8 @@ static fsdp_status split_into(comm *parent, const choice *all, comm *child)
     int lowest = members_choose(team, all, &child->team);
     uint64_t name[] = {team->number, parent->control->next_seq, (uint64_t)lowest};
     child->team.number = comm_hash(name, sizeof name);
-    TRY(parent->data->table->split(parent->data, lowest, &child->team, &child->data));
+    if (team->size > 1)
+        TRY(parent->data->table->split(parent->data, lowest, &child->team, &child->data));
     if (child->data == NULL)
         TRY(transport_group_new(&self_transport, &child->team, &child->data));
     return comm_complete(child);

@@ -12,23 +12,17 @@ bool comm_run_started(comm_run_start *start)
            start->rank >= 0 && start->rank < start->size;
 }
 
-static int env_int(const char *name, int otherwise)
+/* The first of these variables that holds a number, 0 or more; else `otherwise`. names end with
+ * NULL.
+ */
+static int env_first(const char *const *names, int otherwise)
 {
-    const char *text = getenv(name);
-    if (text == NULL || *text == '\0')
-        return otherwise;
-    char *end;
-    long value = strtol(text, &end, 10);
-    return *end == '\0' && value >= 0 && value < 1 << 24 ? (int)value : otherwise;
-}
-
-/* The first of n variables that is set, 0 or more; else `otherwise`. */
-static int env_first(const char *const *names, size_t n, int otherwise)
-{
-    for (size_t i = 0; i < n; i++) {
-        int value = env_int(names[i], -1);
-        if (value >= 0)
-            return value;
+    for (; *names != NULL; names++) {
+        const char *text = getenv(*names);
+        char *end = NULL;
+        long value = text != NULL ? strtol(text, &end, 10) : 0;
+        if (end != text && *end == '\0' && value >= 0 && value < 1 << 24)
+            return (int)value;
     }
     return otherwise;
 }
@@ -37,31 +31,31 @@ int comm_launched_ranks(void)
 {
     /* SLURM sets the step's size for tasks under srun only, not for the batch script. */
     static const char *const names[] = {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE",
-                                        "SLURM_STEP_NUM_TASKS"};
+                                        "SLURM_STEP_NUM_TASKS", NULL};
     comm_run_start run;
     if (comm_run_started(&run))
         return run.size;
-    int size = env_first(names, sizeof names / sizeof *names, 1);
+    int size = env_first(names, 1);
     return size > 0 ? size : 1;
 }
 
 int comm_launched_rank(void)
 {
     static const char *const names[] = {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK",
-                                        "SLURM_PROCID"};
+                                        "SLURM_PROCID", NULL};
     comm_run_start run;
     if (comm_run_started(&run))
         return run.rank;
-    return env_first(names, sizeof names / sizeof *names, 0);
+    return env_first(names, 0);
 }
 
 int comm_launched_local_ranks(void)
 {
-    static const char *const names[] = {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+    static const char *const names[] = {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL};
     comm_run_start run;
     int here = 0;
     if (!comm_run_started(&run))
-        here = env_first(names, sizeof names / sizeof *names, 0);
+        here = env_first(names, 0);
     return here > 0 ? here : comm_launched_ranks();
 }
 

@@ -136,10 +136,12 @@ struct comm_transport {
     fsdp_status (*reduce_scatter)(transport_group *group, stream *s, const comm_call *call,
                                   const comm_scatter *x);
 
-    /* failed -- FSDP_OK, or the error that ended the group (its record is set for this thread). */
+    /* failed -- FSDP_OK, or the error that ended the group (its record is set for this thread).
+     * NULL: it cannot fail. */
     fsdp_status (*failed)(transport_group *group);
 
-    /* split -- called by every rank of `group` at once, after a host call on its control group.
+    /* split -- called by every rank of `group`, of two or more, at once, after a host call on its
+     * control group.
      * color: >= 0, equal in a new group; child: its members. *out, with all it needs below it, is
      * NULL for a group of one. */
     fsdp_status (*split)(transport_group *group, int color, const comm_team *child,
@@ -147,7 +149,7 @@ struct comm_transport {
 
     /* close -- the front has synchronised the ranks, or the group has failed. Must not hang.
      * Returns whether the group below may be closed too: not after a failure that it does not know
-     * of. */
+     * of. NULL: nothing is to be done, and it may. */
     bool (*close)(transport_group *group);
 
     /* abort -- end the job, or return if that cannot be done. NULL: it cannot. */

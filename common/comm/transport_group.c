@@ -2,7 +2,11 @@
  * and what hosts settle over one group. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "common/comm/transport_help.h"
+
+static const double CLOSE_PATIENCE_S = 10; /* without any progress */
+static const double LINGER_S = 1;          /* between a failure and the end of the process */
 
 /* ---- teams ---------------------------------------------------------------------------------- */
 
@@ -65,7 +69,7 @@ void transport_group_close(transport_group *g)
     bool goes_on = true;
     while (g != NULL) {
         transport_group *below = g->below;
-        goes_on = goes_on && g->table->close(g);
+        goes_on = goes_on && (g->table->close == NULL || g->table->close(g));
         transport_group_free(g);
         g = below;
     }
@@ -84,11 +88,38 @@ comm_part *transport_parts(transport_group *g)
     return g->parts;
 }
 
+fsdp_status transport_failed(transport_group *g)
+{
+    return g->table->failed != NULL ? g->table->failed(g) : FSDP_OK;
+}
+
+bool transport_drain(transport_group *g, atomic_int *n_unfinished)
+{
+    int before = 0, n;
+    double since_s = clock_now_s();
+    while ((n = atomic_load(n_unfinished)) > 0) {
+        double now_s = clock_now_s();
+        since_s = n != before ? now_s : since_s;
+        before = n;
+        if (now_s - since_s > (transport_failed(g) == FSDP_OK ? CLOSE_PATIENCE_S : LINGER_S))
+            return false;
+        usleep(1000);
+    }
+    return true;
+}
+
+void transport_linger(double died_s)
+{
+    double left_s = died_s + LINGER_S - clock_now_s();
+    if (left_s > 0)
+        usleep((useconds_t)(left_s * 1e6));
+}
+
 /* ---- calls ---------------------------------------------------------------------------------- */
 
 fsdp_status transport_begin(transport_group *g, stream *s, const comm_issue *i, comm_call *call)
 {
-    TRY(g->table->failed(g));
+    TRY(transport_failed(g));
     memset(call, 0, sizeof *call);
     comm_desc *d = &call->desc;
     d->seq = call->number = ++g->next_seq;

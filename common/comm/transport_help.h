@@ -8,6 +8,7 @@
  *
  * These files call a transport through a table only. */
 #pragma once
+#include <stdatomic.h>
 #include <stdio.h>
 #include "common/base/clock.h"
 #include "common/comm/transport.h"
@@ -28,6 +29,15 @@ fsdp_status transport_group_new(const comm_transport *table, const comm_team *te
 void transport_group_free(transport_group *g); /* NULL is accepted */
 /* transport_group_close -- g, then what is below it. NULL is accepted. */
 void transport_group_close(transport_group *g);
+
+/* transport_failed -- table->failed. */
+fsdp_status transport_failed(transport_group *g);
+/* transport_drain -- wait for what streams still have to do on the group; false: not all of it is
+ * done. When a stream failed for another reason its tasks never run: patience ends the wait. */
+bool transport_drain(transport_group *g, atomic_int *n_unfinished);
+/* transport_linger -- after a failure the first rank to end takes the others with it (the launcher
+ * kills them), so all stay for a moment, in which each can print what it saw. */
+void transport_linger(double died_s);
 
 /* transport_control -- the topmost of g and what is below it that carries host calls. */
 transport_group *transport_control(transport_group *g);
@@ -97,9 +107,16 @@ void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank);
 
 /* comm_desc_print -- "all-gather #17 'h.0' of 320 f32" into text. */
 void comm_desc_print(const comm_desc *desc, char *text, size_t text_bytes);
-/* comm_desc_mismatch -- FSDP_EMISMATCH that names two calls which differ, and their world ranks. */
-fsdp_status comm_desc_mismatch(const comm_desc *theirs, int their_rank, const comm_desc *mine,
-                               int my_rank);
+/* comm_desc_compare -- FSDP_EMISMATCH that names two calls which differ, and their world ranks. */
+fsdp_status comm_desc_compare(const comm_team *team, const comm_desc *mine, const comm_desc *theirs,
+                              int peer);
+/* comm_desc_lengths -- FSDP_EMISMATCH: the peer sent so many bytes, not those expected. */
+fsdp_status comm_desc_lengths(const comm_team *team, const comm_desc *desc, int peer,
+                              const char *sent_bytes, size_t expected_bytes);
+/* comm_desc_timeout -- FSDP_ETIMEOUT of a call; missing: see comm_rank_add. */
+fsdp_status comm_desc_timeout(const comm_team *team, const comm_desc *desc, const char *missing);
+/* comm_rank_add -- one more rank of a list: "1 3". */
+void comm_rank_add(char *list, size_t list_bytes, int rank);
 /* comm_hash -- FNV-1a, 64 bits. */
 uint64_t comm_hash(const void *bytes, size_t n_bytes);
 

@@ -23,10 +23,11 @@ rule() {
     fi
 }
 
-# A build folder may hold objects of sources that are gone.
-objects=$(find common lab[1-6]_* trainer -name '*.c' ! -name '*_main.c' | sed 's/\.c$/.o/' | sort)
+# A build folder may hold objects of sources that are gone, and it has none of some sources.
+objects=$(find common lab[1-6]_* trainer -name '*.c' ! -name '*_main.c' | sed 's/\.c$/.o/' | sort |
+    while read -r object; do [ ! -e "$BUILD/$object" ] || echo "$object"; done)
 # shellcheck disable=SC2086 # words
-calls=$(cd "$BUILD" && ls $objects >/dev/null && nm -A $objects | awk '
+calls=$([ -n "$objects" ] && cd "$BUILD" && nm -A $objects | awk '
     { split($1, at, ":"); symbol = $NF; kind = $(NF - 1) }
     kind ~ /^[TDBRVWC]$/ { home[symbol] = at[1] }
     kind == "U" { n++; from[n] = at[1]; what[n] = symbol }

@@ -60,7 +60,7 @@ static fsdp_status fake_exchange(transport_group *group, stream *s, const comm_c
 
 static fsdp_status fake_failed(transport_group *group)
 {
-    return group->below->table->failed(group->below);
+    return transport_failed(group->below);
 }
 
 static fsdp_status fake_split(transport_group *group, int color, const comm_team *child,

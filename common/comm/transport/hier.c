@@ -60,9 +60,7 @@ static void hier_free(hier_group *h)
     if (h == NULL)
         return;
     free(h->team.world_ranks);
-    free(h->host_sum);
-    free(h->shown);
-    free(h->rounded);
+    free(h->sum);
     free(h);
 }
 
@@ -77,10 +75,8 @@ static fsdp_status hier_new(const comm_team *team, int run, bool opened, hier_gr
                           .ranks = run,
                           .local_rank = team->rank % run,
                           .opened = opened,
-                          .host_sum = calloc((size_t)hosts, sizeof *h->host_sum),
-                          .shown = calloc((size_t)hosts, sizeof *h->shown),
-                          .rounded = calloc((size_t)hosts, sizeof *h->rounded)};
-    if (h == NULL || h->host_sum == NULL || h->shown == NULL || h->rounded == NULL ||
+                          .sum = calloc((size_t)hosts, sizeof *h->sum)};
+    if (h == NULL || h->sum == NULL ||
         comm_team_part(team, h->local_rank, team->world_ranks + host * run, run, &h->team)) {
         hier_free(h);
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a group over %d hosts", hosts);
@@ -217,8 +213,8 @@ static fsdp_status hier_exchange(transport_group *group, stream *s, const comm_c
 static fsdp_status hier_failed(transport_group *group)
 {
     const hier_group *h = group->state;
-    TRY(group->below->table->failed(group->below));
-    return h->local->table->failed(h->local);
+    TRY(transport_failed(group->below));
+    return transport_failed(h->local);
 }
 
 /* MPI is not to write into the job when that is gone. MPI has heard of every failure. */

@@ -5,6 +5,13 @@
 #pragma once
 #include "common/comm/transport_help.h"
 
+/* A host's sum for one rank. */
+typedef struct hier_sum {
+    grad_acc acc;
+    const void *shown; /* what is sent of it */
+    void *rounded;     /* that when it is a copy, else NULL */
+} hier_sum;
+
 typedef struct hier_group {
     comm_team team;         /* of this host's ranks */
     transport_group *local; /* shm between them */
@@ -12,11 +19,8 @@ typedef struct hier_group {
     int ranks, local_rank;  /* L and this one's */
     bool opened;            /* not by a split */
 
-    /* [hosts] scratch of the reduce-scatter being issued; entry k: of the sum for the rank on host
-     * k that has this local rank */
-    grad_acc *host_sum;
-    const void **shown; /* what is sent of it */
-    void **rounded;     /* that when it is a copy, else NULL */
+    hier_sum *sum; /* [hosts] scratch of the reduce-scatter being issued: of the rank on each host
+                      that has this local rank */
 } hier_group;
 
 /* The transport's functions of these names: see transport.h. */

@@ -198,15 +198,14 @@ static fsdp_status sums_begin(transport_group *group, stream *s, const comm_scat
     size_t bytes = sizeof **sums + (size_t)h->hosts * sizeof(*sums)->host[0];
     size_t elem_bytes = dtype_bytes(x->acc->sum_dtype);
     const comm_slice shown = slices_for(h, x, h->local_rank);
-    memset(h->host_sum, 0, (size_t)h->hosts * sizeof *h->host_sum);
-    memset(h->rounded, 0, (size_t)h->hosts * sizeof *h->rounded);
+    memset(h->sum, 0, (size_t)h->hosts * sizeof *h->sum);
     *sums = recycle_get(bytes);
     if (*sums == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for sums over %d hosts", h->hosts);
     **sums = (host_sums){.bytes = bytes, .hosts = h->hosts, .ranks = h->ranks};
     for (int k = 0; k < h->hosts; k++) {
         int to = rank_on(h, k);
-        grad_acc *sum = &h->host_sum[k];
+        grad_acc *sum = &h->sum[k].acc;
         grad_acc_init(sum, x->acc->mode, x->acc->kernels, x->slices[to].elems, MEM_COMM,
                       "sum of a host");
         sum->sum_dtype = x->acc->sum_dtype;
@@ -245,14 +244,14 @@ static fsdp_status sums_shown(transport_group *group, stream *s, const comm_scat
     for (int k = 0; k < h->hosts; k++) {
         const sum_run *run = &sums->host[k].run;
         const float *sum = run->after[run->top];
-        h->shown[k] = sum;
+        h->sum[k].shown = sum;
         if (acc->sum_dtype == DTYPE_F32 || run->elems == 0)
             continue;
         TRY(device_alloc(s, MEM_COMM, run->elems * dtype_bytes(acc->sum_dtype), "rounded sum",
-                         &h->rounded[k]));
+                         &h->sum[k].rounded));
         TRY(acc->kernels->round(
-            s, &(round_args){.out = h->rounded[k], .in = sum, .elems = run->elems}));
-        h->shown[k] = h->rounded[k];
+            s, &(round_args){.out = h->sum[k].rounded, .in = sum, .elems = run->elems}));
+        h->sum[k].shown = h->sum[k].rounded;
     }
     return FSDP_OK;
 }
@@ -288,7 +287,7 @@ static fsdp_status sums_push(transport_group *group, stream *s, const comm_call 
     size_t own_bytes = x->slices[group->team->rank].elems * elem_bytes;
     for (int k = 0; k < h->hosts; k++)
         parts[rank_on(h, k)] =
-            (comm_part){.send = h->shown[k],
+            (comm_part){.send = h->sum[k].shown,
                         .send_bytes = x->slices[rank_on(h, k)].elems * elem_bytes,
                         .recv_bytes = own_bytes};
     comm_peer_read v = {.fn = push_hosts, .ctx = &a, .ctx_bytes = sizeof a};
@@ -316,8 +315,8 @@ fsdp_status hier_reduce_scatter(transport_group *group, stream *s, const comm_ca
     sum_run_end(&run, s);
 out:
     for (int k = 0; k < h->hosts; k++) {
-        grad_acc_free(&h->host_sum[k], s);
-        device_free(s, h->rounded[k]);
+        grad_acc_free(&h->sum[k].acc, s);
+        device_free(s, h->sum[k].rounded);
     }
     recycle_put(sums);
     return status;

@@ -5,42 +5,8 @@
  *
  * A collective on a stream is a task of that stream: it hands an operation to the progress thread
  * and sleeps until the operation is done. So operations of several streams are in flight at once
- * and finish in any order; ranks need not reach them in the same real-time order. Without MPI at
- * build time only mpi_open exists, and says so.                              */
-#include "common/comm/transport_help.h"
-#include "common/comm/transport/mpi_failure.h"
-
-#ifndef FSDP_HAVE_MPI
-
-static fsdp_status mpi_open(comm_team *team, transport_group **out)
-{
-    (void)team;
-    (void)out;
-    return fsdp_error(
-        FSDP_ESKIP,
-        "run `make deps` (installs MPICH) and build again, or start the ranks of one host with "
-        "build/fsdp_run",
-        "comm_open: the mpi backend was not built");
-}
-
-const comm_transport mpi_transport = {.name = "mpi", .open = mpi_open};
-
-void mpi_fail(void)
-{
-}
-
-void mpi_on_failure(void (*tell)(void))
-{
-    (void)tell;
-}
-
-void mpi_speak_last(transport_group *group)
-{
-    (void)group;
-}
-
-#else
-
+ * and finish in any order; ranks need not reach them in the same real-time order. A build without
+ * MPI has no_mpi.c instead. */
 #include "common/comm/transport/mpi_impl.h"
 #include <math.h>
 #include <errno.h>
@@ -55,7 +21,6 @@ void mpi_speak_last(transport_group *group)
 static const double CLOSE_PATIENCE_S = 10;   /* without any progress */
 static const double FINALIZE_PATIENCE_S = 5; /* when all ranks have come to MPI_Finalize */
 static const double LATER_S = 0.5;           /* see mpi_speak_last */
-static const double LINGER_S = 1;            /* between a failure and the end of the process */
 
 /* Arguments of an exchange task; copied with it. */
 typedef struct exchange_args {
@@ -106,13 +71,6 @@ void mpi_on_failure(void (*tell)(void))
     pthread_mutex_unlock(&e->tell_lock);
 }
 
-static void unfinished_add(mpi_group *g, int change)
-{
-    pthread_mutex_lock(&mpi_shared.lock);
-    g->n_unfinished += (size_t)change;
-    pthread_mutex_unlock(&mpi_shared.lock);
-}
-
 static fsdp_status exchange_run(mpi_group *g, const exchange_args *a)
 {
     const comm_team *t = g->team;
@@ -128,7 +86,7 @@ static fsdp_status exchange_run(mpi_group *g, const exchange_args *a)
 }
 
 /* In the stream's thread. On a dead transport the team may be gone: it is not touched then. The
- * group stays until every task that was issued has been here (group_drain). */
+ * group stays until every task that was issued has been here (transport_drain). */
 static fsdp_status exchange_task(void *args, int n_threads)
 {
     const exchange_args *a = args;
@@ -137,7 +95,7 @@ static fsdp_status exchange_task(void *args, int n_threads)
     fsdp_status status = mpi_failed(NULL);
     if (status == FSDP_OK)
         status = exchange_run(g, a);
-    unfinished_add(g, -1);
+    atomic_fetch_sub(&g->n_unfinished, 1);
     return status;
 }
 
@@ -150,42 +108,20 @@ static fsdp_status mpi_exchange(transport_group *group, stream *s, const comm_ca
                                 const comm_part *parts)
 {
     mpi_group *g = group->state;
-    exchange_args *a = g->args;
+    exchange_args *a = recycle_get(args_bytes(g));
+    if (a == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "mpi: no memory for a call of %d ranks", g->team->size);
     a->group = g;
     a->call = *call;
     memcpy(a->parts, parts, (size_t)g->team->size * sizeof *parts);
-    unfinished_add(g, 1);
-    if (s == NULL)
-        return exchange_task(a, 1);
-    return stream_launch(s, exchange_task, a, args_bytes(g));
+    atomic_fetch_add(&g->n_unfinished, 1);
+    fsdp_status status =
+        s != NULL ? stream_launch(s, exchange_task, a, args_bytes(g)) : exchange_task(a, 1);
+    recycle_put(a);
+    return status;
 }
 
 /* ---- groups -------------------------------------------------------------------------------- */
-
-static void group_free(mpi_group *g)
-{
-    if (g == NULL)
-        return;
-    free(g->args);
-    free(g);
-}
-
-static mpi_group *group_new(const comm_team *team, bool opened)
-{
-    mpi_group *g = calloc(1, sizeof *g);
-    if (g != NULL) {
-        g->team = team;
-        g->opened = opened;
-        g->comm = MPI_COMM_NULL;
-        g->args = calloc(1, args_bytes(g));
-    }
-    if (g == NULL || g->args == NULL) {
-        group_free(g);
-        (void)fsdp_error(FSDP_ENOMEM, "", "mpi: no memory for a group of %d ranks", team->size);
-        return NULL;
-    }
-    return g;
-}
 
 /* A new group from `parent` (NULL: of all ranks). *out is NULL when it has one rank, except for the
  * group of all ranks, and when color < 0. */
@@ -193,12 +129,13 @@ static fsdp_status group_open(mpi_group *parent, int color, const comm_team *tea
                               transport_group **out)
 {
     *out = NULL;
-    mpi_group *g = group_new(team, parent == NULL);
+    mpi_group *g = calloc(1, sizeof *g);
     mpi_operation *op = g != NULL ? mpi_operation_new(OP_SPLIT, parent, 0) : NULL;
     if (op == NULL) {
-        group_free(g);
-        return FSDP_ENOMEM;
+        free(g);
+        return fsdp_error(FSDP_ENOMEM, "", "mpi: no memory for a group of %d ranks", team->size);
     }
+    *g = (mpi_group){.team = team, .opened = parent == NULL, .comm = MPI_COMM_NULL};
     op->color = color;
     op->key = team->rank;
     op->child = g;
@@ -209,7 +146,7 @@ static fsdp_status group_open(mpi_group *parent, int color, const comm_team *tea
     if (is_member)
         status = transport_group_new(&mpi_transport, team, out);
     if (status != FSDP_OK || !is_member) {
-        group_free(g);
+        free(g);
         return status;
     }
     (*out)->state = g;
@@ -231,38 +168,10 @@ void mpi_speak_last(transport_group *group)
     ((mpi_group *)group->state)->later_s = LATER_S;
 }
 
-/* Wait for what streams still have to do on the group. Returns whether nothing is left. When a
- * stream failed for another reason its tasks never run: then patience ends the wait.             */
-static bool group_drain(mpi_group *g)
-{
-    size_t before = SIZE_MAX;
-    double since_s = clock_now_s();
-    for (;;) {
-        pthread_mutex_lock(&mpi_shared.lock);
-        size_t n = g->n_unfinished;
-        bool dead = mpi_shared.dead;
-        pthread_mutex_unlock(&mpi_shared.lock);
-        if (n == 0)
-            return true;
-        if (n != before) {
-            before = n;
-            since_s = clock_now_s();
-        }
-        if (dead || clock_now_s() - since_s > CLOSE_PATIENCE_S)
-            return false;
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-}
-
-/* After a failure the first rank to end takes the others with it (the launcher kills them), so all
- * stay for a moment, in which each can print what it saw.                                        */
 static void linger(void)
 {
-    if (mpi_failed(NULL) == FSDP_OK)
-        return;
-    double left_s = mpi_shared.died_s + LINGER_S - clock_now_s();
-    if (left_s > 0)
-        usleep((useconds_t)(left_s * 1e6));
+    if (mpi_failed(NULL) != FSDP_OK)
+        transport_linger(mpi_shared.died_s);
 }
 
 /* MPI_Finalize waits for all ranks, which may be many on few cores: it has a call's time. Over TCP
@@ -297,12 +206,12 @@ static bool mpi_close(transport_group *group)
 {
     mpi_group *g = group->state;
     double timeout_s = g->team->timeout_s;
-    bool unused = group_drain(g);
+    bool unused = transport_drain(group, &g->n_unfinished);
     mpi_operation *op = mpi_operation_new(OP_CLOSE, g, 0);
     if (op == NULL || mpi_operation_run(op, CLOSE_PATIENCE_S) != FSDP_OK)
         unused = false;
     if (unused) /* else some stream's task may come back to it: it stays */
-        group_free(g);
+        free(g);
     pthread_mutex_lock(&mpi_shared.lock);
     bool last = --mpi_shared.n_groups == 0;
     pthread_mutex_unlock(&mpi_shared.lock);
@@ -364,7 +273,6 @@ static fsdp_status engine_start(void)
                           "comm_open: MPI was ended and cannot be started twice in a process");
     choose_transports();
     die_with_parent();
-    mpi_cond_init(&e->wake);
     e->inbox_tail = &e->inbox;
     e->chunk_bytes = chunk_from_env();
     mpi_operation *op = mpi_operation_new(OP_SPLIT, NULL, 0);
@@ -379,18 +287,13 @@ static fsdp_status engine_start(void)
         mpi_operation_free(op);
         return fsdp_error(FSDP_ECOMM, "", "comm_open: no progress thread: %s", strerror(err));
     }
+    fsdp_status status = mpi_operation_await(op, 0);
     pthread_mutex_lock(&e->lock);
-    while (!op->done)
-        pthread_cond_wait(&op->finished, &e->lock);
     e->was_started = true;
-    e->running = op->status == FSDP_OK;
+    e->running = status == FSDP_OK;
     pthread_mutex_unlock(&e->lock);
-    fsdp_status status = op->status;
-    if (status != FSDP_OK) {
-        fsdp_error_set(&op->error);
+    if (status != FSDP_OK)
         pthread_join(e->thread, NULL);
-    }
-    mpi_operation_free(op);
     return status;
 }
 
@@ -428,5 +331,3 @@ const comm_transport mpi_transport = {.name = "mpi",
                                       .split = mpi_split,
                                       .close = mpi_close,
                                       .abort = mpi_abort};
-
-#endif

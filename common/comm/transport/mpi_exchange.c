@@ -9,8 +9,6 @@
  * Disagreement. With every call its descriptor goes to the next rank, and the previous rank's is
  * compared. Data of a wrong length (MPI_ERR_TRUNCATE, or a short message) is held back for a
  * moment, because the descriptor explains it better. */
-#ifdef FSDP_HAVE_MPI
-
 #include "common/comm/transport/mpi_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -148,32 +146,16 @@ fsdp_status mpi_exchange_post(mpi_operation *op)
 
 /* ---- testing ------------------------------------------------------------------------------- */
 
-/* The previous rank's descriptor is here. */
-static fsdp_status desc_compare(mpi_operation *op)
-{
-    const comm_team *t = op->group->team;
-    const comm_desc *mine = &op->call.desc, *theirs = &op->desc_in;
-    op->desc_expected = false;
-    if (memcmp(mine, theirs, sizeof *mine) == 0)
-        return FSDP_OK;
-    return comm_desc_mismatch(theirs, t->world_ranks[op->peers[REQ_DESC_IN]], mine,
-                              t->world_ranks[t->rank]);
-}
-
 /* A message of another length than expected: remember it, a descriptor may explain it. */
 static void data_hold(mpi_operation *op, int index, int got_bytes)
 {
     if (op->held_since_s > 0)
         return;
-    const comm_team *t = op->group->team;
-    char call[160], got[48] = "more";
-    comm_desc_print(&op->call.desc, call, sizeof call);
+    char got[24] = "more";
     if (got_bytes >= 0)
         snprintf(got, sizeof got, "%d", got_bytes);
-    (void)fsdp_error(FSDP_EMISMATCH, "all ranks must pass slice lengths that fit each other",
-                     "%s: rank %d sent %s bytes, rank %d expected %d", call,
-                     t->world_ranks[op->peers[index]], got, t->world_ranks[t->rank],
-                     op->bytes[index]);
+    (void)comm_desc_lengths(op->group->team, &op->call.desc, op->peers[index], got,
+                            (size_t)op->bytes[index]);
     op->held = *fsdp_error_get();
     op->held_since_s = clock_now_s();
 }
@@ -196,8 +178,10 @@ static fsdp_status request_done(mpi_operation *op, int index, const MPI_Status *
                  op->group->team->world_ranks[op->peers[index]]);
         return mpi_explain(code, what);
     }
-    if (index == REQ_DESC_IN)
-        return desc_compare(op);
+    if (index == REQ_DESC_IN) {
+        op->desc_expected = false;
+        return comm_desc_compare(op->group->team, &op->call.desc, &op->desc_in, op->peers[index]);
+    }
     if (is_data) {
         MPI_Get_count(status, MPI_BYTE, &got_bytes);
         if (got_bytes != op->bytes[index])
@@ -240,20 +224,14 @@ fsdp_status mpi_exchange_test(mpi_operation *op, bool *moved, bool *all_done)
 void mpi_exchange_missing(const mpi_operation *op, char *text, size_t text_bytes)
 {
     const comm_team *t = op->group->team;
-    size_t used = 0;
     text[0] = '\0';
     for (int r = 0; r < t->size; r++) {
         bool missing = false;
         for (int i = REQ_DESC_IN; i < REQ_FIRST_RECEIVE + op->n_receives; i++)
             missing |= op->requests[i] != MPI_REQUEST_NULL && op->peers[i] == r;
-        if (missing && used < text_bytes)
-            used += (size_t)snprintf(text + used, text_bytes - used, "%s%d", used > 0 ? " " : "",
-                                     t->world_ranks[r]);
+        if (missing)
+            comm_rank_add(text, text_bytes, t->world_ranks[r]);
     }
-    if (used == 0)
+    if (text[0] == '\0')
         snprintf(text, text_bytes, "none; peers have not taken this rank's");
 }
-
-#else
-typedef int mpi_exchange_not_built; /* ISO C wants a declaration in every file */
-#endif

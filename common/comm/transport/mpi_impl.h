@@ -25,12 +25,11 @@ typedef struct mpi_notice {
 } mpi_notice;
 
 typedef struct mpi_group {
-    const comm_team *team;      /* valid until close */
-    bool opened;                /* by the launcher, not by a split */
-    double later_s;             /* see mpi_speak_last */
-    MPI_Comm comm;              /* progress thread only */
-    size_t n_unfinished;        /* exchanges issued and not finished; under the engine's lock */
-    struct exchange_args *args; /* issuing thread only: scratch for one call's arguments */
+    const comm_team *team;   /* valid until close */
+    bool opened;             /* by the launcher, not by a split */
+    double later_s;          /* see mpi_speak_last */
+    MPI_Comm comm;           /* progress thread only */
+    atomic_int n_unfinished; /* exchanges issued and not finished */
 } mpi_group;
 
 typedef enum mpi_operation_kind {
@@ -108,7 +107,6 @@ extern mpi_engine mpi_shared;
 
 /* ---- mpi_operation.c ------------------------------------------------------------------------ */
 
-void mpi_cond_init(pthread_cond_t *cond); /* for waits by the monotonic clock */
 /* mpi_operation_new -- NULL with this thread's record set. */
 mpi_operation *mpi_operation_new(mpi_operation_kind kind, mpi_group *g, int n_parts);
 void mpi_operation_free(mpi_operation *op);
@@ -119,6 +117,8 @@ void mpi_inbox_add(mpi_operation *op);
  * operation given up stays with the thread (leaked). Exchanges are bounded by the progress thread
  * itself. */
 fsdp_status mpi_operation_run(mpi_operation *op, double patience_s);
+/* mpi_operation_await -- the same for one that the thread has got already. */
+fsdp_status mpi_operation_await(mpi_operation *op, double patience_s);
 /* mpi_operation_finish -- hand the operation back to its caller; info NULL: success. */
 void mpi_operation_finish(mpi_operation *op, const fsdp_error_info *info);
 

@@ -2,22 +2,15 @@
  *
  *   mpi_operation_new -> mpi_operation_run (a caller's thread sleeps) ... mpi_operation_finish (the
  *   progress thread) -> the caller has the result */
-#ifdef FSDP_HAVE_MPI
-
 #include "common/comm/transport/mpi_impl.h"
 #include <errno.h>
 #include "common/base/recycle.h"
 
-mpi_engine mpi_shared = {.lock = PTHREAD_MUTEX_INITIALIZER, .tell_lock = PTHREAD_MUTEX_INITIALIZER};
+static const double FOREVER_S = 1e8;
 
-void mpi_cond_init(pthread_cond_t *cond)
-{
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(cond, &attr);
-    pthread_condattr_destroy(&attr);
-}
+mpi_engine mpi_shared = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                         .tell_lock = PTHREAD_MUTEX_INITIALIZER,
+                         .wake = PTHREAD_COND_INITIALIZER};
 
 mpi_operation *mpi_operation_new(mpi_operation_kind kind, mpi_group *g, int n_parts)
 {
@@ -27,7 +20,7 @@ mpi_operation *mpi_operation_new(mpi_operation_kind kind, mpi_group *g, int n_pa
         return NULL;
     }
     *op = (mpi_operation){.kind = kind, .group = g};
-    mpi_cond_init(&op->finished);
+    pthread_cond_init(&op->finished, NULL);
     return op;
 }
 
@@ -47,17 +40,20 @@ void mpi_inbox_add(mpi_operation *op)
 
 fsdp_status mpi_operation_run(mpi_operation *op, double patience_s)
 {
-    mpi_engine *e = &mpi_shared;
-    struct timespec deadline = clock_deadline(patience_s);
-    pthread_mutex_lock(&e->lock);
+    pthread_mutex_lock(&mpi_shared.lock);
     mpi_inbox_add(op);
+    pthread_mutex_unlock(&mpi_shared.lock);
+    return mpi_operation_await(op, patience_s);
+}
+
+fsdp_status mpi_operation_await(mpi_operation *op, double patience_s)
+{
+    mpi_engine *e = &mpi_shared;
+    struct timespec deadline = clock_deadline(patience_s > 0 ? patience_s : FOREVER_S);
     int err = 0;
-    while (!op->done && err != ETIMEDOUT) {
-        if (patience_s > 0)
-            err = pthread_cond_timedwait(&op->finished, &e->lock, &deadline);
-        else
-            pthread_cond_wait(&op->finished, &e->lock);
-    }
+    pthread_mutex_lock(&e->lock);
+    while (!op->done && err != ETIMEDOUT)
+        err = pthread_cond_clockwait(&op->finished, &e->lock, CLOCK_MONOTONIC, &deadline);
     bool done = op->done;
     pthread_mutex_unlock(&e->lock);
     if (!done)
@@ -81,7 +77,3 @@ void mpi_operation_finish(mpi_operation *op, const fsdp_error_info *info)
     pthread_cond_signal(&op->finished);
     pthread_mutex_unlock(&mpi_shared.lock);
 }
-
-#else
-typedef int mpi_operation_not_built; /* ISO C wants a declaration in every file */
-#endif

@@ -11,8 +11,6 @@
  * the start; a rank that hears one fails too and answers with its own. A rank gives its callers'
  * buffers back when it has heard all: so every rank reports before the first one ends (the launcher
  * kills the others then), and nobody still reads a peer's memory that has been freed. */
-#ifdef FSDP_HAVE_MPI
-
 #include "common/comm/transport/mpi_impl.h"
 #include <errno.h>
 #include <sched.h>
@@ -164,14 +162,10 @@ static void report(void)
 
 static void operation_expire(mpi_operation *op)
 {
-    char call[160], missing[200];
-    comm_desc_print(&op->call.desc, call, sizeof call);
+    char missing[200];
     mpi_exchange_missing(op, missing, sizeof missing);
     report();
-    (void)fsdp_error(FSDP_ETIMEOUT,
-                     "compare the ranks' last calls above; FSDP_TIMEOUT_S sets the limit",
-                     "rank %d waited %.1f s in %s; missing data of ranks: %s",
-                     mpi_shared.world_rank, op->group->team->timeout_s, call, missing);
+    (void)comm_desc_timeout(op->group->team, &op->call.desc, missing);
     engine_kill();
 }
 
@@ -306,7 +300,7 @@ static mpi_operation *inbox_take(int n_quiet)
     pthread_mutex_lock(&e->lock);
     if (e->inbox == NULL && sleep_us > 0) {
         struct timespec deadline = clock_deadline(1e-6 * (double)(sleep_us));
-        pthread_cond_timedwait(&e->wake, &e->lock, &deadline);
+        pthread_cond_clockwait(&e->wake, &e->lock, CLOCK_MONOTONIC, &deadline);
     }
     mpi_operation *taken = e->inbox;
     e->inbox = NULL;
@@ -418,7 +412,3 @@ void *mpi_progress_main(void *arg)
     transport_end();
     return NULL;
 }
-
-#else
-typedef int mpi_progress_not_built; /* ISO C wants a declaration in every file */
-#endif

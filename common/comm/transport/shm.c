@@ -11,8 +11,6 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
-static const double CLOSE_PATIENCE_S = 10; /* without any progress */
-
 /* ---- groups --------------------------------------------------------------------------------- */
 
 /* Spinning pays only when a waiting rank does not hold the core that its peer needs. A rank that
@@ -28,7 +26,7 @@ static bool cores_for_all(int n_ranks)
 static int member_of(int world_rank)
 {
     int i = 0;
-    while (shm_self.world_rank[i] != world_rank)
+    while (shm_self.peer[i].world_rank != world_rank)
         FSDP_ASSERT(++i < shm_self.size);
     return i;
 }
@@ -162,21 +160,6 @@ static fsdp_status shm_start(comm_team *team, transport_group **out)
 
 /* ---- closing -------------------------------------------------------------------------------- */
 
-/* Wait for what streams still have to do on the group. Returns whether nothing is left. When a
- * stream failed for another reason its tasks never run: then patience ends the wait. */
-static bool group_drain(shm_group *g)
-{
-    double until_s = clock_now_s() + (shm_failed() == FSDP_OK ? CLOSE_PATIENCE_S : 1);
-    int before = atomic_load(&g->n_unfinished), n;
-    while ((n = atomic_load(&g->n_unfinished)) > 0 && clock_now_s() < until_s) {
-        if (n != before)
-            until_s = clock_now_s() + CLOSE_PATIENCE_S;
-        before = n;
-        usleep(1000);
-    }
-    return n == 0;
-}
-
 /* An opened group has been closed; with the last one this process leaves the job. */
 static void leave_job(const transport_group *group)
 {
@@ -197,7 +180,7 @@ static void leave_job(const transport_group *group)
 static bool shm_close(transport_group *group)
 {
     shm_group *g = group->state;
-    bool unused = group_drain(g), failed = shm_failed() != FSDP_OK;
+    bool unused = transport_drain(group, &g->n_unfinished), failed = shm_failed() != FSDP_OK;
     if (g->opened)
         leave_job(group);
     if (!unused) /* some stream's task may come back to it: it stays */

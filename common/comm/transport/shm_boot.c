@@ -31,14 +31,14 @@ static fsdp_status open_peer(int peer, double timeout_s)
 {
     shm_process *p = &shm_self;
     shm_member *m = &p->job->member[peer];
-    int mine = p->world_rank[p->me], theirs = p->world_rank[peer];
+    int mine = p->peer[p->me].world_rank, theirs = p->peer[peer].world_rank;
     start_wait w = {clock_now_s() + timeout_s};
     if (!shm_word_wait(&m->ready, 1, &(shm_patience){.over = start_over, .self = &w}))
         return fsdp_error(FSDP_ETIMEOUT, "see that rank's messages; FSDP_TIMEOUT_S sets the limit",
                           "comm_open: rank %d waited %.1f s for rank %d to start", mine, timeout_s,
                           theirs);
-    p->peer_file[peer] = shm_file_open(&m->share);
-    if (p->peer_file[peer] >= 0)
+    p->peer[peer].file = shm_file_open(&m->share);
+    if (p->peer[peer].file >= 0)
         return FSDP_OK;
     return fsdp_error(FSDP_ECOMM, "use --comm mpi",
                       "comm_open: rank %d cannot open the memory of rank %d (process %d): %s", mine,
@@ -54,14 +54,11 @@ static fsdp_status join(shm_job *job, const comm_team *team)
     p->me = team->rank;
     p->size = team->size;
     atomic_store(&p->stop, false);
-    p->world_rank = malloc(size * sizeof *p->world_rank);
-    p->peer_file = malloc(size * sizeof *p->peer_file);
-    p->pidfd = malloc(size * sizeof *p->pidfd);
-    if (p->world_rank == NULL || p->peer_file == NULL || p->pidfd == NULL)
+    p->peer = malloc(size * sizeof *p->peer);
+    if (p->peer == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %zu ranks", size);
-    memcpy(p->world_rank, team->world_ranks, size * sizeof *p->world_rank);
-    memset(p->peer_file, -1, size * sizeof *p->peer_file);
-    memset(p->pidfd, -1, size * sizeof *p->pidfd);
+    for (size_t r = 0; r < size; r++)
+        p->peer[r] = (shm_peer){.world_rank = team->world_ranks[r], .file = -1, .pidfd = -1};
     shm_member *me = &job->member[p->me];
     me->share = shm_file_of(device_share_fd(team->dev));
     shm_word_set(&me->ready, 1);
@@ -76,21 +73,20 @@ void shm_leave(void)
     shm_process *p = &shm_self;
     if (p->job == NULL)
         return;
-    if (p->world_rank != NULL && p->pidfd != NULL && p->peer_file != NULL)
+    if (p->peer != NULL)
         shm_watch_stop();
     shm_map_free_all();
-    for (int r = 0; p->peer_file != NULL && r < p->size; r++)
-        if (p->peer_file[r] >= 0)
-            close(p->peer_file[r]);
-    free(p->world_rank);
-    free(p->peer_file);
-    free(p->pidfd);
+    for (int r = 0; p->peer != NULL && r < p->size; r++)
+        if (p->peer[r].file >= 0)
+            close(p->peer[r].file);
+    free(p->peer);
     munmap(p->job, shm_job_bytes(p->size));
     p->job = NULL;
-    p->world_rank = p->peer_file = p->pidfd = NULL;
+    p->peer = NULL;
 }
 
-/* ---- started by MPI ------------------------------------------------------------------------- */
+/* ---- over another group -------------------------------------------------------------------------
+ */
 
 /* What rank 0 tells the others: where its job and its area are; what every rank tells of itself. */
 typedef struct hello {
@@ -131,16 +127,8 @@ static fsdp_status maps_open(const hello *of_first, const comm_team *host, start
 /* Every rank passes its status; *all_well: everybody's is FSDP_OK. */
 static fsdp_status all_agree(transport_group *talk, fsdp_status mine, bool *all_well)
 {
-    int n = talk->team->size;
-    int32_t code = (int32_t)mine, *codes = calloc((size_t)n, sizeof *codes);
-    if (codes == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", n);
-    fsdp_status status = transport_gather(talk, "comm_open: shm", &code, codes, sizeof code);
-    *all_well = status == FSDP_OK;
-    for (int r = 0; r < n; r++)
-        *all_well = *all_well && codes[r] == FSDP_OK;
-    free(codes);
-    return status;
+    *all_well = transport_agree(talk, mine) == FSDP_OK;
+    return *all_well ? FSDP_OK : transport_failed(talk);
 }
 
 /* All ranks of a host map the memory of its first, then each other's; whoever cannot makes all

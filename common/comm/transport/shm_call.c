@@ -65,12 +65,7 @@ static fsdp_status wait_failed(const shm_group *g, const call_wait *w, const com
 {
     if (w->failed)
         return shm_failed();
-    char text[160];
-    comm_desc_print(&call->desc, text, sizeof text);
-    (void)fsdp_error(FSDP_ETIMEOUT,
-                     "compare the ranks' last calls above; FSDP_TIMEOUT_S sets the limit",
-                     "rank %d waited %.1f s in %s; missing data of ranks: %s",
-                     g->team->world_ranks[g->team->rank], g->team->timeout_s, text, missing);
+    (void)comm_desc_timeout(g->team, &call->desc, missing);
     return shm_fail();
 }
 
@@ -78,13 +73,11 @@ static fsdp_status wait_failed(const shm_group *g, const call_wait *w, const com
 static void missing_ranks(const shm_group *g, const comm_call *call, char *text, size_t text_bytes)
 {
     const comm_team *t = g->team;
-    size_t used = 0;
     text[0] = '\0';
     for (int r = 0; r < t->size; r++) {
         bool there = atomic_load(&turn_of(g, r, call)->sync.posted.value) == turn_number(call);
-        if (!there && r != t->rank && used < text_bytes)
-            used += (size_t)snprintf(text + used, text_bytes - used, "%s%d", used > 0 ? " " : "",
-                                     t->world_ranks[r]);
+        if (!there && r != t->rank)
+            comm_rank_add(text, text_bytes, t->world_ranks[r]);
     }
 }
 
@@ -176,15 +169,6 @@ static bool entry_fill(shm_group *g, const call_args *a)
 
 /* ---- meet ----------------------------------------------------------------------------------- */
 
-static fsdp_status desc_compare(const shm_group *g, const comm_desc *mine, const comm_desc *theirs,
-                                int peer)
-{
-    const comm_team *t = g->team;
-    if (memcmp(mine, theirs, sizeof *mine) == 0)
-        return FSDP_OK;
-    return comm_desc_mismatch(theirs, t->world_ranks[peer], mine, t->world_ranks[t->rank]);
-}
-
 static fsdp_status lengths_compare(const shm_group *g, const call_args *a, const shm_turn *theirs,
                                    int peer)
 {
@@ -192,11 +176,9 @@ static fsdp_status lengths_compare(const shm_group *g, const call_args *a, const
     size_t sent = theirs->part[t->rank].bytes, expected = a->parts[peer].recv_bytes;
     if (sent == expected)
         return FSDP_OK;
-    char call[160];
-    comm_desc_print(&a->call.desc, call, sizeof call);
-    return fsdp_error(FSDP_EMISMATCH, "all ranks must pass slice lengths that fit each other",
-                      "%s: rank %d sent %zu bytes, rank %d expected %zu", call,
-                      t->world_ranks[peer], sent, t->world_ranks[t->rank], expected);
+    char bytes[24];
+    snprintf(bytes, sizeof bytes, "%zu", sent);
+    return comm_desc_lengths(t, &a->call.desc, peer, bytes, expected);
 }
 
 /* Every peer has come, with the same call. */
@@ -213,7 +195,7 @@ static fsdp_status meet(shm_group *g, const call_args *a, call_wait *w)
             missing_ranks(g, &a->call, missing, sizeof missing);
             return wait_failed(g, w, &a->call, missing);
         }
-        fsdp_status status = desc_compare(g, &a->call.desc, &theirs->desc, peer);
+        fsdp_status status = comm_desc_compare(t, &a->call.desc, &theirs->desc, peer);
         if (status == FSDP_OK)
             status = lengths_compare(g, a, theirs, peer);
         if (status != FSDP_OK)

@@ -46,14 +46,19 @@ typedef struct shm_job {
 
 size_t shm_job_bytes(int n_members);
 
+/* What this process holds of a member. */
+typedef struct shm_peer {
+    int world_rank;
+    int file;  /* of the member's shared blocks, -1 */
+    int pidfd; /* -1: cannot be watched */
+} shm_peer;
+
 /* One per process: what this process knows of the job. Members are the job's ranks, those of one
  * host, counted from 0; messages name the rank in the first group. */
 typedef struct shm_process {
     shm_job *job;
     int me, size;
-    int *world_rank;        /* [size] of the member */
-    int *peer_file;         /* [size] file of the member's shared blocks, -1 */
-    int *pidfd;             /* [size] -1: cannot be watched */
+    shm_peer *peer;         /* [size] */
     int n_open;             /* groups that were opened, not split */
     transport_group *world; /* the first of them; under world_lock, NULL when it is closed */
     pthread_mutex_t world_lock;

@@ -20,7 +20,6 @@
 shm_process shm_self = {.world_lock = PTHREAD_MUTEX_INITIALIZER};
 
 enum { LOOK_EVERY_MS = 100, WRITING_WAITS = 10000 /* a second of 100 us */ };
-static const double LINGER_S = 1; /* between a failure and the end of the process */
 
 /* ---- failure -------------------------------------------------------------------------------- */
 
@@ -35,7 +34,7 @@ static void hear(fsdp_status why)
     p->died_s = clock_now_s();
     pthread_mutex_lock(&p->world_lock);
     if (why == FSDP_ETIMEOUT && p->world != NULL && tell == NULL)
-        comm_recorder_print(p->world->team->recorder, stderr, p->world_rank[p->me]);
+        comm_recorder_print(p->world->team->recorder, stderr, p->peer[p->me].world_rank);
     pthread_mutex_unlock(&p->world_lock);
     if (tell != NULL)
         tell();
@@ -49,7 +48,7 @@ static fsdp_status failure_tell(void)
     if (atomic_load(&p->job->failed) == SHM_FAIL_WRITING)
         return fsdp_error(FSDP_ECOMM, "see the other ranks' last lines",
                           "shm: a rank failed and did not live to say why");
-    if (p->job->failed_rank != p->world_rank[p->me])
+    if (p->job->failed_rank != p->peer[p->me].world_rank)
         return fsdp_error(why->status, why->hint, "rank %d reports: %.700s", p->job->failed_rank,
                           why->what);
     fsdp_error_set(why);
@@ -74,7 +73,7 @@ fsdp_status shm_fail(void)
     unsigned none = SHM_FAIL_NONE;
     if (atomic_compare_exchange_strong(&job->failed, &none, SHM_FAIL_WRITING)) {
         job->why = *fsdp_error_get();
-        job->failed_rank = shm_self.world_rank[shm_self.me];
+        job->failed_rank = shm_self.peer[shm_self.me].world_rank;
         atomic_store(&job->failed, SHM_FAIL_SET);
     }
     return shm_failed();
@@ -92,11 +91,8 @@ void shm_fail_job(void)
 
 void shm_linger(void)
 {
-    if (shm_failed() == FSDP_OK)
-        return;
-    double left_s = shm_self.died_s + LINGER_S - clock_now_s();
-    if (left_s > 0)
-        usleep((useconds_t)(left_s * 1e6));
+    if (shm_failed() != FSDP_OK)
+        transport_linger(shm_self.died_s);
 }
 
 /* ---- the thread ----------------------------------------------------------------------------- */
@@ -109,7 +105,7 @@ static void peer_ended(int member)
     (void)fsdp_error(FSDP_ECOMM,
                      "see that rank's last lines; a signal or a lack of memory leaves none",
                      "rank %d (process %d) ended without leaving the group",
-                     shm_self.world_rank[member], (int)m->share.pid);
+                     shm_self.peer[member].world_rank, (int)m->share.pid);
     (void)shm_fail();
 }
 
@@ -140,9 +136,9 @@ static void *watch_main(void *arg)
     if (polled)
         polled[0] = (struct pollfd){.fd = p->stop_event, .events = POLLIN};
     for (int r = 0; polled && member && r < p->size; r++) {
-        if (r == p->me || p->pidfd[r] < 0)
+        if (r == p->me || p->peer[r].pidfd < 0)
             continue;
-        polled[n] = (struct pollfd){.fd = p->pidfd[r], .events = POLLIN};
+        polled[n] = (struct pollfd){.fd = p->peer[r].pidfd, .events = POLLIN};
         member[n++] = r;
     }
     while (polled && member && !atomic_load(&p->stop)) {
@@ -158,7 +154,7 @@ fsdp_status shm_watch_start(void)
 {
     shm_process *p = &shm_self;
     for (int r = 0; r < p->size; r++)
-        p->pidfd[r] =
+        p->peer[r].pidfd =
             r == p->me ? -1 : (int)syscall(SYS_pidfd_open, (pid_t)p->job->member[r].share.pid, 0);
     p->stop_event = eventfd(0, EFD_CLOEXEC);
     int err = pthread_create(&p->watcher, NULL, watch_main, p);
@@ -179,6 +175,6 @@ void shm_watch_stop(void)
     }
     p->watching = false;
     for (int r = 0; r < p->size; r++)
-        if (p->pidfd[r] >= 0)
-            close(p->pidfd[r]);
+        if (p->peer[r].pidfd >= 0)
+            close(p->peer[r].pidfd);
 }
