@@ -142,8 +142,9 @@ fsdp_status comm_all_to_all(comm *c, stream *s, const char *label, dtype t, cons
     return all_to_all(c, s, &i, send, c->lengths, recv, c->lengths);
 }
 
-fsdp_status comm_lengths_sum(const comm *c, const size_t *elems, dtype t, const char *what,
-                             size_t *total_elems, size_t *bytes)
+/* Checked sum of W slice lengths, in elements and in bytes. */
+static fsdp_status lengths_sum(const comm *c, const size_t *elems, dtype t, const char *what,
+                               size_t *total_elems, size_t *bytes)
 {
     size_t sum = 0;
     for (int r = 0; r < c->team.size; r++) {
@@ -158,8 +159,8 @@ fsdp_status comm_all_to_allv(comm *c, stream *s, const char *label, dtype t, con
                              const size_t *send_elems, void *recv, const size_t *recv_elems)
 {
     size_t sent_elems = 0, sent_bytes = 0, received_elems = 0, received_bytes = 0;
-    TRY(comm_lengths_sum(c, send_elems, t, "all-to-all send", &sent_elems, &sent_bytes));
-    TRY(comm_lengths_sum(c, recv_elems, t, "all-to-all recv", &received_elems, &received_bytes));
+    TRY(lengths_sum(c, send_elems, t, "all-to-all send", &sent_elems, &sent_bytes));
+    TRY(lengths_sum(c, recv_elems, t, "all-to-all recv", &received_elems, &received_bytes));
     comm_issue i = {.op = COMM_OP_ALL_TO_ALL,
                     .type = t,
                     .label = label,

@@ -35,8 +35,7 @@ static fsdp_status backend_choose(comm_backend wanted, device *d, comm_backend *
     comm_run_start run;
     bool by_fsdp_run = comm_run_started(&run);
     *backend = wanted;
-    if (*backend != COMM_AUTO && *backend != COMM_SELF && *backend != COMM_MPI &&
-        *backend != COMM_SHM)
+    if ((unsigned)wanted > COMM_SHM)
         return fsdp_error(FSDP_EINVAL, "--comm auto, mpi or shm", "comm_open: unknown backend %d",
                           (int)*backend);
     if (*backend == COMM_MPI && by_fsdp_run)
@@ -121,12 +120,12 @@ static fsdp_status backend_wanted(const comm_config *config, comm_backend *wante
                           COMM_RUN_ENV ": got '%.40s', expected rank, ranks and two files", launch);
     if (*wanted != COMM_AUTO || text == NULL || *text == '\0')
         return FSDP_OK;
-    for (int i = 0; i < 4; i++)
-        if (strcmp(text, names[i]) == 0)
-            *wanted = (comm_backend)i;
-    bool is_known = *wanted != COMM_AUTO || strcmp(text, names[COMM_AUTO]) == 0;
-    if (is_known && (*wanted != COMM_SELF || comm_launched_ranks() == 1))
+    for (int i = COMM_AUTO; i <= COMM_SHM; i++) {
+        if (strcmp(text, names[i]) != 0 || (i == COMM_SELF && comm_launched_ranks() > 1))
+            continue;
+        *wanted = (comm_backend)i;
         return FSDP_OK;
+    }
     return fsdp_error(FSDP_EINVAL, "unset FSDP_COMM, or set it to auto, mpi or shm",
                       "FSDP_COMM: got '%.40s' with %d ranks, expected auto, mpi or shm", text,
                       comm_launched_ranks());
@@ -142,15 +141,15 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
     TRY(backend_wanted(config, &wanted));
     TRY(backend_choose(wanted, d, &backend));
     comm *c = calloc(1, sizeof *c);
-    if (c == NULL)
+    comm_recorder *recorder = comm_recorder_create();
+    if (c == NULL || recorder == NULL) {
+        free(c);
+        comm_recorder_free(recorder);
         return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for a group");
-    c->team = (comm_team){.timeout_s = timeout_s, .dev = d, .recorder = comm_recorder_create()};
+    }
+    c->team = (comm_team){.timeout_s = timeout_s, .dev = d, .recorder = recorder};
     c->owns_recorder = true;
-    fsdp_status status = FSDP_OK;
-    if (c->team.recorder == NULL)
-        status = fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for a group");
-    if (status == FSDP_OK)
-        status = launched[backend]->open(&c->team, &c->data);
+    fsdp_status status = launched[backend]->open(&c->team, &c->data);
     if (status == FSDP_OK)
         status = comm_complete(c);
     if (status == FSDP_OK && backend == COMM_MPI)
@@ -168,9 +167,9 @@ void comm_close(comm *c)
         return;
     /* no rank leaves while another may still need it; on a failed group this returns at once */
     char mine = 0;
-    char *all = malloc((size_t)c->team.size);
-    if (c->team.size > 1 && all != NULL)
-        (void)comm_host_gather(c, "comm_close", &mine, all, 1);
+    void *all = NULL;
+    if (c->team.size > 1)
+        (void)comm_host_gather(c, "comm_close", &mine, 1, &all);
     free(all);
     comm_free(c);
 }
@@ -193,11 +192,6 @@ int comm_local_rank(const comm *c)
 int comm_local_size(const comm *c)
 {
     return c->team.local_size;
-}
-
-int comm_fast_run(const comm *c)
-{
-    return c->data->fast_run;
 }
 
 const char *comm_backend_name(const comm *c)
@@ -255,13 +249,11 @@ static fsdp_status split_into(comm *parent, const choice *all, comm *child)
 fsdp_status comm_split(comm *c, int color, int key, comm **out)
 {
     choice mine = {.color = color, .key = key};
-    choice *all = calloc((size_t)c->team.size, sizeof *all);
+    choice *all;
     comm *child = calloc(1, sizeof *child);
-    fsdp_status status = FSDP_OK;
-    if (all == NULL || child == NULL)
-        status = fsdp_error(FSDP_ENOMEM, "", "comm_split: no memory for a group");
-    if (status == FSDP_OK)
-        status = comm_host_gather(c, "comm_split", &mine, all, sizeof mine);
+    if (child == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm_split: no memory for a group");
+    fsdp_status status = comm_host_gather(c, "comm_split", &mine, sizeof mine, (void **)&all);
     if (status == FSDP_OK)
         status = split_into(c, all, child);
     free(all);

@@ -5,9 +5,9 @@
 #include <string.h>
 #include "common/comm/comm_impl.h"
 
-fsdp_status comm_host_gather(comm *c, const char *label, const void *send, void *recv, size_t bytes)
+fsdp_status comm_host_gather(comm *c, const char *label, const void *mine, size_t bytes, void **all)
 {
-    return transport_gather(c->control, label, send, recv, bytes);
+    return transport_gather(c->control, label, mine, bytes, all);
 }
 
 fsdp_status comm_agree(comm *c, fsdp_status mine)
@@ -25,10 +25,8 @@ fsdp_status comm_same(comm *c, const char *what, const char *text)
     const comm_team *team = &c->team;
     same_text mine = {.hash = comm_hash(text, strlen(text)), .length = strlen(text)};
     snprintf(mine.text, sizeof mine.text, "%s", text);
-    same_text *all = calloc((size_t)team->size, sizeof *all);
-    if (all == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm_same: no memory for %d texts", team->size);
-    fsdp_status status = comm_host_gather(c, "comm_same", &mine, all, sizeof mine);
+    same_text *all;
+    fsdp_status status = comm_host_gather(c, "comm_same", &mine, sizeof mine, (void **)&all);
     for (int r = 1; status == FSDP_OK && r < team->size; r++) {
         if (all[r].hash == all[0].hash && all[r].length == all[0].length)
             continue;

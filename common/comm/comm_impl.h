@@ -22,17 +22,10 @@ struct comm {
  * the call counts as issued even if it fails. */
 fsdp_status comm_call_begin(comm *c, stream *s, const comm_issue *i, comm_call *call);
 
-/* comm_lengths_sum -- checked sum of W slice lengths, in elements and in bytes. */
-fsdp_status comm_lengths_sum(const comm *c, const size_t *elems, dtype t, const char *what,
-                             size_t *total_elems, size_t *bytes);
-
 /* comm_put_over -- let `over` move the data of *c from now on, on top of what does; collective.
  * c->data is as it was when that cannot be; see comm_transport.open_over. */
 fsdp_status comm_put_over(comm *c, const comm_transport *over, const char **why_not);
 
-/* comm_host_gather -- the host waits: recv [W*bytes] = every rank's send [bytes]; host memory. */
-fsdp_status comm_host_gather(comm *c, const char *label, const void *send, void *recv,
-                             size_t bytes);
-
-/* comm_fast_run -- how many ranks' contributions, side by side, fast mode adds first. */
-int comm_fast_run(const comm *c);
+/* comm_host_gather -- transport_gather on the control group. */
+fsdp_status comm_host_gather(comm *c, const char *label, const void *mine, size_t bytes,
+                             void **all);

@@ -71,15 +71,13 @@ fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const flo
 fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const float *send,
                                  const comm_slice *slices, grad_acc *acc, int level)
 {
-    size_t total_elems, total_bytes, end;
-    for (int r = 0; r < c->team.size; r++) {
-        if (__builtin_add_overflow(slices[r].begin, slices[r].elems, &end))
+    size_t total_elems = 0, total_bytes, end;
+    for (int r = 0; r < c->team.size; r++)
+        if (__builtin_add_overflow(slices[r].begin, slices[r].elems, &end) ||
+            __builtin_add_overflow(total_elems, slices[r].elems, &total_elems))
             return fsdp_error(FSDP_EINVAL, "", "reduce-scatter '%s': slice %d ends beyond a size_t",
                               label, r);
-        c->lengths[r] = slices[r].elems;
-    }
-    TRY(comm_lengths_sum(c, c->lengths, DTYPE_F32, "reduce-scatter buffer", &total_elems,
-                         &total_bytes));
+    TRY(size_mul(total_elems, sizeof(float), "reduce-scatter buffer", &total_bytes));
     comm_issue i = {.op = COMM_OP_REDUCE_SCATTER,
                     .type = acc->sum_dtype,
                     .label = label,

@@ -56,21 +56,14 @@ fsdp_status transport_group_new(const comm_transport *table, const comm_team *te
     return FSDP_OK;
 }
 
-void transport_group_free(transport_group *g)
-{
-    if (g == NULL)
-        return;
-    free(g->parts);
-    free(g);
-}
-
 void transport_group_close(transport_group *g)
 {
     bool goes_on = true;
     while (g != NULL) {
         transport_group *below = g->below;
         goes_on = goes_on && (g->table->close == NULL || g->table->close(g));
-        transport_group_free(g);
+        free(g->parts);
+        free(g);
         g = below;
     }
 }
@@ -146,36 +139,39 @@ fsdp_status transport_pass(transport_group *g, stream *s, const comm_call *call,
     return g->table->exchange(g, s, &part, parts);
 }
 
-fsdp_status transport_gather(transport_group *g, const char *label, const void *send, void *recv,
-                             size_t bytes)
+fsdp_status transport_gather(transport_group *g, const char *label, const void *mine, size_t bytes,
+                             void **all)
 {
+    size_t n = (size_t)g->team->size;
     comm_issue i = {
         .op = (comm_op)COMM_OP_HOST, .type = DTYPE_U8, .label = label, .agreed_elems = bytes};
     comm_call call;
-    TRY(transport_begin(g, NULL, &i, &call));
+    char *rows = calloc(n, bytes);
+    *all = NULL;
+    if (rows == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for %zu ranks", label, n);
+    fsdp_status status = transport_begin(g, NULL, &i, &call);
     comm_part *parts = transport_parts(g);
-    for (int r = 0; r < g->team->size; r++)
-        parts[r] = (comm_part){.send = send,
-                               .send_bytes = bytes,
-                               .recv = (char *)recv + (size_t)r * bytes,
-                               .recv_bytes = bytes};
-    memcpy(parts[g->team->rank].recv, send, bytes);
-    return g->table->exchange(g, NULL, &call, parts);
+    for (size_t r = 0; r < n; r++)
+        parts[r] = (comm_part){
+            .send = mine, .send_bytes = bytes, .recv = rows + r * bytes, .recv_bytes = bytes};
+    memcpy(parts[g->team->rank].recv, mine, bytes);
+    if (status == FSDP_OK)
+        status = g->table->exchange(g, NULL, &call, parts);
+    if (status == FSDP_OK)
+        *all = rows;
+    else
+        free(rows);
+    return status;
 }
 
 /* The record of the lowest failing rank, gathered from all: every rank learns its words. */
 static fsdp_status agree_failure(transport_group *g, int failing, const fsdp_error_info *mine)
 {
-    int n = g->team->size;
-    fsdp_error_info *all = calloc((size_t)n, sizeof *all);
-    if (all == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm_agree: no memory for %d records", n);
-    fsdp_status status = transport_gather(g, "comm_agree: record", mine, all, sizeof *mine);
-    if (status == FSDP_OK) {
-        const fsdp_error_info *theirs = &all[failing];
-        status = fsdp_error(theirs->status, theirs->hint, "rank %d failed: %s",
-                            g->team->world_ranks[failing], theirs->what);
-    }
+    fsdp_error_info *all;
+    TRY(transport_gather(g, "comm_agree: record", mine, sizeof *mine, (void **)&all));
+    fsdp_status status = fsdp_error(all[failing].status, all[failing].hint, "rank %d failed: %s",
+                                    g->team->world_ranks[failing], all[failing].what);
     free(all);
     return status;
 }
@@ -186,15 +182,13 @@ fsdp_status transport_agree(transport_group *g, fsdp_status mine)
     if (mine != FSDP_OK)
         record = *fsdp_error_get();
     int n = g->team->size, failing = 0;
-    int32_t code = (int32_t)mine, *codes = calloc((size_t)n, sizeof *codes);
-    if (codes == NULL)
-        return mine != FSDP_OK ? mine : fsdp_error(FSDP_ENOMEM, "", "comm_agree: no memory");
-    fsdp_status status = transport_gather(g, "comm_agree", &code, codes, sizeof code);
+    int32_t code = (int32_t)mine, *codes;
+    fsdp_status status = transport_gather(g, "comm_agree", &code, sizeof code, (void **)&codes);
     while (status == FSDP_OK && failing < n && codes[failing] == FSDP_OK)
         failing++;
+    free(codes);
     if (status == FSDP_OK && failing < n)
         status = agree_failure(g, failing, &record);
-    free(codes);
     if (mine != FSDP_OK) {
         fsdp_error_set(&record); /* one's own failure comes first */
         return mine;

@@ -22,11 +22,9 @@ fsdp_status comm_team_fill(comm_team *team, int rank, int size, int local_rank, 
 fsdp_status comm_team_part(const comm_team *of, int rank, const int *world_ranks, int n,
                            comm_team *out);
 
-/* transport_group_new -- without state, nothing below. *out is freed by transport_group_close, or,
- * while it has no state yet, by transport_group_free. */
+/* transport_group_new -- without state, nothing below. transport_group_close frees it. */
 fsdp_status transport_group_new(const comm_transport *table, const comm_team *team,
                                 transport_group **out);
-void transport_group_free(transport_group *g); /* NULL is accepted */
 /* transport_group_close -- g, then what is below it. NULL is accepted. */
 void transport_group_close(transport_group *g);
 
@@ -65,10 +63,11 @@ fsdp_status transport_begin(transport_group *g, stream *s, const comm_issue *i, 
 fsdp_status transport_pass(transport_group *g, stream *s, const comm_call *call,
                            const comm_part *parts, const comm_peer_read *v);
 
-/* transport_gather -- the host waits: recv [W*bytes] = every rank's send [bytes]; host memory. g
- * carries host calls; so it does in transport_agree, which is comm_agree on it. */
-fsdp_status transport_gather(transport_group *g, const char *label, const void *send, void *recv,
-                             size_t bytes);
+/* transport_gather -- the host waits: *all [W*bytes] = every rank's `mine` [bytes], host memory,
+ * which the caller frees; NULL after a failure. g carries host calls; so it does in
+ * transport_agree, which is comm_agree on it. */
+fsdp_status transport_gather(transport_group *g, const char *label, const void *mine, size_t bytes,
+                             void **all);
 fsdp_status transport_agree(transport_group *g, fsdp_status mine);
 
 /* transport_peer_read -- table->peer_read; where there is none, exchange into staging, then fn.

@@ -3,6 +3,7 @@
  * Every exchange is passed on to the group below. The ranks of a new group tell each other a number
  * through its control group, as a library does that has to be given an identifier. */
 #include "tests/unit/comm_fake_lib.h"
+#include <stdlib.h>
 
 static int n_host_calls, n_exchanges, n_splits, n_open; /* one thread issues calls */
 
@@ -29,10 +30,13 @@ int fake_open_groups(void)
 /* The number of rank 0 reaches every rank. */
 static fsdp_status identify(transport_group *below)
 {
-    int32_t mine = 1000 + below->team->world_ranks[below->team->rank], all[64];
-    TRY(transport_gather(transport_control(below), "fake: identifier", &mine, all, sizeof mine));
-    if (all[0] != 1000 + below->team->world_ranks[0])
-        return fsdp_error(FSDP_ECOMM, "", "fake: got identifier %d", (int)all[0]);
+    int32_t mine = 1000 + below->team->world_ranks[below->team->rank], *all;
+    TRY(transport_gather(transport_control(below), "fake: identifier", &mine, sizeof mine,
+                         (void **)&all));
+    int32_t first = all[0];
+    free(all);
+    if (first != 1000 + below->team->world_ranks[0])
+        return fsdp_error(FSDP_ECOMM, "", "fake: got identifier %d", (int)first);
     return FSDP_OK;
 }
 

@@ -176,7 +176,7 @@ static stress_sum sum_check_of(const drawn *d, const void *sum, size_t elems)
                     .mode = GRAD_ACC_CANONICAL,
                     .size = d->c->team.size,
                     .steps = 1,
-                    .run = comm_fast_run(d->c),
+                    .run = d->c->data->fast_run,
                     .round = d->x->round,
                     .label = comm_op_name(d->op)};
     for (int r = 0; r < d->c->team.size; r++)

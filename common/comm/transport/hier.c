@@ -131,7 +131,7 @@ static fsdp_status hier_split(transport_group *parent, int color, const comm_tea
     fsdp_status status =
         parent->below->table->split(parent->below, one_host ? -1 : color, child, &net);
     if (status == FSDP_OK)
-        status = shm_split_among(parent, host, &local);
+        status = shm_split(parent, color, host, &local);
     if (status == FSDP_OK && h != NULL) {
         h->local = local;
         status = hier_use(h, child, net, out);
@@ -161,17 +161,15 @@ static fsdp_status world_run(transport_group *talk, int *run)
 {
     const comm_team *team = talk->team;
     address mine = {team->local_rank, team->local_size};
-    address *all = calloc((size_t)team->size, sizeof *all);
-    if (all == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", team->size);
-    fsdp_status status = transport_gather(talk, "comm_open: hosts", &mine, all, sizeof mine);
+    address *all;
+    TRY(transport_gather(talk, "comm_open: hosts", &mine, sizeof mine, (void **)&all));
     *run = all[0].local_size;
     for (int r = 0; r<team->size && * run> 0; r++) {
         if (all[r].local_size != *run || all[r].local_rank != r % *run)
             *run = 0;
     }
     free(all);
-    return status;
+    return FSDP_OK;
 }
 
 static fsdp_status hier_open_over(transport_group *below, transport_group **out,
@@ -196,7 +194,7 @@ static fsdp_status hier_open_over(transport_group *below, transport_group **out,
         return status;
     }
     n_opened++;
-    mpi_on_failure(shm_fail_job);
+    mpi_on_failure(shm_fail);
     return FSDP_OK;
 }
 

@@ -34,14 +34,10 @@ typedef struct exchange_args {
 static fsdp_status mpi_failed(transport_group *group)
 {
     (void)group; /* all groups fail together */
-    mpi_engine *e = &mpi_shared;
-    pthread_mutex_lock(&e->lock);
-    bool dead = e->dead;
-    pthread_mutex_unlock(&e->lock);
-    if (!dead)
+    if (!atomic_load(&mpi_shared.dead))
         return FSDP_OK;
-    fsdp_error_set(&e->why);
-    return e->why.status;
+    fsdp_error_set(&mpi_shared.why);
+    return mpi_shared.why.status;
 }
 
 void mpi_fail(void)
@@ -61,13 +57,13 @@ void mpi_fail(void)
         mpi_operation_free(op);
 }
 
-void mpi_on_failure(void (*tell)(void))
+void mpi_on_failure(fsdp_status (*tell)(void))
 {
     mpi_engine *e = &mpi_shared;
     pthread_mutex_lock(&e->tell_lock);
     e->tell = tell;
     if (tell != NULL && mpi_failed(NULL) != FSDP_OK)
-        tell();
+        (void)tell();
     pthread_mutex_unlock(&e->tell_lock);
 }
 
@@ -123,13 +119,12 @@ static fsdp_status mpi_exchange(transport_group *group, stream *s, const comm_ca
 
 /* ---- groups -------------------------------------------------------------------------------- */
 
-/* A new group from `parent` (NULL: of all ranks). *out is NULL when it has one rank, except for the
- * group of all ranks, and when color < 0. */
-static fsdp_status group_open(mpi_group *parent, int color, const comm_team *team,
-                              transport_group **out)
+/* group NULL: of all ranks, a group also when it is of one rank. color < 0: only take part. */
+static fsdp_status mpi_split(transport_group *group, int color, const comm_team *team,
+                             transport_group **out)
 {
     *out = NULL;
-    mpi_group *g = calloc(1, sizeof *g);
+    mpi_group *parent = group != NULL ? group->state : NULL, *g = calloc(1, sizeof *g);
     mpi_operation *op = g != NULL ? mpi_operation_new(OP_SPLIT, parent, 0) : NULL;
     if (op == NULL) {
         free(g);
@@ -154,12 +149,6 @@ static fsdp_status group_open(mpi_group *parent, int color, const comm_team *tea
     mpi_shared.n_groups++;
     pthread_mutex_unlock(&mpi_shared.lock);
     return FSDP_OK;
-}
-
-static fsdp_status mpi_split(transport_group *group, int color, const comm_team *child,
-                             transport_group **out)
-{
-    return group_open(group->state, color, child, out);
 }
 
 void mpi_speak_last(transport_group *group)
@@ -320,7 +309,7 @@ static fsdp_status mpi_open(comm_team *team, transport_group **out)
         }
     }
     TRY(comm_team_fill(team, e->world_rank, e->world_size, e->local_rank, e->local_size));
-    return group_open(NULL, 0, team, out);
+    return mpi_split(NULL, 0, team, out);
 }
 
 const comm_transport mpi_transport = {.name = "mpi",

@@ -56,8 +56,7 @@ static bool requests_alloc(mpi_operation *op)
     op->n_receives = elems_to_int(n_receives);
     op->n_requests = elems_to_int(n);
     op->requests = recycle_get(n * sizeof *op->requests);
-    op->peers = recycle_get(n * sizeof *op->peers);
-    op->bytes = recycle_get(n * sizeof *op->bytes);
+    op->message = recycle_get(n * sizeof *op->message);
     mpi_engine *e = &mpi_shared;
     if (op->n_requests > e->done_capacity) {
         free(e->done_index);
@@ -67,7 +66,7 @@ static bool requests_alloc(mpi_operation *op)
         bool got = e->done_index != NULL && e->done_status != NULL;
         e->done_capacity = got ? op->n_requests : 0;
     }
-    if (op->requests == NULL || op->peers == NULL || op->bytes == NULL || e->done_capacity == 0)
+    if (op->requests == NULL || op->message == NULL || e->done_capacity == 0)
         return false;
     for (size_t i = 0; i < n; i++)
         op->requests[i] = MPI_REQUEST_NULL;
@@ -83,8 +82,7 @@ static int message_post(mpi_operation *op, int *next, bool receive, int peer, ch
     while (bytes > 0) {
         size_t piece = bytes < mpi_shared.chunk_bytes ? bytes : mpi_shared.chunk_bytes;
         MPI_Request *request = &op->requests[*next];
-        op->peers[*next] = peer;
-        op->bytes[*next] = (int)piece;
+        op->message[*next] = (mpi_message){.peer = peer, .bytes = (int)piece};
         ++*next;
         int rc = receive ? MPI_Irecv(at, (int)piece, MPI_BYTE, peer, tag, op->group->comm, request)
                          : MPI_Isend(at, (int)piece, MPI_BYTE, peer, tag, op->group->comm, request);
@@ -102,9 +100,8 @@ static int desc_post(mpi_operation *op)
     int next = (t->rank + 1) % t->size, previous = (t->rank + t->size - 1) % t->size;
     int tag = tag_of(&op->call, TAG_DESC);
     MPI_Comm on = op->group->comm;
-    op->peers[REQ_DESC_OUT] = next;
-    op->peers[REQ_DESC_IN] = previous;
-    op->bytes[REQ_DESC_OUT] = op->bytes[REQ_DESC_IN] = sizeof(comm_desc);
+    op->message[REQ_DESC_OUT] = (mpi_message){next, sizeof(comm_desc)};
+    op->message[REQ_DESC_IN] = (mpi_message){previous, sizeof(comm_desc)};
     op->desc_expected = op->call.phase == 0 && t->size > 1;
     if (!op->desc_expected)
         return MPI_SUCCESS;
@@ -154,8 +151,8 @@ static void data_hold(mpi_operation *op, int index, int got_bytes)
     char got[24] = "more";
     if (got_bytes >= 0)
         snprintf(got, sizeof got, "%d", got_bytes);
-    (void)comm_desc_lengths(op->group->team, &op->call.desc, op->peers[index], got,
-                            (size_t)op->bytes[index]);
+    (void)comm_desc_lengths(op->group->team, &op->call.desc, op->message[index].peer, got,
+                            (size_t)op->message[index].bytes);
     op->held = *fsdp_error_get();
     op->held_since_s = clock_now_s();
 }
@@ -175,16 +172,17 @@ static fsdp_status request_done(mpi_operation *op, int index, const MPI_Status *
         char what[64];
         snprintf(what, sizeof what, "message %s rank %d",
                  is_data || index == REQ_DESC_IN ? "from" : "to",
-                 op->group->team->world_ranks[op->peers[index]]);
+                 op->group->team->world_ranks[op->message[index].peer]);
         return mpi_explain(code, what);
     }
     if (index == REQ_DESC_IN) {
         op->desc_expected = false;
-        return comm_desc_compare(op->group->team, &op->call.desc, &op->desc_in, op->peers[index]);
+        return comm_desc_compare(op->group->team, &op->call.desc, &op->desc_in,
+                                 op->message[index].peer);
     }
     if (is_data) {
         MPI_Get_count(status, MPI_BYTE, &got_bytes);
-        if (got_bytes != op->bytes[index])
+        if (got_bytes != op->message[index].bytes)
             data_hold(op, index, got_bytes);
     }
     return FSDP_OK;
@@ -228,7 +226,7 @@ void mpi_exchange_missing(const mpi_operation *op, char *text, size_t text_bytes
     for (int r = 0; r < t->size; r++) {
         bool missing = false;
         for (int i = REQ_DESC_IN; i < REQ_FIRST_RECEIVE + op->n_receives; i++)
-            missing |= op->requests[i] != MPI_REQUEST_NULL && op->peers[i] == r;
+            missing |= op->requests[i] != MPI_REQUEST_NULL && op->message[i].peer == r;
         if (missing)
             comm_rank_add(text, text_bytes, t->world_ranks[r]);
     }

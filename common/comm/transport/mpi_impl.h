@@ -41,6 +41,10 @@ typedef enum mpi_operation_kind {
     OP_STOP
 } mpi_operation_kind;
 
+typedef struct mpi_message {
+    int peer, bytes;
+} mpi_message;
+
 typedef struct mpi_operation {
     mpi_operation_kind kind;
     struct mpi_operation *next;
@@ -60,7 +64,7 @@ typedef struct mpi_operation {
     comm_desc desc_in;     /* of the previous rank */
     bool desc_expected;    /* not compared yet */
     MPI_Request *requests; /* [n_requests] descriptor out, descriptor in, receives, sends */
-    int *peers, *bytes;    /* [n_requests] of each request */
+    mpi_message *message;  /* [n_requests] of each request */
     int n_requests, n_receives;
     double begun_s;
     double held_since_s;  /* 0: no error held back */
@@ -77,11 +81,11 @@ typedef struct mpi_engine {
     int n_groups;              /* open groups, under the lock */
     bool running, was_started; /* under the lock */
     atomic_bool finalizing;    /* every rank is ending: MPI_Finalize is next */
-    bool dead;                 /* written by the progress thread, under the lock */
+    atomic_bool dead;          /* written by the progress thread, under the lock */
     fsdp_error_info why;       /* valid when dead, then constant; so is died_s */
     double died_s;
     pthread_mutex_t tell_lock; /* guards tell, and is held during its call */
-    void (*tell)(void);        /* see mpi_on_failure */
+    fsdp_status (*tell)(void); /* see mpi_on_failure */
     size_t chunk_bytes;        /* a message is cut into pieces of at most this */
 
     /* set by the thread before it reports that it has begun */

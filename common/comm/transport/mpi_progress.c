@@ -34,10 +34,9 @@ enum { GRACE_MS = 400 };
 static void operation_end(mpi_operation *op, const fsdp_error_info *info)
 {
     recycle_put(op->requests);
-    recycle_put(op->peers);
-    recycle_put(op->bytes);
+    recycle_put(op->message);
     op->requests = NULL;
-    op->peers = op->bytes = NULL;
+    op->message = NULL;
     mpi_operation_finish(op, info);
 }
 
@@ -103,7 +102,7 @@ static void engine_kill(void)
     pthread_mutex_unlock(&e->lock);
     pthread_mutex_lock(&e->tell_lock);
     if (e->tell != NULL)
-        e->tell();
+        (void)e->tell();
     pthread_mutex_unlock(&e->tell_lock);
     notices_exchange();
     if (e->split != NULL)

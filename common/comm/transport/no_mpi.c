@@ -18,7 +18,7 @@ void mpi_fail(void)
 {
 }
 
-void mpi_on_failure(void (*tell)(void))
+void mpi_on_failure(fsdp_status (*tell)(void))
 {
     (void)tell;
 }

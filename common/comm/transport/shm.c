@@ -3,7 +3,6 @@
  *   open, open_over -> exchange, peer_read (shm_call.c) ... split ... -> close
  *
  * source [NCCL's and MPICH's shared-memory paths] */
-#include "common/comm/transport/shm_among.h"
 #include "common/comm/transport/shm_impl.h"
 #include <sched.h>
 #include <stdlib.h>
@@ -70,11 +69,9 @@ static fsdp_status area_share(transport_group *talk, const comm_team *child, cha
     bool leads = child->rank == 0 && child->size > 1;
     int fd = -1;
     *area = leads ? shm_area_create(shm_area_bytes(child->size), &fd) : NULL;
-    shm_file mine = shm_file_of(fd), *all = calloc((size_t)all_ranks->size, sizeof *all);
+    shm_file mine = shm_file_of(fd), *all;
     fsdp_status status =
-        all != NULL
-            ? transport_gather(talk, "comm_split: files", &mine, all, sizeof mine)
-            : fsdp_error(FSDP_ENOMEM, "", "comm_split: no memory for %d ranks", all_ranks->size);
+        transport_gather(talk, "comm_split: files", &mine, sizeof mine, (void **)&all);
     for (int r = 0; r < all_ranks->size && status == FSDP_OK && !leads && child->size > 1; r++) {
         if (all_ranks->world_ranks[r] != child->world_ranks[0])
             continue;
@@ -93,19 +90,14 @@ static fsdp_status area_share(transport_group *talk, const comm_team *child, cha
     return status;
 }
 
-fsdp_status shm_split_among(transport_group *talk, const comm_team *host, transport_group **out)
+fsdp_status shm_split(transport_group *talk, int color, const comm_team *host,
+                      transport_group **out)
 {
     char *area = NULL;
+    (void)color;
     *out = NULL;
     TRY(area_share(talk, host, &area));
     return area != NULL ? group_new(host, area, false, out) : FSDP_OK;
-}
-
-static fsdp_status shm_split(transport_group *group, int color, const comm_team *child,
-                             transport_group **out)
-{
-    (void)color;
-    return shm_split_among(group, child, out);
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -170,7 +162,7 @@ static void leave_job(const transport_group *group)
     if (--p->n_open > 0)
         return;
     shm_linger();
-    if (shm_failed() == FSDP_OK)
+    if (shm_failed(NULL) == FSDP_OK)
         atomic_store(&p->job->member[p->me].closed, 1);
     shm_leave();
 }
@@ -180,7 +172,7 @@ static void leave_job(const transport_group *group)
 static bool shm_close(transport_group *group)
 {
     shm_group *g = group->state;
-    bool unused = transport_drain(group, &g->n_unfinished), failed = shm_failed() != FSDP_OK;
+    bool unused = transport_drain(group, &g->n_unfinished), failed = shm_failed(NULL) != FSDP_OK;
     if (g->opened)
         leave_job(group);
     if (!unused) /* some stream's task may come back to it: it stays */
@@ -201,12 +193,6 @@ static void shm_abort(transport_group *group, int exit_code)
     shm_linger();
 }
 
-static fsdp_status shm_group_failed(transport_group *group)
-{
-    (void)group; /* all groups fail together */
-    return shm_failed();
-}
-
 const comm_transport shm_transport = {.name = "shm",
                                       .shares = true,
                                       .carries_host = true,
@@ -214,7 +200,7 @@ const comm_transport shm_transport = {.name = "shm",
                                       .open_over = shm_open_over,
                                       .exchange = shm_exchange,
                                       .peer_read = shm_peer_read,
-                                      .failed = shm_group_failed,
+                                      .failed = shm_failed,
                                       .split = shm_split,
                                       .close = shm_close,
                                       .abort = shm_abort};

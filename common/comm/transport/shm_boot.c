@@ -1,9 +1,8 @@
 /* shm_boot.c -- how the ranks of one host find each other's memory.
  *
- *   over another group    the first rank of the host makes the job and the first area; process and
- *                         file numbers go round by that group. Where some rank cannot open its
- * peers' files, all agree to stay with it started by fsdp_run   the launcher made both and every
- * rank has inherited them */
+ * Over another group: the first rank of the host makes the job and the first area; process and file
+ * numbers go round by that group. Where some rank cannot open its peers' files, all agree to stay
+ * with it. Started by fsdp_run: the launcher made both, and every rank has inherited them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -85,8 +84,7 @@ void shm_leave(void)
     p->peer = NULL;
 }
 
-/* ---- over another group -------------------------------------------------------------------------
- */
+/* ---- over another group --------------------------------------------------------------------- */
 
 /* What rank 0 tells the others: where its job and its area are; what every rank tells of itself. */
 typedef struct hello {
@@ -137,19 +135,15 @@ static fsdp_status all_agree(transport_group *talk, fsdp_status mine, bool *all_
 static fsdp_status join_talking(transport_group *talk, const comm_team *host, start_maps *m,
                                 bool *all_well)
 {
-    int n = talk->team->size;
     *all_well = false;
     bool able = device_share_fd(host->dev) >= 0 && (host->rank != 0 || (m->job && m->area));
     hello mine = {shm_file_of(m->job_fd), shm_file_of(m->area_fd), able};
-    hello *all = calloc((size_t)n, sizeof *all);
-    if (all == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", n);
-    fsdp_status status = transport_gather(talk, "comm_open: files", &mine, all, sizeof mine);
-    for (int r = 0; r < n; r++)
+    hello *all;
+    TRY(transport_gather(talk, "comm_open: files", &mine, sizeof mine, (void **)&all));
+    for (int r = 0; r < talk->team->size; r++)
         able = able && all[r].able;
     hello first = all[host->world_ranks[0]]; /* talk is of all ranks */
     free(all);
-    TRY(status);
     TRY(all_agree(talk, able ? maps_open(&first, host, m) : FSDP_ESKIP, all_well));
     if (!*all_well)
         return FSDP_OK;

@@ -49,7 +49,7 @@ typedef struct call_wait {
 static bool call_over(void *self)
 {
     call_wait *w = self;
-    w->failed = shm_failed() != FSDP_OK;
+    w->failed = shm_failed(NULL) != FSDP_OK;
     w->expired = !w->failed && clock_now_s() > w->until_s;
     return w->failed || w->expired;
 }
@@ -64,7 +64,7 @@ static fsdp_status wait_failed(const shm_group *g, const call_wait *w, const com
                                const char *missing)
 {
     if (w->failed)
-        return shm_failed();
+        return shm_failed(NULL);
     (void)comm_desc_timeout(g->team, &call->desc, missing);
     return shm_fail();
 }
@@ -287,7 +287,7 @@ static fsdp_status run_call(shm_group *g, const call_args *a, int n_threads)
     shm_turn_post(&turn_of(g, t->rank, &a->call)->sync, turn_number(&a->call));
     TRY(meet(g, a, &w));
     TRY(a->fn != NULL ? visit_parts(g, a, n_threads) : copy_parts(g, a));
-    TRY(shm_failed()); /* a peer that gave up may have used its memory again while we read it */
+    TRY(shm_failed(NULL)); /* a peer that gave up may have used its memory again while we read it */
     return end(g, a, is_inline, &w);
 }
 
@@ -296,7 +296,7 @@ static fsdp_status call_task(void *args, int n_threads)
 {
     const call_args *a = args;
     shm_group *g = a->group;
-    fsdp_status status = shm_failed();
+    fsdp_status status = shm_failed(NULL);
     if (status == FSDP_OK) {
         status = run_call(g, a, n_threads);
         comm_recorder_mark(g->team->recorder, a->call.ticket,

@@ -18,6 +18,7 @@
 #pragma once
 #include <pthread.h>
 #include "common/comm/transport_help.h"
+#include "common/comm/transport/shm_among.h"
 #include "common/comm/transport/shm_sync.h"
 
 /* ---- the job -------------------------------------------------------------------------------- */
@@ -118,11 +119,8 @@ fsdp_status shm_peer_read(transport_group *group, stream *s, const comm_call *ca
 
 /* ---- failure (shm_watch.c) ------------------------------------------------------------------- */
 
-/* shm_fail -- the record of this thread becomes the job's failure, unless there is one already;
- * returns the job's status, and this thread's record says why. */
-fsdp_status shm_fail(void);
-/* shm_failed -- FSDP_OK, or the job's failure in this thread's record. */
-fsdp_status shm_failed(void);
+/* shm_failed -- the transport's function `failed`; group may be NULL. */
+fsdp_status shm_failed(transport_group *group);
 fsdp_status shm_watch_start(void);
 void shm_watch_stop(void);
 /* shm_linger -- after a failure: stay until every rank has heard of it, for a moment at most. */

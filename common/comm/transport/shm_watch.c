@@ -14,7 +14,6 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-#include "common/comm/transport/shm_among.h"
 #include "common/comm/transport/shm_impl.h"
 
 shm_process shm_self = {.world_lock = PTHREAD_MUTEX_INITIALIZER};
@@ -55,8 +54,9 @@ static fsdp_status failure_tell(void)
     return why->status;
 }
 
-fsdp_status shm_failed(void)
+fsdp_status shm_failed(transport_group *group)
 {
+    (void)group; /* all groups fail together */
     shm_process *p = &shm_self;
     if (atomic_load(&p->job->failed) == SHM_FAIL_NONE)
         return FSDP_OK;
@@ -76,7 +76,7 @@ fsdp_status shm_fail(void)
         job->failed_rank = shm_self.peer[shm_self.me].world_rank;
         atomic_store(&job->failed, SHM_FAIL_SET);
     }
-    return shm_failed();
+    return shm_failed(NULL);
 }
 
 void shm_on_failure(void (*tell)(void))
@@ -84,14 +84,9 @@ void shm_on_failure(void (*tell)(void))
     atomic_store(&shm_self.tell, tell);
 }
 
-void shm_fail_job(void)
-{
-    (void)shm_fail();
-}
-
 void shm_linger(void)
 {
-    if (shm_failed() != FSDP_OK)
+    if (shm_failed(NULL) != FSDP_OK)
         transport_linger(shm_self.died_s);
 }
 
@@ -109,44 +104,27 @@ static void peer_ended(int member)
     (void)shm_fail();
 }
 
-/* Polls the peers that still live, behind the event that ends the thread; those that have ended are
- * taken out. */
-static void look_at_peers(struct pollfd *polled, int *member, int *n)
-{
-    int ended = poll(polled, (nfds_t)*n, LOOK_EVERY_MS);
-    for (int i = 1; ended > 0 && i < *n;) {
-        if (polled[i].revents == 0) {
-            i++;
-            continue;
-        }
-        peer_ended(member[i]);
-        --*n;
-        polled[i] = polled[*n];
-        member[i] = member[*n];
-    }
-}
-
 static void *watch_main(void *arg)
 {
     shm_process *p = arg;
-    int n = 1;
-    struct pollfd *polled = calloc((size_t)p->size, sizeof *polled);
-    int *member = calloc((size_t)p->size, sizeof *member);
+    struct pollfd *polled = calloc((size_t)p->size + 1, sizeof *polled);
     pthread_setname_np(pthread_self(), "shm watch");
-    if (polled)
-        polled[0] = (struct pollfd){.fd = p->stop_event, .events = POLLIN};
-    for (int r = 0; polled && member && r < p->size; r++) {
-        if (r == p->me || p->peer[r].pidfd < 0)
-            continue;
-        polled[n] = (struct pollfd){.fd = p->peer[r].pidfd, .events = POLLIN};
-        member[n++] = r;
-    }
-    while (polled && member && !atomic_load(&p->stop)) {
-        look_at_peers(polled, member, &n);
-        (void)shm_failed();
+    for (int r = 0; polled != NULL && r < p->size; r++)
+        polled[r] =
+            (struct pollfd){.fd = p->peer[r].pidfd, .events = POLLIN}; /* < 0: passed over */
+    if (polled != NULL)
+        polled[p->size] = (struct pollfd){.fd = p->stop_event, .events = POLLIN};
+    while (polled != NULL && !atomic_load(&p->stop)) {
+        int n_ended = poll(polled, (nfds_t)p->size + 1, LOOK_EVERY_MS);
+        for (int r = 0; n_ended > 0 && r < p->size; r++) {
+            if (polled[r].revents == 0)
+                continue;
+            peer_ended(r);
+            polled[r].fd = -1;
+        }
+        (void)shm_failed(NULL);
     }
     free(polled);
-    free(member);
     return NULL;
 }
 
