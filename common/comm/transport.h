@@ -109,8 +109,7 @@ struct comm_transport {
     fsdp_status (*open)(comm_team *team, transport_group **out);
 
     /* open_over -- a group of the ranks of `below`, which stays below. *out is NULL when that
-     * cannot be, the same on all ranks; *why_not then says why in words for the user, or is NULL.
-     */
+     * cannot be, on all ranks; *why_not then says why, in words for the user, or is NULL. */
     fsdp_status (*open_over)(transport_group *below, transport_group **out, const char **why_not);
 
     /* exchange -- parts [W], copied before return; the entry of this rank itself is ignored (the
@@ -141,9 +140,8 @@ struct comm_transport {
     fsdp_status (*failed)(transport_group *group);
 
     /* split -- called by every rank of `group`, of two or more, at once, after a host call on its
-     * control group.
-     * color: >= 0, equal in a new group; child: its members. *out, with all it needs below it, is
-     * NULL for a group of one. */
+     * control group. color: >= 0, equal in a new group (mpi: < 0 only takes part); child: its
+     * members. *out, with all it needs below it, is NULL for a group of one. */
     fsdp_status (*split)(transport_group *group, int color, const comm_team *child,
                          transport_group **out);
 

@@ -15,7 +15,7 @@
 
 /* ---- groups and teams ----------------------------------------------------------------------- */
 
-/* comm_team_fill -- *team is all `size` ranks of the job; the rest of it is filled already. */
+/* comm_team_fill -- *team is all `size` ranks of the job; its other fields stay. */
 fsdp_status comm_team_fill(comm_team *team, int rank, int size, int local_rank, int local_size);
 /* comm_team_part -- *out: n of the job's ranks, this one the rank-th of them; what it has besides
  * is as in `of`. The caller frees out->world_ranks. */
@@ -83,8 +83,7 @@ size_t transport_scatter_parts(const transport_group *g, comm_part *parts, const
 fsdp_status transport_scatter(transport_group *g, stream *s, const comm_call *call,
                               const comm_scatter *x);
 
-/* ---- flight recorder: the last calls of this process, for a watch and the report at a timeout -
- */
+/* ---- flight recorder: the last calls, for a watch and for the report at a timeout ----------- */
 
 typedef enum comm_state { COMM_ISSUED, COMM_RUNNING, COMM_DONE, COMM_FAILED } comm_state;
 

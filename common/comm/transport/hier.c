@@ -33,8 +33,7 @@
 #include "common/comm/transport/mpi_failure.h"
 #include "common/comm/transport/shm_among.h"
 
-static int
-    n_opened; /* groups that were opened; comm_open and comm_close are called by one thread */
+static int n_opened; /* groups, not by a split; one thread calls comm_open and comm_close */
 
 /* ---- groups --------------------------------------------------------------------------------- */
 
@@ -163,11 +162,11 @@ static fsdp_status world_run(transport_group *talk, int *run)
     address mine = {team->local_rank, team->local_size};
     address *all;
     TRY(transport_gather(talk, "comm_open: hosts", &mine, sizeof mine, (void **)&all));
-    *run = all[0].local_size;
-    for (int r = 0; r<team->size && * run> 0; r++) {
-        if (all[r].local_size != *run || all[r].local_rank != r % *run)
-            *run = 0;
-    }
+    int n = all[0].local_size;
+    bool is_even = true;
+    for (int r = 0; r < team->size; r++)
+        is_even = is_even && all[r].local_size == n && all[r].local_rank == r % n;
+    *run = is_even ? n : 0;
     free(all);
     return FSDP_OK;
 }
@@ -215,7 +214,7 @@ static fsdp_status hier_failed(transport_group *group)
     return transport_failed(h->local);
 }
 
-/* MPI is not to write into the job when that is gone. MPI has heard of every failure. */
+/* MPI is not to write into the job when that is gone. It has heard of every failure. */
 static bool hier_close(transport_group *group)
 {
     hier_group *h = group->state;
