@@ -35,7 +35,8 @@ LDLIBS   += $(if $(HAVE_DNNL),-ldnnl) $(if $(HAVE_MPI),$(shell $(PKG) --libs mpi
 
 # ---- what is built --------------------------------------------------------------------------------
 LABS        := lab1_flatparam lab2_forward lab3_backward lab4_optimizer lab5_prefetch
-COMMON_SRC  := $(sort $(wildcard common/*/*.c))
+COMMON_SRC  := $(sort $(wildcard common/*/*.c common/*/*/*.c))
+COMMON_SRC  := $(filter-out $(if $(HAVE_MPI),%/no_mpi.c,common/comm/transport/mpi%),$(COMMON_SRC))
 LAB_SRC     := $(sort $(foreach l,$(LABS),$(wildcard $(l)/*.c)))
 TRAINER_SRC := $(sort $(filter-out %_main.c,$(wildcard trainer/*.c trainer/tools/*.c)))
 MAIN_SRC    := $(sort $(wildcard trainer/*_main.c trainer/tools/*_main.c))

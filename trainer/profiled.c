@@ -4,7 +4,7 @@
  *   -> profile_run_write -> profile_run_close
  *
  * It watches three places. The device reports its operations (device_set_watch), the group reports
- * its collectives (comm_set_timer), and the training loop gets an engine that says when a step
+ * its collectives (comm_set_watch), and the training loop gets an engine that says when a step
  * begins. A step ends with its last collective, that of the losses. An evaluation after it is
  * counted with it, a checkpoint is not. */
 #include <errno.h>
@@ -17,10 +17,10 @@
 
 /* ---- collectives ---------------------------------------------------------------------------- */
 
-static void count_collective(void *self, const comm_timing *t)
+static void count_collective(void *self, const comm_record *r)
 {
-    profile_add(self, PROFILE_COLLECTIVE, &(work_key){.name = comm_op_name(t->op)}, t->calls,
-                t->seconds, (work_cost){.bytes = t->bytes});
+    profile_add(self, PROFILE_COLLECTIVE, &(work_key){.name = comm_op_name(r->op)}, r->calls,
+                r->seconds, (work_cost){.bytes = r->bytes});
 }
 
 /* ---- operations ----------------------------------------------------------------------------- */
@@ -112,7 +112,7 @@ fsdp_status profile_run_open(trainer *t)
     profile_set_roof(t->profile, roof);
     t->profile_watch = (device_watch){t->profile, is_counted, count_operation};
     device_set_watch(t->run.dev, &t->profile_watch);
-    comm_set_timer(t->run.world, count_collective, t->profile);
+    comm_set_watch(t->run.world, &(comm_watch){.self = t->profile, .ended = count_collective});
     return FSDP_OK;
 }
 
@@ -141,7 +141,7 @@ void profile_run_close(trainer *t)
 {
     if (!t->profile)
         return;
-    comm_set_timer(t->run.world, NULL, NULL);
+    comm_set_watch(t->run.world, NULL);
     device_set_watch(t->run.dev, NULL);
     profile_free(t->profile);
     t->profile = NULL;

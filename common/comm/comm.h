@@ -5,13 +5,16 @@
  * All ranks of a group call the same operations in the same order with the same dtype, elements and
  * label. Each call gets the next sequence number of its group when it is issued. A call that does
  * not match its peers' is FSDP_EMISMATCH, naming both calls and ranks. A wait longer than timeout_s
- * is FSDP_ETIMEOUT; before it is returned every rank prints its last calls. Both are final: every
- * rank hears of it, and all groups of the job return that error from then on.
+ * is FSDP_ETIMEOUT; before it is returned every rank prints its last calls. A rank that died, or a
+ * transport that broke, is FSDP_ECOMM. All three are final: every rank hears of it, and all groups
+ * of the job return that error from then on. What is found when the call runs stays with its stream
+ * (see device.h) and with the group.
  *
  * Buffers belong to the caller before and after; between the call and the point where its stream
  * reaches the end of it they belong to the collective. Counts are in elements; 0 is allowed.
  * Sums are done by this project, in rank order, never by the transport: so every backend that moves
  * bytes gives the same bits. (One exception: `shm+mpi` in GRAD_ACC_FAST, see comm_reduce_scatter.)
+ * One thread at a time issues calls on a group.
  *
  * Backends: `self` (one rank), `mpi` (MPICH: one thread talks to it and keeps many operations in
  * flight), `shm` (ranks of one host: they read each other's memory), `shm+mpi` (several hosts with
@@ -26,6 +29,8 @@
 
 typedef struct comm comm;
 
+/* ---- the job -------------------------------------------------------------------------------- */
+
 typedef enum comm_backend { COMM_AUTO, COMM_SELF, COMM_MPI, COMM_SHM } comm_backend;
 
 typedef struct comm_config {
@@ -35,64 +40,146 @@ typedef struct comm_config {
     double timeout_s;     /* 0: FSDP_TIMEOUT_S of the environment, else 300 */
 } comm_config;
 
-/* comm_launched_ranks -- world size that the launcher's environment announces (PMI_SIZE,
- * OMPI_COMM_WORLD_SIZE, PMIX_SIZE, SLURM_STEP_NUM_TASKS), 1 when there is none.
- * Usable before comm_open. */
+#define COMM_RUN_ENV "FSDP_RUN" /* how fsdp_run tells a rank its number; nobody else sets it */
+
+/* comm_launched_ranks -- world size that the launcher's environment announces: COMM_RUN_ENV,
+ * PMI_SIZE, OMPI_COMM_WORLD_SIZE, PMIX_SIZE or SLURM_STEP_NUM_TASKS; 1 when there is none. Usable
+ * before comm_open. */
 int comm_launched_ranks(void);
-/* comm_launched_rank -- and this process's rank by it, 0 when there is none. */
+/* comm_launched_rank -- this process's rank by it, 0 when there is none. */
 int comm_launched_rank(void);
-/* comm_launched_local_ranks -- and how many of those ranks are on this host (MPI_LOCALNRANKS,
- * OMPI_COMM_WORLD_LOCAL_SIZE, SLURM_STEP_TASKS_PER_NODE or SLURM_TASKS_PER_NODE with SLURM_NODEID);
- * all of them when it does not say. */
+/* comm_launched_local_ranks -- how many of those ranks are on this host: COMM_RUN_ENV,
+ * MPI_LOCALNRANKS or OMPI_COMM_WORLD_LOCAL_SIZE; all of them when it does not say. */
 int comm_launched_local_ranks(void);
 
-/* comm_open -- the group of all ranks. The first call of a process starts the transport and (mpi)
- * asks the kernel to end this process when its parent ends.
- *   errors  FSDP_ECOMM; FSDP_EINVAL backend; FSDP_ESKIP backend not built                       */
+/* comm_open -- the group of all ranks that the launcher started. The first call of a process starts
+ * the transport and (mpi) asks the kernel to end this process when its parent ends.
+ *   d           what collectives move is in its memory; borrowed until comm_close
+ *   config      read during the call
+ *   *out        owned by the caller; untouched after an error
+ *   collective  all ranks of the job, same config; the host waits
+ *   errors      FSDP_EINVAL backend, or what the environment says of it; FSDP_ESKIP a backend that
+ * is not built or cannot be had here; FSDP_ESTATE opened again after the first was closed;
+ *               FSDP_ENOMEM; FSDP_ETIMEOUT; FSDP_ECOMM */
 fsdp_status comm_open(device *d, const comm_config *config, comm **out);
-/* comm_close -- collective on success paths; waits for what is in flight. The group opened first is
- * closed last and ends the transport. NULL is accepted.                                          */
+
+/* comm_close -- wait for what is in flight, then free the group. NULL is accepted. The group opened
+ * first is closed last and ends the transport.
+ *   collective  all ranks of c; after a failure no rank waits for another */
 void comm_close(comm *c);
+
+/* comm_split -- ranks with equal color form a group, ordered by (key, rank).
+ *   *out        owned by the caller, closed before c; untouched after an error
+ *   collective  all ranks of c, any color and key; the host waits
+ *   errors      FSDP_ENOMEM; FSDP_EMISMATCH; FSDP_ETIMEOUT; FSDP_ECOMM
+ *   source      [MPI-4 §6] */
+fsdp_status comm_split(comm *c, int color, int key, comm **out);
+
+/* comm_abort -- end the whole job after the error was printed: MPI_Abort, or _exit without MPI.
+ * Never returns. c may be NULL: then only this process ends, and the launcher the others. */
+_Noreturn void comm_abort(comm *c, int exit_code);
+
+int comm_rank(const comm *c); /* 0 ... comm_size - 1 */
+int comm_size(const comm *c);
+/* comm_local_rank, comm_local_size -- this rank's number among the job's ranks on its host, and how
+ * many these are; of a split too. */
+int comm_local_rank(const comm *c);
+int comm_local_size(const comm *c);
+/* comm_backend_name -- "self", "mpi", "shm" or "shm+mpi"; a split may go by another than c does. */
+const char *comm_backend_name(const comm *c);
+/* comm_group_number -- tells the groups of a job apart; the same on all ranks of the group. The
+ * group opened first is 0. */
+uint64_t comm_group_number(const comm *c);
+
+/* ---- memory --------------------------------------------------------------------------------- */
 
 /* comm_alloc -- device_alloc of a buffer that collectives of this group work on: memory that peers
  * can read in place where the backend has it, so that a byte is moved once. Any other device memory
- * serves as well, at the cost of one more copy. Ledger, order and device_free as for device_alloc.
- */
+ * serves as well, at the cost of one more copy. Ledger, order, errors and device_free as for
+ * device_alloc. */
 fsdp_status comm_alloc(comm *c, stream *s, mem_category category, size_t bytes, const char *label,
                        void **out);
-/* comm_alloc_f32 -- elems floats; checks elems * 4. */
+/* comm_alloc_f32 -- elems floats.
+ *   errors      those of device_alloc; FSDP_EINVAL elems * 4 overflows */
 fsdp_status comm_alloc_f32(comm *c, stream *s, mem_category category, size_t elems,
                            const char *label, float **out);
 
-int comm_rank(const comm *c);
-int comm_size(const comm *c);
-/* Number of this rank among those of its host, and how many these are. */
-int comm_local_rank(const comm *c);
-int comm_local_size(const comm *c);
-const char *comm_backend_name(const comm *c);
+/* ---- collectives that move ------------------------------------------------------------------ */
 
 /* comm_all_gather -- recv [W*elems] = every rank's send [elems], in rank order.
- *   in place   send == recv + rank*elems
- *   moves      (W-1)*elems sent per rank
- *   source     [MPI-4 §6.7] */
+ *   send, recv  device memory, caller owns
+ *   in place    send == recv + rank*elems
+ *   order       stream-ordered on s
+ *   collective  all ranks of c, same order, label, dtype and elems
+ *   moves       (W-1)*elems sent per rank
+ *   errors      FSDP_EINVAL sizes that overflow; FSDP_EMISMATCH; FSDP_ETIMEOUT; FSDP_ECOMM
+ *   source      [MPI-4 §6.7] */
 fsdp_status comm_all_gather(comm *c, stream *s, const char *label, dtype t, const void *send,
                             void *recv, size_t elems);
 
-/* comm_reduce_scatter -- send [W*elems] f32; slice r of every rank's send goes to rank r, which
- * pushes the W contributions of its slice into acc (vectors of `elems`), in rank order, as nodes of
- * `level`. Over several hosts (shm+mpi) a host's contributions are added first where that gives the
- * same bits: when they are a whole subtree; and always in GRAD_ACC_FAST, where the bits are then
- * those of ((r0+r1)+(r2+r3)) and no longer those of mpi. With acc->sum_dtype = DTYPE_BF16 a copy of
- * send, rounded, is what all ranks read (this one and a group of one rank too): the sum is one of
- * bf16 values.
- *   send       unchanged
- *   moves      (W-1)*elems of acc->sum_dtype sent per rank
- *   holds      vectors of acc: the more of what it held before and what it holds after (see
- *              sum_run.h); staging (W-1)*elems where the transport cannot show peers' memory, and
- *              the rounded copy W*elems, both of acc->sum_dtype; over several hosts one f32 vector
- *              a host, and its rounded copy
- *   errors     FSDP_EINVAL: acc has another length, sizes that overflow. After any other failure
- *              acc is undefined until grad_acc_free */
+/* comm_broadcast -- buf [elems] of root to all.
+ *   buf         device memory, caller owns; unchanged on root
+ *   order       stream-ordered on s
+ *   collective  all ranks of c, same order, label, dtype, elems and root
+ *   moves       (W-1)*elems, counted on root
+ *   errors      FSDP_EINVAL root, sizes that overflow; FSDP_EMISMATCH; FSDP_ETIMEOUT; FSDP_ECOMM
+ *   source      [MPI-4 §6] */
+fsdp_status comm_broadcast(comm *c, stream *s, const char *label, dtype t, void *buf, size_t elems,
+                           int root);
+
+/* comm_all_to_all -- slice r of send [W*elems] goes to rank r; recv [W*elems] by source rank.
+ *   send, recv  device memory, caller owns; they must not overlap
+ *   order       stream-ordered on s
+ *   collective  all ranks of c, same order, label, dtype and elems
+ *   moves       (W-1)*elems sent per rank
+ *   errors      FSDP_EINVAL sizes that overflow; FSDP_EMISMATCH; FSDP_ETIMEOUT; FSDP_ECOMM
+ *   source      [MPI-4 §6] */
+fsdp_status comm_all_to_all(comm *c, stream *s, const char *label, dtype t, const void *send,
+                            void *recv, size_t elems);
+
+/* comm_all_to_allv -- the same with slices of any length, which lie one behind the other.
+ *   send_elems, recv_elems  [W] lengths, read during the call; what rank a sends to b is what b
+ *                           receives from a
+ *   send, recv  device memory, caller owns; they must not overlap
+ *   order       stream-ordered on s
+ *   collective  all ranks of c, same order, label and dtype
+ *   moves       what goes to other ranks
+ *   errors      FSDP_EINVAL sizes that overflow, or that differ for this rank itself;
+ *               FSDP_EMISMATCH, lengths of two ranks included; FSDP_ETIMEOUT; FSDP_ECOMM
+ *   source      [MPI-4 §6] */
+fsdp_status comm_all_to_allv(comm *c, stream *s, const char *label, dtype t, const void *send,
+                             const size_t *send_elems, void *recv, const size_t *recv_elems);
+
+/* comm_barrier -- no rank's stream passes before all ranks' streams have reached it.
+ *   order       stream-ordered on s; the host goes on
+ *   collective  all ranks of c, same order and label
+ *   moves       nothing that is counted
+ *   errors      FSDP_ENOMEM; FSDP_EMISMATCH; FSDP_ETIMEOUT; FSDP_ECOMM
+ *   source      [MPI-4 §6] */
+fsdp_status comm_barrier(comm *c, stream *s, const char *label);
+
+/* ---- collectives that add ------------------------------------------------------------------- */
+
+/* comm_reduce_scatter -- slice r of every rank's send goes to rank r, which pushes the W
+ * contributions of its slice into acc (vectors of `elems`), in rank order, as nodes of `level`.
+ * Over several hosts (shm+mpi) a host's contributions are added first where that gives the same
+ * bits: when they are a whole subtree; and always in GRAD_ACC_FAST, where the bits are then those
+ * of
+ * ((r0+r1)+(r2+r3)) and no longer those of mpi. With acc->sum_dtype = DTYPE_BF16 a copy of send,
+ * rounded, is what all ranks read (this one and a group of one rank too): the sum is one of bf16
+ * values.
+ *   send        [W*elems] f32, device, caller owns; unchanged
+ *   acc         caller owns; after a failure other than FSDP_EINVAL undefined until grad_acc_free
+ *   order       stream-ordered on s; acc's counter moves when the call is issued
+ *   collective  all ranks of c, same order, label, elems and acc->sum_dtype; acc's of one history
+ *   moves       (W-1)*elems of acc->sum_dtype sent per rank
+ *   holds       vectors of acc: the more of what it held before and what it holds after (see
+ *               sum_run.h); staging (W-1)*elems where the transport cannot show peers' memory, and
+ *               the rounded copy W*elems, both of acc->sum_dtype; over several hosts one f32 vector
+ *               a host, and its rounded copy
+ *   errors      FSDP_EINVAL acc has another length, sizes that overflow; FSDP_ENOMEM;
+ *               FSDP_EMISMATCH; FSDP_ETIMEOUT; FSDP_ECOMM
+ *   source      [MPI-4 §6] */
 fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const float *send,
                                 size_t elems, grad_acc *acc, int level);
 
@@ -102,52 +189,44 @@ typedef struct comm_slice {
 } comm_slice;
 /* comm_reduce_scatterv -- the same with any slices: rank r pushes what slices[r] says of every
  * rank's send. The slices may stand in any order; what none of them covers is not sent.
- *   slices     [W] the same on every rank, read during the call; they must not overlap
- *   acc        vectors of slices[rank].elems
- *   moves      what the other ranks' slices hold, of acc->sum_dtype, sent per rank
- *   errors     FSDP_EINVAL: acc has another length, sizes that overflow */
+ *   slices      [W] the same on every rank, read during the call; they must not overlap
+ *   acc         vectors of slices[rank].elems
+ *   moves       what the other ranks' slices hold, of acc->sum_dtype, sent per rank
+ *   send, order, collective, holds, errors, source  as comm_reduce_scatter's */
 fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const float *send,
                                  const comm_slice *slices, grad_acc *acc, int level);
 
-/* comm_all_reduce -- buf [elems] = sum over ranks, in place. f32: contributions added in rank order
- * in a balanced tree, by slices (reduce-scatter, then all-gather). i64: exact.
- *   moves      2(W-1)/W*elems sent per rank */
+/* comm_all_reduce -- buf [elems] = sum over ranks. f32: contributions added in rank order in a
+ * balanced tree, by slices (reduce-scatter, then all-gather). i64: exact.
+ *   buf         device memory, caller owns
+ *   in place    always
+ *   order       stream-ordered on s
+ *   collective  all ranks of c, same order, label, dtype and elems
+ *   moves       2(W-1)/W*elems sent per rank
+ *   holds       staging of (W-1)/W*elems where the transport cannot show peers' memory
+ *   errors      FSDP_EINVAL another dtype, sizes that overflow; FSDP_ENOMEM; FSDP_EMISMATCH;
+ *               FSDP_ETIMEOUT; FSDP_ECOMM
+ *   source      [MPI-4 §6] */
 fsdp_status comm_all_reduce(comm *c, stream *s, const char *label, dtype t, void *buf,
                             size_t elems);
 
-/* comm_broadcast -- buf [elems] of root to all. */
-fsdp_status comm_broadcast(comm *c, stream *s, const char *label, dtype t, void *buf, size_t elems,
-                           int root);
+/* ---- what hosts settle ---------------------------------------------------------------------- */
 
-/* comm_all_to_all -- slice r of send [W*elems] goes to rank r; recv [W*elems] by source rank. Not
- * in place. moves (W-1)*elems. */
-fsdp_status comm_all_to_all(comm *c, stream *s, const char *label, dtype t, const void *send,
-                            void *recv, size_t elems);
-
-/* comm_all_to_allv -- send_elems[W], recv_elems[W]: slice lengths, read during the call; slices lie
- * one behind the other.                                                                          */
-fsdp_status comm_all_to_allv(comm *c, stream *s, const char *label, dtype t, const void *send,
-                             const size_t *send_elems, void *recv, const size_t *recv_elems);
-
-/* comm_barrier -- no rank's stream passes before all ranks' streams have reached it. */
-fsdp_status comm_barrier(comm *c, stream *s, const char *label);
-
-/* comm_split -- ranks with equal color form a group, ordered by (key, rank). The host waits. */
-fsdp_status comm_split(comm *c, int color, int key, comm **out);
-
-/* comm_agree -- the host waits: every rank passes its own status (with its error record); if any is
- * not OK, every rank returns a failure (its own, or one that names the lowest failing rank and
- * quotes its message). Keeps ranks together after a step that may fail on one of them only.
- * [bounded: 1 kB broadcast]                                                                      */
+/* comm_agree -- every rank passes its own status (with its error record); if any is not OK, every
+ * rank returns a failure: its own, or one that names the lowest failing rank and quotes its
+ * message. Keeps ranks together after a step that may fail on one of them only. order       none:
+ * the host waits, streams go on collective  all ranks of c errors      those passed; FSDP_ENOMEM;
+ * FSDP_EMISMATCH; FSDP_ETIMEOUT; FSDP_ECOMM */
 fsdp_status comm_agree(comm *c, fsdp_status mine);
 
-/* comm_same -- the host waits: FSDP_EMISMATCH on every rank, naming the first differing rank,
- * `what` and both texts, unless all ranks passed the same text. */
+/* comm_same -- whether all ranks passed the same text; what: its name, for the message.
+ *   order       none: the host waits, streams go on
+ *   collective  all ranks of c
+ *   errors      FSDP_EMISMATCH on every rank, naming the first differing rank, `what` and both
+ *               texts (which ends nothing); FSDP_ENOMEM; FSDP_ETIMEOUT; FSDP_ECOMM */
 fsdp_status comm_same(comm *c, const char *what, const char *text);
 
-/* comm_abort -- end the whole job after the error was printed: MPI_Abort, or _exit without MPI.
- * Never returns.                                                                                 */
-_Noreturn void comm_abort(comm *c, int exit_code);
+/* ---- figures -------------------------------------------------------------------------------- */
 
 typedef enum comm_op {
     COMM_OP_ALL_GATHER,
@@ -158,35 +237,48 @@ typedef enum comm_op {
     COMM_OP_BARRIER,
     COMM_OPS
 } comm_op;
+/* comm_op_name -- "all-gather", ...; a literal. */
 const char *comm_op_name(comm_op op);
 
-/* What this rank issued on the group since the last reset. payload only, not descriptors. An
- * all-reduce counts as one all-reduce, not also as the two collectives it is made of.            */
+/* What this rank has issued since the last reset. Payload only, not descriptors. An all-reduce
+ * counts as one all-reduce, not also as the two collectives it is made of. */
 typedef struct comm_stats {
     uint64_t calls[COMM_OPS];
     uint64_t bytes_sent[COMM_OPS];
 } comm_stats;
+/* comm_stats_read, comm_stats_reset -- on this group; in the thread that issues its calls. */
 comm_stats comm_stats_read(const comm *c);
 void comm_stats_reset(comm *c);
 /* comm_job_stats_read, comm_job_stats_reset -- the same over the group opened first and all its
- * splits. Any of them may be passed. */
+ * splits. Any of them may be passed, in any thread. */
 comm_stats comm_job_stats_read(const comm *c);
 void comm_job_stats_reset(comm *c);
-/* comm_set_observer -- for tests: called at every issue with operation, label,
- * elements per rank. */
-typedef void (*comm_observer)(void *self, comm_op op, const char *label, size_t elems);
-void comm_set_observer(comm *c, comm_observer fn, void *self);
 
-/* comm_set_timer -- for profiles: called when a collective of the job (of the group opened first or
- * of one split from it) has ended well, in the thread of its stream, until it is set to NULL.
- *   calls      1; 0 for a later part (an all-reduce has two, a call over several hosts up to
- *              three), whose first part was told before
- *   seconds    from the moment that its stream reached it, waits for peers included; 0 on one rank
- *   bytes      payload sent by a rank, on average over the ranks of its group                    */
-typedef struct comm_timing {
+/* A collective as a watch is told of it. Ranks' records of one call have the same (group, seq). */
+typedef struct comm_record {
     comm_op op;
-    unsigned calls;
-    double seconds, bytes;
-} comm_timing;
-typedef void (*comm_timer)(void *self, const comm_timing *t);
-void comm_set_timer(comm *c, comm_timer fn, void *self);
+    dtype type;
+    const char *label; /* cut at 47 characters; valid while the watch is told */
+    size_t elems;      /* per rank, as the caller passed them; in the v forms those of this rank */
+    uint64_t group;    /* comm_group_number */
+    int group_ranks;
+    uint64_t seq; /* number of the call on its group */
+    const stream *stream;
+    unsigned calls; /* 1; 0 for a later part (an all-reduce has two, a call over several hosts up to
+                       three), whose first part was told before */
+    double begin_s; /* by clock_now_s: issued; when ended, the moment that its stream reached it */
+    double seconds; /* from there to the end, waits for peers included; 0 on one rank */
+    double bytes;   /* payload sent by a rank, on average over the ranks of its group; 0 for
+                       comm_all_to_allv */
+} comm_record;
+
+typedef struct comm_watch {
+    void *self;
+    void (*issued)(void *self, const comm_record *r); /* in the caller's thread; may be NULL */
+    void (*ended)(void *self, const comm_record *r);  /* well, in its stream's thread; or NULL */
+} comm_watch;
+
+/* comm_set_watch -- *w is told of every collective of the job (of the group opened first and all
+ * its splits), from whichever of them it is set, until the next one is set. NULL: nobody is. *w is
+ * copied; calls to the one before may still be on their way. */
+void comm_set_watch(comm *c, const comm_watch *w);

@@ -1,32 +1,14 @@
 /* comm_sum.c -- the collectives that add: reduce-scatter and all-reduce.
  *
- *   the counter is moved when the call is issued (sum_run_begin) -> comm_peer_read_run -> the
+ *   the counter is moved when the call is issued (sum_run_begin) -> transport_peer_read -> the
  *   additions run, block by block, over what every rank has put in its slice for this one
  *
  * A transport only moves bytes, or shows them. Sums happen here, contribution by contribution in
  * rank order, so the bits are the same whatever moved them. This rank's own contribution is read
  * where it is. The peers' are too where the transport can show them; else they are staged
- * (peer_read.c, comm_peer_read_run). */
+ * (peer_read.c, transport_peer_read). */
 #include "common/comm/comm_impl.h"
 #include "common/sum/sum_run.h"
-
-/* Parts that deliver slice r of `send` to rank r. Returns the bytes that the peers send here. */
-static size_t scatter_parts(const comm *c, comm_part *parts, const void *send,
-                            const comm_slice *slices, size_t elem_bytes)
-{
-    size_t own_bytes = slices[c->rank].elems * elem_bytes;
-    for (int r = 0; r < c->size; r++)
-        parts[r] = (comm_part){.send = (const char *)send + slices[r].begin * elem_bytes,
-                               .send_bytes = slices[r].elems * elem_bytes,
-                               .recv_bytes = own_bytes};
-    return own_bytes * (size_t)(c->size - 1);
-}
-
-static fsdp_status push_all(const void *ctx, const void *const *from, int n_threads)
-{
-    const sum_run *run = ctx;
-    return run->kernels->run(run, from, n_threads);
-}
 
 /* What the ranks read of send: itself, or a rounded copy, *copy, to be freed in order of s. */
 static fsdp_status to_sum_dtype(comm *c, stream *s, const grad_acc *acc, const float *send,
@@ -43,31 +25,18 @@ static fsdp_status to_sum_dtype(comm *c, stream *s, const grad_acc *acc, const f
     return status;
 }
 
-/* Push the contributions of all ranks, each by itself. */
-static fsdp_status scatter(comm *c, stream *s, const comm_call *call, const comm_scatter *x)
-{
-    sum_run run;
-    TRY(sum_run_begin(x->acc, s, x->level, c->size, &run));
-    comm_part *parts = comm_parts_cleared(c);
-    size_t stage_bytes =
-        scatter_parts(c, parts, x->send, x->slices, dtype_bytes(x->acc->sum_dtype));
-    comm_peer_read v = {.fn = push_all, .ctx = &run, .ctx_bytes = sizeof run};
-    fsdp_status status = comm_peer_read_run(c, s, call, parts, stage_bytes, &v);
-    sum_run_end(&run, s);
-    return status;
-}
-
 static fsdp_status reduce_scatter(comm *c, stream *s, const comm_issue *i, comm_scatter x)
 {
-    size_t slice_elems = x.slices[c->rank].elems, staging_elems, extent_elems = 0;
+    size_t slice_elems = x.slices[c->team.rank].elems, staging_elems, extent_elems = 0;
     if (x.acc->elems != slice_elems)
         return fsdp_error(FSDP_EINVAL, "grad_acc_init takes the elements of this rank's slice",
                           "reduce-scatter '%s': accumulator of %zu elements, slice of %zu",
                           i->label, x.acc->elems, slice_elems);
-    TRY(size_mul(slice_elems, (size_t)(c->size - 1), "reduce-scatter staging", &staging_elems));
+    TRY(size_mul(slice_elems, (size_t)(c->team.size - 1), "reduce-scatter staging",
+                 &staging_elems));
     comm_call call;
-    TRY(comm_call_begin(c, i, &call));
-    for (int r = 0; r < c->size; r++) {
+    TRY(comm_call_begin(c, s, i, &call));
+    for (int r = 0; r < c->team.size; r++) {
         size_t end = x.slices[r].begin + x.slices[r].elems;
         extent_elems = end > extent_elems ? end : extent_elems;
     }
@@ -75,9 +44,9 @@ static fsdp_status reduce_scatter(comm *c, stream *s, const comm_issue *i, comm_
     TRY(to_sum_dtype(c, s, x.acc, x.send, extent_elems, &rounded));
     if (rounded != NULL)
         x.send = rounded;
-    fsdp_status status = comm_hier_sums(c, x.acc, x.level)
-                             ? comm_hier_reduce_scatter(c, s, &call, &x)
-                             : scatter(c, s, &call, &x);
+    fsdp_status (*own)(transport_group *, stream *, const comm_call *, const comm_scatter *) =
+        c->data->table->reduce_scatter;
+    fsdp_status status = (own != NULL ? own : transport_scatter)(c->data, s, &call, &x);
     device_free(s, rounded);
     return status;
 }
@@ -86,9 +55,9 @@ fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const flo
                                 size_t elems, grad_acc *acc, int level)
 {
     size_t total_elems, total_bytes;
-    TRY(size_mul(elems, (size_t)c->size, "reduce-scatter buffer", &total_elems));
+    TRY(size_mul(elems, (size_t)c->team.size, "reduce-scatter buffer", &total_elems));
     TRY(size_mul(total_elems, sizeof(float), "reduce-scatter buffer", &total_bytes));
-    for (int r = 0; r < c->size; r++)
+    for (int r = 0; r < c->team.size; r++)
         c->slices[r] = (comm_slice){.begin = (size_t)r * elems, .elems = elems};
     comm_issue i = {.op = COMM_OP_REDUCE_SCATTER,
                     .type = acc->sum_dtype,
@@ -102,23 +71,21 @@ fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const flo
 fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const float *send,
                                  const comm_slice *slices, grad_acc *acc, int level)
 {
-    size_t total_elems, total_bytes, end;
-    for (int r = 0; r < c->size; r++) {
-        if (__builtin_add_overflow(slices[r].begin, slices[r].elems, &end))
+    size_t total_elems = 0, total_bytes, end;
+    for (int r = 0; r < c->team.size; r++)
+        if (__builtin_add_overflow(slices[r].begin, slices[r].elems, &end) ||
+            __builtin_add_overflow(total_elems, slices[r].elems, &total_elems))
             return fsdp_error(FSDP_EINVAL, "", "reduce-scatter '%s': slice %d ends beyond a size_t",
                               label, r);
-        c->lengths[r] = slices[r].elems;
-    }
-    TRY(comm_lengths_sum(c, c->lengths, DTYPE_F32, "reduce-scatter buffer", &total_elems,
-                         &total_bytes));
+    TRY(size_mul(total_elems, sizeof(float), "reduce-scatter buffer", &total_bytes));
     comm_issue i = {.op = COMM_OP_REDUCE_SCATTER,
                     .type = acc->sum_dtype,
                     .label = label,
-                    .elems = slices[c->rank].elems,
+                    .elems = slices[c->team.rank].elems,
                     .agreed_elems = total_elems,
-                    .shape_hash = comm_hash(slices, (size_t)c->size * sizeof *slices),
+                    .shape_hash = comm_hash(slices, (size_t)c->team.size * sizeof *slices),
                     .sent_bytes =
-                        (total_elems - slices[c->rank].elems) * dtype_bytes(acc->sum_dtype)};
+                        (total_elems - slices[c->team.rank].elems) * dtype_bytes(acc->sum_dtype)};
     return reduce_scatter(c, s, &i, (comm_scatter){send, slices, acc, level});
 }
 
@@ -155,7 +122,7 @@ static fsdp_status sum_slices(const void *ctx, const void *const *from, int n_th
 /* Slices of an all-reduce: the first elems % W ranks have one element more (n=10, W=4: 3,3,2,2). */
 static void all_reduce_slices(const comm *c, size_t elems)
 {
-    size_t world = (size_t)c->size, begin = 0;
+    size_t world = (size_t)c->team.size, begin = 0;
     for (size_t r = 0; r < world; r++) {
         c->slices[r] =
             (comm_slice){.begin = begin, .elems = elems / world + (r < elems % world ? 1 : 0)};
@@ -166,8 +133,8 @@ static void all_reduce_slices(const comm *c, size_t elems)
 /* Second phase: everyone's summed slice to everyone, in place. */
 static void slices_parts(const comm *c, comm_part *parts, char *buf, size_t elem_bytes)
 {
-    const comm_slice own = c->slices[c->rank];
-    for (int r = 0; r < c->size; r++)
+    const comm_slice own = c->slices[c->team.rank];
+    for (int r = 0; r < c->team.size; r++)
         parts[r] = (comm_part){.send = buf + own.begin * elem_bytes,
                                .send_bytes = own.elems * elem_bytes,
                                .recv = buf + c->slices[r].begin * elem_bytes,
@@ -178,19 +145,21 @@ static fsdp_status all_reduce_run(comm *c, stream *s, comm_call *call, const com
                                   char *buf)
 {
     size_t elem_bytes = dtype_bytes(i->type);
-    const comm_slice own = c->slices[c->rank];
-    comm_part *parts = comm_parts_cleared(c);
-    size_t stage_bytes = scatter_parts(c, parts, buf, c->slices, elem_bytes);
-    sum_args sum = {
-        .out = buf + own.begin * elem_bytes, .elems = own.elems, .size = c->size, .type = i->type};
+    const comm_slice own = c->slices[c->team.rank];
+    comm_part *parts = transport_parts(c->data);
+    size_t stage_bytes = transport_scatter_parts(c->data, parts, buf, c->slices, elem_bytes);
+    sum_args sum = {.out = buf + own.begin * elem_bytes,
+                    .elems = own.elems,
+                    .size = c->team.size,
+                    .type = i->type};
     comm_peer_read v = {.fn = sum_slices, .ctx = &sum, .ctx_bytes = sizeof sum};
     call->more = true;
-    TRY(comm_peer_read_run(c, s, call, parts, stage_bytes, &v));
-    parts = comm_parts_cleared(c);
+    TRY(transport_peer_read(c->data, s, call, parts, stage_bytes, &v));
+    parts = transport_parts(c->data);
     slices_parts(c, parts, buf, elem_bytes);
     call->phase = 1;
     call->more = false;
-    return c->transport->exchange(c->group, s, call, parts);
+    return c->data->table->exchange(c->data, s, call, parts);
 }
 
 fsdp_status comm_all_reduce(comm *c, stream *s, const char *label, dtype t, void *buf, size_t elems)
@@ -201,8 +170,8 @@ fsdp_status comm_all_reduce(comm *c, stream *s, const char *label, dtype t, void
     size_t bytes;
     TRY(size_mul(elems, dtype_bytes(t), "all-reduce buffer", &bytes));
     all_reduce_slices(c, elems);
-    size_t own_bytes = c->slices[c->rank].elems * dtype_bytes(t);
-    size_t peers_bytes = own_bytes * (size_t)(c->size - 1); /* <= bytes + W elements */
+    size_t own_bytes = c->slices[c->team.rank].elems * dtype_bytes(t);
+    size_t peers_bytes = own_bytes * (size_t)(c->team.size - 1); /* <= bytes + W elements */
     comm_issue i = {.op = COMM_OP_ALL_REDUCE,
                     .type = t,
                     .label = label,
@@ -210,8 +179,8 @@ fsdp_status comm_all_reduce(comm *c, stream *s, const char *label, dtype t, void
                     .agreed_elems = elems,
                     .sent_bytes = bytes - own_bytes + peers_bytes};
     comm_call call;
-    TRY(comm_call_begin(c, &i, &call));
-    if (c->size == 1)
-        return c->transport->exchange(c->group, s, &call, comm_parts_cleared(c));
+    TRY(comm_call_begin(c, s, &i, &call));
+    if (c->team.size == 1)
+        return c->data->table->exchange(c->data, s, &call, transport_parts(c->data));
     return all_reduce_run(c, s, &call, &i, buf);
 }

@@ -1,10 +1,11 @@
 /* peer_read.c -- reading what all ranks have for this one, on transports that can show it and
  * on those that can only bring it.
  *
- *   staging allocated on the stream -> transport->exchange -> fn on the stream -> staging freed */
-#include "common/comm/comm_impl.h"
+ *   staging allocated on the stream -> table->exchange -> fn on the stream -> staging freed */
 #include <string.h>
 #include "common/base/recycle.h"
+#include "common/comm/transport_help.h"
+#include "common/sum/sum_run.h"
 
 /* Arguments of fn behind an exchange: from [size], then ctx. */
 typedef struct staged_args {
@@ -20,41 +21,75 @@ static fsdp_status staged_task(void *args, int n_threads)
 }
 
 /* Issue fn over the staged parts. */
-static fsdp_status staged_launch(comm *c, stream *s, const comm_part *parts,
+static fsdp_status staged_launch(const comm_team *team, stream *s, const comm_part *parts,
                                  const comm_peer_read *v)
 {
-    size_t bytes = sizeof(staged_args) + (size_t)c->size * sizeof(void *) + v->ctx_bytes;
+    size_t bytes = sizeof(staged_args) + (size_t)team->size * sizeof(void *) + v->ctx_bytes;
     staged_args *a = recycle_get(bytes);
     if (a == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a sum over %d ranks", c->size);
+        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a sum over %d ranks", team->size);
     a->fn = v->fn;
-    a->size = c->size;
-    for (int r = 0; r < c->size; r++)
-        a->from[r] = r == c->rank ? parts[r].send : parts[r].recv;
-    memcpy(a->from + c->size, v->ctx, v->ctx_bytes);
+    a->size = team->size;
+    for (int r = 0; r < team->size; r++)
+        a->from[r] = r == team->rank ? parts[r].send : parts[r].recv;
+    memcpy(a->from + team->size, v->ctx, v->ctx_bytes);
     fsdp_status status = stream_launch(s, staged_task, a, bytes);
     recycle_put(a);
     return status;
 }
 
-fsdp_status comm_peer_read_run(comm *c, stream *s, const comm_call *call, comm_part *parts,
-                               size_t stage_bytes, const comm_peer_read *v)
+fsdp_status transport_peer_read(transport_group *g, stream *s, const comm_call *call,
+                                comm_part *parts, size_t stage_bytes, const comm_peer_read *v)
 {
-    if (c->transport->peer_read != NULL && c->size > 1)
-        return c->transport->peer_read(c->group, s, call, parts, v);
+    const comm_team *team = g->team;
+    if (g->table->peer_read != NULL && team->size > 1)
+        return g->table->peer_read(g, s, call, parts, v);
     char *staging = NULL, *next;
-    if (c->size > 1)
+    if (team->size > 1)
         TRY(device_alloc(s, MEM_COMM, stage_bytes, "contributions", (void **)&staging));
     next = staging;
-    for (int r = 0; r < c->size; r++) {
-        if (r == c->rank)
+    for (int r = 0; r < team->size; r++) {
+        if (r == team->rank)
             continue;
         parts[r].recv = next;
         next += parts[r].recv_bytes;
     }
-    fsdp_status status = c->transport->exchange(c->group, s, call, parts);
+    fsdp_status status = g->table->exchange(g, s, call, parts);
     if (status == FSDP_OK)
-        status = staged_launch(c, s, parts, v);
+        status = staged_launch(team, s, parts, v);
     device_free(s, staging);
+    return status;
+}
+
+/* ---- the plain reduce-scatter --------------------------------------------------------------- */
+
+size_t transport_scatter_parts(const transport_group *g, comm_part *parts, const void *send,
+                               const comm_slice *slices, size_t elem_bytes)
+{
+    size_t own_bytes = slices[g->team->rank].elems * elem_bytes;
+    for (int r = 0; r < g->team->size; r++)
+        parts[r] = (comm_part){.send = (const char *)send + slices[r].begin * elem_bytes,
+                               .send_bytes = slices[r].elems * elem_bytes,
+                               .recv_bytes = own_bytes};
+    return own_bytes * (size_t)(g->team->size - 1);
+}
+
+static fsdp_status push_all(const void *ctx, const void *const *from, int n_threads)
+{
+    const sum_run *run = ctx;
+    return run->kernels->run(run, from, n_threads);
+}
+
+fsdp_status transport_scatter(transport_group *g, stream *s, const comm_call *call,
+                              const comm_scatter *x)
+{
+    sum_run run;
+    TRY(sum_run_begin(x->acc, s, x->level, g->team->size, &run));
+    comm_part *parts = transport_parts(g);
+    size_t stage_bytes =
+        transport_scatter_parts(g, parts, x->send, x->slices, dtype_bytes(x->acc->sum_dtype));
+    comm_peer_read v = {.fn = push_all, .ctx = &run, .ctx_bytes = sizeof run};
+    fsdp_status status = transport_peer_read(g, s, call, parts, stage_bytes, &v);
+    sum_run_end(&run, s);
     return status;
 }

@@ -85,11 +85,14 @@ fsdp_status expect_status(const char *what, fsdp_status got, fsdp_status want)
 }
 
 /* ---- trace and memory ---------------------------------------------------------------------- */
-static void trace_add(void *self, comm_op op, const char *label, size_t elems)
+static void trace_add(void *self, const comm_record *r)
 {
     grade *g = self;
+    if (r->group != comm_group_number(g->comm))
+        return;
     size_t room = TRACE_BYTES - g->trace_used;
-    int n = snprintf(g->trace + g->trace_used, room, "%s %s %zu;", comm_op_name(op), label, elems);
+    int n = snprintf(g->trace + g->trace_used, room, "%s %s %zu;", comm_op_name(r->op), r->label,
+                     r->elems);
     if (n > 0 && (size_t)n < room)
         g->trace_used += (size_t)n;
 }
@@ -98,12 +101,12 @@ void trace_start(grade *g)
 {
     g->trace_used = 0;
     g->trace[0] = '\0';
-    comm_set_observer(g->comm, trace_add, g);
+    comm_set_watch(g->comm, &(comm_watch){.self = g, .issued = trace_add});
 }
 
 const char *trace_stop(grade *g)
 {
-    comm_set_observer(g->comm, NULL, NULL);
+    comm_set_watch(g->comm, NULL);
     return g->trace;
 }
 

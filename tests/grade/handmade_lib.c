@@ -285,7 +285,7 @@ fsdp_status fixture_run(grade *g, const fix_spec *spec, fix_body body)
     if (st != FSDP_OK && st != FSDP_ETODO)
         return st; /* the program ends; streams and collectives may be stuck */
     fsdp_error_info keep = *fsdp_error_get();
-    comm_set_observer(fx->comm, NULL, NULL);
+    comm_set_watch(fx->comm, NULL);
     if (st == FSDP_OK) {
         stream_free(fx->f.comm_stream);
         free_hosts(fx);
@@ -367,20 +367,21 @@ flat_layout fix_layout(int world_size, const flat_slot *slots, int n_slots, size
                          .padded_elems = shard * w};
 }
 
-static void observe(void *self, comm_op op, const char *label, size_t elems)
+static void observe(void *self, const comm_record *r)
 {
     fixture *fx = self;
-    (void)elems;
+    if (r->group != comm_group_number(fx->comm))
+        return;
     size_t at = strlen(fx->trace);
-    snprintf(fx->trace + at, sizeof fx->trace - at, "%s %s;", comm_op_name(op), label);
+    snprintf(fx->trace + at, sizeof fx->trace - at, "%s %s;", comm_op_name(r->op), r->label);
     if (fx->on_issue)
-        fx->on_issue(fx, op, label);
+        fx->on_issue(fx, r->op, r->label);
 }
 
 void fix_trace_start(fixture *fx)
 {
     fx->trace[0] = '\0';
-    comm_set_observer(fx->comm, observe, fx);
+    comm_set_watch(fx->comm, &(comm_watch){.self = fx, .issued = observe});
 }
 
 void fix_expect_trace(fixture *fx, const char *what, const char *want)

@@ -116,12 +116,12 @@ gemm_dnnl.c  engine         the engine of oneDNN: the CPU;
 gemm_dnnl.c  engine_once      opened once
 gemm_dnnl.c  engine_status    whether it could be
 gemm_dnnl.c  has_bf16         what it can do
-mpi.c        mpi_shared     MPI is initialised and driven once in a process
-shm_boot.c   shm_self       what this process knows of the job
+mpi_operation.c mpi_shared     MPI is initialised and driven once in a process
+shm_watch.c  shm_self       what this process knows of the job
 shm_map.c    maps           mappings of the peers, shared by all groups;
 shm_map.c    n_maps           how many
 shm_map.c    maps_lock        guards both
-comm_hier.c  n_opened       the last group closes MPI'
+hier.c       n_opened       the last group closes MPI'
 objects=$(for source in $(find common lab*_* trainer -name '*.c'); do ls "${BUILD:-build}/${source%.c}.o" 2>/dev/null; done)
 if [ -n "$objects" ] && command -v nm >/dev/null 2>&1; then
     rule globals 'a variable that outlives its function is const, or stands with its reason in the list of lint.sh' "$(

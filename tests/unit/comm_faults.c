@@ -3,12 +3,12 @@
  *
  *   mpiexec -n W build/tests/unit/comm_faults CASE [close|abort]     FSDP_COMM=shm|mpi
  *
- * Two good calls, then the case, in which the last rank differs from the others. Every rank that
- * lives prints "SAW rank r STATUS words" for the case, "NEXT rank r STATUS" for a call after it,
- * and a DONE line with the seconds that comm_close took. A rank that saw no error keeps calling
- * barriers until it does, as a training loop would. Exit status 0 also when errors were seen: the
- * script judges the words. */
-#include "common/comm/comm_impl.h"
+ * COMM_FAULT_FAKE=1 puts a transport on top that cannot carry hosts' calls. Two good calls, then
+ * the case, in which the last rank differs from the others. Every rank that lives prints "SAW rank
+ * r STATUS words" for the case, "NEXT rank r STATUS" for a call after it, and a DONE line with the
+ * seconds that comm_close took. A rank that saw no error keeps calling barriers until it does, as a
+ * training loop would. Exit status 0 also when errors were seen: the script judges the words. */
+#include "tests/unit/comm_fake_lib.h"
 #include "tests/unit/slices.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -441,6 +441,9 @@ int main(int argc, char **argv)
         fsdp_error_print(stderr, 0, 0);
         return 1;
     }
+    const char *why_not;
+    if (getenv("COMM_FAULT_FAKE") != NULL && comm_put_over(f->c, &fake_transport, &why_not))
+        return 1;
     f->rank = comm_rank(f->c);
     f->world = comm_size(f->c);
     f->odd_one = f->rank == f->world - 1;

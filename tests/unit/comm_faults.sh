@@ -93,7 +93,7 @@ verdict() {
 
 # Case $1 on $2 ranks: all see EMISMATCH soon, some rank names both calls as in $3, later calls fail too.
 disagree() {
-    name="$1 n=$2" bad=0
+    name="$1 n=$2${COMM_FAULT_FAKE:+ below another transport}" bad=0
     launch "$2" "$1" 25
     [ $rc != 124 ] && [ $rc != 137 ] || complain "ended by the time limit"
     [ $seconds -le 20 ] || complain "took too long" # FSDP_TIMEOUT_S would end it after 30
@@ -122,6 +122,13 @@ if [ $way != run ]; then
         disagree skipped $n "rank $odd called all-gather #3 'next' of 320 f32"
     done
     disagree subgroup 4 "rank 3 called all-gather #1 'half b' of 320 f32"
+
+    # A transport on top whose calls another one runs.
+    export COMM_FAULT_FAKE=1
+    disagree label 3 "rank 2 called all-gather #3 'h.1' of 320 f32"
+    disagree skipped 3 "rank 2 called all-gather #3 'next' of 320 f32"
+    disagree subgroup 4 "rank 3 called all-gather #1 'half b' of 320 f32"
+    unset COMM_FAULT_FAKE
 
     # The first rank that ends after a failure leaves the others time to report it.
     for how in close abort; do

@@ -105,18 +105,18 @@ static void work(const drawn *d, stream_fn task, char *at, size_t bytes, uint64_
 
 static int world_rank(const drawn *d, int r)
 {
-    return d->c->world_ranks[r];
+    return d->c->team.world_ranks[r];
 }
 
 static void call_all_gather(const drawn *d)
 {
-    size_t bytes = d->elems * dtype_bytes(d->type), me = (size_t)d->c->rank;
-    int rank = world_rank(d, d->c->rank);
-    buffer to = buffer_get(d, bytes * (size_t)d->c->size);
+    size_t bytes = d->elems * dtype_bytes(d->type), me = (size_t)d->c->team.rank;
+    int rank = world_rank(d, d->c->team.rank);
+    buffer to = buffer_get(d, bytes * (size_t)d->c->team.size);
     buffer from = d->other ? (buffer){.at = to.at + me * bytes} : buffer_get(d, bytes);
     work(d, stress_fill, from.at, bytes, stress_key(d->key, rank, 0), rank);
     MUST(comm_all_gather(d->c, d->s, "stress", d->type, from.at, to.at, d->elems));
-    for (int r = 0; r < d->c->size; r++)
+    for (int r = 0; r < d->c->team.size; r++)
         work(d, stress_check, to.at + (size_t)r * bytes, bytes,
              stress_key(d->key, world_rank(d, r), 0), world_rank(d, r));
     if (!d->other)
@@ -127,7 +127,7 @@ static void call_all_gather(const drawn *d)
 static void call_broadcast(const drawn *d)
 {
     size_t bytes = d->elems * dtype_bytes(d->type);
-    int root = world_rank(d, d->root), rank = world_rank(d, d->c->rank);
+    int root = world_rank(d, d->root), rank = world_rank(d, d->c->team.rank);
     buffer b = buffer_get(d, bytes);
     work(d, stress_fill, b.at, bytes, stress_key(d->key, rank, 0), rank);
     MUST(comm_broadcast(d->c, d->s, "stress", d->type, b.at, d->elems, d->root));
@@ -146,21 +146,21 @@ static void call_all_to_all(const drawn *d)
 {
     size_t sent[STRESS_RANKS], received[STRESS_RANKS], n_sent = 0, n_received = 0;
     size_t bytes = dtype_bytes(d->type);
-    int me = d->c->rank, rank = world_rank(d, me);
-    for (int r = 0; r < d->c->size; r++) {
+    int me = d->c->team.rank, rank = world_rank(d, me);
+    for (int r = 0; r < d->c->team.size; r++) {
         n_sent += sent[r] = pair_elems(d, me, r);
         n_received += received[r] = pair_elems(d, r, me);
     }
     buffer from = buffer_get(d, n_sent * bytes), to = buffer_get(d, n_received * bytes);
     char *at = from.at;
-    for (int r = 0; r < d->c->size; at += sent[r++] * bytes)
+    for (int r = 0; r < d->c->team.size; at += sent[r++] * bytes)
         work(d, stress_fill, at, sent[r] * bytes, stress_key(d->key, rank, world_rank(d, r)), rank);
     if (d->other)
         MUST(comm_all_to_allv(d->c, d->s, "stress", d->type, from.at, sent, to.at, received));
     else
         MUST(comm_all_to_all(d->c, d->s, "stress", d->type, from.at, to.at, d->elems));
     at = to.at;
-    for (int r = 0; r < d->c->size; at += received[r++] * bytes)
+    for (int r = 0; r < d->c->team.size; at += received[r++] * bytes)
         work(d, stress_check, at, received[r] * bytes, stress_key(d->key, world_rank(d, r), rank),
              world_rank(d, r));
     buffer_put(d, from);
@@ -174,12 +174,12 @@ static stress_sum sum_check_of(const drawn *d, const void *sum, size_t elems)
                     .key = d->key,
                     .type = d->type,
                     .mode = GRAD_ACC_CANONICAL,
-                    .size = d->c->size,
+                    .size = d->c->team.size,
                     .steps = 1,
-                    .run = comm_fast_run(d->c),
+                    .run = d->c->data->fast_run,
                     .round = d->x->round,
                     .label = comm_op_name(d->op)};
-    for (int r = 0; r < d->c->size; r++)
+    for (int r = 0; r < d->c->team.size; r++)
         a.rank[r] = world_rank(d, r);
     return a;
 }
@@ -193,7 +193,7 @@ static void fill_floats(const drawn *d, char *at, size_t elems, uint64_t key)
 static void call_all_reduce(const drawn *d)
 {
     size_t bytes = d->elems * dtype_bytes(d->type);
-    int rank = world_rank(d, d->c->rank);
+    int rank = world_rank(d, d->c->team.rank);
     buffer b = buffer_get(d, bytes);
     if (d->type == DTYPE_F32)
         fill_floats(d, b.at, d->elems, stress_key(d->key, 0, rank));
@@ -217,7 +217,7 @@ static void levels_draw(const drawn *d, stress_sum *a)
         while (nodes & ((UINT64_C(1) << level) - 1))
             level--;
         a->level[step] = level;
-        nodes += (uint64_t)d->c->size << level;
+        nodes += (uint64_t)d->c->team.size << level;
     }
 }
 
@@ -225,17 +225,18 @@ static void reduce_step(const drawn *d, const stress_sum *a, int step, const siz
                         grad_acc *acc)
 {
     size_t total = 0;
-    int rank = world_rank(d, d->c->rank);
+    int rank = world_rank(d, d->c->team.rank);
     uint64_t key = stress_key(d->key, step, rank);
-    for (int r = 0; r < d->c->size; r++)
+    for (int r = 0; r < d->c->team.size; r++)
         total += lengths[r];
     buffer from = buffer_get(d, total * 4);
     fill_floats(d, from.at, total, key);
     const float *send = (const float *)(void *)from.at;
     if (d->other)
-        MUST(comm_reduce_scatterv(d->c, d->s, "stress", send,
-                                  slices_of(lengths, d->c->size, (comm_slice[STRESS_RANKS]){{0}}),
-                                  acc, a->level[step]));
+        MUST(comm_reduce_scatterv(
+            d->c, d->s, "stress", send,
+            slices_of(lengths, d->c->team.size, (comm_slice[STRESS_RANKS]){{0}}), acc,
+            a->level[step]));
     else
         MUST(comm_reduce_scatter(d->c, d->s, "stress", send, d->elems, acc, a->level[step]));
     stress_data same = {.at = from.at,
@@ -252,11 +253,11 @@ static void reduce_step(const drawn *d, const stress_sum *a, int step, const siz
 static void call_reduce_scatter(const drawn *d)
 {
     size_t lengths[STRESS_RANKS], first = 0;
-    for (int r = 0; r < d->c->size; r++) {
+    for (int r = 0; r < d->c->team.size; r++) {
         lengths[r] = pair_elems(d, 0, r);
-        first += r < d->c->rank ? lengths[r] : 0;
+        first += r < d->c->team.rank ? lengths[r] : 0;
     }
-    stress_sum a = sum_check_of(d, NULL, lengths[d->c->rank]);
+    stress_sum a = sum_check_of(d, NULL, lengths[d->c->team.rank]);
     levels_draw(d, &a);
     grad_acc acc;
     grad_acc_init(&acc, a.mode, &comm_test_sums, a.elems, MEM_OTHER, "stress");
@@ -343,7 +344,7 @@ static void call_draw(stress *x)
         d.type = DTYPE_F32;
     d.elems = elems_draw(&x->plan, d.type);
     d.other = stress_draw(&x->plan, 2);
-    d.root = (int)(stress_draw(&x->plan, 840) % (uint64_t)d.c->size);
+    d.root = (int)(stress_draw(&x->plan, 840) % (uint64_t)d.c->team.size);
     d.key = stress_draw(&x->plan, UINT64_MAX);
     uint64_t kind = stress_draw(&x->mine, 6);
     if (kind == 0)
@@ -376,7 +377,7 @@ static void group_draw(stress *x)
 {
     int i = 1 + (int)stress_draw(&x->plan, GROUPS - 1);
     uint64_t colors = 1 + stress_draw(&x->plan, 3), key = stress_draw(&x->plan, 1u << 30);
-    uint64_t me = (uint64_t)x->group[0]->rank;
+    uint64_t me = (uint64_t)x->group[0]->team.rank;
     int color = (int)(stress_mix(key + me) % colors), place = (int)(stress_mix(key - me) % 5);
     if (x->group[i] != NULL) {
         group_close(x, i);
@@ -424,7 +425,7 @@ static int report(stress *x, uint64_t seed)
 {
     int64_t sum[2] = {atomic_load(&stress_differences), atomic_load(&stress_checked_bytes)};
     MUST(comm_all_reduce(x->group[0], x->s[STREAMS - 1], "result", DTYPE_I64, sum, 2));
-    if (x->group[0]->rank == 0)
+    if (x->group[0]->team.rank == 0)
         printf("%s stress over %s, seed %llu: %d rounds, %lld calls, %lld bytes checked, %lld "
                "differences\n",
                sum[0] == 0 ? "PASS" : "FAIL", comm_backend_name(x->group[0]),

@@ -37,7 +37,7 @@ typedef struct stress_sum {
     dtype type, sum_dtype; /* sum_dtype DTYPE_BF16: a sum in bf16 */
     grad_acc_mode mode;
     int size, steps, round;
-    int run;                /* comm_fast_run of the group */
+    int run;                /* fast_run of the group */
     int rank[STRESS_RANKS]; /* of the job, by place in the group */
     int level[STRESS_STEPS];
     const char *label;

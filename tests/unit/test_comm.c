@@ -5,10 +5,14 @@
  *
  * Rank 0 prints one PASS or FAIL line per check, with the first wrong rank; every rank ends with a
  * DONE line, which a harness must count: a rank that dies early with status 0 would pass else.
- * FSDP_MPI_CHUNK_BYTES=1000 runs the same checks with messages cut into pieces; FSDP_TEST_LARGE=1
- * adds one message of more than 2 GiB. Ranks that disagree, wait or die: comm_faults. */
+ * Everything runs once more with a transport on top that cannot carry hosts' calls
+ * (comm_fake_lib.h). FSDP_MPI_CHUNK_BYTES=1000 runs the same checks with messages cut into pieces;
+ * FSDP_TEST_LARGE=1 adds one message of more than 2 GiB. Ranks that disagree, wait or die:
+ * comm_faults. */
 #include "tests/unit/comm_cases_lib.h"
+#include "tests/unit/comm_fake_lib.h"
 #include "tests/unit/slices.h"
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,12 +188,12 @@ typedef struct seen {
     size_t elems[16];
 } seen;
 
-static void observe(void *self, comm_op op, const char *label, size_t elems)
+static void observe(void *self, const comm_record *r)
 {
     seen *o = self;
-    if (o->n < 16 && strcmp(label, "figures") == 0) {
-        o->op[o->n] = op;
-        o->elems[o->n++] = elems;
+    if (o->n < 16 && strcmp(r->label, "figures") == 0) {
+        o->op[o->n] = r->op;
+        o->elems[o->n++] = r->elems;
     }
 }
 
@@ -222,10 +226,10 @@ static void test_figures(comm_fixture *f)
     size_t room = (n * world + total) * 4;
     float *send = calloc(1, room), *recv = calloc(1, room);
     seen o = {0};
-    comm_set_observer(f->c, observe, &o);
+    comm_set_watch(f->c, &(comm_watch){.self = &o, .issued = observe});
     comm_stats_reset(f->c);
     issue_each(f, n, lengths, send, recv);
-    comm_set_observer(f->c, NULL, NULL);
+    comm_set_watch(f->c, NULL);
     comm_stats st = comm_stats_read(f->c);
     size_t slice = n / world + (rank < n % world ? 1 : 0); /* of the all-reduce */
     uint64_t want[COMM_OPS] = {[COMM_OP_ALL_GATHER] = (world - 1) * n * 4,
@@ -254,6 +258,95 @@ static void test_figures(comm_fixture *f)
     free(recv);
 }
 
+/* What a watch of the job was told: of the first call of each kind, and how often. */
+typedef struct watched {
+    pthread_mutex_t lock;
+    comm_record issued[COMM_OPS], ended[COMM_OPS];
+    int n_issued[COMM_OPS], n_calls[COMM_OPS];
+    double seconds[COMM_OPS], bytes[COMM_OPS];
+} watched;
+
+static void note_issued(void *self, const comm_record *r)
+{
+    watched *w = self;
+    if (strcmp(r->label, "watched") == 0 && w->n_issued[r->op]++ == 0)
+        w->issued[r->op] = *r;
+}
+
+static void note_ended(void *self, const comm_record *r)
+{
+    watched *w = self;
+    if (strcmp(r->label, "watched") != 0)
+        return;
+    pthread_mutex_lock(&w->lock);
+    if (w->seconds[r->op] == 0 && r->calls == 1)
+        w->ended[r->op] = *r;
+    w->n_calls[r->op] += (int)r->calls;
+    w->seconds[r->op] += r->seconds;
+    w->bytes[r->op] += r->bytes;
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* A gather of 5 elements on the one group, a sum of 7 on the other. */
+static void watched_calls(comm_fixture *f, comm *gathers, comm *sums)
+{
+    float row[5 * 64], own[5] = {0};
+    int64_t sum[7] = {0};
+    CHECK_OK(f, comm_all_gather(gathers, f->s, "watched", DTYPE_F32, own, row, 5));
+    CHECK_OK(f, comm_all_reduce(sums, f->s, "watched", DTYPE_I64, sum, 7));
+    CHECK_OK(f, stream_sync(f->s));
+}
+
+static void record_check(comm_fixture *f, const watched *w, comm_op op, comm *g, size_t elems)
+{
+    const comm_record *i = &w->issued[op], *e = &w->ended[op];
+    const char *name = comm_op_name(op);
+    CHECK(f, w->n_issued[op] == 1 && w->n_calls[op] == 1, "%s: issued %d times, ended %d", name,
+          w->n_issued[op], w->n_calls[op]);
+    CHECK(f, i->group == comm_group_number(g) && i->group_ranks == comm_size(g), "%s: group", name);
+    CHECK(f, i->elems == elems && i->stream == f->s && i->seq > 0 && i->calls == 1, "%s", name);
+    CHECK(f,
+          e->group == i->group && e->group_ranks == i->group_ranks && e->seq == i->seq &&
+              e->elems == i->elems && e->type == i->type && e->stream == i->stream,
+          "%s: another one ended", name);
+    CHECK(f, e->begin_s >= i->begin_s && e->begin_s + w->seconds[op] <= clock_now_s(), "%s: %f s",
+          name, w->seconds[op]);
+    CHECK(f, w->bytes[op] == i->bytes, "%s: %g bytes, not %g", name, w->bytes[op], i->bytes);
+}
+
+/* One watch hears of all groups of the job, and what ranks hear can be joined. */
+static void test_watch(comm_fixture *f)
+{
+    watched w = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    uint64_t mine[4], *all;
+    comm *half = NULL, *again = NULL;
+    CHECK_OK(f, comm_split(f->c, f->rank % 2, 0, &half));
+    CHECK_OK(f, comm_split(f->c, f->rank % 2, 0, &again));
+    if (f->why[0] != '\0')
+        return;
+    comm_set_watch(half, &(comm_watch){&w, note_issued, note_ended});
+    watched_calls(f, half, f->c);
+    comm_set_watch(f->c, NULL);
+    watched_calls(f, f->c, half);
+    record_check(f, &w, COMM_OP_ALL_GATHER, half, 5);
+    record_check(f, &w, COMM_OP_ALL_REDUCE, f->c, 7);
+    CHECK(f, comm_group_number(f->c) == 0 && comm_group_number(half) != 0, "group opened first");
+    CHECK(f, comm_group_number(half) != comm_group_number(again), "two splits alike");
+    mine[0] = w.issued[COMM_OP_ALL_GATHER].group;
+    mine[1] = w.issued[COMM_OP_ALL_GATHER].seq;
+    mine[2] = w.issued[COMM_OP_ALL_REDUCE].group;
+    mine[3] = w.issued[COMM_OP_ALL_REDUCE].seq;
+    CHECK_OK(f, comm_host_gather(f->c, "records", mine, sizeof mine, (void **)&all));
+    for (int r = 0; all != NULL && r < f->world; r++) {
+        const uint64_t *theirs = all + (size_t)r * 4;
+        CHECK(f, (theirs[0] == mine[0]) == (r % 2 == f->rank % 2), "group of rank %d", r);
+        CHECK(f, theirs[1] == 1 && theirs[2] == 0 && theirs[3] == mine[3], "calls of rank %d", r);
+    }
+    free(all);
+    comm_close(again);
+    comm_close(half);
+}
+
 /* Staging comes from the ledger under `comm`, and goes back. */
 static void test_staging(comm_fixture *f)
 {
@@ -266,10 +359,13 @@ static void test_staging(comm_fixture *f)
     CHECK_OK(f, stream_sync(f->s));
     ledger_figures l = ledger_read(device_ledger(f->dev));
     size_t want = (world - 1) * n * sizeof *send, most = want + 4096;
-    if (f->c->hier != NULL) { /* the sums of hosts, others' sums; and a copy for peers */
+    if (f->c->data->table ==
+        &hier_transport) { /* the sums of hosts, others' sums; and a copy for peers */
         want = (2 * world / (size_t)comm_local_size(f->c) - 1) * n * sizeof *send;
         most = want + world * n * sizeof *send;
     }
+    if (f->c->data->table == &fake_transport) /* staged, and below a copy for peers */
+        most += world * n * sizeof *send;
     CHECK(f, l.live_bytes[MEM_COMM] == 0, "%zu bytes live", l.live_bytes[MEM_COMM]);
     CHECK(f, l.peak_bytes[MEM_COMM] >= want && l.peak_bytes[MEM_COMM] <= most,
           "peak %zu, not %zu ... %zu", l.peak_bytes[MEM_COMM], want, most);
@@ -346,6 +442,26 @@ static void test_large(comm_fixture *f)
     free(buf);
 }
 
+/* ---- a transport that carries no calls of hosts -----------------------------------------------
+ */
+
+static void test_fake_on_top(comm_fixture *f)
+{
+    const char *why_not = NULL;
+    CHECK_OK(f, comm_put_over(f->c, &fake_transport, &why_not));
+    CHECK(f, strcmp(comm_backend_name(f->c), "fake") == 0, "goes by %s", comm_backend_name(f->c));
+    CHECK(f, f->c->control == f->c->data->below, "control group");
+}
+
+/* After all the checks: it moved the data, it was split, and no host call came its way. */
+static void test_fake_figures(comm_fixture *f)
+{
+    CHECK(f, fake_host_calls() == 0, "%d calls of hosts", fake_host_calls());
+    CHECK(f, fake_exchanges() > 100, "%d exchanges", fake_exchanges());
+    CHECK(f, (fake_splits() > 0) == (f->world > 1), "%d splits", fake_splits());
+    CHECK(f, fake_open_groups() == 1, "%d groups open", fake_open_groups());
+}
+
 /* ---- running ------------------------------------------------------------------------------- */
 
 /* Gather the verdicts; rank 0 prints the first that is not empty. */
@@ -353,8 +469,8 @@ static void run(comm_fixture *f, const char *name, void (*test)(comm_fixture *))
 {
     f->why[0] = '\0';
     test(f);
-    char *all = comm_test_alloc((size_t)f->world * sizeof f->why);
-    if (comm_host_gather(f->c, "verdict", f->why, all, sizeof f->why) != FSDP_OK) {
+    char *all;
+    if (comm_host_gather(f->c, "verdict", f->why, sizeof f->why, (void **)&all) != FSDP_OK) {
         printf("FAIL %s rank %d: %s | %s\n", name, f->rank, f->why, fsdp_error_get()->what);
         comm_abort(f->c, 1);
     }
@@ -391,6 +507,7 @@ static void run_on_stream(comm_fixture *f, stream *s, const char *stream_name)
                  {"open_beside_calls", test_open_beside_calls},
                  {"split", test_split},
                  {"figures", test_figures},
+                 {"watch", test_watch},
                  {"staging", test_staging},
                  {"agree", test_agree},
                  {"same", test_same},
@@ -458,6 +575,9 @@ int main(int argc, char **argv)
     } else {
         run_on_stream(&f, f.worker, "worker");
         run_on_stream(&f, device_compute_stream(f.dev), "inline");
+        run(&f, "fake_on_top", test_fake_on_top);
+        run_on_stream(&f, f.worker, "fake");
+        run(&f, "fake_figures", test_fake_figures);
     }
     int rank = f.rank, world = f.world;
     comm_close(f.c);

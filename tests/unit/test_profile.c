@@ -182,7 +182,7 @@ static void test_share_of_bf16(void **state)
 
 /* ---- collectives ---------------------------------------------------------------------------- */
 
-static void note_timing(void *self, const comm_timing *t)
+static void note_timing(void *self, const comm_record *t)
 {
     ((unsigned *)self)[t->op] += t->calls;
     assert_true(t->seconds >= 0 && t->bytes == 0);
@@ -199,11 +199,11 @@ static void test_timer_of_one_rank(void **state)
     OK(comm_open(d, &(comm_config){.backend = COMM_SELF}, &c));
     stream *s = device_compute_stream(d);
     OK(comm_all_reduce(c, s, "before", DTYPE_F32, buf, 2));
-    comm_set_timer(c, note_timing, calls);
+    comm_set_watch(c, &(comm_watch){.self = calls, .ended = note_timing});
     OK(comm_all_reduce(c, s, "x", DTYPE_F32, buf, 2));
     OK(comm_all_gather(c, s, "y", DTYPE_F32, buf, buf, 2));
     OK(comm_agree(c, FSDP_OK)); /* a call of the host is none of them */
-    comm_set_timer(c, NULL, NULL);
+    comm_set_watch(c, NULL);
     OK(comm_all_reduce(c, s, "behind", DTYPE_F32, buf, 2));
     for (int op = 0; op < COMM_OPS; op++)
         assert_int_equal(calls[op], op == COMM_OP_ALL_REDUCE || op == COMM_OP_ALL_GATHER);
@@ -213,23 +213,30 @@ static void test_timer_of_one_rank(void **state)
 
 typedef struct timings {
     int n;
-    comm_timing last;
+    comm_record last;
 } timings;
 
-static void keep_timing(void *self, const comm_timing *t)
+static void keep_timing(void *self, const comm_record *t)
 {
     ((timings *)self)->n++;
     ((timings *)self)->last = *t;
+}
+
+static uint64_t issue(comm *c, const comm_desc *d, int world_size)
+{
+    comm_issue i = {.op = (comm_op)d->op, .type = (dtype)d->dtype};
+    c->team.size = world_size;
+    return comm_recorder_issue(&c->team, NULL, &i, d);
 }
 
 /* One call on a group of W ranks, as its transport marks it; bytes that the timer is told. */
 static double told_bytes(comm *c, timings *told, const comm_desc *d, int world_size)
 {
     int n_before = told->n;
-    uint64_t ticket = comm_recorder_issue(c->recorder, d, world_size);
-    comm_recorder_mark(c->recorder, ticket, COMM_RUNNING);
+    uint64_t ticket = issue(c, d, world_size);
+    comm_recorder_mark(c->team.recorder, ticket, COMM_RUNNING);
     assert_int_equal(told->n, n_before);
-    comm_recorder_mark(c->recorder, ticket, COMM_DONE);
+    comm_recorder_mark(c->team.recorder, ticket, COMM_DONE);
     assert_int_equal(told->n, n_before + 1);
     assert_int_equal(told->last.calls, 1);
     assert_int_equal(told->last.op, d->op);
@@ -240,8 +247,8 @@ static void test_timer_bytes(void **state)
 {
     (void)state;
     timings told = {0};
-    comm c = {.recorder = comm_recorder_create()};
-    comm_set_timer(&c, keep_timing, &told);
+    comm c = {.team.recorder = comm_recorder_create()};
+    comm_set_watch(&c, &(comm_watch){.self = &told, .ended = keep_timing});
     comm_desc d = {.op = COMM_OP_ALL_GATHER, .dtype = DTYPE_F32, .elems = 10};
     assert_true(told_bytes(&c, &told, &d, 3) == 80); /* to 2 others, 40 each */
     d.op = COMM_OP_REDUCE_SCATTER;
@@ -258,7 +265,7 @@ static void test_timer_bytes(void **state)
     assert_true(told_bytes(&c, &told, &d, 3) == 40);
     d.op = COMM_OP_BARRIER;
     assert_true(told_bytes(&c, &told, &d, 3) == 0);
-    comm_recorder_free(c.recorder);
+    comm_recorder_free(c.team.recorder);
 }
 
 /* An all-reduce is told in two parts, which add up to its time; a failed call and one of the host
@@ -267,32 +274,32 @@ static void test_timer_of_halves(void **state)
 {
     (void)state;
     timings told = {0};
-    comm c = {.recorder = comm_recorder_create()};
-    comm_set_timer(&c, keep_timing, &told);
+    comm c = {.team.recorder = comm_recorder_create()};
+    comm_set_watch(&c, &(comm_watch){.self = &told, .ended = keep_timing});
     comm_desc d = {.op = COMM_OP_ALL_REDUCE, .dtype = DTYPE_F32, .elems = 10};
-    uint64_t ticket = comm_recorder_issue(c.recorder, &d, 2);
+    uint64_t ticket = issue(&c, &d, 2);
     double begun_s = clock_now_s(), first_s;
-    comm_recorder_mark(c.recorder, ticket, COMM_RUNNING);
+    comm_recorder_mark(c.team.recorder, ticket, COMM_RUNNING);
     sleep_ms(10);
-    comm_recorder_mark(c.recorder, ticket, COMM_DONE);
+    comm_recorder_mark(c.team.recorder, ticket, COMM_DONE);
     first_s = told.last.seconds;
     sleep_ms(10); /* the sum between them is a part of it */
-    comm_recorder_mark(c.recorder, ticket, COMM_RUNNING);
-    comm_recorder_mark(c.recorder, ticket, COMM_DONE);
+    comm_recorder_mark(c.team.recorder, ticket, COMM_RUNNING);
+    comm_recorder_mark(c.team.recorder, ticket, COMM_DONE);
     assert_int_equal(told.n, 2);
     assert_int_equal(told.last.calls, 0);
     assert_true(told.last.bytes == 0);
     assert_true(first_s >= 0.010 && told.last.seconds >= 0.010);
     assert_true(first_s + told.last.seconds <= clock_now_s() - begun_s);
-    ticket = comm_recorder_issue(c.recorder, &d, 2);
-    comm_recorder_mark(c.recorder, ticket, COMM_RUNNING);
-    comm_recorder_mark(c.recorder, ticket, COMM_FAILED);
+    ticket = issue(&c, &d, 2);
+    comm_recorder_mark(c.team.recorder, ticket, COMM_RUNNING);
+    comm_recorder_mark(c.team.recorder, ticket, COMM_FAILED);
     d.op = COMM_OP_HOST;
-    ticket = comm_recorder_issue(c.recorder, &d, 2);
-    comm_recorder_mark(c.recorder, ticket, COMM_RUNNING);
-    comm_recorder_mark(c.recorder, ticket, COMM_DONE);
+    ticket = issue(&c, &d, 2);
+    comm_recorder_mark(c.team.recorder, ticket, COMM_RUNNING);
+    comm_recorder_mark(c.team.recorder, ticket, COMM_DONE);
     assert_int_equal(told.n, 2);
-    comm_recorder_free(c.recorder);
+    comm_recorder_free(c.team.recorder);
 }
 
 /* ---- files ---------------------------------------------------------------------------------- */

@@ -40,7 +40,7 @@
 typedef enum op_kind { OP_NONE, OP_LOAD, OP_STORE, OP_ADD, OP_SLEEP, OP_WAKE } op_kind;
 static unsigned access_word(op_kind kind, void *word, unsigned value);
 
-#include "common/comm/shm_sync.c"
+#include "common/comm/transport/shm_sync.c"
 
 enum { MAX_RANKS = 8, MAX_RING = 2, MAX_LOG = 48, MAX_DEPTH = 1000 };
 

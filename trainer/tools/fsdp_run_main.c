@@ -1,14 +1,14 @@
 /* fsdp_run_main.c -- the launcher: build/fsdp_run -n 4 PROGRAM, ranks of one host without MPI.
  *
- * The ranks find each other by memory that the launcher makes (common/comm/shm_boot.c). Any program
- * can be started: one that never joins is just run N times. Exit status: that of the first rank
- * that failed, 128 + N when signal N ended it; 2 for wrong usage, 124 after --timeout, 126 and 127
- * when the program cannot be started. */
+ * The ranks find each other by memory that the launcher makes (common/comm/transport/shm_file.c).
+ * Any program can be started: one that never joins is just run N times. Exit status: that of the
+ * first rank that failed, 128 + N when signal N ended it; 2 for wrong usage, 124 after --timeout,
+ * 126 and 127 when the program cannot be started. */
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include "common/comm/shm_boot.h"
+#include "common/comm/transport/shm_launch.h"
 #include "trainer/tools/rank_set.h"
 
 static const char HELP[] =
@@ -92,7 +92,7 @@ static fsdp_status parse(char **argv, run_config *cfg)
 static fsdp_status check_not_nested(void)
 {
     static const char *const names[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
-                                        SHM_LAUNCH_ENV};
+                                        COMM_RUN_ENV};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (getenv(names[i]) != NULL)
             return fsdp_error(FSDP_EINVAL,

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "common/comm/shm_boot.h"
+#include "common/comm/transport/shm_launch.h"
 #include "trainer/tools/rank_set.h"
 
 /* The files of one rank while it is started. */
@@ -91,7 +91,7 @@ static _Noreturn void become_rank(const rank_set *ranks, const launch *l, pid_t 
     dup2(l->out[1], STDOUT_FILENO);
     dup2(l->err[1], STDERR_FILENO);
     snprintf(text, sizeof text, "%d %d %d %d", l->rank, ranks->cfg.n_ranks, l->job_fd, l->area_fd);
-    setenv(SHM_LAUNCH_ENV, text, 1);
+    setenv(COMM_RUN_ENV, text, 1);
     if (ranks->sigpipe_kills)
         signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &ranks->mask, NULL);

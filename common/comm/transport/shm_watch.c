@@ -1,4 +1,5 @@
-/* shm_watch.c -- the job's failure record, and the thread that watches for dead peers.
+/* shm_watch.c -- this process in its job: the failure record, the thread that watches for dead
+ * peers.
  *
  * A call that waits in shared memory looks at the job's failure between two sleeps, so whoever
  * fails need not wake anybody. What no call sees is seen here: a peer that is dead (its pidfd
@@ -13,11 +14,11 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-#include "common/comm/shm_boot.h"
-#include "common/comm/shm_impl.h"
+#include "common/comm/transport/shm_impl.h"
+
+shm_process shm_self = {.world_lock = PTHREAD_MUTEX_INITIALIZER};
 
 enum { LOOK_EVERY_MS = 100, WRITING_WAITS = 10000 /* a second of 100 us */ };
-static const double LINGER_S = 1; /* between a failure and the end of the process */
 
 /* ---- failure -------------------------------------------------------------------------------- */
 
@@ -32,7 +33,7 @@ static void hear(fsdp_status why)
     p->died_s = clock_now_s();
     pthread_mutex_lock(&p->world_lock);
     if (why == FSDP_ETIMEOUT && p->world != NULL && tell == NULL)
-        comm_recorder_print(p->world->recorder, stderr, p->world_rank[p->me]);
+        comm_recorder_print(p->world->team->recorder, stderr, p->peer[p->me].world_rank);
     pthread_mutex_unlock(&p->world_lock);
     if (tell != NULL)
         tell();
@@ -46,15 +47,16 @@ static fsdp_status failure_tell(void)
     if (atomic_load(&p->job->failed) == SHM_FAIL_WRITING)
         return fsdp_error(FSDP_ECOMM, "see the other ranks' last lines",
                           "shm: a rank failed and did not live to say why");
-    if (p->job->failed_rank != p->world_rank[p->me])
+    if (p->job->failed_rank != p->peer[p->me].world_rank)
         return fsdp_error(why->status, why->hint, "rank %d reports: %.700s", p->job->failed_rank,
                           why->what);
     fsdp_error_set(why);
     return why->status;
 }
 
-fsdp_status shm_failed(void)
+fsdp_status shm_failed(transport_group *group)
 {
+    (void)group; /* all groups fail together */
     shm_process *p = &shm_self;
     if (atomic_load(&p->job->failed) == SHM_FAIL_NONE)
         return FSDP_OK;
@@ -71,29 +73,21 @@ fsdp_status shm_fail(void)
     unsigned none = SHM_FAIL_NONE;
     if (atomic_compare_exchange_strong(&job->failed, &none, SHM_FAIL_WRITING)) {
         job->why = *fsdp_error_get();
-        job->failed_rank = shm_self.world_rank[shm_self.me];
+        job->failed_rank = shm_self.peer[shm_self.me].world_rank;
         atomic_store(&job->failed, SHM_FAIL_SET);
     }
-    return shm_failed();
+    return shm_failed(NULL);
 }
 
-void comm_shm_on_failure(void (*tell)(void))
+void shm_on_failure(void (*tell)(void))
 {
     atomic_store(&shm_self.tell, tell);
 }
 
-void comm_shm_fail(void)
-{
-    (void)shm_fail();
-}
-
 void shm_linger(void)
 {
-    if (shm_failed() == FSDP_OK)
-        return;
-    double left_s = shm_self.died_s + LINGER_S - clock_now_s();
-    if (left_s > 0)
-        usleep((useconds_t)(left_s * 1e6));
+    if (shm_failed(NULL) != FSDP_OK)
+        transport_linger(shm_self.died_s);
 }
 
 /* ---- the thread ----------------------------------------------------------------------------- */
@@ -106,48 +100,31 @@ static void peer_ended(int member)
     (void)fsdp_error(FSDP_ECOMM,
                      "see that rank's last lines; a signal or a lack of memory leaves none",
                      "rank %d (process %d) ended without leaving the group",
-                     shm_self.world_rank[member], (int)m->share.pid);
+                     shm_self.peer[member].world_rank, (int)m->share.pid);
     (void)shm_fail();
-}
-
-/* Polls the peers that still live, behind the event that ends the thread; those that have ended are
- * taken out. */
-static void look_at_peers(struct pollfd *polled, int *member, int *n)
-{
-    int ended = poll(polled, (nfds_t)*n, LOOK_EVERY_MS);
-    for (int i = 1; ended > 0 && i < *n;) {
-        if (polled[i].revents == 0) {
-            i++;
-            continue;
-        }
-        peer_ended(member[i]);
-        --*n;
-        polled[i] = polled[*n];
-        member[i] = member[*n];
-    }
 }
 
 static void *watch_main(void *arg)
 {
     shm_process *p = arg;
-    int n = 1;
-    struct pollfd *polled = calloc((size_t)p->size, sizeof *polled);
-    int *member = calloc((size_t)p->size, sizeof *member);
+    struct pollfd *polled = calloc((size_t)p->size + 1, sizeof *polled);
     pthread_setname_np(pthread_self(), "shm watch");
-    if (polled)
-        polled[0] = (struct pollfd){.fd = p->stop_event, .events = POLLIN};
-    for (int r = 0; polled && member && r < p->size; r++) {
-        if (r == p->me || p->pidfd[r] < 0)
-            continue;
-        polled[n] = (struct pollfd){.fd = p->pidfd[r], .events = POLLIN};
-        member[n++] = r;
-    }
-    while (polled && member && !atomic_load(&p->stop)) {
-        look_at_peers(polled, member, &n);
-        (void)shm_failed();
+    for (int r = 0; polled != NULL && r < p->size; r++)
+        polled[r] =
+            (struct pollfd){.fd = p->peer[r].pidfd, .events = POLLIN}; /* < 0: passed over */
+    if (polled != NULL)
+        polled[p->size] = (struct pollfd){.fd = p->stop_event, .events = POLLIN};
+    while (polled != NULL && !atomic_load(&p->stop)) {
+        int n_ended = poll(polled, (nfds_t)p->size + 1, LOOK_EVERY_MS);
+        for (int r = 0; n_ended > 0 && r < p->size; r++) {
+            if (polled[r].revents == 0)
+                continue;
+            peer_ended(r);
+            polled[r].fd = -1;
+        }
+        (void)shm_failed(NULL);
     }
     free(polled);
-    free(member);
     return NULL;
 }
 
@@ -155,7 +132,7 @@ fsdp_status shm_watch_start(void)
 {
     shm_process *p = &shm_self;
     for (int r = 0; r < p->size; r++)
-        p->pidfd[r] =
+        p->peer[r].pidfd =
             r == p->me ? -1 : (int)syscall(SYS_pidfd_open, (pid_t)p->job->member[r].share.pid, 0);
     p->stop_event = eventfd(0, EFD_CLOEXEC);
     int err = pthread_create(&p->watcher, NULL, watch_main, p);
@@ -176,6 +153,6 @@ void shm_watch_stop(void)
     }
     p->watching = false;
     for (int r = 0; r < p->size; r++)
-        if (p->pidfd[r] >= 0)
-            close(p->pidfd[r]);
+        if (p->peer[r].pidfd >= 0)
+            close(p->peer[r].pidfd);
 }

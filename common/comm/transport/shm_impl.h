@@ -1,11 +1,13 @@
 /* shm_impl.h -- what the parts of the shm transport share; internal.
  *
+ * shm_file.c      the memory of a job: sizes, files, mappings
  * shm_sync.[ch]   the protocol of one group in shared memory
- * shm_boot.c      how ranks find each other: through MPI, or started by fsdp_run
- * shm_watch.c     the thread that notices dead peers and failures, and the job's one failure record
- * shm_map.c       peers' shared blocks in this address space
- * shm_call.c      one call of a rank: exchange, peer_read
- * shm.c           the transport: groups
+ * shm_watch.c     this process in its job: the one failure record, the thread that notices dead
+ * peers shm_map.c       peers' shared blocks in this address space shm_boot.c      how ranks find
+ * each other: by talking over another group, or started by fsdp_run shm_call.c      one call of a
+ * rank: exchange, peer_read shm.c           the transport: groups
+ *
+ * Each calls only those above it.
  *
  * Three kinds of shared memory, all memfds, which vanish with the last process:
  *   job     one per job: every rank's process number and files; the failure that ended the job
@@ -15,8 +17,9 @@
  * A failure anywhere is written into the job once; every wait of every rank looks there. */
 #pragma once
 #include <pthread.h>
-#include "common/comm/comm_impl.h"
-#include "common/comm/shm_sync.h"
+#include "common/comm/transport_help.h"
+#include "common/comm/transport/shm_among.h"
+#include "common/comm/transport/shm_sync.h"
 
 /* ---- the job -------------------------------------------------------------------------------- */
 
@@ -44,23 +47,28 @@ typedef struct shm_job {
 
 size_t shm_job_bytes(int n_members);
 
+/* What this process holds of a member. */
+typedef struct shm_peer {
+    int world_rank;
+    int file;  /* of the member's shared blocks, -1 */
+    int pidfd; /* -1: cannot be watched */
+} shm_peer;
+
 /* One per process: what this process knows of the job. Members are the job's ranks, those of one
  * host, counted from 0; messages name the rank in the first group. */
 typedef struct shm_process {
     shm_job *job;
     int me, size;
-    int *world_rank;   /* [size] of the member */
-    int *peer_file;    /* [size] file of the member's shared blocks, -1 */
-    int *pidfd;        /* [size] -1: cannot be watched */
-    int n_open;        /* groups from comm_open */
-    const comm *world; /* the group opened first; under world_lock, NULL when it is closed */
+    shm_peer *peer;         /* [size] */
+    int n_open;             /* groups that were opened, not split */
+    transport_group *world; /* the first of them; under world_lock, NULL when it is closed */
     pthread_mutex_t world_lock;
     pthread_t watcher;
     bool watching;
     atomic_bool stop;
     int stop_event;
     atomic_bool heard;          /* of the failure */
-    void (*_Atomic tell)(void); /* who else must hear: see comm_shm_on_failure */
+    void (*_Atomic tell)(void); /* who else must hear: see shm_on_failure */
     double died_s;              /* when it heard */
 } shm_process;
 
@@ -86,10 +94,8 @@ typedef struct shm_turn {
 } shm_turn;
 
 typedef struct shm_group {
-    const comm *core;
-    bool opened;  /* by comm_open, not by a split */
-    void *remote; /* group of the mpi transport under it, which ends with it; NULL */
-    const comm_transport *remote_transport;
+    const comm_team *team;
+    bool opened; /* not by a split */
     int *member; /* [size] of the job */
     char *area;  /* [size][SHM_RING] turns of turn_bytes */
     size_t area_bytes, turn_bytes;
@@ -102,25 +108,19 @@ typedef struct shm_group {
     unsigned owed[SHM_RING]; /* peers whose reading of it is not waited for yet */
 } shm_group;
 
-/* Bytes of one turn, and of a group's area, in whole cache lines and pages. */
-size_t shm_turn_bytes(int n_ranks);
-size_t shm_area_bytes(int n_ranks);
-
 /* ---- calls (shm_call.c) ---------------------------------------------------------------------- */
 
-/* The transport's functions of these names: see comm_impl.h. s may be NULL: then the call is done
+/* The transport's functions of these names: see transport.h. s may be NULL: then the call is done
  * on return. */
-fsdp_status shm_exchange(void *group, stream *s, const comm_call *call, const comm_part *parts);
-fsdp_status shm_peer_read(void *group, stream *s, const comm_call *call, const comm_part *parts,
-                          const comm_peer_read *v);
+fsdp_status shm_exchange(transport_group *group, stream *s, const comm_call *call,
+                         const comm_part *parts);
+fsdp_status shm_peer_read(transport_group *group, stream *s, const comm_call *call,
+                          const comm_part *parts, const comm_peer_read *v);
 
 /* ---- failure (shm_watch.c) ------------------------------------------------------------------- */
 
-/* shm_fail -- the record of this thread becomes the job's failure, unless there is one already;
- * returns the job's status, and this thread's record says why. */
-fsdp_status shm_fail(void);
-/* shm_failed -- FSDP_OK, or the job's failure in this thread's record. */
-fsdp_status shm_failed(void);
+/* shm_failed -- the transport's function `failed`; group may be NULL. */
+fsdp_status shm_failed(transport_group *group);
 fsdp_status shm_watch_start(void);
 void shm_watch_stop(void);
 /* shm_linger -- after a failure: stay until every rank has heard of it, for a moment at most. */
@@ -134,7 +134,11 @@ const char *shm_map_get(int member, uint64_t block_offset, uint64_t block_bytes)
 void shm_map_put(int member, uint64_t block_offset);
 void shm_map_free_all(void);
 
-/* ---- starting (shm_boot.c) ------------------------------------------------------------------- */
+/* ---- files (shm_file.c) ---------------------------------------------------------------------- */
+
+/* Bytes of one turn, and of a group's area, in whole cache lines and pages. */
+size_t shm_turn_bytes(int n_ranks);
+size_t shm_area_bytes(int n_ranks);
 
 /* shm_file_of -- fd of this process, for others. fd -1 is no file. */
 shm_file shm_file_of(int fd);
@@ -145,14 +149,13 @@ int shm_file_open(const shm_file *f);
 char *shm_area_create(size_t bytes, int *fd);
 char *shm_area_map(int fd, size_t bytes);
 
-/* shm_self_open -- this process joins the job: tells the others its files, opens theirs, starts the
- * watcher. job: mapped; core: its ranks are the job's members. */
-fsdp_status shm_self_open(shm_job *job, const comm *core);
-void shm_self_close(void);
+/* ---- starting (shm_boot.c) ------------------------------------------------------------------- */
 
-/* shm_use -- *c becomes a group of the shm transport over `area`; an mpi group that it
- * was stays below. */
-fsdp_status shm_use(comm *c, char *area);
-/* shm_use_again -- the same for a later comm_open in a process that is in the job already. parent:
- * a group through which its ranks can talk. collective over the parent */
-fsdp_status shm_use_again(comm *parent, comm *c);
+/* shm_join -- the ranks of this host, among those of `talk`, become the members of a job: each
+ * tells the others its files, opens theirs and starts its watcher. *area: memory for a group of
+ * them; NULL when some rank of talk cannot map its peers' memory. collective over talk */
+fsdp_status shm_join(transport_group *talk, const comm_team *host, char **area);
+/* shm_join_launched -- the same with what fsdp_run has made. */
+fsdp_status shm_join_launched(const comm_team *team, const comm_run_start *run, char **area);
+/* shm_leave -- free what is held of the job. */
+void shm_leave(void);

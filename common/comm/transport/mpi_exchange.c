@@ -9,9 +9,7 @@
  * Disagreement. With every call its descriptor goes to the next rank, and the previous rank's is
  * compared. Data of a wrong length (MPI_ERR_TRUNCATE, or a short message) is held back for a
  * moment, because the descriptor explains it better. */
-#ifdef FSDP_HAVE_MPI
-
-#include "common/comm/mpi_impl.h"
+#include "common/comm/transport/mpi_impl.h"
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/recycle.h"
@@ -36,7 +34,7 @@ fsdp_status mpi_explain(int code, const char *what)
 
 static int tag_of(const comm_call *call, int kind)
 {
-    return (int)(call->desc.seq % TAG_SEQS) * 4 + kind;
+    return (int)(call->number % TAG_SEQS) * 4 + kind;
 }
 
 static size_t chunks_of(size_t bytes)
@@ -46,10 +44,10 @@ static size_t chunks_of(size_t bytes)
 
 static bool requests_alloc(mpi_operation *op)
 {
-    const comm *c = op->group->core;
+    const comm_team *t = op->group->team;
     size_t n_receives = 0, n_sends = 0;
-    for (int r = 0; r < c->size; r++) {
-        if (r != c->rank) {
+    for (int r = 0; r < t->size; r++) {
+        if (r != t->rank) {
             n_receives += chunks_of(op->parts[r].recv_bytes);
             n_sends += chunks_of(op->parts[r].send_bytes);
         }
@@ -58,8 +56,7 @@ static bool requests_alloc(mpi_operation *op)
     op->n_receives = elems_to_int(n_receives);
     op->n_requests = elems_to_int(n);
     op->requests = recycle_get(n * sizeof *op->requests);
-    op->peers = recycle_get(n * sizeof *op->peers);
-    op->bytes = recycle_get(n * sizeof *op->bytes);
+    op->message = recycle_get(n * sizeof *op->message);
     mpi_engine *e = &mpi_shared;
     if (op->n_requests > e->done_capacity) {
         free(e->done_index);
@@ -69,7 +66,7 @@ static bool requests_alloc(mpi_operation *op)
         bool got = e->done_index != NULL && e->done_status != NULL;
         e->done_capacity = got ? op->n_requests : 0;
     }
-    if (op->requests == NULL || op->peers == NULL || op->bytes == NULL || e->done_capacity == 0)
+    if (op->requests == NULL || op->message == NULL || e->done_capacity == 0)
         return false;
     for (size_t i = 0; i < n; i++)
         op->requests[i] = MPI_REQUEST_NULL;
@@ -85,8 +82,7 @@ static int message_post(mpi_operation *op, int *next, bool receive, int peer, ch
     while (bytes > 0) {
         size_t piece = bytes < mpi_shared.chunk_bytes ? bytes : mpi_shared.chunk_bytes;
         MPI_Request *request = &op->requests[*next];
-        op->peers[*next] = peer;
-        op->bytes[*next] = (int)piece;
+        op->message[*next] = (mpi_message){.peer = peer, .bytes = (int)piece};
         ++*next;
         int rc = receive ? MPI_Irecv(at, (int)piece, MPI_BYTE, peer, tag, op->group->comm, request)
                          : MPI_Isend(at, (int)piece, MPI_BYTE, peer, tag, op->group->comm, request);
@@ -100,14 +96,13 @@ static int message_post(mpi_operation *op, int *next, bool receive, int peer, ch
 
 static int desc_post(mpi_operation *op)
 {
-    const comm *c = op->group->core;
-    int next = (c->rank + 1) % c->size, previous = (c->rank + c->size - 1) % c->size;
+    const comm_team *t = op->group->team;
+    int next = (t->rank + 1) % t->size, previous = (t->rank + t->size - 1) % t->size;
     int tag = tag_of(&op->call, TAG_DESC);
     MPI_Comm on = op->group->comm;
-    op->peers[REQ_DESC_OUT] = next;
-    op->peers[REQ_DESC_IN] = previous;
-    op->bytes[REQ_DESC_OUT] = op->bytes[REQ_DESC_IN] = sizeof(comm_desc);
-    op->desc_expected = op->call.phase == 0 && c->size > 1;
+    op->message[REQ_DESC_OUT] = (mpi_message){next, sizeof(comm_desc)};
+    op->message[REQ_DESC_IN] = (mpi_message){previous, sizeof(comm_desc)};
+    op->desc_expected = op->call.phase == 0 && t->size > 1;
     if (!op->desc_expected)
         return MPI_SUCCESS;
     int rc = MPI_Irecv(&op->desc_in, sizeof op->desc_in, MPI_BYTE, previous, tag, on,
@@ -121,15 +116,15 @@ static int desc_post(mpi_operation *op)
 /* Everyone starts with its neighbour, so that no rank is everybody's first target. */
 static int data_post(mpi_operation *op)
 {
-    const comm *c = op->group->core;
+    const comm_team *t = op->group->team;
     int next = REQ_FIRST_RECEIVE, rc = MPI_SUCCESS;
-    for (int d = 1; d < c->size && rc == MPI_SUCCESS; d++) {
-        int peer = (c->rank + c->size - d) % c->size;
+    for (int d = 1; d < t->size && rc == MPI_SUCCESS; d++) {
+        int peer = (t->rank + t->size - d) % t->size;
         comm_part *p = &op->parts[peer];
         rc = message_post(op, &next, true, peer, p->recv, p->recv_bytes);
     }
-    for (int d = 1; d < c->size && rc == MPI_SUCCESS; d++) {
-        int peer = (c->rank + d) % c->size;
+    for (int d = 1; d < t->size && rc == MPI_SUCCESS; d++) {
+        int peer = (t->rank + d) % t->size;
         comm_part *p = &op->parts[peer];
         rc = message_post(op, &next, false, peer, (char *)(uintptr_t)p->send, p->send_bytes);
     }
@@ -148,32 +143,16 @@ fsdp_status mpi_exchange_post(mpi_operation *op)
 
 /* ---- testing ------------------------------------------------------------------------------- */
 
-/* The previous rank's descriptor is here. */
-static fsdp_status desc_compare(mpi_operation *op)
-{
-    const comm *c = op->group->core;
-    const comm_desc *mine = &op->call.desc, *theirs = &op->desc_in;
-    op->desc_expected = false;
-    if (memcmp(mine, theirs, sizeof *mine) == 0)
-        return FSDP_OK;
-    return comm_desc_mismatch(theirs, c->world_ranks[op->peers[REQ_DESC_IN]], mine,
-                              c->world_ranks[c->rank]);
-}
-
 /* A message of another length than expected: remember it, a descriptor may explain it. */
 static void data_hold(mpi_operation *op, int index, int got_bytes)
 {
     if (op->held_since_s > 0)
         return;
-    const comm *c = op->group->core;
-    char call[160], got[48] = "more";
-    comm_desc_print(&op->call.desc, call, sizeof call);
+    char got[24] = "more";
     if (got_bytes >= 0)
         snprintf(got, sizeof got, "%d", got_bytes);
-    (void)fsdp_error(FSDP_EMISMATCH, "all ranks must pass slice lengths that fit each other",
-                     "%s: rank %d sent %s bytes, rank %d expected %d", call,
-                     c->world_ranks[op->peers[index]], got, c->world_ranks[c->rank],
-                     op->bytes[index]);
+    (void)comm_desc_lengths(op->group->team, &op->call.desc, op->message[index].peer, got,
+                            (size_t)op->message[index].bytes);
     op->held = *fsdp_error_get();
     op->held_since_s = clock_now_s();
 }
@@ -193,14 +172,17 @@ static fsdp_status request_done(mpi_operation *op, int index, const MPI_Status *
         char what[64];
         snprintf(what, sizeof what, "message %s rank %d",
                  is_data || index == REQ_DESC_IN ? "from" : "to",
-                 op->group->core->world_ranks[op->peers[index]]);
+                 op->group->team->world_ranks[op->message[index].peer]);
         return mpi_explain(code, what);
     }
-    if (index == REQ_DESC_IN)
-        return desc_compare(op);
+    if (index == REQ_DESC_IN) {
+        op->desc_expected = false;
+        return comm_desc_compare(op->group->team, &op->call.desc, &op->desc_in,
+                                 op->message[index].peer);
+    }
     if (is_data) {
         MPI_Get_count(status, MPI_BYTE, &got_bytes);
-        if (got_bytes != op->bytes[index])
+        if (got_bytes != op->message[index].bytes)
             data_hold(op, index, got_bytes);
     }
     return FSDP_OK;
@@ -239,21 +221,15 @@ fsdp_status mpi_exchange_test(mpi_operation *op, bool *moved, bool *all_done)
 
 void mpi_exchange_missing(const mpi_operation *op, char *text, size_t text_bytes)
 {
-    const comm *c = op->group->core;
-    size_t used = 0;
+    const comm_team *t = op->group->team;
     text[0] = '\0';
-    for (int r = 0; r < c->size; r++) {
+    for (int r = 0; r < t->size; r++) {
         bool missing = false;
         for (int i = REQ_DESC_IN; i < REQ_FIRST_RECEIVE + op->n_receives; i++)
-            missing |= op->requests[i] != MPI_REQUEST_NULL && op->peers[i] == r;
-        if (missing && used < text_bytes)
-            used += (size_t)snprintf(text + used, text_bytes - used, "%s%d", used > 0 ? " " : "",
-                                     c->world_ranks[r]);
+            missing |= op->requests[i] != MPI_REQUEST_NULL && op->message[i].peer == r;
+        if (missing)
+            comm_rank_add(text, text_bytes, t->world_ranks[r]);
     }
-    if (used == 0)
+    if (text[0] == '\0')
         snprintf(text, text_bytes, "none; peers have not taken this rank's");
 }
-
-#else
-typedef int mpi_exchange_not_built; /* ISO C wants a declaration in every file */
-#endif

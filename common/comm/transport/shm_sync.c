@@ -1,6 +1,6 @@
 /* shm_sync.c -- see shm_sync.h. The model checker includes this file with accesses, sleep and wake
  * of its own (SHM_MODEL). */
-#include "common/comm/shm_sync.h"
+#include "common/comm/transport/shm_sync.h"
 
 #ifndef SHM_MODEL
 #include <linux/futex.h>

@@ -11,9 +11,7 @@
  * the start; a rank that hears one fails too and answers with its own. A rank gives its callers'
  * buffers back when it has heard all: so every rank reports before the first one ends (the launcher
  * kills the others then), and nobody still reads a peer's memory that has been freed. */
-#ifdef FSDP_HAVE_MPI
-
-#include "common/comm/mpi_impl.h"
+#include "common/comm/transport/mpi_impl.h"
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -27,9 +25,6 @@ enum { IDLE_SLEEP_US = 100000 }; /* nothing active: only peers' notices can come
 enum { WATCH_EVERY_TESTS = 32 };
 
 static const double NOTICES_S = 2.0; /* how long a failing rank waits for its peers' notices */
-/* A rank that misses one of its own host knows better who is late than those on other hosts that
- * wait for both: it may speak first. */
-static const double NEARER_S = 0.5;
 /* Then, for peers that are still hearing the last one: while they do, MPI may go on reading this
  * rank's buffers, and UCX ends a process that reads what is no longer there.                     */
 enum { GRACE_MS = 400 };
@@ -39,10 +34,9 @@ enum { GRACE_MS = 400 };
 static void operation_end(mpi_operation *op, const fsdp_error_info *info)
 {
     recycle_put(op->requests);
-    recycle_put(op->peers);
-    recycle_put(op->bytes);
+    recycle_put(op->message);
     op->requests = NULL;
-    op->peers = op->bytes = NULL;
+    op->message = NULL;
     mpi_operation_finish(op, info);
 }
 
@@ -108,7 +102,7 @@ static void engine_kill(void)
     pthread_mutex_unlock(&e->lock);
     pthread_mutex_lock(&e->tell_lock);
     if (e->tell != NULL)
-        e->tell();
+        (void)e->tell();
     pthread_mutex_unlock(&e->tell_lock);
     notices_exchange();
     if (e->split != NULL)
@@ -167,14 +161,10 @@ static void report(void)
 
 static void operation_expire(mpi_operation *op)
 {
-    char call[160], missing[200];
-    comm_desc_print(&op->call.desc, call, sizeof call);
+    char missing[200];
     mpi_exchange_missing(op, missing, sizeof missing);
     report();
-    (void)fsdp_error(FSDP_ETIMEOUT,
-                     "compare the ranks' last calls above; FSDP_TIMEOUT_S sets the limit",
-                     "rank %d waited %.1f s in %s; missing data of ranks: %s",
-                     mpi_shared.world_rank, op->group->core->timeout_s, call, missing);
+    (void)comm_desc_timeout(op->group->team, &op->call.desc, missing);
     engine_kill();
 }
 
@@ -196,8 +186,7 @@ static void watch(void)
     }
     double now_s = clock_now_s();
     for (mpi_operation *op = e->active; op != NULL; op = op->next) {
-        const comm *c = op->group->core;
-        if (now_s - op->begun_s > c->timeout_s + (c->hier != NULL ? NEARER_S : 0)) {
+        if (now_s - op->begun_s > op->group->team->timeout_s + op->group->later_s) {
             operation_expire(op);
             return;
         }
@@ -217,13 +206,13 @@ static void split_run(mpi_operation *op)
         mpi_operation_finish(op, fsdp_error_get());
         return;
     }
-    if (made != MPI_COMM_NULL && op->group != NULL && op->child->core->size == 1) {
+    if (made != MPI_COMM_NULL && op->group != NULL && op->child->team->size == 1) {
         MPI_Comm_free(&made);
     } else if (made != MPI_COMM_NULL) {
         MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
         op->child->comm = made;
         if (mpi_shared.recorder == NULL)
-            mpi_shared.recorder = op->child->core->recorder;
+            mpi_shared.recorder = op->child->team->recorder;
     }
     mpi_operation_finish(op, NULL);
 }
@@ -273,7 +262,7 @@ static void close_run(mpi_operation *op)
 {
     mpi_engine *e = &mpi_shared;
     mpi_group *g = op->group;
-    if (g->core->owns_recorder && g->core->recorder == e->recorder)
+    if (g->opened && g->team->recorder == e->recorder)
         e->recorder = NULL;
     if (!e->dead)
         MPI_Comm_free(&g->comm);
@@ -310,7 +299,7 @@ static mpi_operation *inbox_take(int n_quiet)
     pthread_mutex_lock(&e->lock);
     if (e->inbox == NULL && sleep_us > 0) {
         struct timespec deadline = clock_deadline(1e-6 * (double)(sleep_us));
-        pthread_cond_timedwait(&e->wake, &e->lock, &deadline);
+        pthread_cond_clockwait(&e->wake, &e->lock, CLOCK_MONOTONIC, &deadline);
     }
     mpi_operation *taken = e->inbox;
     e->inbox = NULL;
@@ -422,7 +411,3 @@ void *mpi_progress_main(void *arg)
     transport_end();
     return NULL;
 }
-
-#else
-typedef int mpi_progress_not_built; /* ISO C wants a declaration in every file */
-#endif

@@ -10,7 +10,7 @@
  * once. Other memory is copied into such a block first. */
 #include "common/base/bytes_copy.h"
 #include "common/base/recycle.h"
-#include "common/comm/shm_impl.h"
+#include "common/comm/transport/shm_impl.h"
 #include <string.h>
 
 /* Arguments of a call's task; parts [size], then the peer_read's ctx. */
@@ -24,18 +24,6 @@ typedef struct call_args {
 } call_args;
 
 /* ---- layout --------------------------------------------------------------------------------- */
-
-size_t shm_turn_bytes(int n_ranks)
-{
-    size_t bytes = sizeof(shm_turn) + (size_t)n_ranks * sizeof(shm_part);
-    return size_round_up(bytes, SHM_LINE_BYTES);
-}
-
-size_t shm_area_bytes(int n_ranks)
-{
-    size_t bytes = (size_t)n_ranks * SHM_RING * shm_turn_bytes(n_ranks);
-    return size_round_up(bytes, 4096);
-}
 
 /* The entry of a call, on any rank. */
 static shm_turn *turn_of(const shm_group *g, int rank, const comm_call *call)
@@ -61,7 +49,7 @@ typedef struct call_wait {
 static bool call_over(void *self)
 {
     call_wait *w = self;
-    w->failed = shm_failed() != FSDP_OK;
+    w->failed = shm_failed(NULL) != FSDP_OK;
     w->expired = !w->failed && clock_now_s() > w->until_s;
     return w->failed || w->expired;
 }
@@ -76,27 +64,20 @@ static fsdp_status wait_failed(const shm_group *g, const call_wait *w, const com
                                const char *missing)
 {
     if (w->failed)
-        return shm_failed();
-    char text[160];
-    comm_desc_print(&call->desc, text, sizeof text);
-    (void)fsdp_error(FSDP_ETIMEOUT,
-                     "compare the ranks' last calls above; FSDP_TIMEOUT_S sets the limit",
-                     "rank %d waited %.1f s in %s; missing data of ranks: %s",
-                     g->core->world_ranks[g->core->rank], g->core->timeout_s, text, missing);
+        return shm_failed(NULL);
+    (void)comm_desc_timeout(g->team, &call->desc, missing);
     return shm_fail();
 }
 
 /* World ranks whose entry of the turn is not there: "1 3". */
 static void missing_ranks(const shm_group *g, const comm_call *call, char *text, size_t text_bytes)
 {
-    const comm *c = g->core;
-    size_t used = 0;
+    const comm_team *t = g->team;
     text[0] = '\0';
-    for (int r = 0; r < c->size; r++) {
+    for (int r = 0; r < t->size; r++) {
         bool there = atomic_load(&turn_of(g, r, call)->sync.posted.value) == turn_number(call);
-        if (!there && r != c->rank && used < text_bytes)
-            used += (size_t)snprintf(text + used, text_bytes - used, "%s%d", used > 0 ? " " : "",
-                                     c->world_ranks[r]);
+        if (!there && r != t->rank)
+            comm_rank_add(text, text_bytes, t->world_ranks[r]);
     }
 }
 
@@ -107,12 +88,12 @@ typedef struct region {
     const char *begin, *end;
 } region;
 
-static region region_of(const comm *c, const comm_part *parts)
+static region region_of(const comm_team *t, const comm_part *parts)
 {
     region x = {NULL, NULL};
-    for (int r = 0; r < c->size; r++) {
+    for (int r = 0; r < t->size; r++) {
         const char *at = parts[r].send;
-        if (r == c->rank || parts[r].send_bytes == 0)
+        if (r == t->rank || parts[r].send_bytes == 0)
             continue;
         x.begin = x.begin == NULL || at < x.begin ? at : x.begin;
         x.end = at + parts[r].send_bytes > x.end ? at + parts[r].send_bytes : x.end;
@@ -140,7 +121,7 @@ static fsdp_status entry_acquire(shm_group *g, const comm_call *call, call_wait 
     g->owed[i] = 0;
     pthread_mutex_unlock(&g->lock);
     shm_patience p = patience_of(g, w);
-    if (got && (owed == 0 || shm_turn_free(&turn_of(g, g->core->rank, call)->sync, owed, &p)))
+    if (got && (owed == 0 || shm_turn_free(&turn_of(g, g->team->rank, call)->sync, owed, &p)))
         return FSDP_OK;
     return wait_failed(g, w, call, "none; peers have not taken this rank's");
 }
@@ -159,9 +140,9 @@ static void entry_release(shm_group *g, const comm_call *call, unsigned owed)
 /* Describe the call and where its data is. Returns whether the data is in the entry itself. */
 static bool entry_fill(shm_group *g, const call_args *a)
 {
-    const comm *c = g->core;
-    shm_turn *mine = turn_of(g, c->rank, &a->call);
-    region x = region_of(c, a->parts);
+    const comm_team *t = g->team;
+    shm_turn *mine = turn_of(g, t->rank, &a->call);
+    region x = region_of(t, a->parts);
     device_share share = {0};
     mine->desc = a->call.desc;
     mine->block_offset = mine->block_bytes = 0;
@@ -176,9 +157,9 @@ static bool entry_fill(shm_group *g, const call_args *a)
         mine->block_offset = share.offset;
         mine->block_bytes = share.bytes;
     }
-    for (int r = 0; r < c->size; r++) {
+    for (int r = 0; r < t->size; r++) {
         const comm_part *part = &a->parts[r];
-        bool shows = r != c->rank && part->send_bytes > 0;
+        bool shows = r != t->rank && part->send_bytes > 0;
         mine->part[r].bytes = shows ? part->send_bytes : 0;
         mine->part[r].inner =
             shows ? share.inner + (uint64_t)((const char *)part->send - x.begin) : 0;
@@ -188,44 +169,33 @@ static bool entry_fill(shm_group *g, const call_args *a)
 
 /* ---- meet ----------------------------------------------------------------------------------- */
 
-static fsdp_status desc_compare(const shm_group *g, const comm_desc *mine, const comm_desc *theirs,
-                                int peer)
-{
-    const comm *c = g->core;
-    if (memcmp(mine, theirs, sizeof *mine) == 0)
-        return FSDP_OK;
-    return comm_desc_mismatch(theirs, c->world_ranks[peer], mine, c->world_ranks[c->rank]);
-}
-
 static fsdp_status lengths_compare(const shm_group *g, const call_args *a, const shm_turn *theirs,
                                    int peer)
 {
-    const comm *c = g->core;
-    size_t sent = theirs->part[c->rank].bytes, expected = a->parts[peer].recv_bytes;
+    const comm_team *t = g->team;
+    size_t sent = theirs->part[t->rank].bytes, expected = a->parts[peer].recv_bytes;
     if (sent == expected)
         return FSDP_OK;
-    char call[160];
-    comm_desc_print(&a->call.desc, call, sizeof call);
-    return fsdp_error(FSDP_EMISMATCH, "all ranks must pass slice lengths that fit each other",
-                      "%s: rank %d sent %zu bytes, rank %d expected %zu", call,
-                      c->world_ranks[peer], sent, c->world_ranks[c->rank], expected);
+    char bytes[24];
+    snprintf(bytes, sizeof bytes, "%zu", sent);
+    return comm_desc_lengths(t, &a->call.desc, peer, bytes, expected);
 }
 
 /* Every peer has come, with the same call. */
 static fsdp_status meet(shm_group *g, const call_args *a, call_wait *w)
 {
-    const comm *c = g->core;
+    const comm_team *t = g->team;
     unsigned turn = turn_number(&a->call);
     shm_patience p = patience_of(g, w);
-    for (int d = 1; d < c->size; d++) {
-        int peer = (c->rank + d) % c->size;
+    for (int d = 1; d < t->size; d++) {
+        int peer = (t->rank + d) % t->size;
         shm_turn *theirs = turn_of(g, peer, &a->call);
         if (!shm_turn_await(&theirs->sync, turn, &p)) {
             char missing[200];
             missing_ranks(g, &a->call, missing, sizeof missing);
             return wait_failed(g, w, &a->call, missing);
         }
-        fsdp_status status = desc_compare(g, &a->call.desc, &theirs->desc, peer);
+        fsdp_status status = comm_desc_compare(t, &a->call.desc, &theirs->desc, peer);
         if (status == FSDP_OK)
             status = lengths_compare(g, a, theirs, peer);
         if (status != FSDP_OK)
@@ -239,7 +209,7 @@ static fsdp_status meet(shm_group *g, const call_args *a, call_wait *w)
 /* Where the peer's part for this rank can be read until part_close; NULL on failure. */
 static const char *part_open(const shm_group *g, const shm_turn *theirs, int peer)
 {
-    const shm_part *part = &theirs->part[g->core->rank];
+    const shm_part *part = &theirs->part[g->team->rank];
     if (theirs->block_bytes == 0)
         return theirs->inline_bytes + part->inner;
     const char *block = shm_map_get(g->member[peer], theirs->block_offset, theirs->block_bytes);
@@ -255,9 +225,9 @@ static void part_close(const shm_group *g, const shm_turn *theirs, int peer)
 /* Everyone starts with its neighbour, so that no rank's memory is read by all at once. */
 static fsdp_status copy_parts(shm_group *g, const call_args *a)
 {
-    const comm *c = g->core;
-    for (int d = 1; d < c->size; d++) {
-        int peer = (c->rank + d) % c->size;
+    const comm_team *t = g->team;
+    for (int d = 1; d < t->size; d++) {
+        int peer = (t->rank + d) % t->size;
         const comm_part *part = &a->parts[peer];
         if (part->recv_bytes == 0)
             continue;
@@ -273,20 +243,20 @@ static fsdp_status copy_parts(shm_group *g, const call_args *a)
 
 static fsdp_status visit_parts(shm_group *g, const call_args *a, int n_threads)
 {
-    const comm *c = g->core;
-    const void **from = recycle_get((size_t)c->size * sizeof *from);
+    const comm_team *t = g->team;
+    const void **from = recycle_get((size_t)t->size * sizeof *from);
     fsdp_status status = from != NULL ? FSDP_OK : fsdp_error(FSDP_ENOMEM, "", "shm: no memory");
     int n_open = 0;
-    for (; status == FSDP_OK && n_open < c->size; n_open++) {
+    for (; status == FSDP_OK && n_open < t->size; n_open++) {
         const shm_turn *theirs = turn_of(g, n_open, &a->call);
-        from[n_open] = n_open == c->rank ? a->parts[n_open].send : part_open(g, theirs, n_open);
+        from[n_open] = n_open == t->rank ? a->parts[n_open].send : part_open(g, theirs, n_open);
         if (from[n_open] == NULL && a->parts[n_open].recv_bytes > 0)
             status = fsdp_error_get()->status;
     }
     if (status == FSDP_OK)
-        status = a->fn(a->parts + c->size, from, n_threads);
+        status = a->fn(a->parts + t->size, from, n_threads);
     for (int r = 0; r < n_open; r++)
-        if (r != c->rank && from[r] != NULL)
+        if (r != t->rank && from[r] != NULL)
             part_close(g, turn_of(g, r, &a->call), r);
     recycle_put(from);
     return status == FSDP_OK ? FSDP_OK : shm_fail();
@@ -296,12 +266,12 @@ static fsdp_status visit_parts(shm_group *g, const call_args *a, int n_threads)
 
 static fsdp_status end(shm_group *g, const call_args *a, bool is_inline, call_wait *w)
 {
-    const comm *c = g->core;
-    unsigned n_peers = (unsigned)c->size - 1;
-    for (int d = 1; d < c->size; d++)
-        shm_turn_done(&turn_of(g, (c->rank + d) % c->size, &a->call)->sync, n_peers);
+    const comm_team *t = g->team;
+    unsigned n_peers = (unsigned)t->size - 1;
+    for (int d = 1; d < t->size; d++)
+        shm_turn_done(&turn_of(g, (t->rank + d) % t->size, &a->call)->sync, n_peers);
     shm_patience p = patience_of(g, w);
-    if (!is_inline && !shm_turn_free(&turn_of(g, c->rank, &a->call)->sync, n_peers, &p))
+    if (!is_inline && !shm_turn_free(&turn_of(g, t->rank, &a->call)->sync, n_peers, &p))
         return wait_failed(g, w, &a->call, "none; peers have not taken this rank's");
     entry_release(g, &a->call, is_inline ? n_peers : 0);
     return FSDP_OK;
@@ -309,27 +279,27 @@ static fsdp_status end(shm_group *g, const call_args *a, bool is_inline, call_wa
 
 static fsdp_status run_call(shm_group *g, const call_args *a, int n_threads)
 {
-    const comm *c = g->core;
-    call_wait w = {.until_s = clock_now_s() + c->timeout_s};
-    comm_recorder_mark(c->recorder, a->call.ticket, COMM_RUNNING);
+    const comm_team *t = g->team;
+    call_wait w = {.until_s = clock_now_s() + t->timeout_s};
+    comm_recorder_mark(t->recorder, a->call.ticket, COMM_RUNNING);
     TRY(entry_acquire(g, &a->call, &w));
     bool is_inline = entry_fill(g, a);
-    shm_turn_post(&turn_of(g, c->rank, &a->call)->sync, turn_number(&a->call));
+    shm_turn_post(&turn_of(g, t->rank, &a->call)->sync, turn_number(&a->call));
     TRY(meet(g, a, &w));
     TRY(a->fn != NULL ? visit_parts(g, a, n_threads) : copy_parts(g, a));
-    TRY(shm_failed()); /* a peer that gave up may have used its memory again while we read it */
+    TRY(shm_failed(NULL)); /* a peer that gave up may have used its memory again while we read it */
     return end(g, a, is_inline, &w);
 }
 
-/* In the stream's thread. On a failed job the core may be gone: it is not touched then. */
+/* In the stream's thread. On a failed job the team may be gone: it is not touched then. */
 static fsdp_status call_task(void *args, int n_threads)
 {
     const call_args *a = args;
     shm_group *g = a->group;
-    fsdp_status status = shm_failed();
+    fsdp_status status = shm_failed(NULL);
     if (status == FSDP_OK) {
         status = run_call(g, a, n_threads);
-        comm_recorder_mark(g->core->recorder, a->call.ticket,
+        comm_recorder_mark(g->team->recorder, a->call.ticket,
                            status == FSDP_OK ? COMM_DONE : COMM_FAILED);
     }
     atomic_fetch_sub(&g->n_unfinished, 1);
@@ -343,7 +313,7 @@ static fsdp_status call_task(void *args, int n_threads)
 static fsdp_status bounce_make(const shm_group *g, stream *s, const comm_part *parts, void **bounce)
 {
     device_share share;
-    region x = region_of(g->core, parts);
+    region x = region_of(g->team, parts);
     *bounce = NULL;
     if (region_bytes(x) <= SHM_INLINE_BYTES ||
         (s != NULL && device_share_find(stream_device(s), x.begin, region_bytes(x), &share)))
@@ -364,14 +334,14 @@ static fsdp_status bounce_make(const shm_group *g, stream *s, const comm_part *p
 static fsdp_status issue(shm_group *g, stream *s, const comm_call *call, const comm_part *parts,
                          const comm_peer_read *v)
 {
-    size_t parts_bytes = (size_t)g->core->size * sizeof *parts, ctx_bytes = v ? v->ctx_bytes : 0;
+    size_t parts_bytes = (size_t)g->team->size * sizeof *parts, ctx_bytes = v ? v->ctx_bytes : 0;
     size_t bytes = sizeof(call_args) + parts_bytes + ctx_bytes;
     void *bounce;
     TRY(bounce_make(g, s, parts, &bounce));
     call_args *a = recycle_get(bytes);
     if (a == NULL) {
         device_free(s, bounce);
-        return fsdp_error(FSDP_ENOMEM, "", "shm: no memory for a call of %d ranks", g->core->size);
+        return fsdp_error(FSDP_ENOMEM, "", "shm: no memory for a call of %d ranks", g->team->size);
     }
     a->group = g;
     a->call = *call;
@@ -380,7 +350,7 @@ static fsdp_status issue(shm_group *g, stream *s, const comm_call *call, const c
     a->fn = v != NULL ? v->fn : NULL;
     memcpy(a->parts, parts, parts_bytes);
     if (ctx_bytes > 0)
-        memcpy(a->parts + g->core->size, v->ctx, ctx_bytes);
+        memcpy(a->parts + g->team->size, v->ctx, ctx_bytes);
     atomic_fetch_add(&g->n_unfinished, 1);
     fsdp_status status = s != NULL ? stream_launch(s, call_task, a, bytes) : call_task(a, 1);
     recycle_put(a);
@@ -388,13 +358,14 @@ static fsdp_status issue(shm_group *g, stream *s, const comm_call *call, const c
     return status;
 }
 
-fsdp_status shm_exchange(void *group, stream *s, const comm_call *call, const comm_part *parts)
+fsdp_status shm_exchange(transport_group *group, stream *s, const comm_call *call,
+                         const comm_part *parts)
 {
-    return issue(group, s, call, parts, NULL);
+    return issue(group->state, s, call, parts, NULL);
 }
 
-fsdp_status shm_peer_read(void *group, stream *s, const comm_call *call, const comm_part *parts,
-                          const comm_peer_read *v)
+fsdp_status shm_peer_read(transport_group *group, stream *s, const comm_call *call,
+                          const comm_part *parts, const comm_peer_read *v)
 {
-    return issue(group, s, call, parts, v);
+    return issue(group->state, s, call, parts, v);
 }

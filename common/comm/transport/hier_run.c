@@ -1,15 +1,26 @@
-/* comm_hier_run.c -- the collectives that know of hosts; see comm_hier.c.
+/* hier_run.c -- the collectives that know of hosts; see hier.c.
  *
  *   reduce-scatter, issued at once: sums inside the host (peer_read of local) -> rounded, in bf16
  *   -> exchange between hosts -> pushes
  *
- * Everything is a composition of calls on the two groups of a comm_hier, in the order of the
+ * Everything is a composition of calls on the two groups of a hier_group, in the order of the
  * caller's stream. */
 #include <string.h>
 #include "common/base/bytes_copy.h"
 #include "common/base/recycle.h"
-#include "common/comm/comm_hier.h"
+#include "common/comm/transport/hier_impl.h"
 #include "common/sum/sum_run.h"
+
+/* The rank on a host that has this local rank. */
+static int rank_on(const hier_group *h, int host)
+{
+    return host * h->ranks + h->local_rank;
+}
+
+fsdp_status hier_meet(const hier_group *h, stream *s, const comm_call *call)
+{
+    return transport_pass(h->local, s, call, transport_parts(h->local), NULL);
+}
 
 /* ---- all-gather, broadcast ------------------------------------------------------------------ */
 
@@ -48,62 +59,63 @@ static fsdp_status spread_copy(const void *ctx, const void *const *from, int n_t
     return FSDP_OK;
 }
 
-static fsdp_status spread(comm_hier *h, stream *s, const comm_call *call, char *recv,
+static fsdp_status spread(hier_group *h, stream *s, const comm_call *call, char *recv,
                           size_t slice_bytes)
 {
     spread_args a = {recv, slice_bytes, h->hosts, h->host, h->ranks, h->local_rank};
     int first = first_other_host(h->host), last = h->hosts - 1 - (h->host == h->hosts - 1);
     size_t bytes = slice_at(&a, last, 0) - slice_at(&a, first, 0) + slice_bytes;
-    comm_part *parts = comm_parts_cleared(h->local);
+    comm_part *parts = transport_parts(h->local);
     for (int p = 0; p < h->ranks; p++)
         parts[p] = (comm_part){.send = recv + slice_at(&a, first, h->local_rank),
                                .send_bytes = bytes,
                                .recv_bytes = bytes};
-    return comm_hier_local(h, s, call, parts,
-                           &(comm_peer_read){.fn = spread_copy, .ctx = &a, .ctx_bytes = sizeof a});
+    return transport_pass(h->local, s, call, parts,
+                          &(comm_peer_read){.fn = spread_copy, .ctx = &a, .ctx_bytes = sizeof a});
 }
 
-fsdp_status comm_hier_all_gather(comm *c, stream *s, const comm_call *call, void *recv,
-                                 size_t slice_bytes)
+fsdp_status hier_all_gather(transport_group *group, stream *s, const comm_call *call, void *recv,
+                            size_t slice_bytes)
 {
-    comm_hier *h = c->hier;
+    hier_group *h = group->state;
     char *to = recv;
-    comm_part mine = {.send = to + (size_t)c->rank * slice_bytes,
+    comm_part mine = {.send = to + (size_t)group->team->rank * slice_bytes,
                       .send_bytes = slice_bytes,
                       .recv_bytes = slice_bytes};
-    comm_part *parts = comm_parts_cleared(h->local);
+    comm_part *parts = transport_parts(h->local);
     for (int p = 0; p < h->ranks; p++) {
         parts[p] = mine;
         parts[p].recv = to + (size_t)(h->host * h->ranks + p) * slice_bytes;
     }
-    TRY(comm_hier_local(h, s, call, parts, NULL)); /* also the meeting */
-    parts = comm_parts_cleared(c);
+    TRY(transport_pass(h->local, s, call, parts, NULL)); /* also the meeting */
+    parts = transport_parts(group->below);
     for (int k = 0; k < h->hosts; k++) {
-        parts[comm_hier_rank(h, k)] = mine;
-        parts[comm_hier_rank(h, k)].recv = to + (size_t)comm_hier_rank(h, k) * slice_bytes;
+        parts[rank_on(h, k)] = mine;
+        parts[rank_on(h, k)].recv = to + (size_t)rank_on(h, k) * slice_bytes;
     }
-    TRY(comm_hier_net(h, s, call, parts));
+    TRY(group->below->table->exchange(group->below, s, call, parts));
     return spread(h, s, call, to, slice_bytes);
 }
 
-fsdp_status comm_hier_broadcast(comm *c, stream *s, const comm_call *call, void *buf, size_t bytes)
+fsdp_status hier_broadcast(transport_group *group, stream *s, const comm_call *call, void *buf,
+                           size_t bytes)
 {
-    comm_hier *h = c->hier;
+    hier_group *h = group->state;
     int root = call->desc.root, root_local = root % h->ranks, root_host = root / h->ranks;
-    TRY(comm_hier_meet(h, s, call));
-    comm_part *parts = comm_parts_cleared(c);
-    for (int k = 0; k < h->hosts && c->rank == root; k++)
+    TRY(hier_meet(h, s, call));
+    comm_part *parts = transport_parts(group->below);
+    for (int k = 0; k < h->hosts && group->team->rank == root; k++)
         if (k != root_host)
-            parts[comm_hier_rank(h, k)] = (comm_part){.send = buf, .send_bytes = bytes};
+            parts[rank_on(h, k)] = (comm_part){.send = buf, .send_bytes = bytes};
     if (h->host != root_host && h->local_rank == root_local)
         parts[root] = (comm_part){.recv = buf, .recv_bytes = bytes};
-    TRY(comm_hier_net(h, s, call, parts));
-    parts = comm_parts_cleared(h->local);
+    TRY(group->below->table->exchange(group->below, s, call, parts));
+    parts = transport_parts(h->local);
     for (int p = 0; p < h->ranks && h->local_rank == root_local; p++)
         parts[p] = (comm_part){.send = buf, .send_bytes = bytes};
     if (h->local_rank != root_local)
         parts[root_local] = (comm_part){.recv = buf, .recv_bytes = bytes};
-    return comm_hier_local(h, s, call, parts, NULL);
+    return transport_pass(h->local, s, call, parts, NULL);
 }
 
 /* ---- reduce-scatter ------------------------------------------------------------------------- */
@@ -117,25 +129,20 @@ static int log2_of(int n)
     return 1 << k == n ? k : -1;
 }
 
-/* The next node of a larger level can be pushed when nothing of a smaller one waits. */
-bool comm_hier_sums(const comm *c, const grad_acc *acc, int level)
+/* Whether a host's contributions may be added up before they are pushed as one node: always in fast
+ * mode, else where they are a whole subtree, since the next node of a larger level can be pushed
+ * when nothing of a smaller one waits. The same on all ranks. */
+static bool may_sum(const hier_group *h, const grad_acc *acc, int level)
 {
-    if (c->hier == NULL)
-        return false;
     if (acc->mode == GRAD_ACC_FAST)
         return true;
-    int raised = log2_of(c->hier->ranks);
+    int raised = log2_of(h->ranks);
     if (raised < 0 || level + raised >= TREE_SUM_LEVELS)
         return false;
     for (int k = 0; k < level + raised; k++)
         if (acc->tree.slot[k] != NULL)
             return false;
     return true;
-}
-
-int comm_fast_run(const comm *c)
-{
-    return c->hier != NULL ? c->hier->ranks : 1;
 }
 
 /* The sums for the ranks with this local rank, one a host: the run of each, and where its slice
@@ -169,7 +176,7 @@ static fsdp_status sums_add(const void *ctx, const void *const *from, int n_thre
 
 /* What a rank shows to the peer with local rank p: the slices of all ranks with that local rank,
  * one a host, and what lies between them. */
-static comm_slice slices_for(const comm_hier *h, const comm_scatter *x, int p)
+static comm_slice slices_for(const hier_group *h, const comm_scatter *x, int p)
 {
     size_t begin = SIZE_MAX, end = 0;
     for (int k = 0; k < h->hosts; k++) {
@@ -184,21 +191,21 @@ static comm_slice slices_for(const comm_hier *h, const comm_scatter *x, int p)
 
 /* Begin the sums for the ranks with this local rank, one a host. They were empty, so no vector is
  * left over. */
-static fsdp_status sums_begin(comm *c, stream *s, const comm_scatter *x, host_sums **sums)
+static fsdp_status sums_begin(transport_group *group, stream *s, const comm_scatter *x,
+                              host_sums **sums)
 {
-    comm_hier *h = c->hier;
+    hier_group *h = group->state;
     size_t bytes = sizeof **sums + (size_t)h->hosts * sizeof(*sums)->host[0];
     size_t elem_bytes = dtype_bytes(x->acc->sum_dtype);
     const comm_slice shown = slices_for(h, x, h->local_rank);
-    memset(h->host_sum, 0, (size_t)h->hosts * sizeof *h->host_sum);
-    memset(h->rounded, 0, (size_t)h->hosts * sizeof *h->rounded);
+    memset(h->sum, 0, (size_t)h->hosts * sizeof *h->sum);
     *sums = recycle_get(bytes);
     if (*sums == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for sums over %d hosts", h->hosts);
     **sums = (host_sums){.bytes = bytes, .hosts = h->hosts, .ranks = h->ranks};
     for (int k = 0; k < h->hosts; k++) {
-        int to = comm_hier_rank(h, k);
-        grad_acc *sum = &h->host_sum[k];
+        int to = rank_on(h, k);
+        grad_acc *sum = &h->sum[k].acc;
         grad_acc_init(sum, x->acc->mode, x->acc->kernels, x->slices[to].elems, MEM_COMM,
                       "sum of a host");
         sum->sum_dtype = x->acc->sum_dtype;
@@ -209,11 +216,11 @@ static fsdp_status sums_begin(comm *c, stream *s, const comm_scatter *x, host_su
 }
 
 /* First half: add up what the ranks of this host have for the ranks with this local rank. */
-static fsdp_status sums_run(comm *c, stream *s, const comm_call *call, const comm_scatter *x,
-                            const host_sums *sums)
+static fsdp_status sums_run(transport_group *group, stream *s, const comm_call *call,
+                            const comm_scatter *x, const host_sums *sums)
 {
-    comm_hier *h = c->hier;
-    comm_part *parts = comm_parts_cleared(h->local);
+    hier_group *h = group->state;
+    comm_part *parts = transport_parts(h->local);
     size_t elem_bytes = dtype_bytes(x->acc->sum_dtype), mine = 0;
     for (int p = 0; p < h->ranks; p++) {
         const comm_slice shown = slices_for(h, x, p);
@@ -224,26 +231,27 @@ static fsdp_status sums_run(comm *c, stream *s, const comm_call *call, const com
     for (int p = 0; p < h->ranks; p++)
         parts[p].recv_bytes = mine;
     comm_peer_read v = {.fn = sums_add, .ctx = sums, .ctx_bytes = sums->bytes};
-    return comm_hier_local(h, s, call, parts, &v);
+    return transport_pass(h->local, s, call, parts, &v);
 }
 
 /* What goes over the network: the sums, or in bf16 a copy (which is exact: they are rounded). A
  * host's contributions make one node, which stands in the highest slot of its run. */
-static fsdp_status sums_shown(comm *c, stream *s, const comm_scatter *x, const host_sums *sums)
+static fsdp_status sums_shown(transport_group *group, stream *s, const comm_scatter *x,
+                              const host_sums *sums)
 {
-    comm_hier *h = c->hier;
+    hier_group *h = group->state;
     const grad_acc *acc = x->acc;
     for (int k = 0; k < h->hosts; k++) {
         const sum_run *run = &sums->host[k].run;
         const float *sum = run->after[run->top];
-        h->shown[k] = sum;
+        h->sum[k].shown = sum;
         if (acc->sum_dtype == DTYPE_F32 || run->elems == 0)
             continue;
         TRY(device_alloc(s, MEM_COMM, run->elems * dtype_bytes(acc->sum_dtype), "rounded sum",
-                         &h->rounded[k]));
+                         &h->sum[k].rounded));
         TRY(acc->kernels->round(
-            s, &(round_args){.out = h->rounded[k], .in = sum, .elems = run->elems}));
-        h->shown[k] = h->rounded[k];
+            s, &(round_args){.out = h->sum[k].rounded, .in = sum, .elems = run->elems}));
+        h->sum[k].shown = h->sum[k].rounded;
     }
     return FSDP_OK;
 }
@@ -269,46 +277,46 @@ static fsdp_status push_hosts(const void *ctx, const void *const *from, int n_th
 
 /* Second half: the sums go to where they belong, those that come are pushed in the order of hosts.
  */
-static fsdp_status sums_push(comm *c, stream *s, const comm_call *call, const comm_scatter *x,
-                             const sum_run *run)
+static fsdp_status sums_push(transport_group *group, stream *s, const comm_call *call,
+                             const comm_scatter *x, const sum_run *run)
 {
-    comm_hier *h = c->hier;
+    hier_group *h = group->state;
     push_args a = {.hosts = h->hosts, .ranks = h->ranks, .local_rank = h->local_rank, .run = *run};
-    comm_part *parts = comm_parts_cleared(c);
+    comm_part *parts = transport_parts(group->below);
     size_t elem_bytes = dtype_bytes(x->acc->sum_dtype);
-    size_t own_bytes = x->slices[c->rank].elems * elem_bytes;
+    size_t own_bytes = x->slices[group->team->rank].elems * elem_bytes;
     for (int k = 0; k < h->hosts; k++)
-        parts[comm_hier_rank(h, k)] =
-            (comm_part){.send = h->shown[k],
-                        .send_bytes = x->slices[comm_hier_rank(h, k)].elems * elem_bytes,
+        parts[rank_on(h, k)] =
+            (comm_part){.send = h->sum[k].shown,
+                        .send_bytes = x->slices[rank_on(h, k)].elems * elem_bytes,
                         .recv_bytes = own_bytes};
     comm_peer_read v = {.fn = push_hosts, .ctx = &a, .ctx_bytes = sizeof a};
-    comm_call met = *call;
-    met.met = true;
     size_t stage_bytes = own_bytes * (size_t)(h->hosts - 1);
-    return comm_peer_read_run(c, s, &met, parts, stage_bytes, &v);
+    return transport_peer_read(group->below, s, call, parts, stage_bytes, &v);
 }
 
-fsdp_status comm_hier_reduce_scatter(comm *c, stream *s, const comm_call *call,
-                                     const comm_scatter *x)
+fsdp_status hier_reduce_scatter(transport_group *group, stream *s, const comm_call *call,
+                                const comm_scatter *x)
 {
-    comm_hier *h = c->hier;
+    hier_group *h = group->state;
     grad_acc *acc = x->acc;
+    if (!may_sum(h, acc, x->level))
+        return transport_scatter(group, s, call, x);
     host_sums *sums = NULL;
     sum_run run;
     fsdp_status status;
-    GOTO_ON_FAIL(status, sums_begin(c, s, x, &sums), out);
-    GOTO_ON_FAIL(status, sums_run(c, s, call, x, sums), out);
-    GOTO_ON_FAIL(status, sums_shown(c, s, x, sums), out);
+    GOTO_ON_FAIL(status, sums_begin(group, s, x, &sums), out);
+    GOTO_ON_FAIL(status, sums_run(group, s, call, x, sums), out);
+    GOTO_ON_FAIL(status, sums_shown(group, s, x, sums), out);
     int level = acc->mode == GRAD_ACC_FAST ? x->level : x->level + log2_of(h->ranks);
     GOTO_ON_FAIL(status, sum_run_begin(acc, s, level, h->hosts, &run), out);
-    acc->n_pushed += c->size - h->hosts; /* it counts contributions */
-    status = sums_push(c, s, call, x, &run);
+    acc->n_pushed += group->team->size - h->hosts; /* it counts contributions */
+    status = sums_push(group, s, call, x, &run);
     sum_run_end(&run, s);
 out:
     for (int k = 0; k < h->hosts; k++) {
-        grad_acc_free(&h->host_sum[k], s);
-        device_free(s, h->rounded[k]);
+        grad_acc_free(&h->sum[k].acc, s);
+        device_free(s, h->sum[k].rounded);
     }
     recycle_put(sums);
     return status;

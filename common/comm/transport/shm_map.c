@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/queue.h>
-#include "common/comm/shm_impl.h"
+#include "common/comm/transport/shm_impl.h"
 
 enum { MOST_MAPPINGS = 512 };
 
@@ -65,7 +65,7 @@ static mapping *map_new(int member, uint64_t offset, uint64_t bytes)
     mapping *m = calloc(1, sizeof *m);
     if (m == NULL)
         return NULL;
-    m->at = mmap(NULL, bytes, PROT_READ, MAP_SHARED, shm_self.peer_file[member], (off_t)offset);
+    m->at = mmap(NULL, bytes, PROT_READ, MAP_SHARED, shm_self.peer[member].file, (off_t)offset);
     if (m->at == MAP_FAILED) {
         free(m);
         return NULL;
@@ -95,7 +95,7 @@ const char *shm_map_get(int member, uint64_t offset, uint64_t bytes)
         return m->at;
     (void)fsdp_error(FSDP_ENOMEM, "use --comm mpi, or a larger limit on address space (ulimit -v)",
                      "shm: cannot map %llu bytes of rank %d: %s", (unsigned long long)bytes,
-                     shm_self.world_rank[member], strerror(errno));
+                     shm_self.peer[member].world_rank, strerror(errno));
     return NULL;
 }
 

@@ -1,8 +1,9 @@
-/* mpi_impl.h -- what the two halves of the mpi transport share; internal.
+/* mpi_impl.h -- what the parts of the mpi transport share; internal.
  *
- * mpi.c           the transport as callers see it: groups, operations handed over, waiting for them
- * mpi_progress.c  the one thread that talks to MPI: its loop, its pauses, how it fails
- * mpi_exchange.c  what it does for one exchange: messages, descriptors
+ * mpi_operation.c  the engine's state; operations handed over, waiting for them
+ * mpi_exchange.c   one exchange: messages, descriptors
+ * mpi_progress.c   the one thread that talks to MPI: its loop, its pauses, how it fails
+ * mpi.c            the transport as callers see it: groups
  *
  * An operation is made by a caller's thread, belongs to the progress thread while it is queued or
  * active, and is freed by the caller once `done`.
@@ -11,7 +12,8 @@
  * rank: all groups are dead and return the same error. After that no MPI call is made but
  * MPI_Abort, so no message can move from or to a buffer that a caller got back. */
 #pragma once
-#include "common/comm/comm_impl.h"
+#include "common/comm/transport_help.h"
+#include "common/comm/transport/mpi_failure.h"
 #include <mpi.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -23,10 +25,11 @@ typedef struct mpi_notice {
 } mpi_notice;
 
 typedef struct mpi_group {
-    const comm *core;           /* rank, size, names; valid until close */
-    MPI_Comm comm;              /* progress thread only */
-    size_t n_unfinished;        /* exchanges issued and not finished; under the engine's lock */
-    struct exchange_args *args; /* issuing thread only: scratch for one call's arguments */
+    const comm_team *team;   /* valid until close */
+    bool opened;             /* by the launcher, not by a split */
+    double later_s;          /* see mpi_speak_last */
+    MPI_Comm comm;           /* progress thread only */
+    atomic_int n_unfinished; /* exchanges issued and not finished */
 } mpi_group;
 
 typedef enum mpi_operation_kind {
@@ -37,6 +40,10 @@ typedef enum mpi_operation_kind {
     OP_ABORT,
     OP_STOP
 } mpi_operation_kind;
+
+typedef struct mpi_message {
+    int peer, bytes;
+} mpi_message;
 
 typedef struct mpi_operation {
     mpi_operation_kind kind;
@@ -57,7 +64,7 @@ typedef struct mpi_operation {
     comm_desc desc_in;     /* of the previous rank */
     bool desc_expected;    /* not compared yet */
     MPI_Request *requests; /* [n_requests] descriptor out, descriptor in, receives, sends */
-    int *peers, *bytes;    /* [n_requests] of each request */
+    mpi_message *message;  /* [n_requests] of each request */
     int n_requests, n_receives;
     double begun_s;
     double held_since_s;  /* 0: no error held back */
@@ -74,11 +81,11 @@ typedef struct mpi_engine {
     int n_groups;              /* open groups, under the lock */
     bool running, was_started; /* under the lock */
     atomic_bool finalizing;    /* every rank is ending: MPI_Finalize is next */
-    bool dead;                 /* written by the progress thread, under the lock */
+    atomic_bool dead;          /* written by the progress thread, under the lock */
     fsdp_error_info why;       /* valid when dead, then constant; so is died_s */
     double died_s;
     pthread_mutex_t tell_lock; /* guards tell, and is held during its call */
-    void (*tell)(void);        /* see comm_mpi_on_failure */
+    fsdp_status (*tell)(void); /* see mpi_on_failure */
     size_t chunk_bytes;        /* a message is cut into pieces of at most this */
 
     /* set by the thread before it reports that it has begun */
@@ -102,12 +109,27 @@ typedef struct mpi_engine {
 
 extern mpi_engine mpi_shared;
 
-/* The progress thread; arg is the operation that reports MPI's start. */
-void *mpi_progress_main(void *arg);
+/* ---- mpi_operation.c ------------------------------------------------------------------------ */
 
+/* mpi_operation_new -- NULL with this thread's record set. */
+mpi_operation *mpi_operation_new(mpi_operation_kind kind, mpi_group *g, int n_parts);
+void mpi_operation_free(mpi_operation *op);
+/* mpi_inbox_add -- under the engine's lock. */
+void mpi_inbox_add(mpi_operation *op);
+/* mpi_operation_run -- hand the operation to the progress thread and sleep until it is done; frees
+ * it. patience_s > 0 bounds the wait for operations that MPI runs as one blocking call; an
+ * operation given up stays with the thread (leaked). Exchanges are bounded by the progress thread
+ * itself. */
+fsdp_status mpi_operation_run(mpi_operation *op, double patience_s);
+/* mpi_operation_await -- the same for one that the thread has got already. */
+fsdp_status mpi_operation_await(mpi_operation *op, double patience_s);
 /* mpi_operation_finish -- hand the operation back to its caller; info NULL: success. */
 void mpi_operation_finish(mpi_operation *op, const fsdp_error_info *info);
-void mpi_operation_free(mpi_operation *op);
+
+/* ---- mpi_progress.c ------------------------------------------------------------------------- */
+
+/* mpi_progress_main -- the thread; arg is the operation that reports MPI's start. */
+void *mpi_progress_main(void *arg);
 
 /* ---- mpi_exchange.c: progress thread only --------------------------------------------------- */
 

@@ -1,0 +1,39 @@
+/* comm_host.c -- what the hosts of a group settle together.
+ *
+ * Host calls are collectives too: they take a number of the control group, and are compared. */
+#include <stdlib.h>
+#include <string.h>
+#include "common/comm/comm_impl.h"
+
+fsdp_status comm_host_gather(comm *c, const char *label, const void *mine, size_t bytes, void **all)
+{
+    return transport_gather(c->control, label, mine, bytes, all);
+}
+
+fsdp_status comm_agree(comm *c, fsdp_status mine)
+{
+    return transport_agree(c->control, mine);
+}
+
+typedef struct same_text {
+    uint64_t hash, length;
+    char text[240]; /* cut if longer, for the message */
+} same_text;
+
+fsdp_status comm_same(comm *c, const char *what, const char *text)
+{
+    const comm_team *team = &c->team;
+    same_text mine = {.hash = comm_hash(text, strlen(text)), .length = strlen(text)};
+    snprintf(mine.text, sizeof mine.text, "%s", text);
+    same_text *all;
+    fsdp_status status = comm_host_gather(c, "comm_same", &mine, sizeof mine, (void **)&all);
+    for (int r = 1; status == FSDP_OK && r < team->size; r++) {
+        if (all[r].hash == all[0].hash && all[r].length == all[0].length)
+            continue;
+        status = fsdp_error(FSDP_EMISMATCH, "start every rank with the same options and files",
+                            "%s differs: rank %d has '%s', rank %d has '%s'", what,
+                            team->world_ranks[r], all[r].text, team->world_ranks[0], all[0].text);
+    }
+    free(all);
+    return status;
+}

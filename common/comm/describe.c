@@ -1,0 +1,81 @@
+/* describe.c -- calls in words, and how two of them differ. */
+#include <string.h>
+#include "common/comm/transport_help.h"
+
+const char *comm_op_name(comm_op op)
+{
+    static const char *const name[COMM_OPS] = {"all-gather", "reduce-scatter", "all-reduce",
+                                               "broadcast",  "all-to-all",     "barrier"};
+    return op < COMM_OPS ? name[op] : "host call";
+}
+
+void comm_desc_print(const comm_desc *desc, char *text, size_t text_bytes)
+{
+    unsigned long long seq = desc->seq, elems = desc->elems;
+    const char *name = comm_op_name((comm_op)desc->op);
+    const char *type = dtype_name((dtype)desc->dtype);
+    if (desc->op == COMM_OP_HOST)
+        snprintf(text, text_bytes, "%s #%llu", desc->label, seq);
+    else if (desc->op == COMM_OP_BARRIER ||
+             (desc->op == COMM_OP_ALL_TO_ALL && desc->shape_hash != 0))
+        snprintf(text, text_bytes, "%s #%llu '%s'", name, seq, desc->label);
+    else if (desc->op == COMM_OP_BROADCAST)
+        snprintf(text, text_bytes, "%s #%llu '%s' of %llu %s from root %d", name, seq, desc->label,
+                 elems, type, desc->root);
+    else
+        snprintf(text, text_bytes, "%s #%llu '%s' of %llu %s", name, seq, desc->label, elems, type);
+}
+
+fsdp_status comm_desc_compare(const comm_team *team, const comm_desc *mine, const comm_desc *theirs,
+                              int peer)
+{
+    char text_mine[160], text_theirs[160];
+    if (memcmp(mine, theirs, sizeof *mine) == 0)
+        return FSDP_OK;
+    comm_desc_print(mine, text_mine, sizeof text_mine);
+    comm_desc_print(theirs, text_theirs, sizeof text_theirs);
+    const char *detail = "";
+    if (strcmp(text_mine, text_theirs) == 0)
+        detail = mine->shape_hash != theirs->shape_hash ? " (the slice lengths differ)"
+                                                        : " (the labels differ further on)";
+    return fsdp_error(FSDP_EMISMATCH, "all ranks must issue the same calls in the same order",
+                      "ranks disagree: rank %d called %s, rank %d called %s%s",
+                      team->world_ranks[peer], text_theirs, team->world_ranks[team->rank],
+                      text_mine, detail);
+}
+
+fsdp_status comm_desc_lengths(const comm_team *team, const comm_desc *desc, int peer,
+                              const char *sent_bytes, size_t expected_bytes)
+{
+    char call[160];
+    comm_desc_print(desc, call, sizeof call);
+    return fsdp_error(FSDP_EMISMATCH, "all ranks must pass slice lengths that fit each other",
+                      "%s: rank %d sent %s bytes, rank %d expected %zu", call,
+                      team->world_ranks[peer], sent_bytes, team->world_ranks[team->rank],
+                      expected_bytes);
+}
+
+fsdp_status comm_desc_timeout(const comm_team *team, const comm_desc *desc, const char *missing)
+{
+    char call[160];
+    comm_desc_print(desc, call, sizeof call);
+    return fsdp_error(FSDP_ETIMEOUT,
+                      "compare the ranks' last calls above; FSDP_TIMEOUT_S sets the limit",
+                      "rank %d waited %.1f s in %s; missing data of ranks: %s",
+                      team->world_ranks[team->rank], team->timeout_s, call, missing);
+}
+
+void comm_rank_add(char *list, size_t list_bytes, int rank)
+{
+    size_t used = strlen(list);
+    snprintf(list + used, list_bytes - used, "%s%d", used > 0 ? " " : "", rank);
+}
+
+uint64_t comm_hash(const void *bytes, size_t n_bytes)
+{
+    const unsigned char *p = bytes;
+    uint64_t hash = 14695981039346656037u;
+    for (size_t i = 0; i < n_bytes; i++)
+        hash = (hash ^ p[i]) * 1099511628211u;
+    return hash;
+}

@@ -1,0 +1,201 @@
+/* recorder.c -- the flight recorder: the last calls of this process and how far each got.
+ *
+ *   comm_recorder_create -> issue (host), mark (streams) ... -> print at a timeout -> free
+ *
+ * One recorder serves a process's first group and all groups split from it, so that the report
+ * shows calls of several groups in the order they were issued. A ring of fixed length: recording
+ * never allocates and never fails. */
+#include "common/comm/transport_help.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RING_CALLS = 64, SHOWN_CALLS = 8, REPORT_BYTES = 12288 };
+
+typedef struct record {
+    uint64_t ticket; /* 0: never used */
+    comm_desc desc;
+    comm_record told; /* what the watch was told last, without the label */
+    bool told_once;   /* that the call has ended */
+    comm_state state;
+    double issued_s, begun_s, ended_s;
+} record;
+
+struct comm_recorder {
+    pthread_mutex_t lock;
+    uint64_t last_ticket;
+    comm_watch watch;
+    comm_stats stats;
+    record ring[RING_CALLS];
+};
+
+comm_recorder *comm_recorder_create(void)
+{
+    comm_recorder *r = calloc(1, sizeof *r);
+    if (r != NULL)
+        pthread_mutex_init(&r->lock, NULL);
+    return r;
+}
+
+void comm_recorder_free(comm_recorder *r)
+{
+    if (r == NULL)
+        return;
+    pthread_mutex_destroy(&r->lock);
+    free(r);
+}
+
+/* Payload bytes that a rank of the group sends in a call, on average over the ranks. */
+static double sent_bytes(const comm_desc *d, int group_ranks)
+{
+    double others = (double)(group_ranks - 1);
+    double bytes = (double)d->elems * (double)dtype_bytes((dtype)d->dtype);
+    switch ((comm_op)d->op) {
+    case COMM_OP_ALL_GATHER:
+        return others * bytes;
+    case COMM_OP_REDUCE_SCATTER: /* shape_hash: elems is the sum of the slices */
+        return d->shape_hash != 0 ? others / group_ranks * bytes : others * bytes;
+    case COMM_OP_ALL_REDUCE:
+        return 2 * others / group_ranks * bytes;
+    case COMM_OP_BROADCAST:
+        return others / group_ranks * bytes;
+    case COMM_OP_ALL_TO_ALL: /* of all_to_allv the lengths are not known here */
+        return d->shape_hash != 0 ? 0 : others * bytes;
+    default:
+        return 0;
+    }
+}
+
+uint64_t comm_recorder_issue(const comm_team *team, stream *s, const comm_issue *i,
+                             const comm_desc *desc)
+{
+    comm_recorder *r = team->recorder;
+    double now_s = clock_now_s();
+    record e = {.desc = *desc,
+                .told = {.op = i->op,
+                         .type = i->type,
+                         .elems = i->elems,
+                         .group = team->number,
+                         .group_ranks = team->size,
+                         .seq = desc->seq,
+                         .stream = s,
+                         .calls = 1,
+                         .begin_s = now_s,
+                         .bytes = sent_bytes(desc, team->size)},
+                .issued_s = now_s};
+    pthread_mutex_lock(&r->lock);
+    e.ticket = ++r->last_ticket;
+    r->ring[e.ticket % RING_CALLS] = e;
+    comm_watch watch = r->watch;
+    if (i->op < COMM_OPS) {
+        r->stats.calls[i->op]++;
+        r->stats.bytes_sent[i->op] += i->sent_bytes;
+    }
+    pthread_mutex_unlock(&r->lock);
+    e.told.label = e.desc.label;
+    if (i->op < COMM_OPS && watch.issued != NULL)
+        watch.issued(watch.self, &e.told);
+    return e.ticket;
+}
+
+void comm_recorder_watch(comm_recorder *r, const comm_watch *w)
+{
+    pthread_mutex_lock(&r->lock);
+    r->watch = w != NULL ? *w : (comm_watch){0};
+    pthread_mutex_unlock(&r->lock);
+}
+
+comm_stats comm_recorder_stats(comm_recorder *r, bool reset)
+{
+    pthread_mutex_lock(&r->lock);
+    comm_stats stats = r->stats;
+    if (reset)
+        r->stats = (comm_stats){0};
+    pthread_mutex_unlock(&r->lock);
+    return stats;
+}
+
+/* Fill e->told: what the watch has not been told of a call that has just ended, once more or for
+ * good. Parts follow each other without a gap. */
+static void end_tell(record *e)
+{
+    bool again = e->told_once;
+    double begun_s = e->begun_s > 0 ? e->begun_s : e->ended_s;
+    e->told.begin_s = again ? e->told.begin_s + e->told.seconds : begun_s;
+    e->told.seconds = e->ended_s - e->told.begin_s;
+    if (again) {
+        e->told.calls = 0;
+        e->told.bytes = 0;
+    }
+    e->told_once = true;
+}
+
+void comm_recorder_mark(comm_recorder *r, uint64_t ticket, comm_state state)
+{
+    comm_watch watch = {0};
+    record copy = {0};
+    pthread_mutex_lock(&r->lock);
+    record *e = &r->ring[ticket % RING_CALLS];
+    if (e->ticket == ticket) {
+        /* an all-reduce runs twice: its time is that of both phases */
+        if (state == COMM_RUNNING && e->state == COMM_ISSUED)
+            e->begun_s = clock_now_s();
+        if (state == COMM_DONE || state == COMM_FAILED)
+            e->ended_s = clock_now_s();
+        e->state = state;
+        if (state == COMM_DONE && r->watch.ended != NULL && e->desc.op < COMM_OPS) {
+            end_tell(e);
+            watch = r->watch;
+            copy = *e;
+        }
+    }
+    pthread_mutex_unlock(&r->lock);
+    copy.told.label = copy.desc.label;
+    if (watch.ended != NULL)
+        watch.ended(watch.self, &copy.told);
+}
+
+/* Seconds that the call has been in its present state (issued, running) or has taken (done). */
+static double record_seconds(const record *e, double now_s)
+{
+    switch (e->state) {
+    case COMM_ISSUED:
+        return now_s - e->issued_s;
+    case COMM_RUNNING:
+        return now_s - e->begun_s;
+    default:
+        return e->begun_s > 0 ? e->ended_s - e->begun_s : 0;
+    }
+}
+
+static int record_print(const record *e, double now_s, char *text, size_t text_bytes)
+{
+    static const char *const state_name[] = {"issued", "running", "done", "failed"};
+    char call[160];
+    comm_desc_print(&e->desc, call, sizeof call);
+    return snprintf(text, text_bytes, "  %-48s  %d ranks  %-7s  %.3f s\n", call,
+                    e->told.group_ranks, state_name[e->state], record_seconds(e, now_s));
+}
+
+void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank)
+{
+    char text[REPORT_BYTES];
+    size_t used =
+        (size_t)snprintf(text, sizeof text, "[rank %d] last calls, oldest first:\n", world_rank);
+    pthread_mutex_lock(&r->lock);
+    double now_s = clock_now_s();
+    uint64_t last = r->last_ticket;
+    uint64_t first = last >= RING_CALLS ? last - RING_CALLS + 1 : 1;
+    for (uint64_t t = first; t <= last && used < sizeof text; t++) {
+        const record *e = &r->ring[t % RING_CALLS];
+        bool unfinished = e->state == COMM_ISSUED || e->state == COMM_RUNNING;
+        if (unfinished || t + SHOWN_CALLS > last)
+            used += (size_t)record_print(e, now_s, text + used, sizeof text - used);
+    }
+    pthread_mutex_unlock(&r->lock);
+    if (used > sizeof text - 1)
+        used = sizeof text - 1;
+    fflush(out);
+    fwrite(text, 1, used, out);
+    fflush(out);
+}

@@ -1,0 +1,157 @@
+/* transport.h -- what a transport is and what it is given; internal.
+ *
+ *   open (by the launcher) or open_over (another group) -> exchange, peer_read ... / split -> close
+ *                                                          abort ends the job at any time
+ *
+ * The front (comm.c, comm_sum.c, comm_group.c) does all that must be alike on every transport:
+ * argument checks, statistics, sums. A transport moves bytes between ranks and notices that ranks
+ * disagree, died or do not come. Every collective is one or two calls of its `exchange`, or of
+ * `peer_read` where ranks can read each other's memory, unless it offers the whole collective. The
+ * front reaches a transport through its table alone; a transport calls back what transport_help.h
+ * declares and nothing else.
+ *
+ * A communicator is a chain of groups of the same ranks. The top one moves the data, each other one
+ * is what the group above it was opened on:
+ *
+ *   mpi        shm over mpi        shm+mpi over mpi
+ *
+ * What hosts settle (comm_agree, comm_same, comm_split, comm_close, and the opening of a group over
+ * another) goes over the control group: the topmost that can move host memory while a host waits.
+ *
+ * One thread at a time issues calls on a communicator; the work runs on streams. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include "common/comm/comm.h"
+
+/* ---- a call --------------------------------------------------------------------------------- */
+
+enum { COMM_LABEL_BYTES = 48 };
+
+/* Calls of hosts: numbered and compared like the collectives, but no operation of the statistics;
+ * the label says which. */
+enum { COMM_OP_HOST = COMM_OPS };
+
+/* What all ranks of a group must agree on in one call. Sent between ranks: zero it before filling,
+ * it is compared as bytes. */
+typedef struct comm_desc {
+    uint64_t seq;        /* number of the call on its group, from 1 */
+    uint64_t elems;      /* per rank as the caller passed them; total for reduce_scatterv */
+    uint64_t shape_hash; /* of reduce_scatterv's slices; 1: all_to_allv; else 0 */
+    uint64_t label_hash; /* of the whole label */
+    int32_t op, dtype, root, reserved;
+    char label[COMM_LABEL_BYTES]; /* cut if longer, for messages */
+} comm_desc;
+
+typedef struct comm_call {
+    comm_desc desc;
+    uint64_t ticket; /* of the flight recorder */
+    uint64_t number; /* of the group that runs it: desc.seq, but for a part of another's call */
+    int phase;       /* 0; 1 for the all-gather of an all-reduce (not compared again) */
+    bool more;       /* another phase follows */
+} comm_call;
+
+/* What moves between this rank and one peer; zero bytes move nothing. */
+typedef struct comm_part {
+    const void *send;
+    void *recv;
+    size_t send_bytes, recv_bytes;
+} comm_part;
+
+/* What is done with the bytes of all ranks where they lie; see comm_transport.peer_read. */
+typedef struct comm_peer_read {
+    fsdp_status (*fn)(const void *ctx, const void *const *from, int n_threads);
+    const void *ctx;
+    size_t ctx_bytes;
+} comm_peer_read;
+
+/* A reduce-scatter: the ranks' contributions to this one's slice become nodes of `level`. */
+typedef struct comm_scatter {
+    const void *send;         /* of acc->sum_dtype */
+    const comm_slice *slices; /* [W] */
+    grad_acc *acc;
+    int level;
+} comm_scatter;
+
+/* ---- a group -------------------------------------------------------------------------------- */
+
+typedef struct comm_recorder comm_recorder;
+
+/* Who is in a group. Valid until the group is closed. */
+typedef struct comm_team {
+    int rank, size, local_rank, local_size;
+    int *world_ranks; /* [size] rank of each member in the first group; messages use these */
+    uint64_t number;  /* comm_group_number */
+    double timeout_s;
+    comm_recorder *recorder; /* of the job */
+    device *dev;
+} comm_team;
+
+typedef struct comm_transport comm_transport;
+
+typedef struct transport_group {
+    const comm_transport *table;
+    void *state; /* the transport's */
+    const comm_team *team;
+    struct transport_group *below; /* which this one was opened on and ends after it; NULL */
+    uint64_t next_seq;
+    int fast_run;     /* ranks side by side whose contributions fast mode adds first; 1: none */
+    comm_part *parts; /* [size] scratch of the call being issued */
+} transport_group;
+
+struct comm_transport {
+    const char *name;
+    bool shares;       /* peers read device_alloc_shared's memory in place: what comm_alloc gives */
+    bool carries_host; /* exchange takes host memory, s being NULL */
+
+    /* open -- the group of all ranks that the launcher started; fills rank, size, local_* and
+     * world_ranks of *team (comm_team_fill). NULL: it can only be opened over another. */
+    fsdp_status (*open)(comm_team *team, transport_group **out);
+
+    /* open_over -- a group of the ranks of `below`, which stays below. *out is NULL when that
+     * cannot be, on all ranks; *why_not then says why, in words for the user, or is NULL. */
+    fsdp_status (*open_over)(transport_group *below, transport_group **out, const char **why_not);
+
+    /* exchange -- parts [W], copied before return; the entry of this rank itself is ignored (the
+     * front copies). In stream order on s; s NULL: host memory, the caller waits. Marks
+     * call->ticket. errors  FSDP_EMISMATCH, FSDP_ETIMEOUT, FSDP_ECOMM; each ends the group */
+    fsdp_status (*exchange)(transport_group *group, stream *s, const comm_call *call,
+                            const comm_part *parts);
+
+    /* peer_read -- exchange for those who only read: fn(ctx, from, n_threads) runs in stream order
+     * while the peers' parts for this rank can be read where they are. from [W]: by rank,
+     * from[rank] is parts[rank].send. recv is ignored, recv_bytes are compared; ctx is copied. A
+     * peer's memory is not read after the peer's stream has passed the call. NULL: what exchange
+     * brings is staged (transport_peer_read). errors  as exchange, and fn's */
+    fsdp_status (*peer_read)(transport_group *group, stream *s, const comm_call *call,
+                             const comm_part *parts, const comm_peer_read *v);
+
+    /* Whole collectives, where the transport has better ones than exchange gives; NULL: it has
+     * none. recv of the all-gather holds this rank's slice already. */
+    fsdp_status (*all_gather)(transport_group *group, stream *s, const comm_call *call, void *recv,
+                              size_t slice_bytes);
+    fsdp_status (*broadcast)(transport_group *group, stream *s, const comm_call *call, void *buf,
+                             size_t bytes);
+    fsdp_status (*reduce_scatter)(transport_group *group, stream *s, const comm_call *call,
+                                  const comm_scatter *x);
+
+    /* failed -- FSDP_OK, or the error that ended the group (its record is set for this thread).
+     * NULL: it cannot fail. */
+    fsdp_status (*failed)(transport_group *group);
+
+    /* split -- called by every rank of `group`, of two or more, at once, after a host call on its
+     * control group. color: >= 0, equal in a new group (mpi: < 0 only takes part); child: its
+     * members. *out, with all it needs below it, is NULL for a group of one. */
+    fsdp_status (*split)(transport_group *group, int color, const comm_team *child,
+                         transport_group **out);
+
+    /* close -- the front has synchronised the ranks, or the group has failed. Must not hang.
+     * Returns whether the group below may be closed too: not after a failure that it does not know
+     * of. NULL: nothing is to be done, and it may. */
+    bool (*close)(transport_group *group);
+
+    /* abort -- end the job, or return if that cannot be done. NULL: it cannot. */
+    void (*abort)(transport_group *group, int exit_code);
+};
+
+extern const comm_transport self_transport, mpi_transport, shm_transport, hier_transport;

@@ -1,0 +1,36 @@
+/* hier_impl.h -- what the two halves of the hier transport share; internal.
+ *
+ * hier.c      the transport and its groups
+ * hier_run.c  the collectives that know of hosts */
+#pragma once
+#include "common/comm/transport_help.h"
+
+/* A host's sum for one rank. */
+typedef struct hier_sum {
+    grad_acc acc;
+    const void *shown; /* what is sent of it */
+    void *rounded;     /* that when it is a copy, else NULL */
+} hier_sum;
+
+typedef struct hier_group {
+    comm_team team;         /* of this host's ranks */
+    transport_group *local; /* shm between them */
+    int hosts, host;        /* H and this one */
+    int ranks, local_rank;  /* L and this one's */
+    bool opened;            /* not by a split */
+
+    hier_sum *sum; /* [hosts] scratch of the reduce-scatter being issued: of the rank on each host
+                      that has this local rank */
+} hier_group;
+
+/* The transport's functions of these names: see transport.h. */
+fsdp_status hier_all_gather(transport_group *group, stream *s, const comm_call *call, void *recv,
+                            size_t slice_bytes);
+fsdp_status hier_broadcast(transport_group *group, stream *s, const comm_call *call, void *buf,
+                           size_t bytes);
+fsdp_status hier_reduce_scatter(transport_group *group, stream *s, const comm_call *call,
+                                const comm_scatter *x);
+
+/* hier_meet -- a call between the ranks of this host that moves nothing, for a call that has no
+ * other to begin with. */
+fsdp_status hier_meet(const hier_group *h, stream *s, const comm_call *call);

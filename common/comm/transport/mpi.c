@@ -1,0 +1,322 @@
+/* mpi.c -- the mpi transport as its callers see it.
+ *
+ *   mpi_open (starts the progress thread, which starts MPI) -> exchange ... split ...
+ *   -> close (the last one ends MPI and the thread)
+ *
+ * A collective on a stream is a task of that stream: it hands an operation to the progress thread
+ * and sleeps until the operation is done. So operations of several streams are in flight at once
+ * and finish in any order; ranks need not reach them in the same real-time order. A build without
+ * MPI has no_mpi.c instead. */
+#include "common/comm/transport/mpi_impl.h"
+#include <math.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+#include "common/base/recycle.h"
+
+static const double CLOSE_PATIENCE_S = 10;   /* without any progress */
+static const double FINALIZE_PATIENCE_S = 5; /* when all ranks have come to MPI_Finalize */
+static const double LATER_S = 0.5;           /* see mpi_speak_last */
+
+/* Arguments of an exchange task; copied with it. */
+typedef struct exchange_args {
+    mpi_group *group;
+    comm_call call;
+    comm_part parts[]; /* [size] */
+} exchange_args;
+
+/* ---- exchange ------------------------------------------------------------------------------ */
+
+static fsdp_status mpi_failed(transport_group *group)
+{
+    (void)group; /* all groups fail together */
+    if (!atomic_load(&mpi_shared.dead))
+        return FSDP_OK;
+    fsdp_error_set(&mpi_shared.why);
+    return mpi_shared.why.status;
+}
+
+void mpi_fail(void)
+{
+    mpi_engine *e = &mpi_shared;
+    fsdp_error_info why = *fsdp_error_get();
+    mpi_operation *op = mpi_operation_new(OP_FAIL, NULL, 0);
+    if (op == NULL)
+        return;
+    op->error = why;
+    pthread_mutex_lock(&e->lock);
+    bool taken = e->running && !e->dead;
+    if (taken)
+        mpi_inbox_add(op);
+    pthread_mutex_unlock(&e->lock);
+    if (!taken)
+        mpi_operation_free(op);
+}
+
+void mpi_on_failure(fsdp_status (*tell)(void))
+{
+    mpi_engine *e = &mpi_shared;
+    pthread_mutex_lock(&e->tell_lock);
+    e->tell = tell;
+    if (tell != NULL && mpi_failed(NULL) != FSDP_OK)
+        (void)tell();
+    pthread_mutex_unlock(&e->tell_lock);
+}
+
+static fsdp_status exchange_run(mpi_group *g, const exchange_args *a)
+{
+    const comm_team *t = g->team;
+    comm_recorder_mark(t->recorder, a->call.ticket, COMM_RUNNING);
+    mpi_operation *op = mpi_operation_new(OP_EXCHANGE, g, t->size);
+    if (op == NULL)
+        return FSDP_ENOMEM;
+    op->call = a->call;
+    memcpy(op->parts, a->parts, (size_t)t->size * sizeof a->parts[0]);
+    fsdp_status status = mpi_operation_run(op, 0);
+    comm_recorder_mark(t->recorder, a->call.ticket, status == FSDP_OK ? COMM_DONE : COMM_FAILED);
+    return status;
+}
+
+/* In the stream's thread. On a dead transport the team may be gone: it is not touched then. The
+ * group stays until every task that was issued has been here (transport_drain). */
+static fsdp_status exchange_task(void *args, int n_threads)
+{
+    const exchange_args *a = args;
+    mpi_group *g = a->group;
+    (void)n_threads;
+    fsdp_status status = mpi_failed(NULL);
+    if (status == FSDP_OK)
+        status = exchange_run(g, a);
+    atomic_fetch_sub(&g->n_unfinished, 1);
+    return status;
+}
+
+static size_t args_bytes(const mpi_group *g)
+{
+    return sizeof(exchange_args) + (size_t)g->team->size * sizeof(comm_part);
+}
+
+static fsdp_status mpi_exchange(transport_group *group, stream *s, const comm_call *call,
+                                const comm_part *parts)
+{
+    mpi_group *g = group->state;
+    exchange_args *a = recycle_get(args_bytes(g));
+    if (a == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "mpi: no memory for a call of %d ranks", g->team->size);
+    a->group = g;
+    a->call = *call;
+    memcpy(a->parts, parts, (size_t)g->team->size * sizeof *parts);
+    atomic_fetch_add(&g->n_unfinished, 1);
+    fsdp_status status =
+        s != NULL ? stream_launch(s, exchange_task, a, args_bytes(g)) : exchange_task(a, 1);
+    recycle_put(a);
+    return status;
+}
+
+/* ---- groups -------------------------------------------------------------------------------- */
+
+/* group NULL: of all ranks, a group also when it is of one rank. color < 0: only take part. */
+static fsdp_status mpi_split(transport_group *group, int color, const comm_team *team,
+                             transport_group **out)
+{
+    *out = NULL;
+    mpi_group *parent = group != NULL ? group->state : NULL, *g = calloc(1, sizeof *g);
+    mpi_operation *op = g != NULL ? mpi_operation_new(OP_SPLIT, parent, 0) : NULL;
+    if (op == NULL) {
+        free(g);
+        return fsdp_error(FSDP_ENOMEM, "", "mpi: no memory for a group of %d ranks", team->size);
+    }
+    *g = (mpi_group){.team = team, .opened = parent == NULL, .comm = MPI_COMM_NULL};
+    op->color = color;
+    op->key = team->rank;
+    op->child = g;
+    fsdp_status status = mpi_operation_run(op, team->timeout_s);
+    if (status == FSDP_ETIMEOUT)
+        return status; /* the thread may still be using g */
+    bool is_member = status == FSDP_OK && g->comm != MPI_COMM_NULL;
+    if (is_member)
+        status = transport_group_new(&mpi_transport, team, out);
+    if (status != FSDP_OK || !is_member) {
+        free(g);
+        return status;
+    }
+    (*out)->state = g;
+    pthread_mutex_lock(&mpi_shared.lock);
+    mpi_shared.n_groups++;
+    pthread_mutex_unlock(&mpi_shared.lock);
+    return FSDP_OK;
+}
+
+void mpi_speak_last(transport_group *group)
+{
+    FSDP_ASSERT(group->table == &mpi_transport);
+    ((mpi_group *)group->state)->later_s = LATER_S;
+}
+
+static void linger(void)
+{
+    if (mpi_failed(NULL) != FSDP_OK)
+        transport_linger(mpi_shared.died_s);
+}
+
+/* MPI_Finalize waits for all ranks, which may be many on few cores: it has a call's time. Over TCP
+ * it can hang for good: MPICH 4.0.2 flushes UCX connections while peers that are done with theirs
+ * no longer answer (seen in one exit of six on a link of 300 Mbit/s). By then every rank has done
+ * its work, so that wait is bounded. */
+static void engine_stop(double patience_s)
+{
+    mpi_engine *e = &mpi_shared;
+    linger();
+    mpi_operation *op = mpi_operation_new(OP_STOP, NULL, 0);
+    if (op != NULL)
+        (void)mpi_operation_run(op, CLOSE_PATIENCE_S);
+    double until_s = clock_now_s() + patience_s;
+    bool ended = false, bounded = false;
+    while (op != NULL && !ended && clock_now_s() < until_s) {
+        struct timespec soon;
+        clock_gettime(CLOCK_REALTIME, &soon);
+        soon.tv_sec += 1;
+        ended = pthread_timedjoin_np(e->thread, NULL, &soon) == 0;
+        if (!bounded && atomic_load(&e->finalizing)) {
+            bounded = true;
+            until_s = fmin(until_s, clock_now_s() + FINALIZE_PATIENCE_S);
+        }
+    }
+    if (!ended)
+        pthread_detach(e->thread);
+    e->running = false;
+}
+
+static bool mpi_close(transport_group *group)
+{
+    mpi_group *g = group->state;
+    double timeout_s = g->team->timeout_s;
+    bool unused = transport_drain(group, &g->n_unfinished);
+    mpi_operation *op = mpi_operation_new(OP_CLOSE, g, 0);
+    if (op == NULL || mpi_operation_run(op, CLOSE_PATIENCE_S) != FSDP_OK)
+        unused = false;
+    if (unused) /* else some stream's task may come back to it: it stays */
+        free(g);
+    pthread_mutex_lock(&mpi_shared.lock);
+    bool last = --mpi_shared.n_groups == 0;
+    pthread_mutex_unlock(&mpi_shared.lock);
+    if (last)
+        engine_stop(timeout_s);
+    return true;
+}
+
+static void mpi_abort(transport_group *group, int exit_code)
+{
+    linger();
+    mpi_operation *op = mpi_operation_new(OP_ABORT, group->state, 0);
+    if (op == NULL)
+        return;
+    op->exit_code = exit_code;
+    /* MPI_Abort does not return. If it hangs, the front ends the process. */
+    (void)mpi_operation_run(op, 5);
+}
+
+/* ---- start --------------------------------------------------------------------------------- */
+
+/* MPICH's UCX takes about 4 MB of /dev/shm per rank and fails without it (16 ranks in a container's
+ * usual 64 MB). When it is tight, leave out the transport that lives there: System V segments,
+ * which /dev/shm does not bound, serve as well. A setting of the user's wins. */
+static void choose_transports(void)
+{
+    enum { NEEDED_BYTES_PER_RANK = 8 << 20 };
+    struct statvfs fs;
+    if (statvfs("/dev/shm", &fs) != 0)
+        return;
+    double free_bytes = (double)fs.f_bavail * (double)fs.f_frsize;
+    if (free_bytes < (double)comm_launched_local_ranks() * NEEDED_BYTES_PER_RANK)
+        setenv("UCX_TLS", "^posix", 0);
+}
+
+/* Ask the kernel to end this process with its parent (the launcher), also if that ended just now.
+ */
+static void die_with_parent(void)
+{
+    pid_t parent = getppid();
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        raise(SIGKILL);
+}
+
+static size_t chunk_from_env(void)
+{
+    const char *text = getenv("FSDP_MPI_CHUNK_BYTES");
+    long long bytes = text != NULL ? atoll(text) : 0;
+    return bytes > 0 && bytes <= 1 << 30 ? (size_t)bytes : (size_t)1 << 30;
+}
+
+/* The thread is created with all signals blocked: they belong to the caller's threads. */
+static fsdp_status engine_start(void)
+{
+    mpi_engine *e = &mpi_shared;
+    if (e->was_started)
+        return fsdp_error(FSDP_ESTATE, "keep the first group open until the end",
+                          "comm_open: MPI was ended and cannot be started twice in a process");
+    choose_transports();
+    die_with_parent();
+    e->inbox_tail = &e->inbox;
+    e->chunk_bytes = chunk_from_env();
+    mpi_operation *op = mpi_operation_new(OP_SPLIT, NULL, 0);
+    if (op == NULL)
+        return FSDP_ENOMEM;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int err = pthread_create(&e->thread, NULL, mpi_progress_main, op);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (err != 0) {
+        mpi_operation_free(op);
+        return fsdp_error(FSDP_ECOMM, "", "comm_open: no progress thread: %s", strerror(err));
+    }
+    fsdp_status status = mpi_operation_await(op, 0);
+    pthread_mutex_lock(&e->lock);
+    e->was_started = true;
+    e->running = status == FSDP_OK;
+    pthread_mutex_unlock(&e->lock);
+    if (status != FSDP_OK)
+        pthread_join(e->thread, NULL);
+    return status;
+}
+
+/* A launcher of another MPI starts ranks that each believe to be alone. */
+static fsdp_status launcher_check(void)
+{
+    int launched = comm_launched_ranks();
+    if (launched == mpi_shared.world_size)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ECOMM, "start it with MPICH's mpiexec (mpiexec.mpich)",
+                      "comm_open: the launcher started %d ranks, MPI sees %d", launched,
+                      mpi_shared.world_size);
+}
+
+static fsdp_status mpi_open(comm_team *team, transport_group **out)
+{
+    mpi_engine *e = &mpi_shared;
+    if (!e->running) {
+        TRY(engine_start());
+        fsdp_status status = launcher_check();
+        if (status != FSDP_OK) {
+            engine_stop(team->timeout_s);
+            return status;
+        }
+    }
+    TRY(comm_team_fill(team, e->world_rank, e->world_size, e->local_rank, e->local_size));
+    return mpi_split(NULL, 0, team, out);
+}
+
+const comm_transport mpi_transport = {.name = "mpi",
+                                      .carries_host = true,
+                                      .open = mpi_open,
+                                      .exchange = mpi_exchange,
+                                      .failed = mpi_failed,
+                                      .split = mpi_split,
+                                      .close = mpi_close,
+                                      .abort = mpi_abort};

@@ -1,0 +1,206 @@
+/* shm.c -- the transport of ranks on one host, which read each other's memory: its groups.
+ *
+ *   open, open_over -> exchange, peer_read (shm_call.c) ... split ... -> close
+ *
+ * source [NCCL's and MPICH's shared-memory paths] */
+#include "common/comm/transport/shm_impl.h"
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+/* ---- groups --------------------------------------------------------------------------------- */
+
+/* Spinning pays only when a waiting rank does not hold the core that its peer needs. A rank that
+ * may run on some cores only was bound to them, as its peers are to others. */
+static bool cores_for_all(int n_ranks)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0 || get_nprocs() < n_ranks)
+        return false;
+    return CPU_COUNT(&set) >= n_ranks || CPU_COUNT(&set) < get_nprocs();
+}
+
+static int member_of(int world_rank)
+{
+    int i = 0;
+    while (shm_self.peer[i].world_rank != world_rank)
+        FSDP_ASSERT(++i < shm_self.size);
+    return i;
+}
+
+/* The group of *team over `area`, which is unmapped when there is no memory for it. */
+static fsdp_status group_new(const comm_team *team, char *area, bool opened, transport_group **out)
+{
+    transport_group *group = NULL;
+    shm_group *g = calloc(1, sizeof *g);
+    int *member = calloc((size_t)team->size, sizeof *member);
+    if (g == NULL || member == NULL || transport_group_new(&shm_transport, team, &group)) {
+        free(g);
+        free(member);
+        munmap(area, shm_area_bytes(team->size));
+        return fsdp_error(FSDP_ENOMEM, "", "shm: no memory for a group of %d ranks", team->size);
+    }
+    for (int r = 0; r < team->size; r++)
+        member[r] = member_of(team->world_ranks[r]);
+    g->team = team;
+    g->opened = opened;
+    g->member = member;
+    g->area = area;
+    g->area_bytes = shm_area_bytes(team->size);
+    g->turn_bytes = shm_turn_bytes(team->size);
+    g->spin = 64;
+    g->may_spin = cores_for_all(team->local_size);
+    for (uint64_t number = 1; number <= SHM_RING; number++)
+        g->next[number % SHM_RING] = number;
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->freed, NULL);
+    group->state = g;
+    *out = group;
+    return FSDP_OK;
+}
+
+/* Memory for a new group of more than one rank, whose members are in `talk`: the lowest member
+ * makes it, the others, told by talk, map it. Every rank of talk takes part. */
+static fsdp_status area_share(transport_group *talk, const comm_team *child, char **area)
+{
+    const comm_team *all_ranks = talk->team;
+    bool leads = child->rank == 0 && child->size > 1;
+    int fd = -1;
+    *area = leads ? shm_area_create(shm_area_bytes(child->size), &fd) : NULL;
+    shm_file mine = shm_file_of(fd), *all;
+    fsdp_status status =
+        transport_gather(talk, "comm_split: files", &mine, sizeof mine, (void **)&all);
+    for (int r = 0; r < all_ranks->size && status == FSDP_OK && !leads && child->size > 1; r++) {
+        if (all_ranks->world_ranks[r] != child->world_ranks[0])
+            continue;
+        int theirs = shm_file_open(&all[r]);
+        *area = theirs >= 0 ? shm_area_map(theirs, shm_area_bytes(child->size)) : NULL;
+        close(theirs);
+    }
+    free(all);
+    if (status == FSDP_OK && child->size > 1 && *area == NULL)
+        status = fsdp_error(FSDP_ENOMEM, "raise the limits on memory and open files",
+                            "comm_split: no shared memory for a group of %d ranks", child->size);
+    status = transport_agree(talk, status); /* everybody has mapped it, or all give up */
+    close(fd);
+    if (status != FSDP_OK && *area != NULL)
+        munmap(*area, shm_area_bytes(child->size));
+    return status;
+}
+
+fsdp_status shm_split(transport_group *talk, int color, const comm_team *host,
+                      transport_group **out)
+{
+    char *area = NULL;
+    (void)color;
+    *out = NULL;
+    TRY(area_share(talk, host, &area));
+    return area != NULL ? group_new(host, area, false, out) : FSDP_OK;
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+/* A group over `area` that was opened, not split. */
+static fsdp_status open_over_area(const comm_team *team, char *area, transport_group **out)
+{
+    TRY(group_new(team, area, true, out));
+    pthread_mutex_lock(&shm_self.world_lock);
+    shm_self.world = shm_self.world == NULL ? *out : shm_self.world;
+    pthread_mutex_unlock(&shm_self.world_lock);
+    shm_self.n_open++;
+    return FSDP_OK;
+}
+
+fsdp_status shm_open_among(transport_group *talk, const comm_team *host, transport_group **out)
+{
+    char *area = NULL;
+    if (shm_self.job != NULL)
+        TRY(area_share(talk, host, &area));
+    else
+        TRY(shm_join(talk, host, &area));
+    return area != NULL ? open_over_area(host, area, out) : FSDP_OK;
+}
+
+static fsdp_status shm_open_over(transport_group *below, transport_group **out,
+                                 const char **why_not)
+{
+    TRY(shm_open_among(transport_control(below), below->team, out));
+    *why_not = *out != NULL ? NULL : "the ranks cannot map each other's memory";
+    return FSDP_OK;
+}
+
+/* A process that fsdp_run started. */
+static fsdp_status shm_start(comm_team *team, transport_group **out)
+{
+    comm_run_start run;
+    char *area = NULL;
+    if (!comm_run_started(&run))
+        return fsdp_error(FSDP_EINVAL, "start it with build/fsdp_run -n N PROGRAM, or with mpiexec",
+                          "comm_open: shm: this process was started by neither");
+    TRY(comm_team_fill(team, run.rank, run.size, run.rank, run.size));
+    if (shm_self.job == NULL) /* the first time: it closes the files */
+        TRY(shm_join_launched(team, &run, &area));
+    else if (shm_self.world != NULL)
+        TRY(area_share(shm_self.world, team, &area));
+    else
+        return fsdp_error(FSDP_ESTATE, "keep the first group open until the end",
+                          "comm_open: the first group is closed");
+    return open_over_area(team, area, out);
+}
+
+/* ---- closing -------------------------------------------------------------------------------- */
+
+/* An opened group has been closed; with the last one this process leaves the job. */
+static void leave_job(const transport_group *group)
+{
+    shm_process *p = &shm_self;
+    pthread_mutex_lock(&p->world_lock);
+    p->world = p->world == group ? NULL : p->world;
+    pthread_mutex_unlock(&p->world_lock);
+    if (--p->n_open > 0)
+        return;
+    shm_linger();
+    if (shm_failed(NULL) == FSDP_OK)
+        atomic_store(&p->job->member[p->me].closed, 1);
+    shm_leave();
+}
+
+/* What is below knows nothing of a failure in shared memory: ending it would wait for peers that
+ * may be dead. */
+static bool shm_close(transport_group *group)
+{
+    shm_group *g = group->state;
+    bool unused = transport_drain(group, &g->n_unfinished), failed = shm_failed(NULL) != FSDP_OK;
+    if (g->opened)
+        leave_job(group);
+    if (!unused) /* some stream's task may come back to it: it stays */
+        return !failed;
+    munmap(g->area, g->area_bytes);
+    pthread_mutex_destroy(&g->lock);
+    pthread_cond_destroy(&g->freed);
+    free(g->member);
+    free(g);
+    return !failed;
+}
+
+/* The launcher ends the other ranks when this process ends. */
+static void shm_abort(transport_group *group, int exit_code)
+{
+    (void)group;
+    (void)exit_code;
+    shm_linger();
+}
+
+const comm_transport shm_transport = {.name = "shm",
+                                      .shares = true,
+                                      .carries_host = true,
+                                      .open = shm_start,
+                                      .open_over = shm_open_over,
+                                      .exchange = shm_exchange,
+                                      .peer_read = shm_peer_read,
+                                      .failed = shm_failed,
+                                      .split = shm_split,
+                                      .close = shm_close,
+                                      .abort = shm_abort};

@@ -1,0 +1,215 @@
+/* shm_boot.c -- how the ranks of one host find each other's memory.
+ *
+ * Over another group: the first rank of the host makes the job and the first area; process and file
+ * numbers go round by that group. Where some rank cannot open its peers' files, all agree to stay
+ * with it. Started by fsdp_run: the launcher made both, and every rank has inherited them. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "common/comm/transport/shm_impl.h"
+
+/* ---- joining a job -------------------------------------------------------------------------- */
+
+/* A rank that has not started yet: wait for it as for a late call. */
+typedef struct start_wait {
+    double until_s;
+} start_wait;
+
+static bool start_over(void *self)
+{
+    return clock_now_s() > ((start_wait *)self)->until_s;
+}
+
+static fsdp_status open_peer(int peer, double timeout_s)
+{
+    shm_process *p = &shm_self;
+    shm_member *m = &p->job->member[peer];
+    int mine = p->peer[p->me].world_rank, theirs = p->peer[peer].world_rank;
+    start_wait w = {clock_now_s() + timeout_s};
+    if (!shm_word_wait(&m->ready, 1, &(shm_patience){.over = start_over, .self = &w}))
+        return fsdp_error(FSDP_ETIMEOUT, "see that rank's messages; FSDP_TIMEOUT_S sets the limit",
+                          "comm_open: rank %d waited %.1f s for rank %d to start", mine, timeout_s,
+                          theirs);
+    p->peer[peer].file = shm_file_open(&m->share);
+    if (p->peer[peer].file >= 0)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ECOMM, "use --comm mpi",
+                      "comm_open: rank %d cannot open the memory of rank %d (process %d): %s", mine,
+                      theirs, (int)m->share.pid, strerror(errno));
+}
+
+/* This process joins the job, whose members are the ranks of *team. */
+static fsdp_status join(shm_job *job, const comm_team *team)
+{
+    shm_process *p = &shm_self;
+    size_t size = (size_t)team->size;
+    p->job = job;
+    p->me = team->rank;
+    p->size = team->size;
+    atomic_store(&p->stop, false);
+    p->peer = malloc(size * sizeof *p->peer);
+    if (p->peer == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %zu ranks", size);
+    for (size_t r = 0; r < size; r++)
+        p->peer[r] = (shm_peer){.world_rank = team->world_ranks[r], .file = -1, .pidfd = -1};
+    shm_member *me = &job->member[p->me];
+    me->share = shm_file_of(device_share_fd(team->dev));
+    shm_word_set(&me->ready, 1);
+    for (int r = 0; r < p->size; r++)
+        if (r != p->me)
+            TRY(open_peer(r, team->timeout_s));
+    return shm_watch_start();
+}
+
+void shm_leave(void)
+{
+    shm_process *p = &shm_self;
+    if (p->job == NULL)
+        return;
+    if (p->peer != NULL)
+        shm_watch_stop();
+    shm_map_free_all();
+    for (int r = 0; p->peer != NULL && r < p->size; r++)
+        if (p->peer[r].file >= 0)
+            close(p->peer[r].file);
+    free(p->peer);
+    munmap(p->job, shm_job_bytes(p->size));
+    p->job = NULL;
+    p->peer = NULL;
+}
+
+/* ---- over another group --------------------------------------------------------------------- */
+
+/* What rank 0 tells the others: where its job and its area are; what every rank tells of itself. */
+typedef struct hello {
+    shm_file job, area;
+    int32_t able;
+} hello;
+
+/* The two mappings of a start; rank 0 makes them, the others map rank 0's. */
+typedef struct start_maps {
+    char *job, *area;
+    int job_fd, area_fd;
+} start_maps;
+
+static void maps_drop(start_maps *m, int n_ranks)
+{
+    if (m->job != NULL)
+        munmap(m->job, shm_job_bytes(n_ranks));
+    if (m->area != NULL)
+        munmap(m->area, shm_area_bytes(n_ranks));
+}
+
+static fsdp_status maps_open(const hello *of_first, const comm_team *host, start_maps *m)
+{
+    if (host->rank != 0) {
+        m->job_fd = shm_file_open(&of_first->job);
+        m->area_fd = shm_file_open(&of_first->area);
+        m->job = m->job_fd >= 0 ? shm_area_map(m->job_fd, shm_job_bytes(host->size)) : NULL;
+        m->area = m->area_fd >= 0 ? shm_area_map(m->area_fd, shm_area_bytes(host->size)) : NULL;
+    }
+    if (m->job == NULL || m->area == NULL)
+        return fsdp_error(FSDP_ECOMM, "use --comm mpi",
+                          "comm_open: cannot map rank %d's memory: %s", host->world_ranks[0],
+                          strerror(errno));
+    ((shm_job *)(void *)m->job)->n_members = host->size;
+    return FSDP_OK;
+}
+
+/* Every rank passes its status; *all_well: everybody's is FSDP_OK. */
+static fsdp_status all_agree(transport_group *talk, fsdp_status mine, bool *all_well)
+{
+    *all_well = transport_agree(talk, mine) == FSDP_OK;
+    return *all_well ? FSDP_OK : transport_failed(talk);
+}
+
+/* All ranks of a host map the memory of its first, then each other's; whoever cannot makes all
+ * hosts stay with MPI. No rank waits for another in shared memory before everybody has it mapped.
+ */
+static fsdp_status join_talking(transport_group *talk, const comm_team *host, start_maps *m,
+                                bool *all_well)
+{
+    *all_well = false;
+    bool able = device_share_fd(host->dev) >= 0 && (host->rank != 0 || (m->job && m->area));
+    hello mine = {shm_file_of(m->job_fd), shm_file_of(m->area_fd), able};
+    hello *all;
+    TRY(transport_gather(talk, "comm_open: files", &mine, sizeof mine, (void **)&all));
+    for (int r = 0; r < talk->team->size; r++)
+        able = able && all[r].able;
+    hello first = all[host->world_ranks[0]]; /* talk is of all ranks */
+    free(all);
+    TRY(all_agree(talk, able ? maps_open(&first, host, m) : FSDP_ESKIP, all_well));
+    if (!*all_well)
+        return FSDP_OK;
+    shm_job *job = (shm_job *)(void *)m->job;
+    return all_agree(talk, join(job, host), all_well);
+}
+
+fsdp_status shm_join(transport_group *talk, const comm_team *host, char **area)
+{
+    bool joined = false;
+    start_maps m = {.job_fd = -1, .area_fd = -1};
+    if (host->rank == 0) {
+        m.job = shm_area_create(shm_job_bytes(host->size), &m.job_fd);
+        m.area = shm_area_create(shm_area_bytes(host->size), &m.area_fd);
+    }
+    fsdp_status status = join_talking(talk, host, &m, &joined);
+    close(m.job_fd);
+    close(m.area_fd);
+    *area = m.area;
+    if (status == FSDP_OK && joined)
+        return FSDP_OK;
+    if (shm_self.job != NULL) { /* unmapped with it */
+        shm_leave();
+        m.job = NULL;
+    }
+    maps_drop(&m, host->size);
+    *area = NULL;
+    return status;
+}
+
+/* ---- started by fsdp_run -------------------------------------------------------------------- */
+
+static bool has_bytes(int fd, size_t bytes)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && (size_t)st.st_size == bytes;
+}
+
+/* The files are the launcher's: some other file of that number would be mapped as well. */
+static fsdp_status check_launch(const comm_run_start *run)
+{
+    if (!has_bytes(run->job_fd, shm_job_bytes(run->size)) ||
+        !has_bytes(run->area_fd, shm_area_bytes(run->size)))
+        return fsdp_error(FSDP_ECOMM,
+                          "let fsdp_run start this program itself, and keep the first group open "
+                          "until the end; unset " COMM_RUN_ENV " if there is no fsdp_run",
+                          "comm_open: rank %d: the launcher's files %d and %d are not open here",
+                          run->rank, run->job_fd, run->area_fd);
+    return FSDP_OK;
+}
+
+fsdp_status shm_join_launched(const comm_team *team, const comm_run_start *run, char **area)
+{
+    TRY(check_launch(run));
+    char *job = shm_area_map(run->job_fd, shm_job_bytes(run->size));
+    *area = shm_area_map(run->area_fd, shm_area_bytes(run->size));
+    if (job == NULL || *area == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", run->size);
+    if (atomic_load(&((shm_job *)(void *)job)->member[run->rank].ready.value) != 0)
+        return fsdp_error(FSDP_ESTATE, "start fsdp_run once for each program",
+                          "comm_open: rank %d has joined already, by another process", run->rank);
+    if (device_share_fd(team->dev) < 0)
+        return fsdp_error(FSDP_ECOMM, "remove the limit on file sizes (ulimit -f)",
+                          "comm_open: rank %d cannot make memory that others can map", run->rank);
+    TRY(join((shm_job *)(void *)job, team));
+    close(run->job_fd);
+    close(run->area_fd);
+    return FSDP_OK;
+}

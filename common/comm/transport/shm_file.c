@@ -1,0 +1,96 @@
+/* shm_file.c -- the shared memory of a job: sizes, files, mappings.
+ *
+ * A rank opens another's file by /proc/PID/fd/N, which the kernel allows between processes of one
+ * user; it does not into another process namespace, nor where it was hardened. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "common/comm/transport/shm_impl.h"
+#include "common/comm/transport/shm_launch.h"
+
+size_t shm_turn_bytes(int n_ranks)
+{
+    size_t bytes = sizeof(shm_turn) + (size_t)n_ranks * sizeof(shm_part);
+    return size_round_up(bytes, SHM_LINE_BYTES);
+}
+
+size_t shm_area_bytes(int n_ranks)
+{
+    size_t bytes = (size_t)n_ranks * SHM_RING * shm_turn_bytes(n_ranks);
+    return size_round_up(bytes, 4096);
+}
+
+size_t shm_job_bytes(int n_members)
+{
+    size_t bytes = sizeof(shm_job) + (size_t)n_members * sizeof(shm_member);
+    return size_round_up(bytes, 4096);
+}
+
+shm_file shm_file_of(int fd)
+{
+    struct stat st = {0};
+    bool known = fd >= 0 && fstat(fd, &st) == 0;
+    return (shm_file){.pid = (int32_t)getpid(),
+                      .fd = known ? fd : -1,
+                      .device = (uint64_t)st.st_dev,
+                      .inode = (uint64_t)st.st_ino};
+}
+
+int shm_file_open(const shm_file *f)
+{
+    char path[64];
+    struct stat st;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)f->pid, (int)f->fd);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0 || (fstat(fd, &st) == 0 && (uint64_t)st.st_dev == f->device &&
+                   (uint64_t)st.st_ino == f->inode))
+        return fd;
+    close(fd);
+    errno = ESTALE;
+    return -1;
+}
+
+char *shm_area_map(int fd, size_t bytes)
+{
+    char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+/* Beyond `ulimit -f` the system would end the process with SIGXFSZ. */
+static bool file_may_have(size_t bytes)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        bytes <= limit.rlim_cur)
+        return true;
+    errno = EFBIG;
+    return false;
+}
+
+char *shm_area_create(size_t bytes, int *fd)
+{
+    *fd = memfd_create("fsdp group", MFD_CLOEXEC);
+    if (*fd < 0)
+        return NULL;
+    char *at = NULL;
+    if (file_may_have(bytes) && ftruncate(*fd, (off_t)bytes) == 0)
+        at = shm_area_map(*fd, bytes);
+    if (at == NULL) {
+        close(*fd);
+        *fd = -1;
+    }
+    return at;
+}
+
+bool shm_launch_prepare(int n_ranks, int *job_fd, int *area_fd)
+{
+    char *job = shm_area_create(shm_job_bytes(n_ranks), job_fd);
+    char *area = shm_area_create(shm_area_bytes(n_ranks), area_fd);
+    if (job != NULL)
+        ((shm_job *)(void *)job)->n_members = n_ranks;
+    return job != NULL && area != NULL && fcntl(*job_fd, F_SETFD, 0) == 0 &&
+           fcntl(*area_fd, F_SETFD, 0) == 0;
+}

@@ -1,0 +1,197 @@
+/* transport_group.c -- groups of any transport: their making and closing, the numbering of calls,
+ * and what hosts settle over one group. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "common/comm/transport_help.h"
+
+static const double CLOSE_PATIENCE_S = 10; /* without any progress */
+static const double LINGER_S = 1;          /* between a failure and the end of the process */
+
+/* ---- teams ---------------------------------------------------------------------------------- */
+
+static fsdp_status members_alloc(comm_team *team, int rank, int size)
+{
+    team->rank = rank;
+    team->size = size;
+    team->world_ranks = malloc((size_t)size * sizeof *team->world_ranks);
+    if (team->world_ranks == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a group of %d ranks", size);
+    return FSDP_OK;
+}
+
+fsdp_status comm_team_fill(comm_team *team, int rank, int size, int local_rank, int local_size)
+{
+    TRY(members_alloc(team, rank, size));
+    team->local_rank = local_rank;
+    team->local_size = local_size;
+    for (int r = 0; r < size; r++)
+        team->world_ranks[r] = r;
+    return FSDP_OK;
+}
+
+fsdp_status comm_team_part(const comm_team *of, int rank, const int *world_ranks, int n,
+                           comm_team *out)
+{
+    *out = *of;
+    TRY(members_alloc(out, rank, n));
+    memcpy(out->world_ranks, world_ranks, (size_t)n * sizeof *world_ranks);
+    return FSDP_OK;
+}
+
+/* ---- groups --------------------------------------------------------------------------------- */
+
+fsdp_status transport_group_new(const comm_transport *table, const comm_team *team,
+                                transport_group **out)
+{
+    transport_group *g = calloc(1, sizeof *g);
+    comm_part *parts = calloc((size_t)team->size, sizeof *parts);
+    if (g == NULL || parts == NULL) {
+        free(g);
+        free(parts);
+        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a group of %d ranks", team->size);
+    }
+    *g = (transport_group){.table = table, .team = team, .fast_run = 1, .parts = parts};
+    *out = g;
+    return FSDP_OK;
+}
+
+void transport_group_close(transport_group *g)
+{
+    bool goes_on = true;
+    while (g != NULL) {
+        transport_group *below = g->below;
+        goes_on = goes_on && (g->table->close == NULL || g->table->close(g));
+        free(g->parts);
+        free(g);
+        g = below;
+    }
+}
+
+transport_group *transport_control(transport_group *g)
+{
+    while (!g->table->carries_host)
+        g = g->below;
+    return g;
+}
+
+comm_part *transport_parts(transport_group *g)
+{
+    memset(g->parts, 0, (size_t)g->team->size * sizeof *g->parts);
+    return g->parts;
+}
+
+fsdp_status transport_failed(transport_group *g)
+{
+    return g->table->failed != NULL ? g->table->failed(g) : FSDP_OK;
+}
+
+bool transport_drain(transport_group *g, atomic_int *n_unfinished)
+{
+    int before = 0, n;
+    double since_s = clock_now_s();
+    while ((n = atomic_load(n_unfinished)) > 0) {
+        double now_s = clock_now_s();
+        since_s = n != before ? now_s : since_s;
+        before = n;
+        if (now_s - since_s > (transport_failed(g) == FSDP_OK ? CLOSE_PATIENCE_S : LINGER_S))
+            return false;
+        usleep(1000);
+    }
+    return true;
+}
+
+void transport_linger(double died_s)
+{
+    double left_s = died_s + LINGER_S - clock_now_s();
+    if (left_s > 0)
+        usleep((useconds_t)(left_s * 1e6));
+}
+
+/* ---- calls ---------------------------------------------------------------------------------- */
+
+fsdp_status transport_begin(transport_group *g, stream *s, const comm_issue *i, comm_call *call)
+{
+    TRY(transport_failed(g));
+    memset(call, 0, sizeof *call);
+    comm_desc *d = &call->desc;
+    d->seq = call->number = ++g->next_seq;
+    d->op = (int32_t)i->op;
+    d->dtype = (int32_t)i->type;
+    d->elems = i->agreed_elems;
+    d->shape_hash = i->shape_hash;
+    d->root = i->root;
+    d->label_hash = comm_hash(i->label, strlen(i->label));
+    snprintf(d->label, sizeof d->label, "%s", i->label);
+    call->ticket = comm_recorder_issue(g->team, s, i, d);
+    return FSDP_OK;
+}
+
+fsdp_status transport_pass(transport_group *g, stream *s, const comm_call *call,
+                           const comm_part *parts, const comm_peer_read *v)
+{
+    comm_call part = *call;
+    part.number = ++g->next_seq;
+    part.phase = 0;
+    part.more = false;
+    if (v != NULL)
+        return g->table->peer_read(g, s, &part, parts, v);
+    return g->table->exchange(g, s, &part, parts);
+}
+
+fsdp_status transport_gather(transport_group *g, const char *label, const void *mine, size_t bytes,
+                             void **all)
+{
+    size_t n = (size_t)g->team->size;
+    comm_issue i = {
+        .op = (comm_op)COMM_OP_HOST, .type = DTYPE_U8, .label = label, .agreed_elems = bytes};
+    comm_call call;
+    char *rows = calloc(n, bytes);
+    *all = NULL;
+    if (rows == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for %zu ranks", label, n);
+    fsdp_status status = transport_begin(g, NULL, &i, &call);
+    comm_part *parts = transport_parts(g);
+    for (size_t r = 0; r < n; r++)
+        parts[r] = (comm_part){
+            .send = mine, .send_bytes = bytes, .recv = rows + r * bytes, .recv_bytes = bytes};
+    memcpy(parts[g->team->rank].recv, mine, bytes);
+    if (status == FSDP_OK)
+        status = g->table->exchange(g, NULL, &call, parts);
+    if (status == FSDP_OK)
+        *all = rows;
+    else
+        free(rows);
+    return status;
+}
+
+/* The record of the lowest failing rank, gathered from all: every rank learns its words. */
+static fsdp_status agree_failure(transport_group *g, int failing, const fsdp_error_info *mine)
+{
+    fsdp_error_info *all;
+    TRY(transport_gather(g, "comm_agree: record", mine, sizeof *mine, (void **)&all));
+    fsdp_status status = fsdp_error(all[failing].status, all[failing].hint, "rank %d failed: %s",
+                                    g->team->world_ranks[failing], all[failing].what);
+    free(all);
+    return status;
+}
+
+fsdp_status transport_agree(transport_group *g, fsdp_status mine)
+{
+    fsdp_error_info record = {.status = FSDP_OK};
+    if (mine != FSDP_OK)
+        record = *fsdp_error_get();
+    int n = g->team->size, failing = 0;
+    int32_t code = (int32_t)mine, *codes;
+    fsdp_status status = transport_gather(g, "comm_agree", &code, sizeof code, (void **)&codes);
+    while (status == FSDP_OK && failing < n && codes[failing] == FSDP_OK)
+        failing++;
+    free(codes);
+    if (status == FSDP_OK && failing < n)
+        status = agree_failure(g, failing, &record);
+    if (mine != FSDP_OK) {
+        fsdp_error_set(&record); /* one's own failure comes first */
+        return mine;
+    }
+    return status;
+}

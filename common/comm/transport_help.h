@@ -1,0 +1,133 @@
+/* transport_help.h -- all that a transport may call outside its own files; internal.
+ *
+ * transport_group.c  groups and teams; calls of hosts
+ * peer_read.c        reads and sums on any transport
+ * recorder.c         the flight recorder
+ * describe.c         calls in words
+ * launched.c         what launchers say
+ *
+ * These files call a transport through a table only. */
+#pragma once
+#include <stdatomic.h>
+#include <stdio.h>
+#include "common/base/clock.h"
+#include "common/comm/transport.h"
+
+/* ---- groups and teams ----------------------------------------------------------------------- */
+
+/* comm_team_fill -- *team is all `size` ranks of the job; its other fields stay. */
+fsdp_status comm_team_fill(comm_team *team, int rank, int size, int local_rank, int local_size);
+/* comm_team_part -- *out: n of the job's ranks, this one the rank-th of them; what it has besides
+ * is as in `of`. The caller frees out->world_ranks. */
+fsdp_status comm_team_part(const comm_team *of, int rank, const int *world_ranks, int n,
+                           comm_team *out);
+
+/* transport_group_new -- without state, nothing below. transport_group_close frees it. */
+fsdp_status transport_group_new(const comm_transport *table, const comm_team *team,
+                                transport_group **out);
+/* transport_group_close -- g, then what is below it. NULL is accepted. */
+void transport_group_close(transport_group *g);
+
+/* transport_failed -- table->failed. */
+fsdp_status transport_failed(transport_group *g);
+/* transport_drain -- wait for what streams still have to do on the group; false: not all of it is
+ * done. When a stream failed for another reason its tasks never run: patience ends the wait. */
+bool transport_drain(transport_group *g, atomic_int *n_unfinished);
+/* transport_linger -- after a failure the first rank to end takes the others with it (the launcher
+ * kills them), so all stay for a moment, in which each can print what it saw. */
+void transport_linger(double died_s);
+
+/* transport_control -- the topmost of g and what is below it that carries host calls. */
+transport_group *transport_control(transport_group *g);
+/* transport_parts -- the group's scratch, all zero. */
+comm_part *transport_parts(transport_group *g);
+
+/* ---- calls ---------------------------------------------------------------------------------- */
+
+/* What the front knows of a call when it is issued. */
+typedef struct comm_issue {
+    comm_op op;
+    dtype type;
+    const char *label;
+    size_t elems;        /* what a watch is told: per rank */
+    size_t agreed_elems; /* the figure that all ranks must share */
+    uint64_t shape_hash;
+    int root;
+    size_t sent_bytes; /* payload */
+} comm_issue;
+
+/* transport_begin -- number and announce a call of the group, or return the error that ended it. */
+fsdp_status transport_begin(transport_group *g, stream *s, const comm_issue *i, comm_call *call);
+/* transport_pass -- run a call of a group above as one on g, which numbers it for itself. v NULL:
+ * an exchange. */
+fsdp_status transport_pass(transport_group *g, stream *s, const comm_call *call,
+                           const comm_part *parts, const comm_peer_read *v);
+
+/* transport_gather -- the host waits: *all [W*bytes] = every rank's `mine` [bytes], host memory,
+ * which the caller frees; NULL after a failure. g carries host calls; so it does in
+ * transport_agree, which is comm_agree on it. */
+fsdp_status transport_gather(transport_group *g, const char *label, const void *mine, size_t bytes,
+                             void **all);
+fsdp_status transport_agree(transport_group *g, fsdp_status mine);
+
+/* transport_peer_read -- table->peer_read; where there is none, exchange into staging, then fn.
+ *   parts        [W] send, send_bytes and recv_bytes are filled; recv is filled here
+ *   stage_bytes  sum of the peers' recv_bytes */
+fsdp_status transport_peer_read(transport_group *g, stream *s, const comm_call *call,
+                                comm_part *parts, size_t stage_bytes, const comm_peer_read *v);
+/* transport_scatter_parts -- parts that deliver slice r of `send` to rank r; returns the bytes that
+ * the peers send here. */
+size_t transport_scatter_parts(const transport_group *g, comm_part *parts, const void *send,
+                               const comm_slice *slices, size_t elem_bytes);
+/* transport_scatter -- a reduce-scatter that pushes every rank's contribution by itself. */
+fsdp_status transport_scatter(transport_group *g, stream *s, const comm_call *call,
+                              const comm_scatter *x);
+
+/* ---- flight recorder: the last calls, for a watch and for the report at a timeout ----------- */
+
+typedef enum comm_state { COMM_ISSUED, COMM_RUNNING, COMM_DONE, COMM_FAILED } comm_state;
+
+/* NULL when there is no memory. Thread-safe. */
+comm_recorder *comm_recorder_create(void);
+void comm_recorder_free(comm_recorder *r);
+/* comm_recorder_issue -- enter a call of the team in its recorder; returns the call's ticket. */
+uint64_t comm_recorder_issue(const comm_team *team, stream *s, const comm_issue *i,
+                             const comm_desc *desc);
+/* comm_recorder_mark -- a call that has left the ring is ignored. */
+void comm_recorder_mark(comm_recorder *r, uint64_t ticket, comm_state state);
+void comm_recorder_watch(comm_recorder *r, const comm_watch *w); /* comm_set_watch */
+/* comm_recorder_stats -- of all groups; reset: zero them then. */
+comm_stats comm_recorder_stats(comm_recorder *r, bool reset);
+/* comm_recorder_print -- the last calls and every older one that is unfinished, in one write. */
+void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank);
+
+/* ---- calls in words ------------------------------------------------------------------------- */
+
+/* comm_desc_print -- "all-gather #17 'h.0' of 320 f32" into text. */
+void comm_desc_print(const comm_desc *desc, char *text, size_t text_bytes);
+/* comm_desc_compare -- FSDP_EMISMATCH that names two calls which differ, and their world ranks. */
+fsdp_status comm_desc_compare(const comm_team *team, const comm_desc *mine, const comm_desc *theirs,
+                              int peer);
+/* comm_desc_lengths -- FSDP_EMISMATCH: the peer sent so many bytes, not those expected. */
+fsdp_status comm_desc_lengths(const comm_team *team, const comm_desc *desc, int peer,
+                              const char *sent_bytes, size_t expected_bytes);
+/* comm_desc_timeout -- FSDP_ETIMEOUT of a call; missing: see comm_rank_add. */
+fsdp_status comm_desc_timeout(const comm_team *team, const comm_desc *desc, const char *missing);
+/* comm_rank_add -- one more rank of a list: "1 3". */
+void comm_rank_add(char *list, size_t list_bytes, int rank);
+/* comm_hash -- FNV-1a, 64 bits. */
+uint64_t comm_hash(const void *bytes, size_t n_bytes);
+
+/* ---- what launchers say --------------------------------------------------------------------- */
+
+/* What fsdp_run sets COMM_RUN_ENV to for each rank: "rank size job_fd area_fd". */
+typedef struct comm_run_start {
+    int rank, size, job_fd, area_fd;
+} comm_run_start;
+/* comm_run_started -- whether fsdp_run started this process; how. */
+bool comm_run_started(comm_run_start *start);
+/* comm_launcher_present -- whether some launcher did, also of one rank. */
+bool comm_launcher_present(void);
+/* comm_launched_ranks, comm_launched_local_ranks -- see comm.h. */
+int comm_launched_ranks(void);
+int comm_launched_local_ranks(void);

@@ -1,0 +1,103 @@
+/* comm_fake_lib.c -- see comm_fake_lib.h.
+ *
+ * Every exchange is passed on to the group below. The ranks of a new group tell each other a number
+ * through its control group, as a library does that has to be given an identifier. */
+#include "tests/unit/comm_fake_lib.h"
+#include <stdlib.h>
+
+static int n_host_calls, n_exchanges, n_splits, n_open; /* one thread issues calls */
+
+int fake_host_calls(void)
+{
+    return n_host_calls;
+}
+
+int fake_exchanges(void)
+{
+    return n_exchanges;
+}
+
+int fake_splits(void)
+{
+    return n_splits;
+}
+
+int fake_open_groups(void)
+{
+    return n_open;
+}
+
+/* The number of rank 0 reaches every rank. */
+static fsdp_status identify(transport_group *below)
+{
+    int32_t mine = 1000 + below->team->world_ranks[below->team->rank], *all;
+    TRY(transport_gather(transport_control(below), "fake: identifier", &mine, sizeof mine,
+                         (void **)&all));
+    int32_t first = all[0];
+    free(all);
+    if (first != 1000 + below->team->world_ranks[0])
+        return fsdp_error(FSDP_ECOMM, "", "fake: got identifier %d", (int)first);
+    return FSDP_OK;
+}
+
+static fsdp_status fake_open_over(transport_group *below, transport_group **out,
+                                  const char **why_not)
+{
+    *why_not = NULL;
+    TRY(identify(below));
+    TRY(transport_group_new(&fake_transport, below->team, out));
+    n_open++;
+    return FSDP_OK;
+}
+
+static fsdp_status fake_exchange(transport_group *group, stream *s, const comm_call *call,
+                                 const comm_part *parts)
+{
+    if (s == NULL) {
+        n_host_calls++;
+        return fsdp_error(FSDP_ECOMM, "", "fake: %s: cannot move a host's memory",
+                          call->desc.label);
+    }
+    n_exchanges++;
+    return transport_pass(group->below, s, call, parts, NULL);
+}
+
+static fsdp_status fake_failed(transport_group *group)
+{
+    return transport_failed(group->below);
+}
+
+static fsdp_status fake_split(transport_group *group, int color, const comm_team *child,
+                              transport_group **out)
+{
+    transport_group *below = NULL;
+    *out = NULL;
+    TRY(group->below->table->split(group->below, color, child, &below));
+    if (below == NULL)
+        return FSDP_OK;
+    fsdp_status status = identify(below);
+    if (status == FSDP_OK)
+        status = transport_group_new(&fake_transport, child, out);
+    if (status != FSDP_OK) {
+        transport_group_close(below);
+        return status;
+    }
+    (*out)->below = below;
+    n_splits++;
+    n_open++;
+    return FSDP_OK;
+}
+
+static bool fake_close(transport_group *group)
+{
+    (void)group;
+    n_open--;
+    return true;
+}
+
+const comm_transport fake_transport = {.name = "fake",
+                                       .open_over = fake_open_over,
+                                       .exchange = fake_exchange,
+                                       .failed = fake_failed,
+                                       .split = fake_split,
+                                       .close = fake_close};
