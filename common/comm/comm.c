@@ -6,8 +6,6 @@
  * Sums are in comm_sum.c; groups are opened, split and closed in comm_group.c.  source [MPI-4 §6]
  */
 #include "common/comm/comm_impl.h"
-#include <stdlib.h>
-#include <string.h>
 
 fsdp_status comm_call_begin(comm *c, stream *s, const comm_issue *i, comm_call *call)
 {

@@ -8,7 +8,6 @@
 #include "common/comm/transport_help.h"
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { RING_CALLS = 64, SHOWN_CALLS = 8, REPORT_BYTES = 12288 };
 

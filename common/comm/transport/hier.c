@@ -28,7 +28,6 @@
  * The failure of one of the two transports is told to the other. source [MPICH's and NCCL's
  * collectives by levels of the machine] */
 #include <stdlib.h>
-#include <string.h>
 #include "common/comm/transport/hier_impl.h"
 #include "common/comm/transport/mpi_failure.h"
 #include "common/comm/transport/shm_among.h"

@@ -9,7 +9,6 @@
  * MPI has no_mpi.c instead. */
 #include "common/comm/transport/mpi_impl.h"
 #include <math.h>
-#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,6 @@
  * moment, because the descriptor explains it better. */
 #include "common/comm/transport/mpi_impl.h"
 #include <stdlib.h>
-#include <string.h>
 #include "common/base/recycle.h"
 
 /* MPI guarantees tags up to 32767 only: 8191 calls of a group can be told apart, four kinds each.

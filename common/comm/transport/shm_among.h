@@ -4,8 +4,8 @@
 #include "common/comm/transport.h"
 
 /* shm_open_among -- a group of `host`, the ranks on this host among those of `talk`, when every
- * rank of every host can map its peers' memory; else *out is NULL, on all. Until it is closed no
- * other transport of the job is. collective over talk, which carries host calls */
+ * rank of every host can map its peers' memory; else *out is NULL, on all. collective over talk,
+ * which carries host calls */
 fsdp_status shm_open_among(transport_group *talk, const comm_team *host, transport_group **out);
 /* shm_split -- the same in a job that is joined already: the transport's own split, for which any
  * group serves over which its ranks can talk. */

@@ -4,12 +4,9 @@
  * numbers go round by that group. Where some rank cannot open its peers' files, all agree to stay
  * with it. Started by fsdp_run: the launcher made both, and every rank has inherited them. */
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "common/comm/transport/shm_impl.h"

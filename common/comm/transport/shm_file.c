@@ -1,7 +1,7 @@
 /* shm_file.c -- the shared memory of a job: sizes, files, mappings.
  *
  * A rank opens another's file by /proc/PID/fd/N, which the kernel allows between processes of one
- * user; it does not into another process namespace, nor where it was hardened. */
+ * user, but not in different process namespaces, and not where it was hardened. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
