@@ -122,6 +122,8 @@ check_mutant() {
 # why -- what the check saw
 why() { reasons check.log | awk 'NR == 1 || /^ *#/' | tr -s ' \n' ' ' | cut -c2-160; }
 
+build_error() { grep -m1 -E 'error|undefined|\*\*\*' build.log; }
+
 # good TEXT, bad TEXT -- the verdict on the mutant
 good() { passed=$((passed + 1)) && echo "PASS $name: $1"; }
 bad() { failed=$((failed + 1)) && echo "FAIL $name: $1"; }
@@ -137,7 +139,10 @@ for name in $names; do
     case $green in
     *"|$key|"*) ;;
     *)
-        if ! build "$test_line" "$mutant" || ! check_mutant "$test_line" "$mutant"; then
+        if ! build "$test_line" "$mutant"; then
+            bad "does not build without the mutant: $(build_error)"
+            continue
+        elif ! check_mutant "$test_line" "$mutant"; then
             bad "\"$test_line\" is not green without the mutant: $(why)"
             cp check.log "not-green-$name.log" 2>/dev/null
             continue
@@ -149,7 +154,7 @@ for name in $names; do
     if ! apply "$mutant"; then
         bad 'does not fit the sources'
     elif ! build "$test_line" "$mutant"; then
-        bad "does not build: $(grep -m1 -E 'error|undefined' build.log)"
+        bad "does not build: $(build_error)"
     elif check_mutant "$test_line" "$mutant"; then
         bad "survived ($test_line)"
     else
