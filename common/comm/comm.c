@@ -3,8 +3,7 @@
  *   comm_call_begin (number, statistics, recorder) -> own slice copied on the stream
  *   -> the transport on the stream
  *
- * Sums are in comm_sum.c; groups are opened, split and closed in comm_group.c.  source [MPI-4 §6]
- */
+ * Sums are in comm_sum.c; groups are made and closed in comm_group.c. source [MPI-4 §6] */
 #include "common/comm/comm_impl.h"
 
 fsdp_status comm_call_begin(comm *c, stream *s, const comm_issue *i, comm_call *call)

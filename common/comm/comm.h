@@ -19,8 +19,7 @@
  * Backends: `self` (one rank), `mpi` (MPICH: one thread talks to it and keeps many operations in
  * flight), `shm` (ranks of one host: they read each other's memory), `shm+mpi` (several hosts with
  * equally many ranks, at least two, numbered host by host: shm inside a host, mpi between hosts; a
- * slice crosses the network once, not once for every rank of the host).
- */
+ * slice crosses the network once, not once for every rank of the host). */
 #pragma once
 #include <stdint.h>
 #include "common/base/dtype.h"

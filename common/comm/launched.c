@@ -13,8 +13,7 @@ bool comm_run_started(comm_run_start *start)
 }
 
 /* The first of these variables that holds a number, 0 or more; else `otherwise`. names end with
- * NULL.
- */
+ * NULL. */
 static int env_first(const char *const *names, int otherwise)
 {
     for (; *names != NULL; names++) {

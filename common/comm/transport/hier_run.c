@@ -275,8 +275,7 @@ static fsdp_status push_hosts(const void *ctx, const void *const *from, int n_th
     return status;
 }
 
-/* Second half: the sums go to where they belong, those that come are pushed in the order of hosts.
- */
+/* Second half: the sums go to where they belong, those that come are pushed in order of hosts. */
 static fsdp_status sums_push(transport_group *group, stream *s, const comm_call *call,
                              const comm_scatter *x, const sum_run *run)
 {

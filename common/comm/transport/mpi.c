@@ -235,8 +235,7 @@ static void choose_transports(void)
         setenv("UCX_TLS", "^posix", 0);
 }
 
-/* Ask the kernel to end this process with its parent (the launcher), also if that ended just now.
- */
+/* Ask the kernel to end this process with its parent (the launcher), also if it just ended. */
 static void die_with_parent(void)
 {
     pid_t parent = getppid();

@@ -13,8 +13,7 @@
 #include <stdlib.h>
 #include "common/base/recycle.h"
 
-/* MPI guarantees tags up to 32767 only: 8191 calls of a group can be told apart, four kinds each.
- */
+/* MPI guarantees tags up to 32767: 8191 calls of a group can be told apart, four kinds each. */
 enum { TAG_SEQS = 8191, TAG_DATA = 0 /* phase 0; 1 is phase 1 */, TAG_DESC = 2 };
 enum { REQ_DESC_OUT = 0, REQ_DESC_IN = 1, REQ_FIRST_RECEIVE = 2 };
 

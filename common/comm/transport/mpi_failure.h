@@ -9,6 +9,5 @@ void mpi_fail(void);
  * being the calling thread's record; NULL: not any more, and no call is on its way. */
 void mpi_on_failure(fsdp_status (*tell)(void));
 /* mpi_speak_last -- a call on this group of mpi waits a moment longer than others: a rank that
- * misses one of its own host knows better who is late than those on other hosts, who wait for both.
- */
+ * misses one of its own host knows better who is late than those on other hosts, who await both. */
 void mpi_speak_last(transport_group *group);

@@ -25,7 +25,7 @@ enum { WATCH_EVERY_TESTS = 32 };
 
 static const double NOTICES_S = 2.0; /* how long a failing rank waits for its peers' notices */
 /* Then, for peers that are still hearing the last one: while they do, MPI may go on reading this
- * rank's buffers, and UCX ends a process that reads what is no longer there.                     */
+ * rank's buffers, and UCX ends a process that reads what is no longer there. */
 enum { GRACE_MS = 400 };
 
 /* ---- failure ------------------------------------------------------------------------------- */
@@ -217,8 +217,7 @@ static void split_run(mpi_operation *op)
 }
 
 /* The ranks of a group met in comm_split's host call. All ranks, in comm_open, did not: another may
- * come only when calls are through that need this thread, so it must not wait for that one in MPI.
- */
+ * come only when calls are through that need this thread, so it must not wait for it in MPI. */
 static void split_start(mpi_operation *op)
 {
     mpi_engine *e = &mpi_shared;

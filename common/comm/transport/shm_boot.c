@@ -127,8 +127,7 @@ static fsdp_status all_agree(transport_group *talk, fsdp_status mine, bool *all_
 }
 
 /* All ranks of a host map the memory of its first, then each other's; whoever cannot makes all
- * hosts stay with MPI. No rank waits for another in shared memory before everybody has it mapped.
- */
+ * hosts stay with MPI. No rank waits for another in shared memory before all have mapped it. */
 static fsdp_status join_talking(transport_group *talk, const comm_team *host, start_maps *m,
                                 bool *all_well)
 {

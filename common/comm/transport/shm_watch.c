@@ -4,8 +4,7 @@
  * A call that waits in shared memory looks at the job's failure between two sleeps, so whoever
  * fails need not wake anybody. What no call sees is seen here: a peer that is dead (its pidfd
  * becomes readable, also when it is a zombie, which kill(pid, 0) would take for alive), and a
- * failure while this rank is busy elsewhere; a rank that hears of a timeout reports its last calls.
- */
+ * failure while this rank is busy elsewhere; a rank told of a timeout reports its last calls. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
