@@ -57,9 +57,9 @@ int comm_launched_local_ranks(void);
  *   config      read during the call
  *   *out        owned by the caller; untouched after an error
  *   collective  all ranks of the job, same config; the host waits
- *   errors      FSDP_EINVAL backend, or what the environment says of it; FSDP_ESKIP a backend that
- * is not built or cannot be had here; FSDP_ESTATE opened again after the first was closed;
- *               FSDP_ENOMEM; FSDP_ETIMEOUT; FSDP_ECOMM */
+ *   errors      FSDP_EINVAL backend, or what the environment says of it; FSDP_ESKIP a backend
+ *               that is not built or cannot be had here; FSDP_ESTATE opened again after the first
+ *               was closed; FSDP_ENOMEM; FSDP_ETIMEOUT; FSDP_ECOMM */
 fsdp_status comm_open(device *d, const comm_config *config, comm **out);
 
 /* comm_close -- wait for what is in flight, then free the group. NULL is accepted. The group opened
@@ -162,15 +162,14 @@ fsdp_status comm_barrier(comm *c, stream *s, const char *label);
 /* comm_reduce_scatter -- slice r of every rank's send goes to rank r, which pushes the W
  * contributions of its slice into acc (vectors of `elems`), in rank order, as nodes of `level`.
  * Over several hosts (shm+mpi) a host's contributions are added first where that gives the same
- * bits: when they are a whole subtree; and always in GRAD_ACC_FAST, where the bits are then those
- * of
+ * bits: when they are a whole subtree; and always in GRAD_ACC_FAST, where the bits are then
  * ((r0+r1)+(r2+r3)) and no longer those of mpi. With acc->sum_dtype = DTYPE_BF16 a copy of send,
  * rounded, is what all ranks read (this one and a group of one rank too): the sum is one of bf16
  * values.
  *   send        [W*elems] f32, device, caller owns; unchanged
  *   acc         caller owns; after a failure other than FSDP_EINVAL undefined until grad_acc_free
  *   order       stream-ordered on s; acc's counter moves when the call is issued
- *   collective  all ranks of c, same order, label, elems and acc->sum_dtype; acc's of one history
+ *   collective  all ranks of c, same order, label, elems, level and kind of acc
  *   moves       (W-1)*elems of acc->sum_dtype sent per rank
  *   holds       vectors of acc: the more of what it held before and what it holds after (see
  *               sum_run.h); staging (W-1)*elems where the transport cannot show peers' memory, and
@@ -213,9 +212,10 @@ fsdp_status comm_all_reduce(comm *c, stream *s, const char *label, dtype t, void
 
 /* comm_agree -- every rank passes its own status (with its error record); if any is not OK, every
  * rank returns a failure: its own, or one that names the lowest failing rank and quotes its
- * message. Keeps ranks together after a step that may fail on one of them only. order       none:
- * the host waits, streams go on collective  all ranks of c errors      those passed; FSDP_ENOMEM;
- * FSDP_EMISMATCH; FSDP_ETIMEOUT; FSDP_ECOMM */
+ * message. Keeps ranks together after a step that may fail on one of them only.
+ *   order       none: the host waits, streams go on
+ *   collective  all ranks of c
+ *   errors      those passed; FSDP_ENOMEM; FSDP_EMISMATCH; FSDP_ETIMEOUT; FSDP_ECOMM */
 fsdp_status comm_agree(comm *c, fsdp_status mine);
 
 /* comm_same -- whether all ranks passed the same text; what: its name, for the message.

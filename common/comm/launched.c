@@ -12,8 +12,8 @@ bool comm_run_started(comm_run_start *start)
            start->rank >= 0 && start->rank < start->size;
 }
 
-/* The first of these variables that holds a number, 0 or more; else `otherwise`. names end with
- * NULL. */
+/* The first of these variables (the list ends with NULL) that holds a number, 0 or more; else
+ * `otherwise`. */
 static int env_first(const char *const *names, int otherwise)
 {
     for (; *names != NULL; names++) {

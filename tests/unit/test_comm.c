@@ -442,8 +442,7 @@ static void test_large(comm_fixture *f)
     free(buf);
 }
 
-/* ---- a transport that carries no calls of hosts -----------------------------------------------
- */
+/* ---- a transport that carries no calls of hosts ---------------------------------------------- */
 
 static void test_fake_on_top(comm_fixture *f)
 {

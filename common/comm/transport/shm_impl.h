@@ -2,10 +2,11 @@
  *
  * shm_file.c      the memory of a job: sizes, files, mappings
  * shm_sync.[ch]   the protocol of one group in shared memory
- * shm_watch.c     this process in its job: the one failure record, the thread that notices dead
- * peers shm_map.c       peers' shared blocks in this address space shm_boot.c      how ranks find
- * each other: by talking over another group, or started by fsdp_run shm_call.c      one call of a
- * rank: exchange, peer_read shm.c           the transport: groups
+ * shm_watch.c     this process in its job: the one failure record, the watch for dead peers
+ * shm_map.c       peers' shared blocks in this address space
+ * shm_boot.c      how ranks find each other: by talking over another group, or by fsdp_run
+ * shm_call.c      one call of a rank: exchange, peer_read
+ * shm.c           the transport: groups
  *
  * Each calls only those above it.
  *
