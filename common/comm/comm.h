@@ -47,9 +47,6 @@ typedef struct comm_config {
 int comm_launched_ranks(void);
 /* comm_launched_rank -- this process's rank by it, 0 when there is none. */
 int comm_launched_rank(void);
-/* comm_launched_local_ranks -- how many of those ranks are on this host: COMM_RUN_ENV,
- * MPI_LOCALNRANKS or OMPI_COMM_WORLD_LOCAL_SIZE; all of them when it does not say. */
-int comm_launched_local_ranks(void);
 
 /* comm_open -- the group of all ranks that the launcher started. The first call of a process starts
  * the transport and (mpi) asks the kernel to end this process when its parent ends.
@@ -78,7 +75,8 @@ fsdp_status comm_split(comm *c, int color, int key, comm **out);
  * Never returns. c may be NULL: then only this process ends, and the launcher the others. */
 _Noreturn void comm_abort(comm *c, int exit_code);
 
-int comm_rank(const comm *c); /* 0 ... comm_size - 1 */
+/* comm_rank, comm_size -- this rank's number in c, from 0, and how many ranks c has. */
+int comm_rank(const comm *c);
 int comm_size(const comm *c);
 /* comm_local_rank, comm_local_size -- this rank's number among the job's ranks on its host, and how
  * many these are; of a split too. */

@@ -87,8 +87,9 @@ fsdp_status transport_scatter(transport_group *g, stream *s, const comm_call *ca
 
 typedef enum comm_state { COMM_ISSUED, COMM_RUNNING, COMM_DONE, COMM_FAILED } comm_state;
 
-/* NULL when there is no memory. Thread-safe. */
+/* comm_recorder_create -- an empty one; NULL when there is no memory. All of it is thread-safe. */
 comm_recorder *comm_recorder_create(void);
+/* comm_recorder_free -- NULL is accepted. */
 void comm_recorder_free(comm_recorder *r);
 /* comm_recorder_issue -- enter a call of the team in its recorder; returns the call's ticket. */
 uint64_t comm_recorder_issue(const comm_team *team, stream *s, const comm_issue *i,
@@ -128,6 +129,8 @@ typedef struct comm_run_start {
 bool comm_run_started(comm_run_start *start);
 /* comm_launcher_present -- whether some launcher did, also of one rank. */
 bool comm_launcher_present(void);
-/* comm_launched_ranks, comm_launched_local_ranks -- see comm.h. */
+/* comm_launched_ranks -- see comm.h. */
 int comm_launched_ranks(void);
+/* comm_launched_local_ranks -- how many of the launched ranks are on this host: COMM_RUN_ENV,
+ * MPI_LOCALNRANKS or OMPI_COMM_WORLD_LOCAL_SIZE; all of them when it does not say. */
 int comm_launched_local_ranks(void);

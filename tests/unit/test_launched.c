@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "common/comm/comm.h"
+#include "common/comm/transport_help.h"
 
 static int forget_launchers(void **state)
 {

@@ -46,6 +46,7 @@ typedef struct shm_job {
     shm_member member[];
 } shm_job;
 
+/* shm_job_bytes -- of a job of so many members, in whole pages. */
 size_t shm_job_bytes(int n_members);
 
 /* What this process holds of a member. */
@@ -111,8 +112,8 @@ typedef struct shm_group {
 
 /* ---- calls (shm_call.c) ---------------------------------------------------------------------- */
 
-/* The transport's functions of these names: see transport.h. s may be NULL: then the call is done
- * on return. */
+/* shm_exchange, shm_peer_read -- the table's functions of these names: see transport.h. s may be
+ * NULL: then the call is done on return. */
 fsdp_status shm_exchange(transport_group *group, stream *s, const comm_call *call,
                          const comm_part *parts);
 fsdp_status shm_peer_read(transport_group *group, stream *s, const comm_call *call,
@@ -137,7 +138,8 @@ void shm_map_free_all(void);
 
 /* ---- files (shm_file.c) ---------------------------------------------------------------------- */
 
-/* Bytes of one turn, and of a group's area, in whole cache lines and pages. */
+/* shm_turn_bytes, shm_area_bytes -- of one turn, and of a group's area, in whole cache lines and
+ * pages. */
 size_t shm_turn_bytes(int n_ranks);
 size_t shm_area_bytes(int n_ranks);
 

@@ -55,8 +55,8 @@ void shm_word_set(shm_word *w, unsigned value);
 /* shm_word_count -- one more; who sleeps on the word is woken when it reaches `last`. */
 void shm_word_count(shm_word *w, unsigned last);
 
-/* The four steps. An entry's data is filled before post and read between await and done. n_peers:
- * ranks of the group but this one. */
+/* shm_turn_post ... shm_turn_free -- the four steps. An entry's data is filled before post and read
+ * between await and done. n_peers: ranks of the group but this one. */
 void shm_turn_post(shm_entry *mine, unsigned turn);
 bool shm_turn_await(shm_entry *theirs, unsigned turn, const shm_patience *p);
 void shm_turn_done(shm_entry *theirs, unsigned n_peers);
