@@ -110,8 +110,7 @@ fsdp_status profile_run_open(trainer *t)
     ledger_reset_peaks(
         device_ledger(t->run.dev)); /* the peaks of the run are reported, not these */
     profile_set_roof(t->profile, roof);
-    t->profile_watch = (device_watch){t->profile, is_counted, count_operation};
-    device_set_watch(t->run.dev, &t->profile_watch);
+    device_set_watch(t->run.dev, &(device_watch){t->profile, is_counted, count_operation});
     comm_set_watch(t->run.world, &(comm_watch){.self = t->profile, .ended = count_collective});
     return FSDP_OK;
 }

@@ -23,8 +23,7 @@ typedef struct trainer {
     memory_plan mem_plan;
     traffic_plan traffic_plan;
     int64_t first_step;
-    profile *profile; /* of --profile, else NULL */
-    device_watch profile_watch;
+    profile *profile;      /* of --profile, else NULL */
     engine watched_engine; /* with --profile, what the training loop gets */
 } trainer;
 

@@ -185,14 +185,14 @@ static void call_failed(cpu_stream *s, fsdp_status status)
 static void call_run(cpu_stream *s, cpu_task *task)
 {
     kernel_call *call = (kernel_call *)task;
-    const device_watch *w = call->act.token != 0 ? s->base.device->watch : NULL;
+    const device_watch *w = call->act.token != 0 ? &s->base.device->watch : NULL;
     if (!stream_failed(s)) {
         call->act.begin_s = w ? clock_now_s() : 0;
         fsdp_status status = call->fn(call->args, s->base.n_threads);
         call->act.end_s = w ? clock_now_s() : 0;
         if (status != FSDP_OK)
             call_failed(s, status);
-        else if (w)
+        else if (w && w->ran)
             w->ran(w->self, &call->act);
     }
     recycle_put(call);

@@ -67,14 +67,14 @@ size_t device_mem_available(device *d)
 /* ---- watching ------------------------------------------------------------------------------- */
 void device_set_watch(device *d, const device_watch *watch)
 {
-    d->watch = watch;
+    d->watch = watch ? *watch : (device_watch){0};
 }
 
 /* Tell the watch of a call on act->stream; act->token says whether it is told again. */
 static void tell_issued(device_act *act)
 {
-    const device_watch *w = act->stream->device->watch;
-    act->token = w ? w->issued(w->self, act) : 0;
+    const device_watch *w = &act->stream->device->watch;
+    act->token = w->issued ? w->issued(w->self, act) : 0;
 }
 
 /* ---- streams -------------------------------------------------------------------------------- */

@@ -254,10 +254,10 @@ typedef struct device_watch {
     /* issued -- in the thread that issues the call, before the work can begin (an ACT_ALLOC: when
      * it has succeeded). Returns a token for `ran`, such as the step; 0: `ran` is not told. */
     uint64_t (*issued)(void *self, const device_act *act);
-    /* ran -- a launch, a copy or a fill has ended well; in order of its stream. */
+    /* ran -- a launch, a copy or a fill has ended well; in order of its stream. May be NULL. */
     void (*ran)(void *self, const device_act *act);
 } device_watch;
 
 /* device_set_watch -- who watches from now on; NULL: nobody. Call it when no stream has work.
- *   watch   borrowed until another one is set */
+ *   watch   copied */
 void device_set_watch(device *d, const device_watch *watch);

@@ -46,7 +46,7 @@ struct device {
     device_config config;
     ledger *ledger;
     stream *compute;
-    const device_watch *watch; /* NULL: nobody */
+    device_watch watch; /* issued NULL: nobody watches */
 };
 
 struct stream {
