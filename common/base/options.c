@@ -304,7 +304,8 @@ static int print_words(int column, int indent, const char *text)
 
 static void print_row(const option_spec *spec)
 {
-    static const char *const ARG[] = {[OPT_INT] = "N", [OPT_DOUBLE] = "X", [OPT_STRING] = "TEXT"};
+    static const char *const ARG[] = {
+        [OPT_INT] = "N", [OPT_DOUBLE] = "X", [OPT_STRING] = "TEXT", [OPT_BOOL] = NULL};
     const char *arg = spec->kind == OPT_ENUM ? spec->choices : ARG[spec->kind];
     int column = printf("  --%s", spec->name);
     if (spec->kind != OPT_BOOL)
