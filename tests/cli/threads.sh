@@ -20,13 +20,15 @@ unset OMP_NUM_THREADS
 
 # threads_of PID EXPECTED -- the most at a time that compute: OpenMP's bear the program's name, the streams' have their
 # own. A team is as large as its operation has tiles, so that threads come and go: looks 20 times at least, and for 5 s
-# as long as there are too few.
+# as long as there are too few. A number counts when it is seen a third time: on a busy machine a thread that is
+# leaving is still there when the next one has come.
 threads_of() {
-    local name most=0 n looks=0 since
+    local name most=0 n looks=0 since seen=()
     name=$(basename "$trainer" | cut -c1-15) since=$(now_ms)
     while [ $((looks += 1)) -le 20 ] || { [ "$most" -lt "$2" ] && [ $(($(now_ms) - since)) -lt 5000 ]; }; do
         n=$(cat /proc/"$1"/task/*/comm 2>/dev/null | grep -cxF "$name")
-        [ "$n" -le "$most" ] || most=$n
+        seen[n]=$((${seen[n]:-0} + 1))
+        [ "$n" -le "$most" ] || [ "${seen[n]}" -lt 3 ] || most=$n
     done
     echo "$most"
 }
