@@ -86,7 +86,7 @@ fsdp_status transport_failed(transport_group *g)
     return g->table->failed != NULL ? g->table->failed(g) : FSDP_OK;
 }
 
-bool transport_drain(transport_group *g, atomic_int *n_unfinished)
+bool transport_drain(transport_group *g, atomic_int *n_unfinished, double failed_patience_s)
 {
     int before = 0, n;
     double since_s = clock_now_s();
@@ -94,7 +94,8 @@ bool transport_drain(transport_group *g, atomic_int *n_unfinished)
         double now_s = clock_now_s();
         since_s = n != before ? now_s : since_s;
         before = n;
-        if (now_s - since_s > (transport_failed(g) == FSDP_OK ? CLOSE_PATIENCE_S : LINGER_S))
+        if (now_s - since_s >
+            (transport_failed(g) == FSDP_OK ? CLOSE_PATIENCE_S : failed_patience_s))
             return false;
         usleep(1000);
     }

@@ -31,8 +31,9 @@ void transport_group_close(transport_group *g);
 /* transport_failed -- table->failed. */
 fsdp_status transport_failed(transport_group *g);
 /* transport_drain -- wait for what streams still have to do on the group; false: not all of it is
- * done. When a stream failed for another reason its tasks never run: patience ends the wait. */
-bool transport_drain(transport_group *g, atomic_int *n_unfinished);
+ * done. When a stream failed for another reason its tasks never run: patience ends the wait, which
+ * on a failed group is failed_patience_s. */
+bool transport_drain(transport_group *g, atomic_int *n_unfinished, double failed_patience_s);
 /* transport_linger -- after a failure the first rank to end takes the others with it (the launcher
  * kills them), so all stay for a moment, in which each can print what it saw. */
 void transport_linger(double died_s);
