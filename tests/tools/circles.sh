@@ -10,18 +10,7 @@ set -u
 cd "$(dirname "$0")/../.." || exit 2
 BUILD=${1:-${BUILD:-build}}
 HELP=common/comm/transport_help.h
-status=0
-
-# rule NAME TEXT HITS -- broken when HITS is not empty
-rule() {
-    if [ -z "$3" ]; then
-        echo "PASS $1: $2"
-    else
-        echo "FAIL $1: $2"
-        echo "$3" | head -20 | sed 's/^/     /'
-        status=1
-    fi
-}
+. tests/tools/rule.sh
 
 # A build folder may hold objects of sources that are gone, and it has none of some sources.
 objects=$(find common lab[1-6]_* trainer -name '*.c' ! -name '*_main.c' | sed 's/\.c$/.o/' | sort |

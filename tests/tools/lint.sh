@@ -4,18 +4,7 @@
 # Prints one PASS, FAIL or SKIP line per rule, and where it is broken; exit status 0 iff all hold.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-status=0
-
-# rule NAME TEXT HITS -- broken when HITS is not empty
-rule() {
-    if [ -z "$3" ]; then
-        echo "PASS $1: $2"
-    else
-        echo "FAIL $1: $2"
-        echo "$3" | head -10 | sed 's/^/     /'
-        status=1
-    fi
-}
+. tests/tools/rule.sh
 
 # The three floors: arrows point down.
 includes='#include +"([^"]*/)?lab'
