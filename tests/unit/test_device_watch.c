@@ -63,6 +63,27 @@ static fsdp_status run_count_threads(void *args, int n_threads)
     return FSDP_OK;
 }
 
+/* A device with a watch, its compute stream, and what the watch was told. */
+typedef struct rig {
+    device *d;
+    stream *s;
+    seen x;
+} rig;
+
+static void rig_open(rig *r, bool async, bool debug_fill,
+                     uint64_t (*issued)(void *self, const device_act *act))
+{
+    *r = (rig){.d = open_cpu(async, debug_fill), .x.lock = PTHREAD_MUTEX_INITIALIZER};
+    r->s = device_compute_stream(r->d);
+    device_set_watch(r->d, &(device_watch){&r->x, issued, see_ran});
+}
+
+static void rig_close(rig *r)
+{
+    device_set_watch(r->d, NULL);
+    device_close(r->d);
+}
+
 /* ---- the watch ------------------------------------------------------------------------------ */
 
 static void expect_acts(const seen *x, const stream *s, const device_act *expected, size_t n)
@@ -136,69 +157,57 @@ static void test_issued(void **state)
 /* Who is told again: launches and moves, with the token that `issued` gave, in order. */
 static void test_ran(void **state)
 {
-    device *d = open_cpu(*(bool *)*state, true);
-    stream *s = device_compute_stream(d);
-    seen x = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    const device_watch watch = {&x, see_issued, see_ran};
+    rig r;
     void *p;
     long ms = 0;
     static char host[512 << 10];
-    device_set_watch(d, &watch);
-    OK(device_alloc(s, MEM_OTHER, sizeof host, "block", &p)); /* 1, and 2 its NaN */
-    OK(device_upload(s, p, host, 8));                         /* 3 travels in the queue */
-    OK(device_upload(s, p, host, sizeof host));               /* 4 does not */
-    OK(stream_launch(s, run_sleep, &ms, sizeof ms));          /* 5 */
-    device_free(s, p);                                        /* 6 */
-    OK(stream_sync(s));
-    device_set_watch(d, NULL);
-    assert_int_equal(x.n_ran, 4);
+    rig_open(&r, *(bool *)*state, true, see_issued);
+    OK(device_alloc(r.s, MEM_OTHER, sizeof host, "block", &p)); /* 1, and 2 its NaN */
+    OK(device_upload(r.s, p, host, 8));                         /* 3 travels in the queue */
+    OK(device_upload(r.s, p, host, sizeof host));               /* 4 does not */
+    OK(stream_launch(r.s, run_sleep, &ms, sizeof ms));          /* 5 */
+    device_free(r.s, p);                                        /* 6 */
+    OK(stream_sync(r.s));
+    assert_int_equal(r.x.n_ran, 4);
     const device_act_kind kinds[] = {ACT_FILL, ACT_UPLOAD, ACT_UPLOAD, ACT_LAUNCH};
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(x.ran[i].kind, kinds[i]);
-        assert_int_equal(x.ran[i].token, i + 2);
-        assert_ptr_equal(x.ran[i].stream, s);
-        assert_true(x.ran[i].begin_s <= x.ran[i].end_s);
-        assert_true(i == 0 || x.ran[i - 1].end_s <= x.ran[i].begin_s);
+        assert_int_equal(r.x.ran[i].kind, kinds[i]);
+        assert_int_equal(r.x.ran[i].token, i + 2);
+        assert_ptr_equal(r.x.ran[i].stream, r.s);
+        assert_true(r.x.ran[i].begin_s <= r.x.ran[i].end_s);
+        assert_true(i == 0 || r.x.ran[i - 1].end_s <= r.x.ran[i].begin_s);
     }
-    assert_int_equal(x.ran[2].bytes, sizeof host);
-    assert_int_equal(x.ran[0].byte, 0xFF);
-    device_close(d);
+    assert_int_equal(r.x.ran[2].bytes, sizeof host);
+    assert_int_equal(r.x.ran[0].byte, 0xFF);
+    rig_close(&r);
 }
 
 static void test_token_0_is_not_told(void **state)
 {
-    device *d = open_cpu(*(bool *)*state, false);
-    stream *s = device_compute_stream(d);
-    seen x = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    const device_watch watch = {&x, see_and_forget, see_ran};
+    rig r;
     long ms = 0;
-    device_set_watch(d, &watch);
-    OK(stream_launch(s, run_sleep, &ms, sizeof ms));
-    OK(stream_sync(s));
-    assert_int_equal(x.n_issued, 1);
-    assert_int_equal(x.n_ran, 0);
-    device_set_watch(d, NULL);
-    device_close(d);
+    rig_open(&r, *(bool *)*state, false, see_and_forget);
+    OK(stream_launch(r.s, run_sleep, &ms, sizeof ms));
+    OK(stream_sync(r.s));
+    assert_int_equal(r.x.n_issued, 1);
+    assert_int_equal(r.x.n_ran, 0);
+    rig_close(&r);
 }
 
 /* What failed, and what was skipped because of it, has not run. */
 static void test_failures_have_not_run(void **state)
 {
-    device *d = open_cpu(*(bool *)*state, false);
-    stream *s = device_compute_stream(d);
-    seen x = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    const device_watch watch = {&x, see_issued, see_ran};
+    rig r;
     long ms = 0;
-    device_set_watch(d, &watch);
-    (void)stream_launch(s, run_failing, NULL, 0);
-    assert_int_equal(stream_sync(s), FSDP_EINVAL);
+    rig_open(&r, *(bool *)*state, false, see_issued);
+    (void)stream_launch(r.s, run_failing, NULL, 0);
+    assert_int_equal(stream_sync(r.s), FSDP_EINVAL);
     assert_string_equal(fsdp_error_get()->what, "on purpose");
-    assert_int_equal(stream_launch(s, run_sleep, &ms, sizeof ms), FSDP_EINVAL);
-    (void)stream_sync(s);
-    assert_int_equal(x.n_issued, 2);
-    assert_int_equal(x.n_ran, 0);
-    device_set_watch(d, NULL);
-    device_close(d);
+    assert_int_equal(stream_launch(r.s, run_sleep, &ms, sizeof ms), FSDP_EINVAL);
+    (void)stream_sync(r.s);
+    assert_int_equal(r.x.n_issued, 2);
+    assert_int_equal(r.x.n_ran, 0);
+    rig_close(&r);
 }
 
 /* The time of a launch is its own: neither what the host does, nor what stands before it in the
