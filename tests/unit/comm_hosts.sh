@@ -105,6 +105,7 @@ quick)
     train 2 3 '--sharding hybrid --fsdp-size 2'
     disagree 2 2 label
     disagree 2 2 subgroup_awaited
+    disagree 2 4 subgroup_awaited
     disagree 2 3 op
     ;;
 full)

@@ -194,6 +194,7 @@ static bool mpi_close(transport_group *group)
 {
     mpi_group *g = group->state;
     double timeout_s = g->team->timeout_s;
+    /* with a dead engine no task does anything any more: nobody need wait for them */
     bool unused = transport_drain(group, &g->n_unfinished, 0);
     mpi_operation *op = mpi_operation_new(OP_CLOSE, g, 0);
     if (op == NULL || mpi_operation_run(op, CLOSE_PATIENCE_S) != FSDP_OK)
