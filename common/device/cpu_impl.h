@@ -60,7 +60,7 @@ fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, const device_act *act,
 fsdp_status cpu_event_create(device *d, bool timed, event **out);
 void cpu_event_free(event *e);
 fsdp_status cpu_event_record(event *e, stream *s);
-fsdp_status cpu_stream_wait_event(stream *s, event *e);
+fsdp_status cpu_stream_wait_event(stream *s, event *e, const device_act *act);
 fsdp_status cpu_event_sync(event *e);
 bool cpu_event_done(event *e);
 fsdp_status cpu_event_elapsed_s(event *begin, event *end, double *out);

@@ -311,14 +311,26 @@ static bool capture_wait(capture *c)
 typedef struct event_wait {
     cpu_task task;
     capture *capture; /* a reference */
+    device_act act;   /* for the watch; only the token is set when that is 0 */
 } event_wait;
+
+/* The stream has come to its wait for c. */
+static void wait_for(cpu_stream *s, capture *c, device_act *act)
+{
+    const device_watch *w = act->token != 0 ? &s->base.device->watch : NULL;
+    act->begin_s = w ? clock_now_s() : 0;
+    if (!capture_wait(c))
+        stream_fail(s, &c->error);
+    act->end_s = w ? clock_now_s() : 0;
+    if (w && w->ran)
+        w->ran(w->self, act);
+    capture_put(c);
+}
 
 static void wait_run(cpu_stream *s, cpu_task *task)
 {
     event_wait *w = (event_wait *)task;
-    if (!capture_wait(w->capture))
-        stream_fail(s, &w->capture->error);
-    capture_put(w->capture);
+    wait_for(s, w->capture, &w->act);
     recycle_put(w);
 }
 
@@ -380,16 +392,15 @@ fsdp_status cpu_event_record(event *base_event, stream *base_stream)
     return cpu_stream_status(s);
 }
 
-fsdp_status cpu_stream_wait_event(stream *base, event *e)
+fsdp_status cpu_stream_wait_event(stream *base, event *e, const device_act *act)
 {
     cpu_stream *s = (cpu_stream *)base;
     capture *c = event_get((cpu_event *)e);
     if (!c)
         return cpu_stream_status(s);
     if (!s->is_worker) {
-        if (!capture_wait(c))
-            stream_fail(s, &c->error);
-        capture_put(c);
+        device_act mine = *act;
+        wait_for(s, c, &mine);
         return cpu_stream_status(s);
     }
     bool failed;
@@ -405,6 +416,9 @@ fsdp_status cpu_stream_wait_event(stream *base, event *e)
     }
     w->task.run = wait_run;
     w->capture = c;
+    w->act.token = act->token;
+    if (act->token != 0)
+        w->act = *act;
     cpu_stream_issue(s, &w->task);
     return cpu_stream_status(s);
 }

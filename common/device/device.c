@@ -4,6 +4,7 @@
  *   device_open picks the backend by config->kind; every other call finds it in the object it is
  *   given. Objects belong to the backend that made them. */
 #include "common/device/device_impl.h"
+#include "common/base/clock.h"
 #include "common/base/dtype.h"
 
 fsdp_status device_open(const device_config *config, device **out)
@@ -70,11 +71,23 @@ void device_set_watch(device *d, const device_watch *watch)
     d->watch = watch ? *watch : (device_watch){0};
 }
 
-/* Tell the watch of a call on act->stream; act->token says whether it is told again. */
+void device_set_scope(device *d, const char *scope, const char *phase)
+{
+    d->scope = scope;
+    d->phase = phase;
+}
+
+/* Tell the watch of a call; act->token says whether it is told again. */
+static void tell_issued_on(const device *d, device_act *act)
+{
+    act->scope = d->scope;
+    act->phase = d->phase;
+    act->token = d->watch.issued ? d->watch.issued(d->watch.self, act) : 0;
+}
+
 static void tell_issued(device_act *act)
 {
-    const device_watch *w = &act->stream->device->watch;
-    act->token = w->issued ? w->issued(w->self, act) : 0;
+    tell_issued_on(act->stream->device, act);
 }
 
 /* ---- streams -------------------------------------------------------------------------------- */
@@ -108,9 +121,24 @@ void stream_free(stream *s)
     s->device->backend->stream_free(s);
 }
 
+/* The host waits for a stream or for an event, and the watch sees from when to when. */
+static fsdp_status sync(const device *d, stream *s, event *e)
+{
+    const device_watch *w = &d->watch;
+    device_act act = {.kind = ACT_SYNC, .stream = s, .event = e};
+    tell_issued_on(d, &act);
+    act.begin_s = act.token != 0 ? clock_now_s() : 0;
+    fsdp_status status = s ? d->backend->stream_sync(s) : d->backend->event_sync(e);
+    if (act.token != 0 && w->ran) {
+        act.end_s = clock_now_s();
+        w->ran(w->self, &act);
+    }
+    return status;
+}
+
 fsdp_status stream_sync(stream *s)
 {
-    return s->device->backend->stream_sync(s);
+    return sync(s->device, s, NULL);
 }
 
 /* ---- events --------------------------------------------------------------------------------- */
@@ -144,13 +172,14 @@ fsdp_status event_record(event *e, stream *s)
 fsdp_status stream_wait_event(stream *s, event *e)
 {
     FSDP_ASSERT(e->device == s->device);
-    tell_issued(&(device_act){.kind = ACT_WAIT, .stream = s, .event = e});
-    return s->device->backend->stream_wait_event(s, e);
+    device_act act = {.kind = ACT_WAIT, .stream = s, .event = e};
+    tell_issued(&act);
+    return s->device->backend->stream_wait_event(s, e, &act);
 }
 
 fsdp_status event_sync(event *e)
 {
-    return e->device->backend->event_sync(e);
+    return sync(e->device, NULL, e);
 }
 
 bool event_done(event *e)

@@ -227,6 +227,7 @@ typedef enum device_act_kind {
     ACT_FILL,     /* dst, bytes, byte */
     ACT_RECORD,   /* event */
     ACT_WAIT,     /* event: stream waits for it */
+    ACT_SYNC,     /* the host waits: for all of stream or, if that is NULL, for event */
     ACT_LAUNCH    /* work, accesses */
 } device_act_kind;
 
@@ -243,8 +244,9 @@ typedef struct device_act {
     work_info work;
     const mem_access *accesses; /* [n_accesses]; in `issued` only */
     int n_accesses;
-    uint64_t token;        /* in `ran`: what `issued` returned */
-    double begin_s, end_s; /* in `ran`: when the stream came to it and had done it (clock.h) */
+    const char *scope, *phase; /* see device_set_scope */
+    uint64_t token;            /* in `ran`: what `issued` returned */
+    double begin_s, end_s;     /* in `ran`: when the stream came to it and had done it (clock.h) */
 } device_act;
 
 /* A watch sees all that is issued on a device. Streams are threads: both functions must be
@@ -254,10 +256,17 @@ typedef struct device_watch {
     /* issued -- in the thread that issues the call, before the work can begin (an ACT_ALLOC: when
      * it has succeeded). Returns a token for `ran`, such as the step; 0: `ran` is not told. */
     uint64_t (*issued)(void *self, const device_act *act);
-    /* ran -- a launch, a copy or a fill has ended well; in order of its stream. May be NULL. */
+    /* ran -- a launch, a copy or a fill has ended well, or a wait or a sync is over; in order of
+     * its stream. A stream that came to a wait when nothing was left to wait for may not be told.
+     * NULL: nobody wants to know. */
     void (*ran)(void *self, const device_act *act);
 } device_watch;
 
 /* device_set_watch -- who watches from now on; NULL: nobody. Call it when no stream has work.
  *   watch   copied */
 void device_set_watch(device *d, const device_watch *watch);
+
+/* device_set_scope -- what the host issues work for from now on: the name of a layer, and "forward"
+ * or "backward". Watches are told it with every act. NULL, NULL: for nothing in particular.
+ *   scope, phase  kept by reference; valid until the next call and until what was issued has run */
+void device_set_scope(device *d, const char *scope, const char *phase);

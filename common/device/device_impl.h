@@ -20,7 +20,8 @@ typedef struct device_backend {
     fsdp_status (*event_create)(device *d, bool timed, event **out);
     void (*event_free)(event *e);
     fsdp_status (*event_record)(event *e, stream *s);
-    fsdp_status (*stream_wait_event)(stream *s, event *e);
+    /* where act->token is not 0, the watch is told when a wait that took place is over */
+    fsdp_status (*stream_wait_event)(stream *s, event *e, const device_act *act);
     fsdp_status (*event_sync)(event *e);
     bool (*event_done)(event *e);
     /* both are timed */
@@ -47,6 +48,7 @@ struct device {
     ledger *ledger;
     stream *compute;
     device_watch watch; /* issued NULL: nobody watches */
+    const char *scope, *phase;
 };
 
 struct stream {

@@ -146,7 +146,8 @@ static void test_issued(void **state)
                                    {.kind = ACT_WAIT, .event = e},
                                    {.kind = ACT_LAUNCH},
                                    {.kind = ACT_FREE, .dst = p},
-                                   {.kind = ACT_FREE, .dst = q}};
+                                   {.kind = ACT_FREE, .dst = q},
+                                   {.kind = ACT_SYNC}};
     expect_acts(&x, s, expected, sizeof expected / sizeof *expected);
     assert_string_equal(x.issued[8].work.key.name, "nap");
     assert_true(x.issued[8].accesses == touched && x.issued[8].n_accesses == 1);
@@ -154,7 +155,7 @@ static void test_issued(void **state)
     device_close(d);
 }
 
-/* Who is told again: launches and moves, with the token that `issued` gave, in order. */
+/* Who is told again: launches, moves and syncs, with the token that `issued` gave, in order. */
 static void test_ran(void **state)
 {
     rig r;
@@ -167,8 +168,10 @@ static void test_ran(void **state)
     OK(device_upload(r.s, p, host, sizeof host));               /* 4 does not */
     OK(stream_launch(r.s, run_sleep, &ms, sizeof ms));          /* 5 */
     device_free(r.s, p);                                        /* 6 */
-    OK(stream_sync(r.s));
-    assert_int_equal(r.x.n_ran, 4);
+    OK(stream_sync(r.s));                                       /* 7 */
+    assert_int_equal(r.x.n_ran, 5);
+    assert_int_equal(r.x.ran[4].kind, ACT_SYNC);
+    assert_int_equal(r.x.ran[4].token, 7);
     const device_act_kind kinds[] = {ACT_FILL, ACT_UPLOAD, ACT_UPLOAD, ACT_LAUNCH};
     for (int i = 0; i < 4; i++) {
         assert_int_equal(r.x.ran[i].kind, kinds[i]);
@@ -182,6 +185,60 @@ static void test_ran(void **state)
     rig_close(&r);
 }
 
+/* A stream that waits for another, and a host that waits for an event: from when to when. */
+static void test_waits(void **state)
+{
+    rig r;
+    stream *side;
+    event *e;
+    long ms = 200;
+    rig_open(&r, *(bool *)*state, false, see_issued);
+    OK(stream_create(r.d, &(stream_config){.name = "side"}, &side));
+    OK(event_create(r.d, &e));
+    OK(stream_launch(side, run_sleep, &ms, sizeof ms)); /* 1 */
+    OK(event_record(e, side));                          /* 2 */
+    OK(stream_wait_event(r.s, e));                      /* 3 */
+    OK(event_sync(e));                                  /* 4 */
+    OK(stream_sync(r.s));                               /* 5 */
+    assert_int_equal(r.x.n_issued, 5);
+    assert_int_equal(r.x.issued[3].kind, ACT_SYNC);
+    assert_null(r.x.issued[3].stream);
+    assert_ptr_equal(r.x.issued[3].event, e);
+    int waits = 0;
+    for (int i = 0; i < r.x.n_ran; i++) {
+        const device_act *a = &r.x.ran[i];
+        if (a->kind != ACT_WAIT)
+            continue;
+        waits++;
+        assert_int_equal(a->token, 3);
+        assert_ptr_equal(a->stream, r.s);
+        assert_true(a->end_s - a->begin_s >= 0.05); /* it comes to it while the nap lasts */
+    }
+    assert_int_equal(waits, 1);
+    event_free(e);
+    stream_free(side);
+    rig_close(&r);
+}
+
+/* What the host says that it issues for is told with every act, then and later. */
+static void test_scope(void **state)
+{
+    rig r;
+    long ms = 0;
+    rig_open(&r, *(bool *)*state, false, see_issued);
+    OK(stream_launch(r.s, run_sleep, &ms, sizeof ms));
+    device_set_scope(r.d, "h.0.mlp", "backward");
+    OK(stream_launch(r.s, run_sleep, &ms, sizeof ms));
+    device_set_scope(r.d, NULL, NULL);
+    OK(stream_sync(r.s));
+    assert_null(r.x.issued[0].scope);
+    assert_string_equal(r.x.issued[1].scope, "h.0.mlp");
+    assert_string_equal(r.x.ran[1].scope, "h.0.mlp");
+    assert_string_equal(r.x.ran[1].phase, "backward");
+    assert_null(r.x.issued[2].scope);
+    rig_close(&r);
+}
+
 static void test_token_0_is_not_told(void **state)
 {
     rig r;
@@ -189,7 +246,7 @@ static void test_token_0_is_not_told(void **state)
     rig_open(&r, *(bool *)*state, false, see_and_forget);
     OK(stream_launch(r.s, run_sleep, &ms, sizeof ms));
     OK(stream_sync(r.s));
-    assert_int_equal(r.x.n_issued, 1);
+    assert_int_equal(r.x.n_issued, 2);
     assert_int_equal(r.x.n_ran, 0);
     rig_close(&r);
 }
@@ -205,8 +262,10 @@ static void test_failures_have_not_run(void **state)
     assert_string_equal(fsdp_error_get()->what, "on purpose");
     assert_int_equal(stream_launch(r.s, run_sleep, &ms, sizeof ms), FSDP_EINVAL);
     (void)stream_sync(r.s);
-    assert_int_equal(r.x.n_issued, 2);
-    assert_int_equal(r.x.n_ran, 0);
+    for (int i = 0; i < r.x.n_ran; i++)
+        assert_int_equal(r.x.ran[i].kind, ACT_SYNC);
+    assert_int_equal(r.x.n_issued, 4);
+    assert_int_equal(r.x.n_ran, 2);
     rig_close(&r);
 }
 
@@ -226,8 +285,9 @@ static void test_time_of_a_launch(void **state)
     OK(stream_launch(s, run_sleep, &ms, sizeof ms));
     OK(stream_sync(side));
     OK(stream_sync(s));
-    assert_int_equal(x.n_ran, 2);
-    const device_act *mine = x.ran[0].stream == s ? &x.ran[0] : &x.ran[1];
+    const device_act *mine = x.ran;
+    while (mine->kind != ACT_LAUNCH || mine->stream != s)
+        mine++;
     double seconds = mine->end_s - mine->begin_s;
     assert_true(seconds >= 0.020 && seconds < 0.190);
     device_set_watch(d, NULL);
@@ -369,6 +429,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BOTH(test_issued),
         BOTH(test_ran),
+        BOTH(test_waits),
+        BOTH(test_scope),
         BOTH(test_token_0_is_not_told),
         BOTH(test_failures_have_not_run),
         BOTH(test_time_of_a_launch),
