@@ -91,8 +91,10 @@ fsdp_status fsdp_make_resident(fsdp *f, int u);
  * when the masters have changed. It does nothing in fp32, where full is the shard. */
 fsdp_status fsdp_refresh(fsdp *f);
 /* unshard_drop -- give up a gather that nobody used: free full on gather_stream, after the gather.
+ * The compute stream waits for it too, because the optimizer must not write a shard that a gather
+ * still reads.
  *   state  GATHERING -> SHARDED; no-op in the other states */
-void unshard_drop(fsdp *f, int u);
+fsdp_status unshard_drop(fsdp *f, int u);
 /* reshard_all -- make every unit SHARDED, whatever its state, except resident ones. */
 fsdp_status reshard_all(fsdp *f);
 

@@ -218,20 +218,22 @@ fsdp_status fsdp_refresh(fsdp *f)
     return FSDP_OK;
 }
 
-void unshard_drop(fsdp *f, int u)
+fsdp_status unshard_drop(fsdp *f, int u)
 {
     fsdp_unit *unit = &f->units[u];
     if (unit->state != UNIT_GATHERING)
-        return;
-    device_free(f->gather_stream, unit->full); /* after the gather that writes it */
+        return FSDP_OK;
+    TRY(stream_wait_event(f->compute, unit->gathered)); /* it reads the shard */
+    device_free(f->gather_stream, unit->full);          /* after the gather that writes it */
     unit->full = NULL;
     unit->state = UNIT_SHARDED;
+    return FSDP_OK;
 }
 
 fsdp_status reshard_all(fsdp *f)
 {
     for (int u = 0; u < f->n_units; u++) {
-        unshard_drop(f, u);
+        TRY(unshard_drop(f, u));
         TRY(reshard(f, u));
     }
     return FSDP_OK;

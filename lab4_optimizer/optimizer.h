@@ -25,7 +25,7 @@ typedef struct fsdp_optimizer {
     unit_optim *units;   /* [n_units] */
     rsum *norm_sum;      /* device, [1] */
     float *norm, *coef;  /* device, [1] each */
-    stream *norm_stream; /* where the norm's collective runs; in lab 4 the compute stream */
+    stream *norm_stream; /* where the norm's collective runs: lab 2's comm_stream */
     comm *norm_group;    /* the shard group; NULL: every rank has the whole gradient */
     event *squared;      /* recorded on compute: norm_sum holds this rank's squares */
     event *added;        /* recorded on norm_stream: norm_sum is the whole model's */

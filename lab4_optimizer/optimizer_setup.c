@@ -31,7 +31,7 @@ static fsdp_status create_unit(fsdp_optimizer *o, int u)
 fsdp_status optimizer_create(reducer *r, fsdp_optimizer *o)
 {
     stream *s = r->f->compute;
-    *o = (fsdp_optimizer){.r = r, .norm_stream = s, .norm_group = r->f->mesh.shard};
+    *o = (fsdp_optimizer){.r = r, .norm_stream = r->f->comm_stream, .norm_group = r->f->mesh.shard};
     fsdp_status status = FSDP_OK;
     o->units = calloc((size_t)r->f->n_units, sizeof *o->units);
     if (!o->units)

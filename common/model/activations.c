@@ -160,6 +160,7 @@ layer_io runner_call(const runner *r, int i, size_t leaf, bool training)
 fsdp_status runner_layer_forward(runner *r, int i, bool training)
 {
     const layer *l = &r->cfg.run.m->layers[i];
+    device_set_scope(r->cfg.run.dev, l->name, "forward");
     for (size_t leaf = 0; leaf < r->n_calls; leaf++) {
         layer_io io = runner_call(r, i, leaf, training);
         TRY(l->forward(l, r->cfg.run.ops, r->s, &io));

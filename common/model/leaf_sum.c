@@ -120,6 +120,7 @@ fsdp_status runner_layer_backward(runner *r, int i, const float *d_out, float *d
     const layer *l = &r->cfg.run.m->layers[i];
     float *const *grads = r->cfg.views->grads + l->first_param;
     const leaf_node all = {.layer = i, .n = r->n_calls, .d_out = d_out, .d_in = d_in};
+    device_set_scope(r->cfg.run.dev, l->name, "backward");
     if (r->cfg.run.mode == GRAD_ACC_CANONICAL)
         return sum_leaves(r, &all, grads);
     bool overwrite[LAYER_MAX_PARAMS];

@@ -11,13 +11,6 @@
  * leaf_sum.c how leaves are added. */
 #include "common/model/runner_impl.h"
 
-/* What is issued from now on is for layer i. */
-static int enter_layer(runner *r, int i, const char *phase)
-{
-    device_set_scope(r->cfg.run.dev, r->cfg.run.m->layers[i].name, phase);
-    return r->cfg.layer_unit[i];
-}
-
 static fsdp_status call_hook(fsdp_status (*hook)(void *, int), void *self, int unit)
 {
     return hook ? hook(self, unit) : FSDP_OK;
@@ -30,14 +23,13 @@ fsdp_status runner_forward(runner *r, const micro_step *ms)
     if (h->begin_micro)
         TRY(h->begin_micro(h->self, ms->a, ms->n_micro, ms->training));
     for (int i = 0; i < r->cfg.run.m->n_layers; i++) {
-        int u = enter_layer(r, i, "forward");
+        int u = r->cfg.layer_unit[i];
         if (i == r->first_layer[u])
             TRY(call_hook(h->pre_forward, h->self, u));
         TRY(runner_layer_forward(r, i, ms->training));
         if (i == r->last_layer[u])
             TRY(call_hook(h->post_forward, h->self, u));
     }
-    device_set_scope(r->cfg.run.dev, NULL, NULL);
     return runner_sum_losses(r, ms->loss);
 }
 
@@ -46,7 +38,7 @@ fsdp_status runner_backward(runner *r)
     const unit_hooks *h = &r->cfg.hooks;
     float *d_out = NULL, *d_in = r->d_ping;
     for (int i = r->cfg.run.m->n_layers - 1; i >= 0; i--) {
-        int u = enter_layer(r, i, "backward");
+        int u = r->cfg.layer_unit[i];
         if (i == r->last_layer[u])
             TRY(call_hook(h->pre_backward, h->self, u));
         TRY(runner_layer_backward(r, i, d_out, i > 0 ? d_in : NULL));
@@ -55,6 +47,5 @@ fsdp_status runner_backward(runner *r)
         d_out = d_in; /* this layer's input is the one before's output */
         d_in = d_in == r->d_ping ? r->d_pong : r->d_ping;
     }
-    device_set_scope(r->cfg.run.dev, NULL, NULL);
     return h->end_backward ? h->end_backward(h->self) : FSDP_OK;
 }

@@ -17,7 +17,10 @@ enum { ALIGN_ELEMS = 32, ONE_UNIT = 0 };
 
 typedef struct baseline {
     run_context run;
-    stream *s;
+    stream *s;           /* compute */
+    stream *comm_stream; /* owned; where collectives run */
+    event *computed;     /* recorded on compute: the collective may start */
+    event *arrived;      /* recorded on comm_stream: what it delivers is there */
     model_views views;
     int *layer_unit; /* all zero: one unit */
     size_t *offset;  /* [n_params] of the parameter; a tied one has that of the storage it shares */
@@ -88,6 +91,20 @@ static fsdp_status pre_backward(void *self, int u)
     return FSDP_OK;
 }
 
+/* A collective goes between these two: it starts after what compute has so far, and compute goes on
+ * after it. */
+static fsdp_status collective_begin(baseline *b)
+{
+    TRY(event_record(b->computed, b->s));
+    return stream_wait_event(b->comm_stream, b->computed);
+}
+
+static fsdp_status collective_wait(baseline *b)
+{
+    TRY(event_record(b->arrived, b->comm_stream));
+    return stream_wait_event(b->s, b->arrived);
+}
+
 /* One rank hands its gradients over as they are. Several ranks add them up by slices. */
 static fsdp_status post_backward(void *self, int u)
 {
@@ -95,8 +112,10 @@ static fsdp_status post_backward(void *self, int u)
     baseline *b = self;
     if (comm_size(b->run.world) == 1)
         return grad_acc_give(&b->acc, b->s, run_batch_level(&b->run), &b->grads);
-    return comm_reduce_scatter(b->run.world, b->s, "ddp", b->grads, b->acc.elems, &b->acc,
-                               run_batch_level(&b->run));
+    TRY(collective_begin(b));
+    TRY(comm_reduce_scatter(b->run.world, b->comm_stream, "ddp", b->grads, b->acc.elems, &b->acc,
+                            run_batch_level(&b->run)));
+    return collective_wait(b);
 }
 
 /* ---- the step -------------------------------------------------------------------------------- */
@@ -121,7 +140,10 @@ static fsdp_status collect_gradients(baseline *b)
     fsdp_status status = device_copy(b->s, mine, slice, b->acc.elems * sizeof *mine);
     device_free(b->s, slice);
     TRY(status);
-    return comm_all_gather(b->run.world, b->s, "ddp", DTYPE_F32, mine, b->grads, b->acc.elems);
+    TRY(collective_begin(b));
+    TRY(comm_all_gather(b->run.world, b->comm_stream, "ddp", DTYPE_F32, mine, b->grads,
+                        b->acc.elems));
+    return collective_wait(b);
 }
 
 /* b->grads = the finished gradient on every rank: collected, second uses added, scaled once. */
@@ -241,6 +263,9 @@ static void baseline_free(void *self)
     baseline *b = self;
     if (!b)
         return;
+    stream_free(b->comm_stream); /* waits for what is in flight */
+    event_free(b->computed);
+    event_free(b->arrived);
     grad_acc_free(&b->acc, b->s);
     void *blocks[] = {b->params, b->rounded, b->grads, b->m, b->v, b->norm_sum, b->norm, b->coef};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
@@ -281,6 +306,9 @@ static fsdp_status allocate(baseline *b)
     const model *m = b->run.m;
     stream *s = b->s;
     TRY(model_views_init(m, &b->views));
+    TRY(stream_create(b->run.dev, &(stream_config){.name = "comm"}, &b->comm_stream));
+    TRY(event_create(b->run.dev, &b->computed));
+    TRY(event_create(b->run.dev, &b->arrived));
     b->layer_unit = calloc((size_t)m->n_layers, sizeof *b->layer_unit);
     b->offset = calloc((size_t)m->n_params, sizeof *b->offset);
     b->grad_offset = calloc((size_t)m->n_params, sizeof *b->grad_offset);

@@ -3,7 +3,10 @@
  *   train_open -> train_run -> train_close          train_export at any time while the engine lives
  *   each step: begin_step; micro-steps (forward, backward); optimizer_step; loss over all ranks
  *
- * The logged loss and gradient norm of step t precede its update; the norm precedes clipping. */
+ * The host issues a step and then reads the figures of the step before, so it never waits for the
+ * device within a step. It catches up where something else follows: an evaluation, a checkpoint,
+ * the end. The logged loss and gradient norm of step t precede its update; the norm precedes
+ * clipping. */
 #pragma once
 #include "common/data/data.h"
 #include "common/model/runner.h"

@@ -146,7 +146,7 @@ static fsdp_status gather_after_event(grade *g, fsdp *f, int u, bool early)
 {
     event *after = NULL;
     fsdp_error_info why;
-    unshard_drop(f, u);
+    TRY(unshard_drop(f, u));
     TRY(event_create(g->dev, &after));
     fsdp_status st = early ? event_record(after, f->compute) : FSDP_OK;
     st = first_failure(st, gate_close(g, f->compute), &why);
@@ -174,7 +174,7 @@ static fsdp_status gather_after_event(grade *g, fsdp *f, int u, bool early)
 static fsdp_status gather_on_its_stream(grade *g, fsdp *f, int u)
 {
     fsdp_error_info why;
-    unshard_drop(f, u);
+    TRY(unshard_drop(f, u));
     fsdp_status st = stream_create(g->dev, &(stream_config){.name = "gather"}, &f->gather_stream);
     st = first_failure(st, gate_close(g, f->comm_stream), &why);
     st = first_failure(st, unshard_begin(f, u), &why);
@@ -183,7 +183,7 @@ static fsdp_status gather_on_its_stream(grade *g, fsdp *f, int u)
     st = first_failure(st, expect_true("a gather runs on gather_stream", ended), &why);
     st = first_failure(st, stream_sync(f->gather_stream), &why);
     st = first_failure(st, check_full(f, u, "gather_stream"), &why);
-    unshard_drop(f, u);
+    TRY(unshard_drop(f, u));
     if (st != FSDP_OK)
         fsdp_error_set(&why);
     else
@@ -353,32 +353,37 @@ static fsdp_status reshard_and_check(grade *g, fsdp *f, int u, float *probe)
 }
 
 /* A gather that nobody used is dropped while it is held up: its memory goes behind it, so it is not
- * another block's when the gather writes. */
+ * another block's when the gather writes. Compute, which may write the shard next, waits. */
 static fsdp_status drop_and_check(grade *g, fsdp *f, int u)
 {
     fsdp_unit *unit = &f->units[u];
     size_t n = unit->layout.padded_elems;
     float values[MAX_ELEMS], got[MAX_ELEMS], nans[MAX_ELEMS], *next;
+    stream *side;
+    TRY(stream_create(g->dev, &(stream_config){.name = "side"}, &side));
     for (size_t j = 0; j < n; j++)
         nans[j] = NAN;
     wanted_full(f, u, values);
     TRY(hand_alloc(g, f, u));
     TRY(gate_close(g, f->comm_stream));
     TRY(hand_gather(f, u, values));
-    unshard_drop(f, u);
+    TRY(unshard_drop(f, u));
     TRY(expect_int("state after unshard_drop", unit->state, UNIT_SHARDED));
     TRY(expect_true("full is NULL after unshard_drop", unit->full == NULL));
-    TRY(stream_sync(f->compute));
-    TRY(device_alloc_f32(f->compute, MEM_OTHER, n, "next block", &next)); /* NaN */
-    TRY(stream_sync(f->compute));
+    TRY(event_record(unit->consumed, f->compute));
+    TRY(device_alloc_f32(side, MEM_OTHER, n, "next block", &next)); /* NaN */
+    TRY(stream_sync(side));
+    TRY(expect_true("compute waits for the dropped gather, which reads the shard",
+                    !event_done(unit->consumed)));
     TRY(gate_open(g, "unshard_drop"));
     TRY(stream_sync(f->comm_stream));
-    TRY(grade_read(f->compute, next, n, got));
+    TRY(grade_read(side, next, n, got));
     TRY(expect_f32("next block (a number: the dropped gather wrote into it)", got, nans, n));
-    device_free(f->compute, next);
+    device_free(side, next);
+    stream_free(side);
     TRY(expect_int("bytes of gathered parameters after unshard_drop",
                    (long long)grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL), 0));
-    unshard_drop(f, u); /* no-op */
+    TRY(unshard_drop(f, u)); /* no-op */
     return expect_int("state after a second unshard_drop", unit->state, UNIT_SHARDED);
 }
 
@@ -393,7 +398,7 @@ static fsdp_status reshard_all_and_check(grade *g, fsdp *f)
         f->units[u].state = u == 1 ? UNIT_GATHERING : UNIT_GATHERED;
         f->units[u].stays_after_forward = u == 2;
     }
-    unshard_drop(f, 2);
+    TRY(unshard_drop(f, 2));
     TRY(expect_int("state of a gathered unit after unshard_drop", f->units[2].state,
                    UNIT_GATHERED));
     TRY(stream_sync(f->comm_stream));
