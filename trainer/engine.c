@@ -1,4 +1,4 @@
-/* engine.c -- see engine.h: what the training loop calls, in terms of labs 1 to 4. */
+/* engine.c -- see engine.h: what the training loop calls, in terms of labs 1 to 5. */
 #include "trainer/engine.h"
 #include <stdlib.h>
 
@@ -6,7 +6,7 @@ typedef struct fsdp_engine {
     fsdp f;
     reducer r;
     fsdp_optimizer o;
-    hook_source hooks;
+    prefetch p; /* zeroed without overlap */
 } fsdp_engine;
 
 /* An evaluation since the last step leaves units gathered. A step starts with none, so that it
@@ -105,24 +105,14 @@ static fsdp_status engine_read_params(void *self, engine_sink sink, void *ctx)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* Afterwards no collective is in flight, and streams that hooks put in place are not used again. */
-static void drain(fsdp *f)
-{
-    if (f->gather_stream)
-        stream_sync(f->gather_stream);
-    if (f->reduce_stream)
-        stream_sync(f->reduce_stream);
-    f->gather_stream = f->reduce_stream = f->comm_stream;
-}
-
 static void engine_free(void *self)
 {
     fsdp_engine *e = self;
     if (!e)
         return;
-    drain(&e->f);
-    if (e->hooks.free)
-        e->hooks.free(e->hooks.self);
+    prefetch_free(&e->p); /* waits for its streams */
+    if (e->f.comm_stream)
+        stream_sync(e->f.comm_stream);
     optimizer_free(&e->o);
     reducer_free(&e->r);
     fsdp_free(&e->f);
@@ -140,10 +130,8 @@ fsdp_status fsdp_engine_create(const fsdp_engine_config *config, engine *out)
     GOTO_ON_FAIL(status, reducer_create(&e->f, config->sharding, &e->r), fail);
     GOTO_ON_FAIL(status, optimizer_create(&e->r, &e->o), fail);
     hooks = fsdp_backward_hooks(&e->r);
-    if (config->hooks.make) {
-        e->hooks = config->hooks;
-        GOTO_ON_FAIL(status, e->hooks.make(e->hooks.self, &e->r, &hooks), fail);
-    }
+    if (config->prefetch.mode != PREFETCH_NONE)
+        GOTO_ON_FAIL(status, prefetch_create(&config->prefetch, &e->r, &e->p, &hooks), fail);
     *out = (engine){
         .self = e,
         .name = "fsdp",

@@ -17,6 +17,11 @@ typedef struct plan_input {
     const mesh_shape *shape;
     fsdp f;             /* only laid out */
     size_t *tied_elems; /* [n_units] elements of tied parameters' second uses */
+    int *order;         /* [n_order] units but the root, in the order in which they compute */
+    int n_order;
+    int window;    /* how many units of `order` are gathered at a time */
+    bool overlaps; /* a unit reduces while the next one computes its gradients */
+    bool runs_ahead;
 } plan_input;
 
 static size_t padded_elems(const plan_input *in, int u)
@@ -34,16 +39,57 @@ static size_t slice_elems(const plan_input *in, int u)
     return in->f.units[u].slices.shard_elems;
 }
 
+/* The gradient that is being reduced while unit u computes its own, if reductions overlap: that of
+ * the unit before it in backward. Behind the last of `order` nothing is left but the root's head,
+ * and before the first of it comes the root's embedding. */
+static size_t reducing_elems(const plan_input *in, int u, bool is_head)
+{
+    int at = 0;
+    if (!in->overlaps || is_head)
+        return 0;
+    if (u != UNIT_ROOT)
+        while (in->order[at++] != u)
+            ;
+    while (at < in->n_order && in->f.units[in->order[at]].frozen)
+        at++;
+    return at < in->n_order ? padded_elems(in, in->order[at]) : 0;
+}
+
+/* A bound on what there is beside the root's gradient where the host runs ahead. A block that it
+ * frees is its own again at once, but only for the same number of bytes: two for each size of a
+ * unit, and the leaves of each size of a layer. */
+static size_t grads_ahead_elems(const plan_input *in, bool leaves)
+{
+    const model *m = in->run->m;
+    size_t sum = 0, depth = leaves ? (size_t)size_log2_floor(in->run->batch) : 0;
+    for (int i = 0; i < in->n_order; i++) {
+        int k = 0;
+        while (padded_elems(in, in->order[k]) != padded_elems(in, in->order[i]))
+            k++;
+        sum += k == i ? 2 * padded_elems(in, in->order[i]) : 0;
+    }
+    for (int i = 0; i < m->n_layers; i++) {
+        int k = 0;
+        while (runner_layer_elems(m, &m->layers[k]) != runner_layer_elems(m, &m->layers[i]))
+            k++;
+        sum += k == i ? depth * runner_layer_elems(m, &m->layers[i]) : 0;
+    }
+    return sum;
+}
+
 /* Most unreduced gradients at one time: the root's, which lives from the head to the embedding, and
- * at each layer those of its unit and its leaves. */
+ * at each layer those of its unit and its leaves, and of the unit that is reducing. */
 static size_t grads_full_elems(const plan_input *in)
 {
     const model *m = in->run->m;
     size_t root = padded_elems(in, UNIT_ROOT) + in->tied_elems[UNIT_ROOT], most = 0;
     bool leaves = in->run->mode == GRAD_ACC_CANONICAL && in->run->batch > 1;
+    if (in->runs_ahead)
+        return root + grads_ahead_elems(in, leaves);
     for (int i = 0; i < m->n_layers; i++) {
         int u = in->f.layer_unit[i];
         size_t now = root + (u == UNIT_ROOT ? 0 : padded_elems(in, u));
+        now += reducing_elems(in, u, i == m->n_layers - 1);
         if (leaves)
             now += runner_layer_elems(m, &m->layers[i]) * (size_t)size_log2_floor(in->run->batch);
         most = now > most ? now : most;
@@ -132,20 +178,22 @@ static size_t unit_comm_bytes(const plan_input *in, int u)
     return (staging + copy) * dtype_bytes(sum_dtype);
 }
 
-/* Gathered parameters: the units that stay after forward, and the largest of the others. */
+/* Gathered parameters: the units that stay after forward, and of the others the largest window. A
+ * host that runs ahead gathers those that stay for the next pass before the last one is over. */
 static size_t gathered_elems(const plan_input *in)
 {
-    size_t staying = 0, largest = 0;
-    for (int u = 0; u < in->f.n_units; u++) {
-        const fsdp_unit *unit = &in->f.units[u];
-        if (unit->stays_after_backward)
-            continue;
-        if (unit->stays_after_forward)
+    size_t staying = 0, most = 0;
+    for (int u = 0; u < in->f.n_units; u++)
+        if (in->f.units[u].stays_after_forward && !in->f.units[u].stays_after_backward)
             staying += padded_elems(in, u);
-        else if (padded_elems(in, u) > largest)
-            largest = padded_elems(in, u);
+    for (int i = 0; i < in->n_order; i++) {
+        size_t now = 0;
+        for (int k = i; k < in->n_order && k < i + in->window; k++)
+            if (!in->f.units[in->order[k]].stays_after_forward)
+                now += padded_elems(in, in->order[k]);
+        most = now > most ? now : most;
     }
-    return staying + largest;
+    return staying * (in->runs_ahead ? 2 : 1) + most;
 }
 
 static void plan_memory(const plan_input *in, memory_plan *mem)
@@ -160,15 +208,16 @@ static void plan_memory(const plan_input *in, memory_plan *mem)
         rounded += has_copy ? padded_elems(in, u) : 0;
         comm_bytes = now > comm_bytes ? now : comm_bytes;
     }
+    size_t ahead = in->runs_ahead ? 2 : 1; /* micro-steps in which the host allocates at a time */
     size_t *bytes = mem->peak_bytes;
     memset(mem, 0, sizeof *mem);
     bytes[MEM_PARAMS_SHARD] = shards * sizeof(float);
     bytes[MEM_PARAMS_FULL] = (gathered_elems(in) + rounded) * param_bytes;
-    bytes[MEM_GRADS_SHARD] = grads_shard_elems(in) * sizeof(float);
+    bytes[MEM_GRADS_SHARD] = grads_shard_elems(in) * ahead * sizeof(float);
     bytes[MEM_GRADS_FULL] = grads_full_elems(in) * sizeof(float);
     bytes[MEM_OPTIMIZER] = run->optimizer == OPTIMIZER_ADAMW ? 2 * shards * sizeof(float) : 0;
     bytes[MEM_ACTIVATIONS] = runner_activation_bytes(run);
-    bytes[MEM_COMM] = comm_bytes;
+    bytes[MEM_COMM] = comm_bytes * ahead;
 }
 
 static void add_calls(traffic_plan *t, comm_op op, uint64_t calls, uint64_t bytes_each)
@@ -213,22 +262,45 @@ static void plan_traffic(const plan_input *in, traffic_plan *t)
 static void plan_free(plan_input *in)
 {
     free(in->tied_elems);
+    free(in->order);
     fsdp_free(&in->f);
+}
+
+/* How many units are gathered at a time: one, with prefetch the next one too, and where the host
+ * runs ahead as many as the limiter allows. */
+static int gather_window(const fsdp_engine_config *config)
+{
+    const prefetch_mode mode = config->prefetch.mode;
+    if (mode == PREFETCH_NONE)
+        return 1;
+    if (config->runs_ahead)
+        return config->prefetch.limit + 1;
+    return mode == PREFETCH_BACKWARD_POST ? 1 : 2;
 }
 
 static fsdp_status plan_begin(const fsdp_engine_config *config, const mesh_shape *shape,
                               plan_input *in)
 {
     const model *m = config->fsdp.run.m;
-    *in = (plan_input){.run = &config->fsdp.run, .shape = shape};
+    *in = (plan_input){.run = &config->fsdp.run,
+                       .shape = shape,
+                       .window = gather_window(config),
+                       .overlaps = config->prefetch.mode != PREFETCH_NONE,
+                       .runs_ahead = config->runs_ahead && config->prefetch.mode != PREFETCH_NONE};
     TRY(fsdp_lay_out(&config->fsdp, shape, &in->f));
     fsdp_status status = strategy_fill(config->sharding, &in->f);
     in->tied_elems = calloc((size_t)in->f.n_units, sizeof *in->tied_elems);
-    if (status == FSDP_OK && !in->tied_elems)
+    in->order = calloc((size_t)in->f.n_units, sizeof *in->order);
+    if (status == FSDP_OK && (!in->tied_elems || !in->order))
         status = fsdp_error(FSDP_ENOMEM, "", "fsdp_plan: no host memory");
     if (status != FSDP_OK) {
         plan_free(in);
         return status;
+    }
+    for (int i = 0; i < m->n_layers; i++) {
+        int u = in->f.layer_unit[i];
+        if (u != UNIT_ROOT && (in->n_order == 0 || in->order[in->n_order - 1] != u))
+            in->order[in->n_order++] = u;
     }
     for (int p = 0; p < m->n_params && in->run->mode == GRAD_ACC_CANONICAL; p++)
         if (m->params[p].tied_to != NOT_TIED)

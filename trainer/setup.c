@@ -101,7 +101,10 @@ static fsdp_engine_config engine_config_of(const trainer *t)
                                          .mesh = &t->mesh,
                                          .wrap = (wrap_policy)t->cfg.wrap_policy,
                                          .wrap_min_elems = (size_t)t->cfg.wrap_min_elems},
-                                .sharding = (sharding_strategy)t->cfg.sharding};
+                                .sharding = (sharding_strategy)t->cfg.sharding,
+                                .prefetch = {.mode = (prefetch_mode)t->cfg.prefetch,
+                                             .limit = (int)t->cfg.limit_all_gathers},
+                                .runs_ahead = flag_is_set("FSDP_ASYNC_COMPUTE")};
 }
 
 /* An export gathers fp32 masters. If parameters are bf16, that can be more than a step gathers. */
@@ -158,6 +161,8 @@ static fsdp_status prepare_here(trainer *t)
                           "leave --comm out, or run build/fsdp_train without a launcher",
                           "--comm self: got %d ranks, expected 1", comm_size(t->run.world));
     TRY(trainer_config_resolve(&t->cfg, comm_size(t->run.world), &t->model_cfg));
+    if (t->cfg.prefetch == PREFETCH_AUTO)
+        t->cfg.prefetch = PREFETCH_NONE;
     TRY(gpt2_create(&t->model_cfg, &t->m));
     fill_run(t);
     TRY(make_plan(t));

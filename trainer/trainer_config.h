@@ -7,7 +7,7 @@
 #include "common/base/options.h"
 #include "common/model/unit.h"
 #include "common/train/train_config.h"
-#include "lab3_backward/backward.h"
+#include "lab5_prefetch/prefetch.h"
 
 enum trainer_parallel { PARALLEL_SINGLE, PARALLEL_DDP, PARALLEL_FSDP };
 enum trainer_ops { OPS_FAST, OPS_PORTABLE };
@@ -26,6 +26,8 @@ typedef struct trainer_config {
     const char *wrap;
     int wrap_policy; /* wrap_policy, from the text in wrap */
     int64_t wrap_min_elems;
+    int prefetch; /* prefetch_mode */
+    int64_t limit_all_gathers;
     int reduction, comm, ops;      /* grad_acc_mode, comm_backend, trainer_ops */
     int param_dtype, reduce_dtype; /* dtype */
     const char *export_init_dir, *export_dir, *resume, *memory_report, *profile_dir;

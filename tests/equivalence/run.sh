@@ -48,6 +48,8 @@ all() {
 
 over=''
 [ "$mode" = quick ] && some 1
+[ -x "$BUILD/fsdp_run" ] &&
+    check 'random W=1 under fsdp_run' 60 "$OUT/random-W1-run.log" "$BUILD/fsdp_run" -n 1 --no-prefix "$PROGRAM" --random 3 --seed 101
 [ "$mode" = full ] && all 1
 for over in $TRANSPORTS; do
     for w in 2 3 4; do

@@ -14,6 +14,7 @@ typedef struct run_config {
     sharding_strategy sharding;
     wrap_policy wrap;
     size_t wrap_min_elems;
+    prefetch_config prefetch; /* zeroed: without overlap */
     model_config model;
     const ops *ops;
     grad_acc_mode mode;

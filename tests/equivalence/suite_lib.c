@@ -42,17 +42,46 @@ void suite_report(suite *s, const char *name, fsdp_status mine)
 }
 
 const variant VARIANTS[N_VARIANTS] = {
-    {"ddp", false, SHARDING_FULL, WRAP_BLOCK, 0, true},
-    {"fsdp full, wrap block", true, SHARDING_FULL, WRAP_BLOCK, 0, true},
-    {"fsdp full, wrap sub-block", true, SHARDING_FULL, WRAP_SUB_BLOCK, 0, false},
-    {"fsdp full, wrap size:20000", true, SHARDING_FULL, WRAP_SIZE, 20000, false},
-    {"fsdp full, wrap model", true, SHARDING_FULL, WRAP_MODEL, 0, false},
-    {"fsdp grad-op, wrap block", true, SHARDING_GRAD_OP, WRAP_BLOCK, 0, false},
-    {"fsdp grad-op, wrap sub-block", true, SHARDING_GRAD_OP, WRAP_SUB_BLOCK, 0, true},
-    {"fsdp none, wrap block", true, SHARDING_NONE, WRAP_BLOCK, 0, false},
-    {"fsdp none, wrap model", true, SHARDING_NONE, WRAP_MODEL, 0, true},
-    {"fsdp hybrid, wrap block", true, SHARDING_HYBRID, WRAP_BLOCK, 0, true},
-    {"fsdp hybrid, wrap sub-block", true, SHARDING_HYBRID, WRAP_SUB_BLOCK, 0, false},
+    {"ddp", false, SHARDING_FULL, WRAP_BLOCK, 0, true, {0}},
+    {"fsdp full, wrap block", true, SHARDING_FULL, WRAP_BLOCK, 0, true, {0}},
+    {"fsdp full, wrap sub-block", true, SHARDING_FULL, WRAP_SUB_BLOCK, 0, false, {0}},
+    {"fsdp full, wrap size:20000", true, SHARDING_FULL, WRAP_SIZE, 20000, false, {0}},
+    {"fsdp full, wrap model", true, SHARDING_FULL, WRAP_MODEL, 0, false, {0}},
+    {"fsdp grad-op, wrap block", true, SHARDING_GRAD_OP, WRAP_BLOCK, 0, false, {0}},
+    {"fsdp grad-op, wrap sub-block", true, SHARDING_GRAD_OP, WRAP_SUB_BLOCK, 0, true, {0}},
+    {"fsdp none, wrap block", true, SHARDING_NONE, WRAP_BLOCK, 0, false, {0}},
+    {"fsdp none, wrap model", true, SHARDING_NONE, WRAP_MODEL, 0, true, {0}},
+    {"fsdp hybrid, wrap block", true, SHARDING_HYBRID, WRAP_BLOCK, 0, true, {0}},
+    {"fsdp hybrid, wrap sub-block", true, SHARDING_HYBRID, WRAP_SUB_BLOCK, 0, false, {0}},
+    {"fsdp full, prefetch both", true, SHARDING_FULL, WRAP_BLOCK, 0, true, {PREFETCH_BOTH, 2}},
+    {"fsdp full, wrap sub-block, prefetch both, limit 1",
+     true,
+     SHARDING_FULL,
+     WRAP_SUB_BLOCK,
+     0,
+     false,
+     {PREFETCH_BOTH, 1}},
+    {"fsdp hybrid, wrap sub-block, prefetch backward-post",
+     true,
+     SHARDING_HYBRID,
+     WRAP_SUB_BLOCK,
+     0,
+     false,
+     {PREFETCH_BACKWARD_POST, 1}},
+    {"fsdp grad-op, prefetch forward",
+     true,
+     SHARDING_GRAD_OP,
+     WRAP_BLOCK,
+     0,
+     true,
+     {PREFETCH_FORWARD, 3}},
+    {"fsdp none, wrap sub-block, prefetch backward",
+     true,
+     SHARDING_NONE,
+     WRAP_SUB_BLOCK,
+     0,
+     false,
+     {PREFETCH_BACKWARD, 2}},
 };
 const dtypes DTYPES[N_DTYPES] = {{"", DTYPE_F32, DTYPE_F32},
                                  {", bf16 params", DTYPE_BF16, DTYPE_F32},
@@ -85,6 +114,7 @@ void suite_use_variant(run_config *c, const variant *v)
     c->sharding = v->sharding;
     c->wrap = v->wrap;
     c->wrap_min_elems = v->min_elems;
+    c->prefetch = v->prefetch;
 }
 
 fsdp_status suite_run_single(suite *s, const run_config *many, size_t batch, run_result *out)

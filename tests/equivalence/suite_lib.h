@@ -38,10 +38,11 @@ typedef struct variant {
     sharding_strategy sharding;
     wrap_policy wrap;
     size_t min_elems;
-    bool quick; /* part of --quick */
+    bool quick;               /* part of --quick */
+    prefetch_config prefetch; /* left out: without overlap */
 } variant;
 
-enum { N_VARIANTS = 11 };
+enum { N_VARIANTS = 16 };
 extern const variant VARIANTS[N_VARIANTS];
 
 /* suite_skips -- variant v is left out: --quick is without it, or hybrid has no groups here. */

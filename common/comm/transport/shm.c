@@ -61,18 +61,19 @@ static fsdp_status group_new(const comm_team *team, char *area, bool opened, tra
     return FSDP_OK;
 }
 
-/* Memory for a new group of more than one rank, whose members are in `talk`: the lowest member
- * makes it, the others, told by talk, map it. Every rank of talk takes part. */
-static fsdp_status area_share(transport_group *talk, const comm_team *child, char **area)
+/* Memory for a new group, whose members are in `talk`: the lowest member makes it, the others, told
+ * by talk, map it. Every rank of talk takes part, also one that needs none. */
+static fsdp_status area_share(transport_group *talk, const comm_team *child, bool needed,
+                              char **area)
 {
     const comm_team *all_ranks = talk->team;
-    bool leads = child->rank == 0 && child->size > 1;
+    bool leads = child->rank == 0 && needed;
     int fd = -1;
     *area = leads ? shm_area_create(shm_area_bytes(child->size), &fd) : NULL;
     shm_file mine = shm_file_of(fd), *all;
     fsdp_status status =
         transport_gather(talk, "comm_split: files", &mine, sizeof mine, (void **)&all);
-    for (int r = 0; r < all_ranks->size && status == FSDP_OK && !leads && child->size > 1; r++) {
+    for (int r = 0; r < all_ranks->size && status == FSDP_OK && !leads && needed; r++) {
         if (all_ranks->world_ranks[r] != child->world_ranks[0])
             continue;
         int theirs = shm_file_open(&all[r]);
@@ -80,7 +81,7 @@ static fsdp_status area_share(transport_group *talk, const comm_team *child, cha
         close(theirs);
     }
     free(all);
-    if (status == FSDP_OK && child->size > 1 && *area == NULL)
+    if (status == FSDP_OK && needed && *area == NULL)
         status = fsdp_error(FSDP_ENOMEM, "raise the limits on memory and open files",
                             "comm_split: no shared memory for a group of %d ranks", child->size);
     status = transport_agree(talk, status); /* everybody has mapped it, or all give up */
@@ -96,7 +97,7 @@ fsdp_status shm_split(transport_group *talk, int color, const comm_team *host,
     char *area = NULL;
     (void)color;
     *out = NULL;
-    TRY(area_share(talk, host, &area));
+    TRY(area_share(talk, host, host->size > 1, &area));
     return area != NULL ? group_new(host, area, false, out) : FSDP_OK;
 }
 
@@ -117,7 +118,7 @@ fsdp_status shm_open_among(transport_group *talk, const comm_team *host, transpo
 {
     char *area = NULL;
     if (shm_self.job != NULL)
-        TRY(area_share(talk, host, &area));
+        TRY(area_share(talk, host, true, &area));
     else
         TRY(shm_join(talk, host, &area));
     return area != NULL ? open_over_area(host, area, out) : FSDP_OK;
@@ -143,7 +144,7 @@ static fsdp_status shm_start(comm_team *team, transport_group **out)
     if (shm_self.job == NULL) /* the first time: it closes the files */
         TRY(shm_join_launched(team, &run, &area));
     else if (shm_self.world != NULL)
-        TRY(area_share(shm_self.world, team, &area));
+        TRY(area_share(shm_self.world, team, true, &area));
     else
         return fsdp_error(FSDP_ESTATE, "keep the first group open until the end",
                           "comm_open: the first group is closed");

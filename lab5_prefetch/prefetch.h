@@ -1,0 +1,165 @@
+/* prefetch.h -- lab 5: overlap. Gathers and reductions run while the model computes.
+ *
+ *   prefetch_create (it fills in the table of hooks) -> micro-steps -> prefetch_free
+ *
+ * The hooks call the same unshard_begin/unshard_wait and reduce_begin/reduce_wait as those of labs
+ * 2 and 3, pulled apart: between the two halves of a pair other units compute.
+ *
+ *   gather_stream   | h.1  | h.2  |                         while h.0 computes, h.1 is gathered
+ *   compute     | h.0    | h.1    | h.2    |
+ *
+ * Host and streams. The host only issues. What may run when is said by events, never by the host:
+ * the same hooks drive a compute stream that runs in the host's own calls (the CPU's default) and
+ * one that the host runs ahead of (FSDP_ASYNC_COMPUTE, an accelerator). A host that runs ahead
+ * issues the gathers of later units while earlier ones compute, so it prefetches by itself
+ * ("implicit"). The limiter keeps it from gathering the whole model, and it is never more than one
+ * micro-step ahead.
+ *
+ * Who owns what [FSDP §3.3]:
+ *   the streams "gather" and "reduce", a group for each   prefetch_create, until prefetch_free
+ *   updated   recorded on compute when a step begins: all that its first gather waits for
+ *   a unit    counts for the limiter from unshard_begin until compute reaches its free */
+#pragma once
+#include "lab3_backward/backward.h"
+
+typedef enum prefetch_mode {
+    PREFETCH_NONE,          /* labs 2 and 3: no overlap */
+    PREFETCH_BACKWARD,      /* in backward, the next unit's gather before this one computes */
+    PREFETCH_BACKWARD_POST, /* in backward, after it has computed: less memory, less overlap */
+    PREFETCH_FORWARD,       /* in forward, before this one computes */
+    PREFETCH_BOTH,          /* BACKWARD and FORWARD */
+    PREFETCH_AUTO           /* the trainer chooses one of the others */
+} prefetch_mode;
+
+enum { NO_UNIT = -1, PREFETCH_MAX_LIMIT = 1024 };
+
+/* The units of a pass in the order of their hooks: learnt in the first pass, checked in every other
+ * one. Worked example: h.0 h.1 h.2 was recorded; a pass visits h.0 h.2: from h.2 on it is recorded
+ * anew, and the order is h.0 h.2. */
+typedef struct exec_order {
+    int *units;    /* [n_units of the model], the first n are known */
+    int n;         /* known */
+    int next;      /* this pass has visited units[0] ... units[next-1] */
+    bool complete; /* a whole pass has been recorded: a further unit is a change */
+    int changes;   /* how often a pass differed */
+} exec_order;
+
+/* Units that count: at most limit + 1 at a time. */
+typedef struct limiter {
+    int limit;     /* N, 1 ... PREFETCH_MAX_LIMIT */
+    int n_held;    /* begun and not resharded yet */
+    bool *held;    /* [n_units] */
+    event **freed; /* [capacity] ring: recorded behind the free of a unit that was resharded */
+    int capacity;  /* limit + 1 + n_units: more can never be in it */
+    int first_freed, n_freed; /* of the ring: not waited for yet, the oldest first */
+} limiter;
+
+/* Where r->f communicates. */
+typedef struct prefetch_comm {
+    stream *gather_stream, *reduce_stream;
+    comm *gather_group, *reduce_group;
+} prefetch_comm;
+
+typedef struct prefetch_config {
+    prefetch_mode mode;
+    int limit; /* --limit-all-gathers */
+} prefetch_config;
+
+typedef struct prefetch {
+    prefetch_config config;
+    reducer *r;
+    exec_order forward;      /* of pre_forward */
+    exec_order post_forward; /* of post_forward; backward goes through it in reverse */
+    limiter limiter;
+    bool in_backward; /* from the first pre_backward to end_backward: a forward hook that fires now
+                         belongs to a recomputation */
+    int reducing;     /* the unit whose reduction nobody has waited for, or NO_UNIT */
+    event *updated;   /* recorded on compute: the optimizer has written the shards */
+    /* the rest is prefetch_setup.c's */
+    stream *gather_stream, *reduce_stream;
+    comm *gather_group, *reduce_group;
+    prefetch_comm before; /* what r->f had */
+    event *ended[2];      /* recorded on compute at the end of the last two micro-steps */
+    unsigned n_ended;     /* micro-steps */
+    bool *drops;          /* [n_units] scratch */
+    bool is_told;         /* of a task that is not written */
+} prefetch;
+
+/* prefetch_create -- streams and groups of their own for r->f's gathers and reductions, and *out:
+ * the table of hooks of a training pass with overlap. A hook whose task is not written does what
+ * labs 2 and 3 do, and rank 0 says so once.
+ *   r           must outlive p, and must not move; so must p
+ *   collective  all ranks of the world
+ *   errors      FSDP_EINVAL: a limit that is out of range, a mode that is NONE or AUTO;
+ * FSDP_ENOMEM; those of stream_create and comm_split; nothing is left behind */
+fsdp_status prefetch_create(const prefetch_config *config, reducer *r, prefetch *p,
+                            unit_hooks *out);
+/* prefetch_free -- wait for both streams, free everything, and give r->f lab 2's stream and groups
+ * back; a zeroed struct is accepted. */
+void prefetch_free(prefetch *p);
+
+/* prefetch_unshard -- provided: limiter_acquire and, if that grants it, unshard_begin. No-op unless
+ * u is SHARDED.
+ *   ahead  nobody waits for u yet: it may be refused */
+fsdp_status prefetch_unshard(prefetch *p, int u, bool ahead);
+/* order_after, order_before -- provided: the unit that follows or precedes u, as far as it is
+ * known; else NO_UNIT, as for u = NO_UNIT. */
+int order_after(const exec_order *o, int u);
+int order_before(const exec_order *o, int u);
+
+/* ---- 5.1 ------------------------------------------------------------------------------------- */
+/* order_begin -- a pass begins. If the one before ended early, the rest of the order is forgotten,
+ * which is a change. What is known after a pass is complete. */
+fsdp_status order_begin(exec_order *o);
+/* order_visit -- the pass has come to unit u: append it while the order is being recorded, else
+ * compare. A unit that is not the expected one is a change: the order is cut before it, and
+ * recorded from there on. */
+fsdp_status order_visit(exec_order *o, int u);
+/* prefetch_post_forward -- after a unit's last layer: record it in post_forward, then do what
+ * forward_post_hook does. A recomputation does neither: backward comes next and needs the unit.
+ *   source  [FSDP §3.3.2] */
+fsdp_status prefetch_post_forward(void *self, int u);
+
+/* ---- 5.2 ------------------------------------------------------------------------------------- */
+/* prefetch_pre_backward -- prefetch_unshard, then backward_pre_hook (it waits and gives gradient
+ * memory); then, if the mode says BACKWARD or BOTH, prefetch_backward. So the next gather is issued
+ * before unit u computes.
+ *   source  [FSDP §3.3.2] */
+fsdp_status prefetch_pre_backward(void *self, int u);
+/* prefetch_backward -- begin to gather the unit whose backward follows that of u: the one before u
+ * in post_forward. The last unit of backward has none. */
+fsdp_status prefetch_backward(prefetch *p, int u);
+
+/* ---- 5.3 ------------------------------------------------------------------------------------- */
+/* prefetch_pre_forward -- before a unit's first layer: prefetch_unshard and unshard_wait. Unless it
+ * is a recomputation, record u in `forward` and, if the mode says FORWARD or BOTH, begin to gather
+ * the unit after it.
+ *   source  [FSDP §3.3.3] */
+fsdp_status prefetch_pre_forward(void *self, int u);
+
+/* ---- 5.4 ------------------------------------------------------------------------------------- */
+/* limiter_acquire -- one more unit wants to count. While that would make more than limit + 1, the
+ * host waits for the oldest event in `freed` and forgets it. If there is none left to wait for, the
+ * units are all held: a unit ahead is refused, one that compute needs now is granted all the same.
+ *   *granted  whether it counts now, in n_held
+ *   source    [FSDP §3.4] */
+fsdp_status limiter_acquire(limiter *l, bool ahead, bool *granted);
+/* limiter_release -- a unit that counted was freed in order of s: it is no longer held, and `freed`
+ * has one more event, recorded on s. */
+fsdp_status limiter_release(limiter *l, stream *s);
+
+/* ---- 5.5 ------------------------------------------------------------------------------------- */
+/* prefetch_begin_micro -- when a step begins (a = 0), record `updated` and let gathers wait for it
+ * and for nothing else (gather_after). */
+fsdp_status prefetch_begin_micro(void *self, int a, int n_micro, bool training);
+/* prefetch_post_backward -- after a unit's last layer of backward: reshard, prefetch_backward if
+ * the mode says BACKWARD_POST, then the reduction, which nobody waits for yet: the next unit's
+ * backward runs meanwhile. First compute waits for the reduction before this one, so that no more
+ * than two units have gradient memory beside the root. A frozen unit is not reduced. source  [FSDP
+ * §3.3.1] [FSDP2 RFC] */
+fsdp_status prefetch_post_backward(void *self, int u);
+/* prefetch_end_backward -- give up gathers that nobody used, then backward_end_hook, which waits
+ * for the reductions that are left: clipping comes next. */
+fsdp_status prefetch_end_backward(void *self);
+
+/* ---- 5.6 integrates: many schedules, the same bits, and a budget of virtual time. ------------ */

@@ -1,0 +1,282 @@
+/* prefetch_setup.c -- provided, no task: streams, groups and bookkeeping of lab 5, and the table of
+ * hooks. The functions of the table call the tasks' and keep the limiter's books; where a task is
+ * not written they do what labs 2 and 3 do. */
+#include <stdlib.h>
+#include "lab5_prefetch/prefetch.h"
+
+/* ---- the order of units ---------------------------------------------------------------------- */
+
+static int neighbour(const exec_order *o, int u, int step)
+{
+    for (int i = 0; i < o->n; i++)
+        if (o->units[i] == u)
+            return i + step >= 0 && i + step < o->n ? o->units[i + step] : NO_UNIT;
+    return NO_UNIT;
+}
+
+int order_after(const exec_order *o, int u)
+{
+    return neighbour(o, u, 1);
+}
+
+int order_before(const exec_order *o, int u)
+{
+    return neighbour(o, u, -1);
+}
+
+/* ---- tasks that are not written -------------------------------------------------------------- */
+
+/* Whether `status` is that of an unwritten task, which is noted: the caller goes on without it. */
+static bool unwritten(prefetch *p, fsdp_status status)
+{
+    if (status != FSDP_ETODO)
+        return false;
+    if (!p->is_told && comm_rank(p->r->f->run.world) == 0)
+        fprintf(stderr, "note: lab 5: %s; training goes on without what it would overlap\n",
+                fsdp_error_get()->what);
+    p->is_told = true;
+    return true;
+}
+
+/* ---- the limiter's books --------------------------------------------------------------------- */
+
+/* Units that are resharded after every use. The root and what stays after forward do not count. */
+static bool is_limited(const prefetch *p, int u)
+{
+    return u != UNIT_ROOT && !p->r->f->units[u].stays_after_forward;
+}
+
+fsdp_status prefetch_unshard(prefetch *p, int u, bool ahead)
+{
+    fsdp *f = p->r->f;
+    if (f->units[u].state != UNIT_SHARDED)
+        return FSDP_OK;
+    if (is_limited(p, u)) {
+        bool granted = false;
+        fsdp_status status = limiter_acquire(&p->limiter, ahead, &granted);
+        if (!unwritten(p, status)) {
+            TRY(status);
+            if (!granted)
+                return FSDP_OK;
+            p->limiter.held[u] = true;
+        }
+    }
+    return unshard_begin(f, u);
+}
+
+/* Unit u may have been freed in order of s. */
+static fsdp_status release(prefetch *p, int u, stream *s)
+{
+    if (!p->limiter.held[u] || p->r->f->units[u].state != UNIT_SHARDED)
+        return FSDP_OK;
+    p->limiter.held[u] = false;
+    return limiter_release(&p->limiter, s);
+}
+
+/* ---- the table of hooks ---------------------------------------------------------------------- */
+
+static void say_changed(prefetch *p, const exec_order *o, const char *pass, int before)
+{
+    const fsdp *f = p->r->f;
+    int at = o->next > 0 ? o->next - 1 : 0;
+    if (o->changes == before || comm_rank(f->run.world) != 0)
+        return;
+    fprintf(stderr,
+            "note: prefetch: the order of units has changed in %s, at number %d (%s); it is "
+            "recorded anew\n",
+            pass, at, o->n > at ? f->units[o->units[at]].name : "the end");
+}
+
+static fsdp_status begin_order(prefetch *p, exec_order *o, const char *pass)
+{
+    int before = o->changes;
+    fsdp_status status = order_begin(o);
+    say_changed(p, o, pass, before);
+    return unwritten(p, status) ? FSDP_OK : status;
+}
+
+static fsdp_status begin_micro(void *self, int a, int n_micro, bool training)
+{
+    prefetch *p = self;
+    fsdp *f = p->r->f;
+    TRY(event_sync(p->ended[p->n_ended % 2])); /* the micro-step before the last one */
+    for (int u = 0; u < f->n_units; u++)       /* what the engine resharded between steps */
+        TRY(release(p, u, f->compute));
+    TRY(begin_order(p, &p->forward, "forward"));
+    TRY(begin_order(p, &p->post_forward, "the ends of forward"));
+    fsdp_status status = prefetch_begin_micro(p, a, n_micro, training);
+    return unwritten(p, status) ? FSDP_OK : status;
+}
+
+static fsdp_status pre_forward(void *self, int u)
+{
+    prefetch *p = self;
+    int before = p->forward.changes;
+    fsdp_status status = prefetch_pre_forward(p, u);
+    say_changed(p, &p->forward, "forward", before);
+    return unwritten(p, status) ? forward_pre_hook(p->r->f, u) : status;
+}
+
+static fsdp_status post_forward(void *self, int u)
+{
+    prefetch *p = self;
+    fsdp_status status = prefetch_post_forward(p, u);
+    if (unwritten(p, status))
+        status = forward_post_hook(p->r->f, u);
+    TRY(status);
+    return release(p, u, p->r->f->compute);
+}
+
+static fsdp_status pre_backward(void *self, int u)
+{
+    prefetch *p = self;
+    p->in_backward = true;
+    fsdp_status status = prefetch_pre_backward(p, u);
+    return unwritten(p, status) ? backward_pre_hook(p->r, u) : status;
+}
+
+static fsdp_status post_backward(void *self, int u)
+{
+    prefetch *p = self;
+    fsdp_status status = prefetch_post_backward(p, u);
+    if (unwritten(p, status))
+        status = backward_post_hook(p->r, u);
+    TRY(status);
+    return release(p, u, p->r->f->compute);
+}
+
+static fsdp_status end_backward(void *self)
+{
+    prefetch *p = self;
+    fsdp *f = p->r->f;
+    for (int u = 0; u < f->n_units; u++)
+        p->drops[u] = f->units[u].state == UNIT_GATHERING;
+    fsdp_status status = prefetch_end_backward(p);
+    if (unwritten(p, status)) {
+        for (int u = 0; u < f->n_units; u++)
+            TRY(unshard_drop(f, u));
+        status = backward_end_hook(p->r);
+    }
+    TRY(status);
+    p->in_backward = false;
+    for (int u = 0; u < f->n_units; u++)
+        TRY(release(p, u, p->drops[u] ? f->gather_stream : f->compute));
+    return event_record(p->ended[p->n_ended++ % 2], f->compute);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static fsdp_status order_create(int n_units, exec_order *o)
+{
+    o->units = calloc((size_t)n_units, sizeof *o->units);
+    return o->units ? FSDP_OK : fsdp_error(FSDP_ENOMEM, "", "prefetch_create: no host memory");
+}
+
+static fsdp_status limiter_create(device *d, int n_units, int limit, limiter *l)
+{
+    *l = (limiter){.limit = limit, .capacity = limit + 1 + n_units};
+    l->held = calloc((size_t)n_units, sizeof *l->held);
+    l->freed = calloc((size_t)l->capacity, sizeof *l->freed);
+    if (!l->held || !l->freed)
+        return fsdp_error(FSDP_ENOMEM, "", "prefetch_create: no host memory");
+    for (int i = 0; i < l->capacity; i++)
+        TRY(event_create(d, &l->freed[i]));
+    return FSDP_OK;
+}
+
+/* Every group is used on one stream only. */
+static fsdp_status communicate_apart(prefetch *p)
+{
+    fsdp *f = p->r->f;
+    comm *world = f->run.world;
+    TRY(stream_create(f->run.dev, &(stream_config){.name = "gather"}, &p->gather_stream));
+    TRY(stream_create(f->run.dev, &(stream_config){.name = "reduce"}, &p->reduce_stream));
+    if (f->gather_group)
+        TRY(comm_split(f->gather_group, 0, comm_rank(f->gather_group), &p->gather_group));
+    TRY(comm_split(world, 0, comm_rank(world), &p->reduce_group));
+    f->gather_stream = p->gather_stream;
+    f->reduce_stream = p->reduce_stream;
+    f->gather_group = p->gather_group;
+    f->reduce_group = p->reduce_group;
+    return FSDP_OK;
+}
+
+static fsdp_status check_config(const prefetch_config *config)
+{
+    if (config->limit < 1 || config->limit > PREFETCH_MAX_LIMIT)
+        return fsdp_error(FSDP_EINVAL, "pass --limit-all-gathers 2",
+                          "prefetch_create: a limit of %d gathers, expected 1 to %d", config->limit,
+                          PREFETCH_MAX_LIMIT);
+    if (config->mode == PREFETCH_AUTO || config->mode == PREFETCH_NONE)
+        return fsdp_error(FSDP_EINVAL, "choose a mode first; without overlap use lab 3's hooks",
+                          "prefetch_create: mode %d overlaps nothing", (int)config->mode);
+    return FSDP_OK;
+}
+
+static fsdp_status create(prefetch *p, int limit)
+{
+    fsdp *f = p->r->f;
+    TRY(order_create(f->n_units, &p->forward));
+    TRY(order_create(f->n_units, &p->post_forward));
+    p->drops = calloc((size_t)f->n_units, sizeof *p->drops);
+    if (!p->drops)
+        return fsdp_error(FSDP_ENOMEM, "", "prefetch_create: no host memory");
+    TRY(event_create(f->run.dev, &p->updated));
+    TRY(event_create(f->run.dev, &p->ended[0]));
+    TRY(event_create(f->run.dev, &p->ended[1]));
+    TRY(limiter_create(f->run.dev, f->n_units, limit, &p->limiter));
+    return communicate_apart(p);
+}
+
+fsdp_status prefetch_create(const prefetch_config *config, reducer *r, prefetch *p, unit_hooks *out)
+{
+    *p = (prefetch){.config = *config,
+                    .r = r,
+                    .reducing = NO_UNIT,
+                    .before = {r->f->gather_stream, r->f->reduce_stream, r->f->gather_group,
+                               r->f->reduce_group}};
+    fsdp_status status = check_config(config);
+    if (status == FSDP_OK)
+        status = create(p, config->limit);
+    if (status != FSDP_OK) {
+        fsdp_error_info why = *fsdp_error_get();
+        prefetch_free(p);
+        fsdp_error_set(&why);
+        return status;
+    }
+    *out = (unit_hooks){.self = p,
+                        .begin_micro = begin_micro,
+                        .pre_forward = pre_forward,
+                        .post_forward = post_forward,
+                        .pre_backward = pre_backward,
+                        .post_backward = post_backward,
+                        .end_backward = end_backward};
+    return FSDP_OK;
+}
+
+void prefetch_free(prefetch *p)
+{
+    if (!p->r)
+        return;
+    fsdp *f = p->r->f;
+    stream_free(p->gather_stream); /* waits for what is in flight */
+    stream_free(p->reduce_stream);
+    f->gather_stream = p->before.gather_stream;
+    f->reduce_stream = p->before.reduce_stream;
+    f->gather_group = p->before.gather_group;
+    f->reduce_group = p->before.reduce_group;
+    f->gather_after = NULL;
+    comm_close(p->gather_group);
+    comm_close(p->reduce_group);
+    event_free(p->updated);
+    event_free(p->ended[0]);
+    event_free(p->ended[1]);
+    for (int i = 0; p->limiter.freed && i < p->limiter.capacity; i++)
+        event_free(p->limiter.freed[i]);
+    free(p->limiter.freed);
+    free(p->limiter.held);
+    free(p->drops);
+    free(p->forward.units);
+    free(p->post_forward.units);
+    *p = (prefetch){0};
+}
