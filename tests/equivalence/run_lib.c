@@ -1,5 +1,6 @@
 /* run_lib.c -- see run_lib.h. */
 #include "tests/equivalence/run_lib.h"
+#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/model/gpt2.h"
@@ -176,6 +177,24 @@ static fsdp_status keep_params(void *ctx, int param, const float *values, size_t
     return FSDP_OK;
 }
 
+/* Threads of this process that have the name: streams have threads of their name. */
+static int threads_called(const char *name)
+{
+    int n = 0;
+    glob_t tasks;
+    if (glob("/proc/self/task/*/comm", 0, NULL, &tasks) != 0)
+        return 0;
+    for (size_t i = 0; i < tasks.gl_pathc; i++) {
+        char text[32] = "";
+        FILE *in = fopen(tasks.gl_pathv[i], "r");
+        n += in && fgets(text, sizeof text, in) && strncmp(text, name, strlen(name)) == 0;
+        if (in)
+            fclose(in);
+    }
+    globfree(&tasks);
+    return n;
+}
+
 fsdp_status run_training(device *dev, comm *group, const run_config *config, run_result *out)
 {
     run r = {
@@ -191,6 +210,7 @@ fsdp_status run_training(device *dev, comm *group, const run_config *config, run
     if (st == FSDP_OK && config->fsdp) {
     }
     run_free(&r);
+    FSDP_ASSERT_EQ(threads_called("gather") + threads_called("reduce"), 0);
     return st;
 }
 
