@@ -30,7 +30,7 @@ enum { UNIT_ROOT = 0, UNIT_NAME_BYTES = 32 };
 
 typedef struct fsdp_unit {
     int id;
-    char name[UNIT_NAME_BYTES]; /* "root", "h.0": the label of its collectives */
+    char name[UNIT_NAME_BYTES]; /* "root", "h.0", merged "h.0-h.2": the label of its collectives */
     flat_layout slices;         /* cut for the world; slots[i].param is a global parameter index */
     flat_layout layout;         /* the same array cut for the shard group; borrows the slots */
     bool frozen;                /* all its parameters are frozen */
@@ -48,6 +48,11 @@ typedef struct fsdp_config {
     const mesh *mesh; /* copied; its groups are borrowed */
     wrap_policy wrap;
     size_t wrap_min_elems; /* WRAP_SIZE */
+    /* merge -- NULL, or which of the wrapping's units become one: bucket_of [n_units] says for
+     * each, given the elements of its parameters. The root, 0, stays alone; buckets ascend */
+    fsdp_status (*merge)(const void *how, const size_t *elems, int n_units, int *bucket_of,
+                         int *n_buckets);
+    const void *merge_how;
 } fsdp_config;
 
 typedef struct fsdp {

@@ -24,6 +24,46 @@ static void name_unit(fsdp_unit *u, const module_tree *tree, int node, const mod
         snprintf(u->name, sizeof u->name, "%s", l->name);
 }
 
+/* A merged unit is called after the blocks that it spans. */
+static void name_merged(fsdp *f)
+{
+    const layer *layers = f->run.m->layers;
+    for (int u = UNIT_ROOT + 1; u < f->n_units; u++) {
+        int first = -1, last = -1;
+        for (int i = 0; i < f->run.m->n_layers; i++) {
+            if (f->layer_unit[i] != u)
+                continue;
+            first = first < 0 ? i : first;
+            last = i;
+        }
+        if (first >= 0 && layers[first].block != layers[last].block)
+            snprintf(f->units[u].name, UNIT_NAME_BYTES, "h.%d-h.%d", layers[first].block,
+                     layers[last].block);
+        else if (first != last)
+            snprintf(f->units[u].name, UNIT_NAME_BYTES, "h.%d", layers[first].block);
+    }
+}
+
+/* Let the caller merge units: unit_of_node and *n_units become those of the buckets. */
+static fsdp_status merge_units(const fsdp_config *config, const module_tree *tree,
+                               int *unit_of_node, int *n_units)
+{
+    if (!config->merge)
+        return FSDP_OK;
+    int *bucket_of = calloc((size_t)*n_units, sizeof *bucket_of);
+    size_t *elems = calloc((size_t)*n_units, sizeof *elems);
+    fsdp_status status = bucket_of && elems ? FSDP_OK : out_of_host_memory();
+    for (int i = 0; status == FSDP_OK && i < tree->n_nodes; i++)
+        elems[unit_of_node[i]] += tree->nodes[i].own_elems;
+    if (status == FSDP_OK)
+        status = config->merge(config->merge_how, elems, *n_units, bucket_of, n_units);
+    for (int i = 0; status == FSDP_OK && i < tree->n_nodes; i++)
+        unit_of_node[i] = bucket_of[unit_of_node[i]];
+    free(bucket_of);
+    free(elems);
+    return status;
+}
+
 /* Make the units, and the maps from layers and parameters to units. */
 static fsdp_status wrap_model(fsdp *f, const fsdp_config *config)
 {
@@ -39,10 +79,11 @@ static fsdp_status wrap_model(fsdp *f, const fsdp_config *config)
     else
         status =
             wrap_assign(&tree, config->wrap, config->wrap_min_elems, unit_of_node, &f->n_units);
-    if (status == FSDP_OK && !(f->units = calloc((size_t)f->n_units, sizeof *f->units))) {
-        f->n_units = 0;
+    if (status == FSDP_OK)
+        status = merge_units(config, &tree, unit_of_node, &f->n_units);
+    if (status == FSDP_OK && !(f->units = calloc((size_t)f->n_units, sizeof *f->units)))
         status = out_of_host_memory();
-    }
+    f->n_units = f->units ? f->n_units : 0;
     int named = -1; /* a new number is met first at the unit's own node */
     for (int i = 0; status == FSDP_OK && i < tree.n_nodes; i++) {
         int u = unit_of_node[i];
@@ -56,6 +97,8 @@ static fsdp_status wrap_model(fsdp *f, const fsdp_config *config)
         for (int p = l->first_param; p < l->first_param + l->n_params; p++)
             f->param_unit[p] = u;
     }
+    if (status == FSDP_OK && config->merge)
+        name_merged(f);
     free(unit_of_node);
     module_tree_free(&tree);
     return status;

@@ -97,8 +97,11 @@ static void fill_run(trainer *t)
 
 static fsdp_engine_config engine_config_of(const trainer *t)
 {
+    bool merges = t->cfg.buckets.max_elems > 0;
     return (fsdp_engine_config){.fsdp = {.run = t->run,
                                          .mesh = &t->mesh,
+                                         .merge = merges ? bucket_assign : NULL,
+                                         .merge_how = &t->cfg.buckets,
                                          .wrap = (wrap_policy)t->cfg.wrap_policy,
                                          .wrap_min_elems = (size_t)t->cfg.wrap_min_elems},
                                 .sharding = (sharding_strategy)t->cfg.sharding,

@@ -26,6 +26,8 @@ const option_spec TRAINER_OPTIONS[] = {
      .help = "in which passes a unit is gathered while the one before it computes (auto: where that pays)"},
     {.name = "limit-all-gathers", .kind = OPT_INT, .offset = FIELD(limit_all_gathers), .def = "2", .min = 1, .max = PREFETCH_MAX_LIMIT, .arg = "N",
      .help = "with --prefetch at most N + 1 units are gathered at a time, the root not counted"},
+    {.name = "bucket", .kind = OPT_STRING, .offset = FIELD(bucket), .def = "block", .arg = "N|block",
+     .help = "gather and reduce neighbouring units as one while they have at most N parameters (block: each by itself)"},
     {.name = "reduction", .kind = OPT_ENUM, .offset = FIELD(reduction), .def = "fast", .choices = "fast|canonical",
      .help = "canonical: the same bits on any number of ranks"},
     {.name = "param-dtype", .kind = OPT_ENUM, .offset = FIELD(param_dtype), .def = "fp32", .choices = "fp32|bf16",
@@ -132,6 +134,21 @@ static fsdp_status parse_wrap(trainer_config *cfg)
     return fsdp_error(
         FSDP_EINVAL, "pass --wrap block, --wrap sub-block, --wrap size:100000 or --wrap model",
         "--wrap: got '%s', expected block, sub-block, size:N with N >= 1, or model", cfg->wrap);
+}
+
+static fsdp_status parse_bucket(trainer_config *cfg)
+{
+    char *end = NULL;
+    if (strcmp(cfg->bucket, "block") == 0)
+        return FSDP_OK;
+    errno = 0;
+    long long n = strtoll(cfg->bucket, &end, 10);
+    if (end == cfg->bucket || *end || errno != 0 || n < 1)
+        return fsdp_error(FSDP_EINVAL, "pass --bucket 20000000, or --bucket block",
+                          "--bucket: got '%s', expected block or a number of parameters",
+                          cfg->bucket);
+    cfg->buckets.max_elems = (size_t)n;
+    return FSDP_OK;
 }
 
 static fsdp_status resolve_positions(const trainer_config *cfg, model_config *mc)
@@ -258,6 +275,7 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
 {
     world_size = trainer_config_ranks(cfg, world_size);
     TRY(parse_wrap(cfg));
+    TRY(parse_bucket(cfg));
     TRY(resolve_mesh(cfg, world_size));
     TRY(resolve_model(cfg, model_cfg));
     if (cfg->parallel == PARALLEL_SINGLE && world_size > 1)

@@ -7,6 +7,7 @@
 #include "common/base/options.h"
 #include "common/model/unit.h"
 #include "common/train/train_config.h"
+#include "lab5_prefetch/bucket.h"
 #include "lab5_prefetch/prefetch.h"
 
 enum trainer_parallel { PARALLEL_SINGLE, PARALLEL_DDP, PARALLEL_FSDP };
@@ -28,6 +29,8 @@ typedef struct trainer_config {
     int64_t wrap_min_elems;
     int prefetch; /* prefetch_mode */
     int64_t limit_all_gathers;
+    const char *bucket;
+    bucket_config buckets;         /* from the text in bucket; 0 elements: units stay as they are */
     int reduction, comm, ops;      /* grad_acc_mode, comm_backend, trainer_ops */
     int param_dtype, reduce_dtype; /* dtype */
     const char *export_init_dir, *export_dir, *resume, *memory_report, *profile_dir;

@@ -106,6 +106,7 @@ static run_config draw_config(uint64_t *rng, int world_size, size_t *single_batc
         c.wrap_min_elems = (size_t)suite_draw_range(rng, 1, 40000);
     c.prefetch.mode = (prefetch_mode)suite_draw_range(rng, PREFETCH_NONE, PREFETCH_BOTH);
     c.prefetch.limit = suite_draw_range(rng, 1, 4);
+    c.buckets.max_elems = suite_draw(rng) & 1 ? (size_t)1 << 40 : 0; /* all in one, or none */
     c.optimizer = suite_draw(rng) & 1 ? OPTIMIZER_ADAMW : OPTIMIZER_SGD;
     c.lr = c.optimizer == OPTIMIZER_ADAMW ? 3e-3 : 0.5;
     c.steps = suite_draw_range(rng, 1, 3);

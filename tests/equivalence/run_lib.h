@@ -7,6 +7,7 @@
 #pragma once
 #include "common/data/data.h"
 #include "common/train/baseline.h"
+#include "lab5_prefetch/bucket.h"
 #include "trainer/engine.h"
 
 typedef struct run_config {
@@ -15,6 +16,7 @@ typedef struct run_config {
     wrap_policy wrap;
     size_t wrap_min_elems;
     prefetch_config prefetch; /* zeroed: without overlap */
+    bucket_config buckets;    /* 0 elements: units stay as they are */
     model_config model;
     const ops *ops;
     grad_acc_mode mode;

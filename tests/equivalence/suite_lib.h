@@ -40,9 +40,10 @@ typedef struct variant {
     size_t min_elems;
     bool quick;               /* part of --quick */
     prefetch_config prefetch; /* left out: without overlap */
+    size_t bucket_elems;      /* left out: units stay as they are */
 } variant;
 
-enum { N_VARIANTS = 16 };
+enum { N_VARIANTS = 17 };
 extern const variant VARIANTS[N_VARIANTS];
 
 /* suite_skips -- variant v is left out: --quick is without it, or hybrid has no groups here. */

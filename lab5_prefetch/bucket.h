@@ -1,0 +1,26 @@
+/* bucket.h -- task 5.7, a star: neighbouring units that communicate as one.
+ *
+ * Every collective costs a latency, however few bytes it moves. Small units pay it again and again.
+ * A bucket is several units merged into one before anything is laid out: one flat array, so one
+ * gather and one reduction, and nothing is copied into or out of a buffer. The price is memory:
+ * what is gathered together is there together. */
+#pragma once
+#include "lab2_forward/fsdp.h"
+
+typedef struct bucket_config {
+    size_t max_elems; /* of a bucket, in parameters */
+} bucket_config;
+
+/* bucket_assign -- put units into buckets, for fsdp_config.merge. Units 1 ... n_units - 1 are taken
+ * in order. Each goes into the bucket of the one before it if the two, and what is in it already,
+ * have at most max_elems elements together; else it begins a bucket. So a unit that is larger has
+ * one of its own. The root, unit 0, is bucket 0 and stays alone: it is gathered all the time.
+ * Worked example: max_elems 10, elems 50 4 5 3 12 1 -> buckets 0 1 1 2 3 4.
+ *   how         a bucket_config *
+ *   elems       [n_units] parameters of each unit
+ *   bucket_of   [n_units]
+ *   *n_buckets  1 + the last bucket's number
+ *   errors      FSDP_EINVAL no unit but the root fits into a bucket
+ *   source      [SimpleFSDP] */
+fsdp_status bucket_assign(const void *how, const size_t *elems, int n_units, int *bucket_of,
+                          int *n_buckets);
