@@ -31,6 +31,9 @@ typedef enum prefetch_mode {
     PREFETCH_AUTO           /* the trainer chooses one of the others */
 } prefetch_mode;
 
+/* prefetch_name -- "none", "backward", "backward-post", "forward", "both" or "auto". */
+const char *prefetch_name(prefetch_mode mode);
+
 enum { NO_UNIT = -1, PREFETCH_MAX_LIMIT = 1024 };
 
 /* The units of a pass in the order of their hooks: learnt in the first pass, checked in every other

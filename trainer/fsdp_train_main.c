@@ -23,6 +23,14 @@ static void print_head(const trainer *t)
            t->data.source, t->data.n_tokens, (long long)c->train.global_batch,
            (long long)c->train.seq_len, (long long)c->train.batch_size,
            (long long)c->train.grad_accum);
+    if (c->parallel == PARALLEL_FSDP && comm_size(t->run.world) > 1) {
+        printf("prefetch: %s", prefetch_name((prefetch_mode)c->prefetch));
+        if (c->prefetch != PREFETCH_NONE)
+            printf(", at most %lld + 1 units gathered", (long long)c->limit_all_gathers);
+        if (t->prefetch_why)
+            printf(" (auto: %s)", t->prefetch_why);
+        printf("\n");
+    }
     if (t->first_step > 0)
         printf("resumed at step %lld\n", (long long)t->first_step);
     fflush(stdout);

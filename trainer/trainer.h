@@ -12,8 +12,10 @@
 typedef struct trainer {
     trainer_config cfg;
     model_config model_cfg;
-    run_context run; /* owns dev and world */
-    mesh mesh;       /* of --parallel fsdp */
+    run_context run;          /* owns dev and world */
+    mesh mesh;                /* of --parallel fsdp */
+    int spare_cores;          /* of this host, when every rank's compute threads have one each */
+    const char *prefetch_why; /* what --prefetch auto went by; NULL: the user chose */
     model m;
     corpus data, val_data;
     engine engine;
