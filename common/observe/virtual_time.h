@@ -71,8 +71,8 @@ typedef struct virtual_result {
     virtual_totals *totals; /* [n_ranks * n_steps], rank by rank */
     size_t n_steps;         /* most of any rank */
     double end_s;           /* of the last item of all */
-    timeline_item *items;   /* what views point into */
-    double *moved;
+    timeline_item *items;   /* of all ranks: what views point into */
+    double *moved;          /* the same of moved_s */
 } virtual_result;
 
 /* virtual_time_run -- run W ranks' timelines in virtual time.
