@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include "common/observe/virtual_time_impl.h"
 
 /* ---- input ---------------------------------------------------------------------------------- */
@@ -41,14 +40,6 @@ static fsdp_status check_config(const virtual_config *c, int n_ranks)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, "give times and rates from 0, steals below 1, at least one rank",
                       "virtual time: %d ranks, or a cost, that cannot be", n_ranks);
-}
-
-int virtual_compute_stream(const timeline_view *view, const virtual_config *config)
-{
-    for (int s = 0; s < view->n_streams; s++)
-        if (strcmp(view->streams[s], config->compute ? config->compute : "compute") == 0)
-            return s;
-    return TIMELINE_NONE;
 }
 
 /* Copy a rank's items; a WORK's end_s becomes its cost. */
@@ -264,37 +255,4 @@ void virtual_time_free(virtual_result *result)
     free(result->items);
     free(result->moved);
     *result = (virtual_result){0};
-}
-
-/* ---- costs --------------------------------------------------------------------------------- */
-
-double virtual_link_s(virtual_link link, double bytes)
-{
-    return link.latency_s + (link.bytes_per_s > 0 ? bytes / link.bytes_per_s : 0.0);
-}
-
-double virtual_work_price(const void *self, int rank, const timeline_item *item)
-{
-    (void)rank;
-    const virtual_price *p = self;
-    while (p->name && strcmp(p->name, item->name) != 0)
-        p++;
-    return p->seconds;
-}
-
-virtual_device virtual_device_h100(double reached)
-{
-    return (virtual_device){.name = "H100 SXM",
-                            .flops_per_s = 989.4e12,
-                            .bytes_per_s = 3.35e12,
-                            .peer_bytes_per_s = 450e9,
-                            .network_bytes_per_s = 50e9,
-                            .reached = reached};
-}
-
-double virtual_work_roof(const void *self, int rank, const timeline_item *item)
-{
-    (void)rank;
-    const virtual_device *d = self;
-    return fmax(item->flops / d->flops_per_s, item->bytes / d->bytes_per_s) / d->reached;
 }

@@ -92,11 +92,12 @@ double virtual_link_s(virtual_link link, double bytes);
 /* ---- costs of WORK -------------------------------------------------------------------------- */
 
 typedef struct virtual_price {
-    const char *name; /* of the item; NULL: any other. That entry comes last and is needed */
+    const char *name; /* of the item; NULL: of any other; the last entry of every table */
     double seconds;
 } virtual_price;
 
-/* virtual_work_price -- for work_s: a price per name.
+/* virtual_work_price -- for work_s: a price per name. With {{NULL, 1}} and a link of latency 1 and
+ * rate 0 every operation and every collective takes 1.
  *   self  a table of virtual_price */
 double virtual_work_price(const void *self, int rank, const timeline_item *item);
 

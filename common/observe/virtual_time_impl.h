@@ -1,6 +1,6 @@
 /* virtual_time_impl.h -- what the files of the simulator share.
  *
- *   virtual_time.c         loads and checks the input, reports a deadlock, costs
+ *   virtual_time.c         loads and checks the input, reports a deadlock
  *   virtual_time_sim.c     events, agents, collectives
  *   virtual_time_totals.c  what the items of a step add up to */
 #pragma once

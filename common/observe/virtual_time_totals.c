@@ -4,6 +4,14 @@
 #include <string.h>
 #include "common/observe/virtual_time_impl.h"
 
+int virtual_compute_stream(const timeline_view *view, const virtual_config *config)
+{
+    for (int s = 0; s < view->n_streams; s++)
+        if (strcmp(view->streams[s], config->compute ? config->compute : "compute") == 0)
+            return s;
+    return TIMELINE_NONE;
+}
+
 /* One rank's items, gone through in order. */
 typedef struct adder {
     const timeline_view *view;
