@@ -1,0 +1,669 @@
+/* test_virtual_time.c -- the simulator of virtual_time.h: schedules computed by hand, whose costs
+ * are whole numbers so that results are compared with ==; what it refuses; random schedules. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/clock.h"
+#include "common/observe/virtual_time.h"
+#include "tests/unit/unit_lib.h"
+
+enum { COMPUTE, GATHER, REDUCE, N_STREAMS, MOST_ITEMS = 256, MOST_RANKS = 4 };
+static const char *const STREAMS[] = {"compute", "gather", "reduce"};
+
+/* Bytes are seconds. */
+static const virtual_config UNIT_COSTS = {.link = {.bytes_per_s = 1.0}};
+
+/* A timeline written by hand. */
+typedef struct script {
+    timeline_item items[MOST_ITEMS];
+    int64_t n_items;
+} script;
+
+static int64_t put(script *s, timeline_item item)
+{
+    assert_true(s->n_items < MOST_ITEMS);
+    s->items[s->n_items] = item;
+    return s->n_items++;
+}
+
+static int64_t work(script *s, int stream, double seconds)
+{
+    return put(s, (timeline_item){
+                      .kind = TIMELINE_WORK, .stream = stream, .name = "matmul", .end_s = seconds});
+}
+
+static int64_t record(script *s, int stream)
+{
+    return put(s, (timeline_item){.kind = TIMELINE_RECORD, .stream = stream});
+}
+
+static int64_t wait_for(script *s, int stream, int64_t after)
+{
+    return put(s, (timeline_item){.kind = TIMELINE_WAIT, .stream = stream, .after = after});
+}
+
+static int64_t sync_with(script *s, int stream, int64_t after)
+{
+    return put(s, (timeline_item){.kind = TIMELINE_SYNC, .stream = stream, .after = after});
+}
+
+static int64_t step(script *s, uint64_t number)
+{
+    return put(s, (timeline_item){.kind = TIMELINE_STEP, .stream = TIMELINE_HOST, .seq = number});
+}
+
+/* A call of a group: over `ranks` ranks, taking `seconds`. */
+static int64_t call(script *s, int stream, uint64_t group, uint64_t seq, int ranks, double seconds)
+{
+    timeline_item c = {.kind = TIMELINE_COLLECTIVE,
+                       .stream = stream,
+                       .name = "all-gather",
+                       .group = group,
+                       .seq = seq,
+                       .group_ranks = ranks,
+                       .bytes = seconds};
+    snprintf(c.unit, sizeof c.unit, "h.%llu", (unsigned long long)seq);
+    return put(s, c);
+}
+
+static void view_scripts(const script *scripts, int n_ranks, timeline_view *views)
+{
+    for (int r = 0; r < n_ranks; r++)
+        views[r] = (timeline_view){.rank = r,
+                                   .n_streams = N_STREAMS,
+                                   .streams = STREAMS,
+                                   .items = scripts[r].items,
+                                   .n_items = scripts[r].n_items};
+}
+
+static fsdp_status simulate(const script *scripts, int n_ranks, const virtual_config *config,
+                            virtual_result *out)
+{
+    timeline_view views[MOST_RANKS];
+    view_scripts(scripts, n_ranks, views);
+    return virtual_time_run(views, n_ranks, config, out);
+}
+
+static void assert_span(const virtual_result *v, int rank, int64_t i, double begin_s, double end_s)
+{
+    const timeline_item *it = &v->views[rank].items[i];
+    if (it->begin_s != begin_s || it->end_s != end_s)
+        fail_msg("item %lld of rank %d: got %g to %g, expected %g to %g", (long long)i, rank,
+                 it->begin_s, it->end_s, begin_s, end_s);
+}
+
+/* One gather under one matmul, and what hides of it. */
+static void test_two_streams(void **state)
+{
+    (void)state;
+    script s[2] = {0};
+    for (int r = 0; r < 2; r++) {
+        call(&s[r], GATHER, 1, 0, 2, 5);
+        int64_t gathered = record(&s[r], GATHER);
+        work(&s[r], COMPUTE, 3);
+        wait_for(&s[r], COMPUTE, gathered);
+        work(&s[r], COMPUTE, 2);
+    }
+    virtual_result v;
+    OK(simulate(s, 2, &UNIT_COSTS, &v));
+    for (int r = 0; r < 2; r++) {
+        assert_span(&v, r, 0, 0, 5);
+        assert_span(&v, r, 1, 5, 5);
+        assert_span(&v, r, 2, 0, 3);
+        assert_span(&v, r, 3, 3, 5);
+        assert_span(&v, r, 4, 5, 7);
+        const virtual_totals *t = &v.totals[r];
+        assert_true(t->compute_s == 5 && t->exposed_s == 2 && t->waited_s == 0 && t->idle_s == 0);
+        assert_true(t->communication_s == 5 && t->sync_s == 0 && t->begin_s == 0 && t->end_s == 7);
+    }
+    assert_int_equal(v.n_steps, 1);
+    assert_true(v.end_s == 7);
+    virtual_time_free(&v);
+}
+
+/* A gather issued behind a matmul begins behind it only if the host runs the matmul. */
+static void test_inline_compute(void **state)
+{
+    (void)state;
+    script s[2] = {0};
+    for (int r = 0; r < 2; r++) {
+        work(&s[r], COMPUTE, 3);
+        call(&s[r], GATHER, 1, 0, 2, 5);
+        wait_for(&s[r], COMPUTE, record(&s[r], GATHER));
+        work(&s[r], COMPUTE, 2);
+    }
+    virtual_result v;
+    OK(simulate(s, 2, &UNIT_COSTS, &v));
+    assert_span(&v, 0, 1, 0, 5);
+    assert_span(&v, 0, 4, 5, 7);
+    virtual_time_free(&v);
+    virtual_config config = UNIT_COSTS;
+    config.inline_compute = true;
+    OK(simulate(s, 2, &config, &v));
+    assert_span(&v, 0, 0, 0, 3);
+    assert_span(&v, 0, 1, 3, 8);
+    assert_span(&v, 0, 3, 3, 8);
+    assert_span(&v, 0, 4, 8, 10);
+    assert_true(v.totals[0].exposed_s == 5 && v.totals[0].idle_s == 0);
+    virtual_time_free(&v);
+}
+
+/* Every item that the host issues costs 1; a stream begins nothing before it is issued. */
+static void test_issue_cost(void **state)
+{
+    (void)state;
+    script s = {0};
+    step(&s, 7);
+    work(&s, COMPUTE, 4);
+    work(&s, GATHER, 1);
+    work(&s, COMPUTE, 1);
+    record(&s, COMPUTE);
+    work(&s, REDUCE, 1);
+    virtual_config config = {.host_issue_s = 1};
+    virtual_result v;
+    OK(simulate(&s, 1, &config, &v));
+    assert_span(&v, 0, 0, 0, 0);
+    assert_span(&v, 0, 1, 1, 5);
+    assert_span(&v, 0, 2, 2, 3);
+    assert_span(&v, 0, 3, 5, 6);
+    assert_span(&v, 0, 4, 6, 6);
+    assert_span(&v, 0, 5, 5, 6);
+    assert_true(v.views[0].items[3].issued_s == 3);
+    assert_true(v.totals[0].idle_s == 1 && v.totals[0].compute_s == 5 && v.totals[0].step == 7);
+    virtual_time_free(&v);
+    config.inline_compute = true;
+    OK(simulate(&s, 1, &config, &v));
+    assert_span(&v, 0, 1, 1, 5);
+    assert_span(&v, 0, 2, 6, 7);
+    assert_span(&v, 0, 3, 7, 8);
+    assert_span(&v, 0, 4, 9, 9);
+    assert_span(&v, 0, 5, 10, 11);
+    virtual_time_free(&v);
+}
+
+/* A SYNC holds the host up, so what comes behind it is issued late. */
+static void test_sync(void **state)
+{
+    (void)state;
+    script s = {0};
+    work(&s, COMPUTE, 2);
+    int64_t early = record(&s, COMPUTE);
+    work(&s, COMPUTE, 3);
+    work(&s, REDUCE, 9);
+    sync_with(&s, TIMELINE_HOST, early);
+    work(&s, GATHER, 1);
+    sync_with(&s, COMPUTE, TIMELINE_NONE);
+    work(&s, GATHER, 1);
+    work(&s, COMPUTE, 1);
+    sync_with(&s, TIMELINE_HOST, TIMELINE_NONE);
+    work(&s, TIMELINE_HOST, 2);
+    work(&s, COMPUTE, 1);
+    virtual_result v;
+    OK(simulate(&s, 1, &UNIT_COSTS, &v));
+    assert_span(&v, 0, 4, 0, 2);
+    assert_span(&v, 0, 5, 2, 3);
+    assert_span(&v, 0, 6, 2, 5);
+    assert_span(&v, 0, 7, 5, 6);
+    assert_span(&v, 0, 8, 5, 6);
+    assert_span(&v, 0, 9, 5, 5);
+    assert_span(&v, 0, 10, 5, 7);
+    assert_span(&v, 0, 11, 7, 8);
+    assert_true(v.totals[0].sync_s == 5 && v.totals[0].idle_s == 1 && v.end_s == 9);
+    virtual_time_free(&v);
+}
+
+/* Rank 1 comes late: the others wait in the call, which ends for all at once. */
+static void test_straggler(void **state)
+{
+    (void)state;
+    script s[3] = {0};
+    for (int r = 0; r < 3; r++) {
+        work(&s[r], COMPUTE, r == 1 ? 6 : 1);
+        wait_for(&s[r], REDUCE, record(&s[r], COMPUTE));
+        call(&s[r], REDUCE, 1, 0, 3, 2);
+        wait_for(&s[r], COMPUTE, record(&s[r], REDUCE));
+    }
+    virtual_result v;
+    OK(simulate(s, 3, &UNIT_COSTS, &v));
+    for (int r = 0; r < 3; r++) {
+        assert_span(&v, r, 3, r == 1 ? 6 : 1, 8);
+        assert_true(v.moved_s[r][3] == 6);
+        assert_true(v.totals[r].communication_s == 2);
+        assert_true(v.totals[r].exposed_s == (r == 1 ? 2 : 7));
+    }
+    virtual_time_free(&v);
+}
+
+/* Groups {0,1}, {1,2} and {0,2} become ready in this order; the last one could have had its links
+ * from 4 to 7 if it were allowed to overtake. */
+static void test_links_in_turn(void **state)
+{
+    (void)state;
+    script s[3] = {0};
+    int64_t a = call(&s[0], GATHER, 1, 0, 2, 4);
+    call(&s[1], GATHER, 1, 0, 2, 4);
+    work(&s[2], GATHER, 1);
+    call(&s[1], REDUCE, 2, 0, 2, 3);
+    int64_t b = call(&s[2], GATHER, 2, 0, 2, 3);
+    work(&s[0], REDUCE, 2);
+    int64_t c = call(&s[0], REDUCE, 3, 0, 2, 1);
+    call(&s[2], REDUCE, 3, 0, 2, 1);
+    virtual_result v;
+    OK(simulate(s, 3, &UNIT_COSTS, &v));
+    assert_span(&v, 0, a, 0, 4);
+    assert_span(&v, 2, b, 1, 7);
+    assert_true(v.moved_s[2][b] == 4);
+    assert_span(&v, 0, c, 2, 8);
+    assert_true(v.moved_s[0][c] == 7);
+    virtual_time_free(&v);
+}
+
+/* Ready at the same moment: the lower group goes first, whatever was issued first. */
+static void test_tie(void **state)
+{
+    (void)state;
+    script s[2] = {0};
+    for (int r = 0; r < 2; r++) {
+        call(&s[r], GATHER, 9, 0, 2, 1);
+        call(&s[r], REDUCE, 8, 5, 2, 2);
+    }
+    virtual_result v;
+    OK(simulate(s, 2, &UNIT_COSTS, &v));
+    assert_span(&v, 0, 1, 0, 2);
+    assert_span(&v, 0, 0, 0, 3);
+    virtual_time_free(&v);
+}
+
+/* Two hosts of two ranks. Groups within a host do not meet; groups over both share their links. */
+static void test_hosts(void **state)
+{
+    (void)state;
+    script s[4] = {0};
+    for (int r = 0; r < 4; r++) {
+        call(&s[r], GATHER, 1 + (uint64_t)(r / 2), 0, 2, 4); /* in the host, at 2 a second */
+        call(&s[r], REDUCE, 3 + (uint64_t)(r % 2), 0, 2, 4); /* over the hosts, at 1 */
+        call(&s[r], REDUCE, 5, 0, 4, 8);
+        call(&s[r], REDUCE, 6 + (uint64_t)r, 0, 1, 8); /* alone */
+    }
+    virtual_config config = {.link = {.latency_s = 1, .bytes_per_s = 2},
+                             .host_link = {.latency_s = 2, .bytes_per_s = 1},
+                             .ranks_per_host = 2};
+    virtual_result v;
+    OK(simulate(s, 4, &config, &v));
+    for (int r = 0; r < 4; r++) {
+        assert_span(&v, r, 0, 0, 3);
+        assert_span(&v, r, 1, 0, r % 2 == 0 ? 6 : 12);
+        assert_span(&v, r, 2, r % 2 == 0 ? 6 : 12, 22);
+        assert_span(&v, r, 3, 22, 22);
+    }
+    virtual_time_free(&v);
+}
+
+/* Half the speed while bytes move, from 1 to 3 and from 3 to 5. */
+static void test_steals(void **state)
+{
+    (void)state;
+    script s[2] = {0};
+    for (int r = 0; r < 2; r++) {
+        work(&s[r], GATHER, 1); /* not the compute stream's: at full speed */
+        call(&s[r], GATHER, 1, 0, 2, 2);
+        call(&s[r], GATHER, 1, 1, 2, 2);
+        work(&s[r], GATHER, 1);
+        work(&s[r], COMPUTE, 2); /* 1 until 1, 1 until 3 */
+        work(&s[r], COMPUTE, 3); /* 1 until 5, then 2 */
+    }
+    virtual_config config = UNIT_COSTS;
+    config.steals = 0.5;
+    virtual_result v;
+    OK(simulate(s, 2, &config, &v));
+    assert_span(&v, 0, 2, 3, 5);
+    assert_span(&v, 0, 3, 5, 6);
+    assert_span(&v, 0, 4, 0, 3);
+    assert_span(&v, 0, 5, 3, 7);
+    virtual_time_free(&v);
+    config.inline_compute = true;
+    OK(simulate(s, 2, &config, &v));
+    assert_span(&v, 0, 5, 3, 7);
+    virtual_time_free(&v);
+}
+
+/* What a step is, and what each of its figures counts. */
+static void test_totals(void **state)
+{
+    (void)state;
+    script s[2] = {0};
+    for (int r = 0; r < 2; r++) {
+        work(&s[r], COMPUTE, 1);
+        step(&s[r], 4);
+        work(&s[r], REDUCE, 3); /* no collective came before on that stream */
+        wait_for(&s[r], COMPUTE, record(&s[r], REDUCE));
+        call(&s[r], COMPUTE, 1, 0, 2, 2);
+        wait_for(&s[r], COMPUTE, TIMELINE_NONE);
+        step(&s[r], 5);
+        work(&s[r], COMPUTE, 1);
+        sync_with(&s[r], COMPUTE, TIMELINE_NONE);
+        call(&s[r], GATHER, 2, 0, 2, 7);
+        work(&s[r], COMPUTE, 1);
+    }
+    virtual_result v;
+    OK(simulate(s, 2, &UNIT_COSTS, &v));
+    assert_int_equal(v.n_steps, 2);
+    const virtual_totals *t = v.totals + 2; /* of rank 1 */
+    assert_true(t[0].step == 4 && t[1].step == 5);
+    assert_true(t[0].begin_s == 0 && t[0].end_s == 5 && t[0].compute_s == 1);
+    assert_true(t[0].waited_s == 2 && t[0].exposed_s == 2 && t[0].communication_s == 2);
+    assert_true(t[1].begin_s == 0); /* the host ran ahead */
+    assert_true(t[1].end_s == 13 && t[1].compute_s == 2 && t[1].sync_s == 6);
+    assert_true(t[1].exposed_s == 0 && t[1].communication_s == 7 && t[1].idle_s == 0);
+    virtual_time_free(&v);
+}
+
+static void test_prices(void **state)
+{
+    (void)state;
+    static const virtual_price PRICES[] = {{"matmul", 4}, {"add", 2}, {NULL, 0.5}};
+    script s = {0};
+    for (int i = 0; i < 3; i++)
+        work(&s, COMPUTE, 100);
+    strcpy(s.items[1].name, "add");
+    strcpy(s.items[2].name, "gelu");
+    virtual_config config = {.work_s = virtual_work_price, .self = PRICES};
+    virtual_result v;
+    OK(simulate(&s, 1, &config, &v));
+    assert_span(&v, 0, 0, 0, 4);
+    assert_span(&v, 0, 1, 4, 6);
+    assert_span(&v, 0, 2, 6, 6.5);
+    virtual_time_free(&v);
+    virtual_device d = virtual_device_h100(0.5);
+    assert_true(virtual_work_roof(&d, 0, &(timeline_item){.flops = 989.4e12, .bytes = 1}) == 2);
+    assert_true(virtual_work_roof(&d, 0, &(timeline_item){.flops = 1, .bytes = 3.35e12}) == 2);
+    assert_true(virtual_link_s((virtual_link){.latency_s = 2}, 1e9) == 2);
+}
+
+/* ---- what is refused ------------------------------------------------------------------------ */
+
+static void assert_refused(const script *s, int n_ranks, const virtual_config *config,
+                           fsdp_status expected, const char *part)
+{
+    virtual_result v;
+    assert_int_equal(simulate(s, n_ranks, config, &v), expected);
+    assert_says(part);
+    assert_null(v.items);
+    virtual_time_free(&v);
+}
+
+static void test_bad_items(void **state)
+{
+    (void)state;
+    script s = {0};
+    work(&s, N_STREAMS, 1);
+    assert_refused(&s, 1, &UNIT_COSTS, FSDP_EINVAL, "item 0 of rank 0 (matmul ): its stream");
+    s.items[0].stream = COMPUTE;
+    int64_t w = wait_for(&s, COMPUTE, 2);
+    record(&s, GATHER);
+    assert_refused(&s, 1, &UNIT_COSTS, FSDP_EINVAL, "item 1 of rank 0 ( ): what it waits for");
+    s.items[w].after = 0;
+    assert_refused(&s, 1, &UNIT_COSTS, FSDP_EINVAL, "is no RECORD before it");
+    s.items[w].after = -2;
+    assert_refused(&s, 1, &UNIT_COSTS, FSDP_EINVAL, "is no RECORD before it");
+    s.items[w].after = TIMELINE_NONE;
+    s.items[0].end_s = -1;
+    assert_refused(&s, 1, &UNIT_COSTS, FSDP_EINVAL, "its cost is no time from 0");
+    s.items[0].end_s = 1;
+    call(&s, GATHER, 1, 0, 1, -1);
+    assert_refused(&s, 1, &UNIT_COSTS, FSDP_EINVAL, "its bytes are no number from 0");
+}
+
+static void test_bad_input(void **state)
+{
+    (void)state;
+    script s[2] = {0};
+    work(&s[0], COMPUTE, 1);
+    assert_refused(s, 1, &(virtual_config){.steals = 1}, FSDP_EINVAL, "cannot be");
+    assert_refused(s, 1, &(virtual_config){.link = {.latency_s = -1}}, FSDP_EINVAL, "cannot be");
+    assert_refused(s, 0, &UNIT_COSTS, FSDP_EINVAL, "0 ranks");
+    timeline_view view;
+    virtual_result v;
+    view_scripts(s, 1, &view);
+    view.n_lost = 3;
+    assert_int_equal(virtual_time_run(&view, 1, &UNIT_COSTS, &v), FSDP_EINVAL);
+    assert_says("rank 0 lost 3 items");
+    for (int r = 0; r < 2; r++)
+        call(&s[r], GATHER, 1, 0, 2, 1);
+    s[1].items[0].group_ranks = 3;
+    assert_refused(s, 2, &UNIT_COSTS, FSDP_EMISMATCH, "got 3 ranks in the group, expected 2");
+    s[1].items[0].group_ranks = 2;
+    call(&s[0], GATHER, 1, 0, 2, 1);
+    assert_refused(s, 2, &UNIT_COSTS, FSDP_EMISMATCH, "stands twice on rank 0");
+}
+
+static void test_deadlock(void **state)
+{
+    (void)state;
+    script s[2] = {0};
+    work(&s[0], COMPUTE, 1);
+    call(&s[0], GATHER, 0x1f, 3, 2, 1);
+    assert_refused(
+        s, 2, &UNIT_COSTS, FSDP_EMISMATCH,
+        "rank 0 waits in item 1, all-gather h.3, call 3 of group 1f, for (1 without it)");
+    call(&s[0], GATHER, 0x1f, 4, 2, 1);
+    call(&s[1], GATHER, 0x1f, 4, 2, 1);
+    call(&s[1], GATHER, 0x1f, 3, 2, 1);
+    assert_refused(
+        s, 2, &UNIT_COSTS, FSDP_EMISMATCH,
+        "rank 0 waits in item 1, all-gather h.3, call 3 of group 1f, for 1; rank 1 waits "
+        "in item 0, all-gather h.4, call 4 of group 1f, for 0");
+    /* On streams of their own the same calls meet. */
+    s[0].items[1].stream = s[1].items[1].stream = REDUCE;
+    virtual_result v;
+    OK(simulate(s, 2, &UNIT_COSTS, &v));
+    virtual_time_free(&v);
+}
+
+/* ---- random schedules ----------------------------------------------------------------------- */
+
+static int draw(uint64_t *seed, int n)
+{
+    *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (int)((*seed >> 33) % (uint64_t)n);
+}
+
+/* Which ranks a group has; entry g of four. */
+static bool is_in_group(int g, int rank, int n_ranks)
+{
+    return g == 0 || (g == 1 && rank < 2) || (g == 2 && rank >= n_ranks / 2) ||
+           (g == 3 && rank == 0);
+}
+
+/* The same program on all ranks, with costs of their own: it cannot deadlock. */
+static void draw_program(script *s, int n_ranks, uint64_t *seed)
+{
+    uint64_t n_calls[4] = {0};
+    memset(s, 0, (size_t)n_ranks * sizeof *s);
+    for (int op = 0; op < MOST_ITEMS - 2; op++) {
+        int kind = draw(seed, 10), stream = draw(seed, N_STREAMS), group = draw(seed, 4);
+        int seconds = 1 + draw(seed, 8), n_members = 0, ahead = draw(seed, 12);
+        for (int r = 0; r < n_ranks; r++)
+            n_members += is_in_group(group, r, n_ranks);
+        for (int r = 0; r < n_ranks; r++) {
+            int64_t after = s[r].n_items - 1 - ahead;
+            if (after < 0 || s[r].items[after].kind != TIMELINE_RECORD)
+                after = TIMELINE_NONE;
+            if (kind < 3)
+                work(&s[r], stream, draw(seed, 8));
+            else if (kind < 5)
+                record(&s[r], stream);
+            else if (kind < 8)
+                wait_for(&s[r], stream, after);
+            else if (kind == 9 && is_in_group(group, r, n_ranks))
+                call(&s[r], stream, (uint64_t)group, n_calls[group], n_members, seconds);
+            else if (kind == 8 && ahead == 0)
+                sync_with(&s[r], stream, after);
+        }
+        n_calls[group] += kind == 9;
+    }
+}
+
+/* One call of the result, as its ranks have it. */
+typedef struct met {
+    uint64_t group, seq;
+    double ready_s, begin_s, end_s;
+    bool has_rank[MOST_RANKS];
+    int n_ranks;
+} met;
+
+/* Collect the calls; all ranks say the same of one. Returns how many. */
+static int collect_calls(const virtual_result *v, met *calls)
+{
+    int n = 0;
+    for (int r = 0; r < v->n_ranks; r++)
+        for (int64_t i = 0; i < v->views[r].n_items; i++) {
+            const timeline_item *it = &v->views[r].items[i];
+            if (it->kind != TIMELINE_COLLECTIVE)
+                continue;
+            int k = 0;
+            while (k < n && (calls[k].group != it->group || calls[k].seq != it->seq))
+                k++;
+            met *c = &calls[k];
+            if (k == n) {
+                n++;
+                *c = (met){it->group, it->seq, it->begin_s, v->moved_s[r][i], it->end_s, {0}, 0};
+            }
+            assert_true(c->end_s == it->end_s && c->begin_s == v->moved_s[r][i]);
+            c->ready_s = it->begin_s > c->ready_s ? it->begin_s : c->ready_s;
+            c->has_rank[r] = true;
+            c->n_ranks++;
+            assert_true(c->n_ranks == 1 || c->end_s - c->begin_s == it->bytes);
+        }
+    return n;
+}
+
+static int compare_ready(const void *a, const void *b)
+{
+    const met *x = a, *y = b;
+    if (x->ready_s != y->ready_s)
+        return x->ready_s < y->ready_s ? -1 : 1;
+    if (x->group != y->group)
+        return x->group < y->group ? -1 : 1;
+    return (x->seq > y->seq) - (x->seq < y->seq);
+}
+
+/* In the order in which they became ready, each call begins when all its links are free. */
+static void check_links(const virtual_result *v)
+{
+    static met calls[MOST_RANKS * MOST_ITEMS];
+    double free_s[MOST_RANKS] = {0};
+    int n = collect_calls(v, calls);
+    qsort(calls, (size_t)n, sizeof *calls, compare_ready);
+    for (int k = 0; k < n; k++) {
+        double begin_s = calls[k].ready_s;
+        for (int r = 0; r < v->n_ranks && calls[k].n_ranks > 1; r++)
+            if (calls[k].has_rank[r] && free_s[r] > begin_s)
+                begin_s = free_s[r];
+        assert_true(calls[k].begin_s == begin_s);
+        for (int r = 0; r < v->n_ranks && calls[k].n_ranks > 1; r++)
+            if (calls[k].has_rank[r])
+                free_s[r] = calls[k].end_s;
+    }
+}
+
+/* Streams in order, nothing before it is issued, waits as long as they say. Returns the time that
+ * the compute stream ends. */
+static double check_rank(const virtual_result *v, int rank, const script *s)
+{
+    double end_s[N_STREAMS] = {0}, host_s = 0;
+    const timeline_item *items = v->views[rank].items;
+    for (int64_t i = 0; i < s->n_items; i++) {
+        const timeline_item *it = &items[i];
+        assert_true(it->issued_s == host_s);
+        double begin_s =
+            it->kind != TIMELINE_SYNC && end_s[it->stream] > host_s ? end_s[it->stream] : host_s;
+        double until_s =
+            it->after >= 0 && items[it->after].end_s > begin_s ? items[it->after].end_s : begin_s;
+        assert_true(it->begin_s == begin_s);
+        if (it->kind == TIMELINE_SYNC) {
+            if (it->after < 0 && end_s[it->stream] > until_s)
+                until_s = end_s[it->stream];
+            assert_true(it->end_s == until_s);
+            host_s = until_s;
+            continue;
+        }
+        if (it->kind == TIMELINE_WORK)
+            assert_true(it->end_s == begin_s + s->items[i].end_s);
+        else if (it->kind == TIMELINE_WAIT)
+            assert_true(it->end_s == until_s);
+        else if (it->kind == TIMELINE_RECORD)
+            assert_true(it->end_s == begin_s);
+        end_s[it->stream] = it->end_s;
+    }
+    return end_s[COMPUTE];
+}
+
+static void test_random(void **state)
+{
+    (void)state;
+    static script s[MOST_RANKS];
+    for (uint64_t seed = 1; seed <= 300; seed++) {
+        uint64_t drawn = seed;
+        int n_ranks = 1 + (int)(seed % MOST_RANKS);
+        draw_program(s, n_ranks, &drawn);
+        virtual_result v, again;
+        OK(simulate(s, n_ranks, &UNIT_COSTS, &v));
+        OK(simulate(s, n_ranks, &UNIT_COSTS, &again));
+        check_links(&v);
+        for (int r = 0; r < n_ranks; r++) {
+            double end_s = check_rank(&v, r, &s[r]);
+            const virtual_totals *t = &v.totals[r];
+            assert_true(t->compute_s + t->exposed_s + t->waited_s + t->idle_s == end_s);
+            assert_true(v.end_s >= t->communication_s && v.end_s >= t->end_s);
+            assert_memory_equal(v.views[r].items, again.views[r].items,
+                                (size_t)v.views[r].n_items * sizeof(timeline_item));
+        }
+        virtual_time_free(&v);
+        virtual_time_free(&again);
+    }
+}
+
+/* 8 ranks of 12,500 items each: a quadratic simulator would need a minute. */
+static void test_fast(void **state)
+{
+    (void)state;
+    enum { RANKS = 8, BLOCKS = 2500 };
+    static timeline_item items[5 * BLOCKS];
+    timeline_view views[RANKS];
+    for (int64_t b = 0; b < BLOCKS; b++) {
+        timeline_item *it = &items[5 * b];
+        it[0] = (timeline_item){.kind = TIMELINE_COLLECTIVE, .stream = GATHER, .group = 1};
+        it[0].seq = (uint64_t)b, it[0].group_ranks = RANKS, it[0].bytes = 3;
+        it[1] = (timeline_item){.kind = TIMELINE_RECORD, .stream = GATHER};
+        it[2] = (timeline_item){.kind = TIMELINE_WAIT, .stream = COMPUTE, .after = 5 * b + 1};
+        it[3] = (timeline_item){.kind = TIMELINE_WORK, .stream = COMPUTE, .end_s = 2};
+        it[4] = (timeline_item){.kind = TIMELINE_RECORD, .stream = COMPUTE};
+    }
+    for (int r = 0; r < RANKS; r++)
+        views[r] = (timeline_view){
+            .n_streams = N_STREAMS, .streams = STREAMS, .items = items, .n_items = 5 * BLOCKS};
+    virtual_result v;
+    double begun_s = clock_now_s();
+    OK(virtual_time_run(views, RANKS, &UNIT_COSTS, &v));
+    double took_s = clock_now_s() - begun_s;
+    print_message("100000 items in %.0f ms\n", 1e3 * took_s);
+    assert_true(v.end_s == 3 * BLOCKS + 2);
+    assert_true(took_s < 10);
+    virtual_time_free(&v);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_two_streams), cmocka_unit_test(test_inline_compute),
+        cmocka_unit_test(test_issue_cost),  cmocka_unit_test(test_sync),
+        cmocka_unit_test(test_straggler),   cmocka_unit_test(test_links_in_turn),
+        cmocka_unit_test(test_tie),         cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_steals),      cmocka_unit_test(test_totals),
+        cmocka_unit_test(test_prices),      cmocka_unit_test(test_bad_items),
+        cmocka_unit_test(test_bad_input),   cmocka_unit_test(test_deadlock),
+        cmocka_unit_test(test_random),      cmocka_unit_test(test_fast),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
