@@ -7,6 +7,27 @@
 static const comm_op SHOWN_OPS[] = {COMM_OP_ALL_GATHER, COMM_OP_REDUCE_SCATTER, COMM_OP_ALL_REDUCE};
 enum { N_SHOWN_OPS = 3 };
 
+/* What virtual time says, and what it went by. */
+static void print_prediction(const trainer *t, FILE *out)
+{
+    const virtual_figures *p = &t->predicted;
+    const predict_rates *r = &t->rates;
+    fprintf(out, "one step in virtual time, prefetch %s",
+            prefetch_name((prefetch_mode)t->cfg.prefetch));
+    if (t->cfg.buckets.max_elems > 0)
+        fprintf(out, ", buckets of at most %zu parameters", t->cfg.buckets.max_elems);
+    fprintf(out, "\n  %-14s %13.1f ms\n", "step", 1e3 * p->step_s);
+    fprintf(out, "  %-14s %13.1f ms\n", "compute", 1e3 * p->compute_s);
+    fprintf(out, "  %-14s %13.1f ms\n", "communication", 1e3 * p->communication_s);
+    fprintf(out, "  %-14s %13.1f ms, no schedule leaves less than %.1f\n", "exposed",
+            1e3 * p->exposed_s, 1e3 * p->floor_s);
+    fprintf(out,
+            "  measured just now: %.0f GFLOP/s, memory %.1f GB/s; an all-gather %.0f us + bytes / "
+            "%.2f GB/s\n",
+            1e-9 * r->flops_per_s, 1e-9 * r->bytes_per_s, 1e6 * r->link.latency_s,
+            1e-9 * r->link.bytes_per_s);
+}
+
 void report_plan(const trainer *t, FILE *out)
 {
     char text[16];
@@ -29,6 +50,8 @@ void report_plan(const trainer *t, FILE *out)
         fprintf(out, "  %-14s %6llu calls %16llu bytes\n", comm_op_name(SHOWN_OPS[i]),
                 (unsigned long long)t->traffic_plan.calls[SHOWN_OPS[i]],
                 (unsigned long long)t->traffic_plan.bytes_sent[SHOWN_OPS[i]]);
+    if (t->rates.flops_per_s > 0)
+        print_prediction(t, out);
 }
 
 /* bytes[k] = the most of category k over all ranks, or over the first 64 of more. */

@@ -186,16 +186,45 @@ static fsdp_status check_memory(const trainer *t)
         format_bytes(have, have_text, sizeof have_text));
 }
 
-static fsdp_status prepare_here(trainer *t)
+static fsdp_status prepare_model(trainer *t)
 {
     if (t->cfg.comm == COMM_SELF && comm_size(t->run.world) > 1)
         return fsdp_error(FSDP_EINVAL,
                           "leave --comm out, or run build/fsdp_train without a launcher",
                           "--comm self: got %d ranks, expected 1", comm_size(t->run.world));
     TRY(trainer_config_resolve(&t->cfg, comm_size(t->run.world), &t->model_cfg));
-    TRY(choose_prefetch(t));
     TRY(gpt2_create(&t->model_cfg, &t->m));
     fill_run(t);
+    return FSDP_OK;
+}
+
+/* Measure what --plan and --bucket auto go by, where there is something to measure. */
+static fsdp_status calibrate(trainer *t)
+{
+    bool wanted = t->cfg.plan || t->cfg.bucket_auto;
+    if (!wanted || t->cfg.parallel != PARALLEL_FSDP || comm_size(t->run.world) == 1)
+        return FSDP_OK;
+    return predict_calibrate(&t->run, &t->rates);
+}
+
+/* Settle the buckets, and how long a step will take. */
+static fsdp_status predict(trainer *t)
+{
+    mesh_shape shape;
+    int w = trainer_config_ranks(&t->cfg, comm_size(t->run.world));
+    fsdp_engine_config ec = engine_config_of(t);
+    if (t->rates.flops_per_s == 0)
+        return FSDP_OK;
+    TRY(mesh_shape_make(w, trainer_config_shard_size(&t->cfg, w), 0, &shape));
+    if (t->cfg.bucket_auto)
+        TRY(predict_buckets(&ec, &shape, &t->rates, &t->cfg.buckets.max_elems));
+    ec = engine_config_of(t);
+    return predict_step(&ec, &shape, &t->rates, &t->predicted);
+}
+
+static fsdp_status prepare_here(trainer *t)
+{
+    TRY(predict(t));
     TRY(make_plan(t));
     if (t->cfg.plan)
         return FSDP_OK;
@@ -208,6 +237,9 @@ fsdp_status trainer_prepare(trainer *t, fsdp_status parsed)
 {
     TRY(comm_agree(t->run.world, parsed));
     TRY(check_same_options(t));
+    TRY(comm_agree(t->run.world, prepare_model(t)));
+    TRY(choose_prefetch(t));
+    TRY(calibrate(t));
     return comm_agree(t->run.world, prepare_here(t));
 }
 

@@ -6,6 +6,7 @@
 #include "common/observe/profile.h"
 #include "common/train/train.h"
 #include "trainer/plan.h"
+#include "trainer/predict.h"
 #include "trainer/trainer_config.h"
 
 /* Everything that a run owns, in the order of its making; trainer_free releases it in reverse. */
@@ -24,6 +25,8 @@ typedef struct trainer {
     train_loop *loop;
     memory_plan mem_plan;
     traffic_plan traffic_plan;
+    predict_rates rates;       /* of --plan and --bucket auto; zeroed: not measured */
+    virtual_figures predicted; /* of --parallel fsdp, where rates are */
     int64_t first_step;
     profile *profile;      /* of --profile, else NULL */
     engine watched_engine; /* with --profile, what the training loop gets */

@@ -26,8 +26,8 @@ const option_spec TRAINER_OPTIONS[] = {
      .help = "in which passes a unit is gathered while the one before it computes (auto: where that pays)"},
     {.name = "limit-all-gathers", .kind = OPT_INT, .offset = FIELD(limit_all_gathers), .def = "2", .min = 1, .max = PREFETCH_MAX_LIMIT, .arg = "N",
      .help = "with --prefetch at most N + 1 units are gathered at a time, the root not counted"},
-    {.name = "bucket", .kind = OPT_STRING, .offset = FIELD(bucket), .def = "block", .arg = "N|block",
-     .help = "gather and reduce neighbouring units as one while they have at most N parameters (block: each by itself)"},
+    {.name = "bucket", .kind = OPT_STRING, .offset = FIELD(bucket), .def = "block", .arg = "N|auto|block",
+     .help = "gather and reduce neighbouring units as one, with at most N parameters (auto: by calibration)"},
     {.name = "reduction", .kind = OPT_ENUM, .offset = FIELD(reduction), .def = "fast", .choices = "fast|canonical",
      .help = "canonical: the same bits on any number of ranks"},
     {.name = "param-dtype", .kind = OPT_ENUM, .offset = FIELD(param_dtype), .def = "fp32", .choices = "fp32|bf16",
@@ -139,13 +139,14 @@ static fsdp_status parse_wrap(trainer_config *cfg)
 static fsdp_status parse_bucket(trainer_config *cfg)
 {
     char *end = NULL;
-    if (strcmp(cfg->bucket, "block") == 0)
+    cfg->bucket_auto = strcmp(cfg->bucket, "auto") == 0;
+    if (cfg->bucket_auto || strcmp(cfg->bucket, "block") == 0)
         return FSDP_OK;
     errno = 0;
     long long n = strtoll(cfg->bucket, &end, 10);
     if (end == cfg->bucket || *end || errno != 0 || n < 1)
-        return fsdp_error(FSDP_EINVAL, "pass --bucket 20000000, or --bucket block",
-                          "--bucket: got '%s', expected block or a number of parameters",
+        return fsdp_error(FSDP_EINVAL, "pass --bucket 20000000, --bucket auto or --bucket block",
+                          "--bucket: got '%s', expected block, auto or a number of parameters",
                           cfg->bucket);
     cfg->buckets.max_elems = (size_t)n;
     return FSDP_OK;

@@ -30,6 +30,7 @@ typedef struct trainer_config {
     int prefetch; /* prefetch_mode */
     int64_t limit_all_gathers;
     const char *bucket;
+    bool bucket_auto;
     bucket_config buckets;         /* from the text in bucket; 0 elements: units stay as they are */
     int reduction, comm, ops;      /* grad_acc_mode, comm_backend, trainer_ops */
     int param_dtype, reduce_dtype; /* dtype */
