@@ -221,6 +221,18 @@ fsdp_status timeline_next_step(const timeline_view *v, int64_t from, timeline_st
     return find_comm_time(v, step);
 }
 
+fsdp_status timeline_find_step(const timeline_view *v, uint64_t step, timeline_step *s)
+{
+    bool found;
+    TRY(timeline_next_step(v, 0, s, &found));
+    while (found && s->step != step)
+        TRY(timeline_next_step(v, s->end, s, &found));
+    if (found)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "leave --step out to see which steps there are",
+                      "rank %d: got no step %llu", v->rank, (unsigned long long)step);
+}
+
 double timeline_overlap(const timeline_step *step)
 {
     double hidden_s = step->comm_s - step->exposed_s;

@@ -60,5 +60,9 @@ typedef struct timeline_step {
 fsdp_status timeline_next_step(const timeline_view *v, int64_t from, timeline_step *step,
                                bool *found);
 
+/* timeline_find_step -- *step = the figures of step number `number`.
+ *   errors  FSDP_EINVAL there is none; FSDP_ENOMEM */
+fsdp_status timeline_find_step(const timeline_view *v, uint64_t number, timeline_step *step);
+
 /* timeline_overlap -- the share of communication that was hidden, from 0; 1 without any. */
 double timeline_overlap(const timeline_step *step);

@@ -1,0 +1,46 @@
+/* timeline_draw.h -- one step of several ranks as a picture: streams are lanes, time goes right.
+ *
+ * The timelines may be recorded, read from files, or simulated: their clock is one, and every item
+ * has a begin and an end. */
+#pragma once
+#include <stdio.h>
+#include "common/observe/timeline.h"
+
+/* What an item is drawn as. */
+typedef enum draw_class {
+    DRAW_FORWARD,
+    DRAW_BACKWARD,
+    DRAW_OPTIMIZER, /* and all else that the compute stream does outside of layers */
+    DRAW_GATHER,    /* collectives that move: all-gather, broadcast, ... */
+    DRAW_REDUCE,    /* collectives that add */
+    DRAW_SIDE,      /* work of the other streams: copies, casts, sums */
+    DRAW_WAIT,      /* the compute stream stands still for a collective */
+    DRAW_CLASSES,
+    DRAW_NONE = DRAW_CLASSES
+} draw_class;
+
+/* draw_class_of -- what item i is drawn as; DRAW_NONE: it is not. draw_class_name -- for a legend.
+ */
+draw_class draw_class_of(const timeline_view *v, int64_t i);
+const char *draw_class_name(draw_class c);
+
+/* The step that is drawn, of all ranks. */
+typedef struct draw_window {
+    uint64_t step;
+    double begin_s, end_s;
+} draw_window;
+
+/* draw_window_of -- from the first rank's beginning of a step to the last one's end.
+ *   errors  FSDP_EINVAL a rank has no such step; FSDP_ENOMEM */
+fsdp_status draw_window_of(const timeline_view *views, int n_views, uint64_t step,
+                           draw_window *out);
+
+/* timeline_draw_text -- 100 columns; each shows what took most of its time. */
+void timeline_draw_text(FILE *out, const timeline_view *views, int n_views,
+                        const draw_window *window);
+
+/* timeline_draw_svg -- work of one block in one direction is one box.
+ *   path    appears whole or not at all
+ *   errors  FSDP_EIO */
+fsdp_status timeline_draw_svg(const timeline_view *views, int n_views, const draw_window *window,
+                              const char *path);
