@@ -4,7 +4,7 @@
  * has a begin and an end. */
 #pragma once
 #include <stdio.h>
-#include "common/observe/timeline.h"
+#include "common/observe/timeline_stats.h"
 
 /* What an item is drawn as. */
 typedef enum draw_class {
@@ -34,6 +34,19 @@ typedef struct draw_window {
  *   errors  FSDP_EINVAL a rank has no such step; FSDP_ENOMEM */
 fsdp_status draw_window_of(const timeline_view *views, int n_views, uint64_t step,
                            draw_window *out);
+
+/* One thing to be drawn. */
+typedef struct draw_span {
+    draw_class class;
+    int64_t item;
+    const char *unit; /* of the layer or the collective; valid as long as the timeline */
+    double begin_s, end_s;
+} draw_span;
+
+/* draw_next -- *span = what there is to be drawn on stream s from c->at on, in order, inside the
+ * window; false when there is nothing more. Begin with {0}. */
+bool draw_next(const timeline_view *v, int s, const draw_window *window, timeline_cursor *c,
+               draw_span *span);
 
 /* timeline_draw_text -- 100 columns; each shows what took most of its time. */
 void timeline_draw_text(FILE *out, const timeline_view *views, int n_views,

@@ -68,16 +68,17 @@ static double began_s(const timeline_view *v, int64_t record)
     return first_s;
 }
 
-/* The time before WAIT i in which the other stream was at it and this one had no work. */
-static double held_up(const timeline_view *v, int64_t i, int64_t cause, double busy_until_s)
+/* Fill in WAIT i's stall. The time before it counts in which the other stream was at it, and this
+ * one had no work. */
+static void find_wait(const timeline_view *v, int64_t i, double busy_until_s, timeline_stall *stall)
 {
     const timeline_item *item = &v->items[i];
-    double from_s = began_s(v, item->after), to_s = v->items[cause].end_s;
-    if (from_s == 0 || from_s < busy_until_s)
-        from_s = busy_until_s;
-    if (to_s > item->begin_s)
-        to_s = item->begin_s;
-    return to_s > from_s ? to_s - from_s : 0;
+    double from_s = began_s(v, item->after), to_s = v->items[stall->cause].end_s;
+    from_s = from_s == 0 || from_s < busy_until_s ? busy_until_s : from_s;
+    to_s = to_s > item->begin_s ? item->begin_s : to_s;
+    bool held_up = item->end_s > 0 && to_s > from_s;
+    stall->begin_s = held_up ? from_s : item->begin_s;
+    stall->seconds = duration(item) + (held_up ? to_s - from_s : 0);
 }
 
 /* The stall that item i of the compute stream is; its cause is TIMELINE_NONE when it is none. */
@@ -87,9 +88,10 @@ static timeline_stall stall_at(const timeline_view *v, int64_t i, double busy_un
     timeline_stall stall = {.item = i, .cause = timeline_cause(v, i)};
     if (item->kind == TIMELINE_COLLECTIVE) {
         stall.cause = i;
+        stall.begin_s = item->begin_s;
         stall.seconds = duration(item) - work_inside(v, i);
     } else if (stall.cause != TIMELINE_NONE) {
-        stall.seconds = duration(item) + held_up(v, i, stall.cause, busy_until_s);
+        find_wait(v, i, busy_until_s, &stall);
     }
     return stall;
 }
@@ -214,7 +216,7 @@ fsdp_status timeline_next_step(const timeline_view *v, int64_t from, timeline_st
                             .first = from,
                             .begin_s = begin_s,
                             .end_s = begin_s,
-                            .stall = {TIMELINE_NONE, TIMELINE_NONE, 0}};
+                            .stall = {.item = TIMELINE_NONE, .cause = TIMELINE_NONE}};
     find_end(v, step);
     add_items(v, step);
     add_stalls(v, step);

@@ -26,7 +26,7 @@ int64_t timeline_cause(const timeline_view *v, int64_t i);
 typedef struct timeline_stall {
     int64_t item;  /* the WAIT, or the COLLECTIVE of the compute stream */
     int64_t cause; /* the COLLECTIVE; TIMELINE_NONE only where there is no stall */
-    double seconds;
+    double begin_s, seconds;
 } timeline_stall;
 
 /* How far timeline_next_stall has come; begin with {.at = the first item}. */

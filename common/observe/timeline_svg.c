@@ -7,7 +7,6 @@
 #include <string.h>
 #include "common/base/atomic_file.h"
 #include "common/observe/timeline_draw.h"
-#include "common/observe/timeline_stats.h"
 
 /* Pixels. */
 enum {
@@ -92,45 +91,42 @@ static void put_box(const picture *p, const box *b)
     put_text(p, x + width / 2, p->y + LANE / 2.0, style, b->label);
 }
 
-/* The label of item i: the block of a layer ("h.3" of "h.3.attn"), the unit of a collective. */
-static void box_label(const timeline_view *v, int64_t i, draw_class c, char *label)
+/* What a box says: the block of a layer ("h.3" of "h.3.attn"), the unit of a collective. */
+static void box_label(const timeline_view *v, const draw_span *span, char *label)
 {
-    if (c == DRAW_WAIT)
-        i = timeline_cause(v, i);
-    snprintf(label, TIMELINE_UNIT_BYTES, "%s", v->items[i].unit);
+    snprintf(label, TIMELINE_UNIT_BYTES, "%s", span->unit);
     char *dot = strchr(label, '.'), *second = dot ? strchr(dot + 1, '.') : NULL;
-    if (second && v->items[i].kind == TIMELINE_WORK)
+    if (second && v->items[span->item].kind == TIMELINE_WORK)
         *second = '\0';
 }
 
-/* Whether an item goes into the box: the same work, and nothing that could be seen between. */
-static bool joins(const picture *p, const box *b, draw_class c, const char *label,
-                  const timeline_item *item)
+/* Whether work goes into the box: it is of the same block, and no gap could be seen. */
+static bool joins(const picture *p, const box *b, const draw_span *span, const char *label)
 {
-    return item->kind == TIMELINE_WORK && b->class == c && strcmp(b->label, label) == 0 &&
-           to_x(p, item->begin_s) - to_x(p, b->end_s) < 1.0;
+    return span->class != DRAW_WAIT && b->class == span->class && strcmp(b->label, label) == 0 &&
+           to_x(p, span->begin_s) - to_x(p, b->end_s) < 1.0;
 }
 
-/* The boxes of stream s in [lane]. A collective that has operations in it covers them. */
+/* The boxes of stream s. A collective that has operations in it covers them. */
 static void put_boxes(const picture *p, const timeline_view *v, int s)
 {
     box b = {.class = DRAW_NONE};
     double covered_s = 0;
-    for (int64_t i = 0; i < v->n_items; i++) {
-        const timeline_item *item = &v->items[i];
-        draw_class c = draw_class_of(v, i);
+    timeline_cursor c = {0};
+    draw_span span;
+    while (draw_next(v, s, p->window, &c, &span)) {
         char label[TIMELINE_UNIT_BYTES];
-        if (item->stream != s || c == DRAW_NONE || item->end_s <= p->window->begin_s ||
-            item->begin_s >= p->window->end_s || item->begin_s < covered_s)
+        if (span.begin_s < covered_s && span.class != DRAW_WAIT)
             continue;
-        covered_s = item->kind == TIMELINE_COLLECTIVE ? item->end_s : covered_s;
-        box_label(v, i, c, label);
-        if (!joins(p, &b, c, label, item)) {
+        if (v->items[span.item].kind == TIMELINE_COLLECTIVE)
+            covered_s = span.end_s;
+        box_label(v, &span, label);
+        if (!joins(p, &b, &span, label)) {
             put_box(p, &b);
-            b = (box){.class = c, .begin_s = item->begin_s};
+            b = (box){.class = span.class, .begin_s = span.begin_s};
             memcpy(b.label, label, sizeof b.label);
         }
-        b.end_s = item->end_s;
+        b.end_s = span.end_s;
     }
     put_box(p, &b);
 }
@@ -140,11 +136,7 @@ static void put_boxes(const picture *p, const timeline_view *v, int s)
 /* Whether stream s has anything to draw. */
 static bool is_used(const picture *p, const timeline_view *v, int s)
 {
-    for (int64_t i = 0; i < v->n_items; i++)
-        if (v->items[i].stream == s && draw_class_of(v, i) != DRAW_NONE &&
-            v->items[i].end_s > p->window->begin_s && v->items[i].begin_s < p->window->end_s)
-            return true;
-    return false;
+    return draw_next(v, s, p->window, &(timeline_cursor){0}, &(draw_span){.item = 0});
 }
 
 static int lanes_of(const picture *p, const timeline_view *v)
@@ -173,7 +165,9 @@ static void put_rank(picture *p, const timeline_view *v)
             continue;
         put_text(p, LEFT - 8, p->y + LANE / 2.0, "text-anchor=\"end\" fill=\"#555555\"",
                  v->streams[s]);
-        fprintf(p->out, "<rect x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%d\" fill=\"#f1f3f5\"/>\n",
+        fprintf(p->out,
+                "<rect x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%d\" fill=\"#203040\" "
+                "fill-opacity=\"0.06\"/>\n",
                 LEFT, p->y, DRAWN, LANE);
         put_boxes(p, v, s);
         p->y += LANE + LANE_GAP;
@@ -222,16 +216,15 @@ static double mark_ms(double ms)
                              : 10 * step;
 }
 
-static void put_axis(const picture *p, double top)
+static void put_axis(const picture *p, double top, double bottom)
 {
     double ms = 1e3 * (p->window->end_s - p->window->begin_s), every = mark_ms(ms);
     char label[32];
-    double bottom = p->y - RANK_GAP + 6;
     for (int k = 0; k * every <= ms * (1 + 1e-9); k++) {
         double x = LEFT + DRAWN * k * every / ms;
         fprintf(p->out,
                 "<line x1=\"%.1f\" y1=\"%.0f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#222222\" "
-                "stroke-opacity=\"0.15\"/>\n",
+                "stroke-opacity=\"0.2\"/>\n",
                 x, top, x, bottom);
         snprintf(label, sizeof label, "%g%s", k * every, k == 0 ? " ms" : "");
         put_text(p, x, bottom + 10, "text-anchor=\"middle\" fill=\"#555555\"", label);
@@ -244,11 +237,12 @@ fsdp_status timeline_draw_svg(const timeline_view *views, int n_views, const dra
     atomic_file f = {0};
     TRY(atomic_file_open(&f, path, "pass a file that can be written"));
     picture p = {.out = f.out, .window = window, .y = HEAD};
-    put_head(&p, n_views, height_of(&p, views, n_views));
+    double height = height_of(&p, views, n_views);
+    put_head(&p, n_views, height);
+    if (window->end_s > window->begin_s)
+        put_axis(&p, HEAD - 4, height - FOOT - RANK_GAP + 6); /* the boxes stand on its lines */
     for (int r = 0; r < n_views; r++)
         put_rank(&p, &views[r]);
-    if (window->end_s > window->begin_s)
-        put_axis(&p, HEAD - 4);
     fprintf(f.out, "</svg>\n");
     return atomic_file_commit(&f);
 }

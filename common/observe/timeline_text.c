@@ -12,16 +12,16 @@ typedef struct lane {
     bool is_used;
 } lane;
 
-/* Share an item out over the columns that it lies in. */
-static void lane_add(lane *l, const draw_window *w, const timeline_item *item, draw_class c)
+/* Share a span out over the columns that it lies in. */
+static void lane_add(lane *l, const draw_window *w, const draw_span *span)
 {
     double column_s = (w->end_s - w->begin_s) / COLUMNS;
     for (int k = 0; k < COLUMNS; k++) {
         double from_s = w->begin_s + k * column_s, to_s = from_s + column_s;
-        from_s = item->begin_s > from_s ? item->begin_s : from_s;
-        to_s = item->end_s < to_s ? item->end_s : to_s;
+        from_s = span->begin_s > from_s ? span->begin_s : from_s;
+        to_s = span->end_s < to_s ? span->end_s : to_s;
         if (to_s > from_s)
-            l->seconds[k][c] += to_s - from_s;
+            l->seconds[k][span->class] += to_s - from_s;
     }
     l->is_used = true;
 }
@@ -52,10 +52,10 @@ static void print_axis(FILE *out, const draw_window *w)
     fprintf(out, "%*s 0", LABEL_COLUMNS, "ms");
     for (int k = 1; k <= MARKS; k++)
         fprintf(out, "%*.1f", COLUMNS / MARKS, ms * k / MARKS);
-    fprintf(out, "\n%*s", LABEL_COLUMNS + 1, "");
+    fprintf(out, "\n");
     for (int c = 0; c < DRAW_CLASSES; c++)
-        fprintf(out, " %c %s%s", SIGN[c], draw_class_name((draw_class)c),
-                c + 1 < DRAW_CLASSES ? "," : "\n");
+        fprintf(out, "%s%c %s", c > 0 ? "  " : "", SIGN[c], draw_class_name((draw_class)c));
+    fprintf(out, "\n");
 }
 
 void timeline_draw_text(FILE *out, const timeline_view *views, int n_views,
@@ -67,12 +67,10 @@ void timeline_draw_text(FILE *out, const timeline_view *views, int n_views,
             const timeline_view *v = &views[r];
             char name[64];
             lane l = {.is_used = false};
-            for (int64_t i = 0; i < v->n_items; i++) {
-                draw_class c = draw_class_of(v, i);
-                if (c != DRAW_NONE && v->items[i].stream == s &&
-                    v->items[i].begin_s < window->end_s && v->items[i].end_s > window->begin_s)
-                    lane_add(&l, window, &v->items[i], c);
-            }
+            timeline_cursor c = {0};
+            draw_span span;
+            while (draw_next(v, s, window, &c, &span))
+                lane_add(&l, window, &span);
             snprintf(name, sizeof name, "%d %.*s", v->rank, LABEL_COLUMNS - 5, v->streams[s]);
             if (l.is_used)
                 lane_print(out, &l, name, (window->end_s - window->begin_s) / COLUMNS);
