@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "common/observe/clock_offset.h"
 #include "common/observe/profile.h"
 #include "common/observe/timeline_chrome.h"
 #include "common/observe/timeline_stats.h"
@@ -39,7 +40,8 @@ typedef struct profile_run {
     timeline *current;         /* one of the two, NULL between steps */
     int64_t n_begun;           /* steps */
     int64_t at_item;           /* of current: where the step under way begins */
-    engine engine;             /* what the training loop gets */
+    timeline_job job;
+    engine engine; /* what the training loop gets */
 } profile_run;
 
 /* ---- operations ----------------------------------------------------------------------------- */
@@ -224,6 +226,17 @@ static fsdp_status profile_run_create(int rank, profile_run **out)
     return FSDP_OK;
 }
 
+/* On one host there is one clock. */
+static fsdp_status compare_clocks(trainer *t, timeline_job *job)
+{
+    comm *world = t->run.world;
+    *job = (timeline_job){.world_size = comm_size(world)};
+    if (comm_local_size(world) == comm_size(world))
+        return FSDP_OK;
+    return clock_offset_measure(world, device_compute_stream(t->run.dev), &job->offset_s,
+                                &job->bound_s);
+}
+
 fsdp_status profile_run_open(trainer *t)
 {
     if (!t->cfg.profile_dir)
@@ -233,6 +246,7 @@ fsdp_status profile_run_open(trainer *t)
     profile_roof roof;
     TRY(ops_profile_roof(t->run.ops, device_compute_stream(t->run.dev),
                          t->cfg.param_dtype == DTYPE_BF16, &roof));
+    TRY(compare_clocks(t, &t->profiled->job));
     ledger_reset_peaks(
         device_ledger(t->run.dev)); /* the peaks of the run are reported, not these */
     profile_set_roof(t->profiled->profile, roof);
@@ -246,14 +260,13 @@ static fsdp_status write_here(trainer *t)
     const char *dir = t->cfg.profile_dir;
     const profile_run *p = t->profiled;
     int rank = comm_rank(t->run.world);
-    timeline_job job = {.world_size = comm_size(t->run.world)};
     timeline_view traced = timeline_read(p->traced);
     char path[PATH_MAX];
     TRY(dir_make(dir));
     snprintf(path, sizeof path, "%s/profile-rank-%d.csv", dir, rank);
     TRY(profile_write_csv(p->profile, path));
     snprintf(path, sizeof path, "%s/trace-rank-%d.json", dir, rank);
-    TRY(timeline_write_chrome(&traced, 1, &job, path));
+    TRY(timeline_write_chrome(&traced, 1, &p->job, path));
     if (rank != 0)
         return FSDP_OK;
     snprintf(path, sizeof path, "%s/profile.md", dir);

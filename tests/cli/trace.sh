@@ -83,6 +83,20 @@ trace "$dir"
 check_table 2 3
 verdict
 
+name='two hosts: clocks are compared'
+if no_mpi "$name"; then
+    n_skipped=$((n_skipped + 1))
+else
+    MPIR_CVAR_NUM_CLIQUES=2 MPIR_CVAR_CLIQUES_BY_BLOCK=1 timed $LAUNCHER -n 4 "$trainer" $run --steps 2 --profile "$work/new/hosts"
+    [ "$rc" = 0 ] || complain "exit status $rc"
+    trace "$work/new/hosts"
+    [ "$rc" = 0 ] || complain "fsdp_trace: exit status $rc: $(cat "$work/err")"
+    check_table 4 1
+    grep -q '"clock_offset_us":0.000,"clock_bound_us":0.000' "$work/new/hosts/trace-rank-0.json" || complain 'offset of rank 0'
+    grep -q '"clock_bound_us":0.000' "$work/new/hosts/trace-rank-3.json" && complain 'the clock of rank 3 was not compared'
+    verdict
+fi
+
 name='pictures'
 trace "$dir" --timeline --step 2 --svg "$work/new/step.svg"
 [ "$rc" = 0 ] || complain "exit status $rc"
@@ -90,7 +104,7 @@ grep -q '^step 2$' "$work/out" && grep -q '^ *1 comm |.*G' "$work/out" || compla
 grep -q '>Step 2 on 2 ranks' "$work/new/step.svg" && tail -1 "$work/new/step.svg" | grep -q '^</svg>$' || complain 'no svg'
 trace --merge="$work/new/all.json" "$dir"
 [ "$rc" = 0 ] || complain "merge: exit status $rc"
-[ "$(grep -c '"ph":"X"' "$work/new/all.json")" = "$(cat "$dir"/trace-rank-*.json | grep -c '"ph":"X"')" ] ||
+[ "$(grep -c '"ph":"X"' "$work/new/all.json")" = "$(cat "$dir"/trace-rank-[01].json | grep -c '"ph":"X"')" ] ||
     complain 'the merged trace has other slices'
 [ "$(grep -o '"ph":"s","id":[0-9]*' "$work/new/all.json" | sort | uniq -d)" = '' ] || complain 'arrows share an id'
 verdict
