@@ -131,7 +131,7 @@ static bool table_kind(const table *t, profile_kind kind, const char *title,
 static void table_wall(const table *t, const profile_totals *totals, const profile_stall *stalls,
                        size_t n)
 {
-    table_time(t, "**exposed communication** (see below)", totals->stall_s[PROFILE_EXPOSED]);
+    table_time(t, "**exposed communication** (below)", totals->stall_s[PROFILE_EXPOSED]);
     for (size_t i = 0; i < n; i++)
         if (stalls[i].kind == PROFILE_REST)
             table_time(t, stalls[i].name, stalls[i].seconds);

@@ -413,7 +413,7 @@ static void test_files(void **state)
     expect_line(text, "| matmul 2x3x4 NN                      |        2.0 |    500.000 |");
     expect_line(text, "|    800.00 |    2.00 |     80% | compute |");
     expect_line(text, "| **sum**                              |        3.0 |    750.000 |");
-    expect_line(text, "| **exposed communication** (see below) |            |    125.000 |");
+    expect_line(text, "| **exposed communication** (below)    |            |    125.000 |");
     expect_line(text, "| copies                               |            |     62.500 |");
     expect_line(text, "**not accounted**");
     expect_line(text, "| all-gather h.3                       |        2.0 |    125.000 |");
