@@ -19,9 +19,7 @@ typedef enum draw_class {
     DRAW_NONE = DRAW_CLASSES
 } draw_class;
 
-/* draw_class_of -- what item i is drawn as; DRAW_NONE: it is not. draw_class_name -- for a legend.
- */
-draw_class draw_class_of(const timeline_view *v, int64_t i);
+/* draw_class_name -- for a legend. */
 const char *draw_class_name(draw_class c);
 
 /* The step that is drawn, of all ranks. */

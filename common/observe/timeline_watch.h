@@ -25,8 +25,7 @@ void timeline_watch_to(timeline_watch *w, timeline *t);
 /* timeline_watch_step -- the host begins step `step`. */
 void timeline_watch_step(timeline_watch *w, int64_t step);
 
-/* timeline_watch_device, timeline_watch_comm -- the tables to be set, or to be called by another
- * watch that wants to see the same: `ran` with the token that `issued` returned, if that is not 0.
- */
+/* timeline_watch_device, timeline_watch_comm -- the tables to be set. Another watch may call them
+ * instead: `ran` with the token that `issued` returned, unless that is 0. */
 device_watch timeline_watch_device(timeline_watch *w);
 comm_watch timeline_watch_comm(timeline_watch *w);

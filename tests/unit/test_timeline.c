@@ -219,8 +219,7 @@ static void test_watch_collectives(void **state)
     rig_close(&r);
 }
 
-/* The two parts of an all-reduce are one item, and a call that ends late touches no other timeline.
- */
+/* The two parts of an all-reduce are one item. What ends late touches no other timeline. */
 static void test_watch_parts(void **state)
 {
     (void)state;
