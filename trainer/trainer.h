@@ -3,7 +3,6 @@
  *   trainer_connect -> trainer_prepare -> trainer_allocate -> train_run -> report_run
  *   -> trainer_free */
 #pragma once
-#include "common/observe/profile.h"
 #include "common/train/train.h"
 #include "trainer/plan.h"
 #include "trainer/predict.h"
@@ -28,8 +27,7 @@ typedef struct trainer {
     predict_rates rates;       /* of --plan and --bucket auto; zeroed: not measured */
     virtual_figures predicted; /* of --parallel fsdp, where rates are */
     int64_t first_step;
-    profile *profile;      /* of --profile, else NULL */
-    engine watched_engine; /* with --profile, what the training loop gets */
+    struct profile_run *profiled; /* of --profile, else NULL */
 } trainer;
 
 /* trainer_connect -- open the device and the group of all ranks, and pin the threads.
@@ -57,8 +55,8 @@ void trainer_free(trainer *t);
 fsdp_status profile_run_open(trainer *t);
 /* profile_run_watch -- the engine for the training loop: t->engine, or one that counts too. */
 engine *profile_run_watch(trainer *t);
-/* profile_run_write -- collective: DIR/profile-rank-R.csv and, by rank 0, DIR/profile.md. All ranks
- * fail or none. */
+/* profile_run_write -- collective: DIR/profile-rank-R.csv, DIR/trace-rank-R.json and, by rank 0,
+ * DIR/profile.md. All ranks fail or none. */
 fsdp_status profile_run_write(trainer *t);
 /* profile_run_close -- stop watching and free the profile, when no stream works any more. */
 void profile_run_close(trainer *t);

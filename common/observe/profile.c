@@ -20,6 +20,8 @@ struct profile {
     profile_totals totals;
     size_t n_rows;
     profile_row row[PROFILE_MAX_ROWS + PROFILE_KINDS]; /* the last ones: "other" of each kind */
+    size_t n_stalls;
+    profile_stall stall[PROFILE_MAX_STALLS];
 };
 
 const char *profile_kind_name(profile_kind k)
@@ -147,6 +149,68 @@ void profile_add(profile *p, profile_kind kind, const work_key *key, uint64_t n_
     p->totals.seconds[kind] += seconds;
     work_cost_add(&p->totals.cost[kind], cost);
     pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- stalls --------------------------------------------------------------------------------- */
+
+const char *profile_stall_name(profile_stall_kind k)
+{
+    FSDP_ASSERT((int)k >= 0 && k < PROFILE_STALL_KINDS);
+    return k == PROFILE_EXPOSED ? "exposed" : "rest";
+}
+
+/* The row of name, a new one, or "other". */
+static profile_stall *find_stall(profile *p, profile_stall_kind kind, const char *name)
+{
+    for (size_t i = 0; i < p->n_stalls; i++)
+        if (p->stall[i].kind == kind && strcmp(p->stall[i].name, name) == 0)
+            return &p->stall[i];
+    const size_t room = PROFILE_MAX_STALLS - PROFILE_STALL_KINDS;
+    if (p->n_stalls >= room && strcmp(name, "other") != 0)
+        return find_stall(p, kind, "other");
+    profile_stall *stall = &p->stall[p->n_stalls++];
+    *stall = (profile_stall){.kind = kind};
+    snprintf(stall->name, sizeof stall->name, "%s", name);
+    return stall;
+}
+
+void profile_add_stall(profile *p, profile_stall_kind kind, const char *name, uint64_t n_calls,
+                       double seconds)
+{
+    if (!profile_is_counting(p))
+        return;
+    pthread_mutex_lock(&p->lock);
+    profile_stall *stall = find_stall(p, kind, name);
+    stall->calls += n_calls;
+    stall->seconds += seconds;
+    p->totals.stall_s[kind] += seconds;
+    pthread_mutex_unlock(&p->lock);
+}
+
+static int by_stall_kind_and_seconds(const void *a, const void *b)
+{
+    const profile_stall *x = a, *y = b;
+    if (x->kind != y->kind)
+        return x->kind < y->kind ? -1 : 1;
+    return (x->seconds < y->seconds) - (x->seconds > y->seconds);
+}
+
+size_t profile_read_stalls(profile *p, profile_stall *stalls)
+{
+    pthread_mutex_lock(&p->lock);
+    size_t n = p->n_stalls;
+    memcpy(stalls, p->stall, n * sizeof *stalls);
+    pthread_mutex_unlock(&p->lock);
+    qsort(stalls, n, sizeof *stalls, by_stall_kind_and_seconds);
+    return n;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+double profile_unaccounted(const profile_totals *t)
+{
+    return t->wall_s - t->seconds[PROFILE_COMPUTE] - t->stall_s[PROFILE_EXPOSED] -
+           t->stall_s[PROFILE_REST];
 }
 
 profile_totals profile_total(profile *p)

@@ -20,6 +20,9 @@
 #include "common/base/status.h"
 #include "common/observe/work.h"
 
+/* Rows of one profile; calls that find no room are counted in a row "other" of their kind. */
+enum { PROFILE_MAX_ROWS = 128, PROFILE_MAX_STALLS = 256, PROFILE_NAME_BYTES = 96 };
+
 typedef enum profile_kind {
     PROFILE_COMPUTE,    /* operations of the compute stream: what the step waits for */
     PROFILE_SIDE,       /* operations of other streams, at the same time as the former */
@@ -40,8 +43,19 @@ typedef struct profile_roof {
     double bf16_flops_per_s; /* 0: not measured */
 } profile_roof;
 
-/* Rows of one profile; calls that find no room are counted in a row "other" of their kind. */
-enum { PROFILE_MAX_ROWS = 128, PROFILE_NAME_BYTES = 96 };
+/* What the compute stream does in a step beside its operations. */
+typedef enum profile_stall_kind {
+    PROFILE_EXPOSED, /* stands still for a collective */
+    PROFILE_REST,    /* anything else that is known */
+    PROFILE_STALL_KINDS
+} profile_stall_kind;
+
+typedef struct profile_stall {
+    profile_stall_kind kind;
+    char name[PROFILE_NAME_BYTES]; /* "all-gather h.3" */
+    uint64_t calls;
+    double seconds;
+} profile_stall;
 
 typedef struct profile profile;
 
@@ -68,6 +82,12 @@ bool profile_is_counting(const profile *p);
 void profile_add(profile *p, profile_kind kind, const work_key *key, uint64_t n_calls,
                  double seconds, work_cost cost);
 
+/* profile_add_stall -- count what the compute stream did in the step under way, or in the one that
+ * is over while the next has not begun. Dropped while the profile is not counting.
+ *   name  copied; stalls that find no row are counted as "other" */
+void profile_add_stall(profile *p, profile_stall_kind kind, const char *name, uint64_t n_calls,
+                       double seconds);
+
 /* ---- reading -------------------------------------------------------------------------------- */
 
 /* The whole: steps counted, their wall time, and the rows of each kind added up. */
@@ -76,7 +96,11 @@ typedef struct profile_totals {
     double wall_s;
     double seconds[PROFILE_KINDS];
     work_cost cost[PROFILE_KINDS];
+    double stall_s[PROFILE_STALL_KINDS];
 } profile_totals;
+
+/* profile_unaccounted -- seconds of the wall time in which the compute stream did nothing known. */
+double profile_unaccounted(const profile_totals *t);
 
 /* profile_total -- all that has been counted so far. */
 profile_totals profile_total(profile *p);
@@ -84,6 +108,12 @@ profile_totals profile_total(profile *p);
 /* profile_read -- all rows, sorted by kind, then by seconds, the most first. Returns how many.
  *   rows  [PROFILE_MAX_ROWS] */
 size_t profile_read(profile *p, profile_row *rows);
+
+/* profile_read_stalls -- all of them, sorted in the same way. Returns how many.
+ *   stalls  [PROFILE_MAX_STALLS] */
+size_t profile_read_stalls(profile *p, profile_stall *stalls);
+/* profile_stall_name -- "exposed", "rest". */
+const char *profile_stall_name(profile_stall_kind k);
 
 /* profile_row_name -- "matmul 256x3072x768 NN", "add". Returns text [PROFILE_NAME_BYTES]. */
 const char *profile_row_name(const profile_row *row, char *text);

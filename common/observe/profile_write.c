@@ -18,6 +18,21 @@ static void csv_line(FILE *out, const char *kind, const char *name, uint64_t cal
             seconds, c.flops, c.bytes, per_second(c.flops, seconds), per_second(c.bytes, seconds));
 }
 
+static void csv_seconds(FILE *out, const char *kind, const char *name, uint64_t calls,
+                        double seconds)
+{
+    fprintf(out, "%s,%s,%llu,%.9f,,,,,,\n", kind, name, (unsigned long long)calls, seconds);
+}
+
+static void csv_stalls(FILE *out, profile *p)
+{
+    profile_stall stalls[PROFILE_MAX_STALLS];
+    size_t n = profile_read_stalls(p, stalls);
+    for (size_t i = 0; i < n; i++)
+        csv_seconds(out, profile_stall_name(stalls[i].kind), stalls[i].name, stalls[i].calls,
+                    stalls[i].seconds);
+}
+
 fsdp_status profile_write_csv(profile *p, const char *path)
 {
     profile_row rows[PROFILE_MAX_ROWS];
@@ -36,14 +51,17 @@ fsdp_status profile_write_csv(profile *p, const char *path)
                  rows[i].calls, rows[i].seconds, rows[i].cost);
         fprintf(f.out, ",%.6g,%s\n", share, binds);
     }
+    csv_stalls(f.out, p);
     for (int k = 0; k < PROFILE_KINDS; k++) {
         csv_line(f.out, "total", profile_kind_name((profile_kind)k), t.steps, t.seconds[k],
                  t.cost[k]);
         fprintf(f.out, ",,\n");
     }
-    fprintf(f.out, "total,wall,%llu,%.9f,,,,,,\n", (unsigned long long)t.steps, t.wall_s);
-    fprintf(f.out, "total,not accounted,%llu,%.9f,,,,,,\n", (unsigned long long)t.steps,
-            t.wall_s - t.seconds[PROFILE_COMPUTE]);
+    for (int k = 0; k < PROFILE_STALL_KINDS; k++)
+        csv_seconds(f.out, "total", profile_stall_name((profile_stall_kind)k), t.steps,
+                    t.stall_s[k]);
+    csv_seconds(f.out, "total", "wall", t.steps, t.wall_s);
+    csv_seconds(f.out, "total", "not accounted", t.steps, profile_unaccounted(&t));
     fprintf(f.out, "roof,measured,,,,,%.6g,%.6g,,\n", roof.flops_per_s, roof.bytes_per_s);
     if (roof.bf16_flops_per_s > 0)
         fprintf(f.out, "roof,bf16,,,,,%.6g,,,\n", roof.bf16_flops_per_s);
@@ -88,8 +106,8 @@ static void table_time(const table *t, const char *name, double seconds)
             1e3 * seconds / t->steps, 100.0 * per_second(seconds, t->wall_s), "", "", "", "");
 }
 
-/* Rows of one kind, and their sum; a kind without rows is left out. */
-static void table_kind(const table *t, profile_kind kind, const char *title,
+/* Rows of one kind, and their sum; a kind without rows is left out. Returns whether it has any. */
+static bool table_kind(const table *t, profile_kind kind, const char *title,
                        const profile_row *rows, size_t n)
 {
     char name[PROFILE_NAME_BYTES];
@@ -106,12 +124,41 @@ static void table_kind(const table *t, profile_kind kind, const char *title,
     }
     if (sum.calls > 0)
         table_row(t, "**sum**", &sum);
-    if (kind != PROFILE_COMPUTE)
-        return;
-    if (sum.calls == 0)
-        table_head(t, title);
-    table_time(t, "**not accounted** (waits, copies)", t->wall_s - sum.seconds);
+    return sum.calls > 0;
+}
+
+/* What else the wall time of the compute stream is made of, below its operations. */
+static void table_wall(const table *t, const profile_totals *totals, const profile_stall *stalls,
+                       size_t n)
+{
+    table_time(t, "**exposed communication** (below)", totals->stall_s[PROFILE_EXPOSED]);
+    for (size_t i = 0; i < n; i++)
+        if (stalls[i].kind == PROFILE_REST)
+            table_time(t, stalls[i].name, stalls[i].seconds);
+    table_time(t, "**not accounted**", profile_unaccounted(totals));
     table_time(t, "**wall**", t->wall_s);
+}
+
+/* For which collectives the compute stream stood still, and how long. */
+static void table_exposed(const table *t, const profile_stall *stalls, size_t n)
+{
+    uint64_t calls = 0;
+    double seconds = 0;
+    fprintf(t->out,
+            "\n| %-36s | waits/step |    ms/step |  wall %% |\n|%.38s|-----------:|-----------:|"
+            "--------:|\n",
+            "exposed communication, by cause", "--------------------------------------");
+    for (size_t i = 0; i <= n; i++) {
+        if (i < n && stalls[i].kind != PROFILE_EXPOSED)
+            continue;
+        const profile_stall sum = {.calls = calls, .seconds = seconds, .name = "**sum**"};
+        const profile_stall *row = i < n ? &stalls[i] : &sum;
+        fprintf(t->out, "| %-36s | %10.1f | %10.3f | %6.1f%% |\n", row->name,
+                (double)row->calls / t->steps, 1e3 * row->seconds / t->steps,
+                100.0 * per_second(row->seconds, t->wall_s));
+        calls += row->calls;
+        seconds += row->seconds;
+    }
 }
 
 static void table_roof(FILE *out, profile_roof roof)
@@ -132,7 +179,8 @@ fsdp_status profile_write_table(profile *p, const char *path)
 {
     profile_row rows[PROFILE_MAX_ROWS];
     profile_totals totals = profile_total(p);
-    size_t n = profile_read(p, rows);
+    profile_stall stalls[PROFILE_MAX_STALLS];
+    size_t n = profile_read(p, rows), n_stalls = profile_read_stalls(p, stalls);
     atomic_file f = {0};
     TRY(atomic_file_open(&f, path, HINT));
     table t = {.out = f.out,
@@ -142,7 +190,10 @@ fsdp_status profile_write_table(profile *p, const char *path)
     fprintf(f.out, "# Profile of rank 0: %llu steps, without the first\n\n",
             (unsigned long long)totals.steps);
     table_roof(f.out, t.roof);
-    table_kind(&t, PROFILE_COMPUTE, "compute stream", rows, n);
+    if (!table_kind(&t, PROFILE_COMPUTE, "compute stream", rows, n))
+        table_head(&t, "compute stream");
+    table_wall(&t, &totals, stalls, n_stalls);
+    table_exposed(&t, stalls, n_stalls);
     table_kind(&t, PROFILE_SIDE, "other streams, at the same time", rows, n);
     table_kind(&t, PROFILE_COLLECTIVE, "collectives (bytes sent, with waits)", rows, n);
     return atomic_file_commit(&f);

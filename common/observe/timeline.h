@@ -45,6 +45,8 @@ typedef struct timeline timeline;
 timeline *timeline_create(int rank);
 /* timeline_free -- NULL is accepted. */
 void timeline_free(timeline *t);
+/* timeline_clear -- forget all items; streams keep their indices. */
+void timeline_clear(timeline *t);
 
 /* timeline_stream -- the index of the stream of that name, which is new or known. */
 int timeline_stream(timeline *t, const char *name);

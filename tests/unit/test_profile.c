@@ -180,6 +180,55 @@ static void test_share_of_bf16(void **state)
     assert_string_equal(binds, "-");
 }
 
+/* ---- stalls --------------------------------------------------------------------------------- */
+
+static void test_stalls(void **state)
+{
+    (void)state;
+    profile *p = profile_create();
+    profile_stall stalls[PROFILE_MAX_STALLS];
+    profile_step_begin(p);
+    profile_add_stall(p, PROFILE_EXPOSED, "all-gather h.3", 1, 9.0); /* the first step */
+    profile_step_begin(p);
+    profile_add(p, PROFILE_COMPUTE, &ADD, 1, 0.25, (work_cost){.flops = 1});
+    profile_add_stall(p, PROFILE_EXPOSED, "all-gather h.3", 1, 0.5);
+    profile_add_stall(p, PROFILE_REST, "copies", 1, 4.0);
+    profile_add_stall(p, PROFILE_EXPOSED, "loss", 1, 2.0);
+    profile_add_stall(p, PROFILE_EXPOSED, "all-gather h.3", 2, 0.25);
+    assert_int_equal(profile_read_stalls(p, stalls), 3);
+    assert_string_equal(stalls[0].name, "loss");
+    assert_string_equal(stalls[1].name, "all-gather h.3");
+    assert_true(stalls[1].calls == 3 && stalls[1].seconds == 0.75);
+    assert_int_equal(stalls[2].kind, PROFILE_REST);
+    profile_totals t = profile_total(p);
+    assert_true(t.stall_s[PROFILE_EXPOSED] == 2.75 && t.stall_s[PROFILE_REST] == 4.0);
+    t.wall_s = 8;
+    assert_true(profile_unaccounted(&t) == 1.0);
+    profile_free(p);
+}
+
+static void test_more_stalls_than_rows(void **state)
+{
+    (void)state;
+    profile *p = warm_profile();
+    profile_stall stalls[PROFILE_MAX_STALLS];
+    uint64_t calls = 0, others = 0;
+    for (int i = 0; i < 2 * PROFILE_MAX_STALLS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "gather %d", i);
+        profile_add_stall(p, i % 2 ? PROFILE_REST : PROFILE_EXPOSED, name, 1, 1.0);
+    }
+    size_t n = profile_read_stalls(p, stalls);
+    assert_int_equal(n, PROFILE_MAX_STALLS);
+    for (size_t i = 0; i < n; i++) {
+        calls += stalls[i].calls;
+        others += strcmp(stalls[i].name, "other") == 0;
+    }
+    assert_int_equal(calls, 2 * PROFILE_MAX_STALLS);
+    assert_int_equal(others, PROFILE_STALL_KINDS);
+    profile_free(p);
+}
+
 /* ---- collectives ---------------------------------------------------------------------------- */
 
 static void note_timing(void *self, const comm_record *t)
@@ -337,6 +386,8 @@ static void test_files(void **state)
     profile_add(p, PROFILE_COMPUTE, &ADD, 1, 0.25, (work_cost){.flops = 1e9, .bytes = 20e9});
     profile_add(p, PROFILE_COLLECTIVE, &(work_key){.name = "all-gather"}, 1, 2.0,
                 (work_cost){.flops = 0, .bytes = 4e9});
+    profile_add_stall(p, PROFILE_EXPOSED, "all-gather h.3", 2, 0.125);
+    profile_add_stall(p, PROFILE_REST, "copies", 1, 0.0625);
     profile_step_end(p);
     snprintf(path, sizeof path, "%s/p.csv", dir);
     OK(profile_write_csv(p, path));
@@ -347,6 +398,9 @@ static void test_files(void **state)
     expect_line(text, "collective,all-gather,1,2.000000000,0,4000000000,0,2e+09,0,-\n");
     expect_line(text, "total,compute,1,0.750000000,401000000000,21000000000,");
     expect_line(text, "total,wall,1,");
+    expect_line(text, "exposed,all-gather h.3,2,0.125000000,,,,,,\n");
+    expect_line(text, "rest,copies,1,0.062500000,,,,,,\n");
+    expect_line(text, "total,exposed,1,0.125000000,,,,,,\n");
     expect_line(text, "roof,measured,,,,,1e+12,1e+11,,\n");
     assert_null(strstr(text, "bf16"));
     unlink(path);
@@ -359,7 +413,10 @@ static void test_files(void **state)
     expect_line(text, "| matmul 2x3x4 NN                      |        2.0 |    500.000 |");
     expect_line(text, "|    800.00 |    2.00 |     80% | compute |");
     expect_line(text, "| **sum**                              |        3.0 |    750.000 |");
+    expect_line(text, "| **exposed communication** (below)    |            |    125.000 |");
+    expect_line(text, "| copies                               |            |     62.500 |");
     expect_line(text, "**not accounted**");
+    expect_line(text, "| all-gather h.3                       |        2.0 |    125.000 |");
     unlink(path);
     rmdir(dir);
     assert_int_equal(profile_write_csv(p, path), FSDP_EIO);
@@ -420,6 +477,8 @@ int main(void)
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_share),
         cmocka_unit_test(test_share_of_bf16),
+        cmocka_unit_test(test_stalls),
+        cmocka_unit_test(test_more_stalls_than_rows),
         cmocka_unit_test(test_timer_of_one_rank),
         cmocka_unit_test(test_timer_bytes),
         cmocka_unit_test(test_timer_of_halves),

@@ -1,0 +1,115 @@
+/* timeline.c -- the record itself; see timeline.h.
+ *
+ * One mutex guards all. Items stand in one array that doubles when it is full, up to MAX_ITEMS, so
+ * that a long run cannot fill the memory; the item that finds no room is counted and dropped. */
+#include "common/observe/timeline.h"
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ITEMS = 1 << 18, FIRST_ITEMS = 1 << 10, MAX_STREAMS = 32, STREAM_NAME_BYTES = 32 };
+
+struct timeline {
+    pthread_mutex_t lock; /* guards all below */
+    int rank, n_streams;
+    char stream_name[MAX_STREAMS][STREAM_NAME_BYTES];
+    const char *streams[MAX_STREAMS]; /* point into stream_name, for views */
+    timeline_item *items;             /* [room] */
+    int64_t n_items, room;
+    uint64_t n_lost;
+};
+
+timeline *timeline_create(int rank)
+{
+    timeline *t = calloc(1, sizeof *t);
+    if (!t)
+        return NULL;
+    t->rank = rank;
+    pthread_mutex_init(&t->lock, NULL);
+    return t;
+}
+
+void timeline_free(timeline *t)
+{
+    if (!t)
+        return;
+    pthread_mutex_destroy(&t->lock);
+    free(t->items);
+    free(t);
+}
+
+void timeline_clear(timeline *t)
+{
+    pthread_mutex_lock(&t->lock);
+    t->n_items = 0;
+    t->n_lost = 0;
+    pthread_mutex_unlock(&t->lock);
+}
+
+int timeline_stream(timeline *t, const char *name)
+{
+    pthread_mutex_lock(&t->lock);
+    int s = 0;
+    while (s < t->n_streams && strncmp(t->streams[s], name, STREAM_NAME_BYTES - 1) != 0)
+        s++;
+    if (s == t->n_streams) {
+        FSDP_ASSERT(s < MAX_STREAMS);
+        snprintf(t->stream_name[s], STREAM_NAME_BYTES, "%s", name);
+        t->streams[s] = t->stream_name[s];
+        t->n_streams++;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return s;
+}
+
+/* Room for one more item, if there can be. */
+static bool has_room(timeline *t)
+{
+    if (t->n_items < t->room)
+        return true;
+    int64_t room = t->room > 0 ? 2 * t->room : FIRST_ITEMS;
+    timeline_item *items =
+        room <= MAX_ITEMS ? realloc(t->items, (size_t)room * sizeof *items) : NULL;
+    if (!items)
+        return false;
+    t->items = items;
+    t->room = room;
+    return true;
+}
+
+int64_t timeline_add(timeline *t, const timeline_item *item)
+{
+    int64_t i = TIMELINE_NONE;
+    pthread_mutex_lock(&t->lock);
+    FSDP_ASSERT(item->stream >= TIMELINE_HOST && item->stream < t->n_streams);
+    if (has_room(t)) {
+        i = t->n_items++;
+        t->items[i] = *item;
+    } else {
+        t->n_lost++;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return i;
+}
+
+void timeline_ran(timeline *t, int64_t i, double begin_s, double end_s)
+{
+    pthread_mutex_lock(&t->lock);
+    FSDP_ASSERT(i >= 0 && i < t->n_items);
+    timeline_item *item = &t->items[i];
+    bool first = item->end_s == 0;
+    item->begin_s = first || begin_s < item->begin_s ? begin_s : item->begin_s;
+    item->end_s = first || end_s > item->end_s ? end_s : item->end_s;
+    pthread_mutex_unlock(&t->lock);
+}
+
+timeline_view timeline_read(const timeline *t)
+{
+    return (timeline_view){.rank = t->rank,
+                           .n_streams = t->n_streams,
+                           .streams = t->streams,
+                           .items = t->items,
+                           .n_items = t->n_items,
+                           .n_lost = t->n_lost};
+}

@@ -1,0 +1,244 @@
+/* timeline_stats.c -- see timeline_stats.h. */
+#include "common/observe/timeline_stats.h"
+#include <stdlib.h>
+#include <string.h>
+
+int timeline_compute(const timeline_view *v)
+{
+    for (int s = 0; s < v->n_streams; s++)
+        if (strcmp(v->streams[s], "compute") == 0)
+            return s;
+    return TIMELINE_NONE;
+}
+
+bool timeline_is_move(const timeline_item *item)
+{
+    static const char *const MOVES[] = {"copy", "upload", "download", "fill"};
+    for (size_t i = 0; i < sizeof MOVES / sizeof *MOVES; i++)
+        if (strcmp(item->name, MOVES[i]) == 0)
+            return true;
+    return false;
+}
+
+int64_t timeline_cause(const timeline_view *v, int64_t i)
+{
+    int64_t record = v->items[i].after;
+    if (v->items[i].kind != TIMELINE_WAIT || record < 0 || record >= i)
+        return TIMELINE_NONE;
+    int stream = v->items[record].stream;
+    for (int64_t k = record; k >= 0 && stream != v->items[i].stream; k--)
+        if (v->items[k].kind == TIMELINE_COLLECTIVE && v->items[k].stream == stream)
+            return k;
+    return TIMELINE_NONE;
+}
+
+static double duration(const timeline_item *item)
+{
+    return item->end_s - item->begin_s;
+}
+
+/* The time that the stream of collective i spends in operations while it runs it. */
+static double work_inside(const timeline_view *v, int64_t i)
+{
+    const timeline_item *outer = &v->items[i];
+    double sum_s = 0;
+    for (int64_t k = i + 1; k < v->n_items && v->items[k].issued_s < outer->end_s; k++) {
+        const timeline_item *item = &v->items[k];
+        if (item->kind == TIMELINE_WORK && item->stream == outer->stream &&
+            item->begin_s >= outer->begin_s && item->end_s <= outer->end_s)
+            sum_s += duration(item);
+    }
+    return sum_s;
+}
+
+/* When the other stream began with what RECORD `record` stands for and no RECORD before it does:
+ * the collective and what prepares it, such as the copy of this rank's own shard. */
+static double began_s(const timeline_view *v, int64_t record)
+{
+    double first_s = 0;
+    for (int64_t k = record - 1; k >= 0; k--) {
+        const timeline_item *item = &v->items[k];
+        if (item->stream != v->items[record].stream || item->kind == TIMELINE_SYNC)
+            continue;
+        if (item->kind == TIMELINE_RECORD)
+            break;
+        if (item->kind != TIMELINE_WAIT && item->end_s > 0)
+            first_s = item->begin_s;
+    }
+    return first_s;
+}
+
+/* Fill in WAIT i's stall. The time before it counts in which the other stream was at it, and this
+ * one had no work. */
+static void find_wait(const timeline_view *v, int64_t i, double busy_until_s, timeline_stall *stall)
+{
+    const timeline_item *item = &v->items[i];
+    double from_s = began_s(v, item->after), to_s = v->items[stall->cause].end_s;
+    from_s = from_s == 0 || from_s < busy_until_s ? busy_until_s : from_s;
+    to_s = to_s > item->begin_s ? item->begin_s : to_s;
+    bool held_up = item->end_s > 0 && to_s > from_s;
+    stall->begin_s = held_up ? from_s : item->begin_s;
+    stall->seconds = duration(item) + (held_up ? to_s - from_s : 0);
+}
+
+/* The stall that item i of the compute stream is; its cause is TIMELINE_NONE when it is none. */
+static timeline_stall stall_at(const timeline_view *v, int64_t i, double busy_until_s)
+{
+    const timeline_item *item = &v->items[i];
+    timeline_stall stall = {.item = i, .cause = timeline_cause(v, i)};
+    if (item->kind == TIMELINE_COLLECTIVE) {
+        stall.cause = i;
+        stall.begin_s = item->begin_s;
+        stall.seconds = duration(item) - work_inside(v, i);
+    } else if (stall.cause != TIMELINE_NONE) {
+        find_wait(v, i, busy_until_s, &stall);
+    }
+    return stall;
+}
+
+bool timeline_next_stall(const timeline_view *v, timeline_cursor *c, int64_t end,
+                         timeline_stall *stall)
+{
+    int compute = timeline_compute(v);
+    while (c->at < end) {
+        int64_t i = c->at++;
+        const timeline_item *item = &v->items[i];
+        if (item->stream != compute || item->stream == TIMELINE_HOST || item->kind == TIMELINE_SYNC)
+            continue;
+        *stall = stall_at(v, i, c->busy_until_s);
+        c->busy_until_s = item->end_s > c->busy_until_s ? item->end_s : c->busy_until_s;
+        if (stall->cause != TIMELINE_NONE)
+            return true;
+    }
+    return false;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+typedef struct span {
+    double begin_s, end_s;
+} span;
+
+static int by_begin(const void *a, const void *b)
+{
+    const span *x = a, *y = b;
+    return (x->begin_s > y->begin_s) - (x->begin_s < y->begin_s);
+}
+
+/* The length of the union of n spans, which are sorted in place. */
+static double union_length(span *spans, size_t n)
+{
+    double sum_s = 0, until_s = 0;
+    qsort(spans, n, sizeof *spans, by_begin);
+    for (size_t i = 0; i < n; i++) {
+        double begin_s = spans[i].begin_s > until_s ? spans[i].begin_s : until_s;
+        if (spans[i].end_s > begin_s) {
+            sum_s += spans[i].end_s - begin_s;
+            until_s = spans[i].end_s;
+        }
+    }
+    return sum_s;
+}
+
+/* Whether a stream other than `compute` has a collective in the step, for each stream. */
+static uint64_t comm_streams(const timeline_view *v, const timeline_step *step, int compute)
+{
+    uint64_t mask = 0;
+    for (int64_t i = step->first; i < step->end; i++)
+        if (v->items[i].kind == TIMELINE_COLLECTIVE && v->items[i].stream != compute)
+            mask |= UINT64_C(1) << v->items[i].stream;
+    return mask;
+}
+
+static fsdp_status find_comm_time(const timeline_view *v, timeline_step *step)
+{
+    uint64_t mask = comm_streams(v, step, timeline_compute(v));
+    span *spans = malloc((size_t)(step->end - step->first) * sizeof *spans);
+    size_t n = 0;
+    if (!spans)
+        return fsdp_error(FSDP_ENOMEM, "", "timeline: no host memory");
+    for (int64_t i = step->first; i < step->end; i++) {
+        const timeline_item *item = &v->items[i];
+        bool helps = item->kind == TIMELINE_WORK && (mask >> item->stream & 1) != 0;
+        if (item->kind == TIMELINE_COLLECTIVE || helps)
+            spans[n++] = (span){item->begin_s, item->end_s};
+    }
+    step->comm_s = union_length(spans, n);
+    free(spans);
+    return FSDP_OK;
+}
+
+/* Where the items of the step end, and in time. */
+static void find_end(const timeline_view *v, timeline_step *step)
+{
+    int64_t i = step->first + 1;
+    for (; i < v->n_items && v->items[i].kind != TIMELINE_STEP; i++)
+        if (v->items[i].end_s > step->end_s)
+            step->end_s = v->items[i].end_s;
+    step->end = i;
+}
+
+static void add_stalls(const timeline_view *v, timeline_step *step)
+{
+    timeline_cursor c = {step->first, step->begin_s};
+    timeline_stall stall;
+    while (timeline_next_stall(v, &c, step->end, &stall)) {
+        step->exposed_s += stall.seconds;
+        if (stall.seconds > step->stall.seconds)
+            step->stall = stall;
+    }
+}
+
+static void add_items(const timeline_view *v, timeline_step *step)
+{
+    int compute = timeline_compute(v);
+    for (int64_t i = step->first; i < step->end; i++) {
+        const timeline_item *item = &v->items[i];
+        if (item->stream != compute)
+            continue;
+        if (item->kind == TIMELINE_WORK)
+            *(timeline_is_move(item) ? &step->move_s : &step->compute_s) += duration(item);
+        else if (item->kind == TIMELINE_WAIT && timeline_cause(v, i) == TIMELINE_NONE)
+            step->wait_s += duration(item);
+    }
+}
+
+fsdp_status timeline_next_step(const timeline_view *v, int64_t from, timeline_step *step,
+                               bool *found)
+{
+    while (from < v->n_items && v->items[from].kind != TIMELINE_STEP)
+        from++;
+    *found = from < v->n_items;
+    if (!*found)
+        return FSDP_OK;
+    double begin_s = v->items[from].issued_s;
+    *step = (timeline_step){.step = v->items[from].seq,
+                            .first = from,
+                            .begin_s = begin_s,
+                            .end_s = begin_s,
+                            .stall = {.item = TIMELINE_NONE, .cause = TIMELINE_NONE}};
+    find_end(v, step);
+    add_items(v, step);
+    add_stalls(v, step);
+    return find_comm_time(v, step);
+}
+
+fsdp_status timeline_find_step(const timeline_view *v, uint64_t step, timeline_step *s)
+{
+    bool found;
+    TRY(timeline_next_step(v, 0, s, &found));
+    while (found && s->step != step)
+        TRY(timeline_next_step(v, s->end, s, &found));
+    if (found)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "leave --step out to see which steps there are",
+                      "rank %d: got no step %llu", v->rank, (unsigned long long)step);
+}
+
+double timeline_overlap(const timeline_step *step)
+{
+    double hidden_s = step->comm_s - step->exposed_s;
+    if (!(step->comm_s > 0))
+        return 1.0;
+    return hidden_s > 0 ? hidden_s / step->comm_s : 0.0;
+}

@@ -1,0 +1,248 @@
+/* timeline_svg.c -- timeline_draw_svg; see timeline_draw.h.
+ *
+ * The picture is light whatever page it stands in, and uses no style sheet, so that it looks the
+ * same in a browser, in Markdown and on paper. */
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+#include "common/base/atomic_file.h"
+#include "common/observe/timeline_draw.h"
+
+/* Pixels. */
+enum {
+    WIDTH = 1200,
+    LEFT = 118, /* names of ranks and streams */
+    RIGHT = 16,
+    HEAD = 64, /* title and legend */
+    LANE = 30,
+    LANE_GAP = 6,
+    RANK_GAP = 16,
+    FOOT = 40, /* the axis */
+    DRAWN = WIDTH - LEFT - RIGHT
+};
+
+typedef struct look {
+    const char *fill, *text;
+} look;
+
+static const look LOOKS[DRAW_CLASSES] = {
+    [DRAW_FORWARD] = {"#5b8ff0", "#ffffff"},   [DRAW_BACKWARD] = {"#2f9e6b", "#ffffff"},
+    [DRAW_OPTIMIZER] = {"#8b74c9", "#ffffff"}, [DRAW_GATHER] = {"#f0a63c", "#3a2a08"},
+    [DRAW_REDUCE] = {"#df6149", "#ffffff"},    [DRAW_SIDE] = {"#a9b3bf", "#22272e"},
+    [DRAW_WAIT] = {"url(#wait)", "#8a3a2c"}};
+
+typedef struct picture {
+    FILE *out;
+    const draw_window *window;
+    double y; /* top of what is drawn next */
+} picture;
+
+static double to_x(const picture *p, double s)
+{
+    double share = (s - p->window->begin_s) / (p->window->end_s - p->window->begin_s);
+    return LEFT + DRAWN * (share < 0 ? 0 : share > 1 ? 1 : share);
+}
+
+static void put_escaped(FILE *out, const char *text)
+{
+    for (const char *c = text; *c; c++)
+        if (*c == '<' || *c == '>' || *c == '&' || *c == '"')
+            fprintf(out, "&#%d;", *c);
+        else
+            fputc((unsigned char)*c < 0x20 ? '?' : *c, out);
+}
+
+/* anchor: "start", "middle" or "end"; y is that of the middle of the letters. */
+static void put_text(const picture *p, double x, double y, const char *style, const char *text)
+{
+    fprintf(p->out, "<text x=\"%.1f\" y=\"%.1f\" %s>", x, y + 3.8, style);
+    put_escaped(p->out, text);
+    fprintf(p->out, "</text>\n");
+}
+
+/* ---- boxes ----------------------------------------------------------------------------------- */
+
+/* Neighbouring items that are drawn as one. */
+typedef struct box {
+    draw_class class;
+    char label[TIMELINE_UNIT_BYTES];
+    double begin_s, end_s;
+} box;
+
+static void put_box(const picture *p, const box *b)
+{
+    enum { LETTER = 7 }; /* the width of one, at most */
+    if (b->class == DRAW_NONE)
+        return;
+    double x = to_x(p, b->begin_s), width = to_x(p, b->end_s) - x;
+    const look *l = &LOOKS[b->class];
+    fprintf(p->out,
+            "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\" fill=\"%s\" "
+            "stroke=\"#ffffff\" stroke-width=\"%s\"><title>",
+            x, p->y, width > 0.3 ? width : 0.3, LANE, l->fill, width > 3 ? "0.6" : "0");
+    put_escaped(p->out, draw_class_name(b->class));
+    fprintf(p->out, " ");
+    put_escaped(p->out, b->label);
+    fprintf(p->out, ", %.3f ms</title></rect>\n", 1e3 * (b->end_s - b->begin_s));
+    if (width < LETTER * (double)strlen(b->label) + 2)
+        return;
+    char style[96];
+    snprintf(style, sizeof style, "text-anchor=\"middle\" font-size=\"11\" fill=\"%s\"", l->text);
+    put_text(p, x + width / 2, p->y + LANE / 2.0, style, b->label);
+}
+
+/* What a box says: the block of a layer ("h.3" of "h.3.attn"), the unit of a collective. */
+static void box_label(const timeline_view *v, const draw_span *span, char *label)
+{
+    snprintf(label, TIMELINE_UNIT_BYTES, "%s", span->unit);
+    char *dot = strchr(label, '.'), *second = dot ? strchr(dot + 1, '.') : NULL;
+    if (second && v->items[span->item].kind == TIMELINE_WORK)
+        *second = '\0';
+}
+
+/* Whether work goes into the box: it is of the same block, and no gap could be seen. */
+static bool joins(const picture *p, const box *b, const draw_span *span, const char *label)
+{
+    return span->class != DRAW_WAIT && b->class == span->class && strcmp(b->label, label) == 0 &&
+           to_x(p, span->begin_s) - to_x(p, b->end_s) < 1.0;
+}
+
+/* The boxes of stream s. A collective that has operations in it covers them. */
+static void put_boxes(const picture *p, const timeline_view *v, int s)
+{
+    box b = {.class = DRAW_NONE};
+    double covered_s = 0;
+    timeline_cursor c = {0};
+    draw_span span;
+    while (draw_next(v, s, p->window, &c, &span)) {
+        char label[TIMELINE_UNIT_BYTES];
+        if (span.begin_s < covered_s && span.class != DRAW_WAIT)
+            continue;
+        if (v->items[span.item].kind == TIMELINE_COLLECTIVE)
+            covered_s = span.end_s;
+        box_label(v, &span, label);
+        if (!joins(p, &b, &span, label)) {
+            put_box(p, &b);
+            b = (box){.class = span.class, .begin_s = span.begin_s};
+            memcpy(b.label, label, sizeof b.label);
+        }
+        b.end_s = span.end_s;
+    }
+    put_box(p, &b);
+}
+
+/* ---- lanes ----------------------------------------------------------------------------------- */
+
+/* Whether stream s has anything to draw. */
+static bool is_used(const picture *p, const timeline_view *v, int s)
+{
+    return draw_next(v, s, p->window, &(timeline_cursor){0}, &(draw_span){.item = 0});
+}
+
+static int lanes_of(const picture *p, const timeline_view *v)
+{
+    int n = 0;
+    for (int s = 0; s < v->n_streams; s++)
+        n += is_used(p, v, s);
+    return n;
+}
+
+static double height_of(const picture *p, const timeline_view *views, int n_views)
+{
+    double height = HEAD + FOOT;
+    for (int r = 0; r < n_views; r++)
+        height += lanes_of(p, &views[r]) * (LANE + LANE_GAP) + RANK_GAP;
+    return height;
+}
+
+static void put_rank(picture *p, const timeline_view *v)
+{
+    char name[32];
+    snprintf(name, sizeof name, "rank %d", v->rank);
+    put_text(p, 12, p->y + LANE / 2.0, "font-weight=\"bold\"", name);
+    for (int s = 0; s < v->n_streams; s++) {
+        if (!is_used(p, v, s))
+            continue;
+        put_text(p, LEFT - 8, p->y + LANE / 2.0, "text-anchor=\"end\" fill=\"#555555\"",
+                 v->streams[s]);
+        fprintf(p->out,
+                "<rect x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%d\" fill=\"#203040\" "
+                "fill-opacity=\"0.06\"/>\n",
+                LEFT, p->y, DRAWN, LANE);
+        put_boxes(p, v, s);
+        p->y += LANE + LANE_GAP;
+    }
+    p->y += RANK_GAP;
+}
+
+/* ---- around them ----------------------------------------------------------------------------- */
+
+static void put_head(const picture *p, int n_views, double height)
+{
+    char title[96];
+    double x = LEFT;
+    fprintf(p->out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" "
+            "viewBox=\"0 0 %d %.0f\" font-family=\"Helvetica, Arial, sans-serif\" "
+            "font-size=\"12\" fill=\"#222222\">\n"
+            "<defs><pattern id=\"wait\" width=\"6\" height=\"6\" "
+            "patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">"
+            "<rect width=\"6\" height=\"6\" fill=\"#fdeae6\"/>"
+            "<rect width=\"2\" height=\"6\" fill=\"#e9b3a8\"/></pattern></defs>\n"
+            "<rect width=\"%d\" height=\"%.0f\" fill=\"#ffffff\"/>\n",
+            WIDTH, height, WIDTH, height, WIDTH, height);
+    snprintf(title, sizeof title, "Step %llu on %d rank%s: %.1f ms",
+             (unsigned long long)p->window->step, n_views, n_views == 1 ? "" : "s",
+             1e3 * (p->window->end_s - p->window->begin_s));
+    put_text(p, LEFT, 18, "font-size=\"15\" font-weight=\"bold\"", title);
+    for (int c = 0; c < DRAW_CLASSES; c++) {
+        const char *name = draw_class_name((draw_class)c);
+        fprintf(p->out,
+                "<rect x=\"%.0f\" y=\"35\" width=\"14\" height=\"14\" fill=\"%s\" "
+                "stroke=\"#c8ccd0\" stroke-width=\"0.5\"/>\n",
+                x, LOOKS[c].fill);
+        put_text(p, x + 20, 42, "", name);
+        x += 44 + 6.6 * (double)strlen(name);
+    }
+}
+
+/* Of 1, 2 and 5 times a power of ten the least that gives at most ten marks. */
+static double mark_ms(double ms)
+{
+    double step = pow(10, floor(log10(ms / 10)));
+    return ms / step <= 10   ? step
+           : ms / step <= 20 ? 2 * step
+           : ms / step <= 50 ? 5 * step
+                             : 10 * step;
+}
+
+static void put_axis(const picture *p, double top, double bottom)
+{
+    double ms = 1e3 * (p->window->end_s - p->window->begin_s), every = mark_ms(ms);
+    char label[32];
+    for (int k = 0; k * every <= ms * (1 + 1e-9); k++) {
+        double x = LEFT + DRAWN * k * every / ms;
+        fprintf(p->out,
+                "<line x1=\"%.1f\" y1=\"%.0f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#222222\" "
+                "stroke-opacity=\"0.2\"/>\n",
+                x, top, x, bottom);
+        snprintf(label, sizeof label, "%g%s", k * every, k == 0 ? " ms" : "");
+        put_text(p, x, bottom + 10, "text-anchor=\"middle\" fill=\"#555555\"", label);
+    }
+}
+
+fsdp_status timeline_draw_svg(const timeline_view *views, int n_views, const draw_window *window,
+                              const char *path)
+{
+    atomic_file f = {0};
+    TRY(atomic_file_open(&f, path, "pass a file that can be written"));
+    picture p = {.out = f.out, .window = window, .y = HEAD};
+    double height = height_of(&p, views, n_views);
+    put_head(&p, n_views, height);
+    if (window->end_s > window->begin_s)
+        put_axis(&p, HEAD - 4, height - FOOT - RANK_GAP + 6); /* the boxes stand on its lines */
+    for (int r = 0; r < n_views; r++)
+        put_rank(&p, &views[r]);
+    fprintf(f.out, "</svg>\n");
+    return atomic_file_commit(&f);
+}

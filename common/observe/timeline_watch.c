@@ -1,0 +1,228 @@
+/* timeline_watch.c -- see timeline_watch.h.
+ *
+ * A token is the index of an item and the number of the timeline that it is in, so that work which
+ * ends after timeline_watch_to touches nothing. A collective is found again by its group and number
+ * among the last ones, as many as the recorder of the group remembers. */
+#include "common/observe/timeline_watch.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/clock.h"
+
+enum { LAST_COLLECTIVES = 64, INDEX_BITS = 32 };
+
+typedef struct event_record_at {
+    const event *event;
+    int64_t record; /* index of its last RECORD */
+} event_record_at;
+
+typedef struct open_collective {
+    uint64_t group, seq;
+    int64_t item;
+} open_collective;
+
+struct timeline_watch {
+    pthread_mutex_t lock; /* guards all below */
+    timeline *t;          /* NULL: nothing is recorded */
+    uint64_t number;      /* of t */
+    char phase;           /* of the last act */
+    event_record_at *events;
+    size_t n_events, events_room;
+    open_collective collectives[LAST_COLLECTIVES];
+    size_t n_collectives; /* ever, of t */
+};
+
+timeline_watch *timeline_watch_create(void)
+{
+    timeline_watch *w = calloc(1, sizeof *w);
+    if (w)
+        pthread_mutex_init(&w->lock, NULL);
+    return w;
+}
+
+void timeline_watch_free(timeline_watch *w)
+{
+    if (!w)
+        return;
+    pthread_mutex_destroy(&w->lock);
+    free(w->events);
+    free(w);
+}
+
+void timeline_watch_to(timeline_watch *w, timeline *t)
+{
+    pthread_mutex_lock(&w->lock);
+    w->t = t;
+    w->number++;
+    w->phase = '-';
+    w->n_events = 0;
+    w->n_collectives = 0;
+    pthread_mutex_unlock(&w->lock);
+}
+
+void timeline_watch_step(timeline_watch *w, int64_t step)
+{
+    timeline_item item = {.kind = TIMELINE_STEP,
+                          .stream = TIMELINE_HOST,
+                          .phase = '-',
+                          .after = TIMELINE_NONE,
+                          .seq = (uint64_t)step,
+                          .issued_s = clock_now_s()};
+    pthread_mutex_lock(&w->lock);
+    if (w->t)
+        timeline_add(w->t, &item);
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static int64_t record_of(const timeline_watch *w, const event *e)
+{
+    for (size_t i = 0; i < w->n_events; i++)
+        if (w->events[i].event == e)
+            return w->events[i].record;
+    return TIMELINE_NONE;
+}
+
+/* From now on e stands for RECORD `record`. Without memory its waits have no `after`. */
+static void set_record(timeline_watch *w, const event *e, int64_t record)
+{
+    size_t i = 0;
+    while (i < w->n_events && w->events[i].event != e)
+        i++;
+    if (i == w->events_room) {
+        size_t room = 2 * w->events_room + 64;
+        event_record_at *events = realloc(w->events, room * sizeof *events);
+        if (!events)
+            return;
+        w->events = events;
+        w->events_room = room;
+    }
+    w->events[i] = (event_record_at){e, record};
+    w->n_events += i == w->n_events;
+}
+
+/* ---- the device ------------------------------------------------------------------------------ */
+
+static void set_text(char *to, size_t to_bytes, const char *from)
+{
+    snprintf(to, to_bytes, "%s", from ? from : "");
+}
+
+/* What a WORK item is called; NULL: the act is none. */
+static const char *work_name(const device_act *act)
+{
+    switch (act->kind) {
+    case ACT_LAUNCH:
+        return act->work.key.name;
+    case ACT_COPY:
+        return "copy";
+    case ACT_UPLOAD:
+        return "upload";
+    case ACT_DOWNLOAD:
+        return "download";
+    case ACT_FILL:
+        return "fill";
+    default:
+        return NULL;
+    }
+}
+
+/* Fill in what is peculiar to the kind of act; false: it is not recorded. */
+static bool describe(const timeline_watch *w, const device_act *act, timeline_item *item)
+{
+    const char *name = work_name(act);
+    if (act->kind == ACT_RECORD) {
+        item->kind = TIMELINE_RECORD;
+    } else if (act->kind == ACT_WAIT || act->kind == ACT_SYNC) {
+        item->kind = act->kind == ACT_WAIT ? TIMELINE_WAIT : TIMELINE_SYNC;
+        item->after = act->event ? record_of(w, act->event) : TIMELINE_NONE;
+    } else if (name) {
+        item->kind = TIMELINE_WORK;
+        set_text(item->name, sizeof item->name, name);
+        item->flops = act->work.cost.flops;
+        item->bytes = act->kind == ACT_LAUNCH ? act->work.cost.bytes : (double)act->bytes;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static uint64_t device_issued(void *self, const device_act *act)
+{
+    timeline_watch *w = self;
+    uint64_t token = 0;
+    timeline_item item = {.phase = act->phase ? act->phase[0] : '-',
+                          .after = TIMELINE_NONE,
+                          .issued_s = clock_now_s()};
+    set_text(item.unit, sizeof item.unit, act->scope);
+    pthread_mutex_lock(&w->lock);
+    w->phase = item.phase;
+    if (w->t && describe(w, act, &item)) {
+        item.stream = act->stream ? timeline_stream(w->t, stream_name(act->stream)) : TIMELINE_HOST;
+        int64_t i = timeline_add(w->t, &item);
+        if (act->kind == ACT_RECORD)
+            set_record(w, act->event, i);
+        else if (i != TIMELINE_NONE)
+            token = (w->number << INDEX_BITS) + (uint64_t)i + 1;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return token;
+}
+
+static void device_ran(void *self, const device_act *act)
+{
+    timeline_watch *w = self;
+    pthread_mutex_lock(&w->lock);
+    if (w->t && act->token >> INDEX_BITS == w->number)
+        timeline_ran(w->t, (int64_t)(act->token & UINT32_MAX) - 1, act->begin_s, act->end_s);
+    pthread_mutex_unlock(&w->lock);
+}
+
+device_watch timeline_watch_device(timeline_watch *w)
+{
+    return (device_watch){.self = w, .issued = device_issued, .ran = device_ran};
+}
+
+/* ---- collectives ----------------------------------------------------------------------------- */
+
+static void comm_issued(void *self, const comm_record *r)
+{
+    timeline_watch *w = self;
+    timeline_item item = {.kind = TIMELINE_COLLECTIVE,
+                          .after = TIMELINE_NONE,
+                          .group = r->group,
+                          .seq = r->seq,
+                          .group_ranks = r->group_ranks,
+                          .bytes = r->bytes,
+                          .issued_s = r->begin_s};
+    set_text(item.name, sizeof item.name, comm_op_name(r->op));
+    set_text(item.unit, sizeof item.unit, r->label);
+    pthread_mutex_lock(&w->lock);
+    if (w->t) {
+        item.stream = timeline_stream(w->t, stream_name(r->stream));
+        item.phase = w->phase; /* its host issued acts in between: the event that it waits for */
+        w->collectives[w->n_collectives++ % LAST_COLLECTIVES] =
+            (open_collective){r->group, r->seq, timeline_add(w->t, &item)};
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* A later part of a call (calls is 0) extends the item. */
+static void comm_ended(void *self, const comm_record *r)
+{
+    timeline_watch *w = self;
+    pthread_mutex_lock(&w->lock);
+    size_t n = w->n_collectives < LAST_COLLECTIVES ? w->n_collectives : LAST_COLLECTIVES;
+    for (size_t i = 0; i < n; i++) {
+        const open_collective *c = &w->collectives[i];
+        if (c->group == r->group && c->seq == r->seq && c->item != TIMELINE_NONE)
+            timeline_ran(w->t, c->item, r->begin_s, r->begin_s + r->seconds);
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+comm_watch timeline_watch_comm(timeline_watch *w)
+{
+    return (comm_watch){.self = w, .issued = comm_issued, .ended = comm_ended};
+}

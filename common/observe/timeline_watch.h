@@ -1,0 +1,31 @@
+/* timeline_watch.h -- fills a timeline with what a device and its collectives do.
+ *
+ *   timeline_watch_create -> device_set_watch, comm_set_watch (the two tables below)
+ *   -> timeline_watch_to (a timeline), timeline_watch_step ... -> both watches off
+ *   -> timeline_watch_free
+ *
+ * A launch with a name, a copy and a fill are WORK of the layer that the host was in. A launch
+ * without a name is a part of a collective, or too small to show; it is left out, as are allocs and
+ * frees. All is issued from one host thread; it runs in any. */
+#pragma once
+#include "common/comm/comm.h"
+#include "common/observe/timeline.h"
+
+typedef struct timeline_watch timeline_watch;
+
+/* timeline_watch_create -- records nothing yet; NULL when there is no memory. */
+timeline_watch *timeline_watch_create(void);
+/* timeline_watch_free -- when neither device nor comm knows it any more. NULL is accepted. */
+void timeline_watch_free(timeline_watch *w);
+
+/* timeline_watch_to -- what is issued from now on is recorded in t, which is borrowed until the
+ * next call; NULL: nowhere. Call it when no stream has work. Events recorded before count as never
+ * recorded: their WAITs have no `after`. */
+void timeline_watch_to(timeline_watch *w, timeline *t);
+/* timeline_watch_step -- the host begins step `step`. */
+void timeline_watch_step(timeline_watch *w, int64_t step);
+
+/* timeline_watch_device, timeline_watch_comm -- the tables to be set. Another watch may call them
+ * instead: `ran` with the token that `issued` returned, unless that is 0. */
+device_watch timeline_watch_device(timeline_watch *w);
+comm_watch timeline_watch_comm(timeline_watch *w);

@@ -1,0 +1,66 @@
+/* test_clock_offset.c -- how clocks of ranks are compared. mpiexec -n W; alone too. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "common/base/wait_policy.h"
+#include "common/observe/clock_offset.h"
+
+static int n_failed;
+
+static void check(bool holds, const char *what)
+{
+    if (!holds) {
+        printf("FAIL %s\n", what);
+        n_failed++;
+    }
+}
+
+static bool near(double a, double b)
+{
+    return fabs(a - b) < 1e-9;
+}
+
+static void test_narrow(void)
+{
+    clock_range r = {-1e9, 1e9};
+    clock_range_narrow(&r, (clock_barrier){5.0, 5.3}, (clock_barrier){2.1, 2.2});
+    check(near(r.least_s, -3.2) && near(r.most_s, -2.8), "the range of one barrier");
+    clock_range_narrow(&r, (clock_barrier){6.0, 6.1}, (clock_barrier){3.0, 3.4});
+    check(near(r.least_s, -3.1) && near(r.most_s, -2.8), "another narrows it where it says more");
+}
+
+static void fail_if(fsdp_status status)
+{
+    if (status == FSDP_OK)
+        return;
+    fsdp_error_print(stderr, 0, 0);
+    exit(EXIT_FAILURE);
+}
+
+/* Ranks of one host have one clock, and that is found. */
+static void test_measure(comm *c, stream *s)
+{
+    double offset_s = 1, bound_s = 1;
+    fail_if(clock_offset_measure(c, s, &offset_s, &bound_s));
+    check(comm_rank(c) > 0 || (offset_s == 0 && bound_s == 0), "rank 0 differs from itself");
+    check(bound_s >= 0 && fabs(offset_s) <= bound_s + 1e-9, "the true offset, 0, is in the range");
+    check(bound_s < 1, "the range is narrow");
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    wait_policy_passive(argv);
+    device *d;
+    comm *c;
+    fail_if(device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 1}, &d));
+    fail_if(comm_open(d, &(comm_config){.backend = COMM_AUTO}, &c));
+    test_narrow();
+    test_measure(c, device_compute_stream(d));
+    int rank = comm_rank(c), world_size = comm_size(c);
+    comm_close(c);
+    device_close(d);
+    if (n_failed == 0)
+        printf("DONE %d/%d\n", rank, world_size);
+    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

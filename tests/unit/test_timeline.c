@@ -1,0 +1,406 @@
+/* test_timeline.c -- the record of what was issued, how a device and its collectives fill it, and
+ * what is read from it. */
+#include <string.h>
+#include "common/observe/timeline_ranks.h"
+#include "common/observe/timeline_stats.h"
+#include "common/observe/timeline_watch.h"
+#include "tests/unit/device_lib.h"
+#include "tests/unit/timeline_lib.h"
+
+/* ---- the record ------------------------------------------------------------------------------ */
+
+static void test_streams_and_items(void **state)
+{
+    (void)state;
+    timeline *t = timeline_create(3);
+    assert_int_equal(timeline_stream(t, "compute"), 0);
+    assert_int_equal(timeline_stream(t, "comm"), 1);
+    assert_int_equal(timeline_stream(t, "compute"), 0);
+    for (int i = 0; i < 5000; i++) /* more than it starts with */
+        assert_int_equal(
+            timeline_add(t, &(timeline_item){.kind = TIMELINE_WORK, .stream = 1, .flops = i}), i);
+    timeline_ran(t, 4000, 2.0, 3.0);
+    timeline_ran(t, 4000, 3.5, 4.0); /* a second part */
+    timeline_view v = timeline_read(t);
+    assert_int_equal(v.rank, 3);
+    assert_int_equal(v.n_streams, 2);
+    assert_string_equal(v.streams[1], "comm");
+    assert_int_equal(v.n_items, 5000);
+    assert_int_equal(v.n_lost, 0);
+    assert_true(v.items[4999].flops == 4999 && v.items[4999].end_s == 0);
+    assert_true(v.items[4000].begin_s == 2.0 && v.items[4000].end_s == 4.0);
+    timeline_clear(t);
+    v = timeline_read(t);
+    assert_int_equal(v.n_items, 0);
+    assert_int_equal(v.n_streams, 2);
+    timeline_free(t);
+    timeline_free(NULL);
+}
+
+/* A run that is too long loses items, and says how many. */
+static void test_full(void **state)
+{
+    (void)state;
+    timeline *t = timeline_create(0);
+    int64_t n = 0;
+    timeline_stream(t, "compute");
+    while (n < 1 << 20 && timeline_add(t, &(timeline_item){.kind = TIMELINE_RECORD}) == n)
+        n++;
+    assert_int_equal(timeline_add(t, &(timeline_item){.kind = TIMELINE_RECORD}), TIMELINE_NONE);
+    timeline_view v = timeline_read(t);
+    assert_int_equal(v.n_items, 1 << 18);
+    assert_int_equal(v.n_lost, 2);
+    timeline_free(t);
+}
+
+/* ---- from a device --------------------------------------------------------------------------- */
+
+static bool INLINE = false, ASYNC = true;
+
+static fsdp_status run_nothing(void *args, int n_threads)
+{
+    (void)args;
+    (void)n_threads;
+    return FSDP_OK;
+}
+
+static void launch(stream *s, const char *name)
+{
+    OK(stream_launch_work(s, &(launch_config){.fn = run_nothing,
+                                              .work = {{.name = name}, {.flops = 6, .bytes = 8}}}));
+}
+
+/* A device whose acts and collectives go into a timeline. */
+typedef struct rig {
+    device *d;
+    comm *c;
+    stream *compute, *side;
+    event *e;
+    timeline *t;
+    timeline_watch *w;
+} rig;
+
+static void rig_open(rig *r, bool async)
+{
+    r->d = open_cpu(async, false);
+    OK(comm_open(r->d, &(comm_config){.backend = COMM_SELF}, &r->c));
+    OK(stream_create(r->d, &(stream_config){.name = "side"}, &r->side));
+    OK(event_create(r->d, &r->e));
+    r->compute = device_compute_stream(r->d);
+    r->t = timeline_create(0);
+    r->w = timeline_watch_create();
+    device_watch on_device = timeline_watch_device(r->w);
+    comm_watch on_comm = timeline_watch_comm(r->w);
+    device_set_watch(r->d, &on_device);
+    comm_set_watch(r->c, &on_comm);
+}
+
+static void rig_sync(rig *r)
+{
+    OK(stream_sync(r->side));
+    OK(stream_sync(r->compute));
+}
+
+static void rig_close(rig *r)
+{
+    rig_sync(r);
+    event_free(r->e);
+    stream_free(r->side);
+    comm_close(r->c);
+    device_close(r->d);
+    timeline_watch_free(r->w);
+    timeline_free(r->t);
+}
+
+/* The next item from *i on that is of this kind. */
+static const timeline_item *next_item(const rig *r, timeline_kind kind, int64_t *i)
+{
+    timeline_view v = timeline_read(r->t);
+    while (*i < v.n_items && v.items[*i].kind != kind)
+        ++*i;
+    if (*i == v.n_items)
+        fail_msg("no item of kind %d", (int)kind);
+    return &v.items[(*i)++];
+}
+
+static void test_watch_work(void **state)
+{
+    rig r;
+    float a[4] = {0}, b[4], host[4];
+    rig_open(&r, *(bool *)*state);
+    launch(r.compute, "before"); /* nobody records */
+    OK(stream_sync(r.compute));
+    timeline_watch_to(r.w, r.t);
+    timeline_watch_step(r.w, 12);
+    device_set_scope(r.d, "h.0.attn", "forward");
+    launch(r.compute, "matmul");
+    launch(r.compute, NULL); /* a part of something */
+    device_set_scope(r.d, NULL, NULL);
+    OK(device_copy(r.side, b, a, sizeof a));
+    OK(device_upload(r.compute, a, host, sizeof a));
+    OK(device_download(r.compute, host, a, sizeof a));
+    OK(device_zero(r.compute, a, sizeof a));
+    OK(stream_sync(r.side));
+    OK(stream_sync(r.compute));
+    timeline_watch_to(r.w, NULL);
+    launch(r.compute, "behind");
+    OK(stream_sync(r.compute));
+    static const char *const NAMES[] = {"matmul", "copy", "upload", "download", "fill"};
+    int64_t i = 0;
+    const timeline_item *item = next_item(&r, TIMELINE_STEP, &i);
+    assert_true(i == 1 && item->seq == 12 && item->stream == TIMELINE_HOST);
+    for (int k = 0; k < 5; k++) {
+        item = next_item(&r, TIMELINE_WORK, &i);
+        assert_int_equal(i, k + 2);
+        assert_string_equal(item->name, NAMES[k]);
+        assert_string_equal(item->unit, k == 0 ? "h.0.attn" : "");
+        assert_int_equal(item->phase, k == 0 ? 'f' : '-');
+        assert_int_equal(item->stream, k == 1); /* "side" is the second that was named */
+        assert_true(item->bytes == (k == 0 ? 8 : sizeof a) && item->flops == (k == 0 ? 6 : 0));
+        assert_true(item->end_s >= item->begin_s && item->begin_s >= item->issued_s);
+        assert_true(item->begin_s > 0);
+    }
+    item = next_item(&r, TIMELINE_SYNC, &i);
+    assert_true(item->stream == 1 && item->after == TIMELINE_NONE && item->end_s > 0);
+    assert_int_equal(timeline_read(r.t).n_items, 8);
+    rig_close(&r);
+}
+
+/* A wait names the record that the event stood for when the wait was issued. */
+static void test_watch_events(void **state)
+{
+    rig r;
+    rig_open(&r, *(bool *)*state);
+    timeline_watch_to(r.w, r.t);
+    OK(stream_wait_event(r.side, r.e)); /* 0: never recorded */
+    OK(event_record(r.e, r.compute));   /* 1 */
+    OK(stream_wait_event(r.side, r.e)); /* 2 */
+    OK(event_record(r.e, r.compute));   /* 3 */
+    OK(stream_wait_event(r.side, r.e)); /* 4 */
+    OK(event_sync(r.e));                /* 5 */
+    static const int64_t AFTER[] = {-1, -1, 1, -1, 3, 3};
+    timeline_view v = timeline_read(r.t);
+    assert_int_equal(v.n_items, 6);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(v.items[i].after, AFTER[i]);
+    assert_int_equal(v.items[4].kind, TIMELINE_WAIT);
+    assert_int_equal(v.items[5].kind, TIMELINE_SYNC);
+    assert_int_equal(v.items[5].stream, TIMELINE_HOST);
+    timeline_watch_to(r.w, r.t);
+    OK(stream_wait_event(r.side, r.e)); /* of another time: not known any more */
+    assert_int_equal(timeline_read(r.t).items[6].after, TIMELINE_NONE);
+    rig_close(&r);
+}
+
+static void test_watch_collectives(void **state)
+{
+    rig r;
+    float buf[4] = {0};
+    rig_open(&r, *(bool *)*state);
+    timeline_watch_to(r.w, r.t);
+    device_set_scope(r.d, "h.1.mlp", "backward");
+    OK(event_record(r.e, r.compute));
+    OK(comm_all_gather(r.c, r.side, "h.1", DTYPE_F32, buf, buf, 4));
+    OK(comm_all_reduce(r.c, r.side, "norm", DTYPE_F32, buf, 4));
+    rig_sync(&r);
+    int64_t i = 0;
+    const timeline_item *gather = next_item(&r, TIMELINE_COLLECTIVE, &i);
+    const timeline_item *reduce = next_item(&r, TIMELINE_COLLECTIVE, &i);
+    timeline_view v = timeline_read(r.t);
+    assert_string_equal(gather->name, "all-gather");
+    assert_string_equal(gather->unit, "h.1");
+    assert_string_equal(v.streams[gather->stream], "side");
+    assert_int_equal(gather->phase, 'b');
+    assert_int_equal(gather->group_ranks, 1);
+    assert_true(gather->end_s >= gather->begin_s && gather->begin_s >= gather->issued_s);
+    assert_true(gather->begin_s > 0);
+    assert_string_equal(reduce->name, "all-reduce");
+    assert_int_equal(reduce->seq, gather->seq + 1);
+    rig_close(&r);
+}
+
+/* The two parts of an all-reduce are one item. What ends late touches no other timeline. */
+static void test_watch_parts(void **state)
+{
+    (void)state;
+    rig r;
+    rig_open(&r, false);
+    comm_watch w = timeline_watch_comm(r.w);
+    device_watch on_device = timeline_watch_device(r.w);
+    comm_record call = {.op = COMM_OP_ALL_REDUCE,
+                        .label = "norm",
+                        .group = 2,
+                        .seq = 9,
+                        .stream = r.side,
+                        .calls = 1,
+                        .begin_s = 1};
+    device_act act = {.kind = ACT_LAUNCH, .stream = r.side, .work.key.name = "add"};
+    timeline_watch_to(r.w, r.t);
+    w.issued(w.self, &call);
+    call.seq++;
+    w.issued(w.self, &call);
+    call.seq--;
+    call.begin_s = 2, call.seconds = 1;
+    w.ended(w.self, &call);
+    call.begin_s = 3, call.seconds = 0.5, call.calls = 0;
+    w.ended(w.self, &call);
+    timeline_view v = timeline_read(r.t);
+    assert_true(v.items[0].begin_s == 2 && v.items[0].end_s == 3.5);
+    assert_true(v.items[1].end_s == 0);
+    act.token = on_device.issued(on_device.self, &act);
+    assert_int_not_equal(act.token, 0);
+    timeline_watch_to(r.w, r.t);
+    act.begin_s = 5, act.end_s = 6;
+    on_device.ran(on_device.self, &act);
+    w.ended(w.self, &call);
+    v = timeline_read(r.t);
+    assert_true(v.items[2].end_s == 0 && v.items[0].end_s == 3.5);
+    rig_close(&r);
+}
+
+/* ---- what is read from it -------------------------------------------------------------------- */
+
+static void test_cause(void **state)
+{
+    (void)state;
+    timeline *t = hand_timeline(0, 0);
+    timeline_view v = timeline_read(t);
+    assert_int_equal(timeline_compute(&v), 0);
+    assert_int_equal(timeline_cause(&v, HAND_WAIT_0), HAND_GATHER_0);
+    assert_int_equal(timeline_cause(&v, HAND_WAIT_1), HAND_GATHER_1);
+    assert_int_equal(timeline_cause(&v, HAND_WAIT_REDUCE), HAND_REDUCE);
+    assert_int_equal(timeline_cause(&v, HAND_WAIT_OFFLOAD), TIMELINE_NONE);
+    assert_int_equal(timeline_cause(&v, HAND_WORK_1), TIMELINE_NONE);
+    timeline_free(t);
+}
+
+static void test_stalls(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t item, cause;
+        double begin, ms;
+    } EXPECTED[] = {{HAND_WAIT_0, HAND_GATHER_0, 0, 5},
+                    {HAND_WAIT_1, HAND_GATHER_1, 0, 0},
+                    {HAND_WAIT_REDUCE, HAND_REDUCE, 20, 7},
+                    {HAND_LOSS, HAND_LOSS, 27, 2}};
+    timeline *t = hand_timeline(0, 0);
+    timeline_view v = timeline_read(t);
+    timeline_cursor c = {.at = 0, .busy_until_s = hand_s(0)};
+    timeline_stall stall;
+    for (int i = 0; i < 4; i++) {
+        assert_true(timeline_next_stall(&v, &c, v.n_items, &stall));
+        assert_int_equal(stall.item, EXPECTED[i].item);
+        assert_int_equal(stall.cause, EXPECTED[i].cause);
+        expect_ms(stall.seconds, EXPECTED[i].ms);
+        if (EXPECTED[i].ms > 0)
+            expect_ms(stall.begin_s - hand_s(0), EXPECTED[i].begin);
+    }
+    assert_false(timeline_next_stall(&v, &c, v.n_items, &stall));
+    timeline_free(t);
+}
+
+static void test_step(void **state)
+{
+    (void)state;
+    timeline *t = hand_timeline(0, 0);
+    timeline_step s;
+    bool found;
+    timeline_view v = timeline_read(t);
+    OK(timeline_next_step(&v, 0, &s, &found));
+    assert_true(found && s.step == 7 && s.first == 0 && s.end == HAND_ITEMS);
+    expect_ms(s.end_s - s.begin_s, 32);
+    expect_ms(s.compute_s, 15);
+    expect_ms(s.move_s, 1);
+    expect_ms(s.wait_s, 1);
+    expect_ms(s.exposed_s, 14);
+    expect_ms(s.comm_s, 16); /* 0-4, 6-9, 20-26, 27-30 */
+    assert_int_equal(s.stall.item, HAND_WAIT_REDUCE);
+    assert_true(timeline_overlap(&s) > 0.125 - 1e-9 && timeline_overlap(&s) < 0.125 + 1e-9);
+    OK(timeline_next_step(&v, s.end, &s, &found));
+    assert_false(found);
+    OK(timeline_find_step(&v, 7, &s));
+    assert_int_equal(timeline_find_step(&v, 8, &s), FSDP_EINVAL);
+    assert_says("rank 0: got no step 8");
+    assert_true(timeline_overlap(&(timeline_step){.comm_s = 0}) == 1);
+    assert_true(timeline_overlap(&(timeline_step){.comm_s = 1, .exposed_s = 2}) == 0);
+    timeline_free(t);
+}
+
+/* Two collectives at once, on two streams, are the time of both together. */
+static void test_two_comm_streams(void **state)
+{
+    (void)state;
+    timeline *t = hand_timeline(0, 0);
+    int second = timeline_stream(t, "gather");
+    int64_t i = timeline_add(
+        t, &(timeline_item){.kind = TIMELINE_COLLECTIVE, .stream = second, .name = "all-gather"});
+    timeline_ran(t, i, hand_s(22), hand_s(26.5)); /* the reduction: 20 to 26 */
+    timeline_step s;
+    timeline_view v = timeline_read(t);
+    OK(timeline_find_step(&v, 7, &s));
+    expect_ms(s.comm_s, 16.5);
+    expect_ms(s.exposed_s, 14);
+    timeline_free(t);
+}
+
+/* ---- several ranks --------------------------------------------------------------------------- */
+
+/* The status of the check of two ranks, of which the second is so much later. */
+static fsdp_status check_two(double late_ms, double bound_s)
+{
+    timeline *t[2] = {hand_timeline(0, 0), hand_timeline(1, late_ms)};
+    timeline_view v[2] = {timeline_read(t[0]), timeline_read(t[1])};
+    fsdp_status status = timeline_check_ranks(v, 2, bound_s);
+    timeline_free(t[0]);
+    timeline_free(t[1]);
+    return status;
+}
+
+static void test_clocks(void **state)
+{
+    (void)state;
+    OK(check_two(0, 0));
+    OK(check_two(2.9, 0)); /* the shortest collectives take 3 ms */
+    OK(check_two(-2.9, 0));
+    assert_int_equal(check_two(3.5, 0), FSDP_EMISMATCH);
+    assert_says("rank 0 ends it 0.500 ms before rank 1 begins it");
+    assert_int_equal(check_two(-3.5, 0), FSDP_EMISMATCH);
+    assert_says("rank 1 ends it 0.500 ms before rank 0 begins it");
+    OK(check_two(3.5, 1e-3));
+}
+
+static void test_other_calls(void **state)
+{
+    (void)state;
+    timeline *t[2] = {hand_timeline(0, 0), hand_timeline(1, 0)};
+    timeline_view v[2] = {timeline_read(t[0]), timeline_read(t[1])};
+    timeline_item *items = (timeline_item *)v[1].items;
+    snprintf(items[HAND_GATHER_1].unit, sizeof items->unit, "h.2");
+    assert_int_equal(timeline_check_ranks(v, 2, 0), FSDP_EMISMATCH);
+    assert_says("sequence 2: all-gather h.1 on rank 0, all-gather h.2 on rank 1");
+    items[HAND_GATHER_1].kind = TIMELINE_WORK;
+    assert_int_equal(timeline_check_ranks(v, 2, 0), FSDP_EMISMATCH);
+    assert_says("got 1 ranks' records, expected 2");
+    timeline_free(t[0]);
+    timeline_free(t[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_streams_and_items),
+        cmocka_unit_test(test_full),
+        BOTH(test_watch_work),
+        BOTH(test_watch_events),
+        BOTH(test_watch_collectives),
+        cmocka_unit_test(test_watch_parts),
+        cmocka_unit_test(test_cause),
+        cmocka_unit_test(test_stalls),
+        cmocka_unit_test(test_step),
+        cmocka_unit_test(test_two_comm_streams),
+        cmocka_unit_test(test_clocks),
+        cmocka_unit_test(test_other_calls),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
