@@ -154,4 +154,5 @@ struct comm_transport {
     void (*abort)(transport_group *group, int exit_code);
 };
 
-extern const comm_transport self_transport, mpi_transport, shm_transport, hier_transport;
+extern const comm_transport self_transport, mpi_transport, shm_transport, hier_transport,
+    link_transport;

@@ -258,7 +258,7 @@ faults() {
     disagree "2 2 2" op
     disagree "3 3" root
     FSDP_TIMEOUT_S=2 limit=40 on "2 2" comm_faults timeout
-    if grep -q "waited 2.0 s in all-gather #3 'awaited' of 320 f32; missing data of ranks: 3$" "$tmp/log" &&
+    if grep -q "waited 2.0 s in all-gather #4 'awaited' of 320 f32; missing data of ranks: 3$" "$tmp/log" &&
         [ "$(grep -c '^SAW.*FSDP_ETIMEOUT' "$tmp/log")" = 3 ] && [ $seconds -le 12 ]; then
         pass "(2 2) a rank does not come: all are told which"
     else
