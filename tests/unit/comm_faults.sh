@@ -93,7 +93,7 @@ verdict() {
 
 # Case $1 on $2 ranks: all see EMISMATCH soon, some rank names both calls as in $3, later calls fail too.
 disagree() {
-    name="$1 n=$2${COMM_FAULT_FAKE:+ below another transport}" bad=0
+    name="$1 n=$2${COMM_FAULT_FAKE:+ below another transport}${FSDP_LINK:+ below a link}" bad=0
     launch "$2" "$1" 25
     [ $rc != 124 ] && [ $rc != 137 ] || complain "ended by the time limit"
     [ $seconds -le 20 ] || complain "took too long" # FSDP_TIMEOUT_S would end it after 30
@@ -239,6 +239,14 @@ if [ $way = shm ] && ! no_mpi 'ranks that go on over MPI'; then
         unset COMM_FAULT_REFUSED
     done
     on=
+    name="rank 1 may not map the link of rank 0, n=3" bad=0 on=mpi
+    export COMM_FAULT_REFUSED=1 FSDP_LINK=1Gbit,50us,3
+    launch 3 good 20
+    unset COMM_FAULT_REFUSED FSDP_LINK
+    on=
+    [ $rc != 0 ] && [ $seconds -le 15 ] || complain "went on all the same, or took too long"
+    expect 3 'FSDP_LINK: ranks 0 and 1, of one simulated host, share no memory'
+    verdict
 fi
 
 # Our memory has no name that could stay behind: every rank has memfds mapped and nothing of /dev/shm.

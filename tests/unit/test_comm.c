@@ -5,10 +5,10 @@
  *
  * Rank 0 prints one PASS or FAIL line per check, with the first wrong rank; every rank ends with a
  * DONE line, which a harness must count: a rank that dies early with status 0 would pass else.
- * Everything runs once more with a transport on top that cannot carry hosts' calls
- * (comm_fake_lib.h). FSDP_MPI_CHUNK_BYTES=1000 runs the same checks with messages cut into pieces;
- * FSDP_TEST_LARGE=1 adds one message of more than 2 GiB. Ranks that disagree, wait or die:
- * comm_faults. */
+ * Everything runs once more over a simulated network (FSDP_LINK), and with a transport on top that
+ * cannot carry hosts' calls (comm_fake_lib.h). FSDP_MPI_CHUNK_BYTES=1000 runs the same checks with
+ * messages cut into pieces; FSDP_TEST_LARGE=1 adds one message of more than 2 GiB. Ranks that
+ * disagree, wait or die: comm_faults. */
 #include "tests/unit/comm_cases_lib.h"
 #include "tests/unit/comm_fake_lib.h"
 #include "tests/unit/slices.h"
@@ -521,6 +521,22 @@ static void run_on_stream(comm_fixture *f, stream *s, const char *stream_name)
         run(f, "large", test_large);
 }
 
+/* The same checks over a group that is opened beside the first, which is the one closed last. */
+static void run_over_link(comm_fixture *f)
+{
+    comm *first = f->c;
+    setenv("FSDP_LINK", "10Gbit,1us", 1);
+    if (comm_open(f->dev, &(comm_config){.backend = COMM_AUTO}, &f->c) == FSDP_OK) {
+        run_on_stream(f, f->worker, "link");
+        comm_close(f->c);
+    } else {
+        fsdp_error_print(stderr, f->rank, f->world);
+        f->n_failed++;
+    }
+    unsetenv("FSDP_LINK");
+    f->c = first;
+}
+
 static void bench(comm_fixture *f, int repeats)
 {
     enum { ELEMS = 1 << 20 }; /* a shard of 4 MB */
@@ -574,6 +590,7 @@ int main(int argc, char **argv)
     } else {
         run_on_stream(&f, f.worker, "worker");
         run_on_stream(&f, device_compute_stream(f.dev), "inline");
+        run_over_link(&f);
         run(&f, "fake_on_top", test_fake_on_top);
         run_on_stream(&f, f.worker, "fake");
         run(&f, "fake_figures", test_fake_figures);
