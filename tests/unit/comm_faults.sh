@@ -175,7 +175,7 @@ limit=
 
 # A rank dies in the middle: the launcher ends the others. fsdp_run lets them say why.
 for n in 2 4; do
-    for how in exit kill abort kill_reading exit0; do
+    for how in exit kill abort kill_reading kill_asleep exit0; do
         name="$how n=$n" bad=0
         launch $n $how 20
         [ $rc != 0 ] || [ $how = exit0 ] || complain "the launcher reports success"

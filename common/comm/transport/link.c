@@ -381,9 +381,9 @@ static fsdp_status link_open_over(transport_group *below, transport_group **out,
     ((link_group *)(*out)->state)->opened = true;
     if (team->rank == 0)
         fprintf(stderr,
-                "note: FSDP_LINK simulates a network: %g Mbit/s and %g us, ranks that share a "
-                "link: %d\n",
-                spec.bytes_per_s * 8e-6, spec.latency_s * 1e6, spec.ranks_per_host);
+                "note: FSDP_LINK simulates links of %g Mbit/s and %g us, %d rank%s on each\n",
+                spec.bytes_per_s * 8e-6, spec.latency_s * 1e6, spec.ranks_per_host,
+                spec.ranks_per_host == 1 ? "" : "s");
     return FSDP_OK;
 }
 
