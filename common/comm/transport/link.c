@@ -104,7 +104,7 @@ static fsdp_status spec_from_env(const comm_team *team, link_spec *spec)
             "FSDP_LINK: got '%.40s', expected a rate in bit, kbit, Mbit or Gbit, a "
             "latency in us, ms or s, and perhaps ranks per host",
             text);
-    if (team->size % spec->ranks_per_host != 0)
+    if (team->size > 1 && team->size % spec->ranks_per_host != 0)
         return fsdp_error(FSDP_EINVAL, "let the last number of FSDP_LINK divide the ranks",
                           "FSDP_LINK: got %d ranks per host, expected a divisor of %d ranks",
                           spec->ranks_per_host, team->size);
