@@ -13,7 +13,7 @@
  * A communicator is a chain of groups of the same ranks. The top one moves the data, each other one
  * is what the group above it was opened on:
  *
- *   mpi        shm over mpi        shm+mpi over mpi
+ *   mpi        shm over mpi        shm+mpi over mpi        (each with FSDP_LINK over it: link.c)
  *
  * What hosts settle (comm_agree, comm_same, comm_split, comm_close, and the opening of a group over
  * another) goes over the control group: the topmost that can move host memory while a host waits.

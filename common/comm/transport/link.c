@@ -19,7 +19,6 @@
  *
  * Bookings are in the time of the model, so that the oversleep of one call does not delay the next
  * one in the queue. Calls of hosts take the time that they take. */
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,47 +51,34 @@ typedef struct link_group {
 
 /* ---- what FSDP_LINK says -------------------------------------------------------------------- */
 
-typedef struct unit {
-    const char *name;
-    double value;
-} unit;
-
-/* A number and one of three units at *text, up to a comma or the end; *text is then behind it. */
-static bool quantity_read(const char **text, const unit *units, int n_units, double *out)
+/* In seconds, or in bytes; 0: there is no such unit. */
+static double unit_value(const char *name)
 {
-    size_t digits = strspn(*text, "0123456789.");
-    char *end;
-    double number = strtod(*text, &end);
-    if (digits == 0 || end != *text + digits) /* no sign, no exponent */
-        return false;
-    size_t length = strcspn(end, ",");
-    for (int i = 0; i < n_units; i++) {
-        if (strlen(units[i].name) != length || strncmp(end, units[i].name, length) != 0)
-            continue;
-        *out = number * units[i].value;
-        *text = end + length;
-        return isfinite(*out);
-    }
-    return false;
+    static const struct {
+        const char *name;
+        double value;
+    } units[] = {{"bit", 1. / 8}, {"kbit", 1e3 / 8}, {"Mbit", 1e6 / 8}, {"Gbit", 1e9 / 8},
+                 {"us", 1e-6},    {"ms", 1e-3},      {"s", 1}};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (strcmp(units[i].name, name) == 0)
+            return units[i].value;
+    return 0;
 }
 
+/* Signs, blanks and exponents, which sscanf takes, are no part of it. */
 static bool spec_read(const char *text, link_spec *spec)
 {
-    static const unit rates[] = {
-        {"bit", 1. / 8}, {"kbit", 1e3 / 8}, {"Mbit", 1e6 / 8}, {"Gbit", 1e9 / 8}};
-    static const unit times[] = {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
-    long ranks = 1;
-    if (!quantity_read(&text, rates, 4, &spec->bytes_per_s) || spec->bytes_per_s <= 0 ||
-        *text++ != ',' || !quantity_read(&text, times, 3, &spec->latency_s))
+    double rate, latency;
+    char rate_unit[5], latency_unit[5];
+    int ranks = 1, length = 0;
+    if (strspn(text, "0123456789.,kMGbitmus") != strlen(text) ||
+        sscanf(text, "%lf%4[a-zA-Z],%lf%2[a-z]%n,%9d%n", &rate, rate_unit, &latency, latency_unit,
+               &length, &ranks, &length) < 4)
         return false;
-    if (*text == ',') {
-        text++;
-        ranks = strtol(text, NULL, 10);
-        if (*text == '\0' || strspn(text, "0123456789") != strlen(text))
-            return false;
-    }
-    spec->ranks_per_host = ranks < INT_MAX ? (int)ranks : INT_MAX;
-    return ranks > 0;
+    *spec = (link_spec){rate * unit_value(rate_unit), latency * unit_value(latency_unit), ranks};
+    return text[length] == '\0' && strstr(rate_unit, "bit") != NULL && spec->bytes_per_s > 0 &&
+           isfinite(spec->bytes_per_s) && unit_value(latency_unit) > 0 &&
+           isfinite(spec->latency_s) && ranks > 0;
 }
 
 static fsdp_status spec_from_env(const comm_team *team, link_spec *spec)
