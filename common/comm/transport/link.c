@@ -5,7 +5,8 @@
  *
  * Every rank has a network interface (NIC) of its own; with ranks-per-host k, world ranks 0..k-1
  * share one, k..2k-1 the next, and what they send each other is free. A NIC sends and receives at
- * the rate, at once. It serves the calls of all groups and streams, one after the other.
+ * the rate, at once. It serves the calls of a group that was opened and of all its splits, on
+ * whatever stream, one after the other.
  *
  * A call begins to use the NIC when the transport below has done its part, which waits for the last
  * rank. It ends when the NIC has sent and received the call's bytes, and the latency later. The
