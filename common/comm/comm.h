@@ -56,7 +56,8 @@ int comm_launched_rank(void);
  *   collective  all ranks of the job, same config; the host waits
  *   errors      FSDP_EINVAL backend, or what the environment says of it; FSDP_ESKIP a backend
  *               that is not built or cannot be had here; FSDP_ESTATE opened again after the first
- *               was closed; FSDP_ENOMEM; FSDP_ETIMEOUT; FSDP_ECOMM */
+ *               was closed; FSDP_EMISMATCH the ranks' FSDP_LINK; FSDP_ENOMEM; FSDP_ETIMEOUT;
+ *               FSDP_ECOMM */
 fsdp_status comm_open(device *d, const comm_config *config, comm **out);
 
 /* comm_close -- wait for what is in flight, then free the group. NULL is accepted. The group opened
@@ -82,7 +83,8 @@ int comm_size(const comm *c);
  * many these are; of a split too. */
 int comm_local_rank(const comm *c);
 int comm_local_size(const comm *c);
-/* comm_backend_name -- "self", "mpi", "shm" or "shm+mpi"; a split may go by another than c does. */
+/* comm_backend_name -- "self", "mpi", "shm" or "shm+mpi", with "+link" behind it when FSDP_LINK
+ * simulates a network; a split may go by another than c does. */
 const char *comm_backend_name(const comm *c);
 /* comm_group_number -- tells the groups of a job apart; the same on all ranks of the group. The
  * group opened first is 0. */
@@ -262,7 +264,7 @@ typedef struct comm_record {
     uint64_t seq; /* number of the call on its group */
     const stream *stream;
     unsigned calls; /* 1; 0 for a later part (an all-reduce has two, a call over several hosts up to
-                       three), whose first part was told before */
+                       three, FSDP_LINK adds one to each), whose first part was told before */
     double begin_s; /* by clock_now_s: issued; when ended, the moment that its stream reached it */
     double seconds; /* from there to the end, waits for peers included; 0 on one rank */
     double bytes;   /* payload sent by a rank, on average over the ranks of its group; 0 for

@@ -108,6 +108,14 @@ static fsdp_status over_to_shm(comm *c, comm_backend wanted)
     return FSDP_OK;
 }
 
+/* The link that FSDP_LINK describes, over what moves the data. */
+static fsdp_status link_over(comm *c)
+{
+    const char *text = getenv("FSDP_LINK"), *why_not;
+    TRY(comm_same(c, "FSDP_LINK", text != NULL ? text : ""));
+    return text == NULL || *text == '\0' ? FSDP_OK : comm_put_over(c, &link_transport, &why_not);
+}
+
 /* What the caller wants, and where it does not mind, what FSDP_COMM says. */
 static fsdp_status backend_wanted(const comm_config *config, comm_backend *wanted)
 {
@@ -154,6 +162,8 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
         status = comm_complete(c);
     if (status == FSDP_OK && backend == COMM_MPI)
         status = over_to_shm(c, wanted);
+    if (status == FSDP_OK)
+        status = link_over(c);
     if (status == FSDP_OK)
         *out = c;
     else

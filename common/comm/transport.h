@@ -13,7 +13,7 @@
  * A communicator is a chain of groups of the same ranks. The top one moves the data, each other one
  * is what the group above it was opened on:
  *
- *   mpi        shm over mpi        shm+mpi over mpi
+ *   mpi        shm over mpi        shm+mpi over mpi        (each with FSDP_LINK over it: link.c)
  *
  * What hosts settle (comm_agree, comm_same, comm_split, comm_close, and the opening of a group over
  * another) goes over the control group: the topmost that can move host memory while a host waits.
@@ -154,4 +154,5 @@ struct comm_transport {
     void (*abort)(transport_group *group, int exit_code);
 };
 
-extern const comm_transport self_transport, mpi_transport, shm_transport, hier_transport;
+extern const comm_transport self_transport, mpi_transport, shm_transport, hier_transport,
+    link_transport;

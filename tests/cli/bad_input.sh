@@ -148,6 +148,18 @@ if chosen; then
     done
     expect_failed
 fi
+FSDP_LINK=fast refused 1 'a word for a link' "FSDP_LINK: got 'fast', expected a rate in bit" 'unset' --comm auto
+FSDP_LINK=1Gb,50us refused 1 'a link in an unknown unit' "FSDP_LINK: got '1Gb,50us', expected a rate in bit" '1Gbit,50us' --comm auto
+name='a link that three of two ranks share (W=2)'
+if chosen; then
+    # shellcheck disable=SC2086 # lists of words
+    FSDP_LINK=1Gbit,50us,3 launch 2 $small --synthetic 5000 $all_outputs
+    for rank in 0 1; do
+        grep -q "^\[rank $rank/2\] FSDP_LINK: got 3 ranks per host, expected a divisor of 2 ranks" "$work/err" ||
+            complain "no word of rank $rank"
+    done
+    expect_failed
+fi
 
 refused 1 'checkpoints of replicas' '--save and --resume are there for --parallel fsdp only' '--export' --parallel ddp
 refused 2 'a profile that cannot be written' 'cannot make /proc/nope' 'pass a --profile directory' --profile /proc/nope

@@ -88,3 +88,14 @@ expect_good 2 'auto with one goes on' $long --steps 4 --save "$new/auto" --resum
 verdict
 expect_good 2 'nothing left to do' $long --steps 4 --save "$new/auto" --resume auto
 verdict
+
+# A simulated network changes nothing but the time, and says that it is there.
+name='the losses over a simulated network (W=4)'
+FSDP_LINK=1Gbit,50us,2 launch 4 $long --steps 4 --loss-csv "$new/slow.csv"
+[ "$rc" = 0 ] || complain "exit status $rc, expected 0"
+[ "$(grep -v '^note: FSDP_LINK simulates links of 1000 Mbit/s and 50 us, 2 ranks on each$' "$work/err")" = '' ] ||
+    complain 'wrote something else to stderr'
+[ -s "$work/err" ] || complain 'does not say that a network is simulated'
+[ "$(losses "$new/slow.csv")" = "$(losses "$new/four.csv")" ] || complain 'other losses'
+check_left
+verdict

@@ -4,7 +4,7 @@
 #   losses   the trainer on several layouts of hosts and ranks: the bits of one device
 #   comm     collectives on them (test_comm, comm_stress)
 #   bytes    what crosses the bridge, ranks of a host in shared memory (--comm auto) against MPI alone (--comm mpi)
-#   faults   ranks that disagree, are killed, or do not come: all hosts end soon, no process is left
+#   faults   ranks that disagree, are killed, do not come or are cut off: all hosts end soon, no process is left
 #   slow     losses over a slow link (tc tbf, 300 Mbit/s)
 #
 # The ranks talk TCP over virtual Ethernet (UCX_TLS=tcp,self), as ranks of several hosts do; mpiexec starts them through
@@ -41,7 +41,7 @@ for tool in ip:iproute2 pgrep:procps; do
 done
 tmp=$(mktemp -d)
 bridge=fsdp$$
-hosts=("fsdp$$a" "fsdp$$b" "fsdp$$c")
+hosts=("fsdp$$a" "fsdp$$b" "fsdp$$c" "fsdp$$d")
 programs=$tmp/bin # programs of this run's own names, so that processes that are left can be told
 failed=0
 
@@ -58,7 +58,7 @@ trap 'exit 130' INT TERM HUP
 
 set_up() {
     ip link add "$bridge" type bridge && ip addr add 10.213.77.254/24 dev "$bridge" && ip link set "$bridge" up || return 1
-    for i in 0 1 2; do
+    for i in 0 1 2 3; do
         ip netns add "${hosts[$i]}" || return 1
         ip link add "v$$-$i" type veth peer name eth0 netns "${hosts[$i]}" || return 1
         ip link set "v$$-$i" master "$bridge" up
@@ -71,7 +71,7 @@ set_up() {
 while [ "\${1#-}" != "\$1" ]; do shift; done
 host=\$1
 shift
-case \$host in *.1) ns=${hosts[0]} ;; *.2) ns=${hosts[1]} ;; *) ns=${hosts[2]} ;; esac
+case \$host in *.1) ns=${hosts[0]} ;; *.2) ns=${hosts[1]} ;; *.3) ns=${hosts[2]} ;; *) ns=${hosts[3]} ;; esac
 exec ip netns exec \$ns sh -c "\$*"
 EOT
     chmod +x "$tmp/launcher"
@@ -142,6 +142,8 @@ losses() {
     across "2 hosts x 1 rank" "1 1"
     across "3 hosts x 2 ranks" "2 2 2"
     across "2 hosts x 3 ranks" "3 3"
+    across "4 hosts x 1 rank" "1 1 1 1"
+    across "4 hosts x 2 ranks" "2 2 2 2"
     across "hosts of 2 and 1 ranks" "2 1"
     across "2 hosts x 2 ranks, MPI alone" "2 2" --comm mpi
 }
@@ -149,7 +151,7 @@ losses() {
 # collectives NAME LAYOUT BACKEND -- of the group of all ranks
 collectives() {
     on "$2" test_comm
-    if [ "$(grep -c '^PASS' "$tmp/log")" = 62 ] && ! grep -q '^FAIL' "$tmp/log"; then
+    if [ "$(grep -c '^PASS' "$tmp/log")" = 82 ] && ! grep -q '^FAIL' "$tmp/log"; then
         pass "$1: test_comm"
     else
         fail "$1: test_comm, exit status $status"
@@ -167,6 +169,8 @@ comm() {
     collectives "3 hosts x 2 ranks" "2 2 2" shm+mpi
     collectives "2 hosts x 3 ranks" "3 3" shm+mpi
     collectives "2 hosts x 1 rank" "1 1" mpi
+    collectives "4 hosts x 1 rank" "1 1 1 1" mpi
+    collectives "4 hosts x 2 ranks" "2 2 2 2" shm+mpi
     collectives "hosts of 2 and 1 ranks" "2 1" mpi
     on "2 2" fsdp_train --size tiny --steps 1 --synthetic 1000 --comm shm
     if [ $status -ne 0 ] && grep -q 'the ranks are on several hosts' "$tmp/log"; then
@@ -179,7 +183,7 @@ comm() {
 # Bytes that namespaces have put on the bridge so far.
 crossed() {
     sum=0
-    for i in 0 1 2; do
+    for i in 0 1 2 3; do
         sum=$((sum + $(cat "/sys/class/net/v$$-$i/statistics/rx_bytes")))
     done
     echo $sum
@@ -213,9 +217,9 @@ bytes() {
     saving "2 hosts x 3 ranks" "3 3" fast 270
 }
 
-# nobody_left NAME
+# nobody_left NAME [SECONDS]
 nobody_left() {
-    for _ in 1 2 3 4 5 6 7 8 9 10; do
+    for _ in $(seq $((3 * ${2:-3} + 1))); do
         pgrep -f "$programs" > /dev/null || return 0
         sleep 0.3
     done
@@ -232,15 +236,21 @@ disagree() {
     nobody_left "($1) $2" && pass "($1) $2: all $n ranks are told"
 }
 
-# killed LAYOUT RANK -- while the trainer runs
-killed() {
+# endless LAYOUT -- the trainer in the background, as $job, in its steps
+endless() {
+    : > "$tmp/log"
     # shellcheck disable=SC2086 # words
-    limit=60 on "$1" fsdp_train ${options/--steps 20/--steps 100000} &
+    (limit=60 on "$1" fsdp_train ${options/--steps 20/--steps 100000}; exit $status) &
     job=$!
     for _ in $(seq 50); do
         sleep 0.2
         grep -q '^step' "$tmp/log" && break
     done
+}
+
+# killed LAYOUT RANK -- while the trainer runs
+killed() {
+    endless "$1"
     victim=$(for p in $(pgrep -f "^$programs/fsdp_train"); do
         tr '\0' '\n' < "/proc/$p/environ" | grep -qx "PMI_RANK=$2" && echo "$p"
     done)
@@ -252,13 +262,36 @@ killed() {
     nobody_left "($1) rank $2 killed" && pass "($1) rank $2 killed: all have ended in at most $((seconds + 1)) s"
 }
 
+# cable_pulled LAYOUT -- of the second host, while the trainer runs. The launcher is cut off from it too, so its ranks
+# end by themselves, when MPI_Abort has not ended them for five seconds.
+cable_pulled() {
+    FSDP_TIMEOUT_S=3 endless "$1"
+    begun=$(date +%s)
+    ip link set "v$$-1" down
+    wait $job
+    status=$? seconds=$(($(date +%s) - begun))
+    nobody_left "($1) cable pulled" 12
+    left=$? all=$(($(date +%s) - begun))
+    ip link set "v$$-1" up
+    for ns in "${hosts[@]}"; do
+        ip -n "$ns" neigh flush dev eth0 # who could not be reached can be again
+    done
+    ip neigh flush dev "$bridge"
+    if [ $left = 0 ] && [ $status -ne 0 ] && [ $seconds -le 12 ] &&
+        grep -q "^\[rank .* waited 3.0 s in .*; missing data of ranks: " "$tmp/log"; then
+        pass "($1) cable pulled: the launcher has ended in $seconds s, all have in $all s"
+    elif [ $left = 0 ]; then
+        fail "($1) cable pulled: status $status in $seconds s"
+    fi
+}
+
 faults() {
     disagree "2 2" label
     disagree "2 2" subgroup_awaited
     disagree "2 2 2" op
     disagree "3 3" root
     FSDP_TIMEOUT_S=2 limit=40 on "2 2" comm_faults timeout
-    if grep -q "waited 2.0 s in all-gather #3 'awaited' of 320 f32; missing data of ranks: 3$" "$tmp/log" &&
+    if grep -q "waited 2.0 s in all-gather #4 'awaited' of 320 f32; missing data of ranks: 3$" "$tmp/log" &&
         [ "$(grep -c '^SAW.*FSDP_ETIMEOUT' "$tmp/log")" = 3 ] && [ $seconds -le 12 ]; then
         pass "(2 2) a rank does not come: all are told which"
     else
@@ -266,6 +299,8 @@ faults() {
     fi
     killed "2 2" 3
     killed "3 3" 1
+    cable_pulled "2 2"
+    cable_pulled "1 1 1 1"
 }
 
 slow() {

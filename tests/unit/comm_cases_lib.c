@@ -8,6 +8,18 @@
 static const size_t sizes[] = {0, 1, 2, 3, 7, 10, 1000, 4099};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
+void comm_test_run(comm_fixture *f, const char *name, void (*test)(comm_fixture *))
+{
+    f->why[0] = '\0';
+    test(f);
+    fsdp_status mine = f->why[0] == '\0' ? FSDP_OK : fsdp_error(FSDP_EINVAL, "", "%.150s", f->why);
+    bool passed = comm_agree(f->c, mine) == FSDP_OK;
+    f->n_failed += !passed;
+    if (f->rank == 0)
+        printf("%s %s%s%s\n", passed ? "PASS" : "FAIL", name, passed ? "" : ": ",
+               passed ? "" : fsdp_error_get()->what);
+}
+
 /* ---- a table of kernels for sums ----------------------------------------------------------- */
 
 static fsdp_status add_run(void *args, int n_threads)

@@ -26,6 +26,9 @@ typedef struct comm_fixture {
         CHECK(f, got_ == FSDP_OK, "line %d: %.150s", __LINE__, fsdp_error_get()->what);            \
     } while (0)
 
+/* Run a check; rank 0 prints its PASS or FAIL line. */
+void comm_test_run(comm_fixture *f, const char *name, void (*test)(comm_fixture *));
+
 /* Kernels for sums. */
 extern const sum_kernels comm_test_sums;
 

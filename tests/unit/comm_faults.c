@@ -234,6 +234,23 @@ static fsdp_status case_exit0(fixture *f)
     return gather(f, "awaited", DTYPE_F32, ELEMS);
 }
 
+/* The last rank dies while all of them wait for a slow network. */
+static fsdp_status case_kill_asleep(fixture *f)
+{
+    comm *slow = NULL;
+    setenv("FSDP_LINK", "1Gbit,100s", 1);
+    TRY(comm_open(f->dev, &(comm_config){.backend = COMM_AUTO}, &slow));
+    TRY(comm_all_gather(slow, f->s, "slow", DTYPE_F32, f->send, f->recv, ELEMS));
+    usleep(300000);
+    if (f->odd_one)
+        kill(getpid(), SIGKILL);
+    fsdp_status status = stream_sync(f->s);
+    fsdp_error_info info = *fsdp_error_get();
+    comm_close(slow);
+    fsdp_error_set(&info);
+    return status;
+}
+
 static void die(int signal_number)
 {
     (void)signal_number;
@@ -366,6 +383,7 @@ static const struct {
              {"abort", case_abort},
              {"exit0", case_exit0},
              {"kill_reading", case_kill_reading},
+             {"kill_asleep", case_kill_asleep},
              {"stopped", case_stopped},
              {"no_room", case_no_room},
              {"good", case_good},

@@ -93,7 +93,7 @@ verdict() {
 
 # Case $1 on $2 ranks: all see EMISMATCH soon, some rank names both calls as in $3, later calls fail too.
 disagree() {
-    name="$1 n=$2${COMM_FAULT_FAKE:+ below another transport}" bad=0
+    name="$1 n=$2${COMM_FAULT_FAKE:+ below another transport}${FSDP_LINK:+ below a link}" bad=0
     launch "$2" "$1" 25
     [ $rc != 124 ] && [ $rc != 137 ] || complain "ended by the time limit"
     [ $seconds -le 20 ] || complain "took too long" # FSDP_TIMEOUT_S would end it after 30
@@ -107,19 +107,19 @@ disagree() {
 if [ $way != run ]; then
     for n in ${COMM_FAULT_RANKS:-3}; do
         odd=$((n - 1))
-        good="rank [0-9]+ called all-gather #3 'h.0' of 320 f32"
-        disagree op $n "(rank $odd called reduce-scatter #3 'h.1' of $((n * 320)) f32, $good|$good, rank $odd called reduce-scatter)"
-        disagree elems $n "rank $odd called all-gather #3 'h.0' of 321 f32"
-        disagree elems_large $n "rank $odd called all-gather #3 'large' of 3000000 f32"
-        disagree dtype $n "rank $odd called all-gather #3 'h.0' of 160 i64"
-        disagree dtype_only $n "rank $odd called all-gather #3 'h.0' of 320 f32"
-        disagree label $n "rank $odd called all-gather #3 'h.1' of 320 f32"
-        disagree long_label $n "rank $odd called all-gather #3 'xxx"
-        disagree root $n "rank $odd called broadcast #3 'step' of 7 f32 from root 1"
+        good="rank [0-9]+ called all-gather #4 'h.0' of 320 f32"
+        disagree op $n "(rank $odd called reduce-scatter #4 'h.1' of $((n * 320)) f32, $good|$good, rank $odd called reduce-scatter)"
+        disagree elems $n "rank $odd called all-gather #4 'h.0' of 321 f32"
+        disagree elems_large $n "rank $odd called all-gather #4 'large' of 3000000 f32"
+        disagree dtype $n "rank $odd called all-gather #4 'h.0' of 160 i64"
+        disagree dtype_only $n "rank $odd called all-gather #4 'h.0' of 320 f32"
+        disagree label $n "rank $odd called all-gather #4 'h.1' of 320 f32"
+        disagree long_label $n "rank $odd called all-gather #4 'xxx"
+        disagree root $n "rank $odd called broadcast #4 'step' of 7 f32 from root 1"
         disagree lengths $n 'the slice lengths differ'
-        disagree pairs $n "all-to-all #3 'pairs'.*rank $odd sent .* rank 0 expected 16"
-        disagree pairs_short $n "all-to-all #3 'pairs'.*rank $odd sent 12 bytes, rank 0 expected 16"
-        disagree skipped $n "rank $odd called all-gather #3 'next' of 320 f32"
+        disagree pairs $n "all-to-all #4 'pairs'.*rank $odd sent .* rank 0 expected 16"
+        disagree pairs_short $n "all-to-all #4 'pairs'.*rank $odd sent 12 bytes, rank 0 expected 16"
+        disagree skipped $n "rank $odd called all-gather #4 'next' of 320 f32"
     done
     disagree subgroup 4 "rank 3 called all-gather #1 'half b' of 320 f32"
 
@@ -129,6 +129,13 @@ if [ $way != run ]; then
     disagree skipped 3 "rank 2 called all-gather #3 'next' of 320 f32"
     disagree subgroup 4 "rank 3 called all-gather #1 'half b' of 320 f32"
     unset COMM_FAULT_FAKE
+
+    # A simulated network on top.
+    export FSDP_LINK=1Gbit,100us
+    disagree label 3 "rank 2 called all-gather #3 'h.1' of 320 f32"
+    disagree skipped 3 "rank 2 called all-gather #3 'next' of 320 f32"
+    disagree subgroup 4 "rank 3 called all-gather #1 'half b' of 320 f32"
+    unset FSDP_LINK
 
     # The first rank that ends after a failure leaves the others time to report it.
     for how in close abort; do
@@ -147,10 +154,10 @@ for n in 2 4; do
     launch $n timeout 25
     [ $seconds -ge 2 ] && [ $seconds -le 12 ] || complain "wrong time"
     expect $((n - 1)) '^SAW rank [0-9]+ FSDP_ETIMEOUT'
-    expect 1 "waited 2.0 s in all-gather #3 'awaited' of 320 f32; missing data of ranks: $((n - 1))\$"
+    expect 1 "waited 2.0 s in all-gather #4 'awaited' of 320 f32; missing data of ranks: $((n - 1))\$"
     expect $n '^\[rank [0-9]+\] last calls, oldest first:'
-    expect $n "all-gather #2 'warm up' of 320 f32 +$n ranks  done"
-    expect 1 "all-gather #3 'awaited' of 320 f32 +$n ranks  (running|failed)"
+    expect $n "all-gather #3 'warm up' of 320 f32 +$n ranks  done"
+    expect 1 "all-gather #4 'awaited' of 320 f32 +$n ranks  (running|failed)"
     expect $((n - 1)) '^DONE'
     verdict
 done
@@ -162,13 +169,13 @@ name="stopped n=3" bad=0
 launch 3 stopped 25
 [ $seconds -ge 2 ] && [ $seconds -le 12 ] || complain "wrong time"
 expect 2 '^SAW rank [01] FSDP_ETIMEOUT'
-expect 1 "waited 2.0 s in all-gather #3 'awaited' of 320 f32; missing data of ranks: 2\$"
+expect 1 "waited 2.0 s in all-gather #4 'awaited' of 320 f32; missing data of ranks: 2\$"
 verdict
 limit=
 
 # A rank dies in the middle: the launcher ends the others. fsdp_run lets them say why.
 for n in 2 4; do
-    for how in exit kill abort kill_reading exit0; do
+    for how in exit kill abort kill_reading kill_asleep exit0; do
         name="$how n=$n" bad=0
         launch $n $how 20
         [ $rc != 0 ] || [ $how = exit0 ] || complain "the launcher reports success"
@@ -232,6 +239,14 @@ if [ $way = shm ] && ! no_mpi 'ranks that go on over MPI'; then
         unset COMM_FAULT_REFUSED
     done
     on=
+    name="rank 1 may not map the link of rank 0, n=3" bad=0 on=mpi
+    export COMM_FAULT_REFUSED=1 FSDP_LINK=1Gbit,50us,3
+    launch 3 good 20
+    unset COMM_FAULT_REFUSED FSDP_LINK
+    on=
+    [ $rc != 0 ] && [ $seconds -le 15 ] || complain "went on all the same, or took too long"
+    expect 3 'FSDP_LINK: ranks 0 and 1, of one simulated host, share no memory'
+    verdict
 fi
 
 # Our memory has no name that could stay behind: every rank has memfds mapped and nothing of /dev/shm.

@@ -5,10 +5,10 @@
  *
  * Rank 0 prints one PASS or FAIL line per check, with the first wrong rank; every rank ends with a
  * DONE line, which a harness must count: a rank that dies early with status 0 would pass else.
- * Everything runs once more with a transport on top that cannot carry hosts' calls
- * (comm_fake_lib.h). FSDP_MPI_CHUNK_BYTES=1000 runs the same checks with messages cut into pieces;
- * FSDP_TEST_LARGE=1 adds one message of more than 2 GiB. Ranks that disagree, wait or die:
- * comm_faults. */
+ * Everything runs once more over a simulated network (FSDP_LINK), and with a transport on top that
+ * cannot carry hosts' calls (comm_fake_lib.h). FSDP_MPI_CHUNK_BYTES=1000 runs the same checks with
+ * messages cut into pieces; FSDP_TEST_LARGE=1 adds one message of more than 2 GiB. Ranks that
+ * disagree, wait or die: comm_faults. */
 #include "tests/unit/comm_cases_lib.h"
 #include "tests/unit/comm_fake_lib.h"
 #include "tests/unit/slices.h"
@@ -359,8 +359,8 @@ static void test_staging(comm_fixture *f)
     CHECK_OK(f, stream_sync(f->s));
     ledger_figures l = ledger_read(device_ledger(f->dev));
     size_t want = (world - 1) * n * sizeof *send, most = want + 4096;
-    if (f->c->data->table ==
-        &hier_transport) { /* the sums of hosts, others' sums; and a copy for peers */
+    if (f->c->data->table->reduce_scatter != NULL) {
+        /* shm+mpi: the sums of hosts, others' sums; and a copy for peers */
         want = (2 * world / (size_t)comm_local_size(f->c) - 1) * n * sizeof *send;
         most = want + world * n * sizeof *send;
     }
@@ -449,7 +449,7 @@ static void test_fake_on_top(comm_fixture *f)
     const char *why_not = NULL;
     CHECK_OK(f, comm_put_over(f->c, &fake_transport, &why_not));
     CHECK(f, strcmp(comm_backend_name(f->c), "fake") == 0, "goes by %s", comm_backend_name(f->c));
-    CHECK(f, f->c->control == f->c->data->below, "control group");
+    CHECK(f, f->c->control == transport_control(f->c->data->below), "control group");
 }
 
 /* After all the checks: it moved the data, it was split, and no host call came its way. */
@@ -521,6 +521,22 @@ static void run_on_stream(comm_fixture *f, stream *s, const char *stream_name)
         run(f, "large", test_large);
 }
 
+/* The same checks over a group that is opened beside the first, which is the one closed last. */
+static void run_over_link(comm_fixture *f)
+{
+    comm *first = f->c;
+    setenv("FSDP_LINK", "10Gbit,1us", 1);
+    if (comm_open(f->dev, &(comm_config){.backend = COMM_AUTO}, &f->c) == FSDP_OK) {
+        run_on_stream(f, f->worker, "link");
+        comm_close(f->c);
+    } else {
+        fsdp_error_print(stderr, f->rank, f->world);
+        f->n_failed++;
+    }
+    unsetenv("FSDP_LINK");
+    f->c = first;
+}
+
 static void bench(comm_fixture *f, int repeats)
 {
     enum { ELEMS = 1 << 20 }; /* a shard of 4 MB */
@@ -574,6 +590,7 @@ int main(int argc, char **argv)
     } else {
         run_on_stream(&f, f.worker, "worker");
         run_on_stream(&f, device_compute_stream(f.dev), "inline");
+        run_over_link(&f);
         run(&f, "fake_on_top", test_fake_on_top);
         run_on_stream(&f, f.worker, "fake");
         run(&f, "fake_figures", test_fake_figures);

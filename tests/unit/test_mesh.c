@@ -157,18 +157,6 @@ static void test_world_slices(comm_fixture *f)
     free(send);
 }
 
-static void run(comm_fixture *f, const char *name, void (*test)(comm_fixture *))
-{
-    f->why[0] = '\0';
-    test(f);
-    fsdp_status mine = f->why[0] == '\0' ? FSDP_OK : fsdp_error(FSDP_EINVAL, "", "%.150s", f->why);
-    bool passed = comm_agree(f->c, mine) == FSDP_OK;
-    f->n_failed += !passed;
-    if (f->rank == 0)
-        printf("%s mesh.%s%s%s\n", passed ? "PASS" : "FAIL", name, passed ? "" : ": ",
-               passed ? "" : fsdp_error_get()->what);
-}
-
 int main(void)
 {
     comm_fixture f = {0};
@@ -182,11 +170,11 @@ int main(void)
     f.s = f.worker;
     f.rank = comm_rank(f.c);
     f.world = comm_size(f.c);
-    run(&f, "worked_example", test_worked_example);
-    run(&f, "arithmetic", test_arithmetic);
-    run(&f, "refusals", test_refusals);
-    run(&f, "groups", test_groups);
-    run(&f, "world_slices", test_world_slices);
+    comm_test_run(&f, "mesh.worked_example", test_worked_example);
+    comm_test_run(&f, "mesh.arithmetic", test_arithmetic);
+    comm_test_run(&f, "mesh.refusals", test_refusals);
+    comm_test_run(&f, "mesh.groups", test_groups);
+    comm_test_run(&f, "mesh.world_slices", test_world_slices);
     int rank = f.rank, world = f.world;
     comm_close(f.c);
     stream_free(f.worker);

@@ -1,0 +1,377 @@
+/* link.c -- a slower network, simulated: over any transport, without root.
+ *
+ *   FSDP_LINK=1Gbit,50us[,ranks-per-host] -> open_over -> the transport below moves the data, then
+ *   the stream sleeps until the network would have moved it ... split ... -> close
+ *
+ * Every rank has a network interface (NIC) of its own; with ranks-per-host k, world ranks 0..k-1
+ * share one, k..2k-1 the next, and what they send each other is free. A NIC sends and receives at
+ * the rate, at once. It serves the calls of a group that was opened and of all its splits, on
+ * whatever stream, one after the other.
+ *
+ * A call begins to use the NIC when the transport below has done its part, which waits for the last
+ * rank. It ends when the NIC has sent and received the call's bytes, and the latency later. The
+ * bytes are those that the transport below moves to and from ranks of other hosts: shm and mpi send
+ * every rank its part, shm+mpi sends a slice to a host once. (A reduce-scatter whose parts shm+mpi
+ * forwards counts as if it had summed them first.)
+ *
+ * Worked example, 1 Gbit/s and 50 us, W=4: an all-gather of 4 MB slices receives 12 MB, so it takes
+ * 12e6*8/1e9 s + 50 us = 96.05 ms. With k=2 only 8 MB come from the other host, but the host's two
+ * ranks share its NIC: 16 MB, 128.05 ms.
+ *
+ * Bookings are in the time of the model, so that the oversleep of one call does not delay the next
+ * one in the queue. Calls of hosts take the time that they take. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+#include "common/comm/transport/shm_impl.h"
+
+static const double NAP_S = 0.1;      /* a rank asleep hears of a failure as soon */
+static const double PATIENCE_S = 0.2; /* at a close after a failure: two naps */
+
+typedef struct link_spec {
+    double bytes_per_s, latency_s;
+    int ranks_per_host;
+} link_spec;
+
+/* Until when a NIC is booked, by clock_now_s. In memory that the ranks of a host share. */
+typedef struct link_nic {
+    _Atomic double sends_until_s, receives_until_s;
+} link_nic;
+
+typedef struct link_group {
+    comm_transport table; /* of this group: it offers what the transport below does */
+    char name[24];
+    link_spec spec;
+    link_nic *nic;
+    bool opened;             /* not by a split, which borrows the NIC */
+    atomic_int n_unfinished; /* sleeps issued and not finished */
+} link_group;
+
+/* ---- what FSDP_LINK says -------------------------------------------------------------------- */
+
+/* In seconds, or in bytes; 0: there is no such unit. */
+static double unit_value(const char *name)
+{
+    static const struct {
+        const char *name;
+        double value;
+    } units[] = {{"bit", 1. / 8}, {"kbit", 1e3 / 8}, {"Mbit", 1e6 / 8}, {"Gbit", 1e9 / 8},
+                 {"us", 1e-6},    {"ms", 1e-3},      {"s", 1}};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (strcmp(units[i].name, name) == 0)
+            return units[i].value;
+    return 0;
+}
+
+/* Signs, blanks and exponents, which sscanf takes, are no part of it. */
+static bool spec_read(const char *text, link_spec *spec)
+{
+    double rate, latency;
+    char rate_unit[5], latency_unit[5];
+    int ranks = 1, length = 0;
+    if (strspn(text, "0123456789.,kMGbitmus") != strlen(text) ||
+        sscanf(text, "%lf%4[a-zA-Z],%lf%2[a-z]%n,%9d%n", &rate, rate_unit, &latency, latency_unit,
+               &length, &ranks, &length) < 4)
+        return false;
+    *spec = (link_spec){rate * unit_value(rate_unit), latency * unit_value(latency_unit), ranks};
+    return text[length] == '\0' && strstr(rate_unit, "bit") != NULL && spec->bytes_per_s > 0 &&
+           isfinite(spec->bytes_per_s) && unit_value(latency_unit) > 0 &&
+           isfinite(spec->latency_s) && ranks > 0;
+}
+
+static fsdp_status spec_from_env(const comm_team *team, link_spec *spec)
+{
+    const char *text = getenv("FSDP_LINK");
+    if (!spec_read(text, spec))
+        return fsdp_error(
+            FSDP_EINVAL, "unset FSDP_LINK, or set it to something like 1Gbit,50us or 100Mbit,1ms,2",
+            "FSDP_LINK: got '%.40s', expected a rate in bit, kbit, Mbit or Gbit, a "
+            "latency in us, ms or s, and perhaps ranks per host",
+            text);
+    if (team->size > 1 && team->size % spec->ranks_per_host != 0)
+        return fsdp_error(FSDP_EINVAL, "let the last number of FSDP_LINK divide the ranks",
+                          "FSDP_LINK: got %d ranks per host, expected a divisor of %d ranks",
+                          spec->ranks_per_host, team->size);
+    return FSDP_OK;
+}
+
+/* ---- the network ---------------------------------------------------------------------------- */
+
+/* Book `takes_s` of a NIC's direction, not before from_s; returns when it has done that. */
+static double book(_Atomic double *until_s, double from_s, double takes_s)
+{
+    double before_s = atomic_load(until_s), end_s;
+    do {
+        end_s = fmax(before_s, from_s) + takes_s;
+    } while (!atomic_compare_exchange_weak(until_s, &before_s, end_s));
+    return end_s;
+}
+
+/* Returns early when the group has failed. The kernel is asked not to round the wake-up. */
+static fsdp_status sleep_until(transport_group *below, double end_s)
+{
+    fsdp_status status = FSDP_OK;
+    double now_s;
+    prctl(PR_SET_TIMERSLACK, 1UL);
+    while (status == FSDP_OK && (now_s = clock_now_s()) < end_s) {
+        struct timespec until = clock_deadline(fmin(end_s - now_s, NAP_S));
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+        status = transport_failed(below);
+    }
+    prctl(PR_SET_TIMERSLACK, 0UL); /* as it was */
+    return status;
+}
+
+typedef struct cross_args {
+    transport_group *group;
+    uint64_t ticket;
+    size_t sent_bytes, received_bytes;
+} cross_args;
+
+static double cross_end_s(const link_group *g, const cross_args *a)
+{
+    double now_s = clock_now_s(), end_s = now_s;
+    if (a->sent_bytes > 0)
+        end_s = book(&g->nic->sends_until_s, now_s, (double)a->sent_bytes / g->spec.bytes_per_s);
+    if (a->received_bytes > 0)
+        end_s = fmax(end_s, book(&g->nic->receives_until_s, now_s,
+                                 (double)a->received_bytes / g->spec.bytes_per_s));
+    return end_s + g->spec.latency_s;
+}
+
+/* In the stream's thread, behind the call below. To a watch it is one more part of the call. */
+static fsdp_status cross_task(void *args, int n_threads)
+{
+    const cross_args *a = args;
+    link_group *g = a->group->state;
+    comm_recorder *recorder = a->group->team->recorder;
+    (void)n_threads;
+    comm_recorder_mark(recorder, a->ticket, COMM_RUNNING);
+    fsdp_status status = sleep_until(a->group->below, cross_end_s(g, a));
+    comm_recorder_mark(recorder, a->ticket, status == FSDP_OK ? COMM_DONE : COMM_FAILED);
+    atomic_fetch_sub(&g->n_unfinished, 1);
+    return status;
+}
+
+/* Whether rank r of the group is on another of the simulated hosts. */
+static bool is_across(const transport_group *group, int r)
+{
+    const comm_team *t = group->team;
+    int k = ((const link_group *)group->state)->spec.ranks_per_host;
+    return t->world_ranks[r] / k != t->world_ranks[t->rank] / k;
+}
+
+/* The call below has been issued: let the stream take the time that its parts take. */
+static fsdp_status cross(transport_group *group, stream *s, const comm_call *call,
+                         const comm_part *parts)
+{
+    link_group *g = group->state;
+    cross_args a = {.group = group, .ticket = call->ticket};
+    for (int r = 0; r < group->team->size; r++) {
+        a.sent_bytes += is_across(group, r) ? parts[r].send_bytes : 0;
+        a.received_bytes += is_across(group, r) ? parts[r].recv_bytes : 0;
+    }
+    if (a.sent_bytes == 0 && a.received_bytes == 0)
+        return FSDP_OK;
+    atomic_fetch_add(&g->n_unfinished, 1);
+    return stream_launch(s, cross_task, &a, sizeof a);
+}
+
+/* ---- collectives ---------------------------------------------------------------------------- */
+
+/* The call as one of the group below, which numbers it for itself: once, if it has two phases. */
+static comm_call call_below(const transport_group *group, const comm_call *call)
+{
+    comm_call below = *call;
+    below.number = call->phase == 0 ? ++group->below->next_seq : group->below->next_seq;
+    return below;
+}
+
+static fsdp_status link_exchange(transport_group *group, stream *s, const comm_call *call,
+                                 const comm_part *parts)
+{
+    comm_call below = call_below(group, call);
+    TRY(group->below->table->exchange(group->below, s, &below, parts));
+    return cross(group, s, call, parts);
+}
+
+static fsdp_status link_peer_read(transport_group *group, stream *s, const comm_call *call,
+                                  const comm_part *parts, const comm_peer_read *v)
+{
+    comm_call below = call_below(group, call);
+    TRY(group->below->table->peer_read(group->below, s, &below, parts, v));
+    return cross(group, s, call, parts);
+}
+
+/* Whether a whole collective of shm+mpi brings something from rank r here: from the rank with the
+ * same local rank on each host. Simulated hosts that cut real ones in pieces: from every rank. */
+static bool is_peer(const transport_group *group, int r)
+{
+    int k = ((const link_group *)group->state)->spec.ranks_per_host;
+    int local_ranks = group->below->fast_run;
+    return k % local_ranks != 0 || (r - group->team->rank) % local_ranks == 0;
+}
+
+static fsdp_status link_all_gather(transport_group *group, stream *s, const comm_call *call,
+                                   void *recv, size_t slice_bytes)
+{
+    comm_call below = call_below(group, call);
+    TRY(group->below->table->all_gather(group->below, s, &below, recv, slice_bytes));
+    comm_part *parts = transport_parts(group);
+    for (int r = 0; r < group->team->size; r++)
+        if (is_peer(group, r))
+            parts[r] = (comm_part){.send_bytes = slice_bytes, .recv_bytes = slice_bytes};
+    return cross(group, s, call, parts);
+}
+
+static fsdp_status link_broadcast(transport_group *group, stream *s, const comm_call *call,
+                                  void *buf, size_t bytes)
+{
+    int root = call->desc.root;
+    bool is_root = group->team->rank == root;
+    comm_call below = call_below(group, call);
+    TRY(group->below->table->broadcast(group->below, s, &below, buf, bytes));
+    comm_part *parts = transport_parts(group);
+    for (int r = 0; r < group->team->size; r++)
+        if (is_peer(group, r))
+            parts[r] =
+                (comm_part){.send_bytes = is_root ? bytes : 0, .recv_bytes = r == root ? bytes : 0};
+    return cross(group, s, call, parts);
+}
+
+static fsdp_status link_reduce_scatter(transport_group *group, stream *s, const comm_call *call,
+                                       const comm_scatter *x)
+{
+    comm_call below = call_below(group, call);
+    TRY(group->below->table->reduce_scatter(group->below, s, &below, x));
+    comm_part *parts = transport_parts(group);
+    size_t elem_bytes = dtype_bytes(x->acc->sum_dtype);
+    for (int r = 0; r < group->team->size; r++)
+        if (is_peer(group, r))
+            parts[r] = (comm_part){.send_bytes = x->slices[r].elems * elem_bytes,
+                                   .recv_bytes = x->slices[group->team->rank].elems * elem_bytes};
+    return cross(group, s, call, parts);
+}
+
+/* ---- groups --------------------------------------------------------------------------------- */
+
+static fsdp_status link_failed(transport_group *group)
+{
+    return transport_failed(group->below);
+}
+
+static fsdp_status link_split(transport_group *group, int color, const comm_team *child,
+                              transport_group **out);
+
+static bool link_close(transport_group *group)
+{
+    link_group *g = group->state;
+    if (!transport_drain(group, &g->n_unfinished, PATIENCE_S))
+        return true; /* some stream's task may come back to it: it stays */
+    if (g->opened)
+        munmap(g->nic, sizeof *g->nic);
+    free(g);
+    return true;
+}
+
+/* A group of *team over `below`, which becomes its own when there is no error. */
+static fsdp_status link_new(const comm_team *team, transport_group *below, const link_spec *spec,
+                            link_nic *nic, transport_group **out)
+{
+    link_group *g = calloc(1, sizeof *g);
+    if (g == NULL || transport_group_new(below->table, team, out) != FSDP_OK) {
+        free(g);
+        return fsdp_error(FSDP_ENOMEM, "", "link: no memory for a group of %d ranks", team->size);
+    }
+    *g = (link_group){.spec = *spec, .nic = nic, .table = *below->table};
+    snprintf(g->name, sizeof g->name, "%s+link", below->table->name);
+    comm_transport *t = &g->table;
+    t->name = g->name;
+    t->carries_host = false;
+    t->exchange = link_exchange;
+    t->peer_read = t->peer_read != NULL ? link_peer_read : NULL;
+    t->all_gather = t->all_gather != NULL ? link_all_gather : NULL;
+    t->broadcast = t->broadcast != NULL ? link_broadcast : NULL;
+    t->reduce_scatter = t->reduce_scatter != NULL ? link_reduce_scatter : NULL;
+    t->failed = link_failed;
+    t->split = link_split;
+    t->close = link_close;
+    t->abort = NULL;
+    (*out)->table = t;
+    (*out)->state = g;
+    (*out)->fast_run = below->fast_run;
+    (*out)->below = below;
+    return FSDP_OK;
+}
+
+static fsdp_status link_split(transport_group *group, int color, const comm_team *child,
+                              transport_group **out)
+{
+    const link_group *g = group->state;
+    transport_group *below = NULL;
+    *out = NULL;
+    TRY(group->below->table->split(group->below, color, child, &below));
+    if (below == NULL)
+        return FSDP_OK;
+    fsdp_status status = link_new(child, below, &g->spec, g->nic, out);
+    if (status != FSDP_OK)
+        transport_group_close(below);
+    return status;
+}
+
+/* The NIC of this rank's host: its first rank makes it, the others, told by talk, map it. */
+static fsdp_status nic_open(transport_group *talk, int ranks_per_host, link_nic **nic)
+{
+    int rank = talk->team->rank, first = rank / ranks_per_host * ranks_per_host, fd = -1;
+    *nic = rank == first ? (void *)shm_area_create(sizeof **nic, &fd) : NULL;
+    shm_file mine = shm_file_of(fd), *all;
+    fsdp_status status =
+        transport_gather(talk, "comm_open: FSDP_LINK", &mine, sizeof mine, (void **)&all);
+    if (status == FSDP_OK && rank != first) {
+        int theirs = shm_file_open(&all[first]);
+        *nic = theirs >= 0 ? (void *)shm_area_map(theirs, sizeof **nic) : NULL;
+        close(theirs);
+    }
+    free(all);
+    if (status == FSDP_OK && *nic == NULL)
+        status = fsdp_error(FSDP_EINVAL,
+                            "let the last number of FSDP_LINK divide the ranks of "
+                            "every host, or leave it out",
+                            "FSDP_LINK: ranks %d and %d, of one simulated host, share no memory",
+                            first, rank);
+    status = transport_agree(talk, status); /* all have it, or all give up */
+    close(fd);
+    if (status != FSDP_OK && *nic != NULL)
+        munmap(*nic, sizeof **nic);
+    return status;
+}
+
+static fsdp_status link_open_over(transport_group *below, transport_group **out,
+                                  const char **why_not)
+{
+    const comm_team *team = below->team;
+    link_spec spec;
+    link_nic *nic;
+    *why_not = NULL;
+    TRY(spec_from_env(team, &spec));
+    if (team->size == 1)
+        return FSDP_OK;
+    TRY(nic_open(transport_control(below), spec.ranks_per_host, &nic));
+    fsdp_status status = link_new(team, below, &spec, nic, out);
+    if (status != FSDP_OK) {
+        munmap(nic, sizeof *nic);
+        return status;
+    }
+    ((link_group *)(*out)->state)->opened = true;
+    if (team->rank == 0)
+        fprintf(stderr,
+                "note: FSDP_LINK simulates links of %g Mbit/s and %g us, %d rank%s on each\n",
+                spec.bytes_per_s * 8e-6, spec.latency_s * 1e6, spec.ranks_per_host,
+                spec.ranks_per_host == 1 ? "" : "s");
+    return FSDP_OK;
+}
+
+const comm_transport link_transport = {.name = "link", .open_over = link_open_over};
