@@ -289,7 +289,8 @@ fsdp_status trainer_allocate(trainer *t)
                              .engine = profile_run_watch(t),
                              .runner = t->runner,
                              .log = stdout,
-                             .first_step = t->first_step};
+                             .first_step = t->first_step,
+                             .step_by_step = t->profiled != NULL};
     return train_open(&t->setup, &t->loop);
 }
 

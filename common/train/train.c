@@ -300,7 +300,8 @@ static fsdp_status after_step(train_loop *l, int64_t step, bool *failed_alike)
 static bool stops_after(const train_loop *l, int64_t step)
 {
     const train_config *c = l->setup->cfg;
-    return step + 1 == c->steps || (l->setup->val_data && due(c->eval_every, step, c->steps)) ||
+    return l->setup->step_by_step || step + 1 == c->steps ||
+           (l->setup->val_data && due(c->eval_every, step, c->steps)) ||
            (c->save_dir && due(c->save_every, step, c->steps));
 }
 

@@ -22,6 +22,7 @@ typedef struct train_setup {
     runner *runner;
     FILE *log;          /* rank 0: where progress is printed */
     int64_t first_step; /* > 0 after --resume */
+    bool step_by_step;  /* read a step's figures before the next one is issued */
 } train_setup;
 
 /* What the run measured. Figures of one step are those of the last step. */
