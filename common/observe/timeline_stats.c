@@ -42,18 +42,21 @@ static double work_inside(const timeline_view *v, int64_t i)
 {
     const timeline_item *outer = &v->items[i];
     double sum_s = 0;
-    for (int64_t k = i + 1; k < v->n_items && v->items[k].issued_s < outer->end_s; k++) {
+    for (int64_t k = i + 1; k < v->n_items; k++) {
         const timeline_item *item = &v->items[k];
-        if (item->kind == TIMELINE_WORK && item->stream == outer->stream &&
-            item->begin_s >= outer->begin_s && item->end_s <= outer->end_s)
+        if (item->stream != outer->stream || !(item->end_s > 0))
+            continue;
+        if (item->begin_s >= outer->end_s)
+            break;
+        if (item->kind == TIMELINE_WORK && item->end_s <= outer->end_s)
             sum_s += duration(item);
     }
     return sum_s;
 }
 
-/* When the other stream began with what RECORD `record` stands for and no RECORD before it does:
- * the collective and what prepares it, such as the copy of this rank's own shard. */
-static double began_s(const timeline_view *v, int64_t record)
+/* When the first was issued of what RECORD `record` stands for and no RECORD before it does: the
+ * collective and what prepares it, such as the copy of this rank's own shard. */
+static double first_issued_s(const timeline_view *v, int64_t record)
 {
     double first_s = 0;
     for (int64_t k = record - 1; k >= 0; k--) {
@@ -62,19 +65,19 @@ static double began_s(const timeline_view *v, int64_t record)
             continue;
         if (item->kind == TIMELINE_RECORD)
             break;
-        if (item->kind != TIMELINE_WAIT && item->end_s > 0)
-            first_s = item->begin_s;
+        if (item->kind != TIMELINE_WAIT)
+            first_s = item->issued_s;
     }
     return first_s;
 }
 
-/* Fill in WAIT i's stall. The time before it counts in which the other stream was at it, and this
- * one had no work. */
+/* Fill in WAIT i's stall. The time before it counts in which the collective was on its way and this
+ * stream had no work. */
 static void find_wait(const timeline_view *v, int64_t i, double busy_until_s, timeline_stall *stall)
 {
     const timeline_item *item = &v->items[i];
-    double from_s = began_s(v, item->after), to_s = v->items[stall->cause].end_s;
-    from_s = from_s == 0 || from_s < busy_until_s ? busy_until_s : from_s;
+    double from_s = first_issued_s(v, item->after), to_s = v->items[stall->cause].end_s;
+    from_s = from_s < busy_until_s ? busy_until_s : from_s;
     to_s = to_s > item->begin_s ? item->begin_s : to_s;
     bool held_up = item->end_s > 0 && to_s > from_s;
     stall->begin_s = held_up ? from_s : item->begin_s;

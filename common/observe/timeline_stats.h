@@ -4,8 +4,8 @@
  * Exposed communication is time in which the compute stream stands still for a collective:
  *   - it waits (WAIT) for an event (RECORD) that stands behind a collective of another stream; the
  *     cause is the last collective of that stream before the RECORD;
- *   - it has nothing to do and has not come to that wait yet, while the other stream is at it: on a
- *     CPU the thread that moves the bytes may have taken the core of the thread that computes;
+ *   - it has nothing to do and has not come to that wait yet, while the collective is on its way:
+ *     on a CPU the thread that moves the bytes may have taken the core of the one that computes;
  *   - it runs a collective itself; the operations that it does meanwhile, the sums, are work.
  * The host's waits (SYNC) are no part of it: streams go on. */
 #pragma once

@@ -300,6 +300,23 @@ static void test_stalls(void **state)
     timeline_free(t);
 }
 
+/* A stall begins when what it is for has been issued, not only when that runs. */
+static void test_stall_from_issue(void **state)
+{
+    (void)state;
+    timeline *t = hand_timeline(0, 0);
+    timeline_view v = timeline_read(t);
+    timeline_item *copy = (timeline_item *)&v.items[HAND_GATHER_0 - 1];
+    timeline_cursor c = {.at = 0, .busy_until_s = hand_s(0)};
+    timeline_stall stall;
+    copy->begin_s = hand_s(0.75);
+    copy->issued_s = hand_s(0.25);
+    assert_true(timeline_next_stall(&v, &c, v.n_items, &stall));
+    expect_ms(stall.seconds, 4.75);
+    expect_ms(stall.begin_s - hand_s(0), 0.25);
+    timeline_free(t);
+}
+
 static void test_step(void **state)
 {
     (void)state;
@@ -397,6 +414,7 @@ int main(void)
         cmocka_unit_test(test_watch_parts),
         cmocka_unit_test(test_cause),
         cmocka_unit_test(test_stalls),
+        cmocka_unit_test(test_stall_from_issue),
         cmocka_unit_test(test_step),
         cmocka_unit_test(test_two_comm_streams),
         cmocka_unit_test(test_clocks),
