@@ -105,7 +105,7 @@ static void put_args(const chrome *c, int64_t i)
         break;
     case TIMELINE_COLLECTIVE:
         fprintf(c->out,
-                ",\"op\":\"%s\",\"bytes\":%.0f,\"group\":%llu,\"sequence\":%llu,\"ranks\":%d",
+                ",\"op\":\"%s\",\"bytes\":%.0f,\"group\":\"%llx\",\"sequence\":%llu,\"ranks\":%d",
                 item->name, item->bytes, (unsigned long long)item->group,
                 (unsigned long long)item->seq, item->group_ranks);
         break;

@@ -81,12 +81,16 @@ static fsdp_status kind_of(const reader *r, timeline_kind *kind)
 
 static fsdp_status read_collective(const reader *r, const cJSON *args, timeline_item *item)
 {
-    double group, seq, ranks;
-    TRY(number(r, args, "group", 0, MOST, &group));
+    double seq, ranks;
+    const char *group =
+        text_of(args, "group"); /* hexadecimal: 64 bits are more than a double has */
+    char *end;
+    item->group = strtoull(group, &end, 16);
+    if (end == group || *end)
+        return bad(r, "its group is no hexadecimal number");
     TRY(number(r, args, "sequence", 0, MOST, &seq));
     TRY(number(r, args, "ranks", 1, MOST_RANKS, &ranks));
     TRY(number(r, args, "bytes", 0, MOST, &item->bytes));
-    item->group = (uint64_t)group;
     item->seq = (uint64_t)seq;
     item->group_ranks = (int)ranks;
     snprintf(item->name, sizeof item->name, "%s", text_of(args, "op"));

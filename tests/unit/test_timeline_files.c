@@ -90,7 +90,7 @@ static void test_events(void **state)
     expect_part(text, "\"thread_name\",\"pid\":1,\"tid\":2,\"args\":{\"name\":\"comm\"}");
     expect_part(text, "{\"name\":\"all-gather h.0\",\"cat\":\"collective\",\"pid\":1,\"tid\":2,"
                       "\"ph\":\"X\",\"ts\":100001000.000,\"dur\":3000.000,");
-    expect_part(text, "\"op\":\"all-gather\",\"bytes\":4096,\"group\":0,\"sequence\":1,");
+    expect_part(text, "\"op\":\"all-gather\",\"bytes\":4096,\"group\":\"0\",\"sequence\":1,");
     expect_part(text, "{\"name\":\"wait: all-gather h.0\",\"cat\":\"wait\",\"pid\":1,\"tid\":1,");
     expect_part(text, "{\"name\":\"wait: reduce-scatter h.1\",");
     expect_part(text, "{\"name\":\"wait: compute\",\"cat\":\"wait\",\"pid\":1,\"tid\":2,");
