@@ -2,7 +2,8 @@
  *
  * It checks that they are whole and fit together, and prints for every step and rank how long the
  * compute stream worked, how much communication was exposed, and the longest stall with its cause.
- * --timeline and --svg show a step. Exit status 0: all is well; 1: not, and why. */
+ * --timeline and --svg show a step. --link-gbit runs the same operations once more in virtual time,
+ * over a network of that rate. Exit status 0: all is well; 1: not, and why. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "common/observe/timeline_draw.h"
 #include "common/observe/timeline_ranks.h"
 #include "common/observe/timeline_stats.h"
+#include "common/observe/virtual_time.h"
 
 /* How much a clock may be wrong where nobody says: between processes of a host it is not. */
 #define BOUND_S 1e-3
@@ -21,6 +23,8 @@ typedef struct trace_config {
     bool timeline;
     const char *svg, *merge;
     int64_t step;
+    double link_gbit, link_us;
+    bool ahead;
 } trace_config;
 
 #define FIELD(f) .offset = offsetof(trace_config, f)
@@ -47,6 +51,25 @@ static const option_spec OPTIONS[] = {
      .arg = "FILE",
      .group = "For Perfetto",
      .help = "write one trace of all ranks"},
+    {.name = "link-gbit",
+     .kind = OPT_DOUBLE,
+     FIELD(link_gbit),
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
+     .group = "Virtual time: the recorded operations over another network",
+     .help = "its rate in Gbit/s; the pictures are then of virtual time (0: as recorded)"},
+    {.name = "link-us",
+     .kind = OPT_DOUBLE,
+     FIELD(link_us),
+     .def = "50",
+     .min = 0,
+     .max = 1e9,
+     .help = "its latency in microseconds"},
+    {.name = "ahead",
+     .kind = OPT_BOOL,
+     FIELD(ahead),
+     .help = "the host ran ahead of the compute stream (FSDP_ASYNC_COMPUTE=1)"},
     {0}};
 
 /* All ranks' traces. */
@@ -55,12 +78,15 @@ typedef struct traces {
     timeline **timelines; /* [world_size] */
     timeline_view *views; /* [world_size] */
     timeline_job job;     /* of the rank whose clock is worst */
+    virtual_result again; /* with --link-gbit */
+    timeline_view *shown; /* [world_size] views, or those of `again` */
 } traces;
 
 static void traces_free(traces *t)
 {
     for (int r = 0; r < t->n_read; r++)
         timeline_free(t->timelines[r]);
+    virtual_time_free(&t->again);
     free(t->timelines);
     free(t->views);
     *t = (traces){0};
@@ -157,10 +183,46 @@ static fsdp_status draw(const traces *t, const trace_config *c)
     if (!c->timeline && !c->svg)
         return FSDP_OK;
     TRY(pick_step(t, c->step, &step));
-    TRY(draw_window_of(t->views, t->world_size, step, &window));
+    TRY(draw_window_of(t->shown, t->world_size, step, &window));
     if (c->timeline)
-        timeline_draw_text(stdout, t->views, t->world_size, &window);
-    return c->svg ? timeline_draw_svg(t->views, n, &window, c->svg) : FSDP_OK;
+        timeline_draw_text(stdout, t->shown, t->world_size, &window);
+    return c->svg ? timeline_draw_svg(t->shown, n, &window, c->svg) : FSDP_OK;
+}
+
+/* The longest that any rank takes for the step. */
+static fsdp_status step_of_all(const timeline_view *views, int n, uint64_t step, double *seconds)
+{
+    timeline_step s;
+    *seconds = 0;
+    for (int r = 0; r < n; r++) {
+        TRY(timeline_find_step(&views[r], step, &s));
+        *seconds = s.end_s - s.begin_s > *seconds ? s.end_s - s.begin_s : *seconds;
+    }
+    return FSDP_OK;
+}
+
+/* Every operation takes as long as it was recorded to take, and every collective what the given
+ * network needs. */
+static fsdp_status run_again(traces *t, const trace_config *c)
+{
+    virtual_config costs = {.link = {1e-6 * c->link_us, 1e9 / 8 * c->link_gbit},
+                            .inline_compute = !c->ahead};
+    TRY(virtual_time_run(t->views, t->world_size, &costs, &t->again));
+    t->shown = t->again.views;
+    printf("%5s %13s %12s %8s\n", "step", "recorded ms", "virtual ms", "ratio");
+    for (int64_t at = 0;;) {
+        timeline_step s;
+        bool found;
+        double recorded_s, virtual_s;
+        TRY(timeline_next_step(&t->views[0], at, &s, &found));
+        if (!found)
+            return FSDP_OK;
+        at = s.end;
+        TRY(step_of_all(t->views, t->world_size, s.step, &recorded_s));
+        TRY(step_of_all(t->again.views, t->world_size, s.step, &virtual_s));
+        printf("%5llu %13.3f %12.3f %8.3f\n", (unsigned long long)s.step, 1e3 * recorded_s,
+               1e3 * virtual_s, virtual_s / recorded_s);
+    }
 }
 
 static fsdp_status trace(traces *t, const char *dir, const trace_config *c)
@@ -170,6 +232,9 @@ static fsdp_status trace(traces *t, const char *dir, const trace_config *c)
         TRY(read_rank(t, dir, r));
     TRY(timeline_check_ranks(t->views, t->world_size, BOUND_S + t->job.bound_s));
     TRY(print_steps(t));
+    t->shown = t->views;
+    if (c->link_gbit > 0)
+        TRY(run_again(t, c));
     TRY(draw(t, c));
     t->job.world_size = t->world_size;
     if (c->merge)
@@ -186,7 +251,8 @@ static fsdp_status parse(int argc, char **argv, trace_config *c, const char **di
     *dir = NULL;
     for (int i = 1; i < argc; i++) {
         bool is_value = i > 1 && strncmp(argv[i - 1], "--", 2) == 0 && !strchr(argv[i - 1], '=') &&
-                        strcmp(argv[i - 1], "--timeline") != 0;
+                        strcmp(argv[i - 1], "--timeline") != 0 &&
+                        strcmp(argv[i - 1], "--ahead") != 0;
         if (strncmp(argv[i], "--", 2) == 0 || is_value || *dir)
             argv[n++] = argv[i];
         else
