@@ -259,6 +259,9 @@ static fsdp_status allocate_here(trainer *t)
                         .n_units = t->engine.n_units,
                         .hooks = t->engine.hooks,
                         .views = t->engine.views};
+    if (flag_is_set("FSDP_HOST_SYNC"))
+        rc.hooks =
+            host_sync_hooks(&t->host_sync, &t->engine.hooks, device_compute_stream(t->run.dev));
     return runner_create(&rc, &t->runner);
 }
 

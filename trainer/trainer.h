@@ -8,6 +8,12 @@
 #include "trainer/predict.h"
 #include "trainer/trainer_config.h"
 
+/* The hooks of FSDP_HOST_SYNC=1: those of `inner`, and a host that waits. */
+typedef struct host_sync {
+    unit_hooks inner;
+    stream *compute;
+} host_sync;
+
 /* Everything that a run owns, in the order of its making; trainer_free releases it in reverse. */
 typedef struct trainer {
     trainer_config cfg;
@@ -19,6 +25,7 @@ typedef struct trainer {
     model m;
     corpus data, val_data;
     engine engine;
+    host_sync host_sync; /* with FSDP_HOST_SYNC=1 */
     runner *runner;
     train_setup setup;
     train_loop *loop;
@@ -49,6 +56,10 @@ fsdp_status trainer_check_outputs(const trainer *t);
 fsdp_status trainer_allocate(trainer *t);
 /* trainer_free -- free everything; a zeroed struct is accepted. */
 void trainer_free(trainer *t);
+
+/* host_sync_hooks -- the table of hooks of a host that waits for `compute` behind every unit.
+ *   h  valid as long as the table */
+unit_hooks host_sync_hooks(host_sync *h, const unit_hooks *inner, stream *compute);
 
 /* profile_run_open -- measure the roof, and watch t->run.dev and t->run.world. Without --profile
  * none of the profile_run functions does anything. */
