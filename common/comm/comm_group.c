@@ -171,7 +171,10 @@ void comm_close(comm *c)
     if (c->team.size > 1)
         (void)comm_host_gather(c, "comm_close", &mine, 1, &all);
     free(all);
+    device *d = c->team.dev;
+    device_host_call_begin(d);
     comm_free(c);
+    device_host_call_end(d);
 }
 
 int comm_rank(const comm *c)
@@ -239,8 +242,12 @@ static fsdp_status split_into(comm *parent, const choice *all, comm *child)
     int lowest = members_choose(team, all, &child->team);
     uint64_t name[] = {team->number, parent->control->next_seq, (uint64_t)lowest};
     child->team.number = comm_hash(name, sizeof name);
+    fsdp_status status = FSDP_OK;
+    device_host_call_begin(team->dev);
     if (team->size > 1)
-        TRY(parent->data->table->split(parent->data, lowest, &child->team, &child->data));
+        status = parent->data->table->split(parent->data, lowest, &child->team, &child->data);
+    device_host_call_end(team->dev);
+    TRY(status);
     if (child->data == NULL)
         TRY(transport_group_new(&self_transport, &child->team, &child->data));
     return comm_complete(child);
