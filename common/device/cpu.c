@@ -100,6 +100,7 @@ static void cpu_stream_free(stream *base)
 {
     cpu_stream *s = (cpu_stream *)base;
     cpu_device *d = (cpu_device *)base->device;
+    cpu_stream_drain(s); /* while a scheduler still sees it */
     pthread_mutex_lock(&d->lock);
     TAILQ_REMOVE(&d->streams, s, link);
     pthread_mutex_unlock(&d->lock);

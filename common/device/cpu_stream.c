@@ -212,7 +212,7 @@ fsdp_status cpu_stream_new(cpu_device *d, const stream_config *config, bool is_w
 void cpu_stream_delete(cpu_stream *s)
 {
     if (s->is_worker) {
-        cpu_stream_drain(s); /* with a scheduler the turn is given away here, not in the join */
+        FSDP_ASSERT(!pthread_equal(pthread_self(), s->thread));
         pthread_mutex_lock(&s->lock);
         s->stopping = true;
         pthread_cond_signal(&s->work);

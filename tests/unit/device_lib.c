@@ -31,7 +31,10 @@ static fsdp_status run_gate(void *args, int n_threads)
 void close_gate(stream *s, sem_t *gate)
 {
     sem_init(gate, 0, 0);
-    OK(stream_launch(s, run_gate, &gate, sizeof gate));
+    OK(stream_launch_work(s, &(launch_config){.fn = run_gate,
+                                              .args = &gate,
+                                              .args_bytes = sizeof gate,
+                                              .waits_for = WAITS_FOR_HOST}));
 }
 
 fsdp_status run_append(void *args, int n_threads)
