@@ -11,6 +11,16 @@ device *open_cpu(bool async, bool debug_fill)
     return d;
 }
 
+device *open_scheduled(uint64_t seed)
+{
+    device *d = NULL;
+    OK(device_open(
+        &(device_config){
+            .kind = DEVICE_CPU, .n_threads = 1, .debug_fill = true, .schedule_seed = seed},
+        &d));
+    return d;
+}
+
 cpu_pool *pool_of(device *d)
 {
     return &((cpu_device *)d)->pool;
