@@ -149,11 +149,13 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
     }
     c->team = (comm_team){.timeout_s = timeout_s, .dev = d, .recorder = recorder};
     c->owns_recorder = true;
+    device_host_call_begin(d);
     fsdp_status status = launched[backend]->open(&c->team, &c->data);
     if (status == FSDP_OK)
         status = comm_complete(c);
     if (status == FSDP_OK && backend == COMM_MPI)
         status = over_to_shm(c, wanted);
+    device_host_call_end(d);
     if (status == FSDP_OK)
         *out = c;
     else
