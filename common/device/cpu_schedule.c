@@ -2,10 +2,10 @@
  *
  *   cpu_schedule_new -> a player for the host and one for each stream -> cpu_schedule_free
  *
- * Without it, streams are threads that run side by side, and a wait that is missing may go unseen
- * for years: what should have been waited for has mostly happened anyway. With it, one player at a
- * time has the turn, and a seed decides who is next. So an order that the events allow, but that no
- * machine would choose, is run on purpose, and the same seed runs it again.
+ * Without it, streams are threads that run side by side, and a missing wait may go unseen: what
+ * should have been waited for has mostly happened anyway. With it, one player at a time has the
+ * turn, and a seed decides who is next. So an order that the events allow, but that no machine
+ * would choose, is run on purpose, and the same seed runs it again.
  *
  * The players are the host thread (one thread issues all work of the device) and every stream, the
  * compute stream too. A stream that has the turn runs one task. The host runs until its next call

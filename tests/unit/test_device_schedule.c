@@ -81,8 +81,7 @@ static void test_seed_is_order(void **state)
 
 /* ---- orders that are allowed, and only those ------------------------------------------------ */
 
-/* A task on each of two streams; does the second wait for the first? Returns which one ran first.
- */
+/* A task on each of two streams; waits: the second for the first. Returns which one ran first. */
 static int first_of_two(uint64_t seed, bool waits)
 {
     device *d = open_scheduled(seed);
