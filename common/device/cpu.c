@@ -24,7 +24,7 @@ static void cpu_close(device *base)
         cpu_stream_delete(s);
     }
     cpu_pool_close(&d->pool);
-    cpu_schedule_free(d->schedule);
+    cpu_schedule_close(d->schedule);
     pthread_mutex_destroy(&d->lock);
     ledger_free(d->base.ledger);
     free(d);
@@ -69,7 +69,7 @@ static fsdp_status cpu_open(const device_config *config, device **out)
     cpu_pool_init(&d->pool);
     bool scheduled = config->schedule_seed != 0;
     fsdp_status status = FSDP_OK;
-    if (scheduled && !(d->schedule = cpu_schedule_new(d, config->schedule_seed)))
+    if (scheduled && !(d->schedule = cpu_schedule_open(config->schedule_seed)))
         status = fsdp_error(FSDP_ENOMEM, "", "device_open: no memory for the scheduler");
     stream_config compute = {.name = "compute", .n_threads = config->n_threads};
     if (status == FSDP_OK)
@@ -116,9 +116,8 @@ static fsdp_status cpu_stream_sync(stream *base)
 
 static void cpu_host_call(device *d, bool begins)
 {
-    cpu_schedule *schedule = ((cpu_device *)d)->schedule;
-    if (schedule)
-        cpu_schedule_host_call(schedule, begins);
+    (void)d;
+    cpu_schedule_host_call(begins);
 }
 
 /* ---- moving and filling bytes --------------------------------------------------------------- */

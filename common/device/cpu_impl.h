@@ -23,6 +23,8 @@ struct cpu_task {
 
 /* Who may have the turn: a stream, or the host. */
 typedef struct cpu_player {
+    TAILQ_ENTRY(cpu_player) link;
+    cpu_stream *stream; /* NULL: the host */
     pthread_cond_t has_turn;
     uint32_t priority;
     uint64_t newest; /* which of the device's tasks was issued here last */
@@ -34,12 +36,14 @@ typedef struct cpu_player {
 #define CPU_CALL_OF_HOST (UINT64_MAX - 1)
 #define CPU_NO_CALL      UINT64_MAX
 
-/* cpu_schedule_new -- the caller's thread is the host, and has the turn. NULL: no memory. */
-cpu_schedule *cpu_schedule_new(cpu_device *d, uint64_t seed);
-/* cpu_schedule_free -- when all streams are gone. NULL is accepted. */
-void cpu_schedule_free(cpu_schedule *x);
-/* cpu_player_init -- a stream's; it has no job yet. */
-void cpu_player_init(cpu_schedule *x, cpu_player *p);
+/* cpu_schedule_open -- for one more device. The caller's thread is the host, and has the turn.
+ * NULL: no memory. */
+cpu_schedule *cpu_schedule_open(uint64_t seed);
+/* cpu_schedule_close -- when all streams of the device are gone. NULL is accepted. */
+void cpu_schedule_close(cpu_schedule *x);
+/* cpu_player_add -- a stream's; it has no job yet. cpu_player_remove: it has none left. */
+void cpu_player_add(cpu_schedule *x, cpu_player *p, cpu_stream *s);
+void cpu_player_remove(cpu_schedule *x, cpu_player *p);
 
 /* cpu_schedule_take -- sleep until p has the turn. cpu_schedule_give: it has done its job. */
 void cpu_schedule_take(cpu_schedule *x, cpu_player *p);
@@ -57,8 +61,8 @@ void cpu_schedule_wait(cpu_schedule *x, bool (*over)(void *self), void *self);
 void cpu_schedule_polled(cpu_schedule *x);
 /* cpu_schedule_number_call -- of a task that waits for other ranks, when it is issued. */
 uint64_t cpu_schedule_number_call(cpu_schedule *x);
-/* cpu_schedule_host_call -- see device_host_call_begin. */
-void cpu_schedule_host_call(cpu_schedule *x, bool begins);
+/* cpu_schedule_host_call -- see device_host_call_begin; also for a device without a scheduler. */
+void cpu_schedule_host_call(bool begins);
 
 /* ---- streams (cpu_stream.c) ----------------------------------------------------------------- */
 struct cpu_stream {

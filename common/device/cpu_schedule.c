@@ -1,17 +1,19 @@
 /* cpu_schedule.c -- the adversarial scheduler of the CPU backend: FSDP_SCHEDULE=SEED.
  *
- *   cpu_schedule_new -> a player for the host and one for each stream -> cpu_schedule_free
+ *   cpu_schedule_open -> a player for the host and one for each stream -> cpu_schedule_close
  *
  * Without it, streams are threads that run side by side, and a missing wait may go unseen: what
  * should have been waited for has mostly happened anyway. With it, one player at a time has the
  * turn, and a seed decides who is next. So an order that the events allow, but that no machine
  * would choose, is run on purpose, and the same seed runs it again.
  *
- * The players are the host thread (one thread issues all work of the device) and every stream, the
- * compute stream too. A stream that has the turn runs one task. The host runs until its next call
- * of device.h that issues work or waits. Whoever has run chooses the next player (pick) among those
- * that can run: streams whose first task is not a wait for an event that has not been reached, and
- * the host unless what it waits for is missing.
+ * The players are the host, which is the thread that opened the device and the only one to use it,
+ * and every stream, the compute stream too. Devices that one thread has opened are scheduled as
+ * one, with the first one's seed: while it waits for one of them, the streams of all go on. A
+ * stream that has the turn runs one task. The host runs until its next call of device.h that issues
+ * work or waits. Whoever has run chooses the next player (pick) among those that can run: streams
+ * whose first task is not a wait for an event that has not been reached, and the host unless what
+ * it waits for is missing.
  *
  * Strategies, one a run, drawn from the seed:
  *     random    the host with a probability that is drawn too (it runs far ahead, or hardly), else
@@ -43,7 +45,8 @@ enum { HOST_PARTS = 16, CHANGE_EVERY = 32 };
 
 /* All fields are touched only by the player that has the turn, or under the lock. */
 struct cpu_schedule {
-    cpu_device *device;
+    int n_devices;
+    TAILQ_HEAD(, cpu_player) streams;
     pthread_mutex_t lock;
     cpu_player *turn; /* who has it */
     cpu_player host;
@@ -56,6 +59,8 @@ struct cpu_schedule {
     bool changes;        /* priorities are drawn anew now and then */
 };
 
+static _Thread_local cpu_schedule *of_thread; /* NULL: it has no scheduled device */
+
 /* ---- drawing -------------------------------------------------------------------------------- */
 
 /* Below n; splitmix64. */
@@ -67,37 +72,60 @@ static uint32_t draw(cpu_schedule *x, uint32_t n)
     return (uint32_t)((z ^ (z >> 31)) >> 32) % n;
 }
 
-cpu_schedule *cpu_schedule_new(cpu_device *d, uint64_t seed)
+static void player_init(cpu_schedule *x, cpu_player *p, cpu_stream *s)
+{
+    *p = (cpu_player){.stream = s, .priority = draw(x, UINT32_MAX)};
+    pthread_cond_init(&p->has_turn, NULL);
+}
+
+static cpu_schedule *schedule_new(uint64_t seed)
 {
     static const uint32_t host_parts[] = {1, HOST_PARTS / 2, HOST_PARTS - 1};
     cpu_schedule *x = calloc(1, sizeof *x);
     if (!x)
         return NULL;
-    x->device = d;
+    TAILQ_INIT(&x->streams);
     x->draw_state = seed;
     uint32_t quarter = draw(x, 4);
     x->plays = quarter < 2 ? PLAY_PRIORITY : quarter == 2 ? PLAY_RANDOM : PLAY_NEWEST;
     x->host_parts = host_parts[draw(x, 3)];
     x->changes = draw(x, 2) == 0;
     pthread_mutex_init(&x->lock, NULL);
-    cpu_player_init(x, &x->host);
+    player_init(x, &x->host, NULL);
     x->turn = &x->host;
     return x;
 }
 
-void cpu_schedule_free(cpu_schedule *x)
+cpu_schedule *cpu_schedule_open(uint64_t seed)
 {
-    if (!x)
+    if (!of_thread)
+        of_thread = schedule_new(seed);
+    if (of_thread)
+        of_thread->n_devices++;
+    return of_thread;
+}
+
+void cpu_schedule_close(cpu_schedule *x)
+{
+    if (!x || --x->n_devices > 0)
         return;
+    FSDP_ASSERT(x == of_thread && TAILQ_EMPTY(&x->streams));
+    of_thread = NULL;
     pthread_cond_destroy(&x->host.has_turn);
     pthread_mutex_destroy(&x->lock);
     free(x);
 }
 
-void cpu_player_init(cpu_schedule *x, cpu_player *p)
+void cpu_player_add(cpu_schedule *x, cpu_player *p, cpu_stream *s)
 {
-    *p = (cpu_player){.priority = draw(x, UINT32_MAX)};
-    pthread_cond_init(&p->has_turn, NULL);
+    player_init(x, p, s);
+    TAILQ_INSERT_TAIL(&x->streams, p, link);
+}
+
+void cpu_player_remove(cpu_schedule *x, cpu_player *p)
+{
+    TAILQ_REMOVE(&x->streams, p, link);
+    pthread_cond_destroy(&p->has_turn);
 }
 
 /* ---- who is next; x->lock is held ----------------------------------------------------------- */
@@ -105,22 +133,21 @@ void cpu_player_init(cpu_schedule *x, cpu_player *p)
 /* The player whose call is the oldest of those that have begun; NULL: none has. */
 static cpu_player *oldest_begun(cpu_schedule *x)
 {
-    cpu_player *oldest = x->host.call != 0 ? &x->host : NULL;
-    cpu_stream *s;
-    TAILQ_FOREACH(s, &x->device->streams, link)
+    cpu_player *oldest = x->host.call != 0 ? &x->host : NULL, *p;
+    TAILQ_FOREACH(p, &x->streams, link)
     {
-        if (s->player.call != 0 && (!oldest || s->player.call < oldest->call))
-            oldest = &s->player;
+        if (p->call != 0 && (!oldest || p->call < oldest->call))
+            oldest = p;
     }
     return oldest;
 }
 
 static bool an_older_is_queued(cpu_schedule *x, uint64_t call)
 {
-    cpu_stream *s;
-    TAILQ_FOREACH(s, &x->device->streams, link)
+    cpu_player *p;
+    TAILQ_FOREACH(p, &x->streams, link)
     {
-        if (cpu_stream_first_call(s) < call)
+        if (cpu_stream_first_call(p->stream) < call)
             return true;
     }
     return false;
@@ -148,14 +175,14 @@ static cpu_player *pick_ready(cpu_schedule *x, bool with_host)
         return &x->host;
     cpu_player *best = host_ready && !weighed ? &x->host : NULL;
     uint32_t n = 0;
-    cpu_stream *s;
-    TAILQ_FOREACH(s, &x->device->streams, link)
+    cpu_player *p;
+    TAILQ_FOREACH(p, &x->streams, link)
     {
-        if (s->player.call != 0 || !cpu_stream_is_ready(s))
+        if (p->call != 0 || !cpu_stream_is_ready(p->stream))
             continue;
         n++;
-        if (!best || is_preferred(x, &s->player, best, n))
-            best = &s->player;
+        if (!best || is_preferred(x, p, best, n))
+            best = p;
     }
     return best ? best : host_ready ? &x->host : NULL;
 }
@@ -257,8 +284,11 @@ uint64_t cpu_schedule_number_call(cpu_schedule *x)
     return ++x->n_calls;
 }
 
-void cpu_schedule_host_call(cpu_schedule *x, bool begins)
+void cpu_schedule_host_call(bool begins)
 {
+    cpu_schedule *x = of_thread;
+    if (!x)
+        return;
     if (begins)
         cpu_schedule_call_begin(x, &x->host, cpu_schedule_number_call(x));
     else

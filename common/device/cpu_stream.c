@@ -196,7 +196,7 @@ fsdp_status cpu_stream_new(cpu_device *d, const stream_config *config, bool is_w
     pthread_cond_init(&s->idle, NULL);
     STAILQ_INIT(&s->queue);
     if (d->schedule)
-        cpu_player_init(d->schedule, &s->player);
+        cpu_player_add(d->schedule, &s->player, s);
     int err = is_worker ? start_worker(s) : 0;
     if (err) {
         s->is_worker = false;
@@ -220,7 +220,7 @@ void cpu_stream_delete(cpu_stream *s)
         pthread_join(s->thread, NULL);
     }
     if (schedule_of(s))
-        pthread_cond_destroy(&s->player.has_turn);
+        cpu_player_remove(schedule_of(s), &s->player);
     pthread_cond_destroy(&s->idle);
     pthread_cond_destroy(&s->work);
     pthread_mutex_destroy(&s->lock);

@@ -229,6 +229,40 @@ static void test_polling_ends(void **state)
     }
 }
 
+static fsdp_status run_post(void *args, int n_threads)
+{
+    (void)n_threads;
+    sem_post(*(sem_t **)args);
+    return FSDP_OK;
+}
+
+/* A host that waits for one of its devices, or for ranks that wait for an older call on another
+ * device, does not stop the other device. */
+static void test_two_devices(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        device *d[2] = {open_scheduled(seed), open_scheduled(seed)};
+        sem_t gate, *at = &gate;
+        if (seed % 2)
+            close_gate(device_compute_stream(d[0]), at);
+        else
+            sem_init(at, 0, 0);
+        launch_config l = {
+            .fn = run_post, .args = &at, .args_bytes = sizeof at, .waits_for = WAITS_FOR_RANKS};
+        OK(stream_launch_work(device_compute_stream(d[1]), &l));
+        if (seed % 2) {
+            OK(stream_sync(device_compute_stream(d[0])));
+        } else {
+            device_host_call_begin(d[0]);
+            sem_wait(at);
+            device_host_call_end(d[0]);
+        }
+        device_close(d[0]);
+        device_close(d[1]);
+    }
+}
+
 /* ---- calls of several ranks ----------------------------------------------------------------- */
 
 enum { RANKS = 3, CALLS = 60 };
@@ -358,6 +392,7 @@ int main(void)
                                        cmocka_unit_test(test_any_stream_is_starved),
                                        cmocka_unit_test(test_gate),
                                        cmocka_unit_test(test_polling_ends),
+                                       cmocka_unit_test(test_two_devices),
                                        cmocka_unit_test(test_calls_of_ranks_end),
                                        cmocka_unit_test(test_peers_do_not_matter)};
     return cmocka_run_group_tests(tests, NULL, NULL);
