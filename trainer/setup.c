@@ -36,6 +36,7 @@ fsdp_status trainer_connect(trainer *t)
                         .n_threads = 1,
                         .debug_fill = flag_is_set("FSDP_DEBUG_FILL"),
                         .async_compute = flag_is_set("FSDP_ASYNC_COMPUTE")};
+    TRY(comm_schedule_seed(&dc.schedule_seed));
     TRY(device_open(&dc, &t->run.dev));
     /* Ranks that a launcher started belong together. --comm self on several ranks is refused later,
      * when they can agree on it. */

@@ -47,6 +47,10 @@ typedef struct comm_config {
 int comm_launched_ranks(void);
 /* comm_launched_rank -- this process's rank by it, 0 when there is none. */
 int comm_launched_rank(void);
+/* comm_schedule_seed -- for device_config.schedule_seed: what FSDP_SCHEDULE says, another one on
+ * each rank; 0 when it is not set or 0.
+ *   errors  FSDP_EINVAL FSDP_SCHEDULE is no number of 32 bits */
+fsdp_status comm_schedule_seed(uint64_t *seed);
 
 /* comm_open -- the group of all ranks that the launcher started. The first call of a process starts
  * the transport and (mpi) asks the kernel to end this process when its parent ends.

@@ -157,11 +157,13 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
     }
     c->team = (comm_team){.timeout_s = timeout_s, .dev = d, .recorder = recorder};
     c->owns_recorder = true;
+    device_host_call_begin(d);
     fsdp_status status = launched[backend]->open(&c->team, &c->data);
     if (status == FSDP_OK)
         status = comm_complete(c);
     if (status == FSDP_OK && backend == COMM_MPI)
         status = over_to_shm(c, wanted);
+    device_host_call_end(d);
     if (status == FSDP_OK)
         status = link_over(c);
     if (status == FSDP_OK)
@@ -181,7 +183,10 @@ void comm_close(comm *c)
     if (c->team.size > 1)
         (void)comm_host_gather(c, "comm_close", &mine, 1, &all);
     free(all);
+    device *d = c->team.dev;
+    device_host_call_begin(d);
     comm_free(c);
+    device_host_call_end(d);
 }
 
 int comm_rank(const comm *c)
@@ -249,8 +254,12 @@ static fsdp_status split_into(comm *parent, const choice *all, comm *child)
     int lowest = members_choose(team, all, &child->team);
     uint64_t name[] = {team->number, parent->control->next_seq, (uint64_t)lowest};
     child->team.number = comm_hash(name, sizeof name);
+    fsdp_status status = FSDP_OK;
+    device_host_call_begin(team->dev);
     if (team->size > 1)
-        TRY(parent->data->table->split(parent->data, lowest, &child->team, &child->data));
+        status = parent->data->table->split(parent->data, lowest, &child->team, &child->data);
+    device_host_call_end(team->dev);
+    TRY(status);
     if (child->data == NULL)
         TRY(transport_group_new(&self_transport, &child->team, &child->data));
     return comm_complete(child);

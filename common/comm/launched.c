@@ -48,6 +48,23 @@ int comm_launched_rank(void)
     return env_first(names, 0);
 }
 
+fsdp_status comm_schedule_seed(uint64_t *seed)
+{
+    const char *text = getenv("FSDP_SCHEDULE");
+    *seed = 0;
+    if (text == NULL || *text == '\0')
+        return FSDP_OK;
+    char *end;
+    long long number = strtoll(text, &end, 10);
+    if (*end != '\0' || number < 0 || number > UINT32_MAX)
+        return fsdp_error(FSDP_EINVAL, "unset FSDP_SCHEDULE, or set it to a number such as 1",
+                          "FSDP_SCHEDULE: got '%.40s', expected a number from 0 to %u", text,
+                          UINT32_MAX);
+    if (number > 0)
+        *seed = (uint64_t)comm_launched_rank() << 32 | (uint64_t)number;
+    return FSDP_OK;
+}
+
 int comm_launched_local_ranks(void)
 {
     static const char *const names[] = {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL};

@@ -24,6 +24,7 @@ static void cpu_close(device *base)
         cpu_stream_delete(s);
     }
     cpu_pool_close(&d->pool);
+    cpu_schedule_close(d->schedule);
     pthread_mutex_destroy(&d->lock);
     ledger_free(d->base.ledger);
     free(d);
@@ -66,8 +67,13 @@ static fsdp_status cpu_open(const device_config *config, device **out)
     pthread_mutex_init(&d->lock, NULL);
     TAILQ_INIT(&d->streams);
     cpu_pool_init(&d->pool);
+    bool scheduled = config->schedule_seed != 0;
+    fsdp_status status = FSDP_OK;
+    if (scheduled && !(d->schedule = cpu_schedule_open(config->schedule_seed)))
+        status = fsdp_error(FSDP_ENOMEM, "", "device_open: no memory for the scheduler");
     stream_config compute = {.name = "compute", .n_threads = config->n_threads};
-    fsdp_status status = add_stream(d, &compute, config->async_compute, &d->base.compute);
+    if (status == FSDP_OK)
+        status = add_stream(d, &compute, config->async_compute || scheduled, &d->base.compute);
     if (status != FSDP_OK) {
         cpu_close(&d->base);
         return status;
@@ -94,6 +100,7 @@ static void cpu_stream_free(stream *base)
 {
     cpu_stream *s = (cpu_stream *)base;
     cpu_device *d = (cpu_device *)base->device;
+    cpu_stream_drain(s); /* while a scheduler still sees it */
     pthread_mutex_lock(&d->lock);
     TAILQ_REMOVE(&d->streams, s, link);
     pthread_mutex_unlock(&d->lock);
@@ -105,6 +112,12 @@ static fsdp_status cpu_stream_sync(stream *base)
     cpu_stream *s = (cpu_stream *)base;
     cpu_stream_drain(s);
     return cpu_stream_status(s);
+}
+
+static void cpu_host_call(device *d, bool begins)
+{
+    (void)d;
+    cpu_schedule_host_call(begins);
 }
 
 /* ---- moving and filling bytes --------------------------------------------------------------- */
@@ -181,6 +194,7 @@ const device_backend device_backend_cpu = {
     .stream_create = cpu_stream_create,
     .stream_free = cpu_stream_free,
     .stream_sync = cpu_stream_sync,
+    .host_call = cpu_host_call,
     .event_create = cpu_event_create,
     .event_free = cpu_event_free,
     .event_record = cpu_event_record,

@@ -10,6 +10,7 @@
 typedef struct cpu_device cpu_device;
 typedef struct cpu_stream cpu_stream;
 typedef struct cpu_task cpu_task;
+typedef struct cpu_schedule cpu_schedule;
 
 /* One entry of a stream's queue. It is embedded in what it works on (a call's arguments, a block, a
  * capture), so that device_free needs no memory and cannot fail. `run` also disposes of it. */
@@ -18,12 +19,58 @@ struct cpu_task {
     void (*run)(cpu_stream *s, cpu_task *task);
 };
 
+/* ---- the scheduler (cpu_schedule.c), which is there when device_config has a schedule_seed -- */
+
+/* Who may have the turn: a stream, or the host. */
+typedef struct cpu_player {
+    TAILQ_ENTRY(cpu_player) link;
+    cpu_stream *stream; /* NULL: the host */
+    pthread_cond_t has_turn;
+    uint32_t priority;
+    uint64_t newest; /* which of the device's tasks was issued here last */
+    uint64_t call;   /* the call that it is in, without the turn; 0: none */
+    bool call_over;  /* that call needs the turn to end */
+} cpu_player;
+
+/* Calls are numbered from 1, those of tasks that wait for the host are not. */
+#define CPU_CALL_OF_HOST (UINT64_MAX - 1)
+#define CPU_NO_CALL      UINT64_MAX
+
+/* cpu_schedule_open -- for one more device. The caller's thread is the host, and has the turn.
+ * NULL: no memory. */
+cpu_schedule *cpu_schedule_open(uint64_t seed);
+/* cpu_schedule_close -- when all streams of the device are gone. NULL is accepted. */
+void cpu_schedule_close(cpu_schedule *x);
+/* cpu_player_add -- a stream's; it has no job yet. cpu_player_remove: it has none left. */
+void cpu_player_add(cpu_schedule *x, cpu_player *p, cpu_stream *s);
+void cpu_player_remove(cpu_schedule *x, cpu_player *p);
+
+/* cpu_schedule_take -- sleep until p has the turn. cpu_schedule_give: it has done its job. */
+void cpu_schedule_take(cpu_schedule *x, cpu_player *p);
+void cpu_schedule_give(cpu_schedule *x);
+/* cpu_schedule_call_begin -- p has the turn and begins a call: others go on. cpu_schedule_call_end:
+ * sleep until p has the turn again. */
+void cpu_schedule_call_begin(cpu_schedule *x, cpu_player *p, uint64_t call);
+void cpu_schedule_call_end(cpu_schedule *x, cpu_player *p);
+
+/* cpu_schedule_issued -- the host has issued a task on p's stream. */
+void cpu_schedule_issued(cpu_schedule *x, cpu_player *p);
+/* cpu_schedule_wait -- the host sleeps until over(self), and it has the turn. */
+void cpu_schedule_wait(cpu_schedule *x, bool (*over)(void *self), void *self);
+/* cpu_schedule_polled -- the host has looked for what was not there: another player, if one can. */
+void cpu_schedule_polled(cpu_schedule *x);
+/* cpu_schedule_number_call -- of a task that waits for other ranks, when it is issued. */
+uint64_t cpu_schedule_number_call(cpu_schedule *x);
+/* cpu_schedule_host_call -- see device_host_call_begin; also for a device without a scheduler. */
+void cpu_schedule_host_call(bool begins);
+
 /* ---- streams (cpu_stream.c) ----------------------------------------------------------------- */
 struct cpu_stream {
     stream base;
     bool is_worker;               /* else inline: a task runs in the call that issues it */
     int priority;                 /* of a worker: see stream_config */
     TAILQ_ENTRY(cpu_stream) link; /* in cpu_device.streams */
+    cpu_player player;            /* unused without a scheduler */
 
     atomic_bool failed;    /* once set, `error` is never written again */
     fsdp_error_info error; /* the first error of this stream's work */
@@ -42,6 +89,10 @@ struct cpu_stream {
 /* cpu_stream_new -- a stream; owned by the device, cpu_stream_delete. is_worker: with a thread. */
 fsdp_status cpu_stream_new(cpu_device *d, const stream_config *config, bool is_worker,
                            cpu_stream **out);
+/* cpu_stream_is_ready -- could its first task run now? For the scheduler, and so is
+ * cpu_stream_first_call: the number of the first queued call; CPU_NO_CALL: there is none. */
+bool cpu_stream_is_ready(cpu_stream *s);
+uint64_t cpu_stream_first_call(cpu_stream *s);
 /* cpu_stream_delete -- drains the queue, joins the worker. */
 void cpu_stream_delete(cpu_stream *s);
 /* cpu_stream_drain -- every task issued so far is finished; says nothing of errors. */
@@ -104,6 +155,7 @@ void cpu_free(stream *s, void *ptr);
 struct cpu_device {
     device base;
     cpu_pool pool;
-    pthread_mutex_t lock; /* guards streams */
+    cpu_schedule *schedule; /* NULL: streams run as their threads do */
+    pthread_mutex_t lock;   /* guards streams */
     TAILQ_HEAD(, cpu_stream) streams;
 };

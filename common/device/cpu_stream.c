@@ -14,7 +14,10 @@
  * Errors. The first failing task leaves its words in the stream. After it, calls (kernels, copies)
  * are skipped; frees, records and waits still run, since memory must come back and other streams
  * must not hang. A capture completed by a failed stream carries the error, and a stream that waits
- * for it fails the same way: what it waited for did not happen. */
+ * for it fails the same way: what it waited for did not happen.
+ *
+ * With a scheduler (cpu_schedule.c) there is no inline stream, and a worker takes a task when it
+ * has the turn. */
 #include "common/base/clock.h"
 #include "common/base/recycle.h"
 #include "common/device/cpu_impl.h"
@@ -50,25 +53,57 @@ fsdp_status cpu_stream_status(cpu_stream *s)
 }
 
 /* ---- the queue and its worker --------------------------------------------------------------- */
+static cpu_schedule *schedule_of(const cpu_stream *s)
+{
+    return ((cpu_device *)s->base.device)->schedule;
+}
+
+static uint64_t call_of(const cpu_task *task);
+
+/* The first task, once there is one; NULL: stopping, and drained. s->lock is held. */
+static cpu_task *first_task(cpu_stream *s)
+{
+    while (STAILQ_EMPTY(&s->queue) && !s->stopping)
+        pthread_cond_wait(&s->work, &s->lock);
+    return STAILQ_FIRST(&s->queue);
+}
+
+static void run_task(cpu_stream *s, cpu_task *task)
+{
+    uint64_t call = schedule_of(s) ? call_of(task) : CPU_NO_CALL;
+    if (call != CPU_NO_CALL)
+        cpu_schedule_call_begin(schedule_of(s), &s->player, call);
+    task->run(s, task);
+    if (call != CPU_NO_CALL)
+        cpu_schedule_call_end(schedule_of(s), &s->player);
+}
+
 static void *worker_main(void *arg)
 {
     cpu_stream *s = arg;
+    cpu_schedule *schedule = schedule_of(s);
+    cpu_task *task;
     if (s->priority != 0) /* a thread has a niceness of its own; to lower it may be forbidden */
         (void)setpriority(PRIO_PROCESS, (id_t)gettid(), -s->priority);
     pthread_mutex_lock(&s->lock);
-    for (;;) {
-        while (STAILQ_EMPTY(&s->queue) && !s->stopping)
-            pthread_cond_wait(&s->work, &s->lock);
-        cpu_task *task = STAILQ_FIRST(&s->queue);
-        if (!task)
-            break; /* stopping, and drained */
+    while ((task = first_task(s)) != NULL) {
+        if (schedule) {
+            pthread_mutex_unlock(&s->lock);
+            cpu_schedule_take(schedule, &s->player);
+            pthread_mutex_lock(&s->lock);
+        }
         STAILQ_REMOVE_HEAD(&s->queue, link);
         pthread_mutex_unlock(&s->lock);
-        task->run(s, task);
+        run_task(s, task);
         pthread_mutex_lock(&s->lock);
         s->finished_tasks++;
         if (s->sync_waiters > 0 && s->finished_tasks >= s->sync_target)
             pthread_cond_broadcast(&s->idle);
+        if (schedule) {
+            pthread_mutex_unlock(&s->lock);
+            cpu_schedule_give(schedule);
+            pthread_mutex_lock(&s->lock);
+        }
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
@@ -88,6 +123,23 @@ void cpu_stream_issue(cpu_stream *s, cpu_task *task)
     if (was_empty) /* else the worker has been woken for the tasks before this one */
         pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&s->lock);
+    if (schedule_of(s))
+        cpu_schedule_issued(schedule_of(s), &s->player);
+}
+
+/* What the host waits for when it drains a stream. */
+typedef struct drain_target {
+    cpu_stream *s;
+    uint64_t tasks;
+} drain_target;
+
+static bool is_drained(void *self)
+{
+    const drain_target *t = self;
+    pthread_mutex_lock(&t->s->lock);
+    bool drained = t->s->finished_tasks >= t->tasks;
+    pthread_mutex_unlock(&t->s->lock);
+    return drained;
 }
 
 void cpu_stream_drain(cpu_stream *s)
@@ -98,6 +150,11 @@ void cpu_stream_drain(cpu_stream *s)
                 "a task may not wait for its own stream");
     pthread_mutex_lock(&s->lock);
     uint64_t target = s->issued_tasks;
+    if (schedule_of(s)) {
+        pthread_mutex_unlock(&s->lock);
+        cpu_schedule_wait(schedule_of(s), is_drained, &(drain_target){s, target});
+        return;
+    }
     if (s->sync_waiters++ == 0 || target < s->sync_target)
         s->sync_target = target;
     while (s->finished_tasks < target)
@@ -138,6 +195,8 @@ fsdp_status cpu_stream_new(cpu_device *d, const stream_config *config, bool is_w
     pthread_cond_init(&s->work, NULL);
     pthread_cond_init(&s->idle, NULL);
     STAILQ_INIT(&s->queue);
+    if (d->schedule)
+        cpu_player_add(d->schedule, &s->player, s);
     int err = is_worker ? start_worker(s) : 0;
     if (err) {
         s->is_worker = false;
@@ -160,6 +219,8 @@ void cpu_stream_delete(cpu_stream *s)
         pthread_mutex_unlock(&s->lock);
         pthread_join(s->thread, NULL);
     }
+    if (schedule_of(s))
+        cpu_player_remove(schedule_of(s), &s->player);
     pthread_cond_destroy(&s->idle);
     pthread_cond_destroy(&s->work);
     pthread_mutex_destroy(&s->lock);
@@ -170,7 +231,8 @@ void cpu_stream_delete(cpu_stream *s)
 typedef struct kernel_call {
     cpu_task task;
     stream_fn fn;
-    device_act act; /* for the watch; only the token is set when that is 0 */
+    uint64_t number; /* what call_of says */
+    device_act act;  /* for the watch; only the token is set when that is 0 */
     max_align_t args[];
 } kernel_call;
 
@@ -207,6 +269,7 @@ fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, const device_act *act,
                           args_bytes);
     call->task.run = call_run;
     call->fn = fn;
+    call->number = CPU_NO_CALL;
     call->act.token = act->token;
     if (act->token != 0) {
         call->act = *act;
@@ -218,6 +281,34 @@ fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, const device_act *act,
     return FSDP_OK;
 }
 
+/* The scheduler's number of a task that waits for other ranks or for the host, or CPU_NO_CALL. */
+static uint64_t call_of(const cpu_task *task)
+{
+    return task->run == call_run ? ((const kernel_call *)task)->number : CPU_NO_CALL;
+}
+
+uint64_t cpu_stream_first_call(cpu_stream *s)
+{
+    uint64_t call = CPU_NO_CALL;
+    cpu_task *task;
+    pthread_mutex_lock(&s->lock);
+    STAILQ_FOREACH(task, &s->queue, link)
+    {
+        call = call_of(task);
+        if (call < CPU_CALL_OF_HOST)
+            break;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return call;
+}
+
+static uint64_t number_of(cpu_schedule *x, const launch_config *l)
+{
+    if (!x || l->waits_for == WAITS_FOR_NOBODY)
+        return CPU_NO_CALL;
+    return l->waits_for == WAITS_FOR_HOST ? CPU_CALL_OF_HOST : cpu_schedule_number_call(x);
+}
+
 fsdp_status cpu_launch(stream *base, const launch_config *l, const device_act *act)
 {
     cpu_stream *s = (cpu_stream *)base;
@@ -227,6 +318,7 @@ fsdp_status cpu_launch(stream *base, const launch_config *l, const device_act *a
     TRY(cpu_call_new(l->fn, l->args_bytes, act, &task, &copy));
     if (l->args_bytes > 0)
         memcpy(copy, l->args, l->args_bytes);
+    ((kernel_call *)task)->number = number_of(schedule_of(s), l);
     cpu_stream_issue(s, task);
     return s->is_worker ? FSDP_OK : cpu_stream_status(s);
 }
@@ -334,6 +426,17 @@ static void wait_run(cpu_stream *s, cpu_task *task)
     recycle_put(w);
 }
 
+bool cpu_stream_is_ready(cpu_stream *s)
+{
+    bool failed;
+    pthread_mutex_lock(&s->lock);
+    cpu_task *task = STAILQ_FIRST(&s->queue);
+    bool ready =
+        task && (task->run != wait_run || capture_done(((event_wait *)task)->capture, &failed));
+    pthread_mutex_unlock(&s->lock);
+    return ready;
+}
+
 /* ---- events --------------------------------------------------------------------------------- */
 fsdp_status cpu_event_create(device *d, bool timed, event **out)
 {
@@ -423,10 +526,19 @@ fsdp_status cpu_stream_wait_event(stream *base, event *e, const device_act *act)
     return cpu_stream_status(s);
 }
 
+static bool is_reached(void *self)
+{
+    bool failed;
+    return capture_done(self, &failed);
+}
+
 fsdp_status cpu_event_sync(event *e)
 {
     capture *c = event_get((cpu_event *)e);
+    cpu_schedule *schedule = ((cpu_device *)e->device)->schedule;
     fsdp_status status = FSDP_OK;
+    if (c && schedule)
+        cpu_schedule_wait(schedule, is_reached, c);
     if (c && !capture_wait(c)) {
         fsdp_error_set(&c->error);
         status = c->error.status;
@@ -438,8 +550,11 @@ fsdp_status cpu_event_sync(event *e)
 bool cpu_event_done(event *e)
 {
     capture *c = event_get((cpu_event *)e);
+    cpu_schedule *schedule = ((cpu_device *)e->device)->schedule;
     bool failed, done = !c || capture_done(c, &failed);
     capture_put(c);
+    if (!done && schedule) /* the caller may be going to ask until it is */
+        cpu_schedule_polled(schedule);
     return done;
 }
 

@@ -141,6 +141,18 @@ fsdp_status stream_sync(stream *s)
     return sync(s->device, s, NULL);
 }
 
+void device_host_call_begin(device *d)
+{
+    if (d->backend->host_call)
+        d->backend->host_call(d, true);
+}
+
+void device_host_call_end(device *d)
+{
+    if (d->backend->host_call)
+        d->backend->host_call(d, false);
+}
+
 /* ---- events --------------------------------------------------------------------------------- */
 fsdp_status event_create(device *d, event **out)
 {

@@ -8,6 +8,9 @@
  * The host may run ahead of every stream; it reads device memory only after stream_sync or
  * event_sync. On the CPU the compute stream is inline (the call does the work) unless
  * `async_compute` is set; every other stream is a worker thread with a first-in-first-out queue.
+ * With a `schedule_seed` the compute stream is one too, one task at a time runs on the device, and
+ * the seed chooses among all orders that the events allow (cpu_schedule.c): a missing wait shows,
+ * and shows again. One thread may use such a device.
  *
  * Memory. device_alloc and device_free are stream-ordered: the block may be used by work issued on
  * that stream after the alloc and before the free; use on another stream needs an event on either
@@ -35,10 +38,11 @@ typedef struct event event;
 
 typedef struct device_config {
     device_kind kind;
-    int index;          /* which device of the host; 0 on the CPU */
-    int n_threads;      /* CPU: threads that a kernel of the compute stream may use, >= 1 */
-    bool debug_fill;    /* NaN in fresh and freed memory */
-    bool async_compute; /* CPU: the compute stream is a worker thread too */
+    int index;              /* which device of the host; 0 on the CPU */
+    int n_threads;          /* CPU: threads that a kernel of the compute stream may use, >= 1 */
+    bool debug_fill;        /* NaN in fresh and freed memory */
+    bool async_compute;     /* CPU: the compute stream is a worker thread too */
+    uint64_t schedule_seed; /* CPU: of the order in which streams and host run; 0: at once */
 } device_config;
 
 /* device_open -- start a device.
@@ -96,6 +100,11 @@ int stream_threads(const stream *s);
 /* stream_sync -- the host waits for all work issued on s so far.
  *   errors  the stream's */
 fsdp_status stream_sync(stream *s);
+
+/* device_host_call_begin -- the host will sleep until other ranks have done something, and use the
+ * device again when it has called device_host_call_end. Streams go on meanwhile. */
+void device_host_call_begin(device *d);
+void device_host_call_end(device *d);
 
 /* ---- events --------------------------------------------------------------------------------- */
 
@@ -201,10 +210,14 @@ typedef struct mem_access {
 
 typedef fsdp_status (*stream_fn)(void *args, int n_threads);
 
+/* What a launch may sleep for. Those that wait for ranks are issued in one order on all ranks. */
+typedef enum launch_wait { WAITS_FOR_NOBODY, WAITS_FOR_RANKS, WAITS_FOR_HOST } launch_wait;
+
 typedef struct launch_config {
     stream_fn fn;
     const void *args; /* [args_bytes], copied; fn gets the copy, aligned for any type */
     size_t args_bytes;
+    launch_wait waits_for;
     work_info work;             /* for a watch; a zeroed one is not counted */
     const mem_access *accesses; /* [n_accesses], read during the call; NULL: not told */
     int n_accesses;

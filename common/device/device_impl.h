@@ -16,6 +16,8 @@ typedef struct device_backend {
     fsdp_status (*stream_create)(device *d, const stream_config *config, stream **out);
     void (*stream_free)(stream *s);
     fsdp_status (*stream_sync)(stream *s);
+    /* device_host_call_begin, _end; NULL: there is nothing to do */
+    void (*host_call)(device *d, bool begins);
 
     fsdp_status (*event_create)(device *d, bool timed, event **out);
     void (*event_free)(event *e);

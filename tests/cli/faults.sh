@@ -101,6 +101,9 @@ fault 'a rank is terminated' 3 3 10 'kill -TERM $(some_rank 2)'
 export FSDP_TIMEOUT_S=2
 fault 'a rank is stopped' 3 2 20 'kill -STOP $(some_rank 2)'
 unset FSDP_TIMEOUT_S
+export FSDP_SCHEDULE=2
+fault 'a rank is killed while a seed chooses who runs' 3 2 10 'kill -KILL $(some_rank 2)'
+unset FSDP_SCHEDULE
 fault 'the launcher is killed' 3 1 5 'kill -KILL $job'
 fault 'the launcher is interrupted' 2 1 10 'kill -INT $job'
 

@@ -10,6 +10,7 @@ fsdp_status suite_open(suite *s)
     device_config dc[2] = {
         {.kind = DEVICE_CPU, .n_threads = 1},
         {.kind = DEVICE_CPU, .n_threads = 2, .debug_fill = true, .async_compute = true}};
+    TRY(comm_schedule_seed(&dc[1].schedule_seed));
     for (int d = 0; d < 2; d++) {
         TRY(device_open(&dc[d], &s->dev[d]));
         TRY(comm_open(s->dev[d], &(comm_config){0}, &s->world[d]));

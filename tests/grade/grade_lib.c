@@ -146,7 +146,10 @@ fsdp_status gate_close(grade *g, stream *s)
 {
     atomic_store(&g->gate, GATE_CLOSED);
     atomic_int *gate = &g->gate;
-    return stream_launch(s, gate_hold, &gate, sizeof gate);
+    return stream_launch_work(s, &(launch_config){.fn = gate_hold,
+                                                  .args = &gate,
+                                                  .args_bytes = sizeof gate,
+                                                  .waits_for = WAITS_FOR_HOST});
 }
 
 fsdp_status gate_open(grade *g, const char *what)
@@ -260,6 +263,7 @@ static fsdp_status grade_open(grade *g)
         .kind = DEVICE_CPU, .n_threads = 1, .debug_fill = true, .async_compute = true};
     const char *limit = getenv("FSDP_TIMEOUT_S");
     comm_config cc = {.timeout_s = limit ? atof(limit) : COMM_TIMEOUT_S};
+    TRY(comm_schedule_seed(&dc.schedule_seed));
     TRY(device_open(&dc, &g->dev));
     TRY(comm_open(g->dev, &cc, &g->comm));
     g->compute = device_compute_stream(g->dev);

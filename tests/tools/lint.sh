@@ -96,6 +96,7 @@ fi
 # FILE NAME and why the process, or each thread, has one of it.
 globals='
 status.c     record         the last error of a thread, as errno is
+cpu_schedule.c of_thread     the scheduler of the devices that a thread has opened
 recycle.c    shared         records that one thread is done with serve all
 host_share.c opened         the file of shared memory, mapped by the peers under one descriptor;
 host_share.c share_fd         opened once

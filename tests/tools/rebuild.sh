@@ -81,6 +81,8 @@ tsan)
     quiet 'training on 2 ranks' $LAUNCHER -n 2 "$BUILD/fsdp_train" $short
     # shellcheck disable=SC2086
     quiet 'training with a compute thread' env FSDP_ASYNC_COMPUTE=1 $LAUNCHER -n 2 "$BUILD/fsdp_train" $short
+    # shellcheck disable=SC2086
+    quiet 'training under a schedule' env FSDP_SCHEDULE=3 $LAUNCHER -n 2 "$BUILD/fsdp_train" $short
     ;;
 valgrind)
     need valgrind

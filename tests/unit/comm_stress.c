@@ -405,6 +405,7 @@ static void round_run(stress *x)
 static void stress_open(stress *x)
 {
     device_config dc = {.kind = DEVICE_CPU, .n_threads = 2, .debug_fill = true};
+    MUST(comm_schedule_seed(&dc.schedule_seed));
     MUST(device_open(&dc, &x->dev));
     MUST(comm_open(x->dev, &(comm_config){.backend = COMM_AUTO}, &x->group[0]));
     for (int i = 0; i < STREAMS - 1; i++)
@@ -425,6 +426,7 @@ static int report(stress *x, uint64_t seed)
 {
     int64_t sum[2] = {atomic_load(&stress_differences), atomic_load(&stress_checked_bytes)};
     MUST(comm_all_reduce(x->group[0], x->s[STREAMS - 1], "result", DTYPE_I64, sum, 2));
+    MUST(stream_sync(x->s[STREAMS - 1]));
     if (x->group[0]->team.rank == 0)
         printf("%s stress over %s, seed %llu: %d rounds, %lld calls, %lld bytes checked, %lld "
                "differences\n",

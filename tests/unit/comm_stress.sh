@@ -13,7 +13,8 @@ mkdir -p "$OUT" || exit 2
 child='' failed=0
 trap 'kill -TERM $child 2>/dev/null; exit 130' INT TERM HUP
 
-# stress WAY W ROUNDS SEED... -- shm and mpi: started by $LAUNCHER; run: by fsdp_run
+# stress WAY W ROUNDS SEED... -- shm and mpi: started by $LAUNCHER; run: by fsdp_run; schedule: that, in an order that
+# the seed chooses
 stress() {
     way=$1 w=$2 rounds=$3
     shift 3
@@ -23,6 +24,7 @@ stress() {
         set -- "$BUILD/tests/unit/comm_stress" --rounds "$rounds" --seed "$seed"
         case $way in
         run) set -- "$BUILD/fsdp_run" --no-prefix -n "$w" "$@" ;;
+        schedule) set -- env FSDP_SCHEDULE="$seed" "$BUILD/fsdp_run" --no-prefix -n "$w" "$@" ;;
         *) set -- env FSDP_COMM="$way" $LAUNCHER -n "$w" "$@" ;; # words
         esac
         FSDP_TIMEOUT_S=${FSDP_TIMEOUT_S:-60} timeout -k 5 600 "$@" >"$log" 2>&1 </dev/null &
@@ -46,12 +48,14 @@ quick)
         stress mpi $w 30 $w
     done
     stress run 4 100 5
+    stress schedule 3 100 6 7 8
     ;;
 full)
     for w in 2 3 4 5 6 7 8; do
         stress shm $w 1000 1$w 2$w
         stress mpi $w 1000 1$w
         stress run $w 1000 3$w
+        stress schedule $w 500 4$w 5$w 6$w
     done
     ;;
 *) echo "usage: $0 [quick|full] [BUILD]" >&2 && exit 2 ;;

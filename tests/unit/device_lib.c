@@ -11,6 +11,16 @@ device *open_cpu(bool async, bool debug_fill)
     return d;
 }
 
+device *open_scheduled(uint64_t seed)
+{
+    device *d = NULL;
+    OK(device_open(
+        &(device_config){
+            .kind = DEVICE_CPU, .n_threads = 1, .debug_fill = true, .schedule_seed = seed},
+        &d));
+    return d;
+}
+
 cpu_pool *pool_of(device *d)
 {
     return &((cpu_device *)d)->pool;
@@ -31,7 +41,10 @@ static fsdp_status run_gate(void *args, int n_threads)
 void close_gate(stream *s, sem_t *gate)
 {
     sem_init(gate, 0, 0);
-    OK(stream_launch(s, run_gate, &gate, sizeof gate));
+    OK(stream_launch_work(s, &(launch_config){.fn = run_gate,
+                                              .args = &gate,
+                                              .args_bytes = sizeof gate,
+                                              .waits_for = WAITS_FOR_HOST}));
 }
 
 fsdp_status run_append(void *args, int n_threads)

@@ -33,6 +33,7 @@
     }
 
 device *open_cpu(bool async, bool debug_fill); /* two threads */
+device *open_scheduled(uint64_t seed);
 cpu_pool *pool_of(device *d);
 size_t live_bytes(device *d);
 

@@ -149,11 +149,14 @@ static void stress_op(stress *x)
     }
 }
 
+static bool INLINE = false, ASYNC = true, SCHEDULED = true;
+
 static void test_stress(void **state)
 {
     bool async = *(bool *)*state;
+    bool scheduled = *state == &SCHEDULED;
     for (unsigned seed = 1; seed <= 12; seed++) {
-        device *d = open_cpu(async, seed % 2 == 0);
+        device *d = scheduled ? open_scheduled(seed) : open_cpu(async, seed % 2 == 0);
         stress *x = calloc(1, sizeof *x);
         x->seed = seed * 7919;
         x->inline_compute = !async;
@@ -182,10 +185,10 @@ static void test_stress(void **state)
 
 int main(void)
 {
-    static bool INLINE = false, ASYNC = true;
     alarm(60); /* a deadlock is a failure, not a hang */
     const struct CMUnitTest tests[] = {
         BOTH(test_stress),
+        {"test_stress (scheduled)", test_stress, NULL, NULL, &SCHEDULED},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* test_launched.c -- how many ranks there are, and how many on this host, by what launchers put
  * into the environment. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <cmocka.h>
-
 #include "common/comm/transport_help.h"
+#include "tests/unit/unit_lib.h"
 
 static int forget_launchers(void **state)
 {
@@ -19,7 +15,8 @@ static int forget_launchers(void **state)
                                         "OMPI_COMM_WORLD_LOCAL_SIZE",
                                         "MPI_LOCALNRANKS",
                                         "SLURM_STEP_NUM_TASKS",
-                                        "SLURM_PROCID"};
+                                        "SLURM_PROCID",
+                                        "FSDP_SCHEDULE"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unsetenv(names[i]);
@@ -71,11 +68,37 @@ static void test_fsdp_run_says_it(void **state)
     assert_int_equal(comm_launched_ranks(), 8);
 }
 
+/* A seed of each rank; none without a number. */
+static void test_schedule_seed(void **state)
+{
+    (void)state;
+    uint64_t seed = 7, other;
+    OK(comm_schedule_seed(&seed));
+    assert_true(seed == 0);
+    setenv("FSDP_SCHEDULE", "0", 1);
+    setenv("PMI_SIZE", "2", 1);
+    setenv("PMI_RANK", "1", 1);
+    OK(comm_schedule_seed(&seed));
+    assert_true(seed == 0);
+    setenv("FSDP_SCHEDULE", "12", 1);
+    OK(comm_schedule_seed(&seed));
+    setenv("PMI_RANK", "0", 1);
+    OK(comm_schedule_seed(&other));
+    assert_true(other != 0 && other != seed);
+    const char *const wrong[] = {"x", "1x", "-1", "4294967296"};
+    for (int i = 0; i < 4; i++) {
+        setenv("FSDP_SCHEDULE", wrong[i], 1);
+        assert_int_equal(comm_schedule_seed(&seed), FSDP_EINVAL);
+        assert_says(wrong[i]);
+    }
+}
+
 #define TEST(function) cmocka_unit_test_setup(function, forget_launchers)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(test_no_launcher), TEST(test_mpi_says_it),
-                                       TEST(test_slurm_says_how_many), TEST(test_fsdp_run_says_it)};
+                                       TEST(test_slurm_says_how_many), TEST(test_fsdp_run_says_it),
+                                       TEST(test_schedule_seed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

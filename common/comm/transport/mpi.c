@@ -110,8 +110,9 @@ static fsdp_status mpi_exchange(transport_group *group, stream *s, const comm_ca
     a->call = *call;
     memcpy(a->parts, parts, (size_t)g->team->size * sizeof *parts);
     atomic_fetch_add(&g->n_unfinished, 1);
-    fsdp_status status =
-        s != NULL ? stream_launch(s, exchange_task, a, args_bytes(g)) : exchange_task(a, 1);
+    launch_config l = {
+        .fn = exchange_task, .args = a, .args_bytes = args_bytes(g), .waits_for = WAITS_FOR_RANKS};
+    fsdp_status status = s != NULL ? stream_launch_work(s, &l) : exchange_task(a, 1);
     recycle_put(a);
     return status;
 }

@@ -352,7 +352,9 @@ static fsdp_status issue(shm_group *g, stream *s, const comm_call *call, const c
     if (ctx_bytes > 0)
         memcpy(a->parts + g->team->size, v->ctx, ctx_bytes);
     atomic_fetch_add(&g->n_unfinished, 1);
-    fsdp_status status = s != NULL ? stream_launch(s, call_task, a, bytes) : call_task(a, 1);
+    launch_config l = {
+        .fn = call_task, .args = a, .args_bytes = bytes, .waits_for = WAITS_FOR_RANKS};
+    fsdp_status status = s != NULL ? stream_launch_work(s, &l) : call_task(a, 1);
     recycle_put(a);
     device_free(s, bounce);
     return status;

@@ -1,0 +1,296 @@
+/* cpu_schedule.c -- the adversarial scheduler of the CPU backend: FSDP_SCHEDULE=SEED.
+ *
+ *   cpu_schedule_open -> a player for the host and one for each stream -> cpu_schedule_close
+ *
+ * Without it, streams are threads that run side by side, and a missing wait may go unseen: what
+ * should have been waited for has mostly happened anyway. With it, one player at a time has the
+ * turn, and a seed decides who is next. So an order that the events allow, but that no machine
+ * would choose, is run on purpose, and the same seed runs it again.
+ *
+ * The players are the host, which is the thread that opened the device and the only one to use it,
+ * and every stream, the compute stream too. Devices that one thread has opened are scheduled as
+ * one, with the first one's seed: while it waits for one of them, the streams of all go on. A
+ * stream that has the turn runs one task. The host runs until its next call of device.h that issues
+ * work or waits. Whoever has run chooses the next player (pick) among those that can run: streams
+ * whose first task is not a wait for an event that has not been reached, and the host unless what
+ * it waits for is missing.
+ *
+ * Strategies, one a run, drawn from the seed:
+ *     random    the host with a probability that is drawn too (it runs far ahead, or hardly), else
+ *               any stream
+ *     newest    the same for the host; else the stream that work was issued on last
+ *     priority  every player has a priority, and the highest runs. Half of these runs draw a new
+ *               one now and then; in the others the lowest player runs only when nobody else can
+ *               [Burckhardt et al. 2010]
+ *
+ * Calls. A task that waits for other ranks, and a host that does, would keep the turn from the very
+ * work that the other ranks wait for. So such a call gives the turn back when it begins, and asks
+ * for it again when it is over. It gets the turn at once if no older call (in the order in which
+ * the host made them) is unfinished: then nobody runs until it is over. This is what makes the
+ * order of a rank a function of the seed alone, though its peers come when they like. Nor can it
+ * stop the job. Among the ranks that stand still for a call, take the one whose call is the
+ * oldest. Its peers have had this call, or are in it, or stand still for no older one and so still
+ * run what comes before it. That needs calls to be made in an order that all ranks agree on.
+ *
+ * What depends on the seed and the program only: the order of all jobs of a rank whose calls are
+ * issued on one stream. With several streams a call may begin while an older one still waits in its
+ * queue; what it does then overlaps with other jobs. A task that waits for the host (a test's gate)
+ * overlaps with other jobs as well. */
+#include "common/device/cpu_impl.h"
+#include <stdlib.h>
+
+typedef enum strategy { PLAY_RANDOM, PLAY_NEWEST, PLAY_PRIORITY } strategy;
+
+enum { HOST_PARTS = 16, CHANGE_EVERY = 32 };
+
+/* All fields are touched only by the player that has the turn, or under the lock. */
+struct cpu_schedule {
+    int n_devices;
+    TAILQ_HEAD(, cpu_player) streams;
+    pthread_mutex_t lock;
+    cpu_player *turn; /* who has it */
+    cpu_player host;
+    bool (*over)(void *self); /* what the host waits for has come; NULL: it does not wait */
+    void *over_self;
+    uint64_t n_issued, n_calls;
+    uint64_t draw_state;
+    strategy plays;
+    uint32_t host_parts; /* of HOST_PARTS: how often the host is next if it can be */
+    bool changes;        /* priorities are drawn anew now and then */
+};
+
+static _Thread_local cpu_schedule *of_thread; /* NULL: it has no scheduled device */
+
+/* ---- drawing -------------------------------------------------------------------------------- */
+
+/* Below n; splitmix64. */
+static uint32_t draw(cpu_schedule *x, uint32_t n)
+{
+    uint64_t z = (x->draw_state += UINT64_C(0x9e3779b97f4a7c15));
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (uint32_t)((z ^ (z >> 31)) >> 32) % n;
+}
+
+static void player_init(cpu_schedule *x, cpu_player *p, cpu_stream *s)
+{
+    *p = (cpu_player){.stream = s, .priority = draw(x, UINT32_MAX)};
+    pthread_cond_init(&p->has_turn, NULL);
+}
+
+static cpu_schedule *schedule_new(uint64_t seed)
+{
+    static const uint32_t host_parts[] = {1, HOST_PARTS / 2, HOST_PARTS - 1};
+    cpu_schedule *x = calloc(1, sizeof *x);
+    if (!x)
+        return NULL;
+    TAILQ_INIT(&x->streams);
+    x->draw_state = seed;
+    uint32_t quarter = draw(x, 4);
+    x->plays = quarter < 2 ? PLAY_PRIORITY : quarter == 2 ? PLAY_RANDOM : PLAY_NEWEST;
+    x->host_parts = host_parts[draw(x, 3)];
+    x->changes = draw(x, 2) == 0;
+    pthread_mutex_init(&x->lock, NULL);
+    player_init(x, &x->host, NULL);
+    x->turn = &x->host;
+    return x;
+}
+
+cpu_schedule *cpu_schedule_open(uint64_t seed)
+{
+    if (!of_thread)
+        of_thread = schedule_new(seed);
+    if (of_thread)
+        of_thread->n_devices++;
+    return of_thread;
+}
+
+void cpu_schedule_close(cpu_schedule *x)
+{
+    if (!x || --x->n_devices > 0)
+        return;
+    FSDP_ASSERT(x == of_thread && TAILQ_EMPTY(&x->streams));
+    of_thread = NULL;
+    pthread_cond_destroy(&x->host.has_turn);
+    pthread_mutex_destroy(&x->lock);
+    free(x);
+}
+
+void cpu_player_add(cpu_schedule *x, cpu_player *p, cpu_stream *s)
+{
+    player_init(x, p, s);
+    TAILQ_INSERT_TAIL(&x->streams, p, link);
+}
+
+void cpu_player_remove(cpu_schedule *x, cpu_player *p)
+{
+    TAILQ_REMOVE(&x->streams, p, link);
+    pthread_cond_destroy(&p->has_turn);
+}
+
+/* ---- who is next; x->lock is held ----------------------------------------------------------- */
+
+/* The player whose call is the oldest of those that have begun; NULL: none has. */
+static cpu_player *oldest_begun(cpu_schedule *x)
+{
+    cpu_player *oldest = x->host.call != 0 ? &x->host : NULL, *p;
+    TAILQ_FOREACH(p, &x->streams, link)
+    {
+        if (p->call != 0 && (!oldest || p->call < oldest->call))
+            oldest = p;
+    }
+    return oldest;
+}
+
+static bool an_older_is_queued(cpu_schedule *x, uint64_t call)
+{
+    cpu_player *p;
+    TAILQ_FOREACH(p, &x->streams, link)
+    {
+        if (cpu_stream_first_call(p->stream) < call)
+            return true;
+    }
+    return false;
+}
+
+static bool is_preferred(cpu_schedule *x, const cpu_player *p, const cpu_player *to, uint32_t n)
+{
+    switch (x->plays) {
+    case PLAY_RANDOM:
+        return draw(x, n) == 0; /* p is the n-th candidate: each of n has the same chance */
+    case PLAY_NEWEST:
+        return p->newest > to->newest;
+    case PLAY_PRIORITY:
+        return p->priority > to->priority;
+    }
+    return false;
+}
+
+/* Among those that have a job that can be run now; NULL: there is none. */
+static cpu_player *pick_ready(cpu_schedule *x, bool with_host)
+{
+    bool host_ready = with_host && x->host.call == 0 && (!x->over || x->over(x->over_self));
+    bool weighed = x->plays != PLAY_PRIORITY;
+    if (host_ready && weighed && draw(x, HOST_PARTS) < x->host_parts)
+        return &x->host;
+    cpu_player *best = host_ready && !weighed ? &x->host : NULL;
+    uint32_t n = 0;
+    cpu_player *p;
+    TAILQ_FOREACH(p, &x->streams, link)
+    {
+        if (p->call != 0 || !cpu_stream_is_ready(p->stream))
+            continue;
+        n++;
+        if (!best || is_preferred(x, p, best, n))
+            best = p;
+    }
+    return best ? best : host_ready ? &x->host : NULL;
+}
+
+static cpu_player *pick(cpu_schedule *x, bool with_host)
+{
+    cpu_player *begun = oldest_begun(x);
+    if (begun && begun->call != CPU_CALL_OF_HOST && !an_older_is_queued(x, begun->call))
+        return begun;
+    cpu_player *p = pick_ready(x, with_host);
+    if (!p && with_host)
+        p = begun; /* nobody else can do anything about it: wait for it */
+    else if (!p)
+        p = begun && begun->call_over ? begun : &x->host;
+    if (p && x->changes && draw(x, CHANGE_EVERY) == 0)
+        p->priority = draw(x, UINT32_MAX);
+    return p;
+}
+
+/* ---- taking turns --------------------------------------------------------------------------- */
+static void give(cpu_schedule *x, bool with_host)
+{
+    x->turn = pick(x, with_host);
+    FSDP_ASSERT(x->turn && "the host waits for what no stream will ever do");
+    pthread_cond_signal(&x->turn->has_turn);
+}
+
+static void take(cpu_schedule *x, cpu_player *p)
+{
+    while (x->turn != p)
+        pthread_cond_wait(&p->has_turn, &x->lock);
+}
+
+void cpu_schedule_take(cpu_schedule *x, cpu_player *p)
+{
+    pthread_mutex_lock(&x->lock);
+    take(x, p);
+    pthread_mutex_unlock(&x->lock);
+}
+
+void cpu_schedule_give(cpu_schedule *x)
+{
+    pthread_mutex_lock(&x->lock);
+    give(x, true);
+    pthread_mutex_unlock(&x->lock);
+}
+
+void cpu_schedule_call_begin(cpu_schedule *x, cpu_player *p, uint64_t call)
+{
+    pthread_mutex_lock(&x->lock);
+    p->call = call;
+    p->call_over = false;
+    give(x, true);
+    pthread_mutex_unlock(&x->lock);
+}
+
+void cpu_schedule_call_end(cpu_schedule *x, cpu_player *p)
+{
+    pthread_mutex_lock(&x->lock);
+    p->call_over = true;
+    take(x, p);
+    p->call = 0;
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* ---- the host ------------------------------------------------------------------------------- */
+
+/* The host gives the turn away, perhaps to itself, and goes on when it has it again. */
+static void host_pass(cpu_schedule *x, bool with_host)
+{
+    pthread_mutex_lock(&x->lock);
+    FSDP_ASSERT(x->turn == &x->host && "one thread uses a device with a scheduler, outside calls");
+    give(x, with_host);
+    take(x, &x->host);
+    pthread_mutex_unlock(&x->lock);
+}
+
+void cpu_schedule_issued(cpu_schedule *x, cpu_player *p)
+{
+    p->newest = ++x->n_issued;
+    host_pass(x, true);
+}
+
+void cpu_schedule_wait(cpu_schedule *x, bool (*over)(void *self), void *self)
+{
+    x->over = over;
+    x->over_self = self;
+    host_pass(x, true);
+    x->over = NULL;
+}
+
+void cpu_schedule_polled(cpu_schedule *x)
+{
+    host_pass(x, false);
+}
+
+uint64_t cpu_schedule_number_call(cpu_schedule *x)
+{
+    return ++x->n_calls;
+}
+
+void cpu_schedule_host_call(bool begins)
+{
+    cpu_schedule *x = of_thread;
+    if (!x)
+        return;
+    if (begins)
+        cpu_schedule_call_begin(x, &x->host, cpu_schedule_number_call(x));
+    else
+        cpu_schedule_call_end(x, &x->host);
+}
