@@ -47,6 +47,14 @@ static void test_measure(comm *c, stream *s)
     check(bound_s < 1, "the range is narrow");
 }
 
+/* Rank 0 says whether all went well on all ranks; a rank that fails has said why. */
+static void agree(comm *c, const char *name)
+{
+    fsdp_status mine = n_failed == 0 ? FSDP_OK : fsdp_error(FSDP_EINVAL, "", "%s failed", name);
+    if (comm_agree(c, mine) == FSDP_OK && comm_rank(c) == 0)
+        printf("PASS clock_offset.%s\n", name);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -56,7 +64,9 @@ int main(int argc, char **argv)
     fail_if(device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 1}, &d));
     fail_if(comm_open(d, &(comm_config){.backend = COMM_AUTO}, &c));
     test_narrow();
+    agree(c, "arithmetic");
     test_measure(c, device_compute_stream(d));
+    agree(c, "measured");
     int rank = comm_rank(c), world_size = comm_size(c);
     comm_close(c);
     device_close(d);
