@@ -3,6 +3,7 @@
  *   trainer_connect -> trainer_prepare -> trainer_allocate -> train_run -> report_run
  *   -> trainer_free */
 #pragma once
+#include "common/device/order_check.h"
 #include "common/observe/profile.h"
 #include "common/train/train.h"
 #include "trainer/plan.h"
@@ -23,8 +24,11 @@ typedef struct trainer {
     memory_plan mem_plan;
     traffic_plan traffic_plan;
     int64_t first_step;
-    profile *profile;      /* of --profile, else NULL */
-    engine watched_engine; /* with --profile, what the training loop gets */
+    profile *profile;         /* of --profile, else NULL */
+    engine watched_engine;    /* with --profile, what the training loop gets */
+    order_check *order;       /* of --check-order, else NULL */
+    engine checked_engine;    /* with --check-order, what the training loop gets */
+    engine *unchecked_engine; /* and what it would get */
 } trainer;
 
 /* trainer_connect -- open the device and the group of all ranks, and pin the threads.
@@ -57,6 +61,17 @@ engine *profile_run_watch(trainer *t);
 fsdp_status profile_run_write(trainer *t);
 /* profile_run_close -- stop watching and free the profile, when no stream works any more. */
 void profile_run_close(trainer *t);
+
+/* order_run_open -- watch t->run.dev. Without --check-order none of the order_run functions does
+ * anything. */
+fsdp_status order_run_open(trainer *t);
+/* order_run_watch -- the engine for the training loop: e, or one that looks at the checker too. */
+engine *order_run_watch(trainer *t, engine *e);
+/* order_run_end -- collective: rank 0 prints what was checked. All ranks fail or none.
+ *   errors  order_check_status's */
+fsdp_status order_run_end(const trainer *t, FILE *out);
+/* order_run_close -- stop watching, when no stream works any more. */
+void order_run_close(trainer *t);
 
 /* report_plan -- print tables of bytes by formula; for rank 0. */
 void report_plan(const trainer *t, FILE *out);

@@ -77,6 +77,8 @@ const option_spec TRAINER_OPTIONS[] = {
     {.name = "memory-report", .kind = OPT_STRING, .offset = FIELD(memory_report), .arg = "FILE", .help = "peak bytes and traffic beside the formulas, CSV"},
     {.name = "profile", .kind = OPT_STRING, .offset = FIELD(profile_dir), .arg = "DIR",
      .help = "count and time every operation after the first step: profile.md, a CSV by rank"},
+    {.name = "check-order", .kind = OPT_BOOL, .offset = FIELD(check_order),
+     .help = "report work on two streams that touches the same memory while no event orders it"},
     {.name = "plan", .kind = OPT_BOOL, .offset = FIELD(plan), .help = "print memory and traffic by formula and stop"},
     {.name = "plan-ranks", .kind = OPT_INT, .offset = FIELD(plan_ranks), .min = 0, .max = 1048576, .arg = "N",
      .help = "--plan for a job of N ranks, from one process"},
@@ -279,6 +281,9 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
     if (cfg->resume && strcmp(cfg->resume, "auto") == 0 && !cfg->train.save_dir)
         return fsdp_error(FSDP_EINVAL, "pass --save DIR too",
                           "--resume auto: no --save directory given");
+    if (cfg->check_order && cfg->profile_dir)
+        return fsdp_error(FSDP_EINVAL, "check first, then profile without --check-order",
+                          "--check-order and --profile exclude each other");
     if (cfg->data && cfg->synthetic_tokens > 0)
         return fsdp_error(FSDP_EINVAL, "leave one of them out",
                           "--data and --synthetic exclude each other");
