@@ -217,7 +217,7 @@ static fsdp_status make_all(fixture *fx)
                         .n_threads = 1,
                         .debug_fill = true,
                         .async_compute = fx->spec->async_compute};
-    TRY(device_open(&dc, &fx->dev));
+    TRY(grade_device_open(fx->g, &dc, &fx->dev));
     TRY(comm_open(fx->dev, &(comm_config){.timeout_s = 8}, &fx->world));
     fx->comm = fx->world;
     if (fx->spec->group_ranks > 0) {

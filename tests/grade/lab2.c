@@ -102,6 +102,13 @@ static fsdp_status add_half(void *args, int n_threads)
     return FSDP_OK;
 }
 
+/* The optimizer, as these tests know it. */
+static fsdp_status update_shard(stream *s, float *shard, size_t elems)
+{
+    return grade_launch(s, add_half, &(add_args_host){shard, elems}, sizeof(add_args_host),
+                        (mem_access){shard, elems * sizeof *shard, true});
+}
+
 /* Has u's gather ended within limit_ms, while the compute stream is held up? */
 static bool gathers_within(const fsdp *f, int u, int limit_ms)
 {
@@ -122,10 +129,7 @@ static fsdp_status gather_after_update(grade *g, fsdp *f, int u)
     float got[MAX_ELEMS], want[MAX_ELEMS];
     fsdp_error_info why;
     fsdp_status st = gate_close(g, f->compute);
-    st = first_failure(st,
-                       stream_launch(f->compute, add_half, &(add_args_host){unit->shard, n},
-                                     sizeof(add_args_host)),
-                       &why);
+    st = first_failure(st, update_shard(f->compute, unit->shard, n), &why);
     st = first_failure(st, unshard_begin(f, u), &why);
     bool ended = gathers_within(f, u, HELD_MS); /* a gather that does not wait ends in this time */
     st = first_failure(st, gate_open(g, "unshard_begin"), &why);
@@ -484,8 +488,7 @@ static fsdp_status hooks_and_states(grade *g, fsdp *f)
     /* the shards change, as an optimizer step would change them: the next gather is fresh */
     TRY(reshard(f, 1));
     size_t n = f->units[1].layout.shard_elems, padded = f->units[1].layout.padded_elems;
-    TRY(stream_launch(f->compute, add_half, &(add_args_host){f->units[1].shard, n},
-                      sizeof(add_args_host)));
+    TRY(update_shard(f->compute, f->units[1].shard, n));
     TRY(h.pre_forward(h.self, 1));
     float got[MAX_ELEMS], want[MAX_ELEMS];
     TRY(grade_read(f->compute, f->units[1].full, padded, got));
@@ -554,8 +557,7 @@ static fsdp_status residency(grade *g, fsdp *f, int u)
         TRY(expect_true("a resident unit keeps its array", unit->full != NULL));
         TRY(expect_status("fsdp_make_resident of a unit that is there", fsdp_make_resident(f, u),
                           FSDP_ESTATE));
-        TRY(stream_launch(f->compute, add_half, &(add_args_host){unit->shard, padded},
-                          sizeof(add_args_host)));
+        TRY(update_shard(f->compute, unit->shard, padded));
         TRY(fsdp_refresh(f));
         TRY(check_resident(f, u, 0.5f * (float)use, "resident array after a step"));
     }

@@ -41,7 +41,8 @@ static const model_config SMALL = {.family = "gpt2",
 
 static fsdp_status whole_create(grade *g, sharding_strategy sharding, int fsdp_size, whole *w)
 {
-    TRY(device_open(
+    TRY(grade_device_open(
+        g,
         &(device_config){
             .kind = DEVICE_CPU, .n_threads = 1, .debug_fill = true, .async_compute = true},
         &w->dev));
