@@ -67,6 +67,14 @@ fsdp_status order_run_open(trainer *t)
     return FSDP_OK;
 }
 
+fsdp_status order_run_explain(const trainer *t, fsdp_status status)
+{
+    if (status == FSDP_OK || !t->order)
+        return status;
+    fsdp_status found = order_check_status(t->order);
+    return found != FSDP_OK ? found : status;
+}
+
 fsdp_status order_run_end(const trainer *t, FILE *out)
 {
     if (!t->order)

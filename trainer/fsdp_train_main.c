@@ -45,7 +45,7 @@ static fsdp_status train(trainer *t, bool *failed_alike)
         TRY(note_alike(train_export(&t->setup, t->cfg.export_init_dir), failed_alike));
     fsdp_status status = train_run(t->loop, &result);
     *failed_alike = result.failed_alike || status == FSDP_EORDER;
-    TRY(status);
+    TRY(order_run_explain(t, status));
     TRY(note_alike(profile_run_write(t), failed_alike));
     if (t->cfg.export_dir)
         TRY(note_alike(train_export(&t->setup, t->cfg.export_dir), failed_alike));

@@ -67,6 +67,8 @@ void profile_run_close(trainer *t);
 fsdp_status order_run_open(trainer *t);
 /* order_run_watch -- the engine for the training loop: e, or one that looks at the checker too. */
 engine *order_run_watch(trainer *t, engine *e);
+/* order_run_explain -- status or, when training failed and this rank lacked an event, that. */
+fsdp_status order_run_explain(const trainer *t, fsdp_status status);
 /* order_run_end -- collective: rank 0 prints what was checked. All ranks fail or none.
  *   errors  order_check_status's */
 fsdp_status order_run_end(const trainer *t, FILE *out);

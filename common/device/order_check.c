@@ -176,24 +176,28 @@ static void report_untold(order_check *c, const order_access *now)
 
 /* ---- rules ---------------------------------------------------------------------------------- */
 
-/* Compare an access with all that can conflict with it, and enter it. What is before it and covered
- * by it is forgotten: whoever is ordered behind this one is behind that one too. So is what is
- * before all that can still be issued. */
+/* Compare an access with all that can conflict with it, and enter it; the last one that does is
+ * reported, for an event after that one would do for all. What is before it and covered by it is
+ * forgotten: whoever is ordered behind this one is behind that one too. So is what is before all
+ * that can still be issued. */
 static void touch(order_check *c, order_block *b, const order_access *now)
 {
     const order_clock *at = &c->clocks.stream[now->slot], *host = &c->clocks.host;
+    order_access conflict = {.op = NULL};
     size_t n = 0;
     for (size_t i = 0; i < b->n_log; i++) {
         const order_access then = b->log[i];
         bool before = order_before(at, then.slot, then.number);
         bool overlap = then.begin < now->end && now->begin < then.end;
         if (overlap && !before && (then.writes || now->writes))
-            report_conflict(c, b, &then, now);
+            conflict = then;
         bool covered = before && now->begin <= then.begin && then.end <= now->end &&
                        (now->writes || !then.writes);
         if (!covered && !order_before(host, then.slot, then.number))
             b->log[n++] = then;
     }
+    if (conflict.op != NULL)
+        report_conflict(c, b, &conflict, now);
     c->figures.kept -= b->n_log - n;
     b->n_log = n;
     if (order_log_add(b, now))

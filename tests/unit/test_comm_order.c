@@ -29,8 +29,12 @@ static fsdp_status issue_all_gather(rig *x)
                            x->out, x->n);
 }
 
+/* The other stream may use what the first one has left: its memory is not new to the second. */
 static fsdp_status issue_reduce_scatter(rig *x)
 {
+    TRY(comm_reduce_scatter(x->f->c, x->f->s, "probe", x->in, x->n, &x->acc, 0));
+    TRY(event_record(x->e, x->f->s));
+    TRY(stream_wait_event(x->side, x->e));
     return comm_reduce_scatter(x->f->c, x->f->s, "probe", x->in, x->n, &x->acc, 0);
 }
 

@@ -267,6 +267,16 @@ static void test_a_small_write_does_not_hide_a_large_one(void **state)
     expect_report(r, "'large' on stream compute writes", "");
 }
 
+/* An event after the last one would do for the others. */
+static void test_the_last_conflict_is_reported(void **state)
+{
+    rig *r = *state;
+    use(r->a, "early", r->block, BYTES, true);
+    use(r->a, "late", r->block + 8, 8, true);
+    reads(r->b, r->block, BYTES);
+    expect_report(r, "reads bytes 8-16 of 'block', which 'late' on stream compute writes", "");
+}
+
 static void expect_named(rig *r, const char *now, const char *then)
 {
     char words[128];
@@ -453,13 +463,16 @@ static void test_a_long_run_keeps_no_more(void **state)
 static void test_streams_one_after_the_other(void **state)
 {
     rig *r = *state;
-    for (int i = 0; i < 200; i++) {
-        stream *s;
-        OK(stream_create(r->d, &(stream_config){.name = "brief"}, &s));
-        edge(r, r->a, s);
-        writes(s, r->block, BYTES);
-        stream_free(s);
-        writes(r->a, r->block, BYTES);
+    stream *s;
+    OK(stream_create(r->d, &(stream_config){.name = "brief"}, &s));
+    edge(r, r->a, s);
+    writes(s, r->block, BYTES);
+    stream_free(s);
+    writes(r->a, r->block, BYTES); /* the host has waited */
+    stream brief[200] = {0};
+    for (int i = 0; i < 200; i++) { /* each at an address of its own */
+        order_check_issued(r->c, &(device_act){.kind = ACT_RECORD, .stream = &brief[i]});
+        order_check_issued(r->c, &(device_act){.kind = ACT_STREAM_FREE, .stream = &brief[i]});
     }
     expect_clean(r);
 }
@@ -499,6 +512,7 @@ int main(void)
         RULE(test_bytes_apart),
         RULE(test_a_read_does_not_hide_a_write),
         RULE(test_a_small_write_does_not_hide_a_large_one),
+        RULE(test_the_last_conflict_is_reported),
         RULE(test_moves),
         RULE(test_copies),
         RULE(test_copies_write),
