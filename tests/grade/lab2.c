@@ -64,6 +64,18 @@ static fsdp_status check_shard(const fsdp *f, int u, const char *what)
 }
 
 /* ---- 2.1 ----------------------------------------------------------------------------------- */
+/* What waits for `gathered` may read the array: g->order sees whether the event was recorded behind
+ * the gather. */
+static fsdp_status read_behind_gathered(const fsdp *f, int u)
+{
+    static float got[MAX_ELEMS]; /* written when the stream comes to it */
+    const fsdp_unit *unit = &f->units[u];
+    if (!unit->full)
+        return FSDP_OK; /* check_full reports it */
+    TRY(stream_wait_event(f->compute, unit->gathered));
+    return device_download(f->compute, got, unit->full, unit->layout.padded_elems * sizeof *got);
+}
+
 static fsdp_status begin_and_check(grade *g, fsdp *f, int u)
 {
     fsdp_unit *unit = &f->units[u];
@@ -73,6 +85,7 @@ static fsdp_status begin_and_check(grade *g, fsdp *f, int u)
     TRY(unshard_begin(f, u));
     TRY(expect_int("state after unshard_begin", unit->state, UNIT_GATHERING));
     TRY(unshard_begin(f, u)); /* no-op */
+    TRY(read_behind_gathered(f, u));
     size_t grown = grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL) - bytes_before;
     TRY(check_full(f, u, "unshard_begin"));
     TRY(check_shard(f, u, "unshard_begin"));
