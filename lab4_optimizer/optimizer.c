@@ -65,12 +65,15 @@ static fsdp_status adamw_kernel(void *args, int n_threads)
 
 static fsdp_status run_adamw(fsdp *f, const adamw_args *a)
 {
-    if (device_get_kind(f->run.dev) == DEVICE_CPU)
-        return stream_launch_work(f->compute, &(launch_config){.fn = adamw_kernel,
-                                                               .args = a,
-                                                               .args_bytes = sizeof *a,
-                                                               .work = adamw_work(a)});
-    return f->run.ops->adamw(f->compute, a);
+    if (device_get_kind(f->run.dev) != DEVICE_CPU)
+        return f->run.ops->adamw(f->compute, a);
+    op_work w = adamw_work(a);
+    return stream_launch_work(f->compute, &(launch_config){.fn = adamw_kernel,
+                                                           .args = a,
+                                                           .args_bytes = sizeof *a,
+                                                           .work = w.info,
+                                                           .accesses = w.accesses,
+                                                           .n_accesses = w.n_accesses});
 }
 
 /* AdamW on every range of every unit of this rank. */

@@ -36,10 +36,10 @@ static void print_head(const trainer *t)
     fflush(stdout);
 }
 
-/* Writes outside the training loop: failures of files are agreed on. */
+/* What is done outside the training loop: failures of files and of the order are agreed on. */
 static fsdp_status note_alike(fsdp_status status, bool *failed_alike)
 {
-    *failed_alike = status == FSDP_EIO;
+    *failed_alike = status == FSDP_EIO || status == FSDP_EORDER;
     return status;
 }
 
@@ -52,12 +52,13 @@ static fsdp_status train(trainer *t, bool *failed_alike)
     if (t->cfg.export_init_dir)
         TRY(note_alike(train_export(&t->setup, t->cfg.export_init_dir), failed_alike));
     fsdp_status status = train_run(t->loop, &result);
-    *failed_alike = result.failed_alike;
-    TRY(status);
+    *failed_alike = result.failed_alike || status == FSDP_EORDER;
+    TRY(order_run_explain(t, status));
     TRY(note_alike(profile_run_write(t), failed_alike));
     if (t->cfg.export_dir)
         TRY(note_alike(train_export(&t->setup, t->cfg.export_dir), failed_alike));
     TRY(note_alike(report_run(t, &result, stdout), failed_alike));
+    TRY(note_alike(order_run_end(t, stdout), failed_alike));
     if (comm_rank(t->run.world) == 0 && t->cfg.train.steps > t->first_step)
         printf("done: loss %.6f -> %.6f, %.1f ms per step (median)\n", result.first_loss,
                result.last_loss, result.ms_per_step);

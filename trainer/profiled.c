@@ -41,7 +41,8 @@ typedef struct profile_run {
     int64_t n_begun;           /* steps */
     int64_t at_item;           /* of current: where the step under way begins */
     timeline_job job;
-    engine engine; /* what the training loop gets */
+    engine engine;      /* what the training loop gets */
+    order_check *order; /* with --check-order: it is told too */
 } profile_run;
 
 /* ---- operations ----------------------------------------------------------------------------- */
@@ -51,6 +52,8 @@ typedef struct profile_run {
 static uint64_t act_issued(void *self, const device_act *act)
 {
     profile_run *p = self;
+    if (p->order)
+        (void)order_check_issued(p->order, act);
     bool counts = act->kind == ACT_LAUNCH && act->work.key.name && profile_is_counting(p->profile);
     return p->to_timeline.issued(p->to_timeline.self, act) << 1 | counts;
 }
@@ -243,6 +246,7 @@ fsdp_status profile_run_open(trainer *t)
         return FSDP_OK;
     TRY(comm_agree(t->run.world, dir_make(t->cfg.profile_dir))); /* now, before hours of training */
     TRY(profile_run_create(comm_rank(t->run.world), &t->profiled));
+    t->profiled->order = t->order;
     profile_roof roof;
     TRY(ops_profile_roof(t->run.ops, device_compute_stream(t->run.dev),
                          t->cfg.param_dtype == DTYPE_BF16, &roof));

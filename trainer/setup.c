@@ -246,6 +246,7 @@ fsdp_status trainer_prepare(trainer *t, fsdp_status parsed)
 
 static fsdp_status allocate_here(trainer *t)
 {
+    TRY(order_run_open(t));
     TRY(profile_run_open(t));
     if (t->cfg.parallel == PARALLEL_FSDP) {
         int w = comm_size(t->run.world);
@@ -290,7 +291,7 @@ fsdp_status trainer_allocate(trainer *t)
                              .run = &t->run,
                              .data = &t->data,
                              .val_data = t->cfg.val_data ? &t->val_data : NULL,
-                             .engine = profile_run_watch(t),
+                             .engine = order_run_watch(t, profile_run_watch(t)),
                              .runner = t->runner,
                              .log = stdout,
                              .first_step = t->first_step,
@@ -305,6 +306,7 @@ void trainer_free(trainer *t)
     if (t->engine.free)
         t->engine.free(t->engine.self);
     profile_run_close(t);
+    order_run_close(t);
     corpus_close(&t->val_data);
     corpus_close(&t->data);
     model_free(&t->m);

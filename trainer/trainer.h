@@ -3,6 +3,7 @@
  *   trainer_connect -> trainer_prepare -> trainer_allocate -> train_run -> report_run
  *   -> trainer_free */
 #pragma once
+#include "common/device/order_check.h"
 #include "common/train/train.h"
 #include "trainer/plan.h"
 #include "trainer/predict.h"
@@ -35,6 +36,9 @@ typedef struct trainer {
     virtual_figures predicted; /* of --parallel fsdp, where rates are */
     int64_t first_step;
     struct profile_run *profiled; /* of --profile, else NULL */
+    order_check *order;           /* of --check-order, else NULL */
+    engine checked_engine;        /* with --check-order, what the training loop gets */
+    engine *unchecked_engine;     /* and what it would get */
 } trainer;
 
 /* trainer_connect -- open the device and the group of all ranks, and pin the threads.
@@ -71,6 +75,19 @@ engine *profile_run_watch(trainer *t);
 fsdp_status profile_run_write(trainer *t);
 /* profile_run_close -- stop watching and free the profile, when no stream works any more. */
 void profile_run_close(trainer *t);
+
+/* order_run_open -- watch t->run.dev. Without --check-order none of the order_run functions does
+ * anything. */
+fsdp_status order_run_open(trainer *t);
+/* order_run_watch -- the engine for the training loop: e, or one that looks at the checker too. */
+engine *order_run_watch(trainer *t, engine *e);
+/* order_run_explain -- status or, when training failed and this rank lacked an event, that. */
+fsdp_status order_run_explain(const trainer *t, fsdp_status status);
+/* order_run_end -- collective: rank 0 prints what was checked. All ranks fail or none.
+ *   errors  order_check_status's */
+fsdp_status order_run_end(const trainer *t, FILE *out);
+/* order_run_close -- stop watching, when no stream works any more. */
+void order_run_close(trainer *t);
 
 /* report_plan -- print tables of bytes by formula; for rank 0. */
 void report_plan(const trainer *t, FILE *out);

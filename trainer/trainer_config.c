@@ -83,6 +83,8 @@ const option_spec TRAINER_OPTIONS[] = {
     {.name = "memory-report", .kind = OPT_STRING, .offset = FIELD(memory_report), .arg = "FILE", .help = "peak bytes and traffic beside the formulas, CSV"},
     {.name = "profile", .kind = OPT_STRING, .offset = FIELD(profile_dir), .arg = "DIR",
      .help = "count and time every operation after the first step: profile.md, by rank a CSV and a trace"},
+    {.name = "check-order", .kind = OPT_BOOL, .offset = FIELD(check_order),
+     .help = "report work on two streams that touches the same memory while no event orders it"},
     {.name = "plan", .kind = OPT_BOOL, .offset = FIELD(plan), .help = "print memory and traffic by formula and stop"},
     {.name = "plan-ranks", .kind = OPT_INT, .offset = FIELD(plan_ranks), .min = 0, .max = 1048576, .arg = "N",
      .help = "--plan for a job of N ranks, from one process"},

@@ -35,6 +35,7 @@ typedef struct trainer_config {
     int reduction, comm, ops;      /* grad_acc_mode, comm_backend, trainer_ops */
     int param_dtype, reduce_dtype; /* dtype */
     const char *export_init_dir, *export_dir, *resume, *memory_report, *profile_dir;
+    bool check_order;
     bool plan;
     int64_t plan_ranks, plan_fsdp_size; /* 0: the ranks there are; what --sharding says */
 } trainer_config;

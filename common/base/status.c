@@ -90,6 +90,8 @@ const char *fsdp_status_name(fsdp_status status)
         return "FSDP_EMISMATCH";
     case FSDP_ETIMEOUT:
         return "FSDP_ETIMEOUT";
+    case FSDP_EORDER:
+        return "FSDP_EORDER";
     case FSDP_ESTATE:
         return "FSDP_ESTATE";
     case FSDP_ETODO:

@@ -20,6 +20,7 @@ typedef enum fsdp_status {
     FSDP_ECOMM,     /* the transport between ranks failed */
     FSDP_EMISMATCH, /* ranks disagree (operation, elements, options) */
     FSDP_ETIMEOUT,  /* a wait passed FSDP_TIMEOUT_S */
+    FSDP_EORDER,    /* work on two streams touches the same memory, and no event orders it */
     FSDP_ESTATE,    /* a call that is illegal in the object's present state */
     FSDP_ETODO,     /* a task of a lab that is not written yet */
     FSDP_ESKIP,     /* not available here: a backend that was not built */

@@ -152,7 +152,9 @@ static fsdp_status all_reduce_run(comm *c, stream *s, comm_call *call, const com
                     .elems = own.elems,
                     .size = c->team.size,
                     .type = i->type};
-    comm_peer_read v = {.fn = sum_slices, .ctx = &sum, .ctx_bytes = sizeof sum};
+    mem_access out = {sum.out, own.elems * elem_bytes, true};
+    comm_peer_read v = {
+        .fn = sum_slices, .ctx = &sum, .ctx_bytes = sizeof sum, .accesses = &out, .n_accesses = 1};
     call->more = true;
     TRY(transport_peer_read(c->data, s, call, parts, stage_bytes, &v));
     parts = transport_parts(c->data);

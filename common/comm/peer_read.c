@@ -21,19 +21,24 @@ static fsdp_status staged_task(void *args, int n_threads)
 }
 
 /* Issue fn over the staged parts. */
-static fsdp_status staged_launch(const comm_team *team, stream *s, const comm_part *parts,
-                                 const comm_peer_read *v)
+static fsdp_status staged_launch(const comm_team *team, stream *s, const comm_call *call,
+                                 const comm_part *parts, const comm_peer_read *v)
 {
     size_t bytes = sizeof(staged_args) + (size_t)team->size * sizeof(void *) + v->ctx_bytes;
     staged_args *a = recycle_get(bytes);
     if (a == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a sum over %d ranks", team->size);
+    touched t = touched_begin(team, v);
     a->fn = v->fn;
     a->size = team->size;
-    for (int r = 0; r < team->size; r++)
-        a->from[r] = r == team->rank ? parts[r].send : parts[r].recv;
+    for (int r = 0; r < team->size; r++) {
+        bool own = r == team->rank;
+        a->from[r] = own ? parts[r].send : parts[r].recv;
+        touched_add(&t, a->from[r], own ? parts[r].send_bytes : parts[r].recv_bytes, false);
+    }
     memcpy(a->from + team->size, v->ctx, v->ctx_bytes);
-    fsdp_status status = stream_launch(s, staged_task, a, bytes);
+    fsdp_status status = touched_launch(
+        &t, s, call, (launch_config){.fn = staged_task, .args = a, .args_bytes = bytes});
     recycle_put(a);
     return status;
 }
@@ -56,7 +61,7 @@ fsdp_status transport_peer_read(transport_group *g, stream *s, const comm_call *
     }
     fsdp_status status = g->table->exchange(g, s, call, parts);
     if (status == FSDP_OK)
-        status = staged_launch(team, s, parts, v);
+        status = staged_launch(team, s, call, parts, v);
     device_free(s, staging);
     return status;
 }
@@ -88,7 +93,12 @@ fsdp_status transport_scatter(transport_group *g, stream *s, const comm_call *ca
     comm_part *parts = transport_parts(g);
     size_t stage_bytes =
         transport_scatter_parts(g, parts, x->send, x->slices, dtype_bytes(x->acc->sum_dtype));
-    comm_peer_read v = {.fn = push_all, .ctx = &run, .ctx_bytes = sizeof run};
+    mem_access accesses[SUM_RUN_MAX_ACCESSES];
+    comm_peer_read v = {.fn = push_all,
+                        .ctx = &run,
+                        .ctx_bytes = sizeof run,
+                        .accesses = accesses,
+                        .n_accesses = sum_run_accesses(&run, accesses)};
     fsdp_status status = transport_peer_read(g, s, call, parts, stage_bytes, &v);
     sum_run_end(&run, s);
     return status;

@@ -63,6 +63,8 @@ typedef struct comm_peer_read {
     fsdp_status (*fn)(const void *ctx, const void *const *from, int n_threads);
     const void *ctx;
     size_t ctx_bytes;
+    const mem_access *accesses; /* [n_accesses] what fn touches beside `from` */
+    int n_accesses;
 } comm_peer_read;
 
 /* A reduce-scatter: the ranks' contributions to this one's slice become nodes of `level`. */

@@ -2,6 +2,7 @@
  *
  * transport_group.c  groups and teams; calls of hosts
  * peer_read.c        reads and sums on any transport
+ * touched.c          launches that tell what they touch
  * recorder.c         the flight recorder
  * describe.c         calls in words
  * launched.c         what launchers say
@@ -63,6 +64,23 @@ fsdp_status transport_begin(transport_group *g, stream *s, const comm_issue *i, 
  * an exchange. */
 fsdp_status transport_pass(transport_group *g, stream *s, const comm_call *call,
                            const comm_part *parts, const comm_peer_read *v);
+
+/* What the task of a call touches on this rank. While it runs, peers may read what it tells as
+ * read, for a call is over on a rank only when they have.
+ *
+ *   touched_begin -> touched_add ... -> touched_launch */
+typedef struct touched {
+    mem_access *list; /* [n]; NULL: no memory */
+    int n;
+} touched;
+/* touched_begin -- room for two ranges a rank and one more. v's accesses, unless that is NULL, are
+ * in it. */
+touched touched_begin(const comm_team *team, const comm_peer_read *v);
+/* touched_add -- nothing for 0 bytes; a range that goes on where the last one ends joins it. */
+void touched_add(touched *t, const void *ptr, size_t bytes, bool writes);
+/* touched_launch -- launch l, which has fn and arguments, as a part of the call; t is gone then.
+ * errors  stream_launch_work's; FSDP_ENOMEM */
+fsdp_status touched_launch(touched *t, stream *s, const comm_call *call, launch_config l);
 
 /* transport_gather -- the host waits: *all [W*bytes] = every rank's `mine` [bytes], host memory,
  * which the caller frees; NULL after a failure. g carries host calls; so it does in

@@ -29,12 +29,6 @@ fsdp_status device_open(const device_config *config, device **out)
                       "device_open: unknown device kind %d", (int)config->kind);
 }
 
-void device_close(device *d)
-{
-    if (d)
-        d->backend->close(d);
-}
-
 device_kind device_get_kind(const device *d)
 {
     return d->config.kind;
@@ -90,6 +84,14 @@ static void tell_issued(device_act *act)
     tell_issued_on(act->stream->device, act);
 }
 
+void device_close(device *d)
+{
+    if (!d)
+        return;
+    tell_issued(&(device_act){.kind = ACT_STREAM_FREE, .stream = d->compute});
+    d->backend->close(d);
+}
+
 /* ---- streams -------------------------------------------------------------------------------- */
 device *stream_device(stream *s)
 {
@@ -118,6 +120,7 @@ void stream_free(stream *s)
     if (!s)
         return;
     FSDP_ASSERT(s != s->device->compute && "the compute stream belongs to its device");
+    tell_issued(&(device_act){.kind = ACT_STREAM_FREE, .stream = s});
     s->device->backend->stream_free(s);
 }
 
@@ -170,8 +173,10 @@ fsdp_status event_create_timed(device *d, event **out)
 
 void event_free(event *e)
 {
-    if (e)
-        e->device->backend->event_free(e);
+    if (!e)
+        return;
+    tell_issued_on(e->device, &(device_act){.kind = ACT_EVENT_FREE, .event = e});
+    e->device->backend->event_free(e);
 }
 
 fsdp_status event_record(event *e, stream *s)
@@ -331,8 +336,11 @@ fsdp_status stream_launch_work(stream *s, const launch_config *l)
     device_act act = {.kind = ACT_LAUNCH,
                       .stream = s,
                       .work = l->work,
+                      .name = l->name,
+                      .label = l->label,
                       .accesses = l->accesses,
                       .n_accesses = l->n_accesses};
     tell_issued(&act);
+    act.label = NULL; /* the caller's, gone when the watch is told again */
     return s->device->backend->launch(s, l, &act);
 }

@@ -219,29 +219,37 @@ typedef struct launch_config {
     size_t args_bytes;
     launch_wait waits_for;
     work_info work;             /* for a watch; a zeroed one is not counted */
+    const char *name;           /* what a launch is called that `work` does not name; a literal */
+    const char *label;          /* what it is for, such as a unit; read during the call */
     const mem_access *accesses; /* [n_accesses], read during the call; NULL: not told */
     int n_accesses;
 } launch_config;
 
+/* The accesses of a launch that touches no device memory; n_accesses is 0. */
+#define TOUCHES_NOTHING ((const mem_access[1]){{0}})
+
 /* stream_launch_work -- CPU only: run l->fn(args, n_threads) in order of s. What CPU kernels and
- * CPU collectives are made of. stream_launch: the same, and a watch is not told what it is. errors
- * the stream's; on an inline stream also what fn returns */
+ * CPU collectives are made of. stream_launch: the same, and a watch is told neither what it is nor
+ * what it touches, which an order_check reports. errors  the stream's; on an inline stream also
+ * what fn returns */
 fsdp_status stream_launch_work(stream *s, const launch_config *l);
 fsdp_status stream_launch(stream *s, stream_fn fn, const void *args, size_t args_bytes);
 
 /* ---- watching ------------------------------------------------------------------------------- */
 
 typedef enum device_act_kind {
-    ACT_ALLOC,    /* dst, bytes, label */
-    ACT_FREE,     /* dst */
-    ACT_COPY,     /* dst, src, bytes; so have the next two */
-    ACT_UPLOAD,   /* src is host memory */
-    ACT_DOWNLOAD, /* dst is host memory */
-    ACT_FILL,     /* dst, bytes, byte */
-    ACT_RECORD,   /* event */
-    ACT_WAIT,     /* event: stream waits for it */
-    ACT_SYNC,     /* the host waits: for all of stream or, if that is NULL, for event */
-    ACT_LAUNCH    /* work, accesses */
+    ACT_ALLOC,       /* dst, bytes, label */
+    ACT_FREE,        /* dst */
+    ACT_COPY,        /* dst, src, bytes; so have the next two */
+    ACT_UPLOAD,      /* src is host memory */
+    ACT_DOWNLOAD,    /* dst is host memory */
+    ACT_FILL,        /* dst, bytes, byte */
+    ACT_RECORD,      /* event */
+    ACT_WAIT,        /* event: stream waits for it */
+    ACT_SYNC,        /* the host waits: for all of stream or, if that is NULL, for event */
+    ACT_LAUNCH,      /* work, name, label, accesses */
+    ACT_STREAM_FREE, /* stream: the host waits for all of it, and then it is gone */
+    ACT_EVENT_FREE   /* event */
 } device_act_kind;
 
 /* One call, as a watch is told of it. Pointers are good during the call of the watch only. */
@@ -253,7 +261,7 @@ typedef struct device_act {
     const void *src;
     size_t bytes;
     unsigned char byte;
-    const char *label;
+    const char *name, *label; /* label, of a launch: in `issued` only */
     work_info work;
     const mem_access *accesses; /* [n_accesses]; in `issued` only */
     int n_accesses;

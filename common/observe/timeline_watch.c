@@ -85,6 +85,15 @@ static int64_t record_of(const timeline_watch *w, const event *e)
 }
 
 /* From now on e stands for RECORD `record`. Without memory its waits have no `after`. */
+static void forget_event(timeline_watch *w, const event *e)
+{
+    for (size_t i = 0; i < w->n_events; i++)
+        if (w->events[i].event == e) {
+            w->events[i] = w->events[--w->n_events];
+            return;
+        }
+}
+
 static void set_record(timeline_watch *w, const event *e, int64_t record)
 {
     size_t i = 0;
@@ -158,6 +167,8 @@ static uint64_t device_issued(void *self, const device_act *act)
     set_text(item.unit, sizeof item.unit, act->scope);
     pthread_mutex_lock(&w->lock);
     w->phase = item.phase;
+    if (act->kind == ACT_EVENT_FREE) /* another one may get its address */
+        forget_event(w, act->event);
     if (w->t && describe(w, act, &item)) {
         item.stream = act->stream ? timeline_stream(w->t, stream_name(act->stream)) : TIMELINE_HOST;
         int64_t i = timeline_add(w->t, &item);

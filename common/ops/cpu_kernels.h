@@ -17,10 +17,14 @@
 
 /* kernel_launch -- stream_launch_work of what one operation does. */
 static inline fsdp_status kernel_launch(stream *s, stream_fn kernel, const void *args,
-                                        size_t args_bytes, work_info work)
+                                        size_t args_bytes, op_work work)
 {
-    return stream_launch_work(
-        s, &(launch_config){.fn = kernel, .args = args, .args_bytes = args_bytes, .work = work});
+    return stream_launch_work(s, &(launch_config){.fn = kernel,
+                                                  .args = args,
+                                                  .args_bytes = args_bytes,
+                                                  .work = work.info,
+                                                  .accesses = work.accesses,
+                                                  .n_accesses = work.n_accesses});
 }
 
 /* ---- parameters in fp32 or bf16 -------------------------------------------------------------- */

@@ -223,8 +223,13 @@ fsdp_status matmul_launch(stream *s, const matmul_args *a, gemm_fn f32, gemm_mix
         return FSDP_OK;
     matmul_tiles j = {.args = *a, .f32 = f32, .mixed = mixed};
     fsdp_status status = scratch_get(s, &j);
-    if (status == FSDP_OK)
-        status = kernel_launch(s, matmul_kernel, &j, sizeof j, matmul_work(a));
+    if (status == FSDP_OK) {
+        op_work w = matmul_work(a);
+        if (j.a_scratch)
+            op_writes(&w, j.a_scratch, group_rows(a) * a->k * sizeof *j.a_scratch);
+        op_writes(&w, j.b_scratch, a->k * a->n * sizeof *j.b_scratch);
+        status = kernel_launch(s, matmul_kernel, &j, sizeof j, w);
+    }
     device_free(s, j.b_scratch);
     device_free(s, j.a_scratch);
     return status;

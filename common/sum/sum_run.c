@@ -76,6 +76,24 @@ void sum_run_end(const sum_run *r, stream *s)
         }
 }
 
+static void add_access(mem_access *out, int *n, const float *vec, size_t elems)
+{
+    if (vec != NULL)
+        out[(*n)++] = (mem_access){vec, elems * sizeof *vec, true};
+}
+
+/* A node that waited before is added to in place, so it is written too. */
+int sum_run_accesses(const sum_run *r, mem_access *out)
+{
+    int n = 0;
+    for (int k = r->level; k <= r->top; k++) {
+        add_access(out, &n, r->before[k], r->elems);
+        add_access(out, &n, r->after[k], r->elems);
+    }
+    add_access(out, &n, r->root, r->elems);
+    return n;
+}
+
 sum_run sum_run_root(float *out, size_t elems, int n)
 {
     FSDP_ASSERT(n >= 1 && n <= SUM_RUN_MAX_INPUTS);

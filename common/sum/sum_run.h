@@ -26,6 +26,11 @@ fsdp_status sum_run_begin(grad_acc *g, stream *s, int level, int n, sum_run *r);
  * the run could not be launched. */
 void sum_run_end(const sum_run *r, stream *s);
 
+enum { SUM_RUN_MAX_ACCESSES = 2 * TREE_SUM_LEVELS + 1 };
+/* sum_run_accesses -- what a run touches beside its inputs: out [SUM_RUN_MAX_ACCESSES]; returns how
+ * many. */
+int sum_run_accesses(const sum_run *r, mem_access *out);
+
 /* sum_run_root -- a run without a grad_acc: out [elems] = the balanced sum of n fp32 inputs. It
  * needs no sum_run_end and has no kernels: the caller calls the kernel it wants.
  *   out  may be one of the inputs

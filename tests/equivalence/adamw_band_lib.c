@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include "common/model/gpt2.h"
+#include "common/ops/op_work.h"
 
 /* Three other orders of the same formula: PyTorch's (p times 1-decay first, quotient before the
  * step size), Kingma's (corrected moments first), and moments by interpolation. */
@@ -46,19 +47,30 @@ static fsdp_status adamw_lerp(void *args, int n_threads)
     return adamw_reordered(args, 2);
 }
 
+static fsdp_status launch(stream *s, stream_fn fn, const adamw_args *a)
+{
+    op_work w = adamw_work(a);
+    return stream_launch_work(s, &(launch_config){.fn = fn,
+                                                  .args = a,
+                                                  .args_bytes = sizeof *a,
+                                                  .work = w.info,
+                                                  .accesses = w.accesses,
+                                                  .n_accesses = w.n_accesses});
+}
+
 static fsdp_status launch_torch(stream *s, const adamw_args *a)
 {
-    return stream_launch(s, adamw_torch, a, sizeof *a);
+    return launch(s, adamw_torch, a);
 }
 
 static fsdp_status launch_kingma(stream *s, const adamw_args *a)
 {
-    return stream_launch(s, adamw_kingma, a, sizeof *a);
+    return launch(s, adamw_kingma, a);
 }
 
 static fsdp_status launch_lerp(stream *s, const adamw_args *a)
 {
-    return stream_launch(s, adamw_lerp, a, sizeof *a);
+    return launch(s, adamw_lerp, a);
 }
 
 static double widest(const float *got, const float *want, int n)

@@ -11,8 +11,12 @@ fsdp_status suite_open(suite *s)
         {.kind = DEVICE_CPU, .n_threads = 1},
         {.kind = DEVICE_CPU, .n_threads = 2, .debug_fill = true, .async_compute = true}};
     TRY(comm_schedule_seed(&dc[1].schedule_seed));
+    s->order = order_check_create();
+    FSDP_ASSERT(s->order != NULL);
+    const device_watch watch = order_check_watch(s->order);
     for (int d = 0; d < 2; d++) {
         TRY(device_open(&dc[d], &s->dev[d]));
+        device_set_watch(s->dev[d], &watch);
         TRY(comm_open(s->dev[d], &(comm_config){0}, &s->world[d]));
     }
     s->rank = comm_rank(s->world[0]);
@@ -27,11 +31,12 @@ void suite_close(suite *s)
     comm_close(s->world[0]);
     device_close(s->dev[1]);
     device_close(s->dev[0]);
+    order_check_free(s->order);
 }
 
 void suite_report(suite *s, const char *name, fsdp_status mine)
 {
-    fsdp_status st = comm_agree(s->world[0], mine);
+    fsdp_status st = comm_agree(s->world[0], mine != FSDP_OK ? mine : order_check_status(s->order));
     s->passed += st == FSDP_OK;
     s->failed += st != FSDP_OK;
     if (s->rank == 0 && st == FSDP_OK)

@@ -9,12 +9,14 @@
  * to -2^100 g (p is below half an ulp of it) unless g is below 2^-76 p or zero, and then both sides
  * of a comparison keep p. So any engine shows its gradient's bits without a door of its own. */
 #pragma once
+#include "common/device/order_check.h"
 #include "tests/equivalence/run_lib.h"
 
 #define GRAD_LR 0x1p100f
 
 typedef struct suite {
-    device *dev[2]; /* [0] inline, 1 thread; [1] asynchronous, 2 threads, NaN in free memory */
+    device *dev[2];     /* [0] inline, 1 thread; [1] asynchronous, 2 threads, NaN in free memory */
+    order_check *order; /* watches both */
     comm *world[2];
     comm *alone; /* this rank by itself, on dev[0] */
     int rank, world_size, passed, failed;
@@ -28,8 +30,8 @@ fsdp_status suite_open(suite *s);
 /* suite_close -- collective, as suite_open is. */
 void suite_close(suite *s);
 
-/* suite_report -- print and count a verdict; collective. A check is passed when it is on every
- * rank. */
+/* suite_report -- print and count a verdict; collective. A check is passed when it is on every rank
+ * and no work so far lacked an event. */
 void suite_report(suite *s, const char *name, fsdp_status mine);
 
 typedef struct variant {

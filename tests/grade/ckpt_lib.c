@@ -223,7 +223,12 @@ static fsdp_status shared_dir(grade *g, char *dir, size_t dir_bytes)
     fsdp_status st =
         failed ? fsdp_error(FSDP_EIO, "", "mkdtemp %s: %s", dir, strerror(errno)) : FSDP_OK;
     TRY(comm_agree(g->comm, st));
-    TRY(comm_broadcast(g->comm, g->compute, "directory", DTYPE_U8, dir, dir_bytes, 0));
+    void *told;
+    TRY(device_alloc(g->compute, MEM_OTHER, dir_bytes, "directory", &told));
+    TRY(device_upload(g->compute, told, dir, dir_bytes));
+    TRY(comm_broadcast(g->comm, g->compute, "directory", DTYPE_U8, told, dir_bytes, 0));
+    TRY(device_download(g->compute, dir, told, dir_bytes));
+    device_free(g->compute, told);
     return stream_sync(g->compute);
 }
 

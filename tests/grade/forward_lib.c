@@ -170,6 +170,12 @@ static fsdp_status disturb(void *args, int n_threads)
     return FSDP_OK;
 }
 
+static fsdp_status disturb_shard(stream *s, float *shard, size_t elems)
+{
+    return grade_launch(s, disturb, &(disturb_args){shard, elems}, sizeof(disturb_args),
+                        (mem_access){shard, elems * sizeof *shard, true});
+}
+
 /* The last rank changes its shard of unit u; every rank's loss must change. */
 static fsdp_status check_dependence(forward_case *c, fsdp *f, int u, float *loss)
 {
@@ -177,9 +183,7 @@ static fsdp_status check_dependence(forward_case *c, fsdp *f, int u, float *loss
     float before = *loss;
     char what[96];
     if (c->g->rank == c->g->world_size - 1)
-        TRY(stream_launch(f->compute, disturb,
-                          &(disturb_args){unit->shard, unit->layout.shard_elems},
-                          sizeof(disturb_args)));
+        TRY(disturb_shard(f->compute, unit->shard, unit->layout.shard_elems));
     TRY(reshard(f, UNIT_ROOT)); /* as at the end of a step */
     TRY(sharded_loss(c, f, loss));
     snprintf(what, sizeof what, "the loss after the last rank changed its shard of %s differs",

@@ -116,6 +116,17 @@ fsdp_status grade_read(stream *s, const float *src, size_t elems, float *host)
     return stream_sync(s);
 }
 
+fsdp_status grade_launch(stream *s, stream_fn fn, const void *args, size_t args_bytes,
+                         mem_access array)
+{
+    return stream_launch_work(s, &(launch_config){.fn = fn,
+                                                  .args = args,
+                                                  .args_bytes = args_bytes,
+                                                  .name = "the test's kernel",
+                                                  .accesses = &array,
+                                                  .n_accesses = 1});
+}
+
 size_t grade_live_bytes(grade *g, stream *s, mem_category category)
 {
     (void)stream_sync(g->compute);
@@ -149,6 +160,7 @@ fsdp_status gate_close(grade *g, stream *s)
     return stream_launch_work(s, &(launch_config){.fn = gate_hold,
                                                   .args = &gate,
                                                   .args_bytes = sizeof gate,
+                                                  .accesses = TOUCHES_NOTHING,
                                                   .waits_for = WAITS_FOR_HOST});
 }
 
@@ -239,6 +251,8 @@ static fsdp_status run_task(grade *g, const grade_task *t)
         mine = stream_sync(g->compute);
     if (mine == FSDP_OK)
         mine = check_no_leak(g);
+    if (mine != FSDP_ETODO && mine != FSDP_ESKIP && order_check_status(g->order) != FSDP_OK)
+        mine = FSDP_EORDER; /* the reason for what was found else, or what chance has hidden */
     if (mine != FSDP_OK && mine != FSDP_ETODO && mine != FSDP_ESKIP)
         say("RANKFAIL %s %d %s %s", t->id, g->rank, fsdp_status_name(mine), fsdp_error_get()->what);
     fsdp_status agreed = comm_is_broken(mine) ? mine : comm_agree(g->comm, mine);
@@ -257,14 +271,26 @@ static const grade_task *find_task(const grade_task *tasks, int n_tasks, const c
     return NULL;
 }
 
+fsdp_status grade_device_open(grade *g, const device_config *config, device **out)
+{
+    device_config c = *config;
+    if (c.async_compute) /* else tests look at memory where the host stands */
+        TRY(comm_schedule_seed(&c.schedule_seed));
+    TRY(device_open(&c, out));
+    const device_watch watch = order_check_watch(g->order);
+    device_set_watch(*out, &watch);
+    return FSDP_OK;
+}
+
 static fsdp_status grade_open(grade *g)
 {
     device_config dc = {
         .kind = DEVICE_CPU, .n_threads = 1, .debug_fill = true, .async_compute = true};
     const char *limit = getenv("FSDP_TIMEOUT_S");
     comm_config cc = {.timeout_s = limit ? atof(limit) : COMM_TIMEOUT_S};
-    TRY(comm_schedule_seed(&dc.schedule_seed));
-    TRY(device_open(&dc, &g->dev));
+    g->order = order_check_create();
+    FSDP_ASSERT(g->order != NULL);
+    TRY(grade_device_open(g, &dc, &g->dev));
     TRY(comm_open(g->dev, &cc, &g->comm));
     g->compute = device_compute_stream(g->dev);
     g->ops = ops_cpu_portable();
@@ -318,6 +344,7 @@ int grade_main(int argc, char **argv, const grade_task *tasks, int n_tasks)
     }
     comm_close(g->comm);
     device_close(g->dev);
+    order_check_free(g->order);
     free(g);
     return all_pass ? 0 : 1;
 }

@@ -10,11 +10,13 @@
  * the program ends: what it left behind would blur the next one.
  *
  * The device has debug_fill (fresh and freed memory is NaN) and async_compute: the compute stream
- * is a worker as well, so the host runs ahead and a missing wait shows. Read device
- * memory with grade_read. */
+ * is a worker as well, so the host runs ahead and a missing wait shows. A checker watches it too,
+ * which finds a missing event whatever the timing; its report comes before other failures of the
+ * task. Read device memory with grade_read. */
 #pragma once
 #include <stdatomic.h>
 #include "common/comm/comm.h"
+#include "common/device/order_check.h"
 #include "common/ops/ops.h"
 
 enum { TRACE_BYTES = 16384 };
@@ -23,7 +25,8 @@ typedef struct grade {
     comm *comm;
     device *dev;
     stream *compute;
-    const ops *ops; /* portable */
+    order_check *order; /* watches every device of the tests */
+    const ops *ops;     /* portable */
     int rank, world_size;
     size_t trace_used;
     char trace[TRACE_BYTES];
@@ -34,6 +37,9 @@ typedef struct grade_task {
     const char *id;               /* "2.1" */
     fsdp_status (*run)(grade *g); /* FSDP_OK: pass; FSDP_ETODO: unwritten; FSDP_ESKIP; else: fail */
 } grade_task;
+
+/* grade_device_open -- device_open, under g->order. */
+fsdp_status grade_device_open(grade *g, const device_config *config, device **out);
 
 /* grade_main -- what a test program's main returns: 0 if all tasks passed, else 1. */
 int grade_main(int argc, char **argv, const grade_task *tasks, int n_tasks);
@@ -59,6 +65,9 @@ const char *trace_stop(grade *g);
 
 /* grade_read -- host [elems] = src as it is behind everything issued on s; waits for s. */
 fsdp_status grade_read(stream *s, const float *src, size_t elems, float *host);
+/* grade_launch -- run fn(args) on s, a kernel of a test that writes one array. */
+fsdp_status grade_launch(stream *s, stream_fn fn, const void *args, size_t args_bytes,
+                         mem_access array);
 /* grade_live_bytes -- the ledger's figure of one category, after both the compute stream and s (may
  * be NULL) have run everything issued. */
 size_t grade_live_bytes(grade *g, stream *s, mem_category category);

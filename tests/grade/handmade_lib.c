@@ -217,9 +217,7 @@ static fsdp_status make_all(fixture *fx)
                         .n_threads = 1,
                         .debug_fill = true,
                         .async_compute = fx->spec->async_compute};
-    if (dc.async_compute) /* else the test looks at memory where the host stands */
-        TRY(comm_schedule_seed(&dc.schedule_seed));
-    TRY(device_open(&dc, &fx->dev));
+    TRY(grade_device_open(fx->g, &dc, &fx->dev));
     TRY(comm_open(fx->dev, &(comm_config){.timeout_s = 8}, &fx->world));
     fx->comm = fx->world;
     if (fx->spec->group_ranks > 0) {

@@ -64,6 +64,18 @@ static fsdp_status check_shard(const fsdp *f, int u, const char *what)
 }
 
 /* ---- 2.1 ----------------------------------------------------------------------------------- */
+/* What waits for `gathered` may read the array: g->order sees whether the event was recorded behind
+ * the gather. */
+static fsdp_status read_behind_gathered(const fsdp *f, int u)
+{
+    static float got[MAX_ELEMS]; /* written when the stream comes to it */
+    const fsdp_unit *unit = &f->units[u];
+    if (!unit->full)
+        return FSDP_OK; /* check_full reports it */
+    TRY(stream_wait_event(f->compute, unit->gathered));
+    return device_download(f->compute, got, unit->full, unit->layout.padded_elems * sizeof *got);
+}
+
 static fsdp_status begin_and_check(grade *g, fsdp *f, int u)
 {
     fsdp_unit *unit = &f->units[u];
@@ -73,6 +85,7 @@ static fsdp_status begin_and_check(grade *g, fsdp *f, int u)
     TRY(unshard_begin(f, u));
     TRY(expect_int("state after unshard_begin", unit->state, UNIT_GATHERING));
     TRY(unshard_begin(f, u)); /* no-op */
+    TRY(read_behind_gathered(f, u));
     size_t grown = grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL) - bytes_before;
     TRY(check_full(f, u, "unshard_begin"));
     TRY(check_shard(f, u, "unshard_begin"));
@@ -102,6 +115,13 @@ static fsdp_status add_half(void *args, int n_threads)
     return FSDP_OK;
 }
 
+/* The optimizer, as these tests know it. */
+static fsdp_status update_shard(stream *s, float *shard, size_t elems)
+{
+    return grade_launch(s, add_half, &(add_args_host){shard, elems}, sizeof(add_args_host),
+                        (mem_access){shard, elems * sizeof *shard, true});
+}
+
 /* Has u's gather ended within limit_ms, while the compute stream is held up? */
 static bool gathers_within(const fsdp *f, int u, int limit_ms)
 {
@@ -122,10 +142,7 @@ static fsdp_status gather_after_update(grade *g, fsdp *f, int u)
     float got[MAX_ELEMS], want[MAX_ELEMS];
     fsdp_error_info why;
     fsdp_status st = gate_close(g, f->compute);
-    st = first_failure(st,
-                       stream_launch(f->compute, add_half, &(add_args_host){unit->shard, n},
-                                     sizeof(add_args_host)),
-                       &why);
+    st = first_failure(st, update_shard(f->compute, unit->shard, n), &why);
     st = first_failure(st, unshard_begin(f, u), &why);
     bool ended = gathers_within(f, u, HELD_MS); /* a gather that does not wait ends in this time */
     st = first_failure(st, gate_open(g, "unshard_begin"), &why);
@@ -489,8 +506,7 @@ static fsdp_status hooks_and_states(grade *g, fsdp *f)
     /* the shards change, as an optimizer step would change them: the next gather is fresh */
     TRY(reshard(f, 1));
     size_t n = f->units[1].layout.shard_elems, padded = f->units[1].layout.padded_elems;
-    TRY(stream_launch(f->compute, add_half, &(add_args_host){f->units[1].shard, n},
-                      sizeof(add_args_host)));
+    TRY(update_shard(f->compute, f->units[1].shard, n));
     TRY(h.pre_forward(h.self, 1));
     float got[MAX_ELEMS], want[MAX_ELEMS];
     TRY(grade_read(f->compute, f->units[1].full, padded, got));
@@ -559,8 +575,7 @@ static fsdp_status residency(grade *g, fsdp *f, int u)
         TRY(expect_true("a resident unit keeps its array", unit->full != NULL));
         TRY(expect_status("fsdp_make_resident of a unit that is there", fsdp_make_resident(f, u),
                           FSDP_ESTATE));
-        TRY(stream_launch(f->compute, add_half, &(add_args_host){unit->shard, padded},
-                          sizeof(add_args_host)));
+        TRY(update_shard(f->compute, unit->shard, padded));
         TRY(fsdp_refresh(f));
         TRY(check_resident(f, u, 0.5f * (float)use, "resident array after a step"));
     }

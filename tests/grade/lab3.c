@@ -282,6 +282,12 @@ static fsdp_status slow_fill(void *args, int n_threads)
     return FSDP_OK;
 }
 
+static fsdp_status slow_launch(stream *s, const slow_args *a)
+{
+    return grade_launch(s, slow_fill, a, sizeof *a,
+                        (mem_access){a->dst, a->elems * sizeof *a->dst, true});
+}
+
 static fsdp_status in_flight(fixture *fx, bool slow_comm)
 {
     const size_t elems = fx->f.units[H0].layout.padded_elems;
@@ -290,17 +296,17 @@ static fsdp_status in_flight(fixture *fx, bool slow_comm)
     fx->r.grads[H0].buffers[0].full_grad = full;
     slow_args a = {.dst = full, .elems = elems, .rank = fx->rank};
     a.wait_us = slow_comm ? 0 : 30000;
-    TRY(stream_launch(fx->compute, slow_fill, &a, sizeof a));
+    TRY(slow_launch(fx->compute, &a));
     if (slow_comm) {
         a = (slow_args){.wait_us = 30000};
-        TRY(stream_launch(fx->f.comm_stream, slow_fill, &a, sizeof a));
+        TRY(slow_launch(fx->f.comm_stream, &a));
     }
     TRY(reduce_begin(&fx->r, H0));
     TRY(reduce_wait(&fx->r, H0));
     /* Whoever allocates next may get the very same block. */
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, elems, "next block", &next));
     a = (slow_args){.dst = next, .elems = elems, .rank = 50};
-    TRY(stream_launch(fx->compute, slow_fill, &a, sizeof a));
+    TRY(slow_launch(fx->compute, &a));
     TRY(stream_sync(fx->compute));
     TRY(stream_sync(fx->f.comm_stream));
     device_free(fx->compute, next);

@@ -48,6 +48,8 @@ collectives() {
     verdict "$1 hosts x $2 ranks: mesh" '[ "$(grep -c ^PASS "$log")" -eq 5 ]'
     hosts "$1" $(($1 * $2)) "link-$1x$2" "$BUILD/tests/unit/test_link"
     verdict "$1 hosts x $2 ranks: simulated network" '[ "$(grep -c ^PASS "$log")" -eq 7 ]'
+    hosts "$1" $(($1 * $2)) "order-$1x$2" "$BUILD/tests/unit/test_comm_order"
+    verdict "$1 hosts x $2 ranks: what they touch" '[ "$(grep -c ^PASS "$log")" -eq 4 ]'
     hosts "$1" $(($1 * $2)) "stress-$1x$2" "$BUILD/tests/unit/comm_stress" --rounds "$3" --seed "$1$2"
     verdict "$1 hosts x $2 ranks: $(sed -n 's/^PASS //p' "$log")" 'grep -q "^PASS stress over shm+mpi," "$log"'
 }

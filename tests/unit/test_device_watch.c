@@ -166,9 +166,13 @@ static void test_ran(void **state)
     OK(device_alloc(r.s, MEM_OTHER, sizeof host, "block", &p)); /* 1, and 2 its NaN */
     OK(device_upload(r.s, p, host, 8));                         /* 3 travels in the queue */
     OK(device_upload(r.s, p, host, sizeof host));               /* 4 does not */
-    OK(stream_launch(r.s, run_sleep, &ms, sizeof ms));          /* 5 */
-    device_free(r.s, p);                                        /* 6 */
-    OK(stream_sync(r.s));                                       /* 7 */
+    OK(stream_launch_work(r.s, &(launch_config){.fn = run_sleep,
+                                                .args = &ms,
+                                                .args_bytes = sizeof ms,
+                                                .name = "nap",
+                                                .label = host})); /* 5 */
+    device_free(r.s, p);                                          /* 6 */
+    OK(stream_sync(r.s));                                         /* 7 */
     assert_int_equal(r.x.n_ran, 5);
     assert_int_equal(r.x.ran[4].kind, ACT_SYNC);
     assert_int_equal(r.x.ran[4].token, 7);
@@ -180,6 +184,9 @@ static void test_ran(void **state)
         assert_true(r.x.ran[i].begin_s <= r.x.ran[i].end_s);
         assert_true(i == 0 || r.x.ran[i - 1].end_s <= r.x.ran[i].begin_s);
     }
+    assert_ptr_equal(r.x.issued[4].label, host);
+    assert_null(r.x.ran[3].label); /* the caller's, who may have used its memory again */
+    assert_string_equal(r.x.ran[3].name, "nap");
     assert_int_equal(r.x.ran[2].bytes, sizeof host);
     assert_int_equal(r.x.ran[0].byte, 0xFF);
     rig_close(&r);

@@ -1,5 +1,5 @@
-/* test_op_work.c -- what a call costs by formula, that every operation says so when it is launched,
- * and the roof. */
+/* test_op_work.c -- what a call costs and touches by formula, that every operation says so when it
+ * is launched and writes nothing else, and the roof. */
 #include <string.h>
 #include "common/ops/op_work.h"
 #include "common/ops/profile_roof.h"
@@ -17,8 +17,8 @@ static void expect_work(const work_info *w, const char *name, double flops, doub
 
 #define COST(op, flops, bytes, ...)                                                                \
     do {                                                                                           \
-        work_info work_ = op##_work(&(op##_args){__VA_ARGS__});                                    \
-        expect_work(&work_, #op, flops, bytes);                                                    \
+        op_work work_ = op##_work(&(op##_args){__VA_ARGS__});                                      \
+        expect_work(&work_.info, #op, flops, bytes);                                               \
     } while (0)
 
 /* Figures by hand, from the table at the top of op_work.c. */
@@ -77,11 +77,11 @@ static void test_matmul_forms(void **state)
                                                   .trans_a = i & 1,
                                                   .trans_b = i & 2,
                                                   .accumulate = i & 4})
-                           .key;
+                           .info.key;
         assert_string_equal(key.form, FORMS[i]);
         assert_true(key.m == 1 && key.n == 2 && key.k == 3);
     }
-    work_key bf16 = matmul_work(&(matmul_args){.compute = DTYPE_BF16}).key;
+    work_key bf16 = matmul_work(&(matmul_args){.compute = DTYPE_BF16}).info.key;
     assert_string_equal(bf16.form, "NN bf16");
 }
 
@@ -90,12 +90,120 @@ static void test_bf16_flops(void **state)
 {
     (void)state;
     matmul_args mm = {.m = 3, .n = 7, .k = 5, .compute = DTYPE_BF16};
-    work_cost c = matmul_work(&mm).cost;
+    work_cost c = matmul_work(&mm).info.cost;
     assert_true(c.flops == 210 && c.bf16_flops == 210);
     mm.compute = DTYPE_F32;
     mm.b_type = DTYPE_BF16;
-    c = matmul_work(&mm).cost;
+    c = matmul_work(&mm).info.cost;
     assert_true(c.flops == 210 && c.bf16_flops == 0);
+}
+
+/* ---- accesses ------------------------------------------------------------------------------- */
+
+/* Arrays of a call, by letter; nobody reads them. */
+static char memory[9][1024];
+#define AT(letter) ((void *)memory[(letter) - 'A'])
+
+/* "A84w B60r": bytes of each array, written or read. */
+static void expect_accesses(const op_work *w, const char *want)
+{
+    char got[256] = "";
+    for (int i = 0; i < w->n_accesses; i++) {
+        const mem_access *a = &w->accesses[i];
+        size_t used = strlen(got), at = (size_t)((const char *)a->ptr - memory[0]);
+        assert_int_equal(at % sizeof memory[0], 0);
+        snprintf(got + used, sizeof got - used, "%s%c%zu%c", i ? " " : "",
+                 (char)('A' + at / sizeof memory[0]), a->bytes, a->writes ? 'w' : 'r');
+    }
+    if (strcmp(got, want) != 0)
+        fail_msg("%s: got \"%s\", expected \"%s\"", w->info.key.name, got, want);
+}
+
+#define TOUCHES(op, want, ...)                                                                     \
+    do {                                                                                           \
+        op_work work_ = op##_work(&(op##_args){__VA_ARGS__});                                      \
+        expect_accesses(&work_, want);                                                             \
+    } while (0)
+
+static void test_accesses_of_layers(void **state)
+{
+    (void)state;
+    TOUCHES(matmul, "A84w B60r C140r", .out = AT('A'), .a = AT('B'), .b = AT('C'), .m = 3, .n = 7,
+            .k = 5);
+    TOUCHES(matmul, "A84w B30r C70r", .out = AT('A'), .a = AT('B'), .b = AT('C'), .m = 3, .n = 7,
+            .k = 5, .a_type = DTYPE_BF16, .b_type = DTYPE_BF16);
+    TOUCHES(matmul, "A84w", .out = AT('A'), .a = AT('B'), .b = AT('C'), .m = 3, .n = 7);
+    TOUCHES(bias_add, "A60w B60r C10r", .out = AT('A'), .in = AT('B'), .bias = AT('C'), .rows = 3,
+            .cols = 5, .param_type = DTYPE_BF16);
+    TOUCHES(bias_backward, "A20w B60r", .d_bias = AT('A'), .d_out = AT('B'), .rows = 3, .cols = 5);
+    TOUCHES(embedding, "A120w B110r C30r D24r", .out = AT('A'), .wte = AT('B'), .wpe = AT('C'),
+            .tokens = AT('D'), .batch = 2, .seq_len = 3, .width = 5, .vocab = 11,
+            .param_type = DTYPE_BF16);
+    TOUCHES(embedding, "A120w B220r D24r", .out = AT('A'), .wte = AT('B'), .tokens = AT('D'),
+            .batch = 2, .seq_len = 3, .width = 5, .vocab = 11);
+    embedding_backward_args e = {.d_wte = AT('A'),
+                                 .d_wpe = AT('B'),
+                                 .d_out = AT('C'),
+                                 .tokens = AT('D'),
+                                 .batch = 2,
+                                 .seq_len = 3,
+                                 .width = 5,
+                                 .vocab = 11,
+                                 .positions = 7};
+    op_work w = embedding_backward_work(&e);
+    expect_accesses(&w, "A220w B60w C120r D24r");
+    e.overwrite = true;
+    w = embedding_backward_work(&e);
+    expect_accesses(&w, "A220w B140w C120r D24r");
+    TOUCHES(layernorm, "A60w B12w C12w D60r E10r F10r", .out = AT('A'), .mean = AT('B'),
+            .rstd = AT('C'), .in = AT('D'), .gain = AT('E'), .bias = AT('F'), .rows = 3, .cols = 5,
+            .param_type = DTYPE_BF16);
+    TOUCHES(layernorm_backward, "A60w B20w C20w D60r E60r F10r G12r H12r I60r", .d_in = AT('A'),
+            .d_gain = AT('B'), .d_bias = AT('C'), .d_out = AT('D'), .in = AT('E'), .gain = AT('F'),
+            .mean = AT('G'), .rstd = AT('H'), .d_residual = AT('I'), .rows = 3, .cols = 5,
+            .param_type = DTYPE_BF16);
+}
+
+/* B=2, T=3, H=2, Hkv=1, D=5: six rows of 10 and of 5 elements, 20 apart: 110 and 105 elements. */
+static void test_accesses_of_attention(void **state)
+{
+    (void)state;
+    TOUCHES(attention, "A240w B48w C440r D420r E420r", .out = AT('A'), .lse = AT('B'), .q = AT('C'),
+            .k = AT('D'), .v = AT('E'), .q_stride = 20, .k_stride = 20, .v_stride = 20, .batch = 2,
+            .seq_len = 3, .n_head = 2, .n_kv_head = 1, .head_dim = 5);
+    TOUCHES(attention_backward, "A440w B420w C420w D240r E240r F48r G440r H420r I420r",
+            .d_q = AT('A'), .d_k = AT('B'), .d_v = AT('C'), .d_out = AT('D'), .out = AT('E'),
+            .lse = AT('F'), .q = AT('G'), .k = AT('H'), .v = AT('I'), .q_stride = 20,
+            .k_stride = 20, .v_stride = 20, .batch = 2, .seq_len = 3, .n_head = 2, .n_kv_head = 1,
+            .head_dim = 5);
+    TOUCHES(attention, "", .out = AT('A'), .lse = AT('B'), .q = AT('C'), .k = AT('D'), .v = AT('E'),
+            .q_stride = 20, .k_stride = 20, .v_stride = 20, .seq_len = 3, .n_head = 2,
+            .n_kv_head = 1, .head_dim = 5);
+}
+
+static void test_accesses_of_elements(void **state)
+{
+    (void)state;
+    TOUCHES(gelu, "A28w B28r", .out = AT('A'), .in = AT('B'), .elems = 7);
+    TOUCHES(gelu_backward, "A28w B28r C28r", .d_in = AT('A'), .d_out = AT('B'), .in = AT('C'),
+            .elems = 7);
+    TOUCHES(cross_entropy, "A4w B60w C60r D12r", .loss = AT('A'), .d_logits = AT('B'),
+            .logits = AT('C'), .targets = AT('D'), .rows = 3, .vocab = 5);
+    TOUCHES(cast, "A14w B28r", .out = AT('A'), .in = AT('B'), .out_type = DTYPE_BF16, .elems = 7);
+    TOUCHES(add, "A28w B28r C28r", .out = AT('A'), .a = AT('B'), .b = AT('C'), .elems = 7);
+    TOUCHES(add, "A28w B28r", .out = AT('A'), .a = AT('B'), .elems = 7, .round_to = DTYPE_BF16);
+    TOUCHES(scale, "A28w B4r", .x = AT('A'), .device_factor = AT('B'), .elems = 7);
+    TOUCHES(scale, "A28w", .x = AT('A'), .elems = 7);
+    op_work w = sum_squares_work(&(sum_squares_args){.sum = AT('A'), .x = AT('B'), .elems = 7});
+    assert_int_equal(w.accesses[0].bytes, sizeof(rsum));
+    assert_true(w.n_accesses == 2 && w.accesses[0].writes && w.accesses[1].bytes == 28);
+    w = clip_coef_work(&(clip_coef_args){.norm = AT('A'), .coef = AT('B'), .sum = AT('C')});
+    assert_int_equal(w.accesses[2].bytes, sizeof(rsum));
+    assert_true(w.n_accesses == 3 && w.accesses[0].writes && w.accesses[1].writes);
+    TOUCHES(adamw, "A28w B28w C28w D28r E4r", .param = AT('A'), .m = AT('B'), .v = AT('C'),
+            .grad = AT('D'), .grad_coef = AT('E'), .elems = 7);
+    TOUCHES(sgd, "A28w B28r C4r", .param = AT('A'), .grad = AT('B'), .grad_coef = AT('C'),
+            .elems = 7);
 }
 
 /* ---- launches ------------------------------------------------------------------------------- */
@@ -103,7 +211,7 @@ static void test_bf16_flops(void **state)
 /* The last launch that the device was told of, and how many there were. */
 typedef struct seen {
     int n;
-    work_info last;
+    op_work last;
 } seen;
 
 static uint64_t see(void *self, const device_act *act)
@@ -111,7 +219,8 @@ static uint64_t see(void *self, const device_act *act)
     seen *x = self;
     if (act->kind == ACT_LAUNCH) {
         x->n++;
-        x->last = act->work;
+        x->last = (op_work){.info = act->work, .n_accesses = act->n_accesses};
+        memcpy(x->last.accesses, act->accesses, (size_t)act->n_accesses * sizeof *act->accesses);
     }
     return 0;
 }
@@ -127,14 +236,41 @@ typedef struct rig {
     rsum sum;
 } rig;
 
+static bool is_told(const op_work *w, const char *at)
+{
+    for (int i = 0; i < w->n_accesses; i++) {
+        const mem_access *a = &w->accesses[i];
+        if (a->writes && at >= (const char *)a->ptr && at < (const char *)a->ptr + a->bytes)
+            return true;
+    }
+    return false;
+}
+
+/* One more launch, told as `want`; it changed only what it told that it writes. */
+static void expect_launch(const rig *r, const rig *before, const op_work *want)
+{
+    const op_work *told = &r->x.last;
+    const char *now = (const char *)&r->f, *then = (const char *)&before->f;
+    assert_int_equal(r->x.n, before->x.n + 1);
+    assert_memory_equal(&told->info, &want->info, sizeof want->info);
+    assert_int_equal(told->n_accesses, want->n_accesses);
+    for (int i = 0; i < want->n_accesses; i++) {
+        assert_ptr_equal(told->accesses[i].ptr, want->accesses[i].ptr);
+        assert_int_equal(told->accesses[i].bytes, want->accesses[i].bytes);
+        assert_int_equal(told->accesses[i].writes, want->accesses[i].writes);
+    }
+    for (size_t i = 0; i < sizeof *r - offsetof(rig, f); i++)
+        if (now[i] != then[i] && !is_told(told, now + i))
+            fail_msg("%s: wrote byte %zu of the arrays, and did not tell", told->info.key.name, i);
+}
+
 #define LAUNCHES(r, table, op, ...)                                                                \
     do {                                                                                           \
         op##_args args_ = {__VA_ARGS__};                                                           \
-        work_info want_ = op##_work(&args_);                                                       \
-        int before_ = (r)->x.n;                                                                    \
+        op_work want_ = op##_work(&args_);                                                         \
+        rig before_ = *(r);                                                                        \
         OK((table)->op((r)->s, &args_));                                                           \
-        assert_int_equal((r)->x.n, before_ + 1);                                                   \
-        assert_memory_equal(&(r)->x.last, &want_, sizeof want_);                                   \
+        expect_launch(r, &before_, &want_);                                                        \
         (r)->n_ops++;                                                                              \
     } while (0)
 
@@ -196,7 +332,27 @@ static void test_every_operation_tells(void **state)
     LAUNCHES(&r, r.o->sums, add, .out = r.y, .a = r.f, .b = r.g, .elems = 2);
     uint16_t rounded[7];
     OK(r.o->sums->round(r.s, &(round_args){.out = rounded, .in = r.f, .elems = 7}));
-    expect_work(&r.x.last, "cast", 0, 42);
+    expect_work(&r.x.last.info, "cast", 0, 42);
+    device_set_watch(d, NULL);
+    device_close(d);
+}
+
+/* Rounded copies of the operands are accesses too. */
+static void test_scratch_is_told(void **state)
+{
+    (void)state;
+    device *d;
+    rig r = {.o = ops_cpu_portable(), .f = {1, 1}, .g = {1, 1}};
+    OK(device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 1}, &d));
+    const device_watch watch = {.self = &r.x, .issued = see};
+    device_set_watch(d, &watch);
+    OK(r.o->matmul(
+        device_compute_stream(d),
+        &(matmul_args){
+            .out = r.y, .a = r.f, .b = r.g, .m = 2, .n = 3, .k = 2, .compute = DTYPE_BF16}));
+    assert_int_equal(r.x.last.n_accesses, 5);
+    assert_true(r.x.last.accesses[3].writes && r.x.last.accesses[3].bytes >= 2 * 2 * 2);
+    assert_true(r.x.last.accesses[4].writes && r.x.last.accesses[4].bytes == 2 * 3 * 2);
     device_set_watch(d, NULL);
     device_close(d);
 }
@@ -243,8 +399,12 @@ int main(void)
         cmocka_unit_test(test_formulas),
         cmocka_unit_test(test_matmul_forms),
         cmocka_unit_test(test_bf16_flops),
+        cmocka_unit_test(test_accesses_of_layers),
+        cmocka_unit_test(test_accesses_of_attention),
+        cmocka_unit_test(test_accesses_of_elements),
         cmocka_unit_test_prestate(test_every_operation_tells, &tables[0]),
         cmocka_unit_test_prestate(test_every_operation_tells, &tables[1]),
+        cmocka_unit_test(test_scratch_is_told),
         cmocka_unit_test(test_roof),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

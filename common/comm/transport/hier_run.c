@@ -42,6 +42,13 @@ static size_t slice_at(const spread_args *a, int host, int local_rank)
     return (size_t)(host * a->ranks + local_rank) * a->slice_bytes;
 }
 
+/* All slices of the hosts first ... last-1. */
+static mem_access slices_of(const spread_args *a, int first, int last)
+{
+    return (mem_access){a->recv + slice_at(a, first, 0),
+                        slice_at(a, last, 0) - slice_at(a, first, 0), true};
+}
+
 static fsdp_status spread_copy(const void *ctx, const void *const *from, int n_threads)
 {
     const spread_args *a = ctx;
@@ -70,8 +77,13 @@ static fsdp_status spread(hier_group *h, stream *s, const comm_call *call, char 
         parts[p] = (comm_part){.send = recv + slice_at(&a, first, h->local_rank),
                                .send_bytes = bytes,
                                .recv_bytes = bytes};
+    const mem_access others[] = {slices_of(&a, 0, h->host), slices_of(&a, h->host + 1, h->hosts)};
     return transport_pass(h->local, s, call, parts,
-                          &(comm_peer_read){.fn = spread_copy, .ctx = &a, .ctx_bytes = sizeof a});
+                          &(comm_peer_read){.fn = spread_copy,
+                                            .ctx = &a,
+                                            .ctx_bytes = sizeof a,
+                                            .accesses = others,
+                                            .n_accesses = 2});
 }
 
 fsdp_status hier_all_gather(transport_group *group, stream *s, const comm_call *call, void *recv,
@@ -230,8 +242,16 @@ static fsdp_status sums_run(transport_group *group, stream *s, const comm_call *
     }
     for (int p = 0; p < h->ranks; p++)
         parts[p].recv_bytes = mine;
-    comm_peer_read v = {.fn = sums_add, .ctx = sums, .ctx_bytes = sums->bytes};
-    return transport_pass(h->local, s, call, parts, &v);
+    mem_access *accesses = recycle_get((size_t)h->hosts * SUM_RUN_MAX_ACCESSES * sizeof *accesses);
+    if (accesses == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for sums over %d hosts", h->hosts);
+    comm_peer_read v = {
+        .fn = sums_add, .ctx = sums, .ctx_bytes = sums->bytes, .accesses = accesses};
+    for (int k = 0; k < h->hosts; k++)
+        v.n_accesses += sum_run_accesses(&sums->host[k].run, accesses + v.n_accesses);
+    fsdp_status status = transport_pass(h->local, s, call, parts, &v);
+    recycle_put(accesses);
+    return status;
 }
 
 /* What goes over the network: the sums, or in bf16 a copy (which is exact: they are rounded). A
@@ -289,7 +309,12 @@ static fsdp_status sums_push(transport_group *group, stream *s, const comm_call 
             (comm_part){.send = h->sum[k].shown,
                         .send_bytes = x->slices[rank_on(h, k)].elems * elem_bytes,
                         .recv_bytes = own_bytes};
-    comm_peer_read v = {.fn = push_hosts, .ctx = &a, .ctx_bytes = sizeof a};
+    mem_access accesses[SUM_RUN_MAX_ACCESSES];
+    comm_peer_read v = {.fn = push_hosts,
+                        .ctx = &a,
+                        .ctx_bytes = sizeof a,
+                        .accesses = accesses,
+                        .n_accesses = sum_run_accesses(run, accesses)};
     size_t stage_bytes = own_bytes * (size_t)(h->hosts - 1);
     return transport_peer_read(group->below, s, call, parts, stage_bytes, &v);
 }

@@ -177,7 +177,11 @@ static fsdp_status cross(transport_group *group, stream *s, const comm_call *cal
     if (a.sent_bytes == 0 && a.received_bytes == 0)
         return FSDP_OK;
     atomic_fetch_add(&g->n_unfinished, 1);
-    return stream_launch(s, cross_task, &a, sizeof a);
+    return stream_launch_work(s, &(launch_config){.fn = cross_task,
+                                                  .args = &a,
+                                                  .args_bytes = sizeof a,
+                                                  .accesses = TOUCHES_NOTHING,
+                                                  .waits_for = WAITS_FOR_RANKS});
 }
 
 /* ---- collectives ---------------------------------------------------------------------------- */

@@ -99,6 +99,24 @@ static size_t args_bytes(const mpi_group *g)
     return sizeof(exchange_args) + (size_t)g->team->size * sizeof(comm_part);
 }
 
+static fsdp_status exchange_launch(stream *s, const exchange_args *a)
+{
+    const comm_team *team = a->group->team;
+    touched t = touched_begin(team, NULL);
+    for (int writes = 0; writes < 2; writes++)
+        for (int r = 0; r < team->size; r++) {
+            const comm_part *part = &a->parts[r];
+            if (r != team->rank)
+                touched_add(&t, writes ? part->recv : part->send,
+                            writes ? part->recv_bytes : part->send_bytes, writes);
+        }
+    return touched_launch(&t, s, &a->call,
+                          (launch_config){.fn = exchange_task,
+                                          .args = a,
+                                          .args_bytes = args_bytes(a->group),
+                                          .waits_for = WAITS_FOR_RANKS});
+}
+
 static fsdp_status mpi_exchange(transport_group *group, stream *s, const comm_call *call,
                                 const comm_part *parts)
 {
@@ -110,9 +128,7 @@ static fsdp_status mpi_exchange(transport_group *group, stream *s, const comm_ca
     a->call = *call;
     memcpy(a->parts, parts, (size_t)g->team->size * sizeof *parts);
     atomic_fetch_add(&g->n_unfinished, 1);
-    launch_config l = {
-        .fn = exchange_task, .args = a, .args_bytes = args_bytes(g), .waits_for = WAITS_FOR_RANKS};
-    fsdp_status status = s != NULL ? stream_launch_work(s, &l) : exchange_task(a, 1);
+    fsdp_status status = s != NULL ? exchange_launch(s, a) : exchange_task(a, 1);
     recycle_put(a);
     return status;
 }

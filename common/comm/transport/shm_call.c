@@ -331,6 +331,26 @@ static fsdp_status bounce_make(const shm_group *g, stream *s, const comm_part *p
     return status;
 }
 
+/* Peers read the whole region: where it is, in its copy, or from the entry that it is copied to. */
+static fsdp_status call_launch(stream *s, const call_args *a, size_t bytes, const comm_peer_read *v)
+{
+    const comm_team *team = a->group->team;
+    touched t = touched_begin(team, v);
+    region shown = region_of(team, a->parts);
+    touched_add(&t, a->bounce != NULL ? a->bounce : shown.begin, region_bytes(shown), false);
+    for (int r = 0; r < team->size; r++) {
+        const comm_part *part = &a->parts[r];
+        if (r == team->rank && v != NULL)
+            touched_add(&t, part->send, part->send_bytes, false);
+        else if (r != team->rank && v == NULL)
+            touched_add(&t, part->recv, part->recv_bytes, true);
+    }
+    return touched_launch(
+        &t, s, &a->call,
+        (launch_config){
+            .fn = call_task, .args = a, .args_bytes = bytes, .waits_for = WAITS_FOR_RANKS});
+}
+
 static fsdp_status issue(shm_group *g, stream *s, const comm_call *call, const comm_part *parts,
                          const comm_peer_read *v)
 {
@@ -352,9 +372,7 @@ static fsdp_status issue(shm_group *g, stream *s, const comm_call *call, const c
     if (ctx_bytes > 0)
         memcpy(a->parts + g->team->size, v->ctx, ctx_bytes);
     atomic_fetch_add(&g->n_unfinished, 1);
-    launch_config l = {
-        .fn = call_task, .args = a, .args_bytes = bytes, .waits_for = WAITS_FOR_RANKS};
-    fsdp_status status = s != NULL ? stream_launch_work(s, &l) : call_task(a, 1);
+    fsdp_status status = s != NULL ? call_launch(s, a, bytes, v) : call_task(a, 1);
     recycle_put(a);
     device_free(s, bounce);
     return status;

@@ -1,0 +1,365 @@
+/* order_check.c -- the rules and the reports of order_check.h. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/device/order_impl.h"
+
+enum { MOST_PAIRS = 64 };
+
+/* What two operations are called, of a violation that was reported. */
+typedef struct order_pair {
+    char what[2][40];
+} order_pair;
+
+struct order_check {
+    pthread_mutex_t lock; /* guards all below */
+    order_clocks clocks;
+    order_memory memory;
+    order_figures figures;
+    fsdp_error_info first; /* the first violation, or why the checker gave up */
+    bool gave_up;
+    order_pair pairs[MOST_PAIRS]; /* [figures.violations] */
+};
+
+order_check *order_check_create(void)
+{
+    order_check *c = calloc(1, sizeof *c);
+    if (c != NULL)
+        pthread_mutex_init(&c->lock, NULL);
+    return c;
+}
+
+void order_check_free(order_check *c)
+{
+    if (c == NULL)
+        return;
+    order_memory_free(&c->memory);
+    free(c->clocks.events);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+device_watch order_check_watch(order_check *c)
+{
+    return (device_watch){.self = c, .issued = order_check_issued};
+}
+
+fsdp_status order_check_status(order_check *c)
+{
+    pthread_mutex_lock(&c->lock);
+    fsdp_error_info first = c->first;
+    pthread_mutex_unlock(&c->lock);
+    if (first.status != FSDP_OK)
+        fsdp_error_set(&first);
+    return first.status;
+}
+
+order_figures order_check_read(order_check *c)
+{
+    pthread_mutex_lock(&c->lock);
+    order_figures f = c->figures;
+    pthread_mutex_unlock(&c->lock);
+    return f;
+}
+
+/* ---- reports -------------------------------------------------------------------------------- */
+
+/* Keep this thread's error, if it is the first, and give the thread the record back that it had. */
+static void keep_first(order_check *c, const fsdp_error_info *before)
+{
+    if (c->first.status == FSDP_OK)
+        c->first = *fsdp_error_get();
+    fsdp_error_set(before);
+}
+
+static void give_up(order_check *c, fsdp_status why, const char *hint, const char *what)
+{
+    fsdp_error_info before = *fsdp_error_get();
+    (void)fsdp_error(why, hint, "order check: %s", what);
+    keep_first(c, &before);
+    c->gave_up = true;
+}
+
+static void no_memory(order_check *c)
+{
+    give_up(c, FSDP_ENOMEM, "run without the check", "no host memory");
+}
+
+/* Whether these two have not been reported yet. */
+static bool is_new(order_check *c, const char *what, const char *other)
+{
+    for (uint64_t i = 0; i < c->figures.violations; i++)
+        if (strcmp(c->pairs[i].what[0], what) == 0 && strcmp(c->pairs[i].what[1], other) == 0)
+            return false;
+    if (c->figures.violations == MOST_PAIRS)
+        return false;
+    order_pair *pair = &c->pairs[c->figures.violations++];
+    snprintf(pair->what[0], sizeof pair->what[0], "%s", what);
+    snprintf(pair->what[1], sizeof pair->what[1], "%s", other);
+    return true;
+}
+
+/* `now` reaches bytes of b that `then` has reached, and nothing orders the two. */
+static void report_conflict(order_check *c, const order_block *b, const order_access *then,
+                            const order_access *now)
+{
+    if (!is_new(c, now->op->what, then->op->what))
+        return;
+    const order_clocks *k = &c->clocks;
+    fsdp_error_info before = *fsdp_error_get();
+    const char *by = k->name[then->slot], *to = k->name[now->slot];
+    char hint[sizeof before.hint];
+    if (order_is_recorded(k, then->slot, then->number))
+        snprintf(hint, sizeof hint,
+                 "an event was recorded on %s after it: let %s wait for that event first "
+                 "(stream_wait_event)",
+                 by, to);
+    else
+        snprintf(hint, sizeof hint,
+                 "record an event on %s after it, and let %s wait for it (stream_wait_event)", by,
+                 to);
+    (void)fsdp_error(FSDP_EORDER, hint,
+                     "order: '%s'%s on stream %s %s bytes %zu-%zu of '%s', which '%s'%s on stream "
+                     "%s %s; nothing orders them",
+                     now->op->what, now->op->where, to, now->verb,
+                     then->begin > now->begin ? then->begin : now->begin,
+                     then->end < now->end ? then->end : now->end, b->label, then->op->what,
+                     then->op->where, by, then->verb);
+    keep_first(c, &before);
+}
+
+/* Bytes at ptr that no live block holds. */
+static void report_stray(order_check *c, const order_access *now, const void *ptr, size_t bytes)
+{
+    const order_freed *f = order_freed_find(&c->memory, ptr);
+    if (!is_new(c, now->op->what, f != NULL ? f->by.op->what : ""))
+        return;
+    fsdp_error_info before = *fsdp_error_get();
+    const char *on = c->clocks.name[now->slot];
+    if (f != NULL)
+        (void)fsdp_error(FSDP_EORDER, "issue the free after the last use",
+                         "order: '%s'%s on stream %s %s '%s' after its free: '%s'%s was issued "
+                         "before",
+                         now->op->what, now->op->where, on, now->verb, f->label, f->by.op->what,
+                         f->by.op->where);
+    else
+        (void)fsdp_error(FSDP_EORDER, "pass memory of device_alloc to streams",
+                         "order: '%s'%s on stream %s %s %zu bytes that are not device memory",
+                         now->op->what, now->op->where, on, now->verb, bytes);
+    keep_first(c, &before);
+}
+
+static void report_end_passed(order_check *c, const order_block *b, const order_access *now)
+{
+    if (!is_new(c, now->op->what, "end"))
+        return;
+    fsdp_error_info before = *fsdp_error_get();
+    (void)fsdp_error(FSDP_EORDER, "compare the sizes of the two",
+                     "order: '%s'%s on stream %s %s bytes %zu-%zu of '%s', which has %zu",
+                     now->op->what, now->op->where, c->clocks.name[now->slot], now->verb,
+                     now->begin, now->end, b->label, b->bytes);
+    keep_first(c, &before);
+}
+
+static void report_untold(order_check *c, const order_access *now)
+{
+    if (!is_new(c, now->op->what, "untold"))
+        return;
+    fsdp_error_info before = *fsdp_error_get();
+    (void)fsdp_error(FSDP_EORDER,
+                     "give stream_launch_work what it touches: launch_config.accesses, or "
+                     "TOUCHES_NOTHING",
+                     "order: launch without an access list: '%s'%s on stream %s", now->op->what,
+                     now->op->where, c->clocks.name[now->slot]);
+    keep_first(c, &before);
+}
+
+/* ---- rules ---------------------------------------------------------------------------------- */
+
+/* Compare an access with all that can conflict with it, and enter it; the last one that does is
+ * reported, for an event after that one would do for all. What is before it and covered by it is
+ * forgotten: whoever is ordered behind this one is behind that one too. So is what is before all
+ * that can still be issued. */
+static void touch(order_check *c, order_block *b, const order_access *now)
+{
+    const order_clock *at = &c->clocks.stream[now->slot], *host = &c->clocks.host;
+    order_access conflict = {.op = NULL};
+    size_t n = 0;
+    for (size_t i = 0; i < b->n_log; i++) {
+        const order_access then = b->log[i];
+        bool before = order_before(at, then.slot, then.number);
+        bool overlap = then.begin < now->end && now->begin < then.end;
+        if (overlap && !before && (then.writes || now->writes))
+            conflict = then;
+        bool covered = before && now->begin <= then.begin && then.end <= now->end &&
+                       (now->writes || !then.writes);
+        if (!covered && !order_before(host, then.slot, then.number))
+            b->log[n++] = then;
+    }
+    if (conflict.op != NULL)
+        report_conflict(c, b, &conflict, now);
+    c->figures.kept -= b->n_log - n;
+    b->n_log = n;
+    if (order_log_add(b, now))
+        c->figures.kept++;
+    else
+        no_memory(c);
+}
+
+/* One access of an operation, `now` but for its bytes. */
+static void access_bytes(order_check *c, order_access now, const void *ptr, size_t bytes)
+{
+    if (ptr == NULL || bytes == 0)
+        return;
+    order_block *b = order_block_find(&c->memory, ptr);
+    if (b == NULL) {
+        report_stray(c, &now, ptr, bytes);
+        return;
+    }
+    now.begin = (size_t)((const char *)ptr - b->begin);
+    now.end = now.begin + bytes;
+    if (now.end > b->bytes)
+        report_end_passed(c, b, &now);
+    touch(c, b, &now);
+}
+
+static void read_bytes(order_check *c, order_access now, const void *ptr, size_t bytes)
+{
+    now.verb = "reads";
+    access_bytes(c, now, ptr, bytes);
+}
+
+static void write_bytes(order_check *c, order_access now, const void *ptr, size_t bytes)
+{
+    now.verb = "writes";
+    now.writes = true;
+    access_bytes(c, now, ptr, bytes);
+}
+
+static void launch(order_check *c, order_access now, const device_act *act)
+{
+    c->figures.launches++;
+    if (act->accesses == NULL)
+        report_untold(c, &now);
+    for (int i = 0; act->accesses != NULL && i < act->n_accesses; i++) {
+        const mem_access *a = &act->accesses[i];
+        (a->writes ? write_bytes : read_bytes)(c, now, a->ptr, a->bytes);
+    }
+}
+
+static void begin_block(order_check *c, order_access now, const device_act *act)
+{
+    order_block *b = order_block_begin(&c->memory, act->dst, act->bytes, act->label);
+    now.verb = "allocates";
+    now.writes = true;
+    now.end = act->bytes;
+    c->figures.blocks++;
+    if (b == NULL)
+        no_memory(c);
+    else
+        touch(c, b, &now);
+}
+
+static void end_block(order_check *c, order_access now, const device_act *act)
+{
+    order_block *b = order_block_find(&c->memory, act->dst);
+    now.verb = "frees";
+    if (b == NULL) {
+        report_stray(c, &now, act->dst, 0);
+        return;
+    }
+    now.writes = true;
+    now.end = b->bytes;
+    touch(c, b, &now);
+    c->figures.kept -= b->n_log;
+    order_block_end(&c->memory, b, &now);
+}
+
+/* ---- acts ----------------------------------------------------------------------------------- */
+
+static const char *call_of(const device_act *act)
+{
+    switch (act->kind) {
+    case ACT_ALLOC:
+        return "device_alloc";
+    case ACT_FREE:
+        return "device_free";
+    case ACT_COPY:
+        return "device_copy";
+    case ACT_UPLOAD:
+        return "device_upload";
+    case ACT_DOWNLOAD:
+        return "device_download";
+    case ACT_FILL:
+        return act->byte == 0 ? "device_zero" : "device_poison";
+    default:
+        return act->work.key.name ? act->work.key.name : act->name ? act->name : "a launch";
+    }
+}
+
+/* In words what is issued, and for what. */
+static order_op op_of(const device_act *act)
+{
+    order_op op;
+    const char *label = act->kind == ACT_LAUNCH && act->label ? act->label : "";
+    const char *scope = act->scope ? act->scope : "", *phase = act->phase ? act->phase : "";
+    snprintf(op.what, sizeof op.what, "%s", call_of(act));
+    op.where[0] = '\0';
+    if (*label || *scope)
+        snprintf(op.where, sizeof op.where, " (%s%s%s%s%s)", label, *label && *scope ? ", " : "",
+                 scope, *scope && *phase ? " " : "", *scope ? phase : "");
+    return op;
+}
+
+static void memory_act(order_check *c, int slot, const device_act *act)
+{
+    const order_op op = op_of(act);
+    order_access now = {.op = order_op_keep(&c->memory, &op), .slot = slot};
+    if (now.op == NULL) {
+        no_memory(c);
+        return;
+    }
+    now.number = order_tick(&c->clocks, slot);
+    if (act->kind == ACT_LAUNCH)
+        launch(c, now, act);
+    else if (act->kind == ACT_ALLOC)
+        begin_block(c, now, act);
+    else if (act->kind == ACT_FREE)
+        end_block(c, now, act);
+    if (act->kind == ACT_COPY || act->kind == ACT_DOWNLOAD)
+        read_bytes(c, now, act->src, act->bytes);
+    if (act->kind == ACT_COPY || act->kind == ACT_UPLOAD || act->kind == ACT_FILL)
+        write_bytes(c, now, act->dst, act->bytes);
+}
+
+static void stream_act(order_check *c, const device_act *act)
+{
+    int slot = order_slot(&c->clocks, act->stream);
+    if (slot < 0)
+        give_up(c, FSDP_EINVAL, "free streams that are not used any more",
+                "more than 64 streams at once");
+    else if (act->kind == ACT_RECORD && !order_record(&c->clocks, slot, act->event))
+        no_memory(c);
+    else if (act->kind == ACT_WAIT)
+        order_wait(&c->clocks, slot, act->event);
+    else if (act->kind == ACT_SYNC)
+        order_sync_stream(&c->clocks, slot);
+    else if (act->kind == ACT_STREAM_FREE)
+        order_stream_free(&c->clocks, slot);
+    else if (act->kind != ACT_RECORD)
+        memory_act(c, slot, act);
+}
+
+uint64_t order_check_issued(void *self, const device_act *act)
+{
+    order_check *c = self;
+    pthread_mutex_lock(&c->lock);
+    if (act->kind == ACT_EVENT_FREE)
+        order_event_free(&c->clocks, act->event);
+    else if (act->kind == ACT_SYNC && act->stream == NULL)
+        order_sync_event(&c->clocks, act->event);
+    else if (!c->gave_up)
+        stream_act(c, act);
+    pthread_mutex_unlock(&c->lock);
+    return 0;
+}

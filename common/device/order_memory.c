@@ -1,0 +1,158 @@
+/* order_memory.c -- the blocks that are alive, what was done to them, and words; see order_impl.h.
+ *
+ * A block stands for one generation of its memory: device_alloc begins it, device_free ends it. The
+ * same address may come again as another block. */
+#include <stdlib.h>
+#include <string.h>
+#include "common/device/order_impl.h"
+
+/* Room for one more of `size` bytes each; false: no memory. */
+static bool grow(void *array, size_t n, size_t *room, size_t size)
+{
+    if (n < *room)
+        return true;
+    size_t more_room = 2 * *room + 8;
+    void **at = array, *more = realloc(*at, more_room * size);
+    if (more == NULL)
+        return false;
+    *at = more;
+    *room = more_room;
+    return true;
+}
+
+/* ---- blocks --------------------------------------------------------------------------------- */
+
+/* How many live blocks begin at ptr or below it. */
+static size_t blocks_up_to(const order_memory *m, const void *ptr)
+{
+    size_t low = 0, high = m->n_live;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (m->live[middle]->begin <= (const char *)ptr)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static bool contains(const char *begin, size_t bytes, const void *ptr)
+{
+    size_t offset = (size_t)((const char *)ptr - begin);
+    return (const char *)ptr >= begin && (offset < bytes || offset == 0);
+}
+
+order_block *order_block_find(const order_memory *m, const void *ptr)
+{
+    size_t n = blocks_up_to(m, ptr);
+    order_block *b = n > 0 ? m->live[n - 1] : NULL;
+    return b != NULL && contains(b->begin, b->bytes, ptr) ? b : NULL;
+}
+
+order_block *order_block_begin(order_memory *m, const void *ptr, size_t bytes, const char *label)
+{
+    order_block *b = calloc(1, sizeof *b);
+    if (b == NULL || !grow(&m->live, m->n_live, &m->live_room, sizeof *m->live)) {
+        free(b);
+        return NULL;
+    }
+    *b = (order_block){.begin = ptr, .bytes = bytes, .label = label};
+    size_t at = blocks_up_to(m, ptr);
+    memmove(m->live + at + 1, m->live + at, (m->n_live - at) * sizeof *m->live);
+    m->live[at] = b;
+    m->n_live++;
+    return b;
+}
+
+void order_block_end(order_memory *m, order_block *b, const order_access *by)
+{
+    size_t at = blocks_up_to(m, b->begin) - 1;
+    m->freed[m->n_freed++ % ORDER_FREED] =
+        (order_freed){.begin = b->begin, .label = b->label, .bytes = b->bytes, .by = *by};
+    m->n_live--;
+    memmove(m->live + at, m->live + at + 1, (m->n_live - at) * sizeof *m->live);
+    free(b->log);
+    free(b);
+}
+
+const order_freed *order_freed_find(const order_memory *m, const void *ptr)
+{
+    for (size_t i = 1; i <= ORDER_FREED && i <= m->n_freed; i++) { /* the last one first */
+        const order_freed *f = &m->freed[(m->n_freed - i) % ORDER_FREED];
+        if (contains(f->begin, f->bytes, ptr))
+            return f;
+    }
+    return NULL;
+}
+
+bool order_log_add(order_block *b, const order_access *a)
+{
+    if (!grow(&b->log, b->n_log, &b->log_room, sizeof *b->log))
+        return false;
+    b->log[b->n_log++] = *a;
+    return true;
+}
+
+/* ---- words ---------------------------------------------------------------------------------- */
+
+static size_t hash(const order_op *op)
+{
+    size_t h = 14695981039346656037u; /* FNV-1a */
+    for (const char *p = op->what; *p; p++)
+        h = (h ^ (unsigned char)*p) * 1099511628211u;
+    for (const char *p = op->where; *p; p++)
+        h = (h ^ (unsigned char)*p) * 1099511628211u;
+    return h;
+}
+
+/* Where op stands in the table, or would. */
+static order_op **op_place(order_op **ops, size_t room, const order_op *op)
+{
+    size_t i = hash(op) % room;
+    while (ops[i] != NULL &&
+           (strcmp(ops[i]->what, op->what) != 0 || strcmp(ops[i]->where, op->where) != 0))
+        i = (i + 1) % room;
+    return &ops[i];
+}
+
+/* The table is kept at most half full. */
+static bool ops_grow(order_memory *m)
+{
+    if (2 * m->n_ops < m->ops_room)
+        return true;
+    size_t room = 2 * m->ops_room + 256;
+    order_op **ops = calloc(room, sizeof *ops);
+    if (ops == NULL)
+        return false;
+    for (size_t i = 0; i < m->ops_room; i++)
+        if (m->ops[i] != NULL)
+            *op_place(ops, room, m->ops[i]) = m->ops[i];
+    free(m->ops);
+    m->ops = ops;
+    m->ops_room = room;
+    return true;
+}
+
+const order_op *order_op_keep(order_memory *m, const order_op *op)
+{
+    if (!ops_grow(m))
+        return NULL;
+    order_op **place = op_place(m->ops, m->ops_room, op);
+    if (*place == NULL && (*place = malloc(sizeof **place)) != NULL) {
+        **place = *op;
+        m->n_ops++;
+    }
+    return *place;
+}
+
+void order_memory_free(order_memory *m)
+{
+    for (size_t i = 0; i < m->n_live; i++) {
+        free(m->live[i]->log);
+        free(m->live[i]);
+    }
+    for (size_t i = 0; i < m->ops_room; i++)
+        free(m->ops[i]);
+    free(m->live);
+    free(m->ops);
+}
