@@ -33,9 +33,17 @@ configurations='
 2 mpi fp32 --sharding full
 3 mpi fp32 --sharding grad-op
 4 mpi fp32 --sharding hybrid --fsdp-size 2
+2 shm fp32 --sharding full --prefetch both
+3 shm fp32 --sharding full --wrap sub-block --prefetch both --limit-all-gathers 1
+4 shm bf16 --sharding hybrid --fsdp-size 2 --prefetch backward-post
+4 shm fp32 --sharding full --prefetch both --bucket 110000
+2 shm fp32 --sharding none --prefetch backward
+2 mpi fp32 --sharding full --prefetch both --limit-all-gathers 1
+3 mpi fp32 --sharding grad-op --prefetch forward
+4 mpi bf16 --sharding full --prefetch both
 '
 # 12 sequences are 2 micro-steps of 3 ranks, and 3 of 2 or 4.
-same='--size tiny --seq-len 16 --synthetic 4096 --global-batch 12 --steps 3 --lr 3e-3 --warmup-steps 0
+same='--size tiny --n-layer 4 --seq-len 16 --synthetic 4096 --global-batch 12 --steps 3 --lr 3e-3 --warmup-steps 0
     --reduction canonical --ops portable'
 
 # reference DTYPE -- the losses of one device, in the order that needs no scheduler
