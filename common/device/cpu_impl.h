@@ -21,10 +21,17 @@ struct cpu_task {
 
 /* ---- the scheduler (cpu_schedule.c), which is there when device_config has a schedule_seed -- */
 
+/* What the scheduler asks of a stream. */
+typedef struct cpu_queue_view {
+    bool (*is_ready)(cpu_stream *s);       /* could its first task run now? */
+    uint64_t (*first_call)(cpu_stream *s); /* number of the first queued call, or CPU_NO_CALL */
+} cpu_queue_view;
+
 /* Who may have the turn: a stream, or the host. */
 typedef struct cpu_player {
     TAILQ_ENTRY(cpu_player) link;
-    cpu_stream *stream; /* NULL: the host */
+    cpu_stream *stream;         /* NULL: the host */
+    const cpu_queue_view *view; /* of stream */
     pthread_cond_t has_turn;
     uint32_t priority;
     uint64_t newest; /* which of the device's tasks was issued here last */
@@ -42,7 +49,7 @@ cpu_schedule *cpu_schedule_open(uint64_t seed);
 /* cpu_schedule_close -- when all streams of the device are gone. NULL is accepted. */
 void cpu_schedule_close(cpu_schedule *x);
 /* cpu_player_add -- a stream's; it has no job yet. cpu_player_remove: it has none left. */
-void cpu_player_add(cpu_schedule *x, cpu_player *p, cpu_stream *s);
+void cpu_player_add(cpu_schedule *x, cpu_player *p, cpu_stream *s, const cpu_queue_view *view);
 void cpu_player_remove(cpu_schedule *x, cpu_player *p);
 
 /* cpu_schedule_take -- sleep until p has the turn. cpu_schedule_give: it has done its job. */
@@ -89,10 +96,6 @@ struct cpu_stream {
 /* cpu_stream_new -- a stream; owned by the device, cpu_stream_delete. is_worker: with a thread. */
 fsdp_status cpu_stream_new(cpu_device *d, const stream_config *config, bool is_worker,
                            cpu_stream **out);
-/* cpu_stream_is_ready -- could its first task run now? For the scheduler, and so is
- * cpu_stream_first_call: the number of the first queued call; CPU_NO_CALL: there is none. */
-bool cpu_stream_is_ready(cpu_stream *s);
-uint64_t cpu_stream_first_call(cpu_stream *s);
 /* cpu_stream_delete -- drains the queue, joins the worker. */
 void cpu_stream_delete(cpu_stream *s);
 /* cpu_stream_drain -- every task issued so far is finished; says nothing of errors. */

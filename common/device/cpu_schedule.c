@@ -116,9 +116,10 @@ void cpu_schedule_close(cpu_schedule *x)
     free(x);
 }
 
-void cpu_player_add(cpu_schedule *x, cpu_player *p, cpu_stream *s)
+void cpu_player_add(cpu_schedule *x, cpu_player *p, cpu_stream *s, const cpu_queue_view *view)
 {
     player_init(x, p, s);
+    p->view = view;
     TAILQ_INSERT_TAIL(&x->streams, p, link);
 }
 
@@ -147,7 +148,7 @@ static bool an_older_is_queued(cpu_schedule *x, uint64_t call)
     cpu_player *p;
     TAILQ_FOREACH(p, &x->streams, link)
     {
-        if (cpu_stream_first_call(p->stream) < call)
+        if (p->view->first_call(p->stream) < call)
             return true;
     }
     return false;
@@ -178,7 +179,7 @@ static cpu_player *pick_ready(cpu_schedule *x, bool with_host)
     cpu_player *p;
     TAILQ_FOREACH(p, &x->streams, link)
     {
-        if (p->call != 0 || !cpu_stream_is_ready(p->stream))
+        if (p->call != 0 || !p->view->is_ready(p->stream))
             continue;
         n++;
         if (!best || is_preferred(x, p, best, n))

@@ -179,6 +179,10 @@ static int start_worker(cpu_stream *s)
     return err;
 }
 
+static bool is_ready(cpu_stream *s);
+static uint64_t first_call(cpu_stream *s);
+static const cpu_queue_view QUEUE_VIEW = {is_ready, first_call};
+
 fsdp_status cpu_stream_new(cpu_device *d, const stream_config *config, bool is_worker,
                            cpu_stream **out)
 {
@@ -196,7 +200,7 @@ fsdp_status cpu_stream_new(cpu_device *d, const stream_config *config, bool is_w
     pthread_cond_init(&s->idle, NULL);
     STAILQ_INIT(&s->queue);
     if (d->schedule)
-        cpu_player_add(d->schedule, &s->player, s);
+        cpu_player_add(d->schedule, &s->player, s, &QUEUE_VIEW);
     int err = is_worker ? start_worker(s) : 0;
     if (err) {
         s->is_worker = false;
@@ -287,7 +291,7 @@ static uint64_t call_of(const cpu_task *task)
     return task->run == call_run ? ((const kernel_call *)task)->number : CPU_NO_CALL;
 }
 
-uint64_t cpu_stream_first_call(cpu_stream *s)
+static uint64_t first_call(cpu_stream *s)
 {
     uint64_t call = CPU_NO_CALL;
     cpu_task *task;
@@ -426,7 +430,7 @@ static void wait_run(cpu_stream *s, cpu_task *task)
     recycle_put(w);
 }
 
-bool cpu_stream_is_ready(cpu_stream *s)
+static bool is_ready(cpu_stream *s)
 {
     bool failed;
     pthread_mutex_lock(&s->lock);

@@ -1,6 +1,6 @@
 # bench.mk -- benchmarks. Included by the top Makefile. The scripts say what the variables mean.
 #
-# Variables: BENCH="train collectives kernels scaling" (those parts only)  BENCH_FULL=1 (the long form)
+# Variables: BENCH="train collectives kernels scaling overlap" (those parts only)  BENCH_FULL=1 (the long form)
 #            FSDP_PYTHON (an interpreter that has torch; else the venv of make bench-peers)
 #            LLMC_DIR (a checkout of llm.c: the second peer of training)
 

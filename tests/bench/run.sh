@@ -1,7 +1,7 @@
 #!/bin/bash
 # run.sh [BUILD] -- make bench: every figure beside a peer measured in the same run and the roof of this machine.
 #
-# BENCH="train collectives kernels scaling" runs only those; BENCH_FULL=1 the long form; FSDP_PYTHON is the
+# BENCH="train collectives kernels scaling overlap" runs only those; BENCH_FULL=1 the long form; FSDP_PYTHON is the
 # interpreter with PyTorch (else the one of make bench-peers; without it the peer's columns say "-"). LLMC_DIR is
 # a checkout of llm.c (llmc.sh).
 # Writes BUILD/bench/bench.md, *.csv and *.png. Exit status 0 when every part ran and every result that was
@@ -9,9 +9,9 @@
 set -u
 . "${0%/*}/lib.sh"
 find_python
-parts=${BENCH:-train collectives kernels scaling}
+parts=${BENCH:-train collectives kernels scaling overlap}
 for part in $parts; do
-    case $part in train | collectives | kernels | scaling) ;; *) fail "BENCH=$part is no part" 'BENCH="train collectives kernels scaling"' ;; esac
+    case $part in train | collectives | kernels | scaling | overlap) ;; *) fail "BENCH=$part is no part" 'BENCH="train collectives kernels scaling overlap"' ;; esac
 done
 title "make bench: $parts$([ -n "$FULL" ] && echo ', the long form')"
 say "peers of training: ${PYTHON:-- (make bench-peers)}; llm.c: ${LLMC_DIR:-- (LLMC_DIR=/path/to/llm.c)}"

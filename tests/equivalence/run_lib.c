@@ -3,6 +3,7 @@
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "common/model/gpt2.h"
 #include "common/model/runner.h"
 
@@ -213,6 +214,8 @@ fsdp_status run_training(device *dev, comm *group, const run_config *config, run
     if (st == FSDP_OK && config->fsdp) {
     }
     run_free(&r);
+    for (int ms = 0; ms < 2000 && threads_called("gather") + threads_called("reduce") > 0; ms++)
+        usleep(1000); /* a thread that was joined leaves /proc a little later */
     FSDP_ASSERT_EQ(threads_called("gather") + threads_called("reduce"), 0);
     return st;
 }
