@@ -16,7 +16,8 @@ enum { NO_LIMIT = 64 }; /* more than the model has units */
 
 typedef fsdp_status (*prefetch_part)(fixture *fx, prefetch *p);
 
-/* with_prefetch -- prefetch_create, part, put_back, prefetch_free. */
+/* with_prefetch -- prefetch_create, part, put_back, prefetch_free. The verdict of all ranks: a part
+ * that follows one which has failed would only wait for what is late already. */
 fsdp_status with_prefetch(fixture *fx, prefetch_mode mode, int limit, prefetch_part part);
 
 /* put_back -- make every unit SHARDED by hand, without gradient memory and without a claim on the
