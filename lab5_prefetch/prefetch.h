@@ -127,7 +127,8 @@ fsdp_status prefetch_post_forward(void *self, int u);
  *   source  [FSDP §3.3.2] */
 fsdp_status prefetch_pre_backward(void *self, int u);
 /* prefetch_backward -- begin to gather the unit whose backward follows that of u: the one before u
- * in post_forward. The last unit of backward has none. */
+ * in post_forward, unless it was visited. The last unit of backward has none. The root's post hook
+ * comes when all others have had their turn, so from there nothing is gathered. */
 fsdp_status prefetch_backward(prefetch *p, int u);
 
 /* ---- 5.3 ------------------------------------------------------------------------------------- */

@@ -169,6 +169,9 @@ static fsdp_status prefetch_backward_part(fixture *fx, prefetch *p)
     fix_expect_trace(fx, "prefetch_backward of the last unit of backward", "");
     TRY(prefetch_backward(p, ROOT));
     fix_expect_trace(fx, "prefetch_backward of the root again: h.1 is under way", "");
+    fx->r.grads[H0].visited = true;
+    TRY(prefetch_backward(p, FROZEN));
+    fix_expect_trace(fx, "prefetch_backward when the next unit has had its turn", "");
     return FSDP_OK;
 }
 

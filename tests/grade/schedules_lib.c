@@ -90,7 +90,8 @@ static fsdp_status many_schedules(grade *g)
     return status;
 }
 
-/* ---- what is gathered ahead ------------------------------------------------------------------ */
+/* ---- what is gathered, and ahead
+ * ------------------------------------------------------------------ */
 
 /* Of the blocks of one pass, those whose gather is under way when their turn comes. Forward knows
  * no order in its first pass. After the hook of the head there is nothing to gather for
@@ -108,13 +109,18 @@ static int blocks_ahead(prefetch_mode mode, bool backward, bool is_first_pass)
 static fsdp_status ahead_body(six *s)
 {
     int want = 0;
+    char what[96];
     for (int step = 0; step < 2; step++) {
+        comm_job_stats_reset(s->comm);
         TRY(six_step(s));
+        snprintf(what, sizeof what, "mode %d, limit %d: all-gathers of a step",
+                 (int)s->config->mode, s->config->limit);
+        TRY(expect_int(what, (long long)comm_job_stats_read(s->comm).calls[COMM_OP_ALL_GATHER],
+                       SIX_MICRO_STEPS * (1 + 2 * SIX_BLOCKS)));
         for (int a = 0; a < SIX_MICRO_STEPS; a++)
             want += blocks_ahead(s->config->mode, false, step + a == 0) +
                     blocks_ahead(s->config->mode, true, false);
     }
-    char what[96];
     snprintf(what, sizeof what, "mode %d, limit %d: blocks gathered ahead of their turn",
              (int)s->config->mode, s->config->limit);
     return expect_int(what, s->n_ahead, want);
