@@ -286,7 +286,7 @@ static fsdp_status no_sync_body(six *s)
 fsdp_status task_5_5(grade *g)
 {
     TRY(fixture_run(g, AHEAD_SPEC(), overlap_body));
-    TRY(six_run(g, &(six_config){.mode = PREFETCH_BOTH, .limit = 2, .nap_us = 1000},
+    TRY(six_run(g, &(six_config){.mode = PREFETCH_BOTH, .limit = 2, .inline_compute = true},
                 gradients_body));
     return six_run(g, &(six_config){.mode = PREFETCH_BOTH, .limit = NO_LIMIT}, no_sync_body);
 }

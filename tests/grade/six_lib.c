@@ -76,10 +76,11 @@ static fsdp_status end_backward(void *self)
 
 static fsdp_status six_create(six *s)
 {
-    TRY(device_open(
-        &(device_config){
-            .kind = DEVICE_CPU, .n_threads = 1, .debug_fill = true, .async_compute = true},
-        &s->dev));
+    TRY(device_open(&(device_config){.kind = DEVICE_CPU,
+                                     .n_threads = 1,
+                                     .debug_fill = true,
+                                     .async_compute = !s->config->inline_compute},
+                    &s->dev));
     TRY(comm_open(s->dev, &(comm_config){.timeout_s = 8}, &s->comm));
     TRY(gpt2_create(&SIX, &s->m));
     run_context run = {.m = &s->m,

@@ -12,7 +12,8 @@ enum { SIX_BLOCKS = 6, SIX_MICRO_STEPS = 2 };
 typedef struct six_config {
     prefetch_mode mode;
     int limit;
-    unsigned nap_us; /* compute sleeps before each unit, longer on a higher rank */
+    bool inline_compute; /* the host computes itself and is never ahead */
+    unsigned nap_us;     /* compute sleeps before each unit, longer on a higher rank */
 } six_config;
 
 typedef struct six {
