@@ -283,10 +283,27 @@ static fsdp_status no_sync_body(six *s)
     return expect_int("times that the host waited within a step", n, 0);
 }
 
+/* The host is never more than one micro-step ahead, however much it may gather. */
+static fsdp_status host_ahead_body(six *s)
+{
+    TRY(zero_grad(&s->r));
+    for (int a = 0; a < 4; a++) {
+        TRY(six_micro_step(s, a));
+        char what[64];
+        snprintf(what, sizeof what, "%d micro-steps are computed when number %d is issued", a - 1,
+                 a);
+        TRY(expect_true(what, atomic_load(&s->n_computed) >= a - 1));
+    }
+    TRY(stream_sync(s->f.compute));
+    return grads_finish(&s->r, 1.0f);
+}
+
 fsdp_status task_5_5(grade *g)
 {
     TRY(fixture_run(g, AHEAD_SPEC(), overlap_body));
     TRY(six_run(g, &(six_config){.mode = PREFETCH_BOTH, .limit = 2, .inline_compute = true},
                 gradients_body));
-    return six_run(g, &(six_config){.mode = PREFETCH_BOTH, .limit = NO_LIMIT}, no_sync_body);
+    TRY(six_run(g, &(six_config){.mode = PREFETCH_BOTH, .limit = NO_LIMIT}, no_sync_body));
+    return six_run(g, &(six_config){.mode = PREFETCH_BOTH, .limit = NO_LIMIT, .nap_us = 500},
+                   host_ahead_body);
 }

@@ -66,9 +66,18 @@ static fsdp_status post_backward(void *self, int u)
     return s->hooks.post_backward(s->hooks.self, u);
 }
 
+static fsdp_status count_one(void *args, int n_threads)
+{
+    (void)n_threads;
+    atomic_fetch_add(*(atomic_int **)args, 1);
+    return FSDP_OK;
+}
+
 static fsdp_status end_backward(void *self)
 {
     six *s = self;
+    atomic_int *n_computed = &s->n_computed;
+    TRY(stream_launch(s->f.compute, count_one, &n_computed, sizeof n_computed));
     return s->hooks.end_backward(s->hooks.self);
 }
 

@@ -31,6 +31,7 @@ typedef struct six {
     float *loss;                    /* device [1] */
     size_t root_bytes, block_bytes; /* of a gathered unit, and of its gradient */
     int n_ahead;                    /* gathers under way when their unit's pre hook was called */
+    atomic_int n_computed;          /* micro-steps whose last layer compute has run */
 } six;
 
 /* six_run -- make it, run body, take it apart; the verdict of all ranks. */
