@@ -120,8 +120,8 @@ static fsdp_status pre_backward_issues(fixture *fx, prefetch *p, int u, const ch
 {
     char want[96], what[64];
     snprintf(want, sizeof want, "%s%s", own, looks_ahead_in_backward(p) ? ahead : "");
-    snprintf(what, sizeof what, "pre_backward of %s in mode %d", fx->f.units[u].name,
-             (int)p->config.mode);
+    snprintf(what, sizeof what, "pre_backward of %s, %s", fx->f.units[u].name,
+             mode_name(p->config.mode));
     TRY(prefetch_pre_backward(p, u));
     fix_expect_trace(fx, what, want);
     note(fx, expect_int(what, fx->f.units[u].state, UNIT_GATHERED));
@@ -225,8 +225,8 @@ static fsdp_status forward_pass(fixture *fx, prefetch *p, const int *units, cons
     TRY(order_begin(&p->forward));
     for (int i = 0; i < N_UNITS; i++) {
         char what[64];
-        snprintf(what, sizeof what, "pre_forward of %s in mode %d", fx->f.units[units[i]].name,
-                 (int)p->config.mode);
+        snprintf(what, sizeof what, "pre_forward of %s, %s", fx->f.units[units[i]].name,
+                 mode_name(p->config.mode));
         TRY(prefetch_pre_forward(p, units[i]));
         fix_expect_trace(fx, what, want[i]);
         note(fx, expect_int(what, fx->f.units[units[i]].state, UNIT_GATHERED));
@@ -243,10 +243,8 @@ static fsdp_status forward_part(fixture *fx, prefetch *p)
                                         "all-gather h.1;"};
     static const char *const ahead[] = {"all-gather root;all-gather h.2;", "all-gather h.0;",
                                         "all-gather h.1;", ""};
-    /* h.0 comes where h.2 was expected; behind it nothing is known any more */
+    /* h.0 comes where h.2 was expected, which is gathered already; behind it nothing is known */
     static const int other[] = {ROOT, H0, FROZEN, H2};
-    static const char *const changed[] = {"all-gather root;all-gather h.2;", "all-gather h.0;",
-                                          "all-gather h.1;", ""};
     const bool looks = p->config.mode == PREFETCH_FORWARD || p->config.mode == PREFETCH_BOTH;
     issued_start(fx);
     TRY(forward_pass(fx, p, FORWARD, alone)); /* the order is not known yet */
@@ -262,7 +260,7 @@ static fsdp_status forward_part(fixture *fx, prefetch *p)
     expect_units(fx, "forward after a recomputation", &p->forward, FORWARD, N_UNITS);
     p->in_backward = false;
     p->forward.next = N_UNITS; /* the pass is over */
-    return looks ? forward_pass(fx, p, other, changed) : FSDP_OK;
+    return looks ? forward_pass(fx, p, other, ahead) : FSDP_OK;
 }
 
 static fsdp_status pre_forward_number_2(void *self, int u)

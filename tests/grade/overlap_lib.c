@@ -13,7 +13,6 @@ static const int POST_FORWARD[] = {H2, H0, FROZEN, ROOT};
 typedef struct update_args {
     float *shard;
     size_t elems;
-    float add;
 } update_args;
 
 /* A slow optimizer. */
@@ -23,7 +22,7 @@ static fsdp_status update(void *args, int n_threads)
     update_args *a = args;
     usleep(30000);
     for (size_t i = 0; i < a->elems; i++)
-        a->shard[i] += a->add;
+        a->shard[i] += 1.0f;
     return FSDP_OK;
 }
 
@@ -34,7 +33,7 @@ static fsdp_status updated_part(fixture *fx, prefetch *p)
     for (size_t i = 0; i < unit->layout.shard_elems; i++)
         if (fix_shard_begin(fx, H0) + i < unit->layout.used_elems)
             unit->shard[i] -= 1.0f;
-    update_args args = {.shard = unit->shard, .elems = unit->layout.shard_elems, .add = 1.0f};
+    update_args args = {.shard = unit->shard, .elems = unit->layout.shard_elems};
     TRY(stream_launch(fx->compute, update, &args, sizeof args));
     TRY(prefetch_begin_micro(p, 0, 2, true));
     TRY(unshard_begin(&fx->f, H0));
@@ -94,8 +93,8 @@ static void check_at_reduction(fixture *fx, comm_op op, const char *label)
     }
 }
 
-/* The sum of what small_grad delivered on every rank, n times. */
-static fsdp_status expect_sum(fixture *fx, int u, int n)
+/* The sum of what small_grad delivered on every rank. */
+static fsdp_status expect_sum(fixture *fx, int u)
 {
     float *sum;
     TRY(stream_sync(fx->f.reduce_stream));
@@ -104,7 +103,7 @@ static fsdp_status expect_sum(fixture *fx, int u, int n)
     for (size_t i = 0; i < fx->f.units[u].slices.shard_elems; i++) {
         float want = 0.0f;
         for (int r = 0; r < fx->world_size; r++)
-            want += (float)n * small_grad(r, 0, fix_slice_begin(fx, u) + i);
+            want += small_grad(r, 0, fix_slice_begin(fx, u) + i);
         char what[96];
         snprintf(what, sizeof what, "sum of the gradients of %s, element %zu", fx->f.units[u].name,
                  i);
@@ -120,8 +119,8 @@ static fsdp_status post_issues(fixture *fx, prefetch *p, int u, const char *ahea
     char want[96], what[64];
     const bool looks = p->config.mode == PREFETCH_BACKWARD_POST;
     snprintf(want, sizeof want, "%s%s", looks ? ahead : "", reduction);
-    snprintf(what, sizeof what, "post_backward of %s in mode %d", fx->f.units[u].name,
-             (int)p->config.mode);
+    snprintf(what, sizeof what, "post_backward of %s, %s", fx->f.units[u].name,
+             mode_name(p->config.mode));
     TRY(ready_for_post(fx, u));
     TRY(prefetch_post_backward(p, u));
     fix_expect_trace(fx, what, want);
@@ -155,9 +154,9 @@ static fsdp_status post_backward_part(fixture *fx, prefetch *p)
     fx->on_issue = NULL;
     for (int u = 0; u < N_UNITS; u++)
         note(fx, expect_int("state after end_backward", fx->f.units[u].state, UNIT_SHARDED));
-    TRY(expect_sum(fx, H0, 1));
-    TRY(expect_sum(fx, H2, 1));
-    return expect_sum(fx, ROOT, 1);
+    TRY(expect_sum(fx, H0));
+    TRY(expect_sum(fx, H2));
+    return expect_sum(fx, ROOT);
 }
 
 /* Reductions are held up: compute goes on, until it needs the one before. */
@@ -179,8 +178,8 @@ static fsdp_status in_flight_part(fixture *fx, prefetch *p)
     note(fx, expect_true("compute waits for the last reduction at the end of backward",
                          !compute_reaches(fx, NEVER_MS)));
     note(fx, gate_open(fx->g, "prefetch_end_backward"));
-    TRY(expect_sum(fx, H2, 1));
-    return expect_sum(fx, H0, 1);
+    TRY(expect_sum(fx, H2));
+    return expect_sum(fx, H0);
 }
 
 /* The reduction before is held up: the next one's compute side waits for it. */
@@ -195,8 +194,8 @@ static fsdp_status one_at_a_time_part(fixture *fx, prefetch *p)
                          !compute_reaches(fx, NEVER_MS)));
     note(fx, gate_open(fx->g, "prefetch_post_backward"));
     TRY(prefetch_end_backward(p));
-    TRY(expect_sum(fx, H2, 1));
-    return expect_sum(fx, H0, 1);
+    TRY(expect_sum(fx, H2));
+    return expect_sum(fx, H0);
 }
 
 /* ---- end_backward ---------------------------------------------------------------------------- */

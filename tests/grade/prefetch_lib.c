@@ -4,6 +4,13 @@
 #include <string.h>
 #include <unistd.h>
 
+const char *mode_name(prefetch_mode mode)
+{
+    static const char *const names[] = {"none",    "backward", "backward-post",
+                                        "forward", "both",     "auto"};
+    return names[mode];
+}
+
 fsdp_status with_prefetch(fixture *fx, prefetch_mode mode, int limit, prefetch_part part)
 {
     prefetch *p = calloc(1, sizeof *p); /* threads of a failed run may still look at it */

@@ -14,6 +14,9 @@
 #define AHEAD_SPEC(...) FIX_SPEC(.n_params = 8, .async_compute = true, __VA_ARGS__)
 enum { NO_LIMIT = 64 }; /* more than the model has units */
 
+/* mode_name -- as --prefetch has it; a literal. */
+const char *mode_name(prefetch_mode mode);
+
 typedef fsdp_status (*prefetch_part)(fixture *fx, prefetch *p);
 
 /* with_prefetch -- prefetch_create, part, put_back, prefetch_free. The verdict of all ranks: a part

@@ -1,8 +1,8 @@
 /* schedules_lib.c -- task 5.6: a whole model by labs 1 to 5. Whatever overlaps, in whichever
  * schedule, the bits are those of the run without overlap; and what can be gathered ahead is. */
 #include "tests/grade/schedules_lib.h"
-#include "common/ops/ops.h"
 #include "tests/equivalence/run_lib.h"
+#include "tests/grade/prefetch_lib.h"
 #include "tests/grade/six_lib.h"
 
 enum { STEPS = 3, N_SEEDS = 20, N_MODES = 4, MAX_N = 3 };
@@ -80,8 +80,8 @@ static fsdp_status many_schedules(grade *g)
                                    .limit = 1 + seed / N_MODES % MAX_N};
         run_result got = {0};
         char what[64];
-        snprintf(what, sizeof what, "mode %d, limit %d, seed %d, against no overlap",
-                 (int)overlap.mode, overlap.limit, seed);
+        snprintf(what, sizeof what, "%s, limit %d, seed %d, against no overlap",
+                 mode_name(overlap.mode), overlap.limit, seed);
         TRY(run_with_seed(g, (uint64_t)seed, &overlap, &got));
         status = comm_agree(g->comm, expect_same(what, &got, &plain));
         run_result_free(&got);
@@ -90,8 +90,7 @@ static fsdp_status many_schedules(grade *g)
     return status;
 }
 
-/* ---- what is gathered, and ahead
- * ------------------------------------------------------------------ */
+/* ---- what is gathered, and what of it ahead -------------------------------------------------- */
 
 /* Of the blocks of one pass, those whose gather is under way when their turn comes. Forward knows
  * no order in its first pass. After the hook of the head there is nothing to gather for
@@ -113,16 +112,16 @@ static fsdp_status ahead_body(six *s)
     for (int step = 0; step < 2; step++) {
         comm_job_stats_reset(s->comm);
         TRY(six_step(s));
-        snprintf(what, sizeof what, "mode %d, limit %d: all-gathers of a step",
-                 (int)s->config->mode, s->config->limit);
+        snprintf(what, sizeof what, "%s, limit %d: all-gathers of a step",
+                 mode_name(s->config->mode), s->config->limit);
         TRY(expect_int(what, (long long)comm_job_stats_read(s->comm).calls[COMM_OP_ALL_GATHER],
                        SIX_MICRO_STEPS * (1 + 2 * SIX_BLOCKS)));
         for (int a = 0; a < SIX_MICRO_STEPS; a++)
             want += blocks_ahead(s->config->mode, false, step + a == 0) +
                     blocks_ahead(s->config->mode, true, false);
     }
-    snprintf(what, sizeof what, "mode %d, limit %d: blocks gathered ahead of their turn",
-             (int)s->config->mode, s->config->limit);
+    snprintf(what, sizeof what, "%s, limit %d: blocks gathered ahead of their turn",
+             mode_name(s->config->mode), s->config->limit);
     return expect_int(what, s->n_ahead, want);
 }
 
