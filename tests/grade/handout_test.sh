@@ -83,8 +83,9 @@ for task in '5\..' 5.1 5.2 5.3 5.4 5.5; do
     [ -f "$dir/none.losses" ] || losses none || complain "does not train: $(tail -1 "$dir/none.log")"
     for mode in both backward-post; do
         rm -f "$dir/$mode.losses"
-        losses $mode && cmp "$dir/none.losses" "$dir/$mode.losses" ||
+        if ! losses $mode || ! cmp "$dir/none.losses" "$dir/$mode.losses"; then
             complain "without $task, --prefetch $mode: other losses; $(tail -1 "$dir/$mode.log")"
+        fi
         n=$(grep -c '^note: lab 5: task 5.[1-5] is not implemented; training goes on' "$dir/$mode.log" || true)
         [ "$n" -eq 1 ] || complain "without $task, --prefetch $mode: $n notes, expected 1"
     done

@@ -76,8 +76,7 @@ static fsdp_status ready_for_post(fixture *fx, int u)
     return u == FROZEN ? FSDP_OK : fix_grad_by_hand(fx, u, small_grad);
 }
 
-/* What the ledger says of gathered units can be told when compute is inline: frees are immediate.
- */
+/* For inline compute: there a free is seen at once. */
 static void check_gathered_bytes(fixture *fx, const char *label)
 {
     char what[96];
