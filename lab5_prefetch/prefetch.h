@@ -93,8 +93,8 @@ typedef struct prefetch {
  * labs 2 and 3 do, and rank 0 says so once.
  *   r           must outlive p, and must not move; so must p
  *   collective  all ranks of the world
- *   errors      FSDP_EINVAL: a limit that is out of range, a mode that is NONE or AUTO;
- * FSDP_ENOMEM; those of stream_create and comm_split; nothing is left behind */
+ *   errors      FSDP_EINVAL: a limit out of range, or the mode is NONE or AUTO; FSDP_ENOMEM; those
+ *               of stream_create and comm_split; nothing is left behind */
 fsdp_status prefetch_create(const prefetch_config *config, reducer *r, prefetch *p,
                             unit_hooks *out);
 /* prefetch_free -- wait for both streams, free everything, and give r->f lab 2's stream and groups
@@ -130,7 +130,8 @@ fsdp_status prefetch_post_forward(void *self, int u);
  *   source  [FSDP §3.3.2] */
 fsdp_status prefetch_pre_backward(void *self, int u);
 /* prefetch_backward -- begin to gather the unit whose backward follows that of u: the one before u
- * in post_forward. The last unit of backward has none. */
+ * in post_forward, unless it was visited. The last unit of backward has none. The root's post hook
+ * comes when all others have had their turn, so from there nothing is gathered. */
 fsdp_status prefetch_backward(prefetch *p, int u);
 
 /* ---- 5.3 ------------------------------------------------------------------------------------- */
@@ -158,8 +159,8 @@ fsdp_status prefetch_begin_micro(void *self, int a, int n_micro, bool training);
 /* prefetch_post_backward -- after a unit's last layer of backward: reshard, prefetch_backward if
  * the mode says BACKWARD_POST, then the reduction, which nobody waits for yet: the next unit's
  * backward runs meanwhile. First compute waits for the reduction before this one, so that no more
- * than two units have gradient memory beside the root. A frozen unit is not reduced. source  [FSDP
- * §3.3.1] [FSDP2 RFC] */
+ * than two units have gradient memory beside the root. A frozen unit is not reduced.
+ *   source  [FSDP §3.3.1] [FSDP2 RFC] */
 fsdp_status prefetch_post_backward(void *self, int u);
 /* prefetch_end_backward -- give up gathers that nobody used, then backward_end_hook, which waits
  * for the reductions that are left: clipping comes next. */

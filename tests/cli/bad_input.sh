@@ -98,6 +98,11 @@ refused12 'NaN' "--lr: got 'nan', expected a finite number" 'default' --lr nan
 refused 1 'infinity' "--clip-grad: got 'inf', expected a finite number" 'default' --clip-grad inf
 refused 1 'unknown choice' "--sharding: got 'half', expected one of full\|grad-op\|none" 'default' --sharding half
 refused 1 'unknown size' "no size 'huge', expected one of tiny\|small" 'pass --size' --size huge
+refused12 'no gather at all' "--limit-all-gathers: got '0', expected a whole number from 1" 'default' \
+    --prefetch both --limit-all-gathers 0
+refused 1 'too many gathers' "--limit-all-gathers: got '1025', expected a whole number from 1 to 1024" 'default' --limit-all-gathers 1025
+refused12 'unknown overlap' "--prefetch: got 'backwards', expected one of none\|backward\|backward-post\|forward\|both\|auto" \
+    'default' --prefetch backwards
 refused 1 'wrap without a size' "--wrap: got 'size:0', expected" 'pass --wrap' --wrap size:0
 refused 1 'wrap with more than a size' "--wrap: got 'size:12x', expected" 'pass --wrap' --wrap size:12x
 refused 1 'wrap beyond 64 bits' '--wrap: got .*expected' 'pass --wrap' --wrap size:99999999999999999999

@@ -1,0 +1,296 @@
+/* lab5.c -- the tests of lab 5's tasks: what is issued ahead, and in which order.
+ *
+ * Tasks 5.1 to 5.3 stand here, on the model of handmade_lib.h; 5.4 in limiter_lib.c, 5.5 in
+ * overlap_lib.c, 5.6 in schedules_lib.c. */
+#include "tests/grade/limiter_lib.h"
+#include "tests/grade/overlap_lib.h"
+#include "tests/grade/prefetch_lib.h"
+#include "tests/grade/schedules_lib.h"
+
+/* An order that is not the units' own, so that u + 1 and u - 1 are wrong answers. */
+static const int FORWARD[] = {ROOT, H2, H0, FROZEN};
+static const int POST_FORWARD[] = {H2, H0, FROZEN, ROOT};
+
+/* ---- 5.1 ------------------------------------------------------------------------------------ */
+
+/* A pass over the model, and what is known when the next one has begun. */
+typedef struct order_pass {
+    const char *what;
+    int n_visits, visits[4];
+    int n_known, known[4];
+    int changes; /* since the first pass */
+} order_pass;
+
+static const order_pass PASSES[] = {
+    {"the first pass", 4, {0, 1, 2, 3}, 4, {0, 1, 2, 3}, 0},
+    {"the same again", 4, {0, 1, 2, 3}, 4, {0, 1, 2, 3}, 0},
+    {"changed in the middle", 4, {0, 1, 3, 2}, 4, {0, 1, 3, 2}, 1},
+    {"the changed one again", 4, {0, 1, 3, 2}, 4, {0, 1, 3, 2}, 1},
+    {"shorter", 3, {0, 1, 3}, 3, {0, 1, 3}, 2},
+    {"the shorter one again", 3, {0, 1, 3}, 3, {0, 1, 3}, 2},
+    {"longer", 4, {0, 1, 3, 2}, 4, {0, 1, 3, 2}, 3},
+    {"changed, and shorter", 2, {0, 2}, 2, {0, 2}, 4},
+    {"changed from the start", 4, {3, 2, 1, 0}, 4, {3, 2, 1, 0}, 5},
+    {"nothing", 0, {0}, 0, {0}, 6},
+    {"after nothing", 2, {2, 1}, 2, {2, 1}, 6},
+};
+
+static fsdp_status order_body(fixture *fx)
+{
+    int units[4];
+    exec_order o = {.units = units};
+    TRY(order_begin(&o));
+    note(fx, expect_int("units known before the first pass", o.n, 0));
+    for (size_t i = 0; i < sizeof PASSES / sizeof *PASSES; i++) {
+        const order_pass *pass = &PASSES[i];
+        for (int k = 0; k < pass->n_visits; k++)
+            TRY(order_visit(&o, pass->visits[k]));
+        TRY(order_begin(&o));
+        expect_units(fx, pass->what, &o, pass->known, pass->n_known);
+        char text[64];
+        snprintf(text, sizeof text, "%s: changes so far", pass->what);
+        note(fx, expect_int(text, o.changes, pass->changes));
+    }
+    return FSDP_OK;
+}
+
+/* What is known in the middle of a pass that differs: nothing behind the cut. */
+static fsdp_status cut_body(fixture *fx)
+{
+    static const int known[] = {0, 1, 2, 3};
+    int units[4];
+    exec_order o = {.units = units};
+    know_order(&o, known, 4);
+    TRY(order_visit(&o, 0));
+    note(fx, expect_int("unit after 0, while the pass is as it was", order_after(&o, 0), 1));
+    TRY(order_visit(&o, 2));
+    expect_units(fx, "0 1 2 3 was known, 0 2 is visited", &o, (const int[]){0, 2}, 2);
+    note(fx, expect_int("unit after 2, which nobody knows now", order_after(&o, 2), NO_UNIT));
+    note(fx, expect_int("unit before 2, as it is now", order_before(&o, 2), 0));
+    note(fx, expect_int("unit after 1, which was cut off", order_after(&o, 1), NO_UNIT));
+    note(fx, expect_true("an order that is being recorded is not complete", !o.complete));
+    note(fx, expect_int("changes, seen at once", o.changes, 1));
+    TRY(order_visit(&o, 1));
+    note(fx,
+         expect_int("changes: a pass that is being recorded cannot differ again", o.changes, 1));
+    return FSDP_OK;
+}
+
+static fsdp_status post_forward_part(fixture *fx, prefetch *p)
+{
+    TRY(fix_gather_by_hand(fx, H0));
+    TRY(prefetch_post_forward(p, H0));
+    note(fx, expect_int("state of h.0 after post_forward", fx->f.units[H0].state, UNIT_SHARDED));
+    TRY(fix_gather_by_hand(fx, ROOT));
+    TRY(prefetch_post_forward(p, ROOT));
+    note(fx, expect_int("state of the root, which stays", fx->f.units[ROOT].state, UNIT_GATHERED));
+    expect_units(fx, "post_forward", &p->post_forward, (const int[]){H0, ROOT}, 2);
+    p->in_backward = true; /* from here on a forward hook belongs to a recomputation */
+    TRY(fix_gather_by_hand(fx, H2));
+    TRY(prefetch_post_forward(p, H2));
+    note(fx, expect_int("state of h.2 after its recomputation: backward needs it",
+                        fx->f.units[H2].state, UNIT_GATHERED));
+    expect_units(fx, "post_forward after a recomputation", &p->post_forward,
+                 (const int[]){H0, ROOT}, 2);
+    return FSDP_OK;
+}
+
+static fsdp_status post_forward_body(fixture *fx)
+{
+    return with_prefetch(fx, PREFETCH_BACKWARD, NO_LIMIT, post_forward_part);
+}
+
+static fsdp_status task_5_1(grade *g)
+{
+    TRY(fixture_run(g, AHEAD_SPEC(), order_body));
+    TRY(fixture_run(g, AHEAD_SPEC(), cut_body));
+    return fixture_run(g, AHEAD_SPEC(), post_forward_body);
+}
+
+/* ---- 5.2 ------------------------------------------------------------------------------------ */
+
+static bool looks_ahead_in_backward(const prefetch *p)
+{
+    return p->config.mode == PREFETCH_BACKWARD || p->config.mode == PREFETCH_BOTH;
+}
+
+/* One hook, and all that it issues; `ahead` only in the modes that look ahead in backward. */
+static fsdp_status pre_backward_issues(fixture *fx, prefetch *p, int u, const char *own,
+                                       const char *ahead)
+{
+    char want[96], what[64];
+    snprintf(want, sizeof want, "%s%s", own, looks_ahead_in_backward(p) ? ahead : "");
+    snprintf(what, sizeof what, "pre_backward of %s, %s", fx->f.units[u].name,
+             mode_name(p->config.mode));
+    TRY(prefetch_pre_backward(p, u));
+    fix_expect_trace(fx, what, want);
+    note(fx, expect_int(what, fx->f.units[u].state, UNIT_GATHERED));
+    note(fx, expect_int("gradient memory after pre_backward",
+                        fx->r.grads[u].buffers[0].full_grad != NULL, u != FROZEN));
+    return FSDP_OK;
+}
+
+/* backward: root h.1 h.0 h.2, the reverse of POST_FORWARD. */
+static fsdp_status backward_part(fixture *fx, prefetch *p)
+{
+    know_order(&p->post_forward, POST_FORWARD, N_UNITS);
+    p->in_backward = true;
+    issued_start(fx);
+    const bool ahead = looks_ahead_in_backward(p);
+    TRY(fix_gather_by_hand(fx, ROOT)); /* forward left the root gathered */
+    TRY(pre_backward_issues(fx, p, ROOT, "", "all-gather h.1;"));
+    note(fx, expect_int("state of h.1, gathered ahead", fx->f.units[FROZEN].state,
+                        ahead ? UNIT_GATHERING : UNIT_SHARDED));
+    const char *own = ahead ? "" : "all-gather h.1;"; /* under way already */
+    TRY(pre_backward_issues(fx, p, FROZEN, own, "all-gather h.0;"));
+    own = ahead ? "" : "all-gather h.0;";
+    TRY(pre_backward_issues(fx, p, H0, own, "all-gather h.2;"));
+    own = ahead ? "" : "all-gather h.2;";
+    TRY(pre_backward_issues(fx, p, H2, own, "")); /* the last unit of backward */
+    for (int u = 1; u < N_UNITS; u++)
+        TRY(expect_gathered(fx, "backward", u));
+    TRY(put_back(fx, p));
+    TRY(pre_backward_issues(fx, p, H0, "all-gather h.0;", "all-gather h.2;")); /* own comes first */
+    TRY(put_back(fx, p));
+    TRY(fix_gather_by_hand(fx, H2)); /* one that stayed after forward */
+    TRY(pre_backward_issues(fx, p, H0, "all-gather h.0;", ""));
+    TRY(put_back(fx, p));
+    know_order(&p->post_forward, POST_FORWARD, 0);
+    return pre_backward_issues(fx, p, H0, "all-gather h.0;", ""); /* nothing is known */
+}
+
+static fsdp_status prefetch_backward_part(fixture *fx, prefetch *p)
+{
+    know_order(&p->post_forward, POST_FORWARD, N_UNITS);
+    issued_start(fx);
+    TRY(prefetch_backward(p, ROOT));
+    fix_expect_trace(fx, "prefetch_backward of the root", "all-gather h.1;");
+    TRY(prefetch_backward(p, H2));
+    fix_expect_trace(fx, "prefetch_backward of the last unit of backward", "");
+    TRY(prefetch_backward(p, ROOT));
+    fix_expect_trace(fx, "prefetch_backward of the root again: h.1 is under way", "");
+    fx->r.grads[H0].visited = true;
+    TRY(prefetch_backward(p, FROZEN));
+    fix_expect_trace(fx, "prefetch_backward when the next unit has had its turn", "");
+    return FSDP_OK;
+}
+
+/* Compute waits for the gather of its own unit (the stream of gathers is held up), and for no
+ * other. */
+static fsdp_status waits_for_its_own(fixture *fx, prefetch *p, fsdp_status (*hook)(void *, int),
+                                     int u)
+{
+    TRY(gate_close(fx->g, p->gather_stream));
+    TRY(hook(p, u));
+    note(fx, expect_true("compute waits for the gather of its own unit",
+                         !compute_reaches(fx, NEVER_MS)));
+    note(fx, gate_open(fx->g, "the hook"));
+    TRY(expect_gathered(fx, "its own unit", u));
+    TRY(put_back(fx, p));
+    TRY(fix_gather_by_hand(fx, u));
+    TRY(gate_close(fx->g, p->gather_stream));
+    TRY(hook(p, u));
+    note(fx, expect_true("compute does not wait for the gather of the next unit",
+                         compute_reaches(fx, SOON_MS)));
+    note(fx, gate_open(fx->g, "the hook"));
+    return FSDP_OK;
+}
+
+static fsdp_status backward_waits_part(fixture *fx, prefetch *p)
+{
+    know_order(&p->post_forward, POST_FORWARD, N_UNITS);
+    p->in_backward = true;
+    return waits_for_its_own(fx, p, prefetch_pre_backward, H0);
+}
+
+static fsdp_status backward_body(fixture *fx)
+{
+    for (int mode = PREFETCH_BACKWARD; mode <= PREFETCH_BOTH; mode++)
+        TRY(with_prefetch(fx, (prefetch_mode)mode, NO_LIMIT, backward_part));
+    TRY(with_prefetch(fx, PREFETCH_BACKWARD_POST, NO_LIMIT, prefetch_backward_part));
+    return with_prefetch(fx, PREFETCH_BACKWARD, NO_LIMIT, backward_waits_part);
+}
+
+static fsdp_status task_5_2(grade *g)
+{
+    return fixture_run(g, AHEAD_SPEC(), backward_body);
+}
+
+/* ---- 5.3 ------------------------------------------------------------------------------------ */
+
+/* Calls the hook for every unit of a pass; want[i] is what it issues. */
+static fsdp_status forward_pass(fixture *fx, prefetch *p, const int *units, const char *const *want)
+{
+    TRY(put_back(fx, p));
+    TRY(order_begin(&p->forward));
+    for (int i = 0; i < N_UNITS; i++) {
+        char what[64];
+        snprintf(what, sizeof what, "pre_forward of %s, %s", fx->f.units[units[i]].name,
+                 mode_name(p->config.mode));
+        TRY(prefetch_pre_forward(p, units[i]));
+        fix_expect_trace(fx, what, want[i]);
+        note(fx, expect_int(what, fx->f.units[units[i]].state, UNIT_GATHERED));
+    }
+    for (int i = 0; i < N_UNITS; i++)
+        TRY(expect_gathered(fx, "forward", units[i]));
+    expect_units(fx, "forward", &p->forward, units, N_UNITS);
+    return FSDP_OK;
+}
+
+static fsdp_status forward_part(fixture *fx, prefetch *p)
+{
+    static const char *const alone[] = {"all-gather root;", "all-gather h.2;", "all-gather h.0;",
+                                        "all-gather h.1;"};
+    static const char *const ahead[] = {"all-gather root;all-gather h.2;", "all-gather h.0;",
+                                        "all-gather h.1;", ""};
+    /* h.0 comes where h.2 was expected, which is gathered already; behind it nothing is known */
+    static const int other[] = {ROOT, H0, FROZEN, H2};
+    const bool looks = p->config.mode == PREFETCH_FORWARD || p->config.mode == PREFETCH_BOTH;
+    issued_start(fx);
+    TRY(forward_pass(fx, p, FORWARD, alone)); /* the order is not known yet */
+    TRY(forward_pass(fx, p, FORWARD, looks ? ahead : alone));
+    TRY(put_back(fx, p));
+    know_order(&p->forward, FORWARD, N_UNITS);
+    p->in_backward = true;
+    TRY(prefetch_pre_forward(p, H0));
+    fix_expect_trace(fx, "pre_forward in a recomputation", "all-gather h.0;");
+    note(fx, expect_int("pre_forward in a recomputation", fx->f.units[H0].state, UNIT_GATHERED));
+    note(fx, expect_int("a recomputation does not visit", p->forward.next, 0));
+    note(fx, expect_int("a recomputation changes nothing", p->forward.changes, 0));
+    expect_units(fx, "forward after a recomputation", &p->forward, FORWARD, N_UNITS);
+    p->in_backward = false;
+    p->forward.next = N_UNITS; /* the pass is over */
+    return looks ? forward_pass(fx, p, other, ahead) : FSDP_OK;
+}
+
+static fsdp_status pre_forward_number_2(void *self, int u)
+{
+    prefetch *p = self;
+    know_order(&p->forward, FORWARD, N_UNITS);
+    p->forward.next = 2;
+    return prefetch_pre_forward(p, u);
+}
+
+static fsdp_status forward_waits_part(fixture *fx, prefetch *p)
+{
+    return waits_for_its_own(fx, p, pre_forward_number_2, FORWARD[2]);
+}
+
+static fsdp_status forward_body(fixture *fx)
+{
+    for (int mode = PREFETCH_BACKWARD; mode <= PREFETCH_BOTH; mode++)
+        TRY(with_prefetch(fx, (prefetch_mode)mode, NO_LIMIT, forward_part));
+    return with_prefetch(fx, PREFETCH_FORWARD, NO_LIMIT, forward_waits_part);
+}
+
+static fsdp_status task_5_3(grade *g)
+{
+    return fixture_run(g, AHEAD_SPEC(), forward_body);
+}
+
+int main(int argc, char **argv)
+{
+    static const grade_task tasks[] = {{"5.1", task_5_1}, {"5.2", task_5_2}, {"5.3", task_5_3},
+                                       {"5.4", task_5_4}, {"5.5", task_5_5}, {"5.6", task_5_6}};
+    return grade_main(argc, argv, tasks, (int)(sizeof tasks / sizeof *tasks));
+}

@@ -1,0 +1,156 @@
+/* limiter_lib.c -- task 5.4: how many units are gathered at a time, and when the host waits. */
+#include "tests/grade/limiter_lib.h"
+#include <unistd.h>
+#include "tests/grade/prefetch_lib.h"
+#include "tests/grade/six_lib.h"
+
+enum { MAX_N = 3 };
+
+/* ---- the books ------------------------------------------------------------------------------- */
+
+static fsdp_status acquire(fixture *fx, limiter *l, bool ahead, bool want)
+{
+    bool granted = !want;
+    char what[96];
+    int held = l->n_held;
+    snprintf(what, sizeof what, "limit %d, %d held, a unit %s: granted", l->limit, held,
+             ahead ? "ahead" : "that compute needs");
+    TRY(limiter_acquire(l, ahead, &granted));
+    note(fx, expect_int(what, granted, want));
+    note(fx, expect_int("n_held after limiter_acquire", l->n_held, held + want));
+    return FSDP_OK;
+}
+
+static fsdp_status release(fixture *fx, limiter *l)
+{
+    int held = l->n_held;
+    TRY(limiter_release(l, fx->compute));
+    note(fx, expect_int("n_held after limiter_release", l->n_held, held - 1));
+    return FSDP_OK;
+}
+
+static fsdp_status counts_part(fixture *fx, prefetch *p)
+{
+    limiter *l = &p->limiter;
+    for (int i = 0; i <= l->limit; i++)
+        TRY(acquire(fx, l, i % 2, true));
+    TRY(acquire(fx, l, true, false)); /* all are held: nothing to wait for */
+    TRY(acquire(fx, l, false, true)); /* compute cannot go on without it */
+    TRY(acquire(fx, l, true, false));
+    for (int i = 0; i < l->limit + 2; i++)
+        TRY(release(fx, l));
+    return acquire(fx, l, true, true);
+}
+
+/* ---- when the host waits --------------------------------------------------------------------- */
+
+/* One unit was freed behind a closed gate. There is room for limit more: nobody may wait. */
+static fsdp_status room_part(fixture *fx, prefetch *p)
+{
+    limiter *l = &p->limiter;
+    TRY(acquire(fx, l, false, true));
+    TRY(gate_close(fx->g, fx->compute));
+    TRY(release(fx, l));
+    for (int i = 0; i < l->limit; i++)
+        TRY(acquire(fx, l, true, true));
+    note(fx, gate_open(fx->g, "limiter_acquire, while there is room"));
+    return FSDP_OK;
+}
+
+/* Two units were freed; compute has reached the first free and not the second. The host waits for
+ * the first only. */
+static fsdp_status oldest_part(fixture *fx, prefetch *p)
+{
+    limiter *l = &p->limiter;
+    TRY(acquire(fx, l, false, true));
+    TRY(acquire(fx, l, true, true));
+    TRY(release(fx, l));
+    TRY(gate_close(fx->g, fx->compute));
+    TRY(release(fx, l));
+    for (int i = 0; i < l->limit; i++)
+        TRY(acquire(fx, l, true, true));
+    note(fx, gate_open(fx->g, "limiter_acquire, which needs the oldest free only"));
+    return acquire(fx, l, true, true);
+}
+
+typedef struct slow_args {
+    atomic_int *n_done;
+} slow_args;
+
+static fsdp_status slow(void *args, int n_threads)
+{
+    (void)n_threads;
+    usleep(500);
+    atomic_fetch_add(((slow_args *)args)->n_done, 1);
+    return FSDP_OK;
+}
+
+/* Rounds of units that are gathered, computed with and freed, until the ring has wrapped around
+ * many times. When number k is granted, compute has freed k - limit units. */
+static fsdp_status ring_part(fixture *fx, prefetch *p)
+{
+    enum { ROUNDS = 40 };
+    limiter *l = &p->limiter;
+    atomic_int n_done = 0;
+    int k = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        int at_a_time = 1 + round % (l->limit + 1);
+        for (int i = 0; i < at_a_time; i++, k++) {
+            TRY(acquire(fx, l, i > 0, true));
+            char what[96];
+            snprintf(what, sizeof what, "limit %d: unit %d is granted when %d are freed, %d are",
+                     l->limit, k, k - l->limit, atomic_load(&n_done));
+            note(fx, expect_true(what, atomic_load(&n_done) >= k - l->limit));
+        }
+        for (int i = 0; i < at_a_time; i++) {
+            TRY(stream_launch(fx->compute, slow, &(slow_args){&n_done}, sizeof(slow_args)));
+            TRY(release(fx, l));
+        }
+    }
+    return stream_sync(fx->compute);
+}
+
+static fsdp_status limiter_body(fixture *fx)
+{
+    static const prefetch_part parts[] = {counts_part, room_part, oldest_part, ring_part};
+    for (int n = 1; n <= MAX_N; n++)
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+            TRY(with_prefetch(fx, PREFETCH_BACKWARD, n, parts[i]));
+    return FSDP_OK;
+}
+
+/* ---- bytes of a whole model ------------------------------------------------------------------ */
+
+/* A host that runs ahead gathers as much as it is let. The root is not counted; the next
+ * micro-step's may be gathered before the last one's is freed. */
+static fsdp_status bytes_body(six *s)
+{
+    const size_t blocks = (size_t)s->config->limit + 1;
+    const size_t least = s->root_bytes + blocks * s->block_bytes, most = least + s->root_bytes;
+    for (int step = 0; step < 2; step++) {
+        TRY(stream_sync(s->f.compute));
+        ledger_reset_peaks(device_ledger(s->dev));
+        TRY(six_step(s));
+        TRY(stream_sync(s->f.compute));
+        size_t peak = ledger_read(device_ledger(s->dev)).peak_bytes[MEM_PARAMS_FULL];
+        if (peak < least || peak > most)
+            return fsdp_error(
+                FSDP_EINVAL, "",
+                "limit %d, compute is slow: got %.2f blocks gathered beside the root, "
+                "expected %zu",
+                s->config->limit, ((double)peak - (double)s->root_bytes) / (double)s->block_bytes,
+                blocks);
+    }
+    return FSDP_OK;
+}
+
+fsdp_status task_5_4(grade *g)
+{
+    static const prefetch_mode modes[] = {PREFETCH_BACKWARD, PREFETCH_BOTH};
+    TRY(fixture_run(g, AHEAD_SPEC(), limiter_body));
+    for (int n = 1; n <= MAX_N; n++)
+        for (int i = 0; i < 2; i++)
+            TRY(six_run(g, &(six_config){.mode = modes[i], .limit = n, .nap_us = 1000},
+                        bytes_body));
+    return FSDP_OK;
+}

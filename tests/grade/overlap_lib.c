@@ -1,0 +1,329 @@
+/* overlap_lib.c -- task 5.5: reductions that run under the next unit's backward, what the first
+ * gather of a step waits for, and what a micro-step leaves behind. */
+#include "tests/grade/overlap_lib.h"
+#include <string.h>
+#include <unistd.h>
+#include "tests/grade/prefetch_lib.h"
+#include "tests/grade/six_lib.h"
+
+static const int POST_FORWARD[] = {H2, H0, FROZEN, ROOT};
+
+/* ---- begin_micro ----------------------------------------------------------------------------- */
+
+typedef struct update_args {
+    float *shard;
+    size_t elems;
+} update_args;
+
+/* A slow optimizer. */
+static fsdp_status update(void *args, int n_threads)
+{
+    (void)n_threads;
+    update_args *a = args;
+    usleep(30000);
+    for (size_t i = 0; i < a->elems; i++)
+        a->shard[i] += 1.0f;
+    return FSDP_OK;
+}
+
+/* The gather finds what the optimizer wrote: fix_value, which is wrong by 1 until then. */
+static fsdp_status updated_part(fixture *fx, prefetch *p)
+{
+    fsdp_unit *unit = &fx->f.units[H0];
+    for (size_t i = 0; i < unit->layout.shard_elems; i++)
+        if (fix_shard_begin(fx, H0) + i < unit->layout.used_elems)
+            unit->shard[i] -= 1.0f;
+    update_args args = {.shard = unit->shard, .elems = unit->layout.shard_elems};
+    TRY(stream_launch(fx->compute, update, &args, sizeof args));
+    TRY(prefetch_begin_micro(p, 0, 2, true));
+    TRY(unshard_begin(&fx->f, H0));
+    TRY(stream_sync(p->gather_stream));
+    return expect_gathered(fx, "a gather waits for the optimizer", H0);
+}
+
+/* Whether the gather of u ends although compute stands still. */
+static void expect_gather_runs(fixture *fx, const char *what, int u)
+{
+    fsdp_status status = unshard_begin(&fx->f, u);
+    note(fx, status);
+    if (status == FSDP_OK)
+        note(fx, expect_true(what, reaches(fx->f.units[u].gathered, SOON_MS)));
+}
+
+static fsdp_status later_compute_part(fixture *fx, prefetch *p)
+{
+    TRY(prefetch_begin_micro(p, 0, 2, true));
+    TRY(gate_close(fx->g, fx->compute));
+    expect_gather_runs(fx, "a gather does not wait for what compute does in this step", H0);
+    TRY(prefetch_begin_micro(p, 1, 2, true));
+    expect_gather_runs(fx, "the second micro-step's gathers wait for no more than the first's", H2);
+    note(fx, gate_open(fx->g, "prefetch_begin_micro"));
+    return FSDP_OK;
+}
+
+/* ---- post_backward --------------------------------------------------------------------------- */
+
+static float small_grad(int rank, int buffer, size_t i)
+{
+    return (float)(1 + rank + 10 * buffer) + (float)i;
+}
+
+/* As pre_backward leaves unit u, without the hook. */
+static fsdp_status ready_for_post(fixture *fx, int u)
+{
+    TRY(fix_gather_by_hand(fx, u));
+    fx->r.grads[u].visited = true;
+    return u == FROZEN ? FSDP_OK : fix_grad_by_hand(fx, u, small_grad);
+}
+
+/* For inline compute: there a free is seen at once. */
+static void check_gathered_bytes(fixture *fx, const char *label)
+{
+    char what[96];
+    size_t want = 0, got = ledger_read(device_ledger(fx->dev)).live_bytes[MEM_PARAMS_FULL];
+    for (int u = 0; u < fx->f.n_units; u++)
+        if (fx->f.units[u].state != UNIT_SHARDED && strcmp(fx->f.units[u].name, label) != 0)
+            want += fx->f.units[u].layout.padded_elems * sizeof(float);
+    snprintf(what, sizeof what, "gathered bytes when %s is reduced, without its own", label);
+    note(fx, expect_int(what, (long long)got, (long long)want));
+}
+
+static void check_at_reduction(fixture *fx, comm_op op, const char *label)
+{
+    if (op != COMM_OP_REDUCE_SCATTER)
+        return;
+    char what[96];
+    for (int u = 0; u < fx->f.n_units; u++) {
+        const char *name = fx->f.units[u].name;
+        bool is_reduced = strcmp(name, label) == 0;
+        snprintf(what, sizeof what, "state of %s when it is reduced (reshard first)", name);
+        if (is_reduced)
+            note(fx, expect_int(what, fx->f.units[u].state, UNIT_SHARDED));
+        snprintf(what, sizeof what, "%s is reducing when the reduction of %s begins", name, label);
+        note(fx, expect_int(what, !is_reduced && fx->r.grads[u].reducing, 0));
+    }
+    if (!fx->spec->async_compute)
+        check_gathered_bytes(fx, label);
+}
+
+/* The sum of what small_grad delivered on every rank. */
+static fsdp_status expect_sum(fixture *fx, int u)
+{
+    float *sum;
+    TRY(stream_sync(fx->f.reduce_stream));
+    TRY(grad_acc_finish(&fx->r.grads[u].buffers[0].acc, fx->compute, &sum));
+    TRY(stream_sync(fx->compute));
+    for (size_t i = 0; i < fx->f.units[u].slices.shard_elems; i++) {
+        float want = 0.0f;
+        for (int r = 0; r < fx->world_size; r++)
+            want += small_grad(r, 0, fix_slice_begin(fx, u) + i);
+        char what[96];
+        snprintf(what, sizeof what, "sum of the gradients of %s, element %zu", fx->f.units[u].name,
+                 i);
+        expect_values(fx, what, &sum[i], &want, 1);
+    }
+    device_free(fx->compute, sum);
+    return FSDP_OK;
+}
+
+static fsdp_status post_issues(fixture *fx, prefetch *p, int u, const char *ahead,
+                               const char *reduction)
+{
+    char want[96], what[64];
+    const bool looks = p->config.mode == PREFETCH_BACKWARD_POST;
+    snprintf(want, sizeof want, "%s%s", looks ? ahead : "", reduction);
+    snprintf(what, sizeof what, "post_backward of %s, %s", fx->f.units[u].name,
+             mode_name(p->config.mode));
+    TRY(ready_for_post(fx, u));
+    TRY(prefetch_post_backward(p, u));
+    fix_expect_trace(fx, what, want);
+    note(fx, expect_int("state after post_backward", fx->f.units[u].state, UNIT_SHARDED));
+    return FSDP_OK;
+}
+
+/* Backward: h.1 (frozen), h.0, h.2, root. */
+static fsdp_status post_backward_part(fixture *fx, prefetch *p)
+{
+    know_order(&p->post_forward, POST_FORWARD, N_UNITS);
+    p->in_backward = true;
+    issued_start(fx);
+    fx->on_issue = check_at_reduction;
+    TRY(post_issues(fx, p, FROZEN, "all-gather h.0;", ""));
+    note(fx, expect_int("unit that is reducing after a frozen one", p->reducing, NO_UNIT));
+    TRY(post_issues(fx, p, H2, "", "reduce-scatter h.2;"));
+    note(fx, expect_true("the reduction of h.2 is not awaited at once", fx->r.grads[H2].reducing));
+    note(fx, expect_int("unit whose reduction nobody has waited for", p->reducing, H2));
+    TRY(put_back(fx, p));
+    TRY(post_issues(fx, p, H0, "all-gather h.2;", "reduce-scatter h.0;"));
+    TRY(unshard_drop(&fx->f, H2)); /* it is gathered by hand below */
+    TRY(stream_sync(p->gather_stream));
+    TRY(post_issues(fx, p, H2, "", "reduce-scatter h.2;"));
+    note(fx, expect_true("the gradient of h.0 is gone when h.2 reduces",
+                         !fx->r.grads[H0].buffers[0].full_grad));
+    fx->r.grads[FROZEN].visited = true; /* the root comes last: all others have had their turn */
+    TRY(post_issues(fx, p, ROOT, "", "reduce-scatter root;"));
+    note(fx, expect_int("unit whose reduction nobody has waited for", p->reducing, ROOT));
+    TRY(prefetch_end_backward(p));
+    fix_expect_trace(fx, "end_backward, every unit had its turn", "");
+    fx->on_issue = NULL;
+    for (int u = 0; u < N_UNITS; u++)
+        note(fx, expect_int("state after end_backward", fx->f.units[u].state, UNIT_SHARDED));
+    TRY(expect_sum(fx, H0));
+    TRY(expect_sum(fx, H2));
+    return expect_sum(fx, ROOT);
+}
+
+/* Reductions are held up: compute goes on, until it needs the one before. */
+static fsdp_status in_flight_part(fixture *fx, prefetch *p)
+{
+    TRY(ready_for_post(fx, H2));
+    TRY(gate_close(fx->g, p->reduce_stream));
+    TRY(prefetch_post_backward(p, H2));
+    note(fx, expect_true("compute does not wait for the reduction of the unit that is done",
+                         compute_reaches(fx, SOON_MS)));
+    note(fx, gate_open(fx->g, "prefetch_post_backward"));
+    TRY(stream_sync(p->reduce_stream)); /* past the gate, which is needed again */
+    TRY(ready_for_post(fx, H0));
+    TRY(gate_close(fx->g, p->reduce_stream));
+    TRY(prefetch_post_backward(p, H0));
+    note(fx, expect_true("compute does not wait for a reduction that has just begun",
+                         compute_reaches(fx, SOON_MS)));
+    TRY(prefetch_end_backward(p));
+    note(fx, expect_true("compute waits for the last reduction at the end of backward",
+                         !compute_reaches(fx, NEVER_MS)));
+    note(fx, gate_open(fx->g, "prefetch_end_backward"));
+    TRY(expect_sum(fx, H2));
+    return expect_sum(fx, H0);
+}
+
+/* The reduction before is held up: the next one's compute side waits for it. */
+static fsdp_status one_at_a_time_part(fixture *fx, prefetch *p)
+{
+    TRY(ready_for_post(fx, H2));
+    TRY(ready_for_post(fx, H0));
+    TRY(gate_close(fx->g, p->reduce_stream));
+    TRY(prefetch_post_backward(p, H2));
+    TRY(prefetch_post_backward(p, H0));
+    note(fx, expect_true("compute waits for the reduction before this one",
+                         !compute_reaches(fx, NEVER_MS)));
+    note(fx, gate_open(fx->g, "prefetch_post_backward"));
+    TRY(prefetch_end_backward(p));
+    TRY(expect_sum(fx, H2));
+    return expect_sum(fx, H0);
+}
+
+/* ---- end_backward ---------------------------------------------------------------------------- */
+
+/* A gather that nobody used, a reduction in flight, and units without a turn. */
+static fsdp_status end_backward_part(fixture *fx, prefetch *p)
+{
+    issued_start(fx);
+    TRY(unshard_begin(&fx->f, H0));
+    TRY(unshard_begin(&fx->f, FROZEN));
+    TRY(ready_for_post(fx, H2));
+    TRY(prefetch_post_backward(p, H2));
+    fx->trace[0] = '\0';
+    TRY(prefetch_end_backward(p));
+    fix_expect_trace(fx, "end_backward: units without a turn contribute zeros",
+                     "reduce-scatter h.0;reduce-scatter root;");
+    for (int u = 0; u < N_UNITS; u++) {
+        char what[96];
+        snprintf(what, sizeof what, "state of %s after end_backward", fx->f.units[u].name);
+        note(fx, expect_int(what, fx->f.units[u].state, UNIT_SHARDED));
+        snprintf(what, sizeof what, "%s reducing after end_backward", fx->f.units[u].name);
+        note(fx, expect_int(what, fx->r.grads[u].reducing, 0));
+    }
+    note(fx, expect_int("unit that is reducing after end_backward", p->reducing, NO_UNIT));
+    TRY(stream_sync(p->gather_stream));
+    TRY(stream_sync(p->reduce_stream));
+    note(fx, expect_int("bytes of gathered units after end_backward",
+                        (long long)fix_live(fx, MEM_PARAMS_FULL), 0));
+    note(fx, expect_int("bytes of full gradients after end_backward",
+                        (long long)fix_live(fx, MEM_GRADS_FULL), 0));
+    return FSDP_OK;
+}
+
+static fsdp_status post_backward_body(fixture *fx)
+{
+    for (int mode = PREFETCH_BACKWARD; mode <= PREFETCH_BOTH; mode++)
+        TRY(with_prefetch(fx, (prefetch_mode)mode, NO_LIMIT, post_backward_part));
+    return FSDP_OK;
+}
+
+static fsdp_status overlap_body(fixture *fx)
+{
+    static const prefetch_part parts[] = {updated_part, later_compute_part, in_flight_part,
+                                          one_at_a_time_part, end_backward_part};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        TRY(with_prefetch(fx, PREFETCH_BACKWARD, NO_LIMIT, parts[i]));
+    return FSDP_OK;
+}
+
+/* ---- a whole model --------------------------------------------------------------------------- */
+
+static fsdp_status gradients_body(six *s)
+{
+    ledger_reset_peaks(device_ledger(s->dev));
+    TRY(six_step(s));
+    TRY(stream_sync(s->f.compute));
+    size_t peak = ledger_read(device_ledger(s->dev)).peak_bytes[MEM_GRADS_FULL];
+    return expect_int("peak of full gradients: the root's and two units'", (long long)peak,
+                      (long long)(s->root_bytes + 2 * s->block_bytes));
+}
+
+typedef struct sync_count {
+    const prefetch *p;
+    atomic_int n;
+} sync_count;
+
+/* What begin_micro waits for, the end of the micro-step before the last one, is not counted. */
+static uint64_t count_sync(void *self, const device_act *act)
+{
+    sync_count *c = self;
+    if (act->kind == ACT_SYNC &&
+        (!act->event || (act->event != c->p->ended[0] && act->event != c->p->ended[1])))
+        atomic_fetch_add(&c->n, 1);
+    return 0;
+}
+
+/* With room for all units the host issues a whole step while compute stands still. */
+static fsdp_status no_sync_body(six *s)
+{
+    sync_count c = {.p = &s->p};
+    TRY(stream_sync(s->f.compute));
+    device_set_watch(s->dev, &(device_watch){.self = &c, .issued = count_sync});
+    TRY(gate_close(s->g, s->f.compute));
+    TRY(six_step(s));
+    int n = atomic_load(&c.n);
+    TRY(gate_open(s->g, "a step"));
+    TRY(stream_sync(s->f.compute));
+    device_set_watch(s->dev, NULL);
+    return expect_int("times that the host waited within a step", n, 0);
+}
+
+/* The host is never more than one micro-step ahead, however much it may gather. */
+static fsdp_status host_ahead_body(six *s)
+{
+    TRY(zero_grad(&s->r));
+    for (int a = 0; a < 4; a++) {
+        TRY(six_micro_step(s, a));
+        char what[64];
+        snprintf(what, sizeof what, "%d micro-steps are computed when number %d is issued", a - 1,
+                 a);
+        TRY(expect_true(what, atomic_load(&s->n_computed) >= a - 1));
+    }
+    TRY(stream_sync(s->f.compute));
+    return grads_finish(&s->r, 1.0f);
+}
+
+fsdp_status task_5_5(grade *g)
+{
+    TRY(fixture_run(g, AHEAD_SPEC(), post_backward_body));
+    TRY(fixture_run(g, FIX_SPEC(.n_params = 8), post_backward_body));
+    TRY(fixture_run(g, AHEAD_SPEC(), overlap_body));
+    TRY(six_run(g, &(six_config){.mode = PREFETCH_BOTH, .limit = 2, .inline_compute = true},
+                gradients_body));
+    TRY(six_run(g, &(six_config){.mode = PREFETCH_BOTH, .limit = NO_LIMIT}, no_sync_body));
+    return six_run(g, &(six_config){.mode = PREFETCH_BOTH, .limit = NO_LIMIT, .nap_us = 500},
+                   host_ahead_body);
+}

@@ -1,0 +1,127 @@
+/* prefetch_lib.c -- see prefetch_lib.h. */
+#include "tests/grade/prefetch_lib.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const char *mode_name(prefetch_mode mode)
+{
+    static const char *const names[] = {"none",    "backward", "backward-post",
+                                        "forward", "both",     "auto"};
+    return names[mode];
+}
+
+fsdp_status with_prefetch(fixture *fx, prefetch_mode mode, int limit, prefetch_part part)
+{
+    prefetch *p = calloc(1, sizeof *p); /* threads of a failed run may still look at it */
+    unit_hooks unused;
+    TRY(prefetch_create(&(prefetch_config){.mode = mode, .limit = limit}, &fx->r, p, &unused));
+    fsdp_status status = part(fx, p);
+    if (status == FSDP_ECOMM || status == FSDP_EMISMATCH || status == FSDP_ETIMEOUT)
+        return status;
+    if (status == FSDP_OK && fx->verdict != FSDP_OK) {
+        status = fx->verdict;
+        fsdp_error_set(&fx->info);
+    }
+    status = comm_agree(fx->world, status);
+    if (status != FSDP_OK && status != FSDP_ETODO)
+        return status;
+    fsdp_error_info why = *fsdp_error_get();
+    TRY(put_back(fx, p));
+    prefetch_free(p);
+    free(p);
+    fsdp_error_set(&why);
+    return status;
+}
+
+fsdp_status put_back(fixture *fx, prefetch *p)
+{
+    TRY(stream_sync(fx->compute));
+    TRY(stream_sync(p->gather_stream));
+    TRY(stream_sync(p->reduce_stream));
+    for (int u = 0; u < fx->f.n_units; u++) {
+        fsdp_unit *unit = &fx->f.units[u];
+        unit_grad *g = &fx->r.grads[u];
+        device_free(fx->compute, unit->full);
+        device_free(fx->compute, g->buffers[0].full_grad);
+        unit->full = NULL;
+        unit->state = UNIT_SHARDED;
+        g->buffers[0].full_grad = NULL;
+        grad_acc_free(&g->buffers[0].acc, fx->compute);
+        g->reducing = g->visited = false;
+        p->limiter.held[u] = false;
+    }
+    p->limiter.n_held = p->limiter.n_freed = 0;
+    p->reducing = NO_UNIT;
+    return stream_sync(fx->compute);
+}
+
+void know_order(exec_order *o, const int *units, int n)
+{
+    memcpy(o->units, units, (size_t)n * sizeof *units);
+    o->n = n;
+    o->next = 0;
+    o->complete = n > 0;
+}
+
+void expect_units(fixture *fx, const char *what, const exec_order *o, const int *units, int n)
+{
+    char text[96];
+    snprintf(text, sizeof text, "%s: units known", what);
+    note(fx, expect_int(text, o->n, n));
+    for (int i = 0; i < n && i < o->n; i++) {
+        snprintf(text, sizeof text, "%s: unit number %d", what, i);
+        note(fx, expect_int(text, o->units[i], units[i]));
+    }
+}
+
+static void add_issued(void *self, const comm_record *r)
+{
+    fixture *fx = self;
+    size_t at = strlen(fx->trace);
+    snprintf(fx->trace + at, sizeof fx->trace - at, "%s %s;", comm_op_name(r->op), r->label);
+    if (fx->on_issue)
+        fx->on_issue(fx, r->op, r->label);
+}
+
+void issued_start(fixture *fx)
+{
+    fx->trace[0] = '\0';
+    comm_set_watch(fx->comm, &(comm_watch){.self = fx, .issued = add_issued});
+}
+
+fsdp_status expect_gathered(fixture *fx, const char *what, int u)
+{
+    const fsdp_unit *unit = &fx->f.units[u];
+    TRY(stream_sync(fx->compute));
+    if (!unit->full) {
+        note(fx, fsdp_error(FSDP_EINVAL, "", "%s: %s is not gathered", what, unit->name));
+        return FSDP_OK;
+    }
+    for (size_t i = 0; i < unit->layout.used_elems; i++) {
+        size_t elem = 0;
+        int param = fix_param_at(fx, u, i, &elem);
+        float want = param < 0 ? 0.0f : fix_value(param, elem);
+        char text[96];
+        snprintf(text, sizeof text, "%s: gathered %s, element %zu", what, unit->name, i);
+        note(fx, expect_f32(text, (const float *)unit->full + i, &want, 1));
+    }
+    return FSDP_OK;
+}
+
+bool reaches(event *e, int limit_ms)
+{
+    for (int ms = 0; ms < limit_ms && !event_done(e); ms++)
+        usleep(1000);
+    return event_done(e);
+}
+
+bool compute_reaches(fixture *fx, int limit_ms)
+{
+    event *here;
+    if (event_create(fx->dev, &here) != FSDP_OK || event_record(here, fx->compute) != FSDP_OK)
+        return false;
+    bool reached = reaches(here, limit_ms);
+    event_free(here);
+    return reached;
+}

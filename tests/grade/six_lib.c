@@ -1,0 +1,183 @@
+/* six_lib.c -- see six_lib.h. */
+#include "tests/grade/six_lib.h"
+#include <stdlib.h>
+#include <unistd.h>
+#include "common/model/gpt2.h"
+
+enum { SEQ_LEN = 4 };
+
+/* Two roots are smaller than a block, so a block too many shows in any peak. */
+static const model_config SIX = {.family = "gpt2",
+                                 .n_blocks = SIX_BLOCKS,
+                                 .n_head = 2,
+                                 .n_kv_head = 2,
+                                 .d_model = 16,
+                                 .d_ff = 64,
+                                 .vocab_size = 19,
+                                 .max_seq_len = SEQ_LEN,
+                                 .norm_eps = 1e-5f};
+
+/* ---- hooks with a nap behind ----------------------------------------------------------------- */
+
+static fsdp_status nap(void *args, int n_threads)
+{
+    (void)n_threads;
+    usleep(*(unsigned *)args);
+    return FSDP_OK;
+}
+
+static fsdp_status before_compute(six *s)
+{
+    unsigned nap_us = s->config->nap_us * (unsigned)(1 + s->g->rank);
+    return nap_us ? stream_launch(s->f.compute, nap, &nap_us, sizeof nap_us) : FSDP_OK;
+}
+
+static fsdp_status begin_micro(void *self, int a, int n_micro, bool training)
+{
+    six *s = self;
+    return s->hooks.begin_micro(s->hooks.self, a, n_micro, training);
+}
+
+static fsdp_status pre_forward(void *self, int u)
+{
+    six *s = self;
+    s->n_ahead += s->f.units[u].state == UNIT_GATHERING;
+    TRY(s->hooks.pre_forward(s->hooks.self, u));
+    return before_compute(s);
+}
+
+static fsdp_status post_forward(void *self, int u)
+{
+    six *s = self;
+    return s->hooks.post_forward(s->hooks.self, u);
+}
+
+static fsdp_status pre_backward(void *self, int u)
+{
+    six *s = self;
+    s->n_ahead += s->f.units[u].state == UNIT_GATHERING;
+    TRY(s->hooks.pre_backward(s->hooks.self, u));
+    return before_compute(s);
+}
+
+static fsdp_status post_backward(void *self, int u)
+{
+    six *s = self;
+    return s->hooks.post_backward(s->hooks.self, u);
+}
+
+static fsdp_status count_one(void *args, int n_threads)
+{
+    (void)n_threads;
+    atomic_fetch_add(*(atomic_int **)args, 1);
+    return FSDP_OK;
+}
+
+static fsdp_status end_backward(void *self)
+{
+    six *s = self;
+    atomic_int *n_computed = &s->n_computed;
+    TRY(stream_launch(s->f.compute, count_one, &n_computed, sizeof n_computed));
+    return s->hooks.end_backward(s->hooks.self);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static fsdp_status six_create(six *s)
+{
+    TRY(device_open(&(device_config){.kind = DEVICE_CPU,
+                                     .n_threads = 1,
+                                     .debug_fill = true,
+                                     .async_compute = !s->config->inline_compute},
+                    &s->dev));
+    TRY(comm_open(s->dev, &(comm_config){.timeout_s = 8}, &s->comm));
+    TRY(gpt2_create(&SIX, &s->m));
+    run_context run = {.m = &s->m,
+                       .ops = s->g->ops,
+                       .dev = s->dev,
+                       .world = s->comm,
+                       .mode = GRAD_ACC_FAST,
+                       .batch = 1,
+                       .seq_len = SEQ_LEN,
+                       .grad_accum = SIX_MICRO_STEPS,
+                       .seed = 7};
+    TRY(mesh_open(s->comm, s->g->world_size, &s->grid));
+    TRY(fsdp_create(&(fsdp_config){.run = run, .mesh = &s->grid, .wrap = WRAP_BLOCK}, &s->f));
+    TRY(reducer_create(&s->f, SHARDING_FULL, &s->r));
+    const prefetch_config config = {.mode = s->config->mode, .limit = s->config->limit};
+    TRY(prefetch_create(&config, &s->r, &s->p, &s->hooks));
+    const unit_hooks hooks = {.self = s,
+                              .begin_micro = begin_micro,
+                              .pre_forward = pre_forward,
+                              .post_forward = post_forward,
+                              .pre_backward = pre_backward,
+                              .post_backward = post_backward,
+                              .end_backward = end_backward};
+    s->root_bytes = s->f.units[UNIT_ROOT].layout.padded_elems * sizeof(float);
+    s->block_bytes = s->f.units[1].layout.padded_elems * sizeof(float);
+    TRY(device_alloc_f32(s->f.compute, MEM_OTHER, 1, "loss", &s->loss));
+    return runner_create(&(runner_config){.run = run,
+                                          .layer_unit = s->f.layer_unit,
+                                          .n_units = s->f.n_units,
+                                          .hooks = hooks,
+                                          .views = &s->f.views},
+                         &s->run);
+}
+
+static fsdp_status six_free(six *s)
+{
+    TRY(stream_sync(s->f.compute));
+    runner_free(s->run);
+    device_free(s->f.compute, s->loss);
+    prefetch_free(&s->p);
+    reducer_free(&s->r);
+    fsdp_free(&s->f);
+    model_free(&s->m);
+    TRY(stream_sync(device_compute_stream(s->dev)));
+    TRY(expect_int("device blocks still live at the end",
+                   (long long)ledger_read(device_ledger(s->dev)).live_blocks, 0));
+    mesh_close(&s->grid);
+    comm_close(s->comm);
+    device_close(s->dev);
+    free(s);
+    return FSDP_OK;
+}
+
+fsdp_status six_run(grade *g, const six_config *config, fsdp_status (*body)(six *s))
+{
+    six *s = calloc(1, sizeof *s); /* threads of a failed run may still look at it */
+    s->g = g;
+    s->config = config;
+    fsdp_status status = six_create(s);
+    if (status == FSDP_OK)
+        status = body(s);
+    if (status != FSDP_ECOMM && status != FSDP_EMISMATCH && status != FSDP_ETIMEOUT)
+        status = comm_agree(g->comm, status);
+    return status == FSDP_OK ? six_free(s) : status;
+}
+
+fsdp_status six_micro_step(six *s, int a)
+{
+    int32_t tokens[SEQ_LEN], targets[SEQ_LEN];
+    for (int i = 0; i < SEQ_LEN; i++) {
+        tokens[i] = (3 * i + 5 * s->g->rank + a) % (int)SIX.vocab_size;
+        targets[i] = (tokens[i] + 1) % (int)SIX.vocab_size;
+    }
+    TRY(runner_forward(s->run, &(micro_step){.tokens = tokens,
+                                             .targets = targets,
+                                             .a = a,
+                                             .n_micro = SIX_MICRO_STEPS,
+                                             .training = true,
+                                             .loss = s->loss}));
+    return runner_backward(s->run);
+}
+
+fsdp_status six_step(six *s)
+{
+    TRY(reshard_all(&s->f));
+    TRY(zero_grad(&s->r));
+    for (int a = 0; a < SIX_MICRO_STEPS; a++)
+        TRY(six_micro_step(s, a));
+    TRY(grads_finish(&s->r, 0.1f));
+    return sgd_step(&s->r, 0.01f, 0.0f, NULL);
+}

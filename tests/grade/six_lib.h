@@ -1,0 +1,42 @@
+/* six_lib.h -- a GPT-2 of six equal blocks on W ranks, with lab 5's hooks and a compute stream that
+ * is slower than everything else, so the host is ahead of it as far as it is let.
+ *
+ *   six_run(g, &config, body)      body: six_micro_step ..., read the ledger */
+#pragma once
+#include "common/model/runner.h"
+#include "lab5_prefetch/prefetch.h"
+#include "tests/grade/grade_lib.h"
+
+enum { SIX_BLOCKS = 6, SIX_MICRO_STEPS = 2 };
+
+typedef struct six_config {
+    prefetch_mode mode;
+    int limit;
+    bool inline_compute; /* the host computes itself and is never ahead */
+    unsigned nap_us;     /* compute sleeps before each unit, longer on a higher rank */
+} six_config;
+
+typedef struct six {
+    const six_config *config;
+    grade *g;
+    device *dev;
+    comm *comm;
+    mesh grid;
+    model m;
+    fsdp f;
+    reducer r;
+    prefetch p;
+    unit_hooks hooks; /* prefetch_create's; the runner has them with a nap behind */
+    runner *run;
+    float *loss;                    /* device [1] */
+    size_t root_bytes, block_bytes; /* of a gathered unit, and of its gradient */
+    int n_ahead;                    /* gathers under way when their unit's pre hook was called */
+    atomic_int n_computed;          /* micro-steps whose last layer compute has run */
+} six;
+
+/* six_run -- make it, run body, take it apart; the verdict of all ranks. */
+fsdp_status six_run(grade *g, const six_config *config, fsdp_status (*body)(six *s));
+/* six_micro_step -- forward and backward of micro-step a of SIX_MICRO_STEPS; the host goes on. */
+fsdp_status six_micro_step(six *s, int a);
+/* six_step -- the micro-steps of a step, and one step of SGD. */
+fsdp_status six_step(six *s);
