@@ -1,5 +1,5 @@
-/* prefetch.c -- tasks 5.1 to 5.5: which unit comes next, when its gather is issued, how many may be
- * gathered at a time, and reductions that nobody waits for at once. */
+/* prefetch.c -- tasks 5.1 to 5.3 and 5.5: which unit comes next, when its gather is issued, and
+ * reductions that nobody waits for at once. */
 #include "lab5_prefetch/prefetch.h"
 
 /* ---- the order of units ---------------------------------------------------------------------- */
@@ -85,32 +85,6 @@ fsdp_status prefetch_pre_forward(void *self, int u)
         return FSDP_OK;
     return prefetch_unshard(p, next, true);
     /* SOLUTION END 5.3 */
-}
-
-/* ---- the limiter ----------------------------------------------------------------------------- */
-
-fsdp_status limiter_acquire(limiter *l, bool ahead, bool *granted)
-{
-    *granted = false;
-    /* SOLUTION BEGIN 5.4 */
-    while (l->n_held + l->n_freed > l->limit && l->n_freed > 0) {
-        TRY(event_sync(l->freed[l->first_freed]));
-        l->first_freed = (l->first_freed + 1) % l->capacity;
-        l->n_freed--;
-    }
-    *granted = !ahead || l->n_held <= l->limit;
-    l->n_held += *granted;
-    return FSDP_OK;
-    /* SOLUTION END 5.4 */
-}
-
-fsdp_status limiter_release(limiter *l, stream *s)
-{
-    /* SOLUTION BEGIN 5.4 */
-    l->n_held--;
-    int at = (l->first_freed + l->n_freed++) % l->capacity;
-    return event_record(l->freed[at], s);
-    /* SOLUTION END 5.4 */
 }
 
 /* ---- what overlaps with backward, and where a step begins and ends --------------------------- */

@@ -1,84 +1,7 @@
-/* prefetch_setup.c -- provided, no task: streams, groups and bookkeeping of lab 5, and the table of
- * hooks. The functions of the table call the tasks' and keep the limiter's books; where a task is
- * not written they do what labs 2 and 3 do. */
+/* prefetch_setup.c -- provided, no task: streams and groups of lab 5, and the table of hooks. The
+ * functions of the table call the tasks'; where one is not written they do what labs 2 and 3 do. */
 #include <stdlib.h>
-#include "lab5_prefetch/prefetch.h"
-
-const char *prefetch_name(prefetch_mode mode)
-{
-    static const char *const names[] = {"none",    "backward", "backward-post",
-                                        "forward", "both",     "auto"};
-    return names[mode];
-}
-
-/* ---- the order of units ---------------------------------------------------------------------- */
-
-static int neighbour(const exec_order *o, int u, int step)
-{
-    for (int i = 0; i < o->n; i++)
-        if (o->units[i] == u)
-            return i + step >= 0 && i + step < o->n ? o->units[i + step] : NO_UNIT;
-    return NO_UNIT;
-}
-
-int order_after(const exec_order *o, int u)
-{
-    return neighbour(o, u, 1);
-}
-
-int order_before(const exec_order *o, int u)
-{
-    return neighbour(o, u, -1);
-}
-
-/* ---- tasks that are not written -------------------------------------------------------------- */
-
-/* Whether `status` is that of an unwritten task, which is noted: the caller goes on without it. */
-static bool unwritten(prefetch *p, fsdp_status status)
-{
-    if (status != FSDP_ETODO)
-        return false;
-    if (!p->is_told && comm_rank(p->r->f->run.world) == 0)
-        fprintf(stderr, "note: lab 5: %s; training goes on without what it would overlap\n",
-                fsdp_error_get()->what);
-    p->is_told = true;
-    return true;
-}
-
-/* ---- the limiter's books --------------------------------------------------------------------- */
-
-/* Units that are resharded after every use. The root and what stays after forward do not count. */
-static bool is_limited(const prefetch *p, int u)
-{
-    return u != UNIT_ROOT && !p->r->f->units[u].stays_after_forward;
-}
-
-fsdp_status prefetch_unshard(prefetch *p, int u, bool ahead)
-{
-    fsdp *f = p->r->f;
-    if (f->units[u].state != UNIT_SHARDED)
-        return FSDP_OK;
-    if (is_limited(p, u)) {
-        bool granted = false;
-        fsdp_status status = limiter_acquire(&p->limiter, ahead, &granted);
-        if (!unwritten(p, status)) {
-            TRY(status);
-            if (!granted)
-                return FSDP_OK;
-            p->limiter.held[u] = true;
-        }
-    }
-    return unshard_begin(f, u);
-}
-
-/* Unit u may have been freed in order of s. */
-static fsdp_status release(prefetch *p, int u, stream *s)
-{
-    if (!p->limiter.held[u] || p->r->f->units[u].state != UNIT_SHARDED)
-        return FSDP_OK;
-    p->limiter.held[u] = false;
-    return limiter_release(&p->limiter, s);
-}
+#include "lab5_prefetch/prefetch_impl.h"
 
 /* ---- the table of hooks ---------------------------------------------------------------------- */
 
@@ -99,7 +22,7 @@ static fsdp_status begin_order(prefetch *p, exec_order *o, const char *pass)
     int before = o->changes;
     fsdp_status status = order_begin(o);
     say_changed(p, o, pass, before);
-    return unwritten(p, status) ? FSDP_OK : status;
+    return prefetch_unwritten(p, status) ? FSDP_OK : status;
 }
 
 static fsdp_status begin_micro(void *self, int a, int n_micro, bool training)
@@ -108,11 +31,11 @@ static fsdp_status begin_micro(void *self, int a, int n_micro, bool training)
     fsdp *f = p->r->f;
     TRY(event_sync(p->ended[p->n_ended % 2])); /* the micro-step before the last one */
     for (int u = 0; u < f->n_units; u++)       /* what the engine resharded between steps */
-        TRY(release(p, u, f->compute));
+        TRY(prefetch_release(p, u, f->compute));
     TRY(begin_order(p, &p->forward, "forward"));
     TRY(begin_order(p, &p->post_forward, "the ends of forward"));
     fsdp_status status = prefetch_begin_micro(p, a, n_micro, training);
-    return unwritten(p, status) ? FSDP_OK : status;
+    return prefetch_unwritten(p, status) ? FSDP_OK : status;
 }
 
 static fsdp_status pre_forward(void *self, int u)
@@ -121,17 +44,17 @@ static fsdp_status pre_forward(void *self, int u)
     int before = p->forward.changes;
     fsdp_status status = prefetch_pre_forward(p, u);
     say_changed(p, &p->forward, "forward", before);
-    return unwritten(p, status) ? forward_pre_hook(p->r->f, u) : status;
+    return prefetch_unwritten(p, status) ? forward_pre_hook(p->r->f, u) : status;
 }
 
 static fsdp_status post_forward(void *self, int u)
 {
     prefetch *p = self;
     fsdp_status status = prefetch_post_forward(p, u);
-    if (unwritten(p, status))
+    if (prefetch_unwritten(p, status))
         status = forward_post_hook(p->r->f, u);
     TRY(status);
-    return release(p, u, p->r->f->compute);
+    return prefetch_release(p, u, p->r->f->compute);
 }
 
 static fsdp_status pre_backward(void *self, int u)
@@ -139,17 +62,17 @@ static fsdp_status pre_backward(void *self, int u)
     prefetch *p = self;
     p->in_backward = true;
     fsdp_status status = prefetch_pre_backward(p, u);
-    return unwritten(p, status) ? backward_pre_hook(p->r, u) : status;
+    return prefetch_unwritten(p, status) ? backward_pre_hook(p->r, u) : status;
 }
 
 static fsdp_status post_backward(void *self, int u)
 {
     prefetch *p = self;
     fsdp_status status = prefetch_post_backward(p, u);
-    if (unwritten(p, status))
+    if (prefetch_unwritten(p, status))
         status = backward_post_hook(p->r, u);
     TRY(status);
-    return release(p, u, p->r->f->compute);
+    return prefetch_release(p, u, p->r->f->compute);
 }
 
 static fsdp_status end_backward(void *self)
@@ -159,7 +82,7 @@ static fsdp_status end_backward(void *self)
     for (int u = 0; u < f->n_units; u++)
         p->drops[u] = f->units[u].state == UNIT_GATHERING;
     fsdp_status status = prefetch_end_backward(p);
-    if (unwritten(p, status)) {
+    if (prefetch_unwritten(p, status)) {
         for (int u = 0; u < f->n_units; u++)
             TRY(unshard_drop(f, u));
         status = backward_end_hook(p->r);
@@ -167,7 +90,7 @@ static fsdp_status end_backward(void *self)
     TRY(status);
     p->in_backward = false;
     for (int u = 0; u < f->n_units; u++)
-        TRY(release(p, u, p->drops[u] ? f->gather_stream : f->compute));
+        TRY(prefetch_release(p, u, p->drops[u] ? f->gather_stream : f->compute));
     return event_record(p->ended[p->n_ended++ % 2], f->compute);
 }
 

@@ -68,6 +68,10 @@ fsdp_status grade_read(stream *s, const float *src, size_t elems, float *host);
 /* grade_launch -- run fn(args) on s, a kernel of a test that writes one array. */
 fsdp_status grade_launch(stream *s, stream_fn fn, const void *args, size_t args_bytes,
                          mem_access array);
+/* grade_launch_idle -- run fn(args) on s, which touches no device memory.
+ *   name  a literal for reports and timelines; NULL: not counted as work */
+fsdp_status grade_launch_idle(stream *s, stream_fn fn, const void *args, size_t args_bytes,
+                              const char *name);
 /* grade_live_bytes -- the ledger's figure of one category, after both the compute stream and s (may
  * be NULL) have run everything issued. */
 size_t grade_live_bytes(grade *g, stream *s, mem_category category);

@@ -103,7 +103,8 @@ static fsdp_status ring_part(fixture *fx, prefetch *p)
             note(fx, expect_true(what, atomic_load(&n_done) >= k - l->limit));
         }
         for (int i = 0; i < at_a_time; i++) {
-            TRY(stream_launch(fx->compute, slow, &(slow_args){&n_done}, sizeof(slow_args)));
+            TRY(grade_launch_idle(fx->compute, slow, &(slow_args){&n_done}, sizeof(slow_args),
+                                  NULL));
             TRY(release(fx, l));
         }
     }

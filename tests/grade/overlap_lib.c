@@ -34,7 +34,8 @@ static fsdp_status updated_part(fixture *fx, prefetch *p)
         if (fix_shard_begin(fx, H0) + i < unit->layout.used_elems)
             unit->shard[i] -= 1.0f;
     update_args args = {.shard = unit->shard, .elems = unit->layout.shard_elems};
-    TRY(stream_launch(fx->compute, update, &args, sizeof args));
+    TRY(grade_launch(fx->compute, update, &args, sizeof args,
+                     (mem_access){unit->shard, args.elems * sizeof(float), true}));
     TRY(prefetch_begin_micro(p, 0, 2, true));
     TRY(unshard_begin(&fx->f, H0));
     TRY(stream_sync(p->gather_stream));

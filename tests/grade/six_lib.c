@@ -26,10 +26,12 @@ static fsdp_status nap(void *args, int n_threads)
     return FSDP_OK;
 }
 
-static fsdp_status before_compute(six *s)
+static fsdp_status before_compute(six *s, const char *name)
 {
     unsigned nap_us = s->config->nap_us * (unsigned)(1 + s->g->rank);
-    return nap_us ? stream_launch(s->f.compute, nap, &nap_us, sizeof nap_us) : FSDP_OK;
+    if (nap_us == 0 && !s->config->records)
+        return FSDP_OK;
+    return grade_launch_idle(s->f.compute, nap, &nap_us, sizeof nap_us, name);
 }
 
 static fsdp_status begin_micro(void *self, int a, int n_micro, bool training)
@@ -43,7 +45,7 @@ static fsdp_status pre_forward(void *self, int u)
     six *s = self;
     s->n_ahead += s->f.units[u].state == UNIT_GATHERING;
     TRY(s->hooks.pre_forward(s->hooks.self, u));
-    return before_compute(s);
+    return before_compute(s, SIX_FORWARD);
 }
 
 static fsdp_status post_forward(void *self, int u)
@@ -57,7 +59,7 @@ static fsdp_status pre_backward(void *self, int u)
     six *s = self;
     s->n_ahead += s->f.units[u].state == UNIT_GATHERING;
     TRY(s->hooks.pre_backward(s->hooks.self, u));
-    return before_compute(s);
+    return before_compute(s, SIX_BACKWARD);
 }
 
 static fsdp_status post_backward(void *self, int u)
@@ -77,20 +79,128 @@ static fsdp_status end_backward(void *self)
 {
     six *s = self;
     atomic_int *n_computed = &s->n_computed;
-    TRY(stream_launch(s->f.compute, count_one, &n_computed, sizeof n_computed));
+    TRY(grade_launch_idle(s->f.compute, count_one, &n_computed, sizeof n_computed, NULL));
     return s->hooks.end_backward(s->hooks.self);
+}
+
+/* ---- the timeline ---------------------------------------------------------------------------- */
+
+/* The order checker goes on watching. */
+static uint64_t tell_both(void *self, const device_act *act)
+{
+    six *s = self;
+    (void)order_check_issued(s->g->order, act);
+    const device_watch w = timeline_watch_device(s->watch);
+    return w.issued(w.self, act);
+}
+
+static void tell_ran(void *self, const device_act *act)
+{
+    const device_watch w = timeline_watch_device(((six *)self)->watch);
+    w.ran(w.self, act);
+}
+
+static void watch_too(six *s)
+{
+    s->recorded = timeline_create(s->g->rank);
+    s->watch = timeline_watch_create();
+    FSDP_ASSERT(s->recorded && s->watch);
+    const comm_watch collectives = timeline_watch_comm(s->watch);
+    device_set_watch(s->dev, &(device_watch){s, tell_both, tell_ran});
+    comm_set_watch(s->comm, &collectives);
+}
+
+static fsdp_status idle(six *s)
+{
+    TRY(stream_sync(s->f.compute));
+    TRY(stream_sync(s->f.gather_stream));
+    return stream_sync(s->f.reduce_stream);
+}
+
+/* Ranks may differ by an item: only some have padding to zero. */
+static fsdp_status most_items(six *s, int64_t mine, size_t *most)
+{
+    stream *compute = s->f.compute;
+    int64_t counts[8], *all;
+    const int w = s->g->world_size;
+    FSDP_ASSERT(w <= 8);
+    TRY(device_alloc(compute, MEM_OTHER, (size_t)w * sizeof *all, "counts", (void **)&all));
+    TRY(device_upload(compute, all + s->g->rank, &mine, sizeof mine));
+    TRY(comm_all_gather(s->comm, compute, "counts", DTYPE_I64, all + s->g->rank, all, 1));
+    TRY(device_download(compute, counts, all, (size_t)w * sizeof *all));
+    TRY(stream_sync(compute));
+    device_free(compute, all);
+    *most = 0;
+    for (int r = 0; r < w; r++)
+        *most = (size_t)counts[r] > *most ? (size_t)counts[r] : *most;
+    return FSDP_OK;
+}
+
+/* Streams have the names and numbers of this rank's on all ranks. What a rank has fewer of is
+ * RECORDs that nobody waits for. */
+static fsdp_status gather_views(six *s, timeline_view **views)
+{
+    const timeline_view mine = timeline_read(s->recorded);
+    const timeline_item filler = {.kind = TIMELINE_RECORD, .after = TIMELINE_NONE};
+    const size_t w = (size_t)s->g->world_size;
+    stream *compute = s->f.compute;
+    size_t most;
+    char *all;
+    TRY(most_items(s, mine.n_items, &most));
+    const size_t bytes = most * sizeof *mine.items;
+    *views = malloc(w * sizeof **views + w * bytes);
+    if (!*views)
+        return fsdp_error(FSDP_ENOMEM, "", "no memory for %zu timelines", w);
+    timeline_item *items = (timeline_item *)(void *)(*views + w);
+    for (size_t i = 0; i < most; i++)
+        items[i] = i < (size_t)mine.n_items ? mine.items[i] : filler;
+    TRY(device_alloc(compute, MEM_OTHER, w * bytes, "timelines", (void **)&all));
+    char *own = all + (size_t)s->g->rank * bytes;
+    TRY(device_upload(compute, own, items, bytes));
+    TRY(comm_all_gather(s->comm, compute, "timelines", DTYPE_U8, own, all, bytes));
+    TRY(device_download(compute, items, all, w * bytes));
+    TRY(stream_sync(compute));
+    device_free(compute, all);
+    for (size_t r = 0; r < w; r++) {
+        (*views)[r] = mine;
+        (*views)[r].rank = (int)r;
+        (*views)[r].items = items + r * most;
+        (*views)[r].n_items = (int64_t)most;
+    }
+    return FSDP_OK;
+}
+
+fsdp_status six_record(six *s, timeline_view **views)
+{
+    *views = NULL;
+    TRY(idle(s));
+    timeline_clear(s->recorded);
+    timeline_watch_to(s->watch, s->recorded);
+    timeline_watch_step(s->watch, 0);
+    TRY(six_step(s));
+    TRY(idle(s));
+    timeline_watch_to(s->watch, NULL);
+    return gather_views(s, views);
+}
+
+void six_views_free(timeline_view *views)
+{
+    free(views);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
 static fsdp_status six_create(six *s)
 {
-    TRY(device_open(&(device_config){.kind = DEVICE_CPU,
-                                     .n_threads = 1,
-                                     .debug_fill = true,
-                                     .async_compute = !s->config->inline_compute},
-                    &s->dev));
+    TRY(grade_device_open(s->g,
+                          &(device_config){.kind = DEVICE_CPU,
+                                           .n_threads = 1,
+                                           .debug_fill = true,
+                                           .async_compute = !s->config->inline_compute},
+                          &s->dev));
     TRY(comm_open(s->dev, &(comm_config){.timeout_s = 8}, &s->comm));
+    if (s->config->records)
+        watch_too(s);
     TRY(gpt2_create(&SIX, &s->m));
     run_context run = {.m = &s->m,
                        .ops = s->g->ops,
@@ -137,8 +247,11 @@ static fsdp_status six_free(six *s)
     TRY(expect_int("device blocks still live at the end",
                    (long long)ledger_read(device_ledger(s->dev)).live_blocks, 0));
     mesh_close(&s->grid);
+    comm_set_watch(s->comm, NULL);
     comm_close(s->comm);
     device_close(s->dev);
+    timeline_watch_free(s->watch);
+    timeline_free(s->recorded);
     free(s);
     return FSDP_OK;
 }

@@ -4,8 +4,12 @@
  *   six_run(g, &config, body)      body: six_micro_step ..., read the ledger */
 #pragma once
 #include "common/model/runner.h"
+#include "common/observe/timeline_watch.h"
 #include "lab5_prefetch/prefetch.h"
 #include "tests/grade/grade_lib.h"
+
+#define SIX_FORWARD  "unit forward"
+#define SIX_BACKWARD "unit backward"
 
 enum { SIX_BLOCKS = 6, SIX_MICRO_STEPS = 2 };
 
@@ -14,6 +18,8 @@ typedef struct six_config {
     int limit;
     bool inline_compute; /* the host computes itself and is never ahead */
     unsigned nap_us;     /* compute sleeps before each unit, longer on a higher rank */
+    bool records;        /* keep a timeline, in which computing unit u is one SIX_FORWARD or
+                            SIX_BACKWARD */
 } six_config;
 
 typedef struct six {
@@ -32,6 +38,8 @@ typedef struct six {
     size_t root_bytes, block_bytes; /* of a gathered unit, and of its gradient */
     int n_ahead;                    /* gathers under way when their unit's pre hook was called */
     atomic_int n_computed;          /* micro-steps whose last layer compute has run */
+    timeline *recorded;             /* with records; begun by six_record */
+    timeline_watch *watch;
 } six;
 
 /* six_run -- make it, run body, take it apart; the verdict of all ranks. */
@@ -40,3 +48,7 @@ fsdp_status six_run(grade *g, const six_config *config, fsdp_status (*body)(six 
 fsdp_status six_micro_step(six *s, int a);
 /* six_step -- the micro-steps of a step, and one step of SGD. */
 fsdp_status six_step(six *s);
+/* six_record -- six_step, and its timelines of all ranks.
+ *   *views  [world_size], whose memory the caller gives back by six_views_free */
+fsdp_status six_record(six *s, timeline_view **views);
+void six_views_free(timeline_view *views); /* NULL is accepted */

@@ -1,0 +1,76 @@
+/* prefetch_books.c -- provided, no task: what the tasks ask for, and which units count. */
+#include "lab5_prefetch/prefetch_impl.h"
+
+const char *prefetch_name(prefetch_mode mode)
+{
+    static const char *const names[] = {"none",    "backward", "backward-post",
+                                        "forward", "both",     "auto"};
+    return names[mode];
+}
+
+/* ---- the order of units ---------------------------------------------------------------------- */
+
+static int neighbour(const exec_order *o, int u, int step)
+{
+    for (int i = 0; i < o->n; i++)
+        if (o->units[i] == u)
+            return i + step >= 0 && i + step < o->n ? o->units[i + step] : NO_UNIT;
+    return NO_UNIT;
+}
+
+int order_after(const exec_order *o, int u)
+{
+    return neighbour(o, u, 1);
+}
+
+int order_before(const exec_order *o, int u)
+{
+    return neighbour(o, u, -1);
+}
+
+/* ---- tasks that are not written -------------------------------------------------------------- */
+
+bool prefetch_unwritten(prefetch *p, fsdp_status status)
+{
+    if (status != FSDP_ETODO)
+        return false;
+    if (!p->is_told && comm_rank(p->r->f->run.world) == 0)
+        fprintf(stderr, "note: lab 5: %s; training goes on without what it would overlap\n",
+                fsdp_error_get()->what);
+    p->is_told = true;
+    return true;
+}
+
+/* ---- the limiter's books --------------------------------------------------------------------- */
+
+/* Units that are resharded after every use. The root and what stays after forward do not count. */
+static bool is_limited(const prefetch *p, int u)
+{
+    return u != UNIT_ROOT && !p->r->f->units[u].stays_after_forward;
+}
+
+fsdp_status prefetch_unshard(prefetch *p, int u, bool ahead)
+{
+    fsdp *f = p->r->f;
+    if (f->units[u].state != UNIT_SHARDED)
+        return FSDP_OK;
+    if (is_limited(p, u)) {
+        bool granted = false;
+        fsdp_status status = limiter_acquire(&p->limiter, ahead, &granted);
+        if (!prefetch_unwritten(p, status)) {
+            TRY(status);
+            if (!granted)
+                return FSDP_OK;
+            p->limiter.held[u] = true;
+        }
+    }
+    return unshard_begin(f, u);
+}
+
+fsdp_status prefetch_release(prefetch *p, int u, stream *s)
+{
+    if (!p->limiter.held[u] || p->r->f->units[u].state != UNIT_SHARDED)
+        return FSDP_OK;
+    p->limiter.held[u] = false;
+    return limiter_release(&p->limiter, s);
+}

@@ -1,0 +1,10 @@
+/* prefetch_impl.h -- what lab 5's provided files share; internal. */
+#pragma once
+#include "lab5_prefetch/prefetch.h"
+
+/* prefetch_unwritten -- whether `status` is that of an unwritten task. Rank 0 says so once; the
+ * caller goes on without it. */
+bool prefetch_unwritten(prefetch *p, fsdp_status status);
+/* prefetch_release -- unit u may have been freed in order of s: then it counts until s gets there.
+ */
+fsdp_status prefetch_release(prefetch *p, int u, stream *s);
