@@ -2,8 +2,8 @@
 #pragma once
 #include "lab5_prefetch/prefetch.h"
 
-/* prefetch_unwritten -- whether `status` is that of an unwritten task. Rank 0 says so once; the
- * caller goes on without it. */
+/* prefetch_unwritten -- whether `status` is that of an unwritten task; the caller then goes on
+ * without it. Rank 0 says so once. */
 bool prefetch_unwritten(prefetch *p, fsdp_status status);
 /* prefetch_release -- unit u may have been freed in order of s: then it counts until s gets there.
  */

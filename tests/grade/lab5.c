@@ -2,6 +2,7 @@
  *
  * Tasks 5.1 to 5.3 stand here, on the model of handmade_lib.h; 5.4 in limiter_lib.c, 5.5 in
  * overlap_lib.c, 5.6 in schedules_lib.c. */
+#include "lab5_prefetch/bucket.h"
 #include "tests/grade/limiter_lib.h"
 #include "tests/grade/overlap_lib.h"
 #include "tests/grade/prefetch_lib.h"
@@ -288,9 +289,42 @@ static fsdp_status task_5_3(grade *g)
     return fixture_run(g, AHEAD_SPEC(), forward_body);
 }
 
+/* ---- 5.7, a star ----------------------------------------------------------------------------- */
+
+static fsdp_status check_buckets(const char *what, size_t max_elems, const size_t *elems, int n,
+                                 const int *want)
+{
+    const bucket_config how = {.max_elems = max_elems};
+    int bucket_of[8], n_buckets = 0;
+    char text[96];
+    TRY(bucket_assign(&how, elems, n, bucket_of, &n_buckets));
+    for (int u = 0; u < n; u++) {
+        snprintf(text, sizeof text, "%s: bucket of unit %d", what, u);
+        TRY(expect_int(text, bucket_of[u], want[u]));
+    }
+    snprintf(text, sizeof text, "%s: buckets", what);
+    return expect_int(text, n_buckets, want[n - 1] + 1);
+}
+
+static fsdp_status task_5_7(grade *g)
+{
+    (void)g;
+    static const size_t MIXED[] = {50, 4, 5, 3, 12, 1}, EQUAL[] = {9, 2, 2, 2, 2}, ALONE[] = {7};
+    TRY(check_buckets("4 5 3 12 1, at most 10", 10, MIXED, 6, (const int[]){0, 1, 1, 2, 3, 4}));
+    TRY(check_buckets("4 5 3 12 1, at most 100", 100, MIXED, 6, (const int[]){0, 1, 1, 1, 1, 1}));
+    TRY(check_buckets("2 2 2 2, at most 4", 4, EQUAL, 5, (const int[]){0, 1, 1, 2, 2}));
+    TRY(check_buckets("2 2 2 2, at most 3", 3, EQUAL, 5, (const int[]){0, 1, 2, 3, 4}));
+    TRY(check_buckets("the root alone", 1, ALONE, 1, (const int[]){0}));
+    int bucket_of[8], n_buckets;
+    return expect_status("bucket_assign, where nothing fits",
+                         bucket_assign(&(bucket_config){1}, EQUAL, 5, bucket_of, &n_buckets),
+                         FSDP_EINVAL);
+}
+
 int main(int argc, char **argv)
 {
     static const grade_task tasks[] = {{"5.1", task_5_1}, {"5.2", task_5_2}, {"5.3", task_5_3},
-                                       {"5.4", task_5_4}, {"5.5", task_5_5}, {"5.6", task_5_6}};
+                                       {"5.4", task_5_4}, {"5.5", task_5_5}, {"5.6", task_5_6},
+                                       {"5.7", task_5_7}};
     return grade_main(argc, argv, tasks, (int)(sizeof tasks / sizeof *tasks));
 }
