@@ -2,9 +2,8 @@
 #pragma once
 #include "lab5_prefetch/prefetch.h"
 
-/* prefetch_unwritten -- whether `status` is that of an unwritten task; the caller then goes on
- * without it. Rank 0 says so once. */
+/* prefetch_unwritten -- whether `status` is that of an unwritten task. Rank 0 says so once, and the
+ * caller goes on without that task. */
 bool prefetch_unwritten(prefetch *p, fsdp_status status);
-/* prefetch_release -- unit u may have been freed in order of s: then it counts until s gets there.
- */
+/* prefetch_release -- unit u may have been freed in order of s; if so, it counts until then. */
 fsdp_status prefetch_release(prefetch *p, int u, stream *s);
