@@ -6,6 +6,7 @@
  * (S-1)/S*P elements from every rank, a reduction (W-1)/W*P. With R = W/S replicas a step gathers
  * each unit's gradient once, which moves (R-1)/W*P. [ZeRO §7] [FSDP §3.2] */
 #include "trainer/plan.h"
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/dtype.h"
@@ -178,19 +179,28 @@ static size_t unit_comm_bytes(const plan_input *in, int u)
     return (staging + copy) * dtype_bytes(sum_dtype);
 }
 
+/* Unit number i of a micro-step: forward in order, then backward in reverse, and then the next. */
+static int unit_in_turn(const plan_input *in, int i)
+{
+    i %= 2 * in->n_order;
+    return in->order[i < in->n_order ? i : 2 * in->n_order - 1 - i];
+}
+
 /* Gathered parameters: the units that stay after forward, and of the others the largest window. A
- * host that runs ahead gathers those that stay for the next pass before the last one is over. */
+ * host that runs ahead gathers those that stay for the next pass before the last one is over, and
+ * its window reaches from one pass into the next. */
 static size_t gathered_elems(const plan_input *in)
 {
     size_t staying = 0, most = 0;
     for (int u = 0; u < in->f.n_units; u++)
         if (in->f.units[u].stays_after_forward && !in->f.units[u].stays_after_backward)
             staying += padded_elems(in, u);
-    for (int i = 0; i < in->n_order; i++) {
+    const int end = in->runs_ahead ? INT_MAX : in->n_order;
+    for (int i = 0; i < 2 * in->n_order; i++) {
         size_t now = 0;
-        for (int k = i; k < in->n_order && k < i + in->window; k++)
-            if (!in->f.units[in->order[k]].stays_after_forward)
-                now += padded_elems(in, in->order[k]);
+        for (int k = i; k < end && k < i + in->window; k++)
+            if (!in->f.units[unit_in_turn(in, k)].stays_after_forward)
+                now += padded_elems(in, unit_in_turn(in, k));
         most = now > most ? now : most;
     }
     return staying * (in->runs_ahead ? 2 : 1) + most;

@@ -110,6 +110,10 @@ static fsdp_status choose_prefetch(trainer *t)
     if (t->cfg.prefetch != PREFETCH_AUTO || t->cfg.parallel != PARALLEL_FSDP)
         return FSDP_OK;
     t->cfg.prefetch = PREFETCH_BOTH;
+    if (trainer_config_ranks(&t->cfg, comm_size(t->run.world)) > comm_size(t->run.world)) {
+        t->prefetch_why = "a plan for more ranks than there are";
+        return FSDP_OK;
+    }
     if (!shares) {
         t->prefetch_why = "ranks talk over a network";
     } else if (t->spare_cores > 0) {

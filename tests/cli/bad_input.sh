@@ -168,7 +168,6 @@ fi
 
 refused 1 'checkpoints of replicas' '--save and --resume are there for --parallel fsdp only' '--export' --parallel ddp
 refused 2 'a profile that cannot be written' 'cannot make /proc/nope' 'pass a --profile directory' --profile /proc/nope
-refused 1 'a check and a profile' '--check-order and --profile exclude' 'check first' --check-order --profile /tmp
 refused 1 'two corpora' '--data and --synthetic exclude each other' 'leave one' --data /etc/passwd
 for option in $(sed -n 's/.*name = "\([a-z-]*\)", .kind = OPT_REFUSED.*/--\1/p' trainer/trainer_config.c); do
     refused 1 "not there yet: $option" "$option is not available" 'run without it' "$option"
