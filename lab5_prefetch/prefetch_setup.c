@@ -5,10 +5,10 @@
 
 /* ---- the table of hooks ---------------------------------------------------------------------- */
 
-static void say_changed(prefetch *p, const exec_order *o, const char *pass, int before)
+/* Say that the pass has changed at number `at`, if it has. */
+static void say_changed(prefetch *p, const exec_order *o, const char *pass, int before, int at)
 {
     const fsdp *f = p->r->f;
-    int at = o->next > 0 ? o->next - 1 : 0;
     if (o->changes == before || comm_rank(f->run.world) != 0)
         return;
     fprintf(stderr,
@@ -21,7 +21,7 @@ static fsdp_status begin_order(prefetch *p, exec_order *o, const char *pass)
 {
     int before = o->changes;
     fsdp_status status = order_begin(o);
-    say_changed(p, o, pass, before);
+    say_changed(p, o, pass, before, o->n);
     return prefetch_unwritten(p, status) ? FSDP_OK : status;
 }
 
@@ -43,7 +43,7 @@ static fsdp_status pre_forward(void *self, int u)
     prefetch *p = self;
     int before = p->forward.changes;
     fsdp_status status = prefetch_pre_forward(p, u);
-    say_changed(p, &p->forward, "forward", before);
+    say_changed(p, &p->forward, "forward", before, p->forward.next - 1);
     return prefetch_unwritten(p, status) ? forward_pre_hook(p->r->f, u) : status;
 }
 
@@ -62,7 +62,9 @@ static fsdp_status pre_backward(void *self, int u)
     prefetch *p = self;
     p->in_backward = true;
     fsdp_status status = prefetch_pre_backward(p, u);
-    return prefetch_unwritten(p, status) ? backward_pre_hook(p->r, u) : status;
+    if (!prefetch_unwritten(p, status))
+        return status;
+    return p->r->grads[u].visited ? FSDP_OK : backward_pre_hook(p->r, u);
 }
 
 static fsdp_status post_backward(void *self, int u)
@@ -154,8 +156,7 @@ static fsdp_status create(prefetch *p, int limit)
     TRY(event_create(f->run.dev, &p->updated));
     TRY(event_create(f->run.dev, &p->ended[0]));
     TRY(event_create(f->run.dev, &p->ended[1]));
-    TRY(limiter_create(f->run.dev, f->n_units, limit, &p->limiter));
-    return communicate_apart(p);
+    return limiter_create(f->run.dev, f->n_units, limit, &p->limiter);
 }
 
 fsdp_status prefetch_create(const prefetch_config *config, reducer *r, prefetch *p, unit_hooks *out)
@@ -168,6 +169,9 @@ fsdp_status prefetch_create(const prefetch_config *config, reducer *r, prefetch 
     fsdp_status status = check_config(config);
     if (status == FSDP_OK)
         status = create(p, config->limit);
+    status = comm_agree(r->f->run.world, status);
+    if (status == FSDP_OK)
+        status = communicate_apart(p);
     if (status != FSDP_OK) {
         fsdp_error_info why = *fsdp_error_get();
         prefetch_free(p);

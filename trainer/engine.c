@@ -119,6 +119,13 @@ static void engine_free(void *self)
     free(e);
 }
 
+static fsdp_status create_parts(const fsdp_engine_config *config, fsdp_engine *e)
+{
+    TRY(fsdp_create(&config->fsdp, &e->f));
+    TRY(reducer_create(&e->f, config->sharding, &e->r));
+    return optimizer_create(&e->r, &e->o);
+}
+
 fsdp_status fsdp_engine_create(const fsdp_engine_config *config, engine *out)
 {
     fsdp_engine *e = calloc(1, sizeof *e);
@@ -126,9 +133,11 @@ fsdp_status fsdp_engine_create(const fsdp_engine_config *config, engine *out)
         return fsdp_error(FSDP_ENOMEM, "", "fsdp engine: no host memory");
     fsdp_status status;
     unit_hooks hooks;
-    GOTO_ON_FAIL(status, fsdp_create(&config->fsdp, &e->f), fail);
-    GOTO_ON_FAIL(status, reducer_create(&e->f, config->sharding, &e->r), fail);
-    GOTO_ON_FAIL(status, optimizer_create(&e->r, &e->o), fail);
+    status = create_parts(config, e);
+    if (config->prefetch.mode != PREFETCH_NONE) /* before its collectives */
+        status = comm_agree(config->fsdp.run.world, status);
+    if (status != FSDP_OK)
+        goto fail;
     hooks = fsdp_backward_hooks(&e->r);
     if (config->prefetch.mode != PREFETCH_NONE)
         GOTO_ON_FAIL(status, prefetch_create(&config->prefetch, &e->r, &e->p, &hooks), fail);

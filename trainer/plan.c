@@ -40,20 +40,17 @@ static size_t slice_elems(const plan_input *in, int u)
     return in->f.units[u].slices.shard_elems;
 }
 
-/* The gradient that is being reduced while unit u computes its own, if reductions overlap: that of
- * the unit before it in backward. Behind the last of `order` nothing is left but the root's head,
- * and before the first of it comes the root's embedding. */
-static size_t reducing_elems(const plan_input *in, int u, bool is_head)
+/* The gradient that is being reduced while layer i computes its own, if reductions overlap: that of
+ * the unit before it in backward, which stands behind it in the model. The root's comes last. */
+static size_t reducing_elems(const plan_input *in, int i)
 {
-    int at = 0;
-    if (!in->overlaps || is_head)
-        return 0;
-    if (u != UNIT_ROOT)
-        while (in->order[at++] != u)
-            ;
-    while (at < in->n_order && in->f.units[in->order[at]].frozen)
-        at++;
-    return at < in->n_order ? padded_elems(in, in->order[at]) : 0;
+    const int u = in->f.layer_unit[i];
+    while (in->overlaps && ++i < in->run->m->n_layers) {
+        int other = in->f.layer_unit[i];
+        if (other != u && other != UNIT_ROOT && !in->f.units[other].frozen)
+            return padded_elems(in, other);
+    }
+    return 0;
 }
 
 /* A bound on what there is beside the root's gradient where the host runs ahead. A block that it
@@ -90,7 +87,7 @@ static size_t grads_full_elems(const plan_input *in)
     for (int i = 0; i < m->n_layers; i++) {
         int u = in->f.layer_unit[i];
         size_t now = root + (u == UNIT_ROOT ? 0 : padded_elems(in, u));
-        now += reducing_elems(in, u, i == m->n_layers - 1);
+        now += reducing_elems(in, i);
         if (leaves)
             now += runner_layer_elems(m, &m->layers[i]) * (size_t)size_log2_floor(in->run->batch);
         most = now > most ? now : most;

@@ -39,8 +39,10 @@ static fsdp_status time_link(const run_context *run, stream *s, virtual_link *ou
     *out = (virtual_link){0};
     if (w == 1)
         return FSDP_OK;
-    TRY(comm_alloc(run->world, s, MEM_COMM, LARGE_BYTES / (w - 1) * w, "calibration", &buf));
-    fsdp_status status = time_gather(run, s, buf, SMALL_BYTES, &small_s);
+    fsdp_status status =
+        comm_alloc(run->world, s, MEM_COMM, LARGE_BYTES / (w - 1) * w, "calibration", &buf);
+    TRY(comm_agree(run->world, status));
+    status = time_gather(run, s, buf, SMALL_BYTES, &small_s);
     if (status == FSDP_OK)
         status = time_gather(run, s, buf, LARGE_BYTES, &large_s);
     device_free(s, buf);
@@ -57,11 +59,12 @@ fsdp_status predict_calibrate(const run_context *run, predict_rates *out)
     profile_roof roof;
     predict_rates mine = {0};
     void *buf;
-    TRY(ops_profile_roof(run->ops, s, run->param_dtype == DTYPE_BF16, &roof));
+    TRY(comm_agree(run->world,
+                   ops_profile_roof(run->ops, s, run->param_dtype == DTYPE_BF16, &roof)));
     mine.flops_per_s = roof.bf16_flops_per_s > 0 ? roof.bf16_flops_per_s : roof.flops_per_s;
     mine.bytes_per_s = roof.bytes_per_s;
     TRY(time_link(run, s, &mine.link));
-    TRY(device_alloc(s, MEM_OTHER, sizeof mine, "rates", &buf));
+    TRY(comm_agree(run->world, device_alloc(s, MEM_OTHER, sizeof mine, "rates", &buf)));
     fsdp_status status = device_upload(s, buf, &mine, sizeof mine);
     if (status == FSDP_OK)
         status = comm_broadcast(run->world, s, "rates", DTYPE_U8, buf, sizeof mine, 0);
@@ -70,6 +73,7 @@ fsdp_status predict_calibrate(const run_context *run, predict_rates *out)
     if (status == FSDP_OK)
         status = stream_sync(s);
     device_free(s, buf);
+    ledger_reset_peaks(device_ledger(run->dev)); /* the run's peaks are reported, not these */
     return status;
 }
 
@@ -148,6 +152,28 @@ static virtual_prefetch schedule_of(const fsdp_engine_config *config)
     }
 }
 
+/* One micro-step is like the other: of many, the first MOST_RUN are run. */
+static fsdp_status predict_micro_steps(virtual_step_config *step, const virtual_config *costs,
+                                       virtual_figures *out)
+{
+    enum { MOST_RUN = 4 };
+    const int n = step->grad_accum;
+    virtual_figures fewer;
+    if (n <= MOST_RUN)
+        return virtual_step_predict(step, costs, out);
+    step->grad_accum = MOST_RUN - 1;
+    TRY(virtual_step_predict(step, costs, &fewer));
+    step->grad_accum = MOST_RUN;
+    TRY(virtual_step_predict(step, costs, out));
+    const double more = n - MOST_RUN;
+    out->step_s += more * (out->step_s - fewer.step_s);
+    out->compute_s += more * (out->compute_s - fewer.compute_s);
+    out->communication_s += more * (out->communication_s - fewer.communication_s);
+    out->exposed_s += more * (out->exposed_s - fewer.exposed_s);
+    out->floor_s += more * (out->floor_s - fewer.floor_s);
+    return FSDP_OK;
+}
+
 fsdp_status predict_step(const fsdp_engine_config *config, const mesh_shape *shape,
                          const predict_rates *rates, virtual_figures *out)
 {
@@ -167,7 +193,7 @@ fsdp_status predict_step(const fsdp_engine_config *config, const mesh_shape *sha
         status = fsdp_error(FSDP_ENOMEM, "", "predict_step: no host memory");
     if (status == FSDP_OK) {
         fill_units(&f, &config->fsdp.run, rates, units, &step);
-        status = virtual_step_predict(&step, &costs, out);
+        status = predict_micro_steps(&step, &costs, out);
     }
     free(units);
     fsdp_free(&f);
@@ -196,13 +222,15 @@ fsdp_status predict_buckets(const fsdp_engine_config *config, const mesh_shape *
     c.fsdp.merge = NULL;
     TRY(largest_unit(&c, shape, &largest));
     TRY(predict_step(&c, shape, rates, &best));
-    for (size_t n = 2; n <= 64 && largest > 0; n *= 2) {
+    for (size_t n = 1; n <= 64 && largest > 0; n *= 2) {
         bucket_config buckets = {.max_elems = n * largest};
         c.fsdp.merge = bucket_assign;
         c.fsdp.merge_how = &buckets;
         TRY(predict_step(&c, shape, rates, &now));
-        if (now.step_s > 0.99 * best.step_s)
+        if (now.step_s > 0.99 * best.step_s && n > 1)
             break;
+        if (now.step_s > 0.99 * best.step_s)
+            continue;
         best = now;
         *max_elems = buckets.max_elems;
     }

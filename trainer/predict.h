@@ -21,14 +21,15 @@ fsdp_status predict_calibrate(const run_context *run, predict_rates *out);
 
 /* predict_step -- one step of a job of the given shape. Computation is counted at the calibrated
  * rates: matrix products and attention in forward, twice that in backward, the optimizer by the
- * bytes it touches. What else there is to do, such as loading tokens, is not counted, so a real
- * step takes longer. config  fsdp.mesh, run.dev and run.world are not read errors  FSDP_ENOMEM,
- * those of fsdp_lay_out, strategy_fill and virtual_step_predict */
+ * bytes it touches. Nothing else is counted, so a real step takes longer.
+ *   config  fsdp.mesh, run.dev and run.world are not read
+ *   errors  FSDP_ENOMEM, those of fsdp_lay_out, strategy_fill and virtual_step_predict */
 fsdp_status predict_step(const fsdp_engine_config *config, const mesh_shape *shape,
                          const predict_rates *rates, virtual_figures *out);
 
 /* predict_buckets -- how many parameters a bucket should have at most, so that the predicted step
  * is shortest: 1, 2, 4 ... times the largest unit are tried. A larger one must win 1% at least,
- * because it costs memory. 0: merging wins nothing. errors  those of predict_step */
+ * because it costs memory. 0: merging wins nothing.
+ *   errors  those of predict_step */
 fsdp_status predict_buckets(const fsdp_engine_config *config, const mesh_shape *shape,
                             const predict_rates *rates, size_t *max_elems);

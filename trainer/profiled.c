@@ -43,6 +43,7 @@ typedef struct profile_run {
     timeline_job job;
     engine engine;      /* what the training loop gets */
     order_check *order; /* with --check-order: it is told too */
+    bool told_lost;
 } profile_run;
 
 /* ---- operations ----------------------------------------------------------------------------- */
@@ -97,6 +98,14 @@ static void count_stalls(profile_run *p)
     timeline_view v = timeline_read(p->current);
     timeline_step step;
     bool found = false;
+    if (v.n_lost > 0 && !p->told_lost)
+        fprintf(stderr,
+                "note: rank %d: a step has more operations than a timeline holds; what it "
+                "waited for is not counted\n",
+                v.rank);
+    p->told_lost = p->told_lost || v.n_lost > 0;
+    if (v.n_lost > 0)
+        return;
     if (timeline_next_step(&v, p->at_item, &step, &found) != FSDP_OK || !found)
         return;
     char name[PROFILE_NAME_BYTES];

@@ -37,6 +37,7 @@ fsdp_status trainer_connect(trainer *t)
                         .debug_fill = flag_is_set("FSDP_DEBUG_FILL"),
                         .async_compute = flag_is_set("FSDP_ASYNC_COMPUTE")};
     TRY(comm_schedule_seed(&dc.schedule_seed));
+    t->runs_ahead = dc.async_compute || dc.schedule_seed != 0;
     TRY(device_open(&dc, &t->run.dev));
     /* Ranks that a launcher started belong together. --comm self on several ranks is refused later,
      * when they can agree on it. */
@@ -141,7 +142,7 @@ static fsdp_engine_config engine_config_of(const trainer *t)
                                 .sharding = (sharding_strategy)t->cfg.sharding,
                                 .prefetch = {.mode = (prefetch_mode)t->cfg.prefetch,
                                              .limit = (int)t->cfg.limit_all_gathers},
-                                .runs_ahead = flag_is_set("FSDP_ASYNC_COMPUTE")};
+                                .runs_ahead = t->runs_ahead};
 }
 
 /* An export gathers fp32 masters. If parameters are bf16, that can be more than a step gathers. */

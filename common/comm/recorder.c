@@ -3,13 +3,13 @@
  *   comm_recorder_create -> issue (host), mark (streams) ... -> print at a timeout -> free
  *
  * One recorder serves a process's first group and all groups split from it, so that the report
- * shows calls of several groups in the order they were issued. A ring of fixed length: recording
- * never allocates and never fails. */
+ * shows calls of several groups in the order they were issued. It is a ring, which grows where the
+ * host is so far ahead that it would overwrite a call that has not ended. Recording never fails. */
 #include "common/comm/transport_help.h"
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { RING_CALLS = 64, SHOWN_CALLS = 8, REPORT_BYTES = 12288 };
+enum { FIRST_ROOM = 64, SHOWN_CALLS = 8, REPORT_BYTES = 12288 };
 
 typedef struct record {
     uint64_t ticket; /* 0: never used */
@@ -25,14 +25,22 @@ struct comm_recorder {
     uint64_t last_ticket;
     comm_watch watch;
     comm_stats stats;
-    record ring[RING_CALLS];
+    record *ring; /* [room] call number t is at t % room */
+    uint64_t room;
 };
 
 comm_recorder *comm_recorder_create(void)
 {
     comm_recorder *r = calloc(1, sizeof *r);
-    if (r != NULL)
-        pthread_mutex_init(&r->lock, NULL);
+    record *ring = calloc(FIRST_ROOM, sizeof *ring);
+    if (r == NULL || ring == NULL) {
+        free(r);
+        free(ring);
+        return NULL;
+    }
+    pthread_mutex_init(&r->lock, NULL);
+    r->ring = ring;
+    r->room = FIRST_ROOM;
     return r;
 }
 
@@ -41,6 +49,7 @@ void comm_recorder_free(comm_recorder *r)
     if (r == NULL)
         return;
     pthread_mutex_destroy(&r->lock);
+    free(r->ring);
     free(r);
 }
 
@@ -65,6 +74,27 @@ static double sent_bytes(const comm_desc *d, int group_ranks)
     }
 }
 
+static bool is_unfinished(const record *e)
+{
+    return e->ticket != 0 && (e->state == COMM_ISSUED || e->state == COMM_RUNNING);
+}
+
+/* Room for one more call, under the lock. Without memory the oldest call is forgotten. */
+static void make_room(comm_recorder *r)
+{
+    while (is_unfinished(&r->ring[(r->last_ticket + 1) % r->room])) {
+        record *ring = calloc(2 * r->room, sizeof *ring);
+        if (ring == NULL)
+            return;
+        for (uint64_t i = 0; i < r->room; i++)
+            if (r->ring[i].ticket != 0)
+                ring[r->ring[i].ticket % (2 * r->room)] = r->ring[i];
+        free(r->ring);
+        r->ring = ring;
+        r->room *= 2;
+    }
+}
+
 uint64_t comm_recorder_issue(const comm_team *team, stream *s, const comm_issue *i,
                              const comm_desc *desc)
 {
@@ -83,8 +113,9 @@ uint64_t comm_recorder_issue(const comm_team *team, stream *s, const comm_issue 
                          .bytes = sent_bytes(desc, team->size)},
                 .issued_s = now_s};
     pthread_mutex_lock(&r->lock);
+    make_room(r);
     e.ticket = ++r->last_ticket;
-    r->ring[e.ticket % RING_CALLS] = e;
+    r->ring[e.ticket % r->room] = e;
     comm_watch watch = r->watch;
     if (i->op < COMM_OPS) {
         r->stats.calls[i->op]++;
@@ -134,7 +165,7 @@ void comm_recorder_mark(comm_recorder *r, uint64_t ticket, comm_state state)
     comm_watch watch = {0};
     record copy = {0};
     pthread_mutex_lock(&r->lock);
-    record *e = &r->ring[ticket % RING_CALLS];
+    record *e = &r->ring[ticket % r->room];
     if (e->ticket == ticket) {
         /* an all-reduce runs twice: its time is that of both phases */
         if (state == COMM_RUNNING && e->state == COMM_ISSUED)
@@ -184,11 +215,10 @@ void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank)
     pthread_mutex_lock(&r->lock);
     double now_s = clock_now_s();
     uint64_t last = r->last_ticket;
-    uint64_t first = last >= RING_CALLS ? last - RING_CALLS + 1 : 1;
+    uint64_t first = last >= r->room ? last - r->room + 1 : 1;
     for (uint64_t t = first; t <= last && used < sizeof text; t++) {
-        const record *e = &r->ring[t % RING_CALLS];
-        bool unfinished = e->state == COMM_ISSUED || e->state == COMM_RUNNING;
-        if (unfinished || t + SHOWN_CALLS > last)
+        const record *e = &r->ring[t % r->room];
+        if (is_unfinished(e) || t + SHOWN_CALLS > last)
             used += (size_t)record_print(e, now_s, text + used, sizeof text - used);
     }
     pthread_mutex_unlock(&r->lock);

@@ -230,8 +230,8 @@ typedef struct launch_config {
 
 /* stream_launch_work -- CPU only: run l->fn(args, n_threads) in order of s. What CPU kernels and
  * CPU collectives are made of. stream_launch: the same, and a watch is told neither what it is nor
- * what it touches, which an order_check reports. errors  the stream's; on an inline stream also
- * what fn returns */
+ * what it touches, which an order_check reports.
+ *   errors  the stream's; on an inline stream also what fn returns */
 fsdp_status stream_launch_work(stream *s, const launch_config *l);
 fsdp_status stream_launch(stream *s, stream_fn fn, const void *args, size_t args_bytes);
 

@@ -261,7 +261,9 @@ static fsdp_status read_events(reader *r, const cJSON *root)
     TRY(number(r, other, "clock_bound_us", 0, 1e18, &bound_us));
     TRY(number(r, other, "lost", 0, 1e18, &n_lost));
     if (n_lost > 0)
-        return bad(r, "it is not whole: there was no memory for all items");
+        return bad(r,
+                   "it is not whole: its steps had more items than a timeline holds; trace a run "
+                   "with fewer micro-steps");
     r->job = (timeline_job){(int)world_size, 1e-6 * offset_us, 1e-6 * bound_us};
     r->t = timeline_create((int)r->rank);
     r->arrows = malloc(((size_t)cJSON_GetArraySize(events) + 1) * sizeof *r->arrows);

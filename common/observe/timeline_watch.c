@@ -2,14 +2,14 @@
  *
  * A token is the index of an item and the number of the timeline that it is in, so that work which
  * ends after timeline_watch_to touches nothing. A collective is found again by its group and number
- * among the last ones, as many as the recorder of the group remembers. */
+ * among the last ones: more than a host can have issued ahead of its streams. */
 #include "common/observe/timeline_watch.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/clock.h"
 
-enum { LAST_COLLECTIVES = 64, INDEX_BITS = 32 };
+enum { LAST_COLLECTIVES = 8192, INDEX_BITS = 32 };
 
 typedef struct event_record_at {
     const event *event;

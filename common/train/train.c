@@ -29,8 +29,8 @@ struct train_loop {
     stream *loss_stream; /* owned; where the losses are gathered, on a group of its own */
     comm *loss_group;    /* owned; all ranks */
     size_t A, b, T, W;
-    int32_t *tokens;  /* host, [A][b][T]: kept for the whole step, because streams may lag behind */
-    int32_t *targets; /* the same */
+    int32_t *tokens;         /* host, [A][b][T] of the step that is being issued */
+    int32_t *targets;        /* the same */
     step_figures figures[2]; /* of even and odd steps */
     int64_t next_read;       /* the step whose figures the host reads next */
     float *in_order;         /* [W*A] losses in order of micro-step and then rank */

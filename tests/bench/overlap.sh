@@ -75,12 +75,12 @@ for bucket in block 1600000 3200000 auto; do
 done
 
 say 'shared memory, in turns'
-turns=$([ -n "$FULL" ] && echo 9 || echo 5)
+turns=$([ -n "$FULL" ] && echo 9 || echo 4)
 for ((i = 0; i < turns; i++)); do
     for way in none both auto ahead; do
         mode=$way
         [ "$way" = ahead ] && mode=both
-        FSDP_ASYNC_COMPUTE=$([ "$way" = ahead ] && echo 1) train - --steps 8 --prefetch "$mode" --loss-csv "$D/shm.csv" >"$D/shm.log" 2>&1 ||
+        FSDP_ASYNC_COMPUTE=$([ "$way" = ahead ] && echo 1) train - --steps 6 --prefetch "$mode" --loss-csv "$D/shm.csv" >"$D/shm.log" 2>&1 ||
             fail "overlap: $way failed" "see $D/shm.log"
         awk -F, 'NR > 3 { print $5 }' "$D/shm.csv" >>"$D/shm-$way.txt"
     done
