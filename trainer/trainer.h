@@ -21,7 +21,6 @@ typedef struct trainer {
     model_config model_cfg;
     run_context run;          /* owns dev and world */
     mesh mesh;                /* of --parallel fsdp */
-    int spare_cores;          /* of this host, when every rank's compute threads have one each */
     bool runs_ahead;          /* the host, of the compute stream */
     const char *prefetch_why; /* what --prefetch auto went by; NULL: the user chose */
     model m;

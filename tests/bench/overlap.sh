@@ -77,7 +77,7 @@ done
 say 'shared memory, in turns'
 turns=$([ -n "$FULL" ] && echo 9 || echo 4)
 for ((i = 0; i < turns; i++)); do
-    for way in none both auto ahead; do
+    for way in none both ahead; do
         mode=$way
         [ "$way" = ahead ] && mode=both
         FSDP_ASYNC_COMPUTE=$([ "$way" = ahead ] && echo 1) train - --steps 6 --prefetch "$mode" --loss-csv "$D/shm.csv" >"$D/shm.log" 2>&1 ||
@@ -87,7 +87,7 @@ for ((i = 0; i < turns; i++)); do
 done
 echo 'prefetch,step ms,q1,q3,steps,beside none' >"$D/memory.csv"
 read -r none _ < <(quartiles <"$D/shm-none.txt")
-for way in none both auto ahead; do
+for way in none both ahead; do
     read -r median q1 q3 n < <(quartiles <"$D/shm-$way.txt")
     name=$way
     [ "$way" = ahead ] && name='both and FSDP_ASYNC_COMPUTE=1'
