@@ -1,13 +1,13 @@
 /* profiled.c -- --profile DIR: counts the operations, the collectives and the steps of a run, and
  * keeps a timeline of some of them.
  *
- *   profile_run_open (before the engine) -> profile_run_watch (the engine) -> training
- *   -> profile_run_write -> profile_run_close
+ *   profile_run_open (before the engine) -> profile_run_step ... -> profile_run_write
+ *   -> profile_run_close
  *
  * It watches three places. The device reports its operations (device_set_watch), the group reports
- * its collectives (comm_set_watch), and the training loop gets an engine that says when a step
- * begins. A step ends with its last collective, that of the losses. An evaluation after it is
- * counted with it, a checkpoint is not.
+ * its collectives (comm_set_watch), and the training loop says when a step begins
+ * (train_observer). A step ends with its last collective, that of the losses. An evaluation after
+ * it is counted with it, a checkpoint is not.
  *
  * The first step warms up and is left out. Every other one is recorded in a timeline, from which
  * the profile learns for what the compute stream stood still. The timeline of the first
@@ -41,7 +41,6 @@ typedef struct profile_run {
     int64_t n_begun;           /* steps */
     int64_t at_item;           /* of current: where the step under way begins */
     timeline_job job;
-    engine engine;      /* what the training loop gets */
     order_check *order; /* with --check-order: it is told too */
     bool told_lost;
 } profile_run;
@@ -130,9 +129,11 @@ static void step_over(profile_run *p)
     timeline_watch_to(p->watch, NULL);
 }
 
-/* Step number n_begun of this run begins; the trainer calls it `step`. */
-static void step_begins(profile_run *p, int64_t step)
+void profile_run_step(trainer *t, int64_t step)
 {
+    profile_run *p = t->profiled;
+    if (!p)
+        return;
     step_over(p);
     profile_step_begin(p->profile);
     if (p->n_begun++ == 0)
@@ -145,52 +146,12 @@ static void step_begins(profile_run *p, int64_t step)
     timeline_watch_step(p->watch, step);
 }
 
-static void no_step(profile_run *p)
-{
-    step_over(p);
-    profile_step_end(p->profile);
-}
-
-/* ---- the engine: itself, and the beginning of a step ----------------------------------------- */
-
-static fsdp_status watched_begin_step(void *self)
-{
-    trainer *t = self;
-    step_begins(t->profiled, t->first_step + t->profiled->n_begun);
-    return t->engine.begin_step(t->engine.self);
-}
-
-static fsdp_status watched_optimizer_step(void *self, const step_scalars *sc, float *norm)
-{
-    trainer *t = self;
-    return t->engine.optimizer_step(t->engine.self, sc, norm);
-}
-
-static fsdp_status watched_read_params(void *self, engine_sink sink, void *ctx)
-{
-    trainer *t = self;
-    return t->engine.read_params(t->engine.self, sink, ctx);
-}
-
-static fsdp_status watched_save(void *self, const char *dir, int64_t next_step)
-{
-    trainer *t = self;
-    no_step(t->profiled);
-    return t->engine.save(t->engine.self, dir, next_step);
-}
-
-engine *profile_run_watch(trainer *t)
+void profile_run_pause(trainer *t)
 {
     if (!t->profiled)
-        return &t->engine;
-    engine *e = &t->profiled->engine;
-    *e = t->engine;
-    e->self = t;
-    e->begin_step = watched_begin_step;
-    e->optimizer_step = watched_optimizer_step;
-    e->read_params = watched_read_params;
-    e->save = watched_save;
-    return e;
+        return;
+    step_over(t->profiled);
+    profile_step_end(t->profiled->profile);
 }
 
 /* ---- the directory -------------------------------------------------------------------------- */
@@ -290,7 +251,7 @@ fsdp_status profile_run_write(trainer *t)
 {
     if (!t->profiled)
         return FSDP_OK;
-    no_step(t->profiled);
+    profile_run_pause(t);
     return comm_agree(t->run.world, write_here(t));
 }
 

@@ -244,10 +244,8 @@ static fsdp_status allocate_here(trainer *t)
                         .layer_unit = t->engine.layer_unit,
                         .n_units = t->engine.n_units,
                         .hooks = t->engine.hooks,
-                        .views = t->engine.views};
-    if (flag_is_set("FSDP_HOST_SYNC"))
-        rc.hooks =
-            host_sync_hooks(&t->host_sync, &t->engine.hooks, device_compute_stream(t->run.dev));
+                        .views = t->engine.views,
+                        .host_sync = flag_is_set("FSDP_HOST_SYNC")};
     return runner_create(&rc, &t->runner);
 }
 
@@ -267,6 +265,18 @@ static fsdp_status resume(trainer *t)
     return t->engine.load(t->engine.self, dir, &t->first_step);
 }
 
+static fsdp_status observe_step(void *self, int64_t step)
+{
+    TRY(order_run_look(self));
+    profile_run_step(self, step);
+    return FSDP_OK;
+}
+
+static void observe_pause(void *self)
+{
+    profile_run_pause(self);
+}
+
 fsdp_status trainer_allocate(trainer *t)
 {
     TRY(comm_agree(t->run.world, allocate_here(t)));
@@ -275,7 +285,8 @@ fsdp_status trainer_allocate(trainer *t)
                              .run = &t->run,
                              .data = &t->data,
                              .val_data = t->cfg.val_data ? &t->val_data : NULL,
-                             .engine = order_run_watch(t, profile_run_watch(t)),
+                             .engine = &t->engine,
+                             .observer = {t, observe_step, observe_pause},
                              .runner = t->runner,
                              .log = stdout,
                              .first_step = t->first_step,

@@ -9,12 +9,6 @@
 #include "trainer/predict.h"
 #include "trainer/trainer_config.h"
 
-/* The hooks of FSDP_HOST_SYNC=1: those of `inner`, and a host that waits. */
-typedef struct host_sync {
-    unit_hooks inner;
-    stream *compute;
-} host_sync;
-
 /* Everything that a run owns, in the order of its making; trainer_free releases it in reverse. */
 typedef struct trainer {
     trainer_config cfg;
@@ -26,7 +20,6 @@ typedef struct trainer {
     model m;
     corpus data, val_data;
     engine engine;
-    host_sync host_sync; /* with FSDP_HOST_SYNC=1 */
     runner *runner;
     train_setup setup;
     train_loop *loop;
@@ -37,8 +30,6 @@ typedef struct trainer {
     int64_t first_step;
     struct profile_run *profiled; /* of --profile, else NULL */
     order_check *order;           /* of --check-order, else NULL */
-    engine checked_engine;        /* with --check-order, what the training loop gets */
-    engine *unchecked_engine;     /* and what it would get */
 } trainer;
 
 /* trainer_connect -- open the device and the group of all ranks, and pin the threads.
@@ -61,15 +52,12 @@ fsdp_status trainer_allocate(trainer *t);
 /* trainer_free -- free everything; a zeroed struct is accepted. */
 void trainer_free(trainer *t);
 
-/* host_sync_hooks -- the table of hooks of a host that waits for `compute` behind every unit.
- *   h  valid as long as the table */
-unit_hooks host_sync_hooks(host_sync *h, const unit_hooks *inner, stream *compute);
-
 /* profile_run_open -- measure the roof, and watch t->run.dev and t->run.world. Without --profile
  * none of the profile_run functions does anything. */
 fsdp_status profile_run_open(trainer *t);
-/* profile_run_watch -- the engine for the training loop: t->engine, or one that counts too. */
-engine *profile_run_watch(trainer *t);
+/* profile_run_step -- step `step` begins. profile_run_pause -- what follows belongs to no step. */
+void profile_run_step(trainer *t, int64_t step);
+void profile_run_pause(trainer *t);
 /* profile_run_write -- collective: DIR/profile-rank-R.csv, DIR/trace-rank-R.json and, by rank 0,
  * DIR/profile.md. All ranks fail or none. */
 fsdp_status profile_run_write(trainer *t);
@@ -79,8 +67,9 @@ void profile_run_close(trainer *t);
 /* order_run_open -- watch t->run.dev. Without --check-order none of the order_run functions does
  * anything. */
 fsdp_status order_run_open(trainer *t);
-/* order_run_watch -- the engine for the training loop: e, or one that looks at the checker too. */
-engine *order_run_watch(trainer *t, engine *e);
+/* order_run_look -- collective: has something been found? All ranks fail or none.
+ *   errors  order_check_status's */
+fsdp_status order_run_look(const trainer *t);
 /* order_run_explain -- status or, when training failed and this rank lacked an event, that. */
 fsdp_status order_run_explain(const trainer *t, fsdp_status status);
 /* order_run_end -- collective: rank 0 prints what was checked. All ranks fail or none.

@@ -157,6 +157,12 @@ layer_io runner_call(const runner *r, int i, size_t leaf, bool training)
     };
 }
 
+fsdp_status runner_unit_done(runner *r, int i, const int *last)
+{
+    bool waits = r->cfg.host_sync && last[r->cfg.layer_unit[i]] == i;
+    return waits ? stream_sync(r->s) : FSDP_OK;
+}
+
 fsdp_status runner_layer_forward(runner *r, int i, bool training)
 {
     const layer *l = &r->cfg.run.m->layers[i];
@@ -165,5 +171,5 @@ fsdp_status runner_layer_forward(runner *r, int i, bool training)
         layer_io io = runner_call(r, i, leaf, training);
         TRY(l->forward(l, r->cfg.run.ops, r->s, &io));
     }
-    return FSDP_OK;
+    return runner_unit_done(r, i, r->last_layer);
 }

@@ -121,9 +121,12 @@ fsdp_status runner_layer_backward(runner *r, int i, const float *d_out, float *d
     float *const *grads = r->cfg.views->grads + l->first_param;
     const leaf_node all = {.layer = i, .n = r->n_calls, .d_out = d_out, .d_in = d_in};
     device_set_scope(r->cfg.run.dev, l->name, "backward");
-    if (r->cfg.run.mode == GRAD_ACC_CANONICAL)
-        return sum_leaves(r, &all, grads);
     bool overwrite[LAYER_MAX_PARAMS];
-    find_overwrites(r, l, overwrite);
-    return call_backward(r, &all, grads, overwrite);
+    if (r->cfg.run.mode == GRAD_ACC_CANONICAL) {
+        TRY(sum_leaves(r, &all, grads));
+    } else {
+        find_overwrites(r, l, overwrite);
+        TRY(call_backward(r, &all, grads, overwrite));
+    }
+    return runner_unit_done(r, i, r->first_layer);
 }

@@ -18,6 +18,9 @@ typedef struct runner_config {
     int n_units;
     unit_hooks hooks;         /* copied */
     const model_views *views; /* borrowed; read at each call of a layer */
+    /* the host waits for the compute stream behind every unit, as a program does that prints a
+     * figure there. A host that may not run ahead issues no gather early */
+    bool host_sync;
 } runner_config;
 
 /* One micro-batch of this rank on its way through the model. */

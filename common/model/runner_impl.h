@@ -28,5 +28,8 @@ fsdp_status runner_layer_forward(runner *r, int i, bool training);
  *   d_out  [b,T,C] gradient of its output, NULL for the last layer
  *   d_in   [b,T,C] gradient of its input, NULL for the first layer */
 fsdp_status runner_layer_backward(runner *r, int i, const float *d_out, float *d_in);
+/* runner_unit_done -- layer i has been issued; last [n_units]: after which layer of each unit a
+ * host that waits (host_sync) does so. */
+fsdp_status runner_unit_done(runner *r, int i, const int *last);
 /* runner_sum_losses -- *loss = the sum of the calls' losses, with leaves numbered by sequence. */
 fsdp_status runner_sum_losses(runner *r, float *loss);

@@ -202,6 +202,8 @@ static fsdp_status train_step(train_loop *l, int64_t step)
     const train_config *c = setup->cfg;
     step_figures *f = &l->figures[step % 2];
     step_scalars sc = scalars_of(c, step);
+    if (setup->observer.begin_step)
+        TRY(setup->observer.begin_step(setup->observer.self, step));
     TRY(event_record(f->begun, l->s));
     TRY(setup->engine->begin_step(setup->engine->self));
     for (size_t a = 0; a < l->A; a++) {
@@ -281,6 +283,8 @@ static fsdp_status check_finite(int64_t step, float loss, float norm, bool *fail
 static fsdp_status save(train_loop *l, int64_t step, bool *failed_alike)
 {
     const train_setup *setup = l->setup;
+    if (setup->observer.pause)
+        setup->observer.pause(setup->observer.self);
     fsdp_status status = setup->engine->save(setup->engine->self, setup->cfg->save_dir, step + 1);
     *failed_alike = status == FSDP_EIO; /* agreed on; other errors may strike one rank */
     return status;

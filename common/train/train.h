@@ -13,6 +13,15 @@
 #include "common/train/engine.h"
 #include "common/train/train_config.h"
 
+/* Who is told what the loop does; any function may be NULL. */
+typedef struct train_observer {
+    void *self;
+    /* begin_step -- all ranks are about to issue step `step`. All fail or none; it ends the run */
+    fsdp_status (*begin_step)(void *self, int64_t step);
+    /* pause -- what follows is no part of a step: a checkpoint. */
+    void (*pause)(void *self);
+} train_observer;
+
 typedef struct train_setup {
     const train_config *cfg;
     const run_context *run;
@@ -20,9 +29,10 @@ typedef struct train_setup {
     const corpus *val_data; /* NULL: no evaluation */
     engine *engine;
     runner *runner;
-    FILE *log;          /* rank 0: where progress is printed */
-    int64_t first_step; /* > 0 after --resume */
-    bool step_by_step;  /* read a step's figures before the next one is issued */
+    FILE *log;               /* rank 0: where progress is printed */
+    train_observer observer; /* zeroed: nobody */
+    int64_t first_step;      /* > 0 after --resume */
+    bool step_by_step;       /* read a step's figures before the next one is issued */
 } train_setup;
 
 /* What the run measured. Figures of one step are those of the last step. */
