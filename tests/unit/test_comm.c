@@ -314,6 +314,30 @@ static void record_check(comm_fixture *f, const watched *w, comm_op op, comm *g,
     CHECK(f, w->bytes[op] == i->bytes, "%s: %g bytes, not %g", name, w->bytes[op], i->bytes);
 }
 
+static fsdp_status take_a_nap(void *args, int n_threads)
+{
+    (void)args;
+    (void)n_threads;
+    usleep(50000);
+    return FSDP_OK;
+}
+
+/* A host that is far ahead of its stream: every call that it has issued is told when it ends. */
+static void far_ahead(comm_fixture *f)
+{
+    enum { CALLS = 300 };
+    watched w = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    float row[64], own = 0;
+    comm_set_watch(f->c, &(comm_watch){&w, note_issued, note_ended});
+    CHECK_OK(f, stream_launch(f->s, take_a_nap, NULL, 0));
+    for (int i = 0; i < CALLS; i++)
+        CHECK_OK(f, comm_all_gather(f->c, f->s, "watched", DTYPE_F32, &own, row, 1));
+    CHECK_OK(f, stream_sync(f->s));
+    comm_set_watch(f->c, NULL);
+    CHECK(f, w.n_calls[COMM_OP_ALL_GATHER] == CALLS, "%d calls issued ahead, %d have ended", CALLS,
+          w.n_calls[COMM_OP_ALL_GATHER]);
+}
+
 /* One watch hears of all groups of the job, and what ranks hear can be joined. */
 static void test_watch(comm_fixture *f)
 {
@@ -345,6 +369,7 @@ static void test_watch(comm_fixture *f)
     free(all);
     comm_close(again);
     comm_close(half);
+    far_ahead(f);
 }
 
 /* Staging comes from the ledger under `comm`, and goes back. */

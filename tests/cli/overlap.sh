@@ -1,0 +1,82 @@
+#!/bin/bash
+# overlap.sh -- what the options and the environment of overlap do, seen from outside: the mode that --prefetch auto takes,
+# buckets, the prediction of --plan, a host that waits, the recorded step over another network.
+#
+#   tests/cli/overlap.sh [BUILD]        default build
+#
+# Prints PASS and FAIL lines and a last line with their numbers.
+# shellcheck disable=SC2086
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/cli/lib.sh
+cli_namespace "$PWD/tests/cli/overlap.sh" "$@"
+cli_begin "${1:-build}"
+bad=
+run='--n-layer 4 --d-model 32 --n-head 2 --seq-len 32 --batch-size 2 --synthetic 5000 --reduction canonical --steps 3'
+
+# good RANKS OPTION... -- a run that must end well
+good() {
+    launch "$@"
+    [ "$rc" = 0 ] || complain "exit status $rc"
+}
+
+name='--prefetch auto on several ranks'
+good 2 $run --loss-csv "$work/auto.csv"
+grep -q '^prefetch: both, at most 2 + 1 units gathered (auto: several ranks)$' "$work/out" || complain 'it is not both'
+verdict
+name='--prefetch auto on one rank'
+good 1 $run
+grep -q '^prefetch:' "$work/out" && complain 'it prefetches'
+verdict
+
+name='buckets: fewer collectives, the same losses'
+calls() { sed -n 's/^  all-gather .* \([0-9]*\) calls.*/\1/p' "$work/out"; }
+good 2 $run
+alone=$(calls)
+good 2 $run --bucket 30000 --loss-csv "$work/bucket.csv"
+[ "$(calls)" -lt "$alone" ] || complain "$(calls) gathers, $alone without buckets"
+cmp -s <(cut -d, -f1-4 "$work/auto.csv") <(cut -d, -f1-4 "$work/bucket.csv") || complain 'other losses'
+verdict
+name='--bucket auto: the same losses, and no mark of the calibration in the peaks'
+good 2 $run --bucket auto --loss-csv "$work/auto-bucket.csv" --memory-report "$work/memory.csv"
+cmp -s <(cut -d, -f1-4 "$work/auto.csv") <(cut -d, -f1-4 "$work/auto-bucket.csv") || complain 'other losses'
+awk -F, '$1 == "memory" && ($2 == "comm" || $2 == "other") && $3 > 1000000 { bad = 1 } END { exit bad }' "$work/memory.csv" ||
+    complain "the calibration is in the peaks: $(cat "$work/memory.csv")"
+verdict
+
+# figure NAME -- milliseconds of the prediction
+figure() { sed -n "s/^  $1 *\([0-9.]*\) ms.*/\1/p" "$work/out"; }
+name='--plan predicts: a step is compute and what is exposed'
+for mode in none both; do
+    FSDP_LINK=100Mbit,50us good 2 $run --plan --prefetch $mode --d-model 64
+    awk -v s="$(figure step)" -v c="$(figure compute)" -v e="$(figure exposed)" \
+        'BEGIN { d = s - c - e; exit !(s > 0 && c > 0 && e > 0 && d * d < 0.04) }' || complain "$mode: $(cat "$work/out")"
+    eval "exposed_$mode=$(figure exposed)"
+done
+awk -v n="$exposed_none" -v b="$exposed_both" 'BEGIN { exit !(b < n) }' || complain "both leaves $exposed_both ms, none $exposed_none"
+verdict
+name='--plan of many micro-steps takes as long as that of a few'
+good 2 $run --plan --grad-accum 1000000
+[ "$took_ms" -lt 20000 ] || complain "it took $took_ms ms"
+verdict
+
+# Beside what the limiter waits for, the host waits behind 5 units (the root and 4 blocks) in forward and in backward, in each of
+# the 2 traced steps.
+syncs() { grep -c '"name":"host sync: compute"' "$work/new/profile/trace-rank-0.json"; }
+name='FSDP_HOST_SYNC=1'
+FSDP_HOST_SYNC=1 FSDP_ASYNC_COMPUTE=1 good 2 $run --profile "$work/new/profile"
+with=$(syncs)
+FSDP_ASYNC_COMPUTE=1 good 2 $run --profile "$work/new/profile"
+[ $((with - $(syncs))) = 20 ] || complain "$with host syncs with it, $(syncs) without: expected 20 more"
+verdict
+
+# The recorded operations over two networks.
+name='fsdp_trace --link-gbit'
+again() { "$BUILD/fsdp_trace" "$work/new/profile" --ahead --link-gbit "$1" | awk 'on && NF == 4 { s += $3 } /recorded ms/ { on = 1 } END { print s }'; }
+awk -v slow="$(again 0.001)" -v fast="$(again 100)" 'BEGIN { exit !(fast > 0 && slow > 2 * fast) }' ||
+    complain "0.001 Gbit/s: $(again 0.001) ms, 100 Gbit/s: $(again 100) ms"
+timed "$BUILD/fsdp_trace" "$work/new/profile" --link-gbit -1
+[ "$rc" = 1 ] && grep -q '^HINT' "$work/err" || complain "a rate of -1: exit status $rc"
+verdict
+check_left
+cli_end
