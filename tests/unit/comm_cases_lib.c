@@ -8,6 +8,34 @@
 static const size_t sizes[] = {0, 1, 2, 3, 7, 10, 1000, 4099};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
+fsdp_status comm_test_open(comm_fixture *f, bool debug_fill)
+{
+    const device_config dc = {.kind = DEVICE_CPU, .n_threads = 1, .debug_fill = debug_fill};
+    *f = (comm_fixture){0};
+    fsdp_status status = device_open(&dc, &f->dev);
+    if (status == FSDP_OK)
+        status = comm_open(f->dev, &(comm_config){.backend = COMM_AUTO}, &f->c);
+    if (status == FSDP_OK)
+        status = stream_create(f->dev, &(stream_config){.name = "comm"}, &f->worker);
+    if (status != FSDP_OK) {
+        fsdp_error_print(stderr, 0, 0);
+        return status;
+    }
+    f->s = f->worker;
+    f->rank = comm_rank(f->c);
+    f->world = comm_size(f->c);
+    return FSDP_OK;
+}
+
+int comm_test_close(comm_fixture *f)
+{
+    comm_close(f->c);
+    stream_free(f->worker);
+    device_close(f->dev);
+    printf("DONE rank %d/%d\n", f->rank, f->world);
+    return f->n_failed > 0 ? 1 : 0;
+}
+
 void comm_test_run(comm_fixture *f, const char *name, void (*test)(comm_fixture *))
 {
     f->why[0] = '\0';

@@ -26,6 +26,12 @@ typedef struct comm_fixture {
         CHECK(f, got_ == FSDP_OK, "line %d: %.150s", __LINE__, fsdp_error_get()->what);            \
     } while (0)
 
+/* comm_test_open -- device, the group of all ranks, and a worker stream, on which s stands; a
+ * failure is printed. debug_fill: see device_config. */
+fsdp_status comm_test_open(comm_fixture *f, bool debug_fill);
+/* comm_test_close -- give all back, print this rank's done-marker; what main returns. */
+int comm_test_close(comm_fixture *f);
+
 /* Run a check; rank 0 prints its PASS or FAIL line. */
 void comm_test_run(comm_fixture *f, const char *name, void (*test)(comm_fixture *));
 

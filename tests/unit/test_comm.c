@@ -598,19 +598,11 @@ static void bench(comm_fixture *f, int repeats)
 
 int main(int argc, char **argv)
 {
-    comm_fixture f = {0};
+    comm_fixture f;
     bool is_bench = argc > 1 && strcmp(argv[1], "bench") == 0;
-    device_config dc = {.kind = DEVICE_CPU, .n_threads = 1, .debug_fill = !is_bench};
-    comm_config cc = {.backend = COMM_AUTO};
-    if (device_open(&dc, &f.dev) != FSDP_OK || comm_open(f.dev, &cc, &f.c) != FSDP_OK ||
-        stream_create(f.dev, &(stream_config){.name = "comm"}, &f.worker) != FSDP_OK) {
-        fsdp_error_print(stderr, 0, 0);
+    if (comm_test_open(&f, !is_bench) != FSDP_OK)
         return 1;
-    }
-    f.rank = comm_rank(f.c);
-    f.world = comm_size(f.c);
     if (is_bench) {
-        f.s = f.worker;
         bench(&f, argc > 2 ? atoi(argv[2]) : 50);
     } else {
         run_on_stream(&f, f.worker, "worker");
@@ -620,10 +612,5 @@ int main(int argc, char **argv)
         run_on_stream(&f, f.worker, "fake");
         run(&f, "fake_figures", test_fake_figures);
     }
-    int rank = f.rank, world = f.world;
-    comm_close(f.c);
-    stream_free(f.worker);
-    device_close(f.dev);
-    printf("DONE rank %d/%d\n", rank, world);
-    return f.n_failed > 0 ? 1 : 0;
+    return comm_test_close(&f);
 }

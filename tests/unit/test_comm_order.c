@@ -231,19 +231,14 @@ int main(void)
                                        {"shared", 1500, true, DTYPE_F32},
                                        {"copied", 1500, false, DTYPE_F32},
                                        {"rounded", 1500, true, DTYPE_BF16}};
-    comm_fixture f = {0};
+    comm_fixture f;
     rig x = {.f = &f};
-    device_config dc = {.kind = DEVICE_CPU, .n_threads = 1, .debug_fill = true};
-    if (device_open(&dc, &f.dev) != FSDP_OK ||
-        comm_open(f.dev, &(comm_config){.backend = COMM_AUTO}, &f.c) != FSDP_OK ||
-        stream_create(f.dev, &(stream_config){.name = "comm"}, &f.worker) != FSDP_OK ||
-        event_create(f.dev, &x.e) != FSDP_OK) {
+    if (comm_test_open(&f, true) != FSDP_OK)
+        return 1;
+    if (event_create(f.dev, &x.e) != FSDP_OK) {
         fsdp_error_print(stderr, 0, 0);
         return 1;
     }
-    f.s = f.worker;
-    f.rank = comm_rank(f.c);
-    f.world = comm_size(f.c);
     x.side = device_compute_stream(f.dev);
     for (size_t i = 0; i < sizeof VARIANTS / sizeof *VARIANTS; i++) {
         f.why[0] = '\0';
@@ -255,11 +250,6 @@ int main(void)
             printf("%s comm_order.%s%s%s\n", passed ? "PASS" : "FAIL", VARIANTS[i].name,
                    passed ? "" : ": ", passed ? "" : fsdp_error_get()->what);
     }
-    int rank = f.rank, world = f.world;
     event_free(x.e);
-    comm_close(f.c);
-    stream_free(f.worker);
-    device_close(f.dev);
-    printf("DONE rank %d/%d\n", rank, world);
-    return f.n_failed > 0 ? 1 : 0;
+    return comm_test_close(&f);
 }

@@ -282,18 +282,10 @@ static void test_disagree(comm_fixture *f)
 
 int main(void)
 {
-    comm_fixture f = {0};
-    device_config dc = {.kind = DEVICE_CPU, .n_threads = 1};
+    comm_fixture f;
     unsetenv("FSDP_LINK");
-    if (device_open(&dc, &f.dev) != FSDP_OK ||
-        comm_open(f.dev, &(comm_config){.backend = COMM_AUTO}, &f.c) != FSDP_OK ||
-        stream_create(f.dev, &(stream_config){.name = "comm"}, &f.worker) != FSDP_OK) {
-        fsdp_error_print(stderr, 0, 0);
+    if (comm_test_open(&f, false) != FSDP_OK)
         return 1;
-    }
-    f.s = f.worker;
-    f.rank = comm_rank(f.c);
-    f.world = comm_size(f.c);
     comm_test_run(&f, "link.name", test_name);
     comm_test_run(&f, "link.bytes", test_bytes);
     comm_test_run(&f, "link.latency", test_latency);
@@ -301,10 +293,5 @@ int main(void)
     comm_test_run(&f, "link.hosts", test_hosts);
     comm_test_run(&f, "link.bad_values", test_bad_values);
     comm_test_run(&f, "link.disagree", test_disagree);
-    int rank = f.rank, world = f.world;
-    comm_close(f.c);
-    stream_free(f.worker);
-    device_close(f.dev);
-    printf("DONE rank %d/%d\n", rank, world);
-    return f.n_failed > 0 ? 1 : 0;
+    return comm_test_close(&f);
 }

@@ -159,26 +159,13 @@ static void test_world_slices(comm_fixture *f)
 
 int main(void)
 {
-    comm_fixture f = {0};
-    device_config dc = {.kind = DEVICE_CPU, .n_threads = 1, .debug_fill = true};
-    if (device_open(&dc, &f.dev) != FSDP_OK ||
-        comm_open(f.dev, &(comm_config){.backend = COMM_AUTO}, &f.c) != FSDP_OK ||
-        stream_create(f.dev, &(stream_config){.name = "comm"}, &f.worker) != FSDP_OK) {
-        fsdp_error_print(stderr, 0, 0);
+    comm_fixture f;
+    if (comm_test_open(&f, true) != FSDP_OK)
         return 1;
-    }
-    f.s = f.worker;
-    f.rank = comm_rank(f.c);
-    f.world = comm_size(f.c);
     comm_test_run(&f, "mesh.worked_example", test_worked_example);
     comm_test_run(&f, "mesh.arithmetic", test_arithmetic);
     comm_test_run(&f, "mesh.refusals", test_refusals);
     comm_test_run(&f, "mesh.groups", test_groups);
     comm_test_run(&f, "mesh.world_slices", test_world_slices);
-    int rank = f.rank, world = f.world;
-    comm_close(f.c);
-    stream_free(f.worker);
-    device_close(f.dev);
-    printf("DONE rank %d/%d\n", rank, world);
-    return f.n_failed > 0 ? 1 : 0;
+    return comm_test_close(&f);
 }
