@@ -74,10 +74,10 @@ static void act_ran(void *self, const device_act *act)
 
 /* ---- collectives ---------------------------------------------------------------------------- */
 
-static void collective_issued(void *self, const comm_record *r)
+static uint64_t collective_issued(void *self, const comm_record *r)
 {
     profile_run *p = self;
-    p->comm_to_timeline.issued(p->comm_to_timeline.self, r);
+    return p->comm_to_timeline.issued(p->comm_to_timeline.self, r);
 }
 
 static void collective_ended(void *self, const comm_record *r)

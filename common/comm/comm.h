@@ -273,12 +273,14 @@ typedef struct comm_record {
     double seconds; /* from there to the end, waits for peers included; 0 on one rank */
     double bytes;   /* payload sent by a rank, on average over the ranks of its group; 0 for
                        comm_all_to_allv */
+    uint64_t token; /* in `ended`: what `issued` of the same watch returned; else 0 */
 } comm_record;
 
 typedef struct comm_watch {
     void *self;
-    void (*issued)(void *self, const comm_record *r); /* in the caller's thread; may be NULL */
-    void (*ended)(void *self, const comm_record *r);  /* well, in its stream's thread; or NULL */
+    /* issued -- in the caller's thread. Returns a token for `ended`. May be NULL. */
+    uint64_t (*issued)(void *self, const comm_record *r);
+    void (*ended)(void *self, const comm_record *r); /* well, in its stream's thread; or NULL */
 } comm_watch;
 
 /* comm_set_watch -- *w is told of every collective of the job (of the group opened first and all

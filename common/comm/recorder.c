@@ -16,6 +16,7 @@ typedef struct record {
     comm_desc desc;
     comm_record told; /* what the watch was told last, without the label */
     bool told_once;   /* that the call has ended */
+    void *told_by;    /* `self` of the watch that gave told.token */
     comm_state state;
     double issued_s, begun_s, ended_s;
 } record;
@@ -113,18 +114,21 @@ uint64_t comm_recorder_issue(const comm_team *team, stream *s, const comm_issue 
                          .bytes = sent_bytes(desc, team->size)},
                 .issued_s = now_s};
     pthread_mutex_lock(&r->lock);
+    comm_watch watch = r->watch;
+    pthread_mutex_unlock(&r->lock);
+    e.told.label = e.desc.label;
+    e.told_by = watch.self;
+    if (i->op < COMM_OPS && watch.issued != NULL)
+        e.told.token = watch.issued(watch.self, &e.told);
+    pthread_mutex_lock(&r->lock);
     make_room(r);
     e.ticket = ++r->last_ticket;
     r->ring[e.ticket % r->room] = e;
-    comm_watch watch = r->watch;
     if (i->op < COMM_OPS) {
         r->stats.calls[i->op]++;
         r->stats.bytes_sent[i->op] += i->sent_bytes;
     }
     pthread_mutex_unlock(&r->lock);
-    e.told.label = e.desc.label;
-    if (i->op < COMM_OPS && watch.issued != NULL)
-        watch.issued(watch.self, &e.told);
     return e.ticket;
 }
 
@@ -177,6 +181,7 @@ void comm_recorder_mark(comm_recorder *r, uint64_t ticket, comm_state state)
             end_tell(e);
             watch = r->watch;
             copy = *e;
+            copy.told.token = e->told_by == watch.self ? e->told.token : 0;
         }
     }
     pthread_mutex_unlock(&r->lock);

@@ -1,25 +1,19 @@
 /* timeline_watch.c -- see timeline_watch.h.
  *
  * A token is the index of an item and the number of the timeline that it is in, so that work which
- * ends after timeline_watch_to touches nothing. A collective is found again by its group and number
- * among the last ones: more than a host can have issued ahead of its streams. */
+ * ends after timeline_watch_to touches nothing. */
 #include "common/observe/timeline_watch.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/clock.h"
 
-enum { LAST_COLLECTIVES = 8192, INDEX_BITS = 32 };
+enum { INDEX_BITS = 32 };
 
 typedef struct event_record_at {
     const event *event;
     int64_t record; /* index of its last RECORD */
 } event_record_at;
-
-typedef struct open_collective {
-    uint64_t group, seq;
-    int64_t item;
-} open_collective;
 
 struct timeline_watch {
     pthread_mutex_t lock; /* guards all below */
@@ -28,8 +22,6 @@ struct timeline_watch {
     char phase;           /* of the last act */
     event_record_at *events;
     size_t n_events, events_room;
-    open_collective collectives[LAST_COLLECTIVES];
-    size_t n_collectives; /* ever, of t */
 };
 
 timeline_watch *timeline_watch_create(void)
@@ -56,7 +48,6 @@ void timeline_watch_to(timeline_watch *w, timeline *t)
     w->number++;
     w->phase = '-';
     w->n_events = 0;
-    w->n_collectives = 0;
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -157,6 +148,17 @@ static bool describe(const timeline_watch *w, const device_act *act, timeline_it
     return true;
 }
 
+static uint64_t token_of(const timeline_watch *w, int64_t item)
+{
+    return item == TIMELINE_NONE ? 0 : (w->number << INDEX_BITS) + (uint64_t)item + 1;
+}
+
+static void item_ran(timeline_watch *w, uint64_t token, double begin_s, double end_s)
+{
+    if (w->t && token >> INDEX_BITS == w->number)
+        timeline_ran(w->t, (int64_t)(token & UINT32_MAX) - 1, begin_s, end_s);
+}
+
 static uint64_t device_issued(void *self, const device_act *act)
 {
     timeline_watch *w = self;
@@ -174,8 +176,8 @@ static uint64_t device_issued(void *self, const device_act *act)
         int64_t i = timeline_add(w->t, &item);
         if (act->kind == ACT_RECORD)
             set_record(w, act->event, i);
-        else if (i != TIMELINE_NONE)
-            token = (w->number << INDEX_BITS) + (uint64_t)i + 1;
+        else
+            token = token_of(w, i);
     }
     pthread_mutex_unlock(&w->lock);
     return token;
@@ -185,8 +187,7 @@ static void device_ran(void *self, const device_act *act)
 {
     timeline_watch *w = self;
     pthread_mutex_lock(&w->lock);
-    if (w->t && act->token >> INDEX_BITS == w->number)
-        timeline_ran(w->t, (int64_t)(act->token & UINT32_MAX) - 1, act->begin_s, act->end_s);
+    item_ran(w, act->token, act->begin_s, act->end_s);
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -197,8 +198,9 @@ device_watch timeline_watch_device(timeline_watch *w)
 
 /* ---- collectives ----------------------------------------------------------------------------- */
 
-static void comm_issued(void *self, const comm_record *r)
+static uint64_t comm_issued(void *self, const comm_record *r)
 {
+    uint64_t token = 0;
     timeline_watch *w = self;
     timeline_item item = {.kind = TIMELINE_COLLECTIVE,
                           .after = TIMELINE_NONE,
@@ -213,10 +215,10 @@ static void comm_issued(void *self, const comm_record *r)
     if (w->t) {
         item.stream = timeline_stream(w->t, stream_name(r->stream));
         item.phase = w->phase; /* its host issued acts in between: the event that it waits for */
-        w->collectives[w->n_collectives++ % LAST_COLLECTIVES] =
-            (open_collective){r->group, r->seq, timeline_add(w->t, &item)};
+        token = token_of(w, timeline_add(w->t, &item));
     }
     pthread_mutex_unlock(&w->lock);
+    return token;
 }
 
 /* A later part of a call (calls is 0) extends the item. */
@@ -224,12 +226,7 @@ static void comm_ended(void *self, const comm_record *r)
 {
     timeline_watch *w = self;
     pthread_mutex_lock(&w->lock);
-    size_t n = w->n_collectives < LAST_COLLECTIVES ? w->n_collectives : LAST_COLLECTIVES;
-    for (size_t i = 0; i < n; i++) {
-        const open_collective *c = &w->collectives[i];
-        if (c->group == r->group && c->seq == r->seq && c->item != TIMELINE_NONE)
-            timeline_ran(w->t, c->item, r->begin_s, r->begin_s + r->seconds);
-    }
+    item_ran(w, r->token, r->begin_s, r->begin_s + r->seconds);
     pthread_mutex_unlock(&w->lock);
 }
 

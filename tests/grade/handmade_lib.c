@@ -367,15 +367,16 @@ flat_layout fix_layout(int world_size, const flat_slot *slots, int n_slots, size
                          .padded_elems = shard * w};
 }
 
-static void observe(void *self, const comm_record *r)
+static uint64_t observe(void *self, const comm_record *r)
 {
     fixture *fx = self;
     if (r->group != comm_group_number(fx->comm))
-        return;
+        return 0;
     size_t at = strlen(fx->trace);
     snprintf(fx->trace + at, sizeof fx->trace - at, "%s %s;", comm_op_name(r->op), r->label);
     if (fx->on_issue)
         fx->on_issue(fx, r->op, r->label);
+    return 0;
 }
 
 void fix_trace_start(fixture *fx)

@@ -75,13 +75,14 @@ void expect_units(fixture *fx, const char *what, const exec_order *o, const int 
     }
 }
 
-static void add_issued(void *self, const comm_record *r)
+static uint64_t add_issued(void *self, const comm_record *r)
 {
     fixture *fx = self;
     size_t at = strlen(fx->trace);
     snprintf(fx->trace + at, sizeof fx->trace - at, "%s %s;", comm_op_name(r->op), r->label);
     if (fx->on_issue)
         fx->on_issue(fx, r->op, r->label);
+    return 0;
 }
 
 void issued_start(fixture *fx)

@@ -188,13 +188,14 @@ typedef struct seen {
     size_t elems[16];
 } seen;
 
-static void observe(void *self, const comm_record *r)
+static uint64_t observe(void *self, const comm_record *r)
 {
     seen *o = self;
     if (o->n < 16 && strcmp(r->label, "figures") == 0) {
         o->op[o->n] = r->op;
         o->elems[o->n++] = r->elems;
     }
+    return 0;
 }
 
 /* One call of each, n elements; then the figures against the formulas of comm.h. */
@@ -266,11 +267,12 @@ typedef struct watched {
     double seconds[COMM_OPS], bytes[COMM_OPS];
 } watched;
 
-static void note_issued(void *self, const comm_record *r)
+static uint64_t note_issued(void *self, const comm_record *r)
 {
     watched *w = self;
     if (strcmp(r->label, "watched") == 0 && w->n_issued[r->op]++ == 0)
         w->issued[r->op] = *r;
+    return (uint64_t)r->op + 1;
 }
 
 static void note_ended(void *self, const comm_record *r)
@@ -311,6 +313,7 @@ static void record_check(comm_fixture *f, const watched *w, comm_op op, comm *g,
           "%s: another one ended", name);
     CHECK(f, e->begin_s >= i->begin_s && e->begin_s + w->seconds[op] <= clock_now_s(), "%s: %f s",
           name, w->seconds[op]);
+    CHECK(f, e->token == (uint64_t)op + 1 && i->token == 0, "%s: token", name);
     CHECK(f, w->bytes[op] == i->bytes, "%s: %g bytes, not %g", name, w->bytes[op], i->bytes);
 }
 

@@ -236,10 +236,11 @@ static void test_watch_parts(void **state)
                         .begin_s = 1};
     device_act act = {.kind = ACT_LAUNCH, .stream = r.side, .work.key.name = "add"};
     timeline_watch_to(r.w, r.t);
-    w.issued(w.self, &call);
+    uint64_t token = w.issued(w.self, &call);
     call.seq++;
-    w.issued(w.self, &call);
+    assert_int_not_equal(w.issued(w.self, &call), token);
     call.seq--;
+    call.token = token;
     call.begin_s = 2, call.seconds = 1;
     w.ended(w.self, &call);
     call.begin_s = 3, call.seconds = 0.5, call.calls = 0;
