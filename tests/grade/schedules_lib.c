@@ -93,6 +93,17 @@ static fsdp_status many_schedules(grade *g)
     return status;
 }
 
+/* Only rank 0 is given a limit that cannot be: all ranks hear of it, and none waits for another. */
+static fsdp_status one_rank_fails(grade *g)
+{
+    run_result got = {0};
+    const prefetch_config overlap = {.mode = PREFETCH_BOTH, .limit = g->rank > 0};
+    run_config c = training(g, &overlap);
+    fsdp_status status = run_training(g->dev, g->comm, &c, &got);
+    run_result_free(&got);
+    return comm_agree(g->comm, expect_status("a limit of 0 on rank 0 only", status, FSDP_EINVAL));
+}
+
 /* ---- what is gathered, and what of it ahead -------------------------------------------------- */
 
 /* Of the blocks of one pass, those whose gather is under way when their turn comes. Forward knows
@@ -204,6 +215,7 @@ fsdp_status task_5_6(grade *g)
 {
     TRY(is_written());
     TRY(many_schedules(g));
+    TRY(one_rank_fails(g));
     TRY(gathered_ahead(g));
     return within_budget(g);
 }
