@@ -253,7 +253,7 @@ static fsdp_status split_into(comm *parent, const choice *all, comm *child)
     TRY(comm_team_part(team, 0, team->world_ranks, team->size, &child->team));
     int lowest = members_choose(team, all, &child->team);
     uint64_t name[] = {team->number, parent->control->next_seq, (uint64_t)lowest};
-    child->team.number = comm_hash(name, sizeof name);
+    child->team.number = hash_bytes(name, sizeof name);
     fsdp_status status = FSDP_OK;
     device_host_call_begin(team->dev);
     if (team->size > 1)

@@ -29,7 +29,7 @@ typedef struct same_text {
 fsdp_status comm_same(comm *c, const char *what, const char *text)
 {
     const comm_team *team = &c->team;
-    same_text mine = {.hash = comm_hash(text, strlen(text)), .length = strlen(text)};
+    same_text mine = {.hash = hash_bytes(text, strlen(text)), .length = strlen(text)};
     snprintf(mine.text, sizeof mine.text, "%s", text);
     same_text *all;
     fsdp_status status = comm_host_gather(c, "comm_same", &mine, sizeof mine, (void **)&all);

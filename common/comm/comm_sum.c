@@ -83,7 +83,7 @@ fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const fl
                     .label = label,
                     .elems = slices[c->team.rank].elems,
                     .agreed_elems = total_elems,
-                    .shape_hash = comm_hash(slices, (size_t)c->team.size * sizeof *slices),
+                    .shape_hash = hash_bytes(slices, (size_t)c->team.size * sizeof *slices),
                     .sent_bytes =
                         (total_elems - slices[c->team.rank].elems) * dtype_bytes(acc->sum_dtype)};
     return reduce_scatter(c, s, &i, (comm_scatter){send, slices, acc, level});

@@ -70,12 +70,3 @@ void comm_rank_add(char *list, size_t list_bytes, int rank)
     size_t used = strlen(list);
     snprintf(list + used, list_bytes - used, "%s%d", used > 0 ? " " : "", rank);
 }
-
-uint64_t comm_hash(const void *bytes, size_t n_bytes)
-{
-    const unsigned char *p = bytes;
-    uint64_t hash = 14695981039346656037u;
-    for (size_t i = 0; i < n_bytes; i++)
-        hash = (hash ^ p[i]) * 1099511628211u;
-    return hash;
-}

@@ -122,7 +122,7 @@ fsdp_status transport_begin(transport_group *g, stream *s, const comm_issue *i, 
     d->elems = i->agreed_elems;
     d->shape_hash = i->shape_hash;
     d->root = i->root;
-    d->label_hash = comm_hash(i->label, strlen(i->label));
+    d->label_hash = hash_bytes(i->label, strlen(i->label));
     snprintf(d->label, sizeof d->label, "%s", i->label);
     call->ticket = comm_recorder_issue(g->team, s, i, d);
     return FSDP_OK;

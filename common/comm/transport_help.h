@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include "common/base/clock.h"
+#include "common/base/hash.h"
 #include "common/comm/transport.h"
 
 /* ---- groups and teams ----------------------------------------------------------------------- */
@@ -135,8 +136,6 @@ fsdp_status comm_desc_lengths(const comm_team *team, const comm_desc *desc, int 
 fsdp_status comm_desc_timeout(const comm_team *team, const comm_desc *desc, const char *missing);
 /* comm_rank_add -- one more rank of a list: "1 3". */
 void comm_rank_add(char *list, size_t list_bytes, int rank);
-/* comm_hash -- FNV-1a, 64 bits. */
-uint64_t comm_hash(const void *bytes, size_t n_bytes);
 
 /* ---- what launchers say --------------------------------------------------------------------- */
 

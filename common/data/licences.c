@@ -1,4 +1,5 @@
 /* licences.c -- the default corpus: the licence texts that every Debian system carries. */
+#include "common/base/hash.h"
 #include "common/data/data_impl.h"
 
 #include <stdio.h>
@@ -14,14 +15,6 @@ static const uint64_t BOOKWORM_HASH = 0xfe680f168f8bdd96;
 
 static const char DIFFERS[] = "the licence texts of this system differ from Debian 12's, so losses "
                               "differ from those in the documentation";
-
-static uint64_t fnv1a(const unsigned char *bytes, size_t n_bytes)
-{
-    uint64_t hash = 0xcbf29ce484222325;
-    for (size_t i = 0; i < n_bytes; i++)
-        hash = (hash ^ bytes[i]) * 0x100000001b3;
-    return hash;
-}
 
 static fsdp_status total_bytes(const path_list *l, size_t *total)
 {
@@ -85,7 +78,7 @@ fsdp_status corpus_open_texts(const char *dir, size_t seq_len, corpus *out, cons
         corpus_close(out);
         return status;
     }
-    if (out->n_tokens != BOOKWORM_BYTES || fnv1a(out->tokens, out->n_tokens) != BOOKWORM_HASH)
+    if (out->n_tokens != BOOKWORM_BYTES || hash_bytes(out->tokens, out->n_tokens) != BOOKWORM_HASH)
         *note = DIFFERS;
     return FSDP_OK;
 }

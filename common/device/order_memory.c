@@ -4,6 +4,7 @@
  * same address may come again as another block. */
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/hash.h"
 #include "common/device/order_impl.h"
 
 /* Room for one more of `size` bytes each; false: no memory. */
@@ -12,10 +13,12 @@ static bool grow(void *array, size_t n, size_t *room, size_t size)
     if (n < *room)
         return true;
     size_t more_room = 2 * *room + 8;
-    void **at = array, *more = realloc(*at, more_room * size);
+    void *at;
+    memcpy(&at, array, sizeof at); /* a pointer to whatever type */
+    void *more = realloc(at, more_room * size);
     if (more == NULL)
         return false;
-    *at = more;
+    memcpy(array, &more, sizeof more);
     *room = more_room;
     return true;
 }
@@ -95,20 +98,12 @@ bool order_log_add(order_block *b, const order_access *a)
 
 /* ---- words ---------------------------------------------------------------------------------- */
 
-static size_t hash(const order_op *op)
-{
-    size_t h = 14695981039346656037u; /* FNV-1a */
-    for (const char *p = op->what; *p; p++)
-        h = (h ^ (unsigned char)*p) * 1099511628211u;
-    for (const char *p = op->where; *p; p++)
-        h = (h ^ (unsigned char)*p) * 1099511628211u;
-    return h;
-}
-
 /* Where op stands in the table, or would. */
 static order_op **op_place(order_op **ops, size_t room, const order_op *op)
 {
-    size_t i = hash(op) % room;
+    uint64_t hash =
+        hash_bytes(op->what, strlen(op->what)) ^ 3 * hash_bytes(op->where, strlen(op->where));
+    size_t i = hash % room;
     while (ops[i] != NULL &&
            (strcmp(ops[i]->what, op->what) != 0 || strcmp(ops[i]->where, op->where) != 0))
         i = (i + 1) % room;
