@@ -70,6 +70,11 @@ FSDP_ASYNC_COMPUTE=1 good 2 $run --profile "$work/new/profile"
 [ $((with - $(syncs))) = 20 ] || complain "$with host syncs with it, $(syncs) without: expected 20 more"
 verdict
 
+name='the host does not wait for compute within a step'
+FSDP_ASYNC_COMPUTE=1 good 2 $run --limit-all-gathers 1000 --profile "$work/new/profile"
+[ "$(syncs)" = 0 ] || complain "$(syncs) host syncs, expected none"
+verdict
+
 # The recorded operations over two networks.
 name='fsdp_trace --link-gbit'
 again() { "$BUILD/fsdp_trace" "$work/new/profile" --ahead --link-gbit "$1" | awk 'on && NF == 4 { s += $3 } /recorded ms/ { on = 1 } END { print s }'; }
