@@ -76,23 +76,31 @@ done
 
 say 'shared memory, in turns'
 turns=$([ -n "$FULL" ] && echo 9 || echo 4)
-for ((i = 0; i < turns; i++)); do
-    for way in none both ahead; do
-        mode=$way
-        [ "$way" = ahead ] && mode=both
-        FSDP_ASYNC_COMPUTE=$([ "$way" = ahead ] && echo 1) train - --steps 6 --prefetch "$mode" --loss-csv "$D/shm.csv" >"$D/shm.log" 2>&1 ||
-            fail "overlap: $way failed" "see $D/shm.log"
-        awk -F, 'NR > 3 { print $5 }' "$D/shm.csv" >>"$D/shm-$way.txt"
+# memory NAME RANKS STEPS OPTION... -- none, both, none, both ...; the first three steps of a run are cold
+memory() {
+    local name=$1 ranks=$2 steps=$3 mode i median q1 q3 n none=1
+    shift 3
+    rm -f "$D"/shm-*.txt
+    for ((i = 0; i < turns; i++)); do
+        for mode in none both; do
+            "$BUILD/fsdp_run" -n "$ranks" --no-prefix "$BUILD/fsdp_train" "$@" --steps "$steps" --prefetch "$mode" \
+                --loss-csv "$D/shm.csv" >"$D/shm.log" 2>&1 || fail "overlap: $name, $mode failed" "see $D/shm.log"
+            awk -F, 'NR > 4 { print $5 }' "$D/shm.csv" >>"$D/shm-$mode.txt"
+        done
     done
-done
-echo 'prefetch,step ms,q1,q3,steps,beside none' >"$D/memory.csv"
-read -r none _ < <(quartiles <"$D/shm-none.txt")
-for way in none both ahead; do
-    read -r median q1 q3 n < <(quartiles <"$D/shm-$way.txt")
-    name=$way
-    [ "$way" = ahead ] && name='both and FSDP_ASYNC_COMPUTE=1'
-    awk -v l="$name" -v m="$median" -v a="$q1" -v b="$q3" -v n="$n" -v o="$none" \
-        'BEGIN { printf "%s,%.1f,%.1f,%.1f,%d,%.3f\n", l, m, a, b, n, m / o }' >>"$D/memory.csv"
+    for mode in none both; do
+        read -r median q1 q3 n < <(quartiles <"$D/shm-$mode.txt")
+        [ "$mode" = none ] && none=$median
+        awk -v l="$name,$ranks,$mode" -v m="$median" -v a="$q1" -v b="$q3" -v n="$n" -v o="$none" \
+            'BEGIN { printf "%s,%.2f,%.2f,%.2f,%d,%.3f\n", l, m, a, b, n, m / o }' >>"$D/memory.csv"
+    done
+}
+echo 'model,ranks,prefetch,step ms,q1,q3,steps,beside none' >"$D/memory.csv"
+memory '12 blocks' 2 7 "${model[@]}"
+memory 124m 2 7 --size 124m --seq-len 64 --batch-size 2
+for ranks in 2 4; do
+    memory small $ranks 30 --size small --seq-len 64 --batch-size $((8 / ranks))
+    memory tiny $ranks 200 --size tiny
 done
 
 plot overlap <<EOF
