@@ -4,7 +4,7 @@
 # A GPT-2 of 12 blocks with byte tokens on 2 ranks of one thread each, over a link of 1 Gbit/s (FSDP_LINK), so that a block
 # computes longer than it is gathered. Four tables: the modes of --prefetch; a host that runs ahead, by limit and with a host sync behind
 # every unit; buckets; and shared memory without a link, in turns. Every figure but those of the last table comes from the traces of
-# three steps (build/fsdp_trace): the median of the steps, each by its slowest rank. OVERLAP_LINK, OVERLAP_GBIT and OVERLAP_US
+# nine steps (build/fsdp_trace): the median of the steps, each by its slowest rank. OVERLAP_LINK, OVERLAP_GBIT and OVERLAP_US
 # change the link; OVERLAP_SIZE the model.
 set -u
 . "${0%/*}/lib.sh"
@@ -27,7 +27,7 @@ train() {
 traced() {
     local name=$1 link=$2
     shift 2
-    train "$link" --steps 4 --profile "$D/$name" "$@" >"$D/$name.log" 2>&1 || fail "overlap: $name failed" "see $D/$name.log"
+    train "$link" --steps 10 --profile "$D/$name" "$@" >"$D/$name.log" 2>&1 || fail "overlap: $name failed" "see $D/$name.log"
     "$BUILD/fsdp_trace" "$D/$name" >"$D/$name.txt" || fail "overlap: the traces of $name are broken" "see $D/$name.txt"
     awk '$1 ~ /^[0-9]+$/ { if (!($1 in wall)) order[++n] = $1
             if ($3 > wall[$1]) { wall[$1] = $3; row[$1] = $3 " " $4 " " $5 " " $6 } }
@@ -114,7 +114,7 @@ EOF
 {
     echo '## overlap'
     echo
-    echo "2 ranks of one thread, \`FSDP_LINK=$LINK\`, \`fsdp_train ${model[*]}\`, $(lscpu | sed -n 's,^Model name: *,,p' | head -1), $CORES cores. Medians of three traced steps, milliseconds."
+    echo "2 ranks of one thread, \`FSDP_LINK=$LINK\`, \`fsdp_train ${model[*]}\`, $(lscpu | sed -n 's,^Model name: *,,p' | head -1), $CORES cores. Medians of nine traced steps, milliseconds."
     echo
     table "$D/modes.csv"
     echo

@@ -211,8 +211,6 @@ fsdp_status run_training(device *dev, comm *group, const run_config *config, run
         st = r.e.read_params(r.e.self, keep_params, &at);
     if (st == FSDP_OK && out->params)
         FSDP_ASSERT_EQ(at.used, out->param_elems);
-    if (st == FSDP_OK && config->fsdp) {
-    }
     run_free(&r);
     for (int ms = 0; ms < 2000 && threads_called("gather") + threads_called("reduce") > 0; ms++)
         usleep(1000); /* a thread that was joined leaves /proc a little later */
