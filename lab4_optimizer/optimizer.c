@@ -65,7 +65,7 @@ static fsdp_status adamw_kernel(void *args, int n_threads)
 
 static fsdp_status run_adamw(fsdp *f, const adamw_args *a)
 {
-    if (device_get_kind(f->run.dev) != DEVICE_CPU)
+    if (!device_runs_c(f->run.dev))
         return f->run.ops->adamw(f->compute, a);
     op_work w = adamw_work(a);
     return stream_launch_work(f->compute, &(launch_config){.fn = adamw_kernel,

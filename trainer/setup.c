@@ -28,7 +28,7 @@ static bool flag_is_set(const char *name)
 
 fsdp_status trainer_connect(trainer *t)
 {
-    device_config dc = {.kind = DEVICE_CPU,
+    device_config dc = {.backend = &device_cpu,
                         .n_threads = 1,
                         .debug_fill = flag_is_set("FSDP_DEBUG_FILL"),
                         .async_compute = flag_is_set("FSDP_ASYNC_COMPUTE")};

@@ -45,7 +45,7 @@ static fsdp_status backend_choose(comm_backend wanted, device *d, comm_backend *
         *backend = COMM_SELF;
     else if (*backend != COMM_SELF)
         *backend = by_fsdp_run ? COMM_SHM : COMM_MPI;
-    if (*backend == COMM_MPI && device_get_kind(d) != DEVICE_CPU)
+    if (*backend == COMM_MPI && !device_memory_is_host(d))
         return fsdp_error(FSDP_ESKIP, "--device cpu",
                           "comm_open: the mpi backend moves host memory only");
     return FSDP_OK;

@@ -103,7 +103,7 @@ typedef struct transport_group {
 
 struct comm_transport {
     const char *name;
-    bool shares;       /* peers read device_alloc_shared's memory in place: what comm_alloc gives */
+    bool shares;       /* peers read device_alloc_host's memory in place: what comm_alloc gives */
     bool carries_host; /* exchange takes host memory, s being NULL */
 
     /* open -- the group of all ranks that the launcher started; fills rank, size, local_* and

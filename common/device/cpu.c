@@ -63,7 +63,8 @@ static fsdp_status cpu_open(const device_config *config, device **out)
         ledger_free(l);
         return fsdp_error(FSDP_ENOMEM, "", "device_open: no memory for the device itself");
     }
-    d->base = (device){.backend = &device_backend_cpu, .config = *config, .ledger = l};
+    d->base =
+        (device){.backend = config->backend, .config = *config, .ledger = l, .host_ledger = l};
     pthread_mutex_init(&d->lock, NULL);
     TAILQ_INIT(&d->streams);
     cpu_pool_init(&d->pool);
@@ -188,7 +189,10 @@ static fsdp_status cpu_move(stream *base, const device_act *act)
     return launch_move(base, act);
 }
 
-const device_backend device_backend_cpu = {
+const device_backend device_cpu = {
+    .name = "cpu",
+    .memory_is_host = true,
+    .runs_c = true,
     .open = cpu_open,
     .close = cpu_close,
     .stream_create = cpu_stream_create,
@@ -203,7 +207,7 @@ const device_backend device_backend_cpu = {
     .event_done = cpu_event_done,
     .event_elapsed_s = cpu_event_elapsed_s,
     .alloc = cpu_alloc,
-    .alloc_shared = cpu_alloc_shared,
+    .alloc_host = cpu_alloc_host,
     .share_find = cpu_share_find,
     .share_fd = cpu_share_fd,
     .free = cpu_free,

@@ -148,8 +148,8 @@ size_t cpu_pool_cached_bytes(cpu_pool *p);
 /* cpu_alloc ... cpu_free -- the functions of device_backend that have these names. */
 fsdp_status cpu_alloc(stream *s, mem_category category, size_t bytes, const char *label,
                       void **out);
-fsdp_status cpu_alloc_shared(stream *s, mem_category category, size_t bytes, const char *label,
-                             void **out);
+fsdp_status cpu_alloc_host(stream *s, mem_category category, size_t bytes, const char *label,
+                           void **out);
 bool cpu_share_find(device *d, const void *ptr, size_t bytes, device_share *out);
 int cpu_share_fd(device *d);
 void cpu_free(stream *s, void *ptr);

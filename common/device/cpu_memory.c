@@ -350,8 +350,8 @@ fsdp_status cpu_alloc(stream *s, mem_category category, size_t bytes, const char
     return block_alloc(s, category, bytes, false, label, out);
 }
 
-fsdp_status cpu_alloc_shared(stream *s, mem_category category, size_t bytes, const char *label,
-                             void **out)
+fsdp_status cpu_alloc_host(stream *s, mem_category category, size_t bytes, const char *label,
+                           void **out)
 {
     bool shared = cpu_share_fd(s->device) >= 0;
     return block_alloc(s, category, bytes, shared, label, out);

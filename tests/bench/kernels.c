@@ -451,7 +451,7 @@ static fsdp_status parse(int argc, char **argv, bench_options *o)
 static fsdp_status open_and_run(bench *b, const bench_options *o)
 {
     device *d = NULL;
-    device_config config = {.kind = DEVICE_CPU, .n_threads = omp_get_max_threads()};
+    device_config config = {.backend = &device_cpu, .n_threads = omp_get_max_threads()};
     if (o->csv != NULL && (b->csv = fopen(o->csv, "w")) == NULL)
         return fsdp_error(FSDP_EIO, "pass a --csv file that can be written", "cannot write %s: %s",
                           o->csv, strerror(errno));

@@ -8,8 +8,8 @@
 fsdp_status suite_open(suite *s)
 {
     device_config dc[2] = {
-        {.kind = DEVICE_CPU, .n_threads = 1},
-        {.kind = DEVICE_CPU, .n_threads = 2, .debug_fill = true, .async_compute = true}};
+        {.backend = &device_cpu, .n_threads = 1},
+        {.backend = &device_cpu, .n_threads = 2, .debug_fill = true, .async_compute = true}};
     TRY(comm_schedule_seed(&dc[1].schedule_seed));
     s->order = order_check_create();
     FSDP_ASSERT(s->order != NULL);

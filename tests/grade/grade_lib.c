@@ -296,7 +296,7 @@ fsdp_status grade_device_open(grade *g, const device_config *config, device **ou
 static fsdp_status grade_open(grade *g)
 {
     device_config dc = {
-        .kind = DEVICE_CPU, .n_threads = 1, .debug_fill = true, .async_compute = true};
+        .backend = &device_cpu, .n_threads = 1, .debug_fill = true, .async_compute = true};
     const char *limit = getenv("FSDP_TIMEOUT_S");
     comm_config cc = {.timeout_s = limit ? atof(limit) : COMM_TIMEOUT_S};
     g->order = order_check_create();

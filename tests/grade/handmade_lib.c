@@ -213,7 +213,7 @@ static fsdp_status make_fsdp(fixture *fx)
 
 static fsdp_status make_all(fixture *fx)
 {
-    device_config dc = {.kind = DEVICE_CPU,
+    device_config dc = {.backend = &device_cpu,
                         .n_threads = 1,
                         .debug_fill = true,
                         .async_compute = fx->spec->async_compute};

@@ -44,7 +44,7 @@ static fsdp_status whole_create(grade *g, sharding_strategy sharding, int fsdp_s
     TRY(grade_device_open(
         g,
         &(device_config){
-            .kind = DEVICE_CPU, .n_threads = 1, .debug_fill = true, .async_compute = true},
+            .backend = &device_cpu, .n_threads = 1, .debug_fill = true, .async_compute = true},
         &w->dev));
     TRY(comm_open(w->dev, &(comm_config){.timeout_s = 8}, &w->comm));
     TRY(gpt2_create(&SMALL, &w->m));

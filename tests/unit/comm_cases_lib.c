@@ -10,7 +10,7 @@ enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
 fsdp_status comm_test_open(comm_fixture *f, bool debug_fill)
 {
-    const device_config dc = {.kind = DEVICE_CPU, .n_threads = 1, .debug_fill = debug_fill};
+    const device_config dc = {.backend = &device_cpu, .n_threads = 1, .debug_fill = debug_fill};
     *f = (comm_fixture){0};
     fsdp_status status = device_open(&dc, &f->dev);
     if (status == FSDP_OK)

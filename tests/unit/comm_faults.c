@@ -452,7 +452,7 @@ static void run_case(fixture *f, fsdp_status (*run)(fixture *), const char *how_
 int main(int argc, char **argv)
 {
     fixture *f = &fx;
-    device_config dc = {.kind = DEVICE_CPU, .n_threads = 1, .debug_fill = true};
+    device_config dc = {.backend = &device_cpu, .n_threads = 1, .debug_fill = true};
     comm_config cc = {.backend = COMM_AUTO};
     if (device_open(&dc, &f->dev) != FSDP_OK || comm_open(f->dev, &cc, &f->c) != FSDP_OK ||
         stream_create(f->dev, &(stream_config){.name = "comm"}, &f->s) != FSDP_OK) {

@@ -404,7 +404,7 @@ static void round_run(stress *x)
 
 static void stress_open(stress *x)
 {
-    device_config dc = {.kind = DEVICE_CPU, .n_threads = 2, .debug_fill = true};
+    device_config dc = {.backend = &device_cpu, .n_threads = 2, .debug_fill = true};
     MUST(comm_schedule_seed(&dc.schedule_seed));
     MUST(device_open(&dc, &x->dev));
     MUST(comm_open(x->dev, &(comm_config){.backend = COMM_AUTO}, &x->group[0]));

@@ -4,10 +4,11 @@
 device *open_cpu(bool async, bool debug_fill)
 {
     device *d = NULL;
-    OK(device_open(
-        &(device_config){
-            .kind = DEVICE_CPU, .n_threads = 2, .async_compute = async, .debug_fill = debug_fill},
-        &d));
+    OK(device_open(&(device_config){.backend = &device_cpu,
+                                    .n_threads = 2,
+                                    .async_compute = async,
+                                    .debug_fill = debug_fill},
+                   &d));
     return d;
 }
 
@@ -16,7 +17,7 @@ device *open_scheduled(uint64_t seed)
     device *d = NULL;
     OK(device_open(
         &(device_config){
-            .kind = DEVICE_CPU, .n_threads = 1, .debug_fill = true, .schedule_seed = seed},
+            .backend = &device_cpu, .n_threads = 1, .debug_fill = true, .schedule_seed = seed},
         &d));
     return d;
 }

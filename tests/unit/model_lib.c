@@ -78,7 +78,7 @@ void rig_open(rig *r, const model_config *config, const ops *o, size_t batch, si
 {
     *r = (rig){.o = o, .batch = batch, .seq_len = seq_len};
     must(gpt2_create(config, &r->m));
-    must(device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 1}, &r->dev));
+    must(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &r->dev));
     r->s = device_compute_stream(r->dev);
     make_params(r);
     make_tokens(r);

@@ -116,7 +116,7 @@ static void test_issued(void **state)
     OK(event_create(d, &e));
     device_set_watch(d, &watch);
     OK(device_alloc(s, MEM_OTHER, 8, "first", &p));
-    OK(device_alloc_shared(s, MEM_OTHER, 8, "second", &q));
+    OK(device_alloc_host(s, MEM_OTHER, 8, "second", &q));
     OK(device_upload(s, p, host, 8));
     OK(device_copy(s, q, p, 8));
     OK(device_download(s, host, q, 8));

@@ -321,7 +321,7 @@ static void test_every_operation_tells(void **state)
 {
     device *d;
     rig r = {.o = *state, .f = {1, 1}, .g = {1, 1}};
-    OK(device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 1}, &d));
+    OK(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &d));
     r.s = device_compute_stream(d);
     const device_watch watch = {.self = &r.x, .issued = see};
     device_set_watch(d, &watch);
@@ -343,7 +343,7 @@ static void test_scratch_is_told(void **state)
     (void)state;
     device *d;
     rig r = {.o = ops_cpu_portable(), .f = {1, 1}, .g = {1, 1}};
-    OK(device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 1}, &d));
+    OK(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &d));
     const device_watch watch = {.self = &r.x, .issued = see};
     device_set_watch(d, &watch);
     OK(r.o->matmul(
@@ -374,7 +374,7 @@ static void test_roof(void **state)
     (void)state;
     device *d;
     profile_roof roof = {0};
-    OK(device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 1}, &d));
+    OK(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &d));
     stream *s = device_compute_stream(d);
     OK(ops_profile_roof(ops_cpu_fast(), s, false, &roof));
     assert_true(roof.flops_per_s > 1e7 && roof.flops_per_s < 1e15);

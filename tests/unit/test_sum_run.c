@@ -252,7 +252,7 @@ static fsdp_status alloc_or_fail(stream *s, mem_category category, size_t bytes,
 {
     if (allocs_left-- == 0)
         return fsdp_error(FSDP_ENOMEM, "", "no memory, for the test");
-    return device_backend_cpu.alloc(s, category, bytes, label, out);
+    return device_cpu.alloc(s, category, bytes, label, out);
 }
 
 /* Whichever allocation of a run fails, the accumulator holds what it held. */
@@ -261,7 +261,7 @@ static void test_alloc_fails(void **state)
     (void)state;
     device *d = open_cpu(false, true);
     stream *s = device_compute_stream(d);
-    device_backend failing = device_backend_cpu;
+    device_backend failing = device_cpu;
     failing.alloc = alloc_or_fail;
     d->backend = &failing;
     float vec[5] = {1, 2, 3, 4, 5};
@@ -292,7 +292,7 @@ static void test_alloc_fails(void **state)
         assert_int_equal(live_bytes(d), 0);
     }
     assert_true(n_failed > 50);
-    d->backend = &device_backend_cpu;
+    d->backend = &device_cpu;
     device_close(d);
 }
 

@@ -224,7 +224,7 @@ static fsdp_status generate(const char *dir, const generate_options *opt)
     TRY(import_model_config(dir, &config));
     TRY(gpt2_create(&config, &m));
     fsdp_status status =
-        device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = n_threads}, &dev);
+        device_open(&(device_config){.backend = &device_cpu, .n_threads = n_threads}, &dev);
     if (status == FSDP_OK) {
         status = generate_on(dev, &m, dir, opt);
         device_close(dev);
