@@ -111,10 +111,15 @@ const char *trace_stop(grade *g)
     return g->trace;
 }
 
-fsdp_status grade_read(stream *s, const float *src, size_t elems, float *host)
+fsdp_status grade_read(stream *s, const void *src, size_t bytes, void *host)
 {
-    TRY(device_download(s, host, src, elems * sizeof *host));
+    TRY(device_download(s, host, src, bytes));
     return stream_sync(s);
+}
+
+fsdp_status grade_write(stream *s, void *dst, const void *host, size_t bytes)
+{
+    return device_upload(s, dst, host, bytes);
 }
 
 fsdp_status grade_launch(stream *s, stream_fn fn, const void *args, size_t args_bytes,
@@ -134,6 +139,7 @@ fsdp_status grade_launch_idle(stream *s, stream_fn fn, const void *args, size_t 
     return stream_launch_work(s, &(launch_config){.fn = fn,
                                                   .args = args,
                                                   .args_bytes = args_bytes,
+                                                  .on_host = true,
                                                   .work = {.key = {.name = name}},
                                                   .accesses = TOUCHES_NOTHING});
 }

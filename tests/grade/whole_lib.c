@@ -15,7 +15,7 @@
 enum { SEQ_LEN = 8, SEED = 7, ACCUM = 3 };
 
 typedef struct whole {
-    fixture *fx; /* verdict and note() only */
+    fixture *fx; /* compute, verdict and copies only */
     device *dev;
     comm *comm;
     mesh grid;
@@ -139,7 +139,7 @@ static fsdp_status whole_micro_step(whole *w, int a, bool training)
     TRY(twin_leaf(&w->t, k, &loss));
     char what[64];
     snprintf(what, sizeof what, "loss of micro-step %d, rank %d", a, comm_rank(w->comm));
-    note(w->fx, expect_f32(what, w->loss, &loss, 1));
+    expect_values(w->fx, what, w->loss, &loss, 1);
     return FSDP_OK;
 }
 
@@ -180,8 +180,10 @@ static fsdp_status whole_run(grade *g, sharding_strategy sharding, int fsdp_size
     whole *w = memset(w_, 0, sizeof w_);
     w->fx = &notes;
     fsdp_status st = whole_create(g, sharding, fsdp_size, w);
+    notes.compute = w->f.compute;
     if (st == FSDP_OK)
         st = whole_step(w);
+    fix_copies_free(&notes);
     if (st == FSDP_OK && notes.verdict != FSDP_OK) {
         st = notes.verdict;
         fsdp_error_set(&notes.info);
