@@ -39,7 +39,7 @@ typedef struct grade_task {
     fsdp_status (*run)(grade *g); /* FSDP_OK: pass; FSDP_ETODO: unwritten; FSDP_ESKIP; else: fail */
 } grade_task;
 
-/* grade_device_open -- device_open, under g->order. */
+/* grade_device_open -- device_open of the device under test (target_lib.h), under g->order. */
 fsdp_status grade_device_open(grade *g, const device_config *config, device **out);
 
 /* grade_main -- what a test program's main returns: 0 if all tasks passed, else 1. */

@@ -267,10 +267,8 @@ static fsdp_status make_fsdp(fixture *fx)
 
 static fsdp_status make_all(fixture *fx)
 {
-    device_config dc = {.backend = &device_cpu,
-                        .n_threads = 1,
-                        .debug_fill = true,
-                        .async_compute = fx->spec->async_compute};
+    device_config dc = {
+        .n_threads = 1, .debug_fill = true, .async_compute = fx->spec->async_compute};
     TRY(grade_device_open(fx->g, &dc, &fx->dev));
     TRY(comm_open(fx->dev, &(comm_config){.timeout_s = 8}, &fx->world));
     fx->comm = fx->world;
@@ -281,6 +279,7 @@ static fsdp_status make_all(fixture *fx)
     fx->rank = comm_rank(fx->comm);
     fx->world_size = comm_size(fx->comm);
     fx->compute = device_compute_stream(fx->dev);
+    fx->runs_ahead = fx->spec->async_compute || !device_memory_is_host(fx->dev);
     make_model(fx);
     TRY(make_fsdp(fx));
     return fx->spec->by_strategy ? reducer_create(&fx->f, fx->spec->sharding, &fx->r)

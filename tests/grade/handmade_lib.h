@@ -66,6 +66,7 @@ typedef struct fixture {
     device *dev;
     comm *world, *comm; /* comm: what the sharding runs on; == world without group_ranks */
     stream *compute;
+    bool runs_ahead;      /* the host, of compute */
     int rank, world_size; /* of comm */
     int shard_rank;       /* of this rank in its shard group */
     int slice;            /* which of the W world slices this rank keeps */

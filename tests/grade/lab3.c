@@ -204,6 +204,13 @@ static fsdp_status reduce_body(fixture *fx)
     return FSDP_OK;
 }
 
+static int first_leaf;
+
+static float leaf_of_rank(int rank, int buffer, size_t i)
+{
+    return fix_fraction(first_leaf + rank, buffer, i);
+}
+
 /* Canonical: the contributions are nodes of the batch's level in one counter that
  * lasts over micro-steps. */
 static fsdp_status reduce_tree_body(fixture *fx)
@@ -211,11 +218,8 @@ static fsdp_status reduce_tree_body(fixture *fx)
     const tree_sum *t = &fx->r.grads[H0].buffers[0].acc.tree;
     leaf_world = fx->world_size;
     for (int a = 0; a < 3; a++) {
-        TRY(fix_grad_by_hand(fx, H0, fix_fraction));
-        TRY(stream_sync(fx->compute));
-        for (size_t i = 0; i < fx->f.units[H0].layout.padded_elems; i++)
-            fx->r.grads[H0].buffers[0].full_grad[i] =
-                fix_fraction(a * fx->world_size + fx->rank, 0, i);
+        first_leaf = a * fx->world_size;
+        TRY(fix_grad_by_hand(fx, H0, leaf_of_rank));
         TRY(reduce_begin(&fx->r, H0));
         TRY(reduce_wait(&fx->r, H0));
     }
@@ -237,7 +241,7 @@ static void check_resharded_at_issue(fixture *fx, comm_op op, const char *label)
     char what[96];
     snprintf(what, sizeof what, "state of %s when its reduction is issued (reshard first)", label);
     note(fx, expect_int(what, un->state, keeps ? UNIT_GATHERED : UNIT_SHARDED));
-    if (!keeps)
+    if (!keeps && !fx->runs_ahead)
         note(fx,
              expect_int("gathered bytes when the reduction is issued (reshard first)",
                         (long long)ledger_read(device_ledger(fx->dev)).live_bytes[MEM_PARAMS_FULL],

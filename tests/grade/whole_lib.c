@@ -42,10 +42,7 @@ static const model_config SMALL = {.family = "gpt2",
 static fsdp_status whole_create(grade *g, sharding_strategy sharding, int fsdp_size, whole *w)
 {
     TRY(grade_device_open(
-        g,
-        &(device_config){
-            .backend = &device_cpu, .n_threads = 1, .debug_fill = true, .async_compute = true},
-        &w->dev));
+        g, &(device_config){.n_threads = 1, .debug_fill = true, .async_compute = true}, &w->dev));
     TRY(comm_open(w->dev, &(comm_config){.timeout_s = 8}, &w->comm));
     TRY(gpt2_create(&SMALL, &w->m));
     TRY(corpus_synthetic(SEED, 4096, SMALL.vocab_size, &w->data));
