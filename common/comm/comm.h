@@ -37,6 +37,8 @@ typedef struct comm_config {
                              shm when all ranks are on this host and can map each other's memory,
                              shm+mpi when they can on each of several hosts, else mpi */
     double timeout_s;     /* 0: FSDP_TIMEOUT_S of the environment, else 300 */
+    /* The kernels that all-reduces add with, borrowed. NULL: functions of this program. */
+    const sum_kernels *sums;
 } comm_config;
 
 #define COMM_RUN_ENV "FSDP_RUN" /* how fsdp_run tells a rank its number; nobody else sets it */

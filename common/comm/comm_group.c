@@ -116,6 +116,17 @@ static fsdp_status link_over(comm *c)
     return text == NULL || *text == '\0' ? FSDP_OK : comm_put_over(c, &link_transport, &why_not);
 }
 
+/* The kernels that all-reduces add with. */
+static fsdp_status sums_choose(const comm_config *config, const device *d, const sum_kernels **sums)
+{
+    static const sum_kernels cpu = {.launch = sum_launch_cpu, .sum_i64 = sum_launch_cpu};
+    *sums = config->sums != NULL ? config->sums : &cpu;
+    if (config->sums == NULL && !device_runs_c(d))
+        return fsdp_error(FSDP_EINVAL, "set comm_config.sums to the sums of the device's ops",
+                          "comm_open: no kernels for sums on device %s", device_name(d));
+    return FSDP_OK;
+}
+
 /* What the caller wants, and where it does not mind, what FSDP_COMM says. */
 static fsdp_status backend_wanted(const comm_config *config, comm_backend *wanted)
 {
@@ -145,7 +156,9 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
         [COMM_SELF] = &self_transport, [COMM_MPI] = &mpi_transport, [COMM_SHM] = &shm_transport};
     comm_backend wanted, backend;
     double timeout_s;
+    const sum_kernels *sums;
     TRY(timeout_from(config, &timeout_s));
+    TRY(sums_choose(config, d, &sums));
     TRY(backend_wanted(config, &wanted));
     TRY(backend_choose(wanted, d, &backend));
     comm *c = calloc(1, sizeof *c);
@@ -156,6 +169,7 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
         return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for a group");
     }
     c->team = (comm_team){.timeout_s = timeout_s, .dev = d, .recorder = recorder};
+    c->sums = sums;
     c->owns_recorder = true;
     device_host_call_begin(d);
     fsdp_status status = launched[backend]->open(&c->team, &c->data);
@@ -251,6 +265,7 @@ static fsdp_status split_into(comm *parent, const choice *all, comm *child)
 {
     const comm_team *team = &parent->team;
     TRY(comm_team_part(team, 0, team->world_ranks, team->size, &child->team));
+    child->sums = parent->sums;
     int lowest = members_choose(team, all, &child->team);
     uint64_t name[] = {team->number, parent->control->next_seq, (uint64_t)lowest};
     child->team.number = hash_bytes(name, sizeof name);

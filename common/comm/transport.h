@@ -124,7 +124,7 @@ struct comm_transport {
      * while the peers' parts for this rank can be read where they are. from [W]: by rank,
      * from[rank] is parts[rank].send. recv is ignored, recv_bytes are compared; ctx is copied. A
      * peer's memory is not read after the peer's stream has passed the call. NULL: what exchange
-     * brings is staged (transport_peer_read). errors  as exchange, and fn's */
+     * brings is staged (transport_sum). errors  as exchange, and fn's */
     fsdp_status (*peer_read)(transport_group *group, stream *s, const comm_call *call,
                              const comm_part *parts, const comm_peer_read *v);
 

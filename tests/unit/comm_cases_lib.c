@@ -83,7 +83,8 @@ static fsdp_status round_issue(stream *s, const round_args *a)
     return stream_launch(s, round_run, a, sizeof *a);
 }
 
-const sum_kernels comm_test_sums = {.add = add_issue, .round = round_issue, .run = sum_run_cpu};
+const sum_kernels comm_test_sums = {
+    .add = add_issue, .round = round_issue, .launch = sum_launch_cpu, .sum_i64 = sum_launch_cpu};
 
 /* ---- data ---------------------------------------------------------------------------------- */
 
