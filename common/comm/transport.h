@@ -13,7 +13,10 @@
  * A communicator is a chain of groups of the same ranks. The top one moves the data, each other one
  * is what the group above it was opened on:
  *
- *   mpi        shm over mpi        shm+mpi over mpi        (each with FSDP_LINK over it: link.c)
+ *   mpi        shm over mpi        shm+mpi over mpi
+ *
+ * each with link.c over it (FSDP_LINK), and over that, on a device whose memory the host cannot
+ * read, staged.c. A device's own transport stands over the first of these in place of staged.c.
  *
  * What hosts settle (comm_agree, comm_same, comm_split, comm_close, and the opening of a group over
  * another) goes over the control group: the topmost that can move host memory while a host waits.
@@ -89,8 +92,6 @@ typedef struct comm_team {
     device *dev;
 } comm_team;
 
-typedef struct comm_transport comm_transport;
-
 typedef struct transport_group {
     const comm_transport *table;
     void *state; /* the transport's */
@@ -157,4 +158,4 @@ struct comm_transport {
 };
 
 extern const comm_transport self_transport, mpi_transport, shm_transport, hier_transport,
-    link_transport;
+    link_transport, staged_transport;

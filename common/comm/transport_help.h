@@ -67,6 +67,10 @@ fsdp_status transport_begin(transport_group *g, stream *s, const comm_issue *i, 
 fsdp_status transport_pass(transport_group *g, stream *s, const comm_call *call,
                            const comm_part *parts, const comm_peer_read *v);
 
+/* transport_call_below -- a call of `group` as one of the group below, which runs all of it and
+ * numbers it for itself: once, if it has two phases. */
+comm_call transport_call_below(const transport_group *group, const comm_call *call);
+
 /* What the task of a call touches on this rank. While it runs, peers may read what it tells as
  * read, for a call is over on a rank only when they have.
  *
@@ -80,8 +84,8 @@ typedef struct touched {
 touched touched_begin(const comm_team *team, const comm_peer_read *v);
 /* touched_add -- nothing for 0 bytes; a range that goes on where the last one ends joins it. */
 void touched_add(touched *t, const void *ptr, size_t bytes, bool writes);
-/* touched_launch -- launch l, which has fn and arguments, as a part of the call; t is gone then.
- * errors  stream_launch_work's; FSDP_ENOMEM */
+/* touched_launch -- launch l, which has fn and arguments and touches host memory only, as a part of
+ * the call; t is gone then. errors  stream_launch_work's; FSDP_ENOMEM */
 fsdp_status touched_launch(touched *t, stream *s, const comm_call *call, launch_config l);
 
 /* transport_gather -- the host waits: *all [W*bytes] = every rank's `mine` [bytes], host memory,
