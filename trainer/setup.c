@@ -6,6 +6,7 @@
 #include "common/model/gpt2.h"
 #include "common/base/units.h"
 #include "common/train/baseline.h"
+#include "trainer/backends.h"
 #include "trainer/trainer.h"
 
 /* Threads of one rank: OMP_NUM_THREADS if it is set, else cores / ranks of this host. */
@@ -28,13 +29,21 @@ static bool flag_is_set(const char *name)
 
 fsdp_status trainer_connect(trainer *t)
 {
-    device_config dc = {.backend = &device_cpu,
+    const backend *b = backend_of(t->cfg.device);
+    if (!b->device) /* it was refused, which the CPU is enough to say */
+        b = backend_of(0);
+    device_config dc = {.backend = b->device,
+                        /* a host's ranks have numbers in a row */
+                        .index = backend_device_index(comm_launched_rank(), b->n_devices()),
                         .n_threads = 1,
+                        .memory_limit_bytes = (size_t)t->cfg.device_memory_mib << 20,
+                        .rank = comm_launched_rank(),
+                        .n_ranks = comm_launched_ranks(),
                         .debug_fill = flag_is_set("FSDP_DEBUG_FILL"),
                         .async_compute = flag_is_set("FSDP_ASYNC_COMPUTE")};
     TRY(comm_schedule_seed(&dc.schedule_seed));
-    t->runs_ahead = dc.async_compute || dc.schedule_seed != 0;
     TRY(device_open(&dc, &t->run.dev));
+    t->runs_ahead = dc.async_compute || dc.schedule_seed != 0 || !device_memory_is_host(t->run.dev);
     /* Ranks that a launcher started belong together. --comm self on several ranks is refused later,
      * when they can agree on it. */
     comm_backend wanted = (comm_backend)t->cfg.comm;
@@ -86,7 +95,8 @@ static void fill_run(trainer *t)
 {
     const trainer_config *c = &t->cfg;
     t->run.m = &t->m;
-    t->run.ops = c->ops == OPS_FAST ? ops_cpu_fast() : ops_cpu_portable();
+    const backend *b = backend_of(c->device);
+    t->run.ops = c->ops == OPS_FAST ? b->fast() : b->portable();
     t->run.mode = (grad_acc_mode)c->reduction;
     t->run.batch = (size_t)c->train.batch_size;
     t->run.seq_len = (size_t)c->train.seq_len;

@@ -40,11 +40,13 @@ extern const device_backend device_cpu;
 
 typedef struct device_config {
     const device_backend *backend;
-    int index;              /* which device of the host; 0 on the CPU */
-    int n_threads;          /* CPU: threads that a kernel of the compute stream may use, >= 1 */
-    bool debug_fill;        /* NaN in fresh and freed memory */
-    bool async_compute;     /* CPU: the compute stream is a worker thread too */
-    uint64_t schedule_seed; /* CPU: of the order in which streams and host run; 0: at once */
+    int index;                 /* which device of the host; 0 on the CPU */
+    int n_threads;             /* CPU: threads that a kernel of the compute stream may use, >= 1 */
+    bool debug_fill;           /* NaN in fresh and freed memory */
+    bool async_compute;        /* CPU: the compute stream is a worker thread too */
+    uint64_t schedule_seed;    /* CPU: of the order in which streams and host run; 0: at once */
+    size_t memory_limit_bytes; /* what device_alloc gives at most; 0: what there is */
+    int rank, n_ranks;         /* for messages that end the process; n_ranks 0: left out of them */
 } device_config;
 
 /* device_open -- start a device.
@@ -78,7 +80,8 @@ ledger *device_ledger(device *d);
 ledger *device_host_ledger(device *d);
 
 /* device_mem_available -- bytes that can still be allocated (host: the least of MemAvailable, the
- * cgroup's limit and RLIMIT_AS/DATA; device: the driver's figure). */
+ * cgroup's limit and RLIMIT_AS/DATA; device: the driver's figure), and no more than
+ * memory_limit_bytes leaves. */
 size_t device_mem_available(device *d);
 
 /* ---- streams -------------------------------------------------------------------------------- */
@@ -159,7 +162,8 @@ fsdp_status event_elapsed_s(event *begin, event *end, double *out);
  *   label   a literal, kept by reference; for messages and reports
  *   out     owned by the caller until device_free
  *   order   stream-ordered on s
- *   errors  FSDP_ENOMEM with the figure and the ledger's state; the stream's */
+ *   errors  FSDP_ENOMEM with the figure and the ledger's state; the stream's
+ * Before memory_limit_bytes would be passed, the host waits for what has been freed. */
 fsdp_status device_alloc(stream *s, mem_category category, size_t bytes, const char *label,
                          void **out);
 

@@ -1,0 +1,133 @@
+/* separate.c -- see separate.h: the CPU's streams and blocks over guarded memory, and what is said
+ * of an access that nobody had the right to.
+ *
+ * The message comes from a signal handler: it takes no lock and no memory. */
+#include "common/device/separate.h"
+#include <execinfo.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <ucontext.h>
+#include <unistd.h>
+#include "common/device/cpu_impl.h"
+#include "common/device/guard.h"
+
+enum { MOST_FRAMES = 24 };
+
+static struct {
+    int rank, n_ranks;
+    struct sigaction before; /* who got SIGSEGV before this did */
+    atomic_flag said;
+} fault = {.said = ATOMIC_FLAG_INIT};
+
+/* ---- the message ----------------------------------------------------------------------------- */
+static void say(const char *text)
+{
+    for (size_t left = strlen(text); left > 0;) {
+        ssize_t n = write(STDERR_FILENO, text, left);
+        if (n <= 0)
+            return;
+        text += n;
+        left -= (size_t)n;
+    }
+}
+
+static void say_number(size_t number)
+{
+    char digits[24], *at = digits + sizeof digits;
+    *--at = '\0';
+    do {
+        *--at = (char)('0' + number % 10);
+        number /= 10;
+    } while (number > 0);
+    say(at);
+}
+
+/* The instruction that faulted; NULL where this is not known how to be found. */
+static void *place_of(const ucontext_t *context)
+{
+#if defined(__x86_64__)
+    return (void *)context->uc_mcontext.gregs[REG_RIP];
+#elif defined(__aarch64__)
+    return (void *)context->uc_mcontext.pc;
+#else
+    (void)context;
+    return NULL;
+#endif
+}
+
+/* "PROGRAM(+0x1234)[address]" of the place, then of its callers. */
+static void say_places(void *place)
+{
+    void *frames[MOST_FRAMES];
+    int n = backtrace(frames, MOST_FRAMES), first = 0;
+    backtrace_symbols_fd(&place, 1, STDERR_FILENO);
+    while (first < n && frames[first] != place)
+        first++;
+    for (int i = first + 1; i < n; i++) {
+        say("  called from ");
+        backtrace_symbols_fd(&frames[i], 1, STDERR_FILENO);
+    }
+}
+
+static void say_fault(const siginfo_t *info, const ucontext_t *context)
+{
+    cpu_block_facts b = cpu_guarded_find(info->si_addr);
+    if (fault.n_ranks > 0) {
+        say("[rank ");
+        say_number((size_t)fault.rank);
+        say("/");
+        say_number((size_t)fault.n_ranks);
+        say("] ");
+    }
+    say("host access to device memory: '");
+    say(b.label);
+    say("' (");
+    say_number(b.bytes);
+    say(b.is_live ? " bytes), byte " : " bytes, freed), byte ");
+    say_number(b.byte);
+    say(", by ");
+    say_places(place_of(context));
+    say("HINT: read it with device_download, write it with device_upload, or launch a kernel; "
+        "addr2line -fe PROGRAM 0x... names a place\n");
+}
+
+/* ---- the signal ------------------------------------------------------------------------------ */
+
+/* To return is to fault again: the default ends the process. Other faults are another's. */
+static void on_fault(int number, siginfo_t *info, void *context)
+{
+    if (info->si_code != SEGV_PKUERR) {
+        sigaction(number, &fault.before, NULL);
+        return;
+    }
+    while (atomic_flag_test_and_set(&fault.said))
+        pause(); /* another thread is saying it, and ends the process */
+    say_fault(info, context);
+    signal(number, SIG_DFL);
+}
+
+static void catch_faults(const device_config *config)
+{
+    struct sigaction now, mine = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    void *frame;
+    (void)backtrace(&frame, 1); /* the first call loads a library */
+    fault.rank = config->rank;
+    fault.n_ranks = config->n_ranks;
+    sigemptyset(&mine.sa_mask);
+    sigaction(SIGSEGV, NULL, &now);
+    if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault)
+        return;
+    fault.before = now;
+    sigaction(SIGSEGV, &mine, NULL);
+}
+
+static fsdp_status separate_open(const device_config *config, device **out)
+{
+    TRY(guard_open());
+    catch_faults(config);
+    return cpu_open_as(config, true, out);
+}
+
+const device_backend device_separate = {
+    .name = "separate", .runs_c = true, .open = separate_open, CPU_BACKEND_CALLS};
