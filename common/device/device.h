@@ -197,7 +197,8 @@ int device_share_fd(device *d);
 
 /* ---- moving and filling: nothing to do for 0 bytes, and then pointers may be NULL ------------ */
 
-/* device_copy -- dst [bytes] = src [bytes], both on the device; they do not overlap.
+/* device_copy -- dst [bytes] = src [bytes], each on the device or from device_alloc_host; they do
+ * not overlap.
  *   order   stream-ordered on s
  *   errors  the stream's, here and below */
 fsdp_status device_copy(stream *s, void *dst, const void *src, size_t bytes);

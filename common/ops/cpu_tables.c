@@ -56,7 +56,8 @@ static fsdp_status portable_attention_backward(stream *s, const attention_backwa
                          attention_backward_work(a));
 }
 
-static const sum_kernels SUMS = {.add = cpu_add, .round = cpu_round, .run = sum_run_cpu};
+static const sum_kernels SUMS = {
+    .add = cpu_add, .round = cpu_round, .launch = sum_launch_cpu, .sum_i64 = sum_launch_cpu};
 
 #define SHARED_OPS                                                                                 \
     .bias_add = cpu_bias_add, .bias_backward = cpu_bias_backward, .embedding = cpu_embedding,      \

@@ -40,7 +40,7 @@ static fsdp_status add_none(stream *s, const add_args *a)
     return FSDP_OK;
 }
 
-static const sum_kernels no_sums = {.add = add_none, .run = sum_run_cpu};
+static const sum_kernels no_sums = {.add = add_none, .launch = sum_launch_cpu};
 
 static fsdp_status gather(fixture *f, const char *label, dtype t, size_t elems)
 {

@@ -5,10 +5,12 @@
  *
  * Rank 0 prints one PASS or FAIL line per check, with the first wrong rank; every rank ends with a
  * DONE line, which a harness must count: a rank that dies early with status 0 would pass else.
- * Everything runs once more over a simulated network (FSDP_LINK), and with a transport on top that
- * cannot carry hosts' calls (comm_fake_lib.h). FSDP_MPI_CHUNK_BYTES=1000 runs the same checks with
+ * Everything runs once more over a simulated network (FSDP_LINK), on a device whose memory is not
+ * the host's (comm_apart_lib.h), and with a transport on top that cannot carry hosts' calls
+ * (comm_fake_lib.h). FSDP_MPI_CHUNK_BYTES=1000 runs the same checks with
  * messages cut into pieces; FSDP_TEST_LARGE=1 adds one message of more than 2 GiB. Ranks that
  * disagree, wait or die: comm_faults. */
+#include "tests/unit/comm_apart_lib.h"
 #include "tests/unit/comm_cases_lib.h"
 #include "tests/unit/comm_fake_lib.h"
 #include "tests/unit/slices.h"
@@ -56,15 +58,23 @@ static void test_two_streams(comm_fixture *f)
         flag_args args = {&flag};
         comm_test_coded_fill(send_a, ELEMS * 4, f->rank, 2 * round);
         comm_test_coded_fill(send_b, ELEMS * 4, f->rank, 2 * round + 1);
+        float *at_a = comm_test_up(f, from_a, world * ELEMS * 4);
+        float *at_b = comm_test_up(f, from_b, world * ELEMS * 4);
+        float *own_a = comm_test_up(f, send_a, ELEMS * 4);
+        float *own_b = comm_test_up(f, send_b, ELEMS * 4);
         if (f->rank % 2 == 0)
             CHECK_OK(f, stream_launch(a, flag_await, &args, sizeof args));
-        CHECK_OK(f, comm_all_gather(f->c, a, "a", DTYPE_F32, send_a, from_a, ELEMS));
+        CHECK_OK(f, comm_all_gather(f->c, a, "a", DTYPE_F32, own_a, at_a, ELEMS));
         if (f->rank % 2 == 1)
             usleep(2000);
-        CHECK_OK(f, comm_all_gather(f->c, b, "b", DTYPE_F32, send_b, from_b, ELEMS));
+        CHECK_OK(f, comm_all_gather(f->c, b, "b", DTYPE_F32, own_b, at_b, ELEMS));
         CHECK_OK(f, stream_launch(b, flag_set, &args, sizeof args));
         CHECK_OK(f, stream_sync(a));
         CHECK_OK(f, stream_sync(b));
+        comm_test_down(f, from_a, at_a, world * ELEMS * 4);
+        comm_test_down(f, from_b, at_b, world * ELEMS * 4);
+        comm_test_down(f, send_a, own_a, ELEMS * 4);
+        comm_test_down(f, send_b, own_b, ELEMS * 4);
         for (int r = 0; r < f->world; r++) {
             CHECK(f, comm_test_coded_same(from_a + r * ELEMS, ELEMS * 4, r, 2 * round),
                   "stream a, %d", r);
@@ -89,14 +99,16 @@ static void test_many_in_flight(comm_fixture *f)
     size_t row = (size_t)f->world * ELEMS;
     int64_t *recv = comm_test_alloc(CALLS * row * sizeof *recv);
     int64_t *send = comm_test_alloc(CALLS * ELEMS * sizeof *send);
-    for (int k = 0; k < CALLS; k++) {
+    for (int k = 0; k < CALLS; k++)
         comm_test_coded_fill(send + k * ELEMS, ELEMS * sizeof *send, f->rank, k);
-        stream *s = k % 3 == 0 ? b : f->s;
-        CHECK_OK(f, comm_all_gather(f->c, s, "ahead", DTYPE_I64, send + k * ELEMS,
-                                    recv + (size_t)k * row, ELEMS));
-    }
-    CHECK_OK(f, stream_sync(f->s));
+    int64_t *from = comm_test_up(f, send, CALLS * ELEMS * sizeof *send);
+    int64_t *to = comm_test_up(f, recv, CALLS * row * sizeof *recv);
+    for (int k = 0; k < CALLS; k++)
+        CHECK_OK(f, comm_all_gather(f->c, k % 3 == 0 ? b : f->s, "ahead", DTYPE_I64,
+                                    from + k * ELEMS, to + (size_t)k * row, ELEMS));
     CHECK_OK(f, stream_sync(b));
+    comm_test_down(f, send, from, CALLS * ELEMS * sizeof *send);
+    comm_test_down(f, recv, to, CALLS * row * sizeof *recv);
     for (int k = 0; k < CALLS; k++) {
         for (int r = 0; r < f->world; r++)
             CHECK(f,
@@ -129,13 +141,16 @@ static void test_open_beside_calls(comm_fixture *f)
     CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "test a"}, &a));
     float *send = comm_test_alloc(ELEMS * 4), *got = comm_test_alloc(world * ELEMS * 4);
     comm_test_coded_fill(send, ELEMS * 4, f->rank, 0);
+    float *from = comm_test_up(f, send, ELEMS * 4), *to = comm_test_up(f, got, world * ELEMS * 4);
     if (f->rank % 2 == 1)
         CHECK_OK(f, stream_launch(a, run_late, &world, sizeof world));
-    CHECK_OK(f, comm_all_gather(f->c, a, "late", DTYPE_F32, send, got, ELEMS));
+    CHECK_OK(f, comm_all_gather(f->c, a, "late", DTYPE_F32, from, to, ELEMS));
     if (f->rank % 2 == 0)
         CHECK_OK(f, stream_sync(a));
     CHECK_OK(f, comm_open(f->dev, &(comm_config){.backend = COMM_AUTO, .timeout_s = 10}, &other));
     CHECK_OK(f, stream_sync(a));
+    comm_test_down(f, send, from, ELEMS * 4);
+    comm_test_down(f, got, to, world * ELEMS * 4);
     for (int r = 0; r < f->world; r++)
         CHECK(f, comm_test_coded_same(got + (size_t)r * ELEMS, ELEMS * 4, r, 0), "part of %d", r);
     comm_close(other);
@@ -149,8 +164,9 @@ static void group_check(comm_fixture *f, comm *g, int want_rank, int want_size, 
     int64_t value = f->rank + 1;
     CHECK(f, comm_rank(g) == want_rank && comm_size(g) == want_size, "place %d of %d, not %d of %d",
           comm_rank(g), comm_size(g), want_rank, want_size);
-    CHECK_OK(f, comm_all_reduce(g, f->s, "split", DTYPE_I64, &value, 1));
-    CHECK_OK(f, stream_sync(f->s));
+    void *there = comm_test_up(f, &value, sizeof value);
+    CHECK_OK(f, comm_all_reduce(g, f->s, "split", DTYPE_I64, there, 1));
+    comm_test_down(f, &value, there, sizeof value);
     CHECK(f, value == want_sum, "sum %lld, not %lld", (long long)value, (long long)want_sum);
 }
 
@@ -226,10 +242,11 @@ static void test_figures(comm_fixture *f)
         total += lengths[r] = r * 3;
     size_t room = (n * world + total) * 4;
     float *send = calloc(1, room), *recv = calloc(1, room);
+    float *from = comm_test_up(f, send, room), *to = comm_test_up(f, recv, room);
     seen o = {0};
     comm_set_watch(f->c, &(comm_watch){.self = &o, .issued = observe});
     comm_stats_reset(f->c);
-    issue_each(f, n, lengths, send, recv);
+    issue_each(f, n, lengths, from, to);
     comm_set_watch(f->c, NULL);
     comm_stats st = comm_stats_read(f->c);
     size_t slice = n / world + (rank < n % world ? 1 : 0); /* of the all-reduce */
@@ -255,6 +272,8 @@ static void test_figures(comm_fixture *f)
           "elements seen");
     comm_stats_reset(f->c);
     CHECK(f, comm_stats_read(f->c).calls[COMM_OP_ALL_GATHER] == 0, "reset");
+    comm_test_down(f, send, from, room);
+    comm_test_down(f, recv, to, room);
     free(send);
     free(recv);
 }
@@ -292,11 +311,15 @@ static void note_ended(void *self, const comm_record *r)
 /* A gather of 5 elements on the one group, a sum of 7 on the other. */
 static void watched_calls(comm_fixture *f, comm *gathers, comm *sums)
 {
-    float row[5 * 64], own[5] = {0};
+    float row[5 * 64] = {0}, own[5] = {0};
     int64_t sum[7] = {0};
-    CHECK_OK(f, comm_all_gather(gathers, f->s, "watched", DTYPE_F32, own, row, 5));
-    CHECK_OK(f, comm_all_reduce(sums, f->s, "watched", DTYPE_I64, sum, 7));
-    CHECK_OK(f, stream_sync(f->s));
+    void *from = comm_test_up(f, own, sizeof own), *to = comm_test_up(f, row, sizeof row);
+    void *of_all = comm_test_up(f, sum, sizeof sum);
+    CHECK_OK(f, comm_all_gather(gathers, f->s, "watched", DTYPE_F32, from, to, 5));
+    CHECK_OK(f, comm_all_reduce(sums, f->s, "watched", DTYPE_I64, of_all, 7));
+    comm_test_down(f, own, from, sizeof own);
+    comm_test_down(f, row, to, sizeof row);
+    comm_test_down(f, sum, of_all, sizeof sum);
 }
 
 static void record_check(comm_fixture *f, const watched *w, comm_op op, comm *g, size_t elems)
@@ -330,12 +353,14 @@ static void far_ahead(comm_fixture *f)
 {
     enum { CALLS = 300 };
     watched w = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    float row[64], own = 0;
+    float row[64] = {0}, own = 0;
+    void *from = comm_test_up(f, &own, sizeof own), *to = comm_test_up(f, row, sizeof row);
     comm_set_watch(f->c, &(comm_watch){&w, note_issued, note_ended});
     CHECK_OK(f, stream_launch(f->s, take_a_nap, NULL, 0));
     for (int i = 0; i < CALLS; i++)
-        CHECK_OK(f, comm_all_gather(f->c, f->s, "watched", DTYPE_F32, &own, row, 1));
-    CHECK_OK(f, stream_sync(f->s));
+        CHECK_OK(f, comm_all_gather(f->c, f->s, "watched", DTYPE_F32, from, to, 1));
+    comm_test_down(f, &own, from, sizeof own);
+    comm_test_down(f, row, to, sizeof row);
     comm_set_watch(f->c, NULL);
     CHECK(f, w.n_calls[COMM_OP_ALL_GATHER] == CALLS, "%d calls issued ahead, %d have ended", CALLS,
           w.n_calls[COMM_OP_ALL_GATHER]);
@@ -375,18 +400,42 @@ static void test_watch(comm_fixture *f)
     far_ahead(f);
 }
 
+/* The bytes of a block that holds pieces of these sizes, each from a multiple of 64 on. */
+static size_t block_bytes(size_t first, size_t second, size_t third)
+{
+    size_t bytes = first;
+    if (second > 0)
+        bytes = (bytes + 63) / 64 * 64 + second;
+    if (third > 0)
+        bytes = (bytes + 63) / 64 * 64 + third;
+    return bytes;
+}
+
+/* Of a device whose memory is not the host's: what is sent and what arrives in a reduce-scatter. */
+static size_t staged_bytes(const comm_fixture *f, size_t slice_bytes)
+{
+    size_t rank = (size_t)f->rank, peers = (size_t)f->world - 1;
+    if (peers == 0 || device_memory_is_host(f->dev))
+        return 0;
+    return block_bytes(rank * slice_bytes, (peers - rank) * slice_bytes, peers * slice_bytes);
+}
+
 /* Staging comes from the ledger under `comm`, and goes back. */
 static void test_staging(comm_fixture *f)
 {
     size_t n = 1000, world = (size_t)f->world;
-    float *send = calloc(n * world, sizeof *send);
+    float *zeros = calloc(n * world, sizeof *zeros);
+    float *send = comm_test_up(f, zeros, n * world * sizeof *zeros);
     grad_acc acc;
     grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_sums, n, MEM_GRADS_SHARD, "sum");
     ledger_reset_peaks(device_ledger(f->dev));
     CHECK_OK(f, comm_reduce_scatter(f->c, f->s, "staged", send, n, &acc, 0));
     CHECK_OK(f, stream_sync(f->s));
     ledger_figures l = ledger_read(device_ledger(f->dev));
-    size_t want = (world - 1) * n * sizeof *send, most = want + 4096;
+    size_t want = (world - 1) * n * sizeof *send + staged_bytes(f, n * sizeof *send);
+    size_t most = want + 4096;
+    if (!device_memory_is_host(f->dev))
+        most = want;
     if (f->c->data->table->reduce_scatter != NULL) {
         /* shm+mpi: the sums of hosts, others' sums; and a copy for peers */
         want = (2 * world / (size_t)comm_local_size(f->c) - 1) * n * sizeof *send;
@@ -398,7 +447,18 @@ static void test_staging(comm_fixture *f)
     CHECK(f, l.peak_bytes[MEM_COMM] >= want && l.peak_bytes[MEM_COMM] <= most,
           "peak %zu, not %zu ... %zu", l.peak_bytes[MEM_COMM], want, most);
     grad_acc_free(&acc, f->s);
-    free(send);
+    comm_test_down(f, zeros, send, n * world * sizeof *zeros);
+    free(zeros);
+}
+
+/* It goes by what is below and says that it copies; a rank alone has nothing to copy. */
+static void test_staged_name(comm_fixture *f)
+{
+    const char *name = comm_backend_name(f->c);
+    CHECK(f, (strstr(name, "+staged") != NULL) == (f->world > 1), "goes by %s", name);
+    CHECK(f, (strstr(name, "+link+staged") != NULL) == (f->world > 1 && getenv("FSDP_LINK")),
+          "goes by %s", name);
+    CHECK(f, !f->c->data->table->shares && !f->c->data->table->carries_host, "%s", name);
 }
 
 /* ---- what the hosts settle ----------------------------------------------------------------- */
@@ -550,12 +610,14 @@ static void run_on_stream(comm_fixture *f, stream *s, const char *stream_name)
 }
 
 /* The same checks over a group that is opened beside the first, which is the one closed last. */
-static void run_over_link(comm_fixture *f)
+static void run_over_link(comm_fixture *f, const char *name)
 {
     comm *first = f->c;
     setenv("FSDP_LINK", "10Gbit,1us", 1);
     if (comm_open(f->dev, &(comm_config){.backend = COMM_AUTO}, &f->c) == FSDP_OK) {
-        run_on_stream(f, f->worker, "link");
+        if (!device_memory_is_host(f->dev))
+            run(f, "link_staged", test_staged_name);
+        run_on_stream(f, f->worker, name);
         comm_close(f->c);
     } else {
         fsdp_error_print(stderr, f->rank, f->world);
@@ -570,6 +632,8 @@ static void bench(comm_fixture *f, int repeats)
     enum { ELEMS = 1 << 20 }; /* a shard of 4 MB */
     size_t world = (size_t)f->world;
     float *full = calloc(world * ELEMS, sizeof *full), *shard = calloc(ELEMS, sizeof *shard);
+    int64_t zero = 0, *one = comm_test_up(f, &zero, sizeof zero);
+    float *to = comm_test_up(f, full, world * ELEMS * 4), *own = comm_test_up(f, shard, ELEMS * 4);
     for (int kind = 0; kind < 4; kind++) {
         grad_acc acc;
         grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_sums, ELEMS, MEM_GRADS_SHARD, "sum");
@@ -577,15 +641,14 @@ static void bench(comm_fixture *f, int repeats)
         for (int i = -3; i < repeats; i++) {
             if (i == 0)
                 begun = clock_now_s();
-            int64_t one = 1;
             if (kind == 0)
                 CHECK_OK(f, comm_barrier(f->c, f->s, "bench"));
             else if (kind == 1)
-                CHECK_OK(f, comm_all_reduce(f->c, f->s, "bench", DTYPE_I64, &one, 1));
+                CHECK_OK(f, comm_all_reduce(f->c, f->s, "bench", DTYPE_I64, one, 1));
             else if (kind == 2)
-                CHECK_OK(f, comm_all_gather(f->c, f->s, "bench", DTYPE_F32, shard, full, ELEMS));
+                CHECK_OK(f, comm_all_gather(f->c, f->s, "bench", DTYPE_F32, own, to, ELEMS));
             else
-                CHECK_OK(f, comm_reduce_scatter(f->c, f->s, "bench", full, ELEMS, &acc, 0));
+                CHECK_OK(f, comm_reduce_scatter(f->c, f->s, "bench", to, ELEMS, &acc, 0));
             CHECK_OK(f, stream_sync(f->s));
         }
         double ms = 1e3 * (clock_now_s() - begun) / repeats;
@@ -595,22 +658,42 @@ static void bench(comm_fixture *f, int repeats)
             printf("W=%d %-20s %8.3f ms\n", f->world, kinds[kind], ms);
         grad_acc_free(&acc, f->s);
     }
+    comm_test_down(f, full, to, world * ELEMS * 4);
+    comm_test_down(f, shard, own, ELEMS * 4);
+    comm_test_down(f, &zero, one, sizeof zero);
     free(full);
     free(shard);
+}
+
+/* The same checks on a device whose memory the host does not use, and over a network there. */
+static void run_apart(comm_fixture *first)
+{
+    comm_fixture f;
+    if (comm_test_open(&f, apart_backend(), true) != FSDP_OK) {
+        first->n_failed++;
+        return;
+    }
+    run(&f, "staged", test_staged_name);
+    run_on_stream(&f, f.worker, "apart");
+    run_on_stream(&f, device_compute_stream(f.dev), "apart compute");
+    run_over_link(&f, "apart link");
+    first->n_failed += f.n_failed;
+    comm_test_end(&f);
 }
 
 int main(int argc, char **argv)
 {
     comm_fixture f;
     bool is_bench = argc > 1 && strcmp(argv[1], "bench") == 0;
-    if (comm_test_open(&f, !is_bench) != FSDP_OK)
+    if (comm_test_open(&f, comm_test_backend(), !is_bench) != FSDP_OK)
         return 1;
     if (is_bench) {
         bench(&f, argc > 2 ? atoi(argv[2]) : 50);
     } else {
         run_on_stream(&f, f.worker, "worker");
         run_on_stream(&f, device_compute_stream(f.dev), "inline");
-        run_over_link(&f);
+        run_over_link(&f, "link");
+        run_apart(&f);
         run(&f, "fake_on_top", test_fake_on_top);
         run_on_stream(&f, f.worker, "fake");
         run(&f, "fake_figures", test_fake_figures);

@@ -616,7 +616,6 @@ static void test_alloc_from_threads(void **state)
 
 int main(void)
 {
-    static bool INLINE = false, ASYNC = true;
     alarm(60); /* a deadlock is a failure, not a hang */
     const struct CMUnitTest tests[] = {
         /* first: nothing has opened the file of shared memory yet */
