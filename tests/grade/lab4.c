@@ -310,6 +310,43 @@ static fsdp_status clip_body(fixture *fx)
     return FSDP_OK;
 }
 
+/* What AdamW has to leave: parameters and moments, by parameter and element. */
+typedef float adamw_ref[3][8][8];
+
+/* Unit u after step `step`, which began at ref; the next step is compared from what was found. */
+static void expect_adamw(fixture *fx, const fsdp_optimizer *o, int u, int64_t step, float coef,
+                         adamw_ref ref)
+{
+    const size_t elems = fx->f.units[u].layout.shard_elems;
+    const float *param = fix_read(fx, fx->f.units[u].shard, elems), zero = 0.0f;
+    const float *m = fix_read(fx, o->units[u].m, elems), *v = fix_read(fx, o->units[u].v, elems);
+    for (size_t i = 0; i < elems; i++) {
+        size_t e = 0;
+        int p = fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &e);
+        char what[64];
+        snprintf(what, sizeof what, "step %d, unit %d: parameter", (int)step, u);
+        if (p < 0 || PARAMS[p].frozen) {
+            note(fx, expect_f32(what, &param[i], p < 0 ? &zero : &ref[0][p][e], 1));
+            continue;
+        }
+        float g = finished_grad(fx, p, e);
+        adamw_args a = {.param = &ref[0][p][e], .m = &ref[1][p][e], .v = &ref[2][p][e], .grad = &g};
+        adamw_scalars(&a, &(adamw_config){.lr = 0.1,
+                                          .beta1 = 0.9,
+                                          .beta2 = 0.95,
+                                          .eps = 1e-8,
+                                          .weight_decay = PARAMS[p].decay ? 0.25 : 0.0,
+                                          .step = step});
+        adamw_exact want = adamw_double(&a, 0, (double)coef);
+        note(fx, expect_within(what, i, param[i], want.param, want.param_tol));
+        snprintf(what, sizeof what, "step %d, unit %d: first moment", (int)step, u);
+        note(fx, expect_within(what, i, m[i], want.m, want.m_tol));
+        ref[0][p][e] = param[i];
+        ref[1][p][e] = m[i];
+        ref[2][p][e] = v[i];
+    }
+}
+
 /* AdamW over two steps, NaN in every gap of the gradient: decay where it belongs, the clipped
  * gradient in the moments, the step number in the bias correction, nothing outside parameters. */
 static fsdp_status adamw_body(fixture *fx)
@@ -319,7 +356,7 @@ static fsdp_status adamw_body(fixture *fx)
     push_nan = true;
     TRY(optimizer_create(&fx->r, &o));
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, 1, "norm", &norm));
-    float coef = limit / (want_norm + 1e-6f), ref[3][8][8] = {0};
+    adamw_ref ref = {0};
     for (int p = 0; p < 8; p++)
         for (size_t i = 0; i < PARAMS[p].elems; i++)
             ref[0][p][i] = fix_value(p, i);
@@ -335,42 +372,10 @@ static fsdp_status adamw_body(fixture *fx)
                            .grad_scale = 0.125f};
         TRY(push_step(fx));
         TRY(optimizer_step(&o, &sc, norm));
-        TRY(stream_sync(fx->compute));
         TRY(stream_sync(fx->f.comm_stream));
         expect_values(fx, "norm before clipping", norm, &want_norm, 1);
-        for (int u = 0; u < N_UNITS; u++) {
-            const size_t elems = fx->f.units[u].layout.shard_elems;
-            const float *shard = fix_read(fx, fx->f.units[u].shard, elems);
-            const float *m = fix_read(fx, o.units[u].m, elems),
-                        *v = fix_read(fx, o.units[u].v, elems);
-            for (size_t i = 0; i < elems; i++) {
-                size_t e = 0;
-                int p = fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &e);
-                const float *param = &shard[i], zero = 0.0f;
-                char what[64];
-                snprintf(what, sizeof what, "step %d, unit %d: parameter", (int)step, u);
-                if (p < 0 || PARAMS[p].frozen) {
-                    note(fx, expect_f32(what, param, p < 0 ? &zero : &ref[0][p][e], 1));
-                    continue;
-                }
-                float g = finished_grad(fx, p, e);
-                adamw_args a = {
-                    .param = &ref[0][p][e], .m = &ref[1][p][e], .v = &ref[2][p][e], .grad = &g};
-                adamw_scalars(&a, &(adamw_config){.lr = 0.1,
-                                                  .beta1 = 0.9,
-                                                  .beta2 = 0.95,
-                                                  .eps = 1e-8,
-                                                  .weight_decay = PARAMS[p].decay ? 0.25 : 0.0,
-                                                  .step = step});
-                adamw_exact want = adamw_double(&a, 0, (double)coef);
-                note(fx, expect_within(what, i, *param, want.param, want.param_tol));
-                ref[0][p][e] = *param; /* the next step is compared from here */
-                ref[1][p][e] = m[i];
-                ref[2][p][e] = v[i];
-                snprintf(what, sizeof what, "step %d, unit %d: first moment", (int)step, u);
-                note(fx, expect_within(what, i, m[i], want.m, want.m_tol));
-            }
-        }
+        for (int u = 0; u < N_UNITS; u++)
+            expect_adamw(fx, &o, u, step, limit / (want_norm + 1e-6f), ref);
     }
     optimizer_free(&o);
     device_free(fx->compute, norm);
