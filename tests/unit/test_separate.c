@@ -144,8 +144,7 @@ static void need_device(bool keys)
     }
 }
 
-/* The body's access ends the child; `byte` of the victim is named, and `place` (NULL: a library's).
- */
+/* The access ends the child, and its byte and place (NULL: a library's) are named. */
 static void expect_caught(int (*body)(victim *v), const char *block, int byte, stream_fn place)
 {
     static child_end end;
@@ -578,6 +577,7 @@ static void order_of(bool waits, fsdp_status expected)
         OK(stream_wait_event(side, e));
     OK(device_zero(side, ptr, 50));
     OK(stream_sync(side));
+    OK(stream_sync(s));
     assert_int_equal(order_check_status(c), expected);
     device_free(side, ptr);
     event_free(e);
