@@ -1,7 +1,7 @@
 /* test_comm.c -- the collectives between ranks, on any number of them.
  *
  *   mpiexec -n W build/tests/unit/test_comm          (W = 1 runs without mpiexec too)
- *   mpiexec -n W build/tests/unit/test_comm bench    seconds per call
+ *   mpiexec -n W build/tests/unit/test_comm bench    milliseconds per call, on COMM_TEST_DEVICE
  *
  * Rank 0 prints one PASS or FAIL line per check, with the first wrong rank; every rank ends with a
  * DONE line, which a harness must count: a rank that dies early with status 0 would pass else.
@@ -779,13 +779,20 @@ static void run_over_link(comm_fixture *f, const char *name)
     f->c = first;
 }
 
+static void *bench_alloc(comm_fixture *f, size_t bytes)
+{
+    void *ptr = NULL;
+    CHECK_OK(f, comm_alloc(f->c, f->s, MEM_OTHER, bytes, "bench", &ptr));
+    CHECK_OK(f, device_zero(f->s, ptr, bytes));
+    return ptr;
+}
+
 static void bench(comm_fixture *f, int repeats)
 {
     enum { ELEMS = 1 << 20 }; /* a shard of 4 MB */
-    size_t world = (size_t)f->world;
-    float *full = calloc(world * ELEMS, sizeof *full), *shard = calloc(ELEMS, sizeof *shard);
-    int64_t zero = 0, *one = comm_test_up(f, &zero, sizeof zero);
-    float *to = comm_test_up(f, full, world * ELEMS * 4), *own = comm_test_up(f, shard, ELEMS * 4);
+    int64_t *one = bench_alloc(f, sizeof *one);
+    float *to = bench_alloc(f, (size_t)f->world * ELEMS * sizeof *to);
+    float *own = bench_alloc(f, ELEMS * sizeof *own);
     for (int kind = 0; kind < 4; kind++) {
         grad_acc acc;
         grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_sums, ELEMS, MEM_GRADS_SHARD, "sum");
@@ -807,14 +814,12 @@ static void bench(comm_fixture *f, int repeats)
         static const char *const kinds[] = {"barrier", "all-reduce of 1 i64", "all-gather 4 MB",
                                             "reduce-scatter 4 MB"};
         if (f->rank == 0)
-            printf("W=%d %-20s %8.3f ms\n", f->world, kinds[kind], ms);
+            printf("W=%d %s %-20s %8.3f ms\n", f->world, comm_backend_name(f->c), kinds[kind], ms);
         grad_acc_free(&acc, f->s);
     }
-    comm_test_down(f, full, to, world * ELEMS * 4);
-    comm_test_down(f, shard, own, ELEMS * 4);
-    comm_test_down(f, &zero, one, sizeof zero);
-    free(full);
-    free(shard);
+    device_free(f->s, one);
+    device_free(f->s, to);
+    device_free(f->s, own);
 }
 
 /* The same checks on a device whose memory the host does not use, and over a network there. */
