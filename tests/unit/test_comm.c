@@ -864,7 +864,8 @@ int main(int argc, char **argv)
         run_on_device(
             &f, &device_separate,
             (const char *[4]){"separate", "separate worker", "separate compute", "separate link"});
-        run_on_device(&f, apart_backend(), (const char *[4]){"apart", "apart worker"});
+        run_on_device(&f, apart_backend(),
+                      (const char *[4]){"apart", "apart worker", NULL, "apart link"});
         run(&f, "fake_on_top", test_fake_on_top);
         run_on_stream(&f, f.worker, "fake");
         run(&f, "fake_figures", test_fake_figures);
