@@ -31,8 +31,7 @@ fsdp_status grad_norm(fsdp_optimizer *o)
     /* SOLUTION END 4.3 */
 }
 
-/* The CPU runs adamw_shard over tiles, so that threads can share the work without changing a bit.
- */
+/* The CPU runs adamw_shard over tiles, so that threads share the work without changing a bit. */
 static fsdp_status adamw_tile(const void *args, size_t tile)
 {
     adamw_args part = *(const adamw_args *)args;

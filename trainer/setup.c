@@ -161,11 +161,15 @@ static fsdp_status make_plan(trainer *t)
     return FSDP_OK;
 }
 
-/* Compares what the run needs with what there is, before anything is allocated. */
+/* Compares what the run needs with what there is, before anything is allocated. Ranks of a host
+ * share its memory, but each has a limit of its own. */
 static fsdp_status check_memory(const trainer *t)
 {
     size_t need = 0, n_local = (size_t)comm_local_size(t->run.world);
-    size_t have = device_mem_available(t->run.dev) / n_local;
+    size_t have = device_mem_available(t->run.dev), limit = (size_t)t->cfg.device_memory_mib << 20;
+    bool limited =
+        limit > 0 && have + ledger_read(device_ledger(t->run.dev)).live_total_bytes >= limit;
+    have = limited ? have : have / n_local;
     for (int k = 0; k < MEM_CATEGORIES; k++)
         need += t->mem_plan.peak_bytes[k];
     if (need <= have)
@@ -175,9 +179,9 @@ static fsdp_status check_memory(const trainer *t)
         FSDP_ENOMEM,
         "use more ranks, --sharding full, a smaller --size, --batch-size or --seq-len; --plan "
         "prints the parts",
-        "this run needs %s on each rank, %s of memory are available to it",
+        "this run needs %s on each rank, %s of memory are available to it%s",
         format_bytes(need, need_text, sizeof need_text),
-        format_bytes(have, have_text, sizeof have_text));
+        format_bytes(have, have_text, sizeof have_text), limited ? " by --device-memory" : "");
 }
 
 static fsdp_status prepare_model(trainer *t)

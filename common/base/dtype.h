@@ -5,6 +5,8 @@
 #include <string.h>
 #include "common/base/status.h"
 
+EXTERN_C_BEGIN
+
 /* DTYPE_F32 is 0, so a struct of arguments that names no type means fp32. */
 typedef enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_I64, DTYPE_U8 } dtype;
 
@@ -63,3 +65,5 @@ int elems_to_int(size_t elems);
 
 /* size_log2_floor -- floor(log2(n)); 0 for n = 0. */
 int size_log2_floor(size_t n);
+
+EXTERN_C_END

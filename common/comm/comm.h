@@ -34,6 +34,8 @@
 #include "common/device/device.h"
 #include "common/sum/grad_acc.h"
 
+EXTERN_C_BEGIN
+
 typedef struct comm comm;
 typedef struct comm_transport comm_transport;
 
@@ -92,7 +94,7 @@ fsdp_status comm_split(comm *c, int color, int key, comm **out);
 
 /* comm_abort -- end the whole job after the error was printed: MPI_Abort, or _exit without MPI.
  * Never returns. c may be NULL: then only this process ends, and the launcher the others. */
-_Noreturn void comm_abort(comm *c, int exit_code);
+__attribute__((noreturn)) void comm_abort(comm *c, int exit_code);
 
 /* comm_rank, comm_size -- this rank's number in c, from 0, and how many ranks c has. */
 int comm_rank(const comm *c);
@@ -281,7 +283,7 @@ typedef struct comm_record {
     uint64_t group;    /* comm_group_number */
     int group_ranks;
     uint64_t seq; /* number of the call on its group */
-    const stream *stream;
+    const struct stream *stream;
     unsigned calls; /* 1; 0 for a later part (an all-reduce has two, a call over several hosts up to
                        three, FSDP_LINK adds one to each), whose first part was told before */
     double begin_s; /* by clock_now_s: issued; when ended, the moment that its stream reached it */
@@ -302,3 +304,5 @@ typedef struct comm_watch {
  * its splits), from whichever of them it is set, until the next one is set. NULL: nobody is. *w is
  * copied; calls to the one before may still be on their way. */
 void comm_set_watch(comm *c, const comm_watch *w);
+
+EXTERN_C_END

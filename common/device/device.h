@@ -30,6 +30,8 @@
 #include "common/observe/ledger.h"
 #include "common/observe/work.h"
 
+EXTERN_C_BEGIN
+
 typedef struct device device;
 typedef struct stream stream;
 typedef struct event event;
@@ -273,8 +275,8 @@ typedef enum device_act_kind {
 /* One call, as a watch is told of it. Pointers are good during the call of the watch only. */
 typedef struct device_act {
     device_act_kind kind;
-    stream *stream;
-    const event *event;
+    struct stream *stream;
+    const struct event *event;
     void *dst;
     const void *src;
     size_t bytes;
@@ -309,3 +311,5 @@ void device_set_watch(device *d, const device_watch *watch);
  * or "backward". Watches are told it with every act. NULL, NULL: for nothing in particular.
  *   scope, phase  kept by reference; valid until the next call and until what was issued has run */
 void device_set_scope(device *d, const char *scope, const char *phase);
+
+EXTERN_C_END

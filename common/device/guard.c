@@ -157,6 +157,11 @@ void guard_unmap(void *base, size_t bytes)
     munmap(base, bytes);
 }
 
+bool guard_has_key(int key_of_fault)
+{
+    return guarded_by == BY_KEY && key_of_fault == key;
+}
+
 bool guard_right(void)
 {
     int by = atomic_load_explicit(&guarded_by, memory_order_relaxed);

@@ -6,7 +6,6 @@
 #include <execinfo.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <ucontext.h>
 #include <unistd.h>
 #include "common/device/cpu_impl.h"
@@ -21,18 +20,20 @@ static struct {
 } fault = {.said = ATOMIC_FLAG_INIT};
 
 /* ---- the message ----------------------------------------------------------------------------- */
-static void say(const char *text)
+
+/* Up to the place in one write(2), so that ranks' lines do not mix. */
+typedef struct line {
+    char text[512];
+    size_t chars;
+} line;
+
+static void add(line *l, const char *text)
 {
-    for (size_t left = strlen(text); left > 0;) {
-        ssize_t n = write(STDERR_FILENO, text, left);
-        if (n <= 0)
-            return;
-        text += n;
-        left -= (size_t)n;
-    }
+    while (*text && l->chars < sizeof l->text)
+        l->text[l->chars++] = *text++;
 }
 
-static void say_number(size_t number)
+static void add_number(line *l, size_t number)
 {
     char digits[24], *at = digits + sizeof digits;
     *--at = '\0';
@@ -40,7 +41,13 @@ static void say_number(size_t number)
         *--at = (char)('0' + number % 10);
         number /= 10;
     } while (number > 0);
-    say(at);
+    add(l, at);
+}
+
+static void say(const char *text, size_t chars)
+{
+    if (write(STDERR_FILENO, text, chars) < 0)
+        return; /* nobody is left to tell */
 }
 
 /* The instruction that faulted; NULL where this is not known how to be found. */
@@ -59,37 +66,41 @@ static void *place_of(const ucontext_t *context)
 /* "PROGRAM(+0x1234)[address]" of the place, then of its callers. */
 static void say_places(void *place)
 {
+    static const char FROM[] = "  called from ";
     void *frames[MOST_FRAMES];
     int n = backtrace(frames, MOST_FRAMES), first = 0;
     backtrace_symbols_fd(&place, 1, STDERR_FILENO);
     while (first < n && frames[first] != place)
         first++;
     for (int i = first + 1; i < n; i++) {
-        say("  called from ");
+        say(FROM, sizeof FROM - 1);
         backtrace_symbols_fd(&frames[i], 1, STDERR_FILENO);
     }
 }
 
 static void say_fault(const siginfo_t *info, const ucontext_t *context)
 {
+    static const char HINT[] = "HINT: read it with device_download, write it with device_upload, "
+                               "or launch a kernel; addr2line -fe PROGRAM 0x... names a place\n";
     cpu_block_facts b = cpu_guarded_find(info->si_addr);
+    line l = {.chars = 0};
     if (fault.n_ranks > 0) {
-        say("[rank ");
-        say_number((size_t)fault.rank);
-        say("/");
-        say_number((size_t)fault.n_ranks);
-        say("] ");
+        add(&l, "[rank ");
+        add_number(&l, (size_t)fault.rank);
+        add(&l, "/");
+        add_number(&l, (size_t)fault.n_ranks);
+        add(&l, "] ");
     }
-    say("host access to device memory: '");
-    say(b.label);
-    say("' (");
-    say_number(b.bytes);
-    say(b.is_live ? " bytes), byte " : " bytes, freed), byte ");
-    say_number(b.byte);
-    say(", by ");
+    add(&l, "host access to device memory: '");
+    add(&l, b.label);
+    add(&l, "' (");
+    add_number(&l, b.bytes);
+    add(&l, b.is_live ? " bytes), byte " : " bytes, freed), byte ");
+    add_number(&l, b.byte);
+    add(&l, ", by ");
+    say(l.text, l.chars);
     say_places(place_of(context));
-    say("HINT: read it with device_download, write it with device_upload, or launch a kernel; "
-        "addr2line -fe PROGRAM 0x... names a place\n");
+    say(HINT, sizeof HINT - 1);
 }
 
 /* ---- the signal ------------------------------------------------------------------------------ */
@@ -97,7 +108,7 @@ static void say_fault(const siginfo_t *info, const ucontext_t *context)
 /* To return is to fault again: the default ends the process. Other faults are another's. */
 static void on_fault(int number, siginfo_t *info, void *context)
 {
-    if (info->si_code != SEGV_PKUERR) {
+    if (info->si_code != SEGV_PKUERR || !guard_has_key((int)info->si_pkey)) {
         sigaction(number, &fault.before, NULL);
         return;
     }

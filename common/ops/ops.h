@@ -32,6 +32,8 @@
 #include "common/sum/rsum.h"
 #include "common/sum/sum_kernels.h"
 
+EXTERN_C_BEGIN
+
 /* out[m,n] = op(a)[m,k] * op(b)[k,n]  (+ out when accumulate).
  * trans_a: a is stored [k,m]; trans_b: b is stored [n,k]. Dense: no padding between rows.
  * a_type, b_type: how the operands are stored, DTYPE_F32 or DTYPE_BF16.
@@ -256,3 +258,5 @@ typedef struct adamw_config {
 /* adamw_scalars -- fill the scalar fields of *a from doubles, in one written order (powers by
  * repeated multiplication), each rounded to fp32 once. */
 void adamw_scalars(adamw_args *a, const adamw_config *c);
+
+EXTERN_C_END

@@ -10,6 +10,8 @@
 #include "common/device/device.h"
 #include "common/sum/tree_sum.h"
 
+EXTERN_C_BEGIN
+
 /* out[i] = a[i] + b[i]. out may be a or b. With round_to = DTYPE_BF16 a[i], b[i] and their sum are
  * each rounded to bf16 (bf16_from_f32) and stay in fp32 arrays: a node of a sum in bf16. Only then
  * may b be NULL: out[i] = a[i], rounded. */
@@ -75,3 +77,5 @@ typedef struct sum_kernels {
  * program. sum_run_cpu: what it does when the stream gets there, for callers who are there. */
 fsdp_status sum_launch_cpu(stream *s, const sum_launch *l);
 fsdp_status sum_run_cpu(const sum_run *r, const void *const *in, int n_threads);
+
+EXTERN_C_END
