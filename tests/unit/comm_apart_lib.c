@@ -1,5 +1,6 @@
 /* comm_apart_lib.c -- see comm_apart_lib.h. */
 #include "tests/unit/comm_apart_lib.h"
+#include "common/device/separate.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,5 +65,7 @@ const device_backend *apart_backend(void)
 const device_backend *comm_test_backend(void)
 {
     const char *name = getenv("COMM_TEST_DEVICE");
+    if (name != NULL && strcmp(name, "separate") == 0)
+        return &device_separate;
     return name != NULL && strcmp(name, "apart") == 0 ? apart_backend() : &device_cpu;
 }

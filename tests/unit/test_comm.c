@@ -1,15 +1,16 @@
 /* test_comm.c -- the collectives between ranks, on any number of them.
  *
  *   mpiexec -n W build/tests/unit/test_comm          (W = 1 runs without mpiexec too)
- *   mpiexec -n W build/tests/unit/test_comm bench    seconds per call
+ *   mpiexec -n W build/tests/unit/test_comm bench    milliseconds per call, on COMM_TEST_DEVICE
  *
  * Rank 0 prints one PASS or FAIL line per check, with the first wrong rank; every rank ends with a
  * DONE line, which a harness must count: a rank that dies early with status 0 would pass else.
- * Everything runs once more over a simulated network (FSDP_LINK), on a device whose memory is not
- * the host's (comm_apart_lib.h), and with a transport on top that cannot carry hosts' calls
- * (comm_fake_lib.h). FSDP_MPI_CHUNK_BYTES=1000 runs the same checks with
- * messages cut into pieces; FSDP_TEST_LARGE=1 adds one message of more than 2 GiB. Ranks that
- * disagree, wait or die: comm_faults. */
+ * Everything runs once more over a simulated network (FSDP_LINK), on devices whose memory is not
+ * the host's (separate.h, comm_apart_lib.h), and with a transport on top that cannot carry hosts'
+ * calls (comm_fake_lib.h). FSDP_MPI_CHUNK_BYTES=1000 runs the same checks with messages cut into
+ * pieces; FSDP_TEST_LARGE=1 adds one message of more than 2 GiB. Ranks that disagree, wait or die:
+ * comm_faults. */
+#include "common/device/separate.h"
 #include "tests/unit/comm_apart_lib.h"
 #include "tests/unit/comm_cases_lib.h"
 #include "tests/unit/comm_fake_lib.h"
@@ -411,43 +412,62 @@ static size_t block_bytes(size_t first, size_t second, size_t third)
     return bytes;
 }
 
-/* Of a device whose memory is not the host's: what is sent and what arrives in a reduce-scatter. */
-static size_t staged_bytes(const comm_fixture *f, size_t slice_bytes)
+static bool is_staged(const comm_fixture *f)
 {
-    size_t rank = (size_t)f->rank, peers = (size_t)f->world - 1;
-    if (peers == 0 || device_memory_is_host(f->dev))
-        return 0;
-    return block_bytes(rank * slice_bytes, (peers - rank) * slice_bytes, peers * slice_bytes);
+    return f->world > 1 && !device_memory_is_host(f->dev);
 }
 
-/* Staging comes from the ledger under `comm`, and goes back. */
+/* What the last call has held at most under `comm`: exactly on_device and on_host, or on a host's
+ * own device up to `copies` more, for peers. Nothing is held any more. */
+static void held_check(comm_fixture *f, const char *name, size_t on_device, size_t on_host,
+                       size_t copies)
+{
+    ledger *l = device_ledger(f->dev), *h = device_host_ledger(f->dev);
+    CHECK_OK(f, stream_sync(f->s));
+    ledger_figures there = ledger_read(l), here = ledger_read(h);
+    size_t got = there.peak_bytes[MEM_COMM], live = there.live_bytes[MEM_COMM];
+    on_device += h == l ? on_host : 0;
+    CHECK(f, live == 0 && here.live_bytes[MEM_COMM] == 0, "%s: %zu bytes live", name, live);
+    CHECK(f, got >= on_device && got <= on_device + copies, "%s: peak %zu, not %zu ... %zu", name,
+          got, on_device, on_device + copies);
+    CHECK(f, h == l || here.peak_bytes[MEM_COMM] == on_host, "%s: peak %zu on the host, not %zu",
+          name, here.peak_bytes[MEM_COMM], on_host);
+    ledger_reset_peaks(l);
+    ledger_reset_peaks(h);
+}
+
+/* Staging comes from the ledgers under `comm`, and goes back. */
 static void test_staging(comm_fixture *f)
 {
-    size_t n = 1000, world = (size_t)f->world;
+    size_t n = 1000, world = (size_t)f->world, rank = (size_t)f->rank, slice = n * sizeof(float);
+    size_t before = rank * slice, behind = (world - 1 - rank) * slice;
+    bool hier = f->c->data->table->reduce_scatter != NULL, staged = is_staged(f);
+    bool fake = f->c->data->table == &fake_transport; /* below it a copy for peers */
     float *zeros = calloc(n * world, sizeof *zeros);
-    float *send = comm_test_up(f, zeros, n * world * sizeof *zeros);
+    float *buf = comm_test_up(f, zeros, world * slice);
     grad_acc acc;
     grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_sums, n, MEM_GRADS_SHARD, "sum");
     ledger_reset_peaks(device_ledger(f->dev));
-    CHECK_OK(f, comm_reduce_scatter(f->c, f->s, "staged", send, n, &acc, 0));
-    CHECK_OK(f, stream_sync(f->s));
-    ledger_figures l = ledger_read(device_ledger(f->dev));
-    size_t want = (world - 1) * n * sizeof *send + staged_bytes(f, n * sizeof *send);
-    size_t most = want + 4096;
-    if (!device_memory_is_host(f->dev))
-        most = want;
-    if (f->c->data->table->reduce_scatter != NULL) {
-        /* shm+mpi: the sums of hosts, others' sums; and a copy for peers */
-        want = (2 * world / (size_t)comm_local_size(f->c) - 1) * n * sizeof *send;
-        most = want + world * n * sizeof *send;
-    }
-    if (f->c->data->table == &fake_transport) /* staged, and below a copy for peers */
-        most += world * n * sizeof *send;
-    CHECK(f, l.live_bytes[MEM_COMM] == 0, "%zu bytes live", l.live_bytes[MEM_COMM]);
-    CHECK(f, l.peak_bytes[MEM_COMM] >= want && l.peak_bytes[MEM_COMM] <= most,
-          "peak %zu, not %zu ... %zu", l.peak_bytes[MEM_COMM], want, most);
+    ledger_reset_peaks(device_host_ledger(f->dev));
+    CHECK_OK(f, comm_reduce_scatter(f->c, f->s, "staged", buf, n, &acc, 0));
+    if (hier) /* the sums of hosts, others' sums; and a copy for peers */
+        held_check(f, "sums of hosts", (2 * world / (size_t)comm_local_size(f->c) - 1) * slice, 0,
+                   world * slice);
+    else
+        held_check(f, "reduce-scatter", (world - 1) * slice,
+                   staged ? block_bytes(before, behind, (world - 1) * slice) : 0,
+                   staged ? 0 : 4096 + (fake ? world * slice : 0));
+    CHECK_OK(f, comm_all_gather(f->c, f->s, "staged", DTYPE_F32, buf + rank * n, buf, n));
+    bool whole = f->c->data->table->all_gather != NULL;
+    held_check(f, "all-gather", 0,
+               !staged ? 0
+               : whole ? world * slice
+                       : block_bytes(slice, before, behind),
+               staged ? 0 : world * slice);
+    CHECK_OK(f, comm_broadcast(f->c, f->s, "staged", DTYPE_F32, buf, n, 0));
+    held_check(f, "broadcast", 0, staged ? slice : 0, staged ? 0 : slice);
     grad_acc_free(&acc, f->s);
-    comm_test_down(f, zeros, send, n * world * sizeof *zeros);
+    comm_test_down(f, zeros, buf, world * slice);
     free(zeros);
 }
 
@@ -458,7 +478,8 @@ static void test_staged_name(comm_fixture *f)
     CHECK(f, (strstr(name, "+staged") != NULL) == (f->world > 1), "goes by %s", name);
     CHECK(f, (strstr(name, "+link+staged") != NULL) == (f->world > 1 && getenv("FSDP_LINK")),
           "goes by %s", name);
-    CHECK(f, !f->c->data->table->shares && !f->c->data->table->carries_host, "%s", name);
+    CHECK(f, f->world == 1 || (!f->c->data->table->shares && !f->c->data->table->carries_host),
+          "%s", name);
 }
 
 /* ---- what the hosts settle ----------------------------------------------------------------- */
@@ -521,8 +542,9 @@ static void test_large(comm_fixture *f)
     memset(buf, f->rank == 0 ? 1 : 2, bytes);
     for (size_t j = 0; f->rank == 0 && j < bytes; j += 4097)
         buf[j] = (char)comm_test_coded_byte(0, j, 3);
-    CHECK_OK(f, comm_broadcast(f->c, f->s, "large", DTYPE_U8, buf, bytes, 0));
-    CHECK_OK(f, stream_sync(f->s));
+    void *there = comm_test_up(f, buf, bytes);
+    CHECK_OK(f, comm_broadcast(f->c, f->s, "large", DTYPE_U8, there, bytes, 0));
+    comm_test_down(f, buf, there, bytes);
     for (size_t j = 0; j < bytes; j++) {
         char want = j % 4097 == 0 ? (char)comm_test_coded_byte(0, j, 3) : 1;
         CHECK(f, buf[j] == want, "byte %zu", j);
@@ -547,6 +569,136 @@ static void test_fake_figures(comm_fixture *f)
     CHECK(f, fake_exchanges() > 100, "%d exchanges", fake_exchanges());
     CHECK(f, (fake_splits() > 0) == (f->world > 1), "%d splits", fake_splits());
     CHECK(f, fake_open_groups() == 1, "%d groups open", fake_open_groups());
+}
+
+/* ---- what a device brings along -------------------------------------------------------------- */
+
+static fsdp_status decline(transport_group *below, transport_group **out, const char **why_not)
+{
+    (void)below;
+    *out = NULL;
+    *why_not = "no native transport, for the test";
+    return FSDP_OK;
+}
+
+/* A group of all ranks on a device with this transport goes by the name `want` and works. */
+static void native_check(comm_fixture *f, const comm_transport *native, const char *link,
+                         const char *want)
+{
+    comm_fixture own = *f;
+    if (link != NULL)
+        setenv("FSDP_LINK", link, 1);
+    CHECK_OK(f, comm_open(f->dev, &(comm_config){.native = native}, &own.c));
+    unsetenv("FSDP_LINK");
+    if (own.c == f->c)
+        return;
+    CHECK(f, strcmp(comm_backend_name(own.c), want) == 0, "goes by %s, not %s",
+          comm_backend_name(own.c), want);
+    CHECK(f, own.c->control->table->carries_host, "control group");
+    comm_case_all_gather(&own);
+    comm_case_all_reduce_f32(&own);
+    CHECK(f, own.why[0] == '\0', "%s", own.why);
+    comm_close(own.c);
+}
+
+static void test_native(comm_fixture *f)
+{
+    static const comm_transport declining = {.name = "declining", .open_over = decline};
+    const char *alone = comm_backend_name(f->c);
+    bool several = f->world > 1;
+    native_check(f, &declining, NULL, alone);
+    if (!device_memory_is_host(f->dev))
+        return; /* the fake one hands the host what it gets */
+    native_check(f, &fake_transport, NULL, several ? "fake" : alone);
+    native_check(f, &fake_transport, "10Gbit,1us", several ? "fake+link" : alone);
+    CHECK(f, fake_open_groups() == 0, "%d groups open", fake_open_groups());
+}
+
+static int n_f32_sums, n_i64_sums; /* one thread issues calls */
+
+static fsdp_status count_f32(stream *s, const sum_launch *l)
+{
+    n_f32_sums++;
+    return sum_launch_cpu(s, l);
+}
+
+static fsdp_status count_i64(stream *s, const sum_launch *l)
+{
+    n_i64_sums++;
+    return sum_launch_cpu(s, l);
+}
+
+/* All-reduces, of splits too, add with the kernels of the config where they add on the device. */
+static void test_sums(comm_fixture *f)
+{
+    static const sum_kernels counted = {.launch = count_f32, .sum_i64 = count_i64};
+    comm_fixture own = *f;
+    comm *opened = NULL, *part = NULL;
+    CHECK_OK(f, comm_open(f->dev, &(comm_config){.sums = &counted}, &opened));
+    CHECK_OK(f, comm_split(opened, 0, 0, &part));
+    if (f->why[0] != '\0')
+        return;
+    bool launched = f->world > 1 && opened->data->table->peer_read == NULL;
+    n_f32_sums = n_i64_sums = 0;
+    own.c = opened;
+    comm_case_all_reduce_i64(&own);
+    CHECK(f, (n_i64_sums > 0) == launched && n_f32_sums == 0, "%d and %d", n_i64_sums, n_f32_sums);
+    own.c = part;
+    comm_case_all_reduce_f32(&own);
+    CHECK(f, (n_f32_sums > 0) == launched, "%d in a split", n_f32_sums);
+    CHECK(f, own.why[0] == '\0', "%s", own.why);
+    comm_close(part);
+    comm_close(opened);
+}
+
+/* A device that does not run this program's functions has no sums of its own. */
+static void test_sums_missing(comm_fixture *f)
+{
+    device_backend kernels_only = *apart_backend();
+    device *d = NULL;
+    comm *c = NULL;
+    kernels_only.runs_c = false;
+    CHECK_OK(f, device_open(&(device_config){.backend = &kernels_only, .n_threads = 1}, &d));
+    CHECK(f, comm_open(d, &(comm_config){.timeout_s = 0}, &c) == FSDP_EINVAL && c == NULL,
+          "opened without sums");
+    CHECK(f, strstr(fsdp_error_get()->hint, "comm_config.sums") != NULL, "hint");
+    device_close(d);
+}
+
+/* ---- memory that is missing ------------------------------------------------------------------ */
+
+static fsdp_status call_nth(comm_fixture *f, int i, float *buf, size_t n, grad_acc *acc)
+{
+    if (i == 0)
+        return comm_all_gather(f->c, f->s, "missing", DTYPE_F32, buf, buf, n);
+    if (i == 1)
+        return comm_reduce_scatter(f->c, f->s, "missing", buf, n, acc, 0);
+    return comm_broadcast(f->c, f->s, "missing", DTYPE_F32, buf, n, 0);
+}
+
+/* No rank gets memory of the host: the call fails, nothing is left of it, the next one works. */
+static void test_no_block(comm_fixture *f)
+{
+    size_t n = 1000, bytes = n * sizeof(float) * (size_t)f->world;
+    float *zeros = calloc(1, bytes), *buf = comm_test_up(f, zeros, bytes);
+    fsdp_status want = f->world > 1 ? FSDP_ENOMEM : FSDP_OK;
+    for (int i = 0; i < 3; i++) {
+        grad_acc acc;
+        grad_acc_init(&acc, GRAD_ACC_CANONICAL, &comm_test_sums, n, MEM_GRADS_SHARD, "sum");
+        apart_fail_host(1);
+        fsdp_status got = call_nth(f, i, buf, n, &acc);
+        apart_fail_host(0);
+        CHECK(f, got == want, "call %d: %s", i, fsdp_status_name(got));
+        grad_acc_free(&acc, f->s);
+        CHECK_OK(f, stream_sync(f->s));
+        ledger_figures l = ledger_read(device_ledger(f->dev));
+        CHECK(f, l.live_bytes[MEM_COMM] == 0 && l.live_bytes[MEM_GRADS_SHARD] == 0,
+              "call %d leaves %zu bytes", i, l.live_bytes[MEM_COMM]);
+    }
+    comm_test_down(f, zeros, buf, bytes);
+    free(zeros);
+    comm_case_all_gather(f);
+    comm_case_reduce_scatter(f);
 }
 
 /* ---- running ------------------------------------------------------------------------------- */
@@ -627,13 +779,20 @@ static void run_over_link(comm_fixture *f, const char *name)
     f->c = first;
 }
 
+static void *bench_alloc(comm_fixture *f, size_t bytes)
+{
+    void *ptr = NULL;
+    CHECK_OK(f, comm_alloc(f->c, f->s, MEM_OTHER, bytes, "bench", &ptr));
+    CHECK_OK(f, device_zero(f->s, ptr, bytes));
+    return ptr;
+}
+
 static void bench(comm_fixture *f, int repeats)
 {
     enum { ELEMS = 1 << 20 }; /* a shard of 4 MB */
-    size_t world = (size_t)f->world;
-    float *full = calloc(world * ELEMS, sizeof *full), *shard = calloc(ELEMS, sizeof *shard);
-    int64_t zero = 0, *one = comm_test_up(f, &zero, sizeof zero);
-    float *to = comm_test_up(f, full, world * ELEMS * 4), *own = comm_test_up(f, shard, ELEMS * 4);
+    int64_t *one = bench_alloc(f, sizeof *one);
+    float *to = bench_alloc(f, (size_t)f->world * ELEMS * sizeof *to);
+    float *own = bench_alloc(f, ELEMS * sizeof *own);
     for (int kind = 0; kind < 4; kind++) {
         grad_acc acc;
         grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_sums, ELEMS, MEM_GRADS_SHARD, "sum");
@@ -655,28 +814,34 @@ static void bench(comm_fixture *f, int repeats)
         static const char *const kinds[] = {"barrier", "all-reduce of 1 i64", "all-gather 4 MB",
                                             "reduce-scatter 4 MB"};
         if (f->rank == 0)
-            printf("W=%d %-20s %8.3f ms\n", f->world, kinds[kind], ms);
+            printf("W=%d %s %-20s %8.3f ms\n", f->world, comm_backend_name(f->c), kinds[kind], ms);
         grad_acc_free(&acc, f->s);
     }
-    comm_test_down(f, full, to, world * ELEMS * 4);
-    comm_test_down(f, shard, own, ELEMS * 4);
-    comm_test_down(f, &zero, one, sizeof zero);
-    free(full);
-    free(shard);
+    device_free(f->s, one);
+    device_free(f->s, to);
+    device_free(f->s, own);
 }
 
 /* The same checks on a device whose memory the host does not use, and over a network there. */
-static void run_apart(comm_fixture *first)
+static void run_on_device(comm_fixture *first, const device_backend *backend, const char *names[4])
 {
     comm_fixture f;
-    if (comm_test_open(&f, apart_backend(), true) != FSDP_OK) {
-        first->n_failed++;
+    fsdp_status status = comm_test_open(&f, backend, true);
+    if (status == FSDP_ESKIP && first->rank == 0)
+        printf("SKIP %s\n", names[0]);
+    first->n_failed += status != FSDP_OK && status != FSDP_ESKIP;
+    if (status != FSDP_OK)
         return;
-    }
-    run(&f, "staged", test_staged_name);
-    run_on_stream(&f, f.worker, "apart");
-    run_on_stream(&f, device_compute_stream(f.dev), "apart compute");
-    run_over_link(&f, "apart link");
+    run(&f, names[0], test_staged_name);
+    run(&f, "native_declined", test_native);
+    run(&f, "sums_on_device", test_sums);
+    if (backend == apart_backend())
+        run(&f, "no_block", test_no_block);
+    run_on_stream(&f, f.worker, names[1]);
+    if (names[2] != NULL)
+        run_on_stream(&f, device_compute_stream(f.dev), names[2]);
+    if (names[3] != NULL)
+        run_over_link(&f, names[3]);
     first->n_failed += f.n_failed;
     comm_test_end(&f);
 }
@@ -693,7 +858,14 @@ int main(int argc, char **argv)
         run_on_stream(&f, f.worker, "worker");
         run_on_stream(&f, device_compute_stream(f.dev), "inline");
         run_over_link(&f, "link");
-        run_apart(&f);
+        run(&f, "native", test_native);
+        run(&f, "sums", test_sums);
+        run(&f, "sums_missing", test_sums_missing);
+        run_on_device(
+            &f, &device_separate,
+            (const char *[4]){"separate", "separate worker", "separate compute", "separate link"});
+        run_on_device(&f, apart_backend(),
+                      (const char *[4]){"apart", "apart worker", NULL, "apart link"});
         run(&f, "fake_on_top", test_fake_on_top);
         run_on_stream(&f, f.worker, "fake");
         run(&f, "fake_figures", test_fake_figures);

@@ -132,11 +132,18 @@ static const comm_part *host_parts(const transport_group *group, const comm_part
     return g->host;
 }
 
+/* The call gets its number below when nothing before it can fail any more: numbers have no gaps. */
+static fsdp_status exchange_below(transport_group *group, stream *s, const comm_call *call,
+                                  const comm_part *host)
+{
+    comm_call below = transport_call_below(group, call);
+    return group->below->table->exchange(group->below, s, &below, host);
+}
+
 static fsdp_status staged_exchange(transport_group *group, stream *s, const comm_call *call,
                                    const comm_part *parts)
 {
     staged_group *g = group->state;
-    comm_call below = transport_call_below(group, call);
     char *block;
     g->block_bytes = 0;
     lay_out(group, parts, SENT);
@@ -144,12 +151,18 @@ static fsdp_status staged_exchange(transport_group *group, stream *s, const comm
     TRY(block_get(s, g->block_bytes, &block));
     fsdp_status status = pieces_copy(&g->sides[SENT], s, block, SENT);
     if (status == FSDP_OK)
-        status =
-            group->below->table->exchange(group->below, s, &below, host_parts(group, parts, block));
+        status = exchange_below(group, s, call, host_parts(group, parts, block));
     if (status == FSDP_OK)
         status = pieces_copy(&g->sides[RECEIVED], s, block, RECEIVED);
     device_free(s, block);
     return status;
+}
+
+static fsdp_status all_gather_below(transport_group *group, stream *s, const comm_call *call,
+                                    void *host, size_t slice_bytes)
+{
+    comm_call below = transport_call_below(group, call);
+    return group->below->table->all_gather(group->below, s, &below, host, slice_bytes);
 }
 
 static fsdp_status staged_all_gather(transport_group *group, stream *s, const comm_call *call,
@@ -157,12 +170,11 @@ static fsdp_status staged_all_gather(transport_group *group, stream *s, const co
 {
     size_t own = (size_t)group->team->rank * slice_bytes, behind = own + slice_bytes;
     size_t bytes = (size_t)group->team->size * slice_bytes;
-    comm_call below = transport_call_below(group, call);
     char *block, *to = recv;
     TRY(block_get(s, bytes, &block));
     fsdp_status status = device_copy(s, block + own, to + own, slice_bytes);
     if (status == FSDP_OK)
-        status = group->below->table->all_gather(group->below, s, &below, block, slice_bytes);
+        status = all_gather_below(group, s, call, block, slice_bytes);
     if (status == FSDP_OK)
         status = device_copy(s, to, block, own);
     if (status == FSDP_OK)
@@ -171,16 +183,22 @@ static fsdp_status staged_all_gather(transport_group *group, stream *s, const co
     return status;
 }
 
+static fsdp_status broadcast_below(transport_group *group, stream *s, const comm_call *call,
+                                   void *host, size_t bytes)
+{
+    comm_call below = transport_call_below(group, call);
+    return group->below->table->broadcast(group->below, s, &below, host, bytes);
+}
+
 static fsdp_status staged_broadcast(transport_group *group, stream *s, const comm_call *call,
                                     void *buf, size_t bytes)
 {
     bool is_root = group->team->rank == call->desc.root;
-    comm_call below = transport_call_below(group, call);
     char *block;
     TRY(block_get(s, bytes, &block));
     fsdp_status status = is_root ? device_copy(s, block, buf, bytes) : FSDP_OK;
     if (status == FSDP_OK)
-        status = group->below->table->broadcast(group->below, s, &below, block, bytes);
+        status = broadcast_below(group, s, call, block, bytes);
     if (status == FSDP_OK && !is_root)
         status = device_copy(s, buf, block, bytes);
     device_free(s, block);
