@@ -17,6 +17,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/model/runner.h"
 #include "tests/unit/model_lib.h"
 #include "tests/unit/rounding_ops_lib.h"
 
@@ -192,13 +193,43 @@ static void test_scratch_bytes(void **state)
     model_free(&m);
 }
 
+/* What a run holds, by hand: all that is kept, outputs of all layers but the head, two gradients
+ * between layers, the scratch of the layer that needs most (attention's d_qkv is wider than F),
+ * what attention takes for itself; of each call a loss, of each token two numbers. */
+static void test_activation_bytes(void **state)
+{
+    (void)state;
+    enum { N_SEQ = 4, C = 6, F = 14, V = 11, H = 2 };
+    model m;
+    assert_int_equal(gpt2_create(&SMALL, &m), FSDP_OK);
+    for (int by_leaf = 0; by_leaf < 2; by_leaf++)
+        for (dtype type = DTYPE_F32; type <= DTYPE_BF16; type++) {
+            const size_t batch = by_leaf ? 1 : N_SEQ, rows = batch * SEQ, x = dtype_bytes(type);
+            const size_t norm = 2 * lines(rows * 4) + lines(rows * C * x);
+            const size_t attn =
+                norm + lines(rows * 3 * C * x) + lines(rows * H * 4) + lines(rows * C * x);
+            const size_t mlp = norm + lines(rows * F * x), head = norm + lines(rows * V * x);
+            const size_t call = 2 * (attn + mlp) + head + (5 + 2) * lines(rows * C * x) + 4;
+            const size_t scratch = lines(rows * C * x) + lines(rows * 3 * C * x) + lines(2 * C * 4);
+            const size_t op = m.layers[1].op_bytes(&m.layers[1], batch, SEQ, type);
+            assert_true(type == DTYPE_BF16 || op == 0);
+            const run_context run = {.m = &m,
+                                     .mode = by_leaf ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST,
+                                     .batch = N_SEQ,
+                                     .seq_len = SEQ,
+                                     .param_dtype = type};
+            assert_int_equal(runner_activation_bytes(&run),
+                             N_SEQ / batch * call + scratch + op + 2 * N_SEQ * SEQ * 4);
+        }
+    model_free(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layer_by_layer),
-        cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_saved_bytes),
-        cmocka_unit_test(test_scratch_bytes),
+        cmocka_unit_test(test_layer_by_layer),   cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_saved_bytes),      cmocka_unit_test(test_scratch_bytes),
+        cmocka_unit_test(test_activation_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
