@@ -33,14 +33,17 @@
 #include "common/sum/rsum.h"
 #include "common/sum/sum_kernels.h"
 
-/* out[m,n] = op(a)[m,k] * op(b)[k,n]  (+ out when accumulate, then + bias[n], then + residual[m,n]).
+/* out[m,n] = op(a)[m,k] * op(b)[k,n], + out when accumulate, then + bias[n], then + residual[m,n].
  * trans_a: a is stored [k,m]; trans_b: b is stored [n,k]. Dense: no padding between rows.
+ *
  * a, b, bias and residual are stored as `type`, out as out_type: `type` or DTYPE_F32. Products are
  * summed in fp32, and rounding comes last: with type DTYPE_BF16 an out of fp32 has no rounding at
  * all, since the product of two bf16 numbers is exact in fp32. `fast` may take denormal numbers for
  * 0 then (bf16 instructions do).
- *   bias, residual  NULL: none; residual == out is allowed
- *   accumulate      out_type is DTYPE_F32, and there is neither bias nor residual */
+ *
+ *   bias, residual  NULL: none; residual == out is allowed, if both are stored alike
+ *   accumulate      out_type is DTYPE_F32, and there is neither bias nor residual
+ *   errors          FSDP_EINVAL for anything else */
 typedef struct matmul_args {
     void *out;
     const void *a, *b, *bias, *residual;
