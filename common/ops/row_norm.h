@@ -45,13 +45,12 @@ ROW_FN void layernorm_backward_row(const layernorm_backward_args *a, size_t r, d
     const void *residual = a->d_residual ? row_at(a->d_residual, at, type) : NULL;
     void *d_in = row_out_at(a->d_in, at, type);
     const float mean = a->mean[r], rstd = a->rstd[r];
-    float sum_g[LANES] = {0}, sum_gn[LANES] = {0};
-    ROW_BY_LANES(cols, i, l, {
-        const float g = row_load(d_out, i, type) * row_load(gain, i, type);
-        sum_g[l] += g;
-        sum_gn[l] += g * norm_of(row_load(in, i, type), mean, rstd);
-    });
-    const float avg_g = lanes_sum(sum_g) / (float)cols, avg_gn = lanes_sum(sum_gn) / (float)cols;
+    float acc[LANES] = {0};
+    ROW_BY_LANES(cols, i, l,
+                 acc[l] += row_load(d_out, i, type) * row_load(gain, i, type) *
+                           norm_of(row_load(in, i, type), mean, rstd));
+    const float avg_g = row_dot(d_out, gain, cols, type) / (float)cols;
+    const float avg_gn = lanes_sum(acc) / (float)cols;
     for (size_t c = 0; c < cols; c++) {
         const float g = row_load(d_out, c, type) * row_load(gain, c, type);
         const float norm = norm_of(row_load(in, c, type), mean, rstd);
@@ -81,14 +80,15 @@ typedef struct norm_sums {
 ROW_FN void layernorm_backward_columns(const layernorm_backward_args *a, size_t begin, size_t width,
                                        norm_sums sum, dtype type)
 {
+    float *__restrict__ gain = sum.gain, *__restrict__ bias = sum.bias;
     for (size_t r = 0; r < a->rows; r++) {
         const void *d_out = row_at(a->d_out, r * a->cols + begin, type);
         const void *in = row_at(a->in, r * a->cols + begin, type);
         const float mean = a->mean[r], rstd = a->rstd[r];
         for (size_t c = 0; c < width; c++) {
             const float d = row_load(d_out, c, type);
-            sum.gain[c] += d * norm_of(row_load(in, c, type), mean, rstd);
-            sum.bias[c] += d;
+            gain[c] += d * norm_of(row_load(in, c, type), mean, rstd);
+            bias[c] += d;
         }
     }
 }
