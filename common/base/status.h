@@ -78,6 +78,7 @@ fsdp_status fsdp_todo(const char *task);
          : fsdp_assert_eq_fail(__FILE__, __LINE__, __func__, #a " == " #b, (long long)(a),         \
                                (long long)(b)))
 /* fsdp_assert_fail, fsdp_assert_eq_fail -- print place, condition and values, then abort(). */
-_Noreturn void fsdp_assert_fail(const char *file, int line, const char *func, const char *cond);
-_Noreturn void fsdp_assert_eq_fail(const char *file, int line, const char *func, const char *cond,
-                                   long long a, long long b);
+__attribute__((noreturn)) void fsdp_assert_fail(const char *file, int line, const char *func,
+                                                const char *cond);
+__attribute__((noreturn)) void fsdp_assert_eq_fail(const char *file, int line, const char *func,
+                                                   const char *cond, long long a, long long b);

@@ -7,37 +7,78 @@
  *     out = out exp(top - top') + p v;  sum likewise
  * and in the end out /= sum, lse = top + log(sum). Backward rebuilds p = exp(s - lse).
  *
- * A block on the diagonal is cut into strips of STRIP queries, which see fewer keys:
+ * A block on the diagonal is cut into two strips of queries, of which one sees fewer keys:
  *     queries  0 ... 31   keys 0 ... 31
  *     queries 32 ... 63   keys 0 ... 63      three quarters of the products of the whole block
+ *
+ * Products of two operands of bf16 are several times as fast, where there are instructions for it
+ * and blocks are wide. For them, and if the caller allows it, scores are rounded.
  * [Dao et al. 2022 (FlashAttention), alg. 1 and 4] */
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/row_softmax.h"
 
 /* HEAD_PIECE: columns of out that are summed up at a time, with the scores made anew for each
  * piece. No model's heads are wider, so there is one. */
-enum { BLOCK = SCORES, STRIP = 32, HEAD_PIECE = 256 };
+enum { BLOCK = 64, WIDE_BLOCK = 256, HEAD_PIECE = 256 };
 
 /* Multiplications of all score products below which a second thread does not pay. */
 static const size_t MIN_PARALLEL_MACS = (size_t)1 << 20;
+
+/* How a call computes: `block` queries and keys at a time; scores are rounded before they are
+ * multiplied by v, k, q or d_out. */
+typedef struct way {
+    gemm_fn gemm;
+    size_t block;
+    bool rounds;
+} way;
+
+static way way_of(const attention_shape *x, gemm_fn gemm, bool may_round)
+{
+    const bool wide = may_round && x->type == DTYPE_BF16 && x->seq_len >= WIDE_BLOCK;
+    return (way){gemm, wide ? WIDE_BLOCK : BLOCK, wide};
+}
+
+static size_t whole_vectors(size_t n)
+{
+    return tiles_of(n, LANES) * LANES;
+}
 
 /* Query number `query` sees keys 0 ... query; of a block those from first_key on. */
 static row_extent row_extent_of(size_t query, size_t first_key, size_t n_keys)
 {
     const size_t n_seen = min_size(n_keys, query + 1 - first_key);
-    return (row_extent){n_seen, tiles_of(n_seen, LANES) * LANES};
+    return (row_extent){n_seen, whole_vectors(n_seen), whole_vectors(n_keys)};
 }
 
 /* End of the queries [begin, result) that are treated together: a strip on the diagonal, else the
  * block; and the keys they see. */
-static size_t part_end(size_t begin, size_t n_queries, bool diagonal)
+static size_t part_end(size_t begin, size_t n_queries, size_t block, bool diagonal)
 {
-    return diagonal ? min_size(begin + STRIP, n_queries) : n_queries;
+    return diagonal ? min_size(begin + block / 2, n_queries) : n_queries;
 }
 
 static size_t part_keys(size_t end, size_t n_keys, bool diagonal)
 {
     return diagonal ? min_size(end, n_keys) : n_keys;
+}
+
+/* A block of scores, or of what has their shape: rows of `block` elements. */
+typedef struct scores {
+    _Alignas(64) float x[WIDE_BLOCK * WIDE_BLOCK];
+} scores;
+typedef struct rounded_scores {
+    _Alignas(64) uint16_t x[WIDE_BLOCK * WIDE_BLOCK];
+} rounded_scores;
+
+/* g->a = x, [rows, cols]: as it is, or rounded into buf. */
+static void set_scores(gemm_args *g, const way *w, const scores *x, size_t rows, size_t cols,
+                       rounded_scores *buf)
+{
+    g->a = w->rounds ? (const void *)buf->x : (const void *)x->x;
+    g->a_type = w->rounds ? DTYPE_BF16 : DTYPE_F32;
+    g->lda = w->block;
+    for (size_t r = 0; r < rows && w->rounds; r++)
+        divide_row(buf->x, r * w->block, x->x + r * w->block, cols, 1.0f, DTYPE_BF16);
 }
 
 static size_t key_head_of(const attention_shape *x, size_t h)
@@ -71,15 +112,15 @@ static bool is_empty(const attention_shape *x)
 
 typedef struct attention_job {
     attention_args args;
-    gemm_fn gemm;
+    way way;
 } attention_job;
 
 /* A block of queries of one head, its running softmax, and a piece of its running sums of v. */
 typedef struct query_block {
     size_t first_query, n_queries, width;
     const void *q;
-    float top[BLOCK], sum[BLOCK];
-    _Alignas(64) float out[BLOCK * HEAD_PIECE]; /* [n_queries,width] */
+    float top[WIDE_BLOCK], sum[WIDE_BLOCK];
+    _Alignas(64) float out[WIDE_BLOCK * HEAD_PIECE]; /* [n_queries,width] */
 } query_block;
 
 typedef struct key_block {
@@ -93,38 +134,39 @@ static fsdp_status attend(const attention_job *j, query_block *x, size_t begin, 
 {
     const attention_shape *shape = &j->args.shape;
     const bool first = keys->first_key == 0;
-    _Alignas(64) float scores[BLOCK * BLOCK];
-    TRY(j->gemm(&(gemm_args){.c = scores,
-                             .a = row_at(x->q, begin * shape->q_stride, shape->type),
-                             .b = keys->k,
-                             .m = end - begin,
-                             .n = keys->n_keys,
-                             .k = shape->head_dim,
-                             .ldc = BLOCK,
-                             .lda = shape->q_stride,
-                             .ldb = shape->k_stride,
-                             .a_type = shape->type,
-                             .b_type = shape->type,
-                             .trans_b = true}));
+    scores p;
+    rounded_scores buf;
+    TRY(j->way.gemm(&(gemm_args){.c = p.x,
+                                 .a = row_at(x->q, begin * shape->q_stride, shape->type),
+                                 .b = keys->k,
+                                 .m = end - begin,
+                                 .n = keys->n_keys,
+                                 .k = shape->head_dim,
+                                 .ldc = j->way.block,
+                                 .lda = shape->q_stride,
+                                 .ldb = shape->k_stride,
+                                 .a_type = shape->type,
+                                 .b_type = shape->type,
+                                 .trans_b = true}));
     for (size_t r = begin; r < end; r++) {
-        float *row = scores + (r - begin) * BLOCK;
+        float *row = p.x + (r - begin) * j->way.block;
         const row_extent seen = row_extent_of(x->first_query + r, keys->first_key, keys->n_keys);
         scale_and_mask(row, seen, shape->scale);
         const float keep = softmax_row(row, seen, &x->top[r], &x->sum[r], first);
         for (size_t d = 0; d < x->width && !first; d++)
             x->out[r * x->width + d] *= keep;
     }
-    return j->gemm(&(gemm_args){.c = x->out + begin * x->width,
-                                .a = scores,
-                                .b = keys->v,
-                                .m = end - begin,
-                                .n = x->width,
-                                .k = keys->n_keys,
-                                .ldc = x->width,
-                                .lda = BLOCK,
-                                .ldb = shape->v_stride,
-                                .b_type = shape->type,
-                                .accumulate = !first});
+    gemm_args sum = {.c = x->out + begin * x->width,
+                     .b = keys->v,
+                     .m = end - begin,
+                     .n = x->width,
+                     .k = keys->n_keys,
+                     .ldc = x->width,
+                     .ldb = shape->v_stride,
+                     .b_type = shape->type,
+                     .accumulate = !first};
+    set_scores(&sum, &j->way, &p, end - begin, keys->n_keys, &buf);
+    return j->way.gemm(&sum);
 }
 
 /* out and lse of a block of queries; of out the columns [column, column + x->width). */
@@ -145,12 +187,12 @@ static fsdp_status attention_block(const attention_job *j, size_t b, size_t h, s
 {
     const attention_args *a = &j->args;
     const attention_shape *shape = &a->shape;
-    const size_t T = shape->seq_len, kv = key_head_of(shape, h);
-    query_block x = {.first_query = query, .n_queries = min_size(BLOCK, T - query)};
+    const size_t T = shape->seq_len, block = j->way.block, kv = key_head_of(shape, h);
+    query_block x = {.first_query = query, .n_queries = min_size(block, T - query)};
     x.q = row_at(a->q, element_of(shape, shape->q_stride, b, query, h), shape->type);
     for (size_t column = 0; column < shape->head_dim; column += x.width) {
         x.width = min_size(HEAD_PIECE, shape->head_dim - column);
-        for (size_t key = 0; key <= query; key += BLOCK) {
+        for (size_t key = 0; key <= query; key += block) {
             const size_t k_at = element_of(shape, shape->k_stride, b, key, kv);
             const size_t v_at = element_of(shape, shape->v_stride, b, key, kv) + column;
             key_block keys = {.first_key = key,
@@ -158,8 +200,8 @@ static fsdp_status attention_block(const attention_job *j, size_t b, size_t h, s
                               .v = row_at(a->v, v_at, shape->type)};
             const bool diagonal = key == query;
             for (size_t begin = 0, end; begin < x.n_queries; begin = end) {
-                end = part_end(begin, x.n_queries, diagonal);
-                keys.n_keys = part_keys(end, min_size(BLOCK, T - key), diagonal);
+                end = part_end(begin, x.n_queries, block, diagonal);
+                keys.n_keys = part_keys(end, min_size(block, T - key), diagonal);
                 TRY(attend(j, &x, begin, end, &keys));
             }
         }
@@ -175,8 +217,8 @@ static fsdp_status attention_tile(const void *args, size_t tile)
     const attention_job *j = args;
     const attention_shape *x = &j->args.shape;
     const size_t n_rows = x->batch * x->n_head, row = tile % n_rows;
-    const size_t block = tiles_of(x->seq_len, BLOCK) - 1 - tile / n_rows;
-    return attention_block(j, row / x->n_head, row % x->n_head, block * BLOCK);
+    const size_t number = tiles_of(x->seq_len, j->way.block) - 1 - tile / n_rows;
+    return attention_block(j, row / x->n_head, row % x->n_head, number * j->way.block);
 }
 
 static fsdp_status attention_kernel(void *args, int n_threads)
@@ -185,7 +227,7 @@ static fsdp_status attention_kernel(void *args, int n_threads)
     const attention_shape *x = &j->args.shape;
     if (is_empty(x))
         return FSDP_OK;
-    const size_t n_blocks = tiles_of(x->seq_len, BLOCK);
+    const size_t n_blocks = tiles_of(x->seq_len, j->way.block);
     return tiles_run(threads_of(x, n_threads), x->batch * x->n_head * n_blocks, attention_tile, j);
 }
 
@@ -196,26 +238,26 @@ static fsdp_status check_attention(const char *op, const attention_shape *x)
     return FSDP_OK;
 }
 
-fsdp_status attention_launch(stream *s, const attention_args *a, gemm_fn gemm)
+fsdp_status attention_launch(stream *s, const attention_args *a, gemm_fn gemm, bool may_round)
 {
     TRY(check_attention("attention", &a->shape));
-    const attention_job j = {*a, gemm};
+    const attention_job j = {*a, way_of(&a->shape, gemm, may_round)};
     return kernel_launch(s, attention_kernel, &j, sizeof j, attention_work(a));
 }
 
 /* ---- backward ------------------------------------------------------------------------------- */
 
-/* d_k, d_v of a key/value head of one sequence [T,D] and d_q of a block of queries [BLOCK,D] are
+/* d_k, d_v of a key/value head of one sequence [T,D] and d_q of a block of queries are
  * summed up in fp32: where they go, or, where that is bf16, in scratch. */
 typedef struct backward_job {
     attention_backward_args args;
-    gemm_fn gemm;
+    way way;
     float *scratch; /* device memory of the launch, tile_scratch of it for each tile */
 } backward_job;
 
 static size_t tile_scratch(const attention_shape *x)
 {
-    return (2 * x->seq_len + min_size(BLOCK, x->seq_len)) * x->head_dim;
+    return (2 * x->seq_len + min_size(WIDE_BLOCK, x->seq_len)) * x->head_dim;
 }
 
 size_t attention_backward_scratch_bytes(const attention_shape *x)
@@ -238,90 +280,87 @@ typedef struct block_pair {
     grad_sums d_q, d_k, d_v;
 } block_pair;
 
-/* p = softmax of one pair of blocks, made anew from lse. Rows are BLOCK wide. */
-static fsdp_status softmax_again(const attention_shape *shape, gemm_fn gemm, const block_pair *x,
-                                 float *p)
+/* Rows of one pair of blocks times other rows, transposed: q k^T or d_out v^T. */
+static fsdp_status scores_of(const attention_shape *shape, const way *w, const block_pair *x,
+                             bool of_d_out, scores *out)
 {
-    TRY(gemm(&(gemm_args){.c = p,
-                          .a = x->q,
-                          .b = x->k,
-                          .m = x->n_queries,
-                          .n = x->n_keys,
-                          .k = shape->head_dim,
-                          .ldc = BLOCK,
-                          .lda = shape->q_stride,
-                          .ldb = shape->k_stride,
-                          .a_type = shape->type,
-                          .b_type = shape->type,
-                          .trans_b = true}));
+    return w->gemm(&(gemm_args){.c = out->x,
+                                .a = of_d_out ? x->d_out : x->q,
+                                .b = of_d_out ? x->v : x->k,
+                                .m = x->n_queries,
+                                .n = x->n_keys,
+                                .k = shape->head_dim,
+                                .ldc = w->block,
+                                .lda = of_d_out ? out_stride_of(shape) : shape->q_stride,
+                                .ldb = of_d_out ? shape->v_stride : shape->k_stride,
+                                .a_type = shape->type,
+                                .b_type = shape->type,
+                                .trans_b = true});
+}
+
+/* p = softmax of one pair of blocks, made anew from lse. */
+static fsdp_status softmax_again(const attention_shape *shape, const way *w, const block_pair *x,
+                                 scores *p)
+{
+    TRY(scores_of(shape, w, x, false, p));
     for (size_t r = 0; r < x->n_queries; r++) {
         const row_extent row = row_extent_of(x->first_query + r, x->first_key, x->n_keys);
-        scale_and_mask(p + r * BLOCK, row, shape->scale);
-        exp_row(p + r * BLOCK, row, x->lse[r]);
+        scale_and_mask(p->x + r * w->block, row, shape->scale);
+        exp_row(p->x + r * w->block, row, x->lse[r]);
     }
     return FSDP_OK;
 }
 
 /* d_scores, from p. */
-static fsdp_status softmax_backward(const attention_shape *shape, gemm_fn gemm, const block_pair *x,
-                                    const float *p, float *d_scores)
+static fsdp_status softmax_backward(const attention_shape *shape, const way *w, const block_pair *x,
+                                    const scores *p, scores *d_scores)
 {
-    TRY(gemm(&(gemm_args){.c = d_scores,
-                          .a = x->d_out,
-                          .b = x->v,
-                          .m = x->n_queries,
-                          .n = x->n_keys,
-                          .k = shape->head_dim,
-                          .ldc = BLOCK,
-                          .lda = out_stride_of(shape),
-                          .ldb = shape->v_stride,
-                          .a_type = shape->type,
-                          .b_type = shape->type,
-                          .trans_b = true}));
+    TRY(scores_of(shape, w, x, true, d_scores));
     for (size_t r = 0; r < x->n_queries; r++)
-        softmax_backward_row(d_scores + r * BLOCK, p + r * BLOCK,
+        softmax_backward_row(d_scores->x + r * w->block, p->x + r * w->block,
                              row_extent_of(x->first_query + r, x->first_key, x->n_keys),
                              x->delta[r], shape->scale);
     return FSDP_OK;
 }
 
-/* sum += transposed block of p or d_scores [n_queries,n_keys] * rows of q or d_out. */
-static fsdp_status add_to_keys(const attention_shape *shape, gemm_fn gemm, const block_pair *x,
-                               const float *block, const grad_sums *sum)
+static fsdp_status pair_backward(const attention_shape *shape, const way *w, const block_pair *x)
 {
-    const bool is_v = sum == &x->d_v;
-    return gemm(&(gemm_args){.c = sum->x,
-                             .a = block,
-                             .b = is_v ? x->d_out : x->q,
-                             .m = x->n_keys,
-                             .n = shape->head_dim,
-                             .k = x->n_queries,
-                             .ldc = sum->ld,
-                             .lda = BLOCK,
-                             .ldb = is_v ? out_stride_of(shape) : shape->q_stride,
-                             .b_type = shape->type,
-                             .trans_a = true,
-                             .accumulate = true});
-}
-
-static fsdp_status pair_backward(const attention_shape *shape, gemm_fn gemm, const block_pair *x)
-{
-    _Alignas(64) float p[BLOCK * BLOCK], d_scores[BLOCK * BLOCK];
-    TRY(softmax_again(shape, gemm, x, p));
-    TRY(add_to_keys(shape, gemm, x, p, &x->d_v));
-    TRY(softmax_backward(shape, gemm, x, p, d_scores));
-    TRY(gemm(&(gemm_args){.c = x->d_q.x,
-                          .a = d_scores,
-                          .b = x->k,
-                          .m = x->n_queries,
-                          .n = shape->head_dim,
-                          .k = x->n_keys,
-                          .ldc = x->d_q.ld,
-                          .lda = BLOCK,
-                          .ldb = shape->k_stride,
-                          .b_type = shape->type,
-                          .accumulate = x->first_key > 0}));
-    return add_to_keys(shape, gemm, x, d_scores, &x->d_k);
+    const size_t D = shape->head_dim;
+    scores p, d_scores;
+    rounded_scores buf;
+    gemm_args to_v = {.c = x->d_v.x,
+                      .b = x->d_out,
+                      .m = x->n_keys,
+                      .n = D,
+                      .k = x->n_queries,
+                      .ldc = x->d_v.ld,
+                      .ldb = out_stride_of(shape),
+                      .b_type = shape->type,
+                      .trans_a = true,
+                      .accumulate = true};
+    gemm_args to_k = to_v, to_q = {.c = x->d_q.x,
+                                   .b = x->k,
+                                   .m = x->n_queries,
+                                   .n = D,
+                                   .k = x->n_keys,
+                                   .ldc = x->d_q.ld,
+                                   .ldb = shape->k_stride,
+                                   .b_type = shape->type,
+                                   .accumulate = x->first_key > 0};
+    to_k.c = x->d_k.x;
+    to_k.b = x->q;
+    to_k.ldc = x->d_k.ld;
+    to_k.ldb = shape->q_stride;
+    TRY(softmax_again(shape, w, x, &p));
+    set_scores(&to_v, w, &p, x->n_queries, x->n_keys, &buf);
+    TRY(w->gemm(&to_v));
+    TRY(softmax_backward(shape, w, x, &p, &d_scores));
+    set_scores(&to_q, w, &d_scores, x->n_queries, x->n_keys, &buf);
+    TRY(w->gemm(&to_q));
+    to_k.a = to_q.a;
+    to_k.a_type = to_q.a_type;
+    to_k.lda = to_q.lda;
+    return w->gemm(&to_k);
 }
 
 /* A key/value head of one sequence, where its gradients are summed up, and the block of queries
@@ -329,7 +368,7 @@ static fsdp_status pair_backward(const attention_shape *shape, gemm_fn gemm, con
 typedef struct kv_head {
     size_t b, head, h, query;
     grad_sums d_q, d_k, d_v;
-    float delta[BLOCK]; /* d_out . out by row */
+    float delta[WIDE_BLOCK]; /* d_out . out by row */
 } kv_head;
 
 static grad_sums sums_from(const grad_sums *sum, size_t row)
@@ -351,14 +390,14 @@ static fsdp_status key_block_backward(const backward_job *j, const kv_head *kv, 
     const attention_backward_args *a = &j->args;
     const attention_shape *shape = &a->shape;
     const size_t T = shape->seq_len, query = kv->query, b = kv->b, h = kv->h;
-    const size_t n_queries = min_size(BLOCK, T - query);
+    const size_t block = j->way.block, n_queries = min_size(block, T - query);
     const bool diagonal = key == query;
     for (size_t begin = 0, end; begin < n_queries; begin = end) {
-        end = part_end(begin, n_queries, diagonal);
+        end = part_end(begin, n_queries, block, diagonal);
         const size_t first = query + begin;
         const block_pair pair = {
             .n_queries = end - begin,
-            .n_keys = part_keys(end, min_size(BLOCK, T - key), diagonal),
+            .n_keys = part_keys(end, min_size(block, T - key), diagonal),
             .first_query = first,
             .first_key = key,
             .q = row_at(a->q, element_of(shape, shape->q_stride, b, first, h), shape->type),
@@ -372,7 +411,7 @@ static fsdp_status key_block_backward(const backward_job *j, const kv_head *kv, 
             .d_k = sums_from(&kv->d_k, key),
             .d_v = sums_from(&kv->d_v, key),
         };
-        TRY(pair_backward(shape, j->gemm, &pair));
+        TRY(pair_backward(shape, &j->way, &pair));
     }
     return FSDP_OK;
 }
@@ -382,7 +421,7 @@ static fsdp_status query_block_backward(const backward_job *j, kv_head *kv)
 {
     const attention_backward_args *a = &j->args;
     const attention_shape *shape = &a->shape;
-    const size_t n_queries = min_size(BLOCK, shape->seq_len - kv->query);
+    const size_t n_queries = min_size(j->way.block, shape->seq_len - kv->query);
     const size_t out_stride = out_stride_of(shape);
     const size_t out_at = element_of(shape, out_stride, kv->b, kv->query, kv->h);
     const size_t q_at = element_of(shape, shape->q_stride, kv->b, kv->query, kv->h);
@@ -393,7 +432,7 @@ static fsdp_status query_block_backward(const backward_job *j, kv_head *kv)
         kv->delta[r] = BY_TYPE(row_dot, shape->type, row_at(a->d_out, at, shape->type),
                                row_at(a->out, at, shape->type), shape->head_dim);
     }
-    for (size_t key = 0; key <= kv->query; key += BLOCK)
+    for (size_t key = 0; key <= kv->query; key += j->way.block)
         TRY(key_block_backward(j, kv, key));
     store_sums(shape, &kv->d_q, n_queries, a->d_q, q_at, shape->q_stride);
     return FSDP_OK;
@@ -431,7 +470,7 @@ static fsdp_status backward_tile(const void *args, size_t tile)
         memset(kv.d_v.x + t * kv.d_v.ld, 0, x->head_dim * sizeof(float));
     }
     for (kv.h = kv.head * group; kv.h < (kv.head + 1) * group; kv.h++)
-        for (kv.query = 0; kv.query < x->seq_len; kv.query += BLOCK)
+        for (kv.query = 0; kv.query < x->seq_len; kv.query += j->way.block)
             TRY(query_block_backward(j, &kv));
     store_sums(x, &kv.d_k, x->seq_len, a->d_k, element_of(x, x->k_stride, kv.b, 0, kv.head),
                x->k_stride);
@@ -449,11 +488,12 @@ static fsdp_status backward_kernel(void *args, int n_threads)
     return tiles_run(threads_of(x, n_threads), x->batch * x->n_kv_head, backward_tile, j);
 }
 
-fsdp_status attention_backward_launch(stream *s, const attention_backward_args *a, gemm_fn gemm)
+fsdp_status attention_backward_launch(stream *s, const attention_backward_args *a, gemm_fn gemm,
+                                      bool may_round)
 {
     TRY(check_attention("attention_backward", &a->shape));
     const size_t bytes = attention_backward_scratch_bytes(&a->shape);
-    backward_job j = {*a, gemm, NULL};
+    backward_job j = {*a, way_of(&a->shape, gemm, may_round), NULL};
     if (bytes > 0)
         TRY(device_alloc(s, MEM_ACTIVATIONS, bytes, "attention_backward", (void **)&j.scratch));
     op_work w = attention_backward_work(a);

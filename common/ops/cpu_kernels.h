@@ -61,9 +61,12 @@ enum { GEMM_MAX_M = 256 };
 
 /* matmul_launch -- a matmul on s as gemm calls over a grid of tiles chosen by (m,n,k). */
 fsdp_status matmul_launch(stream *s, const matmul_args *a, gemm_fn gemm);
-/* attention_launch, attention_backward_launch -- gemm calls over blocks of keys. */
-fsdp_status attention_launch(stream *s, const attention_args *a, gemm_fn gemm);
-fsdp_status attention_backward_launch(stream *s, const attention_backward_args *a, gemm_fn gemm);
+/* attention_launch, attention_backward_launch -- gemm calls over blocks of keys. may_round: in
+ * bf16, probabilities and gradients of scores may be rounded so that gemm gets two operands of
+ * bf16. */
+fsdp_status attention_launch(stream *s, const attention_args *a, gemm_fn gemm, bool may_round);
+fsdp_status attention_backward_launch(stream *s, const attention_backward_args *a, gemm_fn gemm,
+                                      bool may_round);
 
 /* ---- operations that both tables share ------------------------------------------------------ */
 

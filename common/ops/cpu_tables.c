@@ -11,12 +11,12 @@ static fsdp_status fast_matmul(stream *s, const matmul_args *a)
 
 static fsdp_status fast_attention(stream *s, const attention_args *a)
 {
-    return attention_launch(s, a, gemm_dnnl);
+    return attention_launch(s, a, gemm_dnnl, true);
 }
 
 static fsdp_status fast_attention_backward(stream *s, const attention_backward_args *a)
 {
-    return attention_backward_launch(s, a, gemm_dnnl);
+    return attention_backward_launch(s, a, gemm_dnnl, true);
 }
 
 static fsdp_status portable_matmul(stream *s, const matmul_args *a)
@@ -26,12 +26,12 @@ static fsdp_status portable_matmul(stream *s, const matmul_args *a)
 
 static fsdp_status portable_attention(stream *s, const attention_args *a)
 {
-    return attention_launch(s, a, gemm_portable);
+    return attention_launch(s, a, gemm_portable, false);
 }
 
 static fsdp_status portable_attention_backward(stream *s, const attention_backward_args *a)
 {
-    return attention_backward_launch(s, a, gemm_portable);
+    return attention_backward_launch(s, a, gemm_portable, false);
 }
 
 static const sum_kernels SUMS = {.add = cpu_add, .round = cpu_round, .run = sum_run_cpu};

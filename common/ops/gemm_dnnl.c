@@ -108,7 +108,7 @@ static fsdp_status sgemm_expanded(const gemm_args *g)
 /* ---- bf16, by the processor ----------------------------------------------------------------- */
 
 /* Products of fewer multiplications take less time expanded than a primitive takes to be made. */
-static const size_t MIN_BF16_MACS = (size_t)1 << 20;
+static const size_t MIN_BF16_MACS = (size_t)1 << 19;
 
 #define STEP(call)                                                                                 \
     do {                                                                                           \

@@ -133,7 +133,8 @@ typedef struct attention_shape {
 /* Causal attention, softmax(scale * q k^T) v, by head; key/value head of query head h is
  * h / (n_head / n_kv_head). out [B,T,n_head*D] dense; lse [B,n_head,T]: log of the softmax's
  * denominator (after scaling), kept for backward. O(T) memory beyond these. Scores are fp32, and so
- * are probabilities; but `fast` with DTYPE_BF16 may round these to bf16. */
+ * are probabilities; but `fast` with DTYPE_BF16 may round these, and in backward the gradients of
+ * scores, to bf16. */
 typedef struct attention_args {
     void *out;
     float *lse;

@@ -59,21 +59,19 @@ ROW_FN double cross_entropy_row(const cross_entropy_args *a, size_t r, dtype typ
 
 /* ---- attention: one row of a block of scores ------------------------------------------------- */
 
-enum { SCORES = 64 }; /* columns of a block */
-
 /* exp(MASKED - x) is 0 for every x that a score can be, and MASKED - MASKED is no NaN. */
 #define MASKED (-1e30f)
 
-/* What a row sees: n_seen keys, for which `width` columns are computed (whole vectors; MASKED fills
- * them up). Columns beyond are 0. */
+/* What a row sees: n_seen keys, for which `width` columns are computed (MASKED fills them up).
+ * Columns from there to `end` are 0. All are whole vectors. */
 typedef struct row_extent {
-    size_t n_seen, width;
+    size_t n_seen, width, end;
 } row_extent;
 
-/* clear_from -- columns from `width` on become 0; whole vectors. */
-ROW_FN void clear_from(float *row, size_t width)
+/* clear_rest -- columns beyond `width` become 0. */
+ROW_FN void clear_rest(float *row, row_extent x)
 {
-    for (size_t c = width; c < SCORES; c += LANES)
+    for (size_t c = x.width; c < x.end; c += LANES)
         memset(row + c, 0, LANES * sizeof *row);
 }
 
@@ -95,7 +93,7 @@ ROW_FN void exp_row(float *row, row_extent x, float shift)
     for (size_t c = 0; c < x.width; c += LANES)
         for (size_t l = 0; l < LANES; l++)
             row[c + l] = pm_expf_upto40(row[c + l] - shift);
-    clear_from(row, x.width);
+    clear_rest(row, x);
 }
 
 /* softmax_row -- one row of the running softmax: scores become exponentials; returns the factor for
@@ -127,5 +125,5 @@ ROW_FN void softmax_backward_row(float *d_row, const float *p_row, row_extent x,
     for (size_t c = 0; c < x.width; c += LANES)
         for (size_t l = 0; l < LANES; l++)
             d_row[c + l] = p_row[c + l] * (d_row[c + l] - delta) * scale;
-    clear_from(d_row, x.width);
+    clear_rest(d_row, x);
 }

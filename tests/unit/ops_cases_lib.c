@@ -393,6 +393,7 @@ static const ops_case BF16_CASES[] = {
     {"attention bf16 T=9", run_attention, {2, 9, 3, 3, 5}},
     {"attention bf16 T=65 MQA", run_attention, {1, 65, 3, 1, 32}},
     {"attention bf16 T=200 GQA", run_attention, {1, 200, 4, 2, 24}},
+    {"attention bf16 T=600 GQA", run_attention, {1, 600, 4, 2, 64}},
     {"cross_entropy bf16 1x1", run_cross_entropy, {1, 1}},
     {"cross_entropy bf16 601x131", run_cross_entropy, {601, 131}},
     {"cross_entropy bf16 67x1003", run_cross_entropy, {67, 1003}},
