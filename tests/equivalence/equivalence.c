@@ -40,7 +40,8 @@ static void tiny_suite(suite *s)
     for (int t = FP32; t < N_DTYPES; t++)
         if (t != BF16_SUMS || !s->quick)
             fast_sgd(s, &m, tables[1], &DTYPES[t]);
-    fast_shapes(s, &m, tables[1]);
+    fast_shapes(s, &m, tables[1], &DTYPES[FP32]);
+    fast_shapes(s, &m, tables[1], &DTYPES[BF16_PARAMS]);
     fast_adamw(s, &m, tables[1], &DTYPES[FP32]);
     if (!s->quick)
         fast_adamw(s, &m, tables[1], &DTYPES[BF16_BOTH]);
