@@ -8,10 +8,11 @@
  * All of it is issued at once, in order of the caller's stream. The block comes from
  * device_alloc_host, so that shm reads peers' blocks in place.
  *
- * Parts that lie side by side or overlap on the device are one piece: an all-gather sends the same
- * slice to all ranks, and it is copied once. Worked example, W=4, an all-gather of slices of 100
- * bytes in place on rank 1: the block holds this rank's slice at 0, that of rank 0 at 128, and
- * those of ranks 2 and 3, which are one piece of 200 bytes, at 256. */
+ * What a call sends lies in one array, and so does what it receives. Parts that lie side by side or
+ * overlap there are one piece: an all-gather sends the same slice to all ranks, and it is copied
+ * once. Worked example, W=4, an all-gather of slices of 100 bytes in place on rank 1: the block
+ * holds this rank's slice at 0, that of rank 0 at 128, and those of ranks 2 and 3, which are one
+ * piece of 200 bytes, at 256. */
 #include <stdlib.h>
 #include "common/comm/transport_help.h"
 
