@@ -12,8 +12,7 @@
  * The device has debug_fill (fresh and freed memory is NaN) and async_compute: the compute stream
  * is a worker as well, so the host runs ahead and a missing wait shows. A checker watches it too,
  * which finds a missing event whatever the timing; its report comes before other failures of the
- * task. The host does not touch device memory: it reads with grade_read, writes with grade_write.
- */
+ * task. The host reads device memory with grade_read and writes it with grade_write. */
 #pragma once
 #include <stdatomic.h>
 #include "common/comm/comm.h"
