@@ -42,7 +42,12 @@ fsdp_status trainer_connect(trainer *t)
                         .debug_fill = flag_is_set("FSDP_DEBUG_FILL"),
                         .async_compute = flag_is_set("FSDP_ASYNC_COMPUTE")};
     TRY(comm_schedule_seed(&dc.schedule_seed));
-    TRY(device_open(&dc, &t->run.dev));
+    if (device_open(&dc, &t->run.dev) != FSDP_OK) {
+        t->no_device = *fsdp_error_get();
+        dc.backend = &device_cpu;
+        dc.index = 0;
+        TRY(device_open(&dc, &t->run.dev));
+    }
     t->runs_ahead = dc.async_compute || dc.schedule_seed != 0 || !device_memory_is_host(t->run.dev);
     /* Ranks that a launcher started belong together. --comm self on several ranks is refused later,
      * when they can agree on it. */
@@ -186,6 +191,9 @@ static fsdp_status check_memory(const trainer *t)
 
 static fsdp_status prepare_model(trainer *t)
 {
+    if (t->no_device.status != FSDP_OK)
+        fsdp_error_set(&t->no_device);
+    TRY(t->no_device.status);
     if (t->cfg.comm == COMM_SELF && comm_size(t->run.world) > 1)
         return fsdp_error(FSDP_EINVAL,
                           "leave --comm out, or run build/fsdp_train without a launcher",

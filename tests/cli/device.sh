@@ -5,7 +5,7 @@
 #
 # What such a device catches is tested in tests/unit/test_separate.c. Where a machine has none, the cases of one rank
 # are left out. Prints PASS, FAIL and SKIP lines and a last line with their numbers.
-# shellcheck disable=SC2086
+# shellcheck disable=SC2086,SC2016
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/cli/lib.sh
@@ -39,13 +39,29 @@ refused 'too little memory' 'this run needs [0-9.]+ MB on each rank, 1.0 MB of m
     '--plan' --device-memory 1 --n-layer 20
 
 name='refused: ranks with different devices (W=2)'
-# shellcheck disable=SC2016
 timed "$build/fsdp_run" --no-prefix -n 2 sh -c '
     case $FSDP_RUN in 0*) device=cpu ;; *) device=separate ;; esac
     exec "$0" "$@" --device $device' "$trainer" $run
 [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
 grep -q "the option differs: rank 1 has 'device=separate', rank 0 has 'device=cpu'" "$work/err" ||
-    grep -q 'no memory protection keys' "$work/err" || complain "no word of it: $(head -3 "$work/err")"
+    complain "no word of it: $(head -3 "$work/err")"
+verdict
+
+# One host of several may have no such device.
+printf '#include <errno.h>\nint pkey_alloc(unsigned a, unsigned b) { (void)a; (void)b; errno = ENOSYS; return -1; }\n' |
+    ${CC:-gcc} -shared -fPIC -o "$work/no_keys.so" -x c - || complain 'cannot compile'
+name='refused: no protection keys (W=1)'
+LD_PRELOAD=$work/no_keys.so launch 1 $run --device separate
+[ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+grep -q 'no memory protection keys' "$work/err" && grep -q '^HINT: .*ospke' "$work/err" ||
+    complain "no word of it: $(head -3 "$work/err")"
+verdict
+name='refused: no protection keys on one rank (W=2)'
+timed "$build/fsdp_run" --no-prefix -n 2 sh -c '
+    case $FSDP_RUN in 1*) export LD_PRELOAD="${0%/*}/../no_keys.so" ;; esac
+    exec "$0" "$@" --device separate' "$trainer" $run
+[ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+grep -q 'failed: .*no memory protection keys' "$work/err" || complain "no word of it: $(head -3 "$work/err")"
 verdict
 
 # ---- the same bits ----------------------------------------------------------------------------------------------
