@@ -2,6 +2,7 @@
 #include "common/device/guard.h"
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <sys/mman.h>
 #include <sys/queue.h>
 #include "common/base/under_asan.h"
@@ -160,6 +161,19 @@ void guard_unmap(void *base, size_t bytes)
 bool guard_has_key(int key_of_fault)
 {
     return guarded_by == BY_KEY && key_of_fault == key;
+}
+
+bool guard_holds(const void *addr)
+{
+    bool found = false;
+    mapping *m;
+    pthread_mutex_lock(&lock);
+    LIST_FOREACH(m, &mappings, link)
+    {
+        found = found || (uintptr_t)addr - (uintptr_t)m < m->bytes;
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
 }
 
 bool guard_right(void)

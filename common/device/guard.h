@@ -25,8 +25,10 @@ fsdp_status guard_open(void);
 void *guard_map(size_t bytes);
 void guard_unmap(void *base, size_t bytes);
 
-/* guard_has_key -- whether this protection key, which a fault names, is that of guarded memory. */
+/* guard_has_key -- whether this protection key, which a fault names, is that of guarded memory.
+ * guard_holds -- whether addr is in poisoned memory. */
 bool guard_has_key(int key_of_fault);
+bool guard_holds(const void *addr);
 
 /* guard_right -- whether this thread may touch guarded memory; false before guard_open.
  * guard_right_set -- from now on it may, or may not; returns whether it could before. */

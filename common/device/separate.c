@@ -8,8 +8,12 @@
 #include <stdatomic.h>
 #include <ucontext.h>
 #include <unistd.h>
+#include "common/base/under_asan.h"
 #include "common/device/cpu_impl.h"
 #include "common/device/guard.h"
+#if UNDER_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
 
 enum { MOST_FRAMES = 24 };
 
@@ -78,11 +82,11 @@ static void say_places(void *place)
     }
 }
 
-static void say_fault(const siginfo_t *info, const ucontext_t *context)
+static void say_access(const void *addr, void *place)
 {
     static const char HINT[] = "HINT: read it with device_download, write it with device_upload, "
                                "or launch a kernel; addr2line -fe PROGRAM 0x... names a place\n";
-    cpu_block_facts b = cpu_guarded_find(info->si_addr);
+    cpu_block_facts b = cpu_guarded_find(addr);
     line l = {.chars = 0};
     if (fault.n_ranks > 0) {
         add(&l, "[rank ");
@@ -99,7 +103,7 @@ static void say_fault(const siginfo_t *info, const ucontext_t *context)
     add_number(&l, b.byte);
     add(&l, ", by ");
     say(l.text, l.chars);
-    say_places(place_of(context));
+    say_places(place);
     say(HINT, sizeof HINT - 1);
 }
 
@@ -114,14 +118,27 @@ static void on_fault(int number, siginfo_t *info, void *context)
     }
     while (atomic_flag_test_and_set(&fault.said))
         pause(); /* another thread is saying it, and ends the process */
-    say_fault(info, context);
+    say_access(info->si_addr, place_of(context));
     signal(number, SIG_DFL);
 }
+
+#if UNDER_ASAN
+/* Behind the sanitizer's own words, which end the process. */
+static void on_report(const char *report)
+{
+    (void)report;
+    if (guard_holds(__asan_get_report_address()))
+        say_access(__asan_get_report_address(), __asan_get_report_pc());
+}
+#endif
 
 static void catch_faults(const device_config *config)
 {
     struct sigaction now, mine = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     void *frame;
+#if UNDER_ASAN
+    __asan_set_error_report_callback(on_report);
+#endif
     (void)backtrace(&frame, 1); /* the first call loads a library */
     fault.rank = config->rank;
     fault.n_ranks = config->n_ranks;

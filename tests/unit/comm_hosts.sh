@@ -43,7 +43,7 @@ verdict() {
 # collectives H L ROUNDS
 collectives() {
     hosts "$1" $(($1 * $2)) "comm-$1x$2" "$BUILD/tests/unit/test_comm"
-    verdict "$1 hosts x $2 ranks: collectives" '[ "$(grep -c ^PASS "$log")" -eq $((194 - 64 * $(grep -c ^SKIP "$log"))) ]'
+    verdict "$1 hosts x $2 ranks: collectives" '[ "$(grep -c ^PASS "$log")" -eq $((154 - 44 * $(grep -c ^SKIP "$log"))) ]'
     hosts "$1" $(($1 * $2)) "mesh-$1x$2" "$BUILD/tests/unit/test_mesh"
     verdict "$1 hosts x $2 ranks: mesh" '[ "$(grep -c ^PASS "$log")" -eq 5 ]'
     hosts "$1" $(($1 * $2)) "link-$1x$2" "$BUILD/tests/unit/test_link"

@@ -823,25 +823,25 @@ static void bench(comm_fixture *f, int repeats)
 }
 
 /* The same checks on a device whose memory the host does not use, and over a network there. */
-static void run_on_device(comm_fixture *first, const device_backend *backend, const char *names[4])
+static void run_on_device(comm_fixture *first, const device_backend *backend, bool link_only)
 {
     comm_fixture f;
     fsdp_status status = comm_test_open(&f, backend, true);
     if (status == FSDP_ESKIP && first->rank == 0)
-        printf("SKIP %s\n", names[0]);
+        printf("SKIP device %s\n", fsdp_error_get()->what);
     first->n_failed += status != FSDP_OK && status != FSDP_ESKIP;
     if (status != FSDP_OK)
         return;
-    run(&f, names[0], test_staged_name);
+    char link[32];
+    snprintf(link, sizeof link, "%s link", device_name(f.dev));
+    run(&f, device_name(f.dev), test_staged_name);
     run(&f, "native_declined", test_native);
     run(&f, "sums_on_device", test_sums);
-    if (backend == apart_backend())
+    if (link_only)
         run(&f, "no_block", test_no_block);
-    run_on_stream(&f, f.worker, names[1]);
-    if (names[2] != NULL)
-        run_on_stream(&f, device_compute_stream(f.dev), names[2]);
-    if (names[3] != NULL)
-        run_over_link(&f, names[3]);
+    else
+        run_on_stream(&f, f.worker, device_name(f.dev));
+    run_over_link(&f, link);
     first->n_failed += f.n_failed;
     comm_test_end(&f);
 }
@@ -861,11 +861,8 @@ int main(int argc, char **argv)
         run(&f, "native", test_native);
         run(&f, "sums", test_sums);
         run(&f, "sums_missing", test_sums_missing);
-        run_on_device(
-            &f, &device_separate,
-            (const char *[4]){"separate", "separate worker", "separate compute", "separate link"});
-        run_on_device(&f, apart_backend(),
-                      (const char *[4]){"apart", "apart worker", NULL, "apart link"});
+        run_on_device(&f, &device_separate, false);
+        run_on_device(&f, apart_backend(), true);
         run(&f, "fake_on_top", test_fake_on_top);
         run_on_stream(&f, f.worker, "fake");
         run(&f, "fake_figures", test_fake_figures);

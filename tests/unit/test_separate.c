@@ -403,7 +403,9 @@ static void test_without_keys(void **state)
 {
     (void)state;
     int fds[2], status;
-    static char text[4096];
+    static char text[16384];
+    size_t chars = 0;
+    ssize_t n;
     assert_int_equal(pipe(fds), 0);
     pid_t child = fork();
     if (child == 0) {
@@ -411,7 +413,8 @@ static void test_without_keys(void **state)
         _exit(open_without_keys());
     }
     close(fds[1]);
-    assert_true(read(fds[0], text, sizeof text - 1) >= 0);
+    while ((n = read(fds[0], text + chars, sizeof text - 1 - chars)) > 0)
+        chars += (size_t)n;
     assert_int_equal(waitpid(child, &status, 0), child);
     close(fds[0]);
     if (!UNDER_ASAN) {
@@ -420,6 +423,7 @@ static void test_without_keys(void **state)
     }
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) != 0);
     assert_int_equal(strncmp(text, "110\n", 4), 0);
+    assert_non_null(strstr(text, "host access to device memory: '" VICTIM "), byte 5000, by "));
     n_planted++;
 }
 
