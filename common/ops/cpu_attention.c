@@ -134,6 +134,7 @@ static fsdp_status attend(const attention_job *j, query_block *x, size_t begin, 
 {
     const attention_shape *shape = &j->args.shape;
     const bool first = keys->first_key == 0;
+    const size_t width = x->width;
     scores p;
     rounded_scores buf;
     TRY(j->way.gemm(&(gemm_args){.c = p.x,
@@ -153,15 +154,16 @@ static fsdp_status attend(const attention_job *j, query_block *x, size_t begin, 
         const row_extent seen = row_extent_of(x->first_query + r, keys->first_key, keys->n_keys);
         scale_and_mask(row, seen, shape->scale);
         const float keep = softmax_row(row, seen, &x->top[r], &x->sum[r], first);
-        for (size_t d = 0; d < x->width && !first; d++)
-            x->out[r * x->width + d] *= keep;
+        float *out = x->out + r * width;
+        for (size_t d = 0; d < width && !first; d++)
+            out[d] *= keep;
     }
-    gemm_args sum = {.c = x->out + begin * x->width,
+    gemm_args sum = {.c = x->out + begin * width,
                      .b = keys->v,
                      .m = end - begin,
-                     .n = x->width,
+                     .n = width,
                      .k = keys->n_keys,
-                     .ldc = x->width,
+                     .ldc = width,
                      .ldb = shape->v_stride,
                      .b_type = shape->type,
                      .accumulate = !first};
@@ -188,7 +190,9 @@ static fsdp_status attention_block(const attention_job *j, size_t b, size_t h, s
     const attention_args *a = &j->args;
     const attention_shape *shape = &a->shape;
     const size_t T = shape->seq_len, block = j->way.block, kv = key_head_of(shape, h);
-    query_block x = {.first_query = query, .n_queries = min_size(block, T - query)};
+    query_block x; /* no initialiser: it would clear all of the sums, each time */
+    x.first_query = query;
+    x.n_queries = min_size(block, T - query);
     x.q = row_at(a->q, element_of(shape, shape->q_stride, b, query, h), shape->type);
     for (size_t column = 0; column < shape->head_dim; column += x.width) {
         x.width = min_size(HEAD_PIECE, shape->head_dim - column);
