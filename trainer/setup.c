@@ -54,7 +54,9 @@ fsdp_status trainer_connect(trainer *t)
     comm_backend wanted = (comm_backend)t->cfg.comm;
     /* cfg.comm is not valid if the options were not understood */
     bool is_known = wanted == COMM_MPI || wanted == COMM_SHM;
-    comm_config cc = {.backend = comm_launched_ranks() > 1 && !is_known ? COMM_AUTO : wanted};
+    comm_config cc = {.backend = comm_launched_ranks() > 1 && !is_known ? COMM_AUTO : wanted,
+                      .native = b->native,
+                      .sums = b->fast()->sums};
     TRY(comm_open(t->run.dev, &cc, &t->run.world));
     int n_threads = threads_per_rank(t->run.world);
     pin_to_cores(t->run.world, n_threads);
