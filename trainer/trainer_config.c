@@ -32,7 +32,7 @@ const option_spec TRAINER_OPTIONS[] = {
     {.name = "reduction", .kind = OPT_ENUM, .offset = FIELD(reduction), .def = "fast", .choices = "fast|canonical",
      .help = "canonical: the same bits on any number of ranks"},
     {.name = "param-dtype", .kind = OPT_ENUM, .offset = FIELD(param_dtype), .def = "fp32", .choices = "fp32|bf16",
-     .help = "bf16: fp32 masters, computing with (and gathering) a rounded copy"},
+     .help = "bf16: fp32 masters; parameters as they are gathered and computed with, and activations, are bf16"},
     {.name = "reduce-dtype", .kind = OPT_ENUM, .offset = FIELD(reduce_dtype), .def = "fp32", .choices = "fp32|bf16",
      .help = "bf16: gradients are sent and summed in bf16, on one rank too"},
     {.name = "device", .kind = OPT_ENUM, .offset = FIELD(device), .def = "cpu", .choices = BACKEND_CHOICES, .help = BACKEND_HELP},
