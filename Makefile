@@ -111,14 +111,14 @@ demo:  ## + train a small GPT-2 on one device and by FSDP on 4 ranks, compare th
 	tests/tools/demo.sh $(BUILD)
 
 ifneq ($(LAB)$(TASK)$(RANKS)$(BASE),)
-test:  ## + everything (minutes); LAB=2 TASK=2.1 RANKS="2 3" grade just that
+test:  ## + everything (minutes); LAB=2 TASK=2.1 RANKS="2 3" grade just that; DEVICE=separate: what trains, on that device
 	tests/tools/deps.sh test
 	$(MAKE) $(JOBS) --no-print-directory test-labs
 else
 test:
 	tests/tools/deps.sh test
 	$(MAKE) $(JOBS) --no-print-directory tests
-	tests/tools/test.sh quick $(BUILD)
+	$(if $(DEVICE),tests/tools/on_device.sh $(DEVICE),tests/tools/test.sh quick) $(BUILD)
 endif
 
 test-full:  ## + more ranks, sanitizers, valgrind, other compilers and machines, mutants (an hour or more)

@@ -136,7 +136,7 @@ static fsdp_status fill_shard(fsdp *f, const fsdp_unit *u)
 {
     const run_context *run = &f->run;
     int rank = f->mesh.shape.shard_rank;
-    if (device_get_kind(run->dev) == DEVICE_CPU) {
+    if (device_memory_is_host(run->dev)) {
         TRY(stream_sync(f->compute)); /* the debug fill of fresh memory may still run */
         return flat_init_shard(&u->layout, run->m, run->seed, rank, u->shard);
     }

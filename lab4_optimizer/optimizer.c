@@ -2,6 +2,7 @@
  * and which of its elements decay. */
 #include <math.h>
 #include <stdlib.h>
+#include "common/device/cpu_tiles.h"
 #include "common/ops/op_work.h"
 #include "lab4_optimizer/optimizer.h"
 
@@ -30,42 +31,28 @@ fsdp_status grad_norm(fsdp_optimizer *o)
     /* SOLUTION END 4.3 */
 }
 
-/* The CPU runs adamw_shard over fixed chunks, so that threads can share the work without changing a
- * bit. The error record of a chunk that fails is its thread's own, so it is handed on. */
-enum { ADAMW_CHUNK_ELEMS = 1 << 15 };
+/* The CPU runs adamw_shard over tiles, so that threads share the work without changing a bit. */
+static fsdp_status adamw_tile(const void *args, size_t tile)
+{
+    adamw_args part = *(const adamw_args *)args;
+    size_t begin = tile * TILE_ELEMS;
+    part.param += begin;
+    part.m += begin;
+    part.v += begin;
+    part.grad += begin;
+    part.elems = min_size(part.elems - begin, TILE_ELEMS);
+    return adamw_shard(&part);
+}
 
 static fsdp_status adamw_kernel(void *args, int n_threads)
 {
     const adamw_args *a = args;
-    long n_chunks = (long)((a->elems + ADAMW_CHUNK_ELEMS - 1) / ADAMW_CHUNK_ELEMS);
-    fsdp_status status = FSDP_OK;
-    fsdp_error_info why = {.status = FSDP_OK};
-#pragma omp parallel for num_threads(n_threads) if (n_chunks > 1 && n_threads > 1)
-    for (long c = 0; c < n_chunks; c++) {
-        size_t begin = (size_t)c * ADAMW_CHUNK_ELEMS, left = a->elems - begin;
-        adamw_args part = *a;
-        part.param += begin;
-        part.m += begin;
-        part.v += begin;
-        part.grad += begin;
-        part.elems = left < ADAMW_CHUNK_ELEMS ? left : ADAMW_CHUNK_ELEMS;
-        fsdp_status chunk_status = adamw_shard(&part);
-        if (chunk_status != FSDP_OK) {
-#pragma omp critical(adamw_failure)
-            {
-                status = chunk_status;
-                why = *fsdp_error_get();
-            }
-        }
-    }
-    if (status != FSDP_OK)
-        fsdp_error_set(&why);
-    return status;
+    return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS), adamw_tile, a);
 }
 
 static fsdp_status run_adamw(fsdp *f, const adamw_args *a)
 {
-    if (device_get_kind(f->run.dev) != DEVICE_CPU)
+    if (!device_runs_c(f->run.dev))
         return f->run.ops->adamw(f->compute, a);
     op_work w = adamw_work(a);
     return stream_launch_work(f->compute, &(launch_config){.fn = adamw_kernel,

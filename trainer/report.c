@@ -1,4 +1,5 @@
 /* report.c -- bytes by formula and by the ledger, side by side. */
+#include <stdlib.h>
 #include <string.h>
 #include "common/base/atomic_file.h"
 #include "common/base/units.h"
@@ -54,31 +55,32 @@ void report_plan(const trainer *t, FILE *out)
         print_prediction(t, out);
 }
 
-/* bytes[k] = the most of category k over all ranks, or over the first 64 of more. */
-static fsdp_status max_over_ranks(trainer *t, size_t *bytes, int n)
+/* What is shown of memory: the categories, then these. */
+enum { MEASURED_TOTAL = MEM_CATEGORIES, MEASURED_HOST, N_MEASURED };
+
+/* bytes[k] = the most of figure k over all ranks. */
+static fsdp_status max_over_ranks(trainer *t, size_t bytes[N_MEASURED])
 {
-    int64_t mine[MEM_CATEGORIES + 1], *all;
+    int64_t mine[N_MEASURED], *all;
     stream *s = device_compute_stream(t->run.dev);
-    size_t w = (size_t)comm_size(t->run.world), row = (size_t)n * sizeof *mine;
-    for (int k = 0; k < n; k++)
+    size_t w = (size_t)comm_size(t->run.world), n = N_MEASURED, row = sizeof mine;
+    for (size_t k = 0; k < n; k++)
         mine[k] = (int64_t)bytes[k];
     TRY(device_alloc(s, MEM_OTHER, (w + 1) * row, "report", (void **)&all));
-    int64_t host[(MEM_CATEGORIES + 1) * 64];
-    fsdp_status status = device_upload(s, all + w * (size_t)n, mine, row);
+    int64_t *host = malloc(w * row);
+    fsdp_status status = host ? device_upload(s, all + w * n, mine, row)
+                              : fsdp_error(FSDP_ENOMEM, "", "report: no host memory");
     if (status == FSDP_OK)
-        status = comm_all_gather(t->run.world, s, "report", DTYPE_I64, all + w * (size_t)n, all,
-                                 (size_t)n);
-    size_t shown = w < 64 ? w : 64;
+        status = comm_all_gather(t->run.world, s, "report", DTYPE_I64, all + w * n, all, n);
     if (status == FSDP_OK)
-        status = device_download(s, host, all, shown * row);
+        status = device_download(s, host, all, w * row);
     if (status == FSDP_OK)
         status = stream_sync(s);
     device_free(s, all);
-    for (size_t r = 0; r < shown && status == FSDP_OK; r++)
-        for (int k = 0; k < n; k++) {
-            size_t other = (size_t)host[r * (size_t)n + (size_t)k];
-            bytes[k] = other > bytes[k] ? other : bytes[k];
-        }
+    for (size_t i = 0; i < w * n && status == FSDP_OK; i++)
+        if ((size_t)host[i] > bytes[i % n])
+            bytes[i % n] = (size_t)host[i];
+    free(host);
     return status;
 }
 
@@ -96,9 +98,12 @@ static void print_memory(const trainer *t, const size_t *measured, FILE *out, FI
                     format_bytes(formula, b, sizeof b));
     }
     if (csv)
-        fprintf(csv, "memory,total,%zu,\n", measured[MEM_CATEGORIES]);
+        fprintf(csv, "memory,total,%zu,\n", measured[MEASURED_TOTAL]);
     fprintf(out, "  %-22s %11s\n", "all, at one moment",
-            format_bytes(measured[MEM_CATEGORIES], a, sizeof a));
+            format_bytes(measured[MEASURED_TOTAL], a, sizeof a));
+    if (measured[MEASURED_HOST] > 0)
+        fprintf(out, "  %-22s %11s\n", "copies on the host",
+                format_bytes(measured[MEASURED_HOST], a, sizeof a));
 }
 
 static void print_traffic(const trainer *t, const train_result *r, FILE *out, FILE *csv)
@@ -122,11 +127,14 @@ static void print_traffic(const trainer *t, const train_result *r, FILE *out, FI
 
 fsdp_status report_run(trainer *t, const train_result *result, FILE *out)
 {
-    ledger_figures f = ledger_read(device_ledger(t->run.dev));
-    size_t measured[MEM_CATEGORIES + 1];
+    device *d = t->run.dev;
+    ledger_figures f = ledger_read(device_ledger(d));
+    size_t measured[N_MEASURED];
     memcpy(measured, f.peak_bytes, sizeof f.peak_bytes);
-    measured[MEM_CATEGORIES] = f.peak_total_bytes;
-    TRY(max_over_ranks(t, measured, MEM_CATEGORIES + 1));
+    measured[MEASURED_TOTAL] = f.peak_total_bytes;
+    measured[MEASURED_HOST] =
+        device_memory_is_host(d) ? 0 : ledger_read(device_host_ledger(d)).peak_total_bytes;
+    TRY(max_over_ranks(t, measured));
     if (comm_rank(t->run.world) != 0)
         return comm_agree(t->run.world, FSDP_OK);
     fsdp_status status = FSDP_OK;

@@ -6,6 +6,7 @@
 #include "common/model/gpt2.h"
 #include "common/base/units.h"
 #include "common/train/baseline.h"
+#include "trainer/backends.h"
 #include "trainer/trainer.h"
 
 /* Threads of one rank: OMP_NUM_THREADS if it is set, else cores / ranks of this host. */
@@ -28,19 +29,34 @@ static bool flag_is_set(const char *name)
 
 fsdp_status trainer_connect(trainer *t)
 {
-    device_config dc = {.kind = DEVICE_CPU,
+    const backend *b = backend_of(t->cfg.device);
+    if (!b->device) /* it was refused, which the CPU is enough to say */
+        b = backend_of(0);
+    device_config dc = {.backend = b->device,
+                        /* a host's ranks have numbers in a row */
+                        .index = backend_device_index(comm_launched_rank(), b->n_devices()),
                         .n_threads = 1,
+                        .memory_limit_bytes = (size_t)t->cfg.device_memory_mib << 20,
+                        .rank = comm_launched_rank(),
+                        .n_ranks = comm_launched_ranks(),
                         .debug_fill = flag_is_set("FSDP_DEBUG_FILL"),
                         .async_compute = flag_is_set("FSDP_ASYNC_COMPUTE")};
     TRY(comm_schedule_seed(&dc.schedule_seed));
-    t->runs_ahead = dc.async_compute || dc.schedule_seed != 0;
-    TRY(device_open(&dc, &t->run.dev));
+    if (device_open(&dc, &t->run.dev) != FSDP_OK) {
+        t->no_device = *fsdp_error_get();
+        dc.backend = &device_cpu;
+        dc.index = 0;
+        TRY(device_open(&dc, &t->run.dev));
+    }
+    t->runs_ahead = dc.async_compute || dc.schedule_seed != 0 || !device_memory_is_host(t->run.dev);
     /* Ranks that a launcher started belong together. --comm self on several ranks is refused later,
      * when they can agree on it. */
     comm_backend wanted = (comm_backend)t->cfg.comm;
     /* cfg.comm is not valid if the options were not understood */
     bool is_known = wanted == COMM_MPI || wanted == COMM_SHM;
-    comm_config cc = {.backend = comm_launched_ranks() > 1 && !is_known ? COMM_AUTO : wanted};
+    comm_config cc = {.backend = comm_launched_ranks() > 1 && !is_known ? COMM_AUTO : wanted,
+                      .native = b->native,
+                      .sums = b->fast()->sums};
     TRY(comm_open(t->run.dev, &cc, &t->run.world));
     int n_threads = threads_per_rank(t->run.world);
     pin_to_cores(t->run.world, n_threads);
@@ -86,7 +102,8 @@ static void fill_run(trainer *t)
 {
     const trainer_config *c = &t->cfg;
     t->run.m = &t->m;
-    t->run.ops = c->ops == OPS_FAST ? ops_cpu_fast() : ops_cpu_portable();
+    const backend *b = backend_of(c->device);
+    t->run.ops = c->ops == OPS_FAST ? b->fast() : b->portable();
     t->run.mode = (grad_acc_mode)c->reduction;
     t->run.batch = (size_t)c->train.batch_size;
     t->run.seq_len = (size_t)c->train.seq_len;
@@ -151,11 +168,15 @@ static fsdp_status make_plan(trainer *t)
     return FSDP_OK;
 }
 
-/* Compares what the run needs with what there is, before anything is allocated. */
+/* Compares what the run needs with what there is, before anything is allocated. Ranks of a host
+ * share its memory, but each has a limit of its own. */
 static fsdp_status check_memory(const trainer *t)
 {
     size_t need = 0, n_local = (size_t)comm_local_size(t->run.world);
-    size_t have = device_mem_available(t->run.dev) / n_local;
+    size_t have = device_mem_available(t->run.dev), limit = (size_t)t->cfg.device_memory_mib << 20;
+    bool limited =
+        limit > 0 && have + ledger_read(device_ledger(t->run.dev)).live_total_bytes >= limit;
+    have = limited ? have : have / n_local;
     for (int k = 0; k < MEM_CATEGORIES; k++)
         need += t->mem_plan.peak_bytes[k];
     if (need <= have)
@@ -165,13 +186,16 @@ static fsdp_status check_memory(const trainer *t)
         FSDP_ENOMEM,
         "use more ranks, --sharding full, a smaller --size, --batch-size or --seq-len; --plan "
         "prints the parts",
-        "this run needs %s on each rank, %s of memory are available to it",
+        "this run needs %s on each rank, %s of memory are available to it%s",
         format_bytes(need, need_text, sizeof need_text),
-        format_bytes(have, have_text, sizeof have_text));
+        format_bytes(have, have_text, sizeof have_text), limited ? " by --device-memory" : "");
 }
 
 static fsdp_status prepare_model(trainer *t)
 {
+    if (t->no_device.status != FSDP_OK)
+        fsdp_error_set(&t->no_device);
+    TRY(t->no_device.status);
     if (t->cfg.comm == COMM_SELF && comm_size(t->run.world) > 1)
         return fsdp_error(FSDP_EINVAL,
                           "leave --comm out, or run build/fsdp_train without a launcher",

@@ -13,10 +13,11 @@
 typedef struct trainer {
     trainer_config cfg;
     model_config model_cfg;
-    run_context run;          /* owns dev and world */
-    mesh mesh;                /* of --parallel fsdp */
-    bool runs_ahead;          /* the host, of the compute stream */
-    const char *prefetch_why; /* what --prefetch auto went by; NULL: the user chose */
+    run_context run;           /* owns dev and world */
+    mesh mesh;                 /* of --parallel fsdp */
+    fsdp_error_info no_device; /* why dev is a CPU, to agree on that; else its status is FSDP_OK */
+    bool runs_ahead;           /* the host, of the compute stream */
+    const char *prefetch_why;  /* what --prefetch auto went by; NULL: the user chose */
     model m;
     corpus data, val_data;
     engine engine;
@@ -32,8 +33,9 @@ typedef struct trainer {
     order_check *order;           /* of --check-order, else NULL */
 } trainer;
 
-/* trainer_connect -- open the device and the group of all ranks, and pin the threads.
- *   errors  those of device_open and comm_open */
+/* trainer_connect -- open the device and the group of all ranks, and pin the threads. Where there
+ * is no such device, trainer_prepare says so on all ranks.
+ *   errors  those of comm_open */
 fsdp_status trainer_connect(trainer *t);
 /* pin_to_cores -- keep this thread, and those it starts from here on, on cores of this rank's own.
  * So what a rank touches first stays near it, and ranks do not trade places. It pins only if the

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/model/gpt2.h"
+#include "trainer/backends.h"
 
 #define FIELD(f) offsetof(trainer_config, f)
 #define LATER    "this part is not there yet; run without it"
@@ -31,9 +32,12 @@ const option_spec TRAINER_OPTIONS[] = {
     {.name = "reduction", .kind = OPT_ENUM, .offset = FIELD(reduction), .def = "fast", .choices = "fast|canonical",
      .help = "canonical: the same bits on any number of ranks"},
     {.name = "param-dtype", .kind = OPT_ENUM, .offset = FIELD(param_dtype), .def = "fp32", .choices = "fp32|bf16",
-     .help = "bf16: fp32 masters, computing with (and gathering) a rounded copy"},
+     .help = "bf16: fp32 masters; parameters as they are gathered and computed with, and activations, are bf16"},
     {.name = "reduce-dtype", .kind = OPT_ENUM, .offset = FIELD(reduce_dtype), .def = "fp32", .choices = "fp32|bf16",
      .help = "bf16: gradients are sent and summed in bf16, on one rank too"},
+    {.name = "device", .kind = OPT_ENUM, .offset = FIELD(device), .def = "cpu", .choices = BACKEND_CHOICES, .help = BACKEND_HELP},
+    {.name = "device-memory", .kind = OPT_INT, .offset = FIELD(device_memory_mib), .min = 0, .max = 1LL << 40, .arg = "MiB",
+     .help = "the most that a rank may take of it (0: what there is)"},
     {.name = "comm", .kind = OPT_ENUM, .offset = FIELD(comm), .def = "auto", .choices = "auto|self|mpi|shm",
      .help = "transport between ranks (auto: shm inside hosts, mpi between them)"},
     {.name = "ops", .kind = OPT_ENUM, .offset = FIELD(ops), .def = "fast", .choices = "fast|portable",
@@ -97,7 +101,6 @@ const option_spec TRAINER_OPTIONS[] = {
     {.name = "chunk-loss", .kind = OPT_REFUSED, .help = LATER},
     {.name = "cpu-offload", .kind = OPT_REFUSED, .help = LATER},
     {.name = "optimizer-offload", .kind = OPT_REFUSED, .help = LATER},
-    {.name = "device", .kind = OPT_REFUSED, .help = LATER},
     {.name = "digests", .kind = OPT_REFUSED, .help = LATER},
     {.name = "snapshot", .kind = OPT_REFUSED, .help = LATER},
     {0}};
@@ -106,7 +109,8 @@ const option_spec TRAINER_OPTIONS[] = {
 fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg)
 {
     *cfg = (trainer_config){0};
-    return options_parse(TRAINER_OPTIONS, "fsdp_train", argc, argv, cfg);
+    TRY(options_parse(TRAINER_OPTIONS, "fsdp_train", argc, argv, cfg));
+    return backend_check(cfg->device);
 }
 
 fsdp_status trainer_config_print_help(void)

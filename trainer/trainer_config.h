@@ -32,6 +32,8 @@ typedef struct trainer_config {
     const char *bucket;
     bool bucket_auto;
     bucket_config buckets;         /* from the text in bucket; 0 elements: units stay as they are */
+    int device;                    /* see backends.h */
+    int64_t device_memory_mib;     /* 0: no limit */
     int reduction, comm, ops;      /* grad_acc_mode, comm_backend, trainer_ops */
     int param_dtype, reduce_dtype; /* dtype */
     const char *export_init_dir, *export_dir, *resume, *memory_report, *profile_dir;
@@ -43,7 +45,8 @@ typedef struct trainer_config {
 extern const option_spec TRAINER_OPTIONS[];
 
 /* trainer_config_parse -- fill in *cfg from the command line.
- *   errors  those of options_parse, of which FSDP_HELP asks for trainer_config_print_help */
+ *   errors  those of options_parse, of which FSDP_HELP asks for trainer_config_print_help, and
+ *           of backend_check */
 fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg);
 /* trainer_config_print_help -- all options, on standard output.
  *   errors  those of options_print_help */

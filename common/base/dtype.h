@@ -3,7 +3,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include "common/base/row_fn.h"
 #include "common/base/status.h"
+
+EXTERN_C_BEGIN
 
 /* DTYPE_F32 is 0, so a struct of arguments that names no type means fp32. */
 typedef enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_I64, DTYPE_U8 } dtype;
@@ -20,7 +23,7 @@ const char *dtype_name(dtype t);
  * A carry out of the fraction raises the exponent, from the largest one to infinity. Denormals are
  * rounded like all other numbers. A NaN keeps its sign and its upper bits and becomes quiet: if it
  * were rounded, it could turn into infinity. Integer operations only, so no machine differs. */
-static inline uint16_t bf16_from_f32(float x)
+ROW_FN uint16_t bf16_from_f32(float x)
 {
     uint32_t u;
     memcpy(&u, &x, sizeof u);
@@ -29,7 +32,7 @@ static inline uint16_t bf16_from_f32(float x)
 }
 
 /* f32_from_bf16 -- the same number, exactly. */
-static inline float f32_from_bf16(uint16_t h)
+ROW_FN float f32_from_bf16(uint16_t h)
 {
     const uint32_t u = (uint32_t)h << 16;
     float x;
@@ -38,7 +41,7 @@ static inline float f32_from_bf16(uint16_t h)
 }
 
 /* bf16_round -- the nearest bf16, as an fp32. */
-static inline float bf16_round(float x)
+ROW_FN float bf16_round(float x)
 {
     return f32_from_bf16(bf16_from_f32(x));
 }
@@ -63,3 +66,5 @@ int elems_to_int(size_t elems);
 
 /* size_log2_floor -- floor(log2(n)); 0 for n = 0. */
 int size_log2_floor(size_t n);
+
+EXTERN_C_END

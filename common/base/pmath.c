@@ -3,19 +3,6 @@
 
 #include "common/base/status.h"
 
-double pm_log(double x)
-{
-    if (x != x || x == pm_from_bits(0x7ff0000000000000))
-        return x;
-    if (x < 0.0)
-        return pm_from_bits(0x7ff8000000000000); /* NaN */
-    if (x == 0.0)
-        return -pm_from_bits(0x7ff0000000000000);
-    if (x < 0x1p-1022) /* 52 ln 2 goes last: it is small beside the result, about -709 */
-        return pm_log_positive(x * 0x1p52) - 0x1.205966f2b4f12p5;
-    return pm_log_positive(x);
-}
-
 /* x = n * pi/2 + a. pi/2 is subtracted in three parts; n times the first two is exact for n <= 41
  * (33 + 6 bits). */
 double pm_cos(double x)

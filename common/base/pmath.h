@@ -8,19 +8,20 @@
 #pragma once
 #include <stdint.h>
 #include <string.h>
+#include "common/base/row_fn.h"
 
 /* pm_expf -- <= 0.96 ulp over every float, denormal results included; +inf above 88.72, 0 below
  * -103.97. These four return the NaN that they get; their bodies are in pmath_impl.h. */
-static inline float pm_expf(float x);
+ROW_FN float pm_expf(float x);
 /* pm_expf_upto40 -- the bits of pm_expf in fewer steps, for x <= 40 or NaN. */
-static inline float pm_expf_upto40(float x);
+ROW_FN float pm_expf_upto40(float x);
 /* pm_logf -- <= 0.84 ulp over every float, denormals included; -inf at 0, NaN below 0. */
-static inline float pm_logf(float x);
+ROW_FN float pm_logf(float x);
 /* pm_tanhf -- <= 1.34 ulp over every float, denormals included; odd; exactly +-1 at infinity. */
-static inline float pm_tanhf(float x);
+ROW_FN float pm_tanhf(float x);
 
 /* pm_log -- <= 0.86 ulp; special cases as in pm_logf. */
-double pm_log(double x);
+ROW_FN double pm_log(double x);
 
 /* pm_cos -- for the learning-rate schedule: |x| <= 64 (asserted), error <= 1.5e-16. */
 double pm_cos(double x);

@@ -12,28 +12,28 @@
 #define PM_ROUND_F 0x1.8p23f
 #define PM_ROUND   0x1.8p52
 
-static inline uint32_t pm_bits_f(float x)
+ROW_FN uint32_t pm_bits_f(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-static inline float pm_from_bits_f(uint32_t bits)
+ROW_FN float pm_from_bits_f(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
-static inline uint64_t pm_bits(double x)
+ROW_FN uint64_t pm_bits(double x)
 {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-static inline double pm_from_bits(uint64_t bits)
+ROW_FN double pm_from_bits(uint64_t bits)
 {
     double x;
     memcpy(&x, &bits, sizeof x);
@@ -42,7 +42,7 @@ static inline double pm_from_bits(uint64_t bits)
 
 /* pm_from_u32 -- w as a double, exactly: 2^52 + w has the bits of 2^52 with w in the low half. (The
  * plain conversion has no vector form below AVX-512.) */
-static inline double pm_from_u32(uint32_t w)
+ROW_FN double pm_from_u32(uint32_t w)
 {
     return pm_from_bits(0x4330000000000000 | (uint64_t)w) - 0x1p52;
 }
@@ -50,7 +50,7 @@ static inline double pm_from_u32(uint32_t w)
 /* pm_exp_fraction -- exp(r), where exp(x) = 2^n * exp(r), n = round(x / ln 2), |r| <= ln(2)/2 and
  * exp(r) = 1 + r + r^2 * poly(r). ln 2 is subtracted in two parts; n times the first is exact (15 +
  * 8 bits). The low bits of *shifted are those of n + k, where round_by = PM_ROUND_F + k. */
-static inline float pm_exp_fraction(float x, float round_by, float *shifted)
+ROW_FN float pm_exp_fraction(float x, float round_by, float *shifted)
 {
     *shifted = x * 0x1.715476p0f + round_by;
     float n = *shifted - round_by;
@@ -65,7 +65,7 @@ static inline float pm_exp_fraction(float x, float round_by, float *shifted)
     return 1.0f + (r + (r * r) * p);
 }
 
-static inline float pm_expf(float x)
+ROW_FN float pm_expf(float x)
 {
     /* Beyond these limits the result is +inf or 0 anyway. A NaN passes both unchanged. */
     float a = x > 89.0f ? 89.0f : x, shifted;
@@ -82,7 +82,7 @@ static inline float pm_expf(float x)
 
 /* 2^(n+64) exp(r) is a normal number for -104 <= x <= 40, so adding n + 64 to the exponent bits
  * makes it. Only the multiplication by 2^-64 can round, as in pm_expf. */
-static inline float pm_expf_upto40(float x)
+ROW_FN float pm_expf_upto40(float x)
 {
     float a = x < -104.0f ? -104.0f : x, shifted;
     float y = pm_exp_fraction(a, PM_ROUND_F + 64.0f, &shifted);
@@ -93,7 +93,7 @@ static inline float pm_expf_upto40(float x)
 /* log(x) = e ln 2 + log(m), m in [sqrt(1/2), sqrt(2)). Let f = m - 1 and s = f / (2 + f). Then
  * log(1+f) = 2 atanh(s) = 2s + s R(s^2) and, since 2s = f - s f, this is f - (h - s (h + R)) with h
  * = f^2/2. The large term f is exact, and everything that is rounded is small beside it. */
-static inline float pm_logf(float x)
+ROW_FN float pm_logf(float x)
 {
     float scaled = x < 0x1p-126f ? x * 0x1p23f : x; /* denormals have no leading one in the bits */
     float bias = x < 0x1p-126f ? 127.0f + 23.0f : 127.0f;
@@ -117,7 +117,7 @@ static inline float pm_logf(float x)
 /* With a = |x| and z = a^2: a + a z poly(z) below a = 0.625, else 1 - 2 / (exp(2a) + 1); then x's
  * sign. Both are computed and one is taken. The second is exactly 1 from 2a = 18.1 on, so exp need
  * not go beyond 30; up to there 2^n can be multiplied in by adding n to the exponent bits. */
-static inline float pm_tanhf(float x)
+ROW_FN float pm_tanhf(float x)
 {
     uint32_t sign = pm_bits_f(x) & 0x80000000u;
     float a = pm_from_bits_f(pm_bits_f(x) ^ sign), z = a * a;
@@ -138,7 +138,7 @@ static inline float pm_tanhf(float x)
 
 /* pm_log_positive -- log of a positive normal finite double, arranged as in pm_logf. philox.c
  * vectorises this one; pm_log adds the special cases. */
-static inline double pm_log_positive(double x)
+ROW_FN double pm_log_positive(double x)
 {
     uint64_t bits = pm_bits(x) + (0x3ff0000000000000u - 0x3fe6a09e667f3bcdu);
     double e = pm_from_u32((uint32_t)(bits >> 52)) - 1023.0;
@@ -156,8 +156,21 @@ static inline double pm_log_positive(double x)
     return e * 0x1.62e42fefa2p-1 - ((h - (s * (h + z * p) + e * 0x1.9ef35793c7673p-41)) - f);
 }
 
+ROW_FN double pm_log(double x)
+{
+    if (x != x || x == pm_from_bits(0x7ff0000000000000))
+        return x;
+    if (x < 0.0)
+        return pm_from_bits(0x7ff8000000000000); /* NaN */
+    if (x == 0.0)
+        return -pm_from_bits(0x7ff0000000000000);
+    if (x < 0x1p-1022) /* 52 ln 2 goes last: it is small beside the result, about -709 */
+        return pm_log_positive(x * 0x1p52) - 0x1.205966f2b4f12p5;
+    return pm_log_positive(x);
+}
+
 /* pm_sincos_quadrant -- sine and cosine of quadrant * pi/2 + a; |a| may slightly exceed pi/4. */
-static inline void pm_sincos_quadrant(uint32_t quadrant, double a, double *s, double *c)
+ROW_FN void pm_sincos_quadrant(uint32_t quadrant, double a, double *s, double *c)
 {
     double z = a * a;
     double p = 0x1.5e0a4fc16be58p-33;
@@ -183,7 +196,7 @@ static inline void pm_sincos_quadrant(uint32_t quadrant, double a, double *s, do
 }
 
 /* pm_sincos_turns_inline -- pm_sincos_turns for loops. */
-static inline void pm_sincos_turns_inline(double turns, double *s, double *c)
+ROW_FN void pm_sincos_turns_inline(double turns, double *s, double *c)
 {
     double shifted = 4.0 * turns + PM_ROUND;
     double rest = turns - 0.25 * (shifted - PM_ROUND); /* exact, |rest| <= 1/8 */

@@ -12,6 +12,17 @@
 #include <stdio.h>
 #include <stddef.h>
 
+/* The functions of a header that C++ (kernels) includes too stand between these. */
+#ifdef __cplusplus
+#define EXTERN_C_BEGIN extern "C" {
+#define EXTERN_C_END   }
+#else
+#define EXTERN_C_BEGIN
+#define EXTERN_C_END
+#endif
+
+EXTERN_C_BEGIN
+
 typedef enum fsdp_status {
     FSDP_OK = 0,
     FSDP_EINVAL,    /* an argument, option or file holds a value that cannot be used */
@@ -78,6 +89,9 @@ fsdp_status fsdp_todo(const char *task);
          : fsdp_assert_eq_fail(__FILE__, __LINE__, __func__, #a " == " #b, (long long)(a),         \
                                (long long)(b)))
 /* fsdp_assert_fail, fsdp_assert_eq_fail -- print place, condition and values, then abort(). */
-_Noreturn void fsdp_assert_fail(const char *file, int line, const char *func, const char *cond);
-_Noreturn void fsdp_assert_eq_fail(const char *file, int line, const char *func, const char *cond,
-                                   long long a, long long b);
+__attribute__((noreturn)) void fsdp_assert_fail(const char *file, int line, const char *func,
+                                                const char *cond);
+__attribute__((noreturn)) void fsdp_assert_eq_fail(const char *file, int line, const char *func,
+                                                   const char *cond, long long a, long long b);
+
+EXTERN_C_END

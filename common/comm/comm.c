@@ -19,7 +19,7 @@ fsdp_status comm_alloc(comm *c, stream *s, mem_category category, size_t bytes, 
 {
     if (!c->data->table->shares)
         return device_alloc(s, category, bytes, label, out);
-    return device_alloc_shared(s, category, bytes, label, out);
+    return device_alloc_host(s, category, bytes, label, out);
 }
 
 fsdp_status comm_alloc_f32(comm *c, stream *s, mem_category category, size_t elems,

@@ -19,14 +19,26 @@
  * Backends: `self` (one rank), `mpi` (MPICH: one thread talks to it and keeps many operations in
  * flight), `shm` (ranks of one host: they read each other's memory), `shm+mpi` (several hosts with
  * equally many ranks, at least two, numbered host by host: shm inside a host, mpi between hosts; a
- * slice crosses the network once, not once for every rank of the host). */
+ * slice crosses the network once, not once for every rank of the host).
+ *
+ * These move memory of the host. On a device whose memory is another (device_memory_is_host), what
+ * a rank sends is copied to the host and what arrives is copied back, in order of the call's stream
+ * (`shm+staged`). A call then also holds one block of host memory (device_host_ledger, MEM_COMM):
+ * what it sends to other ranks, then what arrives from them. Parts that lie side by side on the
+ * device are one piece, what goes to several ranks is there once, and each piece begins at a
+ * multiple of 64 bytes. Over several hosts the block of an all-gather is as large as its result,
+ * and a reduce-scatter is done, and adds, as over mpi. The seconds of a comm_record are without
+ * these copies, which a watch of the device is told of. */
 #pragma once
 #include <stdint.h>
 #include "common/base/dtype.h"
 #include "common/device/device.h"
 #include "common/sum/grad_acc.h"
 
+EXTERN_C_BEGIN
+
 typedef struct comm comm;
+typedef struct comm_transport comm_transport;
 
 /* ---- the job -------------------------------------------------------------------------------- */
 
@@ -37,6 +49,11 @@ typedef struct comm_config {
                              shm when all ranks are on this host and can map each other's memory,
                              shm+mpi when they can on each of several hosts, else mpi */
     double timeout_s;     /* 0: FSDP_TIMEOUT_S of the environment, else 300 */
+    /* The kernels that all-reduces add with, borrowed. NULL: functions of this program. */
+    const sum_kernels *sums;
+    /* The device's own transport, such as NCCL's: where it can be had it moves the data. NULL: it
+     * has none. */
+    const comm_transport *native;
 } comm_config;
 
 #define COMM_RUN_ENV "FSDP_RUN" /* how fsdp_run tells a rank its number; nobody else sets it */
@@ -78,7 +95,7 @@ fsdp_status comm_split(comm *c, int color, int key, comm **out);
 
 /* comm_abort -- end the whole job after the error was printed: MPI_Abort, or _exit without MPI.
  * Never returns. c may be NULL: then only this process ends, and the launcher the others. */
-_Noreturn void comm_abort(comm *c, int exit_code);
+__attribute__((noreturn)) void comm_abort(comm *c, int exit_code);
 
 /* comm_rank, comm_size -- this rank's number in c, from 0, and how many ranks c has. */
 int comm_rank(const comm *c);
@@ -87,8 +104,9 @@ int comm_size(const comm *c);
  * many these are; of a split too. */
 int comm_local_rank(const comm *c);
 int comm_local_size(const comm *c);
-/* comm_backend_name -- "self", "mpi", "shm" or "shm+mpi", with "+link" behind it when FSDP_LINK
- * simulates a network; a split may go by another than c does. */
+/* comm_backend_name -- "self", "mpi", "shm" or "shm+mpi", or the device's own transport; "+link"
+ * behind it when FSDP_LINK simulates a network, "+staged" when the data goes through copies on the
+ * host. A split may go by another than c does. */
 const char *comm_backend_name(const comm *c);
 /* comm_group_number -- tells the groups of a job apart; the same on all ranks of the group. The
  * group opened first is 0. */
@@ -266,7 +284,7 @@ typedef struct comm_record {
     uint64_t group;    /* comm_group_number */
     int group_ranks;
     uint64_t seq; /* number of the call on its group */
-    const stream *stream;
+    const struct stream *stream;
     unsigned calls; /* 1; 0 for a later part (an all-reduce has two, a call over several hosts up to
                        three, FSDP_LINK adds one to each), whose first part was told before */
     double begin_s; /* by clock_now_s: issued; when ended, the moment that its stream reached it */
@@ -287,3 +305,5 @@ typedef struct comm_watch {
  * its splits), from whichever of them it is set, until the next one is set. NULL: nobody is. *w is
  * copied; calls to the one before may still be on their way. */
 void comm_set_watch(comm *c, const comm_watch *w);
+
+EXTERN_C_END

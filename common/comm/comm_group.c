@@ -30,7 +30,7 @@ static fsdp_status timeout_from(const comm_config *config, double *timeout_s)
 }
 
 /* What starts the ranks. shm over an MPI launcher begins as mpi. */
-static fsdp_status backend_choose(comm_backend wanted, device *d, comm_backend *backend)
+static fsdp_status backend_choose(comm_backend wanted, comm_backend *backend)
 {
     comm_run_start run;
     bool by_fsdp_run = comm_run_started(&run);
@@ -45,9 +45,6 @@ static fsdp_status backend_choose(comm_backend wanted, device *d, comm_backend *
         *backend = COMM_SELF;
     else if (*backend != COMM_SELF)
         *backend = by_fsdp_run ? COMM_SHM : COMM_MPI;
-    if (*backend == COMM_MPI && device_get_kind(d) != DEVICE_CPU)
-        return fsdp_error(FSDP_ESKIP, "--device cpu",
-                          "comm_open: the mpi backend moves host memory only");
     return FSDP_OK;
 }
 
@@ -116,6 +113,36 @@ static fsdp_status link_over(comm *c)
     return text == NULL || *text == '\0' ? FSDP_OK : comm_put_over(c, &link_transport, &why_not);
 }
 
+/* What moves the data between devices: their own transport; else what moves it between hosts, where
+ * these can read it or over copies of it. The link is one between what is below it. */
+static fsdp_status over_to_device(comm *c, const comm_transport *native)
+{
+    const char *why_not = NULL, *none;
+    const transport_group *between_hosts = c->data;
+    device_host_call_begin(c->team.dev);
+    fsdp_status status =
+        native != NULL && c->team.size > 1 ? comm_put_over(c, native, &why_not) : FSDP_OK;
+    device_host_call_end(c->team.dev);
+    TRY(status);
+    if (why_not != NULL && c->team.rank == 0)
+        fprintf(stderr, "note: %s; the ranks go on with --comm %s\n", why_not,
+                comm_backend_name(c));
+    bool by_copies = c->data == between_hosts && !device_memory_is_host(c->team.dev);
+    TRY(link_over(c));
+    return by_copies ? comm_put_over(c, &staged_transport, &none) : FSDP_OK;
+}
+
+/* The kernels that all-reduces add with. */
+static fsdp_status sums_choose(const comm_config *config, const device *d, const sum_kernels **sums)
+{
+    static const sum_kernels cpu = {.launch = sum_launch_cpu, .sum_i64 = sum_launch_cpu};
+    *sums = config->sums != NULL ? config->sums : &cpu;
+    if (config->sums == NULL && !device_runs_c(d))
+        return fsdp_error(FSDP_EINVAL, "set comm_config.sums to the sums of the device's ops",
+                          "comm_open: no kernels for sums on device %s", device_name(d));
+    return FSDP_OK;
+}
+
 /* What the caller wants, and where it does not mind, what FSDP_COMM says. */
 static fsdp_status backend_wanted(const comm_config *config, comm_backend *wanted)
 {
@@ -145,9 +172,11 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
         [COMM_SELF] = &self_transport, [COMM_MPI] = &mpi_transport, [COMM_SHM] = &shm_transport};
     comm_backend wanted, backend;
     double timeout_s;
+    const sum_kernels *sums;
     TRY(timeout_from(config, &timeout_s));
+    TRY(sums_choose(config, d, &sums));
     TRY(backend_wanted(config, &wanted));
-    TRY(backend_choose(wanted, d, &backend));
+    TRY(backend_choose(wanted, &backend));
     comm *c = calloc(1, sizeof *c);
     comm_recorder *recorder = comm_recorder_create();
     if (c == NULL || recorder == NULL) {
@@ -156,6 +185,7 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
         return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for a group");
     }
     c->team = (comm_team){.timeout_s = timeout_s, .dev = d, .recorder = recorder};
+    c->sums = sums;
     c->owns_recorder = true;
     device_host_call_begin(d);
     fsdp_status status = launched[backend]->open(&c->team, &c->data);
@@ -165,7 +195,7 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
         status = over_to_shm(c, wanted);
     device_host_call_end(d);
     if (status == FSDP_OK)
-        status = link_over(c);
+        status = over_to_device(c, config->native);
     if (status == FSDP_OK)
         *out = c;
     else
@@ -251,6 +281,7 @@ static fsdp_status split_into(comm *parent, const choice *all, comm *child)
 {
     const comm_team *team = &parent->team;
     TRY(comm_team_part(team, 0, team->world_ranks, team->size, &child->team));
+    child->sums = parent->sums;
     int lowest = members_choose(team, all, &child->team);
     uint64_t name[] = {team->number, parent->control->next_seq, (uint64_t)lowest};
     child->team.number = hash_bytes(name, sizeof name);

@@ -11,7 +11,8 @@ struct comm {
     transport_group *data;    /* on top of the chain: moves what collectives move */
     transport_group *control; /* of the chain: carries the host's calls */
     comm_team team;
-    bool owns_recorder; /* the group opened first; its splits share it */
+    const sum_kernels *sums; /* of all-reduces */
+    bool owns_recorder;      /* the group opened first; its splits share it */
 
     comm_stats stats;
     size_t *lengths;    /* [size] scratch: slice lengths */

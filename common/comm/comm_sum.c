@@ -1,14 +1,13 @@
 /* comm_sum.c -- the collectives that add: reduce-scatter and all-reduce.
  *
- *   the counter is moved when the call is issued (sum_run_begin) -> transport_peer_read -> the
- *   additions run, block by block, over what every rank has put in its slice for this one
+ *   the counter is moved when the call is issued (sum_run_begin) -> transport_sum -> the additions
+ *   run, block by block, over what every rank has put in its slice for this one
  *
  * A transport only moves bytes, or shows them. Sums happen here, contribution by contribution in
  * rank order, so the bits are the same whatever moved them. This rank's own contribution is read
  * where it is. The peers' are too where the transport can show them; else they are staged
- * (peer_read.c, transport_peer_read). */
+ * (transport_sum.c). */
 #include "common/comm/comm_impl.h"
-#include "common/sum/sum_run.h"
 
 /* What the ranks read of send: itself, or a rounded copy, *copy, to be freed in order of s. */
 static fsdp_status to_sum_dtype(comm *c, stream *s, const grad_acc *acc, const float *send,
@@ -91,34 +90,6 @@ fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const fl
 
 /* ---- all-reduce ---------------------------------------------------------------------------- */
 
-typedef struct sum_args {
-    void *out;
-    size_t elems;
-    int size;
-    dtype type;
-} sum_args;
-
-static fsdp_status sum_i64(const sum_args *a, const uint64_t *const *from)
-{
-    uint64_t *out = a->out;
-    for (size_t i = 0; i < a->elems; i++) {
-        uint64_t sum = 0; /* unsigned: wraps as two's complement does */
-        for (int r = 0; r < a->size; r++)
-            sum += from[r][i];
-        out[i] = sum;
-    }
-    return FSDP_OK;
-}
-
-static fsdp_status sum_slices(const void *ctx, const void *const *from, int n_threads)
-{
-    const sum_args *a = ctx;
-    if (a->type == DTYPE_I64)
-        return sum_i64(a, (const uint64_t *const *)from);
-    sum_run run = sum_run_root(a->out, a->elems, a->size); /* out is one of from */
-    return sum_run_cpu(&run, from, n_threads);
-}
-
 /* Slices of an all-reduce: the first elems % W ranks have one element more (n=10, W=4: 3,3,2,2). */
 static void all_reduce_slices(const comm *c, size_t elems)
 {
@@ -147,16 +118,13 @@ static fsdp_status all_reduce_run(comm *c, stream *s, comm_call *call, const com
     size_t elem_bytes = dtype_bytes(i->type);
     const comm_slice own = c->slices[c->team.rank];
     comm_part *parts = transport_parts(c->data);
-    size_t stage_bytes = transport_scatter_parts(c->data, parts, buf, c->slices, elem_bytes);
-    sum_args sum = {.out = buf + own.begin * elem_bytes,
-                    .elems = own.elems,
-                    .size = c->team.size,
-                    .type = i->type};
-    mem_access out = {sum.out, own.elems * elem_bytes, true};
-    comm_peer_read v = {
-        .fn = sum_slices, .ctx = &sum, .ctx_bytes = sizeof sum, .accesses = &out, .n_accesses = 1};
+    transport_scatter_parts(c->data, parts, buf, c->slices, elem_bytes);
+    comm_sum sum = {
+        .kernels = c->sums,
+        .run = sum_run_root(buf + own.begin * elem_bytes, own.elems, c->team.size, i->type),
+        .step = 1};
     call->more = true;
-    TRY(transport_peer_read(c->data, s, call, parts, stage_bytes, &v));
+    TRY(transport_sum(c->data, s, call, parts, &sum));
     parts = transport_parts(c->data);
     slices_parts(c, parts, buf, elem_bytes);
     call->phase = 1;

@@ -13,7 +13,10 @@
  * A communicator is a chain of groups of the same ranks. The top one moves the data, each other one
  * is what the group above it was opened on:
  *
- *   mpi        shm over mpi        shm+mpi over mpi        (each with FSDP_LINK over it: link.c)
+ *   mpi        shm over mpi        shm+mpi over mpi
+ *
+ * each with link.c over it (FSDP_LINK), and over that, on a device whose memory the host cannot
+ * read, staged.c. A device's own transport stands over the first of these in place of staged.c.
  *
  * What hosts settle (comm_agree, comm_same, comm_split, comm_close, and the opening of a group over
  * another) goes over the control group: the topmost that can move host memory while a host waits.
@@ -89,8 +92,6 @@ typedef struct comm_team {
     device *dev;
 } comm_team;
 
-typedef struct comm_transport comm_transport;
-
 typedef struct transport_group {
     const comm_transport *table;
     void *state; /* the transport's */
@@ -103,7 +104,7 @@ typedef struct transport_group {
 
 struct comm_transport {
     const char *name;
-    bool shares;       /* peers read device_alloc_shared's memory in place: what comm_alloc gives */
+    bool shares;       /* peers read device_alloc_host's memory in place: what comm_alloc gives */
     bool carries_host; /* exchange takes host memory, s being NULL */
 
     /* open -- the group of all ranks that the launcher started; fills rank, size, local_* and
@@ -124,7 +125,7 @@ struct comm_transport {
      * while the peers' parts for this rank can be read where they are. from [W]: by rank,
      * from[rank] is parts[rank].send. recv is ignored, recv_bytes are compared; ctx is copied. A
      * peer's memory is not read after the peer's stream has passed the call. NULL: what exchange
-     * brings is staged (transport_peer_read). errors  as exchange, and fn's */
+     * brings is staged (transport_sum). errors  as exchange, and fn's */
     fsdp_status (*peer_read)(transport_group *group, stream *s, const comm_call *call,
                              const comm_part *parts, const comm_peer_read *v);
 
@@ -157,4 +158,4 @@ struct comm_transport {
 };
 
 extern const comm_transport self_transport, mpi_transport, shm_transport, hier_transport,
-    link_transport;
+    link_transport, staged_transport;

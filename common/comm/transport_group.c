@@ -140,6 +140,13 @@ fsdp_status transport_pass(transport_group *g, stream *s, const comm_call *call,
     return g->table->exchange(g, s, &part, parts);
 }
 
+comm_call transport_call_below(const transport_group *group, const comm_call *call)
+{
+    comm_call below = *call;
+    below.number = call->phase == 0 ? ++group->below->next_seq : group->below->next_seq;
+    return below;
+}
+
 fsdp_status transport_gather(transport_group *g, const char *label, const void *mine, size_t bytes,
                              void **all)
 {

@@ -1,7 +1,7 @@
 /* transport_help.h -- all that a transport may call outside its own files; internal.
  *
  * transport_group.c  groups and teams; calls of hosts
- * peer_read.c        reads and sums on any transport
+ * transport_sum.c    sums on any transport
  * touched.c          launches that tell what they touch
  * recorder.c         the flight recorder
  * describe.c         calls in words
@@ -14,6 +14,7 @@
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/comm/transport.h"
+#include "common/sum/sum_run.h"
 
 /* ---- groups and teams ----------------------------------------------------------------------- */
 
@@ -66,6 +67,10 @@ fsdp_status transport_begin(transport_group *g, stream *s, const comm_issue *i, 
 fsdp_status transport_pass(transport_group *g, stream *s, const comm_call *call,
                            const comm_part *parts, const comm_peer_read *v);
 
+/* transport_call_below -- a call of `group` as one of the group below, which runs all of it and
+ * numbers it for itself: once, if it has two phases. */
+comm_call transport_call_below(const transport_group *group, const comm_call *call);
+
 /* What the task of a call touches on this rank. While it runs, peers may read what it tells as
  * read, for a call is over on a rank only when they have.
  *
@@ -79,8 +84,8 @@ typedef struct touched {
 touched touched_begin(const comm_team *team, const comm_peer_read *v);
 /* touched_add -- nothing for 0 bytes; a range that goes on where the last one ends joins it. */
 void touched_add(touched *t, const void *ptr, size_t bytes, bool writes);
-/* touched_launch -- launch l, which has fn and arguments, as a part of the call; t is gone then.
- * errors  stream_launch_work's; FSDP_ENOMEM */
+/* touched_launch -- launch l, which has fn and arguments and touches host memory only, as a part of
+ * the call; t is gone then. errors  stream_launch_work's; FSDP_ENOMEM */
 fsdp_status touched_launch(touched *t, stream *s, const comm_call *call, launch_config l);
 
 /* transport_gather -- the host waits: *all [W*bytes] = every rank's `mine` [bytes], host memory,
@@ -90,15 +95,23 @@ fsdp_status transport_gather(transport_group *g, const char *label, const void *
                              void **all);
 fsdp_status transport_agree(transport_group *g, fsdp_status mine);
 
-/* transport_peer_read -- table->peer_read; where there is none, exchange into staging, then fn.
- *   parts        [W] send, send_bytes and recv_bytes are filled; recv is filled here
- *   stage_bytes  sum of the peers' recv_bytes */
-fsdp_status transport_peer_read(transport_group *g, stream *s, const comm_call *call,
-                                comm_part *parts, size_t stage_bytes, const comm_peer_read *v);
-/* transport_scatter_parts -- parts that deliver slice r of `send` to rank r; returns the bytes that
- * the peers send here. */
-size_t transport_scatter_parts(const transport_group *g, comm_part *parts, const void *send,
-                               const comm_slice *slices, size_t elem_bytes);
+/* A sum of what ranks have for this one: input i of the run is what rank first + i*step has. */
+typedef struct comm_sum {
+    const sum_kernels *kernels;
+    sum_run run;
+    int first, step; /* 0, 1: of all ranks */
+} comm_sum;
+
+/* transport_sum -- the run over the ranks' parts: where they lie, if the transport shows them; else
+ * exchange into staging, then one launch.
+ *   parts   [W] send, send_bytes and recv_bytes are filled; recv is filled here
+ *   holds   staging of the peers' recv_bytes, in device memory, where the transport has no
+ *           peer_read */
+fsdp_status transport_sum(transport_group *g, stream *s, const comm_call *call, comm_part *parts,
+                          const comm_sum *x);
+/* transport_scatter_parts -- parts that deliver slice r of `send` to rank r. */
+void transport_scatter_parts(const transport_group *g, comm_part *parts, const void *send,
+                             const comm_slice *slices, size_t elem_bytes);
 /* transport_scatter -- a reduce-scatter that pushes every rank's contribution by itself. */
 fsdp_status transport_scatter(transport_group *g, stream *s, const comm_call *call,
                               const comm_scatter *x);

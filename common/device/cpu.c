@@ -3,14 +3,16 @@
  *
  *   cpu_open -> streams (cpu_stream.c), blocks (cpu_memory.c), copies (here) -> cpu_close
  *
- * The device owns its streams and its cache of blocks; callers own events and live blocks. */
+ * The device owns its streams and its cache of blocks; callers own events and live blocks.
+ *
+ * All of that also serves a device whose memory is not the host's (cpu_open_as, guard.h). */
 #include "common/base/bytes_copy.h"
 #include "common/device/cpu_impl.h"
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- the device ----------------------------------------------------------------------------- */
-static void cpu_close(device *base)
+void cpu_close(device *base)
 {
     cpu_device *d = (cpu_device *)base;
     cpu_stream *s;
@@ -24,8 +26,11 @@ static void cpu_close(device *base)
         cpu_stream_delete(s);
     }
     cpu_pool_close(&d->pool);
+    cpu_pool_close(&d->host_pool);
     cpu_schedule_close(d->schedule);
     pthread_mutex_destroy(&d->lock);
+    if (d->base.host_ledger != d->base.ledger)
+        ledger_free(d->base.host_ledger);
     ledger_free(d->base.ledger);
     free(d);
 }
@@ -53,27 +58,31 @@ static fsdp_status check_config(const device_config *config)
     return FSDP_OK;
 }
 
-static fsdp_status cpu_open(const device_config *config, device **out)
+fsdp_status cpu_open_as(const device_config *config, bool is_guarded, device **out)
 {
     TRY(check_config(config));
     cpu_device *d = calloc(1, sizeof *d);
-    ledger *l = ledger_create();
-    if (!d || !l) {
+    ledger *l = ledger_create(), *of_host = is_guarded ? ledger_create() : l;
+    if (!d || !l || !of_host) {
         free(d);
         ledger_free(l);
+        ledger_free(is_guarded ? of_host : NULL);
         return fsdp_error(FSDP_ENOMEM, "", "device_open: no memory for the device itself");
     }
-    d->base = (device){.backend = &device_backend_cpu, .config = *config, .ledger = l};
+    d->base = (device){
+        .backend = config->backend, .config = *config, .ledger = l, .host_ledger = of_host};
     pthread_mutex_init(&d->lock, NULL);
     TAILQ_INIT(&d->streams);
-    cpu_pool_init(&d->pool);
+    cpu_pool_init(&d->pool, l, is_guarded);
+    cpu_pool_init(&d->host_pool, of_host, false);
     bool scheduled = config->schedule_seed != 0;
     fsdp_status status = FSDP_OK;
     if (scheduled && !(d->schedule = cpu_schedule_open(config->schedule_seed)))
         status = fsdp_error(FSDP_ENOMEM, "", "device_open: no memory for the scheduler");
     stream_config compute = {.name = "compute", .n_threads = config->n_threads};
     if (status == FSDP_OK)
-        status = add_stream(d, &compute, config->async_compute || scheduled, &d->base.compute);
+        status = add_stream(d, &compute, config->async_compute || scheduled || is_guarded,
+                            &d->base.compute);
     if (status != FSDP_OK) {
         cpu_close(&d->base);
         return status;
@@ -82,21 +91,24 @@ static fsdp_status cpu_open(const device_config *config, device **out)
     return FSDP_OK;
 }
 
-/* What the system still has, and what the cache would give back to it. */
-static size_t cpu_mem_available(device *base)
+/* What the system still has, and what the cache would give back to it; no more than the limit
+ * leaves. */
+size_t cpu_mem_available(device *base)
 {
-    size_t cached_bytes = cpu_pool_cached_bytes(&((cpu_device *)base)->pool);
-    size_t host_bytes = host_mem_available("");
-    return host_bytes > SIZE_MAX - cached_bytes ? SIZE_MAX : host_bytes + cached_bytes;
+    cpu_device *d = (cpu_device *)base;
+    size_t cached_bytes = cpu_pool_cached_bytes(&d->pool) + cpu_pool_cached_bytes(&d->host_pool);
+    size_t host_bytes = host_mem_available(""), left_bytes = cpu_limit_left(d);
+    size_t bytes = host_bytes > SIZE_MAX - cached_bytes ? SIZE_MAX : host_bytes + cached_bytes;
+    return bytes < left_bytes ? bytes : left_bytes;
 }
 
 /* ---- streams -------------------------------------------------------------------------------- */
-static fsdp_status cpu_stream_create(device *d, const stream_config *config, stream **out)
+fsdp_status cpu_stream_create(device *d, const stream_config *config, stream **out)
 {
     return add_stream((cpu_device *)d, config, true, out);
 }
 
-static void cpu_stream_free(stream *base)
+void cpu_stream_free(stream *base)
 {
     cpu_stream *s = (cpu_stream *)base;
     cpu_device *d = (cpu_device *)base->device;
@@ -107,14 +119,14 @@ static void cpu_stream_free(stream *base)
     cpu_stream_delete(s);
 }
 
-static fsdp_status cpu_stream_sync(stream *base)
+fsdp_status cpu_stream_sync(stream *base)
 {
     cpu_stream *s = (cpu_stream *)base;
     cpu_stream_drain(s);
     return cpu_stream_status(s);
 }
 
-static void cpu_host_call(device *d, bool begins)
+void cpu_host_call(device *d, bool begins)
 {
     (void)d;
     cpu_schedule_host_call(begins);
@@ -180,7 +192,7 @@ static fsdp_status upload_to_worker(cpu_stream *s, const device_act *act)
     return FSDP_OK;
 }
 
-static fsdp_status cpu_move(stream *base, const device_act *act)
+fsdp_status cpu_move(stream *base, const device_act *act)
 {
     cpu_stream *s = (cpu_stream *)base;
     if (act->kind == ACT_UPLOAD && s->is_worker)
@@ -188,26 +200,10 @@ static fsdp_status cpu_move(stream *base, const device_act *act)
     return launch_move(base, act);
 }
 
-const device_backend device_backend_cpu = {
-    .open = cpu_open,
-    .close = cpu_close,
-    .stream_create = cpu_stream_create,
-    .stream_free = cpu_stream_free,
-    .stream_sync = cpu_stream_sync,
-    .host_call = cpu_host_call,
-    .event_create = cpu_event_create,
-    .event_free = cpu_event_free,
-    .event_record = cpu_event_record,
-    .stream_wait_event = cpu_stream_wait_event,
-    .event_sync = cpu_event_sync,
-    .event_done = cpu_event_done,
-    .event_elapsed_s = cpu_event_elapsed_s,
-    .alloc = cpu_alloc,
-    .alloc_shared = cpu_alloc_shared,
-    .share_find = cpu_share_find,
-    .share_fd = cpu_share_fd,
-    .free = cpu_free,
-    .move = cpu_move,
-    .launch = cpu_launch,
-    .mem_available = cpu_mem_available,
-};
+static fsdp_status cpu_open(const device_config *config, device **out)
+{
+    return cpu_open_as(config, false, out);
+}
+
+const device_backend device_cpu = {
+    .name = "cpu", .memory_is_host = true, .runs_c = true, .open = cpu_open, CPU_BACKEND_CALLS};

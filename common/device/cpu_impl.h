@@ -126,6 +126,8 @@ TAILQ_HEAD(cpu_block_list, cpu_block);
 enum { CPU_POOL_BUCKETS = 1024 }; /* a power of two */
 
 typedef struct cpu_pool {
+    ledger *ledger;              /* of what is live */
+    bool is_guarded;             /* the blocks' memory comes from guard_map */
     pthread_mutex_t lock;        /* guards all below but n_shifted */
     struct cpu_block_list live;  /* handed out */
     struct cpu_block_list stale; /* cached for reuse, least recently freed first */
@@ -137,7 +139,7 @@ typedef struct cpu_pool {
 } cpu_pool;
 
 /* cpu_pool_init -- an empty pool. */
-void cpu_pool_init(cpu_pool *p);
+void cpu_pool_init(cpu_pool *p, ledger *l, bool is_guarded);
 /* cpu_pool_close -- asserts that no block is live (lists those that are), releases the cache. */
 void cpu_pool_close(cpu_pool *p);
 /* cpu_pool_trim -- give cached blocks back to the system, oldest first, until at most keep_bytes
@@ -145,11 +147,21 @@ void cpu_pool_close(cpu_pool *p);
 void cpu_pool_trim(cpu_pool *p, size_t keep_bytes);
 /* cpu_pool_cached_bytes -- what cpu_pool_trim could give back. */
 size_t cpu_pool_cached_bytes(cpu_pool *p);
+/* cpu_limit_left -- how much more device memory memory_limit_bytes leaves; SIZE_MAX without one. */
+size_t cpu_limit_left(const cpu_device *d);
+/* cpu_guarded_find -- the block of a guarded pool that addr is in, live or freed, behind its end
+ * too. For a signal handler: takes no lock, and turns the thread's right on. */
+typedef struct cpu_block_facts {
+    const char *label;
+    size_t bytes, byte; /* of the block; where in it addr is */
+    bool is_live;
+} cpu_block_facts;
+cpu_block_facts cpu_guarded_find(const void *addr);
 /* cpu_alloc ... cpu_free -- the functions of device_backend that have these names. */
 fsdp_status cpu_alloc(stream *s, mem_category category, size_t bytes, const char *label,
                       void **out);
-fsdp_status cpu_alloc_shared(stream *s, mem_category category, size_t bytes, const char *label,
-                             void **out);
+fsdp_status cpu_alloc_host(stream *s, mem_category category, size_t bytes, const char *label,
+                           void **out);
 bool cpu_share_find(device *d, const void *ptr, size_t bytes, device_share *out);
 int cpu_share_fd(device *d);
 void cpu_free(stream *s, void *ptr);
@@ -157,8 +169,32 @@ void cpu_free(stream *s, void *ptr);
 /* ---- device (cpu.c) ------------------------------------------------------------------------- */
 struct cpu_device {
     device base;
-    cpu_pool pool;
+    cpu_pool pool;          /* of device memory */
+    cpu_pool host_pool;     /* of device_alloc_host's, where pool.is_guarded; else unused */
     cpu_schedule *schedule; /* NULL: streams run as their threads do */
     pthread_mutex_t lock;   /* guards streams */
     TAILQ_HEAD(, cpu_stream) streams;
 };
+
+/* cpu_open_as -- what `open` of a backend does whose streams, events and copies are the CPU's.
+ *   is_guarded  device memory is not the host's (guard.h), and all streams are workers */
+fsdp_status cpu_open_as(const device_config *config, bool is_guarded, device **out);
+
+/* cpu_close ... cpu_mem_available -- the functions of device_backend that have these names. */
+void cpu_close(device *d);
+fsdp_status cpu_stream_create(device *d, const stream_config *config, stream **out);
+void cpu_stream_free(stream *s);
+fsdp_status cpu_stream_sync(stream *s);
+void cpu_host_call(device *d, bool begins);
+fsdp_status cpu_move(stream *s, const device_act *act);
+size_t cpu_mem_available(device *d);
+
+/* All that a device_backend on these functions has but its name, its nature and `open`. */
+#define CPU_BACKEND_CALLS                                                                          \
+    .close = cpu_close, .stream_create = cpu_stream_create, .stream_free = cpu_stream_free,        \
+    .stream_sync = cpu_stream_sync, .host_call = cpu_host_call, .event_create = cpu_event_create,  \
+    .event_free = cpu_event_free, .event_record = cpu_event_record,                                \
+    .stream_wait_event = cpu_stream_wait_event, .event_sync = cpu_event_sync,                      \
+    .event_done = cpu_event_done, .event_elapsed_s = cpu_event_elapsed_s, .alloc = cpu_alloc,      \
+    .alloc_host = cpu_alloc_host, .share_find = cpu_share_find, .share_fd = cpu_share_fd,          \
+    .free = cpu_free, .move = cpu_move, .launch = cpu_launch, .mem_available = cpu_mem_available

@@ -4,7 +4,8 @@
  *
  * A block is one piece of memory:   | cpu_block header | payload, 64-byte aligned | tail word |
  * A large block's header stands a shift of less than a page behind the beginning of its mapping
- * (next_shift_bytes). A block keeps its place through all its lives.
+ * (next_shift_bytes). A guarded block's header ends an open page, and the payload begins the
+ * guarded ones. A block keeps its place through all its lives.
  * The header's last word is a magic number, and so is the tail, so a write just before or just
  * behind the payload, a second free and a foreign pointer stop the program with a name.
  *
@@ -24,11 +25,13 @@
  * Under AddressSanitizer nothing is recycled, so that it sees every use after free.
  *
  * A shared block stands in a file that other processes can map (host_share.h) and is recycled for
- * shared blocks only. */
+ * shared blocks only. Where device memory is guarded, so that it is not the host's, what
+ * device_alloc_host gives comes from a pool of its own. */
 #include "common/base/dtype.h"
 #include "common/base/recycle.h"
 #include "common/base/under_asan.h"
 #include "common/device/cpu_impl.h"
+#include "common/device/guard.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -61,13 +64,19 @@ struct cpu_block {
     const char *label;
     size_t bytes;           /* asked for */
     size_t footprint_bytes; /* shift, header, payload, tail, rounded: the key for reuse */
-    mem_category category;
-    int state;
-    size_t frees_queued;   /* device_free calls that the streams have not come to */
+    cpu_pool *pool;
+    uint16_t category, state;
+    uint32_t frees_queued; /* device_free calls that the streams have not come to */
     uint64_t share_offset; /* where the block stands in the shared file; NOT_SHARED */
     uint64_t magic;        /* last: just before the payload */
 };
 _Static_assert(sizeof(struct cpu_block) == BLOCK_HEADER_BYTES, "the magic is next to the payload");
+
+/* Where device_alloc_host's blocks are. */
+static cpu_pool *host_pool_of(cpu_device *d)
+{
+    return d->pool.is_guarded ? &d->host_pool : &d->pool;
+}
 
 static char *block_payload(cpu_block *b)
 {
@@ -78,20 +87,22 @@ static char *block_payload(cpu_block *b)
 
 /* Large blocks are asked for in huge pages, and shifted (next_shift_bytes). Under AddressSanitizer
  * private blocks of any size come from malloc, which puts its guard right behind them. */
-static bool is_large(size_t footprint_bytes, bool shared)
+static bool is_large(const cpu_pool *p, size_t footprint_bytes, bool shared)
 {
-    return footprint_bytes >= HUGE_PAGE_BYTES && (shared || !UNDER_ASAN);
+    return !p->is_guarded && footprint_bytes >= HUGE_PAGE_BYTES && (shared || !UNDER_ASAN);
 }
 
-/* header + bytes + tail, rounded up to cache lines or, if shared, to pages; large blocks have room
- * for a shift, and whole pages. 0: too large. */
-static size_t footprint_of(size_t bytes, bool shared)
+/* header + bytes + tail, rounded up to cache lines or, if shared or guarded, to pages; large blocks
+ * have room for a shift, and whole pages. 0: too large. */
+static size_t footprint_of(const cpu_pool *p, size_t bytes, bool shared)
 {
     if (bytes > SIZE_MAX / 2)
         return 0;
     size_t used_bytes = BLOCK_HEADER_BYTES + bytes + sizeof(uint64_t);
+    if (p->is_guarded)
+        return size_round_up(used_bytes - BLOCK_HEADER_BYTES + PAGE_BYTES, PAGE_BYTES);
     size_t footprint_bytes = size_round_up(used_bytes, shared ? PAGE_BYTES : BLOCK_ALIGN);
-    if (!is_large(footprint_bytes, shared))
+    if (!is_large(p, footprint_bytes, shared))
         return footprint_bytes;
     return size_round_up(used_bytes + PAGE_BYTES - BLOCK_ALIGN, PAGE_BYTES);
 }
@@ -119,33 +130,39 @@ static size_t next_shift_bytes(cpu_pool *p)
 static cpu_block *system_get(cpu_pool *p, size_t footprint_bytes, bool shared)
 {
     uint64_t share_offset = NOT_SHARED;
-    bool large = is_large(footprint_bytes, shared);
+    bool large = is_large(p, footprint_bytes, shared);
     char *base;
-    if (shared)
+    if (p->is_guarded)
+        base = guard_map(footprint_bytes);
+    else if (shared)
         base = host_share_get(footprint_bytes, &share_offset);
     else
         base = large ? host_map(footprint_bytes, HUGE_PAGE_BYTES)
                      : aligned_alloc(BLOCK_ALIGN, footprint_bytes);
     if (!base)
         return NULL;
-    cpu_block *b = (cpu_block *)(base + (large ? next_shift_bytes(p) : 0));
+    size_t guarded_bytes = p->is_guarded ? GUARD_PAGE_BYTES - BLOCK_HEADER_BYTES : 0;
+    cpu_block *b = (cpu_block *)(base + (large ? next_shift_bytes(p) : guarded_bytes));
+    b->pool = p;
     b->share_offset = share_offset;
     return b;
 }
 
-/* Where the system's memory begins: large blocks at the edge of the page that they start in, for
- * the shift is less than a page. */
+/* Where the system's memory begins: large and guarded blocks at the edge of the page that they
+ * start in, for the shift is less than a page. */
 static char *block_base(cpu_block *b)
 {
-    bool large = is_large(b->footprint_bytes, b->share_offset != NOT_SHARED);
-    return (char *)b - (large ? (uintptr_t)b % PAGE_BYTES : 0);
+    bool large = is_large(b->pool, b->footprint_bytes, b->share_offset != NOT_SHARED);
+    return (char *)b - (large || b->pool->is_guarded ? (uintptr_t)b % PAGE_BYTES : 0);
 }
 
 static void system_put(cpu_block *b)
 {
-    if (b->share_offset != NOT_SHARED)
+    if (b->pool->is_guarded)
+        guard_unmap(block_base(b), b->footprint_bytes);
+    else if (b->share_offset != NOT_SHARED)
         host_share_put(block_base(b), b->footprint_bytes, b->share_offset);
-    else if (is_large(b->footprint_bytes, false))
+    else if (is_large(b->pool, b->footprint_bytes, false))
         munmap(block_base(b), b->footprint_bytes);
     else
         free(b);
@@ -224,7 +241,7 @@ static bool is_reusable(const cpu_block *b, const cpu_stream *s, size_t bytes,
 }
 
 /* pending -> live. The queued free will find the block live and leave it alone. */
-static bool revive(cpu_device *d, cpu_block *b)
+static bool revive(cpu_block *b)
 {
     pending_free *node = recycle_get(sizeof *node); /* own_node is still in the queue */
     if (!node)
@@ -232,16 +249,15 @@ static bool revive(cpu_device *d, cpu_block *b)
     b->free_node = node;
     LIST_REMOVE(b, in_bucket);
     b->pending_on = NULL;
-    ledger_sub(d->base.ledger, b->category, b->bytes);
+    ledger_sub(b->pool->ledger, (mem_category)b->category, b->bytes);
     return true;
 }
 
 /* A block for reuse, or NULL: the most recently freed one, which may still be in the processor's
  * caches. */
-static cpu_block *reuse(cpu_device *d, const cpu_stream *s, size_t bytes, size_t footprint_bytes,
+static cpu_block *reuse(cpu_pool *p, const cpu_stream *s, size_t bytes, size_t footprint_bytes,
                         bool shared)
 {
-    cpu_pool *p = &d->pool;
     pthread_mutex_lock(&p->lock);
     cpu_block *b;
     LIST_FOREACH(b, &p->bucket[bucket_of(footprint_bytes)], in_bucket)
@@ -252,7 +268,7 @@ static cpu_block *reuse(cpu_device *d, const cpu_stream *s, size_t bytes, size_t
     if (b && b->state == STATE_CACHED) {
         cache_remove(p, b);
         live_insert(p, b);
-    } else if (b && !revive(d, b)) {
+    } else if (b && !revive(b)) {
         b = NULL;
     }
     if (b)
@@ -286,10 +302,34 @@ static cpu_block *fresh(cpu_pool *p, size_t footprint_bytes, bool shared)
 }
 
 /* ---- alloc and free ------------------------------------------------------------------------- */
-static fsdp_status alloc_failed(cpu_device *d, mem_category category, size_t bytes,
+size_t cpu_limit_left(const cpu_device *d)
+{
+    size_t limit_bytes = d->base.config.memory_limit_bytes;
+    if (limit_bytes == 0)
+        return SIZE_MAX;
+    size_t live_bytes = ledger_read(d->base.ledger).live_total_bytes;
+    return live_bytes < limit_bytes ? limit_bytes - live_bytes : 0;
+}
+
+/* Whether the limit leaves that much. A freed block counts until its stream comes to the free. */
+static bool limit_allows(cpu_device *d, size_t bytes)
+{
+    cpu_stream *s;
+    if (bytes <= cpu_limit_left(d))
+        return true;
+    pthread_mutex_lock(&d->lock);
+    TAILQ_FOREACH(s, &d->streams, link)
+    {
+        cpu_stream_drain(s);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return bytes <= cpu_limit_left(d);
+}
+
+static fsdp_status alloc_failed(const cpu_pool *p, mem_category category, size_t bytes,
                                 const char *label)
 {
-    ledger_figures f = ledger_read(d->base.ledger);
+    ledger_figures f = ledger_read(p->ledger);
     char want[24], live[24], peak[24];
     format_bytes(bytes, want, sizeof want);
     format_bytes(f.live_total_bytes, live, sizeof live);
@@ -301,15 +341,37 @@ static fsdp_status alloc_failed(cpu_device *d, mem_category category, size_t byt
                       f.live_blocks, peak);
 }
 
-static void write_tail(cpu_block *b)
+/* The thread may touch the payload until payload_close gets what this returned. */
+static bool payload_open(const cpu_block *b)
 {
-    if (!UNDER_ASAN) /* it has its own guard behind the block */
-        memcpy(block_payload(b) + b->bytes, &(uint64_t){BLOCK_TAIL}, sizeof(uint64_t));
+    return b->pool->is_guarded && guard_right_set(true);
 }
 
+static void payload_close(const cpu_block *b, bool before)
+{
+    if (b->pool->is_guarded)
+        guard_right_set(before);
+}
+
+/* AddressSanitizer has its own guard behind what comes from malloc. */
+static bool has_tail(const cpu_block *b)
+{
+    return !UNDER_ASAN || b->pool->is_guarded;
+}
+
+static void write_tail(cpu_block *b)
+{
+    if (!has_tail(b))
+        return;
+    bool before = payload_open(b);
+    memcpy(block_payload(b) + b->bytes, &(uint64_t){BLOCK_TAIL}, sizeof(uint64_t));
+    payload_close(b, before);
+}
+
+/* The payload is open. */
 static void check_tail(cpu_block *b)
 {
-    if (UNDER_ASAN)
+    if (!has_tail(b))
         return;
     uint64_t tail;
     memcpy(&tail, block_payload(b) + b->bytes, sizeof tail);
@@ -318,29 +380,31 @@ static void check_tail(cpu_block *b)
     FSDP_ASSERT(tail == BLOCK_TAIL && "block written behind its end");
 }
 
-static fsdp_status block_alloc(stream *base, mem_category category, size_t bytes, bool shared,
+static fsdp_status block_alloc(stream *base, mem_category category, size_t bytes, bool on_host,
                                const char *label, void **out)
 {
     cpu_stream *s = (cpu_stream *)base;
     TRY(cpu_stream_status(s));
     cpu_device *d = (cpu_device *)base->device;
-    size_t footprint_bytes = footprint_of(bytes, shared);
-    if (footprint_bytes == 0)
-        return alloc_failed(d, category, bytes, label);
-    cpu_block *b = reuse(d, s, bytes, footprint_bytes, shared);
+    cpu_pool *p = on_host ? host_pool_of(d) : &d->pool;
+    bool shared = on_host && host_share_fd() >= 0;
+    size_t footprint_bytes = footprint_of(p, bytes, shared);
+    if (footprint_bytes == 0 || (p == &d->pool && !limit_allows(d, bytes)))
+        return alloc_failed(p, category, bytes, label);
+    cpu_block *b = reuse(p, s, bytes, footprint_bytes, shared);
     if (!b)
-        b = fresh(&d->pool, footprint_bytes, shared);
+        b = fresh(p, footprint_bytes, shared);
     if (!b)
-        return alloc_failed(d, category, bytes, label);
+        return alloc_failed(p, category, bytes, label);
     bool revived = b->free_node != &b->own_node; /* older work may still use the payload */
     b->label = label;
-    b->category = category;
+    b->category = (uint16_t)category;
     b->magic = BLOCK_LIVE;
     if (!revived) { /* else bytes and tail are right */
         b->bytes = bytes;
         write_tail(b);
     }
-    ledger_add(d->base.ledger, category, bytes);
+    ledger_add(p->ledger, category, bytes);
     *out = block_payload(b);
     return FSDP_OK;
 }
@@ -350,11 +414,10 @@ fsdp_status cpu_alloc(stream *s, mem_category category, size_t bytes, const char
     return block_alloc(s, category, bytes, false, label, out);
 }
 
-fsdp_status cpu_alloc_shared(stream *s, mem_category category, size_t bytes, const char *label,
-                             void **out)
+fsdp_status cpu_alloc_host(stream *s, mem_category category, size_t bytes, const char *label,
+                           void **out)
 {
-    bool shared = cpu_share_fd(s->device) >= 0;
-    return block_alloc(s, category, bytes, shared, label, out);
+    return block_alloc(s, category, bytes, true, label, out);
 }
 
 int cpu_share_fd(device *d)
@@ -365,7 +428,7 @@ int cpu_share_fd(device *d)
 
 bool cpu_share_find(device *d, const void *ptr, size_t bytes, device_share *out)
 {
-    cpu_pool *p = &((cpu_device *)d)->pool;
+    cpu_pool *p = host_pool_of((cpu_device *)d);
     uintptr_t at = (uintptr_t)ptr;
     bool found = false;
     cpu_block *b;
@@ -384,10 +447,10 @@ bool cpu_share_find(device *d, const void *ptr, size_t bytes, device_share *out)
 }
 
 /* pending -> cached, or back to the system; p->lock is held. */
-static void retire(cpu_device *d, cpu_block *b, struct cpu_block_list *evicted)
+static void retire(cpu_block *b, struct cpu_block_list *evicted)
 {
-    cpu_pool *p = &d->pool;
-    ledger_sub(d->base.ledger, b->category, b->bytes);
+    cpu_pool *p = b->pool;
+    ledger_sub(p->ledger, (mem_category)b->category, b->bytes);
     TAILQ_REMOVE(&p->live, b, order);
     p->live_bytes -= b->footprint_bytes;
     if (UNDER_ASAN) {
@@ -406,20 +469,22 @@ static void retire(cpu_device *d, cpu_block *b, struct cpu_block_list *evicted)
 /* The stream has come to the free. */
 static void free_run(cpu_stream *s, cpu_task *task)
 {
-    cpu_device *d = (cpu_device *)s->base.device;
     pending_free *node = (pending_free *)task;
     cpu_block *b = node->block;
+    cpu_pool *p = b->pool;
+    bool before = payload_open(b);
     check_tail(b);
-    if (d->base.config.debug_fill)
+    if (s->base.device->config.debug_fill)
         memset(block_payload(b), 0xFF, b->bytes);
+    payload_close(b, before);
     if (node != &b->own_node)
         recycle_put(node);
     struct cpu_block_list evicted = TAILQ_HEAD_INITIALIZER(evicted);
-    pthread_mutex_lock(&d->pool.lock);
+    pthread_mutex_lock(&p->lock);
     b->frees_queued--;
     if (b->state == STATE_PENDING && b->frees_queued == 0)
-        retire(d, b, &evicted);
-    pthread_mutex_unlock(&d->pool.lock);
+        retire(b, &evicted);
+    pthread_mutex_unlock(&p->lock);
     system_put_all(&evicted);
 }
 
@@ -439,8 +504,8 @@ static cpu_block *block_of(void *ptr)
 void cpu_free(stream *base, void *ptr)
 {
     cpu_stream *s = (cpu_stream *)base;
-    cpu_pool *p = &((cpu_device *)base->device)->pool;
     cpu_block *b = block_of(ptr);
+    cpu_pool *p = b->pool;
     b->magic = BLOCK_FREED; /* from the call on, not only when the stream gets there */
     pending_free *node = b->free_node;
     node->task.run = free_run;
@@ -456,10 +521,25 @@ void cpu_free(stream *base, void *ptr)
     cpu_stream_issue(s, &node->task);
 }
 
-/* ---- the pool ------------------------------------------------------------------------------- */
-void cpu_pool_init(cpu_pool *p)
+/* ---- finding the block of an access that faulted --------------------------------------------- */
+
+/* The pages before addr down to the block's open one are the block's own, so they can be read. That
+ * page ends with a header; a guarded page would have to hold a magic number there by chance. */
+cpu_block_facts cpu_guarded_find(const void *addr)
 {
-    *p = (cpu_pool){0};
+    uintptr_t at = (uintptr_t)addr;
+    guard_right_set(true);
+    for (uintptr_t payload = at - at % GUARD_PAGE_BYTES;; payload -= GUARD_PAGE_BYTES) {
+        const cpu_block *b = (const cpu_block *)(payload - BLOCK_HEADER_BYTES);
+        if (b->magic == BLOCK_LIVE || b->magic == BLOCK_FREED)
+            return (cpu_block_facts){b->label, b->bytes, at - payload, b->magic == BLOCK_LIVE};
+    }
+}
+
+/* ---- the pool ------------------------------------------------------------------------------- */
+void cpu_pool_init(cpu_pool *p, ledger *l, bool is_guarded)
+{
+    *p = (cpu_pool){.ledger = l, .is_guarded = is_guarded};
     pthread_mutex_init(&p->lock, NULL);
     TAILQ_INIT(&p->live);
     TAILQ_INIT(&p->stale);
@@ -471,7 +551,7 @@ void cpu_pool_close(cpu_pool *p)
     TAILQ_FOREACH(b, &p->live, order)
     {
         fprintf(stderr, "device_close: block '%s' (%s, %zu bytes) was never freed\n", b->label,
-                mem_category_name(b->category), b->bytes);
+                mem_category_name((mem_category)b->category), b->bytes);
     }
     FSDP_ASSERT(TAILQ_EMPTY(&p->live) && "device closed with live memory");
     cpu_pool_trim(p, 0);

@@ -21,6 +21,7 @@
 #include "common/base/clock.h"
 #include "common/base/recycle.h"
 #include "common/device/cpu_impl.h"
+#include "common/device/guard.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -163,12 +164,14 @@ void cpu_stream_drain(cpu_stream *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Signals are for the main thread: a worker starts with all of them blocked. */
+/* Signals are for the main thread: a worker starts with all of them blocked but those of a fault,
+ * which come to the thread that made it. */
 static int start_worker(cpu_stream *s)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t most, before;
+    sigfillset(&most);
+    sigdelset(&most, SIGSEGV);
+    pthread_sigmask(SIG_SETMASK, &most, &before);
     int err = pthread_create(&s->thread, NULL, worker_main, s);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (err == 0) {
@@ -236,6 +239,7 @@ typedef struct kernel_call {
     cpu_task task;
     stream_fn fn;
     uint64_t number; /* what call_of says */
+    bool on_host;    /* see launch_config */
     device_act act;  /* for the watch; only the token is set when that is 0 */
     max_align_t args[];
 } kernel_call;
@@ -248,13 +252,24 @@ static void call_failed(cpu_stream *s, fsdp_status status)
     stream_fail(s, fsdp_error_get());
 }
 
+/* On a device whose memory is guarded, the thread may touch that during device work only. */
+static fsdp_status call_fn(cpu_stream *s, kernel_call *call)
+{
+    if (!((cpu_device *)s->base.device)->pool.is_guarded)
+        return call->fn(call->args, s->base.n_threads);
+    bool before = guard_right_set(!call->on_host);
+    fsdp_status status = call->fn(call->args, s->base.n_threads);
+    guard_right_set(before);
+    return status;
+}
+
 static void call_run(cpu_stream *s, cpu_task *task)
 {
     kernel_call *call = (kernel_call *)task;
     const device_watch *w = call->act.token != 0 ? &s->base.device->watch : NULL;
     if (!stream_failed(s)) {
         call->act.begin_s = w ? clock_now_s() : 0;
-        fsdp_status status = call->fn(call->args, s->base.n_threads);
+        fsdp_status status = call_fn(s, call);
         call->act.end_s = w ? clock_now_s() : 0;
         if (status != FSDP_OK)
             call_failed(s, status);
@@ -274,6 +289,7 @@ fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, const device_act *act,
     call->task.run = call_run;
     call->fn = fn;
     call->number = CPU_NO_CALL;
+    call->on_host = false;
     call->act.token = act->token;
     if (act->token != 0) {
         call->act = *act;
@@ -323,6 +339,7 @@ fsdp_status cpu_launch(stream *base, const launch_config *l, const device_act *a
     if (l->args_bytes > 0)
         memcpy(copy, l->args, l->args_bytes);
     ((kernel_call *)task)->number = number_of(schedule_of(s), l);
+    ((kernel_call *)task)->on_host = l->on_host;
     cpu_stream_issue(s, task);
     return s->is_worker ? FSDP_OK : cpu_stream_status(s);
 }

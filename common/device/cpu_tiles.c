@@ -1,5 +1,7 @@
 /* cpu_tiles.c -- the one place where CPU kernels start threads. See cpu_tiles.h. */
 #include "common/device/cpu_tiles.h"
+#include <omp.h>
+#include "common/device/guard.h"
 
 static fsdp_status run_here(size_t n_tiles, tile_fn tile, const void *args)
 {
@@ -10,7 +12,10 @@ static fsdp_status run_here(size_t n_tiles, tile_fn tile, const void *args)
 
 /* Tiles are handed out one by one: they need not take equally long, and who computes a tile does
  * not change it. One tile, or one thread, starts no parallel region: small models are mostly
- * small operations. */
+ * small operations.
+ *
+ * The threads have the caller's right to guarded memory while they compute, and none between: they
+ * may serve others next, and one that starts here begins with the caller's. */
 fsdp_status tiles_run(int n_threads, size_t n_tiles, tile_fn tile, const void *args)
 {
     if (n_threads <= 1 || n_tiles <= 1)
@@ -18,13 +23,18 @@ fsdp_status tiles_run(int n_threads, size_t n_tiles, tile_fn tile, const void *a
     if ((size_t)n_threads > n_tiles)
         n_threads = (int)n_tiles;
     fsdp_error_info error = {.status = FSDP_OK};
-#pragma omp parallel for num_threads(n_threads) schedule(dynamic) default(none)                    \
-    shared(n_tiles, tile, args, error)
-    for (size_t i = 0; i < n_tiles; i++) {
-        if (tile(args, i) != FSDP_OK) {
+    bool right = guard_right();
+#pragma omp parallel num_threads(n_threads) default(none) shared(n_tiles, tile, args, error, right)
+    {
+        guard_right_set(right);
+#pragma omp for schedule(dynamic)
+        for (size_t i = 0; i < n_tiles; i++) {
+            if (tile(args, i) != FSDP_OK) {
 #pragma omp critical(fsdp_tiles_error)
-            error = *fsdp_error_get();
+                error = *fsdp_error_get();
+            }
         }
+        guard_right_set(right && omp_get_thread_num() == 0);
     }
     if (error.status != FSDP_OK)
         fsdp_error_set(&error);

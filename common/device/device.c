@@ -1,7 +1,7 @@
 /* device.c -- the backend-independent front of device.h: checks what every backend would check the
  * same way, then calls the backend.
  *
- *   device_open picks the backend by config->kind; every other call finds it in the object it is
+ *   device_open gets the backend in the config; every other call finds it in the object it is
  *   given. Objects belong to the backend that made them. */
 #include "common/device/device_impl.h"
 #include "common/base/clock.h"
@@ -9,29 +9,24 @@
 
 fsdp_status device_open(const device_config *config, device **out)
 {
-    FSDP_ASSERT(config && out);
+    FSDP_ASSERT(config && config->backend && out);
     *out = NULL;
-    switch (config->kind) {
-    case DEVICE_CPU:
-        return device_backend_cpu.open(config, out);
-    case DEVICE_CUDA:
-        return fsdp_error(FSDP_ESKIP,
-                          "build with the CUDA toolkit and NCCL installed, or pass "
-                          "--device cpu",
-                          "device_open: this build has no cuda backend");
-    case DEVICE_NPU:
-        return fsdp_error(FSDP_ESKIP,
-                          "build with CANN (ASCEND_TOOLKIT_HOME set), or pass "
-                          "--device cpu",
-                          "device_open: this build has no npu backend");
-    }
-    return fsdp_error(FSDP_EINVAL, "pass --device cpu, cuda or npu",
-                      "device_open: unknown device kind %d", (int)config->kind);
+    return config->backend->open(config, out);
 }
 
-device_kind device_get_kind(const device *d)
+const char *device_name(const device *d)
 {
-    return d->config.kind;
+    return d->backend->name;
+}
+
+bool device_memory_is_host(const device *d)
+{
+    return d->backend->memory_is_host;
+}
+
+bool device_runs_c(const device *d)
+{
+    return d->backend->runs_c;
 }
 
 stream *device_compute_stream(device *d)
@@ -52,6 +47,11 @@ fsdp_status device_set_threads(device *d, int n_threads)
 ledger *device_ledger(device *d)
 {
     return d->ledger;
+}
+
+ledger *device_host_ledger(device *d)
+{
+    return d->host_ledger;
 }
 
 size_t device_mem_available(device *d)
@@ -244,11 +244,11 @@ fsdp_status device_alloc(stream *s, mem_category category, size_t bytes, const c
     return alloc_with(s->device->backend->alloc, s, category, bytes, label, out);
 }
 
-fsdp_status device_alloc_shared(stream *s, mem_category category, size_t bytes, const char *label,
-                                void **out)
+fsdp_status device_alloc_host(stream *s, mem_category category, size_t bytes, const char *label,
+                              void **out)
 {
     const device_backend *b = s->device->backend;
-    return alloc_with(b->alloc_shared ? b->alloc_shared : b->alloc, s, category, bytes, label, out);
+    return alloc_with(b->alloc_host ? b->alloc_host : b->alloc, s, category, bytes, label, out);
 }
 
 bool device_share_find(device *d, const void *ptr, size_t bytes, device_share *out)
@@ -332,7 +332,7 @@ fsdp_status stream_launch(stream *s, stream_fn fn, const void *args, size_t args
 fsdp_status stream_launch_work(stream *s, const launch_config *l)
 {
     FSDP_ASSERT(l->fn && (l->args || l->args_bytes == 0));
-    FSDP_ASSERT(s->device->backend->launch && "stream_launch is for CPU streams");
+    FSDP_ASSERT(device_runs_c(s->device) || l->on_host);
     device_act act = {.kind = ACT_LAUNCH,
                       .stream = s,
                       .work = l->work,

@@ -30,44 +30,60 @@
 #include "common/observe/ledger.h"
 #include "common/observe/work.h"
 
-typedef enum device_kind { DEVICE_CPU, DEVICE_CUDA, DEVICE_NPU } device_kind;
+EXTERN_C_BEGIN
 
 typedef struct device device;
 typedef struct stream stream;
 typedef struct event event;
 
+/* What implements a device; device_impl.h says what that takes. The CPU's is always there. */
+typedef struct device_backend device_backend;
+extern const device_backend device_cpu;
+
 typedef struct device_config {
-    device_kind kind;
-    int index;              /* which device of the host; 0 on the CPU */
-    int n_threads;          /* CPU: threads that a kernel of the compute stream may use, >= 1 */
-    bool debug_fill;        /* NaN in fresh and freed memory */
-    bool async_compute;     /* CPU: the compute stream is a worker thread too */
-    uint64_t schedule_seed; /* CPU: of the order in which streams and host run; 0: at once */
+    const device_backend *backend;
+    int index;                 /* which device of the host; 0 on the CPU */
+    int n_threads;             /* CPU: threads that a kernel of the compute stream may use, >= 1 */
+    bool debug_fill;           /* NaN in fresh and freed memory */
+    bool async_compute;        /* CPU: the compute stream is a worker thread too */
+    uint64_t schedule_seed;    /* CPU: of the order in which streams and host run; 0: at once */
+    size_t memory_limit_bytes; /* what device_alloc gives at most; 0: what there is */
+    int rank, n_ranks;         /* for messages that end the process; n_ranks 0: left out of them */
 } device_config;
 
 /* device_open -- start a device.
  *   out     owns the device until device_close
- *   errors  FSDP_ESKIP the backend was not built (the hint says how); FSDP_EINVAL index or
- *           n_threads; FSDP_ENOMEM */
+ *   errors  FSDP_ESKIP this machine has no such device (the hint says what it takes); FSDP_EINVAL
+ *           index or n_threads; FSDP_ENOMEM */
 fsdp_status device_open(const device_config *config, device **out);
 
 /* device_close -- wait for all streams, then release the device; asserts that no memory is live.
  * NULL is accepted. */
 void device_close(device *d);
 
-/* device_get_kind -- as it was opened. */
-device_kind device_get_kind(const device *d);
+/* device_name -- of its backend: "cpu". A literal. */
+const char *device_name(const device *d);
+/* device_memory_is_host -- whether the host itself may read and write device memory that no stream
+ * is using. Only then is device memory host memory too. */
+bool device_memory_is_host(const device *d);
+/* device_runs_c -- whether kernels are functions of this program: what stream_launch_work runs may
+ * touch device memory. */
+bool device_runs_c(const device *d);
 
 /* device_set_threads -- how many threads kernels of the compute stream may use from now on. Waits
  * for that stream. A rank learns how many others share its host only after the device is open.
  *   errors  FSDP_EINVAL n_threads < 1; the stream's */
 fsdp_status device_set_threads(device *d, int n_threads);
 
-/* device_ledger -- who holds how much of this device's memory; valid until device_close. */
+/* device_ledger -- who holds how much of this device's memory; valid until device_close.
+ * device_host_ledger: of the host memory that device_alloc_host gave; the same ledger where device
+ * memory is the host's. */
 ledger *device_ledger(device *d);
+ledger *device_host_ledger(device *d);
 
 /* device_mem_available -- bytes that can still be allocated (host: the least of MemAvailable, the
- * cgroup's limit and RLIMIT_AS/DATA; device: the driver's figure). */
+ * cgroup's limit and RLIMIT_AS/DATA; device: the driver's figure), and no more than
+ * memory_limit_bytes leaves. */
 size_t device_mem_available(device *d);
 
 /* ---- streams -------------------------------------------------------------------------------- */
@@ -148,7 +164,8 @@ fsdp_status event_elapsed_s(event *begin, event *end, double *out);
  *   label   a literal, kept by reference; for messages and reports
  *   out     owned by the caller until device_free
  *   order   stream-ordered on s
- *   errors  FSDP_ENOMEM with the figure and the ledger's state; the stream's */
+ *   errors  FSDP_ENOMEM with the figure and the ledger's state; the stream's
+ * Before memory_limit_bytes would be passed, the host waits for what has been freed. */
 fsdp_status device_alloc(stream *s, mem_category category, size_t bytes, const char *label,
                          void **out);
 
@@ -157,11 +174,12 @@ fsdp_status device_alloc(stream *s, mem_category category, size_t bytes, const c
 fsdp_status device_alloc_f32(stream *s, mem_category category, size_t elems, const char *label,
                              float **out);
 
-/* device_alloc_shared -- device_alloc of memory that other processes of the host can map, where
- * there is such a thing (comm_alloc decides; device_share_find tells). It costs small pages on most
- * systems, and whole pages for small blocks. */
-fsdp_status device_alloc_shared(stream *s, mem_category category, size_t bytes, const char *label,
-                                void **out);
+/* device_alloc_host -- device_alloc of host memory that this device's copies reach while the host
+ * goes on (pinned, where that means something), and that other processes of the host can map where
+ * there is such a thing (device_share_find tells). Where device memory is the host's, it is that
+ * too. It costs small pages on most systems, and whole pages for small blocks. */
+fsdp_status device_alloc_host(stream *s, mem_category category, size_t bytes, const char *label,
+                              void **out);
 
 /* device_free -- give a block back, in order of s. Cannot fail: an error stays with the stream.
  * NULL is accepted. */
@@ -181,7 +199,8 @@ int device_share_fd(device *d);
 
 /* ---- moving and filling: nothing to do for 0 bytes, and then pointers may be NULL ------------ */
 
-/* device_copy -- dst [bytes] = src [bytes], both on the device; they do not overlap.
+/* device_copy -- dst [bytes] = src [bytes], each on the device or from device_alloc_host; they do
+ * not overlap.
  *   order   stream-ordered on s
  *   errors  the stream's, here and below */
 fsdp_status device_copy(stream *s, void *dst, const void *src, size_t bytes);
@@ -218,6 +237,7 @@ typedef struct launch_config {
     const void *args; /* [args_bytes], copied; fn gets the copy, aligned for any type */
     size_t args_bytes;
     launch_wait waits_for;
+    bool on_host;               /* fn touches host memory and no other, in order of the stream */
     work_info work;             /* for a watch; a zeroed one is not counted */
     const char *name;           /* what a launch is called that `work` does not name; a literal */
     const char *label;          /* what it is for, such as a unit; read during the call */
@@ -228,10 +248,10 @@ typedef struct launch_config {
 /* The accesses of a launch that touches no device memory; n_accesses is 0. */
 #define TOUCHES_NOTHING ((const mem_access[1]){{0}})
 
-/* stream_launch_work -- CPU only: run l->fn(args, n_threads) in order of s. What CPU kernels and
- * CPU collectives are made of. stream_launch: the same, and a watch is told neither what it is nor
- * what it touches, which an order_check reports.
- *   errors  the stream's; on an inline stream also what fn returns */
+/* stream_launch_work -- run l->fn(args, n_threads) in order of s: what CPU kernels (device_runs_c)
+ * and collectives in host memory (on_host) are made of. stream_launch: the same, and a watch is
+ * told neither what it is nor what it touches, which an order_check reports. errors  the stream's;
+ * on an inline stream also what fn returns */
 fsdp_status stream_launch_work(stream *s, const launch_config *l);
 fsdp_status stream_launch(stream *s, stream_fn fn, const void *args, size_t args_bytes);
 
@@ -255,8 +275,8 @@ typedef enum device_act_kind {
 /* One call, as a watch is told of it. Pointers are good during the call of the watch only. */
 typedef struct device_act {
     device_act_kind kind;
-    stream *stream;
-    const event *event;
+    struct stream *stream;
+    const struct event *event;
     void *dst;
     const void *src;
     size_t bytes;
@@ -291,3 +311,5 @@ void device_set_watch(device *d, const device_watch *watch);
  * or "backward". Watches are told it with every act. NULL, NULL: for nothing in particular.
  *   scope, phase  kept by reference; valid until the next call and until what was issued has run */
 void device_set_scope(device *d, const char *scope, const char *phase);
+
+EXTERN_C_END

@@ -9,7 +9,9 @@
 #pragma once
 #include "common/device/device.h"
 
-typedef struct device_backend {
+struct device_backend {
+    const char *name;
+    bool memory_is_host, runs_c; /* device_memory_is_host, device_runs_c */
     fsdp_status (*open)(const device_config *config, device **out);
     void (*close)(device *d);
 
@@ -32,8 +34,8 @@ typedef struct device_backend {
     fsdp_status (*alloc)(stream *s, mem_category category, size_t bytes, const char *label,
                          void **out);
     /* these three are NULL on a device whose memory other processes cannot map */
-    fsdp_status (*alloc_shared)(stream *s, mem_category category, size_t bytes, const char *label,
-                                void **out);
+    fsdp_status (*alloc_host)(stream *s, mem_category category, size_t bytes, const char *label,
+                              void **out);
     bool (*share_find)(device *d, const void *ptr, size_t bytes, device_share *out);
     int (*share_fd)(device *d);
     void (*free)(stream *s, void *ptr);
@@ -42,12 +44,12 @@ typedef struct device_backend {
     fsdp_status (*move)(stream *s, const device_act *act);
     fsdp_status (*launch)(stream *s, const launch_config *l, const device_act *act);
     size_t (*mem_available)(device *d);
-} device_backend;
+};
 
 struct device {
     const device_backend *backend;
     device_config config;
-    ledger *ledger;
+    ledger *ledger, *host_ledger; /* one and the same where memory_is_host */
     stream *compute;
     device_watch watch; /* issued NULL: nobody watches */
     const char *scope, *phase;
@@ -63,8 +65,6 @@ struct event {
     device *device;
     bool timed;
 };
-
-extern const device_backend device_backend_cpu;
 
 /* host_map -- `bytes` of zeroed memory, a multiple of 4096, aligned to align_bytes (a power of
  * two), in huge pages where the system has them; NULL when there is none. Owner: caller, munmap. */

@@ -4,38 +4,42 @@
 #include "common/base/dtype.h"
 #include "common/model/runner_impl.h"
 
-static size_t max_scratch_elems(const model *m, size_t call_batch, size_t seq_len)
+static size_t larger(size_t a, size_t b)
 {
-    size_t most = 0;
-    for (int i = 0; i < m->n_layers; i++) {
-        size_t e = m->layers[i].scratch_elems(&m->layers[i], call_batch, seq_len, true);
-        most = e > most ? e : most;
-    }
-    return most;
+    return a > b ? a : b;
 }
 
-static void call_shape(const run_context *run, size_t *call_batch, size_t *n_calls)
+/* The calls of a layer that a micro-step is cut into, and the memory that they take. */
+typedef struct call_sizes {
+    size_t batch, n;                /* sequences per call; calls per micro-step */
+    size_t array_bytes;             /* of an array between layers, for one call: a [batch,T,C] */
+    size_t saved_bytes;             /* of all layers, for one call */
+    size_t scratch_bytes, op_bytes; /* of the layer that needs most */
+} call_sizes;
+
+static call_sizes measure_calls(const run_context *run)
 {
-    bool by_leaf = run->mode == GRAD_ACC_CANONICAL;
-    *call_batch = by_leaf ? 1 : run->batch;
-    *n_calls = by_leaf ? run->batch : 1;
+    const bool by_leaf = run->mode == GRAD_ACC_CANONICAL;
+    const size_t T = run->seq_len;
+    const dtype type = run->param_dtype;
+    call_sizes c = {.batch = by_leaf ? 1 : run->batch, .n = by_leaf ? run->batch : 1};
+    c.array_bytes =
+        size_round_up(c.batch * T * run->m->config.d_model * dtype_bytes(type), LAYER_ALIGN_BYTES);
+    for (int i = 0; i < run->m->n_layers; i++) {
+        const layer *l = &run->m->layers[i];
+        c.saved_bytes += l->saved_bytes(l, c.batch, T, type);
+        c.scratch_bytes = larger(c.scratch_bytes, l->scratch_bytes(l, c.batch, T, type, true));
+        c.op_bytes = larger(c.op_bytes, l->op_bytes ? l->op_bytes(l, c.batch, T, type) : 0);
+    }
+    return c;
 }
 
 size_t runner_activation_bytes(const run_context *run)
 {
-    const model *m = run->m;
-    size_t b = run->batch, T = run->seq_len, row = T * m->config.d_model, rounding = 0;
-    size_t call_batch, n_calls;
-    call_shape(run, &call_batch, &n_calls);
-    size_t elems = 2 * b * row + max_scratch_elems(m, call_batch, T) + n_calls;
-    for (int i = 0; i < m->n_layers; i++) {
-        const layer *l = &m->layers[i];
-        elems += n_calls * l->saved_elems(l, call_batch, T);
-        elems += i + 1 < m->n_layers ? b * row : 0;
-        size_t bytes = l->rounding_bytes(l, call_batch, T, run->param_dtype);
-        rounding = bytes > rounding ? bytes : rounding;
-    }
-    return rounding + elems * sizeof(float) + 2 * b * T * sizeof(int32_t);
+    const call_sizes c = measure_calls(run);
+    const size_t arrays = (size_t)run->m->n_layers - 1 + 2; /* outputs, d_ping and d_pong */
+    return c.n * (c.saved_bytes + arrays * c.array_bytes + sizeof(float)) + c.scratch_bytes +
+           c.op_bytes + 2 * run->batch * run->seq_len * sizeof(int32_t);
 }
 
 /* Find the first and the last layer of each unit: its hooks are called around them. */
@@ -60,27 +64,31 @@ static fsdp_status find_unit_uses(runner *r)
 
 static fsdp_status alloc_activations(runner *r)
 {
-    const model *m = r->cfg.run.m;
-    size_t b = r->cfg.run.batch, T = r->cfg.run.seq_len, n = (size_t)m->n_layers;
+    const run_context *run = &r->cfg.run;
+    const model *m = run->m;
+    const call_sizes c = measure_calls(run);
+    const size_t n = (size_t)m->n_layers, T = run->seq_len;
+    r->call_batch = c.batch;
+    r->n_calls = c.n;
+    r->call_bytes = c.array_bytes;
     r->outs = calloc(n, sizeof *r->outs);
     r->saved = calloc(n, sizeof *r->saved);
-    r->saved_elems = calloc(n, sizeof *r->saved_elems);
-    if (!r->outs || !r->saved || !r->saved_elems)
+    r->saved_bytes = calloc(n, sizeof *r->saved_bytes);
+    if (!r->outs || !r->saved || !r->saved_bytes)
         return fsdp_error(FSDP_ENOMEM, "", "runner: no host memory");
     const mem_category cat = MEM_ACTIVATIONS;
     for (size_t i = 0; i < n; i++) {
         const layer *l = &m->layers[i];
-        r->saved_elems[i] = l->saved_elems(l, r->call_batch, T);
-        TRY(device_alloc_f32(r->s, cat, r->n_calls * r->saved_elems[i], "saved", &r->saved[i]));
+        r->saved_bytes[i] = l->saved_bytes(l, c.batch, T, run->param_dtype);
+        TRY(device_alloc(r->s, cat, c.n * r->saved_bytes[i], "saved", &r->saved[i]));
         if (i + 1 < n)
-            TRY(device_alloc_f32(r->s, cat, b * r->row_elems, "layer output", &r->outs[i]));
+            TRY(device_alloc(r->s, cat, c.n * c.array_bytes, "layer output", &r->outs[i]));
     }
-    TRY(device_alloc_f32(r->s, cat, b * r->row_elems, "d_ping", &r->d_ping));
-    TRY(device_alloc_f32(r->s, cat, b * r->row_elems, "d_pong", &r->d_pong));
-    TRY(device_alloc_f32(r->s, cat, max_scratch_elems(m, r->call_batch, T), "scratch",
-                         &r->scratch));
-    TRY(device_alloc_f32(r->s, cat, r->n_calls, "leaf losses", &r->leaf_loss));
-    size_t token_bytes = b * T * sizeof(int32_t);
+    TRY(device_alloc(r->s, cat, c.n * c.array_bytes, "d_ping", &r->d_ping));
+    TRY(device_alloc(r->s, cat, c.n * c.array_bytes, "d_pong", &r->d_pong));
+    TRY(device_alloc(r->s, cat, c.scratch_bytes, "scratch", &r->scratch));
+    TRY(device_alloc_f32(r->s, cat, c.n, "leaf losses", &r->leaf_loss));
+    const size_t token_bytes = run->batch * T * sizeof(int32_t);
     TRY(device_alloc(r->s, cat, token_bytes, "tokens", (void **)&r->tokens));
     return device_alloc(r->s, cat, token_bytes, "targets", (void **)&r->targets);
 }
@@ -93,8 +101,6 @@ fsdp_status runner_create(const runner_config *config, runner **out)
     r->cfg = *config;
     const run_context *run = &config->run;
     r->s = device_compute_stream(run->dev);
-    call_shape(run, &r->call_batch, &r->n_calls);
-    r->row_elems = run->seq_len * run->m->config.d_model;
     grad_acc_init(&r->loss_acc, run->mode, run->ops->sums, 1, MEM_OTHER, "loss");
     fsdp_status status;
     GOTO_ON_FAIL(status, find_unit_uses(r), fail);
@@ -122,7 +128,7 @@ void runner_free(runner *r)
     grad_acc_free(&r->loss_acc, r->s);
     free(r->outs);
     free(r->saved);
-    free(r->saved_elems);
+    free(r->saved_bytes);
     free(r->first_layer);
     free(r->last_layer);
     free(r);
@@ -138,20 +144,20 @@ fsdp_status runner_load(runner *r, const micro_step *ms)
 layer_io runner_call(const runner *r, int i, size_t leaf, bool training)
 {
     const layer *l = &r->cfg.run.m->layers[i];
-    size_t row = leaf * r->row_elems, tok = leaf * r->cfg.run.seq_len;
-    bool last = i + 1 == r->cfg.run.m->n_layers;
+    const size_t tok = leaf * r->cfg.run.seq_len;
+    const bool last = i + 1 == r->cfg.run.m->n_layers;
     return (layer_io){
         .batch = r->call_batch,
         .seq_len = r->cfg.run.seq_len,
-        .in = i > 0 ? r->outs[i - 1] + row : NULL,
-        .out = last ? NULL : r->outs[i] + row,
+        .type = r->cfg.run.param_dtype,
+        .in = i > 0 ? runner_slice(r->outs[i - 1], leaf, r->call_bytes) : NULL,
+        .out = last ? NULL : runner_slice(r->outs[i], leaf, r->call_bytes),
         .tokens = r->tokens + tok,
         .targets = r->targets + tok,
-        .saved = r->saved[i] + leaf * r->saved_elems[i],
+        .saved = runner_slice(r->saved[i], leaf, r->saved_bytes[i]),
         .scratch = r->scratch,
         .loss = r->leaf_loss + leaf,
         .params = r->cfg.views->params + l->first_param,
-        .param_type = r->cfg.run.param_dtype,
         .grads = r->cfg.views->grads + l->first_param,
         .training = training,
     };

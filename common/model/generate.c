@@ -13,7 +13,7 @@ struct generator {
     stream *s;
     model_views views; /* params are owned; a tied one points to the storage it shares */
     float *x[2];       /* [T,C] each: layers read one and write the other */
-    float *scratch;    /* enough for the layer that needs most */
+    void *scratch;     /* enough for the layer that needs most */
     float *logits;     /* [V] */
     int32_t *tokens;   /* [T] */
 };
@@ -41,15 +41,15 @@ static fsdp_status load_param(generator *g, import_reader *r, int p)
     return status;
 }
 
-static size_t scratch_elems(const model *m, size_t seq_len)
+static size_t scratch_bytes(const model *m, size_t seq_len)
 {
     size_t most = 0;
     for (int i = 0; i < m->n_layers; i++) {
         const layer *l = &m->layers[i];
         /* the head computes only the last position */
         const size_t rows = i + 1 < m->n_layers ? seq_len : 1;
-        const size_t elems = l->scratch_elems(l, 1, rows, false);
-        most = elems > most ? elems : most;
+        const size_t bytes = l->scratch_bytes(l, 1, rows, DTYPE_F32, false);
+        most = bytes > most ? bytes : most;
     }
     return most;
 }
@@ -61,7 +61,7 @@ static fsdp_status alloc_buffers(generator *g)
     const mem_category cat = MEM_ACTIVATIONS;
     TRY(device_alloc_f32(g->s, cat, x_elems, "generate: x", &g->x[0]));
     TRY(device_alloc_f32(g->s, cat, x_elems, "generate: x", &g->x[1]));
-    TRY(device_alloc_f32(g->s, cat, scratch_elems(g->m, T), "generate: scratch", &g->scratch));
+    TRY(device_alloc(g->s, cat, scratch_bytes(g->m, T), "generate: scratch", &g->scratch));
     TRY(device_alloc_f32(g->s, cat, c->vocab_size, "generate: logits", &g->logits));
     return device_alloc(g->s, cat, T * sizeof *g->tokens, "generate: tokens", (void **)&g->tokens);
 }

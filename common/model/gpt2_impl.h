@@ -1,15 +1,16 @@
 /* gpt2_impl.h -- what gpt2.c (lists), gpt2_layers.c (embedding, head, norms) and gpt2_block.c
  * (attention, MLP) share. Private to them.
  *
- * Each kind of layer has one small struct that says where its arrays are in layer_io.saved. Between
- * forward and backward a layer keeps, in floats a token (C width, F MLP width, H heads, V tokens):
+ * Each kind of layer has one small struct that says where its arrays are in layer_io.saved, and one
+ * function that lays them out and tells their bytes. Between forward and backward a layer keeps, in
+ * elements a token (C width, F MLP width, H heads, V tokens):
  *     embed  nothing
- *     attn   5 C + H + 2   mean, rstd, norm's output, q k v, log-sum-exp, attention's output
- *     mlp    C + F + 2     mean, rstd, norm's output, c_fc's output. gelu is computed again in
+ *     attn   5 C     norm's output, q k v, attention's output; H + 2 fp32: log-sum-exp, mean, rstd
+ *     mlp    C + F   norm's output, c_fc's output; 2 fp32: mean, rstd. gelu is computed again in
  *            backward (the same operation on the same values, so the same bits): one pass of
- *            element-wise work saves F floats a token
- *     head   C + V + 2     mean, rstd, norm's output, and the gradient of the logits. Cross-entropy
- *            puts it where the logits were, so that backward is two matmuls
+ *            element-wise work saves F elements a token
+ *     head   C + V   norm's output, and the gradient of the logits; 2 fp32: mean, rstd.
+ *            Cross-entropy puts it where the logits were, so that backward is two matmuls
  * A forward pass that does not train may leave `saved` out; the same arrays are then in scratch.
  * Functions issue work on the stream and return: nothing here reads device memory. Letters are
  * those of ops.h; rows = B*T. */
@@ -44,32 +45,35 @@ void gpt2_attn_layer(layer *l);
 void gpt2_mlp_layer(layer *l);
 void gpt2_head_layer(layer *l);
 
-/* gpt2_take -- the next `elems` floats of a memory block; *next moves past them. */
-float *gpt2_take(float **next, size_t elems);
+/* gpt2_room -- memory that is cut into arrays, one behind the other. */
+typedef struct gpt2_room {
+    char *base;   /* NULL: arrays are only measured, and gpt2_take returns NULL */
+    size_t bytes; /* taken so far */
+} gpt2_room;
+
+/* gpt2_take -- the next `elems` elements; what follows begins at a multiple of
+ * LAYER_ALIGN_BYTES. */
+void *gpt2_take(gpt2_room *room, size_t elems, dtype type);
 /* gpt2_adds -- whether a gradient is added to what its view holds; otherwise it overwrites it. */
 bool gpt2_adds(const layer_io *io, int param);
 /* gpt2_kept -- where this call of a forward function keeps its arrays: saved, else scratch. */
-float *gpt2_kept(const layer_io *io);
-
-/* gpt2_linear_rounding -- most bytes that one of the three products around y [rows,n_out] = x
- * [rows,n_in] w takes to round its operands. w is stored as `type` and needs no rounding. */
-size_t gpt2_linear_rounding(size_t rows, size_t n_in, size_t n_out, dtype type);
+void *gpt2_kept(const layer_io *io);
 
 /* What the norm of io->in keeps. attn, mlp and head begin with it. */
 typedef struct gpt2_norm {
     float *mean, *rstd; /* [rows] */
-    float *out;         /* [rows, C] */
+    void *out;          /* [rows, C] */
 } gpt2_norm;
 
 /* gpt2_take_norm -- gpt2_take for the arrays of a norm. */
-gpt2_norm gpt2_take_norm(float **next, size_t rows, size_t width);
+gpt2_norm gpt2_take_norm(gpt2_room *room, size_t rows, size_t width, dtype type);
 /* gpt2_norm_forward -- n->out = norm(io->in). Gain and bias are the layer's parameters 0 and 1. */
 fsdp_status gpt2_norm_forward(const layer *l, const ops *o, stream *s, const layer_io *io,
                               const gpt2_norm *n);
 
 typedef struct gpt2_norm_grad {
-    const float *d_out;      /* gradient of the norm's output */
-    const float *d_residual; /* the gradient that reaches io->in past the norm, or NULL */
+    const void *d_out;      /* gradient of the norm's output */
+    const void *d_residual; /* the gradient that reaches io->in past the norm, or NULL */
     float *sink; /* [2C] takes the gradients of a frozen gain and bias, which nobody reads */
 } gpt2_norm_grad;
 

@@ -2,14 +2,14 @@
  * begins every other layer. The block's layers are in gpt2_block.c. */
 #include "common/model/gpt2_impl.h"
 
-float *gpt2_take(float **next, size_t elems)
+void *gpt2_take(gpt2_room *room, size_t elems, dtype type)
 {
-    float *at = *next;
-    *next += elems;
+    void *at = room->base ? room->base + room->bytes : NULL;
+    room->bytes += size_round_up(elems * dtype_bytes(type), LAYER_ALIGN_BYTES);
     return at;
 }
 
-float *gpt2_kept(const layer_io *io)
+void *gpt2_kept(const layer_io *io)
 {
     FSDP_ASSERT(io->saved != NULL || !io->training);
     return io->saved != NULL ? io->saved : io->scratch;
@@ -26,26 +26,12 @@ static float *grad_or_sink(float *grad, float *sink)
     return grad != NULL ? grad : sink;
 }
 
-static size_t largest(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-size_t gpt2_linear_rounding(size_t rows, size_t n_in, size_t n_out, dtype type)
-{
-    const matmul_args y = {.m = rows, .n = n_out, .k = n_in, .b_type = type, .compute = type};
-    const matmul_args d_x = {.m = rows, .n = n_in, .k = n_out, .b_type = type, .compute = type};
-    const matmul_args d_w = {.m = n_in, .n = n_out, .k = rows, .trans_a = true, .compute = type};
-    return largest(matmul_scratch_bytes(&d_w),
-                   largest(matmul_scratch_bytes(&y), matmul_scratch_bytes(&d_x)));
-}
-
-gpt2_norm gpt2_take_norm(float **next, size_t rows, size_t width)
+gpt2_norm gpt2_take_norm(gpt2_room *room, size_t rows, size_t width, dtype type)
 {
     gpt2_norm n;
-    n.mean = gpt2_take(next, rows);
-    n.rstd = gpt2_take(next, rows);
-    n.out = gpt2_take(next, rows * width);
+    n.mean = gpt2_take(room, rows, DTYPE_F32);
+    n.rstd = gpt2_take(room, rows, DTYPE_F32);
+    n.out = gpt2_take(room, rows * width, type);
     return n;
 }
 
@@ -61,7 +47,7 @@ fsdp_status gpt2_norm_forward(const layer *l, const ops *o, stream *s, const lay
                                              .rows = io->batch * io->seq_len,
                                              .cols = l->model->config.d_model,
                                              .eps = l->model->config.norm_eps,
-                                             .param_type = io->param_type});
+                                             .type = io->type});
 }
 
 fsdp_status gpt2_norm_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
@@ -80,28 +66,23 @@ fsdp_status gpt2_norm_backward(const layer *l, const ops *o, stream *s, const la
                                       .d_residual = grad->d_residual,
                                       .rows = io->batch * io->seq_len,
                                       .cols = C,
-                                      .param_type = io->param_type,
+                                      .type = io->type,
                                       .overwrite = !gpt2_adds(io, 0)});
 }
 
 /* ---- embed: out = wte[tokens] + wpe[positions] ---------------------------------------------- */
 
-static size_t no_elems(const layer *l, size_t batch, size_t seq_len)
+static size_t embed_saved_bytes(const layer *l, size_t batch, size_t seq_len, dtype type)
 {
-    (void)l, (void)batch, (void)seq_len;
+    (void)l, (void)batch, (void)seq_len, (void)type;
     return 0;
 }
 
-static size_t embed_scratch_elems(const layer *l, size_t batch, size_t seq_len, bool training)
+static size_t embed_scratch_bytes(const layer *l, size_t batch, size_t seq_len, dtype type,
+                                  bool training)
 {
-    (void)l, (void)batch, (void)seq_len, (void)training;
-    return 0;
-}
-
-static size_t no_rounding(const layer *l, size_t batch, size_t seq_len, dtype param_type)
-{
-    (void)l, (void)batch, (void)seq_len, (void)param_type;
-    return 0;
+    (void)training;
+    return embed_saved_bytes(l, batch, seq_len, type);
 }
 
 static fsdp_status embed_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -119,7 +100,7 @@ static fsdp_status embed_forward(const layer *l, const ops *o, stream *s, const 
                                              .seq_len = io->seq_len,
                                              .width = c->d_model,
                                              .vocab = c->vocab_size,
-                                             .param_type = io->param_type});
+                                             .type = io->type});
 }
 
 static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -139,7 +120,8 @@ static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const
                                                                    .batch = io->batch,
                                                                    .seq_len = io->seq_len,
                                                                    .width = c->d_model,
-                                                                   .vocab = c->vocab_size});
+                                                                   .vocab = c->vocab_size,
+                                                                   .type = io->type});
     if (d_wpe == NULL)
         return FSDP_OK;
     /* wte is frozen: summing positions over sequences is a bias gradient with T*C columns */
@@ -148,14 +130,14 @@ static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const
                                    .d_out = io->d_out,
                                    .rows = io->batch,
                                    .cols = io->seq_len * c->d_model,
+                                   .type = io->type,
                                });
 }
 
 void gpt2_embed_layer(layer *l)
 {
-    l->saved_elems = no_elems;
-    l->scratch_elems = embed_scratch_elems;
-    l->rounding_bytes = no_rounding;
+    l->saved_bytes = embed_saved_bytes;
+    l->scratch_bytes = embed_scratch_bytes;
     l->forward = embed_forward;
     l->backward = embed_backward;
 }
@@ -164,49 +146,51 @@ void gpt2_embed_layer(layer *l)
 
 typedef struct head_saved {
     gpt2_norm norm;
-    float *d_logits; /* [rows, V]; the logits before cross-entropy */
+    void *d_logits; /* [rows, V]; the logits before cross-entropy */
 } head_saved;
 
-static head_saved head_layout(const layer *l, float *base, size_t rows)
+/* Returns the bytes of `saved`; base NULL: only these. */
+static size_t head_layout(const layer *l, size_t rows, dtype type, void *base, head_saved *k)
 {
-    float *next = base;
-    head_saved k;
-    k.norm = gpt2_take_norm(&next, rows, l->model->config.d_model);
-    k.d_logits = next;
-    return k;
+    gpt2_room room = {.base = base};
+    k->norm = gpt2_take_norm(&room, rows, l->model->config.d_model, type);
+    k->d_logits = gpt2_take(&room, rows * l->model->config.vocab_size, type);
+    return room.bytes;
 }
 
-static size_t head_saved_elems(const layer *l, size_t batch, size_t seq_len)
+static size_t head_saved_bytes(const layer *l, size_t batch, size_t seq_len, dtype type)
 {
-    return batch * seq_len * (l->model->config.d_model + l->model->config.vocab_size + 2);
+    return head_layout(l, batch * seq_len, type, NULL, &(head_saved){0});
 }
 
-/* Backward: d_norm [rows,C]; sink [2C]. */
-static size_t head_scratch_elems(const layer *l, size_t batch, size_t seq_len, bool training)
+typedef struct head_work {
+    void *d_norm; /* [rows, C] */
+    float *sink;  /* [2C] */
+} head_work;
+
+static size_t head_work_layout(const layer *l, size_t rows, dtype type, void *base, head_work *w)
 {
     const size_t C = l->model->config.d_model;
-    return training ? batch * seq_len * C + 2 * C : head_saved_elems(l, batch, seq_len);
+    gpt2_room room = {.base = base};
+    w->d_norm = gpt2_take(&room, rows * C, type);
+    w->sink = gpt2_take(&room, 2 * C, DTYPE_F32);
+    return room.bytes;
 }
 
-/* As for a linear layer, except that its weight's gradient is stored [V,C]: d_logits^T norm. */
-static size_t head_rounding_bytes(const layer *l, size_t batch, size_t seq_len, dtype param_type)
+static size_t head_scratch_bytes(const layer *l, size_t batch, size_t seq_len, dtype type,
+                                 bool training)
 {
-    const size_t rows = batch * seq_len;
-    const size_t C = l->model->config.d_model, V = l->model->config.vocab_size;
-    const matmul_args y = {.m = rows, .n = V, .k = C, .b_type = param_type, .compute = param_type};
-    const matmul_args d_x = {
-        .m = rows, .n = C, .k = V, .b_type = param_type, .compute = param_type};
-    const matmul_args d_w = {.m = V, .n = C, .k = rows, .trans_a = true, .compute = param_type};
-    return largest(matmul_scratch_bytes(&d_w),
-                   largest(matmul_scratch_bytes(&y), matmul_scratch_bytes(&d_x)));
+    return training ? head_work_layout(l, batch * seq_len, type, NULL, &(head_work){0})
+                    : head_saved_bytes(l, batch, seq_len, type);
 }
 
 static fsdp_status head_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     const size_t rows = io->batch * io->seq_len;
     const size_t C = l->model->config.d_model, V = l->model->config.vocab_size;
-    const head_saved k = head_layout(l, gpt2_kept(io), rows);
-    float *logits = io->logits != NULL ? io->logits : k.d_logits;
+    head_saved k;
+    head_layout(l, rows, io->type, gpt2_kept(io), &k);
+    void *logits = io->logits != NULL ? io->logits : k.d_logits;
     TRY(gpt2_norm_forward(l, o, s, io, &k.norm));
     TRY(o->matmul(s, &(matmul_args){.out = logits,
                                     .a = k.norm.out,
@@ -215,8 +199,8 @@ static fsdp_status head_forward(const layer *l, const ops *o, stream *s, const l
                                     .m = rows,
                                     .n = V,
                                     .k = C,
-                                    .b_type = io->param_type,
-                                    .compute = io->param_type}));
+                                    .type = io->type,
+                                    .out_type = io->type}));
     if (io->targets == NULL)
         return FSDP_OK;
     return o->cross_entropy(s, &(cross_entropy_args){.loss = io->loss,
@@ -224,16 +208,18 @@ static fsdp_status head_forward(const layer *l, const ops *o, stream *s, const l
                                                      .logits = logits,
                                                      .targets = io->targets,
                                                      .rows = rows,
-                                                     .vocab = V});
+                                                     .vocab = V,
+                                                     .type = io->type});
 }
 
 static fsdp_status head_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     const size_t rows = io->batch * io->seq_len;
     const size_t C = l->model->config.d_model, V = l->model->config.vocab_size;
-    const head_saved k = head_layout(l, io->saved, rows);
-    float *next = io->scratch;
-    float *d_norm = gpt2_take(&next, rows * C), *sink = next;
+    head_saved k;
+    head_work w;
+    head_layout(l, rows, io->type, io->saved, &k);
+    head_work_layout(l, rows, io->type, io->scratch, &w);
     if (io->grads[HEAD_WEIGHT] != NULL)
         TRY(o->matmul(s, &(matmul_args){.out = io->grads[HEAD_WEIGHT],
                                         .a = k.d_logits,
@@ -243,24 +229,23 @@ static fsdp_status head_backward(const layer *l, const ops *o, stream *s, const 
                                         .n = C,
                                         .k = rows,
                                         .accumulate = gpt2_adds(io, HEAD_WEIGHT),
-                                        .compute = io->param_type}));
-    TRY(o->matmul(s, &(matmul_args){.out = d_norm,
+                                        .type = io->type}));
+    TRY(o->matmul(s, &(matmul_args){.out = w.d_norm,
                                     .a = k.d_logits,
                                     .b = io->params[HEAD_WEIGHT],
                                     .m = rows,
                                     .n = C,
                                     .k = V,
-                                    .b_type = io->param_type,
-                                    .compute = io->param_type}));
+                                    .type = io->type,
+                                    .out_type = io->type}));
     return gpt2_norm_backward(l, o, s, io, &k.norm,
-                              &(gpt2_norm_grad){.d_out = d_norm, .sink = sink});
+                              &(gpt2_norm_grad){.d_out = w.d_norm, .sink = w.sink});
 }
 
 void gpt2_head_layer(layer *l)
 {
-    l->saved_elems = head_saved_elems;
-    l->scratch_elems = head_scratch_elems;
-    l->rounding_bytes = head_rounding_bytes;
+    l->saved_bytes = head_saved_bytes;
+    l->scratch_bytes = head_scratch_bytes;
     l->forward = head_forward;
     l->backward = head_backward;
 }

@@ -54,8 +54,7 @@ static const bool ALL_OVERWRITTEN[LAYER_MAX_PARAMS] = {
 typedef struct leaf_node {
     int layer;
     size_t first, n; /* leaves; n is a power of two */
-    const float *d_out;
-    float *d_in;
+    void *d_out, *d_in;
 } leaf_node;
 
 /* One call of a layer, on the first leaf of the node. */
@@ -63,10 +62,9 @@ static fsdp_status call_backward(runner *r, const leaf_node *node, float *const 
                                  const bool *overwrite)
 {
     const layer *l = &r->cfg.run.m->layers[node->layer];
-    const size_t begin = node->first * r->row_elems;
     layer_io io = runner_call(r, node->layer, node->first, true);
-    io.d_out = node->d_out ? node->d_out + begin : NULL;
-    io.d_in = node->d_in ? node->d_in + begin : NULL;
+    io.d_out = runner_slice(node->d_out, node->first, r->call_bytes);
+    io.d_in = runner_slice(node->d_in, node->first, r->call_bytes);
     io.grads = grads;
     io.overwrite = overwrite;
     return l->backward(l, r->cfg.run.ops, r->s, &io);
@@ -115,7 +113,7 @@ static void find_overwrites(const runner *r, const layer *l, bool *overwrite)
     }
 }
 
-fsdp_status runner_layer_backward(runner *r, int i, const float *d_out, float *d_in)
+fsdp_status runner_layer_backward(runner *r, int i, void *d_out, void *d_in)
 {
     const layer *l = &r->cfg.run.m->layers[i];
     float *const *grads = r->cfg.views->grads + l->first_param;

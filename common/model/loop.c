@@ -36,7 +36,7 @@ fsdp_status runner_forward(runner *r, const micro_step *ms)
 fsdp_status runner_backward(runner *r)
 {
     const unit_hooks *h = &r->cfg.hooks;
-    float *d_out = NULL, *d_in = r->d_ping;
+    void *d_out = NULL, *d_in = r->d_ping;
     for (int i = r->cfg.run.m->n_layers - 1; i >= 0; i--) {
         int u = r->cfg.layer_unit[i];
         if (i == r->last_layer[u])

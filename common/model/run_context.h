@@ -16,7 +16,8 @@ typedef struct run_context {
     size_t seq_len;     /* T: tokens of a sequence */
     int grad_accum;     /* A: micro-steps of a step */
     uint64_t seed;      /* seed of the initial weights */
-    dtype param_dtype;  /* DTYPE_BF16: the model computes with a rounded copy of fp32 masters */
+    dtype param_dtype;  /* of all that the model computes with: activations and their gradients too;
+                           DTYPE_BF16: parameters are a rounded copy of fp32 masters */
     dtype reduce_dtype; /* the type in which gradients are summed, see grad_acc.h */
     optimizer_kind optimizer;
 } run_context;

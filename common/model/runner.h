@@ -53,7 +53,7 @@ fsdp_status runner_forward(runner *r, const micro_step *ms);
 fsdp_status runner_backward(runner *r);
 
 /* runner_activation_bytes -- the MEM_ACTIVATIONS of this run: what runner_create allocates, and
- * what the matrix product with the largest operands takes to round them. */
+ * what the operation that takes most takes for itself. */
 size_t runner_activation_bytes(const run_context *run);
 /* runner_layer_elems -- elements of the gradients of a layer's own parameters: of one leaf. */
 size_t runner_layer_elems(const model *m, const layer *l);

@@ -6,12 +6,12 @@ struct runner {
     runner_config cfg;
     stream *s;
     size_t call_batch, n_calls; /* sequences per call of a layer; calls per micro-step */
-    size_t row_elems;           /* elements of one sequence between layers: T*C */
-    float **outs;               /* [n_layers] [b,T,C]; the last layer has none */
-    float **saved;              /* [n_layers] [n_calls * saved_elems] */
-    size_t *saved_elems;        /* [n_layers] of one call */
-    float *d_ping, *d_pong;     /* [b,T,C] gradients between layers */
-    float *scratch;
+    size_t call_bytes;          /* of an array between layers, for one call: a [call_batch,T,C] */
+    void **outs;                /* [n_layers] [n_calls * call_bytes]; the last layer has none */
+    void **saved;               /* [n_layers] [n_calls * saved_bytes] */
+    size_t *saved_bytes;        /* [n_layers] of one call */
+    void *d_ping, *d_pong;      /* [n_calls * call_bytes] gradients between layers */
+    void *scratch;
     float *leaf_loss;              /* [n_calls] */
     int32_t *tokens, *targets;     /* [b,T] */
     int *first_layer, *last_layer; /* [n_units] in forward order; -1 for a unit without layers */
@@ -25,9 +25,14 @@ layer_io runner_call(const runner *r, int i, size_t leaf, bool training);
 /* runner_layer_forward -- all calls of layer i. */
 fsdp_status runner_layer_forward(runner *r, int i, bool training);
 /* runner_layer_backward -- all calls of layer i; its parameters' gradients go to the views.
- *   d_out  [b,T,C] gradient of its output, NULL for the last layer
- *   d_in   [b,T,C] gradient of its input, NULL for the first layer */
-fsdp_status runner_layer_backward(runner *r, int i, const float *d_out, float *d_in);
+ *   d_out  gradient of its output (d_ping or d_pong), NULL for the last layer
+ *   d_in   gradient of its input (the other one), NULL for the first layer */
+fsdp_status runner_layer_backward(runner *r, int i, void *d_out, void *d_in);
+/* runner_slice -- the part of an array [n_calls * bytes] that call `leaf` has; NULL of NULL. */
+static inline void *runner_slice(void *array, size_t leaf, size_t bytes)
+{
+    return array ? (char *)array + leaf * bytes : NULL;
+}
 /* runner_unit_done -- layer i has been issued; last [n_units]: after which layer of each unit a
  * host that waits (host_sync) does so. */
 fsdp_status runner_unit_done(runner *r, int i, const int *last);

@@ -19,6 +19,7 @@
 #include "common/ops/ops.h"
 
 enum { PARAM_MAX_DIMS = 2, PARAM_NAME_BYTES = 64, LAYER_MAX_PARAMS = 16, NOT_TIED = -1 };
+enum { LAYER_ALIGN_BYTES = 64 }; /* arrays of a call begin at multiples: whole cache lines */
 
 typedef enum init_rule { INIT_ZERO, INIT_ONE, INIT_NORMAL } init_rule;
 
@@ -36,22 +37,23 @@ typedef struct param_spec {
 
 typedef struct layer layer;
 
-/* One call of a layer: `batch` sequences of `seq_len` tokens. All pointers are device memory. */
+/* One call of a layer: `batch` sequences of `seq_len` tokens. All pointers are device memory.
+ * Parameters, activations and gradients of activations (every void * but saved and scratch) are
+ * stored as `type`. */
 typedef struct layer_io {
     size_t batch, seq_len;
-    const float *in;                 /* [B,T,C]; NULL for the first layer */
-    float *out;                      /* [B,T,C]; NULL for the last layer */
+    dtype type;                      /* DTYPE_F32 or DTYPE_BF16 */
+    const void *in;                  /* [B,T,C]; NULL for the first layer */
+    void *out;                       /* [B,T,C]; NULL for the last layer */
     const int32_t *tokens, *targets; /* [B,T]; first layer reads tokens, last layer targets */
-    float *saved;                    /* [saved_elems(B,T)], forward writes, backward reads */
-    float *scratch;                  /* [scratch_elems(B,T)], contents do not survive the call */
+    void *saved;                     /* saved_bytes, forward writes, backward reads */
+    void *scratch;                   /* scratch_bytes, contents do not survive the call */
     float *loss;                     /* [1] last layer's forward: the SUM over the B*T tokens */
-    float *logits;                   /* [B,T,V], last layer's forward; NULL unless wanted */
-    const float *d_out;              /* backward: [B,T,C]; NULL for the last layer */
-    float *d_in;                     /* backward: [B,T,C]; NULL for the first layer */
+    void *logits;                    /* [B,T,V], last layer's forward; NULL unless wanted */
+    const void *d_out;               /* backward: [B,T,C]; NULL for the last layer */
+    void *d_in;                      /* backward: [B,T,C]; NULL for the first layer */
     void *const *params;             /* [n_params] views, by the layer's own parameter order */
-    dtype param_type;    /* of the views: DTYPE_F32, or DTYPE_BF16, with which matrix products round
-                            their operands to bf16 */
-    float *const *grads; /* [n_params] views; NULL for a frozen parameter */
+    float *const *grads;             /* [n_params] views; NULL for a frozen parameter */
     const bool *overwrite; /* [n_params] backward. true: the view holds nothing yet and is written;
                               false: it is added to. NULL: all are added to */
     bool training; /* false: forward only; saved may be NULL, and loss is wanted only if targets is
@@ -64,10 +66,13 @@ struct layer {
     int part;                  /* 0-based half of the block (attention 0, MLP 1) */
     int first_param, n_params; /* global indices first_param ... first_param + n_params - 1 */
     const struct model *model;
-    size_t (*saved_elems)(const layer *l, size_t batch, size_t seq_len);
-    size_t (*scratch_elems)(const layer *l, size_t batch, size_t seq_len, bool training);
-    /* most device memory that one matrix product takes, beside these, to round its operands */
-    size_t (*rounding_bytes)(const layer *l, size_t batch, size_t seq_len, dtype param_type);
+    /* bytes of layer_io.saved and .scratch: multiples of LAYER_ALIGN_BYTES, as is the place of
+     * every array in them if they begin at one */
+    size_t (*saved_bytes)(const layer *l, size_t batch, size_t seq_len, dtype type);
+    size_t (*scratch_bytes)(const layer *l, size_t batch, size_t seq_len, dtype type,
+                            bool training);
+    /* most device memory that one operation takes for itself beside these; NULL: none */
+    size_t (*op_bytes)(const layer *l, size_t batch, size_t seq_len, dtype type);
     fsdp_status (*forward)(const layer *l, const ops *o, stream *s, const layer_io *io);
     fsdp_status (*backward)(const layer *l, const ops *o, stream *s, const layer_io *io);
 };

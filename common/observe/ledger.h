@@ -7,6 +7,9 @@
 #pragma once
 #include <stddef.h>
 #include <stdio.h>
+#include "common/base/status.h"
+
+EXTERN_C_BEGIN
 
 typedef enum mem_category {
     MEM_PARAMS_SHARD, /* the master copy of this rank's parameters */
@@ -47,3 +50,5 @@ ledger_figures ledger_read(ledger *l);
 void ledger_reset_peaks(ledger *l);
 /* ledger_print -- a table by category: live, peak, and share in the peak of the total. */
 void ledger_print(ledger *l, FILE *out);
+
+EXTERN_C_END

@@ -1,72 +1,60 @@
 /* cpu_attention.c -- causal attention by blocks of BLOCK queries x BLOCK keys, with a running
- * softmax, so that no T x T array exists. Both tables; they differ in the gemm only.
+ * softmax, so that no T x T array exists. Both tables; they differ in the gemm only. Scores and
+ * running sums are fp32, whatever q, k and v are.
  *
  * Forward, one tile = one block of queries of one head: for each block of keys, in order,
  *     s = scale q k^T;  top' = max(top, max s);  p = exp(s - top')
  *     out = out exp(top - top') + p v;  sum likewise
  * and in the end out /= sum, lse = top + log(sum). Backward rebuilds p = exp(s - lse).
  *
- * A block on the diagonal is cut into strips of STRIP queries, which see fewer keys:
+ * A block on the diagonal is cut into two strips of queries, of which one sees fewer keys:
  *     queries  0 ... 31   keys 0 ... 31
  *     queries 32 ... 63   keys 0 ... 63      three quarters of the products of the whole block
+ *
+ * Products of two operands of bf16 are several times as fast, where there are instructions for it
+ * and blocks are wide. For them, and if the caller allows it, scores are rounded.
  * [Dao et al. 2022 (FlashAttention), alg. 1 and 4] */
-#include "common/base/pmath.h"
 #include "common/ops/cpu_kernels.h"
+#include "common/ops/row_softmax.h"
 
-enum { BLOCK = 64, STRIP = 32 };
+/* HEAD_PIECE: columns of out that are summed up at a time, with the scores made anew for each
+ * piece. No model's heads are wider, so there is one. */
+enum { BLOCK = 64, WIDE_BLOCK = 256, HEAD_PIECE = 256 };
 
 /* Multiplications of all score products below which a second thread does not pay. */
 static const size_t MIN_PARALLEL_MACS = (size_t)1 << 20;
 
-/* exp(MASKED - x) is 0 for every x that a score can be, and MASKED - MASKED is no NaN. */
-static const float MASKED = -1e30f;
+/* How a call computes: `block` queries and keys at a time; scores are rounded before they are
+ * multiplied by v, k, q or d_out. */
+typedef struct way {
+    gemm_fn gemm;
+    size_t block;
+    bool rounds;
+} way;
 
-/* What a row of a block of scores sees: n_seen keys, for which `width` columns are computed (whole
- * vectors; MASKED fills them up). Columns beyond are 0. */
-typedef struct row_extent {
-    size_t n_seen, width;
-} row_extent;
+static way way_of(const attention_shape *x, gemm_fn gemm, bool may_round)
+{
+    const bool wide = may_round && x->type == DTYPE_BF16 && x->seq_len >= WIDE_BLOCK;
+    return (way){gemm, wide ? WIDE_BLOCK : BLOCK, wide};
+}
+
+static size_t whole_vectors(size_t n)
+{
+    return tiles_of(n, LANES) * LANES;
+}
 
 /* Query number `query` sees keys 0 ... query; of a block those from first_key on. */
 static row_extent row_extent_of(size_t query, size_t first_key, size_t n_keys)
 {
     const size_t n_seen = min_size(n_keys, query + 1 - first_key);
-    return (row_extent){n_seen, tiles_of(n_seen, LANES) * LANES};
-}
-
-/* Columns from `width` on become 0; whole vectors. */
-static void clear_from(float *row, size_t width)
-{
-    for (size_t c = width; c < BLOCK; c += LANES)
-        memset(row + c, 0, LANES * sizeof *row);
-}
-
-/* Products become scores; what is not seen is masked. Whole vectors: what a block has beyond its
- * last key is overwritten. */
-static void scale_and_mask(float *row, row_extent x, float scale)
-{
-    for (size_t c = 0; c < x.width; c += LANES)
-        for (size_t l = 0; l < LANES; l++)
-            row[c + l] *= scale;
-    for (size_t c = x.n_seen; c < x.width; c++)
-        row[c] = MASKED;
-}
-
-/* row[c] = exp(row[c] - shift); 0 where nothing is seen. No score is far above shift: it is their
- * maximum, or lse, which is no smaller. */
-static void exp_row(float *row, row_extent x, float shift)
-{
-    for (size_t c = 0; c < x.width; c += LANES)
-        for (size_t l = 0; l < LANES; l++)
-            row[c + l] = pm_expf_upto40(row[c + l] - shift);
-    clear_from(row, x.width);
+    return (row_extent){n_seen, whole_vectors(n_seen), whole_vectors(n_keys)};
 }
 
 /* End of the queries [begin, result) that are treated together: a strip on the diagonal, else the
  * block; and the keys they see. */
-static size_t part_end(size_t begin, size_t n_queries, bool diagonal)
+static size_t part_end(size_t begin, size_t n_queries, size_t block, bool diagonal)
 {
-    return diagonal ? min_size(begin + STRIP, n_queries) : n_queries;
+    return diagonal ? min_size(begin + block / 2, n_queries) : n_queries;
 }
 
 static size_t part_keys(size_t end, size_t n_keys, bool diagonal)
@@ -74,106 +62,154 @@ static size_t part_keys(size_t end, size_t n_keys, bool diagonal)
     return diagonal ? min_size(end, n_keys) : n_keys;
 }
 
+/* A block of scores, or of what has their shape: rows of `block` elements. */
+typedef struct scores {
+    _Alignas(64) float x[WIDE_BLOCK * WIDE_BLOCK];
+} scores;
+typedef struct rounded_scores {
+    _Alignas(64) uint16_t x[WIDE_BLOCK * WIDE_BLOCK];
+} rounded_scores;
+
+/* g->a = x, [rows, cols]: as it is, or rounded into buf. */
+static void set_scores(gemm_args *g, const way *w, const scores *x, size_t rows, size_t cols,
+                       rounded_scores *buf)
+{
+    g->a = w->rounds ? (const void *)buf->x : (const void *)x->x;
+    g->a_type = w->rounds ? DTYPE_BF16 : DTYPE_F32;
+    g->lda = w->block;
+    for (size_t r = 0; r < rows && w->rounds; r++)
+        divide_row(buf->x, r * w->block, x->x + r * w->block, cols, 1.0f, DTYPE_BF16);
+}
+
+static size_t key_head_of(const attention_shape *x, size_t h)
+{
+    return h / (x->n_head / x->n_kv_head);
+}
+
+/* Element of head h in row t of sequence b of q, k or v. */
+static size_t element_of(const attention_shape *x, size_t stride, size_t b, size_t t, size_t h)
+{
+    return (b * x->seq_len + t) * stride + h * x->head_dim;
+}
+
+static size_t out_stride_of(const attention_shape *x)
+{
+    return x->n_head * x->head_dim;
+}
+
+static int threads_of(const attention_shape *x, int n_threads)
+{
+    const size_t macs = x->batch * x->n_head * x->seq_len * x->seq_len * x->head_dim;
+    return threads_for(n_threads, macs, MIN_PARALLEL_MACS);
+}
+
+static bool is_empty(const attention_shape *x)
+{
+    return x->batch == 0 || x->seq_len == 0 || x->n_head == 0 || x->head_dim == 0;
+}
+
 /* ---- forward -------------------------------------------------------------------------------- */
 
-typedef struct attention_tiles {
-    const attention_args *a;
-    gemm_fn gemm;
-    size_t n_blocks; /* of queries */
-} attention_tiles;
+typedef struct attention_job {
+    attention_args args;
+    way way;
+} attention_job;
 
-/* A block of queries of one head, and its running softmax. */
+/* A block of queries of one head, its running softmax, and a piece of its running sums of v. */
 typedef struct query_block {
-    size_t first_query, n_queries;
-    const float *q;
-    float *out;
-    float top[BLOCK], sum[BLOCK];
+    size_t first_query, n_queries, width;
+    const void *q;
+    float top[WIDE_BLOCK], sum[WIDE_BLOCK];
+    _Alignas(64) float out[WIDE_BLOCK * HEAD_PIECE]; /* [n_queries,width] */
 } query_block;
-
-/* One row of the running softmax: scores become exponentials; returns the factor for what was
- * accumulated before. */
-static float softmax_row(float *row, row_extent x, float *top, float *sum, bool first)
-{
-    const float block_top = vec_max(row, x.width);
-    const float new_top = first || block_top > *top ? block_top : *top;
-    exp_row(row, x, new_top);
-    const float block_sum = vec_sum(row, x.width);
-    const float keep = first ? 0.0f : pm_expf(*top - new_top);
-    *sum = first ? block_sum : *sum * keep + block_sum;
-    *top = new_top;
-    return keep;
-}
 
 typedef struct key_block {
     size_t first_key, n_keys;
-    const float *k, *v;
+    const void *k, *v;
 } key_block;
 
 /* Queries [begin, end) of a block and some keys. */
-static fsdp_status attend(const attention_tiles *j, query_block *x, size_t begin, size_t end,
+static fsdp_status attend(const attention_job *j, query_block *x, size_t begin, size_t end,
                           const key_block *keys)
 {
-    const attention_args *a = j->a;
-    const size_t out_stride = a->n_head * a->head_dim;
+    const attention_shape *shape = &j->args.shape;
     const bool first = keys->first_key == 0;
-    float *out = x->out + begin * out_stride;
-    _Alignas(64) float scores[BLOCK * BLOCK];
-    TRY(j->gemm(&(gemm_args){.c = scores,
-                             .a = x->q + begin * a->q_stride,
-                             .b = keys->k,
-                             .m = end - begin,
-                             .n = keys->n_keys,
-                             .k = a->head_dim,
-                             .ldc = BLOCK,
-                             .lda = a->q_stride,
-                             .ldb = a->k_stride,
-                             .trans_b = true}));
+    const size_t width = x->width;
+    scores p;
+    rounded_scores buf;
+    TRY(j->way.gemm(&(gemm_args){.c = p.x,
+                                 .a = row_at(x->q, begin * shape->q_stride, shape->type),
+                                 .b = keys->k,
+                                 .m = end - begin,
+                                 .n = keys->n_keys,
+                                 .k = shape->head_dim,
+                                 .ldc = j->way.block,
+                                 .lda = shape->q_stride,
+                                 .ldb = shape->k_stride,
+                                 .a_type = shape->type,
+                                 .b_type = shape->type,
+                                 .trans_b = true}));
     for (size_t r = begin; r < end; r++) {
-        float *row = scores + (r - begin) * BLOCK;
+        float *row = p.x + (r - begin) * j->way.block;
         const row_extent seen = row_extent_of(x->first_query + r, keys->first_key, keys->n_keys);
-        scale_and_mask(row, seen, a->scale);
+        scale_and_mask(row, seen, shape->scale);
         const float keep = softmax_row(row, seen, &x->top[r], &x->sum[r], first);
-        for (size_t d = 0; d < a->head_dim && !first; d++)
-            x->out[r * out_stride + d] *= keep;
+        float *out = x->out + r * width;
+        for (size_t d = 0; d < width && !first; d++)
+            out[d] *= keep;
     }
-    return j->gemm(&(gemm_args){.c = out,
-                                .a = scores,
-                                .b = keys->v,
-                                .m = end - begin,
-                                .n = a->head_dim,
-                                .k = keys->n_keys,
-                                .ldc = out_stride,
-                                .lda = BLOCK,
-                                .ldb = a->v_stride,
-                                .accumulate = !first});
+    gemm_args sum = {.c = x->out + begin * width,
+                     .b = keys->v,
+                     .m = end - begin,
+                     .n = width,
+                     .k = keys->n_keys,
+                     .ldc = width,
+                     .ldb = shape->v_stride,
+                     .b_type = shape->type,
+                     .accumulate = !first};
+    set_scores(&sum, &j->way, &p, end - begin, keys->n_keys, &buf);
+    return j->way.gemm(&sum);
 }
 
-static fsdp_status attention_block(const attention_tiles *j, size_t b, size_t h, size_t first_query)
+/* out and lse of a block of queries; of out the columns [column, column + x->width). */
+static void block_finish(const attention_args *a, const query_block *x, size_t b, size_t h,
+                         size_t column)
 {
-    const attention_args *a = j->a;
-    const size_t kv_head = h / (a->n_head / a->n_kv_head), out_stride = a->n_head * a->head_dim;
-    const size_t row = b * a->seq_len + first_query;
-    query_block x = {.first_query = first_query,
-                     .n_queries = min_size(BLOCK, a->seq_len - first_query),
-                     .q = a->q + row * a->q_stride + h * a->head_dim,
-                     .out = a->out + row * out_stride + h * a->head_dim};
-    for (size_t key = 0; key <= first_query; key += BLOCK) {
-        const size_t n_keys = min_size(BLOCK, a->seq_len - key);
-        key_block keys = {.first_key = key,
-                          .k = a->k + (b * a->seq_len + key) * a->k_stride + kv_head * a->head_dim,
-                          .v = a->v + (b * a->seq_len + key) * a->v_stride + kv_head * a->head_dim};
-        const bool diagonal = key == first_query;
-        for (size_t begin = 0, end; begin < x.n_queries; begin = end) {
-            end = part_end(begin, x.n_queries, diagonal);
-            keys.n_keys = part_keys(end, n_keys, diagonal);
-            TRY(attend(j, &x, begin, end, &keys));
-        }
+    const size_t stride = out_stride_of(&a->shape);
+    const size_t at = element_of(&a->shape, stride, b, x->first_query, h) + column;
+    float *lse = a->lse + (b * a->shape.n_head + h) * a->shape.seq_len + x->first_query;
+    for (size_t r = 0; r < x->n_queries; r++) {
+        const float *row = x->out + r * x->width;
+        lse[r] = x->top[r] + pm_logf(x->sum[r]);
+        BY_TYPE(divide_row, a->shape.type, a->out, at + r * stride, row, x->width, x->sum[r]);
     }
-    float *lse = a->lse + (b * a->n_head + h) * a->seq_len + first_query;
-    for (size_t r = 0; r < x.n_queries; r++) {
-        lse[r] = x.top[r] + pm_logf(x.sum[r]);
-        for (size_t d = 0; d < a->head_dim; d++)
-            x.out[r * out_stride + d] /= x.sum[r];
+}
+
+static fsdp_status attention_block(const attention_job *j, size_t b, size_t h, size_t query)
+{
+    const attention_args *a = &j->args;
+    const attention_shape *shape = &a->shape;
+    const size_t T = shape->seq_len, block = j->way.block, kv = key_head_of(shape, h);
+    query_block x; /* no initialiser: it would clear all of the sums, each time */
+    x.first_query = query;
+    x.n_queries = min_size(block, T - query);
+    x.q = row_at(a->q, element_of(shape, shape->q_stride, b, query, h), shape->type);
+    for (size_t column = 0; column < shape->head_dim; column += x.width) {
+        x.width = min_size(HEAD_PIECE, shape->head_dim - column);
+        for (size_t key = 0; key <= query; key += block) {
+            const size_t k_at = element_of(shape, shape->k_stride, b, key, kv);
+            const size_t v_at = element_of(shape, shape->v_stride, b, key, kv) + column;
+            key_block keys = {.first_key = key,
+                              .k = row_at(a->k, k_at, shape->type),
+                              .v = row_at(a->v, v_at, shape->type)};
+            const bool diagonal = key == query;
+            for (size_t begin = 0, end; begin < x.n_queries; begin = end) {
+                end = part_end(begin, x.n_queries, block, diagonal);
+                keys.n_keys = part_keys(end, min_size(block, T - key), diagonal);
+                TRY(attend(j, &x, begin, end, &keys));
+            }
+        }
+        block_finish(a, &x, b, h, column);
     }
     return FSDP_OK;
 }
@@ -182,190 +218,291 @@ static fsdp_status attention_block(const attention_tiles *j, size_t b, size_t h,
  * long one at the end. */
 static fsdp_status attention_tile(const void *args, size_t tile)
 {
-    const attention_tiles *j = args;
-    const size_t n_rows = j->a->batch * j->a->n_head;
-    const size_t block = j->n_blocks - 1 - tile / n_rows, row = tile % n_rows;
-    return attention_block(j, row / j->a->n_head, row % j->a->n_head, block * BLOCK);
+    const attention_job *j = args;
+    const attention_shape *x = &j->args.shape;
+    const size_t n_rows = x->batch * x->n_head, row = tile % n_rows;
+    const size_t number = tiles_of(x->seq_len, j->way.block) - 1 - tile / n_rows;
+    return attention_block(j, row / x->n_head, row % x->n_head, number * j->way.block);
 }
 
-fsdp_status attention_tiled(const attention_args *a, int n_threads, gemm_fn gemm)
+static fsdp_status attention_kernel(void *args, int n_threads)
 {
-    if (a->batch == 0 || a->seq_len == 0 || a->n_head == 0 || a->head_dim == 0)
+    const attention_job *j = args;
+    const attention_shape *x = &j->args.shape;
+    if (is_empty(x))
         return FSDP_OK;
-    FSDP_ASSERT(a->n_kv_head > 0 && a->n_head % a->n_kv_head == 0);
-    const attention_tiles job = {a, gemm, tiles_of(a->seq_len, BLOCK)};
-    const size_t macs = a->batch * a->n_head * a->seq_len * a->seq_len * a->head_dim;
-    n_threads = threads_for(n_threads, macs, MIN_PARALLEL_MACS);
-    return tiles_run(n_threads, a->batch * a->n_head * job.n_blocks, attention_tile, &job);
+    const size_t n_blocks = tiles_of(x->seq_len, j->way.block);
+    return tiles_run(threads_of(x, n_threads), x->batch * x->n_head * n_blocks, attention_tile, j);
+}
+
+static fsdp_status check_attention(const char *op, const attention_shape *x)
+{
+    TRY(check_type(op, x->type));
+    FSDP_ASSERT(is_empty(x) || (x->n_kv_head > 0 && x->n_head % x->n_kv_head == 0));
+    return FSDP_OK;
+}
+
+fsdp_status attention_launch(stream *s, const attention_args *a, gemm_fn gemm, bool may_round)
+{
+    TRY(check_attention("attention", &a->shape));
+    const attention_job j = {*a, way_of(&a->shape, gemm, may_round)};
+    return kernel_launch(s, attention_kernel, &j, sizeof j, attention_work(a));
 }
 
 /* ---- backward ------------------------------------------------------------------------------- */
 
-typedef struct attention_backward_tiles {
-    const attention_backward_args *a;
-    gemm_fn gemm;
-} attention_backward_tiles;
+/* d_k, d_v of a key/value head of one sequence [T,D] and d_q of a block of queries are
+ * summed up in fp32: where they go, or, where that is bf16, in scratch. */
+typedef struct backward_job {
+    attention_backward_args args;
+    way way;
+    float *scratch; /* device memory of the launch, tile_scratch of it for each tile */
+} backward_job;
+
+static size_t tile_scratch(const attention_shape *x)
+{
+    return (2 * x->seq_len + min_size(WIDE_BLOCK, x->seq_len)) * x->head_dim;
+}
+
+size_t attention_backward_scratch_bytes(const attention_shape *x)
+{
+    const size_t n_tiles = is_empty(x) ? 0 : x->batch * x->n_kv_head;
+    return x->type == DTYPE_F32 ? 0 : n_tiles * tile_scratch(x) * sizeof(float);
+}
+
+/* A matrix of sums in the making: rows of head_dim elements, ld apart. */
+typedef struct grad_sums {
+    float *x;
+    size_t ld;
+} grad_sums;
 
 /* Pointers of one pair of blocks. */
 typedef struct block_pair {
     size_t n_queries, n_keys, first_query, first_key;
-    const float *q, *k, *v, *d_out, *lse, *delta;
-    float *d_q, *d_k, *d_v;
+    const void *q, *k, *v, *d_out;
+    const float *lse, *delta;
+    grad_sums d_q, d_k, d_v;
 } block_pair;
 
-/* d_scores = p * (d_p - delta) * scale. Rows are BLOCK wide; columns that are not seen become 0. */
-static void softmax_backward(const attention_backward_args *a, const block_pair *x, const float *p,
-                             float *d_scores)
+/* Rows of one pair of blocks times other rows, transposed: q k^T or d_out v^T. */
+static fsdp_status scores_of(const attention_shape *shape, const way *w, const block_pair *x,
+                             bool of_d_out, scores *out)
 {
-    for (size_t r = 0; r < x->n_queries; r++) {
-        const size_t width = row_extent_of(x->first_query + r, x->first_key, x->n_keys).width;
-        const float *p_row = p + r * BLOCK;
-        float *d_row = d_scores + r * BLOCK;
-        for (size_t c = 0; c < width; c += LANES)
-            for (size_t l = 0; l < LANES; l++)
-                d_row[c + l] = p_row[c + l] * (d_row[c + l] - x->delta[r]) * a->scale;
-        clear_from(d_row, width);
-    }
+    return w->gemm(&(gemm_args){.c = out->x,
+                                .a = of_d_out ? x->d_out : x->q,
+                                .b = of_d_out ? x->v : x->k,
+                                .m = x->n_queries,
+                                .n = x->n_keys,
+                                .k = shape->head_dim,
+                                .ldc = w->block,
+                                .lda = of_d_out ? out_stride_of(shape) : shape->q_stride,
+                                .ldb = of_d_out ? shape->v_stride : shape->k_stride,
+                                .a_type = shape->type,
+                                .b_type = shape->type,
+                                .trans_b = true});
 }
 
-/* p = softmax of one pair of blocks, made anew from lse. Rows are BLOCK wide. */
-static fsdp_status softmax_again(const attention_backward_args *a, gemm_fn gemm,
-                                 const block_pair *x, float *p)
+/* p = softmax of one pair of blocks, made anew from lse. */
+static fsdp_status softmax_again(const attention_shape *shape, const way *w, const block_pair *x,
+                                 scores *p)
 {
-    TRY(gemm(&(gemm_args){.c = p,
-                          .a = x->q,
-                          .b = x->k,
-                          .m = x->n_queries,
-                          .n = x->n_keys,
-                          .k = a->head_dim,
-                          .ldc = BLOCK,
-                          .lda = a->q_stride,
-                          .ldb = a->k_stride,
-                          .trans_b = true}));
+    TRY(scores_of(shape, w, x, false, p));
     for (size_t r = 0; r < x->n_queries; r++) {
         const row_extent row = row_extent_of(x->first_query + r, x->first_key, x->n_keys);
-        scale_and_mask(p + r * BLOCK, row, a->scale);
-        exp_row(p + r * BLOCK, row, x->lse[r]);
+        scale_and_mask(p->x + r * w->block, row, shape->scale);
+        exp_row(p->x + r * w->block, row, x->lse[r]);
     }
     return FSDP_OK;
 }
 
-static fsdp_status pair_backward(const attention_backward_args *a, gemm_fn gemm,
-                                 const block_pair *x)
+/* d_scores, from p. */
+static fsdp_status softmax_backward(const attention_shape *shape, const way *w, const block_pair *x,
+                                    const scores *p, scores *d_scores)
 {
-    const size_t out_stride = a->n_head * a->head_dim, width = a->head_dim;
-    _Alignas(64) float p[BLOCK * BLOCK], d_scores[BLOCK * BLOCK];
-    TRY(softmax_again(a, gemm, x, p));
-    TRY(gemm(&(gemm_args){.c = x->d_v,
-                          .a = p,
-                          .b = x->d_out,
-                          .m = x->n_keys,
-                          .n = width,
-                          .k = x->n_queries,
-                          .ldc = a->v_stride,
-                          .lda = BLOCK,
-                          .ldb = out_stride,
-                          .trans_a = true,
-                          .accumulate = true}));
-    TRY(gemm(&(gemm_args){.c = d_scores,
-                          .a = x->d_out,
-                          .b = x->v,
-                          .m = x->n_queries,
-                          .n = x->n_keys,
-                          .k = width,
-                          .ldc = BLOCK,
-                          .lda = out_stride,
-                          .ldb = a->v_stride,
-                          .trans_b = true}));
-    softmax_backward(a, x, p, d_scores);
-    TRY(gemm(&(gemm_args){.c = x->d_q,
-                          .a = d_scores,
-                          .b = x->k,
-                          .m = x->n_queries,
-                          .n = width,
-                          .k = x->n_keys,
-                          .ldc = a->q_stride,
-                          .lda = BLOCK,
-                          .ldb = a->k_stride,
-                          .accumulate = x->first_key > 0}));
-    return gemm(&(gemm_args){.c = x->d_k,
-                             .a = d_scores,
-                             .b = x->q,
-                             .m = x->n_keys,
-                             .n = width,
-                             .k = x->n_queries,
-                             .ldc = a->k_stride,
-                             .lda = BLOCK,
-                             .ldb = a->q_stride,
-                             .trans_a = true,
-                             .accumulate = true});
+    TRY(scores_of(shape, w, x, true, d_scores));
+    for (size_t r = 0; r < x->n_queries; r++)
+        softmax_backward_row(d_scores->x + r * w->block, p->x + r * w->block,
+                             row_extent_of(x->first_query + r, x->first_key, x->n_keys),
+                             x->delta[r], shape->scale);
+    return FSDP_OK;
 }
 
-/* One block of queries of one head against all the keys it sees, in order. */
-static fsdp_status query_block_backward(const attention_backward_tiles *j, size_t b, size_t h,
-                                        size_t query)
+static fsdp_status pair_backward(const attention_shape *shape, const way *w, const block_pair *x)
 {
-    const attention_backward_args *a = j->a;
-    const size_t T = a->seq_len, width = a->head_dim, out_stride = a->n_head * width;
-    const size_t kv_head = h / (a->n_head / a->n_kv_head), n_queries = min_size(BLOCK, T - query);
-    const float *d_out = a->d_out + (b * T + query) * out_stride + h * width;
-    const float *out = a->out + (b * T + query) * out_stride + h * width;
-    float delta[BLOCK]; /* d_out . out by row */
-    for (size_t r = 0; r < n_queries; r++)
-        delta[r] = vec_dot(d_out + r * out_stride, out + r * out_stride, width);
-    for (size_t key = 0; key <= query; key += BLOCK) {
-        const size_t k_at = (b * T + key) * a->k_stride + kv_head * width;
-        const size_t v_at = (b * T + key) * a->v_stride + kv_head * width;
-        const bool diagonal = key == query;
-        for (size_t begin = 0, end; begin < n_queries; begin = end) {
-            end = part_end(begin, n_queries, diagonal);
-            const size_t q_at = (b * T + query + begin) * a->q_stride + h * width;
-            const block_pair pair = {
-                .n_queries = end - begin,
-                .n_keys = part_keys(end, min_size(BLOCK, T - key), diagonal),
-                .first_query = query + begin,
-                .first_key = key,
-                .q = a->q + q_at,
-                .k = a->k + k_at,
-                .v = a->v + v_at,
-                .d_out = d_out + begin * out_stride,
-                .lse = a->lse + (b * a->n_head + h) * T + query + begin,
-                .delta = delta + begin,
-                .d_q = a->d_q + q_at,
-                .d_k = a->d_k + k_at,
-                .d_v = a->d_v + v_at,
-            };
-            TRY(pair_backward(a, j->gemm, &pair));
-        }
+    const size_t D = shape->head_dim;
+    scores p, d_scores;
+    rounded_scores buf;
+    gemm_args to_v = {.c = x->d_v.x,
+                      .b = x->d_out,
+                      .m = x->n_keys,
+                      .n = D,
+                      .k = x->n_queries,
+                      .ldc = x->d_v.ld,
+                      .ldb = out_stride_of(shape),
+                      .b_type = shape->type,
+                      .trans_a = true,
+                      .accumulate = true};
+    gemm_args to_k = to_v, to_q = {.c = x->d_q.x,
+                                   .b = x->k,
+                                   .m = x->n_queries,
+                                   .n = D,
+                                   .k = x->n_keys,
+                                   .ldc = x->d_q.ld,
+                                   .ldb = shape->k_stride,
+                                   .b_type = shape->type,
+                                   .accumulate = x->first_key > 0};
+    to_k.c = x->d_k.x;
+    to_k.b = x->q;
+    to_k.ldc = x->d_k.ld;
+    to_k.ldb = shape->q_stride;
+    TRY(softmax_again(shape, w, x, &p));
+    set_scores(&to_v, w, &p, x->n_queries, x->n_keys, &buf);
+    TRY(w->gemm(&to_v));
+    TRY(softmax_backward(shape, w, x, &p, &d_scores));
+    set_scores(&to_q, w, &d_scores, x->n_queries, x->n_keys, &buf);
+    TRY(w->gemm(&to_q));
+    to_k.a = to_q.a;
+    to_k.a_type = to_q.a_type;
+    to_k.lda = to_q.lda;
+    return w->gemm(&to_k);
+}
+
+/* A key/value head of one sequence, where its gradients are summed up, and the block of queries
+ * that is treated: of query head h, from number `query` on. */
+typedef struct kv_head {
+    size_t b, head, h, query;
+    grad_sums d_q, d_k, d_v;
+    float delta[WIDE_BLOCK]; /* d_out . out by row */
+} kv_head;
+
+static grad_sums sums_from(const grad_sums *sum, size_t row)
+{
+    return (grad_sums){sum->x + row * sum->ld, sum->ld};
+}
+
+/* out[rows,D], stride apart, from element `at` on = the sums, rounded; unless they stand there. */
+static void store_sums(const attention_shape *x, const grad_sums *sum, size_t rows, void *out,
+                       size_t at, size_t stride)
+{
+    for (size_t r = 0; r < rows && x->type == DTYPE_BF16; r++)
+        divide_row(out, at + r * stride, sum->x + r * sum->ld, x->head_dim, 1.0f, DTYPE_BF16);
+}
+
+/* The block of queries against one block of keys. */
+static fsdp_status key_block_backward(const backward_job *j, const kv_head *kv, size_t key)
+{
+    const attention_backward_args *a = &j->args;
+    const attention_shape *shape = &a->shape;
+    const size_t T = shape->seq_len, query = kv->query, b = kv->b, h = kv->h;
+    const size_t block = j->way.block, n_queries = min_size(block, T - query);
+    const bool diagonal = key == query;
+    for (size_t begin = 0, end; begin < n_queries; begin = end) {
+        end = part_end(begin, n_queries, block, diagonal);
+        const size_t first = query + begin;
+        const block_pair pair = {
+            .n_queries = end - begin,
+            .n_keys = part_keys(end, min_size(block, T - key), diagonal),
+            .first_query = first,
+            .first_key = key,
+            .q = row_at(a->q, element_of(shape, shape->q_stride, b, first, h), shape->type),
+            .k = row_at(a->k, element_of(shape, shape->k_stride, b, key, kv->head), shape->type),
+            .v = row_at(a->v, element_of(shape, shape->v_stride, b, key, kv->head), shape->type),
+            .d_out =
+                row_at(a->d_out, element_of(shape, out_stride_of(shape), b, first, h), shape->type),
+            .lse = a->lse + (b * shape->n_head + h) * T + first,
+            .delta = kv->delta + begin,
+            .d_q = sums_from(&kv->d_q, begin),
+            .d_k = sums_from(&kv->d_k, key),
+            .d_v = sums_from(&kv->d_v, key),
+        };
+        TRY(pair_backward(shape, &j->way, &pair));
     }
     return FSDP_OK;
+}
+
+/* The block of queries against all the keys that it sees, in order. */
+static fsdp_status query_block_backward(const backward_job *j, kv_head *kv)
+{
+    const attention_backward_args *a = &j->args;
+    const attention_shape *shape = &a->shape;
+    const size_t n_queries = min_size(j->way.block, shape->seq_len - kv->query);
+    const size_t out_stride = out_stride_of(shape);
+    const size_t out_at = element_of(shape, out_stride, kv->b, kv->query, kv->h);
+    const size_t q_at = element_of(shape, shape->q_stride, kv->b, kv->query, kv->h);
+    if (shape->type == DTYPE_F32)
+        kv->d_q = (grad_sums){(float *)a->d_q + q_at, shape->q_stride};
+    for (size_t r = 0; r < n_queries; r++) {
+        const size_t at = out_at + r * out_stride;
+        kv->delta[r] = BY_TYPE(row_dot, shape->type, row_at(a->d_out, at, shape->type),
+                               row_at(a->out, at, shape->type), shape->head_dim);
+    }
+    for (size_t key = 0; key <= kv->query; key += j->way.block)
+        TRY(key_block_backward(j, kv, key));
+    store_sums(shape, &kv->d_q, n_queries, a->d_q, q_at, shape->q_stride);
+    return FSDP_OK;
+}
+
+static kv_head kv_head_of(const backward_job *j, size_t tile)
+{
+    const attention_backward_args *a = &j->args;
+    const attention_shape *x = &a->shape;
+    kv_head kv = {.b = tile / x->n_kv_head, .head = tile % x->n_kv_head};
+    if (x->type == DTYPE_F32) {
+        kv.d_k = (grad_sums){(float *)a->d_k + element_of(x, x->k_stride, kv.b, 0, kv.head),
+                             x->k_stride};
+        kv.d_v = (grad_sums){(float *)a->d_v + element_of(x, x->v_stride, kv.b, 0, kv.head),
+                             x->v_stride};
+    } else {
+        kv.d_k = (grad_sums){j->scratch + tile * tile_scratch(x), x->head_dim};
+        kv.d_v = sums_from(&kv.d_k, x->seq_len);
+        kv.d_q = sums_from(&kv.d_v, x->seq_len);
+    }
+    return kv;
 }
 
 /* One key/value head of one sequence: the query heads of its group in order, blocks of queries in
  * order. d_k and d_v are added up over them. */
 static fsdp_status backward_tile(const void *args, size_t tile)
 {
-    const attention_backward_tiles *j = args;
-    const attention_backward_args *a = j->a;
-    const size_t b = tile / a->n_kv_head, kv_head = tile % a->n_kv_head;
-    const size_t group = a->n_head / a->n_kv_head, width = a->head_dim;
-    for (size_t t = b * a->seq_len; t < (b + 1) * a->seq_len; t++) {
-        memset(a->d_k + t * a->k_stride + kv_head * width, 0, width * sizeof *a->d_k);
-        memset(a->d_v + t * a->v_stride + kv_head * width, 0, width * sizeof *a->d_v);
+    const backward_job *j = args;
+    const attention_backward_args *a = &j->args;
+    const attention_shape *x = &a->shape;
+    const size_t group = x->n_head / x->n_kv_head;
+    kv_head kv = kv_head_of(j, tile);
+    for (size_t t = 0; t < x->seq_len; t++) {
+        memset(kv.d_k.x + t * kv.d_k.ld, 0, x->head_dim * sizeof(float));
+        memset(kv.d_v.x + t * kv.d_v.ld, 0, x->head_dim * sizeof(float));
     }
-    for (size_t h = kv_head * group; h < (kv_head + 1) * group; h++)
-        for (size_t query = 0; query < a->seq_len; query += BLOCK)
-            TRY(query_block_backward(j, b, h, query));
+    for (kv.h = kv.head * group; kv.h < (kv.head + 1) * group; kv.h++)
+        for (kv.query = 0; kv.query < x->seq_len; kv.query += j->way.block)
+            TRY(query_block_backward(j, &kv));
+    store_sums(x, &kv.d_k, x->seq_len, a->d_k, element_of(x, x->k_stride, kv.b, 0, kv.head),
+               x->k_stride);
+    store_sums(x, &kv.d_v, x->seq_len, a->d_v, element_of(x, x->v_stride, kv.b, 0, kv.head),
+               x->v_stride);
     return FSDP_OK;
 }
 
-fsdp_status attention_backward_tiled(const attention_backward_args *a, int n_threads, gemm_fn gemm)
+static fsdp_status backward_kernel(void *args, int n_threads)
 {
-    if (a->batch == 0 || a->seq_len == 0 || a->n_head == 0 || a->head_dim == 0)
+    const backward_job *j = args;
+    const attention_shape *x = &j->args.shape;
+    if (is_empty(x))
         return FSDP_OK;
-    FSDP_ASSERT(a->n_kv_head > 0 && a->n_head % a->n_kv_head == 0);
-    const attention_backward_tiles job = {a, gemm};
-    const size_t macs = a->batch * a->n_head * a->seq_len * a->seq_len * a->head_dim;
-    n_threads = threads_for(n_threads, macs, MIN_PARALLEL_MACS);
-    return tiles_run(n_threads, a->batch * a->n_kv_head, backward_tile, &job);
+    return tiles_run(threads_of(x, n_threads), x->batch * x->n_kv_head, backward_tile, j);
+}
+
+fsdp_status attention_backward_launch(stream *s, const attention_backward_args *a, gemm_fn gemm,
+                                      bool may_round)
+{
+    TRY(check_attention("attention_backward", &a->shape));
+    const size_t bytes = attention_backward_scratch_bytes(&a->shape);
+    backward_job j = {*a, way_of(&a->shape, gemm, may_round), NULL};
+    if (bytes > 0)
+        TRY(device_alloc(s, MEM_ACTIVATIONS, bytes, "attention_backward", (void **)&j.scratch));
+    op_work w = attention_backward_work(a);
+    op_writes(&w, j.scratch, bytes);
+    fsdp_status status = kernel_launch(s, backward_kernel, &j, sizeof j, w);
+    device_free(s, j.scratch);
+    return status;
 }

@@ -31,16 +31,10 @@ static fsdp_status cast_kernel(void *args, int n_threads)
     return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS), cast_tile, a);
 }
 
-static bool is_float_type(dtype t)
-{
-    return t == DTYPE_F32 || t == DTYPE_BF16;
-}
-
 fsdp_status cpu_cast(stream *s, const cast_args *a)
 {
-    if (!is_float_type(a->in_type) || !is_float_type(a->out_type))
-        return fsdp_error(FSDP_EINVAL, "cast knows f32 and bf16", "cast: from %s to %s",
-                          dtype_name(a->in_type), dtype_name(a->out_type));
+    TRY(check_type("cast", a->in_type));
+    TRY(check_type("cast", a->out_type));
     return kernel_launch(s, cast_kernel, a, sizeof *a, cast_work(a));
 }
 

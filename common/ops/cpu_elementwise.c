@@ -1,11 +1,9 @@
-/* cpu_elementwise.c -- operations that treat each element alone: bias_add, gelu, add, scale and the
- * optimizers' updates.
+/* cpu_elementwise.c -- operations that treat each element alone: gelu, add and scale.
  *
  * An element gets the same bits wherever it stands in its array: compiled with -ffp-contract=off,
  * a vector's body and its tail do the same roundings. Both tables use this file. */
-#include <math.h>
-#include "common/base/pmath.h"
 #include "common/ops/cpu_kernels.h"
+#include "common/ops/row_elem.h"
 
 /* The part of [0, elems) that tile number `tile` covers. */
 typedef struct span {
@@ -17,65 +15,18 @@ static span tile_span(size_t elems, size_t tile)
     return (span){tile * TILE_ELEMS, min_size(elems, (tile + 1) * TILE_ELEMS)};
 }
 
-/* ---- bias_add ------------------------------------------------------------------------------- */
-
-static size_t bias_tile_rows(size_t cols)
-{
-    return cols >= TILE_ELEMS ? 1 : TILE_ELEMS / cols;
-}
-
-static fsdp_status bias_add_tile(const void *args, size_t tile)
-{
-    const bias_add_args *a = args;
-    const size_t tile_rows = bias_tile_rows(a->cols);
-    const size_t end = min_size(a->rows, (tile + 1) * tile_rows);
-    for (size_t r = tile * tile_rows; r < end; r++) {
-        const float *in = a->in + r * a->cols;
-        float *out = a->out + r * a->cols;
-        for (size_t begin = 0; begin < a->cols; begin += PARAM_PIECE) {
-            const size_t n = min_size(PARAM_PIECE, a->cols - begin);
-            float buf[PARAM_PIECE];
-            const float *bias = param_piece(a->bias, a->param_type, begin, n, buf);
-            for (size_t c = 0; c < n; c++)
-                out[begin + c] = in[begin + c] + bias[c];
-        }
-    }
-    return FSDP_OK;
-}
-
-static fsdp_status bias_add_kernel(void *args, int n_threads)
-{
-    const bias_add_args *a = args;
-    if (a->rows == 0 || a->cols == 0)
-        return FSDP_OK;
-    n_threads = threads_for(n_threads, a->rows * a->cols, MIN_PARALLEL_ELEMS);
-    return tiles_run(n_threads, tiles_of(a->rows, bias_tile_rows(a->cols)), bias_add_tile, a);
-}
-
-fsdp_status cpu_bias_add(stream *s, const bias_add_args *a)
-{
-    return kernel_launch(s, bias_add_kernel, a, sizeof *a, bias_add_work(a));
-}
-
 /* ---- gelu ----------------------------------------------------------------------------------- */
 
-static const float GELU_SCALE = 0.7978845608028654f; /* sqrt(2/pi) */
-static const float GELU_CUBIC = 0.044715f;
-
-/* tanh's argument: sqrt(2/pi) (x + 0.044715 x^3). */
-static inline float gelu_inner(float x)
+ROW_FN void gelu_span(const gelu_args *a, span t, dtype type)
 {
-    return GELU_SCALE * (x + GELU_CUBIC * (x * x * x));
+    for (size_t i = t.begin; i < t.end; i++)
+        row_store(a->out, i, gelu_elem(row_load(a->in, i, type)), type);
 }
 
 static fsdp_status gelu_tile(const void *args, size_t tile)
 {
     const gelu_args *a = args;
-    const span t = tile_span(a->elems, tile);
-    for (size_t i = t.begin; i < t.end; i++) {
-        const float x = a->in[i];
-        a->out[i] = 0.5f * x * (1.0f + pm_tanhf(gelu_inner(x)));
-    }
+    BY_TYPE(gelu_span, a->type, a, tile_span(a->elems, tile));
     return FSDP_OK;
 }
 
@@ -88,21 +39,22 @@ static fsdp_status gelu_kernel(void *args, int n_threads)
 
 fsdp_status cpu_gelu(stream *s, const gelu_args *a)
 {
+    TRY(check_type("gelu", a->type));
     return kernel_launch(s, gelu_kernel, a, sizeof *a, gelu_work(a));
 }
 
-/* gelu'(x) = (1 + t)/2 + x/2 (1 - t^2) u', t = tanh(u), u' = sqrt(2/pi) (1 + 3*0.044715 x^2). */
+ROW_FN void gelu_backward_span(const gelu_backward_args *a, span t, dtype type)
+{
+    for (size_t i = t.begin; i < t.end; i++) {
+        const float slope = gelu_slope(row_load(a->in, i, type));
+        row_store(a->d_in, i, row_load(a->d_out, i, type) * slope, type);
+    }
+}
+
 static fsdp_status gelu_backward_tile(const void *args, size_t tile)
 {
     const gelu_backward_args *a = args;
-    const span span_ = tile_span(a->elems, tile);
-    for (size_t i = span_.begin; i < span_.end; i++) {
-        const float x = a->in[i];
-        const float t = pm_tanhf(gelu_inner(x));
-        const float d_inner = GELU_SCALE * (1.0f + 3.0f * GELU_CUBIC * (x * x));
-        const float slope = 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * d_inner;
-        a->d_in[i] = a->d_out[i] * slope;
-    }
+    BY_TYPE(gelu_backward_span, a->type, a, tile_span(a->elems, tile));
     return FSDP_OK;
 }
 
@@ -115,6 +67,7 @@ static fsdp_status gelu_backward_kernel(void *args, int n_threads)
 
 fsdp_status cpu_gelu_backward(stream *s, const gelu_backward_args *a)
 {
+    TRY(check_type("gelu_backward", a->type));
     return kernel_launch(s, gelu_backward_kernel, a, sizeof *a, gelu_backward_work(a));
 }
 

@@ -4,6 +4,7 @@
  * threads split the columns, never the rows. Overwriting is zeroing, then adding: most rows of a
  * large vocabulary occur in no batch. */
 #include "common/ops/cpu_kernels.h"
+#include "common/ops/row_elem.h"
 
 enum {
     TILE_TOKENS = 16, /* rows of one forward tile */
@@ -21,32 +22,13 @@ static fsdp_status check_tokens(const int32_t *tokens, size_t n, size_t vocab)
     return FSDP_OK;
 }
 
-/* Columns begin ... begin+n-1 of row r. */
-static void embed_piece(const embedding_args *a, size_t r, size_t begin, size_t n)
-{
-    float wte_buf[PARAM_PIECE], wpe_buf[PARAM_PIECE];
-    const size_t wte_at = (size_t)a->tokens[r] * a->width + begin;
-    const float *wte = param_piece(a->wte, a->param_type, wte_at, n, wte_buf);
-    float *out = a->out + r * a->width + begin;
-    if (a->wpe == NULL) {
-        memcpy(out, wte, n * sizeof *out);
-        return;
-    }
-    const size_t wpe_at = r % a->seq_len * a->width + begin;
-    const float *wpe = param_piece(a->wpe, a->param_type, wpe_at, n, wpe_buf);
-    for (size_t c = 0; c < n; c++)
-        out[c] = wte[c] + wpe[c];
-}
-
 static fsdp_status embedding_tile(const void *args, size_t tile)
 {
     const embedding_args *a = args;
     const size_t n_rows = a->batch * a->seq_len;
     const size_t end = min_size(n_rows, (tile + 1) * TILE_TOKENS);
-    for (size_t r = tile * TILE_TOKENS; r < end; r++) {
-        for (size_t begin = 0; begin < a->width; begin += PARAM_PIECE)
-            embed_piece(a, r, begin, min_size(PARAM_PIECE, a->width - begin));
-    }
+    for (size_t r = tile * TILE_TOKENS; r < end; r++)
+        BY_TYPE(embedding_row, a->type, a, r);
     return FSDP_OK;
 }
 
@@ -63,6 +45,7 @@ static fsdp_status embedding_kernel(void *args, int n_threads)
 
 fsdp_status cpu_embedding(stream *s, const embedding_args *a)
 {
+    TRY(check_type("embedding", a->type));
     return kernel_launch(s, embedding_kernel, a, sizeof *a, embedding_work(a));
 }
 
@@ -71,17 +54,8 @@ static fsdp_status embedding_backward_tile(const void *args, size_t tile)
     const embedding_backward_args *a = args;
     const size_t begin = tile * BAND_COLS, width = min_size(BAND_COLS, a->width - begin);
     const size_t n_rows = a->batch * a->seq_len;
-    for (size_t r = 0; r < n_rows; r++) {
-        const float *d_out = a->d_out + r * a->width + begin;
-        float *d_wte = a->d_wte + (size_t)a->tokens[r] * a->width + begin;
-        for (size_t c = 0; c < width; c++)
-            d_wte[c] += d_out[c];
-        if (a->d_wpe == NULL)
-            continue;
-        float *d_wpe = a->d_wpe + (r % a->seq_len) * a->width + begin;
-        for (size_t c = 0; c < width; c++)
-            d_wpe[c] += d_out[c];
-    }
+    for (size_t r = 0; r < n_rows; r++)
+        BY_TYPE(embedding_backward_row, a->type, a, r, begin, width);
     return FSDP_OK;
 }
 
@@ -126,5 +100,6 @@ static fsdp_status embedding_backward_kernel(void *args, int n_threads)
 fsdp_status cpu_embedding_backward(stream *s, const embedding_backward_args *a)
 {
     FSDP_ASSERT(a->positions == 0 || a->positions >= a->seq_len);
+    TRY(check_type("embedding_backward", a->type));
     return kernel_launch(s, embedding_backward_kernel, a, sizeof *a, embedding_backward_work(a));
 }

@@ -6,6 +6,7 @@
  * that a shard's edge changes nothing. */
 #include <math.h>
 #include "common/ops/cpu_kernels.h"
+#include "common/ops/row_elem.h"
 
 /* ---- sum_squares ---------------------------------------------------------------------------- */
 
@@ -77,13 +78,8 @@ static fsdp_status adamw_tile(const void *args, size_t tile)
     float *restrict param = a.param, *restrict m = a.m, *restrict v = a.v;
     const float *restrict grad = a.grad;
     const size_t end = min_size(a.elems, (tile + 1) * TILE_ELEMS);
-    for (size_t i = tile * TILE_ELEMS; i < end; i++) {
-        const float g = grad[i] * coef;
-        const float decayed = param[i] - a.decay * param[i];
-        m[i] = a.beta1 * m[i] + a.one_minus_beta1 * g;
-        v[i] = a.beta2 * v[i] + a.one_minus_beta2 * (g * g);
-        param[i] = decayed - a.step_size * m[i] / (sqrtf(v[i]) / a.sqrt_bias2 + a.eps);
-    }
+    for (size_t i = tile * TILE_ELEMS; i < end; i++)
+        adamw_elem(&a, grad[i] * coef, &param[i], &m[i], &v[i]);
     return FSDP_OK;
 }
 
@@ -107,7 +103,7 @@ static fsdp_status sgd_tile(const void *args, size_t tile)
     const float *restrict grad = a.grad;
     const size_t end = min_size(a.elems, (tile + 1) * TILE_ELEMS);
     for (size_t i = tile * TILE_ELEMS; i < end; i++)
-        param[i] = param[i] - a.lr * (grad[i] * coef + a.weight_decay * param[i]);
+        param[i] = sgd_elem(&a, grad[i] * coef, param[i]);
     return FSDP_OK;
 }
 

@@ -4,62 +4,41 @@
  * "portable" calls gemm_portable.c, whose bits are the same on every machine. */
 #include "common/ops/cpu_kernels.h"
 
-static fsdp_status fast_attention_kernel(void *args, int n_threads)
-{
-    return attention_tiled(args, n_threads, gemm_dnnl);
-}
-
-static fsdp_status fast_attention_backward_kernel(void *args, int n_threads)
-{
-    return attention_backward_tiled(args, n_threads, gemm_dnnl);
-}
-
-static fsdp_status portable_attention_kernel(void *args, int n_threads)
-{
-    return attention_tiled(args, n_threads, gemm_portable);
-}
-
-static fsdp_status portable_attention_backward_kernel(void *args, int n_threads)
-{
-    return attention_backward_tiled(args, n_threads, gemm_portable);
-}
-
 static fsdp_status fast_matmul(stream *s, const matmul_args *a)
 {
-    return matmul_launch(s, a, gemm_dnnl, gemm_mixed_dnnl);
+    return matmul_launch(s, a, gemm_dnnl);
 }
 
 static fsdp_status fast_attention(stream *s, const attention_args *a)
 {
-    return kernel_launch(s, fast_attention_kernel, a, sizeof *a, attention_work(a));
+    return attention_launch(s, a, gemm_dnnl, true);
 }
 
 static fsdp_status fast_attention_backward(stream *s, const attention_backward_args *a)
 {
-    return kernel_launch(s, fast_attention_backward_kernel, a, sizeof *a,
-                         attention_backward_work(a));
+    return attention_backward_launch(s, a, gemm_dnnl, true);
 }
 
 static fsdp_status portable_matmul(stream *s, const matmul_args *a)
 {
-    return matmul_launch(s, a, gemm_portable, gemm_mixed_portable);
+    return matmul_launch(s, a, gemm_portable);
 }
 
 static fsdp_status portable_attention(stream *s, const attention_args *a)
 {
-    return kernel_launch(s, portable_attention_kernel, a, sizeof *a, attention_work(a));
+    return attention_launch(s, a, gemm_portable, false);
 }
 
 static fsdp_status portable_attention_backward(stream *s, const attention_backward_args *a)
 {
-    return kernel_launch(s, portable_attention_backward_kernel, a, sizeof *a,
-                         attention_backward_work(a));
+    return attention_backward_launch(s, a, gemm_portable, false);
 }
 
-static const sum_kernels SUMS = {.add = cpu_add, .round = cpu_round, .run = sum_run_cpu};
+static const sum_kernels SUMS = {
+    .add = cpu_add, .round = cpu_round, .launch = sum_launch_cpu, .sum_i64 = sum_launch_cpu};
 
 #define SHARED_OPS                                                                                 \
-    .bias_add = cpu_bias_add, .bias_backward = cpu_bias_backward, .embedding = cpu_embedding,      \
+    .bias_backward = cpu_bias_backward, .embedding = cpu_embedding,                                \
     .embedding_backward = cpu_embedding_backward, .layernorm = cpu_layernorm,                      \
     .layernorm_backward = cpu_layernorm_backward, .gelu = cpu_gelu,                                \
     .gelu_backward = cpu_gelu_backward, .cross_entropy = cpu_cross_entropy, .cast = cpu_cast,      \

@@ -38,7 +38,7 @@ static fsdp_status dnnl_failed(const char *call, const gemm_args *g, dnnl_status
                       (int)status);
 }
 
-fsdp_status gemm_dnnl(const gemm_args *g)
+static fsdp_status sgemm(const gemm_args *g)
 {
     const int n_threads = one_thread_begin();
     const dnnl_status_t status =
@@ -49,7 +49,66 @@ fsdp_status gemm_dnnl(const gemm_args *g)
     return status == dnnl_success ? FSDP_OK : dnnl_failed("dnnl_sgemm", g, status);
 }
 
-/* ---- bf16 ----------------------------------------------------------------------------------- */
+/* ---- bf16, by way of sgemm ------------------------------------------------------------------- */
+
+enum { KC = 256, NC = 384 };
+
+/* out[rows,cols] dense = in[rows,cols] with stride ld. */
+static void expand(const uint16_t *in, size_t ld, size_t rows, size_t cols, float *restrict out)
+{
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < cols; c++)
+            out[r * cols + c] = f32_from_bf16(in[r * ld + c]);
+}
+
+/* A piece [rows,cols] of a stored operand from element `at` on, as fp32: where it stands, or
+ * expanded into buf. *ld: the stored stride, which becomes that of what is returned. */
+typedef struct piece {
+    const void *x;
+    size_t at, rows, cols;
+    dtype type;
+} piece;
+
+static const float *piece_as_f32(piece p, size_t *ld, float *buf)
+{
+    if (p.type == DTYPE_F32)
+        return (const float *)p.x + p.at;
+    expand((const uint16_t *)p.x + p.at, *ld, p.rows, p.cols, buf);
+    *ld = p.cols;
+    return buf;
+}
+
+/* Operands in bf16 are expanded to fp32 on the stack, which is exact, KC x NC elements of b and as
+ * deep a piece of a at a time. */
+static fsdp_status sgemm_expanded(const gemm_args *g)
+{
+    _Alignas(64) float a[GEMM_MAX_M * KC];
+    _Alignas(64) float b[KC * NC];
+    FSDP_ASSERT(g->m <= GEMM_MAX_M);
+    for (size_t col = 0; col < g->n; col += NC) {
+        for (size_t p0 = 0; p0 < g->k; p0 += KC) {
+            const size_t k = min_size(KC, g->k - p0), n = min_size(NC, g->n - col);
+            gemm_args part = *g;
+            part.c += col;
+            part.n = n;
+            part.k = k;
+            part.accumulate = g->accumulate || p0 > 0;
+            part.a = piece_as_f32(g->trans_a ? (piece){g->a, p0 * g->lda, k, g->m, g->a_type}
+                                             : (piece){g->a, p0, g->m, k, g->a_type},
+                                  &part.lda, a);
+            part.b = piece_as_f32(g->trans_b ? (piece){g->b, col * g->ldb + p0, n, k, g->b_type}
+                                             : (piece){g->b, p0 * g->ldb + col, k, n, g->b_type},
+                                  &part.ldb, b);
+            TRY(sgemm(&part));
+        }
+    }
+    return FSDP_OK;
+}
+
+/* ---- bf16, by the processor ----------------------------------------------------------------- */
+
+/* Products of fewer multiplications take less time expanded than a primitive takes to be made. */
+static const size_t MIN_BF16_MACS = (size_t)1 << 19;
 
 #define STEP(call)                                                                                 \
     do {                                                                                           \
@@ -130,16 +189,15 @@ static dnnl_status_t primitive_make(bf16_product *p)
     return dnnl_primitive_create(&p->primitive, p->primitive_desc);
 }
 
-static dnnl_status_t product_run(bf16_product *p, const gemm_mixed_args *x)
+static dnnl_status_t product_run(bf16_product *p, const gemm_args *g)
 {
-    const gemm_args *g = &x->g;
     STEP(desc_make(&p->desc[A], g->m, g->k, g->lda, g->trans_a, dnnl_bf16));
     STEP(desc_make(&p->desc[B], g->k, g->n, g->ldb, g->trans_b, dnnl_bf16));
     STEP(desc_make(&p->desc[C], g->m, g->n, g->ldc, false, dnnl_f32));
     STEP(attr_make(p, g->accumulate));
     STEP(primitive_make(p));
-    STEP(dnnl_memory_create(&p->memory[A], DESC_PTR(p->desc[A]), engine, (void *)x->a));
-    STEP(dnnl_memory_create(&p->memory[B], DESC_PTR(p->desc[B]), engine, (void *)x->b));
+    STEP(dnnl_memory_create(&p->memory[A], DESC_PTR(p->desc[A]), engine, (void *)g->a));
+    STEP(dnnl_memory_create(&p->memory[B], DESC_PTR(p->desc[B]), engine, (void *)g->b));
     STEP(dnnl_memory_create(&p->memory[C], DESC_PTR(p->desc[C]), engine, g->c));
     STEP(dnnl_stream_create(&p->stream, engine, dnnl_stream_default_flags));
     const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, p->memory[A]},
@@ -165,30 +223,32 @@ static void product_free(bf16_product *p)
 #endif
 }
 
-fsdp_status gemm_mixed_dnnl(const gemm_mixed_args *x)
+static fsdp_status gemm_bf16(const gemm_args *g)
 {
-    pthread_once(&engine_once, engine_open);
-    if (engine_status != dnnl_success)
-        return dnnl_failed("dnnl_engine_create for", &x->g, engine_status);
-    if (!has_bf16 || x->a_type != DTYPE_BF16 || x->b_type != DTYPE_BF16)
-        return gemm_expanded(x, gemm_dnnl);
     bf16_product p = {0};
     const int n_threads = one_thread_begin();
-    const dnnl_status_t status = product_run(&p, x);
+    const dnnl_status_t status = product_run(&p, g);
     product_free(&p);
     one_thread_end(n_threads);
     if (status == dnnl_unimplemented) /* known before anything has run */
-        return gemm_expanded(x, gemm_dnnl);
-    return status == dnnl_success ? FSDP_OK : dnnl_failed("oneDNN bf16 matmul", &x->g, status);
+        return sgemm_expanded(g);
+    return status == dnnl_success ? FSDP_OK : dnnl_failed("oneDNN bf16 matmul", g, status);
+}
+
+fsdp_status gemm_dnnl(const gemm_args *g)
+{
+    if (g->a_type == DTYPE_F32 && g->b_type == DTYPE_F32)
+        return sgemm(g);
+    if (g->a_type != g->b_type || g->m * g->n * g->k < MIN_BF16_MACS)
+        return sgemm_expanded(g);
+    pthread_once(&engine_once, engine_open);
+    if (engine_status != dnnl_success)
+        return dnnl_failed("dnnl_engine_create for", g, engine_status);
+    return has_bf16 ? gemm_bf16(g) : sgemm_expanded(g);
 }
 #else
 fsdp_status gemm_dnnl(const gemm_args *g)
 {
     return gemm_portable(g);
-}
-
-fsdp_status gemm_mixed_dnnl(const gemm_mixed_args *x)
-{
-    return gemm_mixed_portable(x);
 }
 #endif

@@ -9,10 +9,11 @@
  *             for each MR x NR part of c: micro_kernel
  *
  * Packing lays the operands out in the order in which the micro kernel reads them, filled up with
- * zeros at the edges. [Goto & van de Geijn 2008]
+ * zeros at the edges; what is stored in bf16 is expanded then. [Goto & van de Geijn 2008]
  *
  * Vectors are GNU C vector types (gcc and clang, any target): lane-wise * and + of IEEE floats. */
 #include "common/ops/cpu_kernels.h"
+#include "common/ops/row_sums.h"
 
 /* Register block: MR rows of two vectors, leaving registers for two vectors of b, one element of a
  * and a product. Zen 4 does 256-bit vectors in the 32 registers of AVX-512 faster than 512-bit ones
@@ -40,39 +41,42 @@ typedef float vec __attribute__((vector_size(VEC * sizeof(float))));
 typedef vec vec_in_memory __attribute__((aligned(sizeof(float)), may_alias));
 
 /* panel[p*MR + i] = op(a)[row + i, p]; rows < MR are filled up with zeros. */
-static void pack_a(const gemm_args *g, size_t row, size_t p0, size_t depth, float *panel)
+ROW_FN void pack_a(const gemm_args *g, size_t row, size_t p0, size_t depth, float *panel,
+                   dtype type)
 {
     const size_t rows = min_size(MR, g->m - row);
     if (rows < MR)
         memset(panel, 0, depth * MR * sizeof *panel);
     if (g->trans_a) {
-        const float *a = g->a + p0 * g->lda + row;
+        const void *a = row_at(g->a, p0 * g->lda + row, type);
         for (size_t p = 0; p < depth; p++)
             for (size_t i = 0; i < rows; i++)
-                panel[p * MR + i] = a[p * g->lda + i];
+                panel[p * MR + i] = row_load(a, p * g->lda + i, type);
     } else {
-        const float *a = g->a + row * g->lda + p0;
+        const void *a = row_at(g->a, row * g->lda + p0, type);
         for (size_t i = 0; i < rows; i++)
             for (size_t p = 0; p < depth; p++)
-                panel[p * MR + i] = a[i * g->lda + p];
+                panel[p * MR + i] = row_load(a, i * g->lda + p, type);
     }
 }
 
 /* panel[p*NR + j] = op(b)[p, col + j]; cols < NR are filled up with zeros. */
-static void pack_b(const gemm_args *g, size_t col, size_t p0, size_t depth, float *panel)
+ROW_FN void pack_b(const gemm_args *g, size_t col, size_t p0, size_t depth, float *panel,
+                   dtype type)
 {
     const size_t cols = min_size(NR, g->n - col);
     if (cols < NR)
         memset(panel, 0, depth * NR * sizeof *panel);
     if (g->trans_b) {
-        const float *b = g->b + col * g->ldb + p0;
+        const void *b = row_at(g->b, col * g->ldb + p0, type);
         for (size_t j = 0; j < cols; j++)
             for (size_t p = 0; p < depth; p++)
-                panel[p * NR + j] = b[j * g->ldb + p];
+                panel[p * NR + j] = row_load(b, j * g->ldb + p, type);
     } else {
-        const float *b = g->b + p0 * g->ldb + col;
+        const void *b = row_at(g->b, p0 * g->ldb + col, type);
         for (size_t p = 0; p < depth; p++)
-            memcpy(panel + p * NR, b + p * g->ldb, cols * sizeof *panel);
+            for (size_t j = 0; j < cols; j++)
+                panel[p * NR + j] = row_load(b, p * g->ldb + j, type);
     }
 }
 
@@ -148,11 +152,11 @@ fsdp_status gemm_portable(const gemm_args *g)
             const size_t depth = min_size(KC, g->k - p0);
             const bool first = p0 == 0 && !g->accumulate;
             for (size_t j = 0; j < cols; j += NR)
-                pack_b(g, col + j, p0, depth, packed_b + j * depth);
+                BY_TYPE(pack_b, g->b_type, g, col + j, p0, depth, packed_b + j * depth);
             for (size_t row = 0; row < g->m; row += MC) {
                 const size_t rows = min_size(MC, g->m - row);
                 for (size_t i = 0; i < rows; i += MR)
-                    pack_a(g, row + i, p0, depth, packed_a + i * depth);
+                    BY_TYPE(pack_a, g->a_type, g, row + i, p0, depth, packed_a + i * depth);
                 macro_kernel(&(packed_product){.c = g->c + row * g->ldc + col,
                                                .a = packed_a,
                                                .b = packed_b,

@@ -5,7 +5,7 @@
 #include "common/observe/work.h"
 #include "common/ops/ops.h"
 
-enum { OP_MAX_ACCESSES = 9 };
+enum { OP_MAX_ACCESSES = 10 };
 
 typedef struct op_work {
     work_info info;
@@ -22,7 +22,6 @@ void op_writes(op_work *w, const void *ptr, size_t bytes);
  * ops->sgd(s, a). The formulas stand in op_work.c. Rows that lie apart, as the heads of attention
  * do in a [B,T,3C] array, are accessed from the first to the last. */
 op_work matmul_work(const matmul_args *a);
-op_work bias_add_work(const bias_add_args *a);
 op_work bias_backward_work(const bias_backward_args *a);
 op_work embedding_work(const embedding_args *a);
 op_work embedding_backward_work(const embedding_backward_args *a);

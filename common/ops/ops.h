@@ -6,11 +6,12 @@
  *
  * Every operation takes the stream it runs on and one struct of named arguments (copied, so the
  * struct may live on the caller's stack; the arrays must live until the work has run). All arrays
- * are row-major fp32 in device memory unless said otherwise, and do not overlap unless said.
+ * are row-major, in device memory, and do not overlap unless said.
  *
- * Parameters may be stored in bf16 (their type is then named in the arguments; what does not name
- * one means fp32): they are expanded, which is exact, and an operation gives the bits that it gives
- * for the same values in fp32. Activations and all gradients are fp32.
+ * `type` says how parameters, activations and gradients of activations are stored: DTYPE_F32 or
+ * DTYPE_BF16, else FSDP_EINVAL. Operations compute in fp32 whatever it is, and round each element
+ * that they store once (bf16_from_f32). Statistics (mean, rstd, lse), losses and gradients of
+ * parameters are fp32 arrays always.
  *
  * Rules that hold for every backend:
  *   - No result depends on the number of threads: an output is cut into a fixed tiling, each tile
@@ -32,50 +33,43 @@
 #include "common/sum/rsum.h"
 #include "common/sum/sum_kernels.h"
 
-/* out[m,n] = op(a)[m,k] * op(b)[k,n]  (+ out when accumulate).
+EXTERN_C_BEGIN
+
+/* out[m,n] = op(a)[m,k] * op(b)[k,n], + out when accumulate, then + bias[n], then + residual[m,n].
  * trans_a: a is stored [k,m]; trans_b: b is stored [n,k]. Dense: no padding between rows.
- * a_type, b_type: how the operands are stored, DTYPE_F32 or DTYPE_BF16.
- * compute: DTYPE_F32 multiplies the values as they are. DTYPE_BF16 first rounds fp32 operands to
- * bf16 (bf16_from_f32). Either way products are summed in fp32 and leave in fp32; the product of
- * two bf16 numbers is exact in fp32. `fast` may take denormal numbers for 0 (bf16 instructions do).
- * Rounded copies are scratch in device memory: of b, and of op(a) 16 MiB or 256 rows at a time. */
+ *
+ * a, b, bias and residual are stored as `type`, out as out_type: `type` or DTYPE_F32. Products are
+ * summed in fp32, and rounding comes last: with type DTYPE_BF16 an out of fp32 has no rounding at
+ * all, since the product of two bf16 numbers is exact in fp32. `fast` may take denormal numbers for
+ * 0 then (bf16 instructions do).
+ *
+ *   bias, residual  NULL: none; residual == out is allowed, if both are stored alike
+ *   accumulate      out_type is DTYPE_F32, and there is neither bias nor residual
+ *   errors          FSDP_EINVAL for anything else */
 typedef struct matmul_args {
-    float *out;
-    const void *a, *b;
+    void *out;
+    const void *a, *b, *bias, *residual;
     size_t m, n, k;
     bool trans_a, trans_b, accumulate;
-    dtype a_type, b_type, compute;
+    dtype type, out_type;
 } matmul_args;
-
-/* matmul_scratch_bytes -- bytes of those rounded copies, by sizes and types alone; checked when
- * they are allocated. */
-size_t matmul_scratch_bytes(const matmul_args *a);
-
-/* out[r,c] = in[r,c] + bias[c]; out == in allowed. bias is stored as param_type. */
-typedef struct bias_add_args {
-    float *out;
-    const float *in;
-    const void *bias;
-    size_t rows, cols;
-    dtype param_type;
-} bias_add_args;
 
 /* d_bias[c] += sum over rows of d_out[r,c]; = with overwrite. */
 typedef struct bias_backward_args {
     float *d_bias;
-    const float *d_out;
+    const void *d_out;
     size_t rows, cols;
     bool overwrite;
+    dtype type;
 } bias_backward_args;
 
-/* out[b,t,:] = wte[tokens[b,t],:] + wpe[t,:]; wpe NULL: no positions. out [B,T,C], tokens [B,T].
- * wte and wpe are stored as param_type. */
+/* out[b,t,:] = wte[tokens[b,t],:] + wpe[t,:]; wpe NULL: no positions. out [B,T,C], tokens [B,T]. */
 typedef struct embedding_args {
-    float *out;
+    void *out;
     const void *wte, *wpe;
     const int32_t *tokens;
     size_t batch, seq_len, width, vocab;
-    dtype param_type;
+    dtype type;
 } embedding_args;
 
 /* d_wte[tokens[b,t],:] += d_out[b,t,:]; d_wpe[t,:] += sum over b. Rows in (b,t) order.
@@ -83,80 +77,95 @@ typedef struct embedding_args {
  * of tokens and positions that do not occur become 0. positions: 0 stands for seq_len. */
 typedef struct embedding_backward_args {
     float *d_wte, *d_wpe;
-    const float *d_out;
+    const void *d_out;
     const int32_t *tokens;
     size_t batch, seq_len, width, vocab;
     size_t positions;
     bool overwrite;
+    dtype type;
 } embedding_backward_args;
 
-/* out = (in - mean) * rstd * gain + bias by row; mean, rstd [rows] are kept for backward. gain and
- * bias are stored as param_type. */
+/* out = (in - mean) * rstd * gain + bias by row; mean, rstd [rows] are kept for backward. */
 typedef struct layernorm_args {
-    float *out, *mean, *rstd;
-    const float *in;
-    const void *gain, *bias;
+    void *out;
+    float *mean, *rstd;
+    const void *in, *gain, *bias;
     size_t rows, cols;
     float eps;
-    dtype param_type;
+    dtype type;
 } layernorm_args;
 
 /* d_in is overwritten; d_gain, d_bias are added to (with overwrite: overwritten). d_residual (may
- * be NULL) is added to d_in: the gradient that flows past the norm. gain is of param_type. */
+ * be NULL) is added to d_in: the gradient that flows past the norm. */
 typedef struct layernorm_backward_args {
-    float *d_in, *d_gain, *d_bias;
-    const float *d_out, *in;
-    const void *gain;
-    const float *mean, *rstd, *d_residual;
+    void *d_in;
+    float *d_gain, *d_bias;
+    const void *d_out, *in, *gain, *d_residual;
+    const float *mean, *rstd;
     size_t rows, cols;
-    dtype param_type;
     bool overwrite;
+    dtype type;
 } layernorm_backward_args;
 
 /* GELU, tanh form: out = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). out == in allowed. */
 typedef struct gelu_args {
-    float *out;
-    const float *in;
+    void *out;
+    const void *in;
     size_t elems;
+    dtype type;
 } gelu_args;
 
 /* d_in = d_out * gelu'(in); d_in == d_out allowed. */
 typedef struct gelu_backward_args {
-    float *d_in;
-    const float *d_out, *in;
+    void *d_in;
+    const void *d_out, *in;
     size_t elems;
+    dtype type;
 } gelu_backward_args;
 
-/* Causal attention, softmax(scale * q k^T) v, by head; key/value head of query head h is
- * h / (n_head / n_kv_head). Row (b,t) of q starts at q + (b*T+t)*q_stride, head h at + h*D (k, v
- * likewise), so q, k, v may be slices of one [B,T,3C] array. out [B,T,n_head*D] dense;
- * lse [B,n_head,T]: log of the softmax's denominator (after scaling), kept for backward. O(T)
- * memory beyond these. */
-typedef struct attention_args {
-    float *out, *lse;
-    const float *q, *k, *v;
+/* Where queries, keys and values stand: row (b,t) of q starts at q + (b*T+t)*q_stride, head h at +
+ * h*D (k, v likewise), so they may be slices of one [B,T,3C] array. Strides are in elements. */
+typedef struct attention_shape {
     size_t q_stride, k_stride, v_stride;
     size_t batch, seq_len, n_head, n_kv_head, head_dim;
     float scale;
+    dtype type;
+} attention_shape;
+
+/* Causal attention, softmax(scale * q k^T) v, by head; key/value head of query head h is
+ * h / (n_head / n_kv_head). out [B,T,n_head*D] dense; lse [B,n_head,T]: log of the softmax's
+ * denominator (after scaling), kept for backward. O(T) memory beyond these. Scores are fp32, and so
+ * are probabilities; but `fast` with DTYPE_BF16 may round these, and in backward the gradients of
+ * scores, to bf16. */
+typedef struct attention_args {
+    void *out;
+    float *lse;
+    const void *q, *k, *v;
+    attention_shape shape;
 } attention_args;
 
 /* d_q, d_k, d_v are overwritten, with the same strides as q, k, v. */
 typedef struct attention_backward_args {
-    float *d_q, *d_k, *d_v;
-    const float *d_out, *out, *lse, *q, *k, *v;
-    size_t q_stride, k_stride, v_stride;
-    size_t batch, seq_len, n_head, n_kv_head, head_dim;
-    float scale;
+    void *d_q, *d_k, *d_v;
+    const void *d_out, *out, *q, *k, *v;
+    const float *lse;
+    attention_shape shape;
 } attention_backward_args;
+
+/* attention_backward_scratch_bytes -- device memory (MEM_ACTIVATIONS) that attention_backward takes
+ * for itself: sums that are not complete yet, in fp32. 0 where the outputs are fp32. */
+size_t attention_backward_scratch_bytes(const attention_shape *shape);
 
 /* *loss = sum over rows of -log softmax(logits[r,:])[targets[r]] (accumulated in double in row
  * order, rounded once). When d_logits is not NULL it becomes softmax - onehot (the gradient of that
  * SUM, not of a mean); d_logits == logits allowed. */
 typedef struct cross_entropy_args {
-    float *loss, *d_logits;
-    const float *logits;
+    float *loss;
+    void *d_logits;
+    const void *logits;
     const int32_t *targets;
     size_t rows, vocab;
+    dtype type;
 } cross_entropy_args;
 
 /* out[i] = in[i]: bf16_from_f32 or f32_from_bf16; equal types are a copy. Each type is DTYPE_F32 or
@@ -222,7 +231,6 @@ typedef struct sgd_args {
 typedef struct ops {
     const char *name;
     fsdp_status (*matmul)(stream *s, const matmul_args *a);
-    fsdp_status (*bias_add)(stream *s, const bias_add_args *a);
     fsdp_status (*bias_backward)(stream *s, const bias_backward_args *a);
     fsdp_status (*embedding)(stream *s, const embedding_args *a);
     fsdp_status (*embedding_backward)(stream *s, const embedding_backward_args *a);
@@ -256,3 +264,5 @@ typedef struct adamw_config {
 /* adamw_scalars -- fill the scalar fields of *a from doubles, in one written order (powers by
  * repeated multiplication), each rounded to fp32 once. */
 void adamw_scalars(adamw_args *a, const adamw_config *c);
+
+EXTERN_C_END

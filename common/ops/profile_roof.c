@@ -28,9 +28,7 @@ static fsdp_status call_product(const ops *o, stream *s, float *const *x, dtype 
                                        .m = ROOF_M,
                                        .n = ROOF_N,
                                        .k = ROOF_K,
-                                       .a_type = type,
-                                       .b_type = type,
-                                       .compute = type});
+                                       .type = type});
 }
 
 static fsdp_status call_matmul(const ops *o, stream *s, float *const *x)

@@ -17,13 +17,15 @@
 #include "common/sum/sum_kernels.h"
 #include "common/sum/tree_sum.h"
 
+EXTERN_C_BEGIN
+
 typedef enum grad_acc_mode { GRAD_ACC_FAST, GRAD_ACC_CANONICAL } grad_acc_mode;
 
 typedef struct grad_acc {
     tree_sum tree;
     grad_acc_mode mode;
     const sum_kernels *kernels;
-    stream *stream; /* of the call in progress */
+    struct stream *stream; /* of the call in progress */
     size_t elems;
     mem_category category;
     const char *label;
@@ -54,3 +56,5 @@ fsdp_status grad_acc_finish(grad_acc *g, stream *s, float **sum);
 
 /* grad_acc_free -- free what is held, in order of s; a zeroed struct is accepted. */
 void grad_acc_free(grad_acc *g, stream *s);
+
+EXTERN_C_END

@@ -13,6 +13,9 @@
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
+#include "common/base/status.h"
+
+EXTERN_C_BEGIN
 
 enum { RSUM_DIGITS = 20, RSUM_BIN_INF = 20, RSUM_BIN_NAN = 21, RSUM_BINS = 22 };
 
@@ -33,3 +36,5 @@ void rsum_merge(rsum *r, const rsum *other);
 /* rsum_value -- the sum, rounded once to double (to nearest, ties to even). NaN if a NaN was added;
  * else +infinity if an infinity was. */
 double rsum_value(const rsum *r);
+
+EXTERN_C_END

@@ -10,6 +10,8 @@
 #include "common/device/device.h"
 #include "common/sum/tree_sum.h"
 
+EXTERN_C_BEGIN
+
 /* out[i] = a[i] + b[i]. out may be a or b. With round_to = DTYPE_BF16 a[i], b[i] and their sum are
  * each rounded to bf16 (bf16_from_f32) and stay in fp32 arrays: a node of a sum in bf16. Only then
  * may b be NULL: out[i] = a[i], rounded. */
@@ -28,7 +30,7 @@ typedef struct round_args {
 } round_args;
 
 /* A run pushes the next n_in nodes of `level` into one running sum, in one pass over memory. This
- * struct is all that a kernel needs beside the inputs.
+ * struct, which points to device memory only, is all that a kernel needs beside the inputs.
  *
  * n_before and n_after count nodes of `level`: bit k of n_before is set if slot level + k is
  * occupied before the run, bit k of n_after if it is afterwards. The run reads before[level ...
@@ -38,9 +40,8 @@ typedef struct round_args {
  * Worked example: level 0, slots 0 and 2 occupied (n_before = 5), three nodes x, y, z (n_after =
  * 8). Slot 3 becomes slot2 + ((slot0 + x) + (y + z)); top = 3; after[3] is before[2]. */
 typedef struct sum_run {
-    const struct sum_kernels *kernels;
     size_t elems;
-    dtype sum_dtype; /* of the inputs; DTYPE_BF16: every sum is rounded */
+    dtype sum_dtype; /* of the inputs; DTYPE_BF16: every sum is rounded; DTYPE_I64: root only */
     bool in_turn;    /* no tree: slot 0 is a plain sum in the order of the pushes */
     int level, top;
     int n_in;
@@ -48,18 +49,33 @@ typedef struct sum_run {
     uint64_t n_before, n_after;
     uint64_t fresh; /* bit k: after[k] is a new vector, not one of `before` */
     float *before[TREE_SUM_LEVELS], *after[TREE_SUM_LEVELS];
-    float *root; /* not NULL: the sum of the inputs goes here, and nothing stays in slots */
+    void *root; /* not NULL: the sum of the inputs goes here, and nothing stays in slots */
 } sum_run;
+
+/* One launch: a run, its inputs, and what a watch is told (see launch_config). */
+typedef struct sum_launch {
+    const sum_run *run;
+    const void *const *in; /* [n_in] vectors of run->elems, only read; the array: host memory */
+    const char *name, *label;
+    const mem_access *accesses; /* [n_accesses] */
+    int n_accesses;
+} sum_launch;
 
 typedef struct sum_kernels {
     fsdp_status (*add)(stream *s, const add_args *a);
     fsdp_status (*round)(stream *s, const round_args *a);
 
-    /* run -- in [n_in][elems]: the nodes in order, stored as sum_dtype, only read. On the CPU the
-     * stream's own thread calls it when the stream reaches the call, with n_threads to use. On
-     * another device it is one launch. */
-    fsdp_status (*run)(const sum_run *r, const void *const *in, int n_threads);
+    /* launch -- run the nodes l->in, in order, on s. sum_i64: root[i] = the inputs' sum, which
+     * wraps as two's complement does. The call reads l and the array of inputs, which has up to
+     * SUM_RUN_MAX_INPUTS pointers: a backend passes them with *l->run in the kernel's arguments, or
+     * copies them to device memory where that has no room. */
+    fsdp_status (*launch)(stream *s, const sum_launch *l);
+    fsdp_status (*sum_i64)(stream *s, const sum_launch *l);
 } sum_kernels;
 
-/* sum_run_cpu -- the `run` of every CPU backend's table. */
+/* sum_launch_cpu -- `launch` and `sum_i64` of every table whose kernels are functions of this
+ * program. sum_run_cpu: what it does when the stream gets there, for callers who are there. */
+fsdp_status sum_launch_cpu(stream *s, const sum_launch *l);
 fsdp_status sum_run_cpu(const sum_run *r, const void *const *in, int n_threads);
+
+EXTERN_C_END

@@ -1,5 +1,6 @@
 /* sum_run.c -- see sum_run.h. This is the host's half: which slots, which vectors. */
 #include "common/sum/sum_run.h"
+#include "common/base/recycle.h"
 
 static int highest_bit(uint64_t x)
 {
@@ -43,8 +44,7 @@ fsdp_status sum_run_begin(grad_acc *g, stream *s, int level, int n, sum_run *r)
     if (n < 1 || n > SUM_RUN_MAX_INPUTS)
         return fsdp_error(FSDP_EINVAL, "use fewer ranks in a group",
                           "sum_run: %d pushes, expected 1 ... %d", n, SUM_RUN_MAX_INPUTS);
-    *r = (sum_run){.kernels = g->kernels,
-                   .elems = g->elems,
+    *r = (sum_run){.elems = g->elems,
                    .sum_dtype = g->sum_dtype,
                    .in_turn = g->mode == GRAD_ACC_FAST,
                    .n_in = n};
@@ -76,10 +76,10 @@ void sum_run_end(const sum_run *r, stream *s)
         }
 }
 
-static void add_access(mem_access *out, int *n, const float *vec, size_t elems)
+static void add_access(mem_access *out, int *n, const void *vec, size_t bytes)
 {
     if (vec != NULL)
-        out[(*n)++] = (mem_access){vec, elems * sizeof *vec, true};
+        out[(*n)++] = (mem_access){vec, bytes, true};
 }
 
 /* A node that waited before is added to in place, so it is written too. */
@@ -87,23 +87,43 @@ int sum_run_accesses(const sum_run *r, mem_access *out)
 {
     int n = 0;
     for (int k = r->level; k <= r->top; k++) {
-        add_access(out, &n, r->before[k], r->elems);
-        add_access(out, &n, r->after[k], r->elems);
+        add_access(out, &n, r->before[k], r->elems * sizeof(float));
+        add_access(out, &n, r->after[k], r->elems * sizeof(float));
     }
-    add_access(out, &n, r->root, r->elems);
+    add_access(out, &n, r->root, r->elems * dtype_bytes(r->sum_dtype));
     return n;
 }
 
-sum_run sum_run_root(float *out, size_t elems, int n)
+fsdp_status sum_run_launch(const sum_kernels *kernels, stream *s, const sum_run *r,
+                           const void *const *in, const char *name, const char *label)
+{
+    size_t room = SUM_RUN_MAX_ACCESSES + (size_t)r->n_in;
+    if (r->elems == 0)
+        return FSDP_OK;
+    mem_access *accesses = recycle_get(room * sizeof *accesses);
+    if (accesses == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for a sum of %d vectors", name, r->n_in);
+    int n = sum_run_accesses(r, accesses);
+    for (int i = 0; i < r->n_in; i++)
+        accesses[n++] = (mem_access){in[i], r->elems * dtype_bytes(r->sum_dtype), false};
+    sum_launch l = {
+        .run = r, .in = in, .name = name, .label = label, .accesses = accesses, .n_accesses = n};
+    fsdp_status status = (r->sum_dtype == DTYPE_I64 ? kernels->sum_i64 : kernels->launch)(s, &l);
+    recycle_put(accesses);
+    return status;
+}
+
+sum_run sum_run_root(void *out, size_t elems, int n, dtype t)
 {
     FSDP_ASSERT(n >= 1 && n <= SUM_RUN_MAX_INPUTS);
+    FSDP_ASSERT(t == DTYPE_F32 || t == DTYPE_I64);
     sum_run r = {.elems = elems,
-                 .sum_dtype = DTYPE_F32,
+                 .sum_dtype = t,
                  .top = highest_bit((uint64_t)n),
                  .n_in = n,
                  .n_after = (uint64_t)n,
                  .root = out};
-    if ((n & (n - 1)) == 0) /* the last push completes the root */
+    if (t == DTYPE_F32 && (n & (n - 1)) == 0) /* the last push completes the root */
         r.after[r.top] = out;
     return r;
 }

@@ -1,7 +1,7 @@
 /* sum_run.h -- many pushes into a grad_acc as one pass over memory.
  *
  *   sum_run_begin (host: advances the counter, gives vectors to its slots)
- *   -> r.kernels->run (on the stream) -> sum_run_end (host, after the launch)
+ *   -> sum_run_launch (one kernel on the stream) -> sum_run_end (host)
  *
  * W pushes one after the other read and write the running sum W times. But the host knows before
  * the call which slots are occupied now and which will be afterwards. So one kernel can run the
@@ -22,6 +22,12 @@ enum { SUM_RUN_MAX_INPUTS = 4096 };
  *   order   vectors are allocated on s; the run and sum_run_end belong on s too
  *   errors  FSDP_EINVAL: n < 1 or n > SUM_RUN_MAX_INPUTS; FSDP_ENOMEM. g's sum is then as it was */
 fsdp_status sum_run_begin(grad_acc *g, stream *s, int level, int n, sum_run *r);
+/* sum_run_launch -- run *r, which is read during the call, on s.
+ *   in     [n_in] its inputs, read during the call
+ *   name   a literal; label: read during the call (see launch_config)
+ *   errors the stream's; FSDP_ENOMEM */
+fsdp_status sum_run_launch(const sum_kernels *kernels, stream *s, const sum_run *r,
+                           const void *const *in, const char *name, const char *label);
 /* sum_run_end -- free, in order of s, the vectors that no slot has any more. Call it once, even if
  * the run could not be launched. */
 void sum_run_end(const sum_run *r, stream *s);
@@ -31,11 +37,12 @@ enum { SUM_RUN_MAX_ACCESSES = 2 * TREE_SUM_LEVELS + 1 };
  * many. */
 int sum_run_accesses(const sum_run *r, mem_access *out);
 
-/* sum_run_root -- a run without a grad_acc: out [elems] = the balanced sum of n fp32 inputs. It
- * needs no sum_run_end and has no kernels: the caller calls the kernel it wants.
+/* sum_run_root -- a run without a grad_acc: out [elems] = the sum of n inputs, balanced in f32. It
+ * needs no sum_run_end.
  *   out  may be one of the inputs
- *   n    1 ... SUM_RUN_MAX_INPUTS (asserted) */
-sum_run sum_run_root(float *out, size_t elems, int n);
+ *   n    1 ... SUM_RUN_MAX_INPUTS (asserted)
+ *   t    DTYPE_F32 or DTYPE_I64 (asserted), of inputs and out */
+sum_run sum_run_root(void *out, size_t elems, int n, dtype t);
 
 /* sum_run_peak -- most vectors that an accumulator holds while n nodes come in after n_before of
  * the same level: max(before, after). */

@@ -7,6 +7,7 @@
  * once. That is safe: waiting nodes come first in the order of leaves, so they are merged before a
  * sum of later nodes is written to one of their vectors. */
 #include "common/base/bytes_copy.h"
+#include "common/base/recycle.h"
 #include "common/device/cpu_tiles.h"
 #include "common/sum/sum_kernels.h"
 #include <string.h>
@@ -169,9 +170,24 @@ static fsdp_status run_block(pass *p, const void *const *in)
     return FSDP_OK;
 }
 
+static fsdp_status i64_tile(const run_args *a, size_t begin, size_t end)
+{
+    uint64_t *out = a->run->root;
+    for (size_t i = begin; i < end; i++) {
+        uint64_t sum = 0; /* unsigned: wraps as two's complement does */
+        for (int k = 0; k < a->run->n_in; k++)
+            sum += ((const uint64_t *)a->in[k])[i];
+        out[i] = sum;
+    }
+    return FSDP_OK;
+}
+
 static fsdp_status run_tile(const void *args, size_t tile)
 {
     const run_args *a = args;
+    size_t end = min_size(a->run->elems, (tile + 1) * TILE_ELEMS);
+    if (a->run->sum_dtype == DTYPE_I64)
+        return i64_tile(a, tile * TILE_ELEMS, end);
     pass p;
     p.run = a->run;
     p.streams = a->run->elems * sizeof(float) >= BYTES_STREAM_MIN;
@@ -180,7 +196,6 @@ static fsdp_status run_tile(const void *args, size_t tile)
     tree_sum_init(
         &p.tree,
         (tree_sum_space){.ctx = &p, .keep = blocks_keep, .add = blocks_add, .put = blocks_put});
-    size_t end = min_size(a->run->elems, (tile + 1) * TILE_ELEMS);
     for (p.at = tile * TILE_ELEMS; p.at < end; p.at += BLOCK_ELEMS) {
         p.n = min_size(BLOCK_ELEMS, end - p.at);
         TRY(run_block(&p, a->in));
@@ -195,4 +210,36 @@ fsdp_status sum_run_cpu(const sum_run *r, const void *const *in, int n_threads)
     run_args args = {r, in};
     n_threads = threads_for(n_threads, r->elems, MIN_PARALLEL_ELEMS);
     return tiles_run(n_threads, tiles_of(r->elems, TILE_ELEMS), run_tile, &args);
+}
+
+/* A launch's arguments, copied with it. */
+typedef struct launch_args {
+    sum_run run;
+    const void *in[]; /* [n_in] */
+} launch_args;
+
+static fsdp_status run_launched(void *args, int n_threads)
+{
+    const launch_args *a = args;
+    return sum_run_cpu(&a->run, a->in, n_threads);
+}
+
+fsdp_status sum_launch_cpu(stream *s, const sum_launch *l)
+{
+    size_t in_bytes = (size_t)l->run->n_in * sizeof *l->in, bytes = sizeof(launch_args) + in_bytes;
+    launch_args *a = recycle_get(bytes);
+    if (a == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for a sum of %d vectors", l->name,
+                          l->run->n_in);
+    a->run = *l->run;
+    memcpy(a->in, l->in, in_bytes);
+    fsdp_status status = stream_launch_work(s, &(launch_config){.fn = run_launched,
+                                                                .args = a,
+                                                                .args_bytes = bytes,
+                                                                .name = l->name,
+                                                                .label = l->label,
+                                                                .accesses = l->accesses,
+                                                                .n_accesses = l->n_accesses});
+    recycle_put(a);
+    return status;
 }

@@ -22,6 +22,8 @@
 #include <stdint.h>
 #include "common/base/status.h"
 
+EXTERN_C_BEGIN
+
 enum { TREE_SUM_LEVELS = 48 };
 
 typedef struct tree_sum_space {
@@ -71,3 +73,5 @@ uint64_t tree_sum_waiting(const tree_sum *t, int level);
 /* tree_sum_f32 -- the same sum of n floats by the recursive definition, in O(n) time and O(log n)
  * stack. The tests prove that the counter equals it. */
 float tree_sum_f32(const float *leaves, size_t n);
+
+EXTERN_C_END

@@ -91,7 +91,7 @@ static fsdp_status ours_agree(coll_transport *base, double value, double *greate
 static fsdp_status ours_open(ours *t, const coll_options *o)
 {
     int share = (int)sysconf(_SC_NPROCESSORS_ONLN) / comm_launched_ranks();
-    device_config config = {.kind = DEVICE_CPU, .n_threads = share > 0 ? share : 1};
+    device_config config = {.backend = &device_cpu, .n_threads = share > 0 ? share : 1};
     static const comm_backend BACKENDS[] = {COMM_AUTO, COMM_MPI, COMM_SHM};
     comm_config transport = {.backend = BACKENDS[o->backend]};
     TRY(device_open(&config, &t->dev));

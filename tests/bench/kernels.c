@@ -1,4 +1,5 @@
-/* kernels.c -- every operation of ops.h at the shapes of GPT-2 124M, beside the machine's roof.
+/* kernels.c -- every operation of ops.h at the shapes of GPT-2 124M, with activations and
+ * parameters in fp32 and in bf16, beside the machine's roof.
  *
  *   kernels --roof FILE --roof-only                 measure the roof alone: "key,value" lines
  *   kernels [--ops fast|portable] [--rows N] [--seq-len T] [--attention-t T] [--optimizer]
@@ -29,9 +30,9 @@ typedef struct bench {
     stream *s;
     bench_roof roof;
     FILE *csv;
-    size_t rows, seq_len; /* rows = sequences * seq_len */
-    float *x[N_ARRAYS];   /* [array_elems] each, small random numbers */
-    uint16_t *weight;     /* [VOCAB * C] the same in bf16 */
+    size_t rows, seq_len;  /* rows = sequences * seq_len */
+    float *x[N_ARRAYS];    /* [array_elems] each, small random numbers */
+    uint16_t *h[N_ARRAYS]; /* the same in bf16 */
     size_t array_elems;
     int32_t *tokens; /* [rows] */
     rsum *sum;
@@ -48,7 +49,6 @@ typedef fsdp_status (*kernel_fn)(const ops *o, stream *s, const void *args);
         return o->op(s, (const op##_args *)args);                                                  \
     }
 RUNNER(matmul)
-RUNNER(bias_add)
 RUNNER(bias_backward)
 RUNNER(embedding)
 RUNNER(embedding_backward)
@@ -103,8 +103,8 @@ static void print_row(const bench *b, const kernel *k, const bound *u, double *s
     fflush(b->csv);
 }
 
-/* compute: what is multiplied. */
-static fsdp_status measure_as(bench *b, dtype compute, const kernel *k)
+/* type: what is multiplied. */
+static fsdp_status measure_as(bench *b, dtype type, const kernel *k)
 {
     double seconds[MAX_REPS];
     TRY(time_once(b, k, &seconds[0]));
@@ -112,8 +112,7 @@ static fsdp_status measure_as(bench *b, dtype compute, const kernel *k)
     for (size_t i = 0; i < reps; i++)
         TRY(time_once(b, k, &seconds[i]));
     bound u;
-    u.least_s =
-        bench_bound(&b->roof, compute, (double)k->flops, (double)k->bytes, &u.limit, &u.rate);
+    u.least_s = bench_bound(&b->roof, type, (double)k->flops, (double)k->bytes, &u.limit, &u.rate);
     print_row(b, k, &u, seconds, reps);
     return FSDP_OK;
 }
@@ -143,185 +142,232 @@ static fsdp_status measure_in_place(bench *b, bench_mix mix, const kernel *k)
 
 /* ---- the cases ----------------------------------------------------------------------------- */
 
-/* y[m,n] = x w, d_x = d_y w^T and d_w += x^T d_y of one weight [k,n] (the head's is stored [n,k]),
- * as the model calls them: with parameters in bf16 w is stored so, and the other operands, in fp32,
- * are rounded by the operation. */
+/* Array i from element `at` on, stored as `type`. */
+static void *array(const bench *b, int i, size_t at, dtype type)
+{
+    return type == DTYPE_BF16 ? (void *)(b->h[i] + at) : (void *)(b->x[i] + at);
+}
+
+/* A row of the table is named after the operation, and " bf16" if it is of that type. */
+typedef struct label {
+    char text[64];
+} label;
+
+static label label_of(const char *name, const char *part, dtype type)
+{
+    label l;
+    snprintf(l.text, sizeof l.text, "%s%s%s", name, part, type == DTYPE_BF16 ? " bf16" : "");
+    return l;
+}
+
+/* y[m,n] = x w + bias, d_x = d_y w^T and d_w += x^T d_y of one weight [k,n] (the head's is stored
+ * [n,k], and it has no bias), as the model calls them: gradients of weights are fp32. */
 static fsdp_status measure_linear(bench *b, const char *name, size_t n_in, size_t n_out,
                                   bool is_head, dtype type)
 {
-    size_t rows = b->rows;
-    size_t flops = 2 * rows * n_in * n_out;
-    size_t in = 4 * rows * n_in, out = 4 * rows * n_out, w = n_in * n_out;
-    const void *weight = type == DTYPE_BF16 ? (const void *)b->weight : b->x[2];
-    char label[3][48], shape[64];
-    const char *const parts[] = {"", " backward x", " backward w"};
-    for (int i = 0; i < 3; i++)
-        snprintf(label[i], sizeof label[i], "matmul %s%s%s", name, parts[i],
-                 type == DTYPE_BF16 ? " bf16" : "");
+    size_t rows = b->rows, bytes_of = dtype_bytes(type), w = n_in * n_out;
+    size_t flops = 2 * rows * w, in = rows * n_in, out = rows * n_out;
+    char shape[64];
     snprintf(shape, sizeof shape, "%zu x %zu x %zu", rows, n_in, n_out);
-    matmul_args y = {.out = b->x[0],
-                     .a = b->x[1],
-                     .b = weight,
+    matmul_args y = {.out = array(b, 0, 0, type),
+                     .a = array(b, 1, 0, type),
+                     .b = array(b, 2, 0, type),
+                     .bias = is_head ? NULL : array(b, 3, 0, type),
                      .m = rows,
                      .n = n_out,
                      .k = n_in,
                      .trans_b = is_head,
-                     .b_type = type,
-                     .compute = type};
-    size_t bytes = in + w * dtype_bytes(type) + out;
-    TRY(measure_as(b, type, &(kernel){label[0], shape, run_matmul, &y, flops, bytes}));
+                     .type = type,
+                     .out_type = type};
+    size_t bytes = bytes_of * (in + w + out);
+    TRY(measure_as(b, type,
+                   &(kernel){label_of(name, "", type).text, shape, run_matmul, &y, flops, bytes}));
     matmul_args d_x = y;
+    d_x.bias = NULL;
     d_x.n = n_in;
     d_x.k = n_out;
     d_x.trans_b = !is_head;
-    TRY(measure_as(b, type, &(kernel){label[1], shape, run_matmul, &d_x, flops, bytes}));
+    TRY(measure_as(b, type,
+                   &(kernel){label_of(name, " backward x", type).text, shape, run_matmul, &d_x,
+                             flops, bytes}));
     matmul_args d_w = {.out = b->x[0],
-                       .a = b->x[1],
-                       .b = b->x[2],
+                       .a = array(b, 1, 0, type),
+                       .b = array(b, 2, 0, type),
                        .m = is_head ? n_out : n_in,
                        .n = is_head ? n_in : n_out,
                        .k = rows,
                        .trans_a = true,
                        .accumulate = true,
-                       .compute = type};
-    bytes = in + 2 * w * sizeof(float) + out;
-    return measure_as(b, type, &(kernel){label[2], shape, run_matmul, &d_w, flops, bytes});
+                       .type = type};
+    bytes = bytes_of * (in + out) + 2 * w * sizeof(float);
+    return measure_as(
+        b, type,
+        &(kernel){label_of(name, " backward w", type).text, shape, run_matmul, &d_w, flops, bytes});
 }
 
 static fsdp_status measure_matmuls(bench *b, dtype type)
 {
-    TRY(measure_linear(b, "qkv", C, 3 * C, false, type));
-    TRY(measure_linear(b, "attention out", C, C, false, type));
-    TRY(measure_linear(b, "mlp in", C, FF, false, type));
-    TRY(measure_linear(b, "mlp out", FF, C, false, type));
-    return measure_linear(b, "head", C, VOCAB, true, type);
+    TRY(measure_linear(b, "matmul qkv", C, 3 * C, false, type));
+    TRY(measure_linear(b, "matmul attention out", C, C, false, type));
+    TRY(measure_linear(b, "matmul mlp in", C, FF, false, type));
+    TRY(measure_linear(b, "matmul mlp out", FF, C, false, type));
+    return measure_linear(b, "matmul head", C, VOCAB, true, type);
 }
 
-static fsdp_status measure_attention(bench *b, size_t batch, size_t seq_len)
+static fsdp_status measure_attention(bench *b, size_t batch, size_t seq_len, dtype type)
 {
     size_t rows = batch * seq_len;
     size_t product = 2 * batch * HEADS * HEAD_DIM * seq_len * (seq_len + 1) / 2; /* causal */
-    size_t bytes = 4 * rows * C;
+    size_t bytes = dtype_bytes(type) * rows * C;
     char shape[64];
     snprintf(shape, sizeof shape, "B %zu T %zu H %d D %d", batch, seq_len, HEADS, HEAD_DIM);
-    float *qkv = b->x[0], *d_qkv = b->x[1];
-    float *out = b->x[2], *d_out = b->x[3], *lse = b->x[2] + rows * C;
-    const float scale = 1.0f / sqrtf(HEAD_DIM);
-    attention_args forward = {.out = out,
-                              .lse = lse,
-                              .q = qkv,
-                              .k = qkv + C,
-                              .v = qkv + 2 * C,
-                              .q_stride = 3 * C,
-                              .k_stride = 3 * C,
-                              .v_stride = 3 * C,
-                              .batch = batch,
-                              .seq_len = seq_len,
-                              .n_head = HEADS,
-                              .n_kv_head = HEADS,
-                              .head_dim = HEAD_DIM,
-                              .scale = scale};
-    TRY(measure(b, &(kernel){"attention", shape, run_attention, &forward, 2 * product, 4 * bytes}));
-    attention_backward_args backward = {.d_q = d_qkv,
-                                        .d_k = d_qkv + C,
-                                        .d_v = d_qkv + 2 * C,
-                                        .d_out = d_out,
-                                        .out = out,
-                                        .lse = lse,
-                                        .q = qkv,
-                                        .k = qkv + C,
-                                        .v = qkv + 2 * C,
-                                        .q_stride = 3 * C,
-                                        .k_stride = 3 * C,
-                                        .v_stride = 3 * C,
-                                        .batch = batch,
-                                        .seq_len = seq_len,
-                                        .n_head = HEADS,
-                                        .n_kv_head = HEADS,
-                                        .head_dim = HEAD_DIM,
-                                        .scale = scale};
-    return measure(b, &(kernel){"attention backward", shape, run_attention_backward, &backward,
-                                5 * product, 8 * bytes});
+    const attention_shape strides = {.q_stride = 3 * C,
+                                     .k_stride = 3 * C,
+                                     .v_stride = 3 * C,
+                                     .batch = batch,
+                                     .seq_len = seq_len,
+                                     .n_head = HEADS,
+                                     .n_kv_head = HEADS,
+                                     .head_dim = HEAD_DIM,
+                                     .scale = 1.0f / sqrtf(HEAD_DIM),
+                                     .type = type};
+    attention_args forward = {.out = array(b, 2, 0, type),
+                              .lse = b->x[3] + rows * C,
+                              .q = array(b, 0, 0, type),
+                              .k = array(b, 0, C, type),
+                              .v = array(b, 0, 2 * C, type),
+                              .shape = strides};
+    TRY(measure(b, &(kernel){label_of("attention", "", type).text, shape, run_attention, &forward,
+                             2 * product, 4 * bytes}));
+    attention_backward_args backward = {.d_q = array(b, 1, 0, type),
+                                        .d_k = array(b, 1, C, type),
+                                        .d_v = array(b, 1, 2 * C, type),
+                                        .d_out = array(b, 3, 0, type),
+                                        .out = forward.out,
+                                        .lse = forward.lse,
+                                        .q = forward.q,
+                                        .k = forward.k,
+                                        .v = forward.v,
+                                        .shape = strides};
+    return measure(b, &(kernel){label_of("attention", " backward", type).text, shape,
+                                run_attention_backward, &backward, 5 * product, 8 * bytes});
 }
 
 /* Bias, GELU: rows of width FF, where they cost most. */
-static fsdp_status measure_elementwise(bench *b)
+static fsdp_status measure_elementwise(bench *b, dtype type)
 {
     size_t rows = b->rows, elems = rows * FF;
-    size_t bytes = 4 * elems;
+    size_t bytes = dtype_bytes(type) * elems;
     char shape[64];
     snprintf(shape, sizeof shape, "%zu x %d", rows, FF);
-    bias_add_args bias = {.out = b->x[0], .in = b->x[0], .bias = b->x[1], .rows = rows, .cols = FF};
-    TRY(measure(b, &(kernel){"bias add", shape, run_bias_add, &bias, elems, 2 * bytes}));
-    bias_backward_args d_bias = {.d_bias = b->x[0], .d_out = b->x[1], .rows = rows, .cols = FF};
-    TRY(measure(b, &(kernel){"bias backward", shape, run_bias_backward, &d_bias, elems, bytes}));
-    gelu_args gelu = {.out = b->x[0], .in = b->x[1], .elems = elems};
-    TRY(measure(b, &(kernel){"gelu", shape, run_gelu, &gelu, 0, 2 * bytes}));
-    gelu_backward_args d_gelu = {.d_in = b->x[0], .d_out = b->x[1], .in = b->x[2], .elems = elems};
-    TRY(measure(b, &(kernel){"gelu backward", shape, run_gelu_backward, &d_gelu, 0, 3 * bytes}));
-    add_args add = {.out = b->x[0], .a = b->x[1], .b = b->x[2], .elems = rows * C};
-    snprintf(shape, sizeof shape, "%zu x %d", rows, C);
-    return measure(b, &(kernel){"add", shape, run_add, &add, rows * C, 12 * rows * C});
+    bias_backward_args d_bias = {
+        .d_bias = b->x[0], .d_out = array(b, 1, 0, type), .rows = rows, .cols = FF, .type = type};
+    TRY(measure(b, &(kernel){label_of("bias", " backward", type).text, shape, run_bias_backward,
+                             &d_bias, elems, bytes}));
+    gelu_args gelu = {
+        .out = array(b, 0, 0, type), .in = array(b, 1, 0, type), .elems = elems, .type = type};
+    TRY(measure(b,
+                &(kernel){label_of("gelu", "", type).text, shape, run_gelu, &gelu, 0, 2 * bytes}));
+    gelu_backward_args d_gelu = {.d_in = array(b, 0, 0, type),
+                                 .d_out = array(b, 1, 0, type),
+                                 .in = array(b, 2, 0, type),
+                                 .elems = elems,
+                                 .type = type};
+    return measure(b, &(kernel){label_of("gelu", " backward", type).text, shape, run_gelu_backward,
+                                &d_gelu, 0, 3 * bytes});
 }
 
-static fsdp_status measure_rows(bench *b)
+static fsdp_status measure_norm(bench *b, dtype type)
 {
-    size_t rows = b->rows, batch = rows / b->seq_len;
-    size_t bytes = 4 * rows * C, logits = 4 * rows * VOCAB;
+    size_t rows = b->rows, bytes = dtype_bytes(type) * rows * C;
     char shape[64];
     snprintf(shape, sizeof shape, "%zu x %d", rows, C);
     float *mean = b->x[3], *rstd = b->x[3] + rows;
-    layernorm_args norm = {.out = b->x[0],
+    layernorm_args norm = {.out = array(b, 0, 0, type),
                            .mean = mean,
                            .rstd = rstd,
-                           .in = b->x[1],
-                           .gain = b->x[2],
-                           .bias = b->x[2] + C,
+                           .in = array(b, 1, 0, type),
+                           .gain = array(b, 2, 0, type),
+                           .bias = array(b, 2, C, type),
                            .rows = rows,
                            .cols = C,
-                           .eps = 1e-5f};
-    TRY(measure(b, &(kernel){"layernorm", shape, run_layernorm, &norm, 0, 2 * bytes}));
-    layernorm_backward_args d_norm = {.d_in = b->x[0],
+                           .eps = 1e-5f,
+                           .type = type};
+    TRY(measure(b, &(kernel){label_of("layernorm", "", type).text, shape, run_layernorm, &norm, 0,
+                             2 * bytes}));
+    layernorm_backward_args d_norm = {.d_in = array(b, 0, 0, type),
                                       .d_gain = b->x[3] + 2 * rows,
                                       .d_bias = b->x[3] + 2 * rows + C,
-                                      .d_out = b->x[1],
-                                      .in = b->x[1] + rows * C,
-                                      .gain = b->x[2],
+                                      .d_out = array(b, 1, 0, type),
+                                      .in = array(b, 1, rows * C, type),
+                                      .gain = array(b, 2, 0, type),
                                       .mean = mean,
                                       .rstd = rstd,
-                                      .d_residual = b->x[2] + C,
+                                      .d_residual = array(b, 2, C, type),
                                       .rows = rows,
-                                      .cols = C};
-    TRY(measure(
-        b, &(kernel){"layernorm backward", shape, run_layernorm_backward, &d_norm, 0, 4 * bytes}));
-    embedding_args emb = {.out = b->x[0],
-                          .wte = b->x[1],
-                          .wpe = b->x[2],
+                                      .cols = C,
+                                      .type = type};
+    return measure(b, &(kernel){label_of("layernorm", " backward", type).text, shape,
+                                run_layernorm_backward, &d_norm, 0, 4 * bytes});
+}
+
+static fsdp_status measure_tokens(bench *b, dtype type)
+{
+    size_t rows = b->rows, batch = rows / b->seq_len;
+    size_t elems = rows * C, bytes_of = dtype_bytes(type);
+    char shape[64];
+    snprintf(shape, sizeof shape, "%zu x %d", rows, C);
+    embedding_args emb = {.out = array(b, 0, 0, type),
+                          .wte = array(b, 1, 0, type),
+                          .wpe = array(b, 2, 0, type),
                           .tokens = b->tokens,
                           .batch = batch,
                           .seq_len = b->seq_len,
                           .width = C,
-                          .vocab = VOCAB};
-    TRY(measure(b, &(kernel){"embedding", shape, run_embedding, &emb, 0, 3 * bytes}));
+                          .vocab = VOCAB,
+                          .type = type};
+    TRY(measure(b, &(kernel){label_of("embedding", "", type).text, shape, run_embedding, &emb, 0,
+                             3 * bytes_of * elems}));
     embedding_backward_args d_emb = {.d_wte = b->x[0],
                                      .d_wpe = b->x[1],
-                                     .d_out = b->x[2],
+                                     .d_out = array(b, 2, 0, type),
                                      .tokens = b->tokens,
                                      .batch = batch,
                                      .seq_len = b->seq_len,
                                      .width = C,
-                                     .vocab = VOCAB};
-    TRY(measure(
-        b, &(kernel){"embedding backward", shape, run_embedding_backward, &d_emb, 0, 4 * bytes}));
+                                     .vocab = VOCAB,
+                                     .type = type};
+    TRY(measure(b, &(kernel){label_of("embedding", " backward", type).text, shape,
+                             run_embedding_backward, &d_emb, 0, (bytes_of + 12) * elems}));
     cross_entropy_args loss = {.loss = b->scalars,
-                               .d_logits = b->x[0],
-                               .logits = b->x[1],
+                               .d_logits = array(b, 0, 0, type),
+                               .logits = array(b, 1, 0, type),
                                .targets = b->tokens,
                                .rows = rows,
-                               .vocab = VOCAB};
+                               .vocab = VOCAB,
+                               .type = type};
     snprintf(shape, sizeof shape, "%zu x %d", rows, VOCAB);
-    return measure(b, &(kernel){"cross entropy with gradient", shape, run_cross_entropy, &loss, 0,
-                                2 * logits});
+    return measure(b, &(kernel){label_of("cross entropy with gradient", "", type).text, shape,
+                                run_cross_entropy, &loss, 0, 2 * bytes_of * rows * VOCAB});
+}
+
+static fsdp_status measure_type(bench *b, dtype type)
+{
+    TRY(measure_matmuls(b, type));
+    TRY(measure_attention(b, b->rows / b->seq_len, b->seq_len, type));
+    TRY(measure_elementwise(b, type));
+    TRY(measure_norm(b, type));
+    return measure_tokens(b, type);
+}
+
+/* Sums of gradients, which are fp32. */
+static fsdp_status measure_add(bench *b)
+{
+    size_t elems = b->rows * C;
+    char shape[64];
+    snprintf(shape, sizeof shape, "%zu x %d", b->rows, C);
+    add_args add = {.out = b->x[0], .a = b->x[1], .b = b->x[2], .elems = elems};
+    return measure(b, &(kernel){"add", shape, run_add, &add, elems, 12 * elems});
 }
 
 /* What runs once a step over all parameters. */
@@ -394,11 +440,10 @@ static fsdp_status allocate(bench *b, const bench_options *o)
         TRY(device_alloc_f32(b->s, MEM_OTHER, elems, "bench", &b->x[k]));
         for (size_t i = 0; i < elems; i++) /* in (0, 0.25], no two neighbours equal */
             b->x[k][i] = (float)((i * 2654435761u + (size_t)k * 40503u) % 4093 + 1) / 16372.0f;
+        TRY(device_alloc(b->s, MEM_OTHER, elems * sizeof *b->h[k], "bench", (void **)&b->h[k]));
+        for (size_t i = 0; i < elems; i++)
+            b->h[k][i] = bf16_from_f32(b->x[k][i]);
     }
-    const size_t weights = (size_t)VOCAB * C;
-    TRY(device_alloc(b->s, MEM_OTHER, weights * sizeof *b->weight, "bench", (void **)&b->weight));
-    for (size_t i = 0; i < weights; i++)
-        b->weight[i] = bf16_from_f32(b->x[2][i]);
     TRY(device_alloc(b->s, MEM_OTHER, b->rows * sizeof *b->tokens, "bench", (void **)&b->tokens));
     for (size_t i = 0; i < b->rows; i++)
         b->tokens[i] = (int32_t)(philox_u32(1, 0, i) % VOCAB);
@@ -409,9 +454,10 @@ static fsdp_status allocate(bench *b, const bench_options *o)
 
 static void release(bench *b)
 {
-    for (int k = 0; k < N_ARRAYS; k++)
+    for (int k = 0; k < N_ARRAYS; k++) {
         device_free(b->s, b->x[k]);
-    device_free(b->s, b->weight);
+        device_free(b->s, b->h[k]);
+    }
     device_free(b->s, b->tokens);
     device_free(b->s, b->sum);
     device_free(b->s, b->scalars);
@@ -428,13 +474,13 @@ static fsdp_status run(bench *b, const bench_options *o)
         return FSDP_OK;
     TRY(allocate(b, o));
     fprintf(b->csv, "ops,operation,shape,ms,q1,q3,best,runs,GFLOP/s,GB/s,limit,roof,%% of roof\n");
-    TRY(measure_matmuls(b, DTYPE_F32));
-    TRY(measure_matmuls(b, DTYPE_BF16));
-    TRY(measure_attention(b, b->rows / b->seq_len, b->seq_len));
-    TRY(measure_elementwise(b));
-    TRY(measure_rows(b));
-    if (o->attention_t > 0)
-        TRY(measure_attention(b, 1, (size_t)o->attention_t));
+    TRY(measure_type(b, DTYPE_F32));
+    TRY(measure_type(b, DTYPE_BF16));
+    TRY(measure_add(b));
+    if (o->attention_t > 0) {
+        TRY(measure_attention(b, 1, (size_t)o->attention_t, DTYPE_F32));
+        TRY(measure_attention(b, 1, (size_t)o->attention_t, DTYPE_BF16));
+    }
     return o->with_optimizer ? measure_optimizer(b) : FSDP_OK;
 }
 
@@ -451,7 +497,7 @@ static fsdp_status parse(int argc, char **argv, bench_options *o)
 static fsdp_status open_and_run(bench *b, const bench_options *o)
 {
     device *d = NULL;
-    device_config config = {.kind = DEVICE_CPU, .n_threads = omp_get_max_threads()};
+    device_config config = {.backend = &device_cpu, .n_threads = omp_get_max_threads()};
     if (o->csv != NULL && (b->csv = fopen(o->csv, "w")) == NULL)
         return fsdp_error(FSDP_EIO, "pass a --csv file that can be written", "cannot write %s: %s",
                           o->csv, strerror(errno));

@@ -5,7 +5,7 @@
 # losses, and export the same weights, also across a checkpoint. What is exported are the fp32 masters.
 #
 # Curve: 200 steps of the tiny model beside fp32, for the same initial weights. Measured (--measure: seeds 1 to 6): the
-# largest relative difference of a step's loss is 4.3e-4 to 8.9e-4 with parameters in bf16, on average 5.6e-4, and 1.0e-5
+# largest relative difference of a step's loss is 5.1e-4 to 8.3e-4 with the model in bf16, on average 6.0e-4, and 1.0e-5
 # to 1.5e-5, on average 1.2e-5, with sums in bf16 alone. Allowed is 4 times the average. Two seeds differ by
 # 1.5e-2 to 4.2e-2, so the band is far below what a different run would show; and it is no more than bf16's rounding
 # (2^-8 = 3.9e-3 of an operand at most) for a loss that averages over 256 tokens.
@@ -56,7 +56,7 @@ for seed in $seeds; do
     train fp32 1 $curve --seed "$seed" && train params 1 $curve --seed "$seed" --param-dtype bf16 &&
         train sums 1 $curve --seed "$seed" --reduce-dtype bf16 &&
         train both 1 $curve --seed "$seed" --param-dtype bf16 --reduce-dtype bf16 || continue
-    for what in params:2.2e-3 sums:4.8e-5 both:2.2e-3; do
+    for what in params:2.4e-3 sums:4.8e-5 both:2.4e-3; do
         d=$(worst "$tmp/fp32.csv" "$tmp/${what%:*}.csv")
         awk -v d="$d" -v allowed="${what#*:}" 'BEGIN { exit !(d <= allowed && d > 1e-7) }'
         verdict $? "bf16 ${what%:*}, seed $seed: 200 losses within $d of fp32, allowed ${what#*:}, not 0"

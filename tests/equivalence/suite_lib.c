@@ -4,12 +4,13 @@
 #include <string.h>
 #include "common/model/gpt2.h"
 #include "tests/equivalence/twin_lib.h"
+#include "tests/unit/target_lib.h"
 
 fsdp_status suite_open(suite *s)
 {
     device_config dc[2] = {
-        {.kind = DEVICE_CPU, .n_threads = 1},
-        {.kind = DEVICE_CPU, .n_threads = 2, .debug_fill = true, .async_compute = true}};
+        {.backend = &device_cpu, .n_threads = 1},
+        {.backend = target_backend(), .n_threads = 2, .debug_fill = true, .async_compute = true}};
     TRY(comm_schedule_seed(&dc[1].schedule_seed));
     s->order = order_check_create();
     FSDP_ASSERT(s->order != NULL);

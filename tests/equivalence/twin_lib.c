@@ -72,7 +72,7 @@ fsdp_status twin_create(const twin_config *c, twin *t)
     TRY(lay_out(t, c->mode));
     TRY(model_views_init(c->m, &t->views));
     TRY(fill(t, c->seed));
-    TRY(device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 1}, &t->dev));
+    TRY(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &t->dev));
     return make_runner(t, DTYPE_F32);
 }
 

@@ -46,7 +46,7 @@ typedef struct twin_config {
 
 /* twin_create -- parameters are those of the seed, in fp32. */
 fsdp_status twin_create(const twin_config *c, twin *t);
-/* twin_use_dtypes -- compute with params rounded to bf16 (as they are now), sum leaves in bf16:
+/* twin_use_dtypes -- compute in bf16, with params rounded (as they are now); sum leaves in bf16:
  * every leaf and every sum of two is rounded. Once, before the first leaf. */
 fsdp_status twin_use_dtypes(twin *t, dtype param_dtype, dtype reduce_dtype);
 void twin_free(twin *t); /* a zeroed struct is accepted */

@@ -104,6 +104,28 @@ static float *array_of(fixture *fx, fsdp_optimizer *o, int u, int k)
     return k == 0 ? fx->f.units[u].shard : k == 1 ? o->units[u].m : o->units[u].v;
 }
 
+/* Array k of unit u. */
+typedef struct ckpt_place {
+    const fixture *fx;
+    int u, k;
+} ckpt_place;
+
+static float value_to_save(void *ctx, size_t i)
+{
+    const ckpt_place *at = ctx;
+    size_t e = 0;
+    int p = fix_param_at(at->fx, at->u, fix_shard_begin(at->fx, at->u) + i, &e);
+    return p < 0 ? NAN : saved_value(at->k, p, e, ckpt_version);
+}
+
+/* Not what the fixture starts with. */
+static float value_to_forget(void *ctx, size_t i)
+{
+    const ckpt_place *at = ctx;
+    size_t e = 0;
+    return fix_param_at(at->fx, at->u, fix_shard_begin(at->fx, at->u) + i, &e) < 0 ? 0.0f : -1.0f;
+}
+
 /* How often the files of the checkpoint hold every element; rank 0 looks. */
 static fsdp_status written_once(int n_files)
 {
@@ -141,12 +163,9 @@ static fsdp_status save_body(fixture *fx)
     TRY(stream_sync(fx->compute));
     for (int u = 0; u < N_UNITS; u++)
         for (int k = 0; k < 3; k++)
-            for (size_t i = 0; i < fx->f.units[u].layout.shard_elems && array_of(fx, &o, u, k);
-                 i++) {
-                size_t e = 0;
-                int p = fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &e);
-                array_of(fx, &o, u, k)[i] = p < 0 ? NAN : saved_value(k, p, e, ckpt_version);
-            }
+            if (array_of(fx, &o, u, k))
+                TRY(fix_fill(fx, array_of(fx, &o, u, k), fx->f.units[u].layout.shard_elems,
+                             value_to_save, &(ckpt_place){fx, u, k}));
     bool saves = !fx->spec->group_ranks || comm_rank(fx->world) < fx->spec->group_ranks;
     if (saves)
         TRY(ckpt_save(&o, ckpt_dir, 7 + ckpt_version));
@@ -164,20 +183,18 @@ static fsdp_status load_body(fixture *fx)
     TRY(optimizer_create(&fx->r, &o));
     TRY(stream_sync(fx->compute));
     if (loads) {
-        for (int u = 0; u < N_UNITS; u++) /* forget what the fixture starts with */
-            for (size_t i = 0; i < fx->f.units[u].layout.shard_elems; i++) {
-                size_t e = 0;
-                fx->f.units[u].shard[i] =
-                    fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &e) < 0 ? 0.0f : -1.0f;
-            }
+        for (int u = 0; u < N_UNITS; u++)
+            TRY(fix_fill(fx, fx->f.units[u].shard, fx->f.units[u].layout.shard_elems,
+                         value_to_forget, &(ckpt_place){fx, u, 0}));
         TRY(ckpt_load(&o, ckpt_dir, &step));
         TRY(stream_sync(fx->compute));
         note(fx, expect_int("step to go on from", step, 7 + ckpt_version));
     }
     for (int u = 0; u < N_UNITS && loads; u++)
-        for (int k = 0; k < 3; k++)
-            for (size_t i = 0; i < fx->f.units[u].layout.shard_elems && array_of(fx, &o, u, k);
-                 i++) {
+        for (int k = 0; k < 3; k++) {
+            const size_t elems = fx->f.units[u].layout.shard_elems;
+            const float *got = fix_read(fx, array_of(fx, &o, u, k), elems);
+            for (size_t i = 0; i < elems && got; i++) {
                 size_t e = 0;
                 int p = fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &e);
                 float want = p < 0 ? 0.0f : saved_value(k, p, e, ckpt_version);
@@ -186,8 +203,9 @@ static fsdp_status load_body(fixture *fx)
                     continue; /* moments of a frozen parameter mean nothing */
                 snprintf(what, sizeof what, "unit %d, array %d, element %zu after loading", u, k,
                          i);
-                note(fx, expect_f32(what, &array_of(fx, &o, u, k)[i], &want, 1));
+                note(fx, expect_f32(what, &got[i], &want, 1));
             }
+        }
     optimizer_free(&o);
     return FSDP_OK;
 }

@@ -64,10 +64,20 @@ static fsdp_status evaluate(forward_case *c, const model_views *views, unit_hook
             r,
             &(micro_step){.tokens = c->tokens, .targets = c->targets, .n_micro = 1, .loss = loss});
     if (st == FSDP_OK)
-        st = grade_read(c->g->compute, loss, 1, host_loss);
+        st = grade_read(c->g->compute, loss, sizeof *loss, host_loss);
     device_free(c->g->compute, loss);
     runner_free(r);
     return st;
+}
+
+static fsdp_status write_initial(stream *s, const param_spec *spec, int p, void *param)
+{
+    float *host = calloc(spec->elems, sizeof *host);
+    FSDP_ASSERT(host);
+    param_init_range(spec, p, SEED, 0, spec->elems, host);
+    fsdp_status status = grade_write(s, param, host, spec->elems * sizeof *host);
+    free(host);
+    return status;
 }
 
 /* The twin on one device: all parameters resident, no learner's code. */
@@ -87,9 +97,7 @@ static fsdp_status twin_loss(forward_case *c, float *host_loss)
         }
         st = device_alloc(s, MEM_OTHER, m->params[p].elems * sizeof(float), "twin", &v.params[p]);
         if (st == FSDP_OK)
-            st = stream_sync(s);
-        if (st == FSDP_OK)
-            param_init_range(&m->params[p], p, SEED, 0, m->params[p].elems, v.params[p]);
+            st = write_initial(s, &m->params[p], p, v.params[p]);
     }
     if (st == FSDP_OK)
         st = evaluate(c, &v, (unit_hooks){0}, layer_unit, 1, host_loss);

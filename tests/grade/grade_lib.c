@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "common/base/clock.h"
+#include "tests/unit/target_lib.h"
 
 /* A hang is reported by the comm layer before the grader's own limit (20 s) kills the launch. */
 static const double COMM_TIMEOUT_S = 12.0;
@@ -111,10 +112,15 @@ const char *trace_stop(grade *g)
     return g->trace;
 }
 
-fsdp_status grade_read(stream *s, const float *src, size_t elems, float *host)
+fsdp_status grade_read(stream *s, const void *src, size_t bytes, void *host)
 {
-    TRY(device_download(s, host, src, elems * sizeof *host));
+    TRY(device_download(s, host, src, bytes));
     return stream_sync(s);
+}
+
+fsdp_status grade_write(stream *s, void *dst, const void *host, size_t bytes)
+{
+    return device_upload(s, dst, host, bytes);
 }
 
 fsdp_status grade_launch(stream *s, stream_fn fn, const void *args, size_t args_bytes,
@@ -134,6 +140,7 @@ fsdp_status grade_launch_idle(stream *s, stream_fn fn, const void *args, size_t 
     return stream_launch_work(s, &(launch_config){.fn = fn,
                                                   .args = args,
                                                   .args_bytes = args_bytes,
+                                                  .on_host = true,
                                                   .work = {.key = {.name = name}},
                                                   .accesses = TOUCHES_NOTHING});
 }
@@ -285,6 +292,7 @@ static const grade_task *find_task(const grade_task *tasks, int n_tasks, const c
 fsdp_status grade_device_open(grade *g, const device_config *config, device **out)
 {
     device_config c = *config;
+    c.backend = target_backend();
     if (c.async_compute && c.schedule_seed == 0) /* else tests look where the host stands */
         TRY(comm_schedule_seed(&c.schedule_seed));
     TRY(device_open(&c, out));
@@ -295,8 +303,7 @@ fsdp_status grade_device_open(grade *g, const device_config *config, device **ou
 
 static fsdp_status grade_open(grade *g)
 {
-    device_config dc = {
-        .kind = DEVICE_CPU, .n_threads = 1, .debug_fill = true, .async_compute = true};
+    device_config dc = {.n_threads = 1, .debug_fill = true, .async_compute = true};
     const char *limit = getenv("FSDP_TIMEOUT_S");
     comm_config cc = {.timeout_s = limit ? atof(limit) : COMM_TIMEOUT_S};
     g->order = order_check_create();

@@ -12,7 +12,7 @@
  * The device has debug_fill (fresh and freed memory is NaN) and async_compute: the compute stream
  * is a worker as well, so the host runs ahead and a missing wait shows. A checker watches it too,
  * which finds a missing event whatever the timing; its report comes before other failures of the
- * task. Read device memory with grade_read. */
+ * task. The host reads device memory with grade_read and writes it with grade_write. */
 #pragma once
 #include <stdatomic.h>
 #include "common/comm/comm.h"
@@ -38,7 +38,7 @@ typedef struct grade_task {
     fsdp_status (*run)(grade *g); /* FSDP_OK: pass; FSDP_ETODO: unwritten; FSDP_ESKIP; else: fail */
 } grade_task;
 
-/* grade_device_open -- device_open, under g->order. */
+/* grade_device_open -- device_open of the device under test (target_lib.h), under g->order. */
 fsdp_status grade_device_open(grade *g, const device_config *config, device **out);
 
 /* grade_main -- what a test program's main returns: 0 if all tasks passed, else 1. */
@@ -63,8 +63,10 @@ fsdp_status first_failure(fsdp_status so_far, fsdp_status next, fsdp_error_info 
 void trace_start(grade *g);
 const char *trace_stop(grade *g);
 
-/* grade_read -- host [elems] = src as it is behind everything issued on s; waits for s. */
-fsdp_status grade_read(stream *s, const float *src, size_t elems, float *host);
+/* grade_read -- host [bytes] = src as it is behind everything issued on s; waits for s. */
+fsdp_status grade_read(stream *s, const void *src, size_t bytes, void *host);
+/* grade_write -- dst [bytes] = host, in order of s; host may be used again at once. */
+fsdp_status grade_write(stream *s, void *dst, const void *host, size_t bytes);
 /* grade_launch -- run fn(args) on s, a kernel of a test that writes one array. */
 fsdp_status grade_launch(stream *s, stream_fn fn, const void *args, size_t args_bytes,
                          mem_access array);

@@ -12,8 +12,42 @@ void note(fixture *fx, fsdp_status check)
     }
 }
 
+const float *fix_read(fixture *fx, const void *array, size_t elems)
+{
+    if (!array)
+        return NULL;
+    float *copy = calloc(elems + 1, sizeof *copy);
+    fx->copies = realloc(fx->copies, (fx->n_copies + 1) * sizeof *fx->copies);
+    FSDP_ASSERT(copy && fx->copies);
+    fx->copies[fx->n_copies++] = copy;
+    note(fx, grade_read(fx->compute, array, elems * sizeof *copy, copy));
+    return copy;
+}
+
+void fix_copies_free(fixture *fx)
+{
+    for (size_t i = 0; i < fx->n_copies; i++)
+        free(fx->copies[i]);
+    free(fx->copies);
+    fx->copies = NULL;
+    fx->n_copies = 0;
+}
+
+fsdp_status fix_fill(fixture *fx, float *array, size_t elems, float (*value)(void *ctx, size_t i),
+                     void *ctx)
+{
+    float *host = calloc(elems + 1, sizeof *host);
+    FSDP_ASSERT(host);
+    for (size_t i = 0; i < elems; i++)
+        host[i] = value(ctx, i);
+    fsdp_status status = grade_write(fx->compute, array, host, elems * sizeof *host);
+    free(host);
+    return status;
+}
+
 void expect_values(fixture *fx, const char *what, const float *got, const float *want, size_t elems)
 {
+    got = fix_read(fx, got, elems);
     if (!got && elems > 0)
         note(fx, fsdp_error(FSDP_EINVAL, "", "%s: no memory, expected %zu elements", what, elems));
     else
@@ -62,11 +96,33 @@ size_t fix_buffer_begin(const fixture *fx, int u, int k)
     return begin > buffer_begin ? begin - buffer_begin : 0;
 }
 
-static float value_at(const fixture *fx, int u, size_t flat)
+/* What fix_fill is told of: element i stands at begin + i of unit u, buffer k, leaf n. */
+typedef struct fill_at {
+    const fixture *fx;
+    int u, k, n;
+    size_t begin;
+    float (*value)(int n, int k, size_t i);
+} fill_at;
+
+static float param_value(void *ctx, size_t i)
 {
+    const fill_at *at = ctx;
     size_t elem = 0;
-    int p = fix_param_at(fx, u, flat, &elem);
+    int p = fix_param_at(at->fx, at->u, at->begin + i, &elem);
     return p < 0 ? 0.0f : fix_value(p, elem);
+}
+
+static float called_value(void *ctx, size_t i)
+{
+    const fill_at *at = ctx;
+    return at->value(at->n, at->k, at->begin + i);
+}
+
+fsdp_status fix_fill_params(fixture *fx, int u)
+{
+    fsdp_unit *un = &fx->f.units[u];
+    return fix_fill(fx, un->shard, un->layout.shard_elems, param_value,
+                    &(fill_at){.fx = fx, .u = u, .begin = fix_shard_begin(fx, u)});
 }
 
 /* ---- making it ------------------------------------------------------------------------------ */
@@ -158,9 +214,7 @@ static fsdp_status make_unit(fixture *fx, int u)
     make_layout(fx, u);
     size_t elems = un->layout.shard_elems;
     TRY(device_alloc_f32(fx->compute, MEM_PARAMS_SHARD, elems, "fixture shard", &un->shard));
-    TRY(stream_sync(fx->compute));
-    for (size_t i = 0; i < elems; i++)
-        un->shard[i] = value_at(fx, u, fix_shard_begin(fx, u) + i);
+    TRY(fix_fill_params(fx, u));
     un->stays_after_forward = u == UNIT_ROOT; /* FULL's rule, as lab 2 leaves it */
     if (!fx->spec->by_strategy)
         make_stay(fx, u);
@@ -213,10 +267,8 @@ static fsdp_status make_fsdp(fixture *fx)
 
 static fsdp_status make_all(fixture *fx)
 {
-    device_config dc = {.kind = DEVICE_CPU,
-                        .n_threads = 1,
-                        .debug_fill = true,
-                        .async_compute = fx->spec->async_compute};
+    device_config dc = {
+        .n_threads = 1, .debug_fill = true, .async_compute = fx->spec->async_compute};
     TRY(grade_device_open(fx->g, &dc, &fx->dev));
     TRY(comm_open(fx->dev, &(comm_config){.timeout_s = 8}, &fx->world));
     fx->comm = fx->world;
@@ -227,6 +279,7 @@ static fsdp_status make_all(fixture *fx)
     fx->rank = comm_rank(fx->comm);
     fx->world_size = comm_size(fx->comm);
     fx->compute = device_compute_stream(fx->dev);
+    fx->runs_ahead = fx->spec->async_compute || !device_memory_is_host(fx->dev);
     make_model(fx);
     TRY(make_fsdp(fx));
     return fx->spec->by_strategy ? reducer_create(&fx->f, fx->spec->sharding, &fx->r)
@@ -236,6 +289,7 @@ static fsdp_status make_all(fixture *fx)
 /* ---- taking it apart ------------------------------------------------------------------------ */
 static void free_hosts(fixture *fx)
 {
+    fix_copies_free(fx);
     for (int u = 0; u < fx->f.n_units; u++)
         free(fx->f.units[u].slices.slots);
     model_views_free(&fx->f.views);
@@ -310,9 +364,7 @@ fsdp_status fix_gather_by_hand(fixture *fx, int u)
     float *full;
     TRY(device_alloc_f32(fx->compute, MEM_PARAMS_FULL, un->layout.padded_elems, "fixture full",
                          &full));
-    TRY(stream_sync(fx->compute));
-    for (size_t i = 0; i < un->layout.padded_elems; i++)
-        full[i] = value_at(fx, u, i);
+    TRY(fix_fill(fx, full, un->layout.padded_elems, param_value, &(fill_at){.fx = fx, .u = u}));
     bind_views(fx, u, full);
     return FSDP_OK;
 }
@@ -324,9 +376,8 @@ fsdp_status fix_grad_by_hand(fixture *fx, int u, float (*value)(int rank, int bu
         size_t elems = ug->buffers[k].elems;
         TRY(device_alloc_f32(fx->compute, MEM_GRADS_FULL, elems, "fixture full_grad",
                              &ug->buffers[k].full_grad));
-        TRY(stream_sync(fx->compute));
-        for (size_t i = 0; i < elems; i++)
-            ug->buffers[k].full_grad[i] = value(fx->rank, k, i);
+        TRY(fix_fill(fx, ug->buffers[k].full_grad, elems, called_value,
+                     &(fill_at){.k = k, .n = fx->rank, .value = value}));
     }
     return FSDP_OK;
 }
@@ -341,9 +392,11 @@ fsdp_status fix_push(fixture *fx, int u, int n_leaves, int base,
             size_t first = fix_buffer_begin(fx, u, k), elems = buf->acc.elems;
             float *vec;
             TRY(device_alloc_f32(fx->compute, MEM_OTHER, elems, "contribution", &vec));
-            TRY(stream_sync(fx->compute));
-            for (size_t i = 0; i < elems; i++)
-                vec[i] = k == 0 && begin + i >= used ? NAN : value(base + n, k, first + i);
+            size_t held =
+                k == 0 && begin + elems > used ? (begin < used ? used - begin : 0) : elems;
+            TRY(fix_fill(fx, vec, held, called_value,
+                         &(fill_at){.k = k, .n = base + n, .begin = first, .value = value}));
+            TRY(device_poison(fx->compute, vec + held, (elems - held) * sizeof *vec));
             TRY(grad_acc_push(&buf->acc, fx->compute, 0, vec));
             device_free(fx->compute, vec);
         }

@@ -66,6 +66,7 @@ typedef struct fixture {
     device *dev;
     comm *world, *comm; /* comm: what the sharding runs on; == world without group_ranks */
     stream *compute;
+    bool runs_ahead;      /* the host, of compute */
     int rank, world_size; /* of comm */
     int shard_rank;       /* of this rank in its shard group */
     int slice;            /* which of the W world slices this rank keeps */
@@ -76,6 +77,8 @@ typedef struct fixture {
     fsdp_error_info info;
     char trace[FIX_TRACE_BYTES]; /* what fix_trace_start has seen issued on comm since */
     void (*on_issue)(struct fixture *fx, comm_op op, const char *label);
+    float **copies; /* [n_copies] of fix_read */
+    size_t n_copies;
 } fixture;
 
 typedef fsdp_status (*fix_body)(fixture *fx);
@@ -84,7 +87,16 @@ fsdp_status fixture_run(grade *g, const fix_spec *spec, fix_body body);
 /* note -- remember the first failure and go on. */
 void note(fixture *fx, fsdp_status check);
 
-/* expect_values -- notes the first of elems whose bits differ; got NULL: it is missing. */
+/* fix_read -- a copy of a device array of floats, behind everything issued on compute; the
+ * fixture's until it ends (fix_copies_free). NULL if array is NULL. */
+const float *fix_read(fixture *fx, const void *array, size_t elems);
+void fix_copies_free(fixture *fx);
+/* fix_fill -- array [elems], on the device: element i = value(ctx, i), in order of compute. */
+fsdp_status fix_fill(fixture *fx, float *array, size_t elems, float (*value)(void *ctx, size_t i),
+                     void *ctx);
+
+/* expect_values -- notes the first of elems of a device array whose bits differ; got NULL: it is
+ * missing. */
 void expect_values(fixture *fx, const char *what, const float *got, const float *want,
                    size_t elems);
 
@@ -115,6 +127,9 @@ size_t fix_buffer_begin(const fixture *fx, int u, int k);
 fsdp_status fix_gather_by_hand(fixture *fx, int u);
 /* fix_grad_by_hand -- full_grad of every buffer k of u: element i = value(rank, k, i). */
 fsdp_status fix_grad_by_hand(fixture *fx, int u, float (*value)(int rank, int buffer, size_t i));
+
+/* fix_fill_params -- the shard of unit u as the fixture begins with it. */
+fsdp_status fix_fill_params(fixture *fx, int u);
 
 /* fix_push -- deliver by hand what reductions would: leaves base ... base+n_leaves-1 into every
  * buffer's accumulator. Element i of buffer k of leaf n = value(n, k, i), i counted in the

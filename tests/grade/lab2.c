@@ -44,7 +44,7 @@ static fsdp_status check_full(const fsdp *f, int u, const char *what)
     if (!unit->full)
         return fsdp_error(FSDP_EINVAL, "", "%s is NULL", text);
     TRY(stream_sync(f->compute));
-    TRY(grade_read(f->comm_stream, unit->full, unit->layout.padded_elems, got));
+    TRY(grade_read(f->comm_stream, unit->full, unit->layout.padded_elems * sizeof *got, got));
     wanted_full(f, u, want);
     return expect_f32(text, got, want, unit->layout.padded_elems);
 }
@@ -58,7 +58,7 @@ static fsdp_status check_shard(const fsdp *f, int u, const char *what)
     char text[96];
     snprintf(text, sizeof text, "%s: unit %s: shard (the master copy)", what, unit->name);
     TRY(stream_sync(f->comm_stream));
-    TRY(grade_read(f->compute, unit->shard, n, got));
+    TRY(grade_read(f->compute, unit->shard, n * sizeof *got, got));
     wanted_full(f, u, want);
     return expect_f32(text, got, want + (size_t)f->mesh.shape.shard_rank * n, n);
 }
@@ -149,7 +149,7 @@ static fsdp_status gather_after_update(grade *g, fsdp *f, int u)
     TRY(st);
     TRY(expect_true("without gather_after a gather waits for all of the compute stream", !ended));
     TRY(stream_sync(f->compute));
-    TRY(grade_read(f->comm_stream, unit->full, padded, got));
+    TRY(grade_read(f->comm_stream, unit->full, padded * sizeof *got, got));
     wanted_full(f, u, want);
     for (size_t j = 0; j < padded; j++)
         want[j] += 0.5f;
@@ -294,7 +294,7 @@ static fsdp_status wait_and_check(grade *g, fsdp *f, int u, int tied, float *pro
     nanosleep(&nap, NULL);
     TRY(gate_open(g, "unshard_wait"));
     TRY(expect_int("state after unshard_wait", unit->state, UNIT_GATHERED));
-    TRY(grade_read(f->compute, probe, slot->elems, got));
+    TRY(grade_read(f->compute, probe, slot->elems * sizeof *got, got));
     TRY(expect_f32("what compute reads through the view (NaN: it did not wait)", got,
                    values + slot->offset, slot->elems));
     TRY(unshard_wait(f, u)); /* no-op */
@@ -356,7 +356,7 @@ static fsdp_status reshard_and_check(grade *g, fsdp *f, int u, float *probe)
                                10 * 1000 * 1000}; /* a free that does not wait runs in this time */
     nanosleep(&nap, NULL);
     TRY(gate_open(g, "reshard"));
-    TRY(grade_read(f->compute, probe, n, got));
+    TRY(grade_read(f->compute, probe, n * sizeof *got, got));
     TRY(expect_f32("what compute read before reshard (NaN: freed under it)", got, values, n));
     TRY(expect_int("state after reshard", unit->state, UNIT_SHARDED));
     TRY(expect_true("full is NULL after reshard", unit->full == NULL));
@@ -394,7 +394,7 @@ static fsdp_status drop_and_check(grade *g, fsdp *f, int u)
                     !event_done(unit->consumed)));
     TRY(gate_open(g, "unshard_drop"));
     TRY(stream_sync(f->comm_stream));
-    TRY(grade_read(side, next, n, got));
+    TRY(grade_read(side, next, n * sizeof *got, got));
     TRY(expect_f32("next block (a number: the dropped gather wrote into it)", got, nans, n));
     device_free(side, next);
     stream_free(side);
@@ -509,7 +509,7 @@ static fsdp_status hooks_and_states(grade *g, fsdp *f)
     TRY(update_shard(f->compute, f->units[1].shard, n));
     TRY(h.pre_forward(h.self, 1));
     float got[MAX_ELEMS], want[MAX_ELEMS];
-    TRY(grade_read(f->compute, f->units[1].full, padded, got));
+    TRY(grade_read(f->compute, f->units[1].full, padded * sizeof *got, got));
     wanted_full(f, 1, want);
     for (size_t j = 0; j < padded; j++)
         want[j] += 0.5f;

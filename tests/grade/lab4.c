@@ -25,6 +25,20 @@ static float frac_grad(int p, size_t i)
     return (float)sin(1.0 + 3.1 * (double)p + 1.7 * (double)i) * exp2f((float)(p - 4) * 3.0f);
 }
 
+typedef struct hand_grad {
+    const fixture *fx;
+    int u;
+    float (*value)(int p, size_t i);
+} hand_grad;
+
+static float hand_value(void *ctx, size_t i)
+{
+    const hand_grad *h = ctx;
+    size_t elem = 0;
+    int p = fix_param_at(h->fx, h->u, fix_shard_begin(h->fx, h->u) + i, &elem);
+    return p < 0 ? NAN : PARAMS[p].frozen ? 0.0f : h->value(p, elem);
+}
+
 /* Gradients where parameters are, NaN everywhere else. */
 static fsdp_status grads_by_hand(fixture *fx, float (*value)(int p, size_t i))
 {
@@ -35,12 +49,7 @@ static fsdp_status grads_by_hand(fixture *fx, float (*value)(int p, size_t i))
             continue;
         if (!*grad)
             TRY(device_alloc_f32(fx->compute, MEM_GRADS_SHARD, elems, "fixture gradient", grad));
-        TRY(stream_sync(fx->compute));
-        for (size_t i = 0; i < elems; i++) {
-            size_t elem = 0;
-            int p = fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &elem);
-            (*grad)[i] = p < 0 ? NAN : PARAMS[p].frozen ? 0.0f : value(p, elem);
-        }
+        TRY(fix_fill(fx, *grad, elems, hand_value, &(hand_grad){fx, u, value}));
     }
     return FSDP_OK;
 }
@@ -76,10 +85,10 @@ static fsdp_status expect_same_coef(fixture *fx, fsdp_optimizer *o, double sum)
                                                              .coef = o->coef,
                                                              .sum = o->norm_sum,
                                                              .max_norm = max_norm}));
-    TRY(stream_sync(fx->compute));
-    note(fx, expect_f32("norm", o->norm, &norm, 1));
-    note(fx, expect_f32("clip coefficient", o->coef, &want, 1));
-    snprintf(text, sizeof text, "%a %a", (double)*o->norm, (double)*o->coef);
+    const float *got_norm = fix_read(fx, o->norm, 1), *got_coef = fix_read(fx, o->coef, 1);
+    note(fx, expect_f32("norm", got_norm, &norm, 1));
+    note(fx, expect_f32("clip coefficient", got_coef, &want, 1));
+    snprintf(text, sizeof text, "%a %a", (double)*got_norm, (double)*got_coef);
     note(fx, comm_same(fx->comm, "norm and clip coefficient", text));
     return FSDP_OK;
 }
@@ -96,9 +105,10 @@ static fsdp_status expect_norm(fixture *fx, fsdp_optimizer *o, float (*value)(in
     if (fx->f.mesh.shard)
         comm_stats_reset(fx->f.mesh.shard);
     TRY(grad_norm(o));
-    TRY(stream_sync(fx->compute));
     TRY(stream_sync(fx->f.comm_stream));
-    double got = rsum_value(o->norm_sum), want = model_sum_squares(value);
+    rsum sum;
+    TRY(grade_read(fx->compute, o->norm_sum, sizeof sum, &sum));
+    double got = rsum_value(&sum), want = model_sum_squares(value);
     if (memcmp(&got, &want, sizeof got) != 0)
         note(fx, fsdp_error(FSDP_EINVAL, "",
                             "sum of squares of the whole model: got %.17g, expected "
@@ -244,8 +254,9 @@ static fsdp_status expect_coef(fixture *fx, const fsdp_optimizer *o, float max_n
     char text[64];
     float want =
         max_norm == 0.0f || max_norm / (norm + 1e-6f) > 1.0f ? 1.0f : max_norm / (norm + 1e-6f);
-    note(fx, expect_f32("clip coefficient", o->coef, &want, 1));
-    snprintf(text, sizeof text, "%a", (double)*o->coef);
+    const float *got = fix_read(fx, o->coef, 1);
+    note(fx, expect_f32("clip coefficient", got, &want, 1));
+    snprintf(text, sizeof text, "%a", (double)*got);
     note(fx, comm_same(fx->comm, "clip coefficient", text));
     return FSDP_OK;
 }
@@ -255,6 +266,7 @@ static void expect_sgd(fixture *fx, float lr, float coef, int steps)
 {
     for (int u = 0; u < N_UNITS; u++) {
         size_t elems = fx->f.units[u].layout.shard_elems;
+        const float *shard = fix_read(fx, fx->f.units[u].shard, elems);
         for (size_t i = 0; i < elems; i++) {
             size_t elem = 0;
             int p = fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &elem);
@@ -263,7 +275,7 @@ static void expect_sgd(fixture *fx, float lr, float coef, int steps)
                 want = want - lr * (finished_grad(fx, p, elem) * coef);
             char what[64];
             snprintf(what, sizeof what, "unit %d after a clipped step, element %zu", u, i);
-            note(fx, expect_f32(what, &fx->f.units[u].shard[i], &want, 1));
+            note(fx, expect_f32(what, &shard[i], &want, 1));
         }
     }
 }
@@ -280,26 +292,59 @@ static fsdp_status clip_body(fixture *fx)
     const float limits[] = {want_norm / 3.0f, 0.0f, 2.0f * want_norm};
     for (int k = 0; k < 3; k++) {
         for (int u = 0; u < N_UNITS; u++) /* fresh weights */
-            for (size_t i = 0; i < fx->f.units[u].layout.shard_elems; i++) {
-                size_t elem = 0;
-                int p = fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &elem);
-                fx->f.units[u].shard[i] = p < 0 ? 0.0f : fix_value(p, elem);
-            }
+            TRY(fix_fill_params(fx, u));
         step_scalars sc = {
             .optimizer = OPTIMIZER_SGD, .lr = 0.5, .clip_norm = limits[k], .grad_scale = 0.125f};
         TRY(push_step(fx));
         TRY(optimizer_step(&o, &sc, norm));
         TRY(stream_sync(fx->compute));
         TRY(stream_sync(fx->f.comm_stream));
-        note(fx, expect_f32("norm before clipping, of the scaled gradient", norm, &want_norm, 1));
+        expect_values(fx, "norm before clipping, of the scaled gradient", norm, &want_norm, 1);
         TRY(expect_coef(fx, &o, limits[k], want_norm));
-        expect_sgd(fx, 0.5f, *o.coef, 1);
+        expect_sgd(fx, 0.5f, *fix_read(fx, o.coef, 1), 1);
         note(fx,
              expect_true("gradients stay until the next zero_grad", fx->r.grads[H0].shard_grad));
     }
     optimizer_free(&o);
     device_free(fx->compute, norm);
     return FSDP_OK;
+}
+
+/* What AdamW has to leave: parameters and moments, by parameter and element. */
+typedef float adamw_ref[3][8][8];
+
+/* Unit u after step `step`, which began at ref; the next step is compared from what was found. */
+static void expect_adamw(fixture *fx, const fsdp_optimizer *o, int u, int64_t step, float coef,
+                         adamw_ref ref)
+{
+    const size_t elems = fx->f.units[u].layout.shard_elems;
+    const float *param = fix_read(fx, fx->f.units[u].shard, elems), zero = 0.0f;
+    const float *m = fix_read(fx, o->units[u].m, elems), *v = fix_read(fx, o->units[u].v, elems);
+    for (size_t i = 0; i < elems; i++) {
+        size_t e = 0;
+        int p = fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &e);
+        char what[64];
+        snprintf(what, sizeof what, "step %d, unit %d: parameter", (int)step, u);
+        if (p < 0 || PARAMS[p].frozen) {
+            note(fx, expect_f32(what, &param[i], p < 0 ? &zero : &ref[0][p][e], 1));
+            continue;
+        }
+        float g = finished_grad(fx, p, e);
+        adamw_args a = {.param = &ref[0][p][e], .m = &ref[1][p][e], .v = &ref[2][p][e], .grad = &g};
+        adamw_scalars(&a, &(adamw_config){.lr = 0.1,
+                                          .beta1 = 0.9,
+                                          .beta2 = 0.95,
+                                          .eps = 1e-8,
+                                          .weight_decay = PARAMS[p].decay ? 0.25 : 0.0,
+                                          .step = step});
+        adamw_exact want = adamw_double(&a, 0, (double)coef);
+        note(fx, expect_within(what, i, param[i], want.param, want.param_tol));
+        snprintf(what, sizeof what, "step %d, unit %d: first moment", (int)step, u);
+        note(fx, expect_within(what, i, m[i], want.m, want.m_tol));
+        ref[0][p][e] = param[i];
+        ref[1][p][e] = m[i];
+        ref[2][p][e] = v[i];
+    }
 }
 
 /* AdamW over two steps, NaN in every gap of the gradient: decay where it belongs, the clipped
@@ -311,7 +356,7 @@ static fsdp_status adamw_body(fixture *fx)
     push_nan = true;
     TRY(optimizer_create(&fx->r, &o));
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, 1, "norm", &norm));
-    float coef = limit / (want_norm + 1e-6f), ref[3][8][8] = {0};
+    adamw_ref ref = {0};
     for (int p = 0; p < 8; p++)
         for (size_t i = 0; i < PARAMS[p].elems; i++)
             ref[0][p][i] = fix_value(p, i);
@@ -327,37 +372,10 @@ static fsdp_status adamw_body(fixture *fx)
                            .grad_scale = 0.125f};
         TRY(push_step(fx));
         TRY(optimizer_step(&o, &sc, norm));
-        TRY(stream_sync(fx->compute));
         TRY(stream_sync(fx->f.comm_stream));
-        note(fx, expect_f32("norm before clipping", norm, &want_norm, 1));
+        expect_values(fx, "norm before clipping", norm, &want_norm, 1);
         for (int u = 0; u < N_UNITS; u++)
-            for (size_t i = 0; i < fx->f.units[u].layout.shard_elems; i++) {
-                size_t e = 0;
-                int p = fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &e);
-                float *param = &fx->f.units[u].shard[i], zero = 0.0f;
-                char what[64];
-                snprintf(what, sizeof what, "step %d, unit %d: parameter", (int)step, u);
-                if (p < 0 || PARAMS[p].frozen) {
-                    note(fx, expect_f32(what, param, p < 0 ? &zero : &ref[0][p][e], 1));
-                    continue;
-                }
-                float g = finished_grad(fx, p, e);
-                adamw_args a = {
-                    .param = &ref[0][p][e], .m = &ref[1][p][e], .v = &ref[2][p][e], .grad = &g};
-                adamw_scalars(&a, &(adamw_config){.lr = 0.1,
-                                                  .beta1 = 0.9,
-                                                  .beta2 = 0.95,
-                                                  .eps = 1e-8,
-                                                  .weight_decay = PARAMS[p].decay ? 0.25 : 0.0,
-                                                  .step = step});
-                adamw_exact want = adamw_double(&a, 0, (double)coef);
-                note(fx, expect_within(what, i, *param, want.param, want.param_tol));
-                ref[0][p][e] = *param; /* the next step is compared from here */
-                ref[1][p][e] = o.units[u].m[i];
-                ref[2][p][e] = o.units[u].v[i];
-                snprintf(what, sizeof what, "step %d, unit %d: first moment", (int)step, u);
-                note(fx, expect_within(what, i, o.units[u].m[i], want.m, want.m_tol));
-            }
+            expect_adamw(fx, &o, u, step, limit / (want_norm + 1e-6f), ref);
     }
     optimizer_free(&o);
     device_free(fx->compute, norm);

@@ -99,13 +99,14 @@ fsdp_status expect_gathered(fixture *fx, const char *what, int u)
         note(fx, fsdp_error(FSDP_EINVAL, "", "%s: %s is not gathered", what, unit->name));
         return FSDP_OK;
     }
+    const float *full = fix_read(fx, unit->full, unit->layout.used_elems);
     for (size_t i = 0; i < unit->layout.used_elems; i++) {
         size_t elem = 0;
         int param = fix_param_at(fx, u, i, &elem);
         float want = param < 0 ? 0.0f : fix_value(param, elem);
         char text[96];
         snprintf(text, sizeof text, "%s: gathered %s, element %zu", what, unit->name, i);
-        note(fx, expect_f32(text, (const float *)unit->full + i, &want, 1));
+        note(fx, expect_f32(text, &full[i], &want, 1));
     }
     return FSDP_OK;
 }

@@ -47,8 +47,7 @@ static fsdp_status run_with_seed(grade *g, uint64_t seed, const prefetch_config 
     device *dev;
     comm *group;
     TRY(grade_device_open(g,
-                          &(device_config){.kind = DEVICE_CPU,
-                                           .n_threads = 1,
+                          &(device_config){.n_threads = 1,
                                            .debug_fill = true,
                                            .async_compute = true,
                                            .schedule_seed = (uint64_t)g->rank << 32 | seed},

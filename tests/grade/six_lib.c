@@ -193,8 +193,7 @@ void six_views_free(timeline_view *views)
 static fsdp_status six_create(six *s)
 {
     TRY(grade_device_open(s->g,
-                          &(device_config){.kind = DEVICE_CPU,
-                                           .n_threads = 1,
+                          &(device_config){.n_threads = 1,
                                            .debug_fill = true,
                                            .async_compute = !s->config->inline_compute},
                           &s->dev));

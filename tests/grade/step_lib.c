@@ -42,7 +42,7 @@ static fsdp_status expect_grad(fixture *fx, const char *when, int u, flat_part p
 {
     TRY(stream_sync(fx->compute));
     TRY(stream_sync(fx->f.comm_stream));
-    const float *got = fx->r.grads[u].shard_grad;
+    const float *got = fix_read(fx, fx->r.grads[u].shard_grad, part.elems);
     if (!got) {
         note(fx, fsdp_error(FSDP_EINVAL, "", "%s: unit %d has no shard_grad", when, u));
         return FSDP_OK;
@@ -265,7 +265,8 @@ static fsdp_status traffic_body(fixture *fx)
         size_t peak = ledger_read(device_ledger(fx->dev)).peak_bytes[MEM_PARAMS_FULL];
         if (st == SHARDING_FULL || st == SHARDING_HYBRID)
             want = padded[ROOT] + padded[H0]; /* one block at a time; h.0 is the largest */
-        note(fx, expect_int("peak of gathered bytes", (long long)peak, (long long)want));
+        if (!fx->runs_ahead)
+            note(fx, expect_int("peak of gathered bytes", (long long)peak, (long long)want));
     }
     return FSDP_OK;
 }
@@ -375,12 +376,11 @@ static fsdp_status one_rank_body(fixture *fx)
     TRY(grads_finish(&fx->r, SCALE));
     /* Zeros of the other ranks leave rank 0's gradient, twice: exact, whatever the order. */
     const flat_layout *l = &fx->f.units[ROOT].layout;
-    TRY(stream_sync(fx->compute));
-    for (size_t i = 0; i < l->shard_elems && fx->r.grads[ROOT].shard_grad; i++) {
+    const float *got = fix_read(fx, fx->r.grads[ROOT].shard_grad, l->shard_elems);
+    for (size_t i = 0; i < l->shard_elems && got; i++) {
         size_t flat = fix_shard_begin(fx, ROOT) + i;
         float want = flat < l->used_elems ? 2.0f * fix_fraction(0, 0, flat) * SCALE : 0.0f;
-        note(fx, expect_f32("gradient that one rank alone has", &fx->r.grads[ROOT].shard_grad[i],
-                            &want, 1));
+        note(fx, expect_f32("gradient that one rank alone has", &got[i], &want, 1));
     }
     return FSDP_OK;
 }

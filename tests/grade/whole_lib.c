@@ -15,7 +15,7 @@
 enum { SEQ_LEN = 8, SEED = 7, ACCUM = 3 };
 
 typedef struct whole {
-    fixture *fx; /* verdict and note() only */
+    fixture *fx; /* compute, verdict and copies only */
     device *dev;
     comm *comm;
     mesh grid;
@@ -42,10 +42,7 @@ static const model_config SMALL = {.family = "gpt2",
 static fsdp_status whole_create(grade *g, sharding_strategy sharding, int fsdp_size, whole *w)
 {
     TRY(grade_device_open(
-        g,
-        &(device_config){
-            .kind = DEVICE_CPU, .n_threads = 1, .debug_fill = true, .async_compute = true},
-        &w->dev));
+        g, &(device_config){.n_threads = 1, .debug_fill = true, .async_compute = true}, &w->dev));
     TRY(comm_open(w->dev, &(comm_config){.timeout_s = 8}, &w->comm));
     TRY(gpt2_create(&SMALL, &w->m));
     TRY(corpus_synthetic(SEED, 4096, SMALL.vocab_size, &w->data));
@@ -139,7 +136,7 @@ static fsdp_status whole_micro_step(whole *w, int a, bool training)
     TRY(twin_leaf(&w->t, k, &loss));
     char what[64];
     snprintf(what, sizeof what, "loss of micro-step %d, rank %d", a, comm_rank(w->comm));
-    note(w->fx, expect_f32(what, w->loss, &loss, 1));
+    expect_values(w->fx, what, w->loss, &loss, 1);
     return FSDP_OK;
 }
 
@@ -180,8 +177,10 @@ static fsdp_status whole_run(grade *g, sharding_strategy sharding, int fsdp_size
     whole *w = memset(w_, 0, sizeof w_);
     w->fx = &notes;
     fsdp_status st = whole_create(g, sharding, fsdp_size, w);
+    notes.compute = w->f.compute;
     if (st == FSDP_OK)
         st = whole_step(w);
+    fix_copies_free(&notes);
     if (st == FSDP_OK && notes.verdict != FSDP_OK) {
         st = notes.verdict;
         fsdp_error_set(&notes.info);

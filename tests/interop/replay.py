@@ -14,12 +14,16 @@ init agree to a few of them. AdamW divides by sqrt(v): where a gradient is near 
 weight by up to lr. Such weights hardly move the loss, so --tol-loss (2e-5 relative) holds over 20 steps; weights
 are compared in the 2-norm of the whole model, where few flips do not count.
 
---dtype bf16-exact replays --param-dtype bf16 as the trainer defines it: fp32 masters, every parameter rounded to
-bf16 for the model, both operands of every matrix product (forward, and the two of backward) rounded to bf16, products
-summed in fp32, all else in fp32. --dtype bf16-autocast is what PyTorch users run: torch.autocast, which also keeps
-activations in bf16 and computes attention and some gradients in it. run.sh names the bounds of both.
+--dtype bf16-exact replays --param-dtype bf16 as the trainer defines it: fp32 masters, every parameter rounded to bf16
+for the model; all arithmetic in fp32, but every activation that an operation stores is rounded to bf16 once, and so is
+every gradient of one. A linear layer with its bias and the residual is one operation, and so is attention; its
+backward works from the rounded output. Statistics, loss and gradients of parameters stay fp32. --dtype bf16-mixed is
+what PyTorch users run (FSDP's MixedPrecision): the module's weights cast to bf16, so that PyTorch's own operations store
+bf16, and logits cast to fp32 for the loss. It rounds more often (within GELU, between a product and the residual,
+attention's probabilities), and its gradients of parameters are bf16, too, where the trainer's leave a layer in fp32.
+run.sh names the bounds of both.
 
---reduce-dtype bf16 replays the trainer's (not with bf16-autocast): the gradient of every call of the model, and every
+--reduce-dtype bf16 replays the trainer's (not with bf16-mixed): the gradient of every call of the model, and every
 sum of two such, is rounded to bf16. --reduction canonical: a call is one sequence, sums are the balanced tree over the
 sequences of the batch, the embedding's and the head's use of the tied weight are summed apart and added in fp32 at the
 end. --reduction fast: a call is --batch-size sequences, sums grow in their order, which is that of micro-steps and ranks.
@@ -53,7 +57,7 @@ def parse():
     p.add_argument("--beta2", type=float, default=0.95)
     p.add_argument("--eps", type=float, default=1e-8)
     p.add_argument("--clip-grad", type=float, default=1.0)
-    p.add_argument("--dtype", choices=["fp32", "bf16-exact", "bf16-autocast"], default="fp32")
+    p.add_argument("--dtype", choices=["fp32", "bf16-exact", "bf16-mixed"], default="fp32")
     p.add_argument("--reduce-dtype", choices=["fp32", "bf16"], default="fp32")
     p.add_argument("--reduction", choices=["fast", "canonical"], default="fast")
     p.add_argument("--batch-size", type=int, default=1)
@@ -103,37 +107,55 @@ class Rounded(torch.autograd.Function):
         return d
 
 
-class RoundedProduct(torch.autograd.Function):
-    """x [rows, n_in] w [n_in, n_out]; w is rounded already."""
+class Stored(torch.autograd.Function):
+    """An activation as an operation stores it; its gradient is stored likewise, when all its parts are summed."""
 
     @staticmethod
-    def forward(ctx, x, w):
-        x = rounded(x)
-        ctx.save_for_backward(x, w)
-        return x @ w
+    def forward(ctx, x):
+        return rounded(x)
 
     @staticmethod
-    def backward(ctx, d_y):
-        x, w = ctx.saved_tensors
-        d_y = rounded(d_y)
-        return d_y @ w.t(), x.t() @ d_y
+    def backward(ctx, d):
+        return rounded(d)
 
 
-def conv1d_forward(self, x):
-    y = RoundedProduct.apply(x.reshape(-1, x.shape[-1]), self.weight) + self.bias
-    return y.reshape(*x.shape[:-1], -1)
+class Attention(torch.autograd.Function):
+    """q, k, v [B,H,T,D], causal. Autograd would have the output before it is rounded."""
+
+    @staticmethod
+    def forward(ctx, q, k, v):
+        scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+        p = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -math.inf).softmax(-1)
+        out = rounded(p @ v)
+        ctx.save_for_backward(q, k, v, p, out)
+        return out
+
+    @staticmethod
+    def backward(ctx, d_out):
+        q, k, v, p, out = ctx.saved_tensors
+        d_out = rounded(d_out)
+        d_scores = p * (d_out @ v.transpose(-1, -2) - (d_out * out).sum(-1, keepdim=True)) * q.shape[-1] ** -0.5
+        return d_scores @ k, d_scores.transpose(-1, -2) @ q, p.transpose(-1, -2) @ d_out
 
 
-def lm_head_forward(self, x):
-    y = RoundedProduct.apply(x.reshape(-1, x.shape[-1]), self.weight.t())
-    return y.reshape(*x.shape[:-1], -1)
+def stored_logits(config, w, x, head):
+    """GPT-2 from the views w [name -> rounded parameter], every activation through Stored; head: lm_head's weight."""
 
+    def norm(at, h):
+        return Stored.apply(torch.nn.functional.layer_norm(h, h.shape[-1:], w[at + ".weight"], w[at + ".bias"], 1e-5))
 
-def round_products(model):
-    for module in model.modules():
-        if type(module).__name__ == "Conv1D":
-            module.forward = conv1d_forward.__get__(module)
-    model.lm_head.forward = lm_head_forward.__get__(model.lm_head)
+    def linear(at, h, residual=0.0):
+        return Stored.apply(h @ w[at + ".weight"] + w[at + ".bias"] + residual)
+
+    h = Stored.apply(w["transformer.wte.weight"][x] + w["transformer.wpe.weight"][: x.shape[1]])
+    for i in range(config.n_layer):
+        at = f"transformer.h.{i}."
+        qkv = linear(at + "attn.c_attn", norm(at + "ln_1", h))
+        heads = [t.unflatten(-1, (config.n_head, -1)).transpose(1, 2) for t in qkv.split(config.n_embd, -1)]
+        h = linear(at + "attn.c_proj", Attention.apply(*heads).transpose(1, 2).flatten(-2), h)
+        act = linear(at + "mlp.c_fc", norm(at + "ln_2", h))
+        h = linear(at + "mlp.c_proj", Stored.apply(torch.nn.functional.gelu(act, approximate="tanh")), h)
+    return Stored.apply(norm("transformer.ln_f", h) @ head.t())
 
 
 def sum_backward(model, logits, y):
@@ -147,19 +169,21 @@ def sum_backward(model, logits, y):
 def logits_of(a, model, x):
     if a.dtype == "bf16-exact":
         views = {name: Rounded.apply(p) for name, p in model.named_parameters()}
-        return torch.func.functional_call(model, views, (x,)).logits
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=a.dtype == "bf16-autocast"):
-        return model(x).logits.float()
+        return stored_logits(model.config, views, x, views["transformer.wte.weight"])
+    if a.dtype == "bf16-mixed":
+        views = {name: p.to(torch.bfloat16) for name, p in model.named_parameters()}
+        return torch.func.functional_call(model, views, (x,)).logits.float()
+    return model(x).logits
 
 
 def plain_backward(a, model, x, y):
     """Sets every p.grad by one call over the whole batch; returns the loss."""
     logits = logits_of(a, model, x)
     loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))
-    if a.dtype == "bf16-exact":
-        sum_backward(model, logits, y)
-    else:
+    if a.dtype == "fp32":
         loss.backward()
+    else:
+        sum_backward(model, logits, y)
     return loss
 
 
@@ -170,7 +194,10 @@ def call_gradients(a, model, x, y, apart):
     if apart:
         leaves["lm_head.weight"] = model.lm_head.weight.detach().clone().requires_grad_()
     views = {name: view(p) for name, p in leaves.items()}
-    logits = torch.func.functional_call(model, views, (x,), tie_weights=not apart).logits
+    if a.dtype == "bf16-exact":
+        logits = stored_logits(model.config, views, x, views["lm_head.weight" if apart else "transformer.wte.weight"])
+    else:
+        logits = torch.func.functional_call(model, views, (x,), tie_weights=not apart).logits
     loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1), reduction="sum")
     return loss.detach(), torch.autograd.grad(loss, list(leaves.values()))
 
@@ -205,8 +232,6 @@ def reduced_backward(a, model, x, y):
 
 
 def replay(a, model, tokens):
-    if a.dtype == "bf16-exact":
-        round_products(model)
     optimizer = make_optimizer(a, model)
     rows = []
     for step in range(a.steps):

@@ -21,12 +21,12 @@ find /usr/share/common-licenses -maxdepth 1 -type f | LC_ALL=C sort | xargs cat 
 steps=20 seq_len=64 global=12
 common="--data $tmp/text --seq-len $seq_len --global-batch $global --steps $steps"
 
-# Bounds with parameters in bf16 are 2.5 times what was seen with --seed 1, 2 and 3 on one device. The exact replay: loss
-# 1.8e-5, norm 5.7e-5, weights 1.1e-4: where an operand of a product lies near the middle of two bf16 numbers, another order
-# of sums before it rounds it to the other one. Autocast: 4.7e-4, 3.4e-3, 1.2e-3: it also computes attention and keeps
-# activations in bf16.
-exact="--dtype bf16-exact --tol-loss 4.5e-5 --tol-norm 1.5e-4 --tol-weights 2.8e-4"
-autocast="--dtype bf16-autocast --tol-loss 1.2e-3 --tol-norm 8.5e-3 --tol-weights 3e-3"
+# Bounds in bf16 are 2.5 times what was seen with --seed 1, 2 and 3 on one device, fast and portable. The exact replay: loss
+# 2.9e-5, norm 1.6e-4, weights 1.2e-3: where a stored number lies near the middle of two bf16 numbers, another order of sums
+# before it rounds it to the other one, and so do those that follow. The module cast to bf16: 4.1e-5, 1.1e-3, 1.5e-3: it
+# rounds at more places, and its gradients of parameters are bf16. Its norm is outside the bound of the exact replay.
+exact="--dtype bf16-exact --tol-loss 7.3e-5 --tol-norm 4e-4 --tol-weights 3e-3"
+mixed="--dtype bf16-mixed --tol-loss 1.1e-4 --tol-norm 2.7e-3 --tol-weights 3.7e-3"
 
 # Sums in bf16, parameters in fp32, likewise, canonical and fast: loss 3.1e-7, norm 7.4e-5, weights 9.1e-6, where a sum
 # lies near the middle of two bf16 numbers. With sums in fp32, or of calls of another size, the replay's weights are off by
@@ -65,8 +65,8 @@ as="$sums --reduction canonical"
 replay "FSDP on 2 ranks, canonical, sums in bf16" "--size tiny --reduce-dtype bf16 --reduction canonical" $LAUNCHER -n 2
 as="$sums --reduction fast --batch-size 2"
 replay "FSDP on 2 ranks, fast, sums in bf16" "--size tiny --reduce-dtype bf16 --batch-size 2" $LAUNCHER -n 2
-as=$autocast
-replay "FSDP on 2 ranks, bf16, beside autocast" "--size tiny --param-dtype bf16" $LAUNCHER -n 2
+as=$mixed
+replay "FSDP on 2 ranks, bf16, beside PyTorch's module in bf16" "--size tiny --param-dtype bf16" $LAUNCHER -n 2
 wait
 for i in $(seq $n); do
     cat "$tmp/$i.out"

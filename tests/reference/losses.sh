@@ -6,6 +6,7 @@
 # and the SHA-256 of the model.safetensors that they export with the line of NAME in tests/reference/weights.sha256.
 # The weights also hold the last step's update, which no loss shows. That file is names, shapes and floats, nothing
 # else. Sharding: full on all RANKS; grad-op and none on the last of them, with tiny on all.
+# FSDP_DEVICE: train on that device.
 # --make writes line and file anew (needed only when the recipe itself changes, which every learner's
 # copy would notice).  Names: tiny small xl-2l (default: tiny small).
 set -u
@@ -51,7 +52,7 @@ train() {
     rm -rf "$tmp/export" "$tmp"/got.*
     # shellcheck disable=SC2046,SC2086 # lists of words
     $launcher "$build/fsdp_train" $(options "$1") --sharding "$3" --global-batch 24 --reduction canonical \
-        --ops portable --synthetic 100000 --loss-csv "$tmp/raw.csv" --export "$tmp/export" >"$tmp/log" 2>&1 &&
+        --ops portable --device "${FSDP_DEVICE:-cpu}" --synthetic 100000 --loss-csv "$tmp/raw.csv" --export "$tmp/export" >"$tmp/log" 2>&1 &&
         cut -d, -f1-4 "$tmp/raw.csv" >"$tmp/got.csv" &&
         sha256sum <"$tmp/export/model.safetensors" | sed "s/-$/$1/" >"$tmp/got.sha256" && return
     tail -5 "$tmp/log"

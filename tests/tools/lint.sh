@@ -93,6 +93,19 @@ else
     done
 fi
 
+cxx() { g++ -x c++ -std=c++17 -Wall -Wextra -Werror -D_GNU_SOURCE -I. "$@" -; }
+if command -v g++ >/dev/null 2>&1; then
+    headers=$(printf '#include "common/%s.h"\n' base/status device/device ops/ops comm/comm)
+    rule cxx 'the headers that kernels include are C++17 too, and their functions C to it' "$(
+        echo "$headers" | cxx -fsyntax-only 2>&1
+        for header in $(echo "$headers" | cxx -MM 2>/dev/null | grep -o 'common/[a-z_/]*\.h'); do
+            grep -qE '^[a-z].*\(.*\);$' "$header" && ! grep -q '^EXTERN_C_BEGIN$' "$header" && echo "$header: no EXTERN_C_BEGIN"
+        done
+    )"
+else
+    echo 'SKIP cxx: g++ is not installed'
+fi
+
 # FILE NAME and why the process, or each thread, has one of it.
 globals='
 status.c     record         the last error of a thread, as errno is
@@ -102,6 +115,13 @@ host_share.c opened         the file of shared memory, mapped by the peers under
 host_share.c share_fd         opened once
 host_share.c end_bytes        its length
 host_share.c end_lock         guards that
+guard.c      guarded_by     how memory is guarded in this process;
+guard.c      key              and one key serves all its devices;
+guard.c      mappings         what is poisoned,
+guard.c      n_rights         for how many threads it is not,
+guard.c      lock             guards both
+guard.c      has_right        whether this thread is one of them, as the register of the keys is
+separate.c   fault          for the handler of a signal, of which the process has one
 gemm_dnnl.c  engine         the engine of oneDNN: the CPU;
 gemm_dnnl.c  engine_once      opened once
 gemm_dnnl.c  engine_status    whether it could be

@@ -73,8 +73,8 @@ tsan)
     export OMP_NUM_THREADS=1 LIMIT=600
     export TSAN_OPTIONS="halt_on_error=1 ignore_noninstrumented_modules=1"
     build CC=clang SAN=thread
-    units tests/unit/test_device*.c tests/unit/test_comm.c tests/unit/test_sum_run.c tests/unit/test_profile.c \
-        tests/unit/test_recycle.c
+    units tests/unit/test_device*.c tests/unit/test_separate.c tests/unit/test_comm.c tests/unit/test_sum_run.c \
+        tests/unit/test_profile.c tests/unit/test_recycle.c
     # shellcheck disable=SC2086
     quiet 'random collectives on 3 ranks' $LAUNCHER -n 3 "$BUILD/tests/unit/comm_stress" --rounds 60 --seed 5
     # shellcheck disable=SC2086

@@ -8,9 +8,9 @@
 static const size_t sizes[] = {0, 1, 2, 3, 7, 10, 1000, 4099};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
-fsdp_status comm_test_open(comm_fixture *f, bool debug_fill)
+fsdp_status comm_test_open(comm_fixture *f, const device_backend *backend, bool debug_fill)
 {
-    const device_config dc = {.kind = DEVICE_CPU, .n_threads = 1, .debug_fill = debug_fill};
+    const device_config dc = {.backend = backend, .n_threads = 1, .debug_fill = debug_fill};
     *f = (comm_fixture){0};
     fsdp_status status = device_open(&dc, &f->dev);
     if (status == FSDP_OK)
@@ -27,11 +27,16 @@ fsdp_status comm_test_open(comm_fixture *f, bool debug_fill)
     return FSDP_OK;
 }
 
-int comm_test_close(comm_fixture *f)
+void comm_test_end(comm_fixture *f)
 {
     comm_close(f->c);
     stream_free(f->worker);
     device_close(f->dev);
+}
+
+int comm_test_close(comm_fixture *f)
+{
+    comm_test_end(f);
     printf("DONE rank %d/%d\n", f->rank, f->world);
     return f->n_failed > 0 ? 1 : 0;
 }
@@ -83,7 +88,8 @@ static fsdp_status round_issue(stream *s, const round_args *a)
     return stream_launch(s, round_run, a, sizeof *a);
 }
 
-const sum_kernels comm_test_sums = {.add = add_issue, .round = round_issue, .run = sum_run_cpu};
+const sum_kernels comm_test_sums = {
+    .add = add_issue, .round = round_issue, .launch = sum_launch_cpu, .sum_i64 = sum_launch_cpu};
 
 /* ---- data ---------------------------------------------------------------------------------- */
 
@@ -93,6 +99,27 @@ void *comm_test_alloc(size_t bytes)
     if (p == NULL)
         abort();
     return p;
+}
+
+void *comm_test_up(comm_fixture *f, void *host, size_t bytes)
+{
+    void *ptr = NULL;
+    if (device_memory_is_host(f->dev))
+        return host;
+    CHECK_OK(f, device_alloc(f->s, MEM_OTHER, bytes, "test", &ptr));
+    if (ptr != NULL)
+        CHECK_OK(f, device_upload(f->s, ptr, host, bytes));
+    CHECK_OK(f, stream_sync(f->s));
+    return ptr;
+}
+
+void comm_test_down(comm_fixture *f, void *host, void *ptr, size_t bytes)
+{
+    if (ptr != host && ptr != NULL) {
+        CHECK_OK(f, device_download(f->s, host, ptr, bytes));
+        device_free(f->s, ptr);
+    }
+    CHECK_OK(f, stream_sync(f->s));
 }
 
 /* Byte j of what rank r sends in round k. */
@@ -156,8 +183,12 @@ static void all_gather_once(comm_fixture *f, dtype t, size_t elems, bool in_plac
     char *send = in_place ? recv + bytes * (size_t)f->rank : comm_test_alloc(bytes);
     memset(recv, 0xAA, bytes * (size_t)f->world);
     comm_test_coded_fill(send, bytes, f->rank, 1);
-    CHECK_OK(f, comm_all_gather(f->c, f->s, "gather", t, send, recv, elems));
-    CHECK_OK(f, stream_sync(f->s));
+    char *to = comm_test_up(f, recv, bytes * (size_t)f->world);
+    char *from = in_place ? to + bytes * (size_t)f->rank : comm_test_up(f, send, bytes);
+    CHECK_OK(f, comm_all_gather(f->c, f->s, "gather", t, from, to, elems));
+    comm_test_down(f, recv, to, bytes * (size_t)f->world);
+    if (!in_place)
+        comm_test_down(f, send, from, bytes);
     for (int r = 0; r < f->world; r++)
         CHECK(f, comm_test_coded_same(recv + bytes * (size_t)r, bytes, r, 1),
               "%s of %zu: slice %d wrong", dtype_name(t), elems, r);
@@ -185,8 +216,9 @@ void comm_case_broadcast(comm_fixture *f)
             size_t bytes = sizes[i] * dtype_bytes(t);
             char *buf = comm_test_alloc(bytes);
             comm_test_coded_fill(buf, bytes, f->rank, 2);
-            CHECK_OK(f, comm_broadcast(f->c, f->s, "bcast", t, buf, sizes[i], root));
-            CHECK_OK(f, stream_sync(f->s));
+            void *there = comm_test_up(f, buf, bytes);
+            CHECK_OK(f, comm_broadcast(f->c, f->s, "bcast", t, there, sizes[i], root));
+            comm_test_down(f, buf, there, bytes);
             CHECK(f, comm_test_coded_same(buf, bytes, root, 2), "%zu from root %d", sizes[i], root);
             free(buf);
         }
@@ -202,8 +234,11 @@ void comm_case_all_to_all(comm_fixture *f)
         char *send = comm_test_alloc(bytes * world), *recv = comm_test_alloc(bytes * world);
         for (int p = 0; p < f->world; p++)
             comm_test_coded_fill(send + bytes * (size_t)p, bytes, f->rank, p);
-        CHECK_OK(f, comm_all_to_all(f->c, f->s, "a2a", t, send, recv, sizes[i]));
-        CHECK_OK(f, stream_sync(f->s));
+        void *from = comm_test_up(f, send, bytes * world);
+        void *to = comm_test_up(f, recv, bytes * world);
+        CHECK_OK(f, comm_all_to_all(f->c, f->s, "a2a", t, from, to, sizes[i]));
+        comm_test_down(f, send, from, bytes * world);
+        comm_test_down(f, recv, to, bytes * world);
         for (int r = 0; r < f->world; r++)
             CHECK(f, comm_test_coded_same(recv + bytes * (size_t)r, bytes, r, f->rank),
                   "%zu from %d", sizes[i], r);
@@ -229,10 +264,11 @@ void comm_case_all_to_allv(comm_fixture *f)
     char *at = send;
     for (int p = 0; p < f->world; p++, at += send_elems[p - 1] * 4)
         comm_test_coded_fill(at, send_elems[p] * 4, f->rank, p);
-    CHECK_OK(f,
-             comm_all_to_allv(f->c, f->s, "a2av", DTYPE_F32, send, send_elems, recv, recv_elems));
+    void *from = comm_test_up(f, send, n_send * 4), *to = comm_test_up(f, recv, n_recv * 4);
+    CHECK_OK(f, comm_all_to_allv(f->c, f->s, "a2av", DTYPE_F32, from, send_elems, to, recv_elems));
     memset(send_elems, 0, sizeof send_elems); /* lengths are read during the call only */
-    CHECK_OK(f, stream_sync(f->s));
+    comm_test_down(f, send, from, n_send * 4);
+    comm_test_down(f, recv, to, n_recv * 4);
     at = recv;
     for (int r = 0; r < f->world; r++, at += recv_elems[r - 1] * 4)
         CHECK(f, comm_test_coded_same(at, recv_elems[r] * 4, r, f->rank), "from %d", r);
@@ -267,16 +303,27 @@ static void reduce_once(comm_fixture *f, grad_acc *acc, const size_t *lengths, b
     float *send = comm_test_alloc(total * sizeof *send);
     for (size_t i = 0; i < total; i++)
         send[i] = rough(f->rank, i, step);
+    float *from = comm_test_up(f, send, total * sizeof *send);
     if (equal)
-        CHECK_OK(f, comm_reduce_scatter(f->c, f->s, "rs", send, lengths[0], acc, 0));
+        CHECK_OK(f, comm_reduce_scatter(f->c, f->s, "rs", from, lengths[0], acc, 0));
     else
         CHECK_OK(f,
-                 comm_reduce_scatterv(f->c, f->s, "rs", send,
+                 comm_reduce_scatterv(f->c, f->s, "rs", from,
                                       slices_of(lengths, f->world, (comm_slice[64]){{0}}), acc, 0));
-    CHECK_OK(f, stream_sync(f->s));
+    comm_test_down(f, send, from, total * sizeof *send);
     for (size_t i = 0; i < total; i++)
         CHECK(f, send[i] == rough(f->rank, i, step), "send was changed");
     free(send);
+}
+
+/* sum [elems] = what an accumulator has finished, which is freed. */
+static void sum_down(comm_fixture *f, float *sum, float *there, size_t elems)
+{
+    if (there == NULL)
+        return;
+    CHECK_OK(f, device_download(f->s, sum, there, elems * sizeof *sum));
+    device_free(f->s, there);
+    CHECK_OK(f, stream_sync(f->s));
 }
 
 /* steps micro-steps into one accumulator; every bit of the sum against its definition. */
@@ -291,11 +338,12 @@ static void reduce_and_compare(comm_fixture *f, grad_acc_mode mode, const size_t
     for (int a = 0; a < steps; a++)
         reduce_once(f, &acc, lengths, equal, a);
     CHECK(f, acc.n_pushed == (int)n_leaves, "%d vectors pushed", acc.n_pushed);
-    float *sum = NULL, *leaves = comm_test_alloc(n_leaves * sizeof *leaves);
+    float *there = NULL, *leaves = comm_test_alloc(n_leaves * sizeof *leaves);
+    float *sum = comm_test_alloc(own * sizeof *sum);
     size_t run = (size_t)f->c->data->fast_run;
-    CHECK_OK(f, grad_acc_finish(&acc, f->s, &sum));
-    CHECK_OK(f, stream_sync(f->s));
-    for (size_t i = 0; i < own && sum != NULL; i++) {
+    CHECK_OK(f, grad_acc_finish(&acc, f->s, &there));
+    sum_down(f, sum, there, own);
+    for (size_t i = 0; i < own && there != NULL; i++) {
         float plain = 0, host = 0;
         for (size_t l = 0; l < n_leaves; l++) {
             leaves[l] = rough((int)(l % (size_t)f->world), first + i, (int)(l / (size_t)f->world));
@@ -308,7 +356,7 @@ static void reduce_and_compare(comm_fixture *f, grad_acc_mode mode, const size_t
               own, i, (double)sum[i], (double)want);
     }
     free(leaves);
-    device_free(f->s, sum);
+    free(sum);
     grad_acc_free(&acc, f->s);
 }
 
@@ -341,8 +389,9 @@ void comm_case_all_reduce_f32(comm_fixture *f)
         float *buf = comm_test_alloc(sizes[n] * sizeof *buf);
         for (size_t i = 0; i < sizes[n]; i++)
             buf[i] = rough(f->rank, i, n);
-        CHECK_OK(f, comm_all_reduce(f->c, f->s, "ar", DTYPE_F32, buf, sizes[n]));
-        CHECK_OK(f, stream_sync(f->s));
+        void *there = comm_test_up(f, buf, sizes[n] * sizeof *buf);
+        CHECK_OK(f, comm_all_reduce(f->c, f->s, "ar", DTYPE_F32, there, sizes[n]));
+        comm_test_down(f, buf, there, sizes[n] * sizeof *buf);
         for (size_t i = 0; i < sizes[n]; i++) {
             for (int r = 0; r < f->world; r++)
                 leaves[r] = rough(r, i, n);
@@ -361,8 +410,9 @@ void comm_case_all_reduce_i64(comm_fixture *f)
         int64_t *buf = comm_test_alloc(sizes[n] * sizeof *buf);
         for (size_t i = 0; i < sizes[n]; i++)
             buf[i] = ((int64_t)1 << 60) + (int64_t)(i * 1000) + f->rank;
-        CHECK_OK(f, comm_all_reduce(f->c, f->s, "ar", DTYPE_I64, buf, sizes[n]));
-        CHECK_OK(f, stream_sync(f->s));
+        void *there = comm_test_up(f, buf, sizes[n] * sizeof *buf);
+        CHECK_OK(f, comm_all_reduce(f->c, f->s, "ar", DTYPE_I64, there, sizes[n]));
+        comm_test_down(f, buf, there, sizes[n] * sizeof *buf);
         uint64_t world = (uint64_t)f->world;
         for (size_t i = 0; i < sizes[n]; i++) {
             uint64_t want = world * (((uint64_t)1 << 60) + i * 1000) + world * (world - 1) / 2;
@@ -376,17 +426,18 @@ void comm_case_grad_acc_empty(comm_fixture *f)
 {
     for (int mode = 0; mode < 2; mode++) {
         grad_acc acc;
-        float *sum = NULL;
+        float *there = NULL, sum[5] = {0};
         grad_acc_init(&acc, (grad_acc_mode)mode, &comm_test_sums, 5, MEM_GRADS_SHARD, "empty");
-        CHECK_OK(f, grad_acc_finish(&acc, f->s, &sum));
-        CHECK_OK(f, stream_sync(f->s));
-        for (int i = 0; i < 5 && sum != NULL; i++)
+        CHECK_OK(f, grad_acc_finish(&acc, f->s, &there));
+        memset(sum, 1, sizeof sum);
+        sum_down(f, sum, there, 5);
+        for (int i = 0; i < 5; i++)
             CHECK(f, sum[i] == 0, "element %d is %g", i, (double)sum[i]);
-        device_free(f->s, sum);
         /* a sum left half done is given back by free */
         float one[5] = {1, 2, 3, 4, 5};
-        CHECK_OK(f, grad_acc_push(&acc, f->s, 0, one));
-        CHECK_OK(f, stream_sync(f->s));
+        float *vec = comm_test_up(f, one, sizeof one);
+        CHECK_OK(f, grad_acc_push(&acc, f->s, 0, vec));
+        comm_test_down(f, one, vec, sizeof one);
         grad_acc_free(&acc, f->s);
         grad_acc zeroed = {0};
         grad_acc_free(&zeroed, f->s);

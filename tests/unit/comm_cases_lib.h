@@ -28,8 +28,10 @@ typedef struct comm_fixture {
 
 /* comm_test_open -- device, the group of all ranks, and a worker stream, on which s stands; a
  * failure is printed. debug_fill: see device_config. */
-fsdp_status comm_test_open(comm_fixture *f, bool debug_fill);
-/* comm_test_close -- give all back, print this rank's done-marker; what main returns. */
+fsdp_status comm_test_open(comm_fixture *f, const device_backend *backend, bool debug_fill);
+/* comm_test_end -- give all back. comm_test_close: that, and print this rank's done-marker; what
+ * main returns. */
+void comm_test_end(comm_fixture *f);
 int comm_test_close(comm_fixture *f);
 
 /* Run a check; rank 0 prints its PASS or FAIL line. */
@@ -40,6 +42,11 @@ extern const sum_kernels comm_test_sums;
 
 /* malloc that cannot fail; 0 bytes are allowed. */
 void *comm_test_alloc(size_t bytes);
+
+/* comm_test_up -- host [bytes] on the device: itself, or a copy. comm_test_down: the host waits for
+ * the stream, and host is what is there now; a copy is gone. */
+void *comm_test_up(comm_fixture *f, void *host, size_t bytes);
+void comm_test_down(comm_fixture *f, void *host, void *ptr, size_t bytes);
 
 /* Byte j of what rank r sends in round k; a whole buffer of them; whether it holds them. */
 unsigned char comm_test_coded_byte(int r, size_t j, int k);

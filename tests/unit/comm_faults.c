@@ -8,6 +8,7 @@
  * r STATUS words" for the case, "NEXT rank r STATUS" for a call after it, and a DONE line with the
  * seconds that comm_close took. A rank that saw no error keeps calling barriers until it does, as a
  * training loop would. Exit status 0 also when errors were seen: the script judges the words. */
+#include "tests/unit/comm_apart_lib.h"
 #include "tests/unit/comm_fake_lib.h"
 #include "tests/unit/slices.h"
 #include <errno.h>
@@ -27,11 +28,21 @@ typedef struct fixture {
     comm *c;
     stream *s;
     int rank, world;
-    bool odd_one; /* the last rank */
-    float send[(ELEMS + 1) * MAX_RANKS], recv[(ELEMS + 1) * MAX_RANKS];
+    bool odd_one;       /* the last rank */
+    float *send, *recv; /* [(ELEMS + 1) * MAX_RANKS] on the device */
 } fixture;
 
 static fixture fx;
+
+/* Zeros on the device, in order of s; the process ends when there is no memory. */
+static float *zeros(stream *s, size_t elems)
+{
+    float *ptr = NULL;
+    if (device_alloc_f32(s, MEM_OTHER, elems, "test", &ptr) != FSDP_OK ||
+        device_zero(s, ptr, elems * sizeof *ptr) != FSDP_OK)
+        exit(1);
+    return ptr;
+}
 
 static fsdp_status add_none(stream *s, const add_args *a)
 {
@@ -40,7 +51,7 @@ static fsdp_status add_none(stream *s, const add_args *a)
     return FSDP_OK;
 }
 
-static const sum_kernels no_sums = {.add = add_none, .run = sum_run_cpu};
+static const sum_kernels no_sums = {.add = add_none, .launch = sum_launch_cpu};
 
 static fsdp_status gather(fixture *f, const char *label, dtype t, size_t elems)
 {
@@ -78,12 +89,12 @@ static fsdp_status case_elems(fixture *f)
 static fsdp_status case_elems_large(fixture *f)
 {
     size_t elems = f->odd_one ? 3000000 : 1000000, world = (size_t)f->world;
-    float *send = calloc(elems, sizeof *send), *recv = calloc(elems * world, sizeof *recv);
+    float *send = zeros(f->s, elems), *recv = zeros(f->s, elems * world);
     fsdp_status status = comm_all_gather(f->c, f->s, "large", DTYPE_F32, send, recv, elems);
     if (status == FSDP_OK)
         status = stream_sync(f->s);
-    free(send);
-    free(recv);
+    device_free(f->s, send);
+    device_free(f->s, recv);
     return status;
 }
 
@@ -193,6 +204,28 @@ static fsdp_status case_subgroup(fixture *f)
 static fsdp_status case_subgroup_awaited(fixture *f)
 {
     return in_half(f, true);
+}
+
+static fsdp_status break_stream(void *args, int n_threads)
+{
+    (void)args;
+    (void)n_threads;
+    return fsdp_error(FSDP_EIO, "", "work of the test failed");
+}
+
+/* The last rank's stream has failed: its part of the call does not run. */
+static fsdp_status case_stream_failed(fixture *f)
+{
+    if (f->odd_one)
+        TRY(stream_launch(f->s, break_stream, NULL, 0));
+    return gather(f, "awaited", DTYPE_F32, ELEMS);
+}
+
+/* The last rank gets no memory for its part. On a device that is not the host's only. */
+static fsdp_status case_no_block(fixture *f)
+{
+    apart_fail_host(f->odd_one ? 1 : 0);
+    return gather(f, "awaited", DTYPE_F32, ELEMS);
 }
 
 /* The last rank is busy elsewhere and does not come. */
@@ -377,6 +410,8 @@ static const struct {
              {"skipped", case_skipped},
              {"subgroup", case_subgroup},
              {"subgroup_awaited", case_subgroup_awaited},
+             {"stream_failed", case_stream_failed},
+             {"no_block", case_no_block},
              {"timeout", case_timeout},
              {"exit", case_exit},
              {"kill", case_kill},
@@ -452,13 +487,18 @@ static void run_case(fixture *f, fsdp_status (*run)(fixture *), const char *how_
 int main(int argc, char **argv)
 {
     fixture *f = &fx;
-    device_config dc = {.kind = DEVICE_CPU, .n_threads = 1, .debug_fill = true};
+    device_config dc = {.backend = comm_test_backend(), .n_threads = 1, .debug_fill = true};
     comm_config cc = {.backend = COMM_AUTO};
     if (device_open(&dc, &f->dev) != FSDP_OK || comm_open(f->dev, &cc, &f->c) != FSDP_OK ||
         stream_create(f->dev, &(stream_config){.name = "comm"}, &f->s) != FSDP_OK) {
         fsdp_error_print(stderr, 0, 0);
         return 1;
     }
+    stream *compute = device_compute_stream(f->dev);
+    f->send = zeros(compute, (ELEMS + 1) * MAX_RANKS);
+    f->recv = zeros(compute, (ELEMS + 1) * MAX_RANKS);
+    if (stream_sync(compute) != FSDP_OK)
+        return 1;
     const char *why_not;
     if (getenv("COMM_FAULT_FAKE") != NULL && comm_put_over(f->c, &fake_transport, &why_not))
         return 1;
@@ -473,6 +513,8 @@ int main(int argc, char **argv)
     int rank = f->rank, world = f->world;
     comm_close(f->c);
     stream_free(f->s);
+    device_free(compute, f->send);
+    device_free(compute, f->recv);
     device_close(f->dev);
     printf("DONE rank %d/%d closed in %.1f s\n", rank, world, clock_now_s() - begun_s);
     fflush(stdout);

@@ -1,11 +1,12 @@
 #!/bin/sh
 # comm_faults.sh -- ranks that disagree, wait or die: an error with the right words, no hang, no process left.
 #
-#   tests/unit/comm_faults.sh [PROGRAM [WAY...]]       default build/tests/unit/comm_faults shm mpi run
+#   tests/unit/comm_faults.sh [PROGRAM [WAY...]]       default build/tests/unit/comm_faults shm mpi run staged
 #
 #   shm   ranks started by mpiexec, in shared memory; without MPI by fsdp_run
 #   mpi   ranks started by mpiexec, over MPI
 #   run   ranks started by fsdp_run, in shared memory; the cases that depend on the launcher
+#   staged  as shm, on a device whose memory is not the host's
 #
 # The ways go on side by side. Prints one PASS or FAIL line per case; on FAIL the output of the ranks. Exit status 0
 # iff all pass. COMM_FAULT_RANKS="2 3 4" runs the disagreements on several numbers of ranks (default 3).
@@ -19,7 +20,7 @@ if [ $# -ne 1 ]; then
     # shellcheck disable=SC2064,SC2086 # the list of now
     trap 'kill $children 2>/dev/null; rm -rf "$out"; exit 130' INT TERM HUP
     if [ $# -eq 0 ]; then
-        set -- $TRANSPORTS run
+        set -- $TRANSPORTS run staged
         no_mpi 'ranks over mpi'
     fi
     for way in "$@"; do
@@ -38,6 +39,12 @@ fi
 
 way=$1
 fsdp_run=$BUILD/fsdp_run
+at=4 # number of the call after two to warm up: comm_open has taken one, on the group that is on top
+if [ $way = staged ]; then
+    on=shm at=3
+    export COMM_TEST_DEVICE=separate
+    $program >/dev/null 2>&1 || COMM_TEST_DEVICE=apart # a machine without it
+fi
 log=$(mktemp) || exit 1
 copy=$(mktemp -d)/comm_faults_$$ # its own name, so that left processes can be told
 cp "$program" "$copy" || exit 1
@@ -107,19 +114,19 @@ disagree() {
 if [ $way != run ]; then
     for n in ${COMM_FAULT_RANKS:-3}; do
         odd=$((n - 1))
-        good="rank [0-9]+ called all-gather #4 'h.0' of 320 f32"
-        disagree op $n "(rank $odd called reduce-scatter #4 'h.1' of $((n * 320)) f32, $good|$good, rank $odd called reduce-scatter)"
-        disagree elems $n "rank $odd called all-gather #4 'h.0' of 321 f32"
-        disagree elems_large $n "rank $odd called all-gather #4 'large' of 3000000 f32"
-        disagree dtype $n "rank $odd called all-gather #4 'h.0' of 160 i64"
-        disagree dtype_only $n "rank $odd called all-gather #4 'h.0' of 320 f32"
-        disagree label $n "rank $odd called all-gather #4 'h.1' of 320 f32"
-        disagree long_label $n "rank $odd called all-gather #4 'xxx"
-        disagree root $n "rank $odd called broadcast #4 'step' of 7 f32 from root 1"
+        good="rank [0-9]+ called all-gather #$at 'h.0' of 320 f32"
+        disagree op $n "(rank $odd called reduce-scatter #$at 'h.1' of $((n * 320)) f32, $good|$good, rank $odd called reduce-scatter)"
+        disagree elems $n "rank $odd called all-gather #$at 'h.0' of 321 f32"
+        disagree elems_large $n "rank $odd called all-gather #$at 'large' of 3000000 f32"
+        disagree dtype $n "rank $odd called all-gather #$at 'h.0' of 160 i64"
+        disagree dtype_only $n "rank $odd called all-gather #$at 'h.0' of 320 f32"
+        disagree label $n "rank $odd called all-gather #$at 'h.1' of 320 f32"
+        disagree long_label $n "rank $odd called all-gather #$at 'xxx"
+        disagree root $n "rank $odd called broadcast #$at 'step' of 7 f32 from root 1"
         disagree lengths $n 'the slice lengths differ'
-        disagree pairs $n "all-to-all #4 'pairs'.*rank $odd sent .* rank 0 expected 16"
-        disagree pairs_short $n "all-to-all #4 'pairs'.*rank $odd sent 12 bytes, rank 0 expected 16"
-        disagree skipped $n "rank $odd called all-gather #4 'next' of 320 f32"
+        disagree pairs $n "all-to-all #$at 'pairs'.*rank $odd sent .* rank 0 expected 16"
+        disagree pairs_short $n "all-to-all #$at 'pairs'.*rank $odd sent 12 bytes, rank 0 expected 16"
+        disagree skipped $n "rank $odd called all-gather #$at 'next' of 320 f32"
     done
     disagree subgroup 4 "rank 3 called all-gather #1 'half b' of 320 f32"
 
@@ -154,10 +161,10 @@ for n in 2 4; do
     launch $n timeout 25
     [ $seconds -ge 2 ] && [ $seconds -le 12 ] || complain "wrong time"
     expect $((n - 1)) '^SAW rank [0-9]+ FSDP_ETIMEOUT'
-    expect 1 "waited 2.0 s in all-gather #4 'awaited' of 320 f32; missing data of ranks: $((n - 1))\$"
+    expect 1 "waited 2.0 s in all-gather #$at 'awaited' of 320 f32; missing data of ranks: $((n - 1))\$"
     expect $n '^\[rank [0-9]+\] last calls, oldest first:'
-    expect $n "all-gather #3 'warm up' of 320 f32 +$n ranks  done"
-    expect 1 "all-gather #4 'awaited' of 320 f32 +$n ranks  (running|failed)"
+    expect $n "all-gather #$((at - 1)) 'warm up' of 320 f32 +$n ranks  done"
+    expect 1 "all-gather #$at 'awaited' of 320 f32 +$n ranks  (running|failed)"
     expect $((n - 1)) '^DONE'
     verdict
 done
@@ -169,8 +176,30 @@ name="stopped n=3" bad=0
 launch 3 stopped 25
 [ $seconds -ge 2 ] && [ $seconds -le 12 ] || complain "wrong time"
 expect 2 '^SAW rank [01] FSDP_ETIMEOUT'
-expect 1 "waited 2.0 s in all-gather #4 'awaited' of 320 f32; missing data of ranks: 2\$"
+expect 1 "waited 2.0 s in all-gather #$at 'awaited' of 320 f32; missing data of ranks: 2\$"
 verdict
+limit=
+
+# A rank cannot do its part: it says why, and the others do not wait for ever.
+limit=2
+name="stream_failed n=3" bad=0
+launch 3 stream_failed 25
+[ $seconds -le 12 ] || complain "took too long"
+expect 1 '^SAW rank 2 FSDP_EIO work of the test failed'
+expect 2 '^SAW rank [01] FSDP_E(TIMEOUT|MISMATCH)' # the last rank may come with its next call
+expect 3 '^DONE'
+verdict
+if [ $way = staged ]; then
+    name="no_block n=3" bad=0 device=$COMM_TEST_DEVICE
+    COMM_TEST_DEVICE=apart
+    launch 3 no_block 25
+    COMM_TEST_DEVICE=$device
+    [ $seconds -le 12 ] || complain "took too long"
+    expect 1 '^SAW rank 2 FSDP_ENOMEM no memory of the host'
+    expect 2 '^SAW rank [01] FSDP_E(TIMEOUT|MISMATCH)' # nobody awaits rank 2, or its next call is there already
+    expect 3 '^DONE'
+    verdict
+fi
 limit=
 
 # A rank dies in the middle: the launcher ends the others. fsdp_run lets them say why.
@@ -194,7 +223,7 @@ for n in 2 4; do
 done
 
 # No address space for what peers show: an error, not a crash, on all.
-if [ $way != mpi ]; then
+if [ $way = shm ] || [ $way = run ]; then
     name="no_room n=3" bad=0
     launch 3 no_room 20
     expect 3 '^SAW rank [0-9]+ FSDP_ENOMEM .*cannot map [0-9]+ bytes of rank [01]'
@@ -215,6 +244,7 @@ name="good n=3" bad=0
 launch 3 good 20
 case $way in
 mpi) good_over good mpi 0 ;;
+staged) good_over good 'shm\+staged' 0 ;;
 *) good_over good shm 0 ;;
 esac
 
@@ -274,7 +304,7 @@ fi
 name="orphans n=3" bad=0 rc=0 seconds=0
 case $way in
 run) "$fsdp_run" --no-prefix -n 3 "$copy" orphans >"$log" 2>&1 & ;;
-*) FSDP_COMM=$way $LAUNCHER -n 3 "$copy" orphans >"$log" 2>&1 & ;;
+*) FSDP_COMM=${on:-$way} $LAUNCHER -n 3 "$copy" orphans >"$log" 2>&1 & ;;
 esac
 launcher=$!
 for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do

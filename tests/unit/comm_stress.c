@@ -11,8 +11,11 @@
  * of the round. A round is a dozen calls; up to three more groups, splits also of each other, come
  * and go.
  *
+ * COMM_TEST_DEVICE names another device than the CPU (comm_apart_lib.h).
+ *
  * Rank 0 prints one PASS or FAIL line, every rank a DONE line. The first differences are printed by
  * the rank that sees them. */
+#include "tests/unit/comm_apart_lib.h"
 #include "tests/unit/comm_stress_lib.h"
 #include "tests/unit/slices.h"
 #include <sched.h>
@@ -66,13 +69,13 @@ static buffer buffer_get(const drawn *d, size_t bytes)
 {
     buffer b = {.plain = false};
     uint64_t kind = stress_draw(&d->x->mine, 3), offset = 8 * stress_draw(&d->x->mine, 9);
+    b.plain = kind == 2 && device_memory_is_host(d->x->dev);
     if (kind == 0)
         MUST(comm_alloc(d->c, d->s, MEM_OTHER, bytes + offset, "stress", &b.block));
-    else if (kind == 1)
-        MUST(device_alloc(d->s, MEM_OTHER, bytes + offset, "stress", &b.block));
-    else
+    else if (b.plain)
         b.block = comm_test_alloc(bytes + offset);
-    b.plain = kind == 2;
+    else
+        MUST(device_alloc(d->s, MEM_OTHER, bytes + offset, "stress", &b.block));
     b.at = (char *)b.block + offset;
     return b;
 }
@@ -404,7 +407,7 @@ static void round_run(stress *x)
 
 static void stress_open(stress *x)
 {
-    device_config dc = {.kind = DEVICE_CPU, .n_threads = 2, .debug_fill = true};
+    device_config dc = {.backend = comm_test_backend(), .n_threads = 2, .debug_fill = true};
     MUST(comm_schedule_seed(&dc.schedule_seed));
     MUST(device_open(&dc, &x->dev));
     MUST(comm_open(x->dev, &(comm_config){.backend = COMM_AUTO}, &x->group[0]));
@@ -425,8 +428,14 @@ static void stress_close(stress *x)
 static int report(stress *x, uint64_t seed)
 {
     int64_t sum[2] = {atomic_load(&stress_differences), atomic_load(&stress_checked_bytes)};
-    MUST(comm_all_reduce(x->group[0], x->s[STREAMS - 1], "result", DTYPE_I64, sum, 2));
-    MUST(stream_sync(x->s[STREAMS - 1]));
+    stream *s = x->s[STREAMS - 1];
+    void *there;
+    MUST(device_alloc(s, MEM_OTHER, sizeof sum, "result", &there));
+    MUST(device_upload(s, there, sum, sizeof sum));
+    MUST(comm_all_reduce(x->group[0], s, "result", DTYPE_I64, there, 2));
+    MUST(device_download(s, sum, there, sizeof sum));
+    device_free(s, there);
+    MUST(stream_sync(s));
     if (x->group[0]->team.rank == 0)
         printf("%s stress over %s, seed %llu: %d rounds, %lld calls, %lld bytes checked, %lld "
                "differences\n",

@@ -13,19 +13,26 @@ mkdir -p "$OUT" || exit 2
 child='' failed=0
 trap 'kill -TERM $child 2>/dev/null; exit 130' INT TERM HUP
 
+# What can be had of a device whose memory is not the host's.
+staged=separate
+COMM_TEST_DEVICE=separate "$BUILD/tests/unit/comm_stress" --rounds 1 >/dev/null 2>&1 || staged=apart
+
 # stress WAY W ROUNDS SEED... -- shm and mpi: started by $LAUNCHER; run: by fsdp_run; schedule: that, in an order that
-# the seed chooses
+# the seed chooses; staged-WAY: on that device
 stress() {
     way=$1 w=$2 rounds=$3
     shift 3
-    [ "$way" = mpi ] && no_mpi "W=$w mpi" && return
+    [ "${way#staged-}" = mpi ] && no_mpi "W=$w mpi" && return
     for seed in "$@"; do
         log=$OUT/$way-W$w-$seed.log
         set -- "$BUILD/tests/unit/comm_stress" --rounds "$rounds" --seed "$seed"
         case $way in
+        staged-*) set -- env COMM_TEST_DEVICE=$staged "$@" ;;
+        esac
+        case ${way#staged-} in
         run) set -- "$BUILD/fsdp_run" --no-prefix -n "$w" "$@" ;;
         schedule) set -- env FSDP_SCHEDULE="$seed" "$BUILD/fsdp_run" --no-prefix -n "$w" "$@" ;;
-        *) set -- env FSDP_COMM="$way" $LAUNCHER -n "$w" "$@" ;; # words
+        *) set -- env FSDP_COMM="${way#staged-}" $LAUNCHER -n "$w" "$@" ;; # words
         esac
         FSDP_TIMEOUT_S=${FSDP_TIMEOUT_S:-60} timeout -k 5 600 "$@" >"$log" 2>&1 </dev/null &
         child=$!
@@ -46,7 +53,10 @@ quick)
     for w in 2 3 4; do
         stress shm $w 100 $w
         stress mpi $w 30 $w
+        stress staged-shm $w 50 $w
     done
+    stress staged-mpi 3 30 4
+    stress staged-schedule 3 50 9
     stress run 4 100 5
     stress schedule 3 100 6 7 8
     ;;
@@ -56,6 +66,9 @@ full)
         stress mpi $w 1000 1$w
         stress run $w 1000 3$w
         stress schedule $w 500 4$w 5$w 6$w
+        stress staged-shm $w 500 7$w
+        stress staged-mpi $w 300 7$w
+        stress staged-schedule $w 300 7$w
     done
     ;;
 *) echo "usage: $0 [quick|full] [BUILD]" >&2 && exit 2 ;;

@@ -1,14 +1,32 @@
 /* device_lib.c -- see device_lib.h. */
 #include "tests/unit/device_lib.h"
+#include "common/device/separate.h"
+
+device_mode INLINE = {.async = false, .backend = &device_cpu};
+device_mode ASYNC = {.async = true, .backend = &device_cpu};
+device_mode SEPARATE = {.async = true, .backend = &device_separate};
+
+device *open_mode(const void *mode, bool debug_fill)
+{
+    const device_mode *m = mode;
+    device *d = NULL;
+    fsdp_status status = device_open(&(device_config){.backend = m->backend,
+                                                      .n_threads = 2,
+                                                      .async_compute = m->async,
+                                                      .schedule_seed = m->seed,
+                                                      .debug_fill = debug_fill},
+                                     &d);
+    if (status == FSDP_ESKIP) {
+        printf("SKIP %s\n", fsdp_error_get()->what);
+        skip();
+    }
+    OK(status);
+    return d;
+}
 
 device *open_cpu(bool async, bool debug_fill)
 {
-    device *d = NULL;
-    OK(device_open(
-        &(device_config){
-            .kind = DEVICE_CPU, .n_threads = 2, .async_compute = async, .debug_fill = debug_fill},
-        &d));
-    return d;
+    return open_mode(async ? &ASYNC : &INLINE, debug_fill);
 }
 
 device *open_scheduled(uint64_t seed)
@@ -16,7 +34,7 @@ device *open_scheduled(uint64_t seed)
     device *d = NULL;
     OK(device_open(
         &(device_config){
-            .kind = DEVICE_CPU, .n_threads = 1, .debug_fill = true, .schedule_seed = seed},
+            .backend = &device_cpu, .n_threads = 1, .debug_fill = true, .schedule_seed = seed},
         &d));
     return d;
 }

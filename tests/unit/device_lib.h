@@ -25,14 +25,30 @@
 #define UNDER_TSAN 0
 #endif
 
-/* A test that runs with the inline compute stream and with a worker; *state is a bool, "async". */
+/* How a test opens its device; *state points to one. */
+typedef struct device_mode {
+    bool async; /* first: tests read it as a bool */
+    const device_backend *backend;
+    uint64_t seed; /* of a schedule; 0: none */
+} device_mode;
+extern device_mode INLINE, ASYNC, SEPARATE;
+
+/* A test that runs with the inline compute stream and with a worker. ALL: and on device_separate,
+ * where it opens its device by open_mode. */
 #define BOTH(test)                                                                                 \
     {#test " (inline)", test, NULL, NULL, &INLINE},                                                \
     {                                                                                              \
 #test " (async)", test, NULL, NULL, &ASYNC                                                 \
     }
+#define ALL(test)                                                                                  \
+    BOTH(test),                                                                                    \
+    {                                                                                              \
+#test " (separate)", test, NULL, NULL, &SEPARATE                                           \
+    }
 
-device *open_cpu(bool async, bool debug_fill); /* two threads */
+/* open_mode -- two threads. Skips the test where this machine has no such device, and says so. */
+device *open_mode(const void *mode, bool debug_fill);
+device *open_cpu(bool async, bool debug_fill);
 device *open_scheduled(uint64_t seed);
 cpu_pool *pool_of(device *d);
 size_t live_bytes(device *d);

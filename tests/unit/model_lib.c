@@ -6,9 +6,9 @@
 
 #include "common/base/philox.h"
 
-enum { CANARY_ELEMS = 8, SEED = 11 };
+enum { SEED = 11 };
 
-static const float CANARY = 12345.678f;
+static const char CANARY[] = "nobody writes here";
 
 /* Wrong programs and failing calls end the test program at once. */
 static void must(fsdp_status status)
@@ -18,19 +18,18 @@ static void must(fsdp_status status)
     FSDP_ASSERT_EQ(status, FSDP_OK);
 }
 
-static float *make(size_t elems)
+static void *make(size_t bytes)
 {
-    float *x = malloc((elems + CANARY_ELEMS) * sizeof *x);
-    memset(x, 0xff, elems * sizeof *x); /* NaN: what is read must have been written */
-    for (size_t i = 0; i < CANARY_ELEMS; i++)
-        x[elems + i] = CANARY;
+    const size_t room = size_round_up(bytes + sizeof CANARY, LAYER_ALIGN_BYTES);
+    char *x = aligned_alloc(LAYER_ALIGN_BYTES, room);
+    memset(x, 0xff, bytes); /* NaN: what is read must have been written */
+    memcpy(x + bytes, CANARY, sizeof CANARY);
     return x;
 }
 
-static void check(const float *x, size_t elems)
+static void check(const void *x, size_t bytes)
 {
-    for (size_t i = 0; i < CANARY_ELEMS; i++)
-        FSDP_ASSERT(x[elems + i] == CANARY);
+    FSDP_ASSERT(memcmp((const char *)x + bytes, CANARY, sizeof CANARY) == 0);
 }
 
 static size_t most_scratch(const rig *r, bool training)
@@ -38,13 +37,51 @@ static size_t most_scratch(const rig *r, bool training)
     size_t most = 0;
     for (int i = 0; i < r->m.n_layers; i++) {
         const layer *l = &r->m.layers[i];
-        size_t elems = l->scratch_elems(l, r->batch, r->seq_len, training);
-        most = elems > most ? elems : most;
+        size_t bytes = l->scratch_bytes(l, r->batch, r->seq_len, r->type, training);
+        most = bytes > most ? bytes : most;
     }
     return most;
 }
 
-static void make_params(rig *r)
+static size_t saved_bytes(const rig *r, int i)
+{
+    const layer *l = &r->m.layers[i];
+    return l->saved_bytes(l, r->batch, r->seq_len, r->type);
+}
+
+static size_t x_bytes(const rig *r)
+{
+    return r->batch * r->seq_len * r->m.config.d_model * dtype_bytes(r->type);
+}
+
+static size_t logits_bytes(const rig *r)
+{
+    return r->batch * r->seq_len * r->m.config.vocab_size * dtype_bytes(r->type);
+}
+
+float rig_at(const rig *r, const void *array, size_t i)
+{
+    return r->type == DTYPE_F32 ? ((const float *)array)[i]
+                                : f32_from_bf16(((const uint16_t *)array)[i]);
+}
+
+static void fill_param(const rig *r, const rig_config *c, int p)
+{
+    const param_spec *spec = &r->m.params[p];
+    float *x = malloc(spec->elems * sizeof *x);
+    philox_normal_fill(SEED, (uint64_t)p, 0, spec->elems, 0.25f, x);
+    for (size_t i = 0; i < spec->elems; i++) {
+        x[i] += spec->init == INIT_ONE ? 1.0f : 0.0f;
+        x[i] = c->rounded ? bf16_round(x[i]) : x[i];
+        if (r->type == DTYPE_F32)
+            ((float *)r->views.params[p])[i] = x[i];
+        else
+            ((uint16_t *)r->views.params[p])[i] = bf16_from_f32(x[i]);
+    }
+    free(x);
+}
+
+static void make_params(rig *r, const rig_config *c)
 {
     must(model_views_init(&r->m, &r->views));
     for (int p = 0; p < r->m.n_params; p++) {
@@ -54,12 +91,9 @@ static void make_params(rig *r)
             r->views.grads[p] = r->views.grads[spec->tied_to];
             continue;
         }
-        float *param = make(spec->elems);
-        r->views.params[p] = param;
-        r->views.grads[p] = make(spec->elems);
-        philox_normal_fill(SEED, (uint64_t)p, 0, spec->elems, 0.25f, param);
-        for (size_t i = 0; i < spec->elems && spec->init == INIT_ONE; i++)
-            param[i] += 1.0f;
+        r->views.params[p] = make(spec->elems * dtype_bytes(r->type));
+        r->views.grads[p] = make(spec->elems * sizeof(float));
+        fill_param(r, c, p);
     }
 }
 
@@ -74,28 +108,27 @@ static void make_tokens(rig *r)
     }
 }
 
-void rig_open(rig *r, const model_config *config, const ops *o, size_t batch, size_t seq_len)
+void rig_open(rig *r, const rig_config *c)
 {
-    *r = (rig){.o = o, .batch = batch, .seq_len = seq_len};
-    must(gpt2_create(config, &r->m));
-    must(device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 1}, &r->dev));
+    *r = (rig){.o = c->ops, .batch = c->batch, .seq_len = c->seq_len, .type = c->type};
+    must(gpt2_create(c->model, &r->m));
+    must(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &r->dev));
     r->s = device_compute_stream(r->dev);
-    make_params(r);
+    make_params(r, c);
     make_tokens(r);
-    const size_t n = (size_t)r->m.n_layers, x_elems = batch * seq_len * r->m.config.d_model;
+    const size_t n = (size_t)r->m.n_layers;
     r->out = calloc(n, sizeof *r->out);
     r->saved = calloc(n, sizeof *r->saved);
+    r->d_out = calloc(n, sizeof *r->d_out);
     for (size_t i = 0; i < n; i++) {
-        const layer *l = &r->m.layers[i];
-        r->out[i] = make(x_elems);
-        r->saved[i] = make(l->saved_elems(l, batch, seq_len));
+        r->out[i] = make(x_bytes(r));
+        r->d_out[i] = make(x_bytes(r));
+        r->saved[i] = make(saved_bytes(r, (int)i));
     }
     r->scratch[0] = make(most_scratch(r, false));
     r->scratch[1] = make(most_scratch(r, true));
-    r->d_a = make(x_elems);
-    r->d_b = make(x_elems);
-    r->loss = make(1);
-    r->logits = make(batch * seq_len * r->m.config.vocab_size);
+    r->loss = make(sizeof *r->loss);
+    r->logits = make(logits_bytes(r));
     rig_zero_grads(r);
 }
 
@@ -104,6 +137,7 @@ static layer_io call_of(rig *r, int i)
     const bool last = i + 1 == r->m.n_layers;
     return (layer_io){.batch = r->batch,
                       .seq_len = r->seq_len,
+                      .type = r->type,
                       .in = i > 0 ? r->out[i - 1] : NULL,
                       .out = last ? NULL : r->out[i],
                       .tokens = r->tokens,
@@ -131,15 +165,13 @@ float rig_forward(rig *r, bool training, bool keep_saved)
 
 void rig_backward(rig *r)
 {
-    const float *d_out = NULL;
     for (int i = r->m.n_layers - 1; i >= 0; i--) {
         layer_io io = call_of(r, i);
         io.training = true;
         io.scratch = r->scratch[1];
-        io.d_out = d_out;
-        io.d_in = i == 0 ? NULL : d_out == r->d_a ? r->d_b : r->d_a;
+        io.d_out = io.out ? r->d_out[i] : NULL;
+        io.d_in = i == 0 ? NULL : r->d_out[i - 1];
         must(r->m.layers[i].backward(&r->m.layers[i], r->o, r->s, &io));
-        d_out = io.d_in;
     }
     rig_check_canaries(r);
 }
@@ -152,22 +184,20 @@ void rig_zero_grads(rig *r)
 
 void rig_check_canaries(const rig *r)
 {
-    const size_t rows = r->batch * r->seq_len, x_elems = rows * r->m.config.d_model;
     for (int i = 0; i < r->m.n_layers; i++) {
-        check(r->saved[i], r->m.layers[i].saved_elems(&r->m.layers[i], r->batch, r->seq_len));
-        check(r->out[i], x_elems);
+        check(r->saved[i], saved_bytes(r, i));
+        check(r->out[i], x_bytes(r));
+        check(r->d_out[i], x_bytes(r));
     }
     for (int p = 0; p < r->m.n_params; p++) {
-        check(r->views.params[p], r->m.params[p].elems);
+        check(r->views.params[p], r->m.params[p].elems * dtype_bytes(r->type));
         if (r->views.grads[p] != NULL)
-            check(r->views.grads[p], r->m.params[p].elems);
+            check(r->views.grads[p], r->m.params[p].elems * sizeof(float));
     }
     check(r->scratch[0], most_scratch(r, false));
     check(r->scratch[1], most_scratch(r, true));
-    check(r->d_a, x_elems);
-    check(r->d_b, x_elems);
-    check(r->loss, 1);
-    check(r->logits, rows * r->m.config.vocab_size);
+    check(r->loss, sizeof *r->loss);
+    check(r->logits, logits_bytes(r));
 }
 
 void rig_close(rig *r)
@@ -179,10 +209,11 @@ void rig_close(rig *r)
         }
     for (int i = 0; i < r->m.n_layers; i++) {
         free(r->out[i]);
+        free(r->d_out[i]);
         free(r->saved[i]);
     }
-    void *rest[] = {r->out, r->saved, r->scratch[0], r->scratch[1], r->d_a,
-                    r->d_b, r->loss,  r->logits,     r->tokens,     r->targets};
+    void *rest[] = {r->out,  r->saved,  r->d_out,  r->scratch[0], r->scratch[1],
+                    r->loss, r->logits, r->tokens, r->targets};
     for (size_t i = 0; i < sizeof rest / sizeof *rest; i++)
         free(rest[i]);
     model_views_free(&r->views);

@@ -1,5 +1,5 @@
 /* model_lib.h -- a model with parameters, gradients and activations for tests: runs the layers in
- * order and back, with a canary behind every array.
+ * order and back, with a canary behind every array. Arrays begin at multiples of LAYER_ALIGN_BYTES.
  *
  *   rig_open -> rig_forward -> rig_backward -> rig_close */
 #pragma once
@@ -12,18 +12,31 @@ typedef struct rig {
     const ops *o;
     model_views views;
     size_t batch, seq_len;
-    float **out, **saved; /* [n_layers] */
-    float *scratch[2];    /* not training, training: each the least that the layers ask for */
-    float *d_a, *d_b, *loss, *logits;
+    dtype type;          /* of parameters, activations and gradients of activations */
+    void **out, **saved; /* [n_layers] */
+    void *scratch[2];    /* not training, training: each the least that the layers ask for */
+    void **d_out;        /* [n_layers] gradient of out, kept after rig_backward */
+    float *loss;
+    void *logits;
     int32_t *tokens, *targets; /* [B,T] */
 } rig;
 
+typedef struct rig_config {
+    const model_config *model;
+    const ops *ops;
+    dtype type;
+    bool rounded; /* parameters are bf16 numbers, which either type can store */
+    size_t batch, seq_len;
+} rig_config;
+
 /* rig_open -- every parameter random (weights 0.25 z, gains 1 + 0.25 z, biases 0.25 z), tokens too.
  * The tied gradient view is the array of wte. */
-void rig_open(rig *r, const model_config *config, const ops *o, size_t batch, size_t seq_len);
+void rig_open(rig *r, const rig_config *c);
 /* rig_forward -- returns the loss. keep_saved false: `saved` is NULL (only when not training). */
 float rig_forward(rig *r, bool training, bool keep_saved);
 void rig_backward(rig *r);
+/* rig_at -- element i of an array of activations or parameters. */
+float rig_at(const rig *r, const void *array, size_t i);
 /* rig_zero_grads, rig_check_canaries (also called by every pass). */
 void rig_zero_grads(rig *r);
 void rig_check_canaries(const rig *r);

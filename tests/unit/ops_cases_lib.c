@@ -4,12 +4,11 @@
 #include <string.h>
 #include "common/base/philox.h"
 
-/* A case is an operation and up to six sizes; what they mean is up to its run function. Outputs
- * come first in the arena, so that they are the result. */
+/* A case is an operation and up to seven sizes; what they mean is up to its run function. */
 typedef struct ops_case {
     const char *name;
     fsdp_status (*run)(const struct ops_case *c, const ops *o, stream *s, ops_result *r);
-    size_t x[6];
+    size_t x[7];
 } ops_case;
 
 void ops_test_fill(uint64_t name, float std, float *out, size_t elems)
@@ -19,180 +18,195 @@ void ops_test_fill(uint64_t name, float std, float *out, size_t elems)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* result_vec -- the next `elems` of the result, filled with normal values. */
-static float *result_vec(ops_result *r, size_t elems)
+/* x[elems] of fp32 becomes as many of bf16, from the first on; and back. */
+static void round_in_place(float *x, size_t elems)
+{
+    uint16_t *h = malloc((elems + 1) * sizeof *h);
+    for (size_t i = 0; i < elems; i++)
+        h[i] = bf16_from_f32(x[i]);
+    memcpy(x, h, elems * sizeof *h);
+    free(h);
+}
+
+static void expand_in_place(float *x, size_t elems)
+{
+    uint16_t *h = malloc((elems + 1) * sizeof *h);
+    memcpy(h, x, elems * sizeof *h);
+    for (size_t i = 0; i < elems; i++)
+        x[i] = f32_from_bf16(h[i]);
+    free(h);
+}
+
+enum { MAX_ARRAYS = 8, RESULT_ELEMS = 1 << 21 };
+
+/* The arrays of the case in progress: inputs, freed after it; results in bf16, expanded then. */
+typedef struct arrays {
+    void *input[MAX_ARRAYS];
+    float *rounded[MAX_ARRAYS];
+    size_t n_inputs, n_rounded, rounded_elems[MAX_ARRAYS];
+} arrays;
+
+/* result -- the next `elems` of the result, stored as t, filled with normal values. */
+static void *result(arrays *in, ops_result *r, size_t elems, dtype t)
 {
     float *vec = r->data + r->elems;
     ops_test_fill(1000 + r->elems, 1.0f, vec, elems);
     r->elems += elems;
+    if (t == DTYPE_BF16) {
+        round_in_place(vec, elems);
+        in->rounded_elems[in->n_rounded] = elems;
+        in->rounded[in->n_rounded++] = vec;
+    }
     return vec;
 }
 
-enum { MAX_INPUTS = 8, RESULT_ELEMS = 1 << 21 };
-
-/* Inputs of the case in progress; freed after it. */
-typedef struct inputs {
-    void *vec[MAX_INPUTS];
-    size_t n;
-} inputs;
-
-static float *input_vec(inputs *in, size_t elems)
+static void *input(arrays *in, size_t elems, dtype t)
 {
     float *vec = malloc((elems + 1) * sizeof *vec);
-    ops_test_fill(in->n, 1.0f, vec, elems);
-    in->vec[in->n++] = vec;
+    ops_test_fill(in->n_inputs, 1.0f, vec, elems);
+    if (t == DTYPE_BF16)
+        round_in_place(vec, elems);
+    in->input[in->n_inputs++] = vec;
     return vec;
 }
 
-static int32_t *input_tokens(inputs *in, size_t elems, size_t vocab)
+static int32_t *input_tokens(arrays *in, size_t elems, size_t vocab)
 {
     int32_t *tokens = malloc((elems + 1) * sizeof *tokens);
     for (size_t i = 0; i < elems; i++)
-        tokens[i] = (int32_t)(philox_u32(7, in->n, i) % vocab);
-    in->vec[in->n++] = tokens;
+        tokens[i] = (int32_t)(philox_u32(7, in->n_inputs, i) % vocab);
+    in->input[in->n_inputs++] = tokens;
     return tokens;
 }
 
-static fsdp_status finish(inputs *in, stream *s, fsdp_status status)
+static fsdp_status finish(arrays *in, stream *s, fsdp_status status)
 {
     if (status == FSDP_OK)
         status = stream_sync(s);
-    while (in->n > 0)
-        free(in->vec[--in->n]);
+    while (in->n_inputs > 0)
+        free(in->input[--in->n_inputs]);
+    for (; in->n_rounded > 0; in->n_rounded--)
+        expand_in_place(in->rounded[in->n_rounded - 1], in->rounded_elems[in->n_rounded - 1]);
     return status;
 }
 
 /* ---- one function per operation ------------------------------------------------------------- */
 
-/* x: m, n, k, trans_a, trans_b, accumulate */
+/* x: m, n, k, trans_a, trans_b, accumulate, with bias and residual. In bf16 what accumulates is in
+ * fp32. */
 static fsdp_status run_matmul(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
-    inputs in = {0};
+    arrays in = {0};
     const size_t m = c->x[0], n = c->x[1], k = c->x[2];
-    return finish(&in, s,
-                  o->matmul(s, &(matmul_args){.out = result_vec(r, m * n),
-                                              .a = input_vec(&in, m * k),
-                                              .b = input_vec(&in, k * n),
-                                              .m = m,
-                                              .n = n,
-                                              .k = k,
-                                              .trans_a = c->x[3],
-                                              .trans_b = c->x[4],
-                                              .accumulate = c->x[5]}));
-}
-
-/* The same, b cast to bf16 and a rounded by the product. */
-static fsdp_status run_matmul_bf16(const ops_case *c, const ops *o, stream *s, ops_result *r)
-{
-    inputs in = {0};
-    const size_t m = c->x[0], n = c->x[1], k = c->x[2];
-    const float *a = input_vec(&in, m * k), *b = input_vec(&in, k * n);
-    void *b_bf16 = input_vec(&in, k * n);
-    fsdp_status status = o->cast(
-        s,
-        &(cast_args){
-            .out = b_bf16, .in = b, .out_type = DTYPE_BF16, .in_type = DTYPE_F32, .elems = k * n});
-    if (status == FSDP_OK)
-        status = o->matmul(s, &(matmul_args){.out = result_vec(r, m * n),
-                                             .a = a,
-                                             .b = b_bf16,
-                                             .m = m,
-                                             .n = n,
-                                             .k = k,
-                                             .trans_a = c->x[3],
-                                             .trans_b = c->x[4],
-                                             .accumulate = c->x[5],
-                                             .b_type = DTYPE_BF16,
-                                             .compute = DTYPE_BF16});
-    return finish(&in, s, status);
+    const dtype out_type = c->x[5] ? DTYPE_F32 : r->type;
+    return finish(
+        &in, s,
+        o->matmul(s, &(matmul_args){.out = result(&in, r, m * n, out_type),
+                                    .a = input(&in, m * k, r->type),
+                                    .b = input(&in, k * n, r->type),
+                                    .bias = c->x[6] ? input(&in, n, r->type) : NULL,
+                                    .residual = c->x[6] ? input(&in, m * n, r->type) : NULL,
+                                    .m = m,
+                                    .n = n,
+                                    .k = k,
+                                    .trans_a = c->x[3],
+                                    .trans_b = c->x[4],
+                                    .accumulate = c->x[5],
+                                    .type = r->type,
+                                    .out_type = out_type}));
 }
 
 /* x: rows, cols */
 static fsdp_status run_bias(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
-    inputs in = {0};
+    arrays in = {0};
     const size_t rows = c->x[0], cols = c->x[1];
-    const float *x = input_vec(&in, rows * cols), *bias = input_vec(&in, cols);
-    fsdp_status status = o->bias_add(
-        s, &(bias_add_args){result_vec(r, rows * cols), x, bias, rows, cols, DTYPE_F32});
-    if (status == FSDP_OK)
-        status =
-            o->bias_backward(s, &(bias_backward_args){result_vec(r, cols), x, rows, cols, false});
-    return finish(&in, s, status);
+    return finish(&in, s,
+                  o->bias_backward(s, &(bias_backward_args){result(&in, r, cols, DTYPE_F32),
+                                                            input(&in, rows * cols, r->type), rows,
+                                                            cols, false, r->type}));
 }
 
 /* x: batch, seq_len, width, vocab, no_positions */
 static fsdp_status run_embedding(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
-    inputs in = {0};
+    arrays in = {0};
     const size_t batch = c->x[0], seq_len = c->x[1], width = c->x[2], vocab = c->x[3];
     const int32_t *tokens = input_tokens(&in, batch * seq_len, vocab);
-    const float *wte = input_vec(&in, vocab * width), *wpe = input_vec(&in, seq_len * width);
+    const void *wte = input(&in, vocab * width, r->type),
+               *wpe = input(&in, seq_len * width, r->type);
     fsdp_status status =
-        o->embedding(s, &(embedding_args){.out = result_vec(r, batch * seq_len * width),
+        o->embedding(s, &(embedding_args){.out = result(&in, r, batch * seq_len * width, r->type),
                                           .wte = wte,
                                           .wpe = c->x[4] ? NULL : wpe,
                                           .tokens = tokens,
                                           .batch = batch,
                                           .seq_len = seq_len,
                                           .width = width,
-                                          .vocab = vocab});
+                                          .vocab = vocab,
+                                          .type = r->type});
     if (status == FSDP_OK)
         status = o->embedding_backward(
-            s, &(embedding_backward_args){.d_wte = result_vec(r, vocab * width),
-                                          .d_wpe = c->x[4] ? NULL : result_vec(r, seq_len * width),
-                                          .d_out = input_vec(&in, batch * seq_len * width),
-                                          .tokens = tokens,
-                                          .batch = batch,
-                                          .seq_len = seq_len,
-                                          .width = width,
-                                          .vocab = vocab});
+            s, &(embedding_backward_args){
+                   .d_wte = result(&in, r, vocab * width, DTYPE_F32),
+                   .d_wpe = c->x[4] ? NULL : result(&in, r, seq_len * width, DTYPE_F32),
+                   .d_out = input(&in, batch * seq_len * width, r->type),
+                   .tokens = tokens,
+                   .batch = batch,
+                   .seq_len = seq_len,
+                   .width = width,
+                   .vocab = vocab,
+                   .type = r->type});
     return finish(&in, s, status);
 }
 
 /* x: rows, cols, residual */
 static fsdp_status run_layernorm(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
-    inputs in = {0};
+    arrays in = {0};
     const size_t rows = c->x[0], cols = c->x[1];
-    const float *x = input_vec(&in, rows * cols), *gain = input_vec(&in, cols);
-    const layernorm_args fwd = {.out = result_vec(r, rows * cols),
-                                .mean = result_vec(r, rows),
-                                .rstd = result_vec(r, rows),
+    const void *x = input(&in, rows * cols, r->type), *gain = input(&in, cols, r->type);
+    const layernorm_args fwd = {.out = result(&in, r, rows * cols, r->type),
+                                .mean = result(&in, r, rows, DTYPE_F32),
+                                .rstd = result(&in, r, rows, DTYPE_F32),
                                 .in = x,
                                 .gain = gain,
-                                .bias = input_vec(&in, cols),
+                                .bias = input(&in, cols, r->type),
                                 .rows = rows,
                                 .cols = cols,
-                                .eps = 1e-5f};
+                                .eps = 1e-5f,
+                                .type = r->type};
     fsdp_status status = o->layernorm(s, &fwd);
     if (status == FSDP_OK)
         status = o->layernorm_backward(
-            s,
-            &(layernorm_backward_args){.d_in = result_vec(r, rows * cols),
-                                       .d_gain = result_vec(r, cols),
-                                       .d_bias = result_vec(r, cols),
-                                       .d_out = input_vec(&in, rows * cols),
-                                       .in = x,
-                                       .gain = gain,
-                                       .mean = fwd.mean,
-                                       .rstd = fwd.rstd,
-                                       .d_residual = c->x[2] ? input_vec(&in, rows * cols) : NULL,
-                                       .rows = rows,
-                                       .cols = cols});
+            s, &(layernorm_backward_args){.d_in = result(&in, r, rows * cols, r->type),
+                                          .d_gain = result(&in, r, cols, DTYPE_F32),
+                                          .d_bias = result(&in, r, cols, DTYPE_F32),
+                                          .d_out = input(&in, rows * cols, r->type),
+                                          .in = x,
+                                          .gain = gain,
+                                          .mean = fwd.mean,
+                                          .rstd = fwd.rstd,
+                                          .d_residual =
+                                              c->x[2] ? input(&in, rows * cols, r->type) : NULL,
+                                          .rows = rows,
+                                          .cols = cols,
+                                          .type = r->type});
     return finish(&in, s, status);
 }
 
 /* x: elems */
 static fsdp_status run_gelu(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
-    inputs in = {0};
+    arrays in = {0};
     const size_t elems = c->x[0];
-    const float *x = input_vec(&in, elems);
-    fsdp_status status = o->gelu(s, &(gelu_args){result_vec(r, elems), x, elems});
+    const void *x = input(&in, elems, r->type);
+    fsdp_status status =
+        o->gelu(s, &(gelu_args){result(&in, r, elems, r->type), x, elems, r->type});
     if (status == FSDP_OK)
-        status = o->gelu_backward(
-            s, &(gelu_backward_args){result_vec(r, elems), input_vec(&in, elems), x, elems});
+        status = o->gelu_backward(s, &(gelu_backward_args){result(&in, r, elems, r->type),
+                                                           input(&in, elems, r->type), x, elems,
+                                                           r->type});
     return finish(&in, s, status);
 }
 
@@ -200,38 +214,16 @@ static fsdp_status run_gelu(const ops_case *c, const ops *o, stream *s, ops_resu
  * gradients. */
 static fsdp_status run_attention(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
-    inputs in = {0};
-    const size_t n_rows = c->x[0] * c->x[1], d = c->x[4];
+    arrays in = {0};
+    const size_t n_rows = c->x[0] * c->x[1], d = c->x[4], bytes = dtype_bytes(r->type);
     const size_t q_width = c->x[2] * d, kv_width = c->x[3] * d, stride = q_width + 2 * kv_width;
-    const float *qkv = input_vec(&in, n_rows * stride);
-    const attention_args fwd = {.out = result_vec(r, n_rows * q_width),
-                                .lse = result_vec(r, n_rows * c->x[2]),
+    const char *qkv = input(&in, n_rows * stride, r->type);
+    const attention_args fwd = {.out = result(&in, r, n_rows * q_width, r->type),
+                                .lse = result(&in, r, n_rows * c->x[2], DTYPE_F32),
                                 .q = qkv,
-                                .k = qkv + q_width,
-                                .v = qkv + q_width + kv_width,
-                                .q_stride = stride,
-                                .k_stride = stride,
-                                .v_stride = stride,
-                                .batch = c->x[0],
-                                .seq_len = c->x[1],
-                                .n_head = c->x[2],
-                                .n_kv_head = c->x[3],
-                                .head_dim = d,
-                                .scale = 0.25f};
-    fsdp_status status = o->attention(s, &fwd);
-    float *d_qkv = result_vec(r, n_rows * stride);
-    if (status == FSDP_OK)
-        status = o->attention_backward(
-            s, &(attention_backward_args){.d_q = d_qkv,
-                                          .d_k = d_qkv + q_width,
-                                          .d_v = d_qkv + q_width + kv_width,
-                                          .d_out = input_vec(&in, n_rows * q_width),
-                                          .out = fwd.out,
-                                          .lse = fwd.lse,
-                                          .q = fwd.q,
-                                          .k = fwd.k,
-                                          .v = fwd.v,
-                                          .q_stride = stride,
+                                .k = qkv + q_width * bytes,
+                                .v = qkv + (q_width + kv_width) * bytes,
+                                .shape = {.q_stride = stride,
                                           .k_stride = stride,
                                           .v_stride = stride,
                                           .batch = c->x[0],
@@ -239,46 +231,63 @@ static fsdp_status run_attention(const ops_case *c, const ops *o, stream *s, ops
                                           .n_head = c->x[2],
                                           .n_kv_head = c->x[3],
                                           .head_dim = d,
-                                          .scale = 0.25f});
+                                          .scale = 0.25f,
+                                          .type = r->type}};
+    fsdp_status status = o->attention(s, &fwd);
+    char *d_qkv = result(&in, r, n_rows * stride, r->type);
+    if (status == FSDP_OK)
+        status = o->attention_backward(
+            s, &(attention_backward_args){.d_q = d_qkv,
+                                          .d_k = d_qkv + q_width * bytes,
+                                          .d_v = d_qkv + (q_width + kv_width) * bytes,
+                                          .d_out = input(&in, n_rows * q_width, r->type),
+                                          .out = fwd.out,
+                                          .lse = fwd.lse,
+                                          .q = fwd.q,
+                                          .k = fwd.k,
+                                          .v = fwd.v,
+                                          .shape = fwd.shape});
     return finish(&in, s, status);
 }
 
 /* x: rows, vocab */
 static fsdp_status run_cross_entropy(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
-    inputs in = {0};
+    arrays in = {0};
     const size_t rows = c->x[0], vocab = c->x[1];
     return finish(
         &in, s,
-        o->cross_entropy(s, &(cross_entropy_args){.loss = result_vec(r, 1),
-                                                  .d_logits = result_vec(r, rows * vocab),
-                                                  .logits = input_vec(&in, rows * vocab),
+        o->cross_entropy(s, &(cross_entropy_args){.loss = result(&in, r, 1, DTYPE_F32),
+                                                  .d_logits = result(&in, r, rows * vocab, r->type),
+                                                  .logits = input(&in, rows * vocab, r->type),
                                                   .targets = input_tokens(&in, rows, vocab),
                                                   .rows = rows,
-                                                  .vocab = vocab}));
+                                                  .vocab = vocab,
+                                                  .type = r->type}));
 }
 
 /* x: elems */
 static fsdp_status run_elementwise(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
-    inputs in = {0};
+    arrays in = {0};
     const size_t elems = c->x[0];
-    const float *a = input_vec(&in, elems), *b = input_vec(&in, elems);
-    fsdp_status status = o->add(s, &(add_args){result_vec(r, elems), a, b, elems, DTYPE_F32});
+    const float *a = input(&in, elems, DTYPE_F32), *b = input(&in, elems, DTYPE_F32);
+    fsdp_status status =
+        o->add(s, &(add_args){result(&in, r, elems, DTYPE_F32), a, b, elems, DTYPE_F32});
     if (status == FSDP_OK)
-        status = o->scale(s, &(scale_args){result_vec(r, elems), 0.7f, b, elems});
+        status = o->scale(s, &(scale_args){result(&in, r, elems, DTYPE_F32), 0.7f, b, elems});
     return finish(&in, s, status);
 }
 
 /* x: elems. v holds squares: it must not be negative. */
 static fsdp_status run_optimizers(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
-    inputs in = {0};
+    arrays in = {0};
     const size_t elems = c->x[0];
-    const float *grad = input_vec(&in, elems), *coef = input_vec(&in, 1);
-    adamw_args adamw = {.param = result_vec(r, elems),
-                        .m = result_vec(r, elems),
-                        .v = result_vec(r, elems),
+    const float *grad = input(&in, elems, DTYPE_F32), *coef = input(&in, 1, DTYPE_F32);
+    adamw_args adamw = {.param = result(&in, r, elems, DTYPE_F32),
+                        .m = result(&in, r, elems, DTYPE_F32),
+                        .v = result(&in, r, elems, DTYPE_F32),
                         .grad = grad,
                         .grad_coef = coef,
                         .elems = elems};
@@ -290,7 +299,7 @@ static fsdp_status run_optimizers(const ops_case *c, const ops *o, stream *s, op
         adamw.v[i] *= adamw.v[i];
     fsdp_status status = o->adamw(s, &adamw);
     if (status == FSDP_OK)
-        status = o->sgd(s, &(sgd_args){.param = result_vec(r, elems),
+        status = o->sgd(s, &(sgd_args){.param = result(&in, r, elems, DTYPE_F32),
                                        .grad = grad,
                                        .grad_coef = coef,
                                        .elems = elems,
@@ -302,12 +311,13 @@ static fsdp_status run_optimizers(const ops_case *c, const ops *o, stream *s, op
 /* x: elems */
 static fsdp_status run_norm(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
-    inputs in = {0};
+    arrays in = {0};
     rsum sum = {0};
     fsdp_status status =
-        o->sum_squares(s, &(sum_squares_args){&sum, input_vec(&in, c->x[0]), c->x[0]});
+        o->sum_squares(s, &(sum_squares_args){&sum, input(&in, c->x[0], DTYPE_F32), c->x[0]});
     if (status == FSDP_OK)
-        status = o->clip_coef(s, &(clip_coef_args){result_vec(r, 1), result_vec(r, 1), &sum, 3.0f});
+        status = o->clip_coef(s, &(clip_coef_args){result(&in, r, 1, DTYPE_F32),
+                                                   result(&in, r, 1, DTYPE_F32), &sum, 3.0f});
     return finish(&in, s, status);
 }
 
@@ -328,11 +338,8 @@ static const ops_case CASES[] = {
     {"matmul deep NT", run_matmul, {5, 6, 2053, 0, 1, 0}},
     {"matmul deep, one row", run_matmul, {1, 5, 2053, 0, 0, 0}},
     {"matmul deep, one column TN", run_matmul, {192, 1, 2053, 1, 0, 0}},
-    {"matmul bf16 one row", run_matmul_bf16, {1, 513, 130, 0, 0, 1}},
-    {"matmul bf16 NN", run_matmul_bf16, {67, 401, 301, 0, 0, 0}},
-    {"matmul bf16 NT", run_matmul_bf16, {67, 401, 300, 0, 1, 0}},
-    {"matmul bf16 TN", run_matmul_bf16, {267, 401, 67, 1, 0, 1}},
-    {"matmul bf16 deep", run_matmul_bf16, {1, 5, 2053, 0, 0, 0}},
+    {"matmul bias residual", run_matmul, {67, 401, 300, 0, 0, 0, 1}},
+    {"matmul bias residual TT", run_matmul, {5, 3, 0, 1, 1, 0, 1}},
     {"bias 1x1", run_bias, {1, 1}},
     {"bias 7x130", run_bias, {7, 130}},
     {"bias 601x451", run_bias, {601, 451}},
@@ -350,6 +357,7 @@ static const ops_case CASES[] = {
     {"attention T=64", run_attention, {2, 64, 2, 2, 64}},
     {"attention T=65 MQA", run_attention, {1, 65, 3, 1, 32}},
     {"attention T=200 GQA", run_attention, {1, 200, 4, 2, 24}},
+    {"attention wide heads", run_attention, {1, 65, 2, 1, 403}},
     {"cross_entropy 1x1", run_cross_entropy, {1, 1}},
     {"cross_entropy 67x1003", run_cross_entropy, {67, 1003}},
     {"cross_entropy 601x131", run_cross_entropy, {601, 131}},
@@ -361,20 +369,61 @@ static const ops_case CASES[] = {
     {"norm 200003", run_norm, {200003}},
 };
 
+/* Activations, their gradients and parameters in bf16. */
+static const ops_case BF16_CASES[] = {
+    {"matmul bf16 one row", run_matmul, {1, 513, 130, 0, 0, 1}},
+    {"matmul bf16 NN", run_matmul, {67, 401, 301, 0, 0, 0, 1}},
+    {"matmul bf16 NT", run_matmul, {67, 401, 300, 0, 1, 0}},
+    {"matmul bf16 TN", run_matmul, {267, 401, 67, 1, 0, 1}},
+    {"matmul bf16 deep", run_matmul, {1, 5, 2053, 0, 0, 0}},
+    {"matmul bf16 edges", run_matmul, {257, 385, 9, 0, 0, 0, 1}},
+    {"bias bf16 601x451", run_bias, {601, 451}},
+    {"embedding bf16 7x97", run_embedding, {7, 97, 401, 53}},
+    {"embedding bf16 without positions", run_embedding, {1, 661, 400, 17, 1}},
+    {"embedding bf16 1", run_embedding, {1, 1, 1, 1}},
+    {"layernorm bf16 1x1", run_layernorm, {1, 1}},
+    {"layernorm bf16 5x17", run_layernorm, {5, 17}},
+    {"layernorm bf16 3x15", run_layernorm, {3, 15, 1}},
+    {"layernorm bf16 2x256", run_layernorm, {2, 256, 1}},
+    {"layernorm bf16 659x403", run_layernorm, {659, 403, 1}},
+    {"gelu bf16 70001", run_gelu, {70001}},
+    {"gelu bf16 1", run_gelu, {1}},
+    {"attention bf16 T=1", run_attention, {1, 1, 1, 1, 1}},
+    {"attention bf16 wide heads", run_attention, {1, 65, 2, 1, 403}},
+    {"attention bf16 T=9", run_attention, {2, 9, 3, 3, 5}},
+    {"attention bf16 T=65 MQA", run_attention, {1, 65, 3, 1, 32}},
+    {"attention bf16 T=200 GQA", run_attention, {1, 200, 4, 2, 24}},
+    {"attention bf16 T=600 GQA", run_attention, {1, 600, 4, 2, 64}},
+    {"cross_entropy bf16 1x1", run_cross_entropy, {1, 1}},
+    {"cross_entropy bf16 601x131", run_cross_entropy, {601, 131}},
+    {"cross_entropy bf16 67x1003", run_cross_entropy, {67, 1003}},
+};
+
+enum {
+    N_CASES = sizeof CASES / sizeof CASES[0],
+    N_BF16_CASES = sizeof BF16_CASES / sizeof BF16_CASES[0]
+};
+
+static const ops_case *case_of(size_t i)
+{
+    return i < N_CASES ? &CASES[i] : &BF16_CASES[i - N_CASES];
+}
+
 size_t ops_case_count(void)
 {
-    return sizeof CASES / sizeof CASES[0];
+    return N_CASES + N_BF16_CASES;
 }
 
 const char *ops_case_name(size_t i)
 {
-    return CASES[i].name;
+    return case_of(i)->name;
 }
 
 ops_result ops_case_run(size_t i, const ops *o, stream *s)
 {
-    ops_result r = {.data = malloc(RESULT_ELEMS * sizeof(float))};
-    r.status = CASES[i].run(&CASES[i], o, s, &r);
+    ops_result r = {.data = malloc(RESULT_ELEMS * sizeof(float)),
+                    .type = i < N_CASES ? DTYPE_F32 : DTYPE_BF16};
+    r.status = case_of(i)->run(case_of(i), o, s, &r);
     FSDP_ASSERT(r.elems <= RESULT_ELEMS);
     return r;
 }

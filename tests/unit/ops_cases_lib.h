@@ -11,8 +11,9 @@
 #include "common/ops/ops.h"
 
 typedef struct ops_result {
-    float *data; /* malloc'd, the caller's */
+    float *data; /* malloc'd, the caller's; what was stored in bf16 is expanded */
     size_t elems;
+    dtype type; /* how activations and parameters were stored */
     fsdp_status status;
 } ops_result;
 

@@ -6,7 +6,7 @@
 device *ops_test_device(int n_threads, bool async_compute)
 {
     device *d = NULL;
-    OK(device_open(&(device_config){.kind = DEVICE_CPU,
+    OK(device_open(&(device_config){.backend = &device_cpu,
                                     .n_threads = n_threads,
                                     .async_compute = async_compute},
                    &d));

@@ -26,7 +26,7 @@ int main(int argc, char **argv)
     const uint64_t empty = 14695981039346656037u;
     uint64_t total = empty;
     device *d = NULL;
-    if (device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 2}, &d) != FSDP_OK) {
+    if (device_open(&(device_config){.backend = &device_cpu, .n_threads = 2}, &d) != FSDP_OK) {
         fsdp_error_print(stderr, 0, 0);
         return 1;
     }

@@ -196,20 +196,21 @@ static void outputs_free(outputs *o)
 static void attention_both(const ops *o, const long_case *c, const outputs *to)
 {
     const size_t k = N, v = N + c->n_kv * D;
+    const attention_shape shape = {.q_stride = c->stride,
+                                   .k_stride = c->stride,
+                                   .v_stride = c->stride,
+                                   .batch = 1,
+                                   .seq_len = c->T,
+                                   .n_head = H,
+                                   .n_kv_head = c->n_kv,
+                                   .head_dim = D,
+                                   .scale = c->scale};
     OK(o->attention(s, &(attention_args){.out = to->out,
                                          .lse = to->lse,
                                          .q = c->qkv,
                                          .k = c->qkv + k,
                                          .v = c->qkv + v,
-                                         .q_stride = c->stride,
-                                         .k_stride = c->stride,
-                                         .v_stride = c->stride,
-                                         .batch = 1,
-                                         .seq_len = c->T,
-                                         .n_head = H,
-                                         .n_kv_head = c->n_kv,
-                                         .head_dim = D,
-                                         .scale = c->scale}));
+                                         .shape = shape}));
     OK(o->attention_backward(s, &(attention_backward_args){.d_q = to->d_qkv,
                                                            .d_k = to->d_qkv + k,
                                                            .d_v = to->d_qkv + v,
@@ -219,15 +220,7 @@ static void attention_both(const ops *o, const long_case *c, const outputs *to)
                                                            .q = c->qkv,
                                                            .k = c->qkv + k,
                                                            .v = c->qkv + v,
-                                                           .q_stride = c->stride,
-                                                           .k_stride = c->stride,
-                                                           .v_stride = c->stride,
-                                                           .batch = 1,
-                                                           .seq_len = c->T,
-                                                           .n_head = H,
-                                                           .n_kv_head = c->n_kv,
-                                                           .head_dim = D,
-                                                           .scale = c->scale}));
+                                                           .shape = shape}));
     OK(stream_sync(s));
 }
 

@@ -61,7 +61,7 @@ int main(int argc, char **argv)
     wait_policy_passive(argv);
     device *d;
     comm *c;
-    fail_if(device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 1}, &d));
+    fail_if(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &d));
     fail_if(comm_open(d, &(comm_config){.backend = COMM_AUTO}, &c));
     test_narrow();
     agree(c, "arithmetic");

@@ -1,14 +1,17 @@
 /* test_comm.c -- the collectives between ranks, on any number of them.
  *
  *   mpiexec -n W build/tests/unit/test_comm          (W = 1 runs without mpiexec too)
- *   mpiexec -n W build/tests/unit/test_comm bench    seconds per call
+ *   mpiexec -n W build/tests/unit/test_comm bench    milliseconds per call, on COMM_TEST_DEVICE
  *
  * Rank 0 prints one PASS or FAIL line per check, with the first wrong rank; every rank ends with a
  * DONE line, which a harness must count: a rank that dies early with status 0 would pass else.
- * Everything runs once more over a simulated network (FSDP_LINK), and with a transport on top that
- * cannot carry hosts' calls (comm_fake_lib.h). FSDP_MPI_CHUNK_BYTES=1000 runs the same checks with
- * messages cut into pieces; FSDP_TEST_LARGE=1 adds one message of more than 2 GiB. Ranks that
- * disagree, wait or die: comm_faults. */
+ * Everything runs once more over a simulated network (FSDP_LINK), on devices whose memory is not
+ * the host's (separate.h, comm_apart_lib.h), and with a transport on top that cannot carry hosts'
+ * calls (comm_fake_lib.h). FSDP_MPI_CHUNK_BYTES=1000 runs the same checks with messages cut into
+ * pieces; FSDP_TEST_LARGE=1 adds one message of more than 2 GiB. Ranks that disagree, wait or die:
+ * comm_faults. */
+#include "common/device/separate.h"
+#include "tests/unit/comm_apart_lib.h"
 #include "tests/unit/comm_cases_lib.h"
 #include "tests/unit/comm_fake_lib.h"
 #include "tests/unit/slices.h"
@@ -56,15 +59,23 @@ static void test_two_streams(comm_fixture *f)
         flag_args args = {&flag};
         comm_test_coded_fill(send_a, ELEMS * 4, f->rank, 2 * round);
         comm_test_coded_fill(send_b, ELEMS * 4, f->rank, 2 * round + 1);
+        float *at_a = comm_test_up(f, from_a, world * ELEMS * 4);
+        float *at_b = comm_test_up(f, from_b, world * ELEMS * 4);
+        float *own_a = comm_test_up(f, send_a, ELEMS * 4);
+        float *own_b = comm_test_up(f, send_b, ELEMS * 4);
         if (f->rank % 2 == 0)
             CHECK_OK(f, stream_launch(a, flag_await, &args, sizeof args));
-        CHECK_OK(f, comm_all_gather(f->c, a, "a", DTYPE_F32, send_a, from_a, ELEMS));
+        CHECK_OK(f, comm_all_gather(f->c, a, "a", DTYPE_F32, own_a, at_a, ELEMS));
         if (f->rank % 2 == 1)
             usleep(2000);
-        CHECK_OK(f, comm_all_gather(f->c, b, "b", DTYPE_F32, send_b, from_b, ELEMS));
+        CHECK_OK(f, comm_all_gather(f->c, b, "b", DTYPE_F32, own_b, at_b, ELEMS));
         CHECK_OK(f, stream_launch(b, flag_set, &args, sizeof args));
         CHECK_OK(f, stream_sync(a));
         CHECK_OK(f, stream_sync(b));
+        comm_test_down(f, from_a, at_a, world * ELEMS * 4);
+        comm_test_down(f, from_b, at_b, world * ELEMS * 4);
+        comm_test_down(f, send_a, own_a, ELEMS * 4);
+        comm_test_down(f, send_b, own_b, ELEMS * 4);
         for (int r = 0; r < f->world; r++) {
             CHECK(f, comm_test_coded_same(from_a + r * ELEMS, ELEMS * 4, r, 2 * round),
                   "stream a, %d", r);
@@ -89,14 +100,16 @@ static void test_many_in_flight(comm_fixture *f)
     size_t row = (size_t)f->world * ELEMS;
     int64_t *recv = comm_test_alloc(CALLS * row * sizeof *recv);
     int64_t *send = comm_test_alloc(CALLS * ELEMS * sizeof *send);
-    for (int k = 0; k < CALLS; k++) {
+    for (int k = 0; k < CALLS; k++)
         comm_test_coded_fill(send + k * ELEMS, ELEMS * sizeof *send, f->rank, k);
-        stream *s = k % 3 == 0 ? b : f->s;
-        CHECK_OK(f, comm_all_gather(f->c, s, "ahead", DTYPE_I64, send + k * ELEMS,
-                                    recv + (size_t)k * row, ELEMS));
-    }
-    CHECK_OK(f, stream_sync(f->s));
+    int64_t *from = comm_test_up(f, send, CALLS * ELEMS * sizeof *send);
+    int64_t *to = comm_test_up(f, recv, CALLS * row * sizeof *recv);
+    for (int k = 0; k < CALLS; k++)
+        CHECK_OK(f, comm_all_gather(f->c, k % 3 == 0 ? b : f->s, "ahead", DTYPE_I64,
+                                    from + k * ELEMS, to + (size_t)k * row, ELEMS));
     CHECK_OK(f, stream_sync(b));
+    comm_test_down(f, send, from, CALLS * ELEMS * sizeof *send);
+    comm_test_down(f, recv, to, CALLS * row * sizeof *recv);
     for (int k = 0; k < CALLS; k++) {
         for (int r = 0; r < f->world; r++)
             CHECK(f,
@@ -129,13 +142,16 @@ static void test_open_beside_calls(comm_fixture *f)
     CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "test a"}, &a));
     float *send = comm_test_alloc(ELEMS * 4), *got = comm_test_alloc(world * ELEMS * 4);
     comm_test_coded_fill(send, ELEMS * 4, f->rank, 0);
+    float *from = comm_test_up(f, send, ELEMS * 4), *to = comm_test_up(f, got, world * ELEMS * 4);
     if (f->rank % 2 == 1)
         CHECK_OK(f, stream_launch(a, run_late, &world, sizeof world));
-    CHECK_OK(f, comm_all_gather(f->c, a, "late", DTYPE_F32, send, got, ELEMS));
+    CHECK_OK(f, comm_all_gather(f->c, a, "late", DTYPE_F32, from, to, ELEMS));
     if (f->rank % 2 == 0)
         CHECK_OK(f, stream_sync(a));
     CHECK_OK(f, comm_open(f->dev, &(comm_config){.backend = COMM_AUTO, .timeout_s = 10}, &other));
     CHECK_OK(f, stream_sync(a));
+    comm_test_down(f, send, from, ELEMS * 4);
+    comm_test_down(f, got, to, world * ELEMS * 4);
     for (int r = 0; r < f->world; r++)
         CHECK(f, comm_test_coded_same(got + (size_t)r * ELEMS, ELEMS * 4, r, 0), "part of %d", r);
     comm_close(other);
@@ -149,8 +165,9 @@ static void group_check(comm_fixture *f, comm *g, int want_rank, int want_size, 
     int64_t value = f->rank + 1;
     CHECK(f, comm_rank(g) == want_rank && comm_size(g) == want_size, "place %d of %d, not %d of %d",
           comm_rank(g), comm_size(g), want_rank, want_size);
-    CHECK_OK(f, comm_all_reduce(g, f->s, "split", DTYPE_I64, &value, 1));
-    CHECK_OK(f, stream_sync(f->s));
+    void *there = comm_test_up(f, &value, sizeof value);
+    CHECK_OK(f, comm_all_reduce(g, f->s, "split", DTYPE_I64, there, 1));
+    comm_test_down(f, &value, there, sizeof value);
     CHECK(f, value == want_sum, "sum %lld, not %lld", (long long)value, (long long)want_sum);
 }
 
@@ -226,10 +243,11 @@ static void test_figures(comm_fixture *f)
         total += lengths[r] = r * 3;
     size_t room = (n * world + total) * 4;
     float *send = calloc(1, room), *recv = calloc(1, room);
+    float *from = comm_test_up(f, send, room), *to = comm_test_up(f, recv, room);
     seen o = {0};
     comm_set_watch(f->c, &(comm_watch){.self = &o, .issued = observe});
     comm_stats_reset(f->c);
-    issue_each(f, n, lengths, send, recv);
+    issue_each(f, n, lengths, from, to);
     comm_set_watch(f->c, NULL);
     comm_stats st = comm_stats_read(f->c);
     size_t slice = n / world + (rank < n % world ? 1 : 0); /* of the all-reduce */
@@ -255,6 +273,8 @@ static void test_figures(comm_fixture *f)
           "elements seen");
     comm_stats_reset(f->c);
     CHECK(f, comm_stats_read(f->c).calls[COMM_OP_ALL_GATHER] == 0, "reset");
+    comm_test_down(f, send, from, room);
+    comm_test_down(f, recv, to, room);
     free(send);
     free(recv);
 }
@@ -292,11 +312,15 @@ static void note_ended(void *self, const comm_record *r)
 /* A gather of 5 elements on the one group, a sum of 7 on the other. */
 static void watched_calls(comm_fixture *f, comm *gathers, comm *sums)
 {
-    float row[5 * 64], own[5] = {0};
+    float row[5 * 64] = {0}, own[5] = {0};
     int64_t sum[7] = {0};
-    CHECK_OK(f, comm_all_gather(gathers, f->s, "watched", DTYPE_F32, own, row, 5));
-    CHECK_OK(f, comm_all_reduce(sums, f->s, "watched", DTYPE_I64, sum, 7));
-    CHECK_OK(f, stream_sync(f->s));
+    void *from = comm_test_up(f, own, sizeof own), *to = comm_test_up(f, row, sizeof row);
+    void *of_all = comm_test_up(f, sum, sizeof sum);
+    CHECK_OK(f, comm_all_gather(gathers, f->s, "watched", DTYPE_F32, from, to, 5));
+    CHECK_OK(f, comm_all_reduce(sums, f->s, "watched", DTYPE_I64, of_all, 7));
+    comm_test_down(f, own, from, sizeof own);
+    comm_test_down(f, row, to, sizeof row);
+    comm_test_down(f, sum, of_all, sizeof sum);
 }
 
 static void record_check(comm_fixture *f, const watched *w, comm_op op, comm *g, size_t elems)
@@ -330,12 +354,14 @@ static void far_ahead(comm_fixture *f)
 {
     enum { CALLS = 300 };
     watched w = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    float row[64], own = 0;
+    float row[64] = {0}, own = 0;
+    void *from = comm_test_up(f, &own, sizeof own), *to = comm_test_up(f, row, sizeof row);
     comm_set_watch(f->c, &(comm_watch){&w, note_issued, note_ended});
     CHECK_OK(f, stream_launch(f->s, take_a_nap, NULL, 0));
     for (int i = 0; i < CALLS; i++)
-        CHECK_OK(f, comm_all_gather(f->c, f->s, "watched", DTYPE_F32, &own, row, 1));
-    CHECK_OK(f, stream_sync(f->s));
+        CHECK_OK(f, comm_all_gather(f->c, f->s, "watched", DTYPE_F32, from, to, 1));
+    comm_test_down(f, &own, from, sizeof own);
+    comm_test_down(f, row, to, sizeof row);
     comm_set_watch(f->c, NULL);
     CHECK(f, w.n_calls[COMM_OP_ALL_GATHER] == CALLS, "%d calls issued ahead, %d have ended", CALLS,
           w.n_calls[COMM_OP_ALL_GATHER]);
@@ -375,30 +401,85 @@ static void test_watch(comm_fixture *f)
     far_ahead(f);
 }
 
-/* Staging comes from the ledger under `comm`, and goes back. */
+/* The bytes of a block that holds pieces of these sizes, each from a multiple of 64 on. */
+static size_t block_bytes(size_t first, size_t second, size_t third)
+{
+    size_t bytes = first;
+    if (second > 0)
+        bytes = (bytes + 63) / 64 * 64 + second;
+    if (third > 0)
+        bytes = (bytes + 63) / 64 * 64 + third;
+    return bytes;
+}
+
+static bool is_staged(const comm_fixture *f)
+{
+    return f->world > 1 && !device_memory_is_host(f->dev);
+}
+
+/* What the last call has held at most under `comm`: exactly on_device and on_host, or on a host's
+ * own device up to `copies` more, for peers. Nothing is held any more. */
+static void held_check(comm_fixture *f, const char *name, size_t on_device, size_t on_host,
+                       size_t copies)
+{
+    ledger *l = device_ledger(f->dev), *h = device_host_ledger(f->dev);
+    CHECK_OK(f, stream_sync(f->s));
+    ledger_figures there = ledger_read(l), here = ledger_read(h);
+    size_t got = there.peak_bytes[MEM_COMM], live = there.live_bytes[MEM_COMM];
+    on_device += h == l ? on_host : 0;
+    CHECK(f, live == 0 && here.live_bytes[MEM_COMM] == 0, "%s: %zu bytes live", name, live);
+    CHECK(f, got >= on_device && got <= on_device + copies, "%s: peak %zu, not %zu ... %zu", name,
+          got, on_device, on_device + copies);
+    CHECK(f, h == l || here.peak_bytes[MEM_COMM] == on_host, "%s: peak %zu on the host, not %zu",
+          name, here.peak_bytes[MEM_COMM], on_host);
+    ledger_reset_peaks(l);
+    ledger_reset_peaks(h);
+}
+
+/* Staging comes from the ledgers under `comm`, and goes back. */
 static void test_staging(comm_fixture *f)
 {
-    size_t n = 1000, world = (size_t)f->world;
-    float *send = calloc(n * world, sizeof *send);
+    size_t n = 1000, world = (size_t)f->world, rank = (size_t)f->rank, slice = n * sizeof(float);
+    size_t before = rank * slice, behind = (world - 1 - rank) * slice;
+    bool hier = f->c->data->table->reduce_scatter != NULL, staged = is_staged(f);
+    bool fake = f->c->data->table == &fake_transport; /* below it a copy for peers */
+    float *zeros = calloc(n * world, sizeof *zeros);
+    float *buf = comm_test_up(f, zeros, world * slice);
     grad_acc acc;
     grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_sums, n, MEM_GRADS_SHARD, "sum");
     ledger_reset_peaks(device_ledger(f->dev));
-    CHECK_OK(f, comm_reduce_scatter(f->c, f->s, "staged", send, n, &acc, 0));
-    CHECK_OK(f, stream_sync(f->s));
-    ledger_figures l = ledger_read(device_ledger(f->dev));
-    size_t want = (world - 1) * n * sizeof *send, most = want + 4096;
-    if (f->c->data->table->reduce_scatter != NULL) {
-        /* shm+mpi: the sums of hosts, others' sums; and a copy for peers */
-        want = (2 * world / (size_t)comm_local_size(f->c) - 1) * n * sizeof *send;
-        most = want + world * n * sizeof *send;
-    }
-    if (f->c->data->table == &fake_transport) /* staged, and below a copy for peers */
-        most += world * n * sizeof *send;
-    CHECK(f, l.live_bytes[MEM_COMM] == 0, "%zu bytes live", l.live_bytes[MEM_COMM]);
-    CHECK(f, l.peak_bytes[MEM_COMM] >= want && l.peak_bytes[MEM_COMM] <= most,
-          "peak %zu, not %zu ... %zu", l.peak_bytes[MEM_COMM], want, most);
+    ledger_reset_peaks(device_host_ledger(f->dev));
+    CHECK_OK(f, comm_reduce_scatter(f->c, f->s, "staged", buf, n, &acc, 0));
+    if (hier) /* the sums of hosts, others' sums; and a copy for peers */
+        held_check(f, "sums of hosts", (2 * world / (size_t)comm_local_size(f->c) - 1) * slice, 0,
+                   world * slice);
+    else
+        held_check(f, "reduce-scatter", (world - 1) * slice,
+                   staged ? block_bytes(before, behind, (world - 1) * slice) : 0,
+                   staged ? 0 : 4096 + (fake ? world * slice : 0));
+    CHECK_OK(f, comm_all_gather(f->c, f->s, "staged", DTYPE_F32, buf + rank * n, buf, n));
+    bool whole = f->c->data->table->all_gather != NULL;
+    held_check(f, "all-gather", 0,
+               !staged ? 0
+               : whole ? world * slice
+                       : block_bytes(slice, before, behind),
+               staged ? 0 : world * slice);
+    CHECK_OK(f, comm_broadcast(f->c, f->s, "staged", DTYPE_F32, buf, n, 0));
+    held_check(f, "broadcast", 0, staged ? slice : 0, staged ? 0 : slice);
     grad_acc_free(&acc, f->s);
-    free(send);
+    comm_test_down(f, zeros, buf, world * slice);
+    free(zeros);
+}
+
+/* It goes by what is below and says that it copies; a rank alone has nothing to copy. */
+static void test_staged_name(comm_fixture *f)
+{
+    const char *name = comm_backend_name(f->c);
+    CHECK(f, (strstr(name, "+staged") != NULL) == (f->world > 1), "goes by %s", name);
+    CHECK(f, (strstr(name, "+link+staged") != NULL) == (f->world > 1 && getenv("FSDP_LINK")),
+          "goes by %s", name);
+    CHECK(f, f->world == 1 || (!f->c->data->table->shares && !f->c->data->table->carries_host),
+          "%s", name);
 }
 
 /* ---- what the hosts settle ----------------------------------------------------------------- */
@@ -461,8 +542,9 @@ static void test_large(comm_fixture *f)
     memset(buf, f->rank == 0 ? 1 : 2, bytes);
     for (size_t j = 0; f->rank == 0 && j < bytes; j += 4097)
         buf[j] = (char)comm_test_coded_byte(0, j, 3);
-    CHECK_OK(f, comm_broadcast(f->c, f->s, "large", DTYPE_U8, buf, bytes, 0));
-    CHECK_OK(f, stream_sync(f->s));
+    void *there = comm_test_up(f, buf, bytes);
+    CHECK_OK(f, comm_broadcast(f->c, f->s, "large", DTYPE_U8, there, bytes, 0));
+    comm_test_down(f, buf, there, bytes);
     for (size_t j = 0; j < bytes; j++) {
         char want = j % 4097 == 0 ? (char)comm_test_coded_byte(0, j, 3) : 1;
         CHECK(f, buf[j] == want, "byte %zu", j);
@@ -487,6 +569,136 @@ static void test_fake_figures(comm_fixture *f)
     CHECK(f, fake_exchanges() > 100, "%d exchanges", fake_exchanges());
     CHECK(f, (fake_splits() > 0) == (f->world > 1), "%d splits", fake_splits());
     CHECK(f, fake_open_groups() == 1, "%d groups open", fake_open_groups());
+}
+
+/* ---- what a device brings along -------------------------------------------------------------- */
+
+static fsdp_status decline(transport_group *below, transport_group **out, const char **why_not)
+{
+    (void)below;
+    *out = NULL;
+    *why_not = "no native transport, for the test";
+    return FSDP_OK;
+}
+
+/* A group of all ranks on a device with this transport goes by the name `want` and works. */
+static void native_check(comm_fixture *f, const comm_transport *native, const char *link,
+                         const char *want)
+{
+    comm_fixture own = *f;
+    if (link != NULL)
+        setenv("FSDP_LINK", link, 1);
+    CHECK_OK(f, comm_open(f->dev, &(comm_config){.native = native}, &own.c));
+    unsetenv("FSDP_LINK");
+    if (own.c == f->c)
+        return;
+    CHECK(f, strcmp(comm_backend_name(own.c), want) == 0, "goes by %s, not %s",
+          comm_backend_name(own.c), want);
+    CHECK(f, own.c->control->table->carries_host, "control group");
+    comm_case_all_gather(&own);
+    comm_case_all_reduce_f32(&own);
+    CHECK(f, own.why[0] == '\0', "%s", own.why);
+    comm_close(own.c);
+}
+
+static void test_native(comm_fixture *f)
+{
+    static const comm_transport declining = {.name = "declining", .open_over = decline};
+    const char *alone = comm_backend_name(f->c);
+    bool several = f->world > 1;
+    native_check(f, &declining, NULL, alone);
+    if (!device_memory_is_host(f->dev))
+        return; /* the fake one hands the host what it gets */
+    native_check(f, &fake_transport, NULL, several ? "fake" : alone);
+    native_check(f, &fake_transport, "10Gbit,1us", several ? "fake+link" : alone);
+    CHECK(f, fake_open_groups() == 0, "%d groups open", fake_open_groups());
+}
+
+static int n_f32_sums, n_i64_sums; /* one thread issues calls */
+
+static fsdp_status count_f32(stream *s, const sum_launch *l)
+{
+    n_f32_sums++;
+    return sum_launch_cpu(s, l);
+}
+
+static fsdp_status count_i64(stream *s, const sum_launch *l)
+{
+    n_i64_sums++;
+    return sum_launch_cpu(s, l);
+}
+
+/* All-reduces, of splits too, add with the kernels of the config where they add on the device. */
+static void test_sums(comm_fixture *f)
+{
+    static const sum_kernels counted = {.launch = count_f32, .sum_i64 = count_i64};
+    comm_fixture own = *f;
+    comm *opened = NULL, *part = NULL;
+    CHECK_OK(f, comm_open(f->dev, &(comm_config){.sums = &counted}, &opened));
+    CHECK_OK(f, comm_split(opened, 0, 0, &part));
+    if (f->why[0] != '\0')
+        return;
+    bool launched = f->world > 1 && opened->data->table->peer_read == NULL;
+    n_f32_sums = n_i64_sums = 0;
+    own.c = opened;
+    comm_case_all_reduce_i64(&own);
+    CHECK(f, (n_i64_sums > 0) == launched && n_f32_sums == 0, "%d and %d", n_i64_sums, n_f32_sums);
+    own.c = part;
+    comm_case_all_reduce_f32(&own);
+    CHECK(f, (n_f32_sums > 0) == launched, "%d in a split", n_f32_sums);
+    CHECK(f, own.why[0] == '\0', "%s", own.why);
+    comm_close(part);
+    comm_close(opened);
+}
+
+/* A device that does not run this program's functions has no sums of its own. */
+static void test_sums_missing(comm_fixture *f)
+{
+    device_backend kernels_only = *apart_backend();
+    device *d = NULL;
+    comm *c = NULL;
+    kernels_only.runs_c = false;
+    CHECK_OK(f, device_open(&(device_config){.backend = &kernels_only, .n_threads = 1}, &d));
+    CHECK(f, comm_open(d, &(comm_config){.timeout_s = 0}, &c) == FSDP_EINVAL && c == NULL,
+          "opened without sums");
+    CHECK(f, strstr(fsdp_error_get()->hint, "comm_config.sums") != NULL, "hint");
+    device_close(d);
+}
+
+/* ---- memory that is missing ------------------------------------------------------------------ */
+
+static fsdp_status call_nth(comm_fixture *f, int i, float *buf, size_t n, grad_acc *acc)
+{
+    if (i == 0)
+        return comm_all_gather(f->c, f->s, "missing", DTYPE_F32, buf, buf, n);
+    if (i == 1)
+        return comm_reduce_scatter(f->c, f->s, "missing", buf, n, acc, 0);
+    return comm_broadcast(f->c, f->s, "missing", DTYPE_F32, buf, n, 0);
+}
+
+/* No rank gets memory of the host: the call fails, nothing is left of it, the next one works. */
+static void test_no_block(comm_fixture *f)
+{
+    size_t n = 1000, bytes = n * sizeof(float) * (size_t)f->world;
+    float *zeros = calloc(1, bytes), *buf = comm_test_up(f, zeros, bytes);
+    fsdp_status want = f->world > 1 ? FSDP_ENOMEM : FSDP_OK;
+    for (int i = 0; i < 3; i++) {
+        grad_acc acc;
+        grad_acc_init(&acc, GRAD_ACC_CANONICAL, &comm_test_sums, n, MEM_GRADS_SHARD, "sum");
+        apart_fail_host(1);
+        fsdp_status got = call_nth(f, i, buf, n, &acc);
+        apart_fail_host(0);
+        CHECK(f, got == want, "call %d: %s", i, fsdp_status_name(got));
+        grad_acc_free(&acc, f->s);
+        CHECK_OK(f, stream_sync(f->s));
+        ledger_figures l = ledger_read(device_ledger(f->dev));
+        CHECK(f, l.live_bytes[MEM_COMM] == 0 && l.live_bytes[MEM_GRADS_SHARD] == 0,
+              "call %d leaves %zu bytes", i, l.live_bytes[MEM_COMM]);
+    }
+    comm_test_down(f, zeros, buf, bytes);
+    free(zeros);
+    comm_case_all_gather(f);
+    comm_case_reduce_scatter(f);
 }
 
 /* ---- running ------------------------------------------------------------------------------- */
@@ -550,12 +762,14 @@ static void run_on_stream(comm_fixture *f, stream *s, const char *stream_name)
 }
 
 /* The same checks over a group that is opened beside the first, which is the one closed last. */
-static void run_over_link(comm_fixture *f)
+static void run_over_link(comm_fixture *f, const char *name)
 {
     comm *first = f->c;
     setenv("FSDP_LINK", "10Gbit,1us", 1);
     if (comm_open(f->dev, &(comm_config){.backend = COMM_AUTO}, &f->c) == FSDP_OK) {
-        run_on_stream(f, f->worker, "link");
+        if (!device_memory_is_host(f->dev))
+            run(f, "link_staged", test_staged_name);
+        run_on_stream(f, f->worker, name);
         comm_close(f->c);
     } else {
         fsdp_error_print(stderr, f->rank, f->world);
@@ -565,11 +779,20 @@ static void run_over_link(comm_fixture *f)
     f->c = first;
 }
 
+static void *bench_alloc(comm_fixture *f, size_t bytes)
+{
+    void *ptr = NULL;
+    CHECK_OK(f, comm_alloc(f->c, f->s, MEM_OTHER, bytes, "bench", &ptr));
+    CHECK_OK(f, device_zero(f->s, ptr, bytes));
+    return ptr;
+}
+
 static void bench(comm_fixture *f, int repeats)
 {
     enum { ELEMS = 1 << 20 }; /* a shard of 4 MB */
-    size_t world = (size_t)f->world;
-    float *full = calloc(world * ELEMS, sizeof *full), *shard = calloc(ELEMS, sizeof *shard);
+    int64_t *one = bench_alloc(f, sizeof *one);
+    float *to = bench_alloc(f, (size_t)f->world * ELEMS * sizeof *to);
+    float *own = bench_alloc(f, ELEMS * sizeof *own);
     for (int kind = 0; kind < 4; kind++) {
         grad_acc acc;
         grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_sums, ELEMS, MEM_GRADS_SHARD, "sum");
@@ -577,40 +800,69 @@ static void bench(comm_fixture *f, int repeats)
         for (int i = -3; i < repeats; i++) {
             if (i == 0)
                 begun = clock_now_s();
-            int64_t one = 1;
             if (kind == 0)
                 CHECK_OK(f, comm_barrier(f->c, f->s, "bench"));
             else if (kind == 1)
-                CHECK_OK(f, comm_all_reduce(f->c, f->s, "bench", DTYPE_I64, &one, 1));
+                CHECK_OK(f, comm_all_reduce(f->c, f->s, "bench", DTYPE_I64, one, 1));
             else if (kind == 2)
-                CHECK_OK(f, comm_all_gather(f->c, f->s, "bench", DTYPE_F32, shard, full, ELEMS));
+                CHECK_OK(f, comm_all_gather(f->c, f->s, "bench", DTYPE_F32, own, to, ELEMS));
             else
-                CHECK_OK(f, comm_reduce_scatter(f->c, f->s, "bench", full, ELEMS, &acc, 0));
+                CHECK_OK(f, comm_reduce_scatter(f->c, f->s, "bench", to, ELEMS, &acc, 0));
             CHECK_OK(f, stream_sync(f->s));
         }
         double ms = 1e3 * (clock_now_s() - begun) / repeats;
         static const char *const kinds[] = {"barrier", "all-reduce of 1 i64", "all-gather 4 MB",
                                             "reduce-scatter 4 MB"};
         if (f->rank == 0)
-            printf("W=%d %-20s %8.3f ms\n", f->world, kinds[kind], ms);
+            printf("W=%d %s %-20s %8.3f ms\n", f->world, comm_backend_name(f->c), kinds[kind], ms);
         grad_acc_free(&acc, f->s);
     }
-    free(full);
-    free(shard);
+    device_free(f->s, one);
+    device_free(f->s, to);
+    device_free(f->s, own);
+}
+
+/* The same checks on a device whose memory the host does not use, and over a network there. */
+static void run_on_device(comm_fixture *first, const device_backend *backend, bool link_only)
+{
+    comm_fixture f;
+    fsdp_status status = comm_test_open(&f, backend, true);
+    if (status == FSDP_ESKIP && first->rank == 0)
+        printf("SKIP device %s\n", fsdp_error_get()->what);
+    first->n_failed += status != FSDP_OK && status != FSDP_ESKIP;
+    if (status != FSDP_OK)
+        return;
+    char link[32];
+    snprintf(link, sizeof link, "%s link", device_name(f.dev));
+    run(&f, device_name(f.dev), test_staged_name);
+    run(&f, "native_declined", test_native);
+    run(&f, "sums_on_device", test_sums);
+    if (link_only)
+        run(&f, "no_block", test_no_block);
+    else
+        run_on_stream(&f, f.worker, device_name(f.dev));
+    run_over_link(&f, link);
+    first->n_failed += f.n_failed;
+    comm_test_end(&f);
 }
 
 int main(int argc, char **argv)
 {
     comm_fixture f;
     bool is_bench = argc > 1 && strcmp(argv[1], "bench") == 0;
-    if (comm_test_open(&f, !is_bench) != FSDP_OK)
+    if (comm_test_open(&f, comm_test_backend(), !is_bench) != FSDP_OK)
         return 1;
     if (is_bench) {
         bench(&f, argc > 2 ? atoi(argv[2]) : 50);
     } else {
         run_on_stream(&f, f.worker, "worker");
         run_on_stream(&f, device_compute_stream(f.dev), "inline");
-        run_over_link(&f);
+        run_over_link(&f, "link");
+        run(&f, "native", test_native);
+        run(&f, "sums", test_sums);
+        run(&f, "sums_missing", test_sums_missing);
+        run_on_device(&f, &device_separate, false);
+        run_on_device(&f, apart_backend(), true);
         run(&f, "fake_on_top", test_fake_on_top);
         run_on_stream(&f, f.worker, "fake");
         run(&f, "fake_figures", test_fake_figures);

@@ -1,4 +1,4 @@
-/* test_device.c -- device.h on the CPU: streams, events, errors, copies.
+/* test_device.c -- device.h on the CPU and on device_separate: streams, events, errors, copies.
  *
  * Order is tested with gates (tasks that wait for the test), so that a wrong order shows every time
  * and not once in a while. Memory: test_device_memory.c; wrong use and limits:
@@ -42,28 +42,26 @@ static void test_open_refuses(void **state)
 {
     (void)state;
     device *d = (device *)&state;
-    assert_int_equal(device_open(&(device_config){.kind = DEVICE_CUDA, .n_threads = 1}, &d),
-                     FSDP_ESKIP);
+    device_config config = {.backend = &device_cpu, .index = 1, .n_threads = 1};
+    assert_int_equal(device_open(&config, &d), FSDP_EINVAL);
     assert_null(d);
-    assert_non_null(strstr(fsdp_error_get()->what, "cuda"));
     assert_true(strlen(fsdp_error_get()->hint) > 0);
-    assert_int_equal(device_open(&(device_config){.kind = DEVICE_NPU, .n_threads = 1}, &d),
-                     FSDP_ESKIP);
-    assert_int_equal(device_open(&(device_config){.kind = (device_kind)7, .n_threads = 1}, &d),
-                     FSDP_EINVAL);
-    assert_int_equal(device_open(&(device_config){.index = 1, .n_threads = 1}, &d), FSDP_EINVAL);
-    assert_int_equal(device_open(&(device_config){.n_threads = 0}, &d), FSDP_EINVAL);
+    config = (device_config){.backend = &device_cpu, .n_threads = 0};
+    assert_int_equal(device_open(&config, &d), FSDP_EINVAL);
     assert_non_null(strstr(fsdp_error_get()->what, "n_threads 0"));
     device_close(NULL);
 }
 
 static void test_stream_facts(void **state)
 {
-    bool async = *(bool *)*state;
-    device *d = open_cpu(async, false);
+    bool is_cpu = ((device_mode *)*state)->backend == &device_cpu;
+    device *d = open_mode(*state, false);
     stream *compute = device_compute_stream(d), *other = NULL;
     OK(stream_create(d, &(stream_config){.name = "comm"}, &other));
-    assert_int_equal(device_get_kind(d), DEVICE_CPU);
+    assert_string_equal(device_name(d), is_cpu ? "cpu" : "separate");
+    assert_int_equal(device_memory_is_host(d), is_cpu);
+    assert_int_equal(device_ledger(d) == device_host_ledger(d), is_cpu);
+    assert_true(device_runs_c(d));
     assert_ptr_equal(stream_device(other), d);
     assert_int_equal(stream_threads(compute), 2);
     assert_int_equal(stream_threads(other), 1);
@@ -83,7 +81,7 @@ static void test_stream_facts(void **state)
 static void test_fifo_and_copied_args(void **state)
 {
     bool async = *(bool *)*state;
-    device *d = open_cpu(async, false);
+    device *d = open_mode(*state, false);
     stream *s = device_compute_stream(d);
     int list[100] = {0}, elems = 0;
     sem_t gate;
@@ -173,7 +171,7 @@ static void test_stream_free_drains(void **state)
 static void test_event_orders_streams(void **state)
 {
     bool async = *(bool *)*state;
-    device *d = open_cpu(async, false);
+    device *d = open_mode(*state, false);
     stream *producer = NULL, *consumer = device_compute_stream(d);
     OK(stream_create(d, &(stream_config){.name = "producer"}, &producer));
     event *e = NULL;
@@ -212,8 +210,7 @@ static void test_event_orders_streams(void **state)
  * hang here. */
 static void test_event_rerecord(void **state)
 {
-    bool async = *(bool *)*state;
-    device *d = open_cpu(async, false);
+    device *d = open_mode(*state, false);
     stream *first = NULL, *stuck = NULL, *waiter = NULL;
     OK(stream_create(d, &(stream_config){.name = "first"}, &first));
     OK(stream_create(d, &(stream_config){.name = "stuck"}, &stuck));
@@ -281,7 +278,7 @@ static void expect_error(fsdp_status got, fsdp_status status, const char *what)
 static void test_error_is_sticky(void **state)
 {
     bool async = *(bool *)*state;
-    device *d = open_cpu(async, false);
+    device *d = open_mode(*state, false);
     stream *s = device_compute_stream(d);
     void *kept = NULL, *none = (void *)1;
     OK(device_alloc(s, MEM_OTHER, 100, "kept", &kept));
@@ -354,7 +351,7 @@ static void test_first_error_wins(void **state)
 static void test_error_travels_by_event(void **state)
 {
     bool async = *(bool *)*state;
-    device *d = open_cpu(async, false);
+    device *d = open_mode(*state, false);
     stream *bad = NULL, *waiter = device_compute_stream(d), *innocent = NULL;
     OK(stream_create(d, &(stream_config){.name = "bad"}, &bad));
     OK(stream_create(d, &(stream_config){.name = "innocent"}, &innocent));
@@ -391,7 +388,7 @@ static void test_error_travels_by_event(void **state)
 static void test_copies(void **state)
 {
     bool async = *(bool *)*state;
-    device *d = open_cpu(async, false);
+    device *d = open_mode(*state, false);
     stream *s = device_compute_stream(d);
     enum { SMALL = 1000, LARGE = 1000000 }; /* below and above what is staged in the queue */
     static unsigned char host[LARGE], back[LARGE];
@@ -429,23 +426,22 @@ static void test_copies(void **state)
 
 int main(void)
 {
-    static bool INLINE = false, ASYNC = true;
     alarm(60); /* a deadlock is a failure, not a hang */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_open_refuses),
-        BOTH(test_stream_facts),
-        BOTH(test_fifo_and_copied_args),
+        ALL(test_stream_facts),
+        ALL(test_fifo_and_copied_args),
         cmocka_unit_test(test_close_waits),
         cmocka_unit_test(test_sync_sleeps_once),
         cmocka_unit_test(test_stream_free_drains),
-        BOTH(test_event_orders_streams),
-        BOTH(test_event_rerecord),
+        ALL(test_event_orders_streams),
+        ALL(test_event_rerecord),
         cmocka_unit_test(test_rerecord_on_done_stream_replaces),
-        BOTH(test_error_is_sticky),
+        ALL(test_error_is_sticky),
         cmocka_unit_test(test_error_without_words),
         cmocka_unit_test(test_first_error_wins),
-        BOTH(test_error_travels_by_event),
-        BOTH(test_copies),
+        ALL(test_error_travels_by_event),
+        ALL(test_copies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -210,7 +210,7 @@ static void expect_in_limited_child(int (*body)(device *d, stream *s, int resour
     if (child == 0) {
         alarm(20);
         device *d = NULL;
-        if (device_open(&(device_config){.n_threads = 1}, &d) != FSDP_OK)
+        if (device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &d) != FSDP_OK)
             _exit(100);
         _exit(body(d, device_compute_stream(d), resource));
     }

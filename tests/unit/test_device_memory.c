@@ -212,8 +212,8 @@ static void test_large_blocks_differ_in_place(void **state)
 static void test_large_shared_blocks_differ_in_place(void **state)
 {
     (void)state;
-    check_large_blocks(device_alloc_shared, FULL_BYTES, FULL_BYTES);
-    check_large_blocks(device_alloc_shared, FULL_BYTES + 1, FULL_BYTES + 100);
+    check_large_blocks(device_alloc_host, FULL_BYTES, FULL_BYTES);
+    check_large_blocks(device_alloc_host, FULL_BYTES + 1, FULL_BYTES + 100);
 }
 
 /* ---- stream-ordered free and early reuse ---------------------------------------------------- */
@@ -365,7 +365,7 @@ static void test_shared_is_seen_by_peers(void **state)
     device_share share;
     assert_true(device_share_fd(d) >= 0);
     for (int i = 0; i < N; i++) {
-        OK(device_alloc_shared(s, MEM_COMM, SIZES[i], "shared", (void **)&ptr[i]));
+        OK(device_alloc_host(s, MEM_COMM, SIZES[i], "shared", (void **)&ptr[i]));
         OK(stream_sync(s));
         assert_int_equal((uintptr_t)ptr[i] % 64, 0);
         memset(ptr[i], i + 1, SIZES[i]);
@@ -402,8 +402,8 @@ static void test_shared_memory_is_given_back(void **state)
     stream *s = device_compute_stream(d);
     for (int i = 0; i < 5; i++) {
         void *kept = NULL, *ptr = NULL;
-        OK(device_alloc_shared(s, MEM_COMM, 5000, "kept", &kept));
-        OK(device_alloc_shared(s, MEM_COMM, BYTES, "large", &ptr));
+        OK(device_alloc_host(s, MEM_COMM, 5000, "kept", &kept));
+        OK(device_alloc_host(s, MEM_COMM, BYTES, "large", &ptr));
         memset(kept, 1, 5000);
         memset(ptr, 1, BYTES);
         assert_true(shared_blocks(d) >= BYTES / 512);
@@ -428,12 +428,12 @@ static void test_shared_and_private_are_not_mixed(void **state)
     void *ptr[2], *again[2];
     for (int i = 0; i < 2; i++) {
         OK(device_alloc(s, MEM_OTHER, 3960, "private", &ptr[0]));
-        OK(device_alloc_shared(s, MEM_OTHER, 3960, "shared", &ptr[1]));
+        OK(device_alloc_host(s, MEM_OTHER, 3960, "shared", &ptr[1]));
         assert_false(device_share_find(d, ptr[0], 3960, &share));
         assert_true(device_share_find(d, ptr[1], 3960, &share));
         device_free(s, ptr[i]);
         device_free(s, ptr[1 - i]);
-        OK(device_alloc_shared(s, MEM_OTHER, 3960, "shared", &again[1]));
+        OK(device_alloc_host(s, MEM_OTHER, 3960, "shared", &again[1]));
         OK(device_alloc(s, MEM_OTHER, 3960, "private", &again[0]));
         assert_true(device_share_find(d, again[1], 3960, &share));
         assert_false(device_share_find(d, again[0], 3960, &share));
@@ -458,12 +458,12 @@ static void test_shared_early_reuse(void **state)
     device_share share;
     void *private_ptr = NULL, *shared_ptr = NULL, *ptr = NULL;
     OK(device_alloc(s, MEM_OTHER, 3960, "private", &private_ptr));
-    OK(device_alloc_shared(s, MEM_OTHER, 3960, "shared", &shared_ptr));
+    OK(device_alloc_host(s, MEM_OTHER, 3960, "shared", &shared_ptr));
     sem_t gate;
     close_gate(s, &gate);
     device_free(s, shared_ptr);
     device_free(s, private_ptr);
-    OK(device_alloc_shared(s, MEM_OTHER, 3960, "again", &ptr));
+    OK(device_alloc_host(s, MEM_OTHER, 3960, "again", &ptr));
     assert_ptr_equal(ptr, shared_ptr);
     assert_true(device_share_find(d, ptr, 3960, &share));
     sem_post(&gate);
@@ -483,12 +483,12 @@ static _Noreturn void use_under_a_file_limit(void)
     getrlimit(RLIMIT_FSIZE, &tight);
     tight.rlim_cur = 1 << 20;
     if (setrlimit(RLIMIT_FSIZE, &tight) != 0 ||
-        device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 1}, &d) != FSDP_OK)
+        device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &d) != FSDP_OK)
         _exit(1);
     stream *s = device_compute_stream(d);
     if (device_share_fd(d) != -1)
         _exit(2);
-    if (device_alloc_shared(s, MEM_COMM, 3 << 20, "private after all", &ptr) != FSDP_OK)
+    if (device_alloc_host(s, MEM_COMM, 3 << 20, "private after all", &ptr) != FSDP_OK)
         _exit(3);
     memset(ptr, 1, 3 << 20);
     bool found = device_share_find(d, ptr, 1, &share);
@@ -616,7 +616,6 @@ static void test_alloc_from_threads(void **state)
 
 int main(void)
 {
-    static bool INLINE = false, ASYNC = true;
     alarm(60); /* a deadlock is a failure, not a hang */
     const struct CMUnitTest tests[] = {
         /* first: nothing has opened the file of shared memory yet */

@@ -6,6 +6,7 @@
  * of device.h, before the next task of s starts; what the host has waited for counts for every
  * stream. Each task checks that exactly those tasks have left their mark, in plain (non-atomic)
  * memory, so that ThreadSanitizer proves the order too; and then leaves its own mark. */
+#include "common/device/separate.h"
 #include "tests/unit/device_lib.h"
 #include <stdlib.h>
 #include <unistd.h>
@@ -149,17 +150,19 @@ static void stress_op(stress *x)
     }
 }
 
-static bool INLINE = false, ASYNC = true, SCHEDULED = true;
+/* The seed is the program's. */
+static device_mode SCHEDULED = {.async = true, .backend = &device_cpu, .seed = 1};
+static device_mode SCHEDULED_SEPARATE = {.async = true, .backend = &device_separate, .seed = 1};
 
 static void test_stress(void **state)
 {
-    bool async = *(bool *)*state;
-    bool scheduled = *state == &SCHEDULED;
+    device_mode mode = *(device_mode *)*state;
     for (unsigned seed = 1; seed <= 12; seed++) {
-        device *d = scheduled ? open_scheduled(seed) : open_cpu(async, seed % 2 == 0);
+        mode.seed = mode.seed ? seed : 0;
+        device *d = open_mode(&mode, mode.seed || seed % 2 == 0);
         stress *x = calloc(1, sizeof *x);
         x->seed = seed * 7919;
-        x->inline_compute = !async;
+        x->inline_compute = !mode.async;
         x->s[0] = device_compute_stream(d);
         for (int s = 1; s < STREAMS; s++)
             OK(stream_create(d, &(stream_config){.name = "stress"}, &x->s[s]));
@@ -187,8 +190,9 @@ int main(void)
 {
     alarm(60); /* a deadlock is a failure, not a hang */
     const struct CMUnitTest tests[] = {
-        BOTH(test_stress),
+        ALL(test_stress),
         {"test_stress (scheduled)", test_stress, NULL, NULL, &SCHEDULED},
+        {"test_stress (scheduled, separate)", test_stress, NULL, NULL, &SCHEDULED_SEPARATE},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

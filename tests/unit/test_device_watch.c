@@ -6,8 +6,6 @@
 #include <unistd.h>
 #include "tests/unit/device_lib.h"
 
-static bool INLINE = false, ASYNC = true;
-
 enum { MOST_ACTS = 32 };
 
 /* What the watch was told. Streams are threads: `ran` is guarded by the lock. */
@@ -70,10 +68,10 @@ typedef struct rig {
     seen x;
 } rig;
 
-static void rig_open(rig *r, bool async, bool debug_fill,
+static void rig_open(rig *r, const void *mode, bool debug_fill,
                      uint64_t (*issued)(void *self, const device_act *act))
 {
-    *r = (rig){.d = open_cpu(async, debug_fill), .x.lock = PTHREAD_MUTEX_INITIALIZER};
+    *r = (rig){.d = open_mode(mode, debug_fill), .x.lock = PTHREAD_MUTEX_INITIALIZER};
     r->s = device_compute_stream(r->d);
     device_set_watch(r->d, &(device_watch){&r->x, issued, see_ran});
 }
@@ -104,7 +102,7 @@ static void expect_acts(const seen *x, const stream *s, const device_act *expect
 /* Every kind of call, in the order in which it was issued, with what it works on. */
 static void test_issued(void **state)
 {
-    device *d = open_cpu(*(bool *)*state, false);
+    device *d = open_mode(*state, false);
     stream *s = device_compute_stream(d);
     seen x = {.lock = PTHREAD_MUTEX_INITIALIZER};
     const device_watch watch = {&x, see_issued, see_ran};
@@ -116,7 +114,7 @@ static void test_issued(void **state)
     OK(event_create(d, &e));
     device_set_watch(d, &watch);
     OK(device_alloc(s, MEM_OTHER, 8, "first", &p));
-    OK(device_alloc_shared(s, MEM_OTHER, 8, "second", &q));
+    OK(device_alloc_host(s, MEM_OTHER, 8, "second", &q));
     OK(device_upload(s, p, host, 8));
     OK(device_copy(s, q, p, 8));
     OK(device_download(s, host, q, 8));
@@ -162,7 +160,7 @@ static void test_ran(void **state)
     void *p;
     long ms = 0;
     static char host[512 << 10];
-    rig_open(&r, *(bool *)*state, true, see_issued);
+    rig_open(&r, *state, true, see_issued);
     OK(device_alloc(r.s, MEM_OTHER, sizeof host, "block", &p)); /* 1, and 2 its NaN */
     OK(device_upload(r.s, p, host, 8));                         /* 3 travels in the queue */
     OK(device_upload(r.s, p, host, sizeof host));               /* 4 does not */
@@ -199,7 +197,7 @@ static void test_waits(void **state)
     stream *side;
     event *e;
     long ms = 200;
-    rig_open(&r, *(bool *)*state, false, see_issued);
+    rig_open(&r, *state, false, see_issued);
     OK(stream_create(r.d, &(stream_config){.name = "side"}, &side));
     OK(event_create(r.d, &e));
     OK(stream_launch(side, run_sleep, &ms, sizeof ms)); /* 1 */
@@ -232,7 +230,7 @@ static void test_scope(void **state)
 {
     rig r;
     long ms = 0;
-    rig_open(&r, *(bool *)*state, false, see_issued);
+    rig_open(&r, *state, false, see_issued);
     OK(stream_launch(r.s, run_sleep, &ms, sizeof ms));
     device_set_scope(r.d, "h.0.mlp", "backward");
     OK(stream_launch(r.s, run_sleep, &ms, sizeof ms));
@@ -250,7 +248,7 @@ static void test_token_0_is_not_told(void **state)
 {
     rig r;
     long ms = 0;
-    rig_open(&r, *(bool *)*state, false, see_and_forget);
+    rig_open(&r, *state, false, see_and_forget);
     OK(stream_launch(r.s, run_sleep, &ms, sizeof ms));
     OK(stream_sync(r.s));
     assert_int_equal(r.x.n_issued, 2);
@@ -263,7 +261,7 @@ static void test_failures_have_not_run(void **state)
 {
     rig r;
     long ms = 0;
-    rig_open(&r, *(bool *)*state, false, see_issued);
+    rig_open(&r, *state, false, see_issued);
     (void)stream_launch(r.s, run_failing, NULL, 0);
     assert_int_equal(stream_sync(r.s), FSDP_EINVAL);
     assert_string_equal(fsdp_error_get()->what, "on purpose");
@@ -280,7 +278,7 @@ static void test_failures_have_not_run(void **state)
  * queue, nor another stream's work is in it. */
 static void test_time_of_a_launch(void **state)
 {
-    device *d = open_cpu(*(bool *)*state, false);
+    device *d = open_mode(*state, false);
     stream *s = device_compute_stream(d), *side;
     seen x = {.lock = PTHREAD_MUTEX_INITIALIZER};
     const device_watch watch = {&x, see_issued, see_ran};
@@ -306,7 +304,7 @@ static void test_time_of_a_launch(void **state)
 
 static void test_elapsed(void **state)
 {
-    device *d = open_cpu(*(bool *)*state, false);
+    device *d = open_mode(*state, false);
     stream *s = device_compute_stream(d);
     event *begin, *end;
     long ms = 20;
@@ -363,7 +361,7 @@ static void test_host_is_ahead(void **state)
 
 static void test_untimed(void **state)
 {
-    device *d = open_cpu(*(bool *)*state, false);
+    device *d = open_mode(*state, false);
     stream *s = device_compute_stream(d);
     event *plain, *timed;
     double seconds;
@@ -385,7 +383,7 @@ static void test_untimed(void **state)
 
 static void test_threads(void **state)
 {
-    device *d = open_cpu(*(bool *)*state, false);
+    device *d = open_mode(*state, false);
     stream *compute = device_compute_stream(d), *plain, *wide;
     int got = 0, *to = &got;
     OK(stream_create(d, &(stream_config){.name = "plain"}, &plain));
@@ -434,17 +432,17 @@ static void test_priority(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BOTH(test_issued),
-        BOTH(test_ran),
-        BOTH(test_waits),
-        BOTH(test_scope),
-        BOTH(test_token_0_is_not_told),
-        BOTH(test_failures_have_not_run),
-        BOTH(test_time_of_a_launch),
-        BOTH(test_elapsed),
+        ALL(test_issued),
+        ALL(test_ran),
+        ALL(test_waits),
+        ALL(test_scope),
+        ALL(test_token_0_is_not_told),
+        ALL(test_failures_have_not_run),
+        ALL(test_time_of_a_launch),
+        ALL(test_elapsed),
         cmocka_unit_test(test_host_is_ahead),
-        BOTH(test_untimed),
-        BOTH(test_threads),
+        ALL(test_untimed),
+        ALL(test_threads),
         cmocka_unit_test(test_priority),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

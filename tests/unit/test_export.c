@@ -439,7 +439,8 @@ static void test_generator(void **state)
     import_reader *reader;
     export_writer *w;
     const size_t T = 7, V = 11;
-    rig_open(&r, &SMALL, ops_cpu_portable(), 1, T);
+    rig_open(&r,
+             &(rig_config){.model = &SMALL, .ops = ops_cpu_portable(), .batch = 1, .seq_len = T});
     const char *path = in_dir("generator");
     assert_int_equal(export_begin(&r.m, path, &w), FSDP_OK);
     for (int p = 0; p + 1 < r.m.n_params; p++)
@@ -451,12 +452,12 @@ static void test_generator(void **state)
     float logits[11];
     for (size_t n = 1; n <= T; n++) {
         assert_int_equal(generator_logits(g, r.tokens, n, logits), FSDP_OK);
-        assert_memory_equal(logits, r.logits + (n - 1) * V, sizeof logits);
+        assert_memory_equal(logits, (float *)r.logits + (n - 1) * V, sizeof logits);
     }
     int32_t longer[9] = {5, 5}; /* the model sees the last seven */
     memcpy(longer + 2, r.tokens, T * sizeof *longer);
     assert_int_equal(generator_logits(g, longer, 9, logits), FSDP_OK);
-    assert_memory_equal(logits, r.logits + (T - 1) * V, sizeof logits);
+    assert_memory_equal(logits, (float *)r.logits + (T - 1) * V, sizeof logits);
     generator *other;
     param_spec *last = &r.m.params[r.m.n_params - 2]; /* a tensor that the file does not have */
     last->name[0] = 'x';

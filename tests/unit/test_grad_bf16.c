@@ -58,7 +58,7 @@ static void take_run(grad_acc *g, stream *s, float *const *node, int n, int n_th
             in[i][k] = bf16_from_f32(node[i][k]);
     }
     OK(sum_run_begin(g, s, 0, n, &run));
-    OK(run.kernels->run(&run, (const void *const *)in, n_threads));
+    OK(sum_run_cpu(&run, (const void *const *)in, n_threads));
     sum_run_end(&run, s);
     for (int i = 0; i < n; i++)
         free(in[i]);

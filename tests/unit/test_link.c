@@ -284,7 +284,7 @@ int main(void)
 {
     comm_fixture f;
     unsetenv("FSDP_LINK");
-    if (comm_test_open(&f, false) != FSDP_OK)
+    if (comm_test_open(&f, &device_cpu, false) != FSDP_OK)
         return 1;
     comm_test_run(&f, "link.name", test_name);
     comm_test_run(&f, "link.bytes", test_bytes);

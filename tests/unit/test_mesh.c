@@ -160,7 +160,7 @@ static void test_world_slices(comm_fixture *f)
 int main(void)
 {
     comm_fixture f;
-    if (comm_test_open(&f, true) != FSDP_OK)
+    if (comm_test_open(&f, &device_cpu, true) != FSDP_OK)
         return 1;
     comm_test_run(&f, "mesh.worked_example", test_worked_example);
     comm_test_run(&f, "mesh.arithmetic", test_arithmetic);

@@ -28,33 +28,43 @@ static void test_formulas(void **state)
     float x = 0;
     COST(matmul, 210, 4 * (15 + 35 + 21), .m = 3, .n = 7, .k = 5);
     COST(matmul, 210, 4 * (15 + 35 + 42), .m = 3, .n = 7, .k = 5, .accumulate = true);
-    COST(matmul, 210, 4 * (15 + 21) + 2 * 35, .m = 3, .n = 7, .k = 5, .b_type = DTYPE_BF16);
-    COST(matmul, 210, 4 * (35 + 21) + 2 * 15, .m = 3, .n = 7, .k = 5, .a_type = DTYPE_BF16);
-    COST(bias_add, 15, 4 * (30 + 5), .rows = 3, .cols = 5);
+    COST(matmul, 231, 4 * (15 + 35 + 7 + 21), .m = 3, .n = 7, .k = 5, .bias = &x);
+    COST(matmul, 252, 2 * (15 + 35 + 7 + 21 + 21), .m = 3, .n = 7, .k = 5, .bias = &x,
+         .residual = &x, .type = DTYPE_BF16, .out_type = DTYPE_BF16);
+    COST(matmul, 210, 2 * (15 + 35) + 4 * 42, .m = 3, .n = 7, .k = 5, .accumulate = true,
+         .type = DTYPE_BF16);
     COST(bias_backward, 15, 4 * (15 + 10), .rows = 3, .cols = 5);
-    COST(bias_backward, 15, 4 * (15 + 5), .rows = 3, .cols = 5, .overwrite = true);
+    COST(bias_backward, 15, 2 * 15 + 4 * 5, .rows = 3, .cols = 5, .overwrite = true,
+         .type = DTYPE_BF16);
     COST(embedding, 30, 4 * (60 + 6 + 15), .wpe = &x, .batch = 2, .seq_len = 3, .width = 5);
     COST(embedding, 0, 4 * (60 + 6), .batch = 2, .seq_len = 3, .width = 5);
-    COST(embedding, 30, 4 * (30 + 6) + 2 * 45, .wpe = &x, .batch = 2, .seq_len = 3, .width = 5,
-         .param_type = DTYPE_BF16);
+    COST(embedding, 30, 4 * 6 + 2 * 75, .wpe = &x, .batch = 2, .seq_len = 3, .width = 5,
+         .type = DTYPE_BF16);
     COST(embedding_backward, 60, 4 * (90 + 6 + 30), .d_wpe = &x, .batch = 2, .seq_len = 3,
          .width = 5);
     COST(embedding_backward, 30, 4 * (90 + 6), .batch = 2, .seq_len = 3, .width = 5);
-    COST(embedding_backward, 60, 4 * (90 + 6 + 30 + 11 * 5 + 7 * 5), .d_wpe = &x, .batch = 2,
-         .seq_len = 3, .width = 5, .vocab = 11, .positions = 7, .overwrite = true);
+    COST(embedding_backward, 60, 2 * 30 + 4 * (60 + 6 + 30 + 11 * 5 + 7 * 5), .d_wpe = &x,
+         .batch = 2, .seq_len = 3, .width = 5, .vocab = 11, .positions = 7, .overwrite = true,
+         .type = DTYPE_BF16);
     COST(layernorm, 120, 4 * (30 + 10 + 6), .rows = 3, .cols = 5);
+    COST(layernorm, 120, 2 * 40 + 4 * 6, .rows = 3, .cols = 5, .type = DTYPE_BF16);
     COST(layernorm_backward, 270, 4 * (45 + 25 + 6), .rows = 3, .cols = 5);
-    COST(layernorm_backward, 285, 4 * (60 + 15 + 6), .rows = 3, .cols = 5, .d_residual = &x,
-         .overwrite = true);
+    COST(layernorm_backward, 285, 2 * (60 + 5) + 4 * (10 + 6), .rows = 3, .cols = 5,
+         .d_residual = &x, .overwrite = true, .type = DTYPE_BF16);
     COST(gelu, 63, 56, .elems = 7);
+    COST(gelu, 63, 28, .elems = 7, .type = DTYPE_BF16);
     COST(gelu_backward, 133, 84, .elems = 7);
+    COST(gelu_backward, 133, 42, .elems = 7, .type = DTYPE_BF16);
     /* B=2, T=3, H=4, Hkv=2, D=5 */
-    COST(attention, 2 * 2 * 4 * 9 * 5, 4 * (30 * 12 + 24), .batch = 2, .seq_len = 3, .n_head = 4,
-         .n_kv_head = 2, .head_dim = 5);
-    COST(attention_backward, 5 * 2 * 4 * 9 * 5, 4 * (30 * 24 + 24), .batch = 2, .seq_len = 3,
-         .n_head = 4, .n_kv_head = 2, .head_dim = 5);
+    attention_shape shape = {.batch = 2, .seq_len = 3, .n_head = 4, .n_kv_head = 2, .head_dim = 5};
+    COST(attention, 2 * 2 * 4 * 9 * 5, 4 * (30 * 12 + 24), .shape = shape);
+    COST(attention_backward, 5 * 2 * 4 * 9 * 5, 4 * (30 * 24 + 24), .shape = shape);
+    shape.type = DTYPE_BF16;
+    COST(attention, 2 * 2 * 4 * 9 * 5, 2 * 30 * 12 + 4 * 24, .shape = shape);
+    COST(attention_backward, 5 * 2 * 4 * 9 * 5, 2 * 30 * 24 + 4 * 24, .shape = shape);
     COST(cross_entropy, 60, 4 * (15 + 3 + 1), .rows = 3, .vocab = 5);
-    COST(cross_entropy, 75, 4 * (30 + 3 + 1), .rows = 3, .vocab = 5, .d_logits = &x);
+    COST(cross_entropy, 75, 2 * 30 + 4 * (3 + 1), .rows = 3, .vocab = 5, .d_logits = &x,
+         .type = DTYPE_BF16);
     COST(cast, 0, 42, .elems = 7, .out_type = DTYPE_BF16);
     COST(add, 7, 84, .elems = 7);
     COST(scale, 7, 56, .elems = 7);
@@ -81,21 +91,21 @@ static void test_matmul_forms(void **state)
         assert_string_equal(key.form, FORMS[i]);
         assert_true(key.m == 1 && key.n == 2 && key.k == 3);
     }
-    work_key bf16 = matmul_work(&(matmul_args){.compute = DTYPE_BF16}).info.key;
+    work_key bf16 = matmul_work(&(matmul_args){.type = DTYPE_BF16}).info.key;
     assert_string_equal(bf16.form, "NN bf16");
 }
 
-/* Which FLOPs are of bf16: all of a product that computes in it, however operands are stored. */
+/* Which FLOPs are of bf16: the products, not what is added to them. */
 static void test_bf16_flops(void **state)
 {
     (void)state;
-    matmul_args mm = {.m = 3, .n = 7, .k = 5, .compute = DTYPE_BF16};
+    float x = 0;
+    matmul_args mm = {.bias = &x, .m = 3, .n = 7, .k = 5, .type = DTYPE_BF16};
     work_cost c = matmul_work(&mm).info.cost;
-    assert_true(c.flops == 210 && c.bf16_flops == 210);
-    mm.compute = DTYPE_F32;
-    mm.b_type = DTYPE_BF16;
+    assert_true(c.flops == 231 && c.bf16_flops == 210);
+    mm.type = DTYPE_F32;
     c = matmul_work(&mm).info.cost;
-    assert_true(c.flops == 210 && c.bf16_flops == 0);
+    assert_true(c.flops == 231 && c.bf16_flops == 0);
 }
 
 /* ---- accesses ------------------------------------------------------------------------------- */
@@ -131,14 +141,17 @@ static void test_accesses_of_layers(void **state)
     TOUCHES(matmul, "A84w B60r C140r", .out = AT('A'), .a = AT('B'), .b = AT('C'), .m = 3, .n = 7,
             .k = 5);
     TOUCHES(matmul, "A84w B30r C70r", .out = AT('A'), .a = AT('B'), .b = AT('C'), .m = 3, .n = 7,
-            .k = 5, .a_type = DTYPE_BF16, .b_type = DTYPE_BF16);
+            .k = 5, .type = DTYPE_BF16);
+    TOUCHES(matmul, "A42w B30r C70r D14r E42r", .out = AT('A'), .a = AT('B'), .b = AT('C'),
+            .bias = AT('D'), .residual = AT('E'), .m = 3, .n = 7, .k = 5, .type = DTYPE_BF16,
+            .out_type = DTYPE_BF16);
     TOUCHES(matmul, "A84w", .out = AT('A'), .a = AT('B'), .b = AT('C'), .m = 3, .n = 7);
-    TOUCHES(bias_add, "A60w B60r C10r", .out = AT('A'), .in = AT('B'), .bias = AT('C'), .rows = 3,
-            .cols = 5, .param_type = DTYPE_BF16);
     TOUCHES(bias_backward, "A20w B60r", .d_bias = AT('A'), .d_out = AT('B'), .rows = 3, .cols = 5);
-    TOUCHES(embedding, "A120w B110r C30r D24r", .out = AT('A'), .wte = AT('B'), .wpe = AT('C'),
+    TOUCHES(bias_backward, "A20w B30r", .d_bias = AT('A'), .d_out = AT('B'), .rows = 3, .cols = 5,
+            .type = DTYPE_BF16);
+    TOUCHES(embedding, "A60w B110r C30r D24r", .out = AT('A'), .wte = AT('B'), .wpe = AT('C'),
             .tokens = AT('D'), .batch = 2, .seq_len = 3, .width = 5, .vocab = 11,
-            .param_type = DTYPE_BF16);
+            .type = DTYPE_BF16);
     TOUCHES(embedding, "A120w B220r D24r", .out = AT('A'), .wte = AT('B'), .tokens = AT('D'),
             .batch = 2, .seq_len = 3, .width = 5, .vocab = 11);
     embedding_backward_args e = {.d_wte = AT('A'),
@@ -155,40 +168,58 @@ static void test_accesses_of_layers(void **state)
     e.overwrite = true;
     w = embedding_backward_work(&e);
     expect_accesses(&w, "A220w B140w C120r D24r");
-    TOUCHES(layernorm, "A60w B12w C12w D60r E10r F10r", .out = AT('A'), .mean = AT('B'),
+    e.type = DTYPE_BF16;
+    w = embedding_backward_work(&e);
+    expect_accesses(&w, "A220w B140w C60r D24r");
+    TOUCHES(layernorm, "A30w B12w C12w D30r E10r F10r", .out = AT('A'), .mean = AT('B'),
             .rstd = AT('C'), .in = AT('D'), .gain = AT('E'), .bias = AT('F'), .rows = 3, .cols = 5,
-            .param_type = DTYPE_BF16);
-    TOUCHES(layernorm_backward, "A60w B20w C20w D60r E60r F10r G12r H12r I60r", .d_in = AT('A'),
+            .type = DTYPE_BF16);
+    TOUCHES(layernorm_backward, "A30w B20w C20w D30r E30r F10r G12r H12r I30r", .d_in = AT('A'),
             .d_gain = AT('B'), .d_bias = AT('C'), .d_out = AT('D'), .in = AT('E'), .gain = AT('F'),
             .mean = AT('G'), .rstd = AT('H'), .d_residual = AT('I'), .rows = 3, .cols = 5,
-            .param_type = DTYPE_BF16);
+            .type = DTYPE_BF16);
 }
 
 /* B=2, T=3, H=2, Hkv=1, D=5: six rows of 10 and of 5 elements, 20 apart: 110 and 105 elements. */
 static void test_accesses_of_attention(void **state)
 {
     (void)state;
-    TOUCHES(attention, "A240w B48w C440r D420r E420r", .out = AT('A'), .lse = AT('B'), .q = AT('C'),
-            .k = AT('D'), .v = AT('E'), .q_stride = 20, .k_stride = 20, .v_stride = 20, .batch = 2,
-            .seq_len = 3, .n_head = 2, .n_kv_head = 1, .head_dim = 5);
-    TOUCHES(attention_backward, "A440w B420w C420w D240r E240r F48r G440r H420r I420r",
-            .d_q = AT('A'), .d_k = AT('B'), .d_v = AT('C'), .d_out = AT('D'), .out = AT('E'),
-            .lse = AT('F'), .q = AT('G'), .k = AT('H'), .v = AT('I'), .q_stride = 20,
-            .k_stride = 20, .v_stride = 20, .batch = 2, .seq_len = 3, .n_head = 2, .n_kv_head = 1,
-            .head_dim = 5);
-    TOUCHES(attention, "", .out = AT('A'), .lse = AT('B'), .q = AT('C'), .k = AT('D'), .v = AT('E'),
-            .q_stride = 20, .k_stride = 20, .v_stride = 20, .seq_len = 3, .n_head = 2,
-            .n_kv_head = 1, .head_dim = 5);
+    attention_shape shape = {.q_stride = 20,
+                             .k_stride = 20,
+                             .v_stride = 20,
+                             .batch = 2,
+                             .seq_len = 3,
+                             .n_head = 2,
+                             .n_kv_head = 1,
+                             .head_dim = 5};
+    attention_args a = {AT('A'), AT('B'), AT('C'), AT('D'), AT('E'), shape};
+    attention_backward_args b = {AT('A'), AT('B'), AT('C'), AT('D'), AT('E'),
+                                 AT('G'), AT('H'), AT('I'), AT('F'), shape};
+    op_work w = attention_work(&a), back = attention_backward_work(&b);
+    expect_accesses(&w, "A240w B48w C440r D420r E420r");
+    expect_accesses(&back, "A440w B420w C420w D240r E240r F48r G440r H420r I420r");
+    a.shape.type = b.shape.type = DTYPE_BF16;
+    w = attention_work(&a), back = attention_backward_work(&b);
+    expect_accesses(&w, "A120w B48w C220r D210r E210r");
+    expect_accesses(&back, "A220w B210w C210w D120r E120r F48r G220r H210r I210r");
+    a.shape.batch = 0;
+    w = attention_work(&a);
+    expect_accesses(&w, "");
 }
 
 static void test_accesses_of_elements(void **state)
 {
     (void)state;
     TOUCHES(gelu, "A28w B28r", .out = AT('A'), .in = AT('B'), .elems = 7);
+    TOUCHES(gelu, "A14w B14r", .out = AT('A'), .in = AT('B'), .elems = 7, .type = DTYPE_BF16);
     TOUCHES(gelu_backward, "A28w B28r C28r", .d_in = AT('A'), .d_out = AT('B'), .in = AT('C'),
             .elems = 7);
     TOUCHES(cross_entropy, "A4w B60w C60r D12r", .loss = AT('A'), .d_logits = AT('B'),
             .logits = AT('C'), .targets = AT('D'), .rows = 3, .vocab = 5);
+    TOUCHES(cross_entropy, "A4w B30w C30r D12r", .loss = AT('A'), .d_logits = AT('B'),
+            .logits = AT('C'), .targets = AT('D'), .rows = 3, .vocab = 5, .type = DTYPE_BF16);
+    TOUCHES(gelu_backward, "A14w B14r C14r", .d_in = AT('A'), .d_out = AT('B'), .in = AT('C'),
+            .elems = 7, .type = DTYPE_BF16);
     TOUCHES(cast, "A14w B28r", .out = AT('A'), .in = AT('B'), .out_type = DTYPE_BF16, .elems = 7);
     TOUCHES(add, "A28w B28r C28r", .out = AT('A'), .a = AT('B'), .b = AT('C'), .elems = 7);
     TOUCHES(add, "A28w B28r", .out = AT('A'), .a = AT('B'), .elems = 7, .round_to = DTYPE_BF16);
@@ -274,11 +305,12 @@ static void expect_launch(const rig *r, const rig *before, const op_work *want)
         (r)->n_ops++;                                                                              \
     } while (0)
 
+static const attention_shape ONE_HEAD = {1, 1, 1, 1, 1, 1, 1, 1, 1, DTYPE_F32};
+
 static void launch_layers(rig *r)
 {
     const ops *o = r->o;
     LAUNCHES(r, o, matmul, .out = r->y, .a = r->f, .b = r->g, .m = 2, .n = 2, .k = 2);
-    LAUNCHES(r, o, bias_add, .out = r->y, .in = r->f, .bias = r->g, .rows = 1, .cols = 2);
     LAUNCHES(r, o, bias_backward, .d_bias = r->h, .d_out = r->g, .rows = 1, .cols = 2);
     LAUNCHES(r, o, embedding, .out = r->y, .wte = r->f, .tokens = &r->token, .batch = 1,
              .seq_len = 1, .width = 2, .vocab = 1);
@@ -292,12 +324,9 @@ static void launch_layers(rig *r)
     LAUNCHES(r, o, gelu, .out = r->y, .in = r->f, .elems = 2);
     LAUNCHES(r, o, gelu_backward, .d_in = r->y, .d_out = r->f, .in = r->g, .elems = 2);
     LAUNCHES(r, o, attention, .out = r->y, .lse = r->z, .q = r->f, .k = r->g, .v = r->h,
-             .q_stride = 1, .k_stride = 1, .v_stride = 1, .batch = 1, .seq_len = 1, .n_head = 1,
-             .n_kv_head = 1, .head_dim = 1, .scale = 1);
+             .shape = ONE_HEAD);
     LAUNCHES(r, o, attention_backward, .d_q = r->w, .d_k = r->w + 1, .d_v = r->w + 2, .d_out = r->f,
-             .out = r->y, .lse = r->z, .q = r->f, .k = r->g, .v = r->h, .q_stride = 1,
-             .k_stride = 1, .v_stride = 1, .batch = 1, .seq_len = 1, .n_head = 1, .n_kv_head = 1,
-             .head_dim = 1, .scale = 1);
+             .out = r->y, .lse = r->z, .q = r->f, .k = r->g, .v = r->h, .shape = ONE_HEAD);
     LAUNCHES(r, o, cross_entropy, .loss = r->y, .logits = r->f, .targets = &r->token, .rows = 1,
              .vocab = 2);
 }
@@ -321,7 +350,7 @@ static void test_every_operation_tells(void **state)
 {
     device *d;
     rig r = {.o = *state, .f = {1, 1}, .g = {1, 1}};
-    OK(device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 1}, &d));
+    OK(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &d));
     r.s = device_compute_stream(d);
     const device_watch watch = {.self = &r.x, .issued = see};
     device_set_watch(d, &watch);
@@ -337,22 +366,27 @@ static void test_every_operation_tells(void **state)
     device_close(d);
 }
 
-/* Rounded copies of the operands are accesses too. */
+/* Sums of attention_backward that are not complete yet are an access too, and memory for the time
+ * of the call. */
 static void test_scratch_is_told(void **state)
 {
     (void)state;
     device *d;
     rig r = {.o = ops_cpu_portable(), .f = {1, 1}, .g = {1, 1}};
-    OK(device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 1}, &d));
+    attention_shape shape = ONE_HEAD;
+    shape.type = DTYPE_BF16;
+    OK(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &d));
     const device_watch watch = {.self = &r.x, .issued = see};
     device_set_watch(d, &watch);
-    OK(r.o->matmul(
+    OK(r.o->attention_backward(
         device_compute_stream(d),
-        &(matmul_args){
-            .out = r.y, .a = r.f, .b = r.g, .m = 2, .n = 3, .k = 2, .compute = DTYPE_BF16}));
-    assert_int_equal(r.x.last.n_accesses, 5);
-    assert_true(r.x.last.accesses[3].writes && r.x.last.accesses[3].bytes >= 2 * 2 * 2);
-    assert_true(r.x.last.accesses[4].writes && r.x.last.accesses[4].bytes == 2 * 3 * 2);
+        &(attention_backward_args){r.w, r.w + 1, r.w + 2, r.f, r.y, r.f, r.g, r.h, r.z, shape}));
+    assert_int_equal(r.x.last.n_accesses, 10);
+    assert_true(r.x.last.accesses[9].writes);
+    assert_int_equal(r.x.last.accesses[9].bytes, attention_backward_scratch_bytes(&shape));
+    assert_int_equal(ledger_read(device_ledger(d)).peak_bytes[MEM_ACTIVATIONS],
+                     attention_backward_scratch_bytes(&shape));
+    assert_int_equal(ledger_read(device_ledger(d)).live_total_bytes, 0);
     device_set_watch(d, NULL);
     device_close(d);
 }
@@ -361,11 +395,10 @@ static void test_scratch_is_told(void **state)
 
 static unsigned bf16_products;
 
-/* Products of fp32, and of operands that are stored in bf16: no time goes into rounding them. */
+/* Products of fp32, and of bf16. */
 static fsdp_status matmul_of_roof(stream *s, const matmul_args *a)
 {
-    bf16_products += a->compute == DTYPE_BF16;
-    assert_true(a->a_type == a->compute && a->b_type == a->compute);
+    bf16_products += a->type == DTYPE_BF16;
     return ops_cpu_fast()->matmul(s, a);
 }
 
@@ -374,7 +407,7 @@ static void test_roof(void **state)
     (void)state;
     device *d;
     profile_roof roof = {0};
-    OK(device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 1}, &d));
+    OK(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &d));
     stream *s = device_compute_stream(d);
     OK(ops_profile_roof(ops_cpu_fast(), s, false, &roof));
     assert_true(roof.flops_per_s > 1e7 && roof.flops_per_s < 1e15);

@@ -1,5 +1,6 @@
-/* test_ops_bf16.c -- bf16: casts, and products of matrices on rounded operands. Parameters that are
- * stored in bf16 are test_ops_params.c's business.
+/* test_ops_bf16.c -- casts, and operations on what is stored in bf16: portable gives the bits of
+ * "expand to fp32, run the operation of fp32, round", whose values other tests compare with doubles
+ * and PyTorch; matmul of both tables is compared with a sum in double.
  *
  * All of it runs twice: the last test starts this program again as on a processor that has
  * no bf16 instructions. */
@@ -124,71 +125,337 @@ static void test_cast(void **state)
     }
 }
 
+/* Every operation that names a type refuses those it does not know, before anything is launched. */
 static void test_unknown_types(void **state)
 {
     (void)state;
+    const ops *o = ops_cpu_fast();
     float x[1] = {0};
-    assert_int_equal(ops_cpu_fast()->cast(s, &(cast_args){x, x, DTYPE_F32, DTYPE_I64, 1}),
-                     FSDP_EINVAL);
-    matmul_args a = {.out = x, .a = x, .b = x, .m = 1, .n = 1, .k = 1, .b_type = DTYPE_U8};
-    assert_int_equal(ops_cpu_fast()->matmul(s, &a), FSDP_EINVAL);
+    const dtype u8 = DTYPE_U8;
+    const fsdp_status refused[] = {
+        o->cast(s, &(cast_args){x, x, DTYPE_F32, DTYPE_I64, 1}),
+        o->cast(s, &(cast_args){x, x, DTYPE_U8, DTYPE_F32, 1}),
+        o->matmul(s, &(matmul_args){.type = u8, .out_type = u8}),
+        o->matmul(s, &(matmul_args){.type = DTYPE_F32, .out_type = DTYPE_BF16}),
+        o->matmul(s, &(matmul_args){.bias = x, .accumulate = true}),
+        o->matmul(s, &(matmul_args){.residual = x, .accumulate = true}),
+        o->matmul(s,
+                  &(matmul_args){.type = DTYPE_BF16, .out_type = DTYPE_BF16, .accumulate = true}),
+        o->bias_backward(s, &(bias_backward_args){.type = u8}),
+        o->embedding(s, &(embedding_args){.type = u8}),
+        o->embedding_backward(s, &(embedding_backward_args){.type = u8}),
+        o->layernorm(s, &(layernorm_args){.type = u8}),
+        o->layernorm_backward(s, &(layernorm_backward_args){.type = u8}),
+        o->gelu(s, &(gelu_args){.type = u8}),
+        o->gelu_backward(s, &(gelu_backward_args){.type = u8}),
+        o->attention(s, &(attention_args){.shape = {.type = u8}}),
+        o->attention_backward(s, &(attention_backward_args){.shape = {.type = u8}}),
+        o->cross_entropy(s, &(cross_entropy_args){.type = u8}),
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        assert_int_equal(refused[i], FSDP_EINVAL);
+    OK(stream_sync(s)); /* the stream has seen none of it */
+}
+
+/* ---- portable: expanded, computed in fp32, rounded ------------------------------------------- */
+
+/* A table whose operations on bf16 are those of portable on fp32 copies. The copies of a call are
+ * freed at its end; outputs are rounded into their place then. */
+enum { MAX_COPIES = 10 };
+typedef struct copy {
+    float *f32;
+    uint16_t *out; /* NULL: an input */
+    size_t rows, cols, stride;
+} copy;
+static copy copies[MAX_COPIES];
+static int n_copies;
+
+static float *copy_new(const void *x, void *out, size_t rows, size_t cols, size_t stride)
+{
+    const size_t elems = rows == 0 ? 0 : (rows - 1) * stride + cols;
+    float *f32 = filled(NAN, elems);
+    for (size_t i = 0; i < elems && x; i++)
+        f32[i] = f32_from_bf16(((const uint16_t *)x)[i]);
+    copies[n_copies++] = (copy){f32, out, rows, cols, stride};
+    return f32;
+}
+
+static float *expanded(const void *x, size_t elems)
+{
+    return x ? copy_new(x, NULL, 1, elems, elems) : NULL;
+}
+
+static float *to_round(void *out, size_t elems)
+{
+    return out ? copy_new(NULL, out, 1, elems, elems) : NULL;
+}
+
+static fsdp_status copies_end(stream *st, fsdp_status status)
+{
+    if (status == FSDP_OK)
+        status = stream_sync(st);
+    for (; n_copies > 0; n_copies--) {
+        const copy *c = &copies[n_copies - 1];
+        for (size_t i = 0; c->out && i < c->rows * c->cols; i++) {
+            const size_t at = i / c->cols * c->stride + i % c->cols;
+            c->out[at] = bf16_from_f32(c->f32[at]);
+        }
+        free(c->f32);
+    }
+    return status;
+}
+
+/* The table's function `op`: on fp32 as it is, else `x`, the arguments, with copies. */
+#define EXPANDING(op, is_f32, ...)                                                                 \
+    static fsdp_status expanding_##op(stream *st, const op##_args *a)                              \
+    {                                                                                              \
+        if (is_f32)                                                                                \
+            return ops_cpu_portable()->op(st, a);                                                  \
+        op##_args x = *a;                                                                          \
+        __VA_ARGS__                                                                                \
+        return copies_end(st, ops_cpu_portable()->op(st, &x));                                     \
+    }
+
+EXPANDING(matmul, a->type == DTYPE_F32, {
+    x.a = expanded(a->a, a->m * a->k);
+    x.b = expanded(a->b, a->k * a->n);
+    x.bias = expanded(a->bias, a->n);
+    x.residual = expanded(a->residual, a->m * a->n);
+    if (a->out_type == DTYPE_BF16)
+        x.out = to_round(a->out, a->m * a->n);
+    x.type = x.out_type = DTYPE_F32;
+})
+EXPANDING(bias_backward, a->type == DTYPE_F32, {
+    x.d_out = expanded(a->d_out, a->rows * a->cols);
+    x.type = DTYPE_F32;
+})
+EXPANDING(embedding, a->type == DTYPE_F32, {
+    x.wte = expanded(a->wte, a->vocab * a->width);
+    x.wpe = expanded(a->wpe, a->seq_len * a->width);
+    x.out = to_round(a->out, a->batch * a->seq_len * a->width);
+    x.type = DTYPE_F32;
+})
+EXPANDING(embedding_backward, a->type == DTYPE_F32, {
+    x.d_out = expanded(a->d_out, a->batch * a->seq_len * a->width);
+    x.type = DTYPE_F32;
+})
+EXPANDING(layernorm, a->type == DTYPE_F32, {
+    x.in = expanded(a->in, a->rows * a->cols);
+    x.gain = expanded(a->gain, a->cols);
+    x.bias = expanded(a->bias, a->cols);
+    x.out = to_round(a->out, a->rows * a->cols);
+    x.type = DTYPE_F32;
+})
+EXPANDING(layernorm_backward, a->type == DTYPE_F32, {
+    x.d_out = expanded(a->d_out, a->rows * a->cols);
+    x.in = expanded(a->in, a->rows * a->cols);
+    x.gain = expanded(a->gain, a->cols);
+    x.d_residual = expanded(a->d_residual, a->rows * a->cols);
+    x.d_in = to_round(a->d_in, a->rows * a->cols);
+    x.type = DTYPE_F32;
+})
+EXPANDING(gelu, a->type == DTYPE_F32, {
+    x.in = expanded(a->in, a->elems);
+    x.out = to_round(a->out, a->elems);
+    x.type = DTYPE_F32;
+})
+EXPANDING(gelu_backward, a->type == DTYPE_F32, {
+    x.in = expanded(a->in, a->elems);
+    x.d_out = expanded(a->d_out, a->elems);
+    x.d_in = to_round(a->d_in, a->elems);
+    x.type = DTYPE_F32;
+})
+EXPANDING(cross_entropy, a->type == DTYPE_F32, {
+    x.logits = expanded(a->logits, a->rows * a->vocab);
+    x.d_logits = to_round(a->d_logits, a->rows * a->vocab);
+    x.type = DTYPE_F32;
+})
+EXPANDING(attention, a->shape.type == DTYPE_F32, {
+    const attention_shape *h = &a->shape;
+    const size_t rows = h->batch * h->seq_len, kv = h->n_kv_head * h->head_dim;
+    const size_t width = h->n_head * h->head_dim;
+    x.q = copy_new(a->q, NULL, rows, width, h->q_stride);
+    x.k = copy_new(a->k, NULL, rows, kv, h->k_stride);
+    x.v = copy_new(a->v, NULL, rows, kv, h->v_stride);
+    x.out = to_round(a->out, rows * width);
+    x.shape.type = DTYPE_F32;
+})
+EXPANDING(attention_backward, a->shape.type == DTYPE_F32, {
+    const attention_shape *h = &a->shape;
+    const size_t rows = h->batch * h->seq_len, kv = h->n_kv_head * h->head_dim;
+    const size_t width = h->n_head * h->head_dim;
+    x.q = copy_new(a->q, NULL, rows, width, h->q_stride);
+    x.k = copy_new(a->k, NULL, rows, kv, h->k_stride);
+    x.v = copy_new(a->v, NULL, rows, kv, h->v_stride);
+    x.out = expanded(a->out, rows * width);
+    x.d_out = expanded(a->d_out, rows * width);
+    x.d_q = copy_new(NULL, a->d_q, rows, width, h->q_stride);
+    x.d_k = copy_new(NULL, a->d_k, rows, kv, h->k_stride);
+    x.d_v = copy_new(NULL, a->d_v, rows, kv, h->v_stride);
+    x.shape.type = DTYPE_F32;
+})
+
+static ops expanding_table(void)
+{
+    ops o = *ops_cpu_portable();
+    o.matmul = expanding_matmul;
+    o.bias_backward = expanding_bias_backward;
+    o.embedding = expanding_embedding;
+    o.embedding_backward = expanding_embedding_backward;
+    o.layernorm = expanding_layernorm;
+    o.layernorm_backward = expanding_layernorm_backward;
+    o.gelu = expanding_gelu;
+    o.gelu_backward = expanding_gelu_backward;
+    o.attention = expanding_attention;
+    o.attention_backward = expanding_attention_backward;
+    o.cross_entropy = expanding_cross_entropy;
+    return o;
+}
+
+static void test_expanded_computed_rounded(void **state)
+{
+    (void)state;
+    const ops reference = expanding_table();
+    size_t n_cases = 0;
+    for (size_t i = 0; i < ops_case_count(); i++) {
+        ops_result want = ops_case_run(i, &reference, s);
+        ops_result got = ops_case_run(i, ops_cpu_portable(), s);
+        OK(want.status);
+        OK(got.status);
+        n_cases += got.type == DTYPE_BF16;
+        expect_same_bits(got.data, want.data, want.elems, ops_case_name(i), "expanded and rounded");
+        free(want.data), free(got.data);
+    }
+    assert_true(n_cases > 20);
+}
+
+/* The same for every bf16 there is: infinities, NaNs, denormals. */
+static void test_every_bf16(void **state)
+{
+    (void)state;
+    enum { N = 1 << 16 };
+    const ops reference = expanding_table();
+    static uint16_t x[N], d[N], got[2][N], want[2][N];
+    for (size_t i = 0; i < N; i++)
+        x[i] = (uint16_t)i, d[i] = (uint16_t)(i * 40503u);
+    for (int r = 0; r < 2; r++) {
+        const ops *o = r ? &reference : ops_cpu_portable();
+        uint16_t(*out)[N] = r ? want : got;
+        OK(o->gelu(s, &(gelu_args){out[0], x, N, DTYPE_BF16}));
+        OK(o->gelu_backward(s, &(gelu_backward_args){out[1], d, x, N, DTYPE_BF16}));
+    }
+    for (size_t i = 0; i < N; i++) {
+        for (int back = 0; back < 2; back++) {
+            const uint16_t g = got[back][i], w = want[back][i];
+            if (isnan(f32_from_bf16(w)) ? !isnan(f32_from_bf16(g)) : g != w)
+                fail_msg("%s of %zx: %x, expected %x", back ? "gelu_backward" : "gelu", i, g, w);
+        }
+    }
+}
+
+/* In place, what the header allows gives the bits of two arrays. */
+static void test_in_place(void **state)
+{
+    (void)state;
+    enum { ROWS = 5, COLS = 333, N = ROWS * COLS };
+    const ops *o = ops_cpu_portable();
+    const int32_t targets[ROWS] = {0, 332, 5, 5, 200};
+    uint16_t x[N], d[N], out[N], y[N];
+    float loss[2];
+    for (size_t i = 0; i < N; i++)
+        x[i] = bf16_from_f32((float)(i * 37 % 101) / 16 - 3), d[i] = bf16_from_f32((float)(i % 7));
+    memcpy(y, x, sizeof y);
+    OK(o->gelu(s, &(gelu_args){out, x, N, DTYPE_BF16}));
+    OK(o->gelu(s, &(gelu_args){y, y, N, DTYPE_BF16}));
+    assert_memory_equal(y, out, sizeof y);
+    memcpy(y, d, sizeof y);
+    OK(o->gelu_backward(s, &(gelu_backward_args){out, d, x, N, DTYPE_BF16}));
+    OK(o->gelu_backward(s, &(gelu_backward_args){y, y, x, N, DTYPE_BF16}));
+    assert_memory_equal(y, out, sizeof y);
+    memcpy(y, x, sizeof y);
+    OK(o->cross_entropy(s,
+                        &(cross_entropy_args){&loss[0], out, x, targets, ROWS, COLS, DTYPE_BF16}));
+    OK(o->cross_entropy(s, &(cross_entropy_args){&loss[1], y, y, targets, ROWS, COLS, DTYPE_BF16}));
+    assert_memory_equal(y, out, sizeof y);
+    assert_true(loss[0] == loss[1]);
+    matmul_args p = {.out = out,
+                     .a = x,
+                     .b = x,
+                     .residual = d,
+                     .m = 5,
+                     .n = 7,
+                     .k = 3,
+                     .type = DTYPE_BF16,
+                     .out_type = DTYPE_BF16};
+    memcpy(y, d, sizeof y);
+    OK(o->matmul(s, &p));
+    p.out = y, p.residual = y;
+    OK(o->matmul(s, &p));
+    assert_memory_equal(y, out, 5 * 7 * sizeof *y);
 }
 
 /* ---- matmul --------------------------------------------------------------------------------- */
 
+enum { TRANS_A = 1, TRANS_B = 2, ACCUMULATE = 4, BIAS = 8, RESIDUAL = 16, ROUNDED = 32 };
+
 /* A product with what its operands were made of. */
 typedef struct product {
-    matmul_args args; /* .out is set by run_product */
-    float *a, *b;     /* values that count: rounded where the product rounds */
-    float *start;     /* of out */
-    void *stored[2];
+    matmul_args args;                       /* .out is set by run_product */
+    float *a, *b, *bias, *residual, *start; /* as fp32; start: of out */
 } product;
 
-/* The operand as it is stored, and in *value what it stands for in a product in `compute`. */
-static void *operand_new(uint64_t name, size_t elems, dtype type, dtype compute, float **value)
+/* elems values of bf16, in *value as fp32 too. */
+static void *operand_new(uint64_t name, size_t elems, float **value)
 {
-    float *x = normals(name, 1.0f, elems);
+    *value = normals(name, 1.0f, elems);
     uint16_t *h = malloc((elems + 1) * sizeof *h);
     for (size_t i = 0; i < elems; i++)
-        h[i] = bf16_from_f32(x[i]);
-    *value = copy_of(x, elems);
-    for (size_t i = 0; i < elems && (type == DTYPE_BF16 || compute == DTYPE_BF16); i++)
-        (*value)[i] = f32_from_bf16(h[i]);
-    free(type == DTYPE_BF16 ? (void *)x : (void *)h);
-    return type == DTYPE_BF16 ? (void *)h : (void *)x;
+        (*value)[i] = f32_from_bf16(h[i] = bf16_from_f32((*value)[i]));
+    return h;
 }
 
-/* types: bit 0: a is stored in bf16, bit 1: b is, bit 2: compute in bf16. */
-static product product_new(size_t m, size_t n, size_t k, unsigned form, unsigned types)
+static product product_new(size_t m, size_t n, size_t k, unsigned form)
 {
     product p = {.args = {.m = m,
                           .n = n,
                           .k = k,
-                          .trans_a = form & 1,
-                          .trans_b = form & 2,
-                          .accumulate = form & 4,
-                          .a_type = types & 1 ? DTYPE_BF16 : DTYPE_F32,
-                          .b_type = types & 2 ? DTYPE_BF16 : DTYPE_F32,
-                          .compute = types & 4 ? DTYPE_BF16 : DTYPE_F32}};
-    p.args.a = p.stored[0] = operand_new(1, m * k, p.args.a_type, p.args.compute, &p.a);
-    p.args.b = p.stored[1] = operand_new(2, k * n, p.args.b_type, p.args.compute, &p.b);
+                          .trans_a = form & TRANS_A,
+                          .trans_b = form & TRANS_B,
+                          .accumulate = form & ACCUMULATE,
+                          .type = DTYPE_BF16,
+                          .out_type = form & ROUNDED ? DTYPE_BF16 : DTYPE_F32}};
+    p.args.a = operand_new(1, m * k, &p.a);
+    p.args.b = operand_new(2, k * n, &p.b);
+    if (form & BIAS)
+        p.args.bias = operand_new(4, n, &p.bias);
+    if (form & RESIDUAL)
+        p.args.residual = operand_new(5, m * n, &p.residual);
     /* what is not accumulated into must not be read */
-    p.start = form & 4 ? normals(3, 1.0f, m * n) : filled(NAN, m * n);
+    p.start = form & ACCUMULATE ? normals(3, 1.0f, m * n) : filled(NAN, m * n);
     return p;
 }
 
 static void product_free(product *p)
 {
-    free(p->a), free(p->b), free(p->start), free(p->stored[0]), free(p->stored[1]);
+    free((void *)p->args.a), free((void *)p->args.b), free((void *)p->args.bias);
+    free((void *)p->args.residual);
+    free(p->a), free(p->b), free(p->bias), free(p->residual), free(p->start);
 }
 
+/* out, as fp32. */
 static float *run_product(const product *p, const ops *o, int n_threads)
 {
     matmul_args a = p->args;
-    a.out = copy_of(p->start, a.m * a.n);
+    const size_t elems = a.m * a.n;
+    float *out = copy_of(p->start, elems);
+    uint16_t *rounded = malloc((elems + 1) * sizeof *rounded);
+    a.out = a.out_type == DTYPE_BF16 ? (void *)rounded : (void *)out;
     omp_set_num_threads(n_threads == 1 ? 1 : 5 - n_threads); /* must not matter */
     OK(o->matmul(device_compute_stream(dev[n_threads]), &a));
-    return a.out;
+    for (size_t i = 0; i < elems && a.out_type == DTYPE_BF16; i++)
+        out[i] = f32_from_bf16(rounded[i]);
+    free(rounded);
+    return out;
 }
 
 static float a_at(const product *p, size_t row, size_t i)
@@ -201,27 +468,34 @@ static float b_at(const product *p, size_t i, size_t col)
     return p->b[p->args.trans_b ? col * p->args.k + i : i * p->args.n + col];
 }
 
-/* Against a sum in double. A partial sum is at most the sum of sizes; it is rounded k times, and so
- * is each term at most once (not at all where both factors are bf16). No number here is so small
- * that an instruction which takes denormals for 0 would show. */
+/* Against a sum in double. A partial sum is at most the sum of sizes; it is rounded k + 2 times.
+ * Stored in bf16, the result is off by half its last place more: 2^-8 of its size at most. No
+ * number here is so small that an instruction which takes denormals for 0 would show. */
 static void check_near(const product *p, const float *out, const char *what)
 {
     const matmul_args *a = &p->args;
     for (size_t i = 0; i < a->m * a->n; i++) {
-        double sum = a->accumulate ? (double)p->start[i] : 0.0, size = fabs(sum);
+        const double first[] = {a->accumulate ? (double)p->start[i] : 0.0,
+                                p->bias ? (double)p->bias[i % a->n] : 0.0,
+                                p->residual ? (double)p->residual[i] : 0.0};
+        double sum = first[0] + first[1] + first[2];
+        double size = fabs(first[0]) + fabs(first[1]) + fabs(first[2]);
         for (size_t j = 0; j < a->k; j++) {
             const double term = (double)a_at(p, i / a->n, j) * (double)b_at(p, j, i % a->n);
             sum += term;
             size += fabs(term);
         }
-        const double bound = (double)(a->k + 1) * FLT_EPSILON / 2 * size;
+        double bound = (double)(a->k + 3) * FLT_EPSILON / 2 * size;
+        if (a->out_type == DTYPE_BF16)
+            bound += (fabs(sum) + bound) / 256;
         if (!(fabs((double)out[i] - sum) <= bound))
             fail_msg("%s, %zux%zux%zu: element %zu is %.9g, expected %.9g within %.3g", what, a->m,
                      a->n, a->k, i, (double)out[i], sum, bound);
     }
 }
 
-/* Against the plain loop that portable promises. */
+/* Against the plain loop that portable promises: products in order of k, bias, residual, and the
+ * one rounding. */
 static void check_portable(const product *p, const float *out)
 {
     const matmul_args *a = &p->args;
@@ -230,15 +504,17 @@ static void check_portable(const product *p, const float *out)
         float sum = a->accumulate ? p->start[i] : 0.0f;
         for (size_t j = 0; j < a->k; j++)
             sum += a_at(p, i / a->n, j) * b_at(p, j, i % a->n);
-        want[i] = sum;
+        sum += p->bias ? p->bias[i % a->n] : 0.0f;
+        sum += p->residual ? p->residual[i] : 0.0f;
+        want[i] = a->out_type == DTYPE_BF16 ? bf16_round(sum) : sum;
     }
     expect_same_bits(out, want, a->m * a->n, "matmul", "portable and a plain loop");
     free(want);
 }
 
-static void check_product(size_t m, size_t n, size_t k, unsigned form, unsigned types)
+static void check_product(size_t m, size_t n, size_t k, unsigned form)
 {
-    product p = product_new(m, n, k, form, types);
+    product p = product_new(m, n, k, form);
     for (int t = 0; t < 2; t++) {
         float *out = run_product(&p, ops_table(t), 1);
         check_near(&p, out, ops_table(t)->name);
@@ -254,53 +530,35 @@ static void check_product(size_t m, size_t n, size_t k, unsigned form, unsigned 
     product_free(&p);
 }
 
-/* Every orientation, stored type and way of computing; odd sizes, several tiles along m and n,
- * several pieces along k. */
+/* Every orientation, and what is done after the products; odd sizes, several tiles along m and n,
+ * several pieces along k. No device memory is taken. */
 static void test_matmul(void **state)
 {
     (void)state;
-    static const size_t SIZES[][3] = {{1, 1, 1},    {3, 5, 7},     {2, 1, 515},  {1, 513, 130},
-                                      {67, 33, 40}, {259, 390, 5}, {9, 21, 601}, {1, 5, 2053}};
+    static const size_t SIZES[][3] = {{1, 1, 1},    {3, 5, 7},      {2, 1, 515},  {1, 513, 130},
+                                      {67, 33, 40}, {259, 390, 11}, {9, 21, 601}, {1, 5, 2053}};
+    static const unsigned AFTER[] = {
+        0, ACCUMULATE, BIAS, RESIDUAL, ROUNDED, ROUNDED | BIAS, ROUNDED | BIAS | RESIDUAL};
+    ledger_reset_peaks(device_ledger(dev[1]));
     for (size_t i = 0; i < sizeof SIZES / sizeof SIZES[0]; i++) {
-        for (unsigned form = 0; form < 8; form++) {
-            for (unsigned types = 1; types < 8; types++)
-                check_product(SIZES[i][0], SIZES[i][1], SIZES[i][2], form, types);
+        for (unsigned trans = 0; trans < 4; trans++) {
+            for (size_t j = 0; j < sizeof AFTER / sizeof AFTER[0]; j++)
+                check_product(SIZES[i][0], SIZES[i][1], SIZES[i][2], trans | AFTER[j]);
         }
     }
-    for (unsigned form = 0; form < 4; form++)
-        check_product(40, 1001, 300, form, 4 + form); /* narrow tiles, enough work for threads */
-}
-
-/* op(a) is rounded 8 Mi elements at a time, or 256 rows if that is more: here 300 rows are two
- * groups. The scratch that takes is what the ledger shows; nothing of it stays. */
-static void test_groups_of_rows(void **state)
-{
-    (void)state;
-    enum { M = 300, N = 2, K = 17000 };
-    for (unsigned form = 0; form < 2; form++) {
-        ledger_reset_peaks(device_ledger(dev[1]));
-        check_product(M, N, K, form, 4);
-        const ledger_figures f = ledger_read(device_ledger(dev[1]));
-        assert_int_equal(f.live_blocks, 0);
-        assert_int_equal(f.peak_bytes[MEM_ACTIVATIONS], (256 * K + K * N) * 2);
-    }
-    product in_place = product_new(M, N, K, 0, 3);
-    ledger_reset_peaks(device_ledger(dev[1]));
-    free(run_product(&in_place, ops_cpu_fast(), 1));
+    for (unsigned trans = 0; trans < 4; trans++)
+        check_product(40, 1001, 300, trans | ROUNDED | BIAS); /* narrow tiles, several threads */
     assert_int_equal(ledger_read(device_ledger(dev[1])).peak_total_bytes, 0);
-    product_free(&in_place);
 }
 
+/* Bias and residual come after a sum over nothing too. */
 static void test_sum_over_nothing(void **state)
 {
     (void)state;
-    float out[4] = {1, 2, 3, 4};
-    matmul_args a = {.out = out, .m = 2, .n = 2, .compute = DTYPE_BF16, .accumulate = true};
-    OK(ops_cpu_fast()->matmul(s, &a));
-    assert_true(out[0] == 1.0f && out[3] == 4.0f);
-    a.accumulate = false;
-    OK(ops_cpu_fast()->matmul(s, &a));
-    expect_same_bits(out, (const float[4]){0}, 4, "matmul", "k = 0");
+    for (unsigned form = 0; form < 64; form += 4) {
+        if (!(form & ACCUMULATE) || form == ACCUMULATE)
+            check_product(3, 401, 0, form);
+    }
 }
 
 /* An infinity or NaN among the operands, or that rounding makes, reaches the elements it is part of
@@ -311,25 +569,30 @@ static void test_not_finite(void **state)
     enum { N = 5 };
     const float special[3] = {INFINITY, NAN, FLT_MAX};
     for (int i = 0; i < 6; i++) {
-        float a[N * N], b[N * N], out[N * N];
-        ops_test_fill(1, 1.0f, a, N * N);
-        ops_test_fill(2, 1.0f, b, N * N);
-        a[2 * N + 1] = special[i / 2];
-        OK(ops_table(i % 2)->matmul(
-            s, &(matmul_args){
-                   .out = out, .a = a, .b = b, .m = N, .n = N, .k = N, .compute = DTYPE_BF16}));
+        float x[N * N];
+        uint16_t a[N * N], b[N * N], out[N * N];
+        ops_test_fill(1, 1.0f, x, N * N);
+        x[2 * N + 1] = special[i / 2];
         for (int e = 0; e < N * N; e++)
-            assert_int_equal(isfinite(out[e]) != 0, e / N != 2);
+            a[e] = bf16_from_f32(x[e]), b[e] = bf16_from_f32(2.0f + (float)e);
+        OK(ops_table(i % 2)->matmul(s, &(matmul_args){.out = out,
+                                                      .a = a,
+                                                      .b = b,
+                                                      .m = N,
+                                                      .n = N,
+                                                      .k = N,
+                                                      .type = DTYPE_BF16,
+                                                      .out_type = DTYPE_BF16}));
+        for (int e = 0; e < N * N; e++)
+            assert_int_equal(isfinite(f32_from_bf16(out[e])) != 0, e / N != 2);
     }
 }
-
-/* ---- written or added ------------------------------------------------------------------------ */
 
 /* A product that is written has the bits of one that is added to 0, in portable. */
 static void test_matmul_overwrites(void **state)
 {
     (void)state;
-    product p = product_new(37, 29, 300, 0, 4);
+    product p = product_new(37, 29, 300, 0);
     float *written = run_product(&p, ops_cpu_portable(), 2);
     memset(p.start, 0, 37 * 29 * sizeof *p.start);
     p.args.accumulate = true;
@@ -372,8 +635,10 @@ int main(void)
         cmocka_unit_test(test_rounds_to_nearest),
         cmocka_unit_test(test_cast),
         cmocka_unit_test(test_unknown_types),
+        cmocka_unit_test(test_expanded_computed_rounded),
+        cmocka_unit_test(test_every_bf16),
+        cmocka_unit_test(test_in_place),
         cmocka_unit_test(test_matmul),
-        cmocka_unit_test(test_groups_of_rows),
         cmocka_unit_test(test_sum_over_nothing),
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_matmul_overwrites),

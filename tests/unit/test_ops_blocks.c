@@ -27,8 +27,14 @@ static void check_matmul(const ops *o, size_t m, size_t n, size_t k, bool trans_
 {
     float *a = normals(1, 1.0f, m * k), *b = normals(2, 1.0f, k * n),
           *out = normals(3, 1.0f, m * n);
-    OK(o->matmul(s, &(matmul_args){out, a, b, m, n, k, trans_a, trans_b, false, DTYPE_F32,
-                                   DTYPE_F32, DTYPE_F32}));
+    OK(o->matmul(s, &(matmul_args){.out = out,
+                                   .a = a,
+                                   .b = b,
+                                   .m = m,
+                                   .n = n,
+                                   .k = k,
+                                   .trans_a = trans_a,
+                                   .trans_b = trans_b}));
     for (size_t i = 0; i < m * n; i++) {
         const size_t row = i / n, col = i % n;
         double sum = 0.0, size = 0.0;
@@ -59,13 +65,15 @@ static void test_matmul_tiles(void **state)
 /* ---- attention: several blocks, scores that grow or shrink along the keys -------------------- */
 
 /* One query: out and the log of the softmax's denominator, in double, from all its scores. */
-static double naive_query(const attention_args *a, size_t b, size_t t, size_t h, double *out)
+static double naive_query(const attention_args *args, size_t b, size_t t, size_t h, double *out)
 {
+    const attention_shape *a = &args->shape;
+    const float *queries = args->q, *keys = args->k, *values = args->v;
     const size_t kv = h / (a->n_head / a->n_kv_head);
-    const float *q = a->q + (b * a->seq_len + t) * a->q_stride + h * a->head_dim;
+    const float *q = queries + (b * a->seq_len + t) * a->q_stride + h * a->head_dim;
     double score[256], top = -INFINITY, sum = 0.0;
     for (size_t key = 0; key <= t; key++) {
-        const float *k = a->k + (b * a->seq_len + key) * a->k_stride + kv * a->head_dim;
+        const float *k = keys + (b * a->seq_len + key) * a->k_stride + kv * a->head_dim;
         score[key] = 0.0;
         for (size_t d = 0; d < a->head_dim; d++)
             score[key] += (double)q[d] * (double)k[d] * (double)a->scale;
@@ -73,7 +81,7 @@ static double naive_query(const attention_args *a, size_t b, size_t t, size_t h,
     }
     memset(out, 0, a->head_dim * sizeof *out);
     for (size_t key = 0; key <= t; key++) {
-        const float *v = a->v + (b * a->seq_len + key) * a->v_stride + kv * a->head_dim;
+        const float *v = values + (b * a->seq_len + key) * a->v_stride + kv * a->head_dim;
         const double p = exp(score[key] - top);
         sum += p;
         for (size_t d = 0; d < a->head_dim; d++)
@@ -99,8 +107,12 @@ static void check_attention(const ops *o, size_t T, size_t n_kv_head, float slop
         for (size_t h = 0; h < n_kv_head; h++)
             qkv[r * stride + N + h * D] = slope * (float)(r % T);
     }
-    const attention_args a = {out,    lse, qkv, qkv + N, qkv + N + kv_width, stride, stride,
-                              stride, B,   T,   H,       n_kv_head,          D,      1.0f};
+    const attention_args a = {out,
+                              lse,
+                              qkv,
+                              qkv + N,
+                              qkv + N + kv_width,
+                              {stride, stride, stride, B, T, H, n_kv_head, D, 1.0f, DTYPE_F32}};
     OK(o->attention(s, &a));
     for (size_t i = 0; i < rows * H; i++) {
         const size_t b = i / (T * H), t = i / H % T, h = i % H;
@@ -140,7 +152,8 @@ static void check_cross_entropy(size_t rows, size_t vocab, float std)
     double total = 0.0;
     for (size_t r = 0; r < rows; r++)
         targets[r] = (int32_t)(r * 31 % vocab);
-    OK(ops_cpu_fast()->cross_entropy(s, &(cross_entropy_args){&loss, d, x, targets, rows, vocab}));
+    OK(ops_cpu_fast()->cross_entropy(
+        s, &(cross_entropy_args){&loss, d, x, targets, rows, vocab, DTYPE_F32}));
     for (size_t r = 0; r < rows; r++) {
         double top = -INFINITY, sum = 0.0;
         for (size_t i = 0; i < vocab; i++)
@@ -191,9 +204,10 @@ static void test_long_norms(void **state)
     OK(ops_cpu_fast()->layernorm(
         s, &(layernorm_args){out, mean, rstd, x, gain, bias, R, C, 1e-5f, DTYPE_F32}));
     OK(ops_cpu_fast()->layernorm_backward(s, &(layernorm_backward_args){out, d_gain, d_bias, d_out,
-                                                                        x, gain, mean, rstd, NULL,
-                                                                        R, C, DTYPE_F32, false}));
-    OK(ops_cpu_fast()->bias_backward(s, &(bias_backward_args){bias, d_out, R, C, false}));
+                                                                        x, gain, NULL, mean, rstd,
+                                                                        R, C, false, DTYPE_F32}));
+    OK(ops_cpu_fast()->bias_backward(s,
+                                     &(bias_backward_args){bias, d_out, R, C, false, DTYPE_F32}));
     for (size_t c = 0; c < C; c++) {
         double gain_sum = 0.0, bias_sum = 0.0;
         for (size_t r = 0; r < R; r++) {

@@ -120,27 +120,37 @@ enum { R = 5, C = 19, K = 7, V = 6 };
 
 static void matmul_forward(fd_case *c)
 {
-    OK(c->o->matmul(s, &(matmul_args){c->f, c->x[0], c->x[1], R, C, K, false, false, false,
-                                      DTYPE_F32, DTYPE_F32, DTYPE_F32}));
+    OK(c->o->matmul(
+        s, &(matmul_args){.out = c->f, .a = c->x[0], .b = c->x[1], .m = R, .n = C, .k = K}));
 }
 
 static void matmul_backward(fd_case *c)
 {
-    OK(c->o->matmul(s, &(matmul_args){c->g[0], c->w, c->x[1], R, K, C, false, true, false,
-                                      DTYPE_F32, DTYPE_F32, DTYPE_F32}));
-    OK(c->o->matmul(s, &(matmul_args){c->g[1], c->x[0], c->w, K, C, R, true, false, false,
-                                      DTYPE_F32, DTYPE_F32, DTYPE_F32}));
+    OK(c->o->matmul(
+        s, &(matmul_args){
+               .out = c->g[0], .a = c->w, .b = c->x[1], .m = R, .n = K, .k = C, .trans_b = true}));
+    OK(c->o->matmul(
+        s, &(matmul_args){
+               .out = c->g[1], .a = c->x[0], .b = c->w, .m = K, .n = C, .k = R, .trans_a = true}));
 }
 
+/* A product with bias and residual, by these two: x[0] is the residual, x[1] the bias. */
 static void bias_forward(fd_case *c)
 {
-    OK(c->o->bias_add(s, &(bias_add_args){c->f, c->x[0], c->x[1], R, C, DTYPE_F32}));
+    OK(c->o->matmul(s, &(matmul_args){.out = c->f,
+                                      .a = c->w,
+                                      .b = c->w,
+                                      .bias = c->x[1],
+                                      .residual = c->x[0],
+                                      .m = R,
+                                      .n = C,
+                                      .k = 2}));
 }
 
 static void bias_backward(fd_case *c)
 {
     memcpy(c->g[0], c->w, R * C * sizeof(float));
-    OK(c->o->bias_backward(s, &(bias_backward_args){c->g[1], c->w, R, C, false}));
+    OK(c->o->bias_backward(s, &(bias_backward_args){c->g[1], c->w, R, C, false, DTYPE_F32}));
 }
 
 static const int32_t FD_TOKENS[6] = {1, 5, 1, 0, 5, 1};
@@ -153,8 +163,8 @@ static void embedding_forward(fd_case *c)
 
 static void embedding_backward(fd_case *c)
 {
-    OK(c->o->embedding_backward(
-        s, &(embedding_backward_args){c->g[0], c->g[1], c->w, FD_TOKENS, 2, 3, C, V, 0, false}));
+    OK(c->o->embedding_backward(s, &(embedding_backward_args){c->g[0], c->g[1], c->w, FD_TOKENS, 2,
+                                                              3, C, V, 0, false, DTYPE_F32}));
 }
 
 static float fd_mean[R], fd_rstd[R];
@@ -168,48 +178,50 @@ static void layernorm_forward(fd_case *c)
 static void layernorm_backward(fd_case *c)
 {
     OK(c->o->layernorm_backward(s, &(layernorm_backward_args){c->g[0], c->g[1], c->g[2], c->w,
-                                                              c->x[0], c->x[1], fd_mean, fd_rstd,
-                                                              NULL, R, C, DTYPE_F32, false}));
+                                                              c->x[0], c->x[1], NULL, fd_mean,
+                                                              fd_rstd, R, C, false, DTYPE_F32}));
 }
 
 static void gelu_forward(fd_case *c)
 {
-    OK(c->o->gelu(s, &(gelu_args){c->f, c->x[0], R * C}));
+    OK(c->o->gelu(s, &(gelu_args){c->f, c->x[0], R * C, DTYPE_F32}));
 }
 
 static void gelu_backward(fd_case *c)
 {
-    OK(c->o->gelu_backward(s, &(gelu_backward_args){c->g[0], c->w, c->x[0], R * C}));
+    OK(c->o->gelu_backward(s, &(gelu_backward_args){c->g[0], c->w, c->x[0], R * C, DTYPE_F32}));
 }
 
 /* 67 tokens: two blocks of keys; 4 query heads on 2 key/value heads. */
 enum { FD_T = 67, FD_H = 4, FD_KV = 2, FD_D = 5 };
 static float fd_lse[FD_H * FD_T];
 
+static const attention_shape FD_SHAPE = {FD_H * FD_D, FD_KV *FD_D, FD_KV *FD_D, 1,    FD_T,
+                                         FD_H,        FD_KV,       FD_D,        0.4f, DTYPE_F32};
+
 static void attention_forward(fd_case *c)
 {
-    OK(c->o->attention(s, &(attention_args){c->f, fd_lse, c->x[0], c->x[1], c->x[2], FD_H * FD_D,
-                                            FD_KV * FD_D, FD_KV * FD_D, 1, FD_T, FD_H, FD_KV, FD_D,
-                                            0.4f}));
+    OK(c->o->attention(s, &(attention_args){c->f, fd_lse, c->x[0], c->x[1], c->x[2], FD_SHAPE}));
 }
 
 static void attention_backward(fd_case *c)
 {
-    OK(c->o->attention_backward(
-        s, &(attention_backward_args){c->g[0], c->g[1], c->g[2], c->w, c->f, fd_lse, c->x[0],
-                                      c->x[1], c->x[2], FD_H * FD_D, FD_KV * FD_D, FD_KV * FD_D, 1,
-                                      FD_T, FD_H, FD_KV, FD_D, 0.4f}));
+    OK(c->o->attention_backward(s, &(attention_backward_args){c->g[0], c->g[1], c->g[2], c->w, c->f,
+                                                              c->x[0], c->x[1], c->x[2], fd_lse,
+                                                              FD_SHAPE}));
 }
 
 static void loss_forward(fd_case *c)
 {
-    OK(c->o->cross_entropy(s, &(cross_entropy_args){c->f, NULL, c->x[0], FD_TOKENS, R, C}));
+    OK(c->o->cross_entropy(s,
+                           &(cross_entropy_args){c->f, NULL, c->x[0], FD_TOKENS, R, C, DTYPE_F32}));
 }
 
 static void loss_backward(fd_case *c)
 {
     float loss;
-    OK(c->o->cross_entropy(s, &(cross_entropy_args){&loss, c->g[0], c->x[0], FD_TOKENS, R, C}));
+    OK(c->o->cross_entropy(
+        s, &(cross_entropy_args){&loss, c->g[0], c->x[0], FD_TOKENS, R, C, DTYPE_F32}));
     for (size_t i = 0; i < R * C; i++)
         c->g[0][i] *= c->w[0];
 }

@@ -129,11 +129,14 @@ static void test_bias(void **state)
     (void)state;
     enum { R = 7, C = 130 };
     float out[R * C], d_b[C] = {0};
-    OK(ops_cpu_fast()->bias_add(
-        s, &(bias_add_args){out, vector("bias/x", R * C), vector("bias/b", C), R, C, DTYPE_F32}));
+    OK(ops_cpu_fast()->matmul(s, &(matmul_args){.out = out,
+                                                .bias = vector("bias/b", C),
+                                                .residual = vector("bias/x", R * C),
+                                                .m = R,
+                                                .n = C}));
     expect(out, "bias/out", R * C, 2 * U);
     OK(ops_cpu_fast()->bias_backward(
-        s, &(bias_backward_args){d_b, vector("bias/d_out", R * C), R, C, false}));
+        s, &(bias_backward_args){d_b, vector("bias/d_out", R * C), R, C, false, DTYPE_F32}));
     expect(d_b, "bias/d_b", C, U * R * R);
 }
 
@@ -150,7 +153,7 @@ static void test_embedding(void **state)
     expect(out, "embedding/out", B * T * C, 2 * U);
     OK(ops_cpu_fast()->embedding_backward(
         s, &(embedding_backward_args){d_wte, d_wpe, vector("embedding/d_out", B * T * C), tokens, B,
-                                      T, C, V, 0, false}));
+                                      T, C, V, 0, false, DTYPE_F32}));
     expect(d_wte, "embedding/d_wte", V * C, U * B * T * B * T);
     expect(d_wpe, "embedding/d_wpe", T * C, U * B * B);
 }
@@ -172,9 +175,9 @@ static void test_layernorm(void **state)
     for (size_t c = 0; c < C; c++)
         d_gain[c] = 2.0f;
     OK(ops_cpu_fast()->layernorm_backward(
-        s,
-        &(layernorm_backward_args){d_x, d_gain, d_bias, d_out, x, gain, mean, rstd,
-                                   vector("layernorm/residual", R * C), R, C, DTYPE_F32, false}));
+        s, &(layernorm_backward_args){d_x, d_gain, d_bias, d_out, x, gain,
+                                      vector("layernorm/residual", R * C), mean, rstd, R, C, false,
+                                      DTYPE_F32}));
     for (size_t c = 0; c < C; c++)
         d_gain[c] -= 2.0f; /* it was added to what was there */
     expect(d_x, "layernorm/d_x", R * C, 24 * C * U);
@@ -190,11 +193,12 @@ static void test_gelu(void **state)
     enum { N = 300 };
     const float *x = vector("gelu/x", N), *want = vector("gelu/out", N);
     float out[N], d_x[N];
-    OK(ops_cpu_fast()->gelu(s, &(gelu_args){out, x, N}));
+    OK(ops_cpu_fast()->gelu(s, &(gelu_args){out, x, N, DTYPE_F32}));
     expect(out, "gelu/out", N, 30 * 4 * U);
     for (size_t i = 0; i < N; i++)
         assert_true(fabs((double)out[i] - (double)want[i]) <= 6 * U * (1.0 + fabs((double)x[i])));
-    OK(ops_cpu_fast()->gelu_backward(s, &(gelu_backward_args){d_x, vector("gelu/d_out", N), x, N}));
+    OK(ops_cpu_fast()->gelu_backward(
+        s, &(gelu_backward_args){d_x, vector("gelu/d_out", N), x, N, DTYPE_F32}));
     expect(d_x, "gelu/d_x", N, 30 * 4 * U);
 }
 
@@ -207,6 +211,7 @@ static void check_attention(const char *name, size_t B, size_t T, size_t H, size
     const size_t n_q = B * T * H * D, n_kv = B * T * KV * D;
     const double terms = (double)(T * (H / KV)), d = (double)D;
     const double e = d * d * U / 2 + 8 * U;
+    const attention_shape shape = {H * D, KV * D, KV * D, B, T, H, KV, D, 0.5f, DTYPE_F32};
     char path[10][48];
     static const char *const FIELDS[] = {"q", "k", "v", "d_out", "out", "lse", "d_q", "d_k", "d_v"};
     for (int i = 0; i < 9; i++)
@@ -218,13 +223,11 @@ static void check_attention(const char *name, size_t B, size_t T, size_t H, size
             d_q[x] = d_k[x] = d_v[x] = 7.0f; /* is overwritten */
         const float *q = vector(path[0], n_q), *k = vector(path[1], n_kv),
                     *v = vector(path[2], n_kv), *d_out = vector(path[3], n_q);
-        OK(ops_table(i)->attention(
-            s, &(attention_args){out, lse, q, k, v, H * D, KV * D, KV * D, B, T, H, KV, D, 0.5f}));
+        OK(ops_table(i)->attention(s, &(attention_args){out, lse, q, k, v, shape}));
         expect(out, path[4], n_q, 4 * e + (double)T * U);
         expect(lse, path[5], B * H * T, 4 * e + (double)T * U);
         OK(ops_table(i)->attention_backward(
-            s, &(attention_backward_args){d_q, d_k, d_v, d_out, out, lse, q, k, v, H * D, KV * D,
-                                          KV * D, B, T, H, KV, D, 0.5f}));
+            s, &(attention_backward_args){d_q, d_k, d_v, d_out, out, q, k, v, lse, shape}));
         expect(d_q, path[6], n_q, d * (8 * e + (double)T * U));
         expect(d_k, path[7], n_kv, d * (8 * e + terms * U) * 8);
         expect(d_v, path[8], n_kv, (4 * e + terms * U) * 8);
@@ -248,8 +251,9 @@ static void test_cross_entropy(void **state)
     int32_t targets[R];
     float d[R * V], loss;
     get_tokens("cross_entropy/targets", targets, R);
-    OK(ops_cpu_fast()->cross_entropy(
-        s, &(cross_entropy_args){&loss, d, vector("cross_entropy/logits", R * V), targets, R, V}));
+    OK(ops_cpu_fast()->cross_entropy(s, &(cross_entropy_args){&loss, d,
+                                                              vector("cross_entropy/logits", R * V),
+                                                              targets, R, V, DTYPE_F32}));
     expect(&loss, "cross_entropy/loss", 1, R * (16 + V / 16 + 8) * U);
     expect(d, "cross_entropy/d_logits", R * V, (16 + V / 16 + 8) * U);
 }

@@ -244,7 +244,7 @@ static void test_timer_of_one_rank(void **state)
     comm *c;
     float buf[2] = {1, 2};
     unsigned calls[COMM_OPS] = {0};
-    OK(device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = 1}, &d));
+    OK(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &d));
     OK(comm_open(d, &(comm_config){.backend = COMM_SELF}, &c));
     stream *s = device_compute_stream(d);
     OK(comm_all_reduce(c, s, "before", DTYPE_F32, buf, 2));

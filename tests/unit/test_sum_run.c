@@ -25,7 +25,7 @@ static void fill(float *vec, size_t elems, uint64_t *seed)
     }
 }
 
-/* One pass: n nodes of a level, as comm_reduce_scatter takes them in. */
+/* One pass: n nodes of a level, as comm_reduce_scatter takes them in; n_threads 0: by a launch. */
 static fsdp_status take_in(grad_acc *g, stream *s, int level, int n, const void *const *in,
                            int n_threads)
 {
@@ -33,7 +33,8 @@ static fsdp_status take_in(grad_acc *g, stream *s, int level, int n, const void 
     TRY(sum_run_begin(g, s, level, n, &run));
     copy = run; /* a run may be copied */
     memset(&run, 0xA5, sizeof run);
-    fsdp_status status = copy.kernels->run(&copy, in, n_threads);
+    fsdp_status status = n_threads > 0 ? sum_run_cpu(&copy, in, n_threads)
+                                       : sum_run_launch(g->kernels, s, &copy, in, "pass", "test");
     sum_run_end(&copy, s);
     return status;
 }
@@ -125,10 +126,10 @@ static void test_bits_of_single_pushes(void **state)
         run_sequence(d, (sequence){.mode = i / 10 % 2 ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST,
                                    .sum_dtype = i / 20 % 2 ? DTYPE_BF16 : DTYPE_F32,
                                    .elems = elems > 4096 && i % 4 != 0 ? elems / 40 : elems,
-                                   .n_threads = 1 + (int)(i % 3),
+                                   .n_threads = (int)(i % 4),
                                    .seed = i});
     }
-    for (int n_threads = 1; n_threads <= 3; n_threads++)
+    for (int n_threads = 0; n_threads <= 3; n_threads++)
         run_sequence(d, (sequence){.mode = GRAD_ACC_CANONICAL,
                                    .elems = MIN_PARALLEL_ELEMS + 12345,
                                    .n_threads = n_threads,
@@ -237,10 +238,120 @@ static void test_root(void **state)
                     leaves[i] = in[i][e];
                 want[e] = tree_sum_f32(leaves, (size_t)n);
             }
-            sum_run run = sum_run_root(to, ELEMS, n);
+            sum_run run = sum_run_root(to, ELEMS, n, DTYPE_F32);
             OK(sum_run_cpu(&run, from, 1));
             assert_memory_equal(to, want, sizeof want);
         }
+}
+
+/* ---- launches ------------------------------------------------------------------------------- */
+
+/* What a watch is told of launches: how many, and of the last one the ranges that it reads. */
+typedef struct told {
+    int n_launches, n_reads, n_writes;
+    mem_access reads[SUM_RUN_MAX_INPUTS];
+    bool named;
+} told;
+
+static uint64_t note_launch(void *self, const device_act *act)
+{
+    told *t = self;
+    if (act->kind != ACT_LAUNCH)
+        return 0;
+    t->n_launches++;
+    t->n_reads = t->n_writes = 0;
+    t->named = act->name && strcmp(act->name, "pass") == 0 && strcmp(act->label, "test") == 0;
+    for (int i = 0; i < act->n_accesses; i++)
+        if (act->accesses[i].writes)
+            t->n_writes++;
+        else
+            t->reads[t->n_reads++] = act->accesses[i];
+    return 0;
+}
+
+/* Whether the last launch told that it reads these, and writes something. */
+static void compare_told(const told *t, const void *const *in, int n, size_t bytes)
+{
+    assert_true(t->named && t->n_writes > 0);
+    assert_int_equal(t->n_reads, n);
+    for (int i = 0; i < n; i++)
+        assert_true(t->reads[i].ptr == in[i] && t->reads[i].bytes == bytes);
+}
+
+/* A launch takes along all that the host gave it, and tells what it touches. */
+static void test_launch(void **state)
+{
+    enum { ELEMS = 100, LEVEL = 2, N = 5 };
+    (void)state;
+    static told t;
+    device *d = open_cpu(true, true);
+    stream *s = device_compute_stream(d);
+    device_set_watch(d, &(device_watch){.self = &t, .issued = note_launch});
+    for (int k = 0; k < 4; k++) {
+        static float in[N][ELEMS];
+        uint64_t seed = 3;
+        const void *from[N], *same[N];
+        sem_t gate;
+        grad_acc single, many;
+        grad_acc_mode mode = k % 2 ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST;
+        grad_acc_init(&single, mode, &comm_test_sums, ELEMS, MEM_GRADS_SHARD, "single");
+        grad_acc_init(&many, mode, &comm_test_sums, ELEMS, MEM_GRADS_SHARD, "many");
+        for (int i = 0; i < N; i++) {
+            fill(in[i], ELEMS, &seed);
+            from[i] = same[i] = in[i];
+            OK(grad_acc_push(&single, s, LEVEL, in[i]));
+        }
+        close_gate(s, &gate);
+        sum_run run;
+        OK(sum_run_begin(&many, s, LEVEL, N, &run));
+        OK(sum_run_launch(many.kernels, s, &run, from, "pass", "test"));
+        compare_told(&t, same, N, sizeof in[0]);
+        sum_run_end(&run, s);
+        memset(from, 0xA5, sizeof from);
+        memset(&run, 0xA5, sizeof run);
+        sem_post(&gate);
+        OK(stream_sync(s));
+        compare_slots(&single, &many);
+        grad_acc_free(&single, s);
+        grad_acc_free(&many, s);
+        OK(stream_sync(s));
+        sem_destroy(&gate);
+    }
+    assert_int_equal(live_bytes(d), 0);
+    device_close(d);
+}
+
+/* Integers add up exactly, and wrap; no elements are no launch. */
+static void test_i64(void **state)
+{
+    enum { MOST = 9, ELEMS = TILE_ELEMS + 77 };
+    (void)state;
+    static told t;
+    static int64_t in[MOST][ELEMS], want[ELEMS];
+    const void *from[MOST];
+    device *d = open_cpu(false, true);
+    stream *s = device_compute_stream(d);
+    device_set_watch(d, &(device_watch){.self = &t, .issued = note_launch});
+    for (int n = 1; n <= MOST; n++) {
+        memset(want, 0, sizeof want);
+        for (int i = 0; i < n; i++) {
+            from[i] = in[i];
+            for (size_t e = 0; e < ELEMS; e++) {
+                in[i][e] = INT64_MAX - (int64_t)e * (i + 1);
+                want[e] = (int64_t)((uint64_t)want[e] + (uint64_t)in[i][e]);
+            }
+        }
+        int64_t *out = in[n / 2];
+        sum_run run = sum_run_root(out, ELEMS, n, DTYPE_I64);
+        OK(sum_run_launch(&comm_test_sums, s, &run, from, "pass", "test"));
+        assert_memory_equal(out, want, sizeof want);
+        compare_told(&t, from, n, sizeof want);
+        assert_int_equal(t.n_launches, n);
+    }
+    sum_run none = sum_run_root(in[0], 0, 2, DTYPE_I64);
+    OK(sum_run_launch(&comm_test_sums, s, &none, from, "pass", "test"));
+    assert_int_equal(t.n_launches, MOST);
+    device_close(d);
 }
 
 /* ---- an allocation that fails --------------------------------------------------------------- */
@@ -252,7 +363,7 @@ static fsdp_status alloc_or_fail(stream *s, mem_category category, size_t bytes,
 {
     if (allocs_left-- == 0)
         return fsdp_error(FSDP_ENOMEM, "", "no memory, for the test");
-    return device_backend_cpu.alloc(s, category, bytes, label, out);
+    return device_cpu.alloc(s, category, bytes, label, out);
 }
 
 /* Whichever allocation of a run fails, the accumulator holds what it held. */
@@ -261,7 +372,7 @@ static void test_alloc_fails(void **state)
     (void)state;
     device *d = open_cpu(false, true);
     stream *s = device_compute_stream(d);
-    device_backend failing = device_backend_cpu;
+    device_backend failing = device_cpu;
     failing.alloc = alloc_or_fail;
     d->backend = &failing;
     float vec[5] = {1, 2, 3, 4, 5};
@@ -292,7 +403,7 @@ static void test_alloc_fails(void **state)
         assert_int_equal(live_bytes(d), 0);
     }
     assert_true(n_failed > 50);
-    d->backend = &device_backend_cpu;
+    d->backend = &device_cpu;
     device_close(d);
 }
 
@@ -304,6 +415,8 @@ int main(void)
         cmocka_unit_test(test_counts),
         cmocka_unit_test(test_most_inputs),
         cmocka_unit_test(test_root),
+        cmocka_unit_test(test_launch),
+        cmocka_unit_test(test_i64),
         cmocka_unit_test(test_alloc_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,8 +55,6 @@ static void test_full(void **state)
 
 /* ---- from a device --------------------------------------------------------------------------- */
 
-static bool INLINE = false, ASYNC = true;
-
 static fsdp_status run_nothing(void *args, int n_threads)
 {
     (void)args;

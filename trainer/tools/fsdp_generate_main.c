@@ -17,6 +17,7 @@
 #include "common/device/device.h"
 #include "common/model/generate.h"
 #include "common/model/gpt2.h"
+#include "trainer/backends.h"
 
 enum { BYTE_VOCAB = 256, OPS_FAST = 0, SAMPLE_STREAM = 0 };
 
@@ -24,7 +25,7 @@ typedef struct generate_options {
     const char *prompt;
     int64_t length, top_k, seed, threads;
     double temperature;
-    int ops;
+    int ops, device; /* the latter: see backends.h */
 } generate_options;
 
 #define FIELD(f) .offset = offsetof(generate_options, f)
@@ -68,12 +69,18 @@ static const option_spec OPTIONS[] = {
      .max = 9e15,
      .arg = "S",
      .help = "the same seed gives the same text"},
+    {.name = "device",
+     .kind = OPT_ENUM,
+     FIELD(device),
+     .def = "cpu",
+     .choices = BACKEND_CHOICES,
+     .group = "Machine",
+     .help = BACKEND_HELP},
     {.name = "ops",
      .kind = OPT_ENUM,
      FIELD(ops),
      .def = "fast",
      .choices = "fast|portable",
-     .group = "Machine",
      .help = "portable: the same text on every machine"},
     {.name = "threads",
      .kind = OPT_INT,
@@ -199,7 +206,8 @@ static int cores(void)
 static fsdp_status generate_on(device *dev, const model *m, const char *dir,
                                const generate_options *opt)
 {
-    const ops *o = opt->ops == OPS_FAST ? ops_cpu_fast() : ops_cpu_portable();
+    const backend *b = backend_of(opt->device);
+    const ops *o = opt->ops == OPS_FAST ? b->fast() : b->portable();
     text t = {0};
     generator *g = NULL;
     import_reader *r = NULL;
@@ -221,10 +229,11 @@ static fsdp_status generate(const char *dir, const generate_options *opt)
     model m;
     device *dev;
     const int n_threads = opt->threads > 0 ? (int)opt->threads : cores();
+    TRY(backend_check(opt->device));
     TRY(import_model_config(dir, &config));
     TRY(gpt2_create(&config, &m));
-    fsdp_status status =
-        device_open(&(device_config){.kind = DEVICE_CPU, .n_threads = n_threads}, &dev);
+    const device_backend *b = backend_of(opt->device)->device;
+    fsdp_status status = device_open(&(device_config){.backend = b, .n_threads = n_threads}, &dev);
     if (status == FSDP_OK) {
         status = generate_on(dev, &m, dir, opt);
         device_close(dev);

@@ -9,7 +9,6 @@
 #include "common/base/bytes_copy.h"
 #include "common/base/recycle.h"
 #include "common/comm/transport/hier_impl.h"
-#include "common/sum/sum_run.h"
 
 /* The rank on a host that has this local rank. */
 static int rank_on(const hier_group *h, int host)
@@ -180,7 +179,7 @@ static fsdp_status sums_add(const void *ctx, const void *const *from, int n_thre
         for (int p = 0; p < x->ranks && run->elems > 0; p++)
             in[p] = (const char *)from[p] + x->host[k].skip_bytes;
         if (run->elems > 0)
-            status = run->kernels->run(run, in, n_threads);
+            status = sum_run_cpu(run, in, n_threads);
     }
     recycle_put(in);
     return status;
@@ -276,31 +275,11 @@ static fsdp_status sums_shown(transport_group *group, stream *s, const comm_scat
     return FSDP_OK;
 }
 
-/* The sums of all hosts for this rank, by host. */
-typedef struct push_args {
-    int hosts, ranks, local_rank;
-    sum_run run;
-} push_args;
-
-static fsdp_status push_hosts(const void *ctx, const void *const *from, int n_threads)
-{
-    const push_args *a = ctx;
-    const void **in = recycle_get((size_t)a->hosts * sizeof *in);
-    if (in == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a sum over %d hosts", a->hosts);
-    for (int k = 0; k < a->hosts; k++)
-        in[k] = from[k * a->ranks + a->local_rank];
-    fsdp_status status = a->run.kernels->run(&a->run, in, n_threads);
-    recycle_put(in);
-    return status;
-}
-
 /* Second half: the sums go to where they belong, those that come are pushed in order of hosts. */
 static fsdp_status sums_push(transport_group *group, stream *s, const comm_call *call,
-                             const comm_scatter *x, const sum_run *run)
+                             const comm_scatter *x, const comm_sum *sum)
 {
     hier_group *h = group->state;
-    push_args a = {.hosts = h->hosts, .ranks = h->ranks, .local_rank = h->local_rank, .run = *run};
     comm_part *parts = transport_parts(group->below);
     size_t elem_bytes = dtype_bytes(x->acc->sum_dtype);
     size_t own_bytes = x->slices[group->team->rank].elems * elem_bytes;
@@ -309,14 +288,7 @@ static fsdp_status sums_push(transport_group *group, stream *s, const comm_call 
             (comm_part){.send = h->sum[k].shown,
                         .send_bytes = x->slices[rank_on(h, k)].elems * elem_bytes,
                         .recv_bytes = own_bytes};
-    mem_access accesses[SUM_RUN_MAX_ACCESSES];
-    comm_peer_read v = {.fn = push_hosts,
-                        .ctx = &a,
-                        .ctx_bytes = sizeof a,
-                        .accesses = accesses,
-                        .n_accesses = sum_run_accesses(run, accesses)};
-    size_t stage_bytes = own_bytes * (size_t)(h->hosts - 1);
-    return transport_peer_read(group->below, s, call, parts, stage_bytes, &v);
+    return transport_sum(group->below, s, call, parts, sum);
 }
 
 fsdp_status hier_reduce_scatter(transport_group *group, stream *s, const comm_call *call,
@@ -327,16 +299,16 @@ fsdp_status hier_reduce_scatter(transport_group *group, stream *s, const comm_ca
     if (!may_sum(h, acc, x->level))
         return transport_scatter(group, s, call, x);
     host_sums *sums = NULL;
-    sum_run run;
+    comm_sum sum = {.kernels = acc->kernels, .first = h->local_rank, .step = h->ranks};
     fsdp_status status;
     GOTO_ON_FAIL(status, sums_begin(group, s, x, &sums), out);
     GOTO_ON_FAIL(status, sums_run(group, s, call, x, sums), out);
     GOTO_ON_FAIL(status, sums_shown(group, s, x, sums), out);
     int level = acc->mode == GRAD_ACC_FAST ? x->level : x->level + log2_of(h->ranks);
-    GOTO_ON_FAIL(status, sum_run_begin(acc, s, level, h->hosts, &run), out);
+    GOTO_ON_FAIL(status, sum_run_begin(acc, s, level, h->hosts, &sum.run), out);
     acc->n_pushed += group->team->size - h->hosts; /* it counts contributions */
-    status = sums_push(group, s, call, x, &run);
-    sum_run_end(&run, s);
+    status = sums_push(group, s, call, x, &sum);
+    sum_run_end(&sum.run, s);
 out:
     for (int k = 0; k < h->hosts; k++) {
         grad_acc_free(&h->sum[k].acc, s);

@@ -181,23 +181,16 @@ static fsdp_status cross(transport_group *group, stream *s, const comm_call *cal
                                                   .args = &a,
                                                   .args_bytes = sizeof a,
                                                   .accesses = TOUCHES_NOTHING,
+                                                  .on_host = true,
                                                   .waits_for = WAITS_FOR_RANKS});
 }
 
 /* ---- collectives ---------------------------------------------------------------------------- */
 
-/* The call as one of the group below, which numbers it for itself: once, if it has two phases. */
-static comm_call call_below(const transport_group *group, const comm_call *call)
-{
-    comm_call below = *call;
-    below.number = call->phase == 0 ? ++group->below->next_seq : group->below->next_seq;
-    return below;
-}
-
 static fsdp_status link_exchange(transport_group *group, stream *s, const comm_call *call,
                                  const comm_part *parts)
 {
-    comm_call below = call_below(group, call);
+    comm_call below = transport_call_below(group, call);
     TRY(group->below->table->exchange(group->below, s, &below, parts));
     return cross(group, s, call, parts);
 }
@@ -205,7 +198,7 @@ static fsdp_status link_exchange(transport_group *group, stream *s, const comm_c
 static fsdp_status link_peer_read(transport_group *group, stream *s, const comm_call *call,
                                   const comm_part *parts, const comm_peer_read *v)
 {
-    comm_call below = call_below(group, call);
+    comm_call below = transport_call_below(group, call);
     TRY(group->below->table->peer_read(group->below, s, &below, parts, v));
     return cross(group, s, call, parts);
 }
@@ -222,7 +215,7 @@ static bool is_peer(const transport_group *group, int r)
 static fsdp_status link_all_gather(transport_group *group, stream *s, const comm_call *call,
                                    void *recv, size_t slice_bytes)
 {
-    comm_call below = call_below(group, call);
+    comm_call below = transport_call_below(group, call);
     TRY(group->below->table->all_gather(group->below, s, &below, recv, slice_bytes));
     comm_part *parts = transport_parts(group);
     for (int r = 0; r < group->team->size; r++)
@@ -236,7 +229,7 @@ static fsdp_status link_broadcast(transport_group *group, stream *s, const comm_
 {
     int root = call->desc.root;
     bool is_root = group->team->rank == root;
-    comm_call below = call_below(group, call);
+    comm_call below = transport_call_below(group, call);
     TRY(group->below->table->broadcast(group->below, s, &below, buf, bytes));
     comm_part *parts = transport_parts(group);
     for (int r = 0; r < group->team->size; r++)
@@ -249,7 +242,7 @@ static fsdp_status link_broadcast(transport_group *group, stream *s, const comm_
 static fsdp_status link_reduce_scatter(transport_group *group, stream *s, const comm_call *call,
                                        const comm_scatter *x)
 {
-    comm_call below = call_below(group, call);
+    comm_call below = transport_call_below(group, call);
     TRY(group->below->table->reduce_scatter(group->below, s, &below, x));
     comm_part *parts = transport_parts(group);
     size_t elem_bytes = dtype_bytes(x->acc->sum_dtype);

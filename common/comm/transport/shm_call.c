@@ -322,7 +322,7 @@ static fsdp_status bounce_make(const shm_group *g, stream *s, const comm_part *p
         return fsdp_error(FSDP_EINVAL, "pass less, or use a stream",
                           "shm: %zu bytes of host memory, expected at most %d", region_bytes(x),
                           SHM_INLINE_BYTES);
-    TRY(device_alloc_shared(s, MEM_COMM, region_bytes(x), "copy for peers", bounce));
+    TRY(device_alloc_host(s, MEM_COMM, region_bytes(x), "copy for peers", bounce));
     fsdp_status status = device_copy(s, *bounce, x.begin, region_bytes(x));
     if (status != FSDP_OK) { /* the stream has failed meanwhile */
         device_free(s, *bounce);

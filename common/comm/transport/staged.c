@@ -1,0 +1,299 @@
+/* staged.c -- a host transport for a device whose memory the host cannot read.
+ *
+ *   open_over (a transport of host memory) -> exchange ... split ... -> close
+ *
+ *   exchange: what this rank sends is copied from the device into a block of the host -> the
+ *   transport below moves it to its peers' blocks -> what has arrived is copied to the device
+ *
+ * All of it is issued at once, in order of the caller's stream. The block comes from
+ * device_alloc_host, so that shm reads peers' blocks in place.
+ *
+ * What a call sends lies in one array, and so does what it receives. Parts that lie side by side or
+ * overlap there are one piece: an all-gather sends the same slice to all ranks, and it is copied
+ * once. Worked example, W=4, an all-gather of slices of 100 bytes in place on rank 1: the block
+ * holds this rank's slice at 0, that of rank 0 at 128, and those of ranks 2 and 3, which are one
+ * piece of 200 bytes, at 256. */
+#include <stdlib.h>
+#include "common/comm/transport_help.h"
+
+enum { SENT, RECEIVED };
+enum { PIECE_ALIGN_BYTES = 64 };
+
+/* Bytes that lie side by side on the device, and where in the block they stand. */
+typedef struct piece {
+    const char *at;
+    size_t bytes, offset;
+} piece;
+
+/* What one direction of a call needs in the block. */
+typedef struct layout {
+    piece *pieces;  /* [size] by address */
+    size_t *offset; /* [size] in the block, of each rank's part */
+    int n_pieces;
+} layout;
+
+typedef struct staged_group {
+    comm_transport table; /* of this group: it offers what the transport below does */
+    char name[32];
+    comm_part *host;    /* [size] scratch, as all below: the parts of the call below */
+    int *order;         /* [size] ranks by address of their part */
+    layout sides[2];    /* SENT, RECEIVED */
+    size_t block_bytes; /* of both */
+} staged_group;
+
+/* ---- pieces --------------------------------------------------------------------------------- */
+
+static const char *part_at(const comm_part *part, int side)
+{
+    return side == SENT ? part->send : part->recv;
+}
+
+static size_t part_bytes(const comm_part *part, int side)
+{
+    return side == SENT ? part->send_bytes : part->recv_bytes;
+}
+
+/* The ranks with which this one has something to move, by address. They nearly are in order. */
+static int ranks_sort(const transport_group *group, const comm_part *parts, int side)
+{
+    int *order = ((staged_group *)group->state)->order, n = 0;
+    for (int r = 0; r < group->team->size; r++) {
+        if (r == group->team->rank || part_bytes(&parts[r], side) == 0)
+            continue;
+        int i = n++;
+        for (; i > 0 && part_at(&parts[order[i - 1]], side) > part_at(&parts[r], side); i--)
+            order[i] = order[i - 1];
+        order[i] = r;
+    }
+    return n;
+}
+
+/* Put one direction's parts behind what the block holds already. */
+static void lay_out(const transport_group *group, const comm_part *parts, int side)
+{
+    staged_group *g = group->state;
+    layout *l = &g->sides[side];
+    int n = ranks_sort(group, parts, side);
+    piece *p = NULL;
+    l->n_pieces = 0;
+    for (int i = 0; i < n; i++) {
+        const comm_part *part = &parts[g->order[i]];
+        const char *at = part_at(part, side), *end = at + part_bytes(part, side);
+        if (p == NULL || at > p->at + p->bytes) {
+            size_t used = (g->block_bytes + PIECE_ALIGN_BYTES - 1) / PIECE_ALIGN_BYTES;
+            p = &l->pieces[l->n_pieces++];
+            *p = (piece){.at = at, .offset = used * PIECE_ALIGN_BYTES};
+        }
+        if (end > p->at + p->bytes)
+            p->bytes = (size_t)(end - p->at);
+        l->offset[g->order[i]] = p->offset + (size_t)(at - p->at);
+        g->block_bytes = p->offset + p->bytes;
+    }
+}
+
+static fsdp_status pieces_copy(const layout *l, stream *s, char *block, int side)
+{
+    for (int i = 0; i < l->n_pieces; i++) {
+        const piece *p = &l->pieces[i];
+        char *on_device = (char *)(uintptr_t)p->at, *on_host = block + p->offset;
+        if (side == SENT)
+            TRY(device_copy(s, on_host, on_device, p->bytes));
+        else
+            TRY(device_copy(s, on_device, on_host, p->bytes));
+    }
+    return FSDP_OK;
+}
+
+/* ---- collectives ---------------------------------------------------------------------------- */
+
+static fsdp_status block_get(stream *s, size_t bytes, char **block)
+{
+    *block = NULL;
+    return bytes > 0 ? device_alloc_host(s, MEM_COMM, bytes, "copy on the host", (void **)block)
+                     : FSDP_OK;
+}
+
+/* The parts of the call below. */
+static const comm_part *host_parts(const transport_group *group, const comm_part *parts,
+                                   char *block)
+{
+    staged_group *g = group->state;
+    for (int r = 0; r < group->team->size; r++) {
+        comm_part *host = &g->host[r];
+        *host = (comm_part){0};
+        if (r == group->team->rank)
+            continue;
+        host->send_bytes = parts[r].send_bytes;
+        host->recv_bytes = parts[r].recv_bytes;
+        if (host->send_bytes > 0)
+            host->send = block + g->sides[SENT].offset[r];
+        if (host->recv_bytes > 0)
+            host->recv = block + g->sides[RECEIVED].offset[r];
+    }
+    return g->host;
+}
+
+/* The call gets its number below when nothing before it can fail any more: numbers have no gaps. */
+static fsdp_status exchange_below(transport_group *group, stream *s, const comm_call *call,
+                                  const comm_part *host)
+{
+    comm_call below = transport_call_below(group, call);
+    return group->below->table->exchange(group->below, s, &below, host);
+}
+
+static fsdp_status staged_exchange(transport_group *group, stream *s, const comm_call *call,
+                                   const comm_part *parts)
+{
+    staged_group *g = group->state;
+    char *block;
+    g->block_bytes = 0;
+    lay_out(group, parts, SENT);
+    lay_out(group, parts, RECEIVED);
+    TRY(block_get(s, g->block_bytes, &block));
+    fsdp_status status = pieces_copy(&g->sides[SENT], s, block, SENT);
+    if (status == FSDP_OK)
+        status = exchange_below(group, s, call, host_parts(group, parts, block));
+    if (status == FSDP_OK)
+        status = pieces_copy(&g->sides[RECEIVED], s, block, RECEIVED);
+    device_free(s, block);
+    return status;
+}
+
+static fsdp_status all_gather_below(transport_group *group, stream *s, const comm_call *call,
+                                    void *host, size_t slice_bytes)
+{
+    comm_call below = transport_call_below(group, call);
+    return group->below->table->all_gather(group->below, s, &below, host, slice_bytes);
+}
+
+static fsdp_status staged_all_gather(transport_group *group, stream *s, const comm_call *call,
+                                     void *recv, size_t slice_bytes)
+{
+    size_t own = (size_t)group->team->rank * slice_bytes, behind = own + slice_bytes;
+    size_t bytes = (size_t)group->team->size * slice_bytes;
+    char *block, *to = recv;
+    TRY(block_get(s, bytes, &block));
+    fsdp_status status = device_copy(s, block + own, to + own, slice_bytes);
+    if (status == FSDP_OK)
+        status = all_gather_below(group, s, call, block, slice_bytes);
+    if (status == FSDP_OK)
+        status = device_copy(s, to, block, own);
+    if (status == FSDP_OK)
+        status = device_copy(s, to + behind, block + behind, bytes - behind);
+    device_free(s, block);
+    return status;
+}
+
+static fsdp_status broadcast_below(transport_group *group, stream *s, const comm_call *call,
+                                   void *host, size_t bytes)
+{
+    comm_call below = transport_call_below(group, call);
+    return group->below->table->broadcast(group->below, s, &below, host, bytes);
+}
+
+static fsdp_status staged_broadcast(transport_group *group, stream *s, const comm_call *call,
+                                    void *buf, size_t bytes)
+{
+    bool is_root = group->team->rank == call->desc.root;
+    char *block;
+    TRY(block_get(s, bytes, &block));
+    fsdp_status status = is_root ? device_copy(s, block, buf, bytes) : FSDP_OK;
+    if (status == FSDP_OK)
+        status = broadcast_below(group, s, call, block, bytes);
+    if (status == FSDP_OK && !is_root)
+        status = device_copy(s, buf, block, bytes);
+    device_free(s, block);
+    return status;
+}
+
+/* ---- groups --------------------------------------------------------------------------------- */
+
+static fsdp_status staged_failed(transport_group *group)
+{
+    return transport_failed(group->below);
+}
+
+static void staged_free(staged_group *g)
+{
+    if (g == NULL)
+        return;
+    for (int side = SENT; side <= RECEIVED; side++) {
+        free(g->sides[side].pieces);
+        free(g->sides[side].offset);
+    }
+    free(g->order);
+    free(g->host);
+    free(g);
+}
+
+/* No task of a stream comes back to the group: copies are the device's, calls those below. */
+static bool staged_close(transport_group *group)
+{
+    staged_free(group->state);
+    return true;
+}
+
+static bool scratch_alloc(staged_group *g, size_t size)
+{
+    g->host = calloc(size, sizeof *g->host);
+    g->order = calloc(size, sizeof *g->order);
+    bool got = g->host != NULL && g->order != NULL;
+    for (int side = SENT; side <= RECEIVED; side++) {
+        layout *l = &g->sides[side];
+        l->pieces = calloc(size, sizeof *l->pieces);
+        l->offset = calloc(size, sizeof *l->offset);
+        got = got && l->pieces != NULL && l->offset != NULL;
+    }
+    return got;
+}
+
+static fsdp_status staged_split(transport_group *group, int color, const comm_team *child,
+                                transport_group **out);
+
+/* A group of *team over `below`, which becomes its own when there is no error. */
+static fsdp_status staged_new(const comm_team *team, transport_group *below, transport_group **out)
+{
+    staged_group *g = calloc(1, sizeof *g);
+    if (g == NULL || !scratch_alloc(g, (size_t)team->size) ||
+        transport_group_new(below->table, team, out) != FSDP_OK) {
+        staged_free(g);
+        return fsdp_error(FSDP_ENOMEM, "", "staged: no memory for a group of %d ranks", team->size);
+    }
+    snprintf(g->name, sizeof g->name, "%s+staged", below->table->name);
+    g->table = (comm_transport){.name = g->name,
+                                .exchange = staged_exchange,
+                                .failed = staged_failed,
+                                .split = staged_split,
+                                .close = staged_close};
+    if (below->table->all_gather != NULL)
+        g->table.all_gather = staged_all_gather;
+    if (below->table->broadcast != NULL)
+        g->table.broadcast = staged_broadcast;
+    (*out)->table = &g->table;
+    (*out)->state = g;
+    (*out)->below = below;
+    return FSDP_OK;
+}
+
+static fsdp_status staged_split(transport_group *group, int color, const comm_team *child,
+                                transport_group **out)
+{
+    transport_group *below = NULL;
+    *out = NULL;
+    TRY(group->below->table->split(group->below, color, child, &below));
+    if (below == NULL)
+        return FSDP_OK;
+    fsdp_status status = staged_new(child, below, out);
+    if (status != FSDP_OK)
+        transport_group_close(below);
+    return status;
+}
+
+static fsdp_status staged_open_over(transport_group *below, transport_group **out,
+                                    const char **why_not)
+{
+    *why_not = NULL;
+    return below->team->size > 1 ? staged_new(below->team, below, out) : FSDP_OK;
+}
+
+const comm_transport staged_transport = {.name = "staged", .open_over = staged_open_over};

@@ -1,0 +1,94 @@
+/* transport_sum.c -- adding what all ranks have for this one, on transports that can show it and on
+ * those that can only bring it.
+ *
+ *   staging allocated on the stream -> table->exchange -> one launch that adds -> staging freed */
+#include "common/base/recycle.h"
+#include "common/comm/transport_help.h"
+
+/* In the task of a peer_read, on a device whose memory is the host's. */
+static fsdp_status add_in_place(const void *ctx, const void *const *from, int n_threads)
+{
+    const comm_sum *x = ctx;
+    return sum_run_cpu(&x->run, from + x->first, n_threads);
+}
+
+static fsdp_status read_in_place(transport_group *g, stream *s, const comm_call *call,
+                                 const comm_part *parts, const comm_sum *x)
+{
+    FSDP_ASSERT_EQ(x->step, 1); /* others are brought, by transports without a peer_read */
+    mem_access accesses[SUM_RUN_MAX_ACCESSES];
+    return g->table->peer_read(
+        g, s, call, parts,
+        &(comm_peer_read){.fn = add_in_place,
+                          .ctx = x,
+                          .ctx_bytes = sizeof *x,
+                          .accesses = accesses,
+                          .n_accesses = sum_run_accesses(&x->run, accesses)});
+}
+
+/* Behind the exchange. */
+static fsdp_status add_staged(const comm_team *team, stream *s, const comm_call *call,
+                              const comm_part *parts, const comm_sum *x)
+{
+    const void **in = recycle_get((size_t)x->run.n_in * sizeof *in);
+    if (in == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a sum over %d ranks", team->size);
+    for (int i = 0; i < x->run.n_in; i++) {
+        int r = x->first + i * x->step;
+        in[i] = r == team->rank ? parts[r].send : parts[r].recv;
+    }
+    fsdp_status status = sum_run_launch(x->kernels, s, &x->run, in,
+                                        comm_op_name((comm_op)call->desc.op), call->desc.label);
+    recycle_put(in);
+    return status;
+}
+
+fsdp_status transport_sum(transport_group *g, stream *s, const comm_call *call, comm_part *parts,
+                          const comm_sum *x)
+{
+    const comm_team *team = g->team;
+    if (g->table->peer_read != NULL && team->size > 1)
+        return read_in_place(g, s, call, parts, x);
+    char *staging = NULL, *next;
+    size_t stage_bytes = 0;
+    for (int r = 0; r < team->size; r++)
+        stage_bytes += r != team->rank ? parts[r].recv_bytes : 0;
+    if (team->size > 1)
+        TRY(device_alloc(s, MEM_COMM, stage_bytes, "contributions", (void **)&staging));
+    next = staging;
+    for (int r = 0; r < team->size; r++) {
+        if (r == team->rank)
+            continue;
+        parts[r].recv = next;
+        next += parts[r].recv_bytes;
+    }
+    fsdp_status status = g->table->exchange(g, s, call, parts);
+    if (status == FSDP_OK)
+        status = add_staged(team, s, call, parts, x);
+    device_free(s, staging);
+    return status;
+}
+
+/* ---- the plain reduce-scatter --------------------------------------------------------------- */
+
+void transport_scatter_parts(const transport_group *g, comm_part *parts, const void *send,
+                             const comm_slice *slices, size_t elem_bytes)
+{
+    size_t own_bytes = slices[g->team->rank].elems * elem_bytes;
+    for (int r = 0; r < g->team->size; r++)
+        parts[r] = (comm_part){.send = (const char *)send + slices[r].begin * elem_bytes,
+                               .send_bytes = slices[r].elems * elem_bytes,
+                               .recv_bytes = own_bytes};
+}
+
+fsdp_status transport_scatter(transport_group *g, stream *s, const comm_call *call,
+                              const comm_scatter *x)
+{
+    comm_sum sum = {.kernels = x->acc->kernels, .step = 1};
+    TRY(sum_run_begin(x->acc, s, x->level, g->team->size, &sum.run));
+    comm_part *parts = transport_parts(g);
+    transport_scatter_parts(g, parts, x->send, x->slices, dtype_bytes(x->acc->sum_dtype));
+    fsdp_status status = transport_sum(g, s, call, parts, &sum);
+    sum_run_end(&sum.run, s);
+    return status;
+}

@@ -1,0 +1,96 @@
+/* row_elem.h -- operations on single elements: gelu, the optimizers' updates, embedding's sums, and
+ * what a matmul adds to its products. See row_sums.h. */
+#pragma once
+#include <math.h>
+#include "common/base/pmath.h"
+#include "common/ops/ops.h"
+#include "common/ops/row_sums.h"
+
+#define GELU_SCALE 0.7978845608028654f /* sqrt(2/pi) */
+#define GELU_CUBIC 0.044715f
+
+/* gelu_tanh -- tanh(sqrt(2/pi) (x + 0.044715 x^3)). */
+ROW_FN float gelu_tanh(float x)
+{
+    return pm_tanhf(GELU_SCALE * (x + GELU_CUBIC * (x * x * x)));
+}
+
+/* gelu_elem -- out, by in. */
+ROW_FN float gelu_elem(float x)
+{
+    return 0.5f * x * (1.0f + gelu_tanh(x));
+}
+
+/* gelu_slope -- gelu'(x) = (1 + t)/2 + x/2 (1 - t^2) u', t = tanh(u), u' = sqrt(2/pi) (1 +
+ * 3*0.044715 x^2). */
+ROW_FN float gelu_slope(float x)
+{
+    const float t = gelu_tanh(x);
+    const float d_inner = GELU_SCALE * (1.0f + 3.0f * GELU_CUBIC * (x * x));
+    return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * d_inner;
+}
+
+/* adamw_elem -- one element's update, given g = grad * coef. */
+ROW_FN void adamw_elem(const adamw_args *a, float g, float *param, float *m, float *v)
+{
+    const float decayed = *param - a->decay * *param;
+    *m = a->beta1 * *m + a->one_minus_beta1 * g;
+    *v = a->beta2 * *v + a->one_minus_beta2 * (g * g);
+    *param = decayed - a->step_size * *m / (sqrtf(*v) / a->sqrt_bias2 + a->eps);
+}
+
+/* sgd_elem -- the new param. */
+ROW_FN float sgd_elem(const sgd_args *a, float g, float param)
+{
+    return param - a->lr * (g + a->weight_decay * param);
+}
+
+/* embedding_row -- row r of out: wte[token] + wpe[position]. */
+ROW_FN void embedding_row(const embedding_args *a, size_t r, dtype type)
+{
+    const size_t width = a->width;
+    const void *wte = row_at(a->wte, (size_t)a->tokens[r] * width, type);
+    void *out = row_out_at(a->out, r * width, type);
+    if (a->wpe == NULL) {
+        memcpy(out, wte, width * (type == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t)));
+        return;
+    }
+    const void *wpe = row_at(a->wpe, r % a->seq_len * width, type);
+    for (size_t c = 0; c < width; c++)
+        row_store(out, c, row_load(wte, c, type) + row_load(wpe, c, type), type);
+}
+
+/* embedding_backward_row -- row r of d_out, its columns [begin, begin + width), is added to the
+ * rows of d_wte and d_wpe that it came from. */
+ROW_FN void embedding_backward_row(const embedding_backward_args *a, size_t r, size_t begin,
+                                   size_t width, dtype type)
+{
+    const void *d_out = row_at(a->d_out, r * a->width + begin, type);
+    float *d_wte = a->d_wte + (size_t)a->tokens[r] * a->width + begin;
+    for (size_t c = 0; c < width; c++)
+        d_wte[c] += row_load(d_out, c, type);
+    if (a->d_wpe == NULL)
+        return;
+    float *d_wpe = a->d_wpe + r % a->seq_len * a->width + begin;
+    for (size_t c = 0; c < width; c++)
+        d_wpe[c] += row_load(d_out, c, type);
+}
+
+/* matmul_finish_row -- n products of row `row`, from column `col` on, become elements of out: +
+ * bias, + residual, then the one rounding. x may be where they go, unless that is the residual. */
+ROW_FN void matmul_finish_row(const matmul_args *a, size_t row, size_t col, size_t n, float *x,
+                              dtype type)
+{
+    const size_t at = row * a->n + col;
+    const void *bias = a->bias ? row_at(a->bias, col, type) : NULL;
+    const void *residual = a->residual ? row_at(a->residual, at, type) : NULL;
+    for (size_t c = 0; c < n && bias; c++)
+        x[c] += row_load(bias, c, type);
+    for (size_t c = 0; c < n && residual; c++)
+        x[c] += row_load(residual, c, type);
+    if (a->out_type == DTYPE_BF16)
+        for (size_t c = 0; c < n; c++)
+            row_store(a->out, at + c, x[c], DTYPE_BF16);
+    else if (x != (const float *)a->out + at)
+        memcpy((float *)a->out + at, x, n * sizeof *x);
+}

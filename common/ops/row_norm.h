@@ -1,0 +1,102 @@
+/* row_norm.h -- a row of layer normalisation, forward and backward, and sums over rows. See
+ * row_sums.h. */
+#pragma once
+#include <math.h>
+#include "common/ops/ops.h"
+#include "common/ops/row_sums.h"
+
+/* norm_of -- an element, normalised. */
+ROW_FN float norm_of(float x, float mean, float rstd)
+{
+    return (x - mean) * rstd;
+}
+
+/* square -- x * x, where x is an expression. */
+ROW_FN float square(float x)
+{
+    return x * x;
+}
+
+/* layernorm_row -- row r of out, mean and rstd. */
+ROW_FN void layernorm_row(const layernorm_args *a, size_t r, dtype type)
+{
+    const size_t cols = a->cols;
+    const void *in = row_at(a->in, r * cols, type), *gain = a->gain, *bias = a->bias;
+    void *out = row_out_at(a->out, r * cols, type);
+    const float mean = row_sum(in, cols, type) / (float)cols;
+    float acc[LANES] = {0};
+    ROW_BY_LANES(cols, i, l, acc[l] += square(row_load(in, i, type) - mean));
+    const float rstd = 1.0f / sqrtf(lanes_sum(acc) / (float)cols + a->eps);
+    for (size_t c = 0; c < cols; c++)
+        row_store(out, c,
+                  norm_of(row_load(in, c, type), mean, rstd) * row_load(gain, c, type) +
+                      row_load(bias, c, type),
+                  type);
+    a->mean[r] = mean;
+    a->rstd[r] = rstd;
+}
+
+/* layernorm_backward_row -- row r of d_in. With n = (in - mean) * rstd and g = d_out * gain:  d_in
+ * = rstd (g - avg(g) - n avg(g n)). */
+ROW_FN void layernorm_backward_row(const layernorm_backward_args *a, size_t r, dtype type)
+{
+    const size_t cols = a->cols, at = r * cols;
+    const void *d_out = row_at(a->d_out, at, type), *in = row_at(a->in, at, type), *gain = a->gain;
+    const void *residual = a->d_residual ? row_at(a->d_residual, at, type) : NULL;
+    void *d_in = row_out_at(a->d_in, at, type);
+    const float mean = a->mean[r], rstd = a->rstd[r];
+    float acc[LANES] = {0};
+    ROW_BY_LANES(cols, i, l,
+                 acc[l] += row_load(d_out, i, type) * row_load(gain, i, type) *
+                           norm_of(row_load(in, i, type), mean, rstd));
+    const float avg_g = row_dot(d_out, gain, cols, type) / (float)cols;
+    const float avg_gn = lanes_sum(acc) / (float)cols;
+    for (size_t c = 0; c < cols; c++) {
+        const float g = row_load(d_out, c, type) * row_load(gain, c, type);
+        const float norm = norm_of(row_load(in, c, type), mean, rstd);
+        const float d = rstd * (g - avg_g - norm * avg_gn);
+        row_store(d_in, c, residual ? d + row_load(residual, c, type) : d, type);
+    }
+}
+
+/* bias_backward_columns -- the columns [begin, begin + width) of a sum over rows, in their order:
+ * sum[c] += d_out[r,begin + c]. */
+ROW_FN void bias_backward_columns(const bias_backward_args *a, size_t begin, size_t width,
+                                  float *sum, dtype type)
+{
+    for (size_t r = 0; r < a->rows; r++) {
+        const void *d_out = row_at(a->d_out, r * a->cols + begin, type);
+        for (size_t c = 0; c < width; c++)
+            sum[c] += row_load(d_out, c, type);
+    }
+}
+
+typedef struct norm_sums {
+    float *gain, *bias; /* [width] */
+} norm_sums;
+
+/* layernorm_backward_columns -- the same for d_gain and d_bias of a norm: sums of d_out * norm and
+ * of d_out. */
+ROW_FN void layernorm_backward_columns(const layernorm_backward_args *a, size_t begin, size_t width,
+                                       norm_sums sum, dtype type)
+{
+    float *__restrict__ gain = sum.gain, *__restrict__ bias = sum.bias;
+    for (size_t r = 0; r < a->rows; r++) {
+        const void *d_out = row_at(a->d_out, r * a->cols + begin, type);
+        const void *in = row_at(a->in, r * a->cols + begin, type);
+        const float mean = a->mean[r], rstd = a->rstd[r];
+        for (size_t c = 0; c < width; c++) {
+            const float d = row_load(d_out, c, type);
+            gain[c] += d * norm_of(row_load(in, c, type), mean, rstd);
+            bias[c] += d;
+        }
+    }
+}
+
+/* gradient_deliver -- the sum of a column becomes part of its gradient. It began at +0, so it is
+ * never -0, and writing it gives the bits of adding it to 0. */
+ROW_FN void gradient_deliver(float *grad, const float *sum, size_t n, bool overwrite)
+{
+    for (size_t c = 0; c < n; c++)
+        grad[c] = overwrite ? sum[c] : grad[c] + sum[c];
+}

@@ -1,0 +1,129 @@
+/* row_softmax.h -- rows of softmax: cross-entropy's, and those of a block of attention's scores.
+ * See row_sums.h. */
+#pragma once
+#include "common/base/pmath.h"
+#include "common/ops/ops.h"
+#include "common/ops/row_sums.h"
+
+/* ---- cross-entropy -------------------------------------------------------------------------- */
+
+/* Elements that are treated at a time: whole vectors, so that lanes stay lanes. */
+enum { EXP_PIECE = 8 * LANES };
+
+/* exp_piece -- exp(x[i] - top), i < n <= EXP_PIECE, added to acc by lanes. They are kept in `e`
+ * unless that is NULL; e may be x. */
+ROW_FN void exp_piece(float *acc, const void *x, size_t n, float top, float *e, dtype type)
+{
+    float piece[EXP_PIECE];
+    for (size_t i = 0; i < n; i++)
+        piece[i] = pm_expf_upto40(row_load(x, i, type) - top); /* never above 0 */
+    ROW_BY_LANES(n, i, l, acc[l] += piece[i]);
+    if (e)
+        memcpy(e, piece, n * sizeof *e);
+}
+
+/* sum_exp -- the sum of exp(x[i] - top) by lanes. */
+ROW_FN float sum_exp(const void *x, size_t n, float top, float *e, dtype type)
+{
+    float acc[LANES] = {0};
+    size_t i = 0;
+    for (; i + EXP_PIECE <= n; i += EXP_PIECE)
+        exp_piece(acc, row_at(x, i, type), EXP_PIECE, top, e ? e + i : NULL, type);
+    exp_piece(acc, row_at(x, i, type), n - i, top, e ? e + i : NULL, type);
+    return lanes_sum(acc);
+}
+
+/* cross_entropy_row -- the loss of row r, and its gradient if there is room for it. In fp32 that
+ * room keeps the exponentials between the passes; in bf16 it would round them, so they are computed
+ * again. */
+ROW_FN double cross_entropy_row(const cross_entropy_args *a, size_t r, dtype type)
+{
+    const size_t vocab = a->vocab, target = (size_t)a->targets[r];
+    const void *logits = row_at(a->logits, r * vocab, type);
+    void *d_logits = a->d_logits ? row_out_at(a->d_logits, r * vocab, type) : NULL;
+    const float target_logit = row_load(logits, target, type); /* first: d_logits may be logits */
+    const float top = row_max(logits, vocab, type);
+    float *kept = type == DTYPE_F32 ? (float *)d_logits : NULL;
+    const float sum = sum_exp(logits, vocab, top, kept, type);
+    if (kept) {
+        for (size_t i = 0; i < vocab; i++)
+            kept[i] /= sum;
+        kept[target] -= 1.0f;
+    } else if (d_logits) {
+        for (size_t i = 0; i < vocab; i++)
+            row_store(d_logits, i, pm_expf_upto40(row_load(logits, i, type) - top) / sum, type);
+        row_store(d_logits, target, pm_expf_upto40(target_logit - top) / sum - 1.0f, type);
+    }
+    return pm_log((double)sum) + ((double)top - (double)target_logit);
+}
+
+/* ---- attention: one row of a block of scores ------------------------------------------------- */
+
+/* exp(MASKED - x) is 0 for every x that a score can be, and MASKED - MASKED is no NaN. */
+#define MASKED (-1e30f)
+
+/* What a row sees: n_seen keys, for which `width` columns are computed (MASKED fills them up).
+ * Columns from there to `end` are 0. All are whole vectors. */
+typedef struct row_extent {
+    size_t n_seen, width, end;
+} row_extent;
+
+/* clear_rest -- columns beyond `width` become 0. */
+ROW_FN void clear_rest(float *row, row_extent x)
+{
+    for (size_t c = x.width; c < x.end; c += LANES)
+        memset(row + c, 0, LANES * sizeof *row);
+}
+
+/* scale_and_mask -- products become scores; what is not seen is masked. Whole vectors: what a block
+ * has beyond its last key is overwritten. */
+ROW_FN void scale_and_mask(float *row, row_extent x, float scale)
+{
+    for (size_t c = 0; c < x.width; c += LANES)
+        for (size_t l = 0; l < LANES; l++)
+            row[c + l] *= scale;
+    for (size_t c = x.n_seen; c < x.width; c++)
+        row[c] = MASKED;
+}
+
+/* exp_row -- row[c] = exp(row[c] - shift); 0 where nothing is seen. No score is far above shift: it
+ * is their maximum, or lse, which is no smaller. */
+ROW_FN void exp_row(float *row, row_extent x, float shift)
+{
+    for (size_t c = 0; c < x.width; c += LANES)
+        for (size_t l = 0; l < LANES; l++)
+            row[c + l] = pm_expf_upto40(row[c + l] - shift);
+    clear_rest(row, x);
+}
+
+/* softmax_row -- one row of the running softmax: scores become exponentials; returns the factor for
+ * what was accumulated before. */
+ROW_FN float softmax_row(float *row, row_extent x, float *top, float *sum, bool first)
+{
+    const float block_top = row_max(row, x.width, DTYPE_F32);
+    const float new_top = first || block_top > *top ? block_top : *top;
+    exp_row(row, x, new_top);
+    const float block_sum = row_sum(row, x.width, DTYPE_F32);
+    const float keep = first ? 0.0f : pm_expf(*top - new_top);
+    *sum = first ? block_sum : *sum * keep + block_sum;
+    *top = new_top;
+    return keep;
+}
+
+/* divide_row -- out[at + d] = x[d] / divisor, d < n: sums become what is stored. */
+ROW_FN void divide_row(void *out, size_t at, const float *x, size_t n, float divisor, dtype type)
+{
+    for (size_t d = 0; d < n; d++)
+        row_store(out, at + d, x[d] / divisor, type);
+}
+
+/* softmax_backward_row -- d_scores = p * (d_p - delta) * scale, where d_p was; columns that are not
+ * seen become 0. */
+ROW_FN void softmax_backward_row(float *d_row, const float *p_row, row_extent x, float delta,
+                                 float scale)
+{
+    for (size_t c = 0; c < x.width; c += LANES)
+        for (size_t l = 0; l < LANES; l++)
+            d_row[c + l] = p_row[c + l] * (d_row[c + l] - delta) * scale;
+    clear_rest(d_row, x);
+}

@@ -1,0 +1,139 @@
+#!/bin/bash
+# device.sh -- --device: a device whose memory the host cannot touch trains with the bits of the CPU.
+#
+#   tests/cli/device.sh [BUILD]        default build
+#
+# What such a device catches is tested in tests/unit/test_separate.c. Where a machine has none, the cases of one rank
+# are left out. Prints PASS, FAIL and SKIP lines and a last line with their numbers.
+# shellcheck disable=SC2086,SC2016
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/cli/lib.sh
+cli_namespace "$PWD/tests/cli/device.sh" "$@"
+build=${1:-build}
+cli_begin "$build"
+bad=
+new=$work/new
+run='--n-layer 2 --d-model 32 --n-head 2 --seq-len 16 --batch-size 2 --grad-accum 3 --synthetic 5000 --steps 4'
+# Each step of a resumed run is as in one that was never stopped.
+constant='--lr 1e-3 --min-lr 1e-3 --warmup-steps 0'
+
+# ---- what is refused --------------------------------------------------------------------------------------------
+
+# refused NAME REGEX HINT OPTION...
+refused() {
+    local regex=$2 hint=$3
+    name="refused: $1"
+    shift 3
+    launch 1 $run "$@"
+    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+    [ "$(grep -cE -- "$regex" "$work/err")" = 1 ] || complain "no line '$regex': $(head -3 "$work/err")"
+    grep -qE -- "^HINT: .*$hint" "$work/err" || complain "no hint '$hint'"
+    verdict
+}
+for device in cuda npu; do
+    refused "$device" "^--device $device: it is not there yet" '--device cpu' --device $device
+done
+refused 'another name' "^--device: got 'gpu', expected one of cpu.separate" '' --device gpu
+refused 'too little memory' 'this run needs [0-9.]+ MB on each rank, 1.0 MB of memory are available to it by --device-memory' \
+    '--plan' --device-memory 1 --n-layer 20
+
+name='refused: ranks with different devices (W=2)'
+timed "$build/fsdp_run" --no-prefix -n 2 sh -c '
+    case $FSDP_RUN in 0*) device=cpu ;; *) device=separate ;; esac
+    exec "$0" "$@" --device $device' "$trainer" $run
+[ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+grep -q "the option differs: rank 1 has 'device=separate', rank 0 has 'device=cpu'" "$work/err" ||
+    complain "no word of it: $(head -3 "$work/err")"
+verdict
+
+# One host of several may have no such device.
+printf '#include <errno.h>\nint pkey_alloc(unsigned a, unsigned b) { (void)a; (void)b; errno = ENOSYS; return -1; }\n' |
+    ${CC:-gcc} -shared -fPIC -o "$work/no_keys.so" -x c - || complain 'cannot compile'
+name='refused: no protection keys (W=1)'
+LD_PRELOAD=$work/no_keys.so launch 1 $run --device separate
+[ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+grep -q 'no memory protection keys' "$work/err" && grep -q '^HINT: .*ospke' "$work/err" ||
+    complain "no word of it: $(head -3 "$work/err")"
+verdict
+name='refused: no protection keys on one rank (W=2)'
+timed "$build/fsdp_run" --no-prefix -n 2 sh -c '
+    case $FSDP_RUN in 1*) export LD_PRELOAD="${0%/*}/../no_keys.so" ;; esac
+    exec "$0" "$@" --device separate' "$trainer" $run
+[ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+grep -q 'failed: .*no memory protection keys' "$work/err" || complain "no word of it: $(head -3 "$work/err")"
+verdict
+
+# ---- the same bits ----------------------------------------------------------------------------------------------
+
+launch 1 $run --steps 0 --device separate
+if grep -q 'no memory protection keys' "$work/err"; then
+    skip 'a device of its own memory' 'this machine has no memory protection keys'
+    cli_end
+fi
+
+# both NAME OPTION... -- on both devices, losses and norms, and the weights, to the bit
+both() {
+    local what=$1 device
+    shift
+    for device in cpu separate; do
+        expect_good 1 "$what, on $device" $run --device $device --loss-csv "$new/$device.csv" --export "$new/$device" "$@"
+        cp "$work/out" "$new/$device.out"
+        [ $device = separate ] || verdict
+    done
+    [ "$(losses "$new/cpu.csv")" = "$(losses "$new/separate.csv")" ] || complain 'other losses or norms'
+    cmp -s "$new/cpu/model.safetensors" "$new/separate/model.safetensors" || complain 'other weights'
+    verdict
+}
+
+both 'one device' --parallel single --export-init "$new/init"
+both 'DDP' --parallel ddp --reduction canonical
+both 'FSDP, with evaluation' --val-data LICENSE --eval-every 2 --n-layer 3 --memory-report "$new/memory.csv"
+name='evaluation: the same losses'
+[ "$(grep '^eval' "$new/cpu.out")" = "$(grep '^eval' "$new/separate.out")" ] || complain 'other losses'
+verdict
+both 'FSDP, canonical, in bf16' --reduction canonical --param-dtype bf16 --reduce-dtype bf16 --sharding grad-op
+both 'FSDP, every prefetch, portable' --prefetch both --wrap sub-block --ops portable
+both 'FSDP, never resharded, SGD' --sharding none --optimizer sgd --batch-size 8 --grad-accum 1
+both 'order checked, profiled' --check-order --profile "$new/profile"
+name='order checked: no violation'
+grep -qE '^order: [0-9]{3,} launches, [0-9]{2,} memory blocks, 0 violations$' "$work/out" || complain 'no line "order: ..."'
+grep -q 'matmul' "$new/profile/profile.md" || complain 'no matmul in the profile'
+verdict
+for seed in 1 2 3; do
+    FSDP_SCHEDULE=$seed FSDP_DEBUG_FILL=1 both "schedule $seed, debug fill" --prefetch both
+done
+OMP_NUM_THREADS=2 both 'two threads' --d-model 128 --seq-len 128 --steps 2
+
+# ---- from one device to the other -------------------------------------------------------------------------------
+for to in cpu separate; do
+    [ $to = cpu ] && from=separate || from=cpu
+    expect_good 1 "saved on $from" $run $constant --device $from --loss-csv "$new/whole.csv" --export "$new/whole"
+    verdict
+    expect_good 1 "saved on $from, stopped" $run $constant --device $from --steps 2 --save "$new/save.$from"
+    verdict
+    expect_good 1 "resumed on $to" $run $constant --device $to --resume "$new/save.$from" --export "$new/resumed"
+    cmp -s "$new/whole/model.safetensors" "$new/resumed/model.safetensors" || complain 'other weights'
+    verdict
+done
+name='checkpoints of both: the same bytes'
+cmp -s "$new/save.cpu/rank-00000.ckpt" "$new/save.separate/rank-00000.ckpt" || complain 'other bytes'
+verdict
+
+name='generate: the same text'
+for device in cpu separate; do
+    timed "$build/fsdp_generate" "$new/whole" --prompt 'You may ' --length 40 --temperature 1 --device $device
+    [ "$rc" = 0 ] || complain "exit status $rc on $device: $(head -3 "$work/err")"
+    cp "$work/out" "$new/$device.txt"
+done
+cmp -s "$new/cpu.txt" "$new/separate.txt" || complain 'another text'
+verdict
+name='generate: a device that is not there yet'
+timed "$build/fsdp_generate" "$new/whole" --prompt x --device npu
+[ "$rc" = 1 ] && grep -q '^--device npu: it is not there yet' "$work/err" || complain "exit status $rc: $(head -3 "$work/err")"
+verdict
+
+# The formula is an upper bound, so a run keeps to a limit that the plan accepts.
+expect_good 1 'within --device-memory' $run --device separate --device-memory 2
+verdict
+cli_end

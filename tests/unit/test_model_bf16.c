@@ -1,0 +1,235 @@
+/* test_model_bf16.c -- layers whose activations are stored in bf16.
+ *
+ * To the bit: against the same layers in fp32 on operations that round what they store
+ * (rounding_ops_lib.h), from the same weights, which are bf16 numbers. An fp32 array of bf16
+ * numbers and a bf16 array are then the same, one after the other, layer by layer.
+ *
+ * Within a bound: gradients against those of fp32 without any rounding. A gradient g is a smooth
+ * function of the relative errors e_k of all that is stored, so to first order it is off by sum_k
+ * c_k e_k. Rounding errs by at most 2^-8, and where in that range is as good as random: its
+ * variance is at most that of a uniform e_k in -2^-8 ... 2^-8. So SAMPLES runs with such e_k drawn
+ * at random show how far a gradient may be off: the 2-norm of a tensor's error is held to 3 times
+ * their root mean square. (It is a sum of many terms; the 2-norm of a vector of n independent
+ * normal errors passes 3 times its root mean square with a probability below 0.3 % for n = 1, and
+ * less for more.) What `fast` may round beside (ops.h: attention's probabilities) is one more store
+ * on a path of more than 40. */
+#include "tests/unit/unit_lib.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/model/runner.h"
+#include "tests/unit/model_lib.h"
+#include "tests/unit/rounding_ops_lib.h"
+
+static const model_config SMALL = {
+    .n_blocks = 2, .n_head = 2, .d_model = 6, .d_ff = 14, .vocab_size = 11, .max_seq_len = 7};
+enum { BATCH = 3, SEQ = 5, SAMPLES = 16 };
+
+static void open_as(rig *r, const ops *o, dtype type)
+{
+    rig_open(r, &(rig_config){.model = &SMALL,
+                              .ops = o,
+                              .type = type,
+                              .rounded = true,
+                              .batch = BATCH,
+                              .seq_len = SEQ});
+}
+
+/* ---- to the bit ------------------------------------------------------------------------------ */
+
+static void same_values(const rig *got, const rig *want, const char *what, const void *got_array,
+                        const void *want_array)
+{
+    const bool logits = got_array == got->logits;
+    const size_t elems = BATCH * SEQ * (logits ? SMALL.vocab_size : SMALL.d_model);
+    for (size_t i = 0; i < elems; i++) {
+        const float x = rig_at(got, got_array, i), y = rig_at(want, want_array, i);
+        if (memcmp(&x, &y, sizeof x) != 0)
+            fail_msg("%s[%zu]: got %.9g, expected %.9g", what, i, (double)x, (double)y);
+    }
+}
+
+static void same_gradients(const rig *got, const rig *want)
+{
+    for (int p = 0; p < got->m.n_params; p++)
+        for (size_t i = 0; i < got->m.params[p].elems; i++)
+            if (memcmp(&got->views.grads[p][i], &want->views.grads[p][i], sizeof(float)) != 0)
+                fail_msg("%s[%zu]: got %.9g, expected %.9g", got->m.params[p].name, i,
+                         (double)got->views.grads[p][i], (double)want->views.grads[p][i]);
+}
+
+static void test_layer_by_layer(void **state)
+{
+    (void)state;
+    rig got, want;
+    open_as(&got, ops_cpu_portable(), DTYPE_BF16);
+    open_as(&want, ops_rounding(), DTYPE_F32);
+    const float loss = rig_forward(&got, true, true);
+    assert_true(rig_forward(&want, true, true) == loss);
+    for (int i = 0; i + 1 < got.m.n_layers; i++)
+        same_values(&got, &want, got.m.layers[i].name, got.out[i], want.out[i]);
+    rig_backward(&got);
+    rig_backward(&want);
+    for (int i = got.m.n_layers - 2; i >= 0; i--)
+        same_values(&got, &want, got.m.layers[i + 1].name, got.d_out[i], want.d_out[i]);
+    same_gradients(&got, &want);
+    /* not training: the same bits, with and without `saved`, and logits when asked for */
+    assert_true(rig_forward(&got, false, true) == loss);
+    memset(got.logits, 0xff, BATCH * SEQ * SMALL.vocab_size * sizeof(uint16_t));
+    assert_true(rig_forward(&got, false, false) == loss);
+    rig_forward(&want, false, false);
+    same_values(&got, &want, "logits", got.logits, want.logits);
+    rig_close(&got);
+    rig_close(&want);
+}
+
+/* ---- within a bound -------------------------------------------------------------------------- */
+
+/* The 2-norm of the difference of one parameter's gradients. */
+static double distance(const rig *a, const rig *b, int p)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < a->m.params[p].elems; i++) {
+        const double off = (double)a->views.grads[p][i] - (double)b->views.grads[p][i];
+        sum += off * off;
+    }
+    return sqrt(sum);
+}
+
+static void open_and_run(rig *r, const ops *o, dtype type)
+{
+    open_as(r, o, type);
+    rig_forward(r, true, true);
+    rig_backward(r);
+}
+
+/* rms [n_params] = the root mean square of the samples' distances from `exact`. */
+static void measure_rms(const rig *exact, double *rms)
+{
+    for (int k = 0; k < SAMPLES; k++) {
+        rig r;
+        open_and_run(&r, ops_perturbing((uint64_t)k + 1), DTYPE_F32);
+        for (int p = 0; p < r.m.n_params; p++)
+            rms[p] += pow(distance(&r, exact, p), 2.0) / SAMPLES;
+        rig_close(&r);
+    }
+    for (int p = 0; p < exact->m.n_params; p++)
+        rms[p] = sqrt(rms[p]);
+}
+
+static void test_gradients(void **state)
+{
+    (void)state;
+    const ops *tables[] = {ops_cpu_portable(), ops_cpu_fast()};
+    rig exact;
+    open_and_run(&exact, ops_cpu_portable(), DTYPE_F32);
+    double *rms = calloc((size_t)exact.m.n_params, sizeof *rms);
+    measure_rms(&exact, rms);
+    for (int t = 0; t < 2; t++) {
+        rig r;
+        double worst = 0.0;
+        open_and_run(&r, tables[t], DTYPE_BF16);
+        for (int p = 0; p < r.m.n_params; p++) {
+            const double off = distance(&r, &exact, p);
+            worst = fmax(worst, off / rms[p]);
+            if (!(off <= 3.0 * rms[p]))
+                fail_msg("%s: gradient of %s: off by %.3g, allowed %.3g", tables[t]->name,
+                         r.m.params[p].name, off, 3.0 * rms[p]);
+        }
+        print_message("%s: gradients within %.2f of the root mean square, 3 allowed\n",
+                      tables[t]->name, worst);
+        rig_close(&r);
+    }
+    free(rms);
+    rig_close(&exact);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static size_t lines(size_t bytes)
+{
+    return size_round_up(bytes, LAYER_ALIGN_BYTES);
+}
+
+/* What is kept, by the list at the top of gpt2_impl.h: B=3, T=5, C=6, F=14, H=2, V=11. */
+static void test_saved_bytes(void **state)
+{
+    (void)state;
+    enum { ROWS = BATCH * SEQ, C = 6, F = 14, V = 11, H = 2 };
+    model m;
+    assert_int_equal(gpt2_create(&SMALL, &m), FSDP_OK);
+    for (dtype type = DTYPE_F32; type <= DTYPE_BF16; type++) {
+        const size_t x = dtype_bytes(type), norm = 2 * lines(ROWS * 4) + lines(ROWS * C * x);
+        const size_t expected[] = {
+            0, norm + lines(ROWS * 3 * C * x) + lines(ROWS * H * 4) + lines(ROWS * C * x),
+            norm + lines(ROWS * F * x), norm + lines(ROWS * V * x)};
+        const int layers[] = {0, 1, 2, 5};
+        for (size_t i = 0; i < 4; i++) {
+            const layer *l = &m.layers[layers[i]];
+            assert_int_equal(l->saved_bytes(l, BATCH, SEQ, type), expected[i]);
+            assert_int_equal(l->scratch_bytes(l, BATCH, SEQ, type, false), expected[i]);
+        }
+    }
+    model_free(&m);
+}
+
+/* Backward's: d_norm and the sink, and d_qkv or act. */
+static void test_scratch_bytes(void **state)
+{
+    (void)state;
+    enum { ROWS = BATCH * SEQ, C = 6, F = 14 };
+    model m;
+    assert_int_equal(gpt2_create(&SMALL, &m), FSDP_OK);
+    for (dtype type = DTYPE_F32; type <= DTYPE_BF16; type++) {
+        const size_t x = dtype_bytes(type), all = lines(ROWS * C * x) + lines(2 * C * 4);
+        const size_t expected[] = {0, all + lines(ROWS * 3 * C * x), all + lines(ROWS * F * x),
+                                   all};
+        const int layers[] = {0, 1, 2, 5};
+        for (size_t i = 0; i < 4; i++) {
+            const layer *l = &m.layers[layers[i]];
+            assert_int_equal(l->scratch_bytes(l, BATCH, SEQ, type, true), expected[i]);
+        }
+    }
+    model_free(&m);
+}
+
+/* What a run holds, by hand: all that is kept, outputs of all layers but the head, two gradients
+ * between layers, the scratch of the layer that needs most (attention's d_qkv is wider than F),
+ * what attention takes for itself; of each call a loss, of each token two numbers. */
+static void test_activation_bytes(void **state)
+{
+    (void)state;
+    enum { N_SEQ = 4, C = 6, F = 14, V = 11, H = 2 };
+    model m;
+    assert_int_equal(gpt2_create(&SMALL, &m), FSDP_OK);
+    for (int by_leaf = 0; by_leaf < 2; by_leaf++)
+        for (dtype type = DTYPE_F32; type <= DTYPE_BF16; type++) {
+            const size_t batch = by_leaf ? 1 : N_SEQ, rows = batch * SEQ, x = dtype_bytes(type);
+            const size_t norm = 2 * lines(rows * 4) + lines(rows * C * x);
+            const size_t attn =
+                norm + lines(rows * 3 * C * x) + lines(rows * H * 4) + lines(rows * C * x);
+            const size_t mlp = norm + lines(rows * F * x), head = norm + lines(rows * V * x);
+            const size_t call = 2 * (attn + mlp) + head + (5 + 2) * lines(rows * C * x) + 4;
+            const size_t scratch = lines(rows * C * x) + lines(rows * 3 * C * x) + lines(2 * C * 4);
+            const size_t op = m.layers[1].op_bytes(&m.layers[1], batch, SEQ, type);
+            assert_true(type == DTYPE_BF16 || op == 0);
+            const run_context run = {.m = &m,
+                                     .mode = by_leaf ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST,
+                                     .batch = N_SEQ,
+                                     .seq_len = SEQ,
+                                     .param_dtype = type};
+            assert_int_equal(runner_activation_bytes(&run),
+                             N_SEQ / batch * call + scratch + op + 2 * N_SEQ * SEQ * 4);
+        }
+    model_free(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layer_by_layer),   cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_saved_bytes),      cmocka_unit_test(test_scratch_bytes),
+        cmocka_unit_test(test_activation_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
