@@ -243,11 +243,11 @@ static fsdp_status shared_dir(grade *g, char *dir, size_t dir_bytes)
     TRY(comm_agree(g->comm, st));
     void *told;
     TRY(device_alloc(g->compute, MEM_OTHER, dir_bytes, "directory", &told));
-    TRY(device_upload(g->compute, told, dir, dir_bytes));
+    TRY(grade_write(g->compute, told, dir, dir_bytes));
     TRY(comm_broadcast(g->comm, g->compute, "directory", DTYPE_U8, told, dir_bytes, 0));
-    TRY(device_download(g->compute, dir, told, dir_bytes));
+    TRY(grade_read(g->compute, told, dir_bytes, dir));
     device_free(g->compute, told);
-    return stream_sync(g->compute);
+    return FSDP_OK;
 }
 
 /* Flip the byte `from_end` bytes before the end of a rank's file, or cut the file there. */

@@ -114,8 +114,13 @@ const char *trace_stop(grade *g)
 
 fsdp_status grade_read(stream *s, const void *src, size_t bytes, void *host)
 {
-    TRY(device_download(s, host, src, bytes));
+    TRY(grade_fetch(s, src, bytes, host));
     return stream_sync(s);
+}
+
+fsdp_status grade_fetch(stream *s, const void *src, size_t bytes, void *host)
+{
+    return device_download(s, host, src, bytes);
 }
 
 fsdp_status grade_write(stream *s, void *dst, const void *host, size_t bytes)

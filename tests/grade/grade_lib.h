@@ -65,6 +65,8 @@ const char *trace_stop(grade *g);
 
 /* grade_read -- host [bytes] = src as it is behind everything issued on s; waits for s. */
 fsdp_status grade_read(stream *s, const void *src, size_t bytes, void *host);
+/* grade_fetch -- the same, and the host goes on: it may look when s has got there. */
+fsdp_status grade_fetch(stream *s, const void *src, size_t bytes, void *host);
 /* grade_write -- dst [bytes] = host, in order of s; host may be used again at once. */
 fsdp_status grade_write(stream *s, void *dst, const void *host, size_t bytes);
 /* grade_launch -- run fn(args) on s, a kernel of a test that writes one array. */

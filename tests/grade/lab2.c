@@ -73,7 +73,7 @@ static fsdp_status read_behind_gathered(const fsdp *f, int u)
     if (!unit->full)
         return FSDP_OK; /* check_full reports it */
     TRY(stream_wait_event(f->compute, unit->gathered));
-    return device_download(f->compute, got, unit->full, unit->layout.padded_elems * sizeof *got);
+    return grade_fetch(f->compute, unit->full, unit->layout.padded_elems * sizeof *got, got);
 }
 
 static fsdp_status begin_and_check(grade *g, fsdp *f, int u)
@@ -242,7 +242,7 @@ static fsdp_status hand_gather(fsdp *f, int u, const float *values)
 {
     fsdp_unit *unit = &f->units[u];
     size_t padded = unit->layout.padded_elems;
-    TRY(device_upload(f->comm_stream, unit->full, values, padded * sizeof *values));
+    TRY(grade_write(f->comm_stream, unit->full, values, padded * sizeof *values));
     unit->state = UNIT_GATHERING;
     return event_record(unit->gathered, f->comm_stream);
 }
@@ -537,9 +537,8 @@ static fsdp_status check_resident(const fsdp *f, int u, float added, const char 
     const bool is_bf16 = f->run.param_dtype == DTYPE_BF16;
     float got[MAX_ELEMS], want[MAX_ELEMS];
     uint16_t rounded[MAX_ELEMS];
-    TRY(device_download(f->compute, is_bf16 ? (void *)rounded : got, unit->full,
-                        padded * dtype_bytes(f->run.param_dtype)));
-    TRY(stream_sync(f->compute));
+    TRY(grade_read(f->compute, unit->full, padded * dtype_bytes(f->run.param_dtype),
+                   is_bf16 ? (void *)rounded : got));
     wanted_full(f, u, want);
     for (size_t j = 0; j < padded; j++) {
         want[j] = is_bf16 ? bf16_round(want[j] + added) : want[j] + added;
@@ -652,8 +651,7 @@ static fsdp_status gather_bf16(grade *g, fsdp *f, int u)
     TRY(unshard_begin(f, u));
     TRY(unshard_wait(f, u));
     size_t grown = grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL) - before;
-    TRY(device_download(f->compute, full, unit->full, padded * sizeof *full));
-    TRY(stream_sync(f->compute));
+    TRY(grade_read(f->compute, unit->full, padded * sizeof *full, full));
     wanted_full(f, u, values);
     for (size_t j = 0; j < padded; j++) {
         got[j] = f32_from_bf16(full[j]);

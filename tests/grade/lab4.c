@@ -143,7 +143,7 @@ static fsdp_status read_behind_norm(fixture *fx, fsdp_optimizer *o, rsum *seen)
     TRY(grads_by_hand(fx, whole_grad));
     TRY(gate_close(fx->g, o->norm_stream));
     TRY(grad_norm(o));
-    TRY(device_download(fx->compute, seen, o->norm_sum, sizeof *seen));
+    TRY(grade_fetch(fx->compute, o->norm_sum, sizeof *seen, seen));
     TRY(gate_open(fx->g, "grad_norm"));
     return stream_sync(fx->compute);
 }

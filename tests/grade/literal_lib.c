@@ -91,7 +91,7 @@ static fsdp_status make_unit(grade *g, fsdp *f, int u, const size_t *elems)
     FSDP_ASSERT(values != NULL);
     for (size_t i = 0; i < n; i++)
         values[i] = literal_value(f, u, (size_t)f->mesh.shape.shard_rank * n + i);
-    fsdp_status status = device_upload(g->compute, unit->shard, values, n * sizeof *values);
+    fsdp_status status = grade_write(g->compute, unit->shard, values, n * sizeof *values);
     if (status == FSDP_OK)
         status = stream_sync(g->compute);
     free(values);

@@ -125,10 +125,9 @@ static fsdp_status most_items(six *s, int64_t mine, size_t *most)
     const int w = s->g->world_size;
     FSDP_ASSERT(w <= 8);
     TRY(device_alloc(compute, MEM_OTHER, (size_t)w * sizeof *all, "counts", (void **)&all));
-    TRY(device_upload(compute, all + s->g->rank, &mine, sizeof mine));
+    TRY(grade_write(compute, all + s->g->rank, &mine, sizeof mine));
     TRY(comm_all_gather(s->comm, compute, "counts", DTYPE_I64, all + s->g->rank, all, 1));
-    TRY(device_download(compute, counts, all, (size_t)w * sizeof *all));
-    TRY(stream_sync(compute));
+    TRY(grade_read(compute, all, (size_t)w * sizeof *all, counts));
     device_free(compute, all);
     *most = 0;
     for (int r = 0; r < w; r++)
@@ -156,10 +155,9 @@ static fsdp_status gather_views(six *s, timeline_view **views)
         items[i] = i < (size_t)mine.n_items ? mine.items[i] : filler;
     TRY(device_alloc(compute, MEM_OTHER, w * bytes, "timelines", (void **)&all));
     char *own = all + (size_t)s->g->rank * bytes;
-    TRY(device_upload(compute, own, items, bytes));
+    TRY(grade_write(compute, own, items, bytes));
     TRY(comm_all_gather(s->comm, compute, "timelines", DTYPE_U8, own, all, bytes));
-    TRY(device_download(compute, items, all, w * bytes));
-    TRY(stream_sync(compute));
+    TRY(grade_read(compute, all, w * bytes, items));
     device_free(compute, all);
     for (size_t r = 0; r < w; r++) {
         (*views)[r] = mine;

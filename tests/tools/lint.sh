@@ -150,6 +150,8 @@ else
 fi
 
 marker='TO''DO|FIX''ME|XX''X|HA''CK'
+rule device-reads 'the task tests read and write device memory through grade_lib.c' \
+    "$(grep -nE 'device_(down|up)load\(' tests/grade/*.c | grep -v '^tests/grade/grade_lib.c:')"
 rule markers 'no left-over markers in comments' \
     "$(grep -rnE "(//|/\*|^ \*|#).*\b($marker)\b *[:(]" Makefile common lab*_* trainer tests --include=*.c --include=*.h --include=*.sh --include=Makefile)"
 
