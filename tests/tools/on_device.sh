@@ -4,10 +4,9 @@
 #   tests/tools/on_device.sh DEVICE [BUILD]
 #
 # They are the checks of tier "device" in checks.txt; FSDP_DEVICE tells them which. Where there is no such device, this
-# prints SKIP with the reason and returns 77.
+# prints SKIP with the reason and returns 77; a name that is none is refused.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 export FSDP_DEVICE="${1:?on_device.sh: which device?}" BUILD="${2:-${BUILD:-build}}"
-probe=$("$BUILD/tests/equivalence/equivalence" --random 0 2>&1)
-[ $? -ne 77 ] || { echo "$probe" && exit 77; }
+probe=$("$BUILD/tests/equivalence/equivalence" --random 0 2>&1) || { status=$? && echo "$probe" && exit $status; }
 exec tests/tools/test.sh device "$BUILD"
