@@ -14,6 +14,9 @@ const device_backend *target_backend(void)
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
         if (strcmp(name ? name : "cpu", targets[i].name) == 0)
             return targets[i].backend;
-    fprintf(stderr, "FSDP_DEVICE: got '%s', expected cpu or separate\n", name);
+    fprintf(stderr,
+            "FSDP_DEVICE: got '%s', expected cpu or separate\nHINT: unset it, or: make test "
+            "DEVICE=separate\n",
+            name);
     exit(2);
 }

@@ -5,7 +5,8 @@
  *   exchange: what this rank sends is copied from the device into a block of the host -> the
  *   transport below moves it to its peers' blocks -> what has arrived is copied to the device
  *
- * All of it is issued at once, in order of the caller's stream. The block comes from
+ * All of it is issued at once, in order of the caller's stream. The call gets its number below when
+ * nothing before it can fail any more: numbers have no gaps. The block comes from
  * device_alloc_host, so that shm reads peers' blocks in place.
  *
  * What a call sends lies in one array, and so does what it receives. Parts that lie side by side or
@@ -133,14 +134,6 @@ static const comm_part *host_parts(const transport_group *group, const comm_part
     return g->host;
 }
 
-/* The call gets its number below when nothing before it can fail any more: numbers have no gaps. */
-static fsdp_status exchange_below(transport_group *group, stream *s, const comm_call *call,
-                                  const comm_part *host)
-{
-    comm_call below = transport_call_below(group, call);
-    return group->below->table->exchange(group->below, s, &below, host);
-}
-
 static fsdp_status staged_exchange(transport_group *group, stream *s, const comm_call *call,
                                    const comm_part *parts)
 {
@@ -151,19 +144,15 @@ static fsdp_status staged_exchange(transport_group *group, stream *s, const comm
     lay_out(group, parts, RECEIVED);
     TRY(block_get(s, g->block_bytes, &block));
     fsdp_status status = pieces_copy(&g->sides[SENT], s, block, SENT);
-    if (status == FSDP_OK)
-        status = exchange_below(group, s, call, host_parts(group, parts, block));
+    if (status == FSDP_OK) {
+        comm_call below = transport_call_below(group, call);
+        const comm_part *host = host_parts(group, parts, block);
+        status = group->below->table->exchange(group->below, s, &below, host);
+    }
     if (status == FSDP_OK)
         status = pieces_copy(&g->sides[RECEIVED], s, block, RECEIVED);
     device_free(s, block);
     return status;
-}
-
-static fsdp_status all_gather_below(transport_group *group, stream *s, const comm_call *call,
-                                    void *host, size_t slice_bytes)
-{
-    comm_call below = transport_call_below(group, call);
-    return group->below->table->all_gather(group->below, s, &below, host, slice_bytes);
 }
 
 static fsdp_status staged_all_gather(transport_group *group, stream *s, const comm_call *call,
@@ -174,21 +163,16 @@ static fsdp_status staged_all_gather(transport_group *group, stream *s, const co
     char *block, *to = recv;
     TRY(block_get(s, bytes, &block));
     fsdp_status status = device_copy(s, block + own, to + own, slice_bytes);
-    if (status == FSDP_OK)
-        status = all_gather_below(group, s, call, block, slice_bytes);
+    if (status == FSDP_OK) {
+        comm_call below = transport_call_below(group, call);
+        status = group->below->table->all_gather(group->below, s, &below, block, slice_bytes);
+    }
     if (status == FSDP_OK)
         status = device_copy(s, to, block, own);
     if (status == FSDP_OK)
         status = device_copy(s, to + behind, block + behind, bytes - behind);
     device_free(s, block);
     return status;
-}
-
-static fsdp_status broadcast_below(transport_group *group, stream *s, const comm_call *call,
-                                   void *host, size_t bytes)
-{
-    comm_call below = transport_call_below(group, call);
-    return group->below->table->broadcast(group->below, s, &below, host, bytes);
 }
 
 static fsdp_status staged_broadcast(transport_group *group, stream *s, const comm_call *call,
@@ -198,8 +182,10 @@ static fsdp_status staged_broadcast(transport_group *group, stream *s, const com
     char *block;
     TRY(block_get(s, bytes, &block));
     fsdp_status status = is_root ? device_copy(s, block, buf, bytes) : FSDP_OK;
-    if (status == FSDP_OK)
-        status = broadcast_below(group, s, call, block, bytes);
+    if (status == FSDP_OK) {
+        comm_call below = transport_call_below(group, call);
+        status = group->below->table->broadcast(group->below, s, &below, block, bytes);
+    }
     if (status == FSDP_OK && !is_root)
         status = device_copy(s, buf, block, bytes);
     device_free(s, block);
