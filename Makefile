@@ -30,12 +30,13 @@ CPPFLAGS += -D_GNU_SOURCE -I. -MMD -MP $(if $(HAVE_MPI),-DFSDP_HAVE_MPI=1) $(if 
 CPPFLAGS += $(if $(HAVE_MPI),$(patsubst -I%,-isystem %,$(shell $(PKG) --cflags-only-I mpich 2>/dev/null)))
 CPPFLAGS += $(shell $(PKG) --cflags libcjson 2>/dev/null)
 CFLAGS   += -std=c11 $(OPT) $(MARCH) $(FPFLAGS) -fopenmp -pthread $(WARN) $(SANFLAGS) $(if $(CI),-Werror)
-LDFLAGS  += -fopenmp -pthread $(SANFLAGS)
+# A plug-in (ops/backend.h) lies beside the programs, which test programs are two folders below, and calls their functions.
+LDFLAGS  += -fopenmp -pthread $(SANFLAGS) -rdynamic -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..'
 LDLIBS   += $(if $(HAVE_DNNL),-ldnnl) $(if $(HAVE_MPI),$(shell $(PKG) --libs mpich 2>/dev/null)) -lcjson -lm
 
 # ---- what is built --------------------------------------------------------------------------------
 LABS        := lab1_flatparam lab2_forward lab3_backward lab4_optimizer lab5_prefetch
-COMMON_SRC  := $(sort $(wildcard common/*/*.c common/*/*/*.c))
+COMMON_SRC  := $(sort $(filter-out common/cuda/%,$(wildcard common/*/*.c common/*/*/*.c)))
 COMMON_SRC  := $(filter-out $(if $(HAVE_MPI),%/no_mpi.c,common/comm/transport/mpi%),$(COMMON_SRC))
 LAB_SRC     := $(sort $(foreach l,$(LABS),$(wildcard $(l)/*.c)))
 TRAINER_SRC := $(sort $(filter-out %_main.c,$(wildcard trainer/*.c trainer/tools/*.c)))
@@ -71,6 +72,13 @@ $(BUILD)/flags: FORCE
 $(if $(HAVE_CMOCKA),,$(filter-out $(BUILD)/tests/bench/%,$(TEST_OBJ)): | no-cmocka)
 no-cmocka:
 	@tests/tools/deps.sh --check test
+
+# What says whether a plug-in fits: a sum over the headers that it shares with the program.
+BACKEND_ABI := -DBACKEND_ABI=$(shell cat common/base/*.h common/comm/*.h common/device/*.h common/observe/*.h common/ops/*.h common/sum/*.h | cksum | cut -d' ' -f1)
+$(BUILD)/abi: FORCE
+	@tests/tools/stamp.sh $@ "$(BACKEND_ABI)"
+$(BUILD)/trainer/backends.o: CPPFLAGS += $(BACKEND_ABI)
+$(BUILD)/trainer/backends.o: $(BUILD)/abi
 
 $(OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -150,5 +158,5 @@ help:  ## this list
 	@awk -F':.*## ' '/^[a-z -]+:.*## /{printf "  make %-13s %s\n", $$1, ($$2 ~ /^[+]/ ? "" : "  ") $$2}' $(MAKEFILE_LIST)
 	@echo '  +  installs what is missing first, and says what: Debian packages, by apt-get'
 
--include tests/tests.mk tests/bench/bench.mk
+-include common/cuda/cuda.mk tests/tests.mk tests/bench/bench.mk
 -include $(OBJECTS:.o=.d)

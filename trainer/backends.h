@@ -2,27 +2,21 @@
  *
  *   backend_check (of the option) -> backend_of -> device_open, ops, transport */
 #pragma once
-#include "common/device/device.h"
-#include "common/ops/ops.h"
+#include "common/ops/backend.h"
 
 /* For an option of kind OPT_ENUM: its value is the number of the row. */
-#define BACKEND_CHOICES "cpu|separate|cuda|npu"
+#define BACKEND_CHOICES "cpu|separate|cuda|cuda-sim|npu"
 #define BACKEND_HELP                                                                               \
-    "where to compute (separate is for tests: a CPU whose device memory the host cannot touch)"
+    "where to compute (for tests: separate, a CPU whose device memory the host cannot touch, and " \
+    "cuda-sim, which runs the kernels of cuda on the CPU)"
 
-typedef struct backend {
-    const char *name;
-    const device_backend *device; /* NULL: not there yet */
-    int (*n_devices)(void);       /* that this host has */
-    const ops *(*fast)(void), *(*portable)(void);
-    const struct comm_transport *native; /* NULL: collectives go through host memory */
-} backend;
-
-/* backend_of -- row `number` of the table; valid for ever. */
-const backend *backend_of(int number);
-/* backend_check -- whether it is there.
- *   errors  FSDP_EINVAL naming --device */
+/* backend_named -- the number of the row of that name; -1: there is none. */
+int backend_named(const char *name);
+/* backend_check -- whether row `number` is there. Opens its plug-in, once in a process.
+ *   errors  FSDP_EINVAL, FSDP_ESKIP naming --device */
 fsdp_status backend_check(int number);
+/* backend_of -- row `number`, as far as backend_check has found it there; valid for ever. */
+const backend *backend_of(int number);
 /* backend_device_index -- which of the host's devices a rank of the host computes on. Ranks share
  * them in turn: 4 ranks, 2 devices -> 0,1,0,1; the CPU is one device for all. */
 int backend_device_index(int local_rank, int n_devices);

@@ -96,6 +96,8 @@ const char *fsdp_status_name(fsdp_status status)
         return "FSDP_ESTATE";
     case FSDP_ETODO:
         return "FSDP_ETODO";
+    case FSDP_EDEVICE:
+        return "FSDP_EDEVICE";
     case FSDP_ESKIP:
         return "FSDP_ESKIP";
     case FSDP_HELP:

@@ -34,6 +34,7 @@ typedef enum fsdp_status {
     FSDP_EORDER,    /* work on two streams touches the same memory, and no event orders it */
     FSDP_ESTATE,    /* a call that is illegal in the object's present state */
     FSDP_ETODO,     /* a task of a lab that is not written yet */
+    FSDP_EDEVICE,   /* the device or its driver failed */
     FSDP_ESKIP,     /* not available here: a backend that was not built */
     FSDP_HELP       /* --help was asked for: nothing is wrong, the caller prints it and leaves */
 } fsdp_status;

@@ -332,7 +332,7 @@ fsdp_status stream_launch(stream *s, stream_fn fn, const void *args, size_t args
 fsdp_status stream_launch_work(stream *s, const launch_config *l)
 {
     FSDP_ASSERT(l->fn && (l->args || l->args_bytes == 0));
-    FSDP_ASSERT(device_runs_c(s->device) || l->on_host);
+    FSDP_ASSERT(l->issues ? !device_runs_c(s->device) : device_runs_c(s->device) || l->on_host);
     device_act act = {.kind = ACT_LAUNCH,
                       .stream = s,
                       .work = l->work,

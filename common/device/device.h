@@ -238,6 +238,8 @@ typedef struct launch_config {
     size_t args_bytes;
     launch_wait waits_for;
     bool on_host;               /* fn touches host memory and no other, in order of the stream */
+    bool issues;                /* fn issues work of the device's own kind on the stream: it runs
+                                   at once, in the call. Not on a device that runs C */
     work_info work;             /* for a watch; a zeroed one is not counted */
     const char *name;           /* what a launch is called that `work` does not name; a literal */
     const char *label;          /* what it is for, such as a unit; read during the call */
@@ -249,7 +251,8 @@ typedef struct launch_config {
 #define TOUCHES_NOTHING ((const mem_access[1]){{0}})
 
 /* stream_launch_work -- run l->fn(args, n_threads) in order of s: what CPU kernels (device_runs_c)
- * and collectives in host memory (on_host) are made of. stream_launch: the same, and a watch is
+ * and collectives in host memory (on_host) are made of. Kernels of another device are issued by fn
+ * (`issues`), and a watch is told of what it issues. stream_launch: the same, and a watch is
  * told neither what it is nor what it touches, which an order_check reports. errors  the stream's;
  * on an inline stream also what fn returns */
 fsdp_status stream_launch_work(stream *s, const launch_config *l);

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <string.h>
 #include "common/device/cpu_tiles.h"
+#include "common/ops/check_type.h"
 #include "common/ops/op_work.h"
 #include "common/ops/ops.h"
 
@@ -23,15 +24,6 @@ static inline fsdp_status kernel_launch(stream *s, stream_fn kernel, const void 
                                                   .work = work.info,
                                                   .accesses = work.accesses,
                                                   .n_accesses = work.n_accesses});
-}
-
-/* check_type -- FSDP_EINVAL naming the operation `op` unless arrays of type t can be its. */
-static inline fsdp_status check_type(const char *op, dtype t)
-{
-    if (t == DTYPE_F32 || t == DTYPE_BF16)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "pass DTYPE_F32 or DTYPE_BF16",
-                      "%s: elements stored as %s, expected f32 or bf16", op, dtype_name(t));
 }
 
 /* ---- matrix products (gemm_*.c, cpu_matmul.c) ------------------------------------------------ */

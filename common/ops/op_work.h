@@ -7,6 +7,8 @@
 
 enum { OP_MAX_ACCESSES = 10 };
 
+EXTERN_C_BEGIN
+
 typedef struct op_work {
     work_info info;
     mem_access accesses[OP_MAX_ACCESSES]; /* [n_accesses] */
@@ -39,3 +41,5 @@ op_work sum_squares_work(const sum_squares_args *a);
 op_work clip_coef_work(const clip_coef_args *a);
 op_work adamw_work(const adamw_args *a);
 op_work sgd_work(const sgd_args *a);
+
+EXTERN_C_END

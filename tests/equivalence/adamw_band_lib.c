@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include "common/model/gpt2.h"
 #include "common/ops/op_work.h"
+#include "tests/unit/target_lib.h"
 
 /* Three other orders of the same formula: PyTorch's (p times 1-decay first, quotient before the
  * step size), Kingma's (corrected moments first), and moments by interpolation. */
@@ -93,8 +94,8 @@ fsdp_status adamw_band(suite *s)
     for (int t = 0; t < STEPS; t++)
         lr[t] =
             t < 5 ? 1e-3 * (t + 1) / 5.0 : 1e-4 + 9e-4 * (1.0 + cos(M_PI * (t - 5) / 15.0)) / 2.0;
-    ops orders[] = {*ops_cpu_portable(), *ops_cpu_portable(), *ops_cpu_portable(),
-                    *ops_cpu_portable()};
+    const ops *portable = target_backend()->portable();
+    ops orders[] = {*portable, *portable, *portable, *portable};
     orders[1].adamw = launch_torch;
     orders[2].adamw = launch_kingma;
     orders[3].adamw = launch_lerp;

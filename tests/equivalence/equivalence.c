@@ -17,6 +17,7 @@
 #include "tests/equivalence/adamw_band_lib.h"
 #include "tests/equivalence/canonical_lib.h"
 #include "tests/equivalence/fast_lib.h"
+#include "tests/unit/target_lib.h"
 
 static void tiny_suite(suite *s)
 {
@@ -24,7 +25,7 @@ static void tiny_suite(suite *s)
     fsdp_status st = gpt2_preset("tiny", &m);
     FSDP_ASSERT_EQ(st, FSDP_OK);
     m.max_seq_len = 16;
-    const ops *tables[] = {ops_cpu_portable(), ops_cpu_fast()};
+    const ops *tables[] = {target_backend()->portable(), target_backend()->fast()};
     for (int k = 0; k < 2; k++) {
         canonical_gradients(s, &m, tables[k], &DTYPES[FP32]);
         if (k == 0 && s->quick)
@@ -54,7 +55,7 @@ static void xl_suite(suite *s)
     fsdp_status st = gpt2_preset("xl-2l", &m);
     FSDP_ASSERT_EQ(st, FSDP_OK);
     m.max_seq_len = 16;
-    run_config c = suite_config(&m, ops_cpu_fast(), GRAD_ACC_CANONICAL);
+    run_config c = suite_config(&m, target_backend()->fast(), GRAD_ACC_CANONICAL);
     c.batch = 1;
     c.grad_accum = s->world_size == 1 ? 2 : 1;
     c.lr = (double)GRAD_LR;
@@ -96,8 +97,9 @@ static run_config draw_config(uint64_t *rng, int world_size, size_t *single_batc
     m.d_ff = 4 * m.d_model;
     m.vocab_size = (size_t)suite_draw_range(rng, 17, 256);
     m.max_seq_len = (size_t)suite_draw_range(rng, 3, 24);
-    run_config c = suite_config(&m, suite_draw(rng) & 1 ? ops_cpu_fast() : ops_cpu_portable(),
-                                GRAD_ACC_CANONICAL);
+    run_config c = suite_config(
+        &m, suite_draw(rng) & 1 ? target_backend()->fast() : target_backend()->portable(),
+        GRAD_ACC_CANONICAL);
     c.batch = batches[suite_draw_range(rng, 0, 2)];
     c.grad_accum = suite_draw_range(rng, 1, 5);
     const variant *v = &VARIANTS[suite_draw_range(rng, 0, N_VARIANTS - 1)];

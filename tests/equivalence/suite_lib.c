@@ -8,9 +8,10 @@
 
 fsdp_status suite_open(suite *s)
 {
+    const device_backend *target = target_backend()->device;
     device_config dc[2] = {
-        {.backend = &device_cpu, .n_threads = 1},
-        {.backend = target_backend(), .n_threads = 2, .debug_fill = true, .async_compute = true}};
+        {.backend = target_backend()->fast == ops_cpu_fast ? &device_cpu : target, .n_threads = 1},
+        {.backend = target, .n_threads = 2, .debug_fill = true, .async_compute = true}};
     TRY(comm_schedule_seed(&dc[1].schedule_seed));
     s->order = order_check_create();
     FSDP_ASSERT(s->order != NULL);

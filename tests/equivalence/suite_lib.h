@@ -15,7 +15,8 @@
 #define GRAD_LR 0x1p100f
 
 typedef struct suite {
-    device *dev[2];     /* [0] inline, 1 thread; [1] asynchronous, 2 threads, NaN in free memory */
+    device *dev[2]; /* [0] the CPU, inline, or where the maths is another a device of the same kind;
+                       [1] FSDP_DEVICE, asynchronous, 2 threads, NaN in free memory */
     order_check *order; /* watches both */
     comm *world[2];
     comm *alone; /* this rank by itself, on dev[0] */

@@ -297,7 +297,7 @@ static const grade_task *find_task(const grade_task *tasks, int n_tasks, const c
 fsdp_status grade_device_open(grade *g, const device_config *config, device **out)
 {
     device_config c = *config;
-    c.backend = target_backend();
+    c.backend = target_backend()->device;
     if (c.async_compute && c.schedule_seed == 0) /* else tests look where the host stands */
         TRY(comm_schedule_seed(&c.schedule_seed));
     TRY(device_open(&c, out));
@@ -316,7 +316,7 @@ static fsdp_status grade_open(grade *g)
     TRY(grade_device_open(g, &dc, &g->dev));
     TRY(comm_open(g->dev, &cc, &g->comm));
     g->compute = device_compute_stream(g->dev);
-    g->ops = ops_cpu_portable();
+    g->ops = target_backend()->portable();
     g->rank = comm_rank(g->comm);
     g->world_size = comm_size(g->comm);
     return FSDP_OK;

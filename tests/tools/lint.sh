@@ -131,7 +131,8 @@ shm_watch.c  shm_self       what this process knows of the job
 shm_map.c    maps           mappings of the peers, shared by all groups;
 shm_map.c    n_maps           how many
 shm_map.c    maps_lock        guards both
-hier.c       n_opened       the last group closes MPI'
+hier.c       n_opened       the last group closes MPI
+backends.c   opened         plug-ins, which are opened once and stay'
 objects=$(for source in $(find common lab*_* trainer -name '*.c'); do ls "${BUILD:-build}/${source%.c}.o" 2>/dev/null; done)
 if [ -n "$objects" ] && command -v nm >/dev/null 2>&1; then
     rule globals 'a variable that outlives its function is const, or stands with its reason in the list of lint.sh' "$(

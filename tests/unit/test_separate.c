@@ -641,16 +641,19 @@ static void test_backends(void **state)
 {
     (void)state;
     char names[64] = "";
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         const backend *b = backend_of(i);
         snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? "|" : "",
                  b->name);
-        assert_int_equal(backend_check(i), i < 2 ? FSDP_OK : FSDP_EINVAL);
-        if (i >= 2)
-            assert_says(b->name);
-        else
+        assert_int_equal(backend_named(b->name), i);
+        if (i < 2)
+            assert_int_equal(backend_check(i), FSDP_OK);
+        if (i < 2)
             assert_string_equal(b->device->name, b->name);
     }
+    assert_int_equal(backend_check(4), FSDP_EINVAL);
+    assert_says("npu");
+    assert_int_equal(backend_named("tpu"), -1);
     assert_string_equal(names, BACKEND_CHOICES);
     assert_int_equal(backend_device_index(5, backend_of(1)->n_devices()), 0);
     assert_int_equal(backend_device_index(5, 4), 1);

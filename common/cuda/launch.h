@@ -1,0 +1,44 @@
+/* launch.h -- how kernels are written and launched; the first include of every .cu file.
+ *
+ *     __global__ void scale_kernel(scale_args a) { ... }
+ *
+ *     static cudaError_t scale_issue(cudaStream_t s, const void *args)
+ *     {
+ *         const scale_args *a = (const scale_args *)args;
+ *         return LAUNCH(scale_kernel, blocks_of(a->elems), BLOCK_THREADS, s, *a);
+ *     }
+ *
+ *     fsdp_status cuda_scale(stream *s, const scale_args *a)
+ *     {
+ *         return cuda_issue(s, scale_issue, a, scale_work(a));
+ *     }
+ *
+ * Two compilers read these files: nvcc, and g++ over the stand-in of tests/sim/cuda, which runs the
+ * threads of a block one by one on the CPU. LAUNCH is the one thing that differs. The code is C in
+ * C++ clothes: no templates and no classes; what depends on the element type is written once as an
+ * inline function of a constant `type`, and BY_TYPE picks it (ops/row_sums.h). */
+#pragma once
+#include <cuda_runtime.h>
+#include "common/cuda/issue.h"
+
+#ifdef __CUDACC__
+#define LAUNCH(kernel, grid, block, s, ...)                                                        \
+    (kernel<<<(grid), (block), 0, (s)>>>(__VA_ARGS__), cudaGetLastError())
+#else
+#define LAUNCH(kernel, grid, block, s, ...)                                                        \
+    sim_launch(#kernel, kernel, (grid), (block), (s), __VA_ARGS__)
+#endif
+
+/* Threads of a block where each treats one element or row. */
+enum { BLOCK_THREADS = 256 };
+/* blocks_of -- how many blocks n of them take. */
+static inline unsigned blocks_of(size_t n)
+{
+    return (unsigned)((n + BLOCK_THREADS - 1) / BLOCK_THREADS);
+}
+
+/* global_thread -- number of this thread in the grid, which has one dimension. */
+static __device__ inline size_t global_thread(void)
+{
+    return (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+}

@@ -1,0 +1,10 @@
+/* plugin.c -- what the program that opens this shared object gets to see. */
+#include "common/cuda/cuda_impl.h"
+#include "common/ops/backend.h"
+
+const backend_plugin fsdp_backend = {.abi = BACKEND_ABI,
+                                     .backend = {.name = "cuda",
+                                                 .device = &device_cuda,
+                                                 .n_devices = cuda_n_devices,
+                                                 .fast = ops_cuda_fast,
+                                                 .portable = ops_cuda_portable}};

@@ -1,0 +1,17 @@
+/* tables.c -- the op tables of the CUDA backend. */
+#include "common/cuda/cuda_impl.h"
+#include "common/cuda/kernels.h"
+
+#define SHARED_OPS .gelu = cuda_gelu, .adamw = cuda_adamw
+
+const ops *ops_cuda_fast(void)
+{
+    static const ops TABLE = {.name = "fast", SHARED_OPS};
+    return &TABLE;
+}
+
+const ops *ops_cuda_portable(void)
+{
+    static const ops TABLE = {.name = "portable", SHARED_OPS};
+    return &TABLE;
+}

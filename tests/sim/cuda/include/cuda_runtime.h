@@ -1,0 +1,122 @@
+/* cuda_runtime.h -- what nvcc adds to C++ in .cu files, for g++: the words before functions, the
+ * numbers of threads, barriers and exchanges between threads. kernel.cc runs the threads. */
+#pragma once
+#include <cuda_runtime_api.h>
+#include <string.h>
+
+#define __global__ static
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__    __attribute__((noinline))
+#define __launch_bounds__(...)
+/* One block runs at a time in a process; kernel.cc fills this section with NaN before each. */
+#define __shared__ static __attribute__((section("sim_shared"), aligned(16)))
+
+struct uint3 {
+    unsigned x, y, z;
+};
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_)
+    {
+    }
+};
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+
+extern "C" {
+void __syncthreads(void);
+void __syncwarp(unsigned mask = 0xffffffffu);
+}
+
+/* ---- exchanges between the lanes of a warp ---- */
+extern "C" void sim_exchange(unsigned mask, const void *mine, size_t bytes, void *all,
+                             const void *place);
+unsigned sim_lane(void);
+
+/* A lane that is not in the mask has no value: what is read of it is this lane's own. */
+template <typename T>
+static inline __attribute__((always_inline)) T sim_shuffle(unsigned mask, T mine, int from)
+{
+    T all[32];
+    sim_exchange(mask, &mine, sizeof mine, all, __builtin_return_address(0));
+    return from >= 0 && from < 32 && (mask >> from & 1) ? all[from] : mine;
+}
+template <typename T> static inline T __shfl_sync(unsigned mask, T mine, int from)
+{
+    return sim_shuffle(mask, mine, from);
+}
+template <typename T> static inline T __shfl_xor_sync(unsigned mask, T mine, int with)
+{
+    return sim_shuffle(mask, mine, (int)sim_lane() ^ with);
+}
+template <typename T> static inline T __shfl_down_sync(unsigned mask, T mine, unsigned by)
+{
+    return sim_shuffle(mask, mine, (int)(sim_lane() + by));
+}
+static inline unsigned __ballot_sync(unsigned mask, int predicate)
+{
+    int all[32];
+    unsigned votes = 0;
+    sim_exchange(mask, &predicate, sizeof predicate, all, __builtin_return_address(0));
+    for (unsigned l = 0; l < 32; l++)
+        votes |= (mask >> l & 1) && all[l] ? 1u << l : 0;
+    return votes;
+}
+
+/* ---- atomics: one thread runs at a time ---- */
+template <typename T> static inline T atomicAdd(T *at, T value)
+{
+    T old = *at;
+    *at = old + value;
+    return old;
+}
+template <typename T> static inline T atomicMin(T *at, T value)
+{
+    T old = *at;
+    *at = value < old ? value : old;
+    return old;
+}
+template <typename T> static inline T atomicMax(T *at, T value)
+{
+    T old = *at;
+    *at = value > old ? value : old;
+    return old;
+}
+template <typename T> static inline T atomicCAS(T *at, T expected, T value)
+{
+    T old = *at;
+    *at = old == expected ? value : old;
+    return old;
+}
+
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+
+/* One launch: run body(args) for each thread of each block, then discard. */
+struct sim_kernel {
+    const char *name;
+    dim3 grid, block;
+    void (*body)(void *args);
+    void (*discard)(void *args);
+    void *args;
+};
+cudaError_t sim_launch_kernel(const sim_kernel &k, cudaStream_t stream);
+
+/* The arguments are evaluated and copied now, as a real launch does. */
+template <typename... P, typename... A>
+cudaError_t sim_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
+                       cudaStream_t stream, A... args)
+{
+    auto call = [=] { kernel(args...); };
+    typedef decltype(call) call_type;
+    sim_kernel k = {name,
+                    grid,
+                    block,
+                    [](void *c) { (*(call_type *)c)(); },
+                    [](void *c) { delete (call_type *)c; },
+                    new call_type(call)};
+    return sim_launch_kernel(k, stream);
+}

@@ -1,0 +1,246 @@
+/* kernel.cc -- runs the threads of a kernel one by one on the CPU.
+ *
+ * A thread runs until it ends or waits for others: at __syncthreads, or at an exchange between the
+ * lanes of its warp. Then it keeps its stack (a fiber) and the next one runs. Blocks go one after
+ * the other; every second one runs its threads from the last to the first, so that a missing
+ * barrier shows in one of them. One kernel runs at a time in a process: shared memory and the
+ * numbers of threads are plain variables.
+ *
+ * What a GPU would hang on ends the process with a message: a barrier that some threads of the
+ * block do not reach, or threads that reach different ones. */
+#undef _FORTIFY_SOURCE /* its longjmp only goes down one stack */
+#include <cuda_runtime.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include "tests/sim/cuda/sim.h"
+
+enum { STACK_BYTES = 256 << 10, WARP = 32, MAX_THREADS = 1024, EXCHANGE_MAX_BYTES = 64 };
+enum state { IDLE, READY, AT_BARRIER, AT_EXCHANGE };
+
+struct fiber {
+    jmp_buf here;
+    ucontext_t first;
+    bool started;
+    state st;
+    unsigned thread;   /* of the block */
+    const void *place; /* of the barrier */
+};
+
+/* What the lanes of a warp exchange. A lane may deposit for the next exchange while others have yet
+ * to read this one: so there are two of each. */
+struct warp {
+    unsigned arrived, mask, n_exchanges;
+    size_t bytes;
+    const void *place;
+    char slot[2][WARP][EXCHANGE_MAX_BYTES];
+};
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+extern char __start_sim_shared[] __attribute__((weak, visibility("hidden")));
+extern char __stop_sim_shared[] __attribute__((weak, visibility("hidden")));
+
+static pthread_mutex_t running = PTHREAD_MUTEX_INITIALIZER;
+static fiber fibers[MAX_THREADS];
+static warp warps[MAX_THREADS / WARP];
+static jmp_buf scheduler;
+static fiber *current;
+static const sim_kernel *kernel;
+static unsigned n_threads, n_taken, n_done;
+static bool backwards;
+
+static void die(const char *what)
+{
+    fprintf(stderr,
+            "CUDA stand-in: kernel %s, block (%u,%u,%u): %s\n"
+            "HINT: a GPU would hang here, or go on with wrong values\n",
+            kernel->name, blockIdx.x, blockIdx.y, blockIdx.z, what);
+    abort();
+}
+
+static void set_thread(unsigned t)
+{
+    threadIdx.x = t % blockDim.x;
+    threadIdx.y = t / blockDim.x % blockDim.y;
+    threadIdx.z = t / blockDim.x / blockDim.y;
+}
+
+static void to_scheduler()
+{
+    if (_setjmp(current->here) == 0)
+        _longjmp(scheduler, 1);
+}
+
+/* The life of a fiber: thread after thread, until one waits and another fiber has to go on. */
+static void fiber_main()
+{
+    for (;;) {
+        while (n_taken < n_threads) {
+            unsigned t = n_taken++;
+            current->thread = backwards ? n_threads - 1 - t : t;
+            set_thread(current->thread);
+            kernel->body(kernel->args);
+            n_done++;
+        }
+        current->st = IDLE;
+        to_scheduler();
+    }
+}
+
+static void resume(fiber *f)
+{
+    current = f;
+    set_thread(f->thread);
+    if (_setjmp(scheduler) != 0)
+        return;
+    if (f->started)
+        _longjmp(f->here, 1);
+    f->started = true;
+    getcontext(&f->first);
+    f->first.uc_stack.ss_size = STACK_BYTES;
+    f->first.uc_stack.ss_sp = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
+                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    if (f->first.uc_stack.ss_sp == MAP_FAILED)
+        die("no memory for a stack");
+    makecontext(&f->first, fiber_main, 0);
+    setcontext(&f->first);
+}
+
+/* ---- what threads wait for ------------------------------------------------------------------- */
+
+void __syncthreads(void)
+{
+    current->st = AT_BARRIER;
+    current->place = __builtin_return_address(0);
+    to_scheduler();
+}
+
+unsigned sim_lane(void)
+{
+    return current->thread % WARP;
+}
+
+void sim_exchange(unsigned mask, const void *mine, size_t bytes, void *all, const void *place)
+{
+    unsigned lane = current->thread % WARP;
+    warp *w = &warps[current->thread / WARP];
+    if (bytes > EXCHANGE_MAX_BYTES || !(mask >> lane & 1))
+        die("a thread takes part in an exchange whose mask is without it");
+    if (w->arrived != 0 && (w->mask != mask || w->bytes != bytes || w->place != place))
+        die("the lanes of a warp are at different exchanges");
+    w->mask = mask;
+    w->bytes = bytes;
+    w->place = place;
+    w->arrived |= 1u << lane;
+    const unsigned turn = w->n_exchanges % 2;
+    memcpy(w->slot[turn][lane], mine, bytes);
+    current->st = AT_EXCHANGE;
+    to_scheduler();
+    for (unsigned l = 0; l < WARP; l++)
+        memcpy((char *)all + l * bytes, w->slot[turn][l], bytes);
+}
+
+void __syncwarp(unsigned mask)
+{
+    char none = 0, all[WARP];
+    sim_exchange(mask, &none, 1, all, __builtin_return_address(0));
+}
+
+/* Lanes of warps that are complete go on. */
+static bool release_warps(unsigned n_used)
+{
+    bool any = false;
+    for (unsigned i = 0; i < n_used; i++) {
+        warp *w = &warps[fibers[i].thread / WARP];
+        if (fibers[i].st != AT_EXCHANGE || w->arrived != w->mask)
+            continue;
+        for (unsigned k = 0; k < n_used; k++)
+            if (fibers[k].st == AT_EXCHANGE && fibers[k].thread / WARP == fibers[i].thread / WARP)
+                fibers[k].st = READY;
+        w->arrived = 0;
+        w->n_exchanges++;
+        any = true;
+    }
+    return any;
+}
+
+/* All threads that wait at the barrier go on: these are all threads of the block. */
+static bool release_barrier(unsigned n_used)
+{
+    const void *place = NULL;
+    unsigned n_at = 0;
+    for (unsigned i = 0; i < n_used; i++) {
+        if (fibers[i].st != AT_BARRIER)
+            continue;
+        if (place != NULL && place != fibers[i].place)
+            die("threads wait at different barriers");
+        place = fibers[i].place;
+        n_at++;
+    }
+    if (n_at == 0)
+        return false;
+    if (n_at != n_threads)
+        die(n_done > 0 ? "threads wait at a barrier that others have passed by"
+                       : "threads wait at a barrier, others for lanes that do not come");
+    for (unsigned i = 0; i < n_used; i++)
+        fibers[i].st = READY;
+    return true;
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+static void run_block()
+{
+    unsigned n_used = 0;
+    n_taken = n_done = 0;
+    if (__start_sim_shared != NULL)
+        memset(__start_sim_shared, 0xFF, (size_t)(__stop_sim_shared - __start_sim_shared));
+    for (unsigned i = 0; i < (n_threads + WARP - 1) / WARP; i++)
+        warps[i].arrived = 0;
+    while (n_taken < n_threads) {
+        fiber *f = &fibers[n_used++];
+        f->st = READY;
+        resume(f);
+    }
+    while (n_done < n_threads) {
+        if (!release_warps(n_used) && !release_barrier(n_used))
+            die("lanes wait for others of their warp that do not come");
+        for (unsigned i = 0; i < n_used; i++)
+            if (fibers[i].st == READY)
+                resume(&fibers[i]);
+    }
+}
+
+static fsdp_status run_kernel(void *args, int)
+{
+    const sim_kernel *k = (const sim_kernel *)args;
+    pthread_mutex_lock(&running);
+    kernel = k;
+    blockDim = k->block;
+    gridDim = k->grid;
+    n_threads = k->block.x * k->block.y * k->block.z;
+    for (blockIdx.z = 0; blockIdx.z < gridDim.z; blockIdx.z++)
+        for (blockIdx.y = 0; blockIdx.y < gridDim.y; blockIdx.y++)
+            for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) {
+                run_block();
+                backwards = !backwards;
+            }
+    pthread_mutex_unlock(&running);
+    k->discard(k->args);
+    return FSDP_OK;
+}
+
+cudaError_t sim_launch_kernel(const sim_kernel &k, cudaStream_t s)
+{
+    const unsigned n = k.block.x * k.block.y * k.block.z;
+    if (n == 0 || n > MAX_THREADS || k.grid.x == 0 || k.grid.y == 0 || k.grid.z == 0 ||
+        k.grid.y > 65535 || k.grid.z > 65535)
+        return cudaErrorInvalidConfiguration;
+    fsdp_status status = stream_launch(sim_stream(s), run_kernel, &k, sizeof k);
+    return status == FSDP_OK ? cudaSuccess : cudaErrorLaunchFailure;
+}
