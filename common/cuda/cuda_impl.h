@@ -66,6 +66,9 @@ void cuda_device_fail(cuda_device *d);
  * the wait, and fails all streams of d. Several may be set; poll NULL: no longer the one of self.
  *   errors  FSDP_ENOMEM too many */
 fsdp_status cuda_device_set_poll(device *d, fsdp_status (*poll)(void *self), void *self);
+/* cuda_look -- whether the event is reached; NULL: whether the stream has done all. From any
+ * thread; cudaErrorNotReady: no. */
+cudaError_t cuda_look(cudaStream_t handle, cudaEvent_t e);
 /* cuda_wait -- the host waits for the event; NULL: for all of the stream.
  *   errors  FSDP_EDEVICE the GPU's; a poll's; not those of host tasks */
 fsdp_status cuda_wait(cuda_stream *s, cudaEvent_t e);

@@ -8,30 +8,24 @@ int cuda_n_devices(void)
     return cudaGetDeviceCount(&n) == cudaSuccess ? n : 0;
 }
 
-/* ---- copies and launches --------------------------------------------------------------------- */
+/* ---- launches -------------------------------------------------------------------------------- */
 
-fsdp_status cuda_move(stream *s, const device_act *act)
+/* What issues work of the GPU's own runs now. */
+static fsdp_status cuda_launch(stream *base, const launch_config *l, const device_act *act)
 {
-    cudaStream_t handle = cuda_stream_of(s);
-    TRY(cuda_stream_status(cuda_stream_at(s)));
-    if (act->kind == ACT_FILL)
-        return cuda_status(cudaMemsetAsync(act->dst, act->byte, act->bytes, handle), "fill");
-    return cuda_status(cudaMemcpyAsync(act->dst, act->src, act->bytes, cudaMemcpyDefault, handle),
-                       "copy");
-}
-
-/* The work that fn issues is the device's own: fn runs now. */
-static fsdp_status cuda_launch(stream *s, const launch_config *l, const device_act *act)
-{
-    (void)act;
-    (void)s;
-    FSDP_ASSERT(l->issues && "a launch on the host is not there yet");
-    return l->fn((void *)(uintptr_t)l->args, 1);
+    cuda_stream *s = cuda_stream_at(base);
+    TRY(cuda_stream_status(s));
+    cuda_stream_recent(s, l->work.key.name != NULL ? l->work.key.name : l->name, l->label);
+    cuda_watched *watched = cuda_watch_begin(s, act);
+    fsdp_status status = l->issues ? l->fn((void *)(uintptr_t)l->args, base->n_threads)
+                                   : cuda_host_task(s, l->fn, l->args, l->args_bytes);
+    cuda_watch_end(s, watched, status);
+    return status;
 }
 
 typedef struct issue_args {
     cuda_issue_fn fn;
-    cudaStream_t stream;
+    cuda_stream *stream;
     const void *args;
     const char *name;
 } issue_args;
@@ -40,12 +34,12 @@ static fsdp_status issue_now(void *args, int n_threads)
 {
     const issue_args *a = args;
     (void)n_threads;
-    return cuda_status(a->fn(a->stream, a->args), a->name);
+    return cuda_stream_check(a->stream, a->fn(a->stream->handle, a->args), a->name);
 }
 
 fsdp_status cuda_issue(stream *s, cuda_issue_fn fn, const void *args, op_work work)
 {
-    const issue_args a = {fn, cuda_stream_of(s), args, work.info.key.name};
+    const issue_args a = {fn, cuda_stream_at(s), args, work.info.key.name};
     return stream_launch_work(s, &(launch_config){.fn = issue_now,
                                                   .args = &a,
                                                   .args_bytes = sizeof a,
@@ -63,6 +57,7 @@ static void cuda_close(device *d)
         if (cuda_device_of(d)->fates[i].stream != NULL)
             cuda_stream_free(&cuda_device_of(d)->fates[i].stream->base);
     cuda_memory_close(cuda_device_of(d));
+    cuda_watch_close(cuda_device_of(d));
     pthread_mutex_destroy(&cuda_device_of(d)->lock);
     ledger_free(d->host_ledger);
     ledger_free(d->ledger);
@@ -91,8 +86,11 @@ static fsdp_status cuda_open(const device_config *config, device **out)
     if (status == FSDP_OK)
         status = cuda_memory_open(d);
     if (status == FSDP_OK)
-        status =
-            cuda_stream_create(&d->base, &(stream_config){.name = "compute"}, &d->base.compute);
+        status = cuda_watch_open(d);
+    if (status == FSDP_OK)
+        status = cuda_stream_create(
+            &d->base, &(stream_config){.name = "compute", .n_threads = config->n_threads},
+            &d->base.compute);
     if (status == FSDP_OK)
         *out = &d->base;
     else
@@ -115,6 +113,8 @@ const device_backend device_cuda = {.name = "cuda",
                                     .event_elapsed_s = cuda_event_elapsed_s,
                                     .alloc = cuda_alloc,
                                     .alloc_host = cuda_alloc_host,
+                                    .share_find = cuda_share_find,
+                                    .share_fd = cuda_share_fd,
                                     .free = cuda_free,
                                     .move = cuda_move,
                                     .launch = cuda_launch,

@@ -107,9 +107,9 @@ static fsdp_status gpu_failed(cuda_stream *s, cudaError_t error)
     return cuda_stream_status(s);
 }
 
-/* Has the stream got there? cudaErrorNotReady is no error, but CUDA keeps it as the last one, which
- * the next launch would find. */
-static cudaError_t look(cudaStream_t handle, cudaEvent_t e)
+/* cudaErrorNotReady is no error, but CUDA keeps it as the last one, which the next launch would
+ * find. */
+cudaError_t cuda_look(cudaStream_t handle, cudaEvent_t e)
 {
     const cudaError_t error = e != NULL ? cudaEventQuery(e) : cudaStreamQuery(handle);
     if (error == cudaErrorNotReady)
@@ -122,7 +122,7 @@ fsdp_status cuda_stream_check(cuda_stream *s, cudaError_t error, const char *wha
     if (error == cudaSuccess)
         return FSDP_OK;
     (void)cudaGetLastError();
-    const cudaError_t of_gpu = look(s->handle, NULL);
+    const cudaError_t of_gpu = cuda_look(s->handle, NULL);
     if (of_gpu != cudaSuccess && of_gpu != cudaErrorNotReady)
         return gpu_failed(s, of_gpu);
     (void)cuda_status(error, what);
@@ -178,7 +178,7 @@ fsdp_status cuda_wait(cuda_stream *s, cudaEvent_t e)
     for (;;) {
         if (atomic_load(&d->failed))
             return status_of(&d->error);
-        const cudaError_t error = look(s->handle, e);
+        const cudaError_t error = cuda_look(s->handle, e);
         if (error == cudaSuccess)
             return FSDP_OK;
         if (error != cudaErrorNotReady)
@@ -233,6 +233,7 @@ fsdp_status cuda_stream_sync(stream *base)
 {
     cuda_stream *s = cuda_stream_at(base);
     (void)cuda_wait(s, NULL);
+    cuda_watch_tell_all(cuda_device_of(base->device));
     return cuda_stream_status(s);
 }
 
@@ -240,6 +241,8 @@ void cuda_stream_free(stream *base)
 {
     cuda_stream *s = cuda_stream_at(base);
     (void)cuda_wait(s, NULL);
+    cuda_watch_tell(s);
+    cuda_worker_free(s);
     (void)cudaStreamDestroy(s->handle);
     cuda_device_of(base->device)->fates[s->number].stream = NULL;
     free(s);
@@ -290,12 +293,14 @@ fsdp_status cuda_stream_wait_event(stream *on, event *base, const device_act *ac
 {
     cuda_event *e = (cuda_event *)base;
     cuda_stream *s = cuda_stream_at(on);
-    (void)act;
     if (!e->recorded)
         return cuda_stream_status(s);
-    TRY(cuda_stream_check(s, cudaStreamWaitEvent(s->handle, e->handle, 0), "stream_wait_event"));
     (void)cuda_stream_status(s); /* its own error is the first */
+    cuda_watched *watched = cuda_watch_begin(s, act);
+    fsdp_status status =
+        cuda_stream_check(s, cudaStreamWaitEvent(s->handle, e->handle, 0), "stream_wait_event");
     reach_add(&s->reach, &e->reach);
+    cuda_watch_end(s, watched, status);
     return cuda_stream_status(s);
 }
 
@@ -304,6 +309,7 @@ fsdp_status cuda_event_sync(event *base)
     cuda_event *e = (cuda_event *)base;
     cuda_device *d = cuda_device_of(base->device);
     (void)cuda_wait(cuda_stream_at(d->base.compute), e->handle);
+    cuda_watch_tell_all(d);
     return status_of(cuda_reach_error(d, &e->reach, 0));
 }
 
@@ -311,7 +317,7 @@ fsdp_status cuda_event_sync(event *base)
 bool cuda_event_done(event *base)
 {
     cuda_device *d = cuda_device_of(base->device);
-    const cudaError_t error = look(NULL, ((cuda_event *)base)->handle);
+    const cudaError_t error = cuda_look(NULL, ((cuda_event *)base)->handle);
     if (error == cudaErrorNotReady)
         (void)poll_all(d);
     return error != cudaErrorNotReady || atomic_load(&d->failed);
@@ -319,7 +325,7 @@ bool cuda_event_done(event *base)
 
 static fsdp_status expect_reached(const cuda_event *e, const char *which)
 {
-    if (e->recorded && look(NULL, e->handle) == cudaSuccess)
+    if (e->recorded && cuda_look(NULL, e->handle) == cudaSuccess)
         return FSDP_OK;
     return fsdp_error(FSDP_ESTATE, "record both, then event_sync the second",
                       "event_elapsed_s: the %s event has not been reached", which);
