@@ -147,16 +147,24 @@ static fsdp_status issue_now(void *args, int n_threads)
     return cuda_status(a->fn(a->stream, a->args), a->name);
 }
 
+fsdp_status cuda_issue_as(stream *s, cuda_issue_fn fn, const void *args, const launch_config *what)
+{
+    const issue_args a = {fn, cuda_stream_of(s), args,
+                          what->name ? what->name : what->work.key.name};
+    launch_config l = *what;
+    l.fn = issue_now;
+    l.args = &a;
+    l.args_bytes = sizeof a;
+    l.issues = true;
+    return stream_launch_work(s, &l);
+}
+
 fsdp_status cuda_issue(stream *s, cuda_issue_fn fn, const void *args, op_work work)
 {
-    const issue_args a = {fn, cuda_stream_of(s), args, work.info.key.name};
-    return stream_launch_work(s, &(launch_config){.fn = issue_now,
-                                                  .args = &a,
-                                                  .args_bytes = sizeof a,
-                                                  .issues = true,
-                                                  .work = work.info,
-                                                  .accesses = work.accesses,
-                                                  .n_accesses = work.n_accesses});
+    return cuda_issue_as(s, fn, args,
+                         &(launch_config){.work = work.info,
+                                          .accesses = work.accesses,
+                                          .n_accesses = work.n_accesses});
 }
 
 /* ---- device ---------------------------------------------------------------------------------- */
