@@ -1,19 +1,6 @@
-/* device.c -- a GPU as a device of device.h: streams, events and copies are CUDA's, one for one.
- *
- * [CUDA cudaStreamCreateWithPriority, cudaEventRecord, cudaMemcpyAsync] */
+/* device.c -- a GPU as a device of device.h: opening it, and launches. */
 #include <stdlib.h>
 #include "common/cuda/cuda_impl.h"
-
-fsdp_status cuda_status(cudaError_t error, const char *what)
-{
-    if (error == cudaSuccess)
-        return FSDP_OK;
-    if (error == cudaErrorMemoryAllocation)
-        return fsdp_error(FSDP_ENOMEM, "use a smaller --batch-size, --seq-len or model", "%s: %s",
-                          what, cudaGetErrorString(error));
-    return fsdp_error(FSDP_EDEVICE, "", "%s: %s (%s)", what, cudaGetErrorString(error),
-                      cudaGetErrorName(error));
-}
 
 int cuda_n_devices(void)
 {
@@ -21,103 +8,12 @@ int cuda_n_devices(void)
     return cudaGetDeviceCount(&n) == cudaSuccess ? n : 0;
 }
 
-/* ---- streams --------------------------------------------------------------------------------- */
-
-static fsdp_status cuda_stream_create(device *d, const stream_config *config, stream **out)
-{
-    int least, greatest;
-    TRY(cuda_status(cudaDeviceGetStreamPriorityRange(&least, &greatest), "priorities"));
-    cuda_stream *s = calloc(1, sizeof *s);
-    if (s == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "stream_create: no memory for '%s'", config->name);
-    s->base.device = d;
-    s->base.n_threads = 1;
-    snprintf(s->base.name, sizeof s->base.name, "%s", config->name);
-    int priority = -config->priority; /* CUDA's go the other way */
-    priority = priority > least ? least : priority < greatest ? greatest : priority;
-    fsdp_status status = cuda_status(
-        cudaStreamCreateWithPriority(&s->handle, cudaStreamNonBlocking, priority), "stream_create");
-    if (status == FSDP_OK)
-        *out = &s->base;
-    else
-        free(s);
-    return status;
-}
-
-static fsdp_status cuda_stream_sync(stream *s)
-{
-    return cuda_status(cudaStreamSynchronize(cuda_stream_of(s)), s->name);
-}
-
-static void cuda_stream_free(stream *s)
-{
-    (void)cudaStreamSynchronize(cuda_stream_of(s));
-    (void)cudaStreamDestroy(cuda_stream_of(s));
-    free(s);
-}
-
-/* ---- events ---------------------------------------------------------------------------------- */
-
-static fsdp_status cuda_event_create(device *d, bool timed, event **out)
-{
-    cuda_event *e = calloc(1, sizeof *e);
-    if (e == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "event_create: no memory");
-    e->base = (event){.device = d, .timed = timed};
-    fsdp_status status = cuda_status(
-        cudaEventCreateWithFlags(&e->handle, timed ? cudaEventDefault : cudaEventDisableTiming),
-        "event_create");
-    if (status == FSDP_OK)
-        *out = &e->base;
-    else
-        free(e);
-    return status;
-}
-
-static void cuda_event_free(event *e)
-{
-    (void)cudaEventDestroy(((cuda_event *)e)->handle);
-    free(e);
-}
-
-static fsdp_status cuda_event_record(event *e, stream *s)
-{
-    return cuda_status(cudaEventRecord(((cuda_event *)e)->handle, cuda_stream_of(s)),
-                       "event_record");
-}
-
-static fsdp_status cuda_stream_wait_event(stream *s, event *e, const device_act *act)
-{
-    (void)act;
-    return cuda_status(cudaStreamWaitEvent(cuda_stream_of(s), ((cuda_event *)e)->handle, 0),
-                       "stream_wait_event");
-}
-
-static fsdp_status cuda_event_sync(event *e)
-{
-    return cuda_status(cudaEventSynchronize(((cuda_event *)e)->handle), "event_sync");
-}
-
-static bool cuda_event_done(event *e)
-{
-    return cudaEventQuery(((cuda_event *)e)->handle) == cudaSuccess;
-}
-
-static fsdp_status cuda_event_elapsed_s(event *begin, event *end, double *out)
-{
-    float ms = 0;
-    TRY(cuda_status(
-        cudaEventElapsedTime(&ms, ((cuda_event *)begin)->handle, ((cuda_event *)end)->handle),
-        "event_elapsed_s"));
-    *out = (double)ms * 1e-3;
-    return FSDP_OK;
-}
-
 /* ---- copies and launches --------------------------------------------------------------------- */
 
-static fsdp_status cuda_move(stream *s, const device_act *act)
+fsdp_status cuda_move(stream *s, const device_act *act)
 {
     cudaStream_t handle = cuda_stream_of(s);
+    TRY(cuda_stream_status(cuda_stream_at(s)));
     if (act->kind == ACT_FILL)
         return cuda_status(cudaMemsetAsync(act->dst, act->byte, act->bytes, handle), "fill");
     return cuda_status(cudaMemcpyAsync(act->dst, act->src, act->bytes, cudaMemcpyDefault, handle),
@@ -147,25 +43,35 @@ static fsdp_status issue_now(void *args, int n_threads)
     return cuda_status(a->fn(a->stream, a->args), a->name);
 }
 
+fsdp_status cuda_issue_as(stream *s, cuda_issue_fn fn, const void *args, const launch_config *what)
+{
+    const issue_args a = {fn, cuda_stream_of(s), args,
+                          what->name ? what->name : what->work.key.name};
+    launch_config l = *what;
+    l.fn = issue_now;
+    l.args = &a;
+    l.args_bytes = sizeof a;
+    l.issues = true;
+    return stream_launch_work(s, &l);
+}
+
 fsdp_status cuda_issue(stream *s, cuda_issue_fn fn, const void *args, op_work work)
 {
-    const issue_args a = {fn, cuda_stream_of(s), args, work.info.key.name};
-    return stream_launch_work(s, &(launch_config){.fn = issue_now,
-                                                  .args = &a,
-                                                  .args_bytes = sizeof a,
-                                                  .issues = true,
-                                                  .work = work.info,
-                                                  .accesses = work.accesses,
-                                                  .n_accesses = work.n_accesses});
+    return cuda_issue_as(s, fn, args,
+                         &(launch_config){.work = work.info,
+                                          .accesses = work.accesses,
+                                          .n_accesses = work.n_accesses});
 }
 
 /* ---- device ---------------------------------------------------------------------------------- */
 
 static void cuda_close(device *d)
 {
-    if (d->compute != NULL)
-        cuda_stream_free(d->compute);
+    for (int i = CUDA_STREAMS - 1; i >= 0; i--)
+        if (cuda_device_of(d)->fates[i].stream != NULL)
+            cuda_stream_free(&cuda_device_of(d)->fates[i].stream->base);
     cuda_memory_close(cuda_device_of(d));
+    pthread_mutex_destroy(&cuda_device_of(d)->lock);
     ledger_free(d->host_ledger);
     ledger_free(d->ledger);
     free(d);
@@ -186,6 +92,7 @@ static fsdp_status cuda_open(const device_config *config, device **out)
                        .config = *config,
                        .ledger = ledger_create(),
                        .host_ledger = ledger_create()};
+    pthread_mutex_init(&d->lock, NULL);
     fsdp_status status = d->base.ledger == NULL || d->base.host_ledger == NULL
                              ? fsdp_error(FSDP_ENOMEM, "", "device_open: no memory")
                              : cuda_status(cudaSetDevice(config->index), "cudaSetDevice");

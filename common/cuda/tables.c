@@ -2,7 +2,12 @@
 #include "common/cuda/cuda_impl.h"
 #include "common/cuda/kernels.h"
 
-#define SHARED_OPS .gelu = cuda_gelu, .adamw = cuda_adamw
+static const sum_kernels SUMS = {
+    .add = cuda_add, .round = cuda_round, .launch = cuda_sum_launch, .sum_i64 = cuda_sum_launch};
+
+#define SHARED_OPS                                                                                 \
+    .gelu = cuda_gelu, .gelu_backward = cuda_gelu_backward, .cast = cuda_cast, .add = cuda_add,    \
+    .scale = cuda_scale, .adamw = cuda_adamw, .sgd = cuda_sgd, .sums = &SUMS
 
 const ops *ops_cuda_fast(void)
 {

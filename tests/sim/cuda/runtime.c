@@ -10,6 +10,8 @@ enum { SIM_GPUS = 16 };
 
 struct CUstream_st {
     stream *s;
+    event *tail; /* stands for all work issued, unless `changed` */
+    bool changed;
 };
 struct CUevent_st {
     event *e;
@@ -30,9 +32,13 @@ static cudaError_t from_status(fsdp_status status)
     return fail(status == FSDP_ENOMEM ? cudaErrorMemoryAllocation : cudaErrorLaunchFailure);
 }
 
+/* For one more call on it. */
 stream *sim_stream(cudaStream_t q)
 {
-    return q != NULL ? q->s : device_compute_stream(gpu);
+    if (q == NULL)
+        return device_compute_stream(gpu);
+    q->changed = true;
+    return q->s;
 }
 
 const char *cudaGetErrorName(cudaError_t error)
@@ -114,15 +120,25 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *q, unsigned flags, int pr
     *q = calloc(1, sizeof **q);
     if (*q == NULL)
         return fail(cudaErrorMemoryAllocation);
-    return from_status(
-        stream_create(gpu, &(stream_config){.name = "CUDA", .priority = -priority}, &(*q)->s));
+    fsdp_status status =
+        stream_create(gpu, &(stream_config){.name = "CUDA", .priority = -priority}, &(*q)->s);
+    return from_status(status == FSDP_OK ? event_create(gpu, &(*q)->tail) : status);
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t q)
 {
     stream_free(q->s);
+    event_free(q->tail);
     free(q);
     return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t q)
+{
+    if (q->changed)
+        (void)event_record(q->tail, q->s);
+    q->changed = false;
+    return event_done(q->tail) ? cudaSuccess : fail(cudaErrorNotReady);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t q)
@@ -164,7 +180,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t w)
 
 cudaError_t cudaEventQuery(cudaEvent_t w)
 {
-    return event_done(w->e) ? cudaSuccess : cudaErrorNotReady;
+    return event_done(w->e) ? cudaSuccess : fail(cudaErrorNotReady);
 }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
