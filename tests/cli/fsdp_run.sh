@@ -48,8 +48,10 @@ expect_within() {
     [ "$took_ms" -lt $(($1 * 1000)) ] || complain "took $took_ms ms, expected less than $1 s"
 }
 
-# begin COMMAND... -- the launcher in the background, its id in $job. A shell's background jobs ignore SIGINT.
+# begin COMMAND... -- the launcher in the background, its id in $job. A shell's background jobs ignore SIGINT. That shell
+# may open the files late: whoever awaits a line must not find those of the case before.
 begin() {
+    : >"$work/out"
     env --default-signal=INT "$run" "$@" >"$work/out" 2>"$work/err" </dev/null &
     job=$!
     begun=$(now_ms)
