@@ -16,6 +16,7 @@ typedef struct cuda_device {
     device base;
     cudaMemPool_t pool;
     void *blocks; /* of memory.c: a tree (tsearch) of what is handed out, by address */
+    struct cuda_matmul *matmul; /* of matmul.c */
 } cuda_device;
 
 typedef struct cuda_stream {

@@ -3,6 +3,7 @@
  * [CUDA cudaStreamCreateWithPriority, cudaEventRecord, cudaMemcpyAsync] */
 #include <stdlib.h>
 #include "common/cuda/cuda_impl.h"
+#include "common/cuda/fast_kernels.h"
 
 fsdp_status cuda_status(cudaError_t error, const char *what)
 {
@@ -165,6 +166,7 @@ static void cuda_close(device *d)
 {
     if (d->compute != NULL)
         cuda_stream_free(d->compute);
+    matmul_close(cuda_device_of(d)->matmul);
     cuda_memory_close(cuda_device_of(d));
     ledger_free(d->host_ledger);
     ledger_free(d->ledger);
@@ -191,6 +193,8 @@ static fsdp_status cuda_open(const device_config *config, device **out)
                              : cuda_status(cudaSetDevice(config->index), "cudaSetDevice");
     if (status == FSDP_OK)
         status = cuda_memory_open(d);
+    if (status == FSDP_OK)
+        status = matmul_open(&d->matmul);
     if (status == FSDP_OK)
         status =
             cuda_stream_create(&d->base, &(stream_config){.name = "compute"}, &d->base.compute);

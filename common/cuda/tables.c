@@ -1,12 +1,13 @@
 /* tables.c -- the op tables of the CUDA backend. */
 #include "common/cuda/cuda_impl.h"
+#include "common/cuda/fast_kernels.h"
 #include "common/cuda/kernels.h"
 
 #define SHARED_OPS .gelu = cuda_gelu, .adamw = cuda_adamw
 
 const ops *ops_cuda_fast(void)
 {
-    static const ops TABLE = {.name = "fast", SHARED_OPS};
+    static const ops TABLE = {.name = "fast", .matmul = fast_matmul, SHARED_OPS};
     return &TABLE;
 }
 
