@@ -1,5 +1,6 @@
 /* tables.c -- the op tables of the CUDA backend. */
 #include "common/cuda/cuda_impl.h"
+#include "common/cuda/fast_kernels.h"
 #include "common/cuda/kernels.h"
 
 static const sum_kernels SUMS = {
@@ -11,7 +12,7 @@ static const sum_kernels SUMS = {
 
 const ops *ops_cuda_fast(void)
 {
-    static const ops TABLE = {.name = "fast", SHARED_OPS};
+    static const ops TABLE = {.name = "fast", .matmul = fast_matmul, SHARED_OPS};
     return &TABLE;
 }
 
