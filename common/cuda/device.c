@@ -1,6 +1,7 @@
 /* device.c -- a GPU as a device of device.h: opening it, and launches. */
 #include <stdlib.h>
 #include "common/cuda/cuda_impl.h"
+#include "common/cuda/fast_kernels.h"
 
 int cuda_n_devices(void)
 {
@@ -37,16 +38,24 @@ static fsdp_status issue_now(void *args, int n_threads)
     return cuda_stream_check(a->stream, a->fn(a->stream->handle, a->args), a->name);
 }
 
+fsdp_status cuda_issue_as(stream *s, cuda_issue_fn fn, const void *args, const launch_config *what)
+{
+    const issue_args a = {fn, cuda_stream_at(s), args,
+                          what->name ? what->name : what->work.key.name};
+    launch_config l = *what;
+    l.fn = issue_now;
+    l.args = &a;
+    l.args_bytes = sizeof a;
+    l.issues = true;
+    return stream_launch_work(s, &l);
+}
+
 fsdp_status cuda_issue(stream *s, cuda_issue_fn fn, const void *args, op_work work)
 {
-    const issue_args a = {fn, cuda_stream_at(s), args, work.info.key.name};
-    return stream_launch_work(s, &(launch_config){.fn = issue_now,
-                                                  .args = &a,
-                                                  .args_bytes = sizeof a,
-                                                  .issues = true,
-                                                  .work = work.info,
-                                                  .accesses = work.accesses,
-                                                  .n_accesses = work.n_accesses});
+    return cuda_issue_as(s, fn, args,
+                         &(launch_config){.work = work.info,
+                                          .accesses = work.accesses,
+                                          .n_accesses = work.n_accesses});
 }
 
 /* ---- device ---------------------------------------------------------------------------------- */
@@ -56,6 +65,7 @@ static void cuda_close(device *d)
     for (int i = CUDA_STREAMS - 1; i >= 0; i--)
         if (cuda_device_of(d)->fates[i].stream != NULL)
             cuda_stream_free(&cuda_device_of(d)->fates[i].stream->base);
+    matmul_close(cuda_device_of(d)->matmul);
     cuda_memory_close(cuda_device_of(d));
     cuda_watch_close(cuda_device_of(d));
     pthread_mutex_destroy(&cuda_device_of(d)->lock);
@@ -85,6 +95,8 @@ static fsdp_status cuda_open(const device_config *config, device **out)
                              : cuda_status(cudaSetDevice(config->index), "cudaSetDevice");
     if (status == FSDP_OK)
         status = cuda_memory_open(d);
+    if (status == FSDP_OK)
+        status = matmul_open(&d->matmul);
     if (status == FSDP_OK)
         status = cuda_watch_open(d);
     if (status == FSDP_OK)

@@ -6,8 +6,17 @@
 
 EXTERN_C_BEGIN
 
-/* cuda_gelu ... cuda_adamw -- of both tables. */
+/* cuda_gelu ... cuda_sgd -- of both tables. */
 fsdp_status cuda_gelu(stream *s, const gelu_args *a);
+fsdp_status cuda_gelu_backward(stream *s, const gelu_backward_args *a);
+fsdp_status cuda_cast(stream *s, const cast_args *a);
+fsdp_status cuda_add(stream *s, const add_args *a);
+fsdp_status cuda_scale(stream *s, const scale_args *a);
 fsdp_status cuda_adamw(stream *s, const adamw_args *a);
+fsdp_status cuda_sgd(stream *s, const sgd_args *a);
+
+/* cuda_round -- the `round` of the sums; cuda_sum_launch -- their `launch` and `sum_i64`. */
+fsdp_status cuda_round(stream *s, const round_args *a);
+fsdp_status cuda_sum_launch(stream *s, const sum_launch *l);
 
 EXTERN_C_END

@@ -1,12 +1,18 @@
 /* tables.c -- the op tables of the CUDA backend. */
 #include "common/cuda/cuda_impl.h"
+#include "common/cuda/fast_kernels.h"
 #include "common/cuda/kernels.h"
 
-#define SHARED_OPS .gelu = cuda_gelu, .adamw = cuda_adamw
+static const sum_kernels SUMS = {
+    .add = cuda_add, .round = cuda_round, .launch = cuda_sum_launch, .sum_i64 = cuda_sum_launch};
+
+#define SHARED_OPS                                                                                 \
+    .gelu = cuda_gelu, .gelu_backward = cuda_gelu_backward, .cast = cuda_cast, .add = cuda_add,    \
+    .scale = cuda_scale, .adamw = cuda_adamw, .sgd = cuda_sgd, .sums = &SUMS
 
 const ops *ops_cuda_fast(void)
 {
-    static const ops TABLE = {.name = "fast", SHARED_OPS};
+    static const ops TABLE = {.name = "fast", .matmul = fast_matmul, SHARED_OPS};
     return &TABLE;
 }
 

@@ -30,6 +30,15 @@ ROW_FN float gelu_slope(float x)
     return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * d_inner;
 }
 
+/* add_elem -- element i of out. */
+ROW_FN float add_elem(const add_args *a, size_t i, dtype round_to)
+{
+    if (round_to == DTYPE_F32)
+        return a->a[i] + a->b[i];
+    const float x = bf16_round(a->a[i]);
+    return a->b == NULL ? x : bf16_round(x + bf16_round(a->b[i]));
+}
+
 /* adamw_elem -- one element's update, given g = grad * coef. */
 ROW_FN void adamw_elem(const adamw_args *a, float g, float *param, float *m, float *v)
 {

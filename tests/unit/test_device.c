@@ -1,4 +1,5 @@
-/* test_device.c -- device.h on the CPU and on device_separate: streams, events, errors, copies.
+/* test_device.c -- device.h on the CPU, on device_separate, and on what FSDP_DEVICE names
+ * (tests/unit/target_lib.h): streams, events, errors, copies.
  *
  * Order is tested with gates (tasks that wait for the test), so that a wrong order shows every time
  * and not once in a while. Memory: test_device_memory.c; wrong use and limits:

@@ -1,5 +1,6 @@
 /* test_device_watch.c -- what can be seen of a device: the watch, timed events, names; and what is
- * set per stream: threads, priority. */
+ * set per stream: threads, priority. Also of the device that FSDP_DEVICE names
+ * (tests/unit/target_lib.h). */
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>

@@ -1,0 +1,306 @@
+/* matmul.c -- products of matrices by cuBLASLt.
+ *
+ *   matmul_open -> fast_matmul ... -> matmul_close       once for each device
+ *
+ * cuBLASLt counts by columns, where a row-major [m,n] is a matrix of n rows and m columns. So it is
+ * asked for out^T = op(b)^T op(a)^T, and nothing is moved: its A is our b and its B is our a.
+ *
+ *     a stored [m,k]: its B, k rows, ld k, as it is     a stored [k,m]: m rows, ld m, transposed
+ *     b stored [k,n]: its A, n rows, ld n, as it is     b stored [n,k]: k rows, ld k, transposed
+ *
+ * Sums are fp32 (CUBLAS_COMPUTE_32F, which rounds no operand). An element is rounded once: bias and
+ * residual go into the same call if they are stored as out, else a kernel adds them to products of
+ * fp32.
+ *
+ * Equal arguments give equal bits, on one model of GPU and one version of the library. cuBLASLt
+ * promises that for one algorithm whose sums are not cut among blocks (REDUCTION_SCHEME_NONE); and
+ * the algorithm is chosen once for all calls of the same shape, types, form and alignment, which
+ * makes a plan. The alignment that is promised follows from the shape, not from where an array
+ * happens to lie: a matrix of 7 x 36 floats is 1008 bytes, so 16, as if it stood in an array of
+ * such matrices. Nothing else is promised: a row may have other bits in a product of more rows. So
+ * what is to be equal on any number of ranks must be computed by calls of the same shape.
+ * [cuBLAS, "Results Reproducibility"] */
+#include <cublasLt.h>
+#include <search.h>
+#include <stdlib.h>
+#include "common/cuda/cuda_impl.h"
+#include "common/cuda/fast_kernels.h"
+#include "common/ops/check_type.h"
+
+/* device_alloc's alignment, and what a call may take for itself at most. */
+enum { MAX_ALIGNMENT = 64, MAX_WORKSPACE_BYTES = 32 << 20 };
+
+/* What a plan is made for; compared by its bytes. */
+typedef struct plan_key {
+    uint64_t m, n, k;
+    uint32_t a_alignment, b_alignment, out_alignment, bias_alignment; /* bias 0: there is none */
+    uint8_t trans_a, trans_b, adds, type, out_type, zero[3]; /* adds: with C */
+} plan_key;
+
+typedef struct matmul_plan {
+    plan_key key;
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t a, b, out;
+    cublasLtMatmulAlgo_t algorithm;
+    size_t workspace_bytes;
+} matmul_plan;
+
+struct cuda_matmul {
+    cublasLtHandle_t handle;
+    void *plans; /* tsearch */
+};
+
+static fsdp_status lt_status(cublasStatus_t status, const char *what)
+{
+    if (status == CUBLAS_STATUS_SUCCESS)
+        return FSDP_OK;
+    return fsdp_error(status == CUBLAS_STATUS_ALLOC_FAILED ? FSDP_ENOMEM : FSDP_EDEVICE, "",
+                      "matmul: %s: %s", what, cublasLtGetStatusString(status));
+}
+
+/* ---- plans ----------------------------------------------------------------------------------- */
+
+static void plan_free(void *plan)
+{
+    matmul_plan *p = plan;
+    if (p->product != NULL)
+        (void)cublasLtMatmulDescDestroy(p->product);
+    if (p->a != NULL)
+        (void)cublasLtMatrixLayoutDestroy(p->a);
+    if (p->b != NULL)
+        (void)cublasLtMatrixLayoutDestroy(p->b);
+    if (p->out != NULL)
+        (void)cublasLtMatrixLayoutDestroy(p->out);
+    free(p);
+}
+
+static int plan_compare(const void *a, const void *b)
+{
+    return memcmp(&((const matmul_plan *)a)->key, &((const matmul_plan *)b)->key, sizeof(plan_key));
+}
+
+/* What is certain of an array of matrices of `bytes` each that begins like ptr. */
+static uint32_t alignment_of(const void *ptr, size_t bytes)
+{
+    const uintptr_t bits = (uintptr_t)ptr | bytes | MAX_ALIGNMENT;
+    return (uint32_t)(bits & -bits);
+}
+
+static plan_key key_of(const matmul_args *a)
+{
+    const size_t bytes = dtype_bytes(a->type), out_bytes = a->m * a->n * dtype_bytes(a->out_type);
+    plan_key key = {.m = a->m,
+                    .n = a->n,
+                    .k = a->k,
+                    .a_alignment = alignment_of(a->a, a->m * a->k * bytes),
+                    .b_alignment = alignment_of(a->b, a->k * a->n * bytes),
+                    .out_alignment = alignment_of(a->out, out_bytes),
+                    .trans_a = a->trans_a,
+                    .trans_b = a->trans_b,
+                    .adds = a->accumulate || a->residual,
+                    .type = (uint8_t)a->type,
+                    .out_type = (uint8_t)a->out_type};
+    const uint32_t of_residual = alignment_of(a->residual, out_bytes);
+    if (of_residual < key.out_alignment)
+        key.out_alignment = of_residual;
+    if (a->bias)
+        key.bias_alignment = alignment_of(a->bias, a->n * bytes);
+    return key;
+}
+
+static cudaDataType_t lt_type(dtype t)
+{
+    return t == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF;
+}
+
+#define SET(p, attribute, value)                                                                   \
+    TRY(lt_status(cublasLtMatmulDescSetAttribute((p)->product, CUBLASLT_MATMUL_DESC_##attribute,   \
+                                                 &(value), sizeof(value)),                         \
+                  #attribute))
+
+/* The descriptions of the product and of its matrices. */
+static fsdp_status plan_describe(matmul_plan *p)
+{
+    const plan_key *key = &p->key;
+    const cublasOperation_t as_it_is = CUBLAS_OP_N, transposed = CUBLAS_OP_T;
+    const cudaDataType_t type = lt_type(key->type), out_type = lt_type(key->out_type);
+    const uint64_t m = key->m, n = key->n, k = key->k;
+    TRY(lt_status(cublasLtMatmulDescCreate(&p->product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "form"));
+    SET(p, TRANSA, *(key->trans_b ? &transposed : &as_it_is));
+    SET(p, TRANSB, *(key->trans_a ? &transposed : &as_it_is));
+    if (key->bias_alignment > 0) {
+        const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+        /* the algorithm is chosen by the pointer's alignment, and nobody follows it */
+        const uintptr_t like_bias = key->bias_alignment;
+        SET(p, EPILOGUE, epilogue);
+        SET(p, BIAS_DATA_TYPE, type);
+        SET(p, BIAS_POINTER, like_bias);
+    }
+    const uint64_t b_rows = key->trans_b ? k : n, b_cols = key->trans_b ? n : k;
+    const uint64_t a_rows = key->trans_a ? m : k, a_cols = key->trans_a ? k : m;
+    TRY(lt_status(cublasLtMatrixLayoutCreate(&p->b, type, b_rows, b_cols, (int64_t)b_rows), "b"));
+    TRY(lt_status(cublasLtMatrixLayoutCreate(&p->a, type, a_rows, a_cols, (int64_t)a_rows), "a"));
+    return lt_status(cublasLtMatrixLayoutCreate(&p->out, out_type, n, m, (int64_t)n), "out");
+}
+
+/* What an algorithm must keep to. */
+static cublasStatus_t preference_fill(cublasLtMatmulPreference_t preference, const plan_key *key)
+{
+    const uint64_t workspace = MAX_WORKSPACE_BYTES;
+    const uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE;
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t attribute;
+        const void *value;
+        size_t bytes;
+    } LIMITS[] = {{CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
+                  {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme, sizeof scheme},
+                  {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &key->b_alignment, 4},
+                  {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &key->a_alignment, 4},
+                  {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &key->out_alignment, 4},
+                  {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &key->out_alignment, 4}};
+    for (size_t i = 0; i < sizeof LIMITS / sizeof *LIMITS; i++) {
+        cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(
+            preference, LIMITS[i].attribute, LIMITS[i].value, LIMITS[i].bytes);
+        if (status != CUBLAS_STATUS_SUCCESS)
+            return status;
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static fsdp_status plan_choose(const struct cuda_matmul *lt, matmul_plan *p)
+{
+    cublasLtMatmulPreference_t preference;
+    cublasLtMatmulHeuristicResult_t best = {0};
+    int n_found = 0;
+    TRY(lt_status(cublasLtMatmulPreferenceCreate(&preference), "preference"));
+    cublasStatus_t status = preference_fill(preference, &p->key);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatmulAlgoGetHeuristic(lt->handle, p->product, p->b, p->a, p->out, p->out,
+                                                preference, 1, &best, &n_found);
+    (void)cublasLtMatmulPreferenceDestroy(preference);
+    if (status == CUBLAS_STATUS_SUCCESS && n_found == 0)
+        status = CUBLAS_STATUS_NOT_SUPPORTED;
+    p->algorithm = best.algo;
+    p->workspace_bytes = best.workspaceSize;
+    return lt_status(status, "no algorithm");
+}
+
+/* plan_of -- the plan of *a, made when it is first asked for; valid until matmul_close. */
+static fsdp_status plan_of(struct cuda_matmul *lt, const matmul_args *a, matmul_plan **out)
+{
+    const matmul_plan wanted = {.key = key_of(a)};
+    matmul_plan **found = tfind(&wanted, &lt->plans, plan_compare);
+    if (found != NULL) {
+        *out = *found;
+        return FSDP_OK;
+    }
+    matmul_plan *p = malloc(sizeof *p);
+    if (p == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "matmul: no memory for a plan");
+    *p = wanted;
+    fsdp_status status = plan_describe(p);
+    if (status == FSDP_OK)
+        status = plan_choose(lt, p);
+    if (status == FSDP_OK && tsearch(p, &lt->plans, plan_compare) == NULL)
+        status = fsdp_error(FSDP_ENOMEM, "", "matmul: no memory for a plan");
+    if (status != FSDP_OK)
+        plan_free(p);
+    *out = p;
+    return status;
+}
+
+fsdp_status matmul_open(struct cuda_matmul **out)
+{
+    struct cuda_matmul *lt = calloc(1, sizeof *lt);
+    if (lt == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "matmul: no memory");
+    fsdp_status status = lt_status(cublasLtCreate(&lt->handle), "cublasLtCreate");
+    if (status == FSDP_OK)
+        *out = lt;
+    else
+        free(lt);
+    return status;
+}
+
+void matmul_close(struct cuda_matmul *lt)
+{
+    if (lt == NULL)
+        return;
+    tdestroy(lt->plans, plan_free);
+    (void)cublasLtDestroy(lt->handle);
+    free(lt);
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+typedef struct matmul_call {
+    const matmul_args *args;
+    const struct cuda_matmul *lt;
+    const matmul_plan *plan;
+    void *workspace;
+    cublasStatus_t *result;
+} matmul_call;
+
+static cudaError_t matmul_issue(cudaStream_t s, const void *args)
+{
+    const matmul_call *c = args;
+    const matmul_args *a = c->args;
+    const matmul_plan *p = c->plan;
+    const float one = 1.0f, old = p->key.adds ? 1.0f : 0.0f;
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    if (a->bias)
+        status = cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                &a->bias, sizeof a->bias);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatmul(c->lt->handle, p->product, &one, a->b, p->b, a->a, p->a, &old,
+                                a->residual ? a->residual : a->out, p->out, a->out, p->out,
+                                &p->algorithm, c->workspace, p->workspace_bytes, s);
+    *c->result = status;
+    return status == CUBLAS_STATUS_SUCCESS ? cudaSuccess : cudaErrorUnknown;
+}
+
+/* What cuBLASLt does of *a, told as `work`. */
+static fsdp_status multiply(stream *s, const matmul_args *a, op_work work)
+{
+    struct cuda_matmul *lt = cuda_device_of(s->device)->matmul;
+    cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
+    matmul_plan *plan = NULL;
+    matmul_call call = {.args = a, .lt = lt, .result = &result};
+    TRY(plan_of(lt, a, &plan));
+    call.plan = plan;
+    if (plan->workspace_bytes > 0)
+        TRY(device_alloc(s, MEM_OTHER, plan->workspace_bytes, "matmul workspace", &call.workspace));
+    op_writes(&work, call.workspace, plan->workspace_bytes);
+    fsdp_status status = cuda_issue(s, matmul_issue, &call, work);
+    device_free(s, call.workspace);
+    return result == CUBLAS_STATUS_SUCCESS ? status : lt_status(result, "cublasLtMatmul");
+}
+
+static fsdp_status check_matmul(const matmul_args *a)
+{
+    TRY(check_type("matmul", a->type));
+    if (a->out_type != a->type && a->out_type != DTYPE_F32)
+        return fsdp_error(FSDP_EINVAL, "store what a matmul makes as its operands, or in fp32",
+                          "matmul: out as %s, expected f32 or %s", dtype_name(a->out_type),
+                          dtype_name(a->type));
+    if (a->accumulate && (a->out_type != DTYPE_F32 || a->bias || a->residual))
+        return fsdp_error(FSDP_EINVAL, "accumulate in fp32; add bias and residual by another call",
+                          "matmul: accumulates in %s %s bias or residual, expected f32 without",
+                          dtype_name(a->out_type), a->bias || a->residual ? "with" : "without");
+    return FSDP_OK;
+}
+
+fsdp_status fast_matmul(stream *s, const matmul_args *a)
+{
+    TRY(check_matmul(a));
+    if (a->m == 0 || a->n == 0 || (a->k == 0 && a->accumulate))
+        return FSDP_OK;
+    if (a->k == 0)
+        return fast_matmul_finish(s, a);
+    if (a->out_type == a->type || (a->bias == NULL && a->residual == NULL))
+        return multiply(s, a, matmul_work(a));
+    matmul_args products = *a;
+    products.bias = products.residual = NULL;
+    TRY(multiply(s, &products, matmul_work(&products)));
+    return fast_matmul_finish(s, a);
+}

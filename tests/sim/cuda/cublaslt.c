@@ -1,0 +1,358 @@
+/* cublaslt.c -- the products of cuBLASLt for the stand-in. See include/cublasLt.h.
+ *
+ * Matrices stand by columns: element (i,j) at i + j * ld. A sum goes from the last k to the first,
+ * so that nobody comes to rely on an order; then beta * C and the bias are added, and it is rounded
+ * once. An algorithm is good for the problem and the alignments that it was chosen for.
+ *
+ * Refused as a GPU would refuse it, or answer it with wrong values: layouts that do not fit each
+ * other or their leading dimension; sums that round operands or are cut among blocks; an algorithm
+ * of another problem; pointers with less alignment than was promised; a workspace that is too
+ * small. A product longer than WORKSPACE_K wants a workspace, fills it with NaN, and finds it full
+ * of them at its end: a workspace that somebody else uses meanwhile shows as NaN in D. */
+#include <cublasLt.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/dtype.h"
+#include "tests/sim/cuda/sim.h"
+
+enum { WORKSPACE_K = 48, WORKSPACE_BYTES = 4096 };
+
+struct cublasLtContext {
+    int nothing;
+};
+struct sim_matrix_layout {
+    cudaDataType_t type;
+    uint64_t rows, cols;
+    int64_t ld;
+};
+struct sim_matmul_desc {
+    cublasOperation_t trans_a, trans_b;
+    cublasLtEpilogue_t epilogue;
+    cudaDataType_t bias_type;
+    const void *bias;
+};
+struct sim_matmul_preference {
+    uint64_t workspace_bytes;
+    uint32_t reduction_schemes;
+    uint32_t alignment[4]; /* of A, B, C, D */
+};
+
+/* What an algorithm says. */
+typedef struct sim_algorithm {
+    uint64_t problem; /* a sum over the descriptions */
+    uint64_t workspace_bytes;
+    uint32_t alignment[4];
+    uint64_t bias_alignment;
+} sim_algorithm;
+_Static_assert(sizeof(sim_algorithm) <= sizeof(cublasLtMatmulAlgo_t), "an algorithm is opaque");
+
+const char *cublasLtGetStatusString(cublasStatus_t status)
+{
+    switch (status) {
+    case CUBLAS_STATUS_SUCCESS:
+        return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_NOT_INITIALIZED:
+        return "CUBLAS_STATUS_NOT_INITIALIZED";
+    case CUBLAS_STATUS_ALLOC_FAILED:
+        return "CUBLAS_STATUS_ALLOC_FAILED";
+    case CUBLAS_STATUS_INVALID_VALUE:
+        return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+        return "CUBLAS_STATUS_EXECUTION_FAILED";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+        return "CUBLAS_STATUS_NOT_SUPPORTED";
+    }
+    return "an unknown status";
+}
+
+/* ---- descriptions ---------------------------------------------------------------------------- */
+
+static cublasStatus_t create(void **out, size_t bytes)
+{
+    *out = calloc(1, bytes);
+    return *out ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
+}
+
+static cublasStatus_t destroy(void *x)
+{
+    free(x);
+    return x ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+/* An attribute has one size. */
+static cublasStatus_t set(void *field, size_t field_bytes, const void *value, size_t bytes)
+{
+    if (value == NULL || bytes != field_bytes)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(field, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+    return create((void **)handle, sizeof **handle);
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    return destroy(handle);
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
+                                        cudaDataType_t scale_type)
+{
+    if (compute != CUBLAS_COMPUTE_32F || scale_type != CUDA_R_32F)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    cublasStatus_t status = create((void **)desc, sizeof **desc);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        (*desc)->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    return status;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
+{
+    return destroy(desc);
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void *value, size_t bytes)
+{
+    switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+        return set(&desc->trans_a, sizeof desc->trans_a, value, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+        return set(&desc->trans_b, sizeof desc->trans_b, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+        return set(&desc->epilogue, sizeof desc->epilogue, value, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+        return set(&desc->bias, sizeof desc->bias, value, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+        return set(&desc->bias_type, sizeof desc->bias_type, value, bytes);
+    }
+    return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType_t type,
+                                          uint64_t rows, uint64_t cols, int64_t ld)
+{
+    if (rows == 0 || cols == 0 || ld < (int64_t)rows)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    cublasStatus_t status = create((void **)layout, sizeof **layout);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        **layout = (struct sim_matrix_layout){type, rows, cols, ld};
+    return status;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
+{
+    return destroy(layout);
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
+{
+    cublasStatus_t status = create((void **)preference, sizeof **preference);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        **preference = (struct sim_matmul_preference){
+            .reduction_schemes = CUBLASLT_REDUCTION_SCHEME_MASK, .alignment = {256, 256, 256, 256}};
+    return status;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
+{
+    return destroy(preference);
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void *value, size_t bytes)
+{
+    struct sim_matmul_preference *p = preference;
+    switch (attribute) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+        return set(&p->workspace_bytes, sizeof p->workspace_bytes, value, bytes);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+        return set(&p->reduction_schemes, sizeof p->reduction_schemes, value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+        return set(&p->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES],
+                   sizeof *p->alignment, value, bytes);
+    }
+    return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+/* ---- what is multiplied ---------------------------------------------------------------------- */
+
+/* A product with all that it needs: the arguments of the stream's task. */
+typedef struct product {
+    struct sim_matmul_desc desc;
+    struct sim_matrix_layout a, b, c, d;
+    const void *a_ptr, *b_ptr, *c_ptr;
+    void *d_ptr, *workspace;
+    float alpha, beta;
+    uint64_t k, workspace_bytes;
+} product;
+
+static uint64_t hash(uint64_t sum, const struct sim_matrix_layout *x)
+{
+    const uint64_t words[] = {x->rows, x->cols, (uint64_t)x->ld, (uint64_t)x->type};
+    for (int i = 0; i < 4; i++)
+        sum = (sum ^ words[i]) * 0x9e3779b97f4a7c15u;
+    return sum;
+}
+
+static uint64_t problem_of(const product *p)
+{
+    uint64_t sum = (uint64_t)p->desc.trans_a | (uint64_t)p->desc.trans_b << 1;
+    sum |= (uint64_t)p->desc.epilogue << 2 | (uint64_t)p->desc.bias_type << 8;
+    return hash(hash(hash(hash(sum, &p->a), &p->b), &p->c), &p->d);
+}
+
+/* Shapes and types, which say what k is. */
+static cublasStatus_t check(product *p)
+{
+    const bool ta = p->desc.trans_a == CUBLAS_OP_T, tb = p->desc.trans_b == CUBLAS_OP_T;
+    const uint64_t m = ta ? p->a.cols : p->a.rows, n = tb ? p->b.rows : p->b.cols;
+    p->k = ta ? p->a.rows : p->a.cols;
+    if ((tb ? p->b.cols : p->b.rows) != p->k || p->d.rows != m || p->d.cols != n ||
+        p->c.rows != m || p->c.cols != n)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (p->a.type != p->b.type || p->c.type != p->d.type ||
+        (p->d.type != p->a.type && p->d.type != CUDA_R_32F))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (p->desc.epilogue == CUBLASLT_EPILOGUE_BIAS && p->desc.bias_type != p->d.type)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int n_wanted,
+                                              cublasLtMatmulHeuristicResult_t *results,
+                                              int *n_found)
+{
+    *n_found = 0;
+    if (handle == NULL || n_wanted < 1)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    product p = {.desc = *desc, .a = *a, .b = *b, .c = *c, .d = *d};
+    cublasStatus_t status = check(&p);
+    if (status == CUBLAS_STATUS_SUCCESS &&
+        preference->reduction_schemes != CUBLASLT_REDUCTION_SCHEME_NONE)
+        status = CUBLAS_STATUS_NOT_SUPPORTED;
+    if (status != CUBLAS_STATUS_SUCCESS)
+        return status;
+    const uintptr_t bias = (uintptr_t)desc->bias;
+    sim_algorithm algorithm = {.problem = problem_of(&p), .bias_alignment = bias & -bias};
+    if (p.k > WORKSPACE_K && preference->workspace_bytes >= WORKSPACE_BYTES)
+        algorithm.workspace_bytes = WORKSPACE_BYTES;
+    memcpy(algorithm.alignment, preference->alignment, sizeof algorithm.alignment);
+    *results = (cublasLtMatmulHeuristicResult_t){.workspaceSize = algorithm.workspace_bytes};
+    memcpy(&results->algo, &algorithm, sizeof algorithm);
+    *n_found = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static float load(const void *x, uint64_t i, cudaDataType_t type)
+{
+    return type == CUDA_R_32F ? ((const float *)x)[i] : f32_from_bf16(((const uint16_t *)x)[i]);
+}
+
+/* Row by row, what `x` is transposed or not: out[i,j] = op(x)(i,j), of `rows` x `cols`. */
+static float *rows_of(const struct sim_matrix_layout *x, const void *ptr, bool transposed,
+                      uint64_t rows, uint64_t cols)
+{
+    const uint64_t ld = (uint64_t)x->ld;
+    float *out = malloc(rows * cols * sizeof *out);
+    for (uint64_t i = 0; out && i < rows; i++)
+        for (uint64_t j = 0; j < cols; j++)
+            out[i * cols + j] = load(ptr, transposed ? j + i * ld : i + j * ld, x->type);
+    return out;
+}
+
+/* Column j of D from the sums over k. */
+static void finish(const product *p, const float *sum, uint64_t j)
+{
+    for (uint64_t i = 0; i < p->d.rows; i++) {
+        float x = p->alpha * sum[i];
+        if (p->beta != 0.0f)
+            x += p->beta * load(p->c_ptr, i + j * (uint64_t)p->c.ld, p->c.type);
+        if (p->desc.epilogue == CUBLASLT_EPILOGUE_BIAS)
+            x += load(p->desc.bias, i, p->desc.bias_type);
+        if (p->workspace_bytes > 0)
+            x = ((const unsigned char *)p->workspace)[i % p->workspace_bytes] == 0xFF ? x : NAN;
+        const uint64_t at = i + j * (uint64_t)p->d.ld;
+        if (p->d.type == CUDA_R_32F)
+            ((float *)p->d_ptr)[at] = x;
+        else
+            ((uint16_t *)p->d_ptr)[at] = bf16_from_f32(x);
+    }
+}
+
+static fsdp_status multiply(void *args, int n_threads)
+{
+    const product *p = args;
+    const uint64_t m = p->d.rows, n = p->d.cols, k = p->k;
+    float *a = rows_of(&p->a, p->a_ptr, p->desc.trans_a != CUBLAS_OP_T, k, m); /* [k,m] */
+    float *b = rows_of(&p->b, p->b_ptr, p->desc.trans_b != CUBLAS_OP_T, n, k); /* [n,k] */
+    float *sum = malloc(m * sizeof *sum);
+    (void)n_threads;
+    if (p->workspace_bytes > 0)
+        memset(p->workspace, 0xFF, p->workspace_bytes);
+    for (uint64_t j = 0; a && b && sum && j < n; j++) {
+        memset(sum, 0, m * sizeof *sum);
+        for (uint64_t l = k; l-- > 0;)
+            for (uint64_t i = 0; i < m; i++)
+                sum[i] += a[l * m + i] * b[j * k + l];
+        finish(p, sum, j);
+    }
+    const bool done = a && b && sum;
+    free(a), free(b), free(sum);
+    return done ? FSDP_OK : fsdp_error(FSDP_ENOMEM, "", "cublasLtMatmul: no memory");
+}
+
+static bool aligned(const void *ptr, uint64_t alignment)
+{
+    return alignment == 0 || (uintptr_t)ptr % alignment == 0;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
+                              const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
+                              cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
+                              cublasLtMatrixLayout_t c_layout, void *d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
+                              void *workspace, size_t workspace_bytes, cudaStream_t q)
+{
+    product p = {.desc = *desc,
+                 .a = *a_layout,
+                 .b = *b_layout,
+                 .c = *c_layout,
+                 .d = *d_layout,
+                 .a_ptr = a,
+                 .b_ptr = b,
+                 .c_ptr = c,
+                 .d_ptr = d,
+                 .workspace = workspace,
+                 .alpha = *(const float *)alpha,
+                 .beta = *(const float *)beta};
+    sim_algorithm algorithm;
+    cublasStatus_t status = handle ? check(&p) : CUBLAS_STATUS_NOT_INITIALIZED;
+    if (status != CUBLAS_STATUS_SUCCESS)
+        return status;
+    memcpy(&algorithm, algo, sizeof algorithm);
+    p.workspace_bytes = algorithm.workspace_bytes;
+    const bool has_bias = desc->epilogue == CUBLASLT_EPILOGUE_BIAS;
+    if (algorithm.problem != problem_of(&p) || workspace_bytes < algorithm.workspace_bytes ||
+        (algorithm.workspace_bytes > 0 && workspace == NULL) || (has_bias && desc->bias == NULL))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (!aligned(a, algorithm.alignment[0]) || !aligned(b, algorithm.alignment[1]) ||
+        !aligned(c, algorithm.alignment[2]) || !aligned(d, algorithm.alignment[3]) ||
+        (has_bias && !aligned(desc->bias, algorithm.bias_alignment)))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    return stream_launch(sim_stream(q), multiply, &p, sizeof p) == FSDP_OK
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_EXECUTION_FAILED;
+}
