@@ -1,5 +1,6 @@
 /* device.c -- a GPU as a device of device.h: opening it, and launches. */
 #include <stdlib.h>
+#include "common/cuda/complaint.h"
 #include "common/cuda/cuda_impl.h"
 #include "common/cuda/fast_kernels.h"
 
@@ -72,6 +73,7 @@ static void cuda_close(device *d)
         if (cuda_device_of(d)->fates[i].stream != NULL)
             cuda_stream_free(&cuda_device_of(d)->fates[i].stream->base);
     matmul_close(cuda_device_of(d)->matmul);
+    complaint_close(cuda_device_of(d)->complaint);
     cuda_memory_close(cuda_device_of(d));
     pthread_mutex_destroy(&cuda_device_of(d)->lock);
     ledger_free(d->host_ledger);
@@ -102,6 +104,8 @@ static fsdp_status cuda_open(const device_config *config, device **out)
         status = cuda_memory_open(d);
     if (status == FSDP_OK)
         status = matmul_open(&d->matmul);
+    if (status == FSDP_OK)
+        status = complaint_open(&d->complaint);
     if (status == FSDP_OK)
         status =
             cuda_stream_create(&d->base, &(stream_config){.name = "compute"}, &d->base.compute);

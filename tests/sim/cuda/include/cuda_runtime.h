@@ -66,6 +66,9 @@ static inline unsigned __ballot_sync(unsigned mask, int predicate)
 }
 
 /* ---- atomics: one thread runs at a time ---- */
+static inline void __threadfence_system(void)
+{
+}
 template <typename T> static inline T atomicAdd(T *at, T value)
 {
     T old = *at;
