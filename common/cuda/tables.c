@@ -14,7 +14,13 @@ static const sum_kernels SUMS = {
 
 const ops *ops_cuda_fast(void)
 {
-    static const ops TABLE = {.name = "fast", .matmul = fast_matmul, SHARED_OPS};
+    static const ops TABLE = {.name = "fast",
+                              .matmul = fast_matmul,
+                              .bias_backward = fast_bias_backward,
+                              .layernorm = fast_layernorm,
+                              .layernorm_backward = fast_layernorm_backward,
+                              .cross_entropy = fast_cross_entropy,
+                              SHARED_OPS};
     return &TABLE;
 }
 
