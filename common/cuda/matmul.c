@@ -34,7 +34,7 @@ enum { MAX_ALIGNMENT = 64, MAX_WORKSPACE_BYTES = 32 << 20 };
 typedef struct plan_key {
     uint64_t m, n, k;
     uint32_t a_alignment, b_alignment, out_alignment, bias_alignment; /* bias 0: there is none */
-    uint8_t trans_a, trans_b, adds, type, out_type, zero[3]; /* adds: with C */
+    uint8_t trans_a, trans_b, adds, type, out_type, zero[3];          /* adds: with C */
 } plan_key;
 
 typedef struct matmul_plan {
