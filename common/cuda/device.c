@@ -1,5 +1,6 @@
 /* device.c -- a GPU as a device of device.h: opening it, and launches. */
 #include <stdlib.h>
+#include "common/cuda/complaint.h"
 #include "common/cuda/cuda_impl.h"
 #include "common/cuda/fast_kernels.h"
 
@@ -69,6 +70,7 @@ static void cuda_close(device *d)
         if (cuda_device_of(d)->fates[i].stream != NULL)
             cuda_stream_free(&cuda_device_of(d)->fates[i].stream->base);
     matmul_close(cuda_device_of(d)->matmul);
+    complaint_close(cuda_device_of(d)->complaint);
     cuda_memory_close(cuda_device_of(d));
     cuda_watch_close(cuda_device_of(d));
     pthread_mutex_destroy(&cuda_device_of(d)->lock);
@@ -97,6 +99,16 @@ static fsdp_status no_gpu(cudaError_t error)
                       cudaGetErrorString(error != cudaSuccess ? error : cudaErrorNoDevice));
 }
 
+static fsdp_status parts_open(cuda_device *d)
+{
+    const stream_config compute = {.name = "compute", .n_threads = d->base.config.n_threads};
+    TRY(cuda_memory_open(d));
+    TRY(matmul_open(&d->matmul));
+    TRY(complaint_open(&d->complaint));
+    TRY(cuda_watch_open(d));
+    return cuda_stream_create(&d->base, &compute, &d->base.compute);
+}
+
 static fsdp_status cuda_open(const device_config *config, device **out)
 {
     int n = 0;
@@ -119,15 +131,7 @@ static fsdp_status cuda_open(const device_config *config, device **out)
                              ? fsdp_error(FSDP_ENOMEM, "", "device_open: no memory")
                              : cuda_status(cudaSetDevice(config->index), "cudaSetDevice");
     if (status == FSDP_OK)
-        status = cuda_memory_open(d);
-    if (status == FSDP_OK)
-        status = matmul_open(&d->matmul);
-    if (status == FSDP_OK)
-        status = cuda_watch_open(d);
-    if (status == FSDP_OK)
-        status = cuda_stream_create(
-            &d->base, &(stream_config){.name = "compute", .n_threads = config->n_threads},
-            &d->base.compute);
+        status = parts_open(d);
     if (status == FSDP_OK)
         *out = &d->base;
     else

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <time.h>
 #include "common/base/clock.h"
+#include "common/cuda/complaint.h"
 #include "common/cuda/cuda_impl.h"
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -180,7 +181,7 @@ fsdp_status cuda_wait(cuda_stream *s, cudaEvent_t e)
             return status_of(&d->error);
         const cudaError_t error = cuda_look(s->handle, e);
         if (error == cudaSuccess)
-            return FSDP_OK;
+            return cuda_complaints(&d->base);
         if (error != cudaErrorNotReady)
             return gpu_failed(s, error);
         TRY(poll_all(d));
