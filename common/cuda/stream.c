@@ -180,7 +180,7 @@ fsdp_status cuda_wait(cuda_stream *s, cudaEvent_t e)
             return status_of(&d->error);
         const cudaError_t error = cuda_look(s->handle, e);
         if (error == cudaSuccess)
-            return FSDP_OK;
+            return poll_all(d); /* which now may find that what it watches has ended */
         if (error != cudaErrorNotReady)
             return gpu_failed(s, error);
         TRY(poll_all(d));
