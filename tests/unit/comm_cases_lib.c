@@ -27,10 +27,9 @@ static fsdp_status open_as(comm_fixture *f, const device_config *dc, const comm_
     return FSDP_OK;
 }
 
-fsdp_status comm_test_open(comm_fixture *f, const device_backend *backend, bool debug_fill)
+fsdp_status comm_test_open(comm_fixture *f, const device_backend *b, bool debug_fill)
 {
-    return open_as(f,
-                   &(device_config){.backend = backend, .n_threads = 1, .debug_fill = debug_fill},
+    return open_as(f, &(device_config){.backend = b, .n_threads = 1, .debug_fill = debug_fill},
                    &(comm_config){.backend = COMM_AUTO});
 }
 

@@ -136,6 +136,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
     if (cudaGetDevice(&me->device) != cudaSuccess || atomic_exchange(&me->joined, 1) != 0)
         return refuse(ncclInvalidUsage, "ncclCommInitRankConfig: two processes of one rank");
     atomic_store(&me->waits_for, -1);
+    c->area->n = nranks;
     sim_wake(c->area);
     begin(c, SIM_INIT);
     *comm = c;
