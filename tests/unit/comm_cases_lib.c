@@ -37,7 +37,10 @@ fsdp_status comm_test_open_on(comm_fixture *f, const backend *b)
 {
     device_config dc = {.backend = b->device, .n_threads = 1};
     dc.index = comm_launched_rank() % b->n_devices();
-    return open_as(f, &dc, &(comm_config){.sums = b->fast()->sums, .native = b->native});
+    return open_as(f, &dc,
+                   &(comm_config){.backend = b->native != NULL ? COMM_NATIVE : COMM_AUTO,
+                                  .sums = b->fast()->sums,
+                                  .native = b->native});
 }
 
 void comm_test_end(comm_fixture *f)

@@ -1,10 +1,9 @@
-/* test_nccl.c -- the device's own transport, on the device that FSDP_DEVICE names.
+/* test_cuda_nccl.c -- NCCL as transport, on the device that FSDP_DEVICE names.
  *
- *   mpiexec -n W build/tests/unit/test_nccl        (W = 1 runs without mpiexec too)
+ *   mpiexec -n W build/tests/unit/test_cuda_nccl        (W = 1 runs without mpiexec too)
  *
- * Rank 0 prints a PASS, FAIL or SKIP line per check, every rank a DONE line. A device that has no
- * transport of its own is a SKIP. Ranks that disagree, wait or die: comm_faults; nccl.sh runs
- * both. */
+ * Rank 0 prints a PASS, FAIL or SKIP line per check, every rank a DONE line. Ranks that disagree,
+ * wait or die: comm_faults.sh, in its way nccl. */
 #include <stdlib.h>
 #include <string.h>
 #include "tests/unit/comm_cases_lib.h"
@@ -12,10 +11,9 @@
 
 static void test_name(comm_fixture *f)
 {
-    const char *want = getenv("NCCL_TEST_NAME"), *name = comm_backend_name(f->c);
-    want = want != NULL ? want : "nccl";
+    const char *name = comm_backend_name(f->c);
     if (f->world > 1)
-        CHECK(f, strcmp(name, want) == 0, "goes by %s, not %s", name, want);
+        CHECK(f, strcmp(name, "nccl") == 0, "goes by %s", name);
 }
 
 /* Groups of every other rank, the other way round, and of one rank; in each, and in the parent. */
@@ -87,6 +85,25 @@ static void test_order(comm_fixture *f)
     free(own);
 }
 
+/* The same with a library that does not keep that order by itself. */
+static void test_order_old(comm_fixture *f)
+{
+    const backend *b = target_backend();
+    comm_fixture old = *f;
+    setenv("FSDP_SIM_NCCL", "22500", 1);
+    CHECK_OK(f, comm_open(f->dev,
+                          &(comm_config){.backend = f->world > 1 ? COMM_NATIVE : COMM_AUTO,
+                                         .sums = b->fast()->sums,
+                                         .native = b->native},
+                          &old.c));
+    if (old.c != f->c) {
+        test_order(&old);
+        CHECK(f, old.why[0] == '\0', "%.190s", old.why);
+        comm_close(old.c);
+    }
+    unsetenv("FSDP_SIM_NCCL");
+}
+
 typedef struct told {
     int issued, ended;
     double bytes;
@@ -134,36 +151,25 @@ int main(void)
     static const struct {
         const char *name;
         void (*run)(comm_fixture *);
-        bool adds;
-    } tests[] = {{"name", test_name, false},
-                 {"all_gather", comm_case_all_gather, false},
-                 {"broadcast", comm_case_broadcast, false},
-                 {"all_to_all", comm_case_all_to_all, false},
-                 {"all_to_allv", comm_case_all_to_allv, false},
-                 {"split", test_split, false},
-                 {"split_uneven", test_split_uneven, false},
-                 {"order", test_order, false},
-                 {"watch", test_watch, false},
-                 {"reduce_scatter", comm_case_reduce_scatter, true},
-                 {"reduce_scatterv", comm_case_reduce_scatterv, true},
-                 {"all_reduce_f32", comm_case_all_reduce_f32, true},
-                 {"all_reduce_i64", comm_case_all_reduce_i64, true}};
+    } tests[] = {{"name", test_name},
+                 {"all_gather", comm_case_all_gather},
+                 {"broadcast", comm_case_broadcast},
+                 {"all_to_all", comm_case_all_to_all},
+                 {"all_to_allv", comm_case_all_to_allv},
+                 {"split", test_split},
+                 {"split_uneven", test_split_uneven},
+                 {"order", test_order},
+                 {"order_old", test_order_old},
+                 {"watch", test_watch},
+                 {"reduce_scatter", comm_case_reduce_scatter},
+                 {"reduce_scatterv", comm_case_reduce_scatterv},
+                 {"all_reduce_f32", comm_case_all_reduce_f32},
+                 {"all_reduce_i64", comm_case_all_reduce_i64}};
     const backend *b = target_backend();
     comm_fixture f;
-    if (b->native == NULL) {
-        int rank = comm_launched_rank();
-        if (rank == 0)
-            printf("SKIP device %s has no transport of its own\n", b->name);
-        printf("DONE rank %d/%d\n", rank, comm_launched_ranks());
-        return 0;
-    }
-    if (comm_test_open_on(&f, b) != FSDP_OK)
+    if (b->native == NULL || comm_test_open_on(&f, b) != FSDP_OK)
         return 1;
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
-        if (!tests[i].adds || b->fast()->sums != NULL)
-            comm_test_run(&f, tests[i].name, tests[i].run);
-        else if (f.rank == 0)
-            printf("SKIP %s: the device has no sums\n", tests[i].name);
-    }
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
+        comm_test_run(&f, tests[i].name, tests[i].run);
     return comm_test_close(&f);
 }
