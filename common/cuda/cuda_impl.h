@@ -100,6 +100,7 @@ struct cuda_device {
     TAILQ_HEAD(, cuda_pinned) pinned; /* freed, the latest first */
     cuda_stages small, large;         /* of copy.c */
     struct cuda_matmul *matmul;       /* of matmul.c */
+    struct complaint_box *complaint;  /* of complaint.c */
 
     SLIST_HEAD(, cuda_watched) spare; /* of watch.c, as the next two */
     cudaStream_t clock_stream;        /* has no work but `clock` */

@@ -1,5 +1,6 @@
 /* device.c -- a GPU as a device of device.h: opening it, and launches. */
 #include <stdlib.h>
+#include "common/cuda/complaint.h"
 #include "common/cuda/cuda_impl.h"
 #include "common/cuda/fast_kernels.h"
 
@@ -66,6 +67,7 @@ static void cuda_close(device *d)
         if (cuda_device_of(d)->fates[i].stream != NULL)
             cuda_stream_free(&cuda_device_of(d)->fates[i].stream->base);
     matmul_close(cuda_device_of(d)->matmul);
+    complaint_close(cuda_device_of(d)->complaint);
     cuda_memory_close(cuda_device_of(d));
     cuda_watch_close(cuda_device_of(d));
     pthread_mutex_destroy(&cuda_device_of(d)->lock);
@@ -99,6 +101,8 @@ static fsdp_status cuda_open(const device_config *config, device **out)
         status = matmul_open(&d->matmul);
     if (status == FSDP_OK)
         status = cuda_watch_open(d);
+    if (status == FSDP_OK)
+        status = complaint_open(&d->complaint);
     if (status == FSDP_OK)
         status = cuda_stream_create(
             &d->base, &(stream_config){.name = "compute", .n_threads = config->n_threads},

@@ -34,7 +34,7 @@ enum { MAX_ALIGNMENT = 64, MAX_WORKSPACE_BYTES = 32 << 20 };
 typedef struct plan_key {
     uint64_t m, n, k;
     uint32_t a_alignment, b_alignment, out_alignment, bias_alignment; /* bias 0: there is none */
-    uint8_t trans_a, trans_b, adds, type, out_type, zero[3]; /* adds: with C */
+    uint8_t trans_a, trans_b, adds, type, out_type, zero[3];          /* adds: with C */
 } plan_key;
 
 typedef struct matmul_plan {
@@ -274,20 +274,6 @@ static fsdp_status multiply(stream *s, const matmul_args *a, op_work work)
     fsdp_status status = cuda_issue(s, matmul_issue, &call, work);
     device_free(s, call.workspace);
     return result == CUBLAS_STATUS_SUCCESS ? status : lt_status(result, "cublasLtMatmul");
-}
-
-static fsdp_status check_matmul(const matmul_args *a)
-{
-    TRY(check_type("matmul", a->type));
-    if (a->out_type != a->type && a->out_type != DTYPE_F32)
-        return fsdp_error(FSDP_EINVAL, "store what a matmul makes as its operands, or in fp32",
-                          "matmul: out as %s, expected f32 or %s", dtype_name(a->out_type),
-                          dtype_name(a->type));
-    if (a->accumulate && (a->out_type != DTYPE_F32 || a->bias || a->residual))
-        return fsdp_error(FSDP_EINVAL, "accumulate in fp32; add bias and residual by another call",
-                          "matmul: accumulates in %s %s bias or residual, expected f32 without",
-                          dtype_name(a->out_type), a->bias || a->residual ? "with" : "without");
-    return FSDP_OK;
 }
 
 fsdp_status fast_matmul(stream *s, const matmul_args *a)

@@ -274,6 +274,270 @@ static void test_matmul_refuses(void **state)
     OK(stream_sync(s));
 }
 
+/* ---- layernorm, bias_backward ---------------------------------------------------------------- */
+
+typedef struct size2 {
+    size_t rows, cols;
+} size2;
+static const size2 NORMS[] = {{1, 1}, {3, 7}, {5, 33}, {33, 100}, {130, 64}, {9, 1030}};
+enum { N_NORMS = sizeof NORMS / sizeof *NORMS };
+
+/* Mean and reciprocal deviation of a row. */
+typedef struct moments {
+    double mean, rstd;
+} moments;
+
+static moments moments_of(const double *x, size_t cols)
+{
+    double sum = 0, squares = 0;
+    for (size_t c = 0; c < cols; c++)
+        sum += x[c];
+    for (size_t c = 0; c < cols; c++)
+        squares += (x[c] - sum / (double)cols) * (x[c] - sum / (double)cols);
+    return (moments){sum / (double)cols, 1 / sqrt(squares / (double)cols + 1e-5)};
+}
+
+/* The mean is off by e = gamma(C + 1) avg|x|. So is each difference d = x - mean, and rounded; the
+ * variance by 2 e avg|d|, and gamma(C + 2) of itself, and rstd, by half of that relative to it.
+ * Below, `rel` is how far n = d rstd is off by the factor, and `shift` by the mean. */
+static void expect_norm(const array *in, const array *gain, const array *bias, size2 n,
+                        expected *out[3])
+{
+    for (size_t r = 0; r < n.rows; r++) {
+        const double *x = in->x + r * n.cols;
+        const moments m = moments_of(x, n.cols);
+        double size = 0, spread = 0;
+        for (size_t c = 0; c < n.cols; c++) {
+            size += fabs(x[c]) / (double)n.cols;
+            spread += fabs(x[c] - m.mean) / (double)n.cols;
+        }
+        const double e = gamma_of(n.cols + 1) * size + UNIT * fabs(m.mean);
+        const double rel = (2 * e * spread + e * e) * m.rstd * m.rstd / 2 + gamma_of(n.cols + 8);
+        out[1][r] = (expected){m.mean, e};
+        out[2][r] = (expected){m.rstd, rel * m.rstd};
+        for (size_t c = 0; c < n.cols; c++) {
+            const double norm = (x[c] - m.mean) * m.rstd, error = fabs(norm) * rel + e * m.rstd;
+            const double value = norm * gain->x[c] + bias->x[c];
+            out[0][r * n.cols + c] = (expected){value, error * fabs(gain->x[c]) * 1.01 +
+                                                           2 * UNIT * (fabs(value) + fabs(norm))};
+        }
+    }
+}
+
+static void check_layernorm(size2 n, dtype type)
+{
+    const size_t elems = n.rows * n.cols;
+    array *in = array_new(1, elems, type), *gain = array_new(1, n.cols, type);
+    array *bias = array_new(1, n.cols, type),
+          *out[] = {array_new((double)NAN, elems, type), array_new((double)NAN, n.rows, DTYPE_F32),
+                    array_new((double)NAN, n.rows, DTYPE_F32)};
+    expected *want[] = {expected_new(elems), expected_new(n.rows), expected_new(n.rows)};
+    OK(target->fast()->layernorm(s, &(layernorm_args){.out = out[0]->ptr,
+                                                      .mean = out[1]->ptr,
+                                                      .rstd = out[2]->ptr,
+                                                      .in = in->ptr,
+                                                      .gain = gain->ptr,
+                                                      .bias = bias->ptr,
+                                                      .rows = n.rows,
+                                                      .cols = n.cols,
+                                                      .eps = 1e-5f,
+                                                      .type = type}));
+    expect_norm(in, gain, bias, n, want);
+    expect_near(out[0], want[0], "layernorm");
+    expect_near(out[1], want[1], "mean");
+    expect_near(out[2], want[2], "rstd");
+    arrays_free();
+}
+
+static void test_layernorm(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * N_NORMS; i++)
+        check_layernorm(NORMS[i / 2], TYPES[i % 2]);
+}
+
+/* What a row of d_in is made of, and a column of d_gain and d_bias: sums of as many terms as there
+ * are columns or rows, each of which is rounded up to six times before. */
+static void expect_norm_backward(const array *x[7], size2 n, bool overwrite, expected *want[3])
+{
+    const array *in = x[0], *gain = x[1], *d_out = x[2], *mean = x[3], *rstd = x[4];
+    double *size = calloc(2 * n.cols, sizeof *size);
+    for (size_t c = 0; c < n.cols && !overwrite; c++) {
+        want[1][c].value = x[5]->x[c];
+        want[2][c].value = x[6]->x[c];
+    }
+    for (size_t r = 0; r < n.rows; r++) {
+        double g = 0, gn = 0, abs_g = 0, abs_gn = 0;
+        for (int pass = 0; pass < 2; pass++)
+            for (size_t c = 0; c < n.cols; c++) {
+                const size_t i = r * n.cols + c;
+                const double norm = (in->x[i] - mean->x[r]) * rstd->x[r], d = d_out->x[i];
+                const double term = d * gain->x[c];
+                if (pass == 0) {
+                    g += term / (double)n.cols, abs_g += fabs(term) / (double)n.cols;
+                    gn += term * norm / (double)n.cols;
+                    abs_gn += fabs(term * norm) / (double)n.cols;
+                    want[1][c].value += d * norm, size[c] += fabs(d * norm);
+                    want[2][c].value += d, size[n.cols + c] += fabs(d);
+                    continue;
+                }
+                want[0][i].value += rstd->x[r] * (term - g - norm * gn);
+                want[0][i].error = gamma_of(n.cols + 9) * fabs(rstd->x[r]) *
+                                       (fabs(term) + abs_g + fabs(norm) * abs_gn) +
+                                   2 * UNIT * fabs(want[0][i].value);
+            }
+    }
+    for (size_t c = 0; c < n.cols; c++)
+        for (int i = 0; i < 2; i++)
+            want[1 + i][c].error =
+                gamma_of(n.rows + 6) * (size[(size_t)i * n.cols + c] + fabs(want[1 + i][c].value));
+    free(size);
+}
+
+static void check_layernorm_backward(size2 n, dtype type, bool overwrite)
+{
+    const size_t elems = n.rows * n.cols;
+    array *in = array_new(1, elems, type), *gain = array_new(1, n.cols, type);
+    array *d_out = array_new(1, elems, type), *residual = array_new(1, elems, type);
+    array *mean = array_new(0.1, n.rows, DTYPE_F32), *rstd = array_new(1, n.rows, DTYPE_F32);
+    const double std = overwrite ? (double)NAN : 1;
+    array *d_gain = array_new(std, n.cols, DTYPE_F32), *d_bias = array_new(std, n.cols, DTYPE_F32);
+    array *d_in = array_new((double)NAN, elems, type);
+    expected *want[] = {expected_new(elems), expected_new(n.cols), expected_new(n.cols)};
+    for (size_t i = 0; i < elems && !overwrite; i++)
+        want[0][i].value = residual->x[i];
+    expect_norm_backward((const array *[]){in, gain, d_out, mean, rstd, d_gain, d_bias}, n,
+                         overwrite, want);
+    /* the sums begin with what bias_backward makes of the same columns */
+    OK(target->fast()->layernorm_backward(
+        s, &(layernorm_backward_args){.d_in = d_in->ptr,
+                                      .d_gain = d_gain->ptr,
+                                      .d_bias = d_bias->ptr,
+                                      .d_out = d_out->ptr,
+                                      .in = in->ptr,
+                                      .gain = gain->ptr,
+                                      .d_residual = overwrite ? NULL : residual->ptr,
+                                      .mean = mean->ptr,
+                                      .rstd = rstd->ptr,
+                                      .rows = n.rows,
+                                      .cols = n.cols,
+                                      .overwrite = overwrite,
+                                      .type = type}));
+    array *again = array_new((double)NAN, n.cols, DTYPE_F32);
+    OK(target->fast()->bias_backward(s, &(bias_backward_args){.d_bias = again->ptr,
+                                                              .d_out = d_out->ptr,
+                                                              .rows = n.rows,
+                                                              .cols = n.cols,
+                                                              .overwrite = true,
+                                                              .type = type}));
+    if (overwrite) {
+        expected *same = expected_new(n.cols);
+        memcpy(same, want[2], n.cols * sizeof *same);
+        expect_near(again, same, "bias_backward");
+    }
+    expect_near(d_in, want[0], "layernorm_backward d_in");
+    expect_near(d_gain, want[1], "layernorm_backward d_gain");
+    expect_near(d_bias, want[2], "layernorm_backward d_bias");
+    arrays_free();
+}
+
+static void test_layernorm_backward(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 4 * N_NORMS; i++)
+        check_layernorm_backward(NORMS[i / 4], TYPES[i % 2], i % 4 < 2);
+}
+
+/* Sums over no rows. */
+static void test_no_rows(void **state)
+{
+    (void)state;
+    const ops *o = target->fast();
+    for (int overwrite = 0; overwrite < 2; overwrite++) {
+        array *a = array_new(1, 9, DTYPE_F32), *b = array_new(1, 9, DTYPE_F32);
+        array *all[] = {a, b, array_new(1, 1, DTYPE_F32)};
+        OK(o->bias_backward(
+            s, &(bias_backward_args){.d_bias = a->ptr, .cols = 5, .overwrite = overwrite}));
+        OK(o->layernorm_backward(s, &(layernorm_backward_args){.d_gain = (float *)a->ptr + 5,
+                                                               .d_bias = b->ptr,
+                                                               .cols = 4,
+                                                               .overwrite = overwrite}));
+        OK(o->layernorm(s, &(layernorm_args){.cols = 5}));
+        OK(o->cross_entropy(s, &(cross_entropy_args){.loss = all[2]->ptr, .vocab = 5}));
+        for (size_t k = 0; k < 3; k++) {
+            expected *want = expected_new(all[k]->elems);
+            for (size_t i = 0; i < all[k]->elems && k < 2; i++)
+                want[i].value = overwrite && (k == 0 || i < 4) ? 0 : all[k]->x[i];
+            expect_near(all[k], want, "a sum over nothing");
+        }
+        arrays_free();
+    }
+}
+
+/* ---- cross_entropy --------------------------------------------------------------------------- */
+
+/* A difference of logits is rounded once, which the exponential makes relative: u |x - top|. With
+ * the exponential's own 2 ulp and those of its running maxima, that is how far a term is off. */
+static double term_error(double x, double top)
+{
+    return UNIT * (4 * fabs(x - top) + 32);
+}
+
+static void check_cross_entropy(size2 n, dtype type, bool in_place, bool backward)
+{
+    const size_t elems = n.rows * n.cols;
+    array *logits = array_new(4, elems, type), *loss = array_new((double)NAN, 1, DTYPE_F32);
+    array *d_logits = in_place ? logits : array_new((double)NAN, elems, type);
+    int32_t *targets = malloc(n.rows * sizeof *targets);
+    void *on_device;
+    expected *want = expected_new(elems), *total = expected_new(1);
+    for (size_t r = 0; r < n.rows; r++) {
+        const double *x = logits->x + r * n.cols;
+        double top = x[0], sum = 0, error = 0;
+        targets[r] = (int32_t)(r * 31 % n.cols);
+        for (size_t c = 0; c < n.cols; c++)
+            top = x[c] > top ? x[c] : top;
+        for (size_t c = 0; c < n.cols; c++) {
+            sum += exp(x[c] - top);
+            error += exp(x[c] - top) * term_error(x[c], top);
+        }
+        error = error / sum + gamma_of(n.cols);
+        for (size_t c = 0; c < n.cols; c++) {
+            const double p = exp(x[c] - top) / sum;
+            want[r * n.cols + c] = (expected){c == (size_t)targets[r] ? p - 1 : p,
+                                              p * (error + term_error(x[c], top)) + UNIT * p};
+        }
+        total->value += log(sum) + top - x[targets[r]];
+        total->error += error;
+    }
+    OK(device_alloc(s, MEM_OTHER, n.rows * sizeof *targets, "targets", &on_device));
+    OK(device_upload(s, on_device, targets, n.rows * sizeof *targets));
+    OK(target->fast()->cross_entropy(
+        s, &(cross_entropy_args){.loss = loss->ptr,
+                                 .d_logits = backward ? d_logits->ptr : NULL,
+                                 .logits = logits->ptr,
+                                 .targets = on_device,
+                                 .rows = n.rows,
+                                 .vocab = n.cols,
+                                 .type = type}));
+    device_free(s, on_device);
+    expect_near(loss, total, "loss");
+    if (backward)
+        expect_near(d_logits, want, "d_logits");
+    else
+        free(want);
+    free(targets);
+    arrays_free();
+}
+
+static void test_cross_entropy(void **state)
+{
+    (void)state;
+    static const size2 SIZES[] = {{1, 1}, {3, 7}, {5, 255}, {2, 257}, {300, 40}, {4, 3001}};
+    for (size_t i = 0; i < 6 * 6; i++)
+        check_cross_entropy(SIZES[i / 6], TYPES[i % 2], i % 3 == 0, i % 3 != 1);
+}
+
 /* Nothing that the table takes for itself is left. */
 static int teardown(void **state)
 {
@@ -296,6 +560,10 @@ int main(void)
         cmocka_unit_test_teardown(test_matmul_forms, teardown),
         cmocka_unit_test_teardown(test_matmul_anywhere, teardown),
         cmocka_unit_test_teardown(test_matmul_refuses, teardown),
+        cmocka_unit_test_teardown(test_layernorm, teardown),
+        cmocka_unit_test_teardown(test_layernorm_backward, teardown),
+        cmocka_unit_test_teardown(test_no_rows, teardown),
+        cmocka_unit_test_teardown(test_cross_entropy, teardown),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     device_close(dev);

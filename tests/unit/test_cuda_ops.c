@@ -188,11 +188,29 @@ static void test_root(void **state)
         }
 }
 
+/* ---- operations -------------------------------------------------------------------------------
+ */
+
+static void test_catalogue(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ops_case_count(); i++) {
+        ops_result got = ops_case_run(i, target.o, target.s);
+        ops_result expected = ops_case_run(i, cpu.o, cpu.s);
+        OK(got.status);
+        OK(expected.status);
+        expect_same_bits(got.data, expected.data, expected.elems, ops_case_name(i), "");
+        free(got.data);
+        free(expected.data);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_root),
+        cmocka_unit_test(test_catalogue),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

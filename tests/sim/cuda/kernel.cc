@@ -26,8 +26,7 @@ struct fiber {
     ucontext_t first;
     bool started;
     state st;
-    unsigned thread;   /* of the block */
-    const void *place; /* of the barrier */
+    unsigned thread; /* of the block */
 };
 
 /* What the lanes of a warp exchange. A lane may deposit for the next exchange while others have yet
@@ -35,7 +34,7 @@ struct fiber {
 struct warp {
     unsigned arrived, mask, n_exchanges;
     size_t bytes;
-    const void *place;
+    const char *place;
     char slot[2][WARP][EXCHANGE_MAX_BYTES];
 };
 
@@ -49,18 +48,31 @@ static pthread_mutex_t running = PTHREAD_MUTEX_INITIALIZER;
 static fiber fibers[MAX_THREADS];
 static warp warps[MAX_THREADS / WARP];
 static jmp_buf scheduler;
-static fiber *current;
+static fiber *current, *of_thread[MAX_THREADS];
 static const sim_kernel *kernel;
-static unsigned n_threads, n_taken, n_done;
+static unsigned n_threads, n_taken, n_done, n_at_barrier;
+static const char *barrier_place;
 static bool backwards;
+
+/* one, other: lines of the kernel; NULL: there is none to name. */
+static void die_apart(const char *what, const char *one, const char *other)
+{
+    fprintf(stderr,
+            "CUDA stand-in: kernel %s, block (%u,%u,%u): %s%s%s%s%s\n"
+            "HINT: a GPU would hang here, or go on with wrong values\n",
+            kernel->name, blockIdx.x, blockIdx.y, blockIdx.z, what, one ? ": " : "", one ? one : "",
+            other ? " and " : "", other ? other : "");
+    abort();
+}
+
+static void die_at(const char *what, const char *place)
+{
+    die_apart(what, place, NULL);
+}
 
 static void die(const char *what)
 {
-    fprintf(stderr,
-            "CUDA stand-in: kernel %s, block (%u,%u,%u): %s\n"
-            "HINT: a GPU would hang here, or go on with wrong values\n",
-            kernel->name, blockIdx.x, blockIdx.y, blockIdx.z, what);
-    abort();
+    die_apart(what, NULL, NULL);
 }
 
 static void set_thread(unsigned t)
@@ -83,6 +95,7 @@ static void fiber_main()
         while (n_taken < n_threads) {
             unsigned t = n_taken++;
             current->thread = backwards ? n_threads - 1 - t : t;
+            of_thread[current->thread] = current;
             set_thread(current->thread);
             kernel->body(kernel->args);
             n_done++;
@@ -111,12 +124,22 @@ static void resume(fiber *f)
     setcontext(&f->first);
 }
 
-/* ---- what threads wait for ------------------------------------------------------------------- */
+/* ---- what threads wait for: the last to come lets all go on ------------------------------------
+ */
 
-void __syncthreads(void)
+void sim_barrier(const char *place)
 {
+    if (n_at_barrier == 0)
+        barrier_place = place;
+    else if (strcmp(barrier_place, place) != 0)
+        die_apart("threads wait at different barriers", barrier_place, place);
+    if (++n_at_barrier == n_threads) {
+        for (unsigned t = 0; t < n_threads; t++)
+            of_thread[t]->st = READY;
+        n_at_barrier = 0;
+        return;
+    }
     current->st = AT_BARRIER;
-    current->place = __builtin_return_address(0);
     to_scheduler();
 }
 
@@ -125,79 +148,59 @@ unsigned sim_lane(void)
     return current->thread % WARP;
 }
 
-void sim_exchange(unsigned mask, const void *mine, size_t bytes, void *all, const void *place)
+void sim_exchange(unsigned mask, const void *mine, size_t bytes, void *all, const char *place)
 {
-    unsigned lane = current->thread % WARP;
-    warp *w = &warps[current->thread / WARP];
+    const unsigned lane = current->thread % WARP, first = current->thread - lane;
+    warp *w = &warps[first / WARP];
     if (bytes > EXCHANGE_MAX_BYTES || !(mask >> lane & 1))
-        die("a thread takes part in an exchange whose mask is without it");
-    if (w->arrived != 0 && (w->mask != mask || w->bytes != bytes || w->place != place))
-        die("the lanes of a warp are at different exchanges");
+        die_at("a thread takes part in an exchange whose mask is without it", place);
+    if (w->arrived != 0 && (w->mask != mask || w->bytes != bytes || strcmp(w->place, place) != 0))
+        die_apart("the lanes of a warp are at different exchanges", w->place, place);
     w->mask = mask;
     w->bytes = bytes;
     w->place = place;
     w->arrived |= 1u << lane;
-    const unsigned turn = w->n_exchanges % 2;
-    memcpy(w->slot[turn][lane], mine, bytes);
-    current->st = AT_EXCHANGE;
-    to_scheduler();
-    for (unsigned l = 0; l < WARP; l++)
-        memcpy((char *)all + l * bytes, w->slot[turn][l], bytes);
-}
-
-void __syncwarp(unsigned mask)
-{
-    char none = 0, all[WARP];
-    sim_exchange(mask, &none, 1, all, __builtin_return_address(0));
-}
-
-/* Lanes of warps that are complete go on. */
-static bool release_warps(unsigned n_used)
-{
-    bool any = false;
-    for (unsigned i = 0; i < n_used; i++) {
-        warp *w = &warps[fibers[i].thread / WARP];
-        if (fibers[i].st != AT_EXCHANGE || w->arrived != w->mask)
-            continue;
-        for (unsigned k = 0; k < n_used; k++)
-            if (fibers[k].st == AT_EXCHANGE && fibers[k].thread / WARP == fibers[i].thread / WARP)
-                fibers[k].st = READY;
+    char(*slot)[EXCHANGE_MAX_BYTES] = w->slot[w->n_exchanges % 2];
+    memcpy(slot[lane], mine, bytes);
+    if (w->arrived != mask) {
+        current->st = AT_EXCHANGE;
+        to_scheduler();
+    } else {
+        for (unsigned l = 0; l < WARP; l++)
+            if (mask >> l & 1)
+                of_thread[first + l]->st = READY;
         w->arrived = 0;
         w->n_exchanges++;
-        any = true;
     }
-    return any;
+    for (unsigned l = 0; l < WARP; l++)
+        memcpy((char *)all + l * bytes, slot[l], bytes);
 }
 
-/* All threads that wait at the barrier go on: these are all threads of the block. */
-static bool release_barrier(unsigned n_used)
+void sim_syncwarp(const char *place, unsigned mask)
 {
-    const void *place = NULL;
-    unsigned n_at = 0;
-    for (unsigned i = 0; i < n_used; i++) {
-        if (fibers[i].st != AT_BARRIER)
-            continue;
-        if (place != NULL && place != fibers[i].place)
-            die("threads wait at different barriers");
-        place = fibers[i].place;
-        n_at++;
-    }
-    if (n_at == 0)
-        return false;
-    if (n_at != n_threads)
-        die(n_done > 0 ? "threads wait at a barrier that others have passed by"
-                       : "threads wait at a barrier, others for lanes that do not come");
-    for (unsigned i = 0; i < n_used; i++)
-        fibers[i].st = READY;
-    return true;
+    char none = 0, all[WARP];
+    sim_exchange(mask, &none, 1, all, place);
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
+/* Nobody can go on. */
+static void die_stuck(unsigned n_used)
+{
+    const char *place = n_at_barrier > 0 ? barrier_place : NULL;
+    for (unsigned i = 0; i < n_used && place == NULL; i++)
+        if (fibers[i].st == AT_EXCHANGE)
+            place = warps[fibers[i].thread / WARP].place;
+    die_at(n_at_barrier == 0 ? "lanes wait for others of their warp that do not come"
+           : n_done > 0      ? "threads wait at a barrier that others have passed by"
+                             : "threads wait at a barrier, others for lanes that do not come",
+           place);
+}
+
 static void run_block()
 {
     unsigned n_used = 0;
-    n_taken = n_done = 0;
+    n_taken = n_done = n_at_barrier = 0;
     if (__start_sim_shared != NULL)
         memset(__start_sim_shared, 0xFF, (size_t)(__stop_sim_shared - __start_sim_shared));
     for (unsigned i = 0; i < (n_threads + WARP - 1) / WARP; i++)
@@ -208,11 +211,14 @@ static void run_block()
         resume(f);
     }
     while (n_done < n_threads) {
-        if (!release_warps(n_used) && !release_barrier(n_used))
-            die("lanes wait for others of their warp that do not come");
+        bool any = false;
         for (unsigned i = 0; i < n_used; i++)
-            if (fibers[i].st == READY)
+            if (fibers[i].st == READY) {
+                any = true;
                 resume(&fibers[i]);
+            }
+        if (!any)
+            die_stuck(n_used);
     }
 }
 

@@ -2,6 +2,7 @@
  * numbers of threads, barriers and exchanges between threads. kernel.cc runs the threads. */
 #pragma once
 #include <cuda_runtime_api.h>
+#include <math.h>
 #include <string.h>
 
 #define __global__ static
@@ -25,47 +26,49 @@ struct dim3 {
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 
-extern "C" {
-void __syncthreads(void);
-void __syncwarp(unsigned mask = 0xffffffffu);
-}
+/* ---- where threads meet. A place is a line: a compiler may make several calls of one ---- */
+#define SIM_TEXT_(x) #x
+#define SIM_TEXT(x)  SIM_TEXT_(x)
+#define SIM_HERE     __FILE__ ":" SIM_TEXT(__LINE__)
+
+#define __syncthreads() sim_barrier(SIM_HERE)
+#define __syncwarp(...) sim_syncwarp(SIM_HERE, ##__VA_ARGS__)
+void sim_barrier(const char *place);
+void sim_syncwarp(const char *place, unsigned mask = 0xffffffffu);
 
 /* ---- exchanges between the lanes of a warp ---- */
-extern "C" void sim_exchange(unsigned mask, const void *mine, size_t bytes, void *all,
-                             const void *place);
+void sim_exchange(unsigned mask, const void *mine, size_t bytes, void *all, const char *place);
 unsigned sim_lane(void);
 
 /* A lane that is not in the mask has no value: what is read of it is this lane's own. */
 template <typename T>
-static inline __attribute__((always_inline)) T sim_shuffle(unsigned mask, T mine, int from)
+static inline T sim_shuffle(const char *place, unsigned mask, T mine, int from)
 {
     T all[32];
-    sim_exchange(mask, &mine, sizeof mine, all, __builtin_return_address(0));
+    sim_exchange(mask, &mine, sizeof mine, all, place);
     return from >= 0 && from < 32 && (mask >> from & 1) ? all[from] : mine;
 }
-template <typename T> static inline T __shfl_sync(unsigned mask, T mine, int from)
-{
-    return sim_shuffle(mask, mine, from);
-}
-template <typename T> static inline T __shfl_xor_sync(unsigned mask, T mine, int with)
-{
-    return sim_shuffle(mask, mine, (int)sim_lane() ^ with);
-}
-template <typename T> static inline T __shfl_down_sync(unsigned mask, T mine, unsigned by)
-{
-    return sim_shuffle(mask, mine, (int)(sim_lane() + by));
-}
-static inline unsigned __ballot_sync(unsigned mask, int predicate)
+#define __shfl_sync(mask, mine, from) sim_shuffle(SIM_HERE, mask, mine, from)
+#define __shfl_xor_sync(mask, mine, with)                                                          \
+    sim_shuffle(SIM_HERE, mask, mine, (int)sim_lane() ^ (int)(with))
+#define __shfl_down_sync(mask, mine, by)                                                           \
+    sim_shuffle(SIM_HERE, mask, mine, (int)(sim_lane() + (unsigned)(by)))
+
+static inline unsigned sim_ballot(const char *place, unsigned mask, int predicate)
 {
     int all[32];
     unsigned votes = 0;
-    sim_exchange(mask, &predicate, sizeof predicate, all, __builtin_return_address(0));
+    sim_exchange(mask, &predicate, sizeof predicate, all, place);
     for (unsigned l = 0; l < 32; l++)
         votes |= (mask >> l & 1) && all[l] ? 1u << l : 0;
     return votes;
 }
+#define __ballot_sync(mask, predicate) sim_ballot(SIM_HERE, mask, predicate)
 
 /* ---- atomics: one thread runs at a time ---- */
+static inline void __threadfence_system(void)
+{
+}
 template <typename T> static inline T atomicAdd(T *at, T value)
 {
     T old = *at;

@@ -1,10 +1,10 @@
-/* matmul_finish.cu -- what cuBLASLt cannot add to its products: bias and residual of bf16 to
+/* fast_matmul.cu -- what cuBLASLt cannot add to its products: bias and residual of bf16 to
  * products of fp32. And a product over nothing, of which it makes an error. A thread an element. */
 #include "common/cuda/fast_kernels.h"
 #include "common/cuda/launch.h"
 #include "common/ops/row_sums.h"
 
-__global__ void finish_kernel(matmul_args a)
+__global__ void fast_finish_kernel(matmul_args a)
 {
     const size_t i = global_thread();
     if (i >= a.m * a.n)
@@ -20,7 +20,7 @@ __global__ void finish_kernel(matmul_args a)
 static cudaError_t finish_issue(cudaStream_t s, const void *args)
 {
     const matmul_args *a = (const matmul_args *)args;
-    return LAUNCH(finish_kernel, blocks_of(a->m * a->n), BLOCK_THREADS, s, *a);
+    return LAUNCH(fast_finish_kernel, blocks_of(a->m * a->n), BLOCK_THREADS, s, *a);
 }
 
 fsdp_status fast_matmul_finish(stream *s, const matmul_args *a)

@@ -1,0 +1,125 @@
+/* fast_loss.cu -- softmax cross-entropy for the fast table.
+ *
+ * A block takes a row. Each thread reads every BLOCK_THREADS-th logit once and keeps a running
+ * maximum with the sum of exponentials below it:
+ *     top' = max(top, x);  sum' = sum exp(top - top') + exp(x - top')
+ * The threads' pairs are joined by a tree of one shape. Then each thread writes the gradients of
+ * the logits that it read, which are in the cache by now (GPT-2's row is 100 kB of bf16); the
+ * gradients may lie where the logits do. Losses of rows are doubles in scratch; a last block adds
+ * them, thread i those of rows i, i + BLOCK_THREADS, ..., and then the threads' by a tree.
+ * [Milakov & Gimelshein 2018] */
+#include "common/cuda/fast_kernels.h"
+#include "common/cuda/launch.h"
+#include "common/ops/check_type.h"
+#include "common/ops/row_softmax.h"
+
+/* A running softmax: the sum of exp(x - top). */
+typedef struct top_sum {
+    float top, sum;
+} top_sum;
+
+/* MASKED stands for "nothing yet": exp(MASKED - x) is 0. */
+static __device__ inline top_sum top_sum_join(top_sum a, top_sum b)
+{
+    const float top = a.top > b.top ? a.top : b.top;
+    const float sum = a.sum * expf(a.top - top) + b.sum * expf(b.top - top);
+    return (top_sum){top, sum};
+}
+
+/* One element more, with one exponential. A NaN makes the sum NaN. */
+static __device__ inline top_sum top_sum_add(top_sum a, float x)
+{
+    if (x > a.top)
+        return (top_sum){x, fmaf(a.sum, expf(a.top - x), 1.0f)};
+    return (top_sum){a.top, a.sum + expf(x - a.top)};
+}
+
+/* All threads' pairs as one, for all of them. */
+static __device__ inline top_sum block_join(top_sum mine)
+{
+    __shared__ top_sum of[BLOCK_THREADS];
+    of[threadIdx.x] = mine;
+    __syncthreads();
+    for (unsigned half = BLOCK_THREADS / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half)
+            of[threadIdx.x] = top_sum_join(of[threadIdx.x], of[threadIdx.x + half]);
+        __syncthreads();
+    }
+    return of[0];
+}
+
+static __device__ inline void loss_row(const cross_entropy_args *a, double *row_loss, dtype type)
+{
+    const size_t r = blockIdx.x, target = (size_t)a->targets[r];
+    const void *logits = row_at(a->logits, r * a->vocab, type);
+    if (target >= a->vocab) { /* a number outside the vocabulary adds nothing */
+        row_loss[r] = 0.0;
+        return;
+    }
+    const float target_logit = row_load(logits, target, type);
+    top_sum of_row = {MASKED, 0.0f};
+    for (size_t i = threadIdx.x; i < a->vocab; i += BLOCK_THREADS)
+        of_row = top_sum_add(of_row, row_load(logits, i, type));
+    of_row = block_join(of_row); /* behind its barriers d_logits may be written */
+    if (threadIdx.x == 0)
+        row_loss[r] = pm_log((double)of_row.sum) + ((double)of_row.top - (double)target_logit);
+    if (a->d_logits == NULL)
+        return;
+    void *d_logits = row_out_at(a->d_logits, r * a->vocab, type);
+    for (size_t i = threadIdx.x; i < a->vocab; i += BLOCK_THREADS) {
+        const float p = expf(row_load(logits, i, type) - of_row.top) / of_row.sum;
+        row_store(d_logits, i, i == target ? p - 1.0f : p, type);
+    }
+}
+
+__global__ void fast_loss_kernel(cross_entropy_args a, double *row_loss)
+{
+    BY_TYPE(loss_row, a.type, &a, row_loss);
+}
+
+__global__ void fast_loss_sum_kernel(float *loss, const double *row_loss, size_t rows)
+{
+    __shared__ double of[BLOCK_THREADS];
+    double sum = 0.0;
+    for (size_t r = threadIdx.x; r < rows; r += BLOCK_THREADS)
+        sum += row_loss[r];
+    of[threadIdx.x] = sum;
+    __syncthreads();
+    for (unsigned half = BLOCK_THREADS / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half)
+            of[threadIdx.x] += of[threadIdx.x + half];
+        __syncthreads();
+    }
+    if (threadIdx.x == 0)
+        *loss = (float)of[0];
+}
+
+typedef struct loss_call {
+    const cross_entropy_args *args;
+    double *row_loss; /* [rows] */
+} loss_call;
+
+static cudaError_t cross_entropy_issue(cudaStream_t s, const void *args)
+{
+    const loss_call *c = (const loss_call *)args;
+    const cross_entropy_args *a = c->args;
+    cudaError_t error = cudaSuccess;
+    if (a->rows > 0)
+        error = LAUNCH(fast_loss_kernel, (unsigned)a->rows, BLOCK_THREADS, s, *a, c->row_loss);
+    if (error != cudaSuccess)
+        return error;
+    return LAUNCH(fast_loss_sum_kernel, 1, BLOCK_THREADS, s, a->loss, c->row_loss, a->rows);
+}
+
+fsdp_status fast_cross_entropy(stream *s, const cross_entropy_args *a)
+{
+    TRY(check_type("cross_entropy", a->type));
+    loss_call call = {a, NULL};
+    op_work work = cross_entropy_work(a);
+    const size_t bytes = a->rows * sizeof *call.row_loss;
+    TRY(device_alloc(s, MEM_OTHER, bytes, "losses of rows", (void **)&call.row_loss));
+    op_writes(&work, call.row_loss, bytes);
+    fsdp_status status = cuda_issue(s, cross_entropy_issue, &call, work);
+    device_free(s, call.row_loss);
+    return status;
+}

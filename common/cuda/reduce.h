@@ -1,0 +1,15 @@
+/* reduce.h -- sums and maxima across the lanes of a warp, in one fixed shape: lanes that are 16
+ * apart, then 8, 4, 2 and 1. All lanes take part, and all get the result. For kernels' files. */
+#pragma once
+#include "common/cuda/launch.h"
+#include "common/ops/row_sums.h"
+
+enum { WARP_LANES = 32, ALL_LANES = -1 };
+
+/* warp_sum -- the sum of all lanes' x. Both lanes of a pair add the same two numbers. */
+static __device__ inline float warp_sum(float x)
+{
+    for (int apart = WARP_LANES / 2; apart > 0; apart /= 2)
+        x += __shfl_xor_sync((unsigned)ALL_LANES, x, apart);
+    return x;
+}
