@@ -84,8 +84,9 @@ typedef struct touched {
 touched touched_begin(const comm_team *team, const comm_peer_read *v);
 /* touched_add -- nothing for 0 bytes; a range that goes on where the last one ends joins it. */
 void touched_add(touched *t, const void *ptr, size_t bytes, bool writes);
-/* touched_launch -- launch l, which has fn and arguments and touches host memory only, as a part of
- * the call; t is gone then. errors  stream_launch_work's; FSDP_ENOMEM */
+/* touched_launch -- launch l, which has fn and arguments, as a part of the call; unless it issues
+ * work of the device, it touches host memory only. t is gone then. errors  stream_launch_work's;
+ * FSDP_ENOMEM */
 fsdp_status touched_launch(touched *t, stream *s, const comm_call *call, launch_config l);
 
 /* transport_gather -- the host waits: *all [W*bytes] = every rank's `mine` [bytes], host memory,
