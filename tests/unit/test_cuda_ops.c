@@ -68,7 +68,7 @@ static void compare(const void *on_target, const void *on_cpu, size_t bytes, con
     free(expected);
 }
 
-/* ---- sums of vectors -------------------------------------------------------------------------- */
+/* ---- sums of vectors ------------------------------------------------------------------------- */
 
 enum { MOST_INPUTS = 9, MOST_STEPS = 5 };
 
@@ -187,7 +187,7 @@ static void test_root(void **state)
         }
 }
 
-/* ---- operations ------------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 static void test_catalogue(void **state)
 {
@@ -391,7 +391,7 @@ static void test_shapes(void **state)
     both("elementwise", call_elementwise, 2);
 }
 
-/* ---- exact sums ------------------------------------------------------------------------------- */
+/* ---- exact sums ------------------------------------------------------------------------------ */
 
 /* Elements of any exponent, of the smallest, of the largest; infinities; NaNs. */
 static uint32_t odd_bits(uint64_t *seed, int kind)
@@ -457,8 +457,7 @@ static void test_clip(void **state)
     both("clip_coef", call_clip, 12);
 }
 
-/* ---- numbers outside the vocabulary
- * -------------------------------------------------------------- */
+/* ---- numbers outside the vocabulary ---------------------------------------------------------- */
 
 typedef fsdp_status (*bad_call)(arrays *a, const int32_t *numbers);
 
