@@ -15,6 +15,7 @@ endif
 PKG       := pkg-config
 HAVE_MPI  := $(if $(filter 0,$(MPI)),,$(shell $(PKG) --exists mpich 2>/dev/null && echo 1))
 HAVE_DNNL := $(shell test -e /usr/include/dnnl.h && echo 1)
+HAVE_CXX  := $(shell command -v g++ >/dev/null && echo 1)
 HAVE_CMOCKA := $(shell $(PKG) --exists cmocka 2>/dev/null && echo 1)
 HAVE_BASE := $(shell command -v $(firstword $(CC)) >/dev/null && $(PKG) --exists libcjson 2>/dev/null && echo 1)
 
@@ -62,7 +63,7 @@ JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 .DEFAULT_GOAL := all
 .SECONDARY:
 all: $(PROGRAMS)  ## build the trainer and the tools into build/
-tests: all $(TESTS)  ## build the test programs too
+tests: all $(TESTS) $(if $(HAVE_CXX),$(BUILD)/fsdp_cuda_sim.so)  ## build the test programs too
 
 # Holds the command line of the compiler; newer than the objects when that has changed.
 $(BUILD)/flags: FORCE

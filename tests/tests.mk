@@ -31,6 +31,13 @@ $(ALLOC_COUNT): tests/cli/preload/alloc_count.c $(BUILD)/flags
 	$(SAY) LINK $@
 	$(Q)$(CC) -D_GNU_SOURCE -std=c11 -O2 $(WARN) $(if $(CI),-Werror) -fPIC -shared -o $@ $<
 
+.PHONY: gpu-report gpu-pack
+gpu-report:  ## what --device cuda does on this machine's GPUs, as a page: tests, sanitizer, bits, speed (PARTS="csv train")
+	tests/gpu/report.sh $(BUILD)
+
+gpu-pack:  ## into build/gpu-pack: what a machine with a GPU but without Debian's packages needs for gpu-report
+	tests/gpu/pack.sh $(BUILD)
+
 mutants:  ## plant known bugs one by one; each must turn a test red
 	tests/tools/deps.sh --check test
 	tests/mutants/run.sh $(MUTANTS)

@@ -53,7 +53,7 @@ fsdp_status trainer_connect(trainer *t)
      * when they can agree on it. */
     comm_backend wanted = (comm_backend)t->cfg.comm;
     /* cfg.comm is not valid if the options were not understood */
-    bool is_known = wanted == COMM_MPI || wanted == COMM_SHM;
+    bool is_known = wanted == COMM_MPI || wanted == COMM_SHM || wanted == COMM_NATIVE;
     comm_config cc = {.backend = comm_launched_ranks() > 1 && !is_known ? COMM_AUTO : wanted,
                       .native = b->native,
                       .sums = b->fast()->sums};

@@ -42,16 +42,23 @@ typedef struct comm_transport comm_transport;
 
 /* ---- the job -------------------------------------------------------------------------------- */
 
-typedef enum comm_backend { COMM_AUTO, COMM_SELF, COMM_MPI, COMM_SHM } comm_backend;
+typedef enum comm_backend {
+    COMM_AUTO,
+    COMM_SELF,
+    COMM_MPI,
+    COMM_SHM,
+    COMM_NATIVE /* the device's own, or an error */
+} comm_backend;
 
 typedef struct comm_config {
     comm_backend backend; /* AUTO: what FSDP_COMM of the environment says, else self for one rank,
-                             shm when all ranks are on this host and can map each other's memory,
-                             shm+mpi when they can on each of several hosts, else mpi */
+                             the device's own transport if it has one (an error when it cannot
+                             be had), shm when all ranks are on this host and can map each other's
+                             memory, shm+mpi when they can on each of several hosts, else mpi */
     double timeout_s;     /* 0: FSDP_TIMEOUT_S of the environment, else 300 */
     /* The kernels that all-reduces add with, borrowed. NULL: functions of this program. */
     const sum_kernels *sums;
-    /* The device's own transport, such as NCCL's: where it can be had it moves the data. NULL: it
+    /* The device's own transport, such as NCCL's; FSDP_COMM knows it by its name. NULL: the device
      * has none. */
     const comm_transport *native;
 } comm_config;

@@ -35,13 +35,14 @@ static fsdp_status backend_choose(comm_backend wanted, comm_backend *backend)
     comm_run_start run;
     bool by_fsdp_run = comm_run_started(&run);
     *backend = wanted;
-    if ((unsigned)wanted > COMM_SHM)
+    if ((unsigned)wanted > COMM_NATIVE)
         return fsdp_error(FSDP_EINVAL, "--comm auto, mpi or shm", "comm_open: unknown backend %d",
                           (int)*backend);
     if (*backend == COMM_MPI && by_fsdp_run)
         return fsdp_error(FSDP_EINVAL, "leave --comm out, or start it with mpiexec",
                           "comm_open: --comm mpi under fsdp_run, which starts ranks without MPI");
-    if (*backend == COMM_AUTO && !by_fsdp_run && !comm_launcher_present())
+    if ((*backend == COMM_AUTO || *backend == COMM_NATIVE) && !by_fsdp_run &&
+        !comm_launcher_present())
         *backend = COMM_SELF;
     else if (*backend != COMM_SELF)
         *backend = by_fsdp_run ? COMM_SHM : COMM_MPI;
@@ -95,7 +96,7 @@ static fsdp_status over_to_shm(comm *c, comm_backend wanted)
     const transport_group *started = c->data;
     if (wanted == COMM_MPI || c->team.size == 1)
         return FSDP_OK;
-    if (one_host || wanted == COMM_AUTO)
+    if (one_host || wanted != COMM_SHM)
         TRY(comm_put_over(c, one_host ? &shm_transport : &hier_transport, &why_not));
     if (wanted == COMM_SHM && c->data == started)
         return fsdp_error(FSDP_ESKIP, "leave --comm out, or pass --comm mpi",
@@ -113,20 +114,35 @@ static fsdp_status link_over(comm *c)
     return text == NULL || *text == '\0' ? FSDP_OK : comm_put_over(c, &link_transport, &why_not);
 }
 
+/* The device's own transport, unless the caller wants another. Copies through the host would be
+ * slow, so they are never what is taken instead. */
+static fsdp_status over_to_native(comm *c, comm_backend wanted, const comm_transport *native)
+{
+    const char *why_not = NULL;
+    if (native == NULL && wanted == COMM_NATIVE)
+        return fsdp_error(FSDP_EINVAL, "leave --comm out, or choose another --device",
+                          "comm_open: device %s has no transport of its own",
+                          device_name(c->team.dev));
+    if (native == NULL || wanted == COMM_MPI || wanted == COMM_SHM || c->team.size == 1)
+        return FSDP_OK;
+    device_host_call_begin(c->team.dev);
+    fsdp_status status = comm_put_over(c, native, &why_not);
+    device_host_call_end(c->team.dev);
+    if (status != FSDP_OK || why_not == NULL)
+        return status;
+    return fsdp_error(FSDP_EINVAL,
+                      "start fewer ranks, or pass --comm shm (several hosts: mpi), which copies "
+                      "through memory of the host",
+                      "comm_open: %s", why_not);
+}
+
 /* What moves the data between devices: their own transport; else what moves it between hosts, where
  * these can read it or over copies of it. The link is one between what is below it. */
-static fsdp_status over_to_device(comm *c, const comm_transport *native)
+static fsdp_status over_to_device(comm *c, comm_backend wanted, const comm_transport *native)
 {
-    const char *why_not = NULL, *none;
+    const char *none;
     const transport_group *between_hosts = c->data;
-    device_host_call_begin(c->team.dev);
-    fsdp_status status =
-        native != NULL && c->team.size > 1 ? comm_put_over(c, native, &why_not) : FSDP_OK;
-    device_host_call_end(c->team.dev);
-    TRY(status);
-    if (why_not != NULL && c->team.rank == 0)
-        fprintf(stderr, "note: %s; the ranks go on with --comm %s\n", why_not,
-                comm_backend_name(c));
+    TRY(over_to_native(c, wanted, native));
     bool by_copies = c->data == between_hosts && !device_memory_is_host(c->team.dev);
     TRY(link_over(c));
     return by_copies ? comm_put_over(c, &staged_transport, &none) : FSDP_OK;
@@ -155,6 +171,10 @@ static fsdp_status backend_wanted(const comm_config *config, comm_backend *wante
                           COMM_RUN_ENV ": got '%.40s', expected rank, ranks and two files", launch);
     if (*wanted != COMM_AUTO || text == NULL || *text == '\0')
         return FSDP_OK;
+    if (config->native != NULL && strcmp(text, config->native->name) == 0) {
+        *wanted = COMM_NATIVE;
+        return FSDP_OK;
+    }
     for (int i = COMM_AUTO; i <= COMM_SHM; i++) {
         if (strcmp(text, names[i]) != 0 || (i == COMM_SELF && comm_launched_ranks() > 1))
             continue;
@@ -195,7 +215,7 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
         status = over_to_shm(c, wanted);
     device_host_call_end(d);
     if (status == FSDP_OK)
-        status = over_to_device(c, config->native);
+        status = over_to_device(c, wanted, config->native);
     if (status == FSDP_OK)
         *out = c;
     else

@@ -11,5 +11,7 @@ typedef cudaError_t (*cuda_issue_fn)(cudaStream_t s, const void *args);
 /* cuda_issue -- call fn for the operation that `work` describes; a watch of the device is told.
  *   errors  the stream's; what cuda_status makes of fn's result */
 fsdp_status cuda_issue(stream *s, cuda_issue_fn fn, const void *args, op_work work);
+/* cuda_issue_as -- the same for what a watch is told with the names and accesses of *what. */
+fsdp_status cuda_issue_as(stream *s, cuda_issue_fn fn, const void *args, const launch_config *what);
 
 EXTERN_C_END

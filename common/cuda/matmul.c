@@ -276,20 +276,6 @@ static fsdp_status multiply(stream *s, const matmul_args *a, op_work work)
     return result == CUBLAS_STATUS_SUCCESS ? status : lt_status(result, "cublasLtMatmul");
 }
 
-static fsdp_status check_matmul(const matmul_args *a)
-{
-    TRY(check_type("matmul", a->type));
-    if (a->out_type != a->type && a->out_type != DTYPE_F32)
-        return fsdp_error(FSDP_EINVAL, "store what a matmul makes as its operands, or in fp32",
-                          "matmul: out as %s, expected f32 or %s", dtype_name(a->out_type),
-                          dtype_name(a->type));
-    if (a->accumulate && (a->out_type != DTYPE_F32 || a->bias || a->residual))
-        return fsdp_error(FSDP_EINVAL, "accumulate in fp32; add bias and residual by another call",
-                          "matmul: accumulates in %s %s bias or residual, expected f32 without",
-                          dtype_name(a->out_type), a->bias || a->residual ? "with" : "without");
-    return FSDP_OK;
-}
-
 fsdp_status fast_matmul(stream *s, const matmul_args *a)
 {
     TRY(check_matmul(a));

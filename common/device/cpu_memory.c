@@ -35,7 +35,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include "common/base/units.h"
 
 #define BLOCK_LIVE  UINT64_C(0x11fe0b10c4a11ec5)
 #define BLOCK_FREED UINT64_C(0xf3eed0b10c4dead5)
@@ -326,21 +325,6 @@ static bool limit_allows(cpu_device *d, size_t bytes)
     return bytes <= cpu_limit_left(d);
 }
 
-static fsdp_status alloc_failed(const cpu_pool *p, mem_category category, size_t bytes,
-                                const char *label)
-{
-    ledger_figures f = ledger_read(p->ledger);
-    char want[24], live[24], peak[24];
-    format_bytes(bytes, want, sizeof want);
-    format_bytes(f.live_total_bytes, live, sizeof live);
-    format_bytes(f.peak_total_bytes, peak, sizeof peak);
-    return fsdp_error(FSDP_ENOMEM, "use a smaller --batch-size, --seq-len or model, or more ranks",
-                      "device_alloc: no memory for %zu bytes (%s) of '%s' (%s); the device holds "
-                      "%zu bytes (%s) in %zu blocks, %s at its peak",
-                      bytes, want, label, mem_category_name(category), f.live_total_bytes, live,
-                      f.live_blocks, peak);
-}
-
 /* The thread may touch the payload until payload_close gets what this returned. */
 static bool payload_open(const cpu_block *b)
 {
@@ -390,12 +374,12 @@ static fsdp_status block_alloc(stream *base, mem_category category, size_t bytes
     bool shared = on_host && host_share_fd() >= 0;
     size_t footprint_bytes = footprint_of(p, bytes, shared);
     if (footprint_bytes == 0 || (p == &d->pool && !limit_allows(d, bytes)))
-        return alloc_failed(p, category, bytes, label);
+        return alloc_failed(p->ledger, category, bytes, label);
     cpu_block *b = reuse(p, s, bytes, footprint_bytes, shared);
     if (!b)
         b = fresh(p, footprint_bytes, shared);
     if (!b)
-        return alloc_failed(p, category, bytes, label);
+        return alloc_failed(p->ledger, category, bytes, label);
     bool revived = b->free_node != &b->own_node; /* older work may still use the payload */
     b->label = label;
     b->category = (uint16_t)category;

@@ -6,6 +6,7 @@
 #include "common/device/device_impl.h"
 #include "common/base/clock.h"
 #include "common/base/dtype.h"
+#include "common/base/units.h"
 
 fsdp_status device_open(const device_config *config, device **out)
 {
@@ -216,6 +217,20 @@ fsdp_status event_elapsed_s(event *begin, event *end, double *out)
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */
+fsdp_status alloc_failed(ledger *l, mem_category category, size_t bytes, const char *label)
+{
+    ledger_figures f = ledger_read(l);
+    char want[24], live[24], peak[24];
+    format_bytes(bytes, want, sizeof want);
+    format_bytes(f.live_total_bytes, live, sizeof live);
+    format_bytes(f.peak_total_bytes, peak, sizeof peak);
+    return fsdp_error(FSDP_ENOMEM, "use a smaller --batch-size, --seq-len or model, or more ranks",
+                      "device_alloc: no memory for %zu bytes (%s) of '%s' (%s); the device holds "
+                      "%zu bytes (%s) in %zu blocks, %s at its peak",
+                      bytes, want, label, mem_category_name(category), f.live_total_bytes, live,
+                      f.live_blocks, peak);
+}
+
 typedef fsdp_status (*alloc_fn)(stream *s, mem_category category, size_t bytes, const char *label,
                                 void **out);
 

@@ -66,6 +66,9 @@ struct event {
     bool timed;
 };
 
+/* alloc_failed -- FSDP_ENOMEM with the words that device_alloc has for it. l: of what is held. */
+fsdp_status alloc_failed(ledger *l, mem_category category, size_t bytes, const char *label);
+
 /* host_map -- `bytes` of zeroed memory, a multiple of 4096, aligned to align_bytes (a power of
  * two), in huge pages where the system has them; NULL when there is none. Owner: caller, munmap. */
 void *host_map(size_t bytes, size_t align_bytes);

@@ -38,18 +38,6 @@ static way way_of(const attention_shape *x, gemm_fn gemm, bool may_round)
     return (way){gemm, wide ? WIDE_BLOCK : BLOCK, wide};
 }
 
-static size_t whole_vectors(size_t n)
-{
-    return tiles_of(n, LANES) * LANES;
-}
-
-/* Query number `query` sees keys 0 ... query; of a block those from first_key on. */
-static row_extent row_extent_of(size_t query, size_t first_key, size_t n_keys)
-{
-    const size_t n_seen = min_size(n_keys, query + 1 - first_key);
-    return (row_extent){n_seen, whole_vectors(n_seen), whole_vectors(n_keys)};
-}
-
 /* End of the queries [begin, result) that are treated together: a strip on the diagonal, else the
  * block; and the keys they see. */
 static size_t part_end(size_t begin, size_t n_queries, size_t block, bool diagonal)
@@ -86,12 +74,6 @@ static size_t key_head_of(const attention_shape *x, size_t h)
     return h / (x->n_head / x->n_kv_head);
 }
 
-/* Element of head h in row t of sequence b of q, k or v. */
-static size_t element_of(const attention_shape *x, size_t stride, size_t b, size_t t, size_t h)
-{
-    return (b * x->seq_len + t) * stride + h * x->head_dim;
-}
-
 static size_t out_stride_of(const attention_shape *x)
 {
     return x->n_head * x->head_dim;
@@ -101,11 +83,6 @@ static int threads_of(const attention_shape *x, int n_threads)
 {
     const size_t macs = x->batch * x->n_head * x->seq_len * x->seq_len * x->head_dim;
     return threads_for(n_threads, macs, MIN_PARALLEL_MACS);
-}
-
-static bool is_empty(const attention_shape *x)
-{
-    return x->batch == 0 || x->seq_len == 0 || x->n_head == 0 || x->head_dim == 0;
 }
 
 /* ---- forward -------------------------------------------------------------------------------- */
@@ -176,7 +153,7 @@ static void block_finish(const attention_args *a, const query_block *x, size_t b
                          size_t column)
 {
     const size_t stride = out_stride_of(&a->shape);
-    const size_t at = element_of(&a->shape, stride, b, x->first_query, h) + column;
+    const size_t at = attention_element(&a->shape, stride, b, x->first_query, h) + column;
     float *lse = a->lse + (b * a->shape.n_head + h) * a->shape.seq_len + x->first_query;
     for (size_t r = 0; r < x->n_queries; r++) {
         const float *row = x->out + r * x->width;
@@ -193,12 +170,12 @@ static fsdp_status attention_block(const attention_job *j, size_t b, size_t h, s
     query_block x; /* no initialiser: it would clear all of the sums, each time */
     x.first_query = query;
     x.n_queries = min_size(block, T - query);
-    x.q = row_at(a->q, element_of(shape, shape->q_stride, b, query, h), shape->type);
+    x.q = row_at(a->q, attention_element(shape, shape->q_stride, b, query, h), shape->type);
     for (size_t column = 0; column < shape->head_dim; column += x.width) {
         x.width = min_size(HEAD_PIECE, shape->head_dim - column);
         for (size_t key = 0; key <= query; key += block) {
-            const size_t k_at = element_of(shape, shape->k_stride, b, key, kv);
-            const size_t v_at = element_of(shape, shape->v_stride, b, key, kv) + column;
+            const size_t k_at = attention_element(shape, shape->k_stride, b, key, kv);
+            const size_t v_at = attention_element(shape, shape->v_stride, b, key, kv) + column;
             key_block keys = {.first_key = key,
                               .k = row_at(a->k, k_at, shape->type),
                               .v = row_at(a->v, v_at, shape->type)};
@@ -229,17 +206,10 @@ static fsdp_status attention_kernel(void *args, int n_threads)
 {
     const attention_job *j = args;
     const attention_shape *x = &j->args.shape;
-    if (is_empty(x))
+    if (attention_is_empty(x))
         return FSDP_OK;
     const size_t n_blocks = tiles_of(x->seq_len, j->way.block);
     return tiles_run(threads_of(x, n_threads), x->batch * x->n_head * n_blocks, attention_tile, j);
-}
-
-static fsdp_status check_attention(const char *op, const attention_shape *x)
-{
-    TRY(check_type(op, x->type));
-    FSDP_ASSERT(is_empty(x) || (x->n_kv_head > 0 && x->n_head % x->n_kv_head == 0));
-    return FSDP_OK;
 }
 
 fsdp_status attention_launch(stream *s, const attention_args *a, gemm_fn gemm, bool may_round)
@@ -266,7 +236,7 @@ static size_t tile_scratch(const attention_shape *x)
 
 size_t attention_backward_scratch_bytes(const attention_shape *x)
 {
-    const size_t n_tiles = is_empty(x) ? 0 : x->batch * x->n_kv_head;
+    const size_t n_tiles = attention_is_empty(x) ? 0 : x->batch * x->n_kv_head;
     return x->type == DTYPE_F32 ? 0 : n_tiles * tile_scratch(x) * sizeof(float);
 }
 
@@ -404,11 +374,13 @@ static fsdp_status key_block_backward(const backward_job *j, const kv_head *kv, 
             .n_keys = part_keys(end, min_size(block, T - key), diagonal),
             .first_query = first,
             .first_key = key,
-            .q = row_at(a->q, element_of(shape, shape->q_stride, b, first, h), shape->type),
-            .k = row_at(a->k, element_of(shape, shape->k_stride, b, key, kv->head), shape->type),
-            .v = row_at(a->v, element_of(shape, shape->v_stride, b, key, kv->head), shape->type),
-            .d_out =
-                row_at(a->d_out, element_of(shape, out_stride_of(shape), b, first, h), shape->type),
+            .q = row_at(a->q, attention_element(shape, shape->q_stride, b, first, h), shape->type),
+            .k = row_at(a->k, attention_element(shape, shape->k_stride, b, key, kv->head),
+                        shape->type),
+            .v = row_at(a->v, attention_element(shape, shape->v_stride, b, key, kv->head),
+                        shape->type),
+            .d_out = row_at(a->d_out, attention_element(shape, out_stride_of(shape), b, first, h),
+                            shape->type),
             .lse = a->lse + (b * shape->n_head + h) * T + first,
             .delta = kv->delta + begin,
             .d_q = sums_from(&kv->d_q, begin),
@@ -427,8 +399,8 @@ static fsdp_status query_block_backward(const backward_job *j, kv_head *kv)
     const attention_shape *shape = &a->shape;
     const size_t n_queries = min_size(j->way.block, shape->seq_len - kv->query);
     const size_t out_stride = out_stride_of(shape);
-    const size_t out_at = element_of(shape, out_stride, kv->b, kv->query, kv->h);
-    const size_t q_at = element_of(shape, shape->q_stride, kv->b, kv->query, kv->h);
+    const size_t out_at = attention_element(shape, out_stride, kv->b, kv->query, kv->h);
+    const size_t q_at = attention_element(shape, shape->q_stride, kv->b, kv->query, kv->h);
     if (shape->type == DTYPE_F32)
         kv->d_q = (grad_sums){(float *)a->d_q + q_at, shape->q_stride};
     for (size_t r = 0; r < n_queries; r++) {
@@ -448,9 +420,9 @@ static kv_head kv_head_of(const backward_job *j, size_t tile)
     const attention_shape *x = &a->shape;
     kv_head kv = {.b = tile / x->n_kv_head, .head = tile % x->n_kv_head};
     if (x->type == DTYPE_F32) {
-        kv.d_k = (grad_sums){(float *)a->d_k + element_of(x, x->k_stride, kv.b, 0, kv.head),
+        kv.d_k = (grad_sums){(float *)a->d_k + attention_element(x, x->k_stride, kv.b, 0, kv.head),
                              x->k_stride};
-        kv.d_v = (grad_sums){(float *)a->d_v + element_of(x, x->v_stride, kv.b, 0, kv.head),
+        kv.d_v = (grad_sums){(float *)a->d_v + attention_element(x, x->v_stride, kv.b, 0, kv.head),
                              x->v_stride};
     } else {
         kv.d_k = (grad_sums){j->scratch + tile * tile_scratch(x), x->head_dim};
@@ -476,9 +448,9 @@ static fsdp_status backward_tile(const void *args, size_t tile)
     for (kv.h = kv.head * group; kv.h < (kv.head + 1) * group; kv.h++)
         for (kv.query = 0; kv.query < x->seq_len; kv.query += j->way.block)
             TRY(query_block_backward(j, &kv));
-    store_sums(x, &kv.d_k, x->seq_len, a->d_k, element_of(x, x->k_stride, kv.b, 0, kv.head),
+    store_sums(x, &kv.d_k, x->seq_len, a->d_k, attention_element(x, x->k_stride, kv.b, 0, kv.head),
                x->k_stride);
-    store_sums(x, &kv.d_v, x->seq_len, a->d_v, element_of(x, x->v_stride, kv.b, 0, kv.head),
+    store_sums(x, &kv.d_v, x->seq_len, a->d_v, attention_element(x, x->v_stride, kv.b, 0, kv.head),
                x->v_stride);
     return FSDP_OK;
 }
@@ -487,7 +459,7 @@ static fsdp_status backward_kernel(void *args, int n_threads)
 {
     const backward_job *j = args;
     const attention_shape *x = &j->args.shape;
-    if (is_empty(x))
+    if (attention_is_empty(x))
         return FSDP_OK;
     return tiles_run(threads_of(x, n_threads), x->batch * x->n_kv_head, backward_tile, j);
 }

@@ -73,23 +73,16 @@ fsdp_status cpu_gelu_backward(stream *s, const gelu_backward_args *a)
 
 /* ---- add, scale ----------------------------------------------------------------------------- */
 
+ROW_FN void add_span(const add_args *a, span t, dtype round_to)
+{
+    for (size_t i = t.begin; i < t.end; i++)
+        a->out[i] = add_elem(a, i, round_to);
+}
+
 static fsdp_status add_tile(const void *args, size_t tile)
 {
     const add_args *a = args;
-    const span t = tile_span(a->elems, tile);
-    for (size_t i = t.begin; i < t.end; i++)
-        a->out[i] = a->a[i] + a->b[i];
-    return FSDP_OK;
-}
-
-static fsdp_status add_rounded_tile(const void *args, size_t tile)
-{
-    const add_args *a = args;
-    const span t = tile_span(a->elems, tile);
-    for (size_t i = t.begin; i < t.end && !a->b; i++)
-        a->out[i] = bf16_round(a->a[i]);
-    for (size_t i = t.begin; i < t.end && a->b; i++)
-        a->out[i] = bf16_round(bf16_round(a->a[i]) + bf16_round(a->b[i]));
+    BY_TYPE(add_span, a->round_to, a, tile_span(a->elems, tile));
     return FSDP_OK;
 }
 
@@ -97,8 +90,7 @@ static fsdp_status add_kernel(void *args, int n_threads)
 {
     const add_args *a = args;
     n_threads = threads_for(n_threads, a->elems, MIN_PARALLEL_ELEMS);
-    return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS),
-                     a->round_to == DTYPE_BF16 ? add_rounded_tile : add_tile, a);
+    return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS), add_tile, a);
 }
 
 fsdp_status cpu_add(stream *s, const add_args *a)

@@ -28,7 +28,7 @@ static fsdp_status embedding_tile(const void *args, size_t tile)
     const size_t n_rows = a->batch * a->seq_len;
     const size_t end = min_size(n_rows, (tile + 1) * TILE_TOKENS);
     for (size_t r = tile * TILE_TOKENS; r < end; r++)
-        BY_TYPE(embedding_row, a->type, a, r);
+        BY_TYPE(embedding_row, a->type, a, r, 0, a->width);
     return FSDP_OK;
 }
 

@@ -75,20 +75,6 @@ static fsdp_status matmul_kernel(void *args, int n_threads)
     return tiles_run(n_threads, tiles_of(a->m, TILE_M) * tiles_of(a->n, j->tile_n), matmul_tile, j);
 }
 
-static fsdp_status check_matmul(const matmul_args *a)
-{
-    TRY(check_type("matmul", a->type));
-    if (a->out_type != a->type && a->out_type != DTYPE_F32)
-        return fsdp_error(FSDP_EINVAL, "store what a matmul makes as its operands, or in fp32",
-                          "matmul: out as %s, expected f32 or %s", dtype_name(a->out_type),
-                          dtype_name(a->type));
-    if (a->accumulate && (a->out_type != DTYPE_F32 || a->bias || a->residual))
-        return fsdp_error(FSDP_EINVAL, "accumulate in fp32; add bias and residual by another call",
-                          "matmul: accumulates in %s %s bias or residual, expected f32 without",
-                          dtype_name(a->out_type), a->bias || a->residual ? "with" : "without");
-    return FSDP_OK;
-}
-
 fsdp_status matmul_launch(stream *s, const matmul_args *a, gemm_fn gemm)
 {
     TRY(check_matmul(a));

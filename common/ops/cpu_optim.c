@@ -51,16 +51,8 @@ fsdp_status cpu_sum_squares(stream *s, const sum_squares_args *a)
 
 static fsdp_status clip_coef_kernel(void *args, int n_threads)
 {
-    const clip_coef_args *a = args;
     (void)n_threads;
-    const float norm = (float)sqrt(rsum_value(a->sum));
-    float coef = 1.0f;
-    if (a->max_norm != 0.0f && isfinite(norm)) {
-        const float ratio = a->max_norm / (norm + 1e-6f);
-        coef = ratio < 1.0f ? ratio : 1.0f;
-    }
-    *a->norm = norm;
-    *a->coef = coef;
+    clip_elem(args);
     return FSDP_OK;
 }
 

@@ -1,10 +1,12 @@
 /* row_elem.h -- operations on single elements: gelu, the optimizers' updates, embedding's sums, and
  * what a matmul adds to its products. See row_sums.h. */
 #pragma once
+#include <float.h>
 #include <math.h>
 #include "common/base/pmath.h"
 #include "common/ops/ops.h"
 #include "common/ops/row_sums.h"
+#include "common/sum/rsum_digits.h"
 
 #define GELU_SCALE 0.7978845608028654f /* sqrt(2/pi) */
 #define GELU_CUBIC 0.044715f
@@ -30,6 +32,28 @@ ROW_FN float gelu_slope(float x)
     return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * d_inner;
 }
 
+/* add_elem -- element i of out. */
+ROW_FN float add_elem(const add_args *a, size_t i, dtype round_to)
+{
+    if (round_to == DTYPE_F32)
+        return a->a[i] + a->b[i];
+    const float x = bf16_round(a->a[i]);
+    return a->b == NULL ? x : bf16_round(x + bf16_round(a->b[i]));
+}
+
+/* clip_elem -- norm and coef. */
+ROW_FN void clip_elem(const clip_coef_args *a)
+{
+    const float norm = (float)sqrt(rsum_value_of(a->sum));
+    float coef = 1.0f;
+    if (a->max_norm != 0.0f && norm <= FLT_MAX) {
+        const float ratio = a->max_norm / (norm + 1e-6f);
+        coef = ratio < 1.0f ? ratio : 1.0f;
+    }
+    *a->norm = norm;
+    *a->coef = coef;
+}
+
 /* adamw_elem -- one element's update, given g = grad * coef. */
 ROW_FN void adamw_elem(const adamw_args *a, float g, float *param, float *m, float *v)
 {
@@ -45,17 +69,16 @@ ROW_FN float sgd_elem(const sgd_args *a, float g, float param)
     return param - a->lr * (g + a->weight_decay * param);
 }
 
-/* embedding_row -- row r of out: wte[token] + wpe[position]. */
-ROW_FN void embedding_row(const embedding_args *a, size_t r, dtype type)
+/* embedding_row -- row r of out, its columns [begin, begin + width): wte[token] + wpe[position]. */
+ROW_FN void embedding_row(const embedding_args *a, size_t r, size_t begin, size_t width, dtype type)
 {
-    const size_t width = a->width;
-    const void *wte = row_at(a->wte, (size_t)a->tokens[r] * width, type);
-    void *out = row_out_at(a->out, r * width, type);
+    const void *wte = row_at(a->wte, (size_t)a->tokens[r] * a->width + begin, type);
+    void *out = row_out_at(a->out, r * a->width + begin, type);
     if (a->wpe == NULL) {
         memcpy(out, wte, width * (type == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t)));
         return;
     }
-    const void *wpe = row_at(a->wpe, r % a->seq_len * width, type);
+    const void *wpe = row_at(a->wpe, r % a->seq_len * a->width + begin, type);
     for (size_t c = 0; c < width; c++)
         row_store(out, c, row_load(wte, c, type) + row_load(wpe, c, type), type);
 }

@@ -59,6 +59,13 @@ ROW_FN double cross_entropy_row(const cross_entropy_args *a, size_t r, dtype typ
 
 /* ---- attention: one row of a block of scores ------------------------------------------------- */
 
+/* attention_element -- element of head h in row t of sequence b, of q, k or v by its stride. */
+ROW_FN size_t attention_element(const attention_shape *x, size_t stride, size_t b, size_t t,
+                                size_t h)
+{
+    return (b * x->seq_len + t) * stride + h * x->head_dim;
+}
+
 /* exp(MASKED - x) is 0 for every x that a score can be, and MASKED - MASKED is no NaN. */
 #define MASKED (-1e30f)
 
@@ -67,6 +74,21 @@ ROW_FN double cross_entropy_row(const cross_entropy_args *a, size_t r, dtype typ
 typedef struct row_extent {
     size_t n_seen, width, end;
 } row_extent;
+
+/* whole_vectors -- n rounded up to LANES. */
+ROW_FN size_t whole_vectors(size_t n)
+{
+    return (n + LANES - 1) / LANES * LANES;
+}
+
+/* row_extent_of -- query number `query` sees keys 0 ... query; of n_keys keys those from first_key
+ * on. */
+ROW_FN row_extent row_extent_of(size_t query, size_t first_key, size_t n_keys)
+{
+    const size_t n_before = query + 1 - first_key, n_seen = n_before < n_keys ? n_before : n_keys;
+    const row_extent x = {n_seen, whole_vectors(n_seen), whole_vectors(n_keys)};
+    return x;
+}
 
 /* clear_rest -- columns beyond `width` become 0. */
 ROW_FN void clear_rest(float *row, row_extent x)
@@ -96,18 +118,32 @@ ROW_FN void exp_row(float *row, row_extent x, float shift)
     clear_rest(row, x);
 }
 
-/* softmax_row -- one row of the running softmax: scores become exponentials; returns the factor for
- * what was accumulated before. */
-ROW_FN float softmax_row(float *row, row_extent x, float *top, float *sum, bool first)
+/* softmax_top -- the largest score so far, this row's included. */
+ROW_FN float softmax_top(const float *row, row_extent x, float top, bool first)
 {
     const float block_top = row_max(row, x.width, DTYPE_F32);
-    const float new_top = first || block_top > *top ? block_top : *top;
-    exp_row(row, x, new_top);
+    return first || block_top > top ? block_top : top;
+}
+
+/* softmax_carry -- *sum takes in a row of exponentials less new_top, which becomes *top; returns
+ * the factor for what was accumulated before. */
+ROW_FN float softmax_carry(const float *row, row_extent x, float new_top, float *top, float *sum,
+                           bool first)
+{
     const float block_sum = row_sum(row, x.width, DTYPE_F32);
     const float keep = first ? 0.0f : pm_expf(*top - new_top);
     *sum = first ? block_sum : *sum * keep + block_sum;
     *top = new_top;
     return keep;
+}
+
+/* softmax_row -- one row of the running softmax: scores become exponentials; returns that factor.
+ */
+ROW_FN float softmax_row(float *row, row_extent x, float *top, float *sum, bool first)
+{
+    const float new_top = softmax_top(row, x, *top, first);
+    exp_row(row, x, new_top);
+    return softmax_carry(row, x, new_top, top, sum, first);
 }
 
 /* divide_row -- out[at + d] = x[d] / divisor, d < n: sums become what is stored. */

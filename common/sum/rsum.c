@@ -11,38 +11,11 @@
  *     add_table    a table of one sum per exponent, for any block
  * Exact sums have no order, so it does not matter which way a block went.
  * [Demmel & Nguyen 2013; Kulisch accumulator] */
-#include "common/sum/rsum.h"
+#include "common/sum/rsum_digits.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
-
-enum {
-    UNIT_LOG2 = -298, /* weight of bin[0] */
-    EXP_SPECIAL = 255 /* biased exponent of infinity and NaN */
-};
-
-typedef unsigned __int128 uint128;
-
-/* normalise -- bring the digits to 0 ... 2^32-1 by carrying. The value does not change. The digits
- * may be any non-negative int64 before. */
-static void normalise(int64_t *bin)
-{
-    for (int i = 0; i < RSUM_DIGITS - 1; i++) {
-        bin[i + 1] += bin[i] >> 32;
-        bin[i] &= 0xffffffff;
-    }
-}
-
-/* add_digits -- digits += sum * 2^shift. With an even shift that takes 94 bits: three digits. */
-static void add_digits(int64_t *bin, uint64_t sum, int shift)
-{
-    uint128 wide = (uint128)sum << (shift % 32);
-    int64_t *digit = &bin[shift / 32];
-    digit[0] += (int64_t)(uint32_t)wide;
-    digit[1] += (int64_t)(uint32_t)(wide >> 32);
-    digit[2] += (int64_t)(wide >> 64);
-}
 
 /* ---- the table ------------------------------------------------------------------------------
  * The squares of a block are added up by exponent, as all squares of one E have one unit:
@@ -95,7 +68,7 @@ static void add_table(rsum *r, const float *x, size_t elems)
         if (e == EXP_SPECIAL)
             specials = sum;
         else if (sum != 0)
-            add_digits(r->bin, sum, e > 1 ? 2 * (e - 1) : 0); /* E = max(e, 1) */
+            rsum_add_digits(r->bin, sum, e > 1 ? 2 * (e - 1) : 0); /* E = max(e, 1) */
     }
     if (specials != 0) /* rare: look again, to tell infinities from NaNs */
         count_specials(r, x, elems);
@@ -222,7 +195,7 @@ static inline __attribute__((always_inline)) void add_window(rsum *r, const floa
     for (int l = levels - 1; l >= 0; l--) {
         units = count_units(sum[l], start[l]) + (units >> LEVEL_BITS); /* and carry or borrow */
         uint64_t digits = l > 0 ? units & (((int64_t)1 << LEVEL_BITS) - 1) : units;
-        add_digits(r->bin, digits, unit_log2(top, l) - UNIT_LOG2);
+        rsum_add_digits(r->bin, digits, unit_log2(top, l) - RSUM_UNIT_LOG2);
     }
 }
 
@@ -240,12 +213,12 @@ static void add_block(rsum *r, const float *x, size_t elems)
         add_window(r, x, elems, e.top > 46 ? e.top : 46, 3); /* so is u[2] */
     else
         add_table(r, x, elems);
-    normalise(r->bin);
+    rsum_normalise(r->bin);
 }
 
 void rsum_add_squares(rsum *r, const float *x, size_t elems)
 {
-    normalise(r->bin);
+    rsum_normalise(r->bin);
     const size_t whole = elems - elems % (ROWS * LANES);
     for (size_t begin = 0; begin < whole; begin += BLOCK_ELEMS)
         add_block(r, x + begin, whole - begin < BLOCK_ELEMS ? whole - begin : BLOCK_ELEMS);
@@ -260,37 +233,10 @@ void rsum_merge(rsum *r, const rsum *other)
 {
     for (int i = 0; i < RSUM_BINS; i++) /* 2^30 parts on either side: */
         r->bin[i] += other->bin[i];     /* 2^31 (2^32 - 1) + 2^31 - 1 < 2^63 */
-    normalise(r->bin);
+    rsum_normalise(r->bin);
 }
 
 double rsum_value(const rsum *r)
 {
-    rsum sum = *r;
-    normalise(sum.bin);
-    if (sum.bin[RSUM_BIN_NAN] != 0)
-        return NAN;
-    if (sum.bin[RSUM_BIN_INF] != 0)
-        return INFINITY;
-    int top = RSUM_DIGITS - 1;
-    while (top > 0 && sum.bin[top] == 0)
-        top--;
-    /* The three leading digits hold at least 65 bits of the sum, or all of it: more than the 53 of
-     * a double and its rounding bit. Of the digits below only "not zero" matters. */
-    uint128 lead = 0;
-    for (int i = top; i > top - 3; i--)
-        lead = lead << 32 | (i >= 0 ? (uint64_t)sum.bin[i] : 0);
-    for (int i = 0; i < top - 2; i++)
-        lead |= sum.bin[i] != 0;
-    if (lead == 0)
-        return 0.0;
-
-    int lead_bits = 0;
-    for (uint128 v = lead; v != 0; v >>= 1)
-        lead_bits++;
-    int drop = lead_bits > 53 ? lead_bits - 53 : 0;
-    uint64_t kept = (uint64_t)(lead >> drop);
-    uint128 rest = lead - ((uint128)kept << drop), half = (uint128)1 << drop >> 1;
-    if (rest > half || (rest == half && drop > 0 && (kept & 1)))
-        kept++; /* to nearest, ties to even; 2^53 is a double too */
-    return ldexp((double)kept, drop + 32 * (top - 2) + UNIT_LOG2);
+    return rsum_value_of(r);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The peer of build/fsdp_train: the same GPT-2, tokens and recipe in PyTorch on CPUs, timed step by step.
+"""The peer of build/fsdp_train: the same GPT-2, tokens and recipe in PyTorch, timed step by step.
 
     build/fsdp_train ... --data TEXT --steps 0 --export-init INIT
     python tests/bench/peer_torch.py --parallel single --init INIT --data TEXT ...
@@ -12,6 +12,8 @@ computes something else would show. `fsdp` is FSDP2: fully_shard on every block 
 and `ddp` bf16 is autocast. The optimizer is torch.optim.AdamW, --adamw fused, foreach or for-loop; gradients are clipped by
 their global norm. A step is timed from taking its tokens to the end of the optimizer and includes the mean of the loss over
 the ranks, as the trainer's does.
+
+--device cuda: on GPUs, one for each rank, over NCCL; the time of a step ends when its loss is on the host. TF32 stays off.
 
 Prints one line like the trainer's last; --csv FILE holds step,loss,grad_norm,ms. --threads: of every rank.
 """
@@ -33,6 +35,7 @@ def parse():
     p = argparse.ArgumentParser()
     p.add_argument("--parallel", choices=["single", "ddp", "fsdp"], default="single")
     p.add_argument("--param-dtype", choices=["fp32", "bf16"], default="fp32")
+    p.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     p.add_argument("--init", required=True)
     p.add_argument("--data", required=True)
     p.add_argument("--seq-len", type=int, default=64)
@@ -78,7 +81,7 @@ class GPT2(nn.Module):
         self.lm_head.weight = self.wte.weight
 
     def forward(self, x, y):
-        h = self.wte(x) + self.wpe(torch.arange(x.shape[1]))
+        h = self.wte(x) + self.wpe(torch.arange(x.shape[1], device=x.device))
         for block in self.h:
             h = block(h)
         logits = self.lm_head(self.ln_f(h))
@@ -136,7 +139,7 @@ def parallelise(a, model):
         if a.param_dtype == "bf16":
             options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         from torch.distributed.device_mesh import init_device_mesh
-        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        mesh = init_device_mesh(a.device, (dist.get_world_size(),))
         for block in model.h:
             fully_shard(block, mesh=mesh, **options)
         return fully_shard(model, mesh=mesh, **options)
@@ -160,12 +163,12 @@ def set_sync(a, model, last):
 
 
 def train_step(a, step, model, optimizer, tokens, rank, world):
-    loss_sum = torch.zeros(())
+    loss_sum = torch.zeros((), device=a.device)
     for micro in range(a.grad_accum):
         x, y = micro_batch(tokens, a, step, micro, rank, world)
         set_sync(a, model, micro == a.grad_accum - 1)
         cast = a.param_dtype == "bf16" and a.parallel != "fsdp"
-        with torch.autocast("cpu", torch.bfloat16, enabled=cast):
+        with torch.autocast(a.device, torch.bfloat16, enabled=cast):
             loss = model(x, y) / a.grad_accum
         loss.backward()
         loss_sum += loss.detach()
@@ -186,10 +189,12 @@ def main():
         torch.set_num_threads(a.threads)
     rank, world = 0, 1
     if a.parallel != "single":
-        dist.init_process_group("gloo")
+        dist.init_process_group("nccl" if a.device == "cuda" else "gloo")
         rank, world = dist.get_rank(), dist.get_world_size()
-    tokens = torch.from_numpy(np.fromfile(a.data, np.uint8).astype(np.int64))
-    model = parallelise(a, load_model(a.init))
+    if a.device == "cuda":
+        torch.cuda.set_device(rank % torch.cuda.device_count())
+    tokens = torch.from_numpy(np.fromfile(a.data, np.uint8).astype(np.int64)).to(a.device)
+    model = parallelise(a, load_model(a.init).to(a.device))
     optimizer = make_optimizer(a, model)
     rows = []
     for step in range(a.steps):
@@ -206,6 +211,9 @@ def main():
         ms = statistics.median(r[3] for r in rows)
         print(f"torch {torch.__version__}, {a.parallel}, {a.param_dtype}, {world} ranks of "
               f"{torch.get_num_threads()} threads, AdamW {a.adamw}")
+        if a.device == "cuda":
+            print(f"memory: {torch.cuda.max_memory_allocated() / 1e9:.2f} GB at its peak, "
+                  f"{torch.cuda.max_memory_reserved() / 1e9:.2f} GB reserved")
         print(f"done: loss {rows[0][1]:.6f} -> {rows[-1][1]:.6f}, {ms:.1f} ms per step (median)")
     if world > 1:
         dist.destroy_process_group()

@@ -16,7 +16,7 @@ build=${1:-build}
 cli_begin "$build"
 keep=$work/keep new=$work/new bad=
 
-model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16'
+model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --ops portable'
 small="$model --batch-size 2 --steps 2"
 outputs="--loss-csv $keep/loss.csv --export $keep/export --memory-report $keep/report.csv"
 all_outputs="$outputs --save $keep/save"
@@ -71,6 +71,12 @@ refused12() {
     refused 2 "$@"
 }
 
+# The same where mpiexec, if there is one, has a word to say too.
+under_mpi() {
+    local starts=$LAUNCHER
+    "$@"
+}
+
 # An earlier run's files. Constant learning rate: the number of steps changes nothing but the end.
 constant='--lr 1e-3 --min-lr 1e-3 --warmup-steps 0 --reduction canonical'
 # shellcheck disable=SC2086
@@ -81,6 +87,7 @@ kept=$(tree_sum "$keep")
 # ---- options ----------------------------------------------------------------------------------------------------
 
 refused12 'unknown option' 'unknown option --bogus' 'fsdp_train --help' --bogus
+under_mpi refused 2 'unknown option, under mpiexec' 'unknown option --bogus' 'fsdp_train --help' --bogus
 refused 1 'misspelt option' 'unknown option --stesp' 'did you mean --steps\?' --stesp 3
 refused 1 'shortened option' 'unknown option --grad-acc' 'did you mean --grad-accum\?' --grad-acc 3
 refused12 'positional argument' "got 'text.txt', expected an option" '--name=value' text.txt
@@ -234,6 +241,7 @@ shard() {
 
 data_refused 'missing' 'data: /nowhere/text: No such file' '--data' /nowhere/text
 data_refused 'missing' 'data: /nowhere/text: No such file' '--data' /nowhere/text 2
+under_mpi data_refused 'missing, under mpiexec' 'data: /nowhere/text: No such file' '--data' /nowhere/text 2
 : >"$new/empty"
 data_refused 'empty' 'got 0 bytes, expected at least 17' 'text in it' "$new/empty"
 printf 'sixteen letters.' >"$new/short"
@@ -290,6 +298,8 @@ for option in loss-csv memory-report; do
         plainly $ranks "output: --$option on a full device" 'cannot write /dev/full: No space left' 'free some space' \
             "--$option" /dev/full
     done
+    under_mpi plainly 2 "output: --$option on a full device, under mpiexec" 'cannot write /dev/full: No space left' \
+        'free some space' "--$option" /dev/full
 done
 [ -c /dev/full ] || { name='/dev/full' && complain 'was replaced by a file' && verdict; }
 refused12 'output: --save on a directory with other files' "--save $new: got a directory that holds other files" \
@@ -331,7 +341,7 @@ for megabytes in 400 600 700 800; do
     chosen || continue
     # shellcheck disable=SC2086
     timed bash -c 'ulimit -v "$0" && shift 0 && exec "$@"' $((megabytes * 1000)) "$trainer" $small --synthetic 5000 \
-        --size small --n-layer 6 --d-model 256 --n-head 8
+        --size small --n-layer 6 --d-model 256 --n-head 8 --ops fast
     [ "$rc" = 0 ] || [ "$rc" = 1 ] || [ "$rc" = 127 ] || complain "exit status $rc, expected 0 or 1"
     [ "$rc" != 1 ] || grep -q '^HINT: ' "$work/err" || complain 'no hint'
     check_left
@@ -379,8 +389,12 @@ refused12 'resume: another optimizer' 'holds 3 arrays per parameter, expected 1'
 
 # ---- training itself --------------------------------------------------------------------------------------------
 
-refused12 'diverging training' 'training diverged at step [0-9]+: loss .*nan|training diverged at step' 'lower --lr' \
-    --optimizer sgd --lr 1000 --min-lr 1000 --warmup-steps 0 --clip-grad 0 --steps 200
+diverges='--optimizer sgd --lr 1000 --min-lr 1000 --warmup-steps 0 --clip-grad 0 --steps 200'
+# shellcheck disable=SC2086 # a list of words
+{
+    refused12 'diverging training' 'training diverged at step [0-9]+: loss .*nan|training diverged at step' 'lower --lr' $diverges
+    under_mpi refused 2 'diverging training, under mpiexec' 'training diverged at step' 'lower --lr' $diverges
+}
 
 # ---- the other programs -----------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ cli_begin "$build"
 keep=$work/keep new=$work/new bad=
 export OMP_NUM_THREADS=1
 
-model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --synthetic 5000'
+model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --synthetic 5000 --ops portable'
 # A constant rate, so that the number of steps changes nothing but the end.
 bits='--lr 1e-3 --min-lr 1e-3 --warmup-steps 0 --reduction canonical --batch-size 0 --global-batch 12'
 forever="$model $bits --steps 1000000 --loss-csv $keep/loss.csv --export $keep/export --save $new/save --save-every 3"
@@ -109,8 +109,8 @@ fault 'the launcher is interrupted' 2 1 10 'kill -INT $job'
 
 # ---- kills while saving -----------------------------------------------------------------------------------------
 
-# kill_saving N -- saves after every step, so that most of the time is spent there. Whatever a kill leaves, the next
-# run finds a checkpoint, not older than before, and saves over the remains.
+# kill_saving N -- saves after every step, so that most of the time is spent there; killed when it has begun to save.
+# Whatever a kill leaves, the next run finds a checkpoint, not older than before, and saves over the remains.
 kill_saving() {
     local last=1 i=0 ranks step
     name="$1 kills while saving"
@@ -123,7 +123,8 @@ kill_saving() {
         ranks=$((i % 4 == 0 ? 2 : 1))
         # shellcheck disable=SC2086
         begin $ranks $model $bits --steps 1000000 --save "$new/save" --save-every 1 --resume auto
-        sleep 0.$((RANDOM % 3 + (ranks == 2 ? 5 : 1)))$((RANDOM % 10))$((RANDOM % 10))
+        until_true 20 '[ "$(saved_step "$new/save" || echo 0)" -gt '"$last ] 2>/dev/null"
+        sleep 0.0$((RANDOM % 10))$((RANDOM % 10))
         { # shellcheck disable=SC2046
             kill -KILL $(ranks_of_job)
             wait_for_end 10
@@ -172,6 +173,8 @@ remains 'all of it' 'cp -r $new/save $new/save.old; cp -r $new/save $new/save.tm
 
 # ---- full disks -------------------------------------------------------------------------------------------------
 
+small='--synthetic 5000 --seq-len 16 --ops portable'
+
 # full NAME W KILOBYTES REGEX OPTION... -- a file system of that size, with an earlier run's output in it
 full() {
     local ranks=$2 kilobytes=$3 regex=$4
@@ -180,13 +183,13 @@ full() {
     shift 4
     mount -t tmpfs -o size="${kilobytes}k" tmpfs "$disk" || return
     # shellcheck disable=SC2086
-    launch 1 $bits --synthetic 5000 --seq-len 16 --steps 1 "$@"
+    launch 1 $bits $small --steps 1 "$@"
     [ "$rc" = 0 ] || complain "the first run: exit status $rc"
     before=$(tree_sum "$disk")
     head -c "$((kilobytes * 1024))" /dev/zero >"$disk/ballast" 2>/dev/null
     [ "$regex" = csv ] || truncate -s -100k "$disk/ballast"
     # shellcheck disable=SC2086
-    launch "$ranks" $bits --synthetic 5000 --seq-len 16 --steps 300 "$@"
+    launch "$ranks" $bits $small --steps 5 "$@"
     [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
     # A loss file fails in the middle of training and on rank 0 alone, which ends the job at once. A peer that sees rank
     # 0 go before the launcher ends it too may add a hint about that, never the words about the disk.
@@ -208,7 +211,7 @@ if [ -n "${CLI_NAMESPACE:-}" ]; then
         full 'checkpoint' $ranks 2500 save --save "$disk/save"
         full 'checkpoint on the way' $ranks 2500 save --save "$disk/save" --save-every 2
         full 'export' $ranks 1000 export --export "$disk/export"
-        full 'loss file' $ranks 64 csv --loss-csv "$disk/loss.csv"
+        starts=$LAUNCHER full 'loss file' $ranks 64 csv --loss-csv "$disk/loss.csv"
         full 'memory report' $ranks 64 csv --memory-report "$disk/report.csv"
     done
 else

@@ -48,8 +48,10 @@ expect_within() {
     [ "$took_ms" -lt $(($1 * 1000)) ] || complain "took $took_ms ms, expected less than $1 s"
 }
 
-# begin COMMAND... -- the launcher in the background, its id in $job. A shell's background jobs ignore SIGINT.
+# begin COMMAND... -- the launcher in the background, its id in $job. A shell's background jobs ignore SIGINT. That shell
+# may open the files late: whoever awaits a line must not find those of the case before.
 begin() {
+    : >"$work/out"
     env --default-signal=INT "$run" "$@" >"$work/out" 2>"$work/err" </dev/null &
     job=$!
     begun=$(now_ms)
@@ -60,6 +62,26 @@ end() {
     wait_for_end "$1"
     took_ms=$(($(now_ms) - begun))
 } 2>/dev/null
+
+# side_by_side FUNCTION... -- cases that wait more than they work, each in a shell and a folder of its own
+side_by_side() {
+    local function
+    for function in "$@"; do
+        (
+            work=$work/$function n_passed=0 n_failed=0
+            mkdir "$work"
+            trainer=$work/fsdp_train_$function
+            ln -s "$(command -v sleep)" "$trainer-sleep"
+            "$function"
+        ) >"$work/$function.log" &
+    done
+    wait
+    for function in "$@"; do
+        cat "$work/$function.log"
+        n_passed=$((n_passed + $(grep -c '^PASS' "$work/$function.log")))
+        n_failed=$((n_failed + $(grep -c '^FAIL' "$work/$function.log")))
+    done
+}
 
 # ---- usage ------------------------------------------------------------------------------------------------------
 
@@ -120,13 +142,14 @@ fi
 
 # ---- exit status ------------------------------------------------------------------------------------------------
 
-if case_is 'status: all end well, one early'; then
+one_early() {
+    case_is 'status: all end well, one early' || return
     timed "$run" -n 3 sh -c "$rank"'[ $rank = 1 ] && exit 0; sleep 2.5; echo late'
     expect_status 0
     [ "$(grep -c 'late$' "$work/out")" = 2 ] || complain 'a rank that ended well has ended the others'
     [ ! -s "$work/err" ] || complain 'wrote to stderr'
     verdict
-fi
+}
 
 # fails NAME STATUS REGEX COMMAND -- rank 1 of 3 does COMMAND, the others would go on
 fails() {
@@ -139,26 +162,35 @@ fails() {
     check_left
     verdict
 }
-fails 'a rank ends with 3' 3 'ended with status 3' 'exit 3'
-fails 'a rank is killed' 137 'was ended by signal 9 \(Killed\)' 'kill -KILL $$'
-fails 'what a rank has started ends with it' 1 'ended with status 1' '"$0" 61 & exit 1'
+one_fails() {
+    fails 'a rank ends with 3' 3 'ended with status 3' 'exit 3'
+}
+one_killed() {
+    fails 'a rank is killed' 137 'was ended by signal 9 \(Killed\)' 'kill -KILL $$'
+}
+one_starts_more() {
+    fails 'what a rank has started ends with it' 1 'ended with status 1' '"$0" 61 & exit 1'
+}
 
-if case_is 'status: the others do not hear SIGTERM'; then
+others_are_deaf() {
+    case_is 'status: the others do not hear SIGTERM' || return
     timed "$run" -n 2 sh -c "$rank"'[ $rank = 1 ] && exit 7; trap "" TERM; "$0" 60; "$0" 60' "$trainer-sleep"
     expect_status 7
     expect_within 8
     check_left
     verdict
-fi
+}
 
-if case_is 'status: time limit'; then
+too_long() {
+    case_is 'status: time limit' || return
     timed "$run" -n 2 --timeout 0.5 "$trainer-sleep" 60
     expect_status 124
     expect_in err '^\[fsdp_run\] not done after 0.5 s; ending the ranks$'
     expect_within 5
     check_left
     verdict
-fi
+}
+side_by_side one_early one_fails one_killed one_starts_more others_are_deaf too_long
 
 # ---- input and output -------------------------------------------------------------------------------------------
 
@@ -257,7 +289,8 @@ if case_is 'signal: SIGKILL to the launcher'; then
     check_left
     verdict
 fi
-if case_is 'signal: SIGUSR1 arrives once'; then
+signal_arrives() {
+    case_is 'signal: SIGUSR1 arrives once' || return
     begin -n 3 sh -c 'trap "echo got" USR1; echo ready; i=0; while [ $i -lt 8 ]; do sleep 0.1; i=$((i + 1)); done; exit 0'
     until_true 5 'ready 3'
     kill -USR1 $job
@@ -265,8 +298,9 @@ if case_is 'signal: SIGUSR1 arrives once'; then
     expect_status 0
     ready 3 got || complain "$(grep -c 'got$' "$work/out") arrived, expected 3"
     verdict
-fi
-if case_is 'signal: a second SIGINT kills'; then
+}
+second_signal() {
+    case_is 'signal: a second SIGINT kills' || return
     begin -n 2 sh -c 'trap "" INT; echo ready; "$0" 60' "$trainer-sleep"
     until_true 5 'ready 2'
     kill -INT $job
@@ -278,7 +312,8 @@ if case_is 'signal: a second SIGINT kills'; then
     expect_status 130
     check_left
     verdict
-fi
+}
+side_by_side signal_arrives second_signal
 
 # ---- training ---------------------------------------------------------------------------------------------------
 

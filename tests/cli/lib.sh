@@ -2,7 +2,8 @@
 # lib.sh -- what bad_input.sh, faults.sh and others share: sourced by them, from the repository root.
 #
 #   cli_begin BUILD          a directory of its own ($work), the trainer under a name of its own ($trainer)
-#   launch W OPTION...       run it on W ranks by $LAUNCHER (1: alone) under a time limit; sets rc, $work/out, $work/err
+#   launch W OPTION...       run it on W ranks by $starts (1: alone) under a time limit; sets rc, $work/out, $work/err
+#                            starts: fsdp_run, which begins at once; $LAUNCHER where MPI is what a case is about
 #   wait_for_end LIMIT_S     of $job, run in the background; sets rc
 #   complain TEXT            the case $name has failed; verdict prints PASS or FAIL
 #   cli_end                  last line, exit status
@@ -25,7 +26,7 @@ cli_begin() {
     BUILD=$1
     . tests/tools/env.sh
     work=$(mktemp -d /tmp/fsdp-cli.XXXXXX) || exit 1
-    trainer=$work/bin/fsdp_train_$$
+    trainer=$work/bin/fsdp_train_$$ starts="$1/fsdp_run --no-prefix"
     mkdir "$work/bin" "$work/keep" "$work/new" && cp "$1/fsdp_train" "$trainer" || exit 1
     trap 'cli_kill_left; rm -rf "$work"' EXIT
     trap 'exit 1' INT TERM
@@ -42,14 +43,14 @@ cli_kill_left() {
 }
 
 now_ms() {
-    date +%s%3N
+    echo $((${EPOCHREALTIME/[.,]/} / 1000))
 }
 
 launch() {
     local ranks=$1 launcher=()
     shift
     # shellcheck disable=SC2206 # a list of words
-    [ "$ranks" = 1 ] || launcher=($LAUNCHER -n "$ranks")
+    [ "$ranks" = 1 ] || launcher=($starts -n "$ranks")
     timed "${launcher[@]}" "$trainer" "$@"
 }
 
@@ -111,13 +112,13 @@ skip() {
 
 # What a run must not leave: processes, shared memory.
 check_left() {
-    local try
+    local try left
     for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
-        [ -n "$(cli_left)" ] || break
+        left=$(cli_left) || break
         sleep 0.1
     done
-    [ -z "$(cli_left)" ] || complain "processes are left: $(cli_left | tr '\n' ' ')"
-    cli_kill_left
+    [ -z "$left" ] || complain "processes are left: ${left//$'\n'/ }"
+    [ -z "$left" ] || cli_kill_left
     [ -z "${CLI_NAMESPACE:-}" ] || [ -z "$(ls -A /dev/shm)" ] || {
         complain "left in /dev/shm: $(ls -A /dev/shm | tr '\n' ' ')"
         rm -rf /dev/shm/*
@@ -126,9 +127,9 @@ check_left() {
         complain "System V segments are left: $(awk 'NR > 1 { print $4 " bytes" }' /proc/sysvipc/shm | tr '\n' ' ')"
 }
 
-# One line for all files below $1, names and contents.
+# A line for each file below $1, name and contents.
 tree_sum() {
-    (cd "$1" && find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum)
+    (cd "$1" && find . -type f -exec sha256sum {} + | LC_ALL=C sort -k2)
 }
 
 check_no_tmp() {

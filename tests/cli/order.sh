@@ -35,6 +35,7 @@ verdict
 for FSDP_COMM in $TRANSPORTS; do
     export FSDP_COMM
     over="over $FSDP_COMM"
+    [ $FSDP_COMM = shm ] || starts=$LAUNCHER
     checked 2 "$over: full, with evaluation and files" $run --val-data LICENSE --eval-every 1 \
         --save "$work/new/ckpt" --export "$work/new/export"
     verdict

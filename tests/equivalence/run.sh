@@ -4,7 +4,7 @@
 #   tests/equivalence/run.sh [quick|full] [BUILD]
 #
 # quick: the tiny model with part of the combinations, and a few drawn configurations; in shared memory, and once over
-# MPI (not without it). full: all combinations, many drawn configurations (on 5 and 8 ranks too), and GPT-2 XL's shape; over both.
+# MPI (not without it). On --device cuda: over NCCL, and once in shared memory. full: all combinations, many drawn configurations (on 5 and 8 ranks too), and GPT-2 XL's shape; over both.
 # A line for each launch (see tests/tools/check.sh). Logs: $BUILD/equivalence/.
 set -u
 
@@ -54,9 +54,9 @@ over=''
 for over in $TRANSPORTS; do
     for w in 2 3 4; do
         [ "$mode" = full ] && all $w
-        [ "$mode$over" = quickshm ] && some $w
+        [ "$mode$over" = "quick${TRANSPORTS%% *}" ] && some $w
     done
-    [ "$mode$over" = quickmpi ] && launch 3 60 random --random 40 --seed 103
+    [ "$mode$over" = "quick${TRANSPORTS##* }" ] && [ "$over" != "${TRANSPORTS%% *}" ] && launch 3 60 random --random 40 --seed 103
     if [ "$mode" = full ]; then
         launch 5 200 random --random 20 --seed 205
         launch 8 200 random --random 10 --seed 208

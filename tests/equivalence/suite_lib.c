@@ -15,11 +15,13 @@ fsdp_status suite_open(suite *s)
     TRY(comm_schedule_seed(&dc[1].schedule_seed));
     s->order = order_check_create();
     FSDP_ASSERT(s->order != NULL);
+    const comm_config cc[2] = {dc[0].backend == target ? target_comm() : (comm_config){0},
+                               target_comm()};
     const device_watch watch = order_check_watch(s->order);
     for (int d = 0; d < 2; d++) {
         TRY(device_open(&dc[d], &s->dev[d]));
         device_set_watch(s->dev[d], &watch);
-        TRY(comm_open(s->dev[d], &(comm_config){0}, &s->world[d]));
+        TRY(comm_open(s->dev[d], &cc[d], &s->world[d]));
     }
     s->rank = comm_rank(s->world[0]);
     s->world_size = comm_size(s->world[0]);

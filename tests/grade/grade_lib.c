@@ -310,7 +310,8 @@ static fsdp_status grade_open(grade *g)
 {
     device_config dc = {.n_threads = 1, .debug_fill = true, .async_compute = true};
     const char *limit = getenv("FSDP_TIMEOUT_S");
-    comm_config cc = {.timeout_s = limit ? atof(limit) : COMM_TIMEOUT_S};
+    comm_config cc = target_comm();
+    cc.timeout_s = limit ? atof(limit) : COMM_TIMEOUT_S;
     g->order = order_check_create();
     FSDP_ASSERT(g->order != NULL);
     TRY(grade_device_open(g, &dc, &g->dev));

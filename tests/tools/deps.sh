@@ -23,6 +23,7 @@ libdnnl-dev     /usr/include/dnnl.h                  build
 libcjson-dev    /usr/include/cjson/cJSON.h           build
 gnuplot-nox     gnuplot                              demo
 libcmocka-dev   /usr/include/cmocka.h                test
+g++             g++                                  test
 procps          pgrep                                test
 clang           clang                                test-full
 libomp-dev      /usr/lib/llvm-*/lib/libomp.so        test-full

@@ -70,6 +70,26 @@ nccl_version() {
     echo "$found"
 }
 
+# The driver: what nvidia-smi says, else the version in the name of its library.
+driver_version() {
+    found=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -1)
+    [ -n "$found" ] || found=$(ls "$root"/usr/lib*/libcuda.so.[0-9]*.* "$root"/usr/lib/*/libcuda.so.[0-9]*.* 2>/dev/null | head -1 | sed 's/.*libcuda\.so\.//')
+    echo "$found"
+}
+# "2 x NVIDIA H100, 2 x NVIDIA A100"
+gpus() { nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | sort | uniq -c | awk '{ n = $1; $1 = ""; printf "%s%s x%s", (NR > 1 ? ", " : ""), n, $0 }'; }
+cublaslt_version() {
+    [ -n "$cuda" ] || return
+    header=$(first "$cuda/include/cublasLt.h" "$cuda"/targets/*/include/cublasLt.h)
+    library=$(first "$cuda"/lib64/libcublasLt.so "$cuda"/lib/libcublasLt.so "$cuda"/targets/*/lib/libcublasLt.so "$root"/usr/lib/*/libcublasLt.so)
+    case $header,$library in
+    ,) ;;
+    ,*) echo 'libcublasLt.so, no cublasLt.h' ;;
+    *,) echo 'cublasLt.h, no libcublasLt.so' ;;
+    *) echo "in $cuda" ;;
+    esac
+}
+
 row 'dependency' 'has' 'version' 'off without it' 'how to get it'
 row '----------' '---' '-------' '--------------' '-------------'
 apt='apt-get install'
@@ -84,6 +104,7 @@ look oneDNN optional "$(header /usr/include/dnnl.h "$(define $v DNNL_VERSION_MAJ
 look gnuplot optional "$(version gnuplot --version)" 'the plots of make demo and make bench' "$apt gnuplot-nox"
 look cmocka optional "$(pc cmocka)" 'make test' 'make deps'
 look clang optional "$(version clang --version)" 'CC=clang, TSan, some of make test-full' "$apt clang libomp-dev"
+look g++ optional "$(version g++ --version)" 'cuda-sim: the CUDA kernels on the CPU (tests)' 'make deps'
 look clang-format optional "$(version clang-format --version)" 'make format; version 14 lays out' "$apt clang-format-14"
 look valgrind optional "$(version valgrind --version)" 'memory checks of make test-full' "$apt valgrind"
 look qemu-user optional "$(version qemu-aarch64 --version)" 'hash on aarch64 in make test-full' "$apt qemu-user gcc-aarch64-linux-gnu"
@@ -98,13 +119,20 @@ row '-------' '---' '-------' '-----' ''
 row cpu yes "$(uname -m)" 'trains' ''
 row 'comm shm' yes - 'ranks of one host, by build/fsdp_run or mpiexec' ''
 row 'comm mpi' "$([ -n "$(pc mpich)" ] && echo yes || echo no)" "$(pc mpich)" 'ranks of one host and of several' ''
+# backend NAME VERSION STATE
 backend() {
     case $2 in '' | *', no '*) has=no ;; *) has=yes ;; esac
-    row "$1" $has "${2:--}" 'not there yet: the build does not use it' ''
+    row "$1" $has "${2:--}" "$3" ''
 }
-backend CUDA "$(cuda_version)"
-backend NCCL "$(nccl_version)"
-backend CANN "${ASCEND_TOOLKIT_HOME:-}"
+b=${1:-build}
+built() { [ -e "$b/$1" ] && echo "$b/$1 is built" || echo "not built yet: $2"; }
+backend CUDA "$(cuda_version)" "--device cuda: $(built fsdp_cuda.so 'make cuda')"
+backend cuBLASLt "$(cublaslt_version)" 'its matrix products'
+backend NCCL "$(nccl_version)" 'its collectives: 2.18 or newer'
+backend driver "$(driver_version)" 'to run it: as new as the toolkit, or newer'
+backend GPUs "$(gpus)" 'one for each rank (or --comm shm: ranks share them)'
+backend cuda-sim "$(version g++ --version)" "--device cuda-sim: $(built fsdp_cuda_sim.so 'make cuda-sim')"
+backend CANN "${ASCEND_TOOLKIT_HOME:-}" 'not there yet: the build does not use it'
 
 echo
 printf '%-14s %s\n' cores "$(nproc) usable of $(getconf _NPROCESSORS_ONLN)"
@@ -116,6 +144,5 @@ for flag in avx2 fma avx512f avx512_bf16 amx_bf16; do
 done
 printf '%-14s %s\n' 'CPU' "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)"
 printf '%-14s %s\n' 'vector ISA' "${isa:-none of avx2, avx512, amx}"
-b=${1:-build}
 printf '%-14s %s\n' 'trainer' "$([ -x "$b/fsdp_train" ] && echo "$b/fsdp_train is built" || echo 'not built yet: make')"
 [ $missing_base -eq 0 ] || { echo 'HINT: make deps installs what the build needs' && exit 1; }

@@ -5,7 +5,7 @@
 #
 #   LAUNCHER   words that start ranks: $LAUNCHER -n 4 PROGRAM. MPIEXEC or mpiexec; without MPI fsdp_run
 #   NO_MPI     why there is no MPI, empty when there is: the programs were built without it, or mpiexec is missing
-#   TRANSPORTS of several ranks that can be asked for by FSDP_COMM
+#   TRANSPORTS of several ranks that can be asked for by FSDP_COMM, on the device FSDP_DEVICE; most is tested over the first
 #
 # no_mpi CASE: prints SKIP and is true when there is no MPI, for a case that is about MPI itself.
 
@@ -19,6 +19,7 @@ command -v "${LAUNCHER%% *}" >/dev/null 2>&1 || NO_MPI="no $LAUNCHER here"
 # The Makefile keeps the compiler's command line there; a folder of stand-ins may have none.
 [ ! -e "${BUILD:-build}/flags" ] || grep -q -e -DFSDP_HAVE_MPI "${BUILD:-build}/flags" || NO_MPI='built without MPI'
 [ -z "$NO_MPI" ] || LAUNCHER="${BUILD:-build}/fsdp_run --no-prefix" TRANSPORTS=shm
+case ${FSDP_DEVICE:-} in cuda*) TRANSPORTS="nccl shm" ;; esac
 
 no_mpi() {
     [ -z "$NO_MPI" ] && return 1

@@ -26,6 +26,8 @@ rule loop-size 'the loop that calls the hooks is read at a glance' \
 # below FOLDER... -- a pattern of includes of these folders of common/
 below() { echo "#include +\"common/($(echo "$*" | tr ' ' '|'))/"; }
 rule sum 'common/sum includes neither ops nor comm' "$(grep -rnE "$(below ops comm)" common/sum --include=*.c --include=*.h)"
+rule plug-in 'only the plug-in includes its own headers and NVIDIA'"'"'s' \
+    "$(grep -rnE '#include +("common/cuda/|[<"](cuda|cublas|nccl)[A-Za-z_]*\.h)' common lab*_* trainer tests --include=*.[ch] --include=*.cu | grep -vE '^(common/cuda|tests/sim)/')"
 rule comm 'common/comm includes no ops' "$(grep -rnE "$(below ops)" common/comm --include=*.c --include=*.h)"
 rule ops 'common/ops includes no comm' "$(grep -rnE "$(below comm)" common/ops --include=*.c --include=*.h)"
 
@@ -44,15 +46,15 @@ rule lab-size 'a lab file has at most 400 lines' \
     "$(find lab[1-6]_* -name '*.c' -o -name '*.h' | xargs wc -l | awk '$2 != "total" && $1 > 400 { print $2 ": " $1 " lines" }')"
 
 # functions KINDS FORMAT -- of all C files, by universal-ctags
-functions() { find common lab*_* trainer tests -name '*.[ch]' | xargs ctags -x --c-kinds="$1" --_xformat="$2" 2>/dev/null; }
+functions() { find common lab*_* trainer tests -name '*.[ch]' -o -name '*.cu' | xargs ctags -x --langmap=C++:+.cu --c-kinds="$1" --c++-kinds="$1" --_xformat="$2" 2>/dev/null; }
 
 # pmath.h has the contracts of the bodies in this one.
 elsewhere='pmath_impl.h'
 
 if command -v ctags >/dev/null 2>&1 && ctags --version 2>/dev/null | grep -q Universal; then
-    rule function-size 'a function has at most 60 lines, a kernel in common/ops 80' "$(
+    rule function-size 'a function has at most 60 lines, a kernel in common/ops or a .cu file 80' "$(
         functions f '%{input}:%{line} %{name} %{end}' |
-            awk '{ split($1, at, ":"); n = $3 - at[2] + 1; if (n > (at[1] ~ /^common\/ops\// ? 80 : 60)) print $1 " " $2 ": " n " lines" }'
+            awk '{ split($1, at, ":"); n = $3 - at[2] + 1; if (n > (at[1] ~ /^common\/ops\/|\.cu$/ ? 80 : 60)) print $1 " " $2 ": " n " lines" }'
     )"
 
     rule parameters 'a function has at most 6 parameters, a collective (comm_*) 8; else give it a struct' "$(
@@ -61,7 +63,7 @@ if command -v ctags >/dev/null 2>&1 && ctags --version 2>/dev/null | grep -q Uni
             sub(/^[^(]*\(/, ""); sub(/\)$/, "")
             while (gsub(/\([^()]*\)/, "")) {} # the commas of function pointers
             n = gsub(/,/, "") + 1
-            if (n > (name ~ /^comm_/ ? 8 : 6)) print at " " name ": " n " parameters"
+            if (at !~ /^tests\/sim\// && n > (name ~ /^comm_/ ? 8 : 6)) print at " " name ": " n " parameters"
         }'
     )"
 

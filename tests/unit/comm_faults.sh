@@ -8,14 +8,16 @@
 #   run   ranks started by fsdp_run, in shared memory; the cases that depend on the launcher
 #   staged  as shm, on a device whose memory is not the host's
 #
-# The ways go on side by side. Prints one PASS or FAIL line per case; on FAIL the output of the ranks. Exit status 0
-# iff all pass. COMM_FAULT_RANKS="2 3 4" runs the disagreements on several numbers of ranks (default 3).
+# The cases are in parts: disagreements, waits, deaths. The ways go on side by side, each with two of the parts at a
+# time; PARTS="waits deaths" takes these of one way, one behind the other. Prints one PASS or FAIL line per case; on FAIL
+# the output of the ranks. Exit status 0 iff all pass. COMM_FAULT_RANKS="2 3 4" runs the disagreements on several numbers
+# of ranks (default 3).
 
 program=${1:-build/tests/unit/comm_faults}
 [ $# -gt 0 ] && shift
 BUILD=$(dirname "$program")/../..
 . tests/tools/env.sh
-if [ $# -ne 1 ]; then
+if [ -z "${PARTS:-}" ]; then
     children='' failed=0 out=$(mktemp -d) || exit 1
     # shellcheck disable=SC2064,SC2086 # the list of now
     trap 'kill $children 2>/dev/null; rm -rf "$out"; exit 130' INT TERM HUP
@@ -24,14 +26,18 @@ if [ $# -ne 1 ]; then
         no_mpi 'ranks over mpi'
     fi
     for way in "$@"; do
-        "$0" "$program" "$way" >"$out/$way" 2>&1 &
+        first=disagreements then='waits deaths'
+        [ "$way" = run ] && first=waits then=deaths
+        PARTS=$first "$0" "$program" "$way" >"$out/$way-first" 2>&1 &
+        children="$children $!"
+        PARTS=$then "$0" "$program" "$way" >"$out/$way-then" 2>&1 &
         children="$children $!"
     done
     for child in $children; do
         wait "$child" || failed=1
     done
     for way in "$@"; do
-        cat "$out/$way"
+        cat "$out/$way-first" "$out/$way-then"
     done
     rm -rf "$out"
     exit $failed
@@ -111,7 +117,16 @@ disagree() {
     verdict
 }
 
-if [ $way != run ]; then
+# good_over NAME BACKEND NOTES -- the ranks in the log did their work over the backend; so many lines of notes
+good_over() {
+    [ $rc = 0 ] || complain "exit status is not 0"
+    expect 3 "^GOOD rank [0-9]+ over $2\$"
+    expect 3 '^DONE'
+    [ "$(grep -c '^note:' "$log")" = "$3" ] || complain "$(grep -c '^note:' "$log") notes, not $3"
+    verdict
+}
+
+disagreements() {
     for n in ${COMM_FAULT_RANKS:-3}; do
         odd=$((n - 1))
         good="rank [0-9]+ called all-gather #$at 'h.0' of 320 f32"
@@ -152,172 +167,171 @@ if [ $way != run ]; then
         expect 2 '^SAW rank [12] FSDP_EMISMATCH'
         verdict
     done
-fi
+}
 
-# A rank does not come: all report their last calls, the waiting one names it.
-limit=2
-for n in 2 4; do
-    name="timeout n=$n" bad=0
-    launch $n timeout 25
-    [ $seconds -ge 2 ] && [ $seconds -le 12 ] || complain "wrong time"
-    expect $((n - 1)) '^SAW rank [0-9]+ FSDP_ETIMEOUT'
-    expect 1 "waited 2.0 s in all-gather #$at 'awaited' of 320 f32; missing data of ranks: $((n - 1))\$"
-    expect $n '^\[rank [0-9]+\] last calls, oldest first:'
-    expect $n "all-gather #$((at - 1)) 'warm up' of 320 f32 +$n ranks  done"
-    expect 1 "all-gather #$at 'awaited' of 320 f32 +$n ranks  (running|failed)"
-    expect $((n - 1)) '^DONE'
-    verdict
-done
-limit=
-
-# A rank stands still, in a way that its own watching cannot see.
-limit=2
-name="stopped n=3" bad=0
-launch 3 stopped 25
-[ $seconds -ge 2 ] && [ $seconds -le 12 ] || complain "wrong time"
-expect 2 '^SAW rank [01] FSDP_ETIMEOUT'
-expect 1 "waited 2.0 s in all-gather #$at 'awaited' of 320 f32; missing data of ranks: 2\$"
-verdict
-limit=
-
-# A rank cannot do its part: it says why, and the others do not wait for ever.
-limit=2
-name="stream_failed n=3" bad=0
-launch 3 stream_failed 25
-[ $seconds -le 12 ] || complain "took too long"
-expect 1 '^SAW rank 2 FSDP_EIO work of the test failed'
-expect 2 '^SAW rank [01] FSDP_E(TIMEOUT|MISMATCH)' # the last rank may come with its next call
-expect 3 '^DONE'
-verdict
-if [ $way = staged ]; then
-    name="no_block n=3" bad=0 device=$COMM_TEST_DEVICE
-    COMM_TEST_DEVICE=apart
-    launch 3 no_block 25
-    COMM_TEST_DEVICE=$device
-    [ $seconds -le 12 ] || complain "took too long"
-    expect 1 '^SAW rank 2 FSDP_ENOMEM no memory of the host'
-    expect 2 '^SAW rank [01] FSDP_E(TIMEOUT|MISMATCH)' # nobody awaits rank 2, or its next call is there already
-    expect 3 '^DONE'
-    verdict
-fi
-limit=
-
-# A rank dies in the middle: the launcher ends the others. fsdp_run lets them say why.
-for n in 2 4; do
-    for how in exit kill abort kill_reading kill_asleep exit0; do
-        name="$how n=$n" bad=0
-        launch $n $how 20
-        [ $rc != 0 ] || [ $how = exit0 ] || complain "the launcher reports success"
-        case $how in
-        kill*) ;; # 137 is that rank's own status
-        *) [ $rc != 124 ] && [ $rc != 137 ] || complain "ended by the time limit" ;;
-        esac
-        [ $seconds -lt 20 ] || complain "took too long"
-        [ $how != abort ] || [ $rc = 7 ] || complain "exit status of comm_abort is lost"
-        if [ $way = run ]; then
-            expect $((n - 1)) '^SAW rank [0-9]+ FSDP_ECOMM'
-            expect 1 "rank $((n - 1)) \\(process [0-9]+\\) ended without leaving the group\$"
-        fi
+waits() {
+    # A rank does not come: all report their last calls, the waiting one names it.
+    limit=2
+    for n in 2 4; do
+        name="timeout n=$n" bad=0
+        launch $n timeout 25
+        [ $seconds -ge 2 ] && [ $seconds -le 12 ] || complain "wrong time"
+        expect $((n - 1)) '^SAW rank [0-9]+ FSDP_ETIMEOUT'
+        expect 1 "waited 2.0 s in all-gather #$at 'awaited' of 320 f32; missing data of ranks: $((n - 1))\$"
+        expect $n '^\[rank [0-9]+\] last calls, oldest first:'
+        expect $n "all-gather #$((at - 1)) 'warm up' of 320 f32 +$n ranks  done"
+        expect 1 "all-gather #$at 'awaited' of 320 f32 +$n ranks  (running|failed)"
+        expect $((n - 1)) '^DONE'
         verdict
     done
-done
+    limit=
 
-# No address space for what peers show: an error, not a crash, on all.
-if [ $way = shm ] || [ $way = run ]; then
-    name="no_room n=3" bad=0
-    launch 3 no_room 20
-    expect 3 '^SAW rank [0-9]+ FSDP_ENOMEM .*cannot map [0-9]+ bytes of rank [01]'
+    # A rank stands still, in a way that its own watching cannot see.
+    limit=2
+    name="stopped n=3" bad=0
+    launch 3 stopped 25
+    [ $seconds -ge 2 ] && [ $seconds -le 12 ] || complain "wrong time"
+    expect 2 '^SAW rank [01] FSDP_ETIMEOUT'
+    expect 1 "waited 2.0 s in all-gather #$at 'awaited' of 320 f32; missing data of ranks: 2\$"
+    verdict
+    limit=
+
+    # A rank cannot do its part: it says why, and the others do not wait for ever.
+    limit=2
+    name="stream_failed n=3" bad=0
+    launch 3 stream_failed 25
+    [ $seconds -le 12 ] || complain "took too long"
+    expect 1 '^SAW rank 2 FSDP_EIO work of the test failed'
+    expect 2 '^SAW rank [01] FSDP_E(TIMEOUT|MISMATCH)' # the last rank may come with its next call
     expect 3 '^DONE'
     verdict
-fi
+    if [ $way = staged ]; then
+        name="no_block n=3" bad=0 device=$COMM_TEST_DEVICE
+        COMM_TEST_DEVICE=apart
+        launch 3 no_block 25
+        COMM_TEST_DEVICE=$device
+        [ $seconds -le 12 ] || complain "took too long"
+        expect 1 '^SAW rank 2 FSDP_ENOMEM no memory of the host'
+        expect 2 '^SAW rank [01] FSDP_E(TIMEOUT|MISMATCH)' # nobody awaits rank 2, or its next call is there already
+        expect 3 '^DONE'
+        verdict
+    fi
+    limit=
+}
 
-# good_over NAME BACKEND NOTES -- the ranks in the log did their work over the backend; so many lines of notes
-good_over() {
-    [ $rc = 0 ] || complain "exit status is not 0"
-    expect 3 "^GOOD rank [0-9]+ over $2\$"
-    expect 3 '^DONE'
-    [ "$(grep -c '^note:' "$log")" = "$3" ] || complain "$(grep -c '^note:' "$log") notes, not $3"
+deaths() {
+    # A rank dies in the middle: the launcher ends the others. fsdp_run lets them say why.
+    for n in 2 4; do
+        for how in exit kill abort kill_reading kill_asleep exit0; do
+            name="$how n=$n" bad=0
+            launch $n $how 20
+            [ $rc != 0 ] || [ $how = exit0 ] || complain "the launcher reports success"
+            case $how in
+            kill*) ;; # 137 is that rank's own status
+            *) [ $rc != 124 ] && [ $rc != 137 ] || complain "ended by the time limit" ;;
+            esac
+            [ $seconds -lt 20 ] || complain "took too long"
+            [ $how != abort ] || [ $rc = 7 ] || complain "exit status of comm_abort is lost"
+            if [ $way = run ]; then
+                expect $((n - 1)) '^SAW rank [0-9]+ FSDP_ECOMM'
+                expect 1 "rank $((n - 1)) \\(process [0-9]+\\) ended without leaving the group\$"
+            fi
+            verdict
+        done
+    done
+
+    # No address space for what peers show: an error, not a crash, on all.
+    if [ $way = shm ] || [ $way = run ]; then
+        name="no_room n=3" bad=0
+        launch 3 no_room 20
+        expect 3 '^SAW rank [0-9]+ FSDP_ENOMEM .*cannot map [0-9]+ bytes of rank [01]'
+        expect 3 '^DONE'
+        verdict
+    fi
+
+    name="good n=3" bad=0
+    launch 3 good 20
+    case $way in
+    mpi) good_over good mpi 0 ;;
+    staged) good_over good 'shm\+staged' 0 ;;
+    *) good_over good shm 0 ;;
+    esac
+
+    # Where memory cannot be shared the ranks go on over MPI, and say so once; or fail when shm was asked for.
+    if [ $way = shm ] && ! no_mpi 'ranks that go on over MPI'; then
+        name="no shared memory under ulimit -f, n=3" bad=0 on=auto
+        begun=$(date +%s)
+        (ulimit -f 100000 && ranks 3 20 good) >"$log" 2>&1
+        rc=$? seconds=$(($(date +%s) - begun))
+        good_over "$name" mpi 1
+        for rank in 0 2; do
+            export COMM_FAULT_REFUSED=$rank
+            name="rank $rank may not open others' memory, n=3" bad=0 on=auto
+            launch 3 good 20
+            good_over "$name" mpi 1
+            [ $seconds -le 15 ] || complain "took too long"
+            name="$name, --comm shm" bad=0 on=shm
+            launch 3 good 20
+            [ $rc != 0 ] || complain "went on all the same"
+            expect 1 "cannot map each other's memory"
+            verdict
+            unset COMM_FAULT_REFUSED
+        done
+        on=
+        name="rank 1 may not map the link of rank 0, n=3" bad=0 on=mpi
+        export COMM_FAULT_REFUSED=1 FSDP_LINK=1Gbit,50us,3
+        launch 3 good 20
+        unset COMM_FAULT_REFUSED FSDP_LINK
+        on=
+        [ $rc != 0 ] && [ $seconds -le 15 ] || complain "went on all the same, or took too long"
+        expect 3 'FSDP_LINK: ranks 0 and 1, of one simulated host, share no memory'
+        verdict
+    fi
+
+    # Our memory has no name that could stay behind: every rank has memfds mapped and nothing of /dev/shm.
+    if [ $way = run ]; then
+        name="no file in /dev/shm, n=3" bad=0 rc=0 seconds=0
+        : >"$log" # the shell in the background may empty it late: the loop would find the lines of the ranks before
+        ranks 3 20 stay >"$log" 2>&1 &
+        launcher=$!
+        for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+            [ "$(grep -c GOOD "$log")" = 3 ] && break
+            sleep 0.1
+        done
+        n_mapped=0
+        for pid in $(pgrep -f "^$copy"); do
+            grep -q 'memfd:fsdp' "/proc/$pid/maps" && n_mapped=$((n_mapped + 1))
+            grep -q '/dev/shm' "/proc/$pid/maps" && complain "$(grep -m1 /dev/shm "/proc/$pid/maps")"
+        done
+        [ $n_mapped = 3 ] || complain "$n_mapped ranks have memory to share, not 3"
+        wait $launcher
+        rc=$?
+        [ $rc = 0 ] || complain "exit status is not 0"
+        verdict
+    fi
+
+    # The launcher dies: the ranks die with it.
+    name="orphans n=3" bad=0 rc=0 seconds=0
+    : >"$log"
+    case $way in
+    run) "$fsdp_run" --no-prefix -n 3 "$copy" orphans >"$log" 2>&1 & ;;
+    *) FSDP_COMM=${on:-$way} $LAUNCHER -n 3 "$copy" orphans >"$log" 2>&1 & ;;
+    esac
+    launcher=$!
+    for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        [ "$(grep -c WAITING "$log")" = 3 ] && break
+        sleep 0.2
+    done
+    expect 3 WAITING
+    proxies=''
+    [ $way = run ] || [ -n "$NO_MPI" ] || proxies=$(pgrep -P $launcher)
+    # shellcheck disable=SC2086 # a list
+    kill -KILL $launcher $proxies
+    wait $launcher 2>/dev/null
     verdict
 }
 
-name="good n=3" bad=0
-launch 3 good 20
-case $way in
-mpi) good_over good mpi 0 ;;
-staged) good_over good 'shm\+staged' 0 ;;
-*) good_over good shm 0 ;;
-esac
-
-# Where memory cannot be shared the ranks go on over MPI, and say so once; or fail when shm was asked for.
-if [ $way = shm ] && ! no_mpi 'ranks that go on over MPI'; then
-    name="no shared memory under ulimit -f, n=3" bad=0 on=auto
-    begun=$(date +%s)
-    (ulimit -f 100000 && ranks 3 20 good) >"$log" 2>&1
-    rc=$? seconds=$(($(date +%s) - begun))
-    good_over "$name" mpi 1
-    for rank in 0 2; do
-        export COMM_FAULT_REFUSED=$rank
-        name="rank $rank may not open others' memory, n=3" bad=0 on=auto
-        launch 3 good 20
-        good_over "$name" mpi 1
-        [ $seconds -le 15 ] || complain "took too long"
-        name="$name, --comm shm" bad=0 on=shm
-        launch 3 good 20
-        [ $rc != 0 ] || complain "went on all the same"
-        expect 1 "cannot map each other's memory"
-        verdict
-        unset COMM_FAULT_REFUSED
-    done
-    on=
-    name="rank 1 may not map the link of rank 0, n=3" bad=0 on=mpi
-    export COMM_FAULT_REFUSED=1 FSDP_LINK=1Gbit,50us,3
-    launch 3 good 20
-    unset COMM_FAULT_REFUSED FSDP_LINK
-    on=
-    [ $rc != 0 ] && [ $seconds -le 15 ] || complain "went on all the same, or took too long"
-    expect 3 'FSDP_LINK: ranks 0 and 1, of one simulated host, share no memory'
-    verdict
-fi
-
-# Our memory has no name that could stay behind: every rank has memfds mapped and nothing of /dev/shm.
-if [ $way = run ]; then
-    name="no file in /dev/shm, n=3" bad=0 rc=0 seconds=0
-    : >"$log" # or the loop could still find the lines of the ranks before
-    ranks 3 20 stay >"$log" 2>&1 &
-    launcher=$!
-    for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-        [ "$(grep -c GOOD "$log")" = 3 ] && break
-        sleep 0.1
-    done
-    n_mapped=0
-    for pid in $(pgrep -f "^$copy"); do
-        grep -q 'memfd:fsdp' "/proc/$pid/maps" && n_mapped=$((n_mapped + 1))
-        grep -q '/dev/shm' "/proc/$pid/maps" && complain "$(grep -m1 /dev/shm "/proc/$pid/maps")"
-    done
-    [ $n_mapped = 3 ] || complain "$n_mapped ranks have memory to share, not 3"
-    wait $launcher
-    rc=$?
-    [ $rc = 0 ] || complain "exit status is not 0"
-    verdict
-fi
-
-# The launcher dies: the ranks die with it.
-name="orphans n=3" bad=0 rc=0 seconds=0
-case $way in
-run) "$fsdp_run" --no-prefix -n 3 "$copy" orphans >"$log" 2>&1 & ;;
-*) FSDP_COMM=${on:-$way} $LAUNCHER -n 3 "$copy" orphans >"$log" 2>&1 & ;;
-esac
-launcher=$!
-for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    [ "$(grep -c WAITING "$log")" = 3 ] && break
-    sleep 0.2
+for part in $PARTS; do
+    $part
 done
-expect 3 WAITING
-proxies=''
-[ $way = run ] || [ -n "$NO_MPI" ] || proxies=$(pgrep -P $launcher)
-# shellcheck disable=SC2086 # a list
-kill -KILL $launcher $proxies
-wait $launcher 2>/dev/null
-verdict
-
 exit $failed

@@ -1,14 +1,18 @@
 /* device_lib.c -- see device_lib.h. */
 #include "tests/unit/device_lib.h"
 #include "common/device/separate.h"
+#include "tests/unit/target_lib.h"
 
 device_mode INLINE = {.async = false, .backend = &device_cpu};
 device_mode ASYNC = {.async = true, .backend = &device_cpu};
 device_mode SEPARATE = {.async = true, .backend = &device_separate};
+device_mode TARGET = {.async = true};
 
 device *open_mode(const void *mode, bool debug_fill)
 {
     const device_mode *m = mode;
+    if (m == &TARGET && (TARGET.backend = target_backend()->device) == &device_cpu)
+        skip(); /* the other modes are its */
     device *d = NULL;
     fsdp_status status = device_open(&(device_config){.backend = m->backend,
                                                       .n_threads = 2,
@@ -56,12 +60,19 @@ static fsdp_status run_gate(void *args, int n_threads)
     return FSDP_OK;
 }
 
+fsdp_status launch_c(stream *s, stream_fn fn, const void *args, size_t args_bytes)
+{
+    return stream_launch_work(
+        s, &(launch_config){.fn = fn, .args = args, .args_bytes = args_bytes, .on_host = true});
+}
+
 void close_gate(stream *s, sem_t *gate)
 {
     sem_init(gate, 0, 0);
     OK(stream_launch_work(s, &(launch_config){.fn = run_gate,
                                               .args = &gate,
                                               .args_bytes = sizeof gate,
+                                              .on_host = true,
                                               .waits_for = WAITS_FOR_HOST}));
 }
 

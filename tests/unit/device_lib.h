@@ -32,18 +32,19 @@ typedef struct device_mode {
     uint64_t seed; /* of a schedule; 0: none */
 } device_mode;
 extern device_mode INLINE, ASYNC, SEPARATE;
+extern device_mode TARGET; /* the device that FSDP_DEVICE names; a skip where that is the CPU */
 
-/* A test that runs with the inline compute stream and with a worker. ALL: and on device_separate,
- * where it opens its device by open_mode. */
+/* A test that runs with the inline compute stream and with a worker. ALL: and on device_separate
+ * and on FSDP_DEVICE, where it opens its device by open_mode and launches by launch_c. */
 #define BOTH(test)                                                                                 \
     {#test " (inline)", test, NULL, NULL, &INLINE},                                                \
     {                                                                                              \
 #test " (async)", test, NULL, NULL, &ASYNC                                                 \
     }
 #define ALL(test)                                                                                  \
-    BOTH(test),                                                                                    \
+    BOTH(test), {#test " (separate)", test, NULL, NULL, &SEPARATE},                                \
     {                                                                                              \
-#test " (separate)", test, NULL, NULL, &SEPARATE                                           \
+#test " (FSDP_DEVICE)", test, NULL, NULL, &TARGET                                          \
     }
 
 /* open_mode -- two threads. Skips the test where this machine has no such device, and says so. */
@@ -52,6 +53,9 @@ device *open_cpu(bool async, bool debug_fill);
 device *open_scheduled(uint64_t seed);
 cpu_pool *pool_of(device *d);
 size_t live_bytes(device *d);
+
+/* launch_c -- stream_launch of a function that touches memory of the host only. */
+fsdp_status launch_c(stream *s, stream_fn fn, const void *args, size_t args_bytes);
 
 /* close_gate -- work issued on s after this starts only when the test posts the gate. */
 void close_gate(stream *s, sem_t *gate);

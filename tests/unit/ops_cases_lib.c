@@ -39,25 +39,57 @@ static void expand_in_place(float *x, size_t elems)
 
 enum { MAX_ARRAYS = 8, RESULT_ELEMS = 1 << 21 };
 
-/* The arrays of the case in progress: inputs, freed after it; results in bf16, expanded then. */
+/* An array of the case in progress: on the device, and what it was filled with or becomes. Where
+ * device memory is the host's they are one. */
+typedef struct array {
+    void *device;
+    float *host;
+    size_t elems;
+    dtype type;
+} array;
+
 typedef struct arrays {
-    void *input[MAX_ARRAYS];
-    float *rounded[MAX_ARRAYS];
-    size_t n_inputs, n_rounded, rounded_elems[MAX_ARRAYS];
+    stream *s;
+    array input[MAX_ARRAYS], result[MAX_ARRAYS];
+    size_t n_inputs, n_results;
 } arrays;
 
-/* result -- the next `elems` of the result, stored as t, filled with normal values. */
-static void *result(arrays *in, ops_result *r, size_t elems, dtype t)
+/* host [bytes], on the device. */
+static void *on_device(arrays *in, void *host, size_t bytes)
+{
+    void *vec = NULL;
+    if (device_memory_is_host(stream_device(in->s)))
+        return host;
+    FSDP_ASSERT(device_alloc(in->s, MEM_OTHER, bytes, "case", &vec) == FSDP_OK);
+    FSDP_ASSERT(device_upload(in->s, vec, host, bytes) == FSDP_OK);
+    return vec;
+}
+
+static void *add_result(arrays *in, ops_result *r, size_t elems, dtype t, bool square)
 {
     float *vec = r->data + r->elems;
     ops_test_fill(1000 + r->elems, 1.0f, vec, elems);
     r->elems += elems;
-    if (t == DTYPE_BF16) {
+    for (size_t i = 0; i < elems && square; i++)
+        vec[i] *= vec[i];
+    if (t == DTYPE_BF16)
         round_in_place(vec, elems);
-        in->rounded_elems[in->n_rounded] = elems;
-        in->rounded[in->n_rounded++] = vec;
-    }
-    return vec;
+    void *there = on_device(in, vec, elems * dtype_bytes(t));
+    in->result[in->n_results++] = (array){there, vec, elems, t};
+    return there;
+}
+
+/* result -- the next `elems` of the result, stored as t, filled with normal values. */
+static void *result(arrays *in, ops_result *r, size_t elems, dtype t)
+{
+    return add_result(in, r, elems, t, false);
+}
+
+static void *keep_input(arrays *in, float *host, size_t bytes)
+{
+    void *there = on_device(in, host, bytes);
+    in->input[in->n_inputs++] = (array){.device = there, .host = host};
+    return there;
 }
 
 static void *input(arrays *in, size_t elems, dtype t)
@@ -66,8 +98,7 @@ static void *input(arrays *in, size_t elems, dtype t)
     ops_test_fill(in->n_inputs, 1.0f, vec, elems);
     if (t == DTYPE_BF16)
         round_in_place(vec, elems);
-    in->input[in->n_inputs++] = vec;
-    return vec;
+    return keep_input(in, vec, elems * dtype_bytes(t));
 }
 
 static int32_t *input_tokens(arrays *in, size_t elems, size_t vocab)
@@ -75,18 +106,33 @@ static int32_t *input_tokens(arrays *in, size_t elems, size_t vocab)
     int32_t *tokens = malloc((elems + 1) * sizeof *tokens);
     for (size_t i = 0; i < elems; i++)
         tokens[i] = (int32_t)(philox_u32(7, in->n_inputs, i) % vocab);
-    in->input[in->n_inputs++] = tokens;
-    return tokens;
+    return keep_input(in, (float *)tokens, elems * sizeof *tokens);
 }
 
-static fsdp_status finish(arrays *in, stream *s, fsdp_status status)
+static void free_on_device(arrays *in, const array *x)
 {
+    if (x->device != x->host)
+        device_free(in->s, x->device);
+}
+
+static fsdp_status finish(arrays *in, fsdp_status status)
+{
+    for (size_t i = 0; i < in->n_results && status == FSDP_OK; i++) {
+        const array *x = &in->result[i];
+        if (x->device != x->host)
+            status = device_download(in->s, x->host, x->device, x->elems * dtype_bytes(x->type));
+    }
     if (status == FSDP_OK)
-        status = stream_sync(s);
-    while (in->n_inputs > 0)
-        free(in->input[--in->n_inputs]);
-    for (; in->n_rounded > 0; in->n_rounded--)
-        expand_in_place(in->rounded[in->n_rounded - 1], in->rounded_elems[in->n_rounded - 1]);
+        status = stream_sync(in->s);
+    for (size_t i = 0; i < in->n_results; i++) {
+        free_on_device(in, &in->result[i]);
+        if (in->result[i].type == DTYPE_BF16)
+            expand_in_place(in->result[i].host, in->result[i].elems);
+    }
+    for (size_t i = 0; i < in->n_inputs; i++) {
+        free_on_device(in, &in->input[i]);
+        free(in->input[i].host);
+    }
     return status;
 }
 
@@ -96,41 +142,39 @@ static fsdp_status finish(arrays *in, stream *s, fsdp_status status)
  * fp32. */
 static fsdp_status run_matmul(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
-    arrays in = {0};
+    arrays in = {.s = s};
     const size_t m = c->x[0], n = c->x[1], k = c->x[2];
     const dtype out_type = c->x[5] ? DTYPE_F32 : r->type;
     return finish(
-        &in, s,
-        o->matmul(s, &(matmul_args){.out = result(&in, r, m * n, out_type),
-                                    .a = input(&in, m * k, r->type),
-                                    .b = input(&in, k * n, r->type),
-                                    .bias = c->x[6] ? input(&in, n, r->type) : NULL,
-                                    .residual = c->x[6] ? input(&in, m * n, r->type) : NULL,
-                                    .m = m,
-                                    .n = n,
-                                    .k = k,
-                                    .trans_a = c->x[3],
-                                    .trans_b = c->x[4],
-                                    .accumulate = c->x[5],
-                                    .type = r->type,
-                                    .out_type = out_type}));
+        &in, o->matmul(s, &(matmul_args){.out = result(&in, r, m * n, out_type),
+                                         .a = input(&in, m * k, r->type),
+                                         .b = input(&in, k * n, r->type),
+                                         .bias = c->x[6] ? input(&in, n, r->type) : NULL,
+                                         .residual = c->x[6] ? input(&in, m * n, r->type) : NULL,
+                                         .m = m,
+                                         .n = n,
+                                         .k = k,
+                                         .trans_a = c->x[3],
+                                         .trans_b = c->x[4],
+                                         .accumulate = c->x[5],
+                                         .type = r->type,
+                                         .out_type = out_type}));
 }
 
 /* x: rows, cols */
 static fsdp_status run_bias(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
-    arrays in = {0};
+    arrays in = {.s = s};
     const size_t rows = c->x[0], cols = c->x[1];
-    return finish(&in, s,
-                  o->bias_backward(s, &(bias_backward_args){result(&in, r, cols, DTYPE_F32),
-                                                            input(&in, rows * cols, r->type), rows,
-                                                            cols, false, r->type}));
+    return finish(&in, o->bias_backward(s, &(bias_backward_args){result(&in, r, cols, DTYPE_F32),
+                                                                 input(&in, rows * cols, r->type),
+                                                                 rows, cols, false, r->type}));
 }
 
 /* x: batch, seq_len, width, vocab, no_positions */
 static fsdp_status run_embedding(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
-    arrays in = {0};
+    arrays in = {.s = s};
     const size_t batch = c->x[0], seq_len = c->x[1], width = c->x[2], vocab = c->x[3];
     const int32_t *tokens = input_tokens(&in, batch * seq_len, vocab);
     const void *wte = input(&in, vocab * width, r->type),
@@ -157,13 +201,13 @@ static fsdp_status run_embedding(const ops_case *c, const ops *o, stream *s, ops
                    .width = width,
                    .vocab = vocab,
                    .type = r->type});
-    return finish(&in, s, status);
+    return finish(&in, status);
 }
 
 /* x: rows, cols, residual */
 static fsdp_status run_layernorm(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
-    arrays in = {0};
+    arrays in = {.s = s};
     const size_t rows = c->x[0], cols = c->x[1];
     const void *x = input(&in, rows * cols, r->type), *gain = input(&in, cols, r->type);
     const layernorm_args fwd = {.out = result(&in, r, rows * cols, r->type),
@@ -192,13 +236,13 @@ static fsdp_status run_layernorm(const ops_case *c, const ops *o, stream *s, ops
                                           .rows = rows,
                                           .cols = cols,
                                           .type = r->type});
-    return finish(&in, s, status);
+    return finish(&in, status);
 }
 
 /* x: elems */
 static fsdp_status run_gelu(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
-    arrays in = {0};
+    arrays in = {.s = s};
     const size_t elems = c->x[0];
     const void *x = input(&in, elems, r->type);
     fsdp_status status =
@@ -207,14 +251,14 @@ static fsdp_status run_gelu(const ops_case *c, const ops *o, stream *s, ops_resu
         status = o->gelu_backward(s, &(gelu_backward_args){result(&in, r, elems, r->type),
                                                            input(&in, elems, r->type), x, elems,
                                                            r->type});
-    return finish(&in, s, status);
+    return finish(&in, status);
 }
 
 /* x: batch, seq_len, n_head, n_kv_head, head_dim. q, k, v are slices of one array, as are their
  * gradients. */
 static fsdp_status run_attention(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
-    arrays in = {0};
+    arrays in = {.s = s};
     const size_t n_rows = c->x[0] * c->x[1], d = c->x[4], bytes = dtype_bytes(r->type);
     const size_t q_width = c->x[2] * d, kv_width = c->x[3] * d, stride = q_width + 2 * kv_width;
     const char *qkv = input(&in, n_rows * stride, r->type);
@@ -247,47 +291,46 @@ static fsdp_status run_attention(const ops_case *c, const ops *o, stream *s, ops
                                           .k = fwd.k,
                                           .v = fwd.v,
                                           .shape = fwd.shape});
-    return finish(&in, s, status);
+    return finish(&in, status);
 }
 
 /* x: rows, vocab */
 static fsdp_status run_cross_entropy(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
-    arrays in = {0};
+    arrays in = {.s = s};
     const size_t rows = c->x[0], vocab = c->x[1];
-    return finish(
-        &in, s,
-        o->cross_entropy(s, &(cross_entropy_args){.loss = result(&in, r, 1, DTYPE_F32),
-                                                  .d_logits = result(&in, r, rows * vocab, r->type),
-                                                  .logits = input(&in, rows * vocab, r->type),
-                                                  .targets = input_tokens(&in, rows, vocab),
-                                                  .rows = rows,
-                                                  .vocab = vocab,
-                                                  .type = r->type}));
+    return finish(&in, o->cross_entropy(s, &(cross_entropy_args){
+                                               .loss = result(&in, r, 1, DTYPE_F32),
+                                               .d_logits = result(&in, r, rows * vocab, r->type),
+                                               .logits = input(&in, rows * vocab, r->type),
+                                               .targets = input_tokens(&in, rows, vocab),
+                                               .rows = rows,
+                                               .vocab = vocab,
+                                               .type = r->type}));
 }
 
 /* x: elems */
 static fsdp_status run_elementwise(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
-    arrays in = {0};
+    arrays in = {.s = s};
     const size_t elems = c->x[0];
     const float *a = input(&in, elems, DTYPE_F32), *b = input(&in, elems, DTYPE_F32);
     fsdp_status status =
         o->add(s, &(add_args){result(&in, r, elems, DTYPE_F32), a, b, elems, DTYPE_F32});
     if (status == FSDP_OK)
         status = o->scale(s, &(scale_args){result(&in, r, elems, DTYPE_F32), 0.7f, b, elems});
-    return finish(&in, s, status);
+    return finish(&in, status);
 }
 
-/* x: elems. v holds squares: it must not be negative. */
+/* x: elems */
 static fsdp_status run_optimizers(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
-    arrays in = {0};
+    arrays in = {.s = s};
     const size_t elems = c->x[0];
     const float *grad = input(&in, elems, DTYPE_F32), *coef = input(&in, 1, DTYPE_F32);
     adamw_args adamw = {.param = result(&in, r, elems, DTYPE_F32),
                         .m = result(&in, r, elems, DTYPE_F32),
-                        .v = result(&in, r, elems, DTYPE_F32),
+                        .v = add_result(&in, r, elems, DTYPE_F32, true), /* not negative */
                         .grad = grad,
                         .grad_coef = coef,
                         .elems = elems};
@@ -295,8 +338,6 @@ static fsdp_status run_optimizers(const ops_case *c, const ops *o, stream *s, op
         &adamw,
         &(adamw_config){
             .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = 2});
-    for (size_t i = 0; i < elems; i++)
-        adamw.v[i] *= adamw.v[i];
     fsdp_status status = o->adamw(s, &adamw);
     if (status == FSDP_OK)
         status = o->sgd(s, &(sgd_args){.param = result(&in, r, elems, DTYPE_F32),
@@ -305,20 +346,20 @@ static fsdp_status run_optimizers(const ops_case *c, const ops *o, stream *s, op
                                        .elems = elems,
                                        .lr = 0.1f,
                                        .weight_decay = 0.01f});
-    return finish(&in, s, status);
+    return finish(&in, status);
 }
 
 /* x: elems */
 static fsdp_status run_norm(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
-    arrays in = {0};
-    rsum sum = {0};
-    fsdp_status status =
-        o->sum_squares(s, &(sum_squares_args){&sum, input(&in, c->x[0], DTYPE_F32), c->x[0]});
+    arrays in = {.s = s};
+    const float *x = input(&in, c->x[0], DTYPE_F32);
+    rsum *sum = keep_input(&in, calloc(1, sizeof *sum), sizeof *sum);
+    fsdp_status status = o->sum_squares(s, &(sum_squares_args){sum, x, c->x[0]});
     if (status == FSDP_OK)
         status = o->clip_coef(s, &(clip_coef_args){result(&in, r, 1, DTYPE_F32),
-                                                   result(&in, r, 1, DTYPE_F32), &sum, 3.0f});
-    return finish(&in, s, status);
+                                                   result(&in, r, 1, DTYPE_F32), sum, 3.0f});
+    return finish(&in, status);
 }
 
 /* ---- the catalogue: 1, primes, both sides of tile edges, enough work for several threads ---- */

@@ -18,3 +18,9 @@ const backend *target_backend(void)
     fsdp_error_print(stderr, 0, 0);
     exit(status == FSDP_ESKIP ? 77 : 2);
 }
+
+comm_config target_comm(void)
+{
+    const backend *b = target_backend();
+    return (comm_config){.sums = b->portable()->sums, .native = b->native};
+}

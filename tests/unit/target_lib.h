@@ -1,7 +1,10 @@
 /* target_lib.h -- the device that a test runs on: what FSDP_DEVICE names, "cpu" without it. */
 #pragma once
+#include "common/comm/comm.h"
 #include "common/ops/backend.h"
 
 /* target_backend -- that device with its operations. It ends the program if there is none of that
  * name, with exit status 77 (a skip) where it cannot be had on this machine. */
 const backend *target_backend(void);
+/* target_comm -- how comm_open is called on it: its sums, its own transport. */
+comm_config target_comm(void);

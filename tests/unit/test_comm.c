@@ -588,7 +588,8 @@ static void native_check(comm_fixture *f, const comm_transport *native, const ch
     comm_fixture own = *f;
     if (link != NULL)
         setenv("FSDP_LINK", link, 1);
-    CHECK_OK(f, comm_open(f->dev, &(comm_config){.native = native}, &own.c));
+    CHECK_OK(f,
+             comm_open(f->dev, &(comm_config){.backend = COMM_NATIVE, .native = native}, &own.c));
     unsetenv("FSDP_LINK");
     if (own.c == f->c)
         return;
@@ -601,12 +602,39 @@ static void native_check(comm_fixture *f, const comm_transport *native, const ch
     comm_close(own.c);
 }
 
+/* One that cannot be had is an error with its words; with another asked for it is not missed. */
+static void native_declined(comm_fixture *f, const comm_transport *declining)
+{
+    comm *c = NULL;
+    comm_config config = {.backend = COMM_NATIVE, .native = declining};
+    fsdp_status status = comm_open(f->dev, &config, &c);
+    CHECK(f, status == (f->world > 1 ? FSDP_EINVAL : FSDP_OK), "%s", fsdp_status_name(status));
+    CHECK(f, f->world == 1 || strstr(fsdp_error_get()->what, "no native transport, for the test"),
+          "%.100s", fsdp_error_get()->what);
+    comm_close(c);
+    CHECK(f, comm_open(f->dev, &(comm_config){.backend = COMM_NATIVE}, &c) == FSDP_EINVAL,
+          "a transport that is not there");
+    config.backend = COMM_AUTO;
+    char before[32];
+    snprintf(before, sizeof before, "%s", getenv("FSDP_COMM") ? getenv("FSDP_COMM") : "");
+    setenv("FSDP_COMM", f->world > 1 ? "shm" : "auto", 1);
+    c = NULL;
+    CHECK_OK(f, comm_open(f->dev, &config, &c));
+    comm_close(c);
+    setenv("FSDP_COMM", "declining", 1);
+    c = NULL;
+    status = comm_open(f->dev, &config, &c);
+    CHECK(f, status == (f->world > 1 ? FSDP_EINVAL : FSDP_OK), "by its name in the environment");
+    comm_close(c);
+    setenv("FSDP_COMM", before, 1);
+}
+
 static void test_native(comm_fixture *f)
 {
     static const comm_transport declining = {.name = "declining", .open_over = decline};
     const char *alone = comm_backend_name(f->c);
     bool several = f->world > 1;
-    native_check(f, &declining, NULL, alone);
+    native_declined(f, &declining);
     if (!device_memory_is_host(f->dev))
         return; /* the fake one hands the host what it gets */
     native_check(f, &fake_transport, NULL, several ? "fake" : alone);

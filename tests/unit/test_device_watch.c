@@ -1,5 +1,6 @@
 /* test_device_watch.c -- what can be seen of a device: the watch, timed events, names; and what is
- * set per stream: threads, priority. */
+ * set per stream: threads, priority. Also of the device that FSDP_DEVICE names
+ * (tests/unit/target_lib.h). */
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -125,6 +126,7 @@ static void test_issued(void **state)
     OK(stream_launch_work(s, &(launch_config){.fn = run_sleep,
                                               .args = &ms,
                                               .args_bytes = sizeof ms,
+                                              .on_host = true,
                                               .work = {{.name = "nap"}, {.flops = 3}},
                                               .accesses = touched,
                                               .n_accesses = 1}));
@@ -133,7 +135,7 @@ static void test_issued(void **state)
     device_free(s, NULL);
     OK(stream_sync(s));
     device_set_watch(d, NULL);
-    OK(device_zero(s, host, 8));
+    OK(event_record(e, s));
     const device_act expected[] = {{.kind = ACT_ALLOC, .dst = p, .bytes = 8, .label = "first"},
                                    {.kind = ACT_ALLOC, .dst = q, .bytes = 8, .label = "second"},
                                    {.kind = ACT_UPLOAD, .dst = p, .src = host, .bytes = 8},
@@ -167,6 +169,7 @@ static void test_ran(void **state)
     OK(stream_launch_work(r.s, &(launch_config){.fn = run_sleep,
                                                 .args = &ms,
                                                 .args_bytes = sizeof ms,
+                                                .on_host = true,
                                                 .name = "nap",
                                                 .label = host})); /* 5 */
     device_free(r.s, p);                                          /* 6 */
@@ -200,11 +203,11 @@ static void test_waits(void **state)
     rig_open(&r, *state, false, see_issued);
     OK(stream_create(r.d, &(stream_config){.name = "side"}, &side));
     OK(event_create(r.d, &e));
-    OK(stream_launch(side, run_sleep, &ms, sizeof ms)); /* 1 */
-    OK(event_record(e, side));                          /* 2 */
-    OK(stream_wait_event(r.s, e));                      /* 3 */
-    OK(event_sync(e));                                  /* 4 */
-    OK(stream_sync(r.s));                               /* 5 */
+    OK(launch_c(side, run_sleep, &ms, sizeof ms)); /* 1 */
+    OK(event_record(e, side));                     /* 2 */
+    OK(stream_wait_event(r.s, e));                 /* 3 */
+    OK(event_sync(e));                             /* 4 */
+    OK(stream_sync(r.s));                          /* 5 */
     assert_int_equal(r.x.n_issued, 5);
     assert_int_equal(r.x.issued[3].kind, ACT_SYNC);
     assert_null(r.x.issued[3].stream);
@@ -231,9 +234,9 @@ static void test_scope(void **state)
     rig r;
     long ms = 0;
     rig_open(&r, *state, false, see_issued);
-    OK(stream_launch(r.s, run_sleep, &ms, sizeof ms));
+    OK(launch_c(r.s, run_sleep, &ms, sizeof ms));
     device_set_scope(r.d, "h.0.mlp", "backward");
-    OK(stream_launch(r.s, run_sleep, &ms, sizeof ms));
+    OK(launch_c(r.s, run_sleep, &ms, sizeof ms));
     device_set_scope(r.d, NULL, NULL);
     OK(stream_sync(r.s));
     assert_null(r.x.issued[0].scope);
@@ -249,7 +252,7 @@ static void test_token_0_is_not_told(void **state)
     rig r;
     long ms = 0;
     rig_open(&r, *state, false, see_and_forget);
-    OK(stream_launch(r.s, run_sleep, &ms, sizeof ms));
+    OK(launch_c(r.s, run_sleep, &ms, sizeof ms));
     OK(stream_sync(r.s));
     assert_int_equal(r.x.n_issued, 2);
     assert_int_equal(r.x.n_ran, 0);
@@ -262,10 +265,10 @@ static void test_failures_have_not_run(void **state)
     rig r;
     long ms = 0;
     rig_open(&r, *state, false, see_issued);
-    (void)stream_launch(r.s, run_failing, NULL, 0);
+    (void)launch_c(r.s, run_failing, NULL, 0);
     assert_int_equal(stream_sync(r.s), FSDP_EINVAL);
     assert_string_equal(fsdp_error_get()->what, "on purpose");
-    assert_int_equal(stream_launch(r.s, run_sleep, &ms, sizeof ms), FSDP_EINVAL);
+    assert_int_equal(launch_c(r.s, run_sleep, &ms, sizeof ms), FSDP_EINVAL);
     (void)stream_sync(r.s);
     for (int i = 0; i < r.x.n_ran; i++)
         assert_int_equal(r.x.ran[i].kind, ACT_SYNC);
@@ -284,10 +287,10 @@ static void test_time_of_a_launch(void **state)
     const device_watch watch = {&x, see_issued, see_ran};
     long before_ms = 200, ms = 20;
     OK(stream_create(d, &(stream_config){.name = "side"}, &side));
-    OK(stream_launch(s, run_sleep, &before_ms, sizeof before_ms));
+    OK(launch_c(s, run_sleep, &before_ms, sizeof before_ms));
     device_set_watch(d, &watch);
-    OK(stream_launch(side, run_sleep, &before_ms, sizeof before_ms));
-    OK(stream_launch(s, run_sleep, &ms, sizeof ms));
+    OK(launch_c(side, run_sleep, &before_ms, sizeof before_ms));
+    OK(launch_c(s, run_sleep, &ms, sizeof ms));
     OK(stream_sync(side));
     OK(stream_sync(s));
     const device_act *mine = x.ran;
@@ -314,13 +317,13 @@ static void test_elapsed(void **state)
     assert_int_equal(event_elapsed_s(begin, end, &seconds), FSDP_ESTATE);
     assert_says("first event has not been reached");
     assert_true(seconds == 0);
-    OK(stream_launch(s, run_sleep, &ms, sizeof ms));
+    OK(launch_c(s, run_sleep, &ms, sizeof ms));
     OK(event_record(begin, s));
     assert_int_equal(event_elapsed_s(begin, begin, &seconds) == FSDP_OK, event_done(begin));
     OK(event_sync(begin));
     assert_int_equal(event_elapsed_s(begin, end, &seconds), FSDP_ESTATE);
     assert_says("second event has not been reached");
-    OK(stream_launch(s, run_sleep, &ms, sizeof ms));
+    OK(launch_c(s, run_sleep, &ms, sizeof ms));
     OK(event_record(end, s));
     OK(event_sync(end));
     sleep_ms(300); /* the host's time is not in it */
@@ -391,12 +394,12 @@ static void test_threads(void **state)
     assert_int_equal(stream_threads(plain), 1);
     assert_string_equal(stream_name(wide), "wide");
     assert_string_equal(stream_name(compute), "compute");
-    OK(stream_launch(wide, run_count_threads, &to, sizeof to));
+    OK(launch_c(wide, run_count_threads, &to, sizeof to));
     OK(stream_sync(wide));
     assert_int_equal(got, 3);
     OK(device_set_threads(d, 5));
     assert_int_equal(stream_threads(compute), 5);
-    OK(stream_launch(compute, run_count_threads, &to, sizeof to));
+    OK(launch_c(compute, run_count_threads, &to, sizeof to));
     OK(stream_sync(compute));
     assert_int_equal(got, 5);
     assert_int_equal(device_set_threads(d, 0), FSDP_EINVAL);
@@ -421,7 +424,7 @@ static void test_priority(void **state)
     stream *s;
     int mine = getpriority(PRIO_PROCESS, 0), got = 0, *to = &got;
     OK(stream_create(d, &(stream_config){.name = "low", .priority = -(mine + 3)}, &s));
-    OK(stream_launch(s, run_niceness, &to, sizeof to));
+    OK(launch_c(s, run_niceness, &to, sizeof to));
     OK(stream_sync(s));
     assert_int_equal(got, mine + 3);
     assert_int_equal(getpriority(PRIO_PROCESS, 0), mine);

@@ -1,53 +1,105 @@
-/* runtime.c -- streams, events, memory and copies of the stand-in: those of a device whose memory
+/* runtime.c -- errors, devices, streams and events of the stand-in: those of a device whose memory
  * the host cannot touch (common/device/separate.h), or where there is no such thing of a CPU whose
- * streams are threads. A process sees SIM_GPUS equal GPUs, of which it uses one. */
+ * streams are threads. A process sees some equal GPUs, of which it uses one. */
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
+#include <unistd.h>
 #include "common/device/separate.h"
 #include "tests/sim/cuda/sim.h"
 
-enum { SIM_GPUS = 16 };
+enum { STREAM = 0x57ea, EVENT = 0xe7e9, GONE = 0xdead, QUARANTINE = 1024, RECENT = 6 };
 
 struct CUstream_st {
+    int what; /* STREAM, or GONE for a while after cudaStreamDestroy */
     stream *s;
+    event *tail;  /* stands for all work issued, unless `changed` */
+    bool changed; /* work has been issued since */
+    LIST_ENTRY(CUstream_st) link;
 };
 struct CUevent_st {
+    int what;
     event *e;
+    bool timed, recorded;
 };
 
 static device *gpu;
 static __thread cudaError_t last_error;
+static _Atomic int sticky;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
+static LIST_HEAD(, CUstream_st) streams;
+static void *quarantine[QUARANTINE];
+static unsigned n_gone;
+static const char *recent[RECENT];
+static unsigned n_launches;
 
-static cudaError_t fail(cudaError_t error)
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+cudaError_t sim_fail(cudaError_t error)
 {
     return last_error = error;
 }
 
-static cudaError_t from_status(fsdp_status status)
+cudaError_t sim_status(fsdp_status status)
 {
     if (status == FSDP_OK)
         return cudaSuccess;
-    return fail(status == FSDP_ENOMEM ? cudaErrorMemoryAllocation : cudaErrorLaunchFailure);
+    return sim_fail(status == FSDP_ENOMEM ? cudaErrorMemoryAllocation : cudaErrorLaunchFailure);
 }
 
-stream *sim_stream(cudaStream_t q)
+cudaError_t sim_sticky(void)
 {
-    return q != NULL ? q->s : device_compute_stream(gpu);
+    const cudaError_t error = (cudaError_t)atomic_load(&sticky);
+    return error == cudaSuccess ? error : sim_fail(error);
 }
+
+#define UNLESS_STICKY()                                                                            \
+    do {                                                                                           \
+        if (sim_sticky() != cudaSuccess)                                                           \
+            return last_error;                                                                     \
+    } while (0)
+
+void sim_die(const char *format, ...)
+{
+    va_list args;
+    fprintf(stderr, "CUDA stand-in: ");
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fprintf(stderr, "; kernels launched last:");
+    for (unsigned n = n_launches < RECENT ? n_launches : RECENT; n > 0; n--)
+        fprintf(stderr, " %s", recent[(n_launches - n) % RECENT]);
+    fprintf(stderr, "\nHINT: a GPU would go on with wrong values, or fail later\n");
+    abort();
+}
+
+#define ERRORS(X)                                                                                  \
+    X(cudaSuccess, "no error")                                                                     \
+    X(cudaErrorInvalidValue, "invalid argument")                                                   \
+    X(cudaErrorMemoryAllocation, "out of memory")                                                  \
+    X(cudaErrorInitializationError, "initialization error")                                        \
+    X(cudaErrorInvalidConfiguration, "invalid configuration argument")                             \
+    X(cudaErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version") \
+    X(cudaErrorNoDevice, "no CUDA-capable device is detected")                                     \
+    X(cudaErrorInvalidDevice, "invalid device ordinal")                                            \
+    X(cudaErrorInvalidResourceHandle, "invalid resource handle")                                   \
+    X(cudaErrorNotReady, "device not ready")                                                       \
+    X(cudaErrorIllegalAddress, "an illegal memory access was encountered")                         \
+    X(cudaErrorHostMemoryAlreadyRegistered, "part or all of the memory is already mapped")         \
+    X(cudaErrorHostMemoryNotRegistered, "pointer does not correspond to a registered region")      \
+    X(cudaErrorLaunchFailure, "unspecified launch failure")
 
 const char *cudaGetErrorName(cudaError_t error)
 {
     switch (error) {
-    case cudaSuccess:
-        return "cudaSuccess";
-    case cudaErrorInvalidValue:
-        return "cudaErrorInvalidValue";
-    case cudaErrorMemoryAllocation:
-        return "cudaErrorMemoryAllocation";
-    case cudaErrorNotReady:
-        return "cudaErrorNotReady";
-    case cudaErrorLaunchFailure:
-        return "cudaErrorLaunchFailure";
+#define NAME(code, text)                                                                           \
+    case code:                                                                                     \
+        return #code;
+        ERRORS(NAME)
     default:
         return "cudaErrorUnknown";
     }
@@ -55,7 +107,14 @@ const char *cudaGetErrorName(cudaError_t error)
 
 const char *cudaGetErrorString(cudaError_t error)
 {
-    return cudaGetErrorName(error);
+    switch (error) {
+#define TEXT(code, text)                                                                           \
+    case code:                                                                                     \
+        return text;
+        ERRORS(TEXT)
+    default:
+        return "unknown error";
+    }
 }
 
 cudaError_t cudaGetLastError(void)
@@ -70,33 +129,102 @@ cudaError_t cudaPeekAtLastError(void)
     return last_error;
 }
 
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+/* Does this launch fault? FSDP_SIM_FAULT=kernel:n */
+static bool is_faulty(const char *kernel)
+{
+    static int n_seen;
+    const char *fault = getenv("FSDP_SIM_FAULT"), *colon = fault ? strchr(fault, ':') : NULL;
+    if (colon == NULL || strncmp(kernel, fault, (size_t)(colon - fault)) != 0 ||
+        kernel[colon - fault] != '\0')
+        return false;
+    return ++n_seen == atoi(colon + 1);
+}
+
+static __thread bool faults;
+
+cudaError_t sim_before_launch(const char *kernel)
+{
+    UNLESS_STICKY();
+    pthread_mutex_lock(&lock);
+    recent[n_launches++ % RECENT] = kernel;
+    faults = is_faulty(kernel);
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+static fsdp_status run_fault(void *args, int n_threads)
+{
+    (void)args;
+    (void)n_threads;
+    atomic_store(&sticky, cudaErrorIllegalAddress);
+    return FSDP_OK;
+}
+
+void sim_after_launch(cudaStream_t q)
+{
+    if (faults)
+        (void)stream_launch(sim_stream(q), run_fault, NULL, 0);
+}
+
 /* ---- device ---------------------------------------------------------------------------------- */
 
+size_t sim_number(const char *name, size_t without)
+{
+    const char *text = getenv(name);
+    return text != NULL ? strtoull(text, NULL, 10) : without;
+}
+
+device *sim_gpu(void)
+{
+    return gpu;
+}
+
+static int n_gpus(void)
+{
+    return (int)sim_number("FSDP_SIM_GPUS", 16);
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = (int)sim_number("FSDP_SIM_DRIVER", CUDART_VERSION);
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+/* A driver serves runtimes of its own major version. */
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    *count = SIM_GPUS;
+    int driver;
+    *count = 0;
+    (void)cudaDriverGetVersion(&driver);
+    if (driver / 1000 < CUDART_VERSION / 1000)
+        return sim_fail(cudaErrorInsufficientDriver);
+    if ((*count = n_gpus()) == 0)
+        return sim_fail(cudaErrorNoDevice);
     return cudaSuccess;
 }
 
 cudaError_t cudaSetDevice(int index)
 {
-    device_config config = {.backend = &device_separate, .n_threads = 1, .async_compute = true};
-    if (index < 0 || index >= SIM_GPUS)
-        return fail(cudaErrorInvalidDevice);
+    device_config config = {
+        .backend = &device_separate, .n_threads = 1, .async_compute = true, .debug_fill = true};
+    if (index < 0 || index >= n_gpus())
+        return sim_fail(cudaErrorInvalidDevice);
     if (gpu != NULL)
-        return cudaSuccess;
+        return sim_sticky();
     fsdp_status status = device_open(&config, &gpu);
     if (status == FSDP_ESKIP) {
         config.backend = &device_cpu;
         status = device_open(&config, &gpu);
     }
-    return from_status(status);
-}
-
-cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
-{
-    *available = *total = device_mem_available(gpu);
-    return cudaSuccess;
+    return sim_status(status);
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
@@ -106,157 +234,193 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
     return cudaSuccess;
 }
 
-/* ---- streams and events ---------------------------------------------------------------------- */
+/* ---- handles --------------------------------------------------------------------------------- */
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *q, unsigned flags, int priority)
+/* A handle stays recognisable for a while after it is destroyed. */
+static void destroy(void *handle, int *what)
 {
-    (void)flags;
-    *q = calloc(1, sizeof **q);
-    if (*q == NULL)
-        return fail(cudaErrorMemoryAllocation);
-    return from_status(
-        stream_create(gpu, &(stream_config){.name = "CUDA", .priority = -priority}, &(*q)->s));
+    *what = GONE;
+    pthread_mutex_lock(&lock);
+    void **at = &quarantine[n_gone++ % QUARANTINE];
+    free(*at);
+    *at = handle;
+    pthread_mutex_unlock(&lock);
+}
+
+static struct CUevent_st *live(cudaEvent_t w, const char *call)
+{
+    if (w == NULL || w->what != EVENT)
+        sim_die("%s of an event that %s", call, w == NULL ? "is NULL" : "is destroyed");
+    return w;
+}
+
+stream *sim_stream(cudaStream_t q)
+{
+    if (q == NULL)
+        sim_die("a call on the default stream, which waits for all others");
+    if (q->what != STREAM)
+        sim_die("a call on a stream that is destroyed");
+    q->changed = true;
+    return q->s;
+}
+
+void sim_wait_all(void)
+{
+    cudaStream_t q;
+    pthread_mutex_lock(&lock);
+    LIST_FOREACH(q, &streams, link)
+    {
+        (void)stream_sync(q->s);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority)
+{
+    UNLESS_STICKY();
+    cudaStream_t q = calloc(1, sizeof *q);
+    if (q == NULL)
+        return sim_fail(cudaErrorMemoryAllocation);
+    if (flags != cudaStreamNonBlocking)
+        sim_die("a stream that waits for the default stream");
+    q->what = STREAM;
+    fsdp_status status =
+        stream_create(gpu, &(stream_config){.name = "CUDA", .priority = -priority}, &q->s);
+    if (status == FSDP_OK)
+        status = event_create(gpu, &q->tail);
+    pthread_mutex_lock(&lock);
+    LIST_INSERT_HEAD(&streams, q, link);
+    pthread_mutex_unlock(&lock);
+    *out = q;
+    return sim_status(status);
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t q)
 {
+    (void)sim_stream(q);
+    pthread_mutex_lock(&lock);
+    LIST_REMOVE(q, link);
+    pthread_mutex_unlock(&lock);
     stream_free(q->s);
-    free(q);
-    return cudaSuccess;
+    event_free(q->tail);
+    destroy(q, &q->what);
+    return sim_sticky();
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t q)
+cudaError_t cudaStreamQuery(cudaStream_t q)
 {
-    return from_status(stream_sync(sim_stream(q)));
+    UNLESS_STICKY();
+    if (q->changed)
+        (void)event_record(q->tail, sim_stream(q));
+    q->changed = false;
+    return event_done(q->tail) ? sim_sticky() : sim_fail(cudaErrorNotReady);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t q, cudaEvent_t w, unsigned flags)
 {
-    (void)flags;
-    return from_status(stream_wait_event(sim_stream(q), w->e));
+    UNLESS_STICKY();
+    if (flags != 0)
+        return sim_fail(cudaErrorInvalidValue);
+    return sim_status(stream_wait_event(sim_stream(q), live(w, "cudaStreamWaitEvent")->e));
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *w, unsigned flags)
+typedef struct wait_args {
+    const _Atomic uint32_t *word;
+    uint32_t value;
+} wait_args;
+
+static fsdp_status run_wait(void *args, int n_threads)
 {
-    *w = calloc(1, sizeof **w);
-    if (*w == NULL)
-        return fail(cudaErrorMemoryAllocation);
-    return from_status(
-        (flags & cudaEventDisableTiming ? event_create : event_create_timed)(gpu, &(*w)->e));
+    const wait_args *a = args;
+    (void)n_threads;
+    while ((int32_t)(atomic_load(a->word) - a->value) < 0)
+        usleep(10);
+    return FSDP_OK;
+}
+
+/* CUresult cuStreamWaitValue32(...); flags 0: until the word reaches the value. */
+static int wait_value(cudaStream_t q, unsigned long long addr, uint32_t value, unsigned flags)
+{
+    const wait_args a = {(const _Atomic uint32_t *)(uintptr_t)addr, value};
+    if (sim_sticky() != cudaSuccess)
+        return last_error;
+    if (flags != 0 || addr % 4 != 0 || !sim_is_pinned(a.word, sizeof *a.word))
+        return cudaErrorInvalidValue; /* CUDA_ERROR_INVALID_VALUE has this number too */
+    return sim_status(
+        stream_launch_work(sim_stream(q), &(launch_config){.fn = run_wait,
+                                                           .args = &a,
+                                                           .args_bytes = sizeof a,
+                                                           .on_host = true,
+                                                           .waits_for = WAITS_FOR_HOST}));
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version,
+                                             unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *result)
+{
+    int (*fn)(cudaStream_t, unsigned long long, uint32_t, unsigned) = wait_value;
+    const bool found = strcmp(symbol, "cuStreamWaitValue32") == 0 && version >= 12000;
+    *result = found ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    if (found)
+        memcpy(function, &fn, sizeof fn);
+    return flags == 0 ? cudaSuccess : sim_fail(cudaErrorInvalidValue);
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
+{
+    UNLESS_STICKY();
+    cudaEvent_t w = calloc(1, sizeof *w);
+    if (w == NULL)
+        return sim_fail(cudaErrorMemoryAllocation);
+    w->what = EVENT;
+    w->timed = !(flags & cudaEventDisableTiming);
+    *out = w;
+    return sim_status((w->timed ? event_create_timed : event_create)(gpu, &w->e));
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t w)
 {
-    event_free(w->e);
-    free(w);
-    return cudaSuccess;
+    event_free(live(w, "cudaEventDestroy")->e);
+    destroy(w, &w->what);
+    return sim_sticky();
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t w, cudaStream_t q)
 {
-    return from_status(event_record(w->e, sim_stream(q)));
+    UNLESS_STICKY();
+    live(w, "cudaEventRecord")->recorded = true;
+    return sim_status(event_record(w->e, sim_stream(q)));
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t w)
 {
-    return from_status(event_sync(w->e));
+    UNLESS_STICKY();
+    fsdp_status status = event_sync(live(w, "cudaEventSynchronize")->e);
+    UNLESS_STICKY();
+    return sim_status(status);
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t w)
 {
-    return event_done(w->e) ? cudaSuccess : cudaErrorNotReady;
+    UNLESS_STICKY();
+    return event_done(live(w, "cudaEventQuery")->e) ? sim_sticky() : sim_fail(cudaErrorNotReady);
 }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
 {
     double seconds;
-    if (event_elapsed_s(begin->e, end->e, &seconds) != FSDP_OK)
-        return fail(cudaErrorInvalidResourceHandle);
+    UNLESS_STICKY();
+    const struct CUevent_st *from = live(begin, "cudaEventElapsedTime");
+    const struct CUevent_st *to = live(end, "cudaEventElapsedTime");
+    if (!from->timed || !to->timed || !from->recorded || !to->recorded)
+        return sim_fail(cudaErrorInvalidResourceHandle);
+    if (!event_done(from->e) || !event_done(to->e))
+        return sim_fail(cudaErrorNotReady);
+    (void)event_elapsed_s(from->e, to->e, &seconds);
     *ms = (float)(seconds * 1e3);
     return cudaSuccess;
-}
-
-/* ---- memory ---------------------------------------------------------------------------------- */
-
-cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device_index)
-{
-    (void)device_index;
-    *pool = (cudaMemPool_t)&gpu;
-    return cudaSuccess;
-}
-
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attr, void *value)
-{
-    (void)pool;
-    (void)attr;
-    (void)value;
-    return cudaSuccess;
-}
-
-cudaError_t cudaMallocAsync(void **ptr, size_t bytes, cudaStream_t q)
-{
-    return from_status(device_alloc(sim_stream(q), MEM_OTHER, bytes, "cudaMallocAsync", ptr));
-}
-
-cudaError_t cudaFreeAsync(void *ptr, cudaStream_t q)
-{
-    device_free(sim_stream(q), ptr);
-    return cudaSuccess;
-}
-
-cudaError_t cudaHostAlloc(void **ptr, size_t bytes, unsigned flags)
-{
-    (void)flags;
-    return posix_memalign(ptr, 4096, bytes) == 0 ? cudaSuccess : fail(cudaErrorMemoryAllocation);
-}
-
-cudaError_t cudaFreeHost(void *ptr)
-{
-    free(ptr);
-    return cudaSuccess;
-}
-
-typedef struct copy_args {
-    void *dst;
-    const void *src;
-    size_t bytes;
-} copy_args;
-
-static fsdp_status copy_now(void *args, int n_threads)
-{
-    const copy_args *a = args;
-    (void)n_threads;
-    memcpy(a->dst, a->src, a->bytes);
-    return FSDP_OK;
-}
-
-/* Memory of the host is taken for pageable: such a copy begins when the stream is idle and is over
- * when the call returns. */
-cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind kind,
-                            cudaStream_t q)
-{
-    const copy_args a = {dst, src, bytes};
-    (void)kind;
-    fsdp_status status = stream_launch(sim_stream(q), copy_now, &a, sizeof a);
-    return from_status(status == FSDP_OK ? stream_sync(sim_stream(q)) : status);
-}
-
-typedef struct fill_args {
-    void *dst;
-    int byte;
-    size_t bytes;
-} fill_args;
-
-static fsdp_status fill_now(void *args, int n_threads)
-{
-    const fill_args *a = args;
-    (void)n_threads;
-    memset(a->dst, a->byte, a->bytes);
-    return FSDP_OK;
-}
-
-cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t q)
-{
-    const fill_args a = {dst, byte, bytes};
-    return from_status(stream_launch(sim_stream(q), fill_now, &a, sizeof a));
 }

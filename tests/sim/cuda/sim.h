@@ -1,11 +1,36 @@
-/* sim.h -- what the parts of the stand-in share. */
+/* sim.h -- what the parts of the stand-in share.
+ *
+ * It reads these variables of the environment, and nobody else does:
+ *   FSDP_SIM_GPUS=n          GPUs of the host (16)
+ *   FSDP_SIM_MEMORY_MIB=n    memory of each (65536)
+ *   FSDP_SIM_DRIVER=12080    version of the driver (that of the runtime)
+ *   FSDP_SIM_FAULT=kernel:n  the n-th launch of that kernel touches memory that is not there */
 #pragma once
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 #include "common/device/device.h"
 
 EXTERN_C_BEGIN
 
-/* sim_stream -- the stream of the CPU that stands for one of CUDA's. */
-stream *sim_stream(cudaStream_t stream);
+/* sim_stream -- the stream of the CPU that stands for one of CUDA's, for one more call. */
+stream *sim_stream(cudaStream_t handle);
+/* sim_fail -- error is the thread's last error now; returned. sim_status: of a call of the CPU. */
+cudaError_t sim_fail(cudaError_t error);
+cudaError_t sim_status(fsdp_status status);
+/* sim_sticky -- the error that every call returns since the GPU found it; cudaSuccess. */
+cudaError_t sim_sticky(void);
+/* sim_before_launch -- of a kernel: it is noted for messages. Anything but cudaSuccess is to be
+ * returned instead of launching. sim_after_launch: behind it. */
+cudaError_t sim_before_launch(const char *kernel);
+void sim_after_launch(cudaStream_t handle);
+/* sim_die -- end the process, with the kernels that were launched last. */
+__attribute__((noreturn, format(printf, 1, 2))) void sim_die(const char *format, ...);
+/* sim_gpu -- the device of the CPU below. sim_wait_all: until no stream has work. */
+device *sim_gpu(void);
+void sim_wait_all(void);
+/* sim_number -- of the environment. */
+size_t sim_number(const char *name, size_t without);
+/* sim_is_pinned -- of memory.c. */
+bool sim_is_pinned(const void *ptr, size_t bytes);
 
 EXTERN_C_END

@@ -72,6 +72,9 @@ static inline unsigned sim_ballot(const char *place, unsigned mask, int predicat
 #include "sim_mma.h"
 
 /* ---- atomics: one thread runs at a time ---- */
+static inline void __threadfence_system(void)
+{
+}
 template <typename T> static inline T atomicAdd(T *at, T value)
 {
     T old = *at;

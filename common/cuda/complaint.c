@@ -1,0 +1,39 @@
+/* complaint.c -- see complaint.h. */
+#include "common/cuda/complaint.h"
+#include <string.h>
+#include "common/cuda/cuda_impl.h"
+
+fsdp_status complaint_open(complaint_box **out)
+{
+    void *c = NULL;
+    TRY(cuda_status(cudaHostAlloc(&c, sizeof **out, cudaHostAllocPortable), "complaint_open"));
+    memset(c, 0, sizeof **out);
+    *out = c;
+    return FSDP_OK;
+}
+
+void complaint_close(complaint_box *c)
+{
+    if (c != NULL)
+        (void)cudaFreeHost(c);
+}
+
+complaint_box *complaint_of(stream *s)
+{
+    return cuda_device_of(s->device)->complaint;
+}
+
+fsdp_status cuda_complaints(device *d)
+{
+    static const char *const WHAT[] = {[ABOUT_TOKEN] = "embedding: token %d at position %zu",
+                                       [ABOUT_TARGET] = "cross_entropy: target %d in row %zu"};
+    const volatile complaint_box *c = cuda_device_of(d)->complaint;
+    char what[96];
+    if (c->state != 2)
+        return FSDP_OK;
+    snprintf(what, sizeof what, WHAT[c->about], (int)c->number, (size_t)c->position);
+    (void)fsdp_error(FSDP_EINVAL, "check that the data was made for this vocabulary",
+                     "%s, expected 0 ... %zu", what, (size_t)c->n_numbers - 1);
+    cuda_device_fail(cuda_device_of(d));
+    return FSDP_EINVAL;
+}

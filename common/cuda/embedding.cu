@@ -1,0 +1,133 @@
+/* embedding.cu -- token and position embeddings, with the CPU's bits (ops/row_elem.h). For both
+ * tables. A block does 256 columns of one position (b,t): its threads read and write neighbours. */
+#include "common/cuda/complaint.h"
+#include "common/cuda/kernels.h"
+#include "common/cuda/launch.h"
+#include "common/ops/row_elem.h"
+
+enum { WARP = 32 };
+
+static dim3 positions_by_columns(size_t n_positions, size_t width)
+{
+    return dim3((unsigned)n_positions, blocks_of(width));
+}
+
+static __device__ inline size_t this_column(void)
+{
+    return (size_t)blockIdx.y * blockDim.x + threadIdx.x;
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+typedef struct embedding_job {
+    embedding_args args;
+    complaint_box *complaint;
+} embedding_job;
+
+__global__ void embedding_kernel(embedding_job j)
+{
+    const embedding_args *a = &j.args;
+    const size_t r = blockIdx.x, c = this_column();
+    if (c < a->width && number_fits(j.complaint, ABOUT_TOKEN, a->tokens[r], r, a->vocab))
+        BY_TYPE(embedding_row, a->type, a, r, c, 1);
+}
+
+static cudaError_t embedding_issue(cudaStream_t s, const void *args)
+{
+    const embedding_job *j = (const embedding_job *)args;
+    const embedding_args *a = &j->args;
+    const dim3 grid = positions_by_columns(a->batch * a->seq_len, a->width);
+    return LAUNCH(embedding_kernel, grid, BLOCK_THREADS, s, *j);
+}
+
+fsdp_status cuda_embedding(stream *s, const embedding_args *a)
+{
+    const embedding_job j = {*a, complaint_of(s)};
+    TRY(check_type("embedding", a->type));
+    if (a->batch * a->seq_len == 0 || a->width == 0)
+        return FSDP_OK;
+    return cuda_issue(s, embedding_issue, &j, embedding_work(a));
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+typedef struct embedding_backward_job {
+    embedding_backward_args args;
+    complaint_box *complaint;
+} embedding_backward_job;
+
+/* Which of the positions first ... first+31 that are in [begin, end) hold the token: a bit each. */
+static __device__ inline unsigned same_tokens(const int32_t *tokens, int32_t token, size_t first,
+                                              size_t begin, size_t end)
+{
+    const size_t at = first + threadIdx.x % WARP;
+    return __ballot_sync(0xffffffff, at >= begin && at < end && tokens[at] == token);
+}
+
+/* A token's row of d_wte gets the rows of d_out at all its positions in their order, without
+ * atomics: the block of the first of them adds them all, the other blocks leave. The lanes of a
+ * warp look at 32 positions at a time. The row of d_wte is read and written once. */
+__global__ void embedding_backward_kernel(embedding_backward_job j)
+{
+    const embedding_backward_args *a = &j.args;
+    const size_t n = a->batch * a->seq_len, r = blockIdx.x, c = this_column(), width = a->width;
+    const int32_t token = a->tokens[r];
+    if (!number_fits(j.complaint, ABOUT_TOKEN, token, r, a->vocab))
+        return;
+    for (size_t first = 0; first < r; first += WARP)
+        if (same_tokens(a->tokens, token, first, 0, r) != 0)
+            return;
+    float *grad = a->d_wte + (size_t)token * width;
+    float sum = c < width ? grad[c] : 0.0f;
+    for (size_t first = r; first < n; first += WARP) {
+        unsigned same = same_tokens(a->tokens, token, first, r, n);
+        for (size_t at = first; same != 0; at++, same >>= 1)
+            if ((same & 1) != 0 && c < width)
+                sum += row_load(a->d_out, at * width + c, a->type);
+    }
+    if (c < width)
+        grad[c] = sum;
+}
+
+/* A thread does one element of d_wpe, sequence by sequence. */
+__global__ void positions_backward_kernel(embedding_backward_args a)
+{
+    const size_t i = global_thread(), elems = a.seq_len * a.width;
+    if (i >= elems)
+        return;
+    float sum = a.d_wpe[i];
+    for (size_t b = 0; b < a.batch; b++)
+        sum += row_load(a.d_out, b * elems + i, a.type);
+    a.d_wpe[i] = sum;
+}
+
+static cudaError_t zero(cudaStream_t s, float *x, size_t elems)
+{
+    return x != NULL && elems > 0 ? cudaMemsetAsync(x, 0, elems * sizeof *x, s) : cudaSuccess;
+}
+
+static cudaError_t embedding_backward_issue(cudaStream_t s, const void *args)
+{
+    const embedding_backward_job *j = (const embedding_backward_job *)args;
+    const embedding_backward_args *a = &j->args;
+    const size_t n = a->batch * a->seq_len;
+    const size_t positions = a->positions > 0 ? a->positions : a->seq_len;
+    cudaError_t error = a->overwrite ? zero(s, a->d_wte, a->vocab * a->width) : cudaSuccess;
+    if (error == cudaSuccess && a->overwrite)
+        error = zero(s, a->d_wpe, positions * a->width);
+    if (error == cudaSuccess && n > 0 && a->width > 0)
+        error = LAUNCH(embedding_backward_kernel, positions_by_columns(n, a->width), BLOCK_THREADS,
+                       s, *j);
+    if (error == cudaSuccess && n > 0 && a->width > 0 && a->d_wpe != NULL)
+        error = LAUNCH(positions_backward_kernel, blocks_of(a->seq_len * a->width), BLOCK_THREADS,
+                       s, *a);
+    return error;
+}
+
+fsdp_status cuda_embedding_backward(stream *s, const embedding_backward_args *a)
+{
+    const embedding_backward_job j = {*a, complaint_of(s)};
+    FSDP_ASSERT(a->positions == 0 || a->positions >= a->seq_len);
+    TRY(check_type("embedding_backward", a->type));
+    return cuda_issue(s, embedding_backward_issue, &j, embedding_backward_work(a));
+}

@@ -1,0 +1,81 @@
+/* grad_norm.cu -- the exact sum of squares (sum/rsum.h), and clipping. For both tables.
+ *
+ * A thread adds up the squares of its elements in digits of its own; then the threads of a block
+ * add these in shared memory, and the blocks in the result, by atomic additions of integers. Exact
+ * sums have no order, so the bits are the CPU's. There are at most 2^19 threads: a digit of each,
+ * below 2^32, on top of one that 2^30 parts may have made is below 2^63. */
+#include "common/cuda/kernels.h"
+#include "common/cuda/launch.h"
+#include "common/ops/row_elem.h"
+
+enum { MOST_BLOCKS = 2048 };
+
+static __device__ inline void add_square(rsum *r, float x)
+{
+    const uint32_t bits = pm_bits_f(x), exponent = bits >> 23 & 0xff, fraction = bits & 0x7fffff;
+    const uint64_t m = fraction | (exponent != 0 ? 0x800000u : 0u);
+    if (exponent == EXP_SPECIAL)
+        r->bin[fraction != 0 ? RSUM_BIN_NAN : RSUM_BIN_INF]++;
+    else
+        rsum_add_digits(r->bin, m * m, exponent > 1 ? 2 * ((int)exponent - 1) : 0);
+}
+
+/* Adds what is not zero to bins that others add to at the same time. */
+static __device__ inline void add_shared(int64_t *bin, int i, int64_t value)
+{
+    if (value != 0)
+        atomicAdd((unsigned long long *)&bin[i], (unsigned long long)value);
+}
+
+__global__ void sum_squares_kernel(sum_squares_args a)
+{
+    __shared__ int64_t block_bin[RSUM_BINS];
+    const size_t n_threads = (size_t)gridDim.x * blockDim.x;
+    rsum mine;
+    for (int i = 0; i < RSUM_BINS; i++)
+        mine.bin[i] = 0;
+    for (size_t i = global_thread(); i < a.elems; i += n_threads)
+        add_square(&mine, a.x[i]);
+    rsum_normalise(mine.bin);
+    if (threadIdx.x < RSUM_BINS)
+        block_bin[threadIdx.x] = 0;
+    __syncthreads();
+    for (int i = 0; i < RSUM_BINS; i++)
+        add_shared(block_bin, i, mine.bin[i]);
+    __syncthreads();
+    if (threadIdx.x < RSUM_BINS)
+        add_shared(a.sum->bin, (int)threadIdx.x, block_bin[threadIdx.x]);
+}
+
+__global__ void normalise_kernel(rsum *sum)
+{
+    rsum_normalise(sum->bin);
+}
+
+static cudaError_t sum_squares_issue(cudaStream_t s, const void *args)
+{
+    const sum_squares_args *a = (const sum_squares_args *)args;
+    const unsigned most = MOST_BLOCKS, all = blocks_of(a->elems), blocks = all < most ? all : most;
+    const cudaError_t error = LAUNCH(sum_squares_kernel, blocks, BLOCK_THREADS, s, *a);
+    return error == cudaSuccess ? LAUNCH(normalise_kernel, 1, 1, s, a->sum) : error;
+}
+
+fsdp_status cuda_sum_squares(stream *s, const sum_squares_args *a)
+{
+    return a->elems > 0 ? cuda_issue(s, sum_squares_issue, a, sum_squares_work(a)) : FSDP_OK;
+}
+
+__global__ void clip_coef_kernel(clip_coef_args a)
+{
+    clip_elem(&a);
+}
+
+static cudaError_t clip_coef_issue(cudaStream_t s, const void *args)
+{
+    return LAUNCH(clip_coef_kernel, 1, 1, s, *(const clip_coef_args *)args);
+}
+
+fsdp_status cuda_clip_coef(stream *s, const clip_coef_args *a)
+{
+    return cuda_issue(s, clip_coef_issue, a, clip_coef_work(a));
+}

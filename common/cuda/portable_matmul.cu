@@ -1,0 +1,103 @@
+/* portable_matmul.cu -- matrix products with the bits of gemm_portable.c: an element is ((c +
+ * a0*b0)
+ * + a1*b1) + ... in order of k, from c = 0 when not accumulating; no fused multiply-add.
+ *
+ * A block does a tile of 64 x 64 elements of out. It goes along k in steps of 16: its 256 threads
+ * load 64 x 16 elements of op(a) and 16 x 64 of op(b) to shared memory as fp32, then each adds the
+ * 16 products of its 4 x 4 elements, which stand 16 rows and 16 columns apart. So each number that
+ * is loaded is used 64 times, and the lanes of a warp read shared memory side by side. */
+#include "common/cuda/kernels.h"
+#include "common/cuda/launch.h"
+#include "common/ops/row_elem.h"
+
+enum { TILE = 64, DEPTH = 16, SIDE = 16, PER_SIDE = TILE / SIDE };
+
+/* Where a thread's elements begin, and its sums. */
+typedef struct tile_sums {
+    size_t row, col;
+    float sum[PER_SIDE][PER_SIDE];
+} tile_sums;
+
+/* op(a) or op(b): a matrix [depth,n], or stored transposed [n,depth]. */
+typedef struct operand {
+    const void *x;
+    size_t depth, n;
+    bool transposed;
+} operand;
+
+/* x[p][i] = element (first_p + p, first_i + i). Neighbouring threads load neighbours. What is
+ * outside of the matrix is not written, and not used. */
+static __device__ inline void load_tile(float x[DEPTH][TILE], const operand *from, size_t first_p,
+                                        size_t first_i, dtype type)
+{
+    const bool transposed = from->transposed;
+    for (int e = (int)threadIdx.x; e < DEPTH * TILE; e += BLOCK_THREADS) {
+        const int p = transposed ? e % DEPTH : e / TILE, i = transposed ? e / DEPTH : e % TILE;
+        const size_t row = first_p + (size_t)p, col = first_i + (size_t)i;
+        const size_t at = transposed ? col * from->depth + row : row * from->n + col;
+        if (row < from->depth && col < from->n)
+            x[p][i] = row_load(from->x, at, type);
+    }
+}
+
+/* The products of one step, `depth` <= DEPTH of them in their order. */
+static __device__ inline void add_products(tile_sums *t, float a[DEPTH][TILE], float b[DEPTH][TILE],
+                                           size_t depth)
+{
+    const int x = (int)threadIdx.x % SIDE, y = (int)threadIdx.x / SIDE;
+    for (size_t p = 0; p < depth; p++)
+        for (int i = 0; i < PER_SIDE; i++)
+            for (int j = 0; j < PER_SIDE; j++)
+                t->sum[i][j] += a[p][y + i * SIDE] * b[p][x + j * SIDE];
+}
+
+static __device__ inline void begin_sums(const matmul_args *m, tile_sums *t)
+{
+    t->row = (size_t)blockIdx.y * TILE + threadIdx.x / SIDE;
+    t->col = (size_t)blockIdx.x * TILE + threadIdx.x % SIDE;
+    for (size_t i = 0; i < PER_SIDE; i++)
+        for (size_t j = 0; j < PER_SIDE; j++) {
+            const size_t row = t->row + i * SIDE, col = t->col + j * SIDE;
+            const bool adds = m->accumulate && row < m->m && col < m->n;
+            t->sum[i][j] = adds ? ((const float *)m->out)[row * m->n + col] : 0.0f;
+        }
+}
+
+static __device__ inline void matmul_tile(const matmul_args *m, dtype type)
+{
+    __shared__ float a[DEPTH][TILE], b[DEPTH][TILE];
+    const operand op_a = {m->a, m->k, m->m, !m->trans_a}, op_b = {m->b, m->k, m->n, m->trans_b};
+    tile_sums t;
+    begin_sums(m, &t);
+    for (size_t p = 0; p < m->k; p += DEPTH) {
+        load_tile(a, &op_a, p, (size_t)blockIdx.y * TILE, type);
+        load_tile(b, &op_b, p, (size_t)blockIdx.x * TILE, type);
+        __syncthreads();
+        add_products(&t, a, b, m->k - p < DEPTH ? m->k - p : (size_t)DEPTH);
+        __syncthreads(); /* before the next step overwrites what others read */
+    }
+    for (size_t i = 0; i < PER_SIDE; i++)
+        for (size_t j = 0; j < PER_SIDE; j++)
+            if (t.row + i * SIDE < m->m && t.col + j * SIDE < m->n)
+                matmul_finish_row(m, t.row + i * SIDE, t.col + j * SIDE, 1, &t.sum[i][j], type);
+}
+
+__global__ void matmul_kernel(matmul_args m)
+{
+    BY_TYPE(matmul_tile, m.type, &m);
+}
+
+static cudaError_t matmul_issue(cudaStream_t s, const void *args)
+{
+    const matmul_args *a = (const matmul_args *)args;
+    const dim3 grid((unsigned)((a->n + TILE - 1) / TILE), (unsigned)((a->m + TILE - 1) / TILE));
+    return LAUNCH(matmul_kernel, grid, BLOCK_THREADS, s, *a);
+}
+
+fsdp_status portable_matmul(stream *s, const matmul_args *a)
+{
+    TRY(check_matmul(a));
+    if (a->m == 0 || a->n == 0)
+        return FSDP_OK;
+    return cuda_issue(s, matmul_issue, a, matmul_work(a));
+}

@@ -1,0 +1,101 @@
+/* portable_norm.cu -- layer normalisation, and the column sums that gradients of biases are, with
+ * the CPU's bits (ops/row_norm.h).
+ *
+ * Along a row: a thread does one row. Over rows: a thread adds up one column in row order, so a
+ * warp reads 32 neighbours of each row. Blocks are of one warp, for there are few rows or columns
+ * to spread over many processors. */
+#include "common/cuda/kernels.h"
+#include "common/cuda/launch.h"
+#include "common/ops/row_norm.h"
+
+enum { WARP = 32 };
+
+static unsigned warps_of(size_t n)
+{
+    return (unsigned)((n + WARP - 1) / WARP);
+}
+
+/* ---- bias_backward --------------------------------------------------------------------------- */
+
+__global__ void bias_backward_kernel(bias_backward_args a)
+{
+    const size_t c = global_thread();
+    float sum = 0.0f;
+    if (c >= a.cols)
+        return;
+    BY_TYPE(bias_backward_columns, a.type, &a, c, 1, &sum);
+    gradient_deliver(a.d_bias + c, &sum, 1, a.overwrite);
+}
+
+static cudaError_t bias_backward_issue(cudaStream_t s, const void *args)
+{
+    const bias_backward_args *a = (const bias_backward_args *)args;
+    return LAUNCH(bias_backward_kernel, warps_of(a->cols), WARP, s, *a);
+}
+
+fsdp_status portable_bias_backward(stream *s, const bias_backward_args *a)
+{
+    TRY(check_type("bias_backward", a->type));
+    return a->cols > 0 ? cuda_issue(s, bias_backward_issue, a, bias_backward_work(a)) : FSDP_OK;
+}
+
+/* ---- layernorm ------------------------------------------------------------------------------- */
+
+__global__ void layernorm_kernel(layernorm_args a)
+{
+    const size_t r = global_thread();
+    if (r < a.rows)
+        BY_TYPE(layernorm_row, a.type, &a, r);
+}
+
+static cudaError_t layernorm_issue(cudaStream_t s, const void *args)
+{
+    const layernorm_args *a = (const layernorm_args *)args;
+    return LAUNCH(layernorm_kernel, warps_of(a->rows), WARP, s, *a);
+}
+
+fsdp_status portable_layernorm(stream *s, const layernorm_args *a)
+{
+    TRY(check_type("layernorm", a->type));
+    if (a->rows == 0 || a->cols == 0)
+        return FSDP_OK;
+    return cuda_issue(s, layernorm_issue, a, layernorm_work(a));
+}
+
+/* ---- layernorm_backward ---------------------------------------------------------------------- */
+
+__global__ void layernorm_params_kernel(layernorm_backward_args a)
+{
+    const size_t c = global_thread();
+    float gain = 0.0f, bias = 0.0f;
+    const norm_sums sums = {&gain, &bias};
+    if (c >= a.cols)
+        return;
+    BY_TYPE(layernorm_backward_columns, a.type, &a, c, 1, sums);
+    gradient_deliver(a.d_gain + c, &gain, 1, a.overwrite);
+    gradient_deliver(a.d_bias + c, &bias, 1, a.overwrite);
+}
+
+__global__ void layernorm_backward_kernel(layernorm_backward_args a)
+{
+    const size_t r = global_thread();
+    if (r < a.rows)
+        BY_TYPE(layernorm_backward_row, a.type, &a, r);
+}
+
+static cudaError_t layernorm_backward_issue(cudaStream_t s, const void *args)
+{
+    const layernorm_backward_args *a = (const layernorm_backward_args *)args;
+    const cudaError_t error = LAUNCH(layernorm_params_kernel, warps_of(a->cols), WARP, s, *a);
+    if (error != cudaSuccess || a->rows == 0)
+        return error;
+    return LAUNCH(layernorm_backward_kernel, warps_of(a->rows), WARP, s, *a);
+}
+
+fsdp_status portable_layernorm_backward(stream *s, const layernorm_backward_args *a)
+{
+    TRY(check_type("layernorm_backward", a->type));
+    if (a->cols == 0 || (a->rows == 0 && !a->overwrite))
+        return FSDP_OK;
+    return cuda_issue(s, layernorm_backward_issue, a, layernorm_backward_work(a));
+}

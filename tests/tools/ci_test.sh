@@ -1,0 +1,44 @@
+#!/bin/sh
+# ci_test.sh -- .ci/run adds up what make test counts on the CPU and on a device; a stand-in for make says what that is.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-ci.XXXXXX")
+trap 'rm -rf "$dir"' EXIT
+mkdir -p "$dir/bin" "$dir/build/test" "$dir/build/tests/equivalence"
+bad=0
+
+# A line of totals, as test.sh leaves it; "none": it was ended before; "no device": what on_device.sh makes of that.
+cat >"$dir/bin/make" <<'EOF'
+#!/bin/sh
+case $* in
+*DEVICE=*) totals=$ON_DEVICE ;;
+*) totals=$ON_CPU ;;
+esac
+case $totals in
+'no device') exec tests/tools/on_device.sh separate "$BUILD" ;;
+none) exit 2 ;;
+*) echo "$totals" >"$BUILD/test/totals" ;;
+esac
+[ "${totals#* passed, 0 failed}" != "$totals" ]
+EOF
+printf '#!/bin/sh\necho "SKIP separate: not here"\nexit 77\n' >"$dir/build/tests/equivalence/equivalence"
+chmod +x "$dir/bin/make" "$dir/build/tests/equivalence/equivalence"
+
+# adds_up ON_CPU ON_DEVICE LAST STATUS -- its last line and exit status
+adds_up() {
+    ON_CPU=$1 ON_DEVICE=$2 PATH="$dir/bin:$PATH" BUILD="$dir/build" .ci/run >"$dir/out" 2>&1
+    status=$?
+    if [ "$(tail -1 "$dir/out")" != "$3" ] || [ $status -ne "$4" ]; then
+        echo "FAIL .ci/run of \"$1\" and \"$2\": status $status, expected $4 and the last line \"$3\""
+        sed 's/^/     | /' "$dir/out"
+        bad=1
+    fi
+}
+adds_up '10 passed, 0 failed' '4 passed, 0 failed, 1 skipped' '14 passed, 0 failed, 1 skipped' 0
+adds_up '10 passed, 0 failed, 2 skipped' 'no device' '10 passed, 0 failed, 3 skipped' 0
+adds_up '10 passed, 1 failed' '4 passed, 0 failed' '14 passed, 1 failed' 1
+adds_up '10 passed, 0 failed' '4 passed, 3 failed' '14 passed, 3 failed' 1
+adds_up '10 passed, 0 failed' none '10 passed, 1 failed' 1
+adds_up none '4 passed, 0 failed' '4 passed, 1 failed' 1
+[ $bad -eq 0 ] && echo 'PASS .ci/run: adds up the CPU and a device'
+exit $bad
