@@ -11,6 +11,7 @@
  * fmaf() does (fp32, which rounds no operand, and bf16 on older GPUs). */
 #pragma once
 #include "common/cuda/mma.h"
+#include "common/ops/check_type.h"
 #include "common/cuda/reduce.h"
 #include "common/ops/ops.h"
 #include "common/ops/row_softmax.h"
@@ -208,12 +209,6 @@ static __device__ __forceinline__ void rows_store(head_rows to, size_t first, fl
             if (row < to.shape->seq_len && col < to.shape->head_dim)
                 row_store((void *)to.x, row * to.stride + col, c[n][i] * by[i / 2], type);
         }
-}
-
-/* attention_is_empty -- there is nothing to compute. */
-static inline bool attention_is_empty(const attention_shape *x)
-{
-    return x->batch == 0 || x->seq_len == 0 || x->n_head == 0 || x->head_dim == 0;
 }
 
 /* all_wide -- whether all rows of all heads of n arrays begin at whole 16 bytes. */
