@@ -69,7 +69,7 @@ typedef struct tile_place {
     bool wide;
 } tile_place;
 
-/* tile_load -- rows first, first + 1, ... by all threads of the block. Barriers are the caller's.
+/* tile_load -- rows first, first + 1, ... All threads of the block take part; there is no barrier.
  */
 static __device__ __forceinline__ void tile_load(tile_place to, head_rows from, size_t first,
                                                  dtype type)
@@ -197,8 +197,7 @@ static __device__ __forceinline__ int lane_col(int n, int i)
     return MMA_COLS * n + (int)(threadIdx.x % 4) * 2 + i % 2;
 }
 
-/* rows_store -- c becomes rows first ... first + 15 of `to`; element i of a lane times by[i / 2].
- */
+/* rows_store -- c, element i of a lane times by[i / 2], becomes rows first ... first + 15. */
 static __device__ __forceinline__ void rows_store(head_rows to, size_t first, float (*c)[4],
                                                   int n_tiles, const float *by, dtype type)
 {
@@ -219,12 +218,4 @@ static inline bool all_wide(const attention_shape *x, const void *const *arrays,
     for (int i = 0; i < n; i++)
         bits |= (size_t)(uintptr_t)arrays[i];
     return bits % 16 == 0;
-}
-
-/* attention_too_wide -- the error of heads for which there is no kernel. */
-static inline fsdp_status attention_too_wide(const attention_shape *x)
-{
-    return fsdp_error(FSDP_EINVAL, "run it with --ops portable",
-                      "attention: heads of %zu elements of %s, expected at most %d", x->head_dim,
-                      dtype_name(x->type), x->type == DTYPE_F32 ? 128 : 256);
 }

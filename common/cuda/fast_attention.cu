@@ -1,10 +1,10 @@
 /* fast_attention.cu -- causal attention by tiles, forward. See attention_tiles.h.
  *
- * A block takes 16 queries for each of its warps, of one head; its queries stay in shared memory.
- * For each tile of keys, in order, which all warps share: a warp's lanes hold the scores of 16
- * queries, of which those beyond the diagonal are masked; four neighbouring lanes have a row
- * between them and exchange its maximum. Probabilities go through shared memory (rounded, in bf16)
- * to be multiplied by v:
+ * A block takes 16 queries of one head for each of its warps, and keeps them in shared memory. Its
+ * warps share tiles of keys and values, which pass by in order. For each, a warp's lanes hold the
+ * scores of its 16 queries, and those beyond the diagonal are masked; four neighbouring lanes have
+ * a row between them and exchange its maximum. Probabilities go through shared memory (rounded, in
+ * bf16) to be multiplied by v:
  *     s = scale q k^T;  top' = max(top, max s);  p = exp(s - top')
  *     out = out exp(top - top') + p v;  sum likewise
  * and in the end out /= sum, lse = top + log(sum). The last blocks of queries see the most keys, so
@@ -12,7 +12,7 @@
  * [Dao 2023 (FlashAttention-2), alg. 1] */
 #include "common/cuda/attention_tiles.h"
 #include "common/cuda/fast_kernels.h"
-#include "common/ops/check_type.h"
+#include "common/cuda/kernels.h"
 
 /* 16 queries of a warp and their running softmax. A lane holds rows g and g + 8 (mma.h). */
 typedef struct query_rows {
@@ -175,12 +175,11 @@ static cuda_issue_fn issue_of(const attention_shape *x)
 fsdp_status fast_attention(stream *s, const attention_args *a)
 {
     const attention_shape *x = &a->shape;
-    TRY(check_type("attention", x->type));
+    TRY(check_attention("attention", x));
     if (attention_is_empty(x))
         return FSDP_OK;
-    FSDP_ASSERT(x->n_kv_head > 0 && x->n_head % x->n_kv_head == 0);
     if (issue_of(x) == NULL)
-        return attention_too_wide(x);
+        return portable_attention(s, a);
     const void *const arrays[] = {a->q, a->k, a->v};
     const attention_call call = {*a, all_wide(x, arrays, 3)};
     return cuda_issue(s, issue_of(x), &call, attention_work(a));
