@@ -91,16 +91,17 @@ struct cuda_device {
     cuda_fate fates[CUDA_STREAMS]; /* [0]: of the compute stream */
     atomic_bool failed;            /* once set, `error` is never written again */
     fsdp_error_info error;         /* of all streams */
-    pthread_mutex_t lock;          /* for the first write of an error */
+    pthread_mutex_t lock;          /* for the first write of an error, and guards all_pinned */
     cuda_poll polls[CUDA_POLLS];
     int n_polls;
 
     cudaMemPool_t pool;
     void *blocks; /* of memory.c: a tree (tsearch) of what is handed out, by address */
     TAILQ_HEAD(, cuda_pinned) pinned; /* freed, the latest first */
-    cuda_stages small, large;         /* of copy.c */
-    struct cuda_matmul *matmul;       /* of matmul.c */
-    struct complaint_box *complaint;  /* of complaint.c */
+    LIST_HEAD(, cuda_pinned) all_pinned;
+    cuda_stages small, large;        /* of copy.c */
+    struct cuda_matmul *matmul;      /* of matmul.c */
+    struct complaint_box *complaint; /* of complaint.c */
 
     SLIST_HEAD(, cuda_watched) spare; /* of watch.c, as the next two */
     cudaStream_t clock_stream;        /* has no work but `clock` */
@@ -171,6 +172,7 @@ void cuda_worker_free(cuda_stream *s);
 /* Memory of the host that the GPU can reach; with others of its size in a cache when it is free. */
 struct cuda_pinned {
     TAILQ_ENTRY(cuda_pinned) link;
+    LIST_ENTRY(cuda_pinned) in_all;
     void *ptr;
     size_t bytes;
     uint64_t share_offset; /* where it stands in the shared file; CUDA_NOT_SHARED */

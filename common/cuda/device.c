@@ -7,7 +7,10 @@
 int cuda_n_devices(void)
 {
     int n = 0;
-    return cudaGetDeviceCount(&n) == cudaSuccess ? n : 0;
+    if (cudaGetDeviceCount(&n) == cudaSuccess)
+        return n;
+    (void)cudaGetLastError();
+    return 0;
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */
@@ -76,14 +79,46 @@ static void cuda_close(device *d)
     free(d);
 }
 
+/* error: what cudaGetDeviceCount says, cudaSuccess where it found none. */
+static fsdp_status no_gpu(cudaError_t error)
+{
+    int driver = 0, runtime = 0;
+    (void)cudaGetLastError();
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&runtime);
+    if (error == cudaErrorInsufficientDriver && driver > 0)
+        return fsdp_error(
+            FSDP_ESKIP,
+            "update NVIDIA's driver, or build the plug-in with an older toolkit: make "
+            "cuda CUDA_HOME=...",
+            "--device cuda: the driver is for CUDA %d.%d, and the plug-in was built "
+            "with CUDA %d.%d",
+            driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    return fsdp_error(FSDP_ESKIP, "install NVIDIA's driver, or run it with --device cpu",
+                      "--device cuda: this machine has no GPU that CUDA can use (%s)",
+                      cudaGetErrorString(error != cudaSuccess ? error : cudaErrorNoDevice));
+}
+
+static fsdp_status parts_open(cuda_device *d)
+{
+    const stream_config compute = {.name = "compute", .n_threads = d->base.config.n_threads};
+    TRY(cuda_memory_open(d));
+    TRY(matmul_open(&d->matmul));
+    TRY(complaint_open(&d->complaint));
+    TRY(cuda_watch_open(d));
+    return cuda_stream_create(&d->base, &compute, &d->base.compute);
+}
+
 static fsdp_status cuda_open(const device_config *config, device **out)
 {
-    int n = cuda_n_devices();
-    if (n == 0)
-        return fsdp_error(FSDP_ESKIP, "install NVIDIA's driver, or run it with --device cpu",
-                          "--device cuda: this machine has no GPU that CUDA can use");
+    int n = 0;
+    cudaError_t error = cudaGetDeviceCount(&n);
+    if (error != cudaSuccess || n == 0)
+        return no_gpu(error);
     if (config->index >= n || config->index < 0)
-        return fsdp_error(FSDP_EINVAL, "", "device_open: GPU %d of %d", config->index, n);
+        return fsdp_error(FSDP_EINVAL,
+                          "nvidia-smi -L lists the GPUs; CUDA_VISIBLE_DEVICES may hide some",
+                          "device_open: GPU %d, expected one from 0 to %d", config->index, n - 1);
     cuda_device *d = calloc(1, sizeof *d);
     if (d == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "device_open: no memory");
@@ -96,17 +131,7 @@ static fsdp_status cuda_open(const device_config *config, device **out)
                              ? fsdp_error(FSDP_ENOMEM, "", "device_open: no memory")
                              : cuda_status(cudaSetDevice(config->index), "cudaSetDevice");
     if (status == FSDP_OK)
-        status = cuda_memory_open(d);
-    if (status == FSDP_OK)
-        status = matmul_open(&d->matmul);
-    if (status == FSDP_OK)
-        status = cuda_watch_open(d);
-    if (status == FSDP_OK)
-        status = complaint_open(&d->complaint);
-    if (status == FSDP_OK)
-        status = cuda_stream_create(
-            &d->base, &(stream_config){.name = "compute", .n_threads = config->n_threads},
-            &d->base.compute);
+        status = parts_open(d);
     if (status == FSDP_OK)
         *out = &d->base;
     else

@@ -7,7 +7,6 @@
 #include <search.h>
 #include <stdlib.h>
 #include "common/cuda/cuda_impl.h"
-#include "common/device/host_share.h"
 
 typedef struct block {
     char *ptr;
@@ -154,23 +153,6 @@ void cuda_free(stream *base, void *ptr)
 }
 
 /* ---- the device ------------------------------------------------------------------------------ */
-
-bool cuda_share_find(device *d, const void *ptr, size_t bytes, device_share *out)
-{
-    const block *b = block_at(cuda_device_of(d), ptr);
-    const cuda_pinned *p = b != NULL ? b->pinned : NULL;
-    if (p == NULL || p->share_offset == CUDA_NOT_SHARED)
-        return false;
-    const size_t inner = (size_t)((const char *)ptr - (const char *)p->ptr);
-    *out = (device_share){p->share_offset, p->bytes, inner};
-    return bytes <= p->bytes - inner;
-}
-
-int cuda_share_fd(device *d)
-{
-    (void)d;
-    return host_share_fd();
-}
 
 /* What the driver has, and what the pool holds unused. */
 size_t cuda_mem_available(device *base)

@@ -49,7 +49,7 @@ static void system_put(cuda_pinned *p)
     }
 }
 
-static cuda_pinned *fresh(size_t bytes)
+static cuda_pinned *fresh(cuda_device *d, size_t bytes)
 {
     cuda_pinned *p = calloc(1, sizeof *p);
     if (p == NULL)
@@ -59,15 +59,22 @@ static cuda_pinned *fresh(size_t bytes)
         free(p);
         return NULL;
     }
-    if (system_get(p))
+    if (system_get(p)) {
+        pthread_mutex_lock(&d->lock);
+        LIST_INSERT_HEAD(&d->all_pinned, p, in_all);
+        pthread_mutex_unlock(&d->lock);
         return p;
+    }
     (void)cudaEventDestroy(p->used);
     free(p);
     return NULL;
 }
 
-static void release(cuda_pinned *p)
+static void release(cuda_device *d, cuda_pinned *p)
 {
+    pthread_mutex_lock(&d->lock);
+    LIST_REMOVE(p, in_all);
+    pthread_mutex_unlock(&d->lock);
     system_put(p);
     (void)cudaEventDestroy(p->used);
     free(p);
@@ -99,18 +106,19 @@ static void trim(cuda_device *d)
         if (cuda_look(NULL, p->used) != cudaSuccess)
             continue;
         TAILQ_REMOVE(&d->pinned, p, link);
-        release(p);
+        release(d, p);
     }
 }
 
 fsdp_status cuda_pinned_get(cuda_stream *s, size_t bytes, bool by_host, cuda_pinned **out)
 {
+    cuda_device *d = cuda_device_of(s->base.device);
     *out = NULL;
     if (bytes <= SIZE_MAX / 2) {
         bytes = size_class(bytes);
-        if ((*out = reuse(s, bytes, by_host)) == NULL && (*out = fresh(bytes)) == NULL) {
-            trim(cuda_device_of(s->base.device));
-            *out = fresh(bytes);
+        if ((*out = reuse(s, bytes, by_host)) == NULL && (*out = fresh(d, bytes)) == NULL) {
+            trim(d);
+            *out = fresh(d, bytes);
         }
     }
     if (*out != NULL)
@@ -130,6 +138,31 @@ void cuda_pinned_put(cuda_stream *s, cuda_pinned *p)
 {
     cuda_pinned_used(s, p);
     TAILQ_INSERT_HEAD(&cuda_device_of(s->base.device)->pinned, p, link);
+}
+
+/* A task of the host may ask, whose stream has not come to the free: blocks in the cache count. */
+bool cuda_share_find(device *base, const void *ptr, size_t bytes, device_share *out)
+{
+    cuda_device *d = cuda_device_of(base);
+    cuda_pinned *p;
+    pthread_mutex_lock(&d->lock);
+    LIST_FOREACH(p, &d->all_pinned, in_all)
+    {
+        if ((uintptr_t)ptr - (uintptr_t)p->ptr < p->bytes)
+            break;
+    }
+    const size_t inner = p != NULL ? (size_t)((const char *)ptr - (const char *)p->ptr) : 0;
+    const bool found = p != NULL && p->share_offset != CUDA_NOT_SHARED && bytes <= p->bytes - inner;
+    if (found)
+        *out = (device_share){p->share_offset, p->bytes, inner};
+    pthread_mutex_unlock(&d->lock);
+    return found;
+}
+
+int cuda_share_fd(device *d)
+{
+    (void)d;
+    return host_share_fd();
 }
 
 static void put_stages(cuda_device *d, cuda_stages *stages)

@@ -126,12 +126,6 @@ fsdp_status cpu_stream_sync(stream *base)
     return cpu_stream_status(s);
 }
 
-void cpu_host_call(device *d, bool begins)
-{
-    (void)d;
-    cpu_schedule_host_call(begins);
-}
-
 /* ---- moving and filling bytes --------------------------------------------------------------- */
 typedef struct move_args {
     void *dst;

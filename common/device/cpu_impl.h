@@ -68,8 +68,6 @@ void cpu_schedule_wait(cpu_schedule *x, bool (*over)(void *self), void *self);
 void cpu_schedule_polled(cpu_schedule *x);
 /* cpu_schedule_number_call -- of a task that waits for other ranks, when it is issued. */
 uint64_t cpu_schedule_number_call(cpu_schedule *x);
-/* cpu_schedule_host_call -- see device_host_call_begin; also for a device without a scheduler. */
-void cpu_schedule_host_call(bool begins);
 
 /* ---- streams (cpu_stream.c) ----------------------------------------------------------------- */
 struct cpu_stream {
@@ -185,14 +183,13 @@ void cpu_close(device *d);
 fsdp_status cpu_stream_create(device *d, const stream_config *config, stream **out);
 void cpu_stream_free(stream *s);
 fsdp_status cpu_stream_sync(stream *s);
-void cpu_host_call(device *d, bool begins);
 fsdp_status cpu_move(stream *s, const device_act *act);
 size_t cpu_mem_available(device *d);
 
 /* All that a device_backend on these functions has but its name, its nature and `open`. */
 #define CPU_BACKEND_CALLS                                                                          \
     .close = cpu_close, .stream_create = cpu_stream_create, .stream_free = cpu_stream_free,        \
-    .stream_sync = cpu_stream_sync, .host_call = cpu_host_call, .event_create = cpu_event_create,  \
+    .stream_sync = cpu_stream_sync, .event_create = cpu_event_create,                              \
     .event_free = cpu_event_free, .event_record = cpu_event_record,                                \
     .stream_wait_event = cpu_stream_wait_event, .event_sync = cpu_event_sync,                      \
     .event_done = cpu_event_done, .event_elapsed_s = cpu_event_elapsed_s, .alloc = cpu_alloc,      \

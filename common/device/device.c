@@ -147,14 +147,14 @@ fsdp_status stream_sync(stream *s)
 
 void device_host_call_begin(device *d)
 {
-    if (d->backend->host_call)
-        d->backend->host_call(d, true);
+    (void)d;
+    cpu_schedule_host_call(true);
 }
 
 void device_host_call_end(device *d)
 {
-    if (d->backend->host_call)
-        d->backend->host_call(d, false);
+    (void)d;
+    cpu_schedule_host_call(false);
 }
 
 /* ---- events --------------------------------------------------------------------------------- */

@@ -18,8 +18,6 @@ struct device_backend {
     fsdp_status (*stream_create)(device *d, const stream_config *config, stream **out);
     void (*stream_free)(stream *s);
     fsdp_status (*stream_sync)(stream *s);
-    /* device_host_call_begin, _end; NULL: there is nothing to do */
-    void (*host_call)(device *d, bool begins);
 
     fsdp_status (*event_create)(device *d, bool timed, event **out);
     void (*event_free)(event *e);
@@ -65,6 +63,9 @@ struct event {
     device *device;
     bool timed;
 };
+
+/* cpu_schedule_host_call -- of the thread's scheduler (cpu_schedule.c), if it has one. */
+void cpu_schedule_host_call(bool begins);
 
 /* alloc_failed -- FSDP_ENOMEM with the words that device_alloc has for it. l: of what is held. */
 fsdp_status alloc_failed(ledger *l, mem_category category, size_t bytes, const char *label);

@@ -25,13 +25,18 @@ struct CUevent_st {
     int what;
     event *e;
     bool timed, recorded;
+    /* Of events with cudaEventBlockingSync: how often it was recorded, and reached. Any thread may
+     * wait for these, while only one may wait for `e` if there is a scheduler. */
+    bool any_thread;
+    unsigned n_recorded, n_reached;
 };
 
 static device *gpu;
 static int gpu_index;
 static __thread cudaError_t last_error;
 static _Atomic int sticky;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
+static pthread_cond_t reached = PTHREAD_COND_INITIALIZER; /* an n_reached has grown */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards that and all below */
 static LIST_HEAD(, CUstream_st) streams;
 static void *quarantine[QUARANTINE];
 static unsigned n_gone;
@@ -212,6 +217,9 @@ cudaError_t cudaGetDeviceCount(int *count)
     return cudaSuccess;
 }
 
+/* FSDP_SCHEDULE, in a program that knows of it. */
+fsdp_status comm_schedule_seed(uint64_t *seed) __attribute__((weak));
+
 cudaError_t cudaSetDevice(int index)
 {
     device_config config = {
@@ -221,6 +229,8 @@ cudaError_t cudaSetDevice(int index)
     gpu_index = index;
     if (gpu != NULL)
         return sim_sticky();
+    if (comm_schedule_seed != NULL)
+        (void)comm_schedule_seed(&config.schedule_seed);
     fsdp_status status = device_open(&config, &gpu);
     if (status == FSDP_ESKIP) {
         config.backend = &device_cpu;
@@ -396,6 +406,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
         return sim_fail(cudaErrorMemoryAllocation);
     w->what = EVENT;
     w->timed = !(flags & cudaEventDisableTiming);
+    w->any_thread = flags & cudaEventBlockingSync;
     *out = w;
     return sim_status((w->timed ? event_create_timed : event_create)(gpu, &w->e));
 }
@@ -407,19 +418,41 @@ cudaError_t cudaEventDestroy(cudaEvent_t w)
     return sim_sticky();
 }
 
+static fsdp_status run_reached(void *args, int n_threads)
+{
+    cudaEvent_t w = *(cudaEvent_t *)args;
+    (void)n_threads;
+    pthread_mutex_lock(&lock);
+    w->n_reached++;
+    pthread_cond_broadcast(&reached);
+    pthread_mutex_unlock(&lock);
+    return FSDP_OK;
+}
+
 cudaError_t cudaEventRecord(cudaEvent_t w, cudaStream_t q)
 {
     UNLESS_STICKY();
     live(w, "cudaEventRecord")->recorded = true;
-    return sim_status(event_record(w->e, sim_stream(q)));
+    fsdp_status status = event_record(w->e, sim_stream(q));
+    if (status == FSDP_OK && w->any_thread) {
+        w->n_recorded++;
+        status = stream_launch_work(
+            q->s, &(launch_config){
+                      .fn = run_reached, .args = &w, .args_bytes = sizeof w, .on_host = true});
+    }
+    return sim_status(status);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t w)
 {
     UNLESS_STICKY();
-    fsdp_status status = event_sync(live(w, "cudaEventSynchronize")->e);
-    UNLESS_STICKY();
-    return sim_status(status);
+    if (!live(w, "cudaEventSynchronize")->any_thread)
+        return sim_status(event_sync(w->e));
+    pthread_mutex_lock(&lock);
+    while (w->n_reached < w->n_recorded)
+        pthread_cond_wait(&reached, &lock);
+    pthread_mutex_unlock(&lock);
+    return sim_sticky();
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t w)
