@@ -210,12 +210,6 @@ static __device__ __forceinline__ void rows_store(head_rows to, size_t first, fl
         }
 }
 
-/* attention_is_empty -- there is nothing to compute. */
-static inline bool attention_is_empty(const attention_shape *x)
-{
-    return x->batch == 0 || x->seq_len == 0 || x->n_head == 0 || x->head_dim == 0;
-}
-
 /* all_wide -- whether all rows of all heads of n arrays begin at whole 16 bytes. */
 static inline bool all_wide(const attention_shape *x, const void *const *arrays, int n)
 {
@@ -224,12 +218,4 @@ static inline bool all_wide(const attention_shape *x, const void *const *arrays,
     for (int i = 0; i < n; i++)
         bits |= (size_t)(uintptr_t)arrays[i];
     return bits % 16 == 0;
-}
-
-/* attention_too_wide -- the error of heads for which there is no kernel. */
-static inline fsdp_status attention_too_wide(const attention_shape *x)
-{
-    return fsdp_error(FSDP_EINVAL, "run it with --ops portable",
-                      "attention: heads of %zu elements of %s, expected at most %d", x->head_dim,
-                      dtype_name(x->type), x->type == DTYPE_F32 ? 128 : 256);
 }

@@ -12,7 +12,7 @@
  * [Dao 2023 (FlashAttention-2), alg. 1] */
 #include "common/cuda/attention_tiles.h"
 #include "common/cuda/fast_kernels.h"
-#include "common/ops/check_type.h"
+#include "common/cuda/kernels.h"
 
 /* 16 queries of a warp and their running softmax. A lane holds rows g and g + 8 (mma.h). */
 typedef struct query_rows {
@@ -175,12 +175,11 @@ static cuda_issue_fn issue_of(const attention_shape *x)
 fsdp_status fast_attention(stream *s, const attention_args *a)
 {
     const attention_shape *x = &a->shape;
-    TRY(check_type("attention", x->type));
+    TRY(check_attention("attention", x));
     if (attention_is_empty(x))
         return FSDP_OK;
-    FSDP_ASSERT(x->n_kv_head > 0 && x->n_head % x->n_kv_head == 0);
     if (issue_of(x) == NULL)
-        return attention_too_wide(x);
+        return portable_attention(s, a);
     const void *const arrays[] = {a->q, a->k, a->v};
     const attention_call call = {*a, all_wide(x, arrays, 3)};
     return cuda_issue(s, issue_of(x), &call, attention_work(a));

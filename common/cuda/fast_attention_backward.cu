@@ -16,7 +16,7 @@
  * [Dao 2023 (FlashAttention-2), alg. 2] */
 #include "common/cuda/attention_tiles.h"
 #include "common/cuda/fast_kernels.h"
-#include "common/ops/check_type.h"
+#include "common/cuda/kernels.h"
 
 typedef enum gradient { OF_QUERIES, OF_KEYS, OF_VALUES } gradient;
 
@@ -286,12 +286,11 @@ static cuda_issue_fn issue_of(const attention_shape *x)
 fsdp_status fast_attention_backward(stream *s, const attention_backward_args *a)
 {
     const attention_shape *x = &a->shape;
-    TRY(check_type("attention_backward", x->type));
+    TRY(check_attention("attention_backward", x));
     if (attention_is_empty(x))
         return FSDP_OK;
-    FSDP_ASSERT(x->n_kv_head > 0 && x->n_head % x->n_kv_head == 0);
     if (issue_of(x) == NULL)
-        return attention_too_wide(x);
+        return portable_attention_backward(s, a);
     const void *const arrays[] = {a->q, a->k, a->v, a->d_out};
     backward_call call = {*a, NULL, all_wide(x, arrays, 4)};
     op_work work = attention_backward_work(a);

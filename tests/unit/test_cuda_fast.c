@@ -546,6 +546,41 @@ static void test_cross_entropy(void **state)
         check_cross_entropy(SIZES[i / 6], TYPES[i % 2], i % 3 == 0, i % 3 != 1);
 }
 
+/* The call, or the wait for it, says which number. An error stays with its device, so this has one
+ * of its own. */
+static void test_targets_outside(void **state)
+{
+    (void)state;
+    static const int32_t TARGETS[][3] = {{0, 5, 4}, {0, 1, -1}};
+    static const char *const SAYS[] = {"target 5 in row 1, expected 0 ... 4",
+                                       "target -1 in row 2, expected 0 ... 4"};
+    const float logits[15] = {0};
+    for (int i = 0; i < 2; i++) {
+        device *d = NULL;
+        struct {
+            float loss, logits[15];
+            int32_t targets[3];
+        } * x;
+        OK(device_open(&(device_config){.backend = target->device, .n_threads = 1}, &d));
+        stream *own = device_compute_stream(d);
+        OK(device_alloc(own, MEM_OTHER, sizeof *x, "loss", (void **)&x));
+        OK(device_upload(own, x->logits, logits, sizeof logits));
+        OK(device_upload(own, x->targets, TARGETS[i], sizeof TARGETS[i]));
+        fsdp_status status =
+            target->fast()->cross_entropy(own, &(cross_entropy_args){.loss = &x->loss,
+                                                                     .logits = x->logits,
+                                                                     .targets = x->targets,
+                                                                     .rows = 3,
+                                                                     .vocab = 5});
+        if (status == FSDP_OK)
+            status = stream_sync(own);
+        assert_int_equal(status, FSDP_EINVAL);
+        assert_says(SAYS[i]);
+        device_free(own, x);
+        device_close(d);
+    }
+}
+
 /* ---- attention ------------------------------------------------------------------------------- */
 
 typedef struct attention_case {
@@ -677,8 +712,8 @@ static void check_attention(const attention_case *c)
     arrays_free();
 }
 
-/* Every width of the kernels' tables, edges of tiles, groups of heads, strides that are no whole
- * 16 bytes. */
+/* Every width of the kernels' tables and beyond them, edges of tiles, groups of heads, strides that
+ * are no whole 16 bytes. */
 static const attention_case ATTENTION[] = {{1, 1, 1, 1, 8, 0, 0},    {2, 15, 2, 2, 16, 8, 0},
                                            {1, 64, 2, 1, 32, 0, 0},  {1, 65, 4, 2, 64, 16, 0},
                                            {2, 130, 2, 1, 64, 0, 0}, {1, 65, 1, 1, 80, 0, 0},
@@ -694,6 +729,8 @@ static void each_attention_case(void (*check)(const attention_case *c))
         check(&c);
     }
     check(&(attention_case){1, 50, 2, 1, 200, 0, DTYPE_BF16});
+    check(&(attention_case){1, 20, 2, 1, 136, 0, DTYPE_F32});
+    check(&(attention_case){1, 20, 1, 1, 272, 0, DTYPE_BF16});
 }
 
 static void test_attention(void **state)
@@ -883,6 +920,7 @@ int main(void)
         cmocka_unit_test_teardown(test_layernorm_backward, teardown),
         cmocka_unit_test_teardown(test_no_rows, teardown),
         cmocka_unit_test_teardown(test_cross_entropy, teardown),
+        cmocka_unit_test_teardown(test_targets_outside, teardown),
         cmocka_unit_test_teardown(test_attention, teardown),
         cmocka_unit_test_teardown(test_attention_backward, teardown),
         cmocka_unit_test_teardown(test_same_bits_twice, teardown),
