@@ -128,8 +128,9 @@ void comm_recorder_free(comm_recorder *r);
 /* comm_recorder_issue -- enter a call of the team in its recorder; returns the call's ticket. */
 uint64_t comm_recorder_issue(const comm_team *team, stream *s, const comm_issue *i,
                              const comm_desc *desc);
-/* comm_recorder_mark -- a call that has left the ring is ignored. */
+/* comm_recorder_mark -- a call that has left the ring is ignored. _at: that was so at_s. */
 void comm_recorder_mark(comm_recorder *r, uint64_t ticket, comm_state state);
+void comm_recorder_mark_at(comm_recorder *r, uint64_t ticket, comm_state state, double at_s);
 void comm_recorder_watch(comm_recorder *r, const comm_watch *w); /* comm_set_watch */
 /* comm_recorder_stats -- of all groups; reset: zero them then. */
 comm_stats comm_recorder_stats(comm_recorder *r, bool reset);

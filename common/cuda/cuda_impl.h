@@ -219,6 +219,8 @@ void cuda_watch_end(cuda_stream *s, cuda_watched *w, fsdp_status status);
  * compare the clocks where that was long ago. */
 void cuda_watch_tell(cuda_stream *s);
 void cuda_watch_tell_all(cuda_device *d);
+/* cuda_event_at_s -- when a timed event was reached, by clock_now_s. */
+double cuda_event_at_s(const cuda_device *d, cudaEvent_t e);
 
 /* ---- the backend ----------------------------------------------------------------------------- */
 

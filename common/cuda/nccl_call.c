@@ -10,6 +10,7 @@
  * [NCCL "User's Guide": ncclCommAbort, "Fault Tolerance", "Using multiple NCCL communicators
  * concurrently"] */
 #include "common/cuda/nccl_impl.h"
+#include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -52,10 +53,10 @@ fsdp_status nccl_settle(nccl_job *j, ncclComm_t handle, ncclResult_t result, con
 
 /* ---- failure --------------------------------------------------------------------------------- */
 
-static void flight_end(nccl_job *j, comm_state state)
+static void flight_end(nccl_job *j, comm_state state, double at_s)
 {
     nccl_flight *f = j->first;
-    comm_recorder_mark(j->team->recorder, f->call.ticket, state);
+    comm_recorder_mark_at(j->team->recorder, f->call.ticket, state, at_s);
     j->first = f->next;
     if (j->first == NULL)
         j->last = &j->first;
@@ -78,7 +79,7 @@ fsdp_status nccl_fail(nccl_job *j)
             g->comm = NULL;
         }
         while (j->first != NULL)
-            flight_end(j, COMM_FAILED);
+            flight_end(j, COMM_FAILED, clock_now_s());
     }
     fsdp_error_set(&j->why);
     return j->why.status;
@@ -86,28 +87,19 @@ fsdp_status nccl_fail(nccl_job *j)
 
 /* ---- what has become of calls ---------------------------------------------------------------- */
 
-/* Has a stream got there? CUDA keeps cudaErrorNotReady as its last error, which a launch would
- * find. */
-static bool is_reached(cudaEvent_t e)
-{
-    cudaError_t error = cudaEventQuery(e);
-    if (error == cudaErrorNotReady)
-        (void)cudaGetLastError();
-    return error == cudaSuccess;
-}
-
 /* Calls begin in the order of issue: only the first that is not over can be late. */
 static fsdp_status flights_look(nccl_job *j, double now_s)
 {
+    const cuda_device *d = cuda_device_of(j->dev);
     while (j->first != NULL) {
         nccl_flight *f = j->first;
         const comm_team *team = f->group->group->team;
-        if (f->begun_s == 0 && is_reached(f->begin)) {
-            f->begun_s = now_s;
-            comm_recorder_mark(team->recorder, f->call.ticket, COMM_RUNNING);
+        if (f->begun_s == 0 && cuda_look(NULL, f->begin) == cudaSuccess) {
+            f->begun_s = cuda_event_at_s(d, f->begin);
+            comm_recorder_mark_at(team->recorder, f->call.ticket, COMM_RUNNING, f->begun_s);
         }
-        if (f->begun_s > 0 && is_reached(f->end)) {
-            flight_end(j, COMM_DONE);
+        if (f->begun_s > 0 && cuda_look(NULL, f->end) == cudaSuccess) {
+            flight_end(j, COMM_DONE, fmax(f->begun_s, cuda_event_at_s(d, f->end)));
             continue;
         }
         if (f->begun_s > 0 && now_s - f->begun_s > team->timeout_s)
@@ -177,9 +169,9 @@ static fsdp_status flight_add(nccl_job *j, const nccl_work *w, nccl_flight **out
         f = calloc(1, sizeof *f);
         if (f == NULL)
             return fsdp_error(FSDP_ENOMEM, "", "nccl: no memory for a call");
-        cudaError_t error = cudaEventCreateWithFlags(&f->begin, cudaEventDisableTiming);
+        cudaError_t error = cudaEventCreateWithFlags(&f->begin, cudaEventDefault);
         if (error == cudaSuccess)
-            error = cudaEventCreateWithFlags(&f->end, cudaEventDisableTiming);
+            error = cudaEventCreateWithFlags(&f->end, cudaEventDefault);
         if (error != cudaSuccess) {
             free(f);
             return cuda_status(error, "event of a call");

@@ -6,6 +6,7 @@
  * wait or die: comm_faults.sh, in its way nccl. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "tests/unit/comm_cases_lib.h"
 #include "tests/unit/target_lib.h"
 
@@ -106,7 +107,7 @@ static void test_order_old(comm_fixture *f)
 
 typedef struct told {
     int issued, ended;
-    double bytes;
+    double seconds;
 } told;
 
 static uint64_t on_issued(void *self, const comm_record *r)
@@ -119,7 +120,7 @@ static void on_ended(void *self, const comm_record *r)
 {
     told *t = self;
     t->ended += (int)r->calls;
-    t->bytes += r->bytes;
+    t->seconds = r->seconds;
 }
 
 /* A watch of the collectives hears of each when the host has waited for it; the figures are those
@@ -146,6 +147,27 @@ static void test_watch(comm_fixture *f)
     free(host);
 }
 
+/* The time of a call is that of its stream, not that of the host, which looks later. */
+static void test_time(comm_fixture *f)
+{
+    enum { LATE_US = 200000 };
+    told t = {0};
+    char *at = comm_test_up(f, f->why, sizeof f->why);
+    CHECK_OK(f, comm_agree(f->c, FSDP_OK));
+    comm_set_watch(f->c, &(comm_watch){.self = &t, .ended = on_ended});
+    if (f->rank == 1)
+        usleep(LATE_US);
+    CHECK_OK(f, comm_broadcast(f->c, f->s, "late", DTYPE_U8, at, sizeof f->why, f->world - 1));
+    if (f->rank == 0)
+        usleep(3 * LATE_US);
+    CHECK_OK(f, stream_sync(f->s));
+    comm_set_watch(f->c, NULL);
+    comm_test_down(f, f->why, at, sizeof f->why);
+    if (f->rank == 0 && f->world == 2)
+        CHECK(f, t.seconds > 0.5 * LATE_US * 1e-6 && t.seconds < 2.5 * LATE_US * 1e-6,
+              "%.3f seconds", t.seconds);
+}
+
 int main(void)
 {
     static const struct {
@@ -161,6 +183,7 @@ int main(void)
                  {"order", test_order},
                  {"order_old", test_order_old},
                  {"watch", test_watch},
+                 {"time", test_time},
                  {"reduce_scatter", comm_case_reduce_scatter},
                  {"reduce_scatterv", comm_case_reduce_scatterv},
                  {"all_reduce_f32", comm_case_all_reduce_f32},

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "common/base/hash.h"
 #include "tests/sim/cuda/nccl_sim.h"
 
 /* What ncclUniqueId holds. */
@@ -170,6 +169,15 @@ static ncclResult_t init_look(ncclComm_t c)
     return ncclSuccess;
 }
 
+/* A name for a pair of numbers (that is how splitmix64 ends). */
+static uint64_t mixed(uint64_t a, uint64_t b)
+{
+    uint64_t x = a + b * 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
 /* The members of the parent with this color, by (key, rank). */
 static void child_fill(ncclComm_t c, ncclComm_t child)
 {
@@ -193,7 +201,6 @@ static void child_fill(ncclComm_t c, ncclComm_t child)
 
 static ncclResult_t child_make(ncclComm_t c)
 {
-    const uint64_t name[] = {c->split_tag, (uint64_t)c->color};
     ncclComm_t child = calloc(1, sizeof *child);
     if (child == NULL)
         return ncclSystemError;
@@ -201,7 +208,7 @@ static ncclResult_t child_make(ncclComm_t c)
     child->root = c->root != NULL ? c->root : c;
     atomic_fetch_add(&child->root->uses, 1);
     atomic_init(&child->uses, 1);
-    child->name = hash_bytes(name, sizeof name);
+    child->name = mixed(c->split_tag, (uint64_t)c->color);
     child->blocking = c->blocking;
     child_fill(c, child);
     *c->child = child;
@@ -273,9 +280,8 @@ ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t *newcomm
     *newcomm = NULL;
     if (result != ncclSuccess)
         return result;
-    const uint64_t tag[] = {c->name, ++c->n_splits};
     sim_process *me = &c->area->process[c->member[c->rank]];
-    c->split_tag = hash_bytes(tag, sizeof tag);
+    c->split_tag = mixed(c->name, ++c->n_splits);
     c->color = me->color = color;
     me->key = key;
     c->child = newcomm;

@@ -2,7 +2,7 @@
  * arguments and results. The library is tests/sim/cuda/nccl*.c. Each function is described in
  * NVIDIA's "NCCL User's Guide". */
 #pragma once
-#include <cuda_runtime_api.h>
+#include "cuda_runtime_api.h"
 #include <limits.h>
 
 #define NCCL_MAJOR            2
