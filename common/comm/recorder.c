@@ -166,6 +166,11 @@ static void end_tell(record *e)
 
 void comm_recorder_mark(comm_recorder *r, uint64_t ticket, comm_state state)
 {
+    comm_recorder_mark_at(r, ticket, state, clock_now_s());
+}
+
+void comm_recorder_mark_at(comm_recorder *r, uint64_t ticket, comm_state state, double at_s)
+{
     comm_watch watch = {0};
     record copy = {0};
     pthread_mutex_lock(&r->lock);
@@ -173,9 +178,9 @@ void comm_recorder_mark(comm_recorder *r, uint64_t ticket, comm_state state)
     if (e->ticket == ticket) {
         /* an all-reduce runs twice: its time is that of both phases */
         if (state == COMM_RUNNING && e->state == COMM_ISSUED)
-            e->begun_s = clock_now_s();
+            e->begun_s = at_s;
         if (state == COMM_DONE || state == COMM_FAILED)
-            e->ended_s = clock_now_s();
+            e->ended_s = at_s;
         e->state = state;
         if (state == COMM_DONE && r->watch.ended != NULL && e->desc.op < COMM_OPS) {
             end_tell(e);

@@ -31,7 +31,7 @@ fsdp_status touched_launch(touched *t, stream *s, const comm_call *call, launch_
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for the ranges of a call");
     l.name = comm_op_name((comm_op)call->desc.op);
     l.label = call->desc.label;
-    l.on_host = true;
+    l.on_host = !l.issues;
     l.accesses = t->list;
     l.n_accesses = t->n;
     fsdp_status status = stream_launch_work(s, &l);

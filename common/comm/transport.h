@@ -142,6 +142,10 @@ struct comm_transport {
      * NULL: it cannot fail. */
     fsdp_status (*failed)(transport_group *group);
 
+    /* fail -- this thread's record ends the job; every rank hears of it. Does not wait. For those
+     * that stand over a group which carries hosts' calls; NULL: it cannot. */
+    void (*fail)(void);
+
     /* split -- called by every rank of `group`, of two or more, at once, after a host call on its
      * control group. color: >= 0, equal in a new group (mpi: < 0 only takes part); child: its
      * members. *out, with all it needs below it, is NULL for a group of one. */

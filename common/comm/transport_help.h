@@ -84,8 +84,9 @@ typedef struct touched {
 touched touched_begin(const comm_team *team, const comm_peer_read *v);
 /* touched_add -- nothing for 0 bytes; a range that goes on where the last one ends joins it. */
 void touched_add(touched *t, const void *ptr, size_t bytes, bool writes);
-/* touched_launch -- launch l, which has fn and arguments and touches host memory only, as a part of
- * the call; t is gone then. errors  stream_launch_work's; FSDP_ENOMEM */
+/* touched_launch -- launch l, which has fn and arguments, as a part of the call; unless it issues
+ * work of the device, it touches host memory only. t is gone then. errors  stream_launch_work's;
+ * FSDP_ENOMEM */
 fsdp_status touched_launch(touched *t, stream *s, const comm_call *call, launch_config l);
 
 /* transport_gather -- the host waits: *all [W*bytes] = every rank's `mine` [bytes], host memory,
@@ -127,8 +128,9 @@ void comm_recorder_free(comm_recorder *r);
 /* comm_recorder_issue -- enter a call of the team in its recorder; returns the call's ticket. */
 uint64_t comm_recorder_issue(const comm_team *team, stream *s, const comm_issue *i,
                              const comm_desc *desc);
-/* comm_recorder_mark -- a call that has left the ring is ignored. */
+/* comm_recorder_mark -- a call that has left the ring is ignored. _at: that was so at_s. */
 void comm_recorder_mark(comm_recorder *r, uint64_t ticket, comm_state state);
+void comm_recorder_mark_at(comm_recorder *r, uint64_t ticket, comm_state state, double at_s);
 void comm_recorder_watch(comm_recorder *r, const comm_watch *w); /* comm_set_watch */
 /* comm_recorder_stats -- of all groups; reset: zero them then. */
 comm_stats comm_recorder_stats(comm_recorder *r, bool reset);

@@ -62,9 +62,9 @@ void cuda_device_fail(cuda_device *d);
 /* ---- waits of the host (stream.c) ------------------------------------------------------------ */
 
 /* cuda_device_set_poll -- call poll(self) each time the host looks whether what it waits for has
- * come: in stream_sync, event_sync, and event_done where it has not. An error that it returns ends
- * the wait, and fails all streams of d. Several may be set; poll NULL: no longer the one of self.
- *   errors  FSDP_ENOMEM too many */
+ * come, and once more when it has: in stream_sync, event_sync, and event_done where it has not. An
+ * error that it returns ends the wait, and fails all streams of d. Several may be set; poll NULL:
+ * no longer the one of self. errors  FSDP_ENOMEM too many */
 fsdp_status cuda_device_set_poll(device *d, fsdp_status (*poll)(void *self), void *self);
 /* cuda_look -- whether the event is reached; NULL: whether the stream has done all. From any
  * thread; cudaErrorNotReady: no. */
@@ -219,6 +219,8 @@ void cuda_watch_end(cuda_stream *s, cuda_watched *w, fsdp_status status);
  * compare the clocks where that was long ago. */
 void cuda_watch_tell(cuda_stream *s);
 void cuda_watch_tell_all(cuda_device *d);
+/* cuda_event_at_s -- when a timed event was reached, by clock_now_s. */
+double cuda_event_at_s(const cuda_device *d, cudaEvent_t e);
 
 /* ---- the backend ----------------------------------------------------------------------------- */
 

@@ -8,6 +8,7 @@
  * gradients may lie where the logits do. Losses of rows are doubles in scratch; a last block adds
  * them, thread i those of rows i, i + BLOCK_THREADS, ..., and then the threads' by a tree.
  * [Milakov & Gimelshein 2018] */
+#include "common/cuda/complaint.h"
 #include "common/cuda/fast_kernels.h"
 #include "common/cuda/launch.h"
 #include "common/ops/check_type.h"
@@ -48,21 +49,24 @@ static __device__ inline top_sum block_join(top_sum mine)
     return of[0];
 }
 
-static __device__ inline void loss_row(const cross_entropy_args *a, double *row_loss, dtype type)
+typedef struct fast_loss_job {
+    cross_entropy_args args;
+    double *row_loss; /* [rows] */
+    complaint_box *complaint;
+} fast_loss_job;
+
+static __device__ inline void loss_row(const fast_loss_job *j, dtype type)
 {
+    const cross_entropy_args *a = &j->args;
     const size_t r = blockIdx.x, target = (size_t)a->targets[r];
     const void *logits = row_at(a->logits, r * a->vocab, type);
-    if (target >= a->vocab) { /* a number outside the vocabulary adds nothing */
-        row_loss[r] = 0.0;
-        return;
-    }
     const float target_logit = row_load(logits, target, type);
     top_sum of_row = {MASKED, 0.0f};
     for (size_t i = threadIdx.x; i < a->vocab; i += BLOCK_THREADS)
         of_row = top_sum_add(of_row, row_load(logits, i, type));
     of_row = block_join(of_row); /* behind its barriers d_logits may be written */
     if (threadIdx.x == 0)
-        row_loss[r] = pm_log((double)of_row.sum) + ((double)of_row.top - (double)target_logit);
+        j->row_loss[r] = pm_log((double)of_row.sum) + ((double)of_row.top - (double)target_logit);
     if (a->d_logits == NULL)
         return;
     void *d_logits = row_out_at(a->d_logits, r * a->vocab, type);
@@ -72,9 +76,14 @@ static __device__ inline void loss_row(const cross_entropy_args *a, double *row_
     }
 }
 
-__global__ void fast_loss_kernel(cross_entropy_args a, double *row_loss)
+__global__ void fast_loss_kernel(fast_loss_job j)
 {
-    BY_TYPE(loss_row, a.type, &a, row_loss);
+    const cross_entropy_args *a = &j.args;
+    const size_t r = blockIdx.x;
+    if (number_fits(j.complaint, ABOUT_TARGET, a->targets[r], r, a->vocab))
+        BY_TYPE(loss_row, a->type, &j);
+    else
+        j.row_loss[r] = 0.0;
 }
 
 __global__ void fast_loss_sum_kernel(float *loss, const double *row_loss, size_t rows)
@@ -94,32 +103,27 @@ __global__ void fast_loss_sum_kernel(float *loss, const double *row_loss, size_t
         *loss = (float)of[0];
 }
 
-typedef struct loss_call {
-    const cross_entropy_args *args;
-    double *row_loss; /* [rows] */
-} loss_call;
-
 static cudaError_t cross_entropy_issue(cudaStream_t s, const void *args)
 {
-    const loss_call *c = (const loss_call *)args;
-    const cross_entropy_args *a = c->args;
+    const fast_loss_job *j = (const fast_loss_job *)args;
+    const cross_entropy_args *a = &j->args;
     cudaError_t error = cudaSuccess;
     if (a->rows > 0)
-        error = LAUNCH(fast_loss_kernel, (unsigned)a->rows, BLOCK_THREADS, s, *a, c->row_loss);
+        error = LAUNCH(fast_loss_kernel, (unsigned)a->rows, BLOCK_THREADS, s, *j);
     if (error != cudaSuccess)
         return error;
-    return LAUNCH(fast_loss_sum_kernel, 1, BLOCK_THREADS, s, a->loss, c->row_loss, a->rows);
+    return LAUNCH(fast_loss_sum_kernel, 1, BLOCK_THREADS, s, a->loss, j->row_loss, a->rows);
 }
 
 fsdp_status fast_cross_entropy(stream *s, const cross_entropy_args *a)
 {
     TRY(check_type("cross_entropy", a->type));
-    loss_call call = {a, NULL};
+    fast_loss_job job = {*a, NULL, complaint_of(s)};
     op_work work = cross_entropy_work(a);
-    const size_t bytes = a->rows * sizeof *call.row_loss;
-    TRY(device_alloc(s, MEM_OTHER, bytes, "losses of rows", (void **)&call.row_loss));
-    op_writes(&work, call.row_loss, bytes);
-    fsdp_status status = cuda_issue(s, cross_entropy_issue, &call, work);
-    device_free(s, call.row_loss);
+    const size_t bytes = a->rows * sizeof *job.row_loss;
+    TRY(device_alloc(s, MEM_OTHER, bytes, "losses of rows", (void **)&job.row_loss));
+    op_writes(&work, job.row_loss, bytes);
+    fsdp_status status = cuda_issue(s, cross_entropy_issue, &job, work);
+    device_free(s, job.row_loss);
     return status;
 }

@@ -1,5 +1,5 @@
 /* plugin.c -- what the program that opens this shared object gets to see. */
-#include "common/cuda/cuda_impl.h"
+#include "common/cuda/nccl_impl.h"
 #include "common/ops/backend.h"
 
 const backend_plugin fsdp_backend = {.abi = BACKEND_ABI,
@@ -7,4 +7,5 @@ const backend_plugin fsdp_backend = {.abi = BACKEND_ABI,
                                                  .device = &device_cuda,
                                                  .n_devices = cuda_n_devices,
                                                  .fast = ops_cuda_fast,
-                                                 .portable = ops_cuda_portable}};
+                                                 .portable = ops_cuda_portable,
+                                                 .native = &nccl_transport}};

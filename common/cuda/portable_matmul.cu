@@ -77,9 +77,12 @@ static __device__ inline void matmul_tile(const matmul_args *m, dtype type)
         __syncthreads(); /* before the next step overwrites what others read */
     }
     for (size_t i = 0; i < PER_SIDE; i++)
-        for (size_t j = 0; j < PER_SIDE; j++)
-            if (t.row + i * SIDE < m->m && t.col + j * SIDE < m->n)
-                matmul_finish_row(m, t.row + i * SIDE, t.col + j * SIDE, 1, &t.sum[i][j], type);
+        for (size_t j = 0; j < PER_SIDE; j++) {
+            const size_t row = t.row + i * SIDE, col = t.col + j * SIDE;
+            float x = t.sum[i][j];
+            if (row < m->m && col < m->n)
+                matmul_finish_row(m, row, col, 1, &x, type);
+        }
 }
 
 __global__ void matmul_kernel(matmul_args m)

@@ -13,3 +13,16 @@ static __device__ inline float warp_sum(float x)
         x += __shfl_xor_sync((unsigned)ALL_LANES, x, apart);
     return x;
 }
+
+/* quad_sum, quad_max -- across the four lanes that hold a row of a tile (mma.h). */
+static __device__ inline float quad_sum(float x)
+{
+    x += __shfl_xor_sync((unsigned)ALL_LANES, x, 1);
+    x += __shfl_xor_sync((unsigned)ALL_LANES, x, 2);
+    return x;
+}
+static __device__ inline float quad_max(float x)
+{
+    x = larger(x, __shfl_xor_sync((unsigned)ALL_LANES, x, 1));
+    return larger(x, __shfl_xor_sync((unsigned)ALL_LANES, x, 2));
+}

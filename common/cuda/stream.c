@@ -176,8 +176,10 @@ fsdp_status cuda_wait(cuda_stream *s, cudaEvent_t e)
         if (atomic_load(&d->failed))
             return status_of(&d->error);
         const cudaError_t error = cuda_look(s->handle, e);
-        if (error == cudaSuccess)
+        if (error == cudaSuccess) {
+            TRY(poll_all(d)); /* which now may find that what it watches has ended */
             return cuda_complaints(&d->base);
+        }
         if (error != cudaErrorNotReady)
             return gpu_failed(s, error);
         poll_all(d);

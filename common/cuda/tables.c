@@ -20,6 +20,8 @@ const ops *ops_cuda_fast(void)
                               .layernorm = fast_layernorm,
                               .layernorm_backward = fast_layernorm_backward,
                               .cross_entropy = fast_cross_entropy,
+                              .attention = fast_attention,
+                              .attention_backward = fast_attention_backward,
                               SHARED_OPS};
     return &TABLE;
 }

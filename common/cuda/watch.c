@@ -88,6 +88,14 @@ void cuda_watch_close(cuda_device *d)
         (void)cudaStreamDestroy(d->clock_stream);
 }
 
+double cuda_event_at_s(const cuda_device *d, cudaEvent_t e)
+{
+    float ms = 0;
+    if (cudaEventElapsedTime(&ms, d->clock, e) != cudaSuccess)
+        return clock_now_s();
+    return d->clock_s + (double)ms * 1e-3;
+}
+
 /* ---- one act --------------------------------------------------------------------------------- */
 
 static cuda_watched *watched_get(cuda_device *d)

@@ -137,8 +137,7 @@ ROW_FN float softmax_carry(const float *row, row_extent x, float new_top, float 
     return keep;
 }
 
-/* softmax_row -- one row of the running softmax: scores become exponentials; returns that factor.
- */
+/* softmax_row -- one row of the running softmax: scores become exponentials; returns the factor. */
 ROW_FN float softmax_row(float *row, row_extent x, float *top, float *sum, bool first)
 {
     const float new_top = softmax_top(row, x, *top, first);

@@ -20,8 +20,7 @@ ROW_FN void rsum_normalise(int64_t *bin)
     }
 }
 
-/* rsum_add_digits -- digits += sum * 2^shift. With an even shift that takes 94 bits: three digits.
- */
+/* rsum_add_digits -- digits += sum * 2^shift. An even shift makes 94 bits of it: three digits. */
 ROW_FN void rsum_add_digits(int64_t *bin, uint64_t sum, int shift)
 {
     uint128 wide = (uint128)sum << (shift % 32);

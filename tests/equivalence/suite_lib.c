@@ -15,8 +15,8 @@ fsdp_status suite_open(suite *s)
     TRY(comm_schedule_seed(&dc[1].schedule_seed));
     s->order = order_check_create();
     FSDP_ASSERT(s->order != NULL);
-    const comm_config cc[2] = {dc[0].backend == target ? target_comm() : (comm_config){0},
-                               target_comm()};
+    const comm_config cc[2] = {dc[0].backend == target ? target_comm(0) : (comm_config){0},
+                               target_comm(0)};
     const device_watch watch = order_check_watch(s->order);
     for (int d = 0; d < 2; d++) {
         TRY(device_open(&dc[d], &s->dev[d]));

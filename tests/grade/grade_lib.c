@@ -128,15 +128,39 @@ fsdp_status grade_write(stream *s, void *dst, const void *host, size_t bytes)
     return device_upload(s, dst, host, bytes);
 }
 
+/* On a device that runs no C: fn gets a copy of the array in host memory. Where args hold the
+ * array's address they get the copy's. */
+static fsdp_status launch_on_copy(stream *s, stream_fn fn, const void *args, size_t args_bytes,
+                                  mem_access array)
+{
+    const void *words[16] = {0};
+    void *copy;
+    FSDP_ASSERT(args_bytes <= sizeof words);
+    TRY(device_alloc_host(s, MEM_OTHER, array.bytes, "copy for the test's kernel", &copy));
+    memcpy(words, args, args_bytes);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        words[i] = words[i] == array.ptr ? copy : words[i];
+    fsdp_status status = device_copy(s, copy, array.ptr, array.bytes);
+    if (status == FSDP_OK)
+        status = grade_launch_idle(s, fn, words, args_bytes, "the test's kernel");
+    if (status == FSDP_OK)
+        status = device_copy(s, (void *)(uintptr_t)array.ptr, copy, array.bytes);
+    device_free(s, copy);
+    return status;
+}
+
 fsdp_status grade_launch(stream *s, stream_fn fn, const void *args, size_t args_bytes,
                          mem_access array)
 {
+    if (!device_runs_c(stream_device(s)) && array.bytes > 0)
+        return launch_on_copy(s, fn, args, args_bytes, array);
     return stream_launch_work(s, &(launch_config){.fn = fn,
                                                   .args = args,
                                                   .args_bytes = args_bytes,
+                                                  .on_host = array.bytes == 0,
                                                   .name = "the test's kernel",
                                                   .accesses = &array,
-                                                  .n_accesses = 1});
+                                                  .n_accesses = array.bytes > 0});
 }
 
 fsdp_status grade_launch_idle(stream *s, stream_fn fn, const void *args, size_t args_bytes,
@@ -183,6 +207,7 @@ fsdp_status gate_close(grade *g, stream *s)
     return stream_launch_work(s, &(launch_config){.fn = gate_hold,
                                                   .args = &gate,
                                                   .args_bytes = sizeof gate,
+                                                  .on_host = true,
                                                   .accesses = TOUCHES_NOTHING,
                                                   .waits_for = WAITS_FOR_HOST});
 }
@@ -310,8 +335,7 @@ static fsdp_status grade_open(grade *g)
 {
     device_config dc = {.n_threads = 1, .debug_fill = true, .async_compute = true};
     const char *limit = getenv("FSDP_TIMEOUT_S");
-    comm_config cc = target_comm();
-    cc.timeout_s = limit ? atof(limit) : COMM_TIMEOUT_S;
+    comm_config cc = target_comm(limit ? atof(limit) : COMM_TIMEOUT_S);
     g->order = order_check_create();
     FSDP_ASSERT(g->order != NULL);
     TRY(grade_device_open(g, &dc, &g->dev));

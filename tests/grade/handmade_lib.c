@@ -1,5 +1,6 @@
 /* handmade_lib.c -- see handmade_lib.h. */
 #include "tests/grade/handmade_lib.h"
+#include "tests/unit/target_lib.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -270,7 +271,8 @@ static fsdp_status make_all(fixture *fx)
     device_config dc = {
         .n_threads = 1, .debug_fill = true, .async_compute = fx->spec->async_compute};
     TRY(grade_device_open(fx->g, &dc, &fx->dev));
-    TRY(comm_open(fx->dev, &(comm_config){.timeout_s = 8}, &fx->world));
+    const comm_config cc = target_comm(8);
+    TRY(comm_open(fx->dev, &cc, &fx->world));
     fx->comm = fx->world;
     if (fx->spec->group_ranks > 0) {
         bool inside = comm_rank(fx->world) < fx->spec->group_ranks;

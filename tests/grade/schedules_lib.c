@@ -5,6 +5,7 @@
 #include "tests/equivalence/run_lib.h"
 #include "tests/grade/prefetch_lib.h"
 #include "tests/grade/six_lib.h"
+#include "tests/unit/target_lib.h"
 
 enum { STEPS = 3, N_SEEDS = 20, N_MODES = 4, MAX_N = 3 };
 
@@ -52,7 +53,8 @@ static fsdp_status run_with_seed(grade *g, uint64_t seed, const prefetch_config 
                                            .async_compute = true,
                                            .schedule_seed = (uint64_t)g->rank << 32 | seed},
                           &dev));
-    TRY(comm_open(dev, &(comm_config){.timeout_s = 8}, &group));
+    const comm_config cc = target_comm(8);
+    TRY(comm_open(dev, &cc, &group));
     run_config c = training(g, overlap);
     TRY(run_training(dev, group, &c, out));
     comm_close(group);

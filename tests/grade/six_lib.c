@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "common/model/gpt2.h"
+#include "tests/unit/target_lib.h"
 
 enum { SEQ_LEN = 4 };
 
@@ -195,7 +196,8 @@ static fsdp_status six_create(six *s)
                                            .debug_fill = true,
                                            .async_compute = !s->config->inline_compute},
                           &s->dev));
-    TRY(comm_open(s->dev, &(comm_config){.timeout_s = 8}, &s->comm));
+    const comm_config cc = target_comm(8);
+    TRY(comm_open(s->dev, &cc, &s->comm));
     if (s->config->records)
         watch_too(s);
     TRY(gpt2_create(&SIX, &s->m));

@@ -9,6 +9,7 @@
 #include "common/model/runner.h"
 #include "tests/equivalence/twin_lib.h"
 #include "tests/grade/handmade_lib.h"
+#include "tests/unit/target_lib.h"
 
 /* A whole GPT-2 on W ranks: 3 micro-steps of one sequence a rank, then one step of SGD, then one
  * more forward, which must see the new weights. */
@@ -43,7 +44,8 @@ static fsdp_status whole_create(grade *g, sharding_strategy sharding, int fsdp_s
 {
     TRY(grade_device_open(
         g, &(device_config){.n_threads = 1, .debug_fill = true, .async_compute = true}, &w->dev));
-    TRY(comm_open(w->dev, &(comm_config){.timeout_s = 8}, &w->comm));
+    const comm_config cc = target_comm(8);
+    TRY(comm_open(w->dev, &cc, &w->comm));
     TRY(gpt2_create(&SMALL, &w->m));
     TRY(corpus_synthetic(SEED, 4096, SMALL.vocab_size, &w->data));
     run_context run = {.m = &w->m,

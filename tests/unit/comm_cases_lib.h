@@ -4,6 +4,7 @@
  * Every rank has other data. Sizes: none, one, fewer than ranks, not divisible, some thousands. */
 #pragma once
 #include "common/comm/comm_impl.h"
+#include "common/ops/backend.h"
 
 /* One run of the program. */
 typedef struct comm_fixture {
@@ -11,6 +12,7 @@ typedef struct comm_fixture {
     comm *c;
     stream *s; /* where collectives run: a worker stream, or the compute stream */
     stream *worker;
+    const sum_kernels *sums; /* that reductions add with */
     int rank, world, n_failed;
     char why[200]; /* first thing that went wrong in the running check */
 } comm_fixture;
@@ -28,7 +30,10 @@ typedef struct comm_fixture {
 
 /* comm_test_open -- device, the group of all ranks, and a worker stream, on which s stands; a
  * failure is printed. debug_fill: see device_config. */
-fsdp_status comm_test_open(comm_fixture *f, const device_backend *backend, bool debug_fill);
+fsdp_status comm_test_open(comm_fixture *f, const device_backend *b, bool debug_fill);
+/* comm_test_open_on -- the same on a backend's device, over its own transport and with its sums, if
+ * it has such. */
+fsdp_status comm_test_open_on(comm_fixture *f, const backend *b);
 /* comm_test_end -- give all back. comm_test_close: that, and print this rank's done-marker; what
  * main returns. */
 void comm_test_end(comm_fixture *f);

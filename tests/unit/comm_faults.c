@@ -3,7 +3,9 @@
  *
  *   mpiexec -n W build/tests/unit/comm_faults CASE [close|abort]     FSDP_COMM=shm|mpi
  *
- * COMM_FAULT_FAKE=1 puts a transport on top that cannot carry hosts' calls. Two good calls, then
+ * COMM_FAULT_MODELS=1 gives rank 1 another GPU, on cuda-sim.
+ * FSDP_DEVICE names another device, whose own transport moves the data then. COMM_FAULT_FAKE=1
+ * puts a transport on top that cannot carry hosts' calls. Two good calls, then
  * the case, in which the last rank differs from the others. Every rank that lives prints "SAW rank
  * r STATUS words" for the case, "NEXT rank r STATUS" for a call after it, and a DONE line with the
  * seconds that comm_close took. A rank that saw no error keeps calling barriers until it does, as a
@@ -11,6 +13,7 @@
 #include "tests/unit/comm_apart_lib.h"
 #include "tests/unit/comm_fake_lib.h"
 #include "tests/unit/slices.h"
+#include "tests/unit/target_lib.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -27,6 +30,7 @@ typedef struct fixture {
     device *dev;
     comm *c;
     stream *s;
+    const sum_kernels *sums;
     int rank, world;
     bool odd_one;       /* the last rank */
     float *send, *recv; /* [(ELEMS + 1) * MAX_RANKS] on the device */
@@ -62,7 +66,7 @@ static fsdp_status gather(fixture *f, const char *label, dtype t, size_t elems)
 static fsdp_status scatter(fixture *f, const char *label, const size_t *lengths)
 {
     grad_acc acc;
-    grad_acc_init(&acc, GRAD_ACC_FAST, &no_sums, lengths[f->rank], MEM_GRADS_SHARD, "sum");
+    grad_acc_init(&acc, GRAD_ACC_FAST, f->sums, lengths[f->rank], MEM_GRADS_SHARD, "sum");
     fsdp_status status =
         comm_reduce_scatterv(f->c, f->s, label, f->send,
                              slices_of(lengths, f->world, (comm_slice[MAX_RANKS]){{0}}), &acc, 0);
@@ -194,6 +198,24 @@ static fsdp_status in_half(fixture *f, bool others_call)
     return status;
 }
 
+/* Calls of two groups, which the last rank issues the other way round. */
+static fsdp_status case_crossed(fixture *f)
+{
+    comm *other = NULL;
+    TRY(comm_split(f->c, 0, 0, &other));
+    fsdp_status status = FSDP_OK;
+    for (int i = 0; i < 2 && status == FSDP_OK; i++)
+        status = comm_all_gather(i == (f->odd_one ? 1 : 0) ? f->c : other, f->s, "crossed",
+                                 DTYPE_F32, f->send, f->recv, ELEMS);
+    if (status == FSDP_OK)
+        status = stream_sync(f->s);
+    fsdp_error_info info = *fsdp_error_get();
+    comm_close(other);
+    if (status != FSDP_OK)
+        fsdp_error_set(&info);
+    return status;
+}
+
 /* The others must hear of it too. */
 static fsdp_status case_subgroup(fixture *f)
 {
@@ -217,7 +239,7 @@ static fsdp_status break_stream(void *args, int n_threads)
 static fsdp_status case_stream_failed(fixture *f)
 {
     if (f->odd_one)
-        TRY(stream_launch(f->s, break_stream, NULL, 0));
+        TRY(stream_launch_work(f->s, &(launch_config){.fn = break_stream, .on_host = true}));
     return gather(f, "awaited", DTYPE_F32, ELEMS);
 }
 
@@ -272,7 +294,7 @@ static fsdp_status case_kill_asleep(fixture *f)
 {
     comm *slow = NULL;
     setenv("FSDP_LINK", "1Gbit,100s", 1);
-    TRY(comm_open(f->dev, &(comm_config){.backend = COMM_AUTO}, &slow));
+    TRY(comm_open(f->dev, &(comm_config){.backend = COMM_AUTO, .sums = f->sums}, &slow));
     TRY(comm_all_gather(slow, f->s, "slow", DTYPE_F32, f->send, f->recv, ELEMS));
     usleep(300000);
     if (f->odd_one)
@@ -408,6 +430,7 @@ static const struct {
              {"pairs", case_pairs},
              {"pairs_short", case_pairs_short},
              {"skipped", case_skipped},
+             {"crossed", case_crossed},
              {"subgroup", case_subgroup},
              {"subgroup_awaited", case_subgroup_awaited},
              {"stream_failed", case_stream_failed},
@@ -489,6 +512,16 @@ int main(int argc, char **argv)
     fixture *f = &fx;
     device_config dc = {.backend = comm_test_backend(), .n_threads = 1, .debug_fill = true};
     comm_config cc = {.backend = COMM_AUTO};
+    f->sums = &no_sums;
+    if (getenv("FSDP_DEVICE") != NULL) {
+        const backend *b = target_backend();
+        if (getenv("COMM_FAULT_MODELS") != NULL && comm_launched_rank() == 1)
+            setenv("FSDP_SIM_MODEL", "another GPU", 1);
+        dc.backend = b->device;
+        dc.index = comm_launched_rank() % (b->n_devices() > 0 ? b->n_devices() : 1);
+        cc.native = b->native;
+        cc.sums = f->sums = b->fast()->sums;
+    }
     if (device_open(&dc, &f->dev) != FSDP_OK || comm_open(f->dev, &cc, &f->c) != FSDP_OK ||
         stream_create(f->dev, &(stream_config){.name = "comm"}, &f->s) != FSDP_OK) {
         fsdp_error_print(stderr, 0, 0);

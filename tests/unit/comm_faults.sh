@@ -7,8 +7,9 @@
 #   mpi   ranks started by mpiexec, over MPI
 #   run   ranks started by fsdp_run, in shared memory; the cases that depend on the launcher
 #   staged  as shm, on a device whose memory is not the host's
+#   nccl  started as for shm, over the own transport of FSDP_DEVICE (default cuda-sim); not among the defaults
 #
-# The cases are in parts: disagreements, waits, deaths. The ways go on side by side, each with two of the parts at a
+# The cases are in parts: disagreements, waits, deaths; of nccl also alone. The ways go on side by side, each with two of the parts at a
 # time; PARTS="waits deaths" takes these of one way, one behind the other. Prints one PASS or FAIL line per case; on FAIL
 # the output of the ranks. Exit status 0 iff all pass. COMM_FAULT_RANKS="2 3 4" runs the disagreements on several numbers
 # of ranks (default 3).
@@ -28,6 +29,7 @@ if [ -z "${PARTS:-}" ]; then
     for way in "$@"; do
         first=disagreements then='waits deaths'
         [ "$way" = run ] && first=waits then=deaths
+        [ "$way" = nccl ] && then='waits deaths alone'
         PARTS=$first "$0" "$program" "$way" >"$out/$way-first" 2>&1 &
         children="$children $!"
         PARTS=$then "$0" "$program" "$way" >"$out/$way-then" 2>&1 &
@@ -50,6 +52,14 @@ if [ $way = staged ]; then
     on=shm at=3
     export COMM_TEST_DEVICE=separate
     $program >/dev/null 2>&1 || COMM_TEST_DEVICE=apart # a machine without it
+fi
+if [ $way = nccl ]; then
+    at=3
+    export FSDP_DEVICE="${FSDP_DEVICE:-cuda-sim}"
+    LD_LIBRARY_PATH=$(cd "$BUILD" && pwd) # for the copy of the program
+    export LD_LIBRARY_PATH
+    says=$("$program" 2>&1)
+    [ $? = 77 ] && echo "SKIP $PARTS over nccl: $says" && exit 0
 fi
 log=$(mktemp) || exit 1
 copy=$(mktemp -d)/comm_faults_$$ # its own name, so that left processes can be told
@@ -127,6 +137,7 @@ good_over() {
 }
 
 disagreements() {
+    [ $way = nccl ] && export FSDP_CHECK=1
     for n in ${COMM_FAULT_RANKS:-3}; do
         odd=$((n - 1))
         good="rank [0-9]+ called all-gather #$at 'h.0' of 320 f32"
@@ -145,12 +156,14 @@ disagreements() {
     done
     disagree subgroup 4 "rank 3 called all-gather #1 'half b' of 320 f32"
 
-    # A transport on top whose calls another one runs.
-    export COMM_FAULT_FAKE=1
-    disagree label 3 "rank 2 called all-gather #3 'h.1' of 320 f32"
-    disagree skipped 3 "rank 2 called all-gather #3 'next' of 320 f32"
-    disagree subgroup 4 "rank 3 called all-gather #1 'half b' of 320 f32"
-    unset COMM_FAULT_FAKE
+    # A transport on top whose calls another one runs; it hands the host what it gets.
+    if [ $way != nccl ]; then
+        export COMM_FAULT_FAKE=1
+        disagree label 3 "rank 2 called all-gather #3 'h.1' of 320 f32"
+        disagree skipped 3 "rank 2 called all-gather #3 'next' of 320 f32"
+        disagree subgroup 4 "rank 3 called all-gather #1 'half b' of 320 f32"
+        unset COMM_FAULT_FAKE
+    fi
 
     # A simulated network on top.
     export FSDP_LINK=1Gbit,100us
@@ -169,6 +182,11 @@ disagreements() {
     done
 }
 
+# Rank $1, in the words of those who wait for it.
+missing() {
+    [ $way = nccl ] && echo 'unknown to NCCL' || echo "$1"
+}
+
 waits() {
     # A rank does not come: all report their last calls, the waiting one names it.
     limit=2
@@ -177,7 +195,7 @@ waits() {
         launch $n timeout 25
         [ $seconds -ge 2 ] && [ $seconds -le 12 ] || complain "wrong time"
         expect $((n - 1)) '^SAW rank [0-9]+ FSDP_ETIMEOUT'
-        expect 1 "waited 2.0 s in all-gather #$at 'awaited' of 320 f32; missing data of ranks: $((n - 1))\$"
+        expect 1 "waited 2.0 s in all-gather #$at 'awaited' of 320 f32; missing data of ranks: $(missing $((n - 1)))\$"
         expect $n '^\[rank [0-9]+\] last calls, oldest first:'
         expect $n "all-gather #$((at - 1)) 'warm up' of 320 f32 +$n ranks  done"
         expect 1 "all-gather #$at 'awaited' of 320 f32 +$n ranks  (running|failed)"
@@ -192,7 +210,7 @@ waits() {
     launch 3 stopped 25
     [ $seconds -ge 2 ] && [ $seconds -le 12 ] || complain "wrong time"
     expect 2 '^SAW rank [01] FSDP_ETIMEOUT'
-    expect 1 "waited 2.0 s in all-gather #$at 'awaited' of 320 f32; missing data of ranks: 2\$"
+    expect 1 "waited 2.0 s in all-gather #$at 'awaited' of 320 f32; missing data of ranks: $(missing 2)\$"
     verdict
     limit=
 
@@ -217,6 +235,60 @@ waits() {
         verdict
     fi
     limit=
+}
+
+# Over nccl: what NCCL itself says nothing of, and ranks that it cannot serve.
+alone() {
+    [ $way = nccl ] || return
+    # Nobody compares calls: they end by the limit, and the reports tell them apart.
+    limit=2
+    export FSDP_SIM_HANGS=1
+    for case in op root; do
+        name="$case n=3, not compared" bad=0
+        launch 3 $case 25
+        expect 3 '^SAW rank [0-9]+ FSDP_ETIMEOUT'
+        expect 1 'waited 2.0 s in (all-gather|reduce-scatter|broadcast) #3'
+        expect 3 '^\[rank [0-9]+\] last calls, oldest first:'
+        [ $case = root ] || expect 2 "all-gather #3 'h.0' of 320 f32 +3 ranks  (running|failed)"
+        [ $case = root ] || expect 1 "reduce-scatter #3 'h.1' of 960 f32 +3 ranks  (running|failed)"
+        [ $case != root ] || expect 1 "broadcast #3 'step' of 7 f32 from root 1 +3 ranks  (running|failed)"
+        [ $case != root ] || expect 1 "broadcast #3 'step' of 7 f32 from root 0 +3 ranks  (running|failed)"
+        expect 3 '^DONE rank [0-9]+/3 closed in [0-4]\.'
+        verdict
+    done
+    limit=5
+    name="crossed n=3, not compared" bad=0
+    launch 3 crossed 40
+    expect 3 '^SAW rank [0-9]+ FSDP_ETIMEOUT'
+    expect 1 'a circle of processes, each of which waits for the next'
+    expect 3 '^DONE'
+    verdict
+    unset FSDP_SIM_HANGS
+    limit=
+
+    export FSDP_SIM_GPUS=2
+    name="3 ranks on 2 GPUs" bad=0
+    launch 3 good 20
+    [ $rc != 0 ] || complain "went on all the same"
+    expect 3 'comm_open: ranks 0 and 2 share GPU 0 of this host; NCCL needs one for each'
+    verdict
+    name="3 ranks on 2 GPUs, --comm shm" bad=0 on=shm
+    launch 3 good 20
+    on=
+    good_over "$name" 'shm\+staged' 0
+    unset FSDP_SIM_GPUS
+
+    export COMM_FAULT_MODELS=1
+    name="GPUs of two models n=3" bad=0
+    launch 3 good 20
+    [ $rc != 0 ] || complain "went on all the same"
+    expect 3 'GPUs differ: rank 0 has CUDA stand-in, rank 1 has another GPU'
+    verdict
+    name="GPUs of two models, FSDP_MIXED_GPUS=1" bad=0
+    export FSDP_MIXED_GPUS=1
+    launch 3 good 20
+    good_over "$name" nccl 0
+    unset FSDP_MIXED_GPUS COMM_FAULT_MODELS
 }
 
 deaths() {
@@ -253,6 +325,7 @@ deaths() {
     launch 3 good 20
     case $way in
     mpi) good_over good mpi 0 ;;
+    nccl) good_over good nccl 0 ;;
     staged) good_over good 'shm\+staged' 0 ;;
     *) good_over good shm 0 ;;
     esac

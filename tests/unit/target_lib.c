@@ -19,8 +19,8 @@ const backend *target_backend(void)
     exit(status == FSDP_ESKIP ? 77 : 2);
 }
 
-comm_config target_comm(void)
+comm_config target_comm(double timeout_s)
 {
     const backend *b = target_backend();
-    return (comm_config){.sums = b->portable()->sums, .native = b->native};
+    return (comm_config){.timeout_s = timeout_s, .sums = b->portable()->sums, .native = b->native};
 }

@@ -1,10 +1,11 @@
 /* test_cuda_fast.c -- the fast table of the target (FSDP_DEVICE) against sums in double.
  *
  * Bounds are derived. A sum of n products, in any order, is off by at most
- *     gamma(n) * sum of |products|,  gamma(n) = n u / (1 - n u)            [Higham 2002, §3.1]
- * where u is 2^-23: matrix instructions may cut an addition off instead of rounding it. A result
- * that is stored in bf16 is rounded once more, by 2^-8 of its size; so is, where ops.h allows it,
- * a probability or the gradient of a score before it is multiplied. */
+ *     gamma(n) * sum of |products|,  gamma(n) = n u / (1 - n u)
+ * (N. Higham, "Accuracy and Stability of Numerical Algorithms", 3.1), where u is 2^-23: matrix
+ * instructions may cut an addition off instead of rounding it. A result that is stored in bf16 is
+ * rounded once more, by 2^-8 of its size; so is, where ops.h allows it, a probability or the
+ * gradient of a score before it is multiplied. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,24 +43,32 @@ enum { MAX_ARRAYS = 16 };
 static array *live[MAX_ARRAYS];
 static int n_live;
 
-/* elems normal values times std, as `type` holds them; std NAN: what must be overwritten. */
+/* The device gets a->x, which becomes what the type holds of it. */
+static void array_put(array *a)
+{
+    float *f32 = calloc(a->elems + 1, sizeof *f32);
+    uint16_t *bf16 = calloc(a->elems + 1, sizeof *bf16);
+    for (size_t i = 0; i < a->elems; i++) {
+        bf16[i] = bf16_from_f32(f32[i] = (float)a->x[i]);
+        a->x[i] = (double)(a->type == DTYPE_BF16 ? f32_from_bf16(bf16[i]) : f32[i]);
+    }
+    OK(device_upload(s, a->ptr, a->type == DTYPE_BF16 ? (void *)bf16 : (void *)f32,
+                     a->elems * dtype_bytes(a->type)));
+    free(f32), free(bf16);
+}
+
+/* elems normal values times std; std NAN: what must be overwritten. */
 static array *array_new(double std, size_t elems, dtype type)
 {
     array *a = malloc(sizeof *a);
-    float *f32 = calloc(elems + 1, sizeof *f32);
-    uint16_t *bf16 = calloc(elems + 1, sizeof *bf16);
+    float *values = calloc(elems + 1, sizeof *values);
     *a = (array){NULL, calloc(elems + 1, sizeof(double)), elems, type};
-    ops_test_fill((uint64_t)(n_live + 1), 1.0f, f32, elems);
-    for (size_t i = 0; i < elems; i++) {
-        bf16[i] = bf16_from_f32(f32[i] *= (float)std);
-        if (type == DTYPE_BF16)
-            f32[i] = f32_from_bf16(bf16[i]);
-        a->x[i] = (double)f32[i];
-    }
+    ops_test_fill((uint64_t)(n_live + 1), 1.0f, values, elems);
+    for (size_t i = 0; i < elems; i++)
+        a->x[i] = (double)values[i] * std;
+    free(values);
     OK(device_alloc(s, MEM_OTHER, elems * dtype_bytes(type), "array", &a->ptr));
-    OK(device_upload(s, a->ptr, type == DTYPE_BF16 ? (void *)bf16 : (void *)f32,
-                     elems * dtype_bytes(type)));
-    free(f32), free(bf16);
+    array_put(a);
     assert_true(n_live < MAX_ARRAYS);
     return live[n_live++] = a;
 }
@@ -538,6 +547,354 @@ static void test_cross_entropy(void **state)
         check_cross_entropy(SIZES[i / 6], TYPES[i % 2], i % 3 == 0, i % 3 != 1);
 }
 
+/* The call, or the wait for it, says which number. An error stays with its device, so this has one
+ * of its own. */
+static void test_targets_outside(void **state)
+{
+    (void)state;
+    static const int32_t TARGETS[][3] = {{0, 5, 4}, {0, 1, -1}};
+    static const char *const SAYS[] = {"target 5 in row 1, expected 0 ... 4",
+                                       "target -1 in row 2, expected 0 ... 4"};
+    const float logits[15] = {0};
+    for (int i = 0; i < 2; i++) {
+        device *d = NULL;
+        struct {
+            float loss, logits[15];
+            int32_t targets[3];
+        } * x;
+        OK(device_open(&(device_config){.backend = target->device, .n_threads = 1}, &d));
+        stream *own = device_compute_stream(d);
+        OK(device_alloc(own, MEM_OTHER, sizeof *x, "loss", (void **)&x));
+        OK(device_upload(own, x->logits, logits, sizeof logits));
+        OK(device_upload(own, x->targets, TARGETS[i], sizeof TARGETS[i]));
+        fsdp_status status =
+            target->fast()->cross_entropy(own, &(cross_entropy_args){.loss = &x->loss,
+                                                                     .logits = x->logits,
+                                                                     .targets = x->targets,
+                                                                     .rows = 3,
+                                                                     .vocab = 5});
+        if (status == FSDP_OK)
+            status = stream_sync(own);
+        assert_int_equal(status, FSDP_EINVAL);
+        assert_says(SAYS[i]);
+        device_free(own, x);
+        device_close(d);
+    }
+}
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+typedef struct attention_case {
+    size_t batch, seq_len, n_head, n_kv_head, head_dim, extra; /* extra: of each stride */
+    dtype type;
+} attention_case;
+
+/* Queries, keys and values in arrays of their own. */
+typedef struct attention_arrays {
+    attention_shape shape;
+    array *q, *k, *v, *out, *lse;
+} attention_arrays;
+
+static attention_arrays attention_arrays_new(const attention_case *c)
+{
+    const size_t q_width = c->n_head * c->head_dim, kv_width = c->n_kv_head * c->head_dim;
+    const size_t rows = c->batch * c->seq_len;
+    attention_arrays x = {.shape = {.q_stride = q_width + c->extra,
+                                    .k_stride = kv_width + 2 * c->extra,
+                                    .v_stride = kv_width + c->extra,
+                                    .batch = c->batch,
+                                    .seq_len = c->seq_len,
+                                    .n_head = c->n_head,
+                                    .n_kv_head = c->n_kv_head,
+                                    .head_dim = c->head_dim,
+                                    .scale = (float)(1 / sqrt((double)c->head_dim)),
+                                    .type = c->type}};
+    x.q = array_new(2, rows * x.shape.q_stride, c->type);
+    x.k = array_new(1, rows * x.shape.k_stride, c->type);
+    x.v = array_new(1, rows * x.shape.v_stride, c->type);
+    x.out = array_new((double)NAN, rows * q_width, c->type);
+    x.lse = array_new((double)NAN, rows * c->n_head, DTYPE_F32);
+    return x;
+}
+
+/* Where the elements of row t of head h of sequence b begin. */
+static size_t head_at(const attention_shape *x, size_t stride, size_t b, size_t t, size_t h)
+{
+    return (b * x->seq_len + t) * stride + h * x->head_dim;
+}
+
+static double dot(const double *a, const double *b, size_t n, double *size)
+{
+    double sum = 0;
+    *size = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += a[i] * b[i];
+        *size += fabs(a[i] * b[i]);
+    }
+    return sum;
+}
+
+/* A row of probabilities: key 0 ... query. */
+typedef struct softmax_row {
+    expected p[256]; /* relative errors */
+    expected lse;
+} softmax_row;
+
+/* A score is a sum of D products and scaled; a probability is off by twice what the worst score is
+ * (in numerator and denominator), by the sum's gamma(T), and by 4 u for each of up to T/8 + 1
+ * maxima that the running softmax passes. */
+static void softmax_of(const attention_arrays *a, size_t b, size_t h, size_t query,
+                       softmax_row *out)
+{
+    const attention_shape *x = &a->shape;
+    const double *q = a->q->x + head_at(x, x->q_stride, b, query, h);
+    const size_t kv = h / (x->n_head / x->n_kv_head);
+    double score[256], top = -INFINITY, sum = 0, worst = 0;
+    for (size_t key = 0; key <= query; key++) {
+        double size;
+        const double *k = a->k->x + head_at(x, x->k_stride, b, key, kv);
+        score[key] = (double)x->scale * dot(q, k, x->head_dim, &size);
+        worst = fmax(worst, gamma_of(x->head_dim + 2) * (double)x->scale * size);
+        top = fmax(top, score[key]);
+    }
+    for (size_t key = 0; key <= query; key++)
+        sum += exp(score[key] - top);
+    const double of_sum = worst + gamma_of(query + 1) + UNIT * 4 * (double)(query / 8 + 16);
+    for (size_t key = 0; key <= query; key++)
+        out->p[key] = (expected){exp(score[key] - top) / sum,
+                                 worst + of_sum + 2 * UNIT * fabs(score[key] - top)};
+    out->lse = (expected){top + log(sum), of_sum + worst + 4 * UNIT * (fabs(top) + fabs(log(sum)))};
+}
+
+static void expect_attention(const attention_arrays *a, expected *out, expected *lse)
+{
+    const attention_shape *x = &a->shape;
+    const size_t width = x->n_head * x->head_dim, T = x->seq_len;
+    for (size_t i = 0; i < x->batch * x->n_head * T; i++) {
+        const size_t query = i % T, h = i / T % x->n_head, b = i / T / x->n_head;
+        softmax_row row;
+        softmax_of(a, b, h, query, &row);
+        lse[i] = row.lse;
+        for (size_t d = 0; d < x->head_dim; d++) {
+            expected *o = &out[head_at(x, width, b, query, h) + d];
+            for (size_t key = 0; key <= query; key++) {
+                const size_t kv = h / (x->n_head / x->n_kv_head);
+                const double v = a->v->x[head_at(x, x->v_stride, b, key, kv) + d];
+                const double term = row.p[key].value * v;
+                o->value += term;
+                o->error += fabs(term) * (row.p[key].error + gamma_of(query + 3) +
+                                          (x->type == DTYPE_BF16 ? 0x1p-8 : 0));
+            }
+        }
+    }
+}
+
+static void run_attention(const attention_arrays *a)
+{
+    OK(target->fast()->attention(s, &(attention_args){.out = a->out->ptr,
+                                                      .lse = a->lse->ptr,
+                                                      .q = a->q->ptr,
+                                                      .k = a->k->ptr,
+                                                      .v = a->v->ptr,
+                                                      .shape = a->shape}));
+}
+
+static void check_attention(const attention_case *c)
+{
+    char what[128];
+    const attention_arrays a = attention_arrays_new(c);
+    expected *out = expected_new(a.out->elems), *lse = expected_new(a.lse->elems);
+    snprintf(what, sizeof what, "attention of %zu x %zu, %zu heads of %zu in %s", c->batch,
+             c->seq_len, c->n_head, c->head_dim, dtype_name(c->type));
+    expect_attention(&a, out, lse);
+    run_attention(&a);
+    expect_near(a.out, out, what);
+    expect_near(a.lse, lse, "lse");
+    arrays_free();
+}
+
+/* Every width of the kernels' tables and beyond them, edges of tiles, groups of heads, strides that
+ * are no whole 16 bytes. */
+static const attention_case ATTENTION[] = {{1, 1, 1, 1, 8, 0, 0},    {2, 15, 2, 2, 16, 8, 0},
+                                           {1, 64, 2, 1, 32, 0, 0},  {1, 65, 4, 2, 64, 16, 0},
+                                           {2, 130, 2, 1, 64, 0, 0}, {1, 65, 1, 1, 80, 0, 0},
+                                           {1, 33, 2, 2, 128, 0, 0}, {1, 130, 1, 1, 128, 8, 0},
+                                           {2, 17, 3, 1, 5, 1, 0},   {1, 70, 1, 1, 100, 3, 0}};
+enum { N_ATTENTION = sizeof ATTENTION / sizeof *ATTENTION };
+
+static void each_attention_case(void (*check)(const attention_case *c))
+{
+    for (size_t i = 0; i < 2 * N_ATTENTION; i++) {
+        attention_case c = ATTENTION[i / 2];
+        c.type = TYPES[i % 2];
+        check(&c);
+    }
+    check(&(attention_case){1, 50, 2, 1, 200, 0, DTYPE_BF16});
+    check(&(attention_case){1, 20, 2, 1, 136, 0, DTYPE_F32});
+    check(&(attention_case){1, 20, 1, 1, 272, 0, DTYPE_BF16});
+}
+
+static void test_attention(void **state)
+{
+    (void)state;
+    each_attention_case(check_attention);
+}
+
+/* ---- attention_backward ---------------------------------------------------------------------- */
+
+/* The arrays of a backward call, and what its outputs should be. */
+typedef struct backward_arrays {
+    attention_arrays forward;
+    array *d_out, *d_q, *d_k, *d_v;
+    expected *want_q, *want_k, *want_v;
+} backward_arrays;
+
+/* term, which is off by `error` and may be rounded to bf16 before, times factor, in a sum of n. */
+static void add_term(expected *to, expected term, double factor, size_t n, dtype type)
+{
+    to->value += term.value * factor;
+    to->error +=
+        fabs(factor) * (term.error + (gamma_of(n + 2) + (type == DTYPE_BF16 ? 0x1p-8 : 0)) *
+                                         (fabs(term.value) + term.error));
+}
+
+/* One query and one key of a head. p is off relatively by the score's error and 2 ulp of the
+ * exponential; d_s by that, by the two sums over D in it, and four roundings. */
+static void expect_pair(backward_arrays *a, const size_t at[4], size_t query, size_t key)
+{
+    const attention_arrays *f = &a->forward;
+    const attention_shape *x = &f->shape;
+    const size_t D = x->head_dim, b = at[0], h = at[1], kv = at[2], n = at[3];
+    const size_t q = head_at(x, x->q_stride, b, query, h), k = head_at(x, x->k_stride, b, key, kv);
+    const size_t v = head_at(x, x->v_stride, b, key, kv);
+    const size_t o = head_at(x, x->n_head * D, b, query, h);
+    const double scale = (double)x->scale;
+    double score_size, d_p_size, delta_size;
+    const double shift = scale * dot(f->q->x + q, f->k->x + k, D, &score_size) -
+                         f->lse->x[(b * x->n_head + h) * x->seq_len + query];
+    const double d_p = dot(a->d_out->x + o, f->v->x + v, D, &d_p_size);
+    const double delta = dot(a->d_out->x + o, f->out->x + o, D, &delta_size);
+    const double off = gamma_of(D + 2) * scale * score_size + UNIT * (2 * fabs(shift) + 8);
+    const expected p = {exp(shift), exp(shift) * off};
+    const double d_size = gamma_of(D + 2) * (d_p_size + delta_size);
+    const expected d_s = {p.value * (d_p - delta) * scale,
+                          p.value * scale *
+                              (off * fabs(d_p - delta) + d_size + 4 * UNIT * fabs(d_p - delta))};
+    for (size_t d = 0; d < D; d++) {
+        add_term(&a->want_q[q + d], d_s, f->k->x[k + d], n, x->type);
+        add_term(&a->want_k[k + d], d_s, f->q->x[q + d], n, x->type);
+        add_term(&a->want_v[v + d], p, a->d_out->x[o + d], n, x->type);
+    }
+}
+
+/* What lies between rows, and that a call leaves alone, is as it was. */
+static expected *untouched(const array *a)
+{
+    expected *want = expected_new(a->elems);
+    for (size_t i = 0; i < a->elems; i++)
+        want[i].value = a->x[i];
+    return want;
+}
+
+static backward_arrays backward_arrays_new(const attention_case *c)
+{
+    backward_arrays a = {.forward = attention_arrays_new(c)};
+    attention_arrays *f = &a.forward;
+    const attention_shape *x = &f->shape;
+    expected *out = expected_new(f->out->elems), *lse = expected_new(f->lse->elems);
+    expect_attention(f, out, lse);
+    for (size_t i = 0; i < f->out->elems; i++)
+        f->out->x[i] = out[i].value;
+    for (size_t i = 0; i < f->lse->elems; i++)
+        f->lse->x[i] = lse[i].value;
+    free(out), free(lse);
+    array_put(f->out);
+    array_put(f->lse);
+    a.d_out = array_new(1, f->out->elems, c->type);
+    a.d_q = array_new(1, f->q->elems, c->type);
+    a.d_k = array_new(1, f->k->elems, c->type);
+    a.d_v = array_new(1, f->v->elems, c->type);
+    a.want_q = untouched(a.d_q), a.want_k = untouched(a.d_k), a.want_v = untouched(a.d_v);
+    for (size_t row = 0; row < x->batch * x->seq_len; row++) {
+        memset(a.want_q + row * x->q_stride, 0, x->n_head * x->head_dim * sizeof(expected));
+        memset(a.want_k + row * x->k_stride, 0, x->n_kv_head * x->head_dim * sizeof(expected));
+        memset(a.want_v + row * x->v_stride, 0, x->n_kv_head * x->head_dim * sizeof(expected));
+    }
+    return a;
+}
+
+static void run_attention_backward(const backward_arrays *a)
+{
+    const attention_arrays *f = &a->forward;
+    OK(target->fast()->attention_backward(s, &(attention_backward_args){.d_q = a->d_q->ptr,
+                                                                        .d_k = a->d_k->ptr,
+                                                                        .d_v = a->d_v->ptr,
+                                                                        .d_out = a->d_out->ptr,
+                                                                        .out = f->out->ptr,
+                                                                        .q = f->q->ptr,
+                                                                        .k = f->k->ptr,
+                                                                        .v = f->v->ptr,
+                                                                        .lse = f->lse->ptr,
+                                                                        .shape = f->shape}));
+}
+
+static void check_attention_backward(const attention_case *c)
+{
+    char what[128];
+    backward_arrays a = backward_arrays_new(c);
+    const size_t T = c->seq_len, group = c->n_head / c->n_kv_head;
+    for (size_t i = 0; i < c->batch * c->n_head * T * T; i++) {
+        const size_t key = i % T, query = i / T % T, h = i / T / T % c->n_head;
+        if (key <= query)
+            expect_pair(&a, (size_t[]){i / T / T / c->n_head, h, h / group, T * group}, query, key);
+    }
+    snprintf(what, sizeof what, "attention_backward of %zu x %zu, %zu heads of %zu in %s", c->batch,
+             c->seq_len, c->n_head, c->head_dim, dtype_name(c->type));
+    run_attention_backward(&a);
+    expect_near(a.d_q, a.want_q, what);
+    expect_near(a.d_k, a.want_k, what);
+    expect_near(a.d_v, a.want_v, what);
+    arrays_free();
+}
+
+static void test_attention_backward(void **state)
+{
+    (void)state;
+    each_attention_case(check_attention_backward);
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+/* A second call gives the bits of the first. */
+static void test_same_bits_twice(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < 2; t++) {
+        const attention_case c = {1, 130, 4, 2, 64, 0, TYPES[t]};
+        const backward_arrays a = backward_arrays_new(&c);
+        const array *written[] = {a.forward.out, a.forward.lse, a.d_q, a.d_k, a.d_v};
+        void *first[5];
+        for (int again = 0; again < 2; again++) {
+            run_attention_backward(&a);
+            run_attention(&a.forward);
+            for (int i = 0; i < 5; i++) {
+                void *now = stored_of(written[i]);
+                if (again) {
+                    assert_memory_equal(now, first[i],
+                                        written[i]->elems * dtype_bytes(written[i]->type));
+                    free(first[i]), free(now);
+                } else {
+                    first[i] = now;
+                }
+            }
+            array_put(a.forward.out); /* what backward reads */
+            array_put(a.forward.lse);
+        }
+        free(a.want_q), free(a.want_k), free(a.want_v);
+        arrays_free();
+    }
+}
+
 /* Nothing that the table takes for itself is left. */
 static int teardown(void **state)
 {
@@ -564,6 +921,10 @@ int main(void)
         cmocka_unit_test_teardown(test_layernorm_backward, teardown),
         cmocka_unit_test_teardown(test_no_rows, teardown),
         cmocka_unit_test_teardown(test_cross_entropy, teardown),
+        cmocka_unit_test_teardown(test_targets_outside, teardown),
+        cmocka_unit_test_teardown(test_attention, teardown),
+        cmocka_unit_test_teardown(test_attention_backward, teardown),
+        cmocka_unit_test_teardown(test_same_bits_twice, teardown),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     device_close(dev);

@@ -68,8 +68,7 @@ static void compare(const void *on_target, const void *on_cpu, size_t bytes, con
     free(expected);
 }
 
-/* ---- sums of vectors --------------------------------------------------------------------------
- */
+/* ---- sums of vectors ------------------------------------------------------------------------- */
 
 enum { MOST_INPUTS = 9, MOST_STEPS = 5 };
 
@@ -188,8 +187,7 @@ static void test_root(void **state)
         }
 }
 
-/* ---- operations -------------------------------------------------------------------------------
- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 static void test_catalogue(void **state)
 {
@@ -205,12 +203,333 @@ static void test_catalogue(void **state)
     }
 }
 
+/* The arrays of one call on one side. */
+typedef struct arrays {
+    const side *x;
+    void *ptr[12];
+    size_t bytes[12];
+    int n;
+} arrays;
+
+static void *put(arrays *a, const void *host, size_t bytes)
+{
+    a->bytes[a->n] = bytes;
+    return a->ptr[a->n++] = copy_to(a->x, host, bytes);
+}
+
+/* Normal values times std, stored as t; each array has others. */
+static void *values(arrays *a, size_t elems, float std, dtype t)
+{
+    float *vec = normals(77 + (uint64_t)a->n, std, elems);
+    uint16_t *rounded = malloc((elems + 1) * sizeof *rounded);
+    for (size_t i = 0; i < elems; i++)
+        rounded[i] = bf16_from_f32(vec[i]);
+    void *there = put(a, t == DTYPE_F32 ? (void *)vec : rounded, elems * dtype_bytes(t));
+    free(rounded);
+    free(vec);
+    return there;
+}
+
+/* Numbers below n; the first are all equal. */
+static int32_t *numbers(arrays *a, size_t elems, int32_t n)
+{
+    int32_t *x = malloc((elems + 1) * sizeof *x);
+    for (size_t i = 0; i < elems; i++)
+        x[i] = i < 40 ? 0 : (int32_t)(i * i % 31) % n;
+    void *there = put(a, x, elems * sizeof *x);
+    free(x);
+    return there;
+}
+
+typedef void (*call_fn)(arrays *a, dtype type, int variant);
+
+/* One call on both sides, in fp32 and in bf16: then all of their arrays are the same. */
+static void both(const char *what, call_fn call, int n_variants)
+{
+    for (int v = 0; v < 2 * n_variants; v++) {
+        const dtype type = v % 2 ? DTYPE_BF16 : DTYPE_F32;
+        arrays got = {.x = &target}, expected = {.x = &cpu};
+        char name[96];
+        call(&got, type, v / 2);
+        call(&expected, type, v / 2);
+        assert_int_equal(got.n, expected.n);
+        for (int i = 0; i < got.n; i++) {
+            snprintf(name, sizeof name, "%s, %s, variant %d, array %d", what, dtype_name(type),
+                     v / 2, i);
+            compare(got.ptr[i], expected.ptr[i], got.bytes[i], name);
+            device_free(target.s, got.ptr[i]);
+            device_free(cpu.s, expected.ptr[i]);
+        }
+    }
+}
+
+static void call_matmul(arrays *a, dtype type, int v)
+{
+    static const size_t SIZES[][3] = {{64, 64, 16}, {65, 130, 33}, {1, 3, 100}, {70, 5, 0}};
+    const size_t m = SIZES[v / 8][0], n = SIZES[v / 8][1], k = SIZES[v / 8][2];
+    const bool aliased = v % 8 == 4 && type == DTYPE_F32, adds = v % 8 == 5;
+    matmul_args x = {.m = m, .n = n, .k = k, .type = type, .accumulate = adds};
+    x.out_type = adds || v % 8 == 6 ? DTYPE_F32 : type;
+    x.trans_a = v % 2, x.trans_b = v / 2 % 2;
+    x.out = values(a, m * n, 1.0f, x.out_type);
+    x.a = values(a, m * k, 1.0f, type), x.b = values(a, k * n, 1.0f, type);
+    x.bias = adds || v % 8 == 0 ? NULL : values(a, n, 1.0f, type);
+    x.residual = adds || v % 8 == 1 ? NULL : aliased ? x.out : values(a, m * n, 1.0f, type);
+    OK(a->x->o->matmul(a->x->s, &x));
+}
+
+static void call_norm(arrays *a, dtype type, int v)
+{
+    const size_t rows = v < 2 ? 100 : v < 4 ? 0 : 1, cols = v % 2 ? 77 : 300;
+    layernorm_args x = {.rows = rows, .cols = cols, .type = type, .eps = 1e-5f};
+    layernorm_backward_args y = {.rows = rows, .cols = cols, .type = type, .overwrite = v != 4};
+    x.out = values(a, rows * cols, 1.0f, type);
+    x.mean = values(a, rows, 1.0f, DTYPE_F32), x.rstd = values(a, rows, 1.0f, DTYPE_F32);
+    x.in = values(a, rows * cols, 100.0f, type), x.gain = values(a, cols, 1.0f, type);
+    x.bias = values(a, cols, 1.0f, type);
+    y.d_in = values(a, rows * cols, 1.0f, type), y.d_out = values(a, rows * cols, 1.0f, type);
+    y.d_gain = values(a, cols, 1.0f, DTYPE_F32), y.d_bias = values(a, cols, 1.0f, DTYPE_F32);
+    y.in = x.in, y.gain = x.gain, y.mean = x.mean, y.rstd = x.rstd;
+    y.d_residual = v == 0 ? x.out : NULL;
+    bias_backward_args z = {values(a, cols, 1.0f, DTYPE_F32), y.d_out, rows, cols, v != 4, type};
+    OK(a->x->o->layernorm(a->x->s, &x));
+    OK(a->x->o->layernorm_backward(a->x->s, &y));
+    OK(a->x->o->bias_backward(a->x->s, &z));
+}
+
+/* Tokens that occur often, in one warp's 32 positions and far apart; more columns than a block has.
+ * More positions than tokens. */
+static void call_embedding(arrays *a, dtype type, int v)
+{
+    const size_t batch = v == 3 ? 0 : 3, seq_len = 41, width = v == 1 ? 515 : 7, vocab = 12;
+    const size_t n = batch * seq_len;
+    embedding_args x = {.batch = batch, .seq_len = seq_len, .width = width, .vocab = vocab};
+    embedding_backward_args y = {.batch = batch, .seq_len = seq_len, .width = width};
+    x.type = y.type = type;
+    x.out = values(a, n * width, 1.0f, type);
+    x.wte = values(a, vocab * width, 1.0f, type);
+    x.wpe = v == 2 ? NULL : values(a, seq_len * width, 1.0f, type);
+    x.tokens = y.tokens = numbers(a, n, 12);
+    y.vocab = vocab, y.positions = 50, y.overwrite = v != 1;
+    y.d_wte = values(a, vocab * width, 1.0f, DTYPE_F32);
+    y.d_wpe = v == 2 ? NULL : values(a, 50 * width, 1.0f, DTYPE_F32);
+    y.d_out = values(a, n * width, 1.0f, type);
+    OK(a->x->o->embedding(a->x->s, &x));
+    OK(a->x->o->embedding_backward(a->x->s, &y));
+}
+
+/* Heads of q, k and v in arrays of their own, with elements between rows that nobody touches. */
+static void call_attention(arrays *a, dtype type, int v)
+{
+    static const size_t SHAPES[][5] = {{2, 130, 6, 2, 20}, {1, 33, 1, 1, 1},   {3, 97, 2, 2, 33},
+                                       {1, 64, 3, 3, 8},   {1, 70, 2, 1, 300}, {1, 193, 4, 1, 64}};
+    const size_t batch = SHAPES[v][0], T = SHAPES[v][1], H = SHAPES[v][2], KV = SHAPES[v][3];
+    const size_t D = SHAPES[v][4], rows = batch * T;
+    const attention_shape shape = {.q_stride = H * D + 1,
+                                   .k_stride = KV * D,
+                                   .v_stride = KV * D + 3,
+                                   .batch = batch,
+                                   .seq_len = T,
+                                   .n_head = H,
+                                   .n_kv_head = KV,
+                                   .head_dim = D,
+                                   .scale = 0.3f,
+                                   .type = type};
+    attention_args x = {.shape = shape};
+    attention_backward_args y = {.shape = shape};
+    x.out = values(a, rows * H * D, 1.0f, type), x.lse = values(a, rows * H, 1.0f, DTYPE_F32);
+    y.q = x.q = values(a, rows * shape.q_stride, 3.0f, type);
+    y.k = x.k = values(a, rows * shape.k_stride, 3.0f, type);
+    y.v = x.v = values(a, rows * shape.v_stride, 1.0f, type);
+    y.d_q = values(a, rows * shape.q_stride, 1.0f, type);
+    y.d_k = values(a, rows * shape.k_stride, 1.0f, type);
+    y.d_v = values(a, rows * shape.v_stride, 1.0f, type);
+    y.d_out = values(a, rows * H * D, 1.0f, type);
+    y.out = x.out, y.lse = x.lse;
+    OK(a->x->o->attention(a->x->s, &x));
+    OK(a->x->o->attention_backward(a->x->s, &y));
+}
+
+static void call_cross_entropy(arrays *a, dtype type, int v)
+{
+    const size_t rows = v == 2 ? 0 : 70, vocab = 131;
+    cross_entropy_args x = {.rows = rows, .vocab = vocab, .type = type};
+    void *logits = values(a, rows * vocab, 5.0f, type);
+    x.loss = values(a, 1, 1.0f, DTYPE_F32);
+    x.logits = logits, x.d_logits = v == 0 ? NULL : logits;
+    x.targets = numbers(a, rows, 31);
+    OK(a->x->o->cross_entropy(a->x->s, &x));
+}
+
+/* `type` is what casts begin with; all numbers of bf16 are among the elements. */
+static void call_elementwise(arrays *a, dtype type, int v)
+{
+    enum { N = 1 << 16 };
+    static uint32_t bits[N];
+    for (uint32_t i = 0; i < N; i++)
+        bits[i] = i << 16 | (i * 40503u & 0xffff);
+    const dtype to = v % 2 ? DTYPE_BF16 : DTYPE_F32, add_to = type;
+    const void *in = put(a, bits, N * dtype_bytes(type));
+    float *x = values(a, N, 1.0f, DTYPE_F32);
+    const float *y = values(a, N, 1.0f, DTYPE_F32), *factor = values(a, 1, 1.0f, DTYPE_F32);
+    OK(a->x->o->cast(a->x->s, &(cast_args){values(a, N, 1.0f, to), in, to, type, N}));
+    OK(a->x->o->add(a->x->s, &(add_args){x, x, v && add_to ? NULL : y, N, add_to}));
+    OK(a->x->o->scale(a->x->s, &(scale_args){x, 0.7f, v ? factor : NULL, N}));
+    OK(a->x->o->sums->round(a->x->s, &(round_args){values(a, N, 1.0f, DTYPE_BF16), x, N}));
+    OK(a->x->o->add(a->x->s, &(add_args){.round_to = add_to}));
+    OK(a->x->o->cast(a->x->s, &(cast_args){.out_type = to}));
+}
+
+static void test_shapes(void **state)
+{
+    (void)state;
+    both("matmul", call_matmul, 32);
+    both("norm", call_norm, 5);
+    both("embedding", call_embedding, 4);
+    both("attention", call_attention, 6);
+    both("cross_entropy", call_cross_entropy, 3);
+    both("elementwise", call_elementwise, 2);
+}
+
+/* ---- exact sums ------------------------------------------------------------------------------ */
+
+/* Elements of any exponent, of the smallest, of the largest; infinities; NaNs. */
+static uint32_t odd_bits(uint64_t *seed, int kind)
+{
+    const uint32_t sign = (uint32_t)draw(seed, 2) << 31, fraction = (uint32_t)draw(seed, 1 << 23);
+    const uint32_t any = (uint32_t)draw(seed, 255), rare = draw(seed, 50) == 0 ? 255 : 100;
+    const uint32_t exponent[] = {any, 0, 254, rare, rare};
+    return sign | exponent[kind] << 23 | (kind == 3 && rare == 255 ? 0 : fraction);
+}
+
+/* The bins say how many infinities and NaNs there were, and hold a sum that has been merged but not
+ * normalised. */
+static void test_sum_squares(void **state)
+{
+    (void)state;
+    static const size_t SIZES[] = {1, 255, 257, 70001};
+    static uint32_t bits[70001];
+    uint64_t seed = 9;
+    const side *sides[] = {&target, &cpu};
+    for (int k = 0; k < 20; k++) {
+        const size_t elems = SIZES[k % 4];
+        rsum before = {{0}}, *sum[2];
+        void *x[2], *norm[2];
+        for (size_t i = 0; i < elems; i++)
+            bits[i] = odd_bits(&seed, k / 4);
+        for (int i = 0; i < RSUM_DIGITS; i++)
+            before.bin[i] = (int64_t)draw(&seed, 1u << 30) << (k % 2 ? 20 : 2);
+        for (int i = 0; i < 2; i++) {
+            const side *on = sides[i];
+            sum[i] = copy_to(on, &before, sizeof before);
+            x[i] = copy_to(on, bits, elems * sizeof *bits);
+            norm[i] = copy_to(on, bits, 2 * sizeof(float));
+            OK(on->o->sum_squares(on->s, &(sum_squares_args){sum[i], x[i], elems}));
+            OK(on->o->clip_coef(on->s, &(clip_coef_args){norm[i], (float *)norm[i] + 1, sum[i],
+                                                         k % 3 ? 1.0f : 0.0f}));
+        }
+        compare(sum[0], sum[1], sizeof before, "bins");
+        if (k / 4 < 4) /* which NaN comes out is not said */
+            compare(norm[0], norm[1], 2 * sizeof(float), "norm, coef");
+        for (int i = 0; i < 2; i++) {
+            device_free(sides[i]->s, sum[i]);
+            device_free(sides[i]->s, x[i]);
+            device_free(sides[i]->s, norm[i]);
+        }
+    }
+}
+
+/* norm and coef of a sum of one square. */
+static void call_clip(arrays *a, dtype type, int v)
+{
+    static const float ROOTS[] = {0.0f, 1e-20f, 4.0f, 3e38f}, MOST[] = {0.0f, 1.0f, 5.0f};
+    rsum sum = {{0}};
+    (void)type;
+    rsum_add_squares(&sum, &ROOTS[v % 4], 1);
+    OK(a->x->o->clip_coef(a->x->s, &(clip_coef_args){values(a, 1, 1.0f, DTYPE_F32),
+                                                     values(a, 1, 1.0f, DTYPE_F32),
+                                                     put(a, &sum, sizeof sum), MOST[v / 4]}));
+}
+
+static void test_clip(void **state)
+{
+    (void)state;
+    both("clip_coef", call_clip, 12);
+}
+
+/* ---- numbers outside the vocabulary ---------------------------------------------------------- */
+
+typedef fsdp_status (*bad_call)(arrays *a, const int32_t *numbers);
+
+static fsdp_status bad_embedding(arrays *a, const int32_t *tokens)
+{
+    return a->x->o->embedding(a->x->s, &(embedding_args){values(a, 6, 1.0f, DTYPE_F32),
+                                                         values(a, 6, 1.0f, DTYPE_F32), NULL,
+                                                         tokens, 1, 3, 2, 3, DTYPE_F32});
+}
+
+static fsdp_status bad_embedding_backward(arrays *a, const int32_t *tokens)
+{
+    return a->x->o->embedding_backward(
+        a->x->s, &(embedding_backward_args){values(a, 6, 1.0f, DTYPE_F32), NULL,
+                                            values(a, 6, 1.0f, DTYPE_F32), tokens, 1, 3, 2, 3, 0,
+                                            false, DTYPE_F32});
+}
+
+static fsdp_status bad_cross_entropy(arrays *a, const int32_t *targets)
+{
+    return a->x->o->cross_entropy(
+        a->x->s, &(cross_entropy_args){values(a, 1, 1.0f, DTYPE_F32), NULL,
+                                       values(a, 9, 1.0f, DTYPE_F32), targets, 3, 3, DTYPE_F32});
+}
+
+/* The words of the first error of this call; by a device of its own, which fails. */
+static void words_of(const backend *b, bad_call call, int32_t bad, bool by_event, char *words)
+{
+    side x = {.o = b->portable()};
+    OK(device_open(&(device_config){.backend = b->device, .n_threads = 1}, &x.d));
+    x.s = device_compute_stream(x.d);
+    arrays a = {.x = &x};
+    event *e = NULL;
+    OK(event_create(x.d, &e));
+    fsdp_status status = call(&a, put(&a, (int32_t[3]){0, 1, bad}, 12));
+    (void)event_record(e, x.s);
+    if (status == FSDP_OK)
+        status = by_event ? event_sync(e) : stream_sync(x.s);
+    assert_int_equal(status, FSDP_EINVAL);
+    snprintf(words, sizeof(fsdp_error_info), "%s / %s", fsdp_error_get()->what,
+             fsdp_error_get()->hint);
+    assert_int_equal(stream_sync(x.s), FSDP_EINVAL); /* it stays */
+    event_free(e);
+    while (a.n > 0)
+        device_free(x.s, a.ptr[--a.n]);
+    device_close(x.d);
+}
+
+static void test_bad_numbers(void **state)
+{
+    (void)state;
+    static const bad_call CALLS[] = {bad_embedding, bad_embedding_backward, bad_cross_entropy};
+    const backend on_cpu = {.device = &device_cpu, .portable = ops_cpu_portable};
+    for (int k = 0; k < 12; k++) {
+        char got[sizeof(fsdp_error_info)], expected[sizeof(fsdp_error_info)];
+        words_of(target_backend(), CALLS[k / 4], k % 2 ? -1 : 3, k & 2, got);
+        words_of(&on_cpu, CALLS[k / 4], k % 2 ? -1 : 3, k & 2, expected);
+        assert_string_equal(got, expected);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_root),
-        cmocka_unit_test(test_catalogue),
+        cmocka_unit_test(test_sums),        cmocka_unit_test(test_root),
+        cmocka_unit_test(test_catalogue),   cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_sum_squares), cmocka_unit_test(test_clip),
+        cmocka_unit_test(test_bad_numbers),
     };
+    if (target_backend()->device == &device_cpu) {
+        printf("SKIP FSDP_DEVICE names no device beside the CPU\n");
+        return 77;
+    }
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -233,5 +233,6 @@ const comm_transport hier_transport = {.name = "shm+mpi",
                                        .broadcast = hier_broadcast,
                                        .reduce_scatter = hier_reduce_scatter,
                                        .failed = hier_failed,
+                                       .fail = mpi_fail, /* which tells shm */
                                        .split = hier_split,
                                        .close = hier_close};

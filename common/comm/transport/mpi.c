@@ -333,6 +333,7 @@ const comm_transport mpi_transport = {.name = "mpi",
                                       .open = mpi_open,
                                       .exchange = mpi_exchange,
                                       .failed = mpi_failed,
+                                      .fail = mpi_fail,
                                       .split = mpi_split,
                                       .close = mpi_close,
                                       .abort = mpi_abort};

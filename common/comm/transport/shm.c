@@ -194,6 +194,11 @@ static void shm_abort(transport_group *group, int exit_code)
     shm_linger();
 }
 
+static void shm_tell(void)
+{
+    (void)shm_fail();
+}
+
 const comm_transport shm_transport = {.name = "shm",
                                       .shares = true,
                                       .carries_host = true,
@@ -202,6 +207,7 @@ const comm_transport shm_transport = {.name = "shm",
                                       .exchange = shm_exchange,
                                       .peer_read = shm_peer_read,
                                       .failed = shm_failed,
+                                      .fail = shm_tell,
                                       .split = shm_split,
                                       .close = shm_close,
                                       .abort = shm_abort};

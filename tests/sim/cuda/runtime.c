@@ -32,6 +32,7 @@ struct CUevent_st {
 };
 
 static device *gpu;
+static int gpu_index;
 static __thread cudaError_t last_error;
 static _Atomic int sticky;
 static pthread_cond_t reached = PTHREAD_COND_INITIALIZER; /* an n_reached has grown */
@@ -225,6 +226,7 @@ cudaError_t cudaSetDevice(int index)
         .backend = &device_separate, .n_threads = 1, .async_compute = true, .debug_fill = true};
     if (index < 0 || index >= n_gpus())
         return sim_fail(cudaErrorInvalidDevice);
+    gpu_index = index;
     if (gpu != NULL)
         return sim_sticky();
     if (comm_schedule_seed != NULL)
@@ -235,6 +237,22 @@ cudaError_t cudaSetDevice(int index)
         status = device_open(&config, &gpu);
     }
     return sim_status(status);
+}
+
+cudaError_t cudaGetDevice(int *index)
+{
+    *index = gpu_index;
+    return cudaSuccess;
+}
+
+/* FSDP_SIM_MODEL: another one than the other ranks have. */
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int index)
+{
+    const char *model = getenv("FSDP_SIM_MODEL");
+    memset(prop, 0, sizeof *prop);
+    snprintf(prop->name, sizeof prop->name, "%s", model != NULL ? model : "CUDA stand-in");
+    snprintf(prop->uuid.bytes, sizeof prop->uuid.bytes, "stand-in %d", index);
+    return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)

@@ -4,7 +4,11 @@
  *   FSDP_SIM_GPUS=n          GPUs of the host (16)
  *   FSDP_SIM_MEMORY_MIB=n    memory of each (65536)
  *   FSDP_SIM_DRIVER=12080    version of the driver (that of the runtime)
- *   FSDP_SIM_FAULT=kernel:n  the n-th launch of that kernel touches memory that is not there */
+ *   FSDP_SIM_FAULT=kernel:n  the n-th launch of that kernel touches memory that is not there
+ *   FSDP_SIM_MODEL=name      of the GPU (CUDA stand-in)
+ *   FSDP_SIM_NCCL=22500      version of NCCL (that of its header)
+ *   FSDP_SIM_HANGS=1         where NCCL would hang the stand-in does, once it has said why; else
+ * the process ends */
 #pragma once
 #include <cuda_runtime_api.h>
 #include <stdbool.h>

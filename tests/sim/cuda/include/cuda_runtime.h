@@ -32,9 +32,13 @@ extern dim3 blockDim, gridDim;
 #define SIM_HERE     __FILE__ ":" SIM_TEXT(__LINE__)
 
 #define __syncthreads() sim_barrier(SIM_HERE)
-#define __syncwarp(...) sim_syncwarp(SIM_HERE, ##__VA_ARGS__)
+#define __syncwarp(...) sim_syncwarp(SIM_HERE, sim_mask(__VA_ARGS__))
 void sim_barrier(const char *place);
-void sim_syncwarp(const char *place, unsigned mask = 0xffffffffu);
+void sim_syncwarp(const char *place, unsigned mask);
+static inline unsigned sim_mask(unsigned mask = 0xffffffffu)
+{
+    return mask;
+}
 
 /* ---- exchanges between the lanes of a warp ---- */
 void sim_exchange(unsigned mask, const void *mine, size_t bytes, void *all, const char *place);
@@ -64,6 +68,8 @@ static inline unsigned sim_ballot(const char *place, unsigned mask, int predicat
     return votes;
 }
 #define __ballot_sync(mask, predicate) sim_ballot(SIM_HERE, mask, predicate)
+
+#include "sim_mma.h"
 
 /* ---- atomics: one thread runs at a time ---- */
 static inline void __threadfence_system(void)

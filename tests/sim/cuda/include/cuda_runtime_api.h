@@ -37,6 +37,15 @@ cudaError_t cudaPeekAtLastError(void);
 /* ---- device ---- */
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int *device);
+typedef struct CUuuid_st {
+    char bytes[16];
+} cudaUUID_t;
+struct cudaDeviceProp {
+    char name[256];
+    cudaUUID_t uuid;
+};
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device);
 cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaRuntimeGetVersion(int *version);
 enum cudaDriverEntryPointQueryResult {

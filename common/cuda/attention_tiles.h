@@ -1,0 +1,221 @@
+/* attention_tiles.h -- tiles of attention in shared memory, and products of them. For kernels'
+ * files.
+ *
+ * A tile is some rows of one head of q, k, v, ... in shared memory, stored as they are: rows of
+ * head_dim elements, filled up with zeros to a multiple of 16, and rows of zeros behind the last of
+ * the sequence. Rows are 16 bytes longer than the widest head, so that the lanes of a product read
+ * from different banks: in bf16 lane (g,t) reads word 4g + t, in fp32 words 4g and 8t.
+ *
+ * A warp multiplies 16 rows of a tile by another tile. What a lane holds of the result is laid out
+ * as the matrix instruction does it (mma.h), whether that computes it (bf16, from sm_80 on) or
+ * fmaf() does (fp32, which rounds no operand, and bf16 on older GPUs). */
+#pragma once
+#include "common/cuda/mma.h"
+#include "common/ops/check_type.h"
+#include "common/cuda/reduce.h"
+#include "common/ops/ops.h"
+#include "common/ops/row_softmax.h"
+
+enum { TILE_BYTES = 48 << 10, PAD_BYTES = 16 };
+/* Heads are at most 256 wide, and 64 queries or keys are treated at a time: so many products of 8
+ * columns. Arrays have that many; those that a kernel does not use take no registers. */
+enum { HEAD_TILES = 32, SCORE_TILES = 8 };
+
+/* tile_memory -- the shared memory of a block: all that a kernel may have without asking. */
+static __device__ inline char *tile_memory(void)
+{
+    __shared__ float4 memory[TILE_BYTES / sizeof(float4)];
+    return (char *)memory;
+}
+
+/* tile_ld -- elements from one row of a tile of `cols` to the next. */
+static __device__ __forceinline__ int tile_ld(int cols, dtype type)
+{
+    return cols + PAD_BYTES / (type == DTYPE_F32 ? 4 : 2);
+}
+
+/* tile_bytes -- of a tile of rows x cols. */
+static __device__ __forceinline__ int tile_bytes(int rows, int cols, dtype type)
+{
+    return rows * tile_ld(cols, type) * (type == DTYPE_F32 ? 4 : 2);
+}
+
+/* Rows of one head of one sequence: row t at x + t * stride elements. */
+typedef struct head_rows {
+    const attention_shape *shape;
+    const void *x;
+    size_t stride;
+} head_rows;
+
+/* head_rows_of -- head h of sequence b of an array with that stride. */
+static __device__ __forceinline__ head_rows head_rows_of(const attention_shape *x,
+                                                         const void *array, size_t stride, size_t b,
+                                                         size_t h)
+{
+    const size_t at = b * x->seq_len * stride + h * x->head_dim;
+    return (head_rows){x, row_at(array, at, x->type), stride};
+}
+
+/* padded_head -- head_dim, filled up to whole products. */
+static __device__ __forceinline__ int padded_head(const attention_shape *x)
+{
+    return (int)((x->head_dim + MMA_DEPTH - 1) / MMA_DEPTH * MMA_DEPTH);
+}
+
+/* A tile to be filled; 16 bytes at a time if `wide`. */
+typedef struct tile_place {
+    char *tile;
+    int ld, n_rows;
+    bool wide;
+} tile_place;
+
+/* tile_load -- rows first, first + 1, ... All threads of the block take part; there is no barrier.
+ */
+static __device__ __forceinline__ void tile_load(tile_place to, head_rows from, size_t first,
+                                                 dtype type)
+{
+    const attention_shape *x = from.shape;
+    const int step = !to.wide ? 1 : type == DTYPE_F32 ? 4 : 8;
+    const int pieces = padded_head(x) / step;
+    for (int i = (int)threadIdx.x; i < to.n_rows * pieces; i += (int)blockDim.x) {
+        const size_t row = i / pieces, col = i % pieces * step;
+        const bool there = first + row < x->seq_len && col < x->head_dim;
+        const void *src = row_at(from.x, (first + row) * from.stride + col, type);
+        void *dst = row_out_at(to.tile, row * to.ld + col, type);
+        if (to.wide)
+            *(float4 *)dst = there ? *(const float4 *)src : float4{0.0f, 0.0f, 0.0f, 0.0f};
+        else
+            row_store(dst, 0, there ? row_load(src, 0, type) : 0.0f, type);
+    }
+}
+
+/* tile_pair -- elements i and i + 1 of a tile of bf16, i even, as a register. */
+static __device__ __forceinline__ uint32_t tile_pair(const char *tile, int i)
+{
+    return *(const uint32_t *)(tile + 2 * i);
+}
+
+/* tile_column_pair -- elements i and i + ld. */
+static __device__ __forceinline__ uint32_t tile_column_pair(const char *tile, int i, int ld)
+{
+    const uint16_t *x = (const uint16_t *)tile + i;
+    return x[0] | (uint32_t)x[ld] << 16;
+}
+
+/* tile_store_pair -- elements i and i + 1 of a tile, i even. */
+static __device__ __forceinline__ void tile_store_pair(char *tile, int i, float x, float y,
+                                                       dtype type)
+{
+    if (type == DTYPE_F32) {
+        ((float *)tile)[i] = x;
+        ((float *)tile)[i + 1] = y;
+    } else {
+        *(uint32_t *)(tile + 2 * i) = bf16_from_f32(x) | (uint32_t)bf16_from_f32(y) << 16;
+    }
+}
+
+/* A product of the first 16 rows of a [16,depth] and b [depth, 8 * used]. Element (k,n) of b stands
+ * at n * ldb + k if it is stored by columns, else at k * ldb + n. */
+typedef struct product {
+    const char *a, *b;
+    int lda, ldb, depth, used;
+    bool b_by_columns;
+} product;
+
+/* warp_product_mma -- warp_product by the matrix instruction. */
+static __device__ __forceinline__ void warp_product_mma(float (*c)[4], int n_tiles, product p)
+{
+    const int lane = (int)(threadIdx.x % WARP_LANES), g = lane / 4, t = lane % 4;
+    for (int k = 0; k < p.depth; k += MMA_DEPTH) {
+        const int at = g * p.lda + k + 2 * t, below = at + 8 * p.lda;
+        const uint32_t left[4] = {tile_pair(p.a, at), tile_pair(p.a, below), tile_pair(p.a, at + 8),
+                                  tile_pair(p.a, below + 8)};
+#pragma unroll
+        for (int n = 0; n < n_tiles; n++) {
+            if (n >= p.used)
+                continue;
+            uint32_t right[2];
+            for (int half = 0; half < 2; half++) {
+                const int row = k + 2 * t + 8 * half, col = MMA_COLS * n + g;
+                right[half] = p.b_by_columns ? tile_pair(p.b, col * p.ldb + row)
+                                             : tile_column_pair(p.b, row * p.ldb + col, p.ldb);
+            }
+            mma_bf16(c[n], left, right);
+        }
+    }
+}
+
+/* warp_product_fma -- warp_product by fused multiply-adds, in order of k. */
+static __device__ __forceinline__ void warp_product_fma(float (*c)[4], int n_tiles, product p,
+                                                        dtype type)
+{
+    const int lane = (int)(threadIdx.x % WARP_LANES), g = lane / 4, t = lane % 4;
+    const int step_k = p.b_by_columns ? 1 : p.ldb, step_n = p.b_by_columns ? p.ldb : 1;
+    for (int k = 0; k < p.depth; k++) {
+        const float upper = row_load(p.a, g * p.lda + k, type);
+        const float lower = row_load(p.a, (g + 8) * p.lda + k, type);
+#pragma unroll
+        for (int n = 0; n < n_tiles; n++) {
+            if (n >= p.used)
+                continue;
+            const int at = k * step_k + (MMA_COLS * n + 2 * t) * step_n;
+            const float x = row_load(p.b, at, type), y = row_load(p.b, at + step_n, type);
+            c[n][0] = fmaf(upper, x, c[n][0]);
+            c[n][1] = fmaf(upper, y, c[n][1]);
+            c[n][2] = fmaf(lower, x, c[n][2]);
+            c[n][3] = fmaf(lower, y, c[n][3]);
+        }
+    }
+}
+
+/* warp_product -- c [16, 8 * n_tiles] += p. n_tiles is a constant, so that c stays in registers;
+ * the depth is a multiple of 16, or in fp32 any. */
+static __device__ __forceinline__ void warp_product(float (*c)[4], int n_tiles, product p,
+                                                    dtype type)
+{
+    if (type == DTYPE_BF16 && HAS_MMA)
+        warp_product_mma(c, n_tiles, p);
+    else
+        warp_product_fma(c, n_tiles, p, type);
+}
+
+/* tiles_clear -- n_tiles tiles of 16 x 8 zeros. */
+static __device__ __forceinline__ void tiles_clear(float (*c)[4], int n_tiles)
+{
+#pragma unroll
+    for (int n = 0; n < n_tiles; n++)
+        c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0.0f;
+}
+
+/* lane_row, lane_col -- where element i of a lane's tile number n stands. */
+static __device__ __forceinline__ int lane_row(int i)
+{
+    return (int)(threadIdx.x % WARP_LANES) / 4 + 8 * (i / 2);
+}
+static __device__ __forceinline__ int lane_col(int n, int i)
+{
+    return MMA_COLS * n + (int)(threadIdx.x % 4) * 2 + i % 2;
+}
+
+/* rows_store -- c, element i of a lane times by[i / 2], becomes rows first ... first + 15. */
+static __device__ __forceinline__ void rows_store(head_rows to, size_t first, float (*c)[4],
+                                                  int n_tiles, const float *by, dtype type)
+{
+#pragma unroll
+    for (int n = 0; n < n_tiles; n++)
+        for (int i = 0; i < 4; i++) {
+            const size_t row = first + lane_row(i), col = lane_col(n, i);
+            if (row < to.shape->seq_len && col < to.shape->head_dim)
+                row_store((void *)to.x, row * to.stride + col, c[n][i] * by[i / 2], type);
+        }
+}
+
+/* all_wide -- whether all rows of all heads of n arrays begin at whole 16 bytes. */
+static inline bool all_wide(const attention_shape *x, const void *const *arrays, int n)
+{
+    const size_t bytes = x->type == DTYPE_F32 ? 4 : 2;
+    size_t bits = (x->q_stride | x->k_stride | x->v_stride | x->head_dim) * bytes;
+    for (int i = 0; i < n; i++)
+        bits |= (size_t)(uintptr_t)arrays[i];
+    return bits % 16 == 0;
+}

@@ -1,0 +1,303 @@
+/* fast_attention_backward.cu -- causal attention by tiles, backward. See attention_tiles.h.
+ *
+ * With delta = d_out . out for each query, which the first kernel makes, and for a query and a key
+ *     p = exp(scale q . k - lse)       d_s = p (d_out . v - delta) scale
+ * the gradients are sums over the other side:
+ *     d_q = sum over keys of d_s k     d_k = sum over queries of d_s q     d_v = ... of p d_out
+ *
+ * One text does the three. A block has 16 rows for each of its warps of one side, its own: queries
+ * for d_q, else keys. They stay in shared memory, while tiles of the other side pass by in order.
+ * A warp's lanes compute p or d_s of its 16 rows and such a tile, put them in shared memory
+ * (rounded, in bf16), and add their product with the tile to their sums. A gradient has one owner
+ * who adds in one order, so there are no atomics and equal arguments give equal bits; the price is
+ * that scores are computed three times.
+ *
+ * A block of keys adds the queries of all heads that share them, head by head.
+ * [Dao 2023 (FlashAttention-2), alg. 2] */
+#include "common/cuda/attention_tiles.h"
+#include "common/cuda/fast_kernels.h"
+#include "common/cuda/kernels.h"
+
+typedef enum gradient { OF_QUERIES, OF_KEYS, OF_VALUES } gradient;
+
+typedef struct backward_call {
+    attention_backward_args args;
+    float *delta; /* [B,n_head,T] */
+    bool wide;
+} backward_call;
+
+/* ---- delta ----------------------------------------------------------------------------------- */
+
+/* A warp takes a row of d_out and out: lanes take elements l, l + 32, ... */
+__global__ void attention_delta_kernel(backward_call call)
+{
+    const attention_shape *x = &call.args.shape;
+    const size_t i = global_thread() / WARP_LANES, T = x->seq_len, D = x->head_dim;
+    if (i >= x->batch * x->n_head * T)
+        return;
+    const size_t t = i % T, h = i / T % x->n_head, b = i / T / x->n_head;
+    const size_t at = ((b * T + t) * x->n_head + h) * D;
+    float sum = 0.0f;
+    for (size_t d = threadIdx.x % WARP_LANES; d < D; d += WARP_LANES)
+        sum = fmaf(row_load(call.args.d_out, at + d, x->type),
+                   row_load(call.args.out, at + d, x->type), sum);
+    sum = warp_sum(sum);
+    if (threadIdx.x % WARP_LANES == 0)
+        call.delta[i] = sum;
+}
+
+/* ---- gradients ------------------------------------------------------------------------------- */
+
+/* Shared memory of a block: its own rows, a tile of the other side, and this warp's parts. */
+typedef struct backward_tiles {
+    tile_place own[2], other[2]; /* q and d_out, or k and v */
+    char *my_own[2], *my_p;
+} backward_tiles;
+
+static __device__ __forceinline__ backward_tiles backward_tiles_of(int head, int warps, int others,
+                                                                   bool wide, dtype type)
+{
+    const int own_bytes = tile_bytes(MMA_ROWS * warps, head, type);
+    const int other_bytes = tile_bytes(others, head, type), ld = tile_ld(head, type);
+    const int warp = (int)threadIdx.x / WARP_LANES;
+    backward_tiles t;
+    char *at = tile_memory();
+    for (int i = 0; i < 2; i++, at += own_bytes) {
+        t.own[i] = (tile_place){at, ld, MMA_ROWS * warps, wide};
+        t.my_own[i] = at + warp * tile_bytes(MMA_ROWS, head, type);
+    }
+    for (int i = 0; i < 2; i++, at += other_bytes)
+        t.other[i] = (tile_place){at, ld, others, wide};
+    t.my_p = at + warp * tile_bytes(MMA_ROWS, others, type);
+    return t;
+}
+
+/* Which rows a warp has: 16 from my_first on; and a tile of the other side from other_first on. */
+typedef struct pair_of_tiles {
+    const float *lse, *delta; /* of the head's queries, [T] */
+    size_t my_first, other_first, seq_len;
+    float scale;
+    char *p;
+    int others, depth; /* depth: of products along a head */
+} pair_of_tiles;
+
+/* p, or d_s from products s of q and k and d_p of d_out and v, into x.p. */
+static __device__ __forceinline__ void scores_store(float (*s)[4], float (*d_p)[4], pair_of_tiles x,
+                                                    gradient of, dtype type)
+{
+#pragma unroll
+    for (int n = 0; n < x.others / MMA_COLS; n++)
+        for (int half = 0; half < 2; half++) {
+            float value[2];
+            for (int j = 0; j < 2; j++) {
+                const int i = 2 * half + j;
+                const size_t mine = x.my_first + lane_row(i),
+                             other = x.other_first + lane_col(n, i);
+                const size_t query = of == OF_QUERIES ? mine : other;
+                const bool seen = (of == OF_QUERIES ? other : mine) <= query && query < x.seq_len;
+                const float p = seen ? expf(s[n][i] * x.scale - x.lse[query]) : 0.0f;
+                value[j] = of == OF_VALUES ? p
+                           : seen          ? p * (d_p[n][i] - x.delta[query]) * x.scale
+                                           : 0.0f;
+            }
+            tile_store_pair(x.p,
+                            lane_row(2 * half) * tile_ld(x.others, type) + lane_col(n, 2 * half),
+                            value[0], value[1], type);
+        }
+}
+
+/* A warp and one tile of the other side: scores, and their part of the sums. */
+static __device__ __forceinline__ void add_tile(float (*sum)[4], int head, const backward_tiles *t,
+                                                pair_of_tiles x, gradient of, dtype type)
+{
+    const int n_scores = x.others / MMA_COLS, depth = x.depth;
+    float s[SCORE_TILES][4], d_p[SCORE_TILES][4];
+    tiles_clear(s, n_scores);
+    tiles_clear(d_p, n_scores);
+    warp_product(s, n_scores,
+                 (product){t->my_own[0], t->other[0].tile, t->own[0].ld, t->other[0].ld, depth,
+                           n_scores, true},
+                 type);
+    if (of != OF_VALUES)
+        warp_product(d_p, n_scores,
+                     (product){t->my_own[1], t->other[1].tile, t->own[1].ld, t->other[1].ld, depth,
+                               n_scores, true},
+                     type);
+    scores_store(s, d_p, x, of, type);
+    __syncwarp(); /* p is complete */
+    const tile_place other = t->other[of == OF_VALUES];
+    warp_product(sum, head / MMA_COLS,
+                 (product){x.p, other.tile, tile_ld(x.others, type), other.ld, x.others,
+                           depth / MMA_COLS, false},
+                 type);
+}
+
+/* Both sides' rows of head h of sequence b: q and d_out, or k and v. */
+typedef struct side {
+    head_rows rows[2];
+} side;
+
+static __device__ __forceinline__ side queries_of(const attention_backward_args *a, size_t b,
+                                                  size_t h)
+{
+    const attention_shape *x = &a->shape;
+    return (side){{head_rows_of(x, a->q, x->q_stride, b, h),
+                   head_rows_of(x, a->d_out, x->n_head * x->head_dim, b, h)}};
+}
+
+static __device__ __forceinline__ side keys_of(const attention_backward_args *a, size_t b, size_t h)
+{
+    const attention_shape *x = &a->shape;
+    return (side){
+        {head_rows_of(x, a->k, x->k_stride, b, h), head_rows_of(x, a->v, x->v_stride, b, h)}};
+}
+
+static __device__ __forceinline__ head_rows gradient_of(const attention_backward_args *a,
+                                                        gradient of, size_t b, size_t h)
+{
+    const attention_shape *x = &a->shape;
+    return of == OF_QUERIES ? head_rows_of(x, a->d_q, x->q_stride, b, h)
+           : of == OF_KEYS  ? head_rows_of(x, a->d_k, x->k_stride, b, h)
+                            : head_rows_of(x, a->d_v, x->v_stride, b, h);
+}
+
+/* How a kernel is laid out: constants. */
+typedef struct layout {
+    int head, warps, others; /* widest head; warps of a block; rows of a tile of the other side */
+    gradient of;
+} layout;
+
+/* The tiles of one head of the other side. Blocks of queries see the keys before their end, blocks
+ * of keys the queries from their beginning. */
+static __device__ __forceinline__ void add_head(float (*sum)[4], const backward_tiles *t,
+                                                side other, pair_of_tiles x, layout l, dtype type)
+{
+    const size_t first = x.my_first - threadIdx.x / WARP_LANES * MMA_ROWS;
+    const size_t end = first + MMA_ROWS * l.warps, T = x.seq_len;
+    const bool of_queries = l.of == OF_QUERIES;
+    for (size_t at = of_queries ? 0 : first / l.others * l.others; at < T; at += l.others) {
+        if (of_queries && at >= end)
+            return;
+        __syncthreads(); /* the tiles before these have been used */
+        tile_load(t->other[0], other.rows[0], at, type);
+        tile_load(t->other[1], other.rows[1], at, type);
+        __syncthreads();
+        x.other_first = at;
+        /* a warp leaves out what none of its rows sees */
+        if (of_queries ? at < x.my_first + MMA_ROWS : at + l.others > x.my_first)
+            add_tile(sum, l.head, t, x, l.of, type);
+    }
+}
+
+/* What a block computes. */
+static __device__ __forceinline__ void attend_backward(const backward_call *call, layout l,
+                                                       dtype type)
+{
+    const attention_backward_args *a = &call->args;
+    const attention_shape *x = &a->shape;
+    const bool of_queries = l.of == OF_QUERIES;
+    const size_t group = x->n_head / x->n_kv_head, rows = MMA_ROWS * l.warps;
+    const size_t heads = of_queries ? x->n_head : x->n_kv_head, n_heads = x->batch * heads;
+    const size_t n_blocks = (x->seq_len + rows - 1) / rows, number = blockIdx.x / n_heads;
+    const size_t b = blockIdx.x % n_heads / heads, h = blockIdx.x % heads;
+    /* the blocks with most to do come first */
+    const size_t first = (of_queries ? n_blocks - 1 - number : number) * rows;
+    const backward_tiles t = backward_tiles_of(l.head, l.warps, l.others, call->wide, type);
+    const size_t my_first = first + threadIdx.x / WARP_LANES * MMA_ROWS;
+    pair_of_tiles pair = {NULL,   NULL,     my_first,      0, x->seq_len, x->scale,
+                          t.my_p, l.others, padded_head(x)};
+    const side own = of_queries ? queries_of(a, b, h) : keys_of(a, b, h);
+    float sum[HEAD_TILES][4];
+    tiles_clear(sum, l.head / MMA_COLS);
+    tile_load(t.own[0], own.rows[0], first, type);
+    if (l.of != OF_VALUES)
+        tile_load(t.own[1], own.rows[1], first, type);
+    for (size_t i = 0; i < (of_queries ? 1 : group); i++) {
+        const size_t query_head = of_queries ? h : h * group + i;
+        const size_t at = (b * x->n_head + query_head) * x->seq_len;
+        pair.lse = a->lse + at;
+        pair.delta = call->delta + at;
+        const side other = of_queries ? keys_of(a, b, h / group) : queries_of(a, b, query_head);
+        add_head(sum, &t, other, pair, l, type);
+    }
+    const float one[2] = {1.0f, 1.0f};
+    rows_store(gradient_of(a, l.of, b, h), my_first, sum, l.head / MMA_COLS, one, type);
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+static size_t tiles_of(size_t n, size_t per_tile)
+{
+    return (n + per_tile - 1) / per_tile;
+}
+
+static cudaError_t delta_issue(cudaStream_t s, const backward_call *call)
+{
+    const attention_shape *x = &call->args.shape;
+    return LAUNCH(attention_delta_kernel, blocks_of(x->batch * x->n_head * x->seq_len * WARP_LANES),
+                  BLOCK_THREADS, s, *call);
+}
+
+/* One gradient by a kernel for heads of up to `head` elements. */
+#define KERNEL(name, head, warps, others, type, of)                                                \
+    __global__ void __launch_bounds__(WARP_LANES *warps) name(backward_call call)                  \
+    {                                                                                              \
+        attend_backward(&call, (layout){head, warps, others, of}, type);                           \
+    }
+
+/* All three, and what launches them. Their tiles fit TILE_BYTES. */
+#define BACKWARD(name, head, warps, others, type)                                                  \
+    KERNEL(attention_d_q_##name, head, warps, others, type, OF_QUERIES)                            \
+    KERNEL(attention_d_k_##name, head, warps, others, type, OF_KEYS)                               \
+    KERNEL(attention_d_v_##name, head, warps, others, type, OF_VALUES)                             \
+    static cudaError_t backward_##name##_issue(cudaStream_t s, const void *args)                   \
+    {                                                                                              \
+        const backward_call *call = (const backward_call *)args;                                   \
+        const attention_shape *x = &call->args.shape;                                              \
+        const size_t n_blocks = tiles_of(x->seq_len, MMA_ROWS * warps) * x->batch;                 \
+        const unsigned q = (unsigned)(n_blocks * x->n_head), threads = WARP_LANES * warps;         \
+        const unsigned kv = (unsigned)(n_blocks * x->n_kv_head);                                   \
+        cudaError_t error = delta_issue(s, call);                                                  \
+        if (error == cudaSuccess)                                                                  \
+            error = LAUNCH(attention_d_q_##name, q, threads, s, *call);                            \
+        if (error == cudaSuccess)                                                                  \
+            error = LAUNCH(attention_d_k_##name, kv, threads, s, *call);                           \
+        return error == cudaSuccess ? LAUNCH(attention_d_v_##name, kv, threads, s, *call) : error; \
+    }
+
+BACKWARD(f32_64, 64, 4, 16, DTYPE_F32)     /* 48640 bytes */
+BACKWARD(f32_128, 128, 2, 8, DTYPE_F32)    /* 43776 */
+BACKWARD(bf16_64, 64, 4, 64, DTYPE_BF16)   /* 46080 */
+BACKWARD(bf16_128, 128, 4, 16, DTYPE_BF16) /* 46592 */
+BACKWARD(bf16_256, 256, 1, 16, DTYPE_BF16) /* 34560 */
+
+/* NULL: wider heads than any kernel's of that type. */
+static cuda_issue_fn issue_of(const attention_shape *x)
+{
+    const size_t head = x->head_dim;
+    if (x->type == DTYPE_F32)
+        return head <= 64 ? backward_f32_64_issue : head <= 128 ? backward_f32_128_issue : NULL;
+    return head <= 64    ? backward_bf16_64_issue
+           : head <= 128 ? backward_bf16_128_issue
+           : head <= 256 ? backward_bf16_256_issue
+                         : NULL;
+}
+
+fsdp_status fast_attention_backward(stream *s, const attention_backward_args *a)
+{
+    const attention_shape *x = &a->shape;
+    TRY(check_attention("attention_backward", x));
+    if (attention_is_empty(x))
+        return FSDP_OK;
+    if (issue_of(x) == NULL)
+        return portable_attention_backward(s, a);
+    const void *const arrays[] = {a->q, a->k, a->v, a->d_out};
+    backward_call call = {*a, NULL, all_wide(x, arrays, 4)};
+    op_work work = attention_backward_work(a);
+    const size_t elems = x->batch * x->n_head * x->seq_len;
+    TRY(device_alloc_f32(s, MEM_OTHER, elems, "attention_backward delta", &call.delta));
+    op_writes(&work, call.delta, elems * sizeof *call.delta);
+    fsdp_status status = cuda_issue(s, issue_of(x), &call, work);
+    device_free(s, call.delta);
+    return status;
+}

@@ -1,0 +1,198 @@
+/* test_cuda_nccl.c -- NCCL as transport, on the device that FSDP_DEVICE names.
+ *
+ *   mpiexec -n W build/tests/unit/test_cuda_nccl        (W = 1 runs without mpiexec too)
+ *
+ * Rank 0 prints a PASS, FAIL or SKIP line per check, every rank a DONE line. Ranks that disagree,
+ * wait or die: comm_faults.sh, in its way nccl. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "tests/unit/comm_cases_lib.h"
+#include "tests/unit/target_lib.h"
+
+static void test_name(comm_fixture *f)
+{
+    const char *name = comm_backend_name(f->c);
+    if (f->world > 1)
+        CHECK(f, strcmp(name, "nccl") == 0, "goes by %s", name);
+}
+
+/* Groups of every other rank, the other way round, and of one rank; in each, and in the parent. */
+static void test_split(comm_fixture *f)
+{
+    comm_fixture half = *f, alone = *f;
+    half.c = alone.c = NULL;
+    CHECK_OK(f, comm_split(f->c, f->rank % 2, -f->rank, &half.c));
+    CHECK_OK(f, comm_split(f->c, f->rank, 0, &alone.c));
+    if (f->why[0] != '\0')
+        return;
+    half.rank = comm_rank(half.c);
+    half.world = comm_size(half.c);
+    alone.rank = 0;
+    alone.world = 1;
+    CHECK(f, half.rank == half.world - 1 - f->rank / 2, "rank %d", half.rank);
+    comm_case_all_gather(&half);
+    comm_case_broadcast(&half);
+    comm_case_all_gather(&alone);
+    comm_case_all_gather(f);
+    comm_case_all_to_allv(&half);
+    CHECK(f, half.why[0] == '\0', "half: %.190s", half.why);
+    CHECK(f, alone.why[0] == '\0', "alone: %.190s", alone.why);
+    comm_close(alone.c);
+    comm_close(half.c);
+}
+
+/* Some ranks stay alone while the others split. */
+static void test_split_uneven(comm_fixture *f)
+{
+    comm_fixture part = *f;
+    part.c = NULL;
+    CHECK_OK(f, comm_split(f->c, f->rank == 0 ? 0 : 1, 0, &part.c));
+    if (part.c == NULL)
+        return;
+    part.rank = comm_rank(part.c);
+    part.world = comm_size(part.c);
+    comm_case_all_gather(&part);
+    CHECK(f, part.why[0] == '\0', "part: %.190s", part.why);
+    comm_close(part.c);
+}
+
+/* Many calls ahead, of two groups on two streams in turn: all ranks issue them in one order. */
+static void test_order(comm_fixture *f)
+{
+    enum { CALLS = 40, ELEMS = 5000 };
+    comm *other = NULL;
+    stream *s = NULL;
+    size_t n = (size_t)f->world * ELEMS;
+    unsigned char *host = comm_test_alloc(CALLS * n), *own = comm_test_alloc(CALLS * ELEMS);
+    CHECK_OK(f, comm_split(f->c, 0, 0, &other));
+    CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "other"}, &s));
+    for (int k = 0; k < CALLS; k++)
+        comm_test_coded_fill(own + k * ELEMS, ELEMS, f->rank, k);
+    char *from = comm_test_up(f, own, CALLS * ELEMS), *to = comm_test_up(f, host, CALLS * n);
+    for (int k = 0; k < CALLS && f->why[0] == '\0'; k++)
+        CHECK_OK(f, comm_all_gather(k % 2 == 0 ? f->c : other, k % 2 == 0 ? f->s : s, "ahead",
+                                    DTYPE_U8, from + k * ELEMS, to + (size_t)k * n, ELEMS));
+    CHECK_OK(f, stream_sync(s));
+    comm_test_down(f, host, to, CALLS * n);
+    comm_test_down(f, own, from, CALLS * ELEMS);
+    for (int k = 0; k < CALLS; k++)
+        for (int r = 0; r < f->world; r++)
+            CHECK(f, comm_test_coded_same(host + (size_t)k * n + (size_t)r * ELEMS, ELEMS, r, k),
+                  "call %d, slice %d", k, r);
+    stream_free(s);
+    comm_close(other);
+    free(host);
+    free(own);
+}
+
+/* The same with a library that does not keep that order by itself. */
+static void test_order_old(comm_fixture *f)
+{
+    const backend *b = target_backend();
+    comm_fixture old = *f;
+    setenv("FSDP_SIM_NCCL", "22500", 1);
+    CHECK_OK(f, comm_open(f->dev,
+                          &(comm_config){.backend = f->world > 1 ? COMM_NATIVE : COMM_AUTO,
+                                         .sums = b->fast()->sums,
+                                         .native = b->native},
+                          &old.c));
+    if (old.c != f->c) {
+        test_order(&old);
+        CHECK(f, old.why[0] == '\0', "%.190s", old.why);
+        comm_close(old.c);
+    }
+    unsetenv("FSDP_SIM_NCCL");
+}
+
+typedef struct told {
+    int issued, ended;
+    double seconds;
+} told;
+
+static uint64_t on_issued(void *self, const comm_record *r)
+{
+    (void)r;
+    return (uint64_t)++((told *)self)->issued;
+}
+
+static void on_ended(void *self, const comm_record *r)
+{
+    told *t = self;
+    t->ended += (int)r->calls;
+    t->seconds = r->seconds;
+}
+
+/* A watch of the collectives hears of each when the host has waited for it; the figures are those
+ * of any transport. */
+static void test_watch(comm_fixture *f)
+{
+    enum { CALLS = 5, ELEMS = 100 };
+    told t = {0};
+    comm_stats before = comm_stats_read(f->c);
+    unsigned char *host = comm_test_alloc((size_t)f->world * ELEMS);
+    unsigned char *at = comm_test_up(f, host, (size_t)f->world * ELEMS);
+    comm_set_watch(f->c, &(comm_watch){.self = &t, .issued = on_issued, .ended = on_ended});
+    for (int k = 0; k < CALLS; k++)
+        CHECK_OK(f, comm_all_gather(f->c, f->s, "told", DTYPE_U8, at + f->rank * ELEMS, at, ELEMS));
+    CHECK_OK(f, stream_sync(f->s));
+    CHECK_OK(f, comm_barrier(f->c, f->s, "looks again"));
+    comm_set_watch(f->c, NULL);
+    comm_test_down(f, host, at, (size_t)f->world * ELEMS);
+    comm_stats after = comm_stats_read(f->c);
+    uint64_t sent = after.bytes_sent[COMM_OP_ALL_GATHER] - before.bytes_sent[COMM_OP_ALL_GATHER];
+    CHECK(f, t.issued == CALLS + 1 && t.ended >= CALLS, "%d issued, %d ended", t.issued, t.ended);
+    CHECK(f, sent == (uint64_t)(f->world - 1) * CALLS * ELEMS, "%llu bytes sent",
+          (unsigned long long)sent);
+    free(host);
+}
+
+/* The time of a call is that of its stream, not that of the host, which looks later. */
+static void test_time(comm_fixture *f)
+{
+    enum { LATE_US = 200000 };
+    told t = {0};
+    char *at = comm_test_up(f, f->why, sizeof f->why);
+    CHECK_OK(f, comm_agree(f->c, FSDP_OK));
+    comm_set_watch(f->c, &(comm_watch){.self = &t, .ended = on_ended});
+    if (f->rank == 1)
+        usleep(LATE_US);
+    CHECK_OK(f, comm_broadcast(f->c, f->s, "late", DTYPE_U8, at, sizeof f->why, f->world - 1));
+    if (f->rank == 0)
+        usleep(3 * LATE_US);
+    CHECK_OK(f, stream_sync(f->s));
+    comm_set_watch(f->c, NULL);
+    comm_test_down(f, f->why, at, sizeof f->why);
+    if (f->rank == 0 && f->world == 2)
+        CHECK(f, t.seconds > 0.5 * LATE_US * 1e-6 && t.seconds < 2.5 * LATE_US * 1e-6,
+              "%.3f seconds", t.seconds);
+}
+
+int main(void)
+{
+    static const struct {
+        const char *name;
+        void (*run)(comm_fixture *);
+    } tests[] = {{"name", test_name},
+                 {"all_gather", comm_case_all_gather},
+                 {"broadcast", comm_case_broadcast},
+                 {"all_to_all", comm_case_all_to_all},
+                 {"all_to_allv", comm_case_all_to_allv},
+                 {"split", test_split},
+                 {"split_uneven", test_split_uneven},
+                 {"order", test_order},
+                 {"order_old", test_order_old},
+                 {"watch", test_watch},
+                 {"time", test_time},
+                 {"reduce_scatter", comm_case_reduce_scatter},
+                 {"reduce_scatterv", comm_case_reduce_scatterv},
+                 {"all_reduce_f32", comm_case_all_reduce_f32},
+                 {"all_reduce_i64", comm_case_all_reduce_i64}};
+    const backend *b = target_backend();
+    comm_fixture f;
+    if (b->native == NULL || comm_test_open_on(&f, b) != FSDP_OK)
+        return 1;
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
+        comm_test_run(&f, tests[i].name, tests[i].run);
+    return comm_test_close(&f);
+}
