@@ -176,14 +176,13 @@ fsdp_status cuda_wait(cuda_stream *s, cudaEvent_t e)
         if (atomic_load(&d->failed))
             return status_of(&d->error);
         const cudaError_t error = cuda_look(s->handle, e);
-        if (error == cudaSuccess) {
-            TRY(poll_all(d)); /* which now may find that what it watches has ended */
-            return cuda_complaints(&d->base);
-        }
-        if (error != cudaErrorNotReady)
+        if (error != cudaSuccess && error != cudaErrorNotReady)
             return gpu_failed(s, error);
-        poll_all(d);
-        pause_between_looks(begin_s);
+        poll_all(d); /* once more when it has come: they may find that what they watch has ended */
+        if (error == cudaErrorNotReady)
+            pause_between_looks(begin_s);
+        else if (!atomic_load(&d->failed))
+            return cuda_complaints(&d->base);
     }
 }
 
