@@ -252,5 +252,5 @@ cudaError_t sim_launch_kernel(const sim_kernel &k, cudaStream_t s)
         return error;
     fsdp_status status = stream_launch(sim_stream(s), run_kernel, &k, sizeof k);
     sim_after_launch(s);
-    return status == FSDP_OK ? cudaSuccess : cudaErrorLaunchFailure;
+    return status == FSDP_OK ? cudaGetLastError() : cudaErrorLaunchFailure; /* an older one too */
 }
