@@ -101,6 +101,7 @@ $(foreach m,$(MAIN_SRC),$(eval $(call main_rule,$(m))))
 
 # A test program links x_lib.c iff it includes x_lib.h, itself or by way of another x_lib.
 # INCLUDED has a word "tests/unit/test_mesh:tests/unit/comm_cases_lib" for each such line.
+# A test that may open a plug-in (target_lib) links all functions, for the plug-in calls those that it likes.
 INCLUDED := $(shell grep -o 'include "tests/.*_lib' $(wildcard tests/*/*.[ch]) | sed 's/\.[ch]:include "/:/')
 direct    = $(foreach f,$(1),$(patsubst $(f):%,%,$(filter $(f):%,$(INCLUDED))))
 with_libs = $(if $(filter-out $(1),$(direct)),$(call with_libs,$(sort $(1) $(direct))),$(1))
@@ -108,7 +109,8 @@ with_libs = $(if $(filter-out $(1),$(direct)),$(call with_libs,$(sort $(1) $(dir
 define test_rule
 $(BUILD)/$(1): $(patsubst %,$(BUILD)/%.o,$(call with_libs,$(1))) $(BUILD)/libfsdp.a
 	$$(SAY) LINK $$@
-	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $$^ $(if $(filter tests/unit/%,$(1)),-lcmocka) $$(LDLIBS)
+	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $(if $(filter %/target_lib,$(call with_libs,$(1))),-Xlinker --whole-archive) \
+		$$^ -Xlinker --no-whole-archive $(if $(filter tests/unit/%,$(1)),-lcmocka) $$(LDLIBS)
 endef
 $(foreach t,$(TEST_MAIN:.c=),$(eval $(call test_rule,$(t))))
 

@@ -11,6 +11,7 @@
  * fmaf() does (fp32, which rounds no operand, and bf16 on older GPUs). */
 #pragma once
 #include "common/cuda/mma.h"
+#include "common/ops/check_type.h"
 #include "common/cuda/reduce.h"
 #include "common/ops/ops.h"
 #include "common/ops/row_softmax.h"
@@ -68,7 +69,7 @@ typedef struct tile_place {
     bool wide;
 } tile_place;
 
-/* tile_load -- rows first, first + 1, ... by all threads of the block. Barriers are the caller's.
+/* tile_load -- rows first, first + 1, ... All threads of the block take part; there is no barrier.
  */
 static __device__ __forceinline__ void tile_load(tile_place to, head_rows from, size_t first,
                                                  dtype type)
@@ -196,8 +197,7 @@ static __device__ __forceinline__ int lane_col(int n, int i)
     return MMA_COLS * n + (int)(threadIdx.x % 4) * 2 + i % 2;
 }
 
-/* rows_store -- c becomes rows first ... first + 15 of `to`; element i of a lane times by[i / 2].
- */
+/* rows_store -- c, element i of a lane times by[i / 2], becomes rows first ... first + 15. */
 static __device__ __forceinline__ void rows_store(head_rows to, size_t first, float (*c)[4],
                                                   int n_tiles, const float *by, dtype type)
 {

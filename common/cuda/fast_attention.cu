@@ -1,10 +1,10 @@
 /* fast_attention.cu -- causal attention by tiles, forward. See attention_tiles.h.
  *
- * A block takes 16 queries for each of its warps, of one head; its queries stay in shared memory.
- * For each tile of keys, in order, which all warps share: a warp's lanes hold the scores of 16
- * queries, of which those beyond the diagonal are masked; four neighbouring lanes have a row
- * between them and exchange its maximum. Probabilities go through shared memory (rounded, in bf16)
- * to be multiplied by v:
+ * A block takes 16 queries of one head for each of its warps, and keeps them in shared memory. Its
+ * warps share tiles of keys and values, which pass by in order. For each, a warp's lanes hold the
+ * scores of its 16 queries, and those beyond the diagonal are masked; four neighbouring lanes have
+ * a row between them and exchange its maximum. Probabilities go through shared memory (rounded, in
+ * bf16) to be multiplied by v:
  *     s = scale q k^T;  top' = max(top, max s);  p = exp(s - top')
  *     out = out exp(top - top') + p v;  sum likewise
  * and in the end out /= sum, lse = top + log(sum). The last blocks of queries see the most keys, so

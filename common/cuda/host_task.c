@@ -87,11 +87,11 @@ static void run_task(cuda_worker *w, host_task *t)
 {
     cuda_stream *s = w->stream;
     cuda_device *d = cuda_device_of(s->base.device);
-    fsdp_status status = cuda_status(cudaEventSynchronize(t->before), s->base.name);
-    if (status == FSDP_OK && cuda_reach_error(d, &t->reach, s->number) != NULL)
+    if (cudaEventSynchronize(t->before) != cudaSuccess)
+        return; /* the GPU is lost, as the host will find */
+    if (cuda_reach_error(d, &t->reach, s->number) != NULL)
         return; /* skipped */
-    if (status == FSDP_OK)
-        status = t->fn(t->args, s->base.n_threads);
+    fsdp_status status = t->fn(t->args, s->base.n_threads);
     if (status == FSDP_OK)
         return;
     if (fsdp_error_get()->status != status)

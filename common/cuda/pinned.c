@@ -28,7 +28,7 @@ static bool system_get(cuda_pinned *p)
 {
     p->ptr = host_share_get(p->bytes, &p->share_offset);
     if (p->ptr != NULL) {
-        if (cudaHostRegister(p->ptr, p->bytes, cudaHostRegisterPortable) == cudaSuccess)
+        if (cudaHostRegister(p->ptr, p->bytes, cudaHostRegisterDefault) == cudaSuccess)
             return true;
         host_share_put(p->ptr, p->bytes, p->share_offset);
     }

@@ -19,6 +19,7 @@ struct cuda_watched {
     STAILQ_ENTRY(cuda_watched) link;
     SLIST_ENTRY(cuda_watched) spare;
     device_act act;
+    const void *self; /* of the watch that knows act.token */
     cuda_reach reach; /* what it depends on: what failed has not run */
     cudaEvent_t begin, end;
 };
@@ -124,6 +125,7 @@ cuda_watched *cuda_watch_begin(cuda_stream *s, const device_act *act)
     if (w == NULL)
         return NULL;
     w->act = *act;
+    w->self = d->base.watch.self;
     w->act.accesses = NULL; /* the caller's, gone by then */
     w->act.n_accesses = 0;
     if (cudaEventRecord(w->begin, s->handle) == cudaSuccess)
@@ -150,7 +152,8 @@ static void tell(cuda_stream *s, cuda_watched *w)
     cuda_device *d = cuda_device_of(s->base.device);
     const device_watch *watch = &d->base.watch;
     float at_ms = 0, ms = 0;
-    if (watch->ran == NULL || cuda_reach_error(d, &w->reach, s->number) != NULL ||
+    if (watch->ran == NULL || watch->self != w->self ||
+        cuda_reach_error(d, &w->reach, s->number) != NULL ||
         cudaEventElapsedTime(&at_ms, d->clock, w->begin) != cudaSuccess ||
         cudaEventElapsedTime(&ms, w->begin, w->end) != cudaSuccess)
         return;

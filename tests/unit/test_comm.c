@@ -851,10 +851,10 @@ static void bench(comm_fixture *f, int repeats)
 }
 
 /* The same checks on a device whose memory the host does not use, and over a network there. */
-static void run_on_device(comm_fixture *first, const device_backend *backend, bool link_only)
+static void run_on_device(comm_fixture *first, const device_backend *kind, bool link_only)
 {
     comm_fixture f;
-    fsdp_status status = comm_test_open(&f, backend, true);
+    fsdp_status status = comm_test_open(&f, kind, true);
     if (status == FSDP_ESKIP && first->rank == 0)
         printf("SKIP device %s\n", fsdp_error_get()->what);
     first->n_failed += status != FSDP_OK && status != FSDP_ESKIP;

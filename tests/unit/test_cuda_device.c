@@ -310,6 +310,39 @@ static void test_large_transfers(void **state)
     device_close(d);
 }
 
+static fsdp_status run_open_gate(void *args, int n_threads)
+{
+    (void)n_threads;
+    usleep(20000);
+    sem_post(*(sem_t **)args);
+    return FSDP_OK;
+}
+
+/* A stage that is still in use is waited for: here the first, by the 17th upload. */
+static void test_stages_are_awaited(void **state)
+{
+    (void)state;
+    device *d = open_cuda(&(device_config){0});
+    stream *s = device_compute_stream(d), *opener = side_stream(d);
+    enum { UPLOADS = 40, BYTES = 1000 };
+    static unsigned char host[BYTES], back[UPLOADS][BYTES];
+    unsigned char *on_gpu;
+    sem_t gate, *to = &gate;
+    OK(device_alloc(s, MEM_OTHER, sizeof back, "parts", (void **)&on_gpu));
+    close_gate(s, &gate);
+    OK(launch_c(opener, run_open_gate, &to, sizeof to));
+    for (int i = 0; i < UPLOADS; i++) {
+        memset(host, i, BYTES);
+        OK(device_upload(s, on_gpu + i * BYTES, host, BYTES));
+    }
+    OK(device_download(s, back, on_gpu, sizeof back));
+    OK(stream_sync(s));
+    for (int i = 0; i < UPLOADS; i++)
+        assert_true(all_bytes(back[i], BYTES, (unsigned char)i));
+    device_free(s, on_gpu);
+    device_close(d);
+}
+
 /* Uploads to and downloads from pinned memory, which the host does itself. */
 static void test_host_to_host(void **state)
 {
@@ -410,14 +443,6 @@ static void test_memory_limit(void **state)
     device_close(d);
 }
 
-static fsdp_status run_open_gate(void *args, int n_threads)
-{
-    (void)n_threads;
-    usleep(20000);
-    sem_post(*(sem_t **)args);
-    return FSDP_OK;
-}
-
 /* What another stream has freed, but not come to yet, is waited for. */
 static void test_out_of_memory(void **state)
 {
@@ -511,9 +536,11 @@ static void wrong_open(wrong *w)
 static void wrong_fault(wrong *w)
 {
     void *more = (void *)1;
+    float back;
     OK(gelu(w->s, w->out, w->in, ELEMS));
     OK(device_zero(w->s, w->in, 4));
     (void)gelu(w->s, w->out, w->in, ELEMS);
+    (void)device_download(w->s, &back, w->out, sizeof back);
     printf("sync: %s\n", fsdp_status_name(stream_sync(w->s)));
     printf("words: %s\n", fsdp_error_get()->what);
     printf("launch: %s\n", fsdp_status_name(gelu(w->s, w->out, w->in, ELEMS)));
@@ -564,6 +591,7 @@ static void wrong_stream_of_copy(wrong *w)
 {
     sem_t gate;
     OK(device_zero(w->s, w->in, 4));
+    OK(stream_sync(w->s));
     close_gate(w->s, &gate);
     OK(gelu(w->s, w->out, w->in, 1));
     OK(device_copy(w->side, w->in, w->out, 4)); /* belongs on w->s */
@@ -623,7 +651,7 @@ static void test_fault_of_a_kernel(void **state)
     const char *text = output_of("fault", "FSDP_SIM_FAULT=gelu_kernel:2");
     expect_output(text, "sync: FSDP_EDEVICE\nwords: GPU 0 failed: an illegal memory access was "
                         "encountered (cudaErrorIllegalAddress); issued last on stream 'compute': ");
-    expect_output(text, "upload, gelu, fill, gelu\n");
+    expect_output(text, "upload, gelu, fill, gelu");
     expect_output(text, "launch: FSDP_EDEVICE\nother stream: FSDP_EDEVICE\nalloc: FSDP_EDEVICE\n");
     expect_output(text, "closed\n");
 }
@@ -682,6 +710,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_many_streams),
         cmocka_unit_test(test_host_runs_ahead_of_copies),
         cmocka_unit_test(test_large_transfers),
+        cmocka_unit_test(test_stages_are_awaited),
         cmocka_unit_test(test_host_to_host),
         cmocka_unit_test(test_pinned_memory_is_reused),
         cmocka_unit_test(test_pinned_memory_is_shared),

@@ -1,10 +1,11 @@
 /* test_cuda_fast.c -- the fast table of the target (FSDP_DEVICE) against sums in double.
  *
  * Bounds are derived. A sum of n products, in any order, is off by at most
- *     gamma(n) * sum of |products|,  gamma(n) = n u / (1 - n u)            [Higham 2002, §3.1]
- * where u is 2^-23: matrix instructions may cut an addition off instead of rounding it. A result
- * that is stored in bf16 is rounded once more, by 2^-8 of its size; so is, where ops.h allows it,
- * a probability or the gradient of a score before it is multiplied. */
+ *     gamma(n) * sum of |products|,  gamma(n) = n u / (1 - n u)
+ * (N. Higham, "Accuracy and Stability of Numerical Algorithms", 3.1), where u is 2^-23: matrix
+ * instructions may cut an addition off instead of rounding it. A result that is stored in bf16 is
+ * rounded once more, by 2^-8 of its size; so is, where ops.h allows it, a probability or the
+ * gradient of a score before it is multiplied. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

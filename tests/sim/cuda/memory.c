@@ -217,7 +217,7 @@ cudaError_t cudaFreeHost(void *ptr)
 
 cudaError_t cudaHostRegister(void *ptr, size_t bytes, unsigned flags)
 {
-    if (bytes == 0 || (flags & ~(unsigned)cudaHostRegisterPortable))
+    if (bytes == 0 || flags != cudaHostRegisterDefault)
         return sim_fail(cudaErrorInvalidValue);
     if (!range_add(ptr, bytes, REGISTERED))
         return sim_fail(cudaErrorHostMemoryAlreadyRegistered);
