@@ -34,7 +34,8 @@
  * that of GPUs, of which each rank has its own. What goes wrong is found when the host issues a
  * call or waits for the device. With FSDP_CHECK=1 in the environment of all ranks the hosts meet at
  * each call and compare it; without it calls that do not match are a wait that is too long, or
- * bring wrong values. All ranks issue the calls of several groups in one order. */
+ * bring wrong values. All ranks issue the calls of several groups in one order, and none begins
+ * before one issued earlier, on whatever stream. */
 #pragma once
 #include <stdint.h>
 #include "common/base/dtype.h"
