@@ -94,6 +94,9 @@ fsdp_status adamw_band(suite *s)
     for (int t = 0; t < STEPS; t++)
         lr[t] =
             t < 5 ? 1e-3 * (t + 1) / 5.0 : 1e-4 + 9e-4 * (1.0 + cos(M_PI * (t - 5) / 15.0)) / 2.0;
+    if (!device_runs_c(s->dev[0]))
+        return fsdp_error(FSDP_EINVAL, "leave FSDP_DEVICE out",
+                          "the other orders are functions of this program");
     const ops *portable = target_backend()->portable();
     ops orders[] = {*portable, *portable, *portable, *portable};
     orders[1].adamw = launch_torch;

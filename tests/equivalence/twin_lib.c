@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/model/init.h"
+#include "tests/unit/target_lib.h"
 
 static fsdp_status no_memory(void)
 {
@@ -32,6 +33,23 @@ static fsdp_status lay_out(twin *t, grad_acc_mode mode)
     return FSDP_OK;
 }
 
+/* Where the device has an array of the host: there, or in memory of its own, a copy. */
+static fsdp_status place(twin *t, void *host, size_t bytes, void **out)
+{
+    stream *s = device_compute_stream(t->dev);
+    *out = host;
+    if (device_memory_is_host(t->dev))
+        return FSDP_OK;
+    TRY(device_alloc(s, MEM_OTHER, bytes, "twin", out));
+    return device_upload(s, *out, host, bytes);
+}
+
+static void unplace(const twin *t, void *placed)
+{
+    if (t->dev != NULL && !device_memory_is_host(t->dev))
+        device_free(device_compute_stream(t->dev), placed);
+}
+
 static fsdp_status fill(twin *t, uint64_t seed)
 {
     t->params = calloc(t->param_elems + 1, sizeof *t->params);
@@ -41,10 +59,15 @@ static fsdp_status fill(twin *t, uint64_t seed)
         return no_memory();
     for (int p = 0; p < t->m->n_params; p++) {
         const param_spec *spec = &t->m->params[p];
-        t->views.params[p] = t->params + t->offset[p];
-        t->views.grads[p] = t->leaf + t->grad_offset[p];
         if (spec->tied_to == NOT_TIED)
             param_init_range(spec, p, seed, 0, spec->elems, t->params + t->offset[p]);
+    }
+    TRY(place(t, t->params, t->param_elems * sizeof *t->params, &t->on_device.params));
+    TRY(place(t, t->leaf, t->leaf_elems * sizeof *t->leaf, &t->on_device.leaf));
+    TRY(place(t, t->loss, sizeof *t->loss, &t->on_device.loss));
+    for (int p = 0; p < t->m->n_params; p++) {
+        t->views.params[p] = (float *)t->on_device.params + t->offset[p];
+        t->views.grads[p] = (float *)t->on_device.leaf + t->grad_offset[p];
     }
     return FSDP_OK;
 }
@@ -69,10 +92,12 @@ fsdp_status twin_create(const twin_config *c, twin *t)
 {
     *t =
         (twin){.m = c->m, .ops = c->ops, .data = c->data, .batch = c->batch, .seq_len = c->seq_len};
+    const bool of_cpu = c->ops->sums->launch == sum_launch_cpu;
+    const device_backend *kind = of_cpu ? &device_cpu : target_backend()->device;
     TRY(lay_out(t, c->mode));
     TRY(model_views_init(c->m, &t->views));
+    TRY(device_open(&(device_config){.backend = kind, .n_threads = 1}, &t->dev));
     TRY(fill(t, c->seed));
-    TRY(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &t->dev));
     return make_runner(t, DTYPE_F32);
 }
 
@@ -86,8 +111,9 @@ fsdp_status twin_use_dtypes(twin *t, dtype param_dtype, dtype reduce_dtype)
         return no_memory();
     for (size_t i = 0; i < t->param_elems; i++)
         t->rounded[i] = bf16_from_f32(t->params[i]);
+    TRY(place(t, t->rounded, t->param_elems * sizeof *t->rounded, &t->on_device.rounded));
     for (int p = 0; p < t->m->n_params; p++)
-        t->views.params[p] = t->rounded + t->offset[p];
+        t->views.params[p] = (uint16_t *)t->on_device.rounded + t->offset[p];
     runner_free(t->run);
     t->run = NULL;
     return make_runner(t, param_dtype);
@@ -96,6 +122,10 @@ fsdp_status twin_use_dtypes(twin *t, dtype param_dtype, dtype reduce_dtype)
 void twin_free(twin *t)
 {
     runner_free(t->run);
+    unplace(t, t->on_device.params);
+    unplace(t, t->on_device.leaf);
+    unplace(t, t->on_device.loss);
+    unplace(t, t->on_device.rounded);
     device_close(t->dev);
     model_views_free(&t->views);
     free(t->offset);
@@ -117,14 +147,22 @@ fsdp_status twin_leaf(twin *t, uint64_t k, float *loss)
     for (size_t i = 0; i < t->batch; i++)
         sample_sequence(t->data, k * t->batch + i, t->seq_len, tokens + i * t->seq_len,
                         tokens + n + i * t->seq_len);
-    memset(t->leaf, 0, t->leaf_elems * sizeof *t->leaf);
-    fsdp_status st = runner_forward(t->run, &(micro_step){.tokens = tokens,
-                                                          .targets = tokens + n,
-                                                          .n_micro = 1,
-                                                          .training = true,
-                                                          .loss = t->loss});
+    stream *s = device_compute_stream(t->dev);
+    fsdp_status st = device_zero(s, t->on_device.leaf, t->leaf_elems * sizeof *t->leaf);
+    if (st == FSDP_OK)
+        st = runner_forward(t->run, &(micro_step){.tokens = tokens,
+                                                  .targets = tokens + n,
+                                                  .n_micro = 1,
+                                                  .training = true,
+                                                  .loss = t->on_device.loss});
     if (st == FSDP_OK)
         st = runner_backward(t->run);
+    if (st == FSDP_OK && !device_memory_is_host(t->dev))
+        st = device_download(s, t->leaf, t->on_device.leaf, t->leaf_elems * sizeof *t->leaf);
+    if (st == FSDP_OK && !device_memory_is_host(t->dev))
+        st = device_download(s, t->loss, t->on_device.loss, sizeof *t->loss);
+    if (st == FSDP_OK)
+        st = stream_sync(s);
     *loss = *t->loss;
     free(tokens);
     return st;

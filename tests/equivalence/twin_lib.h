@@ -29,6 +29,10 @@ typedef struct twin {
                          all  leaves and uses */
     double *spacings; /* NULL, or with abs_sum, likewise: what rounding every leaf element to bf16
                          may change (twin_bf16_spacing) */
+    /* The same four where the device has them; the host's own where it computes in its memory. */
+    struct {
+        void *params, *rounded, *leaf, *loss;
+    } on_device;
     const corpus *data;
     size_t batch, seq_len;
 } twin;

@@ -68,7 +68,7 @@ static fsdp_status whole_create(grade *g, sharding_strategy sharding, int fsdp_s
                                        .views = &w->f.views},
                       &w->run));
     TRY(twin_create(&(twin_config){.m = &w->m,
-                                   .ops = g->ops,
+                                   .ops = ops_cpu_portable(), /* has the bits of g->ops */
                                    .data = &w->data,
                                    .batch = 1,
                                    .seq_len = SEQ_LEN,
