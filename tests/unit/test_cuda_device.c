@@ -765,6 +765,7 @@ int main(int argc, char **argv)
     if (argc > 1)
         return run_wrong(argv[1]);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_out_of_memory), /* while the pool is empty */
         cmocka_unit_test(test_polls_are_called_in_waits),
         cmocka_unit_test(test_failed_poll_ends_waits),
         cmocka_unit_test(test_tasks_of_two_streams_meet),
@@ -777,7 +778,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_pinned_memory_is_reused),
         cmocka_unit_test(test_pinned_memory_is_shared),
         cmocka_unit_test(test_memory_limit),
-        cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_wrong_machines),
         cmocka_unit_test(test_fault_of_a_kernel),
         cmocka_unit_test(test_planted_mistakes),
