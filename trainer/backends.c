@@ -58,11 +58,10 @@ const backend *backend_of(int number)
     return opened[number] != NULL ? opened[number] : &r->backend;
 }
 
-/* A plug-in is never closed: its functions are in tables, and threads of its libraries go on.
- * RTLD_LAZY: what its transport calls is only in programs that open groups. */
+/* A plug-in is never closed: its functions are in tables, and threads of its libraries go on. */
 static fsdp_status plugin_open(const row *r, const backend **out)
 {
-    void *object = dlopen(r->plugin, RTLD_LAZY | RTLD_LOCAL);
+    void *object = dlopen(r->plugin, RTLD_NOW | RTLD_LOCAL);
     if (object == NULL)
         return fsdp_error(FSDP_ESKIP, r->how, "--device %s: %s", r->backend.name, dlerror());
     const backend_plugin *plugin = dlsym(object, BACKEND_SYMBOL);

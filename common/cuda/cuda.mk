@@ -39,7 +39,7 @@ $(CUDA_CU:%.cu=$(BUILD)/cuda/%.o): $(BUILD)/cuda/%.o: %.cu $(BUILD)/cuda/flags
 
 $(BUILD)/fsdp_cuda.so: $(CUDA_OBJ:%=$(BUILD)/cuda/%)
 	$(SAY) LINK $@
-	$(Q)g++ -shared -Wl,-z,lazy -o $@ $^ -L$(CUDA_HOME)/lib64 -L$(NCCL_HOME)/lib -lcudart_static -lcublasLt -lnccl -lrt -ldl -pthread
+	$(Q)g++ -shared -o $@ $^ -L$(CUDA_HOME)/lib64 -L$(NCCL_HOME)/lib -lcudart_static -lcublasLt -lnccl -lrt -ldl -pthread
 
 # ---- the stand-in ---------------------------------------------------------------------------------
 SIM_SRC   := $(sort $(wildcard tests/sim/cuda/*.c tests/sim/cuda/*.cc))
@@ -68,6 +68,6 @@ $(patsubst %.cc,$(BUILD)/sim/%.o,$(filter %.cc,$(SIM_SRC))): $(BUILD)/sim/%.o: %
 
 $(BUILD)/fsdp_cuda_sim.so: $(SIM_OBJ:%=$(BUILD)/sim/%)
 	$(SAY) LINK $@
-	$(Q)g++ -shared -Wl,-z,lazy $(SANFLAGS) -o $@ $^ -pthread
+	$(Q)g++ -shared $(SANFLAGS) -o $@ $^ -pthread
 
 -include $(CUDA_OBJ:%.o=$(BUILD)/cuda/%.d) $(SIM_OBJ:%.o=$(BUILD)/sim/%.d)

@@ -39,9 +39,9 @@ static bool drain(const nccl_group *g)
     const nccl_flight *before = NULL;
     double since_s = clock_now_s();
     for (;;) {
-        const nccl_flight *f = j->first;
         if (nccl_poll(j) != FSDP_OK)
             return false;
+        const nccl_flight *f = j->first;
         while (f != NULL && f->group != g)
             f = f->next;
         if (f == NULL)

@@ -64,15 +64,23 @@ static void flight_end(nccl_job *j, comm_state state, double at_s)
     j->spare = f;
 }
 
+fsdp_status nccl_why(nccl_job *j)
+{
+    if (!atomic_load(&j->failed))
+        return FSDP_OK;
+    fsdp_error_set(&j->why);
+    return j->why.status;
+}
+
 fsdp_status nccl_fail(nccl_job *j)
 {
-    if (!j->failed) {
+    if (!atomic_load(&j->failed)) {
         j->why = *fsdp_error_get();
         if (j->control->table->fail != NULL)
             j->control->table->fail();
         if (transport_failed(j->control) != FSDP_OK) /* it knows who was first */
             j->why = *fsdp_error_get();
-        j->failed = true;
+        atomic_store(&j->failed, true);
         for (nccl_group *g = j->groups; g != NULL; g = g->next) {
             if (g->comm != NULL)
                 (void)ncclCommAbort(g->comm);
@@ -81,8 +89,7 @@ fsdp_status nccl_fail(nccl_job *j)
         while (j->first != NULL)
             flight_end(j, COMM_FAILED, clock_now_s());
     }
-    fsdp_error_set(&j->why);
-    return j->why.status;
+    return nccl_why(j);
 }
 
 /* ---- what has become of calls ---------------------------------------------------------------- */
@@ -127,9 +134,9 @@ fsdp_status nccl_poll(void *self)
 {
     nccl_job *j = self;
     double now_s = clock_now_s();
-    fsdp_status status = FSDP_OK;
-    if (j->failed)
-        return nccl_fail(j);
+    fsdp_status status = nccl_why(j);
+    if (status != FSDP_OK)
+        return status;
     if (now_s - j->looked_s >= LOOK_EVERY_S) {
         status = others_look(j);
         j->looked_s = now_s;
@@ -141,7 +148,9 @@ fsdp_status nccl_poll(void *self)
 
 fsdp_status nccl_failed(transport_group *group)
 {
-    return nccl_poll(((nccl_group *)group->state)->job);
+    nccl_job *j = ((nccl_group *)group->state)->job;
+    TRY(nccl_why(j));
+    return transport_failed(j->control);
 }
 
 /* ---- issuing --------------------------------------------------------------------------------- */
@@ -209,8 +218,7 @@ static fsdp_status work_issue(void *args, int n_threads)
     const nccl_work *w = args;
     nccl_job *j = w->group->job;
     (void)n_threads;
-    if (j->failed)
-        return nccl_fail(j);
+    TRY(nccl_poll(j));
     fsdp_status status = work_put(j, w);
     return status == FSDP_OK ? FSDP_OK : nccl_fail(j);
 }

@@ -35,7 +35,7 @@ typedef struct nccl_job {
     const nccl_group *latest; /* that issued last, and the event behind that */
     cudaEvent_t behind_latest;
 
-    bool failed;
+    atomic_bool failed; /* once set, `why` is never written again */
     fsdp_error_info why;
 } nccl_job;
 
@@ -59,6 +59,9 @@ fsdp_status nccl_settle(nccl_job *j, ncclComm_t handle, ncclResult_t result, con
  *   self    the nccl_job
  *   errors  what ended it */
 fsdp_status nccl_poll(void *self);
+/* nccl_why -- FSDP_OK, or the job's error. Unlike all else here it may be called in any thread,
+ * such as that of a task on the host. */
+fsdp_status nccl_why(nccl_job *j);
 /* nccl_fail -- this thread's record ends the job: every rank hears of it, all communicators are
  * aborted. Returns the job's error, which may be another rank's. */
 fsdp_status nccl_fail(nccl_job *j);

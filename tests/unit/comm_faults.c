@@ -31,6 +31,7 @@ typedef struct fixture {
     comm *c;
     stream *s;
     const sum_kernels *sums;
+    const comm_transport *native;
     int rank, world;
     bool odd_one;       /* the last rank */
     float *send, *recv; /* [(ELEMS + 1) * MAX_RANKS] on the device */
@@ -294,7 +295,7 @@ static fsdp_status case_kill_asleep(fixture *f)
 {
     comm *slow = NULL;
     setenv("FSDP_LINK", "1Gbit,100s", 1);
-    TRY(comm_open(f->dev, &(comm_config){.backend = COMM_AUTO, .sums = f->sums}, &slow));
+    TRY(comm_open(f->dev, &(comm_config){.sums = f->sums, .native = f->native}, &slow));
     TRY(comm_all_gather(slow, f->s, "slow", DTYPE_F32, f->send, f->recv, ELEMS));
     usleep(300000);
     if (f->odd_one)
@@ -519,7 +520,7 @@ int main(int argc, char **argv)
             setenv("FSDP_SIM_MODEL", "another GPU", 1);
         dc.backend = b->device;
         dc.index = comm_launched_rank() % (b->n_devices() > 0 ? b->n_devices() : 1);
-        cc.native = b->native;
+        cc.native = f->native = b->native;
         cc.sums = f->sums = b->fast()->sums;
     }
     if (device_open(&dc, &f->dev) != FSDP_OK || comm_open(f->dev, &cc, &f->c) != FSDP_OK ||

@@ -292,7 +292,7 @@ int main(void)
         return 77;
     }
     (void)target_backend();
-    void *library = dlopen("fsdp_cuda_sim.so", RTLD_LAZY | RTLD_LOCAL);
+    void *library = dlopen("fsdp_cuda_sim.so", RTLD_NOW | RTLD_LOCAL);
     must(library != NULL, "dlopen");
     CALLS(FETCH)
     for (size_t i = 0; i < sizeof TESTS / sizeof *TESTS; i++) {

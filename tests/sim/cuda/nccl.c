@@ -415,14 +415,14 @@ ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t type, i
                       ncclComm_t comm, cudaStream_t q)
 {
     return message(comm, true, sendbuff,
-                   &(sim_head){.kind = SIM_SEND, .type = type, .count = count}, peer, q);
+                   &(sim_head){.kind = SIM_SEND, .type = (int32_t)type, .count = count}, peer, q);
 }
 
 ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t q)
 {
     return message(comm, false, recvbuff,
-                   &(sim_head){.kind = SIM_SEND, .type = type, .count = count}, peer, q);
+                   &(sim_head){.kind = SIM_SEND, .type = (int32_t)type, .count = count}, peer, q);
 }
 
 /* A plan of a collective without its messages; NULL in *out: there is nothing to move. */
@@ -457,7 +457,7 @@ static ncclResult_t collective(ncclComm_t c, sim_head *head, cudaStream_t q, sim
 ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
                            ncclDataType_t type, ncclComm_t comm, cudaStream_t q)
 {
-    sim_head head = {.kind = SIM_ALL_GATHER, .type = type, .count = sendcount};
+    sim_head head = {.kind = SIM_ALL_GATHER, .type = (int32_t)type, .count = sendcount};
     sim_plan *p;
     ncclGroupStart();
     ncclResult_t result = collective(comm, &head, q, &p);
@@ -478,7 +478,7 @@ ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcoun
 ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t type,
                            int root, ncclComm_t comm, cudaStream_t q)
 {
-    sim_head head = {.kind = SIM_BROADCAST, .type = type, .count = count, .root = root};
+    sim_head head = {.kind = SIM_BROADCAST, .type = (int32_t)type, .count = count, .root = root};
     sim_plan *p;
     ncclGroupStart();
     ncclResult_t result = collective(comm, &head, q, &p);
@@ -498,7 +498,10 @@ ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, n
 ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
                                ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t q)
 {
-    sim_head head = {.kind = SIM_REDUCE_SCATTER, .type = type, .count = recvcount, .reserved = op};
+    sim_head head = {.kind = SIM_REDUCE_SCATTER,
+                     .type = (int32_t)type,
+                     .count = recvcount,
+                     .reserved = (int32_t)op};
     sim_plan *p;
     if (type == ncclUint8)
         return refuse(ncclInvalidArgument, "ncclReduceScatter: the stand-in adds floats");
