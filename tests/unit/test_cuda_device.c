@@ -497,6 +497,10 @@ static void test_wrong_machines(void **state)
     expect_no_open("FSDP_SIM_DRIVER", "0", 0, FSDP_ESKIP, "no GPU that CUDA can use");
     expect_no_open("FSDP_SIM_GPUS", "2", 2, FSDP_EINVAL, "GPU 2, expected one from 0 to 1");
     expect_no_open(NULL, NULL, -1, FSDP_EINVAL, "GPU -1, expected");
+    fsdp_status (*status)(int error, const char *what) = plugin_symbol("cuda_status");
+    assert_int_equal(status(209, "gelu"), FSDP_EDEVICE); /* a GPU that it was not built for */
+    assert_says("gelu: no kernel image is available for execution on the device");
+    assert_non_null(strstr(fsdp_error_get()->hint, "CUDA_ARCHS"));
     setenv("FSDP_SIM_GPUS", "0", 1);
     assert_int_equal(target_backend()->n_devices(), 0);
     unsetenv("FSDP_SIM_GPUS");
