@@ -21,14 +21,24 @@
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
+static const char *hint_for(cudaError_t error)
+{
+    switch (error) {
+    case cudaErrorMemoryAllocation:
+        return "use a smaller --batch-size, --seq-len or model";
+    case cudaErrorNoKernelImageForDevice:
+        return "build the plug-in for this GPU too: make cuda CUDA_ARCHS=...";
+    default:
+        return "";
+    }
+}
+
 fsdp_status cuda_status(cudaError_t error, const char *what)
 {
     if (error == cudaSuccess)
         return FSDP_OK;
-    if (error == cudaErrorMemoryAllocation)
-        return fsdp_error(FSDP_ENOMEM, "use a smaller --batch-size, --seq-len or model", "%s: %s",
-                          what, cudaGetErrorString(error));
-    return fsdp_error(FSDP_EDEVICE, "", "%s: %s (%s)", what, cudaGetErrorString(error),
+    return fsdp_error(error == cudaErrorMemoryAllocation ? FSDP_ENOMEM : FSDP_EDEVICE,
+                      hint_for(error), "%s: %s (%s)", what, cudaGetErrorString(error),
                       cudaGetErrorName(error));
 }
 

@@ -497,6 +497,10 @@ static void test_wrong_machines(void **state)
     expect_no_open("FSDP_SIM_DRIVER", "0", 0, FSDP_ESKIP, "no GPU that CUDA can use");
     expect_no_open("FSDP_SIM_GPUS", "2", 2, FSDP_EINVAL, "GPU 2, expected one from 0 to 1");
     expect_no_open(NULL, NULL, -1, FSDP_EINVAL, "GPU -1, expected");
+    fsdp_status (*status)(int error, const char *what) = plugin_symbol("cuda_status");
+    assert_int_equal(status(209, "gelu"), FSDP_EDEVICE); /* a GPU that it was not built for */
+    assert_says("gelu: no kernel image is available for execution on the device");
+    assert_non_null(strstr(fsdp_error_get()->hint, "CUDA_ARCHS"));
     setenv("FSDP_SIM_GPUS", "0", 1);
     assert_int_equal(target_backend()->n_devices(), 0);
     unsetenv("FSDP_SIM_GPUS");
@@ -765,6 +769,7 @@ int main(int argc, char **argv)
     if (argc > 1)
         return run_wrong(argv[1]);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_out_of_memory), /* while the pool is empty */
         cmocka_unit_test(test_polls_are_called_in_waits),
         cmocka_unit_test(test_failed_poll_ends_waits),
         cmocka_unit_test(test_tasks_of_two_streams_meet),
@@ -777,7 +782,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_pinned_memory_is_reused),
         cmocka_unit_test(test_pinned_memory_is_shared),
         cmocka_unit_test(test_memory_limit),
-        cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_wrong_machines),
         cmocka_unit_test(test_fault_of_a_kernel),
         cmocka_unit_test(test_planted_mistakes),

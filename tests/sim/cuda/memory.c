@@ -133,7 +133,7 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t min_bytes_to_keep)
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
 {
     *total = total_bytes();
-    *available = *total - reserved;
+    *available = *total > reserved ? *total - reserved : 0;
     return sim_sticky();
 }
 

@@ -92,6 +92,7 @@ void sim_die(const char *format, ...)
     X(cudaErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version") \
     X(cudaErrorNoDevice, "no CUDA-capable device is detected")                                     \
     X(cudaErrorInvalidDevice, "invalid device ordinal")                                            \
+    X(cudaErrorNoKernelImageForDevice, "no kernel image is available for execution on the device") \
     X(cudaErrorInvalidResourceHandle, "invalid resource handle")                                   \
     X(cudaErrorNotReady, "device not ready")                                                       \
     X(cudaErrorIllegalAddress, "an illegal memory access was encountered")                         \
