@@ -64,7 +64,8 @@ void cuda_device_fail(cuda_device *d);
 /* cuda_device_set_poll -- call poll(self) each time the host looks whether what it waits for has
  * come, and once more when it has: in stream_sync, event_sync, and event_done where it has not. An
  * error that it returns ends the wait, and fails all streams of d. Several may be set; poll NULL:
- * no longer the one of self. errors  FSDP_ENOMEM too many */
+ * no longer the one of self.
+ *   errors  FSDP_ENOMEM too many */
 fsdp_status cuda_device_set_poll(device *d, fsdp_status (*poll)(void *self), void *self);
 /* cuda_look -- whether the event is reached; NULL: whether the stream has done all. From any
  * thread; cudaErrorNotReady: no. */
@@ -191,6 +192,7 @@ void cuda_pinned_used(cuda_stream *s, cuda_pinned *p);
 /* cuda_pinned_close -- release the cache; no stream has work. */
 void cuda_pinned_close(cuda_device *d);
 
+/* cuda_memory_open, cuda_memory_close -- the pool of a device; close asserts that all is freed. */
 fsdp_status cuda_memory_open(cuda_device *d);
 void cuda_memory_close(cuda_device *d);
 /* cuda_is_host -- whether ptr is in a block of device_alloc_host. */

@@ -3,9 +3,8 @@
 #include "common/cuda/complaint.h"
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
+#include "common/cuda/reduce.h"
 #include "common/ops/row_elem.h"
-
-enum { WARP = 32 };
 
 static dim3 positions_by_columns(size_t n_positions, size_t width)
 {
@@ -60,8 +59,8 @@ typedef struct embedding_backward_job {
 static __device__ inline unsigned same_tokens(const int32_t *tokens, int32_t token, size_t first,
                                               size_t begin, size_t end)
 {
-    const size_t at = first + threadIdx.x % WARP;
-    return __ballot_sync(0xffffffff, at >= begin && at < end && tokens[at] == token);
+    const size_t at = first + threadIdx.x % WARP_LANES;
+    return __ballot_sync((unsigned)ALL_LANES, at >= begin && at < end && tokens[at] == token);
 }
 
 /* A token's row of d_wte gets the rows of d_out at all its positions in their order, without
@@ -74,12 +73,12 @@ __global__ void embedding_backward_kernel(embedding_backward_job j)
     const int32_t token = a->tokens[r];
     if (!number_fits(j.complaint, ABOUT_TOKEN, token, r, a->vocab))
         return;
-    for (size_t first = 0; first < r; first += WARP)
+    for (size_t first = 0; first < r; first += WARP_LANES)
         if (same_tokens(a->tokens, token, first, 0, r) != 0)
             return;
     float *grad = a->d_wte + (size_t)token * width;
     float sum = c < width ? grad[c] : 0.0f;
-    for (size_t first = r; first < n; first += WARP) {
+    for (size_t first = r; first < n; first += WARP_LANES) {
         unsigned same = same_tokens(a->tokens, token, first, r, n);
         for (size_t at = first; same != 0; at++, same >>= 1)
             if ((same & 1) != 0 && c < width)

@@ -70,7 +70,7 @@ static fsdp_status gpu_get(cuda_stream *s, block *b)
     cuda_device *d = cuda_device_of(s->base.device);
     const size_t bytes = b->bytes > 0 ? b->bytes : 1;
     if (b->bytes > limit_left(d))
-        return alloc_failed(d->base.ledger, b->category, b->bytes, b->label);
+        return device_alloc_failed(d->base.ledger, b->category, b->bytes, b->label);
     cudaError_t error = cudaMallocAsync((void **)&b->ptr, bytes, s->handle);
     if (error == cudaErrorMemoryAllocation) {
         TRY(reclaim(d));
@@ -79,13 +79,13 @@ static fsdp_status gpu_get(cuda_stream *s, block *b)
     if (error != cudaErrorMemoryAllocation)
         return cuda_stream_check(s, error, "device_alloc");
     (void)cudaGetLastError(); /* the caller's error, not the stream's */
-    return alloc_failed(d->base.ledger, b->category, b->bytes, b->label);
+    return device_alloc_failed(d->base.ledger, b->category, b->bytes, b->label);
 }
 
 static fsdp_status host_get(cuda_stream *s, block *b)
 {
     if (cuda_pinned_get(s, b->bytes, false, &b->pinned) != FSDP_OK)
-        return alloc_failed(s->base.device->host_ledger, b->category, b->bytes, b->label);
+        return device_alloc_failed(s->base.device->host_ledger, b->category, b->bytes, b->label);
     b->ptr = b->pinned->ptr;
     return FSDP_OK;
 }

@@ -6,8 +6,7 @@
  * next get of its size. The stream that used it last may have it at once, for work in its own
  * order; anybody else when the event says that this use is over.
  *
- * The blocks stand in the file that peers of the host can map (host_share.h), where there is one.
- */
+ * The blocks stand in a file that peers of the host can map (host_share.h), where there is one. */
 #include <stdlib.h>
 #include "common/base/dtype.h"
 #include "common/cuda/cuda_impl.h"

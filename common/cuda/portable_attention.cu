@@ -13,9 +13,10 @@
  */
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
+#include "common/cuda/reduce.h"
 #include "common/ops/row_softmax.h"
 
-enum { WARP = 32, WARPS = 4, BLOCK = 64, STRIP = 32, PIECE = 256, PER_LANE = PIECE / WARP };
+enum { WARPS = 4, BLOCK = 64, STRIP = 32, PIECE = 256, PER_LANE = PIECE / WARP_LANES };
 
 /* What a warp does: row t of head h in sequence b. */
 typedef struct warp_row {
@@ -24,13 +25,13 @@ typedef struct warp_row {
 
 static __device__ inline unsigned warp_of_block(void)
 {
-    return threadIdx.x / WARP;
+    return threadIdx.x / WARP_LANES;
 }
 
 /* The first of the columns that this lane adds up. */
 static __device__ inline size_t first_column(void)
 {
-    return (size_t)blockIdx.y * PIECE + threadIdx.x % WARP;
+    return (size_t)blockIdx.y * PIECE + threadIdx.x % WARP_LANES;
 }
 
 /* b is the number of sequences if there is no row left for this warp. */
@@ -71,7 +72,7 @@ static __device__ inline void add_rows(float *sum, const weighted_rows *x, dtype
 {
     for (size_t r = 0; r < x->n; r++)
         for (size_t i = 0; i < PER_LANE; i++) {
-            const size_t c = first_column() + i * WARP;
+            const size_t c = first_column() + i * WARP_LANES;
             if (c < x->width)
                 sum[i] += x->factor[r] * row_load(x->rows, r * x->stride + c, type);
         }
@@ -82,8 +83,8 @@ static __device__ inline void store_columns(void *out, size_t at, const float *s
                                             size_t width, dtype type)
 {
     for (size_t i = 0; i < PER_LANE; i++)
-        if (first_column() + i * WARP < width)
-            divide_row(out, at + first_column() + i * WARP, sum + i, 1, divisor, type);
+        if (first_column() + i * WARP_LANES < width)
+            divide_row(out, at + first_column() + i * WARP_LANES, sum + i, 1, divisor, type);
 }
 
 static dim3 rows_by_pieces(const attention_shape *x, size_t n_head)
@@ -100,12 +101,12 @@ static dim3 rows_by_pieces(const attention_shape *x, size_t n_head)
 static __device__ inline float softmax_by_lanes(float *p, row_extent keys, float *top, float *sum,
                                                 bool first)
 {
-    __syncwarp(0xffffffff);
+    __syncwarp((unsigned)ALL_LANES);
     const float new_top = softmax_top(p, keys, *top, first);
-    __syncwarp(0xffffffff);
-    for (size_t c = threadIdx.x % WARP; c < keys.end; c += WARP)
+    __syncwarp((unsigned)ALL_LANES);
+    for (size_t c = threadIdx.x % WARP_LANES; c < keys.end; c += WARP_LANES)
         p[c] = c < keys.width ? pm_expf_upto40(p[c] - new_top) : 0.0f;
-    __syncwarp(0xffffffff);
+    __syncwarp((unsigned)ALL_LANES);
     return softmax_carry(p, keys, new_top, top, sum, first);
 }
 
@@ -122,7 +123,7 @@ static __device__ inline void attention_row(const attention_args *a, float *p, c
         const size_t n_keys = keys_for(x, w->t, first);
         const row_extent keys = row_extent_of(w->t, first, n_keys);
         const weighted_rows values = {p, v, n_keys, D, x->v_stride};
-        for (size_t c = threadIdx.x % WARP; c < keys.width; c += WARP)
+        for (size_t c = threadIdx.x % WARP_LANES; c < keys.width; c += WARP_LANES)
             p[c] = c < keys.n_seen
                        ? product(q, row_at(k, c * x->k_stride, type), D, type) * x->scale
                        : MASKED;
@@ -130,7 +131,7 @@ static __device__ inline void attention_row(const attention_args *a, float *p, c
         for (size_t i = 0; i < PER_LANE && first > 0; i++)
             out[i] *= keep;
         add_rows(out, &values, type);
-        __syncwarp(0xffffffff); /* before the next scores overwrite what others read */
+        __syncwarp((unsigned)ALL_LANES); /* before the next scores overwrite what others read */
     }
     store_columns(a->out, attention_element(x, x->n_head * D, w->b, w->t, w->h), out, sum, D, type);
     if (first_column() == 0)
@@ -149,7 +150,7 @@ static cudaError_t attention_issue(cudaStream_t s, const void *args)
 {
     const attention_args *a = (const attention_args *)args;
     const dim3 grid = rows_by_pieces(&a->shape, a->shape.n_head);
-    return LAUNCH(attention_kernel, grid, WARPS * WARP, s, *a);
+    return LAUNCH(attention_kernel, grid, WARPS * WARP_LANES, s, *a);
 }
 
 fsdp_status portable_attention(stream *s, const attention_args *a)
@@ -217,13 +218,13 @@ static __device__ inline void d_query_row(const attention_backward_args *a, floa
         const void *k = row_at(a->k, attention_element(x, x->k_stride, w->b, first, kv), type);
         const size_t n_keys = keys_for(x, w->t, first);
         const weighted_rows keys = {d_score, k, n_keys, x->head_dim, x->k_stride};
-        for (size_t c = threadIdx.x % WARP; c < n_keys; c += WARP) {
+        for (size_t c = threadIdx.x % WARP_LANES; c < n_keys; c += WARP_LANES) {
             pair_.key = first + c;
             d_score[c] = scores_of(a, &pair_, delta, type).d_score;
         }
-        __syncwarp(0xffffffff);
+        __syncwarp((unsigned)ALL_LANES);
         add_rows(d_q, &keys, type);
-        __syncwarp(0xffffffff);
+        __syncwarp((unsigned)ALL_LANES);
     }
     store_columns(a->d_q, attention_element(x, x->q_stride, w->b, w->t, w->h), d_q, 1.0f,
                   x->head_dim, type);
@@ -239,7 +240,7 @@ __global__ void d_query_kernel(attention_backward_args a)
 
 /* Scores of 32 queries with one key. */
 typedef struct strip_scores {
-    float p[WARP], d_score[WARP];
+    float p[WARP_LANES], d_score[WARP_LANES];
 } strip_scores;
 
 /* What query head h of the group adds to the row of d_k and d_v. */
@@ -247,7 +248,7 @@ static __device__ inline void add_query_head(const attention_backward_args *a, s
                                              const pair *of, float *d_k, float *d_v, dtype type)
 {
     const attention_shape *x = &a->shape;
-    const size_t D = x->head_dim, out_stride = x->n_head * D, lane = threadIdx.x % WARP;
+    const size_t D = x->head_dim, out_stride = x->n_head * D, lane = threadIdx.x % WARP_LANES;
     pair pair_ = *of;
     for (size_t first = of->key / STRIP * STRIP; first < x->seq_len; first += STRIP) {
         const size_t n = x->seq_len - first < STRIP ? x->seq_len - first : (size_t)STRIP;
@@ -262,10 +263,10 @@ static __device__ inline void add_query_head(const attention_backward_args *a, s
             scores->p[lane] = y.p;
             scores->d_score[lane] = y.d_score;
         }
-        __syncwarp(0xffffffff);
+        __syncwarp((unsigned)ALL_LANES);
         add_rows(d_v, &d_outs, type);
         add_rows(d_k, &queries, type);
-        __syncwarp(0xffffffff);
+        __syncwarp((unsigned)ALL_LANES);
     }
 }
 
@@ -297,10 +298,10 @@ static cudaError_t attention_backward_issue(cudaStream_t s, const void *args)
     const attention_backward_args *a = (const attention_backward_args *)args;
     const attention_shape *x = &a->shape;
     const cudaError_t error =
-        LAUNCH(d_query_kernel, rows_by_pieces(x, x->n_head), WARPS * WARP, s, *a);
+        LAUNCH(d_query_kernel, rows_by_pieces(x, x->n_head), WARPS * WARP_LANES, s, *a);
     if (error != cudaSuccess)
         return error;
-    return LAUNCH(d_key_kernel, rows_by_pieces(x, x->n_kv_head), WARPS * WARP, s, *a);
+    return LAUNCH(d_key_kernel, rows_by_pieces(x, x->n_kv_head), WARPS * WARP_LANES, s, *a);
 }
 
 fsdp_status portable_attention_backward(stream *s, const attention_backward_args *a)

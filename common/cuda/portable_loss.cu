@@ -1,12 +1,17 @@
-/* portable_loss.cu -- softmax cross-entropy and its gradient, with the CPU's bits
- * (ops/row_softmax.h). A thread does one row; then one thread adds the rows' losses in their order.
- */
+/* portable_loss.cu -- softmax cross-entropy and its gradient, with the bits of ops/row_softmax.h.
+ *
+ * A warp does one row, in three passes that read neighbours side by side: its maximum, the sum of
+ * its exponentials, its gradient. The CPU takes a maximum by 32 lanes and a sum by 16, each lane in
+ * the order of its elements, and then adds the lanes by a tree. Here a lane of the warp is one of
+ * the 32; of each 32 exponentials the lower 16 lanes add their own first, then those of the upper
+ * 16. At last one thread adds the rows' losses in their order. */
 #include "common/cuda/complaint.h"
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
+#include "common/cuda/reduce.h"
 #include "common/ops/row_softmax.h"
 
-enum { WARP = 32 };
+enum { ROWS = 4 }; /* of a block */
 
 typedef struct loss_job {
     cross_entropy_args args;
@@ -14,14 +19,72 @@ typedef struct loss_job {
     complaint_box *complaint;
 } loss_job;
 
+/* x, as the lane has it that is `apart` above this one. */
+static __device__ inline float from_above(float x, unsigned apart)
+{
+    return __shfl_down_sync((unsigned)ALL_LANES, x, apart);
+}
+
+static __device__ inline float from_first(float x)
+{
+    return __shfl_sync((unsigned)ALL_LANES, x, 0);
+}
+
+static __device__ inline float max_by_warp(const void *x, size_t n, dtype type)
+{
+    float top = -__builtin_inff();
+    for (size_t i = threadIdx.x % WARP_LANES; i < n; i += WARP_LANES)
+        top = larger(row_load(x, i, type), top);
+    for (unsigned apart = 16; apart >= 4; apart /= 2)
+        top = larger(top, from_above(top, apart));
+    top = larger(top, from_above(top, 1));
+    return from_first(larger(top, from_above(top, 2)));
+}
+
+static __device__ inline float exp_at(const void *x, size_t i, float top, dtype type)
+{
+    return pm_expf_upto40(row_load(x, i, type) - top);
+}
+
+/* Behind the end are zeros, which change no bit of a sum of exponentials. */
+static __device__ inline float sum_exp_by_warp(const void *x, size_t n, float top, dtype type)
+{
+    float sum = 0.0f;
+    for (size_t begin = 0; begin < n; begin += WARP_LANES) {
+        const size_t i = begin + threadIdx.x % WARP_LANES;
+        const float e = i < n ? exp_at(x, i, top, type) : 0.0f, later = from_above(e, LANES);
+        sum += e;
+        sum += later;
+    }
+    for (unsigned apart = LANES / 2; apart > 0; apart /= 2)
+        sum += from_above(sum, apart);
+    return from_first(sum);
+}
+
+static __device__ inline double loss_row(const cross_entropy_args *a, size_t r, dtype type)
+{
+    const size_t vocab = a->vocab, target = (size_t)a->targets[r];
+    const void *logits = row_at(a->logits, r * vocab, type);
+    const float target_logit = row_load(logits, target, type); /* first: d_logits may be logits */
+    const float top = max_by_warp(logits, vocab, type);
+    const float sum = sum_exp_by_warp(logits, vocab, top, type);
+    for (size_t i = threadIdx.x % WARP_LANES; i < vocab && a->d_logits; i += WARP_LANES) {
+        const float p = exp_at(logits, i, top, type) / sum;
+        row_store(row_out_at(a->d_logits, r * vocab, type), i, i == target ? p - 1.0f : p, type);
+    }
+    return pm_log((double)sum) + ((double)top - (double)target_logit);
+}
+
 __global__ void loss_rows_kernel(loss_job j)
 {
     const cross_entropy_args *a = &j.args;
-    const size_t r = global_thread();
+    const size_t r = (size_t)blockIdx.x * ROWS + threadIdx.x / WARP_LANES;
     if (r >= a->rows)
         return;
     const bool fits = number_fits(j.complaint, ABOUT_TARGET, a->targets[r], r, a->vocab);
-    j.row_loss[r] = fits ? BY_TYPE(cross_entropy_row, a->type, a, r) : 0.0;
+    const double loss = fits ? BY_TYPE(loss_row, a->type, a, r) : 0.0;
+    if (threadIdx.x % WARP_LANES == 0)
+        j.row_loss[r] = loss;
 }
 
 __global__ void loss_sum_kernel(loss_job j)
@@ -37,7 +100,8 @@ static cudaError_t cross_entropy_issue(cudaStream_t s, const void *args)
     const loss_job *j = (const loss_job *)args;
     cudaError_t error = cudaSuccess;
     if (j->args.rows > 0)
-        error = LAUNCH(loss_rows_kernel, (unsigned)((j->args.rows + WARP - 1) / WARP), WARP, s, *j);
+        error = LAUNCH(loss_rows_kernel, (unsigned)((j->args.rows + ROWS - 1) / ROWS),
+                       ROWS * WARP_LANES, s, *j);
     return error == cudaSuccess ? LAUNCH(loss_sum_kernel, 1, 1, s, *j) : error;
 }
 

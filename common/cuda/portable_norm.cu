@@ -6,13 +6,12 @@
  * to spread over many processors. */
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
+#include "common/cuda/reduce.h"
 #include "common/ops/row_norm.h"
-
-enum { WARP = 32 };
 
 static unsigned warps_of(size_t n)
 {
-    return (unsigned)((n + WARP - 1) / WARP);
+    return (unsigned)((n + WARP_LANES - 1) / WARP_LANES);
 }
 
 /* ---- bias_backward --------------------------------------------------------------------------- */
@@ -30,7 +29,7 @@ __global__ void bias_backward_kernel(bias_backward_args a)
 static cudaError_t bias_backward_issue(cudaStream_t s, const void *args)
 {
     const bias_backward_args *a = (const bias_backward_args *)args;
-    return LAUNCH(bias_backward_kernel, warps_of(a->cols), WARP, s, *a);
+    return LAUNCH(bias_backward_kernel, warps_of(a->cols), WARP_LANES, s, *a);
 }
 
 fsdp_status portable_bias_backward(stream *s, const bias_backward_args *a)
@@ -51,7 +50,7 @@ __global__ void layernorm_kernel(layernorm_args a)
 static cudaError_t layernorm_issue(cudaStream_t s, const void *args)
 {
     const layernorm_args *a = (const layernorm_args *)args;
-    return LAUNCH(layernorm_kernel, warps_of(a->rows), WARP, s, *a);
+    return LAUNCH(layernorm_kernel, warps_of(a->rows), WARP_LANES, s, *a);
 }
 
 fsdp_status portable_layernorm(stream *s, const layernorm_args *a)
@@ -86,10 +85,10 @@ __global__ void layernorm_backward_kernel(layernorm_backward_args a)
 static cudaError_t layernorm_backward_issue(cudaStream_t s, const void *args)
 {
     const layernorm_backward_args *a = (const layernorm_backward_args *)args;
-    const cudaError_t error = LAUNCH(layernorm_params_kernel, warps_of(a->cols), WARP, s, *a);
+    const cudaError_t error = LAUNCH(layernorm_params_kernel, warps_of(a->cols), WARP_LANES, s, *a);
     if (error != cudaSuccess || a->rows == 0)
         return error;
-    return LAUNCH(layernorm_backward_kernel, warps_of(a->rows), WARP, s, *a);
+    return LAUNCH(layernorm_backward_kernel, warps_of(a->rows), WARP_LANES, s, *a);
 }
 
 fsdp_status portable_layernorm_backward(stream *s, const layernorm_backward_args *a)

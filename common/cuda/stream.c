@@ -151,15 +151,11 @@ fsdp_status cuda_device_set_poll(device *base, fsdp_status (*poll)(void *self), 
     return FSDP_OK;
 }
 
-static fsdp_status poll_all(cuda_device *d)
+static void poll_all(cuda_device *d)
 {
-    for (int i = 0; i < d->n_polls; i++) {
-        if (d->polls[i].poll(d->polls[i].self) == FSDP_OK)
-            continue;
-        cuda_device_fail(d);
-        return status_of(&d->error);
-    }
-    return FSDP_OK;
+    for (int i = 0; i < d->n_polls; i++)
+        if (d->polls[i].poll(d->polls[i].self) != FSDP_OK)
+            cuda_device_fail(d);
 }
 
 /* Sleeps are short against a step, and long against a look. */
@@ -180,14 +176,13 @@ fsdp_status cuda_wait(cuda_stream *s, cudaEvent_t e)
         if (atomic_load(&d->failed))
             return status_of(&d->error);
         const cudaError_t error = cuda_look(s->handle, e);
-        if (error == cudaSuccess) {
-            TRY(poll_all(d)); /* which now may find that what it watches has ended */
-            return cuda_complaints(&d->base);
-        }
-        if (error != cudaErrorNotReady)
+        if (error != cudaSuccess && error != cudaErrorNotReady)
             return gpu_failed(s, error);
-        TRY(poll_all(d));
-        pause_between_looks(begin_s);
+        poll_all(d); /* once more when it has come: they may find that what they watch has ended */
+        if (error == cudaErrorNotReady)
+            pause_between_looks(begin_s);
+        else if (!atomic_load(&d->failed))
+            return cuda_complaints(&d->base);
     }
 }
 
@@ -322,7 +317,7 @@ bool cuda_event_done(event *base)
     cuda_device *d = cuda_device_of(base->device);
     const cudaError_t error = cuda_look(NULL, ((cuda_event *)base)->handle);
     if (error == cudaErrorNotReady)
-        (void)poll_all(d);
+        poll_all(d);
     return error != cudaErrorNotReady || atomic_load(&d->failed);
 }
 

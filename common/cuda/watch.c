@@ -151,13 +151,12 @@ static void tell(cuda_stream *s, cuda_watched *w)
 {
     cuda_device *d = cuda_device_of(s->base.device);
     const device_watch *watch = &d->base.watch;
-    float at_ms = 0, ms = 0;
+    float ms = 0;
     if (watch->ran == NULL || watch->self != w->self ||
         cuda_reach_error(d, &w->reach, s->number) != NULL ||
-        cudaEventElapsedTime(&at_ms, d->clock, w->begin) != cudaSuccess ||
         cudaEventElapsedTime(&ms, w->begin, w->end) != cudaSuccess)
         return;
-    w->act.begin_s = d->clock_s + (double)at_ms * 1e-3;
+    w->act.begin_s = cuda_event_at_s(d, w->begin);
     w->act.end_s = w->act.begin_s + (double)ms * 1e-3;
     if (w->act.begin_s < s->told_s) /* the clock was taken anew in between */
         w->act.begin_s = s->told_s;

@@ -374,12 +374,12 @@ static fsdp_status block_alloc(stream *base, mem_category category, size_t bytes
     bool shared = on_host && host_share_fd() >= 0;
     size_t footprint_bytes = footprint_of(p, bytes, shared);
     if (footprint_bytes == 0 || (p == &d->pool && !limit_allows(d, bytes)))
-        return alloc_failed(p->ledger, category, bytes, label);
+        return device_alloc_failed(p->ledger, category, bytes, label);
     cpu_block *b = reuse(p, s, bytes, footprint_bytes, shared);
     if (!b)
         b = fresh(p, footprint_bytes, shared);
     if (!b)
-        return alloc_failed(p->ledger, category, bytes, label);
+        return device_alloc_failed(p->ledger, category, bytes, label);
     bool revived = b->free_node != &b->own_node; /* older work may still use the payload */
     b->label = label;
     b->category = (uint16_t)category;

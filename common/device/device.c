@@ -217,7 +217,7 @@ fsdp_status event_elapsed_s(event *begin, event *end, double *out)
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */
-fsdp_status alloc_failed(ledger *l, mem_category category, size_t bytes, const char *label)
+fsdp_status device_alloc_failed(ledger *l, mem_category category, size_t bytes, const char *label)
 {
     ledger_figures f = ledger_read(l);
     char want[24], live[24], peak[24];

@@ -67,8 +67,9 @@ struct event {
 /* cpu_schedule_host_call -- of the thread's scheduler (cpu_schedule.c), if it has one. */
 void cpu_schedule_host_call(bool begins);
 
-/* alloc_failed -- FSDP_ENOMEM with the words that device_alloc has for it. l: of what is held. */
-fsdp_status alloc_failed(ledger *l, mem_category category, size_t bytes, const char *label);
+/* device_alloc_failed -- FSDP_ENOMEM with the words that device_alloc has for it. l: of what is
+ * held. */
+fsdp_status device_alloc_failed(ledger *l, mem_category category, size_t bytes, const char *label);
 
 /* host_map -- `bytes` of zeroed memory, a multiple of 4096, aligned to align_bytes (a power of
  * two), in huge pages where the system has them; NULL when there is none. Owner: caller, munmap. */

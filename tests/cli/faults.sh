@@ -2,7 +2,7 @@
 # faults.sh -- ranks and launchers that die or hang, kills while saving, full disks: the job ends, nothing is left
 # running, and what earlier saves wrote can be used.
 #
-#   tests/cli/faults.sh [BUILD] [full]        default build; full: 200 kills while saving, not 20
+#   tests/cli/faults.sh [BUILD] [full]        default build; full: 200 kills while saving, not 12
 #   CASES=REGEX                               only the cases whose names match
 #
 # Prints PASS, FAIL and SKIP lines and a last line with their numbers.
@@ -11,7 +11,7 @@ set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/cli/lib.sh
 cli_namespace "$PWD/tests/cli/faults.sh" "$@"
-build=${1:-build} kills=20
+build=${1:-build} kills=12
 [ "${2:-}" = full ] && kills=200
 cli_begin "$build"
 keep=$work/keep new=$work/new bad=

@@ -190,7 +190,6 @@ too_long() {
     check_left
     verdict
 }
-side_by_side one_early one_fails one_killed one_starts_more others_are_deaf too_long
 
 # ---- input and output -------------------------------------------------------------------------------------------
 
@@ -313,7 +312,8 @@ second_signal() {
     check_left
     verdict
 }
-side_by_side signal_arrives second_signal
+# All that wait, those of the exit status too.
+side_by_side one_early one_fails one_killed one_starts_more others_are_deaf too_long signal_arrives second_signal
 
 # ---- training ---------------------------------------------------------------------------------------------------
 

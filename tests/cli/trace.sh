@@ -100,8 +100,11 @@ fi
 name='pictures'
 trace "$dir" --timeline --step 2 --svg "$work/new/step.svg"
 [ "$rc" = 0 ] || complain "exit status $rc"
-grep -q '^step 2$' "$work/out" && grep -q '^ *1 compute |.*[fb]' "$work/out" || complain "no timeline: $(cat "$work/out")"
+grep -q '^step 2$' "$work/out" && grep -q '^ *1 compute |' "$work/out" || complain "no timeline: $(cat "$work/out")"
 grep -q '>Step 2 on 2 ranks' "$work/new/step.svg" && tail -1 "$work/new/step.svg" | grep -q '^</svg>$' || complain 'no svg'
+# On a busy machine a step is mostly waiting, and compute too short to be seen.
+trace "$dir" --timeline --step 2 --link-gbit 100
+grep -q '^ *1 compute |.*[fb]' "$work/out" || complain "no compute in the timeline: $(cat "$work/out")"
 trace --merge="$work/new/all.json" "$dir"
 [ "$rc" = 0 ] || complain "merge: exit status $rc"
 [ "$(grep -c '"ph":"X"' "$work/new/all.json")" = "$(cat "$dir"/trace-rank-[01].json | grep -c '"ph":"X"')" ] ||

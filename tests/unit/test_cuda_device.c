@@ -600,6 +600,18 @@ static void wrong_stream_of_copy(wrong *w)
     print_result(w);
 }
 
+static void wrong_handle(wrong *w)
+{
+    void *e;
+    int (*make)(void **, unsigned) = plugin_symbol("cudaEventCreateWithFlags");
+    int (*put)(void *) = plugin_symbol("cudaEventDestroy");
+    int (*query)(void *) = plugin_symbol("cudaEventQuery");
+    (void)w;
+    (void)make(&e, 0);
+    (void)put(e);
+    (void)query(e);
+}
+
 static const struct wrong_program {
     const char *name;
     void (*run)(wrong *w);
@@ -607,7 +619,8 @@ static const struct wrong_program {
              {"host-read", wrong_host_read},
              {"one-behind", wrong_one_behind},
              {"no-event", wrong_no_event},
-             {"copy-elsewhere", wrong_stream_of_copy}};
+             {"copy-elsewhere", wrong_stream_of_copy},
+             {"destroyed", wrong_handle}};
 
 static int run_wrong(const char *name)
 {
@@ -664,6 +677,8 @@ static void test_planted_mistakes(void **state)
     expect_output(output_of("one-behind", "A=B"),
                   "a block of 4000 bytes was written 0 bytes behind its end; kernels launched "
                   "last: gelu_kernel");
+    expect_output(output_of("destroyed", "A=B"),
+                  "CUDA stand-in: cudaEventQuery of an event that is destroyed");
     expect_output(output_of("no-event", "A=B"), "result nan");
     expect_output(output_of("copy-elsewhere", "A=B"), "result nan");
     device *d;
@@ -674,6 +689,53 @@ static void test_planted_mistakes(void **state)
     device_close(d);
     expect_output(output_of("host-read", "A=B"),
                   "host access to device memory: 'memory of the GPU' (4064 bytes), byte 0");
+}
+
+/* Calls of CUDA's that are wrong, by the error codes that it has for them. */
+static void test_stand_in_refuses(void **state)
+{
+    (void)state;
+    enum { INVALID_VALUE = 1, INVALID_HANDLE = 400, REGISTERED = 712, NOT_REGISTERED = 713 };
+    enum { HOST_TO_DEVICE = 1, ANY_KIND = 4, UNTIMED = 2, NON_BLOCKING = 1 };
+    static char host[8192], *const page = host;
+    wrong w;
+    void *s, *e;
+    need_sim();
+    wrong_open(&w);
+    int (*create)(void **, unsigned, int) = plugin_symbol("cudaStreamCreateWithPriority");
+    int (*destroy)(void *) = plugin_symbol("cudaStreamDestroy");
+    int (*event_make)(void **, unsigned) = plugin_symbol("cudaEventCreateWithFlags");
+    int (*event_put)(void *) = plugin_symbol("cudaEventDestroy");
+    int (*elapsed)(float *, void *, void *) = plugin_symbol("cudaEventElapsedTime");
+    int (*copy)(void *, const void *, size_t, int, void *) = plugin_symbol("cudaMemcpyAsync");
+    int (*fill)(void *, int, size_t, void *) = plugin_symbol("cudaMemsetAsync");
+    int (*gpu_free)(void *, void *) = plugin_symbol("cudaFreeAsync");
+    int (*pin)(void *, size_t, unsigned) = plugin_symbol("cudaHostRegister");
+    int (*unpin)(void *) = plugin_symbol("cudaHostUnregister");
+    int (*host_free)(void *) = plugin_symbol("cudaFreeHost");
+    float ms;
+    assert_int_equal(create(&s, NON_BLOCKING, 0), 0);
+    assert_int_equal(event_make(&e, UNTIMED), 0);
+    assert_int_equal(elapsed(&ms, e, e), INVALID_HANDLE);
+    assert_int_equal(copy(w.in, w.out, 4, HOST_TO_DEVICE, s), INVALID_VALUE);
+    assert_int_equal(copy(w.in, host, ELEMS * 4 + 1, ANY_KIND, s), INVALID_VALUE);
+    assert_int_equal(fill(host, 0, 8, s), INVALID_VALUE);
+    assert_int_equal(fill(w.in, 0, ELEMS * 4 + 1, s), INVALID_VALUE);
+    assert_int_equal(gpu_free(host, s), INVALID_VALUE);
+    assert_int_equal(gpu_free(w.in + 1, s), INVALID_VALUE);
+    assert_int_equal(host_free(host), INVALID_VALUE);
+    assert_int_equal(unpin(page), NOT_REGISTERED);
+    assert_int_equal(pin(page, sizeof host, 0), 0);
+    assert_int_equal(pin(page + 4096, 4096, 0), REGISTERED);
+    assert_int_equal(unpin(page), 0);
+    host[0] = 1;
+    assert_int_equal(copy(host, w.in, 4, ANY_KIND, s), 0); /* pageable: it is over now */
+    assert_memory_equal(host, &(float){1}, 4);
+    assert_int_equal(event_put(e), 0);
+    assert_int_equal(destroy(s), 0);
+    device_free(w.s, w.in);
+    device_free(w.s, w.out);
+    device_close(w.d);
 }
 
 /* A look that came too early is no error of the launch behind it. */
@@ -719,6 +781,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_wrong_machines),
         cmocka_unit_test(test_fault_of_a_kernel),
         cmocka_unit_test(test_planted_mistakes),
+        cmocka_unit_test(test_stand_in_refuses),
         cmocka_unit_test(test_early_look_is_no_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,6 +16,9 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <ucontext.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
 #include "tests/sim/cuda/sim.h"
 
 enum { STACK_BYTES = 256 << 10, WARP = 32, MAX_THREADS = 1024, EXCHANGE_MAX_BYTES = 64 };
@@ -25,8 +28,10 @@ struct fiber {
     jmp_buf here;
     ucontext_t first;
     bool started;
+    void *stack;
     state st;
     unsigned thread; /* of the block */
+    void *fake;      /* AddressSanitizer's, while it waits */
 };
 
 /* What the lanes of a warp exchange. A lane may deposit for the next exchange while others have yet
@@ -82,15 +87,43 @@ static void set_thread(unsigned t)
     threadIdx.z = t / blockDim.x / blockDim.y;
 }
 
+/* AddressSanitizer is told before and after each change of stacks. Those of the scheduler are the
+ * stream's. */
+static const void *home_stack;
+static size_t home_bytes;
+static void *home_fake;
+
+#ifdef __SANITIZE_ADDRESS__
+static void leave_for(const void *stack, size_t bytes, void **fake)
+{
+    __sanitizer_start_switch_fiber(fake, stack, bytes);
+}
+static void arrive(void *fake, const void **from, size_t *from_bytes)
+{
+    __sanitizer_finish_switch_fiber(fake, from, from_bytes);
+}
+#else
+static void leave_for(const void *, size_t, void **)
+{
+}
+static void arrive(void *, const void **, size_t *)
+{
+}
+#endif
+
 static void to_scheduler()
 {
-    if (_setjmp(current->here) == 0)
+    if (_setjmp(current->here) == 0) {
+        leave_for(home_stack, home_bytes, &current->fake);
         _longjmp(scheduler, 1);
+    }
+    arrive(current->fake, &home_stack, &home_bytes);
 }
 
 /* The life of a fiber: thread after thread, until one waits and another fiber has to go on. */
 static void fiber_main()
 {
+    arrive(NULL, &home_stack, &home_bytes);
     for (;;) {
         while (n_taken < n_threads) {
             unsigned t = n_taken++;
@@ -105,27 +138,37 @@ static void fiber_main()
     }
 }
 
+static void *stack_new()
+{
+    void *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    if (stack == MAP_FAILED)
+        die("no memory for a stack");
+    return stack;
+}
+
 static void resume(fiber *f)
 {
     current = f;
     set_thread(f->thread);
-    if (_setjmp(scheduler) != 0)
+    if (f->stack == NULL)
+        f->stack = stack_new();
+    if (_setjmp(scheduler) != 0) {
+        arrive(home_fake, NULL, NULL);
         return;
+    }
+    leave_for(f->stack, STACK_BYTES, &home_fake);
     if (f->started)
         _longjmp(f->here, 1);
     f->started = true;
     getcontext(&f->first);
+    f->first.uc_stack.ss_sp = f->stack;
     f->first.uc_stack.ss_size = STACK_BYTES;
-    f->first.uc_stack.ss_sp = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
-                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-    if (f->first.uc_stack.ss_sp == MAP_FAILED)
-        die("no memory for a stack");
     makecontext(&f->first, fiber_main, 0);
     setcontext(&f->first);
 }
 
-/* ---- what threads wait for: the last to come lets all go on ------------------------------------
- */
+/* ---- what threads wait for: the last to come lets all go on ---------------------------------- */
 
 void sim_barrier(const char *place)
 {
@@ -252,5 +295,5 @@ cudaError_t sim_launch_kernel(const sim_kernel &k, cudaStream_t s)
         return error;
     fsdp_status status = stream_launch(sim_stream(s), run_kernel, &k, sizeof k);
     sim_after_launch(s);
-    return status == FSDP_OK ? cudaSuccess : cudaErrorLaunchFailure;
+    return status == FSDP_OK ? cudaGetLastError() : cudaErrorLaunchFailure; /* an older one too */
 }

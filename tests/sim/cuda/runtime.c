@@ -373,15 +373,15 @@ static int wait_value(cudaStream_t q, unsigned long long addr, uint32_t value, u
 {
     const wait_args a = {(const _Atomic uint32_t *)(uintptr_t)addr, value};
     if (sim_sticky() != cudaSuccess)
-        return last_error;
+        return (int)last_error;
     if (flags != 0 || addr % 4 != 0 || !sim_is_pinned(a.word, sizeof *a.word))
         return cudaErrorInvalidValue; /* CUDA_ERROR_INVALID_VALUE has this number too */
-    return sim_status(
-        stream_launch_work(sim_stream(q), &(launch_config){.fn = run_wait,
-                                                           .args = &a,
-                                                           .args_bytes = sizeof a,
-                                                           .on_host = true,
-                                                           .waits_for = WAITS_FOR_HOST}));
+    const launch_config l = {.fn = run_wait,
+                             .args = &a,
+                             .args_bytes = sizeof a,
+                             .on_host = true,
+                             .waits_for = WAITS_FOR_HOST};
+    return (int)sim_status(stream_launch_work(sim_stream(q), &l));
 }
 
 cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version,
