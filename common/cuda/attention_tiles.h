@@ -69,8 +69,7 @@ typedef struct tile_place {
     bool wide;
 } tile_place;
 
-/* tile_load -- rows first, first + 1, ... All threads of the block take part; there is no barrier.
- */
+/* tile_load -- rows first, first + 1, ... by all threads of the block, without a barrier. */
 static __device__ __forceinline__ void tile_load(tile_place to, head_rows from, size_t first,
                                                  dtype type)
 {

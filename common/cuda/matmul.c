@@ -54,7 +54,12 @@ static fsdp_status lt_status(cublasStatus_t status, const char *what)
 {
     if (status == CUBLAS_STATUS_SUCCESS)
         return FSDP_OK;
-    return fsdp_error(status == CUBLAS_STATUS_ALLOC_FAILED ? FSDP_ENOMEM : FSDP_EDEVICE, "",
+    if (status == CUBLAS_STATUS_ALLOC_FAILED)
+        return fsdp_error(FSDP_ENOMEM, "use a smaller --batch-size, --seq-len or model",
+                          "matmul: %s: no memory", what);
+    return fsdp_error(FSDP_EDEVICE,
+                      "bf16 takes a GPU of compute capability 8.0 or more; --ops portable works on "
+                      "all of them",
                       "matmul: %s: %s", what, cublasLtGetStatusString(status));
 }
 

@@ -174,11 +174,12 @@ static void test_products(void **state)
     (void)state;
     device *d = NULL;
     OK(device_open(&(device_config){.backend = target_backend()->device, .n_threads = 1}, &d));
-    for (int i = 0; i < 12; i++)
+    for (int i = 0; i < 24; i++)
         check_product(device_compute_stream(d), (planted_args){.kernel = PRODUCT,
                                                                .depth = 16 << i % 3,
                                                                .b_by_columns = i / 3 % 2,
-                                                               .bf16 = i / 6});
+                                                               .bf16 = i / 6 % 2,
+                                                               .old_gpu = i / 12});
     device_close(d);
 }
 

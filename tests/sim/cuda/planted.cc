@@ -64,8 +64,11 @@ __global__ void product_kernel(planted_args a)
     __syncthreads();
     float c[SCORE_TILES][4];
     tiles_clear(c, SCORE_TILES);
-    warp_product(c, SCORE_TILES,
-                 (product){left, right, ld, ld, a.depth, SCORE_TILES, a.b_by_columns}, type);
+    const product p = {left, right, ld, ld, a.depth, SCORE_TILES, a.b_by_columns};
+    if (a.old_gpu)
+        warp_product_fma(c, SCORE_TILES, p, type);
+    else
+        warp_product(c, SCORE_TILES, p, type);
     for (int n = 0; n < SCORE_TILES; n++)
         for (int i = 0; i < 4; i++)
             a.out[lane_row(i) * 64 + lane_col(n, i)] = c[n][i];

@@ -24,8 +24,8 @@ typedef struct planted_args {
     float *out;   /* device memory; but of PRODUCT, [PLANTED_BLOCKS * PLANTED_THREADS] */
     const void *a, *b;
     int depth;
-    bool b_by_columns; /* b is stored [64,depth], else [depth,64] */
-    bool bf16;
+    bool b_by_columns;  /* b is stored [64,depth], else [depth,64] */
+    bool bf16, old_gpu; /* old_gpu: without the matrix instruction */
 } planted_args;
 
 /* planted_launch -- on a stream of a CUDA device. */
