@@ -3,6 +3,7 @@
  *
  *   mpiexec -n W build/tests/equivalence/equivalence    tiny: every strategy and wrapping
  *   ... --quick                 fewer combinations of the two
+ *   ... --few                   a handful, for a device that is slow
  *   ... --xl                    GPT-2 XL's shape (d 1600, 25 heads, 2 layers)
  *   ... --random N --seed S     N drawn configurations
  *   ... --adamw-band            figures for tests/grade/tiny_lib.c
@@ -19,32 +20,45 @@
 #include "tests/equivalence/fast_lib.h"
 #include "tests/unit/target_lib.h"
 
+static void few_suite(suite *s, const model_config *m)
+{
+    const ops *o = target_backend()->fast();
+    canonical_gradients(s, m, o, &DTYPES[FP32]);
+    canonical_gradients(s, m, o, &DTYPES[BF16_BOTH]);
+    fast_sgd(s, m, o, &DTYPES[FP32]);
+}
+
 static void tiny_suite(suite *s)
 {
     model_config m = {0};
     fsdp_status st = gpt2_preset("tiny", &m);
     FSDP_ASSERT_EQ(st, FSDP_OK);
     m.max_seq_len = 16;
+    const bool quick = s->level > 0;
+    if (s->level > 1) {
+        few_suite(s, &m);
+        return;
+    }
     const ops *tables[] = {target_backend()->portable(), target_backend()->fast()};
     for (int k = 0; k < 2; k++) {
         canonical_gradients(s, &m, tables[k], &DTYPES[FP32]);
-        if (k == 0 && s->quick)
+        if (k == 0 && quick)
             continue;
         canonical_steps(s, &m, tables[k], OPTIMIZER_SGD, &DTYPES[FP32]);
         canonical_steps(s, &m, tables[k], OPTIMIZER_ADAMW, &DTYPES[FP32]);
     }
     for (int t = BF16_PARAMS; t < N_DTYPES; t++) {
-        canonical_gradients(s, &m, tables[s->quick], &DTYPES[t]);
-        if (t != BF16_SUMS || !s->quick)
+        canonical_gradients(s, &m, tables[quick], &DTYPES[t]);
+        if (t != BF16_SUMS || !quick)
             canonical_steps(s, &m, tables[1], OPTIMIZER_ADAMW, &DTYPES[t]);
     }
     for (int t = FP32; t < N_DTYPES; t++)
-        if (t != BF16_SUMS || !s->quick)
+        if (t != BF16_SUMS || !quick)
             fast_sgd(s, &m, tables[1], &DTYPES[t]);
     fast_shapes(s, &m, tables[1], &DTYPES[FP32]);
     fast_shapes(s, &m, tables[1], &DTYPES[BF16_PARAMS]);
     fast_adamw(s, &m, tables[1], &DTYPES[FP32]);
-    if (!s->quick)
+    if (!quick)
         fast_adamw(s, &m, tables[1], &DTYPES[BF16_BOTH]);
 }
 
@@ -156,10 +170,13 @@ static void random_suite(suite *s, int n, uint64_t seed)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"xl", no_argument, NULL, 'x'},           {"quick", no_argument, NULL, 'q'},
-        {"random", required_argument, NULL, 'r'}, {"seed", required_argument, NULL, 's'},
-        {"adamw-band", no_argument, NULL, 'b'},   {0}};
+    static const struct option options[] = {{"xl", no_argument, NULL, 'x'},
+                                            {"quick", no_argument, NULL, 'q'},
+                                            {"few", no_argument, NULL, 'f'},
+                                            {"random", required_argument, NULL, 'r'},
+                                            {"seed", required_argument, NULL, 's'},
+                                            {"adamw-band", no_argument, NULL, 'b'},
+                                            {0}};
     suite s = {0};
     int mode = 't', n_random = 0;
     uint64_t seed = 1;
@@ -169,7 +186,9 @@ int main(int argc, char **argv)
         if (c == 's')
             seed = strtoull(optarg, NULL, 10);
         else if (c == 'q')
-            s.quick = true;
+            s.level = 1;
+        else if (c == 'f')
+            s.level = 2;
         else
             mode = c;
         if (c == 'r')

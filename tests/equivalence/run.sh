@@ -1,10 +1,10 @@
 #!/bin/sh
 # run.sh -- the equivalence suite on W = 1, 2, 3, 4 ranks.
 #
-#   tests/equivalence/run.sh [quick|full] [BUILD]
+#   tests/equivalence/run.sh [few|quick|full] [BUILD]
 #
 # quick: the tiny model with part of the combinations, and a few drawn configurations; in shared memory, and once over
-# MPI (not without it). On --device cuda: over NCCL, and once in shared memory. full: all combinations, many drawn configurations (on 5 and 8 ranks too), and GPT-2 XL's shape; over both.
+# MPI (not without it). few: a handful of either. On --device cuda: over NCCL, and once in shared memory. full: all combinations, many drawn configurations (on 5 and 8 ranks too), and GPT-2 XL's shape; over both.
 # A line for each launch (see tests/tools/check.sh). Logs: $BUILD/equivalence/.
 set -u
 
@@ -15,8 +15,10 @@ OUT=$BUILD/equivalence
 . tests/tools/env.sh
 . tests/tools/check.sh
 case $mode in
-quick | full) ;;
-*) echo "usage: $0 [quick|full] [BUILD]" >&2 && exit 2 ;;
+few) many=3 ;;
+quick) many=40 ;;
+full) ;;
+*) echo "usage: $0 [few|quick|full] [BUILD]" >&2 && exit 2 ;;
 esac
 [ -x "$PROGRAM" ] || { echo "run.sh: no $PROGRAM; run \"make tests\"" >&2 && exit 2; }
 mkdir -p "$OUT" || exit 2
@@ -33,10 +35,10 @@ launch() {
     fi
 }
 
-# some W -- quick: part of the combinations, a few drawn configurations
+# some W -- few or quick: part of the combinations, drawn configurations
 some() {
-    launch "$1" 120 tiny --quick
-    launch "$1" 60 random --random 40 --seed $((100 + $1))
+    launch "$1" 150 tiny --$mode
+    launch "$1" 100 random --random $many --seed $((100 + $1))
 }
 
 # all W -- full
@@ -47,16 +49,16 @@ all() {
 }
 
 over=''
-[ "$mode" = quick ] && some 1
+[ "$mode" != full ] && some 1
 [ -x "$BUILD/fsdp_run" ] &&
     check 'random W=1 under fsdp_run' 60 "$OUT/random-W1-run.log" "$BUILD/fsdp_run" -n 1 --no-prefix "$PROGRAM" --random 3 --seed 101
 [ "$mode" = full ] && all 1
 for over in $TRANSPORTS; do
     for w in 2 3 4; do
         [ "$mode" = full ] && all $w
-        [ "$mode$over" = "quick${TRANSPORTS%% *}" ] && some $w
+        [ "$mode" != full ] && [ "$over" = "${TRANSPORTS%% *}" ] && some $w
     done
-    [ "$mode$over" = "quick${TRANSPORTS##* }" ] && [ "$over" != "${TRANSPORTS%% *}" ] && launch 3 60 random --random 40 --seed 103
+    [ "$mode" != full ] && [ "$over" != "${TRANSPORTS%% *}" ] && launch 3 60 random --random $many --seed 103
     if [ "$mode" = full ]; then
         launch 5 200 random --random 20 --seed 205
         launch 8 200 random --random 10 --seed 208

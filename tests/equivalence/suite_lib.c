@@ -9,9 +9,14 @@
 fsdp_status suite_open(suite *s)
 {
     const device_backend *target = target_backend()->device;
-    device_config dc[2] = {
-        {.backend = target_backend()->fast == ops_cpu_fast ? &device_cpu : target, .n_threads = 1},
-        {.backend = target, .n_threads = 2, .debug_fill = true, .async_compute = true}};
+    const bool is_alone = target_backend()->fast != ops_cpu_fast; /* no other has its maths */
+    device_config dc[2] = {{.backend = is_alone ? target : &device_cpu, .n_threads = 1},
+                           {.backend = target,
+                            .n_threads = 2,
+                            .debug_fill = true,
+                            .async_compute = true,
+                            .index = target_index()}};
+    dc[0].index = is_alone ? target_index() : 0;
     TRY(comm_schedule_seed(&dc[1].schedule_seed));
     s->order = order_check_create();
     FSDP_ASSERT(s->order != NULL);
@@ -52,24 +57,24 @@ void suite_report(suite *s, const char *name, fsdp_status mine)
 }
 
 const variant VARIANTS[N_VARIANTS] = {
-    {"ddp", false, SHARDING_FULL, WRAP_BLOCK, 0, true, {0}, 0},
-    {"fsdp full, wrap block", true, SHARDING_FULL, WRAP_BLOCK, 0, true, {0}, 0},
-    {"fsdp full, wrap sub-block", true, SHARDING_FULL, WRAP_SUB_BLOCK, 0, false, {0}, 0},
-    {"fsdp full, wrap size:20000", true, SHARDING_FULL, WRAP_SIZE, 20000, false, {0}, 0},
-    {"fsdp full, wrap model", true, SHARDING_FULL, WRAP_MODEL, 0, false, {0}, 0},
-    {"fsdp grad-op, wrap block", true, SHARDING_GRAD_OP, WRAP_BLOCK, 0, false, {0}, 0},
-    {"fsdp grad-op, wrap sub-block", true, SHARDING_GRAD_OP, WRAP_SUB_BLOCK, 0, true, {0}, 0},
-    {"fsdp none, wrap block", true, SHARDING_NONE, WRAP_BLOCK, 0, false, {0}, 0},
-    {"fsdp none, wrap model", true, SHARDING_NONE, WRAP_MODEL, 0, true, {0}, 0},
-    {"fsdp hybrid, wrap block", true, SHARDING_HYBRID, WRAP_BLOCK, 0, true, {0}, 0},
-    {"fsdp hybrid, wrap sub-block", true, SHARDING_HYBRID, WRAP_SUB_BLOCK, 0, false, {0}, 0},
-    {"fsdp full, prefetch both", true, SHARDING_FULL, WRAP_BLOCK, 0, true, {PREFETCH_BOTH, 2}, 0},
+    {"ddp", false, SHARDING_FULL, WRAP_BLOCK, 0, 2, {0}, 0},
+    {"fsdp full, wrap block", true, SHARDING_FULL, WRAP_BLOCK, 0, 1, {0}, 0},
+    {"fsdp full, wrap sub-block", true, SHARDING_FULL, WRAP_SUB_BLOCK, 0, 0, {0}, 0},
+    {"fsdp full, wrap size:20000", true, SHARDING_FULL, WRAP_SIZE, 20000, 0, {0}, 0},
+    {"fsdp full, wrap model", true, SHARDING_FULL, WRAP_MODEL, 0, 0, {0}, 0},
+    {"fsdp grad-op, wrap block", true, SHARDING_GRAD_OP, WRAP_BLOCK, 0, 0, {0}, 0},
+    {"fsdp grad-op, wrap sub-block", true, SHARDING_GRAD_OP, WRAP_SUB_BLOCK, 0, 1, {0}, 0},
+    {"fsdp none, wrap block", true, SHARDING_NONE, WRAP_BLOCK, 0, 0, {0}, 0},
+    {"fsdp none, wrap model", true, SHARDING_NONE, WRAP_MODEL, 0, 1, {0}, 0},
+    {"fsdp hybrid, wrap block", true, SHARDING_HYBRID, WRAP_BLOCK, 0, 2, {0}, 0},
+    {"fsdp hybrid, wrap sub-block", true, SHARDING_HYBRID, WRAP_SUB_BLOCK, 0, 0, {0}, 0},
+    {"fsdp full, prefetch both", true, SHARDING_FULL, WRAP_BLOCK, 0, 2, {PREFETCH_BOTH, 2}, 0},
     {"fsdp full, wrap sub-block, prefetch both, limit 1",
      true,
      SHARDING_FULL,
      WRAP_SUB_BLOCK,
      0,
-     false,
+     0,
      {PREFETCH_BOTH, 1},
      0},
     {"fsdp hybrid, wrap sub-block, prefetch backward-post",
@@ -77,7 +82,7 @@ const variant VARIANTS[N_VARIANTS] = {
      SHARDING_HYBRID,
      WRAP_SUB_BLOCK,
      0,
-     false,
+     0,
      {PREFETCH_BACKWARD_POST, 1},
      0},
     {"fsdp grad-op, prefetch forward",
@@ -85,7 +90,7 @@ const variant VARIANTS[N_VARIANTS] = {
      SHARDING_GRAD_OP,
      WRAP_BLOCK,
      0,
-     true,
+     1,
      {PREFETCH_FORWARD, 3},
      0},
     {"fsdp none, wrap sub-block, prefetch backward",
@@ -93,7 +98,7 @@ const variant VARIANTS[N_VARIANTS] = {
      SHARDING_NONE,
      WRAP_SUB_BLOCK,
      0,
-     false,
+     0,
      {PREFETCH_BACKWARD, 2},
      0},
     {"fsdp full, wrap sub-block, buckets, prefetch both",
@@ -101,7 +106,7 @@ const variant VARIANTS[N_VARIANTS] = {
      SHARDING_FULL,
      WRAP_SUB_BLOCK,
      0,
-     true,
+     2,
      {PREFETCH_BOTH, 1},
      60000},
 };
@@ -113,7 +118,7 @@ const dtypes DTYPES[N_DTYPES] = {{"", DTYPE_F32, DTYPE_F32},
 bool suite_skips(const suite *s, int v)
 {
     bool has_groups = VARIANTS[v].sharding != SHARDING_HYBRID || run_hybrid_size(s->world_size) > 0;
-    return !has_groups || (s->quick && !VARIANTS[v].quick);
+    return !has_groups || VARIANTS[v].level < s->level;
 }
 
 run_config suite_config(const model_config *m, const ops *o, grad_acc_mode mode)

@@ -21,11 +21,11 @@ typedef struct suite {
     comm *world[2];
     comm *alone; /* this rank by itself, on dev[0] */
     int rank, world_size, passed, failed;
-    bool quick;       /* the variants that are marked so */
+    int level;        /* the variants of this level and above: 1 is --quick, 2 is --few */
     char detail[160]; /* a measured figure beside a PASS */
 } suite;
 
-/* suite_open -- open the devices and groups of *s, which is zeroed but for `quick`.
+/* suite_open -- open the devices and groups of *s, which is zeroed but for `level`.
  *   errors  those of device_open, comm_open, comm_split */
 fsdp_status suite_open(suite *s);
 /* suite_close -- collective, as suite_open is. */
@@ -41,7 +41,7 @@ typedef struct variant {
     sharding_strategy sharding;
     wrap_policy wrap;
     size_t min_elems;
-    bool quick;               /* part of --quick */
+    int level;                /* 1: part of --quick, 2: of --few too */
     prefetch_config prefetch; /* left out: without overlap */
     size_t bucket_elems;      /* left out: units stay as they are */
 } variant;
@@ -49,7 +49,8 @@ typedef struct variant {
 enum { N_VARIANTS = 17 };
 extern const variant VARIANTS[N_VARIANTS];
 
-/* suite_skips -- variant v is left out: --quick is without it, or hybrid has no groups here. */
+/* suite_skips -- variant v is left out: --quick or --few is without it, or hybrid has no groups
+ * here. */
 bool suite_skips(const suite *s, int v);
 
 /* What is computed with, and summed in. */

@@ -96,7 +96,9 @@ fsdp_status twin_create(const twin_config *c, twin *t)
     const device_backend *kind = of_cpu ? &device_cpu : target_backend()->device;
     TRY(lay_out(t, c->mode));
     TRY(model_views_init(c->m, &t->views));
-    TRY(device_open(&(device_config){.backend = kind, .n_threads = 1}, &t->dev));
+    TRY(device_open(
+        &(device_config){.backend = kind, .n_threads = 1, .index = of_cpu ? 0 : target_index()},
+        &t->dev));
     TRY(fill(t, c->seed));
     return make_runner(t, DTYPE_F32);
 }

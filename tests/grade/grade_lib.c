@@ -323,6 +323,7 @@ fsdp_status grade_device_open(grade *g, const device_config *config, device **ou
 {
     device_config c = *config;
     c.backend = target_backend()->device;
+    c.index = target_index();
     if (c.async_compute && c.schedule_seed == 0) /* else tests look where the host stands */
         TRY(comm_schedule_seed(&c.schedule_seed));
     TRY(device_open(&c, out));

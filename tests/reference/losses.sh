@@ -6,7 +6,7 @@
 # and the SHA-256 of the model.safetensors that they export with the line of NAME in tests/reference/weights.sha256.
 # The weights also hold the last step's update, which no loss shows. That file is names, shapes and floats, nothing
 # else. Sharding: full on all RANKS; grad-op and none on the last of them, with tiny on all.
-# FSDP_DEVICE: train on that device.
+# FSDP_DEVICE: train on that device. SHARDINGS="full none": only these.
 # --make writes line and file anew (needed only when the recipe itself changes, which every learner's
 # copy would notice).  Names: tiny small xl-2l (default: tiny small).
 set -u
@@ -37,7 +37,9 @@ options() {
 
 # shardings NAME W -- to be run; of the larger models only what is cheap
 shardings() {
-    if [ "$1" = tiny ] || [ "$2" = "${ranks##* }" ]; then
+    if [ -n "${SHARDINGS:-}" ]; then
+        echo "$SHARDINGS"
+    elif [ "$1" = tiny ] || [ "$2" = "${ranks##* }" ]; then
         echo 'full grad-op none'
     else
         echo full

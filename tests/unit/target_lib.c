@@ -19,6 +19,11 @@ const backend *target_backend(void)
     exit(status == FSDP_ESKIP ? 77 : 2);
 }
 
+int target_index(void)
+{
+    return backend_device_index(comm_launched_rank(), target_backend()->n_devices());
+}
+
 comm_config target_comm(double timeout_s)
 {
     const backend *b = target_backend();

@@ -6,6 +6,8 @@
 /* target_backend -- that device with its operations. It ends the program if there is none of that
  * name, with exit status 77 (a skip) where it cannot be had on this machine. */
 const backend *target_backend(void);
+/* target_index -- which of the host's devices this rank takes there. */
+int target_index(void);
 /* target_comm -- how comm_open is called on it: its sums, its own transport. timeout_s 0: the
  * default. */
 comm_config target_comm(double timeout_s);
