@@ -97,7 +97,8 @@ struct cuda_device {
     int n_polls;
 
     cudaMemPool_t pool;
-    void *blocks; /* of memory.c: a tree (tsearch) of what is handed out, by address */
+    void *blocks;          /* of memory.c: a tree (tsearch) of what is handed out, by address */
+    struct block *leaving; /* of memory.c too */
     TAILQ_HEAD(, cuda_pinned) pinned; /* freed, the latest first */
     LIST_HEAD(, cuda_pinned) all_pinned;
     cuda_stages small, large;        /* of copy.c */
@@ -195,6 +196,8 @@ void cuda_pinned_close(cuda_device *d);
 /* cuda_memory_open, cuda_memory_close -- the pool of a device; close asserts that all is freed. */
 fsdp_status cuda_memory_open(cuda_device *d);
 void cuda_memory_close(cuda_device *d);
+/* cuda_memory_look -- let the ledger know of frees that streams have got to. */
+void cuda_memory_look(cuda_device *d);
 /* cuda_is_host -- whether ptr is in a block of device_alloc_host. */
 bool cuda_is_host(cuda_device *d, const void *ptr);
 fsdp_status cuda_alloc(stream *s, mem_category category, size_t bytes, const char *label,

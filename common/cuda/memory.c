@@ -2,19 +2,27 @@
  *
  * The pool keeps what is freed. AllowInternalDependencies is off: with it the pool may hand out a
  * block that another stream has yet to free, and make the first stream wait for that one, which
- * would serialise what prefetch wants side by side. The ledger counts a block until the call of
- * device_free. [CUDA cudaMallocAsync] */
+ * would serialise what prefetch wants side by side.
+ *
+ * The ledger counts as the pool does. A stream may have again at once what it freed itself: such a
+ * block is counted until the call of device_free. One that another stream frees, as a gathered unit
+ * is freed by the stream that computes, is counted until that stream gets there; nobody can have it
+ * before. [CUDA cudaMallocAsync] */
 #include <search.h>
 #include <stdlib.h>
 #include "common/cuda/cuda_impl.h"
 
-typedef struct block {
+typedef struct block block;
+struct block {
     char *ptr;
     size_t bytes;
     mem_category category;
     const char *label;
-    cuda_pinned *pinned; /* NULL: memory of the GPU */
-} block;
+    cuda_pinned *pinned;   /* NULL: memory of the GPU */
+    const cuda_stream *by; /* whose alloc it was */
+    block *next;           /* freed by another stream, which has yet to get to `freed` */
+    cudaEvent_t freed;
+};
 
 /* Blocks that overlap are equal: a key of one byte finds the block that it is in. */
 static int block_compare(const void *a, const void *b)
@@ -44,6 +52,42 @@ bool cuda_is_host(cuda_device *d, const void *ptr)
     return b != NULL && b->pinned != NULL;
 }
 
+/* ---- freed by another stream ----------------------------------------------------------------- */
+
+static void uncount(cuda_device *d, block *b)
+{
+    ledger_sub(ledger_of(d, b), b->category, b->bytes);
+    free(b);
+}
+
+/* b is freed on s; it is counted until s gets there. */
+static void leave(cuda_stream *s, block *b)
+{
+    cuda_device *d = cuda_device_of(s->base.device);
+    if (cudaEventCreateWithFlags(&b->freed, cudaEventDisableTiming) != cudaSuccess) {
+        uncount(d, b);
+        return;
+    }
+    (void)cuda_stream_check(s, cudaEventRecord(b->freed, s->handle), "device_free");
+    b->next = d->leaving;
+    d->leaving = b;
+}
+
+void cuda_memory_look(cuda_device *d)
+{
+    block **at = &d->leaving;
+    while (*at != NULL) {
+        block *b = *at;
+        if (!atomic_load(&d->failed) && cuda_look(NULL, b->freed) == cudaErrorNotReady) {
+            at = &b->next;
+            continue;
+        }
+        *at = b->next;
+        (void)cudaEventDestroy(b->freed);
+        uncount(d, b);
+    }
+}
+
 /* ---- alloc ----------------------------------------------------------------------------------- */
 
 static size_t limit_left(cuda_device *d)
@@ -70,6 +114,8 @@ static fsdp_status gpu_get(cuda_stream *s, block *b)
     cuda_device *d = cuda_device_of(s->base.device);
     const size_t bytes = b->bytes > 0 ? b->bytes : 1;
     if (b->bytes > limit_left(d))
+        TRY(reclaim(d));
+    if (b->bytes > limit_left(d))
         return device_alloc_failed(d->base.ledger, b->category, b->bytes, b->label);
     cudaError_t error = cudaMallocAsync((void **)&b->ptr, bytes, s->handle);
     if (error == cudaErrorMemoryAllocation) {
@@ -90,13 +136,12 @@ static fsdp_status host_get(cuda_stream *s, block *b)
     return FSDP_OK;
 }
 
-static void give_back(cuda_stream *s, block *b)
+static void give_back(cuda_stream *s, const block *b)
 {
     if (b->pinned != NULL)
         cuda_pinned_put(s, b->pinned);
     else
         (void)cuda_stream_check(s, cudaFreeAsync(b->ptr, s->handle), "device_free");
-    free(b);
 }
 
 static fsdp_status alloc(cuda_stream *s, fsdp_status (*get)(cuda_stream *, block *),
@@ -108,6 +153,8 @@ static fsdp_status alloc(cuda_stream *s, fsdp_status (*get)(cuda_stream *, block
     if (b == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "device_alloc: no memory to enter '%s'", want->label);
     *b = *want;
+    b->by = s;
+    cuda_memory_look(d);
     fsdp_status status = get(s, b);
     if (status != FSDP_OK) {
         free(b);
@@ -115,6 +162,7 @@ static fsdp_status alloc(cuda_stream *s, fsdp_status (*get)(cuda_stream *, block
     }
     if (tsearch(b, &d->blocks, block_compare) == NULL) {
         give_back(s, b);
+        free(b);
         return fsdp_error(FSDP_ENOMEM, "", "device_alloc: no memory to enter '%s'", want->label);
     }
     ledger_add(ledger_of(d, b), b->category, b->bytes);
@@ -146,10 +194,13 @@ void cuda_free(stream *base, void *ptr)
     block *b = block_at(d, ptr);
     FSDP_ASSERT(b != NULL && b->ptr == ptr && "freed pointer is not from device_alloc");
     tdelete(b, &d->blocks, block_compare);
-    ledger_sub(ledger_of(d, b), b->category, b->bytes);
     if (base->device->config.debug_fill && b->pinned == NULL && b->bytes > 0)
         (void)cuda_stream_check(s, cudaMemsetAsync(ptr, 0xFF, b->bytes, s->handle), "device_free");
     give_back(s, b);
+    if (b->by != s && b->pinned == NULL)
+        leave(s, b);
+    else
+        uncount(d, b);
 }
 
 /* ---- the device ------------------------------------------------------------------------------ */
@@ -194,6 +245,7 @@ static void report_live(const void *node, VISIT which, int depth)
 
 void cuda_memory_close(cuda_device *d)
 {
+    cuda_memory_look(d);
     twalk(d->blocks, report_live);
     FSDP_ASSERT(d->blocks == NULL && "device closed with live memory");
     cuda_pinned_close(d);

@@ -191,8 +191,10 @@ fsdp_status cuda_wait(cuda_stream *s, cudaEvent_t e)
         poll_all(d); /* once more when it has come: they may find that what they watch has ended */
         if (error == cudaErrorNotReady)
             pause_between_looks(begin_s);
-        else if (!atomic_load(&d->failed))
+        else if (!atomic_load(&d->failed)) {
+            cuda_memory_look(d);
             return cuda_complaints(&d->base);
+        }
     }
 }
 

@@ -8,8 +8,9 @@
 #include "common/cuda/launch.h"
 #include "common/ops/row_sums.h"
 
-/* The arguments of a kernel fit 4 kB with every toolkit: what has no room goes to device memory. */
-enum { MOST_INPUTS = 384 };
+/* Arguments of a kernel are copied with the launch (4 kB at most): for a few ranks the inputs are
+ * among them, those of more go to device memory. */
+enum { MOST_INPUTS = 64 };
 
 typedef struct sum_args {
     sum_run run;

@@ -15,6 +15,14 @@
  * Global batch 24 on W ranks: 24 = W * b * accumulation, b a power of two. */
 enum { STEPS = 20, TINY_SEQ_LEN = 32, REFERENCE_COLUMNS = 4 };
 
+/* How many of them: all, or the first FSDP_TINY_STEPS, on a device that is slow. */
+static int n_steps(void)
+{
+    const char *text = getenv("FSDP_TINY_STEPS");
+    const int n = text != NULL ? atoi(text) : STEPS;
+    return n >= 1 && n <= STEPS ? n : STEPS;
+}
+
 static fsdp_status tiny_config(const grade *g, int world_size, run_config *c)
 {
     static const int batch[] = {0, 8, 4, 8, 2}, accum[] = {0, 3, 3, 1, 3};
@@ -22,7 +30,7 @@ static fsdp_status tiny_config(const grade *g, int world_size, run_config *c)
                       .ops = g->ops,
                       .mode = GRAD_ACC_CANONICAL,
                       .seq_len = TINY_SEQ_LEN,
-                      .steps = STEPS,
+                      .steps = n_steps(),
                       .clip_norm = 1.0f,
                       .seed = 1};
     if (world_size > 4)
@@ -74,6 +82,8 @@ static fsdp_status expect_reference(const run_result *got)
         if (sscanf(line, "%d,%lf,%lf,%lf", &step, &loss, &norm, &lr) != REFERENCE_COLUMNS)
             continue; /* heading */
         rows++;
+        if (step >= n_steps() && step < STEPS)
+            continue;
         if (step < 0 || step >= STEPS) {
             st =
                 fsdp_error(FSDP_EINVAL, "", "tests/reference/tiny.csv: step %d of %d", step, STEPS);
@@ -91,8 +101,8 @@ static fsdp_status expect_reference(const run_result *got)
 
 static fsdp_status compare_runs(const run_result *many, const run_result *one)
 {
-    TRY(expect_f32("loss of step, W ranks against one", many->loss, one->loss, STEPS));
-    TRY(expect_f32("norm of step, W ranks against one", many->norm, one->norm, STEPS));
+    TRY(expect_f32("loss of step, W ranks against one", many->loss, one->loss, (size_t)n_steps()));
+    TRY(expect_f32("norm of step, W ranks against one", many->norm, one->norm, (size_t)n_steps()));
     if (many->params)
         TRY(expect_f32("weight, W ranks against one", many->params, one->params, one->param_elems));
     return expect_reference(many);

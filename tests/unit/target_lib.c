@@ -1,6 +1,8 @@
 /* target_lib.c -- see target_lib.h. */
 #include "tests/unit/target_lib.h"
 #include <stdlib.h>
+#include <string.h>
+#include "common/comm/transport.h"
 #include "trainer/backends.h"
 
 const backend *target_backend(void)
@@ -22,6 +24,12 @@ const backend *target_backend(void)
 int target_index(void)
 {
     return backend_device_index(comm_launched_rank(), target_backend()->n_devices());
+}
+
+bool target_adds_itself(const comm *c)
+{
+    const comm_transport *native = target_backend()->native;
+    return native != NULL && strcmp(comm_backend_name(c), native->name) == 0;
 }
 
 comm_config target_comm(double timeout_s)

@@ -8,6 +8,9 @@
 const backend *target_backend(void);
 /* target_index -- which of the host's devices this rank takes there. */
 int target_index(void);
+/* target_adds_itself -- whether the group's transport is the device's own: in GRAD_ACC_FAST it adds
+ * what ranks send in an order of its own. */
+bool target_adds_itself(const comm *c);
 /* target_comm -- how comm_open is called on it: its sums, its own transport. timeout_s 0: the
  * default. */
 comm_config target_comm(double timeout_s);

@@ -8,10 +8,8 @@
  *
  * What a GPU would hang on ends the process with a message: a barrier that some threads of the
  * block do not reach, or threads that reach different ones. */
-#undef _FORTIFY_SOURCE /* its longjmp only goes down one stack */
 #include <cuda_runtime.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -24,8 +22,12 @@
 enum { STACK_BYTES = 256 << 10, WARP = 32, MAX_THREADS = 1024, EXCHANGE_MAX_BYTES = 64 };
 enum state { IDLE, READY, AT_BARRIER, AT_EXCHANGE };
 
+/* For __builtin_setjmp and __builtin_longjmp, which only change stacks: a third of the library's
+ * cost, and these are most of what a barrier costs. */
+typedef void *place_in_code[5];
+
 struct fiber {
-    jmp_buf here;
+    place_in_code here;
     ucontext_t first;
     bool started;
     void *stack;
@@ -40,7 +42,7 @@ struct warp {
     unsigned arrived, mask, n_exchanges;
     size_t bytes;
     const char *place;
-    char slot[2][WARP][EXCHANGE_MAX_BYTES];
+    char slot[2][WARP * EXCHANGE_MAX_BYTES];
 };
 
 uint3 threadIdx, blockIdx;
@@ -52,7 +54,7 @@ extern char __stop_sim_shared[] __attribute__((weak, visibility("hidden")));
 static pthread_mutex_t running = PTHREAD_MUTEX_INITIALIZER;
 static fiber fibers[MAX_THREADS];
 static warp warps[MAX_THREADS / WARP];
-static jmp_buf scheduler;
+static place_in_code scheduler;
 static fiber *current, *of_thread[MAX_THREADS];
 static const sim_kernel *kernel;
 static unsigned n_threads, n_taken, n_done, n_at_barrier;
@@ -111,11 +113,17 @@ static void arrive(void *, const void **, size_t *)
 }
 #endif
 
-static void to_scheduler()
+/* Not in the function that jumps back: __builtin_longjmp must come from another. */
+static __attribute__((noinline)) void jump(place_in_code &to)
 {
-    if (_setjmp(current->here) == 0) {
+    __builtin_longjmp(to, 1);
+}
+
+static __attribute__((noinline)) void to_scheduler()
+{
+    if (__builtin_setjmp(current->here) == 0) {
         leave_for(home_stack, home_bytes, &current->fake);
-        _longjmp(scheduler, 1);
+        jump(scheduler);
     }
     arrive(current->fake, &home_stack, &home_bytes);
 }
@@ -147,19 +155,19 @@ static void *stack_new()
     return stack;
 }
 
-static void resume(fiber *f)
+static __attribute__((noinline)) void resume(fiber *f)
 {
     current = f;
     set_thread(f->thread);
     if (f->stack == NULL)
         f->stack = stack_new();
-    if (_setjmp(scheduler) != 0) {
+    if (__builtin_setjmp(scheduler) != 0) {
         arrive(home_fake, NULL, NULL);
         return;
     }
     leave_for(f->stack, STACK_BYTES, &home_fake);
     if (f->started)
-        _longjmp(f->here, 1);
+        jump(f->here);
     f->started = true;
     getcontext(&f->first);
     f->first.uc_stack.ss_sp = f->stack;
@@ -168,13 +176,18 @@ static void resume(fiber *f)
     setcontext(&f->first);
 }
 
+static bool is_same(const char *place, const char *other)
+{
+    return place == other || strcmp(place, other) == 0;
+}
+
 /* ---- what threads wait for: the last to come lets all go on ---------------------------------- */
 
 void sim_barrier(const char *place)
 {
     if (n_at_barrier == 0)
         barrier_place = place;
-    else if (strcmp(barrier_place, place) != 0)
+    else if (!is_same(barrier_place, place))
         die_apart("threads wait at different barriers", barrier_place, place);
     if (++n_at_barrier == n_threads) {
         for (unsigned t = 0; t < n_threads; t++)
@@ -197,14 +210,14 @@ void sim_exchange(unsigned mask, const void *mine, size_t bytes, void *all, cons
     warp *w = &warps[first / WARP];
     if (bytes > EXCHANGE_MAX_BYTES || !(mask >> lane & 1))
         die_at("a thread takes part in an exchange whose mask is without it", place);
-    if (w->arrived != 0 && (w->mask != mask || w->bytes != bytes || strcmp(w->place, place) != 0))
+    if (w->arrived != 0 && (w->mask != mask || w->bytes != bytes || !is_same(w->place, place)))
         die_apart("the lanes of a warp are at different exchanges", w->place, place);
     w->mask = mask;
     w->bytes = bytes;
     w->place = place;
     w->arrived |= 1u << lane;
-    char(*slot)[EXCHANGE_MAX_BYTES] = w->slot[w->n_exchanges % 2];
-    memcpy(slot[lane], mine, bytes);
+    char *slot = w->slot[w->n_exchanges % 2];
+    memcpy(slot + lane * bytes, mine, bytes);
     if (w->arrived != mask) {
         current->st = AT_EXCHANGE;
         to_scheduler();
@@ -215,8 +228,7 @@ void sim_exchange(unsigned mask, const void *mine, size_t bytes, void *all, cons
         w->arrived = 0;
         w->n_exchanges++;
     }
-    for (unsigned l = 0; l < WARP; l++)
-        memcpy((char *)all + l * bytes, slot[l], bytes);
+    memcpy(all, slot, WARP * bytes);
 }
 
 void sim_syncwarp(const char *place, unsigned mask)
