@@ -44,7 +44,8 @@ fsdp_status trainer_connect(trainer *t)
     TRY(comm_schedule_seed(&dc.schedule_seed));
     if (device_open(&dc, &t->run.dev) != FSDP_OK) {
         t->no_device = *fsdp_error_get();
-        dc.backend = &device_cpu;
+        b = backend_of(0);
+        dc.backend = b->device;
         dc.index = 0;
         TRY(device_open(&dc, &t->run.dev));
     }

@@ -24,9 +24,9 @@ EOF
 printf '#!/bin/sh\necho "SKIP separate: not here"\nexit 77\n' >"$dir/build/tests/equivalence/equivalence"
 chmod +x "$dir/bin/make" "$dir/build/tests/equivalence/equivalence"
 
-# adds_up ON_CPU ON_DEVICE LAST STATUS -- its last line and exit status
+# adds_up ON_CPU ON_DEVICE LAST STATUS -- its last line and exit status: of the CPU and one device, and a skip for want of nvcc
 adds_up() {
-    ON_CPU=$1 ON_DEVICE=$2 PATH="$dir/bin:$PATH" BUILD="$dir/build" .ci/run >"$dir/out" 2>&1
+    NVCC='' DEVICES=separate ON_CPU=$1 ON_DEVICE=$2 PATH="$dir/bin:$PATH" BUILD="$dir/build" .ci/run >"$dir/out" 2>&1
     status=$?
     if [ "$(tail -1 "$dir/out")" != "$3" ] || [ $status -ne "$4" ]; then
         echo "FAIL .ci/run of \"$1\" and \"$2\": status $status, expected $4 and the last line \"$3\""
@@ -34,11 +34,11 @@ adds_up() {
         bad=1
     fi
 }
-adds_up '10 passed, 0 failed' '4 passed, 0 failed, 1 skipped' '14 passed, 0 failed, 1 skipped' 0
-adds_up '10 passed, 0 failed, 2 skipped' 'no device' '10 passed, 0 failed, 3 skipped' 0
-adds_up '10 passed, 1 failed' '4 passed, 0 failed' '14 passed, 1 failed' 1
-adds_up '10 passed, 0 failed' '4 passed, 3 failed' '14 passed, 3 failed' 1
-adds_up '10 passed, 0 failed' none '10 passed, 1 failed' 1
-adds_up none '4 passed, 0 failed' '4 passed, 1 failed' 1
+adds_up '10 passed, 0 failed' '4 passed, 0 failed, 1 skipped' '14 passed, 0 failed, 2 skipped' 0
+adds_up '10 passed, 0 failed, 2 skipped' 'no device' '10 passed, 0 failed, 4 skipped' 0
+adds_up '10 passed, 1 failed' '4 passed, 0 failed' '14 passed, 1 failed, 1 skipped' 1
+adds_up '10 passed, 0 failed' '4 passed, 3 failed' '14 passed, 3 failed, 1 skipped' 1
+adds_up '10 passed, 0 failed' none '10 passed, 1 failed, 1 skipped' 1
+adds_up none '4 passed, 0 failed' '4 passed, 1 failed, 1 skipped' 1
 [ $bad -eq 0 ] && echo 'PASS .ci/run: adds up the CPU and a device'
 exit $bad

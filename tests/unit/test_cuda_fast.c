@@ -895,6 +895,31 @@ static void test_same_bits_twice(void **state)
     }
 }
 
+/* A product of one sequence, computed for itself and as part of a batch, which begins in the middle
+ * of a line of the cache. */
+static void test_same_bits_anywhere(void **state)
+{
+    (void)state;
+    enum { M = 7, N = 9, K = 36, COPIES = 5 };
+    array *a = array_new(1.0, COPIES * M * K, DTYPE_F32), *b = array_new(1.0, K * N, DTYPE_F32);
+    array *out = array_new((double)NAN, COPIES * M * N, DTYPE_F32);
+    for (size_t i = M * K; i < a->elems; i++)
+        a->x[i] = a->x[i - M * K];
+    array_put(a);
+    for (size_t k = 0; k < COPIES; k++)
+        OK(target->fast()->matmul(s, &(matmul_args){.out = (float *)out->ptr + k * M * N,
+                                                    .a = (float *)a->ptr + k * M * K,
+                                                    .b = b->ptr,
+                                                    .m = M,
+                                                    .n = N,
+                                                    .k = K}));
+    float *got = stored_of(out);
+    for (size_t k = 1; k < COPIES; k++)
+        assert_memory_equal(got, got + k * M * N, M * N * sizeof *got);
+    free(got);
+    arrays_free();
+}
+
 /* Nothing that the table takes for itself is left. */
 static int teardown(void **state)
 {
@@ -925,6 +950,7 @@ int main(void)
         cmocka_unit_test_teardown(test_attention, teardown),
         cmocka_unit_test_teardown(test_attention_backward, teardown),
         cmocka_unit_test_teardown(test_same_bits_twice, teardown),
+        cmocka_unit_test_teardown(test_same_bits_anywhere, teardown),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     device_close(dev);

@@ -1,8 +1,9 @@
 /* cublaslt.c -- the products of cuBLASLt for the stand-in. See include/cublasLt.h.
  *
- * Matrices stand by columns: element (i,j) at i + j * ld. A sum goes from the last k to the first,
- * so that nobody comes to rely on an order; then beta * C and the bias are added, and it is rounded
- * once. An algorithm is good for the problem and the alignments that it was chosen for.
+ * Matrices stand by columns: element (i,j) at i + j * ld. A sum goes down from some k, and round;
+ * from which depends on the problem and the alignments that the algorithm was chosen for, and is
+ * good for, so that nobody comes to rely on one order. Then beta * C and the bias are added, and it
+ * is rounded once.
  *
  * Refused as a GPU would refuse it, or answer it with wrong values: layouts that do not fit each
  * other or their leading dimension; sums that round operands or are cut among blocks; an algorithm
@@ -194,6 +195,7 @@ typedef struct product {
     void *d_ptr, *workspace;
     float alpha, beta;
     uint64_t k, workspace_bytes;
+    uint64_t first_k; /* where sums begin; from there k goes down, and round */
 } product;
 
 static uint64_t hash(uint64_t sum, const struct sim_matrix_layout *x)
@@ -304,9 +306,11 @@ static fsdp_status multiply(void *args, int n_threads)
         memset(p->workspace, 0xFF, p->workspace_bytes);
     for (uint64_t j = 0; a && b && sum && j < n; j++) {
         memset(sum, 0, m * sizeof *sum);
-        for (uint64_t l = k; l-- > 0;)
+        for (uint64_t step = 0; step < k; step++) {
+            const uint64_t l = (p->first_k + k - step) % k;
             for (uint64_t i = 0; i < m; i++)
                 sum[i] += a[l * m + i] * b[j * k + l];
+        }
         finish(p, sum, j);
     }
     const bool done = a && b && sum;
@@ -317,6 +321,15 @@ static fsdp_status multiply(void *args, int n_threads)
 static bool aligned(const void *ptr, uint64_t alignment)
 {
     return alignment == 0 || (uintptr_t)ptr % alignment == 0;
+}
+
+/* Another algorithm adds in another order: what it was chosen by tells in which. */
+static uint64_t order_of(const sim_algorithm *x)
+{
+    uint64_t sum = x->problem ^ x->bias_alignment;
+    for (int i = 0; i < 4; i++)
+        sum = (sum ^ x->alignment[i]) * 0x9e3779b97f4a7c15u;
+    return sum >> 32;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
@@ -344,6 +357,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         return status;
     memcpy(&algorithm, algo, sizeof algorithm);
     p.workspace_bytes = algorithm.workspace_bytes;
+    p.first_k = order_of(&algorithm) % p.k;
     const bool has_bias = desc->epilogue == CUBLASLT_EPILOGUE_BIAS;
     if (algorithm.problem != problem_of(&p) || workspace_bytes < algorithm.workspace_bytes ||
         (algorithm.workspace_bytes > 0 && workspace == NULL) || (has_bias && desc->bias == NULL))
