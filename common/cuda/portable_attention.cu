@@ -9,8 +9,8 @@
  * scratch and there are no atomics. Where heads are wider than 256 columns, another block of
  * threads does the next 256, with the scores made anew.
  *
- * Backward makes scores and d_out . out anew where they are used. [Dao et al. 2022, alg. 1 and 4]
- */
+ * Backward makes scores and d_out . out anew where they are used.
+ * [Dao et al. 2022 (FlashAttention), alg. 1 and 4] */
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
 #include "common/cuda/reduce.h"

@@ -156,9 +156,10 @@ typedef struct attention_backward_args {
  * for itself: sums that are not complete yet, in fp32. 0 where the outputs are fp32. */
 size_t attention_backward_scratch_bytes(const attention_shape *shape);
 
-/* *loss = sum over rows of -log softmax(logits[r,:])[targets[r]] (accumulated in double in row
- * order, rounded once). When d_logits is not NULL it becomes softmax - onehot (the gradient of that
- * SUM, not of a mean); d_logits == logits allowed. */
+/* *loss = sum over rows of -log softmax(logits[r,:])[targets[r]] (accumulated in double, in
+ * row order or, by `fast`, in one other order that depends on the shape alone; rounded once). When
+ * d_logits is not NULL it becomes softmax - onehot (the gradient of that SUM, not of a mean);
+ * d_logits == logits allowed. */
 typedef struct cross_entropy_args {
     float *loss;
     void *d_logits;

@@ -160,7 +160,7 @@ rule markers 'no left-over markers in comments' \
 
 # A source tag is [Word §n], [Word alg. n], [Word RFC], [MPI-4 §n], [Name year], [Name et al. year] or [A & B year].
 tags=$(grep -rhoE '\[(ZeRO|FSDP2?|AdamW|DDP|MPI-?[0-9.]*|GPT-2|LayerNorm|Philox|MiCS|HSDP)( [^]]*)?\]|\[[A-Z][a-z]+( et al\.,?| & [A-Z][a-z]+)?,? ([^]]* )?[0-9]{4}[^]]*\]' \
-    common lab*_* trainer tests --include=*.c --include=*.h | sort -u)
+    common lab*_* trainer tests --include=*.c --include=*.h --include=*.cu | sort -u)
 hits=$(echo "$tags" | while read -r tag; do
     grep -qF "$tag" WRITEUP.md || echo "$tag"
 done)
@@ -168,7 +168,7 @@ rule tags 'WRITEUP.md lists every source tag' "$hits"
 
 # What a reflow leaves behind.
 rule comments 'a comment ends on its last line of text, one blank behind it' \
-    "$(grep -rnE '^ *\*/$|^[^"]*[^ *-] {3,}\*/$' common lab*_* trainer tests --include=*.c --include=*.h)"
+    "$(grep -rnE '^ *\*/$|^[^"]*[^ *-] {3,}\*/$' common lab*_* trainer tests --include=*.c --include=*.h --include=*.cu)"
 
 # A handed-out tree has no mutants.
 [ ! -d tests/mutants ] || tests/mutants/run.sh --fit || status=1
