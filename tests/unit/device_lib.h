@@ -32,20 +32,30 @@ typedef struct device_mode {
     uint64_t seed; /* of a schedule; 0: none */
 } device_mode;
 extern device_mode INLINE, ASYNC, SEPARATE;
-extern device_mode TARGET; /* the device that FSDP_DEVICE names; a skip where that is the CPU */
+extern device_mode TARGET; /* the device that FSDP_DEVICE names */
 
-/* A test that runs with the inline compute stream and with a worker. ALL: and on device_separate
- * and on FSDP_DEVICE, where it opens its device by open_mode and launches by launch_c. */
+/* A test that runs with the inline compute stream and with a worker. THREE: and on device_separate,
+ * where it opens its device by open_mode. ALL: and on FSDP_DEVICE, where it launches by launch_c,
+ * among what run_device_tests runs. */
 #define BOTH(test)                                                                                 \
     {#test " (inline)", test, NULL, NULL, &INLINE},                                                \
     {                                                                                              \
 #test " (async)", test, NULL, NULL, &ASYNC                                                 \
     }
+#define THREE(test)                                                                                \
+    BOTH(test),                                                                                    \
+    {                                                                                              \
+#test " (separate)", test, NULL, NULL, &SEPARATE                                           \
+    }
 #define ALL(test)                                                                                  \
-    BOTH(test), {#test " (separate)", test, NULL, NULL, &SEPARATE},                                \
+    THREE(test),                                                                                   \
     {                                                                                              \
 #test " (FSDP_DEVICE)", test, NULL, NULL, &TARGET                                          \
     }
+
+/* run_device_tests -- cmocka_run_group_tests, without those on FSDP_DEVICE where that is the CPU,
+ * whose the other modes are. */
+int run_device_tests(const struct CMUnitTest *tests, size_t n_tests);
 
 /* open_mode -- two threads. Skips the test where this machine has no such device, and says so. */
 device *open_mode(const void *mode, bool debug_fill);

@@ -448,5 +448,5 @@ int main(void)
         ALL(test_error_travels_by_event),
         ALL(test_copies),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_device_tests(tests, sizeof tests / sizeof *tests);
 }

@@ -448,5 +448,5 @@ int main(void)
         ALL(test_threads),
         cmocka_unit_test(test_priority),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_device_tests(tests, sizeof tests / sizeof *tests);
 }

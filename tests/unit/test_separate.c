@@ -673,7 +673,7 @@ int main(void)
         cmocka_unit_test(test_debug_fill),
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_host_memory),
-        ALL(test_limit),
+        THREE(test_limit),
         cmocka_unit_test(test_order_check),
         cmocka_unit_test(test_schedule),
         cmocka_unit_test(test_backends),
