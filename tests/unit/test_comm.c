@@ -617,7 +617,8 @@ static void native_declined(comm_fixture *f, const comm_transport *declining)
     config.backend = COMM_AUTO;
     char before[32];
     snprintf(before, sizeof before, "%s", getenv("FSDP_COMM") ? getenv("FSDP_COMM") : "");
-    setenv("FSDP_COMM", f->world > 1 ? "shm" : "auto", 1);
+    bool one_host = comm_local_size(f->c) == f->world;
+    setenv("FSDP_COMM", f->world == 1 ? "auto" : one_host ? "shm" : "mpi", 1);
     c = NULL;
     CHECK_OK(f, comm_open(f->dev, &config, &c));
     comm_close(c);
