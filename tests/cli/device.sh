@@ -31,9 +31,10 @@ refused() {
     grep -qE -- "^HINT: .*$hint" "$work/err" || complain "no hint '$hint'"
     verdict
 }
-for device in cuda npu; do
-    refused "$device" "^--device $device: it is not there yet" '--device cpu' --device $device
-done
+refused npu '^--device npu: it is not there yet' '--device cpu' --device npu
+# Built by make cuda or not: here is no GPU.
+nvidia-smi -L >/dev/null 2>&1 ||
+    refused cuda '^--device cuda: (fsdp_cuda.so: cannot open|this machine has no GPU)' '(make cuda|--device cpu)' --device cuda
 refused 'another name' "^--device: got 'gpu', expected one of cpu.separate" '' --device gpu
 refused 'too little memory' 'this run needs [0-9.]+ MB on each rank, 1.0 MB of memory are available to it by --device-memory' \
     '--plan' --device-memory 1 --n-layer 20

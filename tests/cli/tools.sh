@@ -79,7 +79,7 @@ fi
 some_commands() {
     rm -rf "$work/path" && mkdir "$work/path"
     for command in bash sh make awk sed grep cat rm mkdir mktemp dirname basename nproc id tr cut sort uname env test \
-        printf expr head tail wc date touch cmp "$@"; do
+        printf expr head tail wc date touch cmp cksum "$@"; do
         ln -sf "$(command -v "$command")" "$work/path/" 2>/dev/null
     done
 }

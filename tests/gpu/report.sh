@@ -154,6 +154,7 @@ part_train() {
                 sed -n 's/^memory: \([0-9.]*\) GB at.*/\1/p' "$OUT/peer.log" 2>/dev/null) | $(tail -1 "$OUT/peer.csv" 2>/dev/null | cut -d, -f2) | $(
                 echo "$peer $ours" | awk '{ print $1 == "-" || $2 == "-" ? "-" : sprintf("%.2f", $1 / $2) }') |"
             say "$size $type: $ours ms, peer $peer ms" >&2
+            [ "$ours" != - ] || echo "| FAILED: $(grep -m1 '^\[rank' "$OUT/ours.log" | tr '|' '/') | | | | | | | | | | |"
         done
         rm -rf "$init"
     done <<<"$SIZES"
@@ -165,7 +166,7 @@ part_shared() {
     for w in 2 4; do
         try "canonical, W = $w, ranks share the GPU" tests/gpu/same_bits.sh "$BUILD" $w --comm shm
     done
-    [ "$n_gpus" -gt 1 ] && try "canonical, W = $n_gpus over NCCL" tests/gpu/same_bits.sh "$BUILD" "$n_gpus" --comm nccl
+    [ "$n_gpus" -eq 1 ] || try "canonical, W = $n_gpus over NCCL" tests/gpu/same_bits.sh "$BUILD" "$n_gpus" --comm nccl
 }
 
 for part in $PARTS; do

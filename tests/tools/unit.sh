@@ -5,8 +5,8 @@
 #
 # A program whose source says "mpiexec -n W" runs once for every number of ranks and every transport (shm and mpi, or
 # what FSDP_COMM says; without MPI shm), and every rank must print its DONE line. With --ranks only those programs
-# run, without it on 1 to 4 ranks. With FSDP_DEVICE those that take their device from it run, without it all but those
-# of one backend, test_cuda_*. WRAP: valgrind and its options, or nothing. Logs: $BUILD/test/unit/.
+# run, without it on 1 to 4 ranks. With FSDP_DEVICE those that take their device from it run (test_cuda_*: on
+# cuda and cuda-sim only), without it all but those. WRAP: valgrind and its options, or nothing. Logs: $BUILD/test/unit/.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 BUILD=${BUILD:-build} LIMIT=${LIMIT:-120}
@@ -19,8 +19,13 @@ mkdir -p "$OUT" || exit 2
 transports=${FSDP_COMM:-$TRANSPORTS}
 unset FSDP_COMM
 
-# shellcheck disable=SC2046 # paths without blanks
-[ $# -gt 0 ] || set -- $(if [ -n "${FSDP_DEVICE:-}" ]; then grep -l 'target_lib.h' tests/unit/test_*.c; else ls tests/unit/test_*.c | grep -v /test_cuda_; fi)
+case ${FSDP_DEVICE:-} in
+'') all=$(find tests/unit -name 'test_*.c' ! -name 'test_cuda_*' | sort) ;;
+cuda*) all=$(grep -l target_lib.h tests/unit/test_*.c) ;;
+*) all=$(grep -l target_lib.h tests/unit/test_*.c | grep -v /test_cuda_) ;;
+esac
+# shellcheck disable=SC2086 # words
+[ $# -gt 0 ] || set -- $all
 for program in "$@"; do
     name=$(basename "$program" .c)
     exe="${WRAP:-} $BUILD/tests/unit/$name" done_marks=0
