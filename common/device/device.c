@@ -217,18 +217,35 @@ fsdp_status event_elapsed_s(event *begin, event *end, double *out)
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */
+/* ": params_full 1.2 GB, activations 340 MB", what there is of it. */
+static void holders_print(const ledger_figures *f, char *text, size_t text_bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int c = 0; c < MEM_CATEGORIES && used < text_bytes; c++) {
+        char bytes[24];
+        if (f->live_bytes[c] == 0)
+            continue;
+        format_bytes(f->live_bytes[c], bytes, sizeof bytes);
+        int n = snprintf(text + used, text_bytes - used, "%s%s %s", used == 0 ? ": " : ", ",
+                         mem_category_name((mem_category)c), bytes);
+        used += n > 0 ? (size_t)n : 0;
+    }
+}
+
 fsdp_status device_alloc_failed(ledger *l, mem_category category, size_t bytes, const char *label)
 {
     ledger_figures f = ledger_read(l);
-    char want[24], live[24], peak[24];
+    char want[24], live[24], peak[24], holders[320];
+    holders_print(&f, holders, sizeof holders);
     format_bytes(bytes, want, sizeof want);
     format_bytes(f.live_total_bytes, live, sizeof live);
     format_bytes(f.peak_total_bytes, peak, sizeof peak);
     return fsdp_error(FSDP_ENOMEM, "use a smaller --batch-size, --seq-len or model, or more ranks",
                       "device_alloc: no memory for %zu bytes (%s) of '%s' (%s); the device holds "
-                      "%zu bytes (%s) in %zu blocks, %s at its peak",
+                      "%zu bytes (%s) in %zu blocks, %s at its peak%s",
                       bytes, want, label, mem_category_name(category), f.live_total_bytes, live,
-                      f.live_blocks, peak);
+                      f.live_blocks, peak, holders);
 }
 
 typedef fsdp_status (*alloc_fn)(stream *s, mem_category category, size_t bytes, const char *label,

@@ -549,12 +549,15 @@ static void test_limit(void **state)
     stream *s = device_compute_stream(d);
     void *a, *b, *host;
     assert_int_equal(device_mem_available(d), LIMIT);
-    OK(device_alloc(s, MEM_OTHER, 60000, "a", &a));
+    OK(device_alloc(s, MEM_COMM, 60000, "a", &a));
     assert_int_equal(device_mem_available(d), LIMIT - 60000);
     assert_int_equal(device_alloc(s, MEM_GRADS_FULL, 40001, "b", &b), FSDP_ENOMEM);
     assert_says("no memory for 40001 bytes");
     assert_says("'b' (grads_full); the device holds 60000 bytes");
+    assert_says("at its peak: comm 60 kB");
     OK(device_alloc(s, MEM_OTHER, 40000, "b", &b));
+    assert_int_equal(device_alloc(s, MEM_OTHER, 1, "c", &host), FSDP_ENOMEM);
+    assert_says("at its peak: comm 60 kB, other 40 kB");
     assert_int_equal(device_mem_available(d), 0);
     if (!device_memory_is_host(d)) {
         OK(device_alloc_host(s, MEM_OTHER, 2 * LIMIT, "host", &host));
