@@ -219,6 +219,7 @@ fsdp_status matmul_open(struct cuda_matmul **out)
     struct cuda_matmul *lt = calloc(1, sizeof *lt);
     if (lt == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "matmul: no memory");
+    setenv("NVIDIA_TF32_OVERRIDE", "0", 1); /* set to 1, it would round operands all the same */
     fsdp_status status = lt_status(cublasLtCreate(&lt->handle), "cublasLtCreate");
     if (status == FSDP_OK)
         *out = lt;
