@@ -15,6 +15,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* The header of NCCL 2.18 names ncclBfloat16 to nvcc only; its number has not changed. */
+#define NCCL_BFLOAT16 ((ncclDataType_t)9)
+
 static const double LOOK_EVERY_S = 2e-4; /* at peers, and at what NCCL says */
 
 /* ---- NCCL's answers -------------------------------------------------------------------------- */
@@ -392,7 +395,7 @@ static fsdp_status scatter_sum(transport_group *group, stream *s, const comm_cal
                          .from = send,
                          .to = sum,
                          .elems = elems,
-                         .type = x->acc->sum_dtype == DTYPE_BF16 ? ncclBfloat16 : ncclFloat32};
+                         .type = x->acc->sum_dtype == DTYPE_BF16 ? NCCL_BFLOAT16 : ncclFloat32};
     touched t = touched_begin(group->team, NULL);
     touched_add(&t, send, elems * elem_bytes * (size_t)group->team->size, false);
     touched_add(&t, sum, elems * elem_bytes, true);
