@@ -5,11 +5,19 @@
  * of its own, then add the two. */
 #include "common/model/runner_impl.h"
 
+/* Gradients begin at whole 64 bytes here too, as in every other array of them: a library may choose
+ * how it multiplies by that, and with it the bits. */
+static size_t place_elems(const param_spec *p)
+{
+    enum { ALIGN_ELEMS = 64 / sizeof(float) };
+    return p->frozen ? 0 : size_round_up(p->elems, ALIGN_ELEMS);
+}
+
 size_t runner_layer_elems(const model *m, const layer *l)
 {
     size_t n = 0;
     for (int p = l->first_param; p < l->first_param + l->n_params; p++)
-        n += m->params[p].frozen ? 0 : m->params[p].elems;
+        n += place_elems(&m->params[p]);
     return n;
 }
 
@@ -43,7 +51,7 @@ static void point_into(const model *m, const layer *l, float *vec, float **grads
     for (int k = 0; k < l->n_params; k++) {
         const param_spec *p = &m->params[l->first_param + k];
         grads[k] = p->frozen ? NULL : vec;
-        vec += p->frozen ? 0 : p->elems;
+        vec += place_elems(p);
     }
 }
 
