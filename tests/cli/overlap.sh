@@ -47,7 +47,7 @@ verdict
 # figure NAME -- milliseconds of the prediction
 figure() { sed -n "s/^  $1 *\([0-9.]*\) ms.*/\1/p" "$work/out"; }
 name='--plan predicts: a step is compute and what is exposed'
-# The rate of a slow link is measured alike on a busy machine. Both plans wait for it most of the time, so side by side.
+# Each measures for itself what compute and the link cost, so side by side, and what prefetch saves is left to test_virtual_step.
 for mode in none both; do
     FSDP_LINK=100Mbit,50us timeout $limit_s $starts -n 2 "$trainer" $run --plan --prefetch $mode --d-model 64 \
         >"$work/$mode" 2>"$work/err" &
@@ -57,9 +57,7 @@ for mode in none both; do
     cp "$work/$mode" "$work/out"
     awk -v s="$(figure step)" -v c="$(figure compute)" -v e="$(figure exposed)" \
         'BEGIN { d = s - c - e; exit !(s > 0 && c > 0 && e > 0 && d * d < 0.04) }' || complain "$mode: $(cat "$work/out")"
-    eval "exposed_$mode=$(figure exposed)"
 done
-awk -v n="$exposed_none" -v b="$exposed_both" 'BEGIN { exit !(b < n) }' || complain "both leaves $exposed_both ms, none $exposed_none"
 verdict
 name='--plan of many micro-steps takes as long as that of a few'
 good 2 $run --plan --grad-accum 1000000
