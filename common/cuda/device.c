@@ -103,7 +103,7 @@ static fsdp_status parts_open(cuda_device *d)
 {
     const stream_config compute = {.name = "compute", .n_threads = d->base.config.n_threads};
     TRY(cuda_memory_open(d));
-    TRY(matmul_open(&d->matmul));
+    TRY(matmul_open(d->base.config.index, &d->matmul));
     TRY(complaint_open(&d->complaint));
     TRY(cuda_watch_open(d));
     return cuda_stream_create(&d->base, &compute, &d->base.compute);

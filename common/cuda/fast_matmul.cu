@@ -1,15 +1,16 @@
 /* fast_matmul.cu -- what cuBLASLt cannot add to its products: bias and residual of bf16 to
- * products of fp32. And a product over nothing, of which it makes an error. A thread an element. */
+ * products of fp32, and the rounding of these. And a product over nothing, of which it makes an
+ * error. A thread an element. */
 #include "common/cuda/fast_kernels.h"
 #include "common/cuda/launch.h"
 #include "common/ops/row_sums.h"
 
-__global__ void fast_finish_kernel(matmul_args a)
+__global__ void fast_finish_kernel(matmul_args a, const float *products)
 {
     const size_t i = global_thread();
     if (i >= a.m * a.n)
         return;
-    float x = a.k > 0 ? ((const float *)a.out)[i] : 0.0f;
+    float x = products ? products[i] : 0.0f;
     if (a.bias)
         x += row_load(a.bias, i % a.n, a.type);
     if (a.residual)
@@ -17,18 +18,26 @@ __global__ void fast_finish_kernel(matmul_args a)
     row_store(a.out, i, x, a.out_type);
 }
 
+typedef struct finish_args {
+    const matmul_args *a;
+    const float *products;
+} finish_args;
+
 static cudaError_t finish_issue(cudaStream_t s, const void *args)
 {
-    const matmul_args *a = (const matmul_args *)args;
-    return LAUNCH(fast_finish_kernel, blocks_of(a->m * a->n), BLOCK_THREADS, s, *a);
+    const finish_args *f = (const finish_args *)args;
+    return LAUNCH(fast_finish_kernel, blocks_of(f->a->m * f->a->n), BLOCK_THREADS, s, *f->a,
+                  f->products);
 }
 
-fsdp_status fast_matmul_finish(stream *s, const matmul_args *a)
+fsdp_status fast_matmul_finish(stream *s, const matmul_args *a, const float *products)
 {
+    const finish_args f = {a, products};
     op_work work = matmul_work(a);
-    if (a->k > 0) { /* the products have been told */
+    if (products != NULL) { /* they have been told */
         memset(&work.info, 0, sizeof work.info);
         work.info.key.name = "matmul_finish";
+        op_reads(&work, products, a->m * a->n * sizeof *products);
     }
-    return cuda_issue(s, finish_issue, a, work);
+    return cuda_issue(s, finish_issue, &f, work);
 }

@@ -25,6 +25,7 @@
 #include <stdlib.h>
 #include "common/cuda/cuda_impl.h"
 #include "common/cuda/fast_kernels.h"
+#include "common/cuda/kernels.h"
 #include "common/ops/check_type.h"
 
 /* device_alloc's alignment, and what a call may take for itself at most. */
@@ -46,6 +47,7 @@ typedef struct matmul_plan {
 } matmul_plan;
 
 struct cuda_matmul {
+    bool has_bf16; /* products of it, from sm_80 on */
     cublasLtHandle_t handle;
     void *plans; /* tsearch */
 };
@@ -214,11 +216,14 @@ static fsdp_status plan_of(struct cuda_matmul *lt, const matmul_args *a, matmul_
     return status;
 }
 
-fsdp_status matmul_open(struct cuda_matmul **out)
+fsdp_status matmul_open(int index, struct cuda_matmul **out)
 {
+    struct cudaDeviceProp prop;
+    TRY(cuda_status(cudaGetDeviceProperties(&prop, index), "cudaGetDeviceProperties"));
     struct cuda_matmul *lt = calloc(1, sizeof *lt);
     if (lt == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "matmul: no memory");
+    lt->has_bf16 = prop.major >= 8;
     setenv("NVIDIA_TF32_OVERRIDE", "0", 1); /* set to 1, it would round operands all the same */
     fsdp_status status = lt_status(cublasLtCreate(&lt->handle), "cublasLtCreate");
     if (status == FSDP_OK)
@@ -282,17 +287,51 @@ static fsdp_status multiply(stream *s, const matmul_args *a, op_work work)
     return result == CUBLAS_STATUS_SUCCESS ? status : lt_status(result, "cublasLtMatmul");
 }
 
+/* A GPU before sm_80 stores bf16, but cuBLASLt has no products of it there: operands become fp32,
+ * which changes no value, and what is stored as bf16 is rounded behind. */
+static fsdp_status multiply_widened(stream *s, const matmul_args *a)
+{
+    enum { ALIGN_ELEMS = MAX_ALIGNMENT / sizeof(float) };
+    const size_t a_elems = a->m * a->k, b_elems = a->k * a->n;
+    const size_t b_at = size_round_up(a_elems, ALIGN_ELEMS);
+    const size_t out_at = b_at + size_round_up(b_elems, ALIGN_ELEMS);
+    const bool stores_bf16 = a->out_type == DTYPE_BF16;
+    float *wide;
+    TRY(device_alloc_f32(s, MEM_OTHER, out_at + (stores_bf16 ? a->m * a->n : 0), "matmul in fp32",
+                         &wide));
+    matmul_args products = *a;
+    products.type = products.out_type = DTYPE_F32;
+    products.bias = products.residual = NULL;
+    products.a = wide;
+    products.b = wide + b_at;
+    products.out = stores_bf16 ? wide + out_at : a->out;
+    fsdp_status status = cuda_cast(
+        s, &(cast_args){.out = wide, .in = a->a, .in_type = DTYPE_BF16, .elems = a_elems});
+    if (status == FSDP_OK)
+        status = cuda_cast(
+            s,
+            &(cast_args){.out = wide + b_at, .in = a->b, .in_type = DTYPE_BF16, .elems = b_elems});
+    if (status == FSDP_OK)
+        status = multiply(s, &products, matmul_work(&products));
+    if (status == FSDP_OK && (stores_bf16 || a->bias || a->residual))
+        status = fast_matmul_finish(s, a, products.out);
+    device_free(s, wide);
+    return status;
+}
+
 fsdp_status fast_matmul(stream *s, const matmul_args *a)
 {
     TRY(check_matmul(a));
     if (a->m == 0 || a->n == 0 || (a->k == 0 && a->accumulate))
         return FSDP_OK;
     if (a->k == 0)
-        return fast_matmul_finish(s, a);
+        return fast_matmul_finish(s, a, NULL);
+    if (a->type == DTYPE_BF16 && !cuda_device_of(s->device)->matmul->has_bf16)
+        return multiply_widened(s, a);
     if (a->out_type == a->type || (a->bias == NULL && a->residual == NULL))
         return multiply(s, a, matmul_work(a));
     matmul_args products = *a;
     products.bias = products.residual = NULL;
     TRY(multiply(s, &products, matmul_work(&products)));
-    return fast_matmul_finish(s, a);
+    return fast_matmul_finish(s, a, a->out);
 }

@@ -241,6 +241,26 @@ static void test_matmul_forms(void **state)
         check_matmul(&(matmul_case){.m = i ? 3 : 0, .n = i ? 0 : 3, .k = 2});
 }
 
+/* A GPU that stores bf16 and has no products of it. */
+static void test_matmul_before_sm_80(void **state)
+{
+    const char *name = getenv("FSDP_DEVICE");
+    device *kept = dev;
+    stream *kept_s = s;
+    if (name == NULL || strcmp(name, "cuda-sim") != 0)
+        skip(); /* only the stand-in can be told to be one */
+    setenv("FSDP_SIM_SM", "75", 1);
+    OK(device_open(&(device_config){.backend = target->device, .n_threads = 1, .debug_fill = true},
+                   &dev));
+    s = device_compute_stream(dev);
+    test_matmul_forms(state);
+    OK(stream_sync(s));
+    device_close(dev);
+    unsetenv("FSDP_SIM_SM");
+    dev = kept;
+    s = kept_s;
+}
+
 /* Arrays that begin at an odd element, as slices of others may: one at a time. */
 static void test_matmul_anywhere(void **state)
 {
@@ -940,6 +960,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_matmul_shapes, teardown),
         cmocka_unit_test_teardown(test_matmul_forms, teardown),
+        cmocka_unit_test_teardown(test_matmul_before_sm_80, teardown),
         cmocka_unit_test_teardown(test_matmul_anywhere, teardown),
         cmocka_unit_test_teardown(test_matmul_refuses, teardown),
         cmocka_unit_test_teardown(test_layernorm, teardown),

@@ -59,6 +59,8 @@ const char *cublasLtGetStatusString(cublasStatus_t status)
         return "CUBLAS_STATUS_ALLOC_FAILED";
     case CUBLAS_STATUS_INVALID_VALUE:
         return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_ARCH_MISMATCH:
+        return "CUBLAS_STATUS_ARCH_MISMATCH";
     case CUBLAS_STATUS_EXECUTION_FAILED:
         return "CUBLAS_STATUS_EXECUTION_FAILED";
     case CUBLAS_STATUS_NOT_SUPPORTED:
@@ -225,6 +227,8 @@ static cublasStatus_t check(product *p)
     if (p->a.type != p->b.type || p->c.type != p->d.type ||
         (p->d.type != p->a.type && p->d.type != CUDA_R_32F))
         return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (p->a.type == CUDA_R_16BF && sim_sm() < 80)
+        return CUBLAS_STATUS_ARCH_MISMATCH;
     if (p->desc.epilogue == CUBLASLT_EPILOGUE_BIAS && p->desc.bias_type != p->d.type)
         return CUBLAS_STATUS_NOT_SUPPORTED;
     return CUBLAS_STATUS_SUCCESS;

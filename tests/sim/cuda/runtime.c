@@ -246,12 +246,20 @@ cudaError_t cudaGetDevice(int *index)
     return cudaSuccess;
 }
 
+int sim_sm(void)
+{
+    const char *text = getenv("FSDP_SIM_SM");
+    return text != NULL ? atoi(text) : 90;
+}
+
 /* FSDP_SIM_MODEL: another one than the other ranks have. */
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int index)
 {
     const char *model = getenv("FSDP_SIM_MODEL");
     memset(prop, 0, sizeof *prop);
     snprintf(prop->name, sizeof prop->name, "%s", model != NULL ? model : "CUDA stand-in");
+    prop->major = sim_sm() / 10;
+    prop->minor = sim_sm() % 10;
     snprintf(prop->uuid.bytes, sizeof prop->uuid.bytes, "stand-in %d", index);
     return cudaSuccess;
 }

@@ -6,6 +6,7 @@
  *   FSDP_SIM_DRIVER=12080    version of the driver (that of the runtime)
  *   FSDP_SIM_FAULT=kernel:n  the n-th launch of that kernel touches memory that is not there
  *   FSDP_SIM_MODEL=name      of the GPU (CUDA stand-in)
+ *   FSDP_SIM_SM=75           its compute capability (90); before 80 cuBLASLt has no bf16
  *   FSDP_SIM_NCCL=22500      version of NCCL (that of its header)
  *   FSDP_SIM_HANGS=1         where NCCL would hang the stand-in does, once it has said why; else
  * the process ends */
@@ -15,6 +16,9 @@
 #include "common/device/device.h"
 
 EXTERN_C_BEGIN
+
+/* sim_sm -- FSDP_SIM_SM. */
+int sim_sm(void);
 
 /* sim_stream -- the stream of the CPU that stands for one of CUDA's, for one more call. */
 stream *sim_stream(cudaStream_t handle);

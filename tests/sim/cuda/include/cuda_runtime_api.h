@@ -45,6 +45,7 @@ typedef struct CUuuid_st {
 struct cudaDeviceProp {
     char name[256];
     cudaUUID_t uuid;
+    int major, minor;
 };
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device);
 cudaError_t cudaDriverGetVersion(int *version);
