@@ -19,11 +19,14 @@ NVCC_FLAGS = -std=c++17 -O3 -fmad=false -ftz=false -prec-div=true -prec-sqrt=tru
 	$(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
 
-.PHONY: cuda cuda-sim
+.PHONY: cuda cuda-sim cuda-ptx
 cuda: $(BUILD)/fsdp_cuda.so  ## build the plug-in of --device cuda (needs nvcc, cuBLASLt, NCCL)
 cuda-sim: $(BUILD)/fsdp_cuda_sim.so  ## build the same for the CPU, over a stand-in (tests)
 
 $(BUILD)/cuda/flags: FORCE
+	$(Q)[ -x "$(NVCC)" ] && [ -e "$(CUDA_HOME)/include/cublasLt.h" ] && [ -e "$(NCCL_HOME)/include/nccl.h" ] || { \
+		echo "make cuda: nvcc is '$(NVCC)'; cublasLt.h is looked for in '$(CUDA_HOME)/include', nccl.h in '$(NCCL_HOME)/include'"; \
+		echo 'HINT: set CUDA_HOME, and NCCL_HOME if NCCL is elsewhere; make doctor says what this machine has'; exit 1; } >&2
 	@mkdir -p $(@D)
 	@tests/tools/stamp.sh $@ "$(NVCC) $(NVCC_FLAGS) $(CUDA_INC) / $(CC) $(CFLAGS) $(BACKEND_ABI)"
 
@@ -36,6 +39,13 @@ $(CUDA_CU:%.cu=$(BUILD)/cuda/%.o): $(BUILD)/cuda/%.o: %.cu $(BUILD)/cuda/flags
 	@mkdir -p $(@D)
 	$(SAY) NVCC $<
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -c -o $@ $<
+
+# What the kernels become before the assembler, where a division is still one instruction: for tests/tools/cuda_sass.sh.
+$(CUDA_CU:%.cu=$(BUILD)/cuda/%.ptx): $(BUILD)/cuda/%.ptx: %.cu $(BUILD)/cuda/flags
+	@mkdir -p $(@D)
+	$(SAY) PTX $<
+	$(Q)$(NVCC) $(filter-out -gencode arch=%,$(NVCC_FLAGS)) -arch=compute_$(lastword $(CUDA_ARCHS)) -ptx -o $@ $<
+cuda-ptx: $(patsubst %.cu,$(BUILD)/cuda/%.ptx,$(filter-out common/cuda/fast_%,$(CUDA_CU)))
 
 $(BUILD)/fsdp_cuda.so: $(CUDA_OBJ:%=$(BUILD)/cuda/%)
 	$(SAY) LINK $@
