@@ -11,7 +11,7 @@
  * fmaf() does (fp32, which rounds no operand, and bf16 on older GPUs). */
 #pragma once
 #include "common/cuda/mma.h"
-#include "common/ops/check_type.h"
+#include "common/ops/check_args.h"
 #include "common/cuda/reduce.h"
 #include "common/ops/ops.h"
 #include "common/ops/row_softmax.h"
@@ -207,6 +207,18 @@ static __device__ __forceinline__ void rows_store(head_rows to, size_t first, fl
             if (row < to.shape->seq_len && col < to.shape->head_dim)
                 row_store((void *)to.x, row * to.stride + col, c[n][i] * by[i / 2], type);
         }
+}
+
+/* Kernels are made for heads of up to 64 and 128 columns in fp32, and 64, 128 and 256 in bf16. */
+enum { F32_64, F32_128, BF16_64, BF16_128, BF16_256, ATTENTION_TILINGS };
+
+/* attention_tiling -- which of them takes the narrowest tiles that hold a head; -1: none does. */
+static inline int attention_tiling(const attention_shape *x)
+{
+    const size_t head = x->head_dim;
+    if (x->type == DTYPE_F32)
+        return head <= 64 ? F32_64 : head <= 128 ? F32_128 : -1;
+    return head <= 64 ? BF16_64 : head <= 128 ? BF16_128 : head <= 256 ? BF16_256 : -1;
 }
 
 /* all_wide -- whether all rows of all heads of n arrays begin at whole 16 bytes. */

@@ -121,7 +121,8 @@ struct cuda_stream {
     STAILQ_HEAD(, cuda_watched) watched;
     double told_s; /* end of the latest that the watch was told of */
     char recent[CUDA_RECENT][CUDA_RECENT_CHARS];
-    unsigned n_recent; /* written so far: the latest is at (n_recent - 1) % CUDA_RECENT */
+    unsigned n_recent; /* written so far, repetitions left out: the latest is at (n_recent - 1) %
+                          CUDA_RECENT */
 };
 
 typedef struct cuda_event {

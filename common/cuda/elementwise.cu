@@ -13,11 +13,7 @@ __global__ void gelu_kernel(gelu_args a)
         row_store(a.out, i, gelu_elem(row_load(a.in, i, a.type)), a.type);
 }
 
-static cudaError_t gelu_issue(cudaStream_t s, const void *args)
-{
-    const gelu_args *a = (const gelu_args *)args;
-    return LAUNCH(gelu_kernel, blocks_of(a->elems), BLOCK_THREADS, s, *a);
-}
+ISSUE(gelu, gelu_args, blocks_of(a->elems), BLOCK_THREADS)
 
 fsdp_status cuda_gelu(stream *s, const gelu_args *a)
 {
@@ -34,11 +30,7 @@ __global__ void gelu_backward_kernel(gelu_backward_args a)
     row_store(a.d_in, i, row_load(a.d_out, i, a.type) * slope, a.type);
 }
 
-static cudaError_t gelu_backward_issue(cudaStream_t s, const void *args)
-{
-    const gelu_backward_args *a = (const gelu_backward_args *)args;
-    return LAUNCH(gelu_backward_kernel, blocks_of(a->elems), BLOCK_THREADS, s, *a);
-}
+ISSUE(gelu_backward, gelu_backward_args, blocks_of(a->elems), BLOCK_THREADS)
 
 fsdp_status cuda_gelu_backward(stream *s, const gelu_backward_args *a)
 {
@@ -60,11 +52,7 @@ __global__ void cast_kernel(cast_args a)
         row_store(a.out, i, row_load(a.in, i, a.in_type), a.out_type);
 }
 
-static cudaError_t cast_issue(cudaStream_t s, const void *args)
-{
-    const cast_args *a = (const cast_args *)args;
-    return LAUNCH(cast_kernel, blocks_of(a->elems), BLOCK_THREADS, s, *a);
-}
+ISSUE(cast, cast_args, blocks_of(a->elems), BLOCK_THREADS)
 
 fsdp_status cuda_cast(stream *s, const cast_args *a)
 {
@@ -88,11 +76,7 @@ __global__ void add_kernel(add_args a)
         a.out[i] = add_elem(&a, i, a.round_to);
 }
 
-static cudaError_t add_issue(cudaStream_t s, const void *args)
-{
-    const add_args *a = (const add_args *)args;
-    return LAUNCH(add_kernel, blocks_of(a->elems), BLOCK_THREADS, s, *a);
-}
+ISSUE(add, add_args, blocks_of(a->elems), BLOCK_THREADS)
 
 fsdp_status cuda_add(stream *s, const add_args *a)
 {
@@ -108,11 +92,7 @@ __global__ void scale_kernel(scale_args a)
         a.x[i] *= factor;
 }
 
-static cudaError_t scale_issue(cudaStream_t s, const void *args)
-{
-    const scale_args *a = (const scale_args *)args;
-    return LAUNCH(scale_kernel, blocks_of(a->elems), BLOCK_THREADS, s, *a);
-}
+ISSUE(scale, scale_args, blocks_of(a->elems), BLOCK_THREADS)
 
 fsdp_status cuda_scale(stream *s, const scale_args *a)
 {
@@ -129,11 +109,7 @@ __global__ void adamw_kernel(adamw_args a)
         adamw_elem(&a, a.grad[i] * coef, &a.param[i], &a.m[i], &a.v[i]);
 }
 
-static cudaError_t adamw_issue(cudaStream_t s, const void *args)
-{
-    const adamw_args *a = (const adamw_args *)args;
-    return LAUNCH(adamw_kernel, blocks_of(a->elems), BLOCK_THREADS, s, *a);
-}
+ISSUE(adamw, adamw_args, blocks_of(a->elems), BLOCK_THREADS)
 
 fsdp_status cuda_adamw(stream *s, const adamw_args *a)
 {
@@ -148,11 +124,7 @@ __global__ void sgd_kernel(sgd_args a)
         a.param[i] = sgd_elem(&a, a.grad[i] * coef, a.param[i]);
 }
 
-static cudaError_t sgd_issue(cudaStream_t s, const void *args)
-{
-    const sgd_args *a = (const sgd_args *)args;
-    return LAUNCH(sgd_kernel, blocks_of(a->elems), BLOCK_THREADS, s, *a);
-}
+ISSUE(sgd, sgd_args, blocks_of(a->elems), BLOCK_THREADS)
 
 fsdp_status cuda_sgd(stream *s, const sgd_args *a)
 {

@@ -160,17 +160,10 @@ FORWARD(bf16_64, 64, 4, 64, DTYPE_BF16)   /* 36864 */
 FORWARD(bf16_128, 128, 4, 32, DTYPE_BF16) /* 39936 */
 FORWARD(bf16_256, 256, 2, 16, DTYPE_BF16) /* 35328 */
 
-/* In order of their widths; NULL: wider heads than any of that type. */
-static cuda_issue_fn issue_of(const attention_shape *x)
-{
-    const size_t head = x->head_dim;
-    if (x->type == DTYPE_F32)
-        return head <= 64 ? attention_f32_64_issue : head <= 128 ? attention_f32_128_issue : NULL;
-    return head <= 64    ? attention_bf16_64_issue
-           : head <= 128 ? attention_bf16_128_issue
-           : head <= 256 ? attention_bf16_256_issue
-                         : NULL;
-}
+/* By attention_tiling. */
+static const cuda_issue_fn ISSUES[ATTENTION_TILINGS] = {
+    attention_f32_64_issue, attention_f32_128_issue, attention_bf16_64_issue,
+    attention_bf16_128_issue, attention_bf16_256_issue};
 
 fsdp_status fast_attention(stream *s, const attention_args *a)
 {
@@ -178,9 +171,10 @@ fsdp_status fast_attention(stream *s, const attention_args *a)
     TRY(check_attention("attention", x));
     if (attention_is_empty(x))
         return FSDP_OK;
-    if (issue_of(x) == NULL)
+    const int tiling = attention_tiling(x);
+    if (tiling < 0)
         return portable_attention(s, a);
     const void *const arrays[] = {a->q, a->k, a->v};
     const attention_call call = {*a, all_wide(x, arrays, 3)};
-    return cuda_issue(s, issue_of(x), &call, attention_work(a));
+    return cuda_issue(s, ISSUES[tiling], &call, attention_work(a));
 }

@@ -271,17 +271,10 @@ BACKWARD(bf16_64, 64, 4, 64, DTYPE_BF16)   /* 46080 */
 BACKWARD(bf16_128, 128, 4, 16, DTYPE_BF16) /* 46592 */
 BACKWARD(bf16_256, 256, 1, 16, DTYPE_BF16) /* 34560 */
 
-/* NULL: wider heads than any kernel's of that type. */
-static cuda_issue_fn issue_of(const attention_shape *x)
-{
-    const size_t head = x->head_dim;
-    if (x->type == DTYPE_F32)
-        return head <= 64 ? backward_f32_64_issue : head <= 128 ? backward_f32_128_issue : NULL;
-    return head <= 64    ? backward_bf16_64_issue
-           : head <= 128 ? backward_bf16_128_issue
-           : head <= 256 ? backward_bf16_256_issue
-                         : NULL;
-}
+/* By attention_tiling. */
+static const cuda_issue_fn ISSUES[ATTENTION_TILINGS] = {
+    backward_f32_64_issue, backward_f32_128_issue, backward_bf16_64_issue, backward_bf16_128_issue,
+    backward_bf16_256_issue};
 
 fsdp_status fast_attention_backward(stream *s, const attention_backward_args *a)
 {
@@ -289,7 +282,8 @@ fsdp_status fast_attention_backward(stream *s, const attention_backward_args *a)
     TRY(check_attention("attention_backward", x));
     if (attention_is_empty(x))
         return FSDP_OK;
-    if (issue_of(x) == NULL)
+    const int tiling = attention_tiling(x);
+    if (tiling < 0)
         return portable_attention_backward(s, a);
     const void *const arrays[] = {a->q, a->k, a->v, a->d_out};
     backward_call call = {*a, NULL, all_wide(x, arrays, 4)};
@@ -297,7 +291,7 @@ fsdp_status fast_attention_backward(stream *s, const attention_backward_args *a)
     const size_t elems = x->batch * x->n_head * x->seq_len;
     TRY(device_alloc_f32(s, MEM_OTHER, elems, "attention_backward delta", &call.delta));
     op_writes(&work, call.delta, elems * sizeof *call.delta);
-    fsdp_status status = cuda_issue(s, issue_of(x), &call, work);
+    fsdp_status status = cuda_issue(s, ISSUES[tiling], &call, work);
     device_free(s, call.delta);
     return status;
 }

@@ -11,7 +11,7 @@
 #include "common/cuda/complaint.h"
 #include "common/cuda/fast_kernels.h"
 #include "common/cuda/launch.h"
-#include "common/ops/check_type.h"
+#include "common/ops/check_args.h"
 #include "common/ops/row_softmax.h"
 
 /* A running softmax: the sum of exp(x - top). */

@@ -12,7 +12,7 @@
 #include "common/cuda/fast_kernels.h"
 #include "common/cuda/launch.h"
 #include "common/cuda/reduce.h"
-#include "common/ops/check_type.h"
+#include "common/ops/check_args.h"
 #include "common/ops/row_norm.h"
 
 enum { ROW_WARPS = BLOCK_THREADS / WARP_LANES }; /* rows of a block */
@@ -60,18 +60,14 @@ __global__ void fast_layernorm_kernel(layernorm_args a)
         BY_TYPE(normalise_row, a.type, &a, r);
 }
 
-static cudaError_t layernorm_issue(cudaStream_t s, const void *args)
-{
-    const layernorm_args *a = (const layernorm_args *)args;
-    return LAUNCH(fast_layernorm_kernel, row_blocks(a->rows), BLOCK_THREADS, s, *a);
-}
+ISSUE(fast_layernorm, layernorm_args, row_blocks(a->rows), BLOCK_THREADS)
 
 fsdp_status fast_layernorm(stream *s, const layernorm_args *a)
 {
     TRY(check_type("layernorm", a->type));
     if (a->rows == 0 || a->cols == 0)
         return FSDP_OK;
-    return cuda_issue(s, layernorm_issue, a, layernorm_work(a));
+    return cuda_issue(s, fast_layernorm_issue, a, layernorm_work(a));
 }
 
 /* ---- sums over rows -------------------------------------------------------------------------- */

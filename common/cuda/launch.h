@@ -2,11 +2,7 @@
  *
  *     __global__ void scale_kernel(scale_args a) { ... }
  *
- *     static cudaError_t scale_issue(cudaStream_t s, const void *args)
- *     {
- *         const scale_args *a = (const scale_args *)args;
- *         return LAUNCH(scale_kernel, blocks_of(a->elems), BLOCK_THREADS, s, *a);
- *     }
+ *     ISSUE(scale, scale_args, blocks_of(a->elems), BLOCK_THREADS)
  *
  *     fsdp_status cuda_scale(stream *s, const scale_args *a)
  *     {
@@ -28,6 +24,15 @@
 #define LAUNCH(kernel, grid, block, s, ...)                                                        \
     sim_launch(#kernel, kernel, (grid), (block), (s), __VA_ARGS__)
 #endif
+
+/* ISSUE -- name_issue, a cuda_issue_fn: one launch of name_kernel with its arguments, which `grid`
+ * and `block` know as a. What takes more than one launch writes such a function itself. */
+#define ISSUE(name, args_type, grid, block)                                                        \
+    static cudaError_t name##_issue(cudaStream_t s, const void *args)                              \
+    {                                                                                              \
+        const args_type *a = (const args_type *)args;                                              \
+        return LAUNCH(name##_kernel, grid, block, s, *a);                                          \
+    }
 
 /* Threads of a block where each treats one element or row. */
 enum { BLOCK_THREADS = 256 };

@@ -26,11 +26,7 @@ __global__ void bias_backward_kernel(bias_backward_args a)
     gradient_deliver(a.d_bias + c, &sum, 1, a.overwrite);
 }
 
-static cudaError_t bias_backward_issue(cudaStream_t s, const void *args)
-{
-    const bias_backward_args *a = (const bias_backward_args *)args;
-    return LAUNCH(bias_backward_kernel, warps_of(a->cols), WARP_LANES, s, *a);
-}
+ISSUE(bias_backward, bias_backward_args, warps_of(a->cols), WARP_LANES)
 
 fsdp_status portable_bias_backward(stream *s, const bias_backward_args *a)
 {
@@ -47,11 +43,7 @@ __global__ void layernorm_kernel(layernorm_args a)
         BY_TYPE(layernorm_row, a.type, &a, r);
 }
 
-static cudaError_t layernorm_issue(cudaStream_t s, const void *args)
-{
-    const layernorm_args *a = (const layernorm_args *)args;
-    return LAUNCH(layernorm_kernel, warps_of(a->rows), WARP_LANES, s, *a);
-}
+ISSUE(layernorm, layernorm_args, warps_of(a->rows), WARP_LANES)
 
 fsdp_status portable_layernorm(stream *s, const layernorm_args *a)
 {

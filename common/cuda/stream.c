@@ -95,9 +95,11 @@ fsdp_status cuda_stream_status(cuda_stream *s)
 
 void cuda_stream_recent(cuda_stream *s, const char *name, const char *label)
 {
-    char *text = s->recent[s->n_recent++ % CUDA_RECENT];
-    snprintf(text, CUDA_RECENT_CHARS, "%s%s%s", name != NULL ? name : "a launch",
+    char text[CUDA_RECENT_CHARS];
+    snprintf(text, sizeof text, "%s%s%s", name != NULL ? name : "a launch",
              label != NULL ? " " : "", label != NULL ? label : "");
+    if (s->n_recent == 0 || strcmp(text, s->recent[(s->n_recent - 1) % CUDA_RECENT]) != 0)
+        strcpy(s->recent[s->n_recent++ % CUDA_RECENT], text);
 }
 
 /* What the GPU says of itself: an error of it stays until the process ends. */

@@ -145,6 +145,8 @@ fsdp_status stream_sync(stream *s)
     return sync(s->device, s, NULL);
 }
 
+/* The scheduler is the thread's, for all devices that it has opened; streams of another backend may
+ * stand on it too. */
 void device_host_call_begin(device *d)
 {
     (void)d;

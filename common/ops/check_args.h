@@ -1,4 +1,4 @@
-/* check_type.h -- which arguments an operation takes; for all backends. */
+/* check_args.h -- which arguments an operation takes; for all backends. */
 #pragma once
 #include "common/ops/ops.h"
 

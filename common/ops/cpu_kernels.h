@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <string.h>
 #include "common/device/cpu_tiles.h"
-#include "common/ops/check_type.h"
+#include "common/ops/check_args.h"
 #include "common/ops/op_work.h"
 #include "common/ops/ops.h"
 

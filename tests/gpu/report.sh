@@ -162,7 +162,7 @@ part_train() {
 
 part_shared() {
     head_row 'several ranks'
-    local w=$n_gpus
+    local w
     for w in 2 4; do
         try "canonical, W = $w, ranks share the GPU" tests/gpu/same_bits.sh "$BUILD" $w --comm shm
     done

@@ -9,7 +9,7 @@
 static const size_t sizes[] = {0, 1, 2, 3, 7, 10, 1000, 4099};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
-static fsdp_status open_as(comm_fixture *f, const device_config *dc, const comm_config *cc)
+fsdp_status comm_test_open_as(comm_fixture *f, const device_config *dc, const comm_config *cc)
 {
     *f = (comm_fixture){.sums = cc->sums != NULL ? cc->sums : &comm_test_sums};
     fsdp_status status = device_open(dc, &f->dev);
@@ -29,18 +29,8 @@ static fsdp_status open_as(comm_fixture *f, const device_config *dc, const comm_
 
 fsdp_status comm_test_open(comm_fixture *f, const device_backend *b, bool debug_fill)
 {
-    return open_as(f, &(device_config){.backend = b, .n_threads = 1, .debug_fill = debug_fill},
-                   &(comm_config){.backend = COMM_AUTO});
-}
-
-fsdp_status comm_test_open_on(comm_fixture *f, const backend *b)
-{
-    device_config dc = {.backend = b->device, .n_threads = 1};
-    dc.index = comm_launched_rank() % b->n_devices();
-    return open_as(f, &dc,
-                   &(comm_config){.backend = b->native != NULL ? COMM_NATIVE : COMM_AUTO,
-                                  .sums = b->fast()->sums,
-                                  .native = b->native});
+    const device_config dc = {.backend = b, .n_threads = 1, .debug_fill = debug_fill};
+    return comm_test_open_as(f, &dc, &(comm_config){.backend = COMM_AUTO});
 }
 
 void comm_test_end(comm_fixture *f)

@@ -31,9 +31,8 @@ typedef struct comm_fixture {
 /* comm_test_open -- device, the group of all ranks, and a worker stream, on which s stands; a
  * failure is printed. debug_fill: see device_config. */
 fsdp_status comm_test_open(comm_fixture *f, const device_backend *b, bool debug_fill);
-/* comm_test_open_on -- the same on a backend's device, over its own transport and with its sums, if
- * it has such. */
-fsdp_status comm_test_open_on(comm_fixture *f, const backend *b);
+/* comm_test_open_as -- the same by any configurations. */
+fsdp_status comm_test_open_as(comm_fixture *f, const device_config *dc, const comm_config *cc);
 /* comm_test_end -- give all back. comm_test_close: that, and print this rank's done-marker; what
  * main returns. */
 void comm_test_end(comm_fixture *f);

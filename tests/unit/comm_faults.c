@@ -519,7 +519,7 @@ int main(int argc, char **argv)
         if (getenv("COMM_FAULT_MODELS") != NULL && comm_launched_rank() == 1)
             setenv("FSDP_SIM_MODEL", "another GPU", 1);
         dc.backend = b->device;
-        dc.index = comm_launched_rank() % (b->n_devices() > 0 ? b->n_devices() : 1);
+        dc.index = target_index();
         cc.native = f->native = b->native;
         cc.sums = f->sums = b->fast()->sums;
     }

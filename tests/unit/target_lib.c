@@ -10,8 +10,10 @@ const backend *target_backend(void)
     const char *name = getenv("FSDP_DEVICE");
     int number = backend_named(name ? name : "cpu");
     if (number < 0) {
-        fprintf(stderr, "FSDP_DEVICE: got '%s', expected one of %s\nHINT: unset it\n", name,
-                BACKEND_CHOICES);
+        fprintf(stderr,
+                "FSDP_DEVICE: got '%s', expected one of %s\nHINT: unset it, or name one of these: "
+                "make test DEVICE=cuda-sim\n",
+                name, BACKEND_CHOICES);
         exit(2);
     }
     fsdp_status status = backend_check(number);

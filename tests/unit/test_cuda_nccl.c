@@ -266,9 +266,12 @@ int main(void)
                  {"reduce_scatterv", comm_case_reduce_scatterv},
                  {"all_reduce_f32", comm_case_all_reduce_f32},
                  {"all_reduce_i64", comm_case_all_reduce_i64}};
-    const backend *b = target_backend();
+    const device_config dc = {
+        .backend = target_backend()->device, .n_threads = 1, .index = target_index()};
+    comm_config cc = target_comm(0);
     comm_fixture f;
-    if (b->native == NULL || comm_test_open_on(&f, b) != FSDP_OK)
+    cc.backend = COMM_NATIVE;
+    if (cc.native == NULL || comm_test_open_as(&f, &dc, &cc) != FSDP_OK)
         return 1;
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         comm_test_run(&f, tests[i].name, tests[i].run);
