@@ -35,6 +35,16 @@ refused npu '^--device npu: it is not there yet' '--device cpu' --device npu
 # Built by make cuda or not: here is no GPU.
 nvidia-smi -L >/dev/null 2>&1 ||
     refused cuda '^--device cuda: (fsdp_cuda.so: cannot open|this machine has no GPU)' '(make cuda|--device cpu)' --device cuda
+name='the trainer itself needs none of a GPU'"'"'s libraries'
+ldd "$build/fsdp_train" | grep -iE 'cuda|cublas|nccl' && complain 'it does'
+verdict
+# A plug-in that is older or newer than the program: LD_LIBRARY_PATH comes before the folder of the program.
+mkdir "$work/old"
+echo 'const struct { unsigned long long abi; char backend[256]; } fsdp_backend = {1};' >"$work/old/plugin.c"
+gcc -shared -fPIC -o "$work/old/fsdp_cuda_sim.so" "$work/old/plugin.c"
+export LD_LIBRARY_PATH="$work/old"
+refused 'a plug-in of other sources' '^--device cuda-sim: fsdp_cuda_sim.so was built from other sources' 'make cuda-sim' --device cuda-sim
+unset LD_LIBRARY_PATH
 refused 'another name' "^--device: got 'gpu', expected one of cpu.separate" '' --device gpu
 refused 'too little memory' 'this run needs [0-9.]+ MB on each rank, 1.0 MB of memory are available to it by --device-memory' \
     '--plan' --device-memory 1 --n-layer 20
