@@ -107,6 +107,13 @@ expect() {
     [ "$found" -ge "$1" ] || complain "$found lines match '$2', not $1"
 }
 
+# The launcher's status is $1, that of the rank which ended first. MPICH's mpiexec says 1 in its place when it sees that rank's
+# end before the end of its socket, which is left to chance (pmi_cb in pmip_cb.c); fsdp_run never does.
+ended_with() {
+    [ $rc = "$1" ] || { [ $way != run ] && [ $rc = 1 ] && grep -q 'EXIT CODE: 1$' "$log"; } ||
+        complain "exit status is not the $1 of the first rank"
+}
+
 nobody_left() {
     for try in 1 2 3 4 5 6 7 8 9 10; do
         pgrep -f "$copy" >/dev/null || return
@@ -182,7 +189,7 @@ disagreements() {
     for how in close abort; do
         name="label then $how n=3" bad=0
         launch 3 "label $how" 20
-        [ $rc = 9 ] || complain "exit status is not the first rank's"
+        ended_with 9
         expect 2 '^SAW rank [12] FSDP_EMISMATCH'
         verdict
     done
@@ -309,7 +316,7 @@ deaths() {
             *) [ $rc != 124 ] && [ $rc != 137 ] || complain "ended by the time limit" ;;
             esac
             [ $seconds -lt 20 ] || complain "took too long"
-            [ $how != abort ] || [ $rc = 7 ] || complain "exit status of comm_abort is lost"
+            [ $how != abort ] || ended_with 7
             if [ $way = run ]; then
                 expect $((n - 1)) '^SAW rank [0-9]+ FSDP_ECOMM'
                 expect 1 "rank $((n - 1)) \\(process [0-9]+\\) ended without leaving the group\$"
