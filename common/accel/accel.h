@@ -1,0 +1,51 @@
+/* accel.h -- what common/accel has for the code of one accelerator: its operations, its transport,
+ * its host tasks. device.h is what everybody else uses.
+ *
+ *   device.c   the device_backend that an accel_api becomes   stream.c  streams, events, errors, waits
+ *   memory.c   blocks and their ledger                        pinned.c  memory of the host
+ *   copy.c     copies and fills                               watch.c   when work began and ended
+ *   task.c     work of the host in a stream's order           native*.c its own collectives
+ *
+ * Everything of one device is issued by one host thread. */
+#pragma once
+#include "common/accel/accel_api.h"
+#include "common/ops/op_work.h"
+
+EXTERN_C_BEGIN
+
+/* accel_open -- the `open` of a device_backend whose other functions are ACCEL_BACKEND's. */
+fsdp_status accel_open(const accel_api *api, const device_backend *backend,
+                       const device_config *config, device **out);
+
+/* accel_api_of, accel_queue_of, accel_own -- the library's side of a device or a stream. */
+const accel_api *accel_api_of(const device *d);
+void *accel_queue_of(stream *s);
+void *accel_own(const device *d);
+
+/* accel_issue -- call fn for the operation that `work` describes, at once; a watch of the device is
+ * told. What it returns is the library's code. args are the caller's.
+ *   errors  the stream's; what explain makes of fn's result, which ends the stream */
+typedef int (*accel_issue_fn)(stream *s, void *queue, const void *args);
+fsdp_status accel_issue(stream *s, accel_issue_fn fn, const void *args, op_work work);
+/* accel_issue_as -- the same for what a watch is told with the names and accesses of *what. */
+fsdp_status accel_issue_as(stream *s, accel_issue_fn fn, const void *args,
+                           const launch_config *what);
+
+/* accel_device_set_poll -- call poll(self) each time the host looks whether what it waits for has
+ * come, and once more when it has: in stream_sync, event_sync, and event_done where it has not. An
+ * error that it returns ends the wait, and fails all streams of d. Several may be set; poll NULL:
+ * no longer the one of self.
+ *   errors  FSDP_ENOMEM too many */
+fsdp_status accel_device_set_poll(device *d, fsdp_status (*poll)(void *self), void *self);
+/* accel_event_at_s -- when an event of kind ACCEL_TIMES was reached, by clock_now_s. */
+double accel_event_at_s(device *d, void *event);
+/* accel_device_fail -- this thread's error ends all streams; the first one counts. Any thread. */
+void accel_device_fail(device *d);
+
+/* accel_task_run -- run the task, or skip it where what it depends on has failed; *number is what
+ * accel_task_number said. Frees t. Any thread. */
+void accel_task_run(accel_task *t);
+/* accel_thread_start -- a thread without signals but for those of a fault; name is cut to 15. */
+int accel_thread_start(void *(*main)(void *), void *arg, const char *name, void *pthread_out);
+
+EXTERN_C_END
