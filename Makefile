@@ -37,7 +37,7 @@ LDLIBS   += $(if $(HAVE_DNNL),-ldnnl) $(if $(HAVE_MPI),$(shell $(PKG) --libs mpi
 
 # ---- what is built --------------------------------------------------------------------------------
 LABS        := lab1_flatparam lab2_forward lab3_backward lab4_optimizer lab5_prefetch
-COMMON_SRC  := $(sort $(filter-out common/cuda/%,$(wildcard common/*/*.c common/*/*/*.c)))
+COMMON_SRC  := $(sort $(filter-out common/cuda/% common/accel/%,$(wildcard common/*/*.c common/*/*/*.c)))
 COMMON_SRC  := $(filter-out $(if $(HAVE_MPI),%/no_mpi.c,common/comm/transport/mpi%),$(COMMON_SRC))
 LAB_SRC     := $(sort $(foreach l,$(LABS),$(wildcard $(l)/*.c)))
 TRAINER_SRC := $(sort $(filter-out %_main.c,$(wildcard trainer/*.c trainer/tools/*.c)))

@@ -20,7 +20,7 @@ static const double CLOSE_PATIENCE_S = 10; /* without any progress */
 
 static void job_free(nccl_job *j)
 {
-    (void)cuda_device_set_poll(j->dev, NULL, j);
+    (void)accel_device_set_poll(j->dev, NULL, j);
     if (j->behind_latest != NULL)
         (void)cudaEventDestroy(j->behind_latest);
     for (nccl_flight *f = j->spare, *next; f != NULL; f = next) {
@@ -249,7 +249,7 @@ static fsdp_status job_new(transport_group *talk, nccl_job **out)
         status = cuda_status(cudaEventCreateWithFlags(&j->behind_latest, cudaEventDisableTiming),
                              "order of calls");
     if (status == FSDP_OK)
-        status = cuda_device_set_poll(j->dev, nccl_poll, j);
+        status = accel_device_set_poll(j->dev, nccl_poll, j);
     if (status == FSDP_OK)
         *out = j;
     else

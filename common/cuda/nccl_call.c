@@ -100,16 +100,16 @@ fsdp_status nccl_fail(nccl_job *j)
 /* Calls begin in the order of issue: only the first that is not over can be late. */
 static fsdp_status flights_look(nccl_job *j, double now_s)
 {
-    const cuda_device *d = cuda_device_of(j->dev);
+    const accel_api *api = accel_api_of(j->dev);
     while (j->first != NULL) {
         nccl_flight *f = j->first;
         const comm_team *team = f->group->group->team;
-        if (f->begun_s == 0 && cuda_look(NULL, f->begin) == cudaSuccess) {
-            f->begun_s = cuda_event_at_s(d, f->begin);
+        if (f->begun_s == 0 && api->event_look(f->begin) == 0) {
+            f->begun_s = accel_event_at_s(j->dev, f->begin);
             comm_recorder_mark_at(team->recorder, f->call.ticket, COMM_RUNNING, f->begun_s);
         }
-        if (f->begun_s > 0 && cuda_look(NULL, f->end) == cudaSuccess) {
-            flight_end(j, COMM_DONE, fmax(f->begun_s, cuda_event_at_s(d, f->end)));
+        if (f->begun_s > 0 && api->event_look(f->end) == 0) {
+            flight_end(j, COMM_DONE, fmax(f->begun_s, accel_event_at_s(j->dev, f->end)));
             continue;
         }
         if (f->begun_s > 0 && now_s - f->begun_s > team->timeout_s)
@@ -201,7 +201,7 @@ static fsdp_status flight_add(nccl_job *j, const nccl_work *w, nccl_flight **out
 
 static fsdp_status work_put(nccl_job *j, const nccl_work *w)
 {
-    cudaStream_t q = cuda_stream_of(w->s);
+    cudaStream_t q = accel_queue_of(w->s);
     nccl_group *g = w->group;
     nccl_flight *f = NULL;
     TRY(flight_add(j, w, &f));

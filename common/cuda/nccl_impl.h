@@ -55,7 +55,7 @@ fsdp_status nccl_status(ncclComm_t handle, ncclResult_t result, const char *what
  *   errors  FSDP_ECOMM; FSDP_ETIMEOUT; the control group's */
 fsdp_status nccl_settle(nccl_job *j, ncclComm_t handle, ncclResult_t result, const comm_team *team,
                         const comm_desc *desc, const char *what);
-/* nccl_poll -- the poll of the device (cuda_device_set_poll): whether the job goes on.
+/* nccl_poll -- the poll of the device (accel_device_set_poll): whether the job goes on.
  *   self    the nccl_job
  *   errors  what ended it */
 fsdp_status nccl_poll(void *self);
