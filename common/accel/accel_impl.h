@@ -42,8 +42,7 @@ typedef struct accel_fate {
 /* accel_stream_check -- FSDP_OK for 0, else the error of a call on s. It stays with the stream; one
  * that the device itself reports ends all streams, and names what was issued on s last. */
 fsdp_status accel_stream_check(accel_stream *s, int code, const char *what);
-/* accel_stream_status -- FSDP_OK, or the stream's first error, whose words are now this thread's.
- */
+/* accel_stream_status -- FSDP_OK, or the first error of s, whose words are now this thread's. */
 fsdp_status accel_stream_status(accel_stream *s);
 /* accel_reach_error -- the error that work with this reach has; NULL: none. From any thread. */
 const fsdp_error_info *accel_reach_error(accel_device *d, const accel_reach *reach, int own);
@@ -202,6 +201,7 @@ fsdp_status accel_move(stream *s, const device_act *act);
 
 /* ---- launches (device.c) --------------------------------------------------------------------- */
 
+/* accel_launch, accel_close -- as above. */
 fsdp_status accel_launch(stream *s, const launch_config *l, const device_act *act);
 void accel_close(device *d);
 

@@ -167,8 +167,7 @@ static void put_stages(accel_device *d, accel_stages *stages)
             TAILQ_INSERT_HEAD(&d->pinned, stages->block[i], link);
 }
 
-/* Where a device is lost, nobody knows when it stops to write: its blocks are left to the system.
- */
+/* Nobody knows when a device that is lost stops to write: its blocks are left to the system. */
 void accel_pinned_close(accel_device *d)
 {
     put_stages(d, &d->small);

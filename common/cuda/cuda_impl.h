@@ -20,6 +20,7 @@ typedef struct cuda_own {
     struct complaint_box *complaint; /* of complaint.c */
 } cuda_own;
 
+/* cuda_own_of -- of d. */
 static inline cuda_own *cuda_own_of(device *d)
 {
     return (cuda_own *)accel_own(d);
