@@ -52,7 +52,7 @@ $(BUILD)/fsdp_cuda.so: $(CUDA_OBJ:%=$(BUILD)/cuda/%)
 	$(Q)g++ -shared -o $@ $^ -L$(CUDA_HOME)/lib64 -L$(NCCL_HOME)/lib -lcudart_static -lcublasLt -lnccl -lrt -ldl -pthread
 
 # ---- the stand-in ---------------------------------------------------------------------------------
-SIM_SRC   := $(sort $(wildcard tests/sim/cuda/*.c tests/sim/cuda/*.cc))
+SIM_SRC   := $(sort $(wildcard tests/sim/core/*.c tests/sim/cuda/*.c tests/sim/cuda/*.cc))
 SIM_OBJ   := $(CUDA_OBJ) $(patsubst %.c,%.o,$(SIM_SRC:.cc=.o))
 SIM_INC   := -Itests/sim/cuda/include
 SIM_CXX   := g++ -std=c++17 $(OPT) $(MARCH) $(FPFLAGS) -pthread -Wall -Wextra -Wno-unknown-pragmas $(SANFLAGS) $(if $(CI),-Werror)

@@ -3,6 +3,7 @@
  *
  *   device.c     CUDA's calls as common/accel wants them, and operations that issue work
  *   host_task.c  work of the host in a stream's order
+ *   nccl.c       NCCL's calls likewise
  *   tables.c     the op tables                      plugin.c  what the program gets to see
  *   *.cu         kernels, launched through launch.h */
 #pragma once
@@ -40,5 +41,7 @@ int cuda_n_devices(void);
 /* ops_cuda_fast, ops_cuda_portable -- the op tables. */
 const ops *ops_cuda_fast(void);
 const ops *ops_cuda_portable(void);
+/* nccl_transport -- NCCL between GPUs. */
+extern const struct comm_transport nccl_transport;
 
 EXTERN_C_END
