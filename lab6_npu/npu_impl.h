@@ -1,9 +1,11 @@
 /* npu_impl.h -- what the parts of the NPU backend share; private to lab6_npu. C and C++.
  *
- *   npu.c        ACL's calls as common/accel wants them         tasks 6.1 to 6.3
+ *   npu.c        ACL's calls as common/accel wants them    tasks 6.1 to 6.3
+ *   npu_task.c   work of the host in order of a stream     task 6.3
  *   npu_pool.c   device memory in order of streams
- *   hccl*        collectives of HCCL                            task 6.4
- *   aclnn_call*  one operation of aclnn   npu_ops*.c  the table of them   task 6.5
+ *   hccl*        collectives of HCCL                       task 6.4
+ *   aclnn_call*  one operation of aclnn                    task 6.5
+ *   npu_ops*.c   the operations made of these
  *   plugin.c     what the program gets to see */
 #pragma once
 #include "common/accel/accel.h"
@@ -49,6 +51,9 @@ int npu_block_get(accel_stream *s, size_t bytes, void **out);
 int npu_block_put(accel_stream *s, void *ptr, size_t bytes);
 int npu_blocks_trim(accel_device *d);
 size_t npu_mem_available(accel_device *d);
+/* npu_task_put, npu_tasks_end -- likewise; of npu_task.c. */
+fsdp_status npu_task_put(accel_stream *s, accel_task *t);
+void npu_tasks_end(accel_stream *s);
 /* npu_pool_close -- no stream is left, and no block is handed out. */
 void npu_pool_close(accel_device *d);
 
