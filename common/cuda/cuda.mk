@@ -6,7 +6,7 @@
 # CUDA_ARCHS="80 90": the GPUs that code is made for; PTX of the last one is for all newer ones.
 # -fmad=false: a*b+c is two roundings, as on the CPU. The other three are nvcc's defaults, said because bits hang on them.
 
-CUDA_C    := $(sort $(wildcard common/cuda/*.c))
+CUDA_C    := $(sort $(wildcard common/cuda/*.c common/accel/*.c))
 CUDA_CU   := $(sort $(wildcard common/cuda/*.cu))
 CUDA_OBJ  := $(CUDA_C:.c=.o) $(CUDA_CU:.cu=.o)
 NVCC      ?= $(or $(shell command -v $(if $(CUDA_HOME),$(CUDA_HOME)/bin/)nvcc),$(wildcard /usr/local/cuda/bin/nvcc))

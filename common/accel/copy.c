@@ -1,0 +1,158 @@
+/* copy.c -- copies and fills.
+ *
+ * Between the device and pinned memory they are the library's, and the host goes on. Memory of the
+ * caller is pageable: for that the library would make the host wait for the stream. So an upload is
+ * copied to a pinned stage at once, and goes on from there; a download goes to a stage, and a host
+ * task copies it out behind that. A large transfer goes in pieces of a stage each.
+ *
+ * Stages are used in turn: the host waits only where the stage that it comes to is still in use,
+ * and the pinned memory is bounded (1 MiB and 64 MiB). */
+#include <string.h>
+#include "common/base/bytes_copy.h"
+#include "common/accel/accel_impl.h"
+
+#define SMALL_STAGE_BYTES ((size_t)64 << 10)
+#define LARGE_STAGE_BYTES ((size_t)4 << 20)
+
+/* ---- the host's part ------------------------------------------------------------------------- */
+
+typedef struct host_move {
+    void *dst;
+    const void *src; /* NULL: fill with `byte` */
+    size_t bytes;
+    unsigned char byte;
+} host_move;
+
+static fsdp_status run_move(void *args, int n_threads)
+{
+    const host_move *a = args;
+    (void)n_threads;
+    if (a->src != NULL)
+        bytes_copy(a->dst, a->src, a->bytes);
+    else
+        memset(a->dst, a->byte, a->bytes);
+    return FSDP_OK;
+}
+
+static fsdp_status move_by_host(accel_stream *s, host_move a)
+{
+    return accel_host_task(s, run_move, &a, sizeof a);
+}
+
+static fsdp_status copy_by_device(accel_stream *s, accel_copy_kind kind, void *dst, const void *src,
+                                  size_t bytes)
+{
+    return accel_stream_check(s, accel_api_at(s)->copy(dst, src, bytes, kind, s->queue), "copy");
+}
+
+/* Each is on the device or from device_alloc_host. Between two places of the host the library's
+ * copy would be the host's own, at once. */
+static fsdp_status copy(accel_stream *s, void *dst, const void *src, size_t bytes)
+{
+    accel_device *d = accel_device_of(s->base.device);
+    const bool from_host = accel_is_host(d, src), to_host = accel_is_host(d, dst);
+    if (from_host && to_host)
+        return move_by_host(s, (host_move){dst, src, bytes, 0});
+    return copy_by_device(s,
+                          from_host ? ACCEL_UP
+                          : to_host ? ACCEL_DOWN
+                                    : ACCEL_WITHIN,
+                          dst, src, bytes);
+}
+
+static fsdp_status fill(accel_stream *s, void *dst, unsigned char byte, size_t bytes)
+{
+    if (accel_is_host(accel_device_of(s->base.device), dst))
+        return move_by_host(s, (host_move){dst, NULL, bytes, byte});
+    return accel_stream_check(s, accel_api_at(s)->fill(dst, byte, bytes, s->queue), "fill");
+}
+
+/* ---- stages ---------------------------------------------------------------------------------- */
+
+/* One that nobody uses any more, for up to `bytes`. */
+static fsdp_status stage_get(accel_stream *s, size_t bytes, accel_pinned **out)
+{
+    accel_device *d = accel_device_of(s->base.device);
+    const bool is_small = bytes <= SMALL_STAGE_BYTES;
+    accel_stages *of = is_small ? &d->small : &d->large;
+    accel_pinned **at = &of->block[of->next++ % ACCEL_STAGES];
+    if (*at == NULL)
+        TRY(accel_pinned_get(s, is_small ? SMALL_STAGE_BYTES : LARGE_STAGE_BYTES, true, at));
+    else
+        TRY(accel_wait(s, (*at)->used));
+    *out = *at;
+    return FSDP_OK;
+}
+
+static fsdp_status upload_piece(accel_stream *s, char *dst, const char *src, size_t bytes)
+{
+    accel_pinned *stage;
+    TRY(stage_get(s, bytes, &stage));
+    bytes_copy(stage->ptr, src, bytes);
+    const bool by_host = accel_is_host(accel_device_of(s->base.device), dst);
+    if (by_host)
+        TRY(move_by_host(s, (host_move){dst, stage->ptr, bytes, 0}));
+    else
+        TRY(copy_by_device(s, ACCEL_UP, dst, stage->ptr, bytes));
+    accel_pinned_used(s, stage);
+    return FSDP_OK;
+}
+
+static fsdp_status download_piece(accel_stream *s, char *dst, const char *src, size_t bytes)
+{
+    accel_pinned *stage;
+    TRY(stage_get(s, bytes, &stage));
+    TRY(copy_by_device(s, ACCEL_DOWN, stage->ptr, src, bytes));
+    TRY(move_by_host(s, (host_move){dst, stage->ptr, bytes, 0}));
+    accel_pinned_used(s, stage);
+    return FSDP_OK;
+}
+
+static fsdp_status in_pieces(accel_stream *s, const device_act *act,
+                             fsdp_status (*piece)(accel_stream *, char *, const char *, size_t))
+{
+    for (size_t at = 0; at < act->bytes; at += LARGE_STAGE_BYTES) {
+        const size_t left = act->bytes - at;
+        TRY(piece(s, (char *)act->dst + at, (const char *)act->src + at,
+                  left < LARGE_STAGE_BYTES ? left : LARGE_STAGE_BYTES));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status move(accel_stream *s, const device_act *act)
+{
+    accel_device *d = accel_device_of(s->base.device);
+    switch (act->kind) {
+    case ACT_FILL:
+        return fill(s, act->dst, act->byte, act->bytes);
+    case ACT_UPLOAD:
+        return in_pieces(s, act, upload_piece);
+    case ACT_DOWNLOAD:
+        if (accel_is_host(d, act->src)) /* which the host task can read itself */
+            return move_by_host(s, (host_move){act->dst, act->src, act->bytes, 0});
+        if (!accel_is_host(d, act->dst))
+            return in_pieces(s, act, download_piece);
+        return copy(s, act->dst, act->src, act->bytes);
+    default:
+        return copy(s, act->dst, act->src, act->bytes);
+    }
+}
+
+static const char *name_of(const device_act *act)
+{
+    return act->kind == ACT_FILL       ? "fill"
+           : act->kind == ACT_UPLOAD   ? "upload"
+           : act->kind == ACT_DOWNLOAD ? "download"
+                                       : "copy";
+}
+
+fsdp_status accel_move(stream *base, const device_act *act)
+{
+    accel_stream *s = accel_stream_at(base);
+    TRY(accel_stream_status(s));
+    accel_stream_recent(s, name_of(act), NULL);
+    accel_watched *watched = accel_watch_begin(s, act);
+    fsdp_status status = move(s, act);
+    accel_watch_end(s, watched, status);
+    return status;
+}
