@@ -37,7 +37,8 @@ LDLIBS   += $(if $(HAVE_DNNL),-ldnnl) $(if $(HAVE_MPI),$(shell $(PKG) --libs mpi
 
 # ---- what is built --------------------------------------------------------------------------------
 LABS        := lab1_flatparam lab2_forward lab3_backward lab4_optimizer lab5_prefetch
-COMMON_SRC  := $(sort $(filter-out common/cuda/%,$(wildcard common/*/*.c common/*/*/*.c)))
+# What only plug-ins are made of is left out: common/accel, common/cuda and lab 6.
+COMMON_SRC  := $(sort $(filter-out common/accel/% common/cuda/%,$(wildcard common/*/*.c common/*/*/*.c)))
 COMMON_SRC  := $(filter-out $(if $(HAVE_MPI),%/no_mpi.c,common/comm/transport/mpi%),$(COMMON_SRC))
 LAB_SRC     := $(sort $(foreach l,$(LABS),$(wildcard $(l)/*.c)))
 TRAINER_SRC := $(sort $(filter-out %_main.c,$(wildcard trainer/*.c trainer/tools/*.c)))
@@ -161,5 +162,5 @@ help:  ## this list
 	@awk -F':.*## ' '/^[a-z -]+:.*## /{printf "  make %-13s %s\n", $$1, ($$2 ~ /^[+]/ ? "" : "  ") $$2}' $(MAKEFILE_LIST)
 	@echo '  +  installs what is missing first, and says what: Debian packages, by apt-get'
 
--include common/cuda/cuda.mk tests/tests.mk tests/bench/bench.mk
+-include common/cuda/cuda.mk lab6_npu/npu.mk tests/tests.mk tests/bench/bench.mk
 -include $(OBJECTS:.o=.d)

@@ -2,6 +2,7 @@
 #include "trainer/backends.h"
 #include <dlfcn.h>
 #include <string.h>
+#include "common/comm/transport.h"
 #include "common/device/separate.h"
 
 static int one_for_all(void)
@@ -32,7 +33,12 @@ static const row ROWS[] = {
     {.backend = {.name = "cuda-sim"},
      .plugin = "fsdp_cuda_sim.so",
      .how = "make cuda-sim builds it, with g++"},
-    {.backend = {.name = "npu"}},
+    {.backend = {.name = "npu"},
+     .plugin = "fsdp_npu.so",
+     .how = "make npu builds it where Ascend's CANN is; make doctor looks for it"},
+    {.backend = {.name = "npu-sim"},
+     .plugin = "fsdp_npu_sim.so",
+     .how = "make npu-sim builds it, with g++"},
 };
 enum { N_ROWS = sizeof ROWS / sizeof *ROWS };
 
@@ -77,10 +83,30 @@ fsdp_status backend_check(int number)
     const row *r = row_of(number);
     if (r->plugin != NULL && opened[number] == NULL)
         TRY(plugin_open(r, &opened[number]));
-    if (backend_of(number)->device != NULL)
+    return FSDP_OK;
+}
+
+fsdp_status backend_ops(int number, bool portable, const ops **out)
+{
+    const backend *b = backend_of(number);
+    if (portable && b->portable == NULL)
+        return fsdp_error(FSDP_EINVAL,
+                          "run it with --ops fast; --reduction canonical still gives the same bits "
+                          "on any number of its devices",
+                          "--ops portable: --device %s has no operations with the CPU's bits",
+                          row_of(number)->backend.name);
+    *out = portable ? b->portable() : b->fast();
+    return FSDP_OK;
+}
+
+fsdp_status backend_comm_check(int number, const char *native)
+{
+    const backend *b = backend_of(number);
+    if (b->native != NULL && strcmp(b->native->name, native) == 0)
         return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "run it with --device cpu", "--device %s: it is not there yet",
-                      r->backend.name);
+    return fsdp_error(FSDP_EINVAL, "run it with --comm auto, which takes what the device has",
+                      "--comm %s: --device %s has %s", native, row_of(number)->backend.name,
+                      b->native != NULL ? b->native->name : "no transport of its own");
 }
 
 int backend_device_index(int local_rank, int n_devices)

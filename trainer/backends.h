@@ -5,10 +5,10 @@
 #include "common/ops/backend.h"
 
 /* For an option of kind OPT_ENUM: its value is the number of the row. */
-#define BACKEND_CHOICES "cpu|separate|cuda|cuda-sim|npu"
+#define BACKEND_CHOICES "cpu|separate|cuda|cuda-sim|npu|npu-sim"
 #define BACKEND_HELP                                                                               \
     "where to compute (for tests: separate, a CPU whose device memory the host cannot touch, and " \
-    "cuda-sim, which runs the kernels of cuda on the CPU)"
+    "cuda-sim and npu-sim, which run the backends of cuda and npu on the CPU)"
 
 /* backend_named -- the number of the row of that name; -1: there is none. */
 int backend_named(const char *name);
@@ -17,6 +17,12 @@ int backend_named(const char *name);
 fsdp_status backend_check(int number);
 /* backend_of -- row `number`, as far as backend_check has found it there; valid for ever. */
 const backend *backend_of(int number);
+/* backend_ops -- the operations of row `number` that --ops names: its fast ones, or the portable.
+ *   errors  FSDP_EINVAL it has none with the CPU's bits */
+fsdp_status backend_ops(int number, bool portable, const ops **out);
+/* backend_comm_check -- whether `native`, which --comm names, is the transport of row `number`.
+ *   errors  FSDP_EINVAL it is another device's */
+fsdp_status backend_comm_check(int number, const char *native);
 /* backend_device_index -- which of the host's devices a rank of the host computes on. Ranks share
  * them in turn: 4 ranks, 2 devices -> 0,1,0,1; the CPU is one device for all. */
 int backend_device_index(int local_rank, int n_devices);

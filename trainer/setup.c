@@ -103,8 +103,6 @@ static void fill_run(trainer *t)
 {
     const trainer_config *c = &t->cfg;
     t->run.m = &t->m;
-    const backend *b = backend_of(c->device);
-    t->run.ops = c->ops == OPS_FAST ? b->fast() : b->portable();
     t->run.mode = (grad_acc_mode)c->reduction;
     t->run.batch = (size_t)c->train.batch_size;
     t->run.seq_len = (size_t)c->train.seq_len;
@@ -203,6 +201,7 @@ static fsdp_status prepare_model(trainer *t)
                           "--comm self: got %d ranks, expected 1", comm_size(t->run.world));
     TRY(trainer_config_resolve(&t->cfg, comm_size(t->run.world), &t->model_cfg));
     TRY(gpt2_create(&t->model_cfg, &t->m));
+    TRY(backend_ops(t->cfg.device, t->cfg.ops != OPS_FAST, &t->run.ops));
     fill_run(t);
     return FSDP_OK;
 }

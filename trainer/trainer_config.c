@@ -38,8 +38,8 @@ const option_spec TRAINER_OPTIONS[] = {
     {.name = "device", .kind = OPT_ENUM, .offset = FIELD(device), .def = "cpu", .choices = BACKEND_CHOICES, .help = BACKEND_HELP},
     {.name = "device-memory", .kind = OPT_INT, .offset = FIELD(device_memory_mib), .min = 0, .max = 1LL << 40, .arg = "MiB",
      .help = "the most that a rank may take of it (0: what there is)"},
-    {.name = "comm", .kind = OPT_ENUM, .offset = FIELD(comm), .def = "auto", .choices = "auto|self|mpi|shm|nccl",
-     .help = "transport between ranks (auto: nccl with --device cuda, else shm inside hosts, mpi between them)"},
+    {.name = "comm", .kind = OPT_ENUM, .offset = FIELD(comm), .def = "auto", .choices = "auto|self|mpi|shm|nccl|hccl",
+     .help = "transport between ranks (auto: the device's own, nccl or hccl; without one shm inside hosts, mpi between them)"},
     {.name = "ops", .kind = OPT_ENUM, .offset = FIELD(ops), .def = "fast", .choices = "fast|portable",
      .help = "maths: oneDNN and vector code, or plain C with the same bits on every machine"},
     {.name = "model", .kind = OPT_ENUM, .offset = FIELD(family), .def = "gpt2", .choices = "gpt2",
@@ -109,8 +109,15 @@ const option_spec TRAINER_OPTIONS[] = {
 fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg)
 {
     *cfg = (trainer_config){0};
+    const ops *unused;
     TRY(options_parse(TRAINER_OPTIONS, "fsdp_train", argc, argv, cfg));
-    return backend_check(cfg->device);
+    TRY(backend_check(cfg->device));
+    TRY(backend_ops(cfg->device, cfg->ops != OPS_FAST, &unused));
+    if (cfg->comm >= COMM_NATIVE) { /* which has several names */
+        TRY(backend_comm_check(cfg->device, cfg->comm == COMM_NATIVE ? "nccl" : "hccl"));
+        cfg->comm = COMM_NATIVE;
+    }
+    return FSDP_OK;
 }
 
 fsdp_status trainer_config_print_help(void)

@@ -1,8 +1,8 @@
 /* accel.h -- what common/accel has for the code of one accelerator: its operations, its transport,
  * its host tasks. device.h is what everybody else uses.
  *
- *   device.c   the device_backend that an accel_api becomes   stream.c  streams, events, errors, waits
- *   memory.c   blocks and their ledger                        pinned.c  memory of the host
+ *   device.c   the device_backend that an accel_api becomes   stream.c  streams, events, errors,
+ * waits memory.c   blocks and their ledger                        pinned.c  memory of the host
  *   copy.c     copies and fills                               watch.c   when work began and ended
  *   task.c     work of the host in a stream's order           native*.c its own collectives
  *

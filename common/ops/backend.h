@@ -12,9 +12,10 @@ EXTERN_C_BEGIN
 
 typedef struct backend {
     const char *name;
-    const device_backend *device; /* NULL: not there yet */
-    int (*n_devices)(void);       /* that this host has; 0: none, which device_open explains */
-    const ops *(*fast)(void), *(*portable)(void);
+    const device_backend *device;
+    int (*n_devices)(void); /* that this host has; 0: none, which device_open explains */
+    const ops *(*fast)(void);
+    const ops *(*portable)(void);        /* NULL: it has no operations with the CPU's bits */
     const struct comm_transport *native; /* NULL: collectives go through host memory */
 } backend;
 

@@ -97,7 +97,7 @@ fsdp_status adamw_band(suite *s)
     if (!device_runs_c(s->dev[0]))
         return fsdp_error(FSDP_EINVAL, "leave FSDP_DEVICE out",
                           "the other orders are functions of this program");
-    const ops *portable = target_backend()->portable();
+    const ops *portable = target_ops();
     ops orders[] = {*portable, *portable, *portable, *portable};
     orders[1].adamw = launch_torch;
     orders[2].adamw = launch_kingma;

@@ -39,7 +39,7 @@ static void tiny_suite(suite *s)
         few_suite(s, &m);
         return;
     }
-    const ops *tables[] = {target_backend()->portable(), target_backend()->fast()};
+    const ops *tables[] = {target_ops(), target_backend()->fast()};
     for (int k = 0; k < 2; k++) {
         canonical_gradients(s, &m, tables[k], &DTYPES[FP32]);
         if (k == 0 && quick)
@@ -111,9 +111,8 @@ static run_config draw_config(uint64_t *rng, int world_size, size_t *single_batc
     m.d_ff = 4 * m.d_model;
     m.vocab_size = (size_t)suite_draw_range(rng, 17, 256);
     m.max_seq_len = (size_t)suite_draw_range(rng, 3, 24);
-    run_config c = suite_config(
-        &m, suite_draw(rng) & 1 ? target_backend()->fast() : target_backend()->portable(),
-        GRAD_ACC_CANONICAL);
+    run_config c = suite_config(&m, suite_draw(rng) & 1 ? target_backend()->fast() : target_ops(),
+                                GRAD_ACC_CANONICAL);
     c.batch = batches[suite_draw_range(rng, 0, 2)];
     c.grad_accum = suite_draw_range(rng, 1, 5);
     const variant *v = &VARIANTS[suite_draw_range(rng, 0, N_VARIANTS - 1)];

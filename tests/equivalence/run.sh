@@ -4,7 +4,7 @@
 #   tests/equivalence/run.sh [few|quick|full] [BUILD]
 #
 # quick: the tiny model with part of the combinations, and a few drawn configurations; in shared memory, and once over
-# MPI (not without it). few: a handful of either. On --device cuda: over NCCL, and once in shared memory. full: all combinations, many drawn configurations (on 5 and 8 ranks too), and GPT-2 XL's shape; over both.
+# MPI (not without it). few: a handful of either. On a device with a transport of its own: over that, and once in shared memory. full: all combinations, many drawn configurations (on 5 and 8 ranks too), and GPT-2 XL's shape; over both.
 # A line for each launch (see tests/tools/check.sh). Logs: $BUILD/equivalence/.
 set -u
 

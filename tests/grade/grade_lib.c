@@ -342,7 +342,7 @@ static fsdp_status grade_open(grade *g)
     TRY(grade_device_open(g, &dc, &g->dev));
     TRY(comm_open(g->dev, &cc, &g->comm));
     g->compute = device_compute_stream(g->dev);
-    g->ops = target_backend()->portable();
+    g->ops = target_ops();
     g->rank = comm_rank(g->comm);
     g->world_size = comm_size(g->comm);
     return FSDP_OK;

@@ -6,7 +6,8 @@
 # and the SHA-256 of the model.safetensors that they export with the line of NAME in tests/reference/weights.sha256.
 # The weights also hold the last step's update, which no loss shows. That file is names, shapes and floats, nothing
 # else. Sharding: full on all RANKS; grad-op and none on the last of them, with tiny on all.
-# FSDP_DEVICE: train on that device. SHARDINGS="full none": only these.
+# FSDP_DEVICE: train on that device. One without operations that have the CPU's bits (npu) is compared with itself on one
+# rank, by its fast ones. SHARDINGS="full none": only these.
 # --make writes line and file anew (needed only when the recipe itself changes, which every learner's
 # copy would notice).  Names: tiny small xl-2l (default: tiny small).
 set -u
@@ -25,6 +26,8 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 130' INT TERM HUP
 failed=0
+ops=portable
+case ${FSDP_DEVICE:-} in npu*) ops=fast ;; esac
 
 options() {
     case $1 in
@@ -54,7 +57,7 @@ train() {
     rm -rf "$tmp/export" "$tmp"/got.*
     # shellcheck disable=SC2046,SC2086 # lists of words
     $launcher "$build/fsdp_train" $(options "$1") --sharding "$3" --global-batch 24 --reduction canonical \
-        --ops portable --device "${FSDP_DEVICE:-cpu}" --synthetic 100000 --loss-csv "$tmp/raw.csv" --export "$tmp/export" >"$tmp/log" 2>&1 &&
+        --ops $ops --device "${FSDP_DEVICE:-cpu}" --synthetic 100000 --loss-csv "$tmp/raw.csv" --export "$tmp/export" >"$tmp/log" 2>&1 &&
         cut -d, -f1-4 "$tmp/raw.csv" >"$tmp/got.csv" &&
         sha256sum <"$tmp/export/model.safetensors" | sed "s/-$/$1/" >"$tmp/got.sha256" && return
     tail -5 "$tmp/log"
@@ -88,7 +91,7 @@ check() {
     fi
 }
 
-# remake NAME
+# remake NAME -- in the folder $here
 remake() {
     train "$1" 1 full || { failed=1; return; }
     cp "$tmp/got.csv" "$here/$1.csv"
@@ -97,12 +100,17 @@ remake() {
     echo "wrote $here/$1.csv and its line in $hashes"
 }
 
+if [ $ops != portable ]; then
+    here=$tmp/own hashes=$tmp/own/weights.sha256
+    mkdir "$here"
+fi
 for name in $names; do
     options "$name" >/dev/null || exit
     if [ $make = 1 ]; then
         remake "$name"
         continue
     fi
+    [ $ops = portable ] || remake "$name"
     for w in $ranks; do
         for sharding in $(shardings "$name" "$w"); do
             check "$name" "$w" "$sharding"

@@ -19,7 +19,10 @@ command -v "${LAUNCHER%% *}" >/dev/null 2>&1 || NO_MPI="no $LAUNCHER here"
 # The Makefile keeps the compiler's command line there; a folder of stand-ins may have none.
 [ ! -e "${BUILD:-build}/flags" ] || grep -q -e -DFSDP_HAVE_MPI "${BUILD:-build}/flags" || NO_MPI='built without MPI'
 [ -z "$NO_MPI" ] || LAUNCHER="${BUILD:-build}/fsdp_run --no-prefix" TRANSPORTS=shm
-case ${FSDP_DEVICE:-} in cuda*) TRANSPORTS="nccl shm" ;; esac
+case ${FSDP_DEVICE:-} in
+cuda*) TRANSPORTS="nccl shm" ;;
+npu*) TRANSPORTS="hccl shm" ;;
+esac
 
 no_mpi() {
     [ -z "$NO_MPI" ] && return 1

@@ -23,6 +23,17 @@ const backend *target_backend(void)
     exit(status == FSDP_ESKIP ? 77 : 2);
 }
 
+bool target_is_portable(void)
+{
+    return target_backend()->portable != NULL;
+}
+
+const ops *target_ops(void)
+{
+    const backend *b = target_backend();
+    return target_is_portable() ? b->portable() : b->fast();
+}
+
 int target_index(void)
 {
     return backend_device_index(comm_launched_rank(), target_backend()->n_devices());
@@ -37,5 +48,5 @@ bool target_adds_itself(const comm *c)
 comm_config target_comm(double timeout_s)
 {
     const backend *b = target_backend();
-    return (comm_config){.timeout_s = timeout_s, .sums = b->portable()->sums, .native = b->native};
+    return (comm_config){.timeout_s = timeout_s, .sums = target_ops()->sums, .native = b->native};
 }

@@ -6,6 +6,10 @@
 /* target_backend -- that device with its operations. It ends the program if there is none of that
  * name, with exit status 77 (a skip) where it cannot be had on this machine. */
 const backend *target_backend(void);
+/* target_ops -- its operations whose bits do not depend on the machine; its fast ones where it has
+ * no others, which target_is_portable tells. */
+const ops *target_ops(void);
+bool target_is_portable(void);
 /* target_index -- which of the host's devices this rank takes there. */
 int target_index(void);
 /* target_adds_itself -- whether the group's transport is the device's own: in GRAD_ACC_FAST it adds

@@ -206,12 +206,12 @@ static int cores(void)
 static fsdp_status generate_on(device *dev, const model *m, const char *dir,
                                const generate_options *opt)
 {
-    const backend *b = backend_of(opt->device);
-    const ops *o = opt->ops == OPS_FAST ? b->fast() : b->portable();
+    const ops *o = NULL;
     text t = {0};
     generator *g = NULL;
     import_reader *r = NULL;
     fsdp_status status;
+    GOTO_ON_FAIL(status, backend_ops(opt->device, opt->ops != OPS_FAST, &o), done);
     GOTO_ON_FAIL(status, text_init(opt, m->config.vocab_size, &t), done);
     GOTO_ON_FAIL(status, import_open(dir, &r), done);
     GOTO_ON_FAIL(status, generator_create(m, dev, o, r, &g), done);

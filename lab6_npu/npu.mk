@@ -1,0 +1,58 @@
+# npu.mk -- the plug-in of --device npu, and the stand-in that runs it on the CPU. Included by the top Makefile.
+#
+#   make npu        $(BUILD)/fsdp_npu.so: gcc, g++ and CANN. ASCEND_TOOLKIT_HOME, which CANN's set_env.sh sets, says where that is.
+#   make npu-sim    $(BUILD)/fsdp_npu_sim.so: the same sources over tests/sim/ascend
+#
+# The headers of HCCL and aclnn are C++: what calls these two stands in .cpp files.
+
+NPU_SRC := $(sort $(wildcard lab6_npu/*.c lab6_npu/*.cpp common/accel/*.c))
+NPU_SIM_SRC := $(NPU_SRC) $(sort $(wildcard tests/sim/core/*.c tests/sim/ascend/*.c tests/sim/ascend/*.cc))
+CANN := $(ASCEND_TOOLKIT_HOME)
+# Release 8 has the first four libraries; newer ones have split some of them.
+CANN_LIBS = $(foreach l,ascendcl nnopbase opapi hccl acl_rt opapi_nn opapi_math opapi_transformer,$(if $(wildcard $(CANN)/lib64/lib$(l).so),-l$(l)))
+NPU_CXX := $(if $(findstring clang,$(CC)),clang++,g++) -std=c++17 $(OPT) $(MARCH) $(FPFLAGS) -pthread -Wall -Wextra -Wshadow $(SANFLAGS) $(if $(CI),-Werror)
+
+.PHONY: npu npu-sim
+npu: $(BUILD)/fsdp_npu.so  ## build the plug-in of --device npu (needs Ascend's CANN)
+npu-sim: $(BUILD)/fsdp_npu_sim.so  ## build the same for the CPU, over a stand-in (lab 6, tests)
+
+# npu_objects FOLDER SOURCES INCLUDES -- how the objects of these sources are made in $(BUILD)/FOLDER
+define npu_objects
+$(patsubst %.c,$(BUILD)/$(1)/%.o,$(filter %.c,$(2))): $(BUILD)/$(1)/%.o: %.c $(BUILD)/$(1)/flags
+	@mkdir -p $$(@D)
+	$$(SAY) CC $$<
+	$$(Q)$$(CC) $$(CPPFLAGS) $(3) $$(CFLAGS) $$(BACKEND_ABI) -fPIC -c -o $$@ $$<
+$(patsubst %.cpp,$(BUILD)/$(1)/%.o,$(filter %.cpp,$(2))): $(BUILD)/$(1)/%.o: %.cpp $(BUILD)/$(1)/flags
+	@mkdir -p $$(@D)
+	$$(SAY) CXX $$<
+	$$(Q)$$(NPU_CXX) -D_GNU_SOURCE -I. -MMD -MP $(3) -fPIC -c -o $$@ $$<
+$(patsubst %.cc,$(BUILD)/$(1)/%.o,$(filter %.cc,$(2))): $(BUILD)/$(1)/%.o: %.cc $(BUILD)/$(1)/flags
+	@mkdir -p $$(@D)
+	$$(SAY) CXX $$<
+	$$(Q)$$(NPU_CXX) -D_GNU_SOURCE -I. -MMD -MP $(3) -fPIC -c -o $$@ $$<
+endef
+npu_objects_of = $(patsubst %,$(BUILD)/$(1)/%.o,$(basename $(2)))
+
+$(eval $(call npu_objects,npu,$(NPU_SRC),-isystem $(CANN)/include -isystem $(CANN)/include/aclnn))
+$(eval $(call npu_objects,npu-sim,$(NPU_SIM_SRC),-Itests/sim/ascend/include))
+
+$(BUILD)/npu/flags: FORCE
+	$(Q)[ -e "$(CANN)/include/acl/acl.h" ] || { \
+		echo "make npu: acl/acl.h is looked for in '$(CANN)/include'"; \
+		echo 'HINT: source set_env.sh of CANN, which sets ASCEND_TOOLKIT_HOME; make npu-sim needs no CANN'; exit 1; } >&2
+	@mkdir -p $(@D)
+	@tests/tools/stamp.sh $@ "$(NPU_CXX) $(CANN) / $(CC) $(CFLAGS) $(BACKEND_ABI)"
+
+$(BUILD)/npu-sim/flags: FORCE
+	@mkdir -p $(@D)
+	@tests/tools/stamp.sh $@ "$(NPU_CXX) / $(CC) $(CFLAGS) $(BACKEND_ABI)"
+
+$(BUILD)/fsdp_npu.so: $(call npu_objects_of,npu,$(NPU_SRC))
+	$(SAY) LINK $@
+	$(Q)g++ -shared -o $@ $^ -L$(CANN)/lib64 $(CANN_LIBS) -pthread
+
+$(BUILD)/fsdp_npu_sim.so: $(call npu_objects_of,npu-sim,$(NPU_SIM_SRC))
+	$(SAY) LINK $@
+	$(Q)g++ -shared $(SANFLAGS) -o $@ $^ -pthread
+
+-include $(patsubst %.o,%.d,$(call npu_objects_of,npu,$(NPU_SRC)) $(call npu_objects_of,npu-sim,$(NPU_SIM_SRC)))
