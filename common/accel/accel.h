@@ -1,10 +1,11 @@
 /* accel.h -- what common/accel has for the code of one accelerator: its operations, its transport,
  * its host tasks. device.h is what everybody else uses.
  *
- *   device.c   the device_backend that an accel_api becomes   stream.c  streams, events, errors,
- * waits memory.c   blocks and their ledger                        pinned.c  memory of the host
- *   copy.c     copies and fills                               watch.c   when work began and ended
- *   task.c     work of the host in a stream's order           native*.c its own collectives
+ *   device.c  the device_backend that an accel_api becomes
+ *   stream.c  streams, events, errors, waits   memory.c   blocks and their ledger
+ *   copy.c    copies and fills                 pinned.c   memory of the host
+ *   watch.c   when work began and ended        task.c     work of the host in a stream's order
+ *   native*.c its own collectives
  *
  * Everything of one device is issued by one host thread. */
 #pragma once
@@ -38,14 +39,12 @@ fsdp_status accel_issue_as(stream *s, accel_issue_fn fn, const void *args,
  *   errors  FSDP_ENOMEM too many */
 fsdp_status accel_device_set_poll(device *d, fsdp_status (*poll)(void *self), void *self);
 /* accel_event_at_s -- when an event of kind ACCEL_TIMES was reached, by clock_now_s. */
-double accel_event_at_s(device *d, void *event);
+double accel_event_at_s(device *d, void *e);
 /* accel_device_fail -- this thread's error ends all streams; the first one counts. Any thread. */
 void accel_device_fail(device *d);
 
-/* accel_task_run -- run the task, or skip it where what it depends on has failed; *number is what
- * accel_task_number said. Frees t. Any thread. */
-void accel_task_run(accel_task *t);
-/* accel_thread_start -- a thread without signals but for those of a fault; name is cut to 15. */
-int accel_thread_start(void *(*main)(void *), void *arg, const char *name, void *pthread_out);
+/* accel_task_run -- run the task, or skip it where what it depends on has failed; before: not 0
+ * where the work in front of it has failed, or it could not be put. Frees t. Any thread. */
+void accel_task_run(accel_task *t, int before);
 
 EXTERN_C_END

@@ -38,10 +38,8 @@ typedef struct accel_api {
     fsdp_status (*open)(accel_device *d, void **own);
     /* close -- no stream and no block is left. own may be what a failed open has left. */
     void (*close)(accel_device *d);
-    /* enter -- the device of d, for a thread that was just started. */
-    int (*enter)(accel_device *d);
-    /* look -- NULL, or: an error that kernels left where the host finds it; the host has waited for
-     * those that it wants to hear. */
+    /* complaints -- NULL, or: an error that kernels left where the host finds it; the host has
+     * waited for those that it wants to hear. */
     fsdp_status (*complaints)(accel_device *d);
 
     int (*queue_create)(accel_device *d, int priority, void **out); /* larger goes first */
@@ -75,8 +73,9 @@ typedef struct accel_api {
     int (*pin_unregister)(void *ptr);
 
     /* task_put -- have a thread of the host call accel_task_run(t) in order of s, while the queue
-     * waits. Tasks of two streams may wait for each other's peers, so each stream has a thread of
-     * its own. tasks_end -- s has no work any more: end its thread. */
+     * waits; where it fails too t is no longer the caller's. Tasks of two streams may wait for each
+     * other's peers, so each stream has a thread of its own. tasks_end -- s has no work any more:
+     * end its thread. */
     fsdp_status (*task_put)(accel_stream *s, accel_task *t);
     void (*tasks_end)(accel_stream *s);
 } accel_api;

@@ -6,7 +6,7 @@
  * A device has one record, in pinned memory that kernels write and the host reads. It keeps the
  * first complaint for good. The kernel leaves out what it complains of. */
 #pragma once
-#include "common/device/device.h"
+#include "common/accel/accel_api.h"
 
 EXTERN_C_BEGIN
 
@@ -26,7 +26,7 @@ void complaint_close(complaint_box *c);
 complaint_box *complaint_of(stream *s);
 /* cuda_complaints -- FSDP_EINVAL in the CPU's words if a kernel has complained, and then all
  * streams have failed. The host must have waited for the kernels that it wants to hear. */
-fsdp_status cuda_complaints(device *d);
+fsdp_status cuda_complaints(accel_device *d);
 
 EXTERN_C_END
 

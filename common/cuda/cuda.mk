@@ -6,7 +6,7 @@
 # CUDA_ARCHS="80 90": the GPUs that code is made for; PTX of the last one is for all newer ones.
 # -fmad=false: a*b+c is two roundings, as on the CPU. The other three are nvcc's defaults, said because bits hang on them.
 
-CUDA_C    := $(sort $(wildcard common/cuda/*.c))
+CUDA_C    := $(sort $(wildcard common/cuda/*.c common/accel/*.c))
 CUDA_CU   := $(sort $(wildcard common/cuda/*.cu))
 CUDA_OBJ  := $(CUDA_C:.c=.o) $(CUDA_CU:.cu=.o)
 NVCC      ?= $(or $(shell command -v $(if $(CUDA_HOME),$(CUDA_HOME)/bin/)nvcc),$(wildcard /usr/local/cuda/bin/nvcc))
@@ -52,7 +52,7 @@ $(BUILD)/fsdp_cuda.so: $(CUDA_OBJ:%=$(BUILD)/cuda/%)
 	$(Q)g++ -shared -o $@ $^ -L$(CUDA_HOME)/lib64 -L$(NCCL_HOME)/lib -lcudart_static -lcublasLt -lnccl -lrt -ldl -pthread
 
 # ---- the stand-in ---------------------------------------------------------------------------------
-SIM_SRC   := $(sort $(wildcard tests/sim/cuda/*.c tests/sim/cuda/*.cc))
+SIM_SRC   := $(sort $(wildcard tests/sim/core/*.c tests/sim/cuda/*.c tests/sim/cuda/*.cc))
 SIM_OBJ   := $(CUDA_OBJ) $(patsubst %.c,%.o,$(SIM_SRC:.cc=.o))
 SIM_INC   := -Itests/sim/cuda/include
 SIM_CXX   := g++ -std=c++17 $(OPT) $(MARCH) $(FPFLAGS) -pthread -Wall -Wextra -Wno-unknown-pragmas $(SANFLAGS) $(if $(CI),-Werror)

@@ -1,4 +1,12 @@
-/* device.c -- a GPU as a device of device.h: opening it, and launches. */
+/* device.c -- CUDA's calls as common/accel wants them.
+ *
+ * Streams and events are CUDA's one for one. Memory is that of its stream-ordered pool, which keeps
+ * what is freed. AllowInternalDependencies is off: with it the pool may hand out a block that
+ * another stream has yet to free, and make the first stream wait for that one, which would
+ * serialise what prefetch wants side by side.
+ *
+ * [CUDA cudaStreamCreateWithPriority, cudaEventRecord, cudaEventQuery, cudaEventElapsedTime,
+ * cudaMallocAsync, API synchronization behavior] */
 #include <stdlib.h>
 #include "common/cuda/complaint.h"
 #include "common/cuda/cuda_impl.h"
@@ -13,71 +21,186 @@ int cuda_n_devices(void)
     return 0;
 }
 
-/* ---- launches -------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
-/* What issues work of the GPU's own runs now. */
-static fsdp_status cuda_launch(stream *base, const launch_config *l, const device_act *act)
+static const char *hint_for(cudaError_t error)
 {
-    cuda_stream *s = cuda_stream_at(base);
-    TRY(cuda_stream_status(s));
-    cuda_stream_recent(s, l->work.key.name != NULL ? l->work.key.name : l->name, l->label);
-    cuda_watched *watched = cuda_watch_begin(s, act);
-    fsdp_status status = l->issues ? l->fn((void *)(uintptr_t)l->args, base->n_threads)
-                                   : cuda_host_task(s, l->fn, l->args, l->args_bytes);
-    cuda_watch_end(s, watched, status);
-    return status;
+    switch (error) {
+    case cudaErrorMemoryAllocation:
+        return "use a smaller --batch-size, --seq-len or model";
+    case cudaErrorNoKernelImageForDevice:
+        return "build the plug-in for this GPU too: make cuda CUDA_ARCHS=...";
+    default:
+        return "";
+    }
 }
+
+fsdp_status cuda_status(int code, const char *what)
+{
+    const cudaError_t error = (cudaError_t)code;
+    if (error == cudaSuccess)
+        return FSDP_OK;
+    return fsdp_error(error == cudaErrorMemoryAllocation ? FSDP_ENOMEM : FSDP_EDEVICE,
+                      hint_for(error), "%s: %s (%s)", what, cudaGetErrorString(error),
+                      cudaGetErrorName(error));
+}
+
+/* CUDA keeps what a call returns as the last error, which the next launch would find. */
+static int code_of(cudaError_t error)
+{
+    if (error != cudaSuccess)
+        (void)cudaGetLastError();
+    return error == cudaErrorNotReady ? ACCEL_NOT_READY : (int)error;
+}
+
+/* ---- streams and events ---------------------------------------------------------------------- */
+
+static int gpu_queue_create(accel_device *d, int priority, void **out)
+{
+    int least, greatest;
+    (void)d;
+    cudaError_t error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (error != cudaSuccess)
+        return code_of(error);
+    priority = -priority; /* CUDA's go the other way */
+    priority = priority > least ? least : priority < greatest ? greatest : priority;
+    return code_of(
+        cudaStreamCreateWithPriority((cudaStream_t *)out, cudaStreamNonBlocking, priority));
+}
+
+static int gpu_queue_destroy(void *queue)
+{
+    return code_of(cudaStreamDestroy(queue));
+}
+
+static int gpu_queue_wait(void *queue, void *e)
+{
+    return code_of(cudaStreamWaitEvent(queue, e, 0));
+}
+
+static int gpu_queue_look(void *queue)
+{
+    return code_of(cudaStreamQuery(queue));
+}
+
+static int gpu_event_create(accel_device *d, accel_event_kind kind, void **out)
+{
+    (void)d;
+    return code_of(cudaEventCreateWithFlags(
+        (cudaEvent_t *)out, kind == ACCEL_TIMES ? cudaEventDefault : cudaEventDisableTiming));
+}
+
+static int gpu_event_destroy(void *e)
+{
+    return code_of(cudaEventDestroy(e));
+}
+
+static int gpu_event_record(void *e, void *queue)
+{
+    return code_of(cudaEventRecord(e, queue));
+}
+
+static int gpu_event_look(void *e)
+{
+    return code_of(cudaEventQuery(e));
+}
+
+static int gpu_elapsed_ms(float *ms, void *begin, void *end)
+{
+    return code_of(cudaEventElapsedTime(ms, begin, end));
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static int gpu_copy(void *dst, const void *src, size_t bytes, accel_copy_kind kind, void *queue)
+{
+    (void)kind; /* CUDA sees where they are */
+    return code_of(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, queue));
+}
+
+static int gpu_fill(void *dst, int byte, size_t bytes, void *queue)
+{
+    return code_of(cudaMemsetAsync(dst, byte, bytes, queue));
+}
+
+static int gpu_block_get(accel_stream *s, size_t bytes, void **out)
+{
+    const int code = code_of(cudaMallocAsync(out, bytes, s->queue));
+    if (code != 0)
+        *out = NULL;
+    return code == cudaErrorMemoryAllocation ? 0 : code;
+}
+
+static int gpu_block_put(accel_stream *s, void *ptr, size_t bytes)
+{
+    (void)bytes;
+    return code_of(cudaFreeAsync(ptr, s->queue));
+}
+
+static int gpu_blocks_trim(accel_device *d)
+{
+    return code_of(cudaMemPoolTrimTo(cuda_own_of(&d->base)->pool, 0));
+}
+
+/* What the driver has, and what the pool holds unused. */
+static size_t gpu_mem_available(accel_device *d)
+{
+    const cudaMemPool_t pool = cuda_own_of(&d->base)->pool;
+    size_t available = 0, total = 0;
+    uint64_t reserved = 0, used = 0;
+    if (cudaMemGetInfo(&available, &total) != cudaSuccess ||
+        cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved) !=
+            cudaSuccess ||
+        cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used) != cudaSuccess)
+        return 0;
+    return available + (size_t)(reserved - used);
+}
+
+static int gpu_pin_alloc(size_t bytes, void **out)
+{
+    return code_of(cudaHostAlloc(out, bytes, cudaHostAllocPortable));
+}
+
+static int gpu_pin_free(void *ptr)
+{
+    return code_of(cudaFreeHost(ptr));
+}
+
+static int gpu_pin_register(void *ptr, size_t bytes)
+{
+    return code_of(cudaHostRegister(ptr, bytes, cudaHostRegisterDefault));
+}
+
+static int gpu_pin_unregister(void *ptr)
+{
+    return code_of(cudaHostUnregister(ptr));
+}
+
+/* ---- operations ------------------------------------------------------------------------------ */
 
 typedef struct issue_args {
     cuda_issue_fn fn;
-    cuda_stream *stream;
     const void *args;
-    const char *name;
 } issue_args;
 
-static fsdp_status issue_now(void *args, int n_threads)
+static int issue(stream *s, void *queue, const void *args)
 {
     const issue_args *a = args;
-    (void)n_threads;
-    return cuda_stream_check(a->stream, a->fn(a->stream->handle, a->args), a->name);
+    (void)s;
+    return code_of(a->fn(queue, a->args));
 }
 
 fsdp_status cuda_issue_as(stream *s, cuda_issue_fn fn, const void *args, const launch_config *what)
 {
-    const issue_args a = {fn, cuda_stream_at(s), args,
-                          what->name ? what->name : what->work.key.name};
-    launch_config l = *what;
-    l.fn = issue_now;
-    l.args = &a;
-    l.args_bytes = sizeof a;
-    l.issues = true;
-    return stream_launch_work(s, &l);
+    return accel_issue_as(s, issue, &(issue_args){fn, args}, what);
 }
 
 fsdp_status cuda_issue(stream *s, cuda_issue_fn fn, const void *args, op_work work)
 {
-    return cuda_issue_as(s, fn, args,
-                         &(launch_config){.work = work.info,
-                                          .accesses = work.accesses,
-                                          .n_accesses = work.n_accesses});
+    return accel_issue(s, issue, &(issue_args){fn, args}, work);
 }
 
 /* ---- device ---------------------------------------------------------------------------------- */
-
-static void cuda_close(device *d)
-{
-    for (int i = CUDA_STREAMS - 1; i >= 0; i--)
-        if (cuda_device_of(d)->fates[i].stream != NULL)
-            cuda_stream_free(&cuda_device_of(d)->fates[i].stream->base);
-    matmul_close(cuda_device_of(d)->matmul);
-    complaint_close(cuda_device_of(d)->complaint);
-    cuda_memory_close(cuda_device_of(d));
-    cuda_watch_close(cuda_device_of(d));
-    pthread_mutex_destroy(&cuda_device_of(d)->lock);
-    ledger_free(d->host_ledger);
-    ledger_free(d->ledger);
-    free(d);
-}
 
 /* error: what cudaGetDeviceCount says, cudaSuccess where it found none. */
 static fsdp_status no_gpu(cudaError_t error)
@@ -99,64 +222,80 @@ static fsdp_status no_gpu(cudaError_t error)
                       cudaGetErrorString(error != cudaSuccess ? error : cudaErrorNoDevice));
 }
 
-static fsdp_status parts_open(cuda_device *d)
+static fsdp_status pool_open(int index, cudaMemPool_t *out)
 {
-    const stream_config compute = {.name = "compute", .n_threads = d->base.config.n_threads};
-    TRY(cuda_memory_open(d));
-    TRY(matmul_open(d->base.config.index, &d->matmul));
-    TRY(complaint_open(&d->complaint));
-    TRY(cuda_watch_open(d));
-    return cuda_stream_create(&d->base, &compute, &d->base.compute);
+    int off = 0;
+    uint64_t keep = UINT64_MAX;
+    TRY(cuda_status(cudaDeviceGetDefaultMemPool(out, index), "memory pool"));
+    TRY(cuda_status(cudaMemPoolSetAttribute(*out, cudaMemPoolReuseAllowInternalDependencies, &off),
+                    "memory pool"));
+    return cuda_status(cudaMemPoolSetAttribute(*out, cudaMemPoolAttrReleaseThreshold, &keep),
+                       "memory pool");
 }
 
-static fsdp_status cuda_open(const device_config *config, device **out)
+static fsdp_status cuda_open(accel_device *d, void **out)
 {
+    const int index = d->base.config.index;
     int n = 0;
     cudaError_t error = cudaGetDeviceCount(&n);
     if (error != cudaSuccess || n == 0)
         return no_gpu(error);
-    if (config->index >= n || config->index < 0)
+    if (index >= n || index < 0)
         return fsdp_error(FSDP_EINVAL,
                           "nvidia-smi -L lists the GPUs; CUDA_VISIBLE_DEVICES may hide some",
-                          "device_open: GPU %d, expected one from 0 to %d", config->index, n - 1);
-    cuda_device *d = calloc(1, sizeof *d);
-    if (d == NULL)
+                          "device_open: GPU %d, expected one from 0 to %d", index, n - 1);
+    cuda_own *own = calloc(1, sizeof *own);
+    if ((*out = own) == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "device_open: no memory");
-    d->base = (device){.backend = &device_cuda,
-                       .config = *config,
-                       .ledger = ledger_create(),
-                       .host_ledger = ledger_create()};
-    pthread_mutex_init(&d->lock, NULL);
-    fsdp_status status = d->base.ledger == NULL || d->base.host_ledger == NULL
-                             ? fsdp_error(FSDP_ENOMEM, "", "device_open: no memory")
-                             : cuda_status(cudaSetDevice(config->index), "cudaSetDevice");
-    if (status == FSDP_OK)
-        status = parts_open(d);
-    if (status == FSDP_OK)
-        *out = &d->base;
-    else
-        cuda_close(&d->base);
-    return status;
+    TRY(cuda_status(cudaSetDevice(index), "cudaSetDevice"));
+    TRY(pool_open(index, &own->pool));
+    TRY(matmul_open(index, &own->matmul));
+    return complaint_open(&own->complaint);
 }
 
-const device_backend device_cuda = {.name = "cuda",
-                                    .open = cuda_open,
-                                    .close = cuda_close,
-                                    .stream_create = cuda_stream_create,
-                                    .stream_free = cuda_stream_free,
-                                    .stream_sync = cuda_stream_sync,
-                                    .event_create = cuda_event_create,
-                                    .event_free = cuda_event_free,
-                                    .event_record = cuda_event_record,
-                                    .stream_wait_event = cuda_stream_wait_event,
-                                    .event_sync = cuda_event_sync,
-                                    .event_done = cuda_event_done,
-                                    .event_elapsed_s = cuda_event_elapsed_s,
-                                    .alloc = cuda_alloc,
-                                    .alloc_host = cuda_alloc_host,
-                                    .share_find = cuda_share_find,
-                                    .share_fd = cuda_share_fd,
-                                    .free = cuda_free,
-                                    .move = cuda_move,
-                                    .launch = cuda_launch,
-                                    .mem_available = cuda_mem_available};
+static void cuda_close(accel_device *d)
+{
+    cuda_own *own = cuda_own_of(&d->base);
+    if (own == NULL)
+        return;
+    matmul_close(own->matmul);
+    complaint_close(own->complaint);
+    free(own);
+}
+
+static const accel_api CUDA = {.device = "cuda",
+                               .word = "GPU",
+                               .hint = "compute-sanitizer names the kernel and its access; "
+                                       "--check-order finds a missing wait between streams",
+                               .explain = cuda_status,
+                               .open = cuda_open,
+                               .close = cuda_close,
+                               .complaints = cuda_complaints,
+                               .queue_create = gpu_queue_create,
+                               .queue_destroy = gpu_queue_destroy,
+                               .queue_wait = gpu_queue_wait,
+                               .queue_look = gpu_queue_look,
+                               .event_create = gpu_event_create,
+                               .event_destroy = gpu_event_destroy,
+                               .event_record = gpu_event_record,
+                               .event_look = gpu_event_look,
+                               .elapsed_ms = gpu_elapsed_ms,
+                               .copy = gpu_copy,
+                               .fill = gpu_fill,
+                               .block_get = gpu_block_get,
+                               .block_put = gpu_block_put,
+                               .blocks_trim = gpu_blocks_trim,
+                               .mem_available = gpu_mem_available,
+                               .pin_alloc = gpu_pin_alloc,
+                               .pin_free = gpu_pin_free,
+                               .pin_register = gpu_pin_register,
+                               .pin_unregister = gpu_pin_unregister,
+                               .task_put = cuda_task_put,
+                               .tasks_end = cuda_tasks_end};
+
+static fsdp_status device_cuda_open(const device_config *config, device **out)
+{
+    return accel_open(&CUDA, &device_cuda, config, out);
+}
+
+const device_backend device_cuda = {.name = "cuda", .open = device_cuda_open, ACCEL_BACKEND};

@@ -273,7 +273,7 @@ static cudaError_t matmul_issue(cudaStream_t s, const void *args)
 /* What cuBLASLt does of *a, told as `work`. */
 static fsdp_status multiply(stream *s, const matmul_args *a, op_work work)
 {
-    struct cuda_matmul *lt = cuda_device_of(s->device)->matmul;
+    struct cuda_matmul *lt = cuda_own_of(s->device)->matmul;
     cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
     matmul_plan *plan = NULL;
     matmul_call call = {.args = a, .lt = lt, .result = &result};
@@ -326,7 +326,7 @@ fsdp_status fast_matmul(stream *s, const matmul_args *a)
         return FSDP_OK;
     if (a->k == 0)
         return fast_matmul_finish(s, a, NULL);
-    if (a->type == DTYPE_BF16 && !cuda_device_of(s->device)->matmul->has_bf16)
+    if (a->type == DTYPE_BF16 && !cuda_own_of(s->device)->matmul->has_bf16)
         return multiply_widened(s, a);
     if (a->out_type == a->type || (a->bias == NULL && a->residual == NULL))
         return multiply(s, a, matmul_work(a));

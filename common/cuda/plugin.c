@@ -1,5 +1,5 @@
 /* plugin.c -- what the program that opens this shared object gets to see. */
-#include "common/cuda/nccl_impl.h"
+#include "common/cuda/cuda_impl.h"
 #include "common/ops/backend.h"
 
 const backend_plugin fsdp_backend = {.abi = BACKEND_ABI,

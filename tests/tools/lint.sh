@@ -26,8 +26,13 @@ rule loop-size 'the loop that calls the hooks is read at a glance' \
 # below FOLDER... -- a pattern of includes of these folders of common/
 below() { echo "#include +\"common/($(echo "$*" | tr ' ' '|'))/"; }
 rule sum 'common/sum includes neither ops nor comm' "$(grep -rnE "$(below ops comm)" common/sum --include=*.c --include=*.h)"
-rule plug-in 'only the plug-in includes its own headers and NVIDIA'"'"'s' \
-    "$(grep -rnE '#include +("common/cuda/|[<"](cuda|cublas|nccl)[A-Za-z_]*\.h)' common lab*_* trainer tests --include=*.[ch] --include=*.cu | grep -vE '^(common/cuda|tests/sim)/')"
+# includes PATTERN FOLDERS -- lines that include what matches, outside of these folders and of the stand-ins
+includes() { grep -rnE "#include +$1" common lab*_* trainer tests --include=*.[ch] --include=*.cu --include=*.cpp | grep -vE "^($2|tests/sim)/"; }
+rule plug-in 'only a plug-in includes its own headers, common/accel and its maker'"'"'s' "$(
+    includes '("common/cuda/|[<"](cuda|cublas|nccl)[A-Za-z_]*\.h)' common/cuda
+    includes '["<](acl|aclnn|aclnnop|hccl)/' lab6_npu
+    includes '"common/accel/' 'common/(accel|cuda)|lab6_npu'
+)"
 rule comm 'common/comm includes no ops' "$(grep -rnE "$(below ops)" common/comm --include=*.c --include=*.h)"
 rule ops 'common/ops includes no comm' "$(grep -rnE "$(below comm)" common/ops --include=*.c --include=*.h)"
 

@@ -99,7 +99,7 @@ static void test_polls_are_called_in_waits(void **state)
 {
     (void)state;
     device *d = open_cuda(&(device_config){0});
-    set_poll_fn set_poll = (set_poll_fn)plugin_symbol("cuda_device_set_poll");
+    set_poll_fn set_poll = (set_poll_fn)plugin_symbol("accel_device_set_poll");
     stream *s = device_compute_stream(d);
     event *e;
     polled first = {0}, second = {0};
@@ -126,7 +126,7 @@ static void test_failed_poll_ends_waits(void **state)
 {
     (void)state;
     device *d = open_cuda(&(device_config){0});
-    set_poll_fn set_poll = (set_poll_fn)plugin_symbol("cuda_device_set_poll");
+    set_poll_fn set_poll = (set_poll_fn)plugin_symbol("accel_device_set_poll");
     stream *s = device_compute_stream(d), *other;
     event *e;
     polled p = {.fails_at = 3};

@@ -1,25 +1,44 @@
-/* nccl.c -- see nccl_sim.h: communicators, and the calls of the library.
+/* nccl.c -- NCCL between processes of one host: its calls and rules. What moves bytes between the
+ * processes, and finds what a GPU would hang on, is tests/sim/core/coll.h.
  *
- * A call on a communicator that does not block is only noted: its second look
- * (ncclCommGetAsyncError) puts it on the stream. So who does not look has no call, and who goes on
- * too early is told. */
-#include <fcntl.h>
+ * A process runs its calls one by one, in the order in which they were issued, as NCCL does with
+ * NCCL_LAUNCH_ORDER_IMPLICIT=1. A call on a communicator that does not block is only noted: its
+ * second look (ncclCommGetAsyncError) puts it on the stream. So who does not look has no call, and
+ * who goes on too early is told. */
+#include <nccl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
-#include "tests/sim/cuda/nccl_sim.h"
+#include "tests/sim/core/coll.h"
+#include "tests/sim/cuda/sim.h"
 
-/* What ncclUniqueId holds. */
-typedef struct sim_id {
-    pid_t pid;
-    int fd;
-} sim_id;
+typedef enum sim_doing { SIM_NOTHING, SIM_INIT, SIM_SPLIT, SIM_ISSUED, SIM_ENDING } sim_doing;
+
+/* What one call, or one group of calls, does on a communicator. */
+typedef struct sim_call {
+    struct sim_call *next; /* of the group */
+    ncclComm_t comm;
+    cudaStream_t q;
+    coll_plan *plan;
+    bool is_collective, is_empty;
+} sim_call;
+
+struct ncclComm {
+    coll_comm *ranks;
+    bool blocking;
+    ncclResult_t error;
+    sim_doing doing;
+    bool polled; /* since it began */
+    coll_plan *issued;
+    cudaStream_t issued_on;
+    ncclComm_t *child;
+    int color;
+};
 
 static __thread char last_error[256];
 static __thread int group_depth;
-static __thread sim_plan *grouped; /* since ncclGroupStart, one for each communicator */
+static __thread sim_call *grouped; /* since ncclGroupStart, one for each communicator */
 
 static ncclResult_t refuse(ncclResult_t result, const char *what)
 {
@@ -55,16 +74,10 @@ const char *ncclGetLastError(ncclComm_t comm)
 
 /* ---- communicators --------------------------------------------------------------------------- */
 
-static sim_area *area_map(int fd)
-{
-    void *at = mmap(NULL, sizeof(sim_area), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    return at != MAP_FAILED ? at : NULL;
-}
-
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
-    sim_id mine = {getpid(), memfd_create("NCCL stand-in", MFD_CLOEXEC)};
-    if (mine.fd < 0 || ftruncate(mine.fd, sizeof(sim_area)) != 0)
+    coll_id mine;
+    if (!coll_id_make(&mine))
         return refuse(ncclSystemError, "no shared memory");
     memset(id, 0, sizeof *id);
     memcpy(id->internal, &mine, sizeof mine);
@@ -83,12 +96,12 @@ static ncclResult_t ready(ncclComm_t c, const char *what)
     char text[200];
     if (c == NULL)
         return refuse(ncclInvalidArgument, "no communicator");
-    if (c->doing == SIM_NOTHING && !atomic_load(&c->aborted))
+    if (c->doing == SIM_NOTHING)
         return c->error;
-    snprintf(text, sizeof text, "%s on a communicator %s", what,
-             atomic_load(&c->aborted)
-                 ? "that was aborted"
-                 : "before ncclCommGetAsyncError has said that its last call is through");
+    snprintf(text, sizeof text,
+             "%s on a communicator before ncclCommGetAsyncError has said that its last call is "
+             "through",
+             what);
     return refuse(ncclInvalidArgument, text);
 }
 
@@ -109,47 +122,26 @@ static ncclResult_t until_done(ncclComm_t c)
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank,
                                     ncclConfig_t *config)
 {
-    sim_id from;
-    char path[64];
-    ncclComm_t c = calloc(1, sizeof *c);
+    coll_id from;
+    int gpu;
     memcpy(&from, id.internal, sizeof from);
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)from.pid, from.fd);
-    int fd = from.pid == getpid() ? from.fd : open(path, O_RDWR | O_CLOEXEC);
-    if (c != NULL && nranks <= SIM_RANKS && fd >= 0)
-        c->area = area_map(fd);
-    if (c == NULL || c->area == NULL || rank < 0 || rank >= nranks) {
+    ncclComm_t c = calloc(1, sizeof *c);
+    if (c == NULL || cudaGetDevice(&gpu) != cudaSuccess)
+        return ncclSystemError;
+    const char *wrong = coll_join(&from, nranks, rank, gpu, &c->ranks);
+    if (wrong != NULL) {
         free(c);
-        return refuse(ncclInvalidArgument, "ncclCommInitRankConfig: rank, ranks or id");
+        return refuse(ncclInvalidArgument, wrong);
     }
-    c->fd = from.pid == getpid() ? fd : -1;
-    if (c->fd < 0)
-        close(fd);
-    c->n = nranks;
-    c->rank = rank;
-    for (int r = 0; r < nranks; r++)
-        c->member[r] = r;
-    c->name = 1;
     c->blocking = config->blocking != 0;
-    atomic_init(&c->uses, 1);
-    sim_process *me = &c->area->process[rank];
-    if (cudaGetDevice(&me->device) != cudaSuccess || atomic_exchange(&me->joined, 1) != 0)
-        return refuse(ncclInvalidUsage, "ncclCommInitRankConfig: two processes of one rank");
-    atomic_store(&me->waits_for, -1);
-    c->area->n = nranks;
-    sim_wake(c->area);
     begin(c, SIM_INIT);
     *comm = c;
     return until_done(c);
 }
 
-void sim_comm_release(ncclComm_t c)
+static void comm_free(ncclComm_t c)
 {
-    if (atomic_fetch_sub(&c->uses, 1) > 1)
-        return;
-    if (c->root != NULL)
-        sim_comm_release(c->root);
-    else
-        munmap(c->area, sizeof *c->area);
+    coll_release(c->ranks);
     free(c);
 }
 
@@ -157,96 +149,42 @@ void sim_comm_release(ncclComm_t c)
 
 static ncclResult_t init_look(ncclComm_t c)
 {
-    for (int r = 0; r < c->n; r++)
-        if (atomic_load(&c->area->process[r].joined) == 0)
-            return ncclInProgress;
-    for (int r = 0; r < c->n; r++)
-        for (int o = 0; o < r; o++)
-            if (c->area->process[r].device == c->area->process[o].device)
-                return refuse(ncclInvalidUsage, "Duplicate GPU detected");
-    if (c->fd >= 0)
-        close(c->fd);
-    return ncclSuccess;
+    const coll_state state = coll_look(c->ranks);
+    if (state == COLL_DUPLICATE)
+        return refuse(ncclInvalidUsage, "Duplicate GPU detected");
+    return state == COLL_JOINING ? ncclInProgress : ncclSuccess;
 }
 
-/* A name for a pair of numbers (that is how splitmix64 ends). */
-static uint64_t mixed(uint64_t a, uint64_t b)
-{
-    uint64_t x = a + b * 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
-/* The members of the parent with this color, by (key, rank). */
-static void child_fill(ncclComm_t c, ncclComm_t child)
-{
-    const sim_process *all = c->area->process;
-    for (int r = 0; r < c->n; r++) {
-        const sim_process *mine = &all[c->member[r]];
-        if (mine->color != c->color)
-            continue;
-        int place = 0;
-        for (int o = 0; o < c->n; o++) {
-            const sim_process *other = &all[c->member[o]];
-            if (other->color == mine->color &&
-                (other->key < mine->key || (other->key == mine->key && o < r)))
-                place++;
-        }
-        child->member[place] = c->member[r];
-        child->rank = r == c->rank ? place : child->rank;
-        child->n++;
-    }
-}
-
-static ncclResult_t child_make(ncclComm_t c)
-{
-    ncclComm_t child = calloc(1, sizeof *child);
-    if (child == NULL)
-        return ncclSystemError;
-    child->area = c->area;
-    child->root = c->root != NULL ? c->root : c;
-    atomic_fetch_add(&child->root->uses, 1);
-    atomic_init(&child->uses, 1);
-    child->name = mixed(c->split_tag, (uint64_t)c->color);
-    child->blocking = c->blocking;
-    child_fill(c, child);
-    *c->child = child;
-    return ncclSuccess;
-}
-
-/* Nobody leaves before all have seen all: a slot stays until its process leaves. */
 static ncclResult_t split_look(ncclComm_t c)
 {
-    sim_process *all = c->area->process, *me = &all[c->member[c->rank]];
-    if (atomic_load(&me->done) != c->split_tag) {
-        for (int r = 0; r < c->n; r++)
-            if (atomic_load(&all[c->member[r]].ready) != c->split_tag)
-                return ncclInProgress;
-        ncclResult_t result = c->color != NCCL_SPLIT_NOCOLOR ? child_make(c) : ncclSuccess;
-        if (result != ncclSuccess)
-            return result;
-        atomic_store(&me->done, c->split_tag);
+    coll_comm *ranks = *c->child != NULL ? (*c->child)->ranks : NULL;
+    const bool is_through = coll_split_look(c->ranks, &ranks);
+    if (ranks != NULL && *c->child == NULL) {
+        if ((*c->child = calloc(1, sizeof **c->child)) == NULL)
+            return ncclSystemError;
+        **c->child = (struct ncclComm){.ranks = ranks, .blocking = c->blocking};
     }
-    for (int r = 0; r < c->n; r++)
-        if (atomic_load(&all[c->member[r]].ready) == c->split_tag &&
-            atomic_load(&all[c->member[r]].done) != c->split_tag)
-            return ncclInProgress;
-    return ncclSuccess;
+    if (is_through && ranks == NULL && c->color >= 0)
+        return ncclSystemError;
+    return is_through ? ncclSuccess : ncclInProgress;
 }
 
 static ncclResult_t issued_look(ncclComm_t c)
 {
-    sim_plan *p = c->issued;
+    coll_plan *p = c->issued;
     c->issued = NULL;
-    return sim_plan_launch(p);
+    fsdp_status status = stream_launch_work(
+        sim_stream(c->issued_on),
+        &(launch_config){
+            .fn = coll_plan_run, .args = &p, .args_bytes = sizeof p, .waits_for = WAITS_FOR_RANKS});
+    return status == FSDP_OK ? ncclSuccess : ncclUnhandledCudaError;
 }
 
 static ncclResult_t end_look(ncclComm_t c)
 {
-    if (sim_plans_left(c))
+    if (coll_plans_left(c->ranks))
         return ncclInProgress;
-    sim_unread_check(c);
+    coll_unread_check(c->ranks);
     return ncclSuccess;
 }
 
@@ -256,7 +194,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *state)
                                                        [SIM_SPLIT] = split_look,
                                                        [SIM_ISSUED] = issued_look,
                                                        [SIM_ENDING] = end_look};
-    if (c == NULL || atomic_load(&c->aborted))
+    if (c == NULL)
         return refuse(ncclInvalidArgument, "ncclCommGetAsyncError: no communicator");
     *state = c->error;
     if (c->doing == SIM_NOTHING || c->error != ncclSuccess)
@@ -280,12 +218,9 @@ ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t *newcomm
     *newcomm = NULL;
     if (result != ncclSuccess)
         return result;
-    sim_process *me = &c->area->process[c->member[c->rank]];
-    c->split_tag = mixed(c->name, ++c->n_splits);
-    c->color = me->color = color;
-    me->key = key;
     c->child = newcomm;
-    atomic_store(&me->ready, c->split_tag);
+    c->color = color;
+    coll_split(c->ranks, color, key);
     begin(c, SIM_SPLIT);
     return until_done(c);
 }
@@ -303,7 +238,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t c)
 {
     ncclResult_t result = ready(c, "ncclCommDestroy");
     if (result == ncclSuccess)
-        sim_comm_release(c);
+        comm_free(c);
     return result;
 }
 
@@ -311,47 +246,69 @@ ncclResult_t ncclCommAbort(ncclComm_t c)
 {
     if (c == NULL)
         return refuse(ncclInvalidArgument, "ncclCommAbort: no communicator");
-    sim_plans_abort(c);
+    coll_abort(c->ranks);
     if (c->issued != NULL)
-        sim_plan_drop(c->issued);
-    sim_comm_release(c);
+        coll_plan_drop(c->issued);
+    comm_free(c);
     return ncclSuccess;
 }
 
 /* ---- collectives ----------------------------------------------------------------------------- */
 
-/* The plan that a call on c joins: a group's, or a new one. */
-static ncclResult_t plan_get(ncclComm_t c, const char *what, cudaStream_t q, sim_plan **out)
+static size_t type_bytes(ncclDataType_t type)
 {
-    for (sim_plan *p = grouped; group_depth > 0 && p != NULL; p = p->next)
-        if (p->comm == c) {
-            *out = p;
-            return p->stream == q && p->own_bytes == 0
+    return type == ncclUint8 ? 1 : type == ncclBfloat16 ? 2 : type == ncclFloat32 ? 4 : 0;
+}
+
+/* NCCL orders the calls of one communicator; those of several where it is told to. */
+static bool may_overlap(bool one_comm)
+{
+    const char *ordered = getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+    int version;
+    (void)ncclGetVersion(&version);
+    return one_comm ||
+           (version >= NCCL_VERSION(2, 26, 0) && ordered != NULL && strcmp(ordered, "1") == 0);
+}
+
+const coll_library coll_stands_for = {"NCCL", may_overlap};
+
+/* What a call on c joins: a call of the group, or a new one. */
+static ncclResult_t call_get(ncclComm_t c, const char *what, cudaStream_t q, sim_call **out)
+{
+    for (sim_call *k = grouped; k != NULL; k = k->next)
+        if (k->comm == c) {
+            *out = k;
+            return k->q == q && !k->is_collective
                        ? ncclSuccess
                        : refuse(ncclInvalidUsage, "a group of several streams or collectives");
         }
     ncclResult_t result = ready(c, what);
     if (result != ncclSuccess)
         return result;
-    sim_plan *p = calloc(1, sizeof *p);
-    if (p == NULL)
+    sim_call *k = calloc(1, sizeof *k);
+    coll_plan *p = coll_plan_new(c->ranks);
+    if (k == NULL || p == NULL)
         return ncclSystemError;
-    p->comm = c;
-    p->stream = q;
-    p->next = grouped;
-    grouped = p;
-    *out = p;
+    *k = (sim_call){.next = grouped, .comm = c, .q = q, .plan = p, .is_empty = true};
+    *out = grouped = k;
     return ncclSuccess;
 }
 
-static ncclResult_t plan_issue(sim_plan *p)
+/* A call that was refused has nothing to move. */
+static ncclResult_t call_issue(sim_call *k)
 {
-    ncclComm_t c = p->comm;
-    atomic_fetch_add(&c->uses, 1);
-    sim_plan_queue(p);
-    c->issued = p;
-    begin(c, SIM_ISSUED);
-    return until_done(c);
+    ncclComm_t c = k->comm;
+    const bool is_empty = k->is_empty;
+    if (is_empty) {
+        coll_plan_drop(k->plan);
+    } else {
+        c->issued = k->plan;
+        c->issued_on = k->q;
+        coll_plan_queue(k->plan);
+        begin(c, SIM_ISSUED);
+    }
+    free(k);
+    return is_empty ? ncclSuccess : until_done(c);
 }
 
 ncclResult_t ncclGroupStart(void)
@@ -368,45 +325,54 @@ ncclResult_t ncclGroupEnd(void)
     if (--group_depth > 0)
         return ncclSuccess;
     while (grouped != NULL) {
-        sim_plan *p = grouped;
-        grouped = p->next;
-        ncclResult_t issued = plan_issue(p);
+        sim_call *k = grouped;
+        grouped = k->next;
+        ncclResult_t issued = call_issue(k);
         result = result == ncclSuccess ? issued : result;
     }
     return result;
 }
 
-static void transfer_add(sim_plan *p, const sim_head *head, bool sends, int peer, const void *ptr,
-                         size_t bytes)
+/* Put a call that `add` makes into the group, or into one of its own. */
+static ncclResult_t issue(ncclComm_t c, coll_call *call, cudaStream_t q,
+                          bool (*add)(coll_plan *, const coll_call *))
 {
-    p->transfer[p->n++] = (sim_transfer){
-        .sends = sends, .peer = peer, .head = *head, .ptr = (char *)(uintptr_t)ptr, .bytes = bytes};
+    sim_call *k;
+    call->elem_bytes = type_bytes((ncclDataType_t)call->type);
+    if (c == NULL || call->elem_bytes == 0 || call->root < 0 || call->root >= coll_ranks(c->ranks))
+        return refuse(ncclInvalidArgument, "a collective's communicator, type or root");
+    ncclResult_t result = ready(c, call->name);
+    if (result != ncclSuccess || call->count == 0)
+        return result;
+    ncclGroupStart();
+    result = call_get(c, call->name, q, &k);
+    if (result == ncclSuccess && !k->is_empty)
+        result = refuse(ncclInvalidUsage, "a collective in a group with others");
+    if (result == ncclSuccess) {
+        k->is_collective = true;
+        k->is_empty = !add(k->plan, call);
+        result = k->is_empty ? ncclSystemError : ncclSuccess;
+    }
+    ncclResult_t ended = ncclGroupEnd();
+    return result == ncclSuccess ? ended : result;
 }
 
-static ncclResult_t message(ncclComm_t c, bool sends, const void *ptr, const sim_head *want,
-                            int peer, cudaStream_t q)
+static ncclResult_t message(ncclComm_t c, bool sends, const coll_call *want, int peer,
+                            cudaStream_t q)
 {
-    sim_plan *p;
-    if (c != NULL && (peer < 0 || peer >= c->n || peer == c->rank))
+    sim_call *k;
+    coll_call call = *want;
+    call.elem_bytes = type_bytes((ncclDataType_t)call.type);
+    if (c != NULL && (peer < 0 || peer >= coll_ranks(c->ranks) || peer == coll_rank(c->ranks)))
         return refuse(ncclInvalidArgument, "ncclSend, ncclRecv: peer");
-    if (sim_type_bytes((ncclDataType_t)want->type) == 0 || (want->count > 0 && ptr == NULL))
+    if (call.elem_bytes == 0 || (call.count > 0 && (sends ? call.from : call.to) == NULL))
         return refuse(ncclInvalidArgument, "ncclSend, ncclRecv: type or buffer");
     ncclGroupStart();
-    ncclResult_t result = plan_get(c, "ncclSend, ncclRecv", q, &p);
-    if (result == ncclSuccess && p->n == 2 * SIM_RANKS)
+    ncclResult_t result = call_get(c, "ncclSend, ncclRecv", q, &k);
+    if (result == ncclSuccess && !coll_message(k->plan, sends, peer, &call))
         result = refuse(ncclInvalidUsage, "ncclSend, ncclRecv: more than the stand-in has room");
-    if (result == ncclSuccess) {
-        sim_head head = *want;
-        head.comm = c->name;
-        head.number = sends ? ++c->n_sent[peer] : ++c->n_received[peer];
-        transfer_add(p, &head, sends, peer, ptr,
-                     want->count * sim_type_bytes((ncclDataType_t)want->type));
-        snprintf(p->text, sizeof p->text,
-                 "messages, the last one %s rank %d, number %llu, of %llu elements, on "
-                 "communicator %llx",
-                 sends ? "to" : "from", peer, (unsigned long long)head.number,
-                 (unsigned long long)head.count, (unsigned long long)c->name & 0xffff);
-    }
+    if (result == ncclSuccess)
+        k->is_empty = false;
     ncclResult_t ended = ncclGroupEnd();
     return result == ncclSuccess ? ended : result;
 }
@@ -414,112 +380,55 @@ static ncclResult_t message(ncclComm_t c, bool sends, const void *ptr, const sim
 ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t q)
 {
-    return message(comm, true, sendbuff,
-                   &(sim_head){.kind = SIM_SEND, .type = (int32_t)type, .count = count}, peer, q);
+    return message(
+        comm, true,
+        &(coll_call){.name = "send", .type = (int)type, .count = count, .from = sendbuff}, peer, q);
 }
 
 ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t q)
 {
-    return message(comm, false, recvbuff,
-                   &(sim_head){.kind = SIM_SEND, .type = (int32_t)type, .count = count}, peer, q);
-}
-
-/* A plan of a collective without its messages; NULL in *out: there is nothing to move. */
-static ncclResult_t collective(ncclComm_t c, sim_head *head, cudaStream_t q, sim_plan **out)
-{
-    static const char *const name[] = {[SIM_ALL_GATHER] = "ncclAllGather",
-                                       [SIM_BROADCAST] = "ncclBroadcast",
-                                       [SIM_REDUCE_SCATTER] = "ncclReduceScatter"};
-    *out = NULL;
-    size_t elem_bytes = sim_type_bytes((ncclDataType_t)head->type);
-    if (c == NULL || elem_bytes == 0 || head->root < 0 || head->root >= c->n)
-        return refuse(ncclInvalidArgument, "a collective's communicator, type or root");
-    ncclResult_t result = ready(c, name[head->kind]);
-    if (result != ncclSuccess || head->count == 0)
-        return result;
-    result = plan_get(c, name[head->kind], q, out);
-    if (result != ncclSuccess)
-        return result;
-    if ((*out)->n > 0)
-        return refuse(ncclInvalidUsage, "a collective in a group with others");
-    head->comm = c->name;
-    head->number = ++c->n_collectives;
-    (*out)->own_bytes = head->count * elem_bytes;
-    (*out)->type = (ncclDataType_t)head->type;
-    snprintf((*out)->text, sizeof(*out)->text,
-             "%s %llu of %llu elements of type %d, root %d, on communicator %llx", name[head->kind],
-             (unsigned long long)head->number, (unsigned long long)head->count, head->type,
-             head->root, (unsigned long long)c->name & 0xffff);
-    return ncclSuccess;
+    return message(comm, false,
+                   &(coll_call){.name = "send", .type = (int)type, .count = count, .to = recvbuff},
+                   peer, q);
 }
 
 ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
                            ncclDataType_t type, ncclComm_t comm, cudaStream_t q)
 {
-    sim_head head = {.kind = SIM_ALL_GATHER, .type = (int32_t)type, .count = sendcount};
-    sim_plan *p;
-    ncclGroupStart();
-    ncclResult_t result = collective(comm, &head, q, &p);
-    if (result == ncclSuccess && p != NULL) {
-        char *to = recvbuff;
-        p->own_from = sendbuff;
-        p->own_to = to + (size_t)comm->rank * p->own_bytes;
-        for (int r = 0; r < comm->n; r++)
-            if (r != comm->rank) {
-                transfer_add(p, &head, true, r, sendbuff, p->own_bytes);
-                transfer_add(p, &head, false, r, to + (size_t)r * p->own_bytes, p->own_bytes);
-            }
-    }
-    ncclResult_t ended = ncclGroupEnd();
-    return result == ncclSuccess ? ended : result;
+    coll_call call = {.name = "ncclAllGather",
+                      .type = (int)type,
+                      .count = sendcount,
+                      .from = sendbuff,
+                      .to = recvbuff};
+    return issue(comm, &call, q, coll_all_gather);
 }
 
 ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t type,
                            int root, ncclComm_t comm, cudaStream_t q)
 {
-    sim_head head = {.kind = SIM_BROADCAST, .type = (int32_t)type, .count = count, .root = root};
-    sim_plan *p;
-    ncclGroupStart();
-    ncclResult_t result = collective(comm, &head, q, &p);
-    if (result == ncclSuccess && p != NULL) {
-        p->own_to = recvbuff;
-        p->own_from = comm->rank == root ? sendbuff : recvbuff;
-        for (int r = 0; r < comm->n && comm->rank == root; r++)
-            if (r != root)
-                transfer_add(p, &head, true, r, sendbuff, p->own_bytes);
-        if (comm->rank != root)
-            transfer_add(p, &head, false, root, recvbuff, p->own_bytes);
-    }
-    ncclResult_t ended = ncclGroupEnd();
-    return result == ncclSuccess ? ended : result;
+    coll_call call = {.name = "ncclBroadcast",
+                      .type = (int)type,
+                      .root = root,
+                      .count = count,
+                      .from = sendbuff,
+                      .to = recvbuff};
+    return issue(comm, &call, q, coll_broadcast);
 }
 
+/* A sum begins with the rank behind this one and ends with this one, as in a ring. */
 ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
                                ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t q)
 {
-    sim_head head = {.kind = SIM_REDUCE_SCATTER,
-                     .type = (int32_t)type,
-                     .count = recvcount,
-                     .reserved = (int32_t)op};
-    sim_plan *p;
+    coll_call call = {.name = "ncclReduceScatter",
+                      .type = (int)type,
+                      .op = (coll_op)op,
+                      .count = recvcount,
+                      .from = sendbuff,
+                      .to = recvbuff,
+                      .elem = type == ncclBfloat16 ? COLL_BF16 : COLL_F32,
+                      .first = comm != NULL ? coll_rank(comm->ranks) + 1 : 0};
     if (type == ncclUint8)
         return refuse(ncclInvalidArgument, "ncclReduceScatter: the stand-in adds floats");
-    ncclGroupStart();
-    ncclResult_t result = collective(comm, &head, q, &p);
-    if (result == ncclSuccess && p != NULL) {
-        const char *from = sendbuff;
-        p->own_to = recvbuff;
-        p->own_from = from + (size_t)comm->rank * p->own_bytes;
-        p->parts = calloc((size_t)comm->n, p->own_bytes);
-        if (p->parts == NULL)
-            result = ncclSystemError;
-        for (int r = 0; r < comm->n && p->parts != NULL; r++)
-            if (r != comm->rank) {
-                transfer_add(p, &head, true, r, from + (size_t)r * p->own_bytes, p->own_bytes);
-                transfer_add(p, &head, false, r, p->parts + (size_t)r * p->own_bytes, p->own_bytes);
-            }
-    }
-    ncclResult_t ended = ncclGroupEnd();
-    return result == ncclSuccess ? ended : result;
+    return issue(comm, &call, q, coll_reduce_scatter);
 }

@@ -1,28 +1,23 @@
-/* runtime.c -- errors, devices, streams and events of the stand-in: those of a device whose memory
- * the host cannot touch (common/device/separate.h), or where there is no such thing of a CPU whose
- * streams are threads. A process sees some equal GPUs, of which it uses one. */
+/* runtime.c -- errors, devices, streams and events of the stand-in, by those of tests/sim/core. A
+ * process sees some equal GPUs, of which it uses one. */
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
 #include <unistd.h>
-#include "common/device/separate.h"
 #include "tests/sim/cuda/sim.h"
 
-enum { STREAM = 0x57ea, EVENT = 0xe7e9, GONE = 0xdead, QUARANTINE = 1024, RECENT = 6 };
+enum { STREAM = 0x57ea, EVENT = 0xe7e9 };
+
+const sim_words sim_stands_for = {"CUDA", "GPU", "kernel", "memory of the GPU"};
 
 struct CUstream_st {
-    int what; /* STREAM, or GONE for a while after cudaStreamDestroy */
-    stream *s;
-    event *tail;  /* stands for all work issued, unless `changed` */
-    bool changed; /* work has been issued since */
-    LIST_ENTRY(CUstream_st) link;
+    sim_handle handle;
+    sim_queue q;
 };
 struct CUevent_st {
-    int what;
+    sim_handle handle;
     event *e;
     bool timed, recorded;
     /* Of events with cudaEventBlockingSync: how often it was recorded, and reached. Any thread may
@@ -31,17 +26,11 @@ struct CUevent_st {
     unsigned n_recorded, n_reached;
 };
 
-static device *gpu;
 static int gpu_index;
 static __thread cudaError_t last_error;
 static _Atomic int sticky;
 static pthread_cond_t reached = PTHREAD_COND_INITIALIZER; /* an n_reached has grown */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards that and all below */
-static LIST_HEAD(, CUstream_st) streams;
-static void *quarantine[QUARANTINE];
-static unsigned n_gone;
-static const char *recent[RECENT];
-static unsigned n_launches;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards that */
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
@@ -68,20 +57,6 @@ cudaError_t sim_sticky(void)
         if (sim_sticky() != cudaSuccess)                                                           \
             return last_error;                                                                     \
     } while (0)
-
-void sim_die(const char *format, ...)
-{
-    va_list args;
-    fprintf(stderr, "CUDA stand-in: ");
-    va_start(args, format);
-    vfprintf(stderr, format, args);
-    va_end(args);
-    fprintf(stderr, "; kernels launched last:");
-    for (unsigned n = n_launches < RECENT ? n_launches : RECENT; n > 0; n--)
-        fprintf(stderr, " %s", recent[(n_launches - n) % RECENT]);
-    fprintf(stderr, "\nHINT: a GPU would go on with wrong values, or fail later\n");
-    abort();
-}
 
 #define ERRORS(X)                                                                                  \
     X(cudaSuccess, "no error")                                                                     \
@@ -138,26 +113,12 @@ cudaError_t cudaPeekAtLastError(void)
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-/* Does this launch fault? FSDP_SIM_FAULT=kernel:n */
-static bool is_faulty(const char *kernel)
-{
-    static int n_seen;
-    const char *fault = getenv("FSDP_SIM_FAULT"), *colon = fault ? strchr(fault, ':') : NULL;
-    if (colon == NULL || strncmp(kernel, fault, (size_t)(colon - fault)) != 0 ||
-        kernel[colon - fault] != '\0')
-        return false;
-    return ++n_seen == atoi(colon + 1);
-}
-
 static __thread bool faults;
 
 cudaError_t sim_before_launch(const char *kernel)
 {
     UNLESS_STICKY();
-    pthread_mutex_lock(&lock);
-    recent[n_launches++ % RECENT] = kernel;
-    faults = is_faulty(kernel);
-    pthread_mutex_unlock(&lock);
+    faults = sim_launch_note(kernel);
     return cudaSuccess;
 }
 
@@ -176,17 +137,6 @@ void sim_after_launch(cudaStream_t q)
 }
 
 /* ---- device ---------------------------------------------------------------------------------- */
-
-size_t sim_number(const char *name, size_t without)
-{
-    const char *text = getenv(name);
-    return text != NULL ? strtoull(text, NULL, 10) : without;
-}
-
-device *sim_gpu(void)
-{
-    return gpu;
-}
 
 static int n_gpus(void)
 {
@@ -218,26 +168,12 @@ cudaError_t cudaGetDeviceCount(int *count)
     return cudaSuccess;
 }
 
-/* FSDP_SCHEDULE, in a program that knows of it. */
-fsdp_status comm_schedule_seed(uint64_t *seed) __attribute__((weak));
-
 cudaError_t cudaSetDevice(int index)
 {
-    device_config config = {
-        .backend = &device_separate, .n_threads = 1, .async_compute = true, .debug_fill = true};
     if (index < 0 || index >= n_gpus())
         return sim_fail(cudaErrorInvalidDevice);
     gpu_index = index;
-    if (gpu != NULL)
-        return sim_sticky();
-    if (comm_schedule_seed != NULL)
-        (void)comm_schedule_seed(&config.schedule_seed);
-    fsdp_status status = device_open(&config, &gpu);
-    if (status == FSDP_ESKIP) {
-        config.backend = &device_cpu;
-        status = device_open(&config, &gpu);
-    }
-    return sim_status(status);
+    return sim_device() != NULL ? sim_sticky() : sim_status(sim_device_open());
 }
 
 cudaError_t cudaGetDevice(int *index)
@@ -273,21 +209,11 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 
 /* ---- handles --------------------------------------------------------------------------------- */
 
-/* A handle stays recognisable for a while after it is destroyed. */
-static void destroy(void *handle, int *what)
-{
-    *what = GONE;
-    pthread_mutex_lock(&lock);
-    void **at = &quarantine[n_gone++ % QUARANTINE];
-    free(*at);
-    *at = handle;
-    pthread_mutex_unlock(&lock);
-}
-
 static struct CUevent_st *live(cudaEvent_t w, const char *call)
 {
-    if (w == NULL || w->what != EVENT)
-        sim_die("%s of an event that %s", call, w == NULL ? "is NULL" : "is destroyed");
+    const char *is = sim_handle_is_not(w, EVENT);
+    if (is != NULL)
+        sim_die("%s of an event that is %s", call, is);
     return w;
 }
 
@@ -295,21 +221,9 @@ stream *sim_stream(cudaStream_t q)
 {
     if (q == NULL)
         sim_die("a call on the default stream, which waits for all others");
-    if (q->what != STREAM)
+    if (sim_handle_is_not(q, STREAM) != NULL)
         sim_die("a call on a stream that is destroyed");
-    q->changed = true;
-    return q->s;
-}
-
-void sim_wait_all(void)
-{
-    cudaStream_t q;
-    pthread_mutex_lock(&lock);
-    LIST_FOREACH(q, &streams, link)
-    {
-        (void)stream_sync(q->s);
-    }
-    pthread_mutex_unlock(&lock);
+    return sim_queue_use(&q->q);
 }
 
 /* ---- streams --------------------------------------------------------------------------------- */
@@ -322,37 +236,23 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int 
         return sim_fail(cudaErrorMemoryAllocation);
     if (flags != cudaStreamNonBlocking)
         sim_die("a stream that waits for the default stream");
-    q->what = STREAM;
-    fsdp_status status =
-        stream_create(gpu, &(stream_config){.name = "CUDA", .priority = -priority}, &q->s);
-    if (status == FSDP_OK)
-        status = event_create(gpu, &q->tail);
-    pthread_mutex_lock(&lock);
-    LIST_INSERT_HEAD(&streams, q, link);
-    pthread_mutex_unlock(&lock);
+    q->handle.what = STREAM;
     *out = q;
-    return sim_status(status);
+    return sim_status(sim_queue_open(&q->q, -priority));
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t q)
 {
     (void)sim_stream(q);
-    pthread_mutex_lock(&lock);
-    LIST_REMOVE(q, link);
-    pthread_mutex_unlock(&lock);
-    stream_free(q->s);
-    event_free(q->tail);
-    destroy(q, &q->what);
+    sim_queue_close(&q->q);
+    sim_handle_destroy(q);
     return sim_sticky();
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t q)
 {
     UNLESS_STICKY();
-    if (q->changed)
-        (void)event_record(q->tail, sim_stream(q));
-    q->changed = false;
-    return event_done(q->tail) ? sim_sticky() : sim_fail(cudaErrorNotReady);
+    return sim_queue_done(&q->q) ? sim_sticky() : sim_fail(cudaErrorNotReady);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t q, cudaEvent_t w, unsigned flags)
@@ -413,17 +313,17 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
     cudaEvent_t w = calloc(1, sizeof *w);
     if (w == NULL)
         return sim_fail(cudaErrorMemoryAllocation);
-    w->what = EVENT;
+    w->handle.what = EVENT;
     w->timed = !(flags & cudaEventDisableTiming);
     w->any_thread = flags & cudaEventBlockingSync;
     *out = w;
-    return sim_status((w->timed ? event_create_timed : event_create)(gpu, &w->e));
+    return sim_status((w->timed ? event_create_timed : event_create)(sim_device(), &w->e));
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t w)
 {
     event_free(live(w, "cudaEventDestroy")->e);
-    destroy(w, &w->what);
+    sim_handle_destroy(w);
     return sim_sticky();
 }
 
@@ -446,8 +346,8 @@ cudaError_t cudaEventRecord(cudaEvent_t w, cudaStream_t q)
     if (status == FSDP_OK && w->any_thread) {
         w->n_recorded++;
         status = stream_launch_work(
-            q->s, &(launch_config){
-                      .fn = run_reached, .args = &w, .args_bytes = sizeof w, .on_host = true});
+            q->q.s, &(launch_config){
+                        .fn = run_reached, .args = &w, .args_bytes = sizeof w, .on_host = true});
     }
     return sim_status(status);
 }

@@ -13,7 +13,7 @@
 #pragma once
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
-#include "common/device/device.h"
+#include "tests/sim/core/memory.h"
 
 EXTERN_C_BEGIN
 
@@ -31,14 +31,5 @@ cudaError_t sim_sticky(void);
  * returned instead of launching. sim_after_launch: behind it. */
 cudaError_t sim_before_launch(const char *kernel);
 void sim_after_launch(cudaStream_t handle);
-/* sim_die -- end the process, with the kernels that were launched last. */
-__attribute__((noreturn, format(printf, 1, 2))) void sim_die(const char *format, ...);
-/* sim_gpu -- the device of the CPU below. sim_wait_all: until no stream has work. */
-device *sim_gpu(void);
-void sim_wait_all(void);
-/* sim_number -- of the environment. */
-size_t sim_number(const char *name, size_t without);
-/* sim_is_pinned -- of memory.c. */
-bool sim_is_pinned(const void *ptr, size_t bytes);
 
 EXTERN_C_END

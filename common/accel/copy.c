@@ -1,17 +1,15 @@
 /* copy.c -- copies and fills.
  *
- * Between the device and pinned memory they are CUDA's, and the host goes on. Memory of the caller
- * is pageable: for that cudaMemcpyAsync would make the host wait for the stream. So an upload is
+ * Between the device and pinned memory they are the library's, and the host goes on. Memory of the
+ * caller is pageable: for that the library would make the host wait for the stream. So an upload is
  * copied to a pinned stage at once, and goes on from there; a download goes to a stage, and a host
  * task copies it out behind that. A large transfer goes in pieces of a stage each.
  *
  * Stages are used in turn: the host waits only where the stage that it comes to is still in use,
- * and the pinned memory is bounded (1 MiB and 64 MiB).
- *
- * [CUDA API synchronization behavior] */
+ * and the pinned memory is bounded (1 MiB and 64 MiB). */
 #include <string.h>
 #include "common/base/bytes_copy.h"
-#include "common/cuda/cuda_impl.h"
+#include "common/accel/accel_impl.h"
 
 #define SMALL_STAGE_BYTES ((size_t)64 << 10)
 #define LARGE_STAGE_BYTES ((size_t)4 << 20)
@@ -36,72 +34,73 @@ static fsdp_status run_move(void *args, int n_threads)
     return FSDP_OK;
 }
 
-static fsdp_status move_by_host(cuda_stream *s, host_move a)
+static fsdp_status move_by_host(accel_stream *s, host_move a)
 {
-    return cuda_host_task(s, run_move, &a, sizeof a);
+    return accel_host_task(s, run_move, &a, sizeof a);
 }
 
-/* Each is on the device or pinned. Between two places of the host CUDA's copy would be the host's
- * own, at once. */
-static fsdp_status copy(cuda_stream *s, void *dst, const void *src, size_t bytes)
+/* Each is on the device or pinned. Between two places of the host the library's copy would be the
+ * host's own, at once. */
+static fsdp_status copy(accel_stream *s, void *dst, const void *src, size_t bytes)
 {
-    cuda_device *d = cuda_device_of(s->base.device);
-    if (cuda_is_host(d, dst) && cuda_is_host(d, src))
+    accel_device *d = accel_device_of(s->base.device);
+    const bool from_host = accel_is_host(d, src), to_host = accel_is_host(d, dst);
+    if (from_host && to_host)
         return move_by_host(s, (host_move){dst, src, bytes, 0});
-    return cuda_stream_check(s, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, s->handle),
-                             "copy");
+    const accel_copy_kind kind = from_host ? ACCEL_UP : to_host ? ACCEL_DOWN : ACCEL_WITHIN;
+    return accel_stream_check(s, d->api->copy(dst, src, bytes, kind, s->queue), "copy");
 }
 
-static fsdp_status fill(cuda_stream *s, void *dst, unsigned char byte, size_t bytes)
+static fsdp_status fill(accel_stream *s, void *dst, unsigned char byte, size_t bytes)
 {
-    if (cuda_is_host(cuda_device_of(s->base.device), dst))
+    if (accel_is_host(accel_device_of(s->base.device), dst))
         return move_by_host(s, (host_move){dst, NULL, bytes, byte});
-    return cuda_stream_check(s, cudaMemsetAsync(dst, byte, bytes, s->handle), "fill");
+    return accel_stream_check(s, accel_api_at(s)->fill(dst, byte, bytes, s->queue), "fill");
 }
 
 /* ---- stages ---------------------------------------------------------------------------------- */
 
 /* One that nobody uses any more, for up to `bytes`. */
-static fsdp_status stage_get(cuda_stream *s, size_t bytes, cuda_pinned **out)
+static fsdp_status stage_get(accel_stream *s, size_t bytes, accel_pinned **out)
 {
-    cuda_device *d = cuda_device_of(s->base.device);
+    accel_device *d = accel_device_of(s->base.device);
     const bool is_small = bytes <= SMALL_STAGE_BYTES;
-    cuda_stages *of = is_small ? &d->small : &d->large;
-    cuda_pinned **at = &of->block[of->next++ % CUDA_STAGES];
+    accel_stages *of = is_small ? &d->small : &d->large;
+    accel_pinned **at = &of->block[of->next++ % ACCEL_STAGES];
     if (*at == NULL)
-        TRY(cuda_pinned_get(s, is_small ? SMALL_STAGE_BYTES : LARGE_STAGE_BYTES, true, at));
+        TRY(accel_pinned_get(s, is_small ? SMALL_STAGE_BYTES : LARGE_STAGE_BYTES, true, at));
     else
-        TRY(cuda_wait(s, (*at)->used));
+        TRY(accel_wait(s, (*at)->used));
     *out = *at;
     return FSDP_OK;
 }
 
-static fsdp_status upload_piece(cuda_stream *s, char *dst, const char *src, size_t bytes)
+static fsdp_status upload_piece(accel_stream *s, char *dst, const char *src, size_t bytes)
 {
-    cuda_pinned *stage;
+    accel_pinned *stage;
     TRY(stage_get(s, bytes, &stage));
     bytes_copy(stage->ptr, src, bytes);
-    const bool by_host = cuda_is_host(cuda_device_of(s->base.device), dst);
+    const bool by_host = accel_is_host(accel_device_of(s->base.device), dst);
     if (by_host)
         TRY(move_by_host(s, (host_move){dst, stage->ptr, bytes, 0}));
     else
         TRY(copy(s, dst, stage->ptr, bytes));
-    cuda_pinned_used(s, stage);
+    accel_pinned_used(s, stage);
     return FSDP_OK;
 }
 
-static fsdp_status download_piece(cuda_stream *s, char *dst, const char *src, size_t bytes)
+static fsdp_status download_piece(accel_stream *s, char *dst, const char *src, size_t bytes)
 {
-    cuda_pinned *stage;
+    accel_pinned *stage;
     TRY(stage_get(s, bytes, &stage));
     TRY(copy(s, stage->ptr, src, bytes));
     TRY(move_by_host(s, (host_move){dst, stage->ptr, bytes, 0}));
-    cuda_pinned_used(s, stage);
+    accel_pinned_used(s, stage);
     return FSDP_OK;
 }
 
-static fsdp_status in_pieces(cuda_stream *s, const device_act *act,
-                             fsdp_status (*piece)(cuda_stream *, char *, const char *, size_t))
+static fsdp_status in_pieces(accel_stream *s, const device_act *act,
+                             fsdp_status (*piece)(accel_stream *, char *, const char *, size_t))
 {
     for (size_t at = 0; at < act->bytes; at += LARGE_STAGE_BYTES) {
         const size_t left = act->bytes - at;
@@ -111,18 +110,18 @@ static fsdp_status in_pieces(cuda_stream *s, const device_act *act,
     return FSDP_OK;
 }
 
-static fsdp_status move(cuda_stream *s, const device_act *act)
+static fsdp_status move(accel_stream *s, const device_act *act)
 {
-    cuda_device *d = cuda_device_of(s->base.device);
+    accel_device *d = accel_device_of(s->base.device);
     switch (act->kind) {
     case ACT_FILL:
         return fill(s, act->dst, act->byte, act->bytes);
     case ACT_UPLOAD:
         return in_pieces(s, act, upload_piece);
     case ACT_DOWNLOAD:
-        if (cuda_is_host(d, act->src)) /* which the host task can read itself */
+        if (accel_is_host(d, act->src)) /* which the host task can read itself */
             return move_by_host(s, (host_move){act->dst, act->src, act->bytes, 0});
-        if (!cuda_is_host(d, act->dst))
+        if (!accel_is_host(d, act->dst))
             return in_pieces(s, act, download_piece);
         return copy(s, act->dst, act->src, act->bytes);
     default:
@@ -138,13 +137,13 @@ static const char *name_of(const device_act *act)
                                        : "copy";
 }
 
-fsdp_status cuda_move(stream *base, const device_act *act)
+fsdp_status accel_move(stream *base, const device_act *act)
 {
-    cuda_stream *s = cuda_stream_at(base);
-    TRY(cuda_stream_status(s));
-    cuda_stream_recent(s, name_of(act), NULL);
-    cuda_watched *watched = cuda_watch_begin(s, act);
+    accel_stream *s = accel_stream_at(base);
+    TRY(accel_stream_status(s));
+    accel_stream_recent(s, name_of(act), NULL);
+    accel_watched *watched = accel_watch_begin(s, act);
     fsdp_status status = move(s, act);
-    cuda_watch_end(s, watched, status);
+    accel_watch_end(s, watched, status);
     return status;
 }

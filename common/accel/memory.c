@@ -1,16 +1,12 @@
-/* memory.c -- blocks of the GPU, from CUDA's stream-ordered pool, and of pinned memory.
- *
- * The pool keeps what is freed. AllowInternalDependencies is off: with it the pool may hand out a
- * block that another stream has yet to free, and make the first stream wait for that one, which
- * would serialise what prefetch wants side by side.
+/* memory.c -- blocks of the device, from the api's stream-ordered pool, and of pinned memory.
  *
  * The ledger counts as the pool does. A stream may have again at once what it freed itself: such a
  * block is counted until the call of device_free. One that another stream frees, as a gathered unit
  * is freed by the stream that computes, is counted until that stream gets there; nobody can have it
- * before. [CUDA cudaMallocAsync] */
+ * before. */
 #include <search.h>
 #include <stdlib.h>
-#include "common/cuda/cuda_impl.h"
+#include "common/accel/accel_impl.h"
 
 typedef struct block block;
 struct block {
@@ -18,10 +14,10 @@ struct block {
     size_t bytes;
     mem_category category;
     const char *label;
-    cuda_pinned *pinned;   /* NULL: memory of the GPU */
-    const cuda_stream *by; /* whose alloc it was */
-    block *next;           /* freed by another stream, which has yet to get to `freed` */
-    cudaEvent_t freed;
+    accel_pinned *pinned;   /* NULL: memory of the device */
+    const accel_stream *by; /* whose alloc it was */
+    block *next;            /* freed by another stream, which has yet to get to `freed` */
+    void *freed;
 };
 
 /* Blocks that overlap are equal: a key of one byte finds the block that it is in. */
@@ -34,19 +30,19 @@ static int block_compare(const void *a, const void *b)
     return y->ptr + y_bytes <= x->ptr;
 }
 
-static block *block_at(cuda_device *d, const void *ptr)
+static block *block_at(accel_device *d, const void *ptr)
 {
     const block key = {.ptr = (char *)(uintptr_t)ptr, .bytes = 1};
     block **node = tfind(&key, &d->blocks, block_compare);
     return node != NULL ? *node : NULL;
 }
 
-static ledger *ledger_of(cuda_device *d, const block *b)
+static ledger *ledger_of(accel_device *d, const block *b)
 {
     return b->pinned != NULL ? d->base.host_ledger : d->base.ledger;
 }
 
-bool cuda_is_host(cuda_device *d, const void *ptr)
+bool accel_is_host(accel_device *d, const void *ptr)
 {
     const block *b = block_at(d, ptr);
     return b != NULL && b->pinned != NULL;
@@ -54,43 +50,43 @@ bool cuda_is_host(cuda_device *d, const void *ptr)
 
 /* ---- freed by another stream ----------------------------------------------------------------- */
 
-static void uncount(cuda_device *d, block *b)
+static void uncount(accel_device *d, block *b)
 {
     ledger_sub(ledger_of(d, b), b->category, b->bytes);
     free(b);
 }
 
 /* b is freed on s; it is counted until s gets there. */
-static void leave(cuda_stream *s, block *b)
+static void leave(accel_stream *s, block *b)
 {
-    cuda_device *d = cuda_device_of(s->base.device);
-    if (cudaEventCreateWithFlags(&b->freed, cudaEventDisableTiming) != cudaSuccess) {
+    accel_device *d = accel_device_of(s->base.device);
+    if (d->api->event_create(d, ACCEL_ORDERS, &b->freed) != 0) {
         uncount(d, b);
         return;
     }
-    (void)cuda_stream_check(s, cudaEventRecord(b->freed, s->handle), "device_free");
+    (void)accel_stream_check(s, d->api->event_record(b->freed, s->queue), "device_free");
     b->next = d->leaving;
     d->leaving = b;
 }
 
-void cuda_memory_look(cuda_device *d)
+void accel_memory_look(accel_device *d)
 {
     block **at = &d->leaving;
     while (*at != NULL) {
         block *b = *at;
-        if (!atomic_load(&d->failed) && cuda_look(NULL, b->freed) == cudaErrorNotReady) {
+        if (!atomic_load(&d->failed) && d->api->event_look(b->freed) == ACCEL_NOT_READY) {
             at = &b->next;
             continue;
         }
         *at = b->next;
-        (void)cudaEventDestroy(b->freed);
+        (void)d->api->event_destroy(b->freed);
         uncount(d, b);
     }
 }
 
 /* ---- alloc ----------------------------------------------------------------------------------- */
 
-static size_t limit_left(cuda_device *d)
+static size_t limit_left(accel_device *d)
 {
     const size_t limit_bytes = d->base.config.memory_limit_bytes;
     if (limit_bytes == 0)
@@ -99,62 +95,62 @@ static size_t limit_left(cuda_device *d)
     return live_bytes < limit_bytes ? limit_bytes - live_bytes : 0;
 }
 
-/* What has been freed on any stream goes back to the GPU. */
-static fsdp_status reclaim(cuda_device *d)
+/* What has been freed on any stream goes back to the system. */
+static fsdp_status reclaim(accel_device *d)
 {
-    (void)cudaGetLastError(); /* of the call that found no memory */
-    for (int i = 0; i < CUDA_STREAMS; i++)
+    for (int i = 0; i < ACCEL_STREAMS; i++)
         if (d->fates[i].stream != NULL)
-            TRY(cuda_wait(d->fates[i].stream, NULL));
-    return cuda_status(cudaMemPoolTrimTo(d->pool, 0), "device_alloc");
+            TRY(accel_wait(d->fates[i].stream, NULL));
+    return d->api->explain(d->api->blocks_trim(d), "device_alloc");
 }
 
-static fsdp_status gpu_get(cuda_stream *s, block *b)
+static fsdp_status device_get(accel_stream *s, block *b)
 {
-    cuda_device *d = cuda_device_of(s->base.device);
+    accel_device *d = accel_device_of(s->base.device);
     const size_t bytes = b->bytes > 0 ? b->bytes : 1;
     if (b->bytes > limit_left(d))
         TRY(reclaim(d));
     if (b->bytes > limit_left(d))
         return device_alloc_failed(d->base.ledger, b->category, b->bytes, b->label);
-    cudaError_t error = cudaMallocAsync((void **)&b->ptr, bytes, s->handle);
-    if (error == cudaErrorMemoryAllocation) {
+    void *ptr = NULL;
+    int code = d->api->block_get(s, bytes, &ptr);
+    if (code == 0 && ptr == NULL) {
         TRY(reclaim(d));
-        error = cudaMallocAsync((void **)&b->ptr, bytes, s->handle);
+        code = d->api->block_get(s, bytes, &ptr);
     }
-    if (error != cudaErrorMemoryAllocation)
-        return cuda_stream_check(s, error, "device_alloc");
-    (void)cudaGetLastError(); /* the caller's error, not the stream's */
+    b->ptr = ptr;
+    if (code != 0 || ptr != NULL)
+        return accel_stream_check(s, code, "device_alloc");
     return device_alloc_failed(d->base.ledger, b->category, b->bytes, b->label);
 }
 
-static fsdp_status host_get(cuda_stream *s, block *b)
+static fsdp_status host_get(accel_stream *s, block *b)
 {
-    if (cuda_pinned_get(s, b->bytes, false, &b->pinned) != FSDP_OK)
+    if (accel_pinned_get(s, b->bytes, false, &b->pinned) != FSDP_OK)
         return device_alloc_failed(s->base.device->host_ledger, b->category, b->bytes, b->label);
     b->ptr = b->pinned->ptr;
     return FSDP_OK;
 }
 
-static void give_back(cuda_stream *s, const block *b)
+static void give_back(accel_stream *s, const block *b)
 {
     if (b->pinned != NULL)
-        cuda_pinned_put(s, b->pinned);
+        accel_pinned_put(s, b->pinned);
     else
-        (void)cuda_stream_check(s, cudaFreeAsync(b->ptr, s->handle), "device_free");
+        (void)accel_stream_check(s, accel_api_at(s)->block_put(s, b->ptr, b->bytes), "device_free");
 }
 
-static fsdp_status alloc(cuda_stream *s, fsdp_status (*get)(cuda_stream *, block *),
+static fsdp_status alloc(accel_stream *s, fsdp_status (*get)(accel_stream *, block *),
                          const block *want, void **out)
 {
-    cuda_device *d = cuda_device_of(s->base.device);
-    TRY(cuda_stream_status(s));
+    accel_device *d = accel_device_of(s->base.device);
+    TRY(accel_stream_status(s));
     block *b = malloc(sizeof *b);
     if (b == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "device_alloc: no memory to enter '%s'", want->label);
     *b = *want;
     b->by = s;
-    cuda_memory_look(d);
+    accel_memory_look(d);
     fsdp_status status = get(s, b);
     if (status != FSDP_OK) {
         free(b);
@@ -170,32 +166,32 @@ static fsdp_status alloc(cuda_stream *s, fsdp_status (*get)(cuda_stream *, block
     return FSDP_OK;
 }
 
-fsdp_status cuda_alloc(stream *s, mem_category category, size_t bytes, const char *label,
-                       void **out)
+fsdp_status accel_alloc(stream *s, mem_category category, size_t bytes, const char *label,
+                        void **out)
 {
-    return alloc(cuda_stream_at(s), gpu_get,
+    return alloc(accel_stream_at(s), device_get,
                  &(block){.bytes = bytes, .category = category, .label = label}, out);
 }
 
-fsdp_status cuda_alloc_host(stream *s, mem_category category, size_t bytes, const char *label,
-                            void **out)
+fsdp_status accel_alloc_host(stream *s, mem_category category, size_t bytes, const char *label,
+                             void **out)
 {
-    return alloc(cuda_stream_at(s), host_get,
+    return alloc(accel_stream_at(s), host_get,
                  &(block){.bytes = bytes, .category = category, .label = label}, out);
 }
 
 /* ---- free ------------------------------------------------------------------------------------ */
 
 /* With debug_fill what is freed is NaN. Memory of the host is not: that would take a host task. */
-void cuda_free(stream *base, void *ptr)
+void accel_free(stream *base, void *ptr)
 {
-    cuda_stream *s = cuda_stream_at(base);
-    cuda_device *d = cuda_device_of(base->device);
+    accel_stream *s = accel_stream_at(base);
+    accel_device *d = accel_device_of(base->device);
     block *b = block_at(d, ptr);
     FSDP_ASSERT(b != NULL && b->ptr == ptr && "freed pointer is not from device_alloc");
     tdelete(b, &d->blocks, block_compare);
     if (base->device->config.debug_fill && b->pinned == NULL && b->bytes > 0)
-        (void)cuda_stream_check(s, cudaMemsetAsync(ptr, 0xFF, b->bytes, s->handle), "device_free");
+        (void)accel_stream_check(s, d->api->fill(ptr, 0xFF, b->bytes, s->queue), "device_free");
     give_back(s, b);
     if (b->by != s && b->pinned == NULL)
         leave(s, b);
@@ -205,33 +201,11 @@ void cuda_free(stream *base, void *ptr)
 
 /* ---- the device ------------------------------------------------------------------------------ */
 
-/* What the driver has, and what the pool holds unused. */
-size_t cuda_mem_available(device *base)
+size_t accel_mem_available(device *base)
 {
-    cuda_device *d = cuda_device_of(base);
-    size_t available = 0, total = 0;
-    uint64_t reserved = 0, used = 0;
-    if (cudaMemGetInfo(&available, &total) != cudaSuccess ||
-        cudaMemPoolGetAttribute(d->pool, cudaMemPoolAttrReservedMemCurrent, &reserved) !=
-            cudaSuccess ||
-        cudaMemPoolGetAttribute(d->pool, cudaMemPoolAttrUsedMemCurrent, &used) != cudaSuccess)
-        return 0;
-    available += (size_t)(reserved - used);
-    const size_t left = limit_left(d);
+    accel_device *d = accel_device_of(base);
+    const size_t available = d->api->mem_available(d), left = limit_left(d);
     return available < left ? available : left;
-}
-
-fsdp_status cuda_memory_open(cuda_device *d)
-{
-    int off = 0;
-    uint64_t keep = UINT64_MAX;
-    TAILQ_INIT(&d->pinned);
-    TRY(cuda_status(cudaDeviceGetDefaultMemPool(&d->pool, d->base.config.index), "memory pool"));
-    TRY(cuda_status(
-        cudaMemPoolSetAttribute(d->pool, cudaMemPoolReuseAllowInternalDependencies, &off),
-        "memory pool"));
-    return cuda_status(cudaMemPoolSetAttribute(d->pool, cudaMemPoolAttrReleaseThreshold, &keep),
-                       "memory pool");
 }
 
 static void report_live(const void *node, VISIT which, int depth)
@@ -243,10 +217,10 @@ static void report_live(const void *node, VISIT which, int depth)
                 mem_category_name(b->category), b->bytes);
 }
 
-void cuda_memory_close(cuda_device *d)
+void accel_memory_close(accel_device *d)
 {
-    cuda_memory_look(d);
+    accel_memory_look(d);
     twalk(d->blocks, report_live);
     FSDP_ASSERT(d->blocks == NULL && "device closed with live memory");
-    cuda_pinned_close(d);
+    accel_pinned_close(d);
 }

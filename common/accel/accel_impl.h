@@ -1,0 +1,234 @@
+/* accel_impl.h -- the types that the parts of common/accel share. Private to them, and to what
+ * fills an accel_api.
+ *
+ *   device.c   device, launches                     stream.c  streams, events, errors, waits
+ *   task.c     work of the host in a stream's order
+ *   copy.c     copies and fills                     pinned.c  memory of the host that copies reach
+ *   memory.c   blocks of device and host memory     watch.c   when work began and ended
+ *
+ * Everything of one device is issued by one host thread. The threads that run host tasks do no more
+ * than that; what they share with it stands in accel_fate. */
+#pragma once
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/queue.h>
+#include "common/accel/accel.h"
+#include "common/device/device_impl.h"
+
+EXTERN_C_BEGIN
+
+typedef struct accel_watched accel_watched;
+typedef struct accel_pinned accel_pinned;
+
+enum { ACCEL_STREAMS = 32, ACCEL_POLLS = 8, ACCEL_RECENT = 6, ACCEL_RECENT_CHARS = 48 };
+enum { ACCEL_STAGES = 16 };
+
+/* ---- errors (stream.c) ----------------------------------------------------------------------- */
+
+/* What work depends on that may fail by itself: the first tasks[i] host tasks of stream number i.
+ * A stream's grows with its host tasks and with the events that it waits for. */
+typedef struct accel_reach {
+    uint32_t tasks[ACCEL_STREAMS];
+} accel_reach;
+
+/* What became of a stream's host tasks. The number of a stream that failed is not used again. */
+typedef struct accel_fate {
+    accel_stream *stream;       /* that has this number now, or NULL */
+    uint32_t n_tasks;           /* issued; goes on when the number is used again */
+    _Atomic uint32_t failed_at; /* the first task that failed, from 1; 0: none */
+    fsdp_error_info error;      /* valid, and never written again, when failed_at is not 0 */
+} accel_fate;
+
+/* accel_stream_check -- FSDP_OK for 0, else the error of a call on s. It stays with the stream; one
+ * that the device itself reports ends all streams, and names what was issued on s last. */
+fsdp_status accel_stream_check(accel_stream *s, int code, const char *what);
+/* accel_stream_status -- FSDP_OK, or the first error of s, whose words are now this thread's. */
+fsdp_status accel_stream_status(accel_stream *s);
+/* accel_reach_error -- the error that work with this reach has; NULL: none. From any thread. */
+const fsdp_error_info *accel_reach_error(accel_device *d, const accel_reach *reach, int own);
+/* accel_fate_fail -- this thread's error is that of task number `at`. From any thread. */
+void accel_fate_fail(accel_device *d, accel_fate *fate, uint32_t at);
+
+/* accel_wait -- the host waits for the event; NULL: for all of the stream.
+ *   errors  FSDP_EDEVICE the device's; a poll's; not those of host tasks */
+fsdp_status accel_wait(accel_stream *s, void *e);
+
+/* ---- the objects ----------------------------------------------------------------------------- */
+
+typedef struct accel_poll {
+    fsdp_status (*poll)(void *self);
+    void *self;
+} accel_poll;
+
+/* Pinned blocks of one size that are used in turn. */
+typedef struct accel_stages {
+    accel_pinned *block[ACCEL_STAGES];
+    unsigned next;
+} accel_stages;
+
+struct accel_device {
+    device base;
+    const accel_api *api;
+    void *own;                       /* the library's side, of api->open */
+    accel_fate fates[ACCEL_STREAMS]; /* [0]: of the compute stream */
+    atomic_bool failed;              /* once set, `error` is never written again */
+    fsdp_error_info error;           /* of all streams */
+    pthread_mutex_t lock;            /* for the first write of an error, and guards all_pinned */
+    accel_poll polls[ACCEL_POLLS];
+    int n_polls;
+
+    void *blocks;          /* of memory.c: a tree (tsearch) of what is handed out, by address */
+    struct block *leaving; /* of memory.c too */
+    TAILQ_HEAD(, accel_pinned) pinned; /* freed, the latest first */
+    LIST_HEAD(, accel_pinned) all_pinned;
+    accel_stages small, large; /* of copy.c */
+
+    SLIST_HEAD(, accel_watched) spare; /* of watch.c, as the next two */
+    void *clock_queue;                 /* has no work but `clock` */
+    void *clock;                       /* an event, reached at clock_s of the host's clock */
+    double clock_s;
+};
+
+struct accel_stream {
+    stream base;
+    void *queue;
+    int number;                   /* in fates */
+    const fsdp_error_info *error; /* the stream's first; NULL: none was seen */
+    accel_reach reach;            /* of work that is issued now */
+    void *tasks;                  /* of the api: what runs host tasks; NULL: none yet */
+    STAILQ_HEAD(, accel_watched) watched;
+    double told_s; /* end of the latest that the watch was told of */
+    char recent[ACCEL_RECENT][ACCEL_RECENT_CHARS];
+    unsigned n_recent; /* written so far, repetitions left out: the latest is at (n_recent - 1) %
+                          ACCEL_RECENT */
+};
+
+typedef struct accel_event {
+    event base;
+    void *handle;
+    bool recorded;
+    accel_reach reach; /* of what it stands for */
+} accel_event;
+
+/* accel_device_of, accel_stream_at, accel_api_at -- the accelerator's side of them. */
+static inline accel_device *accel_device_of(device *d)
+{
+    return (accel_device *)d;
+}
+static inline accel_stream *accel_stream_at(stream *s)
+{
+    return (accel_stream *)s;
+}
+static inline const accel_api *accel_api_at(const accel_stream *s)
+{
+    return ((const accel_device *)s->base.device)->api;
+}
+
+/* accel_stream_create ... accel_event_elapsed_s -- the functions of device_backend that have these
+ * names, here and below. */
+fsdp_status accel_stream_create(device *d, const stream_config *config, stream **out);
+void accel_stream_free(stream *s);
+fsdp_status accel_stream_sync(stream *s);
+fsdp_status accel_event_create(device *d, bool timed, event **out);
+void accel_event_free(event *e);
+fsdp_status accel_event_record(event *e, stream *s);
+fsdp_status accel_stream_wait_event(stream *s, event *e, const device_act *act);
+fsdp_status accel_event_sync(event *e);
+bool accel_event_done(event *e);
+fsdp_status accel_event_elapsed_s(event *begin, event *end, double *out);
+/* accel_stream_recent -- what is issued on s next, for messages. label may be NULL; both copied. */
+void accel_stream_recent(accel_stream *s, const char *name, const char *label);
+
+/* ---- host tasks (task.c) --------------------------------------------------------------------- */
+
+struct accel_task {
+    STAILQ_ENTRY(accel_task) link; /* these two are for task_put */
+    void *before;
+    accel_stream *stream;
+    stream_fn fn;
+    uint32_t number;
+    accel_reach reach; /* what it depends on */
+    max_align_t args[];
+};
+
+/* accel_host_task -- run fn(args) in a thread of the host, in order of s. It may sleep for other
+ * ranks. args: copied. A task that fails fails the stream, and later ones are skipped.
+ *   errors  FSDP_ENOMEM; FSDP_EDEVICE */
+fsdp_status accel_host_task(accel_stream *s, stream_fn fn, const void *args, size_t args_bytes);
+/* accel_thread_start -- a thread without signals but for those of a fault; name: the stream's.
+ *   errors  FSDP_ENOMEM */
+fsdp_status accel_thread_start(void *(*main)(void *), void *arg, const char *name, pthread_t *out);
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Memory of the host that copies reach; with others of its size in a cache when it is free. */
+struct accel_pinned {
+    TAILQ_ENTRY(accel_pinned) link;
+    LIST_ENTRY(accel_pinned) in_all;
+    void *ptr;
+    size_t bytes;
+    uint64_t share_offset;  /* where it stands in the shared file; ACCEL_NOT_SHARED */
+    void *used;             /* an event: its last use is over */
+    const accel_stream *by; /* whose work that is */
+};
+#define ACCEL_NOT_SHARED UINT64_MAX
+
+/* accel_pinned_get -- at least `bytes` for work on s that is issued from now on, or, by_host, for
+ * the host at once. accel_pinned_put -- work issued on s so far was the last to use it.
+ *   errors  FSDP_ENOMEM without words */
+fsdp_status accel_pinned_get(accel_stream *s, size_t bytes, bool by_host, accel_pinned **out);
+void accel_pinned_put(accel_stream *s, accel_pinned *p);
+/* accel_pinned_used -- put, but the caller keeps it: p->used stands for work issued on s so far. */
+void accel_pinned_used(accel_stream *s, accel_pinned *p);
+/* accel_pinned_close -- release the cache; no stream has work. */
+void accel_pinned_close(accel_device *d);
+
+/* accel_memory_close -- asserts that all is freed. */
+void accel_memory_close(accel_device *d);
+/* accel_memory_look -- let the ledger know of frees that streams have got to. */
+void accel_memory_look(accel_device *d);
+/* accel_is_host -- whether ptr is in a block of device_alloc_host. */
+bool accel_is_host(accel_device *d, const void *ptr);
+fsdp_status accel_alloc(stream *s, mem_category category, size_t bytes, const char *label,
+                        void **out);
+fsdp_status accel_alloc_host(stream *s, mem_category category, size_t bytes, const char *label,
+                             void **out);
+bool accel_share_find(device *d, const void *ptr, size_t bytes, device_share *out);
+int accel_share_fd(device *d);
+void accel_free(stream *s, void *ptr);
+size_t accel_mem_available(device *d);
+fsdp_status accel_move(stream *s, const device_act *act);
+
+/* ---- launches (device.c) --------------------------------------------------------------------- */
+
+/* accel_launch, accel_close -- as above. */
+fsdp_status accel_launch(stream *s, const launch_config *l, const device_act *act);
+void accel_close(device *d);
+
+/* ACCEL_BACKEND -- all of a device_backend but its name and `open`. */
+#define ACCEL_BACKEND                                                                              \
+    .close = accel_close, .stream_create = accel_stream_create, .stream_free = accel_stream_free,  \
+    .stream_sync = accel_stream_sync, .event_create = accel_event_create,                          \
+    .event_free = accel_event_free, .event_record = accel_event_record,                            \
+    .stream_wait_event = accel_stream_wait_event, .event_sync = accel_event_sync,                  \
+    .event_done = accel_event_done, .event_elapsed_s = accel_event_elapsed_s,                      \
+    .alloc = accel_alloc, .alloc_host = accel_alloc_host, .share_find = accel_share_find,          \
+    .share_fd = accel_share_fd, .free = accel_free, .move = accel_move, .launch = accel_launch,    \
+    .mem_available = accel_mem_available
+
+/* ---- the watch (watch.c) --------------------------------------------------------------------- */
+
+/* accel_watch_open, accel_watch_close -- the clock of a device. */
+fsdp_status accel_watch_open(accel_device *d);
+void accel_watch_close(accel_device *d);
+/* accel_watch_begin ... accel_watch_end -- what is issued on s between them is `act`; where its
+ * token is not 0, the watch is told when it has run. status: of the issue; only FSDP_OK is told.
+ * begin gives NULL where nothing is to be told, and end takes that. */
+accel_watched *accel_watch_begin(accel_stream *s, const device_act *act);
+void accel_watch_end(accel_stream *s, accel_watched *w, fsdp_status status);
+/* accel_watch_tell -- tell of what has run on s by now. accel_watch_tell_all: on all streams, and
+ * compare the clocks where that was long ago. */
+void accel_watch_tell(accel_stream *s);
+void accel_watch_tell_all(accel_device *d);
+
+EXTERN_C_END

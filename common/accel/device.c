@@ -1,0 +1,117 @@
+/* device.c -- an accelerator as a device of device.h: opening it, and launches. */
+#include <stdlib.h>
+#include "common/accel/accel_impl.h"
+
+const accel_api *accel_api_of(const device *d)
+{
+    return ((const accel_device *)d)->api;
+}
+
+void *accel_own(const device *d)
+{
+    return ((const accel_device *)d)->own;
+}
+
+void *accel_queue_of(stream *s)
+{
+    return accel_stream_at(s)->queue;
+}
+
+/* ---- launches -------------------------------------------------------------------------------- */
+
+/* What issues work of the device's own runs now. */
+fsdp_status accel_launch(stream *base, const launch_config *l, const device_act *act)
+{
+    accel_stream *s = accel_stream_at(base);
+    TRY(accel_stream_status(s));
+    accel_stream_recent(s, l->work.key.name != NULL ? l->work.key.name : l->name, l->label);
+    accel_watched *watched = accel_watch_begin(s, act);
+    fsdp_status status = l->issues ? l->fn((void *)(uintptr_t)l->args, base->n_threads)
+                                   : accel_host_task(s, l->fn, l->args, l->args_bytes);
+    accel_watch_end(s, watched, status);
+    return status;
+}
+
+typedef struct issue_args {
+    accel_issue_fn fn;
+    accel_stream *stream;
+    const void *args;
+    const char *name;
+} issue_args;
+
+static fsdp_status issue_now(void *args, int n_threads)
+{
+    const issue_args *a = args;
+    accel_stream *s = a->stream;
+    (void)n_threads;
+    return accel_stream_check(s, a->fn(&s->base, s->queue, a->args), a->name);
+}
+
+fsdp_status accel_issue_as(stream *s, accel_issue_fn fn, const void *args,
+                           const launch_config *what)
+{
+    const issue_args a = {fn, accel_stream_at(s), args,
+                          what->name ? what->name : what->work.key.name};
+    launch_config l = *what;
+    l.fn = issue_now;
+    l.args = &a;
+    l.args_bytes = sizeof a;
+    l.issues = true;
+    return stream_launch_work(s, &l);
+}
+
+fsdp_status accel_issue(stream *s, accel_issue_fn fn, const void *args, op_work work)
+{
+    return accel_issue_as(s, fn, args,
+                          &(launch_config){.work = work.info,
+                                           .accesses = work.accesses,
+                                           .n_accesses = work.n_accesses});
+}
+
+/* ---- device ---------------------------------------------------------------------------------- */
+
+void accel_close(device *base)
+{
+    accel_device *d = accel_device_of(base);
+    for (int i = ACCEL_STREAMS - 1; i >= 0; i--)
+        if (d->fates[i].stream != NULL)
+            accel_stream_free(&d->fates[i].stream->base);
+    accel_memory_close(d);
+    accel_watch_close(d);
+    d->api->close(d);
+    pthread_mutex_destroy(&d->lock);
+    ledger_free(base->host_ledger);
+    ledger_free(base->ledger);
+    free(d);
+}
+
+static fsdp_status parts_open(accel_device *d)
+{
+    const stream_config compute = {.name = "compute", .n_threads = d->base.config.n_threads};
+    TRY(d->api->open(d, &d->own));
+    TRY(accel_watch_open(d));
+    return accel_stream_create(&d->base, &compute, &d->base.compute);
+}
+
+fsdp_status accel_open(const accel_api *api, const device_backend *backend,
+                       const device_config *config, device **out)
+{
+    accel_device *d = calloc(1, sizeof *d);
+    if (d == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "device_open: no memory");
+    d->base = (device){.backend = backend,
+                       .config = *config,
+                       .ledger = ledger_create(),
+                       .host_ledger = ledger_create()};
+    d->api = api;
+    TAILQ_INIT(&d->pinned);
+    pthread_mutex_init(&d->lock, NULL);
+    fsdp_status status = d->base.ledger != NULL && d->base.host_ledger != NULL
+                             ? parts_open(d)
+                             : fsdp_error(FSDP_ENOMEM, "", "device_open: no memory");
+    if (status == FSDP_OK)
+        *out = &d->base;
+    else
+        accel_close(&d->base);
+    return status;
+}

@@ -1,0 +1,287 @@
+/* native.c -- a library's collectives as the transport between devices: its groups.
+ *
+ *   open_over (the ranks of a group that carries host memory) -> exchange, all_gather, ... split
+ *   -> close
+ *
+ * Each group is one communicator of the library. The host never waits inside it: it asks until a
+ * call has got through, and meanwhile hears of ranks that died, and of time that is up. What hosts
+ * settle goes over the group below. Sums are this project's but for one: native_reduce_scatter. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "common/accel/native_impl.h"
+
+static const double CLOSE_PATIENCE_S = 10; /* without any progress */
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+static void job_free(native_job *j)
+{
+    (void)accel_device_set_poll(j->dev, NULL, j);
+    native_event_free(j, j->behind_latest);
+    for (native_flight *f = j->spare, *next; f != NULL; f = next) {
+        next = f->next;
+        native_event_free(j, f->begin);
+        native_event_free(j, f->end);
+        free(f);
+    }
+    free(j);
+}
+
+/* Wait for the calls that the group's streams still have to do; whether there are none. */
+static bool drain(const native_group *g)
+{
+    native_job *j = g->job;
+    const native_flight *before = NULL;
+    double since_s = clock_now_s();
+    for (;;) {
+        if (native_poll(j) != FSDP_OK)
+            return false;
+        const native_flight *f = j->first;
+        while (f != NULL && f->group != g)
+            f = f->next;
+        if (f == NULL)
+            return true;
+        double now_s = clock_now_s();
+        since_s = f != before ? now_s : since_s;
+        before = f;
+        if (now_s - since_s > CLOSE_PATIENCE_S)
+            return false;
+        usleep(200);
+    }
+}
+
+/* Give the communicator back; by force when there are calls that nobody will end. */
+static void comm_end(native_group *g)
+{
+    const native_api *api = g->job->api;
+    bool idle = drain(g);
+    if (g->comm == NULL)
+        return;
+    if (idle && api->finish != NULL)
+        idle = api->finish(g->comm) == FSDP_OK &&
+               native_settle(g->job, g->comm, g->group->team, NULL, api->finish_name) == FSDP_OK;
+    (idle ? api->destroy : api->abort)(g->comm);
+    g->comm = NULL;
+}
+
+static void flights_forget(native_job *j, const native_group *g)
+{
+    native_flight **at = &j->first;
+    while (*at != NULL) {
+        native_flight *f = *at;
+        if (f->group != g) {
+            at = &f->next;
+            continue;
+        }
+        *at = f->next;
+        f->next = j->spare;
+        j->spare = f;
+    }
+    j->last = at;
+}
+
+/* The group below hears of every failure. */
+bool native_close(transport_group *group)
+{
+    native_group *g = group->state;
+    native_job *j = g->job;
+    native_group **at = &j->groups;
+    comm_end(g);
+    flights_forget(j, g);
+    while (*at != g)
+        at = &(*at)->next;
+    *at = g->next;
+    free(g);
+    if (j->groups == NULL)
+        job_free(j);
+    return true;
+}
+
+/* A group of *team without a communicator. */
+static fsdp_status group_new(native_job *j, const comm_transport *table, const comm_team *team,
+                             transport_group **out)
+{
+    native_group *g = calloc(1, sizeof *g);
+    if (g == NULL || transport_group_new(table, team, out) != FSDP_OK) {
+        free(g);
+        return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for a group of %d ranks", table->name,
+                          team->size);
+    }
+    *g = (native_group){.next = j->groups, .job = j, .group = *out};
+    j->groups = g;
+    (*out)->state = g;
+    return FSDP_OK;
+}
+
+/* ---- communicators --------------------------------------------------------------------------- */
+
+/* The id that rank 0 makes, to all; the caller frees it. */
+static fsdp_status id_share(const native_api *api, transport_group *talk, void **id)
+{
+    void *mine = calloc(1, api->id_bytes);
+    fsdp_status status = FSDP_OK;
+    *id = NULL;
+    if (mine == NULL)
+        status = fsdp_error(FSDP_ENOMEM, "", "%s: no memory for an id", api->name);
+    else if (talk->team->rank == 0)
+        status = api->id_make(mine);
+    status = transport_agree(talk, status);
+    if (status == FSDP_OK) /* rank 0's comes first */
+        status = transport_gather(talk, "comm_open: id", mine, api->id_bytes, id);
+    free(mine);
+    return status;
+}
+
+/* talk: the ranks of the group, which is g's or of the same ranks. */
+static fsdp_status comm_start(native_group *g, transport_group *talk)
+{
+    native_job *j = g->job;
+    const comm_team *team = g->group->team;
+    void *id;
+    TRY(id_share(j->api, talk, &id));
+    fsdp_status status = j->api->start(j->dev, team, id, &g->comm);
+    free(id);
+    return status == FSDP_OK ? native_settle(j, g->comm, team, NULL, j->api->start_name) : status;
+}
+
+/* Every rank of the parent calls it, also one whose child has no other: child NULL. */
+static fsdp_status comm_split_off(native_group *parent, int color, transport_group *child)
+{
+    native_job *j = parent->job;
+    void **handle = child != NULL ? &((native_group *)child->state)->comm : &j->none;
+    const comm_team *team = parent->group->team;
+    TRY(j->api->split(parent->comm, color, child != NULL ? child->team->rank : -1, handle));
+    TRY(native_settle(j, parent->comm, team, NULL, j->api->split_name));
+    return child != NULL ? native_settle(j, *handle, team, NULL, j->api->split_name) : FSDP_OK;
+}
+
+fsdp_status native_split(transport_group *group, int color, const comm_team *child,
+                         transport_group **out)
+{
+    native_group *g = group->state;
+    native_job *j = g->job;
+    transport_group *below = NULL;
+    *out = NULL;
+    TRY(native_poll(j));
+    TRY(group->below->table->split(group->below, color, child, &below));
+    fsdp_status status = below != NULL ? group_new(j, group->table, child, out) : FSDP_OK;
+    if (status == FSDP_OK && j->api->split != NULL)
+        status = comm_split_off(g, color, *out);
+    else if (status == FSDP_OK && *out != NULL)
+        status = comm_start((*out)->state, transport_control(below));
+    if (*out != NULL)
+        (*out)->below = below;
+    if (status == FSDP_OK)
+        return FSDP_OK;
+    status = native_fail(j);
+    transport_group_close(*out != NULL ? *out : below);
+    *out = NULL;
+    return status;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* Devices that are unlike sum in other orders, in operations of the fast table. */
+static fsdp_status models_compare(const comm_team *team, const native_row *all)
+{
+    const char *word = accel_api_of(team->dev)->word;
+    char name[32], hint[128];
+    snprintf(name, sizeof name, "FSDP_MIXED_%sS", word);
+    snprintf(hint, sizeof hint, "use equal %ss; with %s=1 ranks may compute other bits", word,
+             name);
+    const char *mixed = getenv(name);
+    if (mixed != NULL && strcmp(mixed, "1") == 0)
+        return FSDP_OK;
+    for (int r = 1; r < team->size; r++)
+        if (strcmp(all[r].model, all[0].model) != 0)
+            return fsdp_error(FSDP_EMISMATCH, hint, "%ss differ: rank 0 has %s, rank %d has %s",
+                              word, all[0].model, r, all[r].model);
+    return FSDP_OK;
+}
+
+/* Why there can be no communicator, in words [bytes]; "": it can be. The same on all ranks. */
+static void obstacle(const native_api *api, const comm_team *team, const native_row *all,
+                     char *words, size_t bytes)
+{
+    char version[64];
+    words[0] = '\0';
+    for (int r = 0; r < team->size; r++)
+        if (api->too_old != NULL && api->too_old(&all[r], version, sizeof version))
+            snprintf(words, bytes, "rank %d has %s", r, version);
+    for (int r = team->size - 1; r > 0; r--)
+        for (int o = r - 1; o >= 0; o--)
+            if (memcmp(all[r].unit, all[o].unit, sizeof all[r].unit) == 0)
+                snprintf(words, bytes,
+                         "ranks %d and %d share %s %d of this host; %s needs one for each", o, r,
+                         accel_api_of(team->dev)->word, (int)all[o].index, api->library);
+}
+
+static fsdp_status can_open(const native_api *api, transport_group *talk, char *words, size_t bytes)
+{
+    native_row mine = {.index = 0}, *all;
+    TRY(transport_agree(talk, api->describe(talk->team->dev, &mine)));
+    TRY(transport_gather(talk, "comm_open: devices", &mine, sizeof mine, (void **)&all));
+    obstacle(api, talk->team, all, words, bytes);
+    fsdp_status status = words[0] == '\0' ? models_compare(talk->team, all) : FSDP_OK;
+    free(all);
+    return status;
+}
+
+/* A job without groups. */
+static fsdp_status job_new(const native_api *api, transport_group *talk, native_job **out)
+{
+    const char *checks = getenv("FSDP_CHECK");
+    native_job *j = calloc(1, sizeof *j);
+    if (j == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for a group", api->name);
+    *j = (native_job){.api = api,
+                      .dev = talk->team->dev,
+                      .team = talk->team,
+                      .control = talk,
+                      .checks = checks != NULL && strcmp(checks, "1") == 0};
+    j->last = &j->first;
+    fsdp_status status = api->prepare(&j->chains);
+    if (status == FSDP_OK)
+        status = native_event(j, ACCEL_ORDERS, &j->behind_latest);
+    if (status == FSDP_OK)
+        status = accel_device_set_poll(j->dev, native_poll, j);
+    if (status == FSDP_OK)
+        *out = j;
+    else
+        job_free(j);
+    return status;
+}
+
+fsdp_status native_open_over(const native_api *api, const comm_transport *table,
+                             transport_group *below, transport_group **out, const char **why_not)
+{
+    static char words[128]; /* read as soon as this returns */
+    transport_group *talk = transport_control(below);
+    native_job *j = NULL;
+    *out = NULL;
+    *why_not = NULL;
+    TRY(can_open(api, talk, words, sizeof words));
+    if (words[0] != '\0') {
+        *why_not = words;
+        return FSDP_OK;
+    }
+    fsdp_status status = job_new(api, talk, &j);
+    if (status == FSDP_OK) {
+        status = group_new(j, table, below->team, out);
+        if (status != FSDP_OK)
+            job_free(j);
+    }
+    status = transport_agree(talk, status);
+    if (status == FSDP_OK)
+        status = transport_agree(talk, comm_start((*out)->state, talk));
+    if (status != FSDP_OK && *out != NULL) {
+        native_group *g = (*out)->state;
+        if (g->comm != NULL)
+            api->abort(g->comm); /* some rank has none */
+        g->comm = NULL;
+        transport_group_close(*out);
+        *out = NULL;
+    }
+    return status;
+}

@@ -1,0 +1,415 @@
+/* native_call.c -- the calls of a library's transport.
+ *
+ *   hosts compare the call (FSDP_CHECK=1) -> event, the library's call, event on the stream
+ *   -> native_poll finds what is over, late or broken while the host waits for anything
+ *
+ * The library itself neither compares calls nor knows of our time limit: a call that its peers do
+ * not join stays on the device. So each has an event on either side, by which the host sees where
+ * its streams are, and a failure aborts all communicators. */
+#include <math.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "common/accel/native_impl.h"
+
+static const double LOOK_EVERY_S = 2e-4; /* at peers, and at what the library says */
+
+/* ---- the device's events --------------------------------------------------------------------- */
+
+static fsdp_status device_status(const native_job *j, int code, const char *what)
+{
+    return accel_api_of(j->dev)->explain(code, what);
+}
+
+fsdp_status native_event(const native_job *j, accel_event_kind kind, void **out)
+{
+    const accel_api *lib = accel_api_of(j->dev);
+    return device_status(j, lib->event_create((accel_device *)j->dev, kind, out),
+                         "event of a call");
+}
+
+void native_event_free(const native_job *j, void *e)
+{
+    if (e != NULL)
+        (void)accel_api_of(j->dev)->event_destroy(e);
+}
+
+static bool is_reached(const native_job *j, void *e)
+{
+    return accel_api_of(j->dev)->event_look(e) == 0;
+}
+
+static fsdp_status record(const native_job *j, void *e, void *queue, const char *what)
+{
+    return device_status(j, accel_api_of(j->dev)->event_record(e, queue), what);
+}
+
+/* ---- waiting for the library ----------------------------------------------------------------- */
+
+/* It does not tell who is missing. */
+static fsdp_status late(const native_job *j, const comm_team *team, const comm_desc *desc)
+{
+    char unknown[32];
+    snprintf(unknown, sizeof unknown, "unknown to %s", j->api->library);
+    return comm_desc_timeout(team, desc, unknown);
+}
+
+fsdp_status native_settle(native_job *j, void *handle, const comm_team *team, const comm_desc *desc,
+                          const char *what)
+{
+    double until_s = clock_now_s() + team->timeout_s;
+    for (int looks = 0;; looks++) {
+        bool busy = false;
+        TRY(j->api->look(handle, what, &busy));
+        if (!busy)
+            return FSDP_OK;
+        TRY(transport_failed(j->control));
+        if (clock_now_s() > until_s && desc != NULL)
+            return late(j, team, desc);
+        if (clock_now_s() > until_s)
+            return fsdp_error(FSDP_ETIMEOUT, "see the other ranks' last lines",
+                              "%s: %s took longer than %.1f s", j->api->library, what,
+                              team->timeout_s);
+        if (looks < 100)
+            sched_yield();
+        else
+            usleep(100);
+    }
+}
+
+/* ---- failure --------------------------------------------------------------------------------- */
+
+static void flight_end(native_job *j, comm_state state, double at_s)
+{
+    native_flight *f = j->first;
+    comm_recorder_mark_at(j->team->recorder, f->call.ticket, state, at_s);
+    j->first = f->next;
+    if (j->first == NULL)
+        j->last = &j->first;
+    f->next = j->spare;
+    j->spare = f;
+}
+
+/* FSDP_OK, or the job's error. */
+static fsdp_status why(native_job *j)
+{
+    if (!atomic_load(&j->failed))
+        return FSDP_OK;
+    fsdp_error_set(&j->why);
+    return j->why.status;
+}
+
+fsdp_status native_fail(native_job *j)
+{
+    if (!atomic_load(&j->failed)) {
+        j->why = *fsdp_error_get();
+        if (j->control->table->fail != NULL)
+            j->control->table->fail();
+        if (transport_failed(j->control) != FSDP_OK) /* it knows who was first */
+            j->why = *fsdp_error_get();
+        atomic_store(&j->failed, true);
+        for (native_group *g = j->groups; g != NULL; g = g->next) {
+            if (g->comm != NULL)
+                j->api->abort(g->comm);
+            g->comm = NULL;
+        }
+        while (j->first != NULL)
+            flight_end(j, COMM_FAILED, clock_now_s());
+    }
+    return why(j);
+}
+
+/* ---- what has become of calls ---------------------------------------------------------------- */
+
+/* Calls begin in the order of issue: only the first that is not over can be late. */
+static fsdp_status flights_look(native_job *j, double now_s)
+{
+    while (j->first != NULL) {
+        native_flight *f = j->first;
+        const comm_team *team = f->group->group->team;
+        if (f->begun_s == 0 && is_reached(j, f->begin)) {
+            f->begun_s = accel_event_at_s(j->dev, f->begin);
+            comm_recorder_mark_at(team->recorder, f->call.ticket, COMM_RUNNING, f->begun_s);
+        }
+        if (f->begun_s > 0 && is_reached(j, f->end)) {
+            flight_end(j, COMM_DONE, fmax(f->begun_s, accel_event_at_s(j->dev, f->end)));
+            continue;
+        }
+        if (f->begun_s > 0 && now_s - f->begun_s > team->timeout_s)
+            return late(j, team, &f->call.desc);
+        break;
+    }
+    return FSDP_OK;
+}
+
+/* What peers and the library itself say. */
+static fsdp_status others_look(native_job *j)
+{
+    fsdp_status status = transport_failed(j->control);
+    bool busy;
+    for (native_group *g = j->groups; g != NULL && status == FSDP_OK; g = g->next)
+        if (g->comm != NULL)
+            status = j->api->look(g->comm, "communicator", &busy);
+    return status;
+}
+
+fsdp_status native_poll(void *self)
+{
+    native_job *j = self;
+    double now_s = clock_now_s();
+    fsdp_status status = why(j);
+    if (status != FSDP_OK)
+        return status;
+    if (now_s - j->looked_s >= LOOK_EVERY_S) {
+        status = others_look(j);
+        j->looked_s = now_s;
+    }
+    if (status == FSDP_OK)
+        status = flights_look(j, now_s);
+    return status == FSDP_OK ? FSDP_OK : native_fail(j);
+}
+
+fsdp_status native_failed(transport_group *group)
+{
+    native_job *j = ((native_group *)group->state)->job;
+    TRY(why(j));
+    return transport_failed(j->control);
+}
+
+/* ---- issuing --------------------------------------------------------------------------------- */
+
+typedef struct native_work {
+    native_group *group;
+    stream *s;
+    const comm_call *call;
+    native_issue_fn issue;
+    native_call c;
+} native_work;
+
+/* A flight with events, at the end of the list. */
+static fsdp_status flight_add(native_job *j, const native_work *w, native_flight **out)
+{
+    native_flight *f = j->spare;
+    if (f == NULL) {
+        f = calloc(1, sizeof *f);
+        if (f == NULL)
+            return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for a call", j->api->name);
+        j->spare = f; /* where it stays after an error */
+    }
+    if (f->begin == NULL)
+        TRY(native_event(j, ACCEL_TIMES, &f->begin));
+    if (f->end == NULL)
+        TRY(native_event(j, ACCEL_TIMES, &f->end));
+    j->spare = f->next;
+    f->next = NULL;
+    f->group = w->group;
+    f->call = *w->call;
+    f->begun_s = 0;
+    *j->last = f;
+    j->last = &f->next;
+    *out = f;
+    return FSDP_OK;
+}
+
+static fsdp_status work_put(native_job *j, const native_work *w)
+{
+    const accel_api *lib = accel_api_of(j->dev);
+    void *q = accel_queue_of(w->s);
+    native_group *g = w->group;
+    native_flight *f = NULL;
+    native_call c = w->c;
+    c.team = g->group->team;
+    c.what = comm_op_name((comm_op)w->call->desc.op);
+    TRY(flight_add(j, w, &f));
+    if (j->chains && j->latest_queue != NULL && j->latest_queue != q)
+        TRY(device_status(j, lib->queue_wait(q, j->behind_latest), "order of calls"));
+    TRY(record(j, f->begin, q, "event before a call"));
+    TRY(w->issue(g->comm, &c, q));
+    TRY(native_settle(j, g->comm, c.team, &w->call->desc, c.what));
+    TRY(record(j, f->end, q, "event behind a call"));
+    j->latest_queue = q;
+    return j->chains ? record(j, j->behind_latest, q, "order of calls") : FSDP_OK;
+}
+
+static fsdp_status work_issue(void *args, int n_threads)
+{
+    const native_work *w = args;
+    native_job *j = w->group->job;
+    (void)n_threads;
+    TRY(native_poll(j));
+    fsdp_status status = work_put(j, w);
+    return status == FSDP_OK ? FSDP_OK : native_fail(j);
+}
+
+static fsdp_status work_launch(transport_group *group, stream *s, const comm_call *call,
+                               native_work w, touched *t)
+{
+    w.group = group->state;
+    w.s = s;
+    w.call = call;
+    return touched_launch(
+        t, s, call,
+        (launch_config){.fn = work_issue, .args = &w, .args_bytes = sizeof w, .issues = true});
+}
+
+/* ---- the check ------------------------------------------------------------------------------- */
+
+/* What each peer sends, against what is expected of it; parts NULL: the calls tell all. */
+static fsdp_status lengths_compare(const comm_team *team, const comm_call *call,
+                                   const comm_part *parts, const uint64_t *sent)
+{
+    for (int r = 0; parts != NULL && r < team->size; r++) {
+        char bytes[24];
+        snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)sent[r]);
+        if (r != team->rank && sent[r] != parts[r].recv_bytes)
+            return comm_desc_lengths(team, &call->desc, r, bytes, parts[r].recv_bytes);
+    }
+    return FSDP_OK;
+}
+
+/* A call of hosts that has the same descriptor: the transport below compares that. */
+static fsdp_status compare(transport_group *talk, const comm_call *call, const comm_part *parts,
+                           uint64_t *send, uint64_t *sent)
+{
+    comm_call as_host = *call;
+    as_host.ticket = UINT64_MAX; /* none of the recorder's */
+    as_host.more = false;
+    comm_part *rows = transport_parts(talk);
+    for (int r = 0; parts != NULL && r < talk->team->size; r++) {
+        send[r] = parts[r].send_bytes;
+        rows[r] = (comm_part){.send = &send[r],
+                              .send_bytes = sizeof *send,
+                              .recv = &sent[r],
+                              .recv_bytes = sizeof *sent};
+    }
+    TRY(transport_pass(talk, NULL, &as_host, rows, NULL));
+    return transport_agree(talk, lengths_compare(talk->team, call, parts, sent));
+}
+
+/* Before the first phase of a call is issued. */
+static fsdp_status check(const transport_group *group, const comm_call *call,
+                         const comm_part *parts)
+{
+    native_job *j = ((native_group *)group->state)->job;
+    if (!j->checks || call->phase > 0)
+        return FSDP_OK;
+    size_t n = (size_t)group->team->size;
+    uint64_t *send = calloc(2 * n, sizeof *send);
+    if (send == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "nccl: no memory to compare a call");
+    device_host_call_begin(j->dev);
+    fsdp_status status = compare(transport_control(group->below), call, parts, send, send + n);
+    device_host_call_end(j->dev);
+    free(send);
+    return status == FSDP_OK ? FSDP_OK : native_fail(j);
+}
+
+/* ---- collectives ----------------------------------------------------------------------------- */
+
+static const native_api *api_of(const transport_group *group)
+{
+    return ((const native_group *)group->state)->job->api;
+}
+
+fsdp_status native_exchange(transport_group *group, stream *s, const comm_call *call,
+                            const comm_part *parts)
+{
+    const comm_team *team = group->team;
+    TRY(check(group, call, parts));
+    touched t = touched_begin(team, NULL);
+    for (int writes = 0; writes < 2; writes++)
+        for (int r = 0; r < team->size; r++) {
+            const comm_part *part = &parts[r];
+            if (r != team->rank)
+                touched_add(&t, writes ? part->recv : part->send,
+                            writes ? part->recv_bytes : part->send_bytes, writes);
+        }
+    return work_launch(
+        group, s, call,
+        (native_work){.issue = api_of(group)->exchange, .c = {.type = DTYPE_U8, .parts = parts}},
+        &t);
+}
+
+fsdp_status native_all_gather(transport_group *group, stream *s, const comm_call *call, void *recv,
+                              size_t slice_bytes)
+{
+    const comm_team *team = group->team;
+    TRY(check(group, call, NULL));
+    touched t = touched_begin(team, NULL);
+    touched_add(&t, recv, slice_bytes * (size_t)team->size, true);
+    return work_launch(
+        group, s, call,
+        (native_work){.issue = api_of(group)->all_gather,
+                      .c = {.from = (const char *)recv + (size_t)team->rank * slice_bytes,
+                            .to = recv,
+                            .elems = slice_bytes,
+                            .type = DTYPE_U8}},
+        &t);
+}
+
+fsdp_status native_broadcast(transport_group *group, stream *s, const comm_call *call, void *buf,
+                             size_t bytes)
+{
+    const int root = call->desc.root;
+    TRY(check(group, call, NULL));
+    touched t = touched_begin(group->team, NULL);
+    touched_add(&t, buf, bytes, group->team->rank != root);
+    return work_launch(
+        group, s, call,
+        (native_work){
+            .issue = api_of(group)->broadcast,
+            .c = {.from = buf, .to = buf, .elems = bytes, .type = DTYPE_U8, .root = root}},
+        &t);
+}
+
+/* ---- the library's own sums ------------------------------------------------------------------ */
+
+/* Whether the slices are equal and lie in order of ranks. */
+static bool side_by_side(const comm_team *team, const comm_slice *slices)
+{
+    for (int r = 0; r < team->size; r++)
+        if (slices[r].elems != slices[0].elems ||
+            slices[r].begin != slices[0].begin + (size_t)r * slices[0].elems)
+            return false;
+    return true;
+}
+
+/* The sum of all ranks, which the library makes, into sum [elems] of acc->sum_dtype. */
+static fsdp_status scatter_sum(transport_group *group, stream *s, const comm_call *call,
+                               const comm_scatter *x, void *sum)
+{
+    size_t elem_bytes = dtype_bytes(x->acc->sum_dtype), elems = x->acc->elems;
+    const char *send = (const char *)x->send + x->slices[0].begin * elem_bytes;
+    touched t = touched_begin(group->team, NULL);
+    touched_add(&t, send, elems * elem_bytes * (size_t)group->team->size, false);
+    touched_add(&t, sum, elems * elem_bytes, true);
+    return work_launch(
+        group, s, call,
+        (native_work){.issue = api_of(group)->reduce_scatter,
+                      .c = {.from = send, .to = sum, .elems = elems, .type = x->acc->sum_dtype}},
+        &t);
+}
+
+/* The sum is pushed as one node. In canonical mode it would have the wrong bits. */
+fsdp_status native_reduce_scatter(transport_group *group, stream *s, const comm_call *call,
+                                  const comm_scatter *x)
+{
+    grad_acc *acc = x->acc;
+    if (acc->mode != GRAD_ACC_FAST || !side_by_side(group->team, x->slices))
+        return transport_scatter(group, s, call, x);
+    sum_run run;
+    void *sum = NULL;
+    TRY(check(group, call, NULL));
+    TRY(sum_run_begin(acc, s, x->level, 1, &run));
+    acc->n_pushed += group->team->size - 1; /* it counts contributions */
+    fsdp_status status = device_alloc(s, MEM_COMM, acc->elems * dtype_bytes(acc->sum_dtype),
+                                      "sum of all ranks", &sum);
+    if (status == FSDP_OK)
+        status = scatter_sum(group, s, call, x, sum);
+    if (status == FSDP_OK)
+        status = sum_run_launch(acc->kernels, s, &run, (const void *const[]){sum},
+                                comm_op_name((comm_op)call->desc.op), call->desc.label);
+    sum_run_end(&run, s);
+    device_free(s, sum);
+    return status;
+}

@@ -1,0 +1,66 @@
+/* task.c -- work of the host in order of a stream: collectives over shm or MPI, and the last step
+ * of a download.
+ *
+ *   accel_host_task:  {fn, args, number} -> the api's task_put ... its thread: accel_task_run
+ *
+ * A task may sleep until other ranks have come to theirs, so the tasks of each stream have a thread
+ * of their own: where one thread served all of them, two ranks whose streams come in another order
+ * would wait for each other. All that a stream waits for was issued before it, in the same order on
+ * all ranks; so the streams may even share one queue of the hardware. */
+#include <signal.h>
+#include <string.h>
+#include "common/accel/accel_impl.h"
+#include "common/base/recycle.h"
+
+static void run(const accel_task *t)
+{
+    accel_stream *s = t->stream;
+    accel_device *d = accel_device_of(s->base.device);
+    if (accel_reach_error(d, &t->reach, s->number) != NULL)
+        return; /* skipped */
+    fsdp_status status = t->fn((void *)(uintptr_t)t->args, s->base.n_threads);
+    if (status == FSDP_OK)
+        return;
+    if (fsdp_error_get()->status != status)
+        (void)fsdp_error(status, "", "work on stream '%s' failed: %s", s->base.name,
+                         fsdp_status_name(status));
+    accel_fate_fail(d, &d->fates[s->number], t->number);
+}
+
+void accel_task_run(accel_task *t, int before)
+{
+    if (before == 0)
+        run(t);
+    recycle_put(t);
+}
+
+fsdp_status accel_host_task(accel_stream *s, stream_fn fn, const void *args, size_t args_bytes)
+{
+    accel_task *t = recycle_get(sizeof *t + args_bytes);
+    if (t == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "stream_launch: no memory for %zu bytes of arguments",
+                          args_bytes);
+    *t = (accel_task){.stream = s, .fn = fn, .reach = s->reach};
+    if (args_bytes > 0)
+        memcpy(t->args, args, args_bytes);
+    t->number = ++accel_device_of(s->base.device)->fates[s->number].n_tasks;
+    s->reach.tasks[s->number] = t->number;
+    return accel_api_at(s)->task_put(s, t);
+}
+
+fsdp_status accel_thread_start(void *(*main)(void *), void *arg, const char *name, pthread_t *out)
+{
+    sigset_t most, before;
+    char cut[16]; /* the kernel's limit */
+    sigfillset(&most);
+    sigdelset(&most, SIGSEGV);
+    pthread_sigmask(SIG_SETMASK, &most, &before);
+    int err = pthread_create(out, NULL, main, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (err != 0)
+        return fsdp_error(FSDP_ENOMEM, "raise the limit on threads (ulimit -u)",
+                          "stream '%s': no thread for work of the host", name);
+    snprintf(cut, sizeof cut, "%.15s", name);
+    pthread_setname_np(*out, cut);
+    return FSDP_OK;
+}

@@ -1,0 +1,36 @@
+/* sim.h -- what the parts of the stand-in for Ascend share: the runtime (acl*.c) with the operators
+ * (aclnn*) and the collectives (hccl*).
+ *
+ * It reads these variables of the environment, and nobody else does:
+ *   FSDP_SIM_NPUS=n          NPUs of the host (16)
+ *   FSDP_SIM_MEMORY_MIB=n    memory of each (65536)
+ *   FSDP_SIM_SOC=name        what aclrtGetSocName says (Ascend910B2)
+ *   FSDP_SIM_FAULT=name:n    the n-th launch of that name ends in an error of the device
+ *   FSDP_SIM_PATIENCE_S=n    how long a stream waits for a thread to take its callback (10) */
+#pragma once
+#include <stdbool.h>
+#include "acl/acl.h"
+#include "common/device/device.h"
+
+EXTERN_C_BEGIN
+
+/* sim_acl_stream -- the stream of the CPU that stands for one of ACL's, for one more call of this
+ * thread: *out. A stream that is NULL or destroyed ends the process. call: of the API, a literal.
+ *   errors  ACL_ERROR_UNINITIALIZE; ACL_ERROR_RT_CONTEXT_NULL the thread has none;
+ *           ACL_ERROR_RT_STREAM_CONTEXT the stream is another context's; the error that has stopped
+ *           the context */
+aclError sim_acl_stream(aclrtStream handle, const char *call, stream **out);
+/* sim_acl_launch -- run fn(a copy of args, n_threads) in order of the stream; name is noted for
+ * messages and FSDP_SIM_FAULT, a literal. What fn returns but FSDP_OK is an exception on the
+ * device, which a later synchronisation reports. An error: those of sim_acl_stream. */
+aclError sim_acl_launch(aclrtStream handle, const char *name, stream_fn fn, const void *args,
+                        size_t args_bytes);
+/* sim_acl_is_device -- does ptr [bytes] lie in one block of the device, whole? */
+bool sim_acl_is_device(const void *ptr, size_t bytes);
+/* sim_acl_fail -- code is the thread's last error, and the text what aclGetRecentErrMsg says next;
+ * returned. */
+__attribute__((format(printf, 2, 3))) aclError sim_acl_fail(aclError code, const char *format, ...);
+/* sim_acl_is_deterministic -- ACL_OPT_DETERMINISTIC of the current context, or of the process. */
+bool sim_acl_is_deterministic(void);
+
+EXTERN_C_END
