@@ -1,0 +1,613 @@
+/* hccl.cc -- HCCL between processes of one host: its calls and rules. What moves bytes between the
+ * processes, and finds what an NPU would hang on, is tests/sim/core/coll.h.
+ *
+ *   HcclGetRootInfo on one rank -> HcclCommInitRootInfo on all -> calls on streams ->
+ * HcclCommDestroy
+ *
+ * HCCL refuses little. What it leaves to the caller, and an NPU answers with a fault, a hang or
+ * wrong values, ends the process here.
+ *
+ * FSDP_SIM_SECOND_MS in the environment says how long a second of HCCL's time-outs lasts (1000);
+ * nobody else reads it. */
+#include <hccl/hccl.h>
+#include <atomic>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "common/base/clock.h"
+#include "tests/sim/ascend/sim.h"
+#include "tests/sim/core/coll.h"
+#include "tests/sim/core/streams.h"
+
+enum { COMMS = 256, MAGIC = 0x4cc1 };
+
+static const double CONNECT_S = 120,
+                    EXEC_S = 1836;   /* [HCCL HCCL_CONNECT_TIMEOUT, HCCL_EXEC_TIMEOUT] */
+static const double HEARTBEAT_S = 2; /* for so long the others do not know that a rank has ended */
+
+/* What HcclRootInfo holds. */
+struct root_info {
+    int magic;
+    coll_id id;
+};
+
+struct comm {
+    coll_comm *ranks;
+    aclrtContext context;
+    int n_sums;
+};
+
+/* Those that are not destroyed. A call holds the token, so nobody else changes them. */
+static comm *comms[COMMS];
+static std::atomic<const char *> under_way;
+
+/* Who ends well has destroyed its communicators. */
+static void leaks_check(int status, void *unused)
+{
+    (void)unused;
+    for (const comm *c : comms)
+        if (c != nullptr && status == 0)
+            sim_die("the program ends, and a communicator of %d ranks was never destroyed",
+                    coll_ranks(c->ranks));
+}
+
+/* ---- what every call begins with ------------------------------------------------------------- */
+
+/* The calls of a device are made one after the other. */
+struct token {
+    explicit token(const char *call)
+    {
+        const char *other = nullptr;
+        if (!under_way.compare_exchange_strong(other, call))
+            sim_die("%s while another thread is in %s: HCCL's calls are made one by one", call,
+                    other);
+    }
+    ~token()
+    {
+        under_way = nullptr;
+    }
+};
+
+static HcclResult refuse(HcclResult result, const char *call, const char *what)
+{
+    fprintf(stderr, "HCCL stand-in: %s: %s\n", call, what);
+    return result;
+}
+
+static bool may_overlap(bool one_comm)
+{
+    return !one_comm;
+}
+extern "C" const coll_library coll_stands_for = {"HCCL", may_overlap};
+
+/* HCCL's seconds, as long as they last here; *_of: what a variable says, or without. */
+static double seconds(double n)
+{
+    return n * (double)sim_number("FSDP_SIM_SECOND_MS", 1000) / 1000;
+}
+
+static double seconds_of(const char *name, double without)
+{
+    const char *text = getenv(name);
+    return seconds(text != nullptr ? atof(text) : without);
+}
+
+static HcclResult result_of(coll_comm *ranks)
+{
+    const coll_state state = coll_look(ranks);
+    return state == COLL_PEER_LOST || state == COLL_TIMED_OUT ? HCCL_E_REMOTE : HCCL_SUCCESS;
+}
+
+static HcclResult comm_get(const char *call, HcclComm handle, comm **out)
+{
+    if (handle == nullptr)
+        return refuse(HCCL_E_PTR, call, "no communicator");
+    for (comm *c : comms)
+        if (c == handle) {
+            *out = c;
+            return HCCL_SUCCESS;
+        }
+    sim_die("%s of a communicator that is destroyed, or is none", call);
+}
+
+/* The communicator of a call on a stream. */
+static HcclResult comm_on(const char *call, HcclComm handle, aclrtStream q, comm **out)
+{
+    stream *s;
+    aclrtContext context;
+    HcclResult result = comm_get(call, handle, out);
+    if (result != HCCL_SUCCESS)
+        return result;
+    if (q == nullptr)
+        return refuse(HCCL_E_PTR, call, "no stream");
+    const aclError error = sim_acl_stream(q, call, &s);
+    if (error == ACL_ERROR_RT_STREAM_CONTEXT)
+        return refuse(HCCL_E_PARA, call, "the stream is another context's");
+    if (error != ACL_SUCCESS)
+        return refuse(HCCL_E_RUNTIME, call, "the stream cannot take a call");
+    if (aclrtGetCurrentContext(&context) != ACL_SUCCESS || context != (*out)->context)
+        return refuse(HCCL_E_PARA, call, "the communicator is another context's");
+    return result_of((*out)->ranks);
+}
+
+/* ---- types ----------------------------------------------------------------------------------- */
+
+static size_t type_bytes(HcclDataType type)
+{
+    switch (type) {
+    case HCCL_DATA_TYPE_INT8:
+    case HCCL_DATA_TYPE_UINT8:
+        return 1;
+    case HCCL_DATA_TYPE_INT16:
+    case HCCL_DATA_TYPE_UINT16:
+    case HCCL_DATA_TYPE_FP16:
+    case HCCL_DATA_TYPE_BFP16:
+        return 2;
+    case HCCL_DATA_TYPE_INT32:
+    case HCCL_DATA_TYPE_UINT32:
+    case HCCL_DATA_TYPE_FP32:
+        return 4;
+    case HCCL_DATA_TYPE_INT64:
+    case HCCL_DATA_TYPE_UINT64:
+    case HCCL_DATA_TYPE_FP64:
+        return 8;
+    default:
+        return 0;
+    }
+}
+
+/* [HCCL HcclAllReduce, HcclReduceScatter: Atlas A2] And fp16, which the stand-in does not add. */
+static bool is_summed(HcclDataType type, HcclReduceOp op, coll_elem *elem)
+{
+    const bool narrow = type == HCCL_DATA_TYPE_INT16 || type == HCCL_DATA_TYPE_BFP16;
+    switch (type) {
+    case HCCL_DATA_TYPE_INT8:
+        *elem = COLL_I8;
+        break;
+    case HCCL_DATA_TYPE_INT16:
+        *elem = COLL_I16;
+        break;
+    case HCCL_DATA_TYPE_INT32:
+        *elem = COLL_I32;
+        break;
+    case HCCL_DATA_TYPE_INT64:
+        *elem = COLL_I64;
+        break;
+    case HCCL_DATA_TYPE_FP32:
+        *elem = COLL_F32;
+        break;
+    case HCCL_DATA_TYPE_BFP16:
+        *elem = COLL_BF16;
+        break;
+    default:
+        return false;
+    }
+    return op >= HCCL_REDUCE_SUM && op <= HCCL_REDUCE_MIN && !(narrow && op == HCCL_REDUCE_PROD);
+}
+
+/* ---- communicators --------------------------------------------------------------------------- */
+
+HcclResult HcclGetRootInfo(HcclRootInfo *rootInfo)
+{
+    const token one("HcclGetRootInfo");
+    int32_t npu;
+    root_info mine = {MAGIC, {0, 0}};
+    if (rootInfo == nullptr)
+        return refuse(HCCL_E_PTR, "HcclGetRootInfo", "no room for the root info");
+    if (aclrtGetDevice(&npu) != ACL_SUCCESS)
+        return refuse(HCCL_E_RUNTIME, "HcclGetRootInfo", "this thread has no device");
+    if (!coll_id_make(&mine.id))
+        return refuse(HCCL_E_SYSCALL, "HcclGetRootInfo", "no shared memory");
+    memset(rootInfo, 0, sizeof *rootInfo);
+    memcpy(rootInfo->internal, &mine, sizeof mine);
+    return HCCL_SUCCESS;
+}
+
+/* Until all ranks are here. */
+static HcclResult ranks_await(coll_comm *ranks)
+{
+    const double until_s = clock_now_s() + seconds_of("HCCL_CONNECT_TIMEOUT", CONNECT_S);
+    coll_state state;
+    while ((state = coll_look(ranks)) == COLL_JOINING) {
+        if (clock_now_s() > until_s)
+            return refuse(HCCL_E_TIMEOUT, "HcclCommInitRootInfo",
+                          "a rank has not come within HCCL_CONNECT_TIMEOUT");
+        usleep(100);
+    }
+    return state == COLL_READY
+               ? HCCL_SUCCESS
+               : refuse(HCCL_E_PARA, "HcclCommInitRootInfo", "two ranks have one device");
+}
+
+HcclResult HcclCommInitRootInfo(uint32_t nRanks, const HcclRootInfo *rootInfo, uint32_t rank,
+                                HcclComm *out)
+{
+    static const char call[] = "HcclCommInitRootInfo";
+    const token one(call);
+    root_info from;
+    int32_t npu;
+    int place = 0;
+    comm c = {};
+    if (rootInfo == nullptr || out == nullptr)
+        return refuse(HCCL_E_PTR, call, "no root info, or no room for the communicator");
+    memcpy(&from, rootInfo->internal, sizeof from);
+    if (from.magic != MAGIC || nRanks > COLL_RANKS || rank >= nRanks)
+        return refuse(HCCL_E_PARA, call, "the ranks, the rank, or a root info that nobody made");
+    if (aclrtGetDevice(&npu) != ACL_SUCCESS || aclrtGetCurrentContext(&c.context) != ACL_SUCCESS)
+        return refuse(HCCL_E_RUNTIME, call, "this thread has no device");
+    while (place < COMMS && comms[place] != nullptr)
+        place++;
+    if (place == COMMS)
+        return refuse(HCCL_E_MEMORY, call, "too many communicators");
+    const char *wrong = coll_join(&from.id, (int)nRanks, (int)rank, npu, &c.ranks);
+    if (wrong != nullptr)
+        return refuse(HCCL_E_PARA, call, wrong);
+    const HcclResult result = ranks_await(c.ranks);
+    if (result != HCCL_SUCCESS) {
+        coll_release(c.ranks);
+        return result;
+    }
+    coll_watch(c.ranks, seconds_of("HCCL_EXEC_TIMEOUT", EXEC_S), seconds(HEARTBEAT_S));
+    static const int watched = on_exit(leaks_check, nullptr);
+    (void)watched;
+    *out = comms[place] = new comm(c);
+    return HCCL_SUCCESS;
+}
+
+HcclResult HcclCommDestroy(HcclComm handle)
+{
+    const token one("HcclCommDestroy");
+    comm *c;
+    HcclResult result = comm_get("HcclCommDestroy", handle, &c);
+    if (result != HCCL_SUCCESS)
+        return result;
+    if (coll_plans_left(c->ranks) && result_of(c->ranks) == HCCL_SUCCESS)
+        sim_die("HcclCommDestroy of a communicator with work in flight");
+    if (result_of(c->ranks) == HCCL_SUCCESS)
+        coll_unread_check(c->ranks);
+    for (comm *&place : comms)
+        if (place == c)
+            place = nullptr;
+    coll_release(c->ranks);
+    delete c;
+    return HCCL_SUCCESS;
+}
+
+/* HCCL_E_REMOTE is the only one that there is. [HCCL HcclGetCommAsyncError] */
+HcclResult HcclGetCommAsyncError(HcclComm handle, HcclResult *asyncError)
+{
+    comm *c;
+    if (asyncError == nullptr)
+        return refuse(HCCL_E_PTR, "HcclGetCommAsyncError", "no room for the error");
+    const HcclResult result = comm_get("HcclGetCommAsyncError", handle, &c);
+    if (result == HCCL_SUCCESS)
+        *asyncError = result_of(c->ranks);
+    return result;
+}
+
+HcclResult HcclGetRankSize(HcclComm handle, uint32_t *rankSize)
+{
+    comm *c;
+    if (rankSize == nullptr)
+        return refuse(HCCL_E_PTR, "HcclGetRankSize", "no room for the number");
+    const HcclResult result = comm_get("HcclGetRankSize", handle, &c);
+    if (result == HCCL_SUCCESS)
+        *rankSize = (uint32_t)coll_ranks(c->ranks);
+    return result;
+}
+
+HcclResult HcclGetRankId(HcclComm handle, uint32_t *rank)
+{
+    comm *c;
+    if (rank == nullptr)
+        return refuse(HCCL_E_PTR, "HcclGetRankId", "no room for the number");
+    const HcclResult result = comm_get("HcclGetRankId", handle, &c);
+    if (result == HCCL_SUCCESS)
+        *rank = (uint32_t)coll_rank(c->ranks);
+    return result;
+}
+
+const char *HcclGetErrorString(HcclResult code)
+{
+    static const char *const words[] = {"no error",
+                                        "a parameter is wrong",
+                                        "a pointer is null",
+                                        "out of memory",
+                                        "internal error",
+                                        "not supported",
+                                        "not found",
+                                        "a resource is not available",
+                                        "a system call failed",
+                                        "timed out",
+                                        "a file cannot be opened",
+                                        "a TCP connection failed",
+                                        "a RoCE connection failed",
+                                        "a TCP transfer failed",
+                                        "a RoCE transfer failed",
+                                        "a call of the runtime failed",
+                                        "a call of the driver failed",
+                                        "a call of the profiler failed",
+                                        "a call of CCE failed",
+                                        "a network call failed",
+                                        "try again",
+                                        "a remote rank failed",
+                                        "the communicator is suspended"};
+    return (unsigned)code < sizeof words / sizeof *words ? words[code] : "unknown error code";
+}
+
+/* ---- calls on a stream ----------------------------------------------------------------------- */
+
+static coll_call call_of(const char *name, HcclDataType type, uint64_t count, const void *from,
+                         const void *to)
+{
+    coll_call call = {};
+    call.name = name;
+    call.type = type;
+    call.elem_bytes = type_bytes(type);
+    call.count = count;
+    call.from = from;
+    call.to = (void *)(uintptr_t)to;
+    return call;
+}
+
+/* An NPU would fault. */
+static void room_check(const char *call, const char *buffer, const void *ptr, size_t bytes)
+{
+    if (bytes > 0 && !sim_acl_is_device(ptr, bytes))
+        sim_die("%s: %s %p is not %zu bytes of one block of device memory", call, buffer, ptr,
+                bytes);
+}
+
+/* Queue and launch p, if it could be made. */
+static HcclResult launch(coll_plan *p, bool is_made, const char *name, aclrtStream q)
+{
+    stream *s;
+    if (!is_made) {
+        if (p != nullptr)
+            coll_plan_drop(p);
+        return refuse(HCCL_E_MEMORY, name, "no memory");
+    }
+    coll_plan_queue(p);
+    if (sim_acl_stream(q, name, &s) != ACL_SUCCESS) {
+        coll_plan_drop(p);
+        return HCCL_E_RUNTIME;
+    }
+    launch_config work = {};
+    work.fn = coll_plan_run;
+    work.args = &p;
+    work.args_bytes = sizeof p;
+    work.waits_for = WAITS_FOR_RANKS;
+    return stream_launch_work(s, &work) == FSDP_OK ? HCCL_SUCCESS : HCCL_E_RUNTIME;
+}
+
+typedef bool (*add_fn)(coll_plan *, const coll_call *);
+
+/* A collective whose buffers hold that many parts of call->count elements. */
+static HcclResult collective(comm *c, const coll_call *call, int send_parts, int recv_parts,
+                             add_fn add, aclrtStream q)
+{
+    const size_t bytes = call->count * call->elem_bytes;
+    if (call->from == nullptr || call->to == nullptr)
+        return refuse(HCCL_E_PTR, call->name, "no buffer");
+    if (call->elem_bytes == 0)
+        return refuse(HCCL_E_NOT_SUPPORT, call->name, "the data type");
+    if (call->count == 0)
+        return HCCL_SUCCESS;
+    room_check(call->name, "sendBuf", call->from, bytes * (size_t)send_parts);
+    room_check(call->name, "recvBuf", call->to, bytes * (size_t)recv_parts);
+    coll_plan *p = coll_plan_new(c->ranks);
+    return launch(p, p != nullptr && add(p, call), call->name, q);
+}
+
+/* Without HCCL_DETERMINISTIC a sum begins with another rank each time. */
+static HcclResult reduce(comm *c, coll_call *call, HcclReduceOp op, int send_parts, add_fn add,
+                         aclrtStream q)
+{
+    const char *fixed = getenv("HCCL_DETERMINISTIC");
+    if (!is_summed((HcclDataType)call->type, op, &call->elem))
+        return refuse(HCCL_E_NOT_SUPPORT, call->name, "the data type, or its operation");
+    call->op = (coll_op)op;
+    if (fixed == nullptr || (strcmp(fixed, "true") != 0 && strcmp(fixed, "strict") != 0))
+        call->first = ++c->n_sums % coll_ranks(c->ranks);
+    return collective(c, call, send_parts, 1, add, q);
+}
+
+HcclResult HcclAllReduce(void *sendBuf, void *recvBuf, uint64_t count, HcclDataType dataType,
+                         HcclReduceOp op, HcclComm handle, aclrtStream q)
+{
+    const token one("HcclAllReduce");
+    coll_call call = call_of("HcclAllReduce", dataType, count, sendBuf, recvBuf);
+    comm *c;
+    const HcclResult result = comm_on(call.name, handle, q, &c);
+    return result != HCCL_SUCCESS ? result : reduce(c, &call, op, 1, coll_all_reduce, q);
+}
+
+HcclResult HcclReduceScatter(void *sendBuf, void *recvBuf, uint64_t recvCount,
+                             HcclDataType dataType, HcclReduceOp op, HcclComm handle, aclrtStream q)
+{
+    const token one("HcclReduceScatter");
+    coll_call call = call_of("HcclReduceScatter", dataType, recvCount, sendBuf, recvBuf);
+    comm *c;
+    const HcclResult result = comm_on(call.name, handle, q, &c);
+    return result != HCCL_SUCCESS
+               ? result
+               : reduce(c, &call, op, coll_ranks(c->ranks), coll_reduce_scatter, q);
+}
+
+HcclResult HcclAllGather(void *sendBuf, void *recvBuf, uint64_t sendCount, HcclDataType dataType,
+                         HcclComm handle, aclrtStream q)
+{
+    const token one("HcclAllGather");
+    const coll_call call = call_of("HcclAllGather", dataType, sendCount, sendBuf, recvBuf);
+    comm *c;
+    const HcclResult result = comm_on(call.name, handle, q, &c);
+    return result != HCCL_SUCCESS
+               ? result
+               : collective(c, &call, 1, coll_ranks(c->ranks), coll_all_gather, q);
+}
+
+HcclResult HcclBroadcast(void *buf, uint64_t count, HcclDataType dataType, uint32_t root,
+                         HcclComm handle, aclrtStream q)
+{
+    const token one("HcclBroadcast");
+    coll_call call = call_of("HcclBroadcast", dataType, count, buf, buf);
+    comm *c;
+    const HcclResult result = comm_on(call.name, handle, q, &c);
+    if (result != HCCL_SUCCESS)
+        return result;
+    if (root >= (uint32_t)coll_ranks(c->ranks))
+        return refuse(HCCL_E_PARA, call.name, "the root is no rank");
+    call.root = (int)root;
+    return collective(c, &call, 1, 1, coll_broadcast, q);
+}
+
+HcclResult HcclBarrier(HcclComm handle, aclrtStream q)
+{
+    const token one("HcclBarrier");
+    const coll_call call = call_of("HcclBarrier", HCCL_DATA_TYPE_INT8, 0, nullptr, nullptr);
+    comm *c;
+    const HcclResult result = comm_on(call.name, handle, q, &c);
+    if (result != HCCL_SUCCESS)
+        return result;
+    coll_plan *p = coll_plan_new(c->ranks);
+    return launch(p, p != nullptr && coll_barrier(p, &call), call.name, q);
+}
+
+/* ---- all to all ------------------------------------------------------------------------------ */
+
+static HcclResult exchange(comm *c, const coll_call *call, const coll_parts *parts, aclrtStream q)
+{
+    const int n = coll_ranks(c->ranks), me = coll_rank(c->ranks);
+    if (call->from == nullptr || call->to == nullptr)
+        return refuse(HCCL_E_PTR, call->name, "no buffer");
+    if (parts->n_send[me] != parts->n_recv[me])
+        return refuse(HCCL_E_PARA, call->name, "a rank sends itself other than it receives");
+    for (int r = 0; r < n; r++) {
+        room_check(call->name, "sendBuf", call->from,
+                   parts->n_send[r] > 0 ? (parts->send_at[r] + parts->n_send[r]) * call->elem_bytes
+                                        : 0);
+        room_check(call->name, "recvBuf", call->to,
+                   parts->n_recv[r] > 0 ? (parts->recv_at[r] + parts->n_recv[r]) * call->elem_bytes
+                                        : 0);
+    }
+    coll_plan *p = coll_plan_new(c->ranks);
+    return launch(p, p != nullptr && coll_all_to_all(p, call, parts), call->name, q);
+}
+
+HcclResult HcclAlltoAll(const void *sendBuf, uint64_t sendCount, HcclDataType sendType,
+                        const void *recvBuf, uint64_t recvCount, HcclDataType recvType,
+                        HcclComm handle, aclrtStream q)
+{
+    const token one("HcclAlltoAll");
+    const coll_call call = call_of("HcclAlltoAll", sendType, sendCount, sendBuf, recvBuf);
+    coll_parts parts = {};
+    comm *c;
+    const HcclResult result = comm_on(call.name, handle, q, &c);
+    if (result != HCCL_SUCCESS)
+        return result;
+    if (sendType != recvType || sendCount != recvCount)
+        return refuse(HCCL_E_PARA, call.name, "sent and received are not of one type and count");
+    if (call.elem_bytes == 0)
+        return refuse(HCCL_E_NOT_SUPPORT, call.name, "the data type");
+    if (sendCount == 0)
+        return HCCL_SUCCESS;
+    for (int r = 0; r < coll_ranks(c->ranks); r++) {
+        parts.n_send[r] = parts.n_recv[r] = sendCount;
+        parts.send_at[r] = parts.recv_at[r] = sendCount * (uint64_t)r;
+    }
+    return exchange(c, &call, &parts, q);
+}
+
+HcclResult HcclAlltoAllV(const void *sendBuf, const void *sendCounts, const void *sdispls,
+                         HcclDataType sendType, const void *recvBuf, const void *recvCounts,
+                         const void *rdispls, HcclDataType recvType, HcclComm handle, aclrtStream q)
+{
+    const token one("HcclAlltoAllV");
+    const coll_call call = call_of("HcclAlltoAllV", sendType, 0, sendBuf, recvBuf);
+    coll_parts parts = {};
+    comm *c;
+    const HcclResult result = comm_on(call.name, handle, q, &c);
+    if (result != HCCL_SUCCESS)
+        return result;
+    if (sendCounts == nullptr || sdispls == nullptr || recvCounts == nullptr || rdispls == nullptr)
+        return refuse(HCCL_E_PTR, call.name, "no counts, or no displacements");
+    if (sendType != recvType)
+        return refuse(HCCL_E_PARA, call.name, "sent and received are not of one type");
+    if (call.elem_bytes == 0 || sendType == HCCL_DATA_TYPE_BFP16)
+        return refuse(HCCL_E_NOT_SUPPORT, call.name, "the data type");
+    for (int r = 0; r < coll_ranks(c->ranks); r++) {
+        parts.n_send[r] = ((const uint64_t *)sendCounts)[r];
+        parts.send_at[r] = ((const uint64_t *)sdispls)[r];
+        parts.n_recv[r] = ((const uint64_t *)recvCounts)[r];
+        parts.recv_at[r] = ((const uint64_t *)rdispls)[r];
+    }
+    return exchange(c, &call, &parts, q);
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+/* [HCCL HcclBatchSendRecv: no two tasks send to one rank, or receive from one] */
+static HcclResult messages(const char *call, const HcclSendRecvItem *items, uint32_t n, comm *c,
+                           aclrtStream q)
+{
+    bool is_there[2][COLL_RANKS] = {};
+    for (uint32_t i = 0; i < n; i++) {
+        const HcclSendRecvItem *t = &items[i];
+        const size_t bytes = t->count * type_bytes(t->dataType);
+        if (t->buf == nullptr)
+            return refuse(HCCL_E_PTR, call, "no buffer");
+        if (type_bytes(t->dataType) == 0)
+            return refuse(HCCL_E_NOT_SUPPORT, call, "the data type");
+        if ((t->sendRecvType != HCCL_SEND && t->sendRecvType != HCCL_RECV) ||
+            t->remoteRank >= (uint32_t)coll_ranks(c->ranks) ||
+            t->remoteRank == (uint32_t)coll_rank(c->ranks) ||
+            is_there[t->sendRecvType][t->remoteRank])
+            return refuse(HCCL_E_PARA, call, "the other rank is none, this one, or named twice");
+        is_there[t->sendRecvType][t->remoteRank] = true;
+        room_check(call, "the buffer", t->buf, bytes);
+    }
+    coll_plan *p = coll_plan_new(c->ranks);
+    for (uint32_t i = 0; i < n && p != nullptr; i++) {
+        const coll_call one =
+            call_of("message", items[i].dataType, items[i].count, items[i].buf, items[i].buf);
+        if (one.count > 0)
+            (void)coll_message(p, items[i].sendRecvType == HCCL_SEND, (int)items[i].remoteRank,
+                               &one);
+    }
+    return launch(p, p != nullptr, call, q);
+}
+
+HcclResult HcclSend(void *sendBuf, uint64_t count, HcclDataType dataType, uint32_t destRank,
+                    HcclComm handle, aclrtStream q)
+{
+    const token one("HcclSend");
+    const HcclSendRecvItem item = {HCCL_SEND, sendBuf, count, dataType, destRank};
+    comm *c;
+    const HcclResult result = comm_on("HcclSend", handle, q, &c);
+    return result != HCCL_SUCCESS ? result : messages("HcclSend", &item, 1, c, q);
+}
+
+HcclResult HcclRecv(void *recvBuf, uint64_t count, HcclDataType dataType, uint32_t srcRank,
+                    HcclComm handle, aclrtStream q)
+{
+    const token one("HcclRecv");
+    const HcclSendRecvItem item = {HCCL_RECV, recvBuf, count, dataType, srcRank};
+    comm *c;
+    const HcclResult result = comm_on("HcclRecv", handle, q, &c);
+    return result != HCCL_SUCCESS ? result : messages("HcclRecv", &item, 1, c, q);
+}
+
+HcclResult HcclBatchSendRecv(HcclSendRecvItem *sendRecvInfo, uint32_t itemNum, HcclComm handle,
+                             aclrtStream q)
+{
+    const token one("HcclBatchSendRecv");
+    comm *c;
+    const HcclResult result = comm_on("HcclBatchSendRecv", handle, q, &c);
+    if (result != HCCL_SUCCESS)
+        return result;
+    if (sendRecvInfo == nullptr)
+        return refuse(HCCL_E_PTR, "HcclBatchSendRecv", "no tasks");
+    return messages("HcclBatchSendRecv", sendRecvInfo, itemNum, c, q);
+}
