@@ -61,5 +61,7 @@ void npu_pool_close(accel_device *d);
 extern const device_backend device_npu;
 /* npu_n_devices -- NPUs of this host, 0 where there is no driver. */
 int npu_n_devices(void);
+/* hccl_transport -- HCCL between NPUs. */
+extern const struct comm_transport hccl_transport;
 
 EXTERN_C_END

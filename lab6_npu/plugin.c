@@ -2,6 +2,8 @@
 #include "common/ops/backend.h"
 #include "lab6_npu/npu_impl.h"
 
-const backend_plugin fsdp_backend = {
-    .abi = BACKEND_ABI,
-    .backend = {.name = "npu", .device = &device_npu, .n_devices = npu_n_devices}};
+const backend_plugin fsdp_backend = {.abi = BACKEND_ABI,
+                                     .backend = {.name = "npu",
+                                                 .device = &device_npu,
+                                                 .n_devices = npu_n_devices,
+                                                 .native = &hccl_transport}};
