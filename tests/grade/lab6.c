@@ -289,6 +289,10 @@ static fsdp_status parts(npu *n)
     static const size_t begin = 3, elems = 101, all = 300;
     float host[300], want[300], got[300];
     void *a, *b;
+    memset(want, 0xff, sizeof want);
+    TRY(npu_block(n, NULL, sizeof host, &a));
+    TRY(grade_read(n->compute, a, sizeof got, got));
+    TRY(expect_f32("fresh memory, filled with NaN: element", got, want, all));
     numbers(host, all, 1);
     numbers(want, all, 1);
     TRY(npu_block(n, host, sizeof host, &a));

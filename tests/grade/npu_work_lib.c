@@ -89,6 +89,31 @@ static fsdp_status gather_in_order(npu *n)
     return expect_slices(n, "behind an event", host, SLICE);
 }
 
+/* Calls on two streams, which no event of the caller's orders. */
+static fsdp_status gathers_in_turn(npu *n)
+{
+    enum { CALLS = 6, SLICE = 3000 };
+    size_t bytes = (size_t)SLICE * (size_t)n->g->world_size + 1;
+    static unsigned char host[4 * SLICE + 1];
+    stream *other;
+    void *recv[CALLS];
+    FSDP_ASSERT(n->g->world_size <= 4);
+    TRY(npu_stream(n, "other", &other));
+    code_own(n, host, SLICE);
+    for (int k = 0; k < CALLS; k++)
+        TRY(npu_block(n, host, bytes, &recv[k]));
+    TRY(npu_order(n, n->compute, other));
+    for (int k = 0; k < CALLS; k++)
+        TRY(comm_all_gather(n->comm, k % 2 == 0 ? n->compute : other, "gather", DTYPE_U8,
+                            (char *)recv[k] + (size_t)n->g->rank * SLICE, recv[k], SLICE));
+    TRY(npu_order(n, other, n->compute));
+    for (int k = 0; k < CALLS; k++) {
+        TRY(grade_read(n->compute, recv[k], bytes, host));
+        TRY(expect_slices(n, "on two streams in turn", host, SLICE));
+    }
+    return FSDP_OK;
+}
+
 /* Rank r contributes (r+1)*(j%50+1) to element j: sums are small integers, in bf16 too. */
 static fsdp_status scatters(npu *n, size_t elems, dtype sum_dtype)
 {
@@ -133,6 +158,7 @@ static fsdp_status collectives(npu *n)
     TRY(gathers(n, DTYPE_BF16));
     TRY(gathers(n, DTYPE_U8));
     TRY(gather_in_order(n));
+    TRY(gathers_in_turn(n));
     TRY(scatters(n, 1, DTYPE_F32));
     TRY(scatters(n, 37, DTYPE_F32));
     TRY(scatters(n, 4099, DTYPE_F32));
