@@ -20,8 +20,7 @@
 #include "common/accel/accel_impl.h"
 #include "lab6_npu/npu_impl.h"
 
-/* ---- task 6.1: ACL's numbers for what has a name of ours --------------------------------------
- */
+/* ---- task 6.1: ACL's numbers for what has a name of ours ------------------------------------- */
 
 int npu_acl_type(dtype t)
 {
@@ -104,12 +103,11 @@ fsdp_status npu_status(int code, const char *what)
     /* SOLUTION END 6.1 */
 }
 
-/* ---- task 6.2: the device ---------------------------------------------------------------------
- */
+/* ---- task 6.2: the device -------------------------------------------------------------------- */
 
 /* Is ACL initialised? Once a process: somebody else may have done it, and then finalises it too. */
 static bool is_initialised, is_ours;
-static int n_open; /* devices */
+static int n_open; /* devices, and those that failed */
 
 static int runtime_start(void)
 {
@@ -124,8 +122,8 @@ static int runtime_start(void)
     /* SOLUTION END 6.2 */
 }
 
-/* ACL cannot be initialised anew, so it goes when the process ends. Where a device was left open
- * something has failed, and what is left of it is for the system. */
+/* ACL cannot be initialised anew, so it goes when the process ends. What is left of a device that
+ * failed is for the system. */
 static __attribute__((destructor)) void runtime_end(void)
 {
     if (is_ours && n_open == 0)
@@ -192,11 +190,11 @@ static void npu_close(accel_device *d)
         (void)aclrtResetDevice(d->base.config.index); /* the last one gives all of it back */
     }
     free(own);
-    n_open--;
+    if (!atomic_load(&d->failed))
+        n_open--;
 }
 
-/* ---- task 6.2: streams and events -------------------------------------------------------------
- */
+/* ---- task 6.2: streams and events ------------------------------------------------------------ */
 
 /* In ACL 0 goes first: greatest is the smallest number. */
 static uint32_t level_of(int priority)
@@ -286,8 +284,7 @@ static int npu_elapsed_ms(float *ms, void *begin, void *end)
     return aclrtEventElapsedTime(ms, begin, end);
 }
 
-/* ---- task 6.3: copies and fills ---------------------------------------------------------------
- */
+/* ---- task 6.3: copies and fills -------------------------------------------------------------- */
 
 /* Memory of the host is npu_pin_alloc's: with any other the call would wait for the copy. */
 static int npu_copy(void *dst, const void *src, size_t bytes, accel_copy_kind kind, void *queue)
@@ -316,8 +313,7 @@ static int npu_pin_free(void *ptr)
     return aclrtFreeHost(ptr);
 }
 
-/* ---- the device -------------------------------------------------------------------------------
- */
+/* ---- the device ------------------------------------------------------------------------------ */
 
 static const accel_api NPU = {.device = "npu",
                               .word = "NPU",

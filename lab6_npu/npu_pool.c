@@ -30,8 +30,7 @@ static npu_pool *pool_of(const accel_stream *s)
     return &npu_own_of(s->base.device)->pool;
 }
 
-/* ---- get --------------------------------------------------------------------------------------
- */
+/* ---- get ------------------------------------------------------------------------------------- */
 
 /* Take *at out of its list: its memory is the caller's now. */
 static void *take(npu_pool *pool, npu_block **at)
@@ -70,8 +69,7 @@ int npu_block_get(accel_stream *s, size_t bytes, void **out)
     return code == ACL_ERROR_RT_MEMORY_ALLOCATION ? ACL_SUCCESS : code;
 }
 
-/* ---- put --------------------------------------------------------------------------------------
- */
+/* ---- put ------------------------------------------------------------------------------------- */
 
 static npu_block *record_get(accel_device *d, npu_pool *pool)
 {
@@ -104,8 +102,7 @@ int npu_block_put(accel_stream *s, void *ptr, size_t bytes)
     return accel_api_at(s)->event_record(b->last_use, s->queue);
 }
 
-/* ---- the device -------------------------------------------------------------------------------
- */
+/* ---- the device ------------------------------------------------------------------------------ */
 
 int npu_blocks_trim(accel_device *d)
 {

@@ -8,8 +8,7 @@
 void need_accel(const char *kind);
 void need_sim(const char *kind);
 
-/* open_accel -- the device of FSDP_DEVICE, one thread. Skips the test where that is no accelerator.
- */
+/* open_accel -- the accelerator of FSDP_DEVICE; skips the test where that is none. */
 device *open_accel(const device_config *more);
 stream *side_stream(device *d);
 

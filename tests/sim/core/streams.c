@@ -109,7 +109,7 @@ void sim_handle_destroy(void *handle)
 
 fsdp_status sim_queue_open(sim_queue *q, int priority)
 {
-    *q = (sim_queue){NULL};
+    *q = (sim_queue){.s = NULL};
     fsdp_status status = stream_create(
         opened, &(stream_config){.name = sim_stands_for.library, .priority = priority}, &q->s);
     if (status == FSDP_OK)
