@@ -122,8 +122,7 @@ static int runtime_start(void)
     /* SOLUTION END 6.2 */
 }
 
-/* ACL cannot be initialised anew, so it goes when the process ends. What is left of a device that
- * failed is for the system. */
+/* ACL cannot be initialised anew, so it goes when the process ends. */
 static __attribute__((destructor)) void runtime_end(void)
 {
     if (is_ours && n_open == 0)
@@ -182,16 +181,18 @@ static fsdp_status npu_open(accel_device *d, void **out)
     return npu_status(device_enter(index, own), "device_open");
 }
 
+/* What is left of a device that has failed is for the system. */
 static void npu_close(accel_device *d)
 {
     npu_own *own = d->own;
+    if (atomic_load(&d->failed))
+        return;
     if (own != NULL && own->entered) {
         npu_pool_close(d);
         (void)aclrtResetDevice(d->base.config.index); /* the last one gives all of it back */
     }
     free(own);
-    if (!atomic_load(&d->failed))
-        n_open--;
+    n_open--;
 }
 
 /* ---- task 6.2: streams and events ------------------------------------------------------------ */
