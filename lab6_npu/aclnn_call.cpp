@@ -175,8 +175,8 @@ static fsdp_status execute(op_call *c, const char *name, run_fn run)
     if (status == FSDP_OK && c->workspace_bytes > 0)
         status = device_alloc(c->s, MEM_OTHER, c->workspace_bytes, "aclnn workspace", &workspace);
     if (status == FSDP_OK)
-        status = status_of(
-            run(workspace, c->workspace_bytes, c->executor, accel_queue_of(c->s)), name);
+        status =
+            status_of(run(workspace, c->workspace_bytes, c->executor, accel_queue_of(c->s)), name);
     else if (c->code == 0)
         (void)aclDestroyAclOpExecutor(c->executor);
     device_free(c->s, workspace);
@@ -316,8 +316,7 @@ fsdp_status aclnn_gelu_backward(stream *s, npu_view d_in, npu_view d_out, npu_vi
 {
     char form[] = "tanh";
     op_call c = call_on(s);
-    return CALL(aclnnGeluBackwardV2, &c, tensor(&c, d_out), tensor(&c, in), form,
-                tensor(&c, d_in));
+    return CALL(aclnnGeluBackwardV2, &c, tensor(&c, d_out), tensor(&c, in), form, tensor(&c, d_in));
 }
 
 /* ---- sums and rows --------------------------------------------------------------------------- */
@@ -331,9 +330,8 @@ fsdp_status aclnn_reduce_sum(stream *s, npu_view out, npu_view in)
 fsdp_status aclnn_layernorm(stream *s, npu_view out, const norm_views *x, npu_view bias, double eps)
 {
     op_call c = call_on(s);
-    return CALL(aclnnLayerNorm, &c, tensor(&c, x->in), ints(&c, x->in.dim[1]),
-                tensor(&c, x->gain), tensor(&c, bias), eps, tensor(&c, out), tensor(&c, x->mean),
-                tensor(&c, x->rstd));
+    return CALL(aclnnLayerNorm, &c, tensor(&c, x->in), ints(&c, x->in.dim[1]), tensor(&c, x->gain),
+                tensor(&c, bias), eps, tensor(&c, out), tensor(&c, x->mean), tensor(&c, x->rstd));
 }
 
 fsdp_status aclnn_layernorm_backward(stream *s, npu_view d_in, npu_view d_gain, npu_view d_bias,
@@ -371,7 +369,8 @@ fsdp_status aclnn_nll_loss(stream *s, npu_view loss, const nll_views *x)
                 tensor(&c, x->total));
 }
 
-fsdp_status aclnn_nll_loss_backward(stream *s, npu_view d_log_p, npu_view d_loss, const nll_views *x)
+fsdp_status aclnn_nll_loss_backward(stream *s, npu_view d_log_p, npu_view d_loss,
+                                    const nll_views *x)
 {
     op_call c = call_on(s);
     return CALL(aclnnNLLLossBackward, &c, tensor(&c, d_loss), tensor(&c, x->log_p),
@@ -404,10 +403,10 @@ fsdp_status aclnn_attention(stream *s, const attention_views *x)
     char layout[] = "BSH";
     const npu_view unused = view_f32(x->max.ptr, 0); /* of softmaxOutOut, which must be there */
     op_call c = call_on(s);
-    return CALL(aclnnFlashAttentionScore, &c, tensor(&c, x->q), tensor(&c, x->k),
-                tensor(&c, x->v), NULL, NULL, NULL, tensor(&c, x->mask), NULL, x->scale, 1.0,
-                ALL_BEFORE, NONE_AFTER, x->n_head, layout, HIGH_PRECISION, MASK_IS_WHOLE,
-                tensor(&c, x->max), tensor(&c, x->sum), tensor(&c, unused), tensor(&c, x->out));
+    return CALL(aclnnFlashAttentionScore, &c, tensor(&c, x->q), tensor(&c, x->k), tensor(&c, x->v),
+                NULL, NULL, NULL, tensor(&c, x->mask), NULL, x->scale, 1.0, ALL_BEFORE, NONE_AFTER,
+                x->n_head, layout, HIGH_PRECISION, MASK_IS_WHOLE, tensor(&c, x->max),
+                tensor(&c, x->sum), tensor(&c, unused), tensor(&c, x->out));
 }
 
 fsdp_status aclnn_attention_backward(stream *s, npu_view d_q, npu_view d_k, npu_view d_v,

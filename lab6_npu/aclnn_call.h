@@ -1,6 +1,6 @@
 /* aclnn_call.h -- the operators of aclnn that npu_ops*.c compose, for C: aclnn's headers are C++.
  *
- *     const npu_view x = view_2d(a->x, DTYPE_F32, rows, cols);
+ *     const npu_view w = view_2d(a->w, ACL_FLOAT, rows, cols);
  *     TRY(aclnn_mm(s, out, x, view_transposed(w)));
  *
  * A view says where an array stands and how: its tensor (aclTensor) lives during one call only.
@@ -14,7 +14,6 @@
  *   source    [CANN two-phase API] and, for each function, [CANN aclnnXxx] */
 #pragma once
 #include "acl/acl_base.h"
-#include "common/base/dtype.h"
 #include "common/device/device.h"
 
 EXTERN_C_BEGIN
@@ -28,12 +27,6 @@ typedef struct npu_view {
     int n_dims;
     int64_t dim[NPU_MOST_DIMS], stride[NPU_MOST_DIMS];
 } npu_view;
-
-/* npu_type -- what aclnn calls an element type. */
-static inline aclDataType npu_type(dtype t)
-{
-    return t == DTYPE_BF16 ? ACL_BF16 : t == DTYPE_I64 ? ACL_INT64 : ACL_FLOAT;
-}
 
 /* view_1d, view_2d, view_3d -- a dense array. */
 static inline npu_view view_3d(const void *ptr, aclDataType type, size_t a, size_t b, size_t c)
@@ -109,7 +102,8 @@ typedef struct norm_views {
 } norm_views;
 
 /* aclnn_layernorm -- writes out, x->mean and x->rstd. aclnn_layernorm_backward -- all fp32. */
-fsdp_status aclnn_layernorm(stream *s, npu_view out, const norm_views *x, npu_view bias, double eps);
+fsdp_status aclnn_layernorm(stream *s, npu_view out, const norm_views *x, npu_view bias,
+                            double eps);
 fsdp_status aclnn_layernorm_backward(stream *s, npu_view d_in, npu_view d_gain, npu_view d_bias,
                                      npu_view d_out, const norm_views *x);
 
@@ -126,7 +120,8 @@ typedef struct nll_views {
 /* aclnn_nll_loss -- loss [rows] = -log_p[r, target[r]]. backward: d_log_p [rows,classes] is -d_loss
  * [rows] there and 0 elsewhere. */
 fsdp_status aclnn_nll_loss(stream *s, npu_view loss, const nll_views *x);
-fsdp_status aclnn_nll_loss_backward(stream *s, npu_view d_log_p, npu_view d_loss, const nll_views *x);
+fsdp_status aclnn_nll_loss_backward(stream *s, npu_view d_log_p, npu_view d_loss,
+                                    const nll_views *x);
 
 /* aclnn_embedding -- out [n,C] = rows of table [V,C] by number [n] i32. backward: d_table [V,C] is
  * overwritten by sums of rows of d_out [n,C]; fp32. */

@@ -1,8 +1,8 @@
 /* npu_ops_attention.c -- causal attention by FlashAttentionScore. See npu_ops.h.
  *
  * q, k and v are views of rows that may lie apart, so slices of one [B,T,3C] array are not copied
- * here; where the operator wants dense rows it copies them into its workspace. The mask is made anew
- * in each call: T*T bytes, at the rate of memory. */
+ * here; where the operator wants dense rows it copies them into its workspace. The mask is made
+ * anew in each call: T*T bytes, at the rate of memory. */
 #include "lab6_npu/npu_ops.h"
 
 enum { COPIES = 8 }; /* of each row's maximum and sum, as the operator wants them */
@@ -54,14 +54,14 @@ static attention_views attention_of(const attention_args *a, const attention_scr
 {
     const attention_shape *x = &a->shape;
     return (attention_views){.q = heads_view(x, a->q, x->n_head, x->q_stride),
-                           .k = heads_view(x, a->k, x->n_kv_head, x->k_stride),
-                           .v = heads_view(x, a->v, x->n_kv_head, x->v_stride),
-                           .out = heads_view(x, a->out, x->n_head, x->n_head * x->head_dim),
-                           .max = stats_view(x, t->max),
-                           .sum = stats_view(x, t->sum),
-                           .mask = view_2d(t->mask, ACL_UINT8, x->seq_len, x->seq_len),
-                           .scale = (double)x->scale,
-                           .n_head = (int64_t)x->n_head};
+                             .k = heads_view(x, a->k, x->n_kv_head, x->k_stride),
+                             .v = heads_view(x, a->v, x->n_kv_head, x->v_stride),
+                             .out = heads_view(x, a->out, x->n_head, x->n_head * x->head_dim),
+                             .max = stats_view(x, t->max),
+                             .sum = stats_view(x, t->sum),
+                             .mask = view_2d(t->mask, ACL_UINT8, x->seq_len, x->seq_len),
+                             .scale = (double)x->scale,
+                             .n_head = (int64_t)x->n_head};
 }
 
 /* 1, not seen, above the diagonal. */

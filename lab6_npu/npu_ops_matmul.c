@@ -72,8 +72,8 @@ static fsdp_status multiply_and_finish(stream *s, const matmul_args *a)
     if (status == FSDP_OK)
         status = add_part(s, a, products, a->residual, a->m);
     if (status == FSDP_OK && elsewhere)
-        status = aclnn_cast(s, view_1d(a->out, npu_type(a->out_type), elems),
-                            view_f32(products, elems));
+        status =
+            aclnn_cast(s, view_1d(a->out, npu_type(a->out_type), elems), view_f32(products, elems));
     if (elsewhere)
         device_free(s, products);
     return status;

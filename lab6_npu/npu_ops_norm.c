@@ -3,12 +3,12 @@
 
 /* Statistics are [rows,1]: aclnn wants as many dimensions as the input has. */
 static norm_views norm_of(const void *in, const void *gain, const float *mean, const float *rstd,
-                        const size_t shape[2], dtype type)
+                          const size_t shape[2], dtype type)
 {
     return (norm_views){.in = view_2d(in, npu_type(type), shape[0], shape[1]),
-                      .gain = view_1d(gain, npu_type(type), shape[1]),
-                      .mean = view_2d(mean, ACL_FLOAT, shape[0], 1),
-                      .rstd = view_2d(rstd, ACL_FLOAT, shape[0], 1)};
+                        .gain = view_1d(gain, npu_type(type), shape[1]),
+                        .mean = view_2d(mean, ACL_FLOAT, shape[0], 1),
+                        .rstd = view_2d(rstd, ACL_FLOAT, shape[0], 1)};
 }
 
 static fsdp_status layernorm_issue(stream *s, const void *args)
@@ -63,8 +63,7 @@ static fsdp_status residual_add(stream *s, const layernorm_backward_args *a, nor
         TRY(npu_widen(s, a->d_residual, a->type, elems, &residual, &x->residual));
         TRY(aclnn_add(s, to, to, view_f32(residual, elems)));
     }
-    return a->type == DTYPE_F32 ? FSDP_OK
-                                : aclnn_cast(s, view_1d(a->d_in, ACL_BF16, elems), to);
+    return a->type == DTYPE_F32 ? FSDP_OK : aclnn_cast(s, view_1d(a->d_in, ACL_BF16, elems), to);
 }
 
 static fsdp_status layernorm_backward_wide(stream *s, const layernorm_backward_args *a,

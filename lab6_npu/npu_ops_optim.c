@@ -187,8 +187,8 @@ fsdp_status npu_clip_coef(stream *s, const clip_coef_args *a)
                                 .n_accesses = 1};
     fsdp_status status = device_copy(s, &host->sum, a->sum, sizeof host->sum);
     if (status == FSDP_OK)
-        status = norm_task(s, clip_on_host, &(clip_args){host, a->max_norm}, sizeof(clip_args),
-                           &what);
+        status =
+            norm_task(s, clip_on_host, &(clip_args){host, a->max_norm}, sizeof(clip_args), &what);
     if (status == FSDP_OK)
         status = device_copy(s, a->norm, &host->norm, sizeof host->norm);
     if (status == FSDP_OK)

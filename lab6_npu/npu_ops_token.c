@@ -88,9 +88,8 @@ static fsdp_status embedding_issue(stream *s, const void *args)
     const npu_view out = view_3d(a->out, type, a->batch, a->seq_len, a->width);
     TRY(aclnn_embedding(s, view_2d(a->out, type, rows, a->width),
                         view_2d(a->wte, type, a->vocab, a->width), numbers_view(a->tokens, rows)));
-    return a->wpe == NULL
-               ? FSDP_OK
-               : aclnn_add(s, out, out, view_2d(a->wpe, type, a->seq_len, a->width));
+    return a->wpe == NULL ? FSDP_OK
+                          : aclnn_add(s, out, out, view_2d(a->wpe, type, a->seq_len, a->width));
 }
 
 fsdp_status npu_embedding(stream *s, const embedding_args *a)
@@ -116,8 +115,8 @@ static fsdp_status token_grads(stream *s, const embedding_backward_args *a, cons
     float *table = a->d_wte;
     if (!a->overwrite)
         TRY(device_alloc_f32(s, MEM_OTHER, elems, "gradient of a table", &table));
-    fsdp_status status = aclnn_embedding_backward(
-        s, view_2d(table, ACL_FLOAT, a->vocab, a->width), d_rows, numbers_view(a->tokens, rows));
+    fsdp_status status = aclnn_embedding_backward(s, view_2d(table, ACL_FLOAT, a->vocab, a->width),
+                                                  d_rows, numbers_view(a->tokens, rows));
     if (a->overwrite)
         return status;
     if (status == FSDP_OK)
@@ -134,8 +133,9 @@ static fsdp_status position_grads(stream *s, const embedding_backward_args *a, c
     const size_t rest = (positions - a->seq_len) * a->width;
     float *sum;
     TRY(device_alloc_f32(s, MEM_OTHER, elems, "gradient of positions", &sum));
-    fsdp_status status = aclnn_reduce_sum(s, view_2d(sum, ACL_FLOAT, a->seq_len, a->width),
-                                          view_3d(d_out, ACL_FLOAT, a->batch, a->seq_len, a->width));
+    fsdp_status status =
+        aclnn_reduce_sum(s, view_2d(sum, ACL_FLOAT, a->seq_len, a->width),
+                         view_3d(d_out, ACL_FLOAT, a->batch, a->seq_len, a->width));
     if (status == FSDP_OK)
         status = npu_add_grad(s, a->d_wpe, sum, elems, a->overwrite);
     if (status == FSDP_OK && a->overwrite && rest > 0)
@@ -149,8 +149,8 @@ static fsdp_status embedding_backward_issue(stream *s, const void *args)
     const embedding_backward_args *a = args;
     const float *d_out;
     float *scratch;
-    fsdp_status status = npu_widen(s, a->d_out, a->type, a->batch * a->seq_len * a->width, &d_out,
-                                   &scratch);
+    fsdp_status status =
+        npu_widen(s, a->d_out, a->type, a->batch * a->seq_len * a->width, &d_out, &scratch);
     if (status == FSDP_OK)
         status = token_grads(s, a, d_out);
     if (status == FSDP_OK && a->d_wpe != NULL)
@@ -223,8 +223,8 @@ static fsdp_status loss_grads(stream *s, const loss_call *c, const nll_views *x,
     const npu_view d_log_p = view_2d(picked, ACL_FLOAT, n, a->vocab);
     fsdp_status status = aclnn_nll_loss_backward(s, d_log_p, view_f32(c->ones, n), x);
     if (status == FSDP_OK)
-        status = aclnn_log_softmax_backward(s, view_2d(d, ACL_FLOAT, n, a->vocab), d_log_p,
-                                            x->log_p);
+        status =
+            aclnn_log_softmax_backward(s, view_2d(d, ACL_FLOAT, n, a->vocab), d_log_p, x->log_p);
     if (status == FSDP_OK && a->type != DTYPE_F32)
         status = aclnn_cast(s, view_1d((uint16_t *)a->d_logits + at, ACL_BF16, elems),
                             view_f32(d, elems));
@@ -239,9 +239,9 @@ static fsdp_status loss_rows(stream *s, const loss_call *c, size_t first, size_t
     const size_t at = first * a->vocab, elems = n * a->vocab;
     const float *logits = (const float *)a->logits + at;
     const nll_views x = {.log_p = view_2d(c->log_p, ACL_FLOAT, n, a->vocab),
-                       .target = numbers_view(a->targets + first, n),
-                       .weight = view_f32(c->classes, a->vocab),
-                       .total = view_f32(c->total, 1)};
+                         .target = numbers_view(a->targets + first, n),
+                         .weight = view_f32(c->classes, a->vocab),
+                         .total = view_f32(c->total, 1)};
     if (a->type != DTYPE_F32) {
         TRY(aclnn_cast(s, view_f32(c->logits, elems),
                        view_1d((const uint16_t *)a->logits + at, ACL_BF16, elems)));
@@ -311,8 +311,7 @@ fsdp_status npu_cross_entropy(stream *s, const cross_entropy_args *a)
         return device_zero(s, a->loss, sizeof *a->loss);
     TRY(numbers_get(s, a->targets, (check_args){NULL, a->rows, a->vocab, TARGETS}, &targets));
     checked.targets = targets;
-    fsdp_status status =
-        device_alloc_f32(s, MEM_OTHER, a->rows, "losses of rows", &call.row_loss);
+    fsdp_status status = device_alloc_f32(s, MEM_OTHER, a->rows, "losses of rows", &call.row_loss);
     op_work work = cross_entropy_work(&checked);
     op_writes(&work, call.row_loss, a->rows * sizeof(float));
     if (status == FSDP_OK)

@@ -51,9 +51,9 @@ static aclnnStatus destroy(sim_object *x)
         gone[n_gone++ % KEPT] = x;
     }
     pthread_mutex_unlock(&lock);
-    return was_live ? 0
-                    : sim_refuse(ACLNN_PARAM_INVALID, "an %s is destroyed a second time",
-                                 KIND[x->kind]);
+    return was_live
+               ? 0
+               : sim_refuse(ACLNN_PARAM_INVALID, "an %s is destroyed a second time", KIND[x->kind]);
 }
 
 long sim_aclnn_live(void)
@@ -222,8 +222,9 @@ aclnnStatus sim_phase2(const char *name, void *workspace, uint64_t bytes, aclOpE
                           (size_t)e->op.workspace_bytes);
     if (bytes < e->op.workspace_bytes ||
         (bytes > 0 && !sim_acl_is_device(workspace, (size_t)bytes)))
-        return sim_refuse(ACLNN_PARAM_INVALID, "%s: workspace %p of %zu bytes, expected %zu of the "
-                                               "device",
+        return sim_refuse(ACLNN_PARAM_INVALID,
+                          "%s: workspace %p of %zu bytes, expected %zu of the "
+                          "device",
                           name, workspace, (size_t)bytes, (size_t)e->op.workspace_bytes);
     const aclnnStatus code = check_tensors(e);
     if (code != 0)
@@ -280,12 +281,12 @@ void sim_take(sim_call *c, const char *what, const aclTensor *t, unsigned types)
         return;
     }
     c->op.t[i] = t->view;
-    const char *wrong = !t->object.live               ? "was destroyed"
-                        : !has_type(t, types)         ? "has a type that it does not take"
-                        : t->format != ACL_FORMAT_ND  ? "is not of format ND"
-                        : t->unaligned                ? "does not begin at a multiple of 32 bytes"
-                        : t->outside                  ? "reaches out of its storage"
-                                                      : NULL;
+    const char *wrong = !t->object.live              ? "was destroyed"
+                        : !has_type(t, types)        ? "has a type that it does not take"
+                        : t->format != ACL_FORMAT_ND ? "is not of format ND"
+                        : t->unaligned               ? "does not begin at a multiple of 32 bytes"
+                        : t->outside                 ? "reaches out of its storage"
+                                                     : NULL;
     if (wrong != NULL)
         c->code = sim_refuse(ACLNN_PARAM_INVALID, "%s: %s %s (type %d)", c->name, what, wrong,
                              (int)t->view.type);

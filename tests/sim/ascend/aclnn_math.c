@@ -1,5 +1,5 @@
-/* aclnn_math.c -- the arithmetic of aclnn's operators for the stand-in: element by element, products
- * and sums. See aclnn_sim.h.
+/* aclnn_math.c -- the arithmetic of aclnn's operators for the stand-in: element by element,
+ * products and sums. See aclnn_sim.h.
  *
  * A kernel expands what it reads to dense fp32, computes there, and stores with one rounding. Sums
  * go down from the last term, so that nobody comes to rely on the CPU's order. An operator with a
@@ -287,7 +287,7 @@ fsdp_status sim_log(const sim_op *o)
     return each(o, log_one);
 }
 
-/* Between integers without a detour over fp32. */
+/* Between integers without a detour over fp32, which has fewer bits. */
 fsdp_status sim_cast(const sim_op *o)
 {
     const sim_tensor *out = &o->t[1], in = sim_repeated(&o->t[0], out);
@@ -301,13 +301,17 @@ fsdp_status sim_cast(const sim_op *o)
     for (int64_t i = 0; i < n; i++) {
         const int64_t from = row_at(&in, i / width) + i % width * in.stride[last];
         const int64_t to = row_at(out, i / width) + i % width * out->stride[last];
-        set_element(out->data + to * (int64_t)sim_type_bytes(out->type), out->type,
-                    element(in.data + from * (int64_t)sim_type_bytes(in.type), in.type));
+        const char *src = in.data + from * (int64_t)sim_type_bytes(in.type);
+        char *dst = out->data + to * (int64_t)sim_type_bytes(out->type);
+        if (in.type == out->type)
+            memcpy(dst, src, sim_type_bytes(in.type));
+        else
+            set_element(dst, out->type, element(src, in.type));
     }
     return FSDP_OK;
 }
 
-fsdp_status sim_fill(const sim_op *o)
+fsdp_status sim_fill_all(const sim_op *o)
 {
     const int64_t n = sim_elems(&o->t[0]);
     float *x = malloc((size_t)(n + 1) * sizeof *x);

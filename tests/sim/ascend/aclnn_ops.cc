@@ -35,9 +35,9 @@
 #define BEGIN(name) sim_call c = sim_phase1(#name, workspaceSize, executor)
 #define PHASE2(name)                                                                               \
     aclnnStatus name(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,             \
-                     aclrtStream queue)                                                           \
+                     aclrtStream queue)                                                            \
     {                                                                                              \
-        return sim_phase2(#name, workspace, workspaceSize, executor, queue);                      \
+        return sim_phase2(#name, workspace, workspaceSize, executor, queue);                       \
     }
 #define ENDS_IN uint64_t *workspaceSize, aclOpExecutor **executor
 
@@ -66,9 +66,9 @@ static void expect_product(sim_call *c, int8_t cubeMathType)
     const sim_tensor *t = c->op.t;
     sim_expect(c, t[0].n_dims == 2 && t[1].n_dims == 2 && t[2].n_dims == 2, "matrices");
     sim_expect(c, one_type(c, 0, 1) && one_type(c, 0, 2), "one type: A2 mixes none");
-    sim_expect(c, t[0].dim[1] == t[1].dim[0] && t[2].dim[0] == t[0].dim[0] &&
-                      t[2].dim[1] == t[1].dim[1],
-               "shapes [m,k] [k,n] and [m,n]");
+    sim_expect(
+        c, t[0].dim[1] == t[1].dim[0] && t[2].dim[0] == t[0].dim[0] && t[2].dim[1] == t[1].dim[1],
+        "shapes [m,k] [k,n] and [m,n]");
     sim_expect(c, cubeMathType >= 0 && cubeMathType <= 4, "a cubeMathType of 0 ... 4");
     c->op.integer[0] = cut_of(c, cubeMathType);
 }
@@ -247,7 +247,7 @@ aclnnStatus aclnnInplaceZeroGetWorkspaceSize(aclTensor *selfRef, ENDS_IN)
 {
     BEGIN(aclnnInplaceZero);
     sim_take(&c, "selfRef", selfRef, ANY_TYPE);
-    return sim_phase1_end(&c, sim_fill, 0);
+    return sim_phase1_end(&c, sim_fill_all, 0);
 }
 PHASE2(aclnnInplaceZero)
 
@@ -257,7 +257,7 @@ aclnnStatus aclnnInplaceFillScalarGetWorkspaceSize(aclTensor *selfRef, const acl
     BEGIN(aclnnInplaceFillScalar);
     sim_take(&c, "selfRef", selfRef, ANY_TYPE);
     c.op.number[0] = sim_take_scalar(&c, "value", value);
-    return sim_phase1_end(&c, sim_fill, 0);
+    return sim_phase1_end(&c, sim_fill_all, 0);
 }
 PHASE2(aclnnInplaceFillScalar)
 
@@ -303,14 +303,15 @@ aclnnStatus aclnnReduceSumGetWorkspaceSize(const aclTensor *self, const aclIntAr
 {
     BEGIN(aclnnReduceSum);
     sim_take(&c, "self", self, FLOATS), sim_take(&c, "out", out, FLOATS);
-    const bool one_dim = dims != NULL && dims->n == 1 && dims->value[0] >= 0 &&
-                         dims->value[0] < c.op.t[0].n_dims;
+    const bool one_dim =
+        dims != NULL && dims->n == 1 && dims->value[0] >= 0 && dims->value[0] < c.op.t[0].n_dims;
     sim_expect(&c, dtype == c.op.t[1].type, "an out of the type that is asked for");
     sim_expect(&c, one_dim && !keepDims, "one dimension of self (more the stand-in has not)");
     c.op.integer[0] = one_dim ? dims->value[0] : 0;
     const int64_t summed = c.code == 0 ? c.op.t[0].dim[c.op.integer[0]] : 1;
-    sim_expect(&c, c.op.t[1].n_dims == c.op.t[0].n_dims - 1 &&
-                       sim_elems(&c.op.t[1]) * summed == sim_elems(&c.op.t[0]),
+    sim_expect(&c,
+               c.op.t[1].n_dims == c.op.t[0].n_dims - 1 &&
+                   sim_elems(&c.op.t[1]) * summed == sim_elems(&c.op.t[0]),
                "an out that has the other dimensions");
     return sim_phase1_end(&c, sim_reduce_sum, floats_of(&c.op.t[1]));
 }
@@ -347,8 +348,9 @@ aclnnStatus aclnnLayerNormGetWorkspaceSize(const aclTensor *input,
     sim_expect(&c, one_type(&c, 0, 3) && one_type(&c, 1, 2), "one type");
     sim_expect(&c, is_row_of(&t[0], normalizedShape, &t[1]) && sim_same_shape(&t[1], &t[2]),
                "weight and bias of normalizedShape, input's last dimension");
-    sim_expect(&c, sim_same_shape(&t[0], &t[3]) && is_column_of(&t[0], &t[4]) &&
-                       sim_same_shape(&t[4], &t[5]),
+    sim_expect(&c,
+               sim_same_shape(&t[0], &t[3]) && is_column_of(&t[0], &t[4]) &&
+                   sim_same_shape(&t[4], &t[5]),
                "an out as input; mean and rstd as input, with a last dimension of 1");
     c.op.number[0] = eps;
     return sim_phase1_end(&c, sim_layernorm, 0);
@@ -372,14 +374,17 @@ aclnnStatus aclnnLayerNormBackwardGetWorkspaceSize(
     sim_take(&c, "bias", biasOptional, FLOATS | OPTIONAL);
     sim_expect(&c, one_type(&c, 0, 1) && one_type(&c, 0, 5), "one type");
     sim_expect(&c, one_type(&c, 4, 6) && one_type(&c, 4, 7), "gradients in weight's type");
-    sim_expect(&c, is_row_of(&t[1], normalizedShape, &t[4]) && sim_same_shape(&t[4], &t[6]) &&
-                       sim_same_shape(&t[4], &t[7]),
+    sim_expect(&c,
+               is_row_of(&t[1], normalizedShape, &t[4]) && sim_same_shape(&t[4], &t[6]) &&
+                   sim_same_shape(&t[4], &t[7]),
                "weight and its gradients of normalizedShape, input's last dimension");
-    sim_expect(&c, sim_same_shape(&t[0], &t[1]) && sim_same_shape(&t[0], &t[5]) &&
-                       is_column_of(&t[1], &t[2]) && sim_same_shape(&t[2], &t[3]),
+    sim_expect(&c,
+               sim_same_shape(&t[0], &t[1]) && sim_same_shape(&t[0], &t[5]) &&
+                   is_column_of(&t[1], &t[2]) && sim_same_shape(&t[2], &t[3]),
                "gradients as input; mean and rstd as input, with a last dimension of 1");
-    sim_expect(&c, outputMask != NULL && outputMask->n == 3 && outputMask->value[0] &&
-                       outputMask->value[1] && outputMask->value[2],
+    sim_expect(&c,
+               outputMask != NULL && outputMask->n == 3 && outputMask->value[0] &&
+                   outputMask->value[1] && outputMask->value[2],
                "an outputMask of three that wants all (less the stand-in has not)");
     return sim_phase1_end(&c, sim_layernorm_grad, 2 * floats_of(&t[4]));
 }
@@ -418,8 +423,9 @@ PHASE2(aclnnLogSoftmaxBackward)
 static void expect_nll(sim_call *c, int log_p, int64_t reduction)
 {
     const sim_tensor *t = &c->op.t[log_p];
-    sim_expect(c, t[0].n_dims == 2 && t[1].n_dims == 1 && t[2].n_dims == 1 &&
-                      t[0].dim[0] == t[1].dim[0] && t[0].dim[1] == t[2].dim[0],
+    sim_expect(c,
+               t[0].n_dims == 2 && t[1].n_dims == 1 && t[2].n_dims == 1 &&
+                   t[0].dim[0] == t[1].dim[0] && t[0].dim[1] == t[2].dim[0],
                "self [N,C], target [N] and weight [C]");
     sim_expect(c, reduction >= 0 && reduction <= 2, "a reduction of 0, 1 or 2");
     c->op.integer[0] = reduction;
@@ -435,8 +441,9 @@ aclnnStatus aclnnNLLLossGetWorkspaceSize(const aclTensor *self, const aclTensor 
     sim_take(&c, "weight", weight, TYPE_F32), sim_take(&c, "out", out, TYPE_F32);
     sim_take(&c, "totalWeightOut", totalWeightOut, TYPE_F32);
     expect_nll(&c, 0, reduction);
-    sim_expect(&c, sim_elems(&c.op.t[3]) == (reduction == 0 ? c.op.t[0].dim[0] : 1) &&
-                       sim_elems(&c.op.t[4]) == 1,
+    sim_expect(&c,
+               sim_elems(&c.op.t[3]) == (reduction == 0 ? c.op.t[0].dim[0] : 1) &&
+                   sim_elems(&c.op.t[4]) == 1,
                "an out of [N] without a reduction, else [1]; totalWeightOut [1]");
     c.op.integer[1] = ignoreIndex;
     return sim_phase1_end(&c, sim_nll, 0);
@@ -454,8 +461,9 @@ aclnnStatus aclnnNLLLossBackwardGetWorkspaceSize(const aclTensor *gradOutput, co
     sim_take(&c, "target", target, INDICES | TYPE_U8), sim_take(&c, "weight", weight, TYPE_F32);
     sim_take(&c, "totalWeight", totalWeight, TYPE_F32), sim_take(&c, "out", out, TYPE_F32);
     expect_nll(&c, 1, reduction);
-    sim_expect(&c, sim_elems(&c.op.t[0]) == (reduction == 0 ? c.op.t[1].dim[0] : 1) &&
-                       sim_elems(&c.op.t[4]) == 1 && sim_same_shape(&c.op.t[1], &c.op.t[5]),
+    sim_expect(&c,
+               sim_elems(&c.op.t[0]) == (reduction == 0 ? c.op.t[1].dim[0] : 1) &&
+                   sim_elems(&c.op.t[4]) == 1 && sim_same_shape(&c.op.t[1], &c.op.t[5]),
                "a gradOutput of [N] without a reduction, else [1]; an out as self");
     c.op.integer[1] = ignoreIndex;
     return sim_phase1_end(&c, sim_nll_grad, 0);
@@ -469,8 +477,9 @@ static void expect_rows(sim_call *c, int rows, int numbers, int table)
 {
     const sim_tensor *t = c->op.t;
     sim_expect(c, t[table].n_dims == 2 && t[numbers].n_dims == 1, "a table [V,C] and indices [N]");
-    sim_expect(c, t[rows].n_dims == 2 && t[rows].dim[0] == t[numbers].dim[0] &&
-                      t[rows].dim[1] == t[table].dim[1],
+    sim_expect(c,
+               t[rows].n_dims == 2 && t[rows].dim[0] == t[numbers].dim[0] &&
+                   t[rows].dim[1] == t[table].dim[1],
                "rows [N,C]");
     sim_expect(c, one_type(c, rows, table), "one type");
 }
@@ -524,20 +533,23 @@ static void expect_attention(sim_call *c, const attention_call *x, int mask)
     sim_expect(c, x->layout != NULL && strcmp(x->layout, "BSH") == 0,
                "the layout BSH (others the stand-in has not)");
     sim_expect(c, one_type(c, 0, 1) && one_type(c, 0, 2), "q, k and v of one type");
-    sim_expect(c, q->n_dims == 3 && k->n_dims == 3 && sim_same_shape(k, v) &&
-                      q->dim[0] == k->dim[0] && T == k->dim[1],
+    sim_expect(c,
+               q->n_dims == 3 && k->n_dims == 3 && sim_same_shape(k, v) && q->dim[0] == k->dim[0] &&
+                   T == k->dim[1],
                "q [B,S,H], k and v [B,S,KV]");
-    sim_expect(c, x->heads > 0 && D > 0 && D <= 768 && q->dim[2] % heads == 0 &&
-                      k->dim[2] % D == 0 && k->dim[2] > 0 && heads % (k->dim[2] / D) == 0,
+    sim_expect(c,
+               x->heads > 0 && D > 0 && D <= 768 && q->dim[2] % heads == 0 && k->dim[2] % D == 0 &&
+                   k->dim[2] > 0 && heads % (k->dim[2] / D) == 0,
                "whole heads of 1 ... 768 elements, as many for each of k's");
-    sim_expect(c, m->type == ACL_DT_UNDEFINED ||
-                      (m->n_dims == 2 && m->dim[0] == T && m->dim[1] == T),
+    sim_expect(c,
+               m->type == ACL_DT_UNDEFINED || (m->n_dims == 2 && m->dim[0] == T && m->dim[1] == T),
                "a mask [S,S]");
     sim_expect(c, x->sparse_mode == 0, "sparseMode 0 (others the stand-in has not)");
     sim_expect(c, m->type == ACL_DT_UNDEFINED || x->before >= T - 1,
                "preTokens that agree with a causal mask");
-    sim_expect(c, x->none[0] == NULL && x->none[1] == NULL && x->none[2] == NULL &&
-                      x->prefix == NULL && x->keep == 1.0,
+    sim_expect(c,
+               x->none[0] == NULL && x->none[1] == NULL && x->none[2] == NULL &&
+                   x->prefix == NULL && x->keep == 1.0,
                "no positions, dropout, padding or prefix (the stand-in has none)");
     for (int i = 1; i <= 2; i++)
         sim_expect(c, m[i].n_dims == 4 && memcmp(m[i].dim, stats, sizeof stats) == 0,
@@ -612,12 +624,14 @@ aclnnStatus aclnnFlashAttentionScoreGradGetWorkspaceSize(
     sim_take(&c, "dvOut", dvOut, FLOATS);
     expect_attention(&c, &x, 4);
     const sim_tensor *t = c.op.t;
-    sim_expect(&c, one_type(&c, 0, 3) && one_type(&c, 0, 7) && one_type(&c, 0, 8) &&
-                       one_type(&c, 0, 9) && one_type(&c, 0, 10),
+    sim_expect(&c,
+               one_type(&c, 0, 3) && one_type(&c, 0, 7) && one_type(&c, 0, 8) &&
+                   one_type(&c, 0, 9) && one_type(&c, 0, 10),
                "gradients in query's type");
-    sim_expect(&c, sim_same_shape(&t[0], &t[3]) && sim_same_shape(&t[0], &t[7]) &&
-                       sim_same_shape(&t[0], &t[8]) && sim_same_shape(&t[1], &t[9]) &&
-                       sim_same_shape(&t[1], &t[10]),
+    sim_expect(&c,
+               sim_same_shape(&t[0], &t[3]) && sim_same_shape(&t[0], &t[7]) &&
+                   sim_same_shape(&t[0], &t[8]) && sim_same_shape(&t[1], &t[9]) &&
+                   sim_same_shape(&t[1], &t[10]),
                "dy, attentionIn and dqOut as query, dkOut and dvOut as keyIn");
     sim_expect(&c, softmaxInOptional == NULL && dpseOut == NULL, "no softmaxIn, no dpseOut");
     return sim_phase1_end(&c, sim_attention_grad, floats_of(&t[0]) + 2 * floats_of(&t[1]));

@@ -52,9 +52,6 @@ struct aclOpExecutor {
     bool repeatable, used;
 };
 
-/* sim_aclnn_live -- descriptions and executors that nobody has destroyed. */
-extern "C" long sim_aclnn_live(void);
-
 /* sim_refuse -- the code, with words for aclGetRecentErrMsg. */
 #define sim_refuse(code, ...) ((aclnnStatus)sim_acl_fail(code, __VA_ARGS__))
 

@@ -1,5 +1,5 @@
-/* aclnn_rows.c -- the arithmetic of aclnn's operators for the stand-in: those that work by rows. See
- * aclnn_sim.h and aclnn_math.c. */
+/* aclnn_rows.c -- the arithmetic of aclnn's operators for the stand-in: those that work by rows.
+ * See aclnn_sim.h and aclnn_math.c. */
 #include <math.h>
 #include <stdlib.h>
 #include "common/base/pmath.h"

@@ -44,7 +44,7 @@ fsdp_status sim_divs(const sim_op *o);      /* a, out; number */
 fsdp_status sim_sqrt(const sim_op *o);      /* in, out */
 fsdp_status sim_log(const sim_op *o);       /* in, out */
 fsdp_status sim_cast(const sim_op *o);      /* in, out, of any types */
-fsdp_status sim_fill(const sim_op *o);      /* out; number */
+fsdp_status sim_fill_all(const sim_op *o);      /* out; number */
 fsdp_status sim_triu(const sim_op *o);      /* io; integer: diagonal */
 fsdp_status sim_gelu(const sim_op *o);      /* in, out; integer: 1 tanh */
 fsdp_status sim_gelu_grad(const sim_op *o); /* d_out, in, d_in; integer: 1 tanh */
@@ -55,9 +55,9 @@ fsdp_status sim_layernorm(const sim_op *o);        /* in, weight, bias, out, mea
 fsdp_status sim_layernorm_grad(const sim_op *o);   /* d_out, in, mean, rstd, weight, d_in ... */
 fsdp_status sim_log_softmax(const sim_op *o);      /* in, out */
 fsdp_status sim_log_softmax_grad(const sim_op *o); /* d_out, out, d_in */
-fsdp_status sim_nll(const sim_op *o);       /* log_p, target, weight, out, total; reduction, ignored */
-fsdp_status sim_nll_grad(const sim_op *o);  /* d_out, log_p, target, weight, total, d_log_p */
-fsdp_status sim_embedding(const sim_op *o); /* table, numbers, out */
+fsdp_status sim_nll(const sim_op *o); /* log_p, target, weight, out, total; reduction, ignored */
+fsdp_status sim_nll_grad(const sim_op *o);       /* d_out, log_p, target, weight, total, d_log_p */
+fsdp_status sim_embedding(const sim_op *o);      /* table, numbers, out */
 fsdp_status sim_embedding_grad(const sim_op *o); /* d_out, numbers, d_table; integer: padding */
 /* q, k, v, mask, max, sum, out; number: scale; integer: heads */
 fsdp_status sim_attention(const sim_op *o);
