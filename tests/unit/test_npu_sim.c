@@ -332,12 +332,12 @@ static void test_failure_stops(void)
     BAD(acl.SetStreamFailureMode(s, 2), ACL_ERROR_RT_PARAM_INVALID, "mode 2");
     GOOD(acl.SetStreamFailureMode(s, ACL_STOP_ON_FAILURE));
     BAD(acl.SetStreamFailureMode(s, ACL_STOP_ON_FAILURE), ACL_ERROR_RT_PARAM_INVALID, "already");
-    setenv("FSDP_SIM_FAULT", "store:2", 1);
+    setenv("FSDP_SIM_FAULT", "store:3", 1);
     launch_gate(other, &g);
     GOOD(acl.RecordEvent(w, other));
+    GOOD(launch_store(other, at, 6));
     GOOD(launch_store(s, at, 4));
     GOOD(launch_store(s, at, 5)); /* it faults */
-    GOOD(launch_store(other, at, 6));
     BAD(acl.SynchronizeStream(s), ACL_ERROR_RT_AICORE_EXCEPTION, "store on stream 0");
     atomic_store(&g.is_open, true);
     BAD(acl.SynchronizeStream(other), ACL_ERROR_RT_AICORE_EXCEPTION, "stopped");
