@@ -117,13 +117,14 @@ static aclrtStream new_stream(void)
 
 /* Waits until somebody opens it. */
 typedef struct gate {
-    atomic_bool is_open, passed;
+    atomic_bool entered, is_open, passed;
 } gate;
 
 static fsdp_status pass_gate(void *args, int n_threads)
 {
     gate *g = *(gate **)args;
     (void)n_threads;
+    atomic_store(&g->entered, true);
     while (!atomic_load(&g->is_open))
         usleep(100);
     atomic_store(&g->passed, true);
@@ -336,6 +337,8 @@ static void test_failure_stops(void)
     launch_gate(other, &g);
     GOOD(acl.RecordEvent(w, other));
     GOOD(launch_store(other, at, 6));
+    while (!atomic_load(&g.entered))
+        usleep(100);
     GOOD(launch_store(s, at, 4));
     GOOD(launch_store(s, at, 5)); /* it faults */
     BAD(acl.SynchronizeStream(s), ACL_ERROR_RT_AICORE_EXCEPTION, "store on stream 0");
