@@ -6,7 +6,7 @@
 #include <string.h>
 #include "tests/sim/ascend/acl_impl.h"
 
-const sim_words sim_stands_for = {"Ascend", "NPU", "launch", "memory of the NPU"};
+const sim_words sim_stands_for = {"Ascend", "NPU", "operations", "memory of the NPU"};
 
 pthread_mutex_t acl_lock = PTHREAD_MUTEX_INITIALIZER;
 atomic_int acl_n_streams, acl_n_events;

@@ -54,8 +54,7 @@ aclError acl_check_context(acl_context *c, const char *call);
 aclError acl_issue(acl_stream *q, const char *name, const launch_config *l);
 /* acl_take_error -- the stream's error, which is reported now. */
 aclError acl_take_error(acl_stream *q, const char *call);
-/* acl_memory_queue -- in whose order memory is given, freed and copied by calls without a stream.
- */
+/* acl_memory_queue -- in its order memory is given, freed, and copied by calls without a stream. */
 sim_queue *acl_memory_queue(void);
 /* acl_deadline -- of FSDP_SIM_PATIENCE_S from now, for pthread_cond_timedwait. */
 struct timespec acl_deadline(void);
