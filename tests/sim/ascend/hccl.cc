@@ -11,12 +11,9 @@
  * nobody else reads it. */
 #include <hccl/hccl.h>
 #include <atomic>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include "common/base/clock.h"
 #include "tests/sim/ascend/sim.h"
 #include "tests/sim/core/coll.h"
 #include "tests/sim/core/streams.h"
@@ -208,17 +205,15 @@ HcclResult HcclGetRootInfo(HcclRootInfo *rootInfo)
 /* Until all ranks are here. */
 static HcclResult ranks_await(coll_comm *ranks)
 {
-    const double until_s = clock_now_s() + seconds_of("HCCL_CONNECT_TIMEOUT", CONNECT_S);
-    coll_state state;
-    while ((state = coll_look(ranks)) == COLL_JOINING) {
-        if (clock_now_s() > until_s)
-            return refuse(HCCL_E_TIMEOUT, "HcclCommInitRootInfo",
-                          "a rank has not come within HCCL_CONNECT_TIMEOUT");
-        usleep(100);
+    static const char call[] = "HcclCommInitRootInfo";
+    switch (coll_await(ranks, seconds_of("HCCL_CONNECT_TIMEOUT", CONNECT_S))) {
+    case COLL_JOINING:
+        return refuse(HCCL_E_TIMEOUT, call, "a rank has not come within HCCL_CONNECT_TIMEOUT");
+    case COLL_DUPLICATE:
+        return refuse(HCCL_E_PARA, call, "two ranks have one device");
+    default:
+        return HCCL_SUCCESS;
     }
-    return state == COLL_READY
-               ? HCCL_SUCCESS
-               : refuse(HCCL_E_PARA, "HcclCommInitRootInfo", "two ranks have one device");
 }
 
 HcclResult HcclCommInitRootInfo(uint32_t nRanks, const HcclRootInfo *rootInfo, uint32_t rank,

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include "common/base/clock.h"
 #include "tests/sim/core/coll_impl.h"
 
 enum { BOARDS = 256 };
@@ -201,6 +202,14 @@ coll_state coll_look(coll_comm *c)
     }
     atomic_store(&c->state, state);
     return state;
+}
+
+coll_state coll_await(coll_comm *c, double limit_s)
+{
+    const double until_s = clock_now_s() + limit_s;
+    while (coll_look(c) == COLL_JOINING && clock_now_s() < until_s)
+        usleep(100);
+    return coll_look(c);
 }
 
 void coll_watch(coll_comm *c, double limit_s, double lost_s)

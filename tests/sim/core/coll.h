@@ -48,8 +48,9 @@ typedef enum coll_state {
 bool coll_id_make(coll_id *id);
 /* coll_join -- be `rank` of n, on that device. NULL, or what is wrong. */
 const char *coll_join(const coll_id *id, int n, int rank, int device, coll_comm **out);
-/* coll_look -- the state of c. */
+/* coll_look -- the state of c. coll_await: when all ranks have joined, or after limit_s. */
 coll_state coll_look(coll_comm *c);
+coll_state coll_await(coll_comm *c, double limit_s);
 /* coll_watch -- plans of c end after limit_s on their stream, and lost_s after the process of a
  * rank has ended. Without it they wait for ever. */
 void coll_watch(coll_comm *c, double limit_s, double lost_s);
