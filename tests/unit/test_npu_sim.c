@@ -70,6 +70,7 @@ static struct {
     __typeof__(aclInit) *Init;
     __typeof__(aclFinalize) *Finalize;
     __typeof__(aclGetRecentErrMsg) *GetRecentErrMsg;
+    void *(*create_int_array)(const int64_t *, uint64_t);
     sim_launch_fn launch;
     bool (*is_device)(const void *, size_t);
     bool (*is_deterministic)(void);
@@ -545,6 +546,8 @@ static void test_copies_are_checked(void)
         ACL_ERROR_RT_PARAM_INVALID, "ends behind its block of 256");
     BAD(acl.MemcpyAsync(x, 16, pinned, 16, ACL_MEMCPY_HOST_TO_HOST, s),
         ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "host to host");
+    GOOD(acl.MemcpyAsync((char *)ptr + 32, 16, ptr, 16, ACL_MEMCPY_DEVICE_TO_DEVICE, s));
+    setenv("FSDP_SIM_ALIGN_BYTES", "64", 1);
     BAD(acl.MemcpyAsync((char *)ptr + 32, 16, ptr, 16, ACL_MEMCPY_DEVICE_TO_DEVICE, s),
         ACL_ERROR_RT_ADDR_UNALIGNED, "multiples of 64");
     GOOD(acl.MemcpyAsync((char *)ptr + 64, 16, ptr, 16, ACL_MEMCPY_DEFAULT, s));
@@ -738,6 +741,7 @@ static void die_leaks(void)
     (void)new_stream();
     (void)new_event(acl.CreateEventExWithFlag, ACL_EVENT_SYNC);
     GOOD(acl.MallocHost(&pinned, 16));
+    (void)acl.create_int_array(&(int64_t){3}, 1);
     GOOD(acl.CreateContext(&c, 0));
     (void)acl.Finalize();
 }
@@ -852,8 +856,8 @@ static const test TESTS[] = {
     {"a destroyed event", die_dead_event, "aclrtRecordEvent of an event that is destroyed"},
     {"two devices", die_two_devices, "one NPU a process"},
     {"leaks", die_leaks,
-     "1 streams, 1 events, 1 contexts of aclrtCreateContext, 1 blocks of the NPU (4 bytes) and 1 "
-     "of the host (16 bytes)"},
+     "1 streams, 1 events, 1 contexts of aclrtCreateContext, 1 blocks of the NPU (4 bytes) "
+     "and 1 of the host (16 bytes), 1 tensors"},
     {"a block when the device is reset", die_reset_with_block,
      "aclrtResetDevice while there are still"},
     {"a write behind a block", die_overrun,
@@ -917,6 +921,7 @@ static void open_library(void)
     *(void **)&acl.Init = fetch(library, "aclInit");
     *(void **)&acl.Finalize = fetch(library, "aclFinalize");
     *(void **)&acl.GetRecentErrMsg = fetch(library, "aclGetRecentErrMsg");
+    *(void **)&acl.create_int_array = fetch(library, "aclCreateIntArray");
     *(void **)&acl.launch = fetch(library, "sim_acl_launch");
     *(void **)&acl.is_device = fetch(library, "sim_acl_is_device");
     *(void **)&acl.is_deterministic = fetch(library, "sim_acl_is_deterministic");
