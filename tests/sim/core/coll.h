@@ -25,8 +25,7 @@ typedef struct coll_plan coll_plan;
 /* The library that the plug-in stands on; its stand-in defines this. */
 typedef struct coll_library {
     const char *name; /* "NCCL" */
-    /* Whether two calls, of one communicator or of two, may be on two streams that no event orders.
-     */
+    /* May two calls, of one communicator or of two, be on streams that no event orders? */
     bool (*may_overlap)(bool one_comm);
 } coll_library;
 extern const coll_library coll_stands_for;
