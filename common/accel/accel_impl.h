@@ -180,6 +180,9 @@ fsdp_status accel_pinned_get(accel_stream *s, size_t bytes, bool by_host, accel_
 void accel_pinned_put(accel_stream *s, accel_pinned *p);
 /* accel_pinned_used -- put, but the caller keeps it: p->used stands for work issued on s so far. */
 void accel_pinned_used(accel_stream *s, accel_pinned *p);
+/* accel_size_class -- the size of the block that such a request gets from a cache of blocks: in
+ * steps of an eighth of a power of two, so that at most that much is wasted; 4096 at least. */
+size_t accel_size_class(size_t bytes);
 /* accel_pinned_close -- release the cache; no stream has work. */
 void accel_pinned_close(accel_device *d);
 

@@ -39,16 +39,25 @@ static fsdp_status move_by_host(accel_stream *s, host_move a)
     return accel_host_task(s, run_move, &a, sizeof a);
 }
 
-/* Each is on the device or pinned. Between two places of the host the library's copy would be the
- * host's own, at once. */
+static fsdp_status copy_by_device(accel_stream *s, accel_copy_kind kind, void *dst, const void *src,
+                                  size_t bytes)
+{
+    return accel_stream_check(s, accel_api_at(s)->copy(dst, src, bytes, kind, s->queue), "copy");
+}
+
+/* Each is on the device or from device_alloc_host. Between two places of the host the library's
+ * copy would be the host's own, at once. */
 static fsdp_status copy(accel_stream *s, void *dst, const void *src, size_t bytes)
 {
     accel_device *d = accel_device_of(s->base.device);
     const bool from_host = accel_is_host(d, src), to_host = accel_is_host(d, dst);
     if (from_host && to_host)
         return move_by_host(s, (host_move){dst, src, bytes, 0});
-    const accel_copy_kind kind = from_host ? ACCEL_UP : to_host ? ACCEL_DOWN : ACCEL_WITHIN;
-    return accel_stream_check(s, d->api->copy(dst, src, bytes, kind, s->queue), "copy");
+    return copy_by_device(s,
+                          from_host ? ACCEL_UP
+                          : to_host ? ACCEL_DOWN
+                                    : ACCEL_WITHIN,
+                          dst, src, bytes);
 }
 
 static fsdp_status fill(accel_stream *s, void *dst, unsigned char byte, size_t bytes)
@@ -84,7 +93,7 @@ static fsdp_status upload_piece(accel_stream *s, char *dst, const char *src, siz
     if (by_host)
         TRY(move_by_host(s, (host_move){dst, stage->ptr, bytes, 0}));
     else
-        TRY(copy(s, dst, stage->ptr, bytes));
+        TRY(copy_by_device(s, ACCEL_UP, dst, stage->ptr, bytes));
     accel_pinned_used(s, stage);
     return FSDP_OK;
 }
@@ -93,7 +102,7 @@ static fsdp_status download_piece(accel_stream *s, char *dst, const char *src, s
 {
     accel_pinned *stage;
     TRY(stage_get(s, bytes, &stage));
-    TRY(copy(s, stage->ptr, src, bytes));
+    TRY(copy_by_device(s, ACCEL_DOWN, stage->ptr, src, bytes));
     TRY(move_by_host(s, (host_move){dst, stage->ptr, bytes, 0}));
     accel_pinned_used(s, stage);
     return FSDP_OK;

@@ -224,7 +224,8 @@ static fsdp_status work_put(native_job *j, const native_work *w)
     if (j->chains && j->latest_queue != NULL && j->latest_queue != q)
         TRY(device_status(j, lib->queue_wait(q, j->behind_latest), "order of calls"));
     TRY(record(j, f->begin, q, "event before a call"));
-    TRY(w->issue(g->comm, &c, q));
+    if (c.parts != NULL || c.elems > 0) /* else nothing moves, and buffers may be NULL */
+        TRY(w->issue(g->comm, &c, q));
     TRY(native_settle(j, g->comm, c.team, &w->call->desc, c.what));
     TRY(record(j, f->end, q, "event behind a call"));
     j->latest_queue = q;

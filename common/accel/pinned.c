@@ -12,8 +12,7 @@
 #include "common/accel/accel_impl.h"
 #include "common/device/host_share.h"
 
-/* Sizes in steps of an eighth of a power of two: at most that much is wasted. */
-static size_t size_class(size_t bytes)
+size_t accel_size_class(size_t bytes)
 {
     size_t step = 4096;
     while (step * 16 <= bytes)
@@ -110,7 +109,7 @@ fsdp_status accel_pinned_get(accel_stream *s, size_t bytes, bool by_host, accel_
     accel_device *d = accel_device_of(s->base.device);
     *out = NULL;
     if (bytes <= SIZE_MAX / 2) {
-        bytes = size_class(bytes);
+        bytes = accel_size_class(bytes);
         if ((*out = reuse(s, bytes, by_host)) == NULL && (*out = fresh(d, bytes)) == NULL) {
             trim(d);
             *out = fresh(d, bytes);

@@ -90,8 +90,8 @@ static fsdp_status device_failed(accel_stream *s, int code)
         chars += (unsigned)snprintf(list + chars, sizeof list - chars, "%s%s", i > 0 ? ", " : "",
                                     s->recent[(s->n_recent - n + i) % ACCEL_RECENT]);
     snprintf(failed, sizeof failed, "%s %d failed", d->api->word, d->base.config.index);
-    (void)d->api->explain(code, failed);
-    (void)fsdp_error(FSDP_EDEVICE, d->api->hint, "%s; issued last on stream '%s': %s",
+    const fsdp_status status = d->api->explain(code, failed);
+    (void)fsdp_error(status, d->api->hint, "%s; issued last on stream '%s': %s",
                      fsdp_error_get()->what, s->base.name, list);
     accel_device_fail(&d->base);
     return accel_stream_status(s);

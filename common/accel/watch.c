@@ -39,13 +39,14 @@ static bool clock_read(const accel_device *d, void *e, double patience_s, double
 }
 
 /* Take the clock anew. An event that takes long tells nothing, so then the old one stays. */
-static void clock_take(accel_device *d)
+static int clock_take(accel_device *d)
 {
     const double patience_s = d->clock != NULL ? CLOCK_WITHIN_S : CLOCK_FIRST_S;
     void *e, *unused;
     double at_s;
-    if (d->api->event_create(d, ACCEL_TIMES, &e) != 0)
-        return;
+    const int code = d->api->event_create(d, ACCEL_TIMES, &e);
+    if (code != 0)
+        return code;
     unused = e;
     if (clock_read(d, e, patience_s, &at_s)) {
         unused = d->clock;
@@ -54,12 +55,13 @@ static void clock_take(accel_device *d)
     }
     if (unused != NULL)
         (void)d->api->event_destroy(unused);
+    return 0;
 }
 
 fsdp_status accel_watch_open(accel_device *d)
 {
     TRY(d->api->explain(d->api->queue_create(d, 0, &d->clock_queue), "device_open"));
-    clock_take(d);
+    TRY(d->api->explain(clock_take(d), "device_open"));
     if (d->clock != NULL)
         return FSDP_OK;
     return fsdp_error(FSDP_EDEVICE, d->api->hint, "device_open: %s %d has no clock", d->api->word,
@@ -192,5 +194,5 @@ void accel_watch_tell_all(accel_device *d)
         accel_watch_tell(s);
     }
     if (any && clock_now_s() - d->clock_s > CLOCK_LASTS_S)
-        clock_take(d);
+        (void)clock_take(d);
 }

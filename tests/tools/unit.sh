@@ -5,8 +5,9 @@
 #
 # A program whose source says "mpiexec -n W" runs once for every number of ranks and every transport (shm and mpi, or
 # what FSDP_COMM says; without MPI shm), and every rank must print its DONE line. With --ranks only those programs
-# run, without it on 1 to 4 ranks. With FSDP_DEVICE those that take their device from it run (test_cuda_*: on
-# cuda and cuda-sim only, test_npu_*: on npu and npu-sim), without it all but those of one kind of device. WRAP: valgrind and its options, or nothing. Logs: $BUILD/test/unit/.
+# run, without it on 1 to 4 ranks. With FSDP_DEVICE those that take their device from it run (test_cuda_*: on cuda
+# and cuda-sim only, test_npu_*: on npu and npu-sim, test_accel_*: on all four), without it all but those of such
+# devices. WRAP: valgrind and its options, or nothing. Logs: $BUILD/test/unit/.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 BUILD=${BUILD:-build} LIMIT=${LIMIT:-120}
@@ -20,10 +21,10 @@ transports=${FSDP_COMM:-$TRANSPORTS}
 unset FSDP_COMM
 
 case ${FSDP_DEVICE:-} in
-'') all=$(find tests/unit -name 'test_*.c' ! -name 'test_cuda_*' ! -name 'test_npu_*' | sort) ;;
+'') all=$(find tests/unit -name 'test_*.c' ! -name 'test_cuda_*' ! -name 'test_npu_*' ! -name 'test_accel_*' | sort) ;;
 cuda*) all=$(grep -l target_lib.h tests/unit/test_*.c | grep -v /test_npu_) ;;
 npu*) all=$(grep -l target_lib.h tests/unit/test_*.c | grep -v /test_cuda_) ;;
-*) all=$(grep -l target_lib.h tests/unit/test_*.c | grep -vE '/test_(cuda|npu)_') ;;
+*) all=$(grep -l target_lib.h tests/unit/test_*.c | grep -vE '/test_(accel|cuda|npu)_') ;;
 esac
 # shellcheck disable=SC2086 # words
 [ $# -gt 0 ] || set -- $all

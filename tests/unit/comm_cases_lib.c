@@ -335,7 +335,8 @@ static void sum_down(comm_fixture *f, float *sum, float *there, size_t elems)
 /* Whether the library of the device's own transport adds in fast mode, in an order of its own. */
 static bool own_sums(const comm_fixture *f)
 {
-    return strcmp(comm_backend_name(f->c), "nccl") == 0;
+    const char *name = comm_backend_name(f->c);
+    return strcmp(name, "nccl") == 0 || strcmp(name, "hccl") == 0;
 }
 
 /* The error of n-1 additions in any order: at most (n-1) u (1 + O(nu)) sum |x|, u = 2^-24 [Higham,

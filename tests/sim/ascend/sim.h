@@ -6,7 +6,11 @@
  *   FSDP_SIM_MEMORY_MIB=n    memory of each (65536)
  *   FSDP_SIM_SOC=name        what aclrtGetSocName says (Ascend910B2)
  *   FSDP_SIM_FAULT=name:n    the n-th launch of that name ends in an error of the device
- *   FSDP_SIM_PATIENCE_S=n    how long a stream waits for a thread to take its callback (10) */
+ *   FSDP_SIM_STREAMS=n       streams that a process may have (1984)
+ *   FSDP_SIM_EVENTS=n        events of aclrtCreateEvent and aclrtCreateEventWithFlag (65536)
+ *   FSDP_SIM_ALIGN_BYTES=n   of what aclrtMemcpyAsync copies within the NPU (64)
+ *   FSDP_SIM_PATIENCE_S=n    how long a stream waits for a thread to take its callback, or for an
+ *                            event that nobody has recorded (10) */
 #pragma once
 #include <stdbool.h>
 #include "acl/acl.h"
@@ -15,16 +19,19 @@
 EXTERN_C_BEGIN
 
 /* sim_acl_stream -- the stream of the CPU that stands for one of ACL's, for one more call of this
- * thread: *out. A stream that is NULL or destroyed ends the process. call: of the API, a literal.
+ * thread: *out. A stream that is NULL or destroyed ends the process. call: of the API.
  *   errors  ACL_ERROR_UNINITIALIZE; ACL_ERROR_RT_CONTEXT_NULL the thread has none;
  *           ACL_ERROR_RT_STREAM_CONTEXT the stream is another context's; the error that has stopped
  *           the context */
 aclError sim_acl_stream(aclrtStream handle, const char *call, stream **out);
-/* sim_acl_launch -- run fn(a copy of args, n_threads) in order of the stream; name is noted for
- * messages and FSDP_SIM_FAULT, a literal. What fn returns but FSDP_OK is an exception on the
- * device, which a later synchronisation reports. An error: those of sim_acl_stream. */
+/* sim_acl_launch -- run fn(a copy of args, n_threads) in order of the stream, unless an error has
+ * stopped its context by then; name [a literal] is noted for messages and FSDP_SIM_FAULT. If fn
+ * returns an error, that is an exception on the NPU, which a later call reports with fn's words.
+ *   errors  sim_acl_stream's */
 aclError sim_acl_launch(aclrtStream handle, const char *name, stream_fn fn, const void *args,
                         size_t args_bytes);
+/* sim_acl_launch_work -- the same of l's fn, args, args_bytes, waits_for and on_host. */
+aclError sim_acl_launch_work(aclrtStream handle, const char *name, const launch_config *l);
 /* sim_acl_is_device -- does ptr [bytes] lie in one block of the device, whole? */
 bool sim_acl_is_device(const void *ptr, size_t bytes);
 /* sim_acl_fail -- code is the thread's last error, and the text what aclGetRecentErrMsg says next;

@@ -24,7 +24,7 @@ static int range_compare(const void *a, const void *b)
 
 sim_range sim_range_at(const void *ptr)
 {
-    const sim_range key = {(char *)(uintptr_t)ptr, 1, SIM_PAGEABLE};
+    const sim_range key = {(char *)(uintptr_t)ptr, 1, SIM_PAGEABLE, 0};
     pthread_mutex_lock(&lock);
     sim_range **node = tfind(&key, &ranges, range_compare);
     sim_range found = node != NULL ? **node : key;
@@ -37,12 +37,12 @@ bool sim_range_holds(const sim_range *r, const void *ptr, size_t bytes)
     return bytes <= r->bytes - (size_t)((const char *)ptr - r->ptr);
 }
 
-bool sim_range_add(void *ptr, size_t bytes, sim_memory_kind kind)
+static bool range_add(sim_range range)
 {
     sim_range *r = malloc(sizeof *r);
     if (r == NULL)
         return false;
-    *r = (sim_range){ptr, bytes, kind};
+    *r = range;
     pthread_mutex_lock(&lock);
     sim_range **node = tsearch(r, &ranges, range_compare);
     const bool is_new = node != NULL && *node == r;
@@ -52,15 +52,20 @@ bool sim_range_add(void *ptr, size_t bytes, sim_memory_kind kind)
     return is_new;
 }
 
-/* sim_range_remove, with its bytes. */
-static bool range_take(void *ptr, sim_memory_kind kind, size_t *bytes)
+bool sim_range_add(void *ptr, size_t bytes, sim_memory_kind kind)
 {
-    const sim_range key = {ptr, 1, SIM_PAGEABLE};
+    return range_add((sim_range){ptr, bytes, kind, 0});
+}
+
+/* sim_range_remove; *was is what it was. */
+static bool range_take(void *ptr, sim_memory_kind kind, sim_range *was)
+{
+    const sim_range key = {ptr, 1, SIM_PAGEABLE, 0};
     pthread_mutex_lock(&lock);
     sim_range **node = tfind(&key, &ranges, range_compare), *r = node != NULL ? *node : NULL;
     const bool found = r != NULL && r->ptr == ptr && r->kind == kind;
     if (found) {
-        *bytes = r->bytes;
+        *was = *r;
         tdelete(r, &ranges, range_compare);
         free(r);
     }
@@ -70,8 +75,8 @@ static bool range_take(void *ptr, sim_memory_kind kind, size_t *bytes)
 
 bool sim_range_remove(void *ptr, sim_memory_kind kind)
 {
-    size_t bytes;
-    return range_take(ptr, kind, &bytes);
+    sim_range was;
+    return range_take(ptr, kind, &was);
 }
 
 typedef struct visitor {
@@ -111,51 +116,47 @@ size_t sim_held_bytes(void)
     return atomic_load(&held);
 }
 
-typedef struct block_args {
-    char *ptr;
-    size_t bytes;
-} block_args;
-
 static fsdp_status run_begin(void *args, int n_threads)
 {
-    const block_args *a = args;
+    const sim_range *block = args;
     (void)n_threads;
-    memset(a->ptr + a->bytes, CANARY, CANARY_BYTES);
+    memset(block->ptr + block->bytes, CANARY, CANARY_BYTES);
     return FSDP_OK;
 }
 
 static fsdp_status run_end(void *args, int n_threads)
 {
-    const block_args *a = args;
+    const sim_range *block = args;
     (void)n_threads;
     for (int i = 0; i < CANARY_BYTES; i++)
-        if ((unsigned char)a->ptr[a->bytes + (size_t)i] != CANARY)
-            sim_die("a block of %zu bytes was written %d bytes behind its end", a->bytes, i);
-    atomic_fetch_sub(&held, a->bytes);
+        if ((unsigned char)block->ptr[block->bytes + (size_t)i] != CANARY)
+            sim_die("a block of %zu bytes was written %d bytes behind its end", block->bytes, i);
+    atomic_fetch_sub(&held, block->held_bytes);
     return FSDP_OK;
 }
 
-fsdp_status sim_block_get(stream *s, size_t bytes, void **out)
+fsdp_status sim_block_get(stream *s, size_t bytes, size_t held_bytes, void **out)
 {
-    block_args a = {NULL, bytes > 0 ? bytes : 1};
     const size_t others = sim_held_bytes(), total = sim_memory_bytes();
-    if (a.bytes > total || others > total - a.bytes)
+    sim_range block = {NULL, bytes > 0 ? bytes : 1, SIM_OF_DEVICE, held_bytes};
+    void *ptr;
+    if (held_bytes > total || others > total - held_bytes)
         return FSDP_ENOMEM;
-    TRY(device_alloc(s, MEM_OTHER, a.bytes + CANARY_BYTES, sim_stands_for.memory, (void **)&a.ptr));
-    if (!sim_range_add(a.ptr, a.bytes, SIM_OF_DEVICE))
+    TRY(device_alloc(s, MEM_OTHER, block.bytes + CANARY_BYTES, sim_stands_for.memory, &ptr));
+    block.ptr = *out = ptr;
+    if (!range_add(block))
         return FSDP_ENOMEM;
-    atomic_fetch_add(&held, a.bytes);
-    *out = a.ptr;
-    return stream_launch(s, run_begin, &a, sizeof a);
+    atomic_fetch_add(&held, held_bytes);
+    return stream_launch(s, run_begin, &block, sizeof block);
 }
 
 fsdp_status sim_block_put(stream *s, void *ptr, bool *known)
 {
-    block_args a = {ptr, 0};
-    *known = range_take(ptr, SIM_OF_DEVICE, &a.bytes);
+    sim_range block;
+    *known = range_take(ptr, SIM_OF_DEVICE, &block);
     if (!*known)
         return FSDP_OK;
-    fsdp_status status = stream_launch(s, run_end, &a, sizeof a);
+    fsdp_status status = stream_launch(s, run_end, &block, sizeof block);
     device_free(s, ptr);
     return status;
 }

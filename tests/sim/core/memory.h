@@ -19,6 +19,7 @@ typedef struct sim_range {
     char *ptr;
     size_t bytes;
     sim_memory_kind kind;
+    size_t held_bytes; /* what it takes of the device's memory, bytes or more */
 } sim_range;
 
 /* sim_range_at -- the range that ptr is in. sim_range_holds: ptr [bytes] too, whole. */
@@ -38,9 +39,9 @@ bool sim_is_pinned(const void *ptr, size_t bytes);
 size_t sim_memory_bytes(void);
 size_t sim_held_bytes(void);
 
-/* sim_block_get -- a block of the device, in order of s.
+/* sim_block_get -- a block of the device, in order of s; it takes held_bytes >= bytes.
  *   errors  FSDP_ENOMEM the device has no more; the stream's */
-fsdp_status sim_block_get(stream *s, size_t bytes, void **out);
+fsdp_status sim_block_get(stream *s, size_t bytes, size_t held_bytes, void **out);
 /* sim_block_put -- in order of s. *known: whether ptr is one; else nothing is done. */
 fsdp_status sim_block_put(stream *s, void *ptr, bool *known);
 

@@ -27,7 +27,7 @@ void sim_die(const char *format, ...)
     va_start(args, format);
     vfprintf(stderr, format, args);
     va_end(args);
-    fprintf(stderr, "; %ss launched last:", w->launch);
+    fprintf(stderr, "; %s launched last:", w->launches);
     for (unsigned n = n_launches < RECENT ? n_launches : RECENT; n > 0; n--)
         fprintf(stderr, " %s", recent[(n_launches - n) % RECENT]);
     fprintf(stderr, "\nHINT: a real %s would go on with wrong values, hang, or fail later\n",
@@ -109,7 +109,7 @@ void sim_handle_destroy(void *handle)
 
 fsdp_status sim_queue_open(sim_queue *q, int priority)
 {
-    *q = (sim_queue){NULL};
+    *q = (sim_queue){.s = NULL};
     fsdp_status status = stream_create(
         opened, &(stream_config){.name = sim_stands_for.library, .priority = priority}, &q->s);
     if (status == FSDP_OK)

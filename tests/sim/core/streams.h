@@ -11,10 +11,10 @@ EXTERN_C_BEGIN
 
 /* Each stand-in says whose it is. */
 typedef struct sim_words {
-    const char *library; /* "CUDA" */
-    const char *device;  /* what its device is called: "GPU" */
-    const char *launch;  /* what runs there: "kernel" */
-    const char *memory;  /* what its blocks are called: "memory of the GPU" */
+    const char *library;  /* "CUDA" */
+    const char *device;   /* what its device is called: "GPU" */
+    const char *launches; /* what runs there: "kernels" */
+    const char *memory;   /* what its blocks are called: "memory of the GPU" */
 } sim_words;
 extern const sim_words sim_stands_for;
 

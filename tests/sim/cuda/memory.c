@@ -55,7 +55,7 @@ cudaError_t cudaMallocAsync(void **ptr, size_t bytes, cudaStream_t q)
     if (sim_sticky() != cudaSuccess)
         return sim_sticky();
     *ptr = NULL;
-    fsdp_status status = sim_block_get(s, bytes, ptr);
+    fsdp_status status = sim_block_get(s, bytes, bytes, ptr);
     if (sim_held_bytes() > reserved)
         reserved = sim_held_bytes();
     return sim_status(status);

@@ -10,7 +10,7 @@
 
 enum { STREAM = 0x57ea, EVENT = 0xe7e9 };
 
-const sim_words sim_stands_for = {"CUDA", "GPU", "kernel", "memory of the GPU"};
+const sim_words sim_stands_for = {"CUDA", "GPU", "kernels", "memory of the GPU"};
 
 struct CUstream_st {
     sim_handle handle;

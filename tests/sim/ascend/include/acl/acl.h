@@ -1,7 +1,7 @@
 /* acl.h -- see acl_rt.h: what begins and ends the use of CANN's runtime, and its words for the last
  * error. */
 #pragma once
-#include "acl/acl_rt.h"
+#include "acl_rt.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,7 +2,7 @@
  * argument orders and values. The library is tests/sim/ascend; its README.md says what it checks
  * and what it cannot show. Each function is described in CANN's "AscendCL API Reference". */
 #pragma once
-#include "acl/acl_base.h"
+#include "acl_base.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,9 +23,7 @@ aclError aclrtDestroyContext(aclrtContext context);
 aclError aclrtSetCurrentContext(aclrtContext context);
 aclError aclrtGetCurrentContext(aclrtContext *context);
 aclError aclrtSetSysParamOpt(aclSysParamOpt opt, int64_t value);
-aclError aclrtGetSysParamOpt(aclSysParamOpt opt, int64_t *value);
 aclError aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t value);
-aclError aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t *value);
 aclError aclrtGetLastError(aclrtLastErrLevel level);
 aclError aclrtPeekAtLastError(aclrtLastErrLevel level);
 

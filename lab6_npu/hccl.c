@@ -1,0 +1,287 @@
+/* hccl.c -- HCCL as the transport between NPUs: its calls as common/accel wants them. Task 6.4.
+ *
+ *   rank 0: hccl_id_make -> the id goes to all ranks over the hosts -> hccl_start
+ *   -> hccl_all_gather, hccl_reduce_scatter ... on streams -> hccl_destroy
+ *
+ * What differs from NCCL:
+ *   - The call that makes a communicator blocks until every rank is there. So it runs in a thread
+ * of its own, while the host looks whether a rank has died.
+ *   - HCCL orders nothing between streams: calls on two of them, of one communicator or of several,
+ *     are chained by events, which native_call.c does where hccl_prepare asks for it.
+ *   - There is no average, only a sum. The caller divides once, at the end of the step.
+ *   - There is no abort. After a failure communicators stay as they are, and the process ends.
+ *   - A part of a group has an id of its own; nothing is split.
+ * Bytes travel as INT8, in which a count of elements is one of bytes.
+ *
+ * [CANN "HCCL API Reference": HcclGetRootInfo, HcclCommInitRootInfo, HcclAllGather,
+ * HcclReduceScatter, HcclBatchSendRecv, HcclGetCommAsyncError; HCCL_DETERMINISTIC] */
+#include <acl/acl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "common/accel/accel_impl.h"
+#include "common/accel/native.h"
+#include "lab6_npu/hccl_call.h"
+#include "lab6_npu/npu_impl.h"
+
+typedef enum hccl_state { HCCL_STARTS, HCCL_IS_THERE, HCCL_HAS_FAILED } hccl_state;
+
+/* A communicator, and the thread that makes it. */
+typedef struct hccl_comm {
+    void *hccl; /* HCCL's */
+    void *context;
+    int n_ranks, rank;
+    char id[HCCL_CALL_ID_BYTES];
+    hccl_message *messages; /* [2*n_ranks] scratch of an exchange */
+
+    atomic_int state, users; /* the thread's end is that of its use */
+    fsdp_error_info why;     /* valid in HCCL_HAS_FAILED */
+} hccl_comm;
+
+/* ---- HCCL's answers -------------------------------------------------------------------------- */
+
+static const char *hint_for(int result)
+{
+    switch (result) {
+    case HCCL_CALL_E_TIMEOUT:
+        return "see the other ranks' last lines; HCCL_CONNECT_TIMEOUT and HCCL_EXEC_TIMEOUT are "
+               "HCCL's limits";
+    case HCCL_CALL_E_NETWORK:
+        return "HCCL_SOCKET_IFNAME names the network interface that HCCL takes";
+    case HCCL_CALL_E_NOT_SUPPORT:
+        return "use --reduction canonical, whose sums are not HCCL's, or another --reduce-dtype";
+    default:
+        return "ASCEND_SLOG_PRINT_TO_STDOUT=1 ASCEND_GLOBAL_LOG_LEVEL=1 in the environment make "
+               "CANN say more";
+    }
+}
+
+/* FSDP_OK for 0; else FSDP_ECOMM in the words of HCCL and of the runtime below it. */
+static fsdp_status hccl_status(int result, const char *what)
+{
+    if (result == 0)
+        return FSDP_OK;
+    const char *more = aclGetRecentErrMsg();
+    return fsdp_error(FSDP_ECOMM, hint_for(result), "HCCL: %s: %s (%s)", what,
+                      hccl_call_error_string(result),
+                      more != NULL && *more != '\0' ? more : "no more is known");
+}
+
+/* ---- before the first communicator ----------------------------------------------------------- */
+
+/* HCCL reads its environment when the first communicator is made. Sums of GRAD_ACC_FAST are HCCL's:
+ * only with HCCL_DETERMINISTIC have they the same bits in each run. Those of GRAD_ACC_CANONICAL do
+ * not need it, for there HCCL only moves bytes. */
+static fsdp_status hccl_prepare(bool *chains)
+{
+    /* SOLUTION BEGIN 6.4 */
+    setenv("HCCL_DETERMINISTIC", "true", 0);
+    *chains = true;
+    return FSDP_OK;
+    /* SOLUTION END 6.4 */
+}
+
+/* The number of a device on its host. ASCEND_RT_VISIBLE_DEVICES="4,5" makes number 0 of 4. */
+static int number_on_host(int index)
+{
+    const char *at = getenv("ASCEND_RT_VISIBLE_DEVICES");
+    for (int i = 0; at != NULL; i++) {
+        char *end;
+        const long number = strtol(at, &end, 10);
+        if (end == at)
+            break;
+        if (i == index)
+            return (int)number;
+        at = *end == ',' ? end + 1 : NULL;
+    }
+    return index;
+}
+
+/* ACL knows of no name that a device has on all hosts: this host's, since it was started, and the
+ * device's number. */
+static fsdp_status hccl_describe(device *d, native_row *row)
+{
+    char host[48] = "";
+    const char *model = aclrtGetSocName();
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (file == NULL || fgets(host, 37, file) == NULL)
+        (void)gethostname(host, sizeof host - 1);
+    if (file != NULL)
+        fclose(file);
+    row->index = d->config.index;
+    snprintf(row->unit, sizeof row->unit, "%s/%d", host, number_on_host(row->index));
+    snprintf(row->model, sizeof row->model, "%.95s", model != NULL ? model : "an unknown NPU");
+    return FSDP_OK;
+}
+
+/* ---- communicators --------------------------------------------------------------------------- */
+
+/* On rank 0. id [HCCL_CALL_ID_BYTES] */
+static fsdp_status hccl_id_make(void *id)
+{
+    /* SOLUTION BEGIN 6.4 */
+    return hccl_status(hccl_call_get_root_info(id), "HcclGetRootInfo");
+    /* SOLUTION END 6.4 */
+}
+
+/* Of all ranks at once, in a thread that was just started: c->hccl from c->id, c->n_ranks and
+ * c->rank. c->context is that of the thread which issues calls. */
+static fsdp_status bootstrap(hccl_comm *c)
+{
+    /* SOLUTION BEGIN 6.4 */
+    TRY(npu_status(aclrtSetCurrentContext(c->context), "aclrtSetCurrentContext"));
+    return hccl_status(hccl_call_comm_init_root_info(c->n_ranks, c->id, c->rank, &c->hccl),
+                       "HcclCommInitRootInfo");
+    /* SOLUTION END 6.4 */
+}
+
+/* One use less of c. HCCL's communicator is not touched. */
+static void comm_put(hccl_comm *c)
+{
+    if (atomic_fetch_sub(&c->users, 1) > 1)
+        return;
+    free(c->messages);
+    free(c);
+}
+
+static void *bootstrap_main(void *arg)
+{
+    hccl_comm *c = arg;
+    const fsdp_status status = bootstrap(c);
+    if (status != FSDP_OK)
+        c->why = *fsdp_error_get();
+    atomic_store(&c->state, status == FSDP_OK ? HCCL_IS_THERE : HCCL_HAS_FAILED);
+    comm_put(c);
+    return NULL;
+}
+
+static fsdp_status hccl_start(device *d, const comm_team *team, const void *id, void **handle)
+{
+    pthread_t thread;
+    hccl_comm *c = calloc(1, sizeof *c);
+    hccl_message *messages = calloc(2 * (size_t)team->size, sizeof *messages);
+    if (c == NULL || messages == NULL) {
+        free(c);
+        free(messages);
+        return fsdp_error(FSDP_ENOMEM, "", "hccl: no memory for a group of %d ranks", team->size);
+    }
+    c->context = npu_own_of(d)->context;
+    c->n_ranks = team->size;
+    c->rank = team->rank;
+    c->messages = messages;
+    memcpy(c->id, id, sizeof c->id);
+    atomic_init(&c->users, 2);
+    fsdp_status status = accel_thread_start(bootstrap_main, c, "hccl", &thread);
+    if (status == FSDP_OK) {
+        pthread_detach(thread);
+        *handle = c;
+        return FSDP_OK;
+    }
+    free(messages);
+    free(c);
+    return status;
+}
+
+static fsdp_status hccl_look(void *handle, const char *what, bool *busy)
+{
+    hccl_comm *c = handle;
+    const int state = atomic_load(&c->state);
+    int error = 0;
+    *busy = state == HCCL_STARTS;
+    if (state == HCCL_HAS_FAILED)
+        fsdp_error_set(&c->why);
+    if (state != HCCL_IS_THERE)
+        return *busy ? FSDP_OK : c->why.status;
+    TRY(hccl_status(hccl_call_get_comm_async_error(c->hccl, &error), "HcclGetCommAsyncError"));
+    return hccl_status(error, what);
+}
+
+static void hccl_destroy(void *handle)
+{
+    hccl_comm *c = handle;
+    (void)hccl_call_comm_destroy(c->hccl);
+    comm_put(c);
+}
+
+/* HcclCommDestroy might wait for calls that nobody will join. */
+static void hccl_abort(void *handle)
+{
+    comm_put(handle);
+}
+
+/* ---- collectives ----------------------------------------------------------------------------- */
+
+/* Every rank's slice of c->elems bytes to all; this rank's is c->from. */
+static fsdp_status hccl_all_gather(void *handle, const native_call *c, void *queue)
+{
+    const hccl_comm *g = handle;
+    /* SOLUTION BEGIN 6.4 */
+    return hccl_status(
+        hccl_call_all_gather(c->from, c->to, c->elems, HCCL_CALL_INT8, g->hccl, queue), c->what);
+    /* SOLUTION END 6.4 */
+}
+
+/* The sum over all ranks of slice r of c->from goes to rank r: c->to, c->elems of c->type. */
+static fsdp_status hccl_reduce_scatter(void *handle, const native_call *c, void *queue)
+{
+    const hccl_comm *g = handle;
+    /* SOLUTION BEGIN 6.4 */
+    return hccl_status(hccl_call_reduce_scatter(c->from, c->to, c->elems, npu_hccl_type(c->type),
+                                                HCCL_CALL_SUM, g->hccl, queue),
+                       c->what);
+    /* SOLUTION END 6.4 */
+}
+
+static fsdp_status hccl_broadcast(void *handle, const native_call *c, void *queue)
+{
+    const hccl_comm *g = handle;
+    return hccl_status(
+        hccl_call_broadcast(c->to, c->elems, HCCL_CALL_INT8, c->root, g->hccl, queue), c->what);
+}
+
+/* Parts may lie anywhere, and a rank may have none. HcclAlltoAllV would want them at distances from
+ * one base, and all ranks in it; of one HcclSend and HcclRecv behind the other each waits for its
+ * peer, in an order that all ranks would have to agree on. HcclBatchSendRecv finds it by itself. */
+static fsdp_status hccl_exchange(void *handle, const native_call *c, void *queue)
+{
+    const hccl_comm *g = handle;
+    int n = 0;
+    for (int r = 0; r < c->team->size; r++) {
+        const comm_part *part = &c->parts[r];
+        void *send = (void *)(uintptr_t)part->send;
+        if (r != c->team->rank && part->send_bytes > 0)
+            g->messages[n++] = (hccl_message){send, part->send_bytes, r, true};
+        if (r != c->team->rank && part->recv_bytes > 0)
+            g->messages[n++] = (hccl_message){part->recv, part->recv_bytes, r, false};
+    }
+    if (n == 0)
+        return FSDP_OK;
+    return hccl_status(hccl_call_batch_send_recv(g->messages, n, g->hccl, queue), c->what);
+}
+
+/* ---- the transport --------------------------------------------------------------------------- */
+
+static const native_api HCCL = {.name = "hccl",
+                                .library = "HCCL",
+                                .start_name = "HcclCommInitRootInfo",
+                                .id_bytes = HCCL_CALL_ID_BYTES,
+                                .prepare = hccl_prepare,
+                                .describe = hccl_describe,
+                                .id_make = hccl_id_make,
+                                .start = hccl_start,
+                                .look = hccl_look,
+                                .exchange = hccl_exchange,
+                                .all_gather = hccl_all_gather,
+                                .broadcast = hccl_broadcast,
+                                .reduce_scatter = hccl_reduce_scatter,
+                                .destroy = hccl_destroy,
+                                .abort = hccl_abort};
+
+static fsdp_status hccl_open_over(transport_group *below, transport_group **out,
+                                  const char **why_not)
+{
+    return native_open_over(&HCCL, &hccl_transport, below, out, why_not);
+}
+
+const comm_transport hccl_transport = {
+    .name = "hccl", .open_over = hccl_open_over, NATIVE_TRANSPORT};

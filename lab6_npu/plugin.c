@@ -1,0 +1,9 @@
+/* plugin.c -- what the program that opens this shared object gets to see. */
+#include "common/ops/backend.h"
+#include "lab6_npu/npu_impl.h"
+
+const backend_plugin fsdp_backend = {.abi = BACKEND_ABI,
+                                     .backend = {.name = "npu",
+                                                 .device = &device_npu,
+                                                 .n_devices = npu_n_devices,
+                                                 .native = &hccl_transport}};

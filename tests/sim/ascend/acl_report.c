@@ -1,0 +1,240 @@
+/* acl_report.c -- callbacks of the stand-in: work of the host in a stream's order.
+ *
+ * A stream that comes to a callback posts it for the thread that is subscribed to it, and with
+ * ACL_CALLBACK_BLOCK sleeps until that has run it. The thread runs what is posted for it while it
+ * is in aclrtProcessReport. Where nobody takes a callback, an NPU's stream would hang: here the
+ * process ends. [CANN aclrtSubscribeReport] */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/queue.h>
+#include <time.h>
+#include "tests/sim/ascend/acl_impl.h"
+
+typedef struct post {
+    STAILQ_ENTRY(post) link;
+    acl_stream *q;
+    uint64_t thread;
+    aclrtCallback fn;
+    void *user_data;
+    bool blocks, taken, done;
+} post;
+
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;          /* of posts and subscriptions */
+static STAILQ_HEAD(, post) posts = STAILQ_HEAD_INITIALIZER(posts); /* not taken yet */
+/* How many streams the thread is subscribed to: a list is not needed, for the threads are few. */
+enum { MOST_THREADS = 1024 };
+static struct {
+    uint64_t thread;
+    int n_streams;
+} subscribed[MOST_THREADS];
+
+struct timespec acl_deadline(void)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_REALTIME, &at);
+    at.tv_sec += (time_t)sim_number("FSDP_SIM_PATIENCE_S", 10);
+    return at;
+}
+
+/* ---- subscriptions, with acl_lock ------------------------------------------------------------ */
+
+/* Its place; or, if it has none, a free one; -1: there is none. */
+static int place_of(uint64_t thread)
+{
+    int free_at = -1;
+    for (int i = 0; i < MOST_THREADS; i++) {
+        if (subscribed[i].n_streams > 0 && subscribed[i].thread == thread)
+            return i;
+        if (subscribed[i].n_streams == 0 && free_at < 0)
+            free_at = i;
+    }
+    return free_at;
+}
+
+static bool is_subscribed(uint64_t thread)
+{
+    const int at = place_of(thread);
+    return at >= 0 && subscribed[at].n_streams > 0;
+}
+
+aclError aclrtSubscribeReport(uint64_t thread, aclrtStream s)
+{
+    static const char CALL[] = "aclrtSubscribeReport";
+    acl_stream *q;
+    aclError error = acl_stream_working(s, CALL, &q);
+    if (error != ACL_SUCCESS)
+        return error;
+    pthread_mutex_lock(&acl_lock);
+    const int at = place_of(thread);
+    if (thread == 0) {
+        error = sim_acl_fail(ACL_ERROR_INVALID_PARAM, "%s: no thread", CALL);
+    } else if (q->thread != 0) {
+        error = sim_acl_fail(ACL_ERROR_RT_STREAM_SUBSCRIBE, "%s: stream %d has a thread already",
+                             CALL, q->number);
+    } else if (at < 0) {
+        error = sim_acl_fail(ACL_ERROR_RT_THREAD_SUBSCRIBE, "%s: %d threads are subscribed", CALL,
+                             MOST_THREADS);
+    } else {
+        q->thread = subscribed[at].thread = thread;
+        subscribed[at].n_streams++;
+        pthread_cond_broadcast(&changed);
+    }
+    pthread_mutex_unlock(&acl_lock);
+    return error;
+}
+
+aclError aclrtUnSubscribeReport(uint64_t thread, aclrtStream s)
+{
+    static const char CALL[] = "aclrtUnSubscribeReport";
+    acl_stream *q;
+    aclError error = acl_stream_of(s, CALL, &q);
+    if (error != ACL_SUCCESS)
+        return error;
+    pthread_mutex_lock(&acl_lock);
+    if (q->thread == 0) {
+        error =
+            sim_acl_fail(ACL_ERROR_RT_STREAM_SUBSCRIBE, "%s: stream %d has none", CALL, q->number);
+    } else if (q->thread != thread) {
+        error = sim_acl_fail(ACL_ERROR_RT_THREAD_SUBSCRIBE, "%s: stream %d has another thread",
+                             CALL, q->number);
+    } else if (q->n_unfinished > 0 && !atomic_load(&q->context->stopped)) {
+        sim_die("%s while %d callbacks of stream %d have not run", CALL, q->n_unfinished,
+                q->number);
+    } else {
+        q->thread = 0;
+        subscribed[place_of(thread)].n_streams--;
+        pthread_cond_broadcast(&changed);
+    }
+    pthread_mutex_unlock(&acl_lock);
+    return error;
+}
+
+/* ---- the stream's side ----------------------------------------------------------------------- */
+
+/* The stream has come to it. The taker frees what does not block. */
+static fsdp_status run_post(void *args, int n_threads)
+{
+    const struct timespec until = acl_deadline();
+    post *p = *(post **)args;
+    const bool blocks = p->blocks;
+    (void)n_threads;
+    pthread_mutex_lock(&acl_lock);
+    STAILQ_INSERT_TAIL(&posts, p, link);
+    pthread_cond_broadcast(&changed);
+    while (blocks && !p->done)
+        if (p->taken)
+            pthread_cond_wait(&changed, &acl_lock);
+        else if (pthread_cond_timedwait(&changed, &acl_lock, &until) == ETIMEDOUT && !p->taken)
+            sim_die("a callback of stream %d waits for thread %#llx, which does not come to "
+                    "aclrtProcessReport: an NPU's stream would hang",
+                    p->q->number, (unsigned long long)p->thread);
+    pthread_mutex_unlock(&acl_lock);
+    if (blocks)
+        free(p);
+    return FSDP_OK;
+}
+
+aclError aclrtLaunchCallback(aclrtCallback fn, void *user_data, aclrtCallbackBlockType type,
+                             aclrtStream s)
+{
+    static const char CALL[] = "aclrtLaunchCallback";
+    acl_stream *q;
+    aclError error = acl_stream_working(s, CALL, &q);
+    if (error != ACL_SUCCESS)
+        return error;
+    if (fn == NULL || (unsigned)type > ACL_CALLBACK_BLOCK)
+        return sim_acl_fail(ACL_ERROR_INVALID_PARAM, "%s: %s, type %d", CALL,
+                            fn == NULL ? "no function" : "a function", (int)type);
+    post *p = malloc(sizeof *p);
+    if (p == NULL)
+        return sim_acl_fail(ACL_ERROR_BAD_ALLOC, "%s: no memory", CALL);
+    pthread_mutex_lock(&acl_lock);
+    *p = (post){.q = q,
+                .thread = q->thread,
+                .fn = fn,
+                .user_data = user_data,
+                .blocks = type == ACL_CALLBACK_BLOCK};
+    q->n_unfinished += q->thread != 0;
+    pthread_mutex_unlock(&acl_lock);
+    if (p->thread == 0) {
+        free(p);
+        return sim_acl_fail(ACL_ERROR_RT_STREAM_NO_CB_REG,
+                            "%s: no thread is subscribed to stream %d", CALL, q->number);
+    }
+    return acl_issue(q, CALL,
+                     &(launch_config){.fn = run_post,
+                                      .args = &p,
+                                      .args_bytes = sizeof p,
+                                      .on_host = true,
+                                      .waits_for = p->blocks ? WAITS_FOR_HOST : WAITS_FOR_NOBODY});
+}
+
+/* ---- the thread's side ----------------------------------------------------------------------- */
+
+/* With acl_lock: the oldest that is posted for the thread. */
+static post *take(uint64_t thread)
+{
+    post *p;
+    STAILQ_FOREACH(p, &posts, link)
+    {
+        if (p->thread == thread) {
+            STAILQ_REMOVE(&posts, p, post, link);
+            p->taken = true;
+            return p;
+        }
+    }
+    return NULL;
+}
+
+static void run_callback(post *p)
+{
+    acl_stream *q = p->q;
+    const bool blocks = p->blocks;
+    p->fn(p->user_data);
+    pthread_mutex_lock(&acl_lock);
+    q->n_unfinished--;
+    p->done = true;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&acl_lock);
+    if (!blocks)
+        free(p);
+}
+
+/* With acl_lock: sleep until there is a callback (*out), or why there is none. */
+static aclError await_callback(uint64_t me, int32_t timeout_ms, post **out)
+{
+    struct timespec until;
+    int err = 0;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += timeout_ms / 1000;
+    until.tv_nsec += timeout_ms % 1000 * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    if (!is_subscribed(me))
+        return sim_acl_fail(ACL_ERROR_RT_THREAD_SUBSCRIBE,
+                            "aclrtProcessReport in a thread that is not subscribed");
+    while ((*out = take(me)) == NULL) {
+        if (err == ETIMEDOUT || !is_subscribed(me))
+            return sim_acl_fail(ACL_ERROR_RT_REPORT_TIMEOUT, "aclrtProcessReport: no callback");
+        err = timeout_ms < 0 ? pthread_cond_wait(&changed, &acl_lock)
+                             : pthread_cond_timedwait(&changed, &acl_lock, &until);
+    }
+    return ACL_SUCCESS;
+}
+
+aclError aclrtProcessReport(int32_t timeout_ms)
+{
+    acl_context *c;
+    post *p = NULL;
+    aclError error = acl_enter("aclrtProcessReport", &c);
+    if (error != ACL_SUCCESS)
+        return error;
+    if (timeout_ms < -1 || timeout_ms == 0)
+        return sim_acl_fail(ACL_ERROR_INVALID_PARAM, "aclrtProcessReport: %d ms", timeout_ms);
+    pthread_mutex_lock(&acl_lock);
+    error = await_callback((uint64_t)pthread_self(), timeout_ms, &p);
+    pthread_mutex_unlock(&acl_lock);
+    if (error == ACL_SUCCESS)
+        run_callback(p);
+    return error;
+}

@@ -1,0 +1,236 @@
+/* native_cases_lib.c -- see native_cases_lib.h. */
+#include "tests/unit/native_cases_lib.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "tests/unit/target_lib.h"
+
+void native_case_name(comm_fixture *f)
+{
+    const char *name = comm_backend_name(f->c), *own = target_backend()->native->name;
+    if (f->world > 1)
+        CHECK(f, strcmp(name, own) == 0, "goes by %s", name);
+}
+
+/* Groups of every other rank, the other way round, and of one rank; in each, and in the parent. */
+void native_case_split(comm_fixture *f)
+{
+    comm_fixture half = *f, alone = *f;
+    half.c = alone.c = NULL;
+    CHECK_OK(f, comm_split(f->c, f->rank % 2, -f->rank, &half.c));
+    CHECK_OK(f, comm_split(f->c, f->rank, 0, &alone.c));
+    if (f->why[0] != '\0')
+        return;
+    half.rank = comm_rank(half.c);
+    half.world = comm_size(half.c);
+    alone.rank = 0;
+    alone.world = 1;
+    CHECK(f, half.rank == half.world - 1 - f->rank / 2, "rank %d", half.rank);
+    comm_case_all_gather(&half);
+    comm_case_broadcast(&half);
+    comm_case_all_gather(&alone);
+    comm_case_all_gather(f);
+    comm_case_all_to_allv(&half);
+    CHECK(f, half.why[0] == '\0', "half: %.190s", half.why);
+    CHECK(f, alone.why[0] == '\0', "alone: %.190s", alone.why);
+    comm_close(alone.c);
+    comm_close(half.c);
+}
+
+/* Some ranks stay alone while the others split. */
+void native_case_split_uneven(comm_fixture *f)
+{
+    comm_fixture part = *f;
+    part.c = NULL;
+    CHECK_OK(f, comm_split(f->c, f->rank == 0 ? 0 : 1, 0, &part.c));
+    if (part.c == NULL)
+        return;
+    part.rank = comm_rank(part.c);
+    part.world = comm_size(part.c);
+    comm_case_all_gather(&part);
+    CHECK(f, part.why[0] == '\0', "part: %.190s", part.why);
+    comm_close(part.c);
+}
+
+/* Many calls ahead, of two groups on two streams in turn: all ranks issue them in one order. */
+void native_case_order(comm_fixture *f)
+{
+    enum { CALLS = 40, ELEMS = 5000 };
+    comm *other = NULL;
+    stream *s = NULL;
+    size_t n = (size_t)f->world * ELEMS;
+    unsigned char *host = comm_test_alloc(CALLS * n), *own = comm_test_alloc(CALLS * ELEMS);
+    CHECK_OK(f, comm_split(f->c, 0, 0, &other));
+    CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "other"}, &s));
+    for (int k = 0; k < CALLS; k++)
+        comm_test_coded_fill(own + k * ELEMS, ELEMS, f->rank, k);
+    char *from = comm_test_up(f, own, CALLS * ELEMS), *to = comm_test_up(f, host, CALLS * n);
+    for (int k = 0; k < CALLS && f->why[0] == '\0'; k++)
+        CHECK_OK(f, comm_all_gather(k % 2 == 0 ? f->c : other, k % 2 == 0 ? f->s : s, "ahead",
+                                    DTYPE_U8, from + k * ELEMS, to + (size_t)k * n, ELEMS));
+    CHECK_OK(f, stream_sync(s));
+    comm_test_down(f, host, to, CALLS * n);
+    comm_test_down(f, own, from, CALLS * ELEMS);
+    for (int k = 0; k < CALLS; k++)
+        for (int r = 0; r < f->world; r++)
+            CHECK(f, comm_test_coded_same(host + (size_t)k * n + (size_t)r * ELEMS, ELEMS, r, k),
+                  "call %d, slice %d", k, r);
+    stream_free(s);
+    comm_close(other);
+    free(host);
+    free(own);
+}
+
+enum { DRAWN = 24, MOST_BYTES = 200000 };
+
+/* A call that all ranks draw alike; `from` and `to` are buffers of its own. */
+typedef struct drawn {
+    int group, stream, op, root;
+    size_t bytes; /* of each rank's part */
+    unsigned char *host, *at;
+} drawn;
+
+static drawn draw(uint64_t *seed, int n_groups)
+{
+    uint64_t x[5];
+    for (int i = 0; i < 5; i++)
+        x[i] = *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return (drawn){.group = (int)(x[0] >> 33) % n_groups,
+                   .stream = (int)(x[1] >> 40) % 2,
+                   .op = (int)(x[2] >> 40) % 3,
+                   .root = (int)(x[3] >> 40),
+                   .bytes = (x[4] >> 33) % ((x[4] >> 62) == 0 ? MOST_BYTES : 50)};
+}
+
+/* The buffer is what goes out, a part for each rank, then what comes in. */
+static void drawn_issue(comm_fixture *f, drawn *d, comm *c, stream *s, int k)
+{
+    int n = comm_size(c), me = comm_rank(c);
+    size_t bytes = d->bytes * (size_t)n;
+    d->host = comm_test_alloc(2 * bytes);
+    for (int r = 0; r < n; r++)
+        comm_test_coded_fill(d->host + (size_t)r * d->bytes, d->bytes, d->op == 1 ? r : 0, k + me);
+    d->at = comm_test_up(f, d->host, 2 * bytes);
+    d->root %= n;
+    if (d->op == 0)
+        CHECK_OK(f, comm_all_gather(c, s, "drawn", DTYPE_U8, d->at, d->at + bytes, d->bytes));
+    else if (d->op == 1)
+        CHECK_OK(f, comm_all_to_all(c, s, "drawn", DTYPE_U8, d->at, d->at + bytes, d->bytes));
+    else
+        CHECK_OK(f, comm_broadcast(c, s, "drawn", DTYPE_U8, d->at, d->bytes, d->root));
+}
+
+static void drawn_check(comm_fixture *f, drawn *d, comm *c, int k)
+{
+    int n = comm_size(c), me = comm_rank(c);
+    size_t bytes = d->bytes * (size_t)n;
+    comm_test_down(f, d->host, d->at, 2 * bytes);
+    for (int r = 0; r < n && d->op < 2; r++)
+        CHECK(f,
+              comm_test_coded_same(d->host + bytes + (size_t)r * d->bytes, d->bytes,
+                                   d->op == 1 ? me : 0, k + r),
+              "call %d, from %d of %d", k, r, n);
+    if (d->op == 2)
+        CHECK(f, comm_test_coded_same(d->host, d->bytes, 0, k + d->root), "call %d, broadcast", k);
+    free(d->host);
+}
+
+/* Rounds of calls of three groups on two streams, all issued before the first is looked at. */
+void native_case_drawn(comm_fixture *f)
+{
+    comm *c[3] = {f->c, NULL, NULL};
+    stream *s[2] = {f->s, NULL};
+    CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "other"}, &s[1]));
+    CHECK_OK(f, comm_split(f->c, 0, -f->rank, &c[1]));
+    CHECK_OK(f, comm_split(c[1], f->rank == 0, 0, &c[2]));
+    for (uint64_t round = 1; round <= 20 && f->why[0] == '\0'; round++) {
+        drawn d[DRAWN];
+        uint64_t seed = round;
+        for (int k = 0; k < DRAWN; k++) {
+            d[k] = draw(&seed, 3);
+            drawn_issue(f, &d[k], c[d[k].group], s[d[k].stream], 10 * k);
+        }
+        CHECK_OK(f, stream_sync(s[1]));
+        for (int k = 0; k < DRAWN; k++)
+            drawn_check(f, &d[k], c[d[k].group], 10 * k);
+    }
+    comm_close(c[2]);
+    comm_close(c[1]);
+    stream_free(s[1]);
+}
+
+typedef struct told {
+    int issued, ended;
+    double seconds;
+} told;
+
+static uint64_t on_issued(void *self, const comm_record *r)
+{
+    (void)r;
+    return (uint64_t)++((told *)self)->issued;
+}
+
+static void on_ended(void *self, const comm_record *r)
+{
+    told *t = self;
+    t->ended += (int)r->calls;
+    t->seconds = r->seconds;
+}
+
+/* A watch of the collectives hears of each when the host has waited for it; the figures are those
+ * of any transport. */
+void native_case_watch(comm_fixture *f)
+{
+    enum { CALLS = 5, ELEMS = 100 };
+    told t = {0};
+    comm_stats before = comm_stats_read(f->c);
+    unsigned char *host = comm_test_alloc((size_t)f->world * ELEMS);
+    unsigned char *at = comm_test_up(f, host, (size_t)f->world * ELEMS);
+    comm_set_watch(f->c, &(comm_watch){.self = &t, .issued = on_issued, .ended = on_ended});
+    for (int k = 0; k < CALLS; k++)
+        CHECK_OK(f, comm_all_gather(f->c, f->s, "told", DTYPE_U8, at + f->rank * ELEMS, at, ELEMS));
+    CHECK_OK(f, stream_sync(f->s));
+    comm_set_watch(f->c, NULL);
+    comm_test_down(f, host, at, (size_t)f->world * ELEMS);
+    comm_stats after = comm_stats_read(f->c);
+    uint64_t sent = after.bytes_sent[COMM_OP_ALL_GATHER] - before.bytes_sent[COMM_OP_ALL_GATHER];
+    CHECK(f, t.issued == CALLS && t.ended == CALLS, "%d issued, %d ended", t.issued, t.ended);
+    CHECK(f, sent == (uint64_t)(f->world - 1) * CALLS * ELEMS, "%llu bytes sent",
+          (unsigned long long)sent);
+    free(host);
+}
+
+/* The time of a call is that of its stream, not that of the host, which looks later. */
+void native_case_time(comm_fixture *f)
+{
+    enum { LATE_US = 200000 };
+    told t = {0};
+    char *at = comm_test_up(f, f->why, sizeof f->why);
+    CHECK_OK(f, comm_agree(f->c, FSDP_OK));
+    comm_set_watch(f->c, &(comm_watch){.self = &t, .ended = on_ended});
+    if (f->rank == 1)
+        usleep(LATE_US);
+    CHECK_OK(f, comm_broadcast(f->c, f->s, "late", DTYPE_U8, at, sizeof f->why, f->world - 1));
+    if (f->rank == 0)
+        usleep(5 * LATE_US);
+    CHECK_OK(f, stream_sync(f->s));
+    comm_set_watch(f->c, NULL);
+    comm_test_down(f, f->why, at, sizeof f->why);
+    if (f->rank == 0 && f->world == 2 && getenv("FSDP_SCHEDULE") == NULL)
+        CHECK(f, t.seconds > 0.5 * LATE_US * 1e-6 && t.seconds < 4.5 * LATE_US * 1e-6,
+              "%.3f seconds", t.seconds);
+}
+
+int native_cases_run(const native_case *cases, int n)
+{
+    const device_config dc = {
+        .backend = target_backend()->device, .n_threads = 1, .index = target_index()};
+    comm_config cc = target_comm(0);
+    comm_fixture f;
+    cc.backend = COMM_NATIVE;
+    if (cc.native == NULL || comm_test_open_as(&f, &dc, &cc) != FSDP_OK)
+        return 1;
+    for (int i = 0; i < n; i++)
+        comm_test_run(&f, cases[i].name, cases[i].run);
+    return comm_test_close(&f);
+}

@@ -1,0 +1,35 @@
+/* native_cases_lib.h -- checks of a device's own transport, whichever FSDP_DEVICE names; for
+ * test_cuda_nccl and test_npu_hccl. */
+#pragma once
+#include "tests/unit/comm_cases_lib.h"
+
+typedef struct native_case {
+    const char *name;
+    void (*run)(comm_fixture *);
+} native_case;
+
+void native_case_name(comm_fixture *f);
+void native_case_split(comm_fixture *f);
+void native_case_split_uneven(comm_fixture *f);
+void native_case_order(comm_fixture *f);
+void native_case_drawn(comm_fixture *f);
+void native_case_watch(comm_fixture *f);
+void native_case_time(comm_fixture *f);
+
+/* What every such transport has to pass. */
+#define NATIVE_CASES                                                                               \
+    {"name", native_case_name}, {"all_gather", comm_case_all_gather},                              \
+        {"broadcast", comm_case_broadcast}, {"all_to_all", comm_case_all_to_all},                  \
+        {"all_to_allv", comm_case_all_to_allv}, {"split", native_case_split},                      \
+        {"split_uneven", native_case_split_uneven}, {"order", native_case_order},                  \
+        {"drawn", native_case_drawn}, {"watch", native_case_watch}, {"time", native_case_time},    \
+        {"reduce_scatter", comm_case_reduce_scatter},                                              \
+        {"reduce_scatterv", comm_case_reduce_scatterv},                                            \
+        {"all_reduce_f32", comm_case_all_reduce_f32},                                              \
+    {                                                                                              \
+        "all_reduce_i64", comm_case_all_reduce_i64                                                 \
+    }
+
+/* native_cases_run -- the body of main: all of them over the transport; prints as comm_test_run and
+ * comm_test_close do. */
+int native_cases_run(const native_case *cases, int n);

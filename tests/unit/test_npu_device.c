@@ -1,0 +1,323 @@
+/* test_npu_device.c -- what is ACL's own of a device: its numbers, contexts of threads, the pool of
+ * device memory, and what is said of machines and programs that are wrong. test_accel_device.c has
+ * what other accelerators have too.
+ *
+ *     FSDP_DEVICE=npu-sim build/tests/unit/test_npu_device
+ *
+ * On another device every test is a skip; on a real NPU so are those that need a wrong machine. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include "tests/unit/accel_lib.h"
+
+enum { REPEAT_INITIALIZE = 100002, CONTEXT_NULL = 107002, NO_MEMORY = 207001 };
+
+static device *open_npu(const device_config *more)
+{
+    need_accel("npu");
+    return open_accel(more);
+}
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+static void test_maps(void **state)
+{
+    (void)state;
+    need_accel("npu");
+    int (*acl)(dtype) = plugin_symbol("npu_acl_type"),
+        (*hccl)(dtype) = plugin_symbol("npu_hccl_type");
+    int (*kind)(int) = plugin_symbol("npu_copy_kind");
+    fsdp_status (*status)(int, const char *) = plugin_symbol("npu_status");
+    const int acl_expected[] = {
+        [DTYPE_F32] = 0, [DTYPE_BF16] = 27, [DTYPE_I64] = 9, [DTYPE_U8] = 4};
+    const int hccl_expected[] = {
+        [DTYPE_F32] = 4, [DTYPE_BF16] = 11, [DTYPE_I64] = 5, [DTYPE_U8] = 7};
+    for (int t = 0; t < 4; t++) {
+        assert_int_equal(acl((dtype)t), acl_expected[t]);
+        assert_int_equal(hccl((dtype)t), hccl_expected[t]);
+    }
+    assert_int_equal(acl((dtype)4), -1);
+    assert_int_equal(hccl((dtype)4), -1);
+    assert_int_equal(kind(0), 3); /* within the device */
+    assert_int_equal(kind(1), 1); /* from the host */
+    assert_int_equal(kind(2), 2); /* to the host */
+    OK(status(0, "aclrtMalloc"));
+    assert_int_equal(status(NO_MEMORY, "aclrtMalloc"), FSDP_ENOMEM);
+    assert_int_equal(status(200000, "aclInit"), FSDP_ENOMEM);
+    assert_int_equal(status(507015, "sync"), FSDP_EDEVICE);
+    assert_says("sync: ACL's error 507015");
+    assert_int_equal(status(CONTEXT_NULL, "sync"), FSDP_EDEVICE);
+    assert_non_null(strstr(fsdp_error_get()->hint, "aclrtSetCurrentContext"));
+}
+
+/* ACL's words are read once: they belong to the call that failed last. */
+static void test_words(void **state)
+{
+    (void)state;
+    device *d = open_npu(&(device_config){0});
+    int (*npu_free)(void *) = plugin_symbol("aclrtFree");
+    fsdp_status (*status)(int, const char *) = plugin_symbol("npu_status");
+    const int code = npu_free(NULL);
+    assert_int_equal(code, 100000);
+    assert_int_equal(status(code, "give back"), FSDP_EDEVICE);
+    assert_says("give back: ACL's error 100000: ");
+    assert_null(strstr(fsdp_error_get()->what, "no message"));
+    assert_int_equal(status(code, "give back"), FSDP_EDEVICE);
+    assert_says("no message");
+    device_close(d);
+}
+
+/* ---- the device ------------------------------------------------------------------------------ */
+
+static void test_initialised_once(void **state)
+{
+    (void)state;
+    device *first = open_npu(&(device_config){0}), *second = open_npu(&(device_config){0});
+    int (*init)(const char *) = plugin_symbol("aclInit");
+    void *block;
+    assert_int_equal(init(NULL), REPEAT_INITIALIZE);
+    device_close(first);
+    OK(device_alloc(device_compute_stream(second), MEM_OTHER, 100, "goes on", &block));
+    OK(device_zero(device_compute_stream(second), block, 100));
+    OK(stream_sync(device_compute_stream(second)));
+    device_free(device_compute_stream(second), block);
+    device_close(second);
+    device_close(open_npu(&(device_config){0}));
+}
+
+static void test_is_deterministic(void **state)
+{
+    (void)state;
+    need_sim("npu");
+    device *d = open_npu(&(device_config){0});
+    bool (*is_deterministic)(void) = plugin_symbol("sim_acl_is_deterministic");
+    assert_true(is_deterministic());
+    device_close(d);
+}
+
+typedef struct asked {
+    int (*get_device)(int32_t *);
+    int *code;
+} asked;
+
+static fsdp_status run_ask(void *args, int n_threads)
+{
+    const asked *a = args;
+    int32_t index;
+    (void)n_threads;
+    *a->code = a->get_device(&index);
+    return FSDP_OK;
+}
+
+static void *thread_ask(void *args)
+{
+    (void)run_ask(args, 1);
+    return NULL;
+}
+
+/* A thread that was just started has no context; those of host tasks have the device's. */
+static void test_contexts_of_threads(void **state)
+{
+    (void)state;
+    device *d = open_npu(&(device_config){0});
+    stream *s = device_compute_stream(d);
+    int code = -1;
+    asked a = {(int (*)(int32_t *))plugin_symbol("aclrtGetDevice"), &code};
+    pthread_t thread;
+    pthread_create(&thread, NULL, thread_ask, &a);
+    pthread_join(thread, NULL);
+    assert_int_equal(code, CONTEXT_NULL);
+    OK(launch_c(s, run_ask, &a, sizeof a));
+    OK(stream_sync(s));
+    assert_int_equal(code, 0);
+    device_close(d);
+}
+
+static void test_timed_events_order(void **state)
+{
+    (void)state;
+    device *d = open_npu(&(device_config){0});
+    stream *s = device_compute_stream(d), *side = side_stream(d);
+    event *begin, *end;
+    double elapsed_s;
+    int list[1], elems = 0;
+    sem_t gate;
+    OK(event_create_timed(d, &begin));
+    OK(event_create_timed(d, &end));
+    close_gate(s, &gate);
+    OK(event_record(begin, s));
+    OK(stream_wait_event(side, begin));
+    OK(launch_c(side, run_append, &(append_args){list, &elems, 1}, sizeof(append_args)));
+    usleep(20000);
+    assert_int_equal(elems, 0);
+    open_gate(&gate);
+    OK(event_record(end, side));
+    OK(event_sync(end));
+    assert_int_equal(elems, 1);
+    OK(event_elapsed_s(begin, end, &elapsed_s));
+    assert_true(elapsed_s >= 0);
+    event_free(begin);
+    event_free(end);
+    device_close(d);
+}
+
+/* ---- the pool -------------------------------------------------------------------------------- */
+
+/* The stream that freed a block may have it at once, another only when that stream is done. */
+static void test_blocks_are_reused(void **state)
+{
+    (void)state;
+    device *d = open_npu(&(device_config){0});
+    stream *s = device_compute_stream(d), *side = side_stream(d);
+    enum { BYTES = 1 << 20 };
+    void *first, *again, *others, *larger;
+    sem_t gate;
+    OK(device_alloc(s, MEM_OTHER, BYTES, "first", &first));
+    assert_int_equal((uintptr_t)first % 64, 0);
+    close_gate(s, &gate);
+    OK(device_zero(s, first, BYTES));
+    device_free(s, first);
+    OK(device_alloc(side, MEM_OTHER, BYTES, "other's", &others));
+    assert_ptr_not_equal(others, first);
+    OK(device_alloc(s, MEM_OTHER, BYTES + 1, "larger", &larger));
+    assert_ptr_not_equal(larger, first);
+    OK(device_alloc(s, MEM_OTHER, BYTES - 100, "again", &again));
+    assert_ptr_equal(again, first);
+    device_free(s, again);
+    device_free(s, larger);
+    open_gate(&gate);
+    OK(stream_sync(s));
+    device_free(s, others); /* which another stream has, and may have again when s is here */
+    OK(stream_sync(s));
+    OK(device_alloc(side, MEM_OTHER, BYTES, "either", &others));
+    OK(device_alloc(side, MEM_OTHER, BYTES, "either", &again));
+    assert_true(again == first || others == first);
+    device_free(side, again);
+    device_free(side, others);
+    device_close(d);
+}
+
+/* Blocks of one size go back to ACL when another size needs their memory. */
+static void test_other_sizes_take_over(void **state)
+{
+    (void)state;
+    need_sim("npu");
+    setenv("FSDP_SIM_MEMORY_MIB", "64", 1);
+    device *d = open_npu(&(device_config){0});
+    stream *s = device_compute_stream(d);
+    void *block[4];
+    for (int i = 0; i < 4; i++)
+        OK(device_alloc(s, MEM_OTHER, 12 << 20, "twelve", &block[i]));
+    for (int i = 0; i < 4; i++)
+        device_free(s, block[i]);
+    OK(device_alloc(s, MEM_OTHER, 50 << 20, "fifty", &block[0]));
+    assert_int_equal(device_alloc(s, MEM_ACTIVATIONS, 20 << 20, "twenty", &block[1]), FSDP_ENOMEM);
+    assert_says("of 'twenty' (activations); the device holds 52428800 bytes");
+    OK(device_zero(s, block[0], 50 << 20)); /* it was the caller's error */
+    device_free(s, block[0]);
+    OK(stream_sync(s));
+    device_close(d);
+    unsetenv("FSDP_SIM_MEMORY_MIB");
+}
+
+/* ---- machines and programs that are wrong ---------------------------------------------------- */
+
+static void test_wrong_machines(void **state)
+{
+    (void)state;
+    need_sim("npu");
+    expect_no_open("FSDP_SIM_NPUS", "0", 0, FSDP_ESKIP, "no NPU");
+    assert_non_null(strstr(fsdp_error_get()->hint, "npu-smi"));
+    expect_no_open("FSDP_SIM_NPUS", "2", 2, FSDP_EINVAL, "NPU 2, expected one from 0 to 1");
+    expect_no_open(NULL, NULL, -1, FSDP_EINVAL, "NPU -1, expected");
+    setenv("FSDP_SIM_NPUS", "0", 1);
+    assert_int_equal(target_backend()->n_devices(), 0);
+    unsetenv("FSDP_SIM_NPUS");
+    assert_true(target_backend()->n_devices() > 0);
+}
+
+/* A fill that fails on the NPU, in a process of its own: who waits hears of it, then everybody. */
+static void run_fault(void)
+{
+    device *d = open_npu(&(device_config){0});
+    stream *s = device_compute_stream(d), *side = side_stream(d);
+    char *block, back[100];
+    OK(device_alloc(s, MEM_OTHER, sizeof back, "block", (void **)&block));
+    OK(device_zero(s, block, sizeof back));
+    OK(stream_sync(s));
+    printf("issue: %s\n", fsdp_status_name(device_zero(s, block, sizeof back)));
+    (void)device_download(s, back, block, sizeof back);
+    printf("sync: %s\n", fsdp_status_name(stream_sync(s)));
+    printf("words: %s\n", fsdp_error_get()->what);
+    printf("fill: %s\n", fsdp_status_name(device_zero(s, block, 1)));
+    printf("other stream: %s\n", fsdp_status_name(stream_sync(side)));
+    device_free(s, block);
+    device_close(d);
+    printf("closed\n");
+}
+
+static void run_host_read(void)
+{
+    device *d = open_npu(&(device_config){0});
+    float *block;
+    OK(device_alloc_f32(device_compute_stream(d), MEM_OTHER, 1, "block", &block));
+    printf("read %g\n", (double)*(volatile float *)block);
+}
+
+static int run_wrong(const char *name)
+{
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    setvbuf(stdout, NULL, _IONBF, 0);
+    if (strcmp(name, "fault") == 0)
+        run_fault();
+    else
+        run_host_read();
+    return 0;
+}
+
+static void test_fault(void **state)
+{
+    (void)state;
+    need_sim("npu");
+    const char *text = output_of("fault", "FSDP_SIM_FAULT=aclrtMemsetAsync:2");
+    expect_output(text, "issue: FSDP_OK\nsync: FSDP_EDEVICE\nwords: NPU 0 failed: ACL's error 5");
+    expect_output(text, "; issued last on stream 'compute': ");
+    expect_output(text, "fill: FSDP_EDEVICE\nother stream: FSDP_EDEVICE\nclosed\n");
+}
+
+static void test_host_read(void **state)
+{
+    (void)state;
+    need_sim("npu");
+    device *d;
+    if (device_open(&(device_config){.backend = SEPARATE.backend, .n_threads = 1}, &d) != FSDP_OK) {
+        printf("SKIP %s\n", fsdp_error_get()->what);
+        return;
+    }
+    device_close(d);
+    expect_output(output_of("host-read", "A=B"),
+                  "host access to device memory: 'memory of the NPU'");
+}
+
+int main(int argc, char **argv)
+{
+    alarm(100); /* a deadlock is a failure, not a hang */
+    if (argc > 1)
+        return run_wrong(argv[1]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_maps),
+        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_initialised_once),
+        cmocka_unit_test(test_is_deterministic),
+        cmocka_unit_test(test_contexts_of_threads),
+        cmocka_unit_test(test_timed_events_order),
+        cmocka_unit_test(test_blocks_are_reused),
+        cmocka_unit_test(test_other_sizes_take_over),
+        cmocka_unit_test(test_wrong_machines),
+        cmocka_unit_test(test_fault),
+        cmocka_unit_test(test_host_read),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
