@@ -112,7 +112,7 @@ static int n_open; /* devices, and those that failed */
 static int runtime_start(void)
 {
     /* SOLUTION BEGIN 6.2 */
-    /* STUB: return NPU_TODO_6_2; */
+    /* STUB: return is_initialised ? ACL_SUCCESS : NPU_TODO_6_2; */
     if (is_initialised)
         return ACL_SUCCESS;
     const int code = aclInit(NULL);

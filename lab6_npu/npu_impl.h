@@ -61,6 +61,8 @@ void npu_pool_close(accel_device *d);
 extern const device_backend device_npu;
 /* npu_n_devices -- NPUs of this host, 0 where there is no driver. */
 int npu_n_devices(void);
+/* ops_npu_fast -- the op table: there is one. */
+const ops *ops_npu_fast(void);
 /* hccl_transport -- HCCL between NPUs. */
 extern const struct comm_transport hccl_transport;
 

@@ -85,6 +85,7 @@ static void run_task(void *task)
 static int task_launch(accel_stream *s, accel_task *t)
 {
     /* SOLUTION BEGIN 6.3 */
+    /* STUB: (void)run_task; */
     /* STUB: return NPU_TODO_6_3; */
     return aclrtLaunchCallback(run_task, t, ACL_CALLBACK_BLOCK, s->queue);
     /* SOLUTION END 6.3 */

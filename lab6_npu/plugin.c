@@ -6,4 +6,6 @@ const backend_plugin fsdp_backend = {.abi = BACKEND_ABI,
                                      .backend = {.name = "npu",
                                                  .device = &device_npu,
                                                  .n_devices = npu_n_devices,
+                                                 .fast = ops_npu_fast,
+                                                 .portable = ops_npu_fast,
                                                  .native = &hccl_transport}};

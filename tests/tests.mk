@@ -1,9 +1,9 @@
 # tests.mk -- grading, the handed-out tree, mutants. Included by the top Makefile.
 #
-# Variables: LAB=1..5  TASK=2.1  RANKS="2 3"  OUT=dir (handout)  MUTANTS="pattern ..."
+# Variables: LAB=1..6  TASK=2.1  RANKS="2 3"  OUT=dir (handout)  MUTANTS="pattern ..."
 #            BASE=ref REF=tree   grade LAB on the labs below it of another tree (instructors, CI)
 
-GRADE_LABS := $(or $(LAB),1 2 3 4 5)
+GRADE_LABS := $(or $(LAB),1 2 3 4 5 6)
 GRADE_ARGS := $(if $(LAB),--lab $(LAB)) $(if $(TASK),--task $(TASK)) $(if $(RANKS),--ranks "$(RANKS)")
 
 .PHONY: test-labs handout test-handout mutants
@@ -12,7 +12,9 @@ test-labs:  ## grade the labs' tasks: LAB=2 TASK=2.1 RANKS=3 (all of them withou
 	tests/tools/overlay.sh "$(LAB)" "$(REF)" $(BUILD)
 	$(MAKE) $(JOBS) -C $(BUILD)/base-ref BUILD=build BASE= test-labs
 else
-test-labs: $(patsubst %,$(BUILD)/tests/grade/lab%,$(filter 1 2 3 4 5,$(GRADE_LABS)))
+# Lab 6 is a plug-in that its grader opens.
+test-labs: $(patsubst %,$(BUILD)/tests/grade/lab%,$(filter 1 2 3 4 5 6,$(GRADE_LABS))) \
+		$(if $(HAVE_CXX),$(patsubst 6,$(BUILD)/fsdp_npu_sim.so,$(filter 6,$(GRADE_LABS))))
 	tests/grade/grade.sh $(GRADE_ARGS) $(BUILD)
 endif
 

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.." || exit 2
 work=$(mktemp -d /tmp/fsdp-tools.XXXXXX) || exit 1
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
-unset CUDA_HOME CUDA_PATH NCCL_HOME MAKEFLAGS MFLAGS MPI CC V
+unset ${!ASCEND_@} ${!HCCL_@} RANK_TABLE_FILE CUDA_HOME CUDA_PATH NCCL_HOME MAKEFLAGS MFLAGS MPI CC V
 n_passed=0 n_failed=0 n_skipped=0
 
 # verdict NAME PROBLEM -- PASS when there is none
@@ -72,6 +72,40 @@ else
     rm "$work/root/usr/local/include/nccl.h" && mkdir "$work/root/usr/lib" && : >"$work/root/usr/lib/libnccl.so.2"
     doctor 'NCCL without its header' '^NCCL +no +libnccl.so.2, no nccl.h '
 fi
+
+# cann FOLDER VERSION -- a toolkit of Ascend's with all its parts
+cann() {
+    mkdir -p "$1"/include/{acl,aclnnop,hccl} "$1/lib64" "$1/aarch64-linux"
+    : >"$1/include/acl/acl.h" >"$1/include/aclnnop/aclnn_matmul.h" >"$1/include/hccl/hccl.h"
+    : >"$1/lib64/libascendcl.so" >"$1/lib64/libopapi.so" >"$1/lib64/libhccl.so"
+    printf 'package_name=Ascend-cann-toolkit\nversion=%s\n' "$2" >"$1/aarch64-linux/ascend_toolkit_install.info"
+}
+ascend=$work/root/usr/local/Ascend
+doctor 'no CANN' '^CANN +no +- '
+doctor 'no NPU' '^NPUs +no +- '
+cann "$ascend/ascend-toolkit/latest" 8.1.RC1
+doctor 'CANN in its usual place' "^CANN +yes +8.1.RC1 in $ascend/ascend-toolkit/latest "
+doctor 'a shell without set_env.sh' '^CANN .* not built yet: source set_env.sh; make npu '
+cann "$ascend/cann-8.5.0" 8.5.0
+cann "$ascend/cann-9.0.0" 9.0.0
+mv "$ascend/ascend-toolkit" "$work/elsewhere"
+doctor 'the newer of two CANNs' "^CANN +yes +9.0.0 in $ascend/cann-9.0.0 "
+doctor 'ASCEND_TOOLKIT_HOME' "^CANN +yes +8.1.RC1 in $work/elsewhere/latest .* not built yet: make npu " \
+    ASCEND_TOOLKIT_HOME="$work/elsewhere/latest"
+doctor 'aclnn' "^aclnn +yes +in $ascend/cann-9.0.0 "
+doctor 'HCCL' "^HCCL +yes +in $ascend/cann-9.0.0 "
+mv "$ascend/cann-9.0.0/lib64/libascendcl.so" "$ascend/cann-9.0.0/lib64/libacl_rt.so"
+doctor "a newer CANN's library" "^CANN +yes +9.0.0 in $ascend/cann-9.0.0 "
+rm "$ascend/cann-9.0.0/lib64/libacl_rt.so" "$ascend/cann-9.0.0/include/hccl/hccl.h"
+doctor 'CANN without its library' '^CANN +no +9.0.0 in .*, no libascendcl.so '
+doctor 'HCCL without its header' '^HCCL +no +in .*, no hccl/hccl.h '
+mkdir -p "$ascend/driver" "$work/root/dev" && echo 'Version=24.1.rc3' >"$ascend/driver/version.info"
+: >"$work/root/dev/davinci0" >"$work/root/dev/davinci1" >"$work/root/dev/davinci_manager"
+doctor 'the driver' '^NPU driver +yes +24.1.rc3 '
+doctor 'two NPUs' '^NPUs +yes +2 of them '
+doctor "HCCL's environment" '^HCCL +HCCL_SOCKET_IFNAME=eth1 HCCL_DETERMINISTIC=true *$' HCCL_SOCKET_IFNAME=eth1 HCCL_DETERMINISTIC=true
+doctor 'no environment of HCCL' '^HCCL +it chooses the network interface itself'
+doctor 'a rank table' '^HCCL .*RANK_TABLE_FILE=table.json .*no rank table is read' RANK_TABLE_FILE=table.json
 
 # ---- something is missing ---------------------------------------------------------------------------------------
 

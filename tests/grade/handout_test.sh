@@ -23,11 +23,11 @@ fi
 for cc in gcc clang; do
     command -v "$cc" >/dev/null || { echo "SKIP $cc: not installed" && continue; }
     objects=''
-    for source in lab*/*.c; do
+    for source in lab[1-5]*/*.c; do
         objects="$objects build-$cc/${source%.c}.o"
     done
     # shellcheck disable=SC2086
-    timeout 300 make -k -j2 CC="$cc" BUILD="build-$cc" $objects >"$dir/$cc.log" 2>&1 ||
+    timeout 300 make -k -j2 CC="$cc" BUILD="build-$cc" $objects "build-$cc/fsdp_npu_sim.so" >"$dir/$cc.log" 2>&1 ||
         complain "$cc does not compile the labs: $(grep -m1 error "$dir/$cc.log")"
     if grep -E '^lab[1-6].*(warning|error):' "$dir/$cc.log"; then
         complain "$cc warns about stubs"
@@ -35,12 +35,12 @@ for cc in gcc clang; do
 done
 
 # 2. every task: TODO, or BLOCKED by one that is; nothing passes, fails, hangs or crashes
-programs=$(awk '!/^#/ && NF && $5 != "-" && !s[$5]++ { print "build-gcc/tests/grade/" $5 }' tests/grade/tasks.txt)
+programs=$(awk '!/^#/ && NF && !s[$5]++ { print "build-gcc/tests/grade/" $5 }' tests/grade/tasks.txt)
 # shellcheck disable=SC2086
 timeout 600 make -j2 BUILD=build-gcc $programs >"$dir/tests.log" 2>&1 || complain "the task tests do not build: $(grep -m1 -E 'error|undefined' "$dir/tests.log")"
 timeout 300 tests/grade/grade.sh --ranks "1 2" build-gcc >"$dir/grade.log" 2>&1 || true
 n_lines=$(grep -c -E '^(TODO|BLOCKED) ' "$dir/grade.log" || true)
-n_tasks=$(awk '!/^#/ && NF && $5 != "-"' tests/grade/tasks.txt | wc -l)
+n_tasks=$(awk '!/^#/ && NF' tests/grade/tasks.txt | wc -l)
 if grep -E '^(PASS|FAIL|SKIP) +[0-9]+[.]' "$dir/grade.log"; then
     complain "a task of the handed-out tree says something else than TODO or BLOCKED"
 fi

@@ -98,6 +98,7 @@ run() {
 build() {
     # shellcheck disable=SC2016 # $B is a word of the mutant file
     case $1 in
+    grade\ 6.*) targets='build/tests/grade/lab6 build/fsdp_npu_sim.so' ;;
     grade\ *) targets=build/tests/grade/lab$(echo "${1#grade }" | cut -d. -f1) ;;
     unit\ *) targets=build/tests/unit/${1#unit } ;;
     cmd\ *) targets=$(sed -n 's/^# BUILD: //p' "$2" | sed 's/\$B/build/g') ;;

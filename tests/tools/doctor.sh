@@ -90,6 +90,44 @@ cublaslt_version() {
     esac
 }
 
+# The folder of Ascend's toolkit: what its set_env.sh says, else the usual places, of several versions the newest.
+cann_home() {
+    for home in "${ASCEND_TOOLKIT_HOME:-}" "${ASCEND_HOME_PATH:-}" "$root/usr/local/Ascend/cann" \
+        "$root/usr/local/Ascend/ascend-toolkit/latest" $(ls -d "$root"/usr/local/Ascend/cann-* 2>/dev/null | sort -rV) \
+        "$root${HOME:-/root}/Ascend/cann" "$root${HOME:-/root}/Ascend/ascend-toolkit/latest"; do
+        [ -n "$home" ] && [ -d "$home/include" ] && echo "$home" && return
+    done
+}
+cann=$(cann_home)
+# cann_part VERSION HEADER LIBRARY [LIBRARY] -- "VERSION in FOLDER", and what of both is missing. The second name is that of
+# newer toolkits.
+cann_part() {
+    [ -n "$cann" ] || return
+    found="${1:+$1 }in $cann"
+    [ -e "$cann/include/$2" ] || found="$found, no $2"
+    [ -n "$(first "$cann/lib64/$3" "$cann/lib64/${4:-$3}")" ] || found="$found, no $3"
+    echo "$found"
+}
+cann_version() {
+    info=$(first "$cann/$(uname -m)-linux/ascend_toolkit_install.info" "$cann"/*-linux/ascend_toolkit_install.info)
+    cann_part "$(sed -n 's/^version=//p' ${info:+"$info"} </dev/null)" acl/acl.h libascendcl.so libacl_rt.so
+}
+npu_driver() { sed -n 's/^Version=//p' "$root/usr/local/Ascend/driver/version.info" 2>/dev/null; }
+# One device file for each that this machine, or its container, may use.
+npus() {
+    n=$(ls "$root"/dev/davinci[0-9]* 2>/dev/null | wc -l)
+    [ "$n" -eq 0 ] || echo "$n of them"
+}
+# What HCCL reads. The ranks meet by root info, so no rank table is needed.
+hccl_says() {
+    for name in HCCL_IF_IP HCCL_SOCKET_IFNAME HCCL_CONNECT_TIMEOUT HCCL_DETERMINISTIC ASCEND_RT_VISIBLE_DEVICES RANK_TABLE_FILE; do
+        eval "value=\${$name:-}"
+        [ -z "$value" ] || printf '%s=%s ' $name "$value"
+    done
+    [ -n "${HCCL_IF_IP:-}${HCCL_SOCKET_IFNAME:-}" ] || printf 'it chooses the network interface itself (HCCL_SOCKET_IFNAME) '
+    [ -z "${RANK_TABLE_FILE:-}" ] || printf '(no rank table is read here)'
+}
+
 row 'dependency' 'has' 'version' 'off without it' 'how to get it'
 row '----------' '---' '-------' '--------------' '-------------'
 apt='apt-get install'
@@ -104,7 +142,7 @@ look oneDNN optional "$(header /usr/include/dnnl.h "$(define $v DNNL_VERSION_MAJ
 look gnuplot optional "$(version gnuplot --version)" 'the plots of make demo and make bench' "$apt gnuplot-nox"
 look cmocka optional "$(pc cmocka)" 'make test' 'make deps'
 look clang optional "$(version clang --version)" 'CC=clang, TSan, some of make test-full' "$apt clang libomp-dev"
-look g++ optional "$(version g++ --version)" 'cuda-sim: the CUDA kernels on the CPU (tests)' 'make deps'
+look g++ optional "$(version g++ --version)" 'cuda-sim, npu-sim: accelerators on the CPU' 'make deps'
 look clang-format optional "$(version clang-format --version)" 'make format; version 14 lays out' "$apt clang-format-14"
 look valgrind optional "$(version valgrind --version)" 'memory checks of make test-full' "$apt valgrind"
 look qemu-user optional "$(version qemu-aarch64 --version)" 'hash on aarch64 in make test-full' "$apt qemu-user gcc-aarch64-linux-gnu"
@@ -132,12 +170,18 @@ backend NCCL "$(nccl_version)" 'its collectives: 2.18 or newer'
 backend driver "$(driver_version)" 'to run it: as new as the toolkit, or newer'
 backend GPUs "$(gpus)" 'one for each rank (or --comm shm: ranks share them)'
 backend cuda-sim "$(version g++ --version)" "--device cuda-sim: $(built fsdp_cuda_sim.so 'make cuda-sim')"
-backend CANN "${ASCEND_TOOLKIT_HOME:-}" 'not there yet: the build does not use it'
+backend CANN "$(cann_version)" "--device npu: $(built fsdp_npu.so "$([ -n "${ASCEND_TOOLKIT_HOME:-}" ] || echo 'source set_env.sh; ')make npu")"
+backend aclnn "$(cann_part '' aclnnop/aclnn_matmul.h libopapi.so libopapi_nn.so)" 'its operations'
+backend HCCL "$(cann_part '' hccl/hccl.h libhccl.so)" 'its collectives'
+backend 'NPU driver' "$(npu_driver)" 'to run it: npu-smi info says how the NPUs are'
+backend NPUs "$(npus)" 'one for each rank (or --comm shm: ranks share them)'
+backend npu-sim "$(version g++ --version)" "--device npu-sim: $(built fsdp_npu_sim.so 'make npu-sim')"
 
 echo
 printf '%-14s %s\n' cores "$(nproc) usable of $(getconf _NPROCESSORS_ONLN)"
 printf '%-14s %s\n' memory "$(awk '/MemTotal/ { t = $2 } /MemAvailable/ { a = $2 } END { printf "%.1f GB, %.1f GB available", t / 1e6 * 1.024, a / 1e6 * 1.024 }' /proc/meminfo)"
 printf '%-14s %s\n' /dev/shm "$(df -k /dev/shm 2>/dev/null | awk 'NR == 2 { printf "%.0f MB, %.0f MB free (MPICH falls back to TCP when it is small)", $2 * 1.024e-3, $4 * 1.024e-3 }')"
+[ -z "$cann" ] || printf '%-14s %s\n' HCCL "$(hccl_says)"
 isa=''
 for flag in avx2 fma avx512f avx512_bf16 amx_bf16; do
     grep -qw "$flag" /proc/cpuinfo && isa="${isa:+$isa }$flag"

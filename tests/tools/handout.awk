@@ -1,4 +1,4 @@
-# handout.awk -- one C source with its solutions replaced by stubs; the rules stand in handout.sh.
+# handout.awk -- one source of C, or of C++ that looks like it, with its solutions replaced by stubs; the rules stand in handout.sh.
 # Relies on the repository's layout: a function's "{" and "}" stand in the first column.
 
 function fail(line, what) {
@@ -51,7 +51,7 @@ function names_before(first, brace, begin,    i, head, parts, n, k, line) {
             names[++n_names] = declared(parts[k])
     for (i = brace + 1; i < begin; i++) {
         line = text[i]
-        if (hidden[i] || line !~ /^    (const )?(struct |unsigned )?[a-z_][a-z_0-9]* \**[a-z_][A-Za-z_0-9]*(\[[^]]*\])?( =|;|,)/ || line ~ /^    return /)
+        if (hidden[i] || line !~ /^    (const )?(struct |unsigned )?[A-Za-z_][A-Za-z_0-9]* \**[a-z_][A-Za-z_0-9]*(\[[^]]*\])?( =|;|,)/ || line ~ /^    (return|goto) /)
             continue
         n = split(line, parts, /, \*?/)
         names[++n_names] = declared(parts[1])

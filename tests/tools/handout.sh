@@ -31,11 +31,11 @@ tree_files . |
     grep -v -E '^(tests/mutants/|tests/tools/handout|tests/grade/(handout|base_ref)_test.sh|handout/)' |
     while IFS= read -r path; do
         mkdir -p "$out/$(dirname -- "$path")"
-        if grep -q 'SOLUTION BEGIN' "$path" && [ "${path%.c}" != "$path" ]; then
+        if case $path in *.c | *.cpp) grep -q 'SOLUTION BEGIN' "$path" ;; *) false ;; esac; then
             awk -f tests/tools/handout.awk "$path" >"$out/$path" || exit 1
         else
             cp -p "$path" "$out/$path"
         fi
     done
-n=$(grep -rl 'fsdp_todo("' "$out" --include='*.c' | grep -c '/lab[0-9]')
+n=$(grep -rl 'fsdp_todo("' "$out" --include='*.c' --include='*.cpp' | grep -c '/lab[0-9]')
 echo "wrote $out: stubs in $n files"

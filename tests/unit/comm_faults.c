@@ -3,7 +3,7 @@
  *
  *   mpiexec -n W build/tests/unit/comm_faults CASE [close|abort]     FSDP_COMM=shm|mpi
  *
- * COMM_FAULT_MODELS=1 gives rank 1 another GPU, on cuda-sim.
+ * COMM_FAULT_MODELS=1 gives rank 1 another device, on cuda-sim and npu-sim.
  * FSDP_DEVICE names another device, whose own transport moves the data then. COMM_FAULT_FAKE=1
  * puts a transport on top that cannot carry hosts' calls. Two good calls, then
  * the case, in which the last rank differs from the others. Every rank that lives prints "SAW rank
@@ -516,8 +516,10 @@ int main(int argc, char **argv)
     f->sums = &no_sums;
     if (getenv("FSDP_DEVICE") != NULL) {
         const backend *b = target_backend();
-        if (getenv("COMM_FAULT_MODELS") != NULL && comm_launched_rank() == 1)
-            setenv("FSDP_SIM_MODEL", "another GPU", 1);
+        if (getenv("COMM_FAULT_MODELS") != NULL && comm_launched_rank() == 1) {
+            setenv("FSDP_SIM_MODEL", "another model", 1);
+            setenv("FSDP_SIM_SOC", "another model", 1);
+        }
         dc.backend = b->device;
         dc.index = target_index();
         cc.native = f->native = b->native;

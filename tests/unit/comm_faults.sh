@@ -7,15 +7,19 @@
 #   mpi   ranks started by mpiexec, over MPI
 #   run   ranks started by fsdp_run, in shared memory; the cases that depend on the launcher
 #   staged  as shm, on a device whose memory is not the host's
-#   nccl  started as for shm, over the own transport of FSDP_DEVICE (default cuda-sim); not among the defaults
+#   nccl, hccl  started as for shm, over the own transport of FSDP_DEVICE (default cuda-sim, npu-sim); not among the defaults
+#   native  that of these two which FSDP_DEVICE has
 #
-# The cases are in parts: disagreements, waits, deaths; of nccl also alone. The ways go on side by side, each with two of the parts at a
-# time; PARTS="waits deaths" takes these of one way, one behind the other. Prints one PASS or FAIL line per case; on FAIL
-# the output of the ranks. Exit status 0 iff all pass. COMM_FAULT_RANKS="2 3 4" runs the disagreements on several numbers
-# of ranks (default 3).
+# The cases are in parts: disagreements, waits, deaths; of nccl and hccl also alone. The ways go on side by side, each with
+# two of the parts at a time; PARTS="waits deaths" takes these of one way, one behind the other. Prints one PASS or FAIL
+# line per case; on FAIL the output of the ranks. Exit status 0 iff all pass. COMM_FAULT_RANKS="2 3 4" runs the
+# disagreements on several numbers of ranks (default 3).
 
 program=${1:-build/tests/unit/comm_faults}
 [ $# -gt 0 ] && shift
+if [ "${1:-}" = native ]; then
+    case ${FSDP_DEVICE:-} in npu*) set -- hccl ;; *) set -- nccl ;; esac
+fi
 BUILD=$(dirname "$program")/../..
 . tests/tools/env.sh
 # Jobs run side by side, and each of them finds that a small /dev/shm has room for it. (UCX keeps MPICH's memory there.)
@@ -31,7 +35,7 @@ if [ -z "${PARTS:-}" ]; then
     for way in "$@"; do
         first=disagreements then='waits deaths'
         [ "$way" = run ] && first=waits then=deaths
-        [ "$way" = nccl ] && then='waits deaths alone'
+        case $way in ?ccl) then='waits deaths alone' ;; esac
         PARTS=$first "$0" "$program" "$way" >"$out/$way-first" 2>&1 &
         children="$children $!"
         PARTS=$then "$0" "$program" "$way" >"$out/$way-then" 2>&1 &
@@ -55,17 +59,22 @@ if [ $way = staged ]; then
     export COMM_TEST_DEVICE=separate
     $program >/dev/null 2>&1 || COMM_TEST_DEVICE=apart # a machine without it
 fi
-if [ $way = nccl ]; then
+case $way in
+nccl) library=NCCL kind=cuda word=GPU ;;
+hccl) library=HCCL kind=npu word=NPU ;;
+*) library='' ;;
+esac
+if [ -n "$library" ]; then
     at=3
-    export FSDP_DEVICE="${FSDP_DEVICE:-cuda-sim}"
+    export FSDP_DEVICE="${FSDP_DEVICE:-$kind-sim}"
     case $FSDP_DEVICE in
-    cuda*) ;;
-    *) echo "SKIP $PARTS over nccl: it is not the transport of device $FSDP_DEVICE" && exit 0 ;;
+    $kind*) ;;
+    *) echo "SKIP $PARTS over $way: it is not the transport of device $FSDP_DEVICE" && exit 0 ;;
     esac
     LD_LIBRARY_PATH=$(cd "$BUILD" && pwd) # for the copy of the program
     export LD_LIBRARY_PATH
     says=$("$program" 2>&1)
-    [ $? = 77 ] && echo "SKIP $PARTS over nccl: $says" && exit 0
+    [ $? = 77 ] && echo "SKIP $PARTS over $way: $says" && exit 0
 fi
 log=$(mktemp) || exit 1
 copy=$(mktemp -d)/comm_faults_$$ # its own name, so that left processes can be told
@@ -150,7 +159,7 @@ good_over() {
 }
 
 disagreements() {
-    [ $way = nccl ] && export FSDP_CHECK=1
+    [ -z "$library" ] || export FSDP_CHECK=1
     for n in ${COMM_FAULT_RANKS:-3}; do
         odd=$((n - 1))
         good="rank [0-9]+ called all-gather #$at 'h.0' of 320 f32"
@@ -170,7 +179,7 @@ disagreements() {
     disagree subgroup 4 "rank 3 called all-gather #1 'half b' of 320 f32"
 
     # A transport on top whose calls another one runs; it hands the host what it gets.
-    if [ $way != nccl ]; then
+    if [ -z "$library" ]; then
         export COMM_FAULT_FAKE=1
         disagree label 3 "rank 2 called all-gather #3 'h.1' of 320 f32"
         disagree skipped 3 "rank 2 called all-gather #3 'next' of 320 f32"
@@ -197,7 +206,7 @@ disagreements() {
 
 # Rank $1, in the words of those who wait for it.
 missing() {
-    [ $way = nccl ] && echo 'unknown to NCCL' || echo "$1"
+    [ -n "$library" ] && echo "unknown to $library" || echo "$1"
 }
 
 waits() {
@@ -250,9 +259,9 @@ waits() {
     limit=
 }
 
-# Over nccl: what NCCL itself says nothing of, and ranks that it cannot serve.
+# Over a device's own library: what it says nothing of itself, and ranks that it cannot serve.
 alone() {
-    [ "$FSDP_DEVICE" = cuda-sim ] || return
+    [ "$FSDP_DEVICE" = "$kind-sim" ] || return
     # Nobody compares calls: they end by the limit, and the reports tell them apart.
     limit=2
     export FSDP_SIM_HANGS=1
@@ -279,29 +288,29 @@ alone() {
     unset FSDP_SIM_HANGS
     limit=
 
-    export FSDP_SIM_GPUS=2
-    name="3 ranks on 2 GPUs" bad=0
+    export "FSDP_SIM_${word}S=2"
+    name="3 ranks on 2 ${word}s" bad=0
     launch 3 good 20
     [ $rc != 0 ] || complain "went on all the same"
-    expect 3 'comm_open: ranks 0 and 2 share GPU 0 of this host; NCCL needs one for each'
+    expect 3 "comm_open: ranks 0 and 2 share $word 0 of this host; $library needs one for each"
     verdict
-    name="3 ranks on 2 GPUs, --comm shm" bad=0 on=shm
+    name="3 ranks on 2 ${word}s, --comm shm" bad=0 on=shm
     launch 3 good 20
     on=
     good_over "$name" 'shm\+staged' 0
-    unset FSDP_SIM_GPUS
+    unset "FSDP_SIM_${word}S"
 
     export COMM_FAULT_MODELS=1
-    name="GPUs of two models n=3" bad=0
+    name="${word}s of two models n=3" bad=0
     launch 3 good 20
     [ $rc != 0 ] || complain "went on all the same"
-    expect 3 'GPUs differ: rank 0 has CUDA stand-in, rank 1 has another GPU'
+    expect 3 "${word}s differ: rank 0 has [^,]*, rank 1 has another model"
     verdict
-    name="GPUs of two models, FSDP_MIXED_GPUS=1" bad=0
-    export FSDP_MIXED_GPUS=1
+    name="${word}s of two models, FSDP_MIXED_${word}S=1" bad=0
+    export "FSDP_MIXED_${word}S=1"
     launch 3 good 20
-    good_over "$name" nccl 0
-    unset FSDP_MIXED_GPUS COMM_FAULT_MODELS
+    good_over "$name" $way 0
+    unset "FSDP_MIXED_${word}S" COMM_FAULT_MODELS
 }
 
 deaths() {
@@ -338,7 +347,7 @@ deaths() {
     launch 3 good 20
     case $way in
     mpi) good_over good mpi 0 ;;
-    nccl) good_over good nccl 0 ;;
+    ?ccl) good_over good $way 0 ;;
     staged) good_over good 'shm\+staged' 0 ;;
     *) good_over good shm 0 ;;
     esac

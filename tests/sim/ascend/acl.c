@@ -128,12 +128,14 @@ static void leaks_check(const char *call, bool at_end)
     if (!at_end)
         l.n_pinned = 0;
     const int contexts = at_end ? n_contexts : 0;
-    if (streams + events + contexts == 0 && l.n_blocks + l.n_pinned == 0)
+    const long described = at_end ? sim_aclnn_live() : 0;
+    if (streams + events + contexts == 0 && l.n_blocks + l.n_pinned == 0 && described == 0)
         return;
     sim_die("%s while there are still %d streams, %d events, %d contexts of aclrtCreateContext, "
-            "%zu blocks of the NPU (%zu bytes) and %zu of the host (%zu bytes)",
+            "%zu blocks of the NPU (%zu bytes) and %zu of the host (%zu bytes), %ld tensors, "
+            "scalars, arrays and executors of aclnn",
             call, streams, events, contexts, l.n_blocks, l.bytes, l.n_pinned,
-            at_end ? l.pinned_bytes : 0);
+            at_end ? l.pinned_bytes : 0, described);
 }
 
 aclError aclFinalize(void)

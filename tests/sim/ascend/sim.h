@@ -39,5 +39,7 @@ bool sim_acl_is_device(const void *ptr, size_t bytes);
 __attribute__((format(printf, 2, 3))) aclError sim_acl_fail(aclError code, const char *format, ...);
 /* sim_acl_is_deterministic -- ACL_OPT_DETERMINISTIC of the current context, or of the process. */
 bool sim_acl_is_deterministic(void);
+/* sim_aclnn_live -- descriptions and executors of aclnn's that nobody has destroyed. */
+long sim_aclnn_live(void);
 
 EXTERN_C_END

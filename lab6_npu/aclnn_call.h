@@ -1,0 +1,147 @@
+/* aclnn_call.h -- the operators of aclnn that npu_ops*.c compose, for C: aclnn's headers are C++.
+ *
+ *     const npu_view w = view_2d(a->w, ACL_FLOAT, rows, cols);
+ *     TRY(aclnn_mm(s, out, x, view_transposed(w)));
+ *
+ * A view says where an array stands and how: its tensor (aclTensor) lives during one call only.
+ * Each function runs both phases of one operator: aclnnXxxGetWorkspaceSize and aclnnXxx on s. The
+ * workspace is taken from s and given back to it behind the second phase. Work on s is issued when
+ * the function returns; arrays must live until it has run.
+ *
+ *   in place  out may be the same view as the first input of an element-wise function; then it is
+ *             the operator's in-place form
+ *   errors    FSDP_EINVAL what aclnn refuses; FSDP_EDEVICE; FSDP_ENOMEM: with aclnn's own words
+ *   source    [CANN two-phase API] and, for each function, [CANN aclnnXxx] */
+#pragma once
+#include "acl/acl_base.h"
+#include "common/device/device.h"
+
+EXTERN_C_BEGIN
+
+enum { NPU_MOST_DIMS = 4 };
+
+/* Element (i,j,...) stands at ptr + (i * stride[0] + j * stride[1] + ...) elements. */
+typedef struct npu_view {
+    const void *ptr; /* written to where it is an output */
+    aclDataType type;
+    int n_dims;
+    int64_t dim[NPU_MOST_DIMS], stride[NPU_MOST_DIMS];
+} npu_view;
+
+/* view_1d, view_2d, view_3d -- a dense array. */
+static inline npu_view view_3d(const void *ptr, aclDataType type, size_t a, size_t b, size_t c)
+{
+    npu_view v = {ptr, type, 3, {0}, {0}};
+    v.dim[0] = (int64_t)a, v.dim[1] = (int64_t)b, v.dim[2] = (int64_t)c;
+    v.stride[0] = (int64_t)(b * c), v.stride[1] = (int64_t)c, v.stride[2] = 1;
+    return v;
+}
+static inline npu_view view_2d(const void *ptr, aclDataType type, size_t rows, size_t cols)
+{
+    npu_view v = {ptr, type, 2, {0}, {0}};
+    v.dim[0] = (int64_t)rows, v.dim[1] = (int64_t)cols;
+    v.stride[0] = (int64_t)cols, v.stride[1] = 1;
+    return v;
+}
+static inline npu_view view_1d(const void *ptr, aclDataType type, size_t elems)
+{
+    npu_view v = {ptr, type, 1, {0}, {0}};
+    v.dim[0] = (int64_t)elems, v.stride[0] = 1;
+    return v;
+}
+static inline npu_view view_f32(const void *ptr, size_t elems)
+{
+    return view_1d(ptr, ACL_FLOAT, elems);
+}
+/* view_transposed -- the same matrix, read by columns: nothing moves. */
+static inline npu_view view_transposed(npu_view v)
+{
+    npu_view t = v;
+    t.dim[0] = v.dim[1], t.dim[1] = v.dim[0];
+    t.stride[0] = v.stride[1], t.stride[1] = v.stride[0];
+    return t;
+}
+
+/* ---- products: of matrices [m,k] and [k,n], summed in fp32 ----------------------------------- */
+
+/* aclnn_mm -- out = a b, all of one type. aclnn_mm_add -- io += a b, all fp32. */
+fsdp_status aclnn_mm(stream *s, npu_view out, npu_view a, npu_view b);
+fsdp_status aclnn_mm_add(stream *s, npu_view io, npu_view a, npu_view b);
+
+/* ---- element by element ---------------------------------------------------------------------- */
+
+/* b is repeated where it is smaller than out. aclnn_sub_from -- io -= b. */
+fsdp_status aclnn_add(stream *s, npu_view out, npu_view a, npu_view b);
+fsdp_status aclnn_sub_from(stream *s, npu_view io, npu_view b);
+fsdp_status aclnn_mul(stream *s, npu_view out, npu_view a, npu_view b);
+fsdp_status aclnn_div_by(stream *s, npu_view io, npu_view b);
+fsdp_status aclnn_muls(stream *s, npu_view out, npu_view a, float factor);
+fsdp_status aclnn_divs_by(stream *s, npu_view io, float divisor);
+fsdp_status aclnn_adds_to(stream *s, npu_view io, float term);
+fsdp_status aclnn_sqrt(stream *s, npu_view out, npu_view in);
+fsdp_status aclnn_log(stream *s, npu_view out, npu_view in);
+/* aclnn_cast -- to the type of out, to nearest, ties to even. aclnn_copy -- of one type; `in` is
+ * repeated where it is smaller. aclnn_fill -- a number that the type holds exactly. */
+fsdp_status aclnn_cast(stream *s, npu_view out, npu_view in);
+fsdp_status aclnn_copy(stream *s, npu_view out, npu_view in);
+fsdp_status aclnn_fill(stream *s, npu_view out, float value);
+fsdp_status aclnn_zero(stream *s, npu_view out);
+/* aclnn_triu -- element (i,j) becomes 0 where j < i + diagonal. */
+fsdp_status aclnn_triu(stream *s, npu_view io, int64_t diagonal);
+/* The tanh form of GELU. */
+fsdp_status aclnn_gelu(stream *s, npu_view out, npu_view in);
+fsdp_status aclnn_gelu_backward(stream *s, npu_view d_in, npu_view d_out, npu_view in);
+
+/* ---- sums and rows --------------------------------------------------------------------------- */
+
+/* aclnn_reduce_sum -- out = the sum over the first dimension of in, in fp32. */
+fsdp_status aclnn_reduce_sum(stream *s, npu_view out, npu_view in);
+
+typedef struct norm_views {
+    npu_view in, gain, mean, rstd; /* [rows,cols], [cols], [rows,1] twice */
+} norm_views;
+
+/* aclnn_layernorm -- writes out, x->mean and x->rstd. aclnn_layernorm_backward -- all fp32. */
+fsdp_status aclnn_layernorm(stream *s, npu_view out, const norm_views *x, npu_view bias,
+                            double eps);
+fsdp_status aclnn_layernorm_backward(stream *s, npu_view d_in, npu_view d_gain, npu_view d_bias,
+                                     npu_view d_out, const norm_views *x);
+
+/* Of each row: the last dimension. backward: d_in = d_out - exp(out) * sum(d_out). */
+fsdp_status aclnn_log_softmax(stream *s, npu_view out, npu_view in);
+fsdp_status aclnn_log_softmax_backward(stream *s, npu_view d_in, npu_view d_out, npu_view out);
+
+/* What picks one element of each row [rows,classes]. */
+typedef struct nll_views {
+    npu_view log_p, target; /* [rows,classes] f32, [rows] i32 */
+    npu_view weight, total; /* [classes] f32: of each class, 1; [1] f32: written and not used */
+} nll_views;
+
+/* aclnn_nll_loss -- loss [rows] = -log_p[r, target[r]]. backward: d_log_p [rows,classes] is -d_loss
+ * [rows] there and 0 elsewhere. */
+fsdp_status aclnn_nll_loss(stream *s, npu_view loss, const nll_views *x);
+fsdp_status aclnn_nll_loss_backward(stream *s, npu_view d_log_p, npu_view d_loss,
+                                    const nll_views *x);
+
+/* aclnn_embedding -- out [n,C] = rows of table [V,C] by number [n] i32. backward: d_table [V,C] is
+ * overwritten by sums of rows of d_out [n,C]; fp32. */
+fsdp_status aclnn_embedding(stream *s, npu_view out, npu_view table, npu_view numbers);
+fsdp_status aclnn_embedding_backward(stream *s, npu_view d_table, npu_view d_out, npu_view numbers);
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+/* q [B,T,H*D], k and v [B,T,KV*D], in rows that may lie apart; `max` and `sum` [B,H,T,8] f32 are
+ * what the softmax of a row took away and divided by; mask [T,T] u8, 1: not seen. */
+typedef struct attention_views {
+    npu_view q, k, v, out, max, sum, mask;
+    double scale;
+    int64_t n_head;
+} attention_views;
+
+/* aclnn_attention -- writes out, max and sum. backward: reads them, and writes d_q, d_k and d_v,
+ * shaped as q, k and v. */
+fsdp_status aclnn_attention(stream *s, const attention_views *x);
+fsdp_status aclnn_attention_backward(stream *s, npu_view d_q, npu_view d_k, npu_view d_v,
+                                     npu_view d_out, const attention_views *x);
+
+EXTERN_C_END

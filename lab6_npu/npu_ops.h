@@ -1,0 +1,75 @@
+/* npu_ops.h -- the operations of ops.h on an NPU, composed of aclnn's operators; private to
+ * lab6_npu.
+ *
+ *   npu_ops.c            the table, and what the others share     npu_ops_sums.c       running sums
+ *   npu_ops_matmul.c     products, bias_backward                  npu_ops_norm.c       layernorm
+ *   npu_ops_attention.c  attention                                npu_ops_token.c      embedding,
+ * loss npu_ops_element.c    gelu, cast, add, scale                   npu_ops_optim.c      adamw,
+ * sgd, norm
+ *
+ * Which operator does what, and why:
+ *
+ *   operation            aclnn's operators                          because
+ *   matmul               Mm; InplaceAddmm to accumulate             a transposed operand is a view
+ *    bf16, and out fp32, Cast, Mm in fp32, Add, Cast                A2 multiplies no bf16 to fp32,
+ * and bias or residual                                               rounding comes last, once
+ *   bias_backward        ReduceSum, Add                             dtype FLOAT: bf16 is summed in
+ * fp32 embedding            Embedding, Add                             numbers are checked on the
+ * host embedding_backward   EmbeddingDenseBackward, ReduceSum, Add     of fp32 rows: Cast before
+ *   layernorm            LayerNorm                                  keeps mean and rstd in fp32
+ *   layernorm_backward   LayerNormBackward, Add                     gradients come in weight's
+ * type, which has to be fp32: Cast before gelu, gelu_backward  GeluV2, GeluBackwardV2 the two that
+ * know the tanh form attention            FillScalar, Triu, FlashAttentionScore,     O(T) beside
+ * the mask; lse = max + Log, Add                                   log(sum) attention_backward
+ * FlashAttentionScoreGrad                    with max = lse and sum = 1 cross_entropy LogSoftmax,
+ * NLLLoss; NLLLossBackward,      without reduction: the host adds LogSoftmaxBackward losses of rows
+ * in double cast, add, scale     Cast, Add, Muls, Mul sum_squares          none: copied to the
+ * host, rsum there       exact: any sharding, same bits clip_coef            none: on the host a
+ * few numbers, in double adamw, sgd           Mul, Muls, Add, Sqrt, Div, Divs, Adds      the
+ * recipe's roundings in its order, which ApplyAdamWV2 has not sums                 Add, Cast Add of
+ * INT64 is exact */
+#pragma once
+#include "common/accel/accel.h"
+#include "common/ops/check_args.h"
+#include "lab6_npu/aclnn_call.h"
+#include "lab6_npu/npu_impl.h"
+
+/* npu_type -- npu_acl_type, as the type that views have. */
+static inline aclDataType npu_type(dtype t)
+{
+    return (aclDataType)npu_acl_type(t);
+}
+
+/* npu_issue -- call fn(s, args), which calls aclnn, for the operation that `work` describes. args
+ * are the caller's. errors  the stream's; fn's */
+typedef fsdp_status (*npu_issue_fn)(stream *s, const void *args);
+fsdp_status npu_issue(stream *s, npu_issue_fn fn, const void *args, op_work work);
+fsdp_status npu_issue_as(stream *s, npu_issue_fn fn, const void *args, const launch_config *what);
+
+/* npu_widen -- *out = in [elems] as fp32: itself, or a copy that *scratch holds, which the caller
+ * frees in order of s (device_free; NULL where none was needed). */
+fsdp_status npu_widen(stream *s, const void *in, dtype type, size_t elems, const float **out,
+                      float **scratch);
+/* npu_add_grad -- grad [elems] += part, or = part with overwrite. */
+fsdp_status npu_add_grad(stream *s, float *grad, const float *part, size_t elems, bool overwrite);
+
+fsdp_status npu_matmul(stream *s, const matmul_args *a);
+fsdp_status npu_bias_backward(stream *s, const bias_backward_args *a);
+fsdp_status npu_embedding(stream *s, const embedding_args *a);
+fsdp_status npu_embedding_backward(stream *s, const embedding_backward_args *a);
+fsdp_status npu_layernorm(stream *s, const layernorm_args *a);
+fsdp_status npu_layernorm_backward(stream *s, const layernorm_backward_args *a);
+fsdp_status npu_gelu(stream *s, const gelu_args *a);
+fsdp_status npu_gelu_backward(stream *s, const gelu_backward_args *a);
+fsdp_status npu_attention(stream *s, const attention_args *a);
+fsdp_status npu_attention_backward(stream *s, const attention_backward_args *a);
+fsdp_status npu_cross_entropy(stream *s, const cross_entropy_args *a);
+fsdp_status npu_cast(stream *s, const cast_args *a);
+fsdp_status npu_add(stream *s, const add_args *a);
+fsdp_status npu_scale(stream *s, const scale_args *a);
+fsdp_status npu_sum_squares(stream *s, const sum_squares_args *a);
+fsdp_status npu_clip_coef(stream *s, const clip_coef_args *a);
+fsdp_status npu_adamw(stream *s, const adamw_args *a);
+fsdp_status npu_sgd(stream *s, const sgd_args *a);
+fsdp_status npu_round(stream *s, const round_args *a);
+fsdp_status npu_sum_launch(stream *s, const sum_launch *l);

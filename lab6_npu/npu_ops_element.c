@@ -1,0 +1,116 @@
+/* npu_ops_element.c -- operations that treat each element alone. See npu_ops.h. */
+#include "lab6_npu/npu_ops.h"
+
+static fsdp_status gelu_issue(stream *s, const void *args)
+{
+    const gelu_args *a = args;
+    return aclnn_gelu(s, view_1d(a->out, npu_type(a->type), a->elems),
+                      view_1d(a->in, npu_type(a->type), a->elems));
+}
+
+fsdp_status npu_gelu(stream *s, const gelu_args *a)
+{
+    TRY(check_type("gelu", a->type));
+    return a->elems > 0 ? npu_issue(s, gelu_issue, a, gelu_work(a)) : FSDP_OK;
+}
+
+static fsdp_status gelu_backward_issue(stream *s, const void *args)
+{
+    const gelu_backward_args *a = args;
+    const aclDataType type = npu_type(a->type);
+    return aclnn_gelu_backward(s, view_1d(a->d_in, type, a->elems),
+                               view_1d(a->d_out, type, a->elems), view_1d(a->in, type, a->elems));
+}
+
+fsdp_status npu_gelu_backward(stream *s, const gelu_backward_args *a)
+{
+    TRY(check_type("gelu_backward", a->type));
+    return a->elems > 0 ? npu_issue(s, gelu_backward_issue, a, gelu_backward_work(a)) : FSDP_OK;
+}
+
+static fsdp_status cast_issue(stream *s, const void *args)
+{
+    const cast_args *a = args;
+    const npu_view out = view_1d(a->out, npu_type(a->out_type), a->elems);
+    const npu_view in = view_1d(a->in, npu_type(a->in_type), a->elems);
+    return a->out_type == a->in_type ? aclnn_copy(s, out, in) : aclnn_cast(s, out, in);
+}
+
+fsdp_status npu_cast(stream *s, const cast_args *a)
+{
+    TRY(check_type("cast", a->in_type));
+    TRY(check_type("cast", a->out_type));
+    return a->elems > 0 ? npu_issue(s, cast_issue, a, cast_work(a)) : FSDP_OK;
+}
+
+fsdp_status npu_round(stream *s, const round_args *a)
+{
+    return npu_cast(s, &(cast_args){a->out, a->in, DTYPE_BF16, DTYPE_F32, a->elems});
+}
+
+/* ---- add ------------------------------------------------------------------------------------- */
+
+/* out = in, rounded to bf16 and expanded again; half [elems] is scratch. */
+static fsdp_status round_trip(stream *s, npu_view out, npu_view in, const void *half)
+{
+    const npu_view between = view_1d(half, ACL_BF16, (size_t)in.dim[0]);
+    TRY(aclnn_cast(s, between, in));
+    return aclnn_cast(s, out, between);
+}
+
+/* The rounded b stands in `wide` until it is added: out may be a or b. */
+static fsdp_status add_rounded(stream *s, const add_args *a, const void *half, float *wide)
+{
+    const npu_view out = view_f32(a->out, a->elems), b = view_f32(wide, a->elems);
+    if (a->b != NULL)
+        TRY(round_trip(s, b, view_f32(a->b, a->elems), half));
+    TRY(round_trip(s, out, view_f32(a->a, a->elems), half));
+    if (a->b == NULL)
+        return FSDP_OK;
+    TRY(aclnn_add(s, out, out, b));
+    return round_trip(s, out, out, half);
+}
+
+static fsdp_status add_issue(stream *s, const void *args)
+{
+    const add_args *a = args;
+    const npu_view out = view_f32(a->out, a->elems);
+    float *scratch;
+    if (a->round_to == DTYPE_F32 && a->out == a->b)
+        return aclnn_add(s, out, out, view_f32(a->a, a->elems));
+    if (a->round_to == DTYPE_F32)
+        return aclnn_add(s, out, view_f32(a->a, a->elems), view_f32(a->b, a->elems));
+    TRY(device_alloc_f32(s, MEM_OTHER, 2 * a->elems, "rounded operands", &scratch));
+    fsdp_status status = add_rounded(s, a, scratch + a->elems, scratch);
+    device_free(s, scratch);
+    return status;
+}
+
+fsdp_status npu_add(stream *s, const add_args *a)
+{
+    FSDP_ASSERT(a->round_to == DTYPE_BF16 || (a->round_to == DTYPE_F32 && a->b) || a->elems == 0);
+    return a->elems > 0 ? npu_issue(s, add_issue, a, add_work(a)) : FSDP_OK;
+}
+
+/* ---- scale ----------------------------------------------------------------------------------- */
+
+static fsdp_status scale_issue(stream *s, const void *args)
+{
+    const scale_args *a = args;
+    const npu_view x = view_f32(a->x, a->elems);
+    float *product;
+    if (a->device_factor == NULL)
+        return aclnn_muls(s, x, x, a->factor);
+    TRY(device_alloc_f32(s, MEM_OTHER, 1, "factor", &product));
+    fsdp_status status =
+        aclnn_muls(s, view_f32(product, 1), view_f32(a->device_factor, 1), a->factor);
+    if (status == FSDP_OK)
+        status = aclnn_mul(s, x, x, view_f32(product, 1));
+    device_free(s, product);
+    return status;
+}
+
+fsdp_status npu_scale(stream *s, const scale_args *a)
+{
+    return a->elems > 0 ? npu_issue(s, scale_issue, a, scale_work(a)) : FSDP_OK;
+}

@@ -1,0 +1,122 @@
+/* npu_ops_matmul.c -- products of matrices, and sums over their rows. See npu_ops.h.
+ *
+ * A product of bf16 that is stored in bf16 as it is, is one Mm. Any other one of bf16 is multiplied
+ * in fp32, of operands that are cast first: A2's Mm stores its operands' type, and adding a bias or
+ * a residual to what was rounded before would round twice. Casting changes no value. It costs
+ * (m + n) k fp32 numbers of memory, and the cube multiplies fp32 at a fraction of the rate of
+ * bf16: all of a step's products but those for gradients of activations. */
+#include "lab6_npu/npu_ops.h"
+
+/* a, of [m,k] or stored as [k,m]. */
+static npu_view operand(const void *ptr, dtype type, size_t rows, size_t cols, bool transposed)
+{
+    return transposed ? view_transposed(view_2d(ptr, npu_type(type), cols, rows))
+                      : view_2d(ptr, npu_type(type), rows, cols);
+}
+
+/* out = a b, or += with accumulate; a, b stored as `type`, which is out's too. */
+static fsdp_status multiply(stream *s, const matmul_args *a, void *out, dtype type)
+{
+    const npu_view to = view_2d(out, npu_type(type), a->m, a->n);
+    const npu_view left = operand(a->a, type, a->m, a->k, a->trans_a);
+    const npu_view right = operand(a->b, type, a->k, a->n, a->trans_b);
+    if (a->k == 0)
+        return a->accumulate ? FSDP_OK : aclnn_zero(s, to);
+    return a->accumulate ? aclnn_mm_add(s, to, left, right) : aclnn_mm(s, to, left, right);
+}
+
+/* The same of operands of any type, into fp32. */
+static fsdp_status multiply_wide(stream *s, const matmul_args *a, float *out)
+{
+    matmul_args wide = *a;
+    const float *left = NULL, *right = NULL;
+    float *left_scratch = NULL, *right_scratch = NULL;
+    fsdp_status status = npu_widen(s, a->a, a->type, a->m * a->k, &left, &left_scratch);
+    if (status == FSDP_OK)
+        status = npu_widen(s, a->b, a->type, a->k * a->n, &right, &right_scratch);
+    wide.a = left, wide.b = right;
+    if (status == FSDP_OK)
+        status = multiply(s, &wide, out, DTYPE_F32);
+    device_free(s, right_scratch);
+    device_free(s, left_scratch);
+    return status;
+}
+
+/* products [m,n] += part [rows,n], repeated. */
+static fsdp_status add_part(stream *s, const matmul_args *a, float *products, const void *part,
+                            size_t rows)
+{
+    const npu_view to = view_2d(products, ACL_FLOAT, a->m, a->n);
+    const float *wide;
+    float *scratch;
+    if (part == NULL)
+        return FSDP_OK;
+    fsdp_status status = npu_widen(s, part, a->type, rows * a->n, &wide, &scratch);
+    if (status == FSDP_OK)
+        status = aclnn_add(s, to, to, view_2d(wide, ACL_FLOAT, rows, a->n));
+    device_free(s, scratch);
+    return status;
+}
+
+/* out is where the residual stands, or is no fp32: the products begin somewhere else. */
+static fsdp_status multiply_and_finish(stream *s, const matmul_args *a)
+{
+    const size_t elems = a->m * a->n;
+    const bool elsewhere = a->out_type != DTYPE_F32 || a->residual == a->out;
+    float *products = a->out;
+    if (elsewhere)
+        TRY(device_alloc_f32(s, MEM_OTHER, elems, "products", &products));
+    fsdp_status status = multiply_wide(s, a, products);
+    if (status == FSDP_OK)
+        status = add_part(s, a, products, a->bias, 1);
+    if (status == FSDP_OK)
+        status = add_part(s, a, products, a->residual, a->m);
+    if (status == FSDP_OK && elsewhere)
+        status =
+            aclnn_cast(s, view_1d(a->out, npu_type(a->out_type), elems), view_f32(products, elems));
+    if (elsewhere)
+        device_free(s, products);
+    return status;
+}
+
+static fsdp_status matmul_issue(stream *s, const void *args)
+{
+    const matmul_args *a = args;
+    const bool plain = a->bias == NULL && a->residual == NULL && a->out_type == a->type;
+    return plain ? multiply(s, a, a->out, a->type) : multiply_and_finish(s, a);
+}
+
+fsdp_status npu_matmul(stream *s, const matmul_args *a)
+{
+    TRY(check_matmul(a));
+    if (a->m == 0 || a->n == 0 || (a->k == 0 && a->accumulate))
+        return FSDP_OK;
+    return npu_issue(s, matmul_issue, a, matmul_work(a));
+}
+
+/* ---- bias_backward --------------------------------------------------------------------------- */
+
+static fsdp_status bias_backward_issue(stream *s, const void *args)
+{
+    const bias_backward_args *a = args;
+    const npu_view rows = view_2d(a->d_out, npu_type(a->type), a->rows, a->cols);
+    float *sum = a->d_bias;
+    if (a->rows == 0)
+        return aclnn_zero(s, view_f32(a->d_bias, a->cols));
+    if (a->overwrite)
+        return aclnn_reduce_sum(s, view_f32(sum, a->cols), rows);
+    TRY(device_alloc_f32(s, MEM_OTHER, a->cols, "sum of rows", &sum));
+    fsdp_status status = aclnn_reduce_sum(s, view_f32(sum, a->cols), rows);
+    if (status == FSDP_OK)
+        status = npu_add_grad(s, a->d_bias, sum, a->cols, false);
+    device_free(s, sum);
+    return status;
+}
+
+fsdp_status npu_bias_backward(stream *s, const bias_backward_args *a)
+{
+    TRY(check_type("bias_backward", a->type));
+    if (a->cols == 0 || (a->rows == 0 && !a->overwrite))
+        return FSDP_OK;
+    return npu_issue(s, bias_backward_issue, a, bias_backward_work(a));
+}

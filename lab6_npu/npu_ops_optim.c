@@ -1,0 +1,198 @@
+/* npu_ops_optim.c -- the optimizers' updates, and the norm of gradients. See npu_ops.h.
+ *
+ * An update is composed of the recipe's operations, one rounding each, in its order (ops.h); so an
+ * element's bits do not depend on where its array is cut. aclnnApplyAdamWV2 does all in one call,
+ * but it forms lr, bias correction and decay in fp32 itself, in another order. */
+#include "common/ops/row_elem.h"
+#include "lab6_npu/npu_ops.h"
+
+/* Elements at a time, so that scratch does not grow with the shard. */
+enum { PIECE_ELEMS = 1 << 22 };
+
+static size_t piece_elems(size_t elems, size_t at)
+{
+    return elems - at < PIECE_ELEMS ? elems - at : PIECE_ELEMS;
+}
+
+/* *g = grad * *coef, in scratch; grad itself without one. */
+static fsdp_status scaled_grad(stream *s, npu_view *g, npu_view scratch, const float *coef)
+{
+    if (coef == NULL)
+        return FSDP_OK;
+    TRY(aclnn_mul(s, scratch, *g, view_f32(coef, 1)));
+    *g = scratch;
+    return FSDP_OK;
+}
+
+/* average = beta * average + rest * x; x may be t, which is scratch. */
+static fsdp_status move_average(stream *s, npu_view average, float beta, npu_view x, float rest,
+                                npu_view t)
+{
+    TRY(aclnn_muls(s, average, average, beta));
+    TRY(aclnn_muls(s, t, x, rest));
+    return aclnn_add(s, average, average, t);
+}
+
+/* n elements from `at` on; scratch [3 n]. */
+static fsdp_status adamw_piece(stream *s, const adamw_args *a, size_t at, size_t n, float *scratch)
+{
+    const npu_view p = view_f32(a->param + at, n), m = view_f32(a->m + at, n);
+    const npu_view v = view_f32(a->v + at, n);
+    const npu_view t = view_f32(scratch, n), root = view_f32(scratch + n, n);
+    npu_view g = view_f32(a->grad + at, n);
+    TRY(scaled_grad(s, &g, view_f32(scratch + 2 * n, n), a->grad_coef));
+    TRY(aclnn_muls(s, t, p, a->decay));
+    TRY(aclnn_sub_from(s, p, t));
+    TRY(move_average(s, m, a->beta1, g, a->one_minus_beta1, t));
+    TRY(aclnn_mul(s, t, g, g));
+    TRY(move_average(s, v, a->beta2, t, a->one_minus_beta2, t));
+    TRY(aclnn_sqrt(s, root, v));
+    TRY(aclnn_divs_by(s, root, a->sqrt_bias2));
+    TRY(aclnn_adds_to(s, root, a->eps));
+    TRY(aclnn_muls(s, t, m, a->step_size));
+    TRY(aclnn_div_by(s, t, root));
+    return aclnn_sub_from(s, p, t);
+}
+
+static fsdp_status adamw_issue(stream *s, const void *args)
+{
+    const adamw_args *a = args;
+    float *scratch;
+    TRY(device_alloc_f32(s, MEM_OTHER, 3 * piece_elems(a->elems, 0), "terms of adamw", &scratch));
+    fsdp_status status = FSDP_OK;
+    for (size_t at = 0; at < a->elems && status == FSDP_OK; at += PIECE_ELEMS)
+        status = adamw_piece(s, a, at, piece_elems(a->elems, at), scratch);
+    device_free(s, scratch);
+    return status;
+}
+
+fsdp_status npu_adamw(stream *s, const adamw_args *a)
+{
+    return a->elems > 0 ? npu_issue(s, adamw_issue, a, adamw_work(a)) : FSDP_OK;
+}
+
+/* n elements from `at` on; scratch [2 n]. */
+static fsdp_status sgd_piece(stream *s, const sgd_args *a, size_t at, size_t n, float *scratch)
+{
+    const npu_view p = view_f32(a->param + at, n), t = view_f32(scratch, n);
+    npu_view g = view_f32(a->grad + at, n);
+    TRY(scaled_grad(s, &g, view_f32(scratch + n, n), a->grad_coef));
+    TRY(aclnn_muls(s, t, p, a->weight_decay));
+    TRY(aclnn_add(s, t, t, g));
+    TRY(aclnn_muls(s, t, t, a->lr));
+    return aclnn_sub_from(s, p, t);
+}
+
+static fsdp_status sgd_issue(stream *s, const void *args)
+{
+    const sgd_args *a = args;
+    float *scratch;
+    TRY(device_alloc_f32(s, MEM_OTHER, 2 * piece_elems(a->elems, 0), "terms of sgd", &scratch));
+    fsdp_status status = FSDP_OK;
+    for (size_t at = 0; at < a->elems && status == FSDP_OK; at += PIECE_ELEMS)
+        status = sgd_piece(s, a, at, piece_elems(a->elems, at), scratch);
+    device_free(s, scratch);
+    return status;
+}
+
+fsdp_status npu_sgd(stream *s, const sgd_args *a)
+{
+    return a->elems > 0 ? npu_issue(s, sgd_issue, a, sgd_work(a)) : FSDP_OK;
+}
+
+/* ---- the norm: on the host, in order of the stream ------------------------------------------- */
+
+/* fn(args) in order of s, told as `work`; it touches [bytes] of host memory. */
+static fsdp_status norm_task(stream *s, stream_fn fn, const void *args, size_t args_bytes,
+                             const launch_config *what)
+{
+    launch_config l = *what;
+    l.fn = fn;
+    l.args = args;
+    l.args_bytes = args_bytes;
+    l.on_host = true;
+    return stream_launch_work(s, &l);
+}
+
+/* What sum_squares and clip_coef have on the host. */
+typedef struct norm_host {
+    rsum sum;
+    float norm, coef;
+    float x[]; /* [up to PIECE_ELEMS] */
+} norm_host;
+
+typedef struct squares_args {
+    norm_host *host;
+    size_t elems;
+} squares_args;
+
+static fsdp_status add_squares(void *args, int n_threads)
+{
+    const squares_args *a = args;
+    (void)n_threads;
+    rsum_add_squares(&a->host->sum, a->host->x, a->elems);
+    return FSDP_OK;
+}
+
+/* One piece after the other through one buffer: copy, add, copy ... in order of the stream. */
+static fsdp_status squares_on_host(stream *s, const sum_squares_args *a, norm_host *host)
+{
+    const size_t bytes = sizeof *host + piece_elems(a->elems, 0) * sizeof *a->x;
+    launch_config what = {.work = sum_squares_work(a).info,
+                          .accesses = &(mem_access){host, bytes, .writes = true},
+                          .n_accesses = 1};
+    TRY(device_copy(s, &host->sum, a->sum, sizeof host->sum));
+    for (size_t at = 0; at < a->elems; at += PIECE_ELEMS) {
+        const squares_args piece = {host, piece_elems(a->elems, at)};
+        TRY(device_copy(s, host->x, a->x + at, piece.elems * sizeof *a->x));
+        TRY(norm_task(s, add_squares, &piece, sizeof piece, &what));
+        what.work = (work_info){0}; /* counted once */
+        what.name = "sum_squares";
+    }
+    return device_copy(s, a->sum, &host->sum, sizeof host->sum);
+}
+
+fsdp_status npu_sum_squares(stream *s, const sum_squares_args *a)
+{
+    const size_t bytes = sizeof(norm_host) + piece_elems(a->elems, 0) * sizeof *a->x;
+    void *host;
+    if (a->elems == 0)
+        return FSDP_OK;
+    TRY(device_alloc_host(s, MEM_OTHER, bytes, "squares on the host", &host));
+    fsdp_status status = squares_on_host(s, a, host);
+    device_free(s, host);
+    return status;
+}
+
+typedef struct clip_args {
+    norm_host *host;
+    float max_norm;
+} clip_args;
+
+static fsdp_status clip_on_host(void *args, int n_threads)
+{
+    const clip_args *a = args;
+    (void)n_threads;
+    clip_elem(&(clip_coef_args){&a->host->norm, &a->host->coef, &a->host->sum, a->max_norm});
+    return FSDP_OK;
+}
+
+fsdp_status npu_clip_coef(stream *s, const clip_coef_args *a)
+{
+    void *block;
+    TRY(device_alloc_host(s, MEM_OTHER, sizeof(norm_host), "norm on the host", &block));
+    norm_host *host = block;
+    const launch_config what = {.work = clip_coef_work(a).info,
+                                .accesses = &(mem_access){host, sizeof *host, .writes = true},
+                                .n_accesses = 1};
+    fsdp_status status = device_copy(s, &host->sum, a->sum, sizeof host->sum);
+    if (status == FSDP_OK)
+        status =
+            norm_task(s, clip_on_host, &(clip_args){host, a->max_norm}, sizeof(clip_args), &what);
+    if (status == FSDP_OK)
+        status = device_copy(s, a->norm, &host->norm, sizeof host->norm);
+    if (status == FSDP_OK)
+        status = device_copy(s, a->coef, &host->coef, sizeof host->coef);
+    device_free(s, host);
+    return status;
+}

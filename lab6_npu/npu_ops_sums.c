@@ -1,0 +1,187 @@
+/* npu_ops_sums.c -- sums of vectors (sum_kernels.h), one Add for each addition, in the order of
+ * sum_run_cpu.c: fp32 additions, so the bits are the CPU's. See npu_ops.h.
+ *
+ * A slot holds a pointer to where its node stands: an input, one of the run's own vectors, or
+ * scratch. A node that is added to and is not an input takes the sum in place. All vectors that
+ * waited before the run come first in the order of leaves, so they end in the slot `top`, in the
+ * vector that it has afterwards; the others are copied to theirs at the end. */
+#include "lab6_npu/npu_ops.h"
+#include "common/sum/sum_run.h"
+
+typedef struct pass {
+    stream *s;
+    const sum_run *run;
+    const float *slot[TREE_SUM_LEVELS];
+    float *scratch[TREE_SUM_LEVELS + 2]; /* vectors; NULL: not allocated yet */
+    bool used[TREE_SUM_LEVELS + 2];
+    uint16_t *half; /* to round in; NULL: the sum is no bf16 */
+} pass;
+
+static npu_view vector(const pass *p, const float *ptr)
+{
+    return view_f32(ptr, p->run->elems);
+}
+
+static fsdp_status scratch_take(pass *p, float **out)
+{
+    int i = 0;
+    while (p->used[i])
+        i++;
+    FSDP_ASSERT(i < TREE_SUM_LEVELS + 2);
+    if (p->scratch[i] == NULL)
+        TRY(device_alloc_f32(p->s, MEM_COMM, p->run->elems, "node of a sum", &p->scratch[i]));
+    p->used[i] = true;
+    *out = p->scratch[i];
+    return FSDP_OK;
+}
+
+static void scratch_put(pass *p, const float *vec)
+{
+    for (int i = 0; i < TREE_SUM_LEVELS + 2; i++)
+        if (p->scratch[i] == vec)
+            p->used[i] = false;
+}
+
+/* Whether vec may be overwritten: scratch, or a node that waited before the run. */
+static bool is_ours(const pass *p, const float *vec)
+{
+    const sum_run *r = p->run;
+    for (int i = 0; i < TREE_SUM_LEVELS + 2; i++)
+        if (p->scratch[i] == vec)
+            return true;
+    for (int k = r->level; k <= r->top; k++)
+        if (r->before[k] == vec)
+            return true;
+    return false;
+}
+
+/* *left = *left + right, where one of them may stand. */
+static fsdp_status merge(pass *p, const float **left, const float *right)
+{
+    float *sum = (float *)(uintptr_t)(is_ours(p, *left) ? *left : right);
+    if (!is_ours(p, sum))
+        TRY(scratch_take(p, &sum));
+    if (sum == right)
+        TRY(aclnn_add(p->s, vector(p, sum), vector(p, sum), vector(p, *left)));
+    else
+        TRY(aclnn_add(p->s, vector(p, sum), vector(p, *left), vector(p, right)));
+    if (sum != right)
+        scratch_put(p, right);
+    *left = sum;
+    if (p->half == NULL)
+        return FSDP_OK;
+    TRY(aclnn_cast(p->s, view_1d(p->half, ACL_BF16, p->run->elems), vector(p, sum)));
+    return aclnn_cast(p->s, vector(p, sum), view_1d(p->half, ACL_BF16, p->run->elems));
+}
+
+/* An input as fp32. */
+static fsdp_status input_node(pass *p, const void *in, const float **out)
+{
+    float *wide;
+    *out = in;
+    if (p->run->sum_dtype == DTYPE_F32)
+        return FSDP_OK;
+    TRY(scratch_take(p, &wide));
+    *out = wide;
+    return aclnn_cast(p->s, vector(p, wide), view_1d(in, ACL_BF16, p->run->elems));
+}
+
+/* The inputs, in turn or as a binary counter; *waits: which slots are occupied then. */
+static fsdp_status push_inputs(pass *p, const void *const *in, uint64_t *waits)
+{
+    const sum_run *r = p->run;
+    uint64_t pushed = r->n_before;
+    for (int n = 0; n < r->n_in; n++, pushed++) {
+        const float *node;
+        int k = r->level;
+        TRY(input_node(p, in[n], &node));
+        if (r->in_turn && pushed > 0) {
+            TRY(merge(p, &p->slot[k], node));
+            continue;
+        }
+        for (uint64_t w = pushed; w % 2 == 1 && !r->in_turn; w /= 2, k++) {
+            TRY(merge(p, &p->slot[k], node));
+            node = p->slot[k];
+        }
+        p->slot[k] = node;
+    }
+    *waits = r->in_turn ? 1 : pushed;
+    return FSDP_OK;
+}
+
+static fsdp_status deliver(pass *p, float *to, const float *node)
+{
+    return to == node ? FSDP_OK : aclnn_copy(p->s, vector(p, to), vector(p, node));
+}
+
+/* What waits in slots goes to its vectors, or all of it, from the right, to the root. */
+static fsdp_status finish(pass *p, uint64_t waits)
+{
+    const sum_run *r = p->run;
+    const float *sum = NULL;
+    for (int k = r->level; k <= r->top; k++) {
+        if ((waits >> (k - r->level) & 1) == 0)
+            continue;
+        if (r->root == NULL) {
+            TRY(deliver(p, r->after[k], p->slot[k]));
+            continue;
+        }
+        if (sum != NULL)
+            TRY(merge(p, &p->slot[k], sum));
+        sum = p->slot[k];
+    }
+    return r->root != NULL && sum != NULL ? deliver(p, r->root, sum) : FSDP_OK;
+}
+
+static fsdp_status run_pass(pass *p, const void *const *in)
+{
+    const sum_run *r = p->run;
+    uint64_t waits = 0;
+    void *half = NULL;
+    if (r->sum_dtype == DTYPE_BF16)
+        TRY(device_alloc(p->s, MEM_COMM, r->elems * sizeof(uint16_t), "rounded node", &half));
+    p->half = half;
+    for (int k = r->level; k <= r->top; k++)
+        p->slot[k] = r->before[k];
+    fsdp_status status = push_inputs(p, in, &waits);
+    if (status == FSDP_OK)
+        status = finish(p, waits);
+    for (int i = TREE_SUM_LEVELS + 1; i >= 0; i--)
+        device_free(p->s, p->scratch[i]);
+    device_free(p->s, half);
+    return status;
+}
+
+/* root = the sum of integers; it may be one of the inputs, so the sum is made elsewhere. */
+static fsdp_status sum_integers(stream *s, const sum_launch *l)
+{
+    const sum_run *r = l->run;
+    void *sum;
+    TRY(device_alloc(s, MEM_COMM, r->elems * sizeof(int64_t), "sum of integers", &sum));
+    const npu_view to = view_1d(sum, ACL_INT64, r->elems);
+    fsdp_status status = aclnn_copy(s, to, view_1d(l->in[0], ACL_INT64, r->elems));
+    for (int i = 1; i < r->n_in && status == FSDP_OK; i++)
+        status = aclnn_add(s, to, to, view_1d(l->in[i], ACL_INT64, r->elems));
+    if (status == FSDP_OK)
+        status = aclnn_copy(s, view_1d(r->root, ACL_INT64, r->elems), to);
+    device_free(s, sum);
+    return status;
+}
+
+static fsdp_status sum_issue(stream *s, const void *args)
+{
+    const sum_launch *l = args;
+    pass p = {.s = s, .run = l->run};
+    return l->run->sum_dtype == DTYPE_I64 ? sum_integers(s, l) : run_pass(&p, l->in);
+}
+
+fsdp_status npu_sum_launch(stream *s, const sum_launch *l)
+{
+    if (l->run->elems == 0)
+        return FSDP_OK;
+    return npu_issue_as(s, sum_issue, l,
+                        &(launch_config){.name = l->name,
+                                         .label = l->label,
+                                         .accesses = l->accesses,
+                                         .n_accesses = l->n_accesses});
+}

@@ -1,0 +1,324 @@
+/* npu_ops_token.c -- what takes numbers of tokens: the embedding, and the loss. See npu_ops.h.
+ *
+ * A number outside the vocabulary would make an operator read or write anywhere. So numbers go to
+ * the host first, in order of the stream: it checks them, says which one is bad, and what goes back
+ * has 0 in its place. That is 4 bytes a token each way, and a host task. */
+#include "lab6_npu/npu_ops.h"
+#include <string.h>
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+typedef enum number_kind { TOKENS, TARGETS } number_kind;
+
+typedef struct check_args {
+    int32_t *numbers; /* [n], host */
+    size_t n, vocab;
+    number_kind kind;
+} check_args;
+
+static fsdp_status check_numbers(void *args, int n_threads)
+{
+    const check_args *a = args;
+    fsdp_status status = FSDP_OK;
+    (void)n_threads;
+    for (size_t i = 0; i < a->n; i++) {
+        const int32_t number = a->numbers[i];
+        if (number >= 0 && (size_t)number < a->vocab)
+            continue;
+        if (status == FSDP_OK)
+            status = fsdp_error(FSDP_EINVAL, "check that the data was made for this vocabulary",
+                                a->kind == TOKENS
+                                    ? "embedding: token %d at position %zu, expected 0 ... %zu"
+                                    : "cross_entropy: target %d in row %zu, expected 0 ... %zu",
+                                (int)number, i, a->vocab - 1);
+        a->numbers[i] = 0;
+    }
+    return status;
+}
+
+/* fn(args) in order of s, which touches [bytes] of host memory at ptr. */
+static fsdp_status host_task(stream *s, stream_fn fn, const void *args, size_t args_bytes,
+                             const mem_access *touches)
+{
+    return stream_launch_work(s, &(launch_config){.fn = fn,
+                                                  .args = args,
+                                                  .args_bytes = args_bytes,
+                                                  .on_host = true,
+                                                  .name = "on the host",
+                                                  .accesses = touches,
+                                                  .n_accesses = 1});
+}
+
+/* *out [a->n]: numbers, checked; device memory, the caller's. numbers: on the device. */
+static fsdp_status numbers_get(stream *s, const int32_t *numbers, check_args a, int32_t **out)
+{
+    const size_t bytes = a.n * sizeof *numbers;
+    void *host, *checked = NULL;
+    *out = NULL;
+    TRY(device_alloc_host(s, MEM_OTHER, bytes, "numbers to check", &host));
+    a.numbers = host;
+    fsdp_status status = device_copy(s, host, numbers, bytes);
+    if (status == FSDP_OK)
+        status =
+            host_task(s, check_numbers, &a, sizeof a, &(mem_access){host, bytes, .writes = true});
+    if (status == FSDP_OK)
+        status = device_alloc(s, MEM_OTHER, bytes, "checked numbers", &checked);
+    if (status == FSDP_OK)
+        status = device_copy(s, checked, host, bytes);
+    device_free(s, host);
+    if (status != FSDP_OK)
+        device_free(s, checked);
+    else
+        *out = checked;
+    return status;
+}
+
+static npu_view numbers_view(const int32_t *numbers, size_t n)
+{
+    return view_1d(numbers, ACL_INT32, n);
+}
+
+/* ---- embedding ------------------------------------------------------------------------------- */
+
+static fsdp_status embedding_issue(stream *s, const void *args)
+{
+    const embedding_args *a = args;
+    const aclDataType type = npu_type(a->type);
+    const size_t rows = a->batch * a->seq_len;
+    const npu_view out = view_3d(a->out, type, a->batch, a->seq_len, a->width);
+    TRY(aclnn_embedding(s, view_2d(a->out, type, rows, a->width),
+                        view_2d(a->wte, type, a->vocab, a->width), numbers_view(a->tokens, rows)));
+    return a->wpe == NULL ? FSDP_OK
+                          : aclnn_add(s, out, out, view_2d(a->wpe, type, a->seq_len, a->width));
+}
+
+fsdp_status npu_embedding(stream *s, const embedding_args *a)
+{
+    const size_t rows = a->batch * a->seq_len;
+    embedding_args checked = *a;
+    int32_t *tokens;
+    TRY(check_type("embedding", a->type));
+    if (rows == 0 || a->width == 0)
+        return FSDP_OK;
+    TRY(numbers_get(s, a->tokens, (check_args){NULL, rows, a->vocab, TOKENS}, &tokens));
+    checked.tokens = tokens;
+    fsdp_status status = npu_issue(s, embedding_issue, &checked, embedding_work(&checked));
+    device_free(s, tokens);
+    return status;
+}
+
+/* d_wte, of rows of fp32. The operator writes all of its table. */
+static fsdp_status token_grads(stream *s, const embedding_backward_args *a, const float *d_out)
+{
+    const size_t rows = a->batch * a->seq_len, elems = a->vocab * a->width;
+    const npu_view d_rows = view_2d(d_out, ACL_FLOAT, rows, a->width);
+    float *table = a->d_wte;
+    if (!a->overwrite)
+        TRY(device_alloc_f32(s, MEM_OTHER, elems, "gradient of a table", &table));
+    fsdp_status status = aclnn_embedding_backward(s, view_2d(table, ACL_FLOAT, a->vocab, a->width),
+                                                  d_rows, numbers_view(a->tokens, rows));
+    if (a->overwrite)
+        return status;
+    if (status == FSDP_OK)
+        status = npu_add_grad(s, a->d_wte, table, elems, false);
+    device_free(s, table);
+    return status;
+}
+
+/* d_wpe [seq_len,C]: the sum over the batch; later positions have no gradient. */
+static fsdp_status position_grads(stream *s, const embedding_backward_args *a, const float *d_out)
+{
+    const size_t elems = a->seq_len * a->width;
+    const size_t positions = a->positions > 0 ? a->positions : a->seq_len;
+    const size_t rest = (positions - a->seq_len) * a->width;
+    float *sum;
+    TRY(device_alloc_f32(s, MEM_OTHER, elems, "gradient of positions", &sum));
+    fsdp_status status =
+        aclnn_reduce_sum(s, view_2d(sum, ACL_FLOAT, a->seq_len, a->width),
+                         view_3d(d_out, ACL_FLOAT, a->batch, a->seq_len, a->width));
+    if (status == FSDP_OK)
+        status = npu_add_grad(s, a->d_wpe, sum, elems, a->overwrite);
+    if (status == FSDP_OK && a->overwrite && rest > 0)
+        status = aclnn_zero(s, view_f32(a->d_wpe + elems, rest));
+    device_free(s, sum);
+    return status;
+}
+
+static fsdp_status embedding_backward_issue(stream *s, const void *args)
+{
+    const embedding_backward_args *a = args;
+    const float *d_out;
+    float *scratch;
+    fsdp_status status =
+        npu_widen(s, a->d_out, a->type, a->batch * a->seq_len * a->width, &d_out, &scratch);
+    if (status == FSDP_OK)
+        status = token_grads(s, a, d_out);
+    if (status == FSDP_OK && a->d_wpe != NULL)
+        status = position_grads(s, a, d_out);
+    device_free(s, scratch);
+    return status;
+}
+
+/* No tokens: all that is overwritten is 0. */
+static fsdp_status no_tokens_issue(stream *s, const void *args)
+{
+    const embedding_backward_args *a = args;
+    const size_t positions = a->positions > 0 ? a->positions : a->seq_len;
+    if (a->vocab > 0)
+        TRY(aclnn_zero(s, view_f32(a->d_wte, a->vocab * a->width)));
+    return a->d_wpe == NULL || positions == 0
+               ? FSDP_OK
+               : aclnn_zero(s, view_f32(a->d_wpe, positions * a->width));
+}
+
+fsdp_status npu_embedding_backward(stream *s, const embedding_backward_args *a)
+{
+    const size_t rows = a->batch * a->seq_len;
+    embedding_backward_args checked = *a;
+    int32_t *tokens;
+    TRY(check_type("embedding_backward", a->type));
+    if (a->width == 0 || (rows == 0 && !a->overwrite))
+        return FSDP_OK;
+    if (rows == 0)
+        return npu_issue(s, no_tokens_issue, a, embedding_backward_work(a));
+    TRY(numbers_get(s, a->tokens, (check_args){NULL, rows, a->vocab, TOKENS}, &tokens));
+    checked.tokens = tokens;
+    fsdp_status status =
+        npu_issue(s, embedding_backward_issue, &checked, embedding_backward_work(&checked));
+    device_free(s, tokens);
+    return status;
+}
+
+/* ---- cross_entropy --------------------------------------------------------------------------- */
+
+/* Rows are treated some at a time, so that scratch does not grow with the batch: at most this many
+ * logits, or one row. */
+enum { MOST_LOGITS = 1 << 24 };
+
+/* A call whose targets are checked, and its scratch. */
+typedef struct loss_call {
+    const cross_entropy_args *a;
+    float *row_loss;       /* [rows] */
+    float *classes, *ones; /* [vocab], [rows]: all 1 */
+    float *total;          /* [1] */
+    float *logits, *log_p; /* of some rows; logits NULL: fp32, read where they are */
+} loss_call;
+
+static size_t rows_at_once(const cross_entropy_args *a)
+{
+    const size_t most = MOST_LOGITS / a->vocab;
+    return most == 0 ? 1 : most < a->rows ? most : a->rows;
+}
+
+/* softmax - onehot of n rows. x->log_p is read, and x->logits is free by now. */
+static fsdp_status loss_grads(stream *s, const loss_call *c, const nll_views *x, size_t first)
+{
+    const cross_entropy_args *a = c->a;
+    const size_t n = (size_t)x->log_p.dim[0], elems = n * a->vocab;
+    const size_t at = first * a->vocab;
+    float *picked, *d = (float *)a->d_logits + at;
+    TRY(device_alloc_f32(s, MEM_OTHER, elems, "gradient of log p", &picked));
+    if (a->type != DTYPE_F32)
+        d = c->logits;
+    const npu_view d_log_p = view_2d(picked, ACL_FLOAT, n, a->vocab);
+    fsdp_status status = aclnn_nll_loss_backward(s, d_log_p, view_f32(c->ones, n), x);
+    if (status == FSDP_OK)
+        status =
+            aclnn_log_softmax_backward(s, view_2d(d, ACL_FLOAT, n, a->vocab), d_log_p, x->log_p);
+    if (status == FSDP_OK && a->type != DTYPE_F32)
+        status = aclnn_cast(s, view_1d((uint16_t *)a->d_logits + at, ACL_BF16, elems),
+                            view_f32(d, elems));
+    device_free(s, picked);
+    return status;
+}
+
+/* Losses of rows first ... first + n - 1, and their gradients. */
+static fsdp_status loss_rows(stream *s, const loss_call *c, size_t first, size_t n)
+{
+    const cross_entropy_args *a = c->a;
+    const size_t at = first * a->vocab, elems = n * a->vocab;
+    const float *logits = (const float *)a->logits + at;
+    const nll_views x = {.log_p = view_2d(c->log_p, ACL_FLOAT, n, a->vocab),
+                         .target = numbers_view(a->targets + first, n),
+                         .weight = view_f32(c->classes, a->vocab),
+                         .total = view_f32(c->total, 1)};
+    if (a->type != DTYPE_F32) {
+        TRY(aclnn_cast(s, view_f32(c->logits, elems),
+                       view_1d((const uint16_t *)a->logits + at, ACL_BF16, elems)));
+        logits = c->logits;
+    }
+    TRY(aclnn_log_softmax(s, x.log_p, view_2d(logits, ACL_FLOAT, n, a->vocab)));
+    TRY(aclnn_nll_loss(s, view_f32(c->row_loss + first, n), &x));
+    return a->d_logits != NULL ? loss_grads(s, c, &x, first) : FSDP_OK;
+}
+
+static fsdp_status loss_issue(stream *s, const void *args)
+{
+    loss_call c = *(const loss_call *)args;
+    const size_t rows = c.a->rows, vocab = c.a->vocab, step = rows_at_once(c.a);
+    const size_t widened = c.a->type == DTYPE_F32 ? 0 : step * vocab;
+    const size_t ones = vocab + (rows < step ? rows : step);
+    TRY(device_alloc_f32(s, MEM_OTHER, ones + 1 + widened + step * vocab, "rows of a loss",
+                         &c.classes));
+    c.ones = c.classes + vocab, c.total = c.classes + ones;
+    c.log_p = c.total + 1, c.logits = c.log_p + step * vocab;
+    fsdp_status status = aclnn_fill(s, view_f32(c.classes, ones + 1), 1);
+    for (size_t first = 0; first < rows && status == FSDP_OK; first += step)
+        status = loss_rows(s, &c, first, rows - first < step ? rows - first : step);
+    device_free(s, c.classes);
+    return status;
+}
+
+typedef struct sum_args {
+    float *loss; /* [rows], host; the sum becomes the first */
+    size_t rows;
+} sum_args;
+
+static fsdp_status sum_losses(void *args, int n_threads)
+{
+    const sum_args *a = args;
+    double total = 0.0;
+    (void)n_threads;
+    for (size_t r = 0; r < a->rows; r++)
+        total += (double)a->loss[r];
+    a->loss[0] = (float)total;
+    return FSDP_OK;
+}
+
+/* *loss = the sum of row_loss [rows], in double, on the host. */
+static fsdp_status loss_deliver(stream *s, float *loss, const float *row_loss, size_t rows)
+{
+    const size_t bytes = rows * sizeof *row_loss;
+    void *host;
+    TRY(device_alloc_host(s, MEM_OTHER, bytes, "losses of rows", &host));
+    fsdp_status status = device_copy(s, host, row_loss, bytes);
+    if (status == FSDP_OK)
+        status = host_task(s, sum_losses, &(sum_args){host, rows}, sizeof(sum_args),
+                           &(mem_access){host, bytes, .writes = true});
+    if (status == FSDP_OK)
+        status = device_copy(s, loss, host, sizeof *loss);
+    device_free(s, host);
+    return status;
+}
+
+fsdp_status npu_cross_entropy(stream *s, const cross_entropy_args *a)
+{
+    cross_entropy_args checked = *a;
+    loss_call call = {.a = &checked};
+    int32_t *targets;
+    TRY(check_type("cross_entropy", a->type));
+    if (a->rows == 0)
+        return device_zero(s, a->loss, sizeof *a->loss);
+    TRY(numbers_get(s, a->targets, (check_args){NULL, a->rows, a->vocab, TARGETS}, &targets));
+    checked.targets = targets;
+    fsdp_status status = device_alloc_f32(s, MEM_OTHER, a->rows, "losses of rows", &call.row_loss);
+    op_work work = cross_entropy_work(&checked);
+    op_writes(&work, call.row_loss, a->rows * sizeof(float));
+    if (status == FSDP_OK)
+        status = npu_issue(s, loss_issue, &call, work);
+    if (status == FSDP_OK)
+        status = loss_deliver(s, a->loss, call.row_loss, a->rows);
+    device_free(s, call.row_loss);
+    device_free(s, targets);
+    return status;
+}

@@ -1,0 +1,393 @@
+/* lab6.c -- the tests of lab 6's tasks, on an NPU or the stand-in's (npu_lib.h).
+ *
+ * Tasks 6.1 to 6.3, what an NPU itself has to be able to do, stand here; 6.4 to 6.6 in
+ * npu_work_lib.c. */
+#include <string.h>
+#include <time.h>
+#include "common/base/clock.h"
+#include "tests/grade/npu_lib.h"
+#include "tests/grade/npu_work_lib.h"
+
+/* ---- 6.1 ------------------------------------------------------------------------------------- */
+
+/* What the three libraries call the same thing. Copies are numbered as in accel_api.h: within the
+ * device, up, down. */
+typedef struct number {
+    const char *what;
+    int from, acl, hccl;
+} number;
+
+static const number TYPES[] = {{"f32", DTYPE_F32, 0, 4},
+                               {"bf16", DTYPE_BF16, 27, 11},
+                               {"i64", DTYPE_I64, 9, 5},
+                               {"u8", DTYPE_U8, 4, 7},
+                               {"a type that is none", 99, -1, -1}};
+static const number COPIES[] = {{"a copy within the device", 0, 3, 0},
+                                {"a copy up", 1, 1, 0},
+                                {"a copy down", 2, 2, 0},
+                                {"a copy that is none", 99, -1, 0}};
+/* The codes of success, memory that there is not, a thread without a device, an argument, a kernel
+ * that failed, and time that is up. */
+static const struct {
+    int code;
+    fsdp_status status;
+} CODES[] = {{0, FSDP_OK},           {207001, FSDP_ENOMEM},  {107002, FSDP_EDEVICE},
+             {107000, FSDP_EDEVICE}, {507015, FSDP_EDEVICE}, {507046, FSDP_EDEVICE}};
+
+static fsdp_status maps_codes(void)
+{
+    fsdp_status (*status)(int, const char *);
+    void (*function)(void);
+    TRY(npu_function("npu_status", &function));
+    memcpy(&status, &function, sizeof status);
+    for (size_t i = 0; i < sizeof CODES / sizeof *CODES; i++) {
+        char what[48];
+        snprintf(what, sizeof what, "npu_status of %d", CODES[i].code);
+        fsdp_status got = status(CODES[i].code, "aclrtThis");
+        TRY(expect_status(what, got, CODES[i].status));
+        if (got != FSDP_OK && strstr(fsdp_error_get()->what, "aclrtThis") == NULL)
+            return fsdp_error(FSDP_EINVAL, "", "%s: its words do not name the call", what);
+    }
+    return FSDP_OK;
+}
+
+/* Through a map that takes and gives an int, as an enum is one. */
+static fsdp_status maps_number(const char *name, const number *n, int want)
+{
+    int (*map)(int);
+    void (*function)(void);
+    char what[80];
+    TRY(npu_function(name, &function));
+    memcpy(&map, &function, sizeof map);
+    snprintf(what, sizeof what, "%s of %s", name, n->what);
+    int got = map(n->from);
+    return got == -1 && want == 0 ? fsdp_todo("6.1") : expect_int(what, got, want);
+}
+
+static fsdp_status task_6_1(grade *g)
+{
+    (void)g;
+    TRY(maps_codes());
+    for (size_t i = 0; i < sizeof TYPES / sizeof *TYPES; i++) {
+        TRY(maps_number("npu_acl_type", &TYPES[i], TYPES[i].acl));
+        TRY(maps_number("npu_hccl_type", &TYPES[i], TYPES[i].hccl));
+    }
+    for (size_t i = 0; i < sizeof COPIES / sizeof *COPIES; i++)
+        TRY(maps_number("npu_copy_kind", &COPIES[i], COPIES[i].acl));
+    return FSDP_OK;
+}
+
+/* ---- 6.2 ------------------------------------------------------------------------------------- */
+
+/* ACL's own calls put work on the learner's streams, so that no other task is needed. */
+typedef struct acl {
+    int (*alloc)(void **, size_t, int), (*free)(void *);
+    int (*fill)(void *, size_t, int32_t, size_t, void *);
+    int (*copy)(void *, size_t, const void *, size_t, int, void *);
+    int (*copy_now)(void *, size_t, const void *, size_t, int);
+    void *(*queue_of)(stream *);
+    unsigned char *from, *to; /* [BIG] device */
+} acl;
+
+enum { BIG = 8 << 20, FILLS = 40, DEVICE_TO_HOST = 2, DEVICE_TO_DEVICE = 3 };
+
+static fsdp_status acl_said(int code, const char *what)
+{
+    return expect_int(what, code, 0);
+}
+
+static fsdp_status acl_find(acl *a)
+{
+    const struct {
+        const char *name;
+        void *at;
+    } wanted[] = {{"aclrtMalloc", &a->alloc},     {"aclrtFree", &a->free},
+                  {"aclrtMemsetAsync", &a->fill}, {"aclrtMemcpyAsync", &a->copy},
+                  {"aclrtMemcpy", &a->copy_now},  {"accel_queue_of", &a->queue_of}};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        void (*function)(void);
+        TRY(npu_function(wanted[i].name, &function));
+        memcpy(wanted[i].at, &function, sizeof function);
+    }
+    TRY(acl_said(a->alloc((void **)&a->from, BIG, 0), "aclrtMalloc"));
+    return acl_said(a->alloc((void **)&a->to, BIG, 0), "aclrtMalloc");
+}
+
+/* from [BIG] = FILLS: the last of many fills, which take a while. */
+static fsdp_status long_work(const acl *a, stream *s)
+{
+    for (int k = 1; k <= FILLS; k++)
+        TRY(acl_said(a->fill(a->from, BIG, k, BIG, a->queue_of(s)), "aclrtMemsetAsync"));
+    return FSDP_OK;
+}
+
+static fsdp_status copy_across(const acl *a, stream *s)
+{
+    return acl_said(a->copy(a->to, BIG, a->from, BIG, DEVICE_TO_DEVICE, a->queue_of(s)),
+                    "aclrtMemcpyAsync");
+}
+
+/* No stream may have work on `to` now. */
+static fsdp_status expect_last_fill(const acl *a, const char *what)
+{
+    unsigned char end = 0;
+    TRY(acl_said(a->copy_now(&end, 1, a->to + BIG - 1, 1, DEVICE_TO_HOST), "aclrtMemcpy"));
+    return expect_int(what, end, FILLS);
+}
+
+/* One stream fills, the other copies behind an event. */
+static fsdp_status events_order(npu *n, const acl *a)
+{
+    stream *other;
+    event *filled, *copied;
+    TRY(npu_stream(n, "other", &other));
+    TRY(npu_event(n, false, &filled));
+    TRY(npu_event(n, false, &copied));
+    TRY(long_work(a, n->compute));
+    TRY(event_record(filled, n->compute));
+    TRY(expect_true("event_done is false before the stream has come to the event",
+                    !event_done(filled)));
+    TRY(stream_wait_event(other, filled));
+    TRY(copy_across(a, other));
+    TRY(event_record(copied, other));
+    TRY(event_sync(copied));
+    TRY(expect_true("event_done is true behind event_sync", event_done(filled)));
+    return expect_last_fill(a, "the copy behind an event, behind event_sync");
+}
+
+static fsdp_status sync_waits(npu *n, const acl *a)
+{
+    TRY(acl_said(a->fill(a->to, BIG, 0, BIG, a->queue_of(n->compute)), "aclrtMemsetAsync"));
+    TRY(long_work(a, n->compute));
+    TRY(copy_across(a, n->compute));
+    TRY(stream_sync(n->compute));
+    return expect_last_fill(a, "a copy, behind stream_sync");
+}
+
+/* An event that is recorded again stands for the new place; who waited before keeps the old one. */
+static fsdp_status events_again(npu *n, const acl *a)
+{
+    stream *other;
+    event *e;
+    TRY(npu_stream(n, "waits", &other));
+    TRY(npu_event(n, false, &e));
+    TRY(event_record(e, n->compute));
+    TRY(stream_wait_event(other, e));
+    TRY(long_work(a, n->compute));
+    TRY(event_record(e, n->compute));
+    TRY(stream_sync(other));
+    TRY(expect_true("a wait keeps the place that its event had", !event_done(e)));
+    return event_sync(e);
+}
+
+static fsdp_status events_time(npu *n, const acl *a)
+{
+    event *begin, *end;
+    double elapsed_s = 0, since_s = clock_now_s();
+    TRY(npu_event(n, true, &begin));
+    TRY(npu_event(n, true, &end));
+    TRY(event_record(begin, n->compute));
+    TRY(long_work(a, n->compute));
+    TRY(event_record(end, n->compute));
+    TRY(event_sync(end));
+    TRY(event_elapsed_s(begin, end, &elapsed_s));
+    double wall_s = clock_now_s() - since_s;
+    if (elapsed_s > 0 && elapsed_s <= wall_s + 1e-3)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "",
+                      "%d fills between two events: got %.6f s, expected 0 to %.6f", FILLS,
+                      elapsed_s, wall_s);
+}
+
+/* What does not work says so, with a status that the caller can go by. */
+static fsdp_status refusals(npu *n)
+{
+    void *block;
+    device *none;
+    const device_config c = {
+        .backend = n->backend->device, .index = n->backend->n_devices(), .n_threads = 1};
+    TRY(expect_status("a block of 2^50 bytes",
+                      device_alloc(n->compute, MEM_OTHER, (size_t)1 << 50, "too large", &block),
+                      FSDP_ENOMEM));
+    return expect_status("opening one more NPU than there are", device_open(&c, &none),
+                         FSDP_EINVAL);
+}
+
+static fsdp_status streams_and_events(npu *n)
+{
+    acl a = {0};
+    TRY(acl_find(&a));
+    TRY(events_order(n, &a));
+    TRY(sync_waits(n, &a));
+    TRY(events_again(n, &a));
+    TRY(events_time(n, &a));
+    TRY(refusals(n));
+    TRY(acl_said(a.free(a.from), "aclrtFree"));
+    return acl_said(a.free(a.to), "aclrtFree");
+}
+
+static fsdp_status task_6_2(grade *g)
+{
+    return npu_run(g, streams_and_events);
+}
+
+/* ---- 6.3 ------------------------------------------------------------------------------------- */
+
+enum { LONG = 40000 };
+
+static void numbers(float *x, size_t elems, float from)
+{
+    for (size_t i = 0; i < elems; i++)
+        x[i] = from + (float)i;
+}
+
+/* Up, across and down while the stream stands still: the host is through before anything has moved,
+ * and may write over what it gave. */
+static fsdp_status host_goes_on(npu *n)
+{
+    static float host[LONG], want[LONG], got[LONG];
+    void *a, *b;
+    TRY(npu_block(n, NULL, sizeof host, &a));
+    TRY(npu_block(n, NULL, sizeof host, &b));
+    numbers(host, LONG, 1);
+    memcpy(want, host, sizeof host);
+    TRY(gate_close(n->g, n->compute));
+    TRY(grade_write(n->compute, a, host, sizeof host));
+    memset(host, 0, sizeof host);
+    TRY(device_copy(n->compute, b, a, sizeof host));
+    TRY(grade_fetch(n->compute, b, sizeof got, got));
+    TRY(gate_open(n->g, "copies up, across and down are issued"));
+    TRY(stream_sync(n->compute));
+    return expect_f32("up, across and down: element", got, want, LONG);
+}
+
+/* The same between memory of the host that copies reach as it is. */
+static fsdp_status pinned_goes_on(npu *n)
+{
+    static const size_t bytes = LONG * sizeof(float);
+    static float want[LONG];
+    void *from, *to, *a;
+    TRY(npu_block(n, NULL, bytes, &a));
+    TRY(npu_host_block(n, bytes, &from));
+    TRY(npu_host_block(n, bytes, &to));
+    TRY(stream_sync(n->compute)); /* the host writes into it */
+    numbers(from, LONG, 3);
+    numbers(want, LONG, 3);
+    memset(to, 0, bytes);
+    TRY(gate_close(n->g, n->compute));
+    TRY(device_copy(n->compute, a, from, bytes));
+    TRY(device_copy(n->compute, to, a, bytes));
+    TRY(expect_f32("before the stream has come to a copy: element", to, (const float[]){0}, 1));
+    TRY(gate_open(n->g, "copies of pinned memory are issued"));
+    TRY(stream_sync(n->compute));
+    return expect_f32("pinned, up and down: element", to, want, LONG);
+}
+
+/* Parts of an array: what stands beside them stays. */
+static fsdp_status parts(npu *n)
+{
+    static const size_t begin = 3, elems = 101, all = 300;
+    float host[300], want[300], got[300];
+    void *a, *b;
+    memset(want, 0xff, sizeof want);
+    TRY(npu_block(n, NULL, sizeof host, &a));
+    TRY(grade_read(n->compute, a, sizeof got, got));
+    TRY(expect_f32("fresh memory, filled with NaN: element", got, want, all));
+    numbers(host, all, 1);
+    numbers(want, all, 1);
+    TRY(npu_block(n, host, sizeof host, &a));
+    TRY(npu_block(n, host, sizeof host, &b));
+    TRY(device_zero(n->compute, (float *)a + begin, elems * sizeof *host));
+    memset(want + begin, 0, elems * sizeof *host);
+    TRY(grade_read(n->compute, a, sizeof got, got));
+    TRY(expect_f32("zeros in a part: element", got, want, all));
+    TRY(device_copy(n->compute, (float *)b + 150, a, 120 * sizeof *host));
+    memcpy(host + 150, want, 120 * sizeof *host);
+    TRY(grade_read(n->compute, b, sizeof got, got));
+    return expect_f32("a copy into a part: element", got, host, all);
+}
+
+typedef struct add_one {
+    float *x;
+    size_t elems;
+} add_one;
+
+static fsdp_status add_one_run(void *args, int n_threads)
+{
+    const add_one *a = args;
+    (void)n_threads;
+    for (size_t i = 0; i < a->elems; i++)
+        a->x[i] += 1;
+    return FSDP_OK;
+}
+
+/* Down, work of the host, and up again, all issued ahead. */
+static fsdp_status host_work(npu *n)
+{
+    enum { ELEMS = 1000 };
+    float host[ELEMS], want[ELEMS];
+    void *a, *b, *pinned;
+    numbers(host, ELEMS, 1);
+    numbers(want, ELEMS, 2);
+    TRY(npu_block(n, host, sizeof host, &a));
+    TRY(npu_block(n, NULL, sizeof host, &b));
+    TRY(npu_host_block(n, sizeof host, &pinned));
+    TRY(device_copy(n->compute, pinned, a, sizeof host));
+    const add_one work = {pinned, ELEMS};
+    TRY(grade_launch_idle(n->compute, add_one_run, &work, sizeof work, "add one"));
+    TRY(device_copy(n->compute, b, pinned, sizeof host));
+    TRY(grade_read(n->compute, b, sizeof host, host));
+    return expect_f32("down, + 1 on the host, up: element", host, want, ELEMS);
+}
+
+typedef struct meeting {
+    atomic_int *come; /* two must */
+} meeting;
+
+static fsdp_status meet(void *args, int n_threads)
+{
+    atomic_int *come = ((meeting *)args)->come;
+    const struct timespec nap = {.tv_nsec = 1000 * 1000};
+    (void)n_threads;
+    atomic_fetch_add(come, 1);
+    for (int ms = 0; ms < 5000 && atomic_load(come) < 2; ms++)
+        nanosleep(&nap, NULL);
+    return expect_true("work of the host on one stream runs while another's sleeps",
+                       atomic_load(come) >= 2);
+}
+
+/* As collectives over shared memory do. */
+static fsdp_status host_works_meet(npu *n)
+{
+    static atomic_int come;
+    const meeting m = {&come};
+    stream *other;
+    atomic_store(&come, 0);
+    TRY(npu_stream(n, "other", &other));
+    TRY(grade_launch_idle(n->compute, meet, &m, sizeof m, "meet"));
+    TRY(grade_launch_idle(other, meet, &m, sizeof m, "meet"));
+    TRY(stream_sync(n->compute));
+    return stream_sync(other);
+}
+
+static fsdp_status copies(npu *n)
+{
+    TRY(host_goes_on(n));
+    TRY(pinned_goes_on(n));
+    TRY(parts(n));
+    TRY(host_work(n));
+    return host_works_meet(n);
+}
+
+static fsdp_status task_6_3(grade *g)
+{
+    return npu_run(g, copies);
+}
+
+int main(int argc, char **argv)
+{
+    static const grade_task tasks[] = {{"6.1", task_6_1}, {"6.2", task_6_2}, {"6.3", task_6_3},
+                                       {"6.4", task_6_4}, {"6.5", task_6_5}, {"6.6", task_6_6}};
+    npu_choose();
+    return grade_main(argc, argv, tasks, (int)(sizeof tasks / sizeof *tasks));
+}

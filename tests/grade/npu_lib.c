@@ -1,0 +1,155 @@
+/* npu_lib.c -- see npu_lib.h. */
+#include "tests/grade/npu_lib.h"
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/comm/transport.h"
+#include "trainer/backends.h"
+
+static const double COMM_TIMEOUT_S = 10;
+
+#define NPU_ENV "FSDP_GRADE_NPU" /* which device npu_choose has chosen */
+
+void npu_choose(void)
+{
+    const char *name = getenv("FSDP_DEVICE");
+    setenv(NPU_ENV, name != NULL && strncmp(name, "npu", 3) == 0 ? name : "npu-sim", 1);
+    setenv("FSDP_DEVICE", "cpu", 1);
+}
+
+static fsdp_status backend_open(const backend **out)
+{
+    int number = backend_named(getenv(NPU_ENV));
+    FSDP_ASSERT(number >= 0);
+    TRY(backend_check(number));
+    *out = backend_of(number);
+    return FSDP_OK;
+}
+
+fsdp_status npu_function(const char *name, void (**out)(void))
+{
+    const backend *b;
+    TRY(backend_open(&b));
+    Dl_info plugin;
+    void *object = NULL, *at = NULL;
+    if (dladdr(b, &plugin) != 0)
+        object = dlopen(plugin.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+    if (object != NULL)
+        at = dlsym(object, name);
+    if (at == NULL)
+        return fsdp_error(FSDP_EINVAL, "", "the plug-in does not export %s", name);
+    memcpy(out, &at, sizeof at);
+    return FSDP_OK;
+}
+
+/* ---- what a body makes ----------------------------------------------------------------------- */
+
+fsdp_status npu_block(npu *n, const void *values, size_t bytes, void **out)
+{
+    FSDP_ASSERT(n->n_blocks < NPU_MOST);
+    TRY(device_alloc(n->compute, MEM_OTHER, bytes, "of the test", out));
+    n->blocks[n->n_blocks++] = *out;
+    return values != NULL ? grade_write(n->compute, *out, values, bytes) : FSDP_OK;
+}
+
+fsdp_status npu_host_block(npu *n, size_t bytes, void **out)
+{
+    FSDP_ASSERT(n->n_blocks < NPU_MOST);
+    TRY(device_alloc_host(n->compute, MEM_OTHER, bytes, "of the test", out));
+    n->blocks[n->n_blocks++] = *out;
+    return FSDP_OK;
+}
+
+fsdp_status npu_stream(npu *n, const char *name, stream **out)
+{
+    FSDP_ASSERT(n->n_streams < NPU_MOST);
+    TRY(stream_create(n->dev, &(stream_config){.name = name}, out));
+    n->streams[n->n_streams++] = *out;
+    return FSDP_OK;
+}
+
+fsdp_status npu_event(npu *n, bool timed, event **out)
+{
+    FSDP_ASSERT(n->n_events < NPU_MOST);
+    TRY(timed ? event_create_timed(n->dev, out) : event_create(n->dev, out));
+    n->events[n->n_events++] = *out;
+    return FSDP_OK;
+}
+
+fsdp_status npu_order(npu *n, stream *before, stream *after)
+{
+    event *e;
+    TRY(npu_event(n, false, &e));
+    TRY(event_record(e, before));
+    return stream_wait_event(after, e);
+}
+
+fsdp_status npu_comm(npu *n)
+{
+    const comm_config c = {.backend = n->g->world_size > 1 ? COMM_NATIVE : COMM_SELF,
+                           .timeout_s = COMM_TIMEOUT_S,
+                           .sums = n->backend->fast()->sums,
+                           .native = n->backend->native};
+    return comm_open(n->dev, &c, &n->comm);
+}
+
+/* ---- a body ---------------------------------------------------------------------------------- */
+
+static fsdp_status npu_open(npu *n)
+{
+    TRY(backend_open(&n->backend));
+    const device_config c = {.backend = n->backend->device,
+                             .index = backend_device_index(n->g->rank, n->backend->n_devices()),
+                             .n_threads = 1,
+                             .debug_fill = true,
+                             .rank = n->g->rank,
+                             .n_ranks = n->g->world_size};
+    TRY(device_open(&c, &n->dev));
+    const device_watch watch = order_check_watch(n->g->order);
+    device_set_watch(n->dev, &watch);
+    n->compute = device_compute_stream(n->dev);
+    return FSDP_OK;
+}
+
+/* All work is over, or the streams have failed and skip it. */
+static fsdp_status npu_close(npu *n)
+{
+    if (n->dev == NULL)
+        return FSDP_OK;
+    for (int i = 0; i < n->n_streams; i++)
+        stream_free(n->streams[i]);
+    for (int i = 0; i < n->n_events; i++)
+        event_free(n->events[i]);
+    for (int i = 0; i < n->n_blocks; i++)
+        device_free(n->compute, n->blocks[i]);
+    comm_close(n->comm);
+    (void)stream_sync(n->compute);
+    size_t left_bytes = ledger_read(device_ledger(n->dev)).live_total_bytes;
+    if (left_bytes > 0) /* device_close would assert */
+        return fsdp_error(FSDP_EINVAL, "", "device memory at the end of the task: %zu bytes",
+                          left_bytes);
+    device_close(n->dev);
+    return FSDP_OK;
+}
+
+fsdp_status npu_run(grade *g, npu_body body)
+{
+    npu *n = calloc(1, sizeof *n);
+    FSDP_ASSERT(n != NULL);
+    n->g = g;
+    fsdp_status status = npu_open(n);
+    if (status == FSDP_OK)
+        status = body(n);
+    fsdp_error_info why = *fsdp_error_get();
+    (void)gate_open(g, "");
+    if (status != FSDP_OK && status != FSDP_ETODO && status != FSDP_ESKIP) {
+        fsdp_error_set(&why); /* the program ends: what is left behind may be in any state */
+        return status;
+    }
+    fsdp_status closed = npu_close(n);
+    free(n);
+    if (status == FSDP_OK)
+        return closed;
+    fsdp_error_set(&why);
+    return status;
+}

@@ -1,0 +1,50 @@
+/* npu_lib.h -- an NPU for the tests of lab 6's tasks.
+ *
+ *   npu_choose (in main) -> npu_run(g, body): open, body, agree, close      for every task
+ *
+ * The frame of the tests (grade_lib.h) runs on the CPU, because a learner's NPU may not open yet.
+ * What a body makes by these functions goes when it returns, whatever it returns: a task that is
+ * not written must leave nothing behind. */
+#pragma once
+#include "common/ops/backend.h"
+#include "tests/grade/grade_lib.h"
+
+enum { NPU_MOST = 64 };
+
+typedef struct npu {
+    grade *g;
+    const backend *backend;
+    device *dev; /* NaN in fresh and freed memory; watched by g->order */
+    stream *compute;
+    comm *comm; /* over the NPU's own transport; npu_comm opens it */
+    void *blocks[NPU_MOST];
+    stream *streams[NPU_MOST];
+    event *events[NPU_MOST];
+    int n_blocks, n_streams, n_events;
+} npu;
+
+/* npu_choose -- take the device that FSDP_DEVICE names if it is an NPU, else the stand-in's; the
+ * frame's becomes the CPU. Before grade_main. */
+void npu_choose(void);
+
+/* npu_function -- a function that the plug-in or its libraries export.
+ *   errors  FSDP_ESKIP the plug-in is not built; FSDP_EINVAL it has none of that name */
+fsdp_status npu_function(const char *name, void (**out)(void));
+
+/* npu_run -- run the body on a fresh device, on every rank; the verdict is that of all ranks.
+ *   errors  FSDP_ESKIP no plug-in; the body's; FSDP_EINVAL the body has left device memory */
+typedef fsdp_status (*npu_body)(npu *n);
+fsdp_status npu_run(grade *g, npu_body body);
+
+/* npu_comm -- n->comm over all ranks; collective. */
+fsdp_status npu_comm(npu *n);
+
+/* npu_block ... npu_event -- made now, given back behind the body. A block stands on the compute
+ * stream and holds a copy of values [bytes] (NULL: NaN); npu_host_block is device_alloc_host's. */
+fsdp_status npu_block(npu *n, const void *values, size_t bytes, void **out);
+fsdp_status npu_host_block(npu *n, size_t bytes, void **out);
+fsdp_status npu_stream(npu *n, const char *name, stream **out);
+fsdp_status npu_event(npu *n, bool timed, event **out);
+
+/* npu_order -- what is issued on `after` from now on comes behind what `before` has now. */
+fsdp_status npu_order(npu *n, stream *before, stream *after);

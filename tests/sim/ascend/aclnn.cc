@@ -1,0 +1,322 @@
+/* aclnn.cc -- aclnn for the stand-in: descriptions, executors, and the two phases. aclnn_ops.cc has
+ * the operators, aclnn_math.c and aclnn_rows.c the arithmetic.
+ *
+ * The first phase copies the descriptions into an executor; the second puts the executor's kernel
+ * on the stream. What is destroyed or used up is kept for a while, so that using it again has a
+ * message:
+ *
+ *     a tensor that is destroyed before the second phase    ACLNN_ERR_INNER_NULLPTR
+ *     an executor that was run before                       ACLNN_ERR_INNER_NULLPTR
+ *     no workspace, too small a one, memory of the host     ACLNN_ERR_PARAM_... */
+#include "tests/sim/ascend/aclnn_phases.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- objects --------------------------------------------------------------------------------- */
+
+enum { KEPT = 1024 }; /* objects that are gone and can still be told from live ones */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static sim_object *gone[KEPT];
+static int n_gone;
+static long n_live;
+
+static const char *const KIND[] = {"aclTensor", "aclScalar", "aclIntArray", "aclBoolArray",
+                                   "aclOpExecutor"};
+
+template <typename T> static T *create(sim_kind kind)
+{
+    T *x = (T *)calloc(1, sizeof *x);
+    if (x == NULL)
+        return NULL;
+    x->object.kind = kind;
+    x->object.live = true;
+    pthread_mutex_lock(&lock);
+    n_live++;
+    pthread_mutex_unlock(&lock);
+    return x;
+}
+
+static aclnnStatus destroy(sim_object *x)
+{
+    if (x == NULL)
+        return sim_refuse(ACLNN_PARAM_NULLPTR, "destroying NULL");
+    pthread_mutex_lock(&lock);
+    const bool was_live = x->live;
+    if (was_live) {
+        x->live = false;
+        n_live--;
+        free(gone[n_gone % KEPT]);
+        gone[n_gone++ % KEPT] = x;
+    }
+    pthread_mutex_unlock(&lock);
+    return was_live
+               ? 0
+               : sim_refuse(ACLNN_PARAM_INVALID, "an %s is destroyed a second time", KIND[x->kind]);
+}
+
+long sim_aclnn_live(void)
+{
+    pthread_mutex_lock(&lock);
+    const long n = n_live;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t viewDimsNum, aclDataType dataType,
+                           const int64_t *stride, int64_t offset, aclFormat format,
+                           const int64_t *storageDims, uint64_t storageDimsNum, void *tensorData)
+{
+    int64_t storage = 1, last = 0, n = 1;
+    if (viewDimsNum > SIM_MOST_DIMS || (viewDimsNum > 0 && (viewDims == NULL || stride == NULL)) ||
+        (storageDimsNum > 0 && storageDims == NULL)) {
+        sim_refuse(ACLNN_PARAM_INVALID, "aclCreateTensor: %d dimensions, expected at most %d",
+                   (int)viewDimsNum, SIM_MOST_DIMS);
+        return NULL;
+    }
+    aclTensor *t = create<aclTensor>(SIM_TENSOR);
+    if (t == NULL)
+        return NULL;
+    for (uint64_t i = 0; i < storageDimsNum; i++)
+        storage *= storageDims[i];
+    t->view.n_dims = (int)viewDimsNum;
+    t->view.type = dataType;
+    for (uint64_t i = 0; i < viewDimsNum; i++) {
+        t->view.dim[i] = viewDims[i];
+        t->view.stride[i] = stride[i];
+        n *= viewDims[i];
+        last += (viewDims[i] - 1) * stride[i];
+    }
+    t->view.data = (char *)tensorData + offset * (int64_t)sim_type_bytes(dataType);
+    t->bytes = n > 0 ? (size_t)(last + 1) * sim_type_bytes(dataType) : 0;
+    t->outside = n > 0 && (offset < 0 || last < 0 || offset + last >= storage);
+    t->unaligned = n > 0 && (uintptr_t)tensorData % 32 != 0;
+    t->format = format;
+    return t;
+}
+
+aclScalar *aclCreateScalar(void *value, aclDataType dataType)
+{
+    aclScalar *x = value != NULL ? create<aclScalar>(SIM_SCALAR) : NULL;
+    if (x != NULL && dataType == ACL_FLOAT)
+        x->value = (double)*(float *)value;
+    else if (x != NULL && dataType == ACL_DOUBLE)
+        x->value = *(double *)value;
+    else if (x != NULL && dataType == ACL_INT64)
+        x->value = (double)*(int64_t *)value;
+    return x;
+}
+
+aclIntArray *aclCreateIntArray(const int64_t *value, uint64_t size)
+{
+    if (value == NULL || size > SIM_MOST_DIMS)
+        return NULL;
+    aclIntArray *x = create<aclIntArray>(SIM_INTS);
+    if (x != NULL) {
+        x->n = (int)size;
+        memcpy(x->value, value, size * sizeof *value);
+    }
+    return x;
+}
+
+aclBoolArray *aclCreateBoolArray(const bool *value, uint64_t size)
+{
+    if (value == NULL || size > SIM_MOST_DIMS)
+        return NULL;
+    aclBoolArray *x = create<aclBoolArray>(SIM_BOOLS);
+    if (x != NULL) {
+        x->n = (int)size;
+        memcpy(x->value, value, size * sizeof *value);
+    }
+    return x;
+}
+
+aclnnStatus aclDestroyTensor(const aclTensor *tensor)
+{
+    return destroy((sim_object *)tensor);
+}
+aclnnStatus aclDestroyScalar(const aclScalar *scalar)
+{
+    return destroy((sim_object *)scalar);
+}
+aclnnStatus aclDestroyIntArray(const aclIntArray *array)
+{
+    return destroy((sim_object *)array);
+}
+aclnnStatus aclDestroyBoolArray(const aclBoolArray *array)
+{
+    return destroy((sim_object *)array);
+}
+
+/* ---- executors ------------------------------------------------------------------------------- */
+
+aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor *executor)
+{
+    if (executor == NULL)
+        return sim_refuse(ACLNN_PARAM_NULLPTR, "aclSetAclOpExecutorRepeatable: no executor");
+    executor->repeatable = true;
+    return 0;
+}
+
+aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor *executor)
+{
+    return destroy((sim_object *)executor);
+}
+
+aclnnStatus sim_phase1_end(sim_call *c, sim_kernel kernel, size_t workspace_floats)
+{
+    if (c->code == 0 && (c->bytes_out == NULL || c->executor_out == NULL))
+        c->code = sim_refuse(ACLNN_PARAM_NULLPTR, "%s: no place for %s", c->name,
+                             c->bytes_out == NULL ? "workspaceSize" : "the executor");
+    if (c->code != 0)
+        return c->code;
+    aclOpExecutor *e = create<aclOpExecutor>(SIM_EXECUTOR);
+    if (e == NULL)
+        return sim_refuse(ACLNN_INNER_NULLPTR, "%s: no memory", c->name);
+    e->name = c->name;
+    e->op = c->op;
+    e->op.kernel = kernel;
+    e->op.workspace_bytes = (workspace_floats * sizeof(float) + 31) / 32 * 32;
+    memcpy(e->given, c->given, sizeof e->given);
+    *c->bytes_out = e->op.workspace_bytes;
+    *c->executor_out = e;
+    return 0;
+}
+
+static fsdp_status run_op(void *args, int n_threads)
+{
+    (void)n_threads;
+    const sim_op *o = (const sim_op *)args;
+    return o->kernel(o);
+}
+
+/* What is wrong with the tensors of an executor now; 0. */
+static aclnnStatus check_tensors(const aclOpExecutor *e)
+{
+    for (int i = 0; i < e->op.n_tensors; i++) {
+        const aclTensor *t = e->given[i];
+        if (t == NULL)
+            continue;
+        if (!t->object.live)
+            return sim_refuse(ACLNN_INNER_NULLPTR, "%s: tensor %d was destroyed before it ran",
+                              e->name, i);
+        if (t->bytes > 0 && !sim_acl_is_device(t->view.data, t->bytes))
+            return sim_refuse(ACLNN_PARAM_INVALID, "%s: tensor %d is not memory of the device",
+                              e->name, i);
+    }
+    return 0;
+}
+
+aclnnStatus sim_phase2(const char *name, void *workspace, uint64_t bytes, aclOpExecutor *e,
+                       aclrtStream queue)
+{
+    if (e == NULL)
+        return sim_refuse(ACLNN_PARAM_NULLPTR, "%s: no executor", name);
+    if (!e->object.live || e->used)
+        return sim_refuse(ACLNN_INNER_NULLPTR, "%s: its executor was run before", name);
+    if (strcmp(e->name, name) != 0)
+        return sim_refuse(ACLNN_PARAM_INVALID, "%s: the executor is that of %s", name, e->name);
+    if (e->op.workspace_bytes > 0 && workspace == NULL)
+        return sim_refuse(ACLNN_PARAM_NULLPTR, "%s: no workspace, expected %zu bytes", name,
+                          (size_t)e->op.workspace_bytes);
+    if (bytes < e->op.workspace_bytes ||
+        (bytes > 0 && !sim_acl_is_device(workspace, (size_t)bytes)))
+        return sim_refuse(ACLNN_PARAM_INVALID,
+                          "%s: workspace %p of %zu bytes, expected %zu of the "
+                          "device",
+                          name, workspace, (size_t)bytes, (size_t)e->op.workspace_bytes);
+    const aclnnStatus code = check_tensors(e);
+    if (code != 0)
+        return code;
+    sim_op o = e->op;
+    o.workspace = o.workspace_bytes > 0 ? (float *)workspace : NULL;
+    o.fixed_order = sim_acl_is_deterministic();
+    const aclError error = sim_acl_launch(queue, name, run_op, &o, sizeof o);
+    e->used = !e->repeatable;
+    if (e->used)
+        (void)destroy(&e->object);
+    return error == 0 ? 0 : ACLNN_RUNTIME_ERROR;
+}
+
+/* ---- the first phase ------------------------------------------------------------------------- */
+
+sim_call sim_phase1(const char *name, uint64_t *bytes_out, aclOpExecutor **executor_out)
+{
+    sim_call c = {};
+    c.name = name;
+    c.bytes_out = bytes_out;
+    c.executor_out = executor_out;
+    return c;
+}
+
+static bool has_type(const aclTensor *t, unsigned types)
+{
+    switch (t->view.type) {
+    case ACL_FLOAT:
+        return types & TYPE_F32;
+    case ACL_BF16:
+        return types & TYPE_BF16;
+    case ACL_INT64:
+        return types & TYPE_I64;
+    case ACL_INT32:
+        return types & TYPE_I32;
+    case ACL_UINT8:
+    case ACL_BOOL:
+        return types & TYPE_U8;
+    default:
+        return false;
+    }
+}
+
+void sim_take(sim_call *c, const char *what, const aclTensor *t, unsigned types)
+{
+    const int i = c->op.n_tensors++;
+    c->op.t[i].type = ACL_DT_UNDEFINED;
+    c->given[i] = t;
+    if (c->code != 0 || (t == NULL && (types & OPTIONAL)))
+        return;
+    if (t == NULL) {
+        c->code = sim_refuse(ACLNN_PARAM_NULLPTR, "%s: %s is NULL", c->name, what);
+        return;
+    }
+    c->op.t[i] = t->view;
+    const char *wrong = !t->object.live              ? "was destroyed"
+                        : !has_type(t, types)        ? "has a type that it does not take"
+                        : t->format != ACL_FORMAT_ND ? "is not of format ND"
+                        : t->unaligned               ? "does not begin at a multiple of 32 bytes"
+                        : t->outside                 ? "reaches out of its storage"
+                                                     : NULL;
+    if (wrong != NULL)
+        c->code = sim_refuse(ACLNN_PARAM_INVALID, "%s: %s %s (type %d)", c->name, what, wrong,
+                             (int)t->view.type);
+}
+
+double sim_take_scalar(sim_call *c, const char *what, const aclScalar *x)
+{
+    if (c->code == 0 && (x == NULL || !x->object.live))
+        c->code = sim_refuse(ACLNN_PARAM_NULLPTR, "%s: %s is NULL or destroyed", c->name, what);
+    return c->code == 0 ? x->value : 0.0;
+}
+
+void sim_expect(sim_call *c, bool holds, const char *what)
+{
+    if (c->code == 0 && !holds)
+        c->code = sim_refuse(ACLNN_PARAM_INVALID, "%s: expected %s", c->name, what);
+}
+
+bool sim_same_shape(const sim_tensor *a, const sim_tensor *b)
+{
+    return a->n_dims == b->n_dims &&
+           memcmp(a->dim, b->dim, (size_t)a->n_dims * sizeof *a->dim) == 0;
+}
+
+bool sim_fits(const sim_tensor *t, const sim_tensor *shape)
+{
+    if (t->n_dims > shape->n_dims)
+        return false;
+    for (int i = 1; i <= t->n_dims; i++)
+        if (t->dim[t->n_dims - i] != 1 && t->dim[t->n_dims - i] != shape->dim[shape->n_dims - i])
+            return false;
+    return true;
+}

@@ -1,0 +1,482 @@
+/* aclnn_math.c -- the arithmetic of aclnn's operators for the stand-in: element by element,
+ * products and sums. See aclnn_sim.h.
+ *
+ * A kernel expands what it reads to dense fp32, computes there, and stores with one rounding. Sums
+ * go down from the last term, so that nobody comes to rely on the CPU's order. An operator with a
+ * workspace makes its result in there and fills it with NaN first: a workspace that somebody else
+ * uses meanwhile shows as wrong numbers. */
+#include "tests/sim/ascend/aclnn_math.h"
+#include <math.h>
+#include <stdlib.h>
+#include "common/base/dtype.h"
+#include "common/base/pmath.h"
+
+int64_t sim_elems(const sim_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->n_dims; i++)
+        n *= t->dim[i];
+    return n;
+}
+
+size_t sim_type_bytes(aclDataType type)
+{
+    switch (type) {
+    case ACL_INT64:
+        return 8;
+    case ACL_BF16:
+        return 2;
+    case ACL_UINT8:
+    case ACL_BOOL:
+        return 1;
+    default:
+        return 4;
+    }
+}
+
+/* ---- loads and stores ------------------------------------------------------------------------ */
+
+static double element(const char *at, aclDataType type)
+{
+    switch (type) {
+    case ACL_FLOAT:
+        return (double)*(const float *)(const void *)at;
+    case ACL_BF16:
+        return (double)f32_from_bf16(*(const uint16_t *)(const void *)at);
+    case ACL_INT64:
+        return (double)*(const int64_t *)(const void *)at;
+    case ACL_INT32:
+        return (double)*(const int32_t *)(const void *)at;
+    default:
+        return (double)*(const uint8_t *)at;
+    }
+}
+
+static void set_element(char *at, aclDataType type, double x)
+{
+    switch (type) {
+    case ACL_FLOAT:
+        *(float *)(void *)at = (float)x;
+        break;
+    case ACL_BF16:
+        *(uint16_t *)(void *)at = bf16_from_f32((float)x);
+        break;
+    case ACL_INT64:
+        *(int64_t *)(void *)at = (int64_t)x;
+        break;
+    case ACL_INT32:
+        *(int32_t *)(void *)at = (int32_t)x;
+        break;
+    default:
+        *(uint8_t *)at = (uint8_t)x;
+    }
+}
+
+sim_tensor sim_repeated(const sim_tensor *t, const sim_tensor *shape)
+{
+    sim_tensor r = *shape;
+    r.type = t->type;
+    r.data = t->data;
+    for (int i = shape->n_dims - 1, k = t->n_dims - 1; i >= 0; i--, k--)
+        r.stride[i] = k >= 0 && t->dim[k] == shape->dim[i] ? t->stride[k] : 0;
+    return r;
+}
+
+/* Goes over t's rows, which are its last dimension: the next one's first element, by where. */
+static int64_t row_at(const sim_tensor *t, int64_t row)
+{
+    int64_t at = 0;
+    for (int i = t->n_dims - 2; i >= 0; i--) {
+        at += row % t->dim[i] * t->stride[i];
+        row /= t->dim[i];
+    }
+    return at;
+}
+
+/* The last dimension; a number is a row of one. */
+static int64_t row_elems(const sim_tensor *t)
+{
+    return t->n_dims > 0 ? t->dim[t->n_dims - 1] : 1;
+}
+
+float *sim_load(const sim_tensor *t)
+{
+    const int64_t n = sim_elems(t), width = row_elems(t);
+    const int64_t step = t->n_dims > 0 ? t->stride[t->n_dims - 1] : 1;
+    const int64_t bytes = (int64_t)sim_type_bytes(t->type);
+    float *x = malloc((size_t)(n + 1) * sizeof *x);
+    for (int64_t row = 0; n > 0 && row < n / width; row++) {
+        const char *from = t->data + row_at(t, row) * bytes;
+        float *to = x + row * width;
+        if (t->type == ACL_FLOAT && step == 1)
+            memcpy(to, from, (size_t)width * sizeof *to);
+        else if (t->type == ACL_FLOAT)
+            for (int64_t i = 0; i < width; i++)
+                to[i] = ((const float *)(const void *)from)[i * step];
+        else
+            for (int64_t i = 0; i < width; i++)
+                to[i] = (float)element(from + i * step * bytes, t->type);
+    }
+    return x;
+}
+
+void sim_store(const sim_tensor *t, const float *x)
+{
+    const int64_t n = sim_elems(t), width = row_elems(t);
+    const int64_t step = t->n_dims > 0 ? t->stride[t->n_dims - 1] : 1;
+    const int64_t bytes = (int64_t)sim_type_bytes(t->type);
+    for (int64_t row = 0; n > 0 && row < n / width; row++) {
+        char *to = t->data + row_at(t, row) * bytes;
+        const float *from = x + row * width;
+        if (t->type == ACL_FLOAT && step == 1)
+            memcpy(to, from, (size_t)width * sizeof *from);
+        else
+            for (int64_t i = 0; i < width; i++)
+                set_element(to + i * step * bytes, t->type, (double)from[i]);
+    }
+}
+
+int64_t sim_index(const sim_tensor *t, int64_t i)
+{
+    return (int64_t)element(t->data + i * t->stride[0] * (int64_t)sim_type_bytes(t->type), t->type);
+}
+
+float *sim_result(const sim_op *o, int64_t elems)
+{
+    float *r = o->workspace;
+    if (r == NULL)
+        r = malloc((size_t)(elems + 1) * sizeof *r);
+    memset(r, 0xFF, (size_t)elems * sizeof *r); /* NaN */
+    return r;
+}
+
+void sim_deliver(const sim_op *o, const sim_tensor *out, float *result)
+{
+    sim_store(out, result);
+    if (result != o->workspace)
+        free(result);
+}
+
+int64_t sim_first(const sim_op *o, int64_t n)
+{
+    static _Atomic int64_t n_calls;
+    return o->fixed_order || n == 0 ? 0 : ++n_calls % n;
+}
+
+/* ---- element by element ---------------------------------------------------------------------- */
+
+/* Sums of integers are exact. */
+static fsdp_status add_integers(const sim_op *o)
+{
+    const sim_tensor *out = &o->t[2];
+    const sim_tensor a = sim_repeated(&o->t[0], out), b = sim_repeated(&o->t[1], out);
+    const int64_t n = sim_elems(out), width = row_elems(out);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t row = i / width, col = i % width;
+        const int64_t *x = (int64_t *)(void *)a.data + row_at(&a, row);
+        const int64_t *y = (int64_t *)(void *)b.data + row_at(&b, row);
+        int64_t *z = (int64_t *)(void *)out->data + row_at(out, row);
+        z[col * out->stride[out->n_dims - 1]] =
+            (int64_t)((uint64_t)x[col * a.stride[out->n_dims - 1]] +
+                      (uint64_t)o->number[0] * (uint64_t)y[col * b.stride[out->n_dims - 1]]);
+    }
+    return FSDP_OK;
+}
+
+typedef float (*pair_fn)(float a, float b, float number);
+
+static fsdp_status each_pair(const sim_op *o, pair_fn fn)
+{
+    const sim_tensor *out = &o->t[2];
+    const sim_tensor a = sim_repeated(&o->t[0], out), b = sim_repeated(&o->t[1], out);
+    const int64_t n = sim_elems(out);
+    float *x = sim_load(&a), *y = sim_load(&b);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = fn(x[i], y[i], (float)o->number[0]);
+    sim_store(out, x);
+    free(x), free(y);
+    return FSDP_OK;
+}
+
+static float add_pair(float a, float b, float alpha)
+{
+    return a + alpha * b;
+}
+static float mul_pair(float a, float b, float unused)
+{
+    (void)unused;
+    return a * b;
+}
+static float div_pair(float a, float b, float unused)
+{
+    (void)unused;
+    return a / b;
+}
+
+fsdp_status sim_add(const sim_op *o)
+{
+    return o->t[0].type == ACL_INT64 ? add_integers(o) : each_pair(o, add_pair);
+}
+
+fsdp_status sim_mul(const sim_op *o)
+{
+    return each_pair(o, mul_pair);
+}
+
+fsdp_status sim_div(const sim_op *o)
+{
+    return each_pair(o, div_pair);
+}
+
+typedef float (*unary_fn)(float x, float a, float b);
+
+static fsdp_status each(const sim_op *o, unary_fn fn)
+{
+    const int64_t n = sim_elems(&o->t[0]);
+    float *x = sim_load(&o->t[0]);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = fn(x[i], (float)o->number[0], (float)o->number[1]);
+    sim_store(&o->t[1], x);
+    free(x);
+    return FSDP_OK;
+}
+
+static float adds_one(float x, float term, float alpha)
+{
+    return x + alpha * term;
+}
+static float muls_one(float x, float factor, float unused)
+{
+    (void)unused;
+    return x * factor;
+}
+static float divs_one(float x, float divisor, float unused)
+{
+    (void)unused;
+    return x / divisor;
+}
+static float sqrt_one(float x, float unused, float neither)
+{
+    (void)unused, (void)neither;
+    return sqrtf(x);
+}
+static float log_one(float x, float unused, float neither)
+{
+    (void)unused, (void)neither;
+    return pm_logf(x);
+}
+
+fsdp_status sim_adds(const sim_op *o)
+{
+    return each(o, adds_one);
+}
+fsdp_status sim_muls(const sim_op *o)
+{
+    return each(o, muls_one);
+}
+fsdp_status sim_divs(const sim_op *o)
+{
+    return each(o, divs_one);
+}
+fsdp_status sim_sqrt(const sim_op *o)
+{
+    return each(o, sqrt_one);
+}
+fsdp_status sim_log(const sim_op *o)
+{
+    return each(o, log_one);
+}
+
+/* Between integers without a detour over fp32, which has fewer bits. */
+fsdp_status sim_cast(const sim_op *o)
+{
+    const sim_tensor *out = &o->t[1], in = sim_repeated(&o->t[0], out);
+    if (in.type == ACL_FLOAT || in.type == ACL_BF16) {
+        float *x = sim_load(&in);
+        sim_store(out, x);
+        free(x);
+        return FSDP_OK;
+    }
+    const int64_t n = sim_elems(out), width = row_elems(out), last = out->n_dims - 1;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t from = row_at(&in, i / width) + i % width * in.stride[last];
+        const int64_t to = row_at(out, i / width) + i % width * out->stride[last];
+        const char *src = in.data + from * (int64_t)sim_type_bytes(in.type);
+        char *dst = out->data + to * (int64_t)sim_type_bytes(out->type);
+        if (in.type == out->type)
+            memcpy(dst, src, sim_type_bytes(in.type));
+        else
+            set_element(dst, out->type, element(src, in.type));
+    }
+    return FSDP_OK;
+}
+
+fsdp_status sim_fill_all(const sim_op *o)
+{
+    const int64_t n = sim_elems(&o->t[0]);
+    float *x = malloc((size_t)(n + 1) * sizeof *x);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (float)o->number[0];
+    sim_store(&o->t[0], x);
+    free(x);
+    return FSDP_OK;
+}
+
+fsdp_status sim_triu(const sim_op *o)
+{
+    const sim_tensor *t = &o->t[0];
+    const int64_t rows = t->dim[0], cols = t->dim[1];
+    float *x = sim_load(t);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols && j < i + o->integer[0]; j++)
+            x[i * cols + j] = 0.0f;
+    sim_store(t, x);
+    free(x);
+    return FSDP_OK;
+}
+
+/* u of tanh(u) = 2 / (1 + exp(-2 u)) - 1. */
+static float gelu_inner(float x)
+{
+    return 0.7978845608f * (x + 0.044715f * x * x * x);
+}
+
+fsdp_status sim_gelu(const sim_op *o)
+{
+    const int64_t n = sim_elems(&o->t[0]);
+    float *x = sim_load(&o->t[0]);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = o->integer[0] == 1 ? x[i] / (1.0f + pm_expf(-2.0f * gelu_inner(x[i])))
+                                  : 0.5f * x[i] * (1.0f + erff(x[i] * 0.70710678f));
+    sim_store(&o->t[1], x);
+    free(x);
+    return FSDP_OK;
+}
+
+static float gelu_slope_of(float x, bool by_tanh)
+{
+    if (!by_tanh)
+        return 0.5f * (1.0f + erff(x * 0.70710678f)) + x * 0.39894228f * expf(-0.5f * x * x);
+    const float half = 1.0f / (1.0f + pm_expf(-2.0f * gelu_inner(x))); /* (1 + tanh) / 2 */
+    return half + x * 2.0f * half * (1.0f - half) * 0.7978845608f * (1.0f + 0.134145f * x * x);
+}
+
+fsdp_status sim_gelu_grad(const sim_op *o)
+{
+    const int64_t n = sim_elems(&o->t[0]);
+    float *d = sim_load(&o->t[0]), *x = sim_load(&o->t[1]);
+    for (int64_t i = 0; i < n; i++)
+        d[i] *= gelu_slope_of(x[i], o->integer[0] == 1);
+    sim_store(&o->t[2], d);
+    free(d), free(x);
+    return FSDP_OK;
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+/* HF32 keeps 11 of the 23 bits of a fraction. */
+static void cut_bits(float *x, int64_t n, int64_t bits)
+{
+    for (int64_t i = 0; i < n && bits > 0; i++) {
+        uint32_t u;
+        memcpy(&u, &x[i], sizeof u);
+        u &= ~0u << bits;
+        memcpy(&x[i], &u, sizeof u);
+    }
+}
+
+enum { ROWS = 4 };
+
+/* r[ROWS][n] += a[ROWS][k] b[k][n], from the last k on. */
+static void multiply_rows(float *r, const float *a, const float *b, int64_t n, int64_t k)
+{
+    for (int64_t l = k - 1; l >= 0; l--) {
+        const float a0 = a[l], a1 = a[k + l], a2 = a[2 * k + l], a3 = a[3 * k + l];
+        const float *row = b + l * n;
+        for (int64_t j = 0; j < n; j++) {
+            r[j] += a0 * row[j];
+            r[n + j] += a1 * row[j];
+            r[2 * n + j] += a2 * row[j];
+            r[3 * n + j] += a3 * row[j];
+        }
+    }
+}
+
+static void multiply_row(float *r, const float *a, const float *b, int64_t n, int64_t k)
+{
+    for (int64_t l = k - 1; l >= 0; l--)
+        for (int64_t j = 0; j < n; j++)
+            r[j] += a[l] * b[l * n + j];
+}
+
+fsdp_status sim_mm(const sim_op *o)
+{
+    const sim_tensor *out = &o->t[2], *old = &o->t[3];
+    const int64_t m = out->dim[0], n = out->dim[1], k = o->t[0].dim[1];
+    float *a = sim_load(&o->t[0]), *b = sim_load(&o->t[1]), *r = sim_result(o, m * n);
+    const float alpha = (float)o->number[0], beta = (float)o->number[1];
+    int64_t i = 0;
+    cut_bits(a, m * k, o->integer[0]);
+    cut_bits(b, k * n, o->integer[0]);
+    for (int64_t e = 0; e < m * n; e++)
+        r[e] = 0.0f;
+    for (; i + ROWS <= m; i += ROWS)
+        multiply_rows(r + i * n, a + i * k, b, n, k);
+    for (; i < m; i++)
+        multiply_row(r + i * n, a + i * k, b, n, k);
+    free(a), free(b);
+    if (old->type != ACL_DT_UNDEFINED) {
+        const sim_tensor repeated = sim_repeated(old, out);
+        float *before = sim_load(&repeated);
+        for (int64_t e = 0; e < m * n; e++)
+            r[e] = beta * before[e] + alpha * r[e];
+        free(before);
+    }
+    sim_deliver(o, out, r);
+    return FSDP_OK;
+}
+
+/* ---- sums ------------------------------------------------------------------------------------ */
+
+/* in as [outer, summed, inner]. */
+fsdp_status sim_reduce_sum(const sim_op *o)
+{
+    const sim_tensor *in = &o->t[0], *out = &o->t[1];
+    const int64_t d = o->integer[0], summed = in->dim[d];
+    int64_t inner = 1;
+    for (int i = (int)d + 1; i < in->n_dims; i++)
+        inner *= in->dim[i];
+    const int64_t n_out = sim_elems(out);
+    float *x = sim_load(in), *r = sim_result(o, n_out);
+    for (int64_t e = 0; e < n_out; e++)
+        r[e] = 0.0f;
+    for (int64_t outer = 0; inner > 0 && outer < n_out / inner; outer++)
+        for (int64_t k = summed - 1; k >= 0; k--)
+            for (int64_t e = 0; e < inner; e++)
+                r[outer * inner + e] += x[(outer * summed + k) * inner + e];
+    free(x);
+    sim_deliver(o, out, r);
+    return FSDP_OK;
+}
+
+/* ---- an optimizer in one call ---------------------------------------------------------------- */
+
+/* Its own bias correction, in fp32, and the step after the root: not the order of the recipe. */
+fsdp_status sim_adamw(const sim_op *o)
+{
+    const int64_t n = sim_elems(&o->t[0]), step = sim_index(&o->t[4], 0);
+    const float lr = (float)o->number[0], beta1 = (float)o->number[1], beta2 = (float)o->number[2];
+    const float decay = (float)o->number[3], eps = (float)o->number[4];
+    const float bias1 = 1.0f - powf(beta1, (float)step), bias2 = 1.0f - powf(beta2, (float)step);
+    float *p = sim_load(&o->t[0]), *m = sim_load(&o->t[1]), *v = sim_load(&o->t[2]);
+    float *g = sim_load(&o->t[3]);
+    for (int64_t i = 0; i < n; i++) {
+        p[i] *= 1.0f - lr * decay;
+        m[i] = beta1 * m[i] + (1.0f - beta1) * g[i];
+        v[i] = beta2 * v[i] + (1.0f - beta2) * g[i] * g[i];
+        p[i] -= lr * (m[i] / bias1) / (sqrtf(v[i] / bias2) + eps);
+    }
+    sim_store(&o->t[0], p), sim_store(&o->t[1], m), sim_store(&o->t[2], v);
+    free(p), free(m), free(v), free(g);
+    return FSDP_OK;
+}

@@ -1,0 +1,91 @@
+/* aclnn_phases.h -- how the stand-in's operators write their first phase. C++, as aclnn is.
+ *
+ *     sim_call c = sim_phase1("aclnnSqrt", workspaceSize, executor);
+ *     sim_take(&c, "self", self, FLOATS), sim_take(&c, "out", out, FLOATS);
+ *     sim_expect(&c, sim_same_shape(&c.op.t[0], &c.op.t[1]), "self and out of one shape");
+ *     return sim_phase1_end(&c, sim_sqrt, 0); */
+#pragma once
+#include "aclnn/acl_meta.h"
+#include "tests/sim/ascend/aclnn_sim.h"
+#include "tests/sim/ascend/sim.h"
+
+/* [CANN aclnn return codes] */
+enum {
+    ACLNN_PARAM_NULLPTR = 161001,
+    ACLNN_PARAM_INVALID = 161002,
+    ACLNN_RUNTIME_ERROR = 361001,
+    ACLNN_INNER_NULLPTR = 561103
+};
+
+enum sim_kind { SIM_TENSOR, SIM_SCALAR, SIM_INTS, SIM_BOOLS, SIM_EXECUTOR };
+typedef struct sim_object {
+    sim_kind kind;
+    bool live;
+} sim_object;
+
+struct aclTensor {
+    sim_object object;
+    sim_tensor view;
+    size_t bytes; /* from the view's first element to its last */
+    bool outside, unaligned;
+    aclFormat format;
+};
+struct aclScalar {
+    sim_object object;
+    double value;
+};
+struct aclIntArray {
+    sim_object object;
+    int n;
+    int64_t value[SIM_MOST_DIMS];
+};
+struct aclBoolArray {
+    sim_object object;
+    int n;
+    bool value[SIM_MOST_DIMS];
+};
+struct aclOpExecutor {
+    sim_object object;
+    const char *name;
+    sim_op op;
+    const aclTensor *given[SIM_MOST_TENSORS];
+    bool repeatable, used;
+};
+
+/* sim_refuse -- the code, with words for aclGetRecentErrMsg. */
+#define sim_refuse(code, ...) ((aclnnStatus)sim_acl_fail(code, __VA_ARGS__))
+
+/* One call of a first phase. The first thing that is wrong with it is its code. */
+typedef struct sim_call {
+    const char *name;
+    sim_op op;
+    const aclTensor *given[SIM_MOST_TENSORS];
+    aclnnStatus code;
+    uint64_t *bytes_out;
+    aclOpExecutor **executor_out;
+} sim_call;
+
+enum {
+    TYPE_F32 = 1,
+    TYPE_BF16 = 2,
+    TYPE_I64 = 4,
+    TYPE_I32 = 8,
+    TYPE_U8 = 16,
+    OPTIONAL = 32,
+    FLOATS = TYPE_F32 | TYPE_BF16,
+    INDICES = TYPE_I64 | TYPE_I32,
+    ANY_TYPE = FLOATS | INDICES | TYPE_U8
+};
+
+sim_call sim_phase1(const char *name, uint64_t *bytes_out, aclOpExecutor **executor_out);
+/* sim_take -- t is the call's next tensor; `types` are those that it may have. */
+void sim_take(sim_call *c, const char *what, const aclTensor *t, unsigned types);
+double sim_take_scalar(sim_call *c, const char *what, const aclScalar *x);
+/* sim_expect -- refuse the call unless `holds`, which is about what was taken. */
+void sim_expect(sim_call *c, bool holds, const char *what);
+bool sim_same_shape(const sim_tensor *a, const sim_tensor *b);
+/* sim_fits -- whether t, repeated, has this shape. */
+bool sim_fits(const sim_tensor *t, const sim_tensor *shape);
+aclnnStatus sim_phase1_end(sim_call *c, sim_kernel kernel, size_t workspace_floats);
+aclnnStatus sim_phase2(const char *name, void *workspace, uint64_t bytes, aclOpExecutor *e,
+                       aclrtStream queue);

@@ -1,0 +1,11 @@
+/* aclnn_add.h -- of CANN, for a CPU. */
+#pragma once
+#include "aclnn/aclnn_base.h"
+
+/* out = self + alpha other; operands that are smaller are repeated, here and in the others. */
+SIM_ACLNN(aclnnAdd, const aclTensor *self, const aclTensor *other, const aclScalar *alpha,
+          aclTensor *out);
+SIM_ACLNN(aclnnInplaceAdd, const aclTensor *selfRef, const aclTensor *other,
+          const aclScalar *alpha);
+SIM_ACLNN(aclnnInplaceAdds, const aclTensor *selfRef, const aclScalar *other,
+          const aclScalar *alpha);

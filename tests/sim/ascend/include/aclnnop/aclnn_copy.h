@@ -1,0 +1,6 @@
+/* aclnn_copy.h -- of CANN, for a CPU. */
+#pragma once
+#include "aclnn/aclnn_base.h"
+
+/* selfRef = src, whose shape is repeated to selfRef's. */
+SIM_ACLNN(aclnnInplaceCopy, aclTensor *selfRef, const aclTensor *src);

@@ -1,0 +1,5 @@
+/* aclnn_embedding.h -- of CANN, for a CPU. */
+#pragma once
+#include "aclnn/aclnn_base.h"
+
+SIM_ACLNN(aclnnEmbedding, const aclTensor *weight, const aclTensor *indices, const aclTensor *out);

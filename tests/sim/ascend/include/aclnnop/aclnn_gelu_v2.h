@@ -1,0 +1,6 @@
+/* aclnn_gelu_v2.h -- of CANN, for a CPU. */
+#pragma once
+#include "aclnn/aclnn_base.h"
+
+/* approximate: 0 by erf, 1 by tanh. */
+SIM_ACLNN(aclnnGeluV2, const aclTensor *x, int64_t approximate, aclTensor *y);

@@ -1,0 +1,7 @@
+/* aclnn_layer_norm.h -- of CANN, for a CPU. */
+#pragma once
+#include "aclnn/aclnn_base.h"
+
+SIM_ACLNN(aclnnLayerNorm, const aclTensor *input, const aclIntArray *normalizedShape,
+          const aclTensor *weightOptional, const aclTensor *biasOptional, double eps,
+          aclTensor *out, aclTensor *meanOutOptional, aclTensor *rstdOutOptional);

@@ -1,0 +1,5 @@
+/* aclnn_logsoftmax.h -- of CANN, for a CPU. */
+#pragma once
+#include "aclnn/aclnn_base.h"
+
+SIM_ACLNN(aclnnLogSoftmax, const aclTensor *self, int64_t dim, aclTensor *out);

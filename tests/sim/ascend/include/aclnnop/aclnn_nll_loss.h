@@ -1,0 +1,7 @@
+/* aclnn_nll_loss.h -- of CANN, for a CPU. */
+#pragma once
+#include "aclnn/aclnn_base.h"
+
+/* reduction: 0 none, 1 mean, 2 sum. Targets that are ignoreIndex count nothing. */
+SIM_ACLNN(aclnnNLLLoss, const aclTensor *self, const aclTensor *target, const aclTensor *weight,
+          int64_t reduction, int64_t ignoreIndex, aclTensor *out, aclTensor *totalWeightOut);

@@ -1,0 +1,7 @@
+/* aclnn_reduce_sum.h -- of CANN, for a CPU. */
+#pragma once
+#include "aclnn/aclnn_base.h"
+
+/* The sum over dims, computed in dtype, which is that of out. */
+SIM_ACLNN(aclnnReduceSum, const aclTensor *self, const aclIntArray *dims, bool keepDims,
+          aclDataType dtype, aclTensor *out);

@@ -1,0 +1,5 @@
+/* aclnn_zero.h -- of CANN, for a CPU. */
+#pragma once
+#include "aclnn/aclnn_base.h"
+
+SIM_ACLNN(aclnnInplaceZero, aclTensor *selfRef);

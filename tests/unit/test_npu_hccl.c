@@ -1,0 +1,86 @@
+/* test_npu_hccl.c -- HCCL as transport, on the device that FSDP_DEVICE names.
+ *
+ *   mpiexec -n W build/tests/unit/test_npu_hccl        (W = 1 runs without mpiexec too)
+ *
+ * Rank 0 prints a PASS, FAIL or SKIP line per check, every rank a DONE line. Ranks that disagree,
+ * wait or die: comm_faults.sh, in its way hccl. */
+#include <stdlib.h>
+#include <string.h>
+#include "tests/unit/native_cases_lib.h"
+#include "tests/unit/target_lib.h"
+
+enum { ELEMS = 1000 };
+
+/* sum [ELEMS] = that of send [W*ELEMS] over the ranks, in fast mode. */
+static void sum_once(comm_fixture *f, dtype t, float *send, float *sum)
+{
+    const size_t n = (size_t)f->world * ELEMS;
+    grad_acc acc;
+    float *there = NULL, *from = comm_test_up(f, send, n * sizeof *send);
+    grad_acc_init(&acc, GRAD_ACC_FAST, f->sums, ELEMS, MEM_GRADS_SHARD, "sum");
+    acc.sum_dtype = t;
+    CHECK_OK(f, comm_reduce_scatter(f->c, f->s, "rs", from, ELEMS, &acc, 0));
+    CHECK_OK(f, grad_acc_finish(&acc, f->s, &there));
+    if (there != NULL)
+        CHECK_OK(f, device_download(f->s, sum, there, ELEMS * sizeof *sum));
+    comm_test_down(f, send, from, n * sizeof *send);
+    device_free(f->s, there);
+    grad_acc_free(&acc, f->s);
+}
+
+/* HCCL adds, and neither divides nor takes another type: whole numbers, which are exact in both. */
+static void test_sum_not_mean(comm_fixture *f)
+{
+    float *send = comm_test_alloc((size_t)f->world * ELEMS * sizeof *send), sum[ELEMS];
+    for (int t = DTYPE_F32; t <= DTYPE_BF16; t++) {
+        for (int i = 0; i < f->world * ELEMS; i++)
+            send[i] = (float)(f->rank + i % 8);
+        sum_once(f, (dtype)t, send, sum);
+        for (int i = 0; i < ELEMS; i++) {
+            const int w = f->world, at = f->rank * ELEMS + i;
+            CHECK(f, sum[i] == (float)(w * (w - 1) / 2 + w * (at % 8)), "%s, element %d: %g",
+                  dtype_name((dtype)t), i, (double)sum[i]);
+        }
+    }
+    free(send);
+}
+
+/* Sums of numbers that do not fit each other have the same bits each time. */
+static void test_same_bits(comm_fixture *f)
+{
+    const size_t n = (size_t)f->world * ELEMS;
+    float *send = comm_test_alloc(n * sizeof *send), first[ELEMS], sum[ELEMS];
+    for (int k = 0; k < 4; k++) {
+        for (size_t i = 0; i < n; i++)
+            send[i] = 1.0f / (float)(3 + 7 * f->rank + (int)i % 91);
+        sum_once(f, DTYPE_F32, send, k == 0 ? first : sum);
+        CHECK(f, k == 0 || memcmp(first, sum, sizeof sum) == 0, "other bits in sum %d", k);
+    }
+    free(send);
+}
+
+/* What the user says of HCCL's order stays. */
+static void test_environment(comm_fixture *f)
+{
+    const char *set = getenv("HCCL_DETERMINISTIC");
+    comm_config cc = target_comm(0);
+    comm *other = NULL;
+    if (f->world == 1)
+        return;
+    CHECK(f, set != NULL && strcmp(set, "true") == 0, "HCCL_DETERMINISTIC is %s",
+          set != NULL ? set : "not set");
+    setenv("HCCL_DETERMINISTIC", "strict", 1);
+    cc.backend = COMM_NATIVE;
+    CHECK_OK(f, comm_open(f->dev, &cc, &other));
+    CHECK(f, strcmp(getenv("HCCL_DETERMINISTIC"), "strict") == 0, "it was changed");
+    comm_close(other);
+}
+
+int main(void)
+{
+    static const native_case cases[] = {NATIVE_CASES,
+                                        {"sum_not_mean", test_sum_not_mean},
+                                        {"same_bits", test_same_bits},
+                                        {"environment", test_environment}};
+    return native_cases_run(cases, sizeof cases / sizeof *cases);
+}
