@@ -287,24 +287,25 @@ fsdp_status sim_log(const sim_op *o)
     return each(o, log_one);
 }
 
-/* Between integers without a detour over fp32, which has fewer bits. */
+/* Of one type by bits; between integers without a detour over fp32, which has fewer bits. */
 fsdp_status sim_cast(const sim_op *o)
 {
     const sim_tensor *out = &o->t[1], in = sim_repeated(&o->t[0], out);
-    if (in.type == ACL_FLOAT || in.type == ACL_BF16) {
+    if (in.type != out->type && (in.type == ACL_FLOAT || in.type == ACL_BF16)) {
         float *x = sim_load(&in);
         sim_store(out, x);
         free(x);
         return FSDP_OK;
     }
     const int64_t n = sim_elems(out), width = row_elems(out), last = out->n_dims - 1;
+    const size_t in_bytes = sim_type_bytes(in.type), out_bytes = sim_type_bytes(out->type);
     for (int64_t i = 0; i < n; i++) {
         const int64_t from = row_at(&in, i / width) + i % width * in.stride[last];
         const int64_t to = row_at(out, i / width) + i % width * out->stride[last];
-        const char *src = in.data + from * (int64_t)sim_type_bytes(in.type);
-        char *dst = out->data + to * (int64_t)sim_type_bytes(out->type);
+        const char *src = in.data + from * (int64_t)in_bytes;
+        char *dst = out->data + to * (int64_t)out_bytes;
         if (in.type == out->type)
-            memcpy(dst, src, sim_type_bytes(in.type));
+            memcpy(dst, src, in_bytes);
         else
             set_element(dst, out->type, element(src, in.type));
     }
