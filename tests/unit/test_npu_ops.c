@@ -195,6 +195,85 @@ static void test_fused_adamw_is_near(void **state)
     assert_true(different > ELEMS / 10);
 }
 
+/* ---- long arrays, which are treated piece by piece ------------------------------------------- */
+
+enum { LONG = (1 << 22) + 5 };
+
+static float *on_device(stream *on, const float *x, size_t elems)
+{
+    float *there;
+    OK(device_alloc_f32(on, MEM_OTHER, elems, "long", &there));
+    OK(device_upload(on, there, x, elems * sizeof *x));
+    return there;
+}
+
+/* The last elements of an array that adamw has treated as param, m, v and grad. */
+static void tail_of_adamw(const ops *table, stream *on, const float *x, float *out)
+{
+    adamw_args a = {.elems = LONG, .param = on_device(on, x, LONG), .m = on_device(on, x, LONG)};
+    a.v = on_device(on, x, LONG), a.grad = on_device(on, x, LONG);
+    adamw_scalars(&a, &CONFIG);
+    OK(table->adamw(on, &a));
+    OK(device_download(on, out, a.param + LONG - 8, 8 * sizeof *out));
+    OK(stream_sync(on));
+    device_free(on, a.param), device_free(on, a.m), device_free(on, a.v);
+    device_free(on, (void *)(uintptr_t)a.grad);
+}
+
+static void test_long_arrays(void **state)
+{
+    (void)state;
+    float *x = normals(8, 1.0f, LONG), got[8], want[8], *there;
+    rsum sum = {0}, expected = {0}, *on_npu;
+    need_sim("npu");
+    for (size_t i = 0; i < LONG; i++)
+        x[i] = fabsf(x[i]);
+    tail_of_adamw(o, s, x, got);
+    tail_of_adamw(ops_cpu_portable(), device_compute_stream(cpu), x, want);
+    assert_memory_equal(got, want, sizeof got);
+    there = on_device(s, x, LONG);
+    OK(device_alloc(s, MEM_OTHER, sizeof sum, "sum", (void **)&on_npu));
+    OK(device_zero(s, on_npu, sizeof sum));
+    OK(o->sum_squares(s, &(sum_squares_args){on_npu, there, LONG}));
+    OK(device_download(s, &sum, on_npu, sizeof sum));
+    OK(stream_sync(s));
+    rsum_add_squares(&expected, x, LONG);
+    assert_memory_equal(&sum, &expected, sizeof sum);
+    device_free(s, on_npu), device_free(s, there);
+    free(x);
+}
+
+/* Five rows of a vocabulary so large that four are treated at once. */
+static void test_loss_of_a_large_vocabulary(void **state)
+{
+    (void)state;
+    enum { ROWS = 5, VOCAB = 1 << 20 };
+    static const int32_t TARGETS[ROWS] = {0, 1, VOCAB - 1, 7, 99};
+    float *x = normals(9, 1.0f, (size_t)ROWS * VOCAB), loss[2], d[2][ROWS];
+    for (int i = 0; i < 2; i++) {
+        stream *on = i ? device_compute_stream(cpu) : s;
+        float *there = on_device(on, x, (size_t)ROWS * VOCAB), *total = on_device(on, x, 1);
+        void *targets = on_device(on, (const float *)(const void *)TARGETS, ROWS);
+        OK((i ? ops_cpu_portable() : o)
+               ->cross_entropy(on, &(cross_entropy_args){.loss = total,
+                                                         .d_logits = there,
+                                                         .logits = there,
+                                                         .targets = targets,
+                                                         .rows = ROWS,
+                                                         .vocab = VOCAB}));
+        OK(device_download(on, &loss[i], total, sizeof(float)));
+        for (int r = 0; r < ROWS; r++)
+            OK(device_download(on, &d[i][r], there + (size_t)r * VOCAB + TARGETS[r],
+                               sizeof(float)));
+        OK(stream_sync(on));
+        device_free(on, there), device_free(on, total), device_free(on, targets);
+    }
+    assert_true(fabsf(loss[0] - loss[1]) < 1e-3f * loss[1]); /* a sum of 2^20 terms in fp32 */
+    for (int r = 0; r < ROWS; r++)
+        assert_true(fabsf(d[0][r] - d[1][r]) < 1e-6f && d[0][r] < -0.99f);
+    free(x);
+}
+
 /* ---- the workspace --------------------------------------------------------------------------- */
 
 /* A product whose stream is held up, while another stream takes memory of the workspace's size and
@@ -237,6 +316,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_near_the_cpu, setup, teardown),
         cmocka_unit_test_setup_teardown(test_optimizers_are_the_recipe, setup, teardown),
         cmocka_unit_test_setup_teardown(test_fused_adamw_is_near, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_long_arrays, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_loss_of_a_large_vocabulary, setup, teardown),
         cmocka_unit_test_setup_teardown(test_workspace_outlives_the_call, setup, teardown),
     };
     if (getenv("FSDP_DEVICE") == NULL || strncmp(getenv("FSDP_DEVICE"), "npu", 3) != 0) {
