@@ -69,6 +69,54 @@ static void test_near_the_cpu(void **state)
     }
 }
 
+/* ---- embedding ------------------------------------------------------------------------------- */
+
+enum { BATCH = 2, SEQ = 3, WIDTH = 4, VOCAB = 5, POSITIONS = 6 };
+enum { N_WTE = VOCAB * WIDTH, N_WPE = POSITIONS * WIDTH, N_OUT = BATCH * SEQ * WIDTH };
+
+/* d_wte, then d_wpe, of whole numbers: no order of their sums has other bits. */
+static void embedding_gradients(const ops *table, stream *on, bool overwrite,
+                                float out[N_WTE + N_WPE])
+{
+    static const int32_t TOKENS[BATCH * SEQ] = {4, 0, 4, 4, 2, 0};
+    struct {
+        float d_out[N_OUT], grads[N_WTE + N_WPE];
+        int32_t tokens[BATCH * SEQ];
+    } host, *there;
+    for (int i = 0; i < N_OUT; i++)
+        host.d_out[i] = (float)(i - 9);
+    for (int i = 0; i < N_WTE + N_WPE; i++)
+        host.grads[i] = overwrite ? NAN : 100.0f;
+    memcpy(host.tokens, TOKENS, sizeof TOKENS);
+    OK(device_alloc(on, MEM_OTHER, sizeof host, "embedding", (void **)&there));
+    OK(device_upload(on, there, &host, sizeof host));
+    OK(table->embedding_backward(on, &(embedding_backward_args){.d_wte = there->grads,
+                                                                .d_wpe = there->grads + N_WTE,
+                                                                .d_out = there->d_out,
+                                                                .tokens = there->tokens,
+                                                                .batch = BATCH,
+                                                                .seq_len = SEQ,
+                                                                .width = WIDTH,
+                                                                .vocab = VOCAB,
+                                                                .positions = POSITIONS,
+                                                                .overwrite = overwrite}));
+    OK(device_download(on, out, there->grads, sizeof host.grads));
+    OK(stream_sync(on));
+    device_free(on, there);
+}
+
+static void test_embedding_gradients(void **state)
+{
+    (void)state;
+    float got[N_WTE + N_WPE], want[N_WTE + N_WPE];
+    for (int overwrite = 0; overwrite < 2; overwrite++) {
+        embedding_gradients(o, s, overwrite, got);
+        embedding_gradients(ops_cpu_portable(), device_compute_stream(cpu), overwrite, want);
+        for (int i = 0; i < N_WTE + N_WPE; i++)
+            assert_true(got[i] == want[i]);
+    }
+}
+
 /* ---- the optimizers -------------------------------------------------------------------------- */
 
 enum { ELEMS = 1000 };
@@ -247,12 +295,12 @@ static void test_long_arrays(void **state)
 static void test_loss_of_a_large_vocabulary(void **state)
 {
     (void)state;
-    enum { ROWS = 5, VOCAB = 1 << 20 };
-    static const int32_t TARGETS[ROWS] = {0, 1, VOCAB - 1, 7, 99};
-    float *x = normals(9, 1.0f, (size_t)ROWS * VOCAB), loss[2], d[2][ROWS];
+    enum { ROWS = 5, CLASSES = 1 << 20 };
+    static const int32_t TARGETS[ROWS] = {0, 1, CLASSES - 1, 7, 99};
+    float *x = normals(9, 1.0f, (size_t)ROWS * CLASSES), loss[2], d[2][ROWS];
     for (int i = 0; i < 2; i++) {
         stream *on = i ? device_compute_stream(cpu) : s;
-        float *there = on_device(on, x, (size_t)ROWS * VOCAB), *total = on_device(on, x, 1);
+        float *there = on_device(on, x, (size_t)ROWS * CLASSES), *total = on_device(on, x, 1);
         void *targets = on_device(on, (const float *)(const void *)TARGETS, ROWS);
         OK((i ? ops_cpu_portable() : o)
                ->cross_entropy(on, &(cross_entropy_args){.loss = total,
@@ -260,10 +308,10 @@ static void test_loss_of_a_large_vocabulary(void **state)
                                                          .logits = there,
                                                          .targets = targets,
                                                          .rows = ROWS,
-                                                         .vocab = VOCAB}));
+                                                         .vocab = CLASSES}));
         OK(device_download(on, &loss[i], total, sizeof(float)));
         for (int r = 0; r < ROWS; r++)
-            OK(device_download(on, &d[i][r], there + (size_t)r * VOCAB + TARGETS[r],
+            OK(device_download(on, &d[i][r], there + (size_t)r * CLASSES + TARGETS[r],
                                sizeof(float)));
         OK(stream_sync(on));
         device_free(on, there), device_free(on, total), device_free(on, targets);
@@ -314,6 +362,7 @@ int main(void)
     alarm(200); /* a deadlock is a failure, not a hang */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_near_the_cpu, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_embedding_gradients, setup, teardown),
         cmocka_unit_test_setup_teardown(test_optimizers_are_the_recipe, setup, teardown),
         cmocka_unit_test_setup_teardown(test_fused_adamw_is_near, setup, teardown),
         cmocka_unit_test_setup_teardown(test_long_arrays, setup, teardown),
