@@ -5,10 +5,7 @@
  * HcclCommDestroy
  *
  * HCCL refuses little. What it leaves to the caller, and an NPU answers with a fault, a hang or
- * wrong values, ends the process here.
- *
- * FSDP_SIM_SECOND_MS in the environment says how long a second of HCCL's time-outs lasts (1000);
- * nobody else reads it. */
+ * wrong values, ends the process here. */
 #include <hccl/hccl.h>
 #include <atomic>
 #include <stdio.h>
@@ -36,8 +33,8 @@ struct comm {
     int n_sums;
 };
 
-/* Those that are not destroyed. A call holds the token, so nobody else changes them. */
-static comm *comms[COMMS];
+/* Those that are not destroyed. Only who holds the token changes them. */
+static std::atomic<comm *> comms[COMMS];
 static std::atomic<const char *> under_way;
 
 /* ---- what every call begins with ------------------------------------------------------------- */
@@ -252,7 +249,8 @@ HcclResult HcclCommInitRootInfo(uint32_t nRanks, const HcclRootInfo *rootInfo, u
     coll_watch(c.ranks, seconds_of("HCCL_EXEC_TIMEOUT", EXEC_S), seconds(HEARTBEAT_S));
     static const int watched = on_exit(leaks_check, nullptr);
     (void)watched;
-    *out = comms[place] = new comm(c);
+    comms[place] = new comm(c);
+    *out = comms[place];
     return HCCL_SUCCESS;
 }
 
@@ -267,7 +265,7 @@ HcclResult HcclCommDestroy(HcclComm handle)
         sim_die("HcclCommDestroy of a communicator with work in flight");
     if (result_of(c->ranks) == HCCL_SUCCESS)
         coll_unread_check(c->ranks);
-    for (comm *&place : comms)
+    for (std::atomic<comm *> &place : comms)
         if (place == c)
             place = nullptr;
     coll_release(c->ranks);
