@@ -64,7 +64,7 @@ JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 .DEFAULT_GOAL := all
 .SECONDARY:
 all: $(PROGRAMS)  ## build the trainer and the tools into build/
-tests: all $(TESTS) $(if $(HAVE_CXX),$(BUILD)/fsdp_cuda_sim.so)  ## build the test programs too
+tests: all $(TESTS) $(if $(HAVE_CXX),$(BUILD)/fsdp_cuda_sim.so $(BUILD)/fsdp_npu_sim.so)  ## build the test programs too
 
 # Holds the command line of the compiler; newer than the objects when that has changed.
 $(BUILD)/flags: FORCE

@@ -8,6 +8,7 @@
  *
  * [CANN aclrtSubscribeReport, aclrtProcessReport, aclrtLaunchCallback] */
 #include <stdlib.h>
+#include <unistd.h>
 #include "acl/acl.h"
 #include "common/accel/accel_impl.h"
 #include "lab6_npu/npu_impl.h"
@@ -63,14 +64,31 @@ static fsdp_status reporter_need(accel_stream *s)
     return accel_stream_check(s, code, "aclrtSubscribeReport");
 }
 
+/* Where the device has failed, tasks may still sleep, or a collective stand for ever whose peer is
+ * gone. */
+static bool is_over_soon(const accel_stream *s)
+{
+    enum { LOOKS = 10000, BETWEEN_US = 100 };
+    for (int i = 0; i < LOOKS; i++) {
+        if (accel_api_at(s)->queue_look(s->queue) != ACCEL_NOT_READY)
+            return true;
+        usleep(BETWEEN_US);
+    }
+    return false;
+}
+
 void npu_tasks_end(accel_stream *s)
 {
     npu_reporter *r = s->tasks;
     if (r == NULL)
         return;
-    (void)aclrtUnSubscribeReport(thread_id(r), s->queue);
+    const bool is_over = is_over_soon(s);
+    if (is_over)
+        (void)aclrtUnSubscribeReport(thread_id(r), s->queue);
     atomic_store(&r->stopping, true);
     pthread_join(r->thread, NULL);
+    if (!is_over)
+        return;
     pthread_mutex_destroy(&r->subscribed);
     free(r);
     s->tasks = NULL;

@@ -53,7 +53,9 @@ typedef struct accel_api {
     int (*event_look)(void *event); /* 0: reached. Any thread */
     int (*elapsed_ms)(float *ms, void *begin, void *end);
 
-    /* Asynchronous, between device memory and what pin_alloc or pin_register gave. */
+    /* Asynchronous, between device memory and what pin_alloc or pin_register gave. Copies within
+     * the device begin at multiples of copy_align_bytes; 0: anywhere. */
+    size_t copy_align_bytes;
     int (*copy)(void *dst, const void *src, size_t bytes, accel_copy_kind kind, void *queue);
     int (*fill)(void *dst, int byte, size_t bytes, void *queue);
 
@@ -66,7 +68,7 @@ typedef struct accel_api {
     size_t (*mem_available)(accel_device *d); /* the driver's, and what is unused */
 
     /* Memory of the host that copies reach while the host goes on. pin_register NULL: only what
-     * pin_alloc gives, which peers cannot map. */
+     * pin_alloc gives, which peers cannot map; what they can is copied by way of it. */
     int (*pin_alloc)(size_t bytes, void **out);
     int (*pin_free)(void *ptr);
     int (*pin_register)(void *ptr, size_t bytes);
@@ -74,8 +76,9 @@ typedef struct accel_api {
 
     /* task_put -- have a thread of the host call accel_task_run(t) in order of s, while the queue
      * waits; where it fails too t is no longer the caller's. Tasks of two streams may wait for each
-     * other's peers, so each stream has a thread of its own. tasks_end -- s has no work any more:
-     * end its thread. */
+     * other's peers, so each stream has a thread of its own. tasks_end -- s has no work any more,
+     * or the device has failed: end the thread. Where s->tasks is not NULL then, the queue is left
+     * to the system. */
     fsdp_status (*task_put)(accel_stream *s, accel_task *t);
     void (*tasks_end)(accel_stream *s);
 } accel_api;

@@ -3,7 +3,8 @@
  * Between the device and pinned memory they are the library's, and the host goes on. Memory of the
  * caller is pageable: for that the library would make the host wait for the stream. So an upload is
  * copied to a pinned stage at once, and goes on from there; a download goes to a stage, and a host
- * task copies it out behind that. A large transfer goes in pieces of a stage each.
+ * task copies it out behind that. A copy that is not aligned as the library wants it goes by way of
+ * a stage too. A large transfer goes in pieces of a stage each.
  *
  * Stages are used in turn: the host waits only where the stage that it comes to is still in use,
  * and the pinned memory is bounded (1 MiB and 64 MiB). */
@@ -43,21 +44,6 @@ static fsdp_status copy_by_device(accel_stream *s, accel_copy_kind kind, void *d
                                   size_t bytes)
 {
     return accel_stream_check(s, accel_api_at(s)->copy(dst, src, bytes, kind, s->queue), "copy");
-}
-
-/* Each is on the device or from device_alloc_host. Between two places of the host the library's
- * copy would be the host's own, at once. */
-static fsdp_status copy(accel_stream *s, void *dst, const void *src, size_t bytes)
-{
-    accel_device *d = accel_device_of(s->base.device);
-    const bool from_host = accel_is_host(d, src), to_host = accel_is_host(d, dst);
-    if (from_host && to_host)
-        return move_by_host(s, (host_move){dst, src, bytes, 0});
-    return copy_by_device(s,
-                          from_host ? ACCEL_UP
-                          : to_host ? ACCEL_DOWN
-                                    : ACCEL_WITHIN,
-                          dst, src, bytes);
 }
 
 static fsdp_status fill(accel_stream *s, void *dst, unsigned char byte, size_t bytes)
@@ -108,6 +94,28 @@ static fsdp_status download_piece(accel_stream *s, char *dst, const char *src, s
     return FSDP_OK;
 }
 
+/* From pageable memory in order of s, not at once. */
+static fsdp_status lift_piece(accel_stream *s, char *dst, const char *src, size_t bytes)
+{
+    accel_pinned *stage;
+    TRY(stage_get(s, bytes, &stage));
+    TRY(move_by_host(s, (host_move){stage->ptr, src, bytes, 0}));
+    TRY(copy_by_device(s, ACCEL_UP, dst, stage->ptr, bytes));
+    accel_pinned_used(s, stage);
+    return FSDP_OK;
+}
+
+/* From one place of the device to another by way of the host. */
+static fsdp_status around_piece(accel_stream *s, char *dst, const char *src, size_t bytes)
+{
+    accel_pinned *stage;
+    TRY(stage_get(s, bytes, &stage));
+    TRY(copy_by_device(s, ACCEL_DOWN, stage->ptr, src, bytes));
+    TRY(copy_by_device(s, ACCEL_UP, dst, stage->ptr, bytes));
+    accel_pinned_used(s, stage);
+    return FSDP_OK;
+}
+
 static fsdp_status in_pieces(accel_stream *s, const device_act *act,
                              fsdp_status (*piece)(accel_stream *, char *, const char *, size_t))
 {
@@ -117,6 +125,27 @@ static fsdp_status in_pieces(accel_stream *s, const device_act *act,
                   left < LARGE_STAGE_BYTES ? left : LARGE_STAGE_BYTES));
     }
     return FSDP_OK;
+}
+
+/* Each is on the device or from device_alloc_host. Between two places of the host the library's
+ * copy would be the host's own, at once. */
+static fsdp_status copy(accel_stream *s, const device_act *act)
+{
+    accel_device *d = accel_device_of(s->base.device);
+    const bool from_host = accel_is_host(d, act->src), to_host = accel_is_host(d, act->dst);
+    const size_t align = d->api->copy_align_bytes;
+    if (from_host && to_host)
+        return move_by_host(s, (host_move){act->dst, act->src, act->bytes, 0});
+    if (!from_host && !to_host && align > 0 &&
+        ((uintptr_t)act->dst % align != 0 || (uintptr_t)act->src % align != 0))
+        return in_pieces(s, act, around_piece);
+    if (accel_is_pageable(d, from_host ? act->src : act->dst))
+        return in_pieces(s, act, from_host ? lift_piece : download_piece);
+    return copy_by_device(s,
+                          from_host ? ACCEL_UP
+                          : to_host ? ACCEL_DOWN
+                                    : ACCEL_WITHIN,
+                          act->dst, act->src, act->bytes);
 }
 
 static fsdp_status move(accel_stream *s, const device_act *act)
@@ -132,9 +161,9 @@ static fsdp_status move(accel_stream *s, const device_act *act)
             return move_by_host(s, (host_move){act->dst, act->src, act->bytes, 0});
         if (!accel_is_host(d, act->dst))
             return in_pieces(s, act, download_piece);
-        return copy(s, act->dst, act->src, act->bytes);
+        return copy(s, act);
     default:
-        return copy(s, act->dst, act->src, act->bytes);
+        return copy(s, act);
     }
 }
 

@@ -221,7 +221,8 @@ void accel_stream_free(stream *base)
     (void)accel_wait(s, NULL);
     accel_watch_tell(s);
     accel_api_at(s)->tasks_end(s);
-    (void)accel_api_at(s)->queue_destroy(s->queue);
+    if (s->tasks == NULL)
+        (void)accel_api_at(s)->queue_destroy(s->queue);
     accel_device_of(base->device)->fates[s->number].stream = NULL;
     free(s);
 }

@@ -276,6 +276,52 @@ static void test_stages_are_awaited(void **state)
     device_close(d);
 }
 
+/* Within the device from any place to any place, though the library may want them aligned. */
+static void test_copies_within(void **state)
+{
+    (void)state;
+    device *d = open_accel(&(device_config){0});
+    stream *s = device_compute_stream(d);
+    enum { BYTES = (9 << 20) + 5 };
+    static unsigned char host[BYTES], back[BYTES];
+    unsigned char *from, *to;
+    for (size_t i = 0; i < BYTES; i++)
+        host[i] = (unsigned char)(i * 7 + i / 4096);
+    OK(device_alloc(s, MEM_OTHER, BYTES, "from", (void **)&from));
+    OK(device_alloc(s, MEM_OTHER, BYTES, "to", (void **)&to));
+    OK(device_upload(s, from, host, BYTES));
+    OK(device_zero(s, to, BYTES));
+    OK(device_copy(s, to + 9, from + 3, BYTES - 20));
+    OK(device_copy(s, to + 1, from, 4));
+    OK(device_download(s, back, to, BYTES));
+    OK(stream_sync(s));
+    assert_memory_equal(back + 9, host + 3, BYTES - 20);
+    assert_memory_equal(back + 1, host, 4);
+    assert_true(back[0] == 0 && all_bytes(back + 5, 4, 0) && all_bytes(back + BYTES - 11, 11, 0));
+    device_free(s, from);
+    device_free(s, to);
+    device_close(d);
+}
+
+/* A task of the host may sleep for other ranks when a dead one is found, and others behind it. */
+static void test_failed_poll_with_tasks(void **state)
+{
+    (void)state;
+    device *d = open_accel(&(device_config){0});
+    set_poll_fn set_poll = (set_poll_fn)plugin_symbol("accel_device_set_poll");
+    stream *s = device_compute_stream(d), *opener = side_stream(d);
+    polled p = {.fails_at = 2};
+    int list[1], elems = 0;
+    sem_t gate, *to = &gate;
+    OK(set_poll(d, count_look, &p));
+    close_gate(s, &gate);
+    OK(launch_c(s, run_append, &(append_args){list, &elems, 1}, sizeof(append_args)));
+    OK(launch_c(opener, run_open_gate, &to, sizeof to));
+    assert_int_equal(stream_sync(s), FSDP_ECOMM);
+    device_close(d);
+    assert_int_equal(elems, 0);
+}
+
 /* Uploads to and downloads from pinned memory, which the host does itself. */
 static void test_host_to_host(void **state)
 {
@@ -383,12 +429,14 @@ int main(void)
         cmocka_unit_test(test_out_of_memory), /* while the pool is empty */
         cmocka_unit_test(test_polls_are_called_in_waits),
         cmocka_unit_test(test_failed_poll_ends_waits),
+        cmocka_unit_test(test_failed_poll_with_tasks),
         cmocka_unit_test(test_tasks_of_two_streams_meet),
         cmocka_unit_test(test_errors_travel_on),
         cmocka_unit_test(test_many_streams),
         cmocka_unit_test(test_host_runs_ahead_of_copies),
         cmocka_unit_test(test_large_transfers),
         cmocka_unit_test(test_stages_are_awaited),
+        cmocka_unit_test(test_copies_within),
         cmocka_unit_test(test_host_to_host),
         cmocka_unit_test(test_pinned_memory_is_reused),
         cmocka_unit_test(test_memory_limit)};

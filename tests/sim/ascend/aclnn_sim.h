@@ -44,7 +44,7 @@ fsdp_status sim_divs(const sim_op *o);      /* a, out; number */
 fsdp_status sim_sqrt(const sim_op *o);      /* in, out */
 fsdp_status sim_log(const sim_op *o);       /* in, out */
 fsdp_status sim_cast(const sim_op *o);      /* in, out, of any types */
-fsdp_status sim_fill_all(const sim_op *o);      /* out; number */
+fsdp_status sim_fill_all(const sim_op *o);  /* out; number */
 fsdp_status sim_triu(const sim_op *o);      /* io; integer: diagonal */
 fsdp_status sim_gelu(const sim_op *o);      /* in, out; integer: 1 tanh */
 fsdp_status sim_gelu_grad(const sim_op *o); /* d_out, in, d_in; integer: 1 tanh */
