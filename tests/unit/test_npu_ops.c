@@ -340,12 +340,14 @@ static void test_workspace_outlives_the_call(void **state)
     OK(device_upload(s, x + M * K, a, N * K * sizeof *a));
     OK(stream_sync(s));
     close_gate(s, &gate);
-    OK(o->matmul(
-        s, &(matmul_args){.out = x + 2 * M * K, .a = x, .b = x + M * K, .m = M, .n = N, .k = K}));
-    OK(device_alloc_f32(side, MEM_OTHER, M * N, "somebody else's", &other));
-    for (int i = 0; i < FILLS; i++)
-        OK(device_zero(side, other, M * N * sizeof *other));
-    OK(run_open_gate(&at, 1));
+    fsdp_status status = o->matmul(
+        s, &(matmul_args){.out = x + 2 * M * K, .a = x, .b = x + M * K, .m = M, .n = N, .k = K});
+    fsdp_status taken = device_alloc_f32(side, MEM_OTHER, M * N, "somebody else's", &other);
+    for (int i = 0; i < FILLS && taken == FSDP_OK; i++)
+        taken = device_zero(side, other, M * N * sizeof *other);
+    OK(run_open_gate(&at, 1)); /* before anything may fail */
+    OK(status);
+    OK(taken);
     OK(device_download(s, got, x + 2 * M * K, M * N * sizeof *got));
     OK(stream_sync(s));
     OK(stream_sync(side));
@@ -359,7 +361,7 @@ static void test_workspace_outlives_the_call(void **state)
 
 int main(void)
 {
-    alarm(200); /* a deadlock is a failure, not a hang */
+    alarm(100); /* a deadlock is a failure, not a hang */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_near_the_cpu, setup, teardown),
         cmocka_unit_test_setup_teardown(test_embedding_gradients, setup, teardown),
