@@ -239,9 +239,10 @@ static fsdp_status hccl_broadcast(void *handle, const native_call *c, void *queu
         hccl_call_broadcast(c->to, c->elems, HCCL_CALL_INT8, c->root, g->hccl, queue), c->what);
 }
 
-/* Parts may lie anywhere, and a rank may have none. HcclAlltoAllV would want them at distances from
- * one base, and all ranks in it; of one HcclSend and HcclRecv behind the other each waits for its
- * peer, in an order that all ranks would have to agree on. HcclBatchSendRecv finds it by itself. */
+/* A rank may have nothing for some ranks, or for any. HcclAlltoAllV wants all ranks in each call,
+ * and would have their counts exchanged first; of HcclSend and HcclRecv behind each other each
+ * waits for its peer, in an order that all ranks would have to agree on. HcclBatchSendRecv takes
+ * what there is, in any order, wherever it lies. */
 static fsdp_status hccl_exchange(void *handle, const native_call *c, void *queue)
 {
     const hccl_comm *g = handle;

@@ -68,7 +68,7 @@ typedef struct accel_api {
     size_t (*mem_available)(accel_device *d); /* the driver's, and what is unused */
 
     /* Memory of the host that copies reach while the host goes on. pin_register NULL: only what
-     * pin_alloc gives, which peers cannot map. */
+     * pin_alloc gives, which peers cannot map; what they can is copied by way of it. */
     int (*pin_alloc)(size_t bytes, void **out);
     int (*pin_free)(void *ptr);
     int (*pin_register)(void *ptr, size_t bytes);

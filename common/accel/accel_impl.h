@@ -168,6 +168,7 @@ struct accel_pinned {
     void *ptr;
     size_t bytes;
     uint64_t share_offset;  /* where it stands in the shared file; ACCEL_NOT_SHARED */
+    bool is_pageable;       /* shared, and not pinned after all: copies go by way of a stage */
     void *used;             /* an event: its last use is over */
     const accel_stream *by; /* whose work that is */
 };
@@ -190,8 +191,10 @@ void accel_pinned_close(accel_device *d);
 void accel_memory_close(accel_device *d);
 /* accel_memory_look -- let the ledger know of frees that streams have got to. */
 void accel_memory_look(accel_device *d);
-/* accel_is_host -- whether ptr is in a block of device_alloc_host. */
+/* accel_is_host -- whether ptr is in a block of device_alloc_host. accel_is_pageable -- in such a
+ * one, and the library's copies do not reach it while the host goes on. */
 bool accel_is_host(accel_device *d, const void *ptr);
+bool accel_is_pageable(accel_device *d, const void *ptr);
 fsdp_status accel_alloc(stream *s, mem_category category, size_t bytes, const char *label,
                         void **out);
 fsdp_status accel_alloc_host(stream *s, mem_category category, size_t bytes, const char *label,

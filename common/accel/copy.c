@@ -94,6 +94,17 @@ static fsdp_status download_piece(accel_stream *s, char *dst, const char *src, s
     return FSDP_OK;
 }
 
+/* From pageable memory in order of s, not at once. */
+static fsdp_status lift_piece(accel_stream *s, char *dst, const char *src, size_t bytes)
+{
+    accel_pinned *stage;
+    TRY(stage_get(s, bytes, &stage));
+    TRY(move_by_host(s, (host_move){stage->ptr, src, bytes, 0}));
+    TRY(copy_by_device(s, ACCEL_UP, dst, stage->ptr, bytes));
+    accel_pinned_used(s, stage);
+    return FSDP_OK;
+}
+
 /* From one place of the device to another by way of the host. */
 static fsdp_status around_piece(accel_stream *s, char *dst, const char *src, size_t bytes)
 {
@@ -128,6 +139,8 @@ static fsdp_status copy(accel_stream *s, const device_act *act)
     if (!from_host && !to_host && align > 0 &&
         ((uintptr_t)act->dst % align != 0 || (uintptr_t)act->src % align != 0))
         return in_pieces(s, act, around_piece);
+    if (accel_is_pageable(d, from_host ? act->src : act->dst))
+        return in_pieces(s, act, from_host ? lift_piece : download_piece);
     return copy_by_device(s,
                           from_host ? ACCEL_UP
                           : to_host ? ACCEL_DOWN

@@ -48,6 +48,12 @@ bool accel_is_host(accel_device *d, const void *ptr)
     return b != NULL && b->pinned != NULL;
 }
 
+bool accel_is_pageable(accel_device *d, const void *ptr)
+{
+    const block *b = block_at(d, ptr);
+    return b != NULL && b->pinned != NULL && b->pinned->is_pageable;
+}
+
 /* ---- freed by another stream ----------------------------------------------------------------- */
 
 static void uncount(accel_device *d, block *b)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include "common/accel/native_impl.h"
 
+enum { ID_PIECE_BYTES = 1024 };
 static const double CLOSE_PATIENCE_S = 10; /* without any progress */
 
 /* ---- groups ---------------------------------------------------------------------------------- */
@@ -116,21 +117,21 @@ static fsdp_status group_new(native_job *j, const comm_transport *table, const c
 
 /* ---- communicators --------------------------------------------------------------------------- */
 
-/* The id that rank 0 makes, to all; the caller frees it. */
-static fsdp_status id_share(const native_api *api, transport_group *talk, void **id)
+/* The id that rank 0 makes, to all: id [id_bytes]. A gather between hosts carries small things. */
+static fsdp_status id_share(const native_api *api, transport_group *talk, char *id)
 {
-    void *mine = calloc(1, api->id_bytes);
     fsdp_status status = FSDP_OK;
-    *id = NULL;
-    if (mine == NULL)
-        status = fsdp_error(FSDP_ENOMEM, "", "%s: no memory for an id", api->name);
-    else if (talk->team->rank == 0)
-        status = api->id_make(mine);
-    status = transport_agree(talk, status);
-    if (status == FSDP_OK) /* rank 0's comes first */
-        status = transport_gather(talk, "comm_open: id", mine, api->id_bytes, id);
-    free(mine);
-    return status;
+    if (talk->team->rank == 0)
+        status = api->id_make(id);
+    TRY(transport_agree(talk, status));
+    for (size_t at = 0; at < api->id_bytes; at += ID_PIECE_BYTES) {
+        const size_t left = api->id_bytes - at, n = left < ID_PIECE_BYTES ? left : ID_PIECE_BYTES;
+        void *all; /* rank 0's comes first */
+        TRY(transport_gather(talk, "comm_open: id", id + at, n, &all));
+        memcpy(id + at, all, n);
+        free(all);
+    }
+    return FSDP_OK;
 }
 
 /* talk: the ranks of the group, which is g's or of the same ranks. */
@@ -138,9 +139,12 @@ static fsdp_status comm_start(native_group *g, transport_group *talk)
 {
     native_job *j = g->job;
     const comm_team *team = g->group->team;
-    void *id;
-    TRY(id_share(j->api, talk, &id));
-    fsdp_status status = j->api->start(j->dev, team, id, &g->comm);
+    char *id = calloc(1, j->api->id_bytes);
+    if (id == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for an id", j->api->name);
+    fsdp_status status = id_share(j->api, talk, id);
+    if (status == FSDP_OK)
+        status = j->api->start(j->dev, team, id, &g->comm);
     free(id);
     return status == FSDP_OK ? native_settle(j, g->comm, team, NULL, j->api->start_name) : status;
 }

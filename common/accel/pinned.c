@@ -22,11 +22,15 @@ size_t accel_size_class(size_t bytes)
 
 /* ---- from and to the system ------------------------------------------------------------------ */
 
-static bool system_get(const accel_api *api, accel_pinned *p)
+/* Shared and pinned; of a library that pins only its own, shared for the caller and pinned for a
+ * stage, which is by_host. */
+static bool system_get(const accel_api *api, accel_pinned *p, bool by_host)
 {
-    p->ptr = api->pin_register != NULL ? host_share_get(p->bytes, &p->share_offset) : NULL;
+    const bool both = api->pin_register != NULL;
+    p->ptr = both || !by_host ? host_share_get(p->bytes, &p->share_offset) : NULL;
+    p->is_pageable = p->ptr != NULL && !both;
     if (p->ptr != NULL) {
-        if (api->pin_register(p->ptr, p->bytes) == 0)
+        if (!both || api->pin_register(p->ptr, p->bytes) == 0)
             return true;
         host_share_put(p->ptr, p->bytes, p->share_offset);
     }
@@ -39,12 +43,13 @@ static void system_put(const accel_api *api, accel_pinned *p)
     if (p->share_offset == ACCEL_NOT_SHARED) {
         (void)api->pin_free(p->ptr);
     } else {
-        (void)api->pin_unregister(p->ptr);
+        if (!p->is_pageable)
+            (void)api->pin_unregister(p->ptr);
         host_share_put(p->ptr, p->bytes, p->share_offset);
     }
 }
 
-static accel_pinned *fresh(accel_device *d, size_t bytes)
+static accel_pinned *fresh(accel_device *d, size_t bytes, bool by_host)
 {
     accel_pinned *p = calloc(1, sizeof *p);
     if (p == NULL)
@@ -54,7 +59,7 @@ static accel_pinned *fresh(accel_device *d, size_t bytes)
         free(p);
         return NULL;
     }
-    if (system_get(d->api, p)) {
+    if (system_get(d->api, p, by_host)) {
         pthread_mutex_lock(&d->lock);
         LIST_INSERT_HEAD(&d->all_pinned, p, in_all);
         pthread_mutex_unlock(&d->lock);
@@ -83,7 +88,8 @@ static accel_pinned *reuse(accel_stream *s, size_t bytes, bool by_host)
     accel_pinned *p;
     TAILQ_FOREACH(p, &d->pinned, link)
     {
-        if (p->bytes == bytes && ((!by_host && p->by == s) || d->api->event_look(p->used) == 0))
+        if (p->bytes == bytes && !(by_host && p->is_pageable) &&
+            ((!by_host && p->by == s) || d->api->event_look(p->used) == 0))
             break;
     }
     if (p != NULL)
@@ -110,9 +116,10 @@ fsdp_status accel_pinned_get(accel_stream *s, size_t bytes, bool by_host, accel_
     *out = NULL;
     if (bytes <= SIZE_MAX / 2) {
         bytes = accel_size_class(bytes);
-        if ((*out = reuse(s, bytes, by_host)) == NULL && (*out = fresh(d, bytes)) == NULL) {
+        if ((*out = reuse(s, bytes, by_host)) == NULL &&
+            (*out = fresh(d, bytes, by_host)) == NULL) {
             trim(d);
-            *out = fresh(d, bytes);
+            *out = fresh(d, bytes, by_host);
         }
     }
     if (*out != NULL)
@@ -156,7 +163,8 @@ bool accel_share_find(device *base, const void *ptr, size_t bytes, device_share 
 
 int accel_share_fd(device *d)
 {
-    return accel_api_of(d)->pin_register != NULL ? host_share_fd() : -1;
+    (void)d;
+    return host_share_fd();
 }
 
 static void put_stages(accel_device *d, accel_stages *stages)

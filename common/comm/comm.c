@@ -17,7 +17,7 @@ fsdp_status comm_call_begin(comm *c, stream *s, const comm_issue *i, comm_call *
 fsdp_status comm_alloc(comm *c, stream *s, mem_category category, size_t bytes, const char *label,
                        void **out)
 {
-    if (!c->data->table->shares)
+    if (!c->data->table->shares || !device_memory_is_host(c->team.dev))
         return device_alloc(s, category, bytes, label, out);
     return device_alloc_host(s, category, bytes, label, out);
 }

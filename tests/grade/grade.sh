@@ -101,7 +101,7 @@ crash_reason() {
         done
     else
         ours=$(grep -v -E '^\[(mpiexec|proxy)' "$1")
-        why=$(echo "$ours" | grep -i -m1 -E 'assert|sanitizer|corrupt|free\(\)|malloc\(\)' ||
+        why=$(echo "$ours" | grep -i -m1 -E 'assert|stand-in: |sanitizer|corrupt|free\(\)|malloc\(\)' ||
             echo "$ours" | grep -i -m1 -E 'error|signal|not found')
         echo "crashed (exit status $4)${why:+: $why}"
     fi

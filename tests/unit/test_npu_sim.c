@@ -70,6 +70,7 @@ static struct {
     __typeof__(aclInit) *Init;
     __typeof__(aclFinalize) *Finalize;
     __typeof__(aclGetRecentErrMsg) *GetRecentErrMsg;
+    void *(*create_int_array)(const int64_t *, uint64_t);
     sim_launch_fn launch;
     bool (*is_device)(const void *, size_t);
     bool (*is_deterministic)(void);
@@ -117,22 +118,26 @@ static aclrtStream new_stream(void)
 
 /* Waits until somebody opens it. */
 typedef struct gate {
-    atomic_bool is_open, passed;
+    atomic_bool entered, is_open, passed;
 } gate;
 
 static fsdp_status pass_gate(void *args, int n_threads)
 {
     gate *g = *(gate **)args;
     (void)n_threads;
+    atomic_store(&g->entered, true);
     while (!atomic_load(&g->is_open))
         usleep(100);
     atomic_store(&g->passed, true);
     return FSDP_OK;
 }
 
+/* s stands at the gate when it returns; the work before it is over. */
 static void launch_gate(aclrtStream s, gate *g)
 {
     GOOD(acl.launch(s, "gate", pass_gate, &g, sizeof g));
+    while (!atomic_load(&g->entered))
+        usleep(100);
 }
 
 static fsdp_status fail_now(void *args, int n_threads)
@@ -332,12 +337,12 @@ static void test_failure_stops(void)
     BAD(acl.SetStreamFailureMode(s, 2), ACL_ERROR_RT_PARAM_INVALID, "mode 2");
     GOOD(acl.SetStreamFailureMode(s, ACL_STOP_ON_FAILURE));
     BAD(acl.SetStreamFailureMode(s, ACL_STOP_ON_FAILURE), ACL_ERROR_RT_PARAM_INVALID, "already");
-    setenv("FSDP_SIM_FAULT", "store:2", 1);
+    setenv("FSDP_SIM_FAULT", "store:3", 1);
     launch_gate(other, &g);
     GOOD(acl.RecordEvent(w, other));
+    GOOD(launch_store(other, at, 6));
     GOOD(launch_store(s, at, 4));
     GOOD(launch_store(s, at, 5)); /* it faults */
-    GOOD(launch_store(other, at, 6));
     BAD(acl.SynchronizeStream(s), ACL_ERROR_RT_AICORE_EXCEPTION, "store on stream 0");
     atomic_store(&g.is_open, true);
     BAD(acl.SynchronizeStream(other), ACL_ERROR_RT_AICORE_EXCEPTION, "stopped");
@@ -541,6 +546,8 @@ static void test_copies_are_checked(void)
         ACL_ERROR_RT_PARAM_INVALID, "ends behind its block of 256");
     BAD(acl.MemcpyAsync(x, 16, pinned, 16, ACL_MEMCPY_HOST_TO_HOST, s),
         ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "host to host");
+    GOOD(acl.MemcpyAsync((char *)ptr + 32, 16, ptr, 16, ACL_MEMCPY_DEVICE_TO_DEVICE, s));
+    setenv("FSDP_SIM_ALIGN_BYTES", "64", 1);
     BAD(acl.MemcpyAsync((char *)ptr + 32, 16, ptr, 16, ACL_MEMCPY_DEVICE_TO_DEVICE, s),
         ACL_ERROR_RT_ADDR_UNALIGNED, "multiples of 64");
     GOOD(acl.MemcpyAsync((char *)ptr + 64, 16, ptr, 16, ACL_MEMCPY_DEFAULT, s));
@@ -734,6 +741,7 @@ static void die_leaks(void)
     (void)new_stream();
     (void)new_event(acl.CreateEventExWithFlag, ACL_EVENT_SYNC);
     GOOD(acl.MallocHost(&pinned, 16));
+    (void)acl.create_int_array(&(int64_t){3}, 1);
     GOOD(acl.CreateContext(&c, 0));
     (void)acl.Finalize();
 }
@@ -848,8 +856,8 @@ static const test TESTS[] = {
     {"a destroyed event", die_dead_event, "aclrtRecordEvent of an event that is destroyed"},
     {"two devices", die_two_devices, "one NPU a process"},
     {"leaks", die_leaks,
-     "1 streams, 1 events, 1 contexts of aclrtCreateContext, 1 blocks of the NPU (4 bytes) and 1 "
-     "of the host (16 bytes)"},
+     "1 streams, 1 events, 1 contexts of aclrtCreateContext, 1 blocks of the NPU (4 bytes) "
+     "and 1 of the host (16 bytes), 1 tensors"},
     {"a block when the device is reset", die_reset_with_block,
      "aclrtResetDevice while there are still"},
     {"a write behind a block", die_overrun,
@@ -913,6 +921,7 @@ static void open_library(void)
     *(void **)&acl.Init = fetch(library, "aclInit");
     *(void **)&acl.Finalize = fetch(library, "aclFinalize");
     *(void **)&acl.GetRecentErrMsg = fetch(library, "aclGetRecentErrMsg");
+    *(void **)&acl.create_int_array = fetch(library, "aclCreateIntArray");
     *(void **)&acl.launch = fetch(library, "sim_acl_launch");
     *(void **)&acl.is_device = fetch(library, "sim_acl_is_device");
     *(void **)&acl.is_deterministic = fetch(library, "sim_acl_is_deterministic");

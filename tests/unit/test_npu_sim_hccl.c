@@ -531,6 +531,14 @@ static void case_hang(place *p)
     remote_await(p);
 }
 
+/* FSDP_SIM_FAULT: a call that the NPU does not run is in nobody's way. */
+static void case_fault(place *p)
+{
+    gather(p, p->comm, ELEMS, FP32, p->q);
+    must(api.aclrtSynchronizeStream(p->q) != 0, "an exception on the NPU");
+    gather(p, p->comm, ELEMS, FP32, p->q2);
+}
+
 /* ---- all ------------------------------------------------------------------------------------- */
 
 typedef struct test {
@@ -576,6 +584,7 @@ static const test TESTS[] = {
     {"leak", case_leak, 2, 2, "was never destroyed", false, NULL},
     {"late", case_late, 2, 2, "has not come", true, "FSDP_SIM_SECOND_MS=20"},
     {"dead", case_dead, 2, 3, "", true, "FSDP_SIM_SECOND_MS=50"},
+    {"fault", case_fault, 2, 2, "", true, "FSDP_SIM_FAULT=HcclAllGather:1"},
     {"hang", case_hang, 2, 2, "ranks disagree", true,
      "FSDP_SIM_SECOND_MS=50 HCCL_EXEC_TIMEOUT=20 FSDP_SIM_HANGS=1"},
 };

@@ -7,11 +7,13 @@
  *
  *     a tensor that is destroyed before the second phase    ACLNN_ERR_INNER_NULLPTR
  *     an executor that was run before                       ACLNN_ERR_INNER_NULLPTR
- *     no workspace, too small a one, memory of the host     ACLNN_ERR_PARAM_... */
+ *     no workspace, too small a one, memory of the host     ACLNN_ERR_PARAM_...
+ *     a workspace that is gone when the stream runs it      the process ends */
 #include "tests/sim/ascend/aclnn_phases.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tests/sim/core/streams.h"
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
@@ -188,6 +190,8 @@ static fsdp_status run_op(void *args, int n_threads)
 {
     (void)n_threads;
     const sim_op *o = (const sim_op *)args;
+    if (o->workspace != NULL && !sim_acl_is_device(o->workspace, (size_t)o->workspace_bytes))
+        sim_die("an operator runs whose workspace was given back");
     return o->kernel(o);
 }
 

@@ -8,7 +8,7 @@
  *   FSDP_SIM_FAULT=name:n    the n-th launch of that name ends in an error of the device
  *   FSDP_SIM_STREAMS=n       streams that a process may have (1984)
  *   FSDP_SIM_EVENTS=n        events of aclrtCreateEvent and aclrtCreateEventWithFlag (65536)
- *   FSDP_SIM_ALIGN_BYTES=n   of what aclrtMemcpyAsync copies within the NPU (64)
+ *   FSDP_SIM_ALIGN_BYTES=n   of what aclrtMemcpyAsync copies within the NPU (1)
  *   FSDP_SIM_PATIENCE_S=n    how long a stream waits for a thread to take its callback, or for an
  *                            event that nobody has recorded (10) */
 #pragma once

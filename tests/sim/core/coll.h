@@ -3,7 +3,7 @@
  *   coll_id_make                      one process makes the id, and the program tells the others
  *   coll_join, coll_look until COLL_READY          every process becomes a rank of a communicator
  *   coll_plan_new, coll_all_gather .. or several coll_message      what a call has to move
- *   coll_plan_queue, then coll_plan_run on a stream                 moves it, and frees the plan
+ *   coll_plan_queue, then coll_plan_run and coll_plan_drop on a stream              moves it
  *   coll_release
  *
  * A process runs its plans one by one, in the order of coll_plan_queue. Ranks that do not fit each
@@ -25,8 +25,7 @@ typedef struct coll_plan coll_plan;
 /* The library that the plug-in stands on; its stand-in defines this. */
 typedef struct coll_library {
     const char *name; /* "NCCL" */
-    /* Whether two calls, of one communicator or of two, may be on two streams that no event orders.
-     */
+    /* May two calls, of one communicator or of two, be on streams that no event orders? */
     bool (*may_overlap)(bool one_comm);
 } coll_library;
 extern const coll_library coll_stands_for;
@@ -83,7 +82,7 @@ typedef struct coll_call {
     int first;      /* the rank that sums begin with */
 } coll_call;
 
-/* coll_plan_new -- of c, empty; NULL: no memory. coll_plan_drop: it is not launched after all. */
+/* coll_plan_new -- of c, empty; NULL: no memory. coll_plan_drop: it has run, or never will. */
 coll_plan *coll_plan_new(coll_comm *c);
 void coll_plan_drop(coll_plan *p);
 /* coll_all_gather, coll_broadcast, coll_reduce_scatter, coll_all_reduce -- p is this call, with the

@@ -98,8 +98,7 @@ coll_board *coll_board_of(uint64_t number);
 bool coll_has_ended(uint64_t number);
 uint64_t coll_own_board(int rank);
 
-/* coll_turn_await -- until all plans before p are over. coll_plan_end -- free p. */
+/* coll_turn_await -- until all plans before p are over. */
 void coll_turn_await(coll_plan *p);
-void coll_plan_end(coll_plan *p);
 /* coll_parts_sum -- into own_to. */
 void coll_parts_sum(const coll_plan *p);

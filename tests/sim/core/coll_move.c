@@ -267,7 +267,5 @@ fsdp_status coll_plan_run(void *args, int n_threads)
         if (p->parts != NULL && atomic_load(&p->comm->state) == COLL_READY)
             coll_parts_sum(p);
     }
-    const fsdp_status status = plan_status(p);
-    coll_plan_end(p);
-    return status;
+    return plan_status(p);
 }

@@ -270,7 +270,7 @@ void coll_plan_queue(coll_plan *p)
     pthread_mutex_unlock(&queue.lock);
 }
 
-void coll_plan_end(coll_plan *p)
+void coll_plan_drop(coll_plan *p)
 {
     coll_comm *comm = p->comm;
     pthread_mutex_lock(&queue.lock);
@@ -284,11 +284,6 @@ void coll_plan_end(coll_plan *p)
     free(p->parts);
     free(p);
     coll_release(comm);
-}
-
-void coll_plan_drop(coll_plan *p)
-{
-    coll_plan_end(p);
 }
 
 bool coll_plans_left(const coll_comm *c)

@@ -169,6 +169,13 @@ static ncclResult_t split_look(ncclComm_t c)
     return is_through ? ncclSuccess : ncclInProgress;
 }
 
+static fsdp_status run_plan(void *args, int n_threads)
+{
+    fsdp_status status = coll_plan_run(args, n_threads);
+    coll_plan_drop(*(coll_plan **)args);
+    return status;
+}
+
 static ncclResult_t issued_look(ncclComm_t c)
 {
     coll_plan *p = c->issued;
@@ -176,7 +183,7 @@ static ncclResult_t issued_look(ncclComm_t c)
     fsdp_status status = stream_launch_work(
         sim_stream(c->issued_on),
         &(launch_config){
-            .fn = coll_plan_run, .args = &p, .args_bytes = sizeof p, .waits_for = WAITS_FOR_RANKS});
+            .fn = run_plan, .args = &p, .args_bytes = sizeof p, .waits_for = WAITS_FOR_RANKS});
     return status == FSDP_OK ? ncclSuccess : ncclUnhandledCudaError;
 }
 
