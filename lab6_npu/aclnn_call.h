@@ -70,7 +70,8 @@ fsdp_status aclnn_mm_add(stream *s, npu_view io, npu_view a, npu_view b);
 
 /* ---- element by element ---------------------------------------------------------------------- */
 
-/* b is repeated where it is smaller than out. aclnn_sub_from -- io -= b. */
+/* aclnn_add ... aclnn_log -- one operator each. b is repeated where it is smaller than out;
+ * aclnn_sub_from: io -= b. */
 fsdp_status aclnn_add(stream *s, npu_view out, npu_view a, npu_view b);
 fsdp_status aclnn_sub_from(stream *s, npu_view io, npu_view b);
 fsdp_status aclnn_mul(stream *s, npu_view out, npu_view a, npu_view b);
@@ -88,7 +89,7 @@ fsdp_status aclnn_fill(stream *s, npu_view out, float value);
 fsdp_status aclnn_zero(stream *s, npu_view out);
 /* aclnn_triu -- element (i,j) becomes 0 where j < i + diagonal. */
 fsdp_status aclnn_triu(stream *s, npu_view io, int64_t diagonal);
-/* The tanh form of GELU. */
+/* aclnn_gelu, aclnn_gelu_backward -- the tanh form. */
 fsdp_status aclnn_gelu(stream *s, npu_view out, npu_view in);
 fsdp_status aclnn_gelu_backward(stream *s, npu_view d_in, npu_view d_out, npu_view in);
 
@@ -107,7 +108,8 @@ fsdp_status aclnn_layernorm(stream *s, npu_view out, const norm_views *x, npu_vi
 fsdp_status aclnn_layernorm_backward(stream *s, npu_view d_in, npu_view d_gain, npu_view d_bias,
                                      npu_view d_out, const norm_views *x);
 
-/* Of each row: the last dimension. backward: d_in = d_out - exp(out) * sum(d_out). */
+/* aclnn_log_softmax, aclnn_log_softmax_backward -- of each row, the last dimension. backward: d_in
+ * = d_out - exp(out) * sum(d_out). */
 fsdp_status aclnn_log_softmax(stream *s, npu_view out, npu_view in);
 fsdp_status aclnn_log_softmax_backward(stream *s, npu_view d_in, npu_view d_out, npu_view out);
 

@@ -1,33 +1,30 @@
 /* npu_ops.h -- the operations of ops.h on an NPU, composed of aclnn's operators; private to
- * lab6_npu.
+ * lab6_npu. npu_ops.c has the table and what the others share, npu_ops_*.c the operations.
  *
- *   npu_ops.c            the table, and what the others share     npu_ops_sums.c       running sums
- *   npu_ops_matmul.c     products, bias_backward                  npu_ops_norm.c       layernorm
- *   npu_ops_attention.c  attention                                npu_ops_token.c      embedding,
- * loss npu_ops_element.c    gelu, cast, add, scale                   npu_ops_optim.c      adamw,
- * sgd, norm
- *
- * Which operator does what, and why:
- *
- *   operation            aclnn's operators                          because
- *   matmul               Mm; InplaceAddmm to accumulate             a transposed operand is a view
- *    bf16, and out fp32, Cast, Mm in fp32, Add, Cast                A2 multiplies no bf16 to fp32,
- * and bias or residual                                               rounding comes last, once
- *   bias_backward        ReduceSum, Add                             dtype FLOAT: bf16 is summed in
- * fp32 embedding            Embedding, Add                             numbers are checked on the
- * host embedding_backward   EmbeddingDenseBackward, ReduceSum, Add     of fp32 rows: Cast before
- *   layernorm            LayerNorm                                  keeps mean and rstd in fp32
- *   layernorm_backward   LayerNormBackward, Add                     gradients come in weight's
- * type, which has to be fp32: Cast before gelu, gelu_backward  GeluV2, GeluBackwardV2 the two that
- * know the tanh form attention            FillScalar, Triu, FlashAttentionScore,     O(T) beside
- * the mask; lse = max + Log, Add                                   log(sum) attention_backward
- * FlashAttentionScoreGrad                    with max = lse and sum = 1 cross_entropy LogSoftmax,
- * NLLLoss; NLLLossBackward,      without reduction: the host adds LogSoftmaxBackward losses of rows
- * in double cast, add, scale     Cast, Add, Muls, Mul sum_squares          none: copied to the
- * host, rsum there       exact: any sharding, same bits clip_coef            none: on the host a
- * few numbers, in double adamw, sgd           Mul, Muls, Add, Sqrt, Div, Divs, Adds      the
- * recipe's roundings in its order, which ApplyAdamWV2 has not sums                 Add, Cast Add of
- * INT64 is exact */
+ *   operation           aclnn's operators                   because
+ *   matmul              Mm; InplaceAddmm to accumulate      a transposed operand is a view
+ *     of bf16 with fp32 Cast, Mm, Add, Cast                 A2 multiplies no bf16 to fp32; rounding
+ *     out, bias ...                                         comes last, and once
+ *   bias_backward       ReduceSum, Add                      dtype FLOAT: sums of bf16 are fp32
+ *   embedding           Embedding, Add                      the host checks the numbers before
+ *   embedding_backward  EmbeddingDenseBackward, ReduceSum,  of fp32 rows: Cast before
+ *                       Add
+ *   layernorm           LayerNorm                           keeps mean and rstd in fp32
+ *   layernorm_backward  LayerNormBackward, Add              gradients have weight's type, which has
+ *                                                           to be fp32: Cast before
+ *   gelu                GeluV2                              knows the tanh form
+ *   gelu_backward       GeluBackwardV2                      likewise
+ *   attention           FillScalar, Triu (the mask),        O(T) beside the mask;
+ *                       FlashAttentionScore, Log, Add       lse = max + log(sum)
+ *   attention_backward  FlashAttentionScoreGrad             with max = lse and sum = 1
+ *   cross_entropy       LogSoftmax, NLLLoss, its Backward,  not reduced: the host adds the losses
+ *                       LogSoftmaxBackward                  of rows in double
+ *   cast, add, scale    Cast, Add, Muls, Mul
+ *   sum_squares         none: rsum, on the host             exact: any sharding, the same bits
+ *   clip_coef           none: on the host                   two numbers, in double
+ *   adamw, sgd          Mul, Muls, Add, Sqrt, Div, Divs,    the recipe's roundings in its order;
+ *                       Adds                                ApplyAdamWV2 has others
+ *   sums                Add, Cast                           Add of INT64 is exact */
 #pragma once
 #include "common/accel/accel.h"
 #include "common/ops/check_args.h"
@@ -40,9 +37,10 @@ static inline aclDataType npu_type(dtype t)
     return (aclDataType)npu_acl_type(t);
 }
 
-/* npu_issue -- call fn(s, args), which calls aclnn, for the operation that `work` describes. args
- * are the caller's. errors  the stream's; fn's */
 typedef fsdp_status (*npu_issue_fn)(stream *s, const void *args);
+/* npu_issue -- call fn(s, args), which calls aclnn, for the operation that `work` describes.
+ *   args    the caller's
+ *   errors  the stream's; fn's */
 fsdp_status npu_issue(stream *s, npu_issue_fn fn, const void *args, op_work work);
 fsdp_status npu_issue_as(stream *s, npu_issue_fn fn, const void *args, const launch_config *what);
 
@@ -53,6 +51,7 @@ fsdp_status npu_widen(stream *s, const void *in, dtype type, size_t elems, const
 /* npu_add_grad -- grad [elems] += part, or = part with overwrite. */
 fsdp_status npu_add_grad(stream *s, float *grad, const float *part, size_t elems, bool overwrite);
 
+/* npu_matmul ... npu_sum_launch -- the functions of ops.h and sum_kernels.h of these names. */
 fsdp_status npu_matmul(stream *s, const matmul_args *a);
 fsdp_status npu_bias_backward(stream *s, const bias_backward_args *a);
 fsdp_status npu_embedding(stream *s, const embedding_args *a);

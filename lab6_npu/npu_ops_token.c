@@ -193,7 +193,7 @@ fsdp_status npu_embedding_backward(stream *s, const embedding_backward_args *a)
 
 /* Rows are treated some at a time, so that scratch does not grow with the batch: at most this many
  * logits, or one row. */
-enum { MOST_LOGITS = 1 << 24 };
+enum { MOST_LOGITS = 1 << 22 };
 
 /* A call whose targets are checked, and its scratch. */
 typedef struct loss_call {

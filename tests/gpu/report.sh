@@ -75,7 +75,7 @@ head_row() { printf '| %s | result | time |\n|---|---|---|\n' "$1"; }
 part_tests() {
     head_row 'tests'
     export FSDP_DEVICE=cuda
-    for test in test_device test_device_memory test_device_watch test_cuda_device test_cuda_ops test_accel_fast test_ops test_sum_run; do
+    for test in test_device test_device_memory test_device_watch test_cuda_device test_accel_ops test_accel_fast test_ops test_sum_run; do
         [ -x "$BUILD/tests/unit/$test" ] && try "$test" "$BUILD/tests/unit/$test"
     done
     try 'labs, W = 1, and 2 and 3 that share the GPU' tests/grade/grade.sh --ranks '1 2 3' "$BUILD"
@@ -88,7 +88,7 @@ part_sanitizer() {
     head_row "compute-sanitizer"
     export FSDP_DEVICE=cuda
     for check in memcheck racecheck synccheck; do
-        for test in test_cuda_ops test_accel_fast; do
+        for test in test_accel_ops test_accel_fast; do
             try "$check $test" "$tool" --tool $check --error-exitcode 9 "$BUILD/tests/unit/$test"
         done
         try "$check a step of training" "$tool" --tool $check --error-exitcode 9 "$BUILD/fsdp_train" --device cuda --size tiny --steps 1 --synthetic 100000

@@ -287,26 +287,33 @@ fsdp_status sim_log(const sim_op *o)
     return each(o, log_one);
 }
 
-/* Between integers without a detour over fp32, which has fewer bits. */
+/* Of one type by bits; between integers without a detour over fp32, which has fewer bits. */
 fsdp_status sim_cast(const sim_op *o)
 {
     const sim_tensor *out = &o->t[1], in = sim_repeated(&o->t[0], out);
-    if (in.type == ACL_FLOAT || in.type == ACL_BF16) {
+    if (in.type != out->type && (in.type == ACL_FLOAT || in.type == ACL_BF16)) {
         float *x = sim_load(&in);
         sim_store(out, x);
         free(x);
         return FSDP_OK;
     }
-    const int64_t n = sim_elems(out), width = row_elems(out), last = out->n_dims - 1;
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t from = row_at(&in, i / width) + i % width * in.stride[last];
-        const int64_t to = row_at(out, i / width) + i % width * out->stride[last];
-        const char *src = in.data + from * (int64_t)sim_type_bytes(in.type);
-        char *dst = out->data + to * (int64_t)sim_type_bytes(out->type);
-        if (in.type == out->type)
-            memcpy(dst, src, sim_type_bytes(in.type));
-        else
-            set_element(dst, out->type, element(src, in.type));
+    const int64_t width = row_elems(out), rows = width > 0 ? sim_elems(out) / width : 0;
+    const int64_t in_bytes = (int64_t)sim_type_bytes(in.type);
+    const int64_t out_bytes = (int64_t)sim_type_bytes(out->type);
+    const int64_t in_step = in.stride[out->n_dims - 1] * in_bytes;
+    const int64_t out_step = out->stride[out->n_dims - 1] * out_bytes;
+    for (int64_t r = 0; r < rows; r++) {
+        const char *from = in.data + row_at(&in, r) * in_bytes;
+        char *to = out->data + row_at(out, r) * out_bytes;
+        if (in.type == out->type && in_step == in_bytes && out_step == out_bytes) {
+            memcpy(to, from, (size_t)(width * in_bytes));
+            continue;
+        }
+        for (int64_t i = 0; i < width; i++, from += in_step, to += out_step)
+            if (in.type == out->type)
+                memcpy(to, from, (size_t)in_bytes);
+            else
+                set_element(to, out->type, element(from, in.type));
     }
     return FSDP_OK;
 }

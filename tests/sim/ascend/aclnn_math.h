@@ -2,8 +2,7 @@
 #pragma once
 #include "tests/sim/ascend/aclnn_sim.h"
 
-/* sim_repeated -- t in the shape of another, its dimensions of 1 and those that it lacks repeated.
- */
+/* sim_repeated -- t in another shape: repeated in dimensions of 1 and those that it lacks. */
 sim_tensor sim_repeated(const sim_tensor *t, const sim_tensor *shape);
 /* sim_load -- t as dense fp32, which the caller frees. sim_store -- the way back, with one rounding
  * to its type. sim_index -- element i of a vector of integers. */

@@ -1,6 +1,5 @@
 /* aclnn_ops.cc -- the operators of aclnn for the stand-in: what each takes, as CANN's API reference
- * says for Atlas A2. What that leaves open is refused here, too: operands of two types, for which
- * aclnn has rules of promotion, and memory that overlaps where no in-place form is used. */
+ * says for Atlas A2. Operands of two types, for which aclnn has rules of promotion, are refused. */
 #include "tests/sim/ascend/aclnn_phases.h"
 #include <string.h>
 #include "aclnnop/aclnn_add.h"

@@ -1,0 +1,379 @@
+/* test_npu_aclnn.c -- the rules of aclnn that its stand-in enforces, one by one: what the first
+ * phase refuses, what becomes of an executor, how long a tensor and a workspace live, what is not
+ * deterministic. With FSDP_DEVICE=npu-sim only.
+ *
+ * aclnn's headers are C++, so its calls stand here by their signatures. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "tests/unit/accel_lib.h"
+
+enum { PARAM_NULLPTR = 161001, PARAM_INVALID = 161002, INNER_NULLPTR = 561103 };
+enum { F32 = 0, I32 = 3, I64 = 9, BF16 = 27, ND = 2, NZ = 29 };
+
+typedef int32_t (*phase2_fn)(void *workspace, uint64_t bytes, void *executor, void *queue);
+typedef int32_t (*mm_fn)(const void *a, const void *b, void *out, int8_t math, uint64_t *bytes,
+                         void **executor);
+typedef int32_t (*add_fn)(const void *a, const void *b, const void *alpha, void *out,
+                          uint64_t *bytes, void **executor);
+typedef int32_t (*embedding_grad_fn)(const void *grad, const void *numbers, uint64_t n,
+                                     uint64_t padding, bool by_freq, const void *out,
+                                     uint64_t *bytes, void **executor);
+
+static device *dev;
+static stream *s;
+static void *queue;
+static float *memory; /* of the device: MEMORY floats */
+enum { MEMORY = 1 << 14, WORKSPACE = MEMORY / 2 };
+
+static void *(*create_tensor)(const int64_t *, uint64_t, int, const int64_t *, int64_t, int,
+                              const int64_t *, uint64_t, void *);
+static void *(*create_scalar)(void *, int);
+static int32_t (*destroy_tensor)(const void *), (*destroy_scalar)(const void *);
+static int32_t (*destroy_executor)(void *), (*set_repeatable)(void *);
+static mm_fn mm_begin;
+static add_fn add_begin;
+static phase2_fn mm_run, add_run;
+
+static int setup(void **state)
+{
+    void *(*queue_of)(stream *) = NULL;
+    *state = NULL;
+    need_sim("npu");
+    dev = open_accel(&(device_config){0});
+    s = device_compute_stream(dev);
+    queue_of = plugin_symbol("accel_queue_of");
+    queue = queue_of(s);
+    create_tensor = plugin_symbol("aclCreateTensor");
+    create_scalar = plugin_symbol("aclCreateScalar");
+    destroy_tensor = plugin_symbol("aclDestroyTensor");
+    destroy_scalar = plugin_symbol("aclDestroyScalar");
+    destroy_executor = plugin_symbol("aclDestroyAclOpExecutor");
+    set_repeatable = plugin_symbol("aclSetAclOpExecutorRepeatable");
+    mm_begin = plugin_symbol("aclnnMmGetWorkspaceSize");
+    mm_run = plugin_symbol("aclnnMm");
+    add_begin = plugin_symbol("aclnnAddGetWorkspaceSize");
+    add_run = plugin_symbol("aclnnAdd");
+    OK(device_alloc_f32(s, MEM_OTHER, MEMORY, "operands", &memory));
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    device_free(s, memory);
+    device_close(dev);
+    dev = NULL;
+    return 0;
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+/* A matrix in `memory`, `at` floats from its beginning. */
+static void *matrix(int type, size_t at, int64_t rows, int64_t cols)
+{
+    const int64_t dim[] = {rows, cols}, stride[] = {cols, 1};
+    return create_tensor(dim, 2, type, stride, 0, ND, dim, 2, memory + at);
+}
+
+static void *vector(int type, size_t at, int64_t elems)
+{
+    const int64_t stride = 1;
+    return create_tensor(&elems, 1, type, &stride, 0, ND, &elems, 1, memory + at);
+}
+
+static void put(size_t at, const void *x, size_t elems)
+{
+    OK(device_upload(s, memory + at, x, elems * sizeof(float)));
+}
+
+static void get(float *x, size_t at, size_t elems)
+{
+    OK(device_download(s, x, memory + at, elems * sizeof *x));
+    OK(stream_sync(s));
+}
+
+/* Operands [2,3] and [3,2] with small whole numbers, and out [2,2]. */
+typedef struct product {
+    void *a, *b, *out;
+} product;
+enum { A = 0, B = 64, OUT = 128 };
+static const float A_VALUES[6] = {1, 2, 3, 4, 5, 6}, B_VALUES[6] = {1, -1, 2, 0, 3, 2};
+static const float AB[4] = {14, 5, 32, 8};
+
+static product product_new(void)
+{
+    put(A, A_VALUES, 6), put(B, B_VALUES, 6);
+    return (product){matrix(F32, A, 2, 3), matrix(F32, B, 3, 2), matrix(F32, OUT, 2, 2)};
+}
+
+static void product_free(product *p)
+{
+    assert_int_equal(destroy_tensor(p->a), 0);
+    assert_int_equal(destroy_tensor(p->b), 0);
+    assert_int_equal(destroy_tensor(p->out), 0);
+}
+
+static void *product_begin(const product *p, uint64_t *bytes)
+{
+    void *executor = NULL;
+    assert_int_equal(mm_begin(p->a, p->b, p->out, 0, bytes, &executor), 0);
+    assert_true(*bytes > 0 && *bytes % 32 == 0 && *bytes <= sizeof(float) * (MEMORY - WORKSPACE));
+    return executor;
+}
+
+static void expect_product(void)
+{
+    float got[4];
+    get(got, OUT, 4);
+    assert_memory_equal(got, AB, sizeof AB);
+}
+
+/* ---- the first phase ------------------------------------------------------------------------- */
+
+static void expect_refused(const void *a, const void *b, void *out, int8_t math, int32_t code)
+{
+    uint64_t bytes = 0;
+    void *executor = NULL;
+    assert_int_equal(mm_begin(a, b, out, math, &bytes, &executor), code);
+    assert_null(executor);
+}
+
+static void test_refuses_matrices(void **state)
+{
+    (void)state;
+    product p = product_new();
+    const int64_t dim[] = {2, 3}, stride[] = {3, 1}, small = 5;
+    void *wrong[] = {matrix(BF16, A, 2, 3),
+                     matrix(I64, A, 2, 3),
+                     matrix(F32, A, 2, 4),
+                     vector(F32, A, 6),
+                     matrix(F32, A + 1, 2, 3), /* not at 32 bytes */
+                     create_tensor(dim, 2, F32, stride, 0, NZ, dim, 2, memory + A),
+                     create_tensor(dim, 2, F32, stride, 0, ND, &small, 1, memory + A),
+                     create_tensor(dim, 2, F32, stride, 1, ND, dim, 2, memory + A)};
+    expect_refused(NULL, p.b, p.out, 0, PARAM_NULLPTR);
+    expect_refused(p.a, NULL, p.out, 0, PARAM_NULLPTR);
+    expect_refused(p.a, p.b, NULL, 0, PARAM_NULLPTR);
+    expect_refused(p.a, p.b, p.out, 5, PARAM_INVALID);
+    expect_refused(p.b, p.b, p.out, 0, PARAM_INVALID);
+    expect_refused(p.a, p.b, p.a, 0, PARAM_INVALID);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        expect_refused(wrong[i], p.b, p.out, 0, PARAM_INVALID);
+        assert_int_equal(destroy_tensor(wrong[i]), 0);
+    }
+    expect_refused(wrong[0], p.b, p.out, 0, PARAM_INVALID); /* it is gone */
+    assert_int_equal(mm_begin(p.a, p.b, p.out, 0, NULL, NULL), PARAM_NULLPTR);
+    product_free(&p);
+}
+
+static void test_refuses_sums(void **state)
+{
+    (void)state;
+    uint64_t bytes;
+    float one = 1;
+    void *executor = NULL, *alpha = create_scalar(&one, F32), *a = vector(F32, A, 4);
+    void *wrong[] = {vector(BF16, B, 4), vector(F32, B, 3), matrix(F32, B, 2, 4)};
+    assert_int_equal(add_begin(a, a, NULL, a, &bytes, &executor), PARAM_NULLPTR);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(add_begin(a, wrong[i], alpha, a, &bytes, &executor), PARAM_INVALID);
+        assert_int_equal(destroy_tensor(wrong[i]), 0);
+    }
+    assert_int_equal(add_begin(a, a, alpha, a, &bytes, &executor), 0);
+    assert_int_equal(destroy_executor(executor), 0);
+    assert_int_equal(destroy_executor(executor), PARAM_INVALID);
+    destroy_tensor(a), destroy_scalar(alpha);
+}
+
+/* ---- the second phase ------------------------------------------------------------------------ */
+
+static void test_executor_is_used_up(void **state)
+{
+    (void)state;
+    product p = product_new();
+    uint64_t bytes;
+    void *executor = product_begin(&p, &bytes);
+    assert_int_equal(mm_run(memory + WORKSPACE, bytes, executor, queue), 0);
+    assert_int_equal(mm_run(memory + WORKSPACE, bytes, executor, queue), INNER_NULLPTR);
+    assert_int_equal(mm_run(memory + WORKSPACE, bytes, NULL, queue), PARAM_NULLPTR);
+    expect_product();
+    executor = product_begin(&p, &bytes);
+    assert_int_equal(add_run(memory + WORKSPACE, bytes, executor, queue), PARAM_INVALID);
+    assert_int_equal(destroy_executor(executor), 0);
+    product_free(&p);
+}
+
+static void test_executor_repeats(void **state)
+{
+    (void)state;
+    product p = product_new();
+    uint64_t bytes;
+    void *executor = product_begin(&p, &bytes);
+    assert_int_equal(set_repeatable(executor), 0);
+    for (int i = 0; i < 3; i++) {
+        const float junk[4] = {0};
+        put(OUT, junk, 4);
+        assert_int_equal(mm_run(memory + WORKSPACE, bytes, executor, queue), 0);
+        expect_product();
+    }
+    assert_int_equal(destroy_executor(executor), 0);
+    assert_int_equal(mm_run(memory + WORKSPACE, bytes, executor, queue), INNER_NULLPTR);
+    product_free(&p);
+}
+
+static void test_workspace(void **state)
+{
+    (void)state;
+    product p = product_new();
+    uint64_t bytes;
+    void *executor = product_begin(&p, &bytes), *host = malloc(4096);
+    assert_int_equal(mm_run(NULL, bytes, executor, queue), PARAM_NULLPTR);
+    assert_int_equal(mm_run(memory + WORKSPACE, bytes - 1, executor, queue), PARAM_INVALID);
+    assert_int_equal(mm_run(host, bytes, executor, queue), PARAM_INVALID);
+    assert_int_equal(mm_run(memory + WORKSPACE, bytes, executor, queue), 0);
+    expect_product();
+    free(host);
+    product_free(&p);
+}
+
+/* Tensors are read in the second phase, and no longer when it has returned. */
+static void test_tensors_live_until_the_second_phase(void **state)
+{
+    (void)state;
+    product p = product_new();
+    uint64_t bytes;
+    void *executor = product_begin(&p, &bytes);
+    assert_int_equal(mm_run(memory + WORKSPACE, bytes, executor, queue), 0);
+    product_free(&p);
+    expect_product();
+    p = product_new();
+    executor = product_begin(&p, &bytes);
+    assert_int_equal(destroy_tensor(p.b), 0);
+    assert_int_equal(mm_run(memory + WORKSPACE, bytes, executor, queue), INNER_NULLPTR);
+    assert_int_equal(destroy_executor(executor), 0);
+    assert_int_equal(destroy_tensor(p.b), PARAM_INVALID);
+    destroy_tensor(p.a), destroy_tensor(p.out);
+}
+
+/* Work on the stream, so memory of the host is refused before it is there. */
+static void test_operands_of_the_host(void **state)
+{
+    (void)state;
+    const int64_t dim[] = {3, 2}, stride[] = {2, 1};
+    product p = product_new();
+    uint64_t bytes;
+    void *host = aligned_alloc(64, 64), *executor = NULL;
+    void *b = create_tensor(dim, 2, F32, stride, 0, ND, dim, 2, host);
+    assert_int_equal(mm_begin(p.a, b, p.out, 0, &bytes, &executor), 0);
+    assert_int_equal(mm_run(memory + WORKSPACE, bytes, executor, queue), PARAM_INVALID);
+    assert_int_equal(destroy_executor(executor), 0);
+    assert_int_equal(destroy_tensor(b), 0);
+    free(host);
+    product_free(&p);
+}
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+/* Math type 1 lets fp32 be multiplied as HF32, which loses bits of the operands. */
+static void test_cube_math_type(void **state)
+{
+    (void)state;
+    const float x = 1.0f + 0x1p-20f, one = 1;
+    float got;
+    void *a = matrix(F32, A, 1, 1), *b = matrix(F32, B, 1, 1), *out = matrix(F32, OUT, 1, 1);
+    put(A, &x, 1), put(B, &one, 1);
+    for (int8_t math = 0; math < 2; math++) {
+        uint64_t bytes;
+        void *executor;
+        assert_int_equal(mm_begin(a, b, out, math, &bytes, &executor), 0);
+        assert_int_equal(mm_run(memory + WORKSPACE, bytes, executor, queue), 0);
+        get(&got, OUT, 1);
+        assert_true(got == (math == 0 ? x : 1.0f));
+    }
+    destroy_tensor(a), destroy_tensor(b), destroy_tensor(out);
+}
+
+enum { ROWS = 40 };
+
+/* Rows of one number that all go to one place; how many different sums come out of some calls. */
+static int sums_of_embedding(void)
+{
+    const embedding_grad_fn begin = plugin_symbol("aclnnEmbeddingDenseBackwardGetWorkspaceSize");
+    const phase2_fn run = plugin_symbol("aclnnEmbeddingDenseBackward");
+    void *grad = matrix(F32, A, ROWS, 1), *numbers = vector(I32, 512, ROWS);
+    void *out = matrix(F32, OUT, 1, 1);
+    float got[8];
+    int different = 0;
+    for (int i = 0; i < 8; i++) {
+        uint64_t bytes;
+        void *executor;
+        assert_int_equal(begin(grad, numbers, 1, UINT64_MAX, false, out, &bytes, &executor), 0);
+        assert_int_equal(run(memory + WORKSPACE, bytes, executor, queue), 0);
+        get(&got[i], OUT, 1);
+        different += got[i] != got[0];
+    }
+    destroy_tensor(grad), destroy_tensor(numbers), destroy_tensor(out);
+    return different;
+}
+
+/* Without the option a sum has another order each time. */
+static void test_order_of_sums(void **state)
+{
+    (void)state;
+    int (*set_option)(int, int64_t) = plugin_symbol("aclrtCtxSetSysParamOpt");
+    const int32_t numbers[ROWS] = {0};
+    float x[ROWS];
+    for (int i = 0; i < ROWS; i++)
+        x[i] = (float)(i % 2 ? 1 : -1) * expf((float)(i * 7 % 23));
+    put(A, x, ROWS), put(512, numbers, ROWS);
+    assert_int_equal(sums_of_embedding(), 0);
+    assert_int_equal(set_option(0, 0), 0);
+    assert_true(sums_of_embedding() > 0);
+    assert_int_equal(set_option(0, 1), 0);
+    assert_int_equal(sums_of_embedding(), 0);
+}
+
+/* ---- what ends the process ------------------------------------------------------------------- */
+
+static int run_wrong(const char *name)
+{
+    void *state = NULL;
+    if (setup(&state) != 0)
+        return 2;
+    if (strcmp(name, "leak") == 0)
+        (void)vector(F32, A, 4);
+    teardown(&state);
+    return 0;
+}
+
+static void test_leak(void **state)
+{
+    (void)state;
+    expect_output(output_of("leak", "A=B"), "1 tensors, scalars, arrays and executors of aclnn");
+    assert_null(strstr(output_of("none", "A=B"), "aclnn"));
+}
+
+int main(int argc, char **argv)
+{
+    alarm(100); /* a deadlock is a failure, not a hang */
+    if (argc > 1)
+        return run_wrong(argv[1]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_refuses_matrices, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refuses_sums, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_executor_is_used_up, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_executor_repeats, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_workspace, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_tensors_live_until_the_second_phase, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_operands_of_the_host, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_cube_math_type, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_order_of_sums, setup, teardown),
+        cmocka_unit_test(test_leak),
+    };
+    if (getenv("FSDP_DEVICE") == NULL || strcmp(getenv("FSDP_DEVICE"), "npu-sim") != 0) {
+        printf("SKIP FSDP_DEVICE is not npu-sim\n");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
