@@ -141,11 +141,8 @@ static fsdp_status copy(accel_stream *s, const device_act *act)
         return in_pieces(s, act, around_piece);
     if (accel_is_pageable(d, from_host ? act->src : act->dst))
         return in_pieces(s, act, from_host ? lift_piece : download_piece);
-    return copy_by_device(s,
-                          from_host ? ACCEL_UP
-                          : to_host ? ACCEL_DOWN
-                                    : ACCEL_WITHIN,
-                          act->dst, act->src, act->bytes);
+    const accel_copy_kind kind = from_host ? ACCEL_UP : to_host ? ACCEL_DOWN : ACCEL_WITHIN;
+    return copy_by_device(s, kind, act->dst, act->src, act->bytes);
 }
 
 static fsdp_status move(accel_stream *s, const device_act *act)
