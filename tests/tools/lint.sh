@@ -62,13 +62,13 @@ if command -v ctags >/dev/null 2>&1 && ctags --version 2>/dev/null | grep -q Uni
             awk '{ split($1, at, ":"); n = $3 - at[2] + 1; if (n > (at[1] ~ /^common\/ops\/|\.cu$/ ? 80 : 60)) print $1 " " $2 ": " n " lines" }'
     )"
 
-    rule parameters 'a function has at most 6 parameters, a collective (comm_*) 8; else give it a struct' "$(
+    rule parameters 'a function has at most 6 parameters, a collective (comm_*, hccl_call_*) 8; else give it a struct' "$(
         functions fp '%{input}:%{line} %{name} %{signature}' | awk '{
             name = $2; at = $1
             sub(/^[^(]*\(/, ""); sub(/\)$/, "")
             while (gsub(/\([^()]*\)/, "")) {} # the commas of function pointers
             n = gsub(/,/, "") + 1
-            if (at !~ /^tests\/sim\// && n > (name ~ /^comm_/ ? 8 : 6)) print at " " name ": " n " parameters"
+            if (at !~ /^tests\/sim\// && n > (name ~ /^(comm|hccl_call)_/ ? 8 : 6)) print at " " name ": " n " parameters"
         }'
     )"
 

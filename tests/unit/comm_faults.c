@@ -3,6 +3,7 @@
  *
  *   mpiexec -n W build/tests/unit/comm_faults CASE [close|abort]     FSDP_COMM=shm|mpi
  *
+ * COMM_FAULT_START=kill|sleep is for HCCL: see HcclCommInitRootInfo below.
  * COMM_FAULT_MODELS=1 gives rank 1 another device, on cuda-sim and npu-sim.
  * FSDP_DEVICE names another device, whose own transport moves the data then. COMM_FAULT_FAKE=1
  * puts a transport on top that cannot carry hosts' calls. Two good calls, then
@@ -14,6 +15,7 @@
 #include "tests/unit/comm_fake_lib.h"
 #include "tests/unit/slices.h"
 #include "tests/unit/target_lib.h"
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -468,6 +470,22 @@ int open(const char *path, int flags, ...)
     return openat(AT_FDCWD, path, flags, mode);
 }
 
+/* In place of HCCL's, which it calls: with COMM_FAULT_START=kill the last rank dies here, where all
+ * ranks meet; with COMM_FAULT_START=sleep it does not come. */
+int HcclCommInitRootInfo(uint32_t n_ranks, const void *root_info, uint32_t rank, void **out)
+{
+    const char *how = getenv("COMM_FAULT_START");
+    void *plugin = dlopen("fsdp_npu_sim.so", RTLD_LAZY | RTLD_NOLOAD);
+    int (*own)(uint32_t, const void *, uint32_t, void **);
+    *(void **)&own = dlsym(plugin, __func__);
+    if (how != NULL && rank == n_ranks - 1) {
+        if (strcmp(how, "kill") == 0)
+            kill(getpid(), SIGKILL);
+        sleep(15);
+    }
+    return own(n_ranks, root_info, rank, out);
+}
+
 /* Rank 0 ends at once after the failure; the others take a moment to say what they saw. */
 static void end_early(fixture *f, const char *how)
 {
@@ -557,7 +575,7 @@ int main(int argc, char **argv)
     printf("DONE rank %d/%d closed in %.1f s\n", rank, world, clock_now_s() - begun_s);
     fflush(stdout);
     usleep(500000); /* the launcher kills the others when the first ends without MPI_Finalize */
-    if (f->failed) /* a library may complain at exit of what a failure has left */
+    if (f->failed)  /* a library may complain at exit of what a failure has left */
         _exit(0);
     return 0;
 }

@@ -262,6 +262,33 @@ waits() {
     limit=
 }
 
+# Ranks meet in a call of HCCL that blocks: nobody waits there for one that died, or longer than the limit.
+starts() {
+    launcher=$LAUNCHER LAUNCHER="$fsdp_run --no-prefix" # lets ranks say what they see
+    export COMM_FAULT_START=kill
+    name="kill while ranks meet n=3" bad=0
+    launch 3 good 20
+    [ $seconds -lt 10 ] || complain "took too long"
+    expect 2 'rank 2 \(process [0-9]+\) ended without leaving the group$'
+    verdict
+    limit=2
+    export COMM_FAULT_START=sleep
+    name="a rank does not come n=3" bad=0
+    launch 3 good 20
+    [ $seconds -lt 10 ] || complain "took too long"
+    expect 3 'HCCL: HcclCommInitRootInfo took longer than 2\.0 s$'
+    verdict
+    export HCCL_CONNECT_TIMEOUT=1
+    name="a rank does not come n=3, HCCL_CONNECT_TIMEOUT=1" bad=0
+    launch 3 good 20
+    expect 2 'HCCL: HcclCommInitRootInfo: timed out '
+    expect 2 'HINT: .*HCCL_CONNECT_TIMEOUT'
+    verdict
+    limit=
+    LAUNCHER=$launcher
+    unset COMM_FAULT_START HCCL_CONNECT_TIMEOUT
+}
+
 # Over a device's own library: what it says nothing of itself, and ranks that it cannot serve.
 alone() {
     [ "$FSDP_DEVICE" = "$kind-sim" ] || return
@@ -272,7 +299,7 @@ alone() {
         name="$case n=3, not compared" bad=0
         launch 3 $case 25
         expect 3 '^SAW rank [0-9]+ FSDP_ETIMEOUT'
-        expect 1 'waited 2.0 s in (all-gather|reduce-scatter|broadcast) #3'
+        expect 1 'waited 2.0 s in (all-gather|reduce-scatter|broadcast|barrier) #[34]'
         expect 3 '^\[rank [0-9]+\] last calls, oldest first:'
         [ $case = root ] || expect 2 "all-gather #3 'h.0' of 320 f32 +3 ranks  (running|failed)"
         [ $case = root ] || expect 1 "reduce-scatter #3 'h.1' of 960 f32 +3 ranks  (running|failed)"
@@ -291,6 +318,7 @@ alone() {
     unset FSDP_SIM_HANGS
     limit=
 
+    [ $way != hccl ] || starts
     export "FSDP_SIM_${word}S=2"
     name="3 ranks on 2 ${word}s" bad=0
     launch 3 good 20
