@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include "common/accel/native_impl.h"
 
-enum { ID_PIECE_BYTES = 1024 };
+enum { ID_PIECE_BYTES = 2048 };
 static const double CLOSE_PATIENCE_S = 10; /* without any progress */
 
 /* ---- groups ---------------------------------------------------------------------------------- */

@@ -215,13 +215,15 @@ fsdp_status accel_stream_sync(stream *base)
     return accel_stream_status(s);
 }
 
+/* A queue that has work after all is one of a device that has failed: a call that no peer will join
+ * may stand there, for which a library would wait. It is left to the system. */
 void accel_stream_free(stream *base)
 {
     accel_stream *s = accel_stream_at(base);
     (void)accel_wait(s, NULL);
     accel_watch_tell(s);
     accel_api_at(s)->tasks_end(s);
-    if (s->tasks == NULL)
+    if (s->tasks == NULL && accel_api_at(s)->queue_look(s->queue) != ACCEL_NOT_READY)
         (void)accel_api_at(s)->queue_destroy(s->queue);
     accel_device_of(base->device)->fates[s->number].stream = NULL;
     free(s);

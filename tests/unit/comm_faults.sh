@@ -210,6 +210,8 @@ missing() {
 }
 
 waits() {
+    # HCCL has no call that takes work back: after a failure it stays, and its stand-in must not report that.
+    [ $way != hccl ] || export FSDP_SIM_HANGS=1
     # A rank does not come: all report their last calls, the waiting one names it.
     limit=2
     for n in 2 4; do
@@ -256,6 +258,7 @@ waits() {
         expect 3 '^DONE'
         verdict
     fi
+    unset FSDP_SIM_HANGS
     limit=
 }
 
