@@ -501,7 +501,7 @@ static fsdp_status bad_cross_entropy(arrays *a, const int32_t *targets)
 /* The words of the first error of this call; by a device of its own, which fails. */
 static void words_of(const backend *b, bad_call call, int32_t bad, bool by_event, char *words)
 {
-    side x = {.o = target_ops()};
+    side x = {.o = b->portable != NULL ? b->portable() : b->fast()};
     OK(device_open(&(device_config){.backend = b->device, .n_threads = 1}, &x.d));
     x.s = device_compute_stream(x.d);
     arrays a = {.x = &x};
