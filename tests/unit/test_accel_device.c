@@ -263,6 +263,9 @@ static void test_stages_are_awaited(void **state)
     unsigned char *on_device;
     sem_t gate, *to = &gate;
     OK(device_alloc(s, MEM_OTHER, sizeof back, "parts", (void **)&on_device));
+    for (int i = 0; i < UPLOADS; i++) /* to make them, which takes long */
+        OK(device_upload(s, on_device, host, BYTES));
+    OK(stream_sync(s));
     close_gate(s, &gate);
     OK(launch_c(opener, run_open_gate, &to, sizeof to));
     for (int i = 0; i < UPLOADS; i++) {
