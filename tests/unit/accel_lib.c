@@ -62,7 +62,7 @@ void open_gate(sem_t *gate)
 fsdp_status run_open_gate(void *args, int n_threads)
 {
     (void)n_threads;
-    usleep(200000);
+    usleep(50000);
     sem_post(*(sem_t **)args);
     return FSDP_OK;
 }
