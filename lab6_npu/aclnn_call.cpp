@@ -132,7 +132,7 @@ static aclTensor *tensor(op_call *c, npu_view v)
     if (t != NULL)
         c->tensor[c->n_tensors++] = t;
     return t;
-    /* STUB:     return NULL; */
+    /* STUB: return NULL; */
     /* SOLUTION END 6.5 */
 }
 
@@ -180,7 +180,7 @@ static fsdp_status execute(op_call *c, const char *name, run_fn run)
     else if (c->code == 0)
         (void)aclDestroyAclOpExecutor(c->executor);
     device_free(c->s, workspace);
-    /* STUB:     status = fsdp_todo("6.5"); */
+    /* STUB: status = fsdp_todo("6.5"); */
     /* SOLUTION END 6.5 */
     destroy_descriptions(c);
     return status;

@@ -206,6 +206,7 @@ typedef struct loss_call {
 
 static size_t rows_at_once(const cross_entropy_args *a)
 {
+    FSDP_ASSERT(a->vocab > 0);
     const size_t most = MOST_LOGITS / a->vocab;
     return most == 0 ? 1 : most < a->rows ? most : a->rows;
 }

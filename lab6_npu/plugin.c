@@ -7,5 +7,4 @@ const backend_plugin fsdp_backend = {.abi = BACKEND_ABI,
                                                  .device = &device_npu,
                                                  .n_devices = npu_n_devices,
                                                  .fast = ops_npu_fast,
-                                                 .portable = ops_npu_fast,
                                                  .native = &hccl_transport}};

@@ -21,7 +21,7 @@ typedef struct accel_watched accel_watched;
 typedef struct accel_pinned accel_pinned;
 
 enum { ACCEL_STREAMS = 32, ACCEL_POLLS = 8, ACCEL_RECENT = 6, ACCEL_RECENT_CHARS = 48 };
-enum { ACCEL_STAGES = 16 };
+enum { ACCEL_STAGES = 256, ACCEL_LARGE_STAGES = 16 };
 
 /* ---- errors (stream.c) ----------------------------------------------------------------------- */
 

@@ -7,7 +7,7 @@
  * a stage too. A large transfer goes in pieces of a stage each.
  *
  * Stages are used in turn: the host waits only where the stage that it comes to is still in use,
- * and the pinned memory is bounded (1 MiB and 64 MiB). */
+ * and the pinned memory is bounded (16 MiB and 64 MiB). */
 #include <string.h>
 #include "common/base/bytes_copy.h"
 #include "common/accel/accel_impl.h"
@@ -61,7 +61,8 @@ static fsdp_status stage_get(accel_stream *s, size_t bytes, accel_pinned **out)
     accel_device *d = accel_device_of(s->base.device);
     const bool is_small = bytes <= SMALL_STAGE_BYTES;
     accel_stages *of = is_small ? &d->small : &d->large;
-    accel_pinned **at = &of->block[of->next++ % ACCEL_STAGES];
+    const unsigned n = is_small ? ACCEL_STAGES : ACCEL_LARGE_STAGES;
+    accel_pinned **at = &of->block[of->next++ % n];
     if (*at == NULL)
         TRY(accel_pinned_get(s, is_small ? SMALL_STAGE_BYTES : LARGE_STAGE_BYTES, true, at));
     else
@@ -141,11 +142,8 @@ static fsdp_status copy(accel_stream *s, const device_act *act)
         return in_pieces(s, act, around_piece);
     if (accel_is_pageable(d, from_host ? act->src : act->dst))
         return in_pieces(s, act, from_host ? lift_piece : download_piece);
-    return copy_by_device(s,
-                          from_host ? ACCEL_UP
-                          : to_host ? ACCEL_DOWN
-                                    : ACCEL_WITHIN,
-                          act->dst, act->src, act->bytes);
+    const accel_copy_kind kind = from_host ? ACCEL_UP : to_host ? ACCEL_DOWN : ACCEL_WITHIN;
+    return copy_by_device(s, kind, act->dst, act->src, act->bytes);
 }
 
 static fsdp_status move(accel_stream *s, const device_act *act)

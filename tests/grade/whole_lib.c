@@ -68,7 +68,8 @@ static fsdp_status whole_create(grade *g, sharding_strategy sharding, int fsdp_s
                                        .views = &w->f.views},
                       &w->run));
     TRY(twin_create(&(twin_config){.m = &w->m,
-                                   .ops = ops_cpu_portable(), /* has the bits of g->ops */
+                                   /* of equal bits; on the CPU, if it has them */
+                                   .ops = target_is_portable() ? ops_cpu_portable() : g->ops,
                                    .data = &w->data,
                                    .batch = 1,
                                    .seq_len = SEQ_LEN,
@@ -142,6 +143,17 @@ static fsdp_status whole_micro_step(whole *w, int a, bool training)
     return FSDP_OK;
 }
 
+/* One step of SGD without decay: ops.h's, whose bits are the same everywhere. */
+static fsdp_status twin_sgd(twin *t, const float *grad, float lr)
+{
+    for (size_t i = 0; i < t->param_elems; i++)
+        t->params[i] -= lr * grad[i];
+    if (device_memory_is_host(t->dev))
+        return FSDP_OK;
+    return grade_write(device_compute_stream(t->dev), t->on_device.params, t->params,
+                       t->param_elems * sizeof *t->params);
+}
+
 static fsdp_status whole_step(whole *w)
 {
     const size_t leaves = (size_t)(ACCUM * comm_size(w->comm));
@@ -160,10 +172,7 @@ static fsdp_status whole_step(whole *w)
         expect_shards(w, "gradient", held, w->twin_grad);
         TRY(sgd_step(&w->r, lr, 0.0f, NULL));
         TRY(stream_sync(w->f.compute));
-        TRY(w->t.ops->sgd(device_compute_stream(w->t.dev), &(sgd_args){.param = w->t.params,
-                                                                       .grad = w->twin_grad,
-                                                                       .elems = w->t.param_elems,
-                                                                       .lr = lr}));
+        TRY(twin_sgd(&w->t, w->twin_grad, lr));
         for (int u = 0; u < w->f.n_units; u++)
             held[u] = w->f.units[u].shard;
         expect_shards(w, "weights after one step of SGD", held, w->t.params);

@@ -85,6 +85,7 @@ static void test_initialised_once(void **state)
     device_free(device_compute_stream(second), block);
     device_close(second);
     device_close(open_npu(&(device_config){0}));
+    expect_output(output_of("initialised", "A=B"), "init: 0\nend: 0\n");
 }
 
 static void test_is_deterministic(void **state)
@@ -266,12 +267,24 @@ static void run_host_read(void)
     printf("read %g\n", (double)*(volatile float *)block);
 }
 
+/* The program itself has initialised ACL, and finalises it. */
+static void run_initialised(void)
+{
+    int (*init)(const char *) = plugin_symbol("aclInit"),
+                           (*end)(void) = plugin_symbol("aclFinalize");
+    printf("init: %d\n", init(NULL));
+    device_close(open_npu(&(device_config){0}));
+    printf("end: %d\n", end());
+}
+
 static int run_wrong(const char *name)
 {
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     setvbuf(stdout, NULL, _IONBF, 0);
     if (strcmp(name, "fault") == 0)
         run_fault();
+    else if (strcmp(name, "initialised") == 0)
+        run_initialised();
     else
         run_host_read();
     return 0;

@@ -41,7 +41,7 @@ extern pthread_mutex_t acl_lock;
 /* How many there are, for the limits and for what is left at the end. */
 extern atomic_int acl_n_streams, acl_n_events;
 
-/* acl_enter -- may this thread make the call? *out (or NULL) is its context.
+/* acl_enter -- may this thread make the call? *out is its context.
  *   errors  ACL_ERROR_UNINITIALIZE, ACL_ERROR_RT_CONTEXT_NULL */
 aclError acl_enter(const char *call, acl_context **out);
 /* acl_stream_of -- acl_enter, then the stream, which must be of that context. acl_stream_working:

@@ -1,14 +1,11 @@
 /* hccl.cc -- HCCL between processes of one host: its calls and rules. What moves bytes between the
  * processes, and finds what an NPU would hang on, is tests/sim/core/coll.h.
  *
- *   HcclGetRootInfo on one rank -> HcclCommInitRootInfo on all -> calls on streams ->
- * HcclCommDestroy
+ *   HcclGetRootInfo on one rank -> HcclCommInitRootInfo on all
+ *   -> calls on streams -> HcclCommDestroy
  *
  * HCCL refuses little. What it leaves to the caller, and an NPU answers with a fault, a hang or
- * wrong values, ends the process here.
- *
- * FSDP_SIM_SECOND_MS in the environment says how long a second of HCCL's time-outs lasts (1000);
- * nobody else reads it. */
+ * wrong values, ends the process here. */
 #include <hccl/hccl.h>
 #include <atomic>
 #include <stdio.h>
@@ -20,9 +17,10 @@
 
 enum { COMMS = 256, MAGIC = 0x4cc1 };
 
-static const double CONNECT_S = 120,
-                    EXEC_S = 1836;   /* [HCCL HCCL_CONNECT_TIMEOUT, HCCL_EXEC_TIMEOUT] */
-static const double HEARTBEAT_S = 2; /* for so long the others do not know that a rank has ended */
+/* Without HCCL_CONNECT_TIMEOUT, HCCL_EXEC_TIMEOUT in the environment. */
+static const double CONNECT_S = 120, EXEC_S = 1836;
+/* For so long the others do not know that a rank has ended. */
+static const double HEARTBEAT_S = 2;
 
 /* What HcclRootInfo holds. */
 struct root_info {
@@ -36,8 +34,8 @@ struct comm {
     int n_sums;
 };
 
-/* Those that are not destroyed. A call holds the token, so nobody else changes them. */
-static comm *comms[COMMS];
+/* Those that are not destroyed. Only who holds the token changes them. */
+static std::atomic<comm *> comms[COMMS];
 static std::atomic<const char *> under_way;
 
 /* ---- what every call begins with ------------------------------------------------------------- */
@@ -69,7 +67,7 @@ static bool may_overlap(bool one_comm)
 }
 extern "C" const coll_library coll_stands_for = {"HCCL", may_overlap};
 
-/* HCCL's seconds, as long as they last here; *_of: what a variable says, or without. */
+/* HCCL's seconds, as long as they last here. seconds_of: of a variable. */
 static double seconds(double n)
 {
     return n * (double)sim_number("FSDP_SIM_SECOND_MS", 1000) / 1000;
@@ -252,7 +250,8 @@ HcclResult HcclCommInitRootInfo(uint32_t nRanks, const HcclRootInfo *rootInfo, u
     coll_watch(c.ranks, seconds_of("HCCL_EXEC_TIMEOUT", EXEC_S), seconds(HEARTBEAT_S));
     static const int watched = on_exit(leaks_check, nullptr);
     (void)watched;
-    *out = comms[place] = new comm(c);
+    comms[place] = new comm(c);
+    *out = comms[place];
     return HCCL_SUCCESS;
 }
 
@@ -267,7 +266,7 @@ HcclResult HcclCommDestroy(HcclComm handle)
         sim_die("HcclCommDestroy of a communicator with work in flight");
     if (result_of(c->ranks) == HCCL_SUCCESS)
         coll_unread_check(c->ranks);
-    for (comm *&place : comms)
+    for (std::atomic<comm *> &place : comms)
         if (place == c)
             place = nullptr;
     coll_release(c->ranks);
@@ -275,7 +274,7 @@ HcclResult HcclCommDestroy(HcclComm handle)
     return HCCL_SUCCESS;
 }
 
-/* HCCL_E_REMOTE is the only one that there is. [HCCL HcclGetCommAsyncError] */
+/* CANN knows of no asynchronous error but HCCL_E_REMOTE. [HCCL HcclGetCommAsyncError] */
 HcclResult HcclGetCommAsyncError(HcclComm handle, HcclResult *asyncError)
 {
     comm *c;

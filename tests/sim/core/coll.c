@@ -209,6 +209,8 @@ coll_state coll_await(coll_comm *c, double limit_s)
     const double until_s = clock_now_s() + limit_s;
     while (coll_look(c) == COLL_JOINING && clock_now_s() < until_s)
         usleep(100);
+    if (coll_look(c) == COLL_JOINING) /* nobody who comes later shall count on this rank */
+        atomic_store(&coll_process_of(c, c->rank)->joined, 0);
     return coll_look(c);
 }
 

@@ -1,9 +1,9 @@
 /* coll.h -- collectives between processes of one host, for the stand-ins of NCCL and of HCCL.
  *
- *   coll_id_make                      one process makes the id, and the program tells the others
- *   coll_join, coll_look until COLL_READY          every process becomes a rank of a communicator
- *   coll_plan_new, coll_all_gather .. or several coll_message      what a call has to move
- *   coll_plan_queue, then coll_plan_run and coll_plan_drop on a stream              moves it
+ *   coll_id_make                             one process makes the id, the program tells the others
+ *   coll_join, coll_look until COLL_READY    every process becomes a rank of a communicator
+ *   coll_plan_new, then coll_all_gather ... or several coll_message    what a call has to move
+ *   coll_plan_queue, then on a stream coll_plan_run and coll_plan_drop    it is moved
  *   coll_release
  *
  * A process runs its plans one by one, in the order of coll_plan_queue. Ranks that do not fit each
@@ -85,8 +85,8 @@ typedef struct coll_call {
 /* coll_plan_new -- of c, empty; NULL: no memory. coll_plan_drop: it has run, or never will. */
 coll_plan *coll_plan_new(coll_comm *c);
 void coll_plan_drop(coll_plan *p);
-/* coll_all_gather, coll_broadcast, coll_reduce_scatter, coll_all_reduce -- p is this call, with the
- * shapes that NCCL and HCCL share. coll_barrier moves nothing. false: no memory. */
+/* coll_all_gather, coll_broadcast, coll_reduce_scatter, coll_all_reduce -- p becomes this call,
+ * with the shapes that NCCL and HCCL share. coll_barrier moves nothing. false: no memory. */
 bool coll_all_gather(coll_plan *p, const coll_call *call);
 bool coll_broadcast(coll_plan *p, const coll_call *call);
 bool coll_reduce_scatter(coll_plan *p, const coll_call *call);

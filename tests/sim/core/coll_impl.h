@@ -33,7 +33,7 @@ typedef struct coll_channel {
 typedef struct coll_process {
     atomic_int joined;
     int device;
-    uint64_t board; /* see board_of */
+    uint64_t board; /* its number, see coll_board_of */
     /* the split that it takes part in: `ready` is written last, `done` when all have been seen */
     atomic_ullong ready, done;
     int color, key;

@@ -39,8 +39,8 @@ typedef struct sim_handle {
     int what;
 } sim_handle;
 
-/* sim_handle_is_not -- is handle what it should be? "NULL", "destroyed" or "of something else": why
- * not; NULL: it is. */
+/* sim_handle_is_not -- NULL: handle points to a live object of this kind. Else what it is instead:
+ * "NULL", "destroyed" or "something else". */
 const char *sim_handle_is_not(const void *handle, int what);
 /* sim_handle_destroy -- of malloc's memory, which is freed when many others have been destroyed. */
 void sim_handle_destroy(void *handle);
