@@ -54,7 +54,7 @@ static fsdp_status report_number(void *args, int n_threads)
                       (int)a->host->bad_number, a->host->bad, a->vocab - 1);
 }
 
-/* fn(args) in order of s, which touches [bytes] of host memory at ptr. */
+/* fn(args) in order of s; it touches that memory of the host. */
 static fsdp_status host_task(stream *s, stream_fn fn, const void *args, size_t args_bytes,
                              const mem_access *touches)
 {
