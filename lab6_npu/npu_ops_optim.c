@@ -102,7 +102,7 @@ fsdp_status npu_sgd(stream *s, const sgd_args *a)
 
 /* ---- the norm: on the host, in order of the stream ------------------------------------------- */
 
-/* fn(args) in order of s, told as `work`; it touches [bytes] of host memory. */
+/* fn(args) in order of s, told as *what. */
 static fsdp_status norm_task(stream *s, stream_fn fn, const void *args, size_t args_bytes,
                              const launch_config *what)
 {

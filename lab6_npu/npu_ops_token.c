@@ -2,7 +2,7 @@
  *
  * A number outside the vocabulary would make an operator read or write anywhere. So numbers go to
  * the host first, in order of the stream: it checks them, says which one is bad, and what goes back
- * has 0 in its place. That is 4 bytes a token each way, and a host task. */
+ * has 0 in its place. That is 4 bytes a token each way, and two host tasks. */
 #include "lab6_npu/npu_ops.h"
 #include <string.h>
 
@@ -10,8 +10,15 @@
 
 typedef enum number_kind { TOKENS, TARGETS } number_kind;
 
+/* Numbers on the host, and which one is bad; none: n. */
+typedef struct host_numbers {
+    size_t bad;
+    int32_t bad_number;
+    int32_t numbers[]; /* [n] */
+} host_numbers;
+
 typedef struct check_args {
-    int32_t *numbers; /* [n], host */
+    host_numbers *host;
     size_t n, vocab;
     number_kind kind;
 } check_args;
@@ -19,24 +26,35 @@ typedef struct check_args {
 static fsdp_status check_numbers(void *args, int n_threads)
 {
     const check_args *a = args;
-    fsdp_status status = FSDP_OK;
+    host_numbers *host = a->host;
     (void)n_threads;
+    host->bad = a->n;
     for (size_t i = 0; i < a->n; i++) {
-        const int32_t number = a->numbers[i];
+        const int32_t number = host->numbers[i];
         if (number >= 0 && (size_t)number < a->vocab)
             continue;
-        if (status == FSDP_OK)
-            status = fsdp_error(FSDP_EINVAL, "check that the data was made for this vocabulary",
-                                a->kind == TOKENS
-                                    ? "embedding: token %d at position %zu, expected 0 ... %zu"
-                                    : "cross_entropy: target %d in row %zu, expected 0 ... %zu",
-                                (int)number, i, a->vocab - 1);
-        a->numbers[i] = 0;
+        if (host->bad == a->n)
+            host->bad = i, host->bad_number = number;
+        host->numbers[i] = 0;
     }
-    return status;
+    return FSDP_OK;
 }
 
-/* fn(args) in order of s, which touches [bytes] of host memory at ptr. */
+/* A task of its own, behind the copy of what was checked: when a task has failed, copies behind it
+ * may be skipped. */
+static fsdp_status report_number(void *args, int n_threads)
+{
+    const check_args *a = args;
+    (void)n_threads;
+    if (a->host->bad == a->n)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "check that the data was made for this vocabulary",
+                      a->kind == TOKENS ? "embedding: token %d at position %zu, expected 0 ... %zu"
+                                        : "cross_entropy: target %d in row %zu, expected 0 ... %zu",
+                      (int)a->host->bad_number, a->host->bad, a->vocab - 1);
+}
+
+/* fn(args) in order of s; it touches that memory of the host. */
 static fsdp_status host_task(stream *s, stream_fn fn, const void *args, size_t args_bytes,
                              const mem_access *touches)
 {
@@ -49,22 +67,29 @@ static fsdp_status host_task(stream *s, stream_fn fn, const void *args, size_t a
                                                   .n_accesses = 1});
 }
 
-/* *out [a->n]: numbers, checked; device memory, the caller's. numbers: on the device. */
+/* To the host, checked there, and to `checked` on the device. */
+static fsdp_status numbers_check(stream *s, const int32_t *numbers, const check_args *a,
+                                 int32_t *checked)
+{
+    const size_t bytes = a->n * sizeof *numbers;
+    const mem_access touches = {a->host, sizeof *a->host + bytes, .writes = true};
+    TRY(device_copy(s, a->host->numbers, numbers, bytes));
+    TRY(host_task(s, check_numbers, a, sizeof *a, &touches));
+    TRY(device_copy(s, checked, a->host->numbers, bytes));
+    return host_task(s, report_number, a, sizeof *a, &touches);
+}
+
+/* *out [a.n]: numbers, checked; device memory, the caller's. numbers: on the device. */
 static fsdp_status numbers_get(stream *s, const int32_t *numbers, check_args a, int32_t **out)
 {
     const size_t bytes = a.n * sizeof *numbers;
     void *host, *checked = NULL;
     *out = NULL;
-    TRY(device_alloc_host(s, MEM_OTHER, bytes, "numbers to check", &host));
-    a.numbers = host;
-    fsdp_status status = device_copy(s, host, numbers, bytes);
+    TRY(device_alloc_host(s, MEM_OTHER, sizeof *a.host + bytes, "numbers to check", &host));
+    a.host = host;
+    fsdp_status status = device_alloc(s, MEM_OTHER, bytes, "checked numbers", &checked);
     if (status == FSDP_OK)
-        status =
-            host_task(s, check_numbers, &a, sizeof a, &(mem_access){host, bytes, .writes = true});
-    if (status == FSDP_OK)
-        status = device_alloc(s, MEM_OTHER, bytes, "checked numbers", &checked);
-    if (status == FSDP_OK)
-        status = device_copy(s, checked, host, bytes);
+        status = numbers_check(s, numbers, &a, checked);
     device_free(s, host);
     if (status != FSDP_OK)
         device_free(s, checked);

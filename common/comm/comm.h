@@ -13,7 +13,7 @@
  * Buffers belong to the caller before and after; between the call and the point where its stream
  * reaches the end of it they belong to the collective. Counts are in elements; 0 is allowed.
  * Sums are done by this project, in rank order, never by the transport: so every backend that moves
- * bytes gives the same bits. (Two exceptions: `shm+mpi` and `nccl` in GRAD_ACC_FAST, see
+ * bytes gives the same bits. (Exceptions: `shm+mpi`, and `nccl` and `hccl` in GRAD_ACC_FAST, see
  * comm_reduce_scatter.) One thread at a time issues calls on a group.
  *
  * Backends: `self` (one rank), `mpi` (MPICH: one thread talks to it and keeps many operations in
@@ -30,12 +30,12 @@
  * and a reduce-scatter is done, and adds, as over mpi. The seconds of a comm_record are without
  * these copies, which a watch of the device is told of.
  *
- * A device's own transport stands over one of the first, which carries what hosts settle. `nccl` is
- * that of GPUs, of which each rank has its own. What goes wrong is found when the host issues a
- * call or waits for the device. With FSDP_CHECK=1 in the environment of all ranks the hosts meet at
- * each call and compare it; without it calls that do not match are a wait that is too long, or
- * bring wrong values. All ranks issue the calls of several groups in one order, and none begins
- * before one issued earlier, on whatever stream. */
+ * A device's own transport stands over one of the first, which carries what hosts settle: `nccl`
+ * for GPUs, `hccl` for NPUs, of which each rank has its own. What goes wrong is found when the host
+ * issues a call or waits for the device. With FSDP_CHECK=1 in the environment of all ranks the
+ * hosts meet at each call and compare it; without it calls that do not match are a wait that is too
+ * long, or bring wrong values. All ranks issue the calls of several groups in one order, and none
+ * begins before one issued earlier, on whatever stream. */
 #pragma once
 #include <stdint.h>
 #include "common/base/dtype.h"
@@ -201,7 +201,7 @@ fsdp_status comm_barrier(comm *c, stream *s, const char *label);
  * bits: when they are a whole subtree; and always in GRAD_ACC_FAST, where the bits are then
  * ((r0+r1)+(r2+r3)) and no longer those of mpi. With acc->sum_dtype = DTYPE_BF16 a copy of send,
  * rounded, is what all ranks read (this one and a group of one rank too): the sum is one of bf16
- * values. In GRAD_ACC_FAST nccl itself adds equal slices that lie side by side, in an order of its
+ * values. In GRAD_ACC_FAST nccl and hccl add equal slices that lie side by side, in an order of its
  * own and of bf16 with a rounding each time; acc gets that as one node.
  *   send        [W*elems] f32, device, caller owns; unchanged
  *   acc         caller owns; after a failure other than FSDP_EINVAL undefined until grad_acc_free

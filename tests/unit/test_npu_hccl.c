@@ -59,6 +59,14 @@ static void test_same_bits(comm_fixture *f)
     free(send);
 }
 
+/* No elements need no memory, which HCCL would refuse. */
+static void test_nothing(comm_fixture *f)
+{
+    CHECK_OK(f, comm_all_gather(f->c, f->s, "none", DTYPE_F32, NULL, NULL, 0));
+    CHECK_OK(f, comm_broadcast(f->c, f->s, "none", DTYPE_F32, NULL, 0, 0));
+    CHECK_OK(f, stream_sync(f->s));
+}
+
 /* What the user says of HCCL's order stays. */
 static void test_environment(comm_fixture *f)
 {
@@ -81,6 +89,7 @@ int main(void)
     static const native_case cases[] = {NATIVE_CASES,
                                         {"sum_not_mean", test_sum_not_mean},
                                         {"same_bits", test_same_bits},
+                                        {"nothing", test_nothing},
                                         {"environment", test_environment}};
     return native_cases_run(cases, sizeof cases / sizeof *cases);
 }

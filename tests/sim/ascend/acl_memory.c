@@ -174,18 +174,18 @@ static fsdp_status run_copy(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* [CANN aclrtMemcpyAsync] asks for addresses that are multiples of 64. Much that runs on NPUs does
- * not keep to it, so it is looked at only when FSDP_SIM_ALIGN_BYTES says so. */
+/* [CANN aclrtMemcpyAsync] asks for addresses that are multiples of 64. It is looked at within the
+ * NPU, where programs find that out. */
 static aclError async_check(const char *call, const copy *c)
 {
-    const size_t align_bytes = sim_number("FSDP_SIM_ALIGN_BYTES", 1);
+    enum { ALIGN_BYTES = 64 };
     if (!c->to_device && !c->from_device)
         return sim_acl_fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "%s from host to host", call);
     if (c->to_device && c->from_device &&
-        ((uintptr_t)c->dst % align_bytes != 0 || (uintptr_t)c->src % align_bytes != 0))
+        ((uintptr_t)c->dst % ALIGN_BYTES != 0 || (uintptr_t)c->src % ALIGN_BYTES != 0))
         return sim_acl_fail(ACL_ERROR_RT_ADDR_UNALIGNED,
-                            "%s within the NPU: dst %p, src %p, expected multiples of %zu", call,
-                            c->dst, c->src, align_bytes);
+                            "%s within the NPU: dst %p, src %p, expected multiples of %d", call,
+                            c->dst, c->src, ALIGN_BYTES);
     return ACL_SUCCESS;
 }
 

@@ -8,7 +8,6 @@
  *   FSDP_SIM_FAULT=name:n    the n-th launch of that name ends in an error of the device
  *   FSDP_SIM_STREAMS=n       streams that a process may have (1984)
  *   FSDP_SIM_EVENTS=n        events of aclrtCreateEvent and aclrtCreateEventWithFlag (65536)
- *   FSDP_SIM_ALIGN_BYTES=n   of what aclrtMemcpyAsync copies within the NPU (1)
  *   FSDP_SIM_SECOND_MS=n     how long a second of HCCL's time-outs lasts (1000)
  *   FSDP_SIM_HANGS=1         go on, and hang, where HCCL would: else the process ends
  *   FSDP_SIM_PATIENCE_S=n    how long a stream waits for a thread to take its callback, or for an

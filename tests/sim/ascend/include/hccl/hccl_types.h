@@ -31,16 +31,14 @@ typedef enum {
     HCCL_E_NETWORK = 19,
     HCCL_E_AGAIN = 20,
     HCCL_E_REMOTE = 21,
-    HCCL_E_SUSPENDING = 22,
-    HCCL_E_RESERVED
+    HCCL_E_SUSPENDING = 22
 } HcclResult;
 
 typedef enum {
     HCCL_REDUCE_SUM = 0,
     HCCL_REDUCE_PROD = 1,
     HCCL_REDUCE_MAX = 2,
-    HCCL_REDUCE_MIN = 3,
-    HCCL_REDUCE_RESERVED
+    HCCL_REDUCE_MIN = 3
 } HcclReduceOp;
 
 typedef enum {
@@ -56,8 +54,7 @@ typedef enum {
     HCCL_DATA_TYPE_UINT32 = 9,
     HCCL_DATA_TYPE_FP64 = 10,
     HCCL_DATA_TYPE_BFP16 = 11,
-    HCCL_DATA_TYPE_INT128 = 12,
-    HCCL_DATA_TYPE_RESERVED
+    HCCL_DATA_TYPE_INT128 = 12
 } HcclDataType;
 
 const uint32_t HCCL_ROOT_INFO_BYTES = 4108;
@@ -66,7 +63,7 @@ typedef struct HcclRootInfoDef {
     char internal[HCCL_ROOT_INFO_BYTES];
 } HcclRootInfo;
 
-typedef enum { HCCL_SEND = 0, HCCL_RECV = 1, HCCL_SEND_RECV_RESERVED } HcclSendRecvType;
+typedef enum { HCCL_SEND = 0, HCCL_RECV = 1 } HcclSendRecvType;
 
 typedef struct HcclSendRecvItemDef {
     HcclSendRecvType sendRecvType;
