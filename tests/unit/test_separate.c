@@ -644,7 +644,7 @@ static void test_backends(void **state)
 {
     (void)state;
     char names[64] = "";
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         const backend *b = backend_of(i);
         snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? "|" : "",
                  b->name);
@@ -654,8 +654,15 @@ static void test_backends(void **state)
         if (i < 2)
             assert_string_equal(b->device->name, b->name);
     }
-    assert_int_equal(backend_check(4), FSDP_EINVAL);
-    assert_says("npu");
+    const ops *o;
+    assert_int_equal(backend_ops(0, true, &o), FSDP_OK);
+    assert_ptr_equal(o, ops_cpu_portable());
+    assert_int_equal(backend_ops(0, false, &o), FSDP_OK);
+    assert_ptr_equal(o, ops_cpu_fast());
+    assert_int_equal(backend_ops(4, true, &o), FSDP_EINVAL); /* that of no plug-in is known yet */
+    assert_says("--device npu has no operations with the CPU's bits");
+    assert_int_equal(backend_comm_check(0, "hccl"), FSDP_EINVAL);
+    assert_says("--device cpu has no transport of its own");
     assert_int_equal(backend_named("tpu"), -1);
     assert_string_equal(names, BACKEND_CHOICES);
     assert_int_equal(backend_device_index(5, backend_of(1)->n_devices()), 0);
