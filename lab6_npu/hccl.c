@@ -4,8 +4,8 @@
  *   -> hccl_all_gather, hccl_reduce_scatter ... on streams -> hccl_destroy
  *
  * What differs from NCCL:
- *   - The call that makes a communicator blocks until every rank is there. So it runs in a thread
- * of its own, while the host looks whether a rank has died.
+ *   - The call that makes a communicator blocks until every rank is there. So it runs in a
+ *     thread, and the host looks meanwhile whether a rank has died.
  *   - HCCL orders nothing between streams: calls on two of them, of one communicator or of several,
  *     are chained by events, which native_call.c does where hccl_prepare asks for it.
  *   - There is no average, only a sum. The caller divides once, at the end of the step.
@@ -15,10 +15,10 @@
  *
  * [CANN "HCCL API Reference": HcclGetRootInfo, HcclCommInitRootInfo, HcclAllGather,
  * HcclReduceScatter, HcclBatchSendRecv, HcclGetCommAsyncError; HCCL_DETERMINISTIC] */
-#include <acl/acl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "acl/acl.h"
 #include "common/accel/accel_impl.h"
 #include "common/accel/native.h"
 #include "lab6_npu/hccl_call.h"
