@@ -38,7 +38,7 @@ $(eval $(call npu_objects,npu-sim,$(NPU_SIM_SRC),-Itests/sim/ascend/include))
 
 $(BUILD)/npu/flags: FORCE
 	$(Q)[ -e "$(CANN)/include/acl/acl.h" ] || { \
-		echo "make npu: acl/acl.h is looked for in '$(CANN)/include'"; \
+		echo "make npu: ASCEND_TOOLKIT_HOME is '$(CANN)'; there is no include/acl/acl.h in it"; \
 		echo 'HINT: source set_env.sh of CANN, which sets ASCEND_TOOLKIT_HOME; make npu-sim needs no CANN'; exit 1; } >&2
 	@mkdir -p $(@D)
 	@tests/tools/stamp.sh $@ "$(NPU_CXX) $(CANN) / $(CC) $(CFLAGS) $(BACKEND_ABI)"
