@@ -2,14 +2,15 @@
  *
  *   corpus_open_file | corpus_open_default -> sample_sequence ... -> corpus_close
  *
- * One file is mapped and read in place; several are joined in memory. synthetic.c has the synthetic
- * corpus, token_file.c the format of token files. */
+ * Files are read into memory, several are joined there: what becomes of them afterwards does not
+ * matter. synthetic.c has the synthetic corpus, token_file.c the format of token files. */
 #include "common/data/data_impl.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <xxhash.h>
 
 enum { BYTE_VOCAB = 256 };
 
@@ -49,21 +50,18 @@ static fsdp_status check_text(const corpus *c, size_t vocab_limit)
     return FSDP_OK;
 }
 
-/* Opens one file, tokens or a text, in place. out->mapping is set as soon as there is one. */
+/* Opens one file, tokens or a text. */
 static fsdp_status open_one(const char *path, size_t vocab_limit, corpus *out)
 {
-    const void *bytes;
-    TRY(file_map(path, &bytes, &out->mapping_bytes));
-    out->mapping = (void *)bytes;
-    if (token_file_is(path, bytes, out->mapping_bytes)) {
-        TRY(token_file_check(path, bytes, out->mapping_bytes, vocab_limit, &out->n_tokens));
-        out->tokens = (const char *)bytes + SHARD_HEADER_BYTES;
+    size_t file_bytes;
+    TRY(file_append(path, out, &file_bytes));
+    out->tokens = out->mapping;
+    if (token_file_is(path, out->mapping, file_bytes)) {
         out->token_bytes = 2;
         out->vocab_size = vocab_limit;
-        return FSDP_OK;
+        return token_file_take(path, file_bytes, vocab_limit, out);
     }
-    out->tokens = bytes;
-    out->n_tokens = out->mapping_bytes;
+    out->n_tokens = file_bytes;
     out->token_bytes = 1;
     out->vocab_size = BYTE_VOCAB;
     return check_text(out, vocab_limit);
@@ -100,6 +98,11 @@ fsdp_status corpus_open_file(const char *path, size_t vocab_limit, size_t seq_le
     if (status != FSDP_OK)
         corpus_close(out);
     return status;
+}
+
+uint64_t corpus_hash(const corpus *c)
+{
+    return XXH3_64bits(c->tokens, c->n_tokens * (size_t)c->token_bytes);
 }
 
 /* ---- which part a sequence reads ------------------------------------------------------------ */

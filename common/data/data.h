@@ -24,7 +24,8 @@ typedef struct corpus {
 
 /* corpus_open_file -- open a text file, read as bytes, or llm.c's token files (.bin).
  *   path         a text, a token file (magic 20240520), or a glob or directory of token files,
- *                which are read one after the other
+ *                which are read one after the other, into memory; they may be rewritten, cut off
+ *                or removed afterwards
  *   vocab_limit  every token must be below it; the vocab_size of token files
  *   errors       FSDP_EIO: missing or unreadable; FSDP_EINVAL: a bad header, a token >=
  *                vocab_limit, or too short for one sequence of seq_len; FSDP_ENOMEM */
@@ -42,6 +43,9 @@ fsdp_status corpus_open_default(size_t seq_len, corpus *out, const char **note);
 fsdp_status corpus_synthetic(uint64_t seed, size_t n_tokens, size_t vocab, corpus *out);
 /* corpus_close -- unmap the corpus; a zeroed struct is accepted. */
 void corpus_close(corpus *c);
+
+/* corpus_hash -- XXH3 of all tokens, which are read once. */
+uint64_t corpus_hash(const corpus *c);
 
 /* sample_sequence -- tokens [T] and targets [T] of sequence k (host). */
 void sample_sequence(const corpus *c, uint64_t k, size_t seq_len, int32_t *tokens,

@@ -3,15 +3,12 @@
 #include <stdbool.h>
 #include "common/data/data.h"
 
-/* file_map -- map a regular file for reading; the caller unmaps it. It must not be shortened until
- * then. An empty file gives *bytes NULL and *file_bytes 0.
- *   errors  FSDP_EIO with the path and the system's reason */
-fsdp_status file_map(const char *path, const void **bytes, size_t *file_bytes);
-/* file_unmap -- unmap what file_map gave; NULL is accepted. */
-void file_unmap(const void *bytes, size_t file_bytes);
-
-/* anon_map -- zeroed memory, given back by munmap like a file's mapping. errors: FSDP_ENOMEM. */
-fsdp_status anon_map(size_t bytes, const char *what, void **out);
+/* corpus_reserve -- have at least that many bytes at c->mapping, which may move; what is there
+ * stays. errors  FSDP_ENOMEM */
+fsdp_status corpus_reserve(corpus *c, size_t bytes);
+/* file_append -- read a regular file to where c's tokens end; c->n_tokens stays as it is.
+ *   errors  FSDP_EIO with the path and the reason; FSDP_ENOMEM */
+fsdp_status file_append(const char *path, corpus *c, size_t *file_bytes);
 
 /* path_list -- owned names, in the order of strcmp. */
 typedef struct path_list {
@@ -36,8 +33,12 @@ bool token_file_is(const char *path, const void *bytes, size_t file_bytes);
  *   errors  FSDP_EINVAL naming path and field, got and expected */
 fsdp_status token_file_check(const char *path, const void *bytes, size_t file_bytes,
                              size_t vocab_limit, size_t *n_tokens);
+/* token_file_take -- what file_append has just read is a token file: check it and add its tokens to
+ * those of c.
+ *   errors  those of token_file_check */
+fsdp_status token_file_take(const char *path, size_t file_bytes, size_t vocab_limit, corpus *c);
 /* token_files_open -- join several token files, in order.
- *   errors  those of file_map, token_file_check and anon_map; FSDP_EIO if a file grows meanwhile */
+ *   errors  those of file_append and token_file_check */
 fsdp_status token_files_open(const path_list *l, size_t vocab_limit, corpus *out);
 
 enum { SHARD_HEADER_BYTES = 1024 };

@@ -1,4 +1,4 @@
-/* files.c -- mappings and sorted lists of files, for the corpora. */
+/* files.c -- the memory that holds a corpus, and sorted lists of files. */
 #include "common/data/data_impl.h"
 
 #include <dirent.h>
@@ -12,55 +12,62 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- mappings ------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
-static fsdp_status map_descriptor(int fd, const char *path, const void **bytes, size_t *file_bytes)
+fsdp_status corpus_reserve(corpus *c, size_t bytes)
+{
+    const int prot = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    if (bytes <= c->mapping_bytes)
+        return FSDP_OK;
+    void *map = c->mapping == NULL ? mmap(NULL, bytes, prot, flags, -1, 0)
+                                   : mremap(c->mapping, c->mapping_bytes, bytes, MREMAP_MAYMOVE);
+    if (map == MAP_FAILED)
+        return fsdp_error(FSDP_ENOMEM, "use a smaller corpus", "data: %s: no memory for %zu bytes",
+                          c->source, bytes);
+    c->mapping = map;
+    c->mapping_bytes = bytes;
+    return FSDP_OK;
+}
+
+static fsdp_status read_all(int fd, const char *path, char *to, size_t bytes)
+{
+    while (bytes > 0) {
+        const ssize_t n = read(fd, to, bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return fsdp_error(FSDP_EIO, "wait until it is written", "data: %s: %s", path,
+                              n < 0 ? strerror(errno) : "was shortened while it was read");
+        to += n;
+        bytes -= (size_t)n;
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status append_descriptor(int fd, const char *path, corpus *c, size_t *file_bytes)
 {
     struct stat st;
+    const size_t used = c->n_tokens * (size_t)c->token_bytes;
     if (fstat(fd, &st) != 0)
         return fsdp_error(FSDP_EIO, "", "data: %s: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode))
         return fsdp_error(FSDP_EIO, "pass --data with a regular file, a directory or a glob",
                           "data: %s: not a regular file", path);
     *file_bytes = (size_t)st.st_size;
-    if (st.st_size == 0)
-        return FSDP_OK;
-    void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (map == MAP_FAILED)
-        return fsdp_error(FSDP_EIO, "", "data: %s: mmap of %lld bytes: %s", path,
-                          (long long)st.st_size, strerror(errno));
-    *bytes = map;
-    return FSDP_OK;
+    TRY(corpus_reserve(c, used + *file_bytes + 1)); /* an empty file has an address too */
+    return read_all(fd, path, (char *)c->mapping + used, *file_bytes);
 }
 
-fsdp_status file_map(const char *path, const void **bytes, size_t *file_bytes)
+fsdp_status file_append(const char *path, corpus *c, size_t *file_bytes)
 {
-    *bytes = NULL;
-    *file_bytes = 0;
     /* O_NONBLOCK: a FIFO without a writer is refused instead of waited for */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return fsdp_error(FSDP_EIO, "check the path given to --data", "data: %s: %s", path,
                           strerror(errno));
-    fsdp_status status = map_descriptor(fd, path, bytes, file_bytes);
+    fsdp_status status = append_descriptor(fd, path, c, file_bytes);
     close(fd);
     return status;
-}
-
-void file_unmap(const void *bytes, size_t file_bytes)
-{
-    if (bytes != NULL)
-        munmap((void *)bytes, file_bytes);
-}
-
-fsdp_status anon_map(size_t bytes, const char *what, void **out)
-{
-    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map == MAP_FAILED)
-        return fsdp_error(FSDP_ENOMEM, "use a smaller corpus", "data: %s: no memory for %zu bytes",
-                          what, bytes);
-    *out = map;
-    return FSDP_OK;
 }
 
 /* ---- lists ---------------------------------------------------------------------------------- */

@@ -16,49 +16,17 @@ static const uint64_t BOOKWORM_HASH = 0xfe680f168f8bdd96;
 static const char DIFFERS[] = "the licence texts of this system differ from Debian 12's, so losses "
                               "differ from those in the documentation";
 
-static fsdp_status total_bytes(const path_list *l, size_t *total)
-{
-    *total = 0;
-    for (size_t i = 0; i < l->n; i++) {
-        const void *bytes;
-        size_t file_bytes;
-        TRY(file_map(l->paths[i], &bytes, &file_bytes));
-        file_unmap(bytes, file_bytes);
-        *total += file_bytes;
-    }
-    return FSDP_OK;
-}
-
-/* If a file has grown since total_bytes it is cut; if one has shrunk the end is left out. */
-static fsdp_status join(const path_list *l, corpus *c)
-{
-    size_t done = 0;
-    for (size_t i = 0; i < l->n; i++) {
-        const void *bytes;
-        size_t file_bytes;
-        TRY(file_map(l->paths[i], &bytes, &file_bytes));
-        const size_t room = c->mapping_bytes - done, n = file_bytes < room ? file_bytes : room;
-        if (n > 0)
-            memcpy((char *)c->mapping + done, bytes, n);
-        file_unmap(bytes, file_bytes);
-        done += n;
-    }
-    c->n_tokens = done;
-    return FSDP_OK;
-}
-
 static fsdp_status open_list(const path_list *l, corpus *out)
 {
-    size_t bytes;
-    TRY(total_bytes(l, &bytes));
     out->token_bytes = 1;
     out->vocab_size = BYTE_VOCAB;
-    if (bytes == 0)
-        return FSDP_OK;
-    TRY(anon_map(bytes, "licence texts", &out->mapping));
-    out->mapping_bytes = bytes;
+    for (size_t i = 0; i < l->n; i++) {
+        size_t file_bytes;
+        TRY(file_append(l->paths[i], out, &file_bytes));
+        out->n_tokens += file_bytes;
+    }
     out->tokens = out->mapping;
-    return join(l, out);
+    return FSDP_OK;
 }
 
 fsdp_status corpus_open_texts(const char *dir, size_t seq_len, corpus *out, const char **note)

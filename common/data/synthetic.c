@@ -73,8 +73,7 @@ fsdp_status corpus_synthetic(uint64_t seed, size_t n_tokens, size_t vocab, corpu
     out->token_bytes = vocab <= BYTE_VOCAB ? 1 : 2;
     snprintf(out->source, sizeof out->source, "synthetic (seed %llu, %zu tokens, %zu symbols)",
              (unsigned long long)seed, n_tokens, vocab);
-    TRY(anon_map(n_tokens * (size_t)out->token_bytes, out->source, &out->mapping));
-    out->mapping_bytes = n_tokens * (size_t)out->token_bytes;
+    TRY(corpus_reserve(out, n_tokens * (size_t)out->token_bytes));
     out->tokens = out->mapping;
     uint32_t a = 0, b = 0;
     for (size_t i = 0; i < n_tokens; i++) {

@@ -77,7 +77,7 @@ fsdp_status token_file_check(const char *path, const void *bytes, size_t file_by
 {
     TRY(check_header(path, bytes, file_bytes));
     const uint16_t *tokens =
-        (const uint16_t *)((const char *)bytes + SHARD_HEADER_BYTES); /* mappings are aligned */
+        (const uint16_t *)((const char *)bytes + SHARD_HEADER_BYTES); /* aligned */
     const size_t n = (size_t)header_field(bytes, FIELD_N_TOKENS);
     unsigned most = 0;
     for (size_t i = 0; i < n; i++)
@@ -94,56 +94,25 @@ fsdp_status token_file_check(const char *path, const void *bytes, size_t file_by
                       path, at, tokens[at], vocab_limit);
 }
 
-/* First pass of token_files_open: check every file and count the tokens. */
-static fsdp_status count_tokens(const path_list *l, size_t vocab_limit, size_t *n_tokens)
+fsdp_status token_file_take(const char *path, size_t file_bytes, size_t vocab_limit, corpus *c)
 {
-    *n_tokens = 0;
-    for (size_t i = 0; i < l->n; i++) {
-        const void *bytes;
-        size_t file_bytes, n = 0;
-        TRY(file_map(l->paths[i], &bytes, &file_bytes));
-        fsdp_status status = token_file_check(l->paths[i], bytes, file_bytes, vocab_limit, &n);
-        file_unmap(bytes, file_bytes);
-        TRY(status);
-        *n_tokens += n; /* n < 2^31: no overflow before 2^32 files */
-    }
-    return FSDP_OK;
-}
-
-/* Second pass: copy. A file that changed in between is checked again and must still fit. */
-static fsdp_status copy_tokens(const path_list *l, size_t vocab_limit, corpus *c)
-{
-    size_t done = 0;
-    for (size_t i = 0; i < l->n; i++) {
-        const void *bytes;
-        size_t file_bytes, n = 0;
-        TRY(file_map(l->paths[i], &bytes, &file_bytes));
-        fsdp_status status = token_file_check(l->paths[i], bytes, file_bytes, vocab_limit, &n);
-        if (status == FSDP_OK && n > c->n_tokens - done)
-            status = fsdp_error(FSDP_EIO, "wait until it is written", "data: %s: file is growing",
-                                l->paths[i]);
-        if (status == FSDP_OK)
-            memcpy((uint16_t *)c->mapping + done, (const char *)bytes + SHARD_HEADER_BYTES,
-                   n * TOKEN_BYTES);
-        file_unmap(bytes, file_bytes);
-        TRY(status);
-        done += n;
-    }
-    c->n_tokens = done;
+    char *at = (char *)c->mapping + c->n_tokens * TOKEN_BYTES;
+    size_t n;
+    TRY(token_file_check(path, at, file_bytes, vocab_limit, &n));
+    memmove(at, at + SHARD_HEADER_BYTES, n * TOKEN_BYTES);
+    c->n_tokens += n; /* n < 2^31: no overflow before 2^32 files */
     return FSDP_OK;
 }
 
 fsdp_status token_files_open(const path_list *l, size_t vocab_limit, corpus *out)
 {
-    size_t n_tokens;
-    TRY(count_tokens(l, vocab_limit, &n_tokens));
-    out->n_tokens = n_tokens;
     out->vocab_size = vocab_limit;
     out->token_bytes = TOKEN_BYTES;
-    if (n_tokens == 0)
-        return FSDP_OK;
-    out->mapping_bytes = n_tokens * TOKEN_BYTES;
-    TRY(anon_map(out->mapping_bytes, "shards", &out->mapping));
+    for (size_t i = 0; i < l->n; i++) {
+        size_t file_bytes;
+        TRY(file_append(l->paths[i], out, &file_bytes));
+        TRY(token_file_take(l->paths[i], file_bytes, vocab_limit, out));
+    }
     out->tokens = out->mapping;
-    return copy_tokens(l, vocab_limit, out);
+    return FSDP_OK;
 }

@@ -4,13 +4,13 @@
  *   import_model_config -> gpt2_create -> import_open -> import_param ... -> import_close
  *
  * A writer streams one tensor after the other, so no process holds the whole model. Files are
- * written under a temporary name, fsynced and renamed: an old export stays whole until then. */
+ * written under temporary names (atomic_file.h): an old export stays whole until then. */
 #pragma once
 #include "common/model/unit.h"
 
 typedef struct export_writer export_writer;
 
-/* export_begin -- make DIR, write DIR/config.json.tmp, and begin DIR/model.safetensors.tmp with its
+/* export_begin -- make DIR, write its config.json, and begin its model.safetensors with the
  * header, which lists a tied tensor once.
  *   errors  FSDP_EIO with the path; FSDP_ENOMEM; *out is NULL then */
 fsdp_status export_begin(const model *m, const char *dir, export_writer **out);

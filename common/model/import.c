@@ -6,98 +6,18 @@
  * The files come from elsewhere, so lengths, offsets and shapes are checked before use. */
 #include "common/model/export_impl.h"
 
-#include <cjson/cJSON.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "common/model/safetensors.h"
 
-enum {
-    MAX_CONFIG_BYTES = 1 << 20,
-    MAX_HEADER_BYTES = 100000000, /* the format's own limit */
-    LENGTH_BYTES = 8
-};
+enum { MAX_CONFIG_BYTES = 1 << 20 };
 
 static const char DIR_HINT[] = "pass a directory that --export wrote (model.safetensors and "
                                "config.json)";
 
 struct import_reader {
-    char *path;
-    int fd;
-    cJSON *header;
-    size_t data_begin, data_bytes;
+    safetensors file;
 };
-
-/* ---- reading files -------------------------------------------------------------------------- */
-
-/* Opens a regular file for reading. The caller closes *fd. */
-static fsdp_status open_regular(const char *path, int *fd, size_t *file_bytes)
-{
-    struct stat st;
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (*fd < 0 || fstat(*fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        const char *why = *fd >= 0 ? "not a regular file" : strerror(errno);
-        fsdp_status status = fsdp_error(FSDP_EIO, DIR_HINT, "import: %s: %s", path, why);
-        if (*fd >= 0)
-            close(*fd);
-        *fd = -1;
-        return status;
-    }
-    *file_bytes = (size_t)st.st_size;
-    return FSDP_OK;
-}
-
-static fsdp_status read_at(int fd, const char *path, void *out, size_t bytes, size_t offset)
-{
-    char *to = out;
-    while (bytes > 0) {
-        ssize_t n = pread(fd, to, bytes, (off_t)offset);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return fsdp_error(FSDP_EIO, DIR_HINT, "import: %s: reading at byte %zu: %s", path,
-                              offset, n == 0 ? "the file ends" : strerror(errno));
-        to += n;
-        offset += (size_t)n;
-        bytes -= (size_t)n;
-    }
-    return FSDP_OK;
-}
-
-/* *out = the JSON object of `bytes` bytes at offset. */
-static fsdp_status read_object(int fd, const char *path, size_t offset, size_t bytes, cJSON **out)
-{
-    char *text = malloc(bytes + 1);
-    if (text == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "import: no host memory for %zu bytes", bytes);
-    fsdp_status status = read_at(fd, path, text, bytes, offset);
-    if (status == FSDP_OK) {
-        text[bytes] = '\0';
-        *out = cJSON_ParseWithLength(text, bytes + 1);
-        if (!cJSON_IsObject(*out)) {
-            cJSON_Delete(*out);
-            *out = NULL;
-            status = fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: got no JSON object at byte %zu",
-                                path, offset);
-        }
-    }
-    free(text);
-    return status;
-}
-
-/* Reads a whole number from 0 to 2^53, up to which doubles hold all of them. */
-static bool read_size(const cJSON *item, size_t *out)
-{
-    if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0.0) || item->valuedouble > 0x1p53 ||
-        item->valuedouble != floor(item->valuedouble))
-        return false;
-    *out = (size_t)item->valuedouble;
-    return true;
-}
 
 /* ---- config.json ---------------------------------------------------------------------------- */
 
@@ -106,7 +26,7 @@ static fsdp_status config_size(const cJSON *j, const char *path, const char *key
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, key);
     if (item == NULL)
         return fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: \"%s\" is missing", path, key);
-    if (!read_size(item, out) || *out == 0 || *out > INT32_MAX)
+    if (!json_size(item, out) || *out == 0 || *out > INT32_MAX)
         return fsdp_error(FSDP_EINVAL, DIR_HINT,
                           "import: %s: \"%s\": expected a whole number from 1 to %d", path, key,
                           INT32_MAX);
@@ -165,20 +85,10 @@ static fsdp_status config_fields(const cJSON *j, const char *path, model_config 
 
 static fsdp_status read_config(const char *path, model_config *c)
 {
-    int fd;
-    size_t bytes;
-    cJSON *j = NULL;
-    TRY(open_regular(path, &fd, &bytes));
-    fsdp_status status = FSDP_OK;
-    if (bytes > MAX_CONFIG_BYTES)
-        status = fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: got %zu bytes, expected at most %d",
-                            path, bytes, MAX_CONFIG_BYTES);
-    if (status == FSDP_OK)
-        status = read_object(fd, path, 0, bytes, &j);
-    if (status == FSDP_OK)
-        status = config_fields(j, path, c);
+    cJSON *j;
+    TRY(json_read_file(path, DIR_HINT, MAX_CONFIG_BYTES, &j));
+    fsdp_status status = config_fields(j, path, c);
     cJSON_Delete(j);
-    close(fd);
     return status;
 }
 
@@ -195,38 +105,17 @@ fsdp_status import_model_config(const char *dir, model_config *config)
 
 /* ---- safetensors ---------------------------------------------------------------------------- */
 
-static fsdp_status read_header(import_reader *r)
-{
-    size_t file_bytes;
-    uint64_t header_bytes;
-    TRY(open_regular(r->path, &r->fd, &file_bytes));
-    if (file_bytes < LENGTH_BYTES)
-        return fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: got %zu bytes, expected at least %d",
-                          r->path, file_bytes, LENGTH_BYTES);
-    TRY(read_at(r->fd, r->path, &header_bytes, sizeof header_bytes, 0));
-    const size_t most = file_bytes - LENGTH_BYTES;
-    if (header_bytes > most || header_bytes > MAX_HEADER_BYTES)
-        return fsdp_error(FSDP_EINVAL, DIR_HINT,
-                          "import: %s: header length: got %llu, expected at most %zu", r->path,
-                          (unsigned long long)header_bytes,
-                          most < MAX_HEADER_BYTES ? most : (size_t)MAX_HEADER_BYTES);
-    r->data_begin = LENGTH_BYTES + (size_t)header_bytes;
-    r->data_bytes = file_bytes - r->data_begin;
-    return read_object(r->fd, r->path, LENGTH_BYTES, (size_t)header_bytes, &r->header);
-}
-
 fsdp_status import_open(const char *dir, import_reader **out)
 {
     *out = NULL;
     import_reader *r = calloc(1, sizeof *r);
-    if (r == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "import: no host memory");
-    r->fd = -1;
-    r->path = path_join(dir, EXPORT_WEIGHTS);
-    fsdp_status status =
-        r->path != NULL ? read_header(r) : fsdp_error(FSDP_ENOMEM, "", "import: no host memory");
+    char *path = path_join(dir, EXPORT_WEIGHTS);
+    fsdp_status status = r != NULL && path != NULL
+                             ? safetensors_open(path, DIR_HINT, &r->file)
+                             : fsdp_error(FSDP_ENOMEM, "", "import: no host memory");
+    free(path);
     if (status != FSDP_OK) {
-        import_close(r);
+        free(r);
         return status;
     }
     *out = r;
@@ -237,10 +126,7 @@ void import_close(import_reader *r)
 {
     if (r == NULL)
         return;
-    if (r->fd >= 0)
-        close(r->fd);
-    cJSON_Delete(r->header);
-    free(r->path);
+    safetensors_close(&r->file);
     free(r);
 }
 
@@ -248,9 +134,9 @@ void import_close(import_reader *r)
 static const cJSON *find_tensor(const import_reader *r, const char *name)
 {
     static const char PREFIX[] = "transformer.";
-    const cJSON *t = cJSON_GetObjectItemCaseSensitive(r->header, name);
+    const cJSON *t = cJSON_GetObjectItemCaseSensitive(r->file.header, name);
     if (t == NULL && strncmp(name, PREFIX, sizeof PREFIX - 1) == 0)
-        t = cJSON_GetObjectItemCaseSensitive(r->header, name + sizeof PREFIX - 1);
+        t = cJSON_GetObjectItemCaseSensitive(r->file.header, name + sizeof PREFIX - 1);
     return t;
 }
 
@@ -260,7 +146,7 @@ static bool shape_matches(const cJSON *shape, const param_spec *spec)
         return false;
     for (int d = 0; d < spec->n_dims; d++) {
         size_t dim;
-        if (!read_size(cJSON_GetArrayItem(shape, d), &dim) || dim != spec->dims[d])
+        if (!json_size(cJSON_GetArrayItem(shape, d), &dim) || dim != spec->dims[d])
             return false;
     }
     return true;
@@ -274,29 +160,25 @@ static fsdp_status check_tensor(const import_reader *r, const cJSON *t, const pa
     const char *got = cJSON_IsString(type) ? type->valuestring : "none";
     if (strcmp(got, "F32") != 0)
         return fsdp_error(FSDP_EINVAL, "convert the checkpoint to fp32",
-                          "import: %s: %s: dtype: got %.32s, expected F32", r->path, spec->name,
-                          got);
+                          "import: %s: %s: dtype: got %.32s, expected F32", r->file.path,
+                          spec->name, got);
     const cJSON *shape = cJSON_GetObjectItemCaseSensitive(t, "shape");
     if (!shape_matches(shape, spec)) {
         char *text = cJSON_PrintUnformatted(shape);
         fsdp_status status =
             fsdp_error(FSDP_EINVAL, "config.json and model.safetensors must belong together",
-                       "import: %s: %s: shape: got %.100s, expected [%zu%s%.0zu]", r->path,
+                       "import: %s: %s: shape: got %.100s, expected [%zu%s%.0zu]", r->file.path,
                        spec->name, text ? text : "none", spec->dims[0], spec->n_dims > 1 ? "," : "",
                        spec->n_dims > 1 ? spec->dims[1] : 0);
         cJSON_free(text);
         return status;
     }
-    const cJSON *range = cJSON_GetObjectItemCaseSensitive(t, "data_offsets");
-    size_t end;
-    if (!cJSON_IsArray(range) || cJSON_GetArraySize(range) != 2 ||
-        !read_size(cJSON_GetArrayItem(range, 0), begin) ||
-        !read_size(cJSON_GetArrayItem(range, 1), &end) || *begin > end || end > r->data_bytes ||
-        end - *begin != spec->elems * sizeof(float))
+    if (!safetensors_range(&r->file, t, spec->elems * sizeof(float), begin))
         return fsdp_error(FSDP_EINVAL, "the file was cut off or damaged: copy it again",
                           "import: %s: %s: data_offsets: expected %zu bytes within the %zu that "
                           "follow the header",
-                          r->path, spec->name, spec->elems * sizeof(float), r->data_bytes);
+                          r->file.path, spec->name, spec->elems * sizeof(float),
+                          r->file.data_bytes);
     return FSDP_OK;
 }
 
@@ -304,8 +186,9 @@ fsdp_status import_param(import_reader *r, const param_spec *spec, float *out)
 {
     const cJSON *t = find_tensor(r, spec->name);
     if (!cJSON_IsObject(t))
-        return fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: no tensor %s", r->path, spec->name);
+        return fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: no tensor %s", r->file.path,
+                          spec->name);
     size_t begin = 0;
     TRY(check_tensor(r, t, spec, &begin));
-    return read_at(r->fd, r->path, out, spec->elems * sizeof *out, r->data_begin + begin);
+    return safetensors_read(&r->file, out, spec->elems * sizeof *out, begin);
 }

@@ -1,0 +1,48 @@
+/* safetensors.h -- files of named fp32 tensors, and JSON files beside them.
+ *
+ *   write: safetensors_add ... -> safetensors_head -> the caller writes head and tensors
+ *   read:  safetensors_open -> safetensors_range, safetensors_read ... -> safetensors_close
+ *
+ * Such a file is 8 bytes of header length, little-endian; a JSON object from tensor name to dtype,
+ * shape and byte range after the header, padded with spaces to 8 bytes; the tensors without gaps.
+ * What is read comes from elsewhere, so lengths and ranges are checked before use.
+ * https://huggingface.co/docs/safetensors */
+#pragma once
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "common/base/status.h"
+
+/* safetensors_add -- list an fp32 tensor that begins at *at_bytes, and put *at_bytes behind it.
+ * Returns false if there is no memory. */
+bool safetensors_add(cJSON *header, const char *name, const size_t *dims, int n_dims,
+                     uint64_t *at_bytes);
+/* safetensors_head -- all that stands before the tensors; the caller frees it. NULL: no memory. */
+char *safetensors_head(const cJSON *header, size_t *n_bytes);
+
+typedef struct safetensors {
+    char *path;
+    const char *hint; /* what to do about a bad file; borrowed */
+    int fd;
+    cJSON *header;
+    size_t data_begin, data_bytes;
+} safetensors;
+
+/* safetensors_open -- open a regular file and read its header.
+ *   errors  FSDP_EIO, FSDP_EINVAL, FSDP_ENOMEM; nothing is left behind */
+fsdp_status safetensors_open(const char *path, const char *hint, safetensors *f);
+/* safetensors_range -- whether the tensor's range has n_bytes and lies in the file; *begin = its
+ * first byte, counted from the end of the header. */
+bool safetensors_range(const safetensors *f, const cJSON *tensor, size_t n_bytes, size_t *begin);
+/* safetensors_read -- bytes from `begin` on, counted as above. errors: FSDP_EIO. */
+fsdp_status safetensors_read(const safetensors *f, void *out, size_t bytes, size_t begin);
+/* safetensors_close -- free f; a zeroed or closed struct is accepted. */
+void safetensors_close(safetensors *f);
+
+/* json_size -- a whole number from 0 to 2^53, up to which doubles hold all of them; else false. */
+bool json_size(const cJSON *item, size_t *out);
+/* json_read_file -- the JSON object that a regular file of at most max_bytes holds; the caller
+ * deletes it.
+ *   errors  FSDP_EIO, FSDP_EINVAL, FSDP_ENOMEM; *out is NULL then */
+fsdp_status json_read_file(const char *path, const char *hint, size_t max_bytes, cJSON **out);
