@@ -34,7 +34,7 @@ static bool drain(const native_group *g)
 {
     native_job *j = g->job;
     const native_flight *before = NULL;
-    double since_s = clock_now_s();
+    clock_wait still = clock_wait_begin();
     for (;;) {
         if (native_poll(j) != FSDP_OK)
             return false;
@@ -43,10 +43,10 @@ static bool drain(const native_group *g)
             f = f->next;
         if (f == NULL)
             return true;
-        double now_s = clock_now_s();
-        since_s = f != before ? now_s : since_s;
+        if (f != before)
+            still = clock_wait_begin();
         before = f;
-        if (now_s - since_s > CLOSE_PATIENCE_S)
+        if (clock_wait_s(&still) > CLOSE_PATIENCE_S)
             return false;
         usleep(200);
     }

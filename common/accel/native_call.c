@@ -51,25 +51,26 @@ static fsdp_status late(const native_job *j, const comm_team *team, const comm_d
 {
     char unknown[32];
     snprintf(unknown, sizeof unknown, "unknown to %s", j->api->library);
-    return comm_desc_timeout(team, desc, unknown);
+    return comm_desc_timeout(team, desc, comm_limit_s(team), unknown);
 }
 
 fsdp_status native_settle(native_job *j, void *handle, const comm_team *team, const comm_desc *desc,
                           const char *what)
 {
-    double until_s = clock_now_s() + team->timeout_s;
+    clock_wait waited = clock_wait_begin();
     for (int looks = 0;; looks++) {
         bool busy = false;
         TRY(j->api->look(handle, what, &busy));
         if (!busy)
             return FSDP_OK;
         TRY(transport_failed(j->control));
-        if (clock_now_s() > until_s && desc != NULL)
+        bool is_late = clock_wait_s(&waited) > comm_limit_s(team);
+        if (is_late && desc != NULL)
             return late(j, team, desc);
-        if (clock_now_s() > until_s)
+        if (is_late)
             return fsdp_error(FSDP_ETIMEOUT, "see the other ranks' last lines",
                               "%s: %s took longer than %.1f s", j->api->library, what,
-                              team->timeout_s);
+                              comm_limit_s(team));
         if (looks < 100)
             sched_yield();
         else
@@ -122,20 +123,21 @@ fsdp_status native_fail(native_job *j)
 /* ---- what has become of calls ---------------------------------------------------------------- */
 
 /* Calls begin in the order of issue: only the first that is not over can be late. */
-static fsdp_status flights_look(native_job *j, double now_s)
+static fsdp_status flights_look(native_job *j)
 {
     while (j->first != NULL) {
         native_flight *f = j->first;
         const comm_team *team = f->group->group->team;
         if (f->begun_s == 0 && is_reached(j, f->begin)) {
             f->begun_s = accel_event_at_s(j->dev, f->begin);
+            f->waited = clock_wait_begin();
             comm_recorder_mark_at(team->recorder, f->call.ticket, COMM_RUNNING, f->begun_s);
         }
         if (f->begun_s > 0 && is_reached(j, f->end)) {
             flight_end(j, COMM_DONE, fmax(f->begun_s, accel_event_at_s(j->dev, f->end)));
             continue;
         }
-        if (f->begun_s > 0 && now_s - f->begun_s > team->timeout_s)
+        if (f->begun_s > 0 && clock_wait_s(&f->waited) > comm_limit_s(team))
             return late(j, team, &f->call.desc);
         break;
     }
@@ -165,7 +167,7 @@ fsdp_status native_poll(void *self)
         j->looked_s = now_s;
     }
     if (status == FSDP_OK)
-        status = flights_look(j, now_s);
+        status = flights_look(j);
     return status == FSDP_OK ? FSDP_OK : native_fail(j);
 }
 

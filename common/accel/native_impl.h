@@ -14,6 +14,7 @@ typedef struct native_flight {
     comm_call call;
     void *begin, *end; /* events on its stream, before and behind it */
     double begun_s;    /* 0: its stream has not come to it */
+    clock_wait waited; /* since that was seen */
 } native_flight;
 
 /* A group that was opened, and all that were split from it. They fail together. */

@@ -27,14 +27,14 @@ struct accel_watched {
 /* Whether `e`, recorded now on the idle queue, was reached within patience_s, and *at_s when. */
 static bool clock_read(const accel_device *d, void *e, double patience_s, double *at_s)
 {
-    const double begin_s = clock_now_s();
+    clock_wait waited = clock_wait_begin();
     int code = d->api->event_record(e, d->clock_queue);
     if (code != 0)
         return false;
     do {
         code = d->api->event_look(e);
         *at_s = clock_now_s();
-    } while (code == ACCEL_NOT_READY && *at_s - begin_s < patience_s);
+    } while (code == ACCEL_NOT_READY && clock_wait_s(&waited) < patience_s);
     return code == 0;
 }
 

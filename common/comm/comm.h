@@ -68,6 +68,9 @@ typedef struct comm_config {
     /* The device's own transport, such as NCCL's; FSDP_COMM knows it by its name. NULL: the device
      * has none. */
     const comm_transport *native;
+    /* The thread that calls comm_open has blocked SIGTERM and takes it; else it ends the process.
+     * See comm_take_signals. */
+    bool keeps_sigterm;
 } comm_config;
 
 #define COMM_RUN_ENV "FSDP_RUN" /* how fsdp_run tells a rank its number; nobody else sets it */
@@ -82,6 +85,12 @@ int comm_launched_rank(void);
  * each rank; 0 when it is not set or 0.
  *   errors  FSDP_EINVAL FSDP_SCHEDULE is no number of 32 bits */
 fsdp_status comm_schedule_seed(uint64_t *seed);
+
+/* comm_take_signals -- from comm_open to comm_close SIGUSR2 prints this rank's last calls, or where
+ * FSDP_HANG_DIR names a directory writes them there, as a failure does. With that variable SIGTERM
+ * writes as well, before it does what it would have done. Before comm_open both wait. Call it in
+ * main, before anything starts a thread. */
+void comm_take_signals(void);
 
 /* comm_open -- the group of all ranks that the launcher started. The first call of a process starts
  * the transport and (mpi) asks the kernel to end this process when its parent ends.
@@ -106,6 +115,11 @@ void comm_close(comm *c);
  *   errors      FSDP_ENOMEM; FSDP_EMISMATCH; FSDP_ETIMEOUT; FSDP_ECOMM
  *   source      [MPI-4 §6] */
 fsdp_status comm_split(comm *c, int color, int key, comm **out);
+
+/* comm_set_patience -- from now on the waits of this process, in any group of the job, may last
+ * `times` as long as timeout_s: for what peers do meanwhile without a call, such as writing files.
+ * A rank that dies ends them all the same. */
+void comm_set_patience(comm *c, double times);
 
 /* comm_abort -- end the whole job after the error was printed: MPI_Abort, or _exit without MPI.
  * Never returns. c may be NULL: then only this process ends, and the launcher the others. */
@@ -261,6 +275,14 @@ fsdp_status comm_agree(comm *c, fsdp_status mine);
  *   errors      FSDP_EMISMATCH on every rank, naming the first differing rank, `what` and both
  *               texts (which ends nothing); FSDP_ENOMEM; FSDP_ETIMEOUT; FSDP_ECOMM */
 fsdp_status comm_same(comm *c, const char *what, const char *text);
+
+/* comm_host_gather -- what every rank's host passed, in rank order; the caller frees *all.
+ *   mine        [bytes], as many on every rank
+ *   order       none: the host waits, streams go on
+ *   collective  all ranks of c
+ *   errors      FSDP_ENOMEM; FSDP_EMISMATCH; FSDP_ETIMEOUT; FSDP_ECOMM; *all is NULL then */
+fsdp_status comm_host_gather(comm *c, const char *label, const void *mine, size_t bytes,
+                             void **all);
 
 /* ---- figures -------------------------------------------------------------------------------- */
 

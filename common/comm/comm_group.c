@@ -54,6 +54,7 @@ static void comm_free(comm *c)
     if (c == NULL)
         return;
     transport_group_close(c->data);
+    comm_hang_close(c->hang);
     if (c->owns_recorder)
         comm_recorder_free(c->team.recorder);
     free(c->team.world_ranks);
@@ -186,6 +187,14 @@ static fsdp_status backend_wanted(const comm_config *config, comm_backend *wante
                       comm_launched_ranks());
 }
 
+/* Why a rank did not come is a question to those that waited for it. */
+static void open_failed(comm *c, fsdp_status why)
+{
+    if (why == FSDP_ETIMEOUT || why == FSDP_ECOMM)
+        comm_hang_write(c->team.recorder, fsdp_error_get()->what);
+    comm_free(c);
+}
+
 fsdp_status comm_open(device *d, const comm_config *config, comm **out)
 {
     static const comm_transport *const launched[] = {
@@ -207,6 +216,7 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
     c->team = (comm_team){.timeout_s = timeout_s, .dev = d, .recorder = recorder};
     c->sums = sums;
     c->owns_recorder = true;
+    c->hang = comm_hang_open(recorder, config->keeps_sigterm);
     device_host_call_begin(d);
     fsdp_status status = launched[backend]->open(&c->team, &c->data);
     if (status == FSDP_OK)
@@ -219,7 +229,7 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
     if (status == FSDP_OK)
         *out = c;
     else
-        comm_free(c);
+        open_failed(c, status);
     return status;
 }
 
@@ -322,16 +332,24 @@ fsdp_status comm_split(comm *c, int color, int key, comm **out)
     choice *all;
     comm *child = calloc(1, sizeof *child);
     if (child == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm_split: no memory for a group");
+        return transport_fail(c->control,
+                              fsdp_error(FSDP_ENOMEM, "", "comm_split: no memory for a group"));
     fsdp_status status = comm_host_gather(c, "comm_split", &mine, sizeof mine, (void **)&all);
     if (status == FSDP_OK)
         status = split_into(c, all, child);
     free(all);
+    if (status == FSDP_ENOMEM) /* perhaps this rank's alone */
+        transport_fail(c->control, status);
     if (status == FSDP_OK)
         *out = child;
     else
         comm_free(child);
     return status;
+}
+
+void comm_set_patience(comm *c, double times)
+{
+    comm_recorder_set_patience(c->team.recorder, times);
 }
 
 /* ---- the job -------------------------------------------------------------------------------- */
@@ -356,6 +374,8 @@ _Noreturn void comm_abort(comm *c, int exit_code)
 {
     fflush(NULL);
     output_drain();
+    if (c != NULL)
+        comm_hang_settle(c->team.recorder);
     for (transport_group *g = c != NULL ? c->data : NULL; g != NULL; g = g->below)
         if (g->table->abort != NULL)
             g->table->abort(g, exit_code);

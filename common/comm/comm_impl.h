@@ -13,6 +13,7 @@ struct comm {
     comm_team team;
     const sum_kernels *sums; /* of all-reduces */
     bool owns_recorder;      /* the group opened first; its splits share it */
+    comm_hang *hang;         /* of that one; NULL: no signal is taken */
 
     comm_stats stats;
     size_t *lengths;    /* [size] scratch: slice lengths */
@@ -26,7 +27,3 @@ fsdp_status comm_call_begin(comm *c, stream *s, const comm_issue *i, comm_call *
 /* comm_put_over -- let `over` move the data of *c from now on, on top of what does; collective.
  * c->data is as it was when that cannot be; see comm_transport.open_over. */
 fsdp_status comm_put_over(comm *c, const comm_transport *over, const char **why_not);
-
-/* comm_host_gather -- transport_gather on the control group. */
-fsdp_status comm_host_gather(comm *c, const char *label, const void *mine, size_t bytes,
-                             void **all);

@@ -55,14 +55,17 @@ fsdp_status comm_desc_lengths(const comm_team *team, const comm_desc *desc, int 
                       expected_bytes);
 }
 
-fsdp_status comm_desc_timeout(const comm_team *team, const comm_desc *desc, const char *missing)
+fsdp_status comm_desc_timeout(const comm_team *team, const comm_desc *desc, double limit_s,
+                              const char *missing)
 {
     char call[160];
     comm_desc_print(desc, call, sizeof call);
-    return fsdp_error(FSDP_ETIMEOUT,
-                      "compare the ranks' last calls above; FSDP_TIMEOUT_S sets the limit",
-                      "rank %d waited %.1f s in %s; missing data of ranks: %s",
-                      team->world_ranks[team->rank], team->timeout_s, call, missing);
+    return fsdp_error(
+        FSDP_ETIMEOUT,
+        "compare the ranks' last calls above, or set FSDP_HANG_DIR to a directory and let "
+        "build/fsdp_trace --hang do it; FSDP_TIMEOUT_S sets the limit",
+        "rank %d waited %.1f s in %s; missing data of ranks: %s", team->world_ranks[team->rank],
+        limit_s, call, missing);
 }
 
 void comm_rank_add(char *list, size_t list_bytes, int rank)

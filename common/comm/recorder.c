@@ -6,13 +6,19 @@
  * shows calls of several groups in the order they were issued. It is a ring, which grows where the
  * host is so far ahead that it would overwrite a call that has not ended. Recording never fails. */
 #include "common/comm/transport_help.h"
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
-enum { FIRST_ROOM = 64, SHOWN_CALLS = 8, REPORT_BYTES = 12288 };
+enum { FIRST_ROOM = 64, SHOWN_CALLS = 8, REPORT_BYTES = 12288, MOST_GROUPS = 64 };
+
+static const char *const STATE_NAME[] = {"issued", "running", "done", "failed"};
 
 typedef struct record {
-    uint64_t ticket; /* 0: never used */
+    uint64_t ticket;   /* 0: never used */
+    uint64_t sequence; /* number of the one that counts it; 0: not known */
     comm_desc desc;
     comm_record told; /* what the watch was told last, without the label */
     bool told_once;   /* that the call has ended */
@@ -21,14 +27,46 @@ typedef struct record {
     double issued_s, begun_s, ended_s;
 } record;
 
+/* The ranks whose calls are counted together: those of a group, by the transport that numbers them,
+ * for the calls of hosts may be numbered by another than the collectives. */
+typedef struct sequence {
+    uint64_t number; /* from 1, in the order in which this process met them; 0: never used */
+    uint64_t group, last_seq;
+    const char *via;  /* the transport's name */
+    int *world_ranks; /* [size] owned */
+    int size;
+} sequence;
+
 struct comm_recorder {
-    pthread_mutex_t lock;
+    pthread_mutex_t lock, file_lock;
     uint64_t last_ticket;
     comm_watch watch;
     comm_stats stats;
     record *ring; /* [room] call number t is at t % room */
     uint64_t room;
+    sequence sequences[MOST_GROUPS]; /* number n is at n % MOST_GROUPS: the latest ones */
+    uint64_t n_sequences;
+    int world_rank, world_size;
+    double opened_s;         /* since 1970 */
+    uint64_t run;            /* tells runs of fsdp_run apart; 0: another launcher's */
+    _Atomic double patience; /* how many times its limit a wait may take; 0: once */
 };
+
+/* Seconds since 1970, which ranks of several hosts can compare. */
+static double date_now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* The ranks that fsdp_run starts together share a file. */
+static uint64_t run_number(void)
+{
+    comm_run_start run;
+    struct stat job;
+    return comm_run_started(&run) && fstat(run.job_fd, &job) == 0 ? (uint64_t)job.st_ino : 0;
+}
 
 comm_recorder *comm_recorder_create(void)
 {
@@ -40,8 +78,13 @@ comm_recorder *comm_recorder_create(void)
         return NULL;
     }
     pthread_mutex_init(&r->lock, NULL);
+    pthread_mutex_init(&r->file_lock, NULL);
     r->ring = ring;
     r->room = FIRST_ROOM;
+    r->world_rank = comm_launched_rank();
+    r->world_size = comm_launched_ranks();
+    r->opened_s = date_now_s();
+    r->run = run_number();
     return r;
 }
 
@@ -49,6 +92,9 @@ void comm_recorder_free(comm_recorder *r)
 {
     if (r == NULL)
         return;
+    for (int i = 0; i < MOST_GROUPS; i++)
+        free(r->sequences[i].world_ranks);
+    pthread_mutex_destroy(&r->file_lock);
     pthread_mutex_destroy(&r->lock);
     free(r->ring);
     free(r);
@@ -96,7 +142,32 @@ static void make_room(comm_recorder *r)
     }
 }
 
-uint64_t comm_recorder_issue(const comm_team *team, stream *s, const comm_issue *i,
+/* The one that counts the team's calls over `via`, under the lock; NULL without memory. */
+static sequence *sequence_of(comm_recorder *r, const comm_team *team, const char *via)
+{
+    for (uint64_t n = r->n_sequences; n > 0 && n + MOST_GROUPS > r->n_sequences; n--) {
+        sequence *q = &r->sequences[n % MOST_GROUPS];
+        if (q->group == team->number && q->via == via)
+            return q;
+    }
+    size_t bytes = (size_t)team->size * sizeof(int);
+    int *world_ranks = team->world_ranks != NULL ? malloc(bytes) : NULL;
+    if (world_ranks == NULL)
+        return NULL;
+    memcpy(world_ranks, team->world_ranks, bytes);
+    sequence *q = &r->sequences[++r->n_sequences % MOST_GROUPS];
+    free(q->world_ranks);
+    *q = (sequence){.number = r->n_sequences,
+                    .group = team->number,
+                    .via = via,
+                    .world_ranks = world_ranks,
+                    .size = team->size};
+    r->world_rank = world_ranks[team->rank];
+    r->world_size = team->number == 0 ? team->size : r->world_size;
+    return q;
+}
+
+uint64_t comm_recorder_issue(const comm_team *team, const char *via, stream *s, const comm_issue *i,
                              const comm_desc *desc)
 {
     comm_recorder *r = team->recorder;
@@ -122,6 +193,10 @@ uint64_t comm_recorder_issue(const comm_team *team, stream *s, const comm_issue 
         e.told.token = watch.issued(watch.self, &e.told);
     pthread_mutex_lock(&r->lock);
     make_room(r);
+    sequence *q = sequence_of(r, team, via);
+    e.sequence = q != NULL ? q->number : 0;
+    if (q != NULL)
+        q->last_seq = desc->seq;
     e.ticket = ++r->last_ticket;
     r->ring[e.ticket % r->room] = e;
     if (i->op < COMM_OPS) {
@@ -137,6 +212,16 @@ void comm_recorder_watch(comm_recorder *r, const comm_watch *w)
     pthread_mutex_lock(&r->lock);
     r->watch = w != NULL ? *w : (comm_watch){0};
     pthread_mutex_unlock(&r->lock);
+}
+
+void comm_recorder_set_patience(comm_recorder *r, double times)
+{
+    atomic_store(&r->patience, times);
+}
+
+double comm_limit_s(const comm_team *team)
+{
+    return team->timeout_s * fmax(1, atomic_load(&team->recorder->patience));
 }
 
 comm_stats comm_recorder_stats(comm_recorder *r, bool reset)
@@ -210,11 +295,10 @@ static double record_seconds(const record *e, double now_s)
 
 static int record_print(const record *e, double now_s, char *text, size_t text_bytes)
 {
-    static const char *const state_name[] = {"issued", "running", "done", "failed"};
     char call[160];
     comm_desc_print(&e->desc, call, sizeof call);
     return snprintf(text, text_bytes, "  %-48s  %d ranks  %-7s  %.3f s\n", call,
-                    e->told.group_ranks, state_name[e->state], record_seconds(e, now_s));
+                    e->told.group_ranks, STATE_NAME[e->state], record_seconds(e, now_s));
 }
 
 void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank)
@@ -237,4 +321,57 @@ void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank)
     fflush(out);
     fwrite(text, 1, used, out);
     fflush(out);
+}
+
+/* ---- for those who compare ranks ------------------------------------------------------------ */
+
+/* Seconds before now; -1: never. */
+static double ago_s(double at_s, double now_s)
+{
+    return at_s > 0 ? now_s - at_s : -1;
+}
+
+static void sequence_write(const sequence *q, FILE *out)
+{
+    fprintf(out, "group %llu %016llx %s last %llu ranks", (unsigned long long)q->number,
+            (unsigned long long)q->group, q->via, (unsigned long long)q->last_seq);
+    for (int i = 0; i < q->size; i++)
+        fprintf(out, " %d", q->world_ranks[i]);
+    fprintf(out, "\n");
+}
+
+static void record_write(const record *e, double now_s, FILE *out)
+{
+    char call[160];
+    comm_desc_print(&e->desc, call, sizeof call);
+    fprintf(out, "call %llu %llu %s %.3f %.3f %.3f %016llx %s\n", (unsigned long long)e->sequence,
+            (unsigned long long)e->desc.seq, STATE_NAME[e->state], ago_s(e->issued_s, now_s),
+            ago_s(e->begun_s, now_s), ago_s(e->ended_s, now_s),
+            (unsigned long long)hash_bytes(&e->desc, sizeof e->desc), call);
+}
+
+int comm_recorder_write(comm_recorder *r, FILE *out, const char *why)
+{
+    pthread_mutex_lock(&r->lock);
+    double now_s = clock_now_s();
+    uint64_t n = r->n_sequences, last = r->last_ticket;
+    fprintf(out, "fsdp-hang 1\nrank %d of %d\nopened %.3f run %llu\nwritten %.3f\nwhy %.*s\n",
+            r->world_rank, r->world_size, r->opened_s, (unsigned long long)r->run, date_now_s(),
+            (int)strcspn(why, "\n"), why);
+    for (uint64_t i = n > MOST_GROUPS ? n - MOST_GROUPS + 1 : 1; i <= n; i++)
+        sequence_write(&r->sequences[i % MOST_GROUPS], out);
+    for (uint64_t t = last >= r->room ? last - r->room + 1 : 1; t <= last; t++) {
+        const record *e = &r->ring[t % r->room];
+        if (e->ticket == t && e->sequence + MOST_GROUPS > n && e->sequence > 0)
+            record_write(e, now_s, out);
+    }
+    fprintf(out, "end\n");
+    int rank = r->world_rank;
+    pthread_mutex_unlock(&r->lock);
+    return rank;
+}
+
+pthread_mutex_t *comm_recorder_file_lock(comm_recorder *r)
+{
+    return &r->file_lock;
 }

@@ -86,16 +86,23 @@ fsdp_status transport_failed(transport_group *g)
     return g->table->failed != NULL ? g->table->failed(g) : FSDP_OK;
 }
 
+fsdp_status transport_fail(transport_group *g, fsdp_status why)
+{
+    if (g->table->fail != NULL)
+        g->table->fail();
+    return why;
+}
+
 bool transport_drain(transport_group *g, atomic_int *n_unfinished, double failed_patience_s)
 {
     int before = 0, n;
-    double since_s = clock_now_s();
+    clock_wait still = clock_wait_begin(); /* without any progress */
     while ((n = atomic_load(n_unfinished)) > 0) {
-        double now_s = clock_now_s();
-        since_s = n != before ? now_s : since_s;
+        if (n != before)
+            still = clock_wait_begin();
         before = n;
-        if (now_s - since_s >
-            (transport_failed(g) == FSDP_OK ? CLOSE_PATIENCE_S : failed_patience_s))
+        bool failed = transport_failed(g) != FSDP_OK;
+        if (clock_wait_s(&still) > (failed ? failed_patience_s : CLOSE_PATIENCE_S))
             return false;
         usleep(1000);
     }
@@ -124,7 +131,7 @@ fsdp_status transport_begin(transport_group *g, stream *s, const comm_issue *i, 
     d->root = i->root;
     d->label_hash = hash_bytes(i->label, strlen(i->label));
     snprintf(d->label, sizeof d->label, "%s", i->label);
-    call->ticket = comm_recorder_issue(g->team, s, i, d);
+    call->ticket = comm_recorder_issue(g->team, g->table->name, s, i, d);
     return FSDP_OK;
 }
 
@@ -157,7 +164,8 @@ fsdp_status transport_gather(transport_group *g, const char *label, const void *
     char *rows = calloc(n, bytes);
     *all = NULL;
     if (rows == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for %zu ranks", label, n);
+        return transport_fail(g,
+                              fsdp_error(FSDP_ENOMEM, "", "%s: no memory for %zu ranks", label, n));
     fsdp_status status = transport_begin(g, NULL, &i, &call);
     comm_part *parts = transport_parts(g);
     for (size_t r = 0; r < n; r++)

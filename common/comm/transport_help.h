@@ -4,11 +4,13 @@
  * transport_sum.c    sums on any transport
  * touched.c          launches that tell what they touch
  * recorder.c         the flight recorder
+ * hang.c             its files, and the signals that ask for them
  * describe.c         calls in words
  * launched.c         what launchers say
  *
  * These files call a transport through a table only. */
 #pragma once
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include "common/base/clock.h"
@@ -33,6 +35,9 @@ void transport_group_close(transport_group *g);
 
 /* transport_failed -- table->failed. */
 fsdp_status transport_failed(transport_group *g);
+/* transport_fail -- table->fail: this rank cannot make a call that its peers would wait in. Returns
+ * why. */
+fsdp_status transport_fail(transport_group *g, fsdp_status why);
 /* transport_drain -- wait for what streams still have to do on the group; false: not all of it is
  * done. When a stream failed for another reason its tasks never run: patience ends the wait, which
  * on a failed group is failed_patience_s. */
@@ -125,8 +130,9 @@ typedef enum comm_state { COMM_ISSUED, COMM_RUNNING, COMM_DONE, COMM_FAILED } co
 comm_recorder *comm_recorder_create(void);
 /* comm_recorder_free -- NULL is accepted. */
 void comm_recorder_free(comm_recorder *r);
-/* comm_recorder_issue -- enter a call of the team in its recorder; returns the call's ticket. */
-uint64_t comm_recorder_issue(const comm_team *team, stream *s, const comm_issue *i,
+/* comm_recorder_issue -- enter a call of the team in its recorder; returns the call's ticket. via:
+ * the name, a literal, of the transport that has numbered it. */
+uint64_t comm_recorder_issue(const comm_team *team, const char *via, stream *s, const comm_issue *i,
                              const comm_desc *desc);
 /* comm_recorder_mark -- a call that has left the ring is ignored. _at: that was so at_s. */
 void comm_recorder_mark(comm_recorder *r, uint64_t ticket, comm_state state);
@@ -134,8 +140,31 @@ void comm_recorder_mark_at(comm_recorder *r, uint64_t ticket, comm_state state, 
 void comm_recorder_watch(comm_recorder *r, const comm_watch *w); /* comm_set_watch */
 /* comm_recorder_stats -- of all groups; reset: zero them then. */
 comm_stats comm_recorder_stats(comm_recorder *r, bool reset);
+/* comm_recorder_set_patience -- see comm_set_patience; comm_limit_s: what a wait may take now. */
+void comm_recorder_set_patience(comm_recorder *r, double times);
+double comm_limit_s(const comm_team *team);
 /* comm_recorder_print -- the last calls and every older one that is unfinished, in one write. */
 void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank);
+
+/* comm_recorder_write -- groups and last calls as text, a line each; `why` is its first line. Times
+ * are seconds before now. Returns the rank in the job. */
+int comm_recorder_write(comm_recorder *r, FILE *out, const char *why);
+/* comm_recorder_file_lock -- held while that is written to a file. */
+pthread_mutex_t *comm_recorder_file_lock(comm_recorder *r);
+
+/* ---- files of the flight recorder, by which fsdp_trace --hang compares ranks ----------------- */
+
+typedef struct comm_hang comm_hang;
+/* comm_hang_write -- the last calls become FSDP_HANG_DIR/rank-00003.txt, if that variable is set.
+ * This thread's record stays; where the file cannot be written stderr says so. */
+void comm_hang_write(comm_recorder *r, const char *why);
+/* comm_hang_settle -- wait for a file that is being written, not for ever. */
+void comm_hang_settle(comm_recorder *r);
+/* comm_hang_open -- the thread that answers to what comm_take_signals has blocked in the caller;
+ * NULL when that is nothing, or there can be no thread. keeps_sigterm: see comm_config. */
+comm_hang *comm_hang_open(comm_recorder *r, bool keeps_sigterm);
+/* comm_hang_close -- NULL is accepted. */
+void comm_hang_close(comm_hang *h);
 
 /* ---- calls in words ------------------------------------------------------------------------- */
 
@@ -147,8 +176,9 @@ fsdp_status comm_desc_compare(const comm_team *team, const comm_desc *mine, cons
 /* comm_desc_lengths -- FSDP_EMISMATCH: the peer sent so many bytes, not those expected. */
 fsdp_status comm_desc_lengths(const comm_team *team, const comm_desc *desc, int peer,
                               const char *sent_bytes, size_t expected_bytes);
-/* comm_desc_timeout -- FSDP_ETIMEOUT of a call; missing: see comm_rank_add. */
-fsdp_status comm_desc_timeout(const comm_team *team, const comm_desc *desc, const char *missing);
+/* comm_desc_timeout -- FSDP_ETIMEOUT of a call that waited for limit_s; missing: comm_rank_add. */
+fsdp_status comm_desc_timeout(const comm_team *team, const comm_desc *desc, double limit_s,
+                              const char *missing);
 /* comm_rank_add -- one more rank of a list: "1 3". */
 void comm_rank_add(char *list, size_t list_bytes, int rank);
 

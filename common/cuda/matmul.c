@@ -210,9 +210,10 @@ static fsdp_status plan_of(struct cuda_matmul *lt, const matmul_args *a, matmul_
         status = plan_choose(lt, p);
     if (status == FSDP_OK && tsearch(p, &lt->plans, plan_compare) == NULL)
         status = fsdp_error(FSDP_ENOMEM, "", "matmul: no memory for a plan");
-    if (status != FSDP_OK)
+    if (status == FSDP_OK)
+        *out = p;
+    else
         plan_free(p);
-    *out = p;
     return status;
 }
 

@@ -190,16 +190,14 @@ static void engine_stop(double patience_s)
     mpi_operation *op = mpi_operation_new(OP_STOP, NULL, 0);
     if (op != NULL)
         (void)mpi_operation_run(op, CLOSE_PATIENCE_S);
-    double until_s = clock_now_s() + patience_s;
+    clock_wait waited = clock_wait_begin();
     bool ended = false, bounded = false;
-    while (op != NULL && !ended && clock_now_s() < until_s) {
-        struct timespec soon;
-        clock_gettime(CLOCK_REALTIME, &soon);
-        soon.tv_sec += 1;
-        ended = pthread_timedjoin_np(e->thread, NULL, &soon) == 0;
+    while (op != NULL && !ended && clock_wait_s(&waited) < patience_s) {
+        usleep(1000);
+        ended = pthread_tryjoin_np(e->thread, NULL) == 0;
         if (!bounded && atomic_load(&e->finalizing)) {
             bounded = true;
-            until_s = fmin(until_s, clock_now_s() + FINALIZE_PATIENCE_S);
+            patience_s = fmin(patience_s, clock_wait_s(&waited) + FINALIZE_PATIENCE_S);
         }
     }
     if (!ended)
@@ -270,7 +268,7 @@ static size_t chunk_from_env(void)
 }
 
 /* The thread is created with all signals blocked: they belong to the caller's threads. */
-static fsdp_status engine_start(void)
+static fsdp_status engine_start(double timeout_s)
 {
     mpi_engine *e = &mpi_shared;
     if (e->was_started)
@@ -292,11 +290,16 @@ static fsdp_status engine_start(void)
         mpi_operation_free(op);
         return fsdp_error(FSDP_ECOMM, "", "comm_open: no progress thread: %s", strerror(err));
     }
-    fsdp_status status = mpi_operation_await(op, 0);
+    fsdp_status status = mpi_operation_await(op, timeout_s);
     pthread_mutex_lock(&e->lock);
     e->was_started = true;
     e->running = status == FSDP_OK;
     pthread_mutex_unlock(&e->lock);
+    if (status == FSDP_ETIMEOUT)
+        return fsdp_error(FSDP_ETIMEOUT,
+                          "see the ranks' last lines: one may have ended before it came here; "
+                          "FSDP_TIMEOUT_S sets the limit",
+                          "comm_open: MPI_Init has waited %.1f s", timeout_s);
     if (status != FSDP_OK)
         pthread_join(e->thread, NULL);
     return status;
@@ -308,7 +311,7 @@ static fsdp_status launcher_check(void)
     int launched = comm_launched_ranks();
     if (launched == mpi_shared.world_size)
         return FSDP_OK;
-    return fsdp_error(FSDP_ECOMM, "start it with MPICH's mpiexec (mpiexec.mpich)",
+    return fsdp_error(FSDP_ECOMM, "start it with mpiexec.mpich, or with srun --mpi=pmi2",
                       "comm_open: the launcher started %d ranks, MPI sees %d", launched,
                       mpi_shared.world_size);
 }
@@ -317,7 +320,7 @@ static fsdp_status mpi_open(comm_team *team, transport_group **out)
 {
     mpi_engine *e = &mpi_shared;
     if (!e->running) {
-        TRY(engine_start());
+        TRY(engine_start(team->timeout_s));
         fsdp_status status = launcher_check();
         if (status != FSDP_OK) {
             engine_stop(team->timeout_s);

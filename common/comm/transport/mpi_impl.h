@@ -66,7 +66,7 @@ typedef struct mpi_operation {
     MPI_Request *requests; /* [n_requests] descriptor out, descriptor in, receives, sends */
     mpi_message *message;  /* [n_requests] of each request */
     int n_requests, n_receives;
-    double begun_s;
+    clock_wait waited;
     double held_since_s;  /* 0: no error held back */
     fsdp_error_info held; /* data of a wrong length: wait a little for a better explanation */
     comm_part parts[];    /* [size] */

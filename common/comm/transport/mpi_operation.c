@@ -3,10 +3,9 @@
  *   mpi_operation_new -> mpi_operation_run (a caller's thread sleeps) ... mpi_operation_finish (the
  *   progress thread) -> the caller has the result */
 #include "common/comm/transport/mpi_impl.h"
-#include <errno.h>
 #include "common/base/recycle.h"
 
-static const double FOREVER_S = 1e8;
+static const double FOREVER_S = 1e8, LOOK_EVERY_S = 0.1;
 
 mpi_engine mpi_shared = {.lock = PTHREAD_MUTEX_INITIALIZER,
                          .tell_lock = PTHREAD_MUTEX_INITIALIZER,
@@ -49,11 +48,13 @@ fsdp_status mpi_operation_run(mpi_operation *op, double patience_s)
 fsdp_status mpi_operation_await(mpi_operation *op, double patience_s)
 {
     mpi_engine *e = &mpi_shared;
-    struct timespec deadline = clock_deadline(patience_s > 0 ? patience_s : FOREVER_S);
-    int err = 0;
+    bool is_bounded = patience_s > 0;
+    clock_wait waited = clock_wait_begin();
     pthread_mutex_lock(&e->lock);
-    while (!op->done && err != ETIMEDOUT)
-        err = pthread_cond_clockwait(&op->finished, &e->lock, CLOCK_MONOTONIC, &deadline);
+    while (!op->done && (!is_bounded || clock_wait_s(&waited) < patience_s)) {
+        struct timespec soon = clock_deadline(is_bounded ? LOOK_EVERY_S : FOREVER_S);
+        pthread_cond_clockwait(&op->finished, &e->lock, CLOCK_MONOTONIC, &soon);
+    }
     bool done = op->done;
     pthread_mutex_unlock(&e->lock);
     if (!done)

@@ -104,6 +104,8 @@ static void engine_kill(void)
         (void)e->tell();
     pthread_mutex_unlock(&e->tell_lock);
     notices_exchange();
+    if (e->recorder != NULL)
+        comm_hang_write(e->recorder, e->why.what);
     if (e->split != NULL)
         mpi_operation_finish(e->split, &e->why);
     e->split = NULL;
@@ -119,7 +121,7 @@ static void engine_kill(void)
 static void exchange_start(mpi_operation *op)
 {
     mpi_engine *e = &mpi_shared;
-    op->begun_s = clock_now_s();
+    op->waited = clock_wait_begin();
     op->next = e->active;
     e->active = op;
     if (mpi_exchange_post(op) != FSDP_OK)
@@ -163,7 +165,8 @@ static void operation_expire(mpi_operation *op)
     char missing[200];
     mpi_exchange_missing(op, missing, sizeof missing);
     report();
-    (void)comm_desc_timeout(op->group->team, &op->call.desc, missing);
+    const comm_team *team = op->group->team;
+    (void)comm_desc_timeout(team, &op->call.desc, comm_limit_s(team), missing);
     engine_kill();
 }
 
@@ -183,9 +186,8 @@ static void watch(void)
         engine_kill();
         return;
     }
-    double now_s = clock_now_s();
     for (mpi_operation *op = e->active; op != NULL; op = op->next) {
-        if (now_s - op->begun_s > op->group->team->timeout_s + op->group->later_s) {
+        if (clock_wait_s(&op->waited) > comm_limit_s(op->group->team) + op->group->later_s) {
             operation_expire(op);
             return;
         }

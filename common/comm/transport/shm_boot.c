@@ -15,12 +15,15 @@
 
 /* A rank that has not started yet: wait for it as for a late call. */
 typedef struct start_wait {
-    double until_s;
+    clock_wait waited;
+    double timeout_s;
 } start_wait;
 
 static bool start_over(void *self)
 {
-    return clock_now_s() > ((start_wait *)self)->until_s;
+    start_wait *w = self;
+    shm_launcher_check();
+    return shm_failed(NULL) != FSDP_OK || clock_wait_s(&w->waited) > w->timeout_s;
 }
 
 static fsdp_status open_peer(int peer, double timeout_s)
@@ -28,17 +31,21 @@ static fsdp_status open_peer(int peer, double timeout_s)
     shm_process *p = &shm_self;
     shm_member *m = &p->job->member[peer];
     int mine = p->peer[p->me].world_rank, theirs = p->peer[peer].world_rank;
-    start_wait w = {clock_now_s() + timeout_s};
-    if (!shm_word_wait(&m->ready, 1, &(shm_patience){.over = start_over, .self = &w}))
+    start_wait w = {clock_wait_begin(), timeout_s};
+    if (!shm_word_wait(&m->ready, 1, &(shm_patience){.over = start_over, .self = &w})) {
+        TRY(shm_failed(NULL));
         return fsdp_error(FSDP_ETIMEOUT, "see that rank's messages; FSDP_TIMEOUT_S sets the limit",
                           "comm_open: rank %d waited %.1f s for rank %d to start", mine, timeout_s,
                           theirs);
+    }
     p->peer[peer].file = shm_file_open(&m->share);
     if (p->peer[peer].file >= 0)
         return FSDP_OK;
+    int err = errno;
+    TRY(shm_failed(NULL)); /* of which the peer may have ended */
     return fsdp_error(FSDP_ECOMM, "use --comm mpi",
                       "comm_open: rank %d cannot open the memory of rank %d (process %d): %s", mine,
-                      theirs, (int)m->share.pid, strerror(errno));
+                      theirs, (int)m->share.pid, strerror(err));
 }
 
 /* This process joins the job, whose members are the ranks of *team. */
@@ -55,6 +62,7 @@ static fsdp_status join(shm_job *job, const comm_team *team)
         return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %zu ranks", size);
     for (size_t r = 0; r < size; r++)
         p->peer[r] = (shm_peer){.world_rank = team->world_ranks[r], .file = -1, .pidfd = -1};
+    shm_watch_launcher();
     shm_member *me = &job->member[p->me];
     me->share = shm_file_of(device_share_fd(team->dev));
     shm_word_set(&me->ready, 1);
@@ -72,9 +80,13 @@ void shm_leave(void)
     if (p->peer != NULL)
         shm_watch_stop();
     shm_map_free_all();
-    for (int r = 0; p->peer != NULL && r < p->size; r++)
+    for (int r = 0; p->peer != NULL && r < p->size; r++) {
         if (p->peer[r].file >= 0)
             close(p->peer[r].file);
+        p->peer[r].file = -1;
+    }
+    if (atomic_load(&p->job->failed) != SHM_FAIL_NONE)
+        return;
     free(p->peer);
     munmap(p->job, shm_job_bytes(p->size));
     p->job = NULL;

@@ -42,7 +42,8 @@ static unsigned turn_number(const comm_call *call)
 
 /* One call's patience: until the job fails or the call's time is up. */
 typedef struct call_wait {
-    double until_s;
+    clock_wait waited;
+    const comm_team *team;
     bool failed, expired;
 } call_wait;
 
@@ -50,7 +51,7 @@ static bool call_over(void *self)
 {
     call_wait *w = self;
     w->failed = shm_failed(NULL) != FSDP_OK;
-    w->expired = !w->failed && clock_now_s() > w->until_s;
+    w->expired = !w->failed && clock_wait_s(&w->waited) > comm_limit_s(w->team);
     return w->failed || w->expired;
 }
 
@@ -65,7 +66,7 @@ static fsdp_status wait_failed(const shm_group *g, const call_wait *w, const com
 {
     if (w->failed)
         return shm_failed(NULL);
-    (void)comm_desc_timeout(g->team, &call->desc, missing);
+    (void)comm_desc_timeout(g->team, &call->desc, comm_limit_s(g->team), missing);
     return shm_fail();
 }
 
@@ -280,7 +281,7 @@ static fsdp_status end(shm_group *g, const call_args *a, bool is_inline, call_wa
 static fsdp_status run_call(shm_group *g, const call_args *a, int n_threads)
 {
     const comm_team *t = g->team;
-    call_wait w = {.until_s = clock_now_s() + t->timeout_s};
+    call_wait w = {.waited = clock_wait_begin(), .team = t};
     comm_recorder_mark(t->recorder, a->call.ticket, COMM_RUNNING);
     TRY(entry_acquire(g, &a->call, &w));
     bool is_inline = entry_fill(g, a);

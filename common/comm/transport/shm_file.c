@@ -85,12 +85,27 @@ char *shm_area_create(size_t bytes, int *fd)
     return at;
 }
 
-bool shm_launch_prepare(int n_ranks, int *job_fd, int *area_fd)
+shm_job *shm_launch_prepare(int n_ranks, int *job_fd, int *area_fd)
 {
-    char *job = shm_area_create(shm_job_bytes(n_ranks), job_fd);
+    shm_job *job = (shm_job *)(void *)shm_area_create(shm_job_bytes(n_ranks), job_fd);
     char *area = shm_area_create(shm_area_bytes(n_ranks), area_fd);
+    if (area != NULL)
+        munmap(area, shm_area_bytes(n_ranks));
+    if (job == NULL || area == NULL || fcntl(*job_fd, F_SETFD, 0) != 0 ||
+        fcntl(*area_fd, F_SETFD, 0) != 0)
+        return NULL;
+    job->n_members = n_ranks;
+    job->launcher = getpid();
+    return job;
+}
+
+void shm_launch_ended(shm_job *job, int rank, pid_t pid)
+{
+    shm_member_ended(job, rank, rank, pid);
+}
+
+void shm_launch_free(shm_job *job)
+{
     if (job != NULL)
-        ((shm_job *)(void *)job)->n_members = n_ranks;
-    return job != NULL && area != NULL && fcntl(*job_fd, F_SETFD, 0) == 0 &&
-           fcntl(*area_fd, F_SETFD, 0) == 0;
+        munmap(job, shm_job_bytes(job->n_members));
 }

@@ -39,8 +39,9 @@ typedef struct shm_member {
 } shm_member;
 
 typedef struct shm_job {
-    atomic_uint failed; /* SHM_FAIL_* */
-    int32_t failed_rank;
+    int32_t launcher;    /* process that made it and whose end is the job's; 0: none */
+    atomic_uint failed;  /* SHM_FAIL_* */
+    int32_t failed_rank; /* who says so; -1: what is said stands for itself */
     fsdp_error_info why;
     int32_t n_members;
     shm_member member[];
@@ -53,7 +54,7 @@ size_t shm_job_bytes(int n_members);
 typedef struct shm_peer {
     int world_rank;
     int file;  /* of the member's shared blocks, -1 */
-    int pidfd; /* -1: cannot be watched */
+    int pidfd; /* -1: cannot be watched; of this process itself: its launcher's */
 } shm_peer;
 
 /* One per process: what this process knows of the job. Members are the job's ranks, those of one
@@ -69,9 +70,8 @@ typedef struct shm_process {
     bool watching;
     atomic_bool stop;
     int stop_event;
-    atomic_bool heard;          /* of the failure */
     void (*_Atomic tell)(void); /* who else must hear: see shm_on_failure */
-    double died_s;              /* when it heard */
+    _Atomic double died_s;      /* when it heard of the failure; 0: not yet */
 } shm_process;
 
 extern shm_process shm_self;
@@ -123,6 +123,13 @@ fsdp_status shm_peer_read(transport_group *group, stream *s, const comm_call *ca
 
 /* shm_failed -- the transport's function `failed`; group may be NULL. */
 fsdp_status shm_failed(transport_group *group);
+/* shm_member_ended -- the process of a member is gone. Unless it left in order, or the job had
+ * failed before, that is the job's failure. pid: of one that has not joined. */
+void shm_member_ended(shm_job *job, int member, int world_rank, pid_t pid);
+/* shm_watch_launcher -- from now on, as of a member; shm_launcher_check: look, and end this process
+ * when the launcher is gone. */
+void shm_watch_launcher(void);
+void shm_launcher_check(void);
 fsdp_status shm_watch_start(void);
 void shm_watch_stop(void);
 /* shm_linger -- after a failure: stay until every rank has heard of it, for a moment at most. */
@@ -160,5 +167,6 @@ char *shm_area_map(int fd, size_t bytes);
 fsdp_status shm_join(transport_group *talk, const comm_team *host, char **area);
 /* shm_join_launched -- the same with what fsdp_run has made. */
 fsdp_status shm_join_launched(const comm_team *team, const comm_run_start *run, char **area);
-/* shm_leave -- free what is held of the job. */
+/* shm_leave -- free what is held of the job. The record of a failed one stays: calls that streams
+ * have still to run ask for it. */
 void shm_leave(void);

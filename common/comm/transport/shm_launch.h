@@ -1,8 +1,12 @@
 /* shm_launch.h -- what the launcher fsdp_run does for the ranks that it starts. */
 #pragma once
-#include <stdbool.h>
+#include <sys/types.h>
 #include "common/comm/comm.h" /* COMM_RUN_ENV */
 
 /* shm_launch_prepare -- make the job's memory for n_ranks; the two files are inherited by its
- * children, which it tells their numbers in COMM_RUN_ENV. */
-bool shm_launch_prepare(int n_ranks, int *job_fd, int *area_fd);
+ * children, which it tells their numbers in COMM_RUN_ENV. NULL: that cannot be, see errno. */
+struct shm_job *shm_launch_prepare(int n_ranks, int *job_fd, int *area_fd);
+/* shm_launch_ended -- a rank's process has ended: ranks that wait for it hear of it. */
+void shm_launch_ended(struct shm_job *job, int rank, pid_t pid);
+/* shm_launch_free -- NULL is accepted. */
+void shm_launch_free(struct shm_job *job);

@@ -7,6 +7,7 @@
  * failure while this rank is busy elsewhere; a rank told of a timeout reports its last calls. */
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -21,18 +22,21 @@ enum { LOOK_EVERY_MS = 100, WRITING_WAITS = 10000 /* a second of 100 us */ };
 
 /* ---- failure -------------------------------------------------------------------------------- */
 
-/* This process has learnt of the failure, which this thread's record tells. Once: after a timeout
- * it reports its last calls, unless somebody else is to hear of it and does that. */
+/* This process has learnt of the failure, which this thread's record tells. Once: it writes down
+ * its last calls, and reports them after a timeout, unless somebody else is to hear of it and does
+ * that. */
 static void hear(fsdp_status why)
 {
     shm_process *p = &shm_self;
     void (*tell)(void) = atomic_load(&p->tell);
-    if (atomic_exchange(&p->heard, true))
+    double never = 0;
+    if (!atomic_compare_exchange_strong(&p->died_s, &never, clock_now_s()))
         return;
-    p->died_s = clock_now_s();
     pthread_mutex_lock(&p->world_lock);
     if (why == FSDP_ETIMEOUT && p->world != NULL && tell == NULL)
         comm_recorder_print(p->world->team->recorder, stderr, p->peer[p->me].world_rank);
+    if (p->world != NULL && tell == NULL)
+        comm_hang_write(p->world->team->recorder, fsdp_error_get()->what);
     pthread_mutex_unlock(&p->world_lock);
     if (tell != NULL)
         tell();
@@ -46,7 +50,7 @@ static fsdp_status failure_tell(void)
     if (atomic_load(&p->job->failed) == SHM_FAIL_WRITING)
         return fsdp_error(FSDP_ECOMM, "see the other ranks' last lines",
                           "shm: a rank failed and did not live to say why");
-    if (p->job->failed_rank != p->peer[p->me].world_rank)
+    if (p->job->failed_rank >= 0 && p->job->failed_rank != p->peer[p->me].world_rank)
         return fsdp_error(why->status, why->hint, "rank %d reports: %.700s", p->job->failed_rank,
                           why->what);
     fsdp_error_set(why);
@@ -66,15 +70,20 @@ fsdp_status shm_failed(transport_group *group)
     return why;
 }
 
+/* This thread's record becomes the job's, unless there is one already. */
+static void job_fail(shm_job *job, int by)
+{
+    unsigned none = SHM_FAIL_NONE;
+    if (!atomic_compare_exchange_strong(&job->failed, &none, SHM_FAIL_WRITING))
+        return;
+    job->why = *fsdp_error_get();
+    job->failed_rank = by;
+    atomic_store(&job->failed, SHM_FAIL_SET);
+}
+
 fsdp_status shm_fail(void)
 {
-    shm_job *job = shm_self.job;
-    unsigned none = SHM_FAIL_NONE;
-    if (atomic_compare_exchange_strong(&job->failed, &none, SHM_FAIL_WRITING)) {
-        job->why = *fsdp_error_get();
-        job->failed_rank = shm_self.peer[shm_self.me].world_rank;
-        atomic_store(&job->failed, SHM_FAIL_SET);
-    }
+    job_fail(shm_self.job, shm_self.peer[shm_self.me].world_rank);
     return shm_failed(NULL);
 }
 
@@ -86,21 +95,33 @@ void shm_on_failure(void (*tell)(void))
 void shm_linger(void)
 {
     if (shm_failed(NULL) != FSDP_OK)
-        transport_linger(shm_self.died_s);
+        transport_linger(atomic_load(&shm_self.died_s));
 }
 
 /* ---- the thread ----------------------------------------------------------------------------- */
 
-static void peer_ended(int member)
+void shm_member_ended(shm_job *job, int member, int world_rank, pid_t pid)
 {
-    const shm_member *m = &shm_self.job->member[member];
-    if (atomic_load(&m->closed) != 0 || atomic_load(&shm_self.stop))
+    static const char HINT[] =
+        "see that rank's last lines; a signal or a lack of memory leaves none";
+    shm_member *m = &job->member[member];
+    if (atomic_load(&m->closed) != 0)
         return;
-    (void)fsdp_error(FSDP_ECOMM,
-                     "see that rank's last lines; a signal or a lack of memory leaves none",
-                     "rank %d (process %d) ended without leaving the group",
-                     shm_self.peer[member].world_rank, (int)m->share.pid);
-    (void)shm_fail();
+    if (atomic_load(&m->ready.value) == 0)
+        (void)fsdp_error(FSDP_ECOMM, HINT, "comm_open: rank %d (process %d) ended before it joined",
+                         world_rank, (int)pid);
+    else
+        (void)fsdp_error(FSDP_ECOMM, HINT, "rank %d (process %d) ended without leaving the group",
+                         world_rank, (int)m->share.pid);
+    job_fail(job, -1);
+}
+
+/* Without its launcher a rank has no job. The kernel ends only what is a child of the launcher. */
+void shm_launcher_check(void)
+{
+    struct pollfd launcher = {.fd = shm_self.peer[shm_self.me].pidfd, .events = POLLIN};
+    if (poll(&launcher, 1, 0) > 0)
+        raise(SIGKILL);
 }
 
 static void *watch_main(void *arg)
@@ -109,8 +130,7 @@ static void *watch_main(void *arg)
     struct pollfd *polled = calloc((size_t)p->size + 1, sizeof *polled);
     pthread_setname_np(pthread_self(), "shm watch");
     for (int r = 0; polled != NULL && r < p->size; r++)
-        polled[r] =
-            (struct pollfd){.fd = p->peer[r].pidfd, .events = POLLIN}; /* < 0: passed over */
+        polled[r] = (struct pollfd){.fd = r == p->me ? -1 : p->peer[r].pidfd, .events = POLLIN};
     if (polled != NULL)
         polled[p->size] = (struct pollfd){.fd = p->stop_event, .events = POLLIN};
     while (polled != NULL && !atomic_load(&p->stop)) {
@@ -118,25 +138,39 @@ static void *watch_main(void *arg)
         for (int r = 0; n_ended > 0 && r < p->size; r++) {
             if (polled[r].revents == 0)
                 continue;
-            peer_ended(r);
+            if (!atomic_load(&p->stop))
+                shm_member_ended(p->job, r, p->peer[r].world_rank, 0);
             polled[r].fd = -1;
         }
+        shm_launcher_check();
         (void)shm_failed(NULL);
     }
     free(polled);
     return NULL;
 }
 
+/* Where the kernel, or a limit on files, refuses pidfds, the launcher's word is enough. */
+static int watch_open(pid_t pid)
+{
+    return pid != 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+}
+
+void shm_watch_launcher(void)
+{
+    shm_self.peer[shm_self.me].pidfd = watch_open(shm_self.job->launcher);
+}
+
 fsdp_status shm_watch_start(void)
 {
     shm_process *p = &shm_self;
     for (int r = 0; r < p->size; r++)
-        p->peer[r].pidfd =
-            r == p->me ? -1 : (int)syscall(SYS_pidfd_open, (pid_t)p->job->member[r].share.pid, 0);
+        if (r != p->me)
+            p->peer[r].pidfd = watch_open(p->job->member[r].share.pid);
     p->stop_event = eventfd(0, EFD_CLOEXEC);
     int err = pthread_create(&p->watcher, NULL, watch_main, p);
     if (err != 0)
-        return fsdp_error(FSDP_ECOMM, "", "comm_open: no watching thread: %s", strerror(err));
+        return fsdp_error(FSDP_ECOMM, "raise the limit on threads (ulimit -u) or run fewer ranks",
+                          "comm_open: no watching thread: %s", strerror(err));
     p->watching = true;
     return FSDP_OK;
 }

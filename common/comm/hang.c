@@ -1,0 +1,168 @@
+/* hang.c -- when a job stands still: each rank's last calls in a file, for those who compare ranks,
+ * and the thread that writes it when a signal asks for it.
+ *
+ *   comm_take_signals -> comm_hang_open -> (a failure: comm_hang_write) -> comm_hang_close
+ *
+ * A rank that waits in a collective must answer, so its signals are blocked everywhere and taken by
+ * a thread that does nothing else. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "common/base/atomic_file.h"
+#include "common/comm/transport_help.h"
+
+static const double SETTLE_S = 5;
+
+struct comm_hang {
+    comm_recorder *recorder;
+    pthread_t thread, caller; /* of comm_hang_open */
+    sigset_t signals;
+    bool keeps_sigterm;
+    atomic_bool stop;
+};
+
+/* NULL: the user has not asked for files. */
+static const char *hang_dir(void)
+{
+    const char *dir = getenv("FSDP_HANG_DIR");
+    return dir != NULL && *dir != '\0' ? dir : NULL;
+}
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+static fsdp_status dir_check(const char *dir)
+{
+    if ((mkdir(dir, 0777) == 0 || errno == EEXIST) && access(dir, W_OK | X_OK) == 0)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EIO, "set FSDP_HANG_DIR to a directory that can be written",
+                      "FSDP_HANG_DIR: cannot write into %.300s: %s; a hang will leave no files",
+                      dir, strerror(errno));
+}
+
+static fsdp_status file_write(comm_recorder *r, const char *dir, const char *why)
+{
+    char *text = NULL, path[PATH_MAX];
+    size_t bytes = 0;
+    atomic_file f;
+    FILE *memory = open_memstream(&text, &bytes); /* the recorder's lock is not held for the disk */
+    int rank = memory != NULL ? comm_recorder_write(r, memory, why) : 0;
+    if (memory == NULL || fclose(memory) != 0) {
+        free(text);
+        return fsdp_error(FSDP_ENOMEM, "", "FSDP_HANG_DIR: no memory for the last calls");
+    }
+    (void)snprintf(path, sizeof path, "%s/rank-%05d.txt", dir, rank);
+    fsdp_status status = dir_check(dir);
+    if (status == FSDP_OK)
+        status = atomic_file_open(&f, path, "set FSDP_HANG_DIR to a directory that can be written");
+    if (status == FSDP_OK) {
+        fwrite(text, 1, bytes, f.out);
+        status = atomic_file_commit(&f);
+    }
+    free(text);
+    return status;
+}
+
+void comm_hang_write(comm_recorder *r, const char *why)
+{
+    const char *dir = hang_dir();
+    fsdp_error_info before = *fsdp_error_get();
+    if (dir == NULL)
+        return;
+    pthread_mutex_lock(comm_recorder_file_lock(r));
+    if (file_write(r, dir, why) != FSDP_OK)
+        fsdp_error_print(stderr, comm_launched_rank(), comm_launched_ranks());
+    pthread_mutex_unlock(comm_recorder_file_lock(r));
+    fsdp_error_set(&before);
+}
+
+void comm_hang_settle(comm_recorder *r)
+{
+    struct timespec until = clock_deadline(SETTLE_S);
+    if (pthread_mutex_clocklock(comm_recorder_file_lock(r), CLOCK_MONOTONIC, &until) == 0)
+        pthread_mutex_unlock(comm_recorder_file_lock(r));
+}
+
+/* ---- signals -------------------------------------------------------------------------------- */
+
+static void mask(int how, int signo)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, signo);
+    pthread_sigmask(how, &set, NULL);
+}
+
+void comm_take_signals(void)
+{
+    mask(SIG_BLOCK, SIGUSR2);
+    if (hang_dir() != NULL)
+        mask(SIG_BLOCK, SIGTERM);
+}
+
+/* SIGTERM goes on to the thread that takes it, or does what it does to a process. */
+static void sigterm_pass(const comm_hang *h)
+{
+    if (h->keeps_sigterm) {
+        pthread_kill(h->caller, SIGTERM);
+        return;
+    }
+    mask(SIG_UNBLOCK, SIGTERM);
+    raise(SIGTERM);
+    mask(SIG_BLOCK, SIGTERM); /* it is ignored */
+}
+
+static void *hang_main(void *arg)
+{
+    comm_hang *h = arg;
+    int signo;
+    pthread_setname_np(pthread_self(), "hang");
+    while (sigwait(&h->signals, &signo) == 0 && !atomic_load(&h->stop)) {
+        if (hang_dir() != NULL)
+            comm_hang_write(h->recorder, signo == SIGTERM ? "SIGTERM" : "SIGUSR2");
+        else
+            comm_recorder_print(h->recorder, stderr, comm_launched_rank());
+        if (signo == SIGTERM)
+            sigterm_pass(h);
+    }
+    return NULL;
+}
+
+comm_hang *comm_hang_open(comm_recorder *r, bool keeps_sigterm)
+{
+    sigset_t blocked;
+    const char *dir = hang_dir();
+    if (dir != NULL && dir_check(dir) != FSDP_OK)
+        fsdp_error_print(stderr, comm_launched_rank(), comm_launched_ranks());
+    pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+    if (!sigismember(&blocked, SIGUSR2))
+        return NULL;
+    comm_hang *h = calloc(1, sizeof *h);
+    if (h != NULL) {
+        *h = (comm_hang){.recorder = r, .caller = pthread_self(), .keeps_sigterm = keeps_sigterm};
+        sigemptyset(&h->signals);
+        sigaddset(&h->signals, SIGUSR2);
+        if (dir != NULL && sigismember(&blocked, SIGTERM))
+            sigaddset(&h->signals, SIGTERM);
+    }
+    if (h != NULL && pthread_create(&h->thread, NULL, hang_main, h) == 0)
+        return h;
+    free(h);
+    if (!keeps_sigterm) /* nobody will take it */
+        mask(SIG_UNBLOCK, SIGTERM);
+    return NULL;
+}
+
+void comm_hang_close(comm_hang *h)
+{
+    if (h == NULL)
+        return;
+    atomic_store(&h->stop, true);
+    pthread_kill(h->thread, SIGUSR2);
+    pthread_join(h->thread, NULL);
+    if (!h->keeps_sigterm)
+        mask(SIG_UNBLOCK, SIGTERM);
+    free(h);
+}
