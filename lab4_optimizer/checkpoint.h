@@ -2,24 +2,12 @@
  *
  *   ckpt_save and ckpt_load at any point between steps
  *     -> ckpt_pack, ckpt_unpack: between a shard and pieces of parameters
- *     -> ckpt_file.h: the files */
+ *     -> ckpt_store.h, ckpt_source.h: the files */
 #pragma once
+#include "common/train/ckpt_source.h"
 #include "lab4_optimizer/optimizer.h"
 
 /* ---- 4.5 ------------------------------------------------------------------------------------- */
-/* A run of one parameter's elements in a checkpoint file. */
-typedef struct ckpt_piece {
-    int32_t param;
-    uint64_t begin, elems; /* inside the parameter */
-} ckpt_piece;
-
-/* Pieces of one array and their values, one after the other, in host memory of the caller. */
-typedef struct ckpt_pieces {
-    ckpt_piece *pieces; /* [n_pieces] */
-    float *values;
-    int n_pieces;
-} ckpt_pieces;
-
 /* ckpt_pack -- yours: copy the pieces of rank's shard to out->values, and list them in out->pieces
  * [layout->n_slots] in the same order. */
 fsdp_status ckpt_pack(const flat_layout *layout, int rank, const float *shard, ckpt_pieces *out);
@@ -29,18 +17,13 @@ fsdp_status ckpt_unpack(const flat_layout *layout, int rank, const ckpt_pieces *
                         size_t *n_elems);
 
 /* ---- provided (ckpt_io.c) -------------------------------------------------------------------- */
-/* ckpt_save -- write DIR/rank-RRRRR.ckpt on every rank, then DIR/meta.json on rank 0. A rank's file
- * holds pieces (parameter, begin, elems) of the parameters and of m and v, those in its world
- * slice: so every element is written once, and padding never. Everything goes to DIR.tmp, is
- * fsynced, and is then renamed. An old DIR stays whole until then.
+/* ckpt_save -- write a checkpoint to the store. A rank's file holds the pieces of the parameters
+ * and of m and v that lie in its world slice: so every element is written once, and padding never.
  *   collective  all ranks; every rank fails or none
- *   errors      FSDP_EIO, FSDP_ENOMEM */
-fsdp_status ckpt_save(fsdp_optimizer *o, const char *dir, int64_t next_step);
-/* ckpt_load -- read a checkpoint that any number of ranks saved. Every element must come once.
+ *   errors      FSDP_EIO, FSDP_ENOMEM; FSDP_ESTATE: ckpt_pack gave other pieces than there are */
+fsdp_status ckpt_save(fsdp_optimizer *o, ckpt_store *to, int64_t next_step);
+/* ckpt_load -- fill parameters and moments from a checkpoint that any number of ranks saved.
  *   collective  all ranks; every rank fails or none
- *   *next_step  the step that training goes on with
- *   errors      FSDP_EIO, FSDP_EINVAL: another model or optimizer, a missing or damaged file. The
- *               parameters and moments are undefined then */
-fsdp_status ckpt_load(fsdp_optimizer *o, const char *dir, int64_t *next_step);
-/* ckpt_exists -- whether dir, or the DIR.old of a save that was cut short, holds a checkpoint. */
-bool ckpt_exists(const char *dir);
+ *   errors      FSDP_EIO, FSDP_ENOMEM; FSDP_EINVAL: ckpt_unpack placed too few or too many
+ * elements. The parameters and moments are undefined then */
+fsdp_status ckpt_load(fsdp_optimizer *o, const ckpt_source *from);

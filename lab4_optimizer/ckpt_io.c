@@ -1,24 +1,10 @@
 /* ckpt_io.c -- provided: ckpt_save and ckpt_load, on top of task 4.5's pack and unpack.
  *
- * Values travel through host memory, one unit and one array at a time when saving and one file's
- * array at a time when loading. A rank needs no more memory than that. */
-#include <errno.h>
+ * Values travel through host memory, one unit and one array at a time when saving, and one piece at
+ * a time when loading. A rank needs no more memory than that. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include "lab4_optimizer/ckpt_file.h"
-
-enum { ARRAYS_ADAMW = 3, ARRAYS_SGD = 1 };
-
-typedef struct save_target {
-    const char *dir;
-    int64_t next_step;
-} save_target;
-
-static int arrays_of(const fsdp_optimizer *o)
-{
-    return o->r->f->run.optimizer == OPTIMIZER_ADAMW ? ARRAYS_ADAMW : ARRAYS_SGD;
-}
+#include "lab4_optimizer/checkpoint.h"
 
 /* Array k (parameter, m, v) of unit u on this rank; NULL for the moments of a frozen unit. */
 static float *unit_array(const fsdp_optimizer *o, int u, int k)
@@ -42,245 +28,199 @@ static size_t max_shard_elems(const fsdp *f)
     return n;
 }
 
-static size_t values_of(const ckpt_pieces *list)
+/* Work space of a save or a load, on the host. */
+typedef struct ckpt_work {
+    float *shard;       /* [the longest shard_elems] */
+    float *values;      /* [the longest shard_elems], of packed pieces */
+    ckpt_piece *packed; /* [all slots] */
+    ckpt_piece *pieces; /* [all slots] of this rank's slices, unit after unit */
+    flat_piece *slots;  /* [all slots] */
+    int *unit_begin;    /* [n_units + 1] of pieces */
+} ckpt_work;
+
+static void work_free(ckpt_work *w)
 {
-    size_t n = 0;
-    for (int i = 0; i < list->n_pieces; i++)
-        n += list->pieces[i].elems;
-    return n;
+    free(w->shard);
+    free(w->values);
+    free(w->packed);
+    free(w->pieces);
+    free(w->slots);
+    free(w->unit_begin);
 }
 
-/* Pack this rank's world slice of array k of unit u; out->values [slice_elems]. host [slice_elems]
- * is work space. */
-static fsdp_status pack_array(fsdp_optimizer *o, int u, int k, float *host, ckpt_pieces *out)
+static fsdp_status work_alloc(const fsdp *f, ckpt_work *w)
+{
+    size_t slots = max_slots(f) + 1;
+    *w = (ckpt_work){.shard = malloc(max_shard_elems(f) * sizeof *w->shard),
+                     .values = malloc(max_shard_elems(f) * sizeof *w->values),
+                     .packed = calloc(slots, sizeof *w->packed),
+                     .pieces = calloc(slots, sizeof *w->pieces),
+                     .slots = calloc(slots, sizeof *w->slots),
+                     .unit_begin = calloc((size_t)f->n_units + 1, sizeof *w->unit_begin)};
+    if (w->shard && w->values && w->packed && w->pieces && w->slots && w->unit_begin)
+        return FSDP_OK;
+    return ckpt_no_memory();
+}
+
+/* ---- saving ---------------------------------------------------------------------------------- */
+
+/* What the file will hold: the pieces of this rank's world slices. */
+static fsdp_status list_pieces(const fsdp *f, ckpt_work *w)
+{
+    const mesh_shape *shape = &f->mesh.shape;
+    int n = 0;
+    for (int u = 0; u < f->n_units; u++) {
+        int n_slots;
+        const flat_layout *l = &f->units[u].slices;
+        TRY(flat_intersect(l, mesh_slice(shape, shape->world_rank), w->slots, &n_slots));
+        for (int i = 0; i < n_slots; i++)
+            w->pieces[n++] = (ckpt_piece){.param = l->slots[w->slots[i].slot].param,
+                                          .begin = w->slots[i].param_begin,
+                                          .elems = w->slots[i].elems};
+        w->unit_begin[u + 1] = n;
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status check_packed(const ckpt_pieces *got, const ckpt_piece *want, int n_want)
+{
+    for (int i = 0; i < n_want && i < got->n_pieces; i++)
+        if (got->pieces[i].param != want[i].param || got->pieces[i].begin != want[i].begin ||
+            got->pieces[i].elems != want[i].elems)
+            return fsdp_error(FSDP_ESTATE, "see ckpt_pack",
+                              "ckpt_pack: piece %d: got parameter %d from %llu, %llu elements, "
+                              "expected parameter %d from %llu, %llu elements",
+                              i, got->pieces[i].param, (unsigned long long)got->pieces[i].begin,
+                              (unsigned long long)got->pieces[i].elems, want[i].param,
+                              (unsigned long long)want[i].begin, (unsigned long long)want[i].elems);
+    return got->n_pieces == n_want
+               ? FSDP_OK
+               : fsdp_error(FSDP_ESTATE, "see ckpt_pack", "ckpt_pack: got %d pieces, expected %d",
+                            got->n_pieces, n_want);
+}
+
+/* Append this rank's world slice of array k of unit u to its file. */
+static fsdp_status write_slice(fsdp_optimizer *o, int u, int k, ckpt_work *w, ckpt_out *out)
 {
     fsdp *f = o->r->f;
     const mesh_shape *shape = &f->mesh.shape;
     const flat_layout *l = &f->units[u].slices;
     const float *src = unit_array(o, u, k);
+    ckpt_pieces packed = {.pieces = w->packed, .values = w->values};
     if (src) {
         src += (size_t)shape->replica * l->shard_elems; /* its slice of the shard it holds */
-        TRY(device_download(f->compute, host, src, l->shard_elems * sizeof *host));
+        TRY(device_download(f->compute, w->shard, src, l->shard_elems * sizeof *w->shard));
         TRY(stream_sync(f->compute));
     } else {
-        memset(host, 0, l->shard_elems * sizeof *host);
+        memset(w->shard, 0, l->shard_elems * sizeof *w->shard);
     }
-    return ckpt_pack(l, mesh_slice(shape, shape->world_rank), host, out);
+    TRY(ckpt_pack(l, mesh_slice(shape, shape->world_rank), w->shard, &packed));
+    const ckpt_piece *mine = w->pieces + w->unit_begin[u];
+    TRY(check_packed(&packed, mine, w->unit_begin[u + 1] - w->unit_begin[u]));
+    size_t elems = 0;
+    for (int i = 0; i < packed.n_pieces; i++)
+        elems += packed.pieces[i].elems;
+    return ckpt_out_write(out, packed.values, elems);
 }
 
-/* all: room for the pieces of every unit and the values of one. */
-static fsdp_status write_file(fsdp_optimizer *o, const save_target *to, ckpt_pieces *all,
-                              float *host, ckpt_file *file)
+fsdp_status ckpt_save(fsdp_optimizer *o, ckpt_store *to, int64_t next_step)
 {
     fsdp *f = o->r->f;
-    ckpt_header header = {.n_arrays = (uint64_t)arrays_of(o),
-                          .file = (uint64_t)comm_rank(f->run.world),
-                          .next_step = (uint64_t)to->next_step};
-    for (int u = 0; u < f->n_units; u++) {
-        ckpt_pieces unit = {.pieces = all->pieces + header.n_pieces, .values = all->values};
-        TRY(pack_array(o, u, 0, host, &unit));
-        header.n_values += values_of(&unit);
-        header.n_pieces += (uint64_t)unit.n_pieces;
-    }
-    TRY(ckpt_file_write_begin(to->dir, comm_rank(f->run.world), &header, all->pieces, file));
-    for (int k = 0; k < arrays_of(o); k++)
-        for (int u = 0; u < f->n_units; u++) {
-            TRY(pack_array(o, u, k, host, all));
-            TRY(ckpt_file_write(file, all->values, values_of(all)));
-        }
-    return ckpt_file_write_end(file);
-}
-
-static fsdp_status save_shard(fsdp_optimizer *o, const save_target *to)
-{
-    fsdp *f = o->r->f;
-    ckpt_pieces all = {.pieces = calloc(max_slots(f) + 1, sizeof *all.pieces),
-                       .values = malloc(max_shard_elems(f) * sizeof *all.values)};
-    float *host = malloc(max_shard_elems(f) * sizeof *host);
-    ckpt_file file = {.fd = -1};
-    fsdp_status status = all.pieces && all.values && host
-                             ? write_file(o, to, &all, host, &file)
-                             : fsdp_error(FSDP_ENOMEM, "", "checkpoint: no host memory");
-    ckpt_file_close(&file);
-    free(all.pieces);
-    free(all.values);
-    free(host);
-    return status;
-}
-
-/* Removes what a killed run left there. */
-static fsdp_status make_dir(const char *dir)
-{
-    TRY(ckpt_remove_dir(dir));
-    if (mkdir(dir, 0755) != 0 && errno != EEXIST)
-        return fsdp_error(FSDP_EIO, "pass a --save directory whose parent exists and is writable",
-                          "checkpoint: create %s: %s", dir, strerror(errno));
-    return FSDP_OK;
-}
-
-fsdp_status ckpt_save(fsdp_optimizer *o, const char *dir, int64_t next_step)
-{
-    fsdp *f = o->r->f;
-    comm *c = f->run.world;
-    char tmp[PATH_MAX];
-    TRY(ckpt_sibling(dir, ".tmp", tmp));
-    TRY(comm_agree(c, comm_rank(c) == 0 ? make_dir(tmp) : FSDP_OK));
-    fsdp_status status = comm_agree(c, save_shard(o, &(save_target){tmp, next_step}));
-    if (comm_rank(c) != 0)
-        return status != FSDP_OK ? status : comm_agree(c, FSDP_OK);
-    if (status != FSDP_OK) {
-        fsdp_error_info why = *fsdp_error_get();
-        ckpt_remove_dir(tmp);
-        fsdp_error_set(&why);
-        return status;
-    }
-    ckpt_meta meta = {.next_step = next_step,
-                      .param_elems = (int64_t)f->run.m->n_param_elems,
-                      .n_files = comm_size(c),
-                      .n_params = f->run.m->n_params,
-                      .n_arrays = arrays_of(o)};
-    status = ckpt_meta_write(tmp, &meta);
+    ckpt_work w;
+    ckpt_out out;
+    fsdp_status status = work_alloc(f, &w);
     if (status == FSDP_OK)
-        status = ckpt_publish_dir(dir);
-    if (status != FSDP_OK) {
-        fsdp_error_info why = *fsdp_error_get();
-        ckpt_remove_dir(tmp);
-        fsdp_error_set(&why);
+        status = list_pieces(f, &w);
+    status = comm_agree(to->world, status);
+    if (status == FSDP_OK) {
+        ckpt_pieces list = {.pieces = w.pieces, .n_pieces = w.unit_begin[f->n_units]};
+        status = ckpt_save_begin(to, next_step, &list, &out);
+        for (int k = 0; k < to->n_arrays; k++)
+            for (int u = 0; u < f->n_units && status == FSDP_OK; u++)
+                status = write_slice(o, u, k, &w, &out);
+        status = ckpt_save_end(to, next_step, &out, status);
     }
-    return comm_agree(c, status);
+    work_free(&w);
+    return status;
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* Put what a file holds of array k into this rank's shards; *n_elems counts the real elements. */
-static fsdp_status unpack_array(fsdp_optimizer *o, int k, const ckpt_pieces *in, float *host,
-                                size_t *n_elems)
-{
-    fsdp *f = o->r->f;
-    for (int u = 0; u < f->n_units; u++) {
-        float *dst = unit_array(o, u, k);
-        const flat_layout *l = &f->units[u].layout;
-        size_t bytes = l->shard_elems * sizeof *host;
-        if (dst) {
-            TRY(device_download(f->compute, host, dst, bytes));
-            TRY(stream_sync(f->compute));
-        }
-        TRY(ckpt_unpack(l, f->mesh.shape.shard_rank, in, host, n_elems));
-        if (dst) {
-            TRY(device_upload(f->compute, dst, host, bytes));
-            TRY(stream_sync(f->compute));
-        }
-    }
-    return FSDP_OK;
-}
+/* One array of one unit on its way to this rank's shard. */
+typedef struct unit_load {
+    const flat_layout *l;
+    int rank, array;
+    float *shard; /* [shard_elems] */
+    size_t n_elems;
+} unit_load;
 
-static fsdp_status load_file(fsdp_optimizer *o, const char *dir, int file_number, int64_t next_step,
-                             float *host, size_t n_elems[ARRAYS_ADAMW])
+static fsdp_status unpack_entry(const ckpt_source *from, const ckpt_entry *e, unit_load *to)
 {
-    ckpt_header header = {0};
-    ckpt_pieces in = {0};
-    ckpt_file file;
-    fsdp_status status = ckpt_file_open(dir, file_number, &header, &in.pieces, &file);
-    in.n_pieces = (int)header.n_pieces;
-    if (status == FSDP_OK && (int)header.n_arrays != arrays_of(o))
-        status = fsdp_error(FSDP_EINVAL, "resume with the --optimizer that saved it",
-                            "checkpoint: %s holds %d arrays per parameter, expected %d", file.path,
-                            (int)header.n_arrays, arrays_of(o));
-    if (status == FSDP_OK && header.next_step != (uint64_t)next_step)
-        status = fsdp_error(FSDP_EINVAL, "resume from another checkpoint",
-                            "checkpoint: %s is of step %llu, meta.json of step %lld", file.path,
-                            (unsigned long long)header.next_step, (long long)next_step);
-    if (status == FSDP_OK && !(in.values = malloc(header.n_values * sizeof *in.values + 1)))
-        status = fsdp_error(FSDP_ENOMEM, "", "checkpoint: no host memory for %s", file.path);
-    for (int k = 0; k < arrays_of(o) && status == FSDP_OK; k++) {
-        status = ckpt_file_read(&file, in.values, header.n_values);
-        if (status == FSDP_OK)
-            status = unpack_array(o, k, &in, host, &n_elems[k]);
-    }
+    ckpt_piece piece = e->piece;
+    ckpt_pieces in = {.pieces = &piece, .n_pieces = 1};
+    in.values = malloc((size_t)piece.elems * sizeof *in.values);
+    if (!in.values)
+        return ckpt_no_memory();
+    fsdp_status status = ckpt_source_read(from, e, in.values);
     if (status == FSDP_OK)
-        status = ckpt_file_read_end(&file);
-    ckpt_file_close(&file);
-    free(in.pieces);
+        status = ckpt_unpack(to->l, to->rank, &in, to->shard, &to->n_elems);
     free(in.values);
     return status;
 }
 
-/* How many real elements of one array this rank keeps. */
-static size_t kept_elems(const fsdp *f)
+/* Whatever pieces the file has of what lies in this rank's shard. */
+static fsdp_status unpack_unit(const ckpt_source *from, const flat_piece *mine, int n_mine,
+                               unit_load *to)
 {
-    size_t n = 0;
-    for (int u = 0; u < f->n_units; u++)
-        for (int i = 0; i < f->units[u].layout.n_slots; i++) {
-            const flat_slot *s = &f->units[u].layout.slots[i];
-            size_t shard = f->units[u].layout.shard_elems;
-            size_t lo = (size_t)f->mesh.shape.shard_rank * shard, hi = lo + shard;
-            size_t begin = s->offset > lo ? s->offset : lo;
-            size_t end = s->offset + s->elems < hi ? s->offset + s->elems : hi;
-            n += end > begin ? end - begin : 0;
-        }
-    return n;
+    size_t want = 0;
+    for (int i = 0; i < n_mine; i++) {
+        size_t n, begin = mine[i].param_begin, end = begin + mine[i].elems;
+        const ckpt_entry *e =
+            ckpt_source_find(from, to->array, to->l->slots[mine[i].slot].param, &n);
+        for (size_t k = 0; k < n; k++)
+            if (e[k].piece.begin < end && e[k].piece.begin + e[k].piece.elems > begin)
+                TRY(unpack_entry(from, &e[k], to));
+        want += mine[i].elems;
+    }
+    if (to->n_elems != want)
+        return fsdp_error(FSDP_EINVAL, "see ckpt_unpack",
+                          "ckpt_unpack: placed %zu elements of array %d, expected %zu", to->n_elems,
+                          to->array, want);
+    return FSDP_OK;
 }
 
-static fsdp_status load_shard(fsdp_optimizer *o, const char *dir, const ckpt_meta *meta)
+/* host [shard_elems]; padding is zero. */
+static fsdp_status load_unit(fsdp_optimizer *o, const ckpt_source *from, int u, float *host)
 {
     fsdp *f = o->r->f;
-    const model *m = f->run.m;
-    if (meta->n_params != m->n_params || meta->param_elems != (int64_t)m->n_param_elems)
-        return fsdp_error(
-            FSDP_EINVAL, "resume with the model options of the run that saved it",
-            "checkpoint: %s is of a model with %d parameters of %lld elements, this one has "
-            "%d of %zu",
-            dir, meta->n_params, (long long)meta->param_elems, m->n_params, m->n_param_elems);
+    const flat_layout *l = &f->units[u].layout;
+    int n_mine = 0;
+    flat_piece *mine = calloc((size_t)l->n_slots + 1, sizeof *mine);
+    fsdp_status status =
+        mine ? flat_intersect(l, f->mesh.shape.shard_rank, mine, &n_mine) : ckpt_no_memory();
+    for (int k = 0; k < from->manifest.id.n_arrays && status == FSDP_OK; k++) {
+        float *dst = unit_array(o, u, k);
+        unit_load to = {.l = l, .rank = f->mesh.shape.shard_rank, .array = k, .shard = host};
+        if (!dst)
+            continue;
+        memset(host, 0, l->shard_elems * sizeof *host);
+        status = unpack_unit(from, mine, n_mine, &to);
+        if (status == FSDP_OK)
+            status = device_upload(f->compute, dst, host, l->shard_elems * sizeof *host);
+        if (status == FSDP_OK)
+            status = stream_sync(f->compute);
+    }
+    free(mine);
+    return status;
+}
+
+fsdp_status ckpt_load(fsdp_optimizer *o, const ckpt_source *from)
+{
+    fsdp *f = o->r->f;
     float *host = malloc(max_shard_elems(f) * sizeof *host);
-    if (!host)
-        return fsdp_error(FSDP_ENOMEM, "", "checkpoint: no host memory");
-    size_t n_elems[ARRAYS_ADAMW] = {0};
-    fsdp_status status = FSDP_OK;
-    for (int i = 0; i < meta->n_files && status == FSDP_OK; i++)
-        status = load_file(o, dir, i, meta->next_step, host, n_elems);
+    fsdp_status status = host ? FSDP_OK : ckpt_no_memory();
+    for (int u = 0; u < f->n_units && status == FSDP_OK; u++)
+        status = load_unit(o, from, u, host);
     free(host);
-    for (int k = 0; k < arrays_of(o) && status == FSDP_OK; k++)
-        if (n_elems[k] != kept_elems(f))
-            status = fsdp_error(FSDP_EINVAL, "resume from another checkpoint",
-                                "checkpoint: %s gives %zu elements of array %d, expected %zu", dir,
-                                n_elems[k], k, kept_elems(f));
-    return status;
-}
-
-/* The meta data of dir or, if a save was cut short between its two renames, of dir.old. *used
- * [PATH_MAX] says which. */
-static fsdp_status find_checkpoint(const char *dir, char *used, ckpt_meta *meta)
-{
-    TRY(ckpt_sibling(dir, "", used));
-    fsdp_status status = ckpt_meta_read(used, meta);
-    if (status == FSDP_OK)
-        return FSDP_OK;
-    fsdp_error_info why = *fsdp_error_get();
-    TRY(ckpt_sibling(dir, ".old", used));
-    if (ckpt_meta_read(used, meta) == FSDP_OK)
-        return FSDP_OK;
-    fsdp_error_set(&why);
-    return status;
-}
-
-bool ckpt_exists(const char *dir)
-{
-    char used[PATH_MAX];
-    ckpt_meta meta;
-    return find_checkpoint(dir, used, &meta) == FSDP_OK;
-}
-
-fsdp_status ckpt_load(fsdp_optimizer *o, const char *dir, int64_t *next_step)
-{
-    comm *c = o->r->f->run.world;
-    char used[PATH_MAX];
-    ckpt_meta meta;
-    fsdp_status status = find_checkpoint(dir, used, &meta);
-    TRY(comm_agree(c, status));
-    char found[64]; /* ranks that read different directories would mix two checkpoints */
-    snprintf(found, sizeof found, "step %lld in %d files", (long long)meta.next_step, meta.n_files);
-    TRY(comm_same(c, "the checkpoint", found));
-    TRY(comm_agree(c, load_shard(o, used, &meta)));
-    *next_step = meta.next_step;
-    return FSDP_OK;
+    return comm_agree(f->run.world, status);
 }

@@ -9,7 +9,7 @@ static fsdp_status shard_pieces(const flat_layout *layout, int rank, flat_piece 
 {
     *out = calloc((size_t)layout->n_slots + 1, sizeof **out);
     if (!*out)
-        return fsdp_error(FSDP_ENOMEM, "", "checkpoint: no host memory");
+        return ckpt_no_memory();
     fsdp_status status = flat_intersect(layout, rank, *out, n_pieces);
     if (status != FSDP_OK)
         free(*out);

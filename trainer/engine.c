@@ -25,16 +25,16 @@ static fsdp_status engine_step(void *self, const step_scalars *sc, float *norm)
     return fsdp_refresh(&e->f);
 }
 
-static fsdp_status engine_save(void *self, const char *dir, int64_t next_step)
+static fsdp_status engine_save(void *self, ckpt_store *to, int64_t next_step)
 {
-    return ckpt_save(&((fsdp_engine *)self)->o, dir, next_step);
+    return ckpt_save(&((fsdp_engine *)self)->o, to, next_step);
 }
 
-static fsdp_status engine_load(void *self, const char *dir, int64_t *next_step)
+static fsdp_status engine_load(void *self, const ckpt_source *from)
 {
     fsdp_engine *e = self;
-    TRY(ckpt_load(&e->o, dir, next_step));
-    return fsdp_refresh(&e->f);
+    TRY(ckpt_load(&e->o, from));
+    return comm_agree(e->f.run.world, fsdp_refresh(&e->f));
 }
 
 /* ---- the full parameters, for export --------------------------------------------------------- */

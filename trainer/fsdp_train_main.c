@@ -3,10 +3,18 @@
  * Errors before training, and those of files, are agreed on by all ranks: rank 0 prints the one
  * message and everybody leaves in order. Another error while training may have struck one rank
  * only: that rank prints and ends the job. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
 #include "common/base/wait_policy.h"
 #include "trainer/trainer.h"
+
+enum {
+    BY_SIGTERM = 128 + SIGTERM, /* as a shell numbers it */
+    LEAST_STACK_BYTES = 2 << 20 /* operations keep blocks of 1.3 MB there */
+};
 
 static void print_head(const trainer *t)
 {
@@ -47,19 +55,29 @@ static fsdp_status note_alike(fsdp_status status, bool *failed_alike)
 static fsdp_status train(trainer *t, bool *failed_alike)
 {
     train_result result;
+    /* what this command wrote about its steps stays; an export may be missing */
+    const bool was_done = t->first_step > 0 && t->first_step >= train_end(&t->cfg.train);
     if (comm_rank(t->run.world) == 0)
         print_head(t);
-    if (t->cfg.export_init_dir)
+    if (t->cfg.export_init_dir && t->first_step == 0) /* else it has been written */
         TRY(note_alike(train_export(&t->setup, t->cfg.export_init_dir), failed_alike));
     fsdp_status status = train_run(t->loop, &result);
     *failed_alike = result.failed_alike || status == FSDP_EORDER;
     TRY(order_run_explain(t, status));
-    TRY(note_alike(profile_run_write(t), failed_alike));
+    t->ended_early = result.ended_early;
+    if (t->ended_early) {
+        if (comm_rank(t->run.world) == 0)
+            printf("ended by SIGTERM; --resume auto goes on from what was saved\n");
+        return FSDP_OK;
+    }
+    if (!was_done)
+        TRY(note_alike(profile_run_write(t), failed_alike));
     if (t->cfg.export_dir)
         TRY(note_alike(train_export(&t->setup, t->cfg.export_dir), failed_alike));
-    TRY(note_alike(report_run(t, &result, stdout), failed_alike));
+    if (!was_done)
+        TRY(note_alike(report_run(t, &result, stdout), failed_alike));
     TRY(note_alike(order_run_end(t, stdout), failed_alike));
-    if (comm_rank(t->run.world) == 0 && t->cfg.train.steps > t->first_step)
+    if (comm_rank(t->run.world) == 0 && train_end(&t->cfg.train) > t->first_step)
         printf("done: loss %.6f -> %.6f, %.1f ms per step (median)\n", result.first_loss,
                result.last_loss, result.ms_per_step);
     return FSDP_OK;
@@ -130,24 +148,56 @@ static int run(trainer *t, fsdp_status parsed)
         print_error(comm_rank(t->run.world), comm_size(t->run.world));
         comm_abort(t->run.world, EXIT_FAILURE);
     }
+    bool ended_early = t->ended_early;
     trainer_free(t);
-    return close_stdout();
+    int exit_status = close_stdout();
+    return ended_early && exit_status == EXIT_SUCCESS ? BY_SIGTERM : exit_status;
+}
+
+/* Where one of the standard files is closed the next that is opened would get its number, and be
+ * written what is printed: a loss file, or the memory that ranks share. Now such writes fail. */
+static void fill_standard_files(void)
+{
+    int fd;
+    while ((fd = open("/dev/null", O_RDONLY)) >= 0 && fd <= STDERR_FILENO)
+        ;
+    close(fd);
+}
+
+/* Threads get the same limit. */
+static fsdp_status check_stack(void)
+{
+    struct rlimit r;
+    if (getrlimit(RLIMIT_STACK, &r) != 0 || r.rlim_cur >= LEAST_STACK_BYTES)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ENOMEM, "raise the limit: ulimit -s 8192",
+                      "the stack is limited to %llu kB, expected at least %d kB",
+                      (unsigned long long)r.rlim_cur / 1024, LEAST_STACK_BYTES / 1024);
 }
 
 int main(int argc, char **argv)
 {
+    comm_take_signals();
+    fill_standard_files();
     wait_policy_passive(argv);
     trainer t = {0};
-    signal(SIGPIPE, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN); /* writes fail, and that is reported */
+    signal(SIGXFSZ, SIG_IGN);
     int launched = comm_launched_ranks();
     fsdp_status parsed = trainer_config_parse(argc, argv, &t.cfg);
     fsdp_error_info why = *fsdp_error_get();
     if (launched == 1 && parsed == FSDP_HELP)
         return help(&t);
+    if (check_stack() != FSDP_OK) {
+        print_error(comm_launched_rank(), launched == 1 ? 0 : launched);
+        return EXIT_FAILURE;
+    }
     if (launched == 1 && parsed != FSDP_OK) {
         print_error(0, 0);
         return EXIT_FAILURE;
     }
+    if (parsed == FSDP_OK && t.cfg.save_dir)
+        train_take_signals();
     if (trainer_connect(&t) != FSDP_OK) { /* no group to agree in: every rank that fails says so */
         print_error(comm_launched_rank(), launched == 1 ? 0 : launched);
         return EXIT_FAILURE;

@@ -1,12 +1,12 @@
 /* setup.c -- from options to an engine that is ready to train. */
 #include <limits.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/model/gpt2.h"
 #include "common/base/units.h"
 #include "common/train/baseline.h"
 #include "trainer/backends.h"
+#include "trainer/cores.h"
 #include "trainer/trainer.h"
 
 /* Threads of one rank: OMP_NUM_THREADS if it is set, else cores / ranks of this host. */
@@ -15,9 +15,7 @@ static int threads_per_rank(const comm *world)
     const char *text = getenv("OMP_NUM_THREADS");
     if (text && atoi(text) > 0)
         return atoi(text);
-    cpu_set_t set;
-    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    int each = cores / comm_local_size(world);
+    int each = cores_allowed() / comm_local_size(world);
     return each > 0 ? each : 1;
 }
 
@@ -57,6 +55,7 @@ fsdp_status trainer_connect(trainer *t)
     bool is_known = wanted == COMM_MPI || wanted == COMM_SHM || wanted == COMM_NATIVE;
     comm_config cc = {.backend = comm_launched_ranks() > 1 && !is_known ? COMM_AUTO : wanted,
                       .native = b->native,
+                      .keeps_sigterm = t->cfg.save_dir != NULL,
                       .sums = b->fast()->sums};
     TRY(comm_open(t->run.dev, &cc, &t->run.world));
     int n_threads = threads_per_rank(t->run.world);
@@ -161,7 +160,8 @@ static fsdp_status make_plan(trainer *t)
         TRY(plan_fsdp(t, w));
     else
         TRY(baseline_plan(&t->run, w, &t->mem_plan, &t->traffic_plan));
-    uint64_t loss_bytes = (uint64_t)(w - 1) * (uint64_t)t->run.grad_accum * sizeof(float);
+    uint64_t row = (uint64_t)t->run.grad_accum + (t->cfg.save_dir ? 1 : 0); /* and signals */
+    uint64_t loss_bytes = (uint64_t)(w - 1) * row * sizeof(float);
     t->traffic_plan.calls[COMM_OP_ALL_GATHER] += 1; /* that of the losses */
     t->traffic_plan.bytes_sent[COMM_OP_ALL_GATHER] += loss_bytes;
     return FSDP_OK;
@@ -248,7 +248,8 @@ fsdp_status trainer_prepare(trainer *t, fsdp_status parsed)
     TRY(comm_agree(t->run.world, prepare_model(t)));
     choose_prefetch(t);
     TRY(calibrate(t));
-    return comm_agree(t->run.world, prepare_here(t));
+    TRY(comm_agree(t->run.world, prepare_here(t)));
+    return t->cfg.plan ? FSDP_OK : trainer_about(t);
 }
 
 static fsdp_status allocate_here(trainer *t)
@@ -272,20 +273,37 @@ static fsdp_status allocate_here(trainer *t)
     return runner_create(&rc, &t->runner);
 }
 
-/* --resume DIR, or --resume auto: the --save directory if it holds a checkpoint. */
+static fsdp_status open_source(trainer *t, ckpt_source *from)
+{
+    const trainer_config *c = &t->cfg;
+    bool automatic = c->resume && strcmp(c->resume, "auto") == 0;
+    return c->resume ? ckpt_source_open(&t->store, automatic ? c->save_dir : c->resume, automatic,
+                                        c->resume_change, from)
+                     : FSDP_OK;
+}
+
+static fsdp_status open_checkpoints(trainer *t, ckpt_source *from)
+{
+    /* locked first: what --resume auto reads is not removed meanwhile */
+    if (t->cfg.save_dir)
+        TRY(ckpt_store_open(&t->store, t->cfg.save_dir));
+    TRY(open_source(t, from));
+    t->store.newest = *from->dir ? from->manifest.id.step : 0;
+    if (t->cfg.save_dir)
+        TRY(ckpt_store_claim(&t->store, *from->dir ? from->manifest.id.run : NULL));
+    if (!*from->dir)
+        return FSDP_OK;
+    t->first_step = from->manifest.id.step;
+    return t->engine.load(t->engine.self, from);
+}
+
 static fsdp_status resume(trainer *t)
 {
-    const char *dir = t->cfg.resume;
-    if (!dir)
-        return FSDP_OK;
-    if (strcmp(dir, "auto") == 0) {
-        dir = t->cfg.train.save_dir;
-        bool there = ckpt_exists(dir);
-        TRY(comm_same(t->run.world, "the checkpoint seen by --resume auto", there ? dir : "none"));
-        if (!there)
-            return FSDP_OK;
-    }
-    return t->engine.load(t->engine.self, dir, &t->first_step);
+    ckpt_source from = {0};
+    comm_set_patience(t->run.world, TRAIN_FILES_TIMES); /* until the first step */
+    fsdp_status status = open_checkpoints(t, &from);
+    ckpt_source_close(&from);
+    return status;
 }
 
 static fsdp_status observe_step(void *self, int64_t step)
@@ -312,6 +330,7 @@ fsdp_status trainer_allocate(trainer *t)
                              .observer = {t, observe_step, observe_pause},
                              .runner = t->runner,
                              .log = stdout,
+                             .store = t->cfg.save_dir ? &t->store : NULL,
                              .first_step = t->first_step,
                              .step_by_step = t->profiled != NULL};
     return train_open(&t->setup, &t->loop);
@@ -325,6 +344,7 @@ void trainer_free(trainer *t)
         t->engine.free(t->engine.self);
     profile_run_close(t);
     order_run_close(t);
+    ckpt_store_close(&t->store);
     corpus_close(&t->val_data);
     corpus_close(&t->data);
     model_free(&t->m);

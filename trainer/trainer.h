@@ -20,6 +20,7 @@ typedef struct trainer {
     const char *prefetch_why;  /* what --prefetch auto went by; NULL: the user chose */
     model m;
     corpus data, val_data;
+    ckpt_store store; /* of --save; dir "": only what the run is, for --resume */
     engine engine;
     runner *runner;
     train_setup setup;
@@ -29,6 +30,7 @@ typedef struct trainer {
     predict_rates rates;       /* of --plan and --bucket auto; zeroed: not measured */
     virtual_figures predicted; /* of --parallel fsdp, where rates are */
     int64_t first_step;
+    bool ended_early;             /* see train_result */
     struct profile_run *profiled; /* of --profile, else NULL */
     order_check *order;           /* of --check-order, else NULL */
 } trainer;
@@ -46,6 +48,10 @@ void pin_to_cores(const comm *c, int n_threads);
  *   parsed  this rank's status of trainer_config_parse
  *   errors  all ranks fail or none; rank 0's message names the rank that failed */
 fsdp_status trainer_prepare(trainer *t, fsdp_status parsed);
+/* trainer_about -- compare the data of all ranks, and say in t->store what the run is.
+ *   collective  all ranks; all fail or none
+ *   errors      FSDP_EMISMATCH: ranks have different data */
+fsdp_status trainer_about(trainer *t);
 /* trainer_check_outputs -- check that every file and directory the run will write can be written.
  *   errors  FSDP_EIO naming the option and the path */
 fsdp_status trainer_check_outputs(const trainer *t);

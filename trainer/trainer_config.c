@@ -81,9 +81,15 @@ const option_spec TRAINER_OPTIONS[] = {
     {.name = "loss-csv", .kind = OPT_STRING, .offset = FIELD(train.loss_csv), .arg = "FILE", .help = "step,loss,grad_norm,lr,ms"},
     {.name = "export-init", .kind = OPT_STRING, .offset = FIELD(export_init_dir), .arg = "DIR", .help = "write the initial weights (safetensors)"},
     {.name = "export", .kind = OPT_STRING, .offset = FIELD(export_dir), .arg = "DIR", .help = "write the trained weights (safetensors)"},
-    {.name = "save", .kind = OPT_STRING, .offset = FIELD(train.save_dir), .arg = "DIR", .help = "write a sharded checkpoint"},
+    {.name = "save", .kind = OPT_STRING, .offset = FIELD(save_dir), .arg = "DIR", .help = "write sharded checkpoints to DIR/step-N; SIGUSR1 asks for one, and SIGTERM for one and the end"},
     {.name = "save-every", .kind = OPT_INT, .offset = FIELD(train.save_every), .min = 0, .max = 1e9, .help = "steps between checkpoints (0: at the end)"},
-    {.name = "resume", .kind = OPT_STRING, .offset = FIELD(resume), .arg = "DIR|auto", .help = "go on from a checkpoint; auto: from --save if it is there"},
+    {.name = "keep", .kind = OPT_INT, .offset = FIELD(keep), .def = "2", .min = 0, .max = 1e9, .arg = "K", .help = "checkpoints that --save leaves, the newest (0: all)"},
+    {.name = "resume", .kind = OPT_STRING, .offset = FIELD(resume), .arg = "DIR|auto",
+     .help = "go on from a checkpoint; auto: from the newest whole one of --save, if there is any"},
+    {.name = "resume-change", .kind = OPT_STRING, .offset = FIELD(resume_change), .arg = "NAME,...",
+     .help = "what may differ from the run that saved: data, seq-len, schedule, ..."},
+    {.name = "stop-after", .kind = OPT_INT, .offset = FIELD(train.stop_after), .min = 0, .max = 1e9, .arg = "N",
+     .help = "end when N steps have been made, with the schedule of --steps (0: at the end)"},
     {.name = "memory-report", .kind = OPT_STRING, .offset = FIELD(memory_report), .arg = "FILE", .help = "peak bytes and traffic beside the formulas, CSV"},
     {.name = "profile", .kind = OPT_STRING, .offset = FIELD(profile_dir), .arg = "DIR",
      .help = "count and time every operation after the first step: profile.md, by rank a CSV and a trace"},
@@ -307,10 +313,8 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
             FSDP_EINVAL, "pass --batch-size 4 and more --grad-accum, or --reduction fast",
             "--batch-size: got %lld, expected a power of two with --reduction canonical",
             (long long)cfg->train.batch_size);
-    if (cfg->parallel != PARALLEL_FSDP && (cfg->train.save_dir || cfg->resume))
-        return fsdp_error(FSDP_EINVAL, "use --parallel fsdp (one rank is fine), or --export",
-                          "--save and --resume are there for --parallel fsdp only");
-    if (cfg->resume && strcmp(cfg->resume, "auto") == 0 && !cfg->train.save_dir)
+    TRY(trainer_check_change(cfg->resume_change));
+    if (cfg->resume && strcmp(cfg->resume, "auto") == 0 && !cfg->save_dir)
         return fsdp_error(FSDP_EINVAL, "pass --save DIR too",
                           "--resume auto: no --save directory given");
     if (cfg->data && cfg->synthetic_tokens > 0)

@@ -36,7 +36,9 @@ typedef struct trainer_config {
     int64_t device_memory_mib;     /* 0: no limit */
     int reduction, comm, ops;      /* grad_acc_mode, comm_backend, trainer_ops */
     int param_dtype, reduce_dtype; /* dtype */
-    const char *export_init_dir, *export_dir, *resume, *memory_report, *profile_dir;
+    const char *export_init_dir, *export_dir, *memory_report, *profile_dir;
+    const char *save_dir, *resume, *resume_change;
+    int64_t keep; /* checkpoints; 0: all */
     bool check_order;
     bool plan;
     int64_t plan_ranks, plan_fsdp_size; /* 0: the ranks there are; what --sharding says */
@@ -64,3 +66,7 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
 int trainer_config_ranks(const trainer_config *cfg, int world_size);
 /* trainer_config_shard_size -- ranks of a shard group in a job of world_size ranks. */
 int trainer_config_shard_size(const trainer_config *cfg, int world_size);
+
+/* trainer_check_change -- FSDP_EINVAL unless all names of --resume-change are known (about.c).
+ *   change  as given, names with commas between; NULL: none */
+fsdp_status trainer_check_change(const char *change);

@@ -256,6 +256,87 @@ static fsdp_status read_params(void *self, engine_sink sink, void *ctx)
     return comm_agree(b->run.world, status);
 }
 
+/* ---- checkpoints ----------------------------------------------------------------------------- */
+
+static float *array_of(const baseline *b, int k)
+{
+    return k == 0 ? b->params : k == 1 ? b->m : b->v;
+}
+
+/* Every rank has the whole arrays and writes its share: the r-th of W parts of each parameter. */
+static int share_of(const baseline *b, ckpt_piece *pieces)
+{
+    const model *m = b->run.m;
+    size_t r = (size_t)comm_rank(b->run.world), w = (size_t)comm_size(b->run.world);
+    int n = 0;
+    for (int p = 0; p < m->n_params; p++) {
+        size_t elems = m->params[p].elems, each = elems / w + (elems % w != 0);
+        size_t begin = each * r, end = begin + each < elems ? begin + each : elems;
+        if (m->params[p].tied_to == NOT_TIED && begin < end)
+            pieces[n++] = (ckpt_piece){.param = p, .begin = begin, .elems = end - begin};
+    }
+    return n;
+}
+
+/* Move a piece of array k between device and host [piece->elems]. */
+static fsdp_status move_piece(const baseline *b, int k, const ckpt_piece *piece, float *host,
+                              bool to_host)
+{
+    float *at = array_of(b, k) + b->offset[piece->param] + piece->begin;
+    size_t bytes = (size_t)piece->elems * sizeof *host;
+    TRY(to_host ? device_download(b->s, host, at, bytes) : device_upload(b->s, at, host, bytes));
+    return stream_sync(b->s);
+}
+
+static size_t most_elems(const model *m)
+{
+    size_t most = 1;
+    for (int p = 0; p < m->n_params; p++)
+        most = m->params[p].elems > most ? m->params[p].elems : most;
+    return most;
+}
+
+static fsdp_status baseline_save(void *self, ckpt_store *to, int64_t next_step)
+{
+    baseline *b = self;
+    ckpt_out out;
+    ckpt_pieces list = {.pieces = calloc((size_t)b->run.m->n_params, sizeof *list.pieces),
+                        .values = malloc(most_elems(b->run.m) * sizeof *list.values)};
+    fsdp_status status =
+        comm_agree(to->world, list.pieces && list.values ? FSDP_OK : ckpt_no_memory());
+    if (status == FSDP_OK) {
+        list.n_pieces = share_of(b, list.pieces);
+        status = ckpt_save_begin(to, next_step, &list, &out);
+        for (int k = 0; k < to->n_arrays; k++)
+            for (int i = 0; i < list.n_pieces && status == FSDP_OK; i++) {
+                status = move_piece(b, k, &list.pieces[i], list.values, true);
+                if (status == FSDP_OK)
+                    status = ckpt_out_write(&out, list.values, (size_t)list.pieces[i].elems);
+            }
+        status = ckpt_save_end(to, next_step, &out, status);
+    }
+    free(list.pieces);
+    free(list.values);
+    return status;
+}
+
+static fsdp_status baseline_load(void *self, const ckpt_source *from)
+{
+    baseline *b = self;
+    float *host = malloc(most_elems(b->run.m) * sizeof *host);
+    fsdp_status status = host ? FSDP_OK : ckpt_no_memory();
+    for (size_t i = 0; i < from->entries.n && status == FSDP_OK; i++) {
+        const ckpt_entry *e = &from->entries.list[i];
+        status = ckpt_source_read(from, e, host);
+        if (status == FSDP_OK)
+            status = move_piece(b, e->array, &e->piece, host, false);
+    }
+    free(host);
+    if (status == FSDP_OK)
+        status = refresh(b);
+    return comm_agree(b->run.world, status);
+}
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
 static void baseline_free(void *self)
@@ -357,6 +438,8 @@ fsdp_status baseline_create(const run_context *run, engine *out)
         .begin_step = begin_step,
         .optimizer_step = baseline_step,
         .read_params = read_params,
+        .save = baseline_save,
+        .load = baseline_load,
         .free = baseline_free,
     };
     return FSDP_OK;

@@ -4,7 +4,7 @@
  *   begin_step -> (runner_forward, runner_backward) x grad_accum -> optimizer_step -> ... */
 #pragma once
 #include <stdbool.h>
-#include "common/model/run_context.h"
+#include "common/train/ckpt_source.h"
 
 /* Everything that the update of a step needs. lr is the step's own; step counts from 0. */
 typedef struct step_scalars {
@@ -41,8 +41,9 @@ typedef struct engine {
     fsdp_status (*optimizer_step)(void *self, const step_scalars *sc, float *norm);
     /* Collective. sink is called on rank 0 only; its errors reach every rank. */
     fsdp_status (*read_params)(void *self, engine_sink sink, void *ctx);
-    /* Collective: a checkpoint of parameters, optimizer state and step. NULL: not offered. */
-    fsdp_status (*save)(void *self, const char *dir, int64_t next_step);
-    fsdp_status (*load)(void *self, const char *dir, int64_t *next_step);
+    /* Collective: a checkpoint of parameters, optimizer state and step, which engines of any kind
+     * load on any number of ranks. After a load that failed the state is undefined. */
+    fsdp_status (*save)(void *self, ckpt_store *to, int64_t next_step);
+    fsdp_status (*load)(void *self, const ckpt_source *from);
     void (*free)(void *self);
 } engine;

@@ -1,22 +1,29 @@
 /* train.c -- see train.h. */
 #include "common/train/train.h"
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "common/base/atomic_file.h"
 #include "common/model/export.h"
 #include "common/observe/progress.h"
 
 enum { EVAL_SEQUENCES = 128 };
 
+/* What a signal asked for. A rank's word travels behind its losses, so all learn it at one step. */
+enum { ASKED_NOTHING, ASKED_TO_SAVE, ASKED_TO_END };
+
 /* What a step leaves to be read when the next one has been issued. There are two: the host reads
  * the one while the device fills the other. */
 typedef struct step_figures {
-    float *losses;      /* device [W*A]: rank r's A sums at r*A */
+    float *losses;      /* device [W*row]: rank r's A sums at r*row, then what it was asked for */
     float *norm;        /* device [1] */
-    float *host_losses; /* [W*A] */
+    float *host_losses; /* [W*row] */
     float host_norm;
+    float asked;     /* this rank, as losses has it */
     event *begun;    /* timed; recorded on compute before the step */
     event *computed; /* recorded on compute after it */
     event *arrived;  /* timed; recorded on loss_stream: the host may read */
@@ -29,6 +36,8 @@ struct train_loop {
     stream *loss_stream; /* owned; where the losses are gathered, on a group of its own */
     comm *loss_group;    /* owned; all ranks */
     size_t A, b, T, W;
+    size_t row;              /* A, and one more where there is something to save */
+    int asked;               /* the most that any rank was, by the steps that were read */
     int32_t *tokens;         /* host, [A][b][T] of the step that is being issued */
     int32_t *targets;        /* the same */
     step_figures figures[2]; /* of even and odd steps */
@@ -42,10 +51,11 @@ struct train_loop {
 static fsdp_status open_figures(train_loop *l, step_figures *f)
 {
     device *d = l->setup->run->dev;
-    f->host_losses = malloc(l->W * l->A * sizeof *f->host_losses);
+    f->host_losses = malloc(l->W * l->row * sizeof *f->host_losses);
     if (!f->host_losses)
         return fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory");
-    TRY(device_alloc_f32(l->s, MEM_OTHER, l->W * l->A, "losses", &f->losses));
+    TRY(device_alloc_f32(l->s, MEM_OTHER, l->W * l->row, "losses", &f->losses));
+    TRY(device_zero(l->s, f->losses, l->W * l->row * sizeof *f->losses));
     TRY(device_alloc_f32(l->s, MEM_OTHER, 1, "norm", &f->norm));
     TRY(event_create_timed(d, &f->begun));
     TRY(event_create(d, &f->computed));
@@ -62,6 +72,45 @@ static void close_figures(train_loop *l, step_figures *f)
     event_free(f->arrived);
 }
 
+/* The rows of the old loss file that precede `step`. What cannot be read must not be replaced. */
+static fsdp_status copy_rows(train_loop *l, int64_t step)
+{
+    char row[256];
+    FILE *old = fopen(l->csv.path, "re");
+    if (!old && errno == ENOENT)
+        return FSDP_OK;
+    while (old && fgets(row, sizeof row, old))
+        if (isdigit((unsigned char)*row) && strtoll(row, NULL, 10) < step)
+            fputs(row, l->csv.out);
+    int why = errno;
+    bool read = old && !ferror(old);
+    if (old)
+        fclose(old);
+    return read ? FSDP_OK
+                : fsdp_error(FSDP_EIO, "make it readable or pass another --loss-csv path",
+                             "cannot read %s, whose rows this run goes on from: %s", l->csv.path,
+                             strerror(why));
+}
+
+/* Begin a new loss file with the rows of the old one that precede `step`. */
+static fsdp_status open_csv(train_loop *l, int64_t step)
+{
+    TRY(atomic_file_open(&l->csv, l->setup->cfg->loss_csv,
+                         "pass a --loss-csv path that can be written"));
+    fprintf(l->csv.out, "step,loss,grad_norm,lr,ms\n");
+    return step > 0 && *l->csv.tmp ? copy_rows(l, step) : FSDP_OK;
+}
+
+/* Publish the rows so far, so that a run that goes on from this checkpoint has them. A device shows
+ * them already. */
+static fsdp_status save_csv(train_loop *l, int64_t next_step)
+{
+    if (!l->csv.out || !*l->csv.tmp)
+        return FSDP_OK;
+    TRY(atomic_file_commit(&l->csv));
+    return next_step < train_end(l->setup->cfg) ? open_csv(l, next_step) : FSDP_OK;
+}
+
 static fsdp_status open_here(const train_setup *setup, train_loop *l)
 {
     const train_config *c = setup->cfg;
@@ -72,6 +121,7 @@ static fsdp_status open_here(const train_setup *setup, train_loop *l)
                       .b = setup->run->batch,
                       .T = setup->run->seq_len,
                       .W = (size_t)comm_size(setup->run->world)};
+    l->row = l->A + (setup->store ? 1 : 0);
     size_t step_tokens = l->A * l->b * l->T;
     l->tokens = malloc(step_tokens * sizeof *l->tokens);
     l->targets = malloc(step_tokens * sizeof *l->targets);
@@ -84,12 +134,8 @@ static fsdp_status open_here(const train_setup *setup, train_loop *l)
     TRY(open_figures(l, &l->figures[1]));
     if (comm_rank(setup->run->world) != 0)
         return FSDP_OK;
-    l->progress = progress_open(setup->log, c->steps, c->global_batch * c->seq_len, true);
-    if (!c->loss_csv)
-        return FSDP_OK;
-    TRY(atomic_file_open(&l->csv, c->loss_csv, "pass a --loss-csv path that can be written"));
-    fprintf(l->csv.out, "step,loss,grad_norm,lr,ms\n");
-    return FSDP_OK;
+    l->progress = progress_open(setup->log, train_end(c), c->global_batch * c->seq_len, true);
+    return c->loss_csv ? open_csv(l, setup->first_step) : FSDP_OK;
 }
 
 void train_discard(train_loop *l)
@@ -146,7 +192,7 @@ static void load_sequences(train_loop *l, const corpus *data, uint64_t first, si
 
 static micro_step micro_step_of(const train_loop *l, const step_figures *f, size_t a, bool training)
 {
-    size_t at = a * l->b * l->T, mine = (size_t)comm_rank(l->setup->run->world) * l->A;
+    size_t at = a * l->b * l->T, mine = (size_t)comm_rank(l->setup->run->world) * l->row;
     return (micro_step){.tokens = l->tokens + at,
                         .targets = l->targets + at,
                         .a = (int)a,
@@ -158,12 +204,12 @@ static micro_step micro_step_of(const train_loop *l, const step_figures *f, size
 /* Bring the losses of all ranks, and the norm, to the host: there when f->arrived is reached. */
 static fsdp_status send_figures(train_loop *l, step_figures *f)
 {
-    float *mine = f->losses + (size_t)comm_rank(l->loss_group) * l->A;
+    float *mine = f->losses + (size_t)comm_rank(l->loss_group) * l->row;
     stream *s = l->loss_stream;
     TRY(event_record(f->computed, l->s));
     TRY(stream_wait_event(s, f->computed));
-    TRY(comm_all_gather(l->loss_group, s, "loss", DTYPE_F32, mine, f->losses, l->A));
-    TRY(device_download(s, f->host_losses, f->losses, l->W * l->A * sizeof *f->losses));
+    TRY(comm_all_gather(l->loss_group, s, "loss", DTYPE_F32, mine, f->losses, l->row));
+    TRY(device_download(s, f->host_losses, f->losses, l->W * l->row * sizeof *f->losses));
     TRY(device_download(s, &f->host_norm, f->norm, sizeof *f->norm));
     return event_record(f->arrived, s);
 }
@@ -175,7 +221,7 @@ static fsdp_status await_figures(train_loop *l, step_figures *f, float *loss)
     TRY(event_sync(f->arrived));
     for (size_t a = 0; a < l->A; a++)
         for (size_t r = 0; r < l->W; r++)
-            l->in_order[a * l->W + r] = f->host_losses[r * l->A + a];
+            l->in_order[a * l->W + r] = f->host_losses[r * l->row + a];
     *loss = tree_sum_f32(l->in_order, l->W * l->A);
     return FSDP_OK;
 }
@@ -193,6 +239,40 @@ static step_scalars scalars_of(const train_config *c, int64_t step)
         .clip_norm = (float)c->clip_grad,
         .grad_scale = 1.0f / (float)(c->global_batch * c->seq_len),
     };
+}
+
+void train_take_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
+/* What this rank was asked for since the last look. SIGTERM stays blocked: launchers may send it
+ * more than once, and a second one must not end the save that the first one asked for. */
+static int look_for_signals(void)
+{
+    sigset_t set;
+    int signo, asked = ASKED_NOTHING;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGTERM);
+    while ((signo = sigtimedwait(&set, NULL, &(struct timespec){0})) > 0)
+        asked = signo == SIGTERM || asked == ASKED_TO_END ? ASKED_TO_END : ASKED_TO_SAVE;
+    return asked;
+}
+
+/* Let the step's figures say what this rank is asked for. */
+static fsdp_status pass_on_signals(train_loop *l, step_figures *f)
+{
+    float asked = l->setup->store ? (float)look_for_signals() : 0;
+    size_t at = (size_t)comm_rank(l->loss_group) * l->row + l->A;
+    if (asked == f->asked)
+        return FSDP_OK;
+    f->asked = asked;
+    return device_upload(l->s, f->losses + at, &f->asked, sizeof f->asked);
 }
 
 /* Issue one optimizer step. Nothing here waits for the device. */
@@ -214,6 +294,7 @@ static fsdp_status train_step(train_loop *l, int64_t step)
     }
     device_set_scope(setup->run->dev, NULL, NULL);
     TRY(setup->engine->optimizer_step(setup->engine->self, &sc, f->norm));
+    TRY(pass_on_signals(l, f));
     return send_figures(l, f);
 }
 
@@ -264,9 +345,9 @@ static fsdp_status record_step(train_loop *l, int64_t step, float loss, float no
     return FSDP_OK;
 }
 
-static bool due(int64_t every, int64_t step, int64_t steps)
+static bool due(int64_t every, int64_t step, int64_t end)
 {
-    return step + 1 == steps || (every > 0 && (step + 1) % every == 0);
+    return step + 1 == end || (every > 0 && (step + 1) % every == 0);
 }
 
 /* Loss and norm come out of collectives, so all ranks see the same. */
@@ -285,7 +366,11 @@ static fsdp_status save(train_loop *l, int64_t step, bool *failed_alike)
     const train_setup *setup = l->setup;
     if (setup->observer.pause)
         setup->observer.pause(setup->observer.self);
-    fsdp_status status = setup->engine->save(setup->engine->self, setup->cfg->save_dir, step + 1);
+    comm_set_patience(setup->run->world, TRAIN_FILES_TIMES);
+    fsdp_status status = comm_agree(setup->run->world, save_csv(l, step + 1));
+    if (status == FSDP_OK)
+        status = setup->engine->save(setup->engine->self, setup->store, step + 1);
+    comm_set_patience(setup->run->world, 1);
     *failed_alike = status == FSDP_EIO; /* agreed on; other errors may strike one rank */
     return status;
 }
@@ -294,19 +379,20 @@ static fsdp_status after_step(train_loop *l, int64_t step, bool *failed_alike)
 {
     const train_setup *setup = l->setup;
     const train_config *c = setup->cfg;
-    if (setup->val_data && due(c->eval_every, step, c->steps))
+    if (setup->val_data && due(c->eval_every, step, train_end(c)))
         TRY(evaluate(l, step));
-    return c->save_dir && due(c->save_every, step, c->steps) ? save(l, step, failed_alike)
-                                                             : FSDP_OK;
+    bool saves =
+        setup->store && (due(c->save_every, step, train_end(c)) || l->asked != ASKED_NOTHING);
+    return saves ? save(l, step, failed_alike) : FSDP_OK;
 }
 
 /* Whether something follows step `step` that reads or writes what it computes. */
 static bool stops_after(const train_loop *l, int64_t step)
 {
     const train_config *c = l->setup->cfg;
-    return l->setup->step_by_step || step + 1 == c->steps ||
-           (l->setup->val_data && due(c->eval_every, step, c->steps)) ||
-           (c->save_dir && due(c->save_every, step, c->steps));
+    return l->setup->step_by_step || step + 1 == train_end(c) ||
+           (l->setup->val_data && due(c->eval_every, step, train_end(c))) ||
+           (l->setup->store && due(c->save_every, step, train_end(c)));
 }
 
 /* Read and report the steps up to `last` that have not been read. The loss is the mean over the
@@ -319,6 +405,8 @@ static fsdp_status read_steps(train_loop *l, int64_t last, train_result *result)
         float loss;
         double seconds;
         TRY(await_figures(l, f, &loss));
+        for (size_t r = 0; l->row > l->A && r < l->W; r++)
+            l->asked = (int)fmaxf((float)l->asked, f->host_losses[r * l->row + l->A]);
         TRY(event_elapsed_s(f->begun, f->arrived, &seconds));
         loss *= scalars_of(l->setup->cfg, step).grad_scale;
         l->ms[n] = 1e3 * seconds;
@@ -340,18 +428,28 @@ fsdp_status train_run(train_loop *l, train_result *result)
 {
     const train_setup *setup = l->setup;
     int64_t n = 0;
+    comm_set_patience(setup->run->world, 1);
     *result = (train_result){0};
-    for (int64_t step = setup->first_step; step < setup->cfg->steps; step++, n++) {
+    for (int64_t step = setup->first_step; step < train_end(setup->cfg) && !result->ended_early;
+         step++, n++) {
         bool stops = stops_after(l, step);
         comm_job_stats_reset(setup->run->world);
         TRY(train_step(l, step));
         result->step_stats = comm_job_stats_read(setup->run->world);
         TRY(read_steps(l, stops ? step : step - 1, result));
-        if (stops)
-            TRY(after_step(l, step, &result->failed_alike));
+        stops = stops || l->asked != ASKED_NOTHING;
+        if (!stops)
+            continue;
+        TRY(read_steps(l, step, result));
+        TRY(after_step(l, step, &result->failed_alike));
+        result->ended_early = l->asked == ASKED_TO_END && step + 1 < train_end(setup->cfg);
+        l->asked = ASKED_NOTHING;
     }
     qsort(l->ms, (size_t)n, sizeof *l->ms, by_value);
     result->ms_per_step = n > 0 ? l->ms[n / 2] : 0.0;
+    if (n == 0) /* an old loss file stays */
+        train_discard(l);
+    comm_set_patience(setup->run->world, TRAIN_FILES_TIMES); /* what follows steps is files */
     fsdp_status status =
         comm_agree(setup->run->world, l->csv.out ? atomic_file_commit(&l->csv) : FSDP_OK);
     result->failed_alike = status == FSDP_EIO;

@@ -13,6 +13,9 @@
 #include "common/train/engine.h"
 #include "common/train/train_config.h"
 
+/* How many times the limit of a collective peers may take to write or read files. */
+enum { TRAIN_FILES_TIMES = 12 };
+
 /* Who is told what the loop does; any function may be NULL. */
 typedef struct train_observer {
     void *self;
@@ -31,6 +34,7 @@ typedef struct train_setup {
     runner *runner;
     FILE *log;               /* rank 0: where progress is printed */
     train_observer observer; /* zeroed: nobody */
+    ckpt_store *store;       /* NULL: no checkpoints */
     int64_t first_step;      /* > 0 after --resume */
     bool step_by_step;       /* read a step's figures before the next one is issued */
 } train_setup;
@@ -40,15 +44,23 @@ typedef struct train_result {
     double first_loss, last_loss, ms_per_step; /* ms_per_step: the median over the steps */
     comm_stats step_stats;
     bool failed_alike; /* train_run failed, and all ranks returned the failure */
+    bool ended_early;  /* SIGTERM asked for it, and what there was is saved */
 } train_result;
 
 typedef struct train_loop train_loop;
-/* train_open -- allocate buffers, and on rank 0 open the loss file (cfg->loss_csv). All ranks fail
- * or none.
+/* train_take_signals -- with setup->store, train_run takes SIGUSR1 on any rank for the wish that
+ * all save and go on, and SIGTERM that they save and end: at the end of the step after the one in
+ * which it came. What comes later than the last step is not heeded. Call it before there are
+ * threads. */
+void train_take_signals(void);
+/* train_open -- allocate buffers, and on rank 0 open the loss file (cfg->loss_csv), which keeps its
+ * rows before first_step. All ranks fail or none.
  *   setup  borrowed until train_close */
 fsdp_status train_open(const train_setup *setup, train_loop **out);
-/* train_run -- run all steps. If it fails and result->failed_alike is false, the failure may have
- * struck one rank only: the caller must then call train_discard and end the job. */
+/* train_run -- run all steps; afterwards the job waits TRAIN_FILES_TIMES as long as in a step. The
+ * loss file appears at every checkpoint and at the end; if no step is left to run, it stays as it
+ * was. If train_run fails and result->failed_alike is false, the failure may have struck one rank
+ * only: the caller then calls train_discard and ends the job. */
 fsdp_status train_run(train_loop *l, train_result *result);
 /* train_discard -- remove the half-written loss file, and nothing else: streams may still work. */
 void train_discard(train_loop *l);

@@ -2,6 +2,11 @@
 #include "common/train/train_config.h"
 #include "common/base/pmath.h"
 
+int64_t train_end(const train_config *cfg)
+{
+    return cfg->stop_after > 0 && cfg->stop_after < cfg->steps ? cfg->stop_after : cfg->steps;
+}
+
 double train_lr(const train_config *cfg, int64_t step)
 {
     double t = (double)step, warmup = (double)cfg->warmup_steps, left = (double)cfg->steps - warmup;

@@ -9,9 +9,12 @@ typedef struct train_config {
     int optimizer;        /* optimizer_kind */
     int64_t eval_every;   /* steps; 0: at the end */
     const char *loss_csv; /* NULL: none */
-    const char *save_dir; /* NULL: no checkpoints */
     int64_t save_every;   /* steps; 0: at the end */
+    int64_t stop_after;   /* steps have been made; 0: at the end */
 } train_config;
+
+/* train_end -- steps after which the run ends: cfg->steps, or stop_after if that is less. */
+int64_t train_end(const train_config *cfg);
 
 /* train_lr -- the learning rate of step t (from 0):
  *   t < warmup  lr*(t+1)/warmup

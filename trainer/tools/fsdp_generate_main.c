@@ -7,7 +7,6 @@
  * is not part of this project: its prompt and its output are token numbers. */
 #include <ctype.h>
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +17,7 @@
 #include "common/model/generate.h"
 #include "common/model/gpt2.h"
 #include "trainer/backends.h"
+#include "trainer/cores.h"
 
 enum { BYTE_VOCAB = 256, OPS_FAST = 0, SAMPLE_STREAM = 0 };
 
@@ -197,12 +197,6 @@ static fsdp_status write_text(generator *g, const generate_options *opt, size_t 
 
 /* ---- model ---------------------------------------------------------------------------------- */
 
-static int cores(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 static fsdp_status generate_on(device *dev, const model *m, const char *dir,
                                const generate_options *opt)
 {
@@ -228,7 +222,7 @@ static fsdp_status generate(const char *dir, const generate_options *opt)
     model_config config;
     model m;
     device *dev;
-    const int n_threads = opt->threads > 0 ? (int)opt->threads : cores();
+    const int n_threads = opt->threads > 0 ? (int)opt->threads : cores_allowed();
     TRY(backend_check(opt->device));
     TRY(import_model_config(dir, &config));
     TRY(gpt2_create(&config, &m));

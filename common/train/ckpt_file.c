@@ -1,0 +1,302 @@
+/* ckpt_file.c -- see ckpt_file.h. */
+#include "common/train/ckpt_file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum { READ_BYTES = 1 << 16 };
+
+static const char SPACE_HINT[] = "free some space, or pass another --save directory";
+static const char ARRAY_LETTERS[] = "pmv";
+
+fsdp_status ckpt_no_memory(void)
+{
+    return fsdp_error(FSDP_ENOMEM, "", "checkpoint: no host memory");
+}
+
+uint64_t ckpt_shape(const model *m)
+{
+    uint64_t hash = 0;
+    for (int p = 0; p < m->n_params; p++) {
+        char text[PARAM_NAME_BYTES + 128];
+        const param_spec *s = &m->params[p];
+        int n = snprintf(text, sizeof text, "%s %zu %zu %d %d", s->name, s->dims[0],
+                         s->n_dims > 1 ? s->dims[1] : 0, s->n_dims, s->tied_to);
+        hash = XXH3_64bits_withSeed(text, (size_t)n, hash);
+    }
+    return hash;
+}
+
+fsdp_status ckpt_plain_dir(const char *dir, char out[PATH_MAX])
+{
+    size_t n = strlen(dir);
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    if (n + CKPT_NAME_ROOM >= PATH_MAX)
+        return fsdp_error(FSDP_EINVAL, "pass a shorter path",
+                          "checkpoint: path of %zu bytes is too long", n);
+    snprintf(out, PATH_MAX, "%.*s", (int)n, dir);
+    return FSDP_OK;
+}
+
+void ckpt_path(const char *dir, const char *name, char out[PATH_MAX])
+{
+    int n = snprintf(out, PATH_MAX, "%s/%s", dir, name);
+    FSDP_ASSERT(n < PATH_MAX); /* ckpt_plain_dir left room */
+}
+
+void ckpt_step_path(const char *dir, int64_t step, char out[PATH_MAX])
+{
+    char name[32];
+    snprintf(name, sizeof name, "step-%" PRId64, step);
+    ckpt_path(dir, name, out);
+}
+
+void ckpt_file_path(const char *dir, int file, char out[PATH_MAX])
+{
+    char name[32];
+    snprintf(name, sizeof name, "rank-%05d.safetensors", file);
+    ckpt_path(dir, name, out);
+}
+
+/* ---- what a file says about itself ----------------------------------------------------------- */
+
+enum { ID_ROWS = 7 };
+
+typedef struct id_row {
+    const char *key;
+    char value[32];
+} id_row;
+
+static void id_rows(const ckpt_id *id, id_row rows[ID_ROWS])
+{
+    static const char *const keys[ID_ROWS] = {"format",  "run",    "step", "file",
+                                              "n_files", "arrays", "shape"};
+    for (int i = 0; i < ID_ROWS; i++)
+        rows[i].key = keys[i];
+    snprintf(rows[0].value, sizeof rows[0].value, "%s", CKPT_FORMAT);
+    snprintf(rows[1].value, sizeof rows[1].value, "%s", id->run);
+    snprintf(rows[2].value, sizeof rows[2].value, "%" PRId64, id->step);
+    snprintf(rows[3].value, sizeof rows[3].value, "%d", id->file);
+    snprintf(rows[4].value, sizeof rows[4].value, "%d", id->n_files);
+    snprintf(rows[5].value, sizeof rows[5].value, "%d", id->n_arrays);
+    snprintf(rows[6].value, sizeof rows[6].value, "%016" PRIx64, id->shape);
+}
+
+static fsdp_status check_id(const safetensors *f, const ckpt_id *id)
+{
+    id_row rows[ID_ROWS];
+    const cJSON *meta = cJSON_GetObjectItemCaseSensitive(f->header, "__metadata__");
+    id_rows(id, rows);
+    for (int i = 0; i < ID_ROWS; i++) {
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(meta, rows[i].key);
+        const char *got = cJSON_IsString(item) ? item->valuestring : "nothing";
+        if (strcmp(got, rows[i].value) != 0)
+            return fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT,
+                              "checkpoint: %s: %s: got %.40s, expected %s", f->path, rows[i].key,
+                              got, rows[i].value);
+    }
+    return FSDP_OK;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static fsdp_status write_all(ckpt_out *f, const void *data, size_t bytes)
+{
+    const char *p = data;
+    XXH3_64bits_update(f->hash, data, bytes);
+    f->bytes += bytes;
+    while (bytes > 0) {
+        ssize_t n = write(f->fd, p, bytes < (1u << 30) ? bytes : (1u << 30));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return fsdp_error(FSDP_EIO, SPACE_HINT, "checkpoint: write to %s: %s", f->path,
+                              strerror(errno));
+        p += n;
+        bytes -= (size_t)n;
+    }
+    return FSDP_OK;
+}
+
+static bool add_tensors(cJSON *header, const ckpt_id *id, const model *m, const ckpt_pieces *list,
+                        uint64_t *data_bytes)
+{
+    id_row rows[ID_ROWS];
+    cJSON *meta = cJSON_AddObjectToObject(header, "__metadata__");
+    bool ok = meta != NULL;
+    id_rows(id, rows);
+    for (int i = 0; i < ID_ROWS && ok; i++)
+        ok = cJSON_AddStringToObject(meta, rows[i].key, rows[i].value) != NULL;
+    for (int k = 0; k < id->n_arrays; k++)
+        for (int i = 0; i < list->n_pieces && ok; i++) {
+            char name[PARAM_NAME_BYTES + 32];
+            const ckpt_piece *piece = &list->pieces[i];
+            size_t elems = (size_t)piece->elems;
+            snprintf(name, sizeof name, "%s@%" PRIu64 ".%c", m->params[piece->param].name,
+                     piece->begin, ARRAY_LETTERS[k]);
+            ok = safetensors_add(header, name, &elems, 1, data_bytes);
+        }
+    return ok;
+}
+
+fsdp_status ckpt_out_open(const char *dir, const ckpt_id *id, const model *m,
+                          const ckpt_pieces *list, ckpt_out *f)
+{
+    size_t head_bytes = 0;
+    uint64_t data_bytes = 0;
+    *f = (ckpt_out){.fd = -1, .hash = XXH3_createState()};
+    ckpt_file_path(dir, id->file, f->path);
+    if (XXH3_64bits_reset(f->hash) != XXH_OK) /* NULL */
+        return ckpt_no_memory();
+    cJSON *header = cJSON_CreateObject();
+    bool ok = add_tensors(header, id, m, list, &data_bytes);
+    char *head = ok ? safetensors_head(header, &head_bytes) : NULL;
+    cJSON_Delete(header);
+    if (head == NULL)
+        return ckpt_no_memory();
+    f->expected_bytes = head_bytes + data_bytes;
+    f->fd = open(f->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    fsdp_status status = f->fd >= 0 ? write_all(f, head, head_bytes)
+                                    : fsdp_error(FSDP_EIO, SPACE_HINT, "checkpoint: create %s: %s",
+                                                 f->path, strerror(errno));
+    free(head);
+    return status;
+}
+
+fsdp_status ckpt_out_write(ckpt_out *f, const float *values, size_t elems)
+{
+    return write_all(f, values, elems * sizeof *values);
+}
+
+fsdp_status ckpt_out_finish(ckpt_out *f, ckpt_sum *sum)
+{
+    if (f->bytes != f->expected_bytes)
+        return fsdp_error(FSDP_ESTATE, "",
+                          "checkpoint: %s: got %" PRIu64 " bytes, expected %" PRIu64, f->path,
+                          f->bytes, f->expected_bytes);
+    if (fsync(f->fd) != 0)
+        return fsdp_error(FSDP_EIO, SPACE_HINT, "checkpoint: fsync %s: %s", f->path,
+                          strerror(errno));
+    *sum = (ckpt_sum){.bytes = f->bytes, .xxh3 = XXH3_64bits_digest(f->hash)};
+    return FSDP_OK;
+}
+
+void ckpt_out_close(ckpt_out *f)
+{
+    if (f->fd >= 0)
+        close(f->fd);
+    XXH3_freeState(f->hash);
+    *f = (ckpt_out){.fd = -1};
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+fsdp_status ckpt_file_sum(const char *path, ckpt_sum *sum)
+{
+    char block[READ_BYTES];
+    struct stat st;
+    ssize_t n = -1;
+    XXH3_state_t *hash = XXH3_createState();
+    if (XXH3_64bits_reset(hash) != XXH_OK) /* NULL */
+        return ckpt_no_memory();
+    *sum = (ckpt_sum){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool is_file = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    while (is_file && (n = read(fd, block, sizeof block)) != 0 && (n > 0 || errno == EINTR)) {
+        XXH3_64bits_update(hash, block, n > 0 ? (size_t)n : 0);
+        sum->bytes += n > 0 ? (uint64_t)n : 0;
+    }
+    const char *why = fd < 0 || is_file ? strerror(errno) : "not a regular file";
+    sum->xxh3 = XXH3_64bits_digest(hash);
+    XXH3_freeState(hash);
+    if (fd >= 0)
+        close(fd);
+    return n == 0 ? FSDP_OK
+                  : fsdp_error(FSDP_EIO, CKPT_OTHER_HINT, "checkpoint: read %s: %s", path, why);
+}
+
+/* The parameter called name[0..n); they come in order, so the search begins at `from`. -1: none. */
+static int find_param(const model *m, const char *name, size_t n, int from)
+{
+    for (int i = 0; i < m->n_params; i++) {
+        int p = (from + i) % m->n_params;
+        if (strlen(m->params[p].name) == n && memcmp(m->params[p].name, name, n) == 0 &&
+            m->params[p].tied_to == NOT_TIED)
+            return p;
+    }
+    return -1;
+}
+
+/* "name@32.m" of this model, and its tensor's range in the file. */
+static bool parse_tensor(const safetensors *f, const cJSON *t, const model *m, int from,
+                         ckpt_entry *e)
+{
+    const char *at = strrchr(t->string, '@');
+    const cJSON *shape = cJSON_GetObjectItemCaseSensitive(t, "shape");
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(t, "dtype");
+    size_t elems;
+    char *end;
+    if (at == NULL || at[1] < '0' || at[1] > '9' || !cJSON_IsString(type) ||
+        strcmp(type->valuestring, "F32") != 0 || cJSON_GetArraySize(shape) != 1 ||
+        !json_size(cJSON_GetArrayItem(shape, 0), &elems))
+        return false;
+    errno = 0;
+    unsigned long long begin = strtoull(at + 1, &end, 10);
+    const char *letter = end[0] == '.' && end[1] != '\0' ? strchr(ARRAY_LETTERS, end[1]) : NULL;
+    int p = find_param(m, t->string, (size_t)(at - t->string), from);
+    if (errno != 0 || letter == NULL || end[2] != '\0' || p < 0 || elems == 0 ||
+        elems > m->params[p].elems || begin > m->params[p].elems - elems)
+        return false;
+    e->piece = (ckpt_piece){.param = p, .begin = begin, .elems = elems};
+    e->array = (int)(letter - ARRAY_LETTERS);
+    bool ok = safetensors_range(f, t, elems * sizeof(float), &e->at);
+    e->at += f->data_begin;
+    return ok;
+}
+
+static fsdp_status append(ckpt_entries *out, const ckpt_entry *e)
+{
+    if (out->n == out->room) {
+        size_t room = 2 * out->room + 64;
+        ckpt_entry *list = realloc(out->list, room * sizeof *list);
+        if (list == NULL)
+            return ckpt_no_memory();
+        *out = (ckpt_entries){.list = list, .n = out->n, .room = room};
+    }
+    out->list[out->n++] = *e;
+    return FSDP_OK;
+}
+
+static fsdp_status list_tensors(const safetensors *f, const ckpt_id *id, const model *m,
+                                ckpt_entries *out)
+{
+    ckpt_entry e = {.file = id->file};
+    TRY(check_id(f, id));
+    for (const cJSON *t = f->header->child; t != NULL; t = t->next) {
+        if (strcmp(t->string, "__metadata__") == 0)
+            continue;
+        if (!parse_tensor(f, t, m, e.piece.param, &e) || e.array >= id->n_arrays)
+            return fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT,
+                              "checkpoint: %s: tensor %.80s is no part of this model", f->path,
+                              t->string);
+        TRY(append(out, &e));
+    }
+    return FSDP_OK;
+}
+
+fsdp_status ckpt_file_list(const char *dir, const ckpt_id *id, const model *m, ckpt_entries *out)
+{
+    char path[PATH_MAX];
+    safetensors f;
+    ckpt_file_path(dir, id->file, path);
+    TRY(safetensors_open(path, CKPT_OTHER_HINT, &f));
+    fsdp_status status = list_tensors(&f, id, m, out);
+    safetensors_close(&f);
+    return status;
+}

@@ -1,0 +1,240 @@
+/* ckpt_manifest.c -- see ckpt_manifest.h. */
+#include "common/train/ckpt_manifest.h"
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/atomic_file.h"
+
+enum { MAX_FILES = 99999, MAX_MANIFEST_BYTES = 1 << 26 };
+
+/* ---- what the run was ------------------------------------------------------------------------ */
+
+void ckpt_about_add(ckpt_about *a, const char *name, bool fixed, const char *format, ...)
+{
+    FSDP_ASSERT(a->n < CKPT_MAX_FACTS);
+    ckpt_fact *f = &a->facts[a->n++];
+    f->fixed = fixed;
+    snprintf(f->name, sizeof f->name, "%s", name);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(f->value, sizeof f->value, format, args);
+    va_end(args);
+}
+
+bool ckpt_list_has(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *at = list; at != NULL && *at != '\0';) {
+        size_t word = strcspn(at, ",");
+        if (word == n && memcmp(at, name, n) == 0)
+            return true;
+        at += word + (at[word] == ',');
+    }
+    return false;
+}
+
+static const char *value_of(const ckpt_about *a, const char *name)
+{
+    for (int i = 0; i < a->n; i++)
+        if (strcmp(a->facts[i].name, name) == 0)
+            return a->facts[i].value;
+    return "nothing";
+}
+
+fsdp_status ckpt_about_check(const ckpt_about *saved, const ckpt_about *now, const char *change,
+                             const char *dir)
+{
+    const ckpt_fact *first = NULL;
+    char names[CKPT_MAX_FACTS * sizeof first->name] = "", hint[320];
+    for (int i = 0; i < now->n; i++) {
+        const ckpt_fact *f = &now->facts[i];
+        if (strcmp(value_of(saved, f->name), f->value) == 0 ||
+            (!f->fixed && ckpt_list_has(change, f->name)))
+            continue;
+        first = first != NULL && (first->fixed || !f->fixed) ? first : f;
+        size_t n = strlen(names);
+        snprintf(names + n, sizeof names - n, "%s%s", n > 0 ? "," : "", f->name);
+    }
+    if (first == NULL)
+        return FSDP_OK;
+    if (first->fixed)
+        snprintf(hint, sizeof hint, "resume with the %s options of the run that saved it",
+                 first->name);
+    else
+        snprintf(hint, sizeof hint,
+                 "pass what that run had, or --resume-change %.240s if it is meant", names);
+    return fsdp_error(FSDP_EINVAL, hint, "--resume %s: %s: saved with %s, this run has %s", dir,
+                      first->name, value_of(saved, first->name), first->value);
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static bool add_hex(cJSON *j, const char *key, uint64_t x)
+{
+    char text[20];
+    snprintf(text, sizeof text, "%016" PRIx64, x);
+    return cJSON_AddStringToObject(j, key, text) != NULL;
+}
+
+static bool add_rest(cJSON *j, const ckpt_manifest *m)
+{
+    cJSON *about = cJSON_AddObjectToObject(j, "run_was");
+    cJSON *files = cJSON_AddArrayToObject(j, "files");
+    bool ok = about != NULL && files != NULL;
+    for (int i = 0; i < m->about.n && ok; i++)
+        ok =
+            cJSON_AddStringToObject(about, m->about.facts[i].name, m->about.facts[i].value) != NULL;
+    for (int i = 0; i < m->id.n_files && ok; i++) {
+        cJSON *file = cJSON_CreateObject();
+        ok = cJSON_AddItemToArray(files, file) &&
+             cJSON_AddNumberToObject(file, "bytes", (double)m->files[i].bytes) != NULL &&
+             add_hex(file, "xxh3", m->files[i].xxh3);
+    }
+    return ok;
+}
+
+static char *manifest_text(const ckpt_manifest *m)
+{
+    cJSON *j = cJSON_CreateObject();
+    bool ok = cJSON_AddStringToObject(j, "format", CKPT_FORMAT) != NULL &&
+              cJSON_AddStringToObject(j, "run", m->id.run) != NULL &&
+              cJSON_AddNumberToObject(j, "step", (double)m->id.step) != NULL &&
+              cJSON_AddNumberToObject(j, "arrays", m->id.n_arrays) != NULL &&
+              add_hex(j, "shape", m->id.shape) && add_rest(j, m);
+    char *text = ok ? cJSON_Print(j) : NULL;
+    cJSON_Delete(j);
+    return text;
+}
+
+static fsdp_status write_text(const char *path, const char *text)
+{
+    atomic_file f;
+    TRY(atomic_file_open(&f, path, "pass a --save directory that can be written"));
+    fprintf(f.out, "%s\n", text);
+    return atomic_file_commit(&f); /* which hears of failed writes */
+}
+
+/* What is there now gives the same text again. */
+static fsdp_status read_back(const char *dir, const char *path, const char *text)
+{
+    ckpt_manifest m;
+    TRY(ckpt_manifest_read(dir, &m));
+    char *again = manifest_text(&m);
+    fsdp_status status = FSDP_OK;
+    if (again == NULL)
+        status = ckpt_no_memory();
+    else if (strcmp(again, text) != 0)
+        status = fsdp_error(FSDP_EIO, "check the disk",
+                            "checkpoint: %s: read back something else than was written", path);
+    cJSON_free(again);
+    ckpt_manifest_free(&m);
+    return status;
+}
+
+fsdp_status ckpt_manifest_write(const char *dir, const ckpt_manifest *m)
+{
+    char path[PATH_MAX], *text = manifest_text(m);
+    ckpt_path(dir, "manifest.json", path);
+    fsdp_status status = text != NULL ? write_text(path, text) : ckpt_no_memory();
+    if (status == FSDP_OK)
+        status = read_back(dir, path, text);
+    cJSON_free(text);
+    return status;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static bool read_text(const cJSON *j, const char *key, char *out, size_t out_bytes)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, key);
+    if (!cJSON_IsString(item) || strlen(item->valuestring) >= out_bytes)
+        return false;
+    snprintf(out, out_bytes, "%s", item->valuestring);
+    return true;
+}
+
+static bool read_hex(const cJSON *j, const char *key, uint64_t *out)
+{
+    char text[20], *end;
+    if (!read_text(j, key, text, sizeof text) || strlen(text) != 16)
+        return false;
+    *out = strtoull(text, &end, 16);
+    return *end == '\0' && text[0] != '-' && text[0] != '+' && text[0] != ' ';
+}
+
+static bool read_id(const cJSON *j, ckpt_id *id)
+{
+    uint64_t unused;
+    size_t step, arrays;
+    if (!read_text(j, "run", id->run, sizeof id->run) || !read_hex(j, "run", &unused) ||
+        !json_size(cJSON_GetObjectItemCaseSensitive(j, "step"), &step) ||
+        !json_size(cJSON_GetObjectItemCaseSensitive(j, "arrays"), &arrays) ||
+        (arrays != CKPT_ARRAYS_SGD && arrays != CKPT_ARRAYS_ADAMW))
+        return false;
+    id->step = (int64_t)step;
+    id->n_arrays = (int)arrays;
+    return read_hex(j, "shape", &id->shape);
+}
+
+static bool read_about(const cJSON *j, ckpt_about *a)
+{
+    const cJSON *facts = cJSON_GetObjectItemCaseSensitive(j, "run_was");
+    if (!cJSON_IsObject(facts) || cJSON_GetArraySize(facts) > CKPT_MAX_FACTS)
+        return false;
+    for (const cJSON *f = facts->child; f != NULL; f = f->next) {
+        if (!cJSON_IsString(f))
+            return false;
+        ckpt_about_add(a, f->string, false, "%s", f->valuestring);
+    }
+    return true;
+}
+
+/* False with n_files > 0 and no m->files: no memory. */
+static bool read_files(const cJSON *j, ckpt_manifest *m)
+{
+    const cJSON *files = cJSON_GetObjectItemCaseSensitive(j, "files");
+    const int n = cJSON_GetArraySize(files);
+    if (!cJSON_IsArray(files) || n < 1 || n > MAX_FILES)
+        return false;
+    m->id.n_files = n;
+    m->files = calloc((size_t)n, sizeof *m->files);
+    ckpt_sum *sum = m->files;
+    for (const cJSON *file = files->child; file != NULL && sum != NULL; file = file->next, sum++) {
+        if (!json_size(cJSON_GetObjectItemCaseSensitive(file, "bytes"), &sum->bytes) ||
+            !read_hex(file, "xxh3", &sum->xxh3))
+            return false;
+    }
+    return sum != NULL;
+}
+
+fsdp_status ckpt_manifest_read(const char *dir, ckpt_manifest *m)
+{
+    char path[PATH_MAX], format[64] = "none";
+    cJSON *j;
+    *m = (ckpt_manifest){0};
+    ckpt_path(dir, "manifest.json", path);
+    TRY(json_read_file(path, CKPT_OTHER_HINT, MAX_MANIFEST_BYTES, &j));
+    bool known = read_text(j, "format", format, sizeof format) && strcmp(format, CKPT_FORMAT) == 0;
+    bool ok = known && read_id(j, &m->id) && read_about(j, &m->about) && read_files(j, m);
+    cJSON_Delete(j);
+    if (ok)
+        return FSDP_OK;
+    fsdp_status status;
+    if (!known)
+        status =
+            fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT, "checkpoint: %s: format: got %s, expected %s",
+                       path, format, CKPT_FORMAT);
+    else if (m->id.n_files > 0 && m->files == NULL)
+        status = ckpt_no_memory();
+    else
+        status = fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT, "checkpoint: %s is damaged", path);
+    ckpt_manifest_free(m);
+    return status;
+}
+
+void ckpt_manifest_free(ckpt_manifest *m)
+{
+    free(m->files);
+    *m = (ckpt_manifest){0};
+}

@@ -1,0 +1,237 @@
+/* ckpt_source.c -- see ckpt_source.h. */
+#include "common/train/ckpt_source.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- one checkpoint -------------------------------------------------------------------------- */
+
+static fsdp_status check_sum(const ckpt_source *src, int file)
+{
+    char path[PATH_MAX];
+    ckpt_sum got, want = src->manifest.files[file];
+    ckpt_file_path(src->dir, file, path);
+    TRY(ckpt_file_sum(path, &got));
+    if (got.bytes == want.bytes && got.xxh3 == want.xxh3)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT,
+                      "checkpoint: %s is damaged: got %" PRIu64 " bytes with XXH3 %016" PRIx64
+                      ", manifest.json says %" PRIu64 " with %016" PRIx64,
+                      path, got.bytes, got.xxh3, want.bytes, want.xxh3);
+}
+
+/* Every rank reads its share of the files. */
+static fsdp_status check_sums(const ckpt_source *src, comm *world)
+{
+    for (int i = comm_rank(world); i < src->manifest.id.n_files; i += comm_size(world))
+        TRY(check_sum(src, i));
+    return FSDP_OK;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const ckpt_entry *x = a, *y = b;
+    if (x->array != y->array)
+        return x->array < y->array ? -1 : 1;
+    if (x->piece.param != y->piece.param)
+        return x->piece.param < y->piece.param ? -1 : 1;
+    return (x->piece.begin > y->piece.begin) - (x->piece.begin < y->piece.begin);
+}
+
+/* Every element of every stored parameter once, in each array. */
+static fsdp_status check_whole(const ckpt_source *src, const model *m)
+{
+    for (int k = 0; k < src->manifest.id.n_arrays; k++)
+        for (int p = 0; p < m->n_params; p++) {
+            size_t n, next = 0;
+            const ckpt_entry *e = ckpt_source_find(src, k, p, &n);
+            for (size_t i = 0; i < n && e[i].piece.begin == next; i++)
+                next += e[i].piece.elems;
+            bool stored = m->params[p].tied_to == NOT_TIED;
+            bool once = n == 0 || e[n - 1].piece.begin + e[n - 1].piece.elems == next;
+            if (!once || next != (stored ? m->params[p].elems : 0))
+                return fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT,
+                                  "checkpoint: %s: %s, array %d: elements are missing or come "
+                                  "twice at %zu",
+                                  src->dir, m->params[p].name, k, next);
+        }
+    return FSDP_OK;
+}
+
+static fsdp_status list_files(ckpt_source *src, const model *m)
+{
+    for (int i = 0; i < src->manifest.id.n_files; i++) {
+        ckpt_id id = src->manifest.id;
+        id.file = i;
+        TRY(ckpt_file_list(src->dir, &id, m, &src->entries));
+    }
+    if (src->entries.n > 0)
+        qsort(src->entries.list, src->entries.n, sizeof *src->entries.list, by_place);
+    return check_whole(src, m);
+}
+
+static fsdp_status check_shape(const ckpt_source *src, const ckpt_store *now)
+{
+    const ckpt_id *id = &src->manifest.id;
+    if (id->shape == ckpt_shape(now->m) && id->n_arrays == now->n_arrays)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "resume with the model and optimizer options of that run",
+                      "--resume %s: parameters of other shapes, or %d arrays for each where this "
+                      "run has %d",
+                      src->dir, id->n_arrays, now->n_arrays);
+}
+
+/* Ranks that read different directories would mix two checkpoints. */
+static fsdp_status same_everywhere(const ckpt_source *src, comm *world)
+{
+    char text[96];
+    const ckpt_manifest *m = &src->manifest;
+    snprintf(text, sizeof text, "step %" PRId64 " of run %s in %d files, the first %016" PRIx64,
+             m->id.step, m->id.run, m->id.n_files, m->files[0].xxh3);
+    return comm_same(world, "the checkpoint", text);
+}
+
+/* *not_whole: this checkpoint is of no use, but an older one may be. */
+static fsdp_status open_one(const ckpt_store *now, const char *change, ckpt_source *src,
+                            bool *not_whole)
+{
+    fsdp_status status = comm_agree(now->world, ckpt_manifest_read(src->dir, &src->manifest));
+    *not_whole = status == FSDP_EIO || status == FSDP_EINVAL;
+    TRY(status);
+    TRY(same_everywhere(src, now->world));
+    TRY(ckpt_about_check(&src->manifest.about, &now->about, change, src->dir));
+    TRY(check_shape(src, now));
+    status = comm_agree(now->world, check_sums(src, now->world));
+    if (status == FSDP_OK)
+        status = comm_agree(now->world, list_files(src, now->m));
+    *not_whole = status == FSDP_EIO || status == FSDP_EINVAL;
+    return status;
+}
+
+/* ---- which checkpoint ------------------------------------------------------------------------ */
+
+enum { NO_STEP = -1, DIR_ITSELF = -2 };
+
+/* What is tried after step `after` (INT64_MAX: first), which was not whole: the latest one, then
+ * those before it. */
+static int64_t next_step(const char *dir, int64_t after)
+{
+    const bool first = after == INT64_MAX;
+    char path[PATH_MAX];
+    int64_t *steps, found = first ? ckpt_latest(dir) : NO_STEP;
+    int n;
+    ckpt_path(dir, "manifest.json", path);
+    if (first && access(path, F_OK) == 0)
+        return DIR_ITSELF;
+    if (found >= 0 || ckpt_steps(dir, &steps, &n) != FSDP_OK)
+        return found;
+    for (int i = 0; i < n && found < 0; i++)
+        if (steps[i] < after)
+            found = steps[i];
+    free(steps);
+    return found;
+}
+
+/* src->dir = what rank 0 finds to be tried next; "": nothing. */
+static fsdp_status choose(comm *world, const char *dir, int64_t *step, ckpt_source *src)
+{
+    int64_t *all;
+    if (comm_rank(world) == 0)
+        *step = next_step(dir, *step);
+    TRY(comm_host_gather(world, "checkpoint", step, sizeof *step, (void **)&all));
+    *step = all[0];
+    free(all);
+    src->dir[0] = '\0';
+    if (*step == DIR_ITSELF)
+        snprintf(src->dir, sizeof src->dir, "%s", dir);
+    else if (*step >= 0)
+        ckpt_step_path(dir, *step, src->dir);
+    return FSDP_OK;
+}
+
+static fsdp_status nothing_there(const char *dir)
+{
+    return fsdp_error(
+        FSDP_EIO, "pass a directory that --save wrote", "checkpoint: %s/latest: %s", dir,
+        access(dir, F_OK) == 0 ? "there is no such file, and no step-N" : strerror(errno));
+}
+
+static fsdp_status open_newest(const ckpt_store *now, const char *dir, bool automatic,
+                               const char *change, ckpt_source *src)
+{
+    fsdp_error_info first = {.status = FSDP_OK};
+    int64_t step = INT64_MAX;
+    for (;;) {
+        bool not_whole = false;
+        TRY(choose(now->world, dir, &step, src));
+        if (!*src->dir && first.status != FSDP_OK)
+            fsdp_error_set(&first);
+        if (!*src->dir)
+            return first.status != FSDP_OK || automatic ? first.status : nothing_there(dir);
+        fsdp_status status = open_one(now, change, src, &not_whole);
+        if (status == FSDP_OK || !not_whole || !automatic)
+            return status;
+        if (comm_rank(now->world) == 0)
+            fprintf(stderr, "note: %s; looking for the checkpoint before it\n",
+                    fsdp_error_get()->what);
+        first = first.status == FSDP_OK ? *fsdp_error_get() : first;
+        ckpt_source_close(src);
+    }
+}
+
+fsdp_status ckpt_source_open(const ckpt_store *now, const char *dir, bool automatic,
+                             const char *change, ckpt_source *src)
+{
+    char plain[PATH_MAX];
+    *src = (ckpt_source){0};
+    fsdp_status status = ckpt_plain_dir(dir, plain);
+    if (status == FSDP_OK)
+        status = ckpt_refuse_old_form(plain);
+    TRY(comm_agree(now->world, status));
+    status = open_newest(now, plain, automatic, change, src);
+    if (status != FSDP_OK)
+        ckpt_source_close(src);
+    return status;
+}
+
+/* ---- its values ------------------------------------------------------------------------------ */
+
+const ckpt_entry *ckpt_source_find(const ckpt_source *src, int array, int param, size_t *n)
+{
+    const ckpt_entry *list = src->entries.list, key = {.array = array, .piece = {.param = param}};
+    size_t lo = 0, hi = src->entries.n;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (by_place(&list[mid], &key) < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    for (*n = 0; lo + *n < src->entries.n; ++*n)
+        if (list[lo + *n].array != array || list[lo + *n].piece.param != param)
+            break;
+    return list + lo;
+}
+
+fsdp_status ckpt_source_read(const ckpt_source *src, const ckpt_entry *e, float *values)
+{
+    char path[PATH_MAX];
+    ckpt_file_path(src->dir, e->file, path);
+    safetensors f = {.path = path, .hint = CKPT_OTHER_HINT, .fd = open(path, O_RDONLY | O_CLOEXEC)};
+    if (f.fd < 0)
+        return fsdp_error(FSDP_EIO, CKPT_OTHER_HINT, "checkpoint: open %s: %s", path,
+                          strerror(errno));
+    fsdp_status status = safetensors_read(&f, values, e->piece.elems * sizeof *values, e->at);
+    close(f.fd);
+    return status;
+}
+
+void ckpt_source_close(ckpt_source *src)
+{
+    ckpt_manifest_free(&src->manifest);
+    free(src->entries.list);
+    *src = (ckpt_source){0};
+}

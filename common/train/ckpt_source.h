@@ -1,0 +1,32 @@
+/* ckpt_source.h -- a checkpoint to resume from, whatever number of ranks saved it.
+ *
+ *   ckpt_source_open -> ckpt_source_find, ckpt_source_read ... -> ckpt_source_close
+ *
+ * When it is open, every file has been read once and agrees with the manifest, and together they
+ * hold every element of every array once: only now may anything be changed. */
+#pragma once
+#include "common/train/ckpt_store.h"
+
+typedef struct ckpt_source {
+    char dir[PATH_MAX]; /* DIR/step-N; "": there is none */
+    ckpt_manifest manifest;
+    ckpt_entries entries; /* by array, parameter and begin */
+} ckpt_source;
+
+/* ckpt_source_open -- find the checkpoint and check it.
+ *   now         what the run is: world, m, about and n_arrays
+ *   dir         as given to --save, or one DIR/step-N in it
+ *   automatic   if the latest checkpoint is not whole, take the one before it, with a note on
+ *               stderr; without any src->dir is "". Else there must be one, and be whole
+ *   change      facts of now->about that may differ
+ *   collective  all ranks of now->world; all fail or none; each reads 1/W of the bytes
+ *   errors      FSDP_ENOMEM; FSDP_EIO, FSDP_EINVAL: a missing or damaged file, another model */
+fsdp_status ckpt_source_open(const ckpt_store *now, const char *dir, bool automatic,
+                             const char *change, ckpt_source *src);
+/* ckpt_source_find -- the pieces of a parameter in array 0 (parameter), 1 (m) or 2 (v), ascending;
+ * *n = how many. Valid until ckpt_source_close. */
+const ckpt_entry *ckpt_source_find(const ckpt_source *src, int array, int param, size_t *n);
+/* ckpt_source_read -- the values [e->piece.elems] of a piece. errors: FSDP_EIO, FSDP_ENOMEM. */
+fsdp_status ckpt_source_read(const ckpt_source *src, const ckpt_entry *e, float *values);
+/* ckpt_source_close -- free src; a zeroed struct is accepted. */
+void ckpt_source_close(ckpt_source *src);

@@ -1,0 +1,475 @@
+/* ckpt_store.c -- see ckpt_store.h. Rank 0 does what concerns the directory as a whole. */
+#include "common/train/ckpt_store.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include "common/base/atomic_file.h"
+
+enum { LOCK_TRIES = 100 };
+
+static const char HINT[] = "pass a path in a directory that exists and can be written";
+static const char OTHER_HINT[] = "pass another --save directory";
+
+static fsdp_status failed(const char *what, const char *path)
+{
+    return fsdp_error(FSDP_EIO, HINT, "checkpoint: %s %s: %s", what, path, strerror(errno));
+}
+
+/* ---- what is in DIR -------------------------------------------------------------------------- */
+
+/* The N of "step-N", written as this program writes it; else -1. */
+static int64_t step_of(const char *name)
+{
+    char again[32];
+    long long step = -1;
+    if (sscanf(name, "step-%18lld", &step) != 1 || step < 0)
+        return -1;
+    snprintf(again, sizeof again, "step-%lld", step);
+    return strcmp(again, name) == 0 ? step : -1;
+}
+
+static int is_step(const struct dirent *e)
+{
+    return step_of(e->d_name) >= 0;
+}
+
+static int newest_first(const struct dirent **a, const struct dirent **b)
+{
+    int64_t x = step_of((*a)->d_name), y = step_of((*b)->d_name);
+    return (x < y) - (x > y);
+}
+
+fsdp_status ckpt_steps(const char *dir, int64_t **steps, int *n)
+{
+    struct dirent **list;
+    *steps = NULL;
+    *n = 0;
+    int n_found = scandir(dir, &list, is_step, newest_first);
+    if (n_found < 0)
+        return errno == ENOENT ? FSDP_OK : failed("list", dir);
+    *steps = calloc((size_t)n_found + 1, sizeof **steps);
+    for (int i = 0; i < n_found; i++) {
+        if (*steps)
+            (*steps)[(*n)++] = step_of(list[i]->d_name);
+        free(list[i]);
+    }
+    free(list);
+    return *steps ? FSDP_OK : ckpt_no_memory();
+}
+
+int64_t ckpt_latest(const char *dir)
+{
+    char path[PATH_MAX], name[32] = "";
+    ckpt_path(dir, "latest", path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = fd >= 0 ? read(fd, name, sizeof name - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        return -1;
+    name[n] = '\0';
+    name[strcspn(name, "\n")] = '\0';
+    return step_of(name);
+}
+
+fsdp_status ckpt_refuse_old_form(const char *dir)
+{
+    char meta[PATH_MAX], file[PATH_MAX];
+    ckpt_path(dir, "meta.json", meta);
+    ckpt_path(dir, "rank-00000.ckpt", file);
+    if (access(meta, F_OK) != 0 || access(file, F_OK) != 0)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL,
+                      "finish that run with the program that saved it, or begin anew with another "
+                      "--save directory",
+                      "checkpoint: %s is of the old form (meta.json, rank-00000.ckpt), which this "
+                      "program does not read",
+                      dir);
+}
+
+fsdp_status ckpt_share(comm *world, char text[CKPT_SHARED_BYTES])
+{
+    char *all;
+    TRY(comm_host_gather(world, "checkpoint", text, CKPT_SHARED_BYTES, (void **)&all));
+    memcpy(text, all, CKPT_SHARED_BYTES);
+    free(all);
+    return FSDP_OK;
+}
+
+/* ---- removing -------------------------------------------------------------------------------- */
+
+static bool is_ours(const char *name)
+{
+    int end = 0;
+    return strcmp(name, "manifest.json") == 0 || strcmp(name, ".") == 0 ||
+           strcmp(name, "..") == 0 ||
+           (sscanf(name, "manifest.json.%*16[0-9a-f].tmp%n", &end) == 0 && end > 0 &&
+            name[end] == '\0') ||
+           (sscanf(name, "rank-%*5d.safetensors%n", &end) == 0 && end > 0 && name[end] == '\0');
+}
+
+/* Removes a directory with files of a checkpoint and nothing else; a link is left alone. */
+static void remove_dir(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    const struct dirent *e;
+    bool all_ours = d != NULL;
+    while (d && (e = readdir(d)))
+        all_ours = all_ours && is_ours(e->d_name);
+    if (all_ours)
+        rewinddir(d);
+    while (all_ours && (e = readdir(d)))
+        unlinkat(dirfd(d), e->d_name, 0); /* fails for "." and ".." */
+    if (d)
+        closedir(d);
+    else if (fd >= 0)
+        close(fd);
+    if (all_ours)
+        rmdir(path);
+}
+
+/* The id in "step-20.RUN.X.tmp", what a save is written to; false for any other name. */
+static bool tmp_run(const char *name, char run[CKPT_RUN_BYTES])
+{
+    int end = 0;
+    return sscanf(name, "step-%*18[0-9].%16[0-9a-f].%*16[0-9a-f].tmp%n", run, &end) == 1 &&
+           end > 0 && name[end] == '\0' && strlen(run) == CKPT_RUN_BYTES - 1;
+}
+
+/* Removes what saves of this run have left, and what remove_older has renamed. s->run "": what
+ * saves of any run have left. */
+static void remove_left(const ckpt_store *s)
+{
+    DIR *d = opendir(s->dir);
+    const struct dirent *e;
+    char run[CKPT_RUN_BYTES], path[PATH_MAX];
+    while (d && (e = readdir(d)))
+        if (tmp_run(e->d_name, run) && (!*s->run || strcmp(run, s->run) == 0)) {
+            ckpt_path(s->dir, e->d_name, path);
+            remove_dir(path);
+        }
+    if (d)
+        closedir(d);
+}
+
+/* Whether DIR/step-N was saved by this run under that name. */
+static bool is_own(const ckpt_store *s, const char *path, int64_t step)
+{
+    ckpt_manifest m;
+    bool own = ckpt_manifest_read(path, &m) == FSDP_OK && strcmp(m.id.run, s->run) == 0 &&
+               m.id.step == step;
+    ckpt_manifest_free(&m);
+    return own;
+}
+
+static fsdp_status tmp_name(const ckpt_store *s, int64_t step, char out[PATH_MAX])
+{
+    char name[64], path[PATH_MAX];
+    snprintf(name, sizeof name, "step-%" PRId64 ".%s", step, s->run);
+    ckpt_path(s->dir, name, path);
+    return atomic_tmp_name(path, out);
+}
+
+/* Removes this run's checkpoints before `step` but for the newest keep - 1. Those that the run had
+ * beyond the one it went back to are none of them: they go when it has passed them. A name goes
+ * first, so that what is half removed looks like no checkpoint. */
+static void remove_older(ckpt_store *s, int64_t step)
+{
+    int64_t *steps, kept = 1;
+    int n;
+    char path[PATH_MAX], tmp[PATH_MAX];
+    if (s->keep == 0 || ckpt_steps(s->dir, &steps, &n) != FSDP_OK)
+        return;
+    for (int i = 0; i < n; i++) {
+        ckpt_step_path(s->dir, steps[i], path);
+        if (steps[i] >= step || !is_own(s, path, steps[i]) ||
+            (steps[i] <= s->newest && kept++ < s->keep))
+            continue;
+        if (tmp_name(s, steps[i], tmp) == FSDP_OK)
+            (void)rename(path, tmp);
+    }
+    free(steps);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* A file system without locks leaves it to the user. */
+static fsdp_status take_lock(ckpt_store *s)
+{
+    char path[PATH_MAX], holder[160] = "";
+    ckpt_path(s->dir, "lock", path);
+    int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return failed("lock", path);
+    s->lock = fd;
+    int refused = atomic_lock(fd);
+    for (int i = 0; i < LOCK_TRIES && refused == EAGAIN; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+        refused = atomic_lock(fd);
+    }
+    if (refused == EAGAIN) {
+        ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
+        holder[n > 0 ? n : 0] = '\0';
+        holder[strcspn(holder, "\n")] = '\0';
+        return fsdp_error(FSDP_EIO, "wait until it has ended or end it, or pass another --save",
+                          "--save %s: is in use by %s", s->dir, *holder ? holder : "another run");
+    }
+    if (refused != 0)
+        fprintf(stderr, "note: %s cannot be locked (%s); keep other runs away from it\n", path,
+                strerror(refused));
+    char host[65] = "", text[128];
+    gethostname(host, sizeof host - 1);
+    int n = snprintf(text, sizeof text, "process %d on host %s\n", (int)getpid(), host);
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n)
+        return failed("write", path);
+    return FSDP_OK;
+}
+
+static fsdp_status open_here(ckpt_store *s)
+{
+    char latest[PATH_MAX], manifest[PATH_MAX];
+    struct stat st;
+    TRY(ckpt_refuse_old_form(s->dir));
+    ckpt_path(s->dir, "manifest.json", manifest); /* --resume would find it again and again */
+    if (lstat(manifest, &st) == 0)
+        return fsdp_error(FSDP_EINVAL, "pass the directory that it is in",
+                          "--save %s: is itself a checkpoint", s->dir);
+    TRY(atomic_make_dir(s->dir, HINT));
+    ckpt_path(s->dir, "latest", latest);
+    if (lstat(latest, &st) == 0 && !S_ISREG(st.st_mode))
+        return fsdp_error(FSDP_EIO, OTHER_HINT, "--save %s: %s is not a file that --save wrote",
+                          s->dir, latest);
+    return take_lock(s);
+}
+
+fsdp_status ckpt_store_open(ckpt_store *s, const char *dir)
+{
+    fsdp_status status = ckpt_plain_dir(dir, s->dir);
+    if (status == FSDP_OK && comm_rank(s->world) == 0)
+        status = open_here(s);
+    return comm_agree(s->world, status);
+}
+
+static fsdp_status check_runs(const ckpt_store *s, int *n)
+{
+    int64_t *steps;
+    fsdp_status status = ckpt_steps(s->dir, &steps, n);
+    for (int i = 0; i < *n && status == FSDP_OK; i++) {
+        char path[PATH_MAX];
+        ckpt_manifest m;
+        ckpt_step_path(s->dir, steps[i], path);
+        if (ckpt_manifest_read(path, &m) == FSDP_OK && strcmp(m.id.run, s->run) != 0)
+            status = fsdp_error(FSDP_EIO,
+                                *s->run ? "move it away, or pass another --save directory"
+                                        : "pass --resume auto to go on with that run, or another "
+                                          "--save directory",
+                                "--save %s: %s is a checkpoint of another run", s->dir, path);
+        ckpt_manifest_free(&m);
+    }
+    free(steps);
+    return status;
+}
+
+/* Where nothing was ever published, what killed saves have left is nobody's. */
+static fsdp_status settle_run(ckpt_store *s, const char *run)
+{
+    int n;
+    uint64_t x;
+    snprintf(s->run, sizeof s->run, "%s", run ? run : "");
+    TRY(check_runs(s, &n));
+    if (n == 0)
+        remove_left(s);
+    if (!*s->run && getrandom(&x, sizeof x, 0) == (ssize_t)sizeof x)
+        snprintf(s->run, sizeof s->run, "%016" PRIx64, x);
+    return *s->run ? FSDP_OK : failed("draw an id for", s->dir);
+}
+
+/* DIR may have been removed and made again, or moved away: what has its name now is locked too. */
+static fsdp_status keep_lock(ckpt_store *s)
+{
+    char path[PATH_MAX];
+    struct stat mine, there;
+    ckpt_path(s->dir, "lock", path);
+    if (fstat(s->lock, &mine) == 0 && stat(path, &there) == 0 && mine.st_ino == there.st_ino &&
+        mine.st_dev == there.st_dev)
+        return FSDP_OK;
+    close(s->lock);
+    s->lock = 0; /* if DIR is gone there is none */
+    return take_lock(s);
+}
+
+/* Rank 0 makes s->tmp, and all ranks learn its name. */
+static fsdp_status make_tmp(ckpt_store *s, int64_t step)
+{
+    char name[CKPT_SHARED_BYTES] = "";
+    fsdp_status status = FSDP_OK;
+    if (comm_rank(s->world) == 0) {
+        status = keep_lock(s);
+        if (status == FSDP_OK)
+            status = tmp_name(s, step, s->tmp);
+        if (status == FSDP_OK && mkdir(s->tmp, 0777) != 0)
+            status = failed("create", s->tmp);
+        snprintf(name, sizeof name, "%s", status == FSDP_OK ? strrchr(s->tmp, '/') + 1 : "");
+    }
+    TRY(comm_agree(s->world, status));
+    TRY(ckpt_share(s->world, name));
+    ckpt_path(s->dir, name, s->tmp);
+    return FSDP_OK;
+}
+
+/* What a rank does when it saves. On another host DIR may be another directory. */
+static fsdp_status try_file(const ckpt_store *s)
+{
+    char path[PATH_MAX];
+    ckpt_file_path(s->tmp, comm_rank(s->world), path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0 && errno == ENOENT)
+        return fsdp_error(
+            FSDP_EIO, "pass a --save directory that all ranks share, by its whole path",
+            "--save %s: this rank does not see %s, which rank 0 has made", s->dir, s->tmp);
+    fsdp_status status = fd >= 0 && fsync(fd) == 0 ? FSDP_OK : failed("write", path);
+    if (fd >= 0) {
+        close(fd);
+        unlink(path);
+    }
+    return status;
+}
+
+/* What a save does: all ranks write to a directory of rank 0, which gets another name. */
+static fsdp_status try_out(ckpt_store *s)
+{
+    char to[PATH_MAX];
+    TRY(make_tmp(s, 0));
+    fsdp_status status = comm_agree(s->world, try_file(s));
+    if (comm_rank(s->world) == 0) {
+        if (status == FSDP_OK)
+            status = tmp_name(s, 0, to);
+        if (status == FSDP_OK)
+            status = atomic_rename(s->tmp, to, OTHER_HINT);
+        rmdir(status == FSDP_OK ? to : s->tmp);
+        remove_left(s);
+    }
+    return comm_agree(s->world, status);
+}
+
+fsdp_status ckpt_store_claim(ckpt_store *s, const char *run)
+{
+    char told[CKPT_SHARED_BYTES];
+    s->run[0] = '\0';
+    TRY(comm_agree(s->world, comm_rank(s->world) == 0 ? settle_run(s, run) : FSDP_OK));
+    snprintf(told, sizeof told, "%s", s->run);
+    TRY(ckpt_share(s->world, told));
+    snprintf(s->run, sizeof s->run, "%.16s", told);
+    return try_out(s);
+}
+
+void ckpt_store_close(ckpt_store *s)
+{
+    if (s->lock > 0) {
+        if (atomic_lock(s->lock) == 0) /* else the name in it is another one's */
+            (void)!ftruncate(s->lock, 0);
+        close(s->lock);
+    }
+    s->lock = 0;
+}
+
+/* ---- saving ---------------------------------------------------------------------------------- */
+
+static ckpt_id id_of(const ckpt_store *s, int64_t next_step)
+{
+    ckpt_id id = {.step = next_step,
+                  .file = comm_rank(s->world),
+                  .n_files = comm_size(s->world),
+                  .n_arrays = s->n_arrays,
+                  .shape = ckpt_shape(s->m)};
+    memcpy(id.run, s->run, sizeof id.run);
+    return id;
+}
+
+fsdp_status ckpt_save_begin(ckpt_store *s, int64_t next_step, const ckpt_pieces *list,
+                            ckpt_out *out)
+{
+    *out = (ckpt_out){.fd = -1};
+    FSDP_ASSERT(s->run[0] != '\0'); /* ckpt_store_claim */
+    ckpt_id id = id_of(s, next_step);
+    TRY(make_tmp(s, next_step));
+    return ckpt_out_open(s->tmp, &id, s->m, list, out);
+}
+
+/* Rank 0 sees all that it is about to publish. */
+static fsdp_status check_files(const ckpt_store *s, const ckpt_sum *sums)
+{
+    for (int i = 0; i < comm_size(s->world); i++) {
+        char path[PATH_MAX];
+        struct stat st;
+        ckpt_file_path(s->tmp, i, path);
+        if (lstat(path, &st) != 0)
+            return failed("find again", path);
+        if ((uint64_t)st.st_size != sums[i].bytes)
+            return fsdp_error(FSDP_EIO, OTHER_HINT, "checkpoint: %s: got %lld bytes, expected %llu",
+                              path, (long long)st.st_size, (unsigned long long)sums[i].bytes);
+    }
+    return FSDP_OK;
+}
+
+/* Gives the checkpoint its name. What has that name goes out of the way first: this run's, saved
+ * before it went back to an older one, or something else, which stays. */
+static fsdp_status publish(ckpt_store *s, int64_t step)
+{
+    char path[PATH_MAX], latest[PATH_MAX], old[PATH_MAX] = "";
+    struct stat st;
+    atomic_file f;
+    ckpt_step_path(s->dir, step, path);
+    TRY(atomic_sync_dir(s->tmp, HINT));
+    if (lstat(path, &st) == 0) {
+        TRY(is_own(s, path, step) ? tmp_name(s, step, old) : atomic_tmp_name(path, old));
+        TRY(atomic_rename(path, old, HINT));
+    }
+    fsdp_status status = atomic_rename(s->tmp, path, HINT);
+    if (status != FSDP_OK && *old)
+        (void)rename(old, path);
+    TRY(status);
+    ckpt_path(s->dir, "latest", latest);
+    TRY(atomic_file_open(&f, latest, HINT));
+    fprintf(f.out, "step-%" PRId64 "\n", step);
+    TRY(atomic_file_commit(&f));
+    remove_older(s, step);
+    s->newest = step;
+    return FSDP_OK;
+}
+
+static fsdp_status end_here(ckpt_store *s, int64_t step, ckpt_sum *sums)
+{
+    ckpt_manifest m = {.id = id_of(s, step), .about = s->about, .files = sums};
+    TRY(check_files(s, sums));
+    TRY(ckpt_manifest_write(s->tmp, &m));
+    return publish(s, step);
+}
+
+fsdp_status ckpt_save_end(ckpt_store *s, int64_t next_step, ckpt_out *out, fsdp_status mine)
+{
+    ckpt_sum sum = {0}, *sums = NULL;
+    bool is_first = comm_rank(s->world) == 0;
+    if (mine == FSDP_OK)
+        mine = ckpt_out_finish(out, &sum);
+    ckpt_out_close(out);
+    fsdp_status status = comm_agree(s->world, mine);
+    if (status == FSDP_OK)
+        status = comm_host_gather(s->world, "checkpoint", &sum, sizeof sum, (void **)&sums);
+    if (is_first && status == FSDP_OK)
+        mine = end_here(s, next_step, sums);
+    if (status == FSDP_OK)
+        status = comm_agree(s->world, mine);
+    free(sums);
+    if (is_first)
+        remove_left(s);
+    return status;
+}

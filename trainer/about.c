@@ -1,0 +1,85 @@
+/* about.c -- what a run is, in words that a checkpoint keeps: a resumed run is compared with them.
+ *
+ * W, the mesh, the units, the transport and the threads are not among them: they are free. */
+#include <inttypes.h>
+#include <string.h>
+#include "trainer/trainer.h"
+
+/* Facts that --resume-change may name: those that add_facts does not fix. */
+static const char NAMES[] = "data,seq-len,global-batch,schedule,seed,param-dtype,reduce-dtype,"
+                            "reduction,clip-grad,weight-decay,betas,eps";
+
+fsdp_status trainer_check_change(const char *change)
+{
+    char name[32];
+    for (const char *at = change; at && *at;) {
+        size_t n = strcspn(at, ",");
+        snprintf(name, sizeof name, "%.*s", (int)(n < 31 ? n : 31), at);
+        if (n == 0 || n > 31 || !ckpt_list_has(NAMES, name))
+            return fsdp_error(FSDP_EINVAL, "name what the message of --resume named",
+                              "--resume-change: got '%s', expected some of %s", name, NAMES);
+        at += n + (at[n] == ',');
+    }
+    return FSDP_OK;
+}
+
+/* A constant rate has no end, so --steps may change. */
+static void add_schedule(ckpt_about *a, const train_config *c)
+{
+    char end[48] = "for good";
+    if (c->lr != c->min_lr)
+        snprintf(end, sizeof end, "to %.9g at step %" PRId64, c->min_lr, c->steps);
+    ckpt_about_add(a, "schedule", false, "rate %.9g %s, %" PRId64 " warm-up steps", c->lr, end,
+                   c->warmup_steps);
+}
+
+static void add_facts(ckpt_about *a, const trainer *t, const char *data)
+{
+    static const char *const dtypes[] = {"fp32", "bf16"};
+    const trainer_config *c = &t->cfg;
+    const train_config *tc = &c->train;
+    const model_config *m = &t->model_cfg;
+    ckpt_about_add(a, "model", true,
+                   "%s of %zu blocks, %zu heads, width %zu, MLP %zu, vocabulary %zu, %zu positions",
+                   m->family, m->n_blocks, m->n_head, m->d_model, m->d_ff, m->vocab_size,
+                   m->max_seq_len);
+    ckpt_about_add(a, "optimizer", true, "%s", tc->optimizer == OPTIMIZER_ADAMW ? "adamw" : "sgd");
+    ckpt_about_add(a, "data", false, "%s", data);
+    ckpt_about_add(a, "seq-len", false, "%" PRId64, tc->seq_len);
+    ckpt_about_add(a, "global-batch", false, "%" PRId64, tc->global_batch);
+    add_schedule(a, tc);
+    ckpt_about_add(a, "seed", false, "%" PRId64, c->seed);
+    ckpt_about_add(a, "param-dtype", false, "%s", dtypes[c->param_dtype == DTYPE_BF16]);
+    ckpt_about_add(a, "reduce-dtype", false, "%s", dtypes[c->reduce_dtype == DTYPE_BF16]);
+    ckpt_about_add(a, "reduction", false, "%s",
+                   c->reduction == GRAD_ACC_CANONICAL ? "canonical" : "fast");
+    ckpt_about_add(a, "clip-grad", false, "%.9g", tc->clip_grad);
+    if (tc->optimizer != OPTIMIZER_ADAMW)
+        return;
+    ckpt_about_add(a, "weight-decay", false, "%.9g", tc->weight_decay);
+    ckpt_about_add(a, "betas", false, "%.9g and %.9g", tc->beta1, tc->beta2);
+    ckpt_about_add(a, "eps", false, "%.9g", tc->eps);
+}
+
+static void describe(const corpus *c, char *out, size_t out_bytes)
+{
+    snprintf(out, out_bytes, "%zu tokens, XXH3 %016" PRIx64, c->n_tokens, corpus_hash(c));
+}
+
+fsdp_status trainer_about(trainer *t)
+{
+    char data[64], val_data[64];
+    describe(&t->data, data, sizeof data);
+    TRY(comm_same(t->run.world, "the training data", data));
+    if (t->cfg.val_data) {
+        describe(&t->val_data, val_data, sizeof val_data);
+        TRY(comm_same(t->run.world, "--val-data", val_data));
+    }
+    t->store = (ckpt_store){
+        .world = t->run.world,
+        .m = &t->m,
+        .n_arrays = t->cfg.train.optimizer == OPTIMIZER_ADAMW ? CKPT_ARRAYS_ADAMW : CKPT_ARRAYS_SGD,
+        .keep = t->cfg.keep};
+    add_facts(&t->store.about, t, data);
+    return FSDP_OK;
+}
