@@ -3,96 +3,94 @@
  * The ranks find each other by memory that the launcher makes (common/comm/transport/shm_file.c).
  * Any program can be started: one that never joins is just run N times. Exit status: that of the
  * first rank that failed, 128 + N when signal N ended it; 2 for wrong usage, 124 after --timeout,
- * 126 and 127 when the program cannot be started. */
+ * 126 and 127 when the program cannot be started.
+ *
+ * This thread waits for signals, SIGCHLD among them, and for deadlines; another one moves the
+ * ranks' output (run_output.h). Every rank leads a process group of its own. So a signal, even one
+ * from the keyboard, reaches only the launcher, which passes it on once to each rank and to what
+ * the rank has started. When the launcher is killed the kernel kills the ranks, and a second
+ * process, the guard, what they have started. What has left its rank's group sees to it by itself,
+ * if it has joined.
+ *
+ * A rank that fails takes the job with it, in phases. For GRACE_S the others may notice by
+ * themselves and say what they saw. Then they get SIGTERM, and KILL_AFTER_S later SIGKILL. */
 #include <errno.h>
-#include <sched.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "common/base/clock.h"
+#include "common/base/options.h"
 #include "common/comm/transport/shm_launch.h"
-#include "trainer/tools/rank_set.h"
+#include "trainer/cores.h"
+#include "trainer/tools/run_output.h"
 
-static const char HELP[] =
-    "usage: fsdp_run [-n N] [--no-prefix] [--timeout S] [--] PROGRAM [ARGS...]\n"
-    "\n"
-    "Starts N ranks of PROGRAM on this host; they share memory and need no MPI.\n"
-    "\n"
-    "  -n N          ranks, 1 to 256 (default: one for each core)\n"
-    "  --no-prefix   print the ranks' lines as they are, without \"[rank] \" before each\n"
-    "  --timeout S   end the ranks after S seconds, with exit status 124\n"
-    "  --help        print this\n"
-    "\n"
-    "Signals are passed on to all ranks; a second SIGINT (Ctrl-C) kills them. When a rank fails "
-    "the\n"
-    "others are ended, and the exit status is that of the first that failed. Rank 0 reads the\n"
-    "standard input unless that is a terminal, the others read /dev/null.\n"
-    "\n"
-    "  build/fsdp_run -n 4 build/fsdp_train --reduction canonical\n";
+/* A rank has two pipes, and a process may have 1024 files. Statuses are those of timeout(1) and of
+ * shells. */
+enum { MOST_RANKS = 256, USAGE = 2, TIMED_OUT = 124, CANNOT_EXECUTE = 126, NOT_FOUND, BY_SIGNAL };
 
-static int core_count(void)
-{
-    cpu_set_t set;
-    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    return cores < RUN_MOST_RANKS ? cores : RUN_MOST_RANKS;
-}
+static const double GRACE_S = 1.5, KILL_AFTER_S = 2;
+/* timeout(1) and others signal a process and then its group. That is one SIGINT, not two. */
+static const double SAME_SIGINT_S = 0.2;
+
+/* The process that was started, which may be a shell, leads a group of the same number. */
+typedef struct run_rank {
+    pid_t pid;       /* 0: not started, or ended */
+    int wait_status; /* -1: it runs. When it has ended others of its group may run on. */
+} run_rank;
+
+/* How far the job's end has come. Each phase follows from the one before it, after a while. */
+typedef enum run_phase { GOING, FAILED, TERMINATED, KILLED } run_phase;
+
+typedef struct launcher {
+    int64_t n_ranks, n_restarts; /* options, down to argv */
+    bool bare;                   /* no "[rank] " before each line */
+    double limit_s, grace_s;
+    char **argv;            /* of the ranks; argv[0] is searched in PATH */
+    sigset_t signals, mask; /* those taken; what was blocked before, for the ranks */
+    struct shm_job *job;
+    int job_fd, area_fd;
+    run_rank *rank; /* [n_ranks] shared with the guard */
+    int n_alive;
+    run_output output;
+    run_phase phase;
+    double next_s;        /* when the next phase is due; in GOING: the time limit */
+    int passed_on;        /* the last signal passed on that ends programs, 0: none */
+    double interrupted_s; /* when the first SIGINT came, 0: none */
+    int exit_status;
+    bool failed; /* a rank, of its own accord: another try may be better */
+} launcher;
 
 /* ---- options -------------------------------------------------------------------------------- */
 
-static fsdp_status parse_ranks(const char *text, int *n_ranks)
-{
-    char *end;
-    errno = 0;
-    long n = strtol(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || n < 1 || n > RUN_MOST_RANKS)
-        return fsdp_error(FSDP_EINVAL, "build/fsdp_run -n 4 PROGRAM",
-                          "fsdp_run: -n: got '%.40s', expected 1 to %d", text, RUN_MOST_RANKS);
-    *n_ranks = (int)n;
-    return FSDP_OK;
-}
+static const char DOC[] =
+    "fsdp_run [OPTION...] [--] PROGRAM [ARGS...]: starts N ranks of PROGRAM on this host; they "
+    "share memory and need no MPI. Signals are passed on to all ranks; a second SIGINT (Ctrl-C) "
+    "kills them. When a rank fails the others are ended, and the exit status is that of the first "
+    "that failed. Rank 0 reads the standard input unless "
+    "that is a terminal, the others read /dev/null. For example:\n"
+    "build/fsdp_run -n 4 build/fsdp_train --reduction canonical";
 
-static fsdp_status parse_limit(const char *text, double *limit_s)
-{
-    char *end;
-    *limit_s = strtod(text, &end);
-    if (end == text || *end != '\0' || !(*limit_s > 0 && *limit_s < 1e9))
-        return fsdp_error(FSDP_EINVAL, "--timeout 60",
-                          "fsdp_run: --timeout: got '%.40s', expected seconds above 0", text);
-    return FSDP_OK;
-}
-
-/* FSDP_HELP: --help. What follows the first word that is no option is the program's. */
-static fsdp_status parse(char **argv, run_config *cfg)
-{
-    char **at = argv + 1;
-    for (; *at != NULL && **at == '-' && strcmp(*at, "--") != 0; at++) {
-        const char *option = *at;
-        bool takes_value = strcmp(option, "-n") == 0 || strcmp(option, "--timeout") == 0;
-        if (takes_value && at[1] == NULL)
-            return fsdp_error(FSDP_EINVAL, "build/fsdp_run --help", "fsdp_run: %s wants a value",
-                              option);
-        if (strcmp(option, "--help") == 0 || strcmp(option, "-h") == 0)
-            return FSDP_HELP;
-        if (strcmp(option, "-n") == 0)
-            TRY(parse_ranks(*++at, &cfg->n_ranks));
-        else if (takes_value)
-            TRY(parse_limit(*++at, &cfg->limit_s));
-        else if (strcmp(option, "--no-prefix") == 0)
-            cfg->prefix = false;
-        else
-            return fsdp_error(FSDP_EINVAL, "build/fsdp_run --help",
-                              "fsdp_run: unknown option '%.100s'", option);
-    }
-    cfg->argv = *at != NULL && strcmp(*at, "--") == 0 ? at + 1 : at;
-    if (*cfg->argv == NULL)
-        return fsdp_error(FSDP_EINVAL, "build/fsdp_run -n 4 build/fsdp_train --size tiny",
-                          "fsdp_run: no program to start");
-    return FSDP_OK;
-}
+#define FIELD(name) offsetof(launcher, name)
+/* clang-format off */
+static const option_spec OPTIONS[] = {
+    {.name = "n", .kind = OPT_INT, .offset = FIELD(n_ranks), .min = 1, .max = MOST_RANKS, .help = "ranks, also as -n N; without it one for each core"},
+    {.name = "no-prefix", .kind = OPT_BOOL, .offset = FIELD(bare), .help = "print the ranks' lines as they are, without \"[rank] \" before each"},
+    {.name = "timeout", .kind = OPT_DOUBLE, .offset = FIELD(limit_s), .min = 1e-3, .max = 1e9, .arg = "SECONDS", .help = "end the ranks after that time, with exit status 124"},
+    {.name = "grace", .kind = OPT_DOUBLE, .offset = FIELD(grace_s), .def = "30", .min = 1e-3, .max = 1e9, .arg = "SECONDS", .help = "after SIGTERM or SIGHUP, kill the ranks that have not ended by then"},
+    {.name = "restarts", .kind = OPT_INT, .offset = FIELD(n_restarts), .def = "0", .min = 0, .max = 1e6, .help = "when a rank fails, start all of them again, so many times at most; with --resume auto a trainer goes on from its last checkpoint"},
+    {0}};
+/* clang-format on */
 
 /* Ranks of two launchers would count their ranks twice. */
 static fsdp_status check_not_nested(void)
 {
-    static const char *const names[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
-                                        COMM_RUN_ENV};
+    const char *names[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", COMM_RUN_ENV};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (getenv(names[i]) != NULL)
             return fsdp_error(FSDP_EINVAL,
@@ -102,23 +100,309 @@ static fsdp_status check_not_nested(void)
     return FSDP_OK;
 }
 
+/* FSDP_HELP: --help. What follows the first word that is no option is the program's. */
+static fsdp_status parse(int argc, char **argv, launcher *s)
+{
+    char long_name[] = "--n";
+    int n = 1;
+    for (; n < argc && argv[n][0] == '-' && strcmp(argv[n], "--") != 0; n++) {
+        if (strcmp(argv[n], "-n") == 0)
+            argv[n] = long_name;
+        bool alone = strchr(argv[n], '=') != NULL || strcmp(argv[n], "--no-prefix") == 0;
+        if (!alone && argv[n + 1] != NULL)
+            n++;
+    }
+    TRY(options_parse(OPTIONS, "fsdp_run", n, argv, s));
+    s->argv = argv[n] != NULL && strcmp(argv[n], "--") == 0 ? argv + n + 1 : argv + n;
+    if (*s->argv == NULL)
+        return fsdp_error(FSDP_EINVAL, "build/fsdp_run -n 4 build/fsdp_train --size tiny",
+                          "fsdp_run: no program to start");
+    if (s->n_ranks == 0)
+        s->n_ranks = cores_allowed() < MOST_RANKS ? cores_allowed() : MOST_RANKS;
+    return check_not_nested();
+}
+
+static void signal_all(const launcher *s, int signo)
+{
+    for (int i = 0; i < s->n_ranks; i++)
+        if (s->rank[i].pid > 0)
+            kill(-s->rank[i].pid, signo);
+}
+
+/* ---- start ---------------------------------------------------------------------------------- */
+
+/* From now on signals wait to be taken. Those that were ignored (nohup, a script's background job)
+ * stay ignored. */
+static void take_over_signals(launcher *s)
+{
+    static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP};
+    struct sigaction was;
+    sigemptyset(&s->signals);
+    signal(SIGCHLD, SIG_DFL);
+    sigaddset(&s->signals, SIGCHLD);
+    for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++)
+        if (sigaction(passed_on[i], NULL, &was) == 0 && was.sa_handler != SIG_IGN)
+            sigaddset(&s->signals, passed_on[i]);
+    sigprocmask(SIG_BLOCK, &s->signals, &s->mask);
+    signal(SIGPIPE, SIG_IGN); /* writes fail, and that is reported */
+    signal(SIGXFSZ, SIG_IGN);
+}
+
+/* Make room for the ranks, and start the guard: a process that kills them when this one has gone.
+ * The kernel tells it so. It holds no files, whose readers wait for their end. */
+static fsdp_status start_guard(launcher *s)
+{
+    pid_t launcher_pid = getpid(), pid = -1;
+    size_t bytes = (size_t)s->n_ranks * sizeof *s->rank;
+    s->rank = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (s->rank != MAP_FAILED)
+        pid = fork();
+    if (pid < 0)
+        return fsdp_error(FSDP_ENOMEM, "see ulimit -u and the memory that is left",
+                          "fsdp_run: cannot start: %s", strerror(errno));
+    if (pid > 0)
+        return FSDP_OK;
+    setpgid(0, 0);
+    prctl(PR_SET_NAME, "fsdp_run guard");
+    closefrom(0);
+    prctl(PR_SET_PDEATHSIG, SIGCHLD); /* one of those that wait to be taken */
+    while (getppid() == launcher_pid)
+        sigwaitinfo(&s->signals, NULL);
+    signal_all(s, SIGKILL);
+    _exit(0);
+}
+
+static _Noreturn void become_rank(const launcher *s, int rank, const int ends[2], pid_t parent)
+{
+    char text[64];
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) /* the launcher died before the line above */
+        _exit(CANNOT_EXECUTE);
+    /* Only the launcher is in a terminal's foreground: reading from there would stop the rank. */
+    if (rank != 0 || isatty(STDIN_FILENO))
+        dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
+    dup2(ends[0], STDOUT_FILENO);
+    dup2(ends[1], STDERR_FILENO);
+    snprintf(text, sizeof text, "%d %d %d %d", rank, (int)s->n_ranks, s->job_fd, s->area_fd);
+    setenv(COMM_RUN_ENV, text, 1);
+    signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_DFL);
+    signal(SIGUSR2, SIG_IGN); /* it asks ranks for a report, and must not end one that is not up */
+    sigprocmask(SIG_SETMASK, &s->mask, NULL);
+    execvp(s->argv[0], s->argv);
+    int why = errno;
+    (void)fsdp_error(FSDP_EINVAL, "give the path of a program, as in build/fsdp_train",
+                     "fsdp_run: cannot start %.300s: %s", s->argv[0], strerror(why));
+    if (rank == 0) /* the others would say the same */
+        fsdp_error_print(stderr, 0, 0);
+    _exit(why == ENOENT ? NOT_FOUND : CANNOT_EXECUTE);
+}
+
+static fsdp_status start_rank(launcher *s, int rank)
+{
+    pid_t parent = getpid(), pid = -1;
+    int ends[2] = {run_output_pipe(&s->output, 2 * rank), -1};
+    ends[1] = ends[0] >= 0 ? run_output_pipe(&s->output, 2 * rank + 1) : -1;
+    if (ends[1] >= 0)
+        pid = fork();
+    if (pid < 0)
+        return fsdp_error(FSDP_ECOMM, "use fewer ranks, or see ulimit -n and -u",
+                          "fsdp_run: cannot start rank %d: %s", rank, strerror(errno));
+    if (pid == 0)
+        become_rank(s, rank, ends, parent);
+    close(ends[0]);
+    close(ends[1]);
+    setpgid(pid, pid); /* as it does itself: whoever is first */
+    s->rank[rank] = (run_rank){pid, -1};
+    s->n_alive++;
+    return FSDP_OK;
+}
+
+static fsdp_status start_all(launcher *s)
+{
+    int n = (int)s->n_ranks, fd;
+    while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO)
+        ; /* one that is closed: no pipe may get its number */
+    close(fd);
+    if (!run_output_open(&s->output, n, s->bare))
+        return fsdp_error(FSDP_ENOMEM, "see ulimit -n and the memory that is left",
+                          "fsdp_run: no memory or files for %d ranks", n);
+    s->job = shm_launch_prepare(n, &s->job_fd, &s->area_fd);
+    if (s->job == NULL)
+        return fsdp_error(FSDP_ECOMM, "see ulimit -f and the memory that is left",
+                          "fsdp_run: no shared memory for %d ranks: %s", n, strerror(errno));
+    for (int rank = 0; rank < n; rank++)
+        TRY(start_rank(s, rank));
+    if (!run_output_start(&s->output)) /* only now: a process is best copied with one thread */
+        return fsdp_error(FSDP_ENOMEM, "see ulimit -u and the memory that is left",
+                          "fsdp_run: no thread for the output");
+    close(s->job_fd);
+    close(s->area_fd);
+    return FSDP_OK;
+}
+
+/* ---- ending --------------------------------------------------------------------------------- */
+
+/* From now on it is at least this phase, which the ranks are told of by signo. Ranks that were
+ * stopped hear that, too. */
+static void enter(launcher *s, run_phase phase, int signo, double lasts_s)
+{
+    if (phase <= s->phase)
+        return;
+    s->phase = phase;
+    s->next_s = clock_now_s() + lasts_s;
+    signal_all(s, signo);
+    signal_all(s, SIGCONT);
+}
+
+/* Goes to the next phase when that is due. */
+static void check_deadline(launcher *s)
+{
+    if (clock_now_s() < s->next_s || s->n_alive == 0)
+        return;
+    if (s->phase == GOING) {
+        dprintf(s->output.own_fd, "[fsdp_run] not done after %g s; ending the ranks\n", s->limit_s);
+        s->exit_status = TIMED_OUT;
+    }
+    if (s->phase < TERMINATED)
+        enter(s, TERMINATED, SIGTERM, KILL_AFTER_S);
+    else
+        enter(s, KILLED, SIGKILL, 0);
+}
+
+static void rank_ended(launcher *s, int rank)
+{
+    pid_t pid = s->rank[rank].pid;
+    int wait_status = s->rank[rank].wait_status;
+    int signo = WTERMSIG(wait_status); /* 0: none */
+    int code = signo != 0 ? BY_SIGNAL + signo : WEXITSTATUS(wait_status);
+    bool asked_for = s->passed_on != 0 && code == BY_SIGNAL + s->passed_on;
+    bool reader_left = s->output.sink[0].failed != 0 && code == BY_SIGNAL + SIGPIPE;
+    bool of_its_own = code != 0 && s->phase == GOING && !asked_for && !reader_left;
+    const char *rest = --s->n_alive > 0 ? "; ending the others" : "";
+    if (of_its_own && signo != 0)
+        dprintf(s->output.own_fd, "[fsdp_run] rank %d (process %d) was ended by signal %d (%s)%s\n",
+                rank, (int)pid, signo, strsignal(signo), rest);
+    else if (of_its_own)
+        dprintf(s->output.own_fd, "[fsdp_run] rank %d (process %d) ended with status %d%s\n", rank,
+                (int)pid, code, rest);
+    s->rank[rank].pid = 0;
+    shm_launch_ended(s->job, rank, pid);
+    if (s->n_alive == 0)
+        run_output_end(&s->output);
+    if (code == 0)
+        return;
+    bool was_told = code == BY_SIGNAL + SIGTERM && WIFEXITED(wait_status); /* and has saved */
+    bool can_run = code != NOT_FOUND && code != CANNOT_EXECUTE;
+    s->failed = s->failed || (of_its_own && can_run && !was_told);
+    s->exit_status = s->exit_status != 0 ? s->exit_status : code;
+    enter(s, FAILED, SIGCONT, GRACE_S);
+}
+
+/* What a failed rank has started is killed with it. But when all have been told to end, a shell
+ * does so at once, while the trainer that it has started saves: the rank has ended when its group
+ * has. Orphans of the ranks are this process's children, too: as dead ones they would still be of
+ * the group. */
+static void reap(launcher *s)
+{
+    int wait_status;
+    for (pid_t pid; (pid = waitpid(-1, &wait_status, WNOHANG)) > 0;)
+        for (int i = 0; i < s->n_ranks; i++)
+            if (s->rank[i].pid == pid) {
+                s->rank[i].wait_status = wait_status;
+                if (wait_status != 0 && s->phase != TERMINATED)
+                    kill(-pid, SIGKILL);
+            }
+    for (int i = 0; i < s->n_ranks; i++)
+        if (s->rank[i].pid != 0 && s->rank[i].wait_status != -1 &&
+            (s->phase != TERMINATED || kill(-s->rank[i].pid, 0) != 0))
+            rank_ended(s, i);
+}
+
+/* ---- signals -------------------------------------------------------------------------------- */
+
+static void take_signal(launcher *s, int signo)
+{
+    /* A terminal was closed. The ranks save on SIGTERM, but SIGHUP may be lost: UCX takes it. */
+    if (signo == SIGHUP)
+        signo = SIGTERM;
+    bool ends = signo == SIGINT || signo == SIGTERM;
+    double now_s = clock_now_s();
+    if (signo == SIGCHLD)
+        return;
+    if (ends && s->n_alive == 0) /* only the output is waited for */
+        _exit(s->exit_status != 0 ? s->exit_status : BY_SIGNAL + signo);
+    s->passed_on = ends ? signo : s->passed_on;
+    bool again = signo == SIGINT && s->interrupted_s != 0;
+    if (again && now_s - s->interrupted_s > SAME_SIGINT_S) {
+        s->exit_status = BY_SIGNAL + SIGINT;
+        enter(s, KILLED, SIGKILL, 0);
+    }
+    if (again)
+        return;
+    signal_all(s, signo);
+    if (signo == SIGINT) {
+        s->interrupted_s = now_s;
+        dprintf(s->output.own_fd,
+                "[fsdp_run] SIGINT: passed on to the ranks; another one kills them\n");
+    } else if (ends) {
+        enter(s, TERMINATED, SIGCONT, s->grace_s);
+    } else if (signo == SIGTSTP) {
+        raise(SIGSTOP); /* Ctrl-Z: the ranks stop with the launcher and continue with it */
+    }
+    if (signo == SIGINT || signo == SIGTSTP)
+        signal_all(s, SIGCONT);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+static fsdp_status wait_for_all(launcher *s)
+{
+    const struct timespec tick = {.tv_nsec = 100000000}; /* so late may be what is due */
+    s->exit_status = 0;
+    while (s->n_alive > 0 || !s->output.done) {
+        int signo = sigtimedwait(&s->signals, NULL, &tick);
+        if (signo > 0)
+            take_signal(s, signo);
+        reap(s);
+        check_deadline(s);
+    }
+    int why = s->output.sink[0].failed;
+    run_output_close(&s->output);
+    shm_launch_free(s->job);
+    if (why == 0 || why == EPIPE)
+        return FSDP_OK;
+    s->exit_status = s->exit_status != 0 ? s->exit_status : 1;
+    return fsdp_error(FSDP_EIO, "send the output elsewhere",
+                      "fsdp_run: cannot write to standard output: %s", strerror(why));
+}
+
 int main(int argc, char **argv)
 {
-    (void)argc;
-    run_config cfg = {.n_ranks = core_count(), .prefix = true};
-    rank_set ranks;
-    int exit_status = RUN_USAGE;
-    fsdp_status status = parse(argv, &cfg);
+    launcher s = {.exit_status = USAGE};
+    fsdp_status status = parse(argc, argv, &s);
     if (status == FSDP_HELP)
-        return fputs(HELP, stdout) < 0 || fflush(stdout) != 0;
-    if (status == FSDP_OK)
-        status = check_not_nested();
+        return options_print_help(OPTIONS, "fsdp_run", DOC) != FSDP_OK;
+    take_over_signals(&s);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (status == FSDP_OK) {
-        status = rank_set_start(&ranks, &cfg);
-        exit_status = status == FSDP_OK ? rank_set_wait(&ranks) : ranks.exit_status;
-        rank_set_close(&ranks);
+        s.exit_status = 1;
+        status = start_guard(&s);
+    }
+    s.next_s = s.limit_s > 0 ? clock_now_s() + s.limit_s : INFINITY;
+    const launcher fresh = s;
+    for (int n = 0; status == FSDP_OK && n <= s.n_restarts; n++) {
+        if (n > 0)
+            fprintf(stderr, "[fsdp_run] restart %d of %d\n", n, (int)s.n_restarts);
+        s = fresh;
+        status = start_all(&s); /* if that fails, the kernel ends the ranks with this process */
+        if (status == FSDP_OK)
+            status = wait_for_all(&s);
+        if (!s.failed || s.passed_on != 0)
+            break;
     }
     if (status != FSDP_OK)
         fsdp_error_print(stderr, 0, 0);
-    return exit_status;
+    return s.exit_status;
 }

@@ -1,4 +1,5 @@
-/* fsdp_trace_main.c -- build/fsdp_trace DIR: reads the traces that a run with --profile DIR wrote.
+/* fsdp_trace_main.c -- build/fsdp_trace DIR: reads the traces that a run with --profile DIR wrote,
+ * and with --hang DIR what the ranks of one with FSDP_HANG_DIR left when it stood still.
  *
  * It checks that they are whole and fit together, and prints for every step and rank how long the
  * compute stream worked, how much communication was exposed, and the longest stall with its cause.
@@ -13,6 +14,7 @@
 #include "common/observe/timeline_ranks.h"
 #include "common/observe/timeline_stats.h"
 #include "common/observe/virtual_time.h"
+#include "trainer/tools/hang_report.h"
 
 /* How much a clock may be wrong where nobody says: between processes of a host it is not. */
 #define BOUND_S 1e-3
@@ -21,7 +23,7 @@ enum { MOST_DRAWN = 4 };
 
 typedef struct trace_config {
     bool timeline;
-    const char *svg, *merge;
+    const char *svg, *merge, *hang;
     int64_t step;
     double link_gbit, link_us;
     bool ahead;
@@ -70,6 +72,12 @@ static const option_spec OPTIONS[] = {
      .kind = OPT_BOOL,
      FIELD(ahead),
      .help = "the host ran ahead of the compute stream (FSDP_ASYNC_COMPUTE=1)"},
+    {.name = "hang",
+     .kind = OPT_STRING,
+     FIELD(hang),
+     .arg = "DIR",
+     .group = "A job that stands still, in place of traces",
+     .help = "which rank is behind, and at which call: of a run with FSDP_HANG_DIR=DIR"},
     {0}};
 
 /* All ranks' traces. */
@@ -225,6 +233,13 @@ static fsdp_status run_again(traces *t, const trace_config *c)
     }
 }
 
+static fsdp_status flush(void)
+{
+    return fflush(stdout) == 0 ? FSDP_OK
+                               : fsdp_error(FSDP_EIO, "send the output elsewhere",
+                                            "cannot write to standard output");
+}
+
 static fsdp_status trace(traces *t, const char *dir, const trace_config *c)
 {
     TRY(read_rank(t, dir, 0));
@@ -239,9 +254,7 @@ static fsdp_status trace(traces *t, const char *dir, const trace_config *c)
     t->job.world_size = t->world_size;
     if (c->merge)
         TRY(timeline_write_chrome(t->views, t->world_size, &t->job, c->merge));
-    return fflush(stdout) == 0 ? FSDP_OK
-                               : fsdp_error(FSDP_EIO, "send the output elsewhere",
-                                            "cannot write to standard output");
+    return FSDP_OK;
 }
 
 /* DIR may stand anywhere: it is taken out, and the rest are options. */
@@ -259,7 +272,10 @@ static fsdp_status parse(int argc, char **argv, trace_config *c, const char **di
             *dir = argv[i];
     }
     TRY(options_parse(OPTIONS, "fsdp_trace", n, argv, c));
-    if (!*dir)
+    if (*dir && c->hang)
+        return fsdp_error(FSDP_EINVAL, "leave one of them out", "--hang %s: got traces in %s, too",
+                          c->hang, *dir);
+    if (!*dir && !c->hang)
         return fsdp_error(FSDP_EINVAL, "build/fsdp_trace DIR, of a run with --profile DIR",
                           "got no directory");
     return FSDP_OK;
@@ -275,7 +291,9 @@ int main(int argc, char **argv)
         status = options_print_help(OPTIONS, "fsdp_trace DIR",
                                     "reads the traces that fsdp_train --profile DIR wrote");
     else if (status == FSDP_OK)
-        status = trace(&t, dir, &c);
+        status = c.hang ? hang_report(c.hang, stdout) : trace(&t, dir, &c);
+    if (status == FSDP_OK)
+        status = flush();
     if (status != FSDP_OK)
         fsdp_error_print(stderr, 0, 0);
     traces_free(&t);

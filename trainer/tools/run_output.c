@@ -1,164 +1,138 @@
 /* run_output.c -- see run_output.h. */
+#include "trainer/tools/run_output.h"
 #include <errno.h>
-#include <limits.h>
-#include <stdarg.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
-#include "trainer/tools/run_output.h"
 
-/* Prefixes make a stream's buffer longer, at worst one for each byte ("\n" -> "[255] \n", 7 bytes).
- * So does a newline after another stream's unfinished line. */
-enum { PREFIX_BYTES = 16, ROOM_BYTES = 8 * RUN_LINE_BYTES, RUN_QUEUE_BYTES = 2 * ROOM_BYTES };
+enum { LINE_BYTES = 1 << 19 /* a longer line is cut */, PREFIX_BYTES = 16 };
 
-/* ---- sinks ---------------------------------------------------------------------------------- */
+typedef struct run_stream {
+    size_t used_bytes;
+    char text[PREFIX_BYTES + LINE_BYTES]; /* what was read begins behind room for a prefix */
+} run_stream;
 
-bool run_sink_open(run_sink *k, int fd, bool prefix)
+/* Writes a line, or a piece of one, behind the prefix. The PREFIX_BYTES before it get lost. */
+static void put_line(run_sink *k, const char *prefix, char *line, size_t bytes)
 {
-    *k = (run_sink){.fd = fd, .prefix = prefix, .queue = malloc(RUN_QUEUE_BYTES)};
-    return k->queue != NULL;
-}
-
-void run_sink_close(run_sink *k)
-{
-    free(k->queue);
-    k->queue = NULL;
-}
-
-bool run_sink_is_empty(const run_sink *k)
-{
-    return k->begin == k->end;
-}
-
-bool run_sink_has_room(const run_sink *k)
-{
-    return RUN_QUEUE_BYTES - (k->end - k->begin) >= ROOM_BYTES;
-}
-
-static void queue_bytes(run_sink *k, const char *data, size_t bytes)
-{
-    if (k->failed != 0)
-        return;
-    if (RUN_QUEUE_BYTES - k->end < bytes) {
-        memmove(k->queue, k->queue + k->begin, k->end - k->begin);
-        k->end -= k->begin;
-        k->begin = 0;
-    }
-    if (RUN_QUEUE_BYTES - k->end < bytes)
-        return; /* only a line of the launcher itself can find the queue full */
-    memcpy(k->queue + k->end, data, bytes);
-    k->end += bytes;
-}
-
-/* How much of the queue goes into one write: no more than a pipe takes at once, and whole lines, so
- * that another process's writes to the same file come between lines. */
-static size_t write_bytes(const run_sink *k)
-{
-    size_t bytes = k->end - k->begin;
-    if (bytes <= PIPE_BUF)
-        return bytes;
-    const char *last = memrchr(k->queue + k->begin, '\n', PIPE_BUF);
-    return last != NULL ? (size_t)(last + 1 - (k->queue + k->begin)) : PIPE_BUF;
-}
-
-void run_sink_write(run_sink *k)
-{
-    ssize_t n = write(k->fd, k->queue + k->begin, write_bytes(k));
-    if (n >= 0) {
-        k->begin += (size_t)n;
-    } else if (errno != EAGAIN && errno != EINTR) {
-        k->failed = errno;
-        k->begin = k->end;
+    char before[PREFIX_BYTES];
+    int n = snprintf(before, sizeof before, "%s%s", k->in_line ? "\n" : "", prefix);
+    char *at = memcpy(line - n, before, (size_t)n), *end = line + bytes;
+    k->in_line = end[-1] != '\n';
+    while (at < end && k->failed == 0) {
+        ssize_t written = write(k->fd, at, (size_t)(end - at));
+        if (written >= 0)
+            at += written;
+        else if (errno == EAGAIN)
+            poll(&(struct pollfd){.fd = k->fd, .events = POLLOUT}, 1, -1);
+        else if (errno != EINTR)
+            k->failed = errno;
     }
 }
 
-/* Called before anything that does not continue the unfinished line. */
-static void finish_line(run_sink *k)
+/* Reads stream i once and passes on whole lines, or all at the end. false: there is nothing, or no
+ * more; at_end: nor will be. */
+static bool stream_read(run_output *o, int i, bool at_end)
 {
-    if (k->unfinished != NULL)
-        queue_bytes(k, "\n", 1);
-    k->unfinished = NULL;
-}
-
-void run_sink_say(run_sink *k, const char *fmt, ...)
-{
-    char text[512];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    finish_line(k);
-    queue_bytes(k, text, strlen(text));
-    queue_bytes(k, "\n", 1);
-}
-
-/* ---- streams -------------------------------------------------------------------------------- */
-
-bool run_stream_open(run_stream *s, int fd, int rank, run_sink *sink)
-{
-    *s = (run_stream){.fd = fd, .rank = rank, .sink = sink, .line = malloc(RUN_LINE_BYTES)};
-    return s->line != NULL;
-}
-
-void run_stream_close(run_stream *s)
-{
-    if (s->fd >= 0)
-        close(s->fd);
-    free(s->line);
-    s->fd = -1;
-    s->line = NULL;
-}
-
-/* Passes on a line, or a piece of one that is too long. */
-static void pass_on(run_stream *s, const char *data, size_t bytes)
-{
-    run_sink *k = s->sink;
-    if (k->unfinished != s) {
-        char prefix[PREFIX_BYTES];
-        finish_line(k);
-        if (k->prefix)
-            queue_bytes(k, prefix, (size_t)snprintf(prefix, sizeof prefix, "[%d] ", s->rank));
-    }
-    queue_bytes(k, data, bytes);
-    k->unfinished = data[bytes - 1] == '\n' ? NULL : s;
-}
-
-static void pass_lines(run_stream *s)
-{
-    char *at = s->line, *end = s->line + s->used_bytes, *newline;
-    while (at < end && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL) {
-        pass_on(s, at, (size_t)(newline + 1 - at));
-        at = newline + 1;
+    run_stream *s = &o->stream[i];
+    run_sink *k = i % 2 == 0 ? &o->sink[0] : o->err;
+    char prefix[PREFIX_BYTES] = "", *at = s->text + PREFIX_BYTES, *line_end;
+    int *fd = &o->polled[i].fd;
+    if (*fd < 0)
+        return false;
+    ssize_t n = read(*fd, at + s->used_bytes, LINE_BYTES - s->used_bytes);
+    if (n < 0 && (errno == EINTR || (errno == EAGAIN && !at_end)))
+        return false;
+    char *end = at + s->used_bytes + (n > 0 ? n : 0);
+    if (!o->bare && i / 2 < o->n_ranks)
+        snprintf(prefix, sizeof prefix, "[%d] ", i / 2);
+    for (; (line_end = memchr(at, '\n', (size_t)(end - at))) != NULL; at = line_end + 1)
+        put_line(k, prefix, at, (size_t)(line_end + 1 - at));
+    if (at < end && (n <= 0 || end - at == LINE_BYTES)) {
+        put_line(k, prefix, at, (size_t)(end - at));
+        at = end;
     }
     s->used_bytes = (size_t)(end - at);
-    memmove(s->line, at, s->used_bytes);
+    memmove(s->text + PREFIX_BYTES, at, s->used_bytes);
+    if (n > 0 && (k->failed == 0 || i / 2 == o->n_ranks))
+        return true;
+    close(*fd); /* of a broken sink too: the rank learns it as if it wrote there itself */
+    *fd = -1;
+    return false;
 }
 
-static void pass_rest(run_stream *s)
+static void *output_main(void *arg)
 {
-    if (s->used_bytes > 0)
-        pass_on(s, s->line, s->used_bytes);
-    s->used_bytes = 0;
-}
-
-void run_stream_read(run_stream *s, bool writer_ended)
-{
-    if (s->fd < 0)
-        return;
-    ssize_t n = read(s->fd, s->line + s->used_bytes, RUN_LINE_BYTES - s->used_bytes);
-    bool nothing_yet = n < 0 && (errno == EINTR || (errno == EAGAIN && !writer_ended));
-    if (nothing_yet)
-        return;
-    if (n > 0) {
-        s->used_bytes += (size_t)n;
-        pass_lines(s);
-        if (s->used_bytes == RUN_LINE_BYTES)
-            pass_rest(s);
-        return;
+    run_output *o = arg;
+    int own = 2 * o->n_ranks + 1;
+    while (o->polled[own].fd >= 0) {
+        if (poll(o->polled, (nfds_t)own + 1, -1) < 0)
+            continue;
+        /* A line of the launcher follows the last words of a rank: a pipe, a long line, its end. */
+        int n_reads = o->polled[own].revents != 0 ? 3 : 1;
+        for (int i = 0; i < own; i++)
+            if (n_reads > 1 || o->polled[i].revents != 0)
+                for (int n = 0; n < n_reads && stream_read(o, i, false); n++)
+                    ;
+        if (o->polled[own].revents != 0)
+            (void)stream_read(o, own, false);
     }
-    pass_rest(s);
-    if (s->sink->prefix && s->sink->unfinished == s)
-        finish_line(s->sink);
-    run_stream_close(s);
+    for (int i = 0; i < own; i++)
+        while (stream_read(o, i, true))
+            ;
+    atomic_store(&o->done, true);
+    kill(getpid(), SIGCHLD);
+    return NULL;
+}
+
+bool run_output_open(run_output *o, int n_ranks, bool bare)
+{
+    size_t n = 2 * (size_t)n_ranks + 2;
+    struct stat out, err;
+    bool is_one = fstat(1, &out) == 0 && fstat(2, &err) == 0 && out.st_dev == err.st_dev &&
+                  out.st_ino == err.st_ino;
+    *o = (run_output){.n_ranks = n_ranks,
+                      .bare = bare,
+                      .stream = calloc(n, sizeof *o->stream),
+                      .polled = calloc(n, sizeof *o->polled),
+                      .sink = {{.fd = 1}, {.fd = 2}},
+                      .err = &o->sink[is_one ? 0 : 1]};
+    if (o->stream == NULL || o->polled == NULL)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        o->polled[i] = (struct pollfd){.fd = -1, .events = POLLIN};
+    o->own_fd = run_output_pipe(o, 2 * n_ranks + 1);
+    return o->own_fd >= 0 && fcntl(o->own_fd, F_SETFL, O_NONBLOCK) == 0;
+}
+
+int run_output_pipe(run_output *o, int i)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return -1;
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    o->polled[i].fd = ends[0];
+    return ends[1];
+}
+
+bool run_output_start(run_output *o)
+{
+    return pthread_create(&o->thread, NULL, output_main, o) == 0;
+}
+
+void run_output_end(run_output *o)
+{
+    close(o->own_fd);
+}
+
+void run_output_close(run_output *o)
+{
+    pthread_join(o->thread, NULL);
+    free(o->polled);
+    free(o->stream);
 }

@@ -1,59 +1,45 @@
 /* run_output.h -- what the ranks print, line by line, for fsdp_run.
  *
- *   run_sink_open, run_stream_open -> poll -> run_stream_read, run_sink_write ... -> *_close
+ *   run_output_open -> run_output_pipe ... -> run_output_start -> dprintf(o.own_fd, ...) ...
+ *   -> run_output_end, until it is done -> run_output_close
  *
- * Each rank has one pipe for its standard output and one for its errors. A run_stream cuts what
- * comes out of a pipe into lines. A run_sink queues lines for the launcher's own standard output or
- * error. Nothing here blocks: a sink is written when poll(2) says that it takes a write. While its
- * queue is full, the streams that feed it are not read, so ranks wait as for a slow terminal.
+ * Each rank has one pipe for its standard output and one for its errors. A thread cuts what comes
+ * out of them into lines and writes these to the launcher's own, one by one. While a terminal takes
+ * nothing the thread waits, and so do the ranks; the launcher itself does not: its own lines may
+ * then get lost. Before each of them comes what ranks wrote that have ended.
  *
  * A rank sees a pipe, not a terminal, so its C library holds back what it prints until the buffer
  * is full or flushed. build/fsdp_train flushes its lines itself; for other programs, `fsdp_run -n 4
  * stdbuf -oL PROGRAM` does it. */
 #pragma once
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
 
-enum { RUN_LINE_BYTES = 32 * 1024 }; /* a longer line is passed on in pieces */
-
-struct run_stream;
-
+/* The launcher's standard output or error. */
 typedef struct run_sink {
     int fd;
-    bool prefix; /* "[rank] " before each line */
-    int failed;  /* errno of a failed write; then the queue is dropped, and all that follows */
-    char *queue; /* [RUN_QUEUE_BYTES]; begin..end waits to be written */
-    size_t begin, end;
-    const struct run_stream
-        *unfinished; /* the stream in whose line the queue ends; NULL: between lines */
+    atomic_int failed; /* errno of a write; then all that follows is dropped */
+    bool in_line;      /* what was written last does not end a line */
 } run_sink;
 
-typedef struct run_stream {
-    int fd; /* read end, O_NONBLOCK; -1 after the end of the file */
-    int rank;
-    run_sink *sink;
-    char *line; /* [RUN_LINE_BYTES], of which used_bytes are not passed on yet */
-    size_t used_bytes;
-} run_stream;
+typedef struct run_output {
+    bool bare; /* no "[rank] " before each line */
+    int n_ranks;
+    struct run_stream *stream; /* [2 * n_ranks + 2] r's output is 2r, its errors 2r + 1 */
+    struct pollfd *polled;     /* the same; fd -1: none, or at its end */
+    run_sink sink[2], *err;    /* when both are the same file, err is the first, too */
+    int own_fd;                /* for the launcher's own lines, as the errors of rank n_ranks */
+    pthread_t thread;
+    atomic_bool done;
+} run_output;
 
-/* run_sink_open -- lines go to fd, which stays the caller's. false: no memory. */
-bool run_sink_open(run_sink *k, int fd, bool prefix);
-/* run_sink_close -- free the queue; what is still in it is lost. */
-void run_sink_close(run_sink *k);
-/* run_sink_has_room -- whether everything that one run_stream_read can bring fits the queue. */
-bool run_sink_has_room(const run_sink *k);
-/* run_sink_is_empty -- whether nothing waits to be written. */
-bool run_sink_is_empty(const run_sink *k);
-/* run_sink_write -- write some of the queue. Call it when poll reports the file, also as broken. */
-void run_sink_write(run_sink *k);
-/* run_sink_say -- queue a line of the launcher's own; fmt has no newline. */
-void run_sink_say(run_sink *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
-/* run_stream_open -- s owns fd from now on. false: no memory. */
-bool run_stream_open(run_stream *s, int fd, int rank, run_sink *sink);
-/* run_stream_read -- read once; whole lines go to the sink, which must have room. At the end of the
- * file the rest goes too, and the stream is closed.
- *   writer_ended  true: an empty pipe counts as the end of the file */
-void run_stream_read(run_stream *s, bool writer_ended);
-/* run_stream_close -- close the file and free the buffer; a closed stream is accepted. */
-void run_stream_close(run_stream *s);
+/* run_output_open -- no thread yet. false: no memory, or too many files. */
+bool run_output_open(run_output *o, int n_ranks, bool bare);
+/* run_output_pipe -- the end of stream i that a rank writes; the caller closes it. -1: no pipe. */
+int run_output_pipe(run_output *o, int i);
+bool run_output_start(run_output *o);
+/* run_output_end -- every rank has ended. When all is written, `done` is set and the process gets a
+ * SIGCHLD; then it can be closed. */
+void run_output_end(run_output *o);
+void run_output_close(run_output *o);
