@@ -25,10 +25,10 @@ test-handout:  ## build the handed-out tree: no warning, every task says TODO
 	tests/tools/deps.sh --check test
 	tests/grade/handout_test.sh
 
-# What tests/cli/alloc.sh loads in front of the trainer; a library, so it stands apart from the test programs.
-ALLOC_COUNT := $(BUILD)/tests/cli/alloc_count.so
-tests: $(ALLOC_COUNT)
-$(ALLOC_COUNT): tests/cli/preload/alloc_count.c $(BUILD)/flags
+# What scripts of tests/cli load in front of the trainer: libraries, so they stand apart from the test programs.
+PRELOADS := $(patsubst tests/cli/preload/%.c,$(BUILD)/tests/cli/%.so,$(wildcard tests/cli/preload/*.c))
+tests: $(PRELOADS)
+$(PRELOADS): $(BUILD)/tests/cli/%.so: tests/cli/preload/%.c tests/cli/preload/alloc_calls.h $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(SAY) LINK $@
 	$(Q)$(CC) -D_GNU_SOURCE -std=c11 -O2 $(WARN) $(if $(CI),-Werror) -fPIC -shared -o $@ $<

@@ -20,7 +20,7 @@ set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/cli/lib.sh
 cli_namespace "$PWD/tests/cli/alloc.sh" "$@"
-build=${1:-build} bad=
+build=${1:-build}
 few=6 many=36 calls_a_rank=8 peak_kb_more=1920
 counter=$build/tests/cli/alloc_count.so
 [ -f "$counter" ] || { echo "FAIL alloc: no $counter: make tests" && exit 1; }

@@ -14,7 +14,6 @@ cd "$(dirname "$0")/../.." || exit 2
 cli_namespace "$PWD/tests/cli/bad_input.sh" "$@"
 build=${1:-build}
 cli_begin "$build"
-keep=$work/keep new=$work/new bad=
 
 model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --ops portable'
 small="$model --batch-size 2 --steps 2"
@@ -173,7 +172,6 @@ if chosen; then
     expect_failed
 fi
 
-refused 1 'checkpoints of replicas' '--save and --resume are there for --parallel fsdp only' '--export' --parallel ddp
 refused 2 'a profile that cannot be written' 'cannot make /proc/nope' 'pass a --profile directory' --profile /proc/nope
 refused 1 'two corpora' '--data and --synthetic exclude each other' 'leave one' --data /etc/passwd
 for option in $(sed -n 's/.*name = "\([a-z-]*\)", .kind = OPT_REFUSED.*/--\1/p' trainer/trainer_config.c); do
@@ -302,8 +300,6 @@ for option in loss-csv memory-report; do
         'free some space' "--$option" /dev/full
 done
 [ -c /dev/full ] || { name='/dev/full' && complain 'was replaced by a file' && verdict; }
-refused12 'output: --save on a directory with other files' "--save $new: got a directory that holds other files" \
-    'new directory' --save "$new"
 refused 1 'output: --save beyond the longest path' 'too long' 'path' --save "$new/$(printf 'd/%.0s' {1..2040})"
 if [ -n "${CLI_NAMESPACE:-}" ]; then
     mkdir "$work/ro" && mount -t tmpfs tmpfs "$work/ro" && mkdir "$work/ro/dir" && mount -o remount,ro "$work/ro"
@@ -353,7 +349,7 @@ done
 
 # damaged NAME REGEX -- the checkpoint in $new/damaged
 damaged() {
-    refused "${4:-1}" "resume: $1" "$2" "${3:-another checkpoint}" --resume "$new/damaged"
+    refused "${4:-1}" "resume: $1" "$2" "${3:-another checkpoint}" --resume "$new/damaged" --resume-change global-batch
     rm -rf "$new/damaged"
 }
 # patch FILE OFFSET BYTES -- octal: '\0377'
@@ -362,36 +358,46 @@ patch() {
 }
 copy() {
     cp -r "$keep/save" "$new/damaged"
-    file=$new/damaged/rank-00000.ckpt
+    step=$new/damaged/step-2 file=$new/damaged/step-2/rank-00000.safetensors
 }
 
-refused12 'resume: missing' 'checkpoint: open /nowhere/meta.json: No such file' '--save wrote' --resume /nowhere
-mkdir "$new/damaged" && damaged 'empty directory' 'open .*/meta.json: No such file' '--save wrote'
-copy && : >"$new/damaged/meta.json" && damaged 'empty meta.json' 'meta.json is damaged'
-copy && sed -i 's/"n_files":.*,/"n_files": 1e300,/' "$new/damaged/meta.json" && damaged 'number of files' 'meta.json is damaged'
-copy && sed -i 's/"n_files":.*,/"n_files": 3,/' "$new/damaged/meta.json" && damaged 'one file too many' 'rank-00002.ckpt: No such file'
-copy && sed -i 's/"n_files":.*,/"n_files": 1,/' "$new/damaged/meta.json" && damaged 'one file too few' 'gives [0-9]+ elements of array 0, expected'
-copy && rm "$new/damaged/rank-00001.ckpt" && damaged 'a file is missing' 'rank-00001.ckpt: No such file' '' 2
-copy && truncate -s -1 "$file" && damaged 'cut off' 'rank-00000.ckpt is damaged: .* its length is'
-copy && truncate -s 10 "$file" && damaged 'ten bytes' 'rank-00000.ckpt is cut short'
-copy && patch "$file" 0 X && damaged 'magic' 'rank-00000.ckpt is damaged'
-copy && patch "$file" 15 '\0177' && damaged 'number of pieces' 'rank-00000.ckpt is damaged'
-copy && patch "$file" 23 '\0177' && damaged 'number of values' 'rank-00000.ckpt is damaged'
-copy && patch "$file" 24 '\02' && damaged 'number of arrays' 'rank-00000.ckpt (is damaged|holds 2 arrays)'
-copy && patch "$file" 71 '\0377' && damaged 'length of a piece' 'rank-00000.ckpt is damaged'
-copy && patch "$file" 5000 '\0252\0252' && damaged 'a value' 'rank-00000.ckpt is damaged: hash' '' 3
-copy && cp "$new/damaged/rank-00001.ckpt" "$file" && damaged 'one part twice' 'rank-00000.ckpt: got file number 1, expected 0'
-copy && patch "$file" 40 '\07' && damaged 'a part of another step' 'rank-00000.ckpt is of step 7, meta.json of step 2'
-refused12 'resume: another model' 'is of a model with [0-9]+ parameters' 'model options' --resume "$keep/save" --d-model 32
-refused12 'resume: other positions' 'is of a model with [0-9]+ parameters' 'model options' --resume "$keep/save" --n-positions 300
-refused12 'resume: another optimizer' 'holds 3 arrays per parameter, expected 1' '--optimizer' \
+refused12 'resume: missing' 'checkpoint: /nowhere/latest: No such file' '--save wrote' --resume /nowhere
+mkdir "$new/damaged" && damaged 'empty directory' 'no such file, and no step-N' '--save wrote'
+copy && rm "$new/damaged/latest" && rm "$step/manifest.json" && damaged 'no manifest' 'manifest.json: No such file'
+copy && : >"$step/manifest.json" && damaged 'empty manifest' 'manifest.json: got no JSON object'
+copy && sed -i 's/checkpoint-2/checkpoint-3/' "$step/manifest.json" && damaged 'format' 'format: got fsdp-labs-checkpoint-3, expected'
+copy && sed -i 's/"step":.*,/"step": 1e300,/' "$step/manifest.json" && damaged 'number of the step' 'manifest.json is damaged'
+copy && sed -i 's/"step":.*,/"step": 3,/' "$step/manifest.json" && damaged 'another step' 'rank-00000.safetensors: step: got 2, expected 3'
+copy && sed -i 's/"run":.*,/"run": "0123456789abcdef",/' "$step/manifest.json" &&
+    damaged 'another run' 'rank-00000.safetensors: run: got [0-9a-f]{16}, expected 0123456789abcdef' '' 2
+copy && sed -i 's/"xxh3":.*"/"xxh3": "0123456789abcdef"/' "$step/manifest.json" && damaged 'a hash' 'rank-00000.safetensors is damaged'
+copy && rm "$step/rank-00001.safetensors" && damaged 'a file is missing' 'rank-00001.safetensors: No such file' '' 2
+copy && truncate -s -1 "$file" && damaged 'cut off' 'rank-00000.safetensors is damaged: got [0-9]+ bytes with XXH3'
+copy && truncate -s 3 "$file" && damaged 'three bytes' 'rank-00000.safetensors is damaged: got 3 bytes'
+copy && patch "$file" 0 X && damaged 'length of the header' 'rank-00000.safetensors is damaged'
+copy && patch "$file" 5000 '\0252\0252' && damaged 'a value' 'rank-00000.safetensors is damaged: got .* XXH3' '' 3
+copy && cp "$step/rank-00001.safetensors" "$file" && damaged 'one part twice' 'rank-00000.safetensors is damaged'
+mkdir "$new/damaged" && touch "$new/damaged/meta.json" "$new/damaged/rank-00000.ckpt" &&
+    damaged 'the old form' 'damaged is of the old form' 'program that saved it' 2
+refused12 'resume: another model' 'model: saved with .*width 16.*, this run has .*width 32' 'model options' --resume "$keep/save" --d-model 32
+refused12 'resume: other heads' 'model: saved with .*2 heads.*, this run has .*4 heads' 'model options' --resume "$keep/save" --n-head 4
+refused12 'resume: another optimizer' 'optimizer: saved with adamw, this run has sgd' 'optimizer options' \
     --resume "$keep/save" --optimizer sgd
+refused12 'resume: a name that does not exist' "--resume-change: got 'sead', expected some of data,seq-len" 'name what' \
+    --resume "$keep/save" --resume-change seed,sead
+refused12 'output: --save on checkpoints of another run' 'save: .*/save/step-2 is a checkpoint of another run' '--resume auto'
+refused12 'output: --save to a checkpoint' 'save/step-2: is itself a checkpoint' 'directory that it is in' --save "$keep/save/step-2" --resume auto
+copy && cp -r "$step" "$new/damaged/step-1" && sed -i 's/"run":.*,/"run": "0123456789abcdef",/' "$new/damaged/step-1/manifest.json" &&
+    refused 1 'output: a checkpoint of another run beside' 'step-1 is a checkpoint of another run' 'move it away' \
+        --save "$new/damaged" --resume auto --resume-change global-batch,schedule
+rm -rf "$new/damaged"
 
 # ---- training itself --------------------------------------------------------------------------------------------
 
 diverges='--optimizer sgd --lr 1000 --min-lr 1000 --warmup-steps 0 --clip-grad 0 --steps 200'
 # shellcheck disable=SC2086 # a list of words
 {
+    diverges="$diverges --save $new/diverged"
     refused12 'diverging training' 'training diverged at step [0-9]+: loss .*nan|training diverged at step' 'lower --lr' $diverges
     under_mpi refused 2 'diverging training, under mpiexec' 'training diverged at step' 'lower --lr' $diverges
 }

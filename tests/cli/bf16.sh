@@ -94,11 +94,11 @@ verdict $? "fast sums in bf16: FSDP on 1 rank has the bits of one device"
 
 # A checkpoint in the middle: of 4 steps with all in bf16 the last 2 again, on other ranks and another strategy.
 both="--param-dtype bf16 --reduce-dtype bf16"
-run="--seq-len 32 --global-batch 24 --reduction canonical --synthetic 20000 $both" # the warm-up lasts longer
+run="--seq-len 32 --global-batch 24 --reduction canonical --synthetic 20000 $both"
 rm -rf "$tmp"/*.w
 # shellcheck disable=SC2086
 {
-    train whole 1 $run --steps 4 --export "$tmp/whole.w" && train half 2 $run --steps 2 --save "$tmp/ckpt" &&
+    train whole 1 $run --steps 4 --export "$tmp/whole.w" && train half 2 $run --steps 4 --stop-after 2 --save "$tmp/ckpt" &&
         train rest 3 $run --steps 4 --sharding none --resume "$tmp/ckpt" --export "$tmp/rest.w" &&
         cmp "$tmp/whole.w/model.safetensors" "$tmp/rest.w/model.safetensors"
     verdict $? "resumed on 3 ranks from 2: the weights of a run without a break"

@@ -14,13 +14,12 @@ cli_namespace "$PWD/tests/cli/faults.sh" "$@"
 build=${1:-build} kills=12
 [ "${2:-}" = full ] && kills=200
 cli_begin "$build"
-keep=$work/keep new=$work/new bad=
 export OMP_NUM_THREADS=1
 
 model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --synthetic 5000 --ops portable'
 # A constant rate, so that the number of steps changes nothing but the end.
 bits='--lr 1e-3 --min-lr 1e-3 --warmup-steps 0 --reduction canonical --batch-size 0 --global-batch 12'
-forever="$model $bits --steps 1000000 --loss-csv $keep/loss.csv --export $keep/export --save $new/save --save-every 3"
+forever="$model $bits --steps 1000000 --loss-csv $new/save.csv --export $keep/export --save $new/save --save-every 3"
 
 # begin W OPTION... -- in the background; the launcher's id in $job. A shell's background jobs ignore SIGINT
 begin() {
@@ -35,24 +34,16 @@ begin() {
     job=$!
 }
 
-ranks_of_job() {
-    pgrep -f "^$trainer "
-}
-
-saved_step() {
-    sed -n 's/.*"next_step":[^0-9]*\([0-9]*\).*/\1/p' "$1/meta.json" 2>/dev/null
-}
-
 wait_for_step() {
-    until_true 20 '[ "$(saved_step "$new/save" || echo 0)" -ge '"$1 ] 2>/dev/null"
+    until_true 20 '[ "$(saved_step "$new/save")" -ge '"$1 ] 2>/dev/null"
 }
 
 # What an earlier run left is whole, and a new one on V ranks goes on from the checkpoint with the same bits.
 expect_usable() {
     local step
-    rm -f "$keep/loss.csv.tmp" # a killed run leaves it, the next one overwrites it
     [ "$(tree_sum "$keep")" = "$kept" ] || complain 'files of an earlier run have changed'
     step=$(saved_step "$new/save")
+    [ "$(tail -n 1 "$new/save.csv" | cut -d, -f1)" -ge $((step - 1)) ] || complain 'rows of the loss file are lost'
     # shellcheck disable=SC2086
     launch 1 $model $bits --steps $((step + 3)) --loss-csv "$new/whole.csv"
     # shellcheck disable=SC2086
@@ -82,13 +73,13 @@ fault() {
 }
 
 some_rank() {
-    ranks_of_job | sed -n "${1}p"
+    trainers | sed -n "${1}p"
 }
 
 name='a first run (W=2)'
 # shellcheck disable=SC2086
 launch 2 $model $bits --steps 2 --loss-csv "$keep/loss.csv" --export "$keep/export"
-[ "$rc" = 0 ] || complain "exit status $rc"
+expect_status 0
 verdict
 kept=$(tree_sum "$keep")
 
@@ -97,8 +88,8 @@ kept=$(tree_sum "$keep")
 fault 'the only rank is killed' 1 2 5 'kill -KILL $job'
 fault 'rank 0 is killed' 3 1 10 'kill -KILL $(some_rank 1)'
 fault 'the last rank is killed' 3 2 10 'kill -KILL $(some_rank 3)'
-fault 'a rank is terminated' 3 3 10 'kill -TERM $(some_rank 2)'
-export FSDP_TIMEOUT_S=2
+fault 'a rank is ended by SIGALRM' 3 3 10 'kill -ALRM $(some_rank 2)'
+export FSDP_TIMEOUT_S=1 # twelve times that where files are written
 fault 'a rank is stopped' 3 2 20 'kill -STOP $(some_rank 2)'
 unset FSDP_TIMEOUT_S
 export FSDP_SCHEDULE=2
@@ -123,10 +114,10 @@ kill_saving() {
         ranks=$((i % 4 == 0 ? 2 : 1))
         # shellcheck disable=SC2086
         begin $ranks $model $bits --steps 1000000 --save "$new/save" --save-every 1 --resume auto
-        until_true 20 '[ "$(saved_step "$new/save" || echo 0)" -gt '"$last ] 2>/dev/null"
+        until_true 20 '[ "$(saved_step "$new/save")" -gt '"$last ] 2>/dev/null"
         sleep 0.0$((RANDOM % 10))$((RANDOM % 10))
         { # shellcheck disable=SC2046
-            kill -KILL $(ranks_of_job)
+            kill -KILL $(trainers)
             wait_for_end 10
         } 2>/dev/null
         ! grep -q '^HINT: ' "$work/err" || complain "kill $i: the run before it had failed"
@@ -145,31 +136,65 @@ kill_saving() {
 kill_saving "$kills"
 
 # remains NAME COMMAND -- what kills at bad moments leave, made on purpose from a checkpoint at step 2; saving over it
-# works, and cleans up.
+# works, and cleans up. What others have put there stays.
 remains() {
+    local run tmp
     name="remains of a killed save: $1 (W=2)"
     chosen || return
     rm -rf "$new/save"*
     # shellcheck disable=SC2086
     launch 3 $model $bits --steps 2 --save "$new/save"
+    run=$(sed -n 's/.*"run":[^"]*"\([0-9a-f]*\)".*/\1/p' "$new/save/step-2/manifest.json")
+    tmp=$new/save/step-3.$run.0123456789abcdef.tmp
+    mkdir "$new/save.old" "$new/save.tmp" && cp -r "$new/save/step-2" "$new/save/step-2.mine"
     eval "$2"
     # shellcheck disable=SC2086
-    launch 2 $model $bits --steps 3 --save "$new/save" --resume auto
-    [ "$rc" = 0 ] || complain "exit status $rc"
+    launch 2 $model $bits --steps 3 --save "$new/save" --resume auto --keep 1
+    expect_status 0
     grep -q '^resumed at step 2' "$work/out" || complain 'did not resume at step 2'
     [ "$(saved_step "$new/save")" = 3 ] || complain 'step 3 was not saved'
-    left=$(cd "$new" && echo save* save/*)
-    [ "$left" = 'save save/meta.json save/rank-00000.ckpt save/rank-00001.ckpt' ] || complain "there are: $left"
+    left=$(cd "$new" && echo save* save/* save/step-3/*)
+    expected="save save.old save.tmp save/latest save/lock save/step-2.mine save/step-3 save/step-3/manifest.json"
+    [ "$left" = "$expected save/step-3/rank-00000.safetensors save/step-3/rank-00001.safetensors" ] || complain "there are: $left"
+    cmp -s "$new/save/step-2.mine/rank-00002.safetensors" "$work/kept" || complain "somebody's own copy has changed"
     # shellcheck disable=SC2086
     launch 1 $model $bits --steps 4 --save "$new/save" --resume auto
     [ "$rc" = 0 ] || complain "the save after that: exit status $rc"
     verdict
     rm -rf "$new/save"*
 }
-remains 'half of a new one' 'cp -r $new/save $new/save.tmp; rm $new/save.tmp/meta.json; : >$new/save.tmp/rank-00007.ckpt'
-remains 'the old one moved aside' 'mv $new/save $new/save.old; cp -r $new/save.old $new/save.tmp'
-remains 'the old one half removed' 'cp -r $new/save $new/save.old; rm $new/save.old/rank-00000.ckpt'
-remains 'all of it' 'cp -r $new/save $new/save.old; cp -r $new/save $new/save.tmp'
+keep_one='cp $new/save/step-2/rank-00002.safetensors $work/kept'
+remains 'half of a new one' "$keep_one"'; cp -r $new/save/step-2 $tmp; rm $tmp/manifest.json; : >$tmp/rank-00007.safetensors'
+remains 'a manifest half written' "$keep_one"'; cp -r $new/save/step-2 $tmp; mv $tmp/manifest.json $tmp/manifest.json.0123456789abcdef.tmp'
+remains 'a new one that is not the latest yet' \
+    "$keep_one"'; cp -r $new/save/step-2 $new/save/step-3; sed -i "/\"step\"/s/2/3/" $new/save/step-3/manifest.json'
+remains 'no word which is the latest' "$keep_one"'; rm $new/save/latest'
+remains 'an old one half removed' "$keep_one"'; cp -r $new/save/step-2 $tmp; rm $tmp/rank-00000.safetensors'
+remains 'the name of the latest half written' "$keep_one"'; : >$new/save/latest.0123456789abcdef.tmp'
+
+# falls_back NAME COMMAND -- COMMAND damages the checkpoint of step 4; --resume auto says so and takes that of step 2
+falls_back() {
+    name="--resume auto: $1 (W=2)"
+    chosen || return
+    rm -rf "$new/save"*
+    # shellcheck disable=SC2086
+    launch 3 $model $bits --steps 4 --save "$new/save" --save-every 2
+    eval "$2"
+    # shellcheck disable=SC2086
+    launch 2 $model $bits --steps 6 --save "$new/save" --save-every 2 --resume auto
+    expect_status 0
+    grep -q "^note: .*$3.*; looking for the checkpoint before it" "$work/err" || complain 'no note'
+    grep -q '^resumed at step 2' "$work/out" || complain 'did not resume at step 2'
+    # shellcheck disable=SC2086
+    launch 1 $model $bits --steps 6 --resume "$new/save"
+    grep -q '^resumed at step 6' "$work/out" || complain 'step 6 was not saved'
+    verdict
+    rm -rf "$new/save"*
+}
+falls_back 'a missing file' 'rm $new/save/step-4/rank-00001.safetensors' 'rank-00001.safetensors: No such file'
+falls_back 'a damaged file' 'echo >>$new/save/step-4/rank-00001.safetensors' 'rank-00001.safetensors is damaged'
+falls_back 'a damaged manifest' 'truncate -s 40 $new/save/step-4/manifest.json' 'manifest.json: got no JSON'
+falls_back 'a missing step' 'rm -r $new/save/step-4' 'step-4/manifest.json: No such file'
 
 # ---- full disks -------------------------------------------------------------------------------------------------
 
@@ -190,7 +215,7 @@ full() {
     [ "$regex" = csv ] || truncate -s -100k "$disk/ballast"
     # shellcheck disable=SC2086
     launch "$ranks" $bits $small --steps 5 "$@"
-    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+    expect_status 1
     # A loss file fails in the middle of training and on rank 0 alone, which ends the job at once. A peer that sees rank
     # 0 go before the launcher ends it too may add a hint about that, never the words about the disk.
     local most=1
@@ -208,8 +233,8 @@ full() {
 if [ -n "${CLI_NAMESPACE:-}" ]; then
     disk=$work/disk && mkdir "$disk"
     for ranks in 1 2; do
-        full 'checkpoint' $ranks 2500 save --save "$disk/save"
-        full 'checkpoint on the way' $ranks 2500 save --save "$disk/save" --save-every 2
+        full 'checkpoint' $ranks 2500 save --save "$disk/save" --resume auto
+        full 'checkpoint on the way' $ranks 2500 save --save "$disk/save" --resume auto --save-every 2
         full 'export' $ranks 1000 export --export "$disk/export"
         starts=$LAUNCHER full 'loss file' $ranks 64 csv --loss-csv "$disk/loss.csv"
         full 'memory report' $ranks 64 csv --memory-report "$disk/report.csv"

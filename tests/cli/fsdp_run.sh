@@ -11,17 +11,18 @@ set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/cli/lib.sh
 cli_namespace "$PWD/tests/cli/fsdp_run.sh" "$@"
-build=${1:-build} bad=
+build=${1:-build}
 if [ "${2:-}" = no-mpi ]; then
     build=$build-no-mpi
-    make -j"$(nproc)" --no-print-directory CI=1 MPI=0 BUILD="$build" all >"$build.log" 2>&1 ||
-        { echo "FAIL MPI=0 does not build without warnings: $(grep -m1 -E 'error|\*\*\*' "$build.log")" && exit 1; }
+    mkdir -p "$build"
+    make -j"$(nproc)" --no-print-directory CI=1 MPI=0 BUILD="$build" all >"$build/make.log" 2>&1 ||
+        { echo "FAIL MPI=0 does not build without warnings: $(grep -m1 -E 'error|\*\*\*' "$build/make.log")" && exit 1; }
     echo 'PASS MPI=0 builds without warnings'
     n_passed=1
 fi
 cli_begin "$build"
 run=$work/bin/fsdp_run compare=$build/fsdp_compare
-cp "$build/fsdp_run" "$run" && ln -s "$(command -v sleep)" "$trainer-sleep" || exit 1
+ln -s "$(command -v sleep)" "$trainer-sleep" || exit 1
 unset FSDP_RUN PMI_RANK PMIX_RANK OMPI_COMM_WORLD_RANK
 limit_s=20
 # What a rank asks for its number.
@@ -30,15 +31,6 @@ model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --synthetic 5000'
 bits='--lr 1e-3 --min-lr 1e-3 --warmup-steps 0 --reduction canonical --batch-size 0 --global-batch 12'
 
 # case_is NAME -- whether it is to run
-case_is() {
-    name=$1
-    chosen
-}
-
-expect_status() {
-    [ "$rc" = "$1" ] || complain "exit status $rc, expected $1"
-}
-
 # expect_in FILE REGEX
 expect_in() {
     grep -qE -- "$2" "$work/$1" || complain "nothing like '$2' in its $1"
@@ -99,12 +91,13 @@ usage() {
 }
 usage 'no program' 'no program to start'
 usage 'no program behind --' 'no program to start' -n 2 --
-usage 'zero ranks' "-n: got '0', expected 1 to 256" -n 0 true
-usage 'too many ranks' "-n: got '257'" -n 257 true
-usage 'ranks that are no number' "-n: got '2x'" -n 2x true
-usage 'no value' '-n wants a value' -n
-usage 'unknown option' "unknown option '--ranks'" --ranks 2 true
-usage 'time limit' "--timeout: got '0', expected seconds" --timeout 0 true
+usage 'zero ranks' "--n: got '0', expected a whole number from 1 to 256" -n 0 true
+usage 'too many ranks' "--n: got '257'" -n 257 true
+usage 'ranks that are no number' "--n: got '2x'" -n 2x true
+usage 'no value' '--n: no value given' -n
+usage 'unknown option' 'unknown option --ranks' --ranks 2 true
+usage 'time limit' "--timeout: got '0', expected a finite number" --timeout 0 true
+usage 'time of grace' "--grace: got 'x', expected a finite number" --grace x true
 for variable in PMI_RANK PMIX_RANK OMPI_COMM_WORLD_RANK FSDP_RUN; do
     export $variable=0
     usage "under a launcher ($variable)" "another launcher, $variable is set" -n 2 true
@@ -114,7 +107,7 @@ done
 if case_is 'usage: help'; then
     timed "$run" --help
     expect_status 0
-    expect_in out '^usage: fsdp_run '
+    expect_in out '^Usage: fsdp_run '
     [ ! -s "$work/err" ] || complain 'wrote to stderr'
     verdict
 fi
@@ -125,7 +118,7 @@ cannot_start() {
     timed "$run" -n 3 "$3"
     expect_status "$2"
     expect_in err "cannot start $3: "
-    [ "$(grep -c '^HINT: ' "$work/err")" = 1 ] || complain 'not one hint'
+    [ "$(grep -c 'HINT: ' "$work/err")" = 1 ] || complain 'not one hint'
     verdict
 }
 cannot_start 'not found' 127 fsdp-no-such-program
@@ -253,6 +246,13 @@ if case_is 'lines: a full disk'; then
     expect_in err 'cannot write to standard output: No space left'
     verdict
 fi
+if case_is 'lines: a file that may not grow'; then
+    (ulimit -f 300 && timeout $limit_s "$run" -n 1 head -c 2000000 /dev/zero) >"$work/out" 2>"$work/err"
+    rc=$?
+    [ $rc != 0 ] && [ $rc != 153 ] || complain "exit status $rc"
+    expect_in err 'cannot write to standard output: File too large'
+    verdict
+fi
 if case_is 'input: for rank 0 alone'; then
     printf 'one\ntwo\n' | timeout $limit_s "$run" -n 3 cat >"$work/out" 2>"$work/err"
     [ "$(tr '\n' , <"$work/out")" = '[0] one,[0] two,' ] || complain "got $(cat "$work/out")"
@@ -279,15 +279,62 @@ signalled() {
 }
 signalled TERM 143
 signalled INT 130
-signalled HUP 129
-if case_is 'signal: SIGKILL to the launcher'; then
+signalled HUP 143 # passed on as SIGTERM
+if case_is 'signal: SIGKILL to the launcher and its guard'; then
     begin -n 3 sh -c 'echo ready; exec "$0" 60' "$trainer-sleep"
     until_true 5 'ready 3'
+    kill -KILL $(pgrep -P $job -x 'fsdp_run guard') $job
+    end 5
+    check_left
+    verdict
+fi
+if case_is 'signal: SIGKILL to the launcher, above a shell whose program never joins'; then
+    begin -n 3 sh -c 'echo ready; "$0" 60; true' "$trainer-sleep"
+    until_true 5 'ready 3'
+    until_true 5 '[ "$(pgrep -c -f "^$trainer-sleep")" = 3 ]'
     kill -KILL $job
     end 5
     check_left
     verdict
 fi
+deaf_to_signals() {
+    case_is 'signal: ranks that do not hear SIGTERM are killed' || return
+    begin --grace 1 -n 2 sh -c 'trap "" TERM; echo ready; "$0" 60; "$0" 60' "$trainer-sleep"
+    until_true 5 'ready 2'
+    begun=$(now_ms)
+    kill -TERM $job
+    end 6
+    expect_status 137
+    [ "$took_ms" -ge 1000 ] || complain "after $took_ms ms, before their time of grace was over"
+    check_left
+    verdict
+}
+stopped() {
+    case_is 'signal: SIGTERM reaches ranks that were stopped' || return
+    begin -n 2 sh -c 'echo ready; exec "$0" 60' "$trainer-sleep"
+    until_true 5 'ready 2'
+    kill -STOP $(pgrep -f "^$trainer-sleep")
+    begun=$(now_ms)
+    kill -TERM $job
+    end 5
+    expect_status 143
+    check_left
+    verdict
+}
+unread() {
+    case_is 'signal: SIGTERM twice, while nobody reads the output' || return
+    mkfifo "$work/fifo" && exec 9<>"$work/fifo"
+    env --default-signal=INT "$run" -n 2 yes >"$work/fifo" 2>"$work/err" </dev/null &
+    job=$! begun=$(now_ms)
+    sleep 1
+    kill -TERM $job
+    until_true 5 '! pgrep -P $job yes'
+    kill -TERM $job
+    end 5
+    expect_status 143
+    exec 9>&-
+    verdict
+}
 signal_arrives() {
     case_is 'signal: SIGUSR1 arrives once' || return
     begin -n 3 sh -c 'trap "echo got" USR1; echo ready; i=0; while [ $i -lt 8 ]; do sleep 0.1; i=$((i + 1)); done; exit 0'
@@ -313,7 +360,7 @@ second_signal() {
     verdict
 }
 # All that wait, those of the exit status too.
-side_by_side one_early one_fails one_killed one_starts_more others_are_deaf too_long signal_arrives second_signal
+side_by_side one_early one_fails one_killed one_starts_more others_are_deaf too_long signal_arrives second_signal deaf_to_signals stopped unread
 
 # ---- training ---------------------------------------------------------------------------------------------------
 
@@ -364,13 +411,39 @@ refused 'twice in one start' 'has joined already' "$run" -n 2 sh -c '"$@" && exe
 refused 'files that are not the launcher'\''s' "launcher's files 0 and 2 are not open" \
     env FSDP_RUN='0 2 0 2' "$trainer" $model $bits --steps 1
 
-# train_and KILLED -- begins a training of 4 ranks that has no end, strikes when it trains
+if case_is 'training: files that may not grow'; then
+    (ulimit -f 20 && timeout $limit_s "$trainer" $model $bits --steps 2 --export "$work/large") >"$work/out" 2>"$work/err"
+    rc=$?
+    expect_status 1
+    expect_in err 'write: File too large'
+    expect_in err '^HINT: '
+    verdict
+fi
+
+# Files that are slow to write: the others wait, although they give a call no such time.
+if case_is 'training: a file system that takes longer than FSDP_TIMEOUT_S'; then
+    printf '%s\n' '#include <stdlib.h>' '#include <string.h>' '#include <unistd.h>' 'int fsync(int fd) {' \
+        'static int n;' 'if (strncmp(getenv("FSDP_RUN"), "0 ", 2) == 0 && n++ % 4 == 0) usleep(1500000);' 'return fdatasync(fd); }' >"$work/slow.c"
+    ${CC:-cc} -shared -fPIC -o "$work/slow.so" "$work/slow.c" || complain 'no slow.so'
+    timed "$run" -n 2 env FSDP_TIMEOUT_S=1 LD_PRELOAD="$work/slow.so" "$trainer" $model $bits --steps 2 \
+        --export-init "$work/slow-init" --export "$work/slow-export" --save "$work/slow-save" --loss-csv "$work/slow.csv"
+    expect_status 0
+    [ -s "$work/slow-export/model.safetensors" ] || complain 'no export'
+    check_left
+    verdict
+fi
+
+# train_and COMMAND OPTION... -- begins a training of 4 ranks that has no end, strikes when it trains. wrapper: what starts
+# each rank; restarts: how many
+wrapper=() restarts=
 train_and() {
     rm -f "$work"/loss.csv*
-    begin -n 4 "$trainer" $model $bits --steps 1000000 --loss-csv "$work/loss.csv"
-    until_true 15 '[ "$(cat "$work"/loss.csv.tmp 2>/dev/null | wc -l)" -gt 3 ]'
+    local strike=$1
+    shift
+    begin -n 4 --restarts "${restarts:-0}" "${wrapper[@]}" "$trainer" $model $bits --steps 1000000 --loss-csv "$work/loss.csv" "$@"
+    until_true 15 '[ "$(cat "$work"/loss.csv.*.tmp 2>/dev/null | wc -l)" -gt 3 ]'
     begun=$(now_ms)
-    eval "$1"
+    eval "$strike"
 }
 # process_of RANK -- of the job
 process_of() {
@@ -395,11 +468,109 @@ if case_is 'training: the launcher is killed'; then
     check_left
     verdict
 fi
+if case_is 'training: the launcher is killed, far above its ranks'; then
+    wrapper=(sh -c 'sh -c "\"\$0\" \"\$@\"; true" "$0" "$@"; true')
+    train_and 'kill -KILL $job'
+    wrapper=()
+    end 5
+    check_left
+    verdict
+fi
 if case_is 'training: the launcher is terminated'; then
     train_and 'kill -TERM $job'
     end 5
     expect_status 143
     check_left
+    verdict
+fi
+
+# A signal to all ranks, or to one: the checkpoint has the bits of a run that nobody disturbed.
+saves='--save-every 1000000 --steps 1000000'
+# goes_on W -- from $work/asked, for two steps
+goes_on() {
+    local step
+    step=$(sed -n 's/^step-//p' "$work/asked/latest")
+    [ "${step:-0}" -gt 3 ] || complain "saved at step '$step'"
+    timed "$trainer" --parallel single $model $bits --steps $((step + 2)) --loss-csv "$work/whole.csv"
+    expect_status 0
+    timed "$run" -n "$1" "$trainer" $model $bits --steps $((step + 2)) --loss-csv "$work/rest.csv" --resume "$work/asked"
+    expect_status 0
+    [ "$(losses "$work/rest.csv" | tail -2)" = "$(losses "$work/whole.csv" | tail -2)" ] || complain 'other losses afterwards'
+    rm -rf "$work/asked"* "$work"/*.csv
+}
+for to in 'the launcher' 'a rank'; do
+    if case_is "training: SIGTERM to $to saves and ends"; then
+        train_and '[ "$to" = "a rank" ] && job_or_rank=$(process_of 2); kill -TERM ${job_or_rank:-$job}' --save "$work/asked" $saves
+        end 8
+        expect_status 143
+        expect_in out 'ended by SIGTERM'
+        [ "$to" = 'a rank' ] || [ ! -s "$work/err" ] || complain 'wrote to stderr'
+        check_left
+        goes_on 3
+        verdict
+    fi
+done
+if case_is 'training: stopped for longer than FSDP_TIMEOUT_S, and continued'; then
+    export FSDP_TIMEOUT_S=2
+    train_and 'kill -TSTP $job; sleep 4; lines=$(cat "$work"/loss.csv.*.tmp | wc -l); kill -CONT $job'
+    unset FSDP_TIMEOUT_S
+    until_true 8 '[ "$(cat "$work"/loss.csv.*.tmp | wc -l)" -gt $((lines + 3)) ]'
+    [ ! -s "$work/err" ] || complain 'wrote to stderr'
+    kill -TERM $job
+    end 5
+    expect_status 143
+    check_left
+    verdict
+fi
+if case_is 'training: SIGUSR1 saves and goes on'; then
+    train_and 'kill -USR1 $job' --save "$work/asked" $saves
+    until_true 8 '[ -s "$work/asked/latest" ]'
+    lines=$(cat "$work"/loss.csv.*.tmp | wc -l)
+    until_true 8 '[ "$(cat "$work"/loss.csv.*.tmp | wc -l)" -gt $((lines + 3)) ]'
+    cp -r "$work/asked" "$work/saved"
+    kill -TERM $job
+    end 8
+    expect_status 143
+    rm -rf "$work/asked" && mv "$work/saved" "$work/asked"
+    goes_on 1
+    verdict
+fi
+
+# ---- restarts ---------------------------------------------------------------------------------------------------
+
+if case_is 'restarts: from the last checkpoint, with the same bits'; then
+    restarts=2
+    train_and 'until_true 9 "[ -s $work/asked/latest ]"; kill -KILL $(process_of 1)' --steps 400 --save "$work/asked" \
+        --save-every 20 --resume auto
+    restarts=
+    end 15
+    expect_status 0
+    expect_in err '^\[fsdp_run\] restart 1 of 2$'
+    expect_in out 'resumed at step [0-9]*0$'
+    timed "$trainer" --parallel single $model $bits --steps 400 --loss-csv "$work/whole.csv"
+    expect_status 0
+    [ "$(losses "$work/loss.csv" | tail -10)" = "$(losses "$work/whole.csv" | tail -10)" ] || complain 'other losses'
+    rm -rf "$work/asked"*
+    check_left
+    verdict
+fi
+if case_is 'restarts: so many and no more'; then
+    timed "$run" -n 2 --restarts 2 sh -c "$rank"'[ $rank = 0 ] || exit 5; exec "$0" 60' "$trainer-sleep"
+    expect_status 5
+    [ "$(grep -c 'restart [12] of 2$' "$work/err")" = 2 ] || complain 'not two restarts'
+    [ "$(grep -c 'ended with status 5' "$work/err")" = 3 ] || complain 'not three tries'
+    check_left
+    verdict
+fi
+if case_is 'restarts: not after a signal, a time limit or a program that is not there'; then
+    printf '%s\n' '#!/bin/sh' 'kill -TERM $PPID; sleep 60' >"$work/ends-its-launcher"
+    printf '%s\n' '#!/bin/sh' 'exit 143' >"$work/has-saved"
+    chmod +x "$work/ends-its-launcher" "$work/has-saved"
+    for words in '--timeout 0.3 sleep 60' no-such-program "$work/ends-its-launcher" "$work/has-saved"; do
+        timed "$run" -n 1 --restarts 3 $words
+        [ "$rc" != 0 ] && [ "$rc" != 137 ] || complain "$words: exit status $rc"
+        ! grep -q restart "$work/err" || complain "$words: started again"
+    done
     verdict
 fi
 

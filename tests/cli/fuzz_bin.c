@@ -3,16 +3,16 @@
  *
  *   fuzz_bin [TRIES [SEED [FIRST_TRY]]]        1000 tries of each kind
  *
- * A file is refused with words and a hint, or what is read from it is in range. A checkpoint's hash
- * covers all of it, so one that is accepted is the one that was written. No descriptor and no
- * mapping stays behind. */
+ * A file is refused with words and a hint, or what is read from it is in range. A checkpoint
+ * file's hash covers all of it, so one with that hash is the one that was written. No descriptor
+ * and no mapping stays behind. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include "common/data/data.h"
 #include "common/model/export.h"
 #include "common/model/gpt2.h"
-#include "lab4_optimizer/ckpt_file.h"
+#include "lab4_optimizer/checkpoint.h"
 #include "tests/cli/fuzz_lib.h"
 
 enum {
@@ -177,43 +177,49 @@ static void try_weights(fuzz *f, const export_files *e)
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
 typedef struct ckpt_files {
-    char dir[PATH_MAX], meta_path[PATH_MAX], file_path[PATH_MAX];
-    blob meta, file;
-    flat_layout layout;
+    model m;
+    char dir[PATH_MAX], manifest_path[PATH_MAX], file_path[PATH_MAX];
+    blob manifest, file;
+    ckpt_id id;
+    ckpt_sum sum;
+    flat_layout layout; /* of the first two parameters */
 } ckpt_files;
 
 static void make_checkpoint(fuzz *f, ckpt_files *c)
 {
-    const ckpt_meta meta = {.next_step = STEP,
-                            .param_elems = N_VALUES,
-                            .n_files = 1,
-                            .n_params = 2,
-                            .n_arrays = N_ARRAYS};
-    const ckpt_header header = {
-        .n_pieces = N_PIECES, .n_values = N_VALUES, .n_arrays = N_ARRAYS, .next_step = STEP};
-    ckpt_piece pieces[N_PIECES];
-    memset(pieces, 0, sizeof pieces); /* padding too: the file is compared byte by byte */
-    pieces[0].elems = 8;
-    pieces[1] = (ckpt_piece){.param = 0, .begin = 8, .elems = 12};
-    pieces[2] = (ckpt_piece){.param = 1, .elems = 20};
-    const int params[2] = {0, 1};
-    const size_t elems[2] = {20, 20};
+    const model_config mc = {
+        .n_blocks = 1, .n_head = 2, .d_model = 8, .vocab_size = 16, .max_seq_len = 8};
+    FUZZ_EXPECT(f, gpt2_create(&mc, &c->m) == FSDP_OK);
+    c->id = (ckpt_id){.run = "0123456789abcdef",
+                      .step = STEP,
+                      .n_files = 1,
+                      .n_arrays = N_ARRAYS,
+                      .shape = ckpt_shape(&c->m)};
+    ckpt_piece pieces[N_PIECES] = {{.param = 0, .begin = 0, .elems = 8},
+                                   {.param = 0, .begin = 8, .elems = 12},
+                                   {.param = 1, .begin = 0, .elems = 20}};
     float values[N_VALUES];
     for (int i = 0; i < N_VALUES; i++)
         values[i] = (float)i;
-    ckpt_file file;
+    ckpt_out out;
     path_in(f, "checkpoint", c->dir);
-    path_in(f, "checkpoint/meta.json", c->meta_path);
-    path_in(f, "checkpoint/rank-00000.ckpt", c->file_path);
+    path_in(f, "checkpoint/manifest.json", c->manifest_path);
+    path_in(f, "checkpoint/rank-00000.safetensors", c->file_path);
     mkdir(c->dir, 0755);
-    FUZZ_EXPECT(f, ckpt_file_write_begin(c->dir, 0, &header, pieces, &file) == FSDP_OK);
+    const ckpt_pieces list = {.pieces = pieces, .n_pieces = N_PIECES};
+    FUZZ_EXPECT(f, ckpt_out_open(c->dir, &c->id, &c->m, &list, &out) == FSDP_OK);
     for (int k = 0; k < N_ARRAYS; k++)
-        FUZZ_EXPECT(f, ckpt_file_write(&file, values, N_VALUES) == FSDP_OK);
-    FUZZ_EXPECT(f, ckpt_file_write_end(&file) == FSDP_OK);
-    ckpt_file_close(&file);
-    FUZZ_EXPECT(f, ckpt_meta_write(c->dir, &meta) == FSDP_OK);
-    c->meta = blob_read(c->meta_path);
+        FUZZ_EXPECT(f, ckpt_out_write(&out, values, N_VALUES) == FSDP_OK);
+    FUZZ_EXPECT(f, ckpt_out_finish(&out, &c->sum) == FSDP_OK);
+    ckpt_out_close(&out);
+    ckpt_manifest manifest = {.id = c->id, .files = &c->sum};
+    ckpt_about_add(&manifest.about, "model", true, "tiny");
+    ckpt_about_add(&manifest.about, "seed", false, "1");
+    FUZZ_EXPECT(f, ckpt_manifest_write(c->dir, &manifest) == FSDP_OK);
+    c->manifest = blob_read(c->manifest_path);
     c->file = blob_read(c->file_path);
+    const int params[2] = {0, 1};
+    const size_t elems[2] = {c->m.params[0].elems, c->m.params[1].elems};
     FUZZ_EXPECT(f, flat_layout_build(2, params, elems,
                                      (flat_align){FLAT_ALIGN_ELEMS, FLAT_ALIGN_ELEMS}, 2,
                                      &c->layout) == FSDP_OK);
@@ -221,61 +227,50 @@ static void make_checkpoint(fuzz *f, ckpt_files *c)
 
 static void free_checkpoint(ckpt_files *c)
 {
-    blob_free(&c->meta);
+    model_free(&c->m);
+    blob_free(&c->manifest);
     blob_free(&c->file);
     flat_layout_free(&c->layout);
 }
 
-static void try_meta(fuzz *f, const ckpt_files *c)
+static void try_manifest(fuzz *f, const ckpt_files *c)
 {
-    blob b = blob_of(c->meta.bytes, c->meta.n);
+    blob b = blob_of(c->manifest.bytes, c->manifest.n);
     blob_mutate(f, &b);
-    blob_write(&b, c->meta_path);
+    blob_write(&b, c->manifest_path);
     snprintf(f->input, sizeof f->input, "%.*s", (int)(b.n < 1500 ? b.n : 1500),
              (const char *)b.bytes);
-    ckpt_meta meta;
-    fsdp_status status = ckpt_meta_read(c->dir, &meta);
+    ckpt_manifest m;
+    fsdp_status status = ckpt_manifest_read(c->dir, &m);
     if (status != FSDP_OK)
         fuzz_expect_error(f, status);
     else
-        FUZZ_EXPECT(f, meta.next_step >= 0 && meta.n_files >= 1 && meta.n_params >= 1 &&
-                           meta.param_elems >= 1 && (meta.n_arrays == 1 || meta.n_arrays == 3));
+        FUZZ_EXPECT(f,
+                    m.id.step >= 0 && m.id.n_files >= 1 && m.about.n <= CKPT_MAX_FACTS &&
+                        (m.id.n_arrays == CKPT_ARRAYS_SGD || m.id.n_arrays == CKPT_ARRAYS_ADAMW));
+    ckpt_manifest_free(&m);
     blob_free(&b);
     fuzz_expect_no_leak(f);
 }
 
-/* As loading does it: pieces are unpacked before the hash at the end is compared. */
-static fsdp_status read_checkpoint(const ckpt_files *c, ckpt_piece **pieces, ckpt_file *file)
+/* All that a file lists lies in the model and in the file, also where its hash is not compared. */
+static void read_tensors(fuzz *f, const ckpt_files *c, ckpt_source *src)
 {
-    ckpt_header header;
     size_t n_elems = 0;
-    TRY(ckpt_file_open(c->dir, 0, &header, pieces, file));
-    float *values = malloc(header.n_values * sizeof *values + 1);
     float *shard = malloc(c->layout.shard_elems * sizeof *shard);
-    fsdp_status status = values && shard ? FSDP_OK : fsdp_error(FSDP_ENOMEM, "", "no memory");
-    for (uint64_t k = 0; k < header.n_arrays && status == FSDP_OK; k++) {
-        status = ckpt_file_read(file, values, header.n_values);
-        for (int r = 0; r < c->layout.world_size && status == FSDP_OK; r++)
-            status =
-                ckpt_unpack(&c->layout, r, &(ckpt_pieces){*pieces, values, (int)header.n_pieces},
-                            shard, &n_elems);
+    for (size_t i = 0; i < src->entries.n; i++) {
+        const ckpt_entry *e = &src->entries.list[i];
+        ckpt_piece piece = e->piece;
+        FUZZ_EXPECT(f, piece.param >= 0 && piece.param < c->m.n_params && e->array < N_ARRAYS);
+        FUZZ_EXPECT(f, piece.begin + piece.elems <= c->m.params[piece.param].elems);
+        float *values = malloc((size_t)piece.elems * sizeof *values);
+        const ckpt_pieces in = {.pieces = &piece, .values = values, .n_pieces = 1};
+        FUZZ_EXPECT(f, ckpt_source_read(src, e, values) == FSDP_OK);
+        for (int r = 0; r < c->layout.world_size; r++)
+            FUZZ_EXPECT(f, ckpt_unpack(&c->layout, r, &in, shard, &n_elems) == FSDP_OK);
+        free(values);
     }
-    free(values);
     free(shard);
-    return status == FSDP_OK ? ckpt_file_read_end(file) : status;
-}
-
-/* Two pieces whose lengths add up to the same, modulo 2^64. */
-static void shift_pieces(fuzz *f, blob *b)
-{
-    ckpt_piece pieces[N_PIECES];
-    uint64_t by = fuzz_below(f, 2 * N_VALUES);
-    memcpy(pieces, b->bytes + sizeof(ckpt_header), sizeof pieces);
-    size_t more = fuzz_below(f, N_PIECES), less = fuzz_below(f, N_PIECES);
-    pieces[more].elems += by;
-    pieces[less].elems -= by;
-    pieces[less].begin = fuzz_below(f, 8);
-    memcpy(b->bytes + sizeof(ckpt_header), pieces, sizeof pieces);
 }
 
 static void try_checkpoint(fuzz *f, const ckpt_files *c)
@@ -283,20 +278,22 @@ static void try_checkpoint(fuzz *f, const ckpt_files *c)
     blob b = blob_of(c->file.bytes, c->file.n);
     if (fuzz_chance(f, 98))
         blob_mutate(f, &b);
-    if (fuzz_chance(f, 10) && b.n > sizeof(ckpt_header) + N_PIECES * sizeof(ckpt_piece))
-        shift_pieces(f, &b);
     blob_write(&b, c->file_path);
     bool same = b.n == c->file.n && memcmp(b.bytes, c->file.bytes, b.n) == 0;
     snprintf(f->input, sizeof f->input, "%zu bytes of %zu%s", b.n, c->file.n,
              same ? ", unchanged" : "");
-    ckpt_piece *pieces;
-    ckpt_file file;
-    fsdp_status status = read_checkpoint(c, &pieces, &file);
-    if (status != FSDP_OK)
+    ckpt_sum sum;
+    ckpt_source src = {0};
+    snprintf(src.dir, sizeof src.dir, "%s", c->dir);
+    FUZZ_EXPECT(f, ckpt_file_sum(c->file_path, &sum) == FSDP_OK);
+    FUZZ_EXPECT(f, (sum.bytes == c->sum.bytes && sum.xxh3 == c->sum.xxh3) == same);
+    fsdp_status status = ckpt_file_list(c->dir, &c->id, &c->m, &src.entries);
+    if (status == FSDP_OK)
+        read_tensors(f, c, &src);
+    else
         fuzz_expect_error(f, status);
-    FUZZ_EXPECT(f, (status == FSDP_OK) == same);
-    ckpt_file_close(&file);
-    free(pieces);
+    FUZZ_EXPECT(f, status == FSDP_OK || !same);
+    ckpt_source_close(&src);
     blob_free(&b);
     fuzz_expect_no_leak(f);
 }
@@ -323,9 +320,9 @@ int main(int argc, char **argv)
     fuzz_group(&f, "safetensors");
     TRIES(&f, try_weights(&f, &e));
     free_export(&e);
-    fuzz_group(&f, "checkpoint meta.json");
+    fuzz_group(&f, "checkpoint manifest.json");
     make_checkpoint(&f, &c);
-    TRIES(&f, try_meta(&f, &c));
+    TRIES(&f, try_manifest(&f, &c));
     fuzz_group(&f, "checkpoint files");
     TRIES(&f, try_checkpoint(&f, &c));
     free_checkpoint(&c);

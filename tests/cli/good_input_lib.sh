@@ -33,7 +33,7 @@ printed '^  sum  *[0-9]{13,} '
 verdict
 for ranks in 1 2; do
     expect_good $ranks 'no steps' $run --steps 0 --loss-csv "$new/none.csv" --export "$new/none" --save "$new/none.ckpt"
-    [ "$(cat "$new/none.csv")" = step,loss,grad_norm,lr,ms ] || complain 'the loss file has more than its head'
+    [ ! -e "$new/none.csv" ] || complain 'there is a loss file'
     [ -s "$new/none/model.safetensors" ] || complain 'no export'
     verdict
     rm -rf "$new/none" "$new/none.ckpt"
@@ -78,13 +78,13 @@ for ranks in '2 1' '1 2' '2 4'; do
     [ "$(losses "$new/rest.csv" | tail -n +2)" = "$(losses "$new/four.csv" | tail -n 2)" ] ||
         complain 'other losses than without the interruption'
     verdict
-    rm -rf "$new/half"
+    rm -rf "$new/half" "$new/rest.csv"
 done
 expect_good 2 'auto without a checkpoint begins at 0' $long --steps 2 --save "$new/auto" --resume auto --loss-csv "$new/a.csv"
 [ "$(losses "$new/a.csv")" = "$(losses "$new/four.csv" | head -n 3)" ] || complain 'other losses'
 verdict
 expect_good 2 'auto with one goes on' $long --steps 4 --save "$new/auto" --resume auto --loss-csv "$new/a.csv"
-[ "$(losses "$new/a.csv" | tail -n +2)" = "$(losses "$new/four.csv" | tail -n 2)" ] || complain 'other losses'
+[ "$(losses "$new/a.csv")" = "$(losses "$new/four.csv")" ] || complain 'other losses, or lost ones'
 verdict
 expect_good 2 'nothing left to do' $long --steps 4 --save "$new/auto" --resume auto
 verdict

@@ -1,7 +1,8 @@
 # shellcheck shell=bash disable=SC2012,SC2016,SC2034,SC2154
 # lib.sh -- what bad_input.sh, faults.sh and others share: sourced by them, from the repository root.
 #
-#   cli_begin BUILD          a directory of its own ($work), the trainer under a name of its own ($trainer)
+#   cli_begin BUILD          a directory of its own ($work), for files to be left alone ($keep) and those of one case
+#                            ($new) in it, the trainer under a name of its own ($trainer)
 #   launch W OPTION...       run it on W ranks by $starts (1: alone) under a time limit; sets rc, $work/out, $work/err
 #                            starts: fsdp_run, which begins at once; $LAUNCHER where MPI is what a case is about
 #   wait_for_end LIMIT_S     of $job, run in the background; sets rc
@@ -26,8 +27,8 @@ cli_begin() {
     BUILD=$1
     . tests/tools/env.sh
     work=$(mktemp -d /tmp/fsdp-cli.XXXXXX) || exit 1
-    trainer=$work/bin/fsdp_train_$$ starts="$1/fsdp_run --no-prefix"
-    mkdir "$work/bin" "$work/keep" "$work/new" && cp "$1/fsdp_train" "$trainer" || exit 1
+    trainer=$work/bin/fsdp_train_$$ starts="$work/bin/fsdp_run --no-prefix" keep=$work/keep new=$work/new bad=
+    mkdir "$work/bin" "$keep" "$new" && cp "$1/fsdp_train" "$trainer" && cp "$1/fsdp_run" "$work/bin" || exit 1
     trap 'cli_kill_left; rm -rf "$work"' EXIT
     trap 'exit 1' INT TERM
 }
@@ -40,6 +41,25 @@ cli_kill_left() {
     for pid in $(cli_left); do
         kill -KILL "$pid" 2>/dev/null
     done
+}
+
+trainers() {
+    pgrep -f "^$trainer "
+}
+
+# rank_pid N -- its trainer's process, whatever lies between it and the launcher
+rank_pid() {
+    local pid
+    for pid in $(trainers); do
+        tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qE "^(FSDP_RUN=$1 |PMI_RANK=$1\$)" && echo "$pid"
+    done
+}
+
+# saved_step DIR -- the latest step that is saved there; 0: none
+saved_step() {
+    local step
+    step=$(sed -n 's/^step-//p' "$1/latest" 2>/dev/null)
+    echo "${step:-0}"
 }
 
 now_ms() {
@@ -88,6 +108,12 @@ chosen() {
     [ -z "${CASES:-}" ] || [[ $name =~ $CASES ]]
 }
 
+# case_is NAME -- whether it is wanted
+case_is() {
+    name=$1
+    chosen
+}
+
 complain() {
     [ -n "$bad" ] || echo "FAIL $name: $1"
     [ -z "$bad" ] || echo "     $1"
@@ -105,6 +131,10 @@ verdict() {
     bad=
 }
 
+expect_status() {
+    [ "$rc" = "$1" ] || complain "exit status $rc, expected $1"
+}
+
 skip() {
     echo "SKIP $1: $2"
     n_skipped=$((n_skipped + 1))
@@ -119,6 +149,8 @@ check_left() {
     done
     [ -z "$left" ] || complain "processes are left: ${left//$'\n'/ }"
     [ -z "$left" ] || cli_kill_left
+    # Of killed processes that clang has built: its OpenMP leaves them.
+    [ -z "${CLI_NAMESPACE:-}" ] || rm -f /dev/shm/__KMP_REGISTERED_LIB_*
     [ -z "${CLI_NAMESPACE:-}" ] || [ -z "$(ls -A /dev/shm)" ] || {
         complain "left in /dev/shm: $(ls -A /dev/shm | tr '\n' ' ')"
         rm -rf /dev/shm/*

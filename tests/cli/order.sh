@@ -11,7 +11,6 @@ cd "$(dirname "$0")/../.." || exit 2
 . tests/cli/lib.sh
 cli_namespace "$PWD/tests/cli/order.sh" "$@"
 cli_begin "${1:-build}"
-bad=
 run='--n-layer 2 --d-model 32 --n-head 2 --seq-len 16 --batch-size 2 --grad-accum 3 --steps 2 --synthetic 5000'
 bf16='--param-dtype bf16 --reduce-dtype bf16'
 
@@ -39,7 +38,7 @@ for FSDP_COMM in $TRANSPORTS; do
     checked 2 "$over: full, with evaluation and files" $run --val-data LICENSE --eval-every 1 \
         --save "$work/new/ckpt" --export "$work/new/export"
     verdict
-    checked 2 "$over: resumed" $run --steps 3 --resume "$work/new/ckpt"
+    checked 2 "$over: resumed" $run --steps 3 --resume "$work/new/ckpt" --resume-change schedule
     verdict
     checked 3 "$over: full, canonical, in bf16" $run --reduction canonical $bf16
     verdict

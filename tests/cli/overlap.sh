@@ -11,7 +11,6 @@ cd "$(dirname "$0")/../.." || exit 2
 . tests/cli/lib.sh
 cli_namespace "$PWD/tests/cli/overlap.sh" "$@"
 cli_begin "${1:-build}"
-bad=
 run='--n-layer 4 --d-model 32 --n-head 2 --seq-len 32 --batch-size 2 --synthetic 5000 --reduction canonical --steps 3'
 
 # good RANKS OPTION... -- a run that must end well

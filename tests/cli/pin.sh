@@ -19,7 +19,7 @@ bound() {
     found=0
     for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
         sleep 0.2
-        ranks=$(pgrep -P "$(pgrep -P "$job" -x fsdp_run || echo "$job")" 2>/dev/null)
+        ranks=$(pgrep -P "$(pgrep -P "$job" -x fsdp_run || echo "$job")" -x fsdp_train 2>/dev/null)
         found=$(for pid in $ranks; do sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' "/proc/$pid/status" 2>/dev/null; done |
             sort -u | grep -c .)
         [ "$found" -eq "$wanted" ] && [ "$try" -gt 4 ] && break

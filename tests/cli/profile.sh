@@ -10,7 +10,6 @@ cd "$(dirname "$0")/../.." || exit 2
 . tests/cli/lib.sh
 cli_namespace "$PWD/tests/cli/profile.sh" "$@"
 cli_begin "${1:-build}"
-bad=
 dir=$work/new/profile report=$work/new/report.csv
 
 # The model: L layers, width C, vocabulary V; B sequences of T tokens on each rank, S steps of which one warms up.

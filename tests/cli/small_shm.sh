@@ -17,14 +17,13 @@ if [ -z "${CLI_NAMESPACE:-}" ]; then
     exit 77
 fi
 cli_begin "${1:-build}"
-bad=
 export OMP_NUM_THREADS=1
 ranks=9
 options='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --synthetic 5000 --ops portable --global-batch 18 --reduction canonical'
 timed "$trainer" --parallel single $options --steps 3 --loss-csv "$work/single.csv"
 
 # The job in the background has begun to train.
-begun='[ "$(cat "$work"/loss.csv.tmp 2>/dev/null | wc -l)" -gt 3 ]'
+begun='[ "$(cat "$work"/loss.csv.*.tmp 2>/dev/null | wc -l)" -gt 3 ]'
 # One of its ranks.
 a_rank() {
     pgrep -f "^$trainer " | sed -n 5p

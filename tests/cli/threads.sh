@@ -12,8 +12,6 @@ cd "$(dirname "$0")/../.." || exit 2
 . tests/cli/lib.sh
 cli_namespace "$PWD/tests/cli/threads.sh" "$@"
 cli_begin "${1:-build}"
-bad=
-run="$BUILD/fsdp_run --no-prefix"
 unset OMP_NUM_THREADS
 
 # ---- how many ---------------------------------------------------------------------------------------------------
@@ -46,10 +44,10 @@ has_threads() {
     name="$1: threads of a rank: $4 (W=$3)"
     chosen || return
     rm -f "$work"/loss.csv*
-    env ${5:-} taskset -c "$on" $run -n "$ranks" "$trainer" --steps 1000000 --synthetic 10000 \
+    env ${5:-} taskset -c "$on" $starts -n "$ranks" "$trainer" --steps 1000000 --synthetic 10000 \
         --global-batch $((8 * ranks)) --loss-csv "$work/loss.csv" >"$work/out" 2>"$work/err" </dev/null &
     job=$!
-    until_true 20 '[ "$(cat "$work"/loss.csv.tmp 2>/dev/null | wc -l)" -gt 2 ]'
+    until_true 20 '[ "$(cat "$work"/loss.csv.*.tmp 2>/dev/null | wc -l)" -gt 2 ]'
     for pid in $(pgrep -f "^$trainer "); do
         seen=$((seen + 1))
         most=$(threads_of "$pid" "$expected")
@@ -86,7 +84,7 @@ same_bits() {
     chosen || return
     shift 2
     for threads in 1 2 3; do
-        OMP_NUM_THREADS=$threads timed $run -n "$ranks" "$trainer" --synthetic 10000 "$@" --loss-csv "$work/$threads.csv" \
+        OMP_NUM_THREADS=$threads timed $starts -n "$ranks" "$trainer" --synthetic 10000 "$@" --loss-csv "$work/$threads.csv" \
             --export "$work/$threads"
         [ "$rc" = 0 ] || complain "exit status $rc on $threads threads"
         [ "$(losses "$work/$threads.csv")" = "$(losses "$work/1.csv")" ] || complain "other losses on $threads threads"

@@ -11,7 +11,6 @@ cd "$(dirname "$0")/../.." || exit 2
 . tests/cli/lib.sh
 cli_namespace "$PWD/tests/cli/trace.sh" "$@"
 cli_begin "${1:-build}"
-bad=
 dir=$work/new/profile
 run='--n-layer 2 --d-model 32 --n-head 2 --seq-len 32 --batch-size 2 --synthetic 5000'
 

@@ -1,18 +1,18 @@
 #!/bin/sh
-# pack.sh [BUILD] -- what a machine with a GPU and without Debian's packages lacks, into BUILD/gpu-pack: cJSON and cmocka,
-# headers, libraries and .pc files. make gpu-report finds it there. The machine's processor is as this one's.
+# pack.sh [BUILD] -- what a machine with a GPU and without Debian's packages lacks, into BUILD/gpu-pack: cJSON, xxHash and
+# cmocka: headers, libraries and .pc files. make gpu-report finds it there. The machine's processor is as this one's.
 set -eu
 cd "$(dirname "$0")/../.."
 pack=${1:-build}/gpu-pack
 rm -rf "$pack" && mkdir -p "$pack/include" "$pack/lib/pkgconfig"
 here=$(cd "$pack" && pwd)
-for library in cjson cmocka; do
+for library in cjson xxhash cmocka; do
     file=$(gcc -print-file-name="lib$library.so")
     [ -e "$file" ] || { echo "pack: no lib$library.so" >&2 && echo 'HINT: make deps' >&2 && exit 1; }
     cp -L "$file" "$pack/lib/$(objdump -p "$file" | awk '/SONAME/ { print $2 }')"
     ln -s "$(objdump -p "$file" | awk '/SONAME/ { print $2 }')" "$pack/lib/lib$library.so"
 done
-cp -r /usr/include/cjson /usr/include/cmocka.h "$pack/include/"
+cp -r /usr/include/cjson /usr/include/xxhash.h /usr/include/cmocka.h "$pack/include/"
 # pc NAME LIBRARY -- where it is now is found out by pkg-config: ${pcfiledir}
 pc() {
     # shellcheck disable=SC2016 # pkg-config's own
@@ -20,8 +20,9 @@ pc() {
         "$1" "$(pkg-config --modversion "$1")" "$2" >"$pack/lib/pkgconfig/$1.pc"
 }
 pc libcjson cjson
+pc libxxhash xxhash
 pc cmocka cmocka
-# For a machine that has no pkg-config: one that knows these two.
+# For a machine that has no pkg-config: one that knows these three.
 mkdir "$pack/bin" && cat >"$pack/bin/pkg-config" <<'END'
 #!/bin/sh
 prefix=$(cd "$(dirname "$0")/.." && pwd)
@@ -29,7 +30,7 @@ for word in "$@"; do
     case $word in
     --cflags*) flags="$flags -I$prefix/include" ;;
     --libs) libs=1 ;;
-    libcjson | cmocka) [ -z "$libs" ] || flags="$flags -L$prefix/lib -l${word#lib} -Wl,-rpath,$prefix/lib" ;;
+    libcjson | libxxhash | cmocka) [ -z "$libs" ] || flags="$flags -L$prefix/lib -l${word#lib} -Wl,-rpath,$prefix/lib" ;;
     --*) ;;
     *) exit 1 ;;
     esac

@@ -38,7 +38,7 @@ if [ -d "$BUILD/gpu-pack" ]; then
     export PKG_CONFIG_PATH="$pack/lib/pkgconfig"
     pkg-config --version >/dev/null 2>&1 || PATH=$pack/bin:$PATH
 fi
-pkg-config --exists libcjson cmocka || fail 'no cJSON or no cmocka' 'make deps; or make gpu-pack where they are, and bring build/gpu-pack along'
+pkg-config --exists libcjson libxxhash cmocka || fail 'no cJSON, xxHash or cmocka' 'make deps; or make gpu-pack where they are, and bring build/gpu-pack along'
 nccl=${NCCL_HOME:-}
 for dir in /usr/local/cuda $(python3 -c 'import nvidia.nccl as n; print(n.__path__[0])' 2>/dev/null); do
     [ -z "$nccl" ] && [ -e "$dir/include/nccl.h" ] && nccl=$dir

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "lab4_optimizer/ckpt_file.h"
+#include "lab4_optimizer/checkpoint.h"
 #include "tests/grade/handmade_lib.h"
 #include "tests/grade/ckpt_lib.h"
 
@@ -96,8 +96,14 @@ static float saved_value(int array, int p, size_t i, int version)
            (float)version * 0.5f;
 }
 
-static char ckpt_dir[128]; /* bodies take no argument; one directory per task run */
+static char ckpt_base[64], ckpt_here[128]; /* bodies take no argument; one directory per version */
 static int ckpt_version;
+
+static void next_version(void)
+{
+    ckpt_version++;
+    snprintf(ckpt_here, sizeof ckpt_here, "%s/ck-%d", ckpt_base, ckpt_version);
+}
 
 static float *array_of(fixture *fx, fsdp_optimizer *o, int u, int k)
 {
@@ -126,26 +132,34 @@ static float value_to_forget(void *ctx, size_t i)
     return fix_param_at(at->fx, at->u, fix_shard_begin(at->fx, at->u) + i, &e) < 0 ? 0.0f : -1.0f;
 }
 
-/* How often the files of the checkpoint hold every element; rank 0 looks. */
-static fsdp_status written_once(int n_files)
+/* What a fixture is, on the ranks that save or load. */
+static ckpt_store store_of(const fixture *fx)
+{
+    return (ckpt_store){.world = fx->comm, .m = &fx->m, .n_arrays = CKPT_ARRAYS_ADAMW};
+}
+
+static fsdp_status save_to_dir(const fixture *fx, fsdp_optimizer *o)
+{
+    ckpt_store to = store_of(fx);
+    fsdp_status status = ckpt_store_open(&to, ckpt_here);
+    if (status == FSDP_OK)
+        status = ckpt_store_claim(&to, NULL);
+    if (status == FSDP_OK)
+        status = ckpt_save(o, &to, 7 + ckpt_version);
+    fsdp_error_info why = *fsdp_error_get();
+    ckpt_store_close(&to);
+    fsdp_error_set(&why);
+    return status;
+}
+
+/* How often the files of the checkpoint hold every element. */
+static fsdp_status written_once(const ckpt_source *from)
 {
     int times[8][8] = {{0}};
-    for (int i = 0; i < n_files; i++) {
-        ckpt_header header;
-        ckpt_piece *pieces;
-        ckpt_file file;
-        fsdp_status st = ckpt_file_open(ckpt_dir, i, &header, &pieces, &file);
-        for (uint64_t k = 0; k < header.n_pieces && st == FSDP_OK; k++) {
-            const ckpt_piece *piece = &pieces[k];
-            st = expect_true("a piece lies inside its parameter",
-                             piece->param >= 0 && piece->param < 8 &&
-                                 piece->begin + piece->elems <= PARAMS[piece->param].elems);
-            for (uint64_t e = 0; e < piece->elems && st == FSDP_OK; e++)
-                times[piece->param][piece->begin + e]++;
-        }
-        ckpt_file_close(&file);
-        free(pieces);
-        TRY(st);
+    for (size_t i = 0; i < from->entries.n; i++) {
+        const ckpt_piece *piece = &from->entries.list[i].piece;
+        for (uint64_t e = 0; e < piece->elems && from->entries.list[i].array == 0; e++)
+            times[piece->param][piece->begin + e]++;
     }
     for (int p = 0; p < 8; p++)
         for (size_t e = 0; e < PARAMS[p].elems; e++) {
@@ -167,18 +181,26 @@ static fsdp_status save_body(fixture *fx)
                 TRY(fix_fill(fx, array_of(fx, &o, u, k), fx->f.units[u].layout.shard_elems,
                              value_to_save, &(ckpt_place){fx, u, k}));
     bool saves = !fx->spec->group_ranks || comm_rank(fx->world) < fx->spec->group_ranks;
-    if (saves)
-        TRY(ckpt_save(&o, ckpt_dir, 7 + ckpt_version));
-    if (comm_rank(fx->world) == 0)
-        note(fx, written_once(fx->world_size));
+    fsdp_status status = saves ? save_to_dir(fx, &o) : FSDP_OK;
     optimizer_free(&o);
-    return FSDP_OK;
+    return status;
+}
+
+static fsdp_status load_from_dir(fixture *fx, fsdp_optimizer *o)
+{
+    ckpt_source from;
+    ckpt_store now = store_of(fx);
+    TRY(ckpt_source_open(&now, ckpt_here, false, NULL, &from));
+    note(fx, expect_int("step to go on from", from.manifest.id.step, 7 + ckpt_version));
+    note(fx, written_once(&from));
+    fsdp_status status = ckpt_load(o, &from);
+    ckpt_source_close(&from);
+    return status == FSDP_OK ? stream_sync(fx->compute) : status;
 }
 
 static fsdp_status load_body(fixture *fx)
 {
     fsdp_optimizer o;
-    int64_t step = -1;
     bool loads = !fx->spec->group_ranks || comm_rank(fx->world) < fx->spec->group_ranks;
     TRY(optimizer_create(&fx->r, &o));
     TRY(stream_sync(fx->compute));
@@ -186,9 +208,7 @@ static fsdp_status load_body(fixture *fx)
         for (int u = 0; u < N_UNITS; u++)
             TRY(fix_fill(fx, fx->f.units[u].shard, fx->f.units[u].layout.shard_elems,
                          value_to_forget, &(ckpt_place){fx, u, 0}));
-        TRY(ckpt_load(&o, ckpt_dir, &step));
-        TRY(stream_sync(fx->compute));
-        note(fx, expect_int("step to go on from", step, 7 + ckpt_version));
+        TRY(load_from_dir(fx, &o));
     }
     for (int u = 0; u < N_UNITS && loads; u++)
         for (int k = 0; k < 3; k++) {
@@ -213,15 +233,14 @@ static fsdp_status load_body(fixture *fx)
 /* A damaged or missing file is refused on every rank, and named. */
 static fsdp_status refuse_body(fixture *fx)
 {
-    fsdp_optimizer o;
-    int64_t step = -1;
-    TRY(optimizer_create(&fx->r, &o));
-    fsdp_status st = ckpt_load(&o, ckpt_dir, &step);
+    ckpt_source from;
+    ckpt_store now = store_of(fx);
+    fsdp_status st = ckpt_source_open(&now, ckpt_here, false, NULL, &from);
     note(fx, expect_true("a damaged checkpoint is refused", st != FSDP_OK));
-    if (st != FSDP_OK && !strstr(fsdp_error_get()->what, ckpt_dir))
+    if (st != FSDP_OK && !strstr(fsdp_error_get()->what, ckpt_here))
         note(fx,
              fsdp_error(FSDP_EINVAL, "", "the message names no file: %s", fsdp_error_get()->what));
-    optimizer_free(&o);
+    ckpt_source_close(&from);
     return FSDP_OK;
 }
 
@@ -255,7 +274,7 @@ static fsdp_status damage(grade *g, bool cut, long from_end)
 {
     char path[192];
     fsdp_status st = FSDP_OK;
-    snprintf(path, sizeof path, "%s/rank-00000.ckpt", ckpt_dir);
+    snprintf(path, sizeof path, "%s/step-%d/rank-00000.safetensors", ckpt_here, 7 + ckpt_version);
     if (g->rank == 0) {
         FILE *f = fopen(path, "r+b");
         bool ok = f && fseek(f, -from_end, SEEK_END) == 0;
@@ -275,12 +294,12 @@ static fsdp_status replica_files(grade *g, int shard_size)
 {
     int fewer = g->world_size > 1 ? g->world_size - 1 : 1;
     const fix_spec *groups = SPEC(.sharding = SHARDING_HYBRID, .shard_size = shard_size);
-    ckpt_version++;
+    next_version();
     TRY(fixture_run(g, groups, save_body));
     TRY(fixture_run(g, SPEC(.group_ranks = fewer), load_body));
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), load_body));
     TRY(fixture_run(g, groups, load_body));
-    ckpt_version++;
+    next_version();
     TRY(fixture_run(g, SPEC(.group_ranks = fewer), save_body));
     return fixture_run(g, groups, load_body);
 }
@@ -288,21 +307,22 @@ static fsdp_status replica_files(grade *g, int shard_size)
 static fsdp_status files(grade *g)
 {
     int fewer = g->world_size > 1 ? g->world_size - 1 : 1;
-    ckpt_version = 0;
+    next_version();
     TRY(fixture_run(g, SPEC(.group_ranks = fewer), save_body)); /* W-1 -> W */
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), load_body));
-    ckpt_version = 1; /* over the old one, W -> W-1 */
+    next_version(); /* W -> W-1 */
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), save_body));
     TRY(fixture_run(g, SPEC(.group_ranks = fewer), load_body));
     TRY(fixture_run(g, SPEC(.group_ranks = 1), load_body));
     for (int size = 1; size < g->world_size; size++)
         if (g->world_size % size == 0)
             TRY(replica_files(g, size));
-    ckpt_version++;
+    next_version();
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_NONE), save_body));
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_NONE), load_body));
     TRY(damage(g, false, 40));
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), refuse_body));
+    next_version();
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), save_body));
     TRY(damage(g, true, 9));
     return fixture_run(g, SPEC(.sharding = SHARDING_FULL), refuse_body);
@@ -313,7 +333,8 @@ fsdp_status task_4_5(grade *g)
     TRY(comm_agree(g->comm, repack_all()));
     char dir[64] = {0};
     TRY(shared_dir(g, dir, sizeof dir));
-    snprintf(ckpt_dir, sizeof ckpt_dir, "%s/ck", dir);
+    snprintf(ckpt_base, sizeof ckpt_base, "%s", dir);
+    ckpt_version = 0;
     fsdp_status st = files(g);
     fsdp_error_info why = *fsdp_error_get();
     if (g->rank == 0)

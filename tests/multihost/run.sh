@@ -5,7 +5,8 @@
 #   comm     collectives on them (test_comm, comm_stress)
 #   bytes    what crosses the bridge, ranks of a host in shared memory (--comm auto) against MPI alone (--comm mpi)
 #   faults   ranks that disagree, are killed, do not come or are cut off: all hosts end soon, no process is left
-#   slow     losses over a slow link (tc tbf, 300 Mbit/s)
+#   cuts     a host that cannot send, cannot be sent to, or vanishes; cuts that end before the time limit (tc blackhole)
+#   slow     losses over slow links (tc tbf, 300 and 2 Mbit/s)
 #
 # The ranks talk TCP over virtual Ethernet (UCX_TLS=tcp,self), as ranks of several hosts do; mpiexec starts them through
 # a launcher that enters the namespace where ssh would log in. The launcher of MPICH 4.0.2 sometimes fails after the
@@ -15,11 +16,11 @@
 set -u
 build=$(realpath "${1:-build}")
 [ $# -gt 0 ] && shift
-[ $# -gt 0 ] || set -- losses comm bytes faults slow
+[ $# -gt 0 ] || set -- losses comm bytes faults cuts slow
 for part in "$@"; do
     case $part in
-    losses | comm | bytes | faults | slow) ;;
-    *) echo "usage: $0 [BUILD [losses|comm|bytes|faults|slow]...]" >&2 && exit 2 ;;
+    losses | comm | bytes | faults | cuts | slow) ;;
+    *) echo "usage: $0 [BUILD [losses|comm|bytes|faults|cuts|slow]...]" >&2 && exit 2 ;;
     esac
 done
 for program in fsdp_train fsdp_compare tests/unit/{test_comm,comm_stress,comm_faults}; do
@@ -236,11 +237,13 @@ disagree() {
     nobody_left "($1) $2" && pass "($1) $2: all $n ranks are told"
 }
 
-# endless LAYOUT -- the trainer in the background, as $job, in its steps
+# endless LAYOUT [ARG...] -- the trainer in the background, as $job, in its steps
 endless() {
+    layout=$1
+    shift
     : > "$tmp/log"
     # shellcheck disable=SC2086 # words
-    (limit=60 on "$1" fsdp_train ${options/--steps 20/--steps 100000}; exit $status) &
+    (limit=90 on "$layout" fsdp_train ${options/--steps 20/--steps 100000} "$@"; exit $status) &
     job=$!
     for _ in $(seq 50); do
         sleep 0.2
@@ -248,12 +251,17 @@ endless() {
     done
 }
 
+# rank_process RANK -- of the trainer
+rank_process() {
+    for p in $(pgrep -f "^$programs/fsdp_train"); do
+        tr '\0' '\n' < "/proc/$p/environ" | grep -qx "PMI_RANK=$1" && echo "$p"
+    done
+}
+
 # killed LAYOUT RANK -- while the trainer runs
 killed() {
     endless "$1"
-    victim=$(for p in $(pgrep -f "^$programs/fsdp_train"); do
-        tr '\0' '\n' < "/proc/$p/environ" | grep -qx "PMI_RANK=$2" && echo "$p"
-    done)
+    victim=$(rank_process "$2")
     begun=$(date +%s)
     kill -9 "$victim"
     wait $job
@@ -262,28 +270,41 @@ killed() {
     nobody_left "($1) rank $2 killed" && pass "($1) rank $2 killed: all have ended in at most $((seconds + 1)) s"
 }
 
-# cable_pulled LAYOUT -- of the second host, while the trainer runs. The launcher is cut off from it too, so its ranks
-# end by themselves, when MPI_Abort has not ended them for five seconds.
-cable_pulled() {
-    FSDP_TIMEOUT_S=3 endless "$1"
-    begun=$(date +%s)
-    ip link set "v$$-1" down
-    wait $job
-    status=$? seconds=$(($(date +%s) - begun))
-    nobody_left "($1) cable pulled" 12
-    left=$? all=$(($(date +%s) - begun))
-    ip link set "v$$-1" up
+# Who could not be reached can be again.
+mend() {
+    eval "$1"
     for ns in "${hosts[@]}"; do
-        ip -n "$ns" neigh flush dev eth0 # who could not be reached can be again
+        ip -n "$ns" neigh flush dev eth0
     done
     ip neigh flush dev "$bridge"
-    if [ $left = 0 ] && [ $status -ne 0 ] && [ $seconds -le 12 ] &&
+}
+
+# cut_off NAME LAYOUT CUT MEND -- the second host, while the trainer runs. The launcher may be cut off from it too, so its
+# ranks end by themselves, when MPI_Abort has not ended them for five seconds.
+cut_off() {
+    FSDP_TIMEOUT_S=3 endless "$2"
+    begun=$(date +%s)
+    eval "$3"
+    wait $job
+    status=$? seconds=$(($(date +%s) - begun))
+    nobody_left "($2) $1" 15
+    left=$? all=$(($(date +%s) - begun))
+    mend "$4"
+    if [ $left = 0 ] && [ $status -ne 0 ] && [ $seconds -le 20 ] &&
         grep -q "^\[rank .* waited 3.0 s in .*; missing data of ranks: " "$tmp/log"; then
-        pass "($1) cable pulled: the launcher has ended in $seconds s, all have in $all s"
+        pass "($2) $1: the launcher has ended in $seconds s, all have in $all s"
     elif [ $left = 0 ]; then
-        fail "($1) cable pulled: status $status in $seconds s"
+        fail "($2) $1: status $status in $seconds s"
     fi
 }
+
+cable_pulled() {
+    cut_off 'cable pulled' "$1" 'ip link set "v$$-1" down' 'ip link set "v$$-1" up'
+}
+
+# What the second host sends, or what is sent to it, gets lost.
+lost_from="ip netns exec ${hosts[1]} tc qdisc add dev eth0 root blackhole"
+lost_to="tc qdisc add dev v$$-1 root blackhole"
 
 faults() {
     disagree "2 2" label
@@ -303,12 +324,67 @@ faults() {
     cable_pulled "1 1 1 1"
 }
 
-slow() {
-    for ns in "${hosts[@]}"; do
-        ip netns exec "$ns" tc qdisc add dev eth0 root tbf rate 300mbit burst 1mb latency 100ms 2> /dev/null ||
-            { echo "SKIP multihost slow link: no tc tbf" && return; }
+# The cable of the second host, and then all of its processes: nobody says goodbye.
+vanish() {
+    ip link set "v$$-1" down
+    ip netns pids "${hosts[1]}" | xargs -r kill -9
+}
+
+# interrupted NAME SECONDS CUT MEND -- the trainer goes on afterwards, with the bits of one device
+interrupted() {
+    constant='--lr 1e-3 --min-lr 1e-3 --warmup-steps 0'
+    [ -f "$tmp/long.csv" ] || "$build/fsdp_train" --parallel single $options $constant --steps 400 --loss-csv "$tmp/long.csv" >/dev/null
+    rm -rf "$tmp/hosts.csv" "$tmp/ck"
+    FSDP_TIMEOUT_S=30 endless "2 2" $constant --loss-csv "$tmp/hosts.csv" --save "$tmp/ck" --save-every 1000000
+    eval "$3"
+    sleep "$2"
+    mend "$4"
+    before=$(grep -c '^step' "$tmp/log")
+    for _ in $(seq 150); do
+        [ "$(grep -c '^step' "$tmp/log")" -le $((before + 2)) ] || break
+        sleep 0.2
     done
+    kill -TERM "$(rank_process 0)"
+    wait $job
+    n_rows=$(grep -c '^[0-9]' "$tmp/hosts.csv")
+    others=$(cut -d, -f1-4 "$tmp/hosts.csv" | head -400 | grep -vxFf <(cut -d, -f1-4 "$tmp/long.csv"))
+    if [ "$n_rows" -gt 3 ] && [ -z "$others" ] && grep -q 'ended by SIGTERM' "$tmp/log" && ! grep -q 'waited' "$tmp/log"; then
+        nobody_left "$1" && pass "(2 2) $1 for $2 s: goes on with identical bits, $n_rows steps"
+    else
+        fail "(2 2) $1 for $2 s: $n_rows steps, not those of one device: $(echo "$others" | head -1)"
+    fi
+}
+
+cuts() {
+    if ! $lost_from 2> "$tmp/log"; then
+        echo "SKIP multihost cuts: no tc blackhole: $(tail -1 "$tmp/log")"
+        return
+    fi
+    heard="${lost_from/ add / del }" reached="${lost_to/ add / del }"
+    $heard
+    for layout in '2 2' '1 1'; do
+        cut_off 'what a host sends gets lost' "$layout" "$lost_from" "$heard"
+        cut_off 'what is sent to a host gets lost' "$layout" "$lost_to" "$reached"
+        cut_off 'a host vanishes' "$layout" vanish 'ip link set "v$$-1" up'
+    done
+    interrupted 'a cable is pulled' 2 'ip link set "v$$-1" down' 'ip link set "v$$-1" up'
+    interrupted 'what a host sends gets lost' 3 "$lost_from" "$heard"
+    interrupted 'what is sent to a host gets lost' 3 "$lost_to" "$reached"
+}
+
+# rate WORDS... -- of all links; false: it cannot be set here
+rate() {
+    for ns in "${hosts[@]}"; do
+        ip netns exec "$ns" tc qdisc replace dev eth0 root "$@" 2> /dev/null || return 1
+    done
+}
+
+slow() {
+    rate tbf rate 300mbit burst 1mb latency 100ms || { echo "SKIP multihost slow link: no tc tbf" && return; }
     across "2 hosts x 2 ranks, 300 Mbit/s" "2 2"
+    rate tbf rate 2mbit burst 32kb latency 500ms
+    options=${options/--steps 20/--steps 4} && rm -f "$tmp/single.csv"
+    across "2 hosts x 2 ranks, 2 Mbit/s" "2 2"
 }
 
 mkdir "$programs" && cp "$build"/fsdp_train "$build"/tests/unit/{test_comm,comm_stress,comm_faults} "$programs" || exit 1

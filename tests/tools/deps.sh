@@ -21,6 +21,7 @@ mpich           mpiexec                              build
 libmpich-dev    /usr/include/*/mpich/mpi.h           build
 libdnnl-dev     /usr/include/dnnl.h                  build
 libcjson-dev    /usr/include/cjson/cJSON.h           build
+libxxhash-dev   /usr/include/xxhash.h                build
 gnuplot-nox     gnuplot                              demo
 libcmocka-dev   /usr/include/cmocka.h                test
 g++             g++                                  test
@@ -34,6 +35,8 @@ gcc-aarch64-linux-gnu  aarch64-linux-gnu-gcc         test-full
 libc6-dev-arm64-cross  /usr/aarch64-linux-gnu/include/stdio.h  test-full
 universal-ctags ctags                                test-full
 iproute2        ip                                   test-full
+slurm-wlm       /usr/sbin/slurmctld                  test-full
+munge           /usr/sbin/munged                     test-full
 python3-venv    /usr/lib/python3*/ensurepip/__init__.py  bench
 '
 

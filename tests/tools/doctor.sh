@@ -133,8 +133,9 @@ row '----------' '---' '-------' '--------------' '-------------'
 apt='apt-get install'
 look make needed "$(version make --version)" 'everything' "$apt make"
 look gcc needed "$(version gcc --version)" 'everything (or make CC=clang)' 'make deps'
-look pkg-config needed "$(version pkg-config --version)" 'finding MPICH and cJSON' 'make deps'
+look pkg-config needed "$(version pkg-config --version)" 'finding MPICH, cJSON and xxHash' 'make deps'
 look cJSON needed "$(pc libcjson)" 'everything: safetensors headers, config.json' 'make deps'
+look xxHash needed "$(pc libxxhash)" 'everything: hashes of checkpoints and data' 'make deps'
 look MPICH optional "$(pc mpich)" 'mpiexec, several hosts (one: build/fsdp_run)' 'make deps'
 v=/usr/include/oneapi/dnnl/dnnl_version.h
 look oneDNN optional "$(header /usr/include/dnnl.h "$(define $v DNNL_VERSION_MAJOR).$(define $v DNNL_VERSION_MINOR).$(define $v DNNL_VERSION_PATCH)")" \
@@ -146,6 +147,7 @@ look g++ optional "$(version g++ --version)" 'cuda-sim, npu-sim: accelerators on
 look clang-format optional "$(version clang-format --version)" 'make format; version 14 lays out' "$apt clang-format-14"
 look valgrind optional "$(version valgrind --version)" 'memory checks of make test-full' "$apt valgrind"
 look qemu-user optional "$(version qemu-aarch64 --version)" 'hash on aarch64 in make test-full' "$apt qemu-user gcc-aarch64-linux-gnu"
+look Slurm optional "$(version /usr/sbin/slurmctld -V)" 'srun and sbatch in make test-full' "$apt slurm-wlm munge"
 look ctags optional "$(version ctags --version)" 'function sizes in make lint' "$apt universal-ctags"
 python=${FSDP_PYTHON:-python3}
 torch=$("$python" -c 'import torch, transformers; print(torch.__version__)' 2>/dev/null)

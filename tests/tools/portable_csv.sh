@@ -4,7 +4,7 @@
 # equal tests/reference/tiny.csv byte for byte, and the final weights have the hash in tests/reference/weights.sha256
 # (--ops portable --reduction canonical).
 #
-# --fetch, as root, downloads cJSON for arm64 into a temporary folder, for the aarch64 build; it installs nothing.
+# --fetch, as root, downloads cJSON and xxHash for arm64 into a temporary folder, for the aarch64 build; it installs nothing.
 # What is missing is a SKIP. Prints PASS, FAIL and SKIP lines; exits non-zero on a FAIL.
 set -u
 tmp=$(mktemp -d)
@@ -56,14 +56,15 @@ native() {
     rm -rf "$tmp/build"
 }
 
-# cJSON of Debian's arm64 into a folder of ours; the machine's own packages stay as they are.
-fetch_arm64_cjson() {
-    echo "fetching libcjson1 and libcjson-dev for arm64 into $tmp; apt-get knows arm64 while that lasts"
+# cJSON and xxHash of Debian's arm64 into a folder of ours; the machine's own packages stay as they are.
+fetch_arm64_libraries() {
+    echo "fetching cJSON and xxHash for arm64 into $tmp; apt-get knows arm64 while that lasts"
     dpkg --print-foreign-architectures | grep -q arm64 || { dpkg --add-architecture arm64; added=1; }
     apt-get update -qq
-    (cd "$tmp" && apt-get download -qq libcjson1:arm64 libcjson-dev:arm64)
+    (cd "$tmp" && apt-get download -qq libcjson1:arm64 libcjson-dev:arm64 \
+        libxxhash0:arm64 libxxhash-dev:arm64)
     [ "${added:-0}" = 1 ] && dpkg --remove-architecture arm64 && apt-get update -qq
-    for deb in "$tmp"/libcjson*.deb; do
+    for deb in "$tmp"/lib*.deb; do
         dpkg-deb -x "$deb" "$tmp/arm64"
     done
 }
@@ -75,15 +76,15 @@ aarch64() {
         echo "SKIP portable losses, $name: no $tool (make test-full installs it)"
         return
     done
-    [ "${1:-}" = --fetch ] && fetch_arm64_cjson 2> "$tmp/log"
+    [ "${1:-}" = --fetch ] && fetch_arm64_libraries 2> "$tmp/log"
     if [ ! -e "$tmp/arm64/usr/include/cjson/cJSON.h" ]; then
-        echo "SKIP portable losses, $name: no cJSON for arm64 (tests/tools/portable_csv.sh --fetch, as root)"
+        echo "SKIP portable losses, $name: no cJSON and xxHash for arm64 (tests/tools/portable_csv.sh --fetch, as root)"
         return
     fi
     lib=$tmp/arm64/usr/lib/aarch64-linux-gnu
     if ! make --no-print-directory "$jobs" BUILD="$tmp/build" CC=aarch64-linux-gnu-gcc MARCH= HAVE_MPI= HAVE_DNNL= \
         CPPFLAGS="-I$tmp/arm64/usr/include -I$tmp/arm64/usr/include/cjson -D_GNU_SOURCE -I. -MMD -MP" \
-        LDLIBS="-L$lib -lcjson -lm" "$tmp/build/fsdp_train" > "$tmp/log" 2>&1; then
+        LDLIBS="-L$lib -lcjson -lxxhash -lm" "$tmp/build/fsdp_train" > "$tmp/log" 2>&1; then
         echo "FAIL portable losses, $name: the build failed: $(grep -m1 -i error "$tmp/log")"
         failed=1
         return

@@ -2,8 +2,8 @@
 # rebuild.sh clang|asan|tsan|valgrind -- build everything another way and run what that way can show.
 #
 #   clang     no warning with clang; unit programs
-#   asan      gcc, AddressSanitizer with UBSan: unit programs on 1 to 3 ranks, labs on 2, a short training
-#   tsan      clang, ThreadSanitizer: streams, memory and collectives
+#   asan      gcc, AddressSanitizer with UBSan: unit programs on 1 to 3 ranks, labs on 2, a short training, failures
+#   tsan      clang, ThreadSanitizer: streams, memory, collectives, failures
 #   valgrind  unit programs, built for x86-64-v3 (valgrind knows no AVX-512)
 # Builds into $BUILD-WAY. Prints PASS, FAIL and SKIP lines.
 set -u
@@ -13,7 +13,7 @@ base=${BUILD:-build}
 BUILD=$base-$way
 export BUILD
 mkdir -p "$BUILD/test"
-bad=0
+bad=0 limit_s=300
 
 need() {
     command -v "$1" >/dev/null 2>&1 && return
@@ -39,7 +39,7 @@ units() { tests/tools/unit.sh "$@" | sed '$d'; }
 quiet() {
     name=$1
     shift
-    if timeout -k 5 300 "$@" >"$BUILD/test/quiet.log" 2>&1 </dev/null &&
+    if timeout -k 5 "$limit_s" "$@" >"$BUILD/test/quiet.log" 2>&1 </dev/null &&
         ! grep -qE 'ERROR: |runtime error|WARNING: ThreadSanitizer' "$BUILD/test/quiet.log"; then
         echo "PASS $way $name"
     else
@@ -47,6 +47,23 @@ quiet() {
         cp "$BUILD/test/quiet.log" "$BUILD/test/quiet-failed.log"
         bad=1
     fi
+}
+
+# ending -- ranks that fail, are killed, stopped or told to end. What they print is for these scripts to read; a
+# sanitizer's words go to files.
+ending() {
+    reports=$(cd "$BUILD/test" && pwd)/reports
+    rm -rf "$reports" && mkdir "$reports"
+    export "ASAN_OPTIONS=${ASAN_OPTIONS:-}:log_path=$reports/asan" "TSAN_OPTIONS=${TSAN_OPTIONS:-} log_path=$reports/tsan"
+    export "UBSAN_OPTIONS=${UBSAN_OPTIONS:-}:log_path=$reports/ubsan"
+    limit_s=600
+    quiet 'ranks that disagree, wait or die' tests/unit/comm_faults.sh "$BUILD/tests/unit/comm_faults"
+    quiet 'trainings that are struck' env CASES='killed|stopped|interrupted|SIGALRM' tests/cli/faults.sh "$BUILD"
+    quiet 'trainings that are told to end' env CASES='^training: (a rank|the launcher|SIG|stopped)' tests/cli/fsdp_run.sh "$BUILD"
+    quiet 'trainings that are killed again and again' tests/cli/rounds.sh "$BUILD"
+    for report in "$reports"/*; do
+        [ ! -e "$report" ] || { echo "FAIL $way $report: $(grep -m1 -E 'ERROR: |runtime error|WARNING: ' "$report")" && bad=1; }
+    done
 }
 
 short='--size tiny --steps 3 --global-batch 6 --seq-len 32 --synthetic 4096'
@@ -67,11 +84,13 @@ asan)
     quiet 'training on 3 ranks' $LAUNCHER -n 3 "$BUILD/fsdp_train" $short
     # shellcheck disable=SC2086
     quiet 'training on 4 ranks, hybrid' $LAUNCHER -n 4 "$BUILD/fsdp_train" $short --global-batch 8 --sharding hybrid --fsdp-size 2
+    ending
     ;;
 tsan)
     need clang
     export OMP_NUM_THREADS=1 LIMIT=600
     export TSAN_OPTIONS="halt_on_error=1 ignore_noninstrumented_modules=1"
+    export UCX_MEM_MMAP_HOOK_MODE=none # below MPI: its patches of mmap make ThreadSanitizer crash now and then
     build CC=clang SAN=thread
     units tests/unit/test_device*.c tests/unit/test_separate.c tests/unit/test_comm.c tests/unit/test_sum_run.c \
         tests/unit/test_profile.c tests/unit/test_recycle.c
@@ -83,6 +102,7 @@ tsan)
     quiet 'training with a compute thread' env FSDP_ASYNC_COMPUTE=1 $LAUNCHER -n 2 "$BUILD/fsdp_train" $short
     # shellcheck disable=SC2086
     quiet 'training under a schedule' env FSDP_SCHEDULE=3 $LAUNCHER -n 2 "$BUILD/fsdp_train" $short
+    ending
     ;;
 valgrind)
     need valgrind

@@ -3,14 +3,19 @@
  *
  *   mpiexec -n W build/tests/unit/comm_faults CASE [close|abort]     FSDP_COMM=shm|mpi
  *
- * COMM_FAULT_START=kill|sleep is for HCCL: see HcclCommInitRootInfo below.
- * COMM_FAULT_MODELS=1 gives rank 1 another device, on cuda-sim and npu-sim.
- * FSDP_DEVICE names another device, whose own transport moves the data then. COMM_FAULT_FAKE=1
- * puts a transport on top that cannot carry hosts' calls. Two good calls, then
- * the case, in which the last rank differs from the others. Every rank that lives prints "SAW rank
- * r STATUS words" for the case, "NEXT rank r STATUS" for a call after it, and a DONE line with the
- * seconds that comm_close took. A rank that saw no error keeps calling barriers until it does, as a
- * training loop would. Exit status 0 also when errors were seen: the script judges the words. */
+ *   FSDP_DEVICE            another device, whose own transport moves the data then
+ *   COMM_FAULT_START=...   kill or sleep, for HCCL: see HcclCommInitRootInfo below
+ *   COMM_FAULT_MODELS=1    rank 1 has another device, on cuda-sim and npu-sim
+ *   COMM_FAULT_FAKE=1      on top is a transport that cannot carry hosts' calls
+ *   COMM_FAULT_REFUSED=r   rank r may open no other process's files
+ *   COMM_FAULT_NO_PIDFD=1  the kernel refuses pidfds
+ *
+ * Two good calls, then the case, in which the last rank differs from the others; in gone_early it
+ * ends before it joins, in late_close it closes four seconds later. Every rank that lives prints
+ * "SAW rank r STATUS words" for the case, "NEXT rank r STATUS" for a call after it, and a DONE line
+ * with the seconds that comm_close took. A rank that saw no error keeps calling barriers until it
+ * does, as a training loop would. Exit status 0 also when errors were seen: the script judges the
+ * words. */
 #include "tests/unit/comm_apart_lib.h"
 #include "tests/unit/comm_fake_lib.h"
 #include "tests/unit/slices.h"
@@ -18,11 +23,15 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -31,7 +40,7 @@ enum { ELEMS = 320, MAX_RANKS = 16 };
 typedef struct fixture {
     device *dev;
     comm *c;
-    stream *s;
+    stream *s, *busy; /* busy: NULL, or one on which a case has left work */
     const sum_kernels *sums;
     const comm_transport *native;
     int rank, world;
@@ -247,6 +256,24 @@ static fsdp_status case_stream_failed(fixture *f)
     return gather(f, "awaited", DTYPE_F32, ELEMS);
 }
 
+static fsdp_status doze(void *args, int n_threads)
+{
+    (void)args;
+    (void)n_threads;
+    sleep(3);
+    return FSDP_OK;
+}
+
+/* The ranks disagree while another call stands in a queue, which comes to it when all is closed. */
+static fsdp_status case_closed_queued(fixture *f)
+{
+    TRY(stream_create(f->dev, &(stream_config){.name = "busy"}, &f->busy));
+    TRY(stream_launch_work(f->busy, &(launch_config){.fn = doze, .on_host = true}));
+    TRY(comm_all_gather(f->c, f->busy, "queued", DTYPE_F32, f->send, f->recv, ELEMS));
+    usleep(300000); /* until all ranks have come here */
+    return case_label(f);
+}
+
 /* The last rank gets no memory for its part. On a device that is not the host's only. */
 static fsdp_status case_no_block(fixture *f)
 {
@@ -357,6 +384,23 @@ static fsdp_status case_stopped(fixture *f)
     return gather(f, "late", DTYPE_F32, ELEMS);
 }
 
+/* All ranks stand still for four seconds, from half a second on, as after Ctrl-Z. The last one
+ * comes soon after that. */
+static fsdp_status case_paused(fixture *f)
+{
+    pid_t me = getpid();
+    if (fork() == 0) {
+        usleep(500000);
+        kill(me, SIGSTOP);
+        sleep(4);
+        kill(me, SIGCONT);
+        _exit(0);
+    }
+    for (int i = 0; f->odd_one && i < 80; i++)
+        usleep(10000);
+    return gather(f, "awaited", DTYPE_F32, ELEMS);
+}
+
 /* Bytes of address space in use. */
 static size_t space_used(void)
 {
@@ -438,6 +482,7 @@ static const struct {
              {"subgroup", case_subgroup},
              {"subgroup_awaited", case_subgroup_awaited},
              {"stream_failed", case_stream_failed},
+             {"closed_queued", case_closed_queued},
              {"no_block", case_no_block},
              {"timeout", case_timeout},
              {"exit", case_exit},
@@ -447,13 +492,14 @@ static const struct {
              {"kill_reading", case_kill_reading},
              {"kill_asleep", case_kill_asleep},
              {"stopped", case_stopped},
+             {"paused", case_paused},
              {"no_room", case_no_room},
              {"good", case_good},
+             {"late_close", case_good},
              {"stay", case_stay},
              {"orphans", case_orphans}};
 
-/* In place of the C library's: with COMM_FAULT_REFUSED=r rank r may open no other process's files,
- * as under a hardened kernel. */
+/* In place of the C library's: what COMM_FAULT_REFUSED says is as under a hardened kernel. */
 int open(const char *path, int flags, ...)
 {
     const char *refused = getenv("COMM_FAULT_REFUSED"), *rank = getenv("PMI_RANK");
@@ -528,6 +574,22 @@ static void run_case(fixture *f, fsdp_status (*run)(fixture *), const char *how_
     fflush(stdout);
 }
 
+/* The kernel refuses this process pidfd_open from now on. */
+static void refuse_pidfds(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    struct sock_fprog program = {.len = sizeof filter / sizeof *filter, .filter = filter};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+        perror("seccomp");
+        exit(1);
+    }
+}
+
 int main(int argc, char **argv)
 {
     fixture *f = &fx;
@@ -545,6 +607,11 @@ int main(int argc, char **argv)
         cc.native = f->native = b->native;
         cc.sums = f->sums = b->fast()->sums;
     }
+    if (getenv("COMM_FAULT_NO_PIDFD") != NULL)
+        refuse_pidfds();
+    if (argc > 1 && strcmp(argv[1], "gone_early") == 0 &&
+        comm_launched_rank() == comm_launched_ranks() - 1)
+        return 0;
     if (device_open(&dc, &f->dev) != FSDP_OK || comm_open(f->dev, &cc, &f->c) != FSDP_OK ||
         stream_create(f->dev, &(stream_config){.name = "comm"}, &f->s) != FSDP_OK) {
         fsdp_error_print(stderr, 0, 0);
@@ -565,14 +632,18 @@ int main(int argc, char **argv)
         if (argc > 1 && strcmp(argv[1], cases[i].name) == 0)
             run_case(f, cases[i].run, argc > 2 ? argv[2] : NULL);
     }
+    if (argc > 1 && strcmp(argv[1], "late_close") == 0 && f->odd_one)
+        sleep(4);
     double begun_s = clock_now_s();
     int rank = f->rank, world = f->world;
     comm_close(f->c);
+    double closed_s = clock_now_s();
     stream_free(f->s);
+    stream_free(f->busy);
     device_free(compute, f->send);
     device_free(compute, f->recv);
     device_close(f->dev);
-    printf("DONE rank %d/%d closed in %.1f s\n", rank, world, clock_now_s() - begun_s);
+    printf("DONE rank %d/%d closed in %.1f s\n", rank, world, closed_s - begun_s);
     fflush(stdout);
     usleep(500000); /* the launcher kills the others when the first ends without MPI_Finalize */
     if (f->failed)  /* a library may complain at exit of what a failure has left */

@@ -83,12 +83,13 @@ trap 'rm -rf "$log" "$(dirname "$copy")"' EXIT
 trap 'exit 130' INT TERM HUP
 failed=0
 
-# ranks N LIMIT WORDS... -- N ranks of the program, ended after LIMIT seconds. on: FSDP_COMM, if not the way's
+# ranks N LIMIT WORDS... -- N ranks of the program, ended after LIMIT seconds. on: FSDP_COMM, if not the way's; within:
+# what starts the program under fsdp_run
 ranks() {
     n=$1 end=$2
     shift 2
     case $way in
-    run) set -- "$fsdp_run" --no-prefix -n "$n" "$copy" "$@" ;;
+    run) set -- "$fsdp_run" --no-prefix -n "$n" $within "$copy" "$@" ;;
     *) set -- $LAUNCHER -n "$n" "$copy" "$@" && export FSDP_COMM="${on:-$way}" ;;
     esac
     FSDP_TIMEOUT_S=${limit:-30} timeout -k 2 "$end" "$@"
@@ -238,6 +239,41 @@ waits() {
     verdict
     limit=
 
+    # All stand still for longer than that, and go on.
+    limit=3
+    name="paused n=3" bad=0
+    launch 3 paused 25
+    [ $rc = 0 ] || complain "exit status is not 0"
+    expect 3 '^SAW rank [0-9]+ FSDP_OK'
+    expect 3 '^DONE'
+    verdict
+    limit=
+
+    # A rank closes when the others have waited for longer than that. Over MPI they end, and mpiexec ends that rank.
+    limit=2
+    name="late_close n=3" bad=0
+    launch 3 late_close 25
+    [ $rc != 124 ] && [ $rc != 137 ] || complain "ended by the time limit"
+    expect 3 '^GOOD'
+    expect 2 '^DONE'
+    [ $way != run ] || expect 3 '^DONE'
+    verdict
+    limit=
+
+    # A rank ends well before it has joined. fsdp_run tells the others, MPI does not.
+    if [ $way = run ] || [ $way = mpi ]; then
+        limit=3
+        [ $way = mpi ] || limit=30
+        name="gone_early n=3" bad=0
+        launch 3 gone_early 25
+        [ $rc != 0 ] && [ $rc != 124 ] || complain "not ended by the ranks"
+        [ $seconds -le 12 ] || complain "took too long"
+        [ $way = mpi ] || expect 2 "comm_open: rank 2 \\(process [0-9]+\\) ended before it joined"
+        [ $way = run ] || expect 1 "comm_open: MPI_Init has waited 3.0 s"
+        verdict
+        limit=
+    fi
+
     # A rank cannot do its part: it says why, and the others do not wait for ever.
     limit=2
     name="stream_failed n=3" bad=0
@@ -247,6 +283,13 @@ waits() {
     expect 2 '^SAW rank [01] FSDP_E(TIMEOUT|MISMATCH)' # the last rank may come with its next call
     expect 3 '^DONE'
     verdict
+    if [ -z "$library" ]; then # it compares no calls
+        name="closed_queued n=3" bad=0
+        launch 3 closed_queued 25
+        expect 3 '^SAW rank [0-9]+ FSDP_EMISMATCH'
+        expect 3 '^DONE rank [0-9]+/3 closed in [0-4]\.'
+        verdict
+    fi
     if [ $way = staged ]; then
         name="no_block n=3" bad=0 device=$COMM_TEST_DEVICE
         COMM_TEST_DEVICE=apart
@@ -364,6 +407,24 @@ deaths() {
             verdict
         done
     done
+
+    # Ranks that cannot watch each other, for want of pidfds or of files: fsdp_run does.
+    if [ $way = run ]; then
+        export COMM_FAULT_NO_PIDFD=1
+        name="exit0 without pidfds n=3" bad=0
+        launch 3 exit0 20
+        expect 2 '^SAW rank [01] FSDP_ECOMM .*rank 2 \(process [0-9]+\) ended without leaving the group$'
+        verdict
+        unset COMM_FAULT_NO_PIDFD
+        for files in 6 7 8 9 10 11 12 13; do
+            name="exit0 with $files files n=3" bad=0 within="prlimit --nofile=$files"
+            launch 3 exit0 20
+            within=
+            [ $seconds -lt 10 ] || complain "took too long"
+            expect 2 '(ended without leaving the group$|^HINT: )'
+            verdict
+        done
+    fi
 
     # No address space for what peers show: an error, not a crash, on all.
     if [ $way = shm ] || [ $way = run ]; then

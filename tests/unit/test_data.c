@@ -1,6 +1,7 @@
 /* test_data.c -- corpora: texts, llm.c shards, the licence texts, the synthetic text; and which
  * part of a corpus a sequence reads. Files are made in a directory of its own under TMPDIR. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,18 @@
 enum { ANY_VOCAB = 65536, HEADER_INTS = 256, MAGIC = 20240520 };
 
 /* ---- helpers -------------------------------------------------------------------------------- */
+
+/* Bytes that a regular file has lost when it is read, after its length was asked for. */
+static off_t lost_bytes;
+
+/* fstat of this program stands before the C library's. */
+int fstat(int fd, struct stat *st)
+{
+    int rc = fstatat(fd, "", st, AT_EMPTY_PATH);
+    if (rc == 0 && S_ISREG(st->st_mode))
+        st->st_size += lost_bytes;
+    return rc;
+}
 
 /* A shard in memory (malloc, exactly as long as the file). */
 static unsigned char *make_shard(const uint16_t *tokens, size_t n, size_t *file_bytes)
@@ -214,6 +227,40 @@ static void test_text(void **state)
                    "byte 7: got 195, expected less than 128");
     assert_refused(FSDP_EINVAL, corpus_open_file(path, 195, 4, &c), &c, "byte 7: got 195");
     assert_int_equal(corpus_open_file(path, 196, 4, &c), FSDP_OK);
+    corpus_close(&c);
+}
+
+/* What others do to the file of a running job changes nothing in it. */
+static void test_changed_later(void **state)
+{
+    (void)state;
+    static const int lengths[] = {9, 0, -1}; /* rewritten; cut off; removed */
+    for (size_t i = 0; i < 2 * sizeof lengths / sizeof *lengths; i++) {
+        corpus c;
+        const uint16_t tokens[] = {1, 2, 3, 4, 5};
+        const bool text = i % 2 == 0;
+        const int length = lengths[i / 2];
+        const char *path = text ? write_bytes(in_dir("later"), "To be, or", 9)
+                                : write_shard("later.bin", tokens, 5);
+        assert_int_equal(corpus_open_file(path, 256, 4, &c), FSDP_OK);
+        if (length >= 0) /* in place, as cp does */
+            write_bytes(path, "Not to be", (size_t)length);
+        else
+            assert_int_equal(unlink(path), 0);
+        assert_memory_equal(c.tokens, text ? (const void *)"To be, or" : tokens, text ? 9 : 10);
+        corpus_close(&c);
+    }
+}
+
+static void test_cut_off_meanwhile(void **state)
+{
+    (void)state;
+    corpus c;
+    const char *path = write_bytes(in_dir("short"), "To be, or", 9);
+    lost_bytes = 1;
+    assert_refused(FSDP_EIO, corpus_open_file(path, 256, 4, &c), &c, "shortened while it was read");
+    lost_bytes = 0;
+    assert_int_equal(corpus_open_file(path, 256, 4, &c), FSDP_OK);
     corpus_close(&c);
 }
 
@@ -438,6 +485,8 @@ int main(void)
         cmocka_unit_test(test_synthetic_properties),
         cmocka_unit_test(test_synthetic_refuses),
         cmocka_unit_test(test_text),
+        cmocka_unit_test(test_changed_later),
+        cmocka_unit_test(test_cut_off_meanwhile),
         cmocka_unit_test(test_text_refuses),
         cmocka_unit_test(test_shard),
         cmocka_unit_test(test_shard_header),

@@ -28,11 +28,6 @@ static char *read_file(const char *path, size_t *n_bytes)
     return bytes;
 }
 
-static bool exists(const char *path)
-{
-    return access(path, F_OK) == 0;
-}
-
 /* Parameter p's values, all parameters from one seed; the caller frees them. */
 static float *values_of(const model *m, int p, uint64_t seed)
 {
@@ -92,8 +87,7 @@ static void test_round_trip(void **state)
     assert_holds_seed(&m, path, 1);
     export_seed(&m, path, 2, 5); /* over the old one */
     assert_holds_seed(&m, path, 2);
-    assert_false(exists(in_dir("made/by/export/model.safetensors.tmp")));
-    assert_false(exists(in_dir("made/by/export/config.json.tmp")));
+    assert_int_equal(files_like("made/by/export/*.tmp"), 0);
     assert_int_equal(import_model_config(path, &config), FSDP_OK);
     assert_string_equal(config.family, "gpt2");
     assert_int_equal(config.n_blocks, 1);
@@ -190,16 +184,15 @@ static void test_unfinished(void **state)
     export_seed(&m, path, 4, 100);
     assert_int_equal(export_begin(&m, path, &w), FSDP_OK);
     assert_int_equal(export_append(w, some, 3), FSDP_OK);
-    assert_true(exists(in_dir("kept/model.safetensors.tmp")));
+    assert_int_equal(files_like("kept/*.tmp"), 2);
     export_cancel(w);
-    assert_false(exists(in_dir("kept/model.safetensors.tmp")));
-    assert_false(exists(in_dir("kept/config.json.tmp")));
+    assert_int_equal(files_like("kept/*.tmp"), 0);
     assert_holds_seed(&m, path, 4);
     assert_int_equal(export_begin(&m, path, &w), FSDP_OK);
     assert_int_equal(export_append(w, some, 3), FSDP_OK);
     assert_int_equal(export_end(w), FSDP_ESTATE); /* too little came */
     assert_non_null(strstr(fsdp_error_get()->what, "got 3 floats, expected"));
-    assert_false(exists(in_dir("kept/model.safetensors.tmp")));
+    assert_int_equal(files_like("kept/*.tmp"), 0);
     assert_holds_seed(&m, path, 4);
     export_cancel(NULL);
     write_bytes(in_dir("file"), "x", 1);
@@ -207,7 +200,7 @@ static void test_unfinished(void **state)
     assert_says("file");
     assert_null(w);
     assert_int_equal(export_begin(&m, in_dir("file/below"), &w), FSDP_EIO);
-    assert_says("mkdir");
+    assert_says("cannot make the directory");
     assert_int_equal(export_begin(&m, "/dev/full", &w), FSDP_EIO);
     model_free(&m);
 }

@@ -275,7 +275,7 @@ static uint64_t issue(comm *c, const comm_desc *d, int world_size)
 {
     comm_issue i = {.op = (comm_op)d->op, .type = (dtype)d->dtype};
     c->team.size = world_size;
-    return comm_recorder_issue(&c->team, NULL, &i, d);
+    return comm_recorder_issue(&c->team, "test", NULL, &i, d);
 }
 
 /* One call on a group of W ranks, as its transport marks it; bytes that the timer is told. */

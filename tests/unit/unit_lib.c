@@ -1,6 +1,7 @@
 /* unit_lib.c -- see unit_lib.h. */
 #include "tests/unit/unit_lib.h"
 #include <errno.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,4 +48,12 @@ const char *write_bytes(const char *path, const void *bytes, size_t n_bytes)
     assert_int_equal(fwrite(bytes, 1, n_bytes, f), n_bytes);
     assert_int_equal(fclose(f), 0);
     return path;
+}
+
+int files_like(const char *pattern)
+{
+    glob_t found;
+    int n = glob(in_dir(pattern), 0, NULL, &found) == 0 ? (int)found.gl_pathc : 0;
+    globfree(&found);
+    return n;
 }

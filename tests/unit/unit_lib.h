@@ -28,3 +28,5 @@ int temp_dir_remove(void **state);
 const char *in_dir(const char *name);
 /* write_bytes -- a file that holds these; returns path. */
 const char *write_bytes(const char *path, const void *bytes, size_t n_bytes);
+/* files_like -- how many files of the directory match a pattern of the shell. */
+int files_like(const char *pattern);

@@ -10,25 +10,15 @@
  *     peak_kb N 0 0                the most memory that the process ever held (VmHWM)
  *
  * What a library allocates while it works for the program (oneDNN's packing buffers, stdio's) is
- * the library's. glibc's own malloc is called by its other names, so nothing has to be looked up,
- * which would allocate. */
+ * the library's. */
 #include <dlfcn.h>
-#include <errno.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-void *__libc_malloc(size_t bytes);
-void *__libc_calloc(size_t n, size_t bytes);
-void *__libc_realloc(void *ptr, size_t bytes);
-void *__libc_memalign(size_t align, size_t bytes);
+#include "alloc_calls.h"
 
 /* ---- the table: open addressing by return address, never full ------------------------------- */
 enum { SLOTS_LOG2 = 16, SLOTS = 1 << SLOTS_LOG2 };
@@ -37,7 +27,8 @@ static struct {
     atomic_ulong calls, bytes;
 } table[SLOTS];
 
-static void note(void *return_address, size_t bytes)
+/* Counts the request, and refuses none. */
+static bool refused(void *return_address, size_t bytes)
 {
     uintptr_t caller = (uintptr_t)return_address;
     size_t i = (caller * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - SLOTS_LOG2);
@@ -48,67 +39,7 @@ static void note(void *return_address, size_t bytes)
     }
     atomic_fetch_add_explicit(&table[i].calls, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&table[i].bytes, bytes, memory_order_relaxed);
-}
-
-/* ---- in front of the C library -------------------------------------------------------------- */
-#define NOTE(bytes) note(__builtin_return_address(0), bytes)
-
-void *malloc(size_t bytes)
-{
-    NOTE(bytes);
-    return __libc_malloc(bytes);
-}
-
-void *calloc(size_t n, size_t bytes)
-{
-    NOTE(n * bytes);
-    return __libc_calloc(n, bytes);
-}
-
-void *realloc(void *ptr, size_t bytes)
-{
-    NOTE(bytes);
-    return __libc_realloc(ptr, bytes);
-}
-
-void *memalign(size_t align, size_t bytes)
-{
-    NOTE(bytes);
-    return __libc_memalign(align, bytes);
-}
-
-void *aligned_alloc(size_t align, size_t bytes)
-{
-    NOTE(bytes);
-    return __libc_memalign(align, bytes);
-}
-
-int posix_memalign(void **out, size_t align, size_t bytes)
-{
-    NOTE(bytes);
-    void *ptr = __libc_memalign(align, bytes);
-    if (!ptr)
-        return ENOMEM;
-    *out = ptr;
-    return 0;
-}
-
-void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
-{
-    NOTE(bytes);
-    return (void *)syscall(SYS_mmap, at, bytes, protection, flags, fd, offset);
-}
-
-void *mmap64(void *at, size_t bytes, int protection, int flags, int fd, off64_t offset)
-{
-    NOTE(bytes);
-    return (void *)syscall(SYS_mmap, at, bytes, protection, flags, fd, offset);
-}
-
-int memfd_create(const char *name, unsigned flags)
-{
-    NOTE(0);
-    return (int)syscall(SYS_memfd_create, name, flags);
+    return false;
 }
 
 /* ---- the report ----------------------------------------------------------------------------- */

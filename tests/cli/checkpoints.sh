@@ -1,0 +1,400 @@
+#!/bin/bash
+# checkpoints.sh -- where checkpoints are saved, by whom, how many are kept, and which runs may go on from them.
+#
+#   tests/cli/checkpoints.sh [BUILD]      default build
+#   CASES=REGEX                           only the cases whose names match
+#
+# faults.sh has what kills and full disks leave, bad_input.sh damaged files.
+# shellcheck disable=SC2016,SC2086 # $options are lists of words
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/cli/lib.sh
+cli_namespace "$PWD/tests/cli/checkpoints.sh" "$@"
+build=${1:-build}
+cli_begin "$build"
+export OMP_NUM_THREADS=1
+
+model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --ops portable --reduction canonical --batch-size 0'
+run="$model --synthetic 5000 --global-batch 12 --steps 8"
+
+# case_of W NAME -- whether the case is wanted
+case_of() {
+    name="$2 (W=$1)"
+    chosen
+}
+
+# went OPTION... -- on $ranks ranks, with status 0
+went() {
+    launch "$ranks" "$@"
+    [ "$rc" = 0 ] || complain "exit status $rc: $*"
+}
+
+# Losses from step $2 on are those of the whole run.
+same_end() {
+    [ "$(losses "$1" | tail -n +2)" = "$(losses "$work/whole.csv" | tail -n "$2")" ] || complain "$1: other losses"
+}
+
+ranks=1 name='a whole run (W=1)'
+went $run --loss-csv "$work/whole.csv" --export "$work/whole"
+verdict
+
+# ---- where ------------------------------------------------------------------------------------------------------
+
+# place NAME DIR [FROM] -- saves at step 3, goes on, saves at step 8; started in the directory FROM
+place() {
+    local here=$PWD
+    ranks=2
+    case_of 2 "--save $1" || return
+    cd "${3:-$here}" || return
+    went $run --stop-after 3 --save "$2"
+    went $run --resume auto --save "$2" --loss-csv "$new/end.csv"
+    cd "$here" || return
+    same_end "$new/end.csv" 5
+    [ -z "$(find "$new" -name '*.tmp')" ] || complain "left behind: $(find "$new" -name '*.tmp')"
+    verdict
+    rm -f "$new/end.csv"
+}
+place 'a directory that is not there' "$new/fresh"
+mkdir "$new/empty" "$new/full" "$new/target" "$new/here" && ln -s target "$new/link" && echo text >"$new/full/text"
+place 'an empty directory' "$new/empty"
+place 'a directory with other files' "$new/full"
+[ -f "$new/full/text" ] || { name='other files' && complain 'are gone' && verdict; }
+place 'a link to a directory' "$new/link"
+[ -L "$new/link" ] || { name='a link' && complain 'was replaced' && verdict; }
+place 'the current directory' . "$new/here"
+mkdir "$new/plain.old" && echo text >"$new/plain.old/text" # as names of our own they would be removed
+place 'beside a DIR.old of somebody' "$new/plain"
+[ -f "$new/plain.old/text" ] || { name='DIR.old' && complain 'is gone' && verdict; }
+rm -r "$new/plain.old"
+if [ -n "${CLI_NAMESPACE:-}" ]; then
+    mkdir "$new/mount" && mount -t tmpfs tmpfs "$new/mount" && place 'a mount point' "$new/mount"
+    mkdir "$new/over" && mount -t tmpfs tmpfs "$new/over" && mkdir "$new/over/"{lower,upper,work,merged} "$new/over/lower/save"
+    if mount -t overlay overlay -o "lowerdir=$new/over/lower,upperdir=$new/over/upper,workdir=$new/over/work" \
+        "$new/over/merged" 2>/dev/null; then
+        place 'a directory of a lower layer' "$new/over/merged/save"
+        umount "$new/over/merged"
+    else
+        skip 'a directory of a lower layer' 'no overlay file system here'
+    fi
+    umount "$new/mount" "$new/over"
+else
+    skip 'mount points' 'not root, or no mount namespaces here'
+fi
+
+if ranks=1 && case_of 1 '--save, where `latest` is something else'; then
+    mkdir -p "$new/odd/latest"
+    launch 1 $run --save "$new/odd"
+    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+    grep -q 'latest is not a file that --save wrote' "$work/err" || complain 'no word about it'
+    ! grep -q '^step ' "$work/out" || complain 'it trained before'
+    verdict
+fi
+
+# ---- by whom ----------------------------------------------------------------------------------------------------
+
+if case_of 1 'two jobs save in one place'; then
+    "$trainer" $run --steps 100000000 --save "$new/two" >"$work/first" 2>&1 </dev/null &
+    job=$!
+    until_true 10 'grep -qs "^process $job on host" "$new/two/lock"'
+    launch 2 $run --save "$new/two" --resume auto
+    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+    grep -q -- "--save $new/two: is in use by process $job on host $(hostname)\$" "$work/err" || complain 'does not say by whom'
+    [ "$took_ms" -ge 9000 ] && [ "$took_ms" -le 15000 ] || complain "after $took_ms ms, expected 10 s"
+    kill -0 $job 2>/dev/null || complain 'the first job has ended'
+    { kill -KILL $job && wait_for_end 5; } 2>/dev/null
+    launch 2 $run --save "$new/two" --resume auto # a dead process holds nothing
+    [ "$rc" = 0 ] || complain "afterwards: exit status $rc"
+    [ "$took_ms" -le 8000 ] || complain "afterwards: it waited $took_ms ms"
+    check_left
+    verdict
+fi
+
+if ranks=2 && case_of 2 'ranks with different data'; then
+    mkdir "$new/a" "$new/b" && cat LICENSE >"$new/a/text" && tr a-m n-z <LICENSE >"$new/b/text"
+    timed $starts -n 2 sh -c 'mkdir "$0/claim" 2>/dev/null && cd "$0/a" || cd "$0/b"; exec "$@"' "$new" "$trainer" \
+        $model --global-batch 12 --steps 2 --data text
+    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+    grep -qE 'the training data differs: rank 1 has .[0-9]+ tokens, XXH3 [0-9a-f]+., rank 0 has ' "$work/err" ||
+        complain 'does not say so'
+    verdict
+fi
+
+if ranks=2 && case_of 2 'ranks with different --save directories'; then
+    mkdir "$new/ours" "$new/theirs" "$new/ours/save" "$new/theirs/save"
+    timed $starts -n 2 sh -c 'mkdir "$0/taken" 2>/dev/null && cd "$0/ours" || cd "$0/theirs"; exec "$@"' "$new" "$trainer" \
+        $run --save save
+    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+    grep -qE -- '--save save: this rank does not see save/step-.*, which rank 0 has made' "$work/err" || complain 'does not say so'
+    ! grep -q '^step ' "$work/out" || complain 'it trained before'
+    check_no_tmp
+    verdict
+fi
+
+# ---- how many ---------------------------------------------------------------------------------------------------
+
+# kept K STEPS
+kept() {
+    ranks=2
+    case_of 2 "--keep $1" || return
+    rm -rf "$new/kept"
+    went $run --save "$new/kept" --save-every 2 --stop-after 7 ${1:+--keep $1}
+    [ "$(cd "$new/kept" && echo step-*)" = "$2" ] || complain "there are $(cd "$new/kept" && echo step-*), expected $2"
+    [ "$(cat "$new/kept/latest")" = step-7 ] || complain "the latest is $(cat "$new/kept/latest")"
+    ranks=3
+    went $run --resume "$new/kept/${2%% *}" --loss-csv "$new/kept.csv" # the oldest of them
+    n=${2%% *}
+    same_end "$new/kept.csv" $((8 - ${n#step-}))
+    rm -f "$new/kept.csv"
+    verdict
+}
+kept '' 'step-6 step-7'
+kept 1 'step-7'
+kept 3 'step-4 step-6 step-7'
+kept 0 'step-2 step-4 step-6 step-7'
+
+# ---- loss files -------------------------------------------------------------------------------------------------
+
+csv="$new/loss.csv" again="$run --save $new/csv --loss-csv $new/loss.csv --resume auto --save-every 2"
+same_csv() {
+    [ "$(losses "$csv")" = "$(losses "$work/whole.csv")" ] || complain "the loss file has other rows than a whole run's"
+}
+if ranks=2 && case_of 2 'csv: the same command until it is done, and again'; then
+    went $again --stop-after 3
+    [ "$(wc -l <"$csv")" = 4 ] || complain "$(wc -l <"$csv") lines, expected 4"
+    went $again
+    same_csv
+    went $again
+    same_csv
+    went $run --loss-csv "$csv" --resume "$new/csv/step-6" --stop-after 6 # nothing to do there
+    same_csv
+    verdict
+    rm -rf "$new/csv" "$csv"
+fi
+# A finished run again, with another end. At a constant rate --steps changes nothing but the end.
+if ranks=2 && case_of 2 'the finished command again, with more steps and with fewer'; then
+    constant="$again --lr 1e-3 --min-lr 1e-3 --warmup-steps 0 --export $new/steps"
+    launch 1 $constant --steps 9 --save "$new/nine" --loss-csv "$new/nine.csv" --export "$new/nine.w"
+    went $constant --steps 6
+    for steps in 6 9 9 6 0; do
+        went $constant --steps $steps
+        [ $steps = 6 ] || [ $steps = 0 ] || cmp -s "$new/steps/model.safetensors" "$new/nine.w/model.safetensors" ||
+            complain "$steps steps: other weights"
+    done
+    [ "$(losses "$csv")" = "$(losses "$new/nine.csv")" ] || complain 'the loss file is not that of all nine steps'
+    launch 2 ${constant/--resume auto/} --steps 9
+    [ "$rc" = 1 ] || complain "without --resume: exit status $rc, expected 1"
+    grep -q 'step-9 is a checkpoint of another run' "$work/err" || complain 'without --resume: no word about it'
+    cmp -s "$new/steps/model.safetensors" "$new/nine.w/model.safetensors" || complain 'other weights in the end'
+    verdict
+    rm -rf "$new/csv" "$csv" "$new"/nine* "$new/steps"
+fi
+if ranks=1 && case_of 1 'csv: killed and restarted'; then
+    long="$again --steps 1000000 --lr 1e-3 --min-lr 1e-3 --warmup-steps 0"
+    for _ in 1 2 3; do
+        "$trainer" $long >"$work/out" 2>"$work/err" </dev/null &
+        job=$!
+        before=$(cat "$new/csv/latest" 2>/dev/null)
+        until_true 20 '[ -f "$new/csv/latest" ] && [ "$(cat "$new/csv/latest")" != "$before" ]'
+        { kill -KILL $job && wait_for_end 5; } 2>/dev/null
+    done
+    step=$(sed 's/step-//' "$new/csv/latest")
+    went $long --stop-after $((step + 1))
+    [ "$(cut -d, -f1 "$csv" | tail -n +2)" = "$(seq 0 "$step")" ] || complain 'rows are missing, or come twice'
+    verdict
+    rm -rf "$new/csv" "$csv"*
+fi
+
+if ranks=1 && case_of 1 'csv: rows that cannot be read'; then
+    went $again --stop-after 3
+    before=$(cat "$csv")
+    chmod 200 "$csv"
+    capable=() # root may read everything
+    [ "$(id -u)" != 0 ] || capable=(setpriv '--bounding-set=-dac_override,-dac_read_search')
+    timed "${capable[@]}" "$trainer" $again
+    chmod 600 "$csv"
+    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+    grep -q 'cannot read .*/loss.csv, whose rows this run goes on from: Permission denied' "$work/err" || complain 'does not say so'
+    [ "$(cat "$csv")" = "$before" ] || complain 'the loss file has changed'
+    check_no_tmp
+    verdict
+    rm -rf "$new/csv" "$csv"*
+fi
+if ranks=2 && case_of 2 'the initial weights are those of the first start'; then
+    went $run --save "$new/first" --resume auto --export-init "$new/initial" --stop-after 3
+    before=$(tree_sum "$new/initial")
+    went $run --save "$new/first" --resume auto --export-init "$new/initial"
+    [ "$(tree_sum "$new/initial")" = "$before" ] || complain 'a resumed run has replaced them'
+    verdict
+fi
+if ranks=2 && case_of 2 'the finished command again changes nothing'; then
+    mkdir "$new/done"
+    whole="$run --save $new/done --resume auto --memory-report $new/done/report.csv --profile $new/done --export $new/done"
+    went $whole
+    before=$(tree_sum "$new/done")
+    went $whole
+    [ "$(tree_sum "$new/done")" = "$before" ] || complain 'files have changed'
+    rm "$new/done/model.safetensors" && went $whole # as if it had been killed before that
+    [ "$(tree_sum "$new/done")" = "$before" ] || complain 'the export is not made again'
+    verdict
+fi
+for by in 'single 1' 'ddp 2' 'fsdp 3'; do
+    set -- $by
+    ranks=$2
+    case_of "$2" "SIGTERM again and again saves once and ends: $1" || continue
+    launcher=()
+    [ "$ranks" = 1 ] || launcher=($starts -n "$ranks")
+    "${launcher[@]}" "$trainer" $run --parallel "$1" --steps 1000000 --save "$new/term" >"$work/out" 2>"$work/err" </dev/null &
+    job=$!
+    until_true 20 'grep -q "^step " "$work/out"'
+    pids=$(cli_left)
+    while [ -e "/proc/${pids##*[!0-9]}/exe" ]; do # without a process of its own, so that some arrive during the save
+        kill -TERM $pids
+    done 2>/dev/null
+    { wait_for_end 10; } 2>/dev/null
+    [ "$rc" = 143 ] || complain "exit status $rc, expected 143"
+    grep -q '^ended by SIGTERM' "$work/out" || complain 'it was ended before it had saved'
+    [ "$(ls "$new/term")" = "$(printf '%s\n' latest lock "$(cat "$new/term/latest")")" ] || complain "there are: $(ls "$new/term")"
+    check_left
+    verdict
+    rm -rf "$new/term"
+done
+
+# ---- who may go on ----------------------------------------------------------------------------------------------
+
+for by in 'single 1' 'ddp 2' 'fsdp 3'; do
+    set -- $by
+    ranks=$2
+    case_of "$2" "saved by $1" || continue
+    went $run --stop-after 4 --parallel "$1" --save "$new/by"
+    for to in 'single 1' 'ddp 3' 'fsdp 1' 'fsdp 2'; do
+        set -- $to
+        ranks=$2
+        went $run --parallel "$1" --resume "$new/by" --export "$new/by.w" --loss-csv "$new/by.csv"
+        same_end "$new/by.csv" 4
+        cmp -s "$new/by.w/model.safetensors" "$work/whole/model.safetensors" || complain "$to: other weights"
+        rm -rf "$new/by.w" "$new/by.csv"
+    done
+    verdict
+    rm -rf "$new/by"
+done
+
+ranks=2
+launch 2 $run --stop-after 4 --save "$new/base"
+# free OPTION... -- goes on with the same bits
+free() {
+    case_of 2 "free to change: $*" || return
+    went $run --resume "$new/base" --loss-csv "$new/free.csv" "$@"
+    grep -q '^resumed at step 4' "$work/out" || complain 'not resumed'
+    same_end "$new/free.csv" 4
+    rm -rf "$new/free.csv" "$new/free"
+    verdict
+}
+
+# changed NAME OPTION... -- refused by that name, unless --resume-change says it
+changed() {
+    local fact=$1
+    shift
+    case_of 2 "changed: $fact, $*" || return
+    launch 2 $run --resume "$new/base" "$@"
+    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+    grep -q "base/step-4: $fact: saved with .*, this run has " "$work/err" || complain "not refused by the name $fact"
+    ! grep -q '^step ' "$work/out" || complain 'it trained'
+    launch 2 $run --resume "$new/base" "$@" --resume-change "seed,$fact"
+    if [ "$fact" = model ] || [ "$fact" = optimizer ]; then
+        [ "$rc" = 1 ] || complain "--resume-change: exit status $rc, expected 1"
+    else
+        [ "$rc" = 0 ] || complain "--resume-change: exit status $rc"
+        grep -q '^resumed at step 4' "$work/out" || complain '--resume-change: not resumed'
+    fi
+    verdict
+}
+
+# other_numbers OPTION... -- goes on, with what another machine or library computes
+other_numbers() {
+    case_of 2 "goes on with other numbers: $*" || return
+    went $run --resume "$new/base" "$@"
+    grep -q '^resumed at step 4' "$work/out" || complain 'not resumed'
+    verdict
+}
+
+# Every option of --help: how a resumed run takes another value of it. none: there is no other, or no run.
+options='
+parallel       | free --parallel ddp
+sharding       | free --sharding grad-op
+sharding       | free --sharding none --wrap model
+fsdp-size      | free --sharding hybrid --fsdp-size 2
+wrap           | free --wrap sub-block
+prefetch       | free --prefetch none
+limit-all-gathers | free --prefetch both --limit-all-gathers 1
+bucket         | free --bucket 10000
+reduction      | changed reduction --reduction fast
+param-dtype    | changed param-dtype --param-dtype bf16
+reduce-dtype   | changed reduce-dtype --reduce-dtype bf16
+device         | free --device separate
+device-memory  | free --device-memory 1000
+comm           | free --comm shm
+ops            | other_numbers --ops fast
+model          | none
+size           | changed model --size 124m
+n-layer        | changed model --n-layer 2
+n-head         | changed model --n-head 4
+d-model        | changed model --d-model 32
+d-ff           | changed model --d-ff 32
+vocab-size     | changed model --vocab-size 300
+n-positions    | changed model --n-positions 300
+seq-len        | changed seq-len --seq-len 8
+batch-size     | free --batch-size 2
+grad-accum     | free --grad-accum 6
+global-batch   | changed global-batch --global-batch 24
+steps          | changed schedule --steps 9
+seed           | changed seed --seed 2
+optimizer      | changed optimizer --optimizer sgd
+lr             | changed schedule --lr 2e-3
+min-lr         | changed schedule --min-lr 2e-4
+warmup-steps   | changed schedule --warmup-steps 3
+weight-decay   | changed weight-decay --weight-decay 0
+beta1          | changed betas --beta1 0.8
+beta2          | changed betas --beta2 0.8
+eps            | changed eps --eps 1e-7
+clip-grad      | changed clip-grad --clip-grad 0.5
+data           | changed data --synthetic 0 --data LICENSE
+synthetic      | changed data --synthetic 5001
+val-data       | free --val-data LICENSE
+eval-every     | free --val-data LICENSE --eval-every 1
+loss-csv       | free
+export-init    | free --export-init $new/free
+export         | free --export $new/free
+save           | free --save $new/free
+save-every     | free --save $new/free --save-every 1
+keep           | free --save $new/free --keep 1
+resume         | none
+resume-change  | free --resume-change seed
+stop-after     | free --stop-after 8
+memory-report  | free --memory-report $new/free
+profile        | free --profile $new/free
+check-order    | free --check-order
+plan           | none
+plan-ranks     | none
+plan-fsdp-size | none
+help           | none
+'
+name='every option of --help is in the list of those that a resumed run may change or not'
+if chosen; then
+    "$build/fsdp_train" --help | sed '/^Not there yet/,/^$/d' | sed -n 's/^  --\([a-z0-9-]*\).*/\1/p' | sort -u >"$work/out"
+    echo "$options" | sed -n 's/ *|.*//p' | sort -u | diff - "$work/out" >"$work/err" || complain 'the lists differ'
+    [ "$(wc -l <"$work/out")" -gt 50 ] || complain 'too few options'
+    verdict
+fi
+while IFS='|' read -r _ how; do
+    case $how in '' | ' none') continue ;; esac
+    eval "${how# }" </dev/null
+done <<<"$options"
+
+if case_of 2 'changed: the same tokens from elsewhere'; then
+    head -c 3000 LICENSE >"$new/one" && cp "$new/one" "$new/other"
+    ranks=2
+    went $model --global-batch 12 --steps 8 --stop-after 2 --data "$new/one" --save "$new/moved"
+    went $model --global-batch 12 --steps 8 --data "$new/other" --resume "$new/moved"
+    verdict
+fi
+cli_end

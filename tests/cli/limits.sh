@@ -1,0 +1,106 @@
+#!/bin/bash
+# limits.sh -- runs under limits on what a process may have, one at a time: they go on with the same bits, or they end
+# with words and a hint; a run without the limit goes on from what they have left.
+#
+#   tests/cli/limits.sh [BUILD] [full]        default build; full: more values of each limit
+#   CASES=REGEX                               only the cases whose names match
+#
+# Prints PASS, FAIL and SKIP lines and a last line with their numbers. small_shm.sh has a small /dev/shm, bad_input.sh
+# the memory that a model needs.
+# shellcheck disable=SC2016,SC2086 # $options are lists of words
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/cli/lib.sh
+cli_namespace "$PWD/tests/cli/limits.sh" "$@"
+build=${1:-build} tier=${2:-quick}
+cli_begin "$build"
+mkdir "$work/half"
+export OMP_NUM_THREADS=1
+run='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --ops portable --reduction canonical --batch-size 0 --synthetic 5000
+     --global-batch 12 --steps 6'
+outputs="--save $new/save --resume auto --loss-csv $new/loss.csv --export $new/export"
+
+name='without a limit'
+launch 1 $run --loss-csv "$work/whole.csv"
+[ "$rc" = 0 ] || complain "exit status $rc"
+launch 1 $run --stop-after 3 --save "$work/half/save" --loss-csv "$work/half/loss.csv"
+[ "$rc" = 0 ] || complain "exit status $rc"
+verdict
+
+# limited W OUTCOME LIMIT... -- a run that goes on from step 3, on W ranks, after the shell's words LIMIT.
+#   OUTCOME  'goes on', 'ends', or 'either'
+# Output goes through a pipe, which no limit on files is for. as: words that start a command as another user.
+as=()
+limited() {
+    local ranks=$1 outcome=$2 launcher=() status
+    shift 2
+    name="$* (W=$ranks): $outcome"
+    chosen || return
+    rm -rf "$new"/*
+    cp -r "$work/half/." "$new"
+    [ ${#as[@]} = 0 ] || chown -R "$user" "$new"
+    # shellcheck disable=SC2206 # a list of words
+    [ "$ranks" = 1 ] || launcher=($starts -n "$ranks")
+    timeout -k 2 "$limit_s" "${as[@]}" bash -c "$*"' && exec "$@"' limited "${launcher[@]}" "$trainer" $run $outputs 2>&1 </dev/null |
+        cat >"$work/err"
+    status=${PIPESTATUS[0]}
+    case $status/$outcome in
+    0/ends) complain 'exit status 0' ;;
+    0/*) ;;
+    */'goes on') complain "exit status $status" ;;
+    127/*) grep -q 'error while loading' "$work/err" || complain 'exit status 127' ;;
+    1/*) grep -q '^HINT: ' "$work/err" || complain 'no hint' ;;
+    139/either) [[ $name = 'ulimit -v '* ]] || complain 'exit status 139' ;; # no room for the stack to grow
+    *) complain "exit status $status" ;;
+    esac
+    # A rank that the kernel ends with the launcher may leave 4 kB with which UCX tries System V segments out.
+    [ "$status" = 0 ] || [ -z "${CLI_NAMESPACE:-}" ] || ipcrm --all=shm
+    check_left
+    check_no_tmp
+    [ "$status" = 0 ] || launch 1 $run $outputs
+    [ "$status" = 0 ] || [ "$rc" = 0 ] || complain "without the limit: exit status $rc"
+    [ "$(losses "$new/loss.csv")" = "$(losses "$work/whole.csv")" ] || complain 'other losses'
+    [ -s "$new/export/model.safetensors" ] || complain 'no weights'
+    verdict
+}
+
+# each OUTCOME LIMIT VALUE... -- for one rank and for two
+each() {
+    local outcome=$1 limit=$2 value
+    shift 2
+    for value in "$@"; do
+        limited 1 "$outcome" "$limit $value"
+        limited 2 "$outcome" "$limit $value"
+    done
+}
+
+more() {
+    [ "$tier" = full ] && echo "$@"
+}
+
+each ends 'ulimit -n' 3 5
+each either 'ulimit -n' 7 12 $(more 4 6 8 9 10 11 13 14 15 16 17 18 19 20)
+each 'goes on' 'ulimit -n' 32
+each ends 'ulimit -f' 0 8 $(more 1 2 4 16)
+limited 1 'goes on' 'ulimit -f 100000'
+limited 2 ends 'ulimit -f 100000' # in kB; ranks share memory as a file
+each ends 'ulimit -s' 256 $(more 64 128 512 1024)
+each 'goes on' 'ulimit -s' 2048 $(more unlimited)
+each ends 'ulimit -d' 1000 10000
+each either 'ulimit -d' 50000 $(more 5000 20000 30000 40000 60000 80000)
+each either 'ulimit -v' 100000 $(more 20000 50000 80000 120000 140000 160000)
+each 'goes on' 'ulimit -v' 2000000
+for limit in 'ulimit -l 0' 'ulimit -c 0' 'ulimit -c unlimited' 'ulimit -t 60' 'ulimit -q 0' 'ulimit -i 0' 'ulimit -x 0' \
+    'renice -n 19 $$ >&2'; do
+    [ "$tier" = quick ] || limited 1 'goes on' "$limit"
+    limited 2 'goes on' "$limit"
+done
+if [ "$(id -u)" = 0 ]; then # who has as many processes as he wants
+    user=54321 as=(setpriv --reuid 54321 --regid 54321 --clear-groups)
+    chmod 755 "$work"
+    each ends 'ulimit -u' 1 $(more 2 3)
+    each either 'ulimit -u' 5 $(more 4 6 7 8 10 12)
+else
+    skip 'ulimit -u' 'not root: processes that are not of this test count too'
+fi
+cli_end

@@ -1,0 +1,359 @@
+#!/bin/bash
+# paths.sh -- kinds of paths for every option that reads or writes, and two processes on the same files: what can be
+# written is, in full; what cannot is refused before training; what others do to a file changes no number.
+#
+#   tests/cli/paths.sh [BUILD] [full]         default build; full: every option with every kind
+#   CASES=REGEX                               only the cases whose names match
+#
+# checkpoints.sh has what concerns the --save directory alone, limits.sh limits of the process.
+# shellcheck disable=SC2016,SC2086 # $options are lists of words
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/cli/lib.sh
+cli_namespace "$PWD/tests/cli/paths.sh" "$@"
+build=${1:-build} tier=${2:-quick} top=$PWD
+cli_begin "$build"
+export OMP_NUM_THREADS=1
+
+model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --ops portable --reduction canonical --batch-size 0 --global-batch 12'
+# A constant rate, so that the number of steps changes nothing but the end.
+model="$model --lr 1e-3 --min-lr 1e-3 --warmup-steps 0"
+text="--data $top/LICENSE"
+
+name='a whole run (W=1)'
+launch 1 $model $text --steps 4 --loss-csv "$work/whole.csv" --export "$work/whole" --save "$work/saved"
+[ "$rc" = 0 ] || complain "exit status $rc"
+verdict
+
+# ---- kinds of paths ---------------------------------------------------------------------------------------------
+
+# is OPTION CLASS... -- whether the option is of one of these: file, dir (written); data, checkpoint (read)
+class_of() {
+    case $1 in
+    loss-csv | memory-report) echo file ;;
+    save | export | export-init | profile) echo dir ;;
+    data | val-data) echo data ;;
+    resume) echo checkpoint ;;
+    esac
+}
+
+# provide CLASS PATH -- what an option of this class may be given
+provide() {
+    case $1 in
+    file) echo old >"$2" ;;
+    dir) mkdir "$2" ;;
+    data) cp "$top/LICENSE" "$2" ;;
+    checkpoint) cp -r "$work/saved" "$2" ;;
+    esac
+}
+
+# prepare KIND CLASS -- in the current directory; sets path
+prepare() {
+    path=x
+    case $1 in
+    link) provide "$2" target && ln -s target x ;;
+    'link to a link') provide "$2" target && mkdir sub && ln -s ../target sub/y && ln -s sub/y x ;;
+    'link to nothing') ln -s nothing x ;;
+    'link to itself') ln -s x x ;;
+    'slashes at the end') provide "$2" x && path=x// ;;
+    'the way up') mkdir sub && provide "$2" x && path=./sub/../x ;;
+    'current directory') path=. && { [ "$2" != checkpoint ] || cp -r "$work/saved/." .; } ;;
+    'pipe') mkfifo x ;;
+    'null device') path=/dev/null ;;
+    'other kind') case $2 in file | data) mkdir x ;; *) echo text >x ;; esac ;;
+    'spaces, a new line, UTF-8') path=$' ä\n *x' && provide "$2" "$path" ;;
+    'name that looks like an option') path=./--x && provide "$2" "$path" ;;
+    'name of 200 bytes') path=$(printf 'n%.0s' {1..200}) && provide "$2" "$path" ;;
+    'name of 255 bytes') path=$(printf 'n%.0s' {1..255}) && provide "$2" "$path" ;;
+    'name of 256 bytes') path=$(printf 'n%.0s' {1..256}) ;;
+    'path of 4000 bytes') path=$(printf './%.0s' {1..1999})x && provide "$2" x ;;
+    'path of 4090 bytes') path=$(printf './%.0s' {1..2044})xx && provide "$2" xx ;;
+    'path of 5000 bytes') path=$(printf './%.0s' {1..2500})x && provide "$2" x ;;
+    'read-only file system') mkdir ro && mount -t tmpfs tmpfs ro && provide "$2" ro/x && mount -o remount,ro ro && path=ro/x ;;
+    'lower layer')
+        mkdir over && mount -t tmpfs tmpfs over && mkdir over/{lower,upper,work,merged} && provide "$2" over/lower/x &&
+            mount -t overlay overlay -o lowerdir=over/lower,upperdir=over/upper,workdir=over/work over/merged 2>/dev/null &&
+            path=over/merged/x
+        ;;
+    'mount point')
+        mkdir at && mount -t tmpfs tmpfs at && path=at
+        case $2 in
+        file | data) provide "$2" source && : >y && mount --bind source y && path=y ;;
+        checkpoint) cp -r "$work/saved/." at ;;
+        esac
+        ;;
+    'directory of somebody else') mkdir -m 700 closed && provide "$2" closed/x && path=closed/x ;;
+    'directory that one may read') mkdir -m 755 open && provide "$2" open/x && path=open/x ;;
+    'directory without x') mkdir -m 666 none && provide "$2" none/x && path=none/x ;;
+    esac
+}
+
+# outcome_of KIND CLASS -- fine, or refused: before training, with a hint, once
+outcome_of() {
+    case "$1 $2" in
+    *' file') set -- "$1" 1 ;;
+    *' dir') set -- "$1" 2 ;;
+    *' data') set -- "$1" 3 ;;
+    *) set -- "$1" 4 ;;
+    esac
+    # for a file, a directory, data, a checkpoint: + fine, - refused
+    sed -n "s/^$1 *| //p" <<'TABLE' | cut -c"$2" | tr +- fr | sed 's/f/fine/; s/r/refused/'
+link                           | ++++
+link to a link                 | ++++
+link to nothing                | +---
+link to itself                 | ----
+slashes at the end             | -+-+
+the way up                     | ++++
+current directory              | -+-+
+pipe                           | ----
+null device                    | +---
+other kind                     | ----
+spaces, a new line, UTF-8      | ++++
+name that looks like an option | ++++
+name of 200 bytes              | ++++
+name of 255 bytes              | -+++
+name of 256 bytes              | ----
+path of 4000 bytes             | +-+-
+path of 4090 bytes             | --+-
+path of 5000 bytes             | ----
+read-only file system          | --++
+lower layer                    | ++++
+mount point                    | -+++
+directory of somebody else     | ----
+directory that one may read    | --++
+directory without x            | ----
+TABLE
+}
+
+# written OPTION PATH CLASS -- what is there is whole
+written() {
+    case $1 in
+    loss-csv) [ -c "$2" ] || [ "$(losses "$2")" = "$(losses "$work/whole.csv")" ] || complain 'no losses, or others' ;;
+    memory-report) [ -c "$2" ] || grep -q '^what,name' "$2" || complain 'no report' ;;
+    export) cmp -s "$2/model.safetensors" "$work/whole/model.safetensors" || complain 'other weights' ;;
+    export-init) [ -s "$2/model.safetensors" ] || complain 'no weights' ;;
+    profile) [ -s "$2/profile.md" ] || complain 'no profile' ;;
+    save) [ "$(cat "$2/latest")" = step-4 ] || complain 'no checkpoint' ;;
+    resume) grep -q '^resumed at step 4' "$work/out" || complain 'not resumed' ;;
+    esac
+}
+
+# kind OPTION KIND [as WORD...] -- with the words before the command
+kind() {
+    local option=$1 kind=$2 class expected before left
+    shift 2
+    name="--$option: $kind"
+    chosen || return
+    class=$(class_of "$option") expected=$(outcome_of "$kind" "$class")
+    rm -rf "$new/at" && mkdir "$new/at" && chmod 777 "$new/at" && cd "$new/at" || return
+    if ! prepare "$kind" "$class"; then
+        skip "$name" 'cannot be made here'
+    else
+        before=$(find . ! -path './x/lock' | LC_ALL=C sort)
+        set -- "$@" "$trainer" $model --steps 4 "--$option=$path"
+        [ "$option" = data ] || set -- "$@" $text
+        timed "$@"
+        if [ "$expected" = fine ]; then
+            [ "$rc" = 0 ] || complain "exit status $rc"
+            written "$option" "$path"
+            [ ! -L x ] || [ "$class" != file ] || [ -f target ] || [ -f nothing ] || complain 'the link was not followed'
+        else
+            [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+            ! grep -q '^step ' "$work/out" || complain 'it trained before'
+            [ "$(grep -c '^HINT: ' "$work/err")" = 1 ] || complain 'expected one hint'
+            left=$(find . ! -path './x/lock' | LC_ALL=C sort)
+            [ "$left" = "$before" ] || complain "there is more than before: $left"
+        fi
+        [ "$kind" != 'null device' ] || [ -c /dev/null ] || complain '/dev/null is gone'
+        verdict
+    fi
+    check_no_tmp
+    for left in over/merged over ro at y; do umount $left 2>/dev/null; done
+    cd "$top" || exit 2
+}
+
+kinds=('link' 'link to nothing' 'current directory' 'pipe' 'null device' 'other kind' 'spaces, a new line, UTF-8'
+    'name of 255 bytes' 'path of 4090 bytes')
+options=(loss-csv export save resume)
+if [ "$tier" = full ]; then
+    kinds=('link' 'link to a link' 'link to nothing' 'link to itself' 'slashes at the end' 'the way up' 'current directory'
+        'pipe' 'null device' 'other kind' 'spaces, a new line, UTF-8' 'name that looks like an option' 'name of 200 bytes'
+        'name of 255 bytes' 'name of 256 bytes' 'path of 4000 bytes' 'path of 4090 bytes' 'path of 5000 bytes')
+    options=(loss-csv memory-report save export export-init profile data val-data resume)
+fi
+for option in "${options[@]}"; do
+    for kind in "${kinds[@]}"; do
+        [ "$option $kind" = 'memory-report pipe' ] || kind "$option" "$kind" # is opened at the end
+    done
+    if [ -n "${CLI_NAMESPACE:-}" ]; then
+        kind "$option" 'read-only file system'
+        [ "$tier" = quick ] || kind "$option" 'lower layer'
+        [ "$tier$option" = quickresume ] || kind "$option" 'mount point'
+    fi
+    if [ "$(id -u)" = 0 ] && [ "$tier" = full ]; then # who may do all of this himself
+        chmod 755 "$work" && chmod -R a+rX "$work/saved"
+        for kind in 'directory of somebody else' 'directory that one may read' 'directory without x'; do
+            kind "$option" "$kind" setpriv --reuid 54321 --regid 54321 --clear-groups
+        done
+    fi
+done
+
+# ---- two processes on the same files ----------------------------------------------------------------------------
+
+# begin W OPTION... -- in the background, its launcher in $job; until its loss file has rows
+begin() {
+    local ranks=$1
+    shift
+    rm -f "$new"/loss.csv*
+    $starts -n "$ranks" "$trainer" $model --steps 1000000 --save "$new/save" --loss-csv "$new/loss.csv" "$@" >"$work/log" 2>&1 \
+        </dev/null &
+    job=$!
+    more_rows 3
+}
+
+# The temporary loss file of the job grows by that many rows.
+rows() {
+    cat "$new"/loss.csv.*.tmp 2>/dev/null | wc -l
+}
+more_rows() {
+    local least=$(($(rows) + $1))
+    until_true 60 "[ \$(rows) -ge $least ]"
+}
+
+# end ROWS FILE -- it saves, and ends; its first rows are those of a run that nobody disturbed
+end() {
+    kill -TERM "$job"
+    { wait_for_end 60; } 2>/dev/null
+    cp "$work/log" "$work/err"
+    [ "$rc" = 143 ] || complain "exit status $rc, expected 143"
+    [ "$(losses "$new/loss.csv" | head -n "$1")" = "$(losses "$2" | head -n "$1")" ] || complain 'other losses'
+    check_left
+    check_no_tmp
+    rm -rf "$new/save"
+}
+
+# changed NAME COMMAND [DATA] -- while 2 ranks train on $new/data (or DATA), COMMAND changes it: no number changes. Of
+# 300 rows in all, the first ones come before the change, and the last ones after it.
+changed() {
+    local before
+    name="--data is $1 while training (W=2)"
+    chosen || return
+    rm -rf "$new"/*
+    cp "$top/LICENSE" "$new/data" && mkdir "$new/shards" && cp "$work/shard.bin" "$new/shards/a.bin" &&
+        cp "$work/shard.bin" "$new/shards/b.bin"
+    launch 1 $model --stop-after 300 --steps 1000000 --data "${3:-$new/data}" --loss-csv "$work/long.csv"
+    begin 2 --data "${3:-$new/data}"
+    before=$(rows)
+    eval "$2"
+    [ "$before" -lt 250 ] || complain "after $before rows: too late for a test"
+    until_true 60 '[ "$(rows)" -gt 300 ]'
+    end 301 "$work/long.csv"
+    verdict
+}
+perl -e 'print pack("l<256", 20240520, 1, 3000), pack("S<*", map { $_ * $_ % 251 } 1 .. 3000)' >"$work/shard.bin"
+changed 'cut off' ': >"$new/data"'
+changed 'rewritten' 'tr a-z b-za <"$top/LICENSE" >"$new/data"'
+[ "$tier" = quick ] || changed 'removed' 'rm "$new/data"'
+[ "$tier" = quick ] || changed 'one shard that is cut off' 'truncate -s 2000 "$new/shards/a.bin"' "$new/shards/*.bin"
+changed 'shards that are rewritten' 'head -c 7024 /dev/zero | tr "\\0" "\\377" >"$new/shards/b.bin"' "$new/shards"
+
+name='two jobs write the same files (W=1, W=2)'
+if chosen; then
+    rm -rf "$new"/*
+    same="--steps 40 --loss-csv $new/loss.csv --export $new/export --memory-report $new/report --profile $new/profile"
+    launch 1 $model $text --steps 40 --loss-csv "$work/long.csv" --export "$work/long"
+    $trainer $model $text $same >"$work/log" 2>&1 </dev/null &
+    job=$!
+    launch 2 $model $text $same
+    [ "$rc" = 0 ] || complain "the second: exit status $rc"
+    { wait_for_end 60; } 2>/dev/null
+    [ "$rc" = 0 ] || complain "the first: exit status $rc: $(tail -n 2 "$work/log")"
+    [ "$(losses "$new/loss.csv")" = "$(losses "$work/long.csv")" ] || complain 'other losses'
+    cmp -s "$new/export/model.safetensors" "$work/long/model.safetensors" || complain 'other weights'
+    [ "$(grep -c '^what,name' "$new/report")" = 1 ] || complain 'no report'
+    [ -s "$new/profile/profile.md" ] || complain 'no profile'
+    check_left
+    check_no_tmp
+    verdict
+fi
+
+name='what a killed run left is removed by the next (W=2)'
+if chosen; then
+    rm -rf "$new"/*
+    begin 2 $text
+    { kill -KILL "$job" && wait_for_end 60; } 2>/dev/null
+    check_left
+    [ "$(rows)" -ge 3 ] || complain 'it left nothing'
+    launch 1 $model $text --steps 4 --loss-csv "$new/loss.csv"
+    check_no_tmp
+    [ "$(losses "$new/loss.csv")" = "$(losses "$work/whole.csv")" ] || complain 'other losses'
+    verdict
+fi
+
+# What is pruned while it is read is either read whole or refused.
+name='checkpoints are removed while others resume from them (W=2)'
+if chosen; then
+    rm -rf "$new"/*
+    launch 1 $model $text --stop-after 400 --steps 1000000 --loss-csv "$work/long.csv"
+    begin 2 $text --save-every 1 --keep 1 --stop-after 400
+    for try in 1 2 3 4 5 6 7 8; do
+        step=$(sed 's/step-//' "$new/save/latest")
+        launch $((try % 2 + 1)) $model $text --steps 1000000 --resume "$new/save" --loss-csv "$new/other.csv" \
+            --stop-after $((step + 20))
+        [ "$rc" = 0 ] || grep -q 'No such file\|is damaged' "$work/err" || complain "exit status $rc"
+        [ "$rc" = 0 ] || [ "$(grep -c '^HINT: ' "$work/err")" = 1 ] || complain 'expected one hint'
+        [ ! -e "$new/other.csv" ] || [ -z "$(losses "$new/other.csv" | grep -vxF -f <(losses "$work/long.csv"))" ] ||
+            complain 'other losses'
+        rm -f "$new/other.csv"
+    done
+    { kill -TERM "$job" && wait_for_end 60; } 2>/dev/null
+    check_left
+    check_no_tmp
+    verdict
+fi
+
+# ---- directories that go while a job trains ---------------------------------------------------------------------
+
+name='--save is removed while training (W=2)'
+if chosen; then
+    rm -rf "$new"/*
+    begin 2 $text
+    kill -USR1 "$job" # it saves, and goes on
+    until_true 60 '[ -e "$new/save/latest" ]'
+    mv "$new/save" "$new/away"
+    kill -USR1 "$job"
+    { wait_for_end 60; } 2>/dev/null
+    cp "$work/log" "$work/err"
+    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+    grep -q 'lock: No such file' "$work/err" || complain 'no word about it'
+    grep -q '^HINT: ' "$work/err" || complain 'no hint'
+    launch 1 $model $text --steps 0 --resume "$new/away"
+    grep -q '^resumed at step' "$work/out" || complain 'the checkpoint is of no use'
+    check_left
+    check_no_tmp
+    verdict
+fi
+
+name='--save is another directory while training (W=2)'
+if chosen; then
+    rm -rf "$new"/*
+    mkdir "$new/first" "$new/second" && ln -s first "$new/save" && ln -s second "$new/link"
+    begin 2 $text
+    kill -USR1 "$job"
+    until_true 60 '[ -e "$new/save/latest" ]'
+    more_rows 5 # a rank may hear of the signal a step later, and then they save again
+    mv -T "$new/link" "$new/save" # at once
+    kill -USR1 "$job"
+    until_true 60 '[ -e "$new/save/latest" ]'
+    cp "$new/second/lock" "$work/lock"
+    end 3 "$work/whole.csv"
+    grep -q "^process [0-9]* on host $(hostname)$" "$work/lock" || complain 'it is not locked'
+    launch 1 $model $text --steps 0 --resume "$new/first"
+    grep -q '^resumed at step' "$work/out" || complain 'the checkpoint before is of no use'
+    verdict
+fi
+
+[ -n "${CLI_NAMESPACE:-}" ] || skip 'file systems' 'not root, or no mount namespaces here'
+[ "$(id -u)" = 0 ] || skip 'permissions' 'not root'
+rm -rf "$new/at"
+cli_end

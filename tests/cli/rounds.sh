@@ -1,0 +1,167 @@
+#!/bin/bash
+# rounds.sh -- a training that is killed again and again and goes on each time, on other ranks: in the end its weights and
+# its loss file are those of a run that nobody has disturbed, and nothing is left.
+#
+#   tests/cli/rounds.sh [BUILD] [full|KILLS]  default build; full: 200 kills, not 10
+#   SEED=N                                    the choices of an earlier run; when a kill strikes depends on the machine, too
+#
+# Prints PASS, FAIL and SKIP lines and a last line with their numbers.
+# shellcheck disable=SC2016,SC2086,SC2154,SC2317
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/cli/lib.sh
+cli_namespace "$PWD/tests/cli/rounds.sh" "$@"
+build=${1:-build} kills=${2:-10}
+[ "$kills" != full ] || kills=200
+cli_begin "$build"
+export OMP_NUM_THREADS=1
+SEED=${SEED:-$(od -An -N2 -tu2 /dev/urandom | tr -d ' ')}
+RANDOM=$SEED
+echo "SEED=$SEED"
+
+# A rate that changes with every step, so that a step which is left out or made twice shows.
+model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 8 --synthetic 5000 --ops portable --reduction canonical'
+run="$model --batch-size 0 --global-batch 60 --steps 100000 --warmup-steps 1000"
+files="--save $new/save --resume auto --loss-csv $new/loss.csv --export $new/export"
+
+# pick WORD... -- one of them, in $picked. Not in a subshell, which would draw the same number again and again
+pick() {
+    local n=$((RANDOM % $#))
+    shift $n
+    picked=$1
+}
+
+# How to go on: sets ranks, how (what starts them), options.
+choose() {
+    pick 1 2 3 4 5 && ranks=$picked
+    pick fsdp_run fsdp_run mpiexec && how=$picked
+    [ -z "$NO_MPI" ] || how=fsdp_run
+    [ $ranks != 1 ] || { pick alone $how && how=$picked; }
+    pick 1 1 2 && options="--save-every $picked"
+    pick 0 1 2 3 && options="$options --keep $picked"
+    case $ranks in
+    1) pick single ddp fsdp ;;
+    4) pick ddp 'fsdp --sharding hybrid --fsdp-size 2' fsdp fsdp ;;
+    *) pick ddp fsdp fsdp ;;
+    esac
+    options="$options --parallel $picked"
+    [ "$picked" != fsdp ] || { pick full grad-op none && options="$options --sharding $picked"; }
+    [[ $options != *fsdp* ]] || { pick block sub-block model size:500 && options="$options --wrap $picked"; }
+    [[ $options != *fsdp* ]] || { pick auto none both && options="$options --prefetch $picked"; }
+    [ $how != mpiexec ] || { pick auto shm mpi && options="$options --comm $picked"; }
+    [ $how != alone ] || launcher=
+    [ $how != fsdp_run ] || launcher="$starts -n $ranks"
+    [ $how != mpiexec ] || launcher="$LAUNCHER -n $ranks"
+}
+
+begin() {
+    : >"$work/out"
+    $launcher "$trainer" $run $files $options "$@" >"$work/out" 2>"$work/err" </dev/null &
+    job=$!
+}
+
+alive() {
+    kill -0 $job 2>/dev/null && [ "$(ps -o stat= -p $job | cut -c1)" != Z ]
+}
+
+# What only a save that has not ended leaves.
+remains() {
+    find "$new" -name 'step-*.tmp' -o -name 'latest.*.tmp' 2>/dev/null | sort
+}
+
+# Ends $victim of $job by SIGKILL; all others then end by themselves.
+strike() {
+    local ranks_now helpers
+    ranks_now=$(trainers) helpers=$(pgrep -P $job)
+    case $victim in
+    rank) pick ${ranks_now:-$job} ;;
+    ranks) picked=${ranks_now:-$job} ;;
+    launcher) picked=$job ;;
+    all) picked="$job $helpers $ranks_now" ;;
+    esac
+    kill -KILL $picked
+    wait_for_end 60
+    until_true 60 '[ -z "$(cli_left)" ]'
+    for pid in $helpers; do
+        until_true 60 "! kill -0 $pid || [ \"\$(ps -o ppid= -p $pid)\" -ne $job ]"
+    done
+} 2>/dev/null
+
+# Files and System V segments of MPICH and of UCX below it, when they are killed between making and removing them; ranks
+# themselves make no segment.
+forget_mpich() {
+    [ -n "${CLI_NAMESPACE:-}" ] && [ $how = mpiexec ] || return
+    rm -f /dev/shm/mpich_shar_tmp* /dev/shm/ucx_shm_posix_*
+    ipcrm --all=shm
+}
+
+# Where the kill struck, in $where; to be called with what was saved and remained before the round.
+look_where() {
+    local rows
+    rows=$(tail -n 1 "$new/loss.csv" 2>/dev/null | cut -d, -f1)
+    where=between
+    [ "$(saved_step "$new/save")" -gt "$1" ] || where=before
+    [[ $rows = *[!0-9]* ]] || [ "$((${rows:--1} + 1))" -le "$(saved_step "$new/save")" ] || where=during
+    [ -z "$(comm -13 <(echo "$2") <(remains))" ] || where=during
+}
+
+# round EARLY OPTION... -- one kill; EARLY: at any time after the start, else after some saves
+round() {
+    local early=$1 saved left delay=0 more=1 resumed
+    shift
+    choose
+    pick rank ranks launcher all && victim=$picked
+    saved=$(saved_step "$new/save") left=$(remains)
+    [ $early = 1 ] && delay=$((RANDOM % 500)) || more=$((1 + RANDOM % 5))
+    begin "$@"
+    said="kill $((n_before + n_during + n_between + 1)): $victim of $ranks by $how, $options"
+    [ $early = 1 ] || until_true 60 '[ $(saved_step "$new/save") -ge '$((saved + more))' ] || ! alive'
+    [ $early = 1 ] || delay=$((RANDOM % 40))
+    sleep "$(printf '0.%03d' $delay)"
+    alive || [ $# -gt 0 ] || complain "$said: the run has ended before"
+    strike
+    look_where $saved "$left"
+    eval "n_$where=\$((n_$where + 1))"
+    forget_mpich
+    check_left
+    resumed=$(sed -n 's/^resumed at step //p' "$work/out")
+    [ "${resumed:-$saved}" -ge "$saved" ] || complain "$said: went on at step $resumed, though step $saved had been saved"
+    [ "$(saved_step "$new/save")" -ge "$saved" ] || complain "$said: the latest is step $(saved_step "$new/save"), and was step $saved"
+    ! grep -q '^note: ' "$work/err" || complain "$said: $(grep -m1 '^note: ' "$work/err")"
+}
+
+name="$kills kills of ranks and launchers (SEED=$SEED)"
+n_before=0 n_during=0 n_between=0
+while [ $((n_before + n_during + n_between)) -lt $kills ] && [ -z "$bad" ]; do
+    pick 1 0 0 0
+    round $picked
+done
+said="$n_before before the first save of the run, $n_during during a save, $n_between in between; step $(saved_step "$new/save")"
+echo "kills: $said"
+[ -n "$bad" ] || [ "$(saved_step "$new/save")" -gt "$kills" ] || complain "only step $(saved_step "$new/save") was reached: too few saves for a test"
+[ -n "$bad" ] || [ "$kills" -lt 100 ] || [ $((n_before * n_during * n_between)) -gt 0 ] || complain "not everywhere: $said"
+verdict
+
+# The end may be killed as well: the last save, the loss file, the export.
+name="kills near the end (SEED=$SEED)" last=$(($(saved_step "$new/save") + 3))
+for _ in $(seq $((1 + kills / 20))); do
+    round 1 --stop-after $last
+done
+verdict
+
+name="the bits of a run that nobody disturbed (SEED=$SEED)"
+choose
+limit_s=300
+timed $launcher "$trainer" $run $files $options --stop-after $last
+[ "$rc" = 0 ] || complain "the last run ($how, $ranks ranks, $options): exit status $rc"
+check_left
+timed "$trainer" $run --parallel single --stop-after $last --loss-csv "$work/whole.csv" --export "$work/whole"
+[ "$rc" = 0 ] || complain "the run that nobody disturbed: exit status $rc"
+[ "$(losses "$new/loss.csv")" = "$(losses "$work/whole.csv")" ] ||
+    complain "other losses: $(diff <(losses "$new/loss.csv") <(losses "$work/whole.csv") | head -3 | tr '\n' ' ')"
+cmp -s "$new/export/model.safetensors" "$work/whole/model.safetensors" || complain 'other weights'
+left=$(cd "$new" && find . -mindepth 1 -maxdepth 2 ! -name 'step-[0-9]*' | LC_ALL=C sort | tr '\n' ' ')
+[ "$left" = './export ./export/config.json ./export/model.safetensors ./loss.csv ./save ./save/latest ./save/lock ' ] ||
+    complain "there are: $left"
+verdict
+cli_end

@@ -1,0 +1,37 @@
+#!/bin/sh
+# fault_table.sh -- has every row of tests/faults.txt passed in the run that these logs are of?
+#
+#   tests/tools/fault_table.sh quick|full [BUILD]
+#
+# A line "PASS|FAIL|SKIP fault: outcome" for each row. A row whose cases were all skipped is skipped; one without a case
+# has failed. Run it behind the checks that it reads: make test does.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+tier=${1:-quick} BUILD=${2:-build} status=0
+table=tests/faults.txt
+
+# trimmed WORD -- without the blanks around it
+trimmed() {
+    echo "$1" | sed 's/^ *//; s/ *$//'
+}
+
+while IFS='|' read -r fault outcome when log case; do
+    case $fault in '' | '#'*) continue ;; esac
+    row="$(trimmed "$fault"): $(trimmed "$outcome")" when=$(trimmed "$when")
+    log=$BUILD/test/$(trimmed "$log").log case=$(trimmed "$case")
+    [ "$when" = quick ] || [ "$tier" = full ] || continue
+    if [ -z "$case" ]; then
+        echo "FAIL $row: the row has no case" && status=1
+    elif [ ! -e "$log" ]; then
+        echo "FAIL $row: there is no $log; make test writes it" && status=1
+    elif grep -qE "^(FAIL|not ok [0-9]+ -) .*($case)" "$log"; then
+        echo "FAIL $row: see $log" && status=1
+    elif grep -qE "^(PASS|ok [0-9]+ -) .*($case)" "$log"; then
+        echo "PASS $row"
+    elif grep -qE "^SKIP |# SKIP|^ok [0-9]+ # SKIP" "$log"; then
+        echo "SKIP $row: $(grep -m1 -E '^SKIP |# SKIP' "$log")"
+    else
+        echo "FAIL $row: no case '$case' has passed in $log" && status=1
+    fi
+done <$table
+exit $status

@@ -1,0 +1,514 @@
+/* test_checkpoint.c -- the files of checkpoints: their form, which are kept, what is refused, and
+ * what is left when the N-th system call or allocation of a save fails.
+ *
+ * Some functions of this program stand before the C library's, to fail when they are told to. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "common/model/gpt2.h"
+#include "common/train/ckpt_source.h"
+#include "tests/unit/unit_lib.h"
+
+/* ---- calls that fail ------------------------------------------------------------------------- */
+
+static long n_calls, failing_call; /* counted from 1; failing_call 0: none */
+static const char *failing_kind;   /* NULL: of all these functions */
+static char failing_name[16];
+
+static bool fails(const char *name)
+{
+    if (failing_kind && strcmp(name, failing_kind) != 0)
+        return false;
+    if (++n_calls != failing_call)
+        return false;
+    snprintf(failing_name, sizeof failing_name, "%s", name);
+    errno = EIO;
+    return true;
+}
+
+static const char *synced_path; /* with a slash at its end; counted in n_synced */
+static int n_synced;
+
+int fsync(int fd)
+{
+    char link[64], path[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = synced_path ? readlink(link, path, sizeof path - 1) : -1;
+    n_synced +=
+        n > 0 && strncmp(path, synced_path, (size_t)n) == 0 && strcmp(synced_path + n, "/") == 0;
+    return fails("fsync") ? -1 : (int)syscall(SYS_fsync, fd);
+}
+
+int rename(const char *from, const char *to)
+{
+    return fails("rename") ? -1 : renameat(AT_FDCWD, from, AT_FDCWD, to);
+}
+
+int mkdir(const char *path, mode_t mode)
+{
+    return fails("mkdir") ? -1 : mkdirat(AT_FDCWD, path, mode);
+}
+
+ssize_t write(int fd, const void *bytes, size_t n)
+{
+    return fails("write") ? -1 : syscall(SYS_write, fd, bytes, n);
+}
+
+int open(const char *path, int flags, ...)
+{
+    return fails("open") ? -1 : openat(AT_FDCWD, path, flags, 0666);
+}
+
+static void *failing_malloc(size_t bytes)
+{
+    return fails("malloc") ? NULL : malloc(bytes);
+}
+
+static void fail_call(long n)
+{
+    n_calls = 0;
+    failing_call = n;
+}
+
+/* ---- a run that saves ------------------------------------------------------------------------ */
+
+static const model_config SMALL = {
+    .n_blocks = 1, .n_head = 2, .d_model = 6, .d_ff = 14, .vocab_size = 11, .max_seq_len = 7};
+static device *dev;
+static comm *world;
+static model m;
+
+static float value_of(int array, int param, size_t elem, int64_t step)
+{
+    return (float)(100 * array + param) + (float)elem / 64.0f + (float)step * 1000.0f;
+}
+
+/* Pieces: every parameter in two parts, as if it crossed a shard's edge. left_out: so many of the
+ * last ones are not written. */
+static fsdp_status save_parts(ckpt_store *s, int64_t step, int left_out)
+{
+    ckpt_piece pieces[64];
+    ckpt_pieces list = {.pieces = pieces};
+    ckpt_out out;
+    for (int p = 0; p < m.n_params; p++) {
+        size_t half = m.params[p].elems / 2, rest = m.params[p].elems - half;
+        if (m.params[p].tied_to != NOT_TIED)
+            continue;
+        pieces[list.n_pieces++] = (ckpt_piece){.param = p, .begin = 0, .elems = half};
+        pieces[list.n_pieces++] = (ckpt_piece){.param = p, .begin = half, .elems = rest};
+    }
+    list.n_pieces -= left_out;
+    fsdp_status status = ckpt_save_begin(s, step, &list, &out);
+    for (int k = 0; k < CKPT_ARRAYS_ADAMW; k++)
+        for (int i = 0; i < list.n_pieces && status == FSDP_OK; i++) {
+            float values[512];
+            for (size_t e = 0; e < pieces[i].elems; e++)
+                values[e] = value_of(k, pieces[i].param, pieces[i].begin + e, step);
+            status = ckpt_out_write(&out, values, pieces[i].elems);
+        }
+    return ckpt_save_end(s, step, &out, status);
+}
+
+static ckpt_store run_of(int64_t keep)
+{
+    ckpt_store s = {.world = world, .m = &m, .n_arrays = CKPT_ARRAYS_ADAMW, .keep = keep};
+    ckpt_about_add(&s.about, "model", true, "small");
+    ckpt_about_add(&s.about, "seed", false, "1");
+    return s;
+}
+
+static ckpt_store begin_run(const char *dir, int64_t keep)
+{
+    ckpt_store s = run_of(keep);
+    OK(ckpt_store_open(&s, dir));
+    OK(ckpt_store_claim(&s, NULL));
+    return s;
+}
+
+/* The checkpoint that a run finds in dir is that of `step`, whole. */
+static void assert_step(const char *dir, bool automatic, int64_t step)
+{
+    ckpt_source src;
+    const ckpt_store now = run_of(0);
+    OK(ckpt_source_open(&now, dir, automatic, NULL, &src));
+    assert_true(*src.dir);
+    assert_int_equal(src.manifest.id.step, step);
+    for (int k = 0; k < CKPT_ARRAYS_ADAMW; k++)
+        for (int p = 0; p < m.n_params; p++) {
+            size_t n;
+            const ckpt_entry *e = ckpt_source_find(&src, k, p, &n);
+            assert_int_equal(n, m.params[p].tied_to == NOT_TIED ? 2 : 0);
+            for (size_t i = 0; i < n; i++) {
+                float got[512];
+                OK(ckpt_source_read(&src, &e[i], got));
+                for (size_t j = 0; j < e[i].piece.elems; j++)
+                    assert_true(got[j] == value_of(k, p, e[i].piece.begin + j, step));
+            }
+        }
+    ckpt_source_close(&src);
+}
+
+static void assert_refused(const char *dir, const char *change, const char *part)
+{
+    ckpt_source src;
+    ckpt_store now = run_of(0);
+    snprintf(now.about.facts[1].value, sizeof now.about.facts[1].value, "2");
+    assert_int_not_equal(ckpt_source_open(&now, dir, true, change, &src), FSDP_OK);
+    assert_says(part);
+    ckpt_source_close(&src);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void test_form(void **state)
+{
+    (void)state;
+    const char *dir = in_dir("form");
+    ckpt_source src;
+    const ckpt_store now = run_of(0);
+    OK(ckpt_source_open(&now, dir, true, NULL, &src));
+    assert_string_equal(src.dir, ""); /* there is none yet */
+    synced_path = in_dir("");
+    ckpt_store s = begin_run(in_dir("form//"), 2);
+    synced_path = NULL;
+    assert_int_equal(n_synced, 1); /* of the directory that holds DIR */
+    OK(save_parts(&s, 7, 0));
+    assert_int_equal(files_like("form/*"), 3);
+    assert_int_equal(files_like("form/step-7/*"), 2);
+    assert_int_equal(ckpt_latest(dir), 7);
+    assert_step(dir, false, 7);
+    assert_step(in_dir("form/step-7/"), false, 7);
+    safetensors f; /* as anybody reads it */
+    OK(safetensors_open(in_dir("form/step-7/rank-00000.safetensors"), "", &f));
+    assert_int_equal(f.data_begin % 8, 0);
+    assert_non_null(cJSON_GetObjectItemCaseSensitive(f.header, "transformer.wte.weight@33.v"));
+    safetensors_close(&f);
+    ckpt_store_close(&s);
+}
+
+static void test_keep(void **state)
+{
+    (void)state;
+    const char *dir = in_dir("keep");
+    ckpt_store s = begin_run(dir, 2);
+    assert_int_equal(mkdir(in_dir("keep/step-2.mine"), 0777), 0);
+    assert_int_equal(mkdir(in_dir("keep/step-02"), 0777), 0);
+    OK(save_parts(&s, 900, 0)); /* and renamed by somebody */
+    assert_int_equal(rename(in_dir("keep/step-900"), in_dir("keep/step-0")), 0);
+    for (int64_t step = 1; step <= 4; step++)
+        OK(save_parts(&s, step, 0));
+    assert_int_equal(files_like("keep/step-[1-9]"), 2);
+    assert_int_equal(files_like("keep/step-0"), 1);
+    assert_int_equal(files_like("keep/step-2.mine"), 1);
+    assert_int_equal(files_like("keep/step-02"), 1);
+    write_bytes(in_dir("keep/step-3/notes"), "x", 1);
+    s.keep = 1;
+    OK(save_parts(&s, 5, 0));
+    assert_int_equal(files_like("keep/step-[1-9]"), 1);
+    assert_int_equal(files_like("keep/*/notes"),
+                     1); /* whatever is beside our files stays with them */
+    s.keep = 0;
+    for (int64_t step = 6; step <= 9; step++)
+        OK(save_parts(&s, step, 0));
+    assert_int_equal(files_like("keep/step-[1-9]"), 5);
+    assert_step(dir, false, 9);
+    ckpt_store_close(&s);
+}
+
+/* A run that went back to an older checkpoint comes to steps that are there already. */
+static void test_again(void **state)
+{
+    (void)state;
+    const char *dir = in_dir("again");
+    ckpt_store s = begin_run(dir, 0);
+    OK(save_parts(&s, 2, 0));
+    OK(save_parts(&s, 4, 0));
+    OK(save_parts(&s, 3, 0));
+    assert_step(dir, true, 3); /* what `latest` says, not the highest */
+    OK(save_parts(&s, 4, 0));
+    assert_int_equal(files_like("again/*"), 5);
+    assert_int_equal(mkdir(in_dir("again/step-6"), 0777), 0);
+    write_bytes(in_dir("again/step-6/rank-00000.safetensors"), "mine", 4);
+    assert_int_equal(mkdir(in_dir("elsewhere"), 0777), 0);
+    write_bytes(in_dir("elsewhere/rank-00000.safetensors"), "mine", 4);
+    assert_int_equal(symlink("../elsewhere", in_dir("again/step-8")), 0);
+    OK(save_parts(&s, 6, 0));
+    OK(save_parts(&s, 8, 0));
+    assert_step(dir, false, 8);
+    assert_int_equal(files_like("again/step-6.*.tmp/rank-00000.safetensors"), 1);
+    assert_int_equal(files_like("elsewhere/rank-00000.safetensors"), 1);
+    ckpt_store_close(&s);
+}
+
+static void test_runs(void **state)
+{
+    (void)state;
+    const char *dir = in_dir("runs");
+    ckpt_store a = begin_run(dir, 2), b = run_of(2);
+    OK(save_parts(&a, 2, 0));
+    ckpt_store_close(&a);
+    OK(ckpt_store_open(&b, dir));
+    assert_int_equal(ckpt_store_claim(&b, NULL), FSDP_EIO);
+    assert_says("step-2 is a checkpoint of another run");
+    assert_int_equal(ckpt_store_claim(&b, "0123456789abcdef"), FSDP_EIO);
+    OK(ckpt_store_claim(&b, a.run));
+    assert_string_equal(a.run, b.run);
+    ckpt_store_close(&b);
+    /* a file of another run in the place of this one's */
+    ckpt_store c = begin_run(in_dir("runs-c"), 2);
+    OK(save_parts(&c, 2, 0));
+    ckpt_store_close(&c);
+    assert_int_equal(rename(in_dir("runs-c/step-2/rank-00000.safetensors"),
+                            in_dir("runs/step-2/rank-00000.safetensors")),
+                     0);
+    ckpt_source src;
+    assert_int_equal(ckpt_source_open(&b, dir, false, NULL, &src), FSDP_EINVAL);
+    assert_says("rank-00000.safetensors is damaged");
+    ckpt_entries list = {0};
+    assert_int_equal(ckpt_file_list(in_dir("runs/step-2"),
+                                    &(ckpt_id){.run = "0123456789abcdef",
+                                               .step = 2,
+                                               .n_files = 1,
+                                               .n_arrays = 3,
+                                               .shape = ckpt_shape(&m)},
+                                    &m, &list),
+                     FSDP_EINVAL);
+    assert_says("run: got ");
+}
+
+/* What lies beyond the checkpoint that a run went back to is no part of its line any more: it stays
+ * until the run has passed it, and is not one of those that are kept. */
+static void test_went_back(void **state)
+{
+    (void)state;
+    const char *dir = in_dir("back");
+    ckpt_store s = begin_run(dir, 2);
+    OK(save_parts(&s, 4, 0));
+    OK(save_parts(&s, 6, 0));
+    OK(save_parts(&s, 8, 0));
+    ckpt_store_close(&s);
+    ckpt_store back = run_of(2);
+    back.newest = 6;
+    OK(ckpt_store_open(&back, dir));
+    OK(ckpt_store_claim(&back, s.run));
+    OK(save_parts(&back, 7, 0));
+    assert_int_equal(files_like("back/step-[678]"), 3);
+    OK(save_parts(&back, 10, 0));
+    assert_int_equal(files_like("back/step-*"), 2);
+    assert_int_equal(files_like("back/step-7"), 1);
+    OK(save_parts(&back, 12, 0));
+    assert_int_equal(files_like("back/step-7"), 0);
+    assert_step(dir, false, 12);
+    ckpt_store_close(&back);
+}
+
+/* A file that somebody removes during the save: nothing is published, and nothing is removed. */
+static void test_file_gone(void **state)
+{
+    (void)state;
+    ckpt_store s = begin_run(in_dir("gone"), 1);
+    ckpt_out out;
+    OK(save_parts(&s, 2, 0));
+    OK(ckpt_save_begin(&s, 4, &(ckpt_pieces){.n_pieces = 0}, &out));
+    assert_int_equal(unlink(out.path), 0);
+    assert_int_equal(ckpt_save_end(&s, 4, &out, FSDP_OK), FSDP_EIO);
+    assert_says("rank-00000.safetensors: No such file");
+    assert_step(in_dir("gone"), false, 2);
+    ckpt_store_close(&s);
+}
+
+/* A run that was killed before its first checkpoint had a name: what is left goes. */
+static void test_killed_at_first(void **state)
+{
+    (void)state;
+    const char *tmp = "first/step-2.00112233445566aa.0123456789abcdef.tmp";
+    char file[96];
+    snprintf(file, sizeof file, "%s/rank-00000.safetensors", tmp);
+    assert_int_equal(mkdir(in_dir("first"), 0777) | mkdir(in_dir(tmp), 0777), 0);
+    write_bytes(in_dir(file), "half", 4);
+    ckpt_store s = begin_run(in_dir("first"), 1);
+    assert_int_equal(files_like("first/*"), 1);
+    ckpt_store_close(&s);
+}
+
+static void test_no_tensor(void **state)
+{
+    (void)state;
+    const ckpt_id id = {.run = "0123456789abcdef", .n_files = 1, .n_arrays = 3};
+    ckpt_out out;
+    ckpt_sum sum;
+    safetensors f;
+    ckpt_entries list = {0};
+    assert_int_equal(mkdir(in_dir("empty"), 0777), 0);
+    OK(ckpt_out_open(in_dir("empty"), &id, &m, &(ckpt_pieces){.n_pieces = 0}, &out));
+    OK(ckpt_out_finish(&out, &sum));
+    ckpt_out_close(&out);
+    OK(safetensors_open(in_dir("empty/rank-00000.safetensors"), "", &f));
+    assert_int_equal(f.data_begin, sum.bytes);
+    assert_int_equal(f.data_begin % 8, 0);
+    safetensors_close(&f);
+    OK(ckpt_file_list(in_dir("empty"), &id, &m, &list));
+    assert_int_equal(list.n, 0);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    const char *dir = in_dir("refused");
+    ckpt_store s = begin_run(dir, 2);
+    OK(save_parts(&s, 2, 0));
+    assert_refused(dir, NULL, "seed: saved with 1, this run has 2");
+    assert_non_null(strstr(fsdp_error_get()->hint, "--resume-change seed "));
+    assert_refused(dir, "data,see", "seed: saved with 1");
+    ckpt_source src;
+    ckpt_store now = run_of(0);
+    snprintf(now.about.facts[1].value, sizeof now.about.facts[1].value, "2");
+    OK(ckpt_source_open(&now, dir, true, "data,seed", &src));
+    ckpt_source_close(&src);
+    snprintf(now.about.facts[0].value, sizeof now.about.facts[0].value, "large");
+    assert_int_equal(ckpt_source_open(&now, dir, true, "seed,model", &src), FSDP_EINVAL);
+    assert_says("model: saved with small, this run has large");
+    now = run_of(0);
+    now.n_arrays = CKPT_ARRAYS_SGD;
+    assert_int_equal(ckpt_source_open(&now, dir, true, NULL, &src), FSDP_EINVAL);
+    assert_says("3 arrays for each where this run has 1");
+    OK(save_parts(&s, 3, 1)); /* a hole */
+    now = run_of(0);
+    assert_int_equal(ckpt_source_open(&now, dir, false, NULL, &src), FSDP_EINVAL);
+    assert_says("elements are missing or come twice");
+    assert_step(dir, true, 2);
+    ckpt_store_close(&s);
+}
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+/* Save step 4 beside that of step `before`, or in its place, the N-th call failing: the save says
+ * so, or has been made. Returns false when there is no N-th call. */
+static bool fail_save(const char *name, int64_t before, long n)
+{
+    char dir[32];
+    ckpt_store s = begin_run(in_dir(name), 1);
+    OK(save_parts(&s, before, 0));
+    fail_call(n);
+    fsdp_status status = save_parts(&s, 4, 0);
+    bool failed = n_calls >= n;
+    fail_call(0);
+    if (status == FSDP_OK)
+        assert_step(in_dir(name), false, 4);
+    else
+        assert_true(ckpt_latest(in_dir(name)) == before || ckpt_latest(in_dir(name)) == 4);
+    assert_step(in_dir(name), true, ckpt_latest(in_dir(name)));
+    ckpt_store_close(&s);
+    /* the run goes on from there, and what was left is gone */
+    ckpt_store again = run_of(1);
+    OK(ckpt_store_open(&again, in_dir(name)));
+    OK(ckpt_store_claim(&again, s.run));
+    OK(save_parts(&again, 6, 0));
+    snprintf(dir, sizeof dir, "%s/*", name);
+    assert_int_equal(files_like(dir), 3);
+    assert_step(in_dir(name), false, 6);
+    ckpt_store_close(&again);
+    return failed;
+}
+
+static void test_system_calls(void **state)
+{
+    (void)state;
+    long n = 0, n_failed = 0;
+    char name[32];
+    do {
+        snprintf(name, sizeof name, "calls-%ld", ++n);
+        n_failed += fail_save(name, 2, n);
+    } while (n_failed == n);
+    assert_true(n_failed > 12);
+    print_message("%ld system calls of a save failed, one after the other\n", n_failed);
+}
+
+/* The old one of that step goes out of the way, and comes back. */
+static void test_renames(void **state)
+{
+    (void)state;
+    long n = 0, n_failed = 0;
+    char name[32];
+    failing_kind = "rename";
+    do {
+        snprintf(name, sizeof name, "renames-%ld", ++n);
+        n_failed += fail_save(name, 4, n);
+    } while (n_failed == n);
+    failing_kind = NULL;
+    assert_int_equal(n_failed, 4); /* the manifest, the old one, the new one, latest */
+}
+
+/* cJSON's allocations, which a manifest is made of. */
+static void test_manifest_memory(void **state)
+{
+    (void)state;
+    ckpt_sum sums[2] = {{100, 7}, {200, 8}};
+    ckpt_manifest manifest = {
+        .id = {.run = "0123456789abcdef", .step = 4, .n_files = 2, .n_arrays = 3, .shape = 9},
+        .files = sums};
+    ckpt_about_add(&manifest.about, "model", true, "small");
+    const char *dir = in_dir("memory");
+    assert_int_equal(mkdir(dir, 0777), 0);
+    cJSON_InitHooks(&(cJSON_Hooks){.malloc_fn = failing_malloc, .free_fn = free});
+    fsdp_status status = FSDP_ENOMEM;
+    long n = 0;
+    while (status != FSDP_OK) {
+        fail_call(++n);
+        status = ckpt_manifest_write(dir, &manifest);
+        bool failed = n_calls >= n;
+        fail_call(0);
+        ckpt_manifest got;
+        assert_true(failed || status == FSDP_OK);
+        if (status != FSDP_OK)
+            continue;
+        OK(ckpt_manifest_read(dir, &got));
+        assert_int_equal(got.id.step, 4);
+        assert_int_equal(got.files[1].xxh3, 8);
+        ckpt_manifest_free(&got);
+    }
+    cJSON_InitHooks(NULL);
+    assert_true(n > 60);
+    assert_int_equal(files_like("memory/*"), 1);
+    print_message("%ld allocations and system calls of a manifest failed\n", n - 1);
+}
+
+static int open_all(void **state)
+{
+    OK(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &dev));
+    OK(comm_open(dev, &(comm_config){.backend = COMM_SELF}, &world));
+    OK(gpt2_create(&SMALL, &m));
+    return temp_dir_make(state);
+}
+
+static int close_all(void **state)
+{
+    model_free(&m);
+    comm_close(world);
+    device_close(dev);
+    return temp_dir_remove(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_form),
+        cmocka_unit_test(test_keep),
+        cmocka_unit_test(test_again),
+        cmocka_unit_test(test_went_back),
+        cmocka_unit_test(test_file_gone),
+        cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_killed_at_first),
+        cmocka_unit_test(test_no_tensor),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_system_calls),
+        cmocka_unit_test(test_renames),
+        cmocka_unit_test(test_manifest_memory),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
