@@ -17,7 +17,7 @@ HAVE_MPI  := $(if $(filter 0,$(MPI)),,$(shell $(PKG) --exists mpich 2>/dev/null 
 HAVE_DNNL := $(shell test -e /usr/include/dnnl.h && echo 1)
 HAVE_CXX  := $(shell command -v g++ >/dev/null && echo 1)
 HAVE_CMOCKA := $(shell $(PKG) --exists cmocka 2>/dev/null && echo 1)
-HAVE_BASE := $(shell command -v $(firstword $(CC)) >/dev/null && $(PKG) --exists libcjson 2>/dev/null && echo 1)
+HAVE_BASE := $(shell command -v $(firstword $(CC)) >/dev/null && $(PKG) --exists libcjson libxxhash 2>/dev/null && echo 1)
 
 # ---- flags ----------------------------------------------------------------------------------------
 # -ffp-contract=off: a*b+c is two roundings everywhere, so a vector's tail equals its body.
@@ -29,11 +29,11 @@ FPFLAGS  := -ffp-contract=off -fno-math-errno -fno-trapping-math
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN)$(if $(filter address,$(SAN)),$(comma)undefined) -fno-omit-frame-pointer)
 CPPFLAGS += -D_GNU_SOURCE -I. -MMD -MP $(if $(HAVE_MPI),-DFSDP_HAVE_MPI=1) $(if $(HAVE_DNNL),-DFSDP_HAVE_DNNL=1)
 CPPFLAGS += $(if $(HAVE_MPI),$(patsubst -I%,-isystem %,$(shell $(PKG) --cflags-only-I mpich 2>/dev/null)))
-CPPFLAGS += $(shell $(PKG) --cflags libcjson 2>/dev/null)
+CPPFLAGS += $(shell $(PKG) --cflags libcjson libxxhash 2>/dev/null)
 CFLAGS   += -std=c11 $(OPT) $(MARCH) $(FPFLAGS) -fopenmp -pthread $(WARN) $(SANFLAGS) $(if $(CI),-Werror)
 # A plug-in (ops/backend.h) lies beside the programs, which test programs are two folders below, and calls their functions.
 LDFLAGS  += -fopenmp -pthread $(SANFLAGS) -rdynamic -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..'
-LDLIBS   += $(if $(HAVE_DNNL),-ldnnl) $(if $(HAVE_MPI),$(shell $(PKG) --libs mpich 2>/dev/null)) -lcjson -lm
+LDLIBS   += $(if $(HAVE_DNNL),-ldnnl) $(if $(HAVE_MPI),$(shell $(PKG) --libs mpich 2>/dev/null)) -lcjson -lxxhash -lm
 
 # ---- what is built --------------------------------------------------------------------------------
 LABS        := lab1_flatparam lab2_forward lab3_backward lab4_optimizer lab5_prefetch
