@@ -177,7 +177,7 @@ static fsdp_status check_stack(void)
 
 int main(int argc, char **argv)
 {
-    comm_take_signals();
+    comm_take_signals(false);
     fill_standard_files();
     wait_policy_passive(argv);
     trainer t = {0};
@@ -197,7 +197,7 @@ int main(int argc, char **argv)
         return EXIT_FAILURE;
     }
     if (parsed == FSDP_OK && t.cfg.save_dir)
-        train_take_signals();
+        comm_take_signals(true);
     if (trainer_connect(&t) != FSDP_OK) { /* no group to agree in: every rank that fails says so */
         print_error(comm_launched_rank(), launched == 1 ? 0 : launched);
         return EXIT_FAILURE;

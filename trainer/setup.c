@@ -55,7 +55,7 @@ fsdp_status trainer_connect(trainer *t)
     bool is_known = wanted == COMM_MPI || wanted == COMM_SHM || wanted == COMM_NATIVE;
     comm_config cc = {.backend = comm_launched_ranks() > 1 && !is_known ? COMM_AUTO : wanted,
                       .native = b->native,
-                      .keeps_sigterm = t->cfg.save_dir != NULL,
+                      .keeps_signals = t->cfg.save_dir != NULL,
                       .sums = b->fast()->sums};
     TRY(comm_open(t->run.dev, &cc, &t->run.world));
     int n_threads = threads_per_rank(t->run.world);

@@ -68,9 +68,8 @@ typedef struct comm_config {
     /* The device's own transport, such as NCCL's; FSDP_COMM knows it by its name. NULL: the device
      * has none. */
     const comm_transport *native;
-    /* The thread that calls comm_open has blocked SIGTERM and takes it; else it ends the process.
-     * See comm_take_signals. */
-    bool keeps_sigterm;
+    /* SIGTERM and SIGUSR1 are for comm_signal_came and do nothing else; see comm_take_signals. */
+    bool keeps_signals;
 } comm_config;
 
 #define COMM_RUN_ENV "FSDP_RUN" /* how fsdp_run tells a rank its number; nobody else sets it */
@@ -89,8 +88,13 @@ fsdp_status comm_schedule_seed(uint64_t *seed);
 /* comm_take_signals -- from comm_open to comm_close SIGUSR2 prints this rank's last calls, or where
  * FSDP_HANG_DIR names a directory writes them there, as a failure does. With that variable SIGTERM
  * writes as well, before it does what it would have done. Before comm_open both wait. Call it in
- * main, before anything starts a thread. */
-void comm_take_signals(void);
+ * main, before anything starts a thread; a second call may say that signals are kept.
+ *   keeps  as comm_config.keeps_signals will be: SIGTERM and SIGUSR1 wait, too, and never end the
+ *          process; launchers may send them again while it does what the first one asked for */
+void comm_take_signals(bool keeps);
+/* comm_signal_came -- whether SIGTERM or SIGUSR1, which the job's first group keeps, has come to
+ * this rank since the last call that asked for it. */
+bool comm_signal_came(comm *world, int signo);
 
 /* comm_open -- the group of all ranks that the launcher started. The first call of a process starts
  * the transport and (mpi) asks the kernel to end this process when its parent ends.

@@ -216,7 +216,7 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
     c->team = (comm_team){.timeout_s = timeout_s, .dev = d, .recorder = recorder};
     c->sums = sums;
     c->owns_recorder = true;
-    c->hang = comm_hang_open(recorder, config->keeps_sigterm);
+    c->hang = comm_hang_open(recorder, config->keeps_signals);
     device_host_call_begin(d);
     fsdp_status status = launched[backend]->open(&c->team, &c->data);
     if (status == FSDP_OK)
@@ -380,6 +380,11 @@ _Noreturn void comm_abort(comm *c, int exit_code)
         if (g->table->abort != NULL)
             g->table->abort(g, exit_code);
     _exit(exit_code);
+}
+
+bool comm_signal_came(comm *world, int signo)
+{
+    return comm_hang_came(world->hang, signo);
 }
 
 comm_stats comm_stats_read(const comm *c)

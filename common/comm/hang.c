@@ -18,9 +18,10 @@ static const double SETTLE_S = 5;
 
 struct comm_hang {
     comm_recorder *recorder;
-    pthread_t thread, caller; /* of comm_hang_open */
+    pthread_t thread;
     sigset_t signals;
-    bool keeps_sigterm;
+    bool keeps_signals;
+    atomic_bool sigterm_came, sigusr1_came; /* kept, until somebody asks */
     atomic_bool stop;
 };
 
@@ -95,23 +96,38 @@ static void mask(int how, int signo)
     pthread_sigmask(how, &set, NULL);
 }
 
-void comm_take_signals(void)
+void comm_take_signals(bool keeps)
 {
     mask(SIG_BLOCK, SIGUSR2);
-    if (hang_dir() != NULL)
+    if (keeps || hang_dir() != NULL)
         mask(SIG_BLOCK, SIGTERM);
+    if (keeps)
+        mask(SIG_BLOCK, SIGUSR1);
 }
 
-/* SIGTERM goes on to the thread that takes it, or does what it does to a process. */
-static void sigterm_pass(const comm_hang *h)
+static atomic_bool *came(comm_hang *h, int signo)
 {
-    if (h->keeps_sigterm) {
-        pthread_kill(h->caller, SIGTERM);
-        return;
+    return signo == SIGTERM ? &h->sigterm_came : &h->sigusr1_came;
+}
+
+bool comm_hang_came(comm_hang *h, int signo)
+{
+    return h != NULL && atomic_exchange(came(h, signo), false);
+}
+
+static void answer(comm_hang *h, int signo)
+{
+    if (h->keeps_signals && signo != SIGUSR2)
+        atomic_store(came(h, signo), true);
+    if (signo != SIGUSR1 && hang_dir() != NULL)
+        comm_hang_write(h->recorder, signo == SIGTERM ? "SIGTERM" : "SIGUSR2");
+    else if (signo == SIGUSR2)
+        comm_recorder_print(h->recorder, stderr, comm_launched_rank());
+    if (signo == SIGTERM && !h->keeps_signals) { /* it does what it does to a process */
+        mask(SIG_UNBLOCK, SIGTERM);
+        raise(SIGTERM);
+        mask(SIG_BLOCK, SIGTERM); /* it is ignored */
     }
-    mask(SIG_UNBLOCK, SIGTERM);
-    raise(SIGTERM);
-    mask(SIG_BLOCK, SIGTERM); /* it is ignored */
 }
 
 static void *hang_main(void *arg)
@@ -119,18 +135,12 @@ static void *hang_main(void *arg)
     comm_hang *h = arg;
     int signo;
     pthread_setname_np(pthread_self(), "hang");
-    while (sigwait(&h->signals, &signo) == 0 && !atomic_load(&h->stop)) {
-        if (hang_dir() != NULL)
-            comm_hang_write(h->recorder, signo == SIGTERM ? "SIGTERM" : "SIGUSR2");
-        else
-            comm_recorder_print(h->recorder, stderr, comm_launched_rank());
-        if (signo == SIGTERM)
-            sigterm_pass(h);
-    }
+    while (sigwait(&h->signals, &signo) == 0 && !atomic_load(&h->stop))
+        answer(h, signo);
     return NULL;
 }
 
-comm_hang *comm_hang_open(comm_recorder *r, bool keeps_sigterm)
+comm_hang *comm_hang_open(comm_recorder *r, bool keeps_signals)
 {
     sigset_t blocked;
     const char *dir = hang_dir();
@@ -141,28 +151,32 @@ comm_hang *comm_hang_open(comm_recorder *r, bool keeps_sigterm)
         return NULL;
     comm_hang *h = calloc(1, sizeof *h);
     if (h != NULL) {
-        *h = (comm_hang){.recorder = r, .caller = pthread_self(), .keeps_sigterm = keeps_sigterm};
+        *h = (comm_hang){.recorder = r, .keeps_signals = keeps_signals};
         sigemptyset(&h->signals);
         sigaddset(&h->signals, SIGUSR2);
-        if (dir != NULL && sigismember(&blocked, SIGTERM))
+        if ((keeps_signals || dir != NULL) && sigismember(&blocked, SIGTERM))
             sigaddset(&h->signals, SIGTERM);
+        if (keeps_signals)
+            sigaddset(&h->signals, SIGUSR1);
     }
     if (h != NULL && pthread_create(&h->thread, NULL, hang_main, h) == 0)
         return h;
     free(h);
-    if (!keeps_sigterm) /* nobody will take it */
-        mask(SIG_UNBLOCK, SIGTERM);
+    mask(SIG_UNBLOCK, SIGTERM); /* nobody will take it */
     return NULL;
 }
 
 void comm_hang_close(comm_hang *h)
 {
+    int signo;
     if (h == NULL)
         return;
     atomic_store(&h->stop, true);
     pthread_kill(h->thread, SIGUSR2);
     pthread_join(h->thread, NULL);
-    if (!h->keeps_sigterm)
+    while ((signo = sigtimedwait(&h->signals, NULL, &(struct timespec){0})) > 0)
+        answer(h, signo);
+    if (!h->keeps_signals)
         mask(SIG_UNBLOCK, SIGTERM);
     free(h);
 }

@@ -161,9 +161,11 @@ void comm_hang_write(comm_recorder *r, const char *why);
 /* comm_hang_settle -- wait for a file that is being written, not for ever. */
 void comm_hang_settle(comm_recorder *r);
 /* comm_hang_open -- the thread that answers to what comm_take_signals has blocked in the caller;
- * NULL when that is nothing, or there can be no thread. keeps_sigterm: see comm_config. */
-comm_hang *comm_hang_open(comm_recorder *r, bool keeps_sigterm);
-/* comm_hang_close -- NULL is accepted. */
+ * NULL when that is nothing, or there can be no thread. keeps_signals: see comm_config. */
+comm_hang *comm_hang_open(comm_recorder *r, bool keeps_signals);
+/* comm_hang_came -- see comm_signal_came; false of NULL. */
+bool comm_hang_came(comm_hang *h, int signo);
+/* comm_hang_close -- what has come is answered first. NULL is accepted. */
 void comm_hang_close(comm_hang *h);
 
 /* ---- calls in words ------------------------------------------------------------------------- */

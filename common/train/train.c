@@ -241,33 +241,18 @@ static step_scalars scalars_of(const train_config *c, int64_t step)
     };
 }
 
-void train_take_signals(void)
+/* What this rank was asked for since the last look. */
+static int look_for_signals(comm *world)
 {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGUSR1);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
-}
-
-/* What this rank was asked for since the last look. SIGTERM stays blocked: launchers may send it
- * more than once, and a second one must not end the save that the first one asked for. */
-static int look_for_signals(void)
-{
-    sigset_t set;
-    int signo, asked = ASKED_NOTHING;
-    sigemptyset(&set);
-    sigaddset(&set, SIGUSR1);
-    sigaddset(&set, SIGTERM);
-    while ((signo = sigtimedwait(&set, NULL, &(struct timespec){0})) > 0)
-        asked = signo == SIGTERM || asked == ASKED_TO_END ? ASKED_TO_END : ASKED_TO_SAVE;
-    return asked;
+    if (comm_signal_came(world, SIGTERM))
+        return ASKED_TO_END;
+    return comm_signal_came(world, SIGUSR1) ? ASKED_TO_SAVE : ASKED_NOTHING;
 }
 
 /* Let the step's figures say what this rank is asked for. */
 static fsdp_status pass_on_signals(train_loop *l, step_figures *f)
 {
-    float asked = l->setup->store ? (float)look_for_signals() : 0;
+    float asked = l->setup->store ? (float)look_for_signals(l->setup->run->world) : 0;
     size_t at = (size_t)comm_rank(l->loss_group) * l->row + l->A;
     if (asked == f->asked)
         return FSDP_OK;

@@ -48,11 +48,6 @@ typedef struct train_result {
 } train_result;
 
 typedef struct train_loop train_loop;
-/* train_take_signals -- with setup->store, train_run takes SIGUSR1 on any rank for the wish that
- * all save and go on, and SIGTERM that they save and end: at the end of the step after the one in
- * which it came. What comes later than the last step is not heeded. Call it before there are
- * threads. */
-void train_take_signals(void);
 /* train_open -- allocate buffers, and on rank 0 open the loss file (cfg->loss_csv), which keeps its
  * rows before first_step. All ranks fail or none.
  *   setup  borrowed until train_close */
@@ -60,7 +55,10 @@ fsdp_status train_open(const train_setup *setup, train_loop **out);
 /* train_run -- run all steps; afterwards the job waits TRAIN_FILES_TIMES as long as in a step. The
  * loss file appears at every checkpoint and at the end; if no step is left to run, it stays as it
  * was. If train_run fails and result->failed_alike is false, the failure may have struck one rank
- * only: the caller then calls train_discard and ends the job. */
+ * only: the caller then calls train_discard and ends the job.
+ * With setup->store and comm_config.keeps_signals, SIGUSR1 to any rank makes all save and go on,
+ * and SIGTERM save and end: at the end of the step after the one in which it came. What comes later
+ * than the last step is not heeded. */
 fsdp_status train_run(train_loop *l, train_result *result);
 /* train_discard -- remove the half-written loss file, and nothing else: streams may still work. */
 void train_discard(train_loop *l);

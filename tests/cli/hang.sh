@@ -133,7 +133,10 @@ fi
 
 if case_is 'SIGTERM writes, saves and ends (W=2)'; then
     begin $starts -n 2 "$trainer" $forever --save "$new/save"
-    kill -TERM $job
+    ranks="$(rank_pid 0) $(rank_pid 1)"
+    kill -STOP $ranks # none saves and ends before the other is told
+    kill -TERM $ranks
+    kill -TERM $job # it continues them
     wait_for_end 60
     expect_status 143
     grep -q '^ended by SIGTERM' "$work/out" && [ -s "$new/save/latest" ] || complain 'nothing is saved'
