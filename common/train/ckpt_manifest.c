@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 #include "common/base/atomic_file.h"
 
 enum { MAX_FILES = 99999, MAX_MANIFEST_BYTES = 1 << 26 };
@@ -68,6 +69,18 @@ fsdp_status ckpt_about_check(const ckpt_about *saved, const ckpt_about *now, con
                       first->name, value_of(saved, first->name), first->value);
 }
 
+/* Of what a resuming run is compared with. All else in a manifest is compared with the files. */
+static uint64_t about_sum(const ckpt_manifest *m)
+{
+    uint64_t sum = m->id.shape + (uint64_t)m->id.n_arrays;
+    for (int i = 0; i < m->about.n; i++) {
+        const ckpt_fact *f = &m->about.facts[i];
+        sum = XXH3_64bits_withSeed(f->name, strlen(f->name) + 1, sum);
+        sum = XXH3_64bits_withSeed(f->value, strlen(f->value) + 1, sum);
+    }
+    return sum;
+}
+
 /* ---- writing --------------------------------------------------------------------------------- */
 
 static bool add_hex(cJSON *j, const char *key, uint64_t x)
@@ -80,8 +93,9 @@ static bool add_hex(cJSON *j, const char *key, uint64_t x)
 static bool add_rest(cJSON *j, const ckpt_manifest *m)
 {
     cJSON *about = cJSON_AddObjectToObject(j, "run_was");
+    bool ok = about != NULL && add_hex(j, "run_was_xxh3", about_sum(m));
     cJSON *files = cJSON_AddArrayToObject(j, "files");
-    bool ok = about != NULL && files != NULL;
+    ok = ok && files != NULL;
     for (int i = 0; i < m->about.n && ok; i++)
         ok =
             cJSON_AddStringToObject(about, m->about.facts[i].name, m->about.facts[i].value) != NULL;
@@ -177,17 +191,18 @@ static bool read_id(const cJSON *j, ckpt_id *id)
     return read_hex(j, "shape", &id->shape);
 }
 
-static bool read_about(const cJSON *j, ckpt_about *a)
+static bool read_about(const cJSON *j, ckpt_manifest *m)
 {
     const cJSON *facts = cJSON_GetObjectItemCaseSensitive(j, "run_was");
+    uint64_t sum;
     if (!cJSON_IsObject(facts) || cJSON_GetArraySize(facts) > CKPT_MAX_FACTS)
         return false;
     for (const cJSON *f = facts->child; f != NULL; f = f->next) {
         if (!cJSON_IsString(f))
             return false;
-        ckpt_about_add(a, f->string, false, "%s", f->valuestring);
+        ckpt_about_add(&m->about, f->string, false, "%s", f->valuestring);
     }
-    return true;
+    return read_hex(j, "run_was_xxh3", &sum) && sum == about_sum(m);
 }
 
 /* False with n_files > 0 and no m->files: no memory. */
@@ -216,7 +231,7 @@ fsdp_status ckpt_manifest_read(const char *dir, ckpt_manifest *m)
     ckpt_path(dir, "manifest.json", path);
     TRY(json_read_file(path, CKPT_OTHER_HINT, MAX_MANIFEST_BYTES, &j));
     bool known = read_text(j, "format", format, sizeof format) && strcmp(format, CKPT_FORMAT) == 0;
-    bool ok = known && read_id(j, &m->id) && read_about(j, &m->about) && read_files(j, m);
+    bool ok = known && read_id(j, &m->id) && read_about(j, m) && read_files(j, m);
     cJSON_Delete(j);
     if (ok)
         return FSDP_OK;

@@ -194,6 +194,7 @@ falls_back() {
 falls_back 'a missing file' 'rm $new/save/step-4/rank-00001.safetensors' 'rank-00001.safetensors: No such file'
 falls_back 'a damaged file' 'echo >>$new/save/step-4/rank-00001.safetensors' 'rank-00001.safetensors is damaged'
 falls_back 'a damaged manifest' 'truncate -s 40 $new/save/step-4/manifest.json' 'manifest.json: got no JSON'
+falls_back 'another word in a manifest' 'sed -i "/\"seed\"/s/1/3/" $new/save/step-4/manifest.json' 'manifest.json is damaged'
 falls_back 'a missing step' 'rm -r $new/save/step-4' 'step-4/manifest.json: No such file'
 
 # ---- full disks -------------------------------------------------------------------------------------------------

@@ -80,6 +80,11 @@ int main(int argc, char **argv)
 {
     FILE *f[2] = {NULL, NULL};
     int verdict = UNUSABLE;
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+        printf("build/fsdp_compare A.csv B.csv -- whether two files of --loss-csv hold the same "
+               "bits\nexit status 0: identical, 1: they differ, 2: a file cannot be compared\n");
+        return IDENTICAL;
+    }
     if (argc != 3)
         fsdp_error(FSDP_EINVAL, "build/fsdp_compare A.csv B.csv",
                    "got %d arguments, expected two loss files", argc - 1);
