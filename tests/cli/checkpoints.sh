@@ -81,14 +81,24 @@ else
     skip 'mount points' 'not root, or no mount namespaces here'
 fi
 
-if ranks=1 && case_of 1 '--save, where `latest` is something else'; then
-    mkdir -p "$new/odd/latest"
+# not_ours NAME PATH COMMAND -- COMMAND puts something of the user's where --save DIR would write DIR/PATH
+not_ours() {
+    ranks=1
+    case_of 1 "--save, where $1" || return
+    rm -rf "$new/odd"
+    mkdir "$new/odd"
+    (cd "$new/odd" && eval "$3")
+    before=$(cd "$new/odd" && ls -l --full-time)
     launch 1 $run --save "$new/odd"
     [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
-    grep -q 'latest is not a file that --save wrote' "$work/err" || complain 'no word about it'
+    grep -q "$2 is not a file that --save wrote" "$work/err" || complain 'no word about it'
     ! grep -q '^step ' "$work/out" || complain 'it trained before'
+    [ "$(cd "$new/odd" && ls -l --full-time)" = "$before" ] || complain 'it has been written to'
     verdict
-fi
+}
+not_ours '`latest` is a directory' latest 'mkdir latest'
+not_ours '`latest` is a file of the user' latest 'echo the latest news of the whole wide world >latest'
+not_ours '`lock` is a file of the user' lock 'echo yale >lock'
 
 # ---- by whom ----------------------------------------------------------------------------------------------------
 
