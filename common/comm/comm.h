@@ -62,7 +62,8 @@ typedef struct comm_config {
                              the device's own transport if it has one (an error when it cannot
                              be had), shm when all ranks are on this host and can map each other's
                              memory, shm+mpi when they can on each of several hosts, else mpi */
-    double timeout_s;     /* 0: FSDP_TIMEOUT_S of the environment, else 300 */
+    double timeout_s;     /* 0: FSDP_TIMEOUT_S of the environment, else 300. Ranks that have not
+                             started yet are waited for at least 10 */
     /* The kernels that all-reduces add with, borrowed. NULL: functions of this program. */
     const sum_kernels *sums;
     /* The device's own transport, such as NCCL's; FSDP_COMM knows it by its name. NULL: the device

@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 static const double LONGEST_TIMEOUT_S = 1e7;
+/* A short timeout is meant for ranks that are up; on a busy machine a process takes longer. */
+static const double LEAST_START_S = 10;
 enum { DRAIN_S = 1, DRAIN_GRACE_MS = 100 };
 
 /* What the caller wants, or FSDP_TIMEOUT_S, or 300. */
@@ -213,7 +215,10 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
         comm_recorder_free(recorder);
         return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for a group");
     }
-    c->team = (comm_team){.timeout_s = timeout_s, .dev = d, .recorder = recorder};
+    c->team = (comm_team){.timeout_s = timeout_s,
+                          .start_s = timeout_s > LEAST_START_S ? timeout_s : LEAST_START_S,
+                          .dev = d,
+                          .recorder = recorder};
     c->sums = sums;
     c->owns_recorder = true;
     c->hang = comm_hang_open(recorder, config->keeps_signals);

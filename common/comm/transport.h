@@ -88,6 +88,7 @@ typedef struct comm_team {
     int *world_ranks; /* [size] rank of each member in the first group; messages use these */
     uint64_t number;  /* comm_group_number */
     double timeout_s;
+    double start_s;          /* how long ranks wait for one that has not started */
     comm_recorder *recorder; /* of the job */
     device *dev;
 } comm_team;

@@ -169,7 +169,7 @@ pauses() {
     every=100 fault "$1" ends 'a rank is stopped in a step, for longer than the others wait' 'exec "$@"' \
         'kill -STOP $(rank_pid 1)' '[0-9]+' 'waited [0-9.]+ s in .*; missing data of ranks: (1|none; peers have not taken)' 104
     fault "$1" ends 'a rank starts later than the others wait' '[ $r = 1 ] && sleep 14; exec "$@"' \
-        true '[1-9][0-9]*' '(waited 6.0 s for rank 1 to start|MPI_Init has waited 6.0 s)' 0
+        true '[1-9][0-9]*' '(waited 10.0 s for rank 1 to start|MPI_Init has waited 10.0 s)' 0
     limit=''
     fault "$1" goes_on 'a rank starts two seconds after the others' '[ $r = 1 ] && sleep 2; exec "$@"' true
     fault "$1" goes_on 'a rank is stopped for a second, and continued' 'exec "$@"' \

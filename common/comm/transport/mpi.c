@@ -320,7 +320,7 @@ static fsdp_status mpi_open(comm_team *team, transport_group **out)
 {
     mpi_engine *e = &mpi_shared;
     if (!e->running) {
-        TRY(engine_start(team->timeout_s));
+        TRY(engine_start(team->start_s));
         fsdp_status status = launcher_check();
         if (status != FSDP_OK) {
             engine_stop(team->timeout_s);

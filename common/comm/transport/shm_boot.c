@@ -68,7 +68,7 @@ static fsdp_status join(shm_job *job, const comm_team *team)
     shm_word_set(&me->ready, 1);
     for (int r = 0; r < p->size; r++)
         if (r != p->me)
-            TRY(open_peer(r, team->timeout_s));
+            TRY(open_peer(r, team->start_s));
     return shm_watch_start();
 }
 
