@@ -135,8 +135,11 @@ static void *hang_main(void *arg)
     comm_hang *h = arg;
     int signo;
     pthread_setname_np(pthread_self(), "hang");
-    while (sigwait(&h->signals, &signo) == 0 && !atomic_load(&h->stop))
+    while (sigwait(&h->signals, &signo) == 0) {
+        if (signo == SIGUSR2 && atomic_load(&h->stop))
+            break;
         answer(h, signo);
+    }
     return NULL;
 }
 

@@ -13,7 +13,6 @@
 #include "common/base/atomic_file.h"
 
 enum { LOCK_TRIES = 100, LATEST_BYTES = 32 /* at most */ };
-static const char LOCK_BEGIN[] = "process ";
 
 static const char HINT[] = "pass a path in a directory that exists and can be written";
 static const char OTHER_HINT[] = "pass another --save directory";
@@ -202,50 +201,33 @@ static void remove_older(ckpt_store *s, int64_t step)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static fsdp_status not_ours(const ckpt_store *s, const char *path)
-{
-    return fsdp_error(FSDP_EIO, OTHER_HINT, "--save %s: %s is not a file that --save wrote", s->dir,
-                      path);
-}
-
 /* A file system without locks leaves it to the user. */
-static fsdp_status lock_file(const ckpt_store *s, int fd, const char *path)
+static fsdp_status take_lock(ckpt_store *s)
 {
-    char holder[160] = "";
+    char path[PATH_MAX], holder[160] = "";
+    ckpt_path(s->dir, "lock", path);
+    int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return failed("lock", path);
+    s->lock = fd;
     int refused = atomic_lock(fd);
     for (int i = 0; i < LOCK_TRIES && refused == EAGAIN; i++) {
         nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
         refused = atomic_lock(fd);
     }
-    ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
-    holder[n > 0 ? n : 0] = '\0';
-    holder[strcspn(holder, "\n")] = '\0';
-    if (n > 0 && strncmp(holder, LOCK_BEGIN, strlen(LOCK_BEGIN)) != 0)
-        return not_ours(s, path);
-    if (refused == EAGAIN)
+    if (refused == EAGAIN) {
+        ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
+        holder[n > 0 ? n : 0] = '\0';
+        holder[strcspn(holder, "\n")] = '\0';
         return fsdp_error(FSDP_EIO, "wait until it has ended or end it, or pass another --save",
                           "--save %s: is in use by %s", s->dir, *holder ? holder : "another run");
+    }
     if (refused != 0)
         fprintf(stderr, "note: %s cannot be locked (%s); keep other runs away from it\n", path,
                 strerror(refused));
-    return FSDP_OK;
-}
-
-static fsdp_status take_lock(ckpt_store *s)
-{
-    char path[PATH_MAX], host[65] = "", text[128];
-    ckpt_path(s->dir, "lock", path);
-    int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return failed("lock", path);
-    fsdp_status status = lock_file(s, fd, path);
-    if (status != FSDP_OK) {
-        close(fd);
-        return status;
-    }
-    s->lock = fd;
+    char host[65] = "", text[128];
     gethostname(host, sizeof host - 1);
-    int n = snprintf(text, sizeof text, "%s%d on host %s\n", LOCK_BEGIN, (int)getpid(), host);
+    int n = snprintf(text, sizeof text, "process %d on host %s\n", (int)getpid(), host);
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n)
         return failed("write", path);
     return FSDP_OK;
@@ -263,7 +245,8 @@ static fsdp_status open_here(ckpt_store *s)
     TRY(atomic_make_dir(s->dir, HINT));
     ckpt_path(s->dir, "latest", latest);
     if (lstat(latest, &st) == 0 && (!S_ISREG(st.st_mode) || st.st_size >= LATEST_BYTES))
-        return not_ours(s, latest);
+        return fsdp_error(FSDP_EIO, OTHER_HINT, "--save %s: %s is not a file that --save wrote",
+                          s->dir, latest);
     return take_lock(s);
 }
 

@@ -429,6 +429,8 @@ fsdp_status train_run(train_loop *l, train_result *result)
         TRY(after_step(l, step, &result->failed_alike));
         result->ended_early = l->asked == ASKED_TO_END && step + 1 < train_end(setup->cfg);
         l->asked = ASKED_NOTHING;
+        /* A wish that came during the save is fulfilled by it. */
+        (void)(setup->store && comm_signal_came(setup->run->world, SIGUSR1));
     }
     qsort(l->ms, (size_t)n, sizeof *l->ms, by_value);
     result->ms_per_step = n > 0 ? l->ms[n / 2] : 0.0;

@@ -35,7 +35,7 @@ begin() {
 }
 
 wait_for_step() {
-    until_true 20 '[ "$(saved_step "$new/save")" -ge '"$1 ] 2>/dev/null"
+    until_true 100 '[ "$(saved_step "$new/save")" -ge '"$1 ] 2>/dev/null"
 }
 
 # What an earlier run left is whole, and a new one on V ranks goes on from the checkpoint with the same bits.
@@ -89,8 +89,8 @@ fault 'the only rank is killed' 1 2 5 'kill -KILL $job'
 fault 'rank 0 is killed' 3 1 10 'kill -KILL $(some_rank 1)'
 fault 'the last rank is killed' 3 2 10 'kill -KILL $(some_rank 3)'
 fault 'a rank is ended by SIGALRM' 3 3 10 'kill -ALRM $(some_rank 2)'
-export FSDP_TIMEOUT_S=1 # twelve times that where files are written
-fault 'a rank is stopped' 3 2 20 'kill -STOP $(some_rank 2)'
+export FSDP_TIMEOUT_S=2 # twelve times that where files are written
+fault 'a rank is stopped' 3 2 60 'kill -STOP $(some_rank 2)'
 unset FSDP_TIMEOUT_S
 export FSDP_SCHEDULE=2
 fault 'a rank is killed while a seed chooses who runs' 3 2 10 'kill -KILL $(some_rank 2)'
@@ -114,7 +114,7 @@ kill_saving() {
         ranks=$((i % 4 == 0 ? 2 : 1))
         # shellcheck disable=SC2086
         begin $ranks $model $bits --steps 1000000 --save "$new/save" --save-every 1 --resume auto
-        until_true 20 '[ "$(saved_step "$new/save")" -gt '"$last ] 2>/dev/null"
+        until_true 100 '[ "$(saved_step "$new/save")" -gt '"$last ] 2>/dev/null"
         sleep 0.0$((RANDOM % 10))$((RANDOM % 10))
         { # shellcheck disable=SC2046
             kill -KILL $(trainers)

@@ -143,7 +143,7 @@ skip() {
 # What a run must not leave: processes, shared memory.
 check_left() {
     local try left
-    for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
+    for ((try = 0; try < 150; try++)); do # one that is killed while it syncs a file stays until that is done
         left=$(cli_left) || break
         sleep 0.1
     done

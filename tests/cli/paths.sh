@@ -216,7 +216,9 @@ rows() {
     cat "$new"/loss.csv.*.tmp 2>/dev/null | wc -l
 }
 more_rows() {
-    local least=$(($(rows) + $1))
+    local least
+    until_true 60 '[ "$(rows)" -gt 0 ]' # the file is written anew after a save
+    least=$(($(rows) + $1))
     until_true 60 "[ \$(rows) -ge $least ]"
 }
 
@@ -294,7 +296,7 @@ fi
 name='checkpoints are removed while others resume from them (W=2)'
 if chosen; then
     rm -rf "$new"/*
-    launch 1 $model $text --stop-after 400 --steps 1000000 --loss-csv "$work/long.csv"
+    launch 1 $model $text --stop-after 420 --steps 1000000 --loss-csv "$work/long.csv"
     begin 2 $text --save-every 1 --keep 1 --stop-after 400
     for try in 1 2 3 4 5 6 7 8; do
         step=$(sed 's/step-//' "$new/save/latest")
@@ -320,6 +322,7 @@ if chosen; then
     begin 2 $text
     kill -USR1 "$job" # it saves, and goes on
     until_true 60 '[ -e "$new/save/latest" ]'
+    more_rows 20 # as below
     mv "$new/save" "$new/away"
     kill -USR1 "$job"
     { wait_for_end 60; } 2>/dev/null
@@ -341,7 +344,7 @@ if chosen; then
     begin 2 $text
     kill -USR1 "$job"
     until_true 60 '[ -e "$new/save/latest" ]'
-    more_rows 5 # a rank may hear of the signal a step later, and then they save again
+    more_rows 20 # a rank may hear of the signal some steps later, and then they save again
     mv -T "$new/link" "$new/save" # at once
     kill -USR1 "$job"
     until_true 60 '[ -e "$new/save/latest" ]'

@@ -32,7 +32,7 @@ rows() {
 
 # trains_on N -- N rows more than now
 trains_on() {
-    until_true 30 "[ \$(rows) -gt $(($(rows) + $1)) ]"
+    until_true 100 "[ \$(rows) -gt $(($(rows) + $1)) ]"
 }
 
 # begin EVERY WRAPPER -- the job, in the background; its launcher's id in $job. WRAPPER: what a shell does in place of
@@ -82,12 +82,12 @@ ended() {
 # goes_on NAME WRAPPER STRIKE [FIRST] -- FIRST: rows before the strike
 goes_on() {
     begin 1000000 "$2"
-    [ "${4:-3}" = 0 ] || until_true 30 "[ \$(rows) -gt ${4:-3} ]" || return
+    [ "${4:-3}" = 0 ] || until_true 100 "[ \$(rows) -gt ${4:-3} ]" || return
     eval "$3"
     trains_on 3
     [ ! -s "$work/err" ] || complain 'wrote to stderr'
     kill -TERM $(rank_pid 0)
-    ended 30 143
+    ended 100 143
     same_rows "$work/loss.csv"
     usable 4
 }
@@ -95,9 +95,9 @@ goes_on() {
 # saves NAME WRAPPER STRIKE [STATUS]
 saves() {
     begin 1000000 "$2"
-    until_true 30 '[ $(rows) -gt 3 ]' || return
+    until_true 100 '[ $(rows) -gt 3 ]' || return
     eval "$3"
-    ended 30 "${4:-143}"
+    ended 100 "${4:-143}"
     grep -q 'ended by SIGTERM' "$work/out" || complain 'does not say that it saved'
     usable 4
 }
@@ -106,7 +106,7 @@ saves() {
 # before its first
 ends() {
     begin 5 "$2"
-    [ "${6:-6}" = 0 ] || until_true 30 "[ \$(rows) -gt ${6:-6} ]" || return
+    [ "${6:-6}" = 0 ] || until_true 100 "[ \$(rows) -gt ${6:-6} ]" || return
     eval "$3"
     ended 60 "$4"
     cat "$work/out" "$work/err" | grep -qE -- "$5" || complain "nothing like '$5'"
@@ -165,10 +165,11 @@ pauses() {
     limit=6
     fault "$1" goes_on 'all ranks are stopped for longer than they wait, and continued' 'exec "$@"' \
         'until_true 20 both; kill -STOP $pids; sleep 8; kill -CONT $pids'
-    # Between two saves, in which they wait for longer.
-    every=100 fault "$1" ends 'a rank is stopped in a step, for longer than the others wait' 'exec "$@"' \
-        'kill -STOP $(rank_pid 1)' '[0-9]+' 'waited [0-9.]+ s in .*; missing data of ranks: (1|none; peers have not taken)' 104
-    fault "$1" ends 'a rank starts later than the others wait' '[ $r = 1 ] && sleep 14; exec "$@"' \
+    # Behind a save, in which they wait for longer.
+    every=1000000 fault "$1" ends 'a rank is stopped in a step, for longer than the others wait' 'exec "$@"' \
+        'kill -USR1 $(rank_pid 0); until_true 100 "[ \$(saved_step \$work/ck) -ge 4 ]"; trains_on 5; kill -STOP $(rank_pid 1)' \
+        '[0-9]+' 'waited [0-9.]+ s in .*; missing data of ranks: (1|none; peers have not taken)'
+    fault "$1" ends 'a rank starts later than the others wait' '[ $r = 1 ] && sleep 25; exec "$@"' \
         true '[1-9][0-9]*' '(waited 10.0 s for rank 1 to start|MPI_Init has waited 10.0 s)' 0
     limit=''
     fault "$1" goes_on 'a rank starts two seconds after the others' '[ $r = 1 ] && sleep 2; exec "$@"' true

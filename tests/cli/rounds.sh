@@ -112,7 +112,7 @@ round() {
     choose
     pick rank ranks launcher all && victim=$picked
     saved=$(saved_step "$new/save") left=$(remains)
-    [ $early = 1 ] && delay=$((RANDOM % 500)) || more=$((1 + RANDOM % 5))
+    [ $early = 1 ] && delay=$((RANDOM % 500)) || more=$((2 + RANDOM % 5))
     begin "$@"
     said="kill $((n_before + n_during + n_between + 1)): $victim of $ranks by $how, $options"
     [ $early = 1 ] || until_true 60 '[ $(saved_step "$new/save") -ge '$((saved + more))' ] || ! alive'

@@ -384,7 +384,7 @@ static fsdp_status case_stopped(fixture *f)
     return gather(f, "late", DTYPE_F32, ELEMS);
 }
 
-/* All ranks stand still for four seconds, from half a second on, as after Ctrl-Z. The last one
+/* All ranks stand still for seven seconds, from half a second on, as after Ctrl-Z. The last one
  * comes soon after that. */
 static fsdp_status case_paused(fixture *f)
 {
@@ -392,7 +392,7 @@ static fsdp_status case_paused(fixture *f)
     if (fork() == 0) {
         usleep(500000);
         kill(me, SIGSTOP);
-        sleep(4);
+        sleep(7);
         kill(me, SIGCONT);
         _exit(0);
     }
@@ -449,7 +449,7 @@ static fsdp_status case_good(fixture *f)
 static fsdp_status case_stay(fixture *f)
 {
     TRY(case_good(f));
-    sleep(3);
+    sleep(8);
     return gather(f, "after all", DTYPE_F32, ELEMS);
 }
 

@@ -125,7 +125,7 @@ ended_with() {
 }
 
 nobody_left() {
-    for try in 1 2 3 4 5 6 7 8 9 10; do
+    for try in $(seq 50); do
         pgrep -f "$copy" >/dev/null || return
         sleep 0.2
     done
@@ -218,7 +218,7 @@ waits() {
     for n in 2 4; do
         name="timeout n=$n" bad=0
         launch $n timeout 25
-        [ $seconds -ge 2 ] && [ $seconds -le 12 ] || complain "wrong time"
+        [ $seconds -ge 2 ] && [ $seconds -le 20 ] || complain "wrong time"
         expect $((n - 1)) '^SAW rank [0-9]+ FSDP_ETIMEOUT'
         expect 1 "waited 2.0 s in all-gather #$at 'awaited' of 320 f32; missing data of ranks: $(missing $((n - 1)))\$"
         expect $n '^\[rank [0-9]+\] last calls, oldest first:'
@@ -233,14 +233,14 @@ waits() {
     limit=2
     name="stopped n=3" bad=0
     launch 3 stopped 25
-    [ $seconds -ge 2 ] && [ $seconds -le 12 ] || complain "wrong time"
+    [ $seconds -ge 2 ] && [ $seconds -le 20 ] || complain "wrong time"
     expect 2 '^SAW rank [01] FSDP_ETIMEOUT'
     expect 1 "waited 2.0 s in all-gather #$at 'awaited' of 320 f32; missing data of ranks: $(missing 2)\$"
     verdict
     limit=
 
     # All stand still for longer than that, and go on.
-    limit=3
+    limit=5
     name="paused n=3" bad=0
     launch 3 paused 25
     [ $rc = 0 ] || complain "exit status is not 0"
@@ -278,7 +278,7 @@ waits() {
     limit=2
     name="stream_failed n=3" bad=0
     launch 3 stream_failed 25
-    [ $seconds -le 12 ] || complain "took too long"
+    [ $seconds -le 20 ] || complain "took too long"
     expect 1 '^SAW rank 2 FSDP_EIO work of the test failed'
     expect 2 '^SAW rank [01] FSDP_E(TIMEOUT|MISMATCH)' # the last rank may come with its next call
     expect 3 '^DONE'
@@ -295,7 +295,7 @@ waits() {
         COMM_TEST_DEVICE=apart
         launch 3 no_block 25
         COMM_TEST_DEVICE=$device
-        [ $seconds -le 12 ] || complain "took too long"
+        [ $seconds -le 20 ] || complain "took too long"
         expect 1 '^SAW rank 2 FSDP_ENOMEM no memory of the host'
         expect 2 '^SAW rank [01] FSDP_E(TIMEOUT|MISMATCH)' # nobody awaits rank 2, or its next call is there already
         expect 3 '^DONE'
@@ -311,14 +311,14 @@ starts() {
     export COMM_FAULT_START=kill
     name="kill while ranks meet n=3" bad=0
     launch 3 good 20
-    [ $seconds -lt 10 ] || complain "took too long"
+    [ $seconds -lt 18 ] || complain "took too long"
     expect 2 'rank 2 \(process [0-9]+\) ended without leaving the group$'
     verdict
     limit=2
     export COMM_FAULT_START=sleep
     name="a rank does not come n=3" bad=0
     launch 3 good 20
-    [ $seconds -lt 10 ] || complain "took too long"
+    [ $seconds -lt 18 ] || complain "took too long"
     expect 3 'HCCL: HcclCommInitRootInfo took longer than 2\.0 s$'
     verdict
     export HCCL_CONNECT_TIMEOUT=1
@@ -420,7 +420,7 @@ deaths() {
             name="exit0 with $files files n=3" bad=0 within="prlimit --nofile=$files"
             launch 3 exit0 20
             within=
-            [ $seconds -lt 10 ] || complain "took too long"
+            [ $seconds -lt 18 ] || complain "took too long"
             expect 2 '(ended without leaving the group$|^HINT: )'
             verdict
         done
@@ -479,9 +479,9 @@ deaths() {
     if [ $way = run ]; then
         name="no file in /dev/shm, n=3" bad=0 rc=0 seconds=0
         : >"$log" # the shell in the background may empty it late: the loop would find the lines of the ranks before
-        ranks 3 20 stay >"$log" 2>&1 &
+        ranks 3 60 stay >"$log" 2>&1 &
         launcher=$!
-        for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        for try in $(seq 300); do
             [ "$(grep -c GOOD "$log")" = 3 ] && break
             sleep 0.1
         done
@@ -505,7 +505,7 @@ deaths() {
     *) FSDP_COMM=${on:-$way} $LAUNCHER -n 3 "$copy" orphans >"$log" 2>&1 & ;;
     esac
     launcher=$!
-    for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    for try in $(seq 300); do
         [ "$(grep -c WAITING "$log")" = 3 ] && break
         sleep 0.2
     done

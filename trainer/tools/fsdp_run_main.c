@@ -36,7 +36,7 @@ enum { MOST_RANKS = 256, USAGE = 2, TIMED_OUT = 124, CANNOT_EXECUTE = 126, NOT_F
 
 static const double GRACE_S = 1.5, KILL_AFTER_S = 2;
 /* timeout(1) and others signal a process and then its group. That is one SIGINT, not two. */
-static const double SAME_SIGINT_S = 0.2;
+static const double SAME_SIGINT_S = 0.5;
 
 /* The process that was started, which may be a shell, leads a group of the same number. */
 typedef struct run_rank {
@@ -331,8 +331,11 @@ static void take_signal(launcher *s, int signo)
     double now_s = clock_now_s();
     if (signo == SIGCHLD)
         return;
-    if (ends && s->n_alive == 0) /* only the output is waited for */
+    if (ends && s->n_alive == 0) { /* only the output is waited for, which may take for ever */
+        for (int i = 0; i < 100 && !s->output.done; i++)
+            usleep(10000);
         _exit(s->exit_status != 0 ? s->exit_status : BY_SIGNAL + signo);
+    }
     s->passed_on = ends ? signo : s->passed_on;
     bool again = signo == SIGINT && s->interrupted_s != 0;
     if (again && now_s - s->interrupted_s > SAME_SIGINT_S) {

@@ -150,7 +150,7 @@ static fsdp_status mpi_split(transport_group *group, int color, const comm_team 
     op->color = color;
     op->key = team->rank;
     op->child = g;
-    fsdp_status status = mpi_operation_run(op, team->timeout_s);
+    fsdp_status status = mpi_operation_run(op, parent == NULL ? team->start_s : team->timeout_s);
     if (status == FSDP_ETIMEOUT)
         return status; /* the thread may still be using g */
     bool is_member = status == FSDP_OK && g->comm != MPI_COMM_NULL;
