@@ -91,6 +91,9 @@ typedef struct acl {
 
 enum { BIG = 8 << 20, FILLS = 40, DEVICE_TO_HOST = 2, DEVICE_TO_DEVICE = 3 };
 
+/* A machine that is busy with others may keep this thread from looking until the work is done. */
+enum { TRIES = 20 };
+
 static fsdp_status acl_said(int code, const char *what)
 {
     return expect_int(what, code, 0);
@@ -143,10 +146,13 @@ static fsdp_status events_order(npu *n, const acl *a)
     TRY(npu_stream(n, "other", &other));
     TRY(npu_event(n, false, &filled));
     TRY(npu_event(n, false, &copied));
-    TRY(long_work(a, n->compute));
-    TRY(event_record(filled, n->compute));
-    TRY(expect_true("event_done is false before the stream has come to the event",
-                    !event_done(filled)));
+    bool was_done = true;
+    for (int i = 0; i < TRIES && was_done; i++) {
+        TRY(long_work(a, n->compute));
+        TRY(event_record(filled, n->compute));
+        was_done = event_done(filled);
+    }
+    TRY(expect_true("event_done is false before the stream has come to the event", !was_done));
     TRY(stream_wait_event(other, filled));
     TRY(copy_across(a, other));
     TRY(event_record(copied, other));
@@ -171,12 +177,16 @@ static fsdp_status events_again(npu *n, const acl *a)
     event *e;
     TRY(npu_stream(n, "waits", &other));
     TRY(npu_event(n, false, &e));
-    TRY(event_record(e, n->compute));
-    TRY(stream_wait_event(other, e));
-    TRY(long_work(a, n->compute));
-    TRY(event_record(e, n->compute));
-    TRY(stream_sync(other));
-    TRY(expect_true("a wait keeps the place that its event had", !event_done(e)));
+    bool was_done = true;
+    for (int i = 0; i < TRIES && was_done; i++) {
+        TRY(event_record(e, n->compute));
+        TRY(stream_wait_event(other, e));
+        TRY(long_work(a, n->compute));
+        TRY(event_record(e, n->compute));
+        TRY(stream_sync(other));
+        was_done = event_done(e);
+    }
+    TRY(expect_true("a wait keeps the place that its event had", !was_done));
     return event_sync(e);
 }
 
