@@ -41,6 +41,8 @@ static void print_head(const trainer *t)
     }
     if (t->first_step > 0)
         printf("resumed at step %lld\n", (long long)t->first_step);
+    if (t->first_step > 0 && t->first_step >= train_end(&t->cfg.train))
+        printf("no step is left to make\n");
     fflush(stdout);
 }
 

@@ -56,6 +56,7 @@ refused() {
     expect_status 1
     grep -qF -- "$2" "$work/err" || complain "no '$2'"
     grep -q '^HINT: ' "$work/err" || complain 'no hint'
+    ! grep -q '^=>' "$work/out" || complain 'somebody is blamed'
     verdict
 }
 

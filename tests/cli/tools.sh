@@ -146,6 +146,7 @@ none="HAVE_CMOCKA= PROBE_ROOT=$work/root"
     missing 'make mutants without cmocka' 'missing: .*libcmocka-dev' 'make deps' env $none make "$b" mutants
     missing 'make test-handout without cmocka' 'missing: .*libcmocka-dev' 'make deps' env $none make "$b" test-handout
 }
+missing 'make with a pkg-config that finds nothing' 'does not find libcjson' 'PKG_CONFIG_LIBDIR' env PKG_CONFIG_LIBDIR="$work/none" make "$b"
 missing 'make CC=nonesuch' "there is no compiler 'nonesuch'" 'make CC=clang' make "$b" CC=nonesuch
 verdict 'nothing was built' "$([ ! -e "$work/build" ] || find "$work/build" -name '*.o' | head -1)"
 

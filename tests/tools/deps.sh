@@ -70,6 +70,11 @@ if [ ${#missing[@]} -eq 0 ] && [ -n "$check" ] && ! is_there "${cc%% *}"; then
     echo 'HINT: leave CC out, or name a compiler that is installed: make CC=clang' >&2
     exit 1
 fi
+if [ ${#missing[@]} -eq 0 ] && [ -n "$check" ] && ! pkg-config --exists libcjson libxxhash 2>/dev/null; then
+    echo "deps: $(command -v pkg-config) does not find libcjson and libxxhash, which are installed" >&2
+    echo 'HINT: unset PKG_CONFIG_PATH and PKG_CONFIG_LIBDIR, or put the pkg-config of the system first in PATH' >&2
+    exit 1
+fi
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 command="apt-get install -y --no-install-recommends ${missing[*]}"

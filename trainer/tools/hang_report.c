@@ -24,10 +24,11 @@ static const char HINT[] = "set FSDP_HANG_DIR to an empty directory, and send SI
 typedef enum hang_seat { IN_IT, THROUGH, QUEUED, NOT_CALLED, NO_FILE, SEATS } hang_seat;
 
 typedef struct hang_rank {
-    bool there, stale;      /* its file; stale: one of an earlier run */
-    bool waits, awaited;    /* is in a call that others have not come to; has not come to one */
-    hang_seat seat;         /* of the call that is looked at; SEATS: it is no member */
-    int n_ranks;            /* of its job */
+    bool there, stale;   /* its file; stale: one of an earlier run */
+    bool waits, awaited; /* is in a call that others have not come to; has not come to one */
+    hang_seat
+        seat;    /* of the call that is looked at, SEATS: no member; IN_IT: print_ranks names it */
+    int n_ranks; /* of its job */
     unsigned long long run; /* the ranks of a job have the same; 0: it is not known */
     double opened_s, written_s;
     char why[160];
@@ -452,9 +453,10 @@ static fsdp_status tell(report *p)
         tell_group(p, p->calls + begin, p->calls + i + 1);
         begin = i + 1;
     }
-    tell_verdict(p);
-    if (p->failed || (p->n_told > 0 && p->longest_s >= SHORT_S))
+    if (p->failed || (p->n_told > 0 && p->longest_s >= SHORT_S)) {
+        tell_verdict(p);
         return FSDP_OK;
+    }
     return fsdp_error(FSDP_EINVAL, "send the ranks SIGUSR2 when they stand still",
                       "%s: no rank has been in a call for %g s or longer: they were at work",
                       p->dir, SHORT_S);

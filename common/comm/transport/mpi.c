@@ -298,7 +298,7 @@ static fsdp_status engine_start(double timeout_s)
     if (status == FSDP_ETIMEOUT)
         return fsdp_error(FSDP_ETIMEOUT,
                           "see the ranks' last lines: one may have ended before it came here; "
-                          "FSDP_TIMEOUT_S sets the limit",
+                          "FSDP_TIMEOUT_S sets the limit, if it is above 10",
                           "comm_open: MPI_Init has waited %.1f s", timeout_s);
     if (status != FSDP_OK)
         pthread_join(e->thread, NULL);

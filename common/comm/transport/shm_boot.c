@@ -34,9 +34,10 @@ static fsdp_status open_peer(int peer, double timeout_s)
     start_wait w = {clock_wait_begin(), timeout_s};
     if (!shm_word_wait(&m->ready, 1, &(shm_patience){.over = start_over, .self = &w})) {
         TRY(shm_failed(NULL));
-        return fsdp_error(FSDP_ETIMEOUT, "see that rank's messages; FSDP_TIMEOUT_S sets the limit",
-                          "comm_open: rank %d waited %.1f s for rank %d to start", mine, timeout_s,
-                          theirs);
+        return fsdp_error(
+            FSDP_ETIMEOUT,
+            "see that rank's messages; FSDP_TIMEOUT_S sets the limit, if it is above 10",
+            "comm_open: rank %d waited %.1f s for rank %d to start", mine, timeout_s, theirs);
     }
     p->peer[peer].file = shm_file_open(&m->share);
     if (p->peer[peer].file >= 0)
