@@ -6,9 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "common/base/atomic_file.h"
+#include "common/model/export.h"
 #include "trainer/trainer.h"
 
-enum { NAME_ROOM = 128 }; /* what is appended to a directory at most */
+enum { NAME_ROOM = CKPT_NAME_ROOM }; /* what is appended to a directory at most */
 
 static const char HINT[] = "pass a path in a directory that exists and can be written";
 
@@ -77,7 +78,7 @@ static fsdp_status check_output_dir(const char *option, const char *path)
 
 static fsdp_status check_export(const char *option, const char *path)
 {
-    static const char *const files[] = {"model.safetensors", "config.json"};
+    static const char *const files[] = {EXPORT_WEIGHTS, EXPORT_CONFIG};
     char file[PATH_MAX];
     struct stat st;
     TRY(check_output_dir(option, path));

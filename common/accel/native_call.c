@@ -104,8 +104,7 @@ fsdp_status native_fail(native_job *j)
 {
     if (!atomic_load(&j->failed)) {
         j->why = *fsdp_error_get();
-        if (j->control->table->fail != NULL)
-            j->control->table->fail();
+        (void)transport_fail(j->control, j->why.status);
         if (transport_failed(j->control) != FSDP_OK) /* it knows who was first */
             j->why = *fsdp_error_get();
         atomic_store(&j->failed, true);

@@ -6,7 +6,6 @@
 #include <libgen.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -39,7 +38,7 @@ fsdp_status atomic_tmp_name(const char *path, char out[PATH_MAX])
     return FSDP_OK;
 }
 
-fsdp_status atomic_sync_dir(const char *dir, const char *hint)
+static fsdp_status sync_dir(const char *dir, const char *hint)
 {
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     /* EINVAL: a file system that cannot sync a directory */
@@ -57,7 +56,7 @@ static fsdp_status sync_parent(const char *path, const char *hint)
     char copy[PATH_MAX];
     if ((size_t)snprintf(copy, sizeof copy, "%s", path) >= sizeof copy)
         return too_long(path, hint);
-    return atomic_sync_dir(dirname(copy), hint);
+    return sync_dir(dirname(copy), hint);
 }
 
 fsdp_status atomic_rename(const char *from, const char *to, const char *hint)

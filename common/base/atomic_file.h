@@ -31,8 +31,8 @@ fsdp_status atomic_file_open(atomic_file *f, const char *path, const char *hint)
  * that shall appear together.
  *   errors  FSDP_EIO: as after atomic_file_cancel */
 fsdp_status atomic_file_sync(atomic_file *f);
-/* atomic_file_commit -- make the file appear, and its name last. f is closed afterwards in any
- * case.
+/* atomic_file_commit -- make the file appear, and sync its directory, so that the name outlives a
+ * crash. f is closed afterwards in any case.
  *   errors  FSDP_EIO: PATH is as it was and PATH.X.tmp is gone */
 fsdp_status atomic_file_commit(atomic_file *f);
 /* atomic_file_cancel -- remove PATH.X.tmp; a zeroed or committed struct is accepted. */
@@ -54,5 +54,3 @@ fsdp_status atomic_make_dir(const char *dir, const char *hint);
 /* atomic_lock -- lock a whole open file until the process ends or closes it.
  * Returns 0; EAGAIN: somebody has it; another errno: there are no locks here. */
 int atomic_lock(int fd);
-/* atomic_sync_dir -- what DIR lists is on disk afterwards. errors: FSDP_EIO. */
-fsdp_status atomic_sync_dir(const char *dir, const char *hint);

@@ -62,8 +62,8 @@ fsdp_status comm_desc_timeout(const comm_team *team, const comm_desc *desc, doub
     comm_desc_print(desc, call, sizeof call);
     return fsdp_error(
         FSDP_ETIMEOUT,
-        "compare the ranks' last calls above, or set FSDP_HANG_DIR to a directory and let "
-        "build/fsdp_trace --hang do it; FSDP_TIMEOUT_S sets the limit",
+        "compare the ranks' last calls above, or let build/fsdp_trace --hang DIR do it, where DIR "
+        "is what FSDP_HANG_DIR was set to; FSDP_TIMEOUT_S sets the limit",
         "rank %d waited %.1f s in %s; missing data of ranks: %s", team->world_ranks[team->rank],
         limit_s, call, missing);
 }

@@ -15,6 +15,7 @@
 #include "common/comm/transport_help.h"
 
 static const double SETTLE_S = 5;
+static const char HINT[] = "set FSDP_HANG_DIR to a directory that can be written";
 
 struct comm_hang {
     comm_recorder *recorder;
@@ -38,7 +39,7 @@ static fsdp_status dir_check(const char *dir)
 {
     if ((mkdir(dir, 0777) == 0 || errno == EEXIST) && access(dir, W_OK | X_OK) == 0)
         return FSDP_OK;
-    return fsdp_error(FSDP_EIO, "set FSDP_HANG_DIR to a directory that can be written",
+    return fsdp_error(FSDP_EIO, HINT,
                       "FSDP_HANG_DIR: cannot write into %.300s: %s; a hang will leave no files",
                       dir, strerror(errno));
 }
@@ -57,7 +58,7 @@ static fsdp_status file_write(comm_recorder *r, const char *dir, const char *why
     (void)snprintf(path, sizeof path, "%s/rank-%05d.txt", dir, rank);
     fsdp_status status = dir_check(dir);
     if (status == FSDP_OK)
-        status = atomic_file_open(&f, path, "set FSDP_HANG_DIR to a directory that can be written");
+        status = atomic_file_open(&f, path, HINT);
     if (status == FSDP_OK) {
         fwrite(text, 1, bytes, f.out);
         status = atomic_file_commit(&f);

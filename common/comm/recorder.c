@@ -6,7 +6,6 @@
  * shows calls of several groups in the order they were issued. It is a ring, which grows where the
  * host is so far ahead that it would overwrite a call that has not ended. Recording never fails. */
 #include "common/comm/transport_help.h"
-#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +48,7 @@ struct comm_recorder {
     int world_rank, world_size;
     double opened_s;         /* since 1970 */
     uint64_t run;            /* tells runs of fsdp_run apart; 0: another launcher's */
-    _Atomic double patience; /* how many times its limit a wait may take; 0: once */
+    _Atomic double patience; /* how many times its limit a wait may take */
 };
 
 /* Seconds since 1970, which ranks of several hosts can compare. */
@@ -78,6 +77,7 @@ comm_recorder *comm_recorder_create(void)
         return NULL;
     }
     pthread_mutex_init(&r->lock, NULL);
+    atomic_init(&r->patience, 1);
     pthread_mutex_init(&r->file_lock, NULL);
     r->ring = ring;
     r->room = FIRST_ROOM;
@@ -221,7 +221,7 @@ void comm_recorder_set_patience(comm_recorder *r, double times)
 
 double comm_limit_s(const comm_team *team)
 {
-    return team->timeout_s * fmax(1, atomic_load(&team->recorder->patience));
+    return team->timeout_s * atomic_load(&team->recorder->patience);
 }
 
 comm_stats comm_recorder_stats(comm_recorder *r, bool reset)

@@ -146,8 +146,8 @@ double comm_limit_s(const comm_team *team);
 /* comm_recorder_print -- the last calls and every older one that is unfinished, in one write. */
 void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank);
 
-/* comm_recorder_write -- groups and last calls as text, a line each; `why` is its first line. Times
- * are seconds before now. Returns the rank in the job. */
+/* comm_recorder_write -- groups and last calls as text, a line each; of `why` its first line. Times
+ * of calls are seconds before `written`, which is a date. Returns the rank in the job. */
 int comm_recorder_write(comm_recorder *r, FILE *out, const char *why);
 /* comm_recorder_file_lock -- held while that is written to a file. */
 pthread_mutex_t *comm_recorder_file_lock(comm_recorder *r);

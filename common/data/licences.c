@@ -3,7 +3,6 @@
 #include "common/data/data_impl.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { BYTE_VOCAB = 256 };
 

@@ -8,6 +8,9 @@
 #pragma once
 #include "common/model/unit.h"
 
+#define EXPORT_WEIGHTS "model.safetensors"
+#define EXPORT_CONFIG  "config.json"
+
 typedef struct export_writer export_writer;
 
 /* export_begin -- make DIR, write its config.json, and begin its model.safetensors with the

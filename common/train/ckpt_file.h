@@ -6,7 +6,7 @@
  * Each piece of each array is a tensor of one dimension: "transformer.h.0.ln_1.bias@32.m" is the
  * first moment of that parameter from element 32 on. First come the parameters of all pieces (.p),
  * then the moments (.m, .v). __metadata__ says which run, step and rank the file is of, so that
- * parts of two checkpoints are not mixed. A rank that is all padding writes no tensor. */
+ * parts of two checkpoints are not mixed. A rank that has no piece writes no tensor. */
 #pragma once
 #include <limits.h>
 #include "common/model/safetensors.h"

@@ -138,12 +138,9 @@ static int64_t next_step(const char *dir, int64_t after)
 /* src->dir = what rank 0 finds to be tried next; "": nothing. */
 static fsdp_status choose(comm *world, const char *dir, int64_t *step, ckpt_source *src)
 {
-    int64_t *all;
     if (comm_rank(world) == 0)
         *step = next_step(dir, *step);
-    TRY(comm_host_gather(world, "checkpoint", step, sizeof *step, (void **)&all));
-    *step = all[0];
-    free(all);
+    TRY(ckpt_share(world, step, sizeof *step));
     src->dir[0] = '\0';
     if (*step == DIR_ITSELF)
         snprintf(src->dir, sizeof src->dir, "%s", dir);

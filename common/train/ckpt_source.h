@@ -26,7 +26,7 @@ fsdp_status ckpt_source_open(const ckpt_store *now, const char *dir, bool automa
 /* ckpt_source_find -- the pieces of a parameter in array 0 (parameter), 1 (m) or 2 (v), ascending;
  * *n = how many. Valid until ckpt_source_close. */
 const ckpt_entry *ckpt_source_find(const ckpt_source *src, int array, int param, size_t *n);
-/* ckpt_source_read -- the values [e->piece.elems] of a piece. errors: FSDP_EIO, FSDP_ENOMEM. */
+/* ckpt_source_read -- the values [e->piece.elems] of a piece. errors: FSDP_EIO. */
 fsdp_status ckpt_source_read(const ckpt_source *src, const ckpt_entry *e, float *values);
 /* ckpt_source_close -- free src; a zeroed struct is accepted. */
 void ckpt_source_close(ckpt_source *src);

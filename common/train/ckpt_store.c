@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include "common/base/atomic_file.h"
 
-enum { LOCK_TRIES = 100, LATEST_BYTES = 32 /* at most */ };
+enum { LOCK_TRIES = 100, LATEST_BYTES = 32 /* at most */, TMP_NAME_BYTES = 96 };
 
 static const char HINT[] = "pass a path in a directory that exists and can be written";
 static const char OTHER_HINT[] = "pass another --save directory";
@@ -94,11 +94,11 @@ fsdp_status ckpt_refuse_old_form(const char *dir)
                       dir);
 }
 
-fsdp_status ckpt_share(comm *world, char text[CKPT_SHARED_BYTES])
+fsdp_status ckpt_share(comm *world, void *what, size_t bytes)
 {
-    char *all;
-    TRY(comm_host_gather(world, "checkpoint", text, CKPT_SHARED_BYTES, (void **)&all));
-    memcpy(text, all, CKPT_SHARED_BYTES);
+    void *all;
+    TRY(comm_host_gather(world, "checkpoint", what, bytes, &all));
+    memcpy(what, all, bytes);
     free(all);
     return FSDP_OK;
 }
@@ -309,7 +309,7 @@ static fsdp_status keep_lock(ckpt_store *s)
 /* Rank 0 makes s->tmp, and all ranks learn its name. */
 static fsdp_status make_tmp(ckpt_store *s, int64_t step)
 {
-    char name[CKPT_SHARED_BYTES] = "";
+    char name[TMP_NAME_BYTES] = "";
     fsdp_status status = FSDP_OK;
     if (comm_rank(s->world) == 0) {
         status = keep_lock(s);
@@ -320,7 +320,7 @@ static fsdp_status make_tmp(ckpt_store *s, int64_t step)
         snprintf(name, sizeof name, "%s", status == FSDP_OK ? strrchr(s->tmp, '/') + 1 : "");
     }
     TRY(comm_agree(s->world, status));
-    TRY(ckpt_share(s->world, name));
+    TRY(ckpt_share(s->world, name, sizeof name));
     ckpt_path(s->dir, name, s->tmp);
     return FSDP_OK;
 }
@@ -362,12 +362,9 @@ static fsdp_status try_out(ckpt_store *s)
 
 fsdp_status ckpt_store_claim(ckpt_store *s, const char *run)
 {
-    char told[CKPT_SHARED_BYTES];
     s->run[0] = '\0';
     TRY(comm_agree(s->world, comm_rank(s->world) == 0 ? settle_run(s, run) : FSDP_OK));
-    snprintf(told, sizeof told, "%s", s->run);
-    TRY(ckpt_share(s->world, told));
-    snprintf(s->run, sizeof s->run, "%.16s", told);
+    TRY(ckpt_share(s->world, s->run, sizeof s->run));
     return try_out(s);
 }
 
@@ -428,7 +425,6 @@ static fsdp_status publish(ckpt_store *s, int64_t step)
     struct stat st;
     atomic_file f;
     ckpt_step_path(s->dir, step, path);
-    TRY(atomic_sync_dir(s->tmp, HINT));
     if (lstat(path, &st) == 0) {
         TRY(is_own(s, path, step) ? tmp_name(s, step, old) : atomic_tmp_name(path, old));
         TRY(atomic_rename(path, old, HINT));
@@ -450,7 +446,7 @@ static fsdp_status end_here(ckpt_store *s, int64_t step, ckpt_sum *sums)
 {
     ckpt_manifest m = {.id = id_of(s, step), .about = s->about, .files = sums};
     TRY(check_files(s, sums));
-    TRY(ckpt_manifest_write(s->tmp, &m));
+    TRY(ckpt_manifest_write(s->tmp, &m)); /* the last file: its commit syncs the names of all */
     return publish(s, step);
 }
 

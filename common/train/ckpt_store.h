@@ -17,8 +17,6 @@
 #include "common/model/run_context.h"
 #include "common/train/ckpt_manifest.h"
 
-enum { CKPT_SHARED_BYTES = 96 };
-
 typedef struct ckpt_store {
     comm *world;      /* all ranks that save; borrowed */
     const model *m;   /* borrowed */
@@ -71,5 +69,5 @@ fsdp_status ckpt_steps(const char *dir, int64_t **steps, int *n);
 int64_t ckpt_latest(const char *dir);
 /* ckpt_refuse_old_form -- FSDP_EINVAL if DIR is a checkpoint of the old form. */
 fsdp_status ckpt_refuse_old_form(const char *dir);
-/* ckpt_share -- text = what rank 0 has in it. Collective; errors as comm_host_gather. */
-fsdp_status ckpt_share(comm *world, char text[CKPT_SHARED_BYTES]);
+/* ckpt_share -- what [bytes] = what rank 0 has there. Collective; errors as comm_host_gather. */
+fsdp_status ckpt_share(comm *world, void *what, size_t bytes);

@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "common/base/atomic_file.h"
 #include "common/model/export.h"
 #include "common/observe/progress.h"
@@ -430,7 +429,7 @@ fsdp_status train_run(train_loop *l, train_result *result)
         result->ended_early = l->asked == ASKED_TO_END && step + 1 < train_end(setup->cfg);
         l->asked = ASKED_NOTHING;
         /* A wish that came during the save is fulfilled by it. */
-        (void)(setup->store && comm_signal_came(setup->run->world, SIGUSR1));
+        (void)comm_signal_came(setup->run->world, SIGUSR1);
     }
     qsort(l->ms, (size_t)n, sizeof *l->ms, by_value);
     result->ms_per_step = n > 0 ? l->ms[n / 2] : 0.0;

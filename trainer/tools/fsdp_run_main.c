@@ -32,7 +32,8 @@
 
 /* A rank has two pipes, and a process may have 1024 files. Statuses are those of timeout(1) and of
  * shells. */
-enum { MOST_RANKS = 256, USAGE = 2, TIMED_OUT = 124, CANNOT_EXECUTE = 126, NOT_FOUND, BY_SIGNAL };
+enum { MOST_RANKS = 256, USAGE = 2, TIMED_OUT = 124 };
+enum { CANNOT_EXECUTE = 126, NOT_FOUND = 127, BY_SIGNAL = 128 };
 
 static const double GRACE_S = 1.5, KILL_AFTER_S = 2;
 /* timeout(1) and others signal a process and then its group. That is one SIGINT, not two. */

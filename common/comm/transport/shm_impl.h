@@ -54,7 +54,7 @@ size_t shm_job_bytes(int n_members);
 typedef struct shm_peer {
     int world_rank;
     int file;  /* of the member's shared blocks, -1 */
-    int pidfd; /* -1: cannot be watched; of this process itself: its launcher's */
+    int pidfd; /* -1: cannot be watched */
 } shm_peer;
 
 /* One per process: what this process knows of the job. Members are the job's ranks, those of one
@@ -70,6 +70,7 @@ typedef struct shm_process {
     bool watching;
     atomic_bool stop;
     int stop_event;
+    int launcher_fd;            /* its pidfd; -1: cannot be watched */
     void (*_Atomic tell)(void); /* who else must hear: see shm_on_failure */
     _Atomic double died_s;      /* when it heard of the failure; 0: not yet */
 } shm_process;

@@ -119,7 +119,7 @@ void shm_member_ended(shm_job *job, int member, int world_rank, pid_t pid)
 /* Without its launcher a rank has no job. The kernel ends only what is a child of the launcher. */
 void shm_launcher_check(void)
 {
-    struct pollfd launcher = {.fd = shm_self.peer[shm_self.me].pidfd, .events = POLLIN};
+    struct pollfd launcher = {.fd = shm_self.launcher_fd, .events = POLLIN};
     if (poll(&launcher, 1, 0) > 0)
         raise(SIGKILL);
 }
@@ -130,7 +130,7 @@ static void *watch_main(void *arg)
     struct pollfd *polled = calloc((size_t)p->size + 1, sizeof *polled);
     pthread_setname_np(pthread_self(), "shm watch");
     for (int r = 0; polled != NULL && r < p->size; r++)
-        polled[r] = (struct pollfd){.fd = r == p->me ? -1 : p->peer[r].pidfd, .events = POLLIN};
+        polled[r] = (struct pollfd){.fd = p->peer[r].pidfd, .events = POLLIN};
     if (polled != NULL)
         polled[p->size] = (struct pollfd){.fd = p->stop_event, .events = POLLIN};
     while (polled != NULL && !atomic_load(&p->stop)) {
@@ -157,7 +157,7 @@ static int watch_open(pid_t pid)
 
 void shm_watch_launcher(void)
 {
-    shm_self.peer[shm_self.me].pidfd = watch_open(shm_self.job->launcher);
+    shm_self.launcher_fd = watch_open(shm_self.job->launcher);
 }
 
 fsdp_status shm_watch_start(void)
@@ -175,6 +175,13 @@ fsdp_status shm_watch_start(void)
     return FSDP_OK;
 }
 
+static void watch_close(int *pidfd)
+{
+    if (*pidfd >= 0)
+        close(*pidfd);
+    *pidfd = -1; /* a job that failed is left twice */
+}
+
 void shm_watch_stop(void)
 {
     shm_process *p = &shm_self;
@@ -186,6 +193,6 @@ void shm_watch_stop(void)
     }
     p->watching = false;
     for (int r = 0; r < p->size; r++)
-        if (p->peer[r].pidfd >= 0)
-            close(p->peer[r].pidfd);
+        watch_close(&p->peer[r].pidfd);
+    watch_close(&p->launcher_fd);
 }
