@@ -64,12 +64,30 @@ const backend *backend_of(int number)
     return opened[number] != NULL ? opened[number] : &r->backend;
 }
 
+/* why: dlerror's "FILE: cannot open ..." if FILE is missing, the plug-in or a library that it
+ * needs. A plug-in that is there must load: a skip would hide a device that nobody tests. */
+static fsdp_status not_loaded(const row *r, const char *why)
+{
+    const int file_bytes = (int)strcspn(why, ":");
+    const bool missing = strstr(why, "cannot open shared object file: No such file") != NULL;
+    if (missing && strncmp(why, r->plugin, (size_t)file_bytes) == 0)
+        return fsdp_error(FSDP_ESKIP, r->how, "--device %s: %s", r->backend.name, why);
+    if (missing)
+        return fsdp_error(FSDP_EINVAL,
+                          "install that library or add its folder to LD_LIBRARY_PATH; or build the "
+                          "plug-in again, which notes where its libraries are",
+                          "--device %s: %s needs %.*s, which is not found", r->backend.name,
+                          r->plugin, file_bytes, why);
+    return fsdp_error(FSDP_EINVAL, r->how, "--device %s: %s does not load: %s", r->backend.name,
+                      r->plugin, why);
+}
+
 /* A plug-in is never closed: its functions are in tables, and threads of its libraries go on. */
 static fsdp_status plugin_open(const row *r, const backend **out)
 {
     void *object = dlopen(r->plugin, RTLD_NOW | RTLD_LOCAL);
     if (object == NULL)
-        return fsdp_error(FSDP_ESKIP, r->how, "--device %s: %s", r->backend.name, dlerror());
+        return not_loaded(r, dlerror());
     const backend_plugin *plugin = dlsym(object, BACKEND_SYMBOL);
     if (plugin == NULL || plugin->abi != BACKEND_ABI)
         return fsdp_error(FSDP_EINVAL, r->how, "--device %s: %s was built from other sources",

@@ -13,7 +13,8 @@
 /* backend_named -- the number of the row of that name; -1: there is none. */
 int backend_named(const char *name);
 /* backend_check -- whether row `number` is there. Opens its plug-in, once in a process.
- *   errors  FSDP_EINVAL, FSDP_ESKIP naming --device */
+ *   errors  FSDP_ESKIP there is no plug-in; FSDP_EINVAL there is one that does not load or was
+ * built from other sources */
 fsdp_status backend_check(int number);
 /* backend_of -- row `number`, as far as backend_check has found it there; valid for ever. */
 const backend *backend_of(int number);

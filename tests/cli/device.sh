@@ -38,13 +38,35 @@ nvidia-smi -L >/dev/null 2>&1 ||
 name='the trainer itself needs none of a GPU'"'"'s libraries'
 ldd "$build/fsdp_train" | grep -iE 'cuda|cublas|nccl|ascend|hccl' && complain 'it does'
 verdict
-# A plug-in that is older or newer than the program: LD_LIBRARY_PATH comes before the folder of the program.
+# A plug-in that does not fit or does not load: LD_LIBRARY_PATH comes before the folder of the program.
 mkdir "$work/old"
-echo 'const struct { unsigned long long abi; char backend[256]; } fsdp_backend = {1};' >"$work/old/plugin.c"
-gcc -shared -fPIC -o "$work/old/fsdp_cuda_sim.so" "$work/old/plugin.c"
-export LD_LIBRARY_PATH="$work/old"
-refused 'a plug-in of other sources' '^--device cuda-sim: fsdp_cuda_sim.so was built from other sources' 'make cuda-sim' --device cuda-sim
-unset LD_LIBRARY_PATH
+# plugin SOURCE [OPTION...] -- as that of cuda-sim
+plugin() {
+    echo "$1" | gcc -shared -fPIC -o "$work/old/fsdp_cuda_sim.so" -x c - -x none "${@:2}" || complain 'cannot compile'
+}
+# refused_plugin NAME REGEX HINT -- an error: a test of that device must not take it for a device that is not there
+refused_plugin() {
+    export LD_LIBRARY_PATH="$work/old"
+    refused "$1" "$2" "$3" --device cuda-sim
+    name="refused, not skipped: $1"
+    FSDP_DEVICE=cuda-sim "$build/tests/equivalence/equivalence" --random 0 >"$work/out" 2>"$work/err"
+    rc=$?
+    [ $rc != 0 ] && [ $rc != 77 ] || complain "exit status $rc, expected an error"
+    verdict
+    unset LD_LIBRARY_PATH
+}
+plugin 'const struct { unsigned long long abi; char backend[256]; } fsdp_backend = {1};'
+refused_plugin 'a plug-in of other sources' '^--device cuda-sim: fsdp_cuda_sim.so was built from other sources' 'make cuda-sim'
+plugin 'int of_a_newer_program(void); int call(void) { return of_a_newer_program(); }'
+refused_plugin 'a plug-in that calls what the program has not' \
+    '^--device cuda-sim: fsdp_cuda_sim.so does not load: .*undefined symbol: of_a_newer_program' 'make cuda-sim'
+echo 'int lost(void) { return 0; }' | gcc -shared -fPIC -x c - -o "$work/old/liblost.so.2" -Wl,-soname,liblost.so.2
+plugin 'int lost(void); int call(void) { return lost(); }' "$work/old/liblost.so.2"
+rm "$work/old/liblost.so.2"
+refused_plugin 'a plug-in without its library' '^--device cuda-sim: fsdp_cuda_sim.so needs liblost.so.2, which is not found' 'LD_LIBRARY_PATH'
+: >"$work/old/fsdp_cuda_sim.so"
+refused_plugin 'a plug-in that was cut off' '^--device cuda-sim: fsdp_cuda_sim.so does not load: .*too short' 'make cuda-sim'
+rm "$work/old/fsdp_cuda_sim.so"
 refused 'another name' "^--device: got 'gpu', expected one of cpu.separate" '' --device gpu
 refused 'too little memory' 'this run needs [0-9.]+ MB on each rank, 1.0 MB of memory are available to it by --device-memory' \
     '--plan' --device-memory 1 --n-layer 20
