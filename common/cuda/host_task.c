@@ -33,17 +33,19 @@ static fsdp_status wait_value_find(wait_value_fn *out)
 {
     static _Atomic(wait_value_fn) found;
     void *fn = NULL;
-    enum cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
     if ((*out = atomic_load(&found)) != NULL)
         return FSDP_OK;
+        /* A function that the driver lacks is NULL. */
 #if CUDART_VERSION >= 12050
     cudaError_t error = cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &fn, 12000,
-                                                         cudaEnableDefault, &result);
-#else
+                                                         cudaEnableDefault, NULL);
+#elif CUDART_VERSION >= 12000
     cudaError_t error =
-        cudaGetDriverEntryPoint("cuStreamWaitValue32", &fn, cudaEnableDefault, &result);
+        cudaGetDriverEntryPoint("cuStreamWaitValue32", &fn, cudaEnableDefault, NULL);
+#else
+    cudaError_t error = cudaGetDriverEntryPoint("cuStreamWaitValue32", &fn, cudaEnableDefault);
 #endif
-    if (error != cudaSuccess || result != cudaDriverEntryPointSuccess || fn == NULL)
+    if (error != cudaSuccess || fn == NULL)
         return fsdp_error(FSDP_EDEVICE, "install a newer driver of NVIDIA",
                           "the driver has no cuStreamWaitValue32, which work of the host between "
                           "that of a GPU needs");

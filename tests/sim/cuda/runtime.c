@@ -299,9 +299,11 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function
 {
     int (*fn)(cudaStream_t, unsigned long long, uint32_t, unsigned) = wait_value;
     const bool found = strcmp(symbol, "cuStreamWaitValue32") == 0 && version >= 12000;
-    *result = found ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
-    if (found)
-        memcpy(function, &fn, sizeof fn);
+    if (result != NULL)
+        *result = found ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    if (!found)
+        fn = NULL;
+    memcpy(function, &fn, sizeof fn);
     return flags == 0 ? cudaSuccess : sim_fail(cudaErrorInvalidValue);
 }
 
