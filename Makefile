@@ -33,7 +33,9 @@ CPPFLAGS += $(shell $(PKG) --cflags libcjson libxxhash 2>/dev/null)
 CFLAGS   += -std=c11 $(OPT) $(MARCH) $(FPFLAGS) -fopenmp -pthread $(WARN) $(SANFLAGS) $(if $(CI),-Werror)
 # A plug-in (ops/backend.h) lies beside the programs, which test programs are two folders below, and calls their functions.
 LDFLAGS  += -fopenmp -pthread $(SANFLAGS) -rdynamic -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..'
-LDLIBS   += $(if $(HAVE_DNNL),-ldnnl) $(if $(HAVE_MPI),$(shell $(PKG) --libs mpich 2>/dev/null)) -lcjson -lxxhash -lm
+LDLIBS   += $(if $(HAVE_DNNL),-ldnnl) $(if $(HAVE_MPI),$(shell $(PKG) --libs mpich 2>/dev/null)) $(strip $(shell $(PKG) --libs libcjson libxxhash 2>/dev/null)) -lm
+CMOCKA_INC := $(shell $(PKG) --cflags cmocka 2>/dev/null)
+CMOCKA   := $(shell $(PKG) --libs cmocka 2>/dev/null)
 
 # ---- what is built --------------------------------------------------------------------------------
 LABS        := lab1_flatparam lab2_forward lab3_backward lab4_optimizer lab5_prefetch
@@ -71,6 +73,7 @@ $(BUILD)/flags: FORCE
 	@$(if $(HAVE_BASE),tests/tools/stamp.sh $@ "$(CC) $(CPPFLAGS) $(CFLAGS) / $(LDFLAGS) $(LDLIBS)",tests/tools/deps.sh --check build)
 
 # Test programs need cmocka as well, benchmarks do not.
+$(filter-out $(BUILD)/tests/bench/%,$(TEST_OBJ)): CPPFLAGS += $(CMOCKA_INC)
 $(if $(HAVE_CMOCKA),,$(filter-out $(BUILD)/tests/bench/%,$(TEST_OBJ)): | no-cmocka)
 no-cmocka:
 	@tests/tools/deps.sh --check test
@@ -111,7 +114,7 @@ define test_rule
 $(BUILD)/$(1): $(patsubst %,$(BUILD)/%.o,$(call with_libs,$(1))) $(BUILD)/libfsdp.a
 	$$(SAY) LINK $$@
 	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $(if $(filter %/target_lib,$(call with_libs,$(1))),-Xlinker --whole-archive) \
-		$$^ -Xlinker --no-whole-archive $(if $(filter tests/unit/%,$(1)),-lcmocka) $$(LDLIBS)
+		$$^ -Xlinker --no-whole-archive $(if $(filter tests/unit/%,$(1)),$(CMOCKA)) $$(LDLIBS)
 endef
 $(foreach t,$(TEST_MAIN:.c=),$(eval $(call test_rule,$(t))))
 

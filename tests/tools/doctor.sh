@@ -171,6 +171,15 @@ backend cuBLASLt "$(cublaslt_version)" 'its matrix products'
 backend NCCL "$(nccl_version)" 'its collectives: 2.18 or newer'
 backend driver "$(driver_version)" 'to run it: as new as the toolkit, or newer'
 backend GPUs "$(gpus)" 'one for each rank (or --comm shm: ranks share them)'
+# What make cuda finds, wheels of python3 included, in one line; else what it lacks.
+cuda_build() {
+    words=$("$(dirname "$0")/cuda_toolkit.sh" 2>&1) && echo "$words" | tr '\n' ' ' | awk '{
+        for (i = 1; i <= NF; i++) { split($i, w, "="); v[w[1]] = v[w[1]] (v[w[1]] == "" ? "" : " ") w[2] }
+        printf "nvcc %s, NCCL %s; for sm %s%s\n", v["cuda"], v["nccl"], v["arch"], v["ccbin"] ? "; by " v["ccbin"] : "" }' && return
+    echo "${words#make cuda: }" | head -1
+    return 1
+}
+builds=$(cuda_build) && row 'make cuda' yes - "$builds" '' || row 'make cuda' no - "$builds" ''
 backend cuda-sim "$(version g++ --version)" "--device cuda-sim: $(built fsdp_cuda_sim.so 'make cuda-sim')"
 backend CANN "$(cann_version)" "--device npu: $(built fsdp_npu.so "$([ -n "${ASCEND_TOOLKIT_HOME:-}" ] || echo 'source set_env.sh; ')make npu")"
 backend aclnn "$(cann_part '' aclnnop/aclnn_matmul.h libopapi.so libopapi_nn.so)" 'its operations'

@@ -1,0 +1,138 @@
+#!/bin/sh
+# cuda_toolkit.sh -- where CUDA and NCCL are and what they know: words NAME=VALUE for cuda.mk, a line each.
+#
+#   nvcc=FILE cuda=12.4 nccl=2.21.5   what compiles, and the versions
+#   ccbin=g++-11                      a compiler of the host that nvcc accepts; no word: its own choice
+#   arch=80 ...                       GPUs that code is made for
+#   inc=DIR ... lib=FILE ... run=DIR  headers, libraries, and the folders of the shared ones
+#
+# In the environment: CUDA_HOME or NVCC, NCCL_HOME, NVCC_CCBIN, CUDA_ARCHS. Without them nvcc on the PATH, the usual folders and
+# the wheels of python3 are looked through. What is missing or too old is named on stderr; then stdout is empty and the status 1.
+set -u
+# fail WORD... HINT
+fail() {
+    printf 'make cuda:' >&2
+    while [ $# -gt 1 ]; do printf ' %s' "$1" >&2 && shift; done
+    printf '\nHINT: %s\n' "$1" >&2
+    exit 1
+}
+# first FILE... -- the first that is there
+first() {
+    for file in "$@"; do
+        [ -e "$file" ] && echo "$file" && return
+    done
+}
+# older A B -- whether version A comes before B
+older() { [ "$1" != "$2" ] && [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -1)" = "$1" ]; }
+# folders DIR... -- those that are there, each once, without ".."; a toolkit's stubs are not for running
+folders() {
+    for dir in "$@"; do
+        case $dir in *stubs*) ;; *) (cd "$dir" 2>/dev/null && pwd) ;; esac
+    done | awk '!seen[$0]++'
+}
+wheels() { python3 -c 'import nvidia; print(*nvidia.__path__)' 2>/dev/null; }
+# nvcc reads this one too; it is tried below.
+host=${NVCC_CCBIN:-}
+unset NVCC_CCBIN
+multi=$(gcc -print-multiarch 2>/dev/null)
+
+# ---- the toolkit ---------------------------------------------------------------------------------
+nvcc=${NVCC:-}
+home=${CUDA_HOME:-${CUDA_PATH:-}}
+[ -n "$nvcc" ] || [ -z "$home" ] || nvcc=$home/bin/nvcc
+[ -n "$nvcc" ] || nvcc=$(command -v nvcc || first /usr/local/cuda/bin/nvcc /opt/cuda/bin/nvcc)
+# shellcheck disable=SC2046 # no path of a toolkit has blanks
+[ -n "$nvcc" ] || nvcc=$(first $(for dir in $(wheels); do echo "$dir"/cu*/bin/nvcc; done))
+cuda=$("${nvcc:-nvcc}" --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p')
+[ -n "$cuda" ] || fail "there is no nvcc${nvcc:+: '$nvcc' does not run}" \
+    'install the CUDA toolkit, 11.8 or newer, or set CUDA_HOME to its folder; make doctor says what this machine has'
+older "$cuda" 11.8 && fail "$nvcc is of CUDA $cuda; the oldest that will do is 11.8" 'set CUDA_HOME to the folder of a newer toolkit'
+
+# nvcc may be a script that calls another; what it would do says where that one looks.
+dry=$("$nvcc" --dryrun -c -x cu /dev/null 2>&1 | tr -d '"')
+said() { echo "$dry" | sed -n "s/^#\\\$ $1= *//p" | tail -1; }
+here=$(said _HERE_) top=$(said TOP)
+top=${top:-${here%/bin}}
+option() { echo "$dry" | sed -n "s/^#\\\$ $1= *//p" | tr ' ' '\n' | sed -n "s/^-$2//p"; }
+# Debian's is /usr/lib/nvidia-cuda-toolkit/bin, with headers and libraries as all others.
+# shellcheck disable=SC2046
+headers=$(folders $(option INCLUDES I) "$top/include" "$top"/targets/*/include "$here/../../../include")
+# shellcheck disable=SC2046
+libraries=$(folders $(option LIBRARIES L) "$top/lib64" "$top/lib" "$top"/targets/*/lib)
+
+# in_folders FOLDERS NAME... -- the first file of these names, by folder
+in_folders() {
+    in=$1
+    shift
+    for dir in $in; do
+        for name in "$@"; do
+            # shellcheck disable=SC2086 # a pattern
+            first "$dir"/$name | grep . && return
+        done
+    done
+}
+# need WHERE FOLDERS HINT NAME... -- in_folders, or the end
+need() {
+    where=$1 among=$2 hint=$3
+    shift 3
+    # shellcheck disable=SC2086 # words
+    in_folders "$among" "$@" | grep . || fail "there is no $1 in $where${among:+:}" $among "$hint"
+}
+with_toolkit="it is a part of the CUDA toolkit: install that, or set CUDA_HOME to its folder"
+of="CUDA $cuda"
+cublaslt_h=$(need "$of" "$headers" "$with_toolkit" cublasLt.h) || exit 1
+cublaslt=$(need "$of" "$libraries" "$with_toolkit" libcublasLt.so 'libcublasLt.so.[0-9]*') || exit 1
+cudart=$(need "$of" "$libraries" "$with_toolkit" libcudart_static.a libcudart.so 'libcudart.so.[0-9]*') || exit 1
+
+# ---- NCCL ----------------------------------------------------------------------------------------
+# nccl_in FOLDER... -- of headers; the libraries are beside them
+nccl_in() {
+    nccl_headers=$(folders "$@")
+    nccl_libraries=$(for dir in $nccl_headers; do folders "$dir/../lib64" "$dir/../lib" ${multi:+"$dir/../lib/$multi"}; done)
+    nccl_h=$(in_folders "$nccl_headers" nccl.h)
+}
+if [ -n "${NCCL_HOME:-}" ]; then
+    of="NCCL_HOME=$NCCL_HOME" && nccl_in "$NCCL_HOME/include"
+else
+    # shellcheck disable=SC2046,SC2086
+    of='the usual folders' && nccl_in $headers $(folders "$top/include" /usr/include /usr/local/include)
+    # shellcheck disable=SC2046
+    [ -n "$nccl_h" ] || nccl_in $headers $(for dir in $(wheels); do echo "$dir/nccl/include"; done)
+fi
+with_nccl='install NCCL 2.18 or newer, or set NCCL_HOME to the folder of its include/ and lib/: PyTorch brings one, .../site-packages/nvidia/nccl'
+nccl_h=$(need "$of" "$nccl_headers" "$with_nccl" nccl.h) || exit 1
+nccl=$(awk '$2 ~ /^NCCL_(MAJOR|MINOR|PATCH)$/ { v = v "." $3 } END { print substr(v, 2) }' "$nccl_h")
+older "$nccl" 2.18 && fail "$nccl_h is of NCCL $nccl; the oldest that will do is 2.18" "$with_nccl"
+libnccl=$(need "$of" "$nccl_libraries $libraries" "$with_nccl" libnccl.so 'libnccl.so.[0-9]*') || exit 1
+
+# ---- what nvcc takes -----------------------------------------------------------------------------
+# accepts COMPILER -- nvcc's headers refuse compilers that are newer than it knows
+accepts() { "$nvcc" ${1:+-ccbin "$1"} -std=c++17 -E -x cu /dev/null -o /dev/null >/dev/null 2>&1; }
+if [ -n "$host" ]; then
+    accepts "$host" && ccbin=$host
+else
+    for ccbin in '' g++ g++-15 g++-14 g++-13 g++-12 g++-11 g++-10 g++-9 -; do
+        accepts "$ccbin" && break
+    done
+    [ "$ccbin" != - ] || unset ccbin
+fi
+[ -n "${ccbin+1}" ] || fail "$nvcc, CUDA $cuda, does not work with ${host:-g++}: $(
+    "$nvcc" -ccbin "${host:-g++}" -std=c++17 -E -x cu /dev/null -o /dev/null 2>&1 | grep -m1 . | sed 's/.*#error *//')" \
+    'install a g++ that it supports (CUDA 11.8: g++-11), or name one: NVCC_CCBIN=g++-11'
+
+known=$("$nvcc" --list-gpu-arch | sed -n 's/^compute_//p' | tr '\n' ' ')
+archs=''
+for arch in ${CUDA_ARCHS:-75 80 90 100}; do
+    case " $known" in
+    *" ${arch%[af]} "*) archs="$archs $arch" ;;
+    *) [ -z "${CUDA_ARCHS:-}" ] || fail "CUDA_ARCHS has $arch, but nvcc of CUDA $cuda makes code for $known" \
+        'CUDA_ARCHS=... with some of these, which newer GPUs run too; or set CUDA_HOME to the folder of another toolkit' ;;
+    esac
+done
+
+# Where compilers look last; as options they would come too early.
+inc=$(folders "${cublaslt_h%/*}" "${nccl_h%/*}" | grep -vxE '/usr(/local)?/include')
+run=$(for file in "$cublaslt" "$libnccl" "$cudart"; do case $file in *.a) ;; *) folders "${file%/*}" ;; esac; done | awk '!seen[$0]++')
+echo "nvcc=$nvcc cuda=$cuda nccl=$nccl ${ccbin:+ccbin=$ccbin}"
+# shellcheck disable=SC2086
+printf '%s\n' ${archs:+$(printf 'arch=%s ' $archs)} ${inc:+$(printf 'inc=%s ' $inc)} "lib=$cudart" "lib=$cublaslt" "lib=$libnccl" $(printf 'run=%s ' $run)
