@@ -20,11 +20,13 @@ mkdir -p "$OUT" || exit 2
 transports=${FSDP_COMM:-$TRANSPORTS}
 unset FSDP_COMM
 
+# accel_lib.h includes target_lib.h.
+takes_device() { grep -lE '(accel|target)_lib\.h' tests/unit/test_*.c; }
 case ${FSDP_DEVICE:-} in
 '') all=$(find tests/unit -name 'test_*.c' ! -name 'test_cuda_*' ! -name 'test_npu_*' ! -name 'test_accel_*' | sort) ;;
-cuda*) all=$(grep -l target_lib.h tests/unit/test_*.c | grep -v /test_npu_) ;;
-npu*) all=$(grep -l target_lib.h tests/unit/test_*.c | grep -v /test_cuda_) ;;
-*) all=$(grep -l target_lib.h tests/unit/test_*.c | grep -vE '/test_(accel|cuda|npu)_') ;;
+cuda*) all=$(takes_device | grep -v /test_npu_) ;;
+npu*) all=$(takes_device | grep -v /test_cuda_) ;;
+*) all=$(takes_device | grep -vE '/test_(accel|cuda|npu)_') ;;
 esac
 # shellcheck disable=SC2086 # words
 [ $# -gt 0 ] || set -- $all
