@@ -34,7 +34,8 @@ typedef struct accel_api {
     fsdp_status (*explain)(int code, const char *what);
 
     /* open -- d->base.config.index becomes the device of this thread; *own is what the other
-     * functions find in d->own. errors FSDP_ESKIP there is none; FSDP_EINVAL the index */
+     * functions find in d->own. errors FSDP_ESKIP there is none; FSDP_EDEVICE it cannot be used;
+     * FSDP_EINVAL the index */
     fsdp_status (*open)(accel_device *d, void **own);
     /* close -- no stream and no block is left. own may be what a failed open has left. */
     void (*close)(accel_device *d);

@@ -211,7 +211,7 @@ static fsdp_status no_gpu(cudaError_t error)
     (void)cudaRuntimeGetVersion(&runtime);
     if (error == cudaErrorInsufficientDriver && driver > 0)
         return fsdp_error(
-            FSDP_ESKIP,
+            FSDP_EDEVICE,
             "update NVIDIA's driver, or build the plug-in with an older toolkit: make "
             "cuda CUDA_HOME=...",
             "--device cuda: the driver is for CUDA %d.%d, and the plug-in was built "

@@ -54,7 +54,7 @@ static void test_wrong_machines(void **state)
     need_sim("cuda");
     expect_no_open("FSDP_SIM_GPUS", "0", 0, FSDP_ESKIP,
                    "no GPU that CUDA can use (no CUDA-capable");
-    expect_no_open("FSDP_SIM_DRIVER", "12040", 0, FSDP_ESKIP,
+    expect_no_open("FSDP_SIM_DRIVER", "12040", 0, FSDP_EDEVICE,
                    "the driver is for CUDA 12.4, and the plug-in was built with CUDA 13.0");
     expect_no_open("FSDP_SIM_DRIVER", "0", 0, FSDP_ESKIP, "no GPU that CUDA can use");
     expect_no_open("FSDP_SIM_GPUS", "2", 2, FSDP_EINVAL, "GPU 2, expected one from 0 to 1");
