@@ -34,7 +34,8 @@ $(PRELOADS): $(BUILD)/tests/cli/%.so: tests/cli/preload/%.c tests/cli/preload/al
 	$(Q)$(CC) -D_GNU_SOURCE -std=c11 -O2 $(WARN) $(if $(CI),-Werror) -fPIC -shared -o $@ $<
 
 .PHONY: gpu-report gpu-pack
-gpu-report:  ## what --device cuda does on this machine's GPUs, as a page: tests, sanitizer, bits, speed (PARTS="csv train")
+gpu-report:  ## what --device cuda does on this machine's GPU, as a page (PART=1, 2, 3: ten minutes each); DEVICE=cuda-sim: dry run
+	$(if $(DEVICE),$(MAKE) $(JOBS) --no-print-directory tests)
 	tests/gpu/report.sh $(BUILD)
 
 gpu-pack:  ## into build/gpu-pack: what a machine with a GPU but without Debian's packages needs for gpu-report

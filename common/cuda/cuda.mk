@@ -50,6 +50,12 @@ $(BUILD)/fsdp_cuda.so: $(CUDA_OBJ:%=$(BUILD)/cuda/%)
 	$(SAY) LINK $@
 	$(Q)g++ -shared -o $@ $^ $(CUDA_LIBS) -lrt -ldl -pthread
 
+# What tests/gpu/report.sh runs on one GPU beside the test programs.
+$(BUILD)/tests/gpu/nccl_one: tests/gpu/nccl_one.c $(BUILD)/cuda/flags
+	@mkdir -p $(@D)
+	$(SAY) CC $<
+	$(Q)$(CC) -D_GNU_SOURCE $(CUDA_INC) $(CFLAGS) -o $@ $< $(CUDA_LIBS) -lrt -ldl
+
 # ---- the stand-in ---------------------------------------------------------------------------------
 SIM_SRC   := $(sort $(wildcard tests/sim/core/*.c tests/sim/cuda/*.c tests/sim/cuda/*.cc))
 SIM_OBJ   := $(CUDA_OBJ) $(patsubst %.c,%.o,$(SIM_SRC:.cc=.o))
@@ -78,5 +84,13 @@ $(patsubst %.cc,$(BUILD)/sim/%.o,$(filter %.cc,$(SIM_SRC))): $(BUILD)/sim/%.o: %
 $(BUILD)/fsdp_cuda_sim.so: $(SIM_OBJ:%=$(BUILD)/sim/%)
 	$(SAY) LINK $@
 	$(Q)g++ -shared $(SANFLAGS) -o $@ $^ -pthread
+
+# The stand-in calls functions of the program that opens it.
+tests: $(if $(HAVE_CXX),$(if $(shell grep ncclAllReduce tests/sim/cuda/include/nccl.h),$(BUILD)/sim/tests/gpu/nccl_one))
+$(BUILD)/sim/tests/gpu/nccl_one: tests/gpu/nccl_one.c $(BUILD)/fsdp_cuda_sim.so $(BUILD)/libfsdp.a
+	@mkdir -p $(@D)
+	$(SAY) CC $<
+	$(Q)$(CC) -D_GNU_SOURCE $(SIM_INC) $(CFLAGS) $(LDFLAGS) -o $@ $< -Xlinker --whole-archive $(BUILD)/libfsdp.a \
+		-Xlinker --no-whole-archive $(BUILD)/fsdp_cuda_sim.so -Wl,-rpath,'$$ORIGIN/../../..' $(LDLIBS)
 
 -include $(CUDA_OBJ:%.o=$(BUILD)/cuda/%.d) $(SIM_OBJ:%.o=$(BUILD)/sim/%.d)

@@ -13,6 +13,7 @@ and `ddp` bf16 is autocast. The optimizer is torch.optim.AdamW, --adamw fused, f
 their global norm. A step is timed from taking its tokens to the end of the optimizer and includes the mean of the loss over
 the ranks, as the trainer's does.
 
+--compile: torch.compile of the model, for fsdp and ddp of each block; a step's time is then worth reading from the fourth on.
 --device cuda: on GPUs, one for each rank, over NCCL; the time of a step ends when its loss is on the host. TF32 stays off.
 
 Prints one line like the trainer's last; --csv FILE holds step,loss,grad_norm,ms. --threads: of every rank.
@@ -44,6 +45,7 @@ def parse():
     p.add_argument("--steps", type=int, default=10)
     p.add_argument("--threads", type=int, default=0)
     p.add_argument("--adamw", choices=["fused", "foreach", "for-loop"], default="fused")
+    p.add_argument("--compile", action="store_true")
     p.add_argument("--csv")
     p.add_argument("--lr", type=float, default=1e-3)
     p.add_argument("--min-lr", type=float, default=1e-4)
@@ -130,6 +132,9 @@ def micro_batch(tokens, a, step, micro, rank, world):
 
 def parallelise(a, model):
     """The model as it is trained, and the parameters that the optimizer sees."""
+    if a.compile:
+        for module in [model] if a.parallel == "single" else model.h:
+            module.compile(dynamic=False)
     if a.parallel == "ddp":
         from torch.nn.parallel import DistributedDataParallel
         return DistributedDataParallel(model, gradient_as_bucket_view=True)
@@ -209,7 +214,7 @@ def main():
                 f.write("step,loss,grad_norm,ms\n")
                 f.writelines(f"{s},{loss:.9g},{norm:.9g},{ms:.3f}\n" for s, loss, norm, ms in rows)
         ms = statistics.median(r[3] for r in rows)
-        print(f"torch {torch.__version__}, {a.parallel}, {a.param_dtype}, {world} ranks of "
+        print(f"torch {torch.__version__}, {a.parallel}{', compiled' if a.compile else ''}, {a.param_dtype}, {world} ranks of "
               f"{torch.get_num_threads()} threads, AdamW {a.adamw}")
         if a.device == "cuda":
             print(f"memory: {torch.cuda.max_memory_allocated() / 1e9:.2f} GB at its peak, "

@@ -1,36 +1,43 @@
 #!/bin/bash
-# report.sh [BUILD] -- what --device cuda does on this machine's GPUs: a Markdown page, BUILD/gpu/report.md.
+# report.sh [BUILD] -- what --device cuda does on this machine's GPU: a Markdown page, BUILD/gpu/report.md.
 #
-#   make gpu-report                     all parts that have no result yet, then the page
-#   make gpu-report PARTS="csv train"   only these; OUT=dir: where results go
+#   make gpu-report PART=1     build without stand-ins, load, kernels against the CPU, portable bits, NCCL, 124M beside PyTorch
+#   make gpu-report PART=2     355M, 774M and 1558M beside PyTorch
+#   make gpu-report PART=3     launches and host time of a step, compute-sanitizer, ncu's top kernels
+#   make gpu-report            all three
+#   make gpu-report DEVICE=cuda-sim     a dry run of this script on the stand-in: small, and says on its page that it is one
 #
-# Each part takes at most 8 minutes (LIMIT=480 seconds) and leaves OUT/NAME.part, so a report that was cut off goes on where it was; remove
-# a file to run its part again. The build is without MPI and oneDNN; NCCL is looked for beside the toolkit and in python3's packages.
+# A part takes at most LIMIT=540 seconds, a command CAP=200. The page is written again after every section. A section is left in BUILD/gpu/NAME.md and
+# not run again, unless it had no time; remove the file to repeat it. OUT=dir: copies of all these go there. README.md says more.
 #
-#   tests      unit tests, labs and equivalence on the device
-#   sanitizer  compute-sanitizer: memcheck, racecheck, synccheck
-#   csv        portable losses and weights, byte for byte those of the CPU
-#   train      one rank, GPT-2 124M to 1558M, fp32 and bf16: step time, MFU, memory, beside PyTorch where python3 has it
-#   shared     ranks that share the GPU (staged), canonical bits; several GPUs: NCCL
+# A command that does not end is run again with CUDA_MODULE_LOADING=EAGER, and the page says so. What says that it was skipped has
+# failed: the machine has a GPU. FSDP_PYTHON: an interpreter that has torch.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-BUILD=${1:-build} LIMIT=${LIMIT:-480}
-OUT=${OUT:-$BUILD/gpu}
-PARTS=${PARTS:-tests sanitizer csv train shared}
-mkdir -p "$OUT" || exit 1
-OUT=$(cd "$OUT" && pwd)
+BUILD=${1:-build} DEVICE=${DEVICE:-cuda} LIMIT=${LIMIT:-540} CAP=${CAP:-200}
+here=$BUILD/gpu dry=''
+[ "$DEVICE" = cuda ] || dry=1 here=$BUILD/gpu-dry
+SECTIONS_1='load kernels bits nccl train'
+SECTIONS_2='355m 774m 1558m'
+SECTIONS_3='steps sanitizer ncu'
 
 say() { printf '%s %s\n' "$(date +%T)" "$*"; }
 fail() {
-    echo "gpu-report: $1" >&2
-    echo "HINT: $2" >&2
+    printf 'gpu-report: %s\nHINT: %s\n' "$1" "$2" >&2
     exit 1
 }
+query() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null; }
 
-gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -1)
-[ -n "$gpu" ] || fail 'nvidia-smi names no GPU' 'run it on a machine that has one; make test DEVICE=cuda-sim runs the same kernels on the CPU'
-n_gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
-arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d .)
+parts=${PART:-1 2 3}
+[ -z "${parts//[123 ]/}" ] || fail "PART: got '$parts'" 'PART=1, 2 or 3, or none for all'
+if [ -z "$dry" ]; then
+    gpu=$(query name | head -1) driver=$(query driver_version | head -1) arch=$(query compute_cap | head -1 | tr -d .)
+    n_gpus=$(query name | wc -l)
+    [ -n "$gpu" ] && [ -n "$driver" ] && [ -n "$arch" ] ||
+        fail "nvidia-smi names no GPU or no driver: '$gpu', '$driver', compute capability '$arch'" \
+            'run it on a machine that has both; make gpu-report DEVICE=cuda-sim is a dry run without'
+fi
+mkdir -p "$here" || exit 1
 
 # ---- build ---------------------------------------------------------------------------------------
 if [ -d "$BUILD/gpu-pack" ]; then
@@ -39,73 +46,104 @@ if [ -d "$BUILD/gpu-pack" ]; then
     pkg-config --version >/dev/null 2>&1 || PATH=$pack/bin:$PATH
 fi
 pkg-config --exists libcjson libxxhash cmocka || fail 'no cJSON, xxHash or cmocka' 'make deps; or make gpu-pack where they are, and bring build/gpu-pack along'
-nccl=${NCCL_HOME:-}
-for dir in /usr/local/cuda $(python3 -c 'import nvidia.nccl as n; print(n.__path__[0])' 2>/dev/null); do
-    [ -z "$nccl" ] && [ -e "$dir/include/nccl.h" ] && nccl=$dir
-done
-[ -n "$nccl" ] || fail 'no nccl.h' 'set NCCL_HOME to the folder that holds include/nccl.h and lib/'
-say "building for sm_$arch with NCCL of $nccl"
-make -j"$(nproc)" --no-print-directory MPI=0 BUILD="$BUILD" CUDA_ARCHS="$arch" NCCL_HOME="$nccl" tests cuda >"$OUT/build.log" 2>&1 ||
-    fail "the build failed: $(grep -m1 -E 'error|Error' "$OUT/build.log")" "$OUT/build.log"
-
-# ---- helpers of the parts ------------------------------------------------------------------------
-begun=$(date +%s)
-left() { echo $((LIMIT - ($(date +%s) - begun))); }
-# try NAME COMMAND... -- run it in what is left of the part's time; a row of a table
-try() {
-    local name=$1 log since rc
-    log=$OUT/$part.$(echo "$1" | tr -c 'a-zA-Z0-9\n' _).log
-    shift
+KERNEL_TESTS='test_device test_device_watch test_accel_device test_accel_ops test_accel_fast test_cuda_device'
+nccl_one=$BUILD/tests/gpu/nccl_one
+if [ -n "$dry" ]; then # make has built what it needs
+    KERNEL_TESTS='test_device test_cuda_device'
+    nccl_one=$BUILD/sim/tests/gpu/nccl_one
+else
+    found=$(CUDA_ARCHS=$arch tests/tools/cuda_toolkit.sh) || exit 1
+    version() { echo "$found" | tr ' ' '\n' | sed -n "s/^$1=//p"; }
+    say "building for sm_$arch with CUDA $(version cuda) and NCCL $(version nccl)"
     since=$(date +%s)
-    if [ "$(left)" -le 5 ]; then
-        echo "| $name | not run: no time was left | |"
-        return
-    fi
-    timeout -k 5 "$(left)" "$@" >"$log" 2>&1
+    # shellcheck disable=SC2046,SC2086
+    make -j"$(nproc)" --no-print-directory MPI=0 HAVE_CXX= BUILD="$BUILD" CUDA_ARCHS="$arch" all cuda "$nccl_one" \
+        $(printf "$BUILD/tests/unit/%s " $KERNEL_TESTS) >"$here/build.log" 2>&1 ||
+        fail "the build failed: $(grep -m1 -iE '(^|[^a-z])error' "$here/build.log")" "see $here/build.log"
+    say "built in $(($(date +%s) - since)) s"
+fi
+
+# ---- running commands ----------------------------------------------------------------------------
+left() { echo $((LIMIT - ($(date +%s) - part_begun))); }
+one_line() { tail -1 "$1" | tr '|' '/' | cut -c1-120; }
+why() { { grep -m1 -E 'FAIL|ERROR|rror|SKIP|^\[rank' "$1" || tail -1 "$1"; } | tr '|' '/' | cut -c1-160; }
+# bounded SECONDS LOG COMMAND... -- in that time, CAP, or what is left of the part's. Sets rc, and eager when only
+# CUDA_MODULE_LOADING=EAGER brought it to its end
+bounded() {
+    local seconds=$1 log=$2
+    shift 2
+    eager=''
+    [ "$(left)" -gt 10 ] || { rc=no-time && return; }
+    [ "$seconds" -lt "$CAP" ] || seconds=$CAP
+    [ "$seconds" -lt "$(left)" ] || seconds=$(left)
+    timeout -k 5 "$seconds" "$@" >"$log" 2>&1 </dev/null
     rc=$?
+    case $rc in 124 | 137) ;; *) return ;; esac
+    [ "$(left)" -gt 10 ] || return
+    eager="HUNG for $seconds s; with CUDA_MODULE_LOADING=EAGER: "
+    [ "$seconds" -lt "$(left)" ] || seconds=$(left)
+    CUDA_MODULE_LOADING=EAGER timeout -k 5 "$seconds" "$@" >"$log" 2>&1 </dev/null
+    rc=$?
+}
+# outcome LOG -- rc in words
+outcome() {
     case $rc in
-    0) echo "| $name | passed: $(tail -1 "$log" | tr '|' '/' | cut -c1-90) | $(($(date +%s) - since)) s |" ;;
-    77) echo "| $name | SKIP: $(tail -1 "$log" | tr '|' '/' | cut -c1-90) | |" ;;
-    124 | 137) echo "| $name | ended after $(($(date +%s) - since)) s | |" ;;
-    *) echo "| $name | FAILED ($rc): $(grep -m1 -E 'FAIL|ERROR|error|Error' "$log" | tr '|' '/' | cut -c1-120) | $(($(date +%s) - since)) s |" ;;
+    0) echo "${eager}passed: $(one_line "$1")" ;;
+    no-time) echo 'no time was left' ;;
+    77) echo "${eager}FAILED: it was skipped: $(why "$1")" ;;
+    124 | 137) echo "${eager:-HUNG}${eager:+HUNG}" ;;
+    *) echo "${eager}FAILED ($rc): $(why "$1")" ;;
     esac
 }
-head_row() { printf '| %s | result | time |\n|---|---|---|\n' "$1"; }
+# try NAME SECONDS COMMAND... -- a row of a table
+try() {
+    local name=$1 seconds=$2 log since
+    log=$here/$section.$(echo "$1" | tr -c 'a-zA-Z0-9\n' _).log
+    shift 2
+    since=$(date +%s)
+    bounded "$seconds" "$log" "$@"
+    echo "| $name | $(outcome "$log") | $(($(date +%s) - since)) s |"
+}
+head_row() { printf '| %s | result | time |\n|---|---|---:|\n' "$1"; }
+left_out() { echo "Left out: $1."; }
 
-part_tests() {
-    head_row 'tests'
-    export FSDP_DEVICE=cuda
-    for test in test_device test_device_memory test_device_watch test_cuda_device test_accel_ops test_accel_fast test_ops test_sum_run; do
-        [ -x "$BUILD/tests/unit/$test" ] && try "$test" "$BUILD/tests/unit/$test"
-    done
-    try 'labs, W = 1, and 2 and 3 that share the GPU' tests/grade/grade.sh --ranks '1 2 3' "$BUILD"
-    try 'equivalence, quick' tests/equivalence/run.sh quick "$BUILD"
+# ---- part 1 --------------------------------------------------------------------------------------
+section_load() {
+    head_row 'the plug-in'
+    try 'opens, and trains a step' 120 "$BUILD/fsdp_train" --device "$DEVICE" --size tiny --steps 1 --synthetic 100000
 }
 
-part_sanitizer() {
-    local tool=compute-sanitizer
-    command -v $tool >/dev/null || tool=$(dirname "$(readlink -f "$(command -v nvcc)")")/compute-sanitizer
-    head_row "compute-sanitizer"
-    export FSDP_DEVICE=cuda
-    for check in memcheck racecheck synccheck; do
-        for test in test_accel_ops test_accel_fast; do
-            try "$check $test" "$tool" --tool $check --error-exitcode 9 "$BUILD/tests/unit/$test"
-        done
-        try "$check a step of training" "$tool" --tool $check --error-exitcode 9 "$BUILD/fsdp_train" --device cuda --size tiny --steps 1 --synthetic 100000
+section_kernels() {
+    head_row 'kernels, beside the CPU'
+    export FSDP_DEVICE=$DEVICE
+    for test in $KERNEL_TESTS; do
+        try "$test" 120 "$BUILD/tests/unit/$test"
     done
 }
 
-part_csv() {
-    head_row 'portable losses and weights, those of the CPU byte for byte'
-    export FSDP_DEVICE=cuda RANKS='1 2'
-    for name in tiny small xl-2l; do
-        try "$name, W = 1, and 2 that share the GPU" tests/reference/losses.sh "$BUILD" $name
+# Ranks that share a GPU meet in host memory: NCCL takes one for each.
+section_bits() {
+    local names='tiny small'
+    [ -z "$dry" ] || names='' SHARDINGS=full
+    export FSDP_DEVICE=$DEVICE FSDP_COMM=shm SHARDINGS=${SHARDINGS:-}
+    head_row 'portable losses and weights: those of the CPU, byte for byte'
+    for name in ${names:-tiny}; do
+        try "$name, W = 1" 120 env RANKS=1 tests/reference/losses.sh "$BUILD" "$name"
+        [ -n "$dry" ] || try "$name, W = 2 on one GPU" 120 env RANKS=2 tests/reference/losses.sh "$BUILD" "$name"
     done
+    [ -n "$dry" ] || [ "$n_gpus" -eq 1 ] || try "canonical, fast, W = $n_gpus over NCCL" 120 tests/gpu/same_bits.sh "$BUILD" "$n_gpus" --comm nccl
+}
+
+section_nccl() {
+    [ -x "$nccl_one" ] || { left_out 'the stand-in has no ncclAllReduce' && return; }
+    bounded 60 "$here/nccl.log" "$nccl_one"
+    [ "$rc" = 0 ] && [ -z "$eager" ] || printf '%s\n\n' "$(outcome "$here/nccl.log")"
+    [ "$rc" != 0 ] || cat "$here/nccl.log"
 }
 
 # The GPU's TFLOP/s as its maker states them, dense: bf16 on tensor cores, fp32 without.
 peak() { # peak fp32|bf16
-    case $gpu in
+    case ${gpu:-} in
     *H100*PCIe*) [ "$1" = bf16 ] && echo 756 || echo 51.2 ;;
     *H100* | *H200*) [ "$1" = bf16 ] && echo 989.4 || echo 66.9 ;;
     *A100*) [ "$1" = bf16 ] && echo 312 || echo 19.5 ;;
@@ -114,78 +152,170 @@ peak() { # peak fp32|bf16
     *) echo - ;;
     esac
 }
+# mfu MS TYPE SEQUENCES SIZE -- in percent
+mfu() {
+    echo "$1 $(peak "$2") $3 $4" | awk '{
+        split("124m 12 768 355m 24 1024 774m 36 1280 1558m 48 1600", x, " ")
+        for (i = 1; i < 12; i += 3) if (x[i] == $4) { l = x[i + 1]; c = x[i + 2] }
+        flop = (6 * (12 * l * c * c + 50257 * c) + 6 * l * 1024 * c) * 1024 * $3
+        if ($1 == "-" || $2 == "-" || !l) print "-"; else printf "%.1f", 100 * flop / ($1 * 1e-3) / ($2 * 1e12) }'
+}
+# median FILE -- of the last column of a loss file, without the first three steps; last FILE -- the last loss
+median() { awk -F, '$1 ~ /^[0-9]+$/ && $1 >= 3 { print $NF }' "$1" 2>/dev/null | sort -g | awk '{ x[NR] = $1 } END { if (NR) printf "%.1f\n", x[int((NR + 1) / 2)]; else print "-" }'; }
+last() { awk -F, 'END { if (NR > 1) printf "%.4f\n", $2; else print "-" }' "$1" 2>/dev/null || echo -; }
 
-# size, sequences in a step of 1024 tokens each
-SIZES='124m 8
-355m 8
-774m 4
-1558m 2'
+# peer KIND TYPE OPTION... -- PyTorch, "eager" or "compiled": three cells of the table
+peer() {
+    local kind=$1 type=$2 log=$here/$section.peer-$1-$2.log csv=$here/$section.peer.csv
+    shift 2
+    rm -f "$csv"
+    [ -z "$python" ] || [ ! -d "$init" ] || bounded 150 "$log" "$python" tests/bench/peer_torch.py --device cuda --parallel single \
+        $([ "$kind" = compiled ] && echo --compile) --param-dtype "$type" --init "$init" "$@" --csv "$csv"
+    echo "$(median "$csv") | $(sed -n 's/^memory: \([0-9.]*\) GB at.*/\1/p' "$log" 2>/dev/null) | $(last "$csv")"
+}
 
-# median FILE -- of the last column of a loss file, without the first three steps
-median() { awk -F, '$1 ~ /^[0-9]+$/ && $1 >= 3 { print $NF }' "$1" 2>/dev/null | sort -g | awk '{ x[NR] = $1 } END { print NR ? x[int((NR + 1) / 2)] : "-" }'; }
-
-part_train() {
-    local data=$OUT/text python=${FSDP_PYTHON:-python3} size batch type init ours peer mfu
+# table SIZE SEQUENCES -- training by one rank beside PyTorch
+table() {
+    local size=$1 batch=$2 type common ms log data=$here/text init=$here/init-$1 csv=$here/$section.csv python=${FSDP_PYTHON:-python3}
     cat README.md WRITEUP.md LICENSE common/*/*.c >"$data"
     "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null || python=''
-    echo "Sequences of 1024 tokens, AdamW, clipping, 12 steps, the median of the last nine. MFU: 6 FLOP for every weight of a matmul and token, and 6 T C for a layer's"
-    echo "causal attention, by the peak that the maker states ($(peak fp32) TFLOP/s in fp32, $(peak bf16) in bf16). Peer: ${python:+$("$python" -c 'import torch; print("PyTorch", torch.__version__)'), eager, no TF32}${python:-none: python3 has no torch}."
+    echo "Sequences of $TOKENS tokens, AdamW, clipping, 12 steps, the median of the last nine. MFU: 6 FLOP for every weight of a matmul and token, and 6 T C for a layer's"
+    echo "causal attention, by the peak that the maker states ($(peak fp32) TFLOP/s in fp32, $(peak bf16) in bf16). PyTorch: ${python:+$("$python" -c 'import torch; print(torch.__version__)'), no TF32; in bf16 by autocast}${python:-left out, as python3 has no torch with a GPU}."
     echo
-    echo '| size | sequences | type | ms | MFU % | peak memory, GB | loss of the last step | peer: ms | memory, GB | loss | peer/ours |'
-    echo '|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|'
-    while read -r size batch; do
-        init=$OUT/init-$size
-        for type in fp32 bf16; do
-            [ "$(left)" -gt 20 ] || { echo "| $size | $batch | $type | no time was left | | | | | | | |" && continue; }
-            common="--seq-len 1024 --global-batch $batch --steps 12 --data $data --param-dtype $type"
-            # shellcheck disable=SC2046,SC2086
-            timeout "$(left)" "$BUILD/fsdp_train" --device cuda --size "$size" $common --loss-csv "$OUT/ours.csv" --memory-report "$OUT/memory.txt" \
-                $([ -n "$python" ] && [ ! -d "$init" ] && echo "--export-init $init") >"$OUT/ours.log" 2>&1 || rm -f "$OUT/ours.csv"
-            rm -f "$OUT/peer.csv"
-            # shellcheck disable=SC2086
-            [ -n "$python" ] && [ -d "$init" ] && timeout "$(left)" "$python" -m torch.distributed.run --nproc-per-node 1 tests/bench/peer_torch.py --device cuda \
-                --parallel fsdp --init "$init" $common --csv "$OUT/peer.csv" >"$OUT/peer.log" 2>&1
-            ours=$(median "$OUT/ours.csv") peer=$(median "$OUT/peer.csv")
-            mfu=$(echo "$ours $(peak $type) $batch $size" | awk '
-                { split("124m 12 768 355m 24 1024 774m 36 1280 1558m 48 1600", x, " "); for (i = 1; i < 12; i += 3) if (x[i] == $4) { l = x[i + 1]; c = x[i + 2] }
-                  flop = (6 * (12 * l * c * c + 50257 * c) + 6 * l * 1024 * c) * 1024 * $3
-                  if ($1 == "-" || $2 == "-") print "-"; else printf "%.1f", 100 * flop / ($1 * 1e-3) / ($2 * 1e12) }')
-            echo "| $size | $batch | $type | $ours | $mfu | $(sed -n 's/^ *all, at one moment *//p' "$OUT/ours.log" | head -1) | $(tail -1 "$OUT/ours.csv" 2>/dev/null | cut -d, -f2) | $peer | $(
-                sed -n 's/^memory: \([0-9.]*\) GB at.*/\1/p' "$OUT/peer.log" 2>/dev/null) | $(tail -1 "$OUT/peer.csv" 2>/dev/null | cut -d, -f2) | $(
-                echo "$peer $ours" | awk '{ print $1 == "-" || $2 == "-" ? "-" : sprintf("%.2f", $1 / $2) }') |"
-            say "$size $type: $ours ms, peer $peer ms" >&2
-            [ "$ours" != - ] || echo "| FAILED: $(grep -m1 '^\[rank' "$OUT/ours.log" | tr '|' '/') | | | | | | | | | | |"
+    echo '| size | sequences | type | ms | MFU % | peak memory | loss of the last step | eager: ms | GB | loss | compiled: ms | GB | loss |'
+    echo '|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|'
+    for type in bf16 fp32; do
+        common="--seq-len $TOKENS --global-batch $batch --steps 12 --data $data" log=$here/$section.$type.log
+        rm -f "$csv"
+        # shellcheck disable=SC2046,SC2086
+        bounded 200 "$log" "$BUILD/fsdp_train" --device "$DEVICE" --size "$size" $common --param-dtype $type --loss-csv "$csv" \
+            $([ -n "$python" ] && [ ! -d "$init" ] && echo "--export-init $init")
+        ms=$(median "$csv")
+        [ "$rc" = 0 ] && [ -z "$eager" ] || echo "| $size | $batch | $type | $(outcome "$log") | | | | | | | | | |"
+        # shellcheck disable=SC2086
+        [ "$rc" != 0 ] || echo "| $size | $batch | $type | $ms | $(mfu "$ms" $type "$batch" "$size") | $(
+            sed -n 's/^ *all, at one moment *//p' "$log" | head -1) | $(last "$csv") | $(peer eager $type $common) | $(peer compiled $type $common) |"
+    done
+    rm -rf "$init"
+}
+TOKENS=1024 MORE=10
+[ -z "$dry" ] || TOKENS=32 MORE=2
+section_train() {
+    if [ -n "$dry" ]; then table tiny 4; else table 124m 4; fi
+}
+
+# ---- part 2 --------------------------------------------------------------------------------------
+large() { if [ -n "$dry" ]; then left_out 'this size needs a GPU'; else table "$@"; fi; }
+section_355m() { large 355m 8; }
+section_774m() { large 774m 4; }
+section_1558m() { large 1558m 2; }
+
+# ---- part 3 --------------------------------------------------------------------------------------
+# Of a step: the difference of two runs, of 3 steps and of MORE, by MORE.
+section_steps() {
+    local size=124m type steps log cpu issued ms
+    [ -z "$dry" ] || size=tiny
+    echo '"Issued" is what the host gives the device to do, by --check-order; an operation may launch several kernels. "CPU" is that of all threads of the rank.'
+    echo
+    echo '| size, B = 4 | type | issued in a step | host CPU, ms | step, ms |'
+    echo '|---|---|---:|---:|---:|'
+    for type in bf16 fp32; do
+        cpu='' issued='' ms=-
+        for steps in 3 $((3 + MORE)); do
+            log=$here/steps.$type-$steps
+            bounded 60 "$log.log" bash -c 'TIMEFORMAT="%U %S"; time "$0" "$@"' "$BUILD/fsdp_train" --device "$DEVICE" --size $size --seq-len $TOKENS \
+                --global-batch 4 --synthetic 100000 --steps $steps --param-dtype $type --loss-csv "$log.csv"
+            [ "$rc" = 0 ] || break
+            cpu="$cpu $(tail -1 "$log.log")" ms=$(median "$log.csv")
+            bounded 60 "$log.order.log" "$BUILD/fsdp_train" --device "$DEVICE" --size $size --seq-len $TOKENS \
+                --global-batch 4 --synthetic 100000 --steps $steps --param-dtype $type --check-order
+            [ "$rc" = 0 ] || break
+            issued="$issued $(sed -n 's/^order: \([0-9]*\) launches.*/\1/p' "$log.order.log")"
         done
-        rm -rf "$init"
-    done <<<"$SIZES"
-}
-
-part_shared() {
-    head_row 'several ranks'
-    local w
-    for w in 2 4; do
-        try "canonical, W = $w, ranks share the GPU" tests/gpu/same_bits.sh "$BUILD" $w --comm shm
+        # shellcheck disable=SC2086
+        [ "$rc" = 0 ] || { echo "| $size | $type | $(outcome "$log.log") | | |" && continue; }
+        echo "| $size | $type | $(echo $issued $MORE | awk '{ printf "%.0f", ($2 - $1) / $3 }') | $(
+            echo $cpu $MORE | awk '{ printf "%.1f", 1e3 * ($3 + $4 - $1 - $2) / $5 }') | $ms |"
     done
-    [ "$n_gpus" -eq 1 ] || try "canonical, W = $n_gpus over NCCL" tests/gpu/same_bits.sh "$BUILD" "$n_gpus" --comm nccl
 }
 
-for part in $PARTS; do
-    declare -F "part_$part" >/dev/null || fail "PARTS: got '$part'" 'some of: tests sanitizer csv train shared'
-    [ -s "$OUT/$part.part" ] && say "$part: there already" && continue
-    say "$part"
-    begun=$(date +%s)
-    (part_"$part") >"$OUT/$part.tmp" && mv "$OUT/$part.tmp" "$OUT/$part.part"
-    cat "$OUT/$part.part"
-done
+# tool NAME -- on the PATH, beside nvcc, or in the toolkit's folders
+tool() {
+    local nvcc
+    nvcc=$(version nvcc)
+    command -v "$1" || ls "${nvcc%/*}/$1" "${nvcc%/bin/nvcc}"/*/"$1" /opt/nvidia/nsight-compute/*/"$1" 2>/dev/null | head -1
+}
 
-{
-    echo "# $gpu"
+section_sanitizer() {
+    local sanitizer check
+    [ -z "$dry" ] || { left_out 'compute-sanitizer needs a GPU' && return; }
+    sanitizer=$(tool compute-sanitizer)
+    [ -n "$sanitizer" ] || { left_out 'there is no compute-sanitizer beside nvcc' && return; }
+    export FSDP_DEVICE=$DEVICE
+    head_row compute-sanitizer
+    for check in memcheck racecheck; do
+        try "$check, a step of training" 60 "$sanitizer" --tool $check --error-exitcode 9 "$BUILD/fsdp_train" --device cuda --size tiny --steps 1 --synthetic 100000
+        for test in test_accel_fast test_accel_ops; do
+            try "$check $test" 90 "$sanitizer" --tool $check --error-exitcode 9 "$BUILD/tests/unit/$test"
+        done
+    done
+}
+
+# Kernels of a step: those of three steps without those of one, by two.
+section_ncu() {
+    local ncu steps
+    [ -z "$dry" ] || { left_out 'ncu needs a GPU' && return; }
+    ncu=$(tool ncu)
+    [ -n "$ncu" ] || { left_out 'there is no ncu beside nvcc' && return; }
+    for steps in 1 3; do
+        bounded 90 "$here/ncu.$steps.csv" "$ncu" --csv --metrics gpu__time_duration.sum "$BUILD/fsdp_train" --device cuda --size 124m --seq-len 1024 \
+            --global-batch 4 --synthetic 100000 --steps $steps --param-dtype bf16
+        [ "$rc" = 0 ] || { outcome "$here/ncu.$steps.csv" && return; }
+    done
+    echo '124M, bf16, B = 4: a step. Times under ncu, at its clocks.'
     echo
-    echo "$(date +%F), $n_gpus GPU(s), driver $(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -1), $(nvcc --version | sed -n 's/.*release \([0-9.]*\).*/CUDA \1/p'), NCCL $(
-        sed -n 's/^#define NCCL_\(MAJOR\|MINOR\|PATCH\) *\([0-9]*\).*/\2/p' "$nccl/include/nccl.h" | paste -sd.), commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown). Made by \`make gpu-report\`."
-    for part in tests sanitizer csv train shared; do
-        [ -s "$OUT/$part.part" ] && printf '\n## %s\n\n' "$part" && cat "$OUT/$part.part"
+    echo '| kernel | launches | ms |'
+    echo '|---|---:|---:|'
+    awk -f tests/gpu/ncu.awk "$here/ncu.1.csv" "$here/ncu.3.csv"
+}
+
+# ---- the page ------------------------------------------------------------------------------------
+title() {
+    if [ -n "$dry" ]; then
+        printf '# Dry run of the report on the stand-in\n\nNo GPU was there: the stand-in of tests/sim/cuda ran the plug-in on %s. Its times say nothing about a GPU.\n\n' \
+            "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)"
+        printf '%s, commit %s. Made by `make gpu-report DEVICE=%s`.\n' "$(date +%F)" "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" "$DEVICE"
+    else
+        printf '# %s\n\n%s, %s GPU(s), driver %s, CUDA %s, NCCL %s, commit %s. Made by `make gpu-report`.\n' "$gpu" "$(date +%F)" "$n_gpus" "$driver" \
+            "$(version cuda)" "$(version nccl)" "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
+    fi
+}
+write_page() {
+    {
+        title
+        for name in $SECTIONS_1 $SECTIONS_2 $SECTIONS_3; do
+            [ ! -s "$here/$name.md" ] || { printf '\n## %s\n\n' "$name" && cat "$here/$name.md"; }
+        done
+    } >"$here/report.tmp" && mv "$here/report.tmp" "$here/report.md"
+    [ -z "${OUT:-}" ] || { mkdir -p "$OUT" && cp "$here"/*.md "$here"/*.log "$OUT/"; }
+}
+
+# What another commit or machine has left is not of this page.
+title | grep -v '^$' >"$here/title.tmp"
+cmp -s "$here/title.tmp" "$here/title" && [ -z "$dry" ] || rm -f "$here"/*.md
+mv "$here/title.tmp" "$here/title"
+write_page
+for part in $parts; do
+    part_begun=$(date +%s)
+    names=SECTIONS_$part
+    for section in ${!names}; do
+        [ -s "$here/$section.md" ] && ! grep -q 'no time was left' "$here/$section.md" && say "$section: there already" && continue
+        say "$section"
+        ("section_$section") >"$here/$section.tmp" && mv "$here/$section.tmp" "$here/$section.md"
+        cat "$here/$section.md"
+        write_page
     done
-} >"$OUT/report.md"
-say "report: $OUT/report.md; commit it as tests/reference/gpu/$(echo "$gpu" | tr ' A-Z' '-a-z').md"
-! grep -q FAILED "$OUT/report.md"
+done
+say "report: $here/report.md"
+! grep -qE 'FAILED|HUNG|no time was left' "$here/report.md" || exit 1
+[ -z "$dry" ] || echo 'PASS gpu-report: every section of a dry run on the stand-in'

@@ -29,7 +29,7 @@ rule sum 'common/sum includes neither ops nor comm' "$(grep -rnE "$(below ops co
 # includes PATTERN FOLDERS -- lines that include what matches, outside of these folders and of the stand-ins
 includes() { grep -rnE "#include +$1" common lab*_* trainer tests --include=*.[ch] --include=*.cu --include=*.cpp | grep -vE "^($2|tests/sim)/"; }
 rule plug-in 'only a plug-in includes its own headers, common/accel and its maker'"'"'s' "$(
-    includes '("common/cuda/|[<"](cuda|cublas|nccl)[A-Za-z_]*\.h)' common/cuda
+    includes '("common/cuda/|[<"](cuda|cublas|nccl)[A-Za-z_]*\.h)' 'common/cuda|tests/gpu'
     includes '["<](acl|aclnn|aclnnop|hccl)/' lab6_npu
     includes '"common/accel/' 'common/(accel|cuda)|lab6_npu'
 )"

@@ -1,0 +1,106 @@
+#!/bin/bash
+# gpu_report.sh -- make gpu-report: no page without a GPU, and what its page says of commands that fail, are skipped or hang.
+#
+#   tests/cli/gpu_report.sh [BUILD]        default build
+#
+# The GPU, the toolkit and the programs are scripts made here. What it measures on the stand-in is another check: gpu-dry.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+work=$(mktemp -d /tmp/fsdp-gpu-report.XXXXXX) || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
+unset ${!CUDA_@} ${!NCCL_@} ${!NVCC@} OUT PART LIMIT DEVICE FSDP_PYTHON
+n_passed=0 n_failed=0
+
+# verdict NAME PROBLEM -- PASS when there is none
+verdict() {
+    if [ -z "$2" ]; then
+        echo "PASS $1"
+        n_passed=$((n_passed + 1))
+    else
+        echo "FAIL $1: $2"
+        sed 's/^/     | /' "$work/out" | tail -20
+        n_failed=$((n_failed + 1))
+    fi
+}
+
+# script FILE LINE... -- of sh
+script() {
+    mkdir -p "${1%/*}"
+    { echo '#!/bin/sh' && printf '%s\n' "${@:2}"; } >"$1"
+    chmod +x "$1"
+}
+# The report of a machine where `make` has nothing to do. CAP: how long a command may hang.
+report() {
+    rm -rf "$build/gpu"
+    env PATH="$work/bin:$PATH" CUDA_HOME="$work/cuda" NCCL_HOME="$work/cuda" FSDP_PYTHON=/nowhere CAP=10 "$@" tests/gpu/report.sh "$build" >"$work/out" 2>&1
+}
+build=$work/build
+script "$work/bin/make" 'exit 0'
+script "$work/cuda/bin/nvcc" 'here=$(dirname "$0")' 'case "$*" in' '*--version*) echo "release 12.4, V12.4.1" ;;' '*--list-gpu-arch*) echo compute_90 ;;' \
+    '*--dryrun*) printf "#\$ _HERE_=%s\n#\$ TOP=%s/..\n" "$here" "$here" >&2 ;;' esac
+mkdir "$work"/cuda/{include,lib}
+: >"$work/cuda/include/cublasLt.h" >"$work/cuda/lib/libcublasLt.so" >"$work/cuda/lib/libcudart.so" >"$work/cuda/lib/libnccl.so.2"
+printf '#define NCCL_MAJOR 2\n#define NCCL_MINOR 21\n#define NCCL_PATCH 5\n' >"$work/cuda/include/nccl.h"
+
+# ---- no page without a GPU --------------------------------------------------------------------------------------
+
+# nvidia_smi NAME DRIVER
+nvidia_smi() { script "$work/bin/nvidia-smi" 'case "$*" in' "*=name*) echo '$1' ;;" "*driver_version*) echo '$2' ;;" "*compute_cap*) echo 9.0 ;;" esac; }
+# no_page NAME REGEX VARIABLE=VALUE...
+no_page() {
+    local problem=''
+    report "${@:3}" && problem='exit status 0'
+    grep -q "^HINT: " "$work/out" && grep -qE -- "$2" "$work/out" || problem="no line '$2' with a hint"
+    [ ! -e "$build/gpu/report.md" ] || problem='there is a page'
+    verdict "no page: $1" "$problem"
+}
+script "$work/bin/nvidia-smi" 'exit 9'
+no_page 'nvidia-smi finds no GPU' 'names no GPU or no driver'
+nvidia_smi 'NVIDIA H100' ''
+no_page 'no driver' "names no GPU or no driver: 'NVIDIA H100', ''"
+nvidia_smi 'NVIDIA H100' 550.54
+no_page 'no such part' "PART: got '4'" PART=4
+no_page 'no toolkit' 'no nvcc' CUDA_HOME=/nowhere
+
+# ---- what the page says -----------------------------------------------------------------------------------------
+
+for test in test_device test_accel_ops test_accel_fast test_cuda_device; do
+    script "$build/tests/unit/$test" 'echo "it works"'
+done
+script "$build/tests/unit/test_device_watch" 'echo "SKIP the device is not there"' 'exit 77'
+script "$build/tests/unit/test_accel_device" '[ "${CUDA_MODULE_LOADING:-}" = EAGER ] && echo late && exit' 'exec sleep 1000'
+script "$build/tests/gpu/nccl_one" 'echo "FAILED: ncclAllGather: unhandled error"' 'exit 1'
+script "$build/fsdp_train" 'echo "[rank 0/1] out of memory"' 'exit 1'
+report PART=1 OUT="$work/copies"
+rc=$?
+cp "$build/gpu/report.md" "$work/out" 2>/dev/null
+# says NAME REGEX -- a line of the page
+says() {
+    grep -qE -- "$2" "$work/out"
+    verdict "the page: $1" "$([ $? = 0 ] || echo "no line '$2'")"
+}
+verdict 'failures fail' "$([ $rc = 1 ] || echo "exit status $rc, expected 1")"
+says 'GPU' '^# NVIDIA H100$'
+says 'driver, toolkit and NCCL' 'driver 550.54, CUDA 12.4, NCCL 2.21.5, commit '
+says 'a test that passes' '^\| test_accel_fast \| passed: it works \|'
+says 'a skip is a failure' '^\| test_device_watch \| FAILED: it was skipped: SKIP the device is not there \|'
+says 'a hang is tried again' '^\| test_accel_device \| HUNG for 10 s; with CUDA_MODULE_LOADING=EAGER: passed: late \|'
+says 'a failure' 'FAILED \(1\): FAILED: ncclAllGather: unhandled error'
+says 'a run that ends' '^\| 124m \| 4 \| bf16 \| FAILED \(1\): \[rank 0/1\] out of memory \|'
+cmp -s "$build/gpu/report.md" "$work/copies/report.md"
+verdict 'OUT has a copy' "$([ $? = 0 ] || echo 'it is another page')"
+
+cat >"$work/one.csv" <<'END'
+==PROF== Profiling "gelu"
+"ID","Kernel Name","Block Size","Metric Name","Metric Unit","Metric Value"
+"0","void gelu<float>(float *, int)","(256, 1, 1)","gpu__time_duration.sum","us","2"
+"1","(anonymous namespace)::norm(float *)","(32, 1, 1)","gpu__time_duration.sum","ns","1,000"
+END
+{ cat "$work/one.csv" && sed -n '3p;3p;3p;3p;4p' "$work/one.csv"; } >"$work/three.csv"
+awk -f tests/gpu/ncu.awk "$work/one.csv" "$work/three.csv" >"$work/out"
+printf '| void gelu<float> | 2.0 | 0.004 |\n| norm | 0.5 | 0.001 |\n| **all** | 2.5 | 0.005 |\n' | cmp -s - "$work/out"
+verdict 'kernels of a step, of what ncu says' "$([ $? = 0 ] || echo 'other rows')"
+
+echo "$n_passed passed, $n_failed failed"
+[ $n_failed -eq 0 ]

@@ -1,0 +1,144 @@
+/* nccl_one.c -- what calls of NCCL cost on one GPU, in a communicator of one rank.
+ *
+ *   nccl_one     prints a Markdown table, with a column for communicators that block and one for
+ *                those that do not; exit status 1 if a call fails or a value is wrong
+ *
+ * "host" is the time until the next call may be made, "done" until the GPU has done it, both the
+ * mean of many calls. */
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { ELEMS = 1 << 17, WARM_UP = 10, CALLS = 200 };
+
+typedef struct figures {
+    double init_ms, gather_host_us, gather_done_us, sum_host_us, sum_done_us, abort_ms;
+} figures;
+
+typedef struct one {
+    ncclComm_t comm;
+    cudaStream_t stream;
+    int64_t *from, *to; /* [ELEMS], on the GPU */
+} one;
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static void need_cuda(cudaError_t error, const char *what)
+{
+    if (error == cudaSuccess)
+        return;
+    printf("FAILED: %s: %s\n", what, cudaGetErrorString(error));
+    exit(1);
+}
+
+/* Waits until a communicator that does not block has got through. */
+static void need_nccl(ncclComm_t comm, ncclResult_t result, const char *what)
+{
+    while (result == ncclInProgress)
+        if (ncclCommGetAsyncError(comm, &result) != ncclSuccess)
+            break;
+    if (result == ncclSuccess)
+        return;
+    printf("FAILED: %s: %s (%s)\n", what, ncclGetErrorString(result), ncclGetLastError(comm));
+    exit(1);
+}
+
+static void gather(one *o)
+{
+    need_nccl(o->comm, ncclAllGather(o->from, o->to, ELEMS * 8, ncclUint8, o->comm, o->stream),
+              "ncclAllGather");
+}
+
+static void sum(one *o)
+{
+    need_nccl(o->comm, ncclAllReduce(o->from, o->to, ELEMS, ncclInt64, ncclSum, o->comm, o->stream),
+              "ncclAllReduce of int64");
+}
+
+static void timed(one *o, void (*call)(one *o), double *host_us, double *done_us)
+{
+    for (int i = 0; i < WARM_UP; i++)
+        call(o);
+    need_cuda(cudaStreamSynchronize(o->stream), "warm-up");
+    const double begin = now_ms();
+    for (int i = 0; i < CALLS; i++)
+        call(o);
+    const double issued = now_ms();
+    need_cuda(cudaStreamSynchronize(o->stream), "calls");
+    *host_us = (issued - begin) * 1e3 / CALLS;
+    *done_us = (now_ms() - begin) * 1e3 / CALLS;
+}
+
+/* What o->to holds after `call`, given numbers that a double cannot hold. */
+static void check(one *o, void (*call)(one *o), const char *what)
+{
+    static int64_t numbers[ELEMS], back[ELEMS];
+    for (int i = 0; i < ELEMS; i++)
+        numbers[i] = INT64_C(-9007199254740993) + 3 * i;
+    need_cuda(cudaMemsetAsync(o->to, 0, sizeof back, o->stream), "fill");
+    need_cuda(cudaMemcpyAsync(o->from, numbers, sizeof numbers, cudaMemcpyHostToDevice, o->stream),
+              "upload");
+    call(o);
+    need_cuda(cudaMemcpyAsync(back, o->to, sizeof back, cudaMemcpyDeviceToHost, o->stream),
+              "download");
+    need_cuda(cudaStreamSynchronize(o->stream), what);
+    if (memcmp(numbers, back, sizeof back) == 0)
+        return;
+    printf("FAILED: %s gives other numbers\n", what);
+    exit(1);
+}
+
+static figures measure(one *o, int blocking)
+{
+    figures f;
+    ncclUniqueId id;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = blocking;
+    const double begin = now_ms();
+    need_nccl(NULL, ncclGetUniqueId(&id), "ncclGetUniqueId");
+    ncclResult_t result = ncclCommInitRankConfig(&o->comm, 1, id, 0, &config);
+    need_nccl(o->comm, result, "ncclCommInitRankConfig");
+    f.init_ms = now_ms() - begin;
+    check(o, gather, "ncclAllGather");
+    check(o, sum, "ncclAllReduce of int64");
+    timed(o, gather, &f.gather_host_us, &f.gather_done_us);
+    timed(o, sum, &f.sum_host_us, &f.sum_done_us);
+    const double aborted = now_ms();
+    need_nccl(NULL, ncclCommAbort(o->comm), "ncclCommAbort");
+    f.abort_ms = now_ms() - aborted;
+    return f;
+}
+
+int main(void)
+{
+    one o = {.comm = NULL};
+    int version = 0;
+    need_cuda(cudaSetDevice(0), "cudaSetDevice");
+    need_cuda(cudaStreamCreateWithPriority(&o.stream, cudaStreamNonBlocking, 0), "stream");
+    need_cuda(cudaMallocAsync((void **)&o.from, ELEMS * 8, o.stream), "memory");
+    need_cuda(cudaMallocAsync((void **)&o.to, ELEMS * 8, o.stream), "memory");
+    need_nccl(NULL, ncclGetVersion(&version), "ncclGetVersion");
+    const figures a = measure(&o, 1), b = measure(&o, 0);
+    printf("| NCCL %d.%d.%d, one rank, %d KiB | blocking | non-blocking |\n|---|---:|---:|\n",
+           version / 10000, version / 100 % 100, version % 100, ELEMS * 8 / 1024);
+    printf("| communicator, ms | %.1f | %.1f |\n", a.init_ms, b.init_ms);
+    printf("| all-gather, host, us | %.1f | %.1f |\n", a.gather_host_us, b.gather_host_us);
+    printf("| all-gather, done, us | %.1f | %.1f |\n", a.gather_done_us, b.gather_done_us);
+    printf("| all-reduce of int64, host, us | %.1f | %.1f |\n", a.sum_host_us, b.sum_host_us);
+    printf("| all-reduce of int64, done, us | %.1f | %.1f |\n", a.sum_done_us, b.sum_done_us);
+    printf("| abort, ms | %.1f | %.1f |\n", a.abort_ms, b.abort_ms);
+    need_cuda(cudaFreeAsync(o.from, o.stream), "memory");
+    need_cuda(cudaFreeAsync(o.to, o.stream), "memory");
+    need_cuda(cudaStreamSynchronize(o.stream), "end");
+    need_cuda(cudaStreamDestroy(o.stream), "end");
+    return 0;
+}
