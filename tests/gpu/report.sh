@@ -49,6 +49,7 @@ pkg-config --exists libcjson libxxhash cmocka || fail 'no cJSON, xxHash or cmock
 KERNEL_TESTS='test_device test_device_watch test_accel_device test_accel_ops test_accel_fast test_cuda_device'
 nccl_one=$BUILD/tests/gpu/nccl_one
 if [ -n "$dry" ]; then # make has built what it needs
+    [ -e "$BUILD/fsdp_cuda_sim.so" ] || { echo 'SKIP gpu-report: the stand-in is not built, for want of g++' && exit 77; }
     KERNEL_TESTS='test_device test_cuda_device'
     nccl_one=$BUILD/sim/tests/gpu/nccl_one
 else
