@@ -49,7 +49,7 @@ $(BUILD)/npu-sim/flags: FORCE
 
 $(BUILD)/fsdp_npu.so: $(call npu_objects_of,npu,$(NPU_SRC))
 	$(SAY) LINK $@
-	$(Q)g++ -shared -o $@ $^ -L$(CANN)/lib64 $(CANN_LIBS) -pthread
+	$(Q)g++ -shared -o $@ $^ -L$(CANN)/lib64 -Wl,-rpath,$(CANN)/lib64 $(CANN_LIBS) -pthread
 
 $(BUILD)/fsdp_npu_sim.so: $(call npu_objects_of,npu-sim,$(NPU_SIM_SRC))
 	$(SAY) LINK $@

@@ -1,17 +1,17 @@
 #!/bin/bash
-# cuda_build.sh -- make cuda, with toolkits as they lie on other machines, finds what it needs, and its plug-in loads.
+# plugin_build.sh -- make cuda and make npu, with toolkits as they lie on other machines, find what they need, and the plug-ins load.
 #
-#   tests/cli/cuda_build.sh [BUILD]        default build
+#   tests/cli/plugin_build.sh [BUILD]        default build
 #
 # The toolkits are made up: nvcc is a script over g++, the libraries have a function each, the headers are those of the
 # stand-in. So are the sources of the plug-in: what is tested is where make looks, how it links, and what it says.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 build=${1:-build}
-work=$(mktemp -d /tmp/fsdp-cuda-build.XXXXXX) || exit 1
+work=$(mktemp -d /tmp/fsdp-plugin-build.XXXXXX) || exit 1
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
-unset ${!CUDA_@} ${!NCCL_@} ${!NVCC@} LD_LIBRARY_PATH LIBRARY_PATH CPATH PYTHONPATH MAKEFLAGS MFLAGS CC V CI
+unset ${!CUDA_@} ${!NCCL_@} ${!ASCEND_@} ${!NVCC@} LD_LIBRARY_PATH LIBRARY_PATH CPATH PYTHONPATH MAKEFLAGS MFLAGS CC V CI
 n_passed=0 n_failed=0 n_skipped=0
 
 # verdict NAME PROBLEM -- PASS when there is none
@@ -181,6 +181,20 @@ rm "$work/bin/g++-11"
 if ! command -v g++-11 >/dev/null; then
     refused 'no g++ that nvcc takes' 'does not work with g\+\+: .*later than 11' NVCC_CCBIN CUDA_HOME="$lib64"
 fi
+
+# ---- make npu ---------------------------------------------------------------------------------------------------
+
+cann=$work/cann problem=''
+mkdir -p "$cann/include/acl" "$cann/lib64" && : >"$cann/include/acl/acl.h"
+echo 'int cann_part(void) { return 3211; }' | gcc -shared -fPIC -x c - -o "$cann/lib64/libascendcl.so" -Wl,-soname,libascendcl.so
+echo 'int cann_part(void); int probe(void); int probe(void) { return cann_part(); }' >"$work/npu.c"
+rm -rf "$work/build"
+if ! make --no-print-directory BUILD="$work/build" NPU_SRC="$work/npu.c" ASCEND_TOOLKIT_HOME="$cann" npu >"$work/out" 2>&1; then
+    problem='it does not build'
+elif ! "$work/load" "$work/build/fsdp_npu.so" >"$work/out" 2>&1; then
+    problem='it does not load'
+fi
+verdict "loads: CANN's libraries" "$problem"
 
 # ---- what a machine without Debian's packages brings along --------------------------------------------------------
 
