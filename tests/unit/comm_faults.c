@@ -9,13 +9,15 @@
  *   COMM_FAULT_FAKE=1      on top is a transport that cannot carry hosts' calls
  *   COMM_FAULT_REFUSED=r   rank r may open no other process's files
  *   COMM_FAULT_NO_PIDFD=1  the kernel refuses pidfds
+ *   COMM_FAULT_MEET=DIR    an empty directory, in which ranks wait for each other without the group
  *
  * Two good calls, then the case, in which the last rank differs from the others; in gone_early it
- * ends before it joins, in late_close it closes four seconds later. Every rank that lives prints
- * "SAW rank r STATUS words" for the case, "NEXT rank r STATUS" for a call after it, and a DONE line
- * with the seconds that comm_close took. A rank that saw no error keeps calling barriers until it
- * does, as a training loop would. Exit status 0 also when errors were seen: the script judges the
- * words. */
+ * ends before it joins, in late_close it closes after all others have closed. Every rank that lives
+ * prints "SAW rank r STATUS words" for the case, "NEXT rank r STATUS" for a call after it, and
+ * "DONE rank r/W" after comm_close. With COMM_FAULT_MEET none ends before all that live have
+ * printed that: a launcher kills the others when the first ends, and on a busy machine some may
+ * not have run by then. A rank that saw no error keeps calling barriers until it does, as a
+ * training loop would. Exit status 0 also when errors were seen: the script judges the words. */
 #include "tests/unit/comm_apart_lib.h"
 #include "tests/unit/comm_fake_lib.h"
 #include "tests/unit/slices.h"
@@ -31,8 +33,10 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { ELEMS = 320, MAX_RANKS = 16 };
@@ -50,6 +54,36 @@ typedef struct fixture {
 } fixture;
 
 static fixture fx;
+
+/* ---- ranks that wait for each other, whatever has become of their group --------------------- */
+
+static bool meeting_place(char path[static 512], const char *name, int rank)
+{
+    const char *dir = getenv("COMM_FAULT_MEET");
+    snprintf(path, 512, "%s/%s.%d", dir != NULL ? dir : "", name, rank);
+    return dir != NULL;
+}
+
+/* This rank has come to the place of that name. A directory, since some cases can open no file. */
+static void come(const char *name)
+{
+    char path[512];
+    if (meeting_place(path, name, fx.rank) && mkdir(path, 0700) != 0)
+        perror(path);
+}
+
+/* Returns when the ranks below n_ranks have come there; the script ends a run that lasts too long.
+ * Without places it takes as many milliseconds as given instead. */
+static void await(const char *name, int n_ranks, unsigned otherwise_ms)
+{
+    char path[512];
+    struct stat is;
+    for (int r = 0; r < n_ranks && meeting_place(path, name, r); r++)
+        while (stat(path, &is) != 0)
+            usleep(10000);
+    if (getenv("COMM_FAULT_MEET") == NULL)
+        usleep(otherwise_ms * 1000);
+}
 
 /* Zeros on the device, in order of s; the process ends when there is no memory. */
 static float *zeros(stream *s, size_t elems)
@@ -260,7 +294,7 @@ static fsdp_status doze(void *args, int n_threads)
 {
     (void)args;
     (void)n_threads;
-    sleep(3);
+    await("closed", fx.world, 3000);
     return FSDP_OK;
 }
 
@@ -270,7 +304,8 @@ static fsdp_status case_closed_queued(fixture *f)
     TRY(stream_create(f->dev, &(stream_config){.name = "busy"}, &f->busy));
     TRY(stream_launch_work(f->busy, &(launch_config){.fn = doze, .on_host = true}));
     TRY(comm_all_gather(f->c, f->busy, "queued", DTYPE_F32, f->send, f->recv, ELEMS));
-    usleep(300000); /* until all ranks have come here */
+    come("queued");
+    await("queued", f->world, 300);
     return case_label(f);
 }
 
@@ -281,42 +316,55 @@ static fsdp_status case_no_block(fixture *f)
     return gather(f, "awaited", DTYPE_F32, ELEMS);
 }
 
-/* The last rank is busy elsewhere and does not come. */
+/* The last rank is busy elsewhere and does not come until all others have given up. */
 static fsdp_status case_timeout(fixture *f)
 {
     if (f->odd_one) {
-        sleep(5);
+        await("closed", f->world - 1, 5000);
         return gather(f, "late", DTYPE_F32, ELEMS);
     }
     return gather(f, "awaited", DTYPE_F32, ELEMS);
 }
 
+static void die(int signal_number)
+{
+    (void)signal_number;
+    come("done"); /* nobody waits for it */
+    kill(getpid(), SIGKILL);
+}
+
 static fsdp_status case_exit(fixture *f)
 {
-    if (f->odd_one)
+    if (f->odd_one) {
+        come("done");
         _exit(3);
+    }
     return gather(f, "awaited", DTYPE_F32, ELEMS);
 }
 
 static fsdp_status case_kill(fixture *f)
 {
     if (f->odd_one)
-        kill(getpid(), SIGKILL);
+        die(SIGKILL);
     return gather(f, "awaited", DTYPE_F32, ELEMS);
 }
 
 static fsdp_status case_abort(fixture *f)
 {
-    if (f->odd_one)
+    if (f->odd_one) {
+        come("done");
         comm_abort(f->c, 7);
+    }
     return gather(f, "awaited", DTYPE_F32, ELEMS);
 }
 
 /* No failure status, and yet gone. */
 static fsdp_status case_exit0(fixture *f)
 {
-    if (f->odd_one)
+    if (f->odd_one) {
+        come("done");
         _exit(0);
+    }
     return gather(f, "awaited", DTYPE_F32, ELEMS);
 }
 
@@ -324,23 +372,17 @@ static fsdp_status case_exit0(fixture *f)
 static fsdp_status case_kill_asleep(fixture *f)
 {
     comm *slow = NULL;
-    setenv("FSDP_LINK", "1Gbit,100s", 1);
+    setenv("FSDP_LINK", "1Gbit,1000s", 1);
     TRY(comm_open(f->dev, &(comm_config){.sums = f->sums, .native = f->native}, &slow));
     TRY(comm_all_gather(slow, f->s, "slow", DTYPE_F32, f->send, f->recv, ELEMS));
-    usleep(300000);
+    usleep(300000); /* until the others are asleep, as a rule */
     if (f->odd_one)
-        kill(getpid(), SIGKILL);
+        die(SIGKILL);
     fsdp_status status = stream_sync(f->s);
     fsdp_error_info info = *fsdp_error_get();
     comm_close(slow);
     fsdp_error_set(&info);
     return status;
-}
-
-static void die(int signal_number)
-{
-    (void)signal_number;
-    kill(getpid(), SIGKILL);
 }
 
 /* Large gathers one behind the other, among which the last rank dies: its peers are reading its
@@ -369,14 +411,14 @@ static fsdp_status case_kill_reading(fixture *f)
     return status;
 }
 
-/* The last rank stands still, all its threads, for five seconds. */
+/* The last rank stands still, all its threads, until the others have given up. */
 static fsdp_status case_stopped(fixture *f)
 {
     if (!f->odd_one)
         return gather(f, "awaited", DTYPE_F32, ELEMS);
     pid_t me = getpid();
     if (fork() == 0) {
-        sleep(5);
+        await("closed", f->world - 1, 5000);
         kill(me, SIGCONT);
         _exit(0);
     }
@@ -384,20 +426,21 @@ static fsdp_status case_stopped(fixture *f)
     return gather(f, "late", DTYPE_F32, ELEMS);
 }
 
-/* All ranks stand still for seven seconds, from half a second on, as after Ctrl-Z. The last one
- * comes soon after that. */
+/* All ranks stand still for so long, from half a second on, as after Ctrl-Z. The last one comes
+ * right after that. */
+enum { PAUSE_S = 12 };
 static fsdp_status case_paused(fixture *f)
 {
-    pid_t me = getpid();
-    if (fork() == 0) {
+    pid_t me = getpid(), pauser = fork();
+    if (pauser == 0) {
         usleep(500000);
         kill(me, SIGSTOP);
-        sleep(7);
+        sleep(PAUSE_S);
         kill(me, SIGCONT);
         _exit(0);
     }
-    for (int i = 0; f->odd_one && i < 80; i++)
-        usleep(10000);
+    while (f->odd_one && waitpid(pauser, NULL, 0) < 0 && errno == EINTR)
+        continue;
     return gather(f, "awaited", DTYPE_F32, ELEMS);
 }
 
@@ -445,11 +488,11 @@ static fsdp_status case_good(fixture *f)
     return gather(f, "last", DTYPE_F32, ELEMS);
 }
 
-/* Nor here; the script looks at the ranks in the meantime. */
+/* Nor here; the script looks at the ranks in the meantime, and comes when it has seen them. */
 static fsdp_status case_stay(fixture *f)
 {
     TRY(case_good(f));
-    sleep(8);
+    await("seen", 1, 8000);
     return gather(f, "after all", DTYPE_F32, ELEMS);
 }
 
@@ -527,30 +570,37 @@ int HcclCommInitRootInfo(uint32_t n_ranks, const void *root_info, uint32_t rank,
     if (how != NULL && rank == n_ranks - 1) {
         if (strcmp(how, "kill") == 0)
             kill(getpid(), SIGKILL);
-        sleep(15);
+        pause();
     }
     return own(n_ranks, root_info, rank, out);
 }
 
-/* Rank 0 ends at once after the failure; the others take a moment to say what they saw. */
+/* Rank 0 ends at once after the failure. */
 static void end_early(fixture *f, const char *how)
 {
-    if (f->rank != 0) {
-        usleep(300000);
+    if (f->rank != 0)
         return;
-    }
     if (strcmp(how, "abort") == 0)
         comm_abort(f->c, 9);
     comm_close(f->c);
     _exit(9);
 }
 
+/* What is no part of the case may take longer than FSDP_TIMEOUT_S. */
+enum { PATIENT = 100 };
+
 static void run_case(fixture *f, fsdp_status (*run)(fixture *), const char *how_to_end)
 {
     fsdp_status status = FSDP_OK;
+    comm_set_patience(f->c, PATIENT);
     /* a peer that is quick may have failed before this rank sees the end of its second call */
     for (int i = 0; i < 2 && status == FSDP_OK; i++)
         status = gather(f, "warm up", DTYPE_F32, ELEMS);
+    comm_set_patience(f->c, run == case_good ? PATIENT : 1);
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    printf("BEGAN rank %d %lld ms\n", f->rank, now.tv_sec * 1000LL + now.tv_nsec / 1000000);
+    fflush(stdout);
     if (status == FSDP_OK)
         status = run(f);
     for (int i = 0; status == FSDP_OK && run != case_good && i < 1000; i++) {
@@ -565,7 +615,7 @@ static void run_case(fixture *f, fsdp_status (*run)(fixture *), const char *how_
     printf("SAW rank %d %s %s\n", f->rank, fsdp_status_name(status), info.what);
     fflush(stdout);
     if (how_to_end != NULL)
-        sleep(15);     /* rank 0 ends the job */
+        pause();       /* rank 0 ends the job */
     stream_free(f->s); /* its error stays with it: a fresh one shows the group's */
     f->s = NULL;
     if (stream_create(f->dev, &(stream_config){.name = "after"}, &f->s) == FSDP_OK)
@@ -633,20 +683,20 @@ int main(int argc, char **argv)
             run_case(f, cases[i].run, argc > 2 ? argv[2] : NULL);
     }
     if (argc > 1 && strcmp(argv[1], "late_close") == 0 && f->odd_one)
-        sleep(4);
-    double begun_s = clock_now_s();
-    int rank = f->rank, world = f->world;
+        await("closed", f->world - 1, 4000);
+    comm_set_patience(f->c, 1);
     comm_close(f->c);
-    double closed_s = clock_now_s();
+    come("closed");
     stream_free(f->s);
     stream_free(f->busy);
     device_free(compute, f->send);
     device_free(compute, f->recv);
     device_close(f->dev);
-    printf("DONE rank %d/%d closed in %.1f s\n", rank, world, closed_s - begun_s);
+    printf("DONE rank %d/%d\n", f->rank, f->world);
     fflush(stdout);
-    usleep(500000); /* the launcher kills the others when the first ends without MPI_Finalize */
-    if (f->failed)  /* a library may complain at exit of what a failure has left */
+    come("done");
+    await("done", f->world, 500);
+    if (f->failed) /* a library may complain at exit of what a failure has left */
         _exit(0);
     return 0;
 }

@@ -10,9 +10,9 @@
 #   nccl, hccl  started as for shm, over the own transport of FSDP_DEVICE (default cuda-sim, npu-sim); not among the defaults
 #   native  that of these two which FSDP_DEVICE has
 #
-# The cases are in parts: disagreements, waits, deaths; of nccl and hccl also alone. The ways go on side by side, each with
-# two of the parts at a time; PARTS="waits deaths" takes these of one way, one behind the other. Prints one PASS or FAIL
-# line per case; on FAIL the output of the ranks. Exit status 0 iff all pass. COMM_FAULT_RANKS="2 3 4" runs the
+# The cases are in parts: disagreements, waits, stands, deaths; of nccl and hccl also alone. They mostly wait, so all parts
+# of all ways go on side by side; PARTS="waits deaths" takes these of one way, one after the other. Prints one PASS or
+# FAIL line per case; on FAIL the output of the ranks. Exit status 0 iff all pass. COMM_FAULT_RANKS="2 3 4" runs the
 # disagreements on several numbers of ranks (default 3).
 
 program=${1:-build/tests/unit/comm_faults}
@@ -25,7 +25,7 @@ BUILD=$(dirname "$program")/../..
 # Jobs run side by side, and each of them finds that a small /dev/shm has room for it. (UCX keeps MPICH's memory there.)
 [ "$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)" -ge 524288 ] 2>/dev/null || export UCX_TLS="${UCX_TLS:-^posix}"
 if [ -z "${PARTS:-}" ]; then
-    children='' failed=0 out=$(mktemp -d) || exit 1
+    children='' logs='' failed=0 out=$(mktemp -d) || exit 1
     # shellcheck disable=SC2064,SC2086 # the list of now
     trap 'kill $children 2>/dev/null; rm -rf "$out"; exit 130' INT TERM HUP
     if [ $# -eq 0 ]; then
@@ -33,20 +33,19 @@ if [ -z "${PARTS:-}" ]; then
         no_mpi 'ranks over mpi'
     fi
     for way in "$@"; do
-        first=disagreements then='waits deaths'
-        [ "$way" = run ] && first=waits then=deaths
-        case $way in ?ccl) then='waits deaths alone' ;; esac
-        PARTS=$first "$0" "$program" "$way" >"$out/$way-first" 2>&1 &
-        children="$children $!"
-        PARTS=$then "$0" "$program" "$way" >"$out/$way-then" 2>&1 &
-        children="$children $!"
+        parts='disagreements waits stands deaths'
+        [ "$way" != run ] || parts='waits stands deaths'
+        case $way in ?ccl) parts="$parts alone" ;; esac
+        for part in $parts; do
+            PARTS=$part "$0" "$program" "$way" >"$out/$way-$part" 2>&1 &
+            children="$children $!" logs="$logs $out/$way-$part"
+        done
     done
     for child in $children; do
         wait "$child" || failed=1
     done
-    for way in "$@"; do
-        cat "$out/$way-first" "$out/$way-then"
-    done
+    # shellcheck disable=SC2086 # a list
+    cat $logs
     rm -rf "$out"
     exit $failed
 fi
@@ -78,30 +77,37 @@ if [ -n "$library" ]; then
 fi
 log=$(mktemp) || exit 1
 copy=$(mktemp -d)/comm_faults_$$ # its own name, so that left processes can be told
-cp "$program" "$copy" || exit 1
+meet=$copy-meet
+cp "$program" "$copy" && mkdir "$meet" || exit 1
 trap 'rm -rf "$log" "$(dirname "$copy")"' EXIT
 trap 'exit 130' INT TERM HUP
 failed=0
 
-# ranks N LIMIT WORDS... -- N ranks of the program, ended after LIMIT seconds. on: FSDP_COMM, if not the way's; within:
-# what starts the program under fsdp_run
+# No verdict depends on how fast the machine is: a wait for peers that should not be there lasts longer than BOUND_S, and
+# what takes so long has failed. Good runs need a few seconds at most.
+BOUND_S=120 NO_LIMIT_S=1000
+
+# ranks N WORDS... -- N ranks of the program, ended after BOUND_S. on: FSDP_COMM, if not the way's; within: what starts the
+# program under fsdp_run; limit: FSDP_TIMEOUT_S. They meet in $meet.
 ranks() {
-    n=$1 end=$2
-    shift 2
+    n=$1
+    shift
+    rm -rf "${meet:?}"/*
     case $way in
     run) set -- "$fsdp_run" --no-prefix -n "$n" $within "$copy" "$@" ;;
     *) set -- $LAUNCHER -n "$n" "$copy" "$@" && export FSDP_COMM="${on:-$way}" ;;
     esac
-    FSDP_TIMEOUT_S=${limit:-30} timeout -k 2 "$end" "$@"
+    COMM_FAULT_MEET=$meet FSDP_TIMEOUT_S=${limit:-$NO_LIMIT_S} timeout -k 2 $BOUND_S "$@"
 }
 
-# launch N WORDS LIMIT -- sets rc and seconds
+# launch N WORDS -- sets rc and seconds
 launch() {
     begun=$(date +%s)
     # shellcheck disable=SC2086 # words
-    ranks "$1" "$3" $2 >"$log" 2>&1
+    ranks "$1" $2 >"$log" 2>&1
     rc=$?
     seconds=$(($(date +%s) - begun))
+    [ $seconds -lt $BOUND_S ] || complain "not done in $BOUND_S s"
 }
 
 complain() {
@@ -125,9 +131,9 @@ ended_with() {
 }
 
 nobody_left() {
-    for try in $(seq 50); do
+    for try in $(seq 900); do
         pgrep -f "$copy" >/dev/null || return
-        sleep 0.2
+        sleep 0.1
     done
     complain "processes are left: $(pgrep -f "$copy" | tr '\n' ' ')"
 }
@@ -137,16 +143,14 @@ verdict() {
     [ $bad = 0 ] && echo "PASS $name over $way ($seconds s)"
 }
 
-# Case $1 on $2 ranks: all see EMISMATCH soon, some rank names both calls as in $3, later calls fail too.
+# Case $1 on $2 ranks: all see EMISMATCH and close, neither of which waits for a time limit, some rank names both calls as in $3, later calls fail too.
 disagree() {
     name="$1 n=$2${COMM_FAULT_FAKE:+ below another transport}${FSDP_LINK:+ below a link}" bad=0
-    launch "$2" "$1" 25
-    [ $rc != 124 ] && [ $rc != 137 ] || complain "ended by the time limit"
-    [ $seconds -le 20 ] || complain "took too long" # FSDP_TIMEOUT_S would end it after 30
+    launch "$2" "$1"
     expect 1 "SAW rank .*$3"
     expect "$2" '^SAW rank [0-9]+ FSDP_EMISMATCH'
     expect "$2" '^NEXT rank [0-9]+ FSDP_EMISMATCH'
-    expect "$2" '^DONE rank [0-9]+/'"$2"' closed in [0-4]\.'
+    expect "$2" "^DONE rank [0-9]+/$2\$"
     verdict
 }
 
@@ -195,12 +199,15 @@ disagreements() {
     disagree subgroup 4 "rank 3 called all-gather #1 'half b' of 320 f32"
     unset FSDP_LINK
 
-    # The first rank that ends after a failure leaves the others time to report it.
+    # The first rank that ends after a failure stays for a second, in which the others can report it.
     for how in close abort; do
         name="label then $how n=3" bad=0
-        launch 3 "label $how" 20
+        launch 3 "label $how"
+        ended_ms=$(date +%s%3N)
         ended_with 9
-        expect 2 '^SAW rank [12] FSDP_EMISMATCH'
+        expect 1 '^BEGAN rank 0 '
+        stayed_ms=$((ended_ms - $(sed -n 's/^BEGAN rank 0 \([0-9]*\) ms$/\1/p' "$log")))
+        [ $stayed_ms -ge 1000 ] || complain "rank 0 ended the job after $stayed_ms ms"
         verdict
     done
 }
@@ -210,15 +217,15 @@ missing() {
     [ -n "$library" ] && echo "unknown to $library" || echo "$1"
 }
 
+# HCCL has no call that takes work back: after a failure it stays, and its stand-in must not report that.
 waits() {
-    # HCCL has no call that takes work back: after a failure it stays, and its stand-in must not report that.
     [ $way != hccl ] || export FSDP_SIM_HANGS=1
     # A rank does not come: all report their last calls, the waiting one names it.
     limit=2
     for n in 2 4; do
         name="timeout n=$n" bad=0
-        launch $n timeout 25
-        [ $seconds -ge 2 ] && [ $seconds -le 20 ] || complain "wrong time"
+        launch $n timeout
+        [ $seconds -ge 2 ] || complain "not waited for 2 s"
         expect $((n - 1)) '^SAW rank [0-9]+ FSDP_ETIMEOUT'
         expect 1 "waited 2.0 s in all-gather #$at 'awaited' of 320 f32; missing data of ranks: $(missing $((n - 1)))\$"
         expect $n '^\[rank [0-9]+\] last calls, oldest first:'
@@ -227,47 +234,21 @@ waits() {
         expect $((n - 1)) '^DONE'
         verdict
     done
-    limit=
 
-    # A rank stands still, in a way that its own watching cannot see.
-    limit=2
-    name="stopped n=3" bad=0
-    launch 3 stopped 25
-    [ $seconds -ge 2 ] && [ $seconds -le 20 ] || complain "wrong time"
-    expect 2 '^SAW rank [01] FSDP_ETIMEOUT'
-    expect 1 "waited 2.0 s in all-gather #$at 'awaited' of 320 f32; missing data of ranks: $(missing 2)\$"
-    verdict
-    limit=
-
-    # All stand still for longer than that, and go on.
-    limit=5
-    name="paused n=3" bad=0
-    launch 3 paused 25
-    [ $rc = 0 ] || complain "exit status is not 0"
-    expect 3 '^SAW rank [0-9]+ FSDP_OK'
-    expect 3 '^DONE'
-    verdict
-    limit=
-
-    # A rank closes when the others have waited for longer than that. Over MPI they end, and mpiexec ends that rank.
-    limit=2
+    # A rank closes when the others have waited for longer than that, and closed.
     name="late_close n=3" bad=0
-    launch 3 late_close 25
-    [ $rc != 124 ] && [ $rc != 137 ] || complain "ended by the time limit"
+    launch 3 late_close
     expect 3 '^GOOD'
-    expect 2 '^DONE'
-    [ $way != run ] || expect 3 '^DONE'
+    expect 3 '^DONE'
     verdict
     limit=
 
     # A rank ends well before it has joined. fsdp_run tells the others, MPI does not.
     if [ $way = run ] || [ $way = mpi ]; then
-        limit=3
-        [ $way = mpi ] || limit=30
+        [ $way = run ] || limit=3
         name="gone_early n=3" bad=0
-        launch 3 gone_early 25
+        launch 3 gone_early
         [ $rc != 0 ] && [ $rc != 124 ] || complain "not ended by the ranks"
-        [ $seconds -le 20 ] || complain "took too long"
         [ $way = mpi ] || expect 2 "comm_open: rank 2 \\(process [0-9]+\\) ended before it joined"
         [ $way = run ] || expect 1 "comm_open: MPI_Init has waited 10.0 s"
         verdict
@@ -277,32 +258,54 @@ waits() {
     # A rank cannot do its part: it says why, and the others do not wait for ever.
     limit=2
     name="stream_failed n=3" bad=0
-    launch 3 stream_failed 25
-    [ $seconds -le 20 ] || complain "took too long"
+    launch 3 stream_failed
     expect 1 '^SAW rank 2 FSDP_EIO work of the test failed'
     expect 2 '^SAW rank [01] FSDP_E(TIMEOUT|MISMATCH)' # the last rank may come with its next call
     expect 3 '^DONE'
     verdict
+    limit=
     if [ -z "$library" ]; then # it compares no calls
         name="closed_queued n=3" bad=0
-        launch 3 closed_queued 25
+        launch 3 closed_queued
         expect 3 '^SAW rank [0-9]+ FSDP_EMISMATCH'
-        expect 3 '^DONE rank [0-9]+/3 closed in [0-4]\.'
+        expect 3 '^DONE'
         verdict
     fi
     if [ $way = staged ]; then
         name="no_block n=3" bad=0 device=$COMM_TEST_DEVICE
-        COMM_TEST_DEVICE=apart
-        launch 3 no_block 25
-        COMM_TEST_DEVICE=$device
-        [ $seconds -le 20 ] || complain "took too long"
+        COMM_TEST_DEVICE=apart limit=2
+        launch 3 no_block
+        COMM_TEST_DEVICE=$device limit=
         expect 1 '^SAW rank 2 FSDP_ENOMEM no memory of the host'
         expect 2 '^SAW rank [01] FSDP_E(TIMEOUT|MISMATCH)' # nobody awaits rank 2, or its next call is there already
         expect 3 '^DONE'
         verdict
     fi
     unset FSDP_SIM_HANGS
+}
+
+stands() {
+    [ $way != hccl ] || export FSDP_SIM_HANGS=1
+    # A rank stands still, in a way that its own watching cannot see.
+    limit=2
+    name="stopped n=3" bad=0
+    launch 3 stopped
+    [ $seconds -ge 2 ] || complain "not waited for 2 s"
+    expect 2 '^SAW rank [01] FSDP_ETIMEOUT'
+    expect 1 "waited 2.0 s in all-gather #$at 'awaited' of 320 f32; missing data of ranks: $(missing 2)\$"
+    verdict
     limit=
+
+    # All stand still for longer than the limit, and go on.
+    limit=10
+    name="paused n=3" bad=0
+    launch 3 paused
+    [ $rc = 0 ] || complain "exit status is not 0"
+    expect 3 '^SAW rank [0-9]+ FSDP_OK'
+    expect 3 '^DONE'
+    verdict
+    limit=
+    unset FSDP_SIM_HANGS
 }
 
 # Ranks meet in a call of HCCL that blocks: nobody waits there for one that died, or longer than the limit.
@@ -310,24 +313,22 @@ starts() {
     launcher=$LAUNCHER LAUNCHER="$fsdp_run --no-prefix" # lets ranks say what they see
     export COMM_FAULT_START=kill
     name="kill while ranks meet n=3" bad=0
-    launch 3 good 20
-    [ $seconds -lt 18 ] || complain "took too long"
+    launch 3 good
     expect 2 'rank 2 \(process [0-9]+\) ended without leaving the group$'
     verdict
     limit=2
     export COMM_FAULT_START=sleep
     name="a rank does not come n=3" bad=0
-    launch 3 good 20
-    [ $seconds -lt 18 ] || complain "took too long"
+    launch 3 good
     expect 3 'HCCL: HcclCommInitRootInfo took longer than 2\.0 s$'
     verdict
+    limit=
     export HCCL_CONNECT_TIMEOUT=1
     name="a rank does not come n=3, HCCL_CONNECT_TIMEOUT=1" bad=0
-    launch 3 good 20
+    launch 3 good
     expect 2 'HCCL: HcclCommInitRootInfo: timed out '
     expect 2 'HINT: .*HCCL_CONNECT_TIMEOUT'
     verdict
-    limit=
     LAUNCHER=$launcher
     unset COMM_FAULT_START HCCL_CONNECT_TIMEOUT
 }
@@ -340,7 +341,7 @@ alone() {
     export FSDP_SIM_HANGS=1
     for case in op root; do
         name="$case n=3, not compared" bad=0
-        launch 3 $case 25
+        launch 3 $case
         expect 3 '^SAW rank [0-9]+ FSDP_ETIMEOUT'
         expect 1 'waited 2.0 s in (all-gather|reduce-scatter|broadcast|barrier) #[34]'
         expect 3 '^\[rank [0-9]+\] last calls, oldest first:'
@@ -348,12 +349,12 @@ alone() {
         [ $case = root ] || expect 1 "reduce-scatter #3 'h.1' of 960 f32 +3 ranks  (running|failed)"
         [ $case != root ] || expect 1 "broadcast #3 'step' of 7 f32 from root 1 +3 ranks  (running|failed)"
         [ $case != root ] || expect 1 "broadcast #3 'step' of 7 f32 from root 0 +3 ranks  (running|failed)"
-        expect 3 '^DONE rank [0-9]+/3 closed in [0-4]\.'
+        expect 3 '^DONE'
         verdict
     done
     limit=5
     name="crossed n=3, not compared" bad=0
-    launch 3 crossed 40
+    launch 3 crossed
     expect 3 '^SAW rank [0-9]+ FSDP_ETIMEOUT'
     expect 1 'a circle of processes, each of which waits for the next'
     expect 3 '^DONE'
@@ -364,25 +365,25 @@ alone() {
     [ $way != hccl ] || starts
     export "FSDP_SIM_${word}S=2"
     name="3 ranks on 2 ${word}s" bad=0
-    launch 3 good 20
+    launch 3 good
     [ $rc != 0 ] || complain "went on all the same"
     expect 3 "comm_open: ranks 0 and 2 share $word 0 of this host; $library needs one for each"
     verdict
     name="3 ranks on 2 ${word}s, --comm shm" bad=0 on=shm
-    launch 3 good 20
+    launch 3 good
     on=
     good_over "$name" 'shm\+staged' 0
     unset "FSDP_SIM_${word}S"
 
     export COMM_FAULT_MODELS=1
     name="${word}s of two models n=3" bad=0
-    launch 3 good 20
+    launch 3 good
     [ $rc != 0 ] || complain "went on all the same"
     expect 3 "${word}s differ: rank 0 has [^,]*, rank 1 has another model"
     verdict
     name="${word}s of two models, FSDP_MIXED_${word}S=1" bad=0
     export "FSDP_MIXED_${word}S=1"
-    launch 3 good 20
+    launch 3 good
     good_over "$name" $way 0
     unset "FSDP_MIXED_${word}S" COMM_FAULT_MODELS
 }
@@ -392,13 +393,8 @@ deaths() {
     for n in 2 4; do
         for how in exit kill abort kill_reading kill_asleep exit0; do
             name="$how n=$n" bad=0
-            launch $n $how 20
+            launch $n $how
             [ $rc != 0 ] || [ $how = exit0 ] || complain "the launcher reports success"
-            case $how in
-            kill*) ;; # 137 is that rank's own status
-            *) [ $rc != 124 ] && [ $rc != 137 ] || complain "ended by the time limit" ;;
-            esac
-            [ $seconds -lt 20 ] || complain "took too long"
             [ $how != abort ] || ended_with 7
             if [ $way = run ]; then
                 expect $((n - 1)) '^SAW rank [0-9]+ FSDP_ECOMM'
@@ -412,15 +408,14 @@ deaths() {
     if [ $way = run ]; then
         export COMM_FAULT_NO_PIDFD=1
         name="exit0 without pidfds n=3" bad=0
-        launch 3 exit0 20
+        launch 3 exit0
         expect 2 '^SAW rank [01] FSDP_ECOMM .*rank 2 \(process [0-9]+\) ended without leaving the group$'
         verdict
         unset COMM_FAULT_NO_PIDFD
         for files in 6 7 8 9 10 11 12 13; do
             name="exit0 with $files files n=3" bad=0 within="prlimit --nofile=$files"
-            launch 3 exit0 20
+            launch 3 exit0
             within=
-            [ $seconds -lt 18 ] || complain "took too long"
             expect 2 '(ended without leaving the group$|^HINT: )'
             verdict
         done
@@ -429,14 +424,14 @@ deaths() {
     # No address space for what peers show: an error, not a crash, on all.
     if [ $way = shm ] || [ $way = run ]; then
         name="no_room n=3" bad=0
-        launch 3 no_room 20
+        launch 3 no_room
         expect 3 '^SAW rank [0-9]+ FSDP_ENOMEM .*cannot map [0-9]+ bytes of rank [01]'
         expect 3 '^DONE'
         verdict
     fi
 
     name="good n=3" bad=0
-    launch 3 good 20
+    launch 3 good
     case $way in
     mpi) good_over good mpi 0 ;;
     ?ccl) good_over good $way 0 ;;
@@ -448,17 +443,16 @@ deaths() {
     if [ $way = shm ] && ! no_mpi 'ranks that go on over MPI'; then
         name="no shared memory under ulimit -f, n=3" bad=0 on=auto
         begun=$(date +%s)
-        (ulimit -f 100000 && ranks 3 20 good) >"$log" 2>&1
+        (ulimit -f 100000 && ranks 3 good) >"$log" 2>&1
         rc=$? seconds=$(($(date +%s) - begun))
         good_over "$name" mpi 1
         for rank in 0 2; do
             export COMM_FAULT_REFUSED=$rank
             name="rank $rank may not open others' memory, n=3" bad=0 on=auto
-            launch 3 good 20
+            launch 3 good
             good_over "$name" mpi 1
-            [ $seconds -le 15 ] || complain "took too long"
             name="$name, --comm shm" bad=0 on=shm
-            launch 3 good 20
+            launch 3 good
             [ $rc != 0 ] || complain "went on all the same"
             expect 1 "cannot map each other's memory"
             verdict
@@ -467,10 +461,10 @@ deaths() {
         on=
         name="rank 1 may not map the link of rank 0, n=3" bad=0 on=mpi
         export COMM_FAULT_REFUSED=1 FSDP_LINK=1Gbit,50us,3
-        launch 3 good 20
+        launch 3 good
         unset COMM_FAULT_REFUSED FSDP_LINK
         on=
-        [ $rc != 0 ] && [ $seconds -le 15 ] || complain "went on all the same, or took too long"
+        [ $rc != 0 ] || complain "went on all the same"
         expect 3 'FSDP_LINK: ranks 0 and 1, of one simulated host, share no memory'
         verdict
     fi
@@ -479,9 +473,9 @@ deaths() {
     if [ $way = run ]; then
         name="no file in /dev/shm, n=3" bad=0 rc=0 seconds=0
         : >"$log" # the shell in the background may empty it late: the loop would find the lines of the ranks before
-        ranks 3 60 stay >"$log" 2>&1 &
+        ranks 3 stay >"$log" 2>&1 &
         launcher=$!
-        for try in $(seq 300); do
+        for try in $(seq 900); do
             [ "$(grep -c GOOD "$log")" = 3 ] && break
             sleep 0.1
         done
@@ -491,6 +485,7 @@ deaths() {
             grep -q '/dev/shm' "/proc/$pid/maps" && complain "$(grep -m1 /dev/shm "/proc/$pid/maps")"
         done
         [ $n_mapped = 3 ] || complain "$n_mapped ranks have memory to share, not 3"
+        mkdir "$meet/seen.0"
         wait $launcher
         rc=$?
         [ $rc = 0 ] || complain "exit status is not 0"
