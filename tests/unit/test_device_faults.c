@@ -17,7 +17,7 @@ static void expect_abort(void (*body)(device *d, stream *s), const char *words)
     assert_int_equal(pipe(pipe_fds), 0);
     pid_t child = fork();
     if (child == 0) {
-        alarm(20);
+        alarm(120);
         dup2(pipe_fds[1], STDERR_FILENO);
         signal(SIGABRT, SIG_DFL);
         setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
@@ -208,7 +208,7 @@ static void expect_in_limited_child(int (*body)(device *d, stream *s, int resour
 {
     pid_t child = fork();
     if (child == 0) {
-        alarm(20);
+        alarm(120);
         device *d = NULL;
         if (device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &d) != FSDP_OK)
             _exit(100);
@@ -345,7 +345,7 @@ static void test_host_map(void **state)
 
 int main(void)
 {
-    alarm(60); /* a deadlock is a failure, not a hang */
+    alarm(120); /* a deadlock is a failure, not a hang */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_programmer_errors),
         cmocka_unit_test(test_limits_of_the_process),

@@ -617,7 +617,7 @@ static void test_alloc_from_threads(void **state)
 
 int main(void)
 {
-    alarm(60); /* a deadlock is a failure, not a hang */
+    alarm(120); /* a deadlock is a failure, not a hang */
     const struct CMUnitTest tests[] = {
         /* first: nothing has opened the file of shared memory yet */
         cmocka_unit_test(test_no_shared_memory_under_a_file_limit),

@@ -385,7 +385,7 @@ static void test_peers_do_not_matter(void **state)
 
 int main(void)
 {
-    alarm(60); /* a deadlock is a failure, not a hang */
+    alarm(120); /* a deadlock is a failure, not a hang */
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_seed_is_order),
                                        cmocka_unit_test(test_missing_wait_shows),
                                        cmocka_unit_test(test_host_ahead_and_behind),

@@ -188,7 +188,7 @@ static void test_stress(void **state)
 
 int main(void)
 {
-    alarm(60); /* a deadlock is a failure, not a hang */
+    alarm(120); /* a deadlock is a failure, not a hang */
     const struct CMUnitTest tests[] = {
         THREE(test_stress),
         {"test_stress (scheduled)", test_stress, NULL, NULL, &SCHEDULED},

@@ -881,7 +881,7 @@ static int run_in_child(const test *t, char text[4096])
         return -1;
     const pid_t child = fork();
     if (child == 0) {
-        alarm(60);
+        alarm(120);
         dup2(fds[1], STDERR_FILENO);
         setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
         t->run();

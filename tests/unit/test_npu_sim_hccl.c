@@ -18,7 +18,7 @@
 #include "common/base/dtype.h"
 #include "tests/unit/target_lib.h"
 
-enum { ALARM_S = 30, ELEMS = 50000, BYTES = 8 << 20, TEXT_BYTES = 16384, MOST = 4, INFOS = 4 };
+enum { ALARM_S = 120, ELEMS = 50000, BYTES = 8 << 20, TEXT_BYTES = 16384, MOST = 4, INFOS = 4 };
 enum { SUCCESS, PARA, PTR, NOT_SUPPORT = 5, TIMEOUT = 9, REMOTE = 21 };
 enum { INT16 = 1, FP32 = 4, INT64 = 5, UINT8 = 7, FP64 = 10, BFP16, INT128 };
 enum { SUM, PROD, MAX };

