@@ -321,7 +321,6 @@ huge='--size 1558m --n-layer 1000 --n-head 100 --d-model 100000 --d-ff 1000000 -
 # shellcheck disable=SC2086
 refused12 'memory: a huge model' "this run needs $sizes on each rank, $sizes of memory are available" '--plan' \
     $huge --seq-len 1024 --batch-size 65536 --global-batch 0
-[ "${took_ms:-0}" -lt 8000 ] || { complain "said after $took_ms ms" && verdict; }
 
 name='memory: 124m parameters under ulimit -v (W=1)'
 if chosen; then

@@ -17,7 +17,7 @@ n_passed=0 n_failed=0
 refused() {
     local name=$1 status=$2 regex=$3 hint=$4 rc problem=''
     shift 4
-    timeout -k 2 20 "$@" >"$work/out" 2>"$work/err" </dev/null
+    timeout -k 2 100 "$@" >"$work/out" 2>"$work/err" </dev/null
     rc=$?
     [ $rc = "$status" ] || problem="exit status $rc, expected $status"
     [ "$(grep -cE -- "$regex" "$work/err")" = 1 ] || problem="no line, or more than one, matches '$regex'"
@@ -67,7 +67,7 @@ fi
 helped() {
     local name=$1
     shift
-    if timeout -k 2 20 "$@" --help >"$work/out" 2>"$work/err" </dev/null && [ ! -s "$work/err" ] &&
+    if timeout -k 2 100 "$@" --help >"$work/out" 2>"$work/err" </dev/null && [ ! -s "$work/err" ] &&
         [ "$(grep -c "^Usage: $name" "$work/out")" = 1 ]; then
         echo "PASS $name: help ($*)"
         n_passed=$((n_passed + 1))

@@ -54,17 +54,17 @@ expect_usable() {
     rm -f "$new/rest.csv" "$new/whole.csv"
 }
 
-# fault NAME W V SECONDS COMMAND -- COMMAND strikes a job of W ranks that trains and saves
+# fault NAME W V COMMAND -- COMMAND strikes a job of W ranks that trains and saves. more: its other options
 fault() {
     name="$1 (W=$2)"
     chosen || return
     rm -rf "$new/save"*
     # shellcheck disable=SC2086
-    begin "$2" $forever
+    begin "$2" $forever ${more:-}
     wait_for_step 6
     { # this shell has a word to say about killed jobs
-        eval "$5"
-        wait_for_end "$4"
+        eval "$4"
+        wait_for_end 100
     } 2>/dev/null
     [ "$rc" != 0 ] || [[ $1 = *interrupted* ]] || complain 'exit status 0' # an interrupted mpiexec may return 0
     check_left
@@ -85,18 +85,18 @@ kept=$(tree_sum "$keep")
 
 # ---- ranks and launchers ----------------------------------------------------------------------------------------
 
-fault 'the only rank is killed' 1 2 5 'kill -KILL $job'
-fault 'rank 0 is killed' 3 1 10 'kill -KILL $(some_rank 1)'
-fault 'the last rank is killed' 3 2 10 'kill -KILL $(some_rank 3)'
-fault 'a rank is ended by SIGALRM' 3 3 10 'kill -ALRM $(some_rank 2)'
-export FSDP_TIMEOUT_S=2 # twelve times that where files are written
-fault 'a rank is stopped' 3 2 60 'kill -STOP $(some_rank 2)'
-unset FSDP_TIMEOUT_S
+fault 'the only rank is killed' 1 2 'kill -KILL $job'
+fault 'rank 0 is killed' 3 1 'kill -KILL $(some_rank 1)'
+fault 'the last rank is killed' 3 2 'kill -KILL $(some_rank 3)'
+fault 'a rank is ended by SIGALRM' 3 3 'kill -ALRM $(some_rank 2)'
+export FSDP_TIMEOUT_S=2 more='--save-every 200' # twelve times that where files are written, so these are few
+fault 'a rank is stopped' 3 2 'kill -STOP $(some_rank 2)'
+unset FSDP_TIMEOUT_S more
 export FSDP_SCHEDULE=2
-fault 'a rank is killed while a seed chooses who runs' 3 2 10 'kill -KILL $(some_rank 2)'
+fault 'a rank is killed while a seed chooses who runs' 3 2 'kill -KILL $(some_rank 2)'
 unset FSDP_SCHEDULE
-fault 'the launcher is killed' 3 1 5 'kill -KILL $job'
-fault 'the launcher is interrupted' 2 1 10 'kill -INT $job'
+fault 'the launcher is killed' 3 1 'kill -KILL $job'
+fault 'the launcher is interrupted' 2 1 'kill -INT $job'
 
 # ---- kills while saving -----------------------------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ kill_saving() {
         sleep 0.0$((RANDOM % 10))$((RANDOM % 10))
         { # shellcheck disable=SC2046
             kill -KILL $(trainers)
-            wait_for_end 10
+            wait_for_end 100
         } 2>/dev/null
         ! grep -q '^HINT: ' "$work/err" || complain "kill $i: the run before it had failed"
         check_left
@@ -247,7 +247,7 @@ fi
 name='standard output on a full disk (W=1)'
 if chosen; then
     # shellcheck disable=SC2086
-    timeout 30 "$trainer" $model $bits --steps 2 --export "$new/out" >/dev/full 2>"$work/err"
+    timeout 100 "$trainer" $model $bits --steps 2 --export "$new/out" >/dev/full 2>"$work/err"
     [ $? = 1 ] || complain 'exit status is not 1'
     grep -q 'cannot write to standard output' "$work/err" || complain 'no word about it'
     [ -s "$new/out/model.safetensors" ] || complain 'no export'

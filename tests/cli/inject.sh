@@ -70,7 +70,7 @@ recorded() {
     [ "$1" = 1 ] || launcher=($starts -n "$1")
     timed $record "${launcher[@]}" "$trainer" "${@:2}"
     [ "$rc" = 0 ] || complain "exit status $rc"
-    [ -z "$record" ] || until_true 20 '[ "$(grep -c "^end" "$work/record")" = '$((n_recorded += 1))' ]'
+    [ -z "$record" ] || until_true 100 '[ "$(grep -c "^end" "$work/record")" = '$((n_recorded += 1))' ]'
 }
 
 name='runs without faults' n_recorded=0
@@ -179,7 +179,7 @@ traced() {
     { # this shell has a word to say about killed jobs
         timed "${launcher[@]}" "$tools/file_calls" "$log" "$scope" "$rank" "$1" "$2" "$trainer" $parallel $saving
     } 2>/dev/null
-    [ "$rc" = 77 ] || until_true 20 'grep -qs "^end" "$log"'
+    [ "$rc" = 77 ] || until_true 100 'grep -qs "^end" "$log"'
     injected=$(sed -n 's/^injected //p' "$log")
     total=$(sed -n 's/^end //p' "$log")
 }

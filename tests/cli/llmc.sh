@@ -22,7 +22,7 @@ verdict() { # verdict NAME PROBLEM
 }
 
 bad=''
-LLMC_DIR=tests/cli/llmc timeout 50 tests/bench/llmc.sh "$work/b" >"$work/log" 2>&1 || bad="exit status $?"
+LLMC_DIR=tests/cli/llmc timeout 300 tests/bench/llmc.sh "$work/b" >"$work/log" 2>&1 || bad="exit status $?"
 row=$(tail -1 "$csv" 2>/dev/null)
 [ -n "$bad" ] || [ "$(echo "$row" | cut -d, -f1,2,7-10)" = tiny,64,35,28,42,20 ] || bad="row: $row"
 [ -n "$bad" ] || awk -F, 'NR == 2 { exit !($12 > 5 && ($12 - $13) ^ 2 < 1e-7) }' "$csv" || bad="losses: $row"
@@ -47,7 +47,7 @@ theirs=$(cd "$t/3" && "$work/standin" 1 2>&1 | sed -nE 's/^step 0: train loss ([
 verdict 'files of trained weights hold every tensor in its place' "$bad"
 
 bad=''
-LLMC_CC="${CC:-gcc} -DOFF=0.01" LLMC_DIR=tests/cli/llmc timeout 50 tests/bench/llmc.sh "$work/b" >"$work/log" 2>&1 && bad='exit status 0'
+LLMC_CC="${CC:-gcc} -DOFF=0.01" LLMC_DIR=tests/cli/llmc timeout 300 tests/bench/llmc.sh "$work/b" >"$work/log" 2>&1 && bad='exit status 0'
 grep -q 'not the same work' "$work/log" || bad="no word of it"
 verdict 'another loss is refused' "$bad"
 

@@ -58,9 +58,8 @@ for mode in none both; do
         'BEGIN { d = s - c - e; exit !(s > 0 && c > 0 && e > 0 && d * d < 0.04) }' || complain "$mode: $(cat "$work/out")"
 done
 verdict
-name='--plan of many micro-steps takes as long as that of a few'
+name='--plan of many micro-steps takes as long as that of a few' # else not done within limit_s
 good 2 $run --plan --grad-accum 1000000
-[ "$took_ms" -lt 20000 ] || complain "it took $took_ms ms"
 verdict
 
 # Beside what the limiter waits for, the host waits behind 5 units (the root and 4 blocks) in forward and in backward, in each of

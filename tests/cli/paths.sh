@@ -217,15 +217,15 @@ rows() {
 }
 more_rows() {
     local least
-    until_true 60 '[ "$(rows)" -gt 0 ]' # the file is written anew after a save
+    until_true 100 '[ "$(rows)" -gt 0 ]' # the file is written anew after a save
     least=$(($(rows) + $1))
-    until_true 60 "[ \$(rows) -ge $least ]"
+    until_true 100 "[ \$(rows) -ge $least ]"
 }
 
 # end ROWS FILE -- it saves, and ends; its first rows are those of a run that nobody disturbed
 end() {
     kill -TERM "$job"
-    { wait_for_end 60; } 2>/dev/null
+    { wait_for_end 100; } 2>/dev/null
     cp "$work/log" "$work/err"
     [ "$rc" = 143 ] || complain "exit status $rc, expected 143"
     [ "$(losses "$new/loss.csv" | head -n "$1")" = "$(losses "$2" | head -n "$1")" ] || complain 'other losses'
@@ -234,30 +234,29 @@ end() {
     rm -rf "$new/save"
 }
 
-# changed NAME COMMAND [DATA] -- while 2 ranks train on $new/data (or DATA), COMMAND changes it: no number changes. Of
-# 300 rows in all, the first ones come before the change, and the last ones after it.
+# changed NAME COMMAND [DATA] -- while 2 ranks train on $new/data (or DATA there), COMMAND changes it: no number changes.
+# The rows that are looked at end 50 after the change.
 changed() {
-    local before
+    local rows_seen data=${3:-data}
     name="--data is $1 while training (W=2)"
     chosen || return
-    rm -rf "$new"/*
+    rm -rf "$new"/* "$work/unchanged"
     cp "$top/LICENSE" "$new/data" && mkdir "$new/shards" && cp "$work/shard.bin" "$new/shards/a.bin" &&
-        cp "$work/shard.bin" "$new/shards/b.bin"
-    launch 1 $model --stop-after 300 --steps 1000000 --data "${3:-$new/data}" --loss-csv "$work/long.csv"
-    begin 2 --data "${3:-$new/data}"
-    before=$(rows)
+        cp "$work/shard.bin" "$new/shards/b.bin" && cp -r "$new" "$work/unchanged"
+    begin 2 --data "$new/$data"
     eval "$2"
-    [ "$before" -lt 250 ] || complain "after $before rows: too late for a test"
-    until_true 60 '[ "$(rows)" -gt 300 ]'
-    end 301 "$work/long.csv"
+    rows_seen=$(($(rows) + 50))
+    until_true 100 "[ \$(rows) -gt $rows_seen ]"
+    launch 1 $model --stop-after $rows_seen --steps 1000000 --data "$work/unchanged/$data" --loss-csv "$work/long.csv"
+    end $rows_seen "$work/long.csv"
     verdict
 }
 perl -e 'print pack("l<256", 20240520, 1, 3000), pack("S<*", map { $_ * $_ % 251 } 1 .. 3000)' >"$work/shard.bin"
 changed 'cut off' ': >"$new/data"'
 changed 'rewritten' 'tr a-z b-za <"$top/LICENSE" >"$new/data"'
 [ "$tier" = quick ] || changed 'removed' 'rm "$new/data"'
-[ "$tier" = quick ] || changed 'one shard that is cut off' 'truncate -s 2000 "$new/shards/a.bin"' "$new/shards/*.bin"
-changed 'shards that are rewritten' 'head -c 7024 /dev/zero | tr "\\0" "\\377" >"$new/shards/b.bin"' "$new/shards"
+[ "$tier" = quick ] || changed 'one shard that is cut off' 'truncate -s 2000 "$new/shards/a.bin"' "shards/*.bin"
+changed 'shards that are rewritten' 'head -c 7024 /dev/zero | tr "\\0" "\\377" >"$new/shards/b.bin"' shards
 
 name='two jobs write the same files (W=1, W=2)'
 if chosen; then
@@ -268,7 +267,7 @@ if chosen; then
     job=$!
     launch 2 $model $text $same
     [ "$rc" = 0 ] || complain "the second: exit status $rc"
-    { wait_for_end 60; } 2>/dev/null
+    { wait_for_end 100; } 2>/dev/null
     [ "$rc" = 0 ] || complain "the first: exit status $rc: $(tail -n 2 "$work/log")"
     [ "$(losses "$new/loss.csv")" = "$(losses "$work/long.csv")" ] || complain 'other losses'
     cmp -s "$new/export/model.safetensors" "$work/long/model.safetensors" || complain 'other weights'
@@ -283,7 +282,7 @@ name='what a killed run left is removed by the next (W=2)'
 if chosen; then
     rm -rf "$new"/*
     begin 2 $text
-    { kill -KILL "$job" && wait_for_end 60; } 2>/dev/null
+    { kill -KILL "$job" && wait_for_end 100; } 2>/dev/null
     check_left
     [ "$(rows)" -ge 3 ] || complain 'it left nothing'
     launch 1 $model $text --steps 4 --loss-csv "$new/loss.csv"
@@ -308,7 +307,7 @@ if chosen; then
             complain 'other losses'
         rm -f "$new/other.csv"
     done
-    { kill -TERM "$job" && wait_for_end 60; } 2>/dev/null
+    { kill -TERM "$job" && wait_for_end 100; } 2>/dev/null
     check_left
     check_no_tmp
     verdict
@@ -321,11 +320,11 @@ if chosen; then
     rm -rf "$new"/*
     begin 2 $text
     kill -USR1 "$job" # it saves, and goes on
-    until_true 60 '[ -e "$new/save/latest" ]'
+    until_true 100 '[ -e "$new/save/latest" ]'
     more_rows 20 # as below
     mv "$new/save" "$new/away"
     kill -USR1 "$job"
-    { wait_for_end 60; } 2>/dev/null
+    { wait_for_end 100; } 2>/dev/null
     cp "$work/log" "$work/err"
     [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
     grep -q 'lock: No such file' "$work/err" || complain 'no word about it'
@@ -343,11 +342,11 @@ if chosen; then
     mkdir "$new/first" "$new/second" && ln -s first "$new/save" && ln -s second "$new/link"
     begin 2 $text
     kill -USR1 "$job"
-    until_true 60 '[ -e "$new/save/latest" ]'
+    until_true 100 '[ -e "$new/save/latest" ]'
     more_rows 20 # a rank may hear of the signal some steps later, and then they save again
     mv -T "$new/link" "$new/save" # at once
     kill -USR1 "$job"
-    until_true 60 '[ -e "$new/save/latest" ]'
+    until_true 100 '[ -e "$new/save/latest" ]'
     cp "$new/second/lock" "$work/lock"
     end 3 "$work/whole.csv"
     grep -q "^process [0-9]* on host $(hostname)$" "$work/lock" || complain 'it is not locked'

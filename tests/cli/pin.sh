@@ -13,16 +13,16 @@ failed=0
 bound() {
     name=$1 wanted=$2
     shift 2
-    env OMP_NUM_THREADS=1 "$@" timeout 60 "$build/fsdp_run" -n "$cores" "$build/fsdp_train" --steps 1000000 \
+    env OMP_NUM_THREADS=1 "$@" timeout 100 "$build/fsdp_run" -n "$cores" "$build/fsdp_train" --steps 1000000 \
         --synthetic 10000 --global-batch "$cores" >/dev/null 2>&1 &
     job=$!
     found=0
-    for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
-        sleep 0.2
+    for try in $(seq 500); do # ranks begin unbound, so wait until it is as wanted
+        sleep 0.1
         ranks=$(pgrep -P "$(pgrep -P "$job" -x fsdp_run || echo "$job")" -x fsdp_train 2>/dev/null)
         found=$(for pid in $ranks; do sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' "/proc/$pid/status" 2>/dev/null; done |
             sort -u | grep -c .)
-        [ "$found" -eq "$wanted" ] && [ "$try" -gt 4 ] && break
+        [ "$found" -eq "$wanted" ] && [ "$try" -gt 8 ] && break
     done
     kill -TERM "$job" 2>/dev/null
     wait "$job" 2>/dev/null

@@ -164,7 +164,7 @@ pauses() {
     [ "$by" = run ] || ! no_mpi 'pauses, by mpiexec' || return
     limit=6
     fault "$1" goes_on 'all ranks are stopped for longer than they wait, and continued' 'exec "$@"' \
-        'until_true 20 both; kill -STOP $pids; sleep 8; kill -CONT $pids'
+        'until_true 100 both; kill -STOP $pids; sleep 8; kill -CONT $pids'
     # Behind a save, in which they wait for longer.
     every=1000000 fault "$1" ends 'a rank is stopped in a step, for longer than the others wait' 'exec "$@"' \
         'kill -USR1 $(rank_pid 0); until_true 100 "[ \$(saved_step \$work/ck) -ge 4 ]"; trains_on 5; kill -STOP $(rank_pid 1)' \
@@ -193,17 +193,17 @@ printf '%s\n' '#include <signal.h>' '#include <unistd.h>' 'int fsync(int fd) {' 
 if ${CC:-cc} -shared -fPIC -o "$top/stop.so" "$top/stop.c" 2>/dev/null; then
     limit=4 every=4
     fault quick goes_on 'a rank is stopped in a save for longer than FSDP_TIMEOUT_S, and continued' \
-        '[ $r = 1 ] && export LD_PRELOAD='"$top/stop.so"'; exec "$@"' 'until_true 20 stopped; sleep 6; kill -CONT $(rank_pid 1)'
+        '[ $r = 1 ] && export LD_PRELOAD='"$top/stop.so"'; exec "$@"' 'until_true 100 stopped; sleep 6; kill -CONT $(rank_pid 1)'
     limit=2
     fault full ends 'a rank is stopped in a save' \
-        '[ $r = 1 ] && export LD_PRELOAD='"$top/stop.so"'; exec "$@"' 'until_true 20 stopped' 1 'waited 24.0 s in .*; missing data of ranks: 1'
+        '[ $r = 1 ] && export LD_PRELOAD='"$top/stop.so"'; exec "$@"' 'until_true 100 stopped' 1 'waited 24.0 s in .*; missing data of ranks: 1'
     limit='' every=''
 else
     skip 'a rank is stopped in a save' 'no C compiler here'
 fi
 limit=4
 fault full goes_on 'all ranks are stopped before they join, and continued' 'kill -STOP $$; exec "$@"' \
-    'until_true 20 "[ \"\$(ps -o stat= -p \"\$(pgrep -d, -f \"^sh -c .*$trainer\")\" 2>/dev/null | grep -c T)\" = 2 ]"; sleep 6
+    'until_true 100 "[ \"\$(ps -o stat= -p \"\$(pgrep -d, -f \"^sh -c .*$trainer\")\" 2>/dev/null | grep -c T)\" = 2 ]"; sleep 6
      kill -CONT $(pgrep -f "^sh -c .*$trainer")' 0
 limit=''
 

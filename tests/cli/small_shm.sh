@@ -57,10 +57,10 @@ killed() {
     $launcher -n $ranks "$trainer" $options --steps 1000000 --loss-csv "$work/loss.csv" "$@" \
         >"$work/out" 2>"$work/err" </dev/null &
     job=$!
-    until_true 20 "$begun"
+    until_true 100 "$begun"
     { # this shell has a word to say about killed jobs
         kill -KILL "$(a_rank)"
-        wait_for_end 10
+        wait_for_end 100
     } 2>/dev/null
     [ "$rc" != 0 ] || complain 'exit status 0'
     check_left

@@ -17,17 +17,19 @@ unset OMP_NUM_THREADS
 # ---- how many ---------------------------------------------------------------------------------------------------
 
 # threads_of PID EXPECTED -- the most at a time that compute: OpenMP's bear the program's name, the streams' have their
-# own. A team is as large as its operation has tiles, so that threads come and go: looks 20 times at least, and for 5 s
-# as long as there are too few. A number counts when it is seen a third time: on a busy machine a thread that is
-# leaving is still there when the next one has come.
+# own. A team is as large as its operation has tiles, so that threads come and go: looks 20 times, at moments apart, and
+# then for as long as there are too few. A larger number counts when a quarter of the looks see it: on a busy machine a
+# thread that is leaving is now and then still there when the next one has come.
 threads_of() {
-    local name most=0 n looks=0 since seen=()
+    local name most=0 n looks=0 since more=0
     name=$(basename "$trainer" | cut -c1-15) since=$(now_ms)
-    while [ $((looks += 1)) -le 20 ] || { [ "$most" -lt "$2" ] && [ $(($(now_ms) - since)) -lt 5000 ]; }; do
+    while [ $((looks += 1)) -le 20 ] || { [ "$most" -lt "$2" ] && [ $(($(now_ms) - since)) -lt 100000 ]; }; do
         n=$(cat /proc/"$1"/task/*/comm 2>/dev/null | grep -cxF "$name")
-        seen[n]=$((${seen[n]:-0} + 1))
-        [ "$n" -le "$most" ] || [ "${seen[n]}" -lt 3 ] || most=$n
+        [ "$n" -le "$2" ] || more=$((more + 1))
+        [ "$n" -le "$most" ] || [ "$n" -gt "$2" ] || most=$n
+        sleep 0.02
     done
+    [ $((more * 4)) -lt $looks ] || most="more than $2"
     echo "$most"
 }
 
@@ -47,7 +49,7 @@ has_threads() {
     env ${5:-} taskset -c "$on" $starts -n "$ranks" "$trainer" --steps 1000000 --synthetic 10000 \
         --global-batch $((8 * ranks)) --loss-csv "$work/loss.csv" >"$work/out" 2>"$work/err" </dev/null &
     job=$!
-    until_true 20 '[ "$(cat "$work"/loss.csv.*.tmp 2>/dev/null | wc -l)" -gt 2 ]'
+    until_true 100 '[ "$(cat "$work"/loss.csv.*.tmp 2>/dev/null | wc -l)" -gt 2 ]'
     for pid in $(pgrep -f "^$trainer "); do
         seen=$((seen + 1))
         most=$(threads_of "$pid" "$expected")
@@ -55,7 +57,7 @@ has_threads() {
     done
     [ $seen = "$ranks" ] || complain "$seen ranks seen"
     kill -TERM $job
-    wait_for_end 10 2>/dev/null
+    wait_for_end 100 2>/dev/null
     check_left
     verdict
 }

@@ -200,8 +200,7 @@ void native_case_watch(comm_fixture *f)
     free(host);
 }
 
-/* Rank 0's time of a call that rank 1 comes to late, and the end of which rank 0 looks for later.
- */
+/* Rank 0 takes the time of a call; rank 1 comes to it late, and rank 0 looks for its end later. */
 enum { LATE_US = 200000 };
 static double time_of_late_call(comm_fixture *f)
 {
