@@ -19,7 +19,7 @@ esac
 . tests/tools/check.sh
 OUT=$BUILD/schedules
 mkdir -p "$OUT" || exit 2
-export OMP_NUM_THREADS=1 FSDP_DEBUG_FILL=1 FSDP_TIMEOUT_S=20
+export OMP_NUM_THREADS=1 FSDP_DEBUG_FILL=1 FSDP_TIMEOUT_S=100
 
 # Ranks, transport, --param-dtype, further options.
 configurations='
@@ -61,7 +61,7 @@ run() {
     [ "$over" = mpi ] || starts="$BUILD/fsdp_run --no-prefix"
     rm -f "$OUT/run.csv"
     # shellcheck disable=SC2086 # words
-    FSDP_SCHEDULE=$seed FSDP_COMM=$over timeout -k 5 60 $starts -n "$ranks" "$BUILD/fsdp_train" $same \
+    FSDP_SCHEDULE=$seed FSDP_COMM=$over timeout -k 5 300 $starts -n "$ranks" "$BUILD/fsdp_train" $same \
         --param-dtype "$dtype" "$@" --loss-csv "$OUT/run.csv" >"$OUT/run.log" 2>&1 </dev/null &&
         "$BUILD/fsdp_compare" "$OUT/$dtype.csv" "$OUT/run.csv" >>"$OUT/run.log" 2>&1
 }

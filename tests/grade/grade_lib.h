@@ -84,6 +84,6 @@ size_t grade_live_bytes(grade *g, stream *s, mem_category category);
  * at a time. gate_open fails (naming `what`) when the gate had given up after GATE_LIMIT_S: the
  * host was made to wait for the stream where it must run ahead. Without gate_open the end of the
  * task opens it. */
-enum { GATE_LIMIT_S = 4 };
+enum { GATE_LIMIT_S = 12 };
 fsdp_status gate_close(grade *g, stream *s);
 fsdp_status gate_open(grade *g, const char *what);

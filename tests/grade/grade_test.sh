@@ -1,6 +1,6 @@
 #!/bin/sh
 # grade_test.sh -- the grader against programs that misbehave: they hang, crash, leave without a verdict or
-# without a done-marker. Each must cost its own task only, and leave no process behind. About 25 seconds.
+# without a done-marker. Each must cost its own task only, and leave no process behind. About 50 seconds, in which it mostly waits.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-grade.XXXXXX")
@@ -8,15 +8,15 @@ trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM HUP
 mkdir -p "$dir/tests/grade"
 cat >"$dir/tasks.txt" <<'END'
-8.1 1 2,3,4 4 lab8 - passes
-8.2 2 2,3,4 4 lab8 - hangs
-8.3 3 2,3,4 4 lab8 - crashes
-8.4 4 2,3,4 4 lab8 - one rank leaves with _exit(0), unmarked
-8.5 5 2,3,4 4 lab8 - nobody says anything, exit status 0
-8.6 6 2,3,4 4 lab8 - fails on rank 1; rank 0 only lost its peer
-8.7 7 2,3,4 4 lab8 8.6 needs 8.6
-8.8 8 2,3,4 4 lab8 - passes after all that
-8.9 9 2,3,4 4 lab8 - unwritten
+8.1 1 2,3,4 15 lab8 - passes
+8.2 2 2,3,4 15 lab8 - hangs
+8.3 3 2,3,4 15 lab8 - crashes
+8.4 4 2,3,4 15 lab8 - one rank leaves with _exit(0), unmarked
+8.5 5 2,3,4 15 lab8 - nobody says anything, exit status 0
+8.6 6 2,3,4 15 lab8 - fails on rank 1; rank 0 only lost its peer
+8.7 7 2,3,4 15 lab8 8.6 needs 8.6
+8.8 8 2,3,4 15 lab8 - passes after all that
+8.9 9 2,3,4 15 lab8 - unwritten
 END
 for file in flags fsdp_run; do # of the launcher that the grader will choose
     ln -s "$(realpath "${BUILD:-build}")/$file" "$dir/" || exit 2
@@ -54,7 +54,15 @@ complain() {
 }
 export FAKE_MARK=$$
 outlived() { ps -eo args | awk -v mark="sleep 4$FAKE_MARK" '$0 == mark { n++ } END { exit !n }'; }
-GRADE_TASKS=$dir/tasks.txt timeout 120 tests/grade/grade.sh --lab 8 --ranks 2 "$dir" >"$dir/out" 2>&1
+# await COMMAND -- until it is true, a minute at most
+await() {
+    for try in $(seq 600); do
+        eval "$1" && return
+        sleep 0.1
+    done
+    return 1
+}
+GRADE_TASKS=$dir/tasks.txt timeout 300 tests/grade/grade.sh --lab 8 --ranks 2 "$dir" >"$dir/out" 2>&1
 [ $? -eq 1 ] || complain "exit status is not 1"
 expect() { grep -q -E "$1" "$dir/out" || complain "no line like: $1"; }
 expect '^PASS    8.1 W=2 '
@@ -69,20 +77,16 @@ expect '^PASS    8.8 W=2 '
 expect '^TODO    8.9 W=2 '
 expect '^2 passed, 7 failed$'
 expect '^Lab 8: 0/45 .points need'
-sleep 1
-if outlived; then
-    complain "a hanging rank outlived the grader"
-fi
+await '! outlived' || complain "a hanging rank outlived the grader"
 
 # an interrupted grader takes its launch with it
-echo '8.2 2 2,3,4 60 lab8 - hangs for longer than this test' >"$dir/tasks2.txt"
+echo '8.2 2 2,3,4 120 lab8 - hangs for longer than this test' >"$dir/tasks2.txt"
 GRADE_TASKS=$dir/tasks2.txt tests/grade/grade.sh --task 8.2 --ranks 2 "$dir" >"$dir/out2" 2>&1 &
 grader=$!
-sleep 1
+await outlived || complain "the hanging rank did not begin"
 kill -TERM $grader
 wait $grader
-sleep 2
-if outlived; then
+if ! await '! outlived'; then
     complain "a hanging rank outlived an interrupted grader"
     for pid in $(ps -eo pid,args | awk -v mark="sleep 4$FAKE_MARK" 'index($0, mark) && !/awk/ { print $1 }'); do
         kill "$pid"

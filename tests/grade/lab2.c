@@ -131,7 +131,7 @@ static bool gathers_within(const fsdp *f, int u, int limit_ms)
     return event_done(f->units[u].gathered);
 }
 
-enum { GATHER_MS = 2000, HELD_MS = 30 };
+enum { GATHER_MS = 8000, HELD_MS = 30 };
 
 /* The compute stream is held up before an update of the shard ("the optimizer"); a gather begun now
  * must carry the updated values. */

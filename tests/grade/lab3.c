@@ -338,7 +338,7 @@ static fsdp_status own_stream_body(fixture *fx)
     TRY(gate_close(fx->g, fx->f.comm_stream));
     TRY(reduce_begin(&fx->r, H0));
     TRY(reduce_wait(&fx->r, H0));
-    for (int ms = 0; ms < 2000 && !event_done(fx->r.grads[H0].reduced); ms++)
+    for (int ms = 0; ms < 8000 && !event_done(fx->r.grads[H0].reduced); ms++)
         usleep(1000);
     note(fx, expect_true("a reduction runs on reduce_stream", event_done(fx->r.grads[H0].reduced)));
     note(fx, gate_open(fx->g, "reduce_wait"));

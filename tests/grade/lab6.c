@@ -360,7 +360,7 @@ static fsdp_status meet(void *args, int n_threads)
     const struct timespec nap = {.tv_nsec = 1000 * 1000};
     (void)n_threads;
     atomic_fetch_add(come, 1);
-    for (int ms = 0; ms < 5000 && atomic_load(come) < 2; ms++)
+    for (int ms = 0; ms < 8000 && atomic_load(come) < 2; ms++)
         nanosleep(&nap, NULL);
     return expect_true("work of the host on one stream runs while another's sleeps",
                        atomic_load(come) >= 2);

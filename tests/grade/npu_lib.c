@@ -6,7 +6,7 @@
 #include "common/comm/transport.h"
 #include "trainer/backends.h"
 
-static const double COMM_TIMEOUT_S = 10;
+static const double COMM_TIMEOUT_S = 30;
 
 #define NPU_ENV "FSDP_GRADE_NPU" /* which device npu_choose has chosen */
 

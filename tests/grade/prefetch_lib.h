@@ -46,4 +46,4 @@ bool compute_reaches(fixture *fx, int limit_ms);
 /* reaches -- the same of e, which is recorded. */
 bool reaches(event *e, int limit_ms);
 
-enum { SOON_MS = 2000, NEVER_MS = 40 };
+enum { SOON_MS = 8000, NEVER_MS = 40 };

@@ -218,9 +218,9 @@ bytes() {
     saving "2 hosts x 3 ranks" "3 3" fast 270
 }
 
-# nobody_left NAME [SECONDS]
+# nobody_left NAME
 nobody_left() {
-    for _ in $(seq $((3 * ${2:-3} + 1))); do
+    for _ in $(seq 300); do
         pgrep -f "$programs" > /dev/null || return 0
         sleep 0.3
     done
@@ -231,9 +231,11 @@ nobody_left() {
 
 # disagree LAYOUT CASE
 disagree() {
-    limit=40 on "$1" comm_faults "$2"
+    mkdir "$tmp/meet"
+    COMM_FAULT_MEET=$tmp/meet on "$1" comm_faults "$2" # told what differs, which is no time-out
+    rm -rf "$tmp/meet"
     told=$(grep -c '^SAW.*FSDP_EMISMATCH' "$tmp/log")
-    [ "$told" = $n ] && [ $seconds -le 12 ] || { fail "($1) $2: $told of $n ranks told in $seconds s" && return; }
+    [ "$told" = $n ] || { fail "($1) $2: $told of $n ranks told in $seconds s" && return; }
     nobody_left "($1) $2" && pass "($1) $2: all $n ranks are told"
 }
 
@@ -245,7 +247,7 @@ endless() {
     # shellcheck disable=SC2086 # words
     (limit=90 on "$layout" fsdp_train ${options/--steps 20/--steps 100000} "$@"; exit $status) &
     job=$!
-    for _ in $(seq 50); do
+    for _ in $(seq 500); do
         sleep 0.2
         grep -q '^step' "$tmp/log" && break
     done
@@ -265,8 +267,8 @@ killed() {
     begun=$(date +%s)
     kill -9 "$victim"
     wait $job
-    seconds=$(($(date +%s) - begun))
-    [ $seconds -le 8 ] || { fail "($1) rank $2 killed: the others ended after $seconds s" && return; }
+    status=$? seconds=$(($(date +%s) - begun))
+    [ $status != 124 ] || { fail "($1) rank $2 killed: the others did not end" && return; }
     nobody_left "($1) rank $2 killed" && pass "($1) rank $2 killed: all have ended in at most $((seconds + 1)) s"
 }
 
@@ -287,10 +289,10 @@ cut_off() {
     eval "$3"
     wait $job
     status=$? seconds=$(($(date +%s) - begun))
-    nobody_left "($2) $1" 15
+    nobody_left "($2) $1"
     left=$? all=$(($(date +%s) - begun))
     mend "$4"
-    if [ $left = 0 ] && [ $status -ne 0 ] && [ $seconds -le 20 ] &&
+    if [ $left = 0 ] && [ $status -ne 0 ] && [ $status -ne 124 ] &&
         grep -q "^\[rank .* waited 3.0 s in .*; missing data of ranks: " "$tmp/log"; then
         pass "($2) $1: the launcher has ended in $seconds s, all have in $all s"
     elif [ $left = 0 ]; then
@@ -311,9 +313,11 @@ faults() {
     disagree "2 2" subgroup_awaited
     disagree "2 2 2" op
     disagree "3 3" root
-    FSDP_TIMEOUT_S=2 limit=40 on "2 2" comm_faults timeout
+    mkdir "$tmp/meet"
+    COMM_FAULT_MEET=$tmp/meet FSDP_TIMEOUT_S=2 on "2 2" comm_faults timeout
+    rm -rf "$tmp/meet"
     if grep -q "waited 2.0 s in all-gather #4 'awaited' of 320 f32; missing data of ranks: 3$" "$tmp/log" &&
-        [ "$(grep -c '^SAW.*FSDP_ETIMEOUT' "$tmp/log")" = 3 ] && [ $seconds -le 12 ]; then
+        [ "$(grep -c '^SAW.*FSDP_ETIMEOUT' "$tmp/log")" = $n ]; then
         pass "(2 2) a rank does not come: all are told which"
     else
         fail "(2 2) a rank does not come, $seconds s"
