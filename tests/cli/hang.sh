@@ -89,6 +89,27 @@ odd timeout 2
 odd kill 60
 odd gone_early 60
 
+# Likewise, in a folder of its own.
+stopped_mpi() {
+    work=$(mktemp -d /tmp/fsdp-cli.XXXXXX) && cp "$trainer" "$work/fsdp_train" || exit
+    trainer=$work/fsdp_train new=$work dir=$work/hang
+    trap 'cli_kill_left; rm -rf "$work"' EXIT
+    export FSDP_HANG_DIR=$dir FSDP_TIMEOUT_S=2
+    begin $LAUNCHER -n 2 "$trainer" $forever --comm mpi
+    kill -STOP "$(rank_pid 1)"
+    wait_for_end 100
+    explained
+    says 'files of rank 0' 'no file of rank 1' 'rank 0 says: rank 0 waited 2.0 s in ' '2 ranks over mpi' '=> rank 1 is behind'
+    verdict
+}
+stopped_job=''
+if no_mpi 'a stopped rank, over MPI'; then
+    n_skipped=$((n_skipped + 1))
+elif case_is 'a stopped rank is named after the timeout (W=2, mpi)'; then
+    stopped_mpi >"$work/mpi.log" 2>&1 &
+    stopped_job=$!
+fi
+
 # ---- ranks that are stopped ---------------------------------------------------------------------------------------
 
 export FSDP_HANG_DIR=$dir
@@ -119,19 +140,6 @@ if case_is 'a stopped rank is named among several groups (W=4, shm, hybrid)'; th
     says 'no file of rank 3' '=> rank 3 is behind: the others wait for it'
     kill -TERM $job
     wait_for_end 100
-    verdict
-fi
-
-if no_mpi 'a stopped rank, over MPI'; then
-    n_skipped=$((n_skipped + 1))
-elif case_is 'a stopped rank is named after the timeout (W=2, mpi)'; then
-    export FSDP_TIMEOUT_S=2
-    begin $LAUNCHER -n 2 "$trainer" $forever --comm mpi
-    kill -STOP "$(rank_pid 1)"
-    wait_for_end 100
-    unset FSDP_TIMEOUT_S
-    explained
-    says 'files of rank 0' 'no file of rank 1' 'rank 0 says: rank 0 waited 2.0 s in ' '2 ranks over mpi' '=> rank 1 is behind'
     verdict
 fi
 
@@ -337,4 +345,9 @@ refused 'no directory' "cannot read $dir: No such file or directory"
 mkdir "$dir"
 refused 'no files' 'no rank has left a file there'
 refused 'a directory and traces' 'got traces in' "$dir $dir"
+[ -z "$stopped_job" ] || {
+    wait $stopped_job
+    cat "$work/mpi.log"
+    n_passed=$((n_passed + $(grep -c '^PASS' "$work/mpi.log"))) n_failed=$((n_failed + $(grep -c '^FAIL' "$work/mpi.log")))
+}
 cli_end

@@ -108,7 +108,7 @@ ends() {
     begin 5 "$2"
     [ "${6:-6}" = 0 ] || until_true 100 "[ \$(rows) -gt ${6:-6} ]" || return
     eval "$3"
-    ended 60 "$4"
+    ended 100 "$4"
     cat "$work/out" "$work/err" | grep -qE -- "$5" || complain "nothing like '$5'"
     [ "${6:-6}" = 0 ] || usable 4
 }
@@ -169,7 +169,7 @@ pauses() {
     every=1000000 fault "$1" ends 'a rank is stopped in a step, for longer than the others wait' 'exec "$@"' \
         'kill -USR1 $(rank_pid 0); until_true 100 "[ \$(saved_step \$work/ck) -ge 4 ]"; trains_on 5; kill -STOP $(rank_pid 1)' \
         '[0-9]+' 'waited [0-9.]+ s in .*; missing data of ranks: (1|none; peers have not taken)'
-    fault "$1" ends 'a rank starts later than the others wait' '[ $r = 1 ] && sleep 25; exec "$@"' \
+    fault "$1" ends 'a rank starts later than the others wait' '[ $r = 1 ] && sleep 200; exec "$@"' \
         true '[1-9][0-9]*' '(waited 10.0 s for rank 1 to start|MPI_Init has waited 10.0 s)' 0
     limit=''
     fault "$1" goes_on 'a rank starts two seconds after the others' '[ $r = 1 ] && sleep 2; exec "$@"' true
