@@ -44,9 +44,6 @@ fi
 
 cli_namespace "$PWD/tests/cli/inject.sh" "$@"
 cli_begin "$build"
-# The files are written to memory, where fsync is free.
-[ -z "${CLI_NAMESPACE:-}" ] || mount -t tmpfs tmpfs "$work/new" || exit 1
-trap 'cli_kill_left; umount "$work/new" 2>/dev/null; rm -rf "$work"' EXIT
 limit_s=${LIMIT_S:-100} root=$work/new/run log=$work/calls tools=$build/tests/cli
 model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --synthetic 5000 --ops portable --reduction canonical'
 run="$model --batch-size 0 --global-batch 12 --steps 4 --seed 3"
