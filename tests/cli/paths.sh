@@ -216,10 +216,16 @@ rows() {
     cat "$new"/loss.csv.*.tmp 2>/dev/null | wc -l
 }
 more_rows() {
-    local least
-    until_true 100 '[ "$(rows)" -gt 0 ]' # the file is written anew after a save
-    least=$(($(rows) + $1))
-    until_true 100 "[ \$(rows) -ge $least ]"
+    local from
+    until_true 100 '[ "$(rows)" -gt 0 ]'
+    from=$(rows)
+    until_true 100 "grown_by $1"
+}
+grown_by() { # the file is written anew after a save, perhaps just now
+    local now
+    now=$(rows)
+    [ "$now" -ge "$from" ] || from=$now
+    [ "$now" -ge $((from + $1)) ]
 }
 
 # end ROWS FILE -- it saves, and ends; its first rows are those of a run that nobody disturbed
