@@ -1,33 +1,17 @@
 /* complaint.c -- see complaint.h. */
 #include "common/cuda/complaint.h"
-#include <string.h>
 #include "common/cuda/cuda_impl.h"
-
-fsdp_status complaint_open(complaint_box **out)
-{
-    void *c = NULL;
-    TRY(cuda_status(cudaHostAlloc(&c, sizeof **out, cudaHostAllocPortable), "complaint_open"));
-    memset(c, 0, sizeof **out);
-    *out = c;
-    return FSDP_OK;
-}
-
-void complaint_close(complaint_box *c)
-{
-    if (c != NULL)
-        (void)cudaFreeHost(c);
-}
 
 complaint_box *complaint_of(stream *s)
 {
-    return cuda_own_of(s->device)->complaint;
+    return &cuda_own_of(s->device)->shared_on_gpu->complaint;
 }
 
 fsdp_status cuda_complaints(accel_device *d)
 {
     static const char *const WHAT[] = {[ABOUT_TOKEN] = "embedding: token %d at position %zu",
                                        [ABOUT_TARGET] = "cross_entropy: target %d in row %zu"};
-    const volatile complaint_box *c = cuda_own_of(&d->base)->complaint;
+    const volatile complaint_box *c = &cuda_own_of(&d->base)->shared->complaint;
     char what[96];
     if (c->state != 2)
         return FSDP_OK;

@@ -1,10 +1,9 @@
 /* complaint.h -- how a kernel says that a number in its input cannot be used.
  *
- *   cuda_open -> complaint_open ... kernel: number_fits(complaint_of(s), ...)
- *   ... the host has waited -> cuda_complaints: an error ... -> complaint_close
+ *   kernel: number_fits(complaint_of(s), ...) ... the host has waited -> cuda_complaints: an error
  *
- * A device has one record, in pinned memory that kernels write and the host reads. It keeps the
- * first complaint for good. The kernel leaves out what it complains of. */
+ * A device has one record, in memory that kernels write and the host reads. It keeps the first
+ * complaint for good. The kernel leaves out what it complains of. */
 #pragma once
 #include "common/accel/accel_api.h"
 
@@ -19,10 +18,7 @@ typedef struct complaint_box {
     unsigned long long position, n_numbers; /* 0 ... n_numbers-1 would have been good */
 } complaint_box;
 
-/* complaint_open, complaint_close -- the record of a device. */
-fsdp_status complaint_open(complaint_box **out);
-void complaint_close(complaint_box *c);
-/* complaint_of -- where the kernels on s complain. */
+/* complaint_of -- where the kernels on s complain: at the GPU's address. */
 complaint_box *complaint_of(stream *s);
 /* cuda_complaints -- FSDP_EINVAL in the CPU's words if a kernel has complained, and then all
  * streams have failed. The host must have waited for the kernels that it wants to hear. */

@@ -9,15 +9,24 @@
 #pragma once
 #include <cuda_runtime_api.h>
 #include "common/accel/accel_impl.h"
+#include "common/cuda/complaint.h"
 #include "common/cuda/issue.h"
 
 EXTERN_C_BEGIN
 
+/* Memory of the host that the GPU uses while the host does. */
+typedef struct cuda_shared {
+    complaint_box complaint; /* of complaint.c */
+    _Atomic uint32_t
+        n_tasks[ACCEL_STREAMS]; /* of host_task.c: by streams' numbers, how many are over */
+} cuda_shared;
+
 /* What a device has of CUDA's own. */
 typedef struct cuda_own {
     cudaMemPool_t pool;
-    struct cuda_matmul *matmul;      /* of matmul.c */
-    struct complaint_box *complaint; /* of complaint.c */
+    struct cuda_matmul *matmul; /* of matmul.c */
+    cuda_shared *shared;        /* at the host's address */
+    cuda_shared *shared_on_gpu; /* the same at the GPU's, which may be another */
 } cuda_own;
 
 /* cuda_own_of -- of d. */

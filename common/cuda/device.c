@@ -8,7 +8,7 @@
  * [CUDA cudaStreamCreateWithPriority, cudaEventRecord, cudaEventQuery, cudaEventElapsedTime,
  * cudaMallocAsync, API synchronization behavior] */
 #include <stdlib.h>
-#include "common/cuda/complaint.h"
+#include <string.h>
 #include "common/cuda/cuda_impl.h"
 #include "common/cuda/fast_kernels.h"
 
@@ -233,6 +233,19 @@ static fsdp_status pool_open(int index, cudaMemPool_t *out)
                        "memory pool");
 }
 
+/* Pinning waits for the device, so this is done once. */
+static fsdp_status shared_open(cuda_own *own)
+{
+    void *host, *on_gpu;
+    TRY(cuda_status(
+        cudaHostAlloc(&host, sizeof *own->shared, cudaHostAllocPortable | cudaHostAllocMapped),
+        "cudaHostAlloc"));
+    own->shared = memset(host, 0, sizeof *own->shared);
+    TRY(cuda_status(cudaHostGetDevicePointer(&on_gpu, host, 0), "cudaHostGetDevicePointer"));
+    own->shared_on_gpu = on_gpu;
+    return FSDP_OK;
+}
+
 static fsdp_status cuda_open(accel_device *d, void **out)
 {
     const int index = d->base.config.index;
@@ -249,8 +262,8 @@ static fsdp_status cuda_open(accel_device *d, void **out)
         return fsdp_error(FSDP_ENOMEM, "", "device_open: no memory");
     TRY(cuda_status(cudaSetDevice(index), "cudaSetDevice"));
     TRY(pool_open(index, &own->pool));
-    TRY(matmul_open(index, &own->matmul));
-    return complaint_open(&own->complaint);
+    TRY(shared_open(own));
+    return matmul_open(index, &own->matmul);
 }
 
 static void cuda_close(accel_device *d)
@@ -259,7 +272,8 @@ static void cuda_close(accel_device *d)
     if (own == NULL)
         return;
     matmul_close(own->matmul);
-    complaint_close(own->complaint);
+    if (own->shared != NULL)
+        (void)cudaFreeHost(own->shared);
     free(own);
 }
 

@@ -6,6 +6,8 @@
  *
  * Not by cudaLaunchHostFunc: CUDA may run the functions of independent streams one after the other.
  *
+ * The count stands in memory that the GPU knows by an address of its own (cuda_shared).
+ *
  * [CUDA cuStreamWaitValue32] is a call of the driver, which is asked for by name: the plug-in needs
  * no libcuda to be linked. */
 #include <stdlib.h>
@@ -14,7 +16,7 @@
 
 typedef struct cuda_worker {
     accel_stream *stream;
-    accel_pinned *word; /* _Atomic uint32_t: how many tasks are over */
+    _Atomic uint32_t *n_over;
     uint32_t n_put;
     pthread_t thread;
     pthread_mutex_t lock; /* guards all below */
@@ -76,7 +78,7 @@ static void *worker_main(void *arg)
     while ((t = next_task(w)) != NULL) {
         cudaEvent_t before = t->before;
         accel_task_run(t, cudaEventSynchronize(before)); /* an error: the GPU is lost */
-        atomic_fetch_add((_Atomic uint32_t *)w->word->ptr, 1);
+        atomic_fetch_add(w->n_over, 1);
         (void)cudaEventDestroy(before);
     }
     return NULL;
@@ -90,16 +92,12 @@ static fsdp_status worker_need(accel_stream *s)
     if (w == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "stream '%s': no memory for a worker", s->base.name);
     w->stream = s;
+    w->n_over = &cuda_own_of(s->base.device)->shared->n_tasks[s->number];
+    atomic_store(w->n_over, 0); /* no stream waits for an older count of this number */
     STAILQ_INIT(&w->queue);
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->work, NULL);
-    fsdp_status status = accel_pinned_get(s, sizeof(uint32_t), true, &w->word);
-    if (status == FSDP_OK) {
-        atomic_init((_Atomic uint32_t *)w->word->ptr, 0);
-        status = accel_thread_start(worker_main, w, s->base.name, &w->thread);
-        if (status != FSDP_OK)
-            accel_pinned_put(s, w->word);
-    }
+    fsdp_status status = accel_thread_start(worker_main, w, s->base.name, &w->thread);
     if (status == FSDP_OK)
         s->tasks = w;
     else
@@ -117,7 +115,6 @@ void cuda_tasks_end(accel_stream *s)
     pthread_cond_signal(&w->work);
     pthread_mutex_unlock(&w->lock);
     pthread_join(w->thread, NULL);
-    accel_pinned_put(s, w->word);
     pthread_cond_destroy(&w->work);
     pthread_mutex_destroy(&w->lock);
     free(w);
@@ -163,9 +160,9 @@ fsdp_status cuda_task_put(accel_stream *s, accel_task *t)
         return status != FSDP_OK ? status : accel_stream_check(s, error, "stream_launch");
     }
     cuda_worker *w = s->tasks;
-    const unsigned long long word = (uintptr_t)w->word->ptr;
+    cuda_shared *on_gpu = cuda_own_of(s->base.device)->shared_on_gpu;
     queue_task(w, t); /* whose thread frees it */
-    if (wait_value(s->queue, word, ++w->n_put, WAIT_VALUE_GEQ) != 0)
-        return accel_stream_check(s, cudaErrorUnknown, "cuStreamWaitValue32");
-    return FSDP_OK;
+    const int code =
+        wait_value(s->queue, (uintptr_t)&on_gpu->n_tasks[s->number], ++w->n_put, WAIT_VALUE_GEQ);
+    return accel_stream_check(s, code, "cuStreamWaitValue32");
 }

@@ -282,6 +282,46 @@ static void test_stand_in_refuses(void **state)
     device_close(w.d);
 }
 
+/* Memory that the GPU waits for is known to it by an address of its own. */
+static void test_wait_for_mapped_memory(void **state)
+{
+    (void)state;
+    enum { INVALID_VALUE = 1, MAPPED = 2, NON_BLOCKING = 1, GEQ = 0 };
+    int (*wait_value)(void *, unsigned long long, uint32_t, unsigned);
+    static char pages[8192] __attribute__((aligned(4096)));
+    void *s, *entry, *host, *plain, *on_gpu, *unused;
+    need_sim("cuda");
+    device *d = open_cuda(&(device_config){0});
+    int (*create)(void **, unsigned, int) = plugin_symbol("cudaStreamCreateWithPriority");
+    int (*destroy)(void *) = plugin_symbol("cudaStreamDestroy");
+    int (*entry_of)(const char *, void **, unsigned, unsigned long long, int *) =
+        plugin_symbol("cudaGetDriverEntryPointByVersion");
+    int (*alloc)(void **, size_t, unsigned) = plugin_symbol("cudaHostAlloc");
+    int (*address)(void **, void *, unsigned) = plugin_symbol("cudaHostGetDevicePointer");
+    int (*pin)(void *, size_t, unsigned) = plugin_symbol("cudaHostRegister");
+    int (*unpin)(void *) = plugin_symbol("cudaHostUnregister");
+    int (*host_free)(void *) = plugin_symbol("cudaFreeHost");
+    assert_int_equal(entry_of("cuStreamWaitValue32", &entry, 12000, 0, &(int){0}), 0);
+    memcpy(&wait_value, &entry, sizeof entry);
+    assert_int_equal(create(&s, NON_BLOCKING, 0), 0);
+    assert_int_equal(alloc(&host, 8, MAPPED), 0);
+    assert_int_equal(alloc(&plain, 8, 0), 0);
+    assert_int_equal(pin(pages, sizeof pages, 0), 0);
+    assert_int_equal(address(&on_gpu, host, 0), 0);
+    assert_int_equal(address(&unused, plain, 0), INVALID_VALUE);
+    assert_int_equal(address(&unused, pages, 0), INVALID_VALUE);
+    *(volatile uint32_t *)host = 7;
+    assert_int_equal(*(volatile uint32_t *)on_gpu, 7);
+    assert_int_equal(wait_value(s, (uintptr_t)host, 7, GEQ), INVALID_VALUE);
+    assert_int_equal(wait_value(s, (uintptr_t)pages, 0, GEQ), INVALID_VALUE);
+    assert_int_equal(wait_value(s, (uintptr_t)on_gpu, 7, GEQ), 0);
+    assert_int_equal(destroy(s), 0); /* it waits for its work */
+    assert_int_equal(host_free(host), 0);
+    assert_int_equal(host_free(plain), 0);
+    assert_int_equal(unpin(pages), 0);
+    device_close(d);
+}
+
 /* A look that came too early is no error of the launch behind it. */
 static void test_early_look_is_no_error(void **state)
 {
@@ -314,6 +354,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_fault_of_a_kernel),
         cmocka_unit_test(test_planted_mistakes),
         cmocka_unit_test(test_stand_in_refuses),
+        cmocka_unit_test(test_wait_for_mapped_memory),
         cmocka_unit_test(test_early_look_is_no_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,12 +8,14 @@
 
 EXTERN_C_BEGIN
 
-/* SIM_PAGEABLE: none that the library knows. SIM_REGISTERED: pinned, but not the library's own. */
+/* SIM_PAGEABLE: none that the library knows. SIM_REGISTERED: pinned, but not the library's own.
+ * SIM_MAPPED: the device's view of memory that is SIM_PINNED in the host's. */
 typedef enum sim_memory_kind {
     SIM_PAGEABLE,
     SIM_OF_DEVICE,
     SIM_PINNED,
-    SIM_REGISTERED
+    SIM_REGISTERED,
+    SIM_MAPPED
 } sim_memory_kind;
 typedef struct sim_range {
     char *ptr;

@@ -2,6 +2,9 @@
  * and pinned memory goes on behind the call; with pageable memory the call waits for the stream and
  * for the copy. */
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include "common/base/dtype.h"
 #include "tests/sim/cuda/sim.h"
 
 /* The most bytes that were held since the pool was trimmed. */
@@ -72,22 +75,58 @@ cudaError_t cudaFreeAsync(void *ptr, cudaStream_t q)
 
 /* ---- pinned memory --------------------------------------------------------------------------- */
 
+/* Mapped memory stands at two addresses: the GPU's view follows the host's. CUDA may give both the
+ * same address; here a program that takes one for the other is found. */
+static size_t view_bytes(size_t bytes)
+{
+    return size_round_up(bytes, 4096);
+}
+
+static bool map_twice(size_t bytes, void **out)
+{
+    const size_t view = view_bytes(bytes);
+    const int fd = memfd_create("mapped", MFD_CLOEXEC), all = PROT_READ | PROT_WRITE;
+    char *at = mmap(NULL, 2 * view, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    *out = at;
+    const bool done = fd >= 0 && at != MAP_FAILED && ftruncate(fd, (off_t)view) == 0 &&
+                      mmap(at, view, all, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED &&
+                      mmap(at + view, view, all, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED;
+    if (fd >= 0)
+        close(fd);
+    return done && sim_range_add(at + view, bytes, SIM_MAPPED);
+}
+
 cudaError_t cudaHostAlloc(void **ptr, size_t bytes, unsigned flags)
 {
-    if (flags & ~(unsigned)cudaHostAllocPortable)
+    if (flags & ~(unsigned)(cudaHostAllocPortable | cudaHostAllocMapped))
         return sim_fail(cudaErrorInvalidValue);
-    if (posix_memalign(ptr, 4096, bytes) != 0 || !sim_range_add(*ptr, bytes, SIM_PINNED))
+    if (!(flags & cudaHostAllocMapped ? map_twice(bytes, ptr)
+                                      : posix_memalign(ptr, 4096, bytes) == 0) ||
+        !sim_range_add(*ptr, bytes, SIM_PINNED))
         return sim_fail(cudaErrorMemoryAllocation);
+    return sim_sticky();
+}
+
+cudaError_t cudaHostGetDevicePointer(void **on_gpu, void *ptr, unsigned flags)
+{
+    const sim_range r = sim_range_at(ptr);
+    *on_gpu = (char *)ptr + view_bytes(r.bytes);
+    if (flags != 0 || r.kind != SIM_PINNED || sim_range_at(*on_gpu).kind != SIM_MAPPED)
+        return sim_fail(cudaErrorInvalidValue);
     return sim_sticky();
 }
 
 /* It waits for the GPU. */
 cudaError_t cudaFreeHost(void *ptr)
 {
+    const size_t view = view_bytes(sim_range_at(ptr).bytes);
     if (!sim_range_remove(ptr, SIM_PINNED))
         return sim_fail(cudaErrorInvalidValue);
     sim_queues_wait();
-    free(ptr);
+    if (sim_range_remove((char *)ptr + view, SIM_MAPPED))
+        munmap(ptr, 2 * view);
+    else
+        free(ptr);
     return sim_sticky();
 }
 
