@@ -322,22 +322,46 @@ static void test_wait_for_mapped_memory(void **state)
     device_close(d);
 }
 
-/* A look that came too early is no error of the launch behind it. */
+/* A look that came too early leaves no error for a library to find. */
 static void test_early_look_is_no_error(void **state)
 {
     (void)state;
     wrong w;
     event *e;
     sem_t gate;
+    need_sim("cuda");
+    int (*last_error)(void) = plugin_symbol("cudaPeekAtLastError");
     wrong_open(&w);
     OK(event_create(w.d, &e));
     close_gate(w.side, &gate);
     OK(event_record(e, w.side));
     assert_false(event_done(e));
-    OK(gelu(w.s, w.out, w.in, ELEMS));
-    OK(stream_sync(w.s));
+    assert_int_equal(last_error(), 0);
     open_gate(&gate);
     event_free(e);
+    device_free(w.s, w.in);
+    device_free(w.s, w.out);
+    device_close(w.d);
+}
+
+/* An error that a library has left is none of the launch after it. */
+static void test_errors_of_libraries(void **state)
+{
+    (void)state;
+    wrong w;
+    wrong_open(&w);
+    for (int i = 0; i < 2; i++) { /* the plan is new, and known */
+        OK(target_backend()->fast()->matmul(w.s, &(matmul_args){.out = w.out,
+                                                                .a = w.in,
+                                                                .b = w.in,
+                                                                .m = 10,
+                                                                .n = 10,
+                                                                .k = 10,
+                                                                .type = DTYPE_F32,
+                                                                .out_type = DTYPE_F32}));
+        OK(gelu(w.s, w.out, w.in, ELEMS));
+    }
+    OK(stream_sync(w.s));
     device_free(w.s, w.in);
     device_free(w.s, w.out);
     device_close(w.d);
@@ -356,6 +380,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_stand_in_refuses),
         cmocka_unit_test(test_wait_for_mapped_memory),
         cmocka_unit_test(test_early_look_is_no_error),
+        cmocka_unit_test(test_errors_of_libraries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

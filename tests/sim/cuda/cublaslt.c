@@ -8,8 +8,9 @@
  * Refused as a GPU would refuse it, or answer it with wrong values: layouts that do not fit each
  * other or their leading dimension; sums that round operands or are cut among blocks; an algorithm
  * of another problem; pointers with less alignment than was promised; a workspace that is too
- * small. A product longer than WORKSPACE_K wants a workspace, fills it with NaN, and finds it full
- * of them at its end: a workspace that somebody else uses meanwhile shows as NaN in D. */
+ * small. The runtime's last error is one that the library has seen and dealt with. A product longer
+ * than WORKSPACE_K wants a workspace, fills it with NaN, and finds it full of them at its end: a
+ * workspace that somebody else uses meanwhile shows as NaN in D. */
 #include <cublasLt.h>
 #include <math.h>
 #include <stdlib.h>
@@ -259,6 +260,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     *results = (cublasLtMatmulHeuristicResult_t){.workspaceSize = algorithm.workspace_bytes};
     memcpy(&results->algo, &algorithm, sizeof algorithm);
     *n_found = 1;
+    (void)sim_fail(cudaErrorInvalidValue);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -370,6 +372,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         !aligned(c, algorithm.alignment[2]) || !aligned(d, algorithm.alignment[3]) ||
         (has_bias && !aligned(desc->bias, algorithm.bias_alignment)))
         return CUBLAS_STATUS_INVALID_VALUE;
+    (void)sim_fail(cudaErrorInvalidValue);
     return stream_launch(sim_stream(q), multiply, &p, sizeof p) == FSDP_OK
                ? CUBLAS_STATUS_SUCCESS
                : CUBLAS_STATUS_EXECUTION_FAILED;
