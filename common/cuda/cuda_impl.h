@@ -42,6 +42,9 @@ fsdp_status cuda_status(int error, const char *what);
 /* cuda_task_put, cuda_tasks_end -- the functions of accel_api that have these names. */
 fsdp_status cuda_task_put(accel_stream *s, accel_task *t);
 void cuda_tasks_end(accel_stream *s);
+/* cuda_tasks_await -- the host waits until no stream of d waits for a task.
+ *   errors  as accel_wait */
+fsdp_status cuda_tasks_await(accel_device *d);
 
 /* device_cuda -- the backend. */
 extern const device_backend device_cuda;

@@ -234,6 +234,20 @@ static fsdp_status pool_open(int index, cudaMemPool_t *out)
                        "memory pool");
 }
 
+/* The kernels that LAUNCH names: the linker makes one list of them, and knows its ends. */
+extern const void *const __start_fsdp_kernels[] __attribute__((visibility("hidden")));
+extern const void *const __stop_fsdp_kernels[] __attribute__((visibility("hidden")));
+
+/* Load them now: CUDA would do it at the first launch, when a stream may wait for the host. What
+ * asks for a kernel's attributes loads it. [CUDA Programming Guide, "Lazy Loading"] */
+static fsdp_status kernels_load(void)
+{
+    struct cudaFuncAttributes unused;
+    for (const void *const *k = __start_fsdp_kernels; k < __stop_fsdp_kernels; k++)
+        TRY(cuda_status(cudaFuncGetAttributes(&unused, *k), "device_open: the plug-in's kernels"));
+    return FSDP_OK;
+}
+
 /* Pinning waits for the device, so this is done once. */
 static fsdp_status shared_open(cuda_own *own)
 {
@@ -263,6 +277,7 @@ static fsdp_status cuda_open(accel_device *d, void **out)
         return fsdp_error(FSDP_ENOMEM, "", "device_open: no memory");
     TRY(cuda_status(cudaSetDevice(index), "cudaSetDevice"));
     TRY(pool_open(index, &own->pool));
+    TRY(kernels_load());
     TRY(shared_open(own));
     return matmul_open(index, &own->matmul);
 }

@@ -4,6 +4,10 @@
  *                   -> the stream waits until the worker has counted up to it
  *   the worker:     waits for the event, runs the task, counts
  *
+ * CUDA loads code when it is first used, and may wait for the GPU with a lock that the worker's
+ * calls need: a stream that waits for the worker would wait for ever. So what uses code that may
+ * not be loaded calls cuda_tasks_await before.
+ *
  * Not by cudaLaunchHostFunc: CUDA may run the functions of independent streams one after the other.
  *
  * The count stands in memory that the GPU knows by an address of its own (cuda_shared).
@@ -144,6 +148,18 @@ static cudaError_t event_now(accel_stream *s, void **out)
         (void)cudaEventDestroy(e);
     *out = e;
     return error;
+}
+
+/* All ranks put tasks in the same order, so these end without a later one of this rank. */
+fsdp_status cuda_tasks_await(accel_device *d)
+{
+    for (int i = 0; i < ACCEL_STREAMS; i++) {
+        accel_stream *s = d->fates[i].stream;
+        const cuda_worker *w = s != NULL ? s->tasks : NULL;
+        if (w != NULL && atomic_load(w->n_over) != w->n_put)
+            TRY(accel_wait(s, NULL));
+    }
+    return FSDP_OK;
 }
 
 fsdp_status cuda_task_put(accel_stream *s, accel_task *t)

@@ -12,18 +12,27 @@
  * Two compilers read these files: nvcc, and g++ over the stand-in of tests/sim/cuda, which runs the
  * threads of a block one by one on the CPU. LAUNCH is the one thing that differs. The code is C in
  * C++ clothes: no templates and no classes; what depends on the element type is written once as an
- * inline function of a constant `type`, and BY_TYPE picks it (ops/row_sums.h). */
+ * inline function of a constant `type`, and BY_TYPE picks it (ops/row_sums.h).
+ *
+ * A kernel that LAUNCH names, and no other, is loaded when the device opens (device.c). */
 #pragma once
 #include <cuda_runtime.h>
 #include "common/cuda/issue.h"
 
 #ifdef __CUDACC__
-#define LAUNCH(kernel, grid, block, s, ...)                                                        \
+#define LAUNCH_NOW(kernel, grid, block, s, ...)                                                    \
     (kernel<<<(grid), (block), 0, (s)>>>(__VA_ARGS__), cudaGetLastError())
 #else
-#define LAUNCH(kernel, grid, block, s, ...)                                                        \
+#define LAUNCH_NOW(kernel, grid, block, s, ...)                                                    \
     sim_launch(#kernel, kernel, (grid), (block), (s), __VA_ARGS__)
 #endif
+
+/* LAUNCH -- launch it now; its address goes to a section of the plug-in that lists all kernels. */
+#define LAUNCH(kernel, grid, block, s, ...)                                                        \
+    ({                                                                                             \
+        static constexpr auto *listed __attribute__((section("fsdp_kernels"), used)) = kernel;     \
+        LAUNCH_NOW(kernel, grid, block, s, __VA_ARGS__);                                           \
+    })
 
 /* ISSUE -- name_issue, a cuda_issue_fn: one launch of name_kernel with its arguments, which `grid`
  * and `block` know as a. What takes more than one launch writes such a function itself. */

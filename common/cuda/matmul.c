@@ -192,15 +192,18 @@ static fsdp_status plan_choose(const struct cuda_matmul *lt, matmul_plan *p)
     return lt_status(status, "no algorithm");
 }
 
-/* plan_of -- the plan of *a, made when it is first asked for; valid until matmul_close. */
-static fsdp_status plan_of(struct cuda_matmul *lt, const matmul_args *a, matmul_plan **out)
+/* plan_of -- the plan of *a, made when it is first asked for; valid until matmul_close. What a plan
+ * uses first, now and in its first product, may have to be loaded: no stream waits for the host. */
+static fsdp_status plan_of(stream *s, const matmul_args *a, matmul_plan **out)
 {
+    struct cuda_matmul *lt = cuda_own_of(s->device)->matmul;
     const matmul_plan wanted = {.key = key_of(a)};
     matmul_plan **found = tfind(&wanted, &lt->plans, plan_compare);
     if (found != NULL) {
         *out = *found;
         return FSDP_OK;
     }
+    TRY(cuda_tasks_await(accel_device_of(s->device)));
     matmul_plan *p = malloc(sizeof *p);
     if (p == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "matmul: no memory for a plan");
@@ -274,11 +277,10 @@ static cudaError_t matmul_issue(cudaStream_t s, const void *args)
 /* What cuBLASLt does of *a, told as `work`. */
 static fsdp_status multiply(stream *s, const matmul_args *a, op_work work)
 {
-    struct cuda_matmul *lt = cuda_own_of(s->device)->matmul;
     cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
     matmul_plan *plan = NULL;
-    matmul_call call = {.args = a, .lt = lt, .result = &result};
-    TRY(plan_of(lt, a, &plan));
+    matmul_call call = {.args = a, .lt = cuda_own_of(s->device)->matmul, .result = &result};
+    TRY(plan_of(s, a, &plan));
     call.plan = plan;
     if (plan->workspace_bytes > 0)
         TRY(device_alloc(s, MEM_OTHER, plan->workspace_bytes, "matmul workspace", &call.workspace));

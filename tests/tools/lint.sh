@@ -33,6 +33,8 @@ rule plug-in 'only a plug-in includes its own headers, common/accel and its make
     includes '["<](acl|aclnn|aclnnop|hccl)/' lab6_npu
     includes '"common/accel/' 'common/(accel|cuda)|lab6_npu'
 )"
+rule launches 'a kernel is launched by LAUNCH alone, which lists it for the device to load' \
+    "$(grep -rnE '<<<|sim_launch\(' common tests/sim/cuda/*.cc --include=*.cu --include=*.cc --include=*.h | grep -v '^common/cuda/launch.h:')"
 rule comm 'common/comm includes no ops' "$(grep -rnE "$(below ops)" common/comm --include=*.c --include=*.h)"
 rule ops 'common/ops includes no comm' "$(grep -rnE "$(below comm)" common/ops --include=*.c --include=*.h)"
 

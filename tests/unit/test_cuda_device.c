@@ -59,6 +59,8 @@ static void test_wrong_machines(void **state)
     expect_no_open("FSDP_SIM_DRIVER", "0", 0, FSDP_ESKIP, "no GPU that CUDA can use");
     expect_no_open("FSDP_SIM_GPUS", "2", 2, FSDP_EINVAL, "GPU 2, expected one from 0 to 1");
     expect_no_open(NULL, NULL, -1, FSDP_EINVAL, "GPU -1, expected");
+    expect_no_open("FSDP_SIM_SM", "70", 0, FSDP_EDEVICE, "no kernel image is available");
+    assert_non_null(strstr(fsdp_error_get()->hint, "CUDA_ARCHS"));
     fsdp_status (*status)(int error, const char *what) = plugin_symbol("cuda_status");
     assert_int_equal(status(209, "gelu"), FSDP_EDEVICE); /* a GPU that it was not built for */
     assert_says("gelu: no kernel image is available for execution on the device");
@@ -166,6 +168,72 @@ static void wrong_stream_of_copy(wrong *w)
     print_result(w);
 }
 
+static fsdp_status run_open_later(void *args, int n_threads)
+{
+    (void)n_threads;
+    usleep(300000);
+    sem_post(*(sem_t **)args);
+    return FSDP_OK;
+}
+
+/* What runs for the first time while a stream waits for a task whose thread waits for another's. */
+static sem_t first_gate;
+
+static void first_use(wrong *w, fsdp_status (*use)(wrong *w))
+{
+    event *e;
+    stream *far;
+    append_args append = {.list = (int[1]){0}, .elems = &(int){0}, .value = 5};
+    OK(event_create(w->d, &e));
+    OK(stream_create(w->d, &(stream_config){.name = "far"}, &far));
+    close_gate(w->side, &first_gate);
+    OK(event_record(e, w->side));
+    OK(stream_wait_event(far, e));
+    OK(launch_c(far, run_append, &append, sizeof append));
+    OK(use(w));
+    open_gate(&first_gate);
+    OK(stream_sync(far));
+    OK(stream_sync(w->s));
+    printf("task has run: %d\n", append.list[0]);
+}
+
+static fsdp_status use_kernel(wrong *w)
+{
+    return gelu(w->s, w->out, w->in, ELEMS);
+}
+
+static void wrong_first_kernel(wrong *w)
+{
+    first_use(w, use_kernel);
+}
+
+static fsdp_status multiply(wrong *w)
+{
+    return target_backend()->fast()->matmul(w->s, &(matmul_args){.out = w->out,
+                                                                 .a = w->in,
+                                                                 .b = w->in,
+                                                                 .m = 10,
+                                                                 .n = 10,
+                                                                 .k = 10,
+                                                                 .type = DTYPE_F32,
+                                                                 .out_type = DTYPE_F32});
+}
+
+/* It may wait for the tasks, so another one opens the gate. */
+static fsdp_status use_product(wrong *w)
+{
+    sem_t *gate = &first_gate;
+    stream *opener;
+    OK(stream_create(w->d, &(stream_config){.name = "opener"}, &opener));
+    OK(launch_c(opener, run_open_later, &gate, sizeof gate));
+    return multiply(w);
+}
+
+static void wrong_first_product(wrong *w)
+{
+    first_use(w, use_product);
+}
+
 static void wrong_handle(wrong *w)
 {
     void *e;
@@ -186,6 +254,8 @@ static const struct wrong_program {
              {"one-behind", wrong_one_behind},
              {"no-event", wrong_no_event},
              {"copy-elsewhere", wrong_stream_of_copy},
+             {"first-kernel", wrong_first_kernel},
+             {"first-product", wrong_first_product},
              {"destroyed", wrong_handle}};
 
 static int run_wrong(const char *name)
@@ -233,6 +303,16 @@ static void test_planted_mistakes(void **state)
     device_close(d);
     expect_output(output_of("host-read", "A=B"),
                   "host access to device memory: 'memory of the GPU' (4064 bytes), byte 0");
+}
+
+/* CUDA loads code when it is first used, and may wait for the GPU then. So kernels are loaded when
+ * the device opens, and host tasks have run before the first product of a plan. */
+static void test_first_use_of_code(void **state)
+{
+    (void)state;
+    need_accel("cuda");
+    expect_output(output_of("first-kernel", "A=B"), "task has run: 5");
+    expect_output(output_of("first-product", "A=B"), "task has run: 5");
 }
 
 /* Calls of CUDA's that are wrong, by the error codes that it has for them. */
@@ -351,14 +431,7 @@ static void test_errors_of_libraries(void **state)
     wrong w;
     wrong_open(&w);
     for (int i = 0; i < 2; i++) { /* the plan is new, and known */
-        OK(target_backend()->fast()->matmul(w.s, &(matmul_args){.out = w.out,
-                                                                .a = w.in,
-                                                                .b = w.in,
-                                                                .m = 10,
-                                                                .n = 10,
-                                                                .k = 10,
-                                                                .type = DTYPE_F32,
-                                                                .out_type = DTYPE_F32}));
+        OK(multiply(&w));
         OK(gelu(w.s, w.out, w.in, ELEMS));
     }
     OK(stream_sync(w.s));
@@ -377,6 +450,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_wrong_machines),
         cmocka_unit_test(test_fault_of_a_kernel),
         cmocka_unit_test(test_planted_mistakes),
+        cmocka_unit_test(test_first_use_of_code),
         cmocka_unit_test(test_stand_in_refuses),
         cmocka_unit_test(test_wait_for_mapped_memory),
         cmocka_unit_test(test_early_look_is_no_error),

@@ -372,6 +372,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         !aligned(c, algorithm.alignment[2]) || !aligned(d, algorithm.alignment[3]) ||
         (has_bias && !aligned(desc->bias, algorithm.bias_alignment)))
         return CUBLAS_STATUS_INVALID_VALUE;
+    sim_load((const void *)(uintptr_t)order_of(&algorithm), "cublasLtMatmul's kernel");
     (void)sim_fail(cudaErrorInvalidValue);
     return stream_launch(sim_stream(q), multiply, &p, sizeof p) == FSDP_OK
                ? CUBLAS_STATUS_SUCCESS

@@ -1,6 +1,7 @@
 /* runtime.c -- errors, devices, streams and events of the stand-in, by those of tests/sim/core. A
  * process sees some equal GPUs, of which it uses one. */
 #include <pthread.h>
+#include <search.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +30,10 @@ struct CUevent_st {
 static int gpu_index;
 static __thread cudaError_t last_error;
 static _Atomic int sticky;
-static pthread_cond_t reached = PTHREAD_COND_INITIALIZER; /* an n_reached has grown */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards that */
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* an n_reached, or `loading` */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards both */
+static const char *loading;                               /* what has the driver's lock; NULL */
+static void *loaded; /* tsearch, of addresses; of the thread that issues */
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
@@ -207,6 +210,42 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
     return cudaSuccess;
 }
 
+/* ---- lazy loading ---------------------------------------------------------------------------- */
+
+static int code_compare(const void *a, const void *b)
+{
+    return ((uintptr_t)a > (uintptr_t)b) - ((uintptr_t)a < (uintptr_t)b);
+}
+
+static void loading_is(const char *name)
+{
+    pthread_mutex_lock(&lock);
+    loading = name;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+void sim_load(const void *code, const char *name)
+{
+    const char *mode = getenv("CUDA_MODULE_LOADING");
+    if ((mode != NULL && strcmp(mode, "EAGER") == 0) || tfind(code, &loaded, code_compare) != NULL)
+        return;
+    (void)tsearch(code, &loaded, code_compare);
+    loading_is(name);
+    sim_queues_wait();
+    loading_is(NULL);
+}
+
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel)
+{
+    UNLESS_STICKY();
+    if (sim_sm() < 75)
+        return sim_fail(cudaErrorNoKernelImageForDevice);
+    *attributes = (struct cudaFuncAttributes){0};
+    sim_load(kernel, "a kernel");
+    return cudaSuccess;
+}
+
 /* ---- handles --------------------------------------------------------------------------------- */
 
 static struct CUevent_st *live(cudaEvent_t w, const char *call)
@@ -335,7 +374,7 @@ static fsdp_status run_reached(void *args, int n_threads)
     (void)n_threads;
     pthread_mutex_lock(&lock);
     w->n_reached++;
-    pthread_cond_broadcast(&reached);
+    pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
     return FSDP_OK;
 }
@@ -360,8 +399,12 @@ cudaError_t cudaEventSynchronize(cudaEvent_t w)
     if (!live(w, "cudaEventSynchronize")->any_thread)
         return sim_status(event_sync(w->e));
     pthread_mutex_lock(&lock);
-    while (w->n_reached < w->n_recorded)
-        pthread_cond_wait(&reached, &lock);
+    while (w->n_reached < w->n_recorded && loading == NULL)
+        pthread_cond_wait(&changed, &lock);
+    if (loading != NULL)
+        sim_die("%s is loaded at its first use while a stream waits for a thread, which waits in "
+                "cudaEventSynchronize for the driver's lock",
+                loading);
     pthread_mutex_unlock(&lock);
     return sim_sticky();
 }

@@ -6,7 +6,8 @@
  *   FSDP_SIM_DRIVER=12080    version of the driver (that of the runtime)
  *   FSDP_SIM_FAULT=kernel:n  the n-th launch of that kernel touches memory that is not there
  *   FSDP_SIM_MODEL=name      of the GPU (CUDA stand-in)
- *   FSDP_SIM_SM=75           its compute capability (90); before 80 cuBLASLt has no bf16
+ *   FSDP_SIM_SM=75           its compute capability (90); before 75 there is no code for it, and
+ *                            before 80 cuBLASLt has no bf16
  *   FSDP_SIM_NCCL=22500      version of NCCL (that of its header)
  *   FSDP_SIM_HANGS=1         where NCCL would hang the stand-in does, once it has said why; else
  * the process ends */
@@ -31,5 +32,11 @@ cudaError_t sim_sticky(void);
  * returned instead of launching. sim_after_launch: behind it. */
 cudaError_t sim_before_launch(const char *kernel);
 void sim_after_launch(cudaStream_t handle);
+
+/* sim_load -- code [any address, never read] is used. CUDA loads it when that is the first time,
+ * and may wait for the GPU with a lock of the driver in its hands, which cudaEventSynchronize needs
+ * too: where a stream waits for a thread that is in that call, the process ends.
+ * CUDA_MODULE_LOADING=EAGER: all is loaded before. */
+void sim_load(const void *code, const char *name);
 
 EXTERN_C_END

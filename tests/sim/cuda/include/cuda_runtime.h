@@ -107,6 +107,7 @@ struct alignas(16) float4 {
 /* One launch: run body(args) for each thread of each block, then discard. */
 struct sim_kernel {
     const char *name;
+    const void *code;
     dim3 grid, block;
     void (*body)(void *args);
     void (*discard)(void *args);
@@ -122,6 +123,7 @@ cudaError_t sim_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 b
     auto call = [=] { kernel(args...); };
     typedef decltype(call) call_type;
     sim_kernel k = {name,
+                    (const void *)kernel,
                     grid,
                     block,
                     [](void *c) { (*(call_type *)c)(); },

@@ -48,6 +48,10 @@ struct cudaDeviceProp {
     int major, minor;
 };
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device);
+struct cudaFuncAttributes {
+    int numRegs;
+};
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel);
 cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaRuntimeGetVersion(int *version);
 enum cudaDriverEntryPointQueryResult {
