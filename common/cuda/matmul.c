@@ -9,8 +9,9 @@
  *     b stored [k,n]: its A, n rows, ld n, as it is     b stored [n,k]: k rows, ld k, transposed
  *
  * Sums are fp32 (CUBLAS_COMPUTE_32F, which rounds no operand). An element is rounded once: bias and
- * residual go into the same call if they are stored as out, else a kernel adds them to products of
- * fp32.
+ * residual go into the same call if they are stored as out and an algorithm adds them, else a
+ * kernel adds them to products of fp32. If there is no algorithm for the products alone, the
+ * portable kernel computes them.
  *
  * Equal arguments give equal bits, on one model of GPU and one version of the library. cuBLASLt
  * promises that for one algorithm whose sums are not cut among blocks (REDUCTION_SCHEME_NONE); and
@@ -30,6 +31,8 @@
 
 /* device_alloc's alignment, and what a call may take for itself at most. */
 enum { MAX_ALIGNMENT = 64, MAX_WORKSPACE_BYTES = 32 << 20 };
+/* Algorithms to ask for; the library says of each whether it can be had. */
+enum { MAX_PROPOSALS = 8 };
 
 /* What a plan is made for; compared by its bytes. */
 typedef struct plan_key {
@@ -42,6 +45,7 @@ typedef struct matmul_plan {
     plan_key key;
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t a, b, out;
+    bool has_algorithm;
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace_bytes;
 } matmul_plan;
@@ -174,22 +178,26 @@ static cublasStatus_t preference_fill(cublasLtMatmulPreference_t preference, con
     return CUBLAS_STATUS_SUCCESS;
 }
 
+/* The first of the library's proposals that can be had, if there is one. */
 static fsdp_status plan_choose(const struct cuda_matmul *lt, matmul_plan *p)
 {
     cublasLtMatmulPreference_t preference;
-    cublasLtMatmulHeuristicResult_t best = {0};
-    int n_found = 0;
+    cublasLtMatmulHeuristicResult_t proposals[MAX_PROPOSALS] = {0};
+    int n = 0;
     TRY(lt_status(cublasLtMatmulPreferenceCreate(&preference), "preference"));
     cublasStatus_t status = preference_fill(preference, &p->key);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasLtMatmulAlgoGetHeuristic(lt->handle, p->product, p->b, p->a, p->out, p->out,
-                                                preference, 1, &best, &n_found);
+                                                preference, MAX_PROPOSALS, proposals, &n);
     (void)cublasLtMatmulPreferenceDestroy(preference);
-    if (status == CUBLAS_STATUS_SUCCESS && n_found == 0)
-        status = CUBLAS_STATUS_NOT_SUPPORTED;
-    p->algorithm = best.algo;
-    p->workspace_bytes = best.workspaceSize;
-    return lt_status(status, "no algorithm");
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED)
+        return FSDP_OK;
+    for (int i = 0; i < n && !p->has_algorithm; i++) {
+        p->has_algorithm = proposals[i].state == CUBLAS_STATUS_SUCCESS;
+        p->algorithm = proposals[i].algo;
+        p->workspace_bytes = proposals[i].workspaceSize;
+    }
+    return lt_status(status, "cublasLtMatmulAlgoGetHeuristic");
 }
 
 /* plan_of -- the plan of *a, made when it is first asked for; valid until matmul_close. What a plan
@@ -274,13 +282,16 @@ static cudaError_t matmul_issue(cudaStream_t s, const void *args)
     return status == CUBLAS_STATUS_SUCCESS ? cudaSuccess : cudaErrorUnknown;
 }
 
-/* What cuBLASLt does of *a, told as `work`. */
-static fsdp_status multiply(stream *s, const matmul_args *a, op_work work)
+/* *a in one call. */
+static fsdp_status multiply(stream *s, const matmul_args *a)
 {
     cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
     matmul_plan *plan = NULL;
     matmul_call call = {.args = a, .lt = cuda_own_of(s->device)->matmul, .result = &result};
+    op_work work = matmul_work(a);
     TRY(plan_of(s, a, &plan));
+    if (!plan->has_algorithm)
+        return portable_matmul(s, a);
     call.plan = plan;
     if (plan->workspace_bytes > 0)
         TRY(device_alloc(s, MEM_OTHER, plan->workspace_bytes, "matmul workspace", &call.workspace));
@@ -290,33 +301,41 @@ static fsdp_status multiply(stream *s, const matmul_args *a, op_work work)
     return result == CUBLAS_STATUS_SUCCESS ? status : lt_status(result, "cublasLtMatmul");
 }
 
-/* A GPU before sm_80 stores bf16, but cuBLASLt has no products of it there: operands become fp32,
- * which changes no value, and what is stored as bf16 is rounded behind. */
-static fsdp_status multiply_widened(stream *s, const matmul_args *a)
+/* Copies of a and b in fp32, which are its operands now: at `wide`, and b_at after it. */
+static fsdp_status widen(stream *s, matmul_args *a, float *wide, size_t b_at)
+{
+    const cast_args of_a = {.out = wide, .in = a->a, .in_type = DTYPE_BF16, .elems = a->m * a->k};
+    const cast_args of_b = {
+        .out = wide + b_at, .in = a->b, .in_type = DTYPE_BF16, .elems = a->k * a->n};
+    TRY(cuda_cast(s, &of_a));
+    TRY(cuda_cast(s, &of_b));
+    a->a = of_a.out;
+    a->b = of_b.out;
+    a->type = DTYPE_F32;
+    return FSDP_OK;
+}
+
+/* Products in fp32, to which a kernel adds the rest. A GPU before sm_80 stores bf16, but cuBLASLt
+ * has no products of it there: then the operands become fp32 too, which changes no value. */
+static fsdp_status multiply_apart(stream *s, const matmul_args *a, bool widens)
 {
     enum { ALIGN_ELEMS = MAX_ALIGNMENT / sizeof(float) };
-    const size_t a_elems = a->m * a->k, b_elems = a->k * a->n;
-    const size_t b_at = size_round_up(a_elems, ALIGN_ELEMS);
-    const size_t out_at = b_at + size_round_up(b_elems, ALIGN_ELEMS);
-    const bool stores_bf16 = a->out_type == DTYPE_BF16;
-    float *wide;
-    TRY(device_alloc_f32(s, MEM_OTHER, out_at + (stores_bf16 ? a->m * a->n : 0), "matmul in fp32",
-                         &wide));
+    const bool elsewhere = a->out_type == DTYPE_BF16 || a->residual == a->out;
+    const size_t b_at = widens ? size_round_up(a->m * a->k, ALIGN_ELEMS) : 0;
+    const size_t out_at = widens ? b_at + size_round_up(a->k * a->n, ALIGN_ELEMS) : 0;
+    const size_t elems = out_at + (elsewhere ? a->m * a->n : 0);
+    float *wide = NULL;
+    if (elems > 0)
+        TRY(device_alloc_f32(s, MEM_OTHER, elems, "matmul in fp32", &wide));
     matmul_args products = *a;
-    products.type = products.out_type = DTYPE_F32;
+    products.out_type = DTYPE_F32;
     products.bias = products.residual = NULL;
-    products.a = wide;
-    products.b = wide + b_at;
-    products.out = stores_bf16 ? wide + out_at : a->out;
-    fsdp_status status = cuda_cast(
-        s, &(cast_args){.out = wide, .in = a->a, .in_type = DTYPE_BF16, .elems = a_elems});
+    if (elsewhere)
+        products.out = wide + out_at;
+    fsdp_status status = widens ? widen(s, &products, wide, b_at) : FSDP_OK;
     if (status == FSDP_OK)
-        status = cuda_cast(
-            s,
-            &(cast_args){.out = wide + b_at, .in = a->b, .in_type = DTYPE_BF16, .elems = b_elems});
-    if (status == FSDP_OK)
-        status = multiply(s, &products, matmul_work(&products));
-    if (status == FSDP_OK && (stores_bf16 || a->bias || a->residual))
+        status = multiply(s, &products);
+    if (status == FSDP_OK && (elsewhere || a->bias || a->residual))
         status = fast_matmul_finish(s, a, products.out);
     device_free(s, wide);
     return status;
@@ -324,17 +343,18 @@ static fsdp_status multiply_widened(stream *s, const matmul_args *a)
 
 fsdp_status fast_matmul(stream *s, const matmul_args *a)
 {
+    matmul_plan *plan;
     TRY(check_matmul(a));
     if (a->m == 0 || a->n == 0 || (a->k == 0 && a->accumulate))
         return FSDP_OK;
     if (a->k == 0)
         return fast_matmul_finish(s, a, NULL);
     if (a->type == DTYPE_BF16 && !cuda_own_of(s->device)->matmul->has_bf16)
-        return multiply_widened(s, a);
-    if (a->out_type == a->type || (a->bias == NULL && a->residual == NULL))
-        return multiply(s, a, matmul_work(a));
-    matmul_args products = *a;
-    products.bias = products.residual = NULL;
-    TRY(multiply(s, &products, matmul_work(&products)));
-    return fast_matmul_finish(s, a, a->out);
+        return multiply_apart(s, a, true);
+    if (a->bias == NULL && a->residual == NULL)
+        return multiply(s, a);
+    if (a->out_type != a->type)
+        return multiply_apart(s, a, false);
+    TRY(plan_of(s, a, &plan));
+    return plan->has_algorithm ? multiply(s, a) : multiply_apart(s, a, false);
 }

@@ -241,26 +241,6 @@ static void test_matmul_forms(void **state)
         check_matmul(&(matmul_case){.m = i ? 3 : 0, .n = i ? 0 : 3, .k = 2});
 }
 
-/* A GPU that stores bf16 and has no products of it. */
-static void test_matmul_before_sm_80(void **state)
-{
-    const char *name = getenv("FSDP_DEVICE");
-    device *kept = dev;
-    stream *kept_s = s;
-    if (name == NULL || strcmp(name, "cuda-sim") != 0)
-        skip(); /* only the stand-in can be told to be one */
-    setenv("FSDP_SIM_SM", "75", 1);
-    OK(device_open(&(device_config){.backend = target->device, .n_threads = 1, .debug_fill = true},
-                   &dev));
-    s = device_compute_stream(dev);
-    test_matmul_forms(state);
-    OK(stream_sync(s));
-    device_close(dev);
-    unsetenv("FSDP_SIM_SM");
-    dev = kept;
-    s = kept_s;
-}
-
 /* Within its memory an NPU copies whole lines only. */
 static void copy_through_host(void *to, const void *from, size_t bytes)
 {
@@ -294,6 +274,35 @@ static void test_matmul_anywhere(void **state)
         expect_near(x.out, matmul_expected(&c, &x), "an array that begins at an odd element");
         arrays_free();
     }
+}
+
+/* GPUs and libraries that cannot do all: products of bf16 (before sm_80), a bias, arrays at any
+ * address, any product; and a library whose first proposals cannot be had. */
+static void test_matmul_of_others(void **state)
+{
+    static const char *const OTHERS[][2] = {{"FSDP_SIM_SM", "75"},
+                                            {"FSDP_SIM_LT_EPILOGUE", "0"},
+                                            {"FSDP_SIM_LT_ALIGNMENT", "16"},
+                                            {"FSDP_SIM_LT_ALIGNMENT", "128"},
+                                            {"FSDP_SIM_LT_MISSING", "3"}};
+    const char *name = getenv("FSDP_DEVICE");
+    device *kept = dev;
+    stream *kept_s = s;
+    if (name == NULL || strcmp(name, "cuda-sim") != 0)
+        skip(); /* only the stand-in can be told to be one */
+    for (size_t i = 0; i < sizeof OTHERS / sizeof *OTHERS; i++) {
+        setenv(OTHERS[i][0], OTHERS[i][1], 1);
+        OK(device_open(
+            &(device_config){.backend = target->device, .n_threads = 1, .debug_fill = true}, &dev));
+        s = device_compute_stream(dev);
+        test_matmul_forms(state);
+        test_matmul_anywhere(state);
+        OK(stream_sync(s));
+        device_close(dev);
+        unsetenv(OTHERS[i][0]);
+    }
+    dev = kept;
+    s = kept_s;
 }
 
 static void test_matmul_refuses(void **state)
@@ -970,8 +979,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_matmul_shapes, teardown),
         cmocka_unit_test_teardown(test_matmul_forms, teardown),
-        cmocka_unit_test_teardown(test_matmul_before_sm_80, teardown),
         cmocka_unit_test_teardown(test_matmul_anywhere, teardown),
+        cmocka_unit_test_teardown(test_matmul_of_others, teardown),
         cmocka_unit_test_teardown(test_matmul_refuses, teardown),
         cmocka_unit_test_teardown(test_layernorm, teardown),
         cmocka_unit_test_teardown(test_layernorm_backward, teardown),

@@ -235,6 +235,17 @@ static cublasStatus_t check(product *p)
     return CUBLAS_STATUS_SUCCESS;
 }
 
+/* Whether an algorithm does it, in the library that this process stands for. */
+static bool is_supported(const product *p, const struct sim_matmul_preference *preference)
+{
+    if (p->desc.epilogue == CUBLASLT_EPILOGUE_BIAS && sim_number("FSDP_SIM_LT_EPILOGUE", 1) == 0)
+        return false;
+    for (int i = 0; i < 4; i++)
+        if (preference->alignment[i] < sim_number("FSDP_SIM_LT_ALIGNMENT", 1))
+            return false;
+    return preference->reduction_schemes == CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -247,8 +258,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         return CUBLAS_STATUS_INVALID_VALUE;
     product p = {.desc = *desc, .a = *a, .b = *b, .c = *c, .d = *d};
     cublasStatus_t status = check(&p);
-    if (status == CUBLAS_STATUS_SUCCESS &&
-        preference->reduction_schemes != CUBLASLT_REDUCTION_SCHEME_NONE)
+    if (status == CUBLAS_STATUS_SUCCESS && !is_supported(&p, preference))
         status = CUBLAS_STATUS_NOT_SUPPORTED;
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
@@ -257,9 +267,14 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     if (p.k > WORKSPACE_K && preference->workspace_bytes >= WORKSPACE_BYTES)
         algorithm.workspace_bytes = WORKSPACE_BYTES;
     memcpy(algorithm.alignment, preference->alignment, sizeof algorithm.alignment);
-    *results = (cublasLtMatmulHeuristicResult_t){.workspaceSize = algorithm.workspace_bytes};
-    memcpy(&results->algo, &algorithm, sizeof algorithm);
-    *n_found = 1;
+    const int n_missing = (int)sim_number("FSDP_SIM_LT_MISSING", 0);
+    for (; *n_found <= n_missing && *n_found < n_wanted; ++*n_found)
+        results[*n_found] = (cublasLtMatmulHeuristicResult_t){.state = CUBLAS_STATUS_NOT_SUPPORTED};
+    if (*n_found > n_missing) {
+        results += n_missing;
+        *results = (cublasLtMatmulHeuristicResult_t){.workspaceSize = algorithm.workspace_bytes};
+        memcpy(&results->algo, &algorithm, sizeof algorithm);
+    }
     (void)sim_fail(cudaErrorInvalidValue);
     return CUBLAS_STATUS_SUCCESS;
 }
