@@ -12,6 +12,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include "common/base/clock.h"
 #include "common/accel/accel_impl.h"
@@ -138,17 +139,23 @@ static void poll_all(accel_device *d)
             accel_device_fail(&d->base);
 }
 
-/* Sleeps are short against a step, and long against a look. */
-static void pause_between_looks(double begin_s)
+/* Sleeps are short against a step, and long against a look. A thread's timers may be late by its
+ * slack, 50 us unless it says otherwise: *slack_ns is what it had before, once it has slept. */
+static void pause_between_looks(double begin_s, int *slack_ns)
 {
     const double SPIN_S = 20e-6;
-    if (clock_now_s() - begin_s < SPIN_S)
+    if (clock_now_s() - begin_s < SPIN_S) {
         sched_yield();
-    else
-        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+        return;
+    }
+    if (*slack_ns == 0) {
+        *slack_ns = prctl(PR_GET_TIMERSLACK);
+        (void)prctl(PR_SET_TIMERSLACK, 1ul);
+    }
+    nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 
-fsdp_status accel_wait(accel_stream *s, void *e)
+static fsdp_status look_until(accel_stream *s, void *e, int *slack_ns)
 {
     accel_device *d = accel_device_of(s->base.device);
     const accel_api *api = d->api;
@@ -161,12 +168,21 @@ fsdp_status accel_wait(accel_stream *s, void *e)
             return device_failed(s, code);
         poll_all(d); /* once more when it has come: they may find that what they watch has ended */
         if (code == ACCEL_NOT_READY)
-            pause_between_looks(begin_s);
+            pause_between_looks(begin_s, slack_ns);
         else if (!atomic_load(&d->failed)) {
             accel_memory_look(d);
             return api->complaints != NULL ? api->complaints(d) : FSDP_OK;
         }
     }
+}
+
+fsdp_status accel_wait(accel_stream *s, void *e)
+{
+    int slack_ns = 0;
+    fsdp_status status = look_until(s, e, &slack_ns);
+    if (slack_ns > 0)
+        (void)prctl(PR_SET_TIMERSLACK, (unsigned long)slack_ns);
+    return status;
 }
 
 /* ---- streams --------------------------------------------------------------------------------- */

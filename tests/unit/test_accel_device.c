@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 #include "tests/unit/accel_lib.h"
 
@@ -61,6 +62,38 @@ static void test_polls_are_called_in_waits(void **state)
     assert_true(second.n_looks > second_looks);
     event_free(e);
     device_free(s, block);
+    device_close(d);
+}
+
+/* Lets the wait end when its sleeps are exact, or after so many looks that it must have slept. */
+typedef struct slack_seen {
+    sem_t gate;
+    int n_looks, slack_ns;
+} slack_seen;
+
+static fsdp_status look_at_slack(void *self)
+{
+    slack_seen *seen = self;
+    seen->slack_ns = prctl(PR_GET_TIMERSLACK);
+    if (++seen->n_looks == 10000 || seen->slack_ns == 1)
+        sem_post(&seen->gate);
+    return FSDP_OK;
+}
+
+static void test_waits_sleep_as_told(void **state)
+{
+    (void)state;
+    enum { BEFORE_NS = 40000 };
+    device *d = open_accel(&(device_config){0});
+    set_poll_fn set_poll = (set_poll_fn)plugin_symbol("accel_device_set_poll");
+    stream *s = device_compute_stream(d);
+    slack_seen seen = {.n_looks = 0};
+    assert_int_equal(prctl(PR_SET_TIMERSLACK, (unsigned long)BEFORE_NS), 0);
+    OK(set_poll(d, look_at_slack, &seen));
+    close_gate(s, &seen.gate);
+    OK(stream_sync(s));
+    assert_int_equal(seen.slack_ns, 1);
+    assert_int_equal(prctl(PR_GET_TIMERSLACK), BEFORE_NS);
     device_close(d);
 }
 
@@ -443,6 +476,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_out_of_memory), /* while the pool is empty */
         cmocka_unit_test(test_polls_are_called_in_waits),
+        cmocka_unit_test(test_waits_sleep_as_told),
         cmocka_unit_test(test_failed_poll_ends_waits),
         cmocka_unit_test(test_failed_poll_with_tasks),
         cmocka_unit_test(test_tasks_of_two_streams_meet),
