@@ -148,7 +148,7 @@ size_t cpu_pool_cached_bytes(cpu_pool *p);
 /* cpu_limit_left -- how much more device memory memory_limit_bytes leaves; SIZE_MAX without one. */
 size_t cpu_limit_left(const cpu_device *d);
 /* cpu_guarded_find -- the block of a guarded pool that addr is in, live or freed, behind its end
- * too. For a signal handler: takes no lock, and turns the thread's right on. */
+ * too; guard_find(addr) is not NULL. Signal handlers may call it. */
 typedef struct cpu_block_facts {
     const char *label;
     size_t bytes, byte; /* of the block; where in it addr is */

@@ -99,7 +99,7 @@ static size_t footprint_of(const cpu_pool *p, size_t bytes, bool shared)
         return 0;
     size_t used_bytes = BLOCK_HEADER_BYTES + bytes + sizeof(uint64_t);
     if (p->is_guarded)
-        return size_round_up(used_bytes - BLOCK_HEADER_BYTES + PAGE_BYTES, PAGE_BYTES);
+        return size_round_up(used_bytes - BLOCK_HEADER_BYTES + GUARD_PAGE_BYTES, GUARD_PAGE_BYTES);
     size_t footprint_bytes = size_round_up(used_bytes, shared ? PAGE_BYTES : BLOCK_ALIGN);
     if (!is_large(p, footprint_bytes, shared))
         return footprint_bytes;
@@ -147,12 +147,14 @@ static cpu_block *system_get(cpu_pool *p, size_t footprint_bytes, bool shared)
     return b;
 }
 
-/* Where the system's memory begins: large and guarded blocks at the edge of the page that they
- * start in, for the shift is less than a page. */
+/* Where the system's memory begins: large blocks at the edge of the page that they start in, for
+ * the shift is less than a page; guarded ones an open page before the payload. */
 static char *block_base(cpu_block *b)
 {
     bool large = is_large(b->pool, b->footprint_bytes, b->share_offset != NOT_SHARED);
-    return (char *)b - (large || b->pool->is_guarded ? (uintptr_t)b % PAGE_BYTES : 0);
+    if (b->pool->is_guarded)
+        return block_payload(b) - GUARD_PAGE_BYTES;
+    return (char *)b - (large ? (uintptr_t)b % PAGE_BYTES : 0);
 }
 
 static void system_put(cpu_block *b)
@@ -507,17 +509,13 @@ void cpu_free(stream *base, void *ptr)
 
 /* ---- finding the block of an access that faulted --------------------------------------------- */
 
-/* The pages before addr down to the block's open one are the block's own, so they can be read. That
- * page ends with a header; a guarded page would have to hold a magic number there by chance. */
+/* The header ends the open page, so it can be read without the right. */
 cpu_block_facts cpu_guarded_find(const void *addr)
 {
-    uintptr_t at = (uintptr_t)addr;
-    guard_right_set(true);
-    for (uintptr_t payload = at - at % GUARD_PAGE_BYTES;; payload -= GUARD_PAGE_BYTES) {
-        const cpu_block *b = (const cpu_block *)(payload - BLOCK_HEADER_BYTES);
-        if (b->magic == BLOCK_LIVE || b->magic == BLOCK_FREED)
-            return (cpu_block_facts){b->label, b->bytes, at - payload, b->magic == BLOCK_LIVE};
-    }
+    const char *payload = (const char *)guard_find(addr) + GUARD_PAGE_BYTES;
+    const cpu_block *b = (const cpu_block *)(payload - BLOCK_HEADER_BYTES);
+    return (cpu_block_facts){b->label, b->bytes, (size_t)((const char *)addr - payload),
+                             b->magic == BLOCK_LIVE};
 }
 
 /* ---- the pool ------------------------------------------------------------------------------- */

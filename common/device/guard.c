@@ -1,6 +1,8 @@
 /* guard.c -- see guard.h. */
 #include "common/device/guard.h"
 #include <pthread.h>
+#include <search.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <sys/mman.h>
@@ -13,20 +15,26 @@
 #define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
 #endif
 
-enum { BY_NOTHING, BY_KEY, BY_POISON };
+enum { BY_NOTHING, BY_KEY, BY_POISON, BY_PAGES };
 
 static atomic_int guarded_by; /* BY_NOTHING before guard_open */
 static int key;               /* valid when that is BY_KEY */
 
-/* Where it is BY_POISON. The entry of a mapping stands in its open page. */
+/* Stands in the open page of its memory. */
 typedef struct mapping {
+    size_t bytes; /* with the open page */
+    bool is_open; /* by pages: its guarded pages may be touched, and it is in `opened` */
     LIST_ENTRY(mapping) link;
-    size_t bytes;
 } mapping;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next two */
-static LIST_HEAD(, mapping) mappings;
-static int n_rights; /* threads that have the right */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next three */
+static void *mappings;                                   /* tsearch, by address */
+static LIST_HEAD(, mapping) opened;
+static int n_rights; /* threads that have the right, where no key holds it */
 static _Thread_local bool has_right;
+static struct {
+    guard_forbidden_fn forbidden;
+    struct sigaction before; /* who got SIGSEGV before this did */
+} fault;
 
 /* ---- protection keys ------------------------------------------------------------------------- */
 #ifdef PKEY_DISABLE_ACCESS
@@ -72,9 +80,23 @@ static void key_right_set(bool right)
 }
 #endif
 
-/* ---- poison ---------------------------------------------------------------------------------- */
+/* ---- what is guarded; lock is held ---------------------------------------------------------- */
 
-/* lock is held. */
+/* tsearch passes the address that it looks for first. */
+static int mapping_compare(const void *addr, const void *node)
+{
+    const mapping *m = node;
+    if ((uintptr_t)addr < (uintptr_t)m)
+        return -1;
+    return (uintptr_t)addr - (uintptr_t)m >= m->bytes;
+}
+
+static mapping *mapping_at(const void *addr)
+{
+    mapping **node = tfind(addr, &mappings, mapping_compare);
+    return node != NULL ? *node : NULL;
+}
+
 static void poison(mapping *m, bool on)
 {
     char *at = (char *)m + GUARD_PAGE_BYTES;
@@ -85,95 +107,172 @@ static void poison(mapping *m, bool on)
         ASAN_UNPOISON_MEMORY_REGION(at, bytes);
 }
 
-static void poison_add(void *base, size_t bytes)
+static void poison_node(const void *node, VISIT order, void *on)
 {
-    mapping *m = base;
-    m->bytes = bytes;
-    pthread_mutex_lock(&lock);
-    LIST_INSERT_HEAD(&mappings, m, link);
-    poison(m, n_rights == 0);
-    pthread_mutex_unlock(&lock);
+    if (order == postorder || order == leaf)
+        poison(*(mapping *const *)node, *(bool *)on);
 }
 
-static void poison_remove(mapping *m)
+static bool pages_set(mapping *m, bool open)
 {
-    pthread_mutex_lock(&lock);
-    LIST_REMOVE(m, link);
-    poison(m, false);
-    pthread_mutex_unlock(&lock);
+    int rights = open ? PROT_READ | PROT_WRITE : PROT_NONE;
+    m->is_open = open;
+    if (open)
+        LIST_INSERT_HEAD(&opened, m, link);
+    else
+        LIST_REMOVE(m, link);
+    return mprotect((char *)m + GUARD_PAGE_BYTES, m->bytes - GUARD_PAGE_BYTES, rights) == 0;
 }
 
-static void poison_right_set(bool right)
+/* A mapping that nobody knows yet. */
+static bool close_fresh(mapping *m)
 {
-    if (right == has_right)
-        return;
-    has_right = right;
-    pthread_mutex_lock(&lock);
-    n_rights += right ? 1 : -1;
-    if (n_rights == (right ? 1 : 0)) {
-        mapping *m;
-        LIST_FOREACH(m, &mappings, link)
-        {
-            poison(m, !right);
-        }
+    switch (guarded_by) {
+    case BY_KEY:
+        return key_protect((char *)m + GUARD_PAGE_BYTES, m->bytes - GUARD_PAGE_BYTES);
+    case BY_POISON:
+        poison(m, n_rights == 0);
+        return true;
+    default:
+        return mprotect((char *)m + GUARD_PAGE_BYTES, m->bytes - GUARD_PAGE_BYTES, PROT_NONE) == 0;
     }
+}
+
+/* The first thread has got the right, or the last has lost it. */
+static void rights_changed(bool any)
+{
+    mapping *m;
+    if (guarded_by == BY_POISON) {
+        bool on = !any;
+        twalk_r(mappings, poison_node, &on);
+        return;
+    }
+    while (!any && (m = LIST_FIRST(&opened)) != NULL) {
+        bool is_closed = pages_set(m, false);
+        FSDP_ASSERT(is_closed && "the system refused to close guarded memory");
+    }
+}
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+/* A kernel may fault anywhere, also where code that a library generated uses the stack pointer for
+ * other things: signals need a stack of their own, or they overwrite what it points to. */
+enum { SIGNAL_STACK_BYTES = 1 << 17 };
+static pthread_key_t signal_stack;
+static pthread_once_t signal_stack_once = PTHREAD_ONCE_INIT;
+
+static void signal_stack_free(void *at)
+{
+    sigaltstack(&(stack_t){.ss_flags = SS_DISABLE}, NULL);
+    munmap(at, SIGNAL_STACK_BYTES);
+}
+
+static void signal_stack_key(void)
+{
+    int err = pthread_key_create(&signal_stack, signal_stack_free);
+    FSDP_ASSERT(err == 0);
+}
+
+/* For the calling thread, if it has none. */
+static void signal_stack_need(void)
+{
+    static _Thread_local bool has_stack;
+    stack_t now;
+    if (has_stack)
+        return;
+    has_stack = true;
+    if (sigaltstack(NULL, &now) == 0 && !(now.ss_flags & SS_DISABLE))
+        return;
+    pthread_once(&signal_stack_once, signal_stack_key);
+    void *at =
+        mmap(NULL, SIGNAL_STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    bool is_set = at != MAP_FAILED && pthread_setspecific(signal_stack, at) == 0 &&
+                  sigaltstack(&(stack_t){.ss_sp = at, .ss_size = SIGNAL_STACK_BYTES}, NULL) == 0;
+    FSDP_ASSERT(is_set && "no memory for a signal stack");
+}
+
+void *guard_find(const void *addr)
+{
+    pthread_mutex_lock(&lock);
+    mapping *m = mapping_at(addr);
     pthread_mutex_unlock(&lock);
+    return m;
+}
+
+/* Whether the thread had the right, and the access can run again. */
+static bool admit(const void *addr)
+{
+    pthread_mutex_lock(&lock);
+    mapping *m = guarded_by == BY_PAGES && has_right ? mapping_at(addr) : NULL;
+    bool may = m != NULL && (m->is_open || pages_set(m, true));
+    pthread_mutex_unlock(&lock);
+    return may;
+}
+
+/* Returning runs the access again: an admitted one succeeds, a forbidden one meets the default
+ * action, which ends the process. */
+static void on_fault(int number, siginfo_t *info, void *context)
+{
+    if (admit(info->si_addr))
+        return;
+    if (guard_find(info->si_addr) == NULL) {
+        sigaction(number, &fault.before, NULL);
+        return;
+    }
+    fault.forbidden(info->si_addr, context);
+    signal(number, SIG_DFL);
+}
+
+/* Libraries such as cmocka take the signal for a while: look again when faults are expected. */
+static void catch_faults(void)
+{
+    struct sigaction now, mine = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    sigaction(SIGSEGV, NULL, &now);
+    if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault)
+        return;
+    sigemptyset(&mine.sa_mask);
+    fault.before = now;
+    sigaction(SIGSEGV, &mine, NULL);
 }
 
 /* ---- either ---------------------------------------------------------------------------------- */
-fsdp_status guard_open(void)
+void guard_open(guard_forbidden_fn forbidden)
 {
     pthread_mutex_lock(&lock);
-    if (guarded_by == BY_NOTHING && key_get())
-        guarded_by = BY_KEY;
-    else if (guarded_by == BY_NOTHING && UNDER_ASAN)
-        guarded_by = BY_POISON;
+    if (guarded_by == BY_NOTHING)
+        guarded_by = key_get() ? BY_KEY : UNDER_ASAN ? BY_POISON : BY_PAGES;
+    fault.forbidden = forbidden;
+    catch_faults();
     pthread_mutex_unlock(&lock);
-    if (guarded_by != BY_NOTHING)
-        return FSDP_OK;
-    return fsdp_error(FSDP_ESKIP,
-                      "run it where /proc/cpuinfo has the flag ospke, or build with SAN=address",
-                      "no way to keep the host out of device memory: no memory protection keys");
 }
 
 void *guard_map(size_t bytes)
 {
     FSDP_ASSERT(guarded_by != BY_NOTHING && bytes % GUARD_PAGE_BYTES == 0);
-    char *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED)
+    mapping *m = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (m == MAP_FAILED)
         return NULL;
-    if (guarded_by == BY_POISON) {
-        poison_add(base, bytes);
-    } else if (!key_protect(base + GUARD_PAGE_BYTES, bytes - GUARD_PAGE_BYTES)) {
-        munmap(base, bytes);
-        return NULL;
-    }
-    return base;
+    m->bytes = bytes;
+    pthread_mutex_lock(&lock);
+    bool is_guarded = close_fresh(m) && tsearch(m, &mappings, mapping_compare) != NULL;
+    pthread_mutex_unlock(&lock);
+    if (is_guarded)
+        return m;
+    munmap(m, bytes);
+    return NULL;
 }
 
 void guard_unmap(void *base, size_t bytes)
 {
-    if (guarded_by == BY_POISON)
-        poison_remove(base);
-    munmap(base, bytes);
-}
-
-bool guard_has_key(int key_of_fault)
-{
-    return guarded_by == BY_KEY && key_of_fault == key;
-}
-
-bool guard_holds(const void *addr)
-{
-    bool found = false;
-    mapping *m;
+    mapping *m = base;
     pthread_mutex_lock(&lock);
-    LIST_FOREACH(m, &mappings, link)
-    {
-        found = found || (uintptr_t)addr - (uintptr_t)m < m->bytes;
-    }
+    tdelete(m, &mappings, mapping_compare);
+    if (m->is_open)
+        LIST_REMOVE(m, link);
+    if (guarded_by == BY_POISON)
+        poison(m, false);
     pthread_mutex_unlock(&lock);
-    return found;
+    munmap(m, bytes);
 }
 
 bool guard_right(void)
@@ -186,9 +285,19 @@ bool guard_right_set(bool right)
 {
     int by = atomic_load_explicit(&guarded_by, memory_order_relaxed);
     bool before = guard_right();
-    if (by == BY_KEY)
+    if (by == BY_KEY) {
         key_right_set(right);
-    else if (by == BY_POISON)
-        poison_right_set(right);
+    } else if (by != BY_NOTHING && right != before) {
+        pthread_mutex_lock(&lock);
+        if (by == BY_PAGES && right) {
+            signal_stack_need();
+            catch_faults();
+        }
+        has_right = right;
+        n_rights += right ? 1 : -1;
+        if (n_rights == (right ? 1 : 0))
+            rights_changed(right);
+        pthread_mutex_unlock(&lock);
+    }
     return before;
 }

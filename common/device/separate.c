@@ -1,10 +1,10 @@
 /* separate.c -- see separate.h: the CPU's streams and blocks over guarded memory, and what is said
  * of an access that nobody had the right to.
  *
- * The message comes from a signal handler: it takes no lock and no memory. */
+ * The message comes from a signal handler: it takes no memory, and no lock but the guard's, which
+ * no thread holds while it touches guarded memory. */
 #include "common/device/separate.h"
 #include <execinfo.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -19,7 +19,6 @@ enum { MOST_FRAMES = 24 };
 
 static struct {
     int rank, n_ranks;
-    struct sigaction before; /* who got SIGSEGV before this did */
     atomic_flag said;
 } fault = {.said = ATOMIC_FLAG_INIT};
 
@@ -107,19 +106,13 @@ static void say_access(const void *addr, void *place)
     say(HINT, sizeof HINT - 1);
 }
 
-/* ---- the signal ------------------------------------------------------------------------------ */
+/* ---- the fault ------------------------------------------------------------------------------- */
 
-/* To return is to fault again: the default ends the process. Other faults are another's. */
-static void on_fault(int number, siginfo_t *info, void *context)
+static void on_forbidden(const void *addr, const void *context)
 {
-    if (info->si_code != SEGV_PKUERR || !guard_has_key((int)info->si_pkey)) {
-        sigaction(number, &fault.before, NULL);
-        return;
-    }
     while (atomic_flag_test_and_set(&fault.said))
         pause(); /* another thread is saying it, and ends the process */
-    say_access(info->si_addr, place_of(context));
-    signal(number, SIG_DFL);
+    say_access(addr, place_of(context));
 }
 
 #if UNDER_ASAN
@@ -127,14 +120,13 @@ static void on_fault(int number, siginfo_t *info, void *context)
 static void on_report(const char *report)
 {
     (void)report;
-    if (guard_holds(__asan_get_report_address()))
+    if (guard_find(__asan_get_report_address()) != NULL)
         say_access(__asan_get_report_address(), __asan_get_report_pc());
 }
 #endif
 
 static void catch_faults(const device_config *config)
 {
-    struct sigaction now, mine = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     void *frame;
 #if UNDER_ASAN
     __asan_set_error_report_callback(on_report);
@@ -142,17 +134,11 @@ static void catch_faults(const device_config *config)
     (void)backtrace(&frame, 1); /* the first call loads a library */
     fault.rank = config->rank;
     fault.n_ranks = config->n_ranks;
-    sigemptyset(&mine.sa_mask);
-    sigaction(SIGSEGV, NULL, &now);
-    if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault)
-        return;
-    fault.before = now;
-    sigaction(SIGSEGV, &mine, NULL);
+    guard_open(on_forbidden);
 }
 
 static fsdp_status separate_open(const device_config *config, device **out)
 {
-    TRY(guard_open());
     catch_faults(config);
     return cpu_open_as(config, true, out);
 }

@@ -126,11 +126,16 @@ host_share.c end_bytes        its length
 host_share.c end_lock         guards that
 guard.c      guarded_by     how memory is guarded in this process;
 guard.c      key              and one key serves all its devices;
-guard.c      mappings         what is poisoned,
-guard.c      n_rights         for how many threads it is not,
-guard.c      lock             guards both
+guard.c      mappings         what is guarded,
+guard.c      opened           and open to threads with the right,
+guard.c      n_rights         how many there are;
+guard.c      lock             guards these three
 guard.c      has_right        whether this thread is one of them, as the register of the keys is
-separate.c   fault          for the handler of a signal, of which the process has one
+guard.c      fault            for the handler of a signal, of which the process has one
+guard.c      signal_stack     frees the stack of a thread for faults,
+guard.c      signal_stack_once    made once
+guard.c      has_stack        whether this thread has it
+separate.c   fault          what the message of a fault names
 gemm_dnnl.c  engine         the engine of oneDNN: the CPU;
 gemm_dnnl.c  engine_once      opened once
 gemm_dnnl.c  engine_status    whether it could be

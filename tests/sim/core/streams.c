@@ -72,12 +72,7 @@ fsdp_status sim_device_open(void)
         return FSDP_OK;
     if (comm_schedule_seed != NULL)
         (void)comm_schedule_seed(&config.schedule_seed);
-    fsdp_status status = device_open(&config, &opened);
-    if (status == FSDP_ESKIP) {
-        config.backend = &device_cpu;
-        status = device_open(&config, &opened);
-    }
-    return status;
+    return device_open(&config, &opened);
 }
 
 device *sim_device(void)

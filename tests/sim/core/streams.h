@@ -1,7 +1,6 @@
 /* streams.h -- what stand-ins for the libraries of an accelerator share: the device and its
  * streams, handles, faults, messages. They are those of a device whose memory the host cannot touch
- * (common/device/separate.h), or where there is no such thing of a CPU whose streams are threads. A
- * process has one such device. memory.h is about its memory. */
+ * (common/device/separate.h). A process has one such device. memory.h is about its memory. */
 #pragma once
 #include <stdbool.h>
 #include <sys/queue.h>
