@@ -126,7 +126,7 @@ demo:  ## + train a small GPT-2 on one device and by FSDP on 4 ranks, compare th
 	tests/tools/demo.sh $(BUILD)
 
 ifneq ($(LAB)$(TASK)$(RANKS)$(BASE),)
-test:  ## + everything (minutes); LAB=2 TASK=2.1 RANKS="2 3" grade just that; DEVICE=separate: what trains, on that device
+test:  ## + everything (minutes); LAB=2 TASK=2.1 RANKS="2 3" grade just that; DEVICE=separate: what trains, on that device; FEW=1: a part
 	tests/tools/deps.sh test
 	$(MAKE) $(JOBS) --no-print-directory test-labs
 else

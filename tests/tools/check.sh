@@ -1,16 +1,20 @@
 # shellcheck shell=sh
 # check.sh -- sourced by the scripts that run checks: a line for each and their sum, in one format.
 #
-#   check NAME LIMIT_S LOG COMMAND...   runs it and prints, with the reasons indented below,
-#                                       PASS|FAIL|SKIP NAME: N passed, N failed[, N skipped], N s
+#   check NAME LIMIT_S LOG COMMAND...   runs the command and prints, with the reasons indented below,
+#                                       PASS|FAIL|SKIP NAME: N passed, N failed[, N skipped], 12 s (CPU 8 s)
 #   sum                                 prints "N passed, N failed[, N skipped]"; true iff nothing failed
 #
 # A command prints a line "PASS name", "FAIL name: why" or "SKIP name: why" for everything that it looks at (TAP under
 # cmocka), or ends with the line of a sum. It returns 0, or 77 when all was skipped. What returns something else
 # without saying why, says nothing or is not done in time has failed once. With done_marks=N the log must
 # have N lines that begin with DONE: mpiexec returns 0 when a rank leaves early with status 0.
-passed=0 failed=0 skipped=0 done_marks=0 child=''
-trap '[ -z "$child" ] || { kill -TERM "$child" 2>/dev/null && wait "$child"; }; exit 130' INT TERM HUP
+#
+# check sets took_s and cpu_s. With place_of=COMMAND the line ends with what the command prints. lane: not empty in a
+# shell that runs beside another one, which says on a terminal what is going on.
+passed=0 failed=0 skipped=0 done_marks=0 child='' place_of='' lane=''
+# shellcheck disable=SC2086 # ids
+trap '[ -z "$child" ] || { kill -TERM $child 2>/dev/null && wait $child; }; exit 130' INT TERM HUP
 export CMOCKA_MESSAGE_OUTPUT=TAP
 
 # count LOG STATUS -- "passed failed skipped". A test of cmocka may say why it is skipped before it is.
@@ -42,14 +46,24 @@ reasons() {
 
 totals() { echo "$1 passed, $2 failed$([ "$3" -eq 0 ] || echo ", $3 skipped")"; }
 
+# cpu_of TIMES BEFORE -- whole seconds of the children's CPU time, by the output of the shell's `times`
+cpu_of() {
+    awk 'FNR == 2 { for (i = 1; i <= 2; i++) { split($i, t, /[ms]/); sum[FILENAME] += 60 * t[1] + t[2] } }
+        END { printf "%.0f\n", sum[ARGV[1]] - sum[ARGV[2]] }' "$1" "$2"
+}
+
 check() {
     title=$1 limit=$2 log=$3 start=$(date +%s)
     shift 3
-    [ -t 1 ] && printf '....  %s' "$title"
+    [ -t 1 ] && [ -z "$lane" ] && printf '....  %s\r' "$title"
+    times >"$log.before"
     timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null &
     child=$!
     wait $child
     status=$? child=''
+    times >"$log.after"
+    took_s=$(($(date +%s) - start)) cpu_s=$(cpu_of "$log.after" "$log.before")
+    rm -f "$log.before" "$log.after"
     [ $status -ne 124 ] || echo "FAIL $title: not done in $limit s" >>"$log"
     marks=$(grep -c '^DONE' "$log")
     [ "$done_marks" -eq 0 ] || [ "$marks" -eq "$done_marks" ] || echo "FAIL $title: $marks of $done_marks ranks were done" >>"$log"
@@ -60,10 +74,11 @@ check() {
     verdict=PASS
     [ "$1" -gt 0 ] || verdict=SKIP
     [ "$2" -eq 0 ] || verdict=FAIL
-    [ -t 1 ] && printf '\r'
-    echo "$verdict $title: $(totals "$1" "$2" "$3"), $(($(date +%s) - start)) s"
-    [ "$2$3" = 00 ] || reasons "$log"
-    [ "$2" -eq 0 ] || printf '     log: %s\n     rerun: %s\n' "$log" "$rerun"
+    echo "$( # in one piece: two lanes print
+        echo "$verdict $title: $(totals "$1" "$2" "$3"), $took_s s (CPU $cpu_s s)$($place_of)"
+        [ "$2$3" = 00 ] || reasons "$log"
+        [ "$2" -eq 0 ] || printf '     log: %s\n     rerun: %s\n' "$log" "$rerun"
+    )"
 }
 
 sum() {

@@ -25,7 +25,7 @@ says() {
     done
 }
 
-says 'echo PASS a; echo PASS b' '^PASS it: 2 passed, 0 failed, [0-9]+ s$' '^2 passed, 0 failed$' '^ok$'
+says 'echo PASS a; echo PASS b' '^PASS it: 2 passed, 0 failed, [0-9]+ s \(CPU [0-9]+ s\)$' '^2 passed, 0 failed$' '^ok$'
 says 'echo PASS a; echo "FAIL b: why"; echo "  at c"; exit 1' '^FAIL it: 1 passed, 1 failed, ' '^     FAIL b: why$' \
     '^       at c$' '^     rerun: sh -c ' '^1 passed, 1 failed$' '^not ok$'
 says 'echo "FAIL b"' '^FAIL it: 0 passed, 1 failed, '

@@ -11,13 +11,13 @@ bad=0
 cat >"$dir/bin/make" <<'EOF'
 #!/bin/sh
 case $* in
-*DEVICE=*) totals=$ON_DEVICE ;;
-*) totals=$ON_CPU ;;
+*DEVICE=*) totals=$ON_DEVICE out=$BUILD/test/separate && mkdir -p "$out" ;;
+*) totals=$ON_CPU out=$BUILD/test ;;
 esac
 case $totals in
 'no device') exec tests/tools/on_device.sh separate "$BUILD" ;;
 none) exit 2 ;;
-*) echo "$totals" >"$BUILD/test/totals" ;;
+*) echo "$totals" >"$out/totals" ;;
 esac
 [ "${totals#* passed, 0 failed}" != "$totals" ]
 EOF

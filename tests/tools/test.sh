@@ -1,35 +1,98 @@
 #!/bin/sh
-# test.sh -- run the checks of checks.txt one after the other, print a line each (see check.sh) and the sum.
+# test.sh -- run checks of checks.txt, print a line each (see check.sh), the slowest ones and the sum.
 #
-#   tests/tools/test.sh quick|full|device|NAME... [BUILD]
+#   tests/tools/test.sh TIER|NAME... [BUILD]        full: quick too
 #
-# Logs: $BUILD/test/NAME.log. The last line, also in $BUILD/test/totals, reads "N passed, N failed", with
-# ", N skipped" behind it when there were any. Exit status 0 iff nothing failed.
+# Neighbours in the table that may share the machine run in two lanes: each lane takes the next check that nobody has
+# taken. Logs: OUT/NAME.log, where OUT is $BUILD/test, or with FSDP_DEVICE the folder of that name in it. The last line,
+# also in OUT/totals, reads "N passed, N failed", with ", N skipped" after it when there were any. Exit status 0 iff
+# nothing failed.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 CHECKS=tests/tools/checks.txt
 BUILD=${BUILD:-build} wanted=''
 for word in "$@"; do
-    case $word in
-    full) wanted="$wanted quick full" ;;
-    quick | device) wanted="$wanted $word" ;;
-    *) if grep -q "^$word " $CHECKS; then wanted="$wanted $word"; else BUILD=$word; fi ;;
-    esac
+    if [ "$word" = full ]; then
+        wanted="$wanted quick full"
+    elif awk -v w="$word" '!/^#/ && ($1 == w || index("," $2 ",", "," w ",")) { found = 1 } END { exit !found }' $CHECKS; then
+        wanted="$wanted $word"
+    else
+        BUILD=$word
+    fi
 done
-[ -n "$wanted" ] || wanted=' quick'
+[ -n "$wanted" ] || wanted=quick
 export BUILD
-OUT=$BUILD/test
-mkdir -p "$OUT" && rm -f "$OUT/totals" || exit 2
+OUT=$BUILD/test${FSDP_DEVICE:+/$FSDP_DEVICE}
+rm -rf "$OUT/totals" "$OUT/taken" && mkdir -p "$OUT/taken" || exit 2
 . tests/tools/env.sh
 . tests/tools/check.sh
+begun=$(date +%s)
 
-while read -r name tier limit command; do
-    case $name in '' | '#'*) continue ;; esac
-    case "$wanted " in
-    *" $name "* | *" $tier "*) eval "check $name $limit \$OUT/$name.log $command" ;;
-    esac
-done <$CHECKS
+# The rows that are wanted, and how many there are.
+rows=$OUT/rows
+awk -v wanted="$wanted" '
+    BEGIN { n = split(wanted, word, " ") }
+    /^#/ || NF == 0 { next }
+    { for (i = 1; i <= n; i++) if ($1 == word[i] || index("," $2 ",", "," word[i] ",")) { print; next } }' $CHECKS >"$rows"
+n_rows=$(wc -l <"$rows")
 
+# place -- after a check's line: how far the run is
+place() {
+    now=$(($(date +%s) - begun))
+    printf ', %d of %d at %d:%02d' "$(ls "$OUT/taken" | wc -l)" "$n_rows" $((now / 60)) $((now % 60))
+}
+place_of=place
+
+# run_row NUMBER -- the check of that row, unless a lane has taken it
+run_row() {
+    mkdir "$OUT/taken/$1" 2>/dev/null || return
+    # shellcheck disable=SC2046 # words
+    set -- $(sed -n "$1p" "$rows")
+    name=$1 limit=$4
+    shift 4
+    mkdir -p "$(dirname "$OUT/$name")"
+    eval "check $name $limit \$OUT/$name.log $*"
+    echo "$took_s $cpu_s $name" >>"$OUT/durations"
+}
+
+# lane FIRST LAST -- whatever nobody has taken of these rows; what is counted goes to a file
+lane() {
+    passed=0 failed=0 skipped=0 lane=1
+    for number in $(seq "$1" "$2"); do
+        run_row "$number"
+    done
+    echo "$passed $failed $skipped" >>"$OUT/lanes"
+}
+
+# side_by_side FIRST LAST -- in two lanes
+side_by_side() {
+    : >"$OUT/lanes"
+    lane "$@" &
+    child=$!
+    lane "$@" &
+    child="$child $!"
+    # shellcheck disable=SC2086 # ids
+    wait $child
+    child=''
+    while read -r p f s; do
+        passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+    done <"$OUT/lanes"
+}
+
+: >"$OUT/durations"
+number=1
+while [ $number -le "$n_rows" ]; do
+    last=$(awk -v first=$number 'NR >= first && $3 != "shared" { exit } { last = NR } END { print last + 0 }' "$rows")
+    if [ "$last" -gt $number ]; then
+        side_by_side $number "$last"
+        number=$last
+    else
+        run_row $number
+    fi
+    number=$((number + 1))
+done
+
+echo "slowest: $(sort -rn "$OUT/durations" | head -10 | awk '{ printf "%s%s %d s (CPU %d s)", (NR > 1 ? ", " : ""), $3, $1, $2 }')"
 sum >"$OUT/totals"
 status=$?
 cat "$OUT/totals"
