@@ -177,6 +177,12 @@ rule calls 'lab6_npu/calls.txt lists the calls of CANN that lab 6 makes' "$(
         }' - lab6_npu/calls.txt
 )"
 
+rule checks 'each script of tests/cli is a row of checks.txt' "$(
+    for script in $(grep -l '^set -u' tests/cli/*.sh); do
+        grep -qE "^cli/[a-z0-9_]+ .* $script( |\$)" tests/tools/checks.txt || echo "no row: $script"
+    done
+)"
+
 marker='TO''DO|FIX''ME|XX''X|HA''CK'
 rule device-reads 'the task tests read and write device memory through grade_lib.c' \
     "$(grep -nE 'device_(down|up)load\(' tests/grade/*.c | grep -v '^tests/grade/grade_lib.c:')"
