@@ -10,7 +10,7 @@
 # devices. WRAP: valgrind and its options, or nothing. Logs: $BUILD/test/unit/.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-BUILD=${BUILD:-build} LIMIT=${LIMIT:-120}
+BUILD=${BUILD:-build} LIMIT=${LIMIT:-600}
 ranks='1 2 3 4' only_ranks=''
 [ "${1:-}" = --ranks ] && ranks=${2:?} only_ranks=1 && shift 2
 OUT=$BUILD/test/unit
