@@ -4,8 +4,7 @@
  *   -> hccl_all_gather, hccl_reduce_scatter ... on streams -> hccl_destroy
  *
  * What differs from NCCL:
- *   - The call that makes a communicator blocks until every rank is there. So it runs in a
- *     thread, and the host looks meanwhile whether a rank has died.
+ *   - The call that makes a communicator has its handle last, and takes the context of its thread.
  *   - HCCL orders nothing between streams: calls on two of them, of one communicator or of several,
  *     are chained by events, which native_call.c does where hccl_prepare asks for it.
  *   - There is no average, only a sum. The caller divides once, at the end of the step.
@@ -24,18 +23,13 @@
 #include "lab6_npu/hccl_call.h"
 #include "lab6_npu/npu_impl.h"
 
-typedef enum hccl_state { HCCL_STARTS, HCCL_IS_THERE, HCCL_HAS_FAILED } hccl_state;
-
-/* A communicator, and the thread that makes it. */
+/* A communicator. */
 typedef struct hccl_comm {
     void *hccl; /* HCCL's */
     void *context;
     int n_ranks, rank;
-    char id[HCCL_CALL_ID_BYTES];
+    const char *id;
     hccl_message *messages; /* [2*n_ranks] scratch of an exchange */
-
-    atomic_int state, users; /* the thread's end is that of its use */
-    fsdp_error_info why;     /* valid in HCCL_HAS_FAILED */
 } hccl_comm;
 
 /* ---- HCCL's answers -------------------------------------------------------------------------- */
@@ -124,8 +118,8 @@ static fsdp_status hccl_id_make(void *id)
     /* SOLUTION END 6.4 */
 }
 
-/* Of all ranks at once, in a thread that was just started: c->hccl from c->id, c->n_ranks and
- * c->rank. c->context is that of the thread which issues calls. */
+/* Of all ranks at once, in the thread that makes the group's calls: c->hccl from c->id, c->n_ranks
+ * and c->rank. c->context is that of the thread which issues everything. */
 static fsdp_status bootstrap(hccl_comm *c)
 {
     /* SOLUTION BEGIN 6.4 */
@@ -135,29 +129,14 @@ static fsdp_status bootstrap(hccl_comm *c)
     /* SOLUTION END 6.4 */
 }
 
-/* One use less of c. HCCL's communicator is not touched. */
-static void comm_put(hccl_comm *c)
+static void comm_free(hccl_comm *c)
 {
-    if (atomic_fetch_sub(&c->users, 1) > 1)
-        return;
     free(c->messages);
     free(c);
 }
 
-static void *bootstrap_main(void *arg)
-{
-    hccl_comm *c = arg;
-    const fsdp_status status = bootstrap(c);
-    if (status != FSDP_OK)
-        c->why = *fsdp_error_get();
-    atomic_store(&c->state, status == FSDP_OK ? HCCL_IS_THERE : HCCL_HAS_FAILED);
-    comm_put(c);
-    return NULL;
-}
-
 static fsdp_status hccl_start(device *d, const comm_team *team, const void *id, void **handle)
 {
-    pthread_t thread;
     hccl_comm *c = calloc(1, sizeof *c);
     hccl_message *messages = calloc(2 * (size_t)team->size, sizeof *messages);
     if (c == NULL || messages == NULL) {
@@ -165,33 +144,23 @@ static fsdp_status hccl_start(device *d, const comm_team *team, const void *id, 
         free(messages);
         return fsdp_error(FSDP_ENOMEM, "", "hccl: no memory for a group of %d ranks", team->size);
     }
-    c->context = npu_own_of(d)->context;
-    c->n_ranks = team->size;
-    c->rank = team->rank;
-    c->messages = messages;
-    memcpy(c->id, id, sizeof c->id);
-    atomic_init(&c->users, 2);
-    fsdp_status status = accel_thread_start(bootstrap_main, c, "hccl", &thread);
-    if (status == FSDP_OK) {
-        pthread_detach(thread);
+    *c = (hccl_comm){.context = npu_own_of(d)->context,
+                     .n_ranks = team->size,
+                     .rank = team->rank,
+                     .id = id,
+                     .messages = messages};
+    const fsdp_status status = bootstrap(c);
+    if (status == FSDP_OK)
         *handle = c;
-        return FSDP_OK;
-    }
-    free(messages);
-    free(c);
+    else
+        comm_free(c);
     return status;
 }
 
-static fsdp_status hccl_look(void *handle, const char *what, bool *busy)
+static fsdp_status hccl_look(void *handle, const char *what)
 {
-    hccl_comm *c = handle;
-    const int state = atomic_load(&c->state);
+    const hccl_comm *c = handle;
     int error = 0;
-    *busy = state == HCCL_STARTS;
-    if (state == HCCL_HAS_FAILED)
-        fsdp_error_set(&c->why);
-    if (state != HCCL_IS_THERE)
-        return *busy ? FSDP_OK : c->why.status;
     TRY(hccl_status(hccl_call_get_comm_async_error(c->hccl, &error), "HcclGetCommAsyncError"));
     return hccl_status(error, what);
 }
@@ -200,13 +169,13 @@ static void hccl_destroy(void *handle)
 {
     hccl_comm *c = handle;
     (void)hccl_call_comm_destroy(c->hccl);
-    comm_put(c);
+    comm_free(c);
 }
 
 /* HcclCommDestroy might wait for calls that nobody will join. */
 static void hccl_abort(void *handle)
 {
-    comm_put(handle);
+    comm_free(handle);
 }
 
 /* ---- collectives ----------------------------------------------------------------------------- */
@@ -265,6 +234,7 @@ static fsdp_status hccl_exchange(void *handle, const native_call *c, void *queue
 static const native_api HCCL = {.name = "hccl",
                                 .library = "HCCL",
                                 .start_name = "HcclCommInitRootInfo",
+                                .end_name = "HcclCommDestroy",
                                 .id_bytes = HCCL_CALL_ID_BYTES,
                                 .prepare = hccl_prepare,
                                 .describe = hccl_describe,

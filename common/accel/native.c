@@ -3,9 +3,9 @@
  *   open_over (the ranks of a group that carries host memory) -> exchange, all_gather, ... split
  *   -> close
  *
- * Each group is one communicator of the library. The host never waits inside it: it asks until a
- * call has got through, and meanwhile hears of ranks that died, and of time that is up. What hosts
- * settle goes over the group below. Sums are this project's but for one: native_reduce_scatter. */
+ * Each group is one communicator of the library. The host never waits inside it: a thread makes the
+ * calls, and the host beside it hears of ranks that died, and of time that is up. What hosts settle
+ * goes over the group below. Sums are this project's but for one: native_reduce_scatter. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,12 +13,15 @@
 
 enum { ID_PIECE_BYTES = 2048 };
 static const double CLOSE_PATIENCE_S = 10; /* without any progress */
+/* For a call to come back whose peers have died: libraries may notice by themselves. */
+static const double CALL_PATIENCE_S = 1;
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
 static void job_free(native_job *j)
 {
     (void)accel_device_set_poll(j->dev, NULL, j);
+    native_thread_end(j->thread);
     native_event_free(j, j->behind_latest);
     for (native_flight *f = j->spare, *next; f != NULL; f = next) {
         next = f->next;
@@ -52,17 +55,47 @@ static bool drain(const native_group *g)
     }
 }
 
+static fsdp_status run_destroy(const native_api *api, native_request *r)
+{
+    api->destroy(r->handle);
+    return FSDP_OK;
+}
+
+static fsdp_status run_abort(const native_api *api, native_request *r)
+{
+    api->abort(r->handle);
+    return FSDP_OK;
+}
+
+/* Whether the thread has come back from that. */
+static bool comm_abort_now(native_group *g)
+{
+    const native_request r = {.run = run_abort, .handle = g->comm};
+    g->comm = NULL;
+    return r.handle == NULL || native_tell(g->job->thread, &r, CLOSE_PATIENCE_S);
+}
+
+void native_abort(native_job *j)
+{
+    bool is_free = native_thread_settle(j->thread, CALL_PATIENCE_S);
+    for (native_group *g = j->groups; g != NULL; g = g->next) {
+        is_free = is_free && comm_abort_now(g);
+        g->comm = NULL;
+    }
+}
+
 /* Give the communicator back; by force when there are calls that nobody will end. */
 static void comm_end(native_group *g)
 {
-    const native_api *api = g->job->api;
-    bool idle = drain(g);
-    if (g->comm == NULL)
+    if (!drain(g)) {
+        (void)comm_abort_now(g);
         return;
-    if (idle && api->finish != NULL)
-        idle = api->finish(g->comm) == FSDP_OK &&
-               native_settle(g->job, g->comm, g->group->team, NULL, api->finish_name) == FSDP_OK;
-    (idle ? api->destroy : api->abort)(g->comm);
+    }
+    native_request r = {.run = run_destroy,
+                        .handle = g->comm,
+                        .c = {.team = g->group->team, .what = g->job->api->end_name}};
+    if (g->comm != NULL)
+        (void)native_ask(g->job, &r, NULL);
     g->comm = NULL;
 }
 
@@ -134,30 +167,44 @@ static fsdp_status id_share(const native_api *api, transport_group *talk, char *
     return FSDP_OK;
 }
 
+static fsdp_status run_start(const native_api *api, native_request *r)
+{
+    return api->start(r->dev, r->c.team, r->id, &r->handle);
+}
+
 /* talk: the ranks of the group, which is g's or of the same ranks. */
 static fsdp_status comm_start(native_group *g, transport_group *talk)
 {
     native_job *j = g->job;
-    const comm_team *team = g->group->team;
-    char *id = calloc(1, j->api->id_bytes);
-    if (id == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for an id", j->api->name);
-    fsdp_status status = id_share(j->api, talk, id);
-    if (status == FSDP_OK)
-        status = j->api->start(j->dev, team, id, &g->comm);
-    free(id);
-    return status == FSDP_OK ? native_settle(j, g->comm, team, NULL, j->api->start_name) : status;
+    void *id = native_thread_id(j->thread);
+    TRY(id_share(j->api, talk, id));
+    native_request r = {.run = run_start,
+                        .dev = j->dev,
+                        .id = id,
+                        .c = {.team = g->group->team, .what = j->api->start_name}};
+    TRY(native_ask(j, &r, NULL));
+    g->comm = r.handle;
+    return FSDP_OK;
+}
+
+static fsdp_status run_split(const native_api *api, native_request *r)
+{
+    return api->split(r->handle, r->color, r->rank, &r->child);
 }
 
 /* Every rank of the parent calls it, also one whose child has no other: child NULL. */
 static fsdp_status comm_split_off(native_group *parent, int color, transport_group *child)
 {
     native_job *j = parent->job;
-    void **handle = child != NULL ? &((native_group *)child->state)->comm : &j->none;
-    const comm_team *team = parent->group->team;
-    TRY(j->api->split(parent->comm, color, child != NULL ? child->team->rank : -1, handle));
-    TRY(native_settle(j, parent->comm, team, NULL, j->api->split_name));
-    return child != NULL ? native_settle(j, *handle, team, NULL, j->api->split_name) : FSDP_OK;
+    native_request r = {.run = run_split,
+                        .handle = parent->comm,
+                        .color = color,
+                        .rank = child != NULL ? child->team->rank : -1,
+                        .c = {.team = parent->group->team, .what = j->api->split_name}};
+    TRY(native_ask(j, &r, NULL));
+    if (child != NULL)
+        ((native_group *)child->state)->comm = r.child;
+    return FSDP_OK;
 }
 
 fsdp_status native_split(transport_group *group, int color, const comm_team *child,
@@ -245,7 +292,9 @@ static fsdp_status job_new(const native_api *api, transport_group *talk, native_
                       .control = talk,
                       .checks = checks != NULL && strcmp(checks, "1") == 0};
     j->last = &j->first;
-    fsdp_status status = api->prepare(&j->chains);
+    fsdp_status status = native_thread_start(api, &j->thread);
+    if (status == FSDP_OK)
+        status = api->prepare(&j->chains);
     if (status == FSDP_OK)
         status = native_event(j, ACCEL_ORDERS, &j->behind_latest);
     if (status == FSDP_OK)
@@ -280,10 +329,7 @@ fsdp_status native_open_over(const native_api *api, const comm_transport *table,
     if (status == FSDP_OK)
         status = transport_agree(talk, comm_start((*out)->state, talk));
     if (status != FSDP_OK && *out != NULL) {
-        native_group *g = (*out)->state;
-        if (g->comm != NULL)
-            api->abort(g->comm); /* some rank has none */
-        g->comm = NULL;
+        (void)comm_abort_now((*out)->state); /* some rank has none */
         transport_group_close(*out);
         *out = NULL;
     }

@@ -6,8 +6,9 @@
  * time that is up, peers that died. common/cuda/nccl.c fills the table with NCCL's calls,
  * lab6_npu/hccl.c with HCCL's.
  *
- * All calls of a device come from the one thread that issues everything, in one order. A
- * communicator is whatever the library's side makes of it. */
+ * Calls of the library may block until all ranks have come to them. One thread of the group makes
+ * them, in one order, while the thread that issues everything waits beside it (native_thread.c).
+ * A communicator is whatever the library's side makes of it. */
 #pragma once
 #include "common/accel/accel.h"
 #include "common/comm/transport_help.h"
@@ -33,8 +34,8 @@ typedef struct native_call {
 typedef fsdp_status (*native_issue_fn)(void *handle, const native_call *c, void *queue);
 
 typedef struct native_api {
-    const char *name, *library;                        /* "nccl", and what people call it */
-    const char *start_name, *split_name, *finish_name; /* the library's calls, for messages */
+    const char *name, *library;                     /* "nccl", and what people call it */
+    const char *start_name, *split_name, *end_name; /* the library's calls, for messages */
     size_t id_bytes;
 
     /* prepare -- before this process makes a communicator. *chains: the library leaves the order of
@@ -47,28 +48,29 @@ typedef struct native_api {
 
     /* id_make -- on rank 0: id [id_bytes], by which all ranks of a communicator find each other. */
     fsdp_status (*id_make)(void *id);
-    /* start -- begin to make the team's communicator: it is there when look does not find it busy.
-     * Where *handle is not NULL after an error it is aborted. */
-    fsdp_status (*start)(device *d, const comm_team *team, const void *id, void **handle);
-    /* split -- the same for parts of a communicator; all ranks of `parent` call it, which is busy
-     * too. rank: of this one in its part; -1: it is in none, *child is NULL then. NULL: each part
-     * is started. */
-    fsdp_status (*split)(void *parent, int color, int rank, void **child);
-    /* look -- what became of the last call on it, and of its peers as far as the library knows.
-     * *busy: the host has to look again before it goes on. */
-    fsdp_status (*look)(void *handle, const char *what, bool *busy);
+    /* look -- what the library found wrong with the communicator since the last look. In the thread
+     * that issues everything, while no other call is made. */
+    fsdp_status (*look)(void *handle, const char *what);
 
-    /* In stream order; they may be busy behind it. The slice of this rank is in `to` already, at
-     * `from` (all_gather). `from` is `to` (broadcast). The sum of slice r of all ranks' `from`
-     * [W*elems] is rank r's `to` [elems] (reduce_scatter; f32 or bf16). */
+    /* The calls from here on are made in the thread of the group. It touches nothing of a caller
+     * after the library has come back: the caller may have given up, and be gone.
+     *
+     * start -- make the team's communicator, and d the device of this thread. *handle is NULL after
+     * an error. */
+    fsdp_status (*start)(device *d, const comm_team *team, const void *id, void **handle);
+    /* split -- the same for parts of a communicator; all ranks of `parent` call it. rank: of this
+     * one in its part; -1: it is in none, *child is NULL then. NULL: each part is started. */
+    fsdp_status (*split)(void *parent, int color, int rank, void **child);
+
+    /* In stream order: the call is on the queue when they return. The slice of this rank is in `to`
+     * already, at `from` (all_gather). `from` is `to` (broadcast). The sum of slice r of all ranks'
+     * `from` [W*elems] is rank r's `to` [elems] (reduce_scatter; f32 or bf16). */
     native_issue_fn exchange, all_gather, broadcast, reduce_scatter;
 
-    /* finish -- no work is left: after it, and when it is not busy any more, destroy. NULL: nothing
-     * has to be done before. */
-    fsdp_status (*finish)(void *handle);
+    /* destroy -- no work is left on it. */
     void (*destroy)(void *handle);
-    /* abort -- without waiting for anybody. Work that its peers will not join leaves the streams,
-     * where the library can do that. */
+    /* abort -- work that its peers will not join leaves the streams, where the library can do that;
+     * then as destroy. */
     void (*abort)(void *handle);
 } native_api;
 

@@ -44,40 +44,6 @@ static fsdp_status record(const native_job *j, void *e, void *queue, const char 
     return device_status(j, accel_api_of(j->dev)->event_record(e, queue), what);
 }
 
-/* ---- waiting for the library ----------------------------------------------------------------- */
-
-/* It does not tell who is missing. */
-static fsdp_status late(const native_job *j, const comm_team *team, const comm_desc *desc)
-{
-    char unknown[32];
-    snprintf(unknown, sizeof unknown, "unknown to %s", j->api->library);
-    return comm_desc_timeout(team, desc, comm_limit_s(team), unknown);
-}
-
-fsdp_status native_settle(native_job *j, void *handle, const comm_team *team, const comm_desc *desc,
-                          const char *what)
-{
-    clock_wait waited = clock_wait_begin();
-    for (int looks = 0;; looks++) {
-        bool busy = false;
-        TRY(j->api->look(handle, what, &busy));
-        if (!busy)
-            return FSDP_OK;
-        TRY(transport_failed(j->control));
-        bool is_late = clock_wait_s(&waited) > comm_limit_s(team);
-        if (is_late && desc != NULL)
-            return late(j, team, desc);
-        if (is_late)
-            return fsdp_error(FSDP_ETIMEOUT, "see the other ranks' last lines",
-                              "%s: %s took longer than %.1f s", j->api->library, what,
-                              comm_limit_s(team));
-        if (looks < 100)
-            sched_yield();
-        else
-            usleep(100);
-    }
-}
-
 /* ---- failure --------------------------------------------------------------------------------- */
 
 static void flight_end(native_job *j, comm_state state, double at_s)
@@ -89,6 +55,14 @@ static void flight_end(native_job *j, comm_state state, double at_s)
         j->last = &j->first;
     f->next = j->spare;
     j->spare = f;
+}
+
+/* The library does not tell who is missing. */
+fsdp_status native_late(const native_job *j, const comm_team *team, const comm_desc *desc)
+{
+    char unknown[32];
+    snprintf(unknown, sizeof unknown, "unknown to %s", j->api->library);
+    return comm_desc_timeout(team, desc, comm_limit_s(team), unknown);
 }
 
 /* FSDP_OK, or the job's error. */
@@ -108,11 +82,7 @@ fsdp_status native_fail(native_job *j)
         if (transport_failed(j->control) != FSDP_OK) /* it knows who was first */
             j->why = *fsdp_error_get();
         atomic_store(&j->failed, true);
-        for (native_group *g = j->groups; g != NULL; g = g->next) {
-            if (g->comm != NULL)
-                j->api->abort(g->comm);
-            g->comm = NULL;
-        }
+        native_abort(j);
         while (j->first != NULL)
             flight_end(j, COMM_FAILED, clock_now_s());
     }
@@ -137,7 +107,7 @@ static fsdp_status flights_look(native_job *j)
             continue;
         }
         if (f->begun_s > 0 && clock_wait_s(&f->waited) > comm_limit_s(team))
-            return late(j, team, &f->call.desc);
+            return native_late(j, team, &f->call.desc);
         break;
     }
     return FSDP_OK;
@@ -147,10 +117,9 @@ static fsdp_status flights_look(native_job *j)
 static fsdp_status others_look(native_job *j)
 {
     fsdp_status status = transport_failed(j->control);
-    bool busy;
     for (native_group *g = j->groups; g != NULL && status == FSDP_OK; g = g->next)
         if (g->comm != NULL)
-            status = j->api->look(g->comm, "communicator", &busy);
+            status = j->api->look(g->comm, "communicator");
     return status;
 }
 
@@ -212,22 +181,28 @@ static fsdp_status flight_add(native_job *j, const native_work *w, native_flight
     return FSDP_OK;
 }
 
+static fsdp_status run_issue(const native_api *api, native_request *r)
+{
+    (void)api;
+    return r->issue(r->handle, &r->c, r->queue);
+}
+
 static fsdp_status work_put(native_job *j, const native_work *w)
 {
     const accel_api *lib = accel_api_of(j->dev);
     void *q = accel_queue_of(w->s);
     native_group *g = w->group;
     native_flight *f = NULL;
-    native_call c = w->c;
-    c.team = g->group->team;
-    c.what = comm_op_name((comm_op)w->call->desc.op);
+    native_request r = {
+        .run = run_issue, .handle = g->comm, .c = w->c, .issue = w->issue, .queue = q};
+    r.c.team = g->group->team;
+    r.c.what = comm_op_name((comm_op)w->call->desc.op);
     TRY(flight_add(j, w, &f));
     if (j->chains && j->latest_queue != NULL && j->latest_queue != q)
         TRY(device_status(j, lib->queue_wait(q, j->behind_latest), "order of calls"));
     TRY(record(j, f->begin, q, "event before a call"));
-    if (c.parts != NULL || c.elems > 0) /* else nothing moves, and buffers may be NULL */
-        TRY(w->issue(g->comm, &c, q));
-    TRY(native_settle(j, g->comm, c.team, &w->call->desc, c.what));
+    if (r.c.parts != NULL || r.c.elems > 0) /* else nothing moves, and buffers may be NULL */
+        TRY(native_ask(j, &r, &w->call->desc));
     TRY(record(j, f->end, q, "event behind a call"));
     j->latest_queue = q;
     return j->chains ? record(j, j->behind_latest, q, "order of calls") : FSDP_OK;
@@ -298,7 +273,7 @@ static fsdp_status check(const transport_group *group, const comm_call *call,
     size_t n = (size_t)group->team->size;
     uint64_t *send = calloc(2 * n, sizeof *send);
     if (send == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "nccl: no memory to compare a call");
+        return fsdp_error(FSDP_ENOMEM, "", "%s: no memory to compare a call", j->api->name);
     device_host_call_begin(j->dev);
     fsdp_status status = compare(transport_control(group->below), call, parts, send, send + n);
     device_host_call_end(j->dev);

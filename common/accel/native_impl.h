@@ -1,11 +1,26 @@
-/* native_impl.h -- what the halves of a library's transport share; private to them.
+/* native_impl.h -- what the parts of a library's transport share; private to them.
  *
- * native.c       groups: opening, splitting, closing
- * native_call.c  calls: issuing them, what has become of them, failure */
+ * native.c         groups: opening, splitting, closing
+ * native_call.c    calls: issuing them, what has become of them, failure
+ * native_thread.c  the thread that makes the library's calls */
 #pragma once
 #include "common/accel/native.h"
 
 typedef struct native_group native_group;
+typedef struct native_thread native_thread;
+
+/* What the library is asked for. `run` calls it in the thread; the others are what it needs. */
+typedef struct native_request {
+    fsdp_status (*run)(const native_api *api, struct native_request *r);
+    void *handle;  /* the communicator; of a start: what it has made */
+    native_call c; /* team, what: of each request */
+    native_issue_fn issue;
+    void *queue;
+    device *dev;     /* start */
+    const void *id;  /* start: native_thread_id */
+    int color, rank; /* split */
+    void *child;     /* split: what it has made */
+} native_request;
 
 /* A call that was issued and is not known to be over. */
 typedef struct native_flight {
@@ -23,8 +38,8 @@ typedef struct native_job {
     device *dev;
     const comm_team *team;    /* of the group that was opened */
     transport_group *control; /* whose hosts' calls carry word of failures */
+    native_thread *thread;
     native_group *groups;
-    void *none; /* where the library says that a split has nothing for this rank */
     native_flight *first, **last; /* in order of issue */
     native_flight *spare;
     double looked_s; /* the last look at peers */
@@ -48,11 +63,24 @@ struct native_group {
 /* native_event -- an event of the device; native_event_free takes NULL. */
 fsdp_status native_event(const native_job *j, accel_event_kind kind, void **out);
 void native_event_free(const native_job *j, void *e);
-/* native_settle -- the host waits until the communicator is not busy: then work stands on its
- * stream. desc NULL: `what` names it.
- *   errors  FSDP_ECOMM; FSDP_ETIMEOUT; the control group's */
-fsdp_status native_settle(native_job *j, void *handle, const comm_team *team, const comm_desc *desc,
-                          const char *what);
+/* native_thread_start -- the thread of a job. native_thread_end: a call that it is still in may use
+ * its communicator for ever. NULL is accepted. */
+fsdp_status native_thread_start(const native_api *api, native_thread **out);
+void native_thread_end(native_thread *t);
+/* native_thread_id -- room for an id [id_bytes], which the library may read as long as it likes. */
+void *native_thread_id(native_thread *t);
+/* native_thread_settle -- wait until it is in no call; false: it still is. native_tell: have it
+ * run *r, whatever has failed, and wait for that; false too when it was in a call. */
+bool native_thread_settle(native_thread *t, double patience_s);
+bool native_tell(native_thread *t, const native_request *r, double patience_s);
+/* native_ask -- have the thread run *r, and wait for that. desc: of the call, for messages; NULL:
+ * r->c.what names it. After an error the thread may still be in the call.
+ *   errors  the library's; FSDP_ETIMEOUT; FSDP_ECOMM it is in another call; the control group's */
+fsdp_status native_ask(native_job *j, native_request *r, const comm_desc *desc);
+/* native_abort -- all communicators of the job; those that the thread is still in are left. */
+void native_abort(native_job *j);
+/* native_late -- FSDP_ETIMEOUT of a call. */
+fsdp_status native_late(const native_job *j, const comm_team *team, const comm_desc *desc);
 /* native_poll -- the poll of the device (accel_device_set_poll): whether the job goes on.
  *   self    the native_job
  *   errors  what ended it */

@@ -1,11 +1,13 @@
 /* nccl.c -- NCCL as the transport between GPUs: its calls as common/accel wants them.
  *
- * Communicators do not block: the host asks until a call has got through, and meanwhile hears of
- * ranks that died. Aborting one takes its kernels off the GPU, where a call that its peers do not
- * join stays for ever.
+ * Communicators block. One that does not starts a thread for each call, and its caller has to ask
+ * until the call is on the stream; here all calls are made in one thread (native_thread.c), which
+ * may be left in a call that its peers do not join. A watchdog that aborts the communicator under
+ * that call would free what the call uses: NCCL allows an abort only while no thread is in a call.
+ * An abort takes a communicator's kernels off the GPU, where they would stay for ever.
  *
  * [NCCL "User's Guide": ncclCommInitRankConfig, ncclCommSplit, ncclCommAbort, "Fault Tolerance",
- * "Using multiple NCCL communicators concurrently"] */
+ * "Thread Safety", "Using multiple NCCL communicators concurrently", NCCL_COMM_BLOCKING] */
 #include <nccl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,10 +19,10 @@ enum { OLDEST_NCCL = NCCL_VERSION(2, 18, 0), ORDERS_CALLS = NCCL_VERSION(2, 26, 
 /* The header of NCCL 2.18 names ncclBfloat16 to nvcc only; its number has not changed. */
 #define NCCL_BFLOAT16 ((ncclDataType_t)9)
 
-/* FSDP_OK, also where NCCL is still at it; else FSDP_ECOMM in NCCL's words. */
+/* FSDP_OK; else FSDP_ECOMM in NCCL's words. */
 static fsdp_status nccl_status(ncclComm_t handle, ncclResult_t result, const char *what)
 {
-    if (result == ncclSuccess || result == ncclInProgress)
+    if (result == ncclSuccess)
         return FSDP_OK;
     return fsdp_error(FSDP_ECOMM, "NCCL_DEBUG=WARN in the environment makes NCCL say more",
                       "NCCL: %s: %s (%s)", what, ncclGetErrorString(result),
@@ -29,10 +31,12 @@ static fsdp_status nccl_status(ncclComm_t handle, ncclResult_t result, const cha
 
 /* ---- communicators --------------------------------------------------------------------------- */
 
-/* NCCL reads its environment when the first communicator is made. */
+/* NCCL reads its environment when the first communicator is made. NCCL_COMM_BLOCKING overrides
+ * what a program asks for. */
 static fsdp_status nccl_prepare(bool *chains)
 {
     int version;
+    setenv("NCCL_COMM_BLOCKING", "1", 1);
     setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
     TRY(nccl_status(NULL, ncclGetVersion(&version), "ncclGetVersion"));
     *chains = version < ORDERS_CALLS || strcmp(getenv("NCCL_LAUNCH_ORDER_IMPLICIT"), "1") != 0;
@@ -65,7 +69,7 @@ static fsdp_status nccl_id_make(void *id)
 static ncclConfig_t config_own(void)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
+    config.blocking = 1;
     return config;
 }
 
@@ -73,11 +77,11 @@ static fsdp_status nccl_start(device *d, const comm_team *team, const void *id, 
 {
     ncclConfig_t config = config_own();
     ncclUniqueId unique;
-    (void)d;
+    TRY(cuda_status(cudaSetDevice(d->config.index), "cudaSetDevice"));
     memcpy(&unique, id, sizeof unique);
     ncclResult_t result =
         ncclCommInitRankConfig((ncclComm_t *)handle, team->size, unique, team->rank, &config);
-    return nccl_status(*handle, result, "ncclCommInitRankConfig");
+    return nccl_status(NULL, result, "ncclCommInitRankConfig");
 }
 
 static fsdp_status nccl_split(void *parent, int color, int rank, void **child)
@@ -88,27 +92,24 @@ static fsdp_status nccl_split(void *parent, int color, int rank, void **child)
     return nccl_status(parent, result, "ncclCommSplit");
 }
 
-static fsdp_status nccl_look(void *handle, const char *what, bool *busy)
+static fsdp_status nccl_look(void *handle, const char *what)
 {
-    ncclResult_t state = ncclInProgress;
+    ncclResult_t state = ncclSuccess;
     TRY(nccl_status(handle, ncclCommGetAsyncError(handle, &state), what));
-    *busy = state == ncclInProgress;
     return nccl_status(handle, state, what);
-}
-
-static fsdp_status nccl_finish(void *handle)
-{
-    return nccl_status(handle, ncclCommFinalize(handle), "ncclCommFinalize");
-}
-
-static void nccl_destroy(void *handle)
-{
-    (void)ncclCommDestroy(handle);
 }
 
 static void nccl_abort(void *handle)
 {
     (void)ncclCommAbort(handle);
+}
+
+static void nccl_destroy(void *handle)
+{
+    if (ncclCommFinalize(handle) == ncclSuccess)
+        (void)ncclCommDestroy(handle);
+    else
+        nccl_abort(handle);
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -153,7 +154,7 @@ static const native_api NCCL = {.name = "nccl",
                                 .library = "NCCL",
                                 .start_name = "ncclCommInitRankConfig",
                                 .split_name = "ncclCommSplit",
-                                .finish_name = "ncclCommFinalize",
+                                .end_name = "ncclCommFinalize",
                                 .id_bytes = sizeof(ncclUniqueId),
                                 .prepare = nccl_prepare,
                                 .describe = nccl_describe,
@@ -166,7 +167,6 @@ static const native_api NCCL = {.name = "nccl",
                                 .all_gather = nccl_all_gather,
                                 .broadcast = nccl_broadcast,
                                 .reduce_scatter = nccl_reduce_scatter,
-                                .finish = nccl_finish,
                                 .destroy = nccl_destroy,
                                 .abort = nccl_abort};
 

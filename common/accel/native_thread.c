@@ -1,0 +1,181 @@
+/* native_thread.c -- the thread that makes a job's calls of the library.
+ *
+ *   native_thread_start -> native_ask ... -> native_thread_end
+ *
+ * A call may block until all ranks have come to it: the one that makes a communicator, and the
+ * first of its kind on one, which connects the ranks. The host waits beside the thread, hears of
+ * ranks that died and of time that is up, and then gives the call up. It cannot take the call
+ * back: NCCL allows an abort only while no thread is in a call. A thread that does not come back
+ * is left, and its communicators with it. It touches its native_thread and nothing else. */
+#include <stdlib.h>
+#include "common/accel/accel_impl.h"
+#include "common/accel/native_impl.h"
+
+typedef enum thread_state { THREAD_IDLE, THREAD_ASKED, THREAD_DONE, THREAD_ENDS } thread_state;
+
+struct native_thread {
+    const native_api *api;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    atomic_int state;
+    bool is_left;       /* it frees itself */
+    native_request now; /* the thread's in THREAD_ASKED, else the host's */
+    fsdp_status status; /* of that */
+    fsdp_error_info why;
+    char id[]; /* see native_thread_id */
+};
+
+static void thread_free(native_thread *t)
+{
+    (void)pthread_cond_destroy(&t->changed);
+    (void)pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+static void state_set(native_thread *t, thread_state state)
+{
+    atomic_store(&t->state, state);
+    (void)pthread_cond_broadcast(&t->changed);
+}
+
+static void *thread_main(void *arg)
+{
+    native_thread *t = arg;
+    (void)pthread_mutex_lock(&t->lock);
+    for (;;) {
+        while (t->state == THREAD_IDLE || t->state == THREAD_DONE)
+            (void)pthread_cond_wait(&t->changed, &t->lock);
+        if (t->state == THREAD_ENDS)
+            break;
+        (void)pthread_mutex_unlock(&t->lock);
+        t->status = t->now.run(t->api, &t->now);
+        if (t->status != FSDP_OK)
+            t->why = *fsdp_error_get();
+        (void)pthread_mutex_lock(&t->lock);
+        if (t->is_left)
+            break;
+        state_set(t, THREAD_DONE);
+    }
+    const bool is_left = t->is_left;
+    (void)pthread_mutex_unlock(&t->lock);
+    if (is_left)
+        thread_free(t);
+    return NULL;
+}
+
+fsdp_status native_thread_start(const native_api *api, native_thread **out)
+{
+    pthread_condattr_t attr;
+    native_thread *t = calloc(1, sizeof *t + api->id_bytes);
+    if (t == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for a thread", api->name);
+    t->api = api;
+    (void)pthread_mutex_init(&t->lock, NULL);
+    (void)pthread_condattr_init(&attr);
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&t->changed, &attr);
+    (void)pthread_condattr_destroy(&attr);
+    const fsdp_status status = accel_thread_start(thread_main, t, api->name, &t->thread);
+    if (status == FSDP_OK)
+        *out = t;
+    else
+        thread_free(t);
+    return status;
+}
+
+void *native_thread_id(native_thread *t)
+{
+    return t->id;
+}
+
+void native_thread_end(native_thread *t)
+{
+    if (t == NULL)
+        return;
+    (void)pthread_mutex_lock(&t->lock);
+    t->is_left = t->state == THREAD_ASKED;
+    const bool is_left = t->is_left;
+    const pthread_t thread = t->thread;
+    if (!is_left)
+        state_set(t, THREAD_ENDS);
+    (void)pthread_mutex_unlock(&t->lock);
+    if (is_left) {
+        (void)pthread_detach(thread);
+        return;
+    }
+    (void)pthread_join(thread, NULL);
+    thread_free(t);
+}
+
+/* Wait for a moment; whether the call is over. The first looks do not sleep, as most calls are
+ * short. */
+static bool is_over(native_thread *t, int looks)
+{
+    const struct timespec until = clock_deadline(1e-3);
+    if (looks < 100) {
+        sched_yield();
+        return atomic_load(&t->state) != THREAD_ASKED;
+    }
+    (void)pthread_mutex_lock(&t->lock);
+    if (t->state == THREAD_ASKED)
+        (void)pthread_cond_timedwait(&t->changed, &t->lock, &until);
+    (void)pthread_mutex_unlock(&t->lock);
+    return atomic_load(&t->state) != THREAD_ASKED;
+}
+
+/* Hand the thread a request; false: it is still in another. */
+static bool put(native_thread *t, const native_request *r)
+{
+    (void)pthread_mutex_lock(&t->lock);
+    const bool is_free = t->state != THREAD_ASKED;
+    if (is_free) {
+        t->now = *r;
+        state_set(t, THREAD_ASKED);
+    }
+    (void)pthread_mutex_unlock(&t->lock);
+    return is_free;
+}
+
+bool native_thread_settle(native_thread *t, double patience_s)
+{
+    clock_wait waited = clock_wait_begin();
+    for (int looks = 0; !is_over(t, looks); looks++)
+        if (clock_wait_s(&waited) > patience_s)
+            return false;
+    return true;
+}
+
+bool native_tell(native_thread *t, const native_request *r, double patience_s)
+{
+    return put(t, r) && native_thread_settle(t, patience_s);
+}
+
+/* The time of a call is up; the library does not say who is missing. */
+static fsdp_status took_too_long(const native_job *j, const native_request *r,
+                                 const comm_desc *desc)
+{
+    if (desc != NULL)
+        return native_late(j, r->c.team, desc);
+    return fsdp_error(FSDP_ETIMEOUT, "see the other ranks' last lines",
+                      "%s: %s took longer than %.1f s", j->api->library, r->c.what,
+                      comm_limit_s(r->c.team));
+}
+
+fsdp_status native_ask(native_job *j, native_request *r, const comm_desc *desc)
+{
+    native_thread *t = j->thread;
+    if (!put(t, r))
+        return fsdp_error(FSDP_ECOMM, "see the first error of this rank",
+                          "%s: %s: an earlier call has not come back", j->api->library, r->c.what);
+    clock_wait waited = clock_wait_begin();
+    for (int looks = 0; !is_over(t, looks); looks++) {
+        TRY(transport_failed(j->control));
+        if (clock_wait_s(&waited) > comm_limit_s(r->c.team))
+            return took_too_long(j, r, desc);
+    }
+    *r = t->now;
+    if (t->status != FSDP_OK)
+        fsdp_error_set(&t->why);
+    return t->status;
+}
