@@ -4,7 +4,7 @@
  *   mpiexec -n W build/tests/unit/comm_faults CASE [close|abort]     FSDP_COMM=shm|mpi
  *
  *   FSDP_DEVICE            another device, whose own transport moves the data then
- *   COMM_FAULT_START=...   kill or sleep, for HCCL: see HcclCommInitRootInfo below
+ *   COMM_FAULT_START=...   kill or sleep, for NCCL and HCCL: see start_fault below
  *   COMM_FAULT_MODELS=1    rank 1 has another device, on cuda-sim and npu-sim
  *   COMM_FAULT_FAKE=1      on top is a transport that cannot carry hosts' calls
  *   COMM_FAULT_REFUSED=r   rank r may open no other process's files
@@ -18,6 +18,7 @@
  * printed that: a launcher kills the others when the first ends, and on a busy machine some may
  * not have run by then. A rank that saw no error keeps calling barriers until it does, as a
  * training loop would. Exit status 0 also when errors were seen: the script judges the words. */
+#include "tests/sim/cuda/include/nccl.h"
 #include "tests/unit/comm_apart_lib.h"
 #include "tests/unit/comm_fake_lib.h"
 #include "tests/unit/slices.h"
@@ -349,6 +350,47 @@ static fsdp_status case_kill(fixture *f)
     return gather(f, "awaited", DTYPE_F32, ELEMS);
 }
 
+/* The first call of a new group, for which a library may connect the ranks: the host waits there
+ * for a rank that has died, or comes late. */
+static fsdp_status first_call(fixture *f, void (*fault)(const fixture *f))
+{
+    comm *other = NULL;
+    TRY(comm_split(f->c, 0, 0, &other));
+    if (f->odd_one)
+        fault(f);
+    fsdp_status status =
+        comm_all_gather(other, f->s, "awaited", DTYPE_F32, f->send, f->recv, ELEMS);
+    if (status == FSDP_OK)
+        status = stream_sync(f->s);
+    fsdp_error_info info = *fsdp_error_get();
+    comm_close(other);
+    if (status != FSDP_OK)
+        fsdp_error_set(&info);
+    return status;
+}
+
+static void killed(const fixture *f)
+{
+    (void)f;
+    come("done");
+    kill(getpid(), SIGKILL);
+}
+
+static void busy_elsewhere(const fixture *f)
+{
+    await("closed", f->world - 1, 5000);
+}
+
+static fsdp_status case_kill_first(fixture *f)
+{
+    return first_call(f, killed);
+}
+
+static fsdp_status case_timeout_first(fixture *f)
+{
+    return first_call(f, busy_elsewhere);
+}
+
 static fsdp_status case_abort(fixture *f)
 {
     if (f->odd_one) {
@@ -530,6 +572,8 @@ static const struct {
              {"timeout", case_timeout},
              {"exit", case_exit},
              {"kill", case_kill},
+             {"kill_first", case_kill_first},
+             {"timeout_first", case_timeout_first},
              {"abort", case_abort},
              {"exit0", case_exit0},
              {"kill_reading", case_kill_reading},
@@ -559,20 +603,44 @@ int open(const char *path, int flags, ...)
     return openat(AT_FDCWD, path, flags, mode);
 }
 
-/* In place of HCCL's, which it calls: with COMM_FAULT_START=kill the last rank dies here, where all
- * ranks meet; with COMM_FAULT_START=sleep it does not come. */
-int HcclCommInitRootInfo(uint32_t n_ranks, const void *root_info, uint32_t rank, void **out)
+/* Where all ranks meet: with COMM_FAULT_START=kill the last one dies, with COMM_FAULT_START=sleep
+ * it does not come. */
+static void start_fault(bool is_last)
 {
     const char *how = getenv("COMM_FAULT_START");
-    void *plugin = dlopen("fsdp_npu_sim.so", RTLD_LAZY | RTLD_NOLOAD);
+    if (how == NULL || !is_last)
+        return;
+    if (strcmp(how, "kill") == 0)
+        killed(NULL);
+    pause();
+}
+
+/* A function of the library that the device's plug-in stands on. */
+static void *in_library(const char *name)
+{
+    char file[64];
+    snprintf(file, sizeof file, "fsdp_%s.so", getenv("FSDP_DEVICE"));
+    for (char *c = file; *c != '\0'; c++)
+        *c = *c == '-' ? '_' : *c;
+    return dlsym(dlopen(file, RTLD_LAZY | RTLD_NOLOAD), name);
+}
+
+/* These two in place of the library's, which they call. */
+int HcclCommInitRootInfo(uint32_t n_ranks, const void *root_info, uint32_t rank, void **out)
+{
     int (*own)(uint32_t, const void *, uint32_t, void **);
-    *(void **)&own = dlsym(plugin, __func__);
-    if (how != NULL && rank == n_ranks - 1) {
-        if (strcmp(how, "kill") == 0)
-            kill(getpid(), SIGKILL);
-        pause();
-    }
+    *(void **)&own = in_library(__func__);
+    start_fault(rank == n_ranks - 1);
     return own(n_ranks, root_info, rank, out);
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n_ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config)
+{
+    ncclResult_t (*own)(ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *);
+    *(void **)&own = in_library(__func__);
+    start_fault(rank == n_ranks - 1);
+    return own(out, n_ranks, id, rank, config);
 }
 
 /* Rank 0 ends at once after the failure. */

@@ -59,8 +59,8 @@ if [ $way = staged ]; then
     $program >/dev/null 2>&1 || COMM_TEST_DEVICE=apart # a machine without it
 fi
 case $way in
-nccl) library=NCCL kind=cuda word=GPU ;;
-hccl) library=HCCL kind=npu word=NPU ;;
+nccl) library=NCCL kind=cuda word=GPU start=ncclCommInitRankConfig ;;
+hccl) library=HCCL kind=npu word=NPU start=HcclCommInitRootInfo ;;
 *) library='' ;;
 esac
 if [ -n "$library" ]; then
@@ -308,8 +308,8 @@ stands() {
     unset FSDP_SIM_HANGS
 }
 
-# Ranks meet in a call of HCCL that blocks: nobody waits there for one that died, or longer than the limit.
-starts() {
+# Ranks meet in calls of the library that block: nobody waits there for one that died, or longer than the limit.
+meetings() {
     launcher=$LAUNCHER LAUNCHER="$fsdp_run --no-prefix" # lets ranks say what they see
     export COMM_FAULT_START=kill
     name="kill while ranks meet n=3" bad=0
@@ -320,17 +320,32 @@ starts() {
     export COMM_FAULT_START=sleep
     name="a rank does not come n=3" bad=0
     launch 3 good
-    expect 3 'HCCL: HcclCommInitRootInfo took longer than 2\.0 s$'
+    expect 3 "$library: $start took longer than 2\.0 s\$"
+    verdict
+    if [ $way = hccl ]; then
+        export HCCL_CONNECT_TIMEOUT=1
+        name="a rank does not come n=3, HCCL_CONNECT_TIMEOUT=1" bad=0
+        launch 3 good
+        expect 2 'HCCL: HcclCommInitRootInfo: timed out '
+        expect 2 'HINT: .*HCCL_CONNECT_TIMEOUT'
+        verdict
+    fi
+    unset COMM_FAULT_START HCCL_CONNECT_TIMEOUT
+
+    name="a rank does not come to the first call of a group n=3" bad=0
+    launch 3 timeout_first
+    expect 2 '^SAW rank [01] FSDP_ETIMEOUT'
+    expect 1 "waited 2.0 s in all-gather #1 'awaited' of 320 f32; missing data of ranks: unknown to $library\$"
+    expect 3 '^DONE'
     verdict
     limit=
-    export HCCL_CONNECT_TIMEOUT=1
-    name="a rank does not come n=3, HCCL_CONNECT_TIMEOUT=1" bad=0
-    launch 3 good
-    expect 2 'HCCL: HcclCommInitRootInfo: timed out '
-    expect 2 'HINT: .*HCCL_CONNECT_TIMEOUT'
+    name="kill before the first call of a group n=3" bad=0
+    launch 3 kill_first
+    expect 2 '^SAW rank [01] FSDP_ECOMM .*rank 2 \(process [0-9]+\) ended without leaving the group$'
+    expect 2 '^NEXT rank [01] FSDP_ECOMM'
+    expect 2 '^DONE rank [01]/3'
     verdict
     LAUNCHER=$launcher
-    unset COMM_FAULT_START HCCL_CONNECT_TIMEOUT
 }
 
 # Over a device's own library: what it says nothing of itself, and ranks that it cannot serve.
@@ -362,7 +377,7 @@ alone() {
     unset FSDP_SIM_HANGS
     limit=
 
-    [ $way != hccl ] || starts
+    meetings
     export "FSDP_SIM_${word}S=2"
     name="3 ranks on 2 ${word}s" bad=0
     launch 3 good

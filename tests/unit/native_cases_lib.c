@@ -1,5 +1,8 @@
 /* native_cases_lib.c -- see native_cases_lib.h. */
 #include "tests/unit/native_cases_lib.h"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -235,6 +238,37 @@ void native_case_time(comm_fixture *f)
         seconds = time_of_late_call(f);
     if (judged && f->rank == 0)
         CHECK(f, seconds > 0.5 * LATE_US * 1e-6 && seconds < most_s, "%.3f seconds", seconds);
+}
+
+static atomic_int n_threads;
+
+/* In place of the C library's, which it calls. */
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*main)(void *), void *arg)
+{
+    int (*own)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    *(void **)&own = dlsym(RTLD_NEXT, __func__);
+    atomic_fetch_add(&n_threads, 1);
+    return own(thread, attr, main, arg);
+}
+
+/* A call starts no thread, neither here nor in the library. */
+void native_case_one_thread(comm_fixture *f)
+{
+    enum { CALLS = 20, ELEMS = 100 };
+    unsigned char *host = comm_test_alloc((size_t)f->world * ELEMS);
+    unsigned char *at = comm_test_up(f, host, (size_t)f->world * ELEMS);
+    int before = 0;
+    for (int k = -1; k < CALLS; k++) { /* the first one may connect the ranks */
+        if (k == 0)
+            before = atomic_load(&n_threads);
+        CHECK_OK(f,
+                 comm_all_gather(f->c, f->s, "gather", DTYPE_U8, at + f->rank * ELEMS, at, ELEMS));
+    }
+    CHECK_OK(f, stream_sync(f->s));
+    CHECK(f, atomic_load(&n_threads) == before, "%d threads for %d calls",
+          atomic_load(&n_threads) - before, CALLS);
+    comm_test_down(f, host, at, (size_t)f->world * ELEMS);
+    free(host);
 }
 
 int native_cases_run(const native_case *cases, int n)

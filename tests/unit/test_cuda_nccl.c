@@ -27,8 +27,29 @@ static void test_order_old(comm_fixture *f)
     unsetenv("FSDP_SIM_NCCL");
 }
 
+/* NCCL_COMM_BLOCKING is for programs that look again; in the environment of this one it changes
+ * nothing. */
+static void test_made_to_wait(comm_fixture *f)
+{
+    const backend *b = target_backend();
+    comm_fixture other = *f;
+    setenv("NCCL_COMM_BLOCKING", "0", 1);
+    CHECK_OK(f, comm_open(f->dev,
+                          &(comm_config){.backend = f->world > 1 ? COMM_NATIVE : COMM_AUTO,
+                                         .sums = b->fast()->sums,
+                                         .native = b->native},
+                          &other.c));
+    if (other.c == f->c)
+        return;
+    native_case_one_thread(&other);
+    comm_case_all_to_allv(&other);
+    CHECK(f, other.why[0] == '\0', "%.190s", other.why);
+    comm_close(other.c);
+}
+
 int main(void)
 {
-    static const native_case cases[] = {NATIVE_CASES, {"order_old", test_order_old}};
+    static const native_case cases[] = {
+        NATIVE_CASES, {"order_old", test_order_old}, {"made_to_wait", test_made_to_wait}};
     return native_cases_run(cases, sizeof cases / sizeof *cases);
 }

@@ -4,11 +4,14 @@
  * back; an alarm ends who hangs. On another device this is a SKIP. */
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "tests/sim/cuda/include/nccl.h"
@@ -21,6 +24,7 @@ enum { ALARM_S = 120, BYTES = 4 << 20, ELEMS = 1000, TEXT_BYTES = 16384 };
     X(cudaStreamCreateWithPriority)                                                                \
     X(cudaStreamQuery)                                                                             \
     X(cudaMallocAsync)                                                                             \
+    X(cudaMemcpyAsync)                                                                             \
     X(ncclGetUniqueId)                                                                             \
     X(ncclCommInitRankConfig)                                                                      \
     X(ncclCommSplit)                                                                               \
@@ -33,7 +37,8 @@ enum { ALARM_S = 120, BYTES = 4 << 20, ELEMS = 1000, TEXT_BYTES = 16384 };
     X(ncclRecv)                                                                                    \
     X(ncclAllGather)                                                                               \
     X(ncclBroadcast)                                                                               \
-    X(ncclReduceScatter)
+    X(ncclReduceScatter)                                                                           \
+    X(ncclAllReduce)
 #define FIELD(name) __typeof__(name) *name;
 #define FETCH(name)                                                                                \
     *(void **)&api.name = dlsym(library, #name);                                                   \
@@ -47,7 +52,8 @@ typedef struct place {
     int rank, peer;
     ncclComm_t comm;
     cudaStream_t q, q2;
-    char *a, *b; /* on the device */
+    char *a, *b;     /* on the device */
+    atomic_int *say; /* what a rank tells the other */
 } place;
 
 static void must(bool ok, const char *what)
@@ -85,12 +91,17 @@ static void gather(place *p, ncclComm_t on, size_t n, ncclDataType_t type, cudaS
     must(api.ncclAllGather(p->a, p->b, n, type, on, q) == ncclSuccess, "all-gather");
 }
 
-static void case_good(place *p)
+static void swap(place *p)
 {
     api.ncclGroupStart();
     api.ncclSend(p->a, 200000, ncclUint8, p->peer, p->comm, p->q);
     api.ncclRecv(p->b, 200000, ncclUint8, p->peer, p->comm, p->q);
     must(api.ncclGroupEnd() == ncclSuccess, "group");
+}
+
+static void case_good(place *p)
+{
+    swap(p);
     gather(p, p->comm, ELEMS, ncclFloat32, p->q2);
     finish(p);
     must(api.ncclCommFinalize(p->comm) == ncclSuccess, "finalize");
@@ -130,6 +141,8 @@ static void case_lengths(place *p)
 static void case_crossed(place *p)
 {
     ncclComm_t other = split(p);
+    gather(p, p->comm, 1, ncclUint8, p->q); /* connects */
+    gather(p, other, 1, ncclUint8, p->q);
     gather(p, p->rank == 0 ? p->comm : other, ELEMS, ncclUint8, p->q);
     gather(p, p->rank == 0 ? other : p->comm, ELEMS, ncclUint8, p->q2);
 }
@@ -145,6 +158,7 @@ static void case_unordered(place *p)
 
 static void case_send_alone(place *p)
 {
+    swap(p); /* connects */
     if (p->rank == 0)
         api.ncclSend(p->a, 10, ncclUint8, 1, p->comm, p->q);
     else
@@ -159,26 +173,102 @@ static void case_sends_first(place *p)
     api.ncclRecv(p->b, 10, ncclUint8, p->peer, p->comm, p->q);
 }
 
-/* The peer is gone: the abort takes the call off the stream. */
+static void *abort_main(void *arg)
+{
+    place *p = arg;
+    must(api.ncclCommAbort(p->comm) == ncclSuccess, "abort");
+    return NULL;
+}
+
+/* The peer is gone: the abort, from whatever thread, takes the call off the stream. */
 static void case_abort(place *p)
 {
+    pthread_t thread;
+    gather(p, p->comm, 1, ncclUint8, p->q); /* connects */
+    finish(p);
     if (p->rank == 1)
         _exit(0);
     gather(p, p->comm, ELEMS, ncclUint8, p->q);
     usleep(200000);
-    must(api.ncclCommAbort(p->comm) == ncclSuccess, "abort");
+    must(pthread_create(&thread, NULL, abort_main, p) == 0, "thread");
+    pthread_join(thread, NULL);
+    finish(p);
+}
+
+/* The peer does not come to the call that would connect it: the host stays in it. */
+static void case_abort_beside(place *p)
+{
+    pthread_t thread;
+    if (p->rank == 1)
+        _exit(0);
+    usleep(200000);
+    must(pthread_create(&thread, NULL, abort_main, p) == 0, "thread");
+    atomic_store(p->say, 1);
+    gather(p, p->comm, ELEMS, ncclUint8, p->q);
+}
+
+/* The first call waits for the peer's, those after it do not. */
+static void case_connects(place *p)
+{
+    if (p->rank == 1) {
+        usleep(200000);
+        atomic_store(p->say, 1);
+    }
+    gather(p, p->comm, ELEMS, ncclUint8, p->q);
+    must(atomic_load(p->say) == 1, "the first call has waited");
+    if (p->rank == 1)
+        while (atomic_load(p->say) < 2)
+            usleep(1000);
+    gather(p, p->comm, ELEMS, ncclUint8, p->q);
+    atomic_store(p->say, 2);
+    finish(p);
+}
+
+static void case_all_reduce(place *p)
+{
+    int64_t mine[2] = {INT64_C(1) << 62, p->rank == 0 ? -5 : 3};
+    must(api.cudaMemcpyAsync(p->a, mine, sizeof mine, cudaMemcpyHostToDevice, p->q) == cudaSuccess,
+         "up");
+    must(api.ncclAllReduce(p->a, p->a, 2, ncclInt64, ncclSum, p->comm, p->q) == ncclSuccess,
+         "all-reduce");
+    must(api.cudaMemcpyAsync(mine, p->a, sizeof mine, cudaMemcpyDeviceToHost, p->q) == cudaSuccess,
+         "down");
+    finish(p);
+    must(mine[0] == INT64_MIN && mine[1] == -2, "sums, which wrap around");
+}
+
+static void look(place *p)
+{
+    ncclResult_t state = ncclInProgress;
+    while (state == ncclInProgress)
+        must(api.ncclCommGetAsyncError(p->comm, &state) == ncclSuccess, "look");
+    must(state == ncclSuccess, "state");
+}
+
+/* On a communicator that does not block no call of a group says that it is through. */
+static void case_group_goes_on(place *p)
+{
+    api.ncclGroupStart();
+    must(api.ncclSend(p->a, 9, ncclUint8, p->peer, p->comm, p->q) == ncclInProgress, "send");
+    must(api.ncclRecv(p->b, 9, ncclUint8, p->peer, p->comm, p->q) == ncclInProgress, "receive");
+    must(api.ncclGroupEnd() == ncclInProgress, "group");
+    look(p);
+    finish(p);
+}
+
+/* NCCL_COMM_BLOCKING=1: whatever the program has asked for. */
+static void case_made_to_block(place *p)
+{
+    gather(p, p->comm, ELEMS, ncclUint8, p->q);
     finish(p);
 }
 
 static void case_too_early(place *p)
 {
-    ncclResult_t state = ncclInProgress;
     ncclResult_t first = api.ncclAllGather(p->a, p->b, ELEMS, ncclUint8, p->comm, p->q);
     ncclResult_t second = api.ncclAllGather(p->a, p->b, ELEMS, ncclUint8, p->comm, p->q);
     must(first == ncclInProgress && second == ncclInvalidArgument, "too early");
-    while (state == ncclInProgress)
-        must(api.ncclCommGetAsyncError(p->comm, &state) == ncclSuccess, "look");
-    must(state == ncclSuccess, "state");
+    look(p);
     finish(p);
 }
 
@@ -205,10 +295,15 @@ static const test TESTS[] = {
     {"lengths", case_lengths, "ranks disagree", false, false, NULL},
     {"crossed", case_crossed, "a circle of processes", false, false, NULL},
     {"unordered", case_unordered, "two calls may run at once", false, false, "22500"},
-    {"send_alone", case_send_alone, "rank 1 ends its communicator, rank 0 is in send 1", false,
+    {"send_alone", case_send_alone, "rank 1 ends its communicator, rank 0 is in send 2", false,
      false, NULL},
     {"sends_first", case_sends_first, "a circle of processes", false, false, NULL},
     {"abort", case_abort, NULL, true, false, NULL},
+    {"abort_beside", case_abort_beside, "while another thread is in", false, false, NULL},
+    {"connects", case_connects, NULL, true, false, NULL},
+    {"all_reduce", case_all_reduce, NULL, true, false, NULL},
+    {"group_goes_on", case_group_goes_on, NULL, true, true, NULL},
+    {"made_to_block", case_made_to_block, NULL, true, true, NULL},
     {"too_early", case_too_early, "before ncclCommGetAsyncError has said", true, true, NULL},
     {"one_gpu", case_one_gpu, "Duplicate GPU detected", false, false, NULL},
 };
@@ -224,13 +319,15 @@ static ncclResult_t open_comm(place *p, ncclUniqueId id, bool blocking)
     return got == ncclInProgress ? state : got;
 }
 
-static void rank_main(const test *t, int rank, ncclUniqueId id)
+static void rank_main(const test *t, int rank, ncclUniqueId id, atomic_int *say)
 {
-    place p = {.rank = rank, .peer = 1 - rank};
+    place p = {.rank = rank, .peer = 1 - rank, .say = say};
     alarm(ALARM_S);
     setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 1);
     if (t->nccl != NULL)
         setenv("FSDP_SIM_NCCL", t->nccl, 1);
+    if (t->run == case_made_to_block)
+        setenv("NCCL_COMM_BLOCKING", "1", 1);
     must(api.cudaSetDevice(t->run == case_one_gpu ? 0 : rank) == cudaSuccess, "device");
     must(api.cudaStreamCreateWithPriority(&p.q, cudaStreamNonBlocking, 0) == cudaSuccess, "stream");
     must(api.cudaStreamCreateWithPriority(&p.q2, cudaStreamNonBlocking, 0) == cudaSuccess,
@@ -253,6 +350,9 @@ static int both_run(const test *t, char *text)
     pid_t pid[2];
     size_t n = 0;
     ssize_t got;
+    atomic_int *say =
+        mmap(NULL, sizeof *say, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    must(say != MAP_FAILED, "memory");
     must(api.ncclGetUniqueId(&id) == ncclSuccess && pipe(ends) == 0, "start");
     fflush(NULL);
     for (int r = 0; r < 2; r++) {
@@ -261,7 +361,7 @@ static int both_run(const test *t, char *text)
             dup2(ends[1], STDERR_FILENO);
             close(ends[0]);
             close(ends[1]);
-            rank_main(t, r, id);
+            rank_main(t, r, id, say);
         }
     }
     close(ends[1]);
@@ -279,6 +379,7 @@ static int both_run(const test *t, char *text)
         n_well += WIFEXITED(status) && WEXITSTATUS(status) == 0;
     }
     close(ends[0]);
+    munmap(say, sizeof *say);
     return n_well;
 }
 

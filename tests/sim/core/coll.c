@@ -316,3 +316,37 @@ bool coll_split_look(coll_comm *c, coll_comm **child)
             return false;
     return true;
 }
+
+/* ---- connections ----------------------------------------------------------------------------- */
+
+static bool is_ready_for(const coll_process *p, uint64_t meeting)
+{
+    const int n = atomic_load(&p->n_meetings);
+    for (int i = 0; i < n; i++)
+        if (atomic_load(&p->meeting[i]) == meeting)
+            return true;
+    return false;
+}
+
+static void be_ready_for(coll_process *me, uint64_t meeting)
+{
+    const int n = atomic_load(&me->n_meetings);
+    if (n == COLL_MEETINGS)
+        coll_report("more than %d connections, for which the stand-in has no room", COLL_MEETINGS);
+    atomic_store(&me->meeting[n % COLL_MEETINGS], meeting);
+    atomic_store(&me->n_meetings, n % COLL_MEETINGS + 1);
+}
+
+bool coll_meet(coll_comm *c, int peer)
+{
+    coll_process *me = coll_process_of(c, c->rank);
+    const uint64_t mine = mixed(c->name, (uint64_t)(peer + 1));
+    if (!is_ready_for(me, mine))
+        be_ready_for(me, mine);
+    if (peer != COLL_ALL)
+        return is_ready_for(coll_process_of(c, peer), mixed(c->name, (uint64_t)(c->rank + 1)));
+    for (int r = 0; r < c->n; r++)
+        if (!is_ready_for(coll_process_of(c, r), mine))
+            return false;
+    return true;
+}

@@ -64,6 +64,11 @@ int coll_ranks(const coll_comm *c);
 void coll_split(coll_comm *c, int color, int key);
 bool coll_split_look(coll_comm *c, coll_comm **child);
 
+/* coll_meet -- this rank is ready to be connected to the peer, COLL_ALL: to all ranks of c. Whether
+ * they are too: ask until they are. */
+enum { COLL_ALL = -1 };
+bool coll_meet(coll_comm *c, int peer);
+
 /* How sums are taken. The numbers are NCCL's and HCCL's as well. */
 typedef enum coll_op { COLL_SUM, COLL_PROD, COLL_MAX, COLL_MIN } coll_op;
 typedef enum coll_elem { COLL_I8, COLL_I16, COLL_I32, COLL_I64, COLL_F32, COLL_BF16 } coll_elem;

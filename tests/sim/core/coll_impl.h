@@ -12,7 +12,12 @@
 #include <stdatomic.h>
 #include "tests/sim/core/coll.h"
 
-enum { COLL_CHUNK_BYTES = 64 << 10, COLL_TEXT_CHARS = 160, COLL_NAME_CHARS = 24 };
+enum {
+    COLL_CHUNK_BYTES = 64 << 10,
+    COLL_TEXT_CHARS = 160,
+    COLL_NAME_CHARS = 24,
+    COLL_MEETINGS = 4096
+};
 
 /* What a message belongs to; both ends must have the same. */
 typedef struct coll_head {
@@ -37,6 +42,9 @@ typedef struct coll_process {
     /* the split that it takes part in: `ready` is written last, `done` when all have been seen */
     atomic_ullong ready, done;
     int color, key;
+    /* whom it is ready to be connected to, and in which communicator: see coll_meet */
+    atomic_int n_meetings;
+    atomic_ullong meeting[COLL_MEETINGS];
 } coll_process;
 
 typedef struct coll_area {

@@ -2,18 +2,24 @@
  * processes, and finds what a GPU would hang on, is tests/sim/core/coll.h.
  *
  * A process runs its calls one by one, in the order in which they were issued, as NCCL does with
- * NCCL_LAUNCH_ORDER_IMPLICIT=1. A call on a communicator that does not block is only noted: its
- * second look (ncclCommGetAsyncError) puts it on the stream. So who does not look has no call, and
- * who goes on too early is told. */
+ * NCCL_LAUNCH_ORDER_IMPLICIT=1. The first collective of a communicator, and the first message of a
+ * pair, connect the ranks: the host waits in the call until the others have come to theirs
+ * (NCCL_RUNTIME_CONNECT=0: only messages), and for ever when they do not. Under FSDP_SCHEDULE no
+ * call waits: the host would keep the turn from the streams.
+ *
+ * On a communicator that does not block a call says ncclInProgress, and a thread of its own makes
+ * it, once ncclCommGetAsyncError has been asked. So who does not look has no call, and who goes on
+ * too early is told. */
 #include <nccl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "tests/sim/core/coll.h"
+#include "tests/sim/core/streams.h"
 #include "tests/sim/cuda/sim.h"
-
-typedef enum sim_doing { SIM_NOTHING, SIM_INIT, SIM_SPLIT, SIM_ISSUED, SIM_ENDING } sim_doing;
 
 /* What one call, or one group of calls, does on a communicator. */
 typedef struct sim_call {
@@ -22,21 +28,28 @@ typedef struct sim_call {
     cudaStream_t q;
     coll_plan *plan;
     bool is_collective, is_empty;
+    bool peers[COLL_RANKS]; /* of its messages */
 } sim_call;
 
 struct ncclComm {
     coll_comm *ranks;
     bool blocking;
-    ncclResult_t error;
-    sim_doing doing;
-    bool polled; /* since it began */
-    coll_plan *issued;
-    cudaStream_t issued_on;
+    bool met[COLL_RANKS], met_all; /* whom it is connected to: in messages, in collectives */
+    atomic_int error;              /* an ncclResult_t: ncclInProgress while a call is under way */
+
+    /* the call that is under way: what makes it, in which thread, with what */
+    ncclResult_t (*work)(ncclComm_t c);
+    pthread_t thread;
+    bool has_thread;
+    atomic_bool asked; /* since it began */
+    sim_call *issued;
     ncclComm_t *child;
+    ncclConfig_t child_config;
     int color;
 };
 
-static __thread char last_error[256];
+static char last_error[256];
+static _Atomic(const char *) under_way; /* a call that blocks */
 static __thread int group_depth;
 static __thread sim_call *grouped; /* since ncclGroupStart, one for each communicator */
 
@@ -45,6 +58,20 @@ static ncclResult_t refuse(ncclResult_t result, const char *what)
     snprintf(last_error, sizeof last_error, "%s", what);
     fprintf(stderr, "NCCL stand-in: %s\n", what);
     return result;
+}
+
+/* Calls of one GPU are made one after the other, and an abort while no thread is in one. ["Thread
+ * Safety", "Fault Tolerance"] */
+static void alone_begin(const char *call)
+{
+    const char *other = NULL;
+    if (!atomic_compare_exchange_strong(&under_way, &other, call))
+        sim_die("%s while another thread is in %s", call, other);
+}
+
+static void alone_end(void)
+{
+    atomic_store(&under_way, NULL);
 }
 
 ncclResult_t ncclGetVersion(int *version)
@@ -84,20 +111,14 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     return ncclSuccess;
 }
 
-static void begin(ncclComm_t c, sim_doing what)
-{
-    c->doing = what;
-    c->polled = false;
-}
-
 /* What this communicator may be asked for now. */
 static ncclResult_t ready(ncclComm_t c, const char *what)
 {
     char text[200];
     if (c == NULL)
         return refuse(ncclInvalidArgument, "no communicator");
-    if (c->doing == SIM_NOTHING)
-        return c->error;
+    if (atomic_load(&c->error) != ncclInProgress)
+        return (ncclResult_t)atomic_load(&c->error);
     snprintf(text, sizeof text,
              "%s on a communicator before ncclCommGetAsyncError has said that its last call is "
              "through",
@@ -105,20 +126,73 @@ static ncclResult_t ready(ncclComm_t c, const char *what)
     return refuse(ncclInvalidArgument, text);
 }
 
-static ncclResult_t until_done(ncclComm_t c)
+static bool is_aborted(const ncclComm_t c)
 {
-    ncclResult_t state = ncclInProgress;
-    if (!c->blocking)
-        return ncclInProgress;
-    while (state == ncclInProgress) {
-        ncclResult_t result = ncclCommGetAsyncError(c, &state);
-        if (result != ncclSuccess)
-            return result;
-        usleep(100);
-    }
-    return state;
+    return coll_look(c->ranks) == COLL_ABORTED;
 }
 
+static void *thread_main(void *arg)
+{
+    ncclComm_t c = arg;
+    while (!atomic_load(&c->asked) && !is_aborted(c))
+        usleep(100);
+    atomic_store(&c->error, c->work(c));
+    return NULL;
+}
+
+static void thread_end(ncclComm_t c)
+{
+    if (c->has_thread)
+        pthread_join(c->thread, NULL);
+    c->has_thread = false;
+}
+
+/* Make the call that `work` is: here, or in a thread of its own. */
+static ncclResult_t make(ncclComm_t c, const char *call, ncclResult_t (*work)(ncclComm_t c))
+{
+    thread_end(c);
+    c->work = work;
+    if (c->blocking) {
+        alone_begin(call);
+        atomic_store(&c->error, work(c));
+        alone_end();
+        return (ncclResult_t)atomic_load(&c->error);
+    }
+    atomic_store(&c->error, ncclInProgress);
+    atomic_store(&c->asked, false);
+    c->has_thread = pthread_create(&c->thread, NULL, thread_main, c) == 0;
+    return c->has_thread ? ncclInProgress : ncclSystemError;
+}
+
+/* NCCL_COMM_BLOCKING overrides what a program says. */
+static bool blocks(const ncclConfig_t *config)
+{
+    const char *says = getenv("NCCL_COMM_BLOCKING");
+    return says != NULL ? atoi(says) != 0 : config->blocking != 0;
+}
+
+static ncclResult_t init(ncclComm_t c)
+{
+    const char *connect = getenv("NCCL_RUNTIME_CONNECT");
+    coll_state state;
+    c->met_all = connect != NULL && strcmp(connect, "0") == 0;
+    if (getenv("FSDP_SCHEDULE") != NULL)
+        c->met_all = memset(c->met, true, sizeof c->met) != NULL;
+    while ((state = coll_look(c->ranks)) == COLL_JOINING)
+        usleep(100);
+    if (state == COLL_DUPLICATE)
+        return refuse(ncclInvalidUsage, "Duplicate GPU detected");
+    return state == COLL_READY ? ncclSuccess : ncclInternalError;
+}
+
+static void comm_free(ncclComm_t c)
+{
+    thread_end(c);
+    coll_release(c->ranks);
+    free(c);
+}
+
+/* *comm is there before all ranks are where the call does not block, and only then. */
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank,
                                     ncclConfig_t *config)
 {
@@ -133,112 +207,69 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
         free(c);
         return refuse(ncclInvalidArgument, wrong);
     }
-    c->blocking = config->blocking != 0;
-    begin(c, SIM_INIT);
-    *comm = c;
-    return until_done(c);
+    c->blocking = blocks(config);
+    const ncclResult_t result = make(c, "ncclCommInitRankConfig", init);
+    if (result == ncclSuccess || result == ncclInProgress)
+        *comm = c;
+    else
+        comm_free(c);
+    return result;
 }
 
-static void comm_free(ncclComm_t c)
+static ncclResult_t split(ncclComm_t c)
 {
-    coll_release(c->ranks);
-    free(c);
-}
-
-/* ---- what is under way ----------------------------------------------------------------------- */
-
-static ncclResult_t init_look(ncclComm_t c)
-{
-    const coll_state state = coll_look(c->ranks);
-    if (state == COLL_DUPLICATE)
-        return refuse(ncclInvalidUsage, "Duplicate GPU detected");
-    return state == COLL_JOINING ? ncclInProgress : ncclSuccess;
-}
-
-static ncclResult_t split_look(ncclComm_t c)
-{
-    coll_comm *ranks = *c->child != NULL ? (*c->child)->ranks : NULL;
-    const bool is_through = coll_split_look(c->ranks, &ranks);
-    if (ranks != NULL && *c->child == NULL) {
-        if ((*c->child = calloc(1, sizeof **c->child)) == NULL)
-            return ncclSystemError;
-        **c->child = (struct ncclComm){.ranks = ranks, .blocking = c->blocking};
-    }
-    if (is_through && ranks == NULL && c->color >= 0)
+    coll_comm *ranks = NULL;
+    while (!coll_split_look(c->ranks, &ranks) && !is_aborted(c))
+        usleep(100);
+    if (is_aborted(c))
+        return ncclInternalError;
+    if (c->color < 0)
+        return ncclSuccess;
+    ncclComm_t child = ranks != NULL ? calloc(1, sizeof *child) : NULL;
+    if (child == NULL)
         return ncclSystemError;
-    return is_through ? ncclSuccess : ncclInProgress;
-}
-
-static fsdp_status run_plan(void *args, int n_threads)
-{
-    fsdp_status status = coll_plan_run(args, n_threads);
-    coll_plan_drop(*(coll_plan **)args);
-    return status;
-}
-
-static ncclResult_t issued_look(ncclComm_t c)
-{
-    coll_plan *p = c->issued;
-    c->issued = NULL;
-    fsdp_status status = stream_launch_work(
-        sim_stream(c->issued_on),
-        &(launch_config){
-            .fn = run_plan, .args = &p, .args_bytes = sizeof p, .waits_for = WAITS_FOR_RANKS});
-    return status == FSDP_OK ? ncclSuccess : ncclUnhandledCudaError;
-}
-
-static ncclResult_t end_look(ncclComm_t c)
-{
-    if (coll_plans_left(c->ranks))
-        return ncclInProgress;
-    coll_unread_check(c->ranks);
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *state)
-{
-    static ncclResult_t (*const look[])(ncclComm_t) = {[SIM_INIT] = init_look,
-                                                       [SIM_SPLIT] = split_look,
-                                                       [SIM_ISSUED] = issued_look,
-                                                       [SIM_ENDING] = end_look};
-    if (c == NULL)
-        return refuse(ncclInvalidArgument, "ncclCommGetAsyncError: no communicator");
-    *state = c->error;
-    if (c->doing == SIM_NOTHING || c->error != ncclSuccess)
-        return ncclSuccess;
-    *state = ncclInProgress;
-    if (c->polled)
-        *state = look[c->doing](c);
-    c->polled = true;
-    if (*state == ncclInProgress)
-        return ncclSuccess;
-    c->error = *state;
-    c->doing = SIM_NOTHING;
-    return ncclSuccess;
+    *child = (struct ncclComm){.ranks = ranks, .blocking = blocks(&c->child_config)};
+    const ncclResult_t result = init(child);
+    *c->child = child;
+    return result;
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t *newcomm,
                            ncclConfig_t *config)
 {
     ncclResult_t result = ready(c, "ncclCommSplit");
-    (void)config;
     *newcomm = NULL;
     if (result != ncclSuccess)
         return result;
     c->child = newcomm;
+    c->child_config = config != NULL ? *config : (ncclConfig_t){.blocking = c->blocking};
     c->color = color;
     coll_split(c->ranks, color, key);
-    begin(c, SIM_SPLIT);
-    return until_done(c);
+    return make(c, "ncclCommSplit", split);
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *state)
+{
+    if (c == NULL)
+        return refuse(ncclInvalidArgument, "ncclCommGetAsyncError: no communicator");
+    *state = (ncclResult_t)atomic_load(&c->error);
+    atomic_store(&c->asked, true);
+    return ncclSuccess;
+}
+
+static ncclResult_t finalize(ncclComm_t c)
+{
+    while (coll_plans_left(c->ranks) && !is_aborted(c))
+        usleep(100);
+    if (!is_aborted(c))
+        coll_unread_check(c->ranks);
+    return ncclSuccess;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t c)
 {
-    ncclResult_t result = ready(c, "ncclCommFinalize");
-    if (result != ncclSuccess)
-        return result;
-    begin(c, SIM_ENDING);
-    return until_done(c);
+    const ncclResult_t result = ready(c, "ncclCommFinalize");
+    return result == ncclSuccess ? make(c, "ncclCommFinalize", finalize) : result;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t c)
@@ -249,14 +280,21 @@ ncclResult_t ncclCommDestroy(ncclComm_t c)
     return result;
 }
 
+static void call_free(sim_call *k)
+{
+    if (k->plan != NULL)
+        coll_plan_drop(k->plan);
+    free(k);
+}
+
 ncclResult_t ncclCommAbort(ncclComm_t c)
 {
     if (c == NULL)
         return refuse(ncclInvalidArgument, "ncclCommAbort: no communicator");
+    alone_begin("ncclCommAbort");
     coll_abort(c->ranks);
-    if (c->issued != NULL)
-        coll_plan_drop(c->issued);
     comm_free(c);
+    alone_end();
     return ncclSuccess;
 }
 
@@ -264,7 +302,18 @@ ncclResult_t ncclCommAbort(ncclComm_t c)
 
 static size_t type_bytes(ncclDataType_t type)
 {
-    return type == ncclUint8 ? 1 : type == ncclBfloat16 ? 2 : type == ncclFloat32 ? 4 : 0;
+    switch (type) {
+    case ncclUint8:
+        return 1;
+    case ncclInt64:
+        return 8;
+    case ncclFloat32:
+        return 4;
+    case ncclBfloat16:
+        return 2;
+    default:
+        return 0;
+    }
 }
 
 /* NCCL orders the calls of one communicator; those of several where it is told to. */
@@ -301,21 +350,64 @@ static ncclResult_t call_get(ncclComm_t c, const char *what, cudaStream_t q, sim
     return ncclSuccess;
 }
 
+static fsdp_status run_plan(void *args, int n_threads)
+{
+    fsdp_status status = coll_plan_run(args, n_threads);
+    coll_plan_drop(*(coll_plan **)args);
+    return status;
+}
+
+/* Whether the call is connected to all whom it reaches; ask until it is. */
+static bool is_connected(ncclComm_t c, const sim_call *k)
+{
+    bool all = true;
+    if (k->is_collective)
+        return c->met_all || (c->met_all = coll_meet(c->ranks, COLL_ALL));
+    for (int r = 0; r < coll_ranks(c->ranks); r++)
+        if (k->peers[r] && !c->met[r])
+            all = (c->met[r] = coll_meet(c->ranks, r)) && all;
+    return all;
+}
+
+static ncclResult_t put(ncclComm_t c)
+{
+    sim_call *k = c->issued;
+    coll_plan *p = k->plan;
+    while (!is_connected(c, k) && !is_aborted(c))
+        usleep(100);
+    if (is_aborted(c)) {
+        call_free(k);
+        return ncclInternalError;
+    }
+    fsdp_status status = stream_launch_work(
+        sim_stream(k->q),
+        &(launch_config){
+            .fn = run_plan, .args = &p, .args_bytes = sizeof p, .waits_for = WAITS_FOR_RANKS});
+    k->plan = NULL;
+    call_free(k);
+    return status == FSDP_OK ? ncclSuccess : ncclUnhandledCudaError;
+}
+
 /* A call that was refused has nothing to move. */
 static ncclResult_t call_issue(sim_call *k)
 {
     ncclComm_t c = k->comm;
-    const bool is_empty = k->is_empty;
-    if (is_empty) {
-        coll_plan_drop(k->plan);
-    } else {
-        c->issued = k->plan;
-        c->issued_on = k->q;
-        coll_plan_queue(k->plan);
-        begin(c, SIM_ISSUED);
+    if (k->is_empty) {
+        call_free(k);
+        return ncclSuccess;
     }
-    free(k);
-    return is_empty ? ncclSuccess : until_done(c);
+    c->issued = k;
+    coll_plan_queue(k->plan);
+    return make(c, "a collective or message", put);
+}
+
+/* What a call says that was put into the group: of a group of its own, how that ended. */
+static ncclResult_t grouped_end(ncclComm_t c, ncclResult_t result)
+{
+    const ncclResult_t ended = ncclGroupEnd();
+    if (result != ncclSuccess)
+        return result;
+    return group_depth > 0 && !c->blocking ? ncclInProgress : ended;
 }
 
 ncclResult_t ncclGroupStart(void)
@@ -360,8 +452,7 @@ static ncclResult_t issue(ncclComm_t c, coll_call *call, cudaStream_t q,
         k->is_empty = !add(k->plan, call);
         result = k->is_empty ? ncclSystemError : ncclSuccess;
     }
-    ncclResult_t ended = ncclGroupEnd();
-    return result == ncclSuccess ? ended : result;
+    return grouped_end(c, result);
 }
 
 static ncclResult_t message(ncclComm_t c, bool sends, const coll_call *want, int peer,
@@ -378,10 +469,11 @@ static ncclResult_t message(ncclComm_t c, bool sends, const coll_call *want, int
     ncclResult_t result = call_get(c, "ncclSend, ncclRecv", q, &k);
     if (result == ncclSuccess && !coll_message(k->plan, sends, peer, &call))
         result = refuse(ncclInvalidUsage, "ncclSend, ncclRecv: more than the stand-in has room");
-    if (result == ncclSuccess)
+    if (result == ncclSuccess) {
         k->is_empty = false;
-    ncclResult_t ended = ncclGroupEnd();
-    return result == ncclSuccess ? ended : result;
+        k->peers[peer] = true;
+    }
+    return grouped_end(c, result);
 }
 
 ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t type, int peer,
@@ -435,7 +527,22 @@ ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recv
                       .to = recvbuff,
                       .elem = type == ncclBfloat16 ? COLL_BF16 : COLL_F32,
                       .first = comm != NULL ? coll_rank(comm->ranks) + 1 : 0};
-    if (type == ncclUint8)
+    if (type != ncclFloat32 && type != ncclBfloat16)
         return refuse(ncclInvalidArgument, "ncclReduceScatter: the stand-in adds floats");
     return issue(comm, &call, q, coll_reduce_scatter);
+}
+
+ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t q)
+{
+    coll_call call = {.name = "ncclAllReduce",
+                      .type = (int)type,
+                      .op = (coll_op)op,
+                      .count = count,
+                      .from = sendbuff,
+                      .to = recvbuff,
+                      .elem = COLL_I64};
+    if (type != ncclInt64)
+        return refuse(ncclInvalidArgument, "ncclAllReduce: the stand-in adds int64");
+    return issue(comm, &call, q, coll_all_reduce);
 }

@@ -1,5 +1,5 @@
 /* nccl.h -- the part of NCCL that common/cuda calls, between processes of one host: same names,
- * arguments and results. The library is tests/sim/cuda/nccl*.c. Each function is described in
+ * arguments and results. The library is tests/sim/cuda/nccl.c. Each function is described in
  * NVIDIA's "NCCL User's Guide". */
 #pragma once
 #include "cuda_runtime_api.h"
@@ -43,7 +43,7 @@ typedef struct {
     }
 
 typedef enum { ncclSum = 0 } ncclRedOp_t;
-typedef enum { ncclUint8 = 1, ncclFloat32 = 7, ncclBfloat16 = 9 } ncclDataType_t;
+typedef enum { ncclUint8 = 1, ncclInt64 = 4, ncclFloat32 = 7, ncclBfloat16 = 9 } ncclDataType_t;
 
 ncclResult_t ncclGetVersion(int *version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
@@ -72,3 +72,5 @@ ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, n
 ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
                                ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
                                cudaStream_t stream);
+ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
