@@ -65,7 +65,7 @@ static fsdp_status hccl_status(int result, const char *what)
 
 /* HCCL reads its environment when the first communicator is made. Sums of GRAD_ACC_FAST are HCCL's:
  * only with HCCL_DETERMINISTIC have they the same bits in each run. Those of GRAD_ACC_CANONICAL do
- * not need it, for there HCCL only moves bytes. */
+ * not need it, for there HCCL only moves bytes and adds integers. */
 static fsdp_status hccl_prepare(bool *chains)
 {
     /* SOLUTION BEGIN 6.4 */
@@ -208,6 +208,14 @@ static fsdp_status hccl_broadcast(void *handle, const native_call *c, void *queu
         hccl_call_broadcast(c->to, c->elems, HCCL_CALL_INT8, c->root, g->hccl, queue), c->what);
 }
 
+static fsdp_status hccl_all_reduce(void *handle, const native_call *c, void *queue)
+{
+    const hccl_comm *g = handle;
+    const int type = npu_hccl_type(c->type), sum = HCCL_CALL_SUM;
+    return hccl_status(hccl_call_all_reduce(c->from, c->to, c->elems, type, sum, g->hccl, queue),
+                       c->what);
+}
+
 /* A rank may have nothing for some ranks, or for any. HcclAlltoAllV wants all ranks in each call,
  * and would have their counts exchanged first; of HcclSend and HcclRecv behind each other each
  * waits for its peer, in an order that all ranks would have to agree on. HcclBatchSendRecv takes
@@ -245,6 +253,7 @@ static const native_api HCCL = {.name = "hccl",
                                 .all_gather = hccl_all_gather,
                                 .broadcast = hccl_broadcast,
                                 .reduce_scatter = hccl_reduce_scatter,
+                                .all_reduce = hccl_all_reduce,
                                 .destroy = hccl_destroy,
                                 .abort = hccl_abort};
 

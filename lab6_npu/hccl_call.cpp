@@ -63,6 +63,13 @@ int hccl_call_reduce_scatter(const void *send, void *recv, uint64_t recv_count, 
                              queue);
 }
 
+int hccl_call_all_reduce(const void *send, void *recv, uint64_t count, int type, int op, void *hccl,
+                         void *queue)
+{
+    return HcclAllReduce(const_cast<void *>(send), recv, count, static_cast<HcclDataType>(type),
+                         static_cast<HcclReduceOp>(op), hccl, queue);
+}
+
 int hccl_call_broadcast(void *buf, uint64_t count, int type, int root, void *hccl, void *queue)
 {
     return HcclBroadcast(buf, count, static_cast<HcclDataType>(type), static_cast<uint32_t>(root),

@@ -64,8 +64,9 @@ typedef struct native_api {
 
     /* In stream order: the call is on the queue when they return. The slice of this rank is in `to`
      * already, at `from` (all_gather). `from` is `to` (broadcast). The sum of slice r of all ranks'
-     * `from` [W*elems] is rank r's `to` [elems] (reduce_scatter; f32 or bf16). */
-    native_issue_fn exchange, all_gather, broadcast, reduce_scatter;
+     * `from` [W*elems] is rank r's `to` [elems] (reduce_scatter; f32 or bf16). The sum of
+     * all ranks' `from` [elems] is `to`, which is `from` (all_reduce; i64). */
+    native_issue_fn exchange, all_gather, broadcast, reduce_scatter, all_reduce;
 
     /* destroy -- no work is left on it. */
     void (*destroy)(void *handle);
@@ -86,6 +87,8 @@ fsdp_status native_broadcast(transport_group *group, stream *s, const comm_call 
                              size_t bytes);
 fsdp_status native_reduce_scatter(transport_group *group, stream *s, const comm_call *call,
                                   const comm_scatter *x);
+fsdp_status native_all_reduce(transport_group *group, stream *s, const comm_call *call, void *buf,
+                              size_t elems);
 fsdp_status native_failed(transport_group *group);
 fsdp_status native_split(transport_group *group, int color, const comm_team *child,
                          transport_group **out);
@@ -94,5 +97,5 @@ bool native_close(transport_group *group);
 /* What a table has beside its name and its open_over. */
 #define NATIVE_TRANSPORT                                                                           \
     .exchange = native_exchange, .all_gather = native_all_gather, .broadcast = native_broadcast,   \
-    .reduce_scatter = native_reduce_scatter, .failed = native_failed, .split = native_split,       \
-    .close = native_close
+    .reduce_scatter = native_reduce_scatter, .all_reduce = native_all_reduce,                      \
+    .failed = native_failed, .split = native_split, .close = native_close

@@ -339,6 +339,19 @@ fsdp_status native_broadcast(transport_group *group, stream *s, const comm_call 
         &t);
 }
 
+fsdp_status native_all_reduce(transport_group *group, stream *s, const comm_call *call, void *buf,
+                              size_t elems)
+{
+    TRY(check(group, call, NULL));
+    touched t = touched_begin(group->team, NULL);
+    touched_add(&t, buf, elems * dtype_bytes(DTYPE_I64), true);
+    return work_launch(
+        group, s, call,
+        (native_work){.issue = api_of(group)->all_reduce,
+                      .c = {.from = buf, .to = buf, .elems = elems, .type = DTYPE_I64}},
+        &t);
+}
+
 /* ---- the library's own sums ------------------------------------------------------------------ */
 
 /* Whether the slices are equal and lie in order of ranks. */

@@ -257,7 +257,8 @@ fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const fl
  *   order       stream-ordered on s
  *   collective  all ranks of c, same order, label, dtype and elems
  *   moves       2(W-1)/W*elems sent per rank
- *   holds       staging of (W-1)/W*elems where the transport cannot show peers' memory
+ *   holds       staging of (W-1)/W*elems where the transport neither shows peers' memory nor adds
+ *               integers itself
  *   errors      FSDP_EINVAL another dtype, sizes that overflow; FSDP_ENOMEM; FSDP_EMISMATCH;
  *               FSDP_ETIMEOUT; FSDP_ECOMM
  *   source      [MPI-4 §6] */

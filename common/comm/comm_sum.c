@@ -150,6 +150,8 @@ fsdp_status comm_all_reduce(comm *c, stream *s, const char *label, dtype t, void
                     .sent_bytes = bytes - own_bytes + peers_bytes};
     comm_call call;
     TRY(comm_call_begin(c, s, &i, &call));
+    if (t == DTYPE_I64 && c->data->table->all_reduce != NULL)
+        return c->data->table->all_reduce(c->data, s, &call, buf, elems);
     if (c->team.size == 1)
         return c->data->table->exchange(c->data, s, &call, transport_parts(c->data));
     return all_reduce_run(c, s, &call, &i, buf);

@@ -138,6 +138,9 @@ struct comm_transport {
                              size_t bytes);
     fsdp_status (*reduce_scatter)(transport_group *group, stream *s, const comm_call *call,
                                   const comm_scatter *x);
+    /* buf [elems] i64 = the sum over ranks: integers add exactly, in any order. */
+    fsdp_status (*all_reduce)(transport_group *group, stream *s, const comm_call *call, void *buf,
+                              size_t elems);
 
     /* failed -- FSDP_OK, or the error that ended the group (its record is set for this thread).
      * NULL: it cannot fail. */

@@ -148,6 +148,13 @@ static fsdp_status nccl_reduce_scatter(void *handle, const native_call *c, void 
         handle, ncclReduceScatter(c->from, c->to, c->elems, type, ncclSum, handle, queue), c->what);
 }
 
+static fsdp_status nccl_all_reduce(void *handle, const native_call *c, void *queue)
+{
+    return nccl_status(handle,
+                       ncclAllReduce(c->from, c->to, c->elems, ncclInt64, ncclSum, handle, queue),
+                       c->what);
+}
+
 /* ---- the transport --------------------------------------------------------------------------- */
 
 static const native_api NCCL = {.name = "nccl",
@@ -167,6 +174,7 @@ static const native_api NCCL = {.name = "nccl",
                                 .all_gather = nccl_all_gather,
                                 .broadcast = nccl_broadcast,
                                 .reduce_scatter = nccl_reduce_scatter,
+                                .all_reduce = nccl_all_reduce,
                                 .destroy = nccl_destroy,
                                 .abort = nccl_abort};
 

@@ -240,6 +240,36 @@ void native_case_time(comm_fixture *f)
         CHECK(f, seconds > 0.5 * LATE_US * 1e-6 && seconds < most_s, "%.3f seconds", seconds);
 }
 
+typedef struct seen {
+    int launches;
+    bool reduced;
+} seen;
+
+static uint64_t on_act(void *self, const device_act *act)
+{
+    seen *x = self;
+    x->launches += act->kind == ACT_LAUNCH;
+    x->reduced = x->reduced || (act->name != NULL && strcmp(act->name, "all-reduce") == 0);
+    return 0;
+}
+
+/* Integers add exactly: the library's own sum, in one call of it and with no kernel of ours. */
+void native_case_one_call(comm_fixture *f)
+{
+    enum { ELEMS = 22 };
+    seen x = {0};
+    int64_t host[ELEMS] = {0};
+    void *at = comm_test_up(f, host, sizeof host);
+    CHECK_OK(f, stream_sync(f->s));
+    device_set_watch(f->dev, &(device_watch){.self = &x, .issued = on_act});
+    CHECK_OK(f, comm_all_reduce(f->c, f->s, "bins", DTYPE_I64, at, ELEMS));
+    CHECK_OK(f, stream_sync(f->s));
+    device_set_watch(f->dev, NULL);
+    comm_test_down(f, host, at, sizeof host);
+    if (f->world > 1)
+        CHECK(f, x.launches == 1 && x.reduced, "%d launches", x.launches);
+}
+
 static atomic_int n_threads;
 
 /* In place of the C library's, which it calls. */

@@ -15,6 +15,7 @@ void native_case_order(comm_fixture *f);
 void native_case_drawn(comm_fixture *f);
 void native_case_watch(comm_fixture *f);
 void native_case_time(comm_fixture *f);
+void native_case_one_call(comm_fixture *f);
 void native_case_one_thread(comm_fixture *f);
 
 /* What every such transport has to pass. */
@@ -24,7 +25,8 @@ void native_case_one_thread(comm_fixture *f);
         {"all_to_allv", comm_case_all_to_allv}, {"split", native_case_split},                      \
         {"split_uneven", native_case_split_uneven}, {"order", native_case_order},                  \
         {"drawn", native_case_drawn}, {"watch", native_case_watch}, {"time", native_case_time},    \
-        {"one_thread", native_case_one_thread}, {"reduce_scatter", comm_case_reduce_scatter},      \
+        {"one_call", native_case_one_call}, {"one_thread", native_case_one_thread},                \
+        {"reduce_scatter", comm_case_reduce_scatter},                                              \
         {"reduce_scatterv", comm_case_reduce_scatterv},                                            \
         {"all_reduce_f32", comm_case_all_reduce_f32},                                              \
     {                                                                                              \
