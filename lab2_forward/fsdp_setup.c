@@ -187,9 +187,7 @@ fsdp_status fsdp_create(const fsdp_config *config, fsdp *f)
     f->gather_group = f->mesh.shard;
     f->reduce_group = f->mesh.world;
     GOTO_ON_FAIL(status, model_views_init(config->run.m, &f->views), fail);
-    GOTO_ON_FAIL(status,
-                 stream_create(config->run.dev, &(stream_config){.name = "comm"}, &f->comm_stream),
-                 fail);
+    GOTO_ON_FAIL(status, comm_stream_create(config->run.dev, "comm", &f->comm_stream), fail);
     f->gather_stream = f->reduce_stream = f->comm_stream;
     for (int u = 0; u < f->n_units; u++)
         GOTO_ON_FAIL(status, allocate_unit(f, &f->units[u]), fail);

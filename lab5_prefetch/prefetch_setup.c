@@ -121,8 +121,8 @@ static fsdp_status communicate_apart(prefetch *p)
 {
     fsdp *f = p->r->f;
     comm *world = f->run.world;
-    TRY(stream_create(f->run.dev, &(stream_config){.name = "gather"}, &p->gather_stream));
-    TRY(stream_create(f->run.dev, &(stream_config){.name = "reduce"}, &p->reduce_stream));
+    TRY(comm_stream_create(f->run.dev, "gather", &p->gather_stream));
+    TRY(comm_stream_create(f->run.dev, "reduce", &p->reduce_stream));
     if (f->gather_group)
         TRY(comm_split(f->gather_group, 0, comm_rank(f->gather_group), &p->gather_group));
     TRY(comm_split(world, 0, comm_rank(world), &p->reduce_group));

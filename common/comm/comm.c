@@ -34,6 +34,11 @@ fsdp_status comm_alloc_f32(comm *c, stream *s, mem_category category, size_t ele
     return FSDP_OK;
 }
 
+fsdp_status comm_stream_create(device *d, const char *name, stream **out)
+{
+    return stream_create(d, &(stream_config){.name = name, .priority = 1}, out);
+}
+
 fsdp_status comm_all_gather(comm *c, stream *s, const char *label, dtype t, const void *send,
                             void *recv, size_t elems)
 {

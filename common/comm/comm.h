@@ -158,6 +158,12 @@ fsdp_status comm_alloc(comm *c, stream *s, mem_category category, size_t bytes, 
 fsdp_status comm_alloc_f32(comm *c, stream *s, mem_category category, size_t elems,
                            const char *label, float **out);
 
+/* ---- streams -------------------------------------------------------------------------------- */
+
+/* comm_stream_create -- a stream for collectives, which goes before compute where the two compete:
+ * kernels that move data are small, and other ranks wait for them. As stream_create otherwise. */
+fsdp_status comm_stream_create(device *d, const char *name, stream **out);
+
 /* ---- collectives that move ------------------------------------------------------------------ */
 
 /* comm_all_gather -- recv [W*elems] = every rank's send [elems], in rank order.

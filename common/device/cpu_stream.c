@@ -84,7 +84,7 @@ static void *worker_main(void *arg)
     cpu_stream *s = arg;
     cpu_schedule *schedule = schedule_of(s);
     cpu_task *task;
-    if (s->priority != 0) /* a thread has a niceness of its own; to lower it may be forbidden */
+    if (s->priority < 0) /* a thread has a niceness of its own */
         (void)setpriority(PRIO_PROCESS, (id_t)gettid(), -s->priority);
     pthread_mutex_lock(&s->lock);
     while ((task = first_task(s)) != NULL) {

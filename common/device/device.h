@@ -91,8 +91,9 @@ size_t device_mem_available(device *d);
 typedef struct stream_config {
     const char *name; /* copied; for messages and reports */
     int n_threads;    /* CPU: threads that a kernel on it may use; 0 stands for 1 */
-    int priority;     /* a larger one goes first where streams compete; a wish. CPU: the thread's
-                         niceness is -priority, if the system allows it */
+    int priority;     /* a larger one goes first where streams compete; a wish. CPU: one below 0
+                         makes the thread nice, by -priority; another takes a privilege, and is
+                         ignored */
 } stream_config;
 
 /* stream_create -- another stream beside the compute stream.

@@ -387,7 +387,7 @@ static fsdp_status allocate(baseline *b)
     const model *m = b->run.m;
     stream *s = b->s;
     TRY(model_views_init(m, &b->views));
-    TRY(stream_create(b->run.dev, &(stream_config){.name = "comm"}, &b->comm_stream));
+    TRY(comm_stream_create(b->run.dev, "comm", &b->comm_stream));
     TRY(event_create(b->run.dev, &b->computed));
     TRY(event_create(b->run.dev, &b->arrived));
     b->layer_unit = calloc((size_t)m->n_layers, sizeof *b->layer_unit);

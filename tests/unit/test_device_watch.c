@@ -427,19 +427,28 @@ static fsdp_status run_niceness(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* To be nicer is always allowed. The niceness of the thread that creates the stream stays. */
+/* The niceness of a thread on a stream of that priority. */
+static int niceness_on(device *d, int priority)
+{
+    stream *s;
+    int got = 0, *to = &got;
+    OK(stream_create(d, &(stream_config){.name = "ranked", .priority = priority}, &s));
+    OK(launch_c(s, run_niceness, &to, sizeof to));
+    OK(stream_sync(s));
+    stream_free(s);
+    return got;
+}
+
+/* To be nicer is always allowed; to be less nice is a privilege, and a wish like that is ignored.
+ * The niceness of the thread that creates the stream stays. */
 static void test_priority(void **state)
 {
     (void)state;
     device *d = open_cpu(false, false);
-    stream *s;
-    int mine = getpriority(PRIO_PROCESS, 0), got = 0, *to = &got;
-    OK(stream_create(d, &(stream_config){.name = "low", .priority = -(mine + 3)}, &s));
-    OK(launch_c(s, run_niceness, &to, sizeof to));
-    OK(stream_sync(s));
-    assert_int_equal(got, mine + 3);
+    const int mine = getpriority(PRIO_PROCESS, 0);
+    assert_int_equal(niceness_on(d, -(mine + 3)), mine + 3);
+    assert_int_equal(niceness_on(d, 3), mine);
     assert_int_equal(getpriority(PRIO_PROCESS, 0), mine);
-    stream_free(s);
     device_close(d);
 }
 

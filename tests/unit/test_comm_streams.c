@@ -1,0 +1,93 @@
+/* test_comm_streams.c -- streams of collectives go before compute: what the library of the device
+ * that FSDP_DEVICE names is asked for. A stand-in's calls are noted on their way; on another device
+ * this is a SKIP. */
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "lab5_prefetch/prefetch.h"
+#include "tests/unit/target_lib.h"
+
+enum { MOST = 16 };
+
+static int n_streams, level[MOST]; /* a smaller one goes first, in both libraries */
+
+static void note(int at)
+{
+    if (n_streams < MOST)
+        level[n_streams++] = at;
+}
+
+static void *in_library(const char *file, const char *name)
+{
+    return dlsym(dlopen(file, RTLD_LAZY | RTLD_NOLOAD), name);
+}
+
+/* These two in place of the library's, which they call. */
+int cudaStreamCreateWithPriority(void **out, unsigned flags, int priority)
+{
+    int (*own)(void **, unsigned, int);
+    *(void **)&own = in_library("fsdp_cuda_sim.so", __func__);
+    note(priority);
+    return own(out, flags, priority);
+}
+
+int aclrtCreateStreamWithConfig(void **out, uint32_t priority, uint32_t flags)
+{
+    int (*own)(void **, uint32_t, uint32_t);
+    *(void **)&own = in_library("fsdp_npu_sim.so", __func__);
+    note((int)priority);
+    return own(out, priority, flags);
+}
+
+/* gather and reduce, which lab 5 creates, against all that the device has by itself. */
+static fsdp_status streams_make(device *d, comm *world)
+{
+    fsdp f = {.run = {.dev = d, .world = world}, .n_units = 1};
+    reducer r = {.f = &f};
+    prefetch p;
+    unit_hooks unused;
+    TRY(prefetch_create(&(prefetch_config){.mode = PREFETCH_BACKWARD, .limit = 2}, &r, &p,
+                        &unused));
+    prefetch_free(&p);
+    return FSDP_OK;
+}
+
+static bool go_first(int n_own)
+{
+    for (int i = 0; i < n_own; i++)
+        for (int k = n_own; k < n_streams; k++)
+            if (level[k] >= level[i])
+                return false;
+    return n_own > 0 && n_streams == n_own + 2;
+}
+
+int main(void)
+{
+    const char *name = getenv("FSDP_DEVICE");
+    if (name == NULL || strstr(name, "-sim") == NULL) {
+        printf("SKIP it is about cuda-sim and npu-sim: set FSDP_DEVICE\n");
+        return 77;
+    }
+    const backend *b = target_backend();
+    const device_config dc = {.backend = b->device, .n_threads = 1, .index = target_index()};
+    const comm_config cc = target_comm(0);
+    device *d = NULL;
+    comm *world = NULL;
+    if (device_open(&dc, &d) != FSDP_OK || comm_open(d, &cc, &world) != FSDP_OK) {
+        fsdp_error_print(stderr, 0, 0);
+        return 1;
+    }
+    const int n_own = n_streams;
+    const fsdp_status status = streams_make(d, world);
+    if (status != FSDP_OK)
+        fsdp_error_print(stderr, 0, 0);
+    comm_close(world);
+    device_close(d);
+    const bool first = status == FSDP_OK && go_first(n_own);
+    printf("%s collectives go first\n", first ? "PASS" : "FAIL");
+    for (int i = 0; i < n_streams && !first; i++)
+        printf("    stream %d%s: %d\n", i, i < n_own ? ", the device's" : "", level[i]);
+    return !first;
+}
