@@ -220,7 +220,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
         return;
     }
     fault.forbidden(info->si_addr, context);
-    signal(number, SIG_DFL);
+    sigaction(number, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
 }
 
 /* Libraries such as cmocka take the signal for a while: look again when faults are expected. */
