@@ -7,7 +7,8 @@
  *   watch.c   when work began and ended        task.c     work of the host in a stream's order
  *   native*.c its own collectives
  *
- * Everything of one device is issued by one host thread. */
+ * Everything of one device is issued by one host thread; it waits while the thread of
+ * native_thread.c makes calls of a library's collectives. */
 #pragma once
 #include "common/accel/accel_api.h"
 #include "common/ops/op_work.h"

@@ -376,6 +376,13 @@ static void killed(const fixture *f)
     kill(getpid(), SIGKILL);
 }
 
+/* When the others are in their call. */
+static void killed_later(const fixture *f)
+{
+    usleep(300000);
+    killed(f);
+}
+
 static void busy_elsewhere(const fixture *f)
 {
     await("closed", f->world - 1, 5000);
@@ -383,7 +390,7 @@ static void busy_elsewhere(const fixture *f)
 
 static fsdp_status case_kill_first(fixture *f)
 {
-    return first_call(f, killed);
+    return first_call(f, killed_later);
 }
 
 static fsdp_status case_timeout_first(fixture *f)
