@@ -7,11 +7,8 @@ set -u
 cd "$(dirname "$0")/../.." || exit 2
 BUILD=$(cd "${1:-build}" && pwd) || exit 2
 . tests/tools/env.sh
-work=$(mktemp -d /tmp/fsdp-bench-input.XXXXXX) || exit 1
-trap 'rm -rf "$work"' EXIT
-trap 'exit 1' INT TERM
+. tests/cli/verdict_lib.sh
 bench=$BUILD/tests/bench
-n_passed=0 n_failed=0
 
 # refused NAME STATUS REGEX HINT COMMAND... -- one line and one hint, status STATUS, no table
 refused() {
@@ -23,14 +20,8 @@ refused() {
     [ "$(grep -cE -- "$regex" "$work/err")" = 1 ] || problem="no line, or more than one, matches '$regex'"
     [ "$(grep -c 'HINT: ' "$work/err")" = 1 ] && grep -qE -- "HINT: .*$hint" "$work/err" || problem="no hint matches '$hint'"
     [ ! -e "$work/csv" ] || problem='wrote a table'
-    if [ -z "$problem" ]; then
-        echo "PASS $name"
-        n_passed=$((n_passed + 1))
-    else
-        echo "FAIL $name: $problem"
-        sed 's/^/     | /' "$work/err" | head -6
-        n_failed=$((n_failed + 1))
-    fi
+    cat "$work/err" >>"$work/out"
+    verdict "$name" "$problem"
     rm -f "$work/csv"
 }
 
@@ -60,21 +51,16 @@ if [ -z "${NO_MPI:-}" ]; then
         "$BUILD/fsdp_run" -n 2 "$bench/mpich_peer" --csv "$work/csv"
     refused 'mpich_peer: unknown operation' 2 "--only: got 'foo'" '--only=all' "$bench/mpich_peer" --csv "$work/csv" --only foo
 else
-    echo "SKIP mpich_peer: $NO_MPI"
+    verdict_skip "mpich_peer: $NO_MPI"
 fi
 
 # helped NAME COMMAND... -- prints its options once, with status 0
 helped() {
-    local name=$1
+    local name=$1 problem='not printed once, with status 0'
     shift
-    if timeout -k 2 100 "$@" --help >"$work/out" 2>"$work/err" </dev/null && [ ! -s "$work/err" ] &&
-        [ "$(grep -c "^Usage: $name" "$work/out")" = 1 ]; then
-        echo "PASS $name: help ($*)"
-        n_passed=$((n_passed + 1))
-    else
-        echo "FAIL $name: help ($*): not printed once, with status 0"
-        n_failed=$((n_failed + 1))
-    fi
+    timeout -k 2 100 "$@" --help >"$work/out" 2>"$work/err" </dev/null && [ ! -s "$work/err" ] &&
+        [ "$(grep -c "^Usage: $name" "$work/out")" = 1 ] && problem=''
+    verdict "$name: help ($*)" "$problem"
 }
 cd "$BUILD" || exit 2
 helped kernels tests/bench/kernels
@@ -89,6 +75,4 @@ mkdir "$work/b"
 refused 'make bench: unknown case' 1 "BENCH_CASES: got 'nope', expected some of: single .* fsdp-4 .*llmc" 'leave it out' \
     env BENCH_CASES='single nope' tests/bench/train.sh "$work/b"
 refused 'make bench: unknown part' 1 "BENCH=nope is no part" 'train collectives' env BENCH=nope tests/bench/run.sh "$work/b"
-
-echo "$n_passed passed, $n_failed failed, 0 skipped"
-[ $n_failed = 0 ]
+verdict_end

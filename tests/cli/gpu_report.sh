@@ -6,23 +6,8 @@
 # The GPU, the toolkit and the programs are scripts made here. What it measures on the stand-in is another check: gpu-dry.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-work=$(mktemp -d /tmp/fsdp-gpu-report.XXXXXX) || exit 1
-trap 'rm -rf "$work"' EXIT
-trap 'exit 1' INT TERM
+. tests/cli/verdict_lib.sh
 unset ${!CUDA_@} ${!NCCL_@} ${!NVCC@} OUT PART LIMIT DEVICE FSDP_PYTHON
-n_passed=0 n_failed=0
-
-# verdict NAME PROBLEM -- PASS when there is none
-verdict() {
-    if [ -z "$2" ]; then
-        echo "PASS $1"
-        n_passed=$((n_passed + 1))
-    else
-        echo "FAIL $1: $2"
-        sed 's/^/     | /' "$work/out" | tail -20
-        n_failed=$((n_failed + 1))
-    fi
-}
 
 # script FILE LINE... -- of sh
 script() {
@@ -103,6 +88,4 @@ END
 awk -f tests/gpu/ncu.awk "$work/one.csv" "$work/three.csv" >"$work/out"
 printf '| void gelu<float> | 2.0 | 0.004 |\n| norm | 0.5 | 0.001 |\n| **all** | 2.5 | 0.005 |\n' | cmp -s - "$work/out"
 verdict 'kernels of a step, of what ncu says' "$([ $? = 0 ] || echo 'other rows')"
-
-echo "$n_passed passed, $n_failed failed"
-[ $n_failed -eq 0 ]
+verdict_end

@@ -8,23 +8,8 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 build=${1:-build}
-work=$(mktemp -d /tmp/fsdp-plugin-build.XXXXXX) || exit 1
-trap 'rm -rf "$work"' EXIT
-trap 'exit 1' INT TERM
+. tests/cli/verdict_lib.sh
 unset ${!CUDA_@} ${!NCCL_@} ${!ASCEND_@} ${!NVCC@} LD_LIBRARY_PATH LIBRARY_PATH CPATH PYTHONPATH MAKEFLAGS MFLAGS CC V CI
-n_passed=0 n_failed=0 n_skipped=0
-
-# verdict NAME PROBLEM -- PASS when there is none
-verdict() {
-    if [ -z "$2" ]; then
-        echo "PASS $1"
-        n_passed=$((n_passed + 1))
-    else
-        echo "FAIL $1: $2"
-        sed 's/^/     | /' "$work/out" | tail -12
-        n_failed=$((n_failed + 1))
-    fi
-}
 
 # ---- made-up toolkits -------------------------------------------------------------------------------------------
 
@@ -125,8 +110,7 @@ nccl_into "$wheel/include" "$wheel/lib"
 loads 'a toolkit with lib, NCCL of a wheel, which has libnccl.so.2 alone' CUDA_HOME="$lib" NCCL_HOME="$wheel"
 nccl_there=$(ls /usr/include/nccl.h /usr/local/include/nccl.h 2>/dev/null)
 if [ -n "$nccl_there" ]; then
-    echo "SKIP loads: a wheel that python3 knows: this machine has" $nccl_there
-    n_skipped=1
+    verdict_skip "loads: a wheel that python3 knows: this machine has $nccl_there"
 else
     loads 'a wheel that python3 knows' CUDA_HOME="$lib" PYTHONPATH="$work/site"
 fi
@@ -210,6 +194,4 @@ for library in cjson xxhash cmocka; do
 done
 ldd "$work/test_checkpoint" >>"$work/out" 2>&1
 verdict "$name" "$problem"
-
-echo "$n_passed passed, $n_failed failed, $n_skipped skipped"
-[ $n_failed -eq 0 ]
+verdict_end

@@ -6,23 +6,8 @@
 # Folders made here stand for the machine's (PROBE_ROOT), and PATHs are cut, so that nothing is installed or removed.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-work=$(mktemp -d /tmp/fsdp-tools.XXXXXX) || exit 1
-trap 'rm -rf "$work"' EXIT
-trap 'exit 1' INT TERM
+. tests/cli/verdict_lib.sh
 unset ${!ASCEND_@} ${!HCCL_@} RANK_TABLE_FILE CUDA_HOME CUDA_PATH NCCL_HOME MAKEFLAGS MFLAGS MPI CC V
-n_passed=0 n_failed=0 n_skipped=0
-
-# verdict NAME PROBLEM -- PASS when there is none
-verdict() {
-    if [ -z "$2" ]; then
-        echo "PASS $1"
-        n_passed=$((n_passed + 1))
-    else
-        echo "FAIL $1: $2"
-        sed 's/^/     | /' "$work/out" | head -12
-        n_failed=$((n_failed + 1))
-    fi
-}
 
 # ---- make doctor ------------------------------------------------------------------------------------------------
 
@@ -47,8 +32,7 @@ nccl() {
 
 mkdir "$work/root"
 if [ -x /usr/bin/nvcc ] || [ -x /bin/nvcc ]; then
-    echo 'SKIP doctor: CUDA: this machine has its own on the shortest PATH'
-    n_skipped=1
+    verdict_skip 'doctor: CUDA: this machine has its own on the shortest PATH'
 else
     doctor 'no CUDA' '^CUDA +no +- '
     doctor 'no NCCL' '^NCCL +no +- '
@@ -157,6 +141,4 @@ problem=''
 grep -q "fsdp_train is not built" "$work/out" && grep -q '^HINT: make tests' "$work/out" || problem='does not say what to build'
 ! grep -q SKIP "$work/out" || problem='says SKIP'
 verdict 'multihost: its programs are not built' "$problem"
-
-echo "$n_passed passed, $n_failed failed, $n_skipped skipped"
-[ $n_failed = 0 ]
+verdict_end

@@ -178,7 +178,7 @@ rule calls 'lab6_npu/calls.txt lists the calls of CANN that lab 6 makes' "$(
 )"
 
 rule checks 'each script of tests/cli is a row of checks.txt' "$(
-    for script in $(grep -l '^set -u' tests/cli/*.sh); do
+    for script in $(ls tests/cli/*.sh | grep -vE "/lib.sh|_lib.sh"); do
         grep -qE "^cli/[a-z0-9_]+ .* $script( |\$)" tests/tools/checks.txt || echo "no row: $script"
     done
 )"
