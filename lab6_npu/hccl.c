@@ -119,7 +119,7 @@ static fsdp_status hccl_id_make(void *id)
 }
 
 /* Of all ranks at once, in the thread that makes the group's calls: c->hccl from c->id, c->n_ranks
- * and c->rank. c->context is that of the thread which issues everything. */
+ * and c->rank. c->context is the context of the issuing thread. */
 static fsdp_status bootstrap(hccl_comm *c)
 {
     /* SOLUTION BEGIN 6.4 */

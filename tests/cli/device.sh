@@ -39,7 +39,7 @@ ldd "$build/fsdp_train" | grep -iE 'cuda|cublas|nccl|ascend|hccl' && complain 'i
 verdict
 # A plug-in that does not fit or does not load: LD_LIBRARY_PATH comes before the folder of the program.
 mkdir "$work/old"
-# plugin SOURCE [OPTION...] -- as that of cuda-sim
+# plugin SOURCE [OPTION...] -- build SOURCE as the plug-in of cuda-sim
 plugin() {
     echo "$1" | gcc -shared -fPIC -o "$work/old/fsdp_cuda_sim.so" -x c - -x none "${@:2}" || complain 'cannot compile'
 }

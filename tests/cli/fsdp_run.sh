@@ -420,7 +420,7 @@ restarts_end() {
     verdict
 }
 
-# All that wait, those of the exit status and the signals too. The other cases go on meanwhile.
+# Cases that wait, also in the parts on exit status and signals. The other cases go on meanwhile.
 side_by_side slow_files stopped_long restarts_end one_early one_fails one_killed one_starts_more others_are_deaf too_long \
     signal_arrives second_signal deaf_to_signals stopped unread
 

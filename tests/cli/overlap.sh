@@ -58,7 +58,7 @@ for mode in none both; do
         'BEGIN { d = s - c - e; exit !(s > 0 && c > 0 && e > 0 && d * d < 0.04) }' || complain "$mode: $(cat "$work/out")"
 done
 verdict
-name='--plan of many micro-steps takes as long as that of a few' # else not done within limit_s
+name='--plan of many micro-steps takes as long as a plan of a few' # else not done within limit_s
 good 2 $run --plan --grad-accum 1000000
 verdict
 

@@ -3,8 +3,8 @@
 #
 #   tests/cli/plugin_build.sh [BUILD]        default build
 #
-# The toolkits are made up: nvcc is a script over g++, the libraries have a function each, the headers are those of the
-# stand-in. So are the sources of the plug-in: what is tested is where make looks, how it links, and what it says.
+# The toolkits are made up: nvcc is a script over g++, the libraries have a function each, the headers are the
+# stand-in's. The sources of the plug-in are made up too: what is tested is where make looks, how it links, and what it says.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 build=${1:-build}

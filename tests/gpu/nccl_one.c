@@ -1,7 +1,7 @@
 /* nccl_one.c -- what calls of NCCL cost on one GPU, in a communicator of one rank.
  *
- *   nccl_one     prints a Markdown table, with a column for communicators that block and one for
- *                those that do not; exit status 1 if a call fails or a value is wrong
+ *   nccl_one     prints a Markdown table, with a column for blocking and one for non-blocking
+ *                communicators; exit status 1 if a call fails or a value is wrong
  *
  * "host" is the time until the next call may be made, "done" until the GPU has done it, both the
  * mean of many calls. */

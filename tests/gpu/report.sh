@@ -128,7 +128,7 @@ section_bits() {
     local names='tiny small'
     [ -z "$dry" ] || { left_out "make test DEVICE=$DEVICE compares these" && return; }
     export FSDP_DEVICE=$DEVICE FSDP_COMM=shm
-    head_row 'portable losses and weights: those of the CPU, byte for byte'
+    head_row 'portable losses and weights, byte for byte as on the CPU'
     for name in $names; do
         try "$name, W = 1" 120 env RANKS=1 tests/reference/losses.sh "$BUILD" "$name"
         try "$name, W = 2 on one GPU" 120 env RANKS=2 tests/reference/losses.sh "$BUILD" "$name"
@@ -216,7 +216,7 @@ section_1558m() { large 1558m 2; }
 section_steps() {
     local size=124m type steps log cpu issued ms
     [ -z "$dry" ] || size=tiny
-    echo '"Issued" is what the host gives the device to do, by --check-order; an operation may launch several kernels. "CPU" is that of all threads of the rank.'
+    echo '"Issued" is what the host gives the device to do, by --check-order; an operation may launch several kernels. "CPU" counts all threads of the rank.'
     echo
     echo '| size, B = 4 | type | issued in a step | host CPU, ms | step, ms |'
     echo '|---|---|---:|---:|---:|'
@@ -262,7 +262,7 @@ section_sanitizer() {
     done
 }
 
-# Kernels of a step: those of three steps without those of one, by two.
+# Kernels of a step: half of what three steps launch beyond one step.
 section_ncu() {
     local ncu steps
     [ -z "$dry" ] || { left_out 'ncu needs a GPU' && return; }

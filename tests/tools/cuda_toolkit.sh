@@ -24,7 +24,7 @@ first() {
 }
 # older A B -- whether version A comes before B
 older() { [ "$1" != "$2" ] && [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -1)" = "$1" ]; }
-# folders DIR... -- those that are there, each once, without ".."; a toolkit's stubs are not for running
+# folders DIR... -- the existing ones, each once, without ".."; a toolkit's stubs are not for running
 folders() {
     for dir in "$@"; do
         case $dir in *stubs*) ;; *) (cd "$dir" 2>/dev/null && pwd) ;; esac

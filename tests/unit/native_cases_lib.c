@@ -227,7 +227,7 @@ static double time_of_late_call(comm_fixture *f)
     return seconds;
 }
 
-/* The time of a call is that of its stream, not that of the host, which looks later. Where rank 1
+/* A call's time is measured on its stream, not on the host, which looks later. Where rank 1
  * is later than that host, because the machine is busy, they try again. */
 void native_case_time(comm_fixture *f)
 {

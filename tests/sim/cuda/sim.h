@@ -10,7 +10,7 @@
  *                            before 80 cuBLASLt has no bf16
  *   FSDP_SIM_LT_EPILOGUE=0   no algorithm of cuBLASLt adds a bias (1: all do)
  *   FSDP_SIM_LT_ALIGNMENT=16 none takes a matrix that is promised less (1)
- *   FSDP_SIM_LT_MISSING=3    of those that it proposes, the first 3 cannot be had (0)
+ *   FSDP_SIM_LT_MISSING=3    the first 3 of its proposals cannot be had (0)
  *   FSDP_SIM_NCCL=22500      version of NCCL (that of its header)
  *   FSDP_SIM_HANGS=1         where NCCL would hang the stand-in does, once it has said why; else
  * the process ends */
