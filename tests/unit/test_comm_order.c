@@ -10,7 +10,6 @@
 #include "common/device/order_check.h"
 #include "common/device/separate.h"
 #include "common/ops/ops.h"
-#include "tests/unit/comm_apart_lib.h"
 #include "tests/unit/comm_cases_lib.h"
 
 typedef struct rig {
@@ -260,10 +259,7 @@ int main(void)
     if (comm_test_open(&f, &device_cpu, true) != FSDP_OK)
         return 1;
     run_on_device(&f);
-    fsdp_status status = comm_test_open(&staged, &device_separate, true);
-    if (status == FSDP_ESKIP) /* a machine without it */
-        status = comm_test_open(&staged, apart_backend(), true);
-    if (status != FSDP_OK)
+    if (comm_test_open(&staged, &device_separate, true) != FSDP_OK)
         return 1;
     run_on_device(&staged);
     f.n_failed += staged.n_failed;
