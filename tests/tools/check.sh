@@ -13,8 +13,9 @@
 # check sets took_s and cpu_s. With place_of=COMMAND the line ends with what the command prints. lane: not empty in a
 # shell that runs beside another one, which says on a terminal what is going on.
 passed=0 failed=0 skipped=0 done_marks=0 child='' place_of='' lane=''
-# shellcheck disable=SC2086 # ids
-trap '[ -z "$child" ] || { kill -TERM $child 2>/dev/null && wait $child; }; exit 130' INT TERM HUP
+end_child='[ -z "$child" ] || { kill -TERM $child 2>/dev/null && wait $child; }; exit 130'
+# shellcheck disable=SC2064 # as it is
+trap "$end_child" INT TERM HUP
 export CMOCKA_MESSAGE_OUTPUT=TAP
 
 # count LOG STATUS -- "passed failed skipped". A test of cmocka may say why it is skipped before it is.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# check_test.sh -- check.sh on commands that pass, fail, are skipped, hang, say nothing or lose a rank.
+# check_test.sh -- check.sh on commands that pass, fail, are skipped, hang, say nothing or lose a rank; test.sh on a table.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-check.XXXXXX")
@@ -42,4 +42,42 @@ says 'echo PASS a; exec sleep 30' '^FAIL it: 1 passed, 1 failed, ' 'not done in 
 marks=2
 says 'echo PASS a; echo DONE rank 0/2' '^FAIL it: 1 passed, 1 failed, ' '1 of 2 ranks were done$'
 [ $bad -eq 0 ] && echo 'PASS check.sh: what commands say and return becomes their verdict'
+
+# Two that wait for each other, and one that comes after both; one that ends the shell that runs it; two that are interrupted.
+cat >"$dir/checks" <<'END'
+one   meet  shared 100 sh -c 'touch $BUILD/1; until [ -e $BUILD/2 ]; do sleep 0.1; done; echo PASS one; touch $BUILD/1.done'
+two   meet  shared 100 sh -c 'touch $BUILD/2; until [ -e $BUILD/1 ]; do sleep 0.1; done; echo PASS two; touch $BUILD/2.done'
+three meet  whole  100 sh -c 'ls $BUILD/1.done $BUILD/2.done && echo PASS three'
+four  lost  shared 100 sh -c 'kill -KILL $(ps -o ppid= -p $PPID); echo PASS four'
+five  lost  shared 100 sh -c 'echo PASS five'
+six   stop  shared 100 sh -c 'echo $$ >$BUILD/6; exec sleep 90'
+seven stop  shared 100 sh -c 'echo $$ >$BUILD/7; exec sleep 90'
+END
+mkdir "$dir/build"
+run_table() { CHECKS="$dir/checks" FSDP_DEVICE='' BUILD="$dir/build" exec tests/tools/test.sh "$1" >"$dir/out" 2>&1; }
+# runs TIER STATUS PATTERN... -- what test.sh prints
+runs() {
+    tier=$1 expected=$2
+    shift 2
+    (run_table "$tier")
+    status=$?
+    [ $status -eq "$expected" ] || { echo "FAIL test.sh $tier: status $status, expected $expected" && bad=1; }
+    for pattern in "$@"; do
+        grep -qE "$pattern" "$dir/out" && continue
+        echo "FAIL test.sh $tier: no line like \"$pattern\""
+        sed 's/^/     | /' "$dir/out"
+        bad=1
+    done
+}
+runs meet 0 '^PASS three: .*, 3 of 3 at 0:' '^slowest: ' '^3 passed, 0 failed$'
+runs lost 1 '^FAIL test.sh: 1 of 2 checks came to their end$' ' [1-9] failed$'
+(run_table stop) &
+table=$!
+until [ -s "$dir/build/6" ] && [ -s "$dir/build/7" ]; do sleep 0.1; done
+kill -TERM $table
+wait $table
+for id in $(cat "$dir/build/6" "$dir/build/7"); do
+    kill "$id" 2>/dev/null && echo "FAIL test.sh: a check goes on after SIGTERM" && bad=1
+done
+[ $bad -eq 0 ] && echo 'PASS test.sh: two lanes, one that is lost, and none that outlives it'
 exit $bad

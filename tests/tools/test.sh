@@ -9,7 +9,7 @@
 # nothing failed.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-CHECKS=tests/tools/checks.txt
+CHECKS=${CHECKS:-tests/tools/checks.txt}
 BUILD=${BUILD:-build} wanted=''
 for word in "$@"; do
     if [ "$word" = full ]; then
@@ -58,6 +58,8 @@ run_row() {
 # lane FIRST LAST -- whatever nobody has taken of these rows; what is counted goes to a file
 lane() {
     passed=0 failed=0 skipped=0 lane=1
+    # shellcheck disable=SC2064 # of check.sh; a shell in the background starts without it
+    trap "$end_child" TERM HUP
     for number in $(seq "$1" "$2"); do
         run_row "$number"
     done
@@ -92,6 +94,8 @@ while [ $number -le "$n_rows" ]; do
     number=$((number + 1))
 done
 
+n_ended=$(wc -l <"$OUT/durations")
+[ "$n_ended" -eq "$n_rows" ] || { echo "FAIL test.sh: $n_ended of $n_rows checks came to their end" && failed=$((failed + 1)); }
 echo "slowest: $(sort -rn "$OUT/durations" | head -10 | awk '{ printf "%s%s %d s (CPU %d s)", (NR > 1 ? ", " : ""), $3, $1, $2 }')"
 sum >"$OUT/totals"
 status=$?
