@@ -343,10 +343,12 @@ static void sequence_write(const sequence *q, FILE *out)
 static void record_write(const record *e, double now_s, FILE *out)
 {
     char call[160];
+    /* an all-reduce in its second phase keeps the end of its first */
+    double ended_s = e->state == COMM_RUNNING ? 0 : e->ended_s;
     comm_desc_print(&e->desc, call, sizeof call);
     fprintf(out, "call %llu %llu %s %.3f %.3f %.3f %016llx %s\n", (unsigned long long)e->sequence,
             (unsigned long long)e->desc.seq, STATE_NAME[e->state], ago_s(e->issued_s, now_s),
-            ago_s(e->begun_s, now_s), ago_s(e->ended_s, now_s),
+            ago_s(e->begun_s, now_s), ago_s(ended_s, now_s),
             (unsigned long long)hash_bytes(&e->desc, sizeof e->desc), call);
 }
 

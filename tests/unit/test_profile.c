@@ -274,8 +274,10 @@ static void keep_timing(void *self, const comm_record *t)
 
 static uint64_t issue(comm *c, const comm_desc *d, int world_size)
 {
+    static const int RANKS[] = {0, 1, 2};
     comm_issue i = {.op = (comm_op)d->op, .type = (dtype)d->dtype};
     c->team.size = world_size;
+    c->team.world_ranks = (int *)(uintptr_t)RANKS;
     return comm_recorder_issue(&c->team, "test", NULL, &i, d);
 }
 
@@ -318,6 +320,22 @@ static void test_timer_bytes(void **state)
     comm_recorder_free(c.team.recorder);
 }
 
+/* Whether the recorder's report says that the call is under way. */
+static bool is_under_way(const comm *c)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    assert_non_null(out);
+    (void)comm_recorder_write(c->team.recorder, out, "test");
+    fclose(out);
+    const char *line = strstr(text, " running "), *end = line ? strchr(line, '\n') : NULL;
+    const char *no_end = line ? strstr(line, " -1.000 ") : NULL;
+    bool found = no_end != NULL && no_end < end;
+    free(text);
+    return found;
+}
+
 /* An all-reduce is told in two parts, which add up to its time; a failed call and one of the host
  * are not told. */
 static void test_timer_of_halves(void **state)
@@ -338,6 +356,7 @@ static void test_timer_of_halves(void **state)
     assert_true(first_begin_s >= begun_s && first_s >= 0.010);
     sleep_ms(10); /* the sum between them is a part of it */
     comm_recorder_mark(c.team.recorder, ticket, COMM_RUNNING);
+    assert_true(is_under_way(&c));
     comm_recorder_mark(c.team.recorder, ticket, COMM_DONE);
     assert_int_equal(told.n, 2);
     assert_int_equal(told.last.calls, 0);
