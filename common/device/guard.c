@@ -209,18 +209,32 @@ static bool admit(const void *addr)
     return may;
 }
 
-/* Returning runs the access again: an admitted one succeeds, a forbidden one meets the default
- * action, which ends the process. */
+/* By the default action of the signal. The access must not run again: another thread may have
+ * opened the memory by now. That lock stays taken keeps others from taking the signal back. */
+static void end_process(int number)
+{
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, number);
+    pthread_mutex_lock(&lock);
+    sigaction(number, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+    pthread_sigmask(SIG_UNBLOCK, &only, NULL);
+    raise(number);
+}
+
+/* Returning runs the access again: an admitted one succeeds, and a fault that is not the guard's
+ * meets the handler that was there before. */
 static void on_fault(int number, siginfo_t *info, void *context)
 {
     if (admit(info->si_addr))
         return;
-    if (guard_find(info->si_addr) == NULL) {
-        sigaction(number, &fault.before, NULL);
-        return;
+    if (guard_find(info->si_addr) != NULL) {
+        fault.forbidden(info->si_addr, context);
+        end_process(number);
     }
-    fault.forbidden(info->si_addr, context);
-    sigaction(number, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+    pthread_mutex_lock(&lock);
+    sigaction(number, &fault.before, NULL);
+    pthread_mutex_unlock(&lock);
 }
 
 /* Libraries such as cmocka take the signal for a while: look again when faults are expected. */

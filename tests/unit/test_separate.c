@@ -354,6 +354,55 @@ static void test_planted_access_of_tiles(void **state)
     n_planted++;
 }
 
+/* ---- an access that another thread makes possible -------------------------------------------- */
+
+static sem_t seen, opened;
+static char *shared_pages;
+
+static void *open_when_seen(void *unused)
+{
+    (void)unused;
+    guard_right_set(true);
+    sem_wait(&seen);
+    *(volatile char *)(shared_pages + GUARD_PAGE_BYTES) = 1;
+    sem_post(&opened);
+    pause();
+    return NULL;
+}
+
+static void let_it_be_opened(const void *addr, const void *context)
+{
+    (void)addr;
+    (void)context;
+    sem_post(&seen);
+    sem_wait(&opened);
+}
+
+/* In a child; without keys the work opens the memory while the fault is being told. */
+static int host_touches_before_work(victim *v)
+{
+    pthread_t worker;
+    (void)v;
+    sem_init(&seen, 0, 0);
+    sem_init(&opened, 0, 0);
+    guard_open(let_it_be_opened);
+    shared_pages = guard_map((size_t)2 * GUARD_PAGE_BYTES);
+    pthread_create(&worker, NULL, open_when_seen, NULL);
+    return *(volatile char *)(shared_pages + GUARD_PAGE_BYTES) == 2;
+}
+
+static void test_forbidden_access_ends(void **state)
+{
+    (void)state;
+    static child_end end;
+    if (by_poison()) {
+        printf("SKIP AddressSanitizer tells faults itself\n");
+        skip();
+    }
+    run_child(host_touches_before_work, &end);
+    assert_true(WIFSIGNALED(end.status) && WTERMSIG(end.status) == SIGSEGV);
+}
+
 /* A system call with device memory fails. */
 static int system_calls_refuse(victim *v)
 {
@@ -675,6 +724,7 @@ static int run_all(void)
         cmocka_unit_test(test_planted_while_a_kernel_runs),
         cmocka_unit_test(test_planted_in_what_a_kernel_uses),
         cmocka_unit_test(test_planted_access_of_tiles),
+        cmocka_unit_test(test_forbidden_access_ends),
         cmocka_unit_test(test_system_calls_refuse),
         cmocka_unit_test(test_other_faults_stay),
         cmocka_unit_test(test_tiles_get_the_right),
