@@ -13,10 +13,6 @@ mkdir -p "$OUT" || exit 2
 child='' failed=0
 trap 'kill -TERM $child 2>/dev/null; exit 130' INT TERM HUP
 
-# What can be had of a device whose memory is not the host's.
-staged=separate
-COMM_TEST_DEVICE=separate "$BUILD/tests/unit/comm_stress" --rounds 1 >/dev/null 2>&1 || staged=apart
-
 # stress WAY W ROUNDS SEED... -- shm and mpi: started by $LAUNCHER; run: by fsdp_run; schedule: that, in an order that
 # the seed chooses; staged-WAY: on that device
 stress() {
@@ -27,7 +23,7 @@ stress() {
         log=$OUT/$way-W$w-$seed.log
         set -- "$BUILD/tests/unit/comm_stress" --rounds "$rounds" --seed "$seed"
         case $way in
-        staged-*) set -- env COMM_TEST_DEVICE=$staged "$@" ;;
+        staged-*) set -- env COMM_TEST_DEVICE=separate "$@" ;;
         esac
         case ${way#staged-} in
         run) set -- "$BUILD/fsdp_run" --no-prefix -n "$w" "$@" ;;
