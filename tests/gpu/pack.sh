@@ -25,7 +25,7 @@ pc cmocka cmocka
 # For a machine that has no pkg-config: one that knows these three.
 mkdir "$pack/bin" && cat >"$pack/bin/pkg-config" <<'END'
 #!/bin/sh
-prefix=$(cd "$(dirname "$0")/.." && pwd)
+prefix=$(cd "$(dirname "$0")/.." && pwd) flags='' libs=''
 for word in "$@"; do
     case $word in
     --cflags*) flags="$flags -I$prefix/include" ;;

@@ -169,9 +169,10 @@ last() { awk -F, 'END { if (NR > 1) printf "%.4f\n", $2; else print "-" }' "$1" 
 peer() {
     local kind=$1 type=$2 log=$here/$section.peer-$1-$2.log csv=$here/$section.peer.csv
     shift 2
-    rm -f "$csv"
+    rm -f "$csv" "$log"
     [ -z "$python" ] || [ ! -d "$init" ] || bounded 150 "$log" "$python" tests/bench/peer_torch.py --device cuda --parallel single \
         $([ "$kind" = compiled ] && echo --compile) --param-dtype "$type" --init "$init" "$@" --csv "$csv"
+    [ "$rc" = 0 ] || { echo "$(outcome "$log") | | -" && return; }
     echo "$(median "$csv") | $(sed -n 's/^memory: \([0-9.]*\) GB at.*/\1/p' "$log" 2>/dev/null) | $(last "$csv")"
 }
 
@@ -181,7 +182,9 @@ table() {
     cat README.md WRITEUP.md LICENSE common/*/*.c >"$data"
     "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null || python=''
     echo "Sequences of $TOKENS tokens, AdamW, clipping, 12 steps, the median of the last nine. MFU: 6 FLOP for every weight of a matmul and token, and 6 T C for a layer's"
-    echo "causal attention, by the peak that the maker states ($(peak fp32) TFLOP/s in fp32, $(peak bf16) in bf16). PyTorch: ${python:+$("$python" -c 'import torch; print(torch.__version__)'), no TF32; in bf16 by autocast}${python:-left out, as python3 has no torch with a GPU}."
+    echo "causal attention, by the peak that the maker states ($(peak fp32) TFLOP/s in fp32, $(peak bf16) in bf16). PyTorch: $(
+        [ -z "$python" ] || "$python" -c 'import torch; print(torch.__version__ + ", no TF32; in bf16 by autocast.")'
+        [ -n "$python" ] || echo 'left out, as python3 has no torch with a GPU.')"
     echo
     echo '| size | sequences | type | ms | MFU % | peak memory | loss of the last step | eager: ms | GB | loss | compiled: ms | GB | loss |'
     echo '|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|'
@@ -302,7 +305,7 @@ write_page() {
 }
 
 # What another commit or machine has left is not of this page.
-title | grep -v '^$' >"$here/title.tmp"
+title | sed '/^$/d; s/^[0-9]*-[0-9]*-[0-9]*, //' >"$here/title.tmp" # not the day: parts may be run on two
 cmp -s "$here/title.tmp" "$here/title" && [ -z "$dry" ] || rm -f "$here"/*.md
 mv "$here/title.tmp" "$here/title"
 write_page
@@ -312,7 +315,8 @@ for part in $parts; do
     for section in ${!names}; do
         [ -s "$here/$section.md" ] && ! grep -q 'no time was left' "$here/$section.md" && say "$section: there already" && continue
         say "$section"
-        ("section_$section") >"$here/$section.tmp" && mv "$here/$section.tmp" "$here/$section.md"
+        ("section_$section") >"$here/$section.tmp" || echo "FAILED: the section ended early" >>"$here/$section.tmp"
+        mv "$here/$section.tmp" "$here/$section.md"
         cat "$here/$section.md"
         write_page
     done
