@@ -59,7 +59,7 @@ fsdp_status accel_thread_start(void *(*main)(void *), void *arg, const char *nam
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (err != 0)
         return fsdp_error(FSDP_ENOMEM, "raise the limit on threads (ulimit -u)",
-                          "stream '%s': no thread for work of the host", name);
+                          "'%s': no thread of the host", name);
     snprintf(cut, sizeof cut, "%.15s", name);
     pthread_setname_np(*out, cut);
     return FSDP_OK;

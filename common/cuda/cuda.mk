@@ -11,9 +11,9 @@ CUDA_C    := $(sort $(wildcard common/cuda/*.c common/accel/*.c))
 CUDA_CU   := $(sort $(wildcard common/cuda/*.cu))
 CUDA_OBJ  := $(CUDA_C:.c=.o) $(CUDA_CU:.cu=.o)
 # What there is, as words NAME=VALUE: looked for once, when something here is built.
-CUDA       = $(eval CUDA := $(shell CUDA_HOME="$(CUDA_HOME)" NVCC="$(NVCC)" NCCL_HOME="$(NCCL_HOME)" NVCC_CCBIN="$(NVCC_CCBIN)" \
-	CUDA_ARCHS="$(CUDA_ARCHS)" tests/tools/cuda_toolkit.sh))$(CUDA)
-cuda       = $(patsubst $(1)=%,%,$(filter $(1)=%,$(CUDA)))
+CUDA_FOUND = $(eval CUDA_FOUND := $(shell CUDA_HOME="$(CUDA_HOME)" NVCC="$(NVCC)" NCCL_HOME="$(NCCL_HOME)" NVCC_CCBIN="$(NVCC_CCBIN)" \
+	CUDA_ARCHS="$(CUDA_ARCHS)" tests/tools/cuda_toolkit.sh))$(CUDA_FOUND)
+cuda       = $(patsubst $(1)=%,%,$(filter $(1)=%,$(CUDA_FOUND)))
 CUDA_INC   = $(addprefix -isystem ,$(call cuda,inc))
 CUDA_CXX   = $(call cuda,nvcc) $(addprefix -ccbin ,$(call cuda,ccbin)) -std=c++17 -O3 -fmad=false -ftz=false -prec-div=true \
 	-prec-sqrt=true -Xcompiler -fPIC,-Wall,-Wextra $(if $(CI),-Werror all-warnings) -I.
@@ -26,7 +26,7 @@ cuda: $(BUILD)/fsdp_cuda.so  ## build the plug-in of --device cuda (needs nvcc, 
 cuda-sim: $(BUILD)/fsdp_cuda_sim.so  ## build the same for the CPU, over a stand-in (tests)
 
 $(BUILD)/cuda/flags: FORCE
-	$(if $(CUDA),,@exit 1)
+	$(if $(CUDA_FOUND),,@exit 1)
 	@tests/tools/stamp.sh $@ "$(CUDA_CXX) $(CUDA_CODE) $(CUDA_INC) / $(CC) $(CFLAGS) $(BACKEND_ABI) / $(CUDA_LIBS)"
 
 $(CUDA_C:%.c=$(BUILD)/cuda/%.o): $(BUILD)/cuda/%.o: %.c $(BUILD)/cuda/flags

@@ -30,6 +30,9 @@ static const char *hint_for(cudaError_t error)
         return "use a smaller --batch-size, --seq-len or model";
     case cudaErrorNoKernelImageForDevice:
         return "build the plug-in for this GPU too: make cuda CUDA_ARCHS=...";
+    case cudaErrorUnsupportedPtxVersion: /* the driver would have to make its code */
+        return "build the plug-in for this GPU too, make cuda CUDA_ARCHS=..., or update NVIDIA's "
+               "driver";
     default:
         return "";
     }
@@ -288,7 +291,7 @@ static void cuda_close(accel_device *d)
     if (own == NULL)
         return;
     matmul_close(own->matmul);
-    if (own->shared != NULL)
+    if (own->shared != NULL && !atomic_load(&d->failed)) /* that waits for the GPU */
         (void)cudaFreeHost(own->shared);
     free(own);
 }
