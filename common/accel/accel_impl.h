@@ -7,7 +7,8 @@
  *   memory.c   blocks of device and host memory     watch.c   when work began and ended
  *
  * Everything of one device is issued by one host thread. The threads that run host tasks do no more
- * than that; what they share with it stands in accel_fate. */
+ * than that; what they share with it stands in accel_fate. The library's collectives have a thread
+ * too, for which the issuing thread waits (native_thread.c). */
 #pragma once
 #include <pthread.h>
 #include <stdatomic.h>

@@ -39,7 +39,7 @@ n_rows=$(wc -l <"$rows")
 # place -- after a check's line: how far the run is
 place() {
     now=$(($(date +%s) - begun))
-    printf ', %d of %d at %d:%02d' "$(ls "$OUT/taken" | wc -l)" "$n_rows" $((now / 60)) $((now % 60))
+    printf ', %d of %d at %d:%02d' $(($(wc -l <"$OUT/durations") + 1)) "$n_rows" $((now / 60)) $((now % 60))
 }
 place_of=place
 
