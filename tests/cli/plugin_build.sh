@@ -111,6 +111,8 @@ loads 'a toolkit with lib, NCCL of a wheel, which has libnccl.so.2 alone' CUDA_H
 nccl_there=$(ls /usr/include/nccl.h /usr/local/include/nccl.h 2>/dev/null)
 if [ -n "$nccl_there" ]; then
     verdict_skip "loads: a wheel that python3 knows: this machine has $nccl_there"
+elif ! command -v python3 >/dev/null; then
+    verdict_skip 'loads: a wheel that python3 knows: there is no python3'
 else
     loads 'a wheel that python3 knows' CUDA_HOME="$lib" PYTHONPATH="$work/site"
 fi
