@@ -226,6 +226,16 @@ static fsdp_status case_skipped(fixture *f)
     return gather(f, "next", DTYPE_F32, ELEMS);
 }
 
+/* Close the group and keep the record of the error, if there is one. */
+static fsdp_status closed_with(comm *group, fsdp_status status)
+{
+    fsdp_error_info info = *fsdp_error_get();
+    comm_close(group);
+    if (status != FSDP_OK)
+        fsdp_error_set(&info);
+    return status;
+}
+
 /* A call in a group that only every other rank is in, the last one too. */
 static fsdp_status in_half(fixture *f, bool others_call)
 {
@@ -239,11 +249,7 @@ static fsdp_status in_half(fixture *f, bool others_call)
         status = comm_barrier(f->c, f->s, "of all");
     if (status == FSDP_OK)
         status = stream_sync(f->s);
-    fsdp_error_info info = *fsdp_error_get();
-    comm_close(half);
-    if (status != FSDP_OK)
-        fsdp_error_set(&info);
-    return status;
+    return closed_with(half, status);
 }
 
 /* Calls of two groups, which the last rank issues the other way round. */
@@ -257,11 +263,7 @@ static fsdp_status case_crossed(fixture *f)
                                  DTYPE_F32, f->send, f->recv, ELEMS);
     if (status == FSDP_OK)
         status = stream_sync(f->s);
-    fsdp_error_info info = *fsdp_error_get();
-    comm_close(other);
-    if (status != FSDP_OK)
-        fsdp_error_set(&info);
-    return status;
+    return closed_with(other, status);
 }
 
 /* The others must hear of it too. */
@@ -362,11 +364,7 @@ static fsdp_status first_call(fixture *f, void (*fault)(const fixture *f))
         comm_all_gather(other, f->s, "awaited", DTYPE_F32, f->send, f->recv, ELEMS);
     if (status == FSDP_OK)
         status = stream_sync(f->s);
-    fsdp_error_info info = *fsdp_error_get();
-    comm_close(other);
-    if (status != FSDP_OK)
-        fsdp_error_set(&info);
-    return status;
+    return closed_with(other, status);
 }
 
 static void killed(const fixture *f)
