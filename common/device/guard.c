@@ -127,7 +127,7 @@ static bool pages_set(mapping *m, bool open)
 /* A mapping that nobody knows yet. */
 static bool close_fresh(mapping *m)
 {
-    switch (guarded_by) {
+    switch (atomic_load(&guarded_by)) {
     case BY_KEY:
         return key_protect((char *)m + GUARD_PAGE_BYTES, m->bytes - GUARD_PAGE_BYTES);
     case BY_POISON:
