@@ -116,6 +116,7 @@ void runner_free(runner *r)
 {
     if (!r)
         return;
+    device_set_scope(r->cfg.run.dev, NULL, NULL); /* the layers' names may go */
     for (int i = 0; i < r->cfg.run.m->n_layers; i++) {
         if (r->outs)
             device_free(r->s, r->outs[i]);
