@@ -662,6 +662,29 @@ static void end_early(fixture *f, const char *how)
 /* What is no part of the case may take longer than FSDP_TIMEOUT_S. */
 enum { PATIENT = 100 };
 
+/* The stream that was not done when CUDA was asked last. */
+static _Atomic(cudaStream_t) unfinished;
+
+/* In place of the library's, which it calls. */
+cudaError_t cudaStreamQuery(cudaStream_t queue)
+{
+    cudaError_t (*own)(cudaStream_t);
+    *(void **)&own = in_library(__func__);
+    const cudaError_t code = own(queue);
+    unfinished = code == cudaErrorNotReady ? queue : NULL;
+    return code;
+}
+
+/* A group of NCCL that has failed leaves nothing on its streams: calls that no peer will join have
+ * been aborted. (HCCL has no abort. Events of the device end after any failure.) */
+static void expect_end(const fixture *f)
+{
+    if (f->busy != NULL) /* the case has left work on it */
+        return;
+    while (unfinished != NULL && cudaStreamQuery(unfinished) == cudaErrorNotReady)
+        usleep(1000); /* the script ends a run that lasts too long */
+}
+
 static void run_case(fixture *f, fsdp_status (*run)(fixture *), const char *how_to_end)
 {
     fsdp_status status = FSDP_OK;
@@ -688,7 +711,8 @@ static void run_case(fixture *f, fsdp_status (*run)(fixture *), const char *how_
     printf("SAW rank %d %s %s\n", f->rank, fsdp_status_name(status), info.what);
     fflush(stdout);
     if (how_to_end != NULL)
-        pause();       /* rank 0 ends the job */
+        pause(); /* rank 0 ends the job */
+    expect_end(f);
     stream_free(f->s); /* its error stays with it: a fresh one shows the group's */
     f->s = NULL;
     if (stream_create(f->dev, &(stream_config){.name = "after"}, &f->s) == FSDP_OK)
