@@ -379,14 +379,16 @@ static void case_sends_first(place *p)
     api.HcclRecv(p->b, 10, FP32, (uint32_t)(1 - p->rank), p->comm, p->q);
 }
 
+/* Rank 0 sends before it receives, so its message is there when rank 1's has been taken. */
 static void case_send_alone(place *p)
 {
+    const uint32_t peer = (uint32_t)(1 - p->rank);
+    item items[2] = {{0, p->a, 10, FP32, peer}, {1, p->b, 10, FP32, peer}};
+    must(api.HcclBatchSendRecv(items, p->rank == 0 ? 2 : 1, p->comm, p->q) == SUCCESS, "messages");
     if (p->rank == 0)
-        api.HcclSend(p->a, 10, FP32, 1, p->comm, p->q);
-    else
-        sleep(1);
-    if (p->rank == 1)
-        api.HcclCommDestroy(p->comm);
+        return;
+    await(p);
+    api.HcclCommDestroy(p->comm);
 }
 
 /* ---- several streams, several communicators -------------------------------------------------- */
@@ -416,10 +418,11 @@ static void case_ring(place *p)
     gather(p, pair[1], ELEMS, FP32, p->q);
 }
 
+/* Rank 1 makes neither call, so that the first of rank 0 is still under way at the second. */
 static void case_unordered(place *p)
 {
-    if (p->rank == 1)
-        sleep(1);
+    while (p->rank == 1)
+        pause();
     gather(p, p->comm, ELEMS, FP32, p->q);
     gather(p, p->comm, ELEMS, FP32, p->q2);
 }
@@ -484,8 +487,8 @@ static void case_destroyed(place *p)
 
 static void case_in_flight(place *p)
 {
-    if (p->rank == 1)
-        sleep(1);
+    while (p->rank == 1)
+        pause();
     gather(p, p->comm, ELEMS, FP32, p->q);
     api.HcclCommDestroy(p->comm);
 }
