@@ -3,16 +3,17 @@
 #
 #   tests/equivalence/run.sh [few|quick|full] [BUILD]        RANKS="1 3": only these
 #
-# quick: the tiny model with part of the combinations, and a few drawn configurations; in shared memory, and once over
-# MPI (not without it). few: a handful of either. On a device with a transport of its own: over that, and once in shared memory. full: all combinations, many drawn configurations (on 5 and 8 ranks too), and GPT-2 XL's shape; over both.
-# A line for each launch (see tests/tools/check.sh). Logs: $BUILD/equivalence/.
+# few, quick: the tiny model with part of the combinations, and a few drawn configurations; in shared memory, and once
+# over MPI (not without it). On a device with a transport of its own: over that, and once in shared memory. full: all
+# combinations, many drawn configurations (on 5 and 8 ranks too), and GPT-2 XL's shape; over both.
+# A line for each launch (see tests/tools/check.sh). Logs: $LOGS/equivalence/.
 set -u
 
 mode=${1:-quick}
 BUILD=${2:-${BUILD:-build}}
 PROGRAM=$BUILD/tests/equivalence/equivalence
-OUT=$BUILD/equivalence
 . tests/tools/env.sh
+OUT=$LOGS/equivalence
 . tests/tools/check.sh
 case $mode in
 few) many=3 ;;

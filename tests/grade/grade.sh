@@ -7,7 +7,7 @@
 # what they print). The tasks of one lab and world size share a launch; a launch ends at its first failure. What
 # did not get a verdict, and a failure that was not the first of its launch, is launched again: nothing
 # is charged to a task that ran behind another's wreck. Exit status 0 only when everything passed.
-# Logs and results: $BUILD/grade/. A launch that takes too long is killed with all its processes.
+# Logs and results: $LOGS/grade/ (see env.sh). A launch that takes too long is killed with all its processes.
 set -u
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -31,7 +31,7 @@ while [ $# -gt 0 ]; do
 done
 
 . "$here/../tools/env.sh"
-OUT=$BUILD/grade
+OUT=$LOGS/grade
 mkdir -p "$OUT" || exit 2
 RESULTS=$OUT/results # "task W verdict", one line each
 : >"$RESULTS"
@@ -43,10 +43,10 @@ stop() {
 }
 trap stop INT TERM HUP
 
-# field TASK COLUMN -- one column of the task's line
-field() { awk -v t="$1" -v c="$2" '!/^#/ && $1 == t { print $c }' "$TASKS"; }
-title() { awk -v t="$1" '!/^#/ && $1 == t { $1=$2=$3=$4=$5=$6=""; sub(/^ +/, ""); print }' "$TASKS"; }
-verdict_of() { awk -v t="$1" -v w="$2" '$1 == t && $2 == w { print $3; exit }' "$RESULTS"; }
+# field TASK COLUMN -- one column of the task's line. Here and below, t "" makes awk compare text: 8.1 is not 8.10.
+field() { awk -v t="$1" -v c="$2" '!/^#/ && $1 == t "" { print $c }' "$TASKS"; }
+title() { awk -v t="$1" '!/^#/ && $1 == t "" { $1=$2=$3=$4=$5=$6=""; sub(/^ +/, ""); print }' "$TASKS"; }
+verdict_of() { awk -v t="$1" -v w="$2" '$1 == t "" && $2 == w { print $3; exit }' "$RESULTS"; }
 
 # launch W LIMIT LOG PROGRAM ARGS... -- run and wait; the exit status is timeout's or the program's.
 # timeout(1) gives the launch a process group of its own and kills the whole group.
@@ -69,11 +69,11 @@ launch() {
 # that only lost their peers come last.
 first_difference() {
     awk -v t="$2" '
-        $1 == "RANKFAIL" && $2 == t {
+        $1 == "RANKFAIL" && $2 == t "" {
             late = $4 ~ /ECOMM|EMISMATCH|ETIMEOUT/ ? 1000 : 0
             if (best == "" || $3 + late < best) { best = $3 + late; rank = $3; status = $4; text = $0 }
         }
-        $1 == "VERDICT" && $2 == t && $3 == "FAIL" { verdict = $0; sub(/^VERDICT [^ ]+ FAIL /, "", verdict) }
+        $1 == "VERDICT" && $2 == t "" && $3 == "FAIL" { verdict = $0; sub(/^VERDICT [^ ]+ FAIL /, "", verdict) }
         END {
             if (best != "") {
                 sub(/^RANKFAIL [^ ]+ [^ ]+ [^ ]+ /, "", text)
@@ -84,7 +84,7 @@ first_difference() {
 
 # mismatch LOG TASK -- when ranks disagreed about a collective: which calls met
 mismatch() {
-    awk -v t="$2" '$1 == "RANKFAIL" && $2 == t && $4 == "FSDP_EMISMATCH" {
+    awk -v t="$2" '$1 == "RANKFAIL" && $2 == t "" && $4 == "FSDP_EMISMATCH" {
         sub(/^RANKFAIL [^ ]+ [^ ]+ [^ ]+ /, ""); print "        " substr($0, 1, 200); exit }' "$1"
 }
 
@@ -103,6 +103,7 @@ crash_reason() {
         ours=$(grep -v -E '^\[(mpiexec|proxy)' "$1")
         why=$(echo "$ours" | grep -i -m1 -E 'assert|stand-in: |sanitizer|corrupt|free\(\)|malloc\(\)' ||
             echo "$ours" | grep -i -m1 -E 'error|signal|not found')
+        why=${why:-$(echo "$ours" | grep -v -E '^ *(HINT: .*)?$' | tail -1)}
         echo "crashed (exit status $4)${why:+: $why}"
     fi
 }
@@ -117,7 +118,7 @@ blocked_by() {
             needlog=$OUT/need-$need-W$2.log
             launch "$2" "$(field "$need" 4)" "$needlog" \
                 "$BUILD/tests/grade/$(field "$need" 5)" --task "$need"
-            v=$(awk -v t="$need" '$1 == "VERDICT" && $2 == t { print $3 }' "$needlog")
+            v=$(awk -v t="$need" '$1 == "VERDICT" && $2 == t "" { print $3 }' "$needlog")
             v=${v:-FAIL}
         fi
         [ -n "$v" ] && [ "$v" != PASS ] && [ "$v" != SKIP ] && echo "$need" && return
@@ -138,7 +139,7 @@ record() {
 # done again from this task (there is no verdict, or a failure behind another task).
 settle() {
     t=$1
-    v=$(awk -v t="$t" '$1 == "VERDICT" && $2 == t { print $3; exit }' "$log")
+    v=$(awk -v t="$t" '$1 == "VERDICT" && $2 == t "" { print $3; exit }' "$log")
     text=$(sed -n "s/^VERDICT $t [A-Z]* *//p" "$log")
     marks=$(grep -c "^DONE $t rank " "$log")
     need=$(blocked_by "$t" "$2")
@@ -153,7 +154,7 @@ settle() {
         return 1
     fi
     case $v in
-    PASS) record "$t" "$2" PASS "($(awk -v t="$t" '$1 == "TIME" && $2 == t { print $3 }' "$log") s)" ;;
+    PASS) record "$t" "$2" PASS "($(awk -v t="$t" '$1 == "TIME" && $2 == t "" { print $3 }' "$log") s)" ;;
     TODO) record "$t" "$2" TODO "$(title "$t")" ;;
     BLOCKED) record "$t" "$2" BLOCKED "($text)" ;;
     SKIP) record "$t" "$2" SKIP "$text" ;;
@@ -220,7 +221,7 @@ total_sum=0 total_all=0 n_labs=0
 labs=$(awk -v l="$lab" '!/^#/ && NF { split($1, a, "."); if ((l == "" || a[1] == l) && !seen[a[1]]++) print a[1] }' "$TASKS")
 [ -n "$labs" ] || { echo "grade.sh: no lab \"$lab\" in $TASKS" >&2 && exit 2; }
 for l in $labs; do
-    ids=$(awk -v l="$l" -v t="$task" '!/^#/ && NF { split($1, a, "."); if (a[1] == l && (t == "" || $1 == t)) print $1 }' "$TASKS")
+    ids=$(awk -v l="$l" -v t="$task" '!/^#/ && NF { split($1, a, "."); if (a[1] == l && (t == "" || $1 == t "")) print $1 }' "$TASKS")
     [ -n "$ids" ] || { echo "grade.sh: no task \"$task\" in $TASKS" >&2 && exit 2; }
     [ -x "$BUILD/tests/grade/lab$l" ] || { echo "grade.sh: no $BUILD/tests/grade/lab$l; run \"make test LAB=$l\"" >&2 && exit 2; }
     for w in $ranks; do

@@ -17,6 +17,7 @@ cat >"$dir/tasks.txt" <<'END'
 8.7 7 2,3,4 15 lab8 8.6 needs 8.6
 8.8 8 2,3,4 15 lab8 - passes after all that
 8.9 9 2,3,4 15 lab8 - unwritten
+8.10 10 2,3,4 15 lab8 - cannot start
 END
 for file in flags fsdp_run; do # of the launcher that the grader will choose
     ln -s "$(realpath "${BUILD:-build}")/$file" "$dir/" || exit 2
@@ -41,6 +42,10 @@ while [ $# -gt 0 ]; do
         verdict 8.6 "FAIL rank 0: another call"
         exit 1 ;;
     8.9) verdict 8.9 TODO ;;
+    8.10)
+        echo "[rank $r/$n] comm_open: only one of us came"
+        echo 'HINT: look at the others'
+        exit 2 ;;
     *) verdict "$2" PASS ;;
     esac
     shift 2
@@ -75,8 +80,9 @@ expect '^ *rerun: make test LAB=8 TASK=8.6 RANKS=2 '
 expect '^BLOCKED 8.7 W=2 \(needs 8.6\)'
 expect '^PASS    8.8 W=2 '
 expect '^TODO    8.9 W=2 '
-expect '^2 passed, 7 failed$'
-expect '^Lab 8: 0/45 .points need'
+expect '^FAIL    8.10 W=2 crashed .exit status 2.: .rank [01]/2. comm_open: only one of us came'
+expect '^2 passed, 8 failed$'
+expect '^Lab 8: 0/55 .points need'
 await '! outlived' || complain "a hanging rank outlived the grader"
 
 # an interrupted grader takes its launch with it

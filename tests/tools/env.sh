@@ -6,6 +6,7 @@
 #   LAUNCHER   words that start ranks: $LAUNCHER -n 4 PROGRAM. MPIEXEC or mpiexec; without MPI fsdp_run
 #   NO_MPI     why there is no MPI, empty when there is: the programs were built without it, or mpiexec is missing
 #   TRANSPORTS of several ranks that can be asked for by FSDP_COMM, on the device FSDP_DEVICE; most is tested over the first
+#   LOGS       the folder of what checks print, one for each FSDP_DEVICE
 #
 # no_mpi CASE: prints SKIP and is true when there is no MPI, for a case that is about MPI itself.
 
@@ -14,6 +15,7 @@
 export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" HWLOC_HIDE_ERRORS="${HWLOC_HIDE_ERRORS:-2}"
 [ -d /sys/class/net ] || export UCX_LOG_LEVEL="${UCX_LOG_LEVEL:-fatal}"
 
+LOGS=${BUILD:-build}/test${FSDP_DEVICE:+/$FSDP_DEVICE}
 NO_MPI='' LAUNCHER=${MPIEXEC:-mpiexec} TRANSPORTS='shm mpi'
 command -v "${LAUNCHER%% *}" >/dev/null 2>&1 || NO_MPI="no $LAUNCHER here"
 # The Makefile keeps the compiler's command line there; a folder of stand-ins may have none.

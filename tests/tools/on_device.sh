@@ -4,7 +4,7 @@
 #   tests/tools/on_device.sh DEVICE [BUILD]
 #
 # They are the checks of tier "device" in checks.txt, with FEW=1 of tier "few"; FSDP_DEVICE tells them which. Where there
-# is no such device, this prints SKIP with the reason, counts that in $BUILD/test/DEVICE/totals and returns 77; a name that
+# is no such device, this prints SKIP with the reason, counts that in $LOGS/totals (see env.sh) and returns 77; a name that
 # is none is refused.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -17,7 +17,7 @@ probe=$("$BUILD/tests/equivalence/equivalence" --random 0 2>&1)
 status=$?
 [ $status -ne 0 ] || exec tests/tools/test.sh "$tier" "$BUILD"
 echo "$probe"
-out=$BUILD/test/$FSDP_DEVICE
-mkdir -p "$out" && rm -f "$out/totals"
-[ $status -ne 77 ] || echo '0 passed, 0 failed, 1 skipped' >"$out/totals"
+. tests/tools/env.sh
+mkdir -p "$LOGS" && rm -f "$LOGS/totals"
+[ $status -ne 77 ] || echo '0 passed, 0 failed, 1 skipped' >"$LOGS/totals"
 exit $status

@@ -2,7 +2,8 @@
 # rebuild.sh clang|asan|tsan|valgrind -- build everything another way and run what that way can show.
 #
 #   clang     no warning with clang; unit programs
-#   asan      gcc, AddressSanitizer with UBSan: unit programs on 1 to 3 ranks, labs on 2, a short training, failures
+#   asan      gcc, AddressSanitizer with UBSan: unit programs, labs on 2 ranks, a short training, failures (on the
+#             stand-ins too)
 #   tsan      clang, ThreadSanitizer: streams, memory, collectives, failures
 #   valgrind  unit programs, built for x86-64-v3 (valgrind knows no AVX-512)
 # Builds into $BUILD-WAY. Prints PASS, FAIL and SKIP lines.
@@ -61,6 +62,10 @@ ending() {
     quiet 'trainings that are struck' env CASES='killed|stopped|interrupted|SIGALRM' tests/cli/faults.sh "$BUILD"
     quiet 'trainings that are told to end' env CASES='^training: (a rank|the launcher|SIG|stopped)' tests/cli/fsdp_run.sh "$BUILD"
     quiet 'trainings that are killed again and again' tests/cli/rounds.sh "$BUILD"
+}
+
+# reported -- what the sanitizer has written since ending began
+reported() {
     for report in "$reports"/*; do
         [ ! -e "$report" ] || { echo "FAIL $way $report: $(grep -m1 -E 'ERROR: |runtime error|WARNING: ' "$report")" && bad=1; }
     done
@@ -76,6 +81,7 @@ clang)
 asan)
     need gcc
     export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 LIMIT=300
+    export LD_LIBRARY_PATH="$PWD/$BUILD" # for plug-ins: the sanitizer's dlopen does not know the program's run path
     build CC=gcc SAN=address
     units
     quiet 'random collectives' tests/unit/comm_stress.sh quick "$BUILD"
@@ -85,6 +91,11 @@ asan)
     # shellcheck disable=SC2086
     quiet 'training on 4 ranks, hybrid' $LAUNCHER -n 4 "$BUILD/fsdp_train" $short --global-batch 8 --sharding hybrid --fsdp-size 2
     ending
+    for device in cuda-sim npu-sim; do
+        quiet "ranks that disagree, wait or die on $device" env FSDP_DEVICE=$device \
+            tests/unit/comm_faults.sh "$BUILD/tests/unit/comm_faults" native
+    done
+    reported
     ;;
 tsan)
     need clang
@@ -103,6 +114,7 @@ tsan)
     # shellcheck disable=SC2086
     quiet 'training under a schedule' env FSDP_SCHEDULE=3 $LAUNCHER -n 2 "$BUILD/fsdp_train" $short
     ending
+    reported
     ;;
 valgrind)
     need valgrind

@@ -4,9 +4,8 @@
 #   tests/tools/test.sh TIER|NAME... [BUILD]        full: quick too
 #
 # Neighbours in the table that may share the machine run in two lanes: each lane takes the next check that nobody has
-# taken. Logs: OUT/NAME.log, where OUT is $BUILD/test, or with FSDP_DEVICE the folder of that name in it. The last line,
-# also in OUT/totals, reads "N passed, N failed", with ", N skipped" after it when there were any. Exit status 0 iff
-# nothing failed.
+# taken. Logs: $LOGS/NAME.log (see env.sh). The last line, also in $LOGS/totals, reads "N passed, N failed", with
+# ", N skipped" after it when there were any. Exit status 0 iff nothing failed.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 CHECKS=${CHECKS:-tests/tools/checks.txt}
@@ -22,9 +21,9 @@ for word in "$@"; do
 done
 [ -n "$wanted" ] || wanted=quick
 export BUILD
-OUT=$BUILD/test${FSDP_DEVICE:+/$FSDP_DEVICE}
-rm -rf "$OUT/totals" "$OUT/taken" && mkdir -p "$OUT/taken" || exit 2
 . tests/tools/env.sh
+OUT=$LOGS
+rm -rf "$OUT/totals" "$OUT/taken" && mkdir -p "$OUT/taken" || exit 2
 . tests/tools/check.sh
 begun=$(date +%s)
 

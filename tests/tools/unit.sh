@@ -7,15 +7,15 @@
 # what FSDP_COMM says; without MPI shm), and every rank must print its DONE line. With --ranks only those programs
 # run, without it on 1 to 4 ranks. With FSDP_DEVICE those that take their device from it run (test_cuda_*: on cuda
 # and cuda-sim only, test_npu_*: on npu and npu-sim, test_accel_*: on all four), without it all but those of such
-# devices. WRAP: valgrind and its options, or nothing. Logs: $BUILD/test/unit/.
+# devices. WRAP: valgrind and its options, or nothing. Logs: $LOGS/unit/.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 BUILD=${BUILD:-build} LIMIT=${LIMIT:-600}
 ranks='1 2 3 4' only_ranks=''
 [ "${1:-}" = --ranks ] && ranks=${2:?} only_ranks=1 && shift 2
-OUT=$BUILD/test/unit
-mkdir -p "$OUT" || exit 2
 . tests/tools/env.sh
+OUT=$LOGS/unit
+mkdir -p "$OUT" || exit 2
 . tests/tools/check.sh
 transports=${FSDP_COMM:-$TRANSPORTS}
 unset FSDP_COMM
