@@ -4,7 +4,7 @@
  *     -> ckpt_pack, ckpt_unpack: between a shard and pieces of parameters
  *     -> ckpt_store.h, ckpt_source.h: the files */
 #pragma once
-#include "common/train/ckpt_source.h"
+#include "common/checkpoint/ckpt_source.h"
 #include "lab4_optimizer/optimizer.h"
 
 /* ---- 4.5 ------------------------------------------------------------------------------------- */

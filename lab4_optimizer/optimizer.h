@@ -5,7 +5,7 @@
  * Each rank updates only its shard. The moments are [shard_elems] too, so optimizer state is N/W
  * per rank. The next unshard carries the new values to every rank. [ZeRO §5.1] [AdamW alg. 2] */
 #pragma once
-#include "common/train/engine.h"
+#include "common/steps/engine.h"
 #include "lab3_backward/backward.h"
 
 /* A run of this rank's elements of one parameter: what AdamW and the norm walk over. */
@@ -73,4 +73,4 @@ fsdp_status grad_norm(fsdp_optimizer *o);
  *   source  [ZeRO §5.1] */
 fsdp_status optimizer_step(fsdp_optimizer *o, const step_scalars *sc, float *norm);
 
-/* ---- 4.5: checkpoint.h. 4.6 integrates: trainer/engine.h joins labs 1 to 4. -------- */
+/* ---- 4.5: checkpoint.h. 4.6 integrates: trainer/fsdp_engine.h joins labs 1 to 4. -------- */

@@ -1,7 +1,7 @@
 /* plan.h -- memory and traffic of a job by formula, before anything is allocated. */
 #pragma once
 #include "common/comm/mesh.h"
-#include "trainer/engine.h"
+#include "trainer/fsdp_engine.h"
 
 /* fsdp_plan -- memory and traffic of a job of the given shape. Any number of ranks can be planned
  * from one process.

@@ -4,7 +4,7 @@
  *   predict_calibrate (once) -> predict_step (for any configuration) */
 #pragma once
 #include "common/observe/virtual_time_step.h"
-#include "trainer/engine.h"
+#include "trainer/fsdp_engine.h"
 
 /* What one rank can do while the others do the same. */
 typedef struct predict_rates {

@@ -4,7 +4,7 @@
 #include <string.h>
 #include "common/model/gpt2.h"
 #include "common/base/units.h"
-#include "common/train/baseline.h"
+#include "common/steps/baseline.h"
 #include "trainer/backends.h"
 #include "trainer/cores.h"
 #include "trainer/trainer.h"

@@ -4,7 +4,7 @@
  *   -> trainer_free */
 #pragma once
 #include "common/device/order_check.h"
-#include "common/train/train.h"
+#include "common/steps/train.h"
 #include "trainer/plan.h"
 #include "trainer/predict.h"
 #include "trainer/trainer_config.h"

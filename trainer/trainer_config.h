@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include "common/base/options.h"
 #include "common/model/unit.h"
-#include "common/train/train_config.h"
+#include "common/steps/train_config.h"
 #include "lab5_prefetch/bucket.h"
 #include "lab5_prefetch/prefetch.h"
 
@@ -67,6 +67,6 @@ int trainer_config_ranks(const trainer_config *cfg, int world_size);
 /* trainer_config_shard_size -- ranks of a shard group in a job of world_size ranks. */
 int trainer_config_shard_size(const trainer_config *cfg, int world_size);
 
-/* trainer_check_change -- FSDP_EINVAL unless all names of --resume-change are known (about.c).
- *   change  as given, names with commas between; NULL: none */
+/* trainer_check_change -- FSDP_EINVAL unless all names of --resume-change are known
+ * (resume_facts.c). change  as given, names with commas between; NULL: none */
 fsdp_status trainer_check_change(const char *change);

@@ -1,7 +1,7 @@
 /* accel.h -- what common/accel has for the code of one accelerator: its operations, its transport,
  * its host tasks. device.h is what everybody else uses.
  *
- *   device.c  the device_backend that an accel_api becomes
+ *   accel_device.c  the device_backend that an accel_api becomes
  *   stream.c  streams, events, errors, waits   memory.c   blocks and their ledger
  *   copy.c    copies and fills                 pinned.c   memory of the host
  *   watch.c   when work began and ended        task.c     work of the host in a stream's order

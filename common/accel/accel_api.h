@@ -2,7 +2,7 @@
  *
  * A device of device.h is this table and what common/accel makes of it, which is alike for all: the
  * ledger, errors that stay with their stream, waits of the host that hear of a dead peer, staging
- * of pageable memory, the watch. common/cuda/device.c fills the table with CUDA's calls,
+ * of pageable memory, the watch. common/cuda/cuda_runtime.c fills the table with CUDA's calls,
  * lab6_npu/npu.c with ACL's.
  *
  * Queues and events are the library's handles (cudaStream_t, aclrtStream; cudaEvent_t, aclrtEvent).

@@ -1,7 +1,7 @@
 /* accel_impl.h -- the types that the parts of common/accel share. Private to them, and to what
  * fills an accel_api.
  *
- *   device.c   device, launches                     stream.c  streams, events, errors, waits
+ *   accel_device.c  device, launches                stream.c  streams, events, errors, waits
  *   task.c     work of the host in a stream's order
  *   copy.c     copies and fills                     pinned.c  memory of the host that copies reach
  *   memory.c   blocks of device and host memory     watch.c   when work began and ended
@@ -206,7 +206,8 @@ void accel_free(stream *s, void *ptr);
 size_t accel_mem_available(device *d);
 fsdp_status accel_move(stream *s, const device_act *act);
 
-/* ---- launches (device.c) --------------------------------------------------------------------- */
+/* ---- launches (accel_device.c)
+ * --------------------------------------------------------------------- */
 
 /* accel_launch, accel_close -- as above. */
 fsdp_status accel_launch(stream *s, const launch_config *l, const device_act *act);

@@ -1,7 +1,7 @@
 /* cuda_impl.h -- the types that the parts of the CUDA backend share; private to common/cuda. What
  * is no different with another library is in common/accel.
  *
- *   device.c     CUDA's calls as common/accel wants them, and operations that issue work
+ *   cuda_runtime.c  CUDA's calls as common/accel wants them, and operations that issue work
  *   host_task.c  work of the host in a stream's order
  *   nccl.c       NCCL's calls likewise
  *   tables.c     the op tables                      plugin.c  what the program gets to see

@@ -14,7 +14,7 @@
  * C++ clothes: no templates and no classes; what depends on the element type is written once as an
  * inline function of a constant `type`, and BY_TYPE picks it (ops/row_sums.h).
  *
- * A kernel that LAUNCH names, and no other, is loaded when the device opens (device.c). */
+ * A kernel that LAUNCH names, and no other, is loaded when the device opens (cuda_runtime.c). */
 #pragma once
 #include <cuda_runtime.h>
 #include "common/cuda/issue.h"

@@ -27,8 +27,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "common/base/status.h"
-#include "common/observe/ledger.h"
-#include "common/observe/work.h"
+#include "common/device/ledger.h"
+#include "common/device/work.h"
 
 EXTERN_C_BEGIN
 

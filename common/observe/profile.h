@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "common/base/status.h"
-#include "common/observe/work.h"
+#include "common/device/work.h"
 
 /* Rows of one profile; calls that find no room are counted in a row "other" of their kind. */
 enum { PROFILE_MAX_ROWS = 128, PROFILE_MAX_STALLS = 256, PROFILE_NAME_BYTES = 96 };

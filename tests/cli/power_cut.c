@@ -21,7 +21,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 #include "common/model/gpt2.h"
-#include "common/train/ckpt_source.h"
+#include "common/checkpoint/ckpt_source.h"
 
 enum { NAME_BYTES = 128, MAX_CALLS = 8192, MAX_NODES = 1024, MAX_ENTRIES = 64, NEVER = 1 << 30 };
 enum { RANDOM = 5 /* the first random variant */, MAX_STATES = 1 << 16 };

@@ -6,9 +6,9 @@
  * what an observer sees: loss and norm of every step, and the weights at the end. */
 #pragma once
 #include "common/data/data.h"
-#include "common/train/baseline.h"
+#include "common/steps/baseline.h"
 #include "lab5_prefetch/bucket.h"
-#include "trainer/engine.h"
+#include "trainer/fsdp_engine.h"
 
 typedef struct run_config {
     bool fsdp; /* false: the baseline (DDP; on a group of one rank: single device) */

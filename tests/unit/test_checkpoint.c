@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "common/model/gpt2.h"
-#include "common/train/ckpt_source.h"
+#include "common/checkpoint/ckpt_source.h"
 #include "tests/unit/unit_lib.h"
 
 /* ---- calls that fail ------------------------------------------------------------------------- */

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include "common/observe/ledger.h"
+#include "common/device/ledger.h"
 #include "common/base/clock.h"
 #include "common/base/units.h"
 #include "common/observe/progress.h"

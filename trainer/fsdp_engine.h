@@ -1,8 +1,8 @@
-/* engine.h -- labs 1 to 5 put together as an engine for the training loop.
+/* fsdp_engine.h -- labs 1 to 5 put together as an engine for the training loop.
  *
- *   fsdp_engine_create -> engine (common/train/engine.h) -> out->free(out->self) */
+ *   fsdp_engine_create -> engine (common/steps/engine.h) -> out->free(out->self) */
 #pragma once
-#include "common/train/engine.h"
+#include "common/steps/engine.h"
 #include "lab4_optimizer/checkpoint.h"
 #include "lab5_prefetch/prefetch.h"
 

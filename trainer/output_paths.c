@@ -1,4 +1,4 @@
-/* outputs.c -- finds out what cannot be written before hours of training, not after. */
+/* output_paths.c -- finds out what cannot be written before hours of training, not after. */
 #include <errno.h>
 #include <libgen.h>
 #include <limits.h>

@@ -1,5 +1,5 @@
 /* ledger.c -- see ledger.h. One mutex guards one set of figures. */
-#include "common/observe/ledger.h"
+#include "common/device/ledger.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

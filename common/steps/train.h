@@ -10,8 +10,8 @@
 #pragma once
 #include "common/data/data.h"
 #include "common/model/runner.h"
-#include "common/train/engine.h"
-#include "common/train/train_config.h"
+#include "common/steps/engine.h"
+#include "common/steps/train_config.h"
 
 /* How many times the limit of a collective peers may take to write or read files. */
 enum { TRAIN_FILES_TIMES = 12 };

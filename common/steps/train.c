@@ -1,5 +1,5 @@
 /* train.c -- see train.h. */
-#include "common/train/train.h"
+#include "common/steps/train.h"
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>

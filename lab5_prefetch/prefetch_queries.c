@@ -1,4 +1,4 @@
-/* prefetch_books.c -- provided, no task: what the tasks ask for, and which units count. */
+/* prefetch_queries.c -- provided, no task: what the tasks ask for, and which units count. */
 #include "lab5_prefetch/prefetch_impl.h"
 
 const char *prefetch_name(prefetch_mode mode)

@@ -4,7 +4,7 @@
  * layout holds the gradients; its end is padded to a multiple of W * ALIGN_ELEMS. Worked example:
  * 64 parameters, W = 3: slices of 32, the last one all padding. In canonical mode the gradient of a
  * tied parameter's second use comes after the others. It is added last, as FSDP does. */
-#include "common/train/baseline.h"
+#include "common/steps/baseline.h"
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/dtype.h"

@@ -1,5 +1,5 @@
 /* ckpt_manifest.c -- see ckpt_manifest.h. */
-#include "common/train/ckpt_manifest.h"
+#include "common/checkpoint/ckpt_manifest.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>

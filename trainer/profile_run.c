@@ -1,5 +1,5 @@
-/* profiled.c -- --profile DIR: counts the operations, the collectives and the steps of a run, and
- * keeps a timeline of some of them.
+/* profile_run.c -- --profile DIR: counts the operations, the collectives and the steps of a run,
+ * and keeps a timeline of some of them.
  *
  *   profile_run_open (before the engine) -> profile_run_step ... -> profile_run_write
  *   -> profile_run_close

@@ -1,5 +1,5 @@
 /* ckpt_file.c -- see ckpt_file.h. */
-#include "common/train/ckpt_file.h"
+#include "common/checkpoint/ckpt_file.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,4 +1,5 @@
-/* about.c -- what a run is, in words that a checkpoint keeps: a resumed run is compared with them.
+/* resume_facts.c -- what a run is, in words that a checkpoint keeps: a resumed run is compared with
+ * them.
  *
  * W, the mesh, the units, the transport and the threads are not among them: they are free. */
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* ckpt_store.c -- see ckpt_store.h. Rank 0 does what concerns the directory as a whole. */
-#include "common/train/ckpt_store.h"
+#include "common/checkpoint/ckpt_store.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

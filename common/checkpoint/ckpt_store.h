@@ -15,7 +15,7 @@
  * no checkpoint is left, what any killed save has left. */
 #pragma once
 #include "common/model/run_context.h"
-#include "common/train/ckpt_manifest.h"
+#include "common/checkpoint/ckpt_manifest.h"
 
 typedef struct ckpt_store {
     comm *world;      /* all ranks that save; borrowed */

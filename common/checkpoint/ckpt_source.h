@@ -5,7 +5,7 @@
  * When it is open, every file has been read once and agrees with the manifest, and together they
  * hold every element of every array once: only now may anything be changed. */
 #pragma once
-#include "common/train/ckpt_store.h"
+#include "common/checkpoint/ckpt_store.h"
 
 typedef struct ckpt_source {
     char dir[PATH_MAX]; /* DIR/step-N; "": there is none */

@@ -3,7 +3,7 @@
  *   write: ckpt_about_add ... -> ckpt_manifest_write
  *   read:  ckpt_manifest_read -> ckpt_about_check -> ckpt_manifest_free */
 #pragma once
-#include "common/train/ckpt_file.h"
+#include "common/checkpoint/ckpt_file.h"
 
 enum { CKPT_MAX_FACTS = 24 };
 

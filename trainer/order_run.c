@@ -1,4 +1,4 @@
-/* checked.c -- --check-order: every step is checked for work on two streams that no event orders.
+/* order_run.c -- --check-order: every step is checked for work on two streams that no event orders.
  *
  *   order_run_open (before the engine) -> order_run_look, when a step begins ... -> order_run_end
  *   -> order_run_close

@@ -1,10 +1,10 @@
 /* engine.h -- what the training loop needs from a way of holding parameters. The single-device and
- * DDP baselines (train/baseline.c) and FSDP (labs 1-5) each fill in this table.
+ * DDP baselines (steps/baseline.c) and FSDP (labs 1-5) each fill in this table.
  *
  *   begin_step -> (runner_forward, runner_backward) x grad_accum -> optimizer_step -> ... */
 #pragma once
 #include <stdbool.h>
-#include "common/train/ckpt_source.h"
+#include "common/checkpoint/ckpt_source.h"
 
 /* Everything that the update of a step needs. lr is the step's own; step counts from 0. */
 typedef struct step_scalars {

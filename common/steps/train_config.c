@@ -1,5 +1,5 @@
 /* train_config.c -- see train_config.h. */
-#include "common/train/train_config.h"
+#include "common/steps/train_config.h"
 #include "common/base/pmath.h"
 
 int64_t train_end(const train_config *cfg)

@@ -4,7 +4,7 @@
  * reduce-scatter per micro-step and one all-gather per step. With one rank it is the single-device
  * baseline. The update uses ops->adamw over whole parameters. [DDP §3] */
 #pragma once
-#include "common/train/engine.h"
+#include "common/steps/engine.h"
 
 /* baseline_create -- an engine whose parameters are made by param_init_range; out->free(out->self)
  * frees it.

@@ -1,4 +1,4 @@
-/* device.c -- CUDA's calls as common/accel wants them.
+/* cuda_runtime.c -- CUDA's calls as common/accel wants them.
  *
  * Streams and events are CUDA's one for one. Memory is that of its stream-ordered pool, which keeps
  * what is freed. AllowInternalDependencies is off: with it the pool may hand out a block that

@@ -1,5 +1,5 @@
 /* ckpt_source.c -- see ckpt_source.h. */
-#include "common/train/ckpt_source.h"
+#include "common/checkpoint/ckpt_source.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

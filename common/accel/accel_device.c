@@ -1,4 +1,4 @@
-/* device.c -- an accelerator as a device of device.h: opening it, and launches. */
+/* accel_device.c -- an accelerator as a device of device.h: opening it, and launches. */
 #include <stdlib.h>
 #include "common/accel/accel_impl.h"
 
