@@ -196,6 +196,7 @@ void accel_free(stream *base, void *ptr)
     block *b = block_at(d, ptr);
     FSDP_ASSERT(b != NULL && b->ptr == ptr && "freed pointer is not from device_alloc");
     tdelete(b, &d->blocks, block_compare);
+    ledger_free_issued(ledger_of(d, b), b->category, b->bytes);
     if (base->device->config.debug_fill && b->pinned == NULL && b->bytes > 0)
         (void)accel_stream_check(s, d->api->fill(ptr, 0xFF, b->bytes, s->queue), "device_free");
     give_back(s, b);

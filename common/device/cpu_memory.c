@@ -493,6 +493,7 @@ void cpu_free(stream *base, void *ptr)
     cpu_block *b = block_of(ptr);
     cpu_pool *p = b->pool;
     b->magic = BLOCK_FREED; /* from the call on, not only when the stream gets there */
+    ledger_free_issued(p->ledger, (mem_category)b->category, b->bytes);
     pending_free *node = b->free_node;
     node->task.run = free_run;
     node->block = b;

@@ -52,12 +52,29 @@ void ledger_add(ledger *l, mem_category c, size_t bytes)
     f->live_total_bytes += bytes;
     f->live_blocks++;
     f->alloc_calls++;
+    f->issued_bytes[c] += bytes;
+    f->issued_total_bytes += bytes;
+    if (f->issued_bytes[c] > f->issued_peak_bytes[c])
+        f->issued_peak_bytes[c] = f->issued_bytes[c];
+    if (f->issued_total_bytes > f->issued_peak_total_bytes)
+        f->issued_peak_total_bytes = f->issued_total_bytes;
     if (f->live_bytes[c] > f->peak_bytes[c])
         f->peak_bytes[c] = f->live_bytes[c];
     if (f->live_total_bytes > f->peak_total_bytes) {
         f->peak_total_bytes = f->live_total_bytes;
         memcpy(f->at_peak_bytes, f->live_bytes, sizeof f->at_peak_bytes);
     }
+    pthread_mutex_unlock(&l->lock);
+}
+
+void ledger_free_issued(ledger *l, mem_category c, size_t bytes)
+{
+    FSDP_ASSERT((int)c >= 0 && c < MEM_CATEGORIES);
+    pthread_mutex_lock(&l->lock);
+    ledger_figures *f = &l->now;
+    FSDP_ASSERT(f->issued_bytes[c] >= bytes);
+    f->issued_bytes[c] -= bytes;
+    f->issued_total_bytes -= bytes;
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -88,6 +105,8 @@ void ledger_reset_peaks(ledger *l)
     memcpy(f->peak_bytes, f->live_bytes, sizeof f->peak_bytes);
     memcpy(f->at_peak_bytes, f->live_bytes, sizeof f->at_peak_bytes);
     f->peak_total_bytes = f->live_total_bytes;
+    memcpy(f->issued_peak_bytes, f->issued_bytes, sizeof f->issued_peak_bytes);
+    f->issued_peak_total_bytes = f->issued_total_bytes;
     pthread_mutex_unlock(&l->lock);
 }
 

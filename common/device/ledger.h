@@ -1,6 +1,12 @@
 /* ledger.h -- who holds how much memory: bytes now and at peak, by category.
  *
- *   ledger_create -> ledger_add, ledger_sub ... ledger_read, ledger_print -> ledger_free
+ *   ledger_create -> ledger_add, ledger_free_issued, ledger_sub ... ledger_read, ledger_print
+ *   -> ledger_free
+ *
+ * There are two peaks. A block counts as live from the alloc to the moment when its stream reaches
+ * the free; how many blocks that are at one time depends on how far streams lag behind the host.
+ * The *issued* figures count a block from the call of device_alloc to the call of device_free, so
+ * they depend on the order of the calls alone and are the same in every run, on every device.
  *
  * Everything that device_alloc hands out is entered here, so a peak is a fact and not an estimate.
  * All functions are thread-safe. */
@@ -32,6 +38,8 @@ typedef struct ledger_figures {
     size_t peak_total_bytes;              /* peak of the sum */
     size_t at_peak_bytes[MEM_CATEGORIES]; /* by category at that moment */
     size_t live_blocks, alloc_calls;
+    size_t issued_bytes[MEM_CATEGORIES], issued_peak_bytes[MEM_CATEGORIES];
+    size_t issued_total_bytes, issued_peak_total_bytes;
 } ledger_figures;
 
 /* mem_category_name -- "params_shard", ...; asserts that c is a category. */
@@ -42,6 +50,8 @@ ledger *ledger_create(void);
 void ledger_free(ledger *l);
 /* ledger_add -- enter a block of `bytes` bytes. */
 void ledger_add(ledger *l, mem_category c, size_t bytes);
+/* ledger_free_issued -- the block's device_free was called: take it out of the issued figures. */
+void ledger_free_issued(ledger *l, mem_category c, size_t bytes);
 /* ledger_sub -- take a block out; asserts that the category holds as much. */
 void ledger_sub(ledger *l, mem_category c, size_t bytes);
 /* ledger_read -- a copy of the figures, all of one moment. */
