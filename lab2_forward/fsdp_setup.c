@@ -131,26 +131,25 @@ static fsdp_status lay_out_unit(fsdp *f, fsdp_unit *u)
     return status;
 }
 
+typedef struct fill_args {
+    const flat_layout *layout;
+    const model *m;
+    uint64_t seed;
+    int rank;
+} fill_args;
+
+static fsdp_status initial_values(const void *args, void *out)
+{
+    const fill_args *a = args;
+    return flat_init_shard(a->layout, a->m, a->seed, a->rank, out);
+}
+
 /* Put one shard of initial values into device memory. */
 static fsdp_status fill_shard(fsdp *f, const fsdp_unit *u)
 {
-    const run_context *run = &f->run;
-    int rank = f->mesh.shape.shard_rank;
-    if (device_memory_is_host(run->dev)) {
-        TRY(stream_sync(f->compute)); /* the debug fill of fresh memory may still run */
-        return flat_init_shard(&u->layout, run->m, run->seed, rank, u->shard);
-    }
-    size_t bytes = u->layout.shard_elems * sizeof *u->shard;
-    float *host = malloc(bytes + 1);
-    if (!host)
-        return out_of_host_memory();
-    fsdp_status status = flat_init_shard(&u->layout, run->m, run->seed, rank, host);
-    if (status == FSDP_OK)
-        status = device_upload(f->compute, u->shard, host, bytes);
-    if (status == FSDP_OK)
-        status = stream_sync(f->compute);
-    free(host);
-    return status;
+    fill_args a = {&u->layout, f->run.m, f->run.seed, f->mesh.shape.shard_rank};
+    return device_make(f->compute, &(device_made){"initial values", initial_values, &a, sizeof a},
+                       u->shard, u->layout.shard_elems * sizeof *u->shard);
 }
 
 static fsdp_status allocate_unit(fsdp *f, fsdp_unit *u)
@@ -191,6 +190,7 @@ fsdp_status fsdp_create(const fsdp_config *config, fsdp *f)
     f->gather_stream = f->reduce_stream = f->comm_stream;
     for (int u = 0; u < f->n_units; u++)
         GOTO_ON_FAIL(status, allocate_unit(f, &f->units[u]), fail);
+    GOTO_ON_FAIL(status, stream_sync(f->compute), fail); /* other streams read the shards */
     return FSDP_OK;
 fail:
     fsdp_free(f);

@@ -124,8 +124,8 @@ static fsdp_status communicate_apart(prefetch *p)
     TRY(comm_stream_create(f->run.dev, "gather", &p->gather_stream));
     TRY(comm_stream_create(f->run.dev, "reduce", &p->reduce_stream));
     if (f->gather_group)
-        TRY(comm_split(f->gather_group, 0, comm_rank(f->gather_group), &p->gather_group));
-    TRY(comm_split(world, 0, comm_rank(world), &p->reduce_group));
+        TRY(comm_range(f->gather_group, 0, 1, comm_size(f->gather_group), &p->gather_group));
+    TRY(comm_range(world, 0, 1, comm_size(world), &p->reduce_group));
     f->gather_stream = p->gather_stream;
     f->reduce_stream = p->reduce_stream;
     f->gather_group = p->gather_group;

@@ -354,21 +354,12 @@ fsdp_status native_all_reduce(transport_group *group, stream *s, const comm_call
 
 /* ---- the library's own sums ------------------------------------------------------------------ */
 
-/* Whether the slices are equal and lie in order of ranks. */
-static bool side_by_side(const comm_team *team, const comm_slice *slices)
-{
-    for (int r = 0; r < team->size; r++)
-        if (slices[r].elems != slices[0].elems ||
-            slices[r].begin != slices[0].begin + (size_t)r * slices[0].elems)
-            return false;
-    return true;
-}
-
 /* The sum of all ranks, which the library makes, into sum [elems] of acc->sum_dtype. */
 static fsdp_status scatter_sum(transport_group *group, stream *s, const comm_call *call,
                                const comm_scatter *x, void *sum)
 {
     size_t elem_bytes = dtype_bytes(x->acc->sum_dtype), elems = x->acc->elems;
+    TRY(check(group, call, NULL));
     const char *send = (const char *)x->send + x->slices[0].begin * elem_bytes;
     touched t = touched_begin(group->team, NULL);
     touched_add(&t, send, elems * elem_bytes * (size_t)group->team->size, false);
@@ -380,26 +371,8 @@ static fsdp_status scatter_sum(transport_group *group, stream *s, const comm_cal
         &t);
 }
 
-/* The sum is pushed as one node. In canonical mode it would have the wrong bits. */
 fsdp_status native_reduce_scatter(transport_group *group, stream *s, const comm_call *call,
                                   const comm_scatter *x)
 {
-    grad_acc *acc = x->acc;
-    if (acc->mode != GRAD_ACC_FAST || !side_by_side(group->team, x->slices))
-        return transport_scatter(group, s, call, x);
-    sum_run run;
-    void *sum = NULL;
-    TRY(check(group, call, NULL));
-    TRY(sum_run_begin(acc, s, x->level, 1, &run));
-    acc->n_pushed += group->team->size - 1; /* it counts contributions */
-    fsdp_status status = device_alloc(s, MEM_COMM, acc->elems * dtype_bytes(acc->sum_dtype),
-                                      "sum of all ranks", &sum);
-    if (status == FSDP_OK)
-        status = scatter_sum(group, s, call, x, sum);
-    if (status == FSDP_OK)
-        status = sum_run_launch(acc->kernels, s, &run, (const void *const[]){sum},
-                                comm_op_name((comm_op)call->desc.op), call->desc.label);
-    sum_run_end(&run, s);
-    device_free(s, sum);
-    return status;
+    return transport_scatter_whole(group, s, call, x, scatter_sum);
 }

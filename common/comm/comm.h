@@ -54,8 +54,25 @@ typedef enum comm_backend {
     COMM_SELF,
     COMM_MPI,
     COMM_SHM,
-    COMM_NATIVE /* the device's own, or an error */
+    COMM_NATIVE, /* the device's own, or an error */
+    COMM_DRY     /* nothing moves: see comm_dry */
 } comm_backend;
+
+/* How the transport that a dry group imitates moves data, for what that costs in memory. */
+typedef enum comm_dry_moves {
+    DRY_SHOWS,  /* ranks read each other's memory, as in shm */
+    DRY_BRINGS, /* contributions are staged, as in mpi */
+    DRY_NATIVE  /* whole collectives, as in nccl and hccl */
+} comm_dry_moves;
+
+/* A group of COMM_DRY: this process stands for one rank of any number. Calls are checked, numbered,
+ * counted and told to watches, and move nothing. What hosts settle is settled as if all ranks had
+ * passed what this one does. On a device whose memory is not the host's, data goes through copies
+ * on the host, unless `moves` is DRY_NATIVE. */
+typedef struct comm_dry {
+    int rank, size;
+    comm_dry_moves moves;
+} comm_dry;
 
 typedef struct comm_config {
     comm_backend backend; /* AUTO: what FSDP_COMM of the environment says, else self for one rank,
@@ -71,6 +88,7 @@ typedef struct comm_config {
     const comm_transport *native;
     /* SIGTERM and SIGUSR1 are for comm_signal_came and do nothing else; see comm_take_signals. */
     bool keeps_signals;
+    comm_dry dry; /* of COMM_DRY, which launchers and the environment have no say in */
 } comm_config;
 
 #define COMM_RUN_ENV "FSDP_RUN" /* how fsdp_run tells a rank its number; nobody else sets it */
@@ -120,6 +138,15 @@ void comm_close(comm *c);
  *   errors      FSDP_ENOMEM; FSDP_EMISMATCH; FSDP_ETIMEOUT; FSDP_ECOMM
  *   source      [MPI-4 §6] */
 fsdp_status comm_split(comm *c, int color, int key, comm **out);
+
+/* comm_range -- ranks first, first + step, ... of c, n of them, form a group, in that order. Ranks
+ * of one group pass the same range, and groups do not overlap.
+ *   *out        owned by the caller, closed before c; untouched after an error
+ *   collective  all ranks of c; the host waits
+ *   costs       O(ranks of c), and no more memory than that
+ *   errors      FSDP_EINVAL this rank is not in its range, or the range not in c; FSDP_EMISMATCH
+ *               ranks of the range passed another; FSDP_ENOMEM; FSDP_ETIMEOUT; FSDP_ECOMM */
+fsdp_status comm_range(comm *c, int first, int step, int n, comm **out);
 
 /* comm_set_patience -- from now on the waits of this process, in any group of the job, may last
  * `times` as long as timeout_s: for what peers do meanwhile without a call, such as writing files.
@@ -332,7 +359,8 @@ typedef struct comm_record {
     size_t elems;      /* per rank, as the caller passed them; in the v forms those of this rank */
     uint64_t group;    /* comm_group_number */
     int group_ranks;
-    uint64_t seq; /* number of the call on its group */
+    int first_rank, last_rank; /* in the job, of the group's first and last rank */
+    uint64_t seq;              /* number of the call on its group */
     const struct stream *stream;
     unsigned calls; /* 1; 0 for a later part (an all-reduce has two, a call over several hosts up to
                        three, FSDP_LINK adds one to each), whose first part was told before */

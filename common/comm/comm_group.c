@@ -37,6 +37,8 @@ static fsdp_status backend_choose(comm_backend wanted, comm_backend *backend)
     comm_run_start run;
     bool by_fsdp_run = comm_run_started(&run);
     *backend = wanted;
+    if (wanted == COMM_DRY)
+        return FSDP_OK;
     if ((unsigned)wanted > COMM_NATIVE)
         return fsdp_error(FSDP_EINVAL, "--comm auto, mpi or shm", "comm_open: unknown backend %d",
                           (int)*backend);
@@ -145,9 +147,13 @@ static fsdp_status over_to_device(comm *c, comm_backend wanted, const comm_trans
 {
     const char *none;
     const transport_group *between_hosts = c->data;
-    TRY(over_to_native(c, wanted, native));
-    bool by_copies = c->data == between_hosts && !device_memory_is_host(c->team.dev);
-    TRY(link_over(c));
+    bool is_dry = wanted == COMM_DRY;
+    if (!is_dry)
+        TRY(over_to_native(c, wanted, native));
+    bool by_copies = c->data == between_hosts && !device_memory_is_host(c->team.dev) &&
+                     !(is_dry && c->team.dry.moves == DRY_NATIVE);
+    if (!is_dry)
+        TRY(link_over(c));
     return by_copies ? comm_put_over(c, &staged_transport, &none) : FSDP_OK;
 }
 
@@ -199,8 +205,10 @@ static void open_failed(comm *c, fsdp_status why)
 
 fsdp_status comm_open(device *d, const comm_config *config, comm **out)
 {
-    static const comm_transport *const launched[] = {
-        [COMM_SELF] = &self_transport, [COMM_MPI] = &mpi_transport, [COMM_SHM] = &shm_transport};
+    static const comm_transport *const launched[] = {[COMM_SELF] = &self_transport,
+                                                     [COMM_MPI] = &mpi_transport,
+                                                     [COMM_SHM] = &shm_transport,
+                                                     [COMM_DRY] = &dry_transport};
     comm_backend wanted, backend;
     double timeout_s;
     const sum_kernels *sums;
@@ -218,10 +226,11 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
     c->team = (comm_team){.timeout_s = timeout_s,
                           .start_s = timeout_s > LEAST_START_S ? timeout_s : LEAST_START_S,
                           .dev = d,
-                          .recorder = recorder};
+                          .recorder = recorder,
+                          .dry = config->dry};
     c->sums = sums;
     c->owns_recorder = true;
-    c->hang = comm_hang_open(recorder, config->keeps_signals);
+    c->hang = backend == COMM_DRY ? NULL : comm_hang_open(recorder, config->keeps_signals);
     device_host_call_begin(d);
     fsdp_status status = launched[backend]->open(&c->team, &c->data);
     if (status == FSDP_OK)
@@ -312,18 +321,17 @@ static int members_choose(const comm_team *parent, const choice *all, comm_team 
     return lowest;
 }
 
-static fsdp_status split_into(comm *parent, const choice *all, comm *child)
+/* The new group, whose members *child has by now; color: the same on them, and on no others. */
+static fsdp_status split_into(comm *parent, int color, comm *child)
 {
     const comm_team *team = &parent->team;
-    TRY(comm_team_part(team, 0, team->world_ranks, team->size, &child->team));
     child->sums = parent->sums;
-    int lowest = members_choose(team, all, &child->team);
-    uint64_t name[] = {team->number, parent->control->next_seq, (uint64_t)lowest};
+    uint64_t name[] = {team->number, parent->control->next_seq, (uint64_t)color};
     child->team.number = hash_bytes(name, sizeof name);
     fsdp_status status = FSDP_OK;
     device_host_call_begin(team->dev);
     if (team->size > 1)
-        status = parent->data->table->split(parent->data, lowest, &child->team, &child->data);
+        status = parent->data->table->split(parent->data, color, &child->team, &child->data);
     device_host_call_end(team->dev);
     TRY(status);
     if (child->data == NULL)
@@ -331,18 +339,29 @@ static fsdp_status split_into(comm *parent, const choice *all, comm *child)
     return comm_complete(child);
 }
 
-fsdp_status comm_split(comm *c, int color, int key, comm **out)
+/* What ranks pass to a split. members fills the child's team from what all have passed, and gives
+ * the group's color. */
+typedef struct split_way {
+    const char *name;
+    const void *mine; /* [bytes] */
+    size_t bytes;
+    fsdp_status (*members)(const comm *c, const void *all, comm_team *child, int *color);
+} split_way;
+
+static fsdp_status split(comm *c, const split_way *way, comm **out)
 {
-    choice mine = {.color = color, .key = key};
-    choice *all;
+    void *all = NULL;
+    int color = 0;
     comm *child = calloc(1, sizeof *child);
     if (child == NULL)
         return transport_fail(c->control,
-                              fsdp_error(FSDP_ENOMEM, "", "comm_split: no memory for a group"));
-    fsdp_status status = comm_host_gather(c, "comm_split", &mine, sizeof mine, (void **)&all);
+                              fsdp_error(FSDP_ENOMEM, "", "%s: no memory for a group", way->name));
+    fsdp_status status = comm_host_gather(c, way->name, way->mine, way->bytes, &all);
     if (status == FSDP_OK)
-        status = split_into(c, all, child);
+        status = way->members(c, all, &child->team, &color);
     free(all);
+    if (status == FSDP_OK)
+        status = split_into(c, color, child);
     if (status == FSDP_ENOMEM) /* perhaps this rank's alone */
         transport_fail(c->control, status);
     if (status == FSDP_OK)
@@ -350,6 +369,66 @@ fsdp_status comm_split(comm *c, int color, int key, comm **out)
     else
         comm_free(child);
     return status;
+}
+
+static fsdp_status members_by_color(const comm *c, const void *all, comm_team *child, int *color)
+{
+    TRY(comm_team_part(&c->team, 0, c->team.world_ranks, c->team.size, child));
+    *color = members_choose(&c->team, all, child);
+    return FSDP_OK;
+}
+
+fsdp_status comm_split(comm *c, int color, int key, comm **out)
+{
+    choice mine = {.color = color, .key = key};
+    FSDP_ASSERT(c->team.dry.size == 0 && "a dry group does not know its peers' colors: comm_range");
+    return split(c, &(split_way){"comm_split", &mine, sizeof mine, members_by_color}, out);
+}
+
+typedef struct range {
+    int32_t first, step, n;
+} range;
+
+/* Whether all members of this rank's range passed that range. */
+static fsdp_status check_range(const comm_team *team, const range *all, range mine)
+{
+    for (int i = 0; i < mine.n; i++) {
+        int r = mine.first + i * mine.step;
+        if (memcmp(&all[r], &mine, sizeof mine) != 0)
+            return fsdp_error(FSDP_EMISMATCH, "pass the same range on all ranks that it names",
+                              "comm_range: rank %d has %d ranks from %d by %d, rank %d has %d from "
+                              "%d by %d",
+                              team->world_ranks[r], all[r].n, all[r].first, all[r].step,
+                              team->world_ranks[team->rank], mine.n, mine.first, mine.step);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status members_by_range(const comm *c, const void *all, comm_team *child, int *color)
+{
+    const comm_team *team = &c->team;
+    const range mine = ((const range *)all)[team->rank];
+    TRY(check_range(team, all, mine));
+    TRY(comm_team_part(team, (team->rank - mine.first) / mine.step, team->world_ranks, mine.n,
+                       child));
+    for (int i = 0; i < mine.n; i++)
+        child->world_ranks[i] = team->world_ranks[mine.first + i * mine.step];
+    *color = mine.first;
+    return FSDP_OK;
+}
+
+fsdp_status comm_range(comm *c, int first, int step, int n, comm **out)
+{
+    const comm_team *team = &c->team;
+    range mine = {first, step, n};
+    bool fits = first >= 0 && step >= 1 && n >= 1 && (n - 1) <= (team->size - 1 - first) / step;
+    int at = team->rank - first;
+    if (!fits || at < 0 || at % step != 0 || at / step >= n)
+        return transport_fail(
+            c->control, fsdp_error(FSDP_EINVAL, "name the range that this rank is in",
+                                   "comm_range: %d ranks from %d by %d, of %d ranks, on rank %d", n,
+                                   first, step, team->size, team->rank));
+    return split(c, &(split_way){"comm_range", &mine, sizeof mine, members_by_range}, out);
 }
 
 void comm_set_patience(comm *c, double times)

@@ -37,9 +37,11 @@ fsdp_status mesh_open(comm *world, int shard_size, mesh *out)
         out->replicate = world;
         return FSDP_OK;
     }
-    fsdp_status status = comm_split(world, s->replica, s->shard_rank, &out->shard);
+    fsdp_status status =
+        comm_range(world, s->replica * s->shard_size, 1, s->shard_size, &out->shard);
     if (status == FSDP_OK)
-        status = comm_split(world, s->shard_rank, s->replica, &out->replicate);
+        status =
+            comm_range(world, s->shard_rank, s->shard_size, s->replicate_size, &out->replicate);
     if (status != FSDP_OK)
         mesh_close(out);
     return status;

@@ -91,6 +91,7 @@ typedef struct comm_team {
     double start_s;          /* how long ranks wait for one that has not started */
     comm_recorder *recorder; /* of the job */
     device *dev;
+    comm_dry dry; /* of COMM_DRY */
 } comm_team;
 
 typedef struct transport_group {
@@ -166,4 +167,4 @@ struct comm_transport {
 };
 
 extern const comm_transport self_transport, mpi_transport, shm_transport, hier_transport,
-    link_transport, staged_transport;
+    link_transport, staged_transport, dry_transport;

@@ -122,6 +122,15 @@ void transport_scatter_parts(const transport_group *g, comm_part *parts, const v
 fsdp_status transport_scatter(transport_group *g, stream *s, const comm_call *call,
                               const comm_scatter *x);
 
+/* transport_scatter_whole -- a reduce-scatter in which `add` makes the sum of all ranks at once,
+ * and that is pushed as one node. Only in GRAD_ACC_FAST and for equal slices side by side, in order
+ * of ranks; else it is transport_scatter. add  issues: sum [acc->elems] of acc->sum_dtype = all
+ * ranks' contributions to this one holds  that sum */
+typedef fsdp_status (*transport_add)(transport_group *g, stream *s, const comm_call *call,
+                                     const comm_scatter *x, void *sum);
+fsdp_status transport_scatter_whole(transport_group *g, stream *s, const comm_call *call,
+                                    const comm_scatter *x, transport_add add);
+
 /* ---- flight recorder: the last calls, for a watch and for the report at a timeout ----------- */
 
 typedef enum comm_state { COMM_ISSUED, COMM_RUNNING, COMM_DONE, COMM_FAILED } comm_state;

@@ -92,3 +92,38 @@ fsdp_status transport_scatter(transport_group *g, stream *s, const comm_call *ca
     sum_run_end(&sum.run, s);
     return status;
 }
+
+/* ---- a transport's own sums ----------------------------------------------------------------- */
+
+/* Whether the slices are equal and lie in order of ranks. */
+static bool side_by_side(const comm_team *team, const comm_slice *slices)
+{
+    for (int r = 0; r < team->size; r++)
+        if (slices[r].elems != slices[0].elems ||
+            slices[r].begin != slices[0].begin + (size_t)r * slices[0].elems)
+            return false;
+    return true;
+}
+
+/* In canonical mode a sum in another order would have the wrong bits. */
+fsdp_status transport_scatter_whole(transport_group *g, stream *s, const comm_call *call,
+                                    const comm_scatter *x, transport_add add)
+{
+    grad_acc *acc = x->acc;
+    if (acc->mode != GRAD_ACC_FAST || !side_by_side(g->team, x->slices))
+        return transport_scatter(g, s, call, x);
+    sum_run run;
+    void *sum = NULL;
+    TRY(sum_run_begin(acc, s, x->level, 1, &run));
+    acc->n_pushed += g->team->size - 1; /* it counts contributions */
+    fsdp_status status = device_alloc(s, MEM_COMM, acc->elems * dtype_bytes(acc->sum_dtype),
+                                      "sum of all ranks", &sum);
+    if (status == FSDP_OK)
+        status = add(g, s, call, x, sum);
+    if (status == FSDP_OK)
+        status = sum_run_launch(acc->kernels, s, &run, (const void *const[]){sum},
+                                comm_op_name((comm_op)call->desc.op), call->desc.label);
+    sum_run_end(&run, s);
+    device_free(s, sum);
+    return status;
+}

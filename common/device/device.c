@@ -4,6 +4,8 @@
  *   device_open gets the backend in the config; every other call finds it in the object it is
  *   given. Objects belong to the backend that made them. */
 #include "common/device/device_impl.h"
+#include <stdlib.h>
+#include <string.h>
 #include "common/base/clock.h"
 #include "common/base/dtype.h"
 #include "common/base/units.h"
@@ -377,4 +379,51 @@ fsdp_status stream_launch_work(stream *s, const launch_config *l)
     tell_issued(&act);
     act.label = NULL; /* the caller's, gone when the watch is told again */
     return s->device->backend->launch(s, l, &act);
+}
+
+/* ---- making --------------------------------------------------------------------------------- */
+enum { MOST_MADE_BYTES = 64 }; /* of arguments */
+
+typedef struct made_args {
+    device_make_fn make;
+    void *dst;
+    _Alignas(max_align_t) char args[MOST_MADE_BYTES];
+} made_args;
+
+static fsdp_status run_made(void *args, int n_threads)
+{
+    const made_args *a = args;
+    (void)n_threads;
+    return a->make(a->args, a->dst);
+}
+
+static fsdp_status make_and_upload(stream *s, const device_made *what, void *dst, size_t bytes)
+{
+    void *host = malloc(bytes + 1);
+    if (host == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "%s: no memory of the host for %zu bytes", what->name,
+                          bytes);
+    fsdp_status status = what->make(what->args, host);
+    if (status == FSDP_OK)
+        status = device_upload(s, dst, host, bytes);
+    if (status == FSDP_OK)
+        status = stream_sync(s);
+    free(host);
+    return status;
+}
+
+fsdp_status device_make(stream *s, const device_made *what, void *dst, size_t bytes)
+{
+    FSDP_ASSERT(what->args_bytes <= MOST_MADE_BYTES);
+    if (!device_runs_c(s->device))
+        return make_and_upload(s, what, dst, bytes);
+    made_args a = {.make = what->make, .dst = dst};
+    memcpy(a.args, what->args, what->args_bytes);
+    return stream_launch_work(
+        s, &(launch_config){.fn = run_made,
+                            .args = &a,
+                            .args_bytes = sizeof a,
+                            .name = what->name,
+                            .accesses = &(mem_access){.ptr = dst, .bytes = bytes, .writes = true},
+                            .n_accesses = 1});
 }

@@ -259,6 +259,21 @@ typedef struct launch_config {
 fsdp_status stream_launch_work(stream *s, const launch_config *l);
 fsdp_status stream_launch(stream *s, stream_fn fn, const void *args, size_t args_bytes);
 
+/* device_make -- dst [bytes] = what make(args, dst) writes, such as initial values. A device that
+ * runs C launches `make`; for another one it runs in the call, into memory of the host, and the
+ * host waits until that is uploaded.
+ *   name    a literal, for a watch
+ *   args    [args_bytes], copied
+ *   errors  make's; FSDP_ENOMEM; the stream's */
+typedef fsdp_status (*device_make_fn)(const void *args, void *out);
+typedef struct device_made {
+    const char *name;
+    device_make_fn make;
+    const void *args;
+    size_t args_bytes;
+} device_made;
+fsdp_status device_make(stream *s, const device_made *what, void *dst, size_t bytes);
+
 /* ---- watching ------------------------------------------------------------------------------- */
 
 typedef enum device_act_kind {

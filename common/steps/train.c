@@ -122,8 +122,8 @@ static fsdp_status open_here(const train_setup *setup, train_loop *l)
                       .W = (size_t)comm_size(setup->run->world)};
     l->row = l->A + (setup->store ? 1 : 0);
     size_t step_tokens = l->A * l->b * l->T;
-    l->tokens = malloc(step_tokens * sizeof *l->tokens);
-    l->targets = malloc(step_tokens * sizeof *l->targets);
+    l->tokens = calloc(step_tokens, sizeof *l->tokens);
+    l->targets = calloc(step_tokens, sizeof *l->targets);
     l->in_order = malloc(l->W * l->A * sizeof *l->in_order);
     l->ms = calloc((size_t)c->steps + 1, sizeof *l->ms);
     if (!l->tokens || !l->targets || !l->in_order || !l->ms)
@@ -133,7 +133,8 @@ static fsdp_status open_here(const train_setup *setup, train_loop *l)
     TRY(open_figures(l, &l->figures[1]));
     if (comm_rank(setup->run->world) != 0)
         return FSDP_OK;
-    l->progress = progress_open(setup->log, train_end(c), c->global_batch * c->seq_len, true);
+    if (setup->log)
+        l->progress = progress_open(setup->log, train_end(c), c->global_batch * c->seq_len, true);
     return c->loss_csv ? open_csv(l, setup->first_step) : FSDP_OK;
 }
 
@@ -166,7 +167,7 @@ fsdp_status train_open(const train_setup *setup, train_loop **out)
         setup->run->world,
         l ? open_here(setup, l) : fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory"));
     if (status == FSDP_OK)
-        status = comm_split(setup->run->world, 0, comm_rank(setup->run->world), &l->loss_group);
+        status = comm_range(setup->run->world, 0, 1, (int)l->W, &l->loss_group);
     if (status != FSDP_OK) {
         fsdp_error_info why = *fsdp_error_get();
         train_close(l);
@@ -272,7 +273,8 @@ static fsdp_status train_step(train_loop *l, int64_t step)
     TRY(setup->engine->begin_step(setup->engine->self));
     for (size_t a = 0; a < l->A; a++) {
         micro_step ms = micro_step_of(l, f, a, true);
-        load_sequences(l, setup->data, (uint64_t)step * (uint64_t)c->global_batch, a);
+        if (setup->data)
+            load_sequences(l, setup->data, (uint64_t)step * (uint64_t)c->global_batch, a);
         TRY(runner_forward(setup->runner, &ms));
         TRY(runner_backward(setup->runner));
     }
@@ -400,6 +402,20 @@ static fsdp_status read_steps(train_loop *l, int64_t last, train_result *result)
         TRY(check_finite(step, loss, f->host_norm, &result->failed_alike));
     }
     return FSDP_OK;
+}
+
+/* The host reads the figures of a step when it has issued the next one, as in train_run. */
+fsdp_status train_rehearse(train_loop *l, int n, comm_stats *last_step)
+{
+    float loss;
+    for (int step = 0; step < n; step++) {
+        comm_job_stats_reset(l->setup->run->world);
+        TRY(train_step(l, step));
+        *last_step = comm_job_stats_read(l->setup->run->world);
+        if (step > 0)
+            TRY(await_figures(l, &l->figures[(step - 1) % 2], &loss));
+    }
+    return await_figures(l, &l->figures[(n - 1) % 2], &loss);
 }
 
 static int by_value(const void *a, const void *b)

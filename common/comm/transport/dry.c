@@ -1,0 +1,99 @@
+/* dry.c -- the transport of a group in which one process stands for one rank (comm_dry): nothing
+ * moves, and hosts agree with this one.
+ *
+ *   open -> exchange, all_gather, ... (each is over when it is issued) / split -> close
+ *
+ * What a call holds in memory depends on what its transport offers. So there are three tables. */
+#include <string.h>
+#include "common/comm/transport_help.h"
+
+static const comm_transport dry_shows, dry_native;
+
+static fsdp_status done(const transport_group *group, const comm_call *call)
+{
+    comm_recorder_mark(group->team->recorder, call->ticket, COMM_DONE);
+    return FSDP_OK;
+}
+
+static fsdp_status dry_open(comm_team *team, transport_group **out)
+{
+    static const comm_transport *const tables[] = {
+        [DRY_SHOWS] = &dry_shows, [DRY_BRINGS] = &dry_transport, [DRY_NATIVE] = &dry_native};
+    const comm_dry *dry = &team->dry;
+    FSDP_ASSERT(dry->size >= 1 && dry->rank >= 0 && dry->rank < dry->size);
+    TRY(comm_team_fill(team, dry->rank, dry->size, dry->rank, dry->size));
+    return transport_group_new(tables[dry->moves], team, out);
+}
+
+/* Hosts' calls bring from each peer what this rank sends. */
+static fsdp_status dry_exchange(transport_group *group, stream *s, const comm_call *call,
+                                const comm_part *parts)
+{
+    const int mine = group->team->rank;
+    for (int r = 0; s == NULL && r < group->team->size; r++)
+        if (r != mine && parts[r].recv_bytes == parts[mine].send_bytes)
+            memcpy(parts[r].recv, parts[mine].send, parts[mine].send_bytes);
+    return done(group, call);
+}
+
+static fsdp_status dry_peer_read(transport_group *group, stream *s, const comm_call *call,
+                                 const comm_part *parts, const comm_peer_read *v)
+{
+    (void)s;
+    (void)parts;
+    (void)v;
+    return done(group, call);
+}
+
+static fsdp_status dry_all_gather(transport_group *group, stream *s, const comm_call *call,
+                                  void *recv, size_t slice_bytes)
+{
+    (void)s;
+    (void)recv;
+    (void)slice_bytes;
+    return done(group, call);
+}
+
+static fsdp_status dry_broadcast(transport_group *group, stream *s, const comm_call *call,
+                                 void *buf, size_t bytes)
+{
+    return dry_all_gather(group, s, call, buf, bytes);
+}
+
+static fsdp_status dry_all_reduce(transport_group *group, stream *s, const comm_call *call,
+                                  void *buf, size_t elems)
+{
+    return dry_all_gather(group, s, call, buf, elems);
+}
+
+static fsdp_status add(transport_group *group, stream *s, const comm_call *call,
+                       const comm_scatter *x, void *sum)
+{
+    (void)s;
+    (void)x;
+    (void)sum;
+    return done(group, call);
+}
+
+static fsdp_status dry_reduce_scatter(transport_group *group, stream *s, const comm_call *call,
+                                      const comm_scatter *x)
+{
+    return transport_scatter_whole(group, s, call, x, add);
+}
+
+static fsdp_status dry_split(transport_group *group, int color, const comm_team *child,
+                             transport_group **out)
+{
+    (void)color;
+    return child->size > 1 ? transport_group_new(group->table, child, out) : FSDP_OK;
+}
+
+#define DRY_CALLS                                                                                  \
+    .name = "dry", .carries_host = true, .open = dry_open, .exchange = dry_exchange,               \
+    .split = dry_split
+
+const comm_transport dry_transport = {DRY_CALLS};
+static const comm_transport dry_shows = {DRY_CALLS, .shares = true, .peer_read = dry_peer_read};
+static const comm_transport dry_native = {
+    DRY_CALLS, .all_gather = dry_all_gather, .broadcast = dry_broadcast,
+    .reduce_scatter = dry_reduce_scatter, .all_reduce = dry_all_reduce};

@@ -1,0 +1,372 @@
+/* dry.c -- see dry.h.
+ *
+ * A vector clock of each stream, each event and the host (order_impl.h) says what the host has
+ * waited for. A freed block stays in the ledger until its free is in the host's clock. */
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include "common/device/dry.h"
+#include "common/device/device_impl.h"
+#include "common/device/order_impl.h"
+
+/* Above any address that a process can map on x86-64 and AArch64. Addresses are never reused. */
+#define FIRST_ADDRESS ((uintptr_t)1 << 48)
+
+enum { ADDRESS_ALIGN = 64 };
+
+typedef struct dry_block {
+    uintptr_t at;
+    size_t bytes;
+    mem_category category;
+    ledger *ledger;
+    const char *label;
+    const stream *by; /* allocated it, and later: freed it */
+    int slot;         /* of the stream that freed it */
+    uint64_t number;  /* of the free there */
+    TAILQ_ENTRY(dry_block) link;
+} dry_block;
+
+typedef struct dry_device {
+    device base;
+    bool is_inline; /* the compute stream */
+    bool is_pool;   /* see DRY_POOL */
+    uintptr_t next;
+    void *live;                              /* tree of dry_block by address */
+    TAILQ_HEAD(dry_blocks, dry_block) freed; /* until the host has waited for the free */
+    order_clocks clocks;
+} dry_device;
+
+static dry_device *dry_of(device *d)
+{
+    return (dry_device *)d;
+}
+
+/* ---- time ----------------------------------------------------------------------------------- */
+
+static void forget(dry_block *b)
+{
+    ledger_sub(b->ledger, b->category, b->bytes);
+    free(b);
+}
+
+/* The host has waited for something: frees that it knows of now are over. */
+static void reap(dry_device *d)
+{
+    for (dry_block *b = TAILQ_FIRST(&d->freed), *next; b != NULL; b = next) {
+        next = TAILQ_NEXT(b, link);
+        if (!order_before(&d->clocks.host, b->slot, b->number))
+            continue;
+        TAILQ_REMOVE(&d->freed, b, link);
+        forget(b);
+    }
+}
+
+static bool runs_in_host(const dry_device *d, const stream *s)
+{
+    return d->is_inline && s == d->base.compute;
+}
+
+/* Something is issued on s; returns its number. */
+static uint64_t issue(dry_device *d, const stream *s, int slot)
+{
+    uint64_t number = order_tick(&d->clocks, slot);
+    if (runs_in_host(d, s))
+        order_sync_stream(&d->clocks, slot);
+    return number;
+}
+
+/* Streams get their slots when they are created. */
+static int slot_of(dry_device *d, const stream *s)
+{
+    return order_slot(&d->clocks, s);
+}
+
+static fsdp_status dry_stream_sync(stream *s)
+{
+    dry_device *d = dry_of(s->device);
+    order_sync_stream(&d->clocks, slot_of(d, s));
+    reap(d);
+    return FSDP_OK;
+}
+
+static fsdp_status dry_event_create(device *d, bool timed, event **out)
+{
+    event *e = calloc(1, sizeof *e);
+    if (e == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "event_create: no memory");
+    *e = (event){.device = d, .timed = timed};
+    *out = e;
+    return FSDP_OK;
+}
+
+static void dry_event_free(event *e)
+{
+    order_event_free(&dry_of(e->device)->clocks, e);
+    free(e);
+}
+
+static fsdp_status dry_event_record(event *e, stream *s)
+{
+    dry_device *d = dry_of(s->device);
+    int slot = slot_of(d, s);
+    (void)issue(d, s, slot);
+    return order_record(&d->clocks, slot, e)
+               ? FSDP_OK
+               : fsdp_error(FSDP_ENOMEM, "", "event_record: no memory");
+}
+
+static fsdp_status dry_stream_wait_event(stream *s, event *e, const device_act *act)
+{
+    dry_device *d = dry_of(s->device);
+    int slot = slot_of(d, s);
+    (void)act;
+    order_wait(&d->clocks, slot, e);
+    (void)issue(d, s, slot);
+    if (runs_in_host(d, s))
+        reap(d);
+    return FSDP_OK;
+}
+
+static fsdp_status dry_event_sync(event *e)
+{
+    dry_device *d = dry_of(e->device);
+    order_sync_event(&d->clocks, e);
+    reap(d);
+    return FSDP_OK;
+}
+
+static bool dry_event_done(event *e)
+{
+    return dry_event_sync(e) == FSDP_OK;
+}
+
+static fsdp_status dry_event_elapsed_s(event *begin, event *end, double *out)
+{
+    (void)begin;
+    (void)end;
+    *out = 0;
+    return FSDP_OK;
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+static int compare_blocks(const void *a, const void *b)
+{
+    const dry_block *x = a, *y = b;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+/* What s has freed, of the same size, is its own again: the CPU's streams do that too. */
+static dry_block *revive(dry_device *d, const stream *s, const ledger *l, size_t bytes)
+{
+    dry_block *b;
+    TAILQ_FOREACH(b, &d->freed, link)
+    if (!d->is_pool && b->by == s && b->bytes == bytes && b->ledger == l) {
+        TAILQ_REMOVE(&d->freed, b, link);
+        ledger_sub(b->ledger, b->category, b->bytes);
+        return b;
+    }
+    return NULL;
+}
+
+static fsdp_status alloc_from(ledger *l, stream *s, mem_category category, size_t bytes,
+                              const char *label, void **out)
+{
+    dry_device *d = dry_of(s->device);
+    const size_t limit = d->base.config.memory_limit_bytes;
+    if (limit > 0 && bytes > limit - ledger_read(d->base.ledger).live_total_bytes)
+        return device_alloc_failed(l, category, bytes, label);
+    dry_block *b = revive(d, s, l, bytes);
+    if (b == NULL && (b = calloc(1, sizeof *b)) == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "device_alloc: no memory of the host");
+    *b = (dry_block){
+        .at = d->next, .bytes = bytes, .category = category, .ledger = l, .label = label, .by = s};
+    d->next += (bytes / ADDRESS_ALIGN + 1) * ADDRESS_ALIGN;
+    if (tsearch(b, &d->live, compare_blocks) == NULL) {
+        free(b);
+        return fsdp_error(FSDP_ENOMEM, "", "device_alloc: no memory of the host");
+    }
+    ledger_add(l, category, bytes);
+    *out = (void *)b->at;
+    return FSDP_OK;
+}
+
+static fsdp_status dry_alloc(stream *s, mem_category category, size_t bytes, const char *label,
+                             void **out)
+{
+    return alloc_from(s->device->ledger, s, category, bytes, label, out);
+}
+
+static fsdp_status dry_alloc_host(stream *s, mem_category category, size_t bytes, const char *label,
+                                  void **out)
+{
+    return alloc_from(s->device->host_ledger, s, category, bytes, label, out);
+}
+
+static void dry_free(stream *s, void *ptr)
+{
+    dry_device *d = dry_of(s->device);
+    dry_block key = {.at = (uintptr_t)ptr};
+    dry_block *const *found = tfind(&key, &d->live, compare_blocks);
+    FSDP_ASSERT(found != NULL && "freed pointer is not from device_alloc");
+    dry_block *b = *found;
+    tdelete(b, &d->live, compare_blocks);
+    ledger_free_issued(b->ledger, b->category, b->bytes);
+    b->slot = slot_of(d, s);
+    b->number = issue(d, s, b->slot);
+    if (runs_in_host(d, s) || (d->is_pool && b->by == s)) {
+        forget(b);
+        return;
+    }
+    b->by = s;
+    TAILQ_INSERT_HEAD(&d->freed, b, link);
+}
+
+static size_t dry_mem_available(device *d)
+{
+    const size_t limit = d->config.memory_limit_bytes;
+    return limit > 0 ? limit - ledger_read(d->ledger).live_total_bytes : SIZE_MAX;
+}
+
+/* ---- work ----------------------------------------------------------------------------------- */
+
+static fsdp_status dry_move(stream *s, const device_act *act)
+{
+    dry_device *d = dry_of(s->device);
+    (void)issue(d, s, slot_of(d, s));
+    if (act->kind == ACT_DOWNLOAD)
+        memset(act->dst, 0, act->bytes);
+    return FSDP_OK;
+}
+
+static fsdp_status dry_launch(stream *s, const launch_config *l, const device_act *act)
+{
+    dry_device *d = dry_of(s->device);
+    (void)l;
+    (void)act;
+    (void)issue(d, s, slot_of(d, s));
+    return FSDP_OK;
+}
+
+/* ---- the device ----------------------------------------------------------------------------- */
+
+static fsdp_status dry_stream_create(device *d, const stream_config *config, stream **out)
+{
+    stream *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "stream_create: no memory");
+    *s = (stream){.device = d, .n_threads = config->n_threads > 0 ? config->n_threads : 1};
+    snprintf(s->name, sizeof s->name, "%s", config->name);
+    if (slot_of(dry_of(d), s) < 0) {
+        free(s);
+        return fsdp_error(FSDP_ENOMEM, "use fewer streams",
+                          "stream_create: a dry device has %d streams at most", ORDER_STREAMS);
+    }
+    *out = s;
+    return FSDP_OK;
+}
+
+static void dry_stream_free(stream *s)
+{
+    dry_device *d = dry_of(s->device);
+    int slot = slot_of(d, s);
+    order_sync_stream(&d->clocks, slot);
+    reap(d);
+    order_stream_free(&d->clocks, slot);
+    free(s);
+}
+
+static void report_live(const void *node, VISIT which, int depth)
+{
+    const dry_block *b = *(const dry_block *const *)node;
+    (void)depth;
+    if (which == postorder || which == leaf)
+        fprintf(stderr, "device_close: block '%s' (%s, %zu bytes) was never freed\n", b->label,
+                mem_category_name(b->category), b->bytes);
+}
+
+static void dry_close(device *base)
+{
+    dry_device *d = dry_of(base);
+    if (base->compute != NULL)
+        dry_stream_free(base->compute);
+    for (int i = 0; i < ORDER_STREAMS; i++) /* streams that were never freed */
+        if (d->clocks.of[i] != NULL)
+            order_sync_stream(&d->clocks, i);
+    reap(d);
+    twalk(d->live, report_live);
+    FSDP_ASSERT(d->live == NULL && "device closed with live memory");
+    if (base->host_ledger != base->ledger)
+        ledger_free(base->host_ledger);
+    ledger_free(base->ledger);
+    free(d->clocks.events);
+    free(d);
+}
+
+static fsdp_status open_as(dry_kind kind, const device_config *config, device **out)
+{
+    dry_device *d = calloc(1, sizeof *d);
+    ledger *l = ledger_create(), *of_host = kind == DRY_CPU ? l : ledger_create();
+    if (d == NULL || l == NULL || of_host == NULL) {
+        free(d);
+        ledger_free(l);
+        if (of_host != l)
+            ledger_free(of_host);
+        return fsdp_error(FSDP_ENOMEM, "", "device_open: no memory");
+    }
+    bool runs_ahead = config->async_compute || config->schedule_seed != 0;
+    *d = (dry_device){.base = {.backend = device_dry(kind),
+                               .config = *config,
+                               .ledger = l,
+                               .host_ledger = of_host},
+                      .is_inline = kind == DRY_CPU && !runs_ahead,
+                      .is_pool = kind == DRY_POOL,
+                      .next = FIRST_ADDRESS};
+    TAILQ_INIT(&d->freed);
+    fsdp_status status = dry_stream_create(
+        &d->base, &(stream_config){.name = "compute", .n_threads = config->n_threads},
+        &d->base.compute);
+    if (status != FSDP_OK) {
+        dry_close(&d->base);
+        return status;
+    }
+    *out = &d->base;
+    return FSDP_OK;
+}
+
+static fsdp_status open_cpu(const device_config *config, device **out)
+{
+    return open_as(DRY_CPU, config, out);
+}
+
+static fsdp_status open_separate(const device_config *config, device **out)
+{
+    return open_as(DRY_SEPARATE, config, out);
+}
+
+static fsdp_status open_pool(const device_config *config, device **out)
+{
+    return open_as(DRY_POOL, config, out);
+}
+
+#define DRY_CALLS                                                                                  \
+    .name = "dry", .runs_c = true, .close = dry_close, .stream_create = dry_stream_create,         \
+    .stream_free = dry_stream_free, .stream_sync = dry_stream_sync,                                \
+    .event_create = dry_event_create, .event_free = dry_event_free,                                \
+    .event_record = dry_event_record, .stream_wait_event = dry_stream_wait_event,                  \
+    .event_sync = dry_event_sync, .event_done = dry_event_done,                                    \
+    .event_elapsed_s = dry_event_elapsed_s, .alloc = dry_alloc, .alloc_host = dry_alloc_host,      \
+    .free = dry_free, .move = dry_move, .launch = dry_launch, .mem_available = dry_mem_available
+
+static const device_backend BACKENDS[DRY_KINDS] = {
+    [DRY_CPU] = {.memory_is_host = true, .open = open_cpu, DRY_CALLS},
+    [DRY_SEPARATE] = {.open = open_separate, DRY_CALLS},
+    [DRY_POOL] = {.open = open_pool, DRY_CALLS},
+};
+
+const device_backend *device_dry(dry_kind kind)
+{
+    FSDP_ASSERT((int)kind >= 0 && kind < DRY_KINDS);
+    return &BACKENDS[kind];
+}
