@@ -10,7 +10,6 @@ typedef struct fsdp_engine_config {
     fsdp_config fsdp; /* fsdp.mesh has the strategy's shard groups */
     sharding_strategy sharding;
     prefetch_config prefetch; /* zeroed: fsdp_backward_hooks, without overlap */
-    bool runs_ahead;          /* for plans: the host runs ahead of the compute stream */
 } fsdp_engine_config;
 
 /* fsdp_engine_create -- all that labs 1 to 5 create, as one engine. out->free(out->self) frees it.

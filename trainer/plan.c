@@ -1,341 +1,264 @@
-/* plan.c -- see plan.h: the formulas, over the units that training lays out too (fsdp_lay_out).
+/* plan.c -- see plan.h.
  *
- * Per unit P = W*align*ceil(slots/(W*align)) elements: its slots, padded for the world. A rank
- * keeps a shard of P/S and reduces into a world slice of P/W. A micro-step gathers a unit twice
- * (once if it stays after forward, never if it is resident) and reduces it once. A gather moves
- * (S-1)/S*P elements from every rank, a reduction (W-1)/W*P. With R = W/S replicas a step gathers
- * each unit's gradient once, which moves (R-1)/W*P. [ZeRO §7] [FSDP §3.2] */
+ *   dry_open (a trainer like the caller's, on a dry device) -> dry_steps -> figures -> dry_close
+ *
+ * The third step is the one that is reported: prefetch learns the order of the units in the first,
+ * and the host is up to one step ahead. */
 #include "trainer/plan.h"
-#include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "common/base/dtype.h"
-#include "common/model/runner.h"
-#include "common/sum/sum_run.h"
+#include "common/device/dry.h"
+#include "common/observe/timeline_watch.h"
+#include "trainer/backends.h"
+#include "trainer/trainer.h"
 
-typedef struct plan_input {
-    const run_context *run;
-    const mesh_shape *shape;
-    fsdp f;             /* only laid out */
-    size_t *tied_elems; /* [n_units] elements of tied parameters' second uses */
-    int *order;         /* [n_order] units but the root, in the order in which they compute */
-    int n_order;
-    int window;    /* how many units of `order` are gathered at a time */
-    bool overlaps; /* a unit reduces while the next one computes its gradients */
-    bool runs_ahead;
-} plan_input;
+enum { STEPS = 3, REPORTED = STEPS - 1, MOST_MICRO_STEPS = 64 };
 
-static size_t padded_elems(const plan_input *in, int u)
+typedef struct dry_run {
+    trainer t;
+    timeline *line; /* of the reported step and those before; NULL: not wanted */
+    timeline_watch *watch;
+    comm_stats traffic;
+} dry_run;
+
+/* ---- a trainer on a dry device --------------------------------------------------------------- */
+
+static dry_kind kind_of(device *d)
 {
-    return in->f.units[u].layout.padded_elems;
+    if (device_memory_is_host(d))
+        return DRY_CPU;
+    return device_runs_c(d) ? DRY_SEPARATE : DRY_POOL;
 }
 
-static size_t shard_elems(const plan_input *in, int u)
+/* How the transport that the job has, or would have, moves data. */
+static comm_dry_moves moves_of(const trainer *t)
 {
-    return in->f.units[u].layout.shard_elems;
+    const char *name = comm_backend_name(t->run.world);
+    const comm_transport *native = backend_of(t->cfg.device)->native;
+    if (strncmp(name, "mpi", 3) == 0 || strncmp(name, "shm+mpi", 7) == 0)
+        return DRY_BRINGS;
+    if (native == NULL || strncmp(name, "shm", 3) == 0 || t->cfg.comm == COMM_SHM)
+        return DRY_SHOWS;
+    return DRY_NATIVE;
 }
 
-static size_t slice_elems(const plan_input *in, int u)
+static fsdp_status open_world(const trainer *t, int rank, int n_ranks, bool on_accelerator,
+                              trainer *dry)
 {
-    return in->f.units[u].slices.shard_elems;
+    bool pooled = on_accelerator || kind_of(t->run.dev) == DRY_POOL;
+    device_config dc = {.backend = device_dry(pooled ? DRY_POOL : kind_of(t->run.dev)),
+                        .n_threads = 1,
+                        .async_compute = t->runs_ahead};
+    TRY(device_open(&dc, &dry->run.dev));
+    comm_config cc = {.backend = COMM_DRY,
+                      .dry = {rank, n_ranks, on_accelerator ? DRY_NATIVE : moves_of(t)},
+                      .sums = ops_cpu_fast()->sums};
+    return comm_open(dry->run.dev, &cc, &dry->run.world);
 }
 
-/* The gradient that is being reduced while layer i computes its own, if reductions overlap: that of
- * the unit before it in backward, which stands behind it in the model. The root's comes last. */
-static size_t reducing_elems(const plan_input *in, int i)
+static fsdp_status begin_step(void *self, int64_t step)
 {
-    const int u = in->f.layer_unit[i];
-    while (in->overlaps && ++i < in->run->m->n_layers) {
-        int other = in->f.layer_unit[i];
-        if (other != u && other != UNIT_ROOT && !in->f.units[other].frozen)
-            return padded_elems(in, other);
-    }
-    return 0;
-}
-
-/* A bound on what there is beside the root's gradient where the host runs ahead. A block that it
- * frees is its own again at once, but only for the same number of bytes: two for each size of a
- * unit, and the leaves of each size of a layer. */
-static size_t grads_ahead_elems(const plan_input *in, bool leaves)
-{
-    const model *m = in->run->m;
-    size_t sum = 0, depth = leaves ? (size_t)size_log2_floor(in->run->batch) : 0;
-    for (int i = 0; i < in->n_order; i++) {
-        int k = 0;
-        while (padded_elems(in, in->order[k]) != padded_elems(in, in->order[i]))
-            k++;
-        sum += k == i ? 2 * padded_elems(in, in->order[i]) : 0;
-    }
-    for (int i = 0; i < m->n_layers; i++) {
-        int k = 0;
-        while (runner_layer_elems(m, &m->layers[k]) != runner_layer_elems(m, &m->layers[i]))
-            k++;
-        sum += k == i ? depth * runner_layer_elems(m, &m->layers[i]) : 0;
-    }
-    return sum;
-}
-
-/* Most unreduced gradients at one time: the root's, which lives from the head to the embedding, and
- * at each layer those of its unit and its leaves, and of the unit that is reducing. */
-static size_t grads_full_elems(const plan_input *in)
-{
-    const model *m = in->run->m;
-    size_t root = padded_elems(in, UNIT_ROOT) + in->tied_elems[UNIT_ROOT], most = 0;
-    bool leaves = in->run->mode == GRAD_ACC_CANONICAL && in->run->batch > 1;
-    if (in->runs_ahead)
-        return root + grads_ahead_elems(in, leaves);
-    for (int i = 0; i < m->n_layers; i++) {
-        int u = in->f.layer_unit[i];
-        size_t now = root + (u == UNIT_ROOT ? 0 : padded_elems(in, u));
-        now += reducing_elems(in, i);
-        if (leaves)
-            now += runner_layer_elems(m, &m->layers[i]) * (size_t)size_log2_floor(in->run->batch);
-        most = now > most ? now : most;
-    }
-    return most;
-}
-
-/* What one rank sums for unit u: its world slice, and the part of a tied parameter's second use in
- * that slice. Rank 0 has most of it, because a tied parameter comes first in its unit. */
-static size_t sum_elems(const plan_input *in, int u)
-{
-    size_t slice = in->f.units[u].slices.shard_elems, tied = in->tied_elems[u];
-    return slice + (tied < slice ? tied : slice);
-}
-
-/* Vectors that a running sum holds after n pushes: a tree holds as many as n has one bits. */
-static size_t sums_after(const plan_input *in, unsigned long n)
-{
-    return in->run->mode == GRAD_ACC_CANONICAL ? (size_t)__builtin_popcountl(n) : n > 0;
-}
-
-/* Most sums of all units at one time of micro-step a. Units reduce one after the other, the last
- * unit first; the others hold what they held before or what they hold after. */
-static size_t micro_step_elems(const plan_input *in, unsigned long a)
-{
-    unsigned long w = (unsigned long)in->shape->world_size, first = a * w, last = first + w;
-    size_t before = sums_after(in, first), after = sums_after(in, last);
-    size_t within = sum_run_peak(in->run->mode, first, in->shape->world_size), live = 0, most = 0;
-    for (int u = 0; u < in->f.n_units; u++)
-        live += before * sum_elems(in, u);
-    for (int u = in->f.n_units - 1; u >= 0; u--) {
-        live -= before * sum_elems(in, u);
-        size_t now = live + within * sum_elems(in, u);
-        most = now > most ? now : most;
-        live += after * sum_elems(in, u);
-    }
-    return most;
-}
-
-/* With replicas a step ends by gathering slices into shards, unit by unit, while the units that
- * come later still hold their sums. */
-static size_t gather_gradients_elems(const plan_input *in)
-{
-    size_t left =
-        sums_after(in, (unsigned long)in->shape->world_size * (unsigned long)in->run->grad_accum);
-    size_t most = 0, behind = 0, done = 0;
-    for (int u = 0; u < in->f.n_units; u++)
-        behind += left * sum_elems(in, u);
-    for (int u = 0; u < in->f.n_units; u++) {
-        behind -= left * sum_elems(in, u);
-        size_t now = done + slice_elems(in, u) + shard_elems(in, u) + behind;
-        most = now > most ? now : most;
-        done += shard_elems(in, u);
-    }
-    return most;
-}
-
-/* Most reduced gradients at one time of a step: exact up to MAX_WALKED micro-steps, beyond that the
- * bound of floor(log2(W*A)) + 1 sums of everything. */
-static size_t grads_shard_elems(const plan_input *in)
-{
-    enum { MAX_WALKED = 1024 };
-    unsigned long steps = (unsigned long)in->run->grad_accum;
-    size_t most = in->shape->replicate_size > 1 ? gather_gradients_elems(in) : 0;
-    if (steps > MAX_WALKED && in->run->mode == GRAD_ACC_CANONICAL) {
-        size_t sums = (size_t)size_log2_floor((size_t)in->shape->world_size * steps) + 1, all = 0;
-        for (int u = 0; u < in->f.n_units; u++)
-            all += sums * sum_elems(in, u);
-        return all > most ? all : most;
-    }
-    for (unsigned long a = 0; a < steps && a < MAX_WALKED; a++) {
-        size_t now = micro_step_elems(in, a);
-        most = now > most ? now : most;
-    }
-    return most;
-}
-
-/* The staging for what a unit reduces at one time: the peers' slices of the unit and, next in the
- * same stream, of a tied parameter's second use (rank 0's slice of that is the longest). A sum in
- * bf16 sends a rounded copy of both. */
-static size_t unit_comm_bytes(const plan_input *in, int u)
-{
-    const dtype sum_dtype = in->run->reduce_dtype;
-    size_t staging = sum_elems(in, u) * (size_t)(in->shape->world_size - 1);
-    size_t copy = sum_dtype == DTYPE_F32 ? 0 : padded_elems(in, u) + in->tied_elems[u];
-    return (staging + copy) * dtype_bytes(sum_dtype);
-}
-
-/* Unit number i of a micro-step: forward in order, then backward in reverse, and then the next. */
-static int unit_in_turn(const plan_input *in, int i)
-{
-    i %= 2 * in->n_order;
-    return in->order[i < in->n_order ? i : 2 * in->n_order - 1 - i];
-}
-
-/* Gathered parameters: the units that stay after forward, and of the others the largest window. A
- * host that runs ahead gathers those that stay for the next pass before the last one is over, and
- * its window reaches from one pass into the next. */
-static size_t gathered_elems(const plan_input *in)
-{
-    size_t staying = 0, most = 0;
-    for (int u = 0; u < in->f.n_units; u++)
-        if (in->f.units[u].stays_after_forward && !in->f.units[u].stays_after_backward)
-            staying += padded_elems(in, u);
-    const int end = in->runs_ahead ? INT_MAX : in->n_order;
-    for (int i = 0; i < 2 * in->n_order; i++) {
-        size_t now = 0;
-        for (int k = i; k < end && k < i + in->window; k++)
-            if (!in->f.units[unit_in_turn(in, k)].stays_after_forward)
-                now += padded_elems(in, unit_in_turn(in, k));
-        most = now > most ? now : most;
-    }
-    return staying * (in->runs_ahead ? 2 : 1) + most;
-}
-
-static void plan_memory(const plan_input *in, memory_plan *mem)
-{
-    const run_context *run = in->run;
-    const size_t param_bytes = dtype_bytes(run->param_dtype);
-    size_t shards = 0, rounded = 0, comm_bytes = 0;
-    for (int u = 0; u < in->f.n_units; u++) {
-        size_t now = unit_comm_bytes(in, u);
-        bool has_copy = in->f.units[u].stays_after_backward && run->param_dtype != DTYPE_F32;
-        shards += shard_elems(in, u);
-        rounded += has_copy ? padded_elems(in, u) : 0;
-        comm_bytes = now > comm_bytes ? now : comm_bytes;
-    }
-    size_t ahead = in->runs_ahead ? 2 : 1; /* micro-steps in which the host allocates at a time */
-    size_t *bytes = mem->peak_bytes;
-    memset(mem, 0, sizeof *mem);
-    bytes[MEM_PARAMS_SHARD] = shards * sizeof(float);
-    bytes[MEM_PARAMS_FULL] = (gathered_elems(in) + rounded) * param_bytes;
-    bytes[MEM_GRADS_SHARD] = grads_shard_elems(in) * ahead * sizeof(float);
-    bytes[MEM_GRADS_FULL] = grads_full_elems(in) * sizeof(float);
-    bytes[MEM_OPTIMIZER] = run->optimizer == OPTIMIZER_ADAMW ? 2 * shards * sizeof(float) : 0;
-    bytes[MEM_ACTIVATIONS] = runner_activation_bytes(run);
-    bytes[MEM_COMM] = comm_bytes * ahead;
-}
-
-static void add_calls(traffic_plan *t, comm_op op, uint64_t calls, uint64_t bytes_each)
-{
-    t->calls[op] += calls;
-    t->bytes_sent[op] += calls * bytes_each;
-}
-
-/* The norm is an all-reduce of the bins over a shard group: a reduce-scatter, then an all-gather,
- * of slices that are as equal as possible. Rank 0's is the longest. */
-static void plan_norm(const plan_input *in, traffic_plan *t)
-{
-    uint64_t others = (uint64_t)in->shape->shard_size - 1;
-    uint64_t slice = ((uint64_t)RSUM_BINS + others) / (others + 1);
-    if (others > 0 || in->shape->world_size == 1) /* in a world of one the group is the world */
-        add_calls(t, COMM_OP_ALL_REDUCE, 1, (RSUM_BINS - slice + others * slice) * sizeof(int64_t));
-}
-
-/* What world rank 0 sends. Slices that cannot be equal are longest there. */
-static void plan_traffic(const plan_input *in, traffic_plan *t)
-{
-    const run_context *run = in->run;
-    const uint64_t a = (uint64_t)run->grad_accum, s = (uint64_t)in->shape->shard_size;
-    const uint64_t w = (uint64_t)in->shape->world_size, r = (uint64_t)in->shape->replicate_size;
-    const size_t param_bytes = dtype_bytes(run->param_dtype);
-    const size_t reduce_bytes = dtype_bytes(run->reduce_dtype);
-    memset(t, 0, sizeof *t);
-    for (int u = 0; u < in->f.n_units; u++) {
-        const fsdp_unit *unit = &in->f.units[u];
-        uint64_t gathers = unit->stays_after_backward ? 0 : unit->stays_after_forward ? a : 2 * a;
-        add_calls(t, COMM_OP_ALL_GATHER, gathers, (s - 1) * shard_elems(in, u) * param_bytes);
-        if (r > 1)
-            add_calls(t, COMM_OP_ALL_GATHER, 1, (r - 1) * slice_elems(in, u) * sizeof(float));
-        add_calls(t, COMM_OP_REDUCE_SCATTER, a, (w - 1) * slice_elems(in, u) * reduce_bytes);
-        size_t tied = in->tied_elems[u], kept = sum_elems(in, u) - slice_elems(in, u);
-        if (tied > 0)
-            add_calls(t, COMM_OP_REDUCE_SCATTER, a, (tied - kept) * reduce_bytes);
-    }
-    plan_norm(in, t);
-}
-
-static void plan_free(plan_input *in)
-{
-    free(in->tied_elems);
-    free(in->order);
-    fsdp_free(&in->f);
-}
-
-/* How many units are gathered at a time: one, with prefetch the next one too, and where the host
- * runs ahead as many as the limiter allows. */
-static int gather_window(const fsdp_engine_config *config)
-{
-    const prefetch_mode mode = config->prefetch.mode;
-    if (mode == PREFETCH_NONE)
-        return 1;
-    if (config->runs_ahead)
-        return config->prefetch.limit + 1;
-    return mode == PREFETCH_BACKWARD_POST ? 1 : 2;
-}
-
-static fsdp_status plan_begin(const fsdp_engine_config *config, const mesh_shape *shape,
-                              plan_input *in)
-{
-    const model *m = config->fsdp.run.m;
-    *in = (plan_input){.run = &config->fsdp.run,
-                       .shape = shape,
-                       .window = gather_window(config),
-                       .overlaps = config->prefetch.mode != PREFETCH_NONE,
-                       .runs_ahead = config->runs_ahead && config->prefetch.mode != PREFETCH_NONE};
-    TRY(fsdp_lay_out(&config->fsdp, shape, &in->f));
-    fsdp_status status = strategy_fill(config->sharding, &in->f);
-    in->tied_elems = calloc((size_t)in->f.n_units, sizeof *in->tied_elems);
-    in->order = calloc((size_t)in->f.n_units, sizeof *in->order);
-    if (status == FSDP_OK && (!in->tied_elems || !in->order))
-        status = fsdp_error(FSDP_ENOMEM, "", "fsdp_plan: no host memory");
-    if (status != FSDP_OK) {
-        plan_free(in);
-        return status;
-    }
-    for (int i = 0; i < m->n_layers; i++) {
-        int u = in->f.layer_unit[i];
-        if (u != UNIT_ROOT && (in->n_order == 0 || in->order[in->n_order - 1] != u))
-            in->order[in->n_order++] = u;
-    }
-    for (int p = 0; p < m->n_params && in->run->mode == GRAD_ACC_CANONICAL; p++)
-        if (m->params[p].tied_to != NOT_TIED)
-            in->tied_elems[in->f.param_unit[p]] += m->params[p].elems;
+    dry_run *d = self;
+    if (d->line)
+        timeline_watch_step(d->watch, step);
     return FSDP_OK;
 }
 
-fsdp_status fsdp_plan(const fsdp_engine_config *config, const mesh_shape *shape, memory_plan *mem,
-                      traffic_plan *traffic)
+static fsdp_status watch_dry(dry_run *d, int rank)
 {
-    plan_input in;
-    TRY(plan_begin(config, shape, &in));
-    plan_memory(&in, mem);
-    plan_traffic(&in, traffic);
-    plan_free(&in);
+    d->line = timeline_create(rank);
+    d->watch = timeline_watch_create();
+    if (!d->line || !d->watch)
+        return fsdp_error(FSDP_ENOMEM, "", "plan: no memory of the host");
+    device_watch of_device = timeline_watch_device(d->watch);
+    comm_watch of_comm = timeline_watch_comm(d->watch);
+    device_set_watch(d->t.run.dev, &of_device);
+    comm_set_watch(d->t.run.world, &of_comm);
+    timeline_watch_to(d->watch, d->line);
     return FSDP_OK;
 }
 
-fsdp_status fsdp_plan_export_bytes(const fsdp_engine_config *config, const mesh_shape *shape,
-                                   size_t *bytes)
+static void dry_close(dry_run *d)
 {
-    plan_input in;
-    *bytes = 0;
-    TRY(plan_begin(config, shape, &in));
-    for (int u = 0; u < in.f.n_units && shape->shard_size > 1; u++) {
-        size_t unit_bytes = padded_elems(&in, u) * sizeof(float);
-        *bytes = unit_bytes > *bytes ? unit_bytes : *bytes;
+    if (d->t.run.dev)
+        device_set_watch(d->t.run.dev, NULL);
+    if (d->t.run.world)
+        comm_set_watch(d->t.run.world, NULL);
+    trainer_free(&d->t);
+    timeline_watch_free(d->watch);
+    timeline_free(d->line);
+}
+
+/* An export gathers masters, unit by unit. */
+static fsdp_status drop_param(void *ctx, int param, const float *values, size_t elems)
+{
+    (void)ctx;
+    (void)param;
+    (void)values;
+    (void)elems;
+    return FSDP_OK;
+}
+
+static fsdp_status dry_steps(dry_run *d)
+{
+    trainer *t = &d->t;
+    t->setup = (train_setup){.cfg = &t->cfg.train,
+                             .run = &t->run,
+                             .engine = &t->engine,
+                             .observer = {.self = d, .begin_step = begin_step},
+                             .runner = t->runner,
+                             .store = t->cfg.save_dir ? &t->store : NULL};
+    TRY(train_open(&t->setup, &t->loop));
+    TRY(train_rehearse(t->loop, STEPS, &d->traffic));
+    if (d->line)
+        timeline_watch_to(d->watch, NULL);
+    if (t->cfg.export_dir || t->cfg.export_init_dir)
+        TRY(t->engine.read_params(t->engine.self, drop_param, NULL));
+    return FSDP_OK;
+}
+
+/* Make the steps as rank `rank`, of micro_steps at most. costs: only whether times are wanted. */
+static fsdp_status dry_open(const trainer *of, int rank, int n_ranks, const plan_costs *costs,
+                            int64_t micro_steps, dry_run *d)
+{
+    trainer *t = &d->t;
+    bool on_accelerator = costs && costs->machine.model;
+    *d = (dry_run){.t = {.cfg = of->cfg, .run = of->run, .runs_ahead = of->runs_ahead}};
+    t->runs_ahead = of->runs_ahead || on_accelerator;
+    t->cfg.train.loss_csv = NULL;
+    t->cfg.train.steps = STEPS;
+    t->cfg.check_order = false;
+    t->cfg.profile_dir = NULL;
+    t->run.dev = NULL;
+    t->run.world = NULL;
+    t->run.grad_accum = (int)micro_steps;
+    if (!device_runs_c(of->run.dev)) /* their descriptions of work are the CPU's */
+        t->run.ops = ops_cpu_fast();
+    fsdp_status status = open_world(of, rank, n_ranks, on_accelerator, t);
+    if (status == FSDP_OK && costs)
+        status = watch_dry(d, rank);
+    if (status == FSDP_OK)
+        status = trainer_make(t);
+    if (status == FSDP_OK)
+        status = dry_steps(d);
+    return status;
+}
+
+/* ---- time ------------------------------------------------------------------------------------ */
+
+/* View 1 is that of the slow rank. */
+static double work_s(const void *self, int view, const timeline_item *item)
+{
+    const plan_costs *c = self;
+    double s = virtual_work_roof(&c->machine, view, item);
+    return view == 1 ? s * c->slow_factor : s;
+}
+
+static fsdp_status read_times(const plan_costs *costs, bool inline_compute,
+                              const timeline_view *views, int n, plan *out)
+{
+    virtual_config config = costs->config;
+    virtual_result result;
+    timeline_step step;
+    config.work_s = work_s;
+    config.self = costs;
+    config.is_part = true;
+    config.inline_compute = inline_compute;
+    TRY(virtual_time_run(views, n, &config, &result));
+    fsdp_status status = timeline_find_step(&result.views[0], REPORTED, &step);
+    if (status == FSDP_OK)
+        status = virtual_time_floor(&views[0], &config, &out->floor_s);
+    if (status == FSDP_OK) {
+        const virtual_totals *t = &result.totals[REPORTED];
+        out->time = *t;
+        out->step_s = t->compute_s + t->exposed_s + t->waited_s + t->idle_s;
+        out->stall = step.stall;
+        const timeline_item *cause = &result.views[0].items[step.stall.cause];
+        if (step.stall.seconds > 0 && step.stall.cause != TIMELINE_NONE)
+            snprintf(out->stalled_for, sizeof out->stalled_for, "%s %s", cause->name, cause->unit);
     }
-    plan_free(&in);
+    virtual_time_free(&result);
+    return status;
+}
+
+/* ---- a plan ---------------------------------------------------------------------------------- */
+
+static bool is_slow(const plan_costs *costs, int rank)
+{
+    return costs && costs->slow_factor > 0 && costs->slow_rank != rank;
+}
+
+static fsdp_status plan_of(const trainer *t, int rank, int n_ranks, const plan_costs *costs,
+                           int64_t micro_steps, plan *out)
+{
+    dry_run d, slow = {0};
+    plan_costs own = costs ? *costs : (plan_costs){0};
+    *out = (plan){0};
+    if (costs && costs->slow_factor > 0 && costs->slow_rank == rank)
+        own.machine.reached /= costs->slow_factor;
+    fsdp_status status = dry_open(t, rank, n_ranks, costs, micro_steps, &d);
+    if (status == FSDP_OK && is_slow(costs, rank))
+        status = dry_open(t, costs->slow_rank, n_ranks, costs, micro_steps, &slow);
+    if (status == FSDP_OK) {
+        out->memory = ledger_read(device_ledger(d.t.run.dev));
+        if (!device_memory_is_host(d.t.run.dev))
+            out->host_memory = ledger_read(device_host_ledger(d.t.run.dev));
+        out->traffic = d.traffic;
+    }
+    if (status == FSDP_OK && costs) {
+        timeline_view views[2] = {timeline_read(d.line)};
+        if (slow.line)
+            views[1] = timeline_read(slow.line);
+        status = read_times(&own, !d.t.runs_ahead, views, slow.line ? 2 : 1, out);
+    }
+    fsdp_error_info why = *fsdp_error_get();
+    dry_close(&slow);
+    dry_close(&d);
+    if (status != FSDP_OK)
+        fsdp_error_set(&why);
+    return status;
+}
+
+/* Of many micro-steps the first are made: the others are like the last of them. But the sums of
+ * gradients of a canonical run wait in a tree, one more of them with each doubling. */
+static void extrapolate(const trainer *t, int n_ranks, int64_t n, const plan *fewer, plan *out)
+{
+    const double more = (double)(n - MOST_MICRO_STEPS);
+    for (int op = 0; op < COMM_OPS; op++) {
+        comm_stats *a = &out->traffic;
+        const comm_stats *b = &fewer->traffic;
+        a->calls[op] += (uint64_t)more * (a->calls[op] - b->calls[op]);
+        a->bytes_sent[op] += (uint64_t)more * (a->bytes_sent[op] - b->bytes_sent[op]);
+    }
+    out->step_s += more * (out->step_s - fewer->step_s);
+    out->floor_s += more * (out->floor_s - fewer->floor_s);
+    out->time.compute_s += more * (out->time.compute_s - fewer->time.compute_s);
+    out->time.exposed_s += more * (out->time.exposed_s - fewer->time.exposed_s);
+    out->time.communication_s += more * (out->time.communication_s - fewer->time.communication_s);
+    if (t->run.mode != GRAD_ACC_CANONICAL)
+        return;
+    /* a vector is this rank's slice of all gradients, and with a tied weight at most twice that */
+    bool shards = t->cfg.parallel == PARALLEL_FSDP;
+    mem_category k = n_ranks == 1 && !shards ? MEM_GRADS_FULL : MEM_GRADS_SHARD;
+    size_t s = shards ? (size_t)trainer_config_shard_size(&t->cfg, n_ranks) : 1;
+    size_t vector = 2 * out->memory.issued_peak_bytes[MEM_PARAMS_SHARD] * s / (size_t)n_ranks;
+    size_t added = (size_t)ceil(log2((double)n / MOST_MICRO_STEPS)) * vector;
+    out->is_bound = true;
+    out->memory.issued_peak_bytes[k] += added;
+    out->memory.issued_peak_total_bytes += added;
+    out->memory.peak_bytes[k] += added;
+    out->memory.peak_total_bytes += added;
+}
+
+fsdp_status plan_make(const trainer *t, int rank, int n_ranks, const plan_costs *costs, plan *out)
+{
+    int64_t n = t->run.grad_accum;
+    plan fewer;
+    if (n <= MOST_MICRO_STEPS)
+        return plan_of(t, rank, n_ranks, costs, n, out);
+    TRY(plan_of(t, rank, n_ranks, costs, MOST_MICRO_STEPS - 1, &fewer));
+    TRY(plan_of(t, rank, n_ranks, costs, MOST_MICRO_STEPS, out));
+    extrapolate(t, n_ranks, n, &fewer, out);
     return FSDP_OK;
 }

@@ -1,19 +1,37 @@
-/* plan.h -- memory and traffic of a job by formula, before anything is allocated. */
+/* plan.h -- what a run will need and how long a step will take, by making a few of its steps on a
+ * dry device: memory by category, calls and bytes of collectives, and time on a named machine.
+ *
+ *   plan_make (any number of times, after trainer_prepare has the model and the options) */
 #pragma once
-#include "common/comm/mesh.h"
-#include "trainer/fsdp_engine.h"
+#include "common/observe/timeline_stats.h"
+#include "common/observe/virtual_time.h"
+#include "common/steps/train.h"
 
-/* fsdp_plan -- memory and traffic of a job of the given shape. Any number of ranks can be planned
- * from one process.
- *   config   fsdp.mesh, run.dev and run.world are not read
- *   mem      most bytes of each category on any rank
- *   traffic  collectives of one optimizer step, and the bytes that world rank 0 sends
- *   errors   FSDP_ENOMEM, those of fsdp_lay_out and strategy_fill
- *   source   [ZeRO §7] [FSDP §3.2] */
-fsdp_status fsdp_plan(const fsdp_engine_config *config, const mesh_shape *shape, memory_plan *mem,
-                      traffic_plan *traffic);
-/* fsdp_plan_export_bytes -- most bytes of MEM_PARAMS_FULL while the engine's read_params runs: the
- * fp32 masters of one unit, or 0 if every rank has them all.
- *   errors   as fsdp_plan */
-fsdp_status fsdp_plan_export_bytes(const fsdp_engine_config *config, const mesh_shape *shape,
-                                   size_t *bytes);
+typedef struct trainer trainer;
+
+/* What times of a plan go by. */
+typedef struct plan_costs {
+    virtual_device machine;
+    virtual_config config; /* links; the rest is filled in by plan_make */
+    int slow_rank;         /* computes slow_factor times as slowly; factor 0: no rank does */
+    double slow_factor;
+} plan_costs;
+
+/* A bound only where marked; all else is exact, to the byte. */
+typedef struct plan {
+    /* the issued figures are those of the run; peaks in time are at least those of the run */
+    ledger_figures memory, host_memory;
+    comm_stats traffic; /* of one step */
+    bool is_bound;      /* more micro-steps than are run: memory of gradients is at most this */
+    /* With costs, of one step: */
+    virtual_totals time;
+    double step_s, floor_s;
+    timeline_stall stall; /* the longest; `item` and `cause` are used up */
+    char stalled_for[TIMELINE_NAME_BYTES + TIMELINE_UNIT_BYTES];
+} plan;
+
+/* plan_make -- make the first steps of the run on a dry device, as rank `rank` of n_ranks.
+ *   t       options, model, operations and, of device and group, their kind; it stays as it is
+ *   costs   NULL: times are not wanted
+ *   errors  those of the engine; FSDP_ENOMEM */
+fsdp_status plan_make(const trainer *t, int rank, int n_ranks, const plan_costs *costs, plan *out);

@@ -7,6 +7,7 @@
 #include "common/steps/baseline.h"
 #include "trainer/backends.h"
 #include "trainer/cores.h"
+#include "trainer/fsdp_engine.h"
 #include "trainer/trainer.h"
 
 /* Threads of one rank: OMP_NUM_THREADS if it is set, else cores / ranks of this host. */
@@ -134,50 +135,29 @@ static fsdp_engine_config engine_config_of(const trainer *t)
                                          .wrap_min_elems = (size_t)t->cfg.wrap_min_elems},
                                 .sharding = (sharding_strategy)t->cfg.sharding,
                                 .prefetch = {.mode = (prefetch_mode)t->cfg.prefetch,
-                                             .limit = (int)t->cfg.limit_all_gathers},
-                                .runs_ahead = t->runs_ahead};
+                                             .limit = (int)t->cfg.limit_all_gathers}};
 }
 
-/* An export gathers fp32 masters. If parameters are bf16, that can be more than a step gathers. */
-static fsdp_status plan_fsdp(trainer *t, int w)
+int trainer_plan_ranks(const trainer *t)
 {
-    mesh_shape shape;
-    size_t export_bytes, *most = &t->mem_plan.peak_bytes[MEM_PARAMS_FULL];
-    fsdp_engine_config ec = engine_config_of(t);
-    TRY(mesh_shape_make(w, trainer_config_shard_size(&t->cfg, w), 0, &shape));
-    TRY(fsdp_plan(&ec, &shape, &t->mem_plan, &t->traffic_plan));
-    if (!t->cfg.export_dir && !t->cfg.export_init_dir)
-        return FSDP_OK;
-    TRY(fsdp_plan_export_bytes(&ec, &shape, &export_bytes));
-    *most = export_bytes > *most ? export_bytes : *most;
-    return FSDP_OK;
+    return trainer_config_ranks(&t->cfg, comm_size(t->run.world));
 }
 
-static fsdp_status make_plan(trainer *t)
+int trainer_plan_rank(const trainer *t)
 {
-    int w = trainer_config_ranks(&t->cfg, comm_size(t->run.world));
-    if (t->cfg.parallel == PARALLEL_FSDP)
-        TRY(plan_fsdp(t, w));
-    else
-        TRY(baseline_plan(&t->run, w, &t->mem_plan, &t->traffic_plan));
-    uint64_t row = (uint64_t)t->run.grad_accum + (t->cfg.save_dir ? 1 : 0); /* and signals */
-    uint64_t loss_bytes = (uint64_t)(w - 1) * row * sizeof(float);
-    t->traffic_plan.calls[COMM_OP_ALL_GATHER] += 1; /* that of the losses */
-    t->traffic_plan.bytes_sent[COMM_OP_ALL_GATHER] += loss_bytes;
-    return FSDP_OK;
+    return t->cfg.plan ? (int)t->cfg.plan_rank : comm_rank(t->run.world);
 }
 
-/* Compares what the run needs with what there is, before anything is allocated. Ranks of a host
- * share its memory, but each has a limit of its own. */
+/* Compares what the run needs at least with what there is, before anything is allocated. Ranks of a
+ * host share its memory, but each has a limit of its own. */
 static fsdp_status check_memory(const trainer *t)
 {
-    size_t need = 0, n_local = (size_t)comm_local_size(t->run.world);
+    size_t need = t->plan.memory.issued_peak_total_bytes;
+    size_t n_local = (size_t)comm_local_size(t->run.world);
     size_t have = device_mem_available(t->run.dev), limit = (size_t)t->cfg.device_memory_mib << 20;
     bool limited =
         limit > 0 && have + ledger_read(device_ledger(t->run.dev)).live_total_bytes >= limit;
     have = limited ? have : have / n_local;
-    for (int k = 0; k < MEM_CATEGORIES; k++)
-        need += t->mem_plan.peak_bytes[k];
     if (need <= have)
         return FSDP_OK;
     char need_text[16], have_text[16];
@@ -206,34 +186,103 @@ static fsdp_status prepare_model(trainer *t)
     return FSDP_OK;
 }
 
-/* Measure what --plan and --bucket auto go by, where there is something to measure. */
+/* ---- what a plan's times go by --------------------------------------------------------------- */
+
+/* Measure this machine, if that is wanted. */
 static fsdp_status calibrate(trainer *t)
 {
-    bool wanted = t->cfg.plan || t->cfg.bucket_auto;
-    if (!wanted || t->cfg.parallel != PARALLEL_FSDP || comm_size(t->run.world) == 1)
+    bool buckets = t->cfg.bucket_auto && t->cfg.parallel == PARALLEL_FSDP &&
+                   t->cfg.plan_device == PLAN_NO_DEVICE && trainer_plan_ranks(t) > 1;
+    if (t->cfg.plan_device != PLAN_THIS_DEVICE && !buckets)
         return FSDP_OK;
-    return predict_calibrate(&t->run, &t->rates);
+    return rates_measure(&t->run, &t->rates);
 }
 
-/* Settle the buckets, and how long a step will take. */
-static fsdp_status predict(trainer *t)
+/* The machine of --plan-device, and the links of --plan-link. */
+static fsdp_status fill_costs(trainer *t)
 {
-    mesh_shape shape;
-    int w = trainer_config_ranks(&t->cfg, comm_size(t->run.world));
-    fsdp_engine_config ec = engine_config_of(t);
-    if (t->rates.flops_per_s == 0)
+    const trainer_config *c = &t->cfg;
+    plan_costs *costs = &t->costs;
+    const bool is_measured = t->rates.flops_per_s > 0;
+    t->has_costs = is_measured || c->plan_device > PLAN_THIS_DEVICE;
+    if (!t->has_costs)
         return FSDP_OK;
+    if (is_measured) {
+        costs->machine = (virtual_device){.name = "this",
+                                          .f32_flops_per_s = t->rates.flops_per_s,
+                                          .bf16_flops_per_s = t->rates.flops_per_s,
+                                          .bytes_per_s = t->rates.bytes_per_s,
+                                          .reached = 1};
+        costs->config.link = t->rates.link;
+    } else {
+        bool known = virtual_device_named(trainer_plan_device(c), &costs->machine);
+        FSDP_ASSERT(known);
+        virtual_device_links(&costs->machine, &costs->config);
+    }
+    costs->machine.is_bf16 = c->param_dtype == DTYPE_BF16;
+    costs->slow_rank = c->slow_rank;
+    costs->slow_factor = c->slow_factor;
+    if (c->plan_link) {
+        costs->config.ranks_per_host = 0;
+        costs->config.link = (virtual_link){c->link_latency_s, c->link_bytes_per_s};
+    }
+    if (is_measured && !c->plan_link && trainer_plan_ranks(t) > 1 && comm_size(t->run.world) == 1)
+        return fsdp_error(FSDP_EINVAL,
+                          "pass --plan-link RATE,LATENCY, name a --plan-device, or start several "
+                          "ranks, which measure their link",
+                          "%s: one rank measures no link between the %d of the plan",
+                          c->bucket_auto ? "--bucket auto" : "--plan-device this",
+                          trainer_plan_ranks(t));
+    return FSDP_OK;
+}
+
+static fsdp_status largest_unit(const trainer *t, size_t *elems)
+{
+    fsdp_engine_config ec = engine_config_of(t);
+    mesh_shape shape;
+    fsdp f;
+    int w = trainer_plan_ranks(t);
+    ec.fsdp.merge = NULL;
+    *elems = 0;
     TRY(mesh_shape_make(w, trainer_config_shard_size(&t->cfg, w), 0, &shape));
-    if (t->cfg.bucket_auto)
-        TRY(predict_buckets(&ec, &shape, &t->rates, &t->cfg.buckets.max_elems));
-    ec = engine_config_of(t);
-    return predict_step(&ec, &shape, &t->rates, &t->predicted);
+    TRY(fsdp_lay_out(&ec.fsdp, &shape, &f));
+    for (int u = UNIT_ROOT + 1; u < f.n_units; u++)
+        *elems = f.units[u].layout.used_elems > *elems ? f.units[u].layout.used_elems : *elems;
+    fsdp_free(&f);
+    return FSDP_OK;
+}
+
+/* --bucket auto: how many parameters a bucket should have at most, so that the planned step is
+ * shortest: 1, 2, 4 ... times the largest unit are tried. A larger one must win 1% at least,
+ * because it costs memory. */
+static fsdp_status choose_buckets(trainer *t)
+{
+    size_t largest, best_elems = 0;
+    plan now, best;
+    if (!t->cfg.bucket_auto || t->cfg.parallel != PARALLEL_FSDP || !t->has_costs)
+        return FSDP_OK;
+    TRY(largest_unit(t, &largest));
+    TRY(plan_make(t, 0, trainer_plan_ranks(t), &t->costs, &best));
+    for (size_t n = 1; n <= 64 && largest > 0; n *= 2) {
+        t->cfg.buckets.max_elems = n * largest;
+        TRY(plan_make(t, 0, trainer_plan_ranks(t), &t->costs, &now));
+        if (now.step_s <= 0.99 * best.step_s) {
+            best = now;
+            best_elems = t->cfg.buckets.max_elems;
+        } else if (n > 1) {
+            break;
+        }
+    }
+    t->cfg.buckets.max_elems = best_elems;
+    return FSDP_OK;
 }
 
 static fsdp_status prepare_here(trainer *t)
 {
-    TRY(predict(t));
-    TRY(make_plan(t));
+    TRY(fill_costs(t));
+    TRY(choose_buckets(t));
+    TRY(plan_make(t, trainer_plan_rank(t), trainer_plan_ranks(t), t->has_costs ? &t->costs : NULL,
+                  &t->plan));
     if (t->cfg.plan)
         return FSDP_OK;
     TRY(check_memory(t));
@@ -252,10 +301,8 @@ fsdp_status trainer_prepare(trainer *t, fsdp_status parsed)
     return t->cfg.plan ? FSDP_OK : trainer_about(t);
 }
 
-static fsdp_status allocate_here(trainer *t)
+fsdp_status trainer_make(trainer *t)
 {
-    TRY(order_run_open(t));
-    TRY(profile_run_open(t));
     if (t->cfg.parallel == PARALLEL_FSDP) {
         int w = comm_size(t->run.world);
         TRY(mesh_open(t->run.world, trainer_config_shard_size(&t->cfg, w), &t->mesh));
@@ -271,6 +318,13 @@ static fsdp_status allocate_here(trainer *t)
                         .views = t->engine.views,
                         .host_sync = flag_is_set("FSDP_HOST_SYNC")};
     return runner_create(&rc, &t->runner);
+}
+
+static fsdp_status allocate_here(trainer *t)
+{
+    TRY(order_run_open(t));
+    TRY(profile_run_open(t));
+    return trainer_make(t);
 }
 
 static fsdp_status open_source(trainer *t, ckpt_source *from)

@@ -6,11 +6,11 @@
 #include "common/device/order_check.h"
 #include "common/steps/train.h"
 #include "trainer/plan.h"
-#include "trainer/predict.h"
+#include "trainer/rates.h"
 #include "trainer/trainer_config.h"
 
 /* Everything that a run owns, in the order of its making; trainer_free releases it in reverse. */
-typedef struct trainer {
+struct trainer {
     trainer_config cfg;
     model_config model_cfg;
     run_context run;           /* owns dev and world */
@@ -25,15 +25,15 @@ typedef struct trainer {
     runner *runner;
     train_setup setup;
     train_loop *loop;
-    memory_plan mem_plan;
-    traffic_plan traffic_plan;
-    predict_rates rates;       /* of --plan and --bucket auto; zeroed: not measured */
-    virtual_figures predicted; /* of --parallel fsdp, where rates are */
+    rates rates;      /* of --plan-device this and --bucket auto; zeroed: not measured */
+    plan_costs costs; /* of --plan-device and --bucket auto; has_costs: they are known */
+    bool has_costs;
+    plan plan; /* of this rank, or of --plan-rank */
     int64_t first_step;
     bool ended_early;             /* see train_result */
     struct profile_run *profiled; /* of --profile, else NULL */
     order_check *order;           /* of --check-order, else NULL */
-} trainer;
+};
 
 /* trainer_connect -- open the device and the group of all ranks, and pin the threads. Where there
  * is no such device, trainer_prepare says so on all ranks.
@@ -55,6 +55,11 @@ fsdp_status trainer_about(trainer *t);
 /* trainer_check_outputs -- check that every file and directory the run will write can be written.
  *   errors  FSDP_EIO naming the option and the path */
 fsdp_status trainer_check_outputs(const trainer *t);
+/* trainer_make -- mesh, engine and runner, on t->run's device and group: all that trains, without
+ * files. trainer_plan_rank, trainer_plan_ranks: as which rank of how many --plan plans. */
+fsdp_status trainer_make(trainer *t);
+int trainer_plan_rank(const trainer *t);
+int trainer_plan_ranks(const trainer *t);
 /* trainer_allocate -- make engine and runner, resume, open the output files. Errors as above. */
 fsdp_status trainer_allocate(trainer *t);
 /* trainer_free -- free everything; a zeroed struct is accepted. */
@@ -86,8 +91,9 @@ fsdp_status order_run_end(const trainer *t, FILE *out);
 /* order_run_close -- stop watching, when no stream works any more. */
 void order_run_close(trainer *t);
 
-/* report_plan -- print tables of bytes by formula; for rank 0. */
-void report_plan(const trainer *t, FILE *out);
-/* report_run -- collective: rank 0 prints the tables with the measured bytes beside the formulas,
+/* report_plan -- print the tables of t->plan and, with --plan-fit, what else would fit; for rank 0.
+ *   errors  those of plan_make */
+fsdp_status report_plan(const trainer *t, FILE *out);
+/* report_run -- collective: rank 0 prints the tables with the measured bytes beside the planned,
  * and writes --memory-report. All ranks fail or none. */
 fsdp_status report_run(trainer *t, const train_result *result, FILE *out);

@@ -9,9 +9,9 @@
 #define FIELD(f) offsetof(trainer_config, f)
 #define LATER    "this part is not there yet; run without it"
 
-/* MAX_TOKENS of a rank and micro-step: with it and the limits below, activations take less than
- * 2^63 bytes. */
-enum { MAX_AUTO_BATCH = 8, MAX_BATCH = 65536, MAX_TOKENS = 1 << 26 };
+enum { MAX_AUTO_BATCH = 8 };
+
+#define PLAN_DEVICES "none|this|h100|a100|t4|910b"
 
 /* clang-format off */
 const option_spec TRAINER_OPTIONS[] = {
@@ -90,16 +90,25 @@ const option_spec TRAINER_OPTIONS[] = {
      .help = "what may differ from the run that saved: data, seq-len, schedule, ..."},
     {.name = "stop-after", .kind = OPT_INT, .offset = FIELD(train.stop_after), .min = 0, .max = 1e9, .arg = "N",
      .help = "end when N steps have been made, with the schedule of --steps (0: at the end)"},
-    {.name = "memory-report", .kind = OPT_STRING, .offset = FIELD(memory_report), .arg = "FILE", .help = "peak bytes and traffic beside the formulas, CSV"},
+    {.name = "memory-report", .kind = OPT_STRING, .offset = FIELD(memory_report), .arg = "FILE", .help = "peak bytes and traffic beside the planned, CSV"},
     {.name = "profile", .kind = OPT_STRING, .offset = FIELD(profile_dir), .arg = "DIR",
      .help = "count and time every operation after the first step: profile.md, by rank a CSV and a trace"},
     {.name = "check-order", .kind = OPT_BOOL, .offset = FIELD(check_order),
      .help = "report work on two streams that touches the same memory while no event orders it"},
-    {.name = "plan", .kind = OPT_BOOL, .offset = FIELD(plan), .help = "print memory and traffic by formula and stop"},
+    {.name = "plan", .kind = OPT_BOOL, .offset = FIELD(plan), .help = "make three steps on a device that computes nothing, print memory and traffic, and stop"},
     {.name = "plan-ranks", .kind = OPT_INT, .offset = FIELD(plan_ranks), .min = 0, .max = 1048576, .arg = "N",
      .help = "--plan for a job of N ranks, from one process"},
     {.name = "plan-fsdp-size", .kind = OPT_INT, .offset = FIELD(plan_fsdp_size), .min = 0, .max = 1048576, .arg = "S",
      .help = "--plan for shard groups of S ranks"},
+    {.name = "plan-rank", .kind = OPT_INT, .offset = FIELD(plan_rank), .min = 0, .max = 1048575, .arg = "R", .help = "--plan as rank R (0)"},
+    {.name = "plan-device", .kind = OPT_ENUM, .offset = FIELD(plan_device), .def = "none", .choices = PLAN_DEVICES,
+     .help = "--plan with times: of this machine, measured for half a second, or by published figures"},
+    {.name = "plan-link", .kind = OPT_STRING, .offset = FIELD(plan_link), .arg = "RATE,LATENCY",
+     .help = "--plan with a link of each rank, in bytes/s and seconds, such as 12.5e9,20e-6"},
+    {.name = "plan-slow", .kind = OPT_STRING, .offset = FIELD(plan_slow), .arg = "R:FACTOR",
+     .help = "--plan with a rank R that computes FACTOR times as slowly"},
+    {.name = "plan-fit", .kind = OPT_BOOL, .offset = FIELD(plan_fit),
+     .help = "--plan, then the largest batch and the fewest ranks that fit --device-memory or the --plan-device"},
     {.name = "n-kv-head", .kind = OPT_REFUSED, .group = "Not there yet", .help = LATER},
     {.name = "layout", .kind = OPT_REFUSED, .help = LATER},
     {.name = "no-sync", .kind = OPT_REFUSED, .help = LATER},
@@ -259,13 +268,59 @@ int trainer_config_shard_size(const trainer_config *cfg, int world_size)
     return sharding_shard_size((sharding_strategy)cfg->sharding, world_size, (int)cfg->fsdp_size);
 }
 
+const char *trainer_plan_device(const trainer_config *cfg)
+{
+    static const char *const names[] = {"none", "this", "h100", "a100", "t4", "910b"};
+    return names[cfg->plan_device];
+}
+
+/* "12.5e9,20e-6" or "3:1.5": two numbers with `between` between them, both >= 0. */
+static bool parse_pair(const char *text, char between, double *a, double *b)
+{
+    char *end, *end_b;
+    *a = strtod(text, &end);
+    if (end == text || *end != between)
+        return false;
+    *b = strtod(end + 1, &end_b);
+    return end_b != end + 1 && *end_b == '\0' && *a >= 0 && *b >= 0 && *a <= 1e18 && *b <= 1e18;
+}
+
+static fsdp_status resolve_plan(trainer_config *cfg, int w)
+{
+    double slow_rank;
+    cfg->plan = cfg->plan || cfg->plan_ranks > 0 || cfg->plan_fsdp_size > 0 || cfg->plan_rank > 0 ||
+                cfg->plan_device > 0 || cfg->plan_link || cfg->plan_slow || cfg->plan_fit;
+    if (cfg->plan_rank >= w)
+        return fsdp_error(FSDP_EINVAL, "ranks count from 0; --plan-ranks says how many there are",
+                          "--plan-rank: got %lld, expected less than %d", (long long)cfg->plan_rank,
+                          w);
+    if (cfg->plan_link &&
+        (!parse_pair(cfg->plan_link, ',', &cfg->link_bytes_per_s, &cfg->link_latency_s) ||
+         cfg->link_bytes_per_s <= 0))
+        return fsdp_error(FSDP_EINVAL,
+                          "pass bytes per second and seconds: --plan-link 12.5e9,20e-6",
+                          "--plan-link: got '%s', expected RATE,LATENCY", cfg->plan_link);
+    if (cfg->plan_slow && (!parse_pair(cfg->plan_slow, ':', &slow_rank, &cfg->slow_factor) ||
+                           cfg->slow_factor < 1 || slow_rank >= w || slow_rank != (int)slow_rank))
+        return fsdp_error(FSDP_EINVAL, "pass --plan-slow 3:1.5 for a rank 3 that takes half longer",
+                          "--plan-slow: got '%s', expected R:FACTOR, a rank of %d and from 1 on",
+                          cfg->plan_slow, w);
+    if (cfg->plan_slow)
+        cfg->slow_rank = (int)slow_rank;
+    bool no_times = cfg->plan_device == PLAN_NO_DEVICE && !cfg->bucket_auto;
+    if (no_times && (cfg->plan_link || cfg->plan_slow))
+        return fsdp_error(FSDP_EINVAL, "pass --plan-device this, or the name of one, too",
+                          "--plan-%s: a plan without a --plan-device has no times",
+                          cfg->plan_link ? "link" : "slow");
+    return FSDP_OK;
+}
+
 /* What --plan-ranks, --plan-fsdp-size and --fsdp-size may be together, in a job of W ranks. */
 static fsdp_status resolve_mesh(trainer_config *cfg, int w)
 {
     mesh_shape shape;
     const char *plan_hint =
         "pass --plan-fsdp-size with --parallel fsdp and --sharding full or hybrid";
-    cfg->plan = cfg->plan || cfg->plan_ranks > 0 || cfg->plan_fsdp_size > 0;
     if (cfg->plan_fsdp_size > 0 &&
         (cfg->parallel != PARALLEL_FSDP ||
          (cfg->sharding != SHARDING_FULL && cfg->sharding != SHARDING_HYBRID)))
@@ -297,6 +352,7 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
     TRY(parse_wrap(cfg));
     TRY(parse_bucket(cfg));
     TRY(resolve_mesh(cfg, world_size));
+    TRY(resolve_plan(cfg, world_size));
     TRY(resolve_model(cfg, model_cfg));
     if (cfg->parallel == PARALLEL_SINGLE && world_size > 1)
         return fsdp_error(FSDP_EINVAL, "run build/fsdp_train --parallel single without a launcher",

@@ -11,7 +11,12 @@
 #include "lab5_prefetch/prefetch.h"
 
 enum trainer_parallel { PARALLEL_SINGLE, PARALLEL_DDP, PARALLEL_FSDP };
+/* Of a rank and micro-step. With MAX_TOKENS and the limits of the model's options, activations take
+ * less than 2^63 bytes. */
+enum { MAX_BATCH = 65536, MAX_TOKENS = 1 << 26 };
 enum trainer_ops { OPS_FAST, OPS_PORTABLE };
+/* As in --plan-device; those after the second are names of virtual_device_named. */
+enum trainer_plan_device { PLAN_NO_DEVICE, PLAN_THIS_DEVICE };
 
 typedef struct trainer_config {
     train_config train;
@@ -42,7 +47,17 @@ typedef struct trainer_config {
     bool check_order;
     bool plan;
     int64_t plan_ranks, plan_fsdp_size; /* 0: the ranks there are; what --sharding says */
+    int64_t plan_rank;
+    int plan_device; /* trainer_plan_device, or a later row of its choices */
+    const char *plan_link, *plan_slow;
+    double link_bytes_per_s, link_latency_s; /* from the text in plan_link */
+    int slow_rank;                           /* from the text in plan_slow */
+    double slow_factor;                      /* 0: no rank is slow */
+    bool plan_fit;
 } trainer_config;
+
+/* trainer_plan_device -- the name that --plan-device was given. */
+const char *trainer_plan_device(const trainer_config *cfg);
 
 extern const option_spec TRAINER_OPTIONS[];
 

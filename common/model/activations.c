@@ -11,10 +11,9 @@ static size_t larger(size_t a, size_t b)
 
 /* The calls of a layer that a micro-step is cut into, and the memory that they take. */
 typedef struct call_sizes {
-    size_t batch, n;                /* sequences per call; calls per micro-step */
-    size_t array_bytes;             /* of an array between layers, for one call: a [batch,T,C] */
-    size_t saved_bytes;             /* of all layers, for one call */
-    size_t scratch_bytes, op_bytes; /* of the layer that needs most */
+    size_t batch, n;      /* sequences per call; calls per micro-step */
+    size_t array_bytes;   /* of an array between layers, for one call: a [batch,T,C] */
+    size_t scratch_bytes; /* of the layer that needs most */
 } call_sizes;
 
 static call_sizes measure_calls(const run_context *run)
@@ -27,19 +26,9 @@ static call_sizes measure_calls(const run_context *run)
         size_round_up(c.batch * T * run->m->config.d_model * dtype_bytes(type), LAYER_ALIGN_BYTES);
     for (int i = 0; i < run->m->n_layers; i++) {
         const layer *l = &run->m->layers[i];
-        c.saved_bytes += l->saved_bytes(l, c.batch, T, type);
         c.scratch_bytes = larger(c.scratch_bytes, l->scratch_bytes(l, c.batch, T, type, true));
-        c.op_bytes = larger(c.op_bytes, l->op_bytes ? l->op_bytes(l, c.batch, T, type) : 0);
     }
     return c;
-}
-
-size_t runner_activation_bytes(const run_context *run)
-{
-    const call_sizes c = measure_calls(run);
-    const size_t arrays = (size_t)run->m->n_layers - 1 + 2; /* outputs, d_ping and d_pong */
-    return c.n * (c.saved_bytes + arrays * c.array_bytes + sizeof(float)) + c.scratch_bytes +
-           c.op_bytes + 2 * run->batch * run->seq_len * sizeof(int32_t);
 }
 
 /* Find the first and the last layer of each unit: its hooks are called around them. */

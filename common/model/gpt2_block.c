@@ -134,12 +134,6 @@ static attention_shape attn_shape(const layer *l, size_t batch, size_t seq_len, 
                              .type = type};
 }
 
-static size_t attn_op_bytes(const layer *l, size_t batch, size_t seq_len, dtype type)
-{
-    const attention_shape shape = attn_shape(l, batch, seq_len, type);
-    return attention_backward_scratch_bytes(&shape);
-}
-
 /* Part `i` of rows [rows, 3C]: 0 q, 1 k, 2 v. */
 static void *qkv_part(const layer *l, const layer_io *io, void *qkv, size_t i)
 {
@@ -228,7 +222,6 @@ void gpt2_attn_layer(layer *l)
 {
     l->saved_bytes = attn_saved_bytes;
     l->scratch_bytes = attn_scratch_bytes;
-    l->op_bytes = attn_op_bytes;
     l->forward = attn_forward;
     l->backward = attn_backward;
 }

@@ -21,19 +21,6 @@ size_t runner_layer_elems(const model *m, const layer *l)
     return n;
 }
 
-size_t runner_leaf_bytes(const run_context *run)
-{
-    const model *m = run->m;
-    if (run->mode != GRAD_ACC_CANONICAL || run->batch == 1)
-        return 0;
-    size_t most = 0;
-    for (int i = 0; i < m->n_layers; i++) {
-        size_t e = runner_layer_elems(m, &m->layers[i]);
-        most = e > most ? e : most;
-    }
-    return most * (size_t)size_log2_floor(run->batch) * sizeof(float);
-}
-
 fsdp_status runner_sum_losses(runner *r, float *loss)
 {
     for (size_t leaf = 0; leaf < r->n_calls; leaf++)

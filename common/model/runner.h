@@ -52,12 +52,6 @@ fsdp_status runner_forward(runner *r, const micro_step *ms);
  *   errors    those of layers and hooks */
 fsdp_status runner_backward(runner *r);
 
-/* runner_activation_bytes -- the MEM_ACTIVATIONS of this run: what runner_create allocates, and
- * what the operation that takes most takes for itself. */
-size_t runner_activation_bytes(const run_context *run);
 /* runner_layer_elems -- elements of the gradients of a layer's own parameters, each in whole 64
  * bytes: of one leaf. */
 size_t runner_layer_elems(const model *m, const layer *l);
-/* runner_leaf_bytes -- most bytes of leaf gradients beside the views: in canonical mode log2(b)
- * times the largest layer's (MEM_GRADS_FULL), otherwise 0. */
-size_t runner_leaf_bytes(const run_context *run);

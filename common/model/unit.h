@@ -71,8 +71,6 @@ struct layer {
     size_t (*saved_bytes)(const layer *l, size_t batch, size_t seq_len, dtype type);
     size_t (*scratch_bytes)(const layer *l, size_t batch, size_t seq_len, dtype type,
                             bool training);
-    /* most device memory that one operation takes for itself beside these; NULL: none */
-    size_t (*op_bytes)(const layer *l, size_t batch, size_t seq_len, dtype type);
     fsdp_status (*forward)(const layer *l, const ops *o, stream *s, const layer_io *io);
     fsdp_status (*backward)(const layer *l, const ops *o, stream *s, const layer_io *io);
 };

@@ -31,6 +31,7 @@ typedef struct timeline_item {
     int64_t after;                  /* WAIT, SYNC: index of a RECORD, or TIMELINE_NONE */
     uint64_t group, seq;            /* COLLECTIVE: equal on all its ranks; STEP: seq is the step */
     int group_ranks;                /* COLLECTIVE */
+    int first_rank, last_rank;      /* COLLECTIVE: in the job, of the group's first and last rank */
     double bytes;                   /* COLLECTIVE: payload that this rank sends; WORK: moved */
     double flops;                   /* WORK */
     double issued_s;                /* by clock_now_s */

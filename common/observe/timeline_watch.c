@@ -207,6 +207,8 @@ static uint64_t comm_issued(void *self, const comm_record *r)
                           .group = r->group,
                           .seq = r->seq,
                           .group_ranks = r->group_ranks,
+                          .first_rank = r->first_rank,
+                          .last_rank = r->last_rank,
                           .bytes = r->bytes,
                           .issued_s = r->begin_s};
     set_text(item.name, sizeof item.name, comm_op_name(r->op));

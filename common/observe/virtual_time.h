@@ -21,7 +21,13 @@
  * k..2k-1 the next and so on: a group within a host uses its ranks' links, one over several hosts
  * uses only the links of those hosts, host_link. As a ring leaves and enters each host once, the
  * bytes of one rank pass a host's link, however many ranks the group has there; 8 groups over
- * the same hosts share it in turns. A group of one rank moves nothing and takes no time. */
+ * the same hosts share it in turns. A group of one rank moves nothing and takes no time.
+ *
+ * Part of a job (config->is_part). The views are those of a few of the job's ranks; the others do
+ * what these do at the same time, so nobody waits for them. Whether a group is inside a host
+ * follows from its first and last rank, which are as far apart as any two neighbours of the group:
+ * groups that lie between each other (0 8 16, 1 9 17, ...) are all taken to use a host's link in
+ * turns, so each takes as long as all of them. */
 #pragma once
 #include <stdbool.h>
 #include "common/observe/timeline.h"
@@ -39,6 +45,7 @@ typedef struct virtual_config {
     int ranks_per_host; /* 0: every rank is a host of its own with `link` */
     double host_issue_s;
     bool inline_compute;
+    bool is_part; /* see above */
     /* The share of its speed, in [0, 1), that a rank's compute stream loses while a collective of
      * that rank is under way: where the cores that compute also copy. 0: they do not. */
     double steals;
@@ -88,6 +95,23 @@ void virtual_time_free(virtual_result *result);
 
 /* virtual_link_s -- how long `bytes` take over an idle link. */
 double virtual_link_s(virtual_link link, double bytes);
+/* virtual_collective_s -- how long a collective moves bytes that has its links to itself, in part
+ * of a job; 0 in a group of one rank. *over_hosts: it uses host_link. */
+double virtual_collective_s(const virtual_config *config, const timeline_item *item,
+                            bool *over_hosts);
+
+/* virtual_time_floor -- the least time that any schedule of the last step of a view leaves exposed,
+ * in part of a job: its own length is at least this plus all computation. With G(i) the gathers
+ * that computation i, or one before it, waits for, and R(k) the reductions that wait for
+ * computation k or a later one,
+ *
+ *     step >= max over i <= k of  G(i) + (computations i to k) + R(k)     and  >= all collectives
+ *
+ * because a link is serial; the links between hosts and inside one are looked at by themselves.
+ * Memory is no limit here, and the host costs nothing.
+ *   errors  FSDP_ENOMEM */
+fsdp_status virtual_time_floor(const timeline_view *view, const virtual_config *config,
+                               double *floor_s);
 
 /* ---- costs of WORK -------------------------------------------------------------------------- */
 
@@ -101,19 +125,27 @@ typedef struct virtual_price {
  *   self  a table of virtual_price */
 double virtual_work_price(const void *self, int rank, const timeline_item *item);
 
-/* A device, by published peaks. */
+/* A device by published peaks, in the host that it is usually sold in. */
 typedef struct virtual_device {
-    const char *name;
-    double flops_per_s, bytes_per_s; /* dense bf16 products; device memory */
-    double peer_bytes_per_s;         /* to the devices of the same host, in one direction */
-    double network_bytes_per_s;      /* to other hosts, in one direction */
-    double reached;                  /* the share of flops_per_s and bytes_per_s that is reached */
+    const char *name, *model;        /* "h100", "NVIDIA H100 SXM" */
+    double f32_flops_per_s;          /* products of matrices, dense */
+    double bf16_flops_per_s;         /* the same in bf16 */
+    double bytes_per_s;              /* device memory */
+    double memory_bytes;             /* how much there is */
+    double peer_bytes_per_s;         /* to devices of the same host, in one direction */
+    double network_bytes_per_s;      /* to other hosts, in one direction, per device */
+    int per_host;                    /* devices of a host */
+    double reached, network_reached; /* the share of peaks that is taken to be reached */
+    bool is_bf16;                    /* products are bf16 */
 } virtual_device;
 
-/* virtual_device_h100 -- NVIDIA H100 SXM in an HGX host: 989.4 TFLOP/s and 3.35 TB/s (H100 data
- * sheet), NVLink 4 with 900 GB/s in both directions together, one 400 Gbit/s adapter per device.
- *   reached  the caller's assumption, in (0, 1] */
-virtual_device virtual_device_h100(double reached);
+/* virtual_device_named -- a row of the table in virtual_time_cost.c, which names its sources;
+ * false: there is none of that name. */
+bool virtual_device_named(const char *name, virtual_device *out);
+
+/* virtual_device_links -- the links of *config: of a host's devices, and of hosts, which all
+ * devices of the host share. */
+void virtual_device_links(const virtual_device *d, virtual_config *config);
 
 /* virtual_work_roof -- for work_s: the longer of flops / peak and bytes / peak, over `reached`.
  *   self  a virtual_device */

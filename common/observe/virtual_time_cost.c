@@ -8,6 +8,19 @@ double virtual_link_s(virtual_link link, double bytes)
     return link.latency_s + (link.bytes_per_s > 0 ? bytes / link.bytes_per_s : 0.0);
 }
 
+double virtual_collective_s(const virtual_config *config, const timeline_item *item,
+                            bool *over_hosts)
+{
+    const int k = config->ranks_per_host, n = item->group_ranks;
+    *over_hosts = k > 0 && item->first_rank / k != item->last_rank / k;
+    if (n < 2)
+        return 0;
+    const int step = (item->last_rank - item->first_rank) / (n - 1);
+    if (!*over_hosts)
+        return virtual_link_s(config->link, item->bytes);
+    return virtual_link_s(config->host_link, item->bytes * (step < k ? step : k));
+}
+
 double virtual_work_price(const void *self, int rank, const timeline_item *item)
 {
     (void)rank;
@@ -17,19 +30,50 @@ double virtual_work_price(const void *self, int rank, const timeline_item *item)
     return p->seconds;
 }
 
-virtual_device virtual_device_h100(double reached)
+/* ---- devices --------------------------------------------------------------------------------- */
+
+/* What is reached of the peaks, and the latencies, are assumptions and not published. Products and
+ * memory at half of the peak are what a good training program reaches; links at 80%. */
+static const double REACHED = 0.5, NETWORK_REACHED = 0.8;
+static const double PEER_LATENCY_S = 20e-6, NETWORK_LATENCY_S = 100e-6;
+
+/* Sources: the data sheets "NVIDIA H100 Tensor Core GPU" (SXM; 900 GB/s of NVLink are both
+ * directions together; ConnectX-7, 400 Gbit/s), "NVIDIA A100" (80 GB SXM; NVLink 600 GB/s;
+ * ConnectX-6, 200 Gbit/s) and "NVIDIA T4" (PCIe 32 GB/s both ways, no bf16 in its tensor cores; a
+ * host of 4 with one adapter of 100 Gbit/s is assumed). Huawei has published no data sheet of the
+ * 910B: its figures are those that the press reports (about 320 TFLOP/s in 16 bits, a quarter of
+ * that in fp32, 64 GB at 1.6 TB/s; 7 HCCS links of 56 GB/s both ways; 200 Gbit/s). */
+static const virtual_device DEVICES[] = {
+    {"h100", "NVIDIA H100 SXM", 66.9e12, 989.4e12, 3.35e12, 80e9, 450e9, 50e9, 8, 0, 0, false},
+    {"a100", "NVIDIA A100 SXM", 19.5e12, 312e12, 2.039e12, 80e9, 300e9, 25e9, 8, 0, 0, false},
+    {"t4", "NVIDIA T4", 8.1e12, 8.1e12, 300e9, 16e9, 16e9, 3.125e9, 4, 0, 0, false},
+    {"910b", "Ascend 910B", 80e12, 320e12, 1.6e12, 64e9, 196e9, 25e9, 8, 0, 0, false},
+};
+
+bool virtual_device_named(const char *name, virtual_device *out)
 {
-    return (virtual_device){.name = "H100 SXM",
-                            .flops_per_s = 989.4e12,
-                            .bytes_per_s = 3.35e12,
-                            .peer_bytes_per_s = 450e9,
-                            .network_bytes_per_s = 50e9,
-                            .reached = reached};
+    for (size_t i = 0; i < sizeof DEVICES / sizeof *DEVICES; i++)
+        if (strcmp(DEVICES[i].name, name) == 0) {
+            *out = DEVICES[i];
+            out->reached = REACHED;
+            out->network_reached = NETWORK_REACHED;
+            return true;
+        }
+    return false;
+}
+
+void virtual_device_links(const virtual_device *d, virtual_config *config)
+{
+    config->ranks_per_host = d->per_host;
+    config->link = (virtual_link){PEER_LATENCY_S, d->network_reached * d->peer_bytes_per_s};
+    config->host_link = (virtual_link){NETWORK_LATENCY_S,
+                                       d->network_reached * d->per_host * d->network_bytes_per_s};
 }
 
 double virtual_work_roof(const void *self, int rank, const timeline_item *item)
 {
     (void)rank;
     const virtual_device *d = self;
-    return fmax(item->flops / d->flops_per_s, item->bytes / d->bytes_per_s) / d->reached;
+    double peak = d->is_bf16 ? d->bf16_flops_per_s : d->f32_flops_per_s;
+    return fmax(item->flops / peak, item->bytes / d->bytes_per_s) / d->reached;
 }

@@ -80,8 +80,8 @@ static bool host_runs(const sim *m, const rank_state *r, const timeline_item *it
 /* Where it is written from when on the link is free that a collective uses at one of its ranks. */
 static double *link_of(sim *m, const member *at, bool over_hosts)
 {
-    if (over_hosts)
-        return &m->ranks[host_of(m, at->rank)].host_free_s;
+    if (over_hosts) /* of a part the ranks are on hosts of their own */
+        return &m->ranks[m->config->is_part ? at->rank : host_of(m, at->rank)].host_free_s;
     return &m->ranks[at->rank].link_free_s;
 }
 
@@ -91,15 +91,32 @@ static bool spans_hosts(const sim *m, const collective *c)
            host_of(m, c->members[0].rank) != host_of(m, c->members[c->n_members - 1].rank);
 }
 
+/* Has the collective's group one rank, which needs no link? */
+static bool is_alone(const sim *m, const collective *c)
+{
+    return (m->config->is_part ? item_of(m, c->members)->group_ranks : c->n_members) == 1;
+}
+
+/* How long the bytes of a ready collective move, and over which kind of link. */
+static double moves_s(const sim *m, const collective *c, bool *over_hosts)
+{
+    double bytes = 0;
+    *over_hosts = false;
+    if (m->config->is_part)
+        return virtual_collective_s(m->config, item_of(m, c->members), over_hosts);
+    *over_hosts = spans_hosts(m, c);
+    for (int i = 0; i < c->n_members; i++)
+        bytes = fmax(bytes, item_of(m, &c->members[i])->bytes);
+    return virtual_link_s(*over_hosts ? m->config->host_link : m->config->link, bytes);
+}
+
 /* Give a ready collective its links: from here on it is known when it ends. */
 static void begin_moving(sim *m, collective *c)
 {
-    const bool over_hosts = spans_hosts(m, c);
-    double begin_s = c->ready_s, bytes = 0, lasts_s = 0;
-    for (int i = 0; i < c->n_members; i++)
-        bytes = fmax(bytes, item_of(m, &c->members[i])->bytes);
-    if (c->n_members > 1) {
-        lasts_s = virtual_link_s(over_hosts ? m->config->host_link : m->config->link, bytes);
+    const bool alone = is_alone(m, c);
+    bool over_hosts = false;
+    double begin_s = c->ready_s, lasts_s = alone ? 0 : moves_s(m, c, &over_hosts);
+    if (!alone) {
         for (int i = 0; i < c->n_members; i++)
             begin_s = fmax(begin_s, *link_of(m, &c->members[i], over_hosts));
     }
@@ -110,7 +127,7 @@ static void begin_moving(sim *m, collective *c)
         agent *a = &r->agents[host_runs(m, r, it) ? 0 : 1 + it->stream];
         r->moved_s[at->item] = begin_s;
         wake(m, a, DOING, begin_s + lasts_s);
-        if (c->n_members == 1)
+        if (alone)
             continue;
         *link_of(m, at, over_hosts) = begin_s + lasts_s;
         if (m->config->steals > 0) {
@@ -136,10 +153,11 @@ static void come_to(sim *m, int rank, int64_t item, double at_s)
         else
             high = middle;
     }
-    if (++c->n_come < c->n_members || c->n_members < item_of(m, c->members)->group_ranks)
+    const bool lacks = c->n_members < item_of(m, c->members)->group_ranks;
+    if (++c->n_come < c->n_members || (lacks && !m->config->is_part))
         return;
     c->ready_s = at_s;
-    if (c->n_members == 1) { /* needs no link */
+    if (is_alone(m, c)) {
         begin_moving(m, c);
         return;
     }

@@ -358,6 +358,19 @@ static void baseline_free(void *self)
     free(b);
 }
 
+typedef struct fill_args {
+    const param_spec *spec;
+    int p;
+    uint64_t seed;
+} fill_args;
+
+static fsdp_status initial_values(const void *args, void *out)
+{
+    const fill_args *a = args;
+    param_init_range(a->spec, a->p, a->seed, 0, a->spec->elems, out);
+    return FSDP_OK;
+}
+
 static fsdp_status fill_params(baseline *b)
 {
     const model *m = b->run.m;
@@ -368,18 +381,12 @@ static fsdp_status fill_params(baseline *b)
                        : (void *)(b->params + b->offset[p]);
         if (spec->tied_to != NOT_TIED)
             continue;
-        float *host = malloc(spec->elems * sizeof *host + 1);
-        if (!host)
-            return fsdp_error(FSDP_ENOMEM, "", "baseline: no host memory for %s", spec->name);
-        param_init_range(spec, p, b->run.seed, 0, spec->elems, host);
-        fsdp_status status =
-            device_upload(b->s, b->params + b->offset[p], host, spec->elems * sizeof *host);
-        if (status == FSDP_OK)
-            status = stream_sync(b->s);
-        free(host);
-        TRY(status);
+        fill_args a = {spec, p, b->run.seed};
+        TRY(device_make(b->s, &(device_made){"initial values", initial_values, &a, sizeof a},
+                        b->params + b->offset[p], spec->elems * sizeof *b->params));
     }
-    return refresh(b);
+    TRY(refresh(b));
+    return stream_sync(b->s);
 }
 
 static fsdp_status allocate(baseline *b)
@@ -446,59 +453,4 @@ fsdp_status baseline_create(const run_context *run, engine *out)
 fail:
     baseline_free(b);
     return status;
-}
-
-/* Most vectors of gradients that exist at once: exact up to MAX_WALKED micro-steps, beyond that the
- * bound. On one rank they are those that wait in the running sum and the one being computed. */
-static size_t most_sums(const run_context *run, int world_size)
-{
-    enum { MAX_WALKED = 1024 };
-    size_t most = 0, steps = (size_t)run->grad_accum, w = (size_t)world_size;
-    if (run->mode == GRAD_ACC_CANONICAL && steps > MAX_WALKED)
-        return (size_t)size_log2_floor(w * steps) + 1 + (w == 1);
-    for (size_t a = 0; a < steps && a < MAX_WALKED; a++) {
-        size_t waiting = run->mode == GRAD_ACC_FAST ? a > 0 : (size_t)__builtin_popcountl(a);
-        size_t now = w == 1 ? waiting + 1 : sum_run_peak(run->mode, a * w, world_size);
-        most = now > most ? now : most;
-    }
-    return most;
-}
-
-fsdp_status baseline_plan(const run_context *run, int world_size, memory_plan *mem,
-                          traffic_plan *traffic)
-{
-    const model *m = run->m;
-    size_t *scratch = calloc(2 * (size_t)m->n_params, sizeof *scratch);
-    if (!scratch)
-        return fsdp_error(FSDP_ENOMEM, "", "baseline_plan: no host memory");
-    array_layout l = {.offset = scratch, .grad_offset = scratch + m->n_params};
-    fsdp_status status = lay_out(m, run->mode, world_size, &l);
-    free(scratch);
-    TRY(status);
-    const size_t param_elems = l.param_elems, padded = l.padded_elems;
-    size_t w = (size_t)world_size, slice = padded / w;
-    size_t sums = most_sums(run, world_size);
-    *mem = (memory_plan){0};
-    mem->peak_bytes[MEM_PARAMS_SHARD] = param_elems * sizeof(float);
-    if (run->param_dtype != DTYPE_F32)
-        mem->peak_bytes[MEM_PARAMS_FULL] = param_elems * dtype_bytes(run->param_dtype);
-    mem->peak_bytes[MEM_ACTIVATIONS] = runner_activation_bytes(run);
-    mem->peak_bytes[MEM_GRADS_FULL] =
-        (w == 1 ? sums : 1) * padded * sizeof(float) + runner_leaf_bytes(run);
-    mem->peak_bytes[MEM_GRADS_SHARD] = w == 1 ? 0 : sums * slice * sizeof(float);
-    mem->peak_bytes[MEM_OPTIMIZER] =
-        run->optimizer == OPTIMIZER_ADAMW ? 2 * param_elems * sizeof(float) : 0;
-    size_t reduce_bytes = dtype_bytes(run->reduce_dtype);
-    mem->peak_bytes[MEM_COMM] = (w - 1) * slice * reduce_bytes;
-    if (run->reduce_dtype != DTYPE_F32 && w > 1)
-        mem->peak_bytes[MEM_COMM] += padded * reduce_bytes; /* the rounded copy that is sent */
-    *traffic = (traffic_plan){0};
-    if (w == 1)
-        return FSDP_OK;
-    traffic->calls[COMM_OP_REDUCE_SCATTER] = (uint64_t)run->grad_accum;
-    traffic->bytes_sent[COMM_OP_REDUCE_SCATTER] =
-        (uint64_t)run->grad_accum * (w - 1) * slice * reduce_bytes;
-    traffic->calls[COMM_OP_ALL_GATHER] = 1;
-    traffic->bytes_sent[COMM_OP_ALL_GATHER] = (w - 1) * slice * sizeof(float);
-    return FSDP_OK;
 }

@@ -11,8 +11,3 @@
  *   run     copied; what it points to must outlive the engine
  *   errors  FSDP_ENOMEM; nothing is left behind */
 fsdp_status baseline_create(const run_context *run, engine *out);
-/* baseline_plan -- bytes and collectives by formula for a job of world_size ranks. It allocates
- * nothing on a device; run->dev and run->world are not read.
- *   errors  FSDP_ENOMEM, FSDP_EINVAL: sizes that overflow */
-fsdp_status baseline_plan(const run_context *run, int world_size, memory_plan *mem,
-                          traffic_plan *traffic);

@@ -15,15 +15,6 @@ typedef struct step_scalars {
     float grad_scale; /* fp32(1 / tokens of the global batch) */
 } step_scalars;
 
-/* Bytes by formula, before anything is allocated. Reports print them beside the ledger's. */
-typedef struct memory_plan {
-    size_t peak_bytes[MEM_CATEGORIES]; /* most of each category */
-} memory_plan;
-typedef struct traffic_plan {
-    uint64_t calls[COMM_OPS];      /* of one optimizer step */
-    uint64_t bytes_sent[COMM_OPS]; /* by this rank */
-} traffic_plan;
-
 /* engine_sink -- receives the full parameters on rank 0, in host memory that is valid during the
  * call: in order of their global index, whole or in pieces. */
 typedef fsdp_status (*engine_sink)(void *ctx, int param, const float *values, size_t elems);

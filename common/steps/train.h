@@ -1,7 +1,8 @@
 /* train.h -- the training loop, the same for every engine.
  *
- *   train_open -> train_run -> train_close          train_export at any time while the engine lives
- *   each step: begin_step; micro-steps (forward, backward); optimizer_step; loss over all ranks
+ *   train_open -> train_run -> train_close, or train_rehearse in place of train_run;  train_export
+ * at any time while the engine lives each step: begin_step; micro-steps (forward, backward);
+ * optimizer_step; loss over all ranks
  *
  * The host issues a step and then reads the figures of the step before, so it never waits for the
  * device within a step. It catches up where something else follows: an evaluation, a checkpoint,
@@ -28,11 +29,11 @@ typedef struct train_observer {
 typedef struct train_setup {
     const train_config *cfg;
     const run_context *run;
-    const corpus *data;
+    const corpus *data;     /* NULL: zeros, for a rehearsal */
     const corpus *val_data; /* NULL: no evaluation */
     engine *engine;
     runner *runner;
-    FILE *log;               /* rank 0: where progress is printed */
+    FILE *log;               /* rank 0: where progress is printed; NULL: nowhere */
     train_observer observer; /* zeroed: nobody */
     ckpt_store *store;       /* NULL: no checkpoints */
     int64_t first_step;      /* > 0 after --resume */
@@ -60,6 +61,9 @@ fsdp_status train_open(const train_setup *setup, train_loop **out);
  * and SIGTERM save and end: at the end of the step after the one in which it came. What comes later
  * than the last step is not heeded. */
 fsdp_status train_run(train_loop *l, train_result *result);
+/* train_rehearse -- the first n steps as train_run makes them, but nothing is written, printed or
+ * judged: what a dry device is asked to show. *last_step: the calls of the last of them. */
+fsdp_status train_rehearse(train_loop *l, int n, comm_stats *last_step);
 /* train_discard -- remove the half-written loss file, and nothing else: streams may still work. */
 void train_discard(train_loop *l);
 /* train_close -- free everything. A loss file that train_run did not finish is removed. NULL is

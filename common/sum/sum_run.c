@@ -127,12 +127,3 @@ sum_run sum_run_root(void *out, size_t elems, int n, dtype t)
         r.after[r.top] = out;
     return r;
 }
-
-size_t sum_run_peak(grad_acc_mode mode, uint64_t n_before, int n)
-{
-    if (mode == GRAD_ACC_FAST)
-        return 1;
-    int before = __builtin_popcountll(n_before);
-    int after = __builtin_popcountll(n_before + (uint64_t)n);
-    return (size_t)(before > after ? before : after);
-}

@@ -43,7 +43,3 @@ int sum_run_accesses(const sum_run *r, mem_access *out);
  *   n    1 ... SUM_RUN_MAX_INPUTS (asserted)
  *   t    DTYPE_F32 or DTYPE_I64 (asserted), of inputs and out */
 sum_run sum_run_root(void *out, size_t elems, int n, dtype t);
-
-/* sum_run_peak -- most vectors that an accumulator holds while n nodes come in after n_before of
- * the same level: max(before, after). */
-size_t sum_run_peak(grad_acc_mode mode, uint64_t n_before, int n);

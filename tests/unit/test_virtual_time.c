@@ -374,7 +374,10 @@ static void test_prices(void **state)
     assert_span(&v, 0, 1, 4, 6);
     assert_span(&v, 0, 2, 6, 6.5);
     virtual_time_free(&v);
-    virtual_device d = virtual_device_h100(0.5);
+    virtual_device d;
+    assert_true(virtual_device_named("h100", &d) && !virtual_device_named("h1000", &d));
+    d.is_bf16 = true;
+    d.reached = 0.5;
     assert_true(virtual_work_roof(&d, 0, &(timeline_item){.flops = 989.4e12, .bytes = 1}) == 2);
     assert_true(virtual_work_roof(&d, 0, &(timeline_item){.flops = 1, .bytes = 3.35e12}) == 2);
     assert_true(virtual_link_s((virtual_link){.latency_s = 2}, 1e9) == 2);
