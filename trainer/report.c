@@ -20,6 +20,8 @@ static void print_machine(const trainer *t, FILE *out)
     else
         fprintf(out, "  measured just now: %.0f GFLOP/s, memory %.1f GB/s\n",
                 1e-9 * c->machine.f32_flops_per_s, 1e-9 * c->machine.bytes_per_s);
+    if (trainer_plan_ranks(t) == 1)
+        return;
     fprintf(out, "  a collective: %.0f us + bytes / %.2f GB/s", 1e6 * link->latency_s,
             1e-9 * link->bytes_per_s);
     if (c->config.ranks_per_host > 0)
@@ -211,7 +213,15 @@ static fsdp_status max_over_ranks(trainer *t, memory_table *m)
     return FSDP_OK;
 }
 
-static void print_memory(const memory_table *m, FILE *out, FILE *csv)
+/* Whether a run holds exactly what was planned. The plan has the CPU's operations: those of an
+ * accelerator take workspaces of their libraries, which are in these categories, in other sizes. */
+static bool is_exact(const trainer *t, int figure)
+{
+    return device_runs_c(t->run.dev) || figure == MEM_PARAMS_SHARD || figure == MEM_PARAMS_FULL ||
+           figure == MEM_GRADS_SHARD || figure == MEM_GRADS_FULL || figure == MEM_OPTIMIZER;
+}
+
+static void print_memory(const trainer *t, const memory_table *m, FILE *out, FILE *csv)
 {
     fprintf(out, "peak memory of a rank       measured   as issued     planned\n");
     for (int k = 0; k < N_FIGURES; k++) {
@@ -231,9 +241,10 @@ static void print_memory(const memory_table *m, FILE *out, FILE *csv)
                                    : name,
                     (long long)m->bytes[MEASURED][k], (long long)m->bytes[ISSUED][k],
                     (long long)m->bytes[PLANNED][k]);
+        bool differs = is_exact(t, k) && m->bytes[ISSUED][k] != m->bytes[PLANNED][k];
         if (is_used)
             fprintf(out, "  %-22s %11s %11s %11s%s\n", name, text[MEASURED], text[ISSUED],
-                    text[PLANNED], m->bytes[ISSUED][k] == m->bytes[PLANNED][k] ? "" : "  DIFFERS");
+                    text[PLANNED], differs ? "  DIFFERS" : "");
     }
 }
 
@@ -271,7 +282,7 @@ fsdp_status report_run(trainer *t, const train_result *result, FILE *out)
                                   "pass a --memory-report path that can be written");
     if (csv.out)
         fprintf(csv.out, "what,name,measured,issued,planned\n");
-    print_memory(&m, out, csv.out);
+    print_memory(t, &m, out, csv.out);
     print_traffic(t, result, out, csv.out);
     if (csv.out)
         status = atomic_file_commit(&csv);
