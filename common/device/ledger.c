@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/status.h"
-#include "common/base/units.h"
 
 struct ledger {
     pthread_mutex_t lock;
@@ -51,7 +50,6 @@ void ledger_add(ledger *l, mem_category c, size_t bytes)
     f->live_bytes[c] += bytes;
     f->live_total_bytes += bytes;
     f->live_blocks++;
-    f->alloc_calls++;
     f->issued_bytes[c] += bytes;
     f->issued_total_bytes += bytes;
     if (f->issued_bytes[c] > f->issued_peak_bytes[c])
@@ -60,10 +58,8 @@ void ledger_add(ledger *l, mem_category c, size_t bytes)
         f->issued_peak_total_bytes = f->issued_total_bytes;
     if (f->live_bytes[c] > f->peak_bytes[c])
         f->peak_bytes[c] = f->live_bytes[c];
-    if (f->live_total_bytes > f->peak_total_bytes) {
+    if (f->live_total_bytes > f->peak_total_bytes)
         f->peak_total_bytes = f->live_total_bytes;
-        memcpy(f->at_peak_bytes, f->live_bytes, sizeof f->at_peak_bytes);
-    }
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -103,33 +99,8 @@ void ledger_reset_peaks(ledger *l)
     pthread_mutex_lock(&l->lock);
     ledger_figures *f = &l->now;
     memcpy(f->peak_bytes, f->live_bytes, sizeof f->peak_bytes);
-    memcpy(f->at_peak_bytes, f->live_bytes, sizeof f->at_peak_bytes);
     f->peak_total_bytes = f->live_total_bytes;
     memcpy(f->issued_peak_bytes, f->issued_bytes, sizeof f->issued_peak_bytes);
     f->issued_peak_total_bytes = f->issued_total_bytes;
     pthread_mutex_unlock(&l->lock);
-}
-
-static void print_row(FILE *out, const char *name, size_t live, size_t peak, size_t at_peak)
-{
-    char text[3][24];
-    format_bytes(live, text[0], sizeof text[0]);
-    format_bytes(peak, text[1], sizeof text[1]);
-    format_bytes(at_peak, text[2], sizeof text[2]);
-    fprintf(out, "%-14s %10s %10s %14s\n", name, text[0], text[1], text[2]);
-}
-
-/* Categories that were never used are left out. The peaks of categories need not coincide, so their
- * column does not add up to the total's; the last column says what made up the total's peak. */
-void ledger_print(ledger *l, FILE *out)
-{
-    ledger_figures f = ledger_read(l);
-    fprintf(out, "%-14s %10s %10s %14s\n", "memory", "live", "peak", "at total peak");
-    for (int c = 0; c < MEM_CATEGORIES; c++) {
-        if (f.peak_bytes[c] > 0)
-            print_row(out, mem_category_name((mem_category)c), f.live_bytes[c], f.peak_bytes[c],
-                      f.at_peak_bytes[c]);
-    }
-    print_row(out, "total", f.live_total_bytes, f.peak_total_bytes, f.peak_total_bytes);
-    fprintf(out, "%zu live blocks, %zu allocations\n", f.live_blocks, f.alloc_calls);
 }

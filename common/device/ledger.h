@@ -1,6 +1,6 @@
 /* ledger.h -- who holds how much memory: bytes now and at peak, by category.
  *
- *   ledger_create -> ledger_add, ledger_free_issued, ledger_sub ... ledger_read, ledger_print
+ *   ledger_create -> ledger_add, ledger_free_issued, ledger_sub ... ledger_read
  *   -> ledger_free
  *
  * There are two peaks. A block counts as live from the alloc to the moment when its stream reaches
@@ -12,7 +12,6 @@
  * All functions are thread-safe. */
 #pragma once
 #include <stddef.h>
-#include <stdio.h>
 #include "common/base/status.h"
 
 EXTERN_C_BEGIN
@@ -35,9 +34,8 @@ typedef struct ledger_figures {
     size_t live_bytes[MEM_CATEGORIES];
     size_t peak_bytes[MEM_CATEGORIES]; /* each category's own peak */
     size_t live_total_bytes;
-    size_t peak_total_bytes;              /* peak of the sum */
-    size_t at_peak_bytes[MEM_CATEGORIES]; /* by category at that moment */
-    size_t live_blocks, alloc_calls;
+    size_t peak_total_bytes; /* peak of the sum */
+    size_t live_blocks;
     size_t issued_bytes[MEM_CATEGORIES], issued_peak_bytes[MEM_CATEGORIES];
     size_t issued_total_bytes, issued_peak_total_bytes;
 } ledger_figures;
@@ -58,7 +56,5 @@ void ledger_sub(ledger *l, mem_category c, size_t bytes);
 ledger_figures ledger_read(ledger *l);
 /* ledger_reset_peaks -- peaks start again from what is live now. */
 void ledger_reset_peaks(ledger *l);
-/* ledger_print -- a table by category: live, peak, and share in the peak of the total. */
-void ledger_print(ledger *l, FILE *out);
 
 EXTERN_C_END

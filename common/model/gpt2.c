@@ -54,11 +54,6 @@ fsdp_status gpt2_preset(const char *name, model_config *config)
                       "gpt2: no size '%.64s', expected one of " GPT2_PRESETS, name);
 }
 
-const char *gpt2_preset_names(void)
-{
-    return GPT2_PRESETS;
-}
-
 /* ---- configuration -------------------------------------------------------------------------- */
 
 static fsdp_status check_positive(const char *option, size_t value)

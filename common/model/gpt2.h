@@ -16,8 +16,6 @@
  * 1600, 25 heads).
  *   errors  FSDP_EINVAL with the list of names */
 fsdp_status gpt2_preset(const char *name, model_config *config);
-/* gpt2_preset_names -- "tiny|small|...", for --help. */
-const char *gpt2_preset_names(void);
 
 /* gpt2_create -- the lists of layers and parameters; no memory for the parameters themselves.
  *   config  n_kv_head, d_ff and norm_eps may be 0 for their usual values
