@@ -2,49 +2,22 @@
  *
  *   comm_open -> collectives on streams -> comm_close
  *
- * All ranks of a group call the same operations in the same order with the same dtype, elements and
- * label. Each call gets the next sequence number of its group when it is issued. A call that does
- * not match its peers' is FSDP_EMISMATCH, naming both calls and ranks. A wait longer than timeout_s
- * is FSDP_ETIMEOUT; before it is returned every rank prints its last calls. A rank that died, or a
- * transport that broke, is FSDP_ECOMM. All three are final: every rank hears of it, and all groups
- * of the job return that error from then on. What is found when the call runs stays with its stream
- * (see device.h) and with the group.
+ * comm_calls.h has the calls that the labs make and what holds for all collectives; this header has
+ * all others. Sums are done by this project, in rank order, never by the transport: so every
+ * backend that moves bytes gives the same bits. (Exceptions: `shm+mpi`, and `nccl` and `hccl` in
+ * GRAD_ACC_FAST, see comm_reduce_scatter.) transport.h says what the backends are made of.
  *
- * Buffers belong to the caller before and after; between the call and the point where its stream
- * reaches the end of it they belong to the collective. Counts are in elements; 0 is allowed.
- * Sums are done by this project, in rank order, never by the transport: so every backend that moves
- * bytes gives the same bits. (Exceptions: `shm+mpi`, and `nccl` and `hccl` in GRAD_ACC_FAST, see
- * comm_reduce_scatter.) One thread at a time issues calls on a group.
- *
- * Backends: `self` (one rank), `mpi` (MPICH: one thread talks to it and keeps many operations in
- * flight), `shm` (ranks of one host: they read each other's memory), `shm+mpi` (several hosts with
- * equally many ranks, at least two, numbered host by host: shm inside a host, mpi between hosts; a
- * slice crosses the network once, not once for every rank of the host).
- *
- * These move memory of the host. On a device whose memory is another (device_memory_is_host), what
- * a rank sends is copied to the host and what arrives is copied back, in order of the call's stream
- * (`shm+staged`). A call then also holds one block of host memory (device_host_ledger, MEM_COMM):
- * what it sends to other ranks, then what arrives from them. Parts that lie side by side on the
- * device are one piece, what goes to several ranks is there once, and each piece begins at a
- * multiple of 64 bytes. Over several hosts the block of an all-gather is as large as its result,
- * and a reduce-scatter is done, and adds, as over mpi. The seconds of a comm_record are without
- * these copies, which a watch of the device is told of.
- *
- * A device's own transport stands over one of the first, which carries what hosts settle: `nccl`
- * for GPUs, `hccl` for NPUs, of which each rank has its own. What goes wrong is found when the host
- * issues a call or waits for the device. With FSDP_CHECK=1 in the environment of all ranks the
- * hosts meet at each call and compare it; without it calls that do not match are a wait that is too
- * long, or bring wrong values. All ranks issue the calls of several groups in one order, and none
- * begins before one issued earlier, on whatever stream. */
+ * Over a device's own transport (`nccl`, `hccl`) all ranks issue the calls of several groups in one
+ * order, and none begins before one issued earlier, on whatever stream. With FSDP_CHECK=1 in the
+ * environment of all ranks the hosts meet at each call and compare it; without it calls that do not
+ * match are a wait that is too long, or bring wrong values. */
 #pragma once
 #include <stdint.h>
-#include "common/base/dtype.h"
+#include "common/comm/comm_calls.h"
 #include "common/device/device.h"
-#include "common/sum/grad_acc.h"
 
 EXTERN_C_BEGIN
 
-typedef struct comm comm;
 typedef struct comm_transport comm_transport;
 
 /* ---- the job -------------------------------------------------------------------------------- */
@@ -157,9 +130,6 @@ void comm_set_patience(comm *c, double times);
  * Never returns. c may be NULL: then only this process ends, and the launcher the others. */
 __attribute__((noreturn)) void comm_abort(comm *c, int exit_code);
 
-/* comm_rank, comm_size -- this rank's number in c, from 0, and how many ranks c has. */
-int comm_rank(const comm *c);
-int comm_size(const comm *c);
 /* comm_local_rank, comm_local_size -- this rank's number among the job's ranks on its host, and how
  * many these are; of a split too. */
 int comm_local_rank(const comm *c);
@@ -172,19 +142,6 @@ const char *comm_backend_name(const comm *c);
  * group opened first is 0. */
 uint64_t comm_group_number(const comm *c);
 
-/* ---- memory --------------------------------------------------------------------------------- */
-
-/* comm_alloc -- device_alloc of a buffer that collectives of this group work on: memory that peers
- * can read in place where the backend has it, so that a byte is moved once. Any other device memory
- * serves as well, at the cost of one more copy. Ledger, order, errors and device_free as for
- * device_alloc. */
-fsdp_status comm_alloc(comm *c, stream *s, mem_category category, size_t bytes, const char *label,
-                       void **out);
-/* comm_alloc_f32 -- elems floats.
- *   errors      those of device_alloc; FSDP_EINVAL elems * 4 overflows */
-fsdp_status comm_alloc_f32(comm *c, stream *s, mem_category category, size_t elems,
-                           const char *label, float **out);
-
 /* ---- streams -------------------------------------------------------------------------------- */
 
 /* comm_stream_create -- a stream for collectives, which goes before compute where the two compete:
@@ -192,17 +149,6 @@ fsdp_status comm_alloc_f32(comm *c, stream *s, mem_category category, size_t ele
 fsdp_status comm_stream_create(device *d, const char *name, stream **out);
 
 /* ---- collectives that move ------------------------------------------------------------------ */
-
-/* comm_all_gather -- recv [W*elems] = every rank's send [elems], in rank order.
- *   send, recv  device memory, caller owns
- *   in place    send == recv + rank*elems
- *   order       stream-ordered on s
- *   collective  all ranks of c, same order, label, dtype and elems
- *   moves       (W-1)*elems sent per rank
- *   errors      FSDP_EINVAL sizes that overflow; FSDP_EMISMATCH; FSDP_ETIMEOUT; FSDP_ECOMM
- *   source      [MPI-4 §6.7] */
-fsdp_status comm_all_gather(comm *c, stream *s, const char *label, dtype t, const void *send,
-                            void *recv, size_t elems);
 
 /* comm_broadcast -- buf [elems] of root to all.
  *   buf         device memory, caller owns; unchanged on root
@@ -247,56 +193,21 @@ fsdp_status comm_barrier(comm *c, stream *s, const char *label);
 
 /* ---- collectives that add ------------------------------------------------------------------- */
 
-/* comm_reduce_scatter -- slice r of every rank's send goes to rank r, which pushes the W
- * contributions of its slice into acc (vectors of `elems`), in rank order, as nodes of `level`.
+/* comm_reduce_scatter -- comm_reduce_scatterv with W equal slices of `elems`, in rank order: slice
+ * r of send [W*elems] goes to rank r.
+ *   holds       vectors of acc: the more of what it held before and what it holds after (see
+ *               sum_run.h); staging (W-1)*elems where the transport cannot show peers' memory, and
+ *               the rounded copy W*elems, both of acc->sum_dtype; over several hosts one f32 vector
+ *               a host, and its rounded copy
  * Over several hosts (shm+mpi) a host's contributions are added first where that gives the same
  * bits: when they are a whole subtree; and always in GRAD_ACC_FAST, where the bits are then
  * ((r0+r1)+(r2+r3)) and no longer those of mpi. With acc->sum_dtype = DTYPE_BF16 a copy of send,
  * rounded, is what all ranks read (this one and a group of one rank too): the sum is one of bf16
  * values. In GRAD_ACC_FAST nccl and hccl add equal slices that lie side by side, in an order of its
- * own and of bf16 with a rounding each time; acc gets that as one node.
- *   send        [W*elems] f32, device, caller owns; unchanged
- *   acc         caller owns; after a failure other than FSDP_EINVAL undefined until grad_acc_free
- *   order       stream-ordered on s; acc's counter moves when the call is issued
- *   collective  all ranks of c, same order, label, elems, level and kind of acc
- *   moves       (W-1)*elems of acc->sum_dtype sent per rank
- *   holds       vectors of acc: the more of what it held before and what it holds after (see
- *               sum_run.h); staging (W-1)*elems where the transport cannot show peers' memory, and
- *               the rounded copy W*elems, both of acc->sum_dtype; over several hosts one f32 vector
- *               a host, and its rounded copy
- *   errors      FSDP_EINVAL acc has another length, sizes that overflow; FSDP_ENOMEM;
- *               FSDP_EMISMATCH; FSDP_ETIMEOUT; FSDP_ECOMM
- *   source      [MPI-4 §6] */
+ * own and of bf16 with a rounding each time; acc gets that as one node. All this holds for
+ * comm_reduce_scatterv too. */
 fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const float *send,
                                 size_t elems, grad_acc *acc, int level);
-
-/* A range of an array: elements begin ... begin+elems-1. */
-typedef struct comm_slice {
-    size_t begin, elems;
-} comm_slice;
-/* comm_reduce_scatterv -- the same with any slices: rank r pushes what slices[r] says of every
- * rank's send. The slices may stand in any order; what none of them covers is not sent.
- *   slices      [W] the same on every rank, read during the call; they must not overlap
- *   acc         vectors of slices[rank].elems
- *   moves       what the other ranks' slices hold, of acc->sum_dtype, sent per rank
- *   send, order, collective, holds, errors, source  as comm_reduce_scatter's */
-fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const float *send,
-                                 const comm_slice *slices, grad_acc *acc, int level);
-
-/* comm_all_reduce -- buf [elems] = sum over ranks. f32: contributions added in rank order in a
- * balanced tree, by slices (reduce-scatter, then all-gather). i64: exact.
- *   buf         device memory, caller owns
- *   in place    always
- *   order       stream-ordered on s
- *   collective  all ranks of c, same order, label, dtype and elems
- *   moves       2(W-1)/W*elems sent per rank
- *   holds       staging of (W-1)/W*elems where the transport neither shows peers' memory nor adds
- *               integers itself
- *   errors      FSDP_EINVAL another dtype, sizes that overflow; FSDP_ENOMEM; FSDP_EMISMATCH;
- *               FSDP_ETIMEOUT; FSDP_ECOMM
- *   source      [MPI-4 §6] */
-fsdp_status comm_all_reduce(comm *c, stream *s, const char *label, dtype t, void *buf,
-                            size_t elems);
 
 /* ---- what hosts settle ---------------------------------------------------------------------- */
 

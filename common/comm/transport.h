@@ -18,6 +18,24 @@
  * each with link.c over it (FSDP_LINK), and over that, on a device whose memory the host cannot
  * read, staged.c. A device's own transport stands over the first of these in place of staged.c.
  *
+ * Backends: `self` (one rank), `mpi` (MPICH: one thread talks to it and keeps many operations in
+ * flight), `shm` (ranks of one host: they read each other's memory), `shm+mpi` (several hosts with
+ * equally many ranks, at least two, numbered host by host: shm inside a host, mpi between hosts; a
+ * slice crosses the network once, not once for every rank of the host).
+ *
+ * These move memory of the host. On a device whose memory is another (device_memory_is_host), what
+ * a rank sends is copied to the host and what arrives is copied back, in order of the call's stream
+ * (`shm+staged`). A call then also holds one block of host memory (device_host_ledger, MEM_COMM):
+ * what it sends to other ranks, then what arrives from them. Parts that lie side by side on the
+ * device are one piece, what goes to several ranks is there once, and each piece begins at a
+ * multiple of 64 bytes. Over several hosts the block of an all-gather is as large as its result,
+ * and a reduce-scatter is done, and adds, as over mpi. The seconds of a comm_record are without
+ * these copies, which a watch of the device is told of.
+ *
+ * A device's own transport stands over one of the first, which carries what hosts settle: `nccl`
+ * for GPUs, `hccl` for NPUs, of which each rank has its own. What goes wrong is found when the host
+ * issues a call or waits for the device.
+ *
  * What hosts settle (comm_agree, comm_same, comm_split, comm_close, and the opening of a group over
  * another) goes over the control group: the topmost that can move host memory while a host waits.
  *

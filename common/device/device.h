@@ -3,38 +3,16 @@
  *   device_open -> stream_create -> device_alloc ... launches, copies, events ... device_free
  *   -> stream_free -> device_close
  *
- * Ordering. Work on one stream runs in the order it was issued. Between streams only events order:
- *     event_record(e, producer);  stream_wait_event(consumer, e);
- * The host may run ahead of every stream; it reads device memory only after stream_sync or
- * event_sync. On the CPU the compute stream is inline (the call does the work) unless
- * `async_compute` is set; every other stream is a worker thread with a first-in-first-out queue.
- * With a `schedule_seed` the compute stream is one too, one task at a time runs on the device, and
- * the seed chooses among all orders that the events allow (cpu_schedule.c): a missing wait shows,
- * and shows again. One thread may use such a device.
- *
- * Memory. device_alloc and device_free are stream-ordered: the block may be used by work issued on
- * that stream after the alloc and before the free; use on another stream needs an event on either
- * side. Every byte goes through the ledger under a category. With debug_fill fresh and freed memory
- * is filled with NaN (0xFF bytes), in stream order, so that a read of stale or freed data shows.
- *
- * Errors of work that runs later stay with its stream: the first one is returned by every later
- * call on that stream that returns a status, and work behind it is skipped (but frees happen and
- * events complete). A stream that waits for an event of a failed stream fails with the same error.
- * "errors  the stream's" below means that, and FSDP_ENOMEM where the host has no memory to queue
- * the call. */
+ * device_calls.h has the calls that the labs make and what holds for order, memory and errors; this
+ * header has all others. device_impl.h says what a device is made of. Every byte of device memory
+ * goes through the ledger under a category. */
 #pragma once
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
-#include "common/base/status.h"
-#include "common/device/ledger.h"
+#include "common/device/device_calls.h"
 #include "common/device/work.h"
 
 EXTERN_C_BEGIN
-
-typedef struct device device;
-typedef struct stream stream;
-typedef struct event event;
 
 /* What implements a device; device_impl.h says what that takes. The CPU's is always there. */
 typedef struct device_backend device_backend;
@@ -135,21 +113,7 @@ fsdp_status event_create_timed(device *d, event **out);
  * accepted. */
 void event_free(event *e);
 
-/* event_record -- from now on e stands for all work issued on s so far. Waits issued before keep
- * what e stood for then.
- *   errors  the stream's
- *   source  [CUDA cudaEventRecord] */
-fsdp_status event_record(event *e, stream *s);
-
-/* stream_wait_event -- later work on s starts after what e stands for now. An event that was never
- * recorded is no wait.
- *   errors  the stream's
- *   source  [CUDA cudaStreamWaitEvent] */
-fsdp_status stream_wait_event(stream *s, event *e);
-
-/* event_sync -- the host waits for what e stands for. event_done: has that been reached?
- *   errors  those of the stream that recorded it */
-fsdp_status event_sync(event *e);
+/* event_done -- has what e stands for been reached? */
 bool event_done(event *e);
 
 /* event_elapsed_s -- the time between two events, on one stream or on two.
@@ -182,10 +146,6 @@ fsdp_status device_alloc_f32(stream *s, mem_category category, size_t elems, con
 fsdp_status device_alloc_host(stream *s, mem_category category, size_t bytes, const char *label,
                               void **out);
 
-/* device_free -- give a block back, in order of s. Cannot fail: an error stays with the stream.
- * NULL is accepted. */
-void device_free(stream *s, void *ptr);
-
 /* Where a piece of shared memory stands in its owner's file. */
 typedef struct device_share {
     uint64_t offset, bytes; /* of the whole block: what a peer maps, a multiple of 4096 */
@@ -200,20 +160,11 @@ int device_share_fd(device *d);
 
 /* ---- moving and filling: nothing to do for 0 bytes, and then pointers may be NULL ------------ */
 
-/* device_copy -- dst [bytes] = src [bytes], each on the device or from device_alloc_host; they do
- * not overlap.
- *   order   stream-ordered on s
- *   errors  the stream's, here and below */
-fsdp_status device_copy(stream *s, void *dst, const void *src, size_t bytes);
-
-/* device_upload -- the same from host memory, which may be reused when the call returns. */
+/* device_upload -- device_copy from host memory, which may be reused when the call returns. */
 fsdp_status device_upload(stream *s, void *dst, const void *host_src, size_t bytes);
 
 /* device_download -- the same into host memory, which is valid after stream_sync(s). */
 fsdp_status device_download(stream *s, void *host_dst, const void *src, size_t bytes);
-
-/* device_zero -- dst [bytes] = 0, in order of s. */
-fsdp_status device_zero(stream *s, void *dst, size_t bytes);
 
 /* device_poison -- fill with NaN when debug_fill is on, else nothing: for memory that stays
  * allocated but whose contents must not be read any more. */

@@ -5,7 +5,13 @@
  *   accelerator adds another one with its own `const device_backend`.
  *
  * A backend embeds `struct device`, `struct stream` and `struct event` as the first member of its
- * own types and fills every field below before `open` or `*_create` returns. */
+ * own types and fills every field below before `open` or `*_create` returns.
+ *
+ * On the CPU the compute stream is inline (the call does the work) unless `async_compute` is set;
+ * every other stream is a worker thread with a first-in-first-out queue. With a `schedule_seed` the
+ * compute stream is one too, one task at a time runs on the device, and the seed chooses among all
+ * orders that the events allow (cpu_schedule.c): a missing wait shows, and shows again. One thread
+ * may use such a device. */
 #pragma once
 #include "common/device/device.h"
 
