@@ -7,24 +7,12 @@
  *   flat_intersect     which pieces of which parameters lie in a rank's shard
  *   flat_init_shard    fill a shard with initial values; the full array never exists
  *
- * A flat parameter [FSDP §3.2.1] [ZeRO §5.3] is one 1-D array [padded_elems] that holds all
- * parameters of a unit one after the other, each at an aligned offset. The array is cut into W
- * equal parts, and shard r is the r-th of them: [r*shard_elems, (r+1)*shard_elems). shard_elems is
- * aligned too, so every shard starts at an aligned element. The elements between parameters (gaps)
- * and after the last one (padding) are zero and stay zero.
- *
- * Worked example: parameters a, b, c of 5, 7 and 3 elements; slots and shards aligned to 2; W = 4:
- *     offsets 0, 6, 14; used_elems 18 (17, rounded up to the slot alignment)
- *     shard_elems ceil(18/4) = 5, rounded up to the shard alignment: 6; padded_elems 4*6 = 24
- *     index   0 1 2 3 4 5 | 6 7 8 9 10 11 | 12 13 14 15 16 17 | 18 19 20 21 22 23
- *     param   a a a a a . | b b b b b  b  | b  .  c  c  c  .  | .  .  .  .  .  .
- * b spans ranks 1 and 2. Rank 3 is all padding. */
+ * flat_layout.h, which comes first, says what a flat parameter is. */
 #pragma once
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
-#include "common/base/status.h"
 #include "common/model/unit.h"
+#include "lab1_flatparam/flat_layout.h"
 
 /* The alignment of slots and shards in training. 32 elements are 64 bytes of bf16 or 128 bytes of
  * fp32, so every parameter and every shard starts on a cache line on any number of ranks. Vector
@@ -45,25 +33,12 @@ typedef struct shard_span {
  *   n=1,  align 1, W=3 -> 1, 0+1 pad, 0+1 pad
  *   errors  FSDP_EINVAL: align_elems or world_size < 1, rank outside 0 ... world_size-1, or the W
  *           shards together do not fit a size_t
- * Helpers: size_align_up and size_mul (common/base/dtype.h) check for overflow. */
+ * Helpers that check for overflow (common/base/dtype.h): size_align_up(elems, align, what, &out)
+ * and size_mul(a, b, what, &out); what: a word for the message. */
 fsdp_status shard_range(size_t total_elems, size_t align_elems, int world_size, int rank,
                         shard_span *out);
 
 /* ---- 1.2 ------------------------------------------------------------------------------------- */
-typedef struct flat_slot {
-    int param;     /* the caller's number of the parameter: its global index in the model */
-    size_t offset; /* in the flat array, a multiple of the slot alignment */
-    size_t elems;
-} flat_slot;
-
-typedef struct flat_layout {
-    int world_size, n_slots;
-    flat_slot *slots;    /* owned; flat_layout_free */
-    size_t used_elems;   /* end of the last slot, rounded up to the slot alignment */
-    size_t shard_elems;  /* ceil(used_elems / world_size), rounded up to the shard alignment */
-    size_t padded_elems; /* world_size * shard_elems */
-} flat_layout;
-
 typedef struct flat_align {
     size_t slot_elems, shard_elems; /* slots and shards start at multiples of these; 1 packs */
 } flat_align;
@@ -89,22 +64,7 @@ void flat_layout_free(flat_layout *l);
  * holds the last element of b, and c. */
 flat_layout flat_layout_cut(const flat_layout *l, int n_ranks);
 
-/* ---- 1.3 ------------------------------------------------------------------------------------- */
-/* A run of elements of one parameter that lies in one shard. */
-typedef struct flat_piece {
-    int slot;           /* index into layout->slots */
-    size_t param_begin; /* its first element, counted inside the parameter */
-    size_t shard_begin; /* its first element, counted inside the shard */
-    size_t elems;       /* >= 1 */
-} flat_piece;
-
-/* flat_intersect -- list the pieces of parameters in rank's shard, in ascending shard_begin.
- *   rank       0 ... world_size-1
- *   pieces     [n_slots], filled from the front: a slot has at most one piece in a shard
- *   *n_pieces  how many; 0 for a rank that is all padding
- * In the example above rank 2 has two pieces: {slot 1, param_begin 6, shard_begin 0, elems 1} and
- * {slot 2, param_begin 0, shard_begin 2, elems 3}. Rank 3 has none. */
-fsdp_status flat_intersect(const flat_layout *layout, int rank, flat_piece *pieces, int *n_pieces);
+/* ---- 1.3: flat_intersect, in flat_layout.h --------------------------------------------------- */
 
 /* ---- 1.4 ------------------------------------------------------------------------------------- */
 typedef enum module_kind { MODULE_MODEL, MODULE_BLOCK, MODULE_LAYER } module_kind;

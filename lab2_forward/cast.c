@@ -1,5 +1,6 @@
 /* cast.c -- task 2.6: what changes when parameters are gathered in bf16. */
-#include "lab2_forward/fsdp.h"
+#include "common/device/device_calls.h"
+#include "lab2_forward/forward.h"
 
 void *full_at(const fsdp *f, int u, size_t elems)
 {

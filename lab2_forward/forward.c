@@ -1,6 +1,8 @@
 /* forward.c -- tasks 2.1 to 2.4: gather a unit, show it to the model, drop it again; and when a
  * forward pass does which. */
-#include "lab2_forward/fsdp.h"
+#include "common/comm/comm_calls.h"
+#include "common/device/device_calls.h"
+#include "lab2_forward/forward.h"
 
 static const char *unit_state_name(unit_state s)
 {

@@ -1,6 +1,9 @@
 /* backward.c -- tasks 3.1 to 3.6: gather again, reduce-scatter a unit's gradient, finish it, clear
  * it; how long units stay gathered. */
-#include "lab3_backward/backward.h"
+#include "common/comm/comm_calls.h"
+#include "common/device/device_calls.h"
+#include "lab2_forward/forward.h"
+#include "lab3_backward/second_use.h"
 
 /* ---- hooks of a backward pass ---------------------------------------------------------------- */
 
@@ -72,7 +75,7 @@ fsdp_status reduce_begin(reducer *r, int u)
 {
     fsdp *f = r->f;
     unit_grad *g = &r->grads[u];
-    if (g->reducing || !g->buffers[0].full_grad)
+    if (g->reducing || !g->buffer.full_grad)
         return fsdp_error(FSDP_ESTATE,
                           "pair every reduce_begin with a backward_pre_hook and a reduce_wait",
                           "reduce_begin: unit %d (%s) %s", u, f->units[u].name,
@@ -81,13 +84,12 @@ fsdp_status reduce_begin(reducer *r, int u)
     TRY(event_record(g->computed, f->compute));
     TRY(stream_wait_event(f->reduce_stream, g->computed));
     g->reducing = true;
-    for (int k = 0; k < g->n_buffers; k++) {
-        grad_buffer *buffer = &g->buffers[k];
-        TRY(comm_reduce_scatterv(f->reduce_group, f->reduce_stream, f->units[u].name,
-                                 buffer->full_grad, buffer->slices, &buffer->acc, r->batch_level));
-    }
-    return event_record(g->reduced, f->reduce_stream);
+    grad_buffer *b = &g->buffer;
+    TRY(comm_reduce_scatterv(f->reduce_group, f->reduce_stream, f->units[u].name, b->full_grad,
+                             b->slices, &b->acc, r->batch_level));
+    TRY(event_record(g->reduced, f->reduce_stream));
     /* SOLUTION END 3.2 */
+    return second_use_reduce(r, u);
 }
 
 fsdp_status reduce_wait(reducer *r, int u)
@@ -99,11 +101,7 @@ fsdp_status reduce_wait(reducer *r, int u)
     /* SOLUTION BEGIN 3.2 */
     TRY(stream_wait_event(f->compute, g->reduced));
     g->reducing = false;
-    for (int k = 0; k < g->n_buffers; k++) {
-        device_free(f->compute, g->buffers[k].full_grad);
-        g->buffers[k].full_grad = NULL;
-    }
-    grad_views_bind(r, u); /* now NULL, so nobody adds to freed memory */
+    full_grad_free(r, u);
     return FSDP_OK;
     /* SOLUTION END 3.2 */
 }
@@ -113,33 +111,24 @@ fsdp_status reduce_wait(reducer *r, int u)
 fsdp_status grad_finish(reducer *r, int u, float scale)
 {
     fsdp *f = r->f;
-    const ops *o = f->run.ops;
-    const flat_layout *l = &f->units[u].slices;
+    const size_t used_elems = f->units[u].layout.used_elems;
     unit_grad *g = &r->grads[u];
+    TRY(grad_sum(r, u));
     /* SOLUTION BEGIN 3.3 */
-    TRY(grad_acc_finish(&g->buffers[0].acc, f->compute, &g->shard_grad));
-    for (int k = 1; k < g->n_buffers; k++) {
-        grad_buffer *buffer = &g->buffers[k];
-        float *mine = g->shard_grad + buffer->slice_begin, *second;
-        TRY(grad_acc_finish(&buffer->acc, f->compute, &second));
-        TRY(o->add(f->compute,
-                   &(add_args){.out = mine, .a = mine, .b = second, .elems = buffer->acc.elems}));
-        device_free(f->compute, second);
-    }
-    TRY(o->scale(f->compute,
-                 &(scale_args){.x = g->shard_grad, .factor = scale, .elems = l->shard_elems}));
-    size_t begin = (size_t)mesh_slice(&f->mesh.shape, f->mesh.shape.world_rank) * l->shard_elems;
-    size_t real = l->used_elems > begin ? l->used_elems - begin : 0;
-    if (real >= l->shard_elems)
+    const comm_slice mine = g->buffer.slices[f->mesh.shape.world_rank];
+    TRY(f->run.ops->scale(f->compute,
+                          &(scale_args){.x = g->shard_grad, .factor = scale, .elems = mine.elems}));
+    size_t real = used_elems > mine.begin ? used_elems - mine.begin : 0;
+    if (real >= mine.elems)
         return FSDP_OK;
-    return device_zero(f->compute, g->shard_grad + real, (l->shard_elems - real) * sizeof(float));
+    return device_zero(f->compute, g->shard_grad + real, (mine.elems - real) * sizeof(float));
     /* SOLUTION END 3.3 */
 }
 
 fsdp_status zero_grad(reducer *r)
 {
     for (int u = 0; u < r->f->n_units; u++)
-        if (r->grads[u].buffers[0].acc.n_pushed > 0)
+        if (r->grads[u].buffer.acc.n_pushed > 0)
             return fsdp_error(FSDP_ESTATE, "call grads_finish at the end of every step",
                               "zero_grad: unit %d (%s) still holds gradients of an unfinished step",
                               u, r->f->units[u].name);
@@ -185,8 +174,8 @@ fsdp_status grad_all_gather(reducer *r, int u)
 {
     fsdp *f = r->f;
     const size_t shard_elems = f->units[u].layout.shard_elems;
-    const size_t slice_elems = f->units[u].slices.shard_elems;
     unit_grad *g = &r->grads[u];
+    const size_t slice_elems = g->buffer.acc.elems; /* of this rank */
     if (f->mesh.shape.replicate_size == 1)
         return FSDP_OK;
     /* SOLUTION BEGIN 3.5 */

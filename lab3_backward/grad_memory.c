@@ -1,6 +1,7 @@
 /* grad_memory.c -- provided, no task: the memory of unreduced gradients, and the views through
  * which layers write it. */
-#include "lab3_backward/backward.h"
+#include "lab3_backward/reducer_setup.h"
+#include "lab3_backward/second_use.h"
 
 void grad_views_bind(reducer *r, int u)
 {
@@ -10,21 +11,21 @@ void grad_views_bind(reducer *r, int u)
     float **views = r->f->views.grads;
     for (int i = 0; i < unit->layout.n_slots; i++) {
         const flat_slot *slot = &unit->layout.slots[i];
-        float *grad = g->buffers[0].full_grad ? g->buffers[0].full_grad + slot->offset : NULL;
+        float *grad = g->buffer.full_grad ? g->buffer.full_grad + slot->offset : NULL;
         views[slot->param] = m->params[slot->param].frozen ? NULL : grad;
         for (int p = 0; p < m->n_params; p++)
             if (m->params[p].tied_to == slot->param)
                 views[p] = m->params[p].frozen ? NULL : grad;
     }
-    for (int k = 1; k < g->n_buffers; k++)
-        views[g->buffers[k].param] = g->buffers[k].full_grad;
+    if (g->second)
+        views[g->second->param] = g->second->buffer.full_grad;
 }
 
 /* Zero what no layer writes: the gaps, the padding, and the slots of frozen parameters. */
 static fsdp_status zero_gaps(reducer *r, int u)
 {
     const flat_layout *l = &r->f->units[u].layout;
-    float *full = r->grads[u].buffers[0].full_grad;
+    float *full = r->grads[u].buffer.full_grad;
     size_t next = 0;
     for (int i = 0; i < l->n_slots; i++) {
         if (r->f->run.m->params[l->slots[i].param].frozen)
@@ -35,18 +36,35 @@ static fsdp_status zero_gaps(reducer *r, int u)
     return device_zero(r->f->compute, full + next, (l->padded_elems - next) * sizeof *full);
 }
 
+static fsdp_status alloc_buffer(const fsdp *f, grad_buffer *b, bool visited)
+{
+    FSDP_ASSERT(b->full_grad == NULL);
+    TRY(comm_alloc_f32(f->reduce_group, f->compute, MEM_GRADS_FULL, b->elems, "unit gradient",
+                       &b->full_grad));
+    return visited ? FSDP_OK : device_zero(f->compute, b->full_grad, b->elems * sizeof(float));
+}
+
 fsdp_status full_grad_alloc(reducer *r, int u)
 {
-    stream *s = r->f->compute;
     unit_grad *g = &r->grads[u];
-    for (int k = 0; k < g->n_buffers; k++) {
-        grad_buffer *buffer = &g->buffers[k];
-        FSDP_ASSERT(buffer->full_grad == NULL);
-        TRY(comm_alloc_f32(r->f->reduce_group, s, MEM_GRADS_FULL, buffer->elems, "unit gradient",
-                           &buffer->full_grad));
-        if (!g->visited)
-            TRY(device_zero(s, buffer->full_grad, buffer->elems * sizeof(float)));
-    }
+    TRY(alloc_buffer(r->f, &g->buffer, g->visited));
+    if (g->second)
+        TRY(alloc_buffer(r->f, &g->second->buffer, g->visited));
     grad_views_bind(r, u);
     return g->visited ? zero_gaps(r, u) : FSDP_OK;
+}
+
+static void free_buffer(const fsdp *f, grad_buffer *b)
+{
+    device_free(f->compute, b->full_grad);
+    b->full_grad = NULL;
+}
+
+void full_grad_free(reducer *r, int u)
+{
+    unit_grad *g = &r->grads[u];
+    free_buffer(r->f, &g->buffer);
+    if (g->second)
+        free_buffer(r->f, &g->second->buffer);
+    grad_views_bind(r, u);
 }

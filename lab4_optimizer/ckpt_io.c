@@ -4,7 +4,9 @@
  * a time when loading. A rank needs no more memory than that. */
 #include <stdlib.h>
 #include <string.h>
+#include "common/device/device.h"
 #include "lab4_optimizer/checkpoint.h"
+#include "lab4_optimizer/optimizer_setup.h"
 
 /* Array k (parameter, m, v) of unit u on this rank; NULL for the moments of a frozen unit. */
 static float *unit_array(const fsdp_optimizer *o, int u, int k)
@@ -60,6 +62,17 @@ static fsdp_status work_alloc(const fsdp *f, ckpt_work *w)
     if (w->shard && w->values && w->packed && w->pieces && w->slots && w->unit_begin)
         return FSDP_OK;
     return ckpt_no_memory();
+}
+
+fsdp_status ckpt_shard_pieces(const flat_layout *layout, int rank, flat_piece **out, int *n_pieces)
+{
+    *out = calloc((size_t)layout->n_slots + 1, sizeof **out);
+    if (!*out)
+        return ckpt_no_memory();
+    fsdp_status status = flat_intersect(layout, rank, *out, n_pieces);
+    if (status != FSDP_OK)
+        free(*out);
+    return status;
 }
 
 /* ---- saving ---------------------------------------------------------------------------------- */

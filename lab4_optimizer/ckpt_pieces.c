@@ -3,25 +3,12 @@
 #include <string.h>
 #include "lab4_optimizer/checkpoint.h"
 
-/* The pieces of rank's shard; the caller frees *out. */
-static fsdp_status shard_pieces(const flat_layout *layout, int rank, flat_piece **out,
-                                int *n_pieces)
-{
-    *out = calloc((size_t)layout->n_slots + 1, sizeof **out);
-    if (!*out)
-        return ckpt_no_memory();
-    fsdp_status status = flat_intersect(layout, rank, *out, n_pieces);
-    if (status != FSDP_OK)
-        free(*out);
-    return status;
-}
-
 fsdp_status ckpt_pack(const flat_layout *layout, int rank, const float *shard, ckpt_pieces *out)
 {
     flat_piece *mine;
     int n_mine = 0;
     out->n_pieces = 0;
-    TRY(shard_pieces(layout, rank, &mine, &n_mine));
+    TRY(ckpt_shard_pieces(layout, rank, &mine, &n_mine));
     fsdp_status status = FSDP_OK;
     /* SOLUTION BEGIN 4.5 */
     /* STUB: status = fsdp_todo("4.5"); */
@@ -45,7 +32,7 @@ fsdp_status ckpt_unpack(const flat_layout *layout, int rank, const ckpt_pieces *
 {
     flat_piece *mine;
     int n_mine = 0;
-    TRY(shard_pieces(layout, rank, &mine, &n_mine));
+    TRY(ckpt_shard_pieces(layout, rank, &mine, &n_mine));
     fsdp_status status = FSDP_OK;
     /* SOLUTION BEGIN 4.5 */
     /* STUB: status = fsdp_todo("4.5"); */

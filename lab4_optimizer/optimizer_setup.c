@@ -1,6 +1,7 @@
 /* optimizer_setup.c -- provided, no task: the optimizer's memory. */
 #include <stdlib.h>
-#include "lab4_optimizer/optimizer.h"
+#include "common/device/device.h"
+#include "lab4_optimizer/optimizer_setup.h"
 
 static fsdp_status find_ranges(const fsdp *f, const fsdp_unit *unit, unit_optim *o)
 {
@@ -31,7 +32,12 @@ static fsdp_status create_unit(fsdp_optimizer *o, int u)
 fsdp_status optimizer_create(reducer *r, fsdp_optimizer *o)
 {
     stream *s = r->f->compute;
-    *o = (fsdp_optimizer){.r = r, .norm_stream = r->f->comm_stream, .norm_group = r->f->mesh.shard};
+    *o = (fsdp_optimizer){.r = r,
+                          .ops = r->f->run.ops,
+                          .compute = s,
+                          .n_units = r->f->n_units,
+                          .norm_stream = r->f->comm_stream,
+                          .norm_group = r->f->mesh.shard};
     fsdp_status status = FSDP_OK;
     o->units = calloc((size_t)r->f->n_units, sizeof *o->units);
     if (!o->units)

@@ -5,7 +5,7 @@
  * gather and one reduction, and nothing is copied into or out of a buffer. The price is memory:
  * what is gathered together is there together. */
 #pragma once
-#include "lab2_forward/fsdp.h"
+#include "lab2_forward/fsdp_setup.h"
 
 typedef struct bucket_config {
     size_t max_elems; /* of a bucket, in parameters */

@@ -1,4 +1,5 @@
 /* limiter.c -- task 5.4: how many units may be gathered at a time. */
+#include "common/device/device_calls.h"
 #include "lab5_prefetch/prefetch.h"
 
 fsdp_status limiter_acquire(limiter *l, bool ahead, bool *granted)

@@ -1,5 +1,7 @@
 /* prefetch.c -- tasks 5.1 to 5.3 and 5.5: which unit comes next, when its gather is issued, and
  * reductions that nobody waits for at once. */
+#include "common/device/device_calls.h"
+#include "lab2_forward/forward.h"
 #include "lab5_prefetch/prefetch.h"
 
 /* ---- the order of units ---------------------------------------------------------------------- */

@@ -1,26 +1,12 @@
 /* prefetch.h -- lab 5: overlap. Gathers and reductions run while the model computes.
  *
- *   prefetch_create (it fills in the table of hooks) -> micro-steps -> prefetch_free
- *
  * The hooks call the same unshard_begin/unshard_wait and reduce_begin/reduce_wait as those of labs
- * 2 and 3, pulled apart: between the two halves of a pair other units compute.
- *
- *   gather_stream   | h.1  | h.2  |                         while h.0 computes, h.1 is gathered
- *   compute     | h.0    | h.1    | h.2    |
- *
- * Host and streams. The host only issues. What may run when is said by events, never by the host:
- * the same hooks drive a compute stream that runs in the host's own calls (the CPU's default) and
- * one that the host runs ahead of (FSDP_ASYNC_COMPUTE, an accelerator). A host that runs ahead
- * issues the gathers of later units while earlier ones compute, so it prefetches by itself
- * ("implicit"). The limiter keeps it from gathering the whole model, and it is never more than one
- * micro-step ahead.
- *
- * Who owns what [FSDP §3.3]:
- *   the streams "gather" and "reduce", a group for each   prefetch_create, until prefetch_free
- *   updated   recorded on compute when a step begins: all that its first gather waits for
- *   a unit    counts for the limiter from unshard_begin until compute reaches its free */
+ * 2 and 3, pulled apart: between the two halves of a pair other units compute. What may run when is
+ * decided by events, never by the host: the same hooks drive a compute stream that runs in the
+ * host's own calls and one that the host runs ahead of. [FSDP §3.3] */
 #pragma once
 #include "lab3_backward/backward.h"
+#include "lab5_prefetch/prefetch_own.h"
 
 typedef enum prefetch_mode {
     PREFETCH_NONE,          /* labs 2 and 3: no overlap */
@@ -30,9 +16,6 @@ typedef enum prefetch_mode {
     PREFETCH_BOTH,          /* BACKWARD and FORWARD */
     PREFETCH_AUTO           /* the trainer chooses one of the others */
 } prefetch_mode;
-
-/* prefetch_name -- "none", "backward", "backward-post", "forward", "both" or "auto". */
-const char *prefetch_name(prefetch_mode mode);
 
 enum { NO_UNIT = -1, PREFETCH_MAX_LIMIT = 1024 };
 
@@ -57,12 +40,6 @@ typedef struct limiter {
     int first_freed, n_freed; /* of the ring: not waited for yet, the oldest first */
 } limiter;
 
-/* Where r->f communicates. */
-typedef struct prefetch_comm {
-    stream *gather_stream, *reduce_stream;
-    comm *gather_group, *reduce_group;
-} prefetch_comm;
-
 typedef struct prefetch_config {
     prefetch_mode mode;
     int limit; /* --limit-all-gathers */
@@ -78,32 +55,11 @@ typedef struct prefetch {
                          belongs to a recomputation */
     int reducing;     /* the unit whose reduction nobody has waited for, or NO_UNIT */
     event *updated;   /* recorded on compute: the optimizer has written the shards */
-    /* the rest is prefetch_setup.c's */
-    stream *gather_stream, *reduce_stream;
-    comm *gather_group, *reduce_group;
-    prefetch_comm before; /* what r->f had */
-    event *ended[2];      /* recorded on compute at the end of the last two micro-steps */
-    unsigned n_ended;     /* micro-steps */
-    bool *drops;          /* [n_units] scratch */
-    bool is_told;         /* of a task that is not written */
+    prefetch_own own; /* provided */
 } prefetch;
 
-/* prefetch_create -- streams and groups of their own for r->f's gathers and reductions, and *out:
- * the table of hooks of a training pass with overlap. A hook whose task is not written does what
- * labs 2 and 3 do, and rank 0 says so once.
- *   r           must outlive p, and must not move; so must p
- *   collective  all ranks of the world
- *   errors      FSDP_EINVAL: a limit out of range, or the mode is NONE or AUTO; FSDP_ENOMEM; those
- *               of stream_create and comm_split; nothing is left behind */
-fsdp_status prefetch_create(const prefetch_config *config, reducer *r, prefetch *p,
-                            unit_hooks *out);
-/* prefetch_free -- wait for both streams, free everything, and give r->f lab 2's stream and groups
- * back; a zeroed struct is accepted. */
-void prefetch_free(prefetch *p);
-
 /* prefetch_unshard -- provided: limiter_acquire and, if that grants it, unshard_begin. No-op unless
- * u is SHARDED.
- *   ahead  nobody waits for u yet: it may be refused */
+ * u is SHARDED. ahead: nobody waits for u yet, so it may be refused. */
 fsdp_status prefetch_unshard(prefetch *p, int u, bool ahead);
 /* order_after, order_before -- provided: the unit that follows or precedes u, as far as it is
  * known; else NO_UNIT, as for u = NO_UNIT. */
@@ -119,15 +75,14 @@ fsdp_status order_begin(exec_order *o);
  * recorded from there on. */
 fsdp_status order_visit(exec_order *o, int u);
 /* prefetch_post_forward -- after a unit's last layer: record it in post_forward, then do what
- * forward_post_hook does. A recomputation does neither: backward comes next and needs the unit.
- *   source  [FSDP §3.3.2] */
+ * labs 2 and 3 do, forward_post_hook(r->f, u). A recomputation does neither: backward comes next
+ * and needs the unit. source  [FSDP §3.3.2] */
 fsdp_status prefetch_post_forward(void *self, int u);
 
 /* ---- 5.2 ------------------------------------------------------------------------------------- */
-/* prefetch_pre_backward -- prefetch_unshard, then backward_pre_hook (it waits and gives gradient
- * memory); then, if the mode says BACKWARD or BOTH, prefetch_backward. So the next gather is issued
- * before unit u computes.
- *   source  [FSDP §3.3.2] */
+/* prefetch_pre_backward -- prefetch_unshard, then backward_pre_hook(r, u), which waits and gives
+ * gradient memory; then, if the mode says BACKWARD or BOTH, prefetch_backward. So the next gather
+ * is issued before unit u computes. source  [FSDP §3.3.2] */
 fsdp_status prefetch_pre_backward(void *self, int u);
 /* prefetch_backward -- begin to gather the unit whose backward follows that of u: the one before u
  * in post_forward, unless it was visited. The last unit of backward has none. The root's post hook
@@ -162,7 +117,7 @@ fsdp_status prefetch_begin_micro(void *self, int a, int n_micro, bool training);
  * than two units have gradient memory beside the root. A frozen unit is not reduced.
  *   source  [FSDP §3.3.1] [FSDP2 RFC] */
 fsdp_status prefetch_post_backward(void *self, int u);
-/* prefetch_end_backward -- give up gathers that nobody used, then backward_end_hook, which waits
+/* prefetch_end_backward -- give up gathers that nobody used, then backward_end_hook(r), which waits
  * for the reductions that are left: clipping comes next. */
 fsdp_status prefetch_end_backward(void *self);
 

@@ -1,6 +1,7 @@
 /* prefetch_impl.h -- what lab 5's provided files share; internal. */
 #pragma once
-#include "lab5_prefetch/prefetch.h"
+#include "lab2_forward/forward.h"
+#include "lab5_prefetch/prefetch_setup.h"
 
 /* prefetch_unwritten -- whether `status` is that of an unwritten task. Rank 0 says so once, and the
  * caller goes on without that task. */

@@ -29,8 +29,8 @@ static fsdp_status begin_micro(void *self, int a, int n_micro, bool training)
 {
     prefetch *p = self;
     fsdp *f = p->r->f;
-    TRY(event_sync(p->ended[p->n_ended % 2])); /* the micro-step before the last one */
-    for (int u = 0; u < f->n_units; u++)       /* what the engine resharded between steps */
+    TRY(event_sync(p->own.ended[p->own.n_ended % 2])); /* the micro-step before the last one */
+    for (int u = 0; u < f->n_units; u++)               /* what the engine resharded between steps */
         TRY(prefetch_release(p, u, f->compute));
     TRY(begin_order(p, &p->forward, "forward"));
     TRY(begin_order(p, &p->post_forward, "the ends of forward"));
@@ -82,7 +82,7 @@ static fsdp_status end_backward(void *self)
     prefetch *p = self;
     fsdp *f = p->r->f;
     for (int u = 0; u < f->n_units; u++)
-        p->drops[u] = f->units[u].state == UNIT_GATHERING;
+        p->own.drops[u] = f->units[u].state == UNIT_GATHERING;
     fsdp_status status = prefetch_end_backward(p);
     if (prefetch_unwritten(p, status)) {
         for (int u = 0; u < f->n_units; u++)
@@ -92,8 +92,8 @@ static fsdp_status end_backward(void *self)
     TRY(status);
     p->in_backward = false;
     for (int u = 0; u < f->n_units; u++)
-        TRY(prefetch_release(p, u, p->drops[u] ? f->gather_stream : f->compute));
-    return event_record(p->ended[p->n_ended++ % 2], f->compute);
+        TRY(prefetch_release(p, u, p->own.drops[u] ? f->gather_stream : f->compute));
+    return event_record(p->own.ended[p->own.n_ended++ % 2], f->compute);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -121,15 +121,16 @@ static fsdp_status communicate_apart(prefetch *p)
 {
     fsdp *f = p->r->f;
     comm *world = f->run.world;
-    TRY(comm_stream_create(f->run.dev, "gather", &p->gather_stream));
-    TRY(comm_stream_create(f->run.dev, "reduce", &p->reduce_stream));
+    TRY(comm_stream_create(f->run.dev, "gather", &p->own.apart.gather_stream));
+    TRY(comm_stream_create(f->run.dev, "reduce", &p->own.apart.reduce_stream));
     if (f->gather_group)
-        TRY(comm_range(f->gather_group, 0, 1, comm_size(f->gather_group), &p->gather_group));
-    TRY(comm_range(world, 0, 1, comm_size(world), &p->reduce_group));
-    f->gather_stream = p->gather_stream;
-    f->reduce_stream = p->reduce_stream;
-    f->gather_group = p->gather_group;
-    f->reduce_group = p->reduce_group;
+        TRY(comm_range(f->gather_group, 0, 1, comm_size(f->gather_group),
+                       &p->own.apart.gather_group));
+    TRY(comm_range(world, 0, 1, comm_size(world), &p->own.apart.reduce_group));
+    f->gather_stream = p->own.apart.gather_stream;
+    f->reduce_stream = p->own.apart.reduce_stream;
+    f->gather_group = p->own.apart.gather_group;
+    f->reduce_group = p->own.apart.reduce_group;
     return FSDP_OK;
 }
 
@@ -150,12 +151,12 @@ static fsdp_status create(prefetch *p, int limit)
     fsdp *f = p->r->f;
     TRY(order_create(f->n_units, &p->forward));
     TRY(order_create(f->n_units, &p->post_forward));
-    p->drops = calloc((size_t)f->n_units, sizeof *p->drops);
-    if (!p->drops)
+    p->own.drops = calloc((size_t)f->n_units, sizeof *p->own.drops);
+    if (!p->own.drops)
         return fsdp_error(FSDP_ENOMEM, "", "prefetch_create: no host memory");
     TRY(event_create(f->run.dev, &p->updated));
-    TRY(event_create(f->run.dev, &p->ended[0]));
-    TRY(event_create(f->run.dev, &p->ended[1]));
+    TRY(event_create(f->run.dev, &p->own.ended[0]));
+    TRY(event_create(f->run.dev, &p->own.ended[1]));
     return limiter_create(f->run.dev, f->n_units, limit, &p->limiter);
 }
 
@@ -164,8 +165,8 @@ fsdp_status prefetch_create(const prefetch_config *config, reducer *r, prefetch 
     *p = (prefetch){.config = *config,
                     .r = r,
                     .reducing = NO_UNIT,
-                    .before = {r->f->gather_stream, r->f->reduce_stream, r->f->gather_group,
-                               r->f->reduce_group}};
+                    .own.before = {r->f->gather_stream, r->f->reduce_stream, r->f->gather_group,
+                                   r->f->reduce_group}};
     fsdp_status status = check_config(config);
     if (status == FSDP_OK)
         status = create(p, config->limit);
@@ -193,23 +194,23 @@ void prefetch_free(prefetch *p)
     if (!p->r)
         return;
     fsdp *f = p->r->f;
-    stream_free(p->gather_stream); /* waits for what is in flight */
-    stream_free(p->reduce_stream);
-    f->gather_stream = p->before.gather_stream;
-    f->reduce_stream = p->before.reduce_stream;
-    f->gather_group = p->before.gather_group;
-    f->reduce_group = p->before.reduce_group;
+    stream_free(p->own.apart.gather_stream); /* waits for what is in flight */
+    stream_free(p->own.apart.reduce_stream);
+    f->gather_stream = p->own.before.gather_stream;
+    f->reduce_stream = p->own.before.reduce_stream;
+    f->gather_group = p->own.before.gather_group;
+    f->reduce_group = p->own.before.reduce_group;
     f->gather_after = NULL;
-    comm_close(p->gather_group);
-    comm_close(p->reduce_group);
+    comm_close(p->own.apart.gather_group);
+    comm_close(p->own.apart.reduce_group);
     event_free(p->updated);
-    event_free(p->ended[0]);
-    event_free(p->ended[1]);
+    event_free(p->own.ended[0]);
+    event_free(p->own.ended[1]);
     for (int i = 0; p->limiter.freed && i < p->limiter.capacity; i++)
         event_free(p->limiter.freed[i]);
     free(p->limiter.freed);
     free(p->limiter.held);
-    free(p->drops);
+    free(p->own.drops);
     free(p->forward.units);
     free(p->post_forward.units);
     *p = (prefetch){0};

@@ -3,8 +3,10 @@
  *   fsdp_engine_create -> engine (common/steps/engine.h) -> out->free(out->self) */
 #pragma once
 #include "common/steps/engine.h"
-#include "lab4_optimizer/checkpoint.h"
-#include "lab5_prefetch/prefetch.h"
+#include "lab2_forward/fsdp_setup.h"
+#include "lab3_backward/reducer_setup.h"
+#include "lab4_optimizer/optimizer_setup.h"
+#include "lab5_prefetch/prefetch_setup.h"
 
 typedef struct fsdp_engine_config {
     fsdp_config fsdp; /* fsdp.mesh has the strategy's shard groups */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/model/gpt2.h"
+#include "lab3_backward/reducer_setup.h"
 #include "trainer/backends.h"
 
 #define FIELD(f) offsetof(trainer_config, f)

@@ -8,7 +8,7 @@
 #include "common/model/unit.h"
 #include "common/steps/train_config.h"
 #include "lab5_prefetch/bucket.h"
-#include "lab5_prefetch/prefetch.h"
+#include "lab5_prefetch/prefetch_setup.h"
 
 enum trainer_parallel { PARALLEL_SINGLE, PARALLEL_DDP, PARALLEL_FSDP };
 /* Of a rank and micro-step. With MAX_TOKENS and the limits of the model's options, activations take

@@ -30,7 +30,7 @@
 #include <stdint.h>
 #include "common/base/dtype.h"
 #include "common/device/device.h"
-#include "common/sum/rsum.h"
+#include "common/ops/optim.h"
 #include "common/sum/sum_kernels.h"
 
 EXTERN_C_BEGIN
@@ -186,40 +186,6 @@ typedef struct scale_args {
     const float *device_factor;
     size_t elems;
 } scale_args;
-
-/* Exact sum of squares, added into the rsum at `sum` (device memory); see sum/rsum.h. */
-typedef struct sum_squares_args {
-    rsum *sum;
-    const float *x;
-    size_t elems;
-} sum_squares_args;
-
-/* norm = fp32(sqrt(rsum_value(sum))); coef = min(1, max_norm / (norm + 1e-6)), 1 when max_norm is 0
- * (no clipping). All in device memory, so that the host does not wait.
- * A norm that is not finite gives coef = 1 (the update then shows it, as PyTorch's default does
- * by NaN/inf in the weights). */
-typedef struct clip_coef_args {
-    float *norm, *coef;
-    const rsum *sum;
-    float max_norm;
-} clip_coef_args;
-
-/* AdamW with decoupled weight decay [AdamW alg. 2], one pass, element-wise:
- *   g = grad * (*grad_coef)            grad_coef NULL: g = grad
- *   p = p - (lr*weight_decay) * p      (product formed once in fp32)
- *   m = beta1*m + (1-beta1)*g          v = beta2*v + (1-beta2)*(g*g)
- *   p = p - (lr/bias1) * m / (sqrt(v)/sqrt_bias2 + eps)       bias1 = 1-beta1^t, t from 1
- * Scalars are formed by the caller with adamw_scalars, so that every backend uses the same bits. */
-typedef struct adamw_args {
-    float *param, *m, *v;
-    const float *grad, *grad_coef;
-    size_t elems;
-    float beta1, one_minus_beta1, beta2, one_minus_beta2;
-    float step_size;  /* fp32(lr / (1 - beta1^t)) */
-    float sqrt_bias2; /* fp32(sqrt(1 - beta2^t)) */
-    float decay;      /* fp32(lr * weight_decay), 0 for tensors that do not decay */
-    float eps;
-} adamw_args;
 
 /* p = p - lr * (grad * (*grad_coef) + weight_decay * p): torch.optim.SGD without momentum. */
 typedef struct sgd_args {

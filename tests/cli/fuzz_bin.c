@@ -12,6 +12,8 @@
 #include "common/data/data.h"
 #include "common/model/export.h"
 #include "common/model/gpt2.h"
+#include "common/checkpoint/ckpt_source.h"
+#include "lab1_flatparam/flat_param.h"
 #include "lab4_optimizer/checkpoint.h"
 #include "tests/cli/fuzz_lib.h"
 

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "lab4_optimizer/checkpoint.h"
+#include "lab4_optimizer/optimizer_setup.h"
 #include "tests/grade/handmade_lib.h"
 #include "tests/grade/ckpt_lib.h"
 

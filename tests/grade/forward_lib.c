@@ -6,7 +6,7 @@
 #include "common/model/gpt2.h"
 #include "common/model/init.h"
 #include "common/model/runner.h"
-#include "lab2_forward/fsdp.h"
+#include "lab2_forward/fsdp_setup.h"
 #include "tests/grade/forward_lib.h"
 
 enum { BATCH = 2, SEQ_LEN = 16 };

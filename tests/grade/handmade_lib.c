@@ -91,9 +91,20 @@ size_t fix_slice_begin(const fixture *fx, int u)
     return (size_t)fx->slice * fx->f.units[u].slices.shard_elems;
 }
 
+int fix_n_buffers(const fixture *fx, int u)
+{
+    return fx->r.grads[u].second ? 2 : 1;
+}
+
+grad_buffer *fix_buffer(const fixture *fx, int u, int k)
+{
+    unit_grad *g = &fx->r.grads[u];
+    return k ? &g->second->buffer : &g->buffer;
+}
+
 size_t fix_buffer_begin(const fixture *fx, int u, int k)
 {
-    size_t begin = fix_slice_begin(fx, u), buffer_begin = fx->r.grads[u].buffers[k].begin;
+    size_t begin = fix_slice_begin(fx, u), buffer_begin = fix_buffer(fx, u, k)->begin;
     return begin > buffer_begin ? begin - buffer_begin : 0;
 }
 
@@ -373,12 +384,11 @@ fsdp_status fix_gather_by_hand(fixture *fx, int u)
 
 fsdp_status fix_grad_by_hand(fixture *fx, int u, float (*value)(int rank, int buffer, size_t i))
 {
-    unit_grad *ug = &fx->r.grads[u];
-    for (int k = 0; k < ug->n_buffers; k++) {
-        size_t elems = ug->buffers[k].elems;
-        TRY(device_alloc_f32(fx->compute, MEM_GRADS_FULL, elems, "fixture full_grad",
-                             &ug->buffers[k].full_grad));
-        TRY(fix_fill(fx, ug->buffers[k].full_grad, elems, called_value,
+    for (int k = 0; k < fix_n_buffers(fx, u); k++) {
+        grad_buffer *buf = fix_buffer(fx, u, k);
+        TRY(device_alloc_f32(fx->compute, MEM_GRADS_FULL, buf->elems, "fixture full_grad",
+                             &buf->full_grad));
+        TRY(fix_fill(fx, buf->full_grad, buf->elems, called_value,
                      &(fill_at){.k = k, .n = fx->rank, .value = value}));
     }
     return FSDP_OK;
@@ -389,8 +399,8 @@ fsdp_status fix_push(fixture *fx, int u, int n_leaves, int base,
 {
     const size_t used = fx->f.units[u].slices.used_elems, begin = fix_slice_begin(fx, u);
     for (int n = 0; n < n_leaves; n++)
-        for (int k = 0; k < fx->r.grads[u].n_buffers; k++) {
-            grad_buffer *buf = &fx->r.grads[u].buffers[k];
+        for (int k = 0; k < fix_n_buffers(fx, u); k++) {
+            grad_buffer *buf = fix_buffer(fx, u, k);
             size_t first = fix_buffer_begin(fx, u, k), elems = buf->acc.elems;
             float *vec;
             TRY(device_alloc_f32(fx->compute, MEM_OTHER, elems, "contribution", &vec));

@@ -11,7 +11,8 @@
  * collectives and the first difference is reported when they are through. So one wrong
  * rank strands nobody. */
 #pragma once
-#include "lab3_backward/backward.h"
+#include "lab3_backward/reducer_setup.h"
+#include "lab3_backward/second_use.h"
 #include "tests/grade/grade_lib.h"
 
 enum { FIX_UNITS = 4, FIX_PARAMS = 12, FIX_TRACE_BYTES = 4096 };
@@ -120,6 +121,10 @@ int fix_param_at(const fixture *fx, int u, size_t flat, size_t *elem);
 /* First flat element of this rank's shard, and of its world slice. */
 size_t fix_shard_begin(const fixture *fx, int u);
 size_t fix_slice_begin(const fixture *fx, int u);
+/* fix_n_buffers, fix_buffer -- the gradient buffers of u: 0 is the unit's own, 1 that of a tied
+ * parameter's second use. */
+int fix_n_buffers(const fixture *fx, int u);
+grad_buffer *fix_buffer(const fixture *fx, int u, int k);
 /* fix_buffer_begin -- index in buffer k's unreduced array of what this rank's slice begins with. */
 size_t fix_buffer_begin(const fixture *fx, int u, int k);
 

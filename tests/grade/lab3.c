@@ -41,11 +41,11 @@ static void check_regathered(fixture *fx, int u)
 
 static void check_grad_memory(fixture *fx, int u)
 {
-    const unit_grad *ug = &fx->r.grads[u];
+    unit_grad *ug = &fx->r.grads[u];
     static const float zero;
     char what[64];
-    const float *fresh = fix_read(fx, ug->buffers[0].full_grad, ug->buffers[0].elems);
-    for (size_t i = 0; fresh && i < ug->buffers[0].elems; i++) {
+    const float *fresh = fix_read(fx, ug->buffer.full_grad, ug->buffer.elems);
+    for (size_t i = 0; fresh && i < ug->buffer.elems; i++) {
         size_t elem = 0; /* layers overwrite what belongs to a parameter */
         int p = fix_param_at(fx, u, i, &elem);
         snprintf(what, sizeof what, "fresh full_grad of unit %d, element %zu", u, i);
@@ -53,11 +53,11 @@ static void check_grad_memory(fixture *fx, int u)
             note(fx, expect_f32(what, &fresh[i], &zero, 1));
     }
     for (int p = 0; p < fx->spec->n_params; p++) {
-        if (PARAMS[p].unit != u || !ug->buffers[0].full_grad)
+        if (PARAMS[p].unit != u || !ug->buffer.full_grad)
             continue;
-        const float *want = ug->buffers[0].full_grad + PARAMS[p].offset;
-        if (p == TIED_PARAM && ug->n_buffers > 1)
-            want = ug->buffers[1].full_grad;
+        const float *want = ug->buffer.full_grad + PARAMS[p].offset;
+        if (p == TIED_PARAM && ug->second)
+            want = ug->second->buffer.full_grad;
         want = PARAMS[p].frozen ? NULL : want;
         snprintf(what, sizeof what, "gradient view of parameter %d", p);
         note(fx, expect_true(what, fx->f.views.grads[p] == want));
@@ -128,7 +128,7 @@ static fsdp_status reduce_once(fixture *fx, int u, float (*value)(int, int, size
                            FSDP_ESTATE));
     TRY(reduce_wait(&fx->r, u));
     note(fx, expect_true("not reducing after reduce_wait", !ug->reducing));
-    note(fx, expect_true("full_grad is NULL after reduce_wait", !ug->buffers[0].full_grad));
+    note(fx, expect_true("full_grad is NULL after reduce_wait", !ug->buffer.full_grad));
     note(fx, expect_int("bytes of full gradients after reduce_wait",
                         (long long)fix_live(fx, MEM_GRADS_FULL), 0));
     TRY(reduce_wait(&fx->r, u)); /* no-op */
@@ -142,7 +142,7 @@ static fsdp_status reduce_once(fixture *fx, int u, float (*value)(int, int, size
 static void expect_buffer_sum(fixture *fx, int u, int k, const float *got, int n_leaves,
                               float (*value)(int leaf, int buffer, size_t i))
 {
-    const grad_buffer *buf = &fx->r.grads[u].buffers[k];
+    const grad_buffer *buf = fix_buffer(fx, u, k);
     size_t slice = fx->f.units[u].slices.shard_elems, first = fix_buffer_begin(fx, u, k);
     got = fix_read(fx, got, buf->acc.elems);
     for (size_t i = 0; i < buf->acc.elems; i++) {
@@ -164,9 +164,9 @@ static void expect_buffer_sum(fixture *fx, int u, int k, const float *got, int n
 static fsdp_status expect_acc(fixture *fx, int u, int n_leaves,
                               float (*value)(int leaf, int buffer, size_t i))
 {
-    for (int k = 0; k < fx->r.grads[u].n_buffers; k++) {
+    for (int k = 0; k < fix_n_buffers(fx, u); k++) {
         float *sum;
-        TRY(grad_acc_finish(&fx->r.grads[u].buffers[k].acc, fx->compute, &sum));
+        TRY(grad_acc_finish(&fix_buffer(fx, u, k)->acc, fx->compute, &sum));
         TRY(stream_sync(fx->compute));
         expect_buffer_sum(fx, u, k, sum, n_leaves, value);
         device_free(fx->compute, sum);
@@ -191,8 +191,8 @@ static fsdp_status reduce_body(fixture *fx)
         int u = units[j];
         size_t w = (size_t)fx->world_size, slice = fx->f.units[u].slices.shard_elems;
         size_t bytes = (w - 1) * slice;
-        for (int k = 1; k < fx->r.grads[u].n_buffers; k++)
-            bytes += fx->r.grads[u].buffers[k].elems - fx->r.grads[u].buffers[k].acc.elems;
+        for (int k = 1; k < fix_n_buffers(fx, u); k++)
+            bytes += fix_buffer(fx, u, k)->elems - fix_buffer(fx, u, k)->acc.elems;
         comm_stats_reset(fx->comm);
         TRY(reduce_once(fx, u, int_grad));
         note(fx, expect_int("bytes sent by one reduction",
@@ -215,7 +215,7 @@ static float leaf_of_rank(int rank, int buffer, size_t i)
  * lasts over micro-steps. */
 static fsdp_status reduce_tree_body(fixture *fx)
 {
-    const tree_sum *t = &fx->r.grads[H0].buffers[0].acc.tree;
+    const tree_sum *t = &fx->r.grads[H0].buffer.acc.tree;
     leaf_world = fx->world_size;
     for (int a = 0; a < 3; a++) {
         first_leaf = a * fx->world_size;
@@ -300,7 +300,7 @@ static fsdp_status in_flight(fixture *fx, bool slow_comm)
     const size_t elems = fx->f.units[H0].layout.padded_elems;
     float *full, *next;
     TRY(device_alloc_f32(fx->compute, MEM_GRADS_FULL, elems, "fixture full_grad", &full));
-    fx->r.grads[H0].buffers[0].full_grad = full;
+    fx->r.grads[H0].buffer.full_grad = full;
     slow_args a = {.dst = full, .elems = elems, .rank = fx->rank};
     a.wait_us = slow_comm ? 0 : 30000;
     TRY(slow_launch(fx->compute, &a));
@@ -370,11 +370,12 @@ static const tied_case TIED[] = {
 
 static fsdp_status tied_slices_body(fixture *fx)
 {
-    const grad_buffer *buf = &fx->r.grads[ROOT].buffers[1];
+    const second_use *second = fx->r.grads[ROOT].second;
+    const grad_buffer *buf = fix_buffer(fx, ROOT, 1);
     const tied_case *c = TIED;
     while (c->world_size != fx->world_size || c->shard_size != fx->f.mesh.shape.shard_size)
         c++;
-    note(fx, expect_int("buffers of the root", fx->r.grads[ROOT].n_buffers, 2));
+    note(fx, expect_int("buffers of the root", fix_n_buffers(fx, ROOT), 2));
     for (int r = 0; r < fx->world_size; r++) {
         char what[96];
         snprintf(what, sizeof what, "shard groups of %d: tied elements that rank %d keeps",
@@ -385,7 +386,7 @@ static fsdp_status tied_slices_body(fixture *fx)
         note(fx, expect_int(what, (long long)buf->slices[r].begin, (long long)c->slices[r].begin));
     }
     if (c->slices[fx->rank].elems > 0)
-        note(fx, expect_int("where they stand in this rank's slice", (long long)buf->slice_begin,
+        note(fx, expect_int("where they stand in this rank's slice", (long long)second->slice_begin,
                             (long long)c->slice_begin[fx->rank]));
     return FSDP_OK;
 }

@@ -1,7 +1,7 @@
 /* literal_lib.h -- a small sharded model made without any learner's code, so that a task of lab 2
  * can be tested alone. */
 #pragma once
-#include "lab2_forward/fsdp.h"
+#include "lab2_forward/fsdp_setup.h"
 #include "tests/grade/grade_lib.h"
 
 /* literal_fsdp -- unit u has parameters of elems[u][0] and elems[u][1] elements (0: no second one):

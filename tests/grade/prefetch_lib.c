@@ -37,17 +37,17 @@ fsdp_status with_prefetch(fixture *fx, prefetch_mode mode, int limit, prefetch_p
 fsdp_status put_back(fixture *fx, prefetch *p)
 {
     TRY(stream_sync(fx->compute));
-    TRY(stream_sync(p->gather_stream));
-    TRY(stream_sync(p->reduce_stream));
+    TRY(stream_sync(p->own.apart.gather_stream));
+    TRY(stream_sync(p->own.apart.reduce_stream));
     for (int u = 0; u < fx->f.n_units; u++) {
         fsdp_unit *unit = &fx->f.units[u];
         unit_grad *g = &fx->r.grads[u];
         device_free(fx->compute, unit->full);
-        device_free(fx->compute, g->buffers[0].full_grad);
+        device_free(fx->compute, g->buffer.full_grad);
         unit->full = NULL;
         unit->state = UNIT_SHARDED;
-        g->buffers[0].full_grad = NULL;
-        grad_acc_free(&g->buffers[0].acc, fx->compute);
+        g->buffer.full_grad = NULL;
+        grad_acc_free(&g->buffer.acc, fx->compute);
         g->reducing = g->visited = false;
         p->limiter.held[u] = false;
     }

@@ -4,10 +4,11 @@
  *   fixture_run(g, AHEAD_SPEC(), body)      body: with_prefetch(fx, mode, limit, part), ...
  *
  * Streams, groups and events are made by prefetch_create; what the earlier tasks of lab 5 would
- * have learnt (the orders of units) is a literal of the test. Gathers run on p->gather_stream and
- * reductions on p->reduce_stream, and the host runs ahead of both and of compute. */
+ * have learnt (the orders of units) is a literal of the test. Gathers run on
+ * p->own.apart.gather_stream and reductions on p->own.apart.reduce_stream, and the host runs ahead
+ * of both and of compute. */
 #pragma once
-#include "lab5_prefetch/prefetch.h"
+#include "lab5_prefetch/prefetch_setup.h"
 #include "tests/grade/handmade_lib.h"
 
 /* The model of handmade_lib.h without its tied parameter, under FULL. */

@@ -5,7 +5,7 @@
 #pragma once
 #include "common/model/runner.h"
 #include "common/observe/timeline_watch.h"
-#include "lab5_prefetch/prefetch.h"
+#include "lab5_prefetch/prefetch_setup.h"
 #include "tests/grade/grade_lib.h"
 
 #define SIX_FORWARD  "unit forward"

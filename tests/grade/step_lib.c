@@ -25,8 +25,8 @@ static float twin_grad(const fixture *fx, int u, size_t flat, int n_leaves, int 
     *any_order = 0.0;
     if (flat >= fx->f.units[u].slices.used_elems)
         return 0.0f;
-    float sum[UNIT_MAX_BUFFERS] = {0}, leaf[64];
-    bool tied = u == ROOT && flat >= TIED_BEGIN && flat < TIED_END && fx->r.grads[u].n_buffers > 1;
+    float sum[2] = {0}, leaf[64];
+    bool tied = u == ROOT && flat >= TIED_BEGIN && flat < TIED_END && fix_n_buffers(fx, u) > 1;
     for (int k = 0; k <= tied; k++) {
         for (int n = 0; n < n_leaves; n++)
             leaf[n] = fix_fraction(base + n, k, k ? flat - TIED_BEGIN : flat);
@@ -86,7 +86,7 @@ static fsdp_status grad_finish_body(fixture *fx)
         flat_part slice = {fix_slice_begin(fx, units[j]), fx->f.units[units[j]].slices.shard_elems};
         TRY(expect_grad(fx, "grad_finish", units[j], slice, w, 0));
         note(fx, expect_int("contributions left in the sum",
-                            fx->r.grads[units[j]].buffers[0].acc.n_pushed, 0));
+                            fx->r.grads[units[j]].buffer.acc.n_pushed, 0));
     }
     size_t slices = 0;
     for (int j = 0; j < 3; j++)
@@ -235,8 +235,8 @@ static void expect_traffic(fixture *fx, int micro_steps)
         gather_elems += (replicas - 1) * slice;
         reduces += (size_t)micro_steps;
         reduce_elems += (size_t)micro_steps * peers * slice;
-        for (int k = 1; k < fx->r.grads[u].n_buffers; k++) {
-            const grad_buffer *buf = &fx->r.grads[u].buffers[k];
+        for (int k = 1; k < fix_n_buffers(fx, u); k++) {
+            const grad_buffer *buf = fix_buffer(fx, u, k);
             reduces += (size_t)micro_steps;
             reduce_elems += (size_t)micro_steps * (buf->elems - buf->acc.elems);
         }

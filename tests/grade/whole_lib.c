@@ -7,6 +7,7 @@
 #include <string.h>
 #include "common/model/gpt2.h"
 #include "common/model/runner.h"
+#include "lab2_forward/fsdp_setup.h"
 #include "tests/equivalence/twin_lib.h"
 #include "tests/grade/handmade_lib.h"
 #include "tests/unit/target_lib.h"

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "lab5_prefetch/prefetch.h"
+#include "lab5_prefetch/prefetch_setup.h"
 #include "tests/unit/target_lib.h"
 
 enum { MOST = 16 };

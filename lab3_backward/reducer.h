@@ -1,0 +1,61 @@
+/* reducer.h -- lab 3: what collects the gradients of a step and sums them over ranks.
+ *
+ *   zero_grad -> per micro-step and unit: reduce_begin, reduce_wait -> grads_finish
+ *
+ * Who owns what [FSDP §3.2] [ZeRO §5.2]:
+ *   full_grad   [padded_elems] this rank's gradient of one micro-step; allocated from the pre hook
+ *               to the end of the reduction
+ *   acc         the running sum, over the micro-steps of a step, of this rank's slice of it:
+ *               padded_elems / W elements, however few ranks share the parameters
+ *   shard_grad  the finished gradient of this rank's shard, from grads_finish to the next
+ *               zero_grad. With one replica of the shard it is the slice */
+#pragma once
+#include "lab2_forward/fsdp.h"
+
+/* What one reduction delivers. */
+typedef struct grad_buffer {
+    size_t begin, elems; /* the range of the flat array: all of it */
+    float *full_grad;    /* [elems] MEM_GRADS_FULL, owned from pre hook to end of reduction */
+    comm_slice *slices;  /* [W] the slice that each rank keeps; slices[mesh.shape.world_rank] is
+                            this rank's */
+    grad_acc acc;
+} grad_buffer;
+
+typedef struct unit_grad {
+    grad_buffer buffer;
+    struct second_use *second; /* provided: of a tied parameter (second_use.h); NULL: none */
+    float *shard_grad;         /* [this rank's slice], after grads_finish [layout.shard_elems] */
+    event *computed;           /* recorded on compute: full_grad is complete */
+    event *reduced;            /* recorded on reduce_stream: full_grad may be freed */
+    bool reducing;             /* between reduce_begin and reduce_wait */
+    bool visited;              /* its pre hook has fired in this micro-step */
+} unit_grad;
+
+typedef struct reducer { /* the name is DDP's */
+    fsdp *f;
+    int batch_level;  /* level of the sum's tree at which a rank's micro-batch is one node */
+    unit_grad *grads; /* [n_units] */
+} reducer;
+
+/* ---- 3.2 ------------------------------------------------------------------------------------- */
+/* reduce_begin -- reduce-scatter u's full_grad on reduce_stream, by its slices, into acc at level
+ * r->batch_level.
+ *   order       after the compute stream's work on it (event `computed`); records `reduced`
+ *   owner       full_grad belongs to the collective until reduce_wait
+ *   collective  all ranks of reduce_group (the world), units in the same order
+ *   moves       (W-1)/W*padded_elems*dtype_bytes(reduce_dtype) sent per rank: the reduce-scatter
+ *               itself rounds to acc.sum_dtype
+ *   errors      FSDP_ESTATE: u is reducing already, or has no gradient memory
+ *   source      [FSDP §3.2.1] [ZeRO §7.2] */
+fsdp_status reduce_begin(reducer *r, int u);
+/* reduce_wait -- make the compute stream wait for `reduced`, then full_grad_free. No-op unless u is
+ * reducing. */
+fsdp_status reduce_wait(reducer *r, int u);
+
+/* ---- 3.4 ------------------------------------------------------------------------------------- */
+/* zero_grad -- forget the gradients of the last step: free shard_grad.
+ *   errors  FSDP_ESTATE: an accumulator still holds gradients, so a step was left unfinished */
+fsdp_status zero_grad(reducer *r);
+/* grads_finish -- grad_finish, then grad_all_gather (backward.h), for every unit that is not
+ * frozen. shard_grad holds the mean gradient then. */
+fsdp_status grads_finish(reducer *r, float scale);

@@ -1,0 +1,29 @@
+/* reducer_setup.h -- lab 3, provided: make a reducer for a strategy; SGD.
+ *
+ *   reducer_create -> steps (backward.h) -> reducer_free */
+#pragma once
+#include "lab3_backward/backward.h"
+
+/* sharding_shard_size -- ranks of a shard group: world_size under FULL and GRAD_OP, 1 under NONE,
+ * fsdp_size under HYBRID. fsdp_size is not checked, and not read by the others. */
+int sharding_shard_size(sharding_strategy sharding, int world_size, int fsdp_size);
+
+/* reducer_create -- set the units' stays_* by strategy_fill, make resident those that stay after
+ * backward, then reducer_init.
+ *   f       must outlive the reducer, and must not move
+ *   errors  FSDP_EINVAL: the shard groups of f are not the strategy's; HYBRID with groups of one in
+ *           a larger world, which is NONE; a unit is resharded and has no group to gather it from.
+ *           Those of strategy_fill, fsdp_make_resident and reducer_init */
+fsdp_status reducer_create(fsdp *f, sharding_strategy sharding, reducer *r);
+/* reducer_init -- make the buffers and events, for units whose stays_* are settled.
+ *   errors  FSDP_ENOMEM; nothing is left behind */
+fsdp_status reducer_init(fsdp *f, reducer *r);
+/* reducer_free -- free everything, after reductions in flight; a zeroed struct is accepted. */
+void reducer_free(reducer *r);
+
+/* grad_views_bind -- point views.grads[p] into full_grad, by slot. A view is NULL if its parameter
+ * is frozen or u has no gradient memory. */
+void grad_views_bind(reducer *r, int u);
+
+/* sgd_step -- one SGD step on every shard, from shard_grad * *grad_coef (NULL: 1). */
+fsdp_status sgd_step(reducer *r, float lr, float weight_decay, const float *grad_coef);

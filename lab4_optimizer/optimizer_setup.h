@@ -1,0 +1,28 @@
+/* optimizer_setup.h -- lab 4, provided: the optimizer's memory; checkpoints that any number of
+ * ranks can read.
+ *
+ *   optimizer_create -> per step: optimizer_step -> optimizer_free
+ *   ckpt_save and ckpt_load at any point between steps
+ *     -> ckpt_pack, ckpt_unpack: between a shard and pieces of parameters
+ *     -> ckpt_store.h, ckpt_source.h: the files */
+#pragma once
+#include "common/checkpoint/ckpt_source.h"
+#include "lab4_optimizer/optimizer.h"
+
+/* optimizer_create -- make the ranges and, if f->run.optimizer is AdamW, the moments of every unit.
+ *   r       must outlive the optimizer, and must not move
+ *   errors  FSDP_ENOMEM, those of decay_ranges; nothing is left behind */
+fsdp_status optimizer_create(reducer *r, fsdp_optimizer *o);
+/* optimizer_free -- free everything; a zeroed struct is accepted. */
+void optimizer_free(fsdp_optimizer *o);
+
+/* ckpt_save -- write a checkpoint to the store. A rank's file holds the pieces of the parameters
+ * and of m and v that lie in its world slice: so every element is written once, and padding never.
+ *   collective  all ranks; every rank fails or none
+ *   errors      FSDP_EIO, FSDP_ENOMEM; FSDP_ESTATE: ckpt_pack gave other pieces than there are */
+fsdp_status ckpt_save(fsdp_optimizer *o, ckpt_store *to, int64_t next_step);
+/* ckpt_load -- fill parameters and moments from a checkpoint that any number of ranks saved.
+ *   collective  all ranks; every rank fails or none
+ *   errors      FSDP_EIO, FSDP_ENOMEM; FSDP_EINVAL: ckpt_unpack placed too few or too many
+ * elements. The parameters and moments are undefined then */
+fsdp_status ckpt_load(fsdp_optimizer *o, const ckpt_source *from);

@@ -1,0 +1,73 @@
+/* update.c -- provided, no task: AdamW or SGD on every shard, and what the device is told of it. */
+#include "common/device/cpu_tiles.h"
+#include "common/device/device.h"
+#include "common/ops/op_work.h"
+#include "lab3_backward/reducer_setup.h"
+#include "lab4_optimizer/optimizer.h"
+
+/* The CPU runs adamw_shard over tiles, so that threads share the work without changing a bit. */
+static fsdp_status adamw_tile(const void *args, size_t tile)
+{
+    adamw_args part = *(const adamw_args *)args;
+    size_t begin = tile * TILE_ELEMS;
+    part.param += begin;
+    part.m += begin;
+    part.v += begin;
+    part.grad += begin;
+    part.elems = min_size(part.elems - begin, TILE_ELEMS);
+    return adamw_shard(&part);
+}
+
+static fsdp_status adamw_kernel(void *args, int n_threads)
+{
+    const adamw_args *a = args;
+    return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS), adamw_tile, a);
+}
+
+static fsdp_status run_adamw(fsdp *f, const adamw_args *a)
+{
+    if (!device_runs_c(f->run.dev))
+        return f->run.ops->adamw(f->compute, a);
+    op_work w = adamw_work(a);
+    return stream_launch_work(f->compute, &(launch_config){.fn = adamw_kernel,
+                                                           .args = a,
+                                                           .args_bytes = sizeof *a,
+                                                           .work = w.info,
+                                                           .accesses = w.accesses,
+                                                           .n_accesses = w.n_accesses});
+}
+
+static fsdp_status adamw_update(fsdp_optimizer *o, const step_scalars *sc)
+{
+    fsdp *f = o->r->f;
+    adamw_args decays = {.grad_coef = o->coef}, plain;
+    adamw_scalars(&decays, &(adamw_config){.lr = sc->lr,
+                                           .beta1 = sc->beta1,
+                                           .beta2 = sc->beta2,
+                                           .eps = sc->eps,
+                                           .weight_decay = sc->weight_decay,
+                                           .step = sc->step});
+    plain = decays;
+    plain.decay = 0.0f;
+    for (int u = 0; u < f->n_units; u++) {
+        const unit_optim *opt = &o->units[u];
+        for (int i = 0; i < opt->n_ranges; i++) {
+            const decay_range *range = &opt->ranges[i];
+            adamw_args a = range->decay ? decays : plain;
+            a.param = f->units[u].shard + range->begin;
+            a.m = opt->m + range->begin;
+            a.v = opt->v + range->begin;
+            a.grad = o->r->grads[u].shard_grad + range->begin;
+            a.elems = range->elems;
+            TRY(run_adamw(f, &a));
+        }
+    }
+    return FSDP_OK;
+}
+
+fsdp_status optimizer_update(fsdp_optimizer *o, const step_scalars *sc)
+{
+    if (sc->optimizer == OPTIMIZER_SGD)
+        return sgd_step(o->r, (float)sc->lr, 0.0f, o->coef);
+    return adamw_update(o, sc);
+}

@@ -1,0 +1,62 @@
+/* npu_view.h -- where an array stands and how, for the operators of aclnn_call.h. C and C++.
+ *
+ *     const npu_view w = view_2d(a->w, ACL_FLOAT, rows, cols);
+ *     TRY(aclnn_mm(s, out, x, view_transposed(w)));        out = x w^T
+ *
+ * Each call runs both phases of one operator: aclnnXxxGetWorkspaceSize, then aclnnXxx on ACL's
+ * stream, accel_queue_of(s). The tensors (aclTensor) that describe views live during the call only.
+ * The workspace comes from device_alloc(s, MEM_OTHER, bytes, label, &workspace) and goes back by
+ * device_free(s, workspace) after the second phase was issued: s has both in order. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+#include "acl/acl_base.h"
+#include "common/base/status.h"
+
+EXTERN_C_BEGIN
+
+enum { NPU_MOST_DIMS = 4 };
+
+/* Element (i,j,...) stands at ptr + (i * stride[0] + j * stride[1] + ...) elements. */
+typedef struct npu_view {
+    const void *ptr; /* written to where it is an output */
+    aclDataType type;
+    int n_dims;
+    int64_t dim[NPU_MOST_DIMS], stride[NPU_MOST_DIMS];
+} npu_view;
+
+/* view_1d, view_2d, view_3d -- a dense array. */
+static inline npu_view view_3d(const void *ptr, aclDataType type, size_t a, size_t b, size_t c)
+{
+    npu_view v = {ptr, type, 3, {0}, {0}};
+    v.dim[0] = (int64_t)a, v.dim[1] = (int64_t)b, v.dim[2] = (int64_t)c;
+    v.stride[0] = (int64_t)(b * c), v.stride[1] = (int64_t)c, v.stride[2] = 1;
+    return v;
+}
+static inline npu_view view_2d(const void *ptr, aclDataType type, size_t rows, size_t cols)
+{
+    npu_view v = {ptr, type, 2, {0}, {0}};
+    v.dim[0] = (int64_t)rows, v.dim[1] = (int64_t)cols;
+    v.stride[0] = (int64_t)cols, v.stride[1] = 1;
+    return v;
+}
+static inline npu_view view_1d(const void *ptr, aclDataType type, size_t elems)
+{
+    npu_view v = {ptr, type, 1, {0}, {0}};
+    v.dim[0] = (int64_t)elems, v.stride[0] = 1;
+    return v;
+}
+static inline npu_view view_f32(const void *ptr, size_t elems)
+{
+    return view_1d(ptr, ACL_FLOAT, elems);
+}
+/* view_transposed -- the same matrix, read by columns: nothing moves. */
+static inline npu_view view_transposed(npu_view v)
+{
+    npu_view t = v;
+    t.dim[0] = v.dim[1], t.dim[1] = v.dim[0];
+    t.stride[0] = v.stride[1], t.stride[1] = v.stride[0];
+    return t;
+}
+
+EXTERN_C_END
