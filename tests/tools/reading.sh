@@ -1,0 +1,56 @@
+#!/bin/sh
+# reading.sh -- how much a learner reads before the first line is written: prints the lines of each lab, and a PASS or FAIL
+# line for each rule.
+#
+# What is read: the lab's README, and the files that it lists under "Read these N files"; of a .c or .cpp file what stands
+# above its first task. HINTS.md is for a test that is red. Nothing that is needed may be left out: each function that a
+# solution calls is declared in what was read, or shown there as a call; each member that it uses is named there.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/tools/rule.sh
+text=$(mktemp "${TMPDIR:-/tmp}/fsdp-reading.XXXXXX")
+trap 'rm -f "$text"' EXIT
+
+# listed LAB -- the files that its README sends to
+listed() { awk '/^Read these / { on = 1 } on && /^[0-9]+\. `/ { split($0, part, "`"); print part[2]; n++ } on && n && /^$/ { exit }' "$1/README.md"; }
+
+# read_of LAB -- the text of all that is read
+read_of() {
+    cat "$1/README.md"
+    for file in $(listed "$1"); do
+        case $file in
+        *.c | *.cpp) awk '/SOLUTION BEGIN|\/\* TASK [0-9]/ { exit } { print }' "$file" ;;
+        *) cat "$file" ;;
+        esac
+    done
+}
+
+# uses FILE -- "name(" for each function that its solutions call, "name" for each member that they use
+uses() {
+    awk '/SOLUTION END/ { on = 0 } on { sub(/\/\*.*\*\//, ""); gsub(/"[^"]*"/, ""); print } /SOLUTION BEGIN/ { on = 1 }' "$1" |
+        grep -oE '(->|\.)[a-z_]+[a-z_0-9]*|[a-z][a-z0-9]*_[a-z0-9_]*\(' | sed -E 's/->|\.//' | sort -u | grep -v '^atomic_'
+}
+
+size='' list='' lacks=''
+for lab in lab[1-6]_*; do
+    case $lab in lab6_*) most=900 ;; *) most=450 ;; esac
+    read_of "$lab" >"$text"
+    lines=$(wc -l <"$text")
+    n=$(listed "$lab" | wc -l)
+    echo "$lab: $lines lines in $n files and its README, at most $most"
+    [ "$lines" -le $most ] || size="$size$lab: $lines lines, at most $most
+"
+    grep -q "^Read these $n files" "$lab/README.md" || list="$list$lab: the README does not list as many files as it says, $n
+"
+    for file in $(listed "$lab" | grep -E "^$lab/.*\.c(pp)?$"); do
+        for name in $(uses "$file"); do
+            # a function of the same file is there for the learner to see
+            grep -qE "(^|[^a-zA-Z0-9_])$(echo "$name" | sed 's/($/\\(/')" "$text" || grep -qE "^[a-z].*[ *]$(echo "$name" | sed 's/($/\\(/')" "$file" || lacks="$lacks$file: $name
+"
+        done
+    done
+done
+rule reading-size 'a learner reads at most 450 lines before the first of a lab is written, 900 in lab 6' "$size"
+rule reading-list 'the README of a lab says how many files to read, and which' "$list"
+rule reading-whole 'what the solutions of a lab use is in what was read before' "$lacks"
+exit $status
