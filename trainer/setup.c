@@ -32,8 +32,7 @@ fsdp_status trainer_connect(trainer *t)
     if (!b->device) /* it was refused, which the CPU is enough to say */
         b = backend_of(0);
     device_config dc = {.backend = b->device,
-                        /* a host's ranks have numbers in a row */
-                        .index = backend_device_index(comm_launched_rank(), b->n_devices()),
+                        .index = backend_device_index(comm_launched_local_rank(), b->n_devices()),
                         .n_threads = 1,
                         .memory_limit_bytes = (size_t)t->cfg.device_memory_mib << 20,
                         .rank = comm_launched_rank(),

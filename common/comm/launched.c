@@ -48,6 +48,16 @@ int comm_launched_rank(void)
     return env_first(names, 0);
 }
 
+int comm_launched_local_rank(void)
+{
+    static const char *const names[] = {"MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "PMIX_LOCAL_RANK", "SLURM_LOCALID", NULL};
+    comm_run_start run;
+    if (comm_run_started(&run))
+        return run.rank;
+    return env_first(names, comm_launched_rank());
+}
+
 fsdp_status comm_schedule_seed(uint64_t *seed)
 {
     const char *text = getenv("FSDP_SCHEDULE");

@@ -14,6 +14,10 @@ static int forget_launchers(void **state)
                                         "OMPI_COMM_WORLD_SIZE",
                                         "OMPI_COMM_WORLD_LOCAL_SIZE",
                                         "MPI_LOCALNRANKS",
+                                        "MPI_LOCALRANKID",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "PMIX_LOCAL_RANK",
+                                        "SLURM_LOCALID",
                                         "SLURM_STEP_NUM_TASKS",
                                         "SLURM_PROCID",
                                         "FSDP_SCHEDULE"};
@@ -68,6 +72,24 @@ static void test_fsdp_run_says_it(void **state)
     assert_int_equal(comm_launched_ranks(), 8);
 }
 
+/* Round-robin over two hosts: ranks 0, 2 and 1, 3. */
+static void test_local_rank(void **state)
+{
+    static const char *const names[] = {"SLURM_LOCALID", "PMIX_LOCAL_RANK",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"};
+    (void)state;
+    assert_int_equal(comm_launched_local_rank(), 0);
+    setenv("PMI_SIZE", "4", 1);
+    setenv("PMI_RANK", "2", 1);
+    assert_int_equal(comm_launched_local_rank(), 2);
+    for (int i = 0; i < 4; i++) {
+        setenv(names[i], i % 2 ? "1" : "0", 1);
+        assert_int_equal(comm_launched_local_rank(), i % 2);
+    }
+    setenv("FSDP_RUN", "3 4 5 6", 1);
+    assert_int_equal(comm_launched_local_rank(), 3);
+}
+
 /* A seed of each rank; none without a number. */
 static void test_schedule_seed(void **state)
 {
@@ -97,8 +119,8 @@ static void test_schedule_seed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_no_launcher), TEST(test_mpi_says_it),
+    const struct CMUnitTest tests[] = {TEST(test_no_launcher),         TEST(test_mpi_says_it),
                                        TEST(test_slurm_says_how_many), TEST(test_fsdp_run_says_it),
-                                       TEST(test_schedule_seed)};
+                                       TEST(test_local_rank),          TEST(test_schedule_seed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
