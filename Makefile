@@ -31,8 +31,8 @@ CPPFLAGS += -D_GNU_SOURCE -I. -MMD -MP $(if $(HAVE_MPI),-DFSDP_HAVE_MPI=1) $(if 
 CPPFLAGS += $(if $(HAVE_MPI),$(patsubst -I%,-isystem %,$(shell $(PKG) --cflags-only-I mpich 2>/dev/null)))
 CPPFLAGS += $(shell $(PKG) --cflags libcjson libxxhash 2>/dev/null)
 CFLAGS   += -std=c11 $(OPT) $(MARCH) $(FPFLAGS) -fopenmp -pthread $(WARN) $(SANFLAGS) $(if $(CI),-Werror)
-# A plug-in (ops/backend.h) lies beside the programs, which test programs are two folders below, and calls their functions.
-LDFLAGS  += -fopenmp -pthread $(SANFLAGS) -rdynamic -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..'
+# -rdynamic: a plug-in (ops/backend.h) calls functions of the program that opens it.
+LDFLAGS  += -fopenmp -pthread $(SANFLAGS) -rdynamic
 LDLIBS   += $(if $(HAVE_DNNL),-ldnnl) $(if $(HAVE_MPI),$(shell $(PKG) --libs mpich 2>/dev/null)) $(strip $(shell $(PKG) --libs libcjson libxxhash 2>/dev/null)) -lm
 CMOCKA_INC := $(shell $(PKG) --cflags cmocka 2>/dev/null)
 CMOCKA   := $(shell $(PKG) --libs cmocka 2>/dev/null)
@@ -105,7 +105,9 @@ $(foreach m,$(MAIN_SRC),$(eval $(call main_rule,$(m))))
 
 # A test program links x_lib.c iff it includes x_lib.h, itself or by way of another x_lib.
 # INCLUDED has a word "tests/unit/test_mesh:tests/unit/comm_cases_lib" for each such line.
-# A test that may open a plug-in (target_lib) links all functions, for the plug-in calls those that it likes.
+# A test that may open a plug-in (target_lib) links all functions, because the plug-in may call any of them. A program opens
+# only plug-ins that stand in its own folder: there the test has links to the plug-ins, whether they are built yet or not.
+PLUGINS  := fsdp_cuda.so fsdp_cuda_sim.so fsdp_npu.so fsdp_npu_sim.so
 INCLUDED := $(shell grep -o 'include "tests/.*_lib' $(wildcard tests/*/*.[ch]) | sed 's/\.[ch]:include "/:/')
 direct    = $(foreach f,$(1),$(patsubst $(f):%,%,$(filter $(f):%,$(INCLUDED))))
 with_libs = $(if $(filter-out $(1),$(direct)),$(call with_libs,$(sort $(1) $(direct))),$(1))
@@ -115,6 +117,7 @@ $(BUILD)/$(1): $(patsubst %,$(BUILD)/%.o,$(call with_libs,$(1))) $(BUILD)/libfsd
 	$$(SAY) LINK $$@
 	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $(if $(filter %/target_lib,$(call with_libs,$(1))),-Xlinker --whole-archive) \
 		$$^ -Xlinker --no-whole-archive $(if $(filter tests/unit/%,$(1)),$(CMOCKA)) $$(LDLIBS)
+	$(if $(filter %/target_lib,$(call with_libs,$(1))),$$(Q)ln -sf $(PLUGINS:%=../../%) $$(@D))
 endef
 $(foreach t,$(TEST_MAIN:.c=),$(eval $(call test_rule,$(t))))
 

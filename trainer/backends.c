@@ -1,7 +1,9 @@
 /* backends.c -- see backends.h. */
 #include "trainer/backends.h"
 #include <dlfcn.h>
+#include <limits.h>
 #include <string.h>
+#include <unistd.h>
 #include "common/comm/transport.h"
 #include "common/device/separate.h"
 
@@ -12,7 +14,7 @@ static int one_for_all(void)
 
 typedef struct row {
     backend backend;
-    const char *plugin, *how; /* a shared object beside the program, and how to get it; or NULL */
+    const char *plugin, *how; /* a file in the program's folder, and how to get it; or NULL */
 } row;
 
 /* In the order of BACKEND_CHOICES. */
@@ -64,13 +66,29 @@ const backend *backend_of(int number)
     return opened[number] != NULL ? opened[number] : &r->backend;
 }
 
-/* why: dlerror's "FILE: cannot open ..." if FILE is missing, the plug-in or a library that it
- * needs. A plug-in that is there must load: a skip would hide a device that nobody tests. */
-static fsdp_status not_loaded(const row *r, const char *why)
+/* The plug-in in the folder of this program, by its absolute path: dlopen searches other folders
+ * for a bare name, where anybody may have put one. */
+static fsdp_status plugin_path(const row *r, char path[PATH_MAX])
+{
+    ssize_t chars = readlink("/proc/self/exe", path, PATH_MAX - 1);
+    path[chars > 0 ? chars : 0] = '\0';
+    char *name = strrchr(path, '/');
+    size_t room = name != NULL ? (size_t)(path + PATH_MAX - ++name) : 0;
+    if (strlen(r->plugin) >= room)
+        return fsdp_error(FSDP_EINVAL, "mount /proc, and move the build folder to a shorter path",
+                          "--device %s: cannot tell the folder of this program", r->backend.name);
+    strcpy(name, r->plugin);
+    return FSDP_OK;
+}
+
+/* why: dlerror's "FILE: cannot open ..." if FILE is missing: the plug-in at `path` or a library
+ * that the plug-in needs. A plug-in that is there must load: a skip would hide a device that nobody
+ * tests. */
+static fsdp_status not_loaded(const row *r, const char *path, const char *why)
 {
     const int file_bytes = (int)strcspn(why, ":");
     const bool missing = strstr(why, "cannot open shared object file: No such file") != NULL;
-    if (missing && strncmp(why, r->plugin, (size_t)file_bytes) == 0)
+    if (missing && strncmp(why, path, strlen(path)) == 0)
         return fsdp_error(FSDP_ESKIP, r->how, "--device %s: %s", r->backend.name, why);
     if (missing)
         return fsdp_error(FSDP_EINVAL,
@@ -85,9 +103,11 @@ static fsdp_status not_loaded(const row *r, const char *why)
 /* A plug-in is never closed: its functions are in tables, and threads of its libraries go on. */
 static fsdp_status plugin_open(const row *r, const backend **out)
 {
-    void *object = dlopen(r->plugin, RTLD_NOW | RTLD_LOCAL);
+    char path[PATH_MAX];
+    TRY(plugin_path(r, path));
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (object == NULL)
-        return not_loaded(r, dlerror());
+        return not_loaded(r, path, dlerror());
     const backend_plugin *plugin = dlsym(object, BACKEND_SYMBOL);
     if (plugin == NULL || plugin->abi != BACKEND_ABI)
         return fsdp_error(FSDP_EINVAL, r->how, "--device %s: %s was built from other sources",

@@ -29,43 +29,67 @@ refused() {
     verdict
 }
 npu-smi info >/dev/null 2>&1 ||
-    refused npu '^--device npu: (fsdp_npu.so: cannot open|this machine has no NPU)' '(make npu|--device cpu)' --device npu
+    refused npu '^--device npu: (.*/fsdp_npu.so: cannot open|this machine has no NPU)' '(make npu|--device cpu)' --device npu
 refused 'a transport of another device' '^--comm hccl: --device cpu has no transport of its own' '--comm auto' --comm hccl
 # Built by make cuda or not: here is no GPU.
 nvidia-smi -L >/dev/null 2>&1 ||
-    refused cuda '^--device cuda: (fsdp_cuda.so: cannot open|this machine has no GPU)' '(make cuda|--device cpu)' --device cuda
+    refused cuda '^--device cuda: (.*/fsdp_cuda.so: cannot open|this machine has no GPU)' '(make cuda|--device cpu)' --device cuda
 name='the trainer itself needs none of a GPU'"'"'s libraries'
 ldd "$build/fsdp_train" | grep -iE 'cuda|cublas|nccl|ascend|hccl' && complain 'it does'
 verdict
-# A plug-in that does not fit or does not load: LD_LIBRARY_PATH comes before the folder of the program.
-mkdir "$work/old"
+
+# What lies above the folder of a program, or a plug-in in LD_LIBRARY_PATH, is not loaded: it would write a line.
+far=$work/two/one/program
+mkdir -p "$far" "$work/plugins" && cp "$build/fsdp_train" "$build/tests/equivalence/equivalence" "$far" || complain 'no copies'
+echo '#include <unistd.h>
+__attribute__((constructor)) static void loaded(void) { (void)!write(2, "LOADED\n", 7); }' |
+    gcc -shared -fPIC -o "$work/plugins/fsdp_cuda_sim.so" -x c - || complain 'cannot compile'
+cp "$work/plugins/fsdp_cuda_sim.so" "$work/plugins/fsdp_npu_sim.so"
+for place in "$work/two" "$work/two/one"; do
+    cp "$work/plugins"/* "$place"
+    for library in $(objdump -p "$far/fsdp_train" | awk '$1 == "NEEDED" && $2 !~ /^(libc|ld-linux.*)\.so/ { print $2 }'); do
+        cp "$work/plugins/fsdp_cuda_sim.so" "$place/$library"
+    done
+done
+for program in fsdp_train equivalence; do
+    for device in cuda-sim npu-sim; do
+        name="$program loads no plug-in or library from elsewhere, --device $device"
+        [ $program = fsdp_train ] && options="$run --device $device" || options='--random 0'
+        (cd "$work/two" && LD_LIBRARY_PATH=$work/plugins FSDP_DEVICE=$device "$far/$program" $options) >"$work/out" 2>"$work/err"
+        rc=$?
+        [ $rc = $([ $program = fsdp_train ] && echo 1 || echo 77) ] || complain "exit status $rc"
+        grep -q LOADED "$work/err" && complain 'it does'
+        grep -q "^--device $device: $far/fsdp_.*_sim.so: cannot open" "$work/err" || complain 'no word of where it looked'
+        verdict
+    done
+done
+# A plug-in that does not fit or does not load.
+cp "$build/tests/equivalence/equivalence" "$work/bin" || complain 'no copy'
 # plugin SOURCE [OPTION...] -- build SOURCE as the plug-in of cuda-sim
 plugin() {
-    echo "$1" | gcc -shared -fPIC -o "$work/old/fsdp_cuda_sim.so" -x c - -x none "${@:2}" || complain 'cannot compile'
+    echo "$1" | gcc -shared -fPIC -o "$work/bin/fsdp_cuda_sim.so" -x c - -x none "${@:2}" || complain 'cannot compile'
 }
 # refused_plugin NAME REGEX HINT -- an error: a test of that device must not take it for a device that is not there
 refused_plugin() {
-    export LD_LIBRARY_PATH="$work/old"
     refused "$1" "$2" "$3" --device cuda-sim
     name="refused, not skipped: $1"
-    FSDP_DEVICE=cuda-sim "$build/tests/equivalence/equivalence" --random 0 >"$work/out" 2>"$work/err"
+    FSDP_DEVICE=cuda-sim "$work/bin/equivalence" --random 0 >"$work/out" 2>"$work/err"
     rc=$?
     [ $rc != 0 ] && [ $rc != 77 ] || complain "exit status $rc, expected an error"
     verdict
-    unset LD_LIBRARY_PATH
 }
 plugin 'const struct { unsigned long long abi; char backend[256]; } fsdp_backend = {1};'
 refused_plugin 'a plug-in of other sources' '^--device cuda-sim: fsdp_cuda_sim.so was built from other sources' 'make cuda-sim'
 plugin 'int of_a_newer_program(void); int call(void) { return of_a_newer_program(); }'
 refused_plugin 'a plug-in that calls what the program has not' \
     '^--device cuda-sim: fsdp_cuda_sim.so does not load: .*undefined symbol: of_a_newer_program' 'make cuda-sim'
-echo 'int lost(void) { return 0; }' | gcc -shared -fPIC -x c - -o "$work/old/liblost.so.2" -Wl,-soname,liblost.so.2
-plugin 'int lost(void); int call(void) { return lost(); }' "$work/old/liblost.so.2"
-rm "$work/old/liblost.so.2"
+echo 'int lost(void) { return 0; }' | gcc -shared -fPIC -x c - -o "$work/bin/liblost.so.2" -Wl,-soname,liblost.so.2
+plugin 'int lost(void); int call(void) { return lost(); }' "$work/bin/liblost.so.2"
+rm "$work/bin/liblost.so.2"
 refused_plugin 'a plug-in without its library' '^--device cuda-sim: fsdp_cuda_sim.so needs liblost.so.2, which is not found' 'LD_LIBRARY_PATH'
-: >"$work/old/fsdp_cuda_sim.so"
+: >"$work/bin/fsdp_cuda_sim.so"
 refused_plugin 'a plug-in that was cut off' '^--device cuda-sim: fsdp_cuda_sim.so does not load: .*too short' 'make cuda-sim'
-rm "$work/old/fsdp_cuda_sim.so"
+rm "$work/bin/fsdp_cuda_sim.so"
 refused 'another name' "^--device: got 'gpu', expected one of cpu.separate" '' --device gpu
 refused 'too little memory' 'this run needs [0-9.]+ MB on each rank, 1.0 MB of memory are available to it by --device-memory' \
     '--plan' --device-memory 1 --n-layer 20
@@ -78,6 +102,19 @@ timed "$build/fsdp_run" --no-prefix -n 2 sh -c '
 grep -q "the option differs: rank 1 has 'device=separate', rank 0 has 'device=cpu'" "$work/err" ||
     complain "no word of it: $(head -3 "$work/err")"
 verdict
+
+# Ranks 0 and 2 stand on one host, 1 and 3 on another: each host has GPUs for its first and its second rank. All hosts are
+# this machine, so that GPU 0 is seen to be that of ranks 0 and 1, not of 0 and 2.
+name='ranks numbered in turn over two hosts take the GPUs of their host (W=4)'
+if [ -n "$NO_MPI" ] || [ ! -e "$build/fsdp_cuda_sim.so" ]; then
+    skip "$name" "${NO_MPI:-there is no stand-in, which g++ builds}"
+else
+    cp "$build/fsdp_cuda_sim.so" "$work/bin"
+    timed env FSDP_SIM_GPUS=2 $LAUNCHER -n 4 sh -c 'MPI_LOCALRANKID=$((PMI_RANK / 2)) exec "$0" "$@"' "$trainer" $run --device cuda-sim
+    grep -q 'ranks 0 and 1 share GPU 0 of this host' "$work/err" || complain "no word of it: $(head -3 "$work/err")"
+    rm "$work/bin/fsdp_cuda_sim.so"
+    verdict
+fi
 
 # ---- the same bits ----------------------------------------------------------------------------------------------
 

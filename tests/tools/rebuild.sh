@@ -81,7 +81,6 @@ clang)
 asan)
     need gcc
     export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 LIMIT=300
-    export LD_LIBRARY_PATH="$PWD/$BUILD" # for plug-ins: the sanitizer's dlopen does not know the program's run path
     build CC=gcc SAN=address
     units
     quiet 'random collectives' tests/unit/comm_stress.sh quick "$BUILD"

@@ -1,6 +1,5 @@
 /* accel_lib.c -- see accel_lib.h. */
 #include "tests/unit/accel_lib.h"
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -44,13 +43,8 @@ stream *side_stream(device *d)
 
 void *plugin_symbol(const char *name)
 {
-    Dl_info info;
-    assert_int_not_equal(dladdr(target_backend()->device, &info), 0);
-    void *object = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
-    assert_non_null(object);
-    void *symbol = dlsym(object, name);
+    void *symbol = target_symbol(name);
     assert_non_null(symbol);
-    dlclose(object);
     return symbol;
 }
 

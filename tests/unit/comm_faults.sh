@@ -69,8 +69,6 @@ if [ -n "$library" ]; then
     $kind*) ;;
     *) echo "SKIP $PARTS over $way: it is not the transport of device $FSDP_DEVICE" && exit 0 ;;
     esac
-    LD_LIBRARY_PATH=$(cd "$BUILD" && pwd) # for the copy of the program
-    export LD_LIBRARY_PATH
     says=$("$program" 2>&1)
     [ $? = 77 ] && echo "SKIP $PARTS over $way: $says" && exit 0
 fi
@@ -78,6 +76,9 @@ log=$(mktemp) || exit 1
 copy=$(mktemp -d)/comm_faults_$$ # its own name, so that left processes can be told
 meet=$copy-meet
 cp "$program" "$copy" && mkdir "$meet" || exit 1
+for plugin in "$BUILD"/fsdp_*.so; do # a program opens those in its own folder
+    [ ! -e "$plugin" ] || ln -s "$(realpath "$plugin")" "$(dirname "$copy")" || exit 1
+done
 trap 'rm -rf "$log" "$(dirname "$copy")"' EXIT
 trap 'exit 130' INT TERM HUP
 failed=0

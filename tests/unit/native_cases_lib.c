@@ -275,8 +275,8 @@ static atomic_int n_threads;
 /* In place of the C library's, which it calls. */
 int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*main)(void *), void *arg)
 {
-    int (*own)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-    *(void **)&own = dlsym(RTLD_NEXT, __func__);
+    int (*own)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
+        dlsym(RTLD_NEXT, __func__);
     atomic_fetch_add(&n_threads, 1);
     return own(thread, attr, main, arg);
 }

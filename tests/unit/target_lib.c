@@ -1,5 +1,6 @@
 /* target_lib.c -- see target_lib.h. */
 #include "tests/unit/target_lib.h"
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,18 @@ const backend *target_backend(void)
     exit(status == FSDP_ESKIP ? 77 : 2);
 }
 
+void *target_symbol(const char *name)
+{
+    Dl_info plugin;
+    if (dladdr(target_backend()->device, &plugin) == 0)
+        return NULL;
+    void *object = dlopen(plugin.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+    void *symbol = object != NULL ? dlsym(object, name) : NULL;
+    if (object != NULL)
+        dlclose(object); /* the table of backends holds it open */
+    return symbol;
+}
+
 bool target_is_portable(void)
 {
     return target_backend()->portable != NULL;
@@ -47,7 +60,7 @@ const ops *target_ops(void)
 
 int target_index(void)
 {
-    return backend_device_index(comm_launched_rank(), target_backend()->n_devices());
+    return backend_device_index(comm_launched_local_rank(), target_backend()->n_devices());
 }
 
 bool target_adds_itself(const comm *c)

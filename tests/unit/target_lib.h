@@ -10,6 +10,9 @@ const backend *target_backend(void);
  * no others, which target_is_portable tells. */
 const ops *target_ops(void);
 bool target_is_portable(void);
+/* target_symbol -- a function of its plug-in, or of the libraries that the plug-in needs; NULL if
+ * there is none of that name. */
+void *target_symbol(const char *name);
 /* target_index -- which of the host's devices this rank takes there. */
 int target_index(void);
 /* target_adds_itself -- whether the group's transport is the device's own: in GRAD_ACC_FAST it adds

@@ -1,7 +1,6 @@
 /* test_comm_streams.c -- streams of collectives go before compute: what the library of the device
  * that FSDP_DEVICE names is asked for. A stand-in's calls are noted on their way; on another device
  * this is a SKIP. */
-#include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,24 +18,17 @@ static void note(int at)
         level[n_streams++] = at;
 }
 
-static void *in_library(const char *file, const char *name)
-{
-    return dlsym(dlopen(file, RTLD_LAZY | RTLD_NOLOAD), name);
-}
-
 /* These two in place of the library's, which they call. */
 int cudaStreamCreateWithPriority(void **out, unsigned flags, int priority)
 {
-    int (*own)(void **, unsigned, int);
-    *(void **)&own = in_library("fsdp_cuda_sim.so", __func__);
+    int (*own)(void **, unsigned, int) = target_symbol(__func__);
     note(priority);
     return own(out, flags, priority);
 }
 
 int aclrtCreateStreamWithConfig(void **out, uint32_t priority, uint32_t flags)
 {
-    int (*own)(void **, uint32_t, uint32_t);
-    *(void **)&own = in_library("fsdp_npu_sim.so", __func__);
+    int (*own)(void **, uint32_t, uint32_t) = target_symbol(__func__);
     note((int)priority);
     return own(out, priority, flags);
 }

@@ -2,7 +2,6 @@
  *
  * Two processes, one for each rank, call the library of cuda-sim itself. What they write is read
  * back; an alarm ends who hangs. On another device this is a SKIP. */
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -41,7 +40,7 @@ enum { ALARM_S = 120, BYTES = 4 << 20, ELEMS = 1000, TEXT_BYTES = 16384 };
     X(ncclAllReduce)
 #define FIELD(name) __typeof__(name) *name;
 #define FETCH(name)                                                                                \
-    *(void **)&api.name = dlsym(library, #name);                                                   \
+    api.name = target_symbol(#name);                                                               \
     must(api.name != NULL, #name);
 static struct {
     CALLS(FIELD)
@@ -413,9 +412,6 @@ int main(void)
         printf("SKIP it is about cuda-sim: set FSDP_DEVICE=cuda-sim\n");
         return 77;
     }
-    (void)target_backend();
-    void *library = dlopen("fsdp_cuda_sim.so", RTLD_NOW | RTLD_LOCAL);
-    must(library != NULL, "dlopen");
     CALLS(FETCH)
     for (size_t i = 0; i < sizeof TESTS / sizeof *TESTS; i++) {
         const test *t = &TESTS[i];

@@ -2,7 +2,6 @@
  * with words of its own, or the end of the process. With FSDP_DEVICE=npu-sim only.
  *
  * Each test is a process of its own, which begins with a library that nobody has called yet. */
-#include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -896,33 +895,28 @@ static int run_in_child(const test *t, char text[4096])
     return status;
 }
 
-static void *fetch(void *library, const char *name)
+static void *fetch(const char *name)
 {
-    void *symbol = dlsym(library, name);
+    void *symbol = target_symbol(name);
     if (symbol == NULL) {
-        fprintf(stderr, "%s\n", dlerror());
+        fprintf(stderr, "the stand-in has no %s\n", name);
         exit(2);
     }
     return symbol;
 }
 
-#define FETCH(call) *(void **)&acl.call = fetch(library, "aclrt" #call);
+#define FETCH(call) acl.call = fetch("aclrt" #call);
 
-static void open_library(void)
+static void find_calls(void)
 {
-    void *library = dlopen("fsdp_npu_sim.so", RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL) {
-        fprintf(stderr, "%s\nHINT: make npu-sim\n", dlerror());
-        exit(2);
-    }
     CALLS(FETCH)
-    *(void **)&acl.Init = fetch(library, "aclInit");
-    *(void **)&acl.Finalize = fetch(library, "aclFinalize");
-    *(void **)&acl.GetRecentErrMsg = fetch(library, "aclGetRecentErrMsg");
-    *(void **)&acl.create_int_array = fetch(library, "aclCreateIntArray");
-    *(void **)&acl.launch = fetch(library, "sim_acl_launch");
-    *(void **)&acl.is_device = fetch(library, "sim_acl_is_device");
-    *(void **)&acl.is_deterministic = fetch(library, "sim_acl_is_deterministic");
+    acl.Init = fetch("aclInit");
+    acl.Finalize = fetch("aclFinalize");
+    acl.GetRecentErrMsg = fetch("aclGetRecentErrMsg");
+    acl.create_int_array = fetch("aclCreateIntArray");
+    acl.launch = fetch("sim_acl_launch");
+    acl.is_device = fetch("sim_acl_is_device");
+    acl.is_deterministic = fetch("sim_acl_is_deterministic");
 }
 
 int main(void)
@@ -935,7 +929,7 @@ int main(void)
         return 77;
     }
     unsetenv("FSDP_SCHEDULE"); /* gates of a second thread are no part of its orders */
-    open_library();
+    find_calls();
     for (size_t i = 0; i < sizeof TESTS / sizeof *TESTS; i++) {
         const test *t = &TESTS[i];
         const int status = run_in_child(t, text);

@@ -4,7 +4,6 @@
  * A process for each rank calls the library of npu-sim itself. What they write is read back; an
  * alarm ends who hangs. HCCL's headers are C++ only, so the calls are declared here, with CANN's
  * numbers. On another device this is a SKIP. */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -68,7 +67,7 @@ typedef struct item {
     X(HcclBarrier, (void *, void *))
 #define FIELD(name, args) int(*name) args;
 #define FETCH(name, args)                                                                          \
-    *(void **)&api.name = dlsym(library, #name);                                                   \
+    api.name = target_symbol(#name);                                                               \
     must(api.name != NULL, #name);
 static struct {
     CALLS(FIELD)
@@ -688,12 +687,8 @@ int main(void)
         printf("SKIP it is about npu-sim: set FSDP_DEVICE=npu-sim\n");
         return 77;
     }
-    void *library = dlopen("fsdp_npu_sim.so", RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL)
-        fprintf(stderr, "%s\n", dlerror());
-    must(library != NULL, "dlopen");
     CALLS(FETCH)
-    *(void **)&api.HcclGetErrorString = dlsym(library, "HcclGetErrorString");
+    api.HcclGetErrorString = target_symbol("HcclGetErrorString");
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     must(api.HcclGetErrorString != NULL && shared != MAP_FAILED, "start");
     for (size_t i = 0; i < sizeof TESTS / sizeof *TESTS; i++)
