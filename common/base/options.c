@@ -264,6 +264,14 @@ static fsdp_status parse_option(const parser *p, const char *word, const char *n
     return FSDP_OK;
 }
 
+bool options_takes_next(const option_spec *table, const char *word)
+{
+    const option_spec *spec = strncmp(word, "--", 2) == 0 && strchr(word, '=') == NULL
+                                  ? find_row(table, word + 2, strlen(word + 2))
+                                  : NULL;
+    return spec != NULL && spec->kind != OPT_BOOL;
+}
+
 fsdp_status options_parse(const option_spec *table, const char *program, int argc, char **argv,
                           void *out)
 {

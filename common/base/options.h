@@ -49,6 +49,10 @@ typedef struct option_spec {
 fsdp_status options_parse(const option_spec *table, const char *program, int argc, char **argv,
                           void *out);
 
+/* options_takes_next -- whether `word`, an option as it is written, has its value in the next word:
+ * for programs that find out where their options end. */
+bool options_takes_next(const option_spec *table, const char *word);
+
 /* options_print_help -- usage, doc and a line for every row, to stdout.
  *   errors  FSDP_EIO when stdout cannot be written */
 fsdp_status options_print_help(const option_spec *table, const char *program, const char *doc);

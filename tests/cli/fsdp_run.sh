@@ -224,8 +224,10 @@ fi
 if case_is 'lines: the last one without its end'; then
     timed "$run" -n 2 printf 'a\nb'
     [ "$(sort "$work/out" | tr '\n' ,)" = '[0] a,[0] b,[1] a,[1] b,' ] || complain "got $(cat "$work/out")"
-    timed "$run" -n 1 --no-prefix printf 'a\nb'
-    [ "$(od -An -c "$work/out" | tr -d ' ')" = 'a\nb' ] || complain "--no-prefix: got $(od -c "$work/out")"
+    for option in --no-prefix --no_prefix; do
+        timed "$run" -n 1 $option printf 'a\nb'
+        [ "$(od -An -c "$work/out" | tr -d ' ')" = 'a\nb' ] || complain "$option: got $(od -c "$work/out")"
+    done
     verdict
 fi
 if case_is 'lines: the reader leaves'; then

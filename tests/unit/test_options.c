@@ -468,6 +468,21 @@ static void test_random_lines(void **state)
     assert_true(n_ok > 10000 && n_bad > 10000); /* both ways were walked */
 }
 
+/* Both spellings of a name; what is no option has no value. */
+static void test_takes_next(void **state)
+{
+    (void)state;
+    static const char *const values[] = {"--steps", "--fsdp-size", "--fsdp_size", "--data",
+                                         "--sharding"};
+    static const char *const alone[] = {"--plan",        "--cpu-offload", "--cpu_offload",
+                                        "--steps=3",     "--unknown",     "--help",
+                                        "--fsdp_size=2", "word",          "--"};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        assert_true(options_takes_next(TABLE, values[i]));
+    for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
+        assert_false(options_takes_next(TABLE, alone[i]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -480,6 +495,7 @@ int main(void)
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_parsing_prints_nothing),
         cmocka_unit_test(test_canonical),
+        cmocka_unit_test(test_takes_next),
         cmocka_unit_test(test_bad_default_aborts),
         cmocka_unit_test(test_random_lines),
     };

@@ -109,8 +109,7 @@ static fsdp_status parse(int argc, char **argv, launcher *s)
     for (; n < argc && argv[n][0] == '-' && strcmp(argv[n], "--") != 0; n++) {
         if (strcmp(argv[n], "-n") == 0)
             argv[n] = long_name;
-        bool alone = strchr(argv[n], '=') != NULL || strcmp(argv[n], "--no-prefix") == 0;
-        if (!alone && argv[n + 1] != NULL)
+        if (options_takes_next(OPTIONS, argv[n]) && argv[n + 1] != NULL)
             n++;
     }
     TRY(options_parse(OPTIONS, "fsdp_run", n, argv, s));
