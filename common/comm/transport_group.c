@@ -93,6 +93,27 @@ fsdp_status transport_fail(transport_group *g, fsdp_status why)
     return why;
 }
 
+transport_task transport_task_issue(atomic_int *n_unfinished)
+{
+    atomic_fetch_add(n_unfinished, 1);
+    return (transport_task){n_unfinished, pthread_self()};
+}
+
+fsdp_status transport_task_issued(const transport_task *t, fsdp_status launched)
+{
+    if (launched != FSDP_OK)
+        atomic_fetch_sub(t->n_unfinished, 1);
+    return launched;
+}
+
+/* What fails in the issuer's thread, the launch returns. */
+fsdp_status transport_task_end(const transport_task *t, fsdp_status status)
+{
+    if (status == FSDP_OK || !pthread_equal(t->issuer, pthread_self()))
+        atomic_fetch_sub(t->n_unfinished, 1);
+    return status;
+}
+
 bool transport_drain(transport_group *g, atomic_int *n_unfinished, double failed_patience_s)
 {
     int before = 0, n;
@@ -184,11 +205,12 @@ fsdp_status transport_gather(transport_group *g, const char *label, const void *
 /* The record of the lowest failing rank, gathered from all: every rank learns its words. */
 static fsdp_status agree_failure(transport_group *g, int failing, const fsdp_error_info *mine)
 {
-    fsdp_error_info *all;
-    TRY(transport_gather(g, "comm_agree: record", mine, sizeof *mine, (void **)&all));
+    void *records;
+    TRY(transport_gather(g, "comm_agree: record", mine, sizeof *mine, &records));
+    const fsdp_error_info *all = records;
     fsdp_status status = fsdp_error(all[failing].status, all[failing].hint, "rank %d failed: %s",
                                     g->team->world_ranks[failing], all[failing].what);
-    free(all);
+    free(records);
     return status;
 }
 
@@ -198,11 +220,13 @@ fsdp_status transport_agree(transport_group *g, fsdp_status mine)
     if (mine != FSDP_OK)
         record = *fsdp_error_get();
     int n = g->team->size, failing = 0;
-    int32_t code = (int32_t)mine, *codes;
-    fsdp_status status = transport_gather(g, "comm_agree", &code, sizeof code, (void **)&codes);
+    int32_t code = (int32_t)mine;
+    void *all;
+    fsdp_status status = transport_gather(g, "comm_agree", &code, sizeof code, &all);
+    const int32_t *codes = all;
     while (status == FSDP_OK && failing < n && codes[failing] == FSDP_OK)
         failing++;
-    free(codes);
+    free(all);
     if (status == FSDP_OK && failing < n)
         status = agree_failure(g, failing, &record);
     if (mine != FSDP_OK) {

@@ -38,6 +38,20 @@ fsdp_status transport_failed(transport_group *g);
 /* transport_fail -- table->fail: this rank cannot make a call that its peers would wait in. Returns
  * why. */
 fsdp_status transport_fail(transport_group *g, fsdp_status why);
+/* A task of a call on a group. *n_unfinished counts those that were issued and have not run.
+ *
+ *   transport_task_issue -> transport_task_issued (what the launch returned, or the call of fn)
+ *   fn ... -> transport_task_end
+ *
+ * A task that fails where it is issued, in a stream that runs it at once, is counted down by
+ * transport_task_issued. So is one whose launch failed, which never runs. */
+typedef struct transport_task {
+    atomic_int *n_unfinished;
+    pthread_t issuer;
+} transport_task;
+transport_task transport_task_issue(atomic_int *n_unfinished);
+fsdp_status transport_task_issued(const transport_task *t, fsdp_status launched);
+fsdp_status transport_task_end(const transport_task *t, fsdp_status status);
 /* transport_drain -- wait for what streams still have to do on the group; false: not all of it is
  * done. When a stream failed for another reason its tasks never run: patience ends the wait, which
  * on a failed group is failed_patience_s. */

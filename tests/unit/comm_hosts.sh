@@ -1,7 +1,7 @@
 #!/bin/sh
 # comm_hosts.sh -- groups over several hosts, on one machine: MPICH divides its ranks into hosts when told to.
 #
-#   tests/unit/comm_hosts.sh [quick|full] [BUILD]
+#   tests/unit/comm_hosts.sh [quick|memory|full] [BUILD]        memory: only that a rank gets none
 #
 # H hosts of L ranks each use shared memory inside a host and MPI between hosts: every collective is checked on them
 # (test_comm, comm_stress), that the trainer's losses are those of one device, and that ranks on all hosts hear of a
@@ -43,7 +43,7 @@ verdict() {
 # every_call H L -- all that the unit programs look at
 every_call() {
     hosts "$1" $(($1 * $2)) "comm-$1x$2" "$BUILD/tests/unit/test_comm"
-    verdict "$1 hosts x $2 ranks: collectives" '[ "$(grep -c ^PASS "$log")" -eq $((154 - 44 * $(grep -c ^SKIP "$log"))) ]'
+    verdict "$1 hosts x $2 ranks: collectives" '[ "$(grep -c ^PASS "$log")" -eq $((162 - 46 * $(grep -c ^SKIP "$log"))) ]'
     hosts "$1" $(($1 * $2)) "link-$1x$2" "$BUILD/tests/unit/test_link"
     verdict "$1 hosts x $2 ranks: simulated network" '[ "$(grep -c ^PASS "$log")" -eq 7 ]'
 }
@@ -98,10 +98,42 @@ disagree() {
     fi
 }
 
+# no_memory H L CASE FIRST -- the last rank gets no memory while a group is made, at each of its requests from FIRST on in
+# turn: all are told, or all go on
+no_memory() {
+    at="$1 hosts x $2 ranks: $3"
+    for request in $(seq "$4" 200); do
+        COMM_FAULT_MEET=$(mktemp -d) || exit 1
+        export COMM_FAULT_MEET COMM_FAULT_ALLOC="$request"
+        rm -f "$OUT/injected"
+        hosts "$1" $(($1 * $2)) "faults-$1x$2-$3" env LD_PRELOAD="$BUILD/tests/cli/alloc_fail.so" ALLOC_LOG="$OUT/injected" \
+            "$BUILD/tests/unit/comm_faults" "$3"
+        rm -rf "$COMM_FAULT_MEET"
+        unset COMM_FAULT_MEET COMM_FAULT_ALLOC
+        told=$(grep -c '^SAW.*FSDP_ENOMEM' "$log") well=$(grep -c '^SAW.*FSDP_OK' "$log")
+        [ -e "$OUT/injected" ] || break
+        [ "$told" -eq "$n" ] || [ "$well" -eq "$n" ] && continue
+        echo "FAIL $at: request $request: $told of $n told; log: $log"
+        failed=1
+        return
+    done
+    if [ "$request" -gt "$4" ] && [ "$well" -eq "$n" ]; then
+        echo "PASS $at, with $((request - 1)) requests"
+    else
+        echo "FAIL $at: there is no request $request, and the ranks do not go on; log: $log"
+        failed=1
+    fi
+}
+
 hosts 2 4 probe "$BUILD/tests/unit/comm_stress" --rounds 1
 if grep -q 'over shm,' "$OUT/probe.log"; then
     echo "SKIP hosts: this MPI does not divide its ranks (MPIR_CVAR_NUM_CLIQUES)"
     exit 0
+fi
+if [ $mode = memory ]; then
+    no_memory 2 2 split_no_memory 1
+    no_memory 2 2 open_no_memory 8 # before that it has no group to tell its peers by
+    exit $failed
 fi
 # shellcheck disable=SC2086 # words
 "$BUILD/fsdp_train" --parallel single $options --loss-csv "$OUT/single.csv" >"$OUT/single.log" 2>&1 || {
@@ -139,7 +171,7 @@ full)
         train $layout '--sharding hybrid --fsdp-size 2'
     done
     ;;
-*) echo "usage: $0 [quick|full] [BUILD]" >&2 && exit 2 ;;
+*) echo "usage: $0 [quick|memory|full] [BUILD]" >&2 && exit 2 ;;
 esac
 stays_with_mpi '2 hosts x 1 rank' 2 2
 stays_with_mpi '2 + 1 ranks' 2 3

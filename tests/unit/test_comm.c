@@ -730,6 +730,78 @@ static void test_no_block(comm_fixture *f)
     comm_case_reduce_scatter(f);
 }
 
+static atomic_int n_naps; /* of a close that waits for a task */
+static _Thread_local bool closing;
+
+/* In place of the C library's. */
+int usleep(useconds_t us)
+{
+    n_naps += closing;
+    return nanosleep(&(struct timespec){.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000L},
+                     NULL);
+}
+
+static fsdp_status break_stream(void *args, int n_threads)
+{
+    (void)args;
+    (void)n_threads;
+    return fsdp_error(FSDP_EIO, "", "work of the test failed");
+}
+
+typedef struct task_end {
+    transport_task task;
+    fsdp_status status;
+} task_end;
+
+static void *end_task(void *arg)
+{
+    const task_end *t = arg;
+    (void)transport_task_end(&t->task, t->status);
+    return NULL;
+}
+
+/* Each task is counted down once: whether it fails, and in whose thread it runs. */
+static void test_task_count(comm_fixture *f)
+{
+    for (int i = 0; i < 4; i++) {
+        atomic_int n = 0;
+        bool at_once = i % 2 == 0;
+        pthread_t thread;
+        task_end t = {.task = transport_task_issue(&n), .status = i < 2 ? FSDP_OK : FSDP_EIO};
+        if (at_once) /* then the launch returns what the task does */
+            (void)end_task(&t);
+        else if (pthread_create(&thread, NULL, end_task, &t) == 0)
+            pthread_join(thread, NULL);
+        (void)transport_task_issued(&t.task, at_once ? t.status : FSDP_OK);
+        CHECK(f, n == 0, "case %d: %d tasks are left", i, (int)n);
+    }
+}
+
+/* A stream that has failed takes no call: the group has nothing to wait for when it is closed. */
+static void test_launch_fails(comm_fixture *f)
+{
+    char *mine = NULL;
+    comm *part = NULL;
+    stream *s = NULL;
+    CHECK_OK(f, comm_split(f->c, 0, 0, &part));
+    CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "fails"}, &s));
+    if (part != NULL && s != NULL) {
+        mine = comm_test_alloc((size_t)f->world);
+        (void)stream_launch_work(s, &(launch_config){.fn = break_stream, .on_host = true});
+        CHECK(f, stream_sync(s) == FSDP_EIO, "the stream has not failed");
+        fsdp_status status =
+            comm_all_gather(part, s, "not launched", DTYPE_U8, mine + f->rank, mine, 1);
+        CHECK(f, (status == FSDP_OK) == (f->world == 1), "%s", fsdp_status_name(status));
+    }
+    n_naps = 0;
+    closing = true;
+    comm_close(part);
+    closing = false;
+    CHECK(f, n_naps == 0, "comm_close has waited %d times", (int)n_naps);
+    stream_free(s);
+    free(mine);
+}
+
 /* ---- running ------------------------------------------------------------------------------- */
 
 /* Gather the verdicts; rank 0 prints the first that is not empty. */
@@ -774,6 +846,7 @@ static void run_on_stream(comm_fixture *f, stream *s, const char *stream_name)
                  {"many_in_flight", test_many_in_flight},
                  {"open_beside_calls", test_open_beside_calls},
                  {"split", test_split},
+                 {"launch_fails", test_launch_fails},
                  {"figures", test_figures},
                  {"watch", test_watch},
                  {"staging", test_staging},
@@ -890,6 +963,7 @@ int main(int argc, char **argv)
         run(&f, "native", test_native);
         run(&f, "sums", test_sums);
         run(&f, "sums_missing", test_sums_missing);
+        run(&f, "task_count", test_task_count);
         run_on_device(&f, &device_separate, false);
         run_on_device(&f, apart_backend(), true);
         run(&f, "fake_on_top", test_fake_on_top);

@@ -126,6 +126,7 @@ static fsdp_status sleep_until(transport_group *below, double end_s)
 }
 
 typedef struct cross_args {
+    transport_task task;
     transport_group *group;
     uint64_t ticket;
     size_t sent_bytes, received_bytes;
@@ -152,8 +153,7 @@ static fsdp_status cross_task(void *args, int n_threads)
     comm_recorder_mark(recorder, a->ticket, COMM_RUNNING);
     fsdp_status status = sleep_until(a->group->below, cross_end_s(g, a));
     comm_recorder_mark(recorder, a->ticket, status == FSDP_OK ? COMM_DONE : COMM_FAILED);
-    atomic_fetch_sub(&g->n_unfinished, 1);
-    return status;
+    return transport_task_end(&a->task, status);
 }
 
 /* Whether rank r of the group is on another of the simulated hosts. */
@@ -176,13 +176,14 @@ static fsdp_status cross(transport_group *group, stream *s, const comm_call *cal
     }
     if (a.sent_bytes == 0 && a.received_bytes == 0)
         return FSDP_OK;
-    atomic_fetch_add(&g->n_unfinished, 1);
-    return stream_launch_work(s, &(launch_config){.fn = cross_task,
-                                                  .args = &a,
-                                                  .args_bytes = sizeof a,
-                                                  .accesses = TOUCHES_NOTHING,
-                                                  .on_host = true,
-                                                  .waits_for = WAITS_FOR_RANKS});
+    a.task = transport_task_issue(&g->n_unfinished);
+    fsdp_status status = stream_launch_work(s, &(launch_config){.fn = cross_task,
+                                                                .args = &a,
+                                                                .args_bytes = sizeof a,
+                                                                .accesses = TOUCHES_NOTHING,
+                                                                .on_host = true,
+                                                                .waits_for = WAITS_FOR_RANKS});
+    return transport_task_issued(&a.task, status);
 }
 
 /* ---- collectives ---------------------------------------------------------------------------- */
@@ -324,22 +325,25 @@ static fsdp_status nic_open(transport_group *talk, int ranks_per_host, link_nic 
 {
     int rank = talk->team->rank, first = rank / ranks_per_host * ranks_per_host, fd = -1;
     *nic = rank == first ? (void *)shm_area_create(sizeof **nic, &fd) : NULL;
-    shm_file mine = shm_file_of(fd), *all;
-    fsdp_status status =
-        transport_gather(talk, "comm_open: FSDP_LINK", &mine, sizeof mine, (void **)&all);
-    if (status == FSDP_OK && rank != first) {
+    shm_file mine = shm_file_of(fd);
+    void *files;
+    fsdp_status status = transport_gather(talk, "comm_open: FSDP_LINK", &mine, sizeof mine, &files);
+    const shm_file *all = files;
+    bool met = status == FSDP_OK; /* else no peer comes to the next call */
+    if (met && rank != first) {
         int theirs = shm_file_open(&all[first]);
         *nic = theirs >= 0 ? (void *)shm_area_map(theirs, sizeof **nic) : NULL;
         close(theirs);
     }
-    free(all);
-    if (status == FSDP_OK && *nic == NULL)
+    free(files);
+    if (met && *nic == NULL)
         status = fsdp_error(FSDP_EINVAL,
                             "let the last number of FSDP_LINK divide the ranks of "
                             "every host, or leave it out",
                             "FSDP_LINK: ranks %d and %d, of one simulated host, share no memory",
                             first, rank);
-    status = transport_agree(talk, status); /* all have it, or all give up */
+    if (met)
+        status = transport_agree(talk, status); /* all have it, or all give up */
     close(fd);
     if (status != FSDP_OK && *nic != NULL)
         munmap(*nic, sizeof **nic);

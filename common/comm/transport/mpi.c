@@ -23,6 +23,7 @@ static const double LATER_S = 0.5;           /* see mpi_speak_last */
 
 /* Arguments of an exchange task; copied with it. */
 typedef struct exchange_args {
+    transport_task task;
     mpi_group *group;
     comm_call call;
     comm_part parts[]; /* [size] */
@@ -90,8 +91,7 @@ static fsdp_status exchange_task(void *args, int n_threads)
     fsdp_status status = mpi_failed(NULL);
     if (status == FSDP_OK)
         status = exchange_run(g, a);
-    atomic_fetch_sub(&g->n_unfinished, 1);
-    return status;
+    return transport_task_end(&a->task, status);
 }
 
 static size_t args_bytes(const mpi_group *g)
@@ -127,8 +127,9 @@ static fsdp_status mpi_exchange(transport_group *group, stream *s, const comm_ca
     a->group = g;
     a->call = *call;
     memcpy(a->parts, parts, (size_t)g->team->size * sizeof *parts);
-    atomic_fetch_add(&g->n_unfinished, 1);
+    a->task = transport_task_issue(&g->n_unfinished);
     fsdp_status status = s != NULL ? exchange_launch(s, a) : exchange_task(a, 1);
+    status = transport_task_issued(&a->task, status);
     recycle_put(a);
     return status;
 }

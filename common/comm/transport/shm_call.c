@@ -15,6 +15,7 @@
 
 /* Arguments of a call's task; parts [size], then the peer_read's ctx. */
 typedef struct call_args {
+    transport_task task;
     shm_group *group;
     comm_call call;
     device *dev;        /* whose memory the data is in; NULL: the host's */
@@ -303,8 +304,7 @@ static fsdp_status call_task(void *args, int n_threads)
         comm_recorder_mark(g->team->recorder, a->call.ticket,
                            status == FSDP_OK ? COMM_DONE : COMM_FAILED);
     }
-    atomic_fetch_sub(&g->n_unfinished, 1);
-    return status;
+    return transport_task_end(&a->task, status);
 }
 
 /* ---- issue ---------------------------------------------------------------------------------- */
@@ -372,8 +372,9 @@ static fsdp_status issue(shm_group *g, stream *s, const comm_call *call, const c
     memcpy(a->parts, parts, parts_bytes);
     if (ctx_bytes > 0)
         memcpy(a->parts + g->team->size, v->ctx, ctx_bytes);
-    atomic_fetch_add(&g->n_unfinished, 1);
+    a->task = transport_task_issue(&g->n_unfinished);
     fsdp_status status = s != NULL ? call_launch(s, a, bytes, v) : call_task(a, 1);
+    status = transport_task_issued(&a->task, status);
     recycle_put(a);
     device_free(s, bounce);
     return status;
