@@ -198,6 +198,8 @@ static fsdp_status backend_wanted(const comm_config *config, comm_backend *wante
 /* Why a rank did not come is a question to those that waited for it. */
 static void open_failed(comm *c, fsdp_status why)
 {
+    if (why == FSDP_ENOMEM && c->control != NULL) /* perhaps this rank's alone */
+        transport_fail(c->control, why);
     if (why == FSDP_ETIMEOUT || why == FSDP_ECOMM)
         comm_hang_write(c->team.recorder, fsdp_error_get()->what);
     comm_free(c);

@@ -9,6 +9,7 @@
  *   COMM_FAULT_FAKE=1      on top is a transport that cannot carry hosts' calls
  *   COMM_FAULT_REFUSED=r   rank r may open no other process's files
  *   COMM_FAULT_NO_PIDFD=1  the kernel refuses pidfds
+ *   COMM_FAULT_ALLOC=N     of *_no_memory, under tests/cli/alloc_fail.so
  *   COMM_FAULT_MEET=DIR    an empty directory, in which ranks wait for each other without the group
  *
  * Two good calls, then the case, in which the last rank differs from the others; in gone_early it
@@ -276,6 +277,35 @@ static fsdp_status case_subgroup(fixture *f)
 static fsdp_status case_subgroup_awaited(fixture *f)
 {
     return in_half(f, true);
+}
+
+/* The last rank gets no memory while another group is made, at request COMM_FAULT_ALLOC: its peers
+ * must not wait for it. */
+static fsdp_status no_memory(fixture *f, bool opens)
+{
+    comm *other = NULL;
+    void (*fail_at)(long) = dlsym(RTLD_DEFAULT, "alloc_fail_at"); /* of alloc_fail.so */
+    if (f->odd_one && fail_at != NULL)
+        fail_at(atol(getenv("COMM_FAULT_ALLOC")));
+    fsdp_status status = opens ? comm_open(f->dev, &(comm_config){.backend = COMM_AUTO}, &other)
+                               : comm_split(f->c, 0, 0, &other);
+    if (f->odd_one && fail_at != NULL)
+        fail_at(0);
+    if (status == FSDP_OK)
+        status = comm_all_gather(other, f->s, "in the part", DTYPE_F32, f->send, f->recv, ELEMS);
+    if (status == FSDP_OK)
+        status = stream_sync(f->s);
+    return closed_with(other, status);
+}
+
+static fsdp_status case_split_no_memory(fixture *f)
+{
+    return no_memory(f, false);
+}
+
+static fsdp_status case_open_no_memory(fixture *f)
+{
+    return no_memory(f, true);
 }
 
 static fsdp_status break_stream(void *args, int n_threads)
@@ -571,6 +601,8 @@ static const struct {
              {"crossed", case_crossed},
              {"subgroup", case_subgroup},
              {"subgroup_awaited", case_subgroup_awaited},
+             {"split_no_memory", case_split_no_memory},
+             {"open_no_memory", case_open_no_memory},
              {"stream_failed", case_stream_failed},
              {"closed_queued", case_closed_queued},
              {"no_block", case_no_block},
@@ -620,21 +652,10 @@ static void start_fault(bool is_last)
     pause();
 }
 
-/* A function of the library that the device's plug-in stands on. */
-static void *in_library(const char *name)
-{
-    char file[64];
-    snprintf(file, sizeof file, "fsdp_%s.so", getenv("FSDP_DEVICE"));
-    for (char *c = file; *c != '\0'; c++)
-        *c = *c == '-' ? '_' : *c;
-    return dlsym(dlopen(file, RTLD_LAZY | RTLD_NOLOAD), name);
-}
-
 /* These two in place of the library's, which they call. */
 int HcclCommInitRootInfo(uint32_t n_ranks, const void *root_info, uint32_t rank, void **out)
 {
-    int (*own)(uint32_t, const void *, uint32_t, void **);
-    *(void **)&own = in_library(__func__);
+    int (*own)(uint32_t, const void *, uint32_t, void **) = target_symbol(__func__);
     start_fault(rank == n_ranks - 1);
     return own(n_ranks, root_info, rank, out);
 }
@@ -642,8 +663,8 @@ int HcclCommInitRootInfo(uint32_t n_ranks, const void *root_info, uint32_t rank,
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n_ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t *config)
 {
-    ncclResult_t (*own)(ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *);
-    *(void **)&own = in_library(__func__);
+    ncclResult_t (*own)(ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *) =
+        target_symbol(__func__);
     start_fault(rank == n_ranks - 1);
     return own(out, n_ranks, id, rank, config);
 }
@@ -668,8 +689,7 @@ static _Atomic(cudaStream_t) unfinished;
 /* In place of the library's, which it calls. */
 cudaError_t cudaStreamQuery(cudaStream_t queue)
 {
-    cudaError_t (*own)(cudaStream_t);
-    *(void **)&own = in_library(__func__);
+    cudaError_t (*own)(cudaStream_t) = target_symbol(__func__);
     const cudaError_t code = own(queue);
     unfinished = code == cudaErrorNotReady ? queue : NULL;
     return code;

@@ -94,21 +94,22 @@ static fsdp_status hier_use(hier_group *h, const comm_team *team, transport_grou
     return FSDP_OK;
 }
 
-/* even_run of a child, whose members are ranks of the parent. */
-static int child_run(const transport_group *parent, const comm_team *child)
+/* *run = even_run of a child, whose members are ranks of the parent. */
+static fsdp_status child_run(const transport_group *parent, const comm_team *child, int *run)
 {
     const hier_group *p = parent->state;
-    int *host = calloc((size_t)child->size, sizeof *host), run = 0;
-    for (int i = 0; host != NULL && i < child->size; i++) {
+    int *host = calloc((size_t)child->size, sizeof *host);
+    if (host == NULL) /* this rank's peers go on, and must hear of it */
+        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a group of %d ranks", child->size);
+    for (int i = 0; i < child->size; i++) {
         int r = 0;
         while (parent->team->world_ranks[r] != child->world_ranks[i])
             r++;
         host[i] = r / p->ranks;
     }
-    if (host != NULL)
-        run = even_run(host, child->size);
+    *run = even_run(host, child->size);
     free(host);
-    return run;
+    return FSDP_OK;
 }
 
 /* A child on one host is one of shm alone, one that has no equal hosts of mpi alone. */
@@ -118,10 +119,11 @@ static fsdp_status hier_split(transport_group *parent, int color, const comm_tea
     static const comm_team alone = {.size = 1};
     transport_group *net = NULL, *local = NULL;
     hier_group *h = NULL;
-    int run = child_run(parent, child);
+    int run = 0;
+    *out = NULL;
+    TRY(child_run(parent, child, &run));
     bool one_host = run == child->size;
     const comm_team *host = one_host ? child : &alone;
-    *out = NULL;
     if (run > 1 && !one_host) {
         TRY(hier_new(child, run, false, &h));
         host = &h->team;
@@ -159,14 +161,15 @@ static fsdp_status world_run(transport_group *talk, int *run)
 {
     const comm_team *team = talk->team;
     address mine = {team->local_rank, team->local_size};
-    address *all;
-    TRY(transport_gather(talk, "comm_open: hosts", &mine, sizeof mine, (void **)&all));
+    void *addresses;
+    TRY(transport_gather(talk, "comm_open: hosts", &mine, sizeof mine, &addresses));
+    const address *all = addresses;
     int n = all[0].local_size;
     bool is_even = true;
     for (int r = 0; r < team->size; r++)
         is_even = is_even && all[r].local_size == n && all[r].local_rank == r % n;
     *run = is_even ? n : 0;
-    free(all);
+    free(addresses);
     return FSDP_OK;
 }
 

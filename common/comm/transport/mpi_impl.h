@@ -93,7 +93,7 @@ typedef struct mpi_engine {
 
     /* progress thread only */
     mpi_operation *active;
-    mpi_operation *split; /* of all ranks, which are not all here yet; NULL */
+    mpi_operation *split; /* whose ranks are not all here yet; NULL */
     MPI_Request split_met;
     bool stopping;
     comm_recorder *recorder; /* of the first group, NULL when it is closed */

@@ -196,12 +196,17 @@ static void watch(void)
 
 /* ---- groups -------------------------------------------------------------------------------- */
 
+static MPI_Comm parent_of(const mpi_operation *split)
+{
+    return split->group != NULL ? split->group->comm : MPI_COMM_WORLD;
+}
+
 /* Blocking, but all ranks have just met: nothing else is waited for. */
 static void split_run(mpi_operation *op)
 {
-    MPI_Comm parent = op->group != NULL ? op->group->comm : MPI_COMM_WORLD;
     MPI_Comm made = MPI_COMM_NULL;
-    int rc = MPI_Comm_split(parent, op->color < 0 ? MPI_UNDEFINED : op->color, op->key, &made);
+    int rc =
+        MPI_Comm_split(parent_of(op), op->color < 0 ? MPI_UNDEFINED : op->color, op->key, &made);
     if (rc != MPI_SUCCESS) {
         (void)mpi_explain(rc, "MPI_Comm_split");
         mpi_operation_finish(op, fsdp_error_get());
@@ -218,17 +223,13 @@ static void split_run(mpi_operation *op)
     mpi_operation_finish(op, NULL);
 }
 
-/* The ranks of a group met in comm_split's host call. All ranks, in comm_open, did not: another may
- * come only when calls are through that need this thread, so it must not wait for it in MPI. */
+/* MPI_Comm_split blocks, so this thread calls it only when all ranks have come. Until then it can
+ * hear that one will not come, and make the calls that one needs before it comes. */
 static void split_start(mpi_operation *op)
 {
     mpi_engine *e = &mpi_shared;
-    if (op->group != NULL) {
-        split_run(op);
-        return;
-    }
-    FSDP_ASSERT(e->split == NULL && "two threads in comm_open");
-    int rc = MPI_Ibarrier(MPI_COMM_WORLD, &e->split_met);
+    FSDP_ASSERT(e->split == NULL && "two threads in comm_open or comm_split");
+    int rc = MPI_Ibarrier(parent_of(op), &e->split_met);
     if (rc == MPI_SUCCESS) {
         e->split = op;
         return;

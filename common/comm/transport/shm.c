@@ -61,30 +61,39 @@ static fsdp_status group_new(const comm_team *team, char *area, bool opened, tra
     return FSDP_OK;
 }
 
-/* Memory for a new group, whose members are in `talk`: the lowest member makes it, the others, told
- * by talk, map it. Every rank of talk takes part, also one that needs none. */
-static fsdp_status area_share(transport_group *talk, const comm_team *child, bool needed,
-                              char **area)
+/* Map the memory of the group `child`, unless this rank made it; all: the files of the ranks of
+ * `talk`. */
+static fsdp_status area_map(const comm_team *talk, const comm_team *child, const shm_file *all,
+                            char **area)
 {
-    const comm_team *all_ranks = talk->team;
-    bool leads = child->rank == 0 && needed;
-    int fd = -1;
-    *area = leads ? shm_area_create(shm_area_bytes(child->size), &fd) : NULL;
-    shm_file mine = shm_file_of(fd), *all;
-    fsdp_status status =
-        transport_gather(talk, "comm_split: files", &mine, sizeof mine, (void **)&all);
-    for (int r = 0; r < all_ranks->size && status == FSDP_OK && !leads && needed; r++) {
-        if (all_ranks->world_ranks[r] != child->world_ranks[0])
+    for (int r = 0; r < talk->size && *area == NULL; r++) {
+        if (talk->world_ranks[r] != child->world_ranks[0] || child->rank == 0)
             continue;
         int theirs = shm_file_open(&all[r]);
         *area = theirs >= 0 ? shm_area_map(theirs, shm_area_bytes(child->size)) : NULL;
         close(theirs);
     }
+    if (*area != NULL)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ENOMEM, "raise the limits on memory and open files",
+                      "comm_split: no shared memory for a group of %d ranks", child->size);
+}
+
+/* Memory for a new group, whose members are in `talk`: the lowest member makes it, the others, told
+ * by talk, map it. Every rank of talk takes part, also one that needs none. */
+static fsdp_status area_share(transport_group *talk, const comm_team *child, bool needed,
+                              char **area)
+{
+    int fd = -1;
+    *area = child->rank == 0 && needed ? shm_area_create(shm_area_bytes(child->size), &fd) : NULL;
+    shm_file mine = shm_file_of(fd);
+    void *all;
+    fsdp_status status = transport_gather(talk, "comm_split: files", &mine, sizeof mine, &all);
+    if (status == FSDP_OK) { /* else the group has failed, and no peer comes to the next call */
+        status = needed ? area_map(talk->team, child, all, area) : FSDP_OK;
+        status = transport_agree(talk, status); /* everybody has mapped it, or all give up */
+    }
     free(all);
-    if (status == FSDP_OK && needed && *area == NULL)
-        status = fsdp_error(FSDP_ENOMEM, "raise the limits on memory and open files",
-                            "comm_split: no shared memory for a group of %d ranks", child->size);
-    status = transport_agree(talk, status); /* everybody has mapped it, or all give up */
     close(fd);
     if (status != FSDP_OK && *area != NULL)
         munmap(*area, shm_area_bytes(child->size));

@@ -5,7 +5,8 @@
  * Request N fails, from 1 on; with "N+" all after it fail as well. Those count that the program
  * makes, and those that the C library, cJSON and xxHash make for it. Other libraries end the
  * process by themselves when they get no memory (libgomp, oneDNN, MPICH), so theirs are served. R:
- * only in that rank of fsdp_run; empty or not set: in all. FILE has a line "injected CALLER" if
+ * only in that rank of fsdp_run; empty or not set: in all. Without ALLOC_FAIL a program can call
+ * alloc_fail_at. FILE has a line "injected CALLER" if
  * there was a request N, and at the end "end REQUESTS". */
 #include <fcntl.h>
 #include <link.h>
@@ -24,6 +25,8 @@ static int n_ranges;
 static atomic_long n_requests;
 static long failing; /* 0: none, and nothing is counted */
 static bool all_after;
+
+void alloc_fail_at(long n);
 
 static void say(const char *text, int n)
 {
@@ -60,15 +63,23 @@ static int note_range(struct dl_phdr_info *info, size_t info_bytes, void *unused
     return 0;
 }
 
+/* Request n of the program from now on fails; 0: none. */
+void alloc_fail_at(long n)
+{
+    if (n_ranges == 0)
+        dl_iterate_phdr(note_range, NULL);
+    atomic_store(&n_requests, 0);
+    failing = n;
+}
+
 /* The libraries' constructors, and what the dynamic linker needed, are past. */
 __attribute__((constructor)) static void begin(void)
 {
     const char *text = getenv("ALLOC_FAIL"), *rank = getenv("ALLOC_RANK"), *me = getenv("FSDP_RUN");
     if (!text || (rank && *rank && (!me || atoi(me) != atoi(rank))))
         return;
-    dl_iterate_phdr(note_range, NULL);
     all_after = strchr(text, '+') != NULL;
-    failing = atol(text);
+    alloc_fail_at(atol(text));
 }
 
 __attribute__((destructor)) static void end(void)
