@@ -15,7 +15,8 @@
 #pragma once
 #include "common/sum/grad_acc.h"
 
-enum { SUM_RUN_MAX_INPUTS = 4096 };
+/* More would take more stack in sum_run_cpu.c; a thread has about 180 kB in use there. */
+enum { SUM_RUN_MAX_INPUTS = 1 << 20 };
 
 /* sum_run_begin -- take the next n nodes of `level` into g. g's slots become those after the run,
  * and *r says what the run has to do. *r has no pointers into itself: it may be copied.

@@ -14,7 +14,7 @@
 
 enum {
     BLOCK_ELEMS = 2048, /* 8 kB: several fit the first-level cache */
-    N_BLOCKS = 16,      /* one for each level of a tree of SUM_RUN_MAX_INPUTS, and some spare */
+    N_BLOCKS = 22,      /* one for each level of a tree of SUM_RUN_MAX_INPUTS, and one more */
 };
 
 typedef struct run_args {

@@ -252,12 +252,37 @@ static void test_root(void **state)
         }
 }
 
+/* As many inputs as a large job has ranks: the definition's bits. */
+static void test_many_inputs(void **state)
+{
+    (void)state;
+    enum { ELEMS = 2 };
+    static const int COUNTS[] = {4096, 4097, 65535, 65536, 65541, SUM_RUN_MAX_INPUTS};
+    static float in[SUM_RUN_MAX_INPUTS][ELEMS], leaves[SUM_RUN_MAX_INPUTS];
+    static const void *from[SUM_RUN_MAX_INPUTS];
+    uint64_t seed = 9;
+    fill(in[0], sizeof in / sizeof(float), &seed);
+    for (int i = 0; i < SUM_RUN_MAX_INPUTS; i++)
+        from[i] = in[i];
+    for (size_t c = 0; c < sizeof COUNTS / sizeof *COUNTS; c++) {
+        float out[ELEMS], want[ELEMS];
+        for (int e = 0; e < ELEMS; e++) {
+            for (int i = 0; i < COUNTS[c]; i++)
+                leaves[i] = in[i][e];
+            want[e] = tree_sum_f32(leaves, (size_t)COUNTS[c]);
+        }
+        sum_run run = sum_run_root(out, ELEMS, COUNTS[c], DTYPE_F32);
+        OK(sum_run_cpu(&run, from, 1));
+        assert_memory_equal(out, want, sizeof want);
+    }
+}
+
 /* ---- launches ------------------------------------------------------------------------------- */
 
 /* What a watch is told of launches: how many, and of the last one the ranges that it reads. */
 typedef struct told {
     int n_launches, n_reads, n_writes;
-    mem_access reads[SUM_RUN_MAX_INPUTS];
+    mem_access reads[MOST_INPUTS];
     bool named;
 } told;
 
@@ -423,6 +448,7 @@ int main(void)
         cmocka_unit_test(test_counts),
         cmocka_unit_test(test_most_inputs),
         cmocka_unit_test(test_root),
+        cmocka_unit_test(test_many_inputs),
         cmocka_unit_test(test_launch),
         cmocka_unit_test(test_i64),
         cmocka_unit_test(test_alloc_fails),
