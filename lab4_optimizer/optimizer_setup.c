@@ -32,6 +32,7 @@ static fsdp_status create_unit(fsdp_optimizer *o, int u)
 fsdp_status optimizer_create(reducer *r, fsdp_optimizer *o)
 {
     stream *s = r->f->compute;
+    void *norm_sum = NULL;
     *o = (fsdp_optimizer){.r = r,
                           .ops = r->f->run.ops,
                           .compute = s,
@@ -42,9 +43,9 @@ fsdp_status optimizer_create(reducer *r, fsdp_optimizer *o)
     o->units = calloc((size_t)r->f->n_units, sizeof *o->units);
     if (!o->units)
         return fsdp_error(FSDP_ENOMEM, "", "optimizer_create: no host memory");
-    GOTO_ON_FAIL(
-        status, device_alloc(s, MEM_OTHER, sizeof *o->norm_sum, "norm bins", (void **)&o->norm_sum),
-        fail);
+    GOTO_ON_FAIL(status, device_alloc(s, MEM_OTHER, sizeof *o->norm_sum, "norm bins", &norm_sum),
+                 fail);
+    o->norm_sum = norm_sum;
     GOTO_ON_FAIL(status, device_alloc_f32(s, MEM_OTHER, 1, "norm", &o->norm), fail);
     GOTO_ON_FAIL(status, device_alloc_f32(s, MEM_OTHER, 1, "clip coefficient", &o->coef), fail);
     GOTO_ON_FAIL(status, event_create(r->f->run.dev, &o->squared), fail);

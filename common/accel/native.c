@@ -270,9 +270,10 @@ static void obstacle(const native_api *api, const comm_team *team, const native_
 
 static fsdp_status can_open(const native_api *api, transport_group *talk, char *words, size_t bytes)
 {
-    native_row mine = {.index = 0}, *all;
+    native_row mine = {.index = 0};
+    void *all;
     TRY(transport_agree(talk, api->describe(talk->team->dev, &mine)));
-    TRY(transport_gather(talk, "comm_open: devices", &mine, sizeof mine, (void **)&all));
+    TRY(transport_gather(talk, "comm_open: devices", &mine, sizeof mine, &all));
     obstacle(api, talk->team, all, words, bytes);
     fsdp_status status = words[0] == '\0' ? models_compare(talk->team, all) : FSDP_OK;
     free(all);

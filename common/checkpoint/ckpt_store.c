@@ -452,14 +452,15 @@ static fsdp_status end_here(ckpt_store *s, int64_t step, ckpt_sum *sums)
 
 fsdp_status ckpt_save_end(ckpt_store *s, int64_t next_step, ckpt_out *out, fsdp_status mine)
 {
-    ckpt_sum sum = {0}, *sums = NULL;
+    ckpt_sum sum = {0};
+    void *sums = NULL;
     bool is_first = comm_rank(s->world) == 0;
     if (mine == FSDP_OK)
         mine = ckpt_out_finish(out, &sum);
     ckpt_out_close(out);
     fsdp_status status = comm_agree(s->world, mine);
     if (status == FSDP_OK)
-        status = comm_host_gather(s->world, "checkpoint", &sum, sizeof sum, (void **)&sums);
+        status = comm_host_gather(s->world, "checkpoint", &sum, sizeof sum, &sums);
     if (is_first && status == FSDP_OK)
         mine = end_here(s, next_step, sums);
     if (status == FSDP_OK)

@@ -184,8 +184,9 @@ fsdp_status comm_barrier(comm *c, stream *s, const char *label)
     comm_issue i = {.op = COMM_OP_BARRIER, .type = DTYPE_U8, .label = label};
     comm_call call;
     TRY(comm_call_begin(c, s, &i, &call));
-    char *tokens; /* one byte from each rank, then the byte this rank sends */
-    TRY(device_alloc(s, MEM_COMM, (size_t)c->team.size + 1, "barrier", (void **)&tokens));
+    void *block; /* one byte from each rank, then the byte this rank sends */
+    TRY(device_alloc(s, MEM_COMM, (size_t)c->team.size + 1, "barrier", &block));
+    char *tokens = block;
     comm_part *parts = transport_parts(c->data);
     for (int r = 0; r < c->team.size; r++)
         parts[r] = (comm_part){

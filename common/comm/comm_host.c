@@ -31,8 +31,9 @@ fsdp_status comm_same(comm *c, const char *what, const char *text)
     const comm_team *team = &c->team;
     same_text mine = {.hash = hash_bytes(text, strlen(text)), .length = strlen(text)};
     snprintf(mine.text, sizeof mine.text, "%s", text);
-    same_text *all;
-    fsdp_status status = comm_host_gather(c, "comm_same", &mine, sizeof mine, (void **)&all);
+    void *texts;
+    fsdp_status status = comm_host_gather(c, "comm_same", &mine, sizeof mine, &texts);
+    const same_text *all = texts;
     for (int r = 1; status == FSDP_OK && r < team->size; r++) {
         if (all[r].hash == all[0].hash && all[r].length == all[0].length)
             continue;
@@ -40,6 +41,6 @@ fsdp_status comm_same(comm *c, const char *what, const char *text)
                             "%s differs: rank %d has '%s', rank %d has '%s'", what,
                             team->world_ranks[r], all[r].text, team->world_ranks[0], all[0].text);
     }
-    free(all);
+    free(texts);
     return status;
 }

@@ -49,13 +49,13 @@ fsdp_status transport_sum(transport_group *g, stream *s, const comm_call *call, 
     const comm_team *team = g->team;
     if (g->table->peer_read != NULL && team->size > 1)
         return read_in_place(g, s, call, parts, x);
-    char *staging = NULL, *next;
+    void *staging = NULL;
     size_t stage_bytes = 0;
     for (int r = 0; r < team->size; r++)
         stage_bytes += r != team->rank ? parts[r].recv_bytes : 0;
     if (team->size > 1)
-        TRY(device_alloc(s, MEM_COMM, stage_bytes, "contributions", (void **)&staging));
-    next = staging;
+        TRY(device_alloc(s, MEM_COMM, stage_bytes, "contributions", &staging));
+    char *next = staging;
     for (int r = 0; r < team->size; r++) {
         if (r == team->rank)
             continue;

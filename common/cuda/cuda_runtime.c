@@ -67,8 +67,10 @@ static int gpu_queue_create(accel_device *d, int priority, void **out)
         return code_of(error);
     priority = -priority; /* CUDA's go the other way */
     priority = priority > least ? least : priority < greatest ? greatest : priority;
-    return code_of(
-        cudaStreamCreateWithPriority((cudaStream_t *)out, cudaStreamNonBlocking, priority));
+    cudaStream_t made = NULL;
+    error = cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, priority);
+    *out = made;
+    return code_of(error);
 }
 
 static int gpu_queue_destroy(void *queue)
@@ -88,9 +90,12 @@ static int gpu_queue_look(void *queue)
 
 static int gpu_event_create(accel_device *d, accel_event_kind kind, void **out)
 {
+    cudaEvent_t made = NULL;
     (void)d;
-    return code_of(cudaEventCreateWithFlags(
-        (cudaEvent_t *)out, kind == ACCEL_TIMES ? cudaEventDefault : cudaEventDisableTiming));
+    cudaError_t error = cudaEventCreateWithFlags(
+        &made, kind == ACCEL_TIMES ? cudaEventDefault : cudaEventDisableTiming);
+    *out = made;
+    return code_of(error);
 }
 
 static int gpu_event_destroy(void *e)

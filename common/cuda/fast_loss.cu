@@ -118,10 +118,11 @@ static cudaError_t cross_entropy_issue(cudaStream_t s, const void *args)
 fsdp_status fast_cross_entropy(stream *s, const cross_entropy_args *a)
 {
     TRY(check_type("cross_entropy", a->type));
-    fast_loss_job job = {*a, NULL, complaint_of(s)};
     op_work work = cross_entropy_work(a);
-    const size_t bytes = a->rows * sizeof *job.row_loss;
-    TRY(device_alloc(s, MEM_OTHER, bytes, "losses of rows", (void **)&job.row_loss));
+    const size_t bytes = a->rows * sizeof(double);
+    void *row_loss;
+    TRY(device_alloc(s, MEM_OTHER, bytes, "losses of rows", &row_loss));
+    fast_loss_job job = {*a, (double *)row_loss, complaint_of(s)};
     op_writes(&work, job.row_loss, bytes);
     fsdp_status status = cuda_issue(s, cross_entropy_issue, &job, work);
     device_free(s, job.row_loss);

@@ -79,16 +79,19 @@ static fsdp_status nccl_start(device *d, const comm_team *team, const void *id, 
     ncclUniqueId unique;
     TRY(cuda_status(cudaSetDevice(d->config.index), "cudaSetDevice"));
     memcpy(&unique, id, sizeof unique);
-    ncclResult_t result =
-        ncclCommInitRankConfig((ncclComm_t *)handle, team->size, unique, team->rank, &config);
+    ncclComm_t made = NULL;
+    ncclResult_t result = ncclCommInitRankConfig(&made, team->size, unique, team->rank, &config);
+    *handle = made;
     return nccl_status(NULL, result, "ncclCommInitRankConfig");
 }
 
 static fsdp_status nccl_split(void *parent, int color, int rank, void **child)
 {
     ncclConfig_t config = config_own();
+    ncclComm_t made = NULL;
     ncclResult_t result = ncclCommSplit(parent, rank >= 0 ? color : NCCL_SPLIT_NOCOLOR,
-                                        rank >= 0 ? rank : 0, (ncclComm_t *)child, &config);
+                                        rank >= 0 ? rank : 0, &made, &config);
+    *child = made;
     return nccl_status(parent, result, "ncclCommSplit");
 }
 

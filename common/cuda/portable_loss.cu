@@ -108,11 +108,12 @@ static cudaError_t cross_entropy_issue(cudaStream_t s, const void *args)
 fsdp_status portable_cross_entropy(stream *s, const cross_entropy_args *a)
 {
     const size_t bytes = a->rows * sizeof(double);
-    loss_job j = {*a, NULL, complaint_of(s)};
+    void *row_loss = NULL;
     op_work w = cross_entropy_work(a);
     TRY(check_type("cross_entropy", a->type));
     if (bytes > 0)
-        TRY(device_alloc(s, MEM_ACTIVATIONS, bytes, "cross_entropy", (void **)&j.row_loss));
+        TRY(device_alloc(s, MEM_ACTIVATIONS, bytes, "cross_entropy", &row_loss));
+    loss_job j = {*a, (double *)row_loss, complaint_of(s)};
     op_writes(&w, j.row_loss, bytes);
     fsdp_status status = cuda_issue(s, cross_entropy_issue, &j, w);
     device_free(s, j.row_loss);

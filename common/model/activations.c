@@ -78,8 +78,12 @@ static fsdp_status alloc_activations(runner *r)
     TRY(device_alloc(r->s, cat, c.scratch_bytes, "scratch", &r->scratch));
     TRY(device_alloc_f32(r->s, cat, c.n, "leaf losses", &r->leaf_loss));
     const size_t token_bytes = run->batch * T * sizeof(int32_t);
-    TRY(device_alloc(r->s, cat, token_bytes, "tokens", (void **)&r->tokens));
-    return device_alloc(r->s, cat, token_bytes, "targets", (void **)&r->targets);
+    void *tokens, *targets;
+    TRY(device_alloc(r->s, cat, token_bytes, "tokens", &tokens));
+    r->tokens = tokens;
+    TRY(device_alloc(r->s, cat, token_bytes, "targets", &targets));
+    r->targets = targets;
+    return FSDP_OK;
 }
 
 fsdp_status runner_create(const runner_config *config, runner **out)

@@ -63,7 +63,10 @@ static fsdp_status alloc_buffers(generator *g)
     TRY(device_alloc_f32(g->s, cat, x_elems, "generate: x", &g->x[1]));
     TRY(device_alloc(g->s, cat, scratch_bytes(g->m, T), "generate: scratch", &g->scratch));
     TRY(device_alloc_f32(g->s, cat, c->vocab_size, "generate: logits", &g->logits));
-    return device_alloc(g->s, cat, T * sizeof *g->tokens, "generate: tokens", (void **)&g->tokens);
+    void *tokens;
+    TRY(device_alloc(g->s, cat, T * sizeof *g->tokens, "generate: tokens", &tokens));
+    g->tokens = tokens;
+    return FSDP_OK;
 }
 
 fsdp_status generator_create(const model *m, device *dev, const ops *o, import_reader *r,

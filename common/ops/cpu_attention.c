@@ -469,9 +469,10 @@ fsdp_status attention_backward_launch(stream *s, const attention_backward_args *
 {
     TRY(check_attention("attention_backward", &a->shape));
     const size_t bytes = attention_backward_scratch_bytes(&a->shape);
-    backward_job j = {*a, way_of(&a->shape, gemm, may_round), NULL};
+    void *scratch = NULL;
     if (bytes > 0)
-        TRY(device_alloc(s, MEM_ACTIVATIONS, bytes, "attention_backward", (void **)&j.scratch));
+        TRY(device_alloc(s, MEM_ACTIVATIONS, bytes, "attention_backward", &scratch));
+    backward_job j = {*a, way_of(&a->shape, gemm, may_round), scratch};
     op_work w = attention_backward_work(a);
     op_writes(&w, j.scratch, bytes);
     fsdp_status status = kernel_launch(s, backward_kernel, &j, sizeof j, w);

@@ -414,7 +414,9 @@ static fsdp_status allocate(baseline *b)
     if (b->run.param_dtype != DTYPE_F32)
         TRY(device_alloc(s, MEM_PARAMS_FULL, b->param_elems * dtype_bytes(b->run.param_dtype),
                          "parameters in bf16", &b->rounded));
-    TRY(device_alloc(s, MEM_OTHER, sizeof *b->norm_sum, "norm bins", (void **)&b->norm_sum));
+    void *norm_sum;
+    TRY(device_alloc(s, MEM_OTHER, sizeof *b->norm_sum, "norm bins", &norm_sum));
+    b->norm_sum = norm_sum;
     TRY(device_alloc_f32(s, MEM_OTHER, 1, "norm", &b->norm));
     TRY(device_alloc_f32(s, MEM_OTHER, 1, "clip coefficient", &b->coef));
     if (b->run.optimizer != OPTIMIZER_ADAMW)

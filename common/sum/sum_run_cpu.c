@@ -14,7 +14,8 @@
 
 enum {
     BLOCK_ELEMS = 2048, /* 8 kB: several fit the first-level cache */
-    N_BLOCKS = 22,      /* one for each level of a tree of SUM_RUN_MAX_INPUTS, and one more */
+    N_BLOCKS = 21,      /* a node that waits on each level below the root of SUM_RUN_MAX_INPUTS,
+                           and the next input */
 };
 
 typedef struct run_args {

@@ -73,7 +73,9 @@ static fsdp_status ours_agree(coll_transport *base, double value, double *greate
     ours *t = (ours *)base;
     size_t world = (size_t)base->world;
     double *all = NULL;
-    TRY(device_alloc(t->s, MEM_OTHER, (world + 1) * sizeof *all, "agree", (void **)&all));
+    void *new_all = NULL;
+    TRY(device_alloc(t->s, MEM_OTHER, (world + 1) * sizeof *all, "agree", &new_all));
+    all = new_all;
     all[world] = value;
     fsdp_status status =
         comm_all_gather(t->comm, t->s, "agree", DTYPE_U8, all + world, all, sizeof *all);

@@ -440,14 +440,20 @@ static fsdp_status allocate(bench *b, const bench_options *o)
         TRY(device_alloc_f32(b->s, MEM_OTHER, elems, "bench", &b->x[k]));
         for (size_t i = 0; i < elems; i++) /* in (0, 0.25], no two neighbours equal */
             b->x[k][i] = (float)((i * 2654435761u + (size_t)k * 40503u) % 4093 + 1) / 16372.0f;
-        TRY(device_alloc(b->s, MEM_OTHER, elems * sizeof *b->h[k], "bench", (void **)&b->h[k]));
+        void *new_h = NULL;
+        TRY(device_alloc(b->s, MEM_OTHER, elems * sizeof *b->h[k], "bench", &new_h));
+        b->h[k] = new_h;
         for (size_t i = 0; i < elems; i++)
             b->h[k][i] = bf16_from_f32(b->x[k][i]);
     }
-    TRY(device_alloc(b->s, MEM_OTHER, b->rows * sizeof *b->tokens, "bench", (void **)&b->tokens));
+    void *new_tokens = NULL;
+    TRY(device_alloc(b->s, MEM_OTHER, b->rows * sizeof *b->tokens, "bench", &new_tokens));
+    b->tokens = new_tokens;
     for (size_t i = 0; i < b->rows; i++)
         b->tokens[i] = (int32_t)(philox_u32(1, 0, i) % VOCAB);
-    TRY(device_alloc(b->s, MEM_OTHER, sizeof *b->sum, "bench", (void **)&b->sum));
+    void *new_sum = NULL;
+    TRY(device_alloc(b->s, MEM_OTHER, sizeof *b->sum, "bench", &new_sum));
+    b->sum = new_sum;
     *b->sum = (rsum){0};
     return device_alloc_f32(b->s, MEM_OTHER, 4, "bench", &b->scalars);
 }

@@ -133,8 +133,12 @@ int main(void)
     need_cuda(cudaSetDevice(0), "cudaSetDevice");
     need_cuda(cudaStreamCreateWithPriority(&o.stream, cudaStreamNonBlocking, 0), "stream");
     need_cuda(cudaEventCreateWithFlags(&o.done, cudaEventDisableTiming), "event");
-    need_cuda(cudaMallocAsync((void **)&o.from, ELEMS * 8, o.stream), "memory");
-    need_cuda(cudaMallocAsync((void **)&o.to, ELEMS * 8, o.stream), "memory");
+    void *new_from = NULL;
+    need_cuda(cudaMallocAsync(&new_from, ELEMS * 8, o.stream), "memory");
+    o.from = new_from;
+    void *new_to = NULL;
+    need_cuda(cudaMallocAsync(&new_to, ELEMS * 8, o.stream), "memory");
+    o.to = new_to;
     need_nccl(NULL, ncclGetVersion(&version), "ncclGetVersion");
     const figures a = measure(&o, 1), b = measure(&o, 0);
     printf("| NCCL %d.%d.%d, one rank, %d KiB | blocking | non-blocking |\n|---|---:|---:|\n",

@@ -112,8 +112,12 @@ static fsdp_status acl_find(acl *a)
         TRY(npu_function(wanted[i].name, &function));
         memcpy(wanted[i].at, &function, sizeof function);
     }
-    TRY(acl_said(a->alloc((void **)&a->from, BIG, 0), "aclrtMalloc"));
-    return acl_said(a->alloc((void **)&a->to, BIG, 0), "aclrtMalloc");
+    void *from, *to;
+    TRY(acl_said(a->alloc(&from, BIG, 0), "aclrtMalloc"));
+    TRY(acl_said(a->alloc(&to, BIG, 0), "aclrtMalloc"));
+    a->from = from;
+    a->to = to;
+    return FSDP_OK;
 }
 
 /* from [BIG] = FILLS: the last of many fills, which take a while. */

@@ -127,7 +127,9 @@ static fsdp_status most_items(six *s, int64_t mine, size_t *most)
     int64_t counts[8], *all;
     const int w = s->g->world_size;
     FSDP_ASSERT(w <= 8);
-    TRY(device_alloc(compute, MEM_OTHER, (size_t)w * sizeof *all, "counts", (void **)&all));
+    void *new_all = NULL;
+    TRY(device_alloc(compute, MEM_OTHER, (size_t)w * sizeof *all, "counts", &new_all));
+    all = new_all;
     TRY(grade_write(compute, all + s->g->rank, &mine, sizeof mine));
     TRY(comm_all_gather(s->comm, compute, "counts", DTYPE_I64, all + s->g->rank, all, 1));
     TRY(grade_read(compute, all, (size_t)w * sizeof *all, counts));
@@ -156,7 +158,9 @@ static fsdp_status gather_views(six *s, timeline_view **views)
     timeline_item *items = (timeline_item *)(void *)(*views + w);
     for (size_t i = 0; i < most; i++)
         items[i] = i < (size_t)mine.n_items ? mine.items[i] : filler;
-    TRY(device_alloc(compute, MEM_OTHER, w * bytes, "timelines", (void **)&all));
+    void *new_all = NULL;
+    TRY(device_alloc(compute, MEM_OTHER, w * bytes, "timelines", &new_all));
+    all = new_all;
     char *own = all + (size_t)s->g->rank * bytes;
     TRY(grade_write(compute, own, items, bytes));
     TRY(comm_all_gather(s->comm, compute, "timelines", DTYPE_U8, own, all, bytes));

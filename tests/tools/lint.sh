@@ -181,6 +181,13 @@ rule calls 'lab6_npu/calls.txt lists the calls of CANN that lab 6 makes' "$(
         }' - lab6_npu/calls.txt
 )"
 
+# A function that writes a void * into a variable of another pointer type breaks strict aliasing. To read what a stream has
+# copied for a task, a cast stands behind a "*".
+handle='(cuda|nccl|cublas)[A-Za-z]*_t'
+rule out-pointers 'an out-parameter gets a variable of its own type: a void * local, not (void **)&typed' \
+    "$(grep -rnE "\\*\\(void \\*\\*\\) ?&|(^|[^*])\\(([A-Za-z_]+ \\*\\*|$handle \\*)\\) ?[&a-z]" \
+        common lab*_* trainer tests --include=*.[ch] --include=*.cu --include=*.cpp --include=*.cc)"
+
 rule checks 'each script of tests/cli is a row of checks.txt' "$(
     for script in $(ls tests/cli/*.sh | grep -vE "/lib.sh|_lib.sh"); do
         grep -qE "^cli/[a-z0-9_]+ .* $script( |\$)" tests/tools/checks.txt || echo "no row: $script"

@@ -41,11 +41,22 @@ int *good_use(int i)
     static int bad_static;
     return i == 0 ? &bad_static : i == 1 ? &bad_value : &bad_of_thread;
 }
+
+void good_write(void **out);
+void *good_alias(void *args)
+{
+    float *good_read, *good_typed;
+    void *bad_cast = &good_typed;
+    good_read = *(float **)args;
+    bad_cast = ((void **)bad_cast)[0];
+    bad_cast = (good_write((void **)&good_typed), args);
+    return good_read ? bad_cast : good_typed;
+}
 END
 mkdir -p build/common/base && ${CC:-gcc} -O1 -c -I. -o build/common/base/planted.o common/base/planted.c || exit 2
 BUILD=build tests/tools/lint.sh >"$dir/out" 2>&1 && echo 'FAIL lint: exit status 0 of a tree with offenders' && bad=1
 
-for rule in parameters contracts globals; do
+for rule in parameters contracts globals out-pointers; do
     if grep -q "^SKIP $rule" "$dir/out"; then
         grep "^SKIP $rule" "$dir/out"
         continue
@@ -54,6 +65,7 @@ for rule in parameters contracts globals; do
     parameters) offenders='bad_seven comm_bad_nine' ;;
     contracts) offenders='bad_bare bad_headless' ;;
     globals) offenders='bad_count bad_of_thread bad_static bad_value' ;;
+    out-pointers) offenders='bad_cast bad_cast' ;;
     esac
     found=$(awk -v rule="$rule:" '/^[A-Z]/ { of = $2 == rule } of && /^ .*(bad|good)_/ { sub(":", "", $2); print $2 }' "$dir/out" | sort | xargs)
     [ "$found" = "$offenders" ] && echo "PASS lint $rule" && continue

@@ -291,7 +291,9 @@ void comm_case_barrier(comm_fixture *f)
     CHECK_OK(f, comm_barrier(f->c, f->s, "barrier"));
     CHECK_OK(f, stream_sync(f->s));
     double left = clock_now_s();
-    CHECK_OK(f, comm_host_gather(f->c, "times", &mine, sizeof mine, (void **)&come));
+    void *new_come = NULL;
+    CHECK_OK(f, comm_host_gather(f->c, "times", &mine, sizeof mine, &new_come));
+    come = new_come;
     for (int r = 0; come != NULL && r < f->world; r++)
         CHECK(f, left >= come[r], "left %.6f s before rank %d came", come[r] - left, r);
     free(come);

@@ -220,7 +220,9 @@ static double time_of_late_call(comm_fixture *f)
     comm_set_watch(f->c, NULL);
     comm_test_down(f, f->why, at, sizeof f->why);
     double *all, seconds = 0;
-    CHECK_OK(f, comm_host_gather(f->c, "seconds", &t.seconds, sizeof t.seconds, (void **)&all));
+    void *new_all = NULL;
+    CHECK_OK(f, comm_host_gather(f->c, "seconds", &t.seconds, sizeof t.seconds, &new_all));
+    all = new_all;
     if (all != NULL)
         seconds = all[0];
     free(all);

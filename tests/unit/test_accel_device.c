@@ -295,7 +295,9 @@ static void test_stages_are_awaited(void **state)
     static unsigned char host[BYTES], back[UPLOADS][BYTES];
     unsigned char *on_device;
     sem_t gate, *to = &gate;
-    OK(device_alloc(s, MEM_OTHER, sizeof back, "parts", (void **)&on_device));
+    void *new_on_device = NULL;
+    OK(device_alloc(s, MEM_OTHER, sizeof back, "parts", &new_on_device));
+    on_device = new_on_device;
     for (int i = 0; i < UPLOADS; i++) /* to make them, which takes long */
         OK(device_upload(s, on_device, host, BYTES));
     OK(stream_sync(s));
@@ -326,8 +328,12 @@ static void test_copies_within(void **state)
     unsigned char *from, *to;
     for (size_t i = 0; i < BYTES; i++)
         host[i] = (unsigned char)(i * 7 + i / 4096);
-    OK(device_alloc(s, MEM_OTHER, BYTES, "from", (void **)&from));
-    OK(device_alloc(s, MEM_OTHER, BYTES, "to", (void **)&to));
+    void *new_from = NULL;
+    OK(device_alloc(s, MEM_OTHER, BYTES, "from", &new_from));
+    from = new_from;
+    void *new_to = NULL;
+    OK(device_alloc(s, MEM_OTHER, BYTES, "to", &new_to));
+    to = new_to;
     OK(device_upload(s, from, host, BYTES));
     OK(device_zero(s, to, BYTES));
     OK(device_copy(s, to + 9, from + 3, BYTES - 20));

@@ -603,7 +603,9 @@ static void test_targets_outside(void **state)
         } * x;
         OK(device_open(&(device_config){.backend = target->device, .n_threads = 1}, &d));
         stream *own = device_compute_stream(d);
-        OK(device_alloc(own, MEM_OTHER, sizeof *x, "loss", (void **)&x));
+        void *new_x = NULL;
+        OK(device_alloc(own, MEM_OTHER, sizeof *x, "loss", &new_x));
+        x = new_x;
         OK(device_upload(own, x->logits, logits, sizeof logits));
         OK(device_upload(own, x->targets, TARGETS[i], sizeof TARGETS[i]));
         fsdp_status status =

@@ -389,7 +389,9 @@ static void test_watch(comm_fixture *f)
     mine[1] = w.issued[COMM_OP_ALL_GATHER].seq;
     mine[2] = w.issued[COMM_OP_ALL_REDUCE].group;
     mine[3] = w.issued[COMM_OP_ALL_REDUCE].seq;
-    CHECK_OK(f, comm_host_gather(f->c, "records", mine, sizeof mine, (void **)&all));
+    void *new_all = NULL;
+    CHECK_OK(f, comm_host_gather(f->c, "records", mine, sizeof mine, &new_all));
+    all = new_all;
     for (int r = 0; all != NULL && r < f->world; r++) {
         const uint64_t *theirs = all + (size_t)r * 4;
         CHECK(f, (theirs[0] == mine[0]) == (r % 2 == f->rank % 2), "group of rank %d", r);
@@ -809,11 +811,12 @@ static void run(comm_fixture *f, const char *name, void (*test)(comm_fixture *))
 {
     f->why[0] = '\0';
     test(f);
-    char *all;
-    if (comm_host_gather(f->c, "verdict", f->why, sizeof f->why, (void **)&all) != FSDP_OK) {
+    void *verdicts;
+    if (comm_host_gather(f->c, "verdict", f->why, sizeof f->why, &verdicts) != FSDP_OK) {
         printf("FAIL %s rank %d: %s | %s\n", name, f->rank, f->why, fsdp_error_get()->what);
         comm_abort(f->c, 1);
     }
+    const char *all = verdicts;
     int bad = 0;
     while (bad < f->world && all[(size_t)bad * sizeof f->why] == '\0')
         bad++;
@@ -824,7 +827,7 @@ static void run(comm_fixture *f, const char *name, void (*test)(comm_fixture *))
     else if (f->rank == 0)
         printf("FAIL %s rank %d: %s\n", name, bad, all + (size_t)bad * sizeof f->why);
     fflush(stdout);
-    free(all);
+    free(verdicts);
 }
 
 static void run_on_stream(comm_fixture *f, stream *s, const char *stream_name)

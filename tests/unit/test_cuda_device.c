@@ -27,8 +27,12 @@ static void test_pinned_memory_is_shared(void **state)
     stream *s = device_compute_stream(d);
     char *pinned, *on_gpu;
     device_share at;
-    OK(device_alloc_host(s, MEM_OTHER, 10000, "shared", (void **)&pinned));
-    OK(device_alloc(s, MEM_OTHER, 10000, "not shared", (void **)&on_gpu));
+    void *new_pinned = NULL;
+    OK(device_alloc_host(s, MEM_OTHER, 10000, "shared", &new_pinned));
+    pinned = new_pinned;
+    void *new_on_gpu = NULL;
+    OK(device_alloc(s, MEM_OTHER, 10000, "not shared", &new_on_gpu));
+    on_gpu = new_on_gpu;
     assert_false(device_share_find(d, on_gpu, 1, &at));
     assert_false(device_share_find(d, pinned + 100, (size_t)1 << 20, &at));
     assert_true(device_share_find(d, pinned + 100, 9900, &at));

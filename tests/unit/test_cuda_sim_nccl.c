@@ -352,8 +352,12 @@ static void rank_main(const test *t, int rank, ncclUniqueId id, atomic_int *say)
     must(api.cudaStreamCreateWithPriority(&p.q, cudaStreamNonBlocking, 0) == cudaSuccess, "stream");
     must(api.cudaStreamCreateWithPriority(&p.q2, cudaStreamNonBlocking, 0) == cudaSuccess,
          "stream");
-    must(api.cudaMallocAsync((void **)&p.a, BYTES, p.q) == cudaSuccess, "memory");
-    must(api.cudaMallocAsync((void **)&p.b, BYTES, p.q) == cudaSuccess, "memory");
+    void *new_a = NULL;
+    must(api.cudaMallocAsync(&new_a, BYTES, p.q) == cudaSuccess, "memory");
+    p.a = new_a;
+    void *new_b = NULL;
+    must(api.cudaMallocAsync(&new_b, BYTES, p.q) == cudaSuccess, "memory");
+    p.b = new_b;
     await(p.q);
     must(open_comm(&p, id, !t->waits) == ncclSuccess, "ncclCommInitRankConfig");
     t->run(&p);

@@ -166,7 +166,9 @@ static void check_places(unsigned char *const *ptr)
 static void alloc_large(stream *s, alloc_fn alloc, size_t bytes, unsigned char **ptr)
 {
     for (int i = 0; i < LINES; i++) {
-        OK(alloc(s, MEM_OTHER, bytes, "large", (void **)&ptr[i]));
+        void *new_ptr = NULL;
+        OK(alloc(s, MEM_OTHER, bytes, "large", &new_ptr));
+        ptr[i] = new_ptr;
         ptr[i][0] = ptr[i][bytes - 1] = (unsigned char)i;
     }
     for (int i = 0; i < LINES; i++)
@@ -226,21 +228,27 @@ static void test_free_is_stream_ordered(void **state)
     OK(stream_create(d, &(stream_config){.name = "s"}, &s));
     OK(stream_create(d, &(stream_config){.name = "other"}, &other));
     int *a = NULL, *b = NULL, *c = NULL, seen = 0;
-    OK(device_alloc(s, MEM_OTHER, 4000, "a", (void **)&a));
+    void *new_a = NULL;
+    OK(device_alloc(s, MEM_OTHER, 4000, "a", &new_a));
+    a = new_a;
     sem_t gate;
     close_gate(s, &gate);
     OK(device_upload(s, a, &(int){42}, sizeof(int)));
     OK(device_download(s, &seen, a, sizeof(int)));
     device_free(s, a);
     assert_int_equal(live_bytes(d), 4000); /* the stream has not come to the free */
-    OK(device_alloc(other, MEM_OTHER, 4000, "b", (void **)&b));
+    void *new_b = NULL;
+    OK(device_alloc(other, MEM_OTHER, 4000, "b", &new_b));
+    b = new_b;
     assert_ptr_not_equal(a, b); /* another stream must not get it yet */
     b[0] = 7;
     /* 4000 + 136 and 4010 + 136 round up to the same footprint, but the tail would move */
     void *near = NULL;
     OK(device_alloc(s, MEM_OTHER, 4010, "near", &near));
     assert_ptr_not_equal(a, near);
-    OK(device_alloc(s, MEM_COMM, 4000, "c", (void **)&c));
+    void *new_c = NULL;
+    OK(device_alloc(s, MEM_COMM, 4000, "c", &new_c));
+    c = new_c;
     if (!UNDER_ASAN) {
         assert_ptr_equal(a, c); /* the same stream may */
         assert_int_equal(live_bytes(d), 8000 + 4010);
@@ -276,7 +284,9 @@ static void test_run_ahead_needs_one_block(void **state)
     unsigned first[100], last[100];
     for (int i = 0; i < 100; i++) {
         unsigned *ptr = NULL;
-        OK(device_alloc(s, MEM_ACTIVATIONS, 50000, "temporary", (void **)&ptr));
+        void *new_ptr = NULL;
+        OK(device_alloc(s, MEM_ACTIVATIONS, 50000, "temporary", &new_ptr));
+        ptr = new_ptr;
         OK(device_download(s, &first[i], ptr, sizeof *ptr));
         OK(device_zero(s, ptr, 50000));
         OK(device_download(s, &last[i], ptr, sizeof *ptr));
@@ -365,7 +375,9 @@ static void test_shared_is_seen_by_peers(void **state)
     device_share share;
     assert_true(device_share_fd(d) >= 0);
     for (int i = 0; i < N; i++) {
-        OK(device_alloc_host(s, MEM_COMM, SIZES[i], "shared", (void **)&ptr[i]));
+        void *new_ptr = NULL;
+        OK(device_alloc_host(s, MEM_COMM, SIZES[i], "shared", &new_ptr));
+        ptr[i] = new_ptr;
         OK(stream_sync(s));
         assert_int_equal((uintptr_t)ptr[i] % 64, 0);
         memset(ptr[i], i + 1, SIZES[i]);
@@ -516,7 +528,9 @@ static void test_debug_fill(void **state)
     device *d = open_cpu(async, true);
     stream *s = device_compute_stream(d);
     unsigned char *ptr = NULL;
-    OK(device_alloc(s, MEM_OTHER, 1001, "filled", (void **)&ptr));
+    void *new_ptr = NULL;
+    OK(device_alloc(s, MEM_OTHER, 1001, "filled", &new_ptr));
+    ptr = new_ptr;
     OK(stream_sync(s));
     assert_true(all_bytes(ptr, 1001, 0xFF));
     OK(device_zero(s, ptr, 1001));
@@ -532,7 +546,9 @@ static void test_debug_fill(void **state)
 
     d = open_cpu(async, false); /* off: poison does nothing */
     s = device_compute_stream(d);
-    OK(device_alloc(s, MEM_OTHER, 100, "plain", (void **)&ptr));
+    new_ptr = NULL;
+    OK(device_alloc(s, MEM_OTHER, 100, "plain", &new_ptr));
+    ptr = new_ptr;
     OK(device_zero(s, ptr, 100));
     OK(device_poison(s, ptr, 100));
     OK(stream_sync(s));
@@ -551,7 +567,9 @@ static void test_fill_is_stream_ordered(void **state)
     sem_t gate;
     unsigned char *ptr = NULL;
     close_gate(s, &gate);
-    OK(device_alloc(s, MEM_OTHER, 100, "filled", (void **)&ptr));
+    void *new_ptr = NULL;
+    OK(device_alloc(s, MEM_OTHER, 100, "filled", &new_ptr));
+    ptr = new_ptr;
     memset(ptr, 1, 100);
     sem_post(&gate);
     OK(stream_sync(s));
@@ -586,9 +604,11 @@ static void *run_alloc_thread(void *arg)
         }
         slot[k].bytes = 100 * (size_t)(1 + rand_r(&t->seed) % 5);
         slot[k].byte = (unsigned char)rand_r(&t->seed);
-        if (device_alloc(s, MEM_OTHER, slot[k].bytes, "slot", (void **)&slot[k].ptr) != FSDP_OK)
+        void *new_ptr = NULL;
+        if (device_alloc(s, MEM_OTHER, slot[k].bytes, "slot", &new_ptr) != FSDP_OK)
             t->wrong++;
-        else
+        slot[k].ptr = new_ptr;
+        if (new_ptr != NULL)
             memset(slot[k].ptr, slot[k].byte, slot[k].bytes);
     }
     for (int k = 0; k < 8; k++)

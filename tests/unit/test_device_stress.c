@@ -109,7 +109,9 @@ static void stress_memory(stress *x, int s, stress_block *b)
 {
     merge(&x->after[s], &x->host);
     if (!b->ptr) {
-        OK(device_alloc(x->s[s], MEM_OTHER, 200, "stress", (void **)&b->ptr));
+        void *new_ptr = NULL;
+        OK(device_alloc(x->s[s], MEM_OTHER, 200, "stress", &new_ptr));
+        b->ptr = new_ptr;
         b->value = 0;
         b->used = (clocks){{0}};
         stress_launch(x, s, b);

@@ -40,7 +40,9 @@ static size_t bytes_of(double seconds)
 static double span_s(comm_fixture *f, double begun_s, double ended_s)
 {
     double mine[2] = {begun_s, ended_s}, first_s = INFINITY, last_s = 0, *all;
-    CHECK_OK(f, comm_host_gather(f->c, "span", mine, sizeof mine, (void **)&all));
+    void *new_all = NULL;
+    CHECK_OK(f, comm_host_gather(f->c, "span", mine, sizeof mine, &new_all));
+    all = new_all;
     for (int r = 0; all != NULL && r < f->world; r++) {
         first_s = fmin(first_s, all[2 * r]);
         last_s = fmax(last_s, all[2 * r + 1]);

@@ -64,7 +64,9 @@ static void test_refusals(comm_fixture *f)
 static int64_t members(comm_fixture *f, comm *group)
 {
     int64_t mask = (int64_t)1 << f->rank, *buf;
-    CHECK_OK(f, device_alloc(f->s, MEM_OTHER, sizeof mask, "mask", (void **)&buf));
+    void *new_buf = NULL;
+    CHECK_OK(f, device_alloc(f->s, MEM_OTHER, sizeof mask, "mask", &new_buf));
+    buf = new_buf;
     CHECK_OK(f, device_upload(f->s, buf, &mask, sizeof mask));
     CHECK_OK(f, comm_all_reduce(group, f->s, "members", DTYPE_I64, buf, 1));
     CHECK_OK(f, device_download(f->s, &mask, buf, sizeof mask));

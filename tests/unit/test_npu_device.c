@@ -245,7 +245,9 @@ static void run_fault(void)
     device *d = open_npu(&(device_config){0});
     stream *s = device_compute_stream(d), *side = side_stream(d);
     char *block, back[100];
-    OK(device_alloc(s, MEM_OTHER, sizeof back, "block", (void **)&block));
+    void *new_block = NULL;
+    OK(device_alloc(s, MEM_OTHER, sizeof back, "block", &new_block));
+    block = new_block;
     OK(device_zero(s, block, sizeof back));
     OK(stream_sync(s));
     printf("issue: %s\n", fsdp_status_name(device_zero(s, block, sizeof back)));

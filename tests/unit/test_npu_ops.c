@@ -88,7 +88,9 @@ static void embedding_gradients(const ops *table, stream *on, bool overwrite,
     for (int i = 0; i < N_WTE + N_WPE; i++)
         host.grads[i] = overwrite ? NAN : 100.0f;
     memcpy(host.tokens, TOKENS, sizeof TOKENS);
-    OK(device_alloc(on, MEM_OTHER, sizeof host, "embedding", (void **)&there));
+    void *new_there = NULL;
+    OK(device_alloc(on, MEM_OTHER, sizeof host, "embedding", &new_there));
+    there = new_there;
     OK(device_upload(on, there, &host, sizeof host));
     OK(table->embedding_backward(on, &(embedding_backward_args){.d_wte = there->grads,
                                                                 .d_wpe = there->grads + N_WTE,
@@ -280,7 +282,9 @@ static void test_long_arrays(void **state)
     tail_of_adamw(ops_cpu_portable(), device_compute_stream(cpu), x, want);
     assert_memory_equal(got, want, sizeof got);
     there = on_device(s, x, LONG);
-    OK(device_alloc(s, MEM_OTHER, sizeof sum, "sum", (void **)&on_npu));
+    void *new_on_npu = NULL;
+    OK(device_alloc(s, MEM_OTHER, sizeof sum, "sum", &new_on_npu));
+    on_npu = new_on_npu;
     OK(device_zero(s, on_npu, sizeof sum));
     OK(o->sum_squares(s, &(sum_squares_args){on_npu, there, LONG}));
     OK(device_download(s, &sum, on_npu, sizeof sum));

@@ -618,9 +618,10 @@ static void rank_main(const test *t, int rank, int n)
     must(api.aclInit(NULL) == 0 && api.aclrtSetDevice(t->run == case_one_device ? 0 : rank) == 0,
          "device");
     must(api.aclrtCreateStream(&p.q) == 0 && api.aclrtCreateStream(&p.q2) == 0, "streams");
-    must(api.aclrtMalloc((void **)&p.a, BYTES, 0) == 0 &&
-             api.aclrtMalloc((void **)&p.b, BYTES, 0) == 0,
-         "memory");
+    void *a = NULL, *b = NULL;
+    must(api.aclrtMalloc(&a, BYTES, 0) == 0 && api.aclrtMalloc(&b, BYTES, 0) == 0, "memory");
+    p.a = a;
+    p.b = b;
     must(join(0, n, rank, &p.comm) == SUCCESS, "HcclCommInitRootInfo");
     t->run(&p);
     await(&p);

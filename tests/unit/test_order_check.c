@@ -60,7 +60,9 @@ static int rig_open(void **state)
     r->a = device_compute_stream(r->d);
     OK(stream_create(r->d, &(stream_config){.name = "side"}, &r->b));
     OK(event_create(r->d, &r->e));
-    OK(device_alloc(r->a, MEM_OTHER, BYTES, "block", (void **)&r->block));
+    void *new_block = NULL;
+    OK(device_alloc(r->a, MEM_OTHER, BYTES, "block", &new_block));
+    r->block = new_block;
     edge(r, r->a, r->b);
     return 0;
 }
@@ -321,7 +323,9 @@ static void test_memory_of_another_stream(void **state)
 {
     rig *r = *state;
     char *fresh;
-    OK(device_alloc(r->a, MEM_OTHER, 8, "fresh", (void **)&fresh));
+    void *new_fresh = NULL;
+    OK(device_alloc(r->a, MEM_OTHER, 8, "fresh", &new_fresh));
+    fresh = new_fresh;
     writes(r->b, fresh, 8);
     edge(r, r->b, r->a);
     device_free(r->a, fresh);
@@ -332,7 +336,9 @@ static void test_free_does_not_wait(void **state)
 {
     rig *r = *state;
     char *brief;
-    OK(device_alloc(r->b, MEM_OTHER, 8, "brief", (void **)&brief));
+    void *new_brief = NULL;
+    OK(device_alloc(r->b, MEM_OTHER, 8, "brief", &new_brief));
+    brief = new_brief;
     reads(r->b, brief, 8);
     device_free(r->a, brief);
     assert_int_equal(order_check_status(r->c), FSDP_EORDER);
@@ -343,7 +349,9 @@ static void test_use_after_free(void **state)
 {
     rig *r = *state;
     char *brief;
-    OK(device_alloc(r->b, MEM_OTHER, 1 << 20, "brief", (void **)&brief));
+    void *new_brief = NULL;
+    OK(device_alloc(r->b, MEM_OTHER, 1 << 20, "brief", &new_brief));
+    brief = new_brief;
     device_free(r->b, brief);
     OK(stream_sync(r->b));
     reads(r->b, brief + 4096, 8);

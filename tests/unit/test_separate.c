@@ -87,7 +87,9 @@ typedef struct victim {
 static victim new_victim(device *d)
 {
     victim v = {.d = d, .s = device_compute_stream(d)};
-    OK(device_alloc(v.s, MEM_OTHER, VICTIM_BYTES, "victim", (void **)&v.ptr));
+    void *new_ptr = NULL;
+    OK(device_alloc(v.s, MEM_OTHER, VICTIM_BYTES, "victim", &new_ptr));
+    v.ptr = new_ptr;
     OK(device_zero(v.s, v.ptr, VICTIM_BYTES));
     OK(stream_sync(v.s));
     return v;
@@ -572,7 +574,9 @@ static void test_sizes(void **state)
     unsigned char *ptr[N];
     for (int round = 0; round < 2; round++) { /* fresh, and reused */
         for (int i = 0; i < N; i++) {
-            OK(device_alloc(s, MEM_OTHER, SIZES[i], "block", (void **)&ptr[i]));
+            void *new_ptr = NULL;
+            OK(device_alloc(s, MEM_OTHER, SIZES[i], "block", &new_ptr));
+            ptr[i] = new_ptr;
             assert_int_equal((uintptr_t)ptr[i] % 64, 0);
             memset(host, i + 1, SIZES[i]);
             OK(device_upload(s, ptr[i], host, SIZES[i]));
@@ -600,7 +604,9 @@ static void test_host_memory(void **state)
     victim v = new_victim(d);
     unsigned char *host;
     device_share share;
-    OK(device_alloc_host(v.s, MEM_COMM, 6000, "host", (void **)&host));
+    void *new_host = NULL;
+    OK(device_alloc_host(v.s, MEM_COMM, 6000, "host", &new_host));
+    host = new_host;
     assert_int_equal(live_bytes(d), VICTIM_BYTES);
     assert_int_equal(host_live(d), 6000);
     assert_int_equal(device_share_find(d, host + 100, 5000, &share), device_share_fd(d) >= 0);
@@ -713,7 +719,9 @@ static void test_schedule(void **state)
         stream *s = device_compute_stream(d), *side;
         unsigned char *ptr, got = 9;
         OK(stream_create(d, &(stream_config){.name = "side"}, &side));
-        OK(device_alloc(s, MEM_OTHER, 1, "late", (void **)&ptr));
+        void *new_ptr = NULL;
+        OK(device_alloc(s, MEM_OTHER, 1, "late", &new_ptr));
+        ptr = new_ptr;
         OK(device_zero(s, ptr, 1));
         OK(stream_sync(s));
         OK(launch(s, run_touch, ptr, false));

@@ -147,12 +147,13 @@ static fsdp_status join_talking(transport_group *talk, const comm_team *host, st
     *all_well = false;
     bool able = device_share_fd(host->dev) >= 0 && (host->rank != 0 || (m->job && m->area));
     hello mine = {shm_file_of(m->job_fd), shm_file_of(m->area_fd), able};
-    hello *all;
-    TRY(transport_gather(talk, "comm_open: files", &mine, sizeof mine, (void **)&all));
+    void *hellos;
+    TRY(transport_gather(talk, "comm_open: files", &mine, sizeof mine, &hellos));
+    const hello *all = hellos;
     for (int r = 0; r < talk->team->size; r++)
         able = able && all[r].able;
     hello first = all[host->world_ranks[0]]; /* talk is of all ranks */
-    free(all);
+    free(hellos);
     TRY(all_agree(talk, able ? maps_open(&first, host, m) : FSDP_ESKIP, all_well));
     if (!*all_well)
         return FSDP_OK;

@@ -109,9 +109,11 @@ static fsdp_status pieces_copy(const layout *l, stream *s, char *block, int side
 
 static fsdp_status block_get(stream *s, size_t bytes, char **block)
 {
-    *block = NULL;
-    return bytes > 0 ? device_alloc_host(s, MEM_COMM, bytes, "copy on the host", (void **)block)
-                     : FSDP_OK;
+    void *ptr = NULL;
+    if (bytes > 0)
+        TRY(device_alloc_host(s, MEM_COMM, bytes, "copy on the host", &ptr));
+    *block = ptr;
+    return FSDP_OK;
 }
 
 /* The parts of the call below. */

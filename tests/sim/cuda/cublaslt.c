@@ -72,10 +72,9 @@ const char *cublasLtGetStatusString(cublasStatus_t status)
 
 /* ---- descriptions ---------------------------------------------------------------------------- */
 
-static cublasStatus_t create(void **out, size_t bytes)
+static cublasStatus_t created(const void *x)
 {
-    *out = calloc(1, bytes);
-    return *out ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
+    return x ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
 }
 
 static cublasStatus_t destroy(void *x)
@@ -95,7 +94,8 @@ static cublasStatus_t set(void *field, size_t field_bytes, const void *value, si
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 {
-    return create((void **)handle, sizeof **handle);
+    *handle = calloc(1, sizeof **handle);
+    return created(*handle);
 }
 
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
@@ -108,7 +108,8 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComput
 {
     if (compute != CUBLAS_COMPUTE_32F || scale_type != CUDA_R_32F)
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    cublasStatus_t status = create((void **)desc, sizeof **desc);
+    *desc = calloc(1, sizeof **desc);
+    cublasStatus_t status = created(*desc);
     if (status == CUBLAS_STATUS_SUCCESS)
         (*desc)->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     return status;
@@ -143,7 +144,8 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDa
 {
     if (rows == 0 || cols == 0 || ld < (int64_t)rows)
         return CUBLAS_STATUS_INVALID_VALUE;
-    cublasStatus_t status = create((void **)layout, sizeof **layout);
+    *layout = calloc(1, sizeof **layout);
+    cublasStatus_t status = created(*layout);
     if (status == CUBLAS_STATUS_SUCCESS)
         **layout = (struct sim_matrix_layout){type, rows, cols, ld};
     return status;
@@ -156,7 +158,8 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
 {
-    cublasStatus_t status = create((void **)preference, sizeof **preference);
+    *preference = calloc(1, sizeof **preference);
+    cublasStatus_t status = created(*preference);
     if (status == CUBLAS_STATUS_SUCCESS)
         **preference = (struct sim_matmul_preference){
             .reduction_schemes = CUBLASLT_REDUCTION_SCHEME_MASK, .alignment = {256, 256, 256, 256}};
