@@ -53,6 +53,13 @@ rule quotes 'the loop that labs 2, 3 and 5 quote is the one that runs' "$(
     done
 )"
 
+# Links are relative to common/, and so are the names of files in backquotes.
+rule walk 'the way of one parameter in common/README.md goes through fewer than 35 files, and all that it names are there' "$(
+    grep -oE '\]\([^)#]+|`[a-z_]+/[a-z_/]+\.[ch]`' common/README.md | sed 's/^](//; s/`//g' | sort -u |
+        while read -r path; do [ -e "common/$path" ] || echo "common/README.md: no file $path"; done
+    awk '/^\| \[/ { n++ } END { if (n < 1 || n >= 35) print FILENAME ": " n + 0 " files" }' common/README.md
+)"
+
 rule lab-size 'a lab file has at most 400 lines' \
     "$(find lab[1-6]_* -name '*.c' -o -name '*.h' | xargs wc -l | awk '$2 != "total" && $1 > 400 { print $2 ": " $1 " lines" }')"
 
