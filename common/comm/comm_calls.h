@@ -26,10 +26,9 @@ typedef struct comm comm;
 int comm_rank(const comm *c);
 int comm_size(const comm *c);
 
-/* comm_alloc -- device_alloc of a buffer that collectives of this group work on: memory that peers
- * can read in place where the backend has it, so that a byte is moved once. Any other device memory
- * serves as well, at the cost of one more copy. Ledger, order, errors and device_free as for
- * device_alloc. comm_alloc_f32: of elems floats; also FSDP_EINVAL elems * 4 overflows. */
+/* comm_alloc -- device_alloc of a buffer that collectives of this group work on: peers read it in
+ * place where the backend can, so that a byte is moved once. Other device memory costs one more
+ * copy. comm_alloc_f32: of elems floats; also FSDP_EINVAL elems * 4 overflows. */
 fsdp_status comm_alloc(comm *c, stream *s, mem_category category, size_t bytes, const char *label,
                        void **out);
 fsdp_status comm_alloc_f32(comm *c, stream *s, mem_category category, size_t elems,
@@ -37,8 +36,7 @@ fsdp_status comm_alloc_f32(comm *c, stream *s, mem_category category, size_t ele
 
 /* comm_all_gather -- recv [W*elems] = every rank's send [elems], in rank order.
  *   in place    send == recv + rank*elems
- *   moves       (W-1)*elems sent per rank
- *   source      [MPI-4 §6.7] */
+ *   moves       (W-1)*elems sent per rank [MPI-4 §6.7] */
 fsdp_status comm_all_gather(comm *c, stream *s, const char *label, dtype t, const void *send,
                             void *recv, size_t elems);
 
