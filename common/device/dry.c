@@ -62,6 +62,15 @@ static void reap(dry_device *d)
     }
 }
 
+/* The host waits for all streams. */
+static void sync_all(dry_device *d)
+{
+    for (int i = 0; i < ORDER_STREAMS; i++)
+        if (d->clocks.of[i] != NULL)
+            order_sync_stream(&d->clocks, i);
+    reap(d);
+}
+
 static bool runs_in_host(const dry_device *d, const stream *s)
 {
     return d->is_inline && s == d->base.compute;
@@ -170,12 +179,27 @@ static dry_block *revive(dry_device *d, const stream *s, const ledger *l, size_t
     return NULL;
 }
 
+static size_t limit_left(const dry_device *d)
+{
+    const size_t limit = d->base.config.memory_limit_bytes;
+    return limit > 0 ? limit - ledger_read(d->base.ledger).live_total_bytes : SIZE_MAX;
+}
+
+/* Whether the limit leaves that much. Before it is passed the host waits for what has been freed.
+ */
+static bool limit_allows(dry_device *d, size_t bytes)
+{
+    if (bytes <= limit_left(d))
+        return true;
+    sync_all(d);
+    return bytes <= limit_left(d);
+}
+
 static fsdp_status alloc_from(ledger *l, stream *s, mem_category category, size_t bytes,
                               const char *label, void **out)
 {
     dry_device *d = dry_of(s->device);
-    const size_t limit = d->base.config.memory_limit_bytes;
-    if (limit > 0 && bytes > limit - ledger_read(d->base.ledger).live_total_bytes)
+    if (l == d->base.ledger && !limit_allows(d, bytes))
         return device_alloc_failed(l, category, bytes, label);
     dry_block *b = revive(d, s, l, bytes);
     if (b == NULL && (b = calloc(1, sizeof *b)) == NULL)
@@ -225,8 +249,7 @@ static void dry_free(stream *s, void *ptr)
 
 static size_t dry_mem_available(device *d)
 {
-    const size_t limit = d->config.memory_limit_bytes;
-    return limit > 0 ? limit - ledger_read(d->ledger).live_total_bytes : SIZE_MAX;
+    return limit_left(dry_of(d));
 }
 
 /* ---- work ----------------------------------------------------------------------------------- */
@@ -291,10 +314,7 @@ static void dry_close(device *base)
     dry_device *d = dry_of(base);
     if (base->compute != NULL)
         dry_stream_free(base->compute);
-    for (int i = 0; i < ORDER_STREAMS; i++) /* streams that were never freed */
-        if (d->clocks.of[i] != NULL)
-            order_sync_stream(&d->clocks, i);
-    reap(d);
+    sync_all(d); /* streams that were never freed */
     twalk(d->live, report_live);
     FSDP_ASSERT(d->live == NULL && "device closed with live memory");
     if (base->host_ledger != base->ledger)
