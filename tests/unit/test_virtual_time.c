@@ -66,6 +66,15 @@ static int64_t call(script *s, int stream, uint64_t group, uint64_t seq, int ran
     return put(s, c);
 }
 
+/* The same in part of a job: the group is of `ranks` ranks from first to last. */
+static int64_t call_of(script *s, uint64_t group, int first, int last, int ranks, double seconds)
+{
+    int64_t i = call(s, GATHER, group, (uint64_t)s->n_items, ranks, seconds);
+    s->items[i].first_rank = first;
+    s->items[i].last_rank = last;
+    return i;
+}
+
 static void view_scripts(const script *scripts, int n_ranks, timeline_view *views)
 {
     for (int r = 0; r < n_ranks; r++)
@@ -327,6 +336,183 @@ static void test_steals(void **state)
     virtual_time_free(&v);
 }
 
+/* ---- part of a job --------------------------------------------------------------------------- */
+
+/* Two hosts of two and more: in a host 1 + bytes / 2, over hosts 2 + bytes. */
+static const virtual_config PART = {.link = {.latency_s = 1, .bytes_per_s = 2},
+                                    .host_link = {.latency_s = 2, .bytes_per_s = 1},
+                                    .ranks_per_host = 4,
+                                    .is_part = true};
+
+/* Ranks without a view delay nobody; the kind of link follows from the group's first and last. */
+static void test_part_links(void **state)
+{
+    (void)state;
+    static const struct {
+        int first, last, ranks;
+        double lasts_s;
+    } GROUPS[] = {
+        {5, 5, 1, 0},   /* alone: neither latency nor bytes */
+        {4, 7, 4, 4},   /* a whole host */
+        {4, 6, 2, 4},   /* a part of one */
+        {3, 4, 2, 8},   /* neighbours in two hosts: the only group there */
+        {0, 15, 16, 8}, /* all ranks of four hosts */
+        {0, 14, 8, 14}, /* 0 2 4 ... and 1 3 5 ... share each host's link */
+        {1, 13, 4, 26}, /* 4 groups */
+        {0, 16, 3, 26}, /* 0 8 16: a host has 4 ranks, so 4 groups and not 8 */
+        {0, 1023, 1024, 8},
+    };
+    script s = {0};
+    for (size_t i = 0; i < sizeof GROUPS / sizeof *GROUPS; i++)
+        call_of(&s, 1 + i, GROUPS[i].first, GROUPS[i].last, GROUPS[i].ranks, 6);
+    virtual_result v;
+    OK(simulate(&s, 1, &PART, &v));
+    for (size_t i = 0; i < sizeof GROUPS / sizeof *GROUPS; i++) {
+        const timeline_item *it = &v.views[0].items[i];
+        if (it->end_s - it->begin_s != GROUPS[i].lasts_s)
+            fail_msg("%d ranks from %d to %d: got %g s, expected %g", GROUPS[i].ranks,
+                     GROUPS[i].first, GROUPS[i].last, it->end_s - it->begin_s, GROUPS[i].lasts_s);
+    }
+    virtual_time_free(&v);
+}
+
+/* A call begins when the last of its ranks that have a view has come, so a late rank delays the
+ * other; a call of one of them alone is not delayed. */
+static void test_part_straggler(void **state)
+{
+    (void)state;
+    script s[2] = {0};
+    for (int r = 0; r < 2; r++) {
+        work(&s[r], GATHER, r == 1 ? 9 : 1);
+        call_of(&s[r], 7 + (uint64_t)r, 0, 3, 4, 6);
+        call_of(&s[r], 1, 0, 15, 16, 6);
+        wait_for(&s[r], COMPUTE, record(&s[r], GATHER));
+    }
+    virtual_result v;
+    OK(simulate(s, 2, &PART, &v));
+    assert_span(&v, 0, 1, 1, 5);
+    assert_span(&v, 1, 1, 9, 13);
+    assert_span(&v, 0, 2, 5, 21);
+    assert_span(&v, 1, 2, 13, 21);
+    assert_true(v.moved_s[0][2] == 13 && v.totals[0].exposed_s == 21);
+    virtual_time_free(&v);
+}
+
+/* Each view has a host of its own, where its collectives take turns. */
+static void test_part_host_links(void **state)
+{
+    (void)state;
+    script s[2] = {0};
+    for (int r = 0; r < 2; r++) {
+        for (int i = 0; i < 2; i++)
+            call_of(&s[r], 1 + (uint64_t)(2 * r + i), 0, 15, 16, 6);
+        s[r].items[1].stream = REDUCE;
+    }
+    virtual_result v;
+    OK(simulate(s, 2, &PART, &v));
+    for (int r = 0; r < 2; r++) {
+        assert_span(&v, r, 0, 0, 8);
+        assert_span(&v, r, 1, 0, 16);
+    }
+    virtual_time_free(&v);
+}
+
+/* ---- the floor ------------------------------------------------------------------------------- */
+
+static int64_t reduce(script *s, double seconds)
+{
+    int64_t i = call(s, REDUCE, 2, (uint64_t)s->n_items, 2, seconds);
+    strcpy(s->items[i].name, "reduce-scatter");
+    return i;
+}
+
+/* A gather that the next computation waits for. */
+static void gather_before(script *s, double seconds)
+{
+    call(s, GATHER, 1, (uint64_t)s->n_items, 2, seconds);
+    wait_for(s, COMPUTE, record(s, GATHER));
+}
+
+/* A reduction of what was computed last. */
+static void reduce_after(script *s, double seconds)
+{
+    wait_for(s, REDUCE, record(s, COMPUTE));
+    reduce(s, seconds);
+}
+
+static double floor_of(const script *s, const virtual_config *config)
+{
+    timeline_view view;
+    double floor_s;
+    view_scripts(s, 1, &view);
+    OK(virtual_time_floor(&view, config, &floor_s));
+    return floor_s;
+}
+
+static const virtual_config PART_UNIT = {.link = {.bytes_per_s = 1}, .is_part = true};
+
+/* The first gather and the last reduction hide behind nothing; a step before does not count. */
+static void test_floor_ends(void **state)
+{
+    (void)state;
+    script s = {0};
+    gather_before(&s, 100);
+    work(&s, COMPUTE, 1);
+    step(&s, 1);
+    gather_before(&s, 2);
+    work(&s, COMPUTE, 4);
+    gather_before(&s, 3);
+    work(&s, COMPUTE, 4);
+    reduce_after(&s, 3);
+    work(&s, COMPUTE, 4);
+    reduce_after(&s, 5);
+    assert_true(floor_of(&s, &PART_UNIT) == 2 + 5);
+}
+
+/* The most is between the first computation and the last: a long gather, then a reduction. */
+static void test_floor_inside(void **state)
+{
+    (void)state;
+    script s = {0};
+    gather_before(&s, 2);
+    work(&s, COMPUTE, 4);
+    gather_before(&s, 7);
+    work(&s, COMPUTE, 3);
+    reduce_after(&s, 5);
+    work(&s, COMPUTE, 1);
+    assert_true(floor_of(&s, &PART_UNIT) == (2 + 7) + 3 + 5 - 8);
+}
+
+/* What nothing waits for takes its time on the link all the same. */
+static void test_floor_of_the_link(void **state)
+{
+    (void)state;
+    script s = {0};
+    work(&s, COMPUTE, 4);
+    call(&s, GATHER, 1, 0, 2, 9);
+    reduce(&s, 6); /* needs no computation */
+    assert_true(floor_of(&s, &PART_UNIT) == 9 + 6 - 4);
+    s.items[1].group_ranks = s.items[2].group_ranks = 1;
+    assert_true(floor_of(&s, &PART_UNIT) == 0);
+}
+
+/* Of the links in a host and between hosts the worse counts, each by itself. */
+static void test_floor_of_two_links(void **state)
+{
+    (void)state;
+    script s = {0};
+    gather_before(&s, 6); /* 4 s in a host, 8 over hosts */
+    work(&s, COMPUTE, 4);
+    reduce_after(&s, 14); /* 8 and 16 */
+    assert_true(floor_of(&s, &PART) == 4 + 8);
+    for (int64_t i = 0; i < s.n_items; i++)
+        s.items[i].last_rank = i < 3 ? 4 : 1; /* the gather over hosts */
+    s.items[0].group_ranks = 5;
+    assert_true(floor_of(&s, &PART) == 8);
+    s.items[s.n_items - 1].bytes = 22;
+    assert_true(floor_of(&s, &PART) == 12);
+}
+
 /* What a step is, and what each of its figures counts. */
 static void test_totals(void **state)
 {
@@ -381,6 +567,28 @@ static void test_prices(void **state)
     assert_true(virtual_work_roof(&d, 0, &(timeline_item){.flops = 989.4e12, .bytes = 1}) == 2);
     assert_true(virtual_work_roof(&d, 0, &(timeline_item){.flops = 1, .bytes = 3.35e12}) == 2);
     assert_true(virtual_link_s((virtual_link){.latency_s = 2}, 1e9) == 2);
+}
+
+/* All rows of the table can be simulated; a host's link is that of all its devices. */
+static void test_devices(void **state)
+{
+    (void)state;
+    static const char *const NAMES[] = {"h100", "a100", "t4", "910b"};
+    for (int i = 0; i < 4; i++) {
+        virtual_device d;
+        virtual_config config = {0};
+        assert_true(virtual_device_named(NAMES[i], &d));
+        assert_string_equal(d.name, NAMES[i]);
+        assert_true(d.reached > 0 && d.reached <= 1);
+        assert_true(d.bf16_flops_per_s >= d.f32_flops_per_s && !d.is_bf16);
+        virtual_device_links(&d, &config);
+        assert_int_equal(config.ranks_per_host, d.per_host);
+        assert_true(config.link.bytes_per_s == d.network_reached * d.peer_bytes_per_s);
+        assert_true(config.host_link.bytes_per_s ==
+                    d.network_reached * d.per_host * d.network_bytes_per_s);
+        assert_true(config.host_link.latency_s > config.link.latency_s &&
+                    config.link.latency_s > 0);
+    }
 }
 
 /* ---- what is refused ------------------------------------------------------------------------ */
@@ -627,6 +835,58 @@ static void test_random(void **state)
     }
 }
 
+/* Gathers that computation waits for at once, later or never, reductions of what was computed last
+ * or of nothing, gathers that wait for computation. Groups of 1 to 4 ranks, on one host or several.
+ * At its end the compute stream waits for all others. */
+static void draw_schedule(script *s, uint64_t *seed)
+{
+    int64_t gathered = TIMELINE_NONE;
+    memset(s, 0, sizeof *s);
+    for (int n_ops = 4 + draw(seed, 20); n_ops > 0; n_ops--) {
+        int kind = draw(seed, 7), ranks = 1 + draw(seed, 4);
+        int64_t i = kind < 2   ? call(s, GATHER, 1, (uint64_t)s->n_items, ranks, draw(seed, 8))
+                    : kind < 4 ? reduce(s, draw(seed, 8))
+                    : kind < 6 ? work(s, COMPUTE, draw(seed, 8))
+                               : wait_for(s, GATHER, record(s, COMPUTE));
+        s->items[i].group_ranks = ranks;
+        s->items[i].last_rank = draw(seed, 2) * (ranks - 1);
+        if (kind < 2)
+            gathered = record(s, GATHER);
+        if (gathered != TIMELINE_NONE && draw(seed, 2))
+            wait_for(s, COMPUTE, gathered);
+        if (draw(seed, 2))
+            wait_for(s, REDUCE, record(s, COMPUTE));
+    }
+    wait_for(s, COMPUTE, record(s, GATHER));
+    wait_for(s, COMPUTE, record(s, REDUCE));
+}
+
+/* No schedule is shorter than its computation and its floor; some are as short. */
+static void test_floor_random(void **state)
+{
+    (void)state;
+    static script s;
+    int n_reached = 0;
+    for (uint64_t n = 1; n <= 1000; n++) {
+        uint64_t seed = n;
+        draw_schedule(&s, &seed);
+        virtual_config config = n % 2 ? PART_UNIT : PART;
+        config.ranks_per_host = n % 2 ? 0 : 2;
+        config.inline_compute = draw(&seed, 2);
+        config.host_issue_s = draw(&seed, 4) == 0;
+        virtual_result v;
+        OK(simulate(&s, 1, &config, &v));
+        const virtual_totals *t = v.totals;
+        double floor_s = floor_of(&s, &config), over_s = t->exposed_s + t->waited_s + t->idle_s;
+        if (!(over_s >= floor_s))
+            fail_msg("schedule %llu: %g s beside computation, the floor is %g",
+                     (unsigned long long)n, over_s, floor_s);
+        n_reached += floor_s > 0 && over_s == floor_s;
+        virtual_time_free(&v);
+    }
+    assert_true(n_reached > 100);
+}
+
 /* 8 ranks of 12,500 items each: a quadratic simulator would need a minute. */
 static void test_fast(void **state)
 {
@@ -655,14 +915,31 @@ static void test_fast(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_streams), cmocka_unit_test(test_inline_compute),
-        cmocka_unit_test(test_issue_cost),  cmocka_unit_test(test_sync),
-        cmocka_unit_test(test_straggler),   cmocka_unit_test(test_links_in_turn),
-        cmocka_unit_test(test_tie),         cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_steals),      cmocka_unit_test(test_totals),
-        cmocka_unit_test(test_prices),      cmocka_unit_test(test_bad_items),
-        cmocka_unit_test(test_bad_input),   cmocka_unit_test(test_deadlock),
-        cmocka_unit_test(test_random),      cmocka_unit_test(test_fast),
+        cmocka_unit_test(test_two_streams),
+        cmocka_unit_test(test_inline_compute),
+        cmocka_unit_test(test_issue_cost),
+        cmocka_unit_test(test_sync),
+        cmocka_unit_test(test_straggler),
+        cmocka_unit_test(test_links_in_turn),
+        cmocka_unit_test(test_tie),
+        cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_steals),
+        cmocka_unit_test(test_totals),
+        cmocka_unit_test(test_part_links),
+        cmocka_unit_test(test_part_straggler),
+        cmocka_unit_test(test_part_host_links),
+        cmocka_unit_test(test_floor_ends),
+        cmocka_unit_test(test_floor_inside),
+        cmocka_unit_test(test_floor_of_the_link),
+        cmocka_unit_test(test_floor_of_two_links),
+        cmocka_unit_test(test_floor_random),
+        cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_prices),
+        cmocka_unit_test(test_bad_items),
+        cmocka_unit_test(test_bad_input),
+        cmocka_unit_test(test_deadlock),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_fast),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
