@@ -185,8 +185,7 @@ static size_t limit_left(const dry_device *d)
     return limit > 0 ? limit - ledger_read(d->base.ledger).live_total_bytes : SIZE_MAX;
 }
 
-/* Whether the limit leaves that much. Before it is passed the host waits for what has been freed.
- */
+/* Whether the limit leaves that much. Else the host waits for what has been freed. */
 static bool limit_allows(dry_device *d, size_t bytes)
 {
     if (bytes <= limit_left(d))
