@@ -64,17 +64,6 @@ static fsdp_status work_alloc(const fsdp *f, ckpt_work *w)
     return ckpt_no_memory();
 }
 
-fsdp_status ckpt_shard_pieces(const flat_layout *layout, int rank, flat_piece **out, int *n_pieces)
-{
-    *out = calloc((size_t)layout->n_slots + 1, sizeof **out);
-    if (!*out)
-        return ckpt_no_memory();
-    fsdp_status status = flat_intersect(layout, rank, *out, n_pieces);
-    if (status != FSDP_OK)
-        free(*out);
-    return status;
-}
-
 /* ---- saving ---------------------------------------------------------------------------------- */
 
 /* What the file will hold: the pieces of this rank's world slices. */

@@ -39,7 +39,7 @@ fsdp_status optimizer_step(fsdp_optimizer *o, const step_scalars *sc, float *nor
                                                         .sum = o->norm_sum,
                                                         .max_norm = sc->clip_norm}));
     TRY(device_copy(o->compute, norm, o->norm, sizeof *norm));
-    return optimizer_update(o, sc);
+    return optimizer_update(o, sc, adamw_shard);
     /* SOLUTION END 4.4 */
 }
 

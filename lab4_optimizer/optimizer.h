@@ -64,6 +64,7 @@ fsdp_status grad_norm(fsdp_optimizer *o);
  *   norm    [1] device: a copy of o->norm, the norm before clipping
  *   source  [ZeRO §5.1] */
 fsdp_status optimizer_step(fsdp_optimizer *o, const step_scalars *sc, float *norm);
-/* optimizer_update -- provided: AdamW or SGD on every range of every unit of this rank, from
- * shard_grad times *o->coef. */
-fsdp_status optimizer_update(fsdp_optimizer *o, const step_scalars *sc);
+/* optimizer_update -- provided: AdamW (by your adamw_shard on the CPU) or SGD on every range of
+ * every unit of this rank, from shard_grad times *o->coef. */
+typedef fsdp_status (*adamw_fn)(const adamw_args *a);
+fsdp_status optimizer_update(fsdp_optimizer *o, const step_scalars *sc, adamw_fn adamw);

@@ -5,39 +5,45 @@
 #include "lab3_backward/reducer_setup.h"
 #include "lab4_optimizer/optimizer.h"
 
-/* The CPU runs adamw_shard over tiles, so that threads share the work without changing a bit. */
+typedef struct tiled_args {
+    adamw_args a;
+    adamw_fn adamw;
+} tiled_args;
+
+/* The CPU runs `adamw` over tiles, so that threads share the work without changing a bit. */
 static fsdp_status adamw_tile(const void *args, size_t tile)
 {
-    adamw_args part = *(const adamw_args *)args;
+    const tiled_args *t = args;
+    adamw_args part = t->a;
     size_t begin = tile * TILE_ELEMS;
     part.param += begin;
     part.m += begin;
     part.v += begin;
     part.grad += begin;
     part.elems = min_size(part.elems - begin, TILE_ELEMS);
-    return adamw_shard(&part);
+    return t->adamw(&part);
 }
 
 static fsdp_status adamw_kernel(void *args, int n_threads)
 {
-    const adamw_args *a = args;
-    return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS), adamw_tile, a);
+    const tiled_args *t = args;
+    return tiles_run(n_threads, tiles_of(t->a.elems, TILE_ELEMS), adamw_tile, t);
 }
 
-static fsdp_status run_adamw(fsdp *f, const adamw_args *a)
+static fsdp_status run_adamw(fsdp *f, const tiled_args *t)
 {
     if (!device_runs_c(f->run.dev))
-        return f->run.ops->adamw(f->compute, a);
-    op_work w = adamw_work(a);
+        return f->run.ops->adamw(f->compute, &t->a);
+    op_work w = adamw_work(&t->a);
     return stream_launch_work(f->compute, &(launch_config){.fn = adamw_kernel,
-                                                           .args = a,
-                                                           .args_bytes = sizeof *a,
+                                                           .args = t,
+                                                           .args_bytes = sizeof *t,
                                                            .work = w.info,
                                                            .accesses = w.accesses,
                                                            .n_accesses = w.n_accesses});
 }
 
-static fsdp_status adamw_update(fsdp_optimizer *o, const step_scalars *sc)
+static fsdp_status adamw_update(fsdp_optimizer *o, const step_scalars *sc, adamw_fn adamw)
 {
     fsdp *f = o->r->f;
     adamw_args decays = {.grad_coef = o->coef}, plain;
@@ -53,21 +59,21 @@ static fsdp_status adamw_update(fsdp_optimizer *o, const step_scalars *sc)
         const unit_optim *opt = &o->units[u];
         for (int i = 0; i < opt->n_ranges; i++) {
             const decay_range *range = &opt->ranges[i];
-            adamw_args a = range->decay ? decays : plain;
-            a.param = f->units[u].shard + range->begin;
-            a.m = opt->m + range->begin;
-            a.v = opt->v + range->begin;
-            a.grad = o->r->grads[u].shard_grad + range->begin;
-            a.elems = range->elems;
-            TRY(run_adamw(f, &a));
+            tiled_args t = {range->decay ? decays : plain, adamw};
+            t.a.param = f->units[u].shard + range->begin;
+            t.a.m = opt->m + range->begin;
+            t.a.v = opt->v + range->begin;
+            t.a.grad = o->r->grads[u].shard_grad + range->begin;
+            t.a.elems = range->elems;
+            TRY(run_adamw(f, &t));
         }
     }
     return FSDP_OK;
 }
 
-fsdp_status optimizer_update(fsdp_optimizer *o, const step_scalars *sc)
+fsdp_status optimizer_update(fsdp_optimizer *o, const step_scalars *sc, adamw_fn adamw)
 {
     if (sc->optimizer == OPTIMIZER_SGD)
         return sgd_step(o->r, (float)sc->lr, 0.0f, o->coef);
-    return adamw_update(o, sc);
+    return adamw_update(o, sc, adamw);
 }

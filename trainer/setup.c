@@ -20,12 +20,6 @@ static int threads_per_rank(const comm *world)
     return each > 0 ? each : 1;
 }
 
-static bool flag_is_set(const char *name)
-{
-    const char *text = getenv(name);
-    return text && *text && strcmp(text, "0") != 0;
-}
-
 fsdp_status trainer_connect(trainer *t)
 {
     const backend *b = backend_of(t->cfg.device);
@@ -37,8 +31,8 @@ fsdp_status trainer_connect(trainer *t)
                         .memory_limit_bytes = (size_t)t->cfg.device_memory_mib << 20,
                         .rank = comm_launched_rank(),
                         .n_ranks = comm_launched_ranks(),
-                        .debug_fill = flag_is_set("FSDP_DEBUG_FILL"),
-                        .async_compute = flag_is_set("FSDP_ASYNC_COMPUTE")};
+                        .debug_fill = trainer_flag("FSDP_DEBUG_FILL"),
+                        .async_compute = trainer_flag("FSDP_ASYNC_COMPUTE")};
     TRY(comm_schedule_seed(&dc.schedule_seed));
     if (device_open(&dc, &t->run.dev) != FSDP_OK) {
         t->no_device = *fsdp_error_get();
@@ -121,20 +115,6 @@ static void choose_prefetch(trainer *t)
         return;
     t->cfg.prefetch = several ? PREFETCH_BOTH : PREFETCH_NONE;
     t->prefetch_why = several ? "several ranks" : "one rank";
-}
-
-static fsdp_engine_config engine_config_of(const trainer *t)
-{
-    bool merges = t->cfg.buckets.max_elems > 0;
-    return (fsdp_engine_config){.fsdp = {.run = t->run,
-                                         .mesh = &t->mesh,
-                                         .merge = merges ? bucket_assign : NULL,
-                                         .merge_how = &t->cfg.buckets,
-                                         .wrap = (wrap_policy)t->cfg.wrap_policy,
-                                         .wrap_min_elems = (size_t)t->cfg.wrap_min_elems},
-                                .sharding = (sharding_strategy)t->cfg.sharding,
-                                .prefetch = {.mode = (prefetch_mode)t->cfg.prefetch,
-                                             .limit = (int)t->cfg.limit_all_gathers}};
 }
 
 int trainer_plan_ranks(const trainer *t)
@@ -237,7 +217,7 @@ static fsdp_status fill_costs(trainer *t)
 
 static fsdp_status largest_unit(const trainer *t, size_t *elems)
 {
-    fsdp_engine_config ec = engine_config_of(t);
+    fsdp_engine_config ec = trainer_engine_config(t);
     mesh_shape shape;
     fsdp f;
     int w = trainer_plan_ranks(t);
@@ -298,25 +278,6 @@ fsdp_status trainer_prepare(trainer *t, fsdp_status parsed)
     TRY(calibrate(t));
     TRY(comm_agree(t->run.world, prepare_here(t)));
     return t->cfg.plan ? FSDP_OK : trainer_about(t);
-}
-
-fsdp_status trainer_make(trainer *t)
-{
-    if (t->cfg.parallel == PARALLEL_FSDP) {
-        int w = comm_size(t->run.world);
-        TRY(mesh_open(t->run.world, trainer_config_shard_size(&t->cfg, w), &t->mesh));
-        fsdp_engine_config ec = engine_config_of(t);
-        TRY(fsdp_engine_create(&ec, &t->engine));
-    } else {
-        TRY(baseline_create(&t->run, &t->engine));
-    }
-    runner_config rc = {.run = t->run,
-                        .layer_unit = t->engine.layer_unit,
-                        .n_units = t->engine.n_units,
-                        .hooks = t->engine.hooks,
-                        .views = t->engine.views,
-                        .host_sync = flag_is_set("FSDP_HOST_SYNC")};
-    return runner_create(&rc, &t->runner);
 }
 
 static fsdp_status allocate_here(trainer *t)
@@ -387,22 +348,4 @@ fsdp_status trainer_allocate(trainer *t)
                              .first_step = t->first_step,
                              .step_by_step = t->profiled != NULL};
     return train_open(&t->setup, &t->loop);
-}
-
-void trainer_free(trainer *t)
-{
-    train_close(t->loop);
-    runner_free(t->runner);
-    if (t->engine.free)
-        t->engine.free(t->engine.self);
-    profile_run_close(t);
-    order_run_close(t);
-    ckpt_store_close(&t->store);
-    corpus_close(&t->val_data);
-    corpus_close(&t->data);
-    model_free(&t->m);
-    mesh_close(&t->mesh);
-    comm_close(t->run.world);
-    device_close(t->run.dev);
-    *t = (trainer){0};
 }

@@ -5,6 +5,7 @@
 #pragma once
 #include "common/device/order_check.h"
 #include "common/steps/train.h"
+#include "trainer/fsdp_engine.h"
 #include "trainer/plan.h"
 #include "trainer/rates.h"
 #include "trainer/trainer_config.h"
@@ -55,6 +56,10 @@ fsdp_status trainer_about(trainer *t);
 /* trainer_check_outputs -- check that every file and directory the run will write can be written.
  *   errors  FSDP_EIO naming the option and the path */
 fsdp_status trainer_check_outputs(const trainer *t);
+/* trainer_flag -- whether a variable of the environment is set, and not to 0. */
+bool trainer_flag(const char *name);
+/* trainer_engine_config -- of --parallel fsdp; it borrows from t. */
+fsdp_engine_config trainer_engine_config(const trainer *t);
 /* trainer_make -- mesh, engine and runner, on t->run's device and group: all that trains, without
  * files. trainer_plan_rank, trainer_plan_ranks: as which rank of how many --plan plans. */
 fsdp_status trainer_make(trainer *t);

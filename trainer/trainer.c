@@ -1,0 +1,62 @@
+/* trainer.c -- what a trainer is made of, on a real device or a dry one. */
+#include <stdlib.h>
+#include <string.h>
+#include "common/steps/baseline.h"
+#include "trainer/trainer.h"
+
+bool trainer_flag(const char *name)
+{
+    const char *text = getenv(name);
+    return text && *text && strcmp(text, "0") != 0;
+}
+
+fsdp_engine_config trainer_engine_config(const trainer *t)
+{
+    bool merges = t->cfg.buckets.max_elems > 0;
+    return (fsdp_engine_config){.fsdp = {.run = t->run,
+                                         .mesh = &t->mesh,
+                                         .merge = merges ? bucket_assign : NULL,
+                                         .merge_how = &t->cfg.buckets,
+                                         .wrap = (wrap_policy)t->cfg.wrap_policy,
+                                         .wrap_min_elems = (size_t)t->cfg.wrap_min_elems},
+                                .sharding = (sharding_strategy)t->cfg.sharding,
+                                .prefetch = {.mode = (prefetch_mode)t->cfg.prefetch,
+                                             .limit = (int)t->cfg.limit_all_gathers}};
+}
+
+fsdp_status trainer_make(trainer *t)
+{
+    if (t->cfg.parallel == PARALLEL_FSDP) {
+        int w = comm_size(t->run.world);
+        TRY(mesh_open(t->run.world, trainer_config_shard_size(&t->cfg, w), &t->mesh));
+        fsdp_engine_config ec = trainer_engine_config(t);
+        TRY(fsdp_engine_create(&ec, &t->engine));
+    } else {
+        TRY(baseline_create(&t->run, &t->engine));
+    }
+    runner_config rc = {.run = t->run,
+                        .layer_unit = t->engine.layer_unit,
+                        .n_units = t->engine.n_units,
+                        .hooks = t->engine.hooks,
+                        .views = t->engine.views,
+                        .host_sync = trainer_flag("FSDP_HOST_SYNC")};
+    return runner_create(&rc, &t->runner);
+}
+
+void trainer_free(trainer *t)
+{
+    train_close(t->loop);
+    runner_free(t->runner);
+    if (t->engine.free)
+        t->engine.free(t->engine.self);
+    profile_run_close(t);
+    order_run_close(t);
+    ckpt_store_close(&t->store);
+    corpus_close(&t->val_data);
+    corpus_close(&t->data);
+    model_free(&t->m);
+    mesh_close(&t->mesh);
+    comm_close(t->run.world);
+    device_close(t->run.dev);
+    *t = (trainer){0};
+}
