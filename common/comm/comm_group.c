@@ -364,7 +364,8 @@ static fsdp_status split(comm *c, const split_way *way, comm **out)
     free(all);
     if (status == FSDP_OK)
         status = split_into(c, color, child);
-    if (status == FSDP_ENOMEM) /* perhaps this rank's alone */
+    if (status == FSDP_ENOMEM ||
+        status == FSDP_EMISMATCH) /* the first is perhaps this rank's alone */
         transport_fail(c->control, status);
     if (status == FSDP_OK)
         *out = child;
@@ -391,17 +392,23 @@ typedef struct range {
     int32_t first, step, n;
 } range;
 
-/* Whether all members of this rank's range passed that range. */
-static fsdp_status check_range(const comm_team *team, const range *all, range mine)
+/* Whether all members of each range passed that range. All ranks check all of them, so that none
+ * goes on where others have failed. Of a range its first member checks the others, and these the
+ * first: O(ranks). */
+static fsdp_status check_ranges(const comm_team *team, const range *all)
 {
-    for (int i = 0; i < mine.n; i++) {
-        int r = mine.first + i * mine.step;
-        if (memcmp(&all[r], &mine, sizeof mine) != 0)
-            return fsdp_error(FSDP_EMISMATCH, "pass the same range on all ranks that it names",
-                              "comm_range: rank %d has %d ranks from %d by %d, rank %d has %d from "
-                              "%d by %d",
-                              team->world_ranks[r], all[r].n, all[r].first, all[r].step,
-                              team->world_ranks[team->rank], mine.n, mine.first, mine.step);
+    for (int r = 0; r < team->size; r++) {
+        const range *a = &all[r];
+        for (int i = 0; i < (a->first == r ? a->n : 1); i++) {
+            int m = a->first + i * a->step;
+            const range *b = &all[m];
+            if (memcmp(a, b, sizeof *a) != 0)
+                return fsdp_error(FSDP_EMISMATCH, "pass the same range on all ranks that it names",
+                                  "comm_range: rank %d has %d ranks from %d by %d, rank %d has %d "
+                                  "from %d by %d",
+                                  team->world_ranks[m], b->n, b->first, b->step,
+                                  team->world_ranks[r], a->n, a->first, a->step);
+        }
     }
     return FSDP_OK;
 }
@@ -410,7 +417,7 @@ static fsdp_status members_by_range(const comm *c, const void *all, comm_team *c
 {
     const comm_team *team = &c->team;
     const range mine = ((const range *)all)[team->rank];
-    TRY(check_range(team, all, mine));
+    TRY(check_ranges(team, all));
     TRY(comm_team_part(team, (team->rank - mine.first) / mine.step, team->world_ranks, mine.n,
                        child));
     for (int i = 0; i < mine.n; i++)

@@ -253,6 +253,49 @@ static fsdp_status in_half(fixture *f, bool others_call)
     return closed_with(half, status);
 }
 
+/* The last rank names a range that it is in alone; the others name all ranks. */
+static fsdp_status case_range(fixture *f)
+{
+    comm *part = NULL;
+    fsdp_status status = f->odd_one ? comm_range(f->c, f->rank, 1, 1, &part)
+                                    : comm_range(f->c, 0, 1, f->world, &part);
+    return closed_with(part, status);
+}
+
+/* All but the last rank name ranges that fit together; the last has a peer in its own that does not
+ * name it. */
+static fsdp_status case_range_wide(fixture *f)
+{
+    comm *part = NULL;
+    fsdp_status status = f->odd_one ? comm_range(f->c, f->rank - 1, 1, 2, &part)
+                                    : comm_range(f->c, f->rank, 1, 1, &part);
+    return closed_with(part, status);
+}
+
+/* The last rank is not in the range that it names; or that is not in the group. */
+static fsdp_status out_of(fixture *f, int first, int step, int n)
+{
+    comm *part = NULL;
+    fsdp_status status = f->odd_one ? comm_range(f->c, first, step, n, &part)
+                                    : comm_range(f->c, f->rank, 1, 1, &part);
+    return closed_with(part, status);
+}
+
+static fsdp_status case_range_without(fixture *f)
+{
+    return out_of(f, 0, 1, f->world - 1);
+}
+
+static fsdp_status case_range_between(fixture *f)
+{
+    return out_of(f, f->rank - 1, 2, 1);
+}
+
+static fsdp_status case_range_beyond(fixture *f)
+{
+    return out_of(f, f->rank, 1, 2);
+}
+
 /* Calls of two groups, which the last rank issues the other way round. */
 static fsdp_status case_crossed(fixture *f)
 {
@@ -598,6 +641,11 @@ static const struct {
              {"pairs", case_pairs},
              {"pairs_short", case_pairs_short},
              {"skipped", case_skipped},
+             {"range", case_range},
+             {"range_wide", case_range_wide},
+             {"range_without", case_range_without},
+             {"range_between", case_range_between},
+             {"range_beyond", case_range_beyond},
              {"crossed", case_crossed},
              {"subgroup", case_subgroup},
              {"subgroup_awaited", case_subgroup_awaited},
