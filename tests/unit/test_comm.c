@@ -10,6 +10,7 @@
  * calls (comm_fake_lib.h). FSDP_MPI_CHUNK_BYTES=1000 runs the same checks with messages cut into
  * pieces; FSDP_TEST_LARGE=1 adds one message of more than 2 GiB. Ranks that disagree, wait or die:
  * comm_faults. */
+#include "common/device/dry.h"
 #include "common/device/separate.h"
 #include "tests/unit/comm_apart_lib.h"
 #include "tests/unit/comm_cases_lib.h"
@@ -199,6 +200,50 @@ static void test_split(comm_fixture *f)
           "local rank %d of %d", place, places);
 }
 
+/* The ranks of `f` that differ from this one by multiples of `step` from `first` on, n of them. */
+static void range_check(comm_fixture *f, comm *of, int first, int step, int n)
+{
+    comm *g = NULL;
+    int64_t sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += first + i * step + 1;
+    CHECK_OK(f, comm_range(of, first, step, n, &g));
+    if (g == NULL)
+        return;
+    group_check(f, g, (f->rank - first) / step, n, sum);
+    for (int i = 0; i < n; i++)
+        CHECK(f, g->team.world_ranks[i] == of->team.world_ranks[first + i * step],
+              "from %d by %d: member %d", first, step, i);
+    CHECK(f, comm_group_number(g) != comm_group_number(of), "from %d by %d: no name of its own",
+          first, step);
+    comm_close(g);
+}
+
+/* All ranks; each alone; side by side; with strides; and a range of a range. */
+static void test_range(comm_fixture *f)
+{
+    comm *odd_or_even = NULL, *inner = NULL;
+    int parity = f->rank % 2, members = (f->world + 1 - parity) / 2, half = (f->world + 1) / 2;
+    int lower = f->rank < half;
+    range_check(f, f->c, 0, 1, f->world);
+    range_check(f, f->c, f->rank, 1, 1);
+    range_check(f, f->c, f->rank, 7, 1);
+    range_check(f, f->c, lower ? 0 : half, 1, lower ? half : f->world - half);
+    range_check(f, f->c, parity, 2, members);
+    CHECK_OK(f, comm_range(f->c, parity, 2, members, &odd_or_even));
+    if (odd_or_even == NULL)
+        return;
+    int place = comm_rank(odd_or_even), last = members - 1;
+    CHECK_OK(
+        f, comm_range(odd_or_even, place == last ? last : 0, 1, place == last ? 1 : last, &inner));
+    if (inner != NULL)
+        group_check(f, inner, place == last ? 0 : place, place == last ? 1 : last,
+                    place == last ? f->rank + 1
+                                  : (int64_t)last * (parity + 1) + (int64_t)last * (last - 1));
+    comm_close(inner);
+    comm_close(odd_or_even);
+}
+
 typedef struct seen {
     int n;
     comm_op op[16];
@@ -277,6 +322,78 @@ static void test_figures(comm_fixture *f)
     comm_test_down(f, recv, to, room);
     free(send);
     free(recv);
+}
+
+/* ---- a dry group beside a real one ----------------------------------------------------------- */
+
+typedef struct usage {
+    comm_stats stats;
+    ledger_figures device, host;
+} usage;
+
+static usage use_each(comm_fixture *f)
+{
+    size_t n = 37, world = (size_t)f->world, room = (n * world + 3 * world * world) * 4,
+           lengths[64];
+    float *send = calloc(1, room), *recv = calloc(1, room);
+    void *from = comm_test_up(f, send, room), *to = comm_test_up(f, recv, room);
+    usage u;
+    for (size_t r = 0; r < world; r++)
+        lengths[r] = r * 3;
+    CHECK_OK(f, stream_sync(f->s)); /* of earlier work nothing is left */
+    ledger_reset_peaks(device_ledger(f->dev));
+    ledger_reset_peaks(device_host_ledger(f->dev));
+    comm_job_stats_reset(f->c);
+    issue_each(f, n, lengths, from, to);
+    u.stats = comm_job_stats_read(f->c);
+    u.device = ledger_read(device_ledger(f->dev));
+    u.host = ledger_read(device_host_ledger(f->dev));
+    comm_test_down(f, send, from, room);
+    comm_test_down(f, recv, to, room);
+    free(send);
+    free(recv);
+    return u;
+}
+
+static void same_peaks(comm_fixture *f, const char *of, const ledger_figures *dry,
+                       const ledger_figures *real)
+{
+    for (int k = 0; k < MEM_CATEGORIES; k++)
+        CHECK(f, dry->issued_peak_bytes[k] == real->issued_peak_bytes[k],
+              "%s of the %s: %zu bytes dry, %zu really", mem_category_name((mem_category)k), of,
+              dry->issued_peak_bytes[k], real->issued_peak_bytes[k]);
+}
+
+/* A dry group of as many ranks counts what the real one does, and takes the memory it takes. */
+static void test_dry(comm_fixture *f)
+{
+    comm_fixture dry;
+    bool is_host = device_memory_is_host(f->dev);
+    bool shows = f->world == 1 || f->c->data->table->peer_read != NULL;
+    CHECK_OK(f, comm_test_open_as(
+                    &dry,
+                    &(device_config){.backend = device_dry(is_host ? DRY_CPU : DRY_SEPARATE),
+                                     .n_threads = 1},
+                    &(comm_config){
+                        .backend = COMM_DRY,
+                        .dry = {f->rank, f->world, shows || !is_host ? DRY_SHOWS : DRY_BRINGS},
+                        .sums = f->sums}));
+    if (f->why[0] != '\0')
+        return;
+    dry.s = f->s == f->worker ? dry.worker : device_compute_stream(dry.dev);
+    usage real = use_each(f), said = use_each(&dry);
+    for (int op = 0; op < COMM_OPS; op++)
+        CHECK(f,
+              real.stats.calls[op] == said.stats.calls[op] &&
+                  real.stats.bytes_sent[op] == said.stats.bytes_sent[op],
+              "%s: %llu calls dry, %llu really", comm_op_name((comm_op)op),
+              (unsigned long long)said.stats.calls[op], (unsigned long long)real.stats.calls[op]);
+    if (is_host || device_ledger(f->dev) != device_host_ledger(f->dev)) { /* not "apart" */
+        same_peaks(f, "device", &said.device, &real.device);
+        same_peaks(f, "host", &said.host, &real.host);
+    }
+    CHECK(f, dry.why[0] == '\0', "dry: %.150s", dry.why);
+    comm_test_end(&dry);
 }
 
 /* What a watch of the job was told: of the first call of each kind, and how often. */
@@ -850,7 +967,9 @@ static void run_on_stream(comm_fixture *f, stream *s, const char *stream_name)
                  {"open_beside_calls", test_open_beside_calls},
                  {"split", test_split},
                  {"launch_fails", test_launch_fails},
+                 {"range", test_range},
                  {"figures", test_figures},
+                 {"dry", test_dry},
                  {"watch", test_watch},
                  {"staging", test_staging},
                  {"agree", test_agree},

@@ -1,5 +1,6 @@
 /* test_device_faults.c -- wrong use of device.h must stop the program with a name, and limits of
  * the machine must be seen coming. Both need a child process. */
+#include "common/device/dry.h"
 #include "tests/unit/device_lib.h"
 #include <signal.h>
 #include <stdlib.h>
@@ -11,7 +12,8 @@
 #include <unistd.h>
 
 /* ---- programmer errors, in a child that must abort ------------------------------------------ */
-static void expect_abort(void (*body)(device *d, stream *s), const char *words)
+static void expect_abort_on(const device_backend *b, void (*body)(device *d, stream *s),
+                            const char *words)
 {
     int pipe_fds[2];
     assert_int_equal(pipe(pipe_fds), 0);
@@ -21,7 +23,7 @@ static void expect_abort(void (*body)(device *d, stream *s), const char *words)
         dup2(pipe_fds[1], STDERR_FILENO);
         signal(SIGABRT, SIG_DFL);
         setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-        device *d = open_cpu(false, false);
+        device *d = open_mode(&(device_mode){.backend = b}, false);
         body(d, device_compute_stream(d));
         _exit(0);
     }
@@ -37,6 +39,11 @@ static void expect_abort(void (*body)(device *d, stream *s), const char *words)
     assert_int_equal(waitpid(child, &status, 0), child);
     if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGABRT || !strstr(text, words))
         fail_msg("expected an abort with \"%s\", got wait status %d and: %s", words, status, text);
+}
+
+static void expect_abort(void (*body)(device *d, stream *s), const char *words)
+{
+    expect_abort_on(&device_cpu, body, words);
 }
 
 static void *must_alloc(stream *s, size_t bytes)
@@ -141,6 +148,10 @@ static void test_programmer_errors(void **state)
     expect_abort(body_live_at_close, "block 'block x' (grads_full, 777 bytes) was never freed");
     expect_abort(body_sync_from_task, "own stream");
     expect_abort(body_free_compute, "belongs to its device");
+    const device_backend *dry = device_dry(DRY_POOL);
+    expect_abort_on(dry, body_live_at_close, "'block x' (grads_full, 777 bytes) was never freed");
+    expect_abort_on(dry, body_double_free, "freed pointer is not from");
+    expect_abort_on(dry, body_misaligned, "freed pointer is not from");
 }
 
 /* ---- memory that is left -------------------------------------------------------------------- */

@@ -1,0 +1,468 @@
+/* test_dry.c -- the device that computes nothing (dry.h): addresses, ledgers, what a watch is told;
+ * and one rank of a large group of which no other exists (comm_dry). How a dry group counts beside
+ * a real one: test_comm. Wrong use: test_device_faults. Whole training runs, dry and measured:
+ * tests/equivalence. */
+#include "common/device/dry.h"
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/comm/comm.h"
+#include "common/device/order_impl.h"
+#include "tests/unit/unit_lib.h"
+
+static device *open_dry(dry_kind kind, bool async, size_t limit_bytes)
+{
+    device *d = NULL;
+    OK(device_open(&(device_config){.backend = device_dry(kind),
+                                    .n_threads = 1,
+                                    .async_compute = async,
+                                    .memory_limit_bytes = limit_bytes},
+                   &d));
+    return d;
+}
+
+static stream *open_stream(device *d)
+{
+    stream *s = NULL;
+    OK(stream_create(d, &(stream_config){.name = "side"}, &s));
+    return s;
+}
+
+static void *get(stream *s, size_t bytes)
+{
+    void *ptr = NULL;
+    OK(device_alloc(s, MEM_COMM, bytes, "block", &ptr));
+    return ptr;
+}
+
+static ledger_figures figures(device *d)
+{
+    return ledger_read(device_ledger(d));
+}
+
+/* Bytes that streams have not come to free yet, and bytes by the order of the calls. */
+static void assert_held(device *d, size_t live_bytes, size_t issued_bytes)
+{
+    assert_int_equal(figures(d).live_bytes[MEM_COMM], live_bytes);
+    assert_int_equal(figures(d).issued_bytes[MEM_COMM], issued_bytes);
+}
+
+/* ---- addresses ------------------------------------------------------------------------------ */
+
+/* Blocks of any size, freed at once or later, on two streams: no byte has been another block's. */
+static void test_addresses(void **state)
+{
+    static const size_t SIZES[] = {0, 0, 1, 63, 64, 65, 4096, 100001, 64, (size_t)1 << 40};
+    enum { N = sizeof SIZES / sizeof *SIZES, ROUNDS = 3 };
+    (void)state;
+    for (int kind = 0; kind < DRY_KINDS; kind++) {
+        device *d = open_dry((dry_kind)kind, true, 0);
+        stream *side = open_stream(d);
+        uintptr_t end = (uintptr_t)1 << 47; /* what processes can map is below */
+        for (int i = 0; i < N * ROUNDS; i++) {
+            stream *s = i % 3 == 0 ? side : device_compute_stream(d);
+            void *ptr = get(s, SIZES[i % N]);
+            assert_int_equal((uintptr_t)ptr % 64, 0);
+            assert_true((uintptr_t)ptr >= end);
+            end = (uintptr_t)ptr + (SIZES[i % N] > 0 ? SIZES[i % N] : 1);
+            device_free(i % 2 == 0 ? s : side, ptr);
+            OK(stream_sync(s));
+        }
+        stream_free(side);
+        device_close(d);
+    }
+}
+
+/* ---- the ledger ----------------------------------------------------------------------------- */
+
+/* What a stream frees is in the ledger until the host has waited for that free: for the stream, for
+ * an event recorded after the free, or for another stream that waited for such an event. */
+static void test_frees_are_awaited(void **state)
+{
+    (void)state;
+    device *d = open_dry(DRY_CPU, true, 0);
+    stream *compute = device_compute_stream(d), *side = open_stream(d);
+    event *before = NULL, *after = NULL;
+    OK(event_create(d, &before));
+    OK(event_create(d, &after));
+    void *a = get(compute, 100), *b = get(compute, 200), *c = get(compute, 400);
+    assert_held(d, 700, 700);
+    device_free(compute, a);
+    assert_held(d, 700, 600);
+    OK(stream_sync(side));
+    assert_held(d, 700, 600);
+    OK(stream_sync(compute));
+    assert_held(d, 600, 600);
+
+    OK(event_record(before, side));
+    device_free(side, b);
+    OK(event_record(after, side));
+    OK(event_sync(before));
+    assert_held(d, 600, 400);
+    assert_true(event_done(after));
+    assert_held(d, 400, 400);
+
+    device_free(side, c);
+    OK(event_record(after, side));
+    OK(stream_wait_event(compute, after));
+    assert_held(d, 400, 0);
+    OK(stream_sync(compute));
+    assert_held(d, 0, 0);
+    assert_int_equal(figures(d).peak_bytes[MEM_COMM], 700);
+    assert_int_equal(figures(d).issued_peak_bytes[MEM_COMM], 700);
+    event_free(before);
+    event_free(after);
+    stream_free(side);
+    device_close(d);
+}
+
+/* The compute stream of a CPU works in the call: what it frees is gone, and where it waits for
+ * another stream the host has waited, too. */
+static void test_inline_compute(void **state)
+{
+    (void)state;
+    device *d = open_dry(DRY_CPU, false, 0);
+    stream *compute = device_compute_stream(d), *side = open_stream(d);
+    event *e = NULL;
+    OK(event_create(d, &e));
+    device_free(compute, get(compute, 100));
+    assert_held(d, 0, 0);
+    device_free(side, get(compute, 100));
+    assert_held(d, 100, 0);
+    OK(event_record(e, side));
+    OK(stream_wait_event(compute, e));
+    assert_held(d, 0, 0);
+    event_free(e);
+    stream_free(side);
+    device_close(d);
+}
+
+/* A stream of the CPU gets back what it freed itself, if it asks for as many bytes. */
+static void test_same_bytes_again(void **state)
+{
+    (void)state;
+    device *d = open_dry(DRY_SEPARATE, true, 0);
+    stream *compute = device_compute_stream(d), *side = open_stream(d);
+    void *host;
+    device_free(side, get(compute, 100));
+    void *again = get(side, 100);
+    assert_held(d, 100, 100);
+    device_free(side, again);
+    void *larger = get(side, 101), *elsewhere = get(compute, 100);
+    assert_held(d, 301, 201);
+    OK(device_alloc_host(side, MEM_COMM, 100, "on the host", &host));
+    assert_held(d, 301, 201);
+    assert_int_equal(ledger_read(device_host_ledger(d)).live_bytes[MEM_COMM], 100);
+    device_free(side, host);
+    device_free(side, larger);
+    device_free(side, elsewhere);
+    assert_int_equal(figures(d).peak_bytes[MEM_COMM], 301);
+    assert_int_equal(figures(d).issued_peak_bytes[MEM_COMM], 201);
+    stream_free(side);
+    assert_held(d, 0, 0);
+    device_close(d);
+}
+
+/* An accelerator's pool: what the stream that allocated it frees is gone at once, of any size. What
+ * another stream frees is nobody's until the host has waited. */
+static void test_pool(void **state)
+{
+    (void)state;
+    device *d = open_dry(DRY_POOL, false, 0);
+    stream *compute = device_compute_stream(d), *side = open_stream(d);
+    device_free(side, get(side, 100));
+    device_free(compute, get(compute, 100));
+    assert_held(d, 0, 0);
+    device_free(side, get(compute, 100));
+    assert_held(d, 100, 0);
+    void *again = get(side, 100);
+    assert_held(d, 200, 100);
+    OK(stream_sync(side));
+    assert_held(d, 100, 100);
+    device_free(side, again);
+    stream_free(side);
+    device_close(d);
+}
+
+/* The limit holds, to the byte. Before it is passed the host waits for what has been freed. */
+static void test_memory_limit(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < DRY_KINDS; kind++) {
+        device *d = open_dry((dry_kind)kind, true, 1000);
+        stream *compute = device_compute_stream(d), *side = open_stream(d);
+        void *a = get(compute, 600), *b = NULL;
+        assert_int_equal(device_mem_available(d), 400);
+        assert_int_equal(device_alloc(side, MEM_COMM, 401, "too much", &b), FSDP_ENOMEM);
+        assert_says("too much");
+        b = get(side, 400);
+        if (kind != DRY_CPU) { /* memory of the host has no limit */
+            void *host;
+            OK(device_alloc_host(side, MEM_COMM, 1, "on the host", &host));
+            device_free(side, host);
+        }
+        device_free(side, a);
+        device_free(side, b);
+        b = get(compute, 1000);
+        assert_held(d, 1000, 1000);
+        device_free(compute, b);
+        stream_free(side);
+        device_close(d);
+    }
+}
+
+static void test_streams_are_limited(void **state)
+{
+    (void)state;
+    device *d = open_dry(DRY_CPU, false, 0);
+    stream *s[ORDER_STREAMS], *more = NULL;
+    for (int round = 0; round < 2; round++) {
+        for (int i = 1; i < ORDER_STREAMS; i++)
+            s[i] = open_stream(d);
+        assert_int_equal(stream_create(d, &(stream_config){.name = "more"}, &more), FSDP_ENOMEM);
+        assert_says("64 streams");
+        for (int i = 1; i < ORDER_STREAMS; i++)
+            stream_free(s[i]);
+    }
+    device_close(d);
+}
+
+/* ---- work ----------------------------------------------------------------------------------- */
+
+typedef struct told {
+    int n, n_ran;
+    device_act_kind kind[16];
+    const stream *on[16];
+} told;
+
+static uint64_t note_issued(void *self, const device_act *act)
+{
+    told *t = self;
+    if (t->n < 16) {
+        t->kind[t->n] = act->kind;
+        t->on[t->n++] = act->stream;
+    }
+    return 1;
+}
+
+static void note_ran(void *self, const device_act *act)
+{
+    ((told *)self)->n_ran += act->kind != ACT_SYNC;
+}
+
+static fsdp_status must_not_run(void *args, int n_threads)
+{
+    (void)args;
+    (void)n_threads;
+    fail_msg("a launch ran");
+    return FSDP_OK;
+}
+
+static fsdp_status must_not_make(const void *args, void *out)
+{
+    (void)args;
+    return must_not_run(out, 1);
+}
+
+static void issue_all(device *d, event *e, void *at, float *down)
+{
+    stream *s = device_compute_stream(d);
+    float up[4] = {1, 2, 3, 4};
+    OK(device_upload(s, at, up, sizeof up));
+    OK(device_zero(s, at, sizeof up));
+    OK(device_copy(s, (char *)at + sizeof up, at, sizeof up));
+    OK(stream_launch(s, must_not_run, NULL, 0));
+    OK(device_make(s, &(device_made){.name = "make", .make = must_not_make}, at, sizeof up));
+    OK(event_record(e, s));
+    OK(stream_wait_event(s, e));
+    OK(device_download(s, down, at, sizeof up));
+    OK(stream_sync(s));
+}
+
+/* Nothing runs and no byte is touched, but a download gives zeros; a watch is told each call as it
+ * is issued, and never that work ran. */
+static void test_work(void **state)
+{
+    static const device_act_kind WANT[] = {ACT_ALLOC,    ACT_UPLOAD, ACT_FILL,   ACT_COPY,
+                                           ACT_LAUNCH,   ACT_LAUNCH, ACT_RECORD, ACT_WAIT,
+                                           ACT_DOWNLOAD, ACT_SYNC,   ACT_FREE};
+    enum { N = sizeof WANT / sizeof *WANT };
+    (void)state;
+    for (int kind = 0; kind < DRY_KINDS; kind++) {
+        device *d = open_dry((dry_kind)kind, true, 0);
+        told t = {0};
+        event *e = NULL;
+        float down[5] = {7, 7, 7, 7, 7};
+        double seconds = 1;
+        OK(event_create_timed(d, &e));
+        assert_true(device_runs_c(d));
+        assert_int_equal(device_memory_is_host(d), kind == DRY_CPU);
+        device_set_watch(d, &(device_watch){&t, note_issued, note_ran});
+        void *at = get(device_compute_stream(d), 1000);
+        issue_all(d, e, at, down);
+        device_free(device_compute_stream(d), at);
+        device_set_watch(d, NULL);
+        assert_int_equal(t.n, N);
+        assert_memory_equal(t.kind, WANT, sizeof WANT);
+        for (int i = 0; i < N; i++)
+            assert_ptr_equal(t.on[i], device_compute_stream(d));
+        assert_int_equal(t.n_ran, 0);
+        assert_memory_equal(down, ((float[5]){0, 0, 0, 0, 7}), sizeof down);
+        OK(event_elapsed_s(e, e, &seconds));
+        assert_true(seconds == 0);
+        event_free(e);
+        device_close(d);
+    }
+}
+
+/* ---- one rank of many ----------------------------------------------------------------------- */
+
+enum { MANY = 16384 };
+
+typedef struct one_rank {
+    device *d;
+    comm *c;
+} one_rank;
+
+static one_rank open_rank(int rank, int size)
+{
+    one_rank r = {.d = open_dry(DRY_CPU, false, 0)};
+    OK(comm_open(r.d, &(comm_config){.backend = COMM_DRY, .dry = {rank, size, DRY_SHOWS}}, &r.c));
+    return r;
+}
+
+static void close_rank(one_rank *r)
+{
+    comm_close(r->c);
+    device_close(r->d);
+}
+
+/* The first, the last and one between: their numbers, and a few bytes for each peer. */
+static void test_rank_of_many(void **state)
+{
+    static const int RANKS[] = {0, 5000, MANY - 1};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        const size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
+        one_rank r = open_rank(RANKS[i], MANY);
+        const size_t used = mallinfo2().uordblks + mallinfo2().hblkhd - before;
+        assert_in_range(used, 1, 256 * (size_t)MANY);
+        assert_int_equal(comm_rank(r.c), RANKS[i]);
+        assert_int_equal(comm_size(r.c), MANY);
+        assert_string_equal(comm_backend_name(r.c), "dry");
+        assert_int_equal(figures(r.d).live_total_bytes, 0);
+        assert_false(comm_signal_came(r.c, 15));
+        close_rank(&r);
+    }
+}
+
+/* A collective of many ranks: bytes as comm.h says. */
+static void test_many_count(void **state)
+{
+    (void)state;
+    one_rank r = open_rank(MANY - 1, MANY);
+    stream *s = device_compute_stream(r.d);
+    float *recv = get(s, (size_t)MANY * 40), *send = get(s, 40);
+    OK(comm_all_gather(r.c, s, "x", DTYPE_F32, send, recv, 10));
+    OK(comm_broadcast(r.c, s, "x", DTYPE_F32, recv, 10, MANY - 1));
+    OK(comm_barrier(r.c, s, "x"));
+    comm_stats st = comm_job_stats_read(r.c);
+    assert_int_equal(st.bytes_sent[COMM_OP_ALL_GATHER], 40u * (MANY - 1));
+    assert_int_equal(st.bytes_sent[COMM_OP_BROADCAST], 40u * (MANY - 1));
+    assert_int_equal(st.calls[COMM_OP_ALL_GATHER] + st.calls[COMM_OP_BARRIER], 2);
+    assert_int_equal(comm_broadcast(r.c, s, "x", DTYPE_F32, recv, 1, MANY), FSDP_EINVAL);
+    device_free(s, send);
+    device_free(s, recv);
+    close_rank(&r);
+}
+
+/* Groups of ranks that follow from this one's number, and groups of these. */
+static void test_many_in_ranges(void **state)
+{
+    (void)state;
+    one_rank r = open_rank(8 * 1000 + 3, MANY);
+    comm *host = NULL, *same = NULL, *far = NULL, *alone = NULL;
+    OK(comm_range(r.c, 8 * 1000, 1, 8, &host));
+    OK(comm_range(r.c, 3, 8, MANY / 8, &same));
+    OK(comm_range(same, 0, 1000, 3, &far));
+    OK(comm_range(far, 1, 1, 1, &alone));
+    assert_int_equal(comm_rank(host), 3);
+    assert_int_equal(comm_size(host), 8);
+    assert_int_equal(comm_rank(same), 1000);
+    assert_int_equal(comm_size(same), MANY / 8);
+    assert_int_equal(comm_rank(far), 1);
+    assert_int_equal(comm_size(far), 3);
+    assert_int_equal(comm_size(alone), 1);
+    assert_int_not_equal(comm_group_number(host), comm_group_number(same));
+    comm_close(alone);
+    comm_close(far);
+    comm_close(same);
+    comm_close(host);
+    close_rank(&r);
+}
+
+/* Over an accelerator's own transport nothing goes through the host, and a plain sum is whole when
+ * it comes. Other transports copy through the host and bring contributions. */
+static void test_moves(void **state)
+{
+    enum { ELEMS = 1000, RANKS = 4 };
+    (void)state;
+    for (int moves = DRY_SHOWS; moves <= DRY_NATIVE; moves++) {
+        device *d = open_dry(DRY_POOL, false, 0);
+        stream *s = device_compute_stream(d);
+        comm *c = NULL;
+        grad_acc acc;
+        OK(comm_open(
+            d, &(comm_config){.backend = COMM_DRY, .dry = {1, RANKS, (comm_dry_moves)moves}}, &c));
+        void *send = NULL;
+        OK(device_alloc(s, MEM_GRADS_FULL, RANKS * ELEMS * 4, "gradients", &send));
+        grad_acc_init(&acc, GRAD_ACC_FAST, &(sum_kernels){.launch = sum_launch_cpu}, ELEMS,
+                      MEM_GRADS_SHARD, "sum");
+        OK(comm_reduce_scatter(c, s, "x", send, ELEMS, &acc, 0));
+        ledger_figures host = ledger_read(device_host_ledger(d));
+        assert_int_equal(host.peak_total_bytes > 0, moves != DRY_NATIVE);
+        assert_int_equal(figures(d).issued_peak_bytes[MEM_COMM],
+                         (moves == DRY_NATIVE ? 1 : RANKS - 1) * ELEMS * 4);
+        grad_acc_free(&acc, s);
+        device_free(s, send);
+        comm_close(c);
+        device_close(d);
+    }
+}
+
+/* What hosts settle: as if all had passed what this one does. */
+static void test_many_agree(void **state)
+{
+    (void)state;
+    one_rank r = open_rank(2, 5);
+    int mine = 42, *all = NULL;
+    OK(comm_agree(r.c, FSDP_OK));
+    assert_int_equal(comm_agree(r.c, fsdp_error(FSDP_EIO, "", "disk full")), FSDP_EIO);
+    assert_non_null(strstr(fsdp_error_get()->what, "disk full"));
+    OK(comm_same(r.c, "what", "text"));
+    OK(comm_host_gather(r.c, "numbers", &mine, sizeof mine, (void **)&all));
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(all[i], 42);
+    free(all);
+    close_rank(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_frees_are_awaited),
+        cmocka_unit_test(test_inline_compute),
+        cmocka_unit_test(test_same_bytes_again),
+        cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_memory_limit),
+        cmocka_unit_test(test_streams_are_limited),
+        cmocka_unit_test(test_work),
+        cmocka_unit_test(test_rank_of_many),
+        cmocka_unit_test(test_many_count),
+        cmocka_unit_test(test_many_in_ranges),
+        cmocka_unit_test(test_many_agree),
+        cmocka_unit_test(test_moves),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
