@@ -254,16 +254,21 @@ static bool revive(cpu_block *b)
     return true;
 }
 
-/* A block for reuse, or NULL: the most recently freed one, which may still be in the processor's
- * caches. */
+/* A block for reuse, or NULL: one that this stream freed and has not come to, so that it does not
+ * hold that one and another; else the most recently freed one, which may still be in the
+ * processor's caches. */
 static cpu_block *reuse(cpu_pool *p, const cpu_stream *s, size_t bytes, size_t footprint_bytes,
                         bool shared)
 {
     pthread_mutex_lock(&p->lock);
-    cpu_block *b;
-    LIST_FOREACH(b, &p->bucket[bucket_of(footprint_bytes)], in_bucket)
+    cpu_block *b = NULL, *next;
+    LIST_FOREACH(next, &p->bucket[bucket_of(footprint_bytes)], in_bucket)
     {
-        if (is_reusable(b, s, bytes, footprint_bytes, shared))
+        bool is_own = next->state == STATE_PENDING;
+        if ((b && !is_own) || !is_reusable(next, s, bytes, footprint_bytes, shared))
+            continue;
+        b = next;
+        if (is_own)
             break;
     }
     if (b && b->state == STATE_CACHED) {

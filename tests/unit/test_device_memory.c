@@ -270,6 +270,32 @@ static void test_free_is_stream_ordered(void **state)
     device_close(d);
 }
 
+/* A stream gets what it freed itself before a block that another one has freed since: with that one
+ * it would hold two. */
+static void test_own_block_first(void **state)
+{
+    (void)state;
+    if (UNDER_ASAN)
+        skip(); /* nothing is recycled there */
+    device *d = open_cpu(false, false);
+    stream *s = NULL;
+    void *a = NULL, *b = NULL, *c = NULL;
+    sem_t gate;
+    OK(stream_create(d, &(stream_config){.name = "s"}, &s));
+    OK(device_alloc(s, MEM_OTHER, 4000, "a", &a));
+    OK(device_alloc(device_compute_stream(d), MEM_OTHER, 4000, "b", &b));
+    close_gate(s, &gate);
+    device_free(s, a);
+    device_free(device_compute_stream(d), b);
+    OK(device_alloc(s, MEM_OTHER, 4000, "c", &c));
+    assert_ptr_equal(c, a);
+    assert_int_equal(live_bytes(d), 4000);
+    sem_post(&gate);
+    device_free(s, c);
+    stream_free(s);
+    device_close(d);
+}
+
 /* A host that runs ahead needs one block, not a hundred; with debug_fill the block holds NaN at the
  * start of each life, in stream order. */
 static void test_run_ahead_needs_one_block(void **state)
@@ -647,6 +673,7 @@ int main(void)
         cmocka_unit_test(test_large_blocks_differ_in_place),
         cmocka_unit_test(test_large_shared_blocks_differ_in_place),
         cmocka_unit_test(test_free_is_stream_ordered),
+        cmocka_unit_test(test_own_block_first),
         cmocka_unit_test(test_run_ahead_needs_one_block),
         cmocka_unit_test(test_two_frees_in_flight),
         BOTH(test_shared_is_seen_by_peers),
