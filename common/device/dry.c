@@ -21,6 +21,7 @@ typedef struct dry_block {
     mem_category category;
     ledger *ledger;
     const char *label;
+    bool on_host;     /* from device_alloc_host */
     const stream *by; /* allocated it, and later: freed it */
     int slot;         /* of the stream that freed it */
     uint64_t number;  /* of the free there */
@@ -166,12 +167,13 @@ static int compare_blocks(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* What s has freed, of the same size, is its own again: the CPU's streams do that too. */
-static dry_block *revive(dry_device *d, const stream *s, const ledger *l, size_t bytes)
+/* What s has freed, of the same size, is its own again: the CPU's streams do that too. They keep
+ * apart what came from device_alloc_host, which other processes can map. */
+static dry_block *revive(dry_device *d, const stream *s, bool on_host, size_t bytes)
 {
     dry_block *b;
     TAILQ_FOREACH(b, &d->freed, link)
-    if (!d->is_pool && b->by == s && b->bytes == bytes && b->ledger == l) {
+    if (!d->is_pool && b->by == s && b->bytes == bytes && b->on_host == on_host) {
         TAILQ_REMOVE(&d->freed, b, link);
         ledger_sub(b->ledger, b->category, b->bytes);
         return b;
@@ -194,17 +196,23 @@ static bool limit_allows(dry_device *d, size_t bytes)
     return bytes <= limit_left(d);
 }
 
-static fsdp_status alloc_from(ledger *l, stream *s, mem_category category, size_t bytes,
-                              const char *label, void **out)
+static fsdp_status block_alloc(bool on_host, stream *s, mem_category category, size_t bytes,
+                               const char *label, void **out)
 {
     dry_device *d = dry_of(s->device);
+    ledger *l = on_host ? d->base.host_ledger : d->base.ledger;
     if (l == d->base.ledger && !limit_allows(d, bytes))
         return device_alloc_failed(l, category, bytes, label);
-    dry_block *b = revive(d, s, l, bytes);
+    dry_block *b = revive(d, s, on_host, bytes);
     if (b == NULL && (b = calloc(1, sizeof *b)) == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "device_alloc: no memory of the host");
-    *b = (dry_block){
-        .at = d->next, .bytes = bytes, .category = category, .ledger = l, .label = label, .by = s};
+    *b = (dry_block){.at = d->next,
+                     .bytes = bytes,
+                     .category = category,
+                     .ledger = l,
+                     .label = label,
+                     .on_host = on_host,
+                     .by = s};
     d->next += (bytes / ADDRESS_ALIGN + 1) * ADDRESS_ALIGN;
     if (tsearch(b, &d->live, compare_blocks) == NULL) {
         free(b);
@@ -218,13 +226,13 @@ static fsdp_status alloc_from(ledger *l, stream *s, mem_category category, size_
 static fsdp_status dry_alloc(stream *s, mem_category category, size_t bytes, const char *label,
                              void **out)
 {
-    return alloc_from(s->device->ledger, s, category, bytes, label, out);
+    return block_alloc(false, s, category, bytes, label, out);
 }
 
 static fsdp_status dry_alloc_host(stream *s, mem_category category, size_t bytes, const char *label,
                                   void **out)
 {
-    return alloc_from(s->device->host_ledger, s, category, bytes, label, out);
+    return block_alloc(true, s, category, bytes, label, out);
 }
 
 static void dry_free(stream *s, void *ptr)

@@ -163,6 +163,26 @@ static void test_same_bytes_again(void **state)
     device_close(d);
 }
 
+/* ... and not what came from device_alloc_host instead of what did not, though one ledger has both.
+ */
+static void test_host_blocks_apart(void **state)
+{
+    (void)state;
+    device *d = open_dry(DRY_CPU, false, 0);
+    stream *side = open_stream(d);
+    void *host;
+    OK(device_alloc_host(side, MEM_COMM, 100, "on the host", &host));
+    device_free(side, host);
+    void *ptr = get(side, 100);
+    assert_held(d, 200, 100);
+    OK(device_alloc_host(side, MEM_COMM, 100, "on the host", &host));
+    assert_held(d, 200, 200);
+    device_free(side, host);
+    device_free(side, ptr);
+    stream_free(side);
+    device_close(d);
+}
+
 /* An accelerator's pool: what the stream that allocated it frees is gone at once, of any size. What
  * another stream frees is nobody's until the host has waited. */
 static void test_pool(void **state)
@@ -454,6 +474,7 @@ int main(void)
         cmocka_unit_test(test_frees_are_awaited),
         cmocka_unit_test(test_inline_compute),
         cmocka_unit_test(test_same_bytes_again),
+        cmocka_unit_test(test_host_blocks_apart),
         cmocka_unit_test(test_pool),
         cmocka_unit_test(test_memory_limit),
         cmocka_unit_test(test_streams_are_limited),
