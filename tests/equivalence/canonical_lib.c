@@ -38,7 +38,7 @@ void canonical_compare(suite *s, const char *name, int d, const run_config *c, c
                        const run_result *single)
 {
     run_result got = {0};
-    fsdp_status st = run_training(s->dev[d], s->world[d], c, &got);
+    fsdp_status st = suite_train(s, d, c, &got);
     char text[64] = "";
     if (st == FSDP_OK)
         snprintf(text, sizeof text, "%a %a", (double)got.loss[c->steps - 1],

@@ -2,7 +2,7 @@
  * that are compared, the runs on one device that they are compared to, and the verdicts.
  *
  *   suite_open
- *   suite_config -> suite_use_variant -> run_training -> suite_report      for every comparison
+ *   suite_config -> suite_use_variant -> suite_train -> suite_report      for every comparison
  *   suite_close
  *
  * Gradients are read through one step of SGD with lr = GRAD_LR and no clipping: p - 2^100 g rounds
@@ -21,8 +21,9 @@ typedef struct suite {
     comm *world[2];
     comm *alone; /* this rank by itself, on dev[0] */
     int rank, world_size, passed, failed;
-    int level;        /* the variants of this level and above: 1 is --quick, 2 is --few */
-    char detail[160]; /* a measured figure beside a PASS */
+    int level;             /* the variants of this level and above: 1 is --quick, 2 is --few */
+    char detail[160];      /* a measured figure beside a PASS */
+    char dry_differs[160]; /* the first difference of a dry run since the last report */
 } suite;
 
 /* suite_open -- open the devices and groups of *s, which is zeroed but for `level`.
@@ -31,8 +32,11 @@ fsdp_status suite_open(suite *s);
 /* suite_close -- collective, as suite_open is. */
 void suite_close(suite *s);
 
-/* suite_report -- print and count a verdict; collective. A check is passed when it is on every rank
- * and no work so far lacked an event. */
+/* suite_train -- run_training on device d, and once more on a dry device (dry_lib.h). */
+fsdp_status suite_train(suite *s, int d, const run_config *c, run_result *out);
+
+/* suite_report -- print and count a verdict; collective. A check is passed when it is on every
+ * rank, no work so far lacked an event, and dry runs had the figures of the measured ones. */
 void suite_report(suite *s, const char *name, fsdp_status mine);
 
 typedef struct variant {
