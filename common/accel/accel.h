@@ -2,7 +2,8 @@
  * its host tasks. device.h is what everybody else uses.
  *
  *   accel_device.c  the device_backend that an accel_api becomes
- *   stream.c  streams, events, errors, waits   memory.c   blocks and their ledger
+ *   fate.c    errors, waits of the host        stream.c   streams and events
+ *   memory.c  blocks and their ledger
  *   copy.c    copies and fills                 pinned.c   memory of the host
  *   watch.c   when work began and ended        task.c     work of the host in a stream's order
  *   native*.c its own collectives

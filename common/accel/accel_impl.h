@@ -1,7 +1,8 @@
 /* accel_impl.h -- the types that the parts of common/accel share. Private to them, and to what
  * fills an accel_api.
  *
- *   accel_device.c  device, launches                stream.c  streams, events, errors, waits
+ *   accel_device.c  device, launches
+ *   fate.c     errors, waits of the host            stream.c  streams and events
  *   task.c     work of the host in a stream's order
  *   copy.c     copies and fills                     pinned.c  memory of the host that copies reach
  *   memory.c   blocks of device and host memory     watch.c   when work began and ended
@@ -24,7 +25,7 @@ typedef struct accel_pinned accel_pinned;
 enum { ACCEL_STREAMS = 32, ACCEL_POLLS = 8, ACCEL_RECENT = 6, ACCEL_RECENT_CHARS = 48 };
 enum { ACCEL_STAGES = 256, ACCEL_LARGE_STAGES = 16 };
 
-/* ---- errors (stream.c) ----------------------------------------------------------------------- */
+/* ---- errors and waits (fate.c) --------------------------------------------------------------- */
 
 /* What work depends on that may fail by itself: the first tasks[i] host tasks of stream number i.
  * A stream's grows with its host tasks and with the events that it waits for. */
@@ -50,6 +51,11 @@ const fsdp_error_info *accel_reach_error(accel_device *d, const accel_reach *rea
 /* accel_fate_fail -- this thread's error is that of task number `at`. From any thread. */
 void accel_fate_fail(accel_device *d, accel_fate *fate, uint32_t at);
 
+/* accel_status_of -- its status, and its words are this thread's; NULL: FSDP_OK. */
+fsdp_status accel_status_of(const fsdp_error_info *error);
+
+/* accel_polls_run -- call the polls of the device once; it fails when one of them says so. */
+void accel_polls_run(accel_device *d);
 /* accel_wait -- the host waits for the event; NULL: for all of the stream.
  *   errors  FSDP_EDEVICE the device's; a poll's; not those of host tasks */
 fsdp_status accel_wait(accel_stream *s, void *e);

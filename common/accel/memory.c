@@ -107,6 +107,7 @@ static fsdp_status reclaim(accel_device *d)
     for (int i = 0; i < ACCEL_STREAMS; i++)
         if (d->fates[i].stream != NULL)
             TRY(accel_wait(d->fates[i].stream, NULL));
+    accel_memory_look(d);
     return d->api->explain(d->api->blocks_trim(d), "device_alloc");
 }
 

@@ -13,8 +13,6 @@
 
 enum { ID_PIECE_BYTES = 2048 };
 static const double CLOSE_PATIENCE_S = 10; /* without any progress */
-/* For a call to come back whose peers have died: libraries may notice by themselves. */
-static const double CALL_PATIENCE_S = 1;
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
@@ -61,34 +59,11 @@ static fsdp_status run_destroy(const native_api *api, native_request *r)
     return FSDP_OK;
 }
 
-static fsdp_status run_abort(const native_api *api, native_request *r)
-{
-    api->abort(r->handle);
-    return FSDP_OK;
-}
-
-/* Whether the thread has come back from that. */
-static bool comm_abort_now(native_group *g)
-{
-    const native_request r = {.run = run_abort, .handle = g->comm};
-    g->comm = NULL;
-    return r.handle == NULL || native_tell(g->job->thread, &r, CLOSE_PATIENCE_S);
-}
-
-void native_abort(native_job *j)
-{
-    bool is_free = native_thread_settle(j->thread, CALL_PATIENCE_S);
-    for (native_group *g = j->groups; g != NULL; g = g->next) {
-        is_free = is_free && comm_abort_now(g);
-        g->comm = NULL;
-    }
-}
-
 /* Give the communicator back; by force when there are calls that nobody will end. */
 static void comm_end(native_group *g)
 {
     if (!drain(g)) {
-        (void)comm_abort_now(g);
+        (void)native_group_abort(g);
         return;
     }
     native_request r = {.run = run_destroy,
@@ -330,7 +305,7 @@ fsdp_status native_open_over(const native_api *api, const comm_transport *table,
     if (status == FSDP_OK)
         status = transport_agree(talk, comm_start((*out)->state, talk));
     if (status != FSDP_OK && *out != NULL) {
-        (void)comm_abort_now((*out)->state); /* some rank has none */
+        (void)native_group_abort((*out)->state); /* some rank has none */
         transport_group_close(*out);
         *out = NULL;
     }

@@ -57,14 +57,6 @@ static void flight_end(native_job *j, comm_state state, double at_s)
     j->spare = f;
 }
 
-/* The library does not tell who is missing. */
-fsdp_status native_late(const native_job *j, const comm_team *team, const comm_desc *desc)
-{
-    char unknown[32];
-    snprintf(unknown, sizeof unknown, "unknown to %s", j->api->library);
-    return comm_desc_timeout(team, desc, comm_limit_s(team), unknown);
-}
-
 /* FSDP_OK, or the job's error. */
 static fsdp_status why(native_job *j)
 {

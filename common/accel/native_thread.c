@@ -11,6 +11,10 @@
 #include "common/accel/accel_impl.h"
 #include "common/accel/native_impl.h"
 
+static const double ABORT_PATIENCE_S = 10;
+/* For a call to come back whose peers have died: libraries may notice by themselves. */
+static const double CALL_PATIENCE_S = 1;
+
 typedef enum thread_state { THREAD_IDLE, THREAD_ASKED, THREAD_DONE, THREAD_ENDS } thread_state;
 
 struct native_thread {
@@ -151,7 +155,15 @@ bool native_tell(native_thread *t, const native_request *r, double patience_s)
     return put(t, r) && native_thread_settle(t, patience_s);
 }
 
-/* The time of a call is up; the library does not say who is missing. */
+/* The library does not tell who is missing. */
+fsdp_status native_late(const native_job *j, const comm_team *team, const comm_desc *desc)
+{
+    char unknown[32];
+    snprintf(unknown, sizeof unknown, "unknown to %s", j->api->library);
+    return comm_desc_timeout(team, desc, comm_limit_s(team), unknown);
+}
+
+/* The time of a call is up. */
 static fsdp_status took_too_long(const native_job *j, const native_request *r,
                                  const comm_desc *desc)
 {
@@ -178,4 +190,28 @@ fsdp_status native_ask(native_job *j, native_request *r, const comm_desc *desc)
     if (t->status != FSDP_OK)
         fsdp_error_set(&t->why);
     return t->status;
+}
+
+/* ---- ending groups by force ------------------------------------------------------------------ */
+
+static fsdp_status run_abort(const native_api *api, native_request *r)
+{
+    api->abort(r->handle);
+    return FSDP_OK;
+}
+
+bool native_group_abort(native_group *g)
+{
+    const native_request r = {.run = run_abort, .handle = g->comm};
+    g->comm = NULL;
+    return r.handle == NULL || native_tell(g->job->thread, &r, ABORT_PATIENCE_S);
+}
+
+void native_abort(native_job *j)
+{
+    bool is_free = native_thread_settle(j->thread, CALL_PATIENCE_S);
+    for (native_group *g = j->groups; g != NULL; g = g->next) {
+        is_free = is_free && native_group_abort(g);
+        g->comm = NULL;
+    }
 }

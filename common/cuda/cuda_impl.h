@@ -1,7 +1,8 @@
 /* cuda_impl.h -- the types that the parts of the CUDA backend share; private to common/cuda. What
  * is no different with another library is in common/accel.
  *
- *   cuda_runtime.c  CUDA's calls as common/accel wants them, and operations that issue work
+ *   cuda_runtime.c  CUDA's calls as common/accel wants them
+ *   issue.c      operations that issue work, and what CUDA's errors mean
  *   host_task.c  work of the host in a stream's order
  *   nccl.c       NCCL's calls likewise
  *   tables.c     the op tables                      plugin.c  what the program gets to see
@@ -38,6 +39,8 @@ static inline cuda_own *cuda_own_of(device *d)
 /* cuda_status -- FSDP_OK, or what CUDA's error means here, with its words: FSDP_ENOMEM or
  * FSDP_EDEVICE. what: the call, or the operation. */
 fsdp_status cuda_status(int error, const char *what);
+/* cuda_code_of -- the number of a call's error, which CUDA does not keep then. */
+int cuda_code_of(cudaError_t error);
 
 /* cuda_task_put, cuda_tasks_end -- the functions of accel_api that have these names. */
 fsdp_status cuda_task_put(accel_stream *s, accel_task *t);

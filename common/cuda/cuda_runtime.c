@@ -21,41 +21,6 @@ int cuda_n_devices(void)
     return 0;
 }
 
-/* ---- errors ---------------------------------------------------------------------------------- */
-
-static const char *hint_for(cudaError_t error)
-{
-    switch (error) {
-    case cudaErrorMemoryAllocation:
-        return "use a smaller --batch-size, --seq-len or model";
-    case cudaErrorNoKernelImageForDevice:
-        return "build the plug-in for this GPU too: make cuda CUDA_ARCHS=...";
-    case cudaErrorUnsupportedPtxVersion: /* the driver would have to make its code */
-        return "build the plug-in for this GPU too, make cuda CUDA_ARCHS=..., or update NVIDIA's "
-               "driver";
-    default:
-        return "";
-    }
-}
-
-fsdp_status cuda_status(int code, const char *what)
-{
-    const cudaError_t error = (cudaError_t)code;
-    if (error == cudaSuccess)
-        return FSDP_OK;
-    return fsdp_error(error == cudaErrorMemoryAllocation ? FSDP_ENOMEM : FSDP_EDEVICE,
-                      hint_for(error), "%s: %s (%s)", what, cudaGetErrorString(error),
-                      cudaGetErrorName(error));
-}
-
-/* CUDA keeps what a call returns as the last error, which the next launch would find. */
-static int code_of(cudaError_t error)
-{
-    if (error != cudaSuccess)
-        (void)cudaGetLastError();
-    return error == cudaErrorNotReady ? ACCEL_NOT_READY : (int)error;
-}
-
 /* ---- streams and events ---------------------------------------------------------------------- */
 
 static int gpu_queue_create(accel_device *d, int priority, void **out)
@@ -64,28 +29,28 @@ static int gpu_queue_create(accel_device *d, int priority, void **out)
     (void)d;
     cudaError_t error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
     if (error != cudaSuccess)
-        return code_of(error);
+        return cuda_code_of(error);
     priority = -priority; /* CUDA's go the other way */
     priority = priority > least ? least : priority < greatest ? greatest : priority;
     cudaStream_t made = NULL;
     error = cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, priority);
     *out = made;
-    return code_of(error);
+    return cuda_code_of(error);
 }
 
 static int gpu_queue_destroy(void *queue)
 {
-    return code_of(cudaStreamDestroy(queue));
+    return cuda_code_of(cudaStreamDestroy(queue));
 }
 
 static int gpu_queue_wait(void *queue, void *e)
 {
-    return code_of(cudaStreamWaitEvent(queue, e, 0));
+    return cuda_code_of(cudaStreamWaitEvent(queue, e, 0));
 }
 
 static int gpu_queue_look(void *queue)
 {
-    return code_of(cudaStreamQuery(queue));
+    return cuda_code_of(cudaStreamQuery(queue));
 }
 
 static int gpu_event_create(accel_device *d, accel_event_kind kind, void **out)
@@ -95,27 +60,27 @@ static int gpu_event_create(accel_device *d, accel_event_kind kind, void **out)
     cudaError_t error = cudaEventCreateWithFlags(
         &made, kind == ACCEL_TIMES ? cudaEventDefault : cudaEventDisableTiming);
     *out = made;
-    return code_of(error);
+    return cuda_code_of(error);
 }
 
 static int gpu_event_destroy(void *e)
 {
-    return code_of(cudaEventDestroy(e));
+    return cuda_code_of(cudaEventDestroy(e));
 }
 
 static int gpu_event_record(void *e, void *queue)
 {
-    return code_of(cudaEventRecord(e, queue));
+    return cuda_code_of(cudaEventRecord(e, queue));
 }
 
 static int gpu_event_look(void *e)
 {
-    return code_of(cudaEventQuery(e));
+    return cuda_code_of(cudaEventQuery(e));
 }
 
 static int gpu_elapsed_ms(float *ms, void *begin, void *end)
 {
-    return code_of(cudaEventElapsedTime(ms, begin, end));
+    return cuda_code_of(cudaEventElapsedTime(ms, begin, end));
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -123,17 +88,17 @@ static int gpu_elapsed_ms(float *ms, void *begin, void *end)
 static int gpu_copy(void *dst, const void *src, size_t bytes, accel_copy_kind kind, void *queue)
 {
     (void)kind; /* CUDA sees where they are */
-    return code_of(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, queue));
+    return cuda_code_of(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, queue));
 }
 
 static int gpu_fill(void *dst, int byte, size_t bytes, void *queue)
 {
-    return code_of(cudaMemsetAsync(dst, byte, bytes, queue));
+    return cuda_code_of(cudaMemsetAsync(dst, byte, bytes, queue));
 }
 
 static int gpu_block_get(accel_stream *s, size_t bytes, void **out)
 {
-    const int code = code_of(cudaMallocAsync(out, bytes, s->queue));
+    const int code = cuda_code_of(cudaMallocAsync(out, bytes, s->queue));
     if (code != 0)
         *out = NULL;
     return code == cudaErrorMemoryAllocation ? 0 : code;
@@ -142,12 +107,12 @@ static int gpu_block_get(accel_stream *s, size_t bytes, void **out)
 static int gpu_block_put(accel_stream *s, void *ptr, size_t bytes)
 {
     (void)bytes;
-    return code_of(cudaFreeAsync(ptr, s->queue));
+    return cuda_code_of(cudaFreeAsync(ptr, s->queue));
 }
 
 static int gpu_blocks_trim(accel_device *d)
 {
-    return code_of(cudaMemPoolTrimTo(cuda_own_of(&d->base)->pool, 0));
+    return cuda_code_of(cudaMemPoolTrimTo(cuda_own_of(&d->base)->pool, 0));
 }
 
 /* What the driver has, and what the pool holds unused. */
@@ -166,47 +131,22 @@ static size_t gpu_mem_available(accel_device *d)
 
 static int gpu_pin_alloc(size_t bytes, void **out)
 {
-    return code_of(cudaHostAlloc(out, bytes, cudaHostAllocPortable));
+    return cuda_code_of(cudaHostAlloc(out, bytes, cudaHostAllocPortable));
 }
 
 static int gpu_pin_free(void *ptr)
 {
-    return code_of(cudaFreeHost(ptr));
+    return cuda_code_of(cudaFreeHost(ptr));
 }
 
 static int gpu_pin_register(void *ptr, size_t bytes)
 {
-    return code_of(cudaHostRegister(ptr, bytes, cudaHostRegisterDefault));
+    return cuda_code_of(cudaHostRegister(ptr, bytes, cudaHostRegisterDefault));
 }
 
 static int gpu_pin_unregister(void *ptr)
 {
-    return code_of(cudaHostUnregister(ptr));
-}
-
-/* ---- operations ------------------------------------------------------------------------------ */
-
-typedef struct issue_args {
-    cuda_issue_fn fn;
-    const void *args;
-} issue_args;
-
-static int issue(stream *s, void *queue, const void *args)
-{
-    const issue_args *a = args;
-    (void)s;
-    (void)cudaGetLastError(); /* a launch would return what a library has left */
-    return code_of(a->fn(queue, a->args));
-}
-
-fsdp_status cuda_issue_as(stream *s, cuda_issue_fn fn, const void *args, const launch_config *what)
-{
-    return accel_issue_as(s, issue, &(issue_args){fn, args}, what);
-}
-
-fsdp_status cuda_issue(stream *s, cuda_issue_fn fn, const void *args, op_work work)
-{
-    return accel_issue(s, issue, &(issue_args){fn, args}, work);
+    return cuda_code_of(cudaHostUnregister(ptr));
 }
 
 /* ---- device ---------------------------------------------------------------------------------- */

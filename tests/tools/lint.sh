@@ -157,8 +157,16 @@ shm_map.c    maps           mappings of the peers, shared by all groups;
 shm_map.c    n_maps           how many
 shm_map.c    maps_lock        guards both
 hier.c       n_opened       the last group closes MPI
-backends.c   opened         plug-ins, which are opened once and stay'
-objects=$(for source in $(find common lab*_* trainer -name '*.c'); do ls "${BUILD:-build}/${source%.c}.o" 2>/dev/null; done)
+backends.c   opened         plug-ins, which are opened once and stay
+native.c     words          why a transport cannot be had, read as soon as the call returns
+host_task.c  found          a call of the driver, looked for once
+npu.c        is_initialised ACL is initialised once in a process
+npu.c        is_ours          by whom
+npu.c        n_open           the last device ends it'
+# Those of plug-ins are the stand-ins'; kernels have lists of theirs that the linker makes.
+objects=$(for source in $(find common lab*_* trainer -name '*.c' -o -name '*.cpp'); do
+    for folder in '' /sim /npu-sim; do ls "${BUILD:-build}$folder/${source%.*}.o" 2>/dev/null; done
+done)
 if [ -n "$objects" ] && command -v nm >/dev/null 2>&1; then
     rule globals 'a variable that outlives its function is const, or stands with its reason in the list of lint.sh' "$(
         echo "$objects" | xargs nm -A -f sysv | awk -F '[|]' '

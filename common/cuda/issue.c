@@ -1,0 +1,58 @@
+/* issue.c -- see issue.h; and what CUDA's errors mean here. */
+#include "common/cuda/cuda_impl.h"
+
+static const char *hint_for(cudaError_t error)
+{
+    switch (error) {
+    case cudaErrorMemoryAllocation:
+        return "use a smaller --batch-size, --seq-len or model";
+    case cudaErrorNoKernelImageForDevice:
+        return "build the plug-in for this GPU too: make cuda CUDA_ARCHS=...";
+    case cudaErrorUnsupportedPtxVersion: /* the driver would have to make its code */
+        return "build the plug-in for this GPU too, make cuda CUDA_ARCHS=..., or update NVIDIA's "
+               "driver";
+    default:
+        return "";
+    }
+}
+
+fsdp_status cuda_status(int code, const char *what)
+{
+    const cudaError_t error = (cudaError_t)code;
+    if (error == cudaSuccess)
+        return FSDP_OK;
+    return fsdp_error(error == cudaErrorMemoryAllocation ? FSDP_ENOMEM : FSDP_EDEVICE,
+                      hint_for(error), "%s: %s (%s)", what, cudaGetErrorString(error),
+                      cudaGetErrorName(error));
+}
+
+/* CUDA keeps what a call returns as the last error, which the next launch would find. */
+int cuda_code_of(cudaError_t error)
+{
+    if (error != cudaSuccess)
+        (void)cudaGetLastError();
+    return error == cudaErrorNotReady ? ACCEL_NOT_READY : (int)error;
+}
+
+typedef struct issue_args {
+    cuda_issue_fn fn;
+    const void *args;
+} issue_args;
+
+static int issue(stream *s, void *queue, const void *args)
+{
+    const issue_args *a = args;
+    (void)s;
+    (void)cudaGetLastError(); /* a launch would return what a library has left */
+    return cuda_code_of(a->fn(queue, a->args));
+}
+
+fsdp_status cuda_issue_as(stream *s, cuda_issue_fn fn, const void *args, const launch_config *what)
+{
+    return accel_issue_as(s, issue, &(issue_args){fn, args}, what);
+}
+
+fsdp_status cuda_issue(stream *s, cuda_issue_fn fn, const void *args, op_work work)
+{
+    return accel_issue(s, issue, &(issue_args){fn, args}, work);
+}
