@@ -60,12 +60,12 @@ fsdp_status comm_desc_timeout(const comm_team *team, const comm_desc *desc, doub
 {
     char call[160];
     comm_desc_print(desc, call, sizeof call);
-    return fsdp_error(
-        FSDP_ETIMEOUT,
-        "compare the ranks' last calls above, or let build/fsdp_trace --hang DIR do it, where DIR "
-        "is what FSDP_HANG_DIR was set to; FSDP_TIMEOUT_S sets the limit",
-        "rank %d waited %.1f s in %s; missing data of ranks: %s", team->world_ranks[team->rank],
-        limit_s, call, missing);
+    return fsdp_error(FSDP_ETIMEOUT,
+                      "compare the ranks' last calls above, or with FSDP_HANG_DIR set their files, "
+                      "by sort -m and "
+                      "diff (README.md, When a job hangs); FSDP_TIMEOUT_S sets the limit",
+                      "rank %d waited %.1f s in %s; missing data of ranks: %s",
+                      team->world_ranks[team->rank], limit_s, call, missing);
 }
 
 void comm_rank_add(char *list, size_t list_bytes, int rank)

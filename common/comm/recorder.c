@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { FIRST_ROOM = 64, SHOWN_CALLS = 8, REPORT_BYTES = 12288, MOST_GROUPS = 64 };
 
@@ -30,7 +29,7 @@ typedef struct record {
  * for the calls of hosts may be numbered by another than the collectives. */
 typedef struct sequence {
     uint64_t number; /* from 1, in the order in which this process met them; 0: never used */
-    uint64_t group, last_seq;
+    uint64_t group;
     const char *via;  /* the transport's name */
     int *world_ranks; /* [size] owned */
     int size;
@@ -46,26 +45,9 @@ struct comm_recorder {
     sequence sequences[MOST_GROUPS]; /* number n is at n % MOST_GROUPS: the latest ones */
     uint64_t n_sequences;
     int world_rank, world_size;
-    double opened_s;         /* since 1970 */
-    uint64_t run;            /* tells runs of fsdp_run apart; 0: another launcher's */
+    time_t opened;
     _Atomic double patience; /* how many times its limit a wait may take */
 };
-
-/* Seconds since 1970, which ranks of several hosts can compare. */
-static double date_now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-/* The ranks that fsdp_run starts together share a file. */
-static uint64_t run_number(void)
-{
-    comm_run_start run;
-    struct stat job;
-    return comm_run_started(&run) && fstat(run.job_fd, &job) == 0 ? (uint64_t)job.st_ino : 0;
-}
 
 comm_recorder *comm_recorder_create(void)
 {
@@ -83,8 +65,7 @@ comm_recorder *comm_recorder_create(void)
     r->room = FIRST_ROOM;
     r->world_rank = comm_launched_rank();
     r->world_size = comm_launched_ranks();
-    r->opened_s = date_now_s();
-    r->run = run_number();
+    r->opened = time(NULL);
     return r;
 }
 
@@ -197,8 +178,6 @@ uint64_t comm_recorder_issue(const comm_team *team, const char *via, stream *s, 
     make_room(r);
     sequence *q = sequence_of(r, team, via);
     e.sequence = q != NULL ? q->number : 0;
-    if (q != NULL)
-        q->last_seq = desc->seq;
     e.ticket = ++r->last_ticket;
     r->ring[e.ticket % r->room] = e;
     if (i->op < COMM_OPS) {
@@ -327,49 +306,74 @@ void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank)
 
 /* ---- for those who compare ranks ------------------------------------------------------------ */
 
-/* Seconds before now; -1: never. */
-static double ago_s(double at_s, double now_s)
+static int by_group_and_via(const void *a, const void *b)
 {
-    return at_s > 0 ? now_s - at_s : -1;
+    const sequence *x = *(const sequence *const *)a, *y = *(const sequence *const *)b;
+    if (x->group != y->group)
+        return x->group < y->group ? -1 : 1;
+    return strcmp(x->via, y->via);
 }
 
 static void sequence_write(const sequence *q, FILE *out)
 {
-    fprintf(out, "group %llu %016llx %s last %llu ranks", (unsigned long long)q->number,
-            (unsigned long long)q->group, q->via, (unsigned long long)q->last_seq);
+    fprintf(out, "# group %016llx/%-8s ranks", (unsigned long long)q->group, q->via);
     for (int i = 0; i < q->size; i++)
         fprintf(out, " %d", q->world_ranks[i]);
     fprintf(out, "\n");
 }
 
-static void record_write(const record *e, double now_s, FILE *out)
+/* Nothing in a line is the rank's own, so ranks that have come equally far have equal ones. Slice
+ * lengths and what is cut off a label are not shown: ranks that differ there end with an error. */
+static void record_write(const record *e, const sequence *q, FILE *out)
 {
-    char call[160];
-    /* an all-reduce in its second phase keeps the end of its first */
-    double ended_s = e->state == COMM_RUNNING ? 0 : e->ended_s;
-    comm_desc_print(&e->desc, call, sizeof call);
-    fprintf(out, "call %llu %llu %s %.3f %.3f %.3f %016llx %s\n", (unsigned long long)e->sequence,
-            (unsigned long long)e->desc.seq, STATE_NAME[e->state], ago_s(e->issued_s, now_s),
-            ago_s(e->begun_s, now_s), ago_s(ended_s, now_s),
-            (unsigned long long)hash_bytes(&e->desc, sizeof e->desc), call);
+    char label[COMM_LABEL_BYTES + 24];
+    const bool has_elems = e->desc.op != COMM_OP_HOST && e->desc.op != COMM_OP_BARRIER;
+    snprintf(label, sizeof label, e->desc.op == COMM_OP_BROADCAST ? "%s (root %d)" : "%s",
+             e->desc.label, e->desc.root);
+    fprintf(out, "%016llx/%-8s %010llu %-14s %12llu %-4s %-32s %s\n", (unsigned long long)q->group,
+            q->via, (unsigned long long)e->desc.seq, comm_op_name((comm_op)e->desc.op),
+            (unsigned long long)e->desc.elems, has_elems ? dtype_name((dtype)e->desc.dtype) : "-",
+            label, STATE_NAME[e->state]);
+}
+
+/* Who this is, and how long it has waited: in the call that has run longest, or that failed. */
+static void rank_write(const comm_recorder *r, FILE *out, const char *why)
+{
+    char opened[32], written[32];
+    double now_s = clock_now_s(), longest_s = 0;
+    time_t now = time(NULL);
+    struct tm t;
+    strftime(opened, sizeof opened, "%F %T", gmtime_r(&r->opened, &t));
+    strftime(written, sizeof written, "%F %T", gmtime_r(&now, &t));
+    for (uint64_t i = 0; i < r->room; i++) {
+        const record *e = &r->ring[i];
+        bool waits = e->ticket != 0 && (e->state == COMM_RUNNING || e->state == COMM_FAILED);
+        double seconds = waits ? record_seconds(e, now_s) : 0;
+        longest_s = seconds > longest_s ? seconds : longest_s;
+    }
+    fprintf(out, "# rank %05d of %05d, started %s, written %s UTC, waits for %.3f s: %.*s\n",
+            r->world_rank, r->world_size, opened, written, longest_s, (int)strcspn(why, "\n"), why);
 }
 
 int comm_recorder_write(comm_recorder *r, FILE *out, const char *why)
 {
+    const sequence *sorted[MOST_GROUPS];
+    size_t n = 0;
     pthread_mutex_lock(&r->lock);
-    double now_s = clock_now_s();
-    uint64_t n = r->n_sequences, last = r->last_ticket;
-    fprintf(out, "fsdp-hang 1\nrank %d of %d\nopened %.3f run %llu\nwritten %.3f\nwhy %.*s\n",
-            r->world_rank, r->world_size, r->opened_s, (unsigned long long)r->run, date_now_s(),
-            (int)strcspn(why, "\n"), why);
-    for (uint64_t i = n > MOST_GROUPS ? n - MOST_GROUPS + 1 : 1; i <= n; i++)
-        sequence_write(&r->sequences[i % MOST_GROUPS], out);
-    for (uint64_t t = last >= r->room ? last - r->room + 1 : 1; t <= last; t++) {
-        const record *e = &r->ring[t % r->room];
-        if (e->ticket == t && e->sequence + MOST_GROUPS > n && e->sequence > 0)
-            record_write(e, now_s, out);
-    }
-    fprintf(out, "end\n");
+    for (int i = 0; i < MOST_GROUPS; i++)
+        if (r->sequences[i].number > 0)
+            sorted[n++] = &r->sequences[i];
+    qsort(sorted, n, sizeof *sorted, by_group_and_via);
+    for (size_t i = 0; i < n; i++)
+        sequence_write(sorted[i], out);
+    rank_write(r, out, why);
+    uint64_t last = r->last_ticket, first = last >= r->room ? last - r->room + 1 : 1;
+    for (size_t i = 0; i < n; i++)
+        for (uint64_t t = first; t <= last; t++) {
+            const record *e = &r->ring[t % r->room];
+            if (e->ticket == t && e->sequence == sorted[i]->number)
+                record_write(e, sorted[i], out);
+        }
     int rank = r->world_rank;
     pthread_mutex_unlock(&r->lock);
     return rank;

@@ -170,13 +170,13 @@ double comm_limit_s(const comm_team *team);
 /* comm_recorder_print -- the last calls and every older one that is unfinished, in one write. */
 void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank);
 
-/* comm_recorder_write -- groups and last calls as text, a line each; of `why` its first line. Times
- * of calls are seconds before `written`, which is a date. Returns the rank in the job. */
+/* comm_recorder_write -- groups, this rank and the last calls as text, a line each, sorted as
+ * `sort` does in the C locale; of `why` its first line. Returns the rank in the job. */
 int comm_recorder_write(comm_recorder *r, FILE *out, const char *why);
 /* comm_recorder_file_lock -- held while that is written to a file. */
 pthread_mutex_t *comm_recorder_file_lock(comm_recorder *r);
 
-/* ---- files of the flight recorder, by which fsdp_trace --hang compares ranks ----------------- */
+/* ---- files of the flight recorder, for sort -m and diff -------------------------------------- */
 
 typedef struct comm_hang comm_hang;
 /* comm_hang_write -- the last calls become FSDP_HANG_DIR/rank-00003.txt, if that variable is set.

@@ -1,6 +1,6 @@
 #!/bin/bash
-# hang.sh -- a job that stands still: each rank writes its last calls, at a timeout, for a failed peer, at SIGTERM and at
-# SIGUSR2, and build/fsdp_trace --hang DIR says which rank is behind, at which call.
+# hang.sh -- a job that stands still: what ranks write of their last calls, at a timeout, for a failed peer, at SIGTERM and at
+# SIGUSR2; and that the commands of README.md, sort -m and diff, show the rank that is behind, and the call.
 #
 #   tests/cli/hang.sh [BUILD]        default build
 #   CASES=REGEX                      only the cases whose names match
@@ -41,39 +41,37 @@ goes_on() {
     [ "$(losses "$new/loss.csv" | head -n $n)" = "$(losses "$new/plain.csv" | head -n $n)" ] || complain 'other losses'
 }
 
-# report -- sets rc, $work/out, $work/err
-report() {
-    timed "$BUILD/fsdp_trace" --hang ${1:-$dir}
+# merged [DIR] -- the command of README.md: calls that are not done, each with the number of ranks whose line it is
+merged() {
+    (cd "${1:-$dir}/.." && LC_ALL=C sort -m "$(basename "${1:-$dir}")"/rank-*.txt | uniq -c | grep -v ' done$')
 }
 
-# says TEXT... -- the report holds each
-says() {
-    for text; do
-        grep -qF -- "$text" "$work/out" || complain "no '$text' in: $(cat "$work/out")"
+# apart RANK RANK [DIR] -- that of README.md for two ranks
+apart() {
+    LC_ALL=C diff "${3:-$dir}/rank-0000$1.txt" "${3:-$dir}/rank-0000$2.txt"
+}
+
+# files RANKS [DIR] -- just these ranks have written; each file is sorted, and its calls stand in columns
+files() {
+    local f
+    [ "$(ls "${2:-$dir}" | sed -n 's/^rank-0000\([0-9]\)\.txt$/\1/p' | xargs)" = "$1" ] || complain "files: $(ls "${2:-$dir}" | xargs)"
+    for f in "${2:-$dir}"/rank-*.txt; do
+        LC_ALL=C sort -c "$f" || complain "$f is not sorted"
+        [ -z "$(grep -vE '^# (group [0-9a-f]{16}/|rank [0-9]{5} of [0-9]{5}, )|^[0-9a-f]{16}/[a-z+]+ +[0-9]{10} [a-z -]{14} [ 0-9]{12} .{37} (issued|running|done|failed)$' "$f")" ] ||
+            complain "$f: $(cat "$f")"
     done
 }
 
-# in_calls -- the ranks that the report finds in a call, in any
-in_calls() {
-    sed -n 's/^  in it: ranks* //p' "$work/out" | xargs -n 1 | sort -u | xargs
+# waits RANKS CALL [DIR] -- so many ranks are in the call, an extended regular expression
+waits() {
+    merged "${3:-}" | grep -qE "^ *$1 [0-9a-f]{16}/[a-z+]+ +[0-9]{10} $2 +(running|failed)$"
 }
 
-# explained [DIR]
-explained() {
-    report "$@"
-    [ "$rc" = 0 ] || complain "fsdp_trace: exit status $rc: $(cat "$work/err")"
-}
-
-# refused NAME PART [DIR] -- the tool ends with 1, one message that holds PART, and a hint
-refused() {
-    name=$1
-    chosen || return
-    report "${3:-$dir}"
-    expect_status 1
-    grep -qF -- "$2" "$work/err" || complain "no '$2'"
-    grep -q '^HINT: ' "$work/err" || complain 'no hint'
-    ! grep -q '^=>' "$work/out" || complain 'somebody is blamed'
-    verdict
+# says TEXT... -- the merged files hold each
+says() {
+    for text; do
+        merged "$of" | grep -qF -- "$text" || complain "no '$text' in: $(merged "$of")"
+    done
 }
 
 # odd CASE SECONDS -- begins tests/unit/comm_faults.c on three ranks, the last of which is the odd one; they wait so long
@@ -98,8 +96,11 @@ stopped_mpi() {
     begin $LAUNCHER -n 2 "$trainer" $forever --comm mpi
     kill -STOP "$(rank_pid 1)"
     wait_for_end 100
-    explained
-    says 'files of rank 0' 'no file of rank 1' 'rank 0 says: rank 0 waited 2.0 s in ' '2 ranks over mpi' '=> rank 1 is behind'
+    of=$dir
+    files 0
+    says '/mpi      ranks 0 1' '# rank 00000 of 00002, started ' ': rank 0 waited 2.0 s in '
+    merged | grep -qE ' waits for [2-9]\.[0-9]{3} s: ' || complain "$(merged)"
+    waits 1 '.*' || complain "it is in no call: $(merged)"
     verdict
 }
 stopped_job=''
@@ -122,12 +123,13 @@ if case_is 'a stopped rank is named, and the run goes on to the same bits (W=3, 
     begin $starts -n 3 "$trainer" $forever --save "$new/save"
     stopped=$(rank_pid 1)
     kill -STOP $stopped
-    # until both have waited for a second, and written that
-    until_true 100 'kill -USR2 $job; sleep 0.3; report; [ $rc = 0 ] && grep -q "^files of ranks 0 2" "$work/out" && [ "$(in_calls)" = "0 2" ]'
-    says 'files of ranks 0 2' 'no file of rank 1' ', 3 ranks over shm, for ' 'behind: rank 1, no file' \
-        '=> rank 1 is behind: the others wait for it'
+    # until both have come to the call that the third one lacks, and have written that
+    until_true 100 'kill -USR2 $job; sleep 0.3; waits 2 ".*"'
+    files '0 2'
+    of=$dir
+    says '/shm      ranks 0 1 2' '# rank 00000 of 00003, started ' '# rank 00002 of 00003, started ' ' s: SIGUSR2'
     kill -CONT $stopped
-    until_true 100 'grep -qs "^why SIGUSR2\$" "$dir/rank-00001.txt"'
+    until_true 100 'grep -qs "^# rank 00001 of 00003, .*: SIGUSR2\$" "$dir/rank-00001.txt"'
     goes_on
     check_no_tmp
     verdict
@@ -136,8 +138,13 @@ fi
 if case_is 'a stopped rank is named among several groups (W=4, shm, hybrid)'; then
     begin $starts --grace 1 -n 4 "$trainer" $forever --global-batch 16 --sharding hybrid --fsdp-size 2
     kill -STOP "$(rank_pid 3)"
-    until_true 100 'kill -USR2 $job; sleep 0.3; report; [ $rc = 0 ] && grep -q "^=> rank 3 is behind" "$work/out"'
-    says 'no file of rank 3' '=> rank 3 is behind: the others wait for it'
+    # a call that all of a group run but one, which has no file
+    lacks_one() {
+        merged | awk '$2 == "#" && $3 == "group" { n[$4] = NF - 5; last[$4] = $NF }
+            $NF == "running" && $1 == n[$2] - 1 && last[$2] == 3 { found = 1 } END { exit !found }'
+    }
+    until_true 100 'kill -USR2 $job; sleep 0.3; lacks_one'
+    files '0 1 2'
     kill -TERM $job
     wait_for_end 100
     verdict
@@ -150,7 +157,7 @@ if case_is 'SIGTERM writes and ends a run that stands still (W=2)'; then
     kill -STOP "$(rank_pid 1)"
     kill -TERM "$(rank_pid 0)"
     until_true 100 '[ -s "$dir/rank-00000.txt" ]'
-    grep -q '^why SIGTERM$' "$dir/rank-00000.txt" || complain "$(head -5 "$dir/rank-00000.txt")"
+    grep -q '^# rank 00000 of 00002, .*: SIGTERM$' "$dir/rank-00000.txt" || complain "$(head -5 "$dir/rank-00000.txt")"
     kill -TERM $job
     wait_for_end 100
     expect_status 143
@@ -171,7 +178,7 @@ if case_is 'SIGTERM writes, saves and ends (W=2)'; then
     wait_for_end 100
     expect_status 143
     grep -q '^ended by SIGTERM' "$work/out" && [ -s "$new/save/latest" ] || complain 'nothing is saved'
-    [ "$(grep -l '^why SIGTERM$' "$dir"/rank-0000[01].txt | wc -l)" = 2 ] || complain "files: $(grep '^why' "$dir"/*)"
+    [ "$(grep -l '^# rank .*: SIGTERM$' "$dir"/rank-0000[01].txt | wc -l)" = 2 ] || complain "files: $(grep '^# rank' "$dir"/*)"
     verdict
 fi
 
@@ -205,17 +212,19 @@ fi
 
 # ---- ranks that disagree, wait or die -----------------------------------------------------------------------------
 
-# calls CASE -- what the job that odd began has left
-calls() {
+# left CASE RANKS -- these have left files of the job that odd began
+left() {
     wait "${odd_job[$1]}"
-    explained "$new/$1"
+    of=$new/$1
+    files "$2" "$of"
 }
 
 if case_is 'a rank skips a collective: both calls are named'; then
-    calls skipped
-    says 'files of ranks 0-2'
-    grep -qx "ranks disagree: rank [01] called all-gather #3 'skipped' of 320 f32, rank 2 called all-gather #3 'next' of 320 f32" \
-        "$work/out" || complain "$(cat "$work/out")"
+    left skipped '0 1 2'
+    waits '[12]' 'all-gather +320 f32  skipped' "$of" && waits 1 'all-gather +320 f32  next' "$of" || complain "$(merged "$of")"
+    r=$(grep -l '^[0-9a-f].* skipped ' "$of"/rank-0000[01].txt | sed -n '1s/.*rank-0000\(.\).txt/\1/p') # the other one may not have come to it
+    apart "$r" 2 "$of" | grep -qE '^< 0{16}/shm\+link 0000000003 all-gather +320 f32  skipped ' &&
+        apart "$r" 2 "$of" | grep -qE '^> 0{16}/shm\+link 0000000003 all-gather +320 f32  next ' || complain "$(apart "$r" 2 "$of")"
     verdict
 fi
 if case_is 'FSDP_HANG_DIR cannot be written: a failure keeps its own words'; then
@@ -224,127 +233,25 @@ if case_is 'FSDP_HANG_DIR cannot be written: a failure keeps its own words'; the
     [ "$(grep -c '^SAW rank [0-2] FSDP_EMISMATCH .*ranks disagree: ' "$work/out")" = 3 ] || complain "$(cat "$work/out")"
     verdict
 fi
-if case_is 'a rank never calls: it is named with its last call'; then
-    calls timeout
-    says "all-gather #4 'awaited' of 320 f32, 3 ranks over shm" 'behind: rank 2, not called' \
-        "the last call of rank 2 there: all-gather #3 'warm up' of 320 f32, " '=> rank 2 is behind'
+if case_is 'a rank never calls: its file ends with its last call'; then
+    left timeout '0 1 2'
+    waits 2 'all-gather +320 f32  awaited' "$of" || complain "$(merged "$of")"
+    [ "$(apart 0 2 "$of" | grep -c '^[<>] [0-9a-f]')" = 1 ] && apart 0 2 "$of" | grep -q '^< .* 0000000004 all-gather .* awaited  *running$' ||
+        complain "ranks 0 and 2: $(apart 0 2 "$of")"
+    tail -n 1 "$of/rank-00002.txt" | grep -q ' 0000000003 all-gather .* warm up  *done$' || complain "$(tail -n 1 "$of/rank-00002.txt")"
     verdict
 fi
 if case_is 'a rank dies: the others write who it was'; then
-    calls kill
-    says 'no file of rank 2' 'rank 0 says: rank 2 (process ' 'ended without leaving the group'
+    left kill '0 1'
+    says 'of 00003, started ' ': rank 2 (process ' 'ended without leaving the group'
     verdict
 fi
 if case_is 'a rank never comes: the others write who it is'; then
-    calls gone_early
-    says 'files of ranks 0-1' 'no file of rank 2' ' says: comm_open: rank 2 (process ' '=> rank 2 is behind'
+    left gone_early '0 1'
+    says 'of 00003, started ' ': comm_open: rank 2 (process '
     verdict
 fi
 
-# ---- files --------------------------------------------------------------------------------------------------------
-
-# wrote RANK RANKS LINE... -- its file, by hand; began, when: seconds of its run's begin and of its own end; run_id: which run
-wrote() {
-    mkdir -p "$dir"
-    { printf 'fsdp-hang 1\nrank %s of %s\nopened %s run %s\nwritten %s\nwhy SIGUSR2\n' "$1" "$2" "${began:-1000}" "${run_id:-0}" "${when:-2000}" &&
-        printf '%s\n' "${@:3}" end; } >"$dir/rank-$(printf %05d "$1").txt"
-}
-
-rm -rf "$dir"
-gathers="0a all-gather #7 'h.0' of 320 f32"
-if case_is 'all are in the call: the data is under way'; then
-    for rank in 0 1 2; do
-        wrote $rank 3 'group 1 0 mpi last 8 ranks 0 1 2' "call 1 7 running 5.5 5.$rank -1 $gathers" 'call 1 8 issued 1 -1 -1 0b x'
-    done
-    explained
-    says "all-gather #7 'h.0' of 320 f32, 3 ranks over mpi, for 5.200 s:" 'in it: ranks 0-2' 'nobody is behind: the data is under way'
-    ! grep -q '^=>' "$work/out" || complain 'somebody is blamed'
-    verdict
-fi
-if case_is 'a call that one has still queued, and another is through with'; then
-    wrote 1 3 'group 4 0 mpi last 9 ranks 0 1 2' "call 4 7 issued 5 -1 -1 $gathers"
-    wrote 2 3 'group 1 0 mpi last 90 ranks 0 1 2'
-    explained
-    says 'in it: rank 0' 'through: rank 2' 'behind: rank 1, issued, but its stream has not come to it' '=> rank 1 is behind'
-    verdict
-fi
-if case_is 'of two calls in flight the one that a rank has not come to'; then
-    rm -rf "$dir"
-    wrote 0 2 'group 1 0 shm last 8 ranks 0 1' 'call 1 7 running 5 5 -1 0a a' 'call 1 8 running 4 4 -1 0b b'
-    wrote 1 2 'group 1 0 shm last 7 ranks 0 1' 'call 1 7 running 5 5 -1 0a a'
-    explained
-    says 'b, 2 ranks over shm' '=> rank 1 is behind'
-    verdict
-fi
-if case_is 'a rank that waits in another group is not blamed'; then
-    rm -rf "$dir"
-    wrote 0 3 'group 1 1 shm last 3 ranks 0 1' 'call 1 3 running 5 5 -1 0a a'
-    wrote 1 3 'group 1 1 shm last 2 ranks 0 1' 'group 2 2 shm last 9 ranks 1 2' 'call 2 9 running 6 6 -1 0b b'
-    wrote 2 3 'group 7 2 shm last 8 ranks 1 2' 'call 7 8 done 7 7 7 0c c'
-    explained
-    says 'a, 2 ranks over shm' 'behind: rank 1, not called' 'b, 2 ranks over shm' 'rank 2 there: c, 7.000 s before' '=> rank 2 is behind'
-    verdict
-fi
-if case_is 'ranks that wait for each other'; then
-    rm -rf "$dir"
-    wrote 0 2 'group 1 1 shm last 3 ranks 0 1' 'group 2 2 shm last 3 ranks 0 1' 'call 1 3 running 5 5 -1 0a a'
-    wrote 1 2 'group 1 2 shm last 4 ranks 0 1' 'group 2 1 shm last 2 ranks 0 1' 'call 1 4 running 5 5 -1 0b b'
-    explained
-    says '=> ranks 0-1 wait for each other'
-    verdict
-fi
-if case_is 'nobody has made a call'; then
-    rm -rf "$dir"
-    wrote 0 4
-    wrote 2 4
-    explained
-    says 'no rank has made a call' '=> ranks 1 3 are behind'
-    verdict
-fi
-rm -rf "$dir"
-wrote 0 2 'group 1 0 shm last 7 ranks 0 1' "call 1 7 running 5 0.5 -1 $gathers"
-wrote 1 2 'group 1 0 shm last 6 ranks 0 1'
-refused 'ranks that are at work' 'no rank has been in a call for 1 s'
-if case_is 'a file of an earlier run counts as none'; then
-    sed -i 's/ 0.5 / 4.5 /' "$dir/rank-00000.txt"
-    when=900 wrote 1 2 'group 1 0 shm last 7 ranks 0 1' "call 1 7 done 5 5 5 $gathers"
-    when=901 wrote 3 4 'group 1 0 shm last 7 ranks 0 1 2 3'
-    explained
-    says 'only a file of an earlier run of rank 1' 'behind: rank 1, no file' '=> rank 1 is behind'
-    verdict
-fi
-if case_is 'so does one of another run of fsdp_run, but not one of a rank that had ended before another began'; then
-    began=990 run_id=5 wrote 1 2 'group 1 0 shm last 7 ranks 0 1' "call 1 7 done 5 5 5 $gathers"
-    began=1500 run_id=6 wrote 0 2 'group 1 0 shm last 7 ranks 0 1' "call 1 7 running 5 4.5 -1 $gathers"
-    explained
-    says 'only a file of an earlier run of rank 1'
-    began=990 run_id=6 when=1400 wrote 1 2
-    explained
-    says 'files of ranks 0-1' 'behind: rank 1, not called'
-    verdict
-fi
-wrote 0 2 'group 1 0 shm last 7 ranks 0 1' "call 1 7 running 5 4.5 -1 $gathers"
-wrote 3 4
-refused 'files of two jobs' 'files of jobs of 2 and of 4 ranks'
-rm "$dir/rank-00003.txt"
-wrote 1 2 'group 1 0 shm last 7 ranks 0 1' 'call 2 7 done 5 5 5 0a x'
-refused 'a call of no group' 'rank-00001.txt: line 7 is damaged'
-wrote 1 2 'group 1 0 shm last 7 ranks 1'
-refused 'a group of other ranks' 'rank-00001.txt: line 6 is damaged'
-wrote 1 2 'group 1 0 shm last 7 ranks 0 1 2'
-refused 'a rank that there is not' 'rank-00001.txt: line 6 is damaged'
-wrote 1 2 'group 1 0 shm last 7 ranks 0 1'
-sed -i '$d' "$dir/rank-00001.txt"
-refused 'a file that is cut off' 'rank-00001.txt: line 6 is damaged, or the last of a file that is cut off'
-head -c 40 /dev/urandom >"$dir/rank-00001.txt"
-refused 'noise' 'rank-00001.txt: line 1 is damaged'
-sed 's/rank 0/rank 1/; s/hang 1/hang 2/' "$dir/rank-00000.txt" >"$dir/rank-00001.txt"
-refused 'another version' 'rank-00001.txt: line 1 is damaged'
-rm -rf "$dir"
-refused 'no directory' "cannot read $dir: No such file or directory"
-mkdir "$dir"
-refused 'no files' 'no rank has left a file there'
-refused 'a directory and traces' 'got traces in' "$dir $dir"
 [ -z "$stopped_job" ] || {
     wait $stopped_job
     cat "$work/mpi.log"

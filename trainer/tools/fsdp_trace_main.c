@@ -1,5 +1,4 @@
-/* fsdp_trace_main.c -- build/fsdp_trace DIR: reads the traces that a run with --profile DIR wrote,
- * and with --hang DIR what the ranks of one with FSDP_HANG_DIR left when it stood still.
+/* fsdp_trace_main.c -- build/fsdp_trace DIR: reads the traces that a run with --profile DIR wrote.
  *
  * It checks that they are whole and fit together, and prints for every step and rank how long the
  * compute stream worked, how much communication was exposed, and the longest stall with its cause.
@@ -14,7 +13,6 @@
 #include "common/observe/timeline_ranks.h"
 #include "common/observe/timeline_stats.h"
 #include "common/observe/virtual_time.h"
-#include "trainer/tools/hang_report.h"
 
 /* How much a clock may be wrong where nobody says: between processes of a host it is not. */
 #define BOUND_S 1e-3
@@ -23,7 +21,7 @@ enum { MOST_DRAWN = 4 };
 
 typedef struct trace_config {
     bool timeline;
-    const char *svg, *merge, *hang;
+    const char *svg, *merge;
     int64_t step;
     double link_gbit, link_us;
     bool ahead;
@@ -72,12 +70,6 @@ static const option_spec OPTIONS[] = {
      .kind = OPT_BOOL,
      FIELD(ahead),
      .help = "the host ran ahead of the compute stream (FSDP_ASYNC_COMPUTE=1)"},
-    {.name = "hang",
-     .kind = OPT_STRING,
-     FIELD(hang),
-     .arg = "DIR",
-     .group = "A job that stands still, in place of traces",
-     .help = "which rank is behind, and at which call: of a run with FSDP_HANG_DIR=DIR"},
     {0}};
 
 /* All ranks' traces. */
@@ -272,10 +264,7 @@ static fsdp_status parse(int argc, char **argv, trace_config *c, const char **di
             *dir = argv[i];
     }
     TRY(options_parse(OPTIONS, "fsdp_trace", n, argv, c));
-    if (*dir && c->hang)
-        return fsdp_error(FSDP_EINVAL, "leave one of them out", "--hang %s: got traces in %s, too",
-                          c->hang, *dir);
-    if (!*dir && !c->hang)
+    if (!*dir)
         return fsdp_error(FSDP_EINVAL, "build/fsdp_trace DIR, of a run with --profile DIR",
                           "got no directory");
     return FSDP_OK;
@@ -291,7 +280,7 @@ int main(int argc, char **argv)
         status = options_print_help(OPTIONS, "fsdp_trace DIR",
                                     "reads the traces that fsdp_train --profile DIR wrote");
     else if (status == FSDP_OK)
-        status = c.hang ? hang_report(c.hang, stdout) : trace(&t, dir, &c);
+        status = trace(&t, dir, &c);
     if (status == FSDP_OK)
         status = flush();
     if (status != FSDP_OK)
