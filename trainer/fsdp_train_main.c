@@ -73,7 +73,7 @@ static fsdp_status train(trainer *t, bool *failed_alike)
         return FSDP_OK;
     }
     if (!was_done)
-        TRY(note_alike(profile_run_write(t), failed_alike));
+        TRY(note_alike(profile_run_write(t, stdout), failed_alike));
     if (t->cfg.export_dir)
         TRY(note_alike(train_export(&t->setup, t->cfg.export_dir), failed_alike));
     if (!was_done)

@@ -14,22 +14,16 @@
  * TRACED_STEPS of them is kept and written; that of a later one is forgotten when the next one
  * begins. */
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "common/observe/clock_offset.h"
-#include "common/observe/profile.h"
-#include "common/observe/timeline_chrome.h"
 #include "common/observe/timeline_stats.h"
 #include "common/observe/timeline_watch.h"
 #include "common/ops/profile_roof.h"
+#include "trainer/profile_files.h"
 #include "trainer/trainer.h"
-
-/* Three steps show what is the same in every step and what is not. One of GPT-2 124m is some 850
- * items on each of 2 ranks: 0.15 MB of memory, 0.2 MB of JSON. */
-enum { TRACED_STEPS = 3 };
 
 typedef struct profile_run {
     profile *profile;
@@ -90,22 +84,23 @@ static void collective_ended(void *self, const comm_record *r)
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-/* Tell the profile what the compute stream did in the step under way beside its operations. A step
- * for which there is no memory is left out. */
+static void add_time(profile_run *p, profile_kind kind, const char *name, double seconds)
+{
+    profile_add(p->profile, kind, &(work_key){.name = name}, 1, seconds, (work_cost){0});
+}
+
+/* Tell the profile what the compute stream did in the step under way beside its operations. */
 static void count_stalls(profile_run *p)
 {
     timeline_view v = timeline_read(p->current);
     timeline_step step;
-    bool found = false;
     if (v.n_lost > 0 && !p->told_lost)
         fprintf(stderr,
                 "note: rank %d: a step has more operations than a timeline holds; what it "
-                "waited for is not counted\n",
+                "waited for is neither counted nor drawn\n",
                 v.rank);
     p->told_lost = p->told_lost || v.n_lost > 0;
-    if (v.n_lost > 0)
-        return;
-    if (timeline_next_step(&v, p->at_item, &step, &found) != FSDP_OK || !found)
+    if (v.n_lost > 0 || !timeline_next_step(&v, p->at_item, &step))
         return;
     char name[PROFILE_NAME_BYTES];
     timeline_cursor c = {step.first, step.begin_s};
@@ -113,10 +108,10 @@ static void count_stalls(profile_run *p)
     while (timeline_next_stall(&v, &c, step.end, &stall)) {
         const timeline_item *cause = &v.items[stall.cause];
         snprintf(name, sizeof name, "%s %s", cause->name, cause->unit);
-        profile_add_stall(p->profile, PROFILE_EXPOSED, name, 1, stall.seconds);
+        add_time(p, PROFILE_EXPOSED, name, stall.seconds);
     }
-    profile_add_stall(p->profile, PROFILE_REST, "copies and fills", 1, step.move_s);
-    profile_add_stall(p->profile, PROFILE_REST, "waits for other streams", 1, step.wait_s);
+    add_time(p, PROFILE_REST, "copies and fills", step.move_s);
+    add_time(p, PROFILE_REST, "waits for other streams", step.wait_s);
 }
 
 /* The step under way, if there is one, is over. */
@@ -206,8 +201,7 @@ static fsdp_status compare_clocks(trainer *t, timeline_job *job)
     *job = (timeline_job){.world_size = comm_size(world)};
     if (comm_local_size(world) == comm_size(world))
         return FSDP_OK;
-    return clock_offset_measure(world, device_compute_stream(t->run.dev), &job->offset_s,
-                                &job->bound_s);
+    return clock_offset_measure(world, &job->offset_s, &job->bound_s);
 }
 
 fsdp_status profile_run_open(trainer *t)
@@ -229,30 +223,20 @@ fsdp_status profile_run_open(trainer *t)
     return FSDP_OK;
 }
 
-static fsdp_status write_here(trainer *t)
+fsdp_status profile_run_write(trainer *t, FILE *out)
 {
-    const char *dir = t->cfg.profile_dir;
-    const profile_run *p = t->profiled;
-    int rank = comm_rank(t->run.world);
-    timeline_view traced = timeline_read(p->traced);
-    char path[PATH_MAX];
-    TRY(dir_make(dir));
-    snprintf(path, sizeof path, "%s/profile-rank-%d.csv", dir, rank);
-    TRY(profile_write_csv(p->profile, path));
-    snprintf(path, sizeof path, "%s/trace-rank-%d.json", dir, rank);
-    TRY(timeline_write_chrome(&traced, 1, &p->job, path));
-    if (rank != 0)
-        return FSDP_OK;
-    snprintf(path, sizeof path, "%s/profile.md", dir);
-    return profile_write_table(p->profile, path);
-}
-
-fsdp_status profile_run_write(trainer *t)
-{
-    if (!t->profiled)
+    profile_run *p = t->profiled;
+    if (!p)
         return FSDP_OK;
     profile_run_pause(t);
-    return comm_agree(t->run.world, write_here(t));
+    TRY(comm_agree(t->run.world, dir_make(t->cfg.profile_dir)));
+    timeline_shift(p->traced, p->job.offset_s);
+    return profile_files_write(&(profile_files){.dir = t->cfg.profile_dir,
+                                                .world = t->run.world,
+                                                .profile = p->profile,
+                                                .traced = timeline_read(p->traced),
+                                                .job = p->job},
+                               out);
 }
 
 void profile_run_close(trainer *t)

@@ -93,7 +93,7 @@ const option_spec TRAINER_OPTIONS[] = {
      .help = "end when N steps have been made, with the schedule of --steps (0: at the end)"},
     {.name = "memory-report", .kind = OPT_STRING, .offset = FIELD(memory_report), .arg = "FILE", .help = "peak bytes and traffic beside the planned, CSV"},
     {.name = "profile", .kind = OPT_STRING, .offset = FIELD(profile_dir), .arg = "DIR",
-     .help = "count and time every operation after the first step: profile.md, by rank a CSV and a trace"},
+     .help = "count and time every operation after the first step: tables, pictures of steps, by rank a CSV and a trace"},
     {.name = "check-order", .kind = OPT_BOOL, .offset = FIELD(check_order),
      .help = "report work on two streams that touches the same memory while no event orders it"},
     {.name = "plan", .kind = OPT_BOOL, .offset = FIELD(plan), .help = "make three steps on a device that computes nothing, print memory and traffic, and stop"},

@@ -21,5 +21,5 @@ void clock_range_narrow(clock_range *range, clock_barrier mine, clock_barrier ra
  *   offset_s    becomes what must be added to this rank's clock to get rank 0's; 0 on rank 0
  *   bound_s     becomes how far off that may be
  *   collective  all ranks of c; the host waits
- *   errors      those of collectives; FSDP_ENOMEM */
-fsdp_status clock_offset_measure(comm *c, stream *s, double *offset_s, double *bound_s);
+ *   errors      those of comm_host_gather */
+fsdp_status clock_offset_measure(comm *c, double *offset_s, double *bound_s);

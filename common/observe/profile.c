@@ -1,7 +1,7 @@
-/* profile.c -- the counters of a profile; see profile.h. The files are written by profile_write.c.
+/* profile.c -- the counters of a profile; see profile.h. profile_print.c prints them.
  *
- * One mutex guards all rows. A row is found by going through them: there are some thirty, and an
- * operation takes longer than that. */
+ * One mutex guards all rows. A row is found by going through them: there are some thirty of
+ * operations, which come first, and an operation takes longer than that. */
 #include "common/observe/profile.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -9,26 +9,24 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/clock.h"
-#include "common/observe/profile_impl.h"
 
 struct profile {
     atomic_bool counting;
-    pthread_mutex_t lock; /* guards all below */
-    profile_roof roof;
+    pthread_mutex_t lock;        /* guards all below */
     bool is_warm;                /* a step has begun before */
     double step_began_s, last_s; /* valid while counting; last_s: when a row was last added to */
     profile_totals totals;
     size_t n_rows;
     profile_row row[PROFILE_MAX_ROWS + PROFILE_KINDS]; /* the last ones: "other" of each kind */
-    size_t n_stalls;
-    profile_stall stall[PROFILE_MAX_STALLS];
 };
 
 const char *profile_kind_name(profile_kind k)
 {
     static const char *const NAMES[PROFILE_KINDS] = {[PROFILE_COMPUTE] = "compute",
                                                      [PROFILE_SIDE] = "side",
-                                                     [PROFILE_COLLECTIVE] = "collective"};
+                                                     [PROFILE_COLLECTIVE] = "collective",
+                                                     [PROFILE_EXPOSED] = "exposed",
+                                                     [PROFILE_REST] = "rest"};
     FSDP_ASSERT((int)k >= 0 && k < PROFILE_KINDS);
     return NAMES[k];
 }
@@ -56,16 +54,8 @@ void profile_free(profile *p)
 void profile_set_roof(profile *p, profile_roof roof)
 {
     pthread_mutex_lock(&p->lock);
-    p->roof = roof;
+    p->totals.roof = roof;
     pthread_mutex_unlock(&p->lock);
-}
-
-profile_roof profile_get_roof(profile *p)
-{
-    pthread_mutex_lock(&p->lock);
-    profile_roof roof = p->roof;
-    pthread_mutex_unlock(&p->lock);
-    return roof;
 }
 
 /* ---- steps ---------------------------------------------------------------------------------- */
@@ -123,11 +113,16 @@ static profile_row *find_row(profile *p, profile_kind kind, const work_key *key)
             return &p->row[i];
     if (p->n_rows == PROFILE_MAX_ROWS - PROFILE_KINDS)
         return &p->row[PROFILE_MAX_ROWS + (int)kind];
-    p->row[p->n_rows] = (profile_row){.kind = kind, .key = *key};
-    return &p->row[p->n_rows++];
+    profile_row *row = &p->row[p->n_rows++];
+    *row = (profile_row){.kind = kind, .key = *key};
+    if (kind >= PROFILE_EXPOSED) {
+        snprintf(row->name, sizeof row->name, "%s", key->name);
+        row->key.name = row->name;
+    }
+    return row;
 }
 
-void work_cost_add(work_cost *sum, work_cost c)
+static void work_cost_add(work_cost *sum, work_cost c)
 {
     sum->flops += c.flops;
     sum->bytes += c.bytes;
@@ -141,7 +136,8 @@ void profile_add(profile *p, profile_kind kind, const work_key *key, uint64_t n_
         return;
     FSDP_ASSERT((int)kind >= 0 && kind < PROFILE_KINDS);
     pthread_mutex_lock(&p->lock);
-    p->last_s = clock_now_s();
+    if (kind < PROFILE_EXPOSED)
+        p->last_s = clock_now_s();
     profile_row *row = find_row(p, kind, key);
     row->calls += n_calls;
     row->seconds += seconds;
@@ -151,66 +147,12 @@ void profile_add(profile *p, profile_kind kind, const work_key *key, uint64_t n_
     pthread_mutex_unlock(&p->lock);
 }
 
-/* ---- stalls --------------------------------------------------------------------------------- */
-
-const char *profile_stall_name(profile_stall_kind k)
-{
-    FSDP_ASSERT((int)k >= 0 && k < PROFILE_STALL_KINDS);
-    return k == PROFILE_EXPOSED ? "exposed" : "rest";
-}
-
-/* The row of name, a new one, or "other". */
-static profile_stall *find_stall(profile *p, profile_stall_kind kind, const char *name)
-{
-    for (size_t i = 0; i < p->n_stalls; i++)
-        if (p->stall[i].kind == kind && strcmp(p->stall[i].name, name) == 0)
-            return &p->stall[i];
-    const size_t room = PROFILE_MAX_STALLS - PROFILE_STALL_KINDS;
-    if (p->n_stalls >= room && strcmp(name, "other") != 0)
-        return find_stall(p, kind, "other");
-    profile_stall *stall = &p->stall[p->n_stalls++];
-    *stall = (profile_stall){.kind = kind};
-    snprintf(stall->name, sizeof stall->name, "%s", name);
-    return stall;
-}
-
-void profile_add_stall(profile *p, profile_stall_kind kind, const char *name, uint64_t n_calls,
-                       double seconds)
-{
-    if (!profile_is_counting(p))
-        return;
-    pthread_mutex_lock(&p->lock);
-    profile_stall *stall = find_stall(p, kind, name);
-    stall->calls += n_calls;
-    stall->seconds += seconds;
-    p->totals.stall_s[kind] += seconds;
-    pthread_mutex_unlock(&p->lock);
-}
-
-static int by_stall_kind_and_seconds(const void *a, const void *b)
-{
-    const profile_stall *x = a, *y = b;
-    if (x->kind != y->kind)
-        return x->kind < y->kind ? -1 : 1;
-    return (x->seconds < y->seconds) - (x->seconds > y->seconds);
-}
-
-size_t profile_read_stalls(profile *p, profile_stall *stalls)
-{
-    pthread_mutex_lock(&p->lock);
-    size_t n = p->n_stalls;
-    memcpy(stalls, p->stall, n * sizeof *stalls);
-    pthread_mutex_unlock(&p->lock);
-    qsort(stalls, n, sizeof *stalls, by_stall_kind_and_seconds);
-    return n;
-}
-
 /* ---- reading --------------------------------------------------------------------------------- */
 
 double profile_unaccounted(const profile_totals *t)
 {
-    return t->wall_s - t->seconds[PROFILE_COMPUTE] - t->stall_s[PROFILE_EXPOSED] -
-           t->stall_s[PROFILE_REST];
+    return t->wall_s - t->seconds[PROFILE_COMPUTE] - t->seconds[PROFILE_EXPOSED] -
+           t->seconds[PROFILE_REST];
 }
 
 profile_totals profile_total(profile *p)
@@ -264,7 +206,7 @@ static double compute_s(const work_cost *c, profile_roof roof)
 double profile_share(const profile_row *row, profile_roof roof, const char **binds)
 {
     *binds = "-";
-    if (row->kind == PROFILE_COLLECTIVE || !(row->seconds > 0) || !(roof.flops_per_s > 0) ||
+    if (row->kind >= PROFILE_COLLECTIVE || !(row->seconds > 0) || !(roof.flops_per_s > 0) ||
         !(roof.bytes_per_s > 0))
         return 0.0;
     double compute = compute_s(&row->cost, roof) / row->seconds;

@@ -1,7 +1,7 @@
 /* profile.h -- where the time of a training step goes: per operation calls, seconds, FLOPs, bytes.
  *
  *   profile_create -> profile_set_roof -> profile_step_begin -> profile_add for every operation
- *   -> profile_step_end -> ... -> profile_write_csv, profile_write_table -> profile_free
+ *   -> profile_step_end -> ... -> profile_print_csv, profile_print_table -> profile_free
  *
  * Nothing is counted before the second profile_step_begin: the first step warms up. FLOPs and bytes
  * are not measured; they come from formulas over an operation's arguments (work.h, comm.h).
@@ -17,45 +17,36 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include "common/base/status.h"
 #include "common/device/work.h"
 
 /* Rows of one profile; calls that find no room are counted in a row "other" of their kind. */
-enum { PROFILE_MAX_ROWS = 128, PROFILE_MAX_STALLS = 256, PROFILE_NAME_BYTES = 96 };
+enum { PROFILE_MAX_ROWS = 384, PROFILE_NAME_BYTES = 96 };
 
 typedef enum profile_kind {
     PROFILE_COMPUTE,    /* operations of the compute stream: what the step waits for */
     PROFILE_SIDE,       /* operations of other streams, at the same time as the former */
     PROFILE_COLLECTIVE, /* from the moment that the stream reaches it, waits for peers included */
+    /* what the compute stream does in a step beside its operations: */
+    PROFILE_EXPOSED, /* stands still for a collective */
+    PROFILE_REST,    /* anything else that is known */
     PROFILE_KINDS
 } profile_kind;
 
 typedef struct profile_row {
     profile_kind kind;
-    work_key key;
+    work_key key; /* its texts are valid as long as the profile */
     uint64_t calls;
     double seconds;
-    work_cost cost; /* of all calls */
+    work_cost cost;                /* of all calls */
+    char name[PROFILE_NAME_BYTES]; /* EXPOSED, REST: key.name of the profile's own row */
 } profile_row;
 
 typedef struct profile_roof {
     double flops_per_s, bytes_per_s;
     double bf16_flops_per_s; /* 0: not measured */
 } profile_roof;
-
-/* What the compute stream does in a step beside its operations. */
-typedef enum profile_stall_kind {
-    PROFILE_EXPOSED, /* stands still for a collective */
-    PROFILE_REST,    /* anything else that is known */
-    PROFILE_STALL_KINDS
-} profile_stall_kind;
-
-typedef struct profile_stall {
-    profile_stall_kind kind;
-    char name[PROFILE_NAME_BYTES]; /* "all-gather h.3" */
-    uint64_t calls;
-    double seconds;
-} profile_stall;
 
 typedef struct profile profile;
 
@@ -77,16 +68,12 @@ void profile_step_end(profile *p);
 bool profile_is_counting(const profile *p);
 
 /* profile_add -- count n_calls of an operation, which took `seconds` and cost `cost` together.
- * Dropped while the profile is not counting.
- *   key   its texts are kept by reference: literals */
+ * Dropped while the profile is not counting. PROFILE_EXPOSED and PROFILE_REST may be added when the
+ * step is over, while the next has not begun.
+ *   key   its texts are kept by reference: literals; of PROFILE_EXPOSED and PROFILE_REST the name
+ * is copied */
 void profile_add(profile *p, profile_kind kind, const work_key *key, uint64_t n_calls,
                  double seconds, work_cost cost);
-
-/* profile_add_stall -- count what the compute stream did in the step under way, or in the one that
- * is over while the next has not begun. Dropped while the profile is not counting.
- *   name  copied; stalls that find no row are counted as "other" */
-void profile_add_stall(profile *p, profile_stall_kind kind, const char *name, uint64_t n_calls,
-                       double seconds);
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
@@ -96,7 +83,7 @@ typedef struct profile_totals {
     double wall_s;
     double seconds[PROFILE_KINDS];
     work_cost cost[PROFILE_KINDS];
-    double stall_s[PROFILE_STALL_KINDS];
+    profile_roof roof;
 } profile_totals;
 
 /* profile_unaccounted -- seconds of the wall time in which the compute stream did nothing known. */
@@ -109,15 +96,9 @@ profile_totals profile_total(profile *p);
  *   rows  [PROFILE_MAX_ROWS] */
 size_t profile_read(profile *p, profile_row *rows);
 
-/* profile_read_stalls -- all of them, sorted in the same way. Returns how many.
- *   stalls  [PROFILE_MAX_STALLS] */
-size_t profile_read_stalls(profile *p, profile_stall *stalls);
-/* profile_stall_name -- "exposed", "rest". */
-const char *profile_stall_name(profile_stall_kind k);
-
 /* profile_row_name -- "matmul 256x3072x768 NN", "add". Returns text [PROFILE_NAME_BYTES]. */
 const char *profile_row_name(const profile_row *row, char *text);
-/* profile_kind_name -- "compute", "side", "collective". */
+/* profile_kind_name -- "compute", "side", "collective", "exposed", "rest". */
 const char *profile_kind_name(profile_kind k);
 
 /* profile_share -- a row's share of the roof, from 0. FLOPs in bf16 count against the roof of bf16,
@@ -127,10 +108,8 @@ const char *profile_kind_name(profile_kind k);
  *          of what the row computes, a collective */
 double profile_share(const profile_row *row, profile_roof roof, const char **binds);
 
-/* profile_write_csv -- every row and the totals. Figures are those of all counted steps together;
- * in the lines of totals `calls` is the number of steps.
- *   path    appears whole or not at all (atomic_file.h)
- *   errors  FSDP_EIO */
-fsdp_status profile_write_csv(profile *p, const char *path);
-/* profile_write_table -- the same for a reader, by step, as Markdown. */
-fsdp_status profile_write_table(profile *p, const char *path);
+/* profile_print_csv -- every row and the totals. Figures are those of all counted steps together;
+ * in the lines of totals `calls` is the number of steps. */
+void profile_print_csv(profile *p, FILE *out);
+/* profile_print_table -- the same for a reader, by step, as Markdown. */
+void profile_print_table(profile *p, FILE *out);

@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ITEMS = 1 << 18, FIRST_ITEMS = 1 << 10, MAX_STREAMS = 32, STREAM_NAME_BYTES = 32 };
+enum { MAX_ITEMS = 1 << 18, FIRST_ITEMS = 1 << 10, STREAM_NAME_BYTES = 32 };
 
 struct timeline {
     pthread_mutex_t lock; /* guards all below */
     int rank, n_streams;
-    char stream_name[MAX_STREAMS][STREAM_NAME_BYTES];
-    const char *streams[MAX_STREAMS]; /* point into stream_name, for views */
-    timeline_item *items;             /* [room] */
+    char stream_name[TIMELINE_MAX_STREAMS][STREAM_NAME_BYTES];
+    const char *streams[TIMELINE_MAX_STREAMS]; /* point into stream_name, for views */
+    timeline_item *items;                      /* [room] */
     int64_t n_items, room;
     uint64_t n_lost;
 };
@@ -54,7 +54,7 @@ int timeline_stream(timeline *t, const char *name)
     while (s < t->n_streams && strncmp(t->streams[s], name, STREAM_NAME_BYTES - 1) != 0)
         s++;
     if (s == t->n_streams) {
-        FSDP_ASSERT(s < MAX_STREAMS);
+        FSDP_ASSERT(s < TIMELINE_MAX_STREAMS);
         snprintf(t->stream_name[s], STREAM_NAME_BYTES, "%s", name);
         t->streams[s] = t->stream_name[s];
         t->n_streams++;
@@ -102,6 +102,18 @@ void timeline_ran(timeline *t, int64_t i, double begin_s, double end_s)
     item->begin_s = first || begin_s < item->begin_s ? begin_s : item->begin_s;
     item->end_s = first || end_s > item->end_s ? end_s : item->end_s;
     pthread_mutex_unlock(&t->lock);
+}
+
+void timeline_shift(timeline *t, double offset_s)
+{
+    for (int64_t i = 0; i < t->n_items; i++) {
+        timeline_item *item = &t->items[i];
+        item->issued_s += offset_s;
+        if (item->end_s > 0) { /* else it has not run */
+            item->begin_s += offset_s;
+            item->end_s += offset_s;
+        }
+    }
 }
 
 timeline_view timeline_read(const timeline *t)

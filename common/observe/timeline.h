@@ -20,7 +20,8 @@ typedef enum timeline_kind {
     TIMELINE_STEP        /* the host begins step `seq`; on no stream */
 } timeline_kind;
 
-enum { TIMELINE_HOST = -1, TIMELINE_NONE = -1, TIMELINE_NAME_BYTES = 24, TIMELINE_UNIT_BYTES = 48 };
+enum { TIMELINE_HOST = -1, TIMELINE_NONE = -1, TIMELINE_MAX_STREAMS = 32 };
+enum { TIMELINE_NAME_BYTES = 24, TIMELINE_UNIT_BYTES = 48 };
 
 typedef struct timeline_item {
     timeline_kind kind;
@@ -57,7 +58,11 @@ int64_t timeline_add(timeline *t, const timeline_item *item);
 /* timeline_ran -- item i ran from begin_s to end_s. A second call extends it. */
 void timeline_ran(timeline *t, int64_t i, double begin_s, double end_s);
 
-/* A whole timeline to read, of this rank or of another. */
+/* timeline_shift -- add offset_s to every time: onto the clock of another rank. Call it when no
+ * stream has work. */
+void timeline_shift(timeline *t, double offset_s);
+
+/* A whole timeline to read, recorded or simulated. */
 typedef struct timeline_view {
     int rank, n_streams;
     const char *const *streams; /* [n_streams] names */

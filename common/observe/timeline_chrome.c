@@ -7,7 +7,6 @@
 typedef struct chrome {
     FILE *out;
     const timeline_view *v;
-    double offset_us;
     int compute;
     uint64_t step;
 } chrome;
@@ -23,106 +22,48 @@ static void put_text(FILE *out, const char *text)
     fputc('"', out);
 }
 
-static double to_us(const chrome *c, double s)
-{
-    return 1e6 * s + c->offset_us;
-}
-
-/* ---- who is who ------------------------------------------------------------------------------ */
-
+/* What the viewer calls the rank (what: "process") or its host or stream (what: "thread"). */
 static void put_name(const chrome *c, const char *what, int tid, const char *name)
 {
-    fprintf(c->out, "{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":", what,
+    fprintf(c->out,
+            "{\"ph\":\"M\",\"name\":\"%s_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":", what,
             c->v->rank, tid);
     put_text(c->out, name);
     fprintf(c->out, "}},\n");
 }
 
-static void put_names(const chrome *c)
-{
-    char name[32];
-    snprintf(name, sizeof name, "rank %d", c->v->rank);
-    put_name(c, "process_name", 0, name);
-    fprintf(c->out,
-            "{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%d,\"tid\":0,"
-            "\"args\":{\"sort_index\":%d}},\n",
-            c->v->rank, c->v->rank);
-    put_name(c, "thread_name", 0, "host");
-    for (int s = 0; s < c->v->n_streams; s++)
-        put_name(c, "thread_name", s + 1, c->v->streams[s]);
-}
-
 /* ---- items ----------------------------------------------------------------------------------- */
 
-static const char *const KIND_NAME[] = {
-    [TIMELINE_WORK] = "work",     [TIMELINE_COLLECTIVE] = "collective",
-    [TIMELINE_RECORD] = "record", [TIMELINE_WAIT] = "wait",
-    [TIMELINE_SYNC] = "sync",     [TIMELINE_STEP] = "step"};
-
-/* What a slice of item i is called. */
+/* What a slice of item i is called: a wait by what it is for. */
 static void item_title(const chrome *c, int64_t i, char *title, size_t title_bytes)
 {
     const timeline_item *item = &c->v->items[i];
-    int64_t cause = timeline_cause(c->v, i);
-    const char *after =
-        item->after >= 0 ? c->v->streams[c->v->items[item->after].stream] : "nothing";
-    switch (item->kind) {
-    case TIMELINE_WORK:
-        snprintf(title, title_bytes, "%s", item->name);
-        return;
-    case TIMELINE_COLLECTIVE:
-        snprintf(title, title_bytes, "%s %s", item->name, item->unit);
-        return;
-    case TIMELINE_WAIT:
-        if (item->stream == c->compute && cause != TIMELINE_NONE)
-            snprintf(title, title_bytes, "wait: %s %s", c->v->items[cause].name,
-                     c->v->items[cause].unit);
-        else
-            snprintf(title, title_bytes, "wait: %s", after);
-        return;
-    case TIMELINE_STEP:
+    int64_t cause = item->stream == c->compute ? timeline_cause(c->v, i) : TIMELINE_NONE;
+    int of = item->kind == TIMELINE_SYNC ? item->stream : TIMELINE_HOST;
+    if (of == TIMELINE_HOST && item->after >= 0)
+        of = c->v->items[item->after].stream;
+    const char *stream = of >= 0 ? c->v->streams[of] : "nothing";
+    if (item->kind == TIMELINE_STEP)
         snprintf(title, title_bytes, "step %llu", (unsigned long long)item->seq);
-        return;
-    case TIMELINE_SYNC:
-        snprintf(title, title_bytes, "host sync: %s",
-                 item->stream != TIMELINE_HOST ? c->v->streams[item->stream] : after);
-        return;
-    case TIMELINE_RECORD:
-        snprintf(title, title_bytes, "record");
-    }
-}
-
-static void put_args(const chrome *c, int64_t i)
-{
-    const timeline_item *item = &c->v->items[i];
-    fprintf(c->out,
-            "\"args\":{\"item\":%lld,\"step\":%llu,\"issued\":%.3f,\"phase\":\"%c\",\"unit\":",
-            (long long)i, (unsigned long long)c->step, to_us(c, item->issued_s), item->phase);
-    put_text(c->out, item->unit);
-    switch (item->kind) {
-    case TIMELINE_WORK:
-        fprintf(c->out, ",\"bytes\":%.0f,\"flops\":%.0f", item->bytes, item->flops);
-        break;
-    case TIMELINE_COLLECTIVE:
-        fprintf(c->out,
-                ",\"op\":\"%s\",\"bytes\":%.0f,\"group\":\"%llx\",\"sequence\":%llu,\"ranks\":%d",
-                item->name, item->bytes, (unsigned long long)item->group,
-                (unsigned long long)item->seq, item->group_ranks);
-        break;
-    case TIMELINE_WAIT:
-    case TIMELINE_SYNC:
-        fprintf(c->out, ",\"after\":%lld", (long long)item->after);
-        if (item->kind == TIMELINE_SYNC && item->stream != TIMELINE_HOST)
-            fprintf(c->out, ",\"of\":%d", item->stream + 1);
-        break;
-    default:
-        break;
-    }
-    fputc('}', c->out);
+    else if (item->kind == TIMELINE_COLLECTIVE)
+        snprintf(title, title_bytes, "%s %s", item->name, item->unit);
+    else if (cause != TIMELINE_NONE)
+        snprintf(title, title_bytes, "wait: %s %s", c->v->items[cause].name,
+                 c->v->items[cause].unit);
+    else if (item->kind == TIMELINE_WORK)
+        snprintf(title, title_bytes, "%s", item->name);
+    else
+        snprintf(title, title_bytes, "%s: %s", item->kind == TIMELINE_WAIT ? "wait" : "host sync",
+                 stream);
 }
 
 static void put_item(const chrome *c, int64_t i)
 {
+    static const char *const KIND_NAME[] = {[TIMELINE_WORK] = "work",
+                                            [TIMELINE_COLLECTIVE] = "collective",
+                                            [TIMELINE_WAIT] = "wait",
+                                            [TIMELINE_SYNC] = "sync",
+                                            [TIMELINE_STEP] = "step"};
     const timeline_item *item = &c->v->items[i];
     char title[TIMELINE_NAME_BYTES + TIMELINE_UNIT_BYTES + 16];
     bool on_host = item->kind == TIMELINE_SYNC || item->stream == TIMELINE_HOST;
@@ -132,12 +73,20 @@ static void put_item(const chrome *c, int64_t i)
     fprintf(c->out, ",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d,", KIND_NAME[item->kind], c->v->rank,
             on_host ? 0 : item->stream + 1);
     if (item->end_s > 0)
-        fprintf(c->out, "\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,", to_us(c, item->begin_s),
+        fprintf(c->out, "\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,", 1e6 * item->begin_s,
                 1e6 * (item->end_s - item->begin_s));
     else
-        fprintf(c->out, "\"ph\":\"i\",\"s\":\"t\",\"ts\":%.3f,", to_us(c, item->issued_s));
-    put_args(c, i);
-    fprintf(c->out, "},\n");
+        fprintf(c->out, "\"ph\":\"i\",\"s\":\"t\",\"ts\":%.3f,", 1e6 * item->issued_s);
+    fprintf(c->out,
+            "\"args\":{\"step\":%llu,\"issued\":%.3f,\"phase\":\"%c\",\"bytes\":%.0f,"
+            "\"flops\":%.0f,\"unit\":",
+            (unsigned long long)c->step, 1e6 * item->issued_s, item->phase, item->bytes,
+            item->flops);
+    put_text(c->out, item->unit);
+    if (item->kind == TIMELINE_COLLECTIVE)
+        fprintf(c->out, ",\"group\":\"%llx\",\"sequence\":%llu,\"ranks\":%d",
+                (unsigned long long)item->group, (unsigned long long)item->seq, item->group_ranks);
+    fprintf(c->out, "}},\n");
 }
 
 /* ---- arrows ---------------------------------------------------------------------------------- */
@@ -158,7 +107,7 @@ static void put_end_of_arrow(const chrome *c, const char *ph, uint64_t id,
     fprintf(c->out,
             "{\"name\":\"data\",\"cat\":\"flow\",\"ph\":%s,\"id\":%llu,\"pid\":%d,\"tid\":%d,"
             "\"ts\":%.3f},\n",
-            ph, (unsigned long long)id, c->v->rank, item->stream + 1, to_us(c, item->begin_s));
+            ph, (unsigned long long)id, c->v->rank, item->stream + 1, 1e6 * item->begin_s);
 }
 
 /* From the collective that WAIT i is for to the work behind it. Ids are unique over the ranks. */
@@ -175,33 +124,30 @@ static void put_arrow(const chrome *c, int64_t i)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-static void put_rank(FILE *out, const timeline_view *v, double offset_s)
+fsdp_status timeline_write_chrome(const timeline_view *v, const timeline_job *job, const char *path)
 {
-    chrome c = {.out = out, .v = v, .offset_us = 1e6 * offset_s, .compute = timeline_compute(v)};
-    put_names(&c);
+    atomic_file f = {0};
+    TRY(atomic_file_open(&f, path, "pass a directory that can be written"));
+    chrome c = {.out = f.out, .v = v, .compute = timeline_compute(v)};
+    fprintf(f.out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+    char name[32];
+    snprintf(name, sizeof name, "rank %d", v->rank);
+    put_name(&c, "process", 0, name);
+    put_name(&c, "thread", 0, "host");
+    for (int s = 0; s < v->n_streams; s++)
+        put_name(&c, "thread", s + 1, v->streams[s]);
     for (int64_t i = 0; i < v->n_items; i++) {
+        if (v->items[i].kind == TIMELINE_RECORD)
+            continue;
         c.step = v->items[i].kind == TIMELINE_STEP ? v->items[i].seq : c.step;
         put_item(&c, i);
         put_arrow(&c, i);
     }
-}
-
-fsdp_status timeline_write_chrome(const timeline_view *views, int n_views, const timeline_job *job,
-                                  const char *path)
-{
-    atomic_file f = {0};
-    uint64_t n_lost = 0;
-    TRY(atomic_file_open(&f, path, "pass a directory that can be written"));
-    fprintf(f.out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
-    for (int i = 0; i < n_views; i++) {
-        put_rank(f.out, &views[i], job->offset_s);
-        n_lost += views[i].n_lost;
-    }
     fprintf(f.out,
-            "{\"ph\":\"M\",\"name\":\"process_labels\",\"pid\":%d,\"tid\":0,"
-            "\"args\":{\"labels\":\"FSDP\"}}\n],\n\"otherData\":{\"rank\":%d,\"world_size\":%d,"
+            "{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%d,\"tid\":0,"
+            "\"args\":{\"sort_index\":%d}}\n],\n\"otherData\":{\"rank\":%d,\"world_size\":%d,"
             "\"clock_offset_us\":%.3f,\"clock_bound_us\":%.3f,\"lost\":%llu}}\n",
-            views[0].rank, views[0].rank, job->world_size, 1e6 * job->offset_s, 1e6 * job->bound_s,
-            (unsigned long long)n_lost);
+            v->rank, v->rank, v->rank, job->world_size, 1e6 * job->offset_s, 1e6 * job->bound_s,
+            (unsigned long long)v->n_lost);
     return atomic_file_commit(&f);
 }

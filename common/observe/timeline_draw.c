@@ -66,15 +66,3 @@ bool draw_next(const timeline_view *v, int s, const draw_window *window, timelin
     }
     return false;
 }
-
-fsdp_status draw_window_of(const timeline_view *views, int n_views, uint64_t step, draw_window *out)
-{
-    *out = (draw_window){.step = step};
-    for (int r = 0; r < n_views; r++) {
-        timeline_step s;
-        TRY(timeline_find_step(&views[r], step, &s));
-        out->begin_s = r == 0 || s.begin_s < out->begin_s ? s.begin_s : out->begin_s;
-        out->end_s = r == 0 || s.end_s > out->end_s ? s.end_s : out->end_s;
-    }
-    return FSDP_OK;
-}

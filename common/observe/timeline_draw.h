@@ -1,7 +1,10 @@
 /* timeline_draw.h -- one step of several ranks as a picture: streams are lanes, time goes right.
  *
- * The timelines may be recorded, read from files, or simulated: their clock is one, and every item
- * has a begin and an end. */
+ *   timeline_text_head -> timeline_text_rank, rank by rank -> timeline_text_foot
+ *   timeline_svg_head  -> timeline_svg_rank, rank by rank  -> timeline_svg_foot
+ *
+ * A rank's lanes are a text of their own, so that each rank can draw its own ones, whose timeline
+ * no other rank has. A timeline may be recorded or simulated; the ranks' clock is one. */
 #pragma once
 #include <stdio.h>
 #include "common/observe/timeline_stats.h"
@@ -22,16 +25,11 @@ typedef enum draw_class {
 /* draw_class_name -- for a legend. */
 const char *draw_class_name(draw_class c);
 
-/* The step that is drawn, of all ranks. */
+/* The step that is drawn, from the first rank's beginning of it to the last one's end. */
 typedef struct draw_window {
     uint64_t step;
     double begin_s, end_s;
 } draw_window;
-
-/* draw_window_of -- from the first rank's beginning of a step to the last one's end.
- *   errors  FSDP_EINVAL a rank has no such step; FSDP_ENOMEM */
-fsdp_status draw_window_of(const timeline_view *views, int n_views, uint64_t step,
-                           draw_window *out);
 
 /* One thing to be drawn. */
 typedef struct draw_span {
@@ -46,12 +44,20 @@ typedef struct draw_span {
 bool draw_next(const timeline_view *v, int s, const draw_window *window, timeline_cursor *c,
                draw_span *span);
 
-/* timeline_draw_text -- 100 columns; each shows what took most of its time. */
-void timeline_draw_text(FILE *out, const timeline_view *views, int n_views,
-                        const draw_window *window);
+/* timeline_text_head, timeline_text_rank, timeline_text_foot -- 100 columns; each shows what took
+ * most of its time. A lane is a line. */
+void timeline_text_head(FILE *out, const draw_window *window);
+void timeline_text_rank(FILE *out, const timeline_view *v, const draw_window *window);
+void timeline_text_foot(FILE *out, const draw_window *window);
 
-/* timeline_draw_svg -- work of one block in one direction is one box.
- *   path    appears whole or not at all
- *   errors  FSDP_EIO */
-fsdp_status timeline_draw_svg(const timeline_view *views, int n_views, const draw_window *window,
-                              const char *path);
+/* How many ranks, and streams of theirs. */
+typedef struct draw_count {
+    int n_ranks, n_streams;
+} draw_count;
+
+/* timeline_svg_head, timeline_svg_rank, timeline_svg_foot -- work of one block in one direction is
+ * one box. all    that the picture has above  those that stand above this rank */
+void timeline_svg_head(FILE *out, const draw_window *window, draw_count all);
+void timeline_svg_rank(FILE *out, const timeline_view *v, const draw_window *window,
+                       draw_count above);
+void timeline_svg_foot(FILE *out);

@@ -1,6 +1,5 @@
 /* timeline_stats.c -- see timeline_stats.h. */
 #include "common/observe/timeline_stats.h"
-#include <stdlib.h>
 #include <string.h>
 
 int timeline_compute(const timeline_view *v)
@@ -35,23 +34,6 @@ int64_t timeline_cause(const timeline_view *v, int64_t i)
 static double duration(const timeline_item *item)
 {
     return item->end_s - item->begin_s;
-}
-
-/* The time that the stream of collective i spends in operations while it runs it. */
-static double work_inside(const timeline_view *v, int64_t i)
-{
-    const timeline_item *outer = &v->items[i];
-    double sum_s = 0;
-    for (int64_t k = i + 1; k < v->n_items; k++) {
-        const timeline_item *item = &v->items[k];
-        if (item->stream != outer->stream || !(item->end_s > 0))
-            continue;
-        if (item->begin_s >= outer->end_s)
-            break;
-        if (item->kind == TIMELINE_WORK && item->end_s <= outer->end_s)
-            sum_s += duration(item);
-    }
-    return sum_s;
 }
 
 /* When the first was issued of what RECORD `record` stands for and no RECORD before it does: the
@@ -92,7 +74,7 @@ static timeline_stall stall_at(const timeline_view *v, int64_t i, double busy_un
     if (item->kind == TIMELINE_COLLECTIVE) {
         stall.cause = i;
         stall.begin_s = item->begin_s;
-        stall.seconds = duration(item) - work_inside(v, i);
+        stall.seconds = duration(item);
     } else if (stall.cause != TIMELINE_NONE) {
         find_wait(v, i, busy_until_s, &stall);
     }
@@ -118,32 +100,7 @@ bool timeline_next_stall(const timeline_view *v, timeline_cursor *c, int64_t end
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-typedef struct span {
-    double begin_s, end_s;
-} span;
-
-static int by_begin(const void *a, const void *b)
-{
-    const span *x = a, *y = b;
-    return (x->begin_s > y->begin_s) - (x->begin_s < y->begin_s);
-}
-
-/* The length of the union of n spans, which are sorted in place. */
-static double union_length(span *spans, size_t n)
-{
-    double sum_s = 0, until_s = 0;
-    qsort(spans, n, sizeof *spans, by_begin);
-    for (size_t i = 0; i < n; i++) {
-        double begin_s = spans[i].begin_s > until_s ? spans[i].begin_s : until_s;
-        if (spans[i].end_s > begin_s) {
-            sum_s += spans[i].end_s - begin_s;
-            until_s = spans[i].end_s;
-        }
-    }
-    return sum_s;
-}
-
-/* Whether a stream other than `compute` has a collective in the step, for each stream. */
+/* Whether a stream other than `compute` has a collective in the step: bit s for stream s. */
 static uint64_t comm_streams(const timeline_view *v, const timeline_step *step, int compute)
 {
     uint64_t mask = 0;
@@ -153,22 +110,43 @@ static uint64_t comm_streams(const timeline_view *v, const timeline_step *step, 
     return mask;
 }
 
-static fsdp_status find_comm_time(const timeline_view *v, timeline_step *step)
+/* The first item from i on that is communication of stream s; step->end: there is none. */
+static int64_t next_comm(const timeline_view *v, const timeline_step *step, uint64_t mask, int s,
+                         int64_t i)
+{
+    for (; i < step->end; i++) {
+        const timeline_item *item = &v->items[i];
+        bool helps = item->kind == TIMELINE_WORK && (mask >> s & 1) != 0;
+        if (item->stream == s && (item->kind == TIMELINE_COLLECTIVE || helps))
+            break;
+    }
+    return i;
+}
+
+/* The length of the union of what the streams did: each did its items in order, so the earliest of
+ * their next ones is the next of all. */
+static double comm_time(const timeline_view *v, const timeline_step *step)
 {
     uint64_t mask = comm_streams(v, step, timeline_compute(v));
-    span *spans = malloc((size_t)(step->end - step->first) * sizeof *spans);
-    size_t n = 0;
-    if (!spans)
-        return fsdp_error(FSDP_ENOMEM, "", "timeline: no host memory");
-    for (int64_t i = step->first; i < step->end; i++) {
-        const timeline_item *item = &v->items[i];
-        bool helps = item->kind == TIMELINE_WORK && (mask >> item->stream & 1) != 0;
-        if (item->kind == TIMELINE_COLLECTIVE || helps)
-            spans[n++] = (span){item->begin_s, item->end_s};
+    double sum_s = 0, until_s = 0;
+    int64_t at[TIMELINE_MAX_STREAMS];
+    for (int s = 0; s < v->n_streams; s++)
+        at[s] = next_comm(v, step, mask, s, step->first);
+    for (;;) {
+        int next = TIMELINE_NONE;
+        for (int s = 0; s < v->n_streams; s++)
+            if (at[s] < step->end &&
+                (next < 0 || v->items[at[s]].begin_s < v->items[at[next]].begin_s))
+                next = s;
+        if (next < 0)
+            return sum_s;
+        const timeline_item *item = &v->items[at[next]];
+        if (item->end_s > until_s) {
+            sum_s += item->end_s - (item->begin_s > until_s ? item->begin_s : until_s);
+            until_s = item->end_s;
+        }
+        at[next] = next_comm(v, step, mask, next, at[next] + 1);
     }
-    step->comm_s = union_length(spans, n);
-    free(spans);
-    return FSDP_OK;
 }
 
 /* Where the items of the step end, and in time. */
@@ -206,14 +184,12 @@ static void add_items(const timeline_view *v, timeline_step *step)
     }
 }
 
-fsdp_status timeline_next_step(const timeline_view *v, int64_t from, timeline_step *step,
-                               bool *found)
+bool timeline_next_step(const timeline_view *v, int64_t from, timeline_step *step)
 {
     while (from < v->n_items && v->items[from].kind != TIMELINE_STEP)
         from++;
-    *found = from < v->n_items;
-    if (!*found)
-        return FSDP_OK;
+    if (from >= v->n_items)
+        return false;
     double begin_s = v->items[from].issued_s;
     *step = (timeline_step){.step = v->items[from].seq,
                             .first = from,
@@ -223,19 +199,8 @@ fsdp_status timeline_next_step(const timeline_view *v, int64_t from, timeline_st
     find_end(v, step);
     add_items(v, step);
     add_stalls(v, step);
-    return find_comm_time(v, step);
-}
-
-fsdp_status timeline_find_step(const timeline_view *v, uint64_t step, timeline_step *s)
-{
-    bool found;
-    TRY(timeline_next_step(v, 0, s, &found));
-    while (found && s->step != step)
-        TRY(timeline_next_step(v, s->end, s, &found));
-    if (found)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "leave --step out to see which steps there are",
-                      "rank %d: got no step %llu", v->rank, (unsigned long long)step);
+    step->comm_s = comm_time(v, step);
+    return true;
 }
 
 double timeline_overlap(const timeline_step *step)

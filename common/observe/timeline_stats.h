@@ -6,7 +6,7 @@
  *     cause is the last collective of that stream before the RECORD;
  *   - it has nothing to do and has not come to that wait yet, while the collective is on its way:
  *     on a CPU the thread that moves the bytes may have taken the core of the one that computes;
- *   - it runs a collective itself; the operations that it does meanwhile, the sums, are work.
+ *   - it runs a collective itself.
  * The host's waits (SYNC) are no part of it: streams go on. */
 #pragma once
 #include <stdbool.h>
@@ -54,15 +54,9 @@ typedef struct timeline_step {
     timeline_stall stall; /* the longest */
 } timeline_step;
 
-/* timeline_next_step -- *step = the figures of the first step that begins at item `from` or later.
- * *found is false when there is none.
- *   errors  FSDP_ENOMEM */
-fsdp_status timeline_next_step(const timeline_view *v, int64_t from, timeline_step *step,
-                               bool *found);
-
-/* timeline_find_step -- *step = the figures of step number `number`.
- *   errors  FSDP_EINVAL there is none; FSDP_ENOMEM */
-fsdp_status timeline_find_step(const timeline_view *v, uint64_t number, timeline_step *step);
+/* timeline_next_step -- *step = the figures of the first step that begins at item `from` or later;
+ * false when there is none. */
+bool timeline_next_step(const timeline_view *v, int64_t from, timeline_step *step);
 
 /* timeline_overlap -- the share of communication that was hidden, from 0; 1 without any. */
 double timeline_overlap(const timeline_step *step);

@@ -1,11 +1,10 @@
-/* timeline_svg.c -- timeline_draw_svg; see timeline_draw.h.
+/* timeline_svg.c -- a step as SVG; see timeline_draw.h.
  *
  * The picture is light whatever page it stands in, and uses no style sheet, so that it looks the
  * same in a browser, in Markdown and on paper. */
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
-#include "common/base/atomic_file.h"
 #include "common/observe/timeline_draw.h"
 
 /* Pixels. */
@@ -21,15 +20,10 @@ enum {
     DRAWN = WIDTH - LEFT - RIGHT
 };
 
-typedef struct look {
-    const char *fill, *text;
-} look;
-
-static const look LOOKS[DRAW_CLASSES] = {
-    [DRAW_FORWARD] = {"#5b8ff0", "#ffffff"},   [DRAW_BACKWARD] = {"#2f9e6b", "#ffffff"},
-    [DRAW_OPTIMIZER] = {"#8b74c9", "#ffffff"}, [DRAW_GATHER] = {"#f0a63c", "#3a2a08"},
-    [DRAW_REDUCE] = {"#df6149", "#ffffff"},    [DRAW_SIDE] = {"#a9b3bf", "#22272e"},
-    [DRAW_WAIT] = {"url(#wait)", "#8a3a2c"}};
+static const char *const FILLS[DRAW_CLASSES] = {
+    [DRAW_FORWARD] = "#8fb4f5", [DRAW_BACKWARD] = "#7fc9a4", [DRAW_OPTIMIZER] = "#b9a8e3",
+    [DRAW_GATHER] = "#f3bd6f",  [DRAW_REDUCE] = "#ea9585",   [DRAW_SIDE] = "#c3cad3",
+    [DRAW_WAIT] = "url(#wait)"};
 
 typedef struct picture {
     FILE *out;
@@ -75,20 +69,17 @@ static void put_box(const picture *p, const box *b)
     if (b->class == DRAW_NONE)
         return;
     double x = to_x(p, b->begin_s), width = to_x(p, b->end_s) - x;
-    const look *l = &LOOKS[b->class];
     fprintf(p->out,
             "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\" fill=\"%s\" "
             "stroke=\"#ffffff\" stroke-width=\"%s\"><title>",
-            x, p->y, width > 0.3 ? width : 0.3, LANE, l->fill, width > 3 ? "0.6" : "0");
+            x, p->y, width > 0.3 ? width : 0.3, LANE, FILLS[b->class], width > 3 ? "0.6" : "0");
     put_escaped(p->out, draw_class_name(b->class));
     fprintf(p->out, " ");
     put_escaped(p->out, b->label);
     fprintf(p->out, ", %.3f ms</title></rect>\n", 1e3 * (b->end_s - b->begin_s));
-    if (width < LETTER * (double)strlen(b->label) + 2)
-        return;
-    char style[96];
-    snprintf(style, sizeof style, "text-anchor=\"middle\" font-size=\"11\" fill=\"%s\"", l->text);
-    put_text(p, x + width / 2, p->y + LANE / 2.0, style, b->label);
+    if (width >= LETTER * (double)strlen(b->label) + 2)
+        put_text(p, x + width / 2, p->y + LANE / 2.0, "text-anchor=\"middle\" font-size=\"11\"",
+                 b->label);
 }
 
 /* What a box says: the block of a layer ("h.3" of "h.3.attn"), the unit of a collective. */
@@ -107,19 +98,14 @@ static bool joins(const picture *p, const box *b, const draw_span *span, const c
            to_x(p, span->begin_s) - to_x(p, b->end_s) < 1.0;
 }
 
-/* The boxes of stream s. A collective that has operations in it covers them. */
+/* The boxes of stream s. */
 static void put_boxes(const picture *p, const timeline_view *v, int s)
 {
     box b = {.class = DRAW_NONE};
-    double covered_s = 0;
     timeline_cursor c = {0};
     draw_span span;
     while (draw_next(v, s, p->window, &c, &span)) {
         char label[TIMELINE_UNIT_BYTES];
-        if (span.begin_s < covered_s && span.class != DRAW_WAIT)
-            continue;
-        if (v->items[span.item].kind == TIMELINE_COLLECTIVE)
-            covered_s = span.end_s;
         box_label(v, &span, label);
         if (!joins(p, &b, &span, label)) {
             put_box(p, &b);
@@ -131,53 +117,32 @@ static void put_boxes(const picture *p, const timeline_view *v, int s)
     put_box(p, &b);
 }
 
-/* ---- lanes ----------------------------------------------------------------------------------- */
+/* ---- the picture ----------------------------------------------------------------------------- */
 
-/* Whether stream s has anything to draw. */
-static bool is_used(const picture *p, const timeline_view *v, int s)
+static double height_of(draw_count c)
 {
-    return draw_next(v, s, p->window, &(timeline_cursor){0}, &(draw_span){.item = 0});
+    return c.n_streams * (LANE + LANE_GAP) + c.n_ranks * RANK_GAP;
 }
 
-static int lanes_of(const picture *p, const timeline_view *v)
+void timeline_svg_rank(FILE *out, const timeline_view *v, const draw_window *window,
+                       draw_count above)
 {
-    int n = 0;
-    for (int s = 0; s < v->n_streams; s++)
-        n += is_used(p, v, s);
-    return n;
-}
-
-static double height_of(const picture *p, const timeline_view *views, int n_views)
-{
-    double height = HEAD + FOOT;
-    for (int r = 0; r < n_views; r++)
-        height += lanes_of(p, &views[r]) * (LANE + LANE_GAP) + RANK_GAP;
-    return height;
-}
-
-static void put_rank(picture *p, const timeline_view *v)
-{
+    picture p = {.out = out, .window = window, .y = HEAD + height_of(above)};
     char name[32];
     snprintf(name, sizeof name, "rank %d", v->rank);
-    put_text(p, 12, p->y + LANE / 2.0, "font-weight=\"bold\"", name);
-    for (int s = 0; s < v->n_streams; s++) {
-        if (!is_used(p, v, s))
-            continue;
-        put_text(p, LEFT - 8, p->y + LANE / 2.0, "text-anchor=\"end\" fill=\"#555555\"",
+    put_text(&p, 12, p.y + LANE / 2.0, "font-weight=\"bold\"", name);
+    for (int s = 0; s < v->n_streams; s++, p.y += LANE + LANE_GAP) {
+        put_text(&p, LEFT - 8, p.y + LANE / 2.0, "text-anchor=\"end\" fill=\"#555555\"",
                  v->streams[s]);
-        fprintf(p->out,
+        fprintf(out,
                 "<rect x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%d\" fill=\"#203040\" "
                 "fill-opacity=\"0.06\"/>\n",
-                LEFT, p->y, DRAWN, LANE);
-        put_boxes(p, v, s);
-        p->y += LANE + LANE_GAP;
+                LEFT, p.y, DRAWN, LANE);
+        put_boxes(&p, v, s);
     }
-    p->y += RANK_GAP;
 }
 
-/* ---- around them ----------------------------------------------------------------------------- */
-
-static void put_head(const picture *p, int n_views, double height)
+static void put_head(const picture *p, int n_ranks, double height)
 {
     char title[96];
     double x = LEFT;
@@ -192,7 +157,7 @@ static void put_head(const picture *p, int n_views, double height)
             "<rect width=\"%d\" height=\"%.0f\" fill=\"#ffffff\"/>\n",
             WIDTH, height, WIDTH, height, WIDTH, height);
     snprintf(title, sizeof title, "Step %llu on %d rank%s: %.1f ms",
-             (unsigned long long)p->window->step, n_views, n_views == 1 ? "" : "s",
+             (unsigned long long)p->window->step, n_ranks, n_ranks == 1 ? "" : "s",
              1e3 * (p->window->end_s - p->window->begin_s));
     put_text(p, LEFT, 18, "font-size=\"15\" font-weight=\"bold\"", title);
     for (int c = 0; c < DRAW_CLASSES; c++) {
@@ -200,7 +165,7 @@ static void put_head(const picture *p, int n_views, double height)
         fprintf(p->out,
                 "<rect x=\"%.0f\" y=\"35\" width=\"14\" height=\"14\" fill=\"%s\" "
                 "stroke=\"#c8ccd0\" stroke-width=\"0.5\"/>\n",
-                x, LOOKS[c].fill);
+                x, FILLS[c]);
         put_text(p, x + 20, 42, "", name);
         x += 44 + 6.6 * (double)strlen(name);
     }
@@ -231,18 +196,16 @@ static void put_axis(const picture *p, double top, double bottom)
     }
 }
 
-fsdp_status timeline_draw_svg(const timeline_view *views, int n_views, const draw_window *window,
-                              const char *path)
+void timeline_svg_head(FILE *out, const draw_window *window, draw_count all)
 {
-    atomic_file f = {0};
-    TRY(atomic_file_open(&f, path, "pass a file that can be written"));
-    picture p = {.out = f.out, .window = window, .y = HEAD};
-    double height = height_of(&p, views, n_views);
-    put_head(&p, n_views, height);
+    picture p = {.out = out, .window = window};
+    double height = HEAD + height_of(all) + FOOT;
+    put_head(&p, all.n_ranks, height);
     if (window->end_s > window->begin_s)
         put_axis(&p, HEAD - 4, height - FOOT - RANK_GAP + 6); /* the boxes stand on its lines */
-    for (int r = 0; r < n_views; r++)
-        put_rank(&p, &views[r]);
-    fprintf(f.out, "</svg>\n");
-    return atomic_file_commit(&f);
+}
+
+void timeline_svg_foot(FILE *out)
+{
+    fprintf(out, "</svg>\n");
 }

@@ -67,29 +67,32 @@ void timeline_watch_step(timeline_watch *w, int64_t step)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-static int64_t record_of(const timeline_watch *w, const event *e)
-{
-    for (size_t i = 0; i < w->n_events; i++)
-        if (w->events[i].event == e)
-            return w->events[i].record;
-    return TIMELINE_NONE;
-}
-
-/* From now on e stands for RECORD `record`. Without memory its waits have no `after`. */
-static void forget_event(timeline_watch *w, const event *e)
-{
-    for (size_t i = 0; i < w->n_events; i++)
-        if (w->events[i].event == e) {
-            w->events[i] = w->events[--w->n_events];
-            return;
-        }
-}
-
-static void set_record(timeline_watch *w, const event *e, int64_t record)
+/* Where e stands; n_events: nowhere. */
+static size_t find_event(const timeline_watch *w, const event *e)
 {
     size_t i = 0;
     while (i < w->n_events && w->events[i].event != e)
         i++;
+    return i;
+}
+
+static int64_t record_of(const timeline_watch *w, const event *e)
+{
+    size_t i = find_event(w, e);
+    return i < w->n_events ? w->events[i].record : TIMELINE_NONE;
+}
+
+static void forget_event(timeline_watch *w, const event *e)
+{
+    size_t i = find_event(w, e);
+    if (i < w->n_events)
+        w->events[i] = w->events[--w->n_events];
+}
+
+/* From now on e stands for RECORD `record`. Without memory its waits have no `after`. */
+static void set_record(timeline_watch *w, const event *e, int64_t record)
+{
+    size_t i = find_event(w, e);
     if (i == w->events_room) {
         size_t room = 2 * w->events_room + 64;
         event_record_at *events = realloc(w->events, room * sizeof *events);
@@ -109,42 +112,31 @@ static void set_text(char *to, size_t to_bytes, const char *from)
     snprintf(to, to_bytes, "%s", from ? from : "");
 }
 
-/* What a WORK item is called; NULL: the act is none. */
-static const char *work_name(const device_act *act)
-{
-    switch (act->kind) {
-    case ACT_LAUNCH:
-        return act->work.key.name;
-    case ACT_COPY:
-        return "copy";
-    case ACT_UPLOAD:
-        return "upload";
-    case ACT_DOWNLOAD:
-        return "download";
-    case ACT_FILL:
-        return "fill";
-    default:
-        return NULL;
-    }
-}
-
 /* Fill in what is peculiar to the kind of act; false: it is not recorded. */
 static bool describe(const timeline_watch *w, const device_act *act, timeline_item *item)
 {
-    const char *name = work_name(act);
-    if (act->kind == ACT_RECORD) {
-        item->kind = TIMELINE_RECORD;
-    } else if (act->kind == ACT_WAIT || act->kind == ACT_SYNC) {
-        item->kind = act->kind == ACT_WAIT ? TIMELINE_WAIT : TIMELINE_SYNC;
-        item->after = act->event ? record_of(w, act->event) : TIMELINE_NONE;
-    } else if (name) {
-        item->kind = TIMELINE_WORK;
+    static const char *const MOVES[] = {[ACT_COPY] = "copy",
+                                        [ACT_UPLOAD] = "upload",
+                                        [ACT_DOWNLOAD] = "download",
+                                        [ACT_FILL] = "fill"};
+    const char *name = NULL;
+    if (act->kind == ACT_LAUNCH)
+        name = act->work.key.name;
+    else if ((size_t)act->kind < sizeof MOVES / sizeof *MOVES)
+        name = MOVES[act->kind];
+    if (name) { /* WORK */
         set_text(item->name, sizeof item->name, name);
         item->flops = act->work.cost.flops;
         item->bytes = act->kind == ACT_LAUNCH ? act->work.cost.bytes : (double)act->bytes;
-    } else {
-        return false;
+        return true;
     }
+    if (act->kind != ACT_RECORD && act->kind != ACT_WAIT && act->kind != ACT_SYNC)
+        return false;
+    item->kind = act->kind == ACT_RECORD ? TIMELINE_RECORD
+                 : act->kind == ACT_WAIT ? TIMELINE_WAIT
+                                         : TIMELINE_SYNC;
+    if (act->kind != ACT_RECORD && act->event)
+        item->after = record_of(w, act->event);
     return true;
 }
 

@@ -90,7 +90,7 @@ profiled() {
     verdict
     expect_good "$ranks" "$what" $run "$@" --loss-csv "$work/new/with.csv" --profile "$dir" --memory-report "$report"
     [ "$(losses "$work/new/with.csv")" = "$(losses "$work/new/without.csv")" ] || complain 'other losses'
-    [ "$(ls "$dir" | wc -l)" = $((2 * ranks + 1)) ] || complain "files: $(ls "$dir" | tr '\n' ' ')"
+    [ "$(ls "$dir" | wc -l)" = $((2 * ranks + 3)) ] || complain "files: $(ls "$dir" | tr '\n' ' ')"
     for ((rank = 0; rank < ranks; rank++)); do
         check_counts "$dir/profile-rank-$rank.csv"
         check_times "$dir/profile-rank-$rank.csv"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# trace.sh -- what --profile DIR writes as traces is whole and fits together; build/fsdp_trace says of it what the profile
-# says, and names what is wrong with others.
+# trace.sh -- what --profile DIR writes of the traced steps: the traces of all ranks fit together, the table says what the
+# profile says, and the pictures show all ranks on one clock.
 #
 #   tests/cli/trace.sh [BUILD]        default build
 #
@@ -14,55 +14,104 @@ cli_begin "${1:-build}"
 dir=$work/new/profile
 run='--n-layer 2 --d-model 32 --n-head 2 --seq-len 32 --batch-size 2 --synthetic 5000'
 
-# trace ARGUMENT... -- sets rc, $work/out, $work/err
-trace() {
-    timed "$BUILD/fsdp_trace" "$@"
+# steps DIR -- "step rank wall compute comm exposed" of the lines of the table
+steps() {
+    sed -n 's/^| *\([0-9][0-9]*\) | *\([0-9][0-9]*\) | *\([0-9.]*\) | *\([0-9.]*\) | *\([0-9.]*\) | *\([0-9.]*\) |.*/\1 \2 \3 \4 \5 \6/p' \
+        "$1/profile.md"
 }
 
-# The steps 1 to N of every rank, in order, as the tool prints them.
+# check_table DIR RANKS STEPS -- the steps from 1 on, in order, and in each the ranks
 check_table() {
-    local ranks=$1 steps=$2
-    [ "$(awk '$1 ~ /^[0-9]+$/ { print $1, $2 }' "$work/out" | tr '\n' ' ')" = \
+    local ranks=$2 steps=$3 s r
+    [ "$(steps "$1" | cut -d' ' -f1,2 | tr '\n' ' ')" = \
         "$(for ((s = 1; s <= steps; s++)); do for ((r = 0; r < ranks; r++)); do echo -n "$s $r "; done; done)" ] ||
-        complain "steps and ranks: $(awk '{ print $1, $2 }' "$work/out" | tr '\n' ' ')"
-    awk '$1 ~ /^[0-9]+$/ && !($3 > $4 && $4 > 0 && $5 >= 0 && $6 >= 0 && $4 + $6 < $3 + 0.01)' "$work/out" | grep -q . &&
-        complain "a step does not add up: $(cat "$work/out")"
+        complain "steps and ranks: $(steps "$1" | tr '\n' ';')"
+    steps "$1" | awk '!($3 > $4 && $4 > 0 && $5 >= 0 && $6 >= 0 && $4 + $6 < $3 + 0.01)' | grep -q . &&
+        complain "a step does not add up: $(steps "$1")"
 }
 
-# Exposed communication of a rank: the profile's total over its three steps is that of the trace.
+# Exposed communication of a rank: the profile's total over its three steps is that of the table.
 check_exposed() {
-    local rank=$1
-    awk -F, -v rank="$rank" '
+    awk -F, -v rank="$1" '
         FILENAME ~ /csv$/ { if ($1 == "total" && $2 == "exposed") of_profile = 1e3 * $4; next }
         { split($0, f, " ") }
-        f[1] ~ /^[0-9]+$/ && f[2] == rank { of_trace += f[6] }
-        END { d = of_trace - of_profile; exit !(d * d < 1e-4 && (of_trace > 0)) }' \
-        "$dir/profile-rank-$rank.csv" "$work/out" || complain "rank $rank: exposed in trace and profile differ"
+        f[2] == rank { of_table += f[6] }
+        END { d = of_table - of_profile; exit !(d * d < 1e-4 && (of_table > 0)) }' \
+        "$dir/profile-rank-$1.csv" <(steps "$dir") || complain "rank $1: exposed in table and profile differ"
 }
 
-# traced W NAME OPTION... -- train and look at the traces
+# check_traces DIR RANKS -- each arrow has two ends, which are at slices, and none points back; each collective has a slice on
+# all ranks of its group, of one name, and none ends it before all have begun it, as well as the clocks are known: a rank
+# needs what the others have.
+check_traces() {
+    local dir=$1 rank files=()
+    for ((rank = 0; rank < $2; rank++)); do
+        files+=("$dir/trace-rank-$rank.json")
+    done
+    awk '
+        function of(key,   text) {
+            if (!match($0, "\"" key "\":(\"[^\"]*\"|[-0-9.a-z]+)"))
+                return ""
+            text = substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 3)
+            gsub(/"/, "", text)
+            return text
+        }
+        function wrong(what) { print what; bad = 1 }
+        /"otherData"/ { if (of("clock_bound_us") + 0 > bound) bound = of("clock_bound_us") + 0 }
+        !/"pid":/ { next }
+        { ph = of("ph"); at = of("pid") "/" of("tid") "/" of("ts") }
+        ph == "X" { begins[at] = 1; n_slices++ }
+        ph == "s" { from[of("id")] = at; begun[of("id")] = of("ts") }
+        ph == "f" { to[of("id")] = at; if (of("ts") + 0 < begun[of("id")] + 0) wrong("an arrow points back: " $0) }
+        ph == "X" && of("cat") == "collective" {
+            call = of("group") "/" of("sequence")
+            n[call]++
+            if (!(call in name)) { name[call] = of("name"); ranks[call] = of("ranks"); last[call] = of("ts"); early[call] = of("ts") + of("dur") }
+            if (name[call] != of("name")) wrong(name[call] " and " of("name"))
+            if (of("ts") + 0 > last[call] + 0) last[call] = of("ts")
+            if (of("ts") + of("dur") < early[call] + 0) early[call] = of("ts") + of("dur")
+        }
+        END {
+            for (id in from) if (!(id in to)) wrong("an arrow without an end: " id)
+            for (id in to) if (!(id in from)) wrong("an arrow without a beginning: " id)
+            for (id in from) if (!(from[id] in begins) || !(to[id] in begins)) wrong("no slice at the end of arrow " id)
+            for (call in n) {
+                if (n[call] != ranks[call]) wrong(name[call] ": " n[call] " ranks of " ranks[call])
+                # 0.002: times are written to the nanosecond
+                if (name[call] !~ /^broadcast/ && last[call] - early[call] > 2 * bound + 0.002)
+                    wrong(name[call] ": one ends it " last[call] - early[call] " us before another begins it, the clocks are known to " bound " us")
+            }
+            if (!n_slices) wrong("no slices")
+            exit bad
+        }' "${files[@]}" >"$work/wrong" || complain "traces: $(head -3 "$work/wrong")"
+}
+
+# check_pictures DIR RANKS STEPS -- every rank is in every step of the text, whose time is no shorter than any rank's, and the
+# first four are in the picture of the last step
+check_pictures() {
+    local text=$1/timeline.txt svg=$1/timeline.svg
+    [ "$(grep -c '^step [0-9]' "$text")" = "$3" ] && [ "$(grep -c '^ *[0-9]* compute |.*|$' "$text")" = $(($2 * $3)) ] ||
+        complain "the text: $(cat "$text")"
+    awk 'FILENAME ~ /txt$/ { if ($1 == "step") at = $2; if ($1 == "ms") window[at] = $NF; next }
+        $3 > window[$1] + 0.1 { exit bad = 1 } END { exit bad }' "$text" <(steps "$1") || complain "a rank is cut off: $(cat "$text")"
+    grep -q ">Step $3 on $(($2 < 4 ? $2 : 4)) rank" "$svg" && tail -1 "$svg" | grep -q '^</svg>$' || complain 'no svg'
+    [ "$(grep -c '>compute</text>' "$svg")" = $(($2 < 4 ? $2 : 4)) ] || complain 'ranks of the svg'
+    grep -q '<title>forward h' "$svg" && ! grep -qv '^<.*>$' "$svg" || complain "the svg: $(grep -v '^<.*>$' "$svg" | head -3)"
+}
+
+# traced W NAME OPTION... -- train and look at the files
 traced() {
     local ranks=$1 rank
     shift
     expect_good "$ranks" "$1" $run --steps 4 --profile "$dir" "${@:2}"
-    trace "$dir"
-    [ "$rc" = 0 ] || complain "fsdp_trace: exit status $rc: $(cat "$work/err")"
-    check_table "$ranks" 3
+    grep -qx "profile: $dir/profile.md, timeline.txt, timeline.svg, trace-rank-.*.json for ui.perfetto.dev" "$work/out" ||
+        complain 'it does not say what it wrote'
+    check_table "$dir" "$ranks" 3
+    check_traces "$dir" "$ranks"
+    check_pictures "$dir" "$ranks" 3
     for ((rank = 0; rank < ranks; rank++)); do
         [ "$ranks" = 1 ] || check_exposed "$rank"
     done
-    verdict
-}
-
-# refused NAME PART COMMAND... -- the tool ends with 1, one message that holds PART, and a hint
-refused() {
-    name=$1
-    local part=$2
-    shift 2
-    trace "$@"
-    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
-    grep -qF -- "$part" "$work/err" || complain "no '$part'"
-    grep -q '^HINT: ' "$work/err" || complain 'no hint'
     verdict
 }
 
@@ -75,65 +124,72 @@ traced 2 'FSDP, computing on a worker'
 unset FSDP_ASYNC_COMPUTE
 traced 2 'DDP' --parallel ddp
 traced 2 'accumulating, canonical' --grad-accum 2 --reduction canonical
+traced 5 'more ranks than are drawn'
 
-name='more steps than are kept'
-expect_good 2 "$name" $run --steps 6 --profile "$dir"
-trace "$dir"
-check_table 2 3
+name='the ranks as one trace' # the command of PROFILE.md
+(cd "$work/new" && rm -rf out && cp -r profile out &&
+    { head -n 1 out/trace-rank-0.json && grep -h '},$' out/trace-rank-*.json && tail -n 3 out/trace-rank-0.json; } >out/trace.json)
+[ "$(grep -c '"ph":"X"' "$work/new/out/trace.json")" = "$(cat "$dir"/trace-rank-[0-4].json | grep -c '"ph":"X"')" ] ||
+    complain 'it has other slices'
+[ "$(grep -o '"ph":"s","id":[0-9]*' "$work/new/out/trace.json" | sort | uniq -d)" = '' ] || complain 'arrows share an id'
+[ "$(grep -vc '},$' "$work/new/out/trace.json")" = 4 ] || complain 'a line is no event'
 verdict
 
-name='two hosts: clocks are compared'
+expect_good 2 'more steps than are kept' $run --steps 6 --profile "$dir"
+check_table "$dir" 2 3
+[ "$(grep -c '"cat":"step"' "$dir/trace-rank-0.json")" = 3 ] || complain 'the trace has more steps than three'
+verdict
+
+# A step that is too long for a timeline is cut off and not shown, the ones before it are.
+launch 2 $run --n-layer 1 --steps 4 --grad-accum 2000 --seq-len 2 --d-model 2 --n-head 1 --vocab-size 8 --profile "$dir"
+name='a step of which a part is lost'
+[ "$rc" = 0 ] && grep -q '"lost":[1-9]' "$dir/trace-rank-0.json" || complain "exit status $rc, $(tail -c 100 "$dir/trace-rank-0.json")"
+grep -q 'note: rank 0: a step has more operations than a timeline holds' "$work/err" || complain 'nobody says so'
+check_table "$dir" 2 $(($(grep -c '"cat":"step"' "$dir/trace-rank-0.json") - 1))
+verdict
+
+expect_good 2 'no step but the first: no pictures' $run --steps 1 --profile "$dir"
+grep -qx "profile: $dir/profile.md" "$work/out" || complain 'it does not say what it wrote'
+[ -z "$(ls "$dir" | grep timeline)" ] || complain "files: $(ls "$dir")"
+verdict
+
+# The clocks of the second host are 5 s behind, so that a wait for a moment ends early there.
+name='two hosts whose clocks differ'
 if no_mpi "$name"; then
     n_skipped=$((n_skipped + 1))
 else
-    MPIR_CVAR_NUM_CLIQUES=2 MPIR_CVAR_CLIQUES_BY_BLOCK=1 timed $LAUNCHER -n 4 "$trainer" $run --steps 2 --profile "$work/new/hosts"
+    cat >"$work/behind.c" <<'EOF'
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t id, struct timespec *now)
+{
+    const char *rank = getenv("PMI_RANK");
+    long failed = syscall(SYS_clock_gettime, id, now);
+    if (id == CLOCK_MONOTONIC && rank && atoi(rank) >= 2)
+        now->tv_sec -= 5;
+    return (int)failed;
+}
+EOF
+    ${CC:-cc} -shared -fPIC -o "$work/behind.so" "$work/behind.c" || complain 'no behind.so'
+    rm -rf "$dir"
+    MPIR_CVAR_NUM_CLIQUES=2 MPIR_CVAR_CLIQUES_BY_BLOCK=1 timed $LAUNCHER -n 4 env LD_PRELOAD="$work/behind.so" \
+        "$trainer" $run --steps 2 --profile "$dir"
     [ "$rc" = 0 ] || complain "exit status $rc"
-    trace "$work/new/hosts"
-    [ "$rc" = 0 ] || complain "fsdp_trace: exit status $rc: $(cat "$work/err")"
-    check_table 4 1
-    grep -q '"clock_offset_us":0.000,"clock_bound_us":0.000' "$work/new/hosts/trace-rank-0.json" || complain 'offset of rank 0'
-    grep -q '"clock_bound_us":0.000' "$work/new/hosts/trace-rank-3.json" && complain 'the clock of rank 3 was not compared'
+    check_table "$dir" 4 1
+    check_traces "$dir" 4
+    check_pictures "$dir" 4 1
+    grep -q '"clock_offset_us":0.000,"clock_bound_us":0.000' "$dir/trace-rank-0.json" || complain 'offset of rank 0'
+    grep '"otherData"' "$dir/trace-rank-3.json" | tr -c '0-9.\n' ' ' |
+        awk '{ offset = $(NF - 2); bound = $(NF - 1); d = offset - 5e6; exit !(bound > 0 && d * d <= (bound + 0.002) ^ 2) }' ||
+        complain "offset of rank 3: $(grep '"otherData"' "$dir/trace-rank-3.json")"
+    # Ranks that wait for each other in a step take no longer together than one after the other, but for what the clocks are off.
+    awk 'FILENAME ~ /txt$/ { if ($1 == "ms") window = $NF; next } { sum += $3 } END { exit !(window <= sum + 2000) }' \
+        "$dir/timeline.txt" <(steps "$dir") || complain "lanes are apart: $(cat "$dir/timeline.txt")"
     verdict
 fi
-
-name='pictures'
-trace "$dir" --timeline --step 2 --svg "$work/new/step.svg"
-[ "$rc" = 0 ] || complain "exit status $rc"
-grep -q '^step 2$' "$work/out" && grep -q '^ *1 compute |' "$work/out" || complain "no timeline: $(cat "$work/out")"
-grep -q '>Step 2 on 2 ranks' "$work/new/step.svg" && tail -1 "$work/new/step.svg" | grep -q '^</svg>$' || complain 'no svg'
-# On a busy machine a step is mostly waiting, and compute too short to be seen.
-trace "$dir" --timeline --step 2 --link-gbit 100
-grep -q '^ *1 compute |.*[fb]' "$work/out" || complain "no compute in the timeline: $(cat "$work/out")"
-trace --merge="$work/new/all.json" "$dir"
-[ "$rc" = 0 ] || complain "merge: exit status $rc"
-[ "$(grep -c '"ph":"X"' "$work/new/all.json")" = "$(cat "$dir"/trace-rank-[01].json | grep -c '"ph":"X"')" ] ||
-    complain 'the merged trace has other slices'
-[ "$(grep -o '"ph":"s","id":[0-9]*' "$work/new/all.json" | sort | uniq -d)" = '' ] || complain 'arrows share an id'
-verdict
-
-name='a step that is not there'
-refused "$name" 'got no step 9' "$dir" --step 9 --timeline
-refused 'no directory given' 'got no directory'
-refused 'two directories' 'expected an option' "$dir" "$dir"
-refused 'no such directory' "$work/nowhere/trace-rank-0.json" "$work/nowhere"
-refused 'an option that there is not' '--steps' "$dir" --steps 2
-refused 'a picture that cannot be written' "$work/nowhere/x.svg" "$dir" --svg "$work/nowhere/x.svg"
-
-cp -r "$dir" "$work/new/broken"
-mv "$work/new/broken/trace-rank-1.json" "$work/keep/"
-refused 'a rank is missing' 'broken/trace-rank-1.json' "$work/new/broken"
-cp "$dir/trace-rank-0.json" "$work/new/broken/trace-rank-1.json"
-refused 'a rank is there twice' 'got the trace of rank 0 of 2, expected rank 1 of 2' "$work/new/broken"
-head -c 3000 "$work/keep/trace-rank-1.json" >"$work/new/broken/trace-rank-1.json"
-refused 'broken JSON' 'broken/trace-rank-1.json: it is no JSON' "$work/new/broken"
-# a second late: what a rank ends before another begins it
-sed 's/"ts":\([0-9]*\)\([0-9]\{6\}\)\./"ts":\19\2./g; s/"issued":\([0-9]*\)\([0-9]\{6\}\)\./"issued":\19\2./g' \
-    "$work/keep/trace-rank-1.json" >"$work/new/broken/trace-rank-1.json"
-refused 'a clock that is wrong' 'before rank 1 begins it' "$work/new/broken"
-name='help'
-trace --help
-[ "$rc" = 0 ] && grep -q -- '--timeline' "$work/out" || complain "exit status $rc: $(cat "$work/out")"
-verdict
 
 # A directory that cannot be written is named before training.
 echo text >"$work/new/file"

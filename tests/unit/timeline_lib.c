@@ -47,10 +47,9 @@ static const line STEP[HAND_ITEMS] = {
     {TIMELINE_RECORD, COMM, "", "", 'b', -1, 0, 0, 0},
     {TIMELINE_WAIT, COMPUTE, "", "", 'b', 17, 0, 20, 27},
     {TIMELINE_COLLECTIVE, COMPUTE, "all-gather", "loss", '-', -1, 4, 27, 30},
-    {TIMELINE_WORK, COMPUTE, "add", "", '-', -1, 0, 28, 29},
     {TIMELINE_WORK, OFFLOAD, "copy", "", '-', -1, 0, 20, 31},
     {TIMELINE_RECORD, OFFLOAD, "", "", '-', -1, 0, 0, 0},
-    {TIMELINE_WAIT, COMPUTE, "", "", '-', 22, 0, 30, 31},
+    {TIMELINE_WAIT, COMPUTE, "", "", '-', 21, 0, 30, 31},
     {TIMELINE_SYNC, COMPUTE, "", "", '-', -1, 0, 31, 32},
 };
 

@@ -6,12 +6,12 @@
  *            0    5          10        14  15         20        27        30 31
  *   comm     [3][4 gather h.0]  [8 gather h.1]        [16 reduce h.1]
  *            0  1            4  6            9        20            26
- *   offload                                           [21 copy            ]
+ *   offload                                           [20 copy            ]
  *                                                     20                  31
  *
  * The compute stream comes to its wait for h.0 at 2, and has had nothing to do since 0. It waits
  * for h.1 when that is there already, for the reduction until 27, for the offload from 30 to 31.
- * From 28 to 29 it adds, inside the collective that it runs itself. The host syncs until 32. */
+ * The loss is a collective that it runs itself. The host syncs until 32. */
 #pragma once
 #include "common/observe/timeline.h"
 #include "tests/unit/unit_lib.h"
@@ -27,8 +27,8 @@ enum {
     HAND_REDUCE = 16,
     HAND_WAIT_REDUCE = 18,
     HAND_LOSS = 19,
-    HAND_WAIT_OFFLOAD = 23,
-    HAND_ITEMS = 25
+    HAND_WAIT_OFFLOAD = 22,
+    HAND_ITEMS = 24
 };
 
 /* hand_timeline -- that step on rank `rank`, everything `late_ms` later. The caller frees it. */

@@ -1,0 +1,259 @@
+/* profile_files.c -- see profile_files.h.
+ *
+ * A timeline stays on its rank, which writes its trace and draws its lanes. The ranks tell each
+ * other the figures of their steps, from which they know where a picture begins and ends. Rank 0
+ * gets the lanes as text, and puts them together. */
+#include "trainer/profile_files.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "common/base/atomic_file.h"
+#include "common/observe/timeline_draw.h"
+
+enum {
+    MOST_DRAWN = 4,    /* ranks in the SVG */
+    PIECE_BYTES = 1024 /* of the lanes that hosts exchange at a time */
+};
+
+/* What all ranks know of one: its traced steps. */
+typedef struct rank_steps {
+    int n_steps, n_streams;
+    timeline_step steps[TRACED_STEPS];
+    char causes[TRACED_STEPS][TIMELINE_NAME_BYTES + TIMELINE_UNIT_BYTES]; /* of longest stalls */
+} rank_steps;
+
+/* Of all ranks. */
+typedef struct job_steps {
+    int n_ranks, n_steps;
+    const rank_steps *ranks; /* [n_ranks] */
+} job_steps;
+
+static fsdp_status file_open(const profile_files *f, const char *name, atomic_file *file)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", f->dir, name);
+    return atomic_file_open(file, path, "pass a --profile directory that can be written");
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+/* The step that was under way when the timeline was full is not whole. */
+static void find_steps(const timeline_view *v, rank_steps *out)
+{
+    timeline_step s = {0};
+    memset(out, 0, sizeof *out); /* it is sent, gaps and all */
+    out->n_streams = v->n_streams;
+    for (int n = 0; n < TRACED_STEPS && timeline_next_step(v, s.end, &s); n++) {
+        out->steps[n] = s;
+        out->n_steps = n + 1;
+        if (s.stall.cause != TIMELINE_NONE)
+            snprintf(out->causes[n], sizeof out->causes[n], "%s %s", v->items[s.stall.cause].name,
+                     v->items[s.stall.cause].unit);
+    }
+    if (v->n_lost > 0 && out->n_steps > 0)
+        out->n_steps--;
+}
+
+/* The steps that all ranks have. */
+static job_steps steps_of(const rank_steps *ranks, int n_ranks)
+{
+    job_steps job = {n_ranks, TRACED_STEPS, ranks};
+    for (int r = 0; r < n_ranks; r++)
+        job.n_steps = ranks[r].n_steps < job.n_steps ? ranks[r].n_steps : job.n_steps;
+    return job;
+}
+
+static void print_step(FILE *out, const rank_steps *rank, int r, int k)
+{
+    const timeline_step *s = &rank->steps[k];
+    char stall[128] = "none";
+    if (s->stall.cause != TIMELINE_NONE)
+        snprintf(stall, sizeof stall, "%.3f ms, %s", 1e3 * s->stall.seconds, rank->causes[k]);
+    fprintf(out, "| %5llu | %5d | %11.3f | %11.3f | %11.3f | %11.3f | %6.1f%% | %-32s |\n",
+            (unsigned long long)s->step, r, 1e3 * (s->end_s - s->begin_s), 1e3 * s->compute_s,
+            1e3 * s->comm_s, 1e3 * s->exposed_s, 100 * timeline_overlap(s), stall);
+}
+
+static void print_steps(FILE *out, const job_steps *job)
+{
+    fprintf(out,
+            "\n| %5s | %5s | %11s | %11s | %11s | %11s | %7s | %-32s |\n"
+            "|------:|------:|------------:|------------:|------------:|------------:|--------:|"
+            "----------------------------------|\n",
+            "step", "rank", "wall ms", "compute ms", "comm ms", "exposed ms", "overlap",
+            "longest stall");
+    for (int k = 0; k < job->n_steps; k++)
+        for (int r = 0; r < job->n_ranks; r++)
+            print_step(out, &job->ranks[r], r, k);
+}
+
+/* ---- pictures -------------------------------------------------------------------------------- */
+
+static draw_window window_of(const job_steps *job, int k)
+{
+    const timeline_step *first = &job->ranks[0].steps[k];
+    draw_window w = {first->step, first->begin_s, first->end_s};
+    for (int r = 1; r < job->n_ranks; r++) {
+        const timeline_step *s = &job->ranks[r].steps[k];
+        w.begin_s = s->begin_s < w.begin_s ? s->begin_s : w.begin_s;
+        w.end_s = s->end_s > w.end_s ? s->end_s : w.end_s;
+    }
+    return w;
+}
+
+/* Those of the first n ranks that the SVG shows, and their streams. */
+static draw_count count_drawn(const job_steps *job, int n)
+{
+    draw_count c = {0};
+    for (; c.n_ranks < n && c.n_ranks < MOST_DRAWN; c.n_ranks++)
+        c.n_streams += job->ranks[c.n_ranks].n_streams;
+    return c;
+}
+
+static fsdp_status no_memory(void)
+{
+    return fsdp_error(FSDP_ENOMEM, "", "--profile: no memory for the pictures");
+}
+
+/* Print every rank's text to out, in the order of the ranks; out is NULL but on rank 0. In pieces:
+ * every rank receives those of all, and only rank 0 keeps them. */
+static fsdp_status print_all(comm *world, const char *text, size_t bytes, FILE *out)
+{
+    size_t *all_bytes, room = 0;
+    TRY(comm_host_gather(world, "lanes", &bytes, sizeof bytes, (void **)&all_bytes));
+    for (int r = 0; r < comm_size(world); r++)
+        while (room < all_bytes[r])
+            room += PIECE_BYTES;
+    char *kept = out ? malloc((size_t)comm_size(world) * room + 1) : NULL;
+    fsdp_status status = comm_agree(world, out && !kept ? no_memory() : FSDP_OK);
+    for (size_t at = 0; at < room && status == FSDP_OK; at += PIECE_BYTES) {
+        char piece[PIECE_BYTES] = {0}, *all;
+        for (size_t i = 0; i < PIECE_BYTES && at + i < bytes; i++)
+            piece[i] = text[at + i];
+        status = comm_host_gather(world, "lanes", piece, sizeof piece, (void **)&all);
+        for (int r = 0; kept && status == FSDP_OK && r < comm_size(world); r++)
+            memcpy(kept + (size_t)r * room + at, all + (size_t)r * PIECE_BYTES, PIECE_BYTES);
+        free(all);
+    }
+    for (int r = 0; kept && status == FSDP_OK && r < comm_size(world); r++)
+        fwrite(kept + (size_t)r * room, 1, all_bytes[r], out);
+    free(kept);
+    free(all_bytes);
+    return status;
+}
+
+/* The lanes of all ranks in step k. */
+static fsdp_status put_lanes(const profile_files *f, const job_steps *job, int k, bool svg,
+                             FILE *out)
+{
+    const timeline_view *v = &f->traced;
+    draw_window w = window_of(job, k);
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *mine = open_memstream(&text, &bytes);
+    if (mine && !svg)
+        timeline_text_rank(mine, v, &w);
+    else if (mine && v->rank < MOST_DRAWN)
+        timeline_svg_rank(mine, v, &w, count_drawn(job, v->rank));
+    bool drawn = mine && fclose(mine) == 0;
+    fsdp_status status = comm_agree(f->world, drawn ? FSDP_OK : no_memory());
+    if (status == FSDP_OK)
+        status = print_all(f->world, text, bytes, out);
+    free(text);
+    return status;
+}
+
+/* All steps as text, or the last one as SVG. */
+static fsdp_status write_picture(const profile_files *f, const job_steps *job, bool svg)
+{
+    atomic_file file = {0};
+    bool writes = f->traced.rank == 0;
+    fsdp_status status = FSDP_OK;
+    if (writes)
+        status = file_open(f, svg ? "timeline.svg" : "timeline.txt", &file);
+    TRY(comm_agree(f->world, status));
+    for (int k = svg ? job->n_steps - 1 : 0; k < job->n_steps && status == FSDP_OK; k++) {
+        draw_window w = window_of(job, k);
+        if (writes && svg)
+            timeline_svg_head(file.out, &w, count_drawn(job, job->n_ranks));
+        else if (writes)
+            timeline_text_head(file.out, &w);
+        status = put_lanes(f, job, k, svg, file.out);
+        if (writes && svg)
+            timeline_svg_foot(file.out);
+        else if (writes)
+            timeline_text_foot(file.out, &w);
+    }
+    if (status != FSDP_OK) {
+        atomic_file_cancel(&file);
+        return status;
+    }
+    return comm_agree(f->world, writes ? atomic_file_commit(&file) : FSDP_OK);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static fsdp_status write_own(const profile_files *f)
+{
+    char name[64], path[PATH_MAX];
+    atomic_file file = {0};
+    snprintf(name, sizeof name, "profile-rank-%d.csv", f->traced.rank);
+    TRY(file_open(f, name, &file));
+    profile_print_csv(f->profile, file.out);
+    TRY(atomic_file_commit(&file));
+    snprintf(path, sizeof path, "%s/trace-rank-%d.json", f->dir, f->traced.rank);
+    return timeline_write_chrome(&f->traced, &f->job, path);
+}
+
+/* Rank 0's profile, and the traced steps of all ranks. */
+static fsdp_status write_table(const profile_files *f, const job_steps *job)
+{
+    atomic_file file = {0};
+    TRY(file_open(f, "profile.md", &file));
+    profile_print_table(f->profile, file.out);
+    if (job->n_steps > 0)
+        print_steps(file.out, job);
+    return atomic_file_commit(&file);
+}
+
+/* No step was traced: pictures of an earlier run are not of this one. */
+static void remove_pictures(const profile_files *f)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/timeline.txt", f->dir);
+    (void)unlink(path);
+    snprintf(path, sizeof path, "%s/timeline.svg", f->dir);
+    (void)unlink(path);
+}
+
+static fsdp_status write_shared(const profile_files *f, const job_steps *job, FILE *out)
+{
+    bool writes = f->traced.rank == 0;
+    TRY(comm_agree(f->world, writes ? write_table(f, job) : FSDP_OK));
+    if (job->n_steps > 0) {
+        TRY(write_picture(f, job, false));
+        TRY(write_picture(f, job, true));
+    } else if (writes) {
+        remove_pictures(f);
+    }
+    if (!writes)
+        return FSDP_OK;
+    fprintf(out, "profile: %s/profile.md", f->dir);
+    if (job->n_steps > 0)
+        fprintf(out, ", timeline.txt, timeline.svg, trace-rank-%s.json for ui.perfetto.dev",
+                job->n_ranks > 1 ? "*" : "0");
+    fprintf(out, "\n");
+    return FSDP_OK;
+}
+
+fsdp_status profile_files_write(const profile_files *f, FILE *out)
+{
+    rank_steps mine, *all;
+    TRY(comm_agree(f->world, write_own(f)));
+    find_steps(&f->traced, &mine);
+    TRY(comm_host_gather(f->world, "traced steps", &mine, sizeof mine, (void **)&all));
+    job_steps job = steps_of(all, comm_size(f->world));
+    fsdp_status status = write_shared(f, &job, out);
+    free(all);
+    return status;
+}
