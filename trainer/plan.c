@@ -68,7 +68,7 @@ static fsdp_status begin_step(void *self, int64_t step)
 static fsdp_status watch_dry(dry_run *d, int rank)
 {
     d->line = timeline_create(rank);
-    d->watch = timeline_watch_create();
+    d->watch = timeline_watch_create(d->t.run.dev);
     if (!d->line || !d->watch)
         return fsdp_error(FSDP_ENOMEM, "", "plan: no memory of the host");
     device_watch of_device = timeline_watch_device(d->watch);
@@ -160,22 +160,22 @@ static fsdp_status read_times(const plan_costs *costs, bool inline_compute,
 {
     virtual_config config = costs->config;
     virtual_result result;
-    timeline_step step;
+    timeline_step step = {.stall.cause = TIMELINE_NONE};
     config.work_s = work_s;
     config.self = costs;
     config.is_part = true;
     config.inline_compute = inline_compute;
     TRY(virtual_time_run(views, n, &config, &result));
-    fsdp_status status = timeline_find_step(&result.views[0], REPORTED, &step);
-    if (status == FSDP_OK)
-        status = virtual_time_floor(&views[0], &config, &out->floor_s);
+    fsdp_status status = virtual_time_floor(&views[0], &config, &out->floor_s);
+    while (timeline_next_step(&result.views[0], step.end, &step)) /* the last one stays */
+        ;
     if (status == FSDP_OK) {
         const virtual_totals *t = &result.totals[REPORTED];
         out->time = *t;
         out->step_s = t->compute_s + t->exposed_s + t->waited_s + t->idle_s;
         out->stall = step.stall;
-        const timeline_item *cause = &result.views[0].items[step.stall.cause];
-        if (step.stall.seconds > 0 && step.stall.cause != TIMELINE_NONE)
+        const timeline_item *cause = result.views[0].items + step.stall.cause;
+        if (step.stall.cause != TIMELINE_NONE)
             snprintf(out->stalled_for, sizeof out->stalled_for, "%s %s", cause->name, cause->unit);
     }
     virtual_time_free(&result);

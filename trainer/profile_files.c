@@ -119,20 +119,24 @@ static fsdp_status no_memory(void)
  * every rank receives those of all, and only rank 0 keeps them. */
 static fsdp_status print_all(comm *world, const char *text, size_t bytes, FILE *out)
 {
-    size_t *all_bytes, room = 0;
-    TRY(comm_host_gather(world, "lanes", &bytes, sizeof bytes, (void **)&all_bytes));
+    void *gathered;
+    size_t room = 0;
+    TRY(comm_host_gather(world, "lanes", &bytes, sizeof bytes, &gathered));
+    size_t *all_bytes = gathered;
     for (int r = 0; r < comm_size(world); r++)
         while (room < all_bytes[r])
             room += PIECE_BYTES;
     char *kept = out ? malloc((size_t)comm_size(world) * room + 1) : NULL;
     fsdp_status status = comm_agree(world, out && !kept ? no_memory() : FSDP_OK);
     for (size_t at = 0; at < room && status == FSDP_OK; at += PIECE_BYTES) {
-        char piece[PIECE_BYTES] = {0}, *all;
+        char piece[PIECE_BYTES] = {0};
+        void *all;
         for (size_t i = 0; i < PIECE_BYTES && at + i < bytes; i++)
             piece[i] = text[at + i];
-        status = comm_host_gather(world, "lanes", piece, sizeof piece, (void **)&all);
+        status = comm_host_gather(world, "lanes", piece, sizeof piece, &all);
         for (int r = 0; kept && status == FSDP_OK && r < comm_size(world); r++)
-            memcpy(kept + (size_t)r * room + at, all + (size_t)r * PIECE_BYTES, PIECE_BYTES);
+            memcpy(kept + (size_t)r * room + at, (const char *)all + (size_t)r * PIECE_BYTES,
+                   PIECE_BYTES);
         free(all);
     }
     for (int r = 0; kept && status == FSDP_OK && r < comm_size(world); r++)
@@ -248,10 +252,11 @@ static fsdp_status write_shared(const profile_files *f, const job_steps *job, FI
 
 fsdp_status profile_files_write(const profile_files *f, FILE *out)
 {
-    rank_steps mine, *all;
+    rank_steps mine;
+    void *all;
     TRY(comm_agree(f->world, write_own(f)));
     find_steps(&f->traced, &mine);
-    TRY(comm_host_gather(f->world, "traced steps", &mine, sizeof mine, (void **)&all));
+    TRY(comm_host_gather(f->world, "traced steps", &mine, sizeof mine, &all));
     job_steps job = steps_of(all, comm_size(f->world));
     fsdp_status status = write_shared(f, &job, out);
     free(all);

@@ -175,13 +175,14 @@ static void profile_run_free(profile_run *p)
     free(p);
 }
 
-static fsdp_status profile_run_create(int rank, profile_run **out)
+static fsdp_status profile_run_create(const run_context *run, profile_run **out)
 {
+    const int rank = comm_rank(run->world);
     profile_run *p = calloc(1, sizeof *p);
     if (!p)
         return fsdp_error(FSDP_ENOMEM, "", "profile: no host memory");
     *p = (profile_run){.profile = profile_create(),
-                       .watch = timeline_watch_create(),
+                       .watch = timeline_watch_create(run->dev),
                        .traced = timeline_create(rank),
                        .latest = timeline_create(rank)};
     if (!p->profile || !p->watch || !p->traced || !p->latest) {
@@ -209,7 +210,7 @@ fsdp_status profile_run_open(trainer *t)
     if (!t->cfg.profile_dir)
         return FSDP_OK;
     TRY(comm_agree(t->run.world, dir_make(t->cfg.profile_dir))); /* now, before hours of training */
-    TRY(profile_run_create(comm_rank(t->run.world), &t->profiled));
+    TRY(profile_run_create(&t->run, &t->profiled));
     t->profiled->order = t->order;
     profile_roof roof;
     TRY(ops_profile_roof(t->run.ops, device_compute_stream(t->run.dev),

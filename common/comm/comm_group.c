@@ -219,7 +219,7 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
     TRY(backend_wanted(config, &wanted));
     TRY(backend_choose(wanted, &backend));
     comm *c = calloc(1, sizeof *c);
-    comm_recorder *recorder = comm_recorder_create();
+    comm_recorder *recorder = comm_recorder_create(d);
     if (c == NULL || recorder == NULL) {
         free(c);
         comm_recorder_free(recorder);

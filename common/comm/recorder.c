@@ -36,6 +36,7 @@ typedef struct sequence {
 } sequence;
 
 struct comm_recorder {
+    const device *dev;
     pthread_mutex_t lock, file_lock;
     uint64_t last_ticket;
     comm_watch watch;
@@ -49,7 +50,7 @@ struct comm_recorder {
     _Atomic double patience; /* how many times its limit a wait may take */
 };
 
-comm_recorder *comm_recorder_create(void)
+comm_recorder *comm_recorder_create(const device *d)
 {
     comm_recorder *r = calloc(1, sizeof *r);
     record *ring = calloc(FIRST_ROOM, sizeof *ring);
@@ -61,6 +62,7 @@ comm_recorder *comm_recorder_create(void)
     pthread_mutex_init(&r->lock, NULL);
     atomic_init(&r->patience, 1);
     pthread_mutex_init(&r->file_lock, NULL);
+    r->dev = d;
     r->ring = ring;
     r->room = FIRST_ROOM;
     r->world_rank = comm_launched_rank();
@@ -152,7 +154,7 @@ uint64_t comm_recorder_issue(const comm_team *team, const char *via, stream *s, 
                              const comm_desc *desc)
 {
     comm_recorder *r = team->recorder;
-    double now_s = clock_now_s();
+    double now_s = device_now_s(r->dev);
     record e = {.desc = *desc,
                 .told = {.op = i->op,
                          .type = i->type,
@@ -232,7 +234,7 @@ static void end_tell(record *e)
 
 void comm_recorder_mark(comm_recorder *r, uint64_t ticket, comm_state state)
 {
-    comm_recorder_mark_at(r, ticket, state, clock_now_s());
+    comm_recorder_mark_at(r, ticket, state, device_now_s(r->dev));
 }
 
 void comm_recorder_mark_at(comm_recorder *r, uint64_t ticket, comm_state state, double at_s)
@@ -288,7 +290,7 @@ void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank)
     size_t used =
         (size_t)snprintf(text, sizeof text, "[rank %d] last calls, oldest first:\n", world_rank);
     pthread_mutex_lock(&r->lock);
-    double now_s = clock_now_s();
+    double now_s = device_now_s(r->dev);
     uint64_t last = r->last_ticket;
     uint64_t first = last >= r->room ? last - r->room + 1 : 1;
     for (uint64_t t = first; t <= last && used < sizeof text; t++) {
@@ -340,7 +342,7 @@ static void record_write(const record *e, const sequence *q, FILE *out)
 static void rank_write(const comm_recorder *r, FILE *out, const char *why)
 {
     char opened[32], written[32];
-    double now_s = clock_now_s(), longest_s = 0;
+    double now_s = device_now_s(r->dev), longest_s = 0;
     time_t now = time(NULL);
     struct tm t;
     strftime(opened, sizeof opened, "%F %T", gmtime_r(&r->opened, &t));

@@ -150,8 +150,9 @@ fsdp_status transport_scatter_whole(transport_group *g, stream *s, const comm_ca
 
 typedef enum comm_state { COMM_ISSUED, COMM_RUNNING, COMM_DONE, COMM_FAILED } comm_state;
 
-/* comm_recorder_create -- an empty one; NULL when there is no memory. All of it is thread-safe. */
-comm_recorder *comm_recorder_create(void);
+/* comm_recorder_create -- an empty one, with the times of d; NULL when there is no memory. All of
+ * it is thread-safe. */
+comm_recorder *comm_recorder_create(const device *d);
 /* comm_recorder_free -- NULL is accepted. */
 void comm_recorder_free(comm_recorder *r);
 /* comm_recorder_issue -- enter a call of the team in its recorder; returns the call's ticket. via:

@@ -47,6 +47,11 @@ fsdp_status device_set_threads(device *d, int n_threads)
     return FSDP_OK;
 }
 
+double device_now_s(const device *d)
+{
+    return d != NULL && d->backend->stands_still ? 0 : clock_now_s();
+}
+
 ledger *device_ledger(device *d)
 {
     return d->ledger;
@@ -133,10 +138,10 @@ static fsdp_status sync(const device *d, stream *s, event *e)
     const device_watch *w = &d->watch;
     device_act act = {.kind = ACT_SYNC, .stream = s, .event = e};
     tell_issued_on(d, &act);
-    act.begin_s = act.token != 0 ? clock_now_s() : 0;
+    act.begin_s = act.token != 0 ? device_now_s(d) : 0;
     fsdp_status status = s ? d->backend->stream_sync(s) : d->backend->event_sync(e);
     if (act.token != 0 && w->ran) {
-        act.end_s = clock_now_s();
+        act.end_s = device_now_s(d);
         w->ran(w->self, &act);
     }
     return status;

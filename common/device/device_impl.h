@@ -48,6 +48,7 @@ struct device_backend {
     fsdp_status (*move)(stream *s, const device_act *act);
     fsdp_status (*launch)(stream *s, const launch_config *l, const device_act *act);
     size_t (*mem_available)(device *d);
+    bool stands_still; /* device_now_s is 0 */
 };
 
 struct device {

@@ -378,13 +378,14 @@ static fsdp_status open_pool(const device_config *config, device **out)
 }
 
 #define DRY_CALLS                                                                                  \
-    .name = "dry", .runs_c = true, .close = dry_close, .stream_create = dry_stream_create,         \
-    .stream_free = dry_stream_free, .stream_sync = dry_stream_sync,                                \
-    .event_create = dry_event_create, .event_free = dry_event_free,                                \
-    .event_record = dry_event_record, .stream_wait_event = dry_stream_wait_event,                  \
-    .event_sync = dry_event_sync, .event_done = dry_event_done,                                    \
-    .event_elapsed_s = dry_event_elapsed_s, .alloc = dry_alloc, .alloc_host = dry_alloc_host,      \
-    .free = dry_free, .move = dry_move, .launch = dry_launch, .mem_available = dry_mem_available
+    .name = "dry", .runs_c = true, .stands_still = true, .close = dry_close,                       \
+    .stream_create = dry_stream_create, .stream_free = dry_stream_free,                            \
+    .stream_sync = dry_stream_sync, .event_create = dry_event_create,                              \
+    .event_free = dry_event_free, .event_record = dry_event_record,                                \
+    .stream_wait_event = dry_stream_wait_event, .event_sync = dry_event_sync,                      \
+    .event_done = dry_event_done, .event_elapsed_s = dry_event_elapsed_s, .alloc = dry_alloc,      \
+    .alloc_host = dry_alloc_host, .free = dry_free, .move = dry_move, .launch = dry_launch,        \
+    .mem_available = dry_mem_available
 
 static const device_backend BACKENDS[DRY_KINDS] = {
     [DRY_CPU] = {.memory_is_host = true, .open = open_cpu, DRY_CALLS},

@@ -18,13 +18,14 @@ void clock_range_narrow(clock_range *range, clock_barrier mine, clock_barrier ra
 fsdp_status clock_offset_measure(comm *c, double *offset_s, double *bound_s)
 {
     clock_range range = {-DBL_MAX, DBL_MAX};
-    clock_barrier mine = {0}, *all;
+    clock_barrier mine = {0};
+    void *all;
     for (int i = 0; i <= ROUNDS; i++) {
         const double enter_s = clock_now_s();
-        TRY(comm_host_gather(c, "clocks", &mine, sizeof mine, (void **)&all));
+        TRY(comm_host_gather(c, "clocks", &mine, sizeof mine, &all));
         const double exit_s = clock_now_s();
         if (i > 0)
-            clock_range_narrow(&range, mine, all[0]);
+            clock_range_narrow(&range, mine, *(const clock_barrier *)all);
         free(all);
         mine = (clock_barrier){enter_s, exit_s};
     }

@@ -6,7 +6,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include "common/base/clock.h"
 
 enum { INDEX_BITS = 32 };
 
@@ -16,6 +15,7 @@ typedef struct event_record_at {
 } event_record_at;
 
 struct timeline_watch {
+    const device *dev;
     pthread_mutex_t lock; /* guards all below */
     timeline *t;          /* NULL: nothing is recorded */
     uint64_t number;      /* of t */
@@ -24,11 +24,13 @@ struct timeline_watch {
     size_t n_events, events_room;
 };
 
-timeline_watch *timeline_watch_create(void)
+timeline_watch *timeline_watch_create(const device *d)
 {
     timeline_watch *w = calloc(1, sizeof *w);
-    if (w)
-        pthread_mutex_init(&w->lock, NULL);
+    if (!w)
+        return NULL;
+    w->dev = d;
+    pthread_mutex_init(&w->lock, NULL);
     return w;
 }
 
@@ -58,7 +60,7 @@ void timeline_watch_step(timeline_watch *w, int64_t step)
                           .phase = '-',
                           .after = TIMELINE_NONE,
                           .seq = (uint64_t)step,
-                          .issued_s = clock_now_s()};
+                          .issued_s = device_now_s(w->dev)};
     pthread_mutex_lock(&w->lock);
     if (w->t)
         timeline_add(w->t, &item);
@@ -157,7 +159,7 @@ static uint64_t device_issued(void *self, const device_act *act)
     uint64_t token = 0;
     timeline_item item = {.phase = act->phase ? act->phase[0] : '-',
                           .after = TIMELINE_NONE,
-                          .issued_s = clock_now_s()};
+                          .issued_s = device_now_s(w->dev)};
     set_text(item.unit, sizeof item.unit, act->scope);
     pthread_mutex_lock(&w->lock);
     w->phase = item.phase;

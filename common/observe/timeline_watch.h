@@ -13,8 +13,9 @@
 
 typedef struct timeline_watch timeline_watch;
 
-/* timeline_watch_create -- records nothing yet; NULL when there is no memory. */
-timeline_watch *timeline_watch_create(void);
+/* timeline_watch_create -- of a device, with its times; records nothing yet. NULL when there is no
+ * memory. */
+timeline_watch *timeline_watch_create(const device *d);
 /* timeline_watch_free -- when neither device nor comm knows it any more. NULL is accepted. */
 void timeline_watch_free(timeline_watch *w);
 

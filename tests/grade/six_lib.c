@@ -106,7 +106,7 @@ static void tell_ran(void *self, const device_act *act)
 static void watch_too(six *s)
 {
     s->recorded = timeline_create(s->g->rank);
-    s->watch = timeline_watch_create();
+    s->watch = timeline_watch_create(s->dev);
     FSDP_ASSERT(s->recorded && s->watch);
     const comm_watch collectives = timeline_watch_comm(s->watch);
     device_set_watch(s->dev, &(device_watch){s, tell_both, tell_ran});

@@ -163,8 +163,7 @@ static void test_same_bytes_again(void **state)
     device_close(d);
 }
 
-/* ... and not what came from device_alloc_host instead of what did not, though one ledger has both.
- */
+/* A block of device_alloc_host never becomes one of device_alloc; one ledger has both. */
 static void test_host_blocks_apart(void **state)
 {
     (void)state;
@@ -455,14 +454,15 @@ static void test_many_agree(void **state)
 {
     (void)state;
     one_rank r = open_rank(2, 5);
-    int mine = 42, *all = NULL;
+    int mine = 42;
+    void *all = NULL;
     OK(comm_agree(r.c, FSDP_OK));
     assert_int_equal(comm_agree(r.c, fsdp_error(FSDP_EIO, "", "disk full")), FSDP_EIO);
     assert_non_null(strstr(fsdp_error_get()->what, "disk full"));
     OK(comm_same(r.c, "what", "text"));
-    OK(comm_host_gather(r.c, "numbers", &mine, sizeof mine, (void **)&all));
+    OK(comm_host_gather(r.c, "numbers", &mine, sizeof mine, &all));
     for (int i = 0; i < 5; i++)
-        assert_int_equal(all[i], 42);
+        assert_int_equal(((const int *)all)[i], 42);
     free(all);
     close_rank(&r);
 }

@@ -300,7 +300,7 @@ static void test_timer_bytes(void **state)
 {
     (void)state;
     timings told = {0};
-    comm c = {.team.recorder = comm_recorder_create()};
+    comm c = {.team.recorder = comm_recorder_create(NULL)};
     comm_set_watch(&c, &(comm_watch){.self = &told, .ended = keep_timing});
     comm_desc d = {.op = COMM_OP_ALL_GATHER, .dtype = DTYPE_F32, .elems = 10};
     assert_true(told_bytes(&c, &told, &d, 3) == 80); /* to 2 others, 40 each */
@@ -341,7 +341,7 @@ static void test_timer_of_halves(void **state)
 {
     (void)state;
     timings told = {0};
-    comm c = {.team.recorder = comm_recorder_create()};
+    comm c = {.team.recorder = comm_recorder_create(NULL)};
     comm_set_watch(&c, &(comm_watch){.self = &told, .ended = keep_timing});
     comm_desc d = {.op = COMM_OP_ALL_REDUCE, .dtype = DTYPE_F32, .elems = 10};
     uint64_t ticket = issue(&c, &d, 2);

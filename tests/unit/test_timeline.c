@@ -101,7 +101,7 @@ static void rig_open(rig *r, bool async)
     OK(event_create(r->d, &r->e));
     r->compute = device_compute_stream(r->d);
     r->t = timeline_create(0);
-    r->w = timeline_watch_create();
+    r->w = timeline_watch_create(r->d);
     device_watch on_device = timeline_watch_device(r->w);
     comm_watch on_comm = timeline_watch_comm(r->w);
     device_set_watch(r->d, &on_device);
