@@ -167,7 +167,13 @@ static void random_suite(suite *s, int n, uint64_t seed)
     }
 }
 
-int main(int argc, char **argv)
+typedef struct request {
+    int mode; /* the letter of an option below; t: the tiny suite */
+    int n_random;
+    uint64_t seed;
+} request;
+
+static bool request_read(int argc, char **argv, request *r, suite *s)
 {
     static const struct option options[] = {{"xl", no_argument, NULL, 'x'},
                                             {"quick", no_argument, NULL, 'q'},
@@ -176,34 +182,41 @@ int main(int argc, char **argv)
                                             {"seed", required_argument, NULL, 's'},
                                             {"adamw-band", no_argument, NULL, 'b'},
                                             {0}};
-    suite s = {0};
-    int mode = 't', n_random = 0;
-    uint64_t seed = 1;
+    *r = (request){.mode = 't', .seed = 1};
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (c == '?')
-            return 2;
+            return false;
         if (c == 's')
-            seed = strtoull(optarg, NULL, 10);
+            r->seed = strtoull(optarg, NULL, 10);
         else if (c == 'q')
-            s.level = 1;
+            s->level = 1;
         else if (c == 'f')
-            s.level = 2;
+            s->level = 2;
         else
-            mode = c;
+            r->mode = c;
         if (c == 'r')
-            n_random = atoi(optarg);
+            r->n_random = atoi(optarg);
     }
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    suite s = {0};
+    request r;
+    if (!request_read(argc, argv, &r, &s))
+        return 2;
     fsdp_status st = suite_open(&s);
     if (st == FSDP_ESKIP) {
         printf("SKIP equivalence: %s\n", fsdp_error_get()->what);
         return 77;
     }
-    if (st == FSDP_OK && mode == 't')
+    if (st == FSDP_OK && r.mode == 't')
         tiny_suite(&s);
-    else if (st == FSDP_OK && mode == 'x')
+    else if (st == FSDP_OK && r.mode == 'x')
         xl_suite(&s);
-    else if (st == FSDP_OK && mode == 'r')
-        random_suite(&s, n_random, seed);
+    else if (st == FSDP_OK && r.mode == 'r')
+        random_suite(&s, r.n_random, r.seed);
     else if (st == FSDP_OK)
         st = s.rank == 0 ? adamw_band(&s) : FSDP_OK;
     if (st != FSDP_OK) {

@@ -70,9 +70,9 @@ functions() { find common lab*_* trainer tests -name '*.[ch]' -o -name '*.cu' | 
 elsewhere='pmath_impl.h'
 
 if command -v ctags >/dev/null 2>&1 && ctags --version 2>/dev/null | grep -q Universal; then
-    rule function-size 'a function has at most 60 lines, a kernel in common/ops or a .cu file 80' "$(
+    rule function-size 'a function has at most 50 lines, a kernel in common/ops or a .cu file 80' "$(
         functions f '%{input}:%{line} %{name} %{end}' |
-            awk '{ split($1, at, ":"); n = $3 - at[2] + 1; if (n > (at[1] ~ /^common\/ops\/|\.cu$/ ? 80 : 60)) print $1 " " $2 ": " n " lines" }'
+            awk '{ split($1, at, ":"); n = $3 - at[2] + 1; if (n > (at[1] ~ /^common\/ops\/|\.cu$/ ? 80 : 50)) print $1 " " $2 ": " n " lines" }'
     )"
 
     rule parameters 'a function has at most 6 parameters, a collective (comm_*, hccl_call_*) 8; else give it a struct' "$(

@@ -805,9 +805,8 @@ static void refuse_pidfds(void)
     }
 }
 
-int main(int argc, char **argv)
+static fsdp_status fixture_open(fixture *f)
 {
-    fixture *f = &fx;
     device_config dc = {.backend = comm_test_backend(), .n_threads = 1, .debug_fill = true};
     comm_config cc = {.backend = COMM_AUTO};
     f->sums = &no_sums;
@@ -822,27 +821,34 @@ int main(int argc, char **argv)
         cc.native = f->native = b->native;
         cc.sums = f->sums = b->fast()->sums;
     }
+    TRY(device_open(&dc, &f->dev));
+    TRY(comm_open(f->dev, &cc, &f->c));
+    TRY(stream_create(f->dev, &(stream_config){.name = "comm"}, &f->s));
+    stream *compute = device_compute_stream(f->dev);
+    f->send = zeros(compute, (ELEMS + 1) * MAX_RANKS);
+    f->recv = zeros(compute, (ELEMS + 1) * MAX_RANKS);
+    TRY(stream_sync(compute));
+    const char *why_not;
+    if (getenv("COMM_FAULT_FAKE") != NULL)
+        TRY(comm_put_over(f->c, &fake_transport, &why_not));
+    f->rank = comm_rank(f->c);
+    f->world = comm_size(f->c);
+    f->odd_one = f->rank == f->world - 1;
+    return FSDP_OK;
+}
+
+int main(int argc, char **argv)
+{
+    fixture *f = &fx;
     if (getenv("COMM_FAULT_NO_PIDFD") != NULL)
         refuse_pidfds();
     if (argc > 1 && strcmp(argv[1], "gone_early") == 0 &&
         comm_launched_rank() == comm_launched_ranks() - 1)
         return 0;
-    if (device_open(&dc, &f->dev) != FSDP_OK || comm_open(f->dev, &cc, &f->c) != FSDP_OK ||
-        stream_create(f->dev, &(stream_config){.name = "comm"}, &f->s) != FSDP_OK) {
+    if (fixture_open(f) != FSDP_OK) {
         fsdp_error_print(stderr, 0, 0);
         return 1;
     }
-    stream *compute = device_compute_stream(f->dev);
-    f->send = zeros(compute, (ELEMS + 1) * MAX_RANKS);
-    f->recv = zeros(compute, (ELEMS + 1) * MAX_RANKS);
-    if (stream_sync(compute) != FSDP_OK)
-        return 1;
-    const char *why_not;
-    if (getenv("COMM_FAULT_FAKE") != NULL && comm_put_over(f->c, &fake_transport, &why_not))
-        return 1;
-    f->rank = comm_rank(f->c);
-    f->world = comm_size(f->c);
-    f->odd_one = f->rank == f->world - 1;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (argc > 1 && strcmp(argv[1], cases[i].name) == 0)
             run_case(f, cases[i].run, argc > 2 ? argv[2] : NULL);
@@ -854,6 +860,7 @@ int main(int argc, char **argv)
     come("closed");
     stream_free(f->s);
     stream_free(f->busy);
+    stream *compute = device_compute_stream(f->dev);
     device_free(compute, f->send);
     device_free(compute, f->recv);
     device_close(f->dev);

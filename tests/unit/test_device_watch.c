@@ -101,6 +101,18 @@ static void expect_acts(const seen *x, const stream *s, const device_act *expect
     }
 }
 
+static void launch_nap(stream *s, const mem_access *touched)
+{
+    long ms = 0;
+    OK(stream_launch_work(s, &(launch_config){.fn = run_sleep,
+                                              .args = &ms,
+                                              .args_bytes = sizeof ms,
+                                              .on_host = true,
+                                              .work = {{.name = "nap"}, {.flops = 3}},
+                                              .accesses = touched,
+                                              .n_accesses = 1}));
+}
+
 /* Every kind of call, in the order in which it was issued, with what it works on. */
 static void test_issued(void **state)
 {
@@ -110,7 +122,6 @@ static void test_issued(void **state)
     const device_watch watch = {&x, see_issued, see_ran};
     event *e;
     void *p, *q;
-    long ms = 0;
     char host[8] = "1234567";
     const mem_access touched[] = {{host, 3, true}};
     OK(event_create(d, &e));
@@ -124,13 +135,7 @@ static void test_issued(void **state)
     OK(device_copy(s, q, p, 0)); /* nothing to tell */
     OK(event_record(e, s));
     OK(stream_wait_event(s, e));
-    OK(stream_launch_work(s, &(launch_config){.fn = run_sleep,
-                                              .args = &ms,
-                                              .args_bytes = sizeof ms,
-                                              .on_host = true,
-                                              .work = {{.name = "nap"}, {.flops = 3}},
-                                              .accesses = touched,
-                                              .n_accesses = 1}));
+    launch_nap(s, touched);
     device_free(s, p);
     device_free(s, q);
     device_free(s, NULL);

@@ -53,13 +53,27 @@ static void test_presets(void **state)
     assert_non_null(strstr(fsdp_error_get()->hint, names));
 }
 
+typedef struct listed {
+    const char *name, *layer;
+    size_t rows, cols; /* cols 0: a vector */
+} listed;
+
+static void expect_param(const param_spec *spec, const listed *row, bool tied)
+{
+    assert_string_equal(spec->name, row->name);
+    assert_int_equal(spec->n_dims, row->cols ? 2 : 1);
+    assert_int_equal(spec->dims[0], row->rows);
+    assert_int_equal(spec->dims[1], row->cols);
+    assert_int_equal(spec->elems, row->rows * (row->cols ? row->cols : 1));
+    assert_int_equal(spec->decay, row->cols != 0);
+    assert_false(spec->frozen);
+    assert_int_equal(spec->tied_to, tied ? 0 : NOT_TIED);
+}
+
 static void test_lists(void **state)
 {
     (void)state;
-    static const struct {
-        const char *name, *layer;
-        size_t rows, cols;
-    } rows[] = {
+    static const listed rows[] = {
         {"transformer.wte.weight", "embed", 11, 6},
         {"transformer.wpe.weight", "embed", 7, 6},
         {"transformer.h.0.ln_1.weight", "h.0.attn", 6, 0},
@@ -93,18 +107,10 @@ static void test_lists(void **state)
         assert_int_equal(l->first_param, p);
         assert_ptr_equal(l->model, &m);
         for (int k = 0; k < l->n_params; k++, p++) {
-            const param_spec *spec = &m.params[p];
-            const size_t cols = rows[p].cols, n = rows[p].rows * (cols ? cols : 1);
-            assert_string_equal(spec->name, rows[p].name);
+            const bool tied = p == 16;
             assert_string_equal(l->name, rows[p].layer);
-            assert_int_equal(spec->n_dims, cols ? 2 : 1);
-            assert_int_equal(spec->dims[0], rows[p].rows);
-            assert_int_equal(spec->dims[1], cols);
-            assert_int_equal(spec->elems, n);
-            assert_int_equal(spec->decay, cols != 0);
-            assert_false(spec->frozen);
-            assert_int_equal(spec->tied_to, p == 16 ? 0 : NOT_TIED);
-            elems += p == 16 ? 0 : n;
+            expect_param(&m.params[p], &rows[p], tied);
+            elems += tied ? 0 : m.params[p].elems;
         }
     }
     assert_int_equal(p, m.n_params);

@@ -157,7 +157,7 @@ static void test_values(void **state)
     assert_true(c.momentum == 1e-320);
 }
 
-static void test_numbers_refused(void **state)
+static void test_whole_numbers_refused(void **state)
 {
     (void)state;
     static const char *const INTS[] = {"",
@@ -177,16 +177,22 @@ static void test_numbers_refused(void **state)
                                        "1000000001",
                                        "99999999999999999999",
                                        "-99999999999999999999"};
-    static const char *const DOUBLES[] = {
-        "",     "x",      "0.1x", "nan", "NAN", "inf",   "-inf", "infinity", "0x1p-2", "1e999",
-        "-0.1", "1.0001", "1e",   ".",   "+",   "0.1.2", "e5",   "--1",      "nan(1)", "1,0"};
-    char line[128], what[256];
     for (size_t i = 0; i < sizeof INTS / sizeof INTS[0]; i++) {
+        char line[128], what[256];
         snprintf(line, sizeof line, "--steps=%s", INTS[i]);
         snprintf(what, sizeof what,
                  "--steps: got '%s', expected a whole number from 0 to 1000000000", INTS[i]);
         assert_error(line, what, "the default is --steps=20");
     }
+}
+
+static void test_numbers_refused(void **state)
+{
+    (void)state;
+    static const char *const DOUBLES[] = {
+        "",     "x",      "0.1x", "nan", "NAN", "inf",   "-inf", "infinity", "0x1p-2", "1e999",
+        "-0.1", "1.0001", "1e",   ".",   "+",   "0.1.2", "e5",   "--1",      "nan(1)", "1,0"};
+    char line[128], what[256];
     for (size_t i = 0; i < sizeof DOUBLES / sizeof DOUBLES[0]; i++) {
         snprintf(line, sizeof line, "--lr=%s", DOUBLES[i]);
         snprintf(what, sizeof what, "--lr: got '%s', expected a finite number from 0 to 1",
@@ -488,6 +494,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_values),
+        cmocka_unit_test(test_whole_numbers_refused),
         cmocka_unit_test(test_numbers_refused),
         cmocka_unit_test(test_other_errors),
         cmocka_unit_test(test_abbreviations_refused),
