@@ -220,6 +220,14 @@ static fsdp_status plan_of(const trainer *t, int rank, int n_ranks, const plan_c
     return status;
 }
 
+static void add_memory(ledger_figures *f, mem_category k, size_t bytes)
+{
+    f->issued_peak_bytes[k] += bytes;
+    f->issued_peak_total_bytes += bytes;
+    f->peak_bytes[k] += bytes;
+    f->peak_total_bytes += bytes;
+}
+
 /* Of many micro-steps the first are made: the others are like the last of them. But the sums of
  * gradients of a canonical run wait in a tree, one more of them with each doubling. */
 static void extrapolate(const trainer *t, int n_ranks, int64_t n, const plan *fewer, plan *out)
@@ -231,6 +239,9 @@ static void extrapolate(const trainer *t, int n_ranks, int64_t n, const plan *fe
         a->calls[op] += (uint64_t)more * (a->calls[op] - b->calls[op]);
         a->bytes_sent[op] += (uint64_t)more * (a->bytes_sent[op] - b->bytes_sent[op]);
     }
+    size_t loss = out->memory.issued_peak_bytes[MEM_OTHER];
+    loss -= fewer->memory.issued_peak_bytes[MEM_OTHER];
+    add_memory(&out->memory, MEM_OTHER, (size_t)more * loss);
     out->step_s += more * (out->step_s - fewer->step_s);
     out->floor_s += more * (out->floor_s - fewer->floor_s);
     out->time.compute_s += more * (out->time.compute_s - fewer->time.compute_s);
@@ -245,10 +256,7 @@ static void extrapolate(const trainer *t, int n_ranks, int64_t n, const plan *fe
     size_t vector = 2 * out->memory.issued_peak_bytes[MEM_PARAMS_SHARD] * s / (size_t)n_ranks;
     size_t added = (size_t)ceil(log2((double)n / MOST_MICRO_STEPS)) * vector;
     out->is_bound = true;
-    out->memory.issued_peak_bytes[k] += added;
-    out->memory.issued_peak_total_bytes += added;
-    out->memory.peak_bytes[k] += added;
-    out->memory.peak_total_bytes += added;
+    add_memory(&out->memory, k, added);
 }
 
 fsdp_status plan_make(const trainer *t, int rank, int n_ranks, const plan_costs *costs, plan *out)
