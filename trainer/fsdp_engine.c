@@ -96,7 +96,7 @@ static fsdp_status engine_read_params(void *self, engine_sink sink, void *ctx)
             status = gather_masters(f, u, &full);
             gathered = u;
         }
-        if (status == FSDP_OK && comm_rank(f->run.world) == 0 && mine == FSDP_OK)
+        if (status == FSDP_OK && sink && comm_rank(f->run.world) == 0 && mine == FSDP_OK)
             mine = sink_param(f, p, shared ? full : f->units[u].shard, sink, ctx);
     }
     device_free(f->compute, full);

@@ -237,7 +237,8 @@ static fsdp_status read_params(void *self, engine_sink sink, void *ctx)
     baseline *b = self;
     const model *m = b->run.m;
     fsdp_status status = stream_sync(b->s);
-    for (int p = 0; p < m->n_params && status == FSDP_OK && comm_rank(b->run.world) == 0; p++) {
+    const int n = sink && comm_rank(b->run.world) == 0 ? m->n_params : 0;
+    for (int p = 0; p < n && status == FSDP_OK; p++) {
         size_t bytes = m->params[p].elems * sizeof(float);
         float *host = m->params[p].tied_to == NOT_TIED ? malloc(bytes) : NULL;
         if (m->params[p].tied_to != NOT_TIED)

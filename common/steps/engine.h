@@ -30,7 +30,8 @@ typedef struct engine {
     /* Finish the gradients (scale once), find the norm, clip, update. norm [1] device: the norm
      * before clipping. */
     fsdp_status (*optimizer_step)(void *self, const step_scalars *sc, float *norm);
-    /* Collective. sink is called on rank 0 only; its errors reach every rank. */
+    /* Collective. sink is called on rank 0 only; its errors reach every rank. NULL: no values are
+     * brought to the host. */
     fsdp_status (*read_params)(void *self, engine_sink sink, void *ctx);
     /* Collective: a checkpoint of parameters, optimizer state and step, which engines of any kind
      * load on any number of ranks. After a load that failed the state is undefined. */
