@@ -47,7 +47,7 @@ echo "prefetch,$head" >"$D/modes.csv"
 for mode in none backward-post backward forward both; do
     traced "mode-$mode" "$LINK" --prefetch "$mode" | row "$mode" >>"$D/modes.csv"
 done
-train "$LINK" --prefetch both --plan >"$D/plan.txt" 2>&1 || fail 'overlap: the plan failed' "see $D/plan.txt"
+train "$LINK" --prefetch both --plan --plan-device this >"$D/plan.txt" 2>&1 || fail 'overlap: the plan failed' "see $D/plan.txt"
 
 say 'a host that runs ahead'
 echo "prefetch,limit,host sync,$head" >"$D/ahead.csv"
@@ -110,7 +110,7 @@ cp "$D/mode-none/timeline.svg" "$OUT/overlap-none.svg"
     echo
     table "$D/modes.csv"
     echo
-    echo "The floor by plan (\`--plan --prefetch both\`): $(sed -n 's/.*no schedule leaves less than \(.*\)/\1 ms/p' "$D/plan.txt")."
+    echo "The floor by plan (\`--plan --plan-device this --prefetch both\`): $(sed -n 's/.*no schedule leaves less than \(.*\)/\1 ms/p' "$D/plan.txt")."
     echo
     echo "A host that runs ahead (\`FSDP_ASYNC_COMPUTE=1\`), by limit; \"every unit\" is \`FSDP_HOST_SYNC=1\`:"
     echo

@@ -191,7 +191,7 @@ done
 cmp -s "$new/cpu.txt" "$new/separate.txt" || complain 'another text'
 verdict
 
-# The formula is an upper bound, so a run keeps to a limit that the plan accepts.
+# Planned peaks are upper bounds, so a run keeps to a limit that the plan accepts.
 expect_good 1 'within --device-memory' $run --device separate --device-memory 2
 verdict
 cli_end

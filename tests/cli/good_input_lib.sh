@@ -25,11 +25,11 @@ expect_good 3 'global batch and accumulation' $run --batch-size 0 --global-batch
 printed '\(4 per rank x 2 micro-steps\)'
 verdict
 expect_good 2 'plan' $run --plan --loss-csv "$new/plan.csv"
-printed '^traffic of one step by formula'
+printed '^traffic of one step \(sent by this rank\)$'
 [ ! -e "$new/plan.csv" ] || complain '--plan wrote the loss file'
 verdict
 expect_good 1 'plan of a model that does not fit' $run --plan $huge --seq-len 1024
-printed '^  sum  *[0-9]{13,} '
+printed '^  at one moment  *[0-9]{13,} '
 verdict
 for ranks in 1 2; do
     expect_good $ranks 'no steps' $run --steps 0 --loss-csv "$new/none.csv" --export "$new/none" --save "$new/none.ckpt"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # overlap.sh -- what the options and the environment of overlap do, seen from outside: the mode that --prefetch auto takes,
-# buckets, the prediction of --plan, a host that waits.
+# buckets, times of a plan, a host that waits.
 #
 #   tests/cli/overlap.sh [BUILD]        default build
 #
@@ -45,10 +45,10 @@ verdict
 
 # figure NAME -- milliseconds of the prediction
 figure() { sed -n "s/^  $1 *\([0-9.]*\) ms.*/\1/p" "$work/out"; }
-name='--plan predicts: a step is compute and what is exposed'
-# Each measures for itself what compute and the link cost, so side by side, and what prefetch saves is left to test_virtual_step.
+name='--plan-device this: a step is compute and what is exposed'
+# Each process measures what compute and the link cost, so side by side; what prefetch saves is left to the budget of task 5.6.
 for mode in none both; do
-    FSDP_LINK=100Mbit,50us timeout $limit_s $starts -n 2 "$trainer" $run --plan --prefetch $mode --d-model 64 \
+    FSDP_LINK=100Mbit,50us timeout $limit_s $starts -n 2 "$trainer" $run --plan --plan-device this --prefetch $mode --d-model 64 \
         >"$work/$mode" 2>"$work/err" &
 done
 wait

@@ -3,7 +3,7 @@
 #
 # Trains a small GPT-2 on the licence texts twice with the same global batch, then shows the losses
 # side by side, whether losses, gradient norms and weights are the same bits, what a rank holds and
-# sends beside the formulas, the curves, and text from the trained model. Everything lands in
+# sends beside the plan, the curves, and text from the trained model. Everything lands in
 # $BUILD/demo/. Exit status 0 only when both runs gave the same bits.
 # DEMO_RANKS (4), DEMO_STEPS and DEMO_OPTIONS (options of build/fsdp_train) change what is run.
 set -u
@@ -75,12 +75,12 @@ awk -F, -v ranks="$RANKS" '
     FNR == 1 { file++; next }
     $1 == "calls" { next }
     !(($1, $2) in seen) { seen[$1, $2] = 1; order[++n] = $1 SUBSEP $2 }
-    { measured[file, $1, $2] = $3; formula[file, $1, $2] = $4 }
+    { measured[file, $1, $2] = $3; planned[file, $1, $2] = $5 }
     END {
-        printf "%-24s %12s %14s %14s\n", "", "one device", "rank of " ranks, "formula"
+        printf "%-24s %12s %14s %14s\n", "", "one device", "rank of " ranks, "planned"
         for (i = 1; i <= n; i++) {
             split(order[i], key, SUBSEP)
-            m1 = measured[1, key[1], key[2]]; m2 = measured[2, key[1], key[2]]; f2 = formula[2, key[1], key[2]]
+            m1 = measured[1, key[1], key[2]]; m2 = measured[2, key[1], key[2]]; f2 = planned[2, key[1], key[2]]
             if (m1 + m2 + f2 == 0) continue
             if (key[1] == "bytes" && !heading++) print "sent by rank 0 in a step"
             name = key[2] == "total" ? "all, at one moment" : key[2]
