@@ -13,7 +13,9 @@
 #include "trainer/backends.h"
 #include "trainer/trainer.h"
 
-enum { STEPS = 3, REPORTED = STEPS - 1, MOST_MICRO_STEPS = 64 };
+enum { STEPS = 3, REPORTED = STEPS - 1 };
+/* Micro-steps of a step that are made at most, and with times: deep models fill a timeline. */
+enum { MOST_MICRO_STEPS = 64, MOST_TIMED = 4 };
 
 typedef struct dry_run {
     trainer t;
@@ -108,7 +110,12 @@ static fsdp_status dry_steps(dry_run *d)
     return FSDP_OK;
 }
 
-/* Make the steps as rank `rank`, of micro_steps at most. costs: only whether times are wanted. */
+static bool is_timed(const plan_costs *costs, int64_t micro_steps)
+{
+    return costs && micro_steps <= MOST_TIMED;
+}
+
+/* Make the steps as rank `rank`. costs: only whether times are wanted, and the kind of device. */
 static fsdp_status dry_open(const trainer *of, int rank, int n_ranks, const plan_costs *costs,
                             int64_t micro_steps, dry_run *d)
 {
@@ -126,7 +133,7 @@ static fsdp_status dry_open(const trainer *of, int rank, int n_ranks, const plan
     if (!device_runs_c(of->run.dev)) /* their descriptions of work are the CPU's */
         t->run.ops = ops_cpu_fast();
     fsdp_status status = open_world(of, rank, n_ranks, on_accelerator, t);
-    if (status == FSDP_OK && costs)
+    if (status == FSDP_OK && is_timed(costs, micro_steps))
         status = watch_dry(d, rank);
     if (status == FSDP_OK)
         status = trainer_make(t);
@@ -188,7 +195,7 @@ static fsdp_status plan_of(const trainer *t, int rank, int n_ranks, const plan_c
     if (costs && costs->slow_factor > 0 && costs->slow_rank == rank)
         own.machine.reached /= costs->slow_factor;
     fsdp_status status = dry_open(t, rank, n_ranks, costs, micro_steps, &d);
-    if (status == FSDP_OK && is_slow(costs, rank))
+    if (status == FSDP_OK && is_timed(costs, micro_steps) && is_slow(costs, rank))
         status = dry_open(t, costs->slow_rank, n_ranks, costs, micro_steps, &slow);
     if (status == FSDP_OK) {
         out->memory = ledger_read(device_ledger(d.t.run.dev));
@@ -196,7 +203,7 @@ static fsdp_status plan_of(const trainer *t, int rank, int n_ranks, const plan_c
             out->host_memory = ledger_read(device_host_ledger(d.t.run.dev));
         out->traffic = d.traffic;
     }
-    if (status == FSDP_OK && costs) {
+    if (status == FSDP_OK && is_timed(costs, micro_steps)) {
         timeline_view views[2] = {timeline_read(d.line)};
         if (slow.line)
             views[1] = timeline_read(slow.line);
@@ -218,25 +225,23 @@ static void add_memory(ledger_figures *f, mem_category k, size_t bytes)
     f->peak_total_bytes += bytes;
 }
 
-/* Of many micro-steps the first are made: the others are like the last of them. But the sums of
- * gradients of a canonical run wait in a tree, one more of them with each doubling. */
-static void extrapolate(const trainer *t, int n_ranks, int64_t n, const plan *fewer, plan *out)
+/* Of many micro-steps the first are made, a power of two of them, and half as many (`fewer`): what
+ * the second half of them adds is what as many others add, also in a canonical run, whose sums
+ * differ from one micro-step to the next. But its sums of gradients wait in a tree, one more of
+ * them with each doubling. */
+static void extrapolate_counts(const trainer *t, int n_ranks, const plan *fewer, plan *out)
 {
-    const double more = (double)(n - MOST_MICRO_STEPS);
+    const uint64_t n = (uint64_t)t->run.grad_accum, made = MOST_MICRO_STEPS / 2;
+    const uint64_t more = n - MOST_MICRO_STEPS;
     for (int op = 0; op < COMM_OPS; op++) {
         comm_stats *a = &out->traffic;
         const comm_stats *b = &fewer->traffic;
-        a->calls[op] += (uint64_t)more * (a->calls[op] - b->calls[op]);
-        a->bytes_sent[op] += (uint64_t)more * (a->bytes_sent[op] - b->bytes_sent[op]);
+        a->calls[op] += more * ((a->calls[op] - b->calls[op]) / made);
+        a->bytes_sent[op] += more * ((a->bytes_sent[op] - b->bytes_sent[op]) / made);
     }
-    size_t loss = out->memory.issued_peak_bytes[MEM_OTHER];
-    loss -= fewer->memory.issued_peak_bytes[MEM_OTHER];
-    add_memory(&out->memory, MEM_OTHER, (size_t)more * loss);
-    out->step_s += more * (out->step_s - fewer->step_s);
-    out->floor_s += more * (out->floor_s - fewer->floor_s);
-    out->time.compute_s += more * (out->time.compute_s - fewer->time.compute_s);
-    out->time.exposed_s += more * (out->time.exposed_s - fewer->time.exposed_s);
-    out->time.communication_s += more * (out->time.communication_s - fewer->time.communication_s);
+    const size_t *losses = &out->memory.issued_peak_bytes[MEM_OTHER];
+    add_memory(&out->memory, MEM_OTHER,
+               more * ((*losses - fewer->memory.issued_peak_bytes[MEM_OTHER]) / made));
     if (t->run.mode != GRAD_ACC_CANONICAL)
         return;
     /* a vector is this rank's slice of all gradients, and with a tied weight at most twice that */
@@ -244,19 +249,41 @@ static void extrapolate(const trainer *t, int n_ranks, int64_t n, const plan *fe
     mem_category k = n_ranks == 1 && !shards ? MEM_GRADS_FULL : MEM_GRADS_SHARD;
     size_t s = shards ? (size_t)trainer_config_shard_size(&t->cfg, n_ranks) : 1;
     size_t vector = 2 * out->memory.issued_peak_bytes[MEM_PARAMS_SHARD] * s / (size_t)n_ranks;
-    size_t added = (size_t)ceil(log2((double)n / MOST_MICRO_STEPS)) * vector;
     out->is_bound = true;
-    add_memory(&out->memory, k, added);
+    add_memory(&out->memory, k, (size_t)ceil(log2((double)n / MOST_MICRO_STEPS)) * vector);
+}
+
+/* The same of times: `out` and `fewer` are of MOST_TIMED micro-steps and of half as many. */
+static void extrapolate_times(int64_t n, const plan *fewer, plan *out)
+{
+    const double times = (double)(n - MOST_TIMED) / (MOST_TIMED / 2.0);
+    out->step_s += times * (out->step_s - fewer->step_s);
+    out->floor_s += times * (out->floor_s - fewer->floor_s);
+    out->time.compute_s += times * (out->time.compute_s - fewer->time.compute_s);
+    out->time.exposed_s += times * (out->time.exposed_s - fewer->time.exposed_s);
+    out->time.communication_s += times * (out->time.communication_s - fewer->time.communication_s);
 }
 
 fsdp_status plan_make(const trainer *t, int rank, int n_ranks, const plan_costs *costs, plan *out)
 {
-    int64_t n = t->run.grad_accum;
-    plan fewer;
-    if (n <= MOST_MICRO_STEPS)
-        return plan_of(t, rank, n_ranks, costs, n, out);
-    TRY(plan_of(t, rank, n_ranks, costs, MOST_MICRO_STEPS - 1, &fewer));
-    TRY(plan_of(t, rank, n_ranks, costs, MOST_MICRO_STEPS, out));
-    extrapolate(t, n_ranks, n, &fewer, out);
+    const int64_t n = t->run.grad_accum;
+    plan fewer, counted = {0};
+    if (n > MOST_MICRO_STEPS) {
+        TRY(plan_of(t, rank, n_ranks, costs, MOST_MICRO_STEPS / 2, &fewer));
+        TRY(plan_of(t, rank, n_ranks, costs, MOST_MICRO_STEPS, &counted));
+        extrapolate_counts(t, n_ranks, &fewer, &counted);
+    } else {
+        TRY(plan_of(t, rank, n_ranks, costs, n, &counted));
+    }
+    *out = counted;
+    if (!costs || is_timed(costs, n))
+        return FSDP_OK;
+    TRY(plan_of(t, rank, n_ranks, costs, MOST_TIMED / 2, &fewer));
+    TRY(plan_of(t, rank, n_ranks, costs, MOST_TIMED, out));
+    extrapolate_times(n, &fewer, out);
+    out->memory = counted.memory;
+    out->host_memory = counted.host_memory;
+    out->traffic = counted.traffic;
+    out->is_bound = counted.is_bound;
     return FSDP_OK;
 }
