@@ -1,0 +1,292 @@
+#!/bin/bash
+# plan.sh -- what --plan prints: models that are far too large to run here, a real run beside its plan, any rank, other
+# machines and links, a slow rank, what fits a memory, many micro-steps, and what is refused.
+#
+#   tests/cli/plan.sh [BUILD]           default build
+#   CASES=REGEX                         only the cases whose names match
+#
+# Prints PASS and FAIL lines and a last line with their numbers.
+# shellcheck disable=SC2016,SC2086 # $tiny and others are lists of words
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/cli/lib.sh
+cli_namespace "$PWD/tests/cli/plan.sh" "$@"
+cli_begin "${1:-build}"
+export OMP_NUM_THREADS=1
+tiny='--n-layer 3 --d-model 32 --n-head 2 --vocab-size 300 --seq-len 16 --ops portable --batch-size 2'
+large='--size 1558m --seq-len 1024 --plan-ranks 16'
+
+# plan OPTION... -- one process plans; its text is in $work/out
+plan() {
+    launch 1 --plan "$@"
+    [ "$rc" = 0 ] || complain "exit status $rc: $*"
+}
+
+# figure ROW [FIELD] -- of a row of the text: bytes, calls or milliseconds; another field; -1: the last
+figure() { awk -v row="$1" -v field="${2:-2}" 'index($0, "  " row " ") == 1 { print $(field < 0 ? NF : field) }' "$work/out"; }
+total() { figure 'at one moment' 4; }
+
+# holds EXPRESSION NAME=VALUE... -- whether it is so, by awk
+holds() {
+    local said=$1 values=() value
+    shift
+    for value in "$@"; do
+        values+=(-v "$value")
+    done
+    awk "${values[@]}" "BEGIN { exit !($said) }" || complain "$said: not with $*"
+}
+
+# ---- models that fit no machine here ---------------------------------------------------------------------------------
+
+# shard ELEMENTS RANKS -- bytes of a unit's shard, which is a whole number of 32 elements
+shard() { echo $((($1 + 32 * $2 - 1) / (32 * $2) * 32 * 4)); }
+
+# shape NAME RANKS LAYERS WIDTH OPTION... -- a block has 12 C C + 13 C parameters, the root V C + P C + 2 C
+shape() {
+    local ranks=$2 layers=$3 c=$4
+    case_is "$1 parameters on $ranks ranks, in 300 MB and 60 s of processor time" || return
+    shift 4
+    timed bash -c 'ulimit -v 300000 -t 60 && exec "$@"' _ "$trainer" "$@" --plan-ranks "$ranks" --plan-rank $((ranks - 1)) \
+        --plan-device h100
+    [ "$rc" = 0 ] || complain "exit status $rc"
+    grep -qx "plan for $ranks ranks: 1 replica, shard groups of $ranks; as rank $((ranks - 1))" "$work/out" || complain 'as another rank'
+    holds 'got == expected' got="$(figure params_shard)" \
+        expected=$((layers * $(shard $((12 * c * c + 13 * c)) "$ranks") + $(shard $(((50257 + 1024 + 2) * c)) "$ranks")))
+    verdict
+}
+shape 124M 8 12 768 --size 124m
+shape 70B 128 80 8192 --size 1558m --n-layer 80 --d-model 8192 --n-head 64
+shape 405B 16384 126 16384 --size 1558m --n-layer 126 --d-model 16384 --n-head 128
+
+# ---- a run and its plan ----------------------------------------------------------------------------------------------
+
+# Memory as issued, calls and bytes of a real run's report; the same of the plan, as rank 0, of one process.
+beside_a_run() { # beside_a_run RANKS OPTION...
+    local ranks=$1
+    shift
+    case_is "a run is as one process has planned it: W=$ranks $*" || return
+    plan $tiny "$@" --plan-ranks "$ranks" --plan-rank 0
+    awk '/^traffic/ { traffic = 1 }
+         /^  / && !traffic && $NF != "host" { print "memory", ($1 == "at" ? "total" : $1), ($1 == "at" ? $4 : $2) }
+         /^  / && traffic && $2 > 0 { print "calls", $1, $2; print "bytes", $1, $4 }' "$work/out" | sort >"$work/planned"
+    launch "$ranks" $tiny "$@" --synthetic 5000 --steps 3 --memory-report "$work/report.csv"
+    [ "$rc" = 0 ] || complain "exit status $rc"
+    awk -F, 'NR > 1 && $4 > 0 { print $1, $2, $4 }' "$work/report.csv" | sort >"$work/issued"
+    [ "$(wc -l <"$work/issued")" -ge 11 ] || complain "the report: $(cat "$work/report.csv")"
+    diff "$work/planned" "$work/issued" >"$work/err" || complain 'plan <, run >'
+    verdict
+}
+for mode in fast canonical; do
+    for ranks in 2 3 4; do
+        beside_a_run $ranks --reduction $mode --grad-accum 3
+        beside_a_run $ranks --reduction $mode --grad-accum 2 --sharding grad-op
+        beside_a_run $ranks --reduction $mode --grad-accum 2 --sharding none
+        beside_a_run $ranks --reduction $mode --grad-accum 2 --parallel ddp
+    done
+    beside_a_run 4 --reduction $mode --grad-accum 2 --sharding hybrid --fsdp-size 2
+done
+
+case_is 'equal text from one process, from all ranks, and twice' && {
+    for how in '--sharding full' '--sharding hybrid --fsdp-size 2'; do
+        launch 4 $tiny $how --plan --plan-device h100
+        mv "$work/out" "$work/of-4"
+        for again in 1 2; do
+            plan $tiny $how --plan-ranks 4 --plan-device h100
+            cmp "$work/of-4" "$work/out" >"$work/err" || complain "$how: another text from one process ($again)"
+        done
+    done
+    verdict
+}
+
+# ---- times -----------------------------------------------------------------------------------------------------------
+
+# The compute stream works or waits for a collective, so a step is both (three figures of one decimal); and work is at least
+# its matrix products: 6 FLOP for every weight of a block and of the head, and every token.
+step_is_whole() {
+    holds 's - c - e < 0.151 && c + e - s < 0.151 && s > 0' s="$(figure step)" c="$(figure compute)" e="$(figure exposed)"
+    holds 'least <= exposed' least="$(figure exposed -1)" exposed="$(figure exposed)"
+}
+least_ms() { awk -v flops="$1" 'BEGIN { print 1e3 * 6 * 4 * 1024 * (48 * 12 * 1600 ^ 2 + 50257 * 1600) / (0.5 * flops) }'; }
+
+case_is 'times by published figures: an H100 is faster than an A100, and that than a T4' && {
+    before=0
+    for device in 'h100 66.9e12' 'a100 19.5e12' 't4 8.1e12'; do
+        plan $large --plan-device ${device% *}
+        step_is_whole
+        holds 'compute >= least' compute="$(figure compute)" least="$(least_ms ${device#* })"
+        holds 'step > before' step="$(figure step)" before=$before
+        before=$(figure step)
+    done
+    plan $large --plan-device 910b --param-dtype bf16
+    step_is_whole
+    verdict
+}
+case_is 'no schedule is shorter than its floor' && {
+    for device in h100 t4; do
+        for how in '--prefetch none' '--prefetch both --limit-all-gathers 1' '--sharding grad-op' '--sharding none' '--parallel ddp' \
+            '--sharding hybrid --fsdp-size 8' '--reduction canonical --grad-accum 100' '--bucket 100000000'; do
+            plan --size 124m --plan-ranks 16 --plan-device $device $how
+            step_is_whole
+        done
+    done
+    verdict
+}
+case_is 'times of this machine, and of the link between its ranks' && {
+    launch 2 $tiny --plan --plan-device this
+    grep -q '^  measured just now: [1-9]' "$work/out" || complain 'nothing was measured'
+    holds 'rate > 0' rate="$(sed -n 's/^  a collective: .* \/ \([0-9.]*\) GB.*/\1/p' "$work/out")"
+    verdict
+}
+# moves_at RATE -- every call takes the latency of 0.5 ms and its bytes over the rate, one by one
+moves_at() {
+    local calls=0 bytes=0 op
+    for op in all-gather reduce-scatter all-reduce; do
+        calls=$((calls + $(figure $op))) bytes=$((bytes + $(figure $op 4)))
+    done
+    holds 'ms - (calls / 2 + 1e3 * bytes / rate) < 0.051 && calls / 2 + 1e3 * bytes / rate - ms < 0.051' \
+        ms="$(figure communication)" calls=$calls bytes=$bytes rate="$1"
+}
+case_is '--plan-link: collectives take as long as their calls and bytes, and a faster link exposes less' && {
+    before=1e9
+    for rate in 1e9 1e10 1e11; do
+        plan $large --plan-device h100 --plan-link $rate,0.0005
+        moves_at $rate
+        holds 'exposed < before' exposed="$(figure exposed)" before=$before
+        before=$(figure exposed)
+    done
+    verdict
+}
+# A host that waits after every unit issues no gather ahead but what prefetch issues, and in forward that is learned in the
+# first step: the third one is reported.
+case_is 'prefetch in forward and backward exposes less than in backward, and that less than none' && {
+    before=1e9
+    for prefetch in none backward both; do
+        FSDP_HOST_SYNC=1 plan --size 124m --plan-ranks 8 --plan-device h100 --prefetch $prefetch
+        holds 'exposed < before' exposed="$(figure exposed)" before=$before
+        before=$(figure exposed)
+    done
+    verdict
+}
+# The rank's own work doubles, and hides what it hid. Its peers wait for it once a step, so their steps are as long.
+case_is '--plan-slow: one slow rank is slow for all' && {
+    plan $large --batch-size 8 --plan-device h100
+    step=$(figure step) compute=$(figure compute)
+    plan $large --batch-size 8 --plan-device h100 --plan-slow 0:2
+    own=$(figure step)
+    holds 'own >= 2 * compute - 0.15 && own <= 2 * step + 0.15' own=$own compute=$compute step=$step
+    plan $large --batch-size 8 --plan-device h100 --plan-slow 5:2
+    holds 'd * d < 0.1001 ^ 2' d="$(awk "BEGIN { print $(figure step) - $own }")"
+    holds 'now == compute' now="$(figure compute)" compute=$compute
+    verdict
+}
+
+# ---- what fits -------------------------------------------------------------------------------------------------------
+
+# fit BYTES RANKS OPTION... -- the batch that is said to fit does, the next one does not; nor do fewer ranks
+fit() {
+    local have=$1 ranks=$2 batch fewest
+    shift 2
+    plan "$@" --plan-ranks $ranks --plan-fit
+    batch=$(figure 'largest batch' 3) fewest=$(figure 'fewest ranks' 3)
+    batch=${batch%,} fewest=${fewest%,}
+    holds 'batch > 0 && fewest > 1' batch="$batch" fewest="$fewest"
+    plan "$@" --plan-ranks $ranks --batch-size "$batch"
+    holds 'total <= have' total="$(total)" have=$have
+    plan "$@" --plan-ranks $ranks --batch-size "$(case $* in *canonical*) echo $((2 * batch)) ;; *) echo $((batch + 1)) ;; esac)"
+    holds 'total > have' total="$(total)" have=$have
+    plan "$@" --plan-ranks "$fewest"
+    holds 'total <= have' total="$(total)" have=$have
+    plan "$@" --plan-ranks $((fewest - 1))
+    holds 'total > have' total="$(total)" have=$have
+}
+case_is '--plan-fit: the largest batch and the fewest ranks' && {
+    fit 16000000000 4 --size 1558m --plan-device t4
+    fit $((600 << 20)) 32 --size 124m --device-memory 600
+    fit $((1500 << 20)) 32 --size 124m --device-memory 1500 --reduction canonical
+    verdict
+}
+
+# ---- many micro-steps ------------------------------------------------------------------------------------------------
+
+# as_run RANKS MICRO_STEPS OPTION... -- a real run sends what its plan says and, but for gradients, holds it
+as_run() {
+    local ranks=$1 n=$2
+    shift 2
+    launch "$ranks" $tiny "$@" --grad-accum "$n" --synthetic 5000 --steps 2 --memory-report "$work/report.csv"
+    [ "$rc" = 0 ] || complain "exit status $rc"
+    awk -F, -v bound="$(case $* in *canonical*) echo 1 ;; esac)" 'NR > 1 { rows++
+        at_most = bound && ($2 == "grads_shard" || $2 == "grads_full" || $2 == "total")
+        if ($4 != $5 && !(at_most && $4 < $5)) { print; bad = 1 } } END { exit bad || rows < 15 }' \
+        "$work/report.csv" >"$work/err" || complain 'the run beside its plan'
+}
+case_is 'more micro-steps than are made: calls, bytes and memory are those of a run' && {
+    as_run 2 100
+    as_run 3 130 --sharding grad-op
+    as_run 2 100 --reduction canonical
+    as_run 2 130 --reduction canonical --parallel ddp
+    as_run 1 130 --reduction canonical --parallel single
+    verdict
+}
+case_is 'a million micro-steps' && {
+    # each of them takes the same calls and bytes, so the difference between two numbers of them says how many
+    for mode in fast canonical; do
+        for n in 32 64 1000 1000000; do
+            plan $tiny --plan-ranks 4 --grad-accum $n --reduction $mode --plan-device h100 --plan-link 1e9,0.0005
+            step_is_whole
+            [ $mode = canonical ] || moves_at 1e9 # there some ranks send more than others
+            for op in all-gather reduce-scatter; do
+                for field in 2 4; do
+                    now=$(figure $op $field)
+                    case $n in
+                    32) declare "half_${op/-/_}_$field=$now" ;;
+                    64) declare "few_${op/-/_}_$field=$now" ;;
+                    *)
+                        few=few_${op/-/_}_$field half=half_${op/-/_}_$field
+                        holds 'now == few + (n - 64) * (few - half) / 32' now="$now" few="${!few}" half="${!half}" n=$n
+                        ;;
+                    esac
+                done
+            done
+        done
+        [ $mode = fast ] || grep -q '(gradients: at most)$' "$work/out" || complain 'it does not say that it is a bound'
+        [ $mode = canonical ] || ! grep -q 'at most)' "$work/out" || complain 'a bound that is not needed'
+    done
+    verdict
+}
+
+# ---- buckets, and what is refused ------------------------------------------------------------------------------------
+
+# refused OPTION... -- with a hint, and the option's name
+refused() {
+    local option
+    launch 1 "$@"
+    [ "$rc" = 1 ] || complain "exit status $rc, expected 1: $*"
+    option=$(printf '%s\n' "$@" | grep -e '^--' | tail -n 1)
+    grep -qe "${option%%=*}" "$work/err" && grep -q '^HINT: .' "$work/err" || complain "no such option, or no hint: $*"
+}
+case_is '--bucket auto from one process: with a link, or refused' && {
+    refused $tiny --plan-ranks 4 --bucket auto
+    for how in '--plan-link 1e8,1e-3' '--plan-device t4'; do
+        plan $tiny --plan-ranks 4 --bucket auto $how
+        grep -q ', buckets of at most [1-9][0-9]* parameters$' "$work/out" || complain "no buckets: $how"
+    done
+    verdict
+}
+case_is 'values that cannot be' && {
+    for value in 7:2 4:2 -1:2 1:0.5 1.5:2 1:-2 1:nan 1:1e99 abc 1e9 -1 1: :2; do
+        refused --plan-ranks 4 --plan-device h100 --plan-slow=$value
+    done
+    for value in abc 1e9 0,1 -1,1 1e9,-1 nan,1 1e9,inf 1e9,1e-5x 1e9: ,; do
+        refused --plan-ranks 4 --plan-device h100 --plan-link=$value
+    done
+    refused --plan-ranks 4 --plan-rank 4
+    refused --plan --plan-rank 1
+    refused --plan-ranks 4 --plan-rank=-1
+    refused --plan-ranks 4 --plan-device h101
+    refused --plan-ranks 4 --plan-slow 1:2
+    refused --plan-ranks 4 --plan-link 1e9,1e-5
+    refused --plan-ranks 4 --plan-device this
+    verdict
+}
+check_left
+cli_end
