@@ -2,6 +2,7 @@
 #include "tests/grade/six_lib.h"
 #include <stdlib.h>
 #include <unistd.h>
+#include "common/device/dry.h"
 #include "common/model/gpt2.h"
 #include "lab2_forward/fsdp_setup.h"
 #include "lab3_backward/reducer_setup.h"
@@ -32,7 +33,7 @@ static fsdp_status nap(void *args, int n_threads)
 static fsdp_status before_compute(six *s, const char *name)
 {
     unsigned nap_us = s->config->nap_us * (unsigned)(1 + s->g->rank);
-    if (nap_us == 0 && !s->config->records)
+    if (nap_us == 0 && !s->line)
         return FSDP_OK;
     return grade_launch_idle(s->f.compute, nap, &nap_us, sizeof nap_us, name);
 }
@@ -86,116 +87,9 @@ static fsdp_status end_backward(void *self)
     return s->hooks.end_backward(s->hooks.self);
 }
 
-/* ---- the timeline ---------------------------------------------------------------------------- */
-
-/* The order checker goes on watching. */
-static uint64_t tell_both(void *self, const device_act *act)
-{
-    six *s = self;
-    (void)order_check_issued(s->g->order, act);
-    const device_watch w = timeline_watch_device(s->watch);
-    return w.issued(w.self, act);
-}
-
-static void tell_ran(void *self, const device_act *act)
-{
-    const device_watch w = timeline_watch_device(((six *)self)->watch);
-    w.ran(w.self, act);
-}
-
-static void watch_too(six *s)
-{
-    s->recorded = timeline_create(s->g->rank);
-    s->watch = timeline_watch_create(s->dev);
-    FSDP_ASSERT(s->recorded && s->watch);
-    const comm_watch collectives = timeline_watch_comm(s->watch);
-    device_set_watch(s->dev, &(device_watch){s, tell_both, tell_ran});
-    comm_set_watch(s->comm, &collectives);
-}
-
-static fsdp_status idle(six *s)
-{
-    TRY(stream_sync(s->f.compute));
-    TRY(stream_sync(s->f.gather_stream));
-    return stream_sync(s->f.reduce_stream);
-}
-
-/* Ranks may differ by an item: only some have padding to zero. */
-static fsdp_status most_items(six *s, int64_t mine, size_t *most)
-{
-    stream *compute = s->f.compute;
-    int64_t counts[8], *all;
-    const int w = s->g->world_size;
-    FSDP_ASSERT(w <= 8);
-    void *new_all = NULL;
-    TRY(device_alloc(compute, MEM_OTHER, (size_t)w * sizeof *all, "counts", &new_all));
-    all = new_all;
-    TRY(grade_write(compute, all + s->g->rank, &mine, sizeof mine));
-    TRY(comm_all_gather(s->comm, compute, "counts", DTYPE_I64, all + s->g->rank, all, 1));
-    TRY(grade_read(compute, all, (size_t)w * sizeof *all, counts));
-    device_free(compute, all);
-    *most = 0;
-    for (int r = 0; r < w; r++)
-        *most = (size_t)counts[r] > *most ? (size_t)counts[r] : *most;
-    return FSDP_OK;
-}
-
-/* Streams have the names and numbers of this rank's on all ranks. What a rank has fewer of is
- * RECORDs that nobody waits for. */
-static fsdp_status gather_views(six *s, timeline_view **views)
-{
-    const timeline_view mine = timeline_read(s->recorded);
-    const timeline_item filler = {.kind = TIMELINE_RECORD, .after = TIMELINE_NONE};
-    const size_t w = (size_t)s->g->world_size;
-    stream *compute = s->f.compute;
-    size_t most;
-    char *all;
-    TRY(most_items(s, mine.n_items, &most));
-    const size_t bytes = most * sizeof *mine.items;
-    *views = malloc(w * sizeof **views + w * bytes);
-    if (!*views)
-        return fsdp_error(FSDP_ENOMEM, "", "no memory for %zu timelines", w);
-    timeline_item *items = (timeline_item *)(void *)(*views + w);
-    for (size_t i = 0; i < most; i++)
-        items[i] = i < (size_t)mine.n_items ? mine.items[i] : filler;
-    void *new_all = NULL;
-    TRY(device_alloc(compute, MEM_OTHER, w * bytes, "timelines", &new_all));
-    all = new_all;
-    char *own = all + (size_t)s->g->rank * bytes;
-    TRY(grade_write(compute, own, items, bytes));
-    TRY(comm_all_gather(s->comm, compute, "timelines", DTYPE_U8, own, all, bytes));
-    TRY(grade_read(compute, all, w * bytes, items));
-    device_free(compute, all);
-    for (size_t r = 0; r < w; r++) {
-        (*views)[r] = mine;
-        (*views)[r].rank = (int)r;
-        (*views)[r].items = items + r * most;
-        (*views)[r].n_items = (int64_t)most;
-    }
-    return FSDP_OK;
-}
-
-fsdp_status six_record(six *s, timeline_view **views)
-{
-    *views = NULL;
-    TRY(idle(s));
-    timeline_clear(s->recorded);
-    timeline_watch_to(s->watch, s->recorded);
-    timeline_watch_step(s->watch, 0);
-    TRY(six_step(s));
-    TRY(idle(s));
-    timeline_watch_to(s->watch, NULL);
-    return gather_views(s, views);
-}
-
-void six_views_free(timeline_view *views)
-{
-    free(views);
-}
-
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static fsdp_status six_create(six *s)
+static fsdp_status open_device(six *s)
 {
     TRY(grade_device_open(s->g,
                           &(device_config){.n_threads = 1,
@@ -203,12 +97,34 @@ static fsdp_status six_create(six *s)
                                            .async_compute = !s->config->inline_compute},
                           &s->dev));
     const comm_config cc = target_comm(8);
-    TRY(comm_open(s->dev, &cc, &s->comm));
-    if (s->config->records)
-        watch_too(s);
+    return comm_open(s->dev, &cc, &s->comm);
+}
+
+static fsdp_status open_dry(six *s)
+{
+    TRY(device_open(
+        &(device_config){.backend = device_dry(DRY_CPU), .n_threads = 1, .async_compute = true},
+        &s->dev));
+    TRY(comm_open(s->dev,
+                  &(comm_config){.backend = COMM_DRY,
+                                 .dry = {s->config->rank, s->g->world_size, DRY_SHOWS},
+                                 .sums = ops_cpu_portable()->sums},
+                  &s->comm));
+    s->watch = timeline_watch_create(s->dev);
+    FSDP_ASSERT(s->watch);
+    const device_watch acts = timeline_watch_device(s->watch);
+    const comm_watch collectives = timeline_watch_comm(s->watch);
+    device_set_watch(s->dev, &acts);
+    comm_set_watch(s->comm, &collectives);
+    return FSDP_OK;
+}
+
+static fsdp_status six_create(six *s)
+{
+    TRY(s->line ? open_dry(s) : open_device(s));
     TRY(gpt2_create(&SIX, &s->m));
     run_context run = {.m = &s->m,
-                       .ops = s->g->ops,
+                       .ops = s->line ? ops_cpu_portable() : s->g->ops,
                        .dev = s->dev,
                        .world = s->comm,
                        .mode = GRAD_ACC_FAST,
@@ -256,22 +172,43 @@ static fsdp_status six_free(six *s)
     comm_close(s->comm);
     device_close(s->dev);
     timeline_watch_free(s->watch);
-    timeline_free(s->recorded);
     free(s);
     return FSDP_OK;
 }
 
-fsdp_status six_run(grade *g, const six_config *config, fsdp_status (*body)(six *s))
+static fsdp_status run_on(grade *g, const six_config *config, timeline *line,
+                          fsdp_status (*body)(six *s))
 {
     six *s = calloc(1, sizeof *s); /* threads of a failed run may still look at it */
     s->g = g;
     s->config = config;
+    s->line = line;
     fsdp_status status = six_create(s);
     if (status == FSDP_OK)
         status = body(s);
     if (status != FSDP_ECOMM && status != FSDP_EMISMATCH && status != FSDP_ETIMEOUT)
         status = comm_agree(g->comm, status);
     return status == FSDP_OK ? six_free(s) : status;
+}
+
+fsdp_status six_run(grade *g, const six_config *config, fsdp_status (*body)(six *s))
+{
+    return run_on(g, config, NULL, body);
+}
+
+static fsdp_status second_step(six *s)
+{
+    TRY(six_step(s)); /* the order of units is recorded */
+    timeline_watch_to(s->watch, s->line);
+    timeline_watch_step(s->watch, 0);
+    TRY(six_step(s));
+    timeline_watch_to(s->watch, NULL);
+    return FSDP_OK;
+}
+
+fsdp_status six_record(grade *g, const six_config *config, timeline *line)
+{
+    return run_on(g, config, line, second_step);
 }
 
 fsdp_status six_micro_step(six *s, int a)

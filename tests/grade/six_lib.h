@@ -1,7 +1,8 @@
 /* six_lib.h -- a GPT-2 of six equal blocks on W ranks, with lab 5's hooks and a compute stream that
  * is slower than everything else, so the host is ahead of it as far as it is let.
  *
- *   six_run(g, &config, body)      body: six_micro_step ..., read the ledger */
+ *   six_run(g, &config, body)      body: six_micro_step ..., read the ledger
+ *   six_record(g, &config, line)   the same on a dry device: what one step issues */
 #pragma once
 #include "common/model/runner.h"
 #include "common/observe/timeline_watch.h"
@@ -18,8 +19,7 @@ typedef struct six_config {
     int limit;
     bool inline_compute; /* the host computes itself and is never ahead */
     unsigned nap_us;     /* compute sleeps before each unit, longer on a higher rank */
-    bool records;        /* keep a timeline, in which computing unit u is one SIX_FORWARD or
-                            SIX_BACKWARD */
+    int rank;            /* of six_record: as which rank of g's */
 } six_config;
 
 typedef struct six {
@@ -38,8 +38,8 @@ typedef struct six {
     size_t root_bytes, block_bytes; /* of a gathered unit, and of its gradient */
     int n_ahead;                    /* gathers under way when their unit's pre hook was called */
     atomic_int n_computed;          /* micro-steps whose last layer compute has run */
-    timeline *recorded;             /* with records; begun by six_record */
-    timeline_watch *watch;
+    timeline_watch *watch;          /* of six_record, else NULL */
+    timeline *line;
 } six;
 
 /* six_run -- make it, run body, take it apart; the verdict of all ranks. */
@@ -48,7 +48,6 @@ fsdp_status six_run(grade *g, const six_config *config, fsdp_status (*body)(six 
 fsdp_status six_micro_step(six *s, int a);
 /* six_step -- the micro-steps of a step, and one step of SGD. */
 fsdp_status six_step(six *s);
-/* six_record -- six_step, and its timelines of all ranks.
- *   *views  [world_size], whose memory the caller gives back by six_views_free */
-fsdp_status six_record(six *s, timeline_view **views);
-void six_views_free(timeline_view *views); /* NULL is accepted */
+/* six_record -- add to *line what the second step issues on a dry device, where computing unit u is
+ * one SIX_FORWARD or SIX_BACKWARD. Nothing runs, and no other rank takes part. */
+fsdp_status six_record(grade *g, const six_config *config, timeline *line);
