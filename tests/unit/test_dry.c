@@ -375,6 +375,24 @@ static void test_rank_of_many(void **state)
     }
 }
 
+/* What peers would read in place comes from device_alloc_host; a rank alone has no peers. */
+static void test_what_is_shown(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 2; size++) {
+        one_rank r = open_rank(0, size);
+        stream *side = open_stream(r.d);
+        void *ptr = NULL, *plain;
+        OK(comm_alloc(r.c, side, MEM_COMM, 100, "shown", &ptr));
+        device_free(side, ptr);
+        plain = get(side, 100); /* in its place, unless that is for peers */
+        assert_held(r.d, size == 1 ? 100 : 200, 100);
+        device_free(side, plain);
+        stream_free(side);
+        close_rank(&r);
+    }
+}
+
 /* A collective of many ranks: bytes as comm.h says. */
 static void test_many_count(void **state)
 {
@@ -481,6 +499,7 @@ int main(void)
         cmocka_unit_test(test_work),
         cmocka_unit_test(test_rank_of_many),
         cmocka_unit_test(test_many_count),
+        cmocka_unit_test(test_what_is_shown),
         cmocka_unit_test(test_many_in_ranges),
         cmocka_unit_test(test_many_agree),
         cmocka_unit_test(test_moves),
