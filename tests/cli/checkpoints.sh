@@ -385,6 +385,12 @@ check-order    | free --check-order
 plan           | none
 plan-ranks     | none
 plan-fsdp-size | none
+plan-rank      | none
+plan-device    | none
+plan-link      | none
+plan-slow      | none
+plan-fit       | none
+plan-prices    | none
 help           | none
 '
 name='every option of --help is in the list of those that a resumed run may change or not'
