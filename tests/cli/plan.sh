@@ -41,13 +41,14 @@ holds() {
 # shard ELEMENTS RANKS -- bytes of a unit's shard, which is a whole number of 32 elements
 shard() { echo $((($1 + 32 * $2 - 1) / (32 * $2) * 32 * 4)); }
 
+within_limits() { timed bash -c 'ulimit -v 300000 -t 60 && exec "$@"' _ "$trainer" "$@"; }
+
 # shape NAME RANKS LAYERS WIDTH OPTION... -- a block has 12 C C + 13 C parameters, the root V C + P C + 2 C
 shape() {
     local ranks=$2 layers=$3 c=$4
     case_is "$1 parameters on $ranks ranks, in 300 MB and 60 s of processor time" || return
     shift 4
-    timed bash -c 'ulimit -v 300000 -t 60 && exec "$@"' _ "$trainer" "$@" --plan-ranks "$ranks" --plan-rank $((ranks - 1)) \
-        --plan-device h100
+    within_limits "$@" --plan-ranks "$ranks" --plan-rank $((ranks - 1)) --plan-device h100
     [ "$rc" = 0 ] || complain "exit status $rc"
     grep -qx "plan for $ranks ranks: 1 replica, shard groups of $ranks; as rank $((ranks - 1))" "$work/out" || complain 'as another rank'
     holds 'got == expected' got="$(figure params_shard)" \
@@ -57,6 +58,14 @@ shape() {
 shape 124M 8 12 768 --size 124m
 shape 70B 128 80 8192 --size 1558m --n-layer 80 --d-model 8192 --n-head 64
 shape 405B 16384 126 16384 --size 1558m --n-layer 126 --d-model 16384 --n-head 128
+
+case_is 'a run that exports is planned in as little' && {
+    for how in '--plan-ranks 128' '--parallel single'; do
+        within_limits --plan --size 1558m --n-layer 80 --d-model 8192 --n-head 64 $how --export "$work/export"
+        [ "$rc" = 0 ] || complain "exit status $rc: $how"
+    done
+    verdict
+}
 
 # ---- a run and its plan ----------------------------------------------------------------------------------------------
 
