@@ -148,7 +148,8 @@ static fsdp_status dry_open(const trainer *of, int rank, int n_ranks, const plan
 static double work_s(const void *self, int view, const timeline_item *item)
 {
     const plan_costs *c = self;
-    double s = virtual_work_roof(&c->machine, view, item);
+    double s = c->prices.n > 0 ? prices_seconds(&c->prices, item) / c->machine.reached
+                               : virtual_work_roof(&c->machine, view, item);
     return view == 1 ? s * c->slow_factor : s;
 }
 

@@ -171,7 +171,8 @@ static fsdp_status prepare_model(trainer *t)
 static fsdp_status calibrate(trainer *t)
 {
     bool buckets = t->cfg.bucket_auto && t->cfg.parallel == PARALLEL_FSDP &&
-                   t->cfg.plan_device == PLAN_NO_DEVICE && trainer_plan_ranks(t) > 1;
+                   t->cfg.plan_device == PLAN_NO_DEVICE && !t->cfg.plan_prices &&
+                   trainer_plan_ranks(t) > 1;
     if (t->cfg.plan_device != PLAN_THIS_DEVICE && !buckets)
         return FSDP_OK;
     return rates_measure(&t->run, &t->rates);
@@ -183,10 +184,14 @@ static fsdp_status fill_costs(trainer *t)
     const trainer_config *c = &t->cfg;
     plan_costs *costs = &t->costs;
     const bool is_measured = t->rates.flops_per_s > 0;
-    t->has_costs = is_measured || c->plan_device > PLAN_THIS_DEVICE;
+    t->has_costs = is_measured || c->plan_prices || c->plan_device > PLAN_THIS_DEVICE;
     if (!t->has_costs)
         return FSDP_OK;
-    if (is_measured) {
+    if (c->plan_prices) {
+        TRY(prices_read(c->plan_prices, &t->prices));
+        costs->prices = t->prices;
+        costs->machine.reached = 1;
+    } else if (is_measured) {
         costs->machine = (virtual_device){.name = "this",
                                           .f32_flops_per_s = t->rates.flops_per_s,
                                           .bf16_flops_per_s = t->rates.flops_per_s,
@@ -205,12 +210,16 @@ static fsdp_status fill_costs(trainer *t)
         costs->config.ranks_per_host = 0;
         costs->config.link = (virtual_link){c->link_latency_s, c->link_bytes_per_s};
     }
-    if (is_measured && !c->plan_link && trainer_plan_ranks(t) > 1 && comm_size(t->run.world) == 1)
+    const bool measures_link = is_measured && comm_size(t->run.world) > 1;
+    const bool has_link = c->plan_link || measures_link || c->plan_device > PLAN_THIS_DEVICE;
+    if (!has_link && trainer_plan_ranks(t) > 1)
         return fsdp_error(FSDP_EINVAL,
                           "pass --plan-link RATE,LATENCY, name a --plan-device, or start several "
                           "ranks, which measure their link",
                           "%s: one rank measures no link between the %d of the plan",
-                          c->bucket_auto ? "--bucket auto" : "--plan-device this",
+                          c->plan_prices   ? "--plan-prices"
+                          : c->bucket_auto ? "--bucket auto"
+                                           : "--plan-device this",
                           trainer_plan_ranks(t));
     return FSDP_OK;
 }

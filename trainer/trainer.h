@@ -27,7 +27,8 @@ struct trainer {
     train_setup setup;
     train_loop *loop;
     rates rates;      /* of --plan-device this and --bucket auto; zeroed: not measured */
-    plan_costs costs; /* of --plan-device and --bucket auto; has_costs: they are known */
+    prices prices;    /* of --plan-prices */
+    plan_costs costs; /* of these and --plan-device; has_costs: they are known */
     bool has_costs;
     plan plan; /* of this rank, or of --plan-rank */
     int64_t first_step;

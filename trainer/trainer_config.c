@@ -104,6 +104,8 @@ const option_spec TRAINER_OPTIONS[] = {
     {.name = "plan-rank", .kind = OPT_INT, .offset = FIELD(plan_rank), .min = 0, .max = 1048575, .arg = "R", .help = "--plan as rank R (0)"},
     {.name = "plan-device", .kind = OPT_ENUM, .offset = FIELD(plan_device), .def = "none", .choices = PLAN_DEVICES,
      .help = "--plan with times: of this machine, measured for half a second, or by published figures"},
+    {.name = "plan-prices", .kind = OPT_STRING, .offset = FIELD(plan_prices), .arg = "FILE",
+     .help = "--plan with times of operations from a profile-rank-R.csv of --profile"},
     {.name = "plan-link", .kind = OPT_STRING, .offset = FIELD(plan_link), .arg = "RATE,LATENCY",
      .help = "--plan with a link of each rank, in bytes/s and seconds, such as 12.5e9,20e-6"},
     {.name = "plan-slow", .kind = OPT_STRING, .offset = FIELD(plan_slow), .arg = "R:FACTOR",
@@ -290,7 +292,8 @@ static fsdp_status resolve_plan(trainer_config *cfg, int w)
 {
     double slow_rank;
     cfg->plan = cfg->plan || cfg->plan_ranks > 0 || cfg->plan_fsdp_size > 0 || cfg->plan_rank > 0 ||
-                cfg->plan_device > 0 || cfg->plan_link || cfg->plan_slow || cfg->plan_fit;
+                cfg->plan_device > 0 || cfg->plan_link || cfg->plan_slow || cfg->plan_prices ||
+                cfg->plan_fit;
     if (cfg->plan_rank >= w)
         return fsdp_error(FSDP_EINVAL, "ranks count from 0; --plan-ranks says how many there are",
                           "--plan-rank: got %lld, expected less than %d", (long long)cfg->plan_rank,
@@ -308,10 +311,14 @@ static fsdp_status resolve_plan(trainer_config *cfg, int w)
                           cfg->plan_slow, w);
     if (cfg->plan_slow)
         cfg->slow_rank = (int)slow_rank;
-    bool no_times = cfg->plan_device == PLAN_NO_DEVICE && !cfg->bucket_auto;
+    if (cfg->plan_prices && cfg->plan_device != PLAN_NO_DEVICE)
+        return fsdp_error(FSDP_EINVAL, "leave one of them out",
+                          "--plan-prices and --plan-device exclude each other");
+    bool no_times = cfg->plan_device == PLAN_NO_DEVICE && !cfg->bucket_auto && !cfg->plan_prices;
     if (no_times && (cfg->plan_link || cfg->plan_slow))
-        return fsdp_error(FSDP_EINVAL, "pass --plan-device this, or the name of one, too",
-                          "--plan-%s: a plan without a --plan-device has no times",
+        return fsdp_error(FSDP_EINVAL,
+                          "pass --plan-device this, or the name of one, or --plan-prices FILE, too",
+                          "--plan-%s: a plan without --plan-device or --plan-prices has no times",
                           cfg->plan_link ? "link" : "slow");
     return FSDP_OK;
 }

@@ -49,7 +49,7 @@ typedef struct trainer_config {
     int64_t plan_ranks, plan_fsdp_size; /* 0: the ranks there are; what --sharding says */
     int64_t plan_rank;
     int plan_device; /* trainer_plan_device, or a later row of its choices */
-    const char *plan_link, *plan_slow;
+    const char *plan_link, *plan_slow, *plan_prices;
     double link_bytes_per_s, link_latency_s; /* from the text in plan_link */
     int slow_rank;                           /* from the text in plan_slow */
     double slow_factor;                      /* 0: no rank is slow */

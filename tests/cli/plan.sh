@@ -36,6 +36,14 @@ holds() {
     awk "${values[@]}" "BEGIN { exit !($said) }" || complain "$said: not with $*"
 }
 
+# refused OPTION... -- with a hint, and the option's name
+refused() {
+    local option
+    launch 1 "$@"
+    [ "$rc" = 1 ] || complain "exit status $rc, expected 1: $*"
+    option=$(printf '%s\n' "$@" | grep -e '^--' | tail -n 1)
+    grep -qe "${option%%=*}" "$work/err" && grep -q '^HINT: .' "$work/err" || complain "no such option, or no hint: $*"
+}
 # ---- models that fit no machine here ---------------------------------------------------------------------------------
 
 # shard ELEMENTS RANKS -- bytes of a unit's shard, which is a whole number of 32 elements
@@ -165,6 +173,26 @@ case_is '--plan-link: collectives take as long as their calls and bytes, and a f
     done
     verdict
 }
+# The prices are made up: a call takes the square of its FLOP, times 1e-14 s. So the plan has the calls of the run, each with
+# the price of its own shape.
+case_is '--plan-prices: operations take what a profile says' && {
+    shape='--n-layer 2 --d-model 32 --n-head 2 --seq-len 32 --batch-size 2'
+    launch 2 $shape --synthetic 5000 --steps 4 --profile "$work/new/profile"
+    [ "$rc" = 0 ] || complain "exit status $rc"
+    awk -F, '$1 == "compute" { s = $5 * $5 / $3 * 1e-14; sum += s; printf "%s,%s,%s,%.12e,%s,%s\n", $1, $2, $3, s, $5, $6 }
+             $1 == "total" && $2 == "compute" { printf "%.6f\n", 1e3 * sum / $3 >"/dev/stderr" }' \
+        "$work/new/profile/profile-rank-0.csv" >"$work/new/prices.csv" 2>"$work/new/expected"
+    plan $shape --plan-ranks 2 --plan-prices "$work/new/prices.csv" --plan-link 1e9,1e-5
+    step_is_whole
+    holds 'ms > 1 && ms - got < 0.051 && got - ms < 0.051' ms="$(cat "$work/new/expected")" got="$(figure compute)"
+    plan $shape --plan-ranks 2 --plan-prices "$work/new/prices.csv" --plan-link 1e9,1e-5 --plan-slow 0:3
+    holds '3 * ms - got < 0.051 && got - 3 * ms < 0.051' ms="$(cat "$work/new/expected")" got="$(figure compute)"
+    refused --plan-ranks 2 --plan-prices "$work/new/prices.csv"
+    refused --plan-prices "$work/new/prices.csv" --plan-device h100
+    refused --plan-prices "$work/none.csv"
+    refused --plan-prices README.md
+    verdict
+}
 # A host that waits after every unit issues no gather ahead but what prefetch issues, and in forward that is learned in the
 # first step: the third one is reported.
 case_is 'prefetch in forward and backward exposes less than in backward, and that less than none' && {
@@ -265,14 +293,6 @@ case_is 'a million micro-steps' && {
 
 # ---- buckets, and what is refused ------------------------------------------------------------------------------------
 
-# refused OPTION... -- with a hint, and the option's name
-refused() {
-    local option
-    launch 1 "$@"
-    [ "$rc" = 1 ] || complain "exit status $rc, expected 1: $*"
-    option=$(printf '%s\n' "$@" | grep -e '^--' | tail -n 1)
-    grep -qe "${option%%=*}" "$work/err" && grep -q '^HINT: .' "$work/err" || complain "no such option, or no hint: $*"
-}
 case_is '--bucket auto from one process: with a link, or refused' && {
     refused $tiny --plan-ranks 4 --bucket auto
     for how in '--plan-link 1e8,1e-3' '--plan-device t4'; do

@@ -1,0 +1,24 @@
+/* prices.h -- what operations took in a run, for --plan-prices: the table that --profile wrote.
+ *
+ *   prices_read -> prices_seconds -> prices_free */
+#pragma once
+#include "common/observe/timeline.h"
+
+typedef struct price {
+    char name[TIMELINE_NAME_BYTES];        /* "matmul" */
+    double call_s, call_flops, call_bytes; /* of one call, on average */
+} price;
+
+typedef struct prices {
+    price *rows; /* one for each operation and shape */
+    size_t n;
+} prices;
+
+/* prices_read -- the operations of a profile-rank-R.csv.
+ *   errors  FSDP_EIO no such file; FSDP_EINVAL no operation in it; FSDP_ENOMEM */
+fsdp_status prices_read(const char *path, prices *out);
+/* prices_seconds -- by the row of the item's operation whose calls are nearest in FLOP and bytes,
+ * in proportion to FLOP, or to bytes if it has none. 0: no such operation. */
+double prices_seconds(const prices *p, const timeline_item *item);
+/* prices_free -- a zeroed or freed table is accepted. */
+void prices_free(prices *p);
