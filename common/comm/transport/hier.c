@@ -216,6 +216,13 @@ static fsdp_status hier_failed(transport_group *group)
     return transport_failed(h->local);
 }
 
+/* At once in this host's memory, so that no later call of this rank reaches a peer before the news;
+ * shm tells MPI, whose thread takes its time. */
+static void hier_fail(void)
+{
+    (void)shm_fail();
+}
+
 /* MPI is not to write into the job when that is gone. It has heard of every failure. */
 static bool hier_close(transport_group *group)
 {
@@ -236,6 +243,6 @@ const comm_transport hier_transport = {.name = "shm+mpi",
                                        .broadcast = hier_broadcast,
                                        .reduce_scatter = hier_reduce_scatter,
                                        .failed = hier_failed,
-                                       .fail = mpi_fail, /* which tells shm */
+                                       .fail = hier_fail,
                                        .split = hier_split,
                                        .close = hier_close};
