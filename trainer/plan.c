@@ -172,9 +172,10 @@ static fsdp_status read_times(const plan_costs *costs, bool inline_compute,
         out->time = *t;
         out->step_s = t->compute_s + t->exposed_s + t->waited_s + t->idle_s;
         out->stall = step.stall;
-        const timeline_item *cause = result.views[0].items + step.stall.cause;
-        if (step.stall.cause != TIMELINE_NONE)
-            snprintf(out->stalled_for, sizeof out->stalled_for, "%s %s", cause->name, cause->unit);
+    }
+    if (status == FSDP_OK && step.stall.cause != TIMELINE_NONE) {
+        const timeline_item *cause = &result.views[0].items[step.stall.cause];
+        snprintf(out->stalled_for, sizeof out->stalled_for, "%s %s", cause->name, cause->unit);
     }
     virtual_time_free(&result);
     return status;

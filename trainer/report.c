@@ -216,9 +216,13 @@ static fsdp_status max_over_ranks(trainer *t, memory_table *m)
 }
 
 /* Whether a run holds exactly what was planned. The plan has the CPU's operations: those of an
- * accelerator take workspaces of their libraries, which are in these categories, in other sizes. */
+ * accelerator take workspaces of their libraries, in other categories than these, of other sizes.
+ * Of more micro-steps than a plan makes the sums of a canonical run have a bound. */
 static bool is_exact(const trainer *t, int figure)
 {
+    if (t->plan.is_bound &&
+        (figure == MEM_GRADS_SHARD || figure == MEM_GRADS_FULL || figure == OF_TOTAL))
+        return false;
     return device_runs_c(t->run.dev) || figure == MEM_PARAMS_SHARD || figure == MEM_PARAMS_FULL ||
            figure == MEM_GRADS_SHARD || figure == MEM_GRADS_FULL || figure == MEM_OPTIMIZER;
 }
