@@ -423,7 +423,8 @@ fsdp_status device_make(stream *s, const device_made *what, void *dst, size_t by
     if (!device_runs_c(s->device))
         return make_and_upload(s, what, dst, bytes);
     made_args a = {.make = what->make, .dst = dst};
-    memcpy(a.args, what->args, what->args_bytes);
+    if (what->args_bytes > 0)
+        memcpy(a.args, what->args, what->args_bytes);
     return stream_launch_work(
         s, &(launch_config){.fn = run_made,
                             .args = &a,
