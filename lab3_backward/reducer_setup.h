@@ -8,8 +8,8 @@
  * fsdp_size under HYBRID. fsdp_size is not checked, and not read by the others. */
 int sharding_shard_size(sharding_strategy sharding, int world_size, int fsdp_size);
 
-/* reducer_create -- set the units' stays_* by strategy_fill, make resident those that stay after
- * backward, then reducer_init.
+/* reducer_create -- set the units' stays_* by strategy_fill, make the units resident that stay
+ * after backward, then reducer_init.
  *   f       must outlive the reducer, and must not move
  *   errors  FSDP_EINVAL: the shard groups of f are not the strategy's; HYBRID with groups of one in
  *           a larger world, which is NONE; a unit is resharded and has no group to gather it from.

@@ -2,7 +2,7 @@
  *
  *   dry_open (a trainer like the caller's, on a dry device) -> dry_steps -> figures -> dry_close
  *
- * The third step is the one that is reported: prefetch learns the order of the units in the first,
+ * The third step is reported: prefetch learns the order of the units in the first,
  * and the host is up to one step ahead. */
 #include "trainer/plan.h"
 #include <math.h>
@@ -144,7 +144,7 @@ static fsdp_status dry_open(const trainer *of, int rank, int n_ranks, const plan
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
-/* View 1 is that of the slow rank. */
+/* View 1 belongs to the slow rank. */
 static double work_s(const void *self, int view, const timeline_item *item)
 {
     const plan_costs *c = self;

@@ -21,7 +21,7 @@ typedef struct plan_costs {
 
 /* A bound only where marked; all else is exact, to the byte. */
 typedef struct plan {
-    /* the issued figures are those of the run; peaks in time are at least those of the run */
+    /* issued figures are equal to the run's; peaks in time are not below the run's */
     ledger_figures memory, host_memory;
     comm_stats traffic; /* of one step */
     bool is_bound;      /* more micro-steps than are run: memory of gradients is at most this */

@@ -116,7 +116,7 @@ static fsdp_status no_memory(void)
 }
 
 /* Print every rank's text to out, in the order of the ranks; out is NULL but on rank 0. In pieces:
- * every rank receives those of all, and only rank 0 keeps them. */
+ * every rank receives the pieces of all ranks, and only rank 0 keeps them. */
 static fsdp_status print_all(comm *world, const char *text, size_t bytes, FILE *out)
 {
     void *gathered;

@@ -17,7 +17,7 @@ typedef struct profile_files {
     timeline_job job;
 } profile_files;
 
-/* profile_files_write -- the files of every rank, and those that rank 0 writes for all:
+/* profile_files_write -- write the files of every rank and, on rank 0, the job's:
  *   profile-rank-R.csv  all figures of a rank
  *   trace-rank-R.json   its traced steps, for Perfetto
  *   profile.md          rank 0's profile, and a line for each traced step and rank

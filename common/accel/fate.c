@@ -138,7 +138,8 @@ void accel_polls_run(accel_device *d)
 }
 
 /* Sleeps are short against a step, and long against a look. A thread's timers may be late by its
- * slack, 50 us unless it says otherwise: *slack_ns is what it had before, once it has slept. */
+ * slack, 50 us unless it says otherwise: *slack_ns is the thread's slack before its first sleep
+ * here. */
 static void pause_between_looks(double begin_s, int *slack_ns)
 {
     const double SPIN_S = 20e-6;

@@ -78,7 +78,7 @@ bool native_tell(native_thread *t, const native_request *r, double patience_s);
  *   errors  the library's; FSDP_ETIMEOUT; FSDP_ECOMM it is in another call; the control group's */
 fsdp_status native_ask(native_job *j, native_request *r, const comm_desc *desc);
 /* native_group_abort -- abort the group's communicator; whether the thread has come back from that.
- * native_abort -- those of all groups of the job, unless the thread is still in a call. */
+ * native_abort -- end the groups of the whole job, unless the thread is still in a call. */
 bool native_group_abort(native_group *g);
 void native_abort(native_job *j);
 /* native_late -- FSDP_ETIMEOUT of a call. */

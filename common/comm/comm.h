@@ -72,7 +72,7 @@ typedef struct comm_config {
 int comm_launched_ranks(void);
 /* comm_launched_rank -- this process's rank by it, 0 when there is none. */
 int comm_launched_rank(void);
-/* comm_launched_local_rank -- its rank among those of this host: COMM_RUN_ENV, MPI_LOCALRANKID,
+/* comm_launched_local_rank -- this process's rank within its host: COMM_RUN_ENV, MPI_LOCALRANKID,
  * OMPI_COMM_WORLD_LOCAL_RANK, PMIX_LOCAL_RANK or SLURM_LOCALID; when none is set
  * comm_launched_rank, which is right on one host. */
 int comm_launched_local_rank(void);

@@ -39,6 +39,6 @@ typedef struct mesh {
 /* mesh_open -- the shape of world in shard groups of shard_size ranks, and the groups of this rank.
  *   world       borrowed, must outlive the mesh
  *   collective  all ranks of world, same shard_size; the host waits
- *   errors      those of mesh_shape_make and comm_range; nothing is left behind */
+ *   errors      as mesh_shape_make and comm_range; nothing stays allocated */
 fsdp_status mesh_open(comm *world, int shard_size, mesh *out);
 void mesh_close(mesh *m); /* collective on success paths; a zeroed struct is accepted */

@@ -38,8 +38,8 @@ fsdp_status transport_failed(transport_group *g);
 /* transport_fail -- table->fail: this rank cannot make a call that its peers would wait in. Returns
  * why. */
 fsdp_status transport_fail(transport_group *g, fsdp_status why);
-/* transport_task_* -- a task of a call on a group. *n_unfinished counts those that were issued and
- * have not run.
+/* transport_task_* -- a task of a call on a group. *n_unfinished counts the tasks that were issued
+ * and have not run.
  *
  *   transport_task_issue -> transport_task_issued (what the launch returned, or the call of fn)
  *   fn ... -> transport_task_end

@@ -53,9 +53,8 @@ bool device_runs_c(const device *d);
  *   errors  FSDP_EINVAL n_threads < 1; the stream's */
 fsdp_status device_set_threads(device *d, int n_threads);
 
-/* device_now_s -- the moment by the clock that all times of this device are taken from, those that
- * watches and the flight recorder tell: clock_now_s. That of a dry device stands still. d may be
- * NULL. */
+/* device_now_s -- the time by the device's clock, which watches and the flight recorder note:
+ * clock_now_s. The clock of a dry device stands still at 0. d may be NULL. */
 double device_now_s(const device *d);
 
 /* device_ledger -- who holds how much of this device's memory; valid until device_close.

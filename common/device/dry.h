@@ -8,8 +8,8 @@
  * it is issued, never that it ran. Launches count as C functions (device_runs_c), whatever device
  * is imitated, so the operations of the CPU describe the work.
  *
- * The ledger's issued figures are those of the device that is imitated, to the byte. Its peaks in
- * time are an upper bound of that device's, because a stream of a dry device reaches a free only
+ * The ledger's issued figures equal the imitated device's, to the byte. Its peaks in time are an
+ * upper bound of that device's peaks, because a stream of a dry device reaches a free only
  * when the host waits for it (or, on a CPU's compute stream, at once). */
 #pragma once
 #include "common/device/device.h"

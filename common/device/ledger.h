@@ -4,7 +4,7 @@
  *   -> ledger_free
  *
  * There are two peaks. A block counts as live from the alloc to the moment when its stream reaches
- * the free; how many blocks that are at one time depends on how far streams lag behind the host.
+ * the free; the number of live blocks then depends on how far streams lag behind the host.
  * The *issued* figures count a block from the call of device_alloc to the call of device_free, so
  * they depend on the order of the calls alone and are the same in every run, on every device.
  *

@@ -108,7 +108,7 @@ const char *profile_kind_name(profile_kind k);
  *          of what the row computes, a collective */
 double profile_share(const profile_row *row, profile_roof roof, const char **binds);
 
-/* profile_print_csv -- every row and the totals. Figures are those of all counted steps together;
+/* profile_print_csv -- every row and the totals. Figures are sums over all counted steps;
  * in the lines of totals `calls` is the number of steps. */
 void profile_print_csv(profile *p, FILE *out);
 /* profile_print_table -- the same for a reader, by step, as Markdown. */

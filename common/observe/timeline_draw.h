@@ -55,8 +55,10 @@ typedef struct draw_count {
     int n_ranks, n_streams;
 } draw_count;
 
-/* timeline_svg_head, timeline_svg_rank, timeline_svg_foot -- work of one block in one direction is
- * one box. all    that the picture has above  those that stand above this rank */
+/* timeline_svg_head, timeline_svg_rank, timeline_svg_foot -- the head, a rank's lanes and the
+ * foot of a picture. The work of one block in one direction is one box.
+ *   all    ranks and streams of the whole picture
+ *   above  ranks and streams that are drawn above this rank */
 void timeline_svg_head(FILE *out, const draw_window *window, draw_count all);
 void timeline_svg_rank(FILE *out, const timeline_view *v, const draw_window *window,
                        draw_count above);

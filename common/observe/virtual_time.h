@@ -23,11 +23,11 @@
  * bytes of one rank pass a host's link, however many ranks the group has there; 8 groups over
  * the same hosts share it in turns. A group of one rank moves nothing and takes no time.
  *
- * Part of a job (config->is_part). The views are those of a few of the job's ranks; the others do
- * what these do at the same time, so nobody waits for them. Whether a group is inside a host
- * follows from its first and last rank, which are as far apart as any two neighbours of the group:
- * groups that lie between each other (0 8 16, 1 9 17, ...) are all taken to use a host's link in
- * turns, so each takes as long as all of them. */
+ * Part of a job (config->is_part). The views belong to a few of the job's ranks. The other ranks
+ * are taken to do the same at the same time, so nobody waits for them. Whether a group is inside a
+ * host follows from its first and last rank; neighbours in a group are equally far apart. Groups
+ * that lie between each other (0 8 16, 1 9 17, ...) are all taken to use a host's link in turns, so
+ * each takes as long as all of them. */
 #pragma once
 #include <stdbool.h>
 #include "common/observe/timeline.h"

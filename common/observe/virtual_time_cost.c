@@ -41,7 +41,7 @@ static const double PEER_LATENCY_S = 20e-6, NETWORK_LATENCY_S = 100e-6;
  * directions together; ConnectX-7, 400 Gbit/s), "NVIDIA A100" (80 GB SXM; NVLink 600 GB/s;
  * ConnectX-6, 200 Gbit/s) and "NVIDIA T4" (PCIe 32 GB/s both ways, no bf16 in its tensor cores; a
  * host of 4 with one adapter of 100 Gbit/s is assumed). Huawei has published no data sheet of the
- * 910B: its figures are those that the press reports (about 320 TFLOP/s in 16 bits, a quarter of
+ * 910B: the press reports these figures (about 320 TFLOP/s in 16 bits, a quarter of
  * that in fp32, 64 GB at 1.6 TB/s; 7 HCCS links of 56 GB/s both ways; 200 Gbit/s). */
 static const virtual_device DEVICES[] = {
     {"h100", "NVIDIA H100 SXM", 66.9e12, 989.4e12, 3.35e12, 80e9, 450e9, 50e9, 8, 0, 0, false},
