@@ -207,33 +207,22 @@ static void touch(order_check *c, order_block *b, const order_access *now)
 }
 
 /* One access of an operation, `now` but for its bytes. */
-static void access_bytes(order_check *c, order_access now, const void *ptr, size_t bytes)
+static void access_bytes(order_check *c, order_access now, mem_access a)
 {
-    if (ptr == NULL || bytes == 0)
+    if (a.ptr == NULL || a.bytes == 0)
         return;
-    order_block *b = order_block_find(&c->memory, ptr);
+    now.writes = a.writes;
+    now.verb = a.writes ? "writes" : "reads";
+    order_block *b = order_block_find(&c->memory, a.ptr);
     if (b == NULL) {
-        report_stray(c, &now, ptr, bytes);
+        report_stray(c, &now, a.ptr, a.bytes);
         return;
     }
-    now.begin = (size_t)((const char *)ptr - b->begin);
-    now.end = now.begin + bytes;
+    now.begin = (size_t)((const char *)a.ptr - b->begin);
+    now.end = now.begin + a.bytes;
     if (now.end > b->bytes)
         report_end_passed(c, b, &now);
     touch(c, b, &now);
-}
-
-static void read_bytes(order_check *c, order_access now, const void *ptr, size_t bytes)
-{
-    now.verb = "reads";
-    access_bytes(c, now, ptr, bytes);
-}
-
-static void write_bytes(order_check *c, order_access now, const void *ptr, size_t bytes)
-{
-    now.verb = "writes";
-    now.writes = true;
-    access_bytes(c, now, ptr, bytes);
 }
 
 static void launch(order_check *c, order_access now, const device_act *act)
@@ -241,10 +230,8 @@ static void launch(order_check *c, order_access now, const device_act *act)
     c->figures.launches++;
     if (act->accesses == NULL)
         report_untold(c, &now);
-    for (int i = 0; act->accesses != NULL && i < act->n_accesses; i++) {
-        const mem_access *a = &act->accesses[i];
-        (a->writes ? write_bytes : read_bytes)(c, now, a->ptr, a->bytes);
-    }
+    for (int i = 0; act->accesses != NULL && i < act->n_accesses; i++)
+        access_bytes(c, now, act->accesses[i]);
 }
 
 static void begin_block(order_check *c, order_access now, const device_act *act)
@@ -327,9 +314,9 @@ static void memory_act(order_check *c, int slot, const device_act *act)
     else if (act->kind == ACT_FREE)
         end_block(c, now, act);
     if (act->kind == ACT_COPY || act->kind == ACT_DOWNLOAD)
-        read_bytes(c, now, act->src, act->bytes);
+        access_bytes(c, now, (mem_access){act->src, act->bytes, .writes = false});
     if (act->kind == ACT_COPY || act->kind == ACT_UPLOAD || act->kind == ACT_FILL)
-        write_bytes(c, now, act->dst, act->bytes);
+        access_bytes(c, now, (mem_access){act->dst, act->bytes, .writes = true});
 }
 
 static void stream_act(order_check *c, const device_act *act)

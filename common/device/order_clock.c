@@ -1,6 +1,5 @@
 /* order_clock.c -- vector clocks of streams, events and the host; see order_impl.h. */
 #include <stdio.h>
-#include <stdlib.h>
 #include "common/device/order_impl.h"
 
 static void join(order_clock *to, const order_clock *from)
@@ -43,16 +42,11 @@ static order_event *find_event(const order_clocks *k, const event *e)
 bool order_record(order_clocks *k, int slot, const event *e)
 {
     order_event *x = find_event(k, e);
-    if (x == NULL && k->n_events == k->events_room) {
-        size_t room = 2 * k->events_room + 16;
-        order_event *more = realloc(k->events, room * sizeof *more);
-        if (more == NULL)
+    if (x == NULL) {
+        if (!order_grow(&k->events, k->n_events, &k->events_room, sizeof *k->events))
             return false;
-        k->events = more;
-        k->events_room = room;
-    }
-    if (x == NULL)
         x = &k->events[k->n_events++];
+    }
     x->of = e;
     x->at = k->stream[slot];
     return true;

@@ -92,10 +92,12 @@ typedef struct order_memory {
     size_t n_live, live_room;
     order_freed freed[ORDER_FREED];
     size_t n_freed;
-    order_op **ops; /* [ops_room] a hash table; each operation that was ever named, once */
-    size_t n_ops, ops_room;
+    void *ops; /* tree (tsearch) of each order_op that was ever named */
 } order_memory;
 
+/* order_grow -- room for one element more after the n of *(type **)array; *room counts elements.
+ * false: no memory. */
+bool order_grow(void *array, size_t n, size_t *room, size_t elem_bytes);
 /* order_block_find -- the live block that ptr points into; NULL: none. */
 order_block *order_block_find(const order_memory *m, const void *ptr);
 /* order_block_begin -- a block without accesses; NULL: no memory. */

@@ -2,20 +2,19 @@
  *
  * A block stands for one generation of its memory: device_alloc begins it, device_free ends it. The
  * same address may come again as another block. */
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
-#include "common/base/hash.h"
 #include "common/device/order_impl.h"
 
-/* Room for one more of `size` bytes each; false: no memory. */
-static bool grow(void *array, size_t n, size_t *room, size_t size)
+bool order_grow(void *array, size_t n, size_t *room, size_t elem_bytes)
 {
     if (n < *room)
         return true;
     size_t more_room = 2 * *room + 8;
     void *at;
     memcpy(&at, array, sizeof at); /* a pointer to whatever type */
-    void *more = realloc(at, more_room * size);
+    void *more = realloc(at, more_room * elem_bytes);
     if (more == NULL)
         return false;
     memcpy(array, &more, sizeof more);
@@ -55,7 +54,7 @@ order_block *order_block_find(const order_memory *m, const void *ptr)
 order_block *order_block_begin(order_memory *m, const void *ptr, size_t bytes, const char *label)
 {
     order_block *b = calloc(1, sizeof *b);
-    if (b == NULL || !grow(&m->live, m->n_live, &m->live_room, sizeof *m->live)) {
+    if (b == NULL || !order_grow(&m->live, m->n_live, &m->live_room, sizeof *m->live)) {
         free(b);
         return NULL;
     }
@@ -90,7 +89,7 @@ const order_freed *order_freed_find(const order_memory *m, const void *ptr)
 
 bool order_log_add(order_block *b, const order_access *a)
 {
-    if (!grow(&b->log, b->n_log, &b->log_room, sizeof *b->log))
+    if (!order_grow(&b->log, b->n_log, &b->log_room, sizeof *b->log))
         return false;
     b->log[b->n_log++] = *a;
     return true;
@@ -98,46 +97,26 @@ bool order_log_add(order_block *b, const order_access *a)
 
 /* ---- words ---------------------------------------------------------------------------------- */
 
-/* Where op stands in the table, or would. */
-static order_op **op_place(order_op **ops, size_t room, const order_op *op)
+static int compare_ops(const void *a, const void *b)
 {
-    uint64_t hash =
-        hash_bytes(op->what, strlen(op->what)) ^ 3 * hash_bytes(op->where, strlen(op->where));
-    size_t i = hash % room;
-    while (ops[i] != NULL &&
-           (strcmp(ops[i]->what, op->what) != 0 || strcmp(ops[i]->where, op->where) != 0))
-        i = (i + 1) % room;
-    return &ops[i];
-}
-
-/* The table is kept at most half full. */
-static bool ops_grow(order_memory *m)
-{
-    if (2 * m->n_ops < m->ops_room)
-        return true;
-    size_t room = 2 * m->ops_room + 256;
-    order_op **ops = calloc(room, sizeof *ops);
-    if (ops == NULL)
-        return false;
-    for (size_t i = 0; i < m->ops_room; i++)
-        if (m->ops[i] != NULL)
-            *op_place(ops, room, m->ops[i]) = m->ops[i];
-    free(m->ops);
-    m->ops = ops;
-    m->ops_room = room;
-    return true;
+    const order_op *x = a, *y = b;
+    const int by_what = strcmp(x->what, y->what);
+    return by_what != 0 ? by_what : strcmp(x->where, y->where);
 }
 
 const order_op *order_op_keep(order_memory *m, const order_op *op)
 {
-    if (!ops_grow(m))
+    order_op *const *kept = tfind(op, &m->ops, compare_ops);
+    if (kept != NULL)
+        return *kept;
+    order_op *copy = malloc(sizeof *copy);
+    if (copy == NULL)
         return NULL;
-    order_op **place = op_place(m->ops, m->ops_room, op);
-    if (*place == NULL && (*place = malloc(sizeof **place)) != NULL) {
-        **place = *op;
-        m->n_ops++;
-    }
-    return *place;
+    *copy = *op;
+    if (tsearch(copy, &m->ops, compare_ops) != NULL)
+        return copy;
+    free(copy);
+    return NULL;
 }
 
 void order_memory_free(order_memory *m)
@@ -146,8 +125,6 @@ void order_memory_free(order_memory *m)
         free(m->live[i]->log);
         free(m->live[i]);
     }
-    for (size_t i = 0; i < m->ops_room; i++)
-        free(m->ops[i]);
     free(m->live);
-    free(m->ops);
+    tdestroy(m->ops, free);
 }
