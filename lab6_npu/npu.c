@@ -347,7 +347,7 @@ static const accel_api NPU = {.device = "npu",
 
 static fsdp_status device_npu_open(const device_config *config, device **out)
 {
-    return accel_open(&NPU, &device_npu, config, out);
+    return accel_open(&NPU, config, out);
 }
 
 const device_backend device_npu = {.name = "npu", .open = device_npu_open, ACCEL_BACKEND};

@@ -17,8 +17,7 @@
 EXTERN_C_BEGIN
 
 /* accel_open -- the `open` of a device_backend whose other functions are ACCEL_BACKEND's. */
-fsdp_status accel_open(const accel_api *api, const device_backend *backend,
-                       const device_config *config, device **out);
+fsdp_status accel_open(const accel_api *api, const device_config *config, device **out);
 
 /* accel_api_of, accel_queue_of, accel_own -- the library's side of a device or a stream. */
 const accel_api *accel_api_of(const device *d);

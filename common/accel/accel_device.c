@@ -80,8 +80,7 @@ void accel_close(device *base)
     accel_watch_close(d);
     d->api->close(d);
     pthread_mutex_destroy(&d->lock);
-    ledger_free(base->host_ledger);
-    ledger_free(base->ledger);
+    device_done(base);
     free(d);
 }
 
@@ -93,22 +92,17 @@ static fsdp_status parts_open(accel_device *d)
     return accel_stream_create(&d->base, &compute, &d->base.compute);
 }
 
-fsdp_status accel_open(const accel_api *api, const device_backend *backend,
-                       const device_config *config, device **out)
+fsdp_status accel_open(const accel_api *api, const device_config *config, device **out)
 {
     accel_device *d = calloc(1, sizeof *d);
     if (d == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "device_open: no memory");
-    d->base = (device){.backend = backend,
-                       .config = *config,
-                       .ledger = ledger_create(),
-                       .host_ledger = ledger_create()};
+    const bool has_ledgers = device_init(&d->base, config);
     d->api = api;
     TAILQ_INIT(&d->pinned);
     pthread_mutex_init(&d->lock, NULL);
-    fsdp_status status = d->base.ledger != NULL && d->base.host_ledger != NULL
-                             ? parts_open(d)
-                             : fsdp_error(FSDP_ENOMEM, "", "device_open: no memory");
+    fsdp_status status =
+        has_ledgers ? parts_open(d) : fsdp_error(FSDP_ENOMEM, "", "device_open: no memory");
     if (status == FSDP_OK)
         *out = &d->base;
     else

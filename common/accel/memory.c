@@ -11,9 +11,7 @@
 typedef struct block block;
 struct block {
     char *ptr;
-    size_t bytes;
-    mem_category category;
-    const char *label;
+    mem_request is;
     accel_pinned *pinned;   /* NULL: memory of the device */
     const accel_stream *by; /* whose alloc it was */
     block *next;            /* freed by another stream, which has yet to get to `freed` */
@@ -24,7 +22,8 @@ struct block {
 static int block_compare(const void *a, const void *b)
 {
     const block *x = a, *y = b;
-    const size_t x_bytes = x->bytes > 0 ? x->bytes : 1, y_bytes = y->bytes > 0 ? y->bytes : 1;
+    const size_t x_bytes = x->is.bytes > 0 ? x->is.bytes : 1;
+    const size_t y_bytes = y->is.bytes > 0 ? y->is.bytes : 1;
     if (x->ptr + x_bytes <= y->ptr)
         return -1;
     return y->ptr + y_bytes <= x->ptr;
@@ -32,7 +31,7 @@ static int block_compare(const void *a, const void *b)
 
 static block *block_at(accel_device *d, const void *ptr)
 {
-    const block key = {.ptr = (char *)(uintptr_t)ptr, .bytes = 1};
+    const block key = {.ptr = (char *)(uintptr_t)ptr, .is.bytes = 1};
     block **node = tfind(&key, &d->blocks, block_compare);
     return node != NULL ? *node : NULL;
 }
@@ -58,7 +57,7 @@ bool accel_is_pageable(accel_device *d, const void *ptr)
 
 static void uncount(accel_device *d, block *b)
 {
-    ledger_sub(ledger_of(d, b), b->category, b->bytes);
+    ledger_sub(ledger_of(d, b), b->is.category, b->is.bytes);
     free(b);
 }
 
@@ -92,15 +91,6 @@ void accel_memory_look(accel_device *d)
 
 /* ---- alloc ----------------------------------------------------------------------------------- */
 
-static size_t limit_left(accel_device *d)
-{
-    const size_t limit_bytes = d->base.config.memory_limit_bytes;
-    if (limit_bytes == 0)
-        return SIZE_MAX;
-    const size_t live_bytes = ledger_read(d->base.ledger).live_total_bytes;
-    return live_bytes < limit_bytes ? limit_bytes - live_bytes : 0;
-}
-
 /* What has been freed on any stream goes back to the system. */
 static fsdp_status reclaim(accel_device *d)
 {
@@ -114,11 +104,11 @@ static fsdp_status reclaim(accel_device *d)
 static fsdp_status device_get(accel_stream *s, block *b)
 {
     accel_device *d = accel_device_of(s->base.device);
-    const size_t bytes = b->bytes > 0 ? b->bytes : 1;
-    if (b->bytes > limit_left(d))
+    const size_t bytes = b->is.bytes > 0 ? b->is.bytes : 1;
+    if (b->is.bytes > device_limit_left(&d->base))
         TRY(reclaim(d));
-    if (b->bytes > limit_left(d))
-        return device_alloc_failed(d->base.ledger, b->category, b->bytes, b->label);
+    if (b->is.bytes > device_limit_left(&d->base))
+        return device_alloc_failed(d->base.ledger, &b->is);
     void *ptr = NULL;
     int code = d->api->block_get(s, bytes, &ptr);
     if (code == 0 && ptr == NULL) {
@@ -128,13 +118,13 @@ static fsdp_status device_get(accel_stream *s, block *b)
     b->ptr = ptr;
     if (code != 0 || ptr != NULL)
         return accel_stream_check(s, code, "device_alloc");
-    return device_alloc_failed(d->base.ledger, b->category, b->bytes, b->label);
+    return device_alloc_failed(d->base.ledger, &b->is);
 }
 
 static fsdp_status host_get(accel_stream *s, block *b)
 {
-    if (accel_pinned_get(s, b->bytes, false, &b->pinned) != FSDP_OK)
-        return device_alloc_failed(s->base.device->host_ledger, b->category, b->bytes, b->label);
+    if (accel_pinned_get(s, b->is.bytes, false, &b->pinned) != FSDP_OK)
+        return device_alloc_failed(s->base.device->host_ledger, &b->is);
     b->ptr = b->pinned->ptr;
     return FSDP_OK;
 }
@@ -144,21 +134,21 @@ static void give_back(accel_stream *s, const block *b)
     if (b->pinned != NULL)
         accel_pinned_put(s, b->pinned);
     else
-        (void)accel_stream_check(s, accel_api_at(s)->block_put(s, b->ptr, b->bytes), "device_free");
+        (void)accel_stream_check(s, accel_api_at(s)->block_put(s, b->ptr, b->is.bytes),
+                                 "device_free");
 }
 
-static fsdp_status alloc(accel_stream *s, fsdp_status (*get)(accel_stream *, block *),
-                         const block *want, void **out)
+fsdp_status accel_alloc(stream *base, const mem_request *want, void **out)
 {
-    accel_device *d = accel_device_of(s->base.device);
+    accel_stream *s = accel_stream_at(base);
+    accel_device *d = accel_device_of(base->device);
     TRY(accel_stream_status(s));
     block *b = malloc(sizeof *b);
     if (b == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "device_alloc: no memory to enter '%s'", want->label);
-    *b = *want;
-    b->by = s;
+    *b = (block){.is = *want, .by = s};
     accel_memory_look(d);
-    fsdp_status status = get(s, b);
+    fsdp_status status = want->on_host ? host_get(s, b) : device_get(s, b);
     if (status != FSDP_OK) {
         free(b);
         return status;
@@ -168,23 +158,9 @@ static fsdp_status alloc(accel_stream *s, fsdp_status (*get)(accel_stream *, blo
         free(b);
         return fsdp_error(FSDP_ENOMEM, "", "device_alloc: no memory to enter '%s'", want->label);
     }
-    ledger_add(ledger_of(d, b), b->category, b->bytes);
+    ledger_add(ledger_of(d, b), want->category, want->bytes);
     *out = b->ptr;
     return FSDP_OK;
-}
-
-fsdp_status accel_alloc(stream *s, mem_category category, size_t bytes, const char *label,
-                        void **out)
-{
-    return alloc(accel_stream_at(s), device_get,
-                 &(block){.bytes = bytes, .category = category, .label = label}, out);
-}
-
-fsdp_status accel_alloc_host(stream *s, mem_category category, size_t bytes, const char *label,
-                             void **out)
-{
-    return alloc(accel_stream_at(s), host_get,
-                 &(block){.bytes = bytes, .category = category, .label = label}, out);
 }
 
 /* ---- free ------------------------------------------------------------------------------------ */
@@ -197,9 +173,9 @@ void accel_free(stream *base, void *ptr)
     block *b = block_at(d, ptr);
     FSDP_ASSERT(b != NULL && b->ptr == ptr && "freed pointer is not from device_alloc");
     tdelete(b, &d->blocks, block_compare);
-    ledger_free_issued(ledger_of(d, b), b->category, b->bytes);
-    if (base->device->config.debug_fill && b->pinned == NULL && b->bytes > 0)
-        (void)accel_stream_check(s, d->api->fill(ptr, 0xFF, b->bytes, s->queue), "device_free");
+    ledger_free_issued(ledger_of(d, b), b->is.category, b->is.bytes);
+    if (base->device->config.debug_fill && b->pinned == NULL && b->is.bytes > 0)
+        (void)accel_stream_check(s, d->api->fill(ptr, 0xFF, b->is.bytes, s->queue), "device_free");
     give_back(s, b);
     if (b->by != s && b->pinned == NULL)
         leave(s, b);
@@ -212,7 +188,7 @@ void accel_free(stream *base, void *ptr)
 size_t accel_mem_available(device *base)
 {
     accel_device *d = accel_device_of(base);
-    const size_t available = d->api->mem_available(d), left = limit_left(d);
+    const size_t available = d->api->mem_available(d), left = device_limit_left(base);
     return available < left ? available : left;
 }
 
@@ -221,8 +197,8 @@ static void report_live(const void *node, VISIT which, int depth)
     const block *b = *(const block *const *)node;
     (void)depth;
     if (which == postorder || which == leaf)
-        fprintf(stderr, "device_close: block '%s' (%s, %zu bytes) was never freed\n", b->label,
-                mem_category_name(b->category), b->bytes);
+        fprintf(stderr, "device_close: block '%s' (%s, %zu bytes) was never freed\n", b->is.label,
+                mem_category_name(b->is.category), b->is.bytes);
 }
 
 void accel_memory_close(accel_device *d)

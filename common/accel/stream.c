@@ -26,8 +26,7 @@ fsdp_status accel_stream_create(device *base, const stream_config *config, strea
         free(s);
         return fsdp_error(FSDP_ENOMEM, "", "stream_create: no room for '%s'", config->name);
     }
-    s->base = (stream){.device = base, .n_threads = config->n_threads > 0 ? config->n_threads : 1};
-    snprintf(s->base.name, sizeof s->base.name, "%s", config->name);
+    stream_init(&s->base, base, config);
     STAILQ_INIT(&s->watched);
     fsdp_status status =
         d->api->explain(d->api->queue_create(d, config->priority, &s->queue), "stream_create");

@@ -273,7 +273,7 @@ static const accel_api CUDA = {.device = "cuda",
 
 static fsdp_status device_cuda_open(const device_config *config, device **out)
 {
-    return accel_open(&CUDA, &device_cuda, config, out);
+    return accel_open(&CUDA, config, out);
 }
 
 const device_backend device_cuda = {.name = "cuda", .open = device_cuda_open, ACCEL_BACKEND};

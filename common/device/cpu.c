@@ -5,7 +5,7 @@
  *
  * The device owns its streams and its cache of blocks; callers own events and live blocks.
  *
- * All of that also serves a device whose memory is not the host's (cpu_open_as, guard.h). */
+ * All of that also serves a device whose memory is not the host's (cpu_open, guard.h). */
 #include "common/base/bytes_copy.h"
 #include "common/device/cpu_impl.h"
 #include <stdlib.h>
@@ -29,9 +29,7 @@ void cpu_close(device *base)
     cpu_pool_close(&d->host_pool);
     cpu_schedule_close(d->schedule);
     pthread_mutex_destroy(&d->lock);
-    if (d->base.host_ledger != d->base.ledger)
-        ledger_free(d->base.host_ledger);
-    ledger_free(d->base.ledger);
+    device_done(&d->base);
     free(d);
 }
 
@@ -58,23 +56,21 @@ static fsdp_status check_config(const device_config *config)
     return FSDP_OK;
 }
 
-fsdp_status cpu_open_as(const device_config *config, bool is_guarded, device **out)
+fsdp_status cpu_open(const device_config *config, device **out)
 {
+    const bool is_guarded = !config->backend->memory_is_host;
     TRY(check_config(config));
     cpu_device *d = calloc(1, sizeof *d);
-    ledger *l = ledger_create(), *of_host = is_guarded ? ledger_create() : l;
-    if (!d || !l || !of_host) {
+    if (!d || !device_init(&d->base, config)) {
+        if (d)
+            device_done(&d->base);
         free(d);
-        ledger_free(l);
-        ledger_free(is_guarded ? of_host : NULL);
         return fsdp_error(FSDP_ENOMEM, "", "device_open: no memory for the device itself");
     }
-    d->base = (device){
-        .backend = config->backend, .config = *config, .ledger = l, .host_ledger = of_host};
     pthread_mutex_init(&d->lock, NULL);
     TAILQ_INIT(&d->streams);
-    cpu_pool_init(&d->pool, l, is_guarded);
-    cpu_pool_init(&d->host_pool, of_host, false);
+    cpu_pool_init(&d->pool, d->base.ledger, is_guarded);
+    cpu_pool_init(&d->host_pool, d->base.host_ledger, false);
     bool scheduled = config->schedule_seed != 0;
     fsdp_status status = FSDP_OK;
     if (scheduled && !(d->schedule = cpu_schedule_open(config->schedule_seed)))
@@ -97,7 +93,7 @@ size_t cpu_mem_available(device *base)
 {
     cpu_device *d = (cpu_device *)base;
     size_t cached_bytes = cpu_pool_cached_bytes(&d->pool) + cpu_pool_cached_bytes(&d->host_pool);
-    size_t host_bytes = host_mem_available(""), left_bytes = cpu_limit_left(d);
+    size_t host_bytes = host_mem_available(""), left_bytes = device_limit_left(base);
     size_t bytes = host_bytes > SIZE_MAX - cached_bytes ? SIZE_MAX : host_bytes + cached_bytes;
     return bytes < left_bytes ? bytes : left_bytes;
 }
@@ -192,11 +188,6 @@ fsdp_status cpu_move(stream *base, const device_act *act)
     if (act->kind == ACT_UPLOAD && s->is_worker)
         return upload_to_worker(s, act);
     return launch_move(base, act);
-}
-
-static fsdp_status cpu_open(const device_config *config, device **out)
-{
-    return cpu_open_as(config, false, out);
 }
 
 const device_backend device_cpu = {

@@ -145,8 +145,6 @@ void cpu_pool_close(cpu_pool *p);
 void cpu_pool_trim(cpu_pool *p, size_t keep_bytes);
 /* cpu_pool_cached_bytes -- what cpu_pool_trim could give back. */
 size_t cpu_pool_cached_bytes(cpu_pool *p);
-/* cpu_limit_left -- how much more device memory memory_limit_bytes leaves; SIZE_MAX without one. */
-size_t cpu_limit_left(const cpu_device *d);
 /* cpu_guarded_find -- the block of a guarded pool that addr is in, live or freed, behind its end
  * too; guard_find(addr) is not NULL. Signal handlers may call it. */
 typedef struct cpu_block_facts {
@@ -156,10 +154,7 @@ typedef struct cpu_block_facts {
 } cpu_block_facts;
 cpu_block_facts cpu_guarded_find(const void *addr);
 /* cpu_alloc ... cpu_free -- the functions of device_backend that have these names. */
-fsdp_status cpu_alloc(stream *s, mem_category category, size_t bytes, const char *label,
-                      void **out);
-fsdp_status cpu_alloc_host(stream *s, mem_category category, size_t bytes, const char *label,
-                           void **out);
+fsdp_status cpu_alloc(stream *s, const mem_request *want, void **out);
 bool cpu_share_find(device *d, const void *ptr, size_t bytes, device_share *out);
 int cpu_share_fd(device *d);
 void cpu_free(stream *s, void *ptr);
@@ -174,9 +169,9 @@ struct cpu_device {
     TAILQ_HEAD(, cpu_stream) streams;
 };
 
-/* cpu_open_as -- what `open` of a backend does whose streams, events and copies are the CPU's.
- *   is_guarded  device memory is not the host's (guard.h), and all streams are workers */
-fsdp_status cpu_open_as(const device_config *config, bool is_guarded, device **out);
+/* cpu_open -- the `open` of a backend whose streams, events and copies are the CPU's. Where device
+ * memory is not the host's, it is guarded (guard.h), and all streams are workers. */
+fsdp_status cpu_open(const device_config *config, device **out);
 
 /* cpu_close ... cpu_mem_available -- the functions of device_backend that have these names. */
 void cpu_close(device *d);
@@ -193,5 +188,5 @@ size_t cpu_mem_available(device *d);
     .event_free = cpu_event_free, .event_record = cpu_event_record,                                \
     .stream_wait_event = cpu_stream_wait_event, .event_sync = cpu_event_sync,                      \
     .event_done = cpu_event_done, .event_elapsed_s = cpu_event_elapsed_s, .alloc = cpu_alloc,      \
-    .alloc_host = cpu_alloc_host, .share_find = cpu_share_find, .share_fd = cpu_share_fd,          \
-    .free = cpu_free, .move = cpu_move, .launch = cpu_launch, .mem_available = cpu_mem_available
+    .share_find = cpu_share_find, .share_fd = cpu_share_fd, .free = cpu_free, .move = cpu_move,    \
+    .launch = cpu_launch, .mem_available = cpu_mem_available

@@ -308,20 +308,11 @@ static cpu_block *fresh(cpu_pool *p, size_t footprint_bytes, bool shared)
 }
 
 /* ---- alloc and free ------------------------------------------------------------------------- */
-size_t cpu_limit_left(const cpu_device *d)
-{
-    size_t limit_bytes = d->base.config.memory_limit_bytes;
-    if (limit_bytes == 0)
-        return SIZE_MAX;
-    size_t live_bytes = ledger_read(d->base.ledger).live_total_bytes;
-    return live_bytes < limit_bytes ? limit_bytes - live_bytes : 0;
-}
-
 /* Whether the limit leaves that much. A freed block counts until its stream comes to the free. */
 static bool limit_allows(cpu_device *d, size_t bytes)
 {
     cpu_stream *s;
-    if (bytes <= cpu_limit_left(d))
+    if (bytes <= device_limit_left(&d->base))
         return true;
     pthread_mutex_lock(&d->lock);
     TAILQ_FOREACH(s, &d->streams, link)
@@ -329,7 +320,7 @@ static bool limit_allows(cpu_device *d, size_t bytes)
         cpu_stream_drain(s);
     }
     pthread_mutex_unlock(&d->lock);
-    return bytes <= cpu_limit_left(d);
+    return bytes <= device_limit_left(&d->base);
 }
 
 /* The thread may touch the payload until payload_close gets what this returned. */
@@ -371,44 +362,32 @@ static void check_tail(cpu_block *b)
     FSDP_ASSERT(tail == BLOCK_TAIL && "block written behind its end");
 }
 
-static fsdp_status block_alloc(stream *base, mem_category category, size_t bytes, bool on_host,
-                               const char *label, void **out)
+fsdp_status cpu_alloc(stream *base, const mem_request *want, void **out)
 {
     cpu_stream *s = (cpu_stream *)base;
     TRY(cpu_stream_status(s));
     cpu_device *d = (cpu_device *)base->device;
-    cpu_pool *p = on_host ? host_pool_of(d) : &d->pool;
-    bool shared = on_host && host_share_fd() >= 0;
-    size_t footprint_bytes = footprint_of(p, bytes, shared);
-    if (footprint_bytes == 0 || (p == &d->pool && !limit_allows(d, bytes)))
-        return device_alloc_failed(p->ledger, category, bytes, label);
-    cpu_block *b = reuse(p, s, bytes, footprint_bytes, shared);
+    cpu_pool *p = want->on_host ? host_pool_of(d) : &d->pool;
+    bool shared = want->on_host && host_share_fd() >= 0;
+    size_t footprint_bytes = footprint_of(p, want->bytes, shared);
+    if (footprint_bytes == 0 || (p == &d->pool && !limit_allows(d, want->bytes)))
+        return device_alloc_failed(p->ledger, want);
+    cpu_block *b = reuse(p, s, want->bytes, footprint_bytes, shared);
     if (!b)
         b = fresh(p, footprint_bytes, shared);
     if (!b)
-        return device_alloc_failed(p->ledger, category, bytes, label);
+        return device_alloc_failed(p->ledger, want);
     bool revived = b->free_node != &b->own_node; /* older work may still use the payload */
-    b->label = label;
-    b->category = (uint16_t)category;
+    b->label = want->label;
+    b->category = (uint16_t)want->category;
     b->magic = BLOCK_LIVE;
     if (!revived) { /* else bytes and tail are right */
-        b->bytes = bytes;
+        b->bytes = want->bytes;
         write_tail(b);
     }
-    ledger_add(p->ledger, category, bytes);
+    ledger_add(p->ledger, want->category, want->bytes);
     *out = block_payload(b);
     return FSDP_OK;
-}
-
-fsdp_status cpu_alloc(stream *s, mem_category category, size_t bytes, const char *label, void **out)
-{
-    return block_alloc(s, category, bytes, false, label, out);
-}
-
-fsdp_status cpu_alloc_host(stream *s, mem_category category, size_t bytes, const char *label,
-                           void **out)
-{
-    return block_alloc(s, category, bytes, true, label, out);
 }
 
 int cpu_share_fd(device *d)

@@ -285,13 +285,19 @@ uint64_t cpu_schedule_number_call(cpu_schedule *x)
     return ++x->n_calls;
 }
 
-void cpu_schedule_host_call(bool begins)
+/* The scheduler is the thread's, for all devices that it has opened; streams of another backend may
+ * stand on it too. */
+void device_host_call_begin(device *d)
 {
     cpu_schedule *x = of_thread;
-    if (!x)
-        return;
-    if (begins)
+    (void)d;
+    if (x)
         cpu_schedule_call_begin(x, &x->host, cpu_schedule_number_call(x));
-    else
-        cpu_schedule_call_end(x, &x->host);
+}
+
+void device_host_call_end(device *d)
+{
+    (void)d;
+    if (of_thread)
+        cpu_schedule_call_end(of_thread, &of_thread->host);
 }

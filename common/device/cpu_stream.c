@@ -193,11 +193,9 @@ fsdp_status cpu_stream_new(cpu_device *d, const stream_config *config, bool is_w
     if (!s)
         return fsdp_error(FSDP_ENOMEM, "", "stream_create: no memory for stream '%s'",
                           config->name);
-    s->base =
-        (stream){.device = &d->base, .n_threads = config->n_threads > 0 ? config->n_threads : 1};
+    stream_init(&s->base, &d->base, config);
     s->is_worker = is_worker;
     s->priority = config->priority;
-    snprintf(s->base.name, sizeof s->base.name, "%s", config->name);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->work, NULL);
     pthread_cond_init(&s->idle, NULL);

@@ -17,6 +17,21 @@ fsdp_status device_open(const device_config *config, device **out)
     return config->backend->open(config, out);
 }
 
+bool device_init(device *d, const device_config *config)
+{
+    ledger *l = ledger_create(), *of_host = config->backend->memory_is_host ? l : ledger_create();
+    *d = (device){
+        .backend = config->backend, .config = *config, .ledger = l, .host_ledger = of_host};
+    return l != NULL && of_host != NULL;
+}
+
+void device_done(device *d)
+{
+    if (d->host_ledger != d->ledger)
+        ledger_free(d->host_ledger);
+    ledger_free(d->ledger);
+}
+
 const char *device_name(const device *d)
 {
     return d->backend->name;
@@ -101,6 +116,12 @@ void device_close(device *d)
 }
 
 /* ---- streams -------------------------------------------------------------------------------- */
+void stream_init(stream *s, device *d, const stream_config *config)
+{
+    *s = (stream){.device = d, .n_threads = config->n_threads > 0 ? config->n_threads : 1};
+    snprintf(s->name, sizeof s->name, "%s", config->name);
+}
+
 device *stream_device(stream *s)
 {
     return s->device;
@@ -150,20 +171,6 @@ static fsdp_status sync(const device *d, stream *s, event *e)
 fsdp_status stream_sync(stream *s)
 {
     return sync(s->device, s, NULL);
-}
-
-/* The scheduler is the thread's, for all devices that it has opened; streams of another backend may
- * stand on it too. */
-void device_host_call_begin(device *d)
-{
-    (void)d;
-    cpu_schedule_host_call(true);
-}
-
-void device_host_call_end(device *d)
-{
-    (void)d;
-    cpu_schedule_host_call(false);
 }
 
 /* ---- events --------------------------------------------------------------------------------- */
@@ -242,36 +249,41 @@ static void holders_print(const ledger_figures *f, char *text, size_t text_bytes
     }
 }
 
-fsdp_status device_alloc_failed(ledger *l, mem_category category, size_t bytes, const char *label)
+size_t device_limit_left(const device *d)
+{
+    const size_t limit_bytes = d->config.memory_limit_bytes;
+    if (limit_bytes == 0)
+        return SIZE_MAX;
+    const size_t live_bytes = ledger_read(d->ledger).live_total_bytes;
+    return live_bytes < limit_bytes ? limit_bytes - live_bytes : 0;
+}
+
+fsdp_status device_alloc_failed(ledger *l, const mem_request *want)
 {
     ledger_figures f = ledger_read(l);
-    char want[24], live[24], peak[24], holders[320];
+    char bytes[24], live[24], peak[24], holders[320];
     holders_print(&f, holders, sizeof holders);
-    format_bytes(bytes, want, sizeof want);
+    format_bytes(want->bytes, bytes, sizeof bytes);
     format_bytes(f.live_total_bytes, live, sizeof live);
     format_bytes(f.peak_total_bytes, peak, sizeof peak);
     return fsdp_error(FSDP_ENOMEM, "use a smaller --batch-size, --seq-len or model, or more ranks",
                       "device_alloc: no memory for %zu bytes (%s) of '%s' (%s); the device holds "
                       "%zu bytes (%s) in %zu blocks, %s at its peak%s",
-                      bytes, want, label, mem_category_name(category), f.live_total_bytes, live,
-                      f.live_blocks, peak, holders);
+                      want->bytes, bytes, want->label, mem_category_name(want->category),
+                      f.live_total_bytes, live, f.live_blocks, peak, holders);
 }
 
-typedef fsdp_status (*alloc_fn)(stream *s, mem_category category, size_t bytes, const char *label,
-                                void **out);
-
 /* The block, filled with NaN where that is wanted, and told to the watch. */
-static fsdp_status alloc_with(alloc_fn alloc, stream *s, mem_category category, size_t bytes,
-                              const char *label, void **out)
+static fsdp_status alloc(stream *s, mem_request want, void **out)
 {
-    FSDP_ASSERT(s && label && out);
-    FSDP_ASSERT((int)category >= 0 && category < MEM_CATEGORIES);
+    FSDP_ASSERT(s && want.label && out);
+    FSDP_ASSERT((int)want.category >= 0 && want.category < MEM_CATEGORIES);
     *out = NULL;
     void *ptr;
-    TRY(alloc(s, category, bytes, label, &ptr));
-    tell_issued(
-        &(device_act){.kind = ACT_ALLOC, .stream = s, .dst = ptr, .bytes = bytes, .label = label});
-    fsdp_status status = device_poison(s, ptr, bytes);
+    TRY(s->device->backend->alloc(s, &want, &ptr));
+    tell_issued(&(device_act){
+        .kind = ACT_ALLOC, .stream = s, .dst = ptr, .bytes = want.bytes, .label = want.label});
+    fsdp_status status = device_poison(s, ptr, want.bytes);
     if (status == FSDP_OK)
         *out = ptr;
     else
@@ -282,14 +294,13 @@ static fsdp_status alloc_with(alloc_fn alloc, stream *s, mem_category category, 
 fsdp_status device_alloc(stream *s, mem_category category, size_t bytes, const char *label,
                          void **out)
 {
-    return alloc_with(s->device->backend->alloc, s, category, bytes, label, out);
+    return alloc(s, (mem_request){category, bytes, label, .on_host = false}, out);
 }
 
 fsdp_status device_alloc_host(stream *s, mem_category category, size_t bytes, const char *label,
                               void **out)
 {
-    const device_backend *b = s->device->backend;
-    return alloc_with(b->alloc_host ? b->alloc_host : b->alloc, s, category, bytes, label, out);
+    return alloc(s, (mem_request){category, bytes, label, .on_host = true}, out);
 }
 
 bool device_share_find(device *d, const void *ptr, size_t bytes, device_share *out)

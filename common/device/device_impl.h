@@ -15,6 +15,14 @@
 #pragma once
 #include "common/device/device.h"
 
+/* What device_alloc, or device_alloc_host, is asked for. */
+typedef struct mem_request {
+    mem_category category;
+    size_t bytes;
+    const char *label;
+    bool on_host;
+} mem_request;
+
 struct device_backend {
     const char *name;
     bool memory_is_host, runs_c; /* device_memory_is_host, device_runs_c */
@@ -35,11 +43,8 @@ struct device_backend {
     /* both are timed */
     fsdp_status (*event_elapsed_s)(event *begin, event *end, double *out);
 
-    fsdp_status (*alloc)(stream *s, mem_category category, size_t bytes, const char *label,
-                         void **out);
-    /* these three are NULL on a device whose memory other processes cannot map */
-    fsdp_status (*alloc_host)(stream *s, mem_category category, size_t bytes, const char *label,
-                              void **out);
+    fsdp_status (*alloc)(stream *s, const mem_request *want, void **out);
+    /* these two are NULL on a device whose memory other processes cannot map */
     bool (*share_find)(device *d, const void *ptr, size_t bytes, device_share *out);
     int (*share_fd)(device *d);
     void (*free)(stream *s, void *ptr);
@@ -71,12 +76,19 @@ struct event {
     bool timed;
 };
 
-/* cpu_schedule_host_call -- of the thread's scheduler (cpu_schedule.c), if it has one. */
-void cpu_schedule_host_call(bool begins);
+/* device_init -- the common part of a device that config->backend opens; false: no memory.
+ * device_done -- release what device_init made, also when it failed. */
+bool device_init(device *d, const device_config *config);
+void device_done(device *d);
+/* stream_init -- the common part of a stream. */
+void stream_init(stream *s, device *d, const stream_config *config);
 
+/* device_limit_left -- how much more device memory memory_limit_bytes leaves; SIZE_MAX without
+ * one. */
+size_t device_limit_left(const device *d);
 /* device_alloc_failed -- FSDP_ENOMEM with the words that device_alloc has for it. l: of what is
  * held. */
-fsdp_status device_alloc_failed(ledger *l, mem_category category, size_t bytes, const char *label);
+fsdp_status device_alloc_failed(ledger *l, const mem_request *want);
 
 /* host_map -- `bytes` of zeroed memory, a multiple of 4096, aligned to align_bytes (a power of
  * two), in huge pages where the system has them; NULL when there is none. Owner: caller, munmap. */

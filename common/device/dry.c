@@ -17,11 +17,8 @@ enum { ADDRESS_ALIGN = 64 };
 
 typedef struct dry_block {
     uintptr_t at;
-    size_t bytes;
-    mem_category category;
+    mem_request is;
     ledger *ledger;
-    const char *label;
-    bool on_host;     /* from device_alloc_host */
     const stream *by; /* allocated it, and later: freed it */
     int slot;         /* of the stream that freed it */
     uint64_t number;  /* of the free there */
@@ -47,7 +44,7 @@ static dry_device *dry_of(device *d)
 
 static void forget(dry_block *b)
 {
-    ledger_sub(b->ledger, b->category, b->bytes);
+    ledger_sub(b->ledger, b->is.category, b->is.bytes);
     free(b);
 }
 
@@ -169,70 +166,45 @@ static int compare_blocks(const void *a, const void *b)
 
 /* What s has freed, of the same size, is its own again: the CPU's streams do that too. They keep
  * apart what came from device_alloc_host, which other processes can map. */
-static dry_block *revive(dry_device *d, const stream *s, bool on_host, size_t bytes)
+static dry_block *revive(dry_device *d, const stream *s, const mem_request *want)
 {
     dry_block *b;
     TAILQ_FOREACH(b, &d->freed, link)
-    if (!d->is_pool && b->by == s && b->bytes == bytes && b->on_host == on_host) {
+    if (!d->is_pool && b->by == s && b->is.bytes == want->bytes && b->is.on_host == want->on_host) {
         TAILQ_REMOVE(&d->freed, b, link);
-        ledger_sub(b->ledger, b->category, b->bytes);
+        ledger_sub(b->ledger, b->is.category, b->is.bytes);
         return b;
     }
     return NULL;
 }
 
-static size_t limit_left(const dry_device *d)
-{
-    const size_t limit = d->base.config.memory_limit_bytes;
-    return limit > 0 ? limit - ledger_read(d->base.ledger).live_total_bytes : SIZE_MAX;
-}
-
 /* Whether the limit leaves that much. Else the host waits for what has been freed. */
 static bool limit_allows(dry_device *d, size_t bytes)
 {
-    if (bytes <= limit_left(d))
+    if (bytes <= device_limit_left(&d->base))
         return true;
     sync_all(d);
-    return bytes <= limit_left(d);
+    return bytes <= device_limit_left(&d->base);
 }
 
-static fsdp_status block_alloc(bool on_host, stream *s, mem_category category, size_t bytes,
-                               const char *label, void **out)
+static fsdp_status dry_alloc(stream *s, const mem_request *want, void **out)
 {
     dry_device *d = dry_of(s->device);
-    ledger *l = on_host ? d->base.host_ledger : d->base.ledger;
-    if (l == d->base.ledger && !limit_allows(d, bytes))
-        return device_alloc_failed(l, category, bytes, label);
-    dry_block *b = revive(d, s, on_host, bytes);
+    ledger *l = want->on_host ? d->base.host_ledger : d->base.ledger;
+    if (l == d->base.ledger && !limit_allows(d, want->bytes))
+        return device_alloc_failed(l, want);
+    dry_block *b = revive(d, s, want);
     if (b == NULL && (b = calloc(1, sizeof *b)) == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "device_alloc: no memory of the host");
-    *b = (dry_block){.at = d->next,
-                     .bytes = bytes,
-                     .category = category,
-                     .ledger = l,
-                     .label = label,
-                     .on_host = on_host,
-                     .by = s};
-    d->next += (bytes / ADDRESS_ALIGN + 1) * ADDRESS_ALIGN;
+    *b = (dry_block){.at = d->next, .is = *want, .ledger = l, .by = s};
+    d->next += (want->bytes / ADDRESS_ALIGN + 1) * ADDRESS_ALIGN;
     if (tsearch(b, &d->live, compare_blocks) == NULL) {
         free(b);
         return fsdp_error(FSDP_ENOMEM, "", "device_alloc: no memory of the host");
     }
-    ledger_add(l, category, bytes);
+    ledger_add(l, want->category, want->bytes);
     *out = (void *)b->at;
     return FSDP_OK;
-}
-
-static fsdp_status dry_alloc(stream *s, mem_category category, size_t bytes, const char *label,
-                             void **out)
-{
-    return block_alloc(false, s, category, bytes, label, out);
-}
-
-static fsdp_status dry_alloc_host(stream *s, mem_category category, size_t bytes, const char *label,
-                                  void **out)
-{
-    return block_alloc(true, s, category, bytes, label, out);
 }
 
 static void dry_free(stream *s, void *ptr)
@@ -243,7 +215,7 @@ static void dry_free(stream *s, void *ptr)
     FSDP_ASSERT(found != NULL && "freed pointer is not from device_alloc");
     dry_block *b = *found;
     tdelete(b, &d->live, compare_blocks);
-    ledger_free_issued(b->ledger, b->category, b->bytes);
+    ledger_free_issued(b->ledger, b->is.category, b->is.bytes);
     b->slot = slot_of(d, s);
     b->number = issue(d, s, b->slot);
     if (runs_in_host(d, s) || (d->is_pool && b->by == s)) {
@@ -256,7 +228,7 @@ static void dry_free(stream *s, void *ptr)
 
 static size_t dry_mem_available(device *d)
 {
-    return limit_left(dry_of(d));
+    return device_limit_left(d);
 }
 
 /* ---- work ----------------------------------------------------------------------------------- */
@@ -286,8 +258,7 @@ static fsdp_status dry_stream_create(device *d, const stream_config *config, str
     stream *s = calloc(1, sizeof *s);
     if (s == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "stream_create: no memory");
-    *s = (stream){.device = d, .n_threads = config->n_threads > 0 ? config->n_threads : 1};
-    snprintf(s->name, sizeof s->name, "%s", config->name);
+    stream_init(s, d, config);
     if (slot_of(dry_of(d), s) < 0) {
         free(s);
         return fsdp_error(FSDP_ENOMEM, "use fewer streams",
@@ -312,8 +283,8 @@ static void report_live(const void *node, VISIT which, int depth)
     const dry_block *b = *(const dry_block *const *)node;
     (void)depth;
     if (which == postorder || which == leaf)
-        fprintf(stderr, "device_close: block '%s' (%s, %zu bytes) was never freed\n", b->label,
-                mem_category_name(b->category), b->bytes);
+        fprintf(stderr, "device_close: block '%s' (%s, %zu bytes) was never freed\n", b->is.label,
+                mem_category_name(b->is.category), b->is.bytes);
 }
 
 static void dry_close(device *base)
@@ -324,32 +295,25 @@ static void dry_close(device *base)
     sync_all(d); /* streams that were never freed */
     twalk(d->live, report_live);
     FSDP_ASSERT(d->live == NULL && "device closed with live memory");
-    if (base->host_ledger != base->ledger)
-        ledger_free(base->host_ledger);
-    ledger_free(base->ledger);
+    device_done(base);
     free(d->clocks.events);
     free(d);
 }
 
-static fsdp_status open_as(dry_kind kind, const device_config *config, device **out)
+static fsdp_status dry_open(const device_config *config, device **out)
 {
+    const device_backend *b = config->backend;
+    bool runs_ahead = config->async_compute || config->schedule_seed != 0;
     dry_device *d = calloc(1, sizeof *d);
-    ledger *l = ledger_create(), *of_host = kind == DRY_CPU ? l : ledger_create();
-    if (d == NULL || l == NULL || of_host == NULL) {
+    if (d == NULL || !device_init(&d->base, config)) {
+        if (d != NULL)
+            device_done(&d->base);
         free(d);
-        ledger_free(l);
-        if (of_host != l)
-            ledger_free(of_host);
         return fsdp_error(FSDP_ENOMEM, "", "device_open: no memory");
     }
-    bool runs_ahead = config->async_compute || config->schedule_seed != 0;
-    *d = (dry_device){.base = {.backend = device_dry(kind),
-                               .config = *config,
-                               .ledger = l,
-                               .host_ledger = of_host},
-                      .is_inline = kind == DRY_CPU && !runs_ahead,
-                      .is_pool = kind == DRY_POOL,
-                      .next = FIRST_ADDRESS};
+    d->is_inline = b->memory_is_host && !runs_ahead;
+    d->is_pool = b == device_dry(DRY_POOL);
+    d->next = FIRST_ADDRESS;
     TAILQ_INIT(&d->freed);
     fsdp_status status = dry_stream_create(
         &d->base, &(stream_config){.name = "compute", .n_threads = config->n_threads},
@@ -362,35 +326,19 @@ static fsdp_status open_as(dry_kind kind, const device_config *config, device **
     return FSDP_OK;
 }
 
-static fsdp_status open_cpu(const device_config *config, device **out)
-{
-    return open_as(DRY_CPU, config, out);
-}
-
-static fsdp_status open_separate(const device_config *config, device **out)
-{
-    return open_as(DRY_SEPARATE, config, out);
-}
-
-static fsdp_status open_pool(const device_config *config, device **out)
-{
-    return open_as(DRY_POOL, config, out);
-}
-
 #define DRY_CALLS                                                                                  \
-    .name = "dry", .runs_c = true, .stands_still = true, .close = dry_close,                       \
+    .name = "dry", .runs_c = true, .stands_still = true, .open = dry_open, .close = dry_close,     \
     .stream_create = dry_stream_create, .stream_free = dry_stream_free,                            \
     .stream_sync = dry_stream_sync, .event_create = dry_event_create,                              \
     .event_free = dry_event_free, .event_record = dry_event_record,                                \
     .stream_wait_event = dry_stream_wait_event, .event_sync = dry_event_sync,                      \
     .event_done = dry_event_done, .event_elapsed_s = dry_event_elapsed_s, .alloc = dry_alloc,      \
-    .alloc_host = dry_alloc_host, .free = dry_free, .move = dry_move, .launch = dry_launch,        \
-    .mem_available = dry_mem_available
+    .free = dry_free, .move = dry_move, .launch = dry_launch, .mem_available = dry_mem_available
 
 static const device_backend BACKENDS[DRY_KINDS] = {
-    [DRY_CPU] = {.memory_is_host = true, .open = open_cpu, DRY_CALLS},
-    [DRY_SEPARATE] = {.open = open_separate, DRY_CALLS},
-    [DRY_POOL] = {.open = open_pool, DRY_CALLS},
+    [DRY_CPU] = {.memory_is_host = true, DRY_CALLS},
+    [DRY_SEPARATE] = {DRY_CALLS},
+    [DRY_POOL] = {DRY_CALLS},
 };
 
 const device_backend *device_dry(dry_kind kind)

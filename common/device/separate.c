@@ -140,7 +140,7 @@ static void catch_faults(const device_config *config)
 static fsdp_status separate_open(const device_config *config, device **out)
 {
     catch_faults(config);
-    return cpu_open_as(config, true, out);
+    return cpu_open(config, out);
 }
 
 const device_backend device_separate = {

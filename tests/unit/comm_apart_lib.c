@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static atomic_int fails_in; /* calls of alloc_host up to the one that fails */
+static atomic_int fails_in; /* calls of device_alloc_host up to the one that fails */
 
 void apart_fail_host(int n)
 {
@@ -16,15 +16,17 @@ static fsdp_status apart_open(const device_config *config, device **out)
 {
     device_config own = *config;
     own.async_compute = true;
-    return device_cpu.open(&own, out);
+    own.backend = &device_cpu;
+    TRY(device_cpu.open(&own, out));
+    (*out)->backend = config->backend;
+    return FSDP_OK;
 }
 
-static fsdp_status apart_alloc_host(stream *s, mem_category category, size_t bytes,
-                                    const char *label, void **out)
+static fsdp_status apart_alloc(stream *s, const mem_request *want, void **out)
 {
-    if (atomic_load(&fails_in) > 0 && atomic_fetch_sub(&fails_in, 1) == 1)
+    if (want->on_host && atomic_load(&fails_in) > 0 && atomic_fetch_sub(&fails_in, 1) == 1)
         return fsdp_error(FSDP_ENOMEM, "", "no memory of the host, for the test");
-    return device_cpu.alloc_host(s, category, bytes, label, out);
+    return device_cpu.alloc(s, want, out);
 }
 
 /* Whether all of a launch's memory is such as alloc_host gives. */
@@ -56,7 +58,7 @@ const device_backend *apart_backend(void)
         apart.name = "apart";
         apart.memory_is_host = false;
         apart.open = apart_open;
-        apart.alloc_host = apart_alloc_host;
+        apart.alloc = apart_alloc;
         apart.launch = apart_launch;
     }
     return &apart;

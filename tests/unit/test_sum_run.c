@@ -392,12 +392,11 @@ static void test_i64(void **state)
 
 static int allocs_left; /* before one fails */
 
-static fsdp_status alloc_or_fail(stream *s, mem_category category, size_t bytes, const char *label,
-                                 void **out)
+static fsdp_status alloc_or_fail(stream *s, const mem_request *want, void **out)
 {
     if (allocs_left-- == 0)
         return fsdp_error(FSDP_ENOMEM, "", "no memory, for the test");
-    return device_cpu.alloc(s, category, bytes, label, out);
+    return device_cpu.alloc(s, want, out);
 }
 
 /* Whichever allocation of a run fails, the accumulator holds what it held. */
