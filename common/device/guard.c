@@ -36,49 +36,12 @@ static struct {
     struct sigaction before; /* who got SIGSEGV before this did */
 } fault;
 
-/* ---- protection keys ------------------------------------------------------------------------- */
-#ifdef PKEY_DISABLE_ACCESS
+/* Whether the machine has protection keys: then `key` is one. */
 static bool key_get(void)
 {
     key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
     return key >= 0;
 }
-
-static bool key_protect(char *at, size_t bytes)
-{
-    return pkey_mprotect(at, bytes, PROT_READ | PROT_WRITE, key) == 0;
-}
-
-static bool key_right(void)
-{
-    return pkey_get(key) == 0;
-}
-
-static void key_right_set(bool right)
-{
-    pkey_set(key, right ? 0 : PKEY_DISABLE_ACCESS);
-}
-#else /* a C library without them */
-static bool key_get(void)
-{
-    return false;
-}
-
-static bool key_protect(char *at, size_t bytes)
-{
-    return at == NULL && bytes == 0;
-}
-
-static bool key_right(void)
-{
-    return false;
-}
-
-static void key_right_set(bool right)
-{
-    (void)right;
-}
-#endif
 
 /* ---- what is guarded; lock is held ---------------------------------------------------------- */
 
@@ -127,14 +90,16 @@ static bool pages_set(mapping *m, bool open)
 /* A mapping that nobody knows yet. */
 static bool close_fresh(mapping *m)
 {
+    char *at = (char *)m + GUARD_PAGE_BYTES;
+    size_t bytes = m->bytes - GUARD_PAGE_BYTES;
     switch (atomic_load(&guarded_by)) {
     case BY_KEY:
-        return key_protect((char *)m + GUARD_PAGE_BYTES, m->bytes - GUARD_PAGE_BYTES);
+        return pkey_mprotect(at, bytes, PROT_READ | PROT_WRITE, key) == 0;
     case BY_POISON:
         poison(m, n_rights == 0);
         return true;
     default:
-        return mprotect((char *)m + GUARD_PAGE_BYTES, m->bytes - GUARD_PAGE_BYTES, PROT_NONE) == 0;
+        return mprotect(at, bytes, PROT_NONE) == 0;
     }
 }
 
@@ -292,7 +257,7 @@ void guard_unmap(void *base, size_t bytes)
 bool guard_right(void)
 {
     int by = atomic_load_explicit(&guarded_by, memory_order_relaxed);
-    return by == BY_KEY ? key_right() : has_right;
+    return by == BY_KEY ? pkey_get(key) == 0 : has_right;
 }
 
 bool guard_right_set(bool right)
@@ -300,7 +265,7 @@ bool guard_right_set(bool right)
     int by = atomic_load_explicit(&guarded_by, memory_order_relaxed);
     bool before = guard_right();
     if (by == BY_KEY) {
-        key_right_set(right);
+        pkey_set(key, right ? 0 : PKEY_DISABLE_ACCESS);
     } else if (by != BY_NOTHING && right != before) {
         pthread_mutex_lock(&lock);
         if (by == BY_PAGES && right) {

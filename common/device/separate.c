@@ -2,10 +2,12 @@
  * of an access that nobody had the right to.
  *
  * The message comes from a signal handler: it takes no memory, and no lock but the guard's, which
- * no thread holds while it touches guarded memory. */
+ * no thread holds while it touches guarded memory. glibc's snprintf takes neither for these
+ * formats. */
 #include "common/device/separate.h"
 #include <execinfo.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <ucontext.h>
 #include <unistd.h>
 #include "common/base/under_asan.h"
@@ -23,29 +25,6 @@ static struct {
 } fault = {.said = ATOMIC_FLAG_INIT};
 
 /* ---- the message ----------------------------------------------------------------------------- */
-
-/* Up to the place in one write(2), so that ranks' lines do not mix. */
-typedef struct line {
-    char text[512];
-    size_t chars;
-} line;
-
-static void add(line *l, const char *text)
-{
-    while (*text && l->chars < sizeof l->text)
-        l->text[l->chars++] = *text++;
-}
-
-static void add_number(line *l, size_t number)
-{
-    char digits[24], *at = digits + sizeof digits;
-    *--at = '\0';
-    do {
-        *--at = (char)('0' + number % 10);
-        number /= 10;
-    } while (number > 0);
-    add(l, at);
-}
 
 static void say(const char *text, size_t chars)
 {
@@ -86,22 +65,13 @@ static void say_access(const void *addr, void *place)
     static const char HINT[] = "HINT: read it with device_download, write it with device_upload, "
                                "or launch a kernel; addr2line -fe PROGRAM 0x... names a place\n";
     cpu_block_facts b = cpu_guarded_find(addr);
-    line l = {.chars = 0};
-    if (fault.n_ranks > 0) {
-        add(&l, "[rank ");
-        add_number(&l, (size_t)fault.rank);
-        add(&l, "/");
-        add_number(&l, (size_t)fault.n_ranks);
-        add(&l, "] ");
-    }
-    add(&l, "host access to device memory: '");
-    add(&l, b.label);
-    add(&l, "' (");
-    add_number(&l, b.bytes);
-    add(&l, b.is_live ? " bytes), byte " : " bytes, freed), byte ");
-    add_number(&l, b.byte);
-    add(&l, ", by ");
-    say(l.text, l.chars);
+    char rank[40] = "", text[512];
+    if (fault.n_ranks > 0)
+        snprintf(rank, sizeof rank, "[rank %d/%d] ", fault.rank, fault.n_ranks);
+    int chars = snprintf(text, sizeof text,
+                         "%shost access to device memory: '%.300s' (%zu bytes%s), byte %zu, by ",
+                         rank, b.label, b.bytes, b.is_live ? "" : ", freed", b.byte);
+    say(text, (size_t)chars); /* in one write(2), so that ranks' lines do not mix */
     say_places(place);
     say(HINT, sizeof HINT - 1);
 }
