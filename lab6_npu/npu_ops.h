@@ -1,5 +1,5 @@
 /* npu_ops.h -- the operations of ops.h on an NPU, composed of aclnn's operators; private to
- * lab6_npu. npu_ops.c has the table, npu_ops_*.c the operations, npu_issue.c what they share.
+ * lab6_npu. npu_ops.c has the table and what the operations share, npu_ops_*.c the operations.
  *
  *   operation           aclnn's operators                   because
  *   matmul              Mm; InplaceAddmm to accumulate      a transposed operand is a view
@@ -37,13 +37,6 @@ static inline aclDataType npu_type(dtype t)
     return (aclDataType)npu_acl_type(t);
 }
 
-typedef fsdp_status (*npu_issue_fn)(stream *s, const void *args);
-/* npu_issue -- call fn(s, args), which calls aclnn, for the operation that `work` describes.
- *   args    the caller's
- *   errors  the stream's; fn's */
-fsdp_status npu_issue(stream *s, npu_issue_fn fn, const void *args, op_work work);
-fsdp_status npu_issue_as(stream *s, npu_issue_fn fn, const void *args, const launch_config *what);
-
 /* npu_widen -- *out = in [elems] as fp32: itself, or a copy that *scratch holds, which the caller
  * frees in order of s (device_free; NULL where none was needed). */
 fsdp_status npu_widen(stream *s, const void *in, dtype type, size_t elems, const float **out,
@@ -51,24 +44,11 @@ fsdp_status npu_widen(stream *s, const void *in, dtype type, size_t elems, const
 /* npu_add_grad -- grad [elems] += part, or = part with overwrite. */
 fsdp_status npu_add_grad(stream *s, float *grad, const float *part, size_t elems, bool overwrite);
 
-/* npu_matmul ... npu_sum_launch -- the functions of ops.h and sum_kernels.h of these names. */
-fsdp_status npu_matmul(stream *s, const matmul_args *a);
-fsdp_status npu_bias_backward(stream *s, const bias_backward_args *a);
-fsdp_status npu_embedding(stream *s, const embedding_args *a);
-fsdp_status npu_embedding_backward(stream *s, const embedding_backward_args *a);
-fsdp_status npu_layernorm(stream *s, const layernorm_args *a);
-fsdp_status npu_layernorm_backward(stream *s, const layernorm_backward_args *a);
-fsdp_status npu_gelu(stream *s, const gelu_args *a);
-fsdp_status npu_gelu_backward(stream *s, const gelu_backward_args *a);
-fsdp_status npu_attention(stream *s, const attention_args *a);
-fsdp_status npu_attention_backward(stream *s, const attention_backward_args *a);
-fsdp_status npu_cross_entropy(stream *s, const cross_entropy_args *a);
-fsdp_status npu_cast(stream *s, const cast_args *a);
-fsdp_status npu_add(stream *s, const add_args *a);
-fsdp_status npu_scale(stream *s, const scale_args *a);
-fsdp_status npu_sum_squares(stream *s, const sum_squares_args *a);
-fsdp_status npu_clip_coef(stream *s, const clip_coef_args *a);
-fsdp_status npu_adamw(stream *s, const adamw_args *a);
-fsdp_status npu_sgd(stream *s, const sgd_args *a);
+/* npu_round, npu_sum_launch -- the functions of sum_kernels.h that have these names. */
 fsdp_status npu_round(stream *s, const round_args *a);
 fsdp_status npu_sum_launch(stream *s, const sum_launch *l);
+
+/* npu_matmul ... npu_sgd -- the operations of ops.h. */
+#define DECLARE(op) fsdp_status npu_##op(stream *s, const op##_args *a);
+EACH_OP(DECLARE)
+#undef DECLARE

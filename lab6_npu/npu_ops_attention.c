@@ -98,7 +98,7 @@ fsdp_status npu_attention(stream *s, const attention_args *a)
 {
     TRY(check_attention("attention", &a->shape));
     return attention_is_empty(&a->shape) ? FSDP_OK
-                                         : npu_issue(s, attention_issue, a, attention_work(a));
+                                         : accel_issue(s, attention_issue, a, attention_work(a));
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -141,5 +141,5 @@ fsdp_status npu_attention_backward(stream *s, const attention_backward_args *a)
     TRY(check_attention("attention_backward", &a->shape));
     return attention_is_empty(&a->shape)
                ? FSDP_OK
-               : npu_issue(s, attention_backward_issue, a, attention_backward_work(a));
+               : accel_issue(s, attention_backward_issue, a, attention_backward_work(a));
 }

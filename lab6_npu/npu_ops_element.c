@@ -11,7 +11,7 @@ static fsdp_status gelu_issue(stream *s, const void *args)
 fsdp_status npu_gelu(stream *s, const gelu_args *a)
 {
     TRY(check_type("gelu", a->type));
-    return a->elems > 0 ? npu_issue(s, gelu_issue, a, gelu_work(a)) : FSDP_OK;
+    return a->elems > 0 ? accel_issue(s, gelu_issue, a, gelu_work(a)) : FSDP_OK;
 }
 
 static fsdp_status gelu_backward_issue(stream *s, const void *args)
@@ -25,7 +25,7 @@ static fsdp_status gelu_backward_issue(stream *s, const void *args)
 fsdp_status npu_gelu_backward(stream *s, const gelu_backward_args *a)
 {
     TRY(check_type("gelu_backward", a->type));
-    return a->elems > 0 ? npu_issue(s, gelu_backward_issue, a, gelu_backward_work(a)) : FSDP_OK;
+    return a->elems > 0 ? accel_issue(s, gelu_backward_issue, a, gelu_backward_work(a)) : FSDP_OK;
 }
 
 static fsdp_status cast_issue(stream *s, const void *args)
@@ -40,7 +40,7 @@ fsdp_status npu_cast(stream *s, const cast_args *a)
 {
     TRY(check_type("cast", a->in_type));
     TRY(check_type("cast", a->out_type));
-    return a->elems > 0 ? npu_issue(s, cast_issue, a, cast_work(a)) : FSDP_OK;
+    return a->elems > 0 ? accel_issue(s, cast_issue, a, cast_work(a)) : FSDP_OK;
 }
 
 fsdp_status npu_round(stream *s, const round_args *a)
@@ -89,7 +89,7 @@ static fsdp_status add_issue(stream *s, const void *args)
 fsdp_status npu_add(stream *s, const add_args *a)
 {
     FSDP_ASSERT(a->round_to == DTYPE_BF16 || (a->round_to == DTYPE_F32 && a->b) || a->elems == 0);
-    return a->elems > 0 ? npu_issue(s, add_issue, a, add_work(a)) : FSDP_OK;
+    return a->elems > 0 ? accel_issue(s, add_issue, a, add_work(a)) : FSDP_OK;
 }
 
 /* ---- scale ----------------------------------------------------------------------------------- */
@@ -112,5 +112,5 @@ static fsdp_status scale_issue(stream *s, const void *args)
 
 fsdp_status npu_scale(stream *s, const scale_args *a)
 {
-    return a->elems > 0 ? npu_issue(s, scale_issue, a, scale_work(a)) : FSDP_OK;
+    return a->elems > 0 ? accel_issue(s, scale_issue, a, scale_work(a)) : FSDP_OK;
 }

@@ -91,7 +91,7 @@ fsdp_status npu_matmul(stream *s, const matmul_args *a)
     TRY(check_matmul(a));
     if (a->m == 0 || a->n == 0 || (a->k == 0 && a->accumulate))
         return FSDP_OK;
-    return npu_issue(s, matmul_issue, a, matmul_work(a));
+    return accel_issue(s, matmul_issue, a, matmul_work(a));
 }
 
 /* ---- bias_backward --------------------------------------------------------------------------- */
@@ -118,5 +118,5 @@ fsdp_status npu_bias_backward(stream *s, const bias_backward_args *a)
     TRY(check_type("bias_backward", a->type));
     if (a->cols == 0 || (a->rows == 0 && !a->overwrite))
         return FSDP_OK;
-    return npu_issue(s, bias_backward_issue, a, bias_backward_work(a));
+    return accel_issue(s, bias_backward_issue, a, bias_backward_work(a));
 }

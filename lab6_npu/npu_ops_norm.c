@@ -25,7 +25,7 @@ fsdp_status npu_layernorm(stream *s, const layernorm_args *a)
     TRY(check_type("layernorm", a->type));
     if (a->rows == 0 || a->cols == 0)
         return FSDP_OK;
-    return npu_issue(s, layernorm_issue, a, layernorm_work(a));
+    return accel_issue(s, layernorm_issue, a, layernorm_work(a));
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -110,5 +110,5 @@ fsdp_status npu_layernorm_backward(stream *s, const layernorm_backward_args *a)
     TRY(check_type("layernorm_backward", a->type));
     if (a->cols == 0 || (a->rows == 0 && !a->overwrite))
         return FSDP_OK;
-    return npu_issue(s, layernorm_backward_issue, a, layernorm_backward_work(a));
+    return accel_issue(s, layernorm_backward_issue, a, layernorm_backward_work(a));
 }

@@ -68,7 +68,7 @@ static fsdp_status adamw_issue(stream *s, const void *args)
 
 fsdp_status npu_adamw(stream *s, const adamw_args *a)
 {
-    return a->elems > 0 ? npu_issue(s, adamw_issue, a, adamw_work(a)) : FSDP_OK;
+    return a->elems > 0 ? accel_issue(s, adamw_issue, a, adamw_work(a)) : FSDP_OK;
 }
 
 /* n elements from `at` on; scratch [2 n]. */
@@ -97,22 +97,10 @@ static fsdp_status sgd_issue(stream *s, const void *args)
 
 fsdp_status npu_sgd(stream *s, const sgd_args *a)
 {
-    return a->elems > 0 ? npu_issue(s, sgd_issue, a, sgd_work(a)) : FSDP_OK;
+    return a->elems > 0 ? accel_issue(s, sgd_issue, a, sgd_work(a)) : FSDP_OK;
 }
 
 /* ---- the norm: on the host, in order of the stream ------------------------------------------- */
-
-/* fn(args) in order of s, told as *what. */
-static fsdp_status norm_task(stream *s, stream_fn fn, const void *args, size_t args_bytes,
-                             const launch_config *what)
-{
-    launch_config l = *what;
-    l.fn = fn;
-    l.args = args;
-    l.args_bytes = args_bytes;
-    l.on_host = true;
-    return stream_launch_work(s, &l);
-}
 
 /* What sum_squares and clip_coef have on the host. */
 typedef struct norm_host {
@@ -138,16 +126,21 @@ static fsdp_status add_squares(void *args, int n_threads)
 static fsdp_status squares_on_host(stream *s, const sum_squares_args *a, norm_host *host)
 {
     const size_t bytes = sizeof *host + piece_elems(a->elems, 0) * sizeof *a->x;
-    launch_config what = {.work = sum_squares_work(a).info,
-                          .accesses = &(mem_access){host, bytes, .writes = true},
-                          .n_accesses = 1};
+    squares_args piece = {.host = host};
+    launch_config add = {.fn = add_squares,
+                         .args = &piece,
+                         .args_bytes = sizeof piece,
+                         .on_host = true,
+                         .work = sum_squares_work(a).info,
+                         .accesses = &(mem_access){host, bytes, .writes = true},
+                         .n_accesses = 1};
     TRY(device_copy(s, &host->sum, a->sum, sizeof host->sum));
     for (size_t at = 0; at < a->elems; at += PIECE_ELEMS) {
-        const squares_args piece = {host, piece_elems(a->elems, at)};
+        piece.elems = piece_elems(a->elems, at);
         TRY(device_copy(s, host->x, a->x + at, piece.elems * sizeof *a->x));
-        TRY(norm_task(s, add_squares, &piece, sizeof piece, &what));
-        what.work = (work_info){0}; /* counted once */
-        what.name = "sum_squares";
+        TRY(stream_launch_work(s, &add));
+        add.work = (work_info){0}; /* counted once */
+        add.name = "sum_squares";
     }
     return device_copy(s, a->sum, &host->sum, sizeof host->sum);
 }
@@ -182,13 +175,16 @@ fsdp_status npu_clip_coef(stream *s, const clip_coef_args *a)
     void *block;
     TRY(device_alloc_host(s, MEM_OTHER, sizeof(norm_host), "norm on the host", &block));
     norm_host *host = block;
-    const launch_config what = {.work = clip_coef_work(a).info,
+    const launch_config clip = {.fn = clip_on_host,
+                                .args = &(clip_args){host, a->max_norm},
+                                .args_bytes = sizeof(clip_args),
+                                .on_host = true,
+                                .work = clip_coef_work(a).info,
                                 .accesses = &(mem_access){host, sizeof *host, .writes = true},
                                 .n_accesses = 1};
     fsdp_status status = device_copy(s, &host->sum, a->sum, sizeof host->sum);
     if (status == FSDP_OK)
-        status =
-            norm_task(s, clip_on_host, &(clip_args){host, a->max_norm}, sizeof(clip_args), &what);
+        status = stream_launch_work(s, &clip);
     if (status == FSDP_OK)
         status = device_copy(s, a->norm, &host->norm, sizeof host->norm);
     if (status == FSDP_OK)

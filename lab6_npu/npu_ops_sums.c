@@ -179,9 +179,9 @@ fsdp_status npu_sum_launch(stream *s, const sum_launch *l)
 {
     if (l->run->elems == 0)
         return FSDP_OK;
-    return npu_issue_as(s, sum_issue, l,
-                        &(launch_config){.name = l->name,
-                                         .label = l->label,
-                                         .accesses = l->accesses,
-                                         .n_accesses = l->n_accesses});
+    return accel_issue_as(s, sum_issue, l,
+                          &(launch_config){.name = l->name,
+                                           .label = l->label,
+                                           .accesses = l->accesses,
+                                           .n_accesses = l->n_accesses});
 }

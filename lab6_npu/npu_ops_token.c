@@ -127,7 +127,7 @@ fsdp_status npu_embedding(stream *s, const embedding_args *a)
         return FSDP_OK;
     TRY(numbers_get(s, a->tokens, (check_args){NULL, rows, a->vocab, TOKENS}, &tokens));
     checked.tokens = tokens;
-    fsdp_status status = npu_issue(s, embedding_issue, &checked, embedding_work(&checked));
+    fsdp_status status = accel_issue(s, embedding_issue, &checked, embedding_work(&checked));
     device_free(s, tokens);
     return status;
 }
@@ -205,11 +205,11 @@ fsdp_status npu_embedding_backward(stream *s, const embedding_backward_args *a)
     if (a->width == 0 || (rows == 0 && !a->overwrite))
         return FSDP_OK;
     if (rows == 0)
-        return npu_issue(s, no_tokens_issue, a, embedding_backward_work(a));
+        return accel_issue(s, no_tokens_issue, a, embedding_backward_work(a));
     TRY(numbers_get(s, a->tokens, (check_args){NULL, rows, a->vocab, TOKENS}, &tokens));
     checked.tokens = tokens;
     fsdp_status status =
-        npu_issue(s, embedding_backward_issue, &checked, embedding_backward_work(&checked));
+        accel_issue(s, embedding_backward_issue, &checked, embedding_backward_work(&checked));
     device_free(s, tokens);
     return status;
 }
@@ -341,7 +341,7 @@ fsdp_status npu_cross_entropy(stream *s, const cross_entropy_args *a)
     op_work work = cross_entropy_work(&checked);
     op_writes(&work, call.row_loss, a->rows * sizeof(float));
     if (status == FSDP_OK)
-        status = npu_issue(s, loss_issue, &call, work);
+        status = accel_issue(s, loss_issue, &call, work);
     if (status == FSDP_OK)
         status = loss_deliver(s, a->loss, call.row_loss, a->rows);
     device_free(s, call.row_loss);

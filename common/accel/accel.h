@@ -24,10 +24,10 @@ const accel_api *accel_api_of(const device *d);
 void *accel_queue_of(stream *s);
 void *accel_own(const device *d);
 
-/* accel_issue -- call fn for the operation that `work` describes, at once; a watch of the device is
- * told. What it returns is the library's code. args are the caller's.
- *   errors  the stream's; what explain makes of fn's result, which ends the stream */
-typedef int (*accel_issue_fn)(stream *s, void *queue, const void *args);
+/* accel_issue -- call fn(s, args) for the operation that `work` describes, at once; a watch of the
+ * device is told. args are the caller's.
+ *   errors  the stream's; fn's */
+typedef fsdp_status (*accel_issue_fn)(stream *s, const void *args);
 fsdp_status accel_issue(stream *s, accel_issue_fn fn, const void *args, op_work work);
 /* accel_issue_as -- the same for what a watch is told with the names and accesses of *what. */
 fsdp_status accel_issue_as(stream *s, accel_issue_fn fn, const void *args,

@@ -33,25 +33,22 @@ fsdp_status accel_launch(stream *base, const launch_config *l, const device_act 
 }
 
 typedef struct issue_args {
+    stream *s;
     accel_issue_fn fn;
-    accel_stream *stream;
     const void *args;
-    const char *name;
 } issue_args;
 
 static fsdp_status issue_now(void *args, int n_threads)
 {
     const issue_args *a = args;
-    accel_stream *s = a->stream;
     (void)n_threads;
-    return accel_stream_check(s, a->fn(&s->base, s->queue, a->args), a->name);
+    return a->fn(a->s, a->args);
 }
 
 fsdp_status accel_issue_as(stream *s, accel_issue_fn fn, const void *args,
                            const launch_config *what)
 {
-    const issue_args a = {fn, accel_stream_at(s), args,
-                          what->name ? what->name : what->work.key.name};
+    const issue_args a = {s, fn, args};
     launch_config l = *what;
     l.fn = issue_now;
     l.args = &a;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/cuda/cuda_impl.h"
-#include "common/cuda/fast_kernels.h"
+#include "common/cuda/kernels.h"
 
 int cuda_n_devices(void)
 {

@@ -11,7 +11,6 @@
  * they are started first.
  * [Dao 2023 (FlashAttention-2), alg. 1] */
 #include "common/cuda/attention_tiles.h"
-#include "common/cuda/fast_kernels.h"
 #include "common/cuda/kernels.h"
 
 /* 16 queries of a warp and their running softmax. A lane holds rows g and g + 8 (mma.h). */

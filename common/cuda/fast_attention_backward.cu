@@ -15,7 +15,6 @@
  * A block of keys adds the queries of all heads that share them, head by head.
  * [Dao 2023 (FlashAttention-2), alg. 2] */
 #include "common/cuda/attention_tiles.h"
-#include "common/cuda/fast_kernels.h"
 #include "common/cuda/kernels.h"
 
 typedef enum gradient { OF_QUERIES, OF_KEYS, OF_VALUES } gradient;

@@ -9,9 +9,8 @@
  * them, thread i those of rows i, i + BLOCK_THREADS, ..., and then the threads' by a tree.
  * [Milakov & Gimelshein 2018] */
 #include "common/cuda/complaint.h"
-#include "common/cuda/fast_kernels.h"
+#include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
-#include "common/ops/check_args.h"
 #include "common/ops/row_softmax.h"
 
 /* A running softmax: the sum of exp(x - top). */

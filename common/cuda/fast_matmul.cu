@@ -1,7 +1,7 @@
 /* fast_matmul.cu -- what cuBLASLt cannot add to its products: bias and residual of bf16 to
  * products of fp32, and the rounding of these. And a product over nothing, of which it makes an
  * error. A thread an element. */
-#include "common/cuda/fast_kernels.h"
+#include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
 #include "common/ops/row_sums.h"
 

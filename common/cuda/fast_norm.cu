@@ -9,10 +9,9 @@
  * number alone. A thread takes a column of a band, so that a warp reads neighbours together, and
  * writes its sum to scratch; then a thread a column adds the bands in order. No atomics: equal
  * arguments give equal bits. */
-#include "common/cuda/fast_kernels.h"
+#include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
 #include "common/cuda/reduce.h"
-#include "common/ops/check_args.h"
 #include "common/ops/row_norm.h"
 
 enum { ROW_WARPS = BLOCK_THREADS / WARP_LANES }; /* rows of a block */

@@ -37,22 +37,23 @@ int cuda_code_of(cudaError_t error)
 typedef struct issue_args {
     cuda_issue_fn fn;
     const void *args;
+    const char *name;
 } issue_args;
 
-static int issue(stream *s, void *queue, const void *args)
+static fsdp_status issue(stream *s, const void *args)
 {
     const issue_args *a = args;
-    (void)s;
     (void)cudaGetLastError(); /* a launch would return what a library has left */
-    return cuda_code_of(a->fn(queue, a->args));
+    const int code = cuda_code_of(a->fn(accel_queue_of(s), a->args));
+    return accel_stream_check(accel_stream_at(s), code, a->name);
 }
 
 fsdp_status cuda_issue_as(stream *s, cuda_issue_fn fn, const void *args, const launch_config *what)
 {
-    return accel_issue_as(s, issue, &(issue_args){fn, args}, what);
+    return accel_issue_as(s, issue, &(issue_args){fn, args, what->name}, what);
 }
 
 fsdp_status cuda_issue(stream *s, cuda_issue_fn fn, const void *args, op_work work)
 {
-    return accel_issue(s, issue, &(issue_args){fn, args}, work);
+    return accel_issue(s, issue, &(issue_args){fn, args, work.info.key.name}, work);
 }

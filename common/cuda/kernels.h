@@ -6,30 +6,41 @@
 
 EXTERN_C_BEGIN
 
-/* cuda_embedding ... cuda_sgd -- of both tables. */
-fsdp_status cuda_embedding(stream *s, const embedding_args *a);
-fsdp_status cuda_embedding_backward(stream *s, const embedding_backward_args *a);
-fsdp_status cuda_gelu(stream *s, const gelu_args *a);
-fsdp_status cuda_gelu_backward(stream *s, const gelu_backward_args *a);
-fsdp_status cuda_cast(stream *s, const cast_args *a);
-fsdp_status cuda_add(stream *s, const add_args *a);
-fsdp_status cuda_scale(stream *s, const scale_args *a);
-fsdp_status cuda_sum_squares(stream *s, const sum_squares_args *a);
-fsdp_status cuda_clip_coef(stream *s, const clip_coef_args *a);
-fsdp_status cuda_adamw(stream *s, const adamw_args *a);
-fsdp_status cuda_sgd(stream *s, const sgd_args *a);
-
-/* portable_matmul ... portable_cross_entropy -- of the portable table. */
-fsdp_status portable_matmul(stream *s, const matmul_args *a);
-fsdp_status portable_bias_backward(stream *s, const bias_backward_args *a);
-fsdp_status portable_layernorm(stream *s, const layernorm_args *a);
-fsdp_status portable_layernorm_backward(stream *s, const layernorm_backward_args *a);
-fsdp_status portable_attention(stream *s, const attention_args *a);
-fsdp_status portable_attention_backward(stream *s, const attention_backward_args *a);
-fsdp_status portable_cross_entropy(stream *s, const cross_entropy_args *a);
-
 /* cuda_round -- the `round` of the sums; cuda_sum_launch -- their `launch` and `sum_i64`. */
 fsdp_status cuda_round(stream *s, const round_args *a);
 fsdp_status cuda_sum_launch(stream *s, const sum_launch *l);
+
+/* fast_matmul_finish -- what a matmul adds to its products [m,n]: out = products + bias + residual,
+ * rounded as out is stored. products may be out; NULL: they are 0. */
+fsdp_status fast_matmul_finish(stream *s, const matmul_args *a, const float *products);
+
+/* matmul_open -- cuBLASLt of GPU number `index`, which is the thread's current one, and an empty
+ * list of plans; matmul_close -- the streams have done their work. NULL is accepted.
+ *   errors  FSDP_ENOMEM; FSDP_EDEVICE what cuBLASLt says */
+struct cuda_matmul;
+fsdp_status matmul_open(int index, struct cuda_matmul **out);
+void matmul_close(struct cuda_matmul *m);
+
+/* EACH_SHARED_OP -- DO(name) for each operation that is in both tables. EACH_OWN_OP -- for each
+ * that a table has for itself. */
+/* clang-format off */
+#define EACH_SHARED_OP(DO)                                                                         \
+    DO(embedding) DO(embedding_backward) DO(gelu) DO(gelu_backward) DO(cast) DO(add) DO(scale)     \
+    DO(sum_squares) DO(clip_coef) DO(adamw) DO(sgd)
+#define EACH_OWN_OP(DO)                                                                            \
+    DO(matmul) DO(bias_backward) DO(layernorm) DO(layernorm_backward) DO(attention)                \
+    DO(attention_backward) DO(cross_entropy)
+/* clang-format on */
+
+/* cuda_embedding ... cuda_sgd -- of both tables. portable_matmul ... portable_cross_entropy -- of
+ * the portable one. fast_matmul ... fast_cross_entropy -- of the fast one. */
+#define DECLARE_SHARED(op) fsdp_status cuda_##op(stream *s, const op##_args *a);
+#define DECLARE_OWN(op)                                                                            \
+    fsdp_status portable_##op(stream *s, const op##_args *a);                                      \
+    fsdp_status fast_##op(stream *s, const op##_args *a);
+EACH_SHARED_OP(DECLARE_SHARED)
+EACH_OWN_OP(DECLARE_OWN)
+#undef DECLARE_SHARED
+#undef DECLARE_OWN
 
 EXTERN_C_END

@@ -25,9 +25,7 @@
 #include <search.h>
 #include <stdlib.h>
 #include "common/cuda/cuda_impl.h"
-#include "common/cuda/fast_kernels.h"
 #include "common/cuda/kernels.h"
-#include "common/ops/check_args.h"
 
 /* device_alloc's alignment, and what a call may take for itself at most. */
 enum { MAX_ALIGNMENT = 64, MAX_WORKSPACE_BYTES = 32 << 20 };

@@ -218,6 +218,15 @@ typedef struct ops {
     const sum_kernels *sums; /* what running sums of this table work with */
 } ops;
 
+/* EACH_OP -- DO(name) for each operation of the table, whose arguments are name_args: for
+ * declarations and tables of all of them. */
+/* clang-format off */
+#define EACH_OP(DO)                                                                                \
+    DO(matmul) DO(bias_backward) DO(embedding) DO(embedding_backward) DO(layernorm)                \
+    DO(layernorm_backward) DO(gelu) DO(gelu_backward) DO(attention) DO(attention_backward)         \
+    DO(cross_entropy) DO(cast) DO(add) DO(scale) DO(sum_squares) DO(clip_coef) DO(adamw) DO(sgd)
+/* clang-format on */
+
 /* ops_cpu_fast -- the table of oneDNN and vector code; ops_cpu_portable -- that of plain C. Static:
  * valid for the whole run, never freed. */
 const ops *ops_cpu_fast(void);
