@@ -71,59 +71,30 @@ static fsdp_status stage_get(accel_stream *s, size_t bytes, accel_pinned **out)
     return FSDP_OK;
 }
 
-static fsdp_status upload_piece(accel_stream *s, char *dst, const char *src, size_t bytes)
+/* How bytes get to a stage, or from it. */
+typedef enum leg { AT_ONCE, BY_HOST_TASK, BY_DEVICE_UP, BY_DEVICE_DOWN } leg;
+
+static fsdp_status leg_issue(accel_stream *s, leg how, void *dst, const void *src, size_t bytes)
 {
-    accel_pinned *stage;
-    TRY(stage_get(s, bytes, &stage));
-    bytes_copy(stage->ptr, src, bytes);
-    const bool by_host = accel_is_host(accel_device_of(s->base.device), dst);
-    if (by_host)
-        TRY(move_by_host(s, (host_move){dst, stage->ptr, bytes, 0}));
-    else
-        TRY(copy_by_device(s, ACCEL_UP, dst, stage->ptr, bytes));
-    accel_pinned_used(s, stage);
+    if (how == BY_HOST_TASK)
+        return move_by_host(s, (host_move){dst, src, bytes, 0});
+    if (how != AT_ONCE)
+        return copy_by_device(s, how == BY_DEVICE_UP ? ACCEL_UP : ACCEL_DOWN, dst, src, bytes);
+    bytes_copy(dst, src, bytes);
     return FSDP_OK;
 }
 
-static fsdp_status download_piece(accel_stream *s, char *dst, const char *src, size_t bytes)
-{
-    accel_pinned *stage;
-    TRY(stage_get(s, bytes, &stage));
-    TRY(copy_by_device(s, ACCEL_DOWN, stage->ptr, src, bytes));
-    TRY(move_by_host(s, (host_move){dst, stage->ptr, bytes, 0}));
-    accel_pinned_used(s, stage);
-    return FSDP_OK;
-}
-
-/* From pageable memory in order of s, not at once. */
-static fsdp_status lift_piece(accel_stream *s, char *dst, const char *src, size_t bytes)
-{
-    accel_pinned *stage;
-    TRY(stage_get(s, bytes, &stage));
-    TRY(move_by_host(s, (host_move){stage->ptr, src, bytes, 0}));
-    TRY(copy_by_device(s, ACCEL_UP, dst, stage->ptr, bytes));
-    accel_pinned_used(s, stage);
-    return FSDP_OK;
-}
-
-/* From one place of the device to another by way of the host. */
-static fsdp_status around_piece(accel_stream *s, char *dst, const char *src, size_t bytes)
-{
-    accel_pinned *stage;
-    TRY(stage_get(s, bytes, &stage));
-    TRY(copy_by_device(s, ACCEL_DOWN, stage->ptr, src, bytes));
-    TRY(copy_by_device(s, ACCEL_UP, dst, stage->ptr, bytes));
-    accel_pinned_used(s, stage);
-    return FSDP_OK;
-}
-
-static fsdp_status in_pieces(accel_stream *s, const device_act *act,
-                             fsdp_status (*piece)(accel_stream *, char *, const char *, size_t))
+/* By way of stages, a piece in each. */
+static fsdp_status by_stages(accel_stream *s, const device_act *act, leg to_stage, leg from_stage)
 {
     for (size_t at = 0; at < act->bytes; at += LARGE_STAGE_BYTES) {
         const size_t left = act->bytes - at;
-        TRY(piece(s, (char *)act->dst + at, (const char *)act->src + at,
-                  left < LARGE_STAGE_BYTES ? left : LARGE_STAGE_BYTES));
+        const size_t bytes = left < LARGE_STAGE_BYTES ? left : LARGE_STAGE_BYTES;
+        accel_pinned *stage;
+        TRY(stage_get(s, bytes, &stage));
+        TRY(leg_issue(s, to_stage, stage->ptr, (const char *)act->src + at, bytes));
+        TRY(leg_issue(s, from_stage, (char *)act->dst + at, stage->ptr, bytes));
+        accel_pinned_used(s, stage);
     }
     return FSDP_OK;
 }
@@ -139,9 +110,11 @@ static fsdp_status copy(accel_stream *s, const device_act *act)
         return move_by_host(s, (host_move){act->dst, act->src, act->bytes, 0});
     if (!from_host && !to_host && align > 0 &&
         ((uintptr_t)act->dst % align != 0 || (uintptr_t)act->src % align != 0))
-        return in_pieces(s, act, around_piece);
-    if (accel_is_pageable(d, from_host ? act->src : act->dst))
-        return in_pieces(s, act, from_host ? lift_piece : download_piece);
+        return by_stages(s, act, BY_DEVICE_DOWN, BY_DEVICE_UP);
+    if (from_host && accel_is_pageable(d, act->src))
+        return by_stages(s, act, BY_HOST_TASK, BY_DEVICE_UP);
+    if (accel_is_pageable(d, act->dst))
+        return by_stages(s, act, BY_DEVICE_DOWN, BY_HOST_TASK);
     const accel_copy_kind kind = from_host ? ACCEL_UP : to_host ? ACCEL_DOWN : ACCEL_WITHIN;
     return copy_by_device(s, kind, act->dst, act->src, act->bytes);
 }
@@ -153,12 +126,12 @@ static fsdp_status move(accel_stream *s, const device_act *act)
     case ACT_FILL:
         return fill(s, act->dst, act->byte, act->bytes);
     case ACT_UPLOAD:
-        return in_pieces(s, act, upload_piece);
+        return by_stages(s, act, AT_ONCE, accel_is_host(d, act->dst) ? BY_HOST_TASK : BY_DEVICE_UP);
     case ACT_DOWNLOAD:
         if (accel_is_host(d, act->src)) /* which the host task can read itself */
             return move_by_host(s, (host_move){act->dst, act->src, act->bytes, 0});
         if (!accel_is_host(d, act->dst))
-            return in_pieces(s, act, download_piece);
+            return by_stages(s, act, BY_DEVICE_DOWN, BY_HOST_TASK);
         return copy(s, act);
     default:
         return copy(s, act);

@@ -31,13 +31,8 @@ __global__ void embedding_kernel(embedding_job j)
         BY_TYPE(embedding_row, a->type, a, r, c, 1);
 }
 
-static cudaError_t embedding_issue(cudaStream_t s, const void *args)
-{
-    const embedding_job *j = (const embedding_job *)args;
-    const embedding_args *a = &j->args;
-    const dim3 grid = positions_by_columns(a->batch * a->seq_len, a->width);
-    return LAUNCH(embedding_kernel, grid, BLOCK_THREADS, s, *j);
-}
+ISSUE(embedding, embedding_job,
+      positions_by_columns(a->args.batch * a->args.seq_len, a->args.width), BLOCK_THREADS)
 
 fsdp_status cuda_embedding(stream *s, const embedding_args *a)
 {

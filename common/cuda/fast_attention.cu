@@ -148,7 +148,7 @@ static __device__ __forceinline__ void attend(const attention_call *call, int he
     {                                                                                              \
         const attention_call *call = (const attention_call *)args;                                 \
         const attention_shape *x = &call->args.shape;                                              \
-        const size_t n_blocks = (x->seq_len + MMA_ROWS * warps - 1) / (MMA_ROWS * warps);          \
+        const size_t n_blocks = groups_of(x->seq_len, MMA_ROWS * warps);                           \
         return LAUNCH(attention_##name, (unsigned)(n_blocks * x->batch * x->n_head),               \
                       WARP_LANES * warps, s, *call);                                               \
     }

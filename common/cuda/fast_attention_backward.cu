@@ -225,11 +225,6 @@ static __device__ __forceinline__ void attend_backward(const backward_call *call
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-static size_t tiles_of(size_t n, size_t per_tile)
-{
-    return (n + per_tile - 1) / per_tile;
-}
-
 static cudaError_t delta_issue(cudaStream_t s, const backward_call *call)
 {
     const attention_shape *x = &call->args.shape;
@@ -253,7 +248,7 @@ static cudaError_t delta_issue(cudaStream_t s, const backward_call *call)
     {                                                                                              \
         const backward_call *call = (const backward_call *)args;                                   \
         const attention_shape *x = &call->args.shape;                                              \
-        const size_t n_blocks = tiles_of(x->seq_len, MMA_ROWS * warps) * x->batch;                 \
+        const size_t n_blocks = groups_of(x->seq_len, MMA_ROWS * warps) * x->batch;                \
         const unsigned q = (unsigned)(n_blocks * x->n_head), threads = WARP_LANES * warps;         \
         const unsigned kv = (unsigned)(n_blocks * x->n_kv_head);                                   \
         cudaError_t error = delta_issue(s, call);                                                  \

@@ -22,11 +22,6 @@ static __device__ inline size_t row_of_warp(void)
     return (size_t)blockIdx.x * ROW_WARPS + threadIdx.x / WARP_LANES;
 }
 
-static unsigned row_blocks(size_t rows)
-{
-    return (unsigned)((rows + ROW_WARPS - 1) / ROW_WARPS);
-}
-
 /* ---- layernorm ------------------------------------------------------------------------------- */
 
 static __device__ inline void normalise_row(const layernorm_args *a, size_t r, dtype type)
@@ -59,7 +54,7 @@ __global__ void fast_layernorm_kernel(layernorm_args a)
         BY_TYPE(normalise_row, a.type, &a, r);
 }
 
-ISSUE(fast_layernorm, layernorm_args, row_blocks(a->rows), BLOCK_THREADS)
+ISSUE(fast_layernorm, layernorm_args, groups_of(a->rows, ROW_WARPS), BLOCK_THREADS)
 
 fsdp_status fast_layernorm(stream *s, const layernorm_args *a)
 {
@@ -211,8 +206,8 @@ static cudaError_t layernorm_backward_issue(cudaStream_t s, const void *args)
     const cudaError_t error = column_sums_issue(s, &a->columns);
     if (error != cudaSuccess || a->rows.rows == 0)
         return error;
-    return LAUNCH(fast_layernorm_backward_kernel, row_blocks(a->rows.rows), BLOCK_THREADS, s,
-                  a->rows);
+    return LAUNCH(fast_layernorm_backward_kernel, groups_of(a->rows.rows, ROW_WARPS), BLOCK_THREADS,
+                  s, a->rows);
 }
 
 fsdp_status fast_layernorm_backward(stream *s, const layernorm_backward_args *a)

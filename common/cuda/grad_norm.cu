@@ -70,10 +70,7 @@ __global__ void clip_coef_kernel(clip_coef_args a)
     clip_elem(&a);
 }
 
-static cudaError_t clip_coef_issue(cudaStream_t s, const void *args)
-{
-    return LAUNCH(clip_coef_kernel, 1, 1, s, *(const clip_coef_args *)args);
-}
+ISSUE(clip_coef, clip_coef_args, 1, 1)
 
 fsdp_status cuda_clip_coef(stream *s, const clip_coef_args *a)
 {

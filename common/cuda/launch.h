@@ -45,10 +45,15 @@
 
 /* Threads of a block where each treats one element or row. */
 enum { BLOCK_THREADS = 256 };
-/* blocks_of -- how many blocks n of them take. */
+/* groups_of -- how many groups of up to `most` n things make. blocks_of -- how many blocks n such
+ * threads take. */
+static inline unsigned groups_of(size_t n, size_t most)
+{
+    return (unsigned)((n + most - 1) / most);
+}
 static inline unsigned blocks_of(size_t n)
 {
-    return (unsigned)((n + BLOCK_THREADS - 1) / BLOCK_THREADS);
+    return groups_of(n, BLOCK_THREADS);
 }
 
 /* global_thread -- number of this thread in the grid, which has one dimension. */

@@ -17,6 +17,7 @@
 #include "common/ops/row_softmax.h"
 
 enum { WARPS = 4, BLOCK = 64, STRIP = 32, PIECE = 256, PER_LANE = PIECE / WARP_LANES };
+enum { THREADS = WARPS * WARP_LANES };
 
 /* What a warp does: row t of head h in sequence b. */
 typedef struct warp_row {
@@ -90,8 +91,7 @@ static __device__ inline void store_columns(void *out, size_t at, const float *s
 static dim3 rows_by_pieces(const attention_shape *x, size_t n_head)
 {
     const size_t rows = x->batch * n_head * x->seq_len;
-    return dim3((unsigned)((rows + WARPS - 1) / WARPS),
-                (unsigned)((x->head_dim + PIECE - 1) / PIECE));
+    return dim3(groups_of(rows, WARPS), groups_of(x->head_dim, PIECE));
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
@@ -146,12 +146,7 @@ __global__ void attention_kernel(attention_args a)
         BY_TYPE(attention_row, a.shape.type, &a, scores[warp_of_block()], &w);
 }
 
-static cudaError_t attention_issue(cudaStream_t s, const void *args)
-{
-    const attention_args *a = (const attention_args *)args;
-    const dim3 grid = rows_by_pieces(&a->shape, a->shape.n_head);
-    return LAUNCH(attention_kernel, grid, WARPS * WARP_LANES, s, *a);
-}
+ISSUE(attention, attention_args, rows_by_pieces(&a->shape, a->shape.n_head), THREADS)
 
 fsdp_status portable_attention(stream *s, const attention_args *a)
 {
@@ -297,11 +292,10 @@ static cudaError_t attention_backward_issue(cudaStream_t s, const void *args)
 {
     const attention_backward_args *a = (const attention_backward_args *)args;
     const attention_shape *x = &a->shape;
-    const cudaError_t error =
-        LAUNCH(d_query_kernel, rows_by_pieces(x, x->n_head), WARPS * WARP_LANES, s, *a);
+    const cudaError_t error = LAUNCH(d_query_kernel, rows_by_pieces(x, x->n_head), THREADS, s, *a);
     if (error != cudaSuccess)
         return error;
-    return LAUNCH(d_key_kernel, rows_by_pieces(x, x->n_kv_head), WARPS * WARP_LANES, s, *a);
+    return LAUNCH(d_key_kernel, rows_by_pieces(x, x->n_kv_head), THREADS, s, *a);
 }
 
 fsdp_status portable_attention_backward(stream *s, const attention_backward_args *a)

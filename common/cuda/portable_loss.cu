@@ -100,8 +100,7 @@ static cudaError_t cross_entropy_issue(cudaStream_t s, const void *args)
     const loss_job *j = (const loss_job *)args;
     cudaError_t error = cudaSuccess;
     if (j->args.rows > 0)
-        error = LAUNCH(loss_rows_kernel, (unsigned)((j->args.rows + ROWS - 1) / ROWS),
-                       ROWS * WARP_LANES, s, *j);
+        error = LAUNCH(loss_rows_kernel, groups_of(j->args.rows, ROWS), ROWS * WARP_LANES, s, *j);
     return error == cudaSuccess ? LAUNCH(loss_sum_kernel, 1, 1, s, *j) : error;
 }
 

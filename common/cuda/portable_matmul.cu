@@ -90,12 +90,7 @@ __global__ void matmul_kernel(matmul_args m)
     BY_TYPE(matmul_tile, m.type, &m);
 }
 
-static cudaError_t matmul_issue(cudaStream_t s, const void *args)
-{
-    const matmul_args *a = (const matmul_args *)args;
-    const dim3 grid((unsigned)((a->n + TILE - 1) / TILE), (unsigned)((a->m + TILE - 1) / TILE));
-    return LAUNCH(matmul_kernel, grid, BLOCK_THREADS, s, *a);
-}
+ISSUE(matmul, matmul_args, dim3(groups_of(a->n, TILE), groups_of(a->m, TILE)), BLOCK_THREADS)
 
 fsdp_status portable_matmul(stream *s, const matmul_args *a)
 {

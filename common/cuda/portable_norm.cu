@@ -9,11 +9,6 @@
 #include "common/cuda/reduce.h"
 #include "common/ops/row_norm.h"
 
-static unsigned warps_of(size_t n)
-{
-    return (unsigned)((n + WARP_LANES - 1) / WARP_LANES);
-}
-
 /* ---- bias_backward --------------------------------------------------------------------------- */
 
 __global__ void bias_backward_kernel(bias_backward_args a)
@@ -26,7 +21,7 @@ __global__ void bias_backward_kernel(bias_backward_args a)
     gradient_deliver(a.d_bias + c, &sum, 1, a.overwrite);
 }
 
-ISSUE(bias_backward, bias_backward_args, warps_of(a->cols), WARP_LANES)
+ISSUE(bias_backward, bias_backward_args, groups_of(a->cols, WARP_LANES), WARP_LANES)
 
 fsdp_status portable_bias_backward(stream *s, const bias_backward_args *a)
 {
@@ -43,7 +38,7 @@ __global__ void layernorm_kernel(layernorm_args a)
         BY_TYPE(layernorm_row, a.type, &a, r);
 }
 
-ISSUE(layernorm, layernorm_args, warps_of(a->rows), WARP_LANES)
+ISSUE(layernorm, layernorm_args, groups_of(a->rows, WARP_LANES), WARP_LANES)
 
 fsdp_status portable_layernorm(stream *s, const layernorm_args *a)
 {
@@ -77,10 +72,11 @@ __global__ void layernorm_backward_kernel(layernorm_backward_args a)
 static cudaError_t layernorm_backward_issue(cudaStream_t s, const void *args)
 {
     const layernorm_backward_args *a = (const layernorm_backward_args *)args;
-    const cudaError_t error = LAUNCH(layernorm_params_kernel, warps_of(a->cols), WARP_LANES, s, *a);
+    const cudaError_t error =
+        LAUNCH(layernorm_params_kernel, groups_of(a->cols, WARP_LANES), WARP_LANES, s, *a);
     if (error != cudaSuccess || a->rows == 0)
         return error;
-    return LAUNCH(layernorm_backward_kernel, warps_of(a->rows), WARP_LANES, s, *a);
+    return LAUNCH(layernorm_backward_kernel, groups_of(a->rows, WARP_LANES), WARP_LANES, s, *a);
 }
 
 fsdp_status portable_layernorm_backward(stream *s, const layernorm_backward_args *a)
