@@ -286,13 +286,8 @@ fsdp_status native_exchange(transport_group *group, stream *s, const comm_call *
     const comm_team *team = group->team;
     TRY(check(group, call, parts));
     touched t = touched_begin(team, NULL);
-    for (int writes = 0; writes < 2; writes++)
-        for (int r = 0; r < team->size; r++) {
-            const comm_part *part = &parts[r];
-            if (r != team->rank)
-                touched_add(&t, writes ? part->recv : part->send,
-                            writes ? part->recv_bytes : part->send_bytes, writes);
-        }
+    touched_sent(&t, team, parts);
+    touched_received(&t, team, parts);
     return work_launch(
         group, s, call,
         (native_work){.issue = api_of(group)->exchange, .c = {.type = DTYPE_U8, .parts = parts}},

@@ -41,6 +41,7 @@
  *
  * One thread at a time issues calls on a communicator; the work runs on streams. */
 #pragma once
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include "common/comm/comm.h"
@@ -120,6 +121,7 @@ typedef struct transport_group {
     uint64_t next_seq;
     int fast_run;     /* ranks side by side whose contributions fast mode adds first; 1: none */
     comm_part *parts; /* [size] scratch of the call being issued */
+    atomic_int n_unfinished; /* tasks of calls that were issued and have not run */
 } transport_group;
 
 struct comm_transport {

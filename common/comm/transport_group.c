@@ -58,12 +58,16 @@ fsdp_status transport_group_new(const comm_transport *table, const comm_team *te
 
 void transport_group_close(transport_group *g)
 {
-    bool goes_on = true;
+    bool goes_on = true, stays = false;
     while (g != NULL) {
         transport_group *below = g->below;
         goes_on = goes_on && (g->table->close == NULL || g->table->close(g));
-        free(g->parts);
-        free(g);
+        /* a stream's task may come back to the group, and then asks what is below it as well */
+        stays = stays || atomic_load(&g->n_unfinished) > 0;
+        if (!stays) {
+            free(g->parts);
+            free(g);
+        }
         g = below;
     }
 }
@@ -93,32 +97,11 @@ fsdp_status transport_fail(transport_group *g, fsdp_status why)
     return why;
 }
 
-transport_task transport_task_issue(atomic_int *n_unfinished)
-{
-    atomic_fetch_add(n_unfinished, 1);
-    return (transport_task){n_unfinished, pthread_self()};
-}
-
-fsdp_status transport_task_issued(const transport_task *t, fsdp_status launched)
-{
-    if (launched != FSDP_OK)
-        atomic_fetch_sub(t->n_unfinished, 1);
-    return launched;
-}
-
-/* What fails in the issuer's thread, the launch returns. */
-fsdp_status transport_task_end(const transport_task *t, fsdp_status status)
-{
-    if (status == FSDP_OK || !pthread_equal(t->issuer, pthread_self()))
-        atomic_fetch_sub(t->n_unfinished, 1);
-    return status;
-}
-
-bool transport_drain(transport_group *g, atomic_int *n_unfinished, double failed_patience_s)
+bool transport_drain(transport_group *g, double failed_patience_s)
 {
     int before = 0, n;
     clock_wait still = clock_wait_begin(); /* without any progress */
-    while ((n = atomic_load(n_unfinished)) > 0) {
+    while ((n = atomic_load(&g->n_unfinished)) > 0) {
         if (n != before)
             still = clock_wait_begin();
         before = n;

@@ -2,7 +2,7 @@
  *
  * transport_group.c  groups and teams; calls of hosts
  * transport_sum.c    sums on any transport
- * touched.c          launches that tell what they touch
+ * call_task.c        the task of a call: what it touches, how it ends
  * recorder.c         the flight recorder
  * hang.c             its files, and the signals that ask for them
  * describe.c         calls in words
@@ -11,7 +11,6 @@
  * These files call a transport through a table only. */
 #pragma once
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include "common/base/clock.h"
 #include "common/base/hash.h"
@@ -38,25 +37,10 @@ fsdp_status transport_failed(transport_group *g);
 /* transport_fail -- table->fail: this rank cannot make a call that its peers would wait in. Returns
  * why. */
 fsdp_status transport_fail(transport_group *g, fsdp_status why);
-/* transport_task_* -- a task of a call on a group. *n_unfinished counts the tasks that were issued
- * and have not run.
- *
- *   transport_task_issue -> transport_task_issued (what the launch returned, or the call of fn)
- *   fn ... -> transport_task_end
- *
- * A task that fails where it is issued, in a stream that runs it at once, is counted down by
- * transport_task_issued. So is one whose launch failed, which never runs. */
-typedef struct transport_task {
-    atomic_int *n_unfinished;
-    pthread_t issuer;
-} transport_task;
-transport_task transport_task_issue(atomic_int *n_unfinished);
-fsdp_status transport_task_issued(const transport_task *t, fsdp_status launched);
-fsdp_status transport_task_end(const transport_task *t, fsdp_status status);
 /* transport_drain -- wait for what streams still have to do on the group; false: not all of it is
  * done. When a stream failed for another reason its tasks never run: patience ends the wait, which
  * on a failed group is failed_patience_s. */
-bool transport_drain(transport_group *g, atomic_int *n_unfinished, double failed_patience_s);
+bool transport_drain(transport_group *g, double failed_patience_s);
 /* transport_linger -- after a failure the first rank to end takes the others with it (the launcher
  * kills them), so all stay for a moment, in which each can print what it saw. */
 void transport_linger(double died_s);
@@ -91,23 +75,49 @@ fsdp_status transport_pass(transport_group *g, stream *s, const comm_call *call,
  * numbers it for itself: once, if it has two phases. */
 comm_call transport_call_below(const transport_group *group, const comm_call *call);
 
-/* What the task of a call touches on this rank. While it runs, peers may read what it tells as
- * read, for a call is over on a rank only when they have.
+/* What the task of a call touches on this rank. While the task runs, peers may read the ranges that
+ * it tells as read: a call is over on a rank only when its peers have read them.
  *
  *   touched_begin -> touched_add ... -> touched_launch */
 typedef struct touched {
     mem_access *list; /* [n]; NULL: no memory */
     int n;
 } touched;
-/* touched_begin -- room for two ranges a rank and one more. v's accesses, unless that is NULL, are
- * in it. */
+/* touched_begin -- room for two ranges a rank and one more. v's accesses, unless v is NULL, are in
+ * it. */
 touched touched_begin(const comm_team *team, const comm_peer_read *v);
 /* touched_add -- nothing for 0 bytes; a range that goes on where the last one ends joins it. */
 void touched_add(touched *t, const void *ptr, size_t bytes, bool writes);
+/* touched_sent, touched_received -- what the parts send to other ranks, and receive from them. */
+void touched_sent(touched *t, const comm_team *team, const comm_part *parts);
+void touched_received(touched *t, const comm_team *team, const comm_part *parts);
 /* touched_launch -- launch l, which has fn and arguments, as a part of the call; unless it issues
  * work of the device, it touches host memory only. t is gone then. errors  stream_launch_work's;
  * FSDP_ENOMEM */
 fsdp_status touched_launch(touched *t, stream *s, const comm_call *call, launch_config l);
+
+/* A call as a task of its stream, on a transport that moves memory of the host. */
+typedef struct comm_task comm_task;
+struct comm_task {
+    /* run -- in the stream's thread, on a group that has not failed; marks nothing itself */
+    fsdp_status (*run)(const comm_task *t, int n_threads);
+    transport_group *group;
+    comm_call call;
+    const void *shown; /* [shown_bytes] which peers read; NULL: they read the parts' send */
+    size_t shown_bytes;
+    bool only_waits; /* touches nothing, and a watch is not told its name */
+
+    /* filled by transport_task */
+    device *dev; /* whose memory the data is in; NULL: the host's */
+    fsdp_status (*fn)(const void *ctx, const void *const *from, int n_threads); /* of v, or NULL */
+    pthread_t issuer;
+    comm_part parts[]; /* [W], then v's ctx */
+};
+/* transport_task -- launch a copy of *head with parts [W] and v, which may be NULL. s NULL: it has
+ * run on return. Until a task has run, group->n_unfinished counts it, and the group stays.
+ *   errors  FSDP_ENOMEM; stream_launch_work's; run's, where the stream runs it at once */
+fsdp_status transport_task(const comm_task *head, stream *s, const comm_part *parts,
+                           const comm_peer_read *v);
 
 /* transport_gather -- the host waits: *all [W*bytes] = every rank's `mine` [bytes], host memory,
  * which the caller frees; NULL after a failure. g carries host calls; so it does in

@@ -867,33 +867,43 @@ static fsdp_status break_stream(void *args, int n_threads)
     return fsdp_error(FSDP_EIO, "", "work of the test failed");
 }
 
-typedef struct task_end {
-    transport_task task;
-    fsdp_status status;
-} task_end;
-
-static void *end_task(void *arg)
+static fsdp_status task_well(const comm_task *t, int n_threads)
 {
-    const task_end *t = arg;
-    (void)transport_task_end(&t->task, t->status);
-    return NULL;
+    (void)t;
+    (void)n_threads;
+    return FSDP_OK;
+}
+
+static fsdp_status task_fails(const comm_task *t, int n_threads)
+{
+    (void)t;
+    (void)n_threads;
+    return fsdp_error(FSDP_EIO, "", "a task of the test failed");
 }
 
 /* Each task is counted down once: whether it fails, and in whose thread it runs. */
 static void test_task_count(comm_fixture *f)
 {
-    for (int i = 0; i < 4; i++) {
-        atomic_int n = 0;
-        bool at_once = i % 2 == 0;
-        pthread_t thread;
-        task_end t = {.task = transport_task_issue(&n), .status = i < 2 ? FSDP_OK : FSDP_EIO};
-        if (at_once) /* then the launch returns what the task does */
-            (void)end_task(&t);
-        else if (pthread_create(&thread, NULL, end_task, &t) == 0)
-            pthread_join(thread, NULL);
-        (void)transport_task_issued(&t.task, at_once ? t.status : FSDP_OK);
-        CHECK(f, n == 0, "case %d: %d tasks are left", i, (int)n);
+    static const comm_transport table = {.name = "none"};
+    comm_team team = {.size = 1, .dev = f->dev, .recorder = comm_recorder_create(f->dev)};
+    transport_group *g = NULL;
+    CHECK_OK(f, transport_group_new(&table, &team, &g));
+    for (int i = 0; i < 4 && g != NULL; i++) {
+        bool at_once = i % 2 == 0, fails = i >= 2;
+        comm_task task = {.run = fails ? task_fails : task_well, .group = g};
+        comm_part part = {0};
+        stream *s = NULL;
+        if (!at_once)
+            CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "task"}, &s));
+        fsdp_status status = transport_task(&task, s, &part, NULL);
+        if (!at_once && status == FSDP_OK)
+            status = stream_sync(s);
+        CHECK(f, (status != FSDP_OK) == fails, "case %d: status %d", i, (int)status);
+        CHECK(f, g->n_unfinished == 0, "case %d: %d tasks are left", i, (int)g->n_unfinished);
+        stream_free(s);
     }
+    transport_group_close(g);
+    comm_recorder_free(team.recorder);
 }
 
 /* A stream that has failed takes no call: the group has nothing to wait for when it is closed. */

@@ -46,8 +46,7 @@ typedef struct link_group {
     char name[24];
     link_spec spec;
     link_nic *nic;
-    bool opened;             /* not by a split, which borrows the NIC */
-    atomic_int n_unfinished; /* sleeps issued and not finished */
+    bool opened; /* not by a split, which borrows the NIC */
 } link_group;
 
 /* ---- what FSDP_LINK says -------------------------------------------------------------------- */
@@ -125,35 +124,28 @@ static fsdp_status sleep_until(transport_group *below, double end_s)
     return status;
 }
 
-typedef struct cross_args {
-    transport_task task;
-    transport_group *group;
-    uint64_t ticket;
+/* What a call moves between this rank's host and others. */
+typedef struct crossing {
     size_t sent_bytes, received_bytes;
-} cross_args;
+} crossing;
 
-static double cross_end_s(const link_group *g, const cross_args *a)
+static double cross_end_s(const link_group *g, const crossing *x)
 {
     double now_s = clock_now_s(), end_s = now_s;
-    if (a->sent_bytes > 0)
-        end_s = book(&g->nic->sends_until_s, now_s, (double)a->sent_bytes / g->spec.bytes_per_s);
-    if (a->received_bytes > 0)
+    if (x->sent_bytes > 0)
+        end_s = book(&g->nic->sends_until_s, now_s, (double)x->sent_bytes / g->spec.bytes_per_s);
+    if (x->received_bytes > 0)
         end_s = fmax(end_s, book(&g->nic->receives_until_s, now_s,
-                                 (double)a->received_bytes / g->spec.bytes_per_s));
+                                 (double)x->received_bytes / g->spec.bytes_per_s));
     return end_s + g->spec.latency_s;
 }
 
-/* In the stream's thread, behind the call below. To a watch it is one more part of the call. */
-static fsdp_status cross_task(void *args, int n_threads)
+/* In the stream's thread, after the call below. To a watch it is one more part of the call. */
+static fsdp_status cross_run(const comm_task *t, int n_threads)
 {
-    const cross_args *a = args;
-    link_group *g = a->group->state;
-    comm_recorder *recorder = a->group->team->recorder;
+    const void *x = t->parts + t->group->team->size;
     (void)n_threads;
-    comm_recorder_mark(recorder, a->ticket, COMM_RUNNING);
-    fsdp_status status = sleep_until(a->group->below, cross_end_s(g, a));
-    comm_recorder_mark(recorder, a->ticket, status == FSDP_OK ? COMM_DONE : COMM_FAILED);
-    return transport_task_end(&a->task, status);
+    return sleep_until(t->group->below, cross_end_s(t->group->state, x));
 }
 
 /* Whether rank r of the group is on another of the simulated hosts. */
@@ -168,22 +160,15 @@ static bool is_across(const transport_group *group, int r)
 static fsdp_status cross(transport_group *group, stream *s, const comm_call *call,
                          const comm_part *parts)
 {
-    link_group *g = group->state;
-    cross_args a = {.group = group, .ticket = call->ticket};
+    crossing x = {0};
     for (int r = 0; r < group->team->size; r++) {
-        a.sent_bytes += is_across(group, r) ? parts[r].send_bytes : 0;
-        a.received_bytes += is_across(group, r) ? parts[r].recv_bytes : 0;
+        x.sent_bytes += is_across(group, r) ? parts[r].send_bytes : 0;
+        x.received_bytes += is_across(group, r) ? parts[r].recv_bytes : 0;
     }
-    if (a.sent_bytes == 0 && a.received_bytes == 0)
+    if (x.sent_bytes == 0 && x.received_bytes == 0)
         return FSDP_OK;
-    a.task = transport_task_issue(&g->n_unfinished);
-    fsdp_status status = stream_launch_work(s, &(launch_config){.fn = cross_task,
-                                                                .args = &a,
-                                                                .args_bytes = sizeof a,
-                                                                .accesses = TOUCHES_NOTHING,
-                                                                .on_host = true,
-                                                                .waits_for = WAITS_FOR_RANKS});
-    return transport_task_issued(&a.task, status);
+    comm_task head = {.run = cross_run, .group = group, .call = *call, .only_waits = true};
+    return transport_task(&head, s, parts, &(comm_peer_read){.ctx = &x, .ctx_bytes = sizeof x});
 }
 
 /* ---- collectives ---------------------------------------------------------------------------- */
@@ -267,7 +252,7 @@ static fsdp_status link_split(transport_group *group, int color, const comm_team
 static bool link_close(transport_group *group)
 {
     link_group *g = group->state;
-    if (!transport_drain(group, &g->n_unfinished, PATIENCE_S))
+    if (!transport_drain(group, PATIENCE_S))
         return true; /* some stream's task may come back to it: it stays */
     if (g->opened)
         munmap(g->nic, sizeof *g->nic);

@@ -15,19 +15,10 @@
 #include <sys/prctl.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
-#include "common/base/recycle.h"
 
 static const double CLOSE_PATIENCE_S = 10;   /* without any progress */
 static const double FINALIZE_PATIENCE_S = 5; /* when all ranks have come to MPI_Finalize */
 static const double LATER_S = 0.5;           /* see mpi_speak_last */
-
-/* Arguments of an exchange task; copied with it. */
-typedef struct exchange_args {
-    transport_task task;
-    mpi_group *group;
-    comm_call call;
-    comm_part parts[]; /* [size] */
-} exchange_args;
 
 /* ---- exchange ------------------------------------------------------------------------------ */
 
@@ -67,71 +58,23 @@ void mpi_on_failure(fsdp_status (*tell)(void))
     pthread_mutex_unlock(&e->tell_lock);
 }
 
-static fsdp_status exchange_run(mpi_group *g, const exchange_args *a)
+static fsdp_status exchange_run(const comm_task *t, int n_threads)
 {
-    const comm_team *t = g->team;
-    comm_recorder_mark(t->recorder, a->call.ticket, COMM_RUNNING);
-    mpi_operation *op = mpi_operation_new(OP_EXCHANGE, g, t->size);
+    mpi_group *g = t->group->state;
+    (void)n_threads;
+    mpi_operation *op = mpi_operation_new(OP_EXCHANGE, g, g->team->size);
     if (op == NULL)
         return FSDP_ENOMEM;
-    op->call = a->call;
-    memcpy(op->parts, a->parts, (size_t)t->size * sizeof a->parts[0]);
-    fsdp_status status = mpi_operation_run(op, 0);
-    comm_recorder_mark(t->recorder, a->call.ticket, status == FSDP_OK ? COMM_DONE : COMM_FAILED);
-    return status;
-}
-
-/* In the stream's thread. On a dead transport the team may be gone: it is not touched then. The
- * group stays until every task that was issued has been here (transport_drain). */
-static fsdp_status exchange_task(void *args, int n_threads)
-{
-    const exchange_args *a = args;
-    mpi_group *g = a->group;
-    (void)n_threads;
-    fsdp_status status = mpi_failed(NULL);
-    if (status == FSDP_OK)
-        status = exchange_run(g, a);
-    return transport_task_end(&a->task, status);
-}
-
-static size_t args_bytes(const mpi_group *g)
-{
-    return sizeof(exchange_args) + (size_t)g->team->size * sizeof(comm_part);
-}
-
-static fsdp_status exchange_launch(stream *s, const exchange_args *a)
-{
-    const comm_team *team = a->group->team;
-    touched t = touched_begin(team, NULL);
-    for (int writes = 0; writes < 2; writes++)
-        for (int r = 0; r < team->size; r++) {
-            const comm_part *part = &a->parts[r];
-            if (r != team->rank)
-                touched_add(&t, writes ? part->recv : part->send,
-                            writes ? part->recv_bytes : part->send_bytes, writes);
-        }
-    return touched_launch(&t, s, &a->call,
-                          (launch_config){.fn = exchange_task,
-                                          .args = a,
-                                          .args_bytes = args_bytes(a->group),
-                                          .waits_for = WAITS_FOR_RANKS});
+    op->call = t->call;
+    memcpy(op->parts, t->parts, (size_t)g->team->size * sizeof t->parts[0]);
+    return mpi_operation_run(op, 0);
 }
 
 static fsdp_status mpi_exchange(transport_group *group, stream *s, const comm_call *call,
                                 const comm_part *parts)
 {
-    mpi_group *g = group->state;
-    exchange_args *a = recycle_get(args_bytes(g));
-    if (a == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "mpi: no memory for a call of %d ranks", g->team->size);
-    a->group = g;
-    a->call = *call;
-    memcpy(a->parts, parts, (size_t)g->team->size * sizeof *parts);
-    a->task = transport_task_issue(&g->n_unfinished);
-    fsdp_status status = s != NULL ? exchange_launch(s, a) : exchange_task(a, 1);
-    status = transport_task_issued(&a->task, status);
-    recycle_put(a);
-    return status;
+    return transport_task(&(comm_task){.run = exchange_run, .group = group, .call = *call}, s,
+                          parts, NULL);
 }
 
 /* ---- groups -------------------------------------------------------------------------------- */
@@ -211,7 +154,7 @@ static bool mpi_close(transport_group *group)
     mpi_group *g = group->state;
     double timeout_s = g->team->timeout_s;
     /* with a dead engine no task does anything any more: nobody need wait for them */
-    bool unused = transport_drain(group, &g->n_unfinished, 0);
+    bool unused = transport_drain(group, 0);
     mpi_operation *op = mpi_operation_new(OP_CLOSE, g, 0);
     if (op == NULL || mpi_operation_run(op, CLOSE_PATIENCE_S) != FSDP_OK)
         unused = false;

@@ -25,11 +25,10 @@ typedef struct mpi_notice {
 } mpi_notice;
 
 typedef struct mpi_group {
-    const comm_team *team;   /* valid until close */
-    bool opened;             /* by the launcher, not by a split */
-    double later_s;          /* see mpi_speak_last */
-    MPI_Comm comm;           /* progress thread only */
-    atomic_int n_unfinished; /* exchanges issued and not finished */
+    const comm_team *team; /* valid until close */
+    bool opened;           /* by the launcher, not by a split */
+    double later_s;        /* see mpi_speak_last */
+    MPI_Comm comm;         /* progress thread only */
 } mpi_group;
 
 typedef enum mpi_operation_kind {

@@ -182,7 +182,7 @@ static void leave_job(const transport_group *group)
 static bool shm_close(transport_group *group)
 {
     shm_group *g = group->state;
-    bool unused = transport_drain(group, &g->n_unfinished, 1), failed = shm_failed(NULL) != FSDP_OK;
+    bool unused = transport_drain(group, 1), failed = shm_failed(NULL) != FSDP_OK;
     if (g->opened)
         leave_job(group);
     if (!unused) /* some stream's task may come back to it: it stays */

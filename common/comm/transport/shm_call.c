@@ -13,17 +13,6 @@
 #include "common/comm/transport/shm_impl.h"
 #include <string.h>
 
-/* Arguments of a call's task; parts [size], then the peer_read's ctx. */
-typedef struct call_args {
-    transport_task task;
-    shm_group *group;
-    comm_call call;
-    device *dev;        /* whose memory the data is in; NULL: the host's */
-    const void *bounce; /* block that holds a copy of the data, NULL */
-    fsdp_status (*fn)(const void *ctx, const void *const *from, int n_threads); /* NULL: exchange */
-    comm_part parts[];
-} call_args;
-
 /* ---- layout --------------------------------------------------------------------------------- */
 
 /* The entry of a call, on any rank. */
@@ -140,7 +129,7 @@ static void entry_release(shm_group *g, const comm_call *call, unsigned owed)
 }
 
 /* Describe the call and where its data is. Returns whether the data is in the entry itself. */
-static bool entry_fill(shm_group *g, const call_args *a)
+static bool entry_fill(shm_group *g, const comm_task *a)
 {
     const comm_team *t = g->team;
     shm_turn *mine = turn_of(g, t->rank, &a->call);
@@ -153,8 +142,7 @@ static bool entry_fill(shm_group *g, const call_args *a)
         if (region_bytes(x) > 0)
             memcpy(mine->inline_bytes, x.begin, region_bytes(x));
     } else {
-        const char *at = a->bounce != NULL ? a->bounce : x.begin;
-        bool found = device_share_find(a->dev, at, region_bytes(x), &share);
+        bool found = device_share_find(a->dev, a->shown, a->shown_bytes, &share);
         FSDP_ASSERT(found && "the data moved out of shared memory after the call was issued");
         mine->block_offset = share.offset;
         mine->block_bytes = share.bytes;
@@ -171,7 +159,7 @@ static bool entry_fill(shm_group *g, const call_args *a)
 
 /* ---- meet ----------------------------------------------------------------------------------- */
 
-static fsdp_status lengths_compare(const shm_group *g, const call_args *a, const shm_turn *theirs,
+static fsdp_status lengths_compare(const shm_group *g, const comm_task *a, const shm_turn *theirs,
                                    int peer)
 {
     const comm_team *t = g->team;
@@ -184,7 +172,7 @@ static fsdp_status lengths_compare(const shm_group *g, const call_args *a, const
 }
 
 /* Every peer has come, with the same call. */
-static fsdp_status meet(shm_group *g, const call_args *a, call_wait *w)
+static fsdp_status meet(shm_group *g, const comm_task *a, call_wait *w)
 {
     const comm_team *t = g->team;
     unsigned turn = turn_number(&a->call);
@@ -225,7 +213,7 @@ static void part_close(const shm_group *g, const shm_turn *theirs, int peer)
 }
 
 /* Everyone starts with its neighbour, so that no rank's memory is read by all at once. */
-static fsdp_status copy_parts(shm_group *g, const call_args *a)
+static fsdp_status copy_parts(shm_group *g, const comm_task *a)
 {
     const comm_team *t = g->team;
     for (int d = 1; d < t->size; d++) {
@@ -243,7 +231,7 @@ static fsdp_status copy_parts(shm_group *g, const call_args *a)
     return FSDP_OK;
 }
 
-static fsdp_status visit_parts(shm_group *g, const call_args *a, int n_threads)
+static fsdp_status visit_parts(shm_group *g, const comm_task *a, int n_threads)
 {
     const comm_team *t = g->team;
     const void **from = recycle_get((size_t)t->size * sizeof *from);
@@ -266,7 +254,7 @@ static fsdp_status visit_parts(shm_group *g, const call_args *a, int n_threads)
 
 /* ---- end ------------------------------------------------------------------------------------ */
 
-static fsdp_status end(shm_group *g, const call_args *a, bool is_inline, call_wait *w)
+static fsdp_status end(shm_group *g, const comm_task *a, bool is_inline, call_wait *w)
 {
     const comm_team *t = g->team;
     unsigned n_peers = (unsigned)t->size - 1;
@@ -279,11 +267,11 @@ static fsdp_status end(shm_group *g, const call_args *a, bool is_inline, call_wa
     return FSDP_OK;
 }
 
-static fsdp_status run_call(shm_group *g, const call_args *a, int n_threads)
+static fsdp_status run_call(const comm_task *a, int n_threads)
 {
+    shm_group *g = a->group->state;
     const comm_team *t = g->team;
     call_wait w = {.waited = clock_wait_begin(), .team = t};
-    comm_recorder_mark(t->recorder, a->call.ticket, COMM_RUNNING);
     TRY(entry_acquire(g, &a->call, &w));
     bool is_inline = entry_fill(g, a);
     shm_turn_post(&turn_of(g, t->rank, &a->call)->sync, turn_number(&a->call));
@@ -291,20 +279,6 @@ static fsdp_status run_call(shm_group *g, const call_args *a, int n_threads)
     TRY(a->fn != NULL ? visit_parts(g, a, n_threads) : copy_parts(g, a));
     TRY(shm_failed(NULL)); /* a peer that gave up may have used its memory again while we read it */
     return end(g, a, is_inline, &w);
-}
-
-/* In the stream's thread. On a failed job the team may be gone: it is not touched then. */
-static fsdp_status call_task(void *args, int n_threads)
-{
-    const call_args *a = args;
-    shm_group *g = a->group;
-    fsdp_status status = shm_failed(NULL);
-    if (status == FSDP_OK) {
-        status = run_call(g, a, n_threads);
-        comm_recorder_mark(g->team->recorder, a->call.ticket,
-                           status == FSDP_OK ? COMM_DONE : COMM_FAILED);
-    }
-    return transport_task_end(&a->task, status);
 }
 
 /* ---- issue ---------------------------------------------------------------------------------- */
@@ -333,49 +307,18 @@ static fsdp_status bounce_make(const shm_group *g, stream *s, const comm_part *p
 }
 
 /* Peers read the whole region: where it is, in its copy, or from the entry that it is copied to. */
-static fsdp_status call_launch(stream *s, const call_args *a, size_t bytes, const comm_peer_read *v)
+static fsdp_status issue(transport_group *group, stream *s, const comm_call *call,
+                         const comm_part *parts, const comm_peer_read *v)
 {
-    const comm_team *team = a->group->team;
-    touched t = touched_begin(team, v);
-    region shown = region_of(team, a->parts);
-    touched_add(&t, a->bounce != NULL ? a->bounce : shown.begin, region_bytes(shown), false);
-    for (int r = 0; r < team->size; r++) {
-        const comm_part *part = &a->parts[r];
-        if (r == team->rank && v != NULL)
-            touched_add(&t, part->send, part->send_bytes, false);
-        else if (r != team->rank && v == NULL)
-            touched_add(&t, part->recv, part->recv_bytes, true);
-    }
-    return touched_launch(
-        &t, s, &a->call,
-        (launch_config){
-            .fn = call_task, .args = a, .args_bytes = bytes, .waits_for = WAITS_FOR_RANKS});
-}
-
-static fsdp_status issue(shm_group *g, stream *s, const comm_call *call, const comm_part *parts,
-                         const comm_peer_read *v)
-{
-    size_t parts_bytes = (size_t)g->team->size * sizeof *parts, ctx_bytes = v ? v->ctx_bytes : 0;
-    size_t bytes = sizeof(call_args) + parts_bytes + ctx_bytes;
+    region x = region_of(group->team, parts);
     void *bounce;
-    TRY(bounce_make(g, s, parts, &bounce));
-    call_args *a = recycle_get(bytes);
-    if (a == NULL) {
-        device_free(s, bounce);
-        return fsdp_error(FSDP_ENOMEM, "", "shm: no memory for a call of %d ranks", g->team->size);
-    }
-    a->group = g;
-    a->call = *call;
-    a->dev = s != NULL ? stream_device(s) : NULL;
-    a->bounce = bounce;
-    a->fn = v != NULL ? v->fn : NULL;
-    memcpy(a->parts, parts, parts_bytes);
-    if (ctx_bytes > 0)
-        memcpy(a->parts + g->team->size, v->ctx, ctx_bytes);
-    a->task = transport_task_issue(&g->n_unfinished);
-    fsdp_status status = s != NULL ? call_launch(s, a, bytes, v) : call_task(a, 1);
-    status = transport_task_issued(&a->task, status);
-    recycle_put(a);
+    TRY(bounce_make(group->state, s, parts, &bounce));
+    comm_task head = {.run = run_call,
+                      .group = group,
+                      .call = *call,
+                      .shown = bounce != NULL ? bounce : x.begin,
+                      .shown_bytes = region_bytes(x)};
+    fsdp_status status = transport_task(&head, s, parts, v);
     device_free(s, bounce);
     return status;
 }
@@ -383,11 +326,11 @@ static fsdp_status issue(shm_group *g, stream *s, const comm_call *call, const c
 fsdp_status shm_exchange(transport_group *group, stream *s, const comm_call *call,
                          const comm_part *parts)
 {
-    return issue(group->state, s, call, parts, NULL);
+    return issue(group, s, call, parts, NULL);
 }
 
 fsdp_status shm_peer_read(transport_group *group, stream *s, const comm_call *call,
                           const comm_part *parts, const comm_peer_read *v)
 {
-    return issue(group->state, s, call, parts, v);
+    return issue(group, s, call, parts, v);
 }

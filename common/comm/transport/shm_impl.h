@@ -104,8 +104,7 @@ typedef struct shm_group {
     size_t area_bytes, turn_bytes;
     atomic_uint spin; /* length of the next one, adapted; two streams may write it */
     bool may_spin;
-    atomic_int n_unfinished; /* exchanges issued and not finished */
-    pthread_mutex_t lock;    /* guards the two below */
+    pthread_mutex_t lock; /* guards the two below */
     pthread_cond_t freed;
     uint64_t next[SHM_RING]; /* number of the call that may use this rank's entry now */
     unsigned owed[SHM_RING]; /* peers whose reading of it is not waited for yet */
