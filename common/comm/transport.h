@@ -21,7 +21,8 @@
  * Backends: `self` (one rank), `mpi` (MPICH: one thread talks to it and keeps many operations in
  * flight), `shm` (ranks of one host: they read each other's memory), `shm+mpi` (several hosts with
  * equally many ranks, at least two, numbered host by host: shm inside a host, mpi between hosts; a
- * slice crosses the network once, not once for every rank of the host).
+ * slice of an all-gather or a reduce-scatter crosses the network once, not once for every rank of
+ * the host).
  *
  * These move memory of the host. On a device whose memory is another (device_memory_is_host), what
  * a rank sends is copied to the host and what arrives is copied back, in order of the call's stream

@@ -16,7 +16,6 @@
  *   reduce-scatter    for each host a rank adds up what its own host's ranks have for the rank
  *                     there with the same local rank, and sends it that sum; then it pushes the H
  *                     sums that it gets. L times less leaves a host
- *   broadcast         between equal local ranks, then inside each host
  *
  * Worked example, H=2, L=2, reduce-scatter: rank 1 adds slice 1 of ranks 0,1 and slice 3 of ranks
  * 0,1; the second sum goes to rank 3, from which comes (slice 1 of rank 2)+(slice 1 of rank 3).
@@ -240,7 +239,6 @@ const comm_transport hier_transport = {.name = "shm+mpi",
                                        .open_over = hier_open_over,
                                        .exchange = hier_exchange,
                                        .all_gather = hier_all_gather,
-                                       .broadcast = hier_broadcast,
                                        .reduce_scatter = hier_reduce_scatter,
                                        .failed = hier_failed,
                                        .fail = hier_fail,

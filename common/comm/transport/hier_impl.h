@@ -23,11 +23,9 @@ typedef struct hier_group {
                       that has this local rank */
 } hier_group;
 
-/* hier_all_gather ... hier_reduce_scatter -- the table's functions of these names: transport.h. */
+/* hier_all_gather, hier_reduce_scatter -- the table's functions of these names: transport.h. */
 fsdp_status hier_all_gather(transport_group *group, stream *s, const comm_call *call, void *recv,
                             size_t slice_bytes);
-fsdp_status hier_broadcast(transport_group *group, stream *s, const comm_call *call, void *buf,
-                           size_t bytes);
 fsdp_status hier_reduce_scatter(transport_group *group, stream *s, const comm_call *call,
                                 const comm_scatter *x);
 

@@ -21,7 +21,7 @@ fsdp_status hier_meet(const hier_group *h, stream *s, const comm_call *call)
     return transport_pass(h->local, s, call, transport_parts(h->local), NULL);
 }
 
-/* ---- all-gather, broadcast ------------------------------------------------------------------ */
+/* ---- all-gather ------------------------------------------------------------------ */
 
 /* What the peers of the host have got from other hosts. A peer shows the slices of its local rank,
  * from the first to the last, with others between them that are not read. */
@@ -106,27 +106,6 @@ fsdp_status hier_all_gather(transport_group *group, stream *s, const comm_call *
     }
     TRY(group->below->table->exchange(group->below, s, call, parts));
     return spread(h, s, call, to, slice_bytes);
-}
-
-fsdp_status hier_broadcast(transport_group *group, stream *s, const comm_call *call, void *buf,
-                           size_t bytes)
-{
-    hier_group *h = group->state;
-    int root = call->desc.root, root_local = root % h->ranks, root_host = root / h->ranks;
-    TRY(hier_meet(h, s, call));
-    comm_part *parts = transport_parts(group->below);
-    for (int k = 0; k < h->hosts && group->team->rank == root; k++)
-        if (k != root_host)
-            parts[rank_on(h, k)] = (comm_part){.send = buf, .send_bytes = bytes};
-    if (h->host != root_host && h->local_rank == root_local)
-        parts[root] = (comm_part){.recv = buf, .recv_bytes = bytes};
-    TRY(group->below->table->exchange(group->below, s, call, parts));
-    parts = transport_parts(h->local);
-    for (int p = 0; p < h->ranks && h->local_rank == root_local; p++)
-        parts[p] = (comm_part){.send = buf, .send_bytes = bytes};
-    if (h->local_rank != root_local)
-        parts[root_local] = (comm_part){.recv = buf, .recv_bytes = bytes};
-    return transport_pass(h->local, s, call, parts, NULL);
 }
 
 /* ---- reduce-scatter ------------------------------------------------------------------------- */

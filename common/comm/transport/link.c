@@ -210,21 +210,6 @@ static fsdp_status link_all_gather(transport_group *group, stream *s, const comm
     return cross(group, s, call, parts);
 }
 
-static fsdp_status link_broadcast(transport_group *group, stream *s, const comm_call *call,
-                                  void *buf, size_t bytes)
-{
-    int root = call->desc.root;
-    bool is_root = group->team->rank == root;
-    comm_call below = transport_call_below(group, call);
-    TRY(group->below->table->broadcast(group->below, s, &below, buf, bytes));
-    comm_part *parts = transport_parts(group);
-    for (int r = 0; r < group->team->size; r++)
-        if (is_peer(group, r))
-            parts[r] =
-                (comm_part){.send_bytes = is_root ? bytes : 0, .recv_bytes = r == root ? bytes : 0};
-    return cross(group, s, call, parts);
-}
-
 static fsdp_status link_reduce_scatter(transport_group *group, stream *s, const comm_call *call,
                                        const comm_scatter *x)
 {
@@ -277,7 +262,6 @@ static fsdp_status link_new(const comm_team *team, transport_group *below, const
     t->exchange = link_exchange;
     t->peer_read = t->peer_read != NULL ? link_peer_read : NULL;
     t->all_gather = t->all_gather != NULL ? link_all_gather : NULL;
-    t->broadcast = t->broadcast != NULL ? link_broadcast : NULL;
     t->reduce_scatter = t->reduce_scatter != NULL ? link_reduce_scatter : NULL;
     t->failed = link_failed;
     t->split = link_split;

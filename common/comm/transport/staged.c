@@ -177,23 +177,6 @@ static fsdp_status staged_all_gather(transport_group *group, stream *s, const co
     return status;
 }
 
-static fsdp_status staged_broadcast(transport_group *group, stream *s, const comm_call *call,
-                                    void *buf, size_t bytes)
-{
-    bool is_root = group->team->rank == call->desc.root;
-    char *block;
-    TRY(block_get(s, bytes, &block));
-    fsdp_status status = is_root ? device_copy(s, block, buf, bytes) : FSDP_OK;
-    if (status == FSDP_OK) {
-        comm_call below = transport_call_below(group, call);
-        status = group->below->table->broadcast(group->below, s, &below, block, bytes);
-    }
-    if (status == FSDP_OK && !is_root)
-        status = device_copy(s, buf, block, bytes);
-    device_free(s, block);
-    return status;
-}
-
 /* ---- groups --------------------------------------------------------------------------------- */
 
 static fsdp_status staged_failed(transport_group *group)
@@ -255,8 +238,6 @@ static fsdp_status staged_new(const comm_team *team, transport_group *below, tra
                                 .close = staged_close};
     if (below->table->all_gather != NULL)
         g->table.all_gather = staged_all_gather;
-    if (below->table->broadcast != NULL)
-        g->table.broadcast = staged_broadcast;
     (*out)->table = &g->table;
     (*out)->state = g;
     (*out)->below = below;
