@@ -41,7 +41,7 @@ CMOCKA   := $(shell $(PKG) --libs cmocka 2>/dev/null)
 LABS        := lab1_flatparam lab2_forward lab3_backward lab4_optimizer lab5_prefetch
 # What only plug-ins are made of is left out: common/accel, common/cuda and lab 6.
 COMMON_SRC  := $(sort $(filter-out common/accel/% common/cuda/%,$(wildcard common/*/*.c common/*/*/*.c)))
-COMMON_SRC  := $(filter-out $(if $(HAVE_MPI),%/no_mpi.c,common/comm/transport/mpi%),$(COMMON_SRC))
+COMMON_SRC  := $(filter-out $(if $(HAVE_MPI),%/no_mpi.c,$(addprefix common/comm/transport/,mpi% hier%)),$(COMMON_SRC))
 LAB_SRC     := $(sort $(foreach l,$(LABS),$(wildcard $(l)/*.c)))
 TRAINER_SRC := $(sort $(filter-out %_main.c,$(wildcard trainer/*.c trainer/tools/*.c)))
 MAIN_SRC    := $(sort $(wildcard trainer/*_main.c trainer/tools/*_main.c))

@@ -1,18 +1,10 @@
-/* comm.c -- the collectives that move bytes, and what every collective begins with.
+/* comm.c -- the collectives that move bytes.
  *
- *   comm_call_begin (number, statistics, recorder) -> own slice copied on the stream
+ *   transport_begin (number, recorder, statistics) -> own slice copied on the stream
  *   -> the transport on the stream
  *
  * Sums are in comm_sum.c; groups are made and closed in comm_group.c. source [MPI-4 §6] */
 #include "common/comm/comm_impl.h"
-
-fsdp_status comm_call_begin(comm *c, stream *s, const comm_issue *i, comm_call *call)
-{
-    TRY(transport_begin(c->data, s, i, call));
-    c->stats.calls[i->op]++;
-    c->stats.bytes_sent[i->op] += i->sent_bytes;
-    return FSDP_OK;
-}
 
 fsdp_status comm_alloc(comm *c, stream *s, mem_category category, size_t bytes, const char *label,
                        void **out)
@@ -52,7 +44,7 @@ fsdp_status comm_all_gather(comm *c, stream *s, const char *label, dtype t, cons
                     .agreed_elems = elems,
                     .sent_bytes = total_bytes - slice_bytes};
     comm_call call;
-    TRY(comm_call_begin(c, s, &i, &call));
+    TRY(transport_begin(c->data, s, &i, &call));
     void *own = (char *)recv + (size_t)c->team.rank * slice_bytes;
     if (send != own && slice_bytes > 0)
         TRY(device_copy(s, own, send, slice_bytes));
@@ -87,7 +79,7 @@ fsdp_status comm_broadcast(comm *c, stream *s, const char *label, dtype t, void 
                     .root = root,
                     .sent_bytes = is_root ? sent_bytes : 0};
     comm_call call;
-    TRY(comm_call_begin(c, s, &i, &call));
+    TRY(transport_begin(c->data, s, &i, &call));
     transport_group *g = c->data;
     if (g->table->broadcast != NULL)
         return g->table->broadcast(g, s, &call, buf, bytes);
@@ -107,50 +99,6 @@ typedef struct comm_pairs {
     const size_t *recv_elems;
 } comm_pairs;
 
-/* The body of both all-to-alls. */
-static fsdp_status all_to_all(comm *c, stream *s, const comm_issue *i, const comm_pairs *x)
-{
-    size_t elem_bytes = dtype_bytes(i->type);
-    size_t own = x->send_elems[c->team.rank] * elem_bytes;
-    if (x->send_elems[c->team.rank] != x->recv_elems[c->team.rank])
-        return fsdp_error(FSDP_EINVAL, "what a rank sends to itself it also receives",
-                          "all-to-all '%s': %zu elements sent to this rank, %zu received", i->label,
-                          x->send_elems[c->team.rank], x->recv_elems[c->team.rank]);
-    comm_call call;
-    TRY(comm_call_begin(c, s, i, &call));
-    comm_part *parts = transport_parts(c->data);
-    const char *from = x->send;
-    char *to = x->recv;
-    for (int r = 0; r < c->team.size; r++) {
-        parts[r] = (comm_part){.send = from,
-                               .send_bytes = x->send_elems[r] * elem_bytes,
-                               .recv = to,
-                               .recv_bytes = x->recv_elems[r] * elem_bytes};
-        from += parts[r].send_bytes;
-        to += parts[r].recv_bytes;
-    }
-    if (own > 0)
-        TRY(device_copy(s, parts[c->team.rank].recv, parts[c->team.rank].send, own));
-    return c->data->table->exchange(c->data, s, &call, parts);
-}
-
-fsdp_status comm_all_to_all(comm *c, stream *s, const char *label, dtype t, const void *send,
-                            void *recv, size_t elems)
-{
-    size_t total_elems, total_bytes;
-    TRY(size_mul(elems, (size_t)c->team.size, "all-to-all buffer", &total_elems));
-    TRY(size_mul(total_elems, dtype_bytes(t), "all-to-all buffer", &total_bytes));
-    for (int r = 0; r < c->team.size; r++)
-        c->lengths[r] = elems;
-    comm_issue i = {.op = COMM_OP_ALL_TO_ALL,
-                    .type = t,
-                    .label = label,
-                    .elems = elems,
-                    .agreed_elems = elems,
-                    .sent_bytes = total_bytes - elems * dtype_bytes(t)};
-    return all_to_all(c, s, &i, &(comm_pairs){send, c->lengths, recv, c->lengths});
-}
-
 /* Checked sum of W slice lengths, in elements and in bytes. */
 static fsdp_status lengths_sum(const comm *c, const size_t *elems, dtype t, const char *what,
                                size_t *total_elems, size_t *bytes)
@@ -164,26 +112,61 @@ static fsdp_status lengths_sum(const comm *c, const size_t *elems, dtype t, cons
     return size_mul(sum, dtype_bytes(t), what, bytes);
 }
 
+/* Both all-to-alls. i has what tells them apart: the elements of equal slices, or a shape_hash. */
+static fsdp_status all_to_all(comm *c, stream *s, comm_issue i, const comm_pairs *x)
+{
+    size_t elem_bytes = dtype_bytes(i.type), sent_elems = 0, sent_bytes = 0, received_elems = 0,
+           received_bytes = 0;
+    size_t to_self = x->send_elems[c->team.rank], from_self = x->recv_elems[c->team.rank];
+    TRY(lengths_sum(c, x->send_elems, i.type, "all-to-all send", &sent_elems, &sent_bytes));
+    TRY(lengths_sum(c, x->recv_elems, i.type, "all-to-all recv", &received_elems, &received_bytes));
+    if (to_self != from_self)
+        return fsdp_error(FSDP_EINVAL, "what a rank sends to itself it also receives",
+                          "all-to-all '%s': %zu elements sent to this rank, %zu received", i.label,
+                          to_self, from_self);
+    i.op = COMM_OP_ALL_TO_ALL;
+    i.elems = i.shape_hash != 0 ? sent_elems : i.agreed_elems;
+    i.sent_bytes = sent_bytes - to_self * elem_bytes;
+    comm_call call;
+    TRY(transport_begin(c->data, s, &i, &call));
+    comm_part *parts = transport_parts(c->data);
+    const char *from = x->send;
+    char *to = x->recv;
+    for (int r = 0; r < c->team.size; r++) {
+        parts[r] = (comm_part){.send = from,
+                               .send_bytes = x->send_elems[r] * elem_bytes,
+                               .recv = to,
+                               .recv_bytes = x->recv_elems[r] * elem_bytes};
+        from += parts[r].send_bytes;
+        to += parts[r].recv_bytes;
+    }
+    const comm_part *own = &parts[c->team.rank];
+    if (own->send_bytes > 0)
+        TRY(device_copy(s, own->recv, own->send, own->send_bytes));
+    return c->data->table->exchange(c->data, s, &call, parts);
+}
+
+fsdp_status comm_all_to_all(comm *c, stream *s, const char *label, dtype t, const void *send,
+                            void *recv, size_t elems)
+{
+    for (int r = 0; r < c->team.size; r++)
+        c->lengths[r] = elems;
+    return all_to_all(c, s, (comm_issue){.type = t, .label = label, .agreed_elems = elems},
+                      &(comm_pairs){send, c->lengths, recv, c->lengths});
+}
+
 fsdp_status comm_all_to_allv(comm *c, stream *s, const char *label, dtype t, const void *send,
                              const size_t *send_elems, void *recv, const size_t *recv_elems)
 {
-    size_t sent_elems = 0, sent_bytes = 0, received_elems = 0, received_bytes = 0;
-    TRY(lengths_sum(c, send_elems, t, "all-to-all send", &sent_elems, &sent_bytes));
-    TRY(lengths_sum(c, recv_elems, t, "all-to-all recv", &received_elems, &received_bytes));
-    comm_issue i = {.op = COMM_OP_ALL_TO_ALL,
-                    .type = t,
-                    .label = label,
-                    .elems = sent_elems,
-                    .shape_hash = 1, /* tells it from the form with equal slices */
-                    .sent_bytes = sent_bytes - send_elems[c->team.rank] * dtype_bytes(t)};
-    return all_to_all(c, s, &i, &(comm_pairs){send, send_elems, recv, recv_elems});
+    return all_to_all(c, s, (comm_issue){.type = t, .label = label, .shape_hash = 1},
+                      &(comm_pairs){send, send_elems, recv, recv_elems});
 }
 
 fsdp_status comm_barrier(comm *c, stream *s, const char *label)
 {
     comm_issue i = {.op = COMM_OP_BARRIER, .type = DTYPE_U8, .label = label};
     comm_call call;
-    TRY(comm_call_begin(c, s, &i, &call));
+    TRY(transport_begin(c->data, s, &i, &call));
     void *block; /* one byte from each rank, then the byte this rank sends */
     TRY(device_alloc(s, MEM_COMM, (size_t)c->team.size + 1, "barrier", &block));
     char *tokens = block;

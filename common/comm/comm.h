@@ -258,11 +258,8 @@ typedef struct comm_stats {
     uint64_t calls[COMM_OPS];
     uint64_t bytes_sent[COMM_OPS];
 } comm_stats;
-/* comm_stats_read, comm_stats_reset -- on this group; in the thread that issues its calls. */
-comm_stats comm_stats_read(const comm *c);
-void comm_stats_reset(comm *c);
-/* comm_job_stats_read, comm_job_stats_reset -- the same over the group opened first and all its
- * splits. Any of them may be passed, in any thread. */
+/* comm_job_stats_read, comm_job_stats_reset -- over the group opened first and all its splits. Any
+ * of them may be passed, in any thread. */
 comm_stats comm_job_stats_read(const comm *c);
 void comm_job_stats_reset(comm *c);
 

@@ -440,11 +440,6 @@ fsdp_status comm_range(comm *c, int first, int step, int n, comm **out)
     return split(c, &(split_way){"comm_range", &mine, sizeof mine, members_by_range}, out);
 }
 
-void comm_set_patience(comm *c, double times)
-{
-    comm_recorder_set_patience(c->team.recorder, times);
-}
-
 /* ---- the job -------------------------------------------------------------------------------- */
 
 /* Wait until a launcher that listens on a pipe has taken what this process wrote, and a moment more
@@ -468,44 +463,14 @@ _Noreturn void comm_abort(comm *c, int exit_code)
     fflush(NULL);
     output_drain();
     if (c != NULL)
-        comm_hang_settle(c->team.recorder);
+        comm_hang_settle();
     for (transport_group *g = c != NULL ? c->data : NULL; g != NULL; g = g->below)
         if (g->table->abort != NULL)
             g->table->abort(g, exit_code);
     _exit(exit_code);
 }
 
-bool comm_signal_came(comm *world, int signo)
-{
-    return comm_hang_came(world->hang, signo);
-}
-
-comm_stats comm_stats_read(const comm *c)
-{
-    return c->stats;
-}
-
-void comm_stats_reset(comm *c)
-{
-    memset(&c->stats, 0, sizeof c->stats);
-}
-
-comm_stats comm_job_stats_read(const comm *c)
-{
-    return comm_recorder_stats(c->team.recorder, false);
-}
-
-void comm_job_stats_reset(comm *c)
-{
-    (void)comm_recorder_stats(c->team.recorder, true);
-}
-
 uint64_t comm_group_number(const comm *c)
 {
     return c->team.number;
-}
-
-void comm_set_watch(comm *c, const comm_watch *w)
-{
-    comm_recorder_watch(c->team.recorder, w);
 }

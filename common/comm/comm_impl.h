@@ -3,7 +3,9 @@
  * comm.c        collectives that move bytes
  * comm_sum.c    collectives that add
  * comm_group.c  groups: open, split, close
- * comm_host.c   what the hosts of a group settle */
+ * comm_host.c   what the hosts of a group settle
+ * recorder.c    statistics, the watch, patience
+ * hang.c        signals */
 #pragma once
 #include "common/comm/transport_help.h"
 
@@ -15,14 +17,9 @@ struct comm {
     bool owns_recorder;      /* the group opened first; its splits share it */
     comm_hang *hang;         /* of that one; NULL: no signal is taken */
 
-    comm_stats stats;
     size_t *lengths;    /* [size] scratch: slice lengths */
     comm_slice *slices; /* [size] scratch: slices */
 };
-
-/* comm_call_begin -- number and announce a call, or return the error that ended the group. After it
- * the call counts as issued even if it fails. */
-fsdp_status comm_call_begin(comm *c, stream *s, const comm_issue *i, comm_call *call);
 
 /* comm_put_over -- let `over` move the data of *c from now on, on top of what does; collective.
  * c->data is as it was when that cannot be; see comm_transport.open_over. */

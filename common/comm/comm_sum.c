@@ -24,21 +24,40 @@ static fsdp_status to_sum_dtype(comm *c, stream *s, const grad_acc *acc, const f
     return status;
 }
 
-static fsdp_status reduce_scatter(comm *c, stream *s, const comm_issue *i, comm_scatter x)
+/* The elements of all slices, and where the last one ends. */
+static fsdp_status slices_sum(const comm *c, const char *label, const comm_slice *slices,
+                              size_t *total_elems, size_t *extent_elems)
 {
-    size_t slice_elems = x.slices[c->team.rank].elems, staging_elems, extent_elems = 0;
-    if (x.acc->elems != slice_elems)
-        return fsdp_error(FSDP_EINVAL, "grad_acc_init takes the elements of this rank's slice",
-                          "reduce-scatter '%s': accumulator of %zu elements, slice of %zu",
-                          i->label, x.acc->elems, slice_elems);
-    TRY(size_mul(slice_elems, (size_t)(c->team.size - 1), "reduce-scatter staging",
-                 &staging_elems));
-    comm_call call;
-    TRY(comm_call_begin(c, s, i, &call));
+    size_t end, bytes;
+    *total_elems = *extent_elems = 0;
     for (int r = 0; r < c->team.size; r++) {
-        size_t end = x.slices[r].begin + x.slices[r].elems;
-        extent_elems = end > extent_elems ? end : extent_elems;
+        if (__builtin_add_overflow(slices[r].begin, slices[r].elems, &end) ||
+            __builtin_add_overflow(*total_elems, slices[r].elems, total_elems))
+            return fsdp_error(FSDP_EINVAL, "", "reduce-scatter '%s': slice %d ends beyond a size_t",
+                              label, r);
+        *extent_elems = end > *extent_elems ? end : *extent_elems;
     }
+    return size_mul(*total_elems, sizeof(float), "reduce-scatter buffer", &bytes);
+}
+
+/* Both reduce-scatters. i has what tells them apart: the elements of equal slices, or a
+ * shape_hash. */
+static fsdp_status reduce_scatter(comm *c, stream *s, comm_issue i, comm_scatter x)
+{
+    size_t total_elems, extent_elems, staging_elems;
+    TRY(slices_sum(c, i.label, x.slices, &total_elems, &extent_elems));
+    i.op = COMM_OP_REDUCE_SCATTER;
+    i.type = x.acc->sum_dtype;
+    i.elems = x.slices[c->team.rank].elems;
+    i.agreed_elems = i.shape_hash != 0 ? total_elems : i.elems;
+    i.sent_bytes = (total_elems - i.elems) * dtype_bytes(i.type);
+    if (x.acc->elems != i.elems)
+        return fsdp_error(FSDP_EINVAL, "grad_acc_init takes the elements of this rank's slice",
+                          "reduce-scatter '%s': accumulator of %zu elements, slice of %zu", i.label,
+                          x.acc->elems, i.elems);
+    TRY(size_mul(i.elems, (size_t)(c->team.size - 1), "reduce-scatter staging", &staging_elems));
+    comm_call call;
+    TRY(transport_begin(c->data, s, &i, &call));
     void *rounded;
     TRY(to_sum_dtype(c, s, x.acc, x.send, extent_elems, &rounded));
     if (rounded != NULL)
@@ -53,39 +72,20 @@ static fsdp_status reduce_scatter(comm *c, stream *s, const comm_issue *i, comm_
 fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const float *send,
                                 size_t elems, grad_acc *acc, int level)
 {
-    size_t total_elems, total_bytes;
+    size_t total_elems;
     TRY(size_mul(elems, (size_t)c->team.size, "reduce-scatter buffer", &total_elems));
-    TRY(size_mul(total_elems, sizeof(float), "reduce-scatter buffer", &total_bytes));
     for (int r = 0; r < c->team.size; r++)
         c->slices[r] = (comm_slice){.begin = (size_t)r * elems, .elems = elems};
-    comm_issue i = {.op = COMM_OP_REDUCE_SCATTER,
-                    .type = acc->sum_dtype,
-                    .label = label,
-                    .elems = elems,
-                    .agreed_elems = elems,
-                    .sent_bytes = (total_elems - elems) * dtype_bytes(acc->sum_dtype)};
-    return reduce_scatter(c, s, &i, (comm_scatter){send, c->slices, acc, level});
+    return reduce_scatter(c, s, (comm_issue){.label = label},
+                          (comm_scatter){send, c->slices, acc, level});
 }
 
 fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const float *send,
                                  const comm_slice *slices, grad_acc *acc, int level)
 {
-    size_t total_elems = 0, total_bytes, end;
-    for (int r = 0; r < c->team.size; r++)
-        if (__builtin_add_overflow(slices[r].begin, slices[r].elems, &end) ||
-            __builtin_add_overflow(total_elems, slices[r].elems, &total_elems))
-            return fsdp_error(FSDP_EINVAL, "", "reduce-scatter '%s': slice %d ends beyond a size_t",
-                              label, r);
-    TRY(size_mul(total_elems, sizeof(float), "reduce-scatter buffer", &total_bytes));
-    comm_issue i = {.op = COMM_OP_REDUCE_SCATTER,
-                    .type = acc->sum_dtype,
-                    .label = label,
-                    .elems = slices[c->team.rank].elems,
-                    .agreed_elems = total_elems,
-                    .shape_hash = hash_bytes(slices, (size_t)c->team.size * sizeof *slices),
-                    .sent_bytes =
-                        (total_elems - slices[c->team.rank].elems) * dtype_bytes(acc->sum_dtype)};
-    return reduce_scatter(c, s, &i, (comm_scatter){send, slices, acc, level});
+    uint64_t shape_hash = hash_bytes(slices, (size_t)c->team.size * sizeof *slices);
+    return reduce_scatter(c, s, (comm_issue){.label = label, .shape_hash = shape_hash},
+                          (comm_scatter){send, slices, acc, level});
 }
 
 /* ---- all-reduce ---------------------------------------------------------------------------- */
@@ -149,7 +149,7 @@ fsdp_status comm_all_reduce(comm *c, stream *s, const char *label, dtype t, void
                     .agreed_elems = elems,
                     .sent_bytes = bytes - own_bytes + peers_bytes};
     comm_call call;
-    TRY(comm_call_begin(c, s, &i, &call));
+    TRY(transport_begin(c->data, s, &i, &call));
     if (t == DTYPE_I64 && c->data->table->all_reduce != NULL)
         return c->data->table->all_reduce(c->data, s, &call, buf, elems);
     if (c->team.size == 1)

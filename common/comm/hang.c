@@ -12,10 +12,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "common/base/atomic_file.h"
-#include "common/comm/transport_help.h"
+#include "common/comm/comm_impl.h"
 
 static const double SETTLE_S = 5;
 static const char HINT[] = "set FSDP_HANG_DIR to a directory that can be written";
+
+static pthread_mutex_t file_lock = PTHREAD_MUTEX_INITIALIZER; /* held while a file is written */
 
 struct comm_hang {
     comm_recorder *recorder;
@@ -73,18 +75,18 @@ void comm_hang_write(comm_recorder *r, const char *why)
     fsdp_error_info before = *fsdp_error_get();
     if (dir == NULL)
         return;
-    pthread_mutex_lock(comm_recorder_file_lock(r));
+    pthread_mutex_lock(&file_lock);
     if (file_write(r, dir, why) != FSDP_OK)
         fsdp_error_print(stderr, comm_launched_rank(), comm_launched_ranks());
-    pthread_mutex_unlock(comm_recorder_file_lock(r));
+    pthread_mutex_unlock(&file_lock);
     fsdp_error_set(&before);
 }
 
-void comm_hang_settle(comm_recorder *r)
+void comm_hang_settle(void)
 {
     struct timespec until = clock_deadline(SETTLE_S);
-    if (pthread_mutex_clocklock(comm_recorder_file_lock(r), CLOCK_MONOTONIC, &until) == 0)
-        pthread_mutex_unlock(comm_recorder_file_lock(r));
+    if (pthread_mutex_clocklock(&file_lock, CLOCK_MONOTONIC, &until) == 0)
+        pthread_mutex_unlock(&file_lock);
 }
 
 /* ---- signals -------------------------------------------------------------------------------- */
@@ -111,9 +113,9 @@ static atomic_bool *came(comm_hang *h, int signo)
     return signo == SIGTERM ? &h->sigterm_came : &h->sigusr1_came;
 }
 
-bool comm_hang_came(comm_hang *h, int signo)
+bool comm_signal_came(comm *world, int signo)
 {
-    return h != NULL && atomic_exchange(came(h, signo), false);
+    return world->hang != NULL && atomic_exchange(came(world->hang, signo), false);
 }
 
 static void answer(comm_hang *h, int signo)

@@ -5,7 +5,7 @@
  * One recorder serves a process's first group and all groups split from it, so that the report
  * shows calls of several groups in the order they were issued. It is a ring, which grows where the
  * host is so far ahead that it would overwrite a call that has not ended. Recording never fails. */
-#include "common/comm/transport_help.h"
+#include "common/comm/comm_impl.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ typedef struct sequence {
 
 struct comm_recorder {
     const device *dev;
-    pthread_mutex_t lock, file_lock;
+    pthread_mutex_t lock;
     uint64_t last_ticket;
     comm_watch watch;
     comm_stats stats;
@@ -61,7 +61,6 @@ comm_recorder *comm_recorder_create(const device *d)
     }
     pthread_mutex_init(&r->lock, NULL);
     atomic_init(&r->patience, 1);
-    pthread_mutex_init(&r->file_lock, NULL);
     r->dev = d;
     r->ring = ring;
     r->room = FIRST_ROOM;
@@ -77,7 +76,6 @@ void comm_recorder_free(comm_recorder *r)
         return;
     for (int i = 0; i < MOST_GROUPS; i++)
         free(r->sequences[i].world_ranks);
-    pthread_mutex_destroy(&r->file_lock);
     pthread_mutex_destroy(&r->lock);
     free(r->ring);
     free(r);
@@ -190,16 +188,17 @@ uint64_t comm_recorder_issue(const comm_team *team, const char *via, stream *s, 
     return e.ticket;
 }
 
-void comm_recorder_watch(comm_recorder *r, const comm_watch *w)
+void comm_set_watch(comm *c, const comm_watch *w)
 {
+    comm_recorder *r = c->team.recorder;
     pthread_mutex_lock(&r->lock);
     r->watch = w != NULL ? *w : (comm_watch){0};
     pthread_mutex_unlock(&r->lock);
 }
 
-void comm_recorder_set_patience(comm_recorder *r, double times)
+void comm_set_patience(comm *c, double times)
 {
-    atomic_store(&r->patience, times);
+    atomic_store(&c->team.recorder->patience, times);
 }
 
 double comm_limit_s(const comm_team *team)
@@ -207,14 +206,21 @@ double comm_limit_s(const comm_team *team)
     return team->timeout_s * atomic_load(&team->recorder->patience);
 }
 
-comm_stats comm_recorder_stats(comm_recorder *r, bool reset)
+comm_stats comm_job_stats_read(const comm *c)
 {
+    comm_recorder *r = c->team.recorder;
     pthread_mutex_lock(&r->lock);
     comm_stats stats = r->stats;
-    if (reset)
-        r->stats = (comm_stats){0};
     pthread_mutex_unlock(&r->lock);
     return stats;
+}
+
+void comm_job_stats_reset(comm *c)
+{
+    comm_recorder *r = c->team.recorder;
+    pthread_mutex_lock(&r->lock);
+    r->stats = (comm_stats){0};
+    pthread_mutex_unlock(&r->lock);
 }
 
 /* Fill e->told: what the watch has not been told of a call that has just ended, once more or for
@@ -379,9 +385,4 @@ int comm_recorder_write(comm_recorder *r, FILE *out, const char *why)
     int rank = r->world_rank;
     pthread_mutex_unlock(&r->lock);
     return rank;
-}
-
-pthread_mutex_t *comm_recorder_file_lock(comm_recorder *r)
-{
-    return &r->file_lock;
 }

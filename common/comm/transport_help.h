@@ -64,7 +64,8 @@ typedef struct comm_issue {
     size_t sent_bytes; /* payload */
 } comm_issue;
 
-/* transport_begin -- number and announce a call of the group, or return the error that ended it. */
+/* transport_begin -- number and announce a call of the group, or return the error that ended it.
+ * After transport_begin the call counts as issued even if it fails. */
 fsdp_status transport_begin(transport_group *g, stream *s, const comm_issue *i, comm_call *call);
 /* transport_pass -- run a call of a group above as one on g, which numbers it for itself. v NULL:
  * an exchange. */
@@ -172,11 +173,7 @@ uint64_t comm_recorder_issue(const comm_team *team, const char *via, stream *s, 
 /* comm_recorder_mark -- a call that has left the ring is ignored. _at: that was so at_s. */
 void comm_recorder_mark(comm_recorder *r, uint64_t ticket, comm_state state);
 void comm_recorder_mark_at(comm_recorder *r, uint64_t ticket, comm_state state, double at_s);
-void comm_recorder_watch(comm_recorder *r, const comm_watch *w); /* comm_set_watch */
-/* comm_recorder_stats -- of all groups; reset: zero them then. */
-comm_stats comm_recorder_stats(comm_recorder *r, bool reset);
-/* comm_recorder_set_patience -- see comm_set_patience; comm_limit_s: what a wait may take now. */
-void comm_recorder_set_patience(comm_recorder *r, double times);
+/* comm_limit_s -- what a wait may take now: timeout_s, or as often as comm_set_patience says. */
 double comm_limit_s(const comm_team *team);
 /* comm_recorder_print -- the last calls and every older one that is unfinished, in one write. */
 void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank);
@@ -184,8 +181,6 @@ void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank);
 /* comm_recorder_write -- groups, this rank and the last calls as text, a line each, sorted as
  * `sort` does in the C locale; of `why` its first line. Returns the rank in the job. */
 int comm_recorder_write(comm_recorder *r, FILE *out, const char *why);
-/* comm_recorder_file_lock -- held while that is written to a file. */
-pthread_mutex_t *comm_recorder_file_lock(comm_recorder *r);
 
 /* ---- files of the flight recorder, for sort -m and diff -------------------------------------- */
 
@@ -194,12 +189,10 @@ typedef struct comm_hang comm_hang;
  * This thread's record stays; where the file cannot be written stderr says so. */
 void comm_hang_write(comm_recorder *r, const char *why);
 /* comm_hang_settle -- wait for a file that is being written, not for ever. */
-void comm_hang_settle(comm_recorder *r);
+void comm_hang_settle(void);
 /* comm_hang_open -- the thread that answers to what comm_take_signals has blocked in the caller;
  * NULL when that is nothing, or there can be no thread. keeps_signals: see comm_config. */
 comm_hang *comm_hang_open(comm_recorder *r, bool keeps_signals);
-/* comm_hang_came -- see comm_signal_came; false of NULL. */
-bool comm_hang_came(comm_hang *h, int signo);
 /* comm_hang_close -- what has come is answered first. NULL is accepted. */
 void comm_hang_close(comm_hang *h);
 
@@ -229,8 +222,6 @@ typedef struct comm_run_start {
 bool comm_run_started(comm_run_start *start);
 /* comm_launcher_present -- whether some launcher did, also of one rank. */
 bool comm_launcher_present(void);
-/* comm_launched_ranks -- see comm.h. */
-int comm_launched_ranks(void);
 /* comm_launched_local_ranks -- how many of the launched ranks are on this host: COMM_RUN_ENV,
  * MPI_LOCALNRANKS or OMPI_COMM_WORLD_LOCAL_SIZE; all of them when it does not say. */
 int comm_launched_local_ranks(void);

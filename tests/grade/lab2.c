@@ -80,7 +80,7 @@ static fsdp_status begin_and_check(grade *g, fsdp *f, int u)
 {
     fsdp_unit *unit = &f->units[u];
     size_t n = unit->layout.shard_elems, bytes_before;
-    comm_stats_reset(g->comm);
+    comm_job_stats_reset(g->comm);
     bytes_before = grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL);
     TRY(unshard_begin(f, u));
     TRY(expect_int("state after unshard_begin", unit->state, UNIT_GATHERING));
@@ -90,7 +90,7 @@ static fsdp_status begin_and_check(grade *g, fsdp *f, int u)
     TRY(check_full(f, u, "unshard_begin"));
     TRY(check_shard(f, u, "unshard_begin"));
     TRY(expect_true("event `gathered` is recorded and done", event_done(unit->gathered)));
-    comm_stats s = comm_stats_read(g->comm);
+    comm_stats s = comm_job_stats_read(g->comm);
     TRY(expect_int("all-gathers", (long long)s.calls[COMM_OP_ALL_GATHER], 1));
     TRY(expect_int("bytes sent", (long long)s.bytes_sent[COMM_OP_ALL_GATHER],
                    (long long)((size_t)(g->world_size - 1) * n * sizeof(float))));
@@ -646,7 +646,7 @@ static fsdp_status gather_bf16(grade *g, fsdp *f, int u)
     size_t n = unit->layout.shard_elems, padded = unit->layout.padded_elems;
     float values[MAX_ELEMS], got[MAX_ELEMS], want[MAX_ELEMS];
     uint16_t full[MAX_ELEMS];
-    comm_stats_reset(g->comm);
+    comm_job_stats_reset(g->comm);
     size_t before = grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL);
     TRY(unshard_begin(f, u));
     TRY(unshard_wait(f, u));
@@ -660,7 +660,7 @@ static fsdp_status gather_bf16(grade *g, fsdp *f, int u)
     TRY(expect_f32("gathered in bf16: full", got, want, padded));
     TRY(check_shard(f, u, "gathered in bf16"));
     TRY(expect_int("bytes sent in bf16",
-                   (long long)comm_stats_read(g->comm).bytes_sent[COMM_OP_ALL_GATHER],
+                   (long long)comm_job_stats_read(g->comm).bytes_sent[COMM_OP_ALL_GATHER],
                    (long long)((size_t)(g->world_size - 1) * n * sizeof(uint16_t))));
     TRY(expect_int("bytes of the gathered array in bf16", (long long)grown,
                    (long long)(padded * sizeof(uint16_t))));

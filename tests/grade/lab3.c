@@ -193,11 +193,12 @@ static fsdp_status reduce_body(fixture *fx)
         size_t bytes = (w - 1) * slice;
         for (int k = 1; k < fix_n_buffers(fx, u); k++)
             bytes += fix_buffer(fx, u, k)->elems - fix_buffer(fx, u, k)->acc.elems;
-        comm_stats_reset(fx->comm);
+        comm_job_stats_reset(fx->comm);
         TRY(reduce_once(fx, u, int_grad));
-        note(fx, expect_int("bytes sent by one reduction",
-                            (long long)comm_stats_read(fx->comm).bytes_sent[COMM_OP_REDUCE_SCATTER],
-                            (long long)(bytes * sizeof(float))));
+        note(fx,
+             expect_int("bytes sent by one reduction",
+                        (long long)comm_job_stats_read(fx->comm).bytes_sent[COMM_OP_REDUCE_SCATTER],
+                        (long long)(bytes * sizeof(float))));
         TRY(reduce_once(fx, u, int_grad_2));
         TRY(expect_acc(fx, u, 2 * fx->world_size, two_steps));
     }

@@ -65,14 +65,24 @@ static double model_sum_squares(float (*value)(int p, size_t i))
     return rsum_value(&sum);
 }
 
-/* No norm group: a rank with whole gradients asks nobody. Else the shard group, and nobody else. */
-static void expect_norm_traffic(fixture *fx, const comm *group, const comm *c)
+static uint64_t group_seen(void *self, const comm_record *r)
 {
-    comm_stats cs = comm_stats_read(c);
+    *(uint64_t *)self = r->group;
+    return 0;
+}
+
+/* No norm group: a rank with whole gradients asks nobody. Else the shard group, and nobody else.
+ * last_asked: number of the group of the last collective. */
+static void expect_norm_traffic(fixture *fx, const comm *group, uint64_t last_asked)
+{
+    comm_stats cs = comm_job_stats_read(fx->comm);
     for (int op = 0; op < COMM_OPS; op++)
         note(fx, expect_int(op == COMM_OP_ALL_REDUCE ? "all-reduces of the norm"
                                                      : comm_op_name((comm_op)op),
-                            (long long)cs.calls[op], op == COMM_OP_ALL_REDUCE && c == group));
+                            (long long)cs.calls[op], op == COMM_OP_ALL_REDUCE && group != NULL));
+    if (group != NULL)
+        note(fx, expect_true("the norm is reduced over the norm group",
+                             last_asked == comm_group_number(group)));
 }
 
 /* The coefficient that follows from the norm is the same on every rank, whatever the groups. */
@@ -101,10 +111,12 @@ static fsdp_status expect_norm(fixture *fx, fsdp_optimizer *o, float (*value)(in
     note(fx, expect_true("norm_group is the shard group, NULL for a group of one of several ranks",
                          o->norm_group == group));
     TRY(grads_by_hand(fx, value));
-    comm_stats_reset(fx->comm);
-    if (fx->f.mesh.shard)
-        comm_stats_reset(fx->f.mesh.shard);
-    TRY(grad_norm(o));
+    uint64_t last_asked = UINT64_MAX;
+    comm_set_watch(fx->comm, &(comm_watch){.self = &last_asked, .issued = group_seen});
+    comm_job_stats_reset(fx->comm);
+    fsdp_status status = grad_norm(o);
+    comm_set_watch(fx->comm, NULL);
+    TRY(status);
     TRY(stream_sync(fx->f.comm_stream));
     rsum sum;
     TRY(grade_read(fx->compute, o->norm_sum, sizeof sum, &sum));
@@ -114,9 +126,7 @@ static fsdp_status expect_norm(fixture *fx, fsdp_optimizer *o, float (*value)(in
                             "sum of squares of the whole model: got %.17g, expected "
                             "%.17g",
                             got, want));
-    expect_norm_traffic(fx, group, fx->comm);
-    if (group && group != fx->comm)
-        expect_norm_traffic(fx, group, group);
+    expect_norm_traffic(fx, group, last_asked);
     return expect_same_coef(fx, o, want);
 }
 

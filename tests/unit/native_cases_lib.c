@@ -186,7 +186,7 @@ void native_case_watch(comm_fixture *f)
 {
     enum { CALLS = 5, ELEMS = 100 };
     told t = {0};
-    comm_stats before = comm_stats_read(f->c);
+    comm_stats before = comm_job_stats_read(f->c);
     unsigned char *host = comm_test_alloc((size_t)f->world * ELEMS);
     unsigned char *at = comm_test_up(f, host, (size_t)f->world * ELEMS);
     comm_set_watch(f->c, &(comm_watch){.self = &t, .issued = on_issued, .ended = on_ended});
@@ -195,7 +195,7 @@ void native_case_watch(comm_fixture *f)
     CHECK_OK(f, stream_sync(f->s));
     comm_set_watch(f->c, NULL);
     comm_test_down(f, host, at, (size_t)f->world * ELEMS);
-    comm_stats after = comm_stats_read(f->c);
+    comm_stats after = comm_job_stats_read(f->c);
     uint64_t sent = after.bytes_sent[COMM_OP_ALL_GATHER] - before.bytes_sent[COMM_OP_ALL_GATHER];
     CHECK(f, t.issued == CALLS && t.ended == CALLS, "%d issued, %d ended", t.issued, t.ended);
     CHECK(f, sent == (uint64_t)(f->world - 1) * CALLS * ELEMS, "%llu bytes sent",

@@ -291,10 +291,10 @@ static void test_figures(comm_fixture *f)
     float *from = comm_test_up(f, send, room), *to = comm_test_up(f, recv, room);
     seen o = {0};
     comm_set_watch(f->c, &(comm_watch){.self = &o, .issued = observe});
-    comm_stats_reset(f->c);
+    comm_job_stats_reset(f->c);
     issue_each(f, n, lengths, from, to);
     comm_set_watch(f->c, NULL);
-    comm_stats st = comm_stats_read(f->c);
+    comm_stats st = comm_job_stats_read(f->c);
     size_t slice = n / world + (rank < n % world ? 1 : 0); /* of the all-reduce */
     uint64_t want[COMM_OPS] = {[COMM_OP_ALL_GATHER] = (world - 1) * n * 4,
                                [COMM_OP_REDUCE_SCATTER] =
@@ -316,8 +316,8 @@ static void test_figures(comm_fixture *f)
           o.elems[0] == n && o.elems[1] == n && o.elems[2] == lengths[rank] && o.elems[3] == n &&
               o.elems[4] == n && o.elems[5] == n && o.elems[6] == 0,
           "elements seen");
-    comm_stats_reset(f->c);
-    CHECK(f, comm_stats_read(f->c).calls[COMM_OP_ALL_GATHER] == 0, "reset");
+    comm_job_stats_reset(f->c);
+    CHECK(f, comm_job_stats_read(f->c).calls[COMM_OP_ALL_GATHER] == 0, "reset");
     comm_test_down(f, send, from, room);
     comm_test_down(f, recv, to, room);
     free(send);

@@ -1,5 +1,5 @@
-/* no_mpi.c -- the mpi transport of a build without MPI, in place of mpi*.c. */
-#include "common/comm/transport/mpi_failure.h"
+/* no_mpi.c -- the transports of a build without MPI, in place of mpi*.c and hier*.c. */
+#include "common/comm/transport.h"
 
 static fsdp_status mpi_open(comm_team *team, transport_group **out)
 {
@@ -13,17 +13,4 @@ static fsdp_status mpi_open(comm_team *team, transport_group **out)
 }
 
 const comm_transport mpi_transport = {.name = "mpi", .open = mpi_open};
-
-void mpi_fail(void)
-{
-}
-
-void mpi_on_failure(fsdp_status (*tell)(void))
-{
-    (void)tell;
-}
-
-void mpi_speak_last(transport_group *group)
-{
-    (void)group;
-}
+const comm_transport hier_transport = {.name = "shm+mpi"}; /* is opened over mpi only */
