@@ -39,6 +39,14 @@ fsdp_status comm_team_part(const comm_team *of, int rank, const int *world_ranks
     return FSDP_OK;
 }
 
+int comm_team_find(const comm_team *team, int world_rank)
+{
+    int r = 0;
+    while (team->world_ranks[r] != world_rank)
+        FSDP_ASSERT(++r < team->size);
+    return r;
+}
+
 /* ---- groups --------------------------------------------------------------------------------- */
 
 fsdp_status transport_group_new(const comm_transport *table, const comm_team *team,

@@ -26,6 +26,9 @@ fsdp_status comm_team_fill(comm_team *team, int rank, int size, int local_rank, 
 fsdp_status comm_team_part(const comm_team *of, int rank, const int *world_ranks, int n,
                            comm_team *out);
 
+/* comm_team_find -- the rank in team of a rank of the job, which is in it. */
+int comm_team_find(const comm_team *team, int world_rank);
+
 /* transport_group_new -- without state, nothing below. transport_group_close frees it. */
 fsdp_status transport_group_new(const comm_transport *table, const comm_team *team,
                                 transport_group **out);

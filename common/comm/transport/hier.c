@@ -100,12 +100,8 @@ static fsdp_status child_run(const transport_group *parent, const comm_team *chi
     int *host = calloc((size_t)child->size, sizeof *host);
     if (host == NULL) /* this rank's peers go on, and must hear of it */
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a group of %d ranks", child->size);
-    for (int i = 0; i < child->size; i++) {
-        int r = 0;
-        while (parent->team->world_ranks[r] != child->world_ranks[i])
-            r++;
-        host[i] = r / p->ranks;
-    }
+    for (int i = 0; i < child->size; i++)
+        host[i] = comm_team_find(parent->team, child->world_ranks[i]) / p->ranks;
     *run = even_run(host, child->size);
     free(host);
     return FSDP_OK;

@@ -289,34 +289,22 @@ static fsdp_status link_split(transport_group *group, int color, const comm_team
     return status;
 }
 
-/* The NIC of this rank's host: its first rank makes it, the others, told by talk, map it. */
+/* The NIC of this rank's host, which the host's first rank makes. */
 static fsdp_status nic_open(transport_group *talk, int ranks_per_host, link_nic **nic)
 {
-    int rank = talk->team->rank, first = rank / ranks_per_host * ranks_per_host, fd = -1;
-    *nic = rank == first ? (void *)shm_area_create(sizeof **nic, &fd) : NULL;
-    shm_file mine = shm_file_of(fd);
-    void *files;
-    fsdp_status status = transport_gather(talk, "comm_open: FSDP_LINK", &mine, sizeof mine, &files);
-    const shm_file *all = files;
-    bool met = status == FSDP_OK; /* else no peer comes to the next call */
-    if (met && rank != first) {
-        int theirs = shm_file_open(&all[first]);
-        *nic = theirs >= 0 ? (void *)shm_area_map(theirs, sizeof **nic) : NULL;
-        close(theirs);
-    }
-    free(files);
-    if (met && *nic == NULL)
-        status = fsdp_error(FSDP_EINVAL,
-                            "let the last number of FSDP_LINK divide the ranks of "
-                            "every host, or leave it out",
-                            "FSDP_LINK: ranks %d and %d, of one simulated host, share no memory",
-                            first, rank);
-    if (met)
-        status = transport_agree(talk, status); /* all have it, or all give up */
-    close(fd);
-    if (status != FSDP_OK && *nic != NULL)
-        munmap(*nic, sizeof **nic);
-    return status;
+    int rank = talk->team->rank, first = rank / ranks_per_host * ranks_per_host;
+    shm_shared x = {.label = "comm_open: FSDP_LINK",
+                    .first = first,
+                    .bytes = sizeof **nic,
+                    .cannot = {.status = FSDP_EINVAL,
+                               .hint = "let the last number of FSDP_LINK divide the ranks of "
+                                       "every host, or leave it out"}};
+    snprintf(x.cannot.what, sizeof x.cannot.what,
+             "FSDP_LINK: ranks %d and %d, of one simulated host, share no memory", first, rank);
+    char *area;
+    TRY(shm_area_share(talk, &x, &area));
+    *nic = (void *)area;
+    return FSDP_OK;
 }
 
 static fsdp_status link_open_over(transport_group *below, transport_group **out,

@@ -61,43 +61,20 @@ static fsdp_status group_new(const comm_team *team, char *area, bool opened, tra
     return FSDP_OK;
 }
 
-/* Map the memory of the group `child`, unless this rank made it; all: the files of the ranks of
- * `talk`. */
-static fsdp_status area_map(const comm_team *talk, const comm_team *child, const shm_file *all,
-                            char **area)
+/* Memory for a new group, whose members are in `talk`: the lowest member makes it. Every rank of
+ * talk takes part, also one that needs none. */
+static fsdp_status area_get(transport_group *talk, const comm_team *child, bool needed, char **area)
 {
-    for (int r = 0; r < talk->size && *area == NULL; r++) {
-        if (talk->world_ranks[r] != child->world_ranks[0] || child->rank == 0)
-            continue;
-        int theirs = shm_file_open(&all[r]);
-        *area = theirs >= 0 ? shm_area_map(theirs, shm_area_bytes(child->size)) : NULL;
-        close(theirs);
+    shm_shared x = {
+        .label = "comm_split: files",
+        .cannot = {.status = FSDP_ENOMEM, .hint = "raise the limits on memory and open files"}};
+    if (needed) {
+        x.first = comm_team_find(talk->team, child->world_ranks[0]);
+        x.bytes = shm_area_bytes(child->size);
     }
-    if (*area != NULL)
-        return FSDP_OK;
-    return fsdp_error(FSDP_ENOMEM, "raise the limits on memory and open files",
-                      "comm_split: no shared memory for a group of %d ranks", child->size);
-}
-
-/* Memory for a new group, whose members are in `talk`: the lowest member makes it, the others, told
- * by talk, map it. Every rank of talk takes part, also one that needs none. */
-static fsdp_status area_share(transport_group *talk, const comm_team *child, bool needed,
-                              char **area)
-{
-    int fd = -1;
-    *area = child->rank == 0 && needed ? shm_area_create(shm_area_bytes(child->size), &fd) : NULL;
-    shm_file mine = shm_file_of(fd);
-    void *all;
-    fsdp_status status = transport_gather(talk, "comm_split: files", &mine, sizeof mine, &all);
-    if (status == FSDP_OK) { /* else the group has failed, and no peer comes to the next call */
-        status = needed ? area_map(talk->team, child, all, area) : FSDP_OK;
-        status = transport_agree(talk, status); /* everybody has mapped it, or all give up */
-    }
-    free(all);
-    close(fd);
-    if (status != FSDP_OK && *area != NULL)
-        munmap(*area, shm_area_bytes(child->size));
-    return status;
+    snprintf(x.cannot.what, sizeof x.cannot.what,
+             "comm_split: no shared memory for a group of %d ranks", child->size);
+    return shm_area_share(talk, &x, area);
 }
 
 fsdp_status shm_split(transport_group *talk, int color, const comm_team *host,
@@ -106,7 +83,7 @@ fsdp_status shm_split(transport_group *talk, int color, const comm_team *host,
     char *area = NULL;
     (void)color;
     *out = NULL;
-    TRY(area_share(talk, host, host->size > 1, &area));
+    TRY(area_get(talk, host, host->size > 1, &area));
     return area != NULL ? group_new(host, area, false, out) : FSDP_OK;
 }
 
@@ -127,7 +104,7 @@ fsdp_status shm_open_among(transport_group *talk, const comm_team *host, transpo
 {
     char *area = NULL;
     if (shm_self.job != NULL)
-        TRY(area_share(talk, host, true, &area));
+        TRY(area_get(talk, host, true, &area));
     else
         TRY(shm_join(talk, host, &area));
     return area != NULL ? open_over_area(host, area, out) : FSDP_OK;
@@ -153,7 +130,7 @@ static fsdp_status shm_start(comm_team *team, transport_group **out)
     if (shm_self.job == NULL) /* the first time: it closes the files */
         TRY(shm_join_launched(team, &run, &area));
     else if (shm_self.world != NULL)
-        TRY(area_share(shm_self.world, team, true, &area));
+        TRY(area_get(shm_self.world, team, true, &area));
     else
         return fsdp_error(FSDP_ESTATE, "keep the first group open until the end",
                           "comm_open: the first group is closed");

@@ -96,42 +96,6 @@ void shm_leave(void)
 
 /* ---- over another group --------------------------------------------------------------------- */
 
-/* What rank 0 tells the others: where its job and its area are; what every rank tells of itself. */
-typedef struct hello {
-    shm_file job, area;
-    int32_t able;
-} hello;
-
-/* The two mappings of a start; rank 0 makes them, the others map rank 0's. */
-typedef struct start_maps {
-    char *job, *area;
-    int job_fd, area_fd;
-} start_maps;
-
-static void maps_drop(start_maps *m, int n_ranks)
-{
-    if (m->job != NULL)
-        munmap(m->job, shm_job_bytes(n_ranks));
-    if (m->area != NULL)
-        munmap(m->area, shm_area_bytes(n_ranks));
-}
-
-static fsdp_status maps_open(const hello *of_first, const comm_team *host, start_maps *m)
-{
-    if (host->rank != 0) {
-        m->job_fd = shm_file_open(&of_first->job);
-        m->area_fd = shm_file_open(&of_first->area);
-        m->job = m->job_fd >= 0 ? shm_area_map(m->job_fd, shm_job_bytes(host->size)) : NULL;
-        m->area = m->area_fd >= 0 ? shm_area_map(m->area_fd, shm_area_bytes(host->size)) : NULL;
-    }
-    if (m->job == NULL || m->area == NULL)
-        return fsdp_error(FSDP_ECOMM, "use --comm mpi",
-                          "comm_open: cannot map rank %d's memory: %s", host->world_ranks[0],
-                          strerror(errno));
-    ((shm_job *)(void *)m->job)->n_members = host->size;
-    return FSDP_OK;
-}
-
 /* Every rank passes its status; *all_well: everybody's is FSDP_OK. */
 static fsdp_status all_agree(transport_group *talk, fsdp_status mine, bool *all_well)
 {
@@ -139,48 +103,46 @@ static fsdp_status all_agree(transport_group *talk, fsdp_status mine, bool *all_
     return *all_well ? FSDP_OK : transport_failed(talk);
 }
 
-/* All ranks of a host map the memory of its first, then each other's; whoever cannot makes all
- * hosts stay with MPI. No rank waits for another in shared memory before all have mapped it. */
-static fsdp_status join_talking(transport_group *talk, const comm_team *host, start_maps *m,
+/* The first rank of a host makes the memory of its job, with that of the first group after it.
+ * Whoever cannot map it makes all hosts stay with MPI. No rank waits for another in shared memory
+ * before all have mapped it. */
+static fsdp_status join_talking(transport_group *talk, const comm_team *host, char **job,
                                 bool *all_well)
 {
-    *all_well = false;
-    bool able = device_share_fd(host->dev) >= 0 && (host->rank != 0 || (m->job && m->area));
-    hello mine = {shm_file_of(m->job_fd), shm_file_of(m->area_fd), able};
-    void *hellos;
-    TRY(transport_gather(talk, "comm_open: files", &mine, sizeof mine, &hellos));
-    const hello *all = hellos;
-    for (int r = 0; r < talk->team->size; r++)
-        able = able && all[r].able;
-    hello first = all[host->world_ranks[0]]; /* talk is of all ranks */
-    free(hellos);
-    TRY(all_agree(talk, able ? maps_open(&first, host, m) : FSDP_ESKIP, all_well));
+    const shm_shared x = {.label = "comm_open: files",
+                          .first = host->world_ranks[0], /* talk is of all ranks */
+                          .bytes = shm_job_bytes(host->size) + shm_area_bytes(host->size),
+                          .cannot = {.status = FSDP_ESKIP,
+                                     .what = "comm_open: a rank cannot map its host's memory",
+                                     .hint = "use --comm mpi"}};
+    fsdp_status able = FSDP_OK;
+    if (device_share_fd(host->dev) < 0)
+        able = fsdp_error(FSDP_ESKIP, "use --comm mpi",
+                          "comm_open: a rank cannot make memory that others can map");
+    TRY(all_agree(talk, able, all_well));
     if (!*all_well)
         return FSDP_OK;
-    shm_job *job = (shm_job *)(void *)m->job;
-    return all_agree(talk, join(job, host), all_well);
+    *all_well = shm_area_share(talk, &x, job) == FSDP_OK;
+    if (!*all_well) {
+        *job = NULL;
+        return transport_failed(talk);
+    }
+    shm_job *shared = (shm_job *)(void *)*job;
+    shared->n_members = host->size;
+    return all_agree(talk, join(shared, host), all_well);
 }
 
 fsdp_status shm_join(transport_group *talk, const comm_team *host, char **area)
 {
     bool joined = false;
-    start_maps m = {.job_fd = -1, .area_fd = -1};
-    if (host->rank == 0) {
-        m.job = shm_area_create(shm_job_bytes(host->size), &m.job_fd);
-        m.area = shm_area_create(shm_area_bytes(host->size), &m.area_fd);
-    }
-    fsdp_status status = join_talking(talk, host, &m, &joined);
-    close(m.job_fd);
-    close(m.area_fd);
-    *area = m.area;
-    if (status == FSDP_OK && joined)
-        return FSDP_OK;
-    if (shm_self.job != NULL) { /* unmapped with it */
-        shm_leave();
-        m.job = NULL;
-    }
-    maps_drop(&m, host->size);
+    char *job = NULL;
+    fsdp_status status = join_talking(talk, host, &job, &joined);
+    *area = job != NULL ? job + shm_job_bytes(host->size) : NULL;
+    if (job == NULL || (status == FSDP_OK && joined))
+        return status;
+    munmap(*area, shm_area_bytes(host->size));
     *area = NULL;
+    shm_leave(); /* unmaps the job */
     return status;
 }
 

@@ -4,12 +4,15 @@
  * user, but not in different process namespaces, and not where it was hardened. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "common/comm/transport/shm_impl.h"
 #include "common/comm/transport/shm_launch.h"
+
+enum { PAGE_BYTES = 65536 }; /* the largest that Linux has */
 
 size_t shm_turn_bytes(int n_ranks)
 {
@@ -20,13 +23,13 @@ size_t shm_turn_bytes(int n_ranks)
 size_t shm_area_bytes(int n_ranks)
 {
     size_t bytes = (size_t)n_ranks * SHM_RING * shm_turn_bytes(n_ranks);
-    return size_round_up(bytes, 4096);
+    return size_round_up(bytes, PAGE_BYTES);
 }
 
 size_t shm_job_bytes(int n_members)
 {
     size_t bytes = sizeof(shm_job) + (size_t)n_members * sizeof(shm_member);
-    return size_round_up(bytes, 4096);
+    return size_round_up(bytes, PAGE_BYTES);
 }
 
 shm_file shm_file_of(int fd)
@@ -83,6 +86,33 @@ char *shm_area_create(size_t bytes, int *fd)
         *fd = -1;
     }
     return at;
+}
+
+fsdp_status shm_area_share(transport_group *talk, const shm_shared *x, char **area)
+{
+    int fd = -1;
+    bool makes = talk->team->rank == x->first && x->bytes > 0;
+    *area = makes ? shm_area_create(x->bytes, &fd) : NULL;
+    shm_file mine = shm_file_of(fd);
+    void *all;
+    fsdp_status status = transport_gather(talk, x->label, &mine, sizeof mine, &all);
+    if (status == FSDP_OK) { /* else the group has failed, and no peer comes to the next call */
+        if (!makes && x->bytes > 0) {
+            int theirs = shm_file_open((const shm_file *)all + x->first);
+            *area = theirs >= 0 ? shm_area_map(theirs, x->bytes) : NULL;
+            close(theirs);
+        }
+        if (x->bytes > 0 && *area == NULL) {
+            fsdp_error_set(&x->cannot);
+            status = x->cannot.status;
+        }
+        status = transport_agree(talk, status); /* everybody has mapped it, or all give up */
+    }
+    free(all);
+    close(fd);
+    if (status != FSDP_OK && *area != NULL)
+        munmap(*area, x->bytes);
+    return status;
 }
 
 shm_job *shm_launch_prepare(int n_ranks, int *job_fd, int *area_fd)

@@ -159,6 +159,16 @@ int shm_file_open(const shm_file *f);
 char *shm_area_create(size_t bytes, int *fd);
 char *shm_area_map(int fd, size_t bytes);
 
+/* Memory that ranks of a group have in common. */
+typedef struct shm_shared {
+    const char *label;      /* of the call of hosts */
+    int first;              /* the rank that makes it, in the group; the others map it */
+    size_t bytes;           /* 0: this rank only takes part */
+    fsdp_error_info cannot; /* why a rank that cannot map it gives up */
+} shm_shared;
+/* shm_area_share -- collective over talk. After an error, on all ranks, nothing stays mapped. */
+fsdp_status shm_area_share(transport_group *talk, const shm_shared *x, char **area);
+
 /* ---- starting (shm_boot.c) ------------------------------------------------------------------- */
 
 /* shm_join -- the ranks of this host, among those of `talk`, become the members of a job: each
