@@ -4,7 +4,8 @@
  * exponential counts 1. Elements moved: every array once per call, however often a kernel reads it,
  * and twice where it is read and written; 4 bytes each, 2 for what is stored in bf16. n = rows *
  * cols, B T C or elems; R = rows; P = cols or T C; letters of ops.h. [..] only if the argument is
- * there; what is "twice" of a gradient of parameters is once with overwrite.
+ * there; what is "twice" of a gradient of parameters is once with overwrite. The bytes are added up
+ * while the accesses are listed.
  *
  *   operation            FLOPs                     elements moved
  *   matmul               2 m n k                   m k + k n + m n [+ m n accumulate]
@@ -32,17 +33,9 @@
  * causal mask leaves; the softmax between them is left out (its part is about 1 / D). */
 #include "common/ops/op_work.h"
 
-/* elems: of fp32, and of half of one where an element is stored in bf16. */
-static op_work cost(const char *name, double flops, double elems)
+static op_work begin(const char *name, double flops)
 {
-    return (op_work){
-        .info = {.key = {.name = name}, .cost = {.flops = flops, .bytes = 4.0 * elems}}};
-}
-
-/* `elems` elements stored as t, counted in elements of fp32. */
-static double stored(double elems, dtype t)
-{
-    return elems * (double)dtype_bytes(t) / 4.0;
+    return (op_work){.info = {.key = {.name = name}, .cost = {.flops = flops}}};
 }
 
 static void add_access(op_work *w, const void *ptr, size_t bytes, bool writes)
@@ -63,21 +56,42 @@ void op_writes(op_work *w, const void *ptr, size_t bytes)
     add_access(w, ptr, bytes, true);
 }
 
-/* Arrays of t. */
+/* What follows adds to the bytes of the cost too. An array of a layer may be large, but its bytes
+ * stay far below 2^53, so the sums are exact. */
+static void moves(op_work *w, size_t elems, dtype t)
+{
+    w->info.cost.bytes += (double)elems * (double)dtype_bytes(t);
+}
+
 static void reads(op_work *w, const void *array, size_t elems, dtype t)
 {
+    moves(w, elems, t);
     op_reads(w, array, elems * dtype_bytes(t));
 }
 
 static void writes(op_work *w, const void *array, size_t elems, dtype t)
 {
+    moves(w, elems, t);
     op_writes(w, array, elems * dtype_bytes(t));
 }
 
-/* Elements from the first to the last of `rows` rows, which begin `stride` elements apart. */
-static size_t extent(size_t rows, size_t stride, size_t row_elems)
+/* Reads and writes the array if `adds`; else only writes it. */
+static void delivers(op_work *w, const void *array, size_t elems, dtype t, bool adds)
 {
-    return rows == 0 ? 0 : (rows - 1) * stride + row_elems;
+    moves(w, adds ? elems : 0, t);
+    writes(w, array, elems, t);
+}
+
+/* Tokens are int32, as large as an fp32. */
+static void reads_tokens(op_work *w, const int32_t *tokens, size_t n)
+{
+    reads(w, tokens, n, DTYPE_F32);
+}
+
+/* The elements of an array that an operation can do without. */
+static size_t if_there(const void *array, size_t elems)
+{
+    return array != NULL ? elems : 0;
 }
 
 /* NN, NT, TN, TT: which of a and b is stored transposed; + when it accumulates. */
@@ -92,68 +106,64 @@ static const char *matmul_form(const matmul_args *a)
 
 op_work matmul_work(const matmul_args *a)
 {
-    double m = (double)a->m, n = (double)a->n, k = (double)a->k;
-    double bias = a->bias ? n : 0, residual = a->residual ? m * n : 0, products = 2 * m * n * k;
-    op_work w = cost("matmul", products + m * bias + residual,
-                     stored(m * k + k * n + bias + residual, a->type) +
-                         stored(m * n * (a->accumulate ? 2 : 1), a->out_type));
+    size_t bias = if_there(a->bias, a->n), residual = if_there(a->residual, a->m * a->n);
+    double products = 2 * (double)a->m * (double)a->n * (double)a->k;
+    op_work w = begin("matmul", products + (double)(a->m * bias) + (double)residual);
     w.info.cost.bf16_flops = a->type == DTYPE_BF16 ? products : 0;
     w.info.key = (work_key){"matmul", matmul_form(a), a->m, a->n, a->k};
-    writes(&w, a->out, a->m * a->n, a->out_type);
+    delivers(&w, a->out, a->m * a->n, a->out_type, a->accumulate);
     reads(&w, a->a, a->m * a->k, a->type);
     reads(&w, a->b, a->k * a->n, a->type);
-    reads(&w, a->bias, a->n, a->type);
-    reads(&w, a->residual, a->m * a->n, a->type);
+    reads(&w, a->bias, bias, a->type);
+    reads(&w, a->residual, residual, a->type);
     return w;
 }
 
 op_work bias_backward_work(const bias_backward_args *a)
 {
-    double n = (double)a->rows * (double)a->cols;
-    op_work w =
-        cost("bias_backward", n, stored(n, a->type) + (a->overwrite ? 1 : 2) * (double)a->cols);
-    writes(&w, a->d_bias, a->cols, DTYPE_F32);
-    reads(&w, a->d_out, a->rows * a->cols, a->type);
+    size_t n = a->rows * a->cols;
+    op_work w = begin("bias_backward", (double)n);
+    delivers(&w, a->d_bias, a->cols, DTYPE_F32, !a->overwrite);
+    reads(&w, a->d_out, n, a->type);
     return w;
 }
 
+/* Any row of wte may be read, but only one for each token is. */
 op_work embedding_work(const embedding_args *a)
 {
-    double rows = (double)a->batch * (double)a->seq_len, n = rows * (double)a->width;
-    double wpe = a->wpe ? (double)a->seq_len * (double)a->width : 0;
-    op_work w = cost("embedding", a->wpe ? n : 0, stored(2 * n + wpe, a->type) + rows);
-    size_t tokens = a->batch * a->seq_len;
-    writes(&w, a->out, tokens * a->width, a->type);
-    reads(&w, a->wte, a->vocab * a->width, a->type);
-    reads(&w, a->wpe, a->seq_len * a->width, a->type);
-    op_reads(&w, a->tokens, tokens * sizeof *a->tokens);
+    size_t tokens = a->batch * a->seq_len, n = tokens * a->width;
+    op_work w = begin("embedding", a->wpe ? (double)n : 0);
+    writes(&w, a->out, n, a->type);
+    moves(&w, n, a->type);
+    op_reads(&w, a->wte, a->vocab * a->width * dtype_bytes(a->type));
+    reads(&w, a->wpe, if_there(a->wpe, a->seq_len * a->width), a->type);
+    reads_tokens(&w, a->tokens, tokens);
     return w;
 }
 
 op_work embedding_backward_work(const embedding_backward_args *a)
 {
-    double rows = (double)a->batch * (double)a->seq_len, width = (double)a->width, n = rows * width;
-    double d_wpe = a->d_wpe ? (double)a->seq_len * width : 0;
-    size_t all_positions = a->positions ? a->positions : a->seq_len;
-    size_t positions = a->d_wpe ? all_positions : 0, tokens = a->batch * a->seq_len;
-    double zeroed = a->overwrite ? (double)(a->vocab + positions) * width : 0;
-    op_work w = cost("embedding_backward", a->d_wpe ? 2 * n : n,
-                     stored(n, a->type) + 2 * n + rows + 2 * d_wpe + zeroed);
-    writes(&w, a->d_wte, a->vocab * a->width, DTYPE_F32);
-    writes(&w, a->d_wpe, (a->overwrite ? all_positions : a->seq_len) * a->width, DTYPE_F32);
-    reads(&w, a->d_out, tokens * a->width, a->type);
-    op_reads(&w, a->tokens, tokens * sizeof *a->tokens);
+    size_t tokens = a->batch * a->seq_len, n = tokens * a->width;
+    size_t wpe_rows = a->overwrite && a->positions ? a->positions : a->seq_len;
+    size_t d_wte = a->vocab * a->width, d_wpe = if_there(a->d_wpe, wpe_rows * a->width);
+    op_work w = begin("embedding_backward", a->d_wpe ? 2 * (double)n : (double)n);
+    moves(&w, 2 * n + 2 * if_there(a->d_wpe, a->seq_len * a->width), DTYPE_F32);
+    moves(&w, a->overwrite ? d_wte + d_wpe : 0, DTYPE_F32); /* zeroed first */
+    op_writes(&w, a->d_wte, d_wte * sizeof(float));
+    op_writes(&w, a->d_wpe, d_wpe * sizeof(float));
+    reads(&w, a->d_out, n, a->type);
+    reads_tokens(&w, a->tokens, tokens);
     return w;
 }
 
 op_work layernorm_work(const layernorm_args *a)
 {
-    double rows = (double)a->rows, cols = (double)a->cols, n = rows * cols;
-    op_work w = cost("layernorm", 8 * n, stored(2 * n + 2 * cols, a->type) + 2 * rows);
-    writes(&w, a->out, a->rows * a->cols, a->type);
+    size_t n = a->rows * a->cols;
+    op_work w = begin("layernorm", 8 * (double)n);
+    writes(&w, a->out, n, a->type);
     writes(&w, a->mean, a->rows, DTYPE_F32);
     writes(&w, a->rstd, a->rows, DTYPE_F32);
-    reads(&w, a->in, a->rows * a->cols, a->type);
+    reads(&w, a->in, n, a->type);
     reads(&w, a->gain, a->cols, a->type);
     reads(&w, a->bias, a->cols, a->type);
     return w;
@@ -161,25 +171,23 @@ op_work layernorm_work(const layernorm_args *a)
 
 op_work layernorm_backward_work(const layernorm_backward_args *a)
 {
-    double rows = (double)a->rows, cols = (double)a->cols, n = rows * cols;
-    double residual = a->d_residual ? n : 0, grads = (a->overwrite ? 2 : 4) * cols;
-    op_work w = cost("layernorm_backward", 18 * n + residual,
-                     stored(3 * n + cols + residual, a->type) + grads + 2 * rows);
-    writes(&w, a->d_in, a->rows * a->cols, a->type);
-    writes(&w, a->d_gain, a->cols, DTYPE_F32);
-    writes(&w, a->d_bias, a->cols, DTYPE_F32);
-    reads(&w, a->d_out, a->rows * a->cols, a->type);
-    reads(&w, a->in, a->rows * a->cols, a->type);
+    size_t n = a->rows * a->cols, residual = if_there(a->d_residual, n);
+    op_work w = begin("layernorm_backward", 18 * (double)n + (double)residual);
+    writes(&w, a->d_in, n, a->type);
+    delivers(&w, a->d_gain, a->cols, DTYPE_F32, !a->overwrite);
+    delivers(&w, a->d_bias, a->cols, DTYPE_F32, !a->overwrite);
+    reads(&w, a->d_out, n, a->type);
+    reads(&w, a->in, n, a->type);
     reads(&w, a->gain, a->cols, a->type);
     reads(&w, a->mean, a->rows, DTYPE_F32);
     reads(&w, a->rstd, a->rows, DTYPE_F32);
-    reads(&w, a->d_residual, a->rows * a->cols, a->type);
+    reads(&w, a->d_residual, residual, a->type);
     return w;
 }
 
 op_work gelu_work(const gelu_args *a)
 {
-    op_work w = cost("gelu", 9 * (double)a->elems, stored(2 * (double)a->elems, a->type));
+    op_work w = begin("gelu", 9 * (double)a->elems);
     writes(&w, a->out, a->elems, a->type);
     reads(&w, a->in, a->elems, a->type);
     return w;
@@ -187,83 +195,75 @@ op_work gelu_work(const gelu_args *a)
 
 op_work gelu_backward_work(const gelu_backward_args *a)
 {
-    op_work w = cost("gelu_backward", 19 * (double)a->elems, stored(3 * (double)a->elems, a->type));
+    op_work w = begin("gelu_backward", 19 * (double)a->elems);
     writes(&w, a->d_in, a->elems, a->type);
     reads(&w, a->d_out, a->elems, a->type);
     reads(&w, a->in, a->elems, a->type);
     return w;
 }
 
-static op_work attention_cost(const char *name, const attention_shape *x, double products,
-                              double arrays)
+/* `products` matrix products over the scores that the mask leaves: half of all. */
+static op_work begin_attention(const char *name, const attention_shape *x, double products)
 {
-    double B = (double)x->batch, T = (double)x->seq_len, H = (double)x->n_head;
-    double D = (double)x->head_dim;
-    return cost(name, products * B * H * T * T * D,
-                stored(arrays * B * T * D * (H + (double)x->n_kv_head), x->type) + B * H * T);
+    double T = (double)x->seq_len;
+    return begin(name, products * (double)(x->batch * x->n_head) * T * T * (double)x->head_dim);
 }
 
-/* What q, k and v hold, from the first to the last of their rows. */
-typedef struct qkv_elems {
-    size_t q, k, v;
-} qkv_elems;
-
-static qkv_elems qkv_elems_of(const attention_shape *x)
+/* `heads` heads of all rows, which begin `stride` elements apart: what is between the rows belongs
+ * to the range that is accessed, but is not moved. */
+static void heads_access(op_work *w, const attention_shape *x, const void *array, size_t stride,
+                         size_t heads, bool writes)
 {
-    size_t rows = x->batch * x->seq_len;
-    size_t width = x->n_head * x->head_dim, kv_width = x->n_kv_head * x->head_dim;
-    return (qkv_elems){extent(rows, x->q_stride, width), extent(rows, x->k_stride, kv_width),
-                       extent(rows, x->v_stride, kv_width)};
+    size_t rows = x->batch * x->seq_len, width = heads * x->head_dim;
+    size_t extent = rows == 0 ? 0 : (rows - 1) * stride + width;
+    moves(w, rows * width, x->type);
+    add_access(w, array, extent * dtype_bytes(x->type), writes);
 }
 
 op_work attention_work(const attention_args *a)
 {
     const attention_shape *x = &a->shape;
-    op_work w = attention_cost("attention", x, 2, 2);
-    size_t rows = x->batch * x->seq_len;
-    qkv_elems n = qkv_elems_of(x);
-    writes(&w, a->out, rows * x->n_head * x->head_dim, x->type);
-    writes(&w, a->lse, rows * x->n_head, DTYPE_F32);
-    reads(&w, a->q, n.q, x->type);
-    reads(&w, a->k, n.k, x->type);
-    reads(&w, a->v, n.v, x->type);
+    const size_t H = x->n_head, rows = x->batch * x->seq_len;
+    op_work w = begin_attention("attention", x, 2);
+    writes(&w, a->out, rows * H * x->head_dim, x->type);
+    writes(&w, a->lse, rows * H, DTYPE_F32);
+    heads_access(&w, x, a->q, x->q_stride, H, false);
+    heads_access(&w, x, a->k, x->k_stride, x->n_kv_head, false);
+    heads_access(&w, x, a->v, x->v_stride, x->n_kv_head, false);
     return w;
 }
 
 op_work attention_backward_work(const attention_backward_args *a)
 {
     const attention_shape *x = &a->shape;
-    op_work w = attention_cost("attention_backward", x, 5, 4);
-    size_t rows = x->batch * x->seq_len, out_elems = rows * x->n_head * x->head_dim;
-    qkv_elems n = qkv_elems_of(x);
-    writes(&w, a->d_q, n.q, x->type);
-    writes(&w, a->d_k, n.k, x->type);
-    writes(&w, a->d_v, n.v, x->type);
-    reads(&w, a->d_out, out_elems, x->type);
-    reads(&w, a->out, out_elems, x->type);
-    reads(&w, a->lse, rows * x->n_head, DTYPE_F32);
-    reads(&w, a->q, n.q, x->type);
-    reads(&w, a->k, n.k, x->type);
-    reads(&w, a->v, n.v, x->type);
+    const size_t H = x->n_head, rows = x->batch * x->seq_len;
+    op_work w = begin_attention("attention_backward", x, 5);
+    heads_access(&w, x, a->d_q, x->q_stride, H, true);
+    heads_access(&w, x, a->d_k, x->k_stride, x->n_kv_head, true);
+    heads_access(&w, x, a->d_v, x->v_stride, x->n_kv_head, true);
+    reads(&w, a->d_out, rows * H * x->head_dim, x->type);
+    reads(&w, a->out, rows * H * x->head_dim, x->type);
+    reads(&w, a->lse, rows * H, DTYPE_F32);
+    heads_access(&w, x, a->q, x->q_stride, H, false);
+    heads_access(&w, x, a->k, x->k_stride, x->n_kv_head, false);
+    heads_access(&w, x, a->v, x->v_stride, x->n_kv_head, false);
     return w;
 }
 
 op_work cross_entropy_work(const cross_entropy_args *a)
 {
-    double n = (double)a->rows * (double)a->vocab, grad = a->d_logits ? n : 0;
-    op_work w =
-        cost("cross_entropy", 4 * n + grad, stored(n + grad, a->type) + (double)a->rows + 1);
+    size_t n = a->rows * a->vocab, grad = if_there(a->d_logits, n);
+    op_work w = begin("cross_entropy", 4 * (double)n + (double)grad);
     writes(&w, a->loss, 1, DTYPE_F32);
-    writes(&w, a->d_logits, a->rows * a->vocab, a->type);
-    reads(&w, a->logits, a->rows * a->vocab, a->type);
-    op_reads(&w, a->targets, a->rows * sizeof *a->targets);
+    writes(&w, a->d_logits, grad, a->type);
+    reads(&w, a->logits, n, a->type);
+    reads_tokens(&w, a->targets, a->rows);
     return w;
 }
 
 op_work cast_work(const cast_args *a)
 {
-    double n = (double)a->elems;
-    op_work w = cost("cast", 0, stored(n, a->out_type) + stored(n, a->in_type));
+    op_work w = begin("cast", 0);
     writes(&w, a->out, a->elems, a->out_type);
     reads(&w, a->in, a->elems, a->in_type);
     return w;
@@ -272,24 +272,24 @@ op_work cast_work(const cast_args *a)
 op_work add_work(const add_args *a)
 {
     const bool only_rounds = a->round_to != DTYPE_F32 && a->b == NULL;
-    op_work w = cost("add", (double)a->elems, (only_rounds ? 2 : 3) * (double)a->elems);
+    op_work w = begin("add", (double)a->elems);
     writes(&w, a->out, a->elems, DTYPE_F32);
     reads(&w, a->a, a->elems, DTYPE_F32);
-    reads(&w, a->b, a->elems, DTYPE_F32);
+    reads(&w, a->b, only_rounds ? 0 : a->elems, DTYPE_F32);
     return w;
 }
 
 op_work scale_work(const scale_args *a)
 {
-    op_work w = cost("scale", (double)a->elems, 2 * (double)a->elems);
-    writes(&w, a->x, a->elems, DTYPE_F32);
-    reads(&w, a->device_factor, 1, DTYPE_F32);
+    op_work w = begin("scale", (double)a->elems);
+    delivers(&w, a->x, a->elems, DTYPE_F32, true);
+    op_reads(&w, a->device_factor, sizeof *a->device_factor);
     return w;
 }
 
 op_work sum_squares_work(const sum_squares_args *a)
 {
-    op_work w = cost("sum_squares", 2 * (double)a->elems, (double)a->elems);
+    op_work w = begin("sum_squares", 2 * (double)a->elems);
     op_writes(&w, a->sum, sizeof *a->sum);
     reads(&w, a->x, a->elems, DTYPE_F32);
     return w;
@@ -297,29 +297,29 @@ op_work sum_squares_work(const sum_squares_args *a)
 
 op_work clip_coef_work(const clip_coef_args *a)
 {
-    op_work w = cost("clip_coef", 4, 2 + (double)sizeof(rsum) / 4);
+    op_work w = begin("clip_coef", 4);
     writes(&w, a->norm, 1, DTYPE_F32);
     writes(&w, a->coef, 1, DTYPE_F32);
-    op_reads(&w, a->sum, sizeof *a->sum);
+    reads(&w, a->sum, RSUM_BINS, DTYPE_I64);
     return w;
 }
 
 op_work adamw_work(const adamw_args *a)
 {
-    op_work w = cost("adamw", 16 * (double)a->elems, 7 * (double)a->elems);
-    writes(&w, a->param, a->elems, DTYPE_F32);
-    writes(&w, a->m, a->elems, DTYPE_F32);
-    writes(&w, a->v, a->elems, DTYPE_F32);
+    op_work w = begin("adamw", 16 * (double)a->elems);
+    delivers(&w, a->param, a->elems, DTYPE_F32, true);
+    delivers(&w, a->m, a->elems, DTYPE_F32, true);
+    delivers(&w, a->v, a->elems, DTYPE_F32, true);
     reads(&w, a->grad, a->elems, DTYPE_F32);
-    reads(&w, a->grad_coef, 1, DTYPE_F32);
+    op_reads(&w, a->grad_coef, sizeof *a->grad_coef);
     return w;
 }
 
 op_work sgd_work(const sgd_args *a)
 {
-    op_work w = cost("sgd", 5 * (double)a->elems, 3 * (double)a->elems);
-    writes(&w, a->param, a->elems, DTYPE_F32);
+    op_work w = begin("sgd", 5 * (double)a->elems);
+    delivers(&w, a->param, a->elems, DTYPE_F32, true);
     reads(&w, a->grad, a->elems, DTYPE_F32);
-    reads(&w, a->grad_coef, 1, DTYPE_F32);
+    op_reads(&w, a->grad_coef, sizeof *a->grad_coef);
     return w;
 }
