@@ -3,35 +3,26 @@
 
 #include <limits.h>
 
+static const struct {
+    const char *name;
+    size_t bytes;
+} TYPES[] = {[DTYPE_F32] = {"f32", 4},
+             [DTYPE_BF16] = {"bf16", 2},
+             [DTYPE_I64] = {"i64", 8},
+             [DTYPE_U8] = {"u8", 1}};
+enum { N_TYPES = sizeof TYPES / sizeof *TYPES };
+
 size_t dtype_bytes(dtype t)
 {
-    switch (t) {
-    case DTYPE_F32:
-        return 4;
-    case DTYPE_BF16:
-        return 2;
-    case DTYPE_I64:
-        return 8;
-    case DTYPE_U8:
-        return 1;
-    }
-    FSDP_ASSERT_EQ(t, DTYPE_F32); /* no such type: prints its number */
-    return 0;
+    if ((unsigned)t >= N_TYPES)
+        FSDP_ASSERT_EQ(t, DTYPE_F32); /* no such type: prints its number */
+    return TYPES[t].bytes;
 }
 
 const char *dtype_name(dtype t)
 {
-    switch (t) {
-    case DTYPE_F32:
-        return "f32";
-    case DTYPE_BF16:
-        return "bf16";
-    case DTYPE_I64:
-        return "i64";
-    case DTYPE_U8:
-        return "u8";
-    }
-    return "unknown type"; /* no assertion: a message may name the type that a peer sent */
+    /* no assertion: a message may name the type that a peer sent */
+    return (unsigned)t < N_TYPES ? TYPES[t].name : "unknown type";
 }
 
 fsdp_status size_mul(size_t a, size_t b, const char *what, size_t *out)
@@ -58,12 +49,4 @@ int elems_to_int(size_t elems)
     if (elems > INT_MAX)
         FSDP_ASSERT_EQ(elems, INT_MAX); /* prints both */
     return (int)elems;
-}
-
-int size_log2_floor(size_t n)
-{
-    int k = 0;
-    while (n >>= 1)
-        k++;
-    return k;
 }

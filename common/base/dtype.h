@@ -64,7 +64,4 @@ fsdp_status size_align_up(size_t n, size_t align, const char *what, size_t *out)
 /* elems_to_int -- an element count as an int, for MPI and libraries; asserts that it fits. */
 int elems_to_int(size_t elems);
 
-/* size_log2_floor -- floor(log2(n)); 0 for n = 0. */
-int size_log2_floor(size_t n);
-
 EXTERN_C_END

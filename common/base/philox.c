@@ -71,7 +71,7 @@ static inline void normals_pair(uint32_t radius_word, uint32_t angle_word, float
 {
     double sine, cosine;
     double radius = sqrt(-2.0 * pm_log_positive((pm_from_u32(radius_word) + 0.5) * 0x1p-32));
-    pm_sincos_turns_inline(pm_from_u32(angle_word) * 0x1p-32, &sine, &cosine);
+    pm_sincos_turns(pm_from_u32(angle_word) * 0x1p-32, &sine, &cosine);
     *z_cos = (float)(radius * cosine);
     *z_sin = (float)(radius * sine);
 }

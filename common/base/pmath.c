@@ -1,4 +1,4 @@
-/* pmath.c -- the double functions of pmath.h. They are called for one number at a time. */
+/* pmath.c -- the function of pmath.h that is not inlined. */
 #include "common/base/pmath.h"
 
 #include "common/base/status.h"
@@ -13,9 +13,4 @@ double pm_cos(double x)
     double s, c;
     pm_sincos_quadrant((uint32_t)pm_bits(shifted), a, &s, &c);
     return c;
-}
-
-void pm_sincos_turns(double turns, double *s, double *c)
-{
-    pm_sincos_turns_inline(turns, s, c);
 }

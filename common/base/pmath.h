@@ -28,6 +28,6 @@ double pm_cos(double x);
 
 /* pm_sincos_turns -- sine and cosine of 2*pi*turns, turns in [0,1). The error of each is <=
  * 1.7e-16; quarter turns are exact. */
-void pm_sincos_turns(double turns, double *s, double *c);
+ROW_FN void pm_sincos_turns(double turns, double *s, double *c);
 
 #include "common/base/pmath_impl.h"

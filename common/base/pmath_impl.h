@@ -195,8 +195,7 @@ ROW_FN void pm_sincos_quadrant(uint32_t quadrant, double a, double *s, double *c
     *c = (quadrant + 1) & 2 ? -c_abs : c_abs;
 }
 
-/* pm_sincos_turns_inline -- pm_sincos_turns for loops. */
-ROW_FN void pm_sincos_turns_inline(double turns, double *s, double *c)
+ROW_FN void pm_sincos_turns(double turns, double *s, double *c)
 {
     double shifted = 4.0 * turns + PM_ROUND;
     double rest = turns - 0.25 * (shifted - PM_ROUND); /* exact, |rest| <= 1/8 */

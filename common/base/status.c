@@ -6,11 +6,8 @@
  * fsdp_error_get and fsdp_error_set. */
 #include "common/base/status.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 /* The words that go with the last status this thread returned. */
 static _Thread_local fsdp_error_info record;
@@ -42,68 +39,37 @@ void fsdp_error_set(const fsdp_error_info *info)
     record = next;
 }
 
-/* write_all -- normally one write(2); more only when the kernel took a part. */
-static void write_all(int fd, const char *text, size_t text_bytes)
-{
-    while (text_bytes > 0) {
-        ssize_t written = write(fd, text, text_bytes);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written <= 0)
-            return; /* nobody is left to tell */
-        text += written;
-        text_bytes -= (size_t)written;
-    }
-}
-
 void fsdp_error_print(FILE *out, int rank, int world_size)
 {
-    char text[sizeof record.what + sizeof record.hint + 64];
-    char who[32] = "";
+    char text[sizeof record.what + sizeof record.hint + 64], who[32] = "";
     if (world_size > 0)
         snprintf(who, sizeof who, "[rank %d/%d] ", rank, world_size);
     snprintf(text, sizeof text, "%s%s\n%s%s%s", who, record.what, record.hint[0] ? "HINT: " : "",
              record.hint, record.hint[0] ? "\n" : "");
-    fflush(out); /* keep the order of what was printed before */
-    if (fileno(out) >= 0) {
-        write_all(fileno(out), text, strlen(text));
-    } else { /* a memory stream */
-        fputs(text, out);
-        fflush(out);
-    }
+    fflush(out); /* then all of text goes out in one write(2) */
+    fputs(text, out);
+    fflush(out);
 }
 
 const char *fsdp_status_name(fsdp_status status)
 {
-    switch (status) {
-    case FSDP_OK:
-        return "FSDP_OK";
-    case FSDP_EINVAL:
-        return "FSDP_EINVAL";
-    case FSDP_ENOMEM:
-        return "FSDP_ENOMEM";
-    case FSDP_EIO:
-        return "FSDP_EIO";
-    case FSDP_ECOMM:
-        return "FSDP_ECOMM";
-    case FSDP_EMISMATCH:
-        return "FSDP_EMISMATCH";
-    case FSDP_ETIMEOUT:
-        return "FSDP_ETIMEOUT";
-    case FSDP_EORDER:
-        return "FSDP_EORDER";
-    case FSDP_ESTATE:
-        return "FSDP_ESTATE";
-    case FSDP_ETODO:
-        return "FSDP_ETODO";
-    case FSDP_EDEVICE:
-        return "FSDP_EDEVICE";
-    case FSDP_ESKIP:
-        return "FSDP_ESKIP";
-    case FSDP_HELP:
-        return "FSDP_HELP";
-    }
-    return "unknown status"; /* a number from another version's file or messages */
+    static const char *const NAMES[] = {
+        [FSDP_OK] = "FSDP_OK",
+        [FSDP_EINVAL] = "FSDP_EINVAL",
+        [FSDP_ENOMEM] = "FSDP_ENOMEM",
+        [FSDP_EIO] = "FSDP_EIO",
+        [FSDP_ECOMM] = "FSDP_ECOMM",
+        [FSDP_EMISMATCH] = "FSDP_EMISMATCH",
+        [FSDP_ETIMEOUT] = "FSDP_ETIMEOUT",
+        [FSDP_EORDER] = "FSDP_EORDER",
+        [FSDP_ESTATE] = "FSDP_ESTATE",
+        [FSDP_ETODO] = "FSDP_ETODO",
+        [FSDP_EDEVICE] = "FSDP_EDEVICE",
+        [FSDP_ESKIP] = "FSDP_ESKIP",
+        [FSDP_HELP] = "FSDP_HELP",
+    };
+    /* a number may come from another version's file or messages */
+    return (size_t)status < sizeof NAMES / sizeof *NAMES ? NAMES[status] : "unknown status";
 }
 
 fsdp_status fsdp_todo(const char *task)

@@ -3,25 +3,15 @@
 
 #include "common/base/philox.h"
 
-static void fill(float *out, size_t elems, float value)
-{
-    for (size_t i = 0; i < elems; i++)
-        out[i] = value;
-}
-
 void param_init_range(const param_spec *spec, int p, uint64_t seed, size_t begin, size_t elems,
                       float *out)
 {
     FSDP_ASSERT(p >= 0 && begin <= spec->elems && elems <= spec->elems - begin);
-    switch (spec->init) {
-    case INIT_ZERO:
-        fill(out, elems, 0.0f);
-        break;
-    case INIT_ONE:
-        fill(out, elems, 1.0f);
-        break;
-    case INIT_NORMAL:
+    if (spec->init == INIT_NORMAL) {
         philox_normal_fill(seed, (uint64_t)p, begin, elems, spec->init_std, out);
-        break;
+        return;
     }
+    const float value = spec->init == INIT_ONE ? 1.0f : 0.0f;
+    for (size_t i = 0; i < elems; i++)
+        out[i] = value;
 }

@@ -44,7 +44,7 @@ ROW_FN float add_elem(const add_args *a, size_t i, dtype round_to)
 /* clip_elem -- norm and coef. */
 ROW_FN void clip_elem(const clip_coef_args *a)
 {
-    const float norm = (float)sqrt(rsum_value_of(a->sum));
+    const float norm = (float)sqrt(rsum_value(a->sum));
     float coef = 1.0f;
     if (a->max_norm != 0.0f && norm <= FLT_MAX) {
         const float ratio = a->max_norm / (norm + 1e-6f);

@@ -235,8 +235,3 @@ void rsum_merge(rsum *r, const rsum *other)
         r->bin[i] += other->bin[i];     /* 2^31 (2^32 - 1) + 2^31 - 1 < 2^63 */
     rsum_normalise(r->bin);
 }
-
-double rsum_value(const rsum *r)
-{
-    return rsum_value_of(r);
-}

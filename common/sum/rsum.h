@@ -8,7 +8,8 @@
  * The square of a float fits 48 bits exactly. An rsum is a fixed-point number of RSUM_DIGITS digits
  * of 32 bits, each in an int64 with room for carries. It is wide enough for 2^62 times the square
  * of any float (2^-298 ... 2^256). So the sum is exact, and exact sums have no order. Infinities
- * and NaNs are counted in the last two bins, so that they survive the all-reduce too.
+ * and NaNs are counted in the last two bins, so that they survive the all-reduce too. rsum_value is
+ * in rsum_digits.h, which host and device share.
  * [Demmel & Nguyen 2013; Kulisch accumulator] */
 #pragma once
 #include <stddef.h>
@@ -32,9 +33,5 @@ void rsum_add_squares(rsum *r, const float *x, size_t elems);
 /* rsum_merge -- r += other, exact. Before it, as before rsum_add_squares and rsum_value, up to 2^30
  * normalised parts may have been added bin by bin, as an all-reduce does: 2^30 * 2^32 < 2^63. */
 void rsum_merge(rsum *r, const rsum *other);
-
-/* rsum_value -- the sum, rounded once to double (to nearest, ties to even). NaN if a NaN was added;
- * else +infinity if an infinity was. */
-double rsum_value(const rsum *r);
 
 EXTERN_C_END

@@ -46,8 +46,9 @@ ROW_FN double rsum_lead_value(uint128 lead, int unit_log2)
     return (double)kept * pm_from_bits((uint64_t)(drop + unit_log2 + 1023) << 52);
 }
 
-/* rsum_value_of -- rsum_value. */
-ROW_FN double rsum_value_of(const rsum *r)
+/* rsum_value -- the sum, rounded once to double (to nearest, ties to even). NaN if a NaN was added;
+ * else +infinity if an infinity was. */
+ROW_FN double rsum_value(const rsum *r)
 {
     rsum sum = *r;
     rsum_normalise(sum.bin);

@@ -83,14 +83,6 @@ void tree_sum_clear(tree_sum *t)
     }
 }
 
-int tree_sum_live(const tree_sum *t)
-{
-    int live = 0;
-    for (int k = 0; k < TREE_SUM_LEVELS; k++)
-        live += t->slot[k] != NULL;
-    return live;
-}
-
 uint64_t tree_sum_waiting(const tree_sum *t, int level)
 {
     uint64_t nodes = 0;

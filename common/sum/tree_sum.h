@@ -63,9 +63,6 @@ fsdp_status tree_sum_finish(tree_sum *t, float **sum);
 /* tree_sum_clear -- give all vectors back; a zeroed struct is accepted. */
 void tree_sum_clear(tree_sum *t);
 
-/* tree_sum_live -- vectors held now: after n pushes of one level at most floor(log2(n)) + 1. */
-int tree_sum_live(const tree_sum *t);
-
 /* tree_sum_waiting -- how many nodes of `level` the slots stand for: bit k is set if slot level + k
  * is occupied. The slots below must be empty (asserted). */
 uint64_t tree_sum_waiting(const tree_sum *t, int level);

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 #include <time.h>
+#include "common/sum/rsum_digits.h"
 #include "tests/grade/adamw_lib.h"
 #include "tests/grade/ckpt_lib.h"
 #include "tests/grade/handmade_lib.h"

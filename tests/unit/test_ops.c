@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/ops/cpu_kernels.h"
+#include "common/sum/rsum_digits.h"
 #include "tests/unit/ops_check_lib.h"
 
 /* Every test that needs one device runs on this: inline, 2 threads. */

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "common/base/philox.h"
-#include "common/sum/rsum.h"
+#include "common/sum/rsum_digits.h"
 
 static float bits_to_float(uint32_t bits)
 {
