@@ -44,24 +44,26 @@ fsdp_status ckpt_plain_dir(const char *dir, char out[PATH_MAX])
     return FSDP_OK;
 }
 
-void ckpt_path(const char *dir, const char *name, char out[PATH_MAX])
+ckpt_path ckpt_path_of(const char *dir, const char *name)
 {
-    int n = snprintf(out, PATH_MAX, "%s/%s", dir, name);
+    ckpt_path path;
+    int n = snprintf(path.text, sizeof path.text, "%s/%s", dir, name);
     FSDP_ASSERT(n < PATH_MAX); /* ckpt_plain_dir left room */
+    return path;
 }
 
-void ckpt_step_path(const char *dir, int64_t step, char out[PATH_MAX])
+ckpt_path ckpt_step_path(const char *dir, int64_t step)
 {
     char name[32];
     snprintf(name, sizeof name, "step-%" PRId64, step);
-    ckpt_path(dir, name, out);
+    return ckpt_path_of(dir, name);
 }
 
-void ckpt_file_path(const char *dir, int file, char out[PATH_MAX])
+ckpt_path ckpt_file_path(const char *dir, int file)
 {
     char name[32];
     snprintf(name, sizeof name, "rank-%05d.safetensors", file);
-    ckpt_path(dir, name, out);
+    return ckpt_path_of(dir, name);
 }
 
 /* ---- what a file says about itself ----------------------------------------------------------- */
@@ -106,22 +108,17 @@ static fsdp_status check_id(const safetensors *f, const ckpt_id *id)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
+static fsdp_status write_failed(const ckpt_out *f, const char *what)
+{
+    return fsdp_error(FSDP_EIO, SPACE_HINT, "checkpoint: %s %s: %s", what, f->path.text,
+                      strerror(errno));
+}
+
 static fsdp_status write_all(ckpt_out *f, const void *data, size_t bytes)
 {
-    const char *p = data;
     XXH3_64bits_update(f->hash, data, bytes);
     f->bytes += bytes;
-    while (bytes > 0) {
-        ssize_t n = write(f->fd, p, bytes < (1u << 30) ? bytes : (1u << 30));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return fsdp_error(FSDP_EIO, SPACE_HINT, "checkpoint: write to %s: %s", f->path,
-                              strerror(errno));
-        p += n;
-        bytes -= (size_t)n;
-    }
-    return FSDP_OK;
+    return fwrite(data, 1, bytes, f->out) == bytes ? FSDP_OK : write_failed(f, "write to");
 }
 
 static bool add_tensors(cJSON *header, const ckpt_id *id, const model *m, const ckpt_pieces *list,
@@ -150,8 +147,7 @@ fsdp_status ckpt_out_open(const char *dir, const ckpt_id *id, const model *m,
 {
     size_t head_bytes = 0;
     uint64_t data_bytes = 0;
-    *f = (ckpt_out){.fd = -1, .hash = XXH3_createState()};
-    ckpt_file_path(dir, id->file, f->path);
+    *f = (ckpt_out){.path = ckpt_file_path(dir, id->file), .hash = XXH3_createState()};
     if (XXH3_64bits_reset(f->hash) != XXH_OK) /* NULL */
         return ckpt_no_memory();
     cJSON *header = cJSON_CreateObject();
@@ -161,10 +157,9 @@ fsdp_status ckpt_out_open(const char *dir, const ckpt_id *id, const model *m,
     if (head == NULL)
         return ckpt_no_memory();
     f->expected_bytes = head_bytes + data_bytes;
-    f->fd = open(f->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    fsdp_status status = f->fd >= 0 ? write_all(f, head, head_bytes)
-                                    : fsdp_error(FSDP_EIO, SPACE_HINT, "checkpoint: create %s: %s",
-                                                 f->path, strerror(errno));
+    f->out = fopen(f->path.text, "wxe");
+    fsdp_status status =
+        f->out != NULL ? write_all(f, head, head_bytes) : write_failed(f, "create");
     free(head);
     return status;
 }
@@ -178,21 +173,20 @@ fsdp_status ckpt_out_finish(ckpt_out *f, ckpt_sum *sum)
 {
     if (f->bytes != f->expected_bytes)
         return fsdp_error(FSDP_ESTATE, "",
-                          "checkpoint: %s: got %" PRIu64 " bytes, expected %" PRIu64, f->path,
+                          "checkpoint: %s: got %" PRIu64 " bytes, expected %" PRIu64, f->path.text,
                           f->bytes, f->expected_bytes);
-    if (fsync(f->fd) != 0)
-        return fsdp_error(FSDP_EIO, SPACE_HINT, "checkpoint: fsync %s: %s", f->path,
-                          strerror(errno));
+    if (fflush(f->out) != 0 || fsync(fileno(f->out)) != 0)
+        return write_failed(f, "fsync");
     *sum = (ckpt_sum){.bytes = f->bytes, .xxh3 = XXH3_64bits_digest(f->hash)};
     return FSDP_OK;
 }
 
 void ckpt_out_close(ckpt_out *f)
 {
-    if (f->fd >= 0)
-        close(f->fd);
+    if (f->out != NULL)
+        fclose(f->out);
     XXH3_freeState(f->hash);
-    *f = (ckpt_out){.fd = -1};
+    *f = (ckpt_out){0};
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -292,10 +286,8 @@ static fsdp_status list_tensors(const safetensors *f, const ckpt_id *id, const m
 
 fsdp_status ckpt_file_list(const char *dir, const ckpt_id *id, const model *m, ckpt_entries *out)
 {
-    char path[PATH_MAX];
     safetensors f;
-    ckpt_file_path(dir, id->file, path);
-    TRY(safetensors_open(path, CKPT_OTHER_HINT, &f));
+    TRY(safetensors_open(ckpt_file_path(dir, id->file).text, CKPT_OTHER_HINT, &f));
     fsdp_status status = list_tensors(&f, id, m, out);
     safetensors_close(&f);
     return status;

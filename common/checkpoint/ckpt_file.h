@@ -48,17 +48,20 @@ uint64_t ckpt_shape(const model *m);
 /* ckpt_plain_dir -- out = dir without slashes at its end.
  *   errors  FSDP_EINVAL: too long for a name of CKPT_NAME_ROOM bytes behind it */
 fsdp_status ckpt_plain_dir(const char *dir, char out[PATH_MAX]);
-/* ckpt_path -- out = DIR/NAME, DIR/step-N, and DIR/rank-00007.safetensors. dir: as ckpt_plain_dir
- * gave it, or one DIR/NAME in it. */
-void ckpt_path(const char *dir, const char *name, char out[PATH_MAX]);
-void ckpt_step_path(const char *dir, int64_t step, char out[PATH_MAX]);
-void ckpt_file_path(const char *dir, int file, char out[PATH_MAX]);
+/* ckpt_path_of -- DIR/NAME; ckpt_step_path -- DIR/step-N; ckpt_file_path --
+ * DIR/rank-00007.safetensors. dir: as ckpt_plain_dir gave it, or one DIR/NAME in it. */
+typedef struct ckpt_path {
+    char text[PATH_MAX];
+} ckpt_path;
+ckpt_path ckpt_path_of(const char *dir, const char *name);
+ckpt_path ckpt_step_path(const char *dir, int64_t step);
+ckpt_path ckpt_file_path(const char *dir, int file);
 /* ckpt_no_memory -- FSDP_ENOMEM, in words. */
 fsdp_status ckpt_no_memory(void);
 
 typedef struct ckpt_out {
-    int fd; /* -1: not open */
-    char path[PATH_MAX];
+    FILE *out; /* NULL: not open */
+    ckpt_path path;
     struct XXH3_state_s *hash;
     uint64_t bytes, expected_bytes;
 } ckpt_out;

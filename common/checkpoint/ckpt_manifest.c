@@ -9,6 +9,11 @@
 
 enum { MAX_FILES = 99999, MAX_MANIFEST_BYTES = 1 << 26 };
 
+static ckpt_path manifest_path(const char *dir)
+{
+    return ckpt_path_of(dir, "manifest.json");
+}
+
 /* ---- what the run was ------------------------------------------------------------------------ */
 
 void ckpt_about_add(ckpt_about *a, const char *name, bool fixed, const char *format, ...)
@@ -121,16 +126,17 @@ static char *manifest_text(const ckpt_manifest *m)
     return text;
 }
 
-static fsdp_status write_text(const char *path, const char *text)
+static fsdp_status write_text(const char *dir, const char *text)
 {
     atomic_file f;
-    TRY(atomic_file_open(&f, path, "pass a --save directory that can be written"));
+    TRY(atomic_file_open(&f, manifest_path(dir).text,
+                         "pass a --save directory that can be written"));
     fprintf(f.out, "%s\n", text);
     return atomic_file_commit(&f); /* which hears of failed writes */
 }
 
 /* What is there now gives the same text again. */
-static fsdp_status read_back(const char *dir, const char *path, const char *text)
+static fsdp_status read_back(const char *dir, const char *text)
 {
     ckpt_manifest m;
     TRY(ckpt_manifest_read(dir, &m));
@@ -140,7 +146,8 @@ static fsdp_status read_back(const char *dir, const char *path, const char *text
         status = ckpt_no_memory();
     else if (strcmp(again, text) != 0)
         status = fsdp_error(FSDP_EIO, "check the disk",
-                            "checkpoint: %s: read back something else than was written", path);
+                            "checkpoint: %s: read back something else than was written",
+                            manifest_path(dir).text);
     cJSON_free(again);
     ckpt_manifest_free(&m);
     return status;
@@ -148,11 +155,10 @@ static fsdp_status read_back(const char *dir, const char *path, const char *text
 
 fsdp_status ckpt_manifest_write(const char *dir, const ckpt_manifest *m)
 {
-    char path[PATH_MAX], *text = manifest_text(m);
-    ckpt_path(dir, "manifest.json", path);
-    fsdp_status status = text != NULL ? write_text(path, text) : ckpt_no_memory();
+    char *text = manifest_text(m);
+    fsdp_status status = text != NULL ? write_text(dir, text) : ckpt_no_memory();
     if (status == FSDP_OK)
-        status = read_back(dir, path, text);
+        status = read_back(dir, text);
     cJSON_free(text);
     return status;
 }
@@ -225,11 +231,11 @@ static bool read_files(const cJSON *j, ckpt_manifest *m)
 
 fsdp_status ckpt_manifest_read(const char *dir, ckpt_manifest *m)
 {
-    char path[PATH_MAX], format[64] = "none";
+    const ckpt_path path = manifest_path(dir);
+    char format[64] = "none";
     cJSON *j;
     *m = (ckpt_manifest){0};
-    ckpt_path(dir, "manifest.json", path);
-    TRY(json_read_file(path, CKPT_OTHER_HINT, MAX_MANIFEST_BYTES, &j));
+    TRY(json_read_file(path.text, CKPT_OTHER_HINT, MAX_MANIFEST_BYTES, &j));
     bool known = read_text(j, "format", format, sizeof format) && strcmp(format, CKPT_FORMAT) == 0;
     bool ok = known && read_id(j, &m->id) && read_about(j, m) && read_files(j, m);
     cJSON_Delete(j);
@@ -239,11 +245,11 @@ fsdp_status ckpt_manifest_read(const char *dir, ckpt_manifest *m)
     if (!known)
         status =
             fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT, "checkpoint: %s: format: got %s, expected %s",
-                       path, format, CKPT_FORMAT);
+                       path.text, format, CKPT_FORMAT);
     else if (m->id.n_files > 0 && m->files == NULL)
         status = ckpt_no_memory();
     else
-        status = fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT, "checkpoint: %s is damaged", path);
+        status = fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT, "checkpoint: %s is damaged", path.text);
     ckpt_manifest_free(m);
     return status;
 }

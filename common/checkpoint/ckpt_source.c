@@ -11,16 +11,15 @@
 
 static fsdp_status check_sum(const ckpt_source *src, int file)
 {
-    char path[PATH_MAX];
+    const ckpt_path path = ckpt_file_path(src->dir, file);
     ckpt_sum got, want = src->manifest.files[file];
-    ckpt_file_path(src->dir, file, path);
-    TRY(ckpt_file_sum(path, &got));
+    TRY(ckpt_file_sum(path.text, &got));
     if (got.bytes == want.bytes && got.xxh3 == want.xxh3)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT,
                       "checkpoint: %s is damaged: got %" PRIu64 " bytes with XXH3 %016" PRIx64
                       ", manifest.json says %" PRIu64 " with %016" PRIx64,
-                      path, got.bytes, got.xxh3, want.bytes, want.xxh3);
+                      path.text, got.bytes, got.xxh3, want.bytes, want.xxh3);
 }
 
 /* Every rank reads its share of the files. */
@@ -120,11 +119,9 @@ enum { NO_STEP = -1, DIR_ITSELF = -2 };
 static int64_t next_step(const char *dir, int64_t after)
 {
     const bool first = after == INT64_MAX;
-    char path[PATH_MAX];
     int64_t *steps, found = first ? ckpt_latest(dir) : NO_STEP;
     int n;
-    ckpt_path(dir, "manifest.json", path);
-    if (first && access(path, F_OK) == 0)
+    if (first && access(ckpt_path_of(dir, "manifest.json").text, F_OK) == 0)
         return DIR_ITSELF;
     if (found >= 0 || ckpt_steps(dir, &steps, &n) != FSDP_OK)
         return found;
@@ -145,7 +142,7 @@ static fsdp_status choose(comm *world, const char *dir, int64_t *step, ckpt_sour
     if (*step == DIR_ITSELF)
         snprintf(src->dir, sizeof src->dir, "%s", dir);
     else if (*step >= 0)
-        ckpt_step_path(dir, *step, src->dir);
+        snprintf(src->dir, sizeof src->dir, "%s", ckpt_step_path(dir, *step).text);
     return FSDP_OK;
 }
 
@@ -215,11 +212,11 @@ const ckpt_entry *ckpt_source_find(const ckpt_source *src, int array, int param,
 
 fsdp_status ckpt_source_read(const ckpt_source *src, const ckpt_entry *e, float *values)
 {
-    char path[PATH_MAX];
-    ckpt_file_path(src->dir, e->file, path);
-    safetensors f = {.path = path, .hint = CKPT_OTHER_HINT, .fd = open(path, O_RDONLY | O_CLOEXEC)};
+    ckpt_path path = ckpt_file_path(src->dir, e->file);
+    safetensors f = {
+        .path = path.text, .hint = CKPT_OTHER_HINT, .fd = open(path.text, O_RDONLY | O_CLOEXEC)};
     if (f.fd < 0)
-        return fsdp_error(FSDP_EIO, CKPT_OTHER_HINT, "checkpoint: open %s: %s", path,
+        return fsdp_error(FSDP_EIO, CKPT_OTHER_HINT, "checkpoint: open %s: %s", f.path,
                           strerror(errno));
     fsdp_status status = safetensors_read(&f, values, e->piece.elems * sizeof *values, e->at);
     close(f.fd);

@@ -66,9 +66,8 @@ fsdp_status ckpt_steps(const char *dir, int64_t **steps, int *n)
 
 int64_t ckpt_latest(const char *dir)
 {
-    char path[PATH_MAX], name[LATEST_BYTES] = "";
-    ckpt_path(dir, "latest", path);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    char name[LATEST_BYTES] = "";
+    int fd = open(ckpt_path_of(dir, "latest").text, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t n = fd >= 0 ? read(fd, name, sizeof name - 1) : -1;
     if (fd >= 0)
         close(fd);
@@ -81,10 +80,8 @@ int64_t ckpt_latest(const char *dir)
 
 fsdp_status ckpt_refuse_old_form(const char *dir)
 {
-    char meta[PATH_MAX], file[PATH_MAX];
-    ckpt_path(dir, "meta.json", meta);
-    ckpt_path(dir, "rank-00000.ckpt", file);
-    if (access(meta, F_OK) != 0 || access(file, F_OK) != 0)
+    if (access(ckpt_path_of(dir, "meta.json").text, F_OK) != 0 ||
+        access(ckpt_path_of(dir, "rank-00000.ckpt").text, F_OK) != 0)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL,
                       "finish that run with the program that saved it, or begin anew with another "
@@ -150,12 +147,10 @@ static void remove_left(const ckpt_store *s)
 {
     DIR *d = opendir(s->dir);
     const struct dirent *e;
-    char run[CKPT_RUN_BYTES], path[PATH_MAX];
+    char run[CKPT_RUN_BYTES];
     while (d && (e = readdir(d)))
-        if (tmp_run(e->d_name, run) && (!*s->run || strcmp(run, s->run) == 0)) {
-            ckpt_path(s->dir, e->d_name, path);
-            remove_dir(path);
-        }
+        if (tmp_run(e->d_name, run) && (!*s->run || strcmp(run, s->run) == 0))
+            remove_dir(ckpt_path_of(s->dir, e->d_name).text);
     if (d)
         closedir(d);
 }
@@ -172,10 +167,9 @@ static bool is_own(const ckpt_store *s, const char *path, int64_t step)
 
 static fsdp_status tmp_name(const ckpt_store *s, int64_t step, char out[PATH_MAX])
 {
-    char name[64], path[PATH_MAX];
+    char name[64];
     snprintf(name, sizeof name, "step-%" PRId64 ".%s", step, s->run);
-    ckpt_path(s->dir, name, path);
-    return atomic_tmp_name(path, out);
+    return atomic_tmp_name(ckpt_path_of(s->dir, name).text, out);
 }
 
 /* Removes this run's checkpoints before `step` but for the newest keep - 1. Those that the run had
@@ -185,16 +179,16 @@ static void remove_older(ckpt_store *s, int64_t step)
 {
     int64_t *steps, kept = 1;
     int n;
-    char path[PATH_MAX], tmp[PATH_MAX];
+    char tmp[PATH_MAX];
     if (s->keep == 0 || ckpt_steps(s->dir, &steps, &n) != FSDP_OK)
         return;
     for (int i = 0; i < n; i++) {
-        ckpt_step_path(s->dir, steps[i], path);
-        if (steps[i] >= step || !is_own(s, path, steps[i]) ||
+        const ckpt_path path = ckpt_step_path(s->dir, steps[i]);
+        if (steps[i] >= step || !is_own(s, path.text, steps[i]) ||
             (steps[i] <= s->newest && kept++ < s->keep))
             continue;
         if (tmp_name(s, steps[i], tmp) == FSDP_OK)
-            (void)rename(path, tmp);
+            (void)rename(path.text, tmp);
     }
     free(steps);
 }
@@ -204,11 +198,11 @@ static void remove_older(ckpt_store *s, int64_t step)
 /* A file system without locks leaves it to the user. */
 static fsdp_status take_lock(ckpt_store *s)
 {
-    char path[PATH_MAX], holder[160] = "";
-    ckpt_path(s->dir, "lock", path);
-    int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    const ckpt_path path = ckpt_path_of(s->dir, "lock");
+    char holder[160] = "";
+    int fd = open(path.text, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0)
-        return failed("lock", path);
+        return failed("lock", path.text);
     s->lock = fd;
     int refused = atomic_lock(fd);
     for (int i = 0; i < LOCK_TRIES && refused == EAGAIN; i++) {
@@ -223,30 +217,29 @@ static fsdp_status take_lock(ckpt_store *s)
                           "--save %s: is in use by %s", s->dir, *holder ? holder : "another run");
     }
     if (refused != 0)
-        fprintf(stderr, "note: %s cannot be locked (%s); keep other runs away from it\n", path,
+        fprintf(stderr, "note: %s cannot be locked (%s); keep other runs away from it\n", path.text,
                 strerror(refused));
     char host[65] = "", text[128];
     gethostname(host, sizeof host - 1);
     int n = snprintf(text, sizeof text, "process %d on host %s\n", (int)getpid(), host);
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n)
-        return failed("write", path);
+        return failed("write", path.text);
     return FSDP_OK;
 }
 
 static fsdp_status open_here(ckpt_store *s)
 {
-    char latest[PATH_MAX], manifest[PATH_MAX];
+    const ckpt_path latest = ckpt_path_of(s->dir, "latest");
     struct stat st;
     TRY(ckpt_refuse_old_form(s->dir));
-    ckpt_path(s->dir, "manifest.json", manifest); /* --resume would find it again and again */
-    if (lstat(manifest, &st) == 0)
+    /* --resume would find it again and again */
+    if (lstat(ckpt_path_of(s->dir, "manifest.json").text, &st) == 0)
         return fsdp_error(FSDP_EINVAL, "pass the directory that it is in",
                           "--save %s: is itself a checkpoint", s->dir);
     TRY(atomic_make_dir(s->dir, HINT));
-    ckpt_path(s->dir, "latest", latest);
-    if (lstat(latest, &st) == 0 && (!S_ISREG(st.st_mode) || st.st_size >= LATEST_BYTES))
+    if (lstat(latest.text, &st) == 0 && (!S_ISREG(st.st_mode) || st.st_size >= LATEST_BYTES))
         return fsdp_error(FSDP_EIO, OTHER_HINT, "--save %s: %s is not a file that --save wrote",
-                          s->dir, latest);
+                          s->dir, latest.text);
     return take_lock(s);
 }
 
@@ -263,15 +256,14 @@ static fsdp_status check_runs(const ckpt_store *s, int *n)
     int64_t *steps;
     fsdp_status status = ckpt_steps(s->dir, &steps, n);
     for (int i = 0; i < *n && status == FSDP_OK; i++) {
-        char path[PATH_MAX];
+        const ckpt_path path = ckpt_step_path(s->dir, steps[i]);
         ckpt_manifest m;
-        ckpt_step_path(s->dir, steps[i], path);
-        if (ckpt_manifest_read(path, &m) == FSDP_OK && strcmp(m.id.run, s->run) != 0)
+        if (ckpt_manifest_read(path.text, &m) == FSDP_OK && strcmp(m.id.run, s->run) != 0)
             status = fsdp_error(FSDP_EIO,
                                 *s->run ? "move it away, or pass another --save directory"
                                         : "pass --resume auto to go on with that run, or another "
                                           "--save directory",
-                                "--save %s: %s is a checkpoint of another run", s->dir, path);
+                                "--save %s: %s is a checkpoint of another run", s->dir, path.text);
         ckpt_manifest_free(&m);
     }
     free(steps);
@@ -295,11 +287,9 @@ static fsdp_status settle_run(ckpt_store *s, const char *run)
 /* DIR may have been removed and made again, or moved away: what has its name now is locked too. */
 static fsdp_status keep_lock(ckpt_store *s)
 {
-    char path[PATH_MAX];
     struct stat mine, there;
-    ckpt_path(s->dir, "lock", path);
-    if (fstat(s->lock, &mine) == 0 && stat(path, &there) == 0 && mine.st_ino == there.st_ino &&
-        mine.st_dev == there.st_dev)
+    if (fstat(s->lock, &mine) == 0 && stat(ckpt_path_of(s->dir, "lock").text, &there) == 0 &&
+        mine.st_ino == there.st_ino && mine.st_dev == there.st_dev)
         return FSDP_OK;
     close(s->lock);
     s->lock = 0; /* if DIR is gone there is none */
@@ -321,24 +311,23 @@ static fsdp_status make_tmp(ckpt_store *s, int64_t step)
     }
     TRY(comm_agree(s->world, status));
     TRY(ckpt_share(s->world, name, sizeof name));
-    ckpt_path(s->dir, name, s->tmp);
+    snprintf(s->tmp, sizeof s->tmp, "%s", ckpt_path_of(s->dir, name).text);
     return FSDP_OK;
 }
 
 /* What a rank does when it saves. On another host DIR may be another directory. */
 static fsdp_status try_file(const ckpt_store *s)
 {
-    char path[PATH_MAX];
-    ckpt_file_path(s->tmp, comm_rank(s->world), path);
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    const ckpt_path path = ckpt_file_path(s->tmp, comm_rank(s->world));
+    int fd = open(path.text, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0 && errno == ENOENT)
         return fsdp_error(
             FSDP_EIO, "pass a --save directory that all ranks share, by its whole path",
             "--save %s: this rank does not see %s, which rank 0 has made", s->dir, s->tmp);
-    fsdp_status status = fd >= 0 && fsync(fd) == 0 ? FSDP_OK : failed("write", path);
+    fsdp_status status = fd >= 0 && fsync(fd) == 0 ? FSDP_OK : failed("write", path.text);
     if (fd >= 0) {
         close(fd);
-        unlink(path);
+        unlink(path.text);
     }
     return status;
 }
@@ -394,7 +383,7 @@ static ckpt_id id_of(const ckpt_store *s, int64_t next_step)
 fsdp_status ckpt_save_begin(ckpt_store *s, int64_t next_step, const ckpt_pieces *list,
                             ckpt_out *out)
 {
-    *out = (ckpt_out){.fd = -1};
+    *out = (ckpt_out){0};
     FSDP_ASSERT(s->run[0] != '\0'); /* ckpt_store_claim */
     ckpt_id id = id_of(s, next_step);
     TRY(make_tmp(s, next_step));
@@ -405,14 +394,13 @@ fsdp_status ckpt_save_begin(ckpt_store *s, int64_t next_step, const ckpt_pieces 
 static fsdp_status check_files(const ckpt_store *s, const ckpt_sum *sums)
 {
     for (int i = 0; i < comm_size(s->world); i++) {
-        char path[PATH_MAX];
+        const ckpt_path path = ckpt_file_path(s->tmp, i);
         struct stat st;
-        ckpt_file_path(s->tmp, i, path);
-        if (lstat(path, &st) != 0)
-            return failed("find again", path);
+        if (lstat(path.text, &st) != 0)
+            return failed("find again", path.text);
         if ((uint64_t)st.st_size != sums[i].bytes)
             return fsdp_error(FSDP_EIO, OTHER_HINT, "checkpoint: %s: got %lld bytes, expected %llu",
-                              path, (long long)st.st_size, (unsigned long long)sums[i].bytes);
+                              path.text, (long long)st.st_size, (unsigned long long)sums[i].bytes);
     }
     return FSDP_OK;
 }
@@ -421,20 +409,19 @@ static fsdp_status check_files(const ckpt_store *s, const ckpt_sum *sums)
  * before it went back to an older one, or something else, which stays. */
 static fsdp_status publish(ckpt_store *s, int64_t step)
 {
-    char path[PATH_MAX], latest[PATH_MAX], old[PATH_MAX] = "";
+    const ckpt_path path = ckpt_step_path(s->dir, step);
+    char old[PATH_MAX] = "";
     struct stat st;
     atomic_file f;
-    ckpt_step_path(s->dir, step, path);
-    if (lstat(path, &st) == 0) {
-        TRY(is_own(s, path, step) ? tmp_name(s, step, old) : atomic_tmp_name(path, old));
-        TRY(atomic_rename(path, old, HINT));
+    if (lstat(path.text, &st) == 0) {
+        TRY(is_own(s, path.text, step) ? tmp_name(s, step, old) : atomic_tmp_name(path.text, old));
+        TRY(atomic_rename(path.text, old, HINT));
     }
-    fsdp_status status = atomic_rename(s->tmp, path, HINT);
+    fsdp_status status = atomic_rename(s->tmp, path.text, HINT);
     if (status != FSDP_OK && *old)
-        (void)rename(old, path);
+        (void)rename(old, path.text);
     TRY(status);
-    ckpt_path(s->dir, "latest", latest);
-    TRY(atomic_file_open(&f, latest, HINT));
+    TRY(atomic_file_open(&f, ckpt_path_of(s->dir, "latest").text, HINT));
     fprintf(f.out, "step-%" PRId64 "\n", step);
     TRY(atomic_file_commit(&f));
     remove_older(s, step);
