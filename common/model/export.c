@@ -10,13 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "common/base/atomic_file.h"
-#include "common/model/safetensors.h"
-
-struct export_writer {
-    atomic_file weights, config;
-    size_t expected_elems, written_elems;
-};
 
 static const char HINT[] = "check the path given to --export, and the space left there";
 
@@ -180,20 +173,14 @@ static fsdp_status open_files(const model *m, const char *dir, export_writer *w)
     return write_header(w, m);
 }
 
-fsdp_status export_begin(const model *m, const char *dir, export_writer **out)
+fsdp_status export_begin(const model *m, const char *dir, export_writer *w)
 {
-    *out = NULL;
     FSDP_ASSERT(dir[0] != '\0');
-    export_writer *w = calloc(1, sizeof *w);
-    if (w == NULL)
-        return no_memory();
+    *w = (export_writer){0};
     fsdp_status status = open_files(m, dir, w);
-    if (status != FSDP_OK) {
+    if (status != FSDP_OK)
         export_cancel(w);
-        return status;
-    }
-    *out = w;
-    return FSDP_OK;
+    return status;
 }
 
 fsdp_status export_append(export_writer *w, const float *values, size_t elems)
@@ -225,9 +212,6 @@ fsdp_status export_end(export_writer *w)
 
 void export_cancel(export_writer *w)
 {
-    if (w == NULL)
-        return;
     atomic_file_cancel(&w->weights);
     atomic_file_cancel(&w->config);
-    free(w);
 }

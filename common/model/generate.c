@@ -20,7 +20,7 @@ struct generator {
 
 /* ---- parameters ----------------------------------------------------------------------------- */
 
-static fsdp_status load_param(generator *g, import_reader *r, int p)
+static fsdp_status load_param(generator *g, const safetensors *weights, int p)
 {
     const param_spec *spec = &g->m->params[p];
     void **view = &g->views.params[p];
@@ -34,7 +34,7 @@ static fsdp_status load_param(generator *g, import_reader *r, int p)
     float *host = malloc(spec->elems * sizeof *host);
     if (host == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "generate: no host memory for %s", spec->name);
-    fsdp_status status = import_param(r, spec, host);
+    fsdp_status status = import_param(weights, spec, host);
     if (status == FSDP_OK)
         status = device_upload(g->s, at, host, spec->elems * sizeof *host);
     free(host);
@@ -69,7 +69,7 @@ static fsdp_status alloc_buffers(generator *g)
     return FSDP_OK;
 }
 
-fsdp_status generator_create(const model *m, device *dev, const ops *o, import_reader *r,
+fsdp_status generator_create(const model *m, device *dev, const ops *o, const safetensors *weights,
                              generator **out)
 {
     *out = NULL;
@@ -79,7 +79,7 @@ fsdp_status generator_create(const model *m, device *dev, const ops *o, import_r
     *g = (generator){.m = m, .o = o, .s = device_compute_stream(dev)};
     fsdp_status status = model_views_init(m, &g->views);
     for (int p = 0; p < m->n_params && status == FSDP_OK; p++)
-        status = load_param(g, r, p);
+        status = load_param(g, weights, p);
     if (status == FSDP_OK)
         status = alloc_buffers(g);
     if (status != FSDP_OK) {

@@ -9,10 +9,10 @@
 
 typedef struct generator generator;
 
-/* generator_create -- read every parameter of m from r into memory of dev.
- *   m, dev, o  borrowed until generator_free; r is read only during the call
+/* generator_create -- read every parameter of m from weights into memory of dev.
+ *   m, dev, o  borrowed until generator_free; weights are read only during the call
  *   errors     those of import_param; FSDP_ENOMEM; *out is NULL then */
-fsdp_status generator_create(const model *m, device *dev, const ops *o, import_reader *r,
+fsdp_status generator_create(const model *m, device *dev, const ops *o, const safetensors *weights,
                              generator **out);
 
 /* generator_logits -- the logits of the token that follows tokens [n_tokens], n_tokens >= 1

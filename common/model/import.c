@@ -1,23 +1,18 @@
 /* import.c -- reads config.json and safetensors back: our own exports, and GPT-2 checkpoints of
  * Hugging Face in fp32.
  *
- *   import_model_config -> gpt2_create -> import_open -> import_param ... -> import_close
+ *   import_model_config -> gpt2_create -> import_open -> import_param ... -> safetensors_close
  *
  * The files come from elsewhere, so lengths, offsets and shapes are checked before use. */
 #include "common/model/export_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include "common/model/safetensors.h"
 
 enum { MAX_CONFIG_BYTES = 1 << 20 };
 
 static const char DIR_HINT[] = "pass a directory that --export wrote (model.safetensors and "
                                "config.json)";
-
-struct import_reader {
-    safetensors file;
-};
 
 /* ---- config.json ---------------------------------------------------------------------------- */
 
@@ -105,38 +100,23 @@ fsdp_status import_model_config(const char *dir, model_config *config)
 
 /* ---- safetensors ---------------------------------------------------------------------------- */
 
-fsdp_status import_open(const char *dir, import_reader **out)
+fsdp_status import_open(const char *dir, safetensors *f)
 {
-    *out = NULL;
-    import_reader *r = calloc(1, sizeof *r);
     char *path = path_join(dir, EXPORT_WEIGHTS);
-    fsdp_status status = r != NULL && path != NULL
-                             ? safetensors_open(path, DIR_HINT, &r->file)
-                             : fsdp_error(FSDP_ENOMEM, "", "import: no host memory");
+    *f = (safetensors){0};
+    fsdp_status status = path != NULL ? safetensors_open(path, DIR_HINT, f)
+                                      : fsdp_error(FSDP_ENOMEM, "", "import: no host memory");
     free(path);
-    if (status != FSDP_OK) {
-        free(r);
-        return status;
-    }
-    *out = r;
-    return FSDP_OK;
-}
-
-void import_close(import_reader *r)
-{
-    if (r == NULL)
-        return;
-    safetensors_close(&r->file);
-    free(r);
+    return status;
 }
 
 /* The published checkpoints leave "transformer." out. */
-static const cJSON *find_tensor(const import_reader *r, const char *name)
+static const cJSON *find_tensor(const safetensors *f, const char *name)
 {
     static const char PREFIX[] = "transformer.";
-    const cJSON *t = cJSON_GetObjectItemCaseSensitive(r->file.header, name);
+    const cJSON *t = cJSON_GetObjectItemCaseSensitive(f->header, name);
     if (t == NULL && strncmp(name, PREFIX, sizeof PREFIX - 1) == 0)
-        t = cJSON_GetObjectItemCaseSensitive(r->file.header, name + sizeof PREFIX - 1);
+        t = cJSON_GetObjectItemCaseSensitive(f->header, name + sizeof PREFIX - 1);
     return t;
 }
 
@@ -153,42 +133,40 @@ static bool shape_matches(const cJSON *shape, const param_spec *spec)
 }
 
 /* *begin = the tensor's first byte, counted from the end of the header. */
-static fsdp_status check_tensor(const import_reader *r, const cJSON *t, const param_spec *spec,
+static fsdp_status check_tensor(const safetensors *f, const cJSON *t, const param_spec *spec,
                                 size_t *begin)
 {
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(t, "dtype");
     const char *got = cJSON_IsString(type) ? type->valuestring : "none";
     if (strcmp(got, "F32") != 0)
         return fsdp_error(FSDP_EINVAL, "convert the checkpoint to fp32",
-                          "import: %s: %s: dtype: got %.32s, expected F32", r->file.path,
-                          spec->name, got);
+                          "import: %s: %s: dtype: got %.32s, expected F32", f->path, spec->name,
+                          got);
     const cJSON *shape = cJSON_GetObjectItemCaseSensitive(t, "shape");
     if (!shape_matches(shape, spec)) {
         char *text = cJSON_PrintUnformatted(shape);
         fsdp_status status =
             fsdp_error(FSDP_EINVAL, "config.json and model.safetensors must belong together",
-                       "import: %s: %s: shape: got %.100s, expected [%zu%s%.0zu]", r->file.path,
+                       "import: %s: %s: shape: got %.100s, expected [%zu%s%.0zu]", f->path,
                        spec->name, text ? text : "none", spec->dims[0], spec->n_dims > 1 ? "," : "",
                        spec->n_dims > 1 ? spec->dims[1] : 0);
         cJSON_free(text);
         return status;
     }
-    if (!safetensors_range(&r->file, t, spec->elems * sizeof(float), begin))
+    if (!safetensors_range(f, t, spec->elems * sizeof(float), begin))
         return fsdp_error(FSDP_EINVAL, "the file was cut off or damaged: copy it again",
                           "import: %s: %s: data_offsets: expected %zu bytes within the %zu that "
                           "follow the header",
-                          r->file.path, spec->name, spec->elems * sizeof(float),
-                          r->file.data_bytes);
+                          f->path, spec->name, spec->elems * sizeof(float), f->data_bytes);
     return FSDP_OK;
 }
 
-fsdp_status import_param(import_reader *r, const param_spec *spec, float *out)
+fsdp_status import_param(const safetensors *f, const param_spec *spec, float *out)
 {
-    const cJSON *t = find_tensor(r, spec->name);
+    const cJSON *t = find_tensor(f, spec->name);
     if (!cJSON_IsObject(t))
-        return fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: no tensor %s", r->file.path,
-                          spec->name);
+        return fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: no tensor %s", f->path, spec->name);
     size_t begin = 0;
-    TRY(check_tensor(r, t, spec, &begin));
-    return safetensors_read(&r->file, out, spec->elems * sizeof *out, begin);
+    TRY(check_tensor(f, t, spec, &begin));
+    return safetensors_read(f, out, spec->elems * sizeof *out, begin);
 }

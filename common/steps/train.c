@@ -466,19 +466,19 @@ static fsdp_status append_param(void *ctx, int param, const float *values, size_
 
 fsdp_status train_export(const train_setup *setup, const char *dir)
 {
-    export_writer *w = NULL;
+    export_writer w = {0};
     bool writes = comm_rank(setup->run->world) == 0;
     fsdp_status status =
         comm_agree(setup->run->world, writes ? export_begin(setup->run->m, dir, &w) : FSDP_OK);
     if (status == FSDP_OK)
-        status = setup->engine->read_params(setup->engine->self, append_param, w);
+        status = setup->engine->read_params(setup->engine->self, append_param, &w);
     if (!writes)
         return status == FSDP_OK ? comm_agree(setup->run->world, FSDP_OK) : status;
     if (status != FSDP_OK) {
         fsdp_error_info why = *fsdp_error_get();
-        export_cancel(w);
+        export_cancel(&w);
         fsdp_error_set(&why);
         return status;
     }
-    return comm_agree(setup->run->world, export_end(w));
+    return comm_agree(setup->run->world, export_end(&w));
 }

@@ -101,15 +101,15 @@ static void make_export(fuzz *f, export_files *e)
 {
     const model_config mc = {
         .n_blocks = 1, .n_head = 2, .d_model = 8, .vocab_size = 16, .max_seq_len = 8};
-    export_writer *w;
+    export_writer w;
     path_in(f, "export", e->dir);
     path_in(f, "export/config.json", e->config_path);
     path_in(f, "export/model.safetensors", e->weights_path);
     FUZZ_EXPECT(f, gpt2_create(&mc, &e->m) == FSDP_OK);
     float *zeros = calloc(e->m.n_param_elems, sizeof *zeros);
     FUZZ_EXPECT(f, export_begin(&e->m, e->dir, &w) == FSDP_OK);
-    FUZZ_EXPECT(f, export_append(w, zeros, e->m.n_param_elems) == FSDP_OK);
-    FUZZ_EXPECT(f, export_end(w) == FSDP_OK);
+    FUZZ_EXPECT(f, export_append(&w, zeros, e->m.n_param_elems) == FSDP_OK);
+    FUZZ_EXPECT(f, export_end(&w) == FSDP_OK);
     free(zeros);
     e->config = blob_read(e->config_path);
     e->weights = blob_read(e->weights_path);
@@ -160,18 +160,18 @@ static void try_weights(fuzz *f, const export_files *e)
     blob_write(&b, e->weights_path);
     snprintf(f->input, sizeof f->input, "%.*s", (int)(b.n < 1508 ? b.n - 8 : 1500),
              b.n > 8 ? (char *)b.bytes + 8 : "");
-    import_reader *r = NULL;
+    safetensors r = {0};
     fsdp_status status = import_open(e->dir, &r);
     for (int p = 0; p < e->m.n_params && status == FSDP_OK; p++) {
         if (e->m.params[p].tied_to != NOT_TIED)
             continue;
         float *out = malloc(e->m.params[p].elems * sizeof *out);
-        status = import_param(r, &e->m.params[p], out);
+        status = import_param(&r, &e->m.params[p], out);
         free(out);
     }
     if (status != FSDP_OK)
         fuzz_expect_error(f, status);
-    import_close(r);
+    safetensors_close(&r);
     blob_free(&b);
     fuzz_expect_no_leak(f);
 }

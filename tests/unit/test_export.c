@@ -39,7 +39,7 @@ static float *values_of(const model *m, int p, uint64_t seed)
 /* An export of m with the values of `seed`, in pieces of `piece` floats that cross parameters. */
 static void export_seed(const model *m, const char *path, uint64_t seed, size_t piece)
 {
-    export_writer *w;
+    export_writer w;
     float *all = malloc(m->n_param_elems * sizeof *all), *next = all;
     for (int p = 0; p < m->n_params; p++) {
         if (m->params[p].tied_to != NOT_TIED)
@@ -52,26 +52,26 @@ static void export_seed(const model *m, const char *path, uint64_t seed, size_t 
     assert_int_equal(export_begin(m, path, &w), FSDP_OK);
     for (size_t at = 0; at < m->n_param_elems; at += piece) {
         const size_t left = m->n_param_elems - at;
-        assert_int_equal(export_append(w, all + at, left < piece ? left : piece), FSDP_OK);
+        assert_int_equal(export_append(&w, all + at, left < piece ? left : piece), FSDP_OK);
     }
-    assert_int_equal(export_end(w), FSDP_OK);
+    assert_int_equal(export_end(&w), FSDP_OK);
     free(all);
 }
 
 static void assert_holds_seed(const model *m, const char *path, uint64_t seed)
 {
-    import_reader *r;
+    safetensors r;
     assert_int_equal(import_open(path, &r), FSDP_OK);
     for (int p = 0; p < m->n_params; p++) {
         if (m->params[p].tied_to != NOT_TIED)
             continue;
         float *expected = values_of(m, p, seed), *got = malloc(m->params[p].elems * sizeof *got);
-        assert_int_equal(import_param(r, &m->params[p], got), FSDP_OK);
+        assert_int_equal(import_param(&r, &m->params[p], got), FSDP_OK);
         assert_memory_equal(got, expected, m->params[p].elems * sizeof *got);
         free(expected);
         free(got);
     }
-    import_close(r);
+    safetensors_close(&r);
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */
@@ -177,28 +177,28 @@ static void test_unfinished(void **state)
 {
     (void)state;
     model m;
-    export_writer *w;
+    export_writer w;
     const float some[3] = {1, 2, 3};
     assert_int_equal(gpt2_create(&SMALL, &m), FSDP_OK);
     const char *path = in_dir("kept");
     export_seed(&m, path, 4, 100);
     assert_int_equal(export_begin(&m, path, &w), FSDP_OK);
-    assert_int_equal(export_append(w, some, 3), FSDP_OK);
+    assert_int_equal(export_append(&w, some, 3), FSDP_OK);
     assert_int_equal(files_like("kept/*.tmp"), 2);
-    export_cancel(w);
+    export_cancel(&w);
     assert_int_equal(files_like("kept/*.tmp"), 0);
     assert_holds_seed(&m, path, 4);
     assert_int_equal(export_begin(&m, path, &w), FSDP_OK);
-    assert_int_equal(export_append(w, some, 3), FSDP_OK);
-    assert_int_equal(export_end(w), FSDP_ESTATE); /* too little came */
+    assert_int_equal(export_append(&w, some, 3), FSDP_OK);
+    assert_int_equal(export_end(&w), FSDP_ESTATE); /* too little came */
     assert_non_null(strstr(fsdp_error_get()->what, "got 3 floats, expected"));
     assert_int_equal(files_like("kept/*.tmp"), 0);
     assert_holds_seed(&m, path, 4);
-    export_cancel(NULL);
+    export_cancel(&w); /* closed */
     write_bytes(in_dir("file"), "x", 1);
     assert_int_equal(export_begin(&m, in_dir("file"), &w), FSDP_EIO);
     assert_says("file");
-    assert_null(w);
+    assert_null(w.weights.out);
     assert_int_equal(export_begin(&m, in_dir("file/below"), &w), FSDP_EIO);
     assert_says("cannot make the directory");
     assert_int_equal(export_begin(&m, "/dev/full", &w), FSDP_EIO);
@@ -226,14 +226,14 @@ static void assert_tensor(const char *json, fsdp_status expected, const char *pa
     const param_spec spec = {
         .name = "transformer.w", .n_dims = 2, .dims = {2, 3}, .elems = 6, .tied_to = NOT_TIED};
     float out[6];
-    import_reader *r;
+    safetensors r;
     const char *path = in_dir("tensors");
     write_tensors(path, json, 24);
     assert_int_equal(import_open(path, &r), FSDP_OK);
-    assert_int_equal(import_param(r, &spec, out), expected);
+    assert_int_equal(import_param(&r, &spec, out), expected);
     if (expected != FSDP_OK)
         assert_says(part);
-    import_close(r);
+    safetensors_close(&r);
 }
 
 #define TENSOR(shape, range)                                                                       \
@@ -266,11 +266,11 @@ static void test_tensor_refused(void **state)
 
 static void assert_header_refused(const void *bytes, size_t n_bytes, const char *part)
 {
-    import_reader *r;
+    safetensors r;
     mkdir(in_dir("header"), 0700);
     write_bytes(in_dir("header/model.safetensors"), bytes, n_bytes);
     assert_int_equal(import_open(in_dir("header"), &r), FSDP_EINVAL);
-    assert_null(r);
+    assert_null(r.header);
     assert_says(part);
     assert_says("header/model.safetensors");
 }
@@ -278,7 +278,7 @@ static void assert_header_refused(const void *bytes, size_t n_bytes, const char 
 static void test_header_refused(void **state)
 {
     (void)state;
-    import_reader *r;
+    safetensors r;
     assert_header_refused("", 0, "got 0 bytes, expected at least 8");
     assert_header_refused("1234567", 7, "got 7 bytes");
     assert_header_refused("\3\0\0\0\0\0\0\0{}", 10, "header length: got 3, expected at most 2");
@@ -292,7 +292,7 @@ static void test_header_refused(void **state)
     mkdir(in_dir("header/dir/model.safetensors"), 0700);
     assert_int_equal(import_open(in_dir("header/dir"), &r), FSDP_EIO);
     assert_says("not a regular file");
-    import_close(NULL);
+    safetensors_close(&r); /* closed */
 }
 
 /* 3,000 damaged exports: reading one must fail with words or succeed, and never leave the file. */
@@ -317,18 +317,18 @@ static void test_header_fuzz(void **state)
         }
         const bool cut = round % 5 == 0;
         write_bytes(name, bad, cut ? philox_u32(7, round, n++) % n_bytes : n_bytes);
-        import_reader *r;
+        safetensors r;
         if (import_open(path, &r) != FSDP_OK) {
             assert_says(name);
             continue;
         }
         opened++;
         for (int p = 0; p + 1 < m.n_params; p++)
-            if (import_param(r, &m.params[p], out) != FSDP_OK) {
+            if (import_param(&r, &m.params[p], out) != FSDP_OK) {
                 failed++;
                 assert_says(m.params[p].name);
             }
-        import_close(r);
+        safetensors_close(&r);
     }
     assert_in_range(opened, 300, 2900); /* both kinds of damage were tried */
     assert_true(failed > 100);
@@ -429,19 +429,19 @@ static void test_generator(void **state)
     (void)state;
     rig r;
     generator *g;
-    import_reader *reader;
-    export_writer *w;
+    safetensors reader;
+    export_writer w;
     const size_t T = 7, V = 11;
     rig_open(&r,
              &(rig_config){.model = &SMALL, .ops = ops_cpu_portable(), .batch = 1, .seq_len = T});
     const char *path = in_dir("generator");
     assert_int_equal(export_begin(&r.m, path, &w), FSDP_OK);
     for (int p = 0; p + 1 < r.m.n_params; p++)
-        assert_int_equal(export_append(w, r.views.params[p], r.m.params[p].elems), FSDP_OK);
-    assert_int_equal(export_end(w), FSDP_OK);
+        assert_int_equal(export_append(&w, r.views.params[p], r.m.params[p].elems), FSDP_OK);
+    assert_int_equal(export_end(&w), FSDP_OK);
     rig_forward(&r, false, true);
     assert_int_equal(import_open(path, &reader), FSDP_OK);
-    assert_int_equal(generator_create(&r.m, r.dev, r.o, reader, &g), FSDP_OK);
+    assert_int_equal(generator_create(&r.m, r.dev, r.o, &reader, &g), FSDP_OK);
     float logits[11];
     for (size_t n = 1; n <= T; n++) {
         assert_int_equal(generator_logits(g, r.tokens, n, logits), FSDP_OK);
@@ -454,13 +454,13 @@ static void test_generator(void **state)
     generator *other;
     param_spec *last = &r.m.params[r.m.n_params - 2]; /* a tensor that the file does not have */
     last->name[0] = 'x';
-    assert_int_equal(generator_create(&r.m, r.dev, r.o, reader, &other), FSDP_EINVAL);
+    assert_int_equal(generator_create(&r.m, r.dev, r.o, &reader, &other), FSDP_EINVAL);
     assert_says("no tensor xransformer.ln_f.bias");
     generator_free(other); /* NULL */
     longer[8] = 11;        /* last: the error stays with the stream */
     assert_int_equal(generator_logits(g, longer, 9, logits), FSDP_EINVAL);
     generator_free(g);
-    import_close(reader);
+    safetensors_close(&reader);
     rig_close(&r); /* device_close asserts that nothing is left */
 }
 

@@ -203,16 +203,16 @@ static fsdp_status generate_on(device *dev, const model *m, const char *dir,
     const ops *o = NULL;
     text t = {0};
     generator *g = NULL;
-    import_reader *r = NULL;
+    safetensors weights = {0};
     fsdp_status status;
     GOTO_ON_FAIL(status, backend_ops(opt->device, opt->ops != OPS_FAST, &o), done);
     GOTO_ON_FAIL(status, text_init(opt, m->config.vocab_size, &t), done);
-    GOTO_ON_FAIL(status, import_open(dir, &r), done);
-    GOTO_ON_FAIL(status, generator_create(m, dev, o, r, &g), done);
+    GOTO_ON_FAIL(status, import_open(dir, &weights), done);
+    GOTO_ON_FAIL(status, generator_create(m, dev, o, &weights, &g), done);
     status = write_text(g, opt, m->config.vocab_size, &t);
 done:
     generator_free(g);
-    import_close(r);
+    safetensors_close(&weights);
     text_free(&t);
     return status;
 }
