@@ -4,33 +4,6 @@
 #include "common/base/dtype.h"
 #include "common/model/runner_impl.h"
 
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-/* The calls of a layer that a micro-step is cut into, and the memory that they take. */
-typedef struct call_sizes {
-    size_t batch, n;      /* sequences per call; calls per micro-step */
-    size_t array_bytes;   /* of an array between layers, for one call: a [batch,T,C] */
-    size_t scratch_bytes; /* of the layer that needs most */
-} call_sizes;
-
-static call_sizes measure_calls(const run_context *run)
-{
-    const bool by_leaf = run->mode == GRAD_ACC_CANONICAL;
-    const size_t T = run->seq_len;
-    const dtype type = run->param_dtype;
-    call_sizes c = {.batch = by_leaf ? 1 : run->batch, .n = by_leaf ? run->batch : 1};
-    c.array_bytes =
-        size_round_up(c.batch * T * run->m->config.d_model * dtype_bytes(type), LAYER_ALIGN_BYTES);
-    for (int i = 0; i < run->m->n_layers; i++) {
-        const layer *l = &run->m->layers[i];
-        c.scratch_bytes = larger(c.scratch_bytes, l->scratch_bytes(l, c.batch, T, type, true));
-    }
-    return c;
-}
-
 /* Find the first and the last layer of each unit: its hooks are called around them. */
 static fsdp_status find_unit_uses(runner *r)
 {
@@ -55,11 +28,14 @@ static fsdp_status alloc_activations(runner *r)
 {
     const run_context *run = &r->cfg.run;
     const model *m = run->m;
-    const call_sizes c = measure_calls(run);
-    const size_t n = (size_t)m->n_layers, T = run->seq_len;
-    r->call_batch = c.batch;
-    r->n_calls = c.n;
-    r->call_bytes = c.array_bytes;
+    const bool by_leaf = run->mode == GRAD_ACC_CANONICAL;
+    r->call_batch = by_leaf ? 1 : run->batch;
+    r->n_calls = by_leaf ? run->batch : 1;
+    const size_t n = (size_t)m->n_layers, rows = r->call_batch * run->seq_len;
+    r->call_bytes =
+        size_round_up(rows * m->config.d_model * dtype_bytes(run->param_dtype), LAYER_ALIGN_BYTES);
+    const size_t array_bytes = r->n_calls * r->call_bytes;
+    size_t scratch_bytes = 0; /* of the layer that needs most */
     r->outs = calloc(n, sizeof *r->outs);
     r->saved = calloc(n, sizeof *r->saved);
     r->saved_bytes = calloc(n, sizeof *r->saved_bytes);
@@ -68,16 +44,18 @@ static fsdp_status alloc_activations(runner *r)
     const mem_category cat = MEM_ACTIVATIONS;
     for (size_t i = 0; i < n; i++) {
         const layer *l = &m->layers[i];
-        r->saved_bytes[i] = l->saved_bytes(l, c.batch, T, run->param_dtype);
-        TRY(device_alloc(r->s, cat, c.n * r->saved_bytes[i], "saved", &r->saved[i]));
+        const layer_bytes need = l->bytes(l, rows, run->param_dtype);
+        scratch_bytes = need.scratch > scratch_bytes ? need.scratch : scratch_bytes;
+        r->saved_bytes[i] = need.saved;
+        TRY(device_alloc(r->s, cat, r->n_calls * need.saved, "saved", &r->saved[i]));
         if (i + 1 < n)
-            TRY(device_alloc(r->s, cat, c.n * c.array_bytes, "layer output", &r->outs[i]));
+            TRY(device_alloc(r->s, cat, array_bytes, "layer output", &r->outs[i]));
     }
-    TRY(device_alloc(r->s, cat, c.n * c.array_bytes, "d_ping", &r->d_ping));
-    TRY(device_alloc(r->s, cat, c.n * c.array_bytes, "d_pong", &r->d_pong));
-    TRY(device_alloc(r->s, cat, c.scratch_bytes, "scratch", &r->scratch));
-    TRY(device_alloc_f32(r->s, cat, c.n, "leaf losses", &r->leaf_loss));
-    const size_t token_bytes = run->batch * T * sizeof(int32_t);
+    TRY(device_alloc(r->s, cat, array_bytes, "d_ping", &r->d_ping));
+    TRY(device_alloc(r->s, cat, array_bytes, "d_pong", &r->d_pong));
+    TRY(device_alloc(r->s, cat, scratch_bytes, "scratch", &r->scratch));
+    TRY(device_alloc_f32(r->s, cat, r->n_calls, "leaf losses", &r->leaf_loss));
+    const size_t token_bytes = run->batch * run->seq_len * sizeof(int32_t);
     void *tokens, *targets;
     TRY(device_alloc(r->s, cat, token_bytes, "tokens", &tokens));
     r->tokens = tokens;

@@ -114,10 +114,14 @@ typedef struct builder {
     bool too_large;
 } builder;
 
-static layer *add_layer(builder *b, int block, int part)
+static layer *add_layer(builder *b, const layer *kind, int block, int part)
 {
     layer *l = &b->m->layers[b->m->n_layers++];
-    *l = (layer){.block = block, .part = part, .first_param = b->m->n_params, .model = b->m};
+    *l = *kind;
+    l->block = block;
+    l->part = part;
+    l->first_param = b->m->n_params;
+    l->model = b->m;
     return l;
 }
 
@@ -151,9 +155,8 @@ static float residual_std(const model_config *c)
 static void add_embed(builder *b)
 {
     const model_config *c = &b->m->config;
-    layer *l = add_layer(b, -1, 0);
+    layer *l = add_layer(b, &GPT2_EMBED, -1, 0);
     snprintf(l->name, sizeof l->name, "embed");
-    gpt2_embed_layer(l);
     snprintf(b->prefix, sizeof b->prefix, "transformer.");
     add_param(b, "wte.weight", c->vocab_size, c->d_model, INIT_NORMAL);
     add_param(b, "wpe.weight", c->max_seq_len, c->d_model, INIT_NORMAL);
@@ -163,9 +166,8 @@ static void add_attn(builder *b, int block)
 {
     const model_config *c = &b->m->config;
     const size_t C = c->d_model;
-    layer *l = add_layer(b, block, 0);
+    layer *l = add_layer(b, &GPT2_ATTN, block, 0);
     snprintf(l->name, sizeof l->name, "h.%d.attn", block);
-    gpt2_attn_layer(l);
     snprintf(b->prefix, sizeof b->prefix, "transformer.h.%d.", block);
     add_param(b, "ln_1.weight", C, 0, INIT_ONE);
     add_param(b, "ln_1.bias", C, 0, INIT_ZERO);
@@ -179,9 +181,8 @@ static void add_mlp(builder *b, int block)
 {
     const model_config *c = &b->m->config;
     const size_t C = c->d_model, F = c->d_ff;
-    layer *l = add_layer(b, block, 1);
+    layer *l = add_layer(b, &GPT2_MLP, block, 1);
     snprintf(l->name, sizeof l->name, "h.%d.mlp", block);
-    gpt2_mlp_layer(l);
     add_param(b, "ln_2.weight", C, 0, INIT_ONE);
     add_param(b, "ln_2.bias", C, 0, INIT_ZERO);
     add_param(b, "mlp.c_fc.weight", C, F, INIT_NORMAL);
@@ -193,9 +194,8 @@ static void add_mlp(builder *b, int block)
 static void add_head(builder *b)
 {
     const model_config *c = &b->m->config;
-    layer *l = add_layer(b, -1, 1);
+    layer *l = add_layer(b, &GPT2_HEAD, -1, 1);
     snprintf(l->name, sizeof l->name, "head");
-    gpt2_head_layer(l);
     snprintf(b->prefix, sizeof b->prefix, "transformer.");
     add_param(b, "ln_f.weight", c->d_model, 0, INIT_ONE);
     add_param(b, "ln_f.bias", c->d_model, 0, INIT_ZERO);

@@ -71,52 +71,35 @@ static fsdp_status linear_backward(const ops *o, stream *s, const layer_io *io,
 
 /* ---- attn: out = in + proj(attention(qkv(norm(in)))) ---------------------------------------- */
 
-typedef struct attn_saved {
-    gpt2_norm norm;
-    void *qkv;  /* [rows, 3C]: row = q of all heads, then k, then v */
-    float *lse; /* [B, H, T] */
-    void *att;  /* [rows, C] */
-} attn_saved;
-
-/* Returns the bytes of `saved`; base NULL: only these. */
-static size_t attn_layout(const layer *l, size_t rows, dtype type, void *base, attn_saved *k)
-{
-    const size_t C = l->model->config.d_model;
-    gpt2_room room = {.base = base};
-    k->norm = gpt2_take_norm(&room, rows, C, type);
-    k->qkv = gpt2_take(&room, rows * 3 * C, type);
-    k->lse = gpt2_take(&room, rows * l->model->config.n_head, DTYPE_F32);
-    k->att = gpt2_take(&room, rows * C, type);
-    return room.bytes;
-}
-
-static size_t attn_saved_bytes(const layer *l, size_t batch, size_t seq_len, dtype type)
-{
-    return attn_layout(l, batch * seq_len, type, NULL, &(attn_saved){0});
-}
-
-/* What backward computes on. */
-typedef struct attn_work {
+typedef struct attn_arrays {
+    gpt2_norm norm;       /* saved: these four */
+    void *qkv;            /* [rows, 3C]: row = q of all heads, then k, then v */
+    float *lse;           /* [B, H, T] */
+    void *att;            /* [rows, C] */
     void *d_att, *d_norm; /* [rows, C], in one place: d_att is last read before d_norm is written */
     void *d_qkv;          /* [rows, 3C] */
     float *sink;          /* [2C] */
-} attn_work;
+} attn_arrays;
 
-static size_t attn_work_layout(const layer *l, size_t rows, dtype type, void *base, attn_work *w)
+/* Finds the arrays of a call in `saved` and `scratch`; both NULL: only their bytes. */
+static layer_bytes attn_layout(const layer *l, size_t rows, dtype type, void *saved, void *scratch,
+                               attn_arrays *k)
 {
     const size_t C = l->model->config.d_model;
-    gpt2_room room = {.base = base};
-    w->d_att = w->d_norm = gpt2_take(&room, rows * C, type);
-    w->d_qkv = gpt2_take(&room, rows * 3 * C, type);
-    w->sink = gpt2_take(&room, 2 * C, DTYPE_F32);
-    return room.bytes;
+    gpt2_room kept = {.base = saved}, work = {.base = scratch};
+    k->norm = gpt2_take_norm(&kept, rows, C, type);
+    k->qkv = gpt2_take(&kept, rows * 3 * C, type);
+    k->lse = gpt2_take(&kept, rows * l->model->config.n_head, DTYPE_F32);
+    k->att = gpt2_take(&kept, rows * C, type);
+    k->d_att = k->d_norm = gpt2_take(&work, rows * C, type);
+    k->d_qkv = gpt2_take(&work, rows * 3 * C, type);
+    k->sink = gpt2_take(&work, 2 * C, DTYPE_F32);
+    return (layer_bytes){kept.bytes, work.bytes};
 }
 
-static size_t attn_scratch_bytes(const layer *l, size_t batch, size_t seq_len, dtype type,
-                                 bool training)
+static layer_bytes attn_bytes(const layer *l, size_t rows, dtype type)
 {
-    return training ? attn_work_layout(l, batch * seq_len, type, NULL, &(attn_work){0})
-                    : attn_saved_bytes(l, batch, seq_len, type);
+    return attn_layout(l, rows, type, NULL, NULL, &(attn_arrays){0});
 }
 
 static attention_shape attn_shape(const layer *l, size_t batch, size_t seq_len, dtype type)
@@ -143,8 +126,8 @@ static void *qkv_part(const layer *l, const layer_io *io, void *qkv, size_t i)
 static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     const size_t rows = io->batch * io->seq_len, C = l->model->config.d_model;
-    attn_saved k;
-    attn_layout(l, rows, io->type, gpt2_kept(io), &k);
+    attn_arrays k;
+    attn_layout(l, rows, io->type, gpt2_kept(io), io->scratch, &k);
     TRY(gpt2_norm_forward(l, o, s, io, &k.norm));
     TRY(linear(o, s,
                &(linear_args){.y = k.qkv,
@@ -172,15 +155,15 @@ static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const l
                                  .type = io->type});
 }
 
-/* w->d_qkv from w->d_att. */
+/* k->d_qkv from k->d_att. */
 static fsdp_status attn_core_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
-                                      const attn_saved *k, const attn_work *w)
+                                      const attn_arrays *k)
 {
     return o->attention_backward(
-        s, &(attention_backward_args){.d_q = qkv_part(l, io, w->d_qkv, 0),
-                                      .d_k = qkv_part(l, io, w->d_qkv, 1),
-                                      .d_v = qkv_part(l, io, w->d_qkv, 2),
-                                      .d_out = w->d_att,
+        s, &(attention_backward_args){.d_q = qkv_part(l, io, k->d_qkv, 0),
+                                      .d_k = qkv_part(l, io, k->d_qkv, 1),
+                                      .d_v = qkv_part(l, io, k->d_qkv, 2),
+                                      .d_out = k->d_att,
                                       .out = k->att,
                                       .lse = k->lse,
                                       .q = qkv_part(l, io, k->qkv, 0),
@@ -192,22 +175,20 @@ static fsdp_status attn_core_backward(const layer *l, const ops *o, stream *s, c
 static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     const size_t rows = io->batch * io->seq_len, C = l->model->config.d_model;
-    attn_saved k;
-    attn_work w;
-    attn_layout(l, rows, io->type, io->saved, &k);
-    attn_work_layout(l, rows, io->type, io->scratch, &w);
+    attn_arrays k;
+    attn_layout(l, rows, io->type, io->saved, io->scratch, &k);
     TRY(linear_backward(o, s, io,
-                        &(linear_grad){.d_x = w.d_att,
+                        &(linear_grad){.d_x = k.d_att,
                                        .d_y = io->d_out,
                                        .x = k.att,
                                        .param = ATTN_PROJ_WEIGHT,
                                        .rows = rows,
                                        .n_in = C,
                                        .n_out = C}));
-    TRY(attn_core_backward(l, o, s, io, &k, &w));
+    TRY(attn_core_backward(l, o, s, io, &k));
     TRY(linear_backward(o, s, io,
-                        &(linear_grad){.d_x = w.d_norm,
-                                       .d_y = w.d_qkv,
+                        &(linear_grad){.d_x = k.d_norm,
+                                       .d_y = k.d_qkv,
                                        .x = k.norm.out,
                                        .param = ATTN_QKV_WEIGHT,
                                        .rows = rows,
@@ -215,70 +196,47 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
                                        .n_out = 3 * C}));
     return gpt2_norm_backward(
         l, o, s, io, &k.norm,
-        &(gpt2_norm_grad){.d_out = w.d_norm, .d_residual = io->d_out, .sink = w.sink});
+        &(gpt2_norm_grad){.d_out = k.d_norm, .d_residual = io->d_out, .sink = k.sink});
 }
 
-void gpt2_attn_layer(layer *l)
-{
-    l->saved_bytes = attn_saved_bytes;
-    l->scratch_bytes = attn_scratch_bytes;
-    l->forward = attn_forward;
-    l->backward = attn_backward;
-}
+const layer GPT2_ATTN = {.bytes = attn_bytes, .forward = attn_forward, .backward = attn_backward};
 
 /* ---- mlp: out = in + proj(gelu(fc(norm(in)))) ----------------------------------------------- */
 
-typedef struct mlp_saved {
-    gpt2_norm norm;
-    void *fc; /* [rows, F], before gelu */
-} mlp_saved;
-
-/* Returns the bytes of `saved`; base NULL: only these. */
-static size_t mlp_layout(const layer *l, size_t rows, dtype type, void *base, mlp_saved *k)
-{
-    gpt2_room room = {.base = base};
-    k->norm = gpt2_take_norm(&room, rows, l->model->config.d_model, type);
-    k->fc = gpt2_take(&room, rows * l->model->config.d_ff, type);
-    return room.bytes;
-}
-
-static size_t mlp_saved_bytes(const layer *l, size_t batch, size_t seq_len, dtype type)
-{
-    return mlp_layout(l, batch * seq_len, type, NULL, &(mlp_saved){0});
-}
-
-/* What both passes compute on, backward only but for act. */
-typedef struct mlp_work {
+typedef struct mlp_arrays {
+    gpt2_norm norm;   /* saved: these two */
+    void *fc;         /* [rows, F], before gelu */
     void *act, *d_fc; /* [rows, F], in one place: act is last read before d_fc is first written */
     void *d_norm;     /* [rows, C] */
     float *sink;      /* [2C] */
-} mlp_work;
+} mlp_arrays;
 
-static size_t mlp_work_layout(const layer *l, size_t rows, dtype type, void *base, mlp_work *w)
+/* As attn_layout. */
+static layer_bytes mlp_layout(const layer *l, size_t rows, dtype type, void *saved, void *scratch,
+                              mlp_arrays *k)
 {
-    const size_t C = l->model->config.d_model;
-    gpt2_room room = {.base = base};
-    w->act = w->d_fc = gpt2_take(&room, rows * l->model->config.d_ff, type);
-    w->d_norm = gpt2_take(&room, rows * C, type);
-    w->sink = gpt2_take(&room, 2 * C, DTYPE_F32);
-    return room.bytes;
+    const size_t C = l->model->config.d_model, F = l->model->config.d_ff;
+    gpt2_room kept = {.base = saved}, work = {.base = scratch};
+    k->norm = gpt2_take_norm(&kept, rows, C, type);
+    k->fc = gpt2_take(&kept, rows * F, type);
+    k->act = k->d_fc = gpt2_take(&work, rows * F, type);
+    k->d_norm = gpt2_take(&work, rows * C, type);
+    k->sink = gpt2_take(&work, 2 * C, DTYPE_F32);
+    return (layer_bytes){kept.bytes, work.bytes};
 }
 
-/* Where `saved` is in scratch, gelu is in place. */
-static size_t mlp_scratch_bytes(const layer *l, size_t batch, size_t seq_len, dtype type,
-                                bool training)
+static layer_bytes mlp_bytes(const layer *l, size_t rows, dtype type)
 {
-    return training ? mlp_work_layout(l, batch * seq_len, type, NULL, &(mlp_work){0})
-                    : mlp_saved_bytes(l, batch, seq_len, type);
+    return mlp_layout(l, rows, type, NULL, NULL, &(mlp_arrays){0});
 }
 
 static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     const size_t rows = io->batch * io->seq_len;
     const size_t C = l->model->config.d_model, F = l->model->config.d_ff;
-    mlp_saved k;
-    mlp_layout(l, rows, io->type, gpt2_kept(io), &k);
-    void *act = io->saved != NULL ? io->scratch : k.fc;
+    mlp_arrays k;
+    mlp_layout(l, rows, io->type, gpt2_kept(io), io->scratch, &k);
+    void *act = io->saved != NULL ? k.act : k.fc; /* scratch holds fc: gelu in place */
     TRY(gpt2_norm_forward(l, o, s, io, &k.norm));
     TRY(linear(o, s,
                &(linear_args){.y = k.fc,
@@ -304,25 +262,23 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
 {
     const size_t rows = io->batch * io->seq_len;
     const size_t C = l->model->config.d_model, F = l->model->config.d_ff;
-    mlp_saved k;
-    mlp_work w;
-    mlp_layout(l, rows, io->type, io->saved, &k);
-    mlp_work_layout(l, rows, io->type, io->scratch, &w);
-    TRY(o->gelu(s, &(gelu_args){.out = w.act, .in = k.fc, .elems = rows * F, .type = io->type}));
+    mlp_arrays k;
+    mlp_layout(l, rows, io->type, io->saved, io->scratch, &k);
+    TRY(o->gelu(s, &(gelu_args){.out = k.act, .in = k.fc, .elems = rows * F, .type = io->type}));
     TRY(linear_backward(o, s, io,
-                        &(linear_grad){.d_x = w.d_fc,
+                        &(linear_grad){.d_x = k.d_fc,
                                        .d_y = io->d_out,
-                                       .x = w.act,
+                                       .x = k.act,
                                        .param = MLP_PROJ_WEIGHT,
                                        .rows = rows,
                                        .n_in = F,
                                        .n_out = C}));
     TRY(o->gelu_backward(
         s, &(gelu_backward_args){
-               .d_in = w.d_fc, .d_out = w.d_fc, .in = k.fc, .elems = rows * F, .type = io->type}));
+               .d_in = k.d_fc, .d_out = k.d_fc, .in = k.fc, .elems = rows * F, .type = io->type}));
     TRY(linear_backward(o, s, io,
-                        &(linear_grad){.d_x = w.d_norm,
-                                       .d_y = w.d_fc,
+                        &(linear_grad){.d_x = k.d_norm,
+                                       .d_y = k.d_fc,
                                        .x = k.norm.out,
                                        .param = MLP_FC_WEIGHT,
                                        .rows = rows,
@@ -330,13 +286,7 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
                                        .n_out = F}));
     return gpt2_norm_backward(
         l, o, s, io, &k.norm,
-        &(gpt2_norm_grad){.d_out = w.d_norm, .d_residual = io->d_out, .sink = w.sink});
+        &(gpt2_norm_grad){.d_out = k.d_norm, .d_residual = io->d_out, .sink = k.sink});
 }
 
-void gpt2_mlp_layer(layer *l)
-{
-    l->saved_bytes = mlp_saved_bytes;
-    l->scratch_bytes = mlp_scratch_bytes;
-    l->forward = mlp_forward;
-    l->backward = mlp_backward;
-}
+const layer GPT2_MLP = {.bytes = mlp_bytes, .forward = mlp_forward, .backward = mlp_backward};

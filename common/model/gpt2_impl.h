@@ -39,11 +39,8 @@ enum {
 };
 enum { HEAD_LN_GAIN, HEAD_LN_BIAS, HEAD_WEIGHT, HEAD_N_PARAMS };
 
-/* gpt2_embed_layer -- fill in the functions of an embedding layer; the next three do the same. */
-void gpt2_embed_layer(layer *l);
-void gpt2_attn_layer(layer *l);
-void gpt2_mlp_layer(layer *l);
-void gpt2_head_layer(layer *l);
+/* The functions of each kind of layer; the other members are zero. */
+extern const layer GPT2_EMBED, GPT2_ATTN, GPT2_MLP, GPT2_HEAD;
 
 /* gpt2_room -- memory that is cut into arrays, one behind the other. */
 typedef struct gpt2_room {

@@ -72,17 +72,10 @@ fsdp_status gpt2_norm_backward(const layer *l, const ops *o, stream *s, const la
 
 /* ---- embed: out = wte[tokens] + wpe[positions] ---------------------------------------------- */
 
-static size_t embed_saved_bytes(const layer *l, size_t batch, size_t seq_len, dtype type)
+static layer_bytes embed_bytes(const layer *l, size_t rows, dtype type)
 {
-    (void)l, (void)batch, (void)seq_len, (void)type;
-    return 0;
-}
-
-static size_t embed_scratch_bytes(const layer *l, size_t batch, size_t seq_len, dtype type,
-                                  bool training)
-{
-    (void)training;
-    return embed_saved_bytes(l, batch, seq_len, type);
+    (void)l, (void)rows, (void)type;
+    return (layer_bytes){0};
 }
 
 static fsdp_status embed_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -134,62 +127,42 @@ static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const
                                });
 }
 
-void gpt2_embed_layer(layer *l)
-{
-    l->saved_bytes = embed_saved_bytes;
-    l->scratch_bytes = embed_scratch_bytes;
-    l->forward = embed_forward;
-    l->backward = embed_backward;
-}
+const layer GPT2_EMBED = {
+    .bytes = embed_bytes, .forward = embed_forward, .backward = embed_backward};
 
 /* ---- head: logits = norm(in) wte^T, loss = cross-entropy ------------------------------------ */
 
-typedef struct head_saved {
-    gpt2_norm norm;
+typedef struct head_arrays {
+    gpt2_norm norm; /* saved: these two */
     void *d_logits; /* [rows, V]; the logits before cross-entropy */
-} head_saved;
+    void *d_norm;   /* [rows, C] */
+    float *sink;    /* [2C] */
+} head_arrays;
 
-/* Returns the bytes of `saved`; base NULL: only these. */
-static size_t head_layout(const layer *l, size_t rows, dtype type, void *base, head_saved *k)
-{
-    gpt2_room room = {.base = base};
-    k->norm = gpt2_take_norm(&room, rows, l->model->config.d_model, type);
-    k->d_logits = gpt2_take(&room, rows * l->model->config.vocab_size, type);
-    return room.bytes;
-}
-
-static size_t head_saved_bytes(const layer *l, size_t batch, size_t seq_len, dtype type)
-{
-    return head_layout(l, batch * seq_len, type, NULL, &(head_saved){0});
-}
-
-typedef struct head_work {
-    void *d_norm; /* [rows, C] */
-    float *sink;  /* [2C] */
-} head_work;
-
-static size_t head_work_layout(const layer *l, size_t rows, dtype type, void *base, head_work *w)
+/* Finds the arrays of a call in `saved` and `scratch`; both NULL: only their bytes. */
+static layer_bytes head_layout(const layer *l, size_t rows, dtype type, void *saved, void *scratch,
+                               head_arrays *k)
 {
     const size_t C = l->model->config.d_model;
-    gpt2_room room = {.base = base};
-    w->d_norm = gpt2_take(&room, rows * C, type);
-    w->sink = gpt2_take(&room, 2 * C, DTYPE_F32);
-    return room.bytes;
+    gpt2_room kept = {.base = saved}, work = {.base = scratch};
+    k->norm = gpt2_take_norm(&kept, rows, C, type);
+    k->d_logits = gpt2_take(&kept, rows * l->model->config.vocab_size, type);
+    k->d_norm = gpt2_take(&work, rows * C, type);
+    k->sink = gpt2_take(&work, 2 * C, DTYPE_F32);
+    return (layer_bytes){kept.bytes, work.bytes};
 }
 
-static size_t head_scratch_bytes(const layer *l, size_t batch, size_t seq_len, dtype type,
-                                 bool training)
+static layer_bytes head_bytes(const layer *l, size_t rows, dtype type)
 {
-    return training ? head_work_layout(l, batch * seq_len, type, NULL, &(head_work){0})
-                    : head_saved_bytes(l, batch, seq_len, type);
+    return head_layout(l, rows, type, NULL, NULL, &(head_arrays){0});
 }
 
 static fsdp_status head_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     const size_t rows = io->batch * io->seq_len;
     const size_t C = l->model->config.d_model, V = l->model->config.vocab_size;
-    head_saved k;
-    head_layout(l, rows, io->type, gpt2_kept(io), &k);
+    head_arrays k;
+    head_layout(l, rows, io->type, gpt2_kept(io), io->scratch, &k);
     void *logits = io->logits != NULL ? io->logits : k.d_logits;
     TRY(gpt2_norm_forward(l, o, s, io, &k.norm));
     TRY(o->matmul(s, &(matmul_args){.out = logits,
@@ -216,10 +189,8 @@ static fsdp_status head_backward(const layer *l, const ops *o, stream *s, const 
 {
     const size_t rows = io->batch * io->seq_len;
     const size_t C = l->model->config.d_model, V = l->model->config.vocab_size;
-    head_saved k;
-    head_work w;
-    head_layout(l, rows, io->type, io->saved, &k);
-    head_work_layout(l, rows, io->type, io->scratch, &w);
+    head_arrays k;
+    head_layout(l, rows, io->type, io->saved, io->scratch, &k);
     if (io->grads[HEAD_WEIGHT] != NULL)
         TRY(o->matmul(s, &(matmul_args){.out = io->grads[HEAD_WEIGHT],
                                         .a = k.d_logits,
@@ -230,7 +201,7 @@ static fsdp_status head_backward(const layer *l, const ops *o, stream *s, const 
                                         .k = rows,
                                         .accumulate = gpt2_adds(io, HEAD_WEIGHT),
                                         .type = io->type}));
-    TRY(o->matmul(s, &(matmul_args){.out = w.d_norm,
+    TRY(o->matmul(s, &(matmul_args){.out = k.d_norm,
                                     .a = k.d_logits,
                                     .b = io->params[HEAD_WEIGHT],
                                     .m = rows,
@@ -239,13 +210,7 @@ static fsdp_status head_backward(const layer *l, const ops *o, stream *s, const 
                                     .type = io->type,
                                     .out_type = io->type}));
     return gpt2_norm_backward(l, o, s, io, &k.norm,
-                              &(gpt2_norm_grad){.d_out = w.d_norm, .sink = w.sink});
+                              &(gpt2_norm_grad){.d_out = k.d_norm, .sink = k.sink});
 }
 
-void gpt2_head_layer(layer *l)
-{
-    l->saved_bytes = head_saved_bytes;
-    l->scratch_bytes = head_scratch_bytes;
-    l->forward = head_forward;
-    l->backward = head_backward;
-}
+const layer GPT2_HEAD = {.bytes = head_bytes, .forward = head_forward, .backward = head_backward};

@@ -37,6 +37,13 @@ typedef struct param_spec {
 
 typedef struct layer layer;
 
+/* Memory of one call of a layer: multiples of LAYER_ALIGN_BYTES, as is the place of every array in
+ * it if it begins at one. A forward pass that keeps nothing for a backward needs `saved` bytes of
+ * scratch instead. */
+typedef struct layer_bytes {
+    size_t saved, scratch;
+} layer_bytes;
+
 /* One call of a layer: `batch` sequences of `seq_len` tokens. All pointers are device memory.
  * Parameters, activations and gradients of activations (every void * but saved and scratch) are
  * stored as `type`. */
@@ -46,8 +53,8 @@ typedef struct layer_io {
     const void *in;                  /* [B,T,C]; NULL for the first layer */
     void *out;                       /* [B,T,C]; NULL for the last layer */
     const int32_t *tokens, *targets; /* [B,T]; first layer reads tokens, last layer targets */
-    void *saved;                     /* saved_bytes, forward writes, backward reads */
-    void *scratch;                   /* scratch_bytes, contents do not survive the call */
+    void *saved;                     /* forward writes, backward reads */
+    void *scratch;                   /* contents do not survive the call */
     float *loss;                     /* [1] last layer's forward: the SUM over the B*T tokens */
     void *logits;                    /* [B,T,V], last layer's forward; NULL unless wanted */
     const void *d_out;               /* backward: [B,T,C]; NULL for the last layer */
@@ -66,11 +73,7 @@ struct layer {
     int part;                  /* 0-based half of the block (attention 0, MLP 1) */
     int first_param, n_params; /* global indices first_param ... first_param + n_params - 1 */
     const struct model *model;
-    /* bytes of layer_io.saved and .scratch: multiples of LAYER_ALIGN_BYTES, as is the place of
-     * every array in them if they begin at one */
-    size_t (*saved_bytes)(const layer *l, size_t batch, size_t seq_len, dtype type);
-    size_t (*scratch_bytes)(const layer *l, size_t batch, size_t seq_len, dtype type,
-                            bool training);
+    layer_bytes (*bytes)(const layer *l, size_t rows, dtype type); /* rows: B*T */
     fsdp_status (*forward)(const layer *l, const ops *o, stream *s, const layer_io *io);
     fsdp_status (*backward)(const layer *l, const ops *o, stream *s, const layer_io *io);
 };

@@ -37,7 +37,8 @@ static size_t most_scratch(const rig *r, bool training)
     size_t most = 0;
     for (int i = 0; i < r->m.n_layers; i++) {
         const layer *l = &r->m.layers[i];
-        size_t bytes = l->scratch_bytes(l, r->batch, r->seq_len, r->type, training);
+        layer_bytes need = l->bytes(l, r->batch * r->seq_len, r->type);
+        size_t bytes = training ? need.scratch : need.saved;
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -46,7 +47,7 @@ static size_t most_scratch(const rig *r, bool training)
 static size_t saved_bytes(const rig *r, int i)
 {
     const layer *l = &r->m.layers[i];
-    return l->saved_bytes(l, r->batch, r->seq_len, r->type);
+    return l->bytes(l, r->batch * r->seq_len, r->type).saved;
 }
 
 static size_t x_bytes(const rig *r)

@@ -167,8 +167,7 @@ static void test_saved_bytes(void **state)
         const int layers[] = {0, 1, 2, 5};
         for (size_t i = 0; i < 4; i++) {
             const layer *l = &m.layers[layers[i]];
-            assert_int_equal(l->saved_bytes(l, BATCH, SEQ, type), expected[i]);
-            assert_int_equal(l->scratch_bytes(l, BATCH, SEQ, type, false), expected[i]);
+            assert_int_equal(l->bytes(l, ROWS, type).saved, expected[i]);
         }
     }
     model_free(&m);
@@ -188,7 +187,7 @@ static void test_scratch_bytes(void **state)
         const int layers[] = {0, 1, 2, 5};
         for (size_t i = 0; i < 4; i++) {
             const layer *l = &m.layers[layers[i]];
-            assert_int_equal(l->scratch_bytes(l, BATCH, SEQ, type, true), expected[i]);
+            assert_int_equal(l->bytes(l, ROWS, type).scratch, expected[i]);
         }
     }
     model_free(&m);
