@@ -2,7 +2,7 @@
  *
  *   dry_open (a trainer like the caller's, on a dry device) -> dry_steps -> figures -> dry_close
  *
- * The third step is reported: prefetch learns the order of the units in the first,
+ * The last step is reported: prefetch learns the order of the units in the first,
  * and the host is up to one step ahead. */
 #include "trainer/plan.h"
 #include <math.h>
@@ -13,7 +13,7 @@
 #include "trainer/backends.h"
 #include "trainer/trainer.h"
 
-enum { STEPS = 3, REPORTED = STEPS - 1 };
+enum { STEPS = 3 };
 /* Micro-steps of a step that are made at most, and with times: deep models fill a timeline. */
 enum { MOST_MICRO_STEPS = 64, MOST_TIMED = 4 };
 
@@ -149,36 +149,47 @@ static double work_s(const void *self, int view, const timeline_item *item)
 {
     const plan_costs *c = self;
     double s = c->prices.n > 0 ? prices_seconds(&c->prices, item) / c->machine.reached
-                               : virtual_work_roof(&c->machine, view, item);
+                               : virtual_work_roof(&c->machine, item);
     return view == 1 ? s * c->slow_factor : s;
+}
+
+/* When the compute stream ended what it ran before item `end`. */
+static double compute_end_s(const timeline_view *v, int64_t end)
+{
+    int compute = timeline_compute(v);
+    for (int64_t i = end - 1; i >= 0; i--)
+        if (v->items[i].stream == compute && v->items[i].kind != TIMELINE_SYNC)
+            return v->items[i].end_s;
+    return 0;
 }
 
 static fsdp_status read_times(const plan_costs *costs, bool inline_compute,
                               const timeline_view *views, int n, plan *out)
 {
+    const timeline_view *v = &views[0];
     virtual_config config = costs->config;
-    virtual_result result;
-    timeline_step step = {.stall.cause = TIMELINE_NONE};
+    timeline_step step = {0};
     config.work_s = work_s;
     config.self = costs;
-    config.is_part = true;
     config.inline_compute = inline_compute;
-    TRY(virtual_time_run(views, n, &config, &result));
-    fsdp_status status = virtual_time_floor(&views[0], &config, &out->floor_s);
-    while (timeline_next_step(&result.views[0], step.end, &step)) /* the last one stays */
+    TRY(virtual_time_run(views, n, &config));
+    while (timeline_next_step(v, step.end, &step)) /* the last one stays */
         ;
-    if (status == FSDP_OK) {
-        const virtual_totals *t = &result.totals[REPORTED];
-        out->time = *t;
-        out->step_s = t->compute_s + t->exposed_s + t->waited_s + t->idle_s;
-        out->stall = step.stall;
+    TRY(virtual_time_floor(v, step.first, &config, &out->floor_s));
+    out->step_s = compute_end_s(v, step.end) - compute_end_s(v, step.first);
+    out->compute_s = step.compute_s + step.move_s;
+    out->exposed_s = step.exposed_s;
+    out->stall = step.stall;
+    for (int64_t i = step.first; i < step.end; i++) {
+        bool over_hosts;
+        if (v->items[i].kind == TIMELINE_COLLECTIVE)
+            out->communication_s += virtual_collective_s(&config, &v->items[i], &over_hosts);
     }
-    if (status == FSDP_OK && step.stall.cause != TIMELINE_NONE) {
-        const timeline_item *cause = &result.views[0].items[step.stall.cause];
+    if (step.stall.cause != TIMELINE_NONE) {
+        const timeline_item *cause = &v->items[step.stall.cause];
         snprintf(out->stalled_for, sizeof out->stalled_for, "%s %s", cause->name, cause->unit);
     }
-    virtual_time_free(&result);
-    return status;
+    return FSDP_OK;
 }
 
 /* ---- a plan ---------------------------------------------------------------------------------- */
@@ -261,9 +272,9 @@ static void extrapolate_times(int64_t n, const plan *fewer, plan *out)
     const double times = (double)(n - MOST_TIMED) / (MOST_TIMED / 2.0);
     out->step_s += times * (out->step_s - fewer->step_s);
     out->floor_s += times * (out->floor_s - fewer->floor_s);
-    out->time.compute_s += times * (out->time.compute_s - fewer->time.compute_s);
-    out->time.exposed_s += times * (out->time.exposed_s - fewer->time.exposed_s);
-    out->time.communication_s += times * (out->time.communication_s - fewer->time.communication_s);
+    out->compute_s += times * (out->compute_s - fewer->compute_s);
+    out->exposed_s += times * (out->exposed_s - fewer->exposed_s);
+    out->communication_s += times * (out->communication_s - fewer->communication_s);
 }
 
 fsdp_status plan_make(const trainer *t, int rank, int n_ranks, const plan_costs *costs, plan *out)

@@ -26,8 +26,8 @@ typedef struct plan {
     comm_stats traffic; /* of one step */
     bool is_bound;      /* more micro-steps than are run: memory of gradients is at most this */
     /* With costs, of one step: */
-    virtual_totals time;
-    double step_s, floor_s;
+    double step_s; /* from the end of computation in the step before to its end in this one */
+    double compute_s, communication_s, exposed_s, floor_s;
     timeline_stall stall; /* the longest; `item` and `cause` are used up */
     char stalled_for[TIMELINE_NAME_BYTES + TIMELINE_UNIT_BYTES];
 } plan;

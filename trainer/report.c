@@ -42,10 +42,10 @@ static void print_times(const trainer *t, FILE *out)
     if (t->cfg.buckets.max_elems > 0)
         fprintf(out, ", buckets of at most %zu parameters", t->cfg.buckets.max_elems);
     fprintf(out, "\n  %-14s %13.1f ms\n", "step", 1e3 * p->step_s);
-    fprintf(out, "  %-14s %13.1f ms\n", "compute", 1e3 * p->time.compute_s);
-    fprintf(out, "  %-14s %13.1f ms\n", "communication", 1e3 * p->time.communication_s);
+    fprintf(out, "  %-14s %13.1f ms\n", "compute", 1e3 * p->compute_s);
+    fprintf(out, "  %-14s %13.1f ms\n", "communication", 1e3 * p->communication_s);
     fprintf(out, "  %-14s %13.1f ms, no schedule leaves less than %.1f\n", "exposed",
-            1e3 * p->time.exposed_s, 1e3 * p->floor_s);
+            1e3 * p->exposed_s, 1e3 * p->floor_s);
     if (*p->stalled_for)
         fprintf(out, "  %-14s %13.1f ms, for %s\n", "largest stall", 1e3 * p->stall.seconds,
                 p->stalled_for);

@@ -66,7 +66,7 @@ void timeline_shift(timeline *t, double offset_s);
 typedef struct timeline_view {
     int rank, n_streams;
     const char *const *streams; /* [n_streams] names */
-    const timeline_item *items; /* [n_items] */
+    timeline_item *items;       /* [n_items] */
     int64_t n_items;
     uint64_t n_lost;
 } timeline_view;

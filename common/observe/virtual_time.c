@@ -1,226 +1,231 @@
-/* virtual_time.c -- the input and the output of the simulator; see virtual_time.h. */
+/* virtual_time.c -- see virtual_time.h.
+ *
+ * Each view has lanes: lane 0 is its host, lane 1 + s its stream s. A lane runs its items in order,
+ * and when an item ends follows from what has ended before, except for collectives. So all lanes go
+ * on until each has run all its items or stands in a collective. Then the collective that became
+ * ready first gets its links, and the lanes go on again. No other collective can become ready
+ * before that one: every lane waits, in the end, for one of those that are known.
+ *
+ * When no collective is ready and a lane still stands in one, nothing can ever end that wait: all
+ * other waits are for items with lower indices, so a collective is among what waits. */
+#include "common/observe/virtual_time.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "common/observe/virtual_time_impl.h"
+#include "common/observe/timeline_stats.h"
 
-/* ---- input ---------------------------------------------------------------------------------- */
+typedef struct lane {
+    int64_t at;          /* the item that it runs next, or from which it looks for that item */
+    int64_t last;        /* stream: the last item issued on it, or TIMELINE_NONE */
+    double free_s;       /* when it ended what it ran last */
+    timeline_item *call; /* the collective that it stands in, or NULL */
+} lane;
 
-static fsdp_status bad_item(const timeline_view *v, int rank, int64_t i, const char *what)
+typedef struct rank_state {
+    const timeline_view *view;
+    int compute;
+    lane lanes[1 + TIMELINE_MAX_STREAMS];
+    double link_free_s[2]; /* when its link inside a host, and its host's link, are free */
+} rank_state;
+
+typedef struct sim {
+    const virtual_config *config;
+    rank_state *ranks; /* [n_ranks], by view */
+    int n_ranks;
+} sim;
+
+/* An item that has not run ends before 0. */
+static const double NOT_RUN_S = -1;
+
+/* ---- lanes ---------------------------------------------------------------------------------- */
+
+/* The stream whose lane runs the item. A SYNC is the host's; it names the stream it waits for. */
+static int runs_on(const sim *m, const rank_state *r, const timeline_item *item)
 {
-    const timeline_item *it = &v->items[i];
-    return fsdp_error(FSDP_EINVAL, "record the whole of every rank's timeline",
-                      "virtual time: item %lld of rank %d (%s %s): %s", (long long)i, rank,
-                      it->name, it->unit, what);
+    bool of_host = item->kind == TIMELINE_SYNC || item->kind == TIMELINE_STEP ||
+                   (m->config->inline_compute && item->stream == r->compute);
+    return of_host ? TIMELINE_HOST : item->stream;
 }
 
-static fsdp_status check_item(const timeline_view *v, int rank, int64_t i)
+/* Move the host to the next item that it runs itself, and issue all up to that item. */
+static bool find_for_host(const sim *m, rank_state *r)
 {
-    const timeline_item *it = &v->items[i];
-    if (it->stream < TIMELINE_HOST || it->stream >= v->n_streams)
-        return bad_item(v, rank, i, "its stream is none of the timeline's");
-    bool waits = it->kind == TIMELINE_WAIT || it->kind == TIMELINE_SYNC;
-    if (waits && it->after != TIMELINE_NONE &&
-        (it->after < 0 || it->after >= i || v->items[it->after].kind != TIMELINE_RECORD))
-        return bad_item(v, rank, i, "what it waits for is no RECORD before it");
-    if (it->kind == TIMELINE_COLLECTIVE && !(it->bytes >= 0 && isfinite(it->bytes)))
-        return bad_item(v, rank, i, "its bytes are no number from 0");
-    return FSDP_OK;
-}
-
-static fsdp_status check_config(const virtual_config *c, int n_ranks)
-{
-    const double at_least_0[] = {c->link.latency_s,      c->link.bytes_per_s,
-                                 c->host_link.latency_s, c->host_link.bytes_per_s,
-                                 c->host_issue_s,        c->steals};
-    bool is_good = c->steals < 1.0 && c->ranks_per_host >= 0 && n_ranks > 0;
-    for (size_t i = 0; i < sizeof at_least_0 / sizeof *at_least_0; i++)
-        is_good = is_good && at_least_0[i] >= 0 && isfinite(at_least_0[i]);
-    if (is_good)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "give times and rates from 0, steals below 1, at least one rank",
-                      "virtual time: %d ranks, or a cost, that cannot be", n_ranks);
-}
-
-/* Copy a rank's items; a WORK's end_s becomes its cost. */
-static fsdp_status load_items(const virtual_config *c, const timeline_view *v, int rank,
-                              timeline_item *items)
-{
-    if (v->n_lost > 0)
-        return fsdp_error(FSDP_EINVAL, "record fewer steps",
-                          "virtual time: the timeline of rank %d lost %llu items", rank,
-                          (unsigned long long)v->n_lost);
-    for (int64_t i = 0; i < v->n_items; i++) {
-        TRY(check_item(v, rank, i));
-        const timeline_item *it = &v->items[i];
-        items[i] = *it;
-        items[i].begin_s = items[i].end_s = 0;
-        if (it->kind != TIMELINE_WORK)
-            continue;
-        double s = c->work_s ? c->work_s(c->self, rank, it) : it->end_s - it->begin_s;
-        if (!(s >= 0 && isfinite(s)))
-            return bad_item(v, rank, i, "its cost is no time from 0");
-        items[i].end_s = s;
+    lane *host = &r->lanes[0];
+    for (; host->at < r->view->n_items; host->at++) {
+        timeline_item *item = &r->view->items[host->at];
+        int stream = runs_on(m, r, item);
+        item->issued_s = host->free_s;
+        if (stream == TIMELINE_HOST)
+            return true;
+        r->lanes[1 + stream].last = host->at;
     }
-    return FSDP_OK;
+    return false;
 }
 
-static int compare_members(const void *a, const void *b)
+/* Move the lane of a stream to its next item, if that is issued. */
+static bool find_for_stream(const sim *m, rank_state *r, int stream)
 {
-    const member *x = a, *y = b;
-    if (x->group != y->group)
-        return x->group < y->group ? -1 : 1;
-    if (x->seq != y->seq)
-        return x->seq < y->seq ? -1 : 1;
-    return (x->rank > y->rank) - (x->rank < y->rank);
+    lane *l = &r->lanes[1 + stream];
+    while (l->at < r->lanes[0].at && runs_on(m, r, &r->view->items[l->at]) != stream)
+        l->at++;
+    return l->at < r->lanes[0].at;
 }
 
-/* c has its members up to `at`, the last one. */
-static fsdp_status check_member(const sim *m, const collective *c, const member *at)
+/* The item that a WAIT or SYNC waits for, or TIMELINE_NONE. */
+static int64_t awaited(const rank_state *r, const timeline_item *item)
 {
-    const timeline_item *it = item_of(m, at);
-    int expected = item_of(m, c->members)->group_ranks;
-    bool is_twice = c->n_members > 1 && at[-1].rank == at->rank;
-    if (!is_twice && it->group_ranks == expected && c->n_members <= expected)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EMISMATCH, "give every group, and every call of a group, its own number",
-                      "virtual time: %s %s, call %llu of group %llx, stands %s rank %d: got %d "
-                      "ranks in the group, expected %d as on rank %d",
-                      it->name, it->unit, (unsigned long long)at->seq,
-                      (unsigned long long)at->group, is_twice ? "twice on" : "on", at->rank,
-                      it->group_ranks, expected, c->members->rank);
+    if (item->kind == TIMELINE_SYNC && item->after == TIMELINE_NONE && item->stream >= 0)
+        return r->lanes[1 + item->stream].last;
+    return item->after;
 }
 
-/* Sort the members of all collectives and cut them apart. */
-static fsdp_status match_collectives(sim *m)
+static void end_item(lane *l, timeline_item *item, double end_s)
 {
-    qsort(m->members, m->n_members, sizeof *m->members, compare_members);
-    for (size_t i = 0; i < m->n_members; i++) {
-        member *at = &m->members[i];
-        collective *c = m->n_calls > 0 ? &m->calls[m->n_calls - 1] : NULL;
-        if (!c || c->members->group != at->group || c->members->seq != at->seq) {
-            c = &m->calls[m->n_calls++];
-            *c = (collective){.members = at};
+    item->end_s = l->free_s = end_s;
+    l->call = NULL;
+    l->at++;
+}
+
+/* Run the next item of a lane; false: none is issued, or its end is not known yet. */
+static bool run_next(const sim *m, rank_state *r, int stream)
+{
+    lane *l = &r->lanes[1 + stream];
+    if (l->call || !(stream == TIMELINE_HOST ? find_for_host(m, r) : find_for_stream(m, r, stream)))
+        return false;
+    timeline_item *item = &r->view->items[l->at];
+    double end_s = item->begin_s = fmax(l->free_s, item->issued_s);
+    if (item->kind == TIMELINE_COLLECTIVE && item->group_ranks > 1) {
+        l->call = item;
+        return false;
+    }
+    if (item->kind == TIMELINE_WORK)
+        end_s += m->config->work_s(m->config->self, (int)(r - m->ranks), item);
+    if (item->kind == TIMELINE_WAIT || item->kind == TIMELINE_SYNC) {
+        int64_t until = awaited(r, item);
+        if (until != TIMELINE_NONE && r->view->items[until].end_s == NOT_RUN_S)
+            return false;
+        if (until != TIMELINE_NONE)
+            end_s = fmax(end_s, r->view->items[until].end_s);
+    }
+    end_item(l, item, end_s);
+    return true;
+}
+
+/* All lanes go on until nothing can but a collective. */
+static void run_lanes(const sim *m)
+{
+    for (bool goes_on = true; goes_on;) {
+        goes_on = false;
+        for (rank_state *r = m->ranks; r < m->ranks + m->n_ranks; r++)
+            for (int s = TIMELINE_HOST; s < r->view->n_streams; s++)
+                while (run_next(m, r, s))
+                    goes_on = true;
+    }
+}
+
+/* ---- collectives ---------------------------------------------------------------------------- */
+
+/* The lane of a rank that stands in the call, or NULL. */
+static lane *lane_in(rank_state *r, const timeline_item *call)
+{
+    for (lane *l = r->lanes; l <= r->lanes + r->view->n_streams; l++)
+        if (l->call && l->call->group == call->group && l->call->seq == call->seq)
+            return l;
+    return NULL;
+}
+
+/* Whether rank r is in the group of a call and has not come to the call. */
+static bool lacks(rank_state *r, const timeline_item *call)
+{
+    int from_first = r->view->rank - call->first_rank;
+    bool is_in_group = from_first >= 0 && r->view->rank <= call->last_rank &&
+                       from_first % virtual_group_stride(call) == 0;
+    return is_in_group && !lane_in(r, call);
+}
+
+/* When a call became ready; INFINITY: a rank of its group has not come to it. */
+static double ready_s(const sim *m, const timeline_item *call)
+{
+    double last_s = 0;
+    for (rank_state *r = m->ranks; r < m->ranks + m->n_ranks; r++) {
+        if (lacks(r, call))
+            return INFINITY;
+        const lane *l = lane_in(r, call);
+        last_s = l ? fmax(last_s, l->call->begin_s) : last_s;
+    }
+    return last_s;
+}
+
+/* Whether call a, ready at a_s, has its turn before call b. */
+static bool comes_before(const timeline_item *a, double a_s, const timeline_item *b, double b_s)
+{
+    if (a_s != b_s)
+        return a_s < b_s;
+    return a->group != b->group ? a->group < b->group : a->seq < b->seq;
+}
+
+/* The next call that is ready, on one of its ranks, or NULL. */
+static const timeline_item *next_call(const sim *m, double *at_s)
+{
+    const timeline_item *next = NULL;
+    *at_s = INFINITY;
+    for (rank_state *r = m->ranks; r < m->ranks + m->n_ranks; r++)
+        for (lane *l = r->lanes; l <= r->lanes + r->view->n_streams; l++) {
+            double s = l->call ? ready_s(m, l->call) : INFINITY;
+            if (s < INFINITY && (!next || comes_before(l->call, s, next, *at_s))) {
+                next = l->call;
+                *at_s = s;
+            }
         }
-        c->n_members++;
-        m->ranks[at->rank].call[at->item] = c - m->calls;
-        TRY(check_member(m, c, at));
+    return next;
+}
+
+/* Give a call that is ready its links: from here on it is known when it ends. */
+static void move(const sim *m, const timeline_item *call, double begin_s)
+{
+    bool over_hosts;
+    double lasts_s = virtual_collective_s(m->config, call, &over_hosts);
+    for (rank_state *r = m->ranks; r < m->ranks + m->n_ranks; r++)
+        if (lane_in(r, call))
+            begin_s = fmax(begin_s, r->link_free_s[over_hosts]);
+    for (rank_state *r = m->ranks; r < m->ranks + m->n_ranks; r++) {
+        lane *l = lane_in(r, call);
+        if (!l)
+            continue;
+        r->link_free_s[over_hosts] = begin_s + lasts_s;
+        end_item(l, l->call, begin_s + lasts_s);
     }
-    return FSDP_OK;
 }
 
 /* ---- a run ---------------------------------------------------------------------------------- */
 
-static void sim_free(sim *m)
-{
-    free(m->ranks);
-    free(m->agents);
-    free(m->calls);
-    free(m->members);
-    free(m->heap);
-    free(m->done);
-    free(m->call);
-}
-
-static fsdp_status no_memory(void)
-{
-    return fsdp_error(FSDP_ENOMEM, "simulate fewer ranks or steps", "virtual time: no memory");
-}
-
-/* calloc of at least one entry. */
-static void *zeroed(size_t n, size_t bytes)
-{
-    return calloc(n > 0 ? n : 1, bytes);
-}
-
-static fsdp_status allocate(sim *m, const timeline_view *views, virtual_result *out)
-{
-    size_t n_items = 0;
-    for (int r = 0; r < m->n_ranks; r++) {
-        n_items += (size_t)views[r].n_items;
-        m->n_agents += 1 + (size_t)views[r].n_streams;
-        for (int64_t i = 0; i < views[r].n_items; i++)
-            m->n_members += views[r].items[i].kind == TIMELINE_COLLECTIVE;
-    }
-    out->views = zeroed((size_t)m->n_ranks, sizeof *out->views);
-    out->moved_s = zeroed((size_t)m->n_ranks, sizeof *out->moved_s);
-    out->items = zeroed(n_items, sizeof *out->items);
-    out->moved = zeroed(n_items, sizeof *out->moved);
-    m->ranks = zeroed((size_t)m->n_ranks, sizeof *m->ranks);
-    m->agents = zeroed(m->n_agents, sizeof *m->agents);
-    m->calls = zeroed(m->n_members, sizeof *m->calls);
-    m->members = zeroed(m->n_members, sizeof *m->members);
-    m->done = zeroed(n_items, sizeof *m->done);
-    m->call = zeroed(n_items, sizeof *m->call);
-    /* At one time: an event of each agent and collective; per member the begin and the end of its
-     * moving, and one void event of the agent that each of these disturbed. */
-    m->heap = zeroed(m->n_agents + 5 * m->n_members, sizeof *m->heap);
-    bool has_all = out->views && out->moved_s && out->items && out->moved && m->ranks &&
-                   m->agents && m->calls && m->members && m->done && m->call && m->heap;
-    return has_all ? FSDP_OK : no_memory();
-}
-
-/* Deal out the arrays to the ranks and load their items. */
-static fsdp_status load(sim *m, const timeline_view *views, virtual_result *out)
-{
-    size_t at = 0, n_agents = 0, n_members = 0;
-    for (int rank = 0; rank < m->n_ranks; rank++) {
-        const timeline_view *v = &views[rank];
-        m->ranks[rank] = (rank_state){.agents = m->agents + n_agents,
-                                      .items = out->items + at,
-                                      .moved_s = out->moved + at,
-                                      .done = m->done + at,
-                                      .call = m->call + at,
-                                      .n_items = v->n_items,
-                                      .n_streams = v->n_streams,
-                                      .compute = virtual_compute_stream(v, m->config)};
-        for (int s = TIMELINE_HOST; s < v->n_streams; s++)
-            m->agents[n_agents++] = (agent){.rank = rank, .stream = s, .last = TIMELINE_NONE};
-        TRY(load_items(m->config, v, rank, out->items + at));
-        for (int64_t i = 0; i < v->n_items; i++)
-            if (v->items[i].kind == TIMELINE_COLLECTIVE)
-                m->members[n_members++] = (member){
-                    .group = v->items[i].group, .seq = v->items[i].seq, .item = i, .rank = rank};
-        out->views[rank] = *v;
-        out->views[rank].items = out->items + at;
-        out->moved_s[rank] = out->moved + at;
-        at += (size_t)v->n_items;
-    }
-    return match_collectives(m);
-}
-
-/* "0 2 3", those that did not come; at most a few. */
-static const char *absent_ranks(const collective *c, int group_ranks, char *text, size_t bytes)
+/* " 0 2 3", the ranks that have not come to the call; at most a few. */
+static const char *absent_ranks(const sim *m, const timeline_item *call, char *text, size_t bytes)
 {
     size_t used = 0;
     text[0] = '\0';
-    for (int i = 0; i < c->n_members && used + 24 < bytes; i++)
-        if (!c->members[i].has_come)
-            used += (size_t)snprintf(text + used, bytes - used, " %d", c->members[i].rank);
-    if (c->n_members < group_ranks)
-        snprintf(text + used, bytes - used, " (%d without it)", group_ranks - c->n_members);
+    for (rank_state *r = m->ranks; r < m->ranks + m->n_ranks && used + 16 < bytes; r++)
+        if (lacks(r, call))
+            used += (size_t)snprintf(text + used, bytes - used, " %d", r->view->rank);
     return text;
 }
 
 /* Who waits in which collective for whom, if somebody does. */
 static fsdp_status check_finished(const sim *m)
 {
-    char text[640];
+    char text[640], absent[64];
     size_t used = 0;
-    for (size_t i = 0; i < m->n_agents && used + 200 < sizeof text; i++) {
-        const agent *a = &m->agents[i];
-        if (a->state != CALLING)
-            continue;
-        const rank_state *r = &m->ranks[a->rank];
-        const timeline_item *it = &r->items[a->item];
-        char absent[64];
-        absent_ranks(&m->calls[r->call[a->item]], it->group_ranks, absent, sizeof absent);
-        used +=
-            (size_t)snprintf(text + used, sizeof text - used,
-                             "%srank %d waits in item %lld, %s %s, call %llu of group %llx, for%s",
-                             used > 0 ? "; " : "", a->rank, (long long)a->item, it->name, it->unit,
-                             (unsigned long long)it->seq, (unsigned long long)it->group, absent);
-    }
+    for (rank_state *r = m->ranks; r < m->ranks + m->n_ranks; r++)
+        for (lane *l = r->lanes; l <= r->lanes + r->view->n_streams; l++) {
+            if (!l->call || used + 200 > sizeof text)
+                continue;
+            used += (size_t)snprintf(
+                text + used, sizeof text - used,
+                "%srank %d waits in item %lld, %s %s, call %llu of group %llx, for%s",
+                used > 0 ? "; " : "", r->view->rank, (long long)l->at, l->call->name, l->call->unit,
+                (unsigned long long)l->call->seq, (unsigned long long)l->call->group,
+                absent_ranks(m, l->call, absent, sizeof absent));
+        }
     if (used == 0)
         return FSDP_OK;
     return fsdp_error(FSDP_EMISMATCH,
@@ -228,31 +233,37 @@ static fsdp_status check_finished(const sim *m)
                       "virtual time: deadlock: %s", text);
 }
 
-fsdp_status virtual_time_run(const timeline_view *views, int n_ranks, const virtual_config *config,
-                             virtual_result *result)
+/* Get a view ready to run. */
+static fsdp_status load(const timeline_view *view, rank_state *r)
 {
-    sim m = {.config = config, .n_ranks = n_ranks};
-    *result = (virtual_result){.n_ranks = n_ranks};
-    fsdp_status status;
-    GOTO_ON_FAIL(status, check_config(config, n_ranks), done);
-    GOTO_ON_FAIL(status, allocate(&m, views, result), done);
-    GOTO_ON_FAIL(status, load(&m, views, result), done);
-    virtual_sim_run(&m);
-    GOTO_ON_FAIL(status, check_finished(&m), done);
-    status = virtual_totals_fill(config, result);
-done:
-    sim_free(&m);
-    if (status != FSDP_OK)
-        virtual_time_free(result);
-    return status;
+    if (view->n_lost > 0)
+        return fsdp_error(FSDP_EINVAL, "record fewer steps",
+                          "virtual time: the timeline of rank %d lost %llu items", view->rank,
+                          (unsigned long long)view->n_lost);
+    *r = (rank_state){.view = view, .compute = timeline_compute(view)};
+    for (int s = 0; s < view->n_streams; s++)
+        r->lanes[1 + s].last = TIMELINE_NONE;
+    for (int64_t i = 0; i < view->n_items; i++)
+        view->items[i].end_s = NOT_RUN_S;
+    return FSDP_OK;
 }
 
-void virtual_time_free(virtual_result *result)
+fsdp_status virtual_time_run(const timeline_view *views, int n_views, const virtual_config *config)
 {
-    free(result->views);
-    free(result->moved_s);
-    free(result->totals);
-    free(result->items);
-    free(result->moved);
-    *result = (virtual_result){0};
+    sim m = {config, calloc((size_t)n_views, sizeof *m.ranks), n_views};
+    fsdp_status status = m.ranks ? FSDP_OK : fsdp_error(FSDP_ENOMEM, "", "virtual time: no memory");
+    for (int v = 0; v < n_views && status == FSDP_OK; v++)
+        status = load(&views[v], &m.ranks[v]);
+    if (status == FSDP_OK) {
+        const timeline_item *call;
+        double at_s;
+        run_lanes(&m);
+        while ((call = next_call(&m, &at_s))) {
+            move(&m, call, at_s);
+            run_lanes(&m);
+        }
+        status = check_finished(&m);
+    }
+    free(m.ranks);
+    return status;
 }

@@ -3,31 +3,27 @@
 #include <string.h>
 #include "common/observe/virtual_time.h"
 
-double virtual_link_s(virtual_link link, double bytes)
+static double link_s(virtual_link link, double bytes)
 {
     return link.latency_s + (link.bytes_per_s > 0 ? bytes / link.bytes_per_s : 0.0);
+}
+
+int virtual_group_stride(const timeline_item *item)
+{
+    return (item->last_rank - item->first_rank) / (item->group_ranks - 1);
 }
 
 double virtual_collective_s(const virtual_config *config, const timeline_item *item,
                             bool *over_hosts)
 {
-    const int k = config->ranks_per_host, n = item->group_ranks;
+    const int k = config->ranks_per_host;
     *over_hosts = k > 0 && item->first_rank / k != item->last_rank / k;
-    if (n < 2)
+    if (item->group_ranks < 2)
         return 0;
-    const int step = (item->last_rank - item->first_rank) / (n - 1);
     if (!*over_hosts)
-        return virtual_link_s(config->link, item->bytes);
-    return virtual_link_s(config->host_link, item->bytes * (step < k ? step : k));
-}
-
-double virtual_work_price(const void *self, int rank, const timeline_item *item)
-{
-    (void)rank;
-    const virtual_price *p = self;
-    while (p->name && strcmp(p->name, item->name) != 0)
-        p++;
-    return p->seconds;
+        return link_s(config->link, item->bytes);
+    const int stride = virtual_group_stride(item);
+    return link_s(config->host_link, item->bytes * (stride < k ? stride : k));
 }
 
 /* ---- devices --------------------------------------------------------------------------------- */
@@ -70,10 +66,8 @@ void virtual_device_links(const virtual_device *d, virtual_config *config)
                                        d->network_reached * d->per_host * d->network_bytes_per_s};
 }
 
-double virtual_work_roof(const void *self, int rank, const timeline_item *item)
+double virtual_work_roof(const virtual_device *d, const timeline_item *item)
 {
-    (void)rank;
-    const virtual_device *d = self;
     double peak = d->is_bf16 ? d->bf16_flops_per_s : d->f32_flops_per_s;
     return fmax(item->flops / peak, item->bytes / d->bytes_per_s) / d->reached;
 }

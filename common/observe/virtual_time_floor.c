@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/observe/timeline_stats.h"
 #include "common/observe/virtual_time.h"
 
 /* What comes before something. */
@@ -14,18 +15,23 @@ typedef struct mark {
     double gathers_s;
 } mark;
 
+/* Of one computation, or of item 0 that stands for none: */
+typedef struct computation {
+    double until_s;      /* what it takes with all before it */
+    double gathers_s;    /* the gathers that it waits for */
+    double reductions_s; /* the reductions that need it, and nothing later */
+} computation;
+
 typedef struct floors {
     const timeline_view *view;
     const virtual_config *config;
     int compute;
     bool over_hosts; /* the links that are looked at */
-    mark *streams;   /* [n_streams] */
-    mark *records;   /* [n_items] */
-    /* [n_items + 1] by computation: what it takes with all before it; the gathers that it waits
-     * for; the reductions that need it, and nothing later */
-    double *until_s, *gathers_s, *reductions_s;
-    int64_t n;      /* computations */
-    double calls_s; /* all collectives on these links */
+    mark streams[TIMELINE_MAX_STREAMS];
+    mark *records;    /* [n_items] */
+    computation *all; /* [n_items + 1] */
+    int64_t n;        /* computations */
+    double calls_s;   /* all collectives on these links */
 } floors;
 
 static mark later(mark a, mark b)
@@ -34,42 +40,36 @@ static mark later(mark a, mark b)
                   fmax(a.gathers_s, b.gathers_s)};
 }
 
-static double cost_of(const floors *f, const timeline_item *it)
-{
-    const virtual_config *c = f->config;
-    return c->work_s ? c->work_s(c->self, 0, it) : it->end_s - it->begin_s;
-}
-
 /* A gather is all that brings something which computation waits for. */
-static void add_collective(floors *f, const timeline_item *it, mark *at)
+static void add_collective(floors *f, const timeline_item *item, mark *at)
 {
     bool over_hosts;
-    double s = virtual_collective_s(f->config, it, &over_hosts);
+    double s = virtual_collective_s(f->config, item, &over_hosts);
     if (over_hosts != f->over_hosts)
         return;
     f->calls_s += s;
-    if (strcmp(it->name, "all-gather") == 0)
+    if (strcmp(item->name, "all-gather") == 0)
         at->gathers_s += s;
     else
-        f->reductions_s[at->computations] += s;
+        f->all[at->computations].reductions_s += s;
 }
 
 static void add_item(floors *f, int64_t i)
 {
-    const timeline_item *it = &f->view->items[i];
-    if (it->kind == TIMELINE_STEP || it->kind == TIMELINE_SYNC || it->stream == TIMELINE_HOST)
+    const timeline_item *item = &f->view->items[i];
+    if (item->kind == TIMELINE_STEP || item->kind == TIMELINE_SYNC || item->stream == TIMELINE_HOST)
         return;
-    mark *at = &f->streams[it->stream];
-    if (it->kind == TIMELINE_RECORD)
+    mark *at = &f->streams[item->stream];
+    if (item->kind == TIMELINE_RECORD)
         f->records[i] = *at;
-    else if (it->kind == TIMELINE_WAIT && it->after != TIMELINE_NONE)
-        *at = later(*at, f->records[it->after]);
-    else if (it->kind == TIMELINE_COLLECTIVE)
-        add_collective(f, it, at);
-    else if (it->kind == TIMELINE_WORK && it->stream == f->compute) {
-        f->n++;
-        f->until_s[f->n] = f->until_s[f->n - 1] + cost_of(f, it);
-        f->gathers_s[f->n] = at->gathers_s;
+    else if (item->kind == TIMELINE_WAIT && item->after != TIMELINE_NONE)
+        *at = later(*at, f->records[item->after]);
+    else if (item->kind == TIMELINE_COLLECTIVE)
+        add_collective(f, item, at);
+    else if (item->kind == TIMELINE_WORK && item->stream == f->compute) {
+        double before_s = f->all[f->n++].until_s;
+        f->all[f->n].until_s = before_s + f->config->work_s(f->config->self, 0, item);
+        f->all[f->n].gathers_s = at->gathers_s;
         at->computations = f->n;
     }
 }
@@ -79,52 +79,38 @@ static double longest(const floors *f)
 {
     double most = f->calls_s, before = -INFINITY, reductions = 0;
     for (int64_t k = 0; k <= f->n; k++)
-        reductions += f->reductions_s[k];
-    reductions -= f->reductions_s[0]; /* those that need no computation */
+        reductions += f->all[k].reductions_s;
+    reductions -= f->all[0].reductions_s; /* those that need no computation */
     for (int64_t k = 1; k <= f->n; k++) {
-        before = fmax(before, f->gathers_s[k] - f->until_s[k - 1]);
-        most = fmax(most, before + f->until_s[k] + reductions);
-        reductions -= f->reductions_s[k];
+        before = fmax(before, f->all[k].gathers_s - f->all[k - 1].until_s);
+        most = fmax(most, before + f->all[k].until_s + reductions);
+        reductions -= f->all[k].reductions_s;
     }
     return most;
 }
 
-static int64_t last_step(const timeline_view *v)
+/* Raise *floor_s to the floor of the links that are looked at, if that is higher. */
+static fsdp_status raise_floor(floors f, int64_t first, double *floor_s)
 {
-    int64_t first = 0;
-    for (int64_t i = 0; i < v->n_items; i++)
-        first = v->items[i].kind == TIMELINE_STEP ? i : first;
-    return first;
+    const size_t n = (size_t)f.view->n_items;
+    f.records = calloc(n + 1, sizeof *f.records);
+    f.all = calloc(n + 1, sizeof *f.all);
+    bool has_all = f.records && f.all;
+    for (int64_t i = first; has_all && i < f.view->n_items; i++)
+        add_item(&f, i);
+    if (has_all)
+        *floor_s = fmax(*floor_s, longest(&f) - f.all[f.n].until_s);
+    free(f.records);
+    free(f.all);
+    return has_all ? FSDP_OK : fsdp_error(FSDP_ENOMEM, "", "virtual time: no memory");
 }
 
-fsdp_status virtual_time_floor(const timeline_view *view, const virtual_config *config,
-                               double *floor_s)
+fsdp_status virtual_time_floor(const timeline_view *view, int64_t first,
+                               const virtual_config *config, double *floor_s)
 {
-    size_t n = (size_t)view->n_items + 1, n_streams = (size_t)view->n_streams + 1;
-    floors f = {.view = view, .config = config, .compute = TIMELINE_NONE};
-    for (int s = 0; s < view->n_streams; s++)
-        if (strcmp(view->streams[s], config->compute ? config->compute : "compute") == 0)
-            f.compute = s;
-    double *figures = calloc(3 * n, sizeof *figures);
-    mark *marks = calloc(n_streams + n, sizeof *marks);
+    floors f = {.view = view, .config = config, .compute = timeline_compute(view)};
     *floor_s = 0;
-    for (int over_hosts = 0; figures && marks && over_hosts < 2; over_hosts++) {
-        memset(figures, 0, 3 * n * sizeof *figures);
-        memset(marks, 0, (n_streams + n) * sizeof *marks);
-        f.over_hosts = over_hosts;
-        f.streams = marks;
-        f.records = marks + n_streams;
-        f.until_s = figures;
-        f.gathers_s = figures + n;
-        f.reductions_s = figures + 2 * n;
-        f.n = 0;
-        f.calls_s = 0;
-        for (int64_t i = last_step(view); i < view->n_items; i++)
-            add_item(&f, i);
-        *floor_s = fmax(*floor_s, longest(&f) - f.until_s[f.n]);
-    }
-    bool has_all = figures && marks;
-    free(figures);
-    free(marks);
-    return has_all ? FSDP_OK : fsdp_error(FSDP_ENOMEM, "", "virtual time: no memory");
+    TRY(raise_floor(f, first, floor_s));
+    f.over_hosts = true;
+    return raise_floor(f, first, floor_s);
 }
