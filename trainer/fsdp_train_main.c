@@ -121,8 +121,11 @@ static int close_stdout(void)
 /* --help, which every rank was given: one prints it. */
 static int help(trainer *t)
 {
+    static const char DOC[] =
+        "Trains a language model on one device, by data parallelism or by FSDP.\n"
+        "Alone: one process. Under an MPI launcher: mpiexec -n 4 build/fsdp_train ...";
     bool prints = !t->run.world || comm_rank(t->run.world) == 0;
-    fsdp_status status = prints ? trainer_config_print_help() : FSDP_OK;
+    fsdp_status status = prints ? options_print_help(TRAINER_OPTIONS, "fsdp_train", DOC) : FSDP_OK;
     if (status != FSDP_OK)
         print_error(0, 0);
     trainer_free(t);

@@ -258,9 +258,9 @@ static void extrapolate_counts(const trainer *t, int n_ranks, const plan *fewer,
     if (t->run.mode != GRAD_ACC_CANONICAL)
         return;
     /* a vector is this rank's slice of all gradients, and with a tied weight at most twice that */
-    bool shards = t->cfg.parallel == PARALLEL_FSDP;
-    mem_category k = n_ranks == 1 && !shards ? MEM_GRADS_FULL : MEM_GRADS_SHARD;
-    size_t s = shards ? (size_t)trainer_config_shard_size(&t->cfg, n_ranks) : 1;
+    const bool is_single = n_ranks == 1 && t->cfg.parallel != PARALLEL_FSDP;
+    mem_category k = is_single ? MEM_GRADS_FULL : MEM_GRADS_SHARD;
+    size_t s = (size_t)trainer_config_shard_size(&t->cfg, n_ranks);
     size_t vector = 2 * out->memory.issued_peak_bytes[MEM_PARAMS_SHARD] * s / (size_t)n_ranks;
     out->is_bound = true;
     add_memory(&out->memory, k, (size_t)ceil(log2((double)n / MOST_MICRO_STEPS)) * vector);

@@ -13,7 +13,7 @@ typedef struct trainer trainer;
 /* What times of a plan go by. */
 typedef struct plan_costs {
     virtual_device machine;
-    prices prices;         /* what operations take instead, if there are any; borrowed */
+    prices prices;         /* what operations take instead, if there are any; the trainer's */
     virtual_config config; /* links; the rest is filled in by plan_make */
     int slow_rank;         /* computes slow_factor times as slowly; factor 0: no rank does */
     double slow_factor;

@@ -1,5 +1,6 @@
 /* rates.c -- see rates.h. */
 #include "trainer/rates.h"
+#include <stdlib.h>
 #include "common/base/clock.h"
 #include "common/base/dtype.h"
 #include "common/ops/profile_roof.h"
@@ -48,26 +49,28 @@ static fsdp_status time_link(const run_context *run, stream *s, virtual_link *ou
     return FSDP_OK;
 }
 
-fsdp_status rates_measure(const run_context *run, rates *out)
+fsdp_status rates_measure(const run_context *run, virtual_device *machine, virtual_link *link)
 {
     stream *s = device_compute_stream(run->dev);
-    profile_roof roof;
-    rates mine = {0};
-    void *buf;
+    struct rates {
+        profile_roof roof;
+        virtual_link link;
+    } rates;
+    void *all;
     TRY(comm_agree(run->world,
-                   ops_profile_roof(run->ops, s, run->param_dtype == DTYPE_BF16, &roof)));
-    mine.flops_per_s = roof.bf16_flops_per_s > 0 ? roof.bf16_flops_per_s : roof.flops_per_s;
-    mine.bytes_per_s = roof.bytes_per_s;
-    TRY(time_link(run, s, &mine.link));
-    TRY(comm_agree(run->world, device_alloc(s, MEM_OTHER, sizeof mine, "rates", &buf)));
-    fsdp_status status = device_upload(s, buf, &mine, sizeof mine);
-    if (status == FSDP_OK)
-        status = comm_broadcast(run->world, s, "rates", DTYPE_U8, buf, sizeof mine, 0);
-    if (status == FSDP_OK)
-        status = device_download(s, out, buf, sizeof *out);
-    if (status == FSDP_OK)
-        status = stream_sync(s);
-    device_free(s, buf);
+                   ops_profile_roof(run->ops, s, run->param_dtype == DTYPE_BF16, &rates.roof)));
+    TRY(time_link(run, s, &rates.link));
+    TRY(comm_host_gather(run->world, "rates", &rates, sizeof rates, &all));
+    rates = *(const struct rates *)all;
+    free(all);
+    const profile_roof *roof = &rates.roof;
+    double flops = roof->bf16_flops_per_s > 0 ? roof->bf16_flops_per_s : roof->flops_per_s;
+    *machine = (virtual_device){.name = "this",
+                                .f32_flops_per_s = flops,
+                                .bf16_flops_per_s = flops,
+                                .bytes_per_s = roof->bytes_per_s,
+                                .reached = 1};
+    *link = rates.link;
     ledger_reset_peaks(device_ledger(run->dev)); /* the run's peaks are reported, not these */
-    return status;
+    return FSDP_OK;
 }

@@ -22,7 +22,7 @@ static void print_machine(const trainer *t, FILE *out)
     else
         fprintf(out, "  measured just now: %.0f GFLOP/s, memory %.1f GB/s\n",
                 1e-9 * c->machine.f32_flops_per_s, 1e-9 * c->machine.bytes_per_s);
-    if (trainer_plan_ranks(t) == 1)
+    if (t->cfg.n_ranks == 1)
         return;
     fprintf(out, "  a collective: %.0f us + bytes / %.2f GB/s", 1e6 * link->latency_s,
             1e-9 * link->bytes_per_s);
@@ -86,7 +86,7 @@ static bool fits(const trainer *t, int w, int64_t batch, size_t have)
 
 static bool batch_fits(const trainer *t, int64_t batch, size_t have)
 {
-    return fits(t, trainer_plan_ranks(t), batch, have);
+    return fits(t, t->cfg.n_ranks, batch, have);
 }
 
 /* A canonical run has a power of two of sequences. */
@@ -109,7 +109,7 @@ static int64_t largest_batch(const trainer *t, size_t have)
 static bool ranks_fit(const trainer *t, int groups, size_t have)
 {
     int s = t->cfg.parallel == PARALLEL_FSDP && t->cfg.sharding == SHARDING_HYBRID
-                ? trainer_config_shard_size(&t->cfg, trainer_plan_ranks(t))
+                ? trainer_config_shard_size(&t->cfg, t->cfg.n_ranks)
                 : 1;
     return fits(t, groups * s, t->cfg.train.batch_size, have);
 }
@@ -143,7 +143,7 @@ static void print_fit(const trainer *t, FILE *out)
     int ranks = fewest_ranks(t, have);
     fprintf(out, "what fits %s\n", format_bytes(have, text, sizeof text));
     fprintf(out, "  %-14s %16lld, on %d ranks\n", "largest batch", (long long)batch,
-            trainer_plan_ranks(t));
+            t->cfg.n_ranks);
     fprintf(out, "  %-14s %16d, with a batch of %lld\n",
             t->cfg.sharding == SHARDING_HYBRID ? "fewest groups" : "fewest ranks", ranks,
             (long long)t->cfg.train.batch_size);
@@ -151,10 +151,9 @@ static void print_fit(const trainer *t, FILE *out)
 
 fsdp_status report_plan(const trainer *t, FILE *out)
 {
-    int w = trainer_plan_ranks(t);
-    int s = t->cfg.parallel == PARALLEL_FSDP ? trainer_config_shard_size(&t->cfg, w) : 1;
+    const int w = t->cfg.n_ranks, s = trainer_config_shard_size(&t->cfg, w);
     fprintf(out, "plan for %d rank%s: %d replica%s, shard groups of %d; as rank %d\n", w,
-            w == 1 ? "" : "s", w / s, w == s ? "" : "s", s, trainer_plan_rank(t));
+            w == 1 ? "" : "s", w / s, w == s ? "" : "s", s, (int)t->cfg.plan_rank);
     print_planned_memory(t, out);
     fprintf(out, "traffic of one step (sent by this rank)\n");
     for (int i = 0; i < N_SHOWN_OPS; i++)

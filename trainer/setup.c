@@ -7,7 +7,7 @@
 #include "common/steps/baseline.h"
 #include "trainer/backends.h"
 #include "trainer/cores.h"
-#include "trainer/fsdp_engine.h"
+#include "trainer/rates.h"
 #include "trainer/trainer.h"
 
 /* Threads of one rank: OMP_NUM_THREADS if it is set, else cores / ranks of this host. */
@@ -110,21 +110,11 @@ static void fill_run(trainer *t)
  * compute, `both` takes between 4% more and 9% less than `none`; over 1 Gbit/s a quarter less. */
 static void choose_prefetch(trainer *t)
 {
-    bool several = trainer_config_ranks(&t->cfg, comm_size(t->run.world)) > 1;
+    const bool several = t->cfg.n_ranks > 1;
     if (t->cfg.prefetch != PREFETCH_AUTO)
         return;
     t->cfg.prefetch = several ? PREFETCH_BOTH : PREFETCH_NONE;
     t->prefetch_why = several ? "several ranks" : "one rank";
-}
-
-int trainer_plan_ranks(const trainer *t)
-{
-    return trainer_config_ranks(&t->cfg, comm_size(t->run.world));
-}
-
-int trainer_plan_rank(const trainer *t)
-{
-    return t->cfg.plan ? (int)t->cfg.plan_rank : comm_rank(t->run.world);
 }
 
 /* Compares what the run needs at least with what there is, before anything is allocated. Ranks of a
@@ -170,58 +160,52 @@ static fsdp_status prepare_model(trainer *t)
 /* Measure this machine, if that is wanted. */
 static fsdp_status calibrate(trainer *t)
 {
-    bool buckets = t->cfg.bucket_auto && t->cfg.parallel == PARALLEL_FSDP &&
-                   t->cfg.plan_device == PLAN_NO_DEVICE && !t->cfg.plan_prices &&
-                   trainer_plan_ranks(t) > 1;
-    if (t->cfg.plan_device != PLAN_THIS_DEVICE && !buckets)
+    const trainer_config *c = &t->cfg;
+    const bool for_buckets = c->bucket_auto && c->parallel == PARALLEL_FSDP &&
+                             c->plan_device == PLAN_NO_DEVICE && !c->plan_prices && c->n_ranks > 1;
+    if (c->plan_device != PLAN_THIS_DEVICE && !for_buckets)
         return FSDP_OK;
-    return rates_measure(&t->run, &t->rates);
+    return rates_measure(&t->run, &t->costs.machine, &t->costs.config.link);
 }
 
-/* The machine of --plan-device, and the links of --plan-link. */
+/* The machine that was measured, or of --plan-prices or --plan-device, and the links of
+ * --plan-link. */
 static fsdp_status fill_costs(trainer *t)
 {
     const trainer_config *c = &t->cfg;
     plan_costs *costs = &t->costs;
-    const bool is_measured = t->rates.flops_per_s > 0;
-    t->has_costs = is_measured || c->plan_prices || c->plan_device > PLAN_THIS_DEVICE;
-    if (!t->has_costs)
-        return FSDP_OK;
+    const bool is_measured = costs->machine.reached > 0;
+    bool has_link = is_measured && comm_size(t->run.world) > 1;
     if (c->plan_prices) {
-        TRY(prices_read(c->plan_prices, &t->prices));
-        costs->prices = t->prices;
+        TRY(prices_read(c->plan_prices, &costs->prices));
         costs->machine.reached = 1;
-    } else if (is_measured) {
-        costs->machine = (virtual_device){.name = "this",
-                                          .f32_flops_per_s = t->rates.flops_per_s,
-                                          .bf16_flops_per_s = t->rates.flops_per_s,
-                                          .bytes_per_s = t->rates.bytes_per_s,
-                                          .reached = 1};
-        costs->config.link = t->rates.link;
-    } else {
+    } else if (c->plan_device > PLAN_THIS_DEVICE) {
         bool known = virtual_device_named(trainer_plan_device(c), &costs->machine);
         FSDP_ASSERT(known);
         virtual_device_links(&costs->machine, &costs->config);
+        has_link = true;
+    } else if (!is_measured) {
+        return FSDP_OK;
     }
+    t->has_costs = true;
     costs->machine.is_bf16 = c->param_dtype == DTYPE_BF16;
     costs->slow_rank = c->slow_rank;
     costs->slow_factor = c->slow_factor;
     if (c->plan_link) {
         costs->config.ranks_per_host = 0;
         costs->config.link = (virtual_link){c->link_latency_s, c->link_bytes_per_s};
+        has_link = true;
     }
-    const bool measures_link = is_measured && comm_size(t->run.world) > 1;
-    const bool has_link = c->plan_link || measures_link || c->plan_device > PLAN_THIS_DEVICE;
-    if (!has_link && trainer_plan_ranks(t) > 1)
-        return fsdp_error(FSDP_EINVAL,
-                          "pass --plan-link RATE,LATENCY, name a --plan-device, or start several "
-                          "ranks, which measure their link",
-                          "%s: one rank measures no link between the %d of the plan",
-                          c->plan_prices   ? "--plan-prices"
-                          : c->bucket_auto ? "--bucket auto"
-                                           : "--plan-device this",
-                          trainer_plan_ranks(t));
-    return FSDP_OK;
+    if (has_link || c->n_ranks == 1)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL,
+                      "pass --plan-link RATE,LATENCY, name a --plan-device, or start several "
+                      "ranks, which measure their link",
+                      "%s: one rank measures no link between the %d of the plan",
+                      c->plan_prices   ? "--plan-prices"
+                      : c->bucket_auto ? "--bucket auto"
+                                       : "--plan-device this",
+                      c->n_ranks);
 }
 
 static fsdp_status largest_unit(const trainer *t, size_t *elems)
@@ -229,7 +213,7 @@ static fsdp_status largest_unit(const trainer *t, size_t *elems)
     fsdp_engine_config ec = trainer_engine_config(t);
     mesh_shape shape;
     fsdp f;
-    int w = trainer_plan_ranks(t);
+    const int w = t->cfg.n_ranks;
     ec.fsdp.merge = NULL;
     *elems = 0;
     TRY(mesh_shape_make(w, trainer_config_shard_size(&t->cfg, w), 0, &shape));
@@ -250,10 +234,10 @@ static fsdp_status choose_buckets(trainer *t)
     if (!t->cfg.bucket_auto || t->cfg.parallel != PARALLEL_FSDP || !t->has_costs)
         return FSDP_OK;
     TRY(largest_unit(t, &largest));
-    TRY(plan_make(t, 0, trainer_plan_ranks(t), &t->costs, &best));
+    TRY(plan_make(t, 0, t->cfg.n_ranks, &t->costs, &best));
     for (size_t n = 1; n <= 64 && largest > 0; n *= 2) {
         t->cfg.buckets.max_elems = n * largest;
-        TRY(plan_make(t, 0, trainer_plan_ranks(t), &t->costs, &now));
+        TRY(plan_make(t, 0, t->cfg.n_ranks, &t->costs, &now));
         if (now.step_s <= 0.99 * best.step_s) {
             best = now;
             best_elems = t->cfg.buckets.max_elems;
@@ -269,8 +253,8 @@ static fsdp_status prepare_here(trainer *t)
 {
     TRY(fill_costs(t));
     TRY(choose_buckets(t));
-    TRY(plan_make(t, trainer_plan_rank(t), trainer_plan_ranks(t), t->has_costs ? &t->costs : NULL,
-                  &t->plan));
+    const int rank = t->cfg.plan ? (int)t->cfg.plan_rank : comm_rank(t->run.world);
+    TRY(plan_make(t, rank, t->cfg.n_ranks, t->has_costs ? &t->costs : NULL, &t->plan));
     if (t->cfg.plan)
         return FSDP_OK;
     TRY(check_memory(t));

@@ -7,7 +7,6 @@
 #include "common/steps/train.h"
 #include "trainer/fsdp_engine.h"
 #include "trainer/plan.h"
-#include "trainer/rates.h"
 #include "trainer/trainer_config.h"
 
 /* Everything that a run owns, in the order of its making; trainer_free releases it in reverse. */
@@ -26,9 +25,7 @@ struct trainer {
     runner *runner;
     train_setup setup;
     train_loop *loop;
-    rates rates;      /* of --plan-device this and --bucket auto; zeroed: not measured */
-    prices prices;    /* of --plan-prices */
-    plan_costs costs; /* of these and --plan-device; has_costs: they are known */
+    plan_costs costs; /* of --plan-device, --plan-prices, --bucket auto; has_costs: known */
     bool has_costs;
     plan plan; /* of this rank, or of --plan-rank */
     int64_t first_step;
@@ -62,10 +59,8 @@ bool trainer_flag(const char *name);
 /* trainer_engine_config -- of --parallel fsdp; it borrows from t. */
 fsdp_engine_config trainer_engine_config(const trainer *t);
 /* trainer_make -- mesh, engine and runner, on t->run's device and group: all that trains, without
- * files. trainer_plan_rank, trainer_plan_ranks: as which rank of how many --plan plans. */
+ * files. */
 fsdp_status trainer_make(trainer *t);
-int trainer_plan_rank(const trainer *t);
-int trainer_plan_ranks(const trainer *t);
 /* trainer_allocate -- make engine and runner, resume, open the output files. Errors as above. */
 fsdp_status trainer_allocate(trainer *t);
 /* trainer_free -- free everything; a zeroed struct is accepted. */

@@ -127,10 +127,8 @@ const option_spec TRAINER_OPTIONS[] = {
 fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg)
 {
     *cfg = (trainer_config){0};
-    const ops *unused;
     TRY(options_parse(TRAINER_OPTIONS, "fsdp_train", argc, argv, cfg));
     TRY(backend_check(cfg->device));
-    TRY(backend_ops(cfg->device, cfg->ops != OPS_FAST, &unused));
     if (cfg->comm >= COMM_NATIVE) { /* which has several names */
         TRY(backend_comm_check(cfg->device, cfg->comm == COMM_NATIVE ? "nccl" : "hccl"));
         cfg->comm = COMM_NATIVE;
@@ -138,138 +136,141 @@ fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg)
     return FSDP_OK;
 }
 
-fsdp_status trainer_config_print_help(void)
+/* ---- options with a text that is parsed here ------------------------------------------------- */
+
+/* A whole number from 1 on. */
+static bool parse_count(const char *text, int64_t *out)
 {
-    return options_print_help(
-        TRAINER_OPTIONS, "fsdp_train",
-        "Trains a language model on one device, by data parallelism or by FSDP.\n"
-        "Alone: one process. Under an MPI launcher: mpiexec -n 4 build/fsdp_train ...");
+    char *end;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    return end != text && *end == '\0' && errno == 0 && *out >= 1;
 }
 
-/* "block", "sub-block", "model" or "size:N". Its number among the four is the policy's. */
 static fsdp_status parse_wrap(trainer_config *cfg)
 {
-    static const char *const names[] = {"block", "sub-block", "size:", "model"};
-    for (int i = 0; i < 4; i++) {
-        bool sized = i == 2;
-        if (sized ? strncmp(cfg->wrap, names[i], 5) != 0 : strcmp(cfg->wrap, names[i]) != 0)
-            continue;
-        cfg->wrap_policy = i;
-        char *end = NULL;
-        errno = 0;
-        cfg->wrap_min_elems = sized ? strtoll(cfg->wrap + 5, &end, 10) : 0;
-        if (sized && (*end || end == cfg->wrap + 5 || cfg->wrap_min_elems < 1 || errno != 0))
-            break;
-        return FSDP_OK;
-    }
-    return fsdp_error(
-        FSDP_EINVAL, "pass --wrap block, --wrap sub-block, --wrap size:100000 or --wrap model",
-        "--wrap: got '%s', expected block, sub-block, size:N with N >= 1, or model", cfg->wrap);
+    if (strcmp(cfg->wrap, "block") == 0)
+        cfg->wrap_policy = WRAP_BLOCK;
+    else if (strcmp(cfg->wrap, "sub-block") == 0)
+        cfg->wrap_policy = WRAP_SUB_BLOCK;
+    else if (strcmp(cfg->wrap, "model") == 0)
+        cfg->wrap_policy = WRAP_MODEL;
+    else if (strncmp(cfg->wrap, "size:", 5) == 0 &&
+             parse_count(cfg->wrap + 5, &cfg->wrap_min_elems))
+        cfg->wrap_policy = WRAP_SIZE;
+    else
+        return fsdp_error(
+            FSDP_EINVAL, "pass --wrap block, --wrap sub-block, --wrap size:100000 or --wrap model",
+            "--wrap: got '%s', expected block, sub-block, size:N with N >= 1, or model", cfg->wrap);
+    return FSDP_OK;
 }
 
 static fsdp_status parse_bucket(trainer_config *cfg)
 {
-    char *end = NULL;
+    int64_t max_elems = 0;
     cfg->bucket_auto = strcmp(cfg->bucket, "auto") == 0;
-    if (cfg->bucket_auto || strcmp(cfg->bucket, "block") == 0)
-        return FSDP_OK;
-    errno = 0;
-    long long n = strtoll(cfg->bucket, &end, 10);
-    if (end == cfg->bucket || *end || errno != 0 || n < 1)
+    if (!cfg->bucket_auto && strcmp(cfg->bucket, "block") != 0 &&
+        !parse_count(cfg->bucket, &max_elems))
         return fsdp_error(FSDP_EINVAL, "pass --bucket 20000000, --bucket auto or --bucket block",
                           "--bucket: got '%s', expected block, auto or a number of parameters",
                           cfg->bucket);
-    cfg->buckets.max_elems = (size_t)n;
+    cfg->buckets.max_elems = (size_t)max_elems;
     return FSDP_OK;
 }
 
-static fsdp_status resolve_positions(const trainer_config *cfg, model_config *mc)
+/* "12.5e9,20e-6" or "3:1.5": two numbers with `between` between them, both >= 0. */
+static bool parse_pair(const char *text, char between, double *a, double *b)
 {
-    if (cfg->n_positions > 0 && cfg->n_positions < cfg->train.seq_len)
-        return fsdp_error(
-            FSDP_EINVAL, "pass a larger --n-positions or a smaller --seq-len",
-            "--n-positions: got %lld, expected at least %lld, the tokens of --seq-len",
-            (long long)cfg->n_positions, (long long)cfg->train.seq_len);
-    if (cfg->n_positions > 0)
-        mc->max_seq_len = (size_t)cfg->n_positions;
-    if ((size_t)cfg->train.seq_len > mc->max_seq_len)
-        return fsdp_error(FSDP_EINVAL, "pass --n-positions with as many, or a smaller --seq-len",
-                          "--seq-len: got %lld, expected at most %zu, the positions of --size %s",
-                          (long long)cfg->train.seq_len, mc->max_seq_len, cfg->size);
-    return FSDP_OK;
+    char found;
+    int end = 0;
+    return sscanf(text, "%lf%c%lf%n", a, &found, b, &end) == 3 && text[end] == '\0' &&
+           found == between && *a >= 0 && *b >= 0 && *a <= 1e18 && *b <= 1e18;
+}
+
+/* ---- model and batch ------------------------------------------------------------------------- */
+
+static void set_if_given(int64_t given, size_t *field)
+{
+    if (given > 0)
+        *field = (size_t)given;
 }
 
 static fsdp_status resolve_model(const trainer_config *cfg, model_config *mc)
 {
+    const long long seq_len = cfg->train.seq_len;
     TRY(gpt2_preset(cfg->size, mc));
-    if (cfg->n_blocks > 0)
-        mc->n_blocks = (size_t)cfg->n_blocks;
-    if (cfg->n_head > 0)
-        mc->n_head = (size_t)cfg->n_head;
-    if (cfg->d_model > 0) {
-        mc->d_model = (size_t)cfg->d_model;
-        mc->d_ff = 4 * mc->d_model;
-    }
-    if (cfg->d_ff > 0)
-        mc->d_ff = (size_t)cfg->d_ff;
-    if (cfg->vocab_size > 0)
-        mc->vocab_size = (size_t)cfg->vocab_size;
+    set_if_given(cfg->n_blocks, &mc->n_blocks);
+    set_if_given(cfg->n_head, &mc->n_head);
+    set_if_given(cfg->d_model, &mc->d_model);
+    set_if_given(cfg->d_ff > 0 ? cfg->d_ff : 4 * cfg->d_model, &mc->d_ff);
+    set_if_given(cfg->vocab_size, &mc->vocab_size);
+    set_if_given(cfg->n_positions, &mc->max_seq_len);
     mc->n_kv_head = mc->n_head;
-    return resolve_positions(cfg, mc);
+    if ((size_t)seq_len <= mc->max_seq_len)
+        return FSDP_OK;
+    if (cfg->n_positions > 0)
+        return fsdp_error(
+            FSDP_EINVAL, "pass a larger --n-positions or a smaller --seq-len",
+            "--n-positions: got %lld, expected at least %lld, the tokens of --seq-len",
+            (long long)cfg->n_positions, seq_len);
+    return fsdp_error(FSDP_EINVAL, "pass --n-positions with as many, or a smaller --seq-len",
+                      "--seq-len: got %lld, expected at most %zu, the positions of --size %s",
+                      seq_len, mc->max_seq_len, cfg->size);
 }
 
-static fsdp_status does_not_fit(const trainer_config *cfg, int world_size)
+/* Fill in those of --global-batch, --batch-size and --grad-accum that were not given. */
+static fsdp_status resolve_batch(train_config *c, int n_ranks)
 {
-    return fsdp_error(
-        FSDP_EINVAL,
-        "pass a --global-batch that world size * --batch-size * --grad-accum gives, or leave "
-        "the last two out",
-        "--global-batch: got %lld, expected a multiple of %d ranks * batch-size %lld * "
-        "grad-accum %lld",
-        (long long)cfg->train.global_batch, world_size, (long long)cfg->train.batch_size,
-        (long long)cfg->train.grad_accum);
-}
-
-static fsdp_status resolve_batch(trainer_config *cfg, int64_t w)
-{
-    int64_t global = cfg->train.global_batch, per_rank = global / w;
-    if (global == 0) {
-        cfg->train.batch_size = cfg->train.batch_size ? cfg->train.batch_size : 4;
-        cfg->train.grad_accum = cfg->train.grad_accum ? cfg->train.grad_accum : 1;
-        cfg->train.global_batch = w * cfg->train.batch_size * cfg->train.grad_accum;
+    int64_t per_rank = c->global_batch / n_ranks;
+    if (c->global_batch == 0) {
+        c->batch_size = c->batch_size ? c->batch_size : 4;
+        c->grad_accum = c->grad_accum ? c->grad_accum : 1;
+        c->global_batch = n_ranks * c->batch_size * c->grad_accum;
         return FSDP_OK;
     }
-    if (global % w != 0)
+    if (c->global_batch % n_ranks != 0)
         return fsdp_error(FSDP_EINVAL, "pass a --global-batch that the number of ranks divides",
                           "--global-batch: got %lld, expected a multiple of %d ranks",
-                          (long long)global, (int)w);
-    if (cfg->train.batch_size == 0 && cfg->train.grad_accum > 0)
-        cfg->train.batch_size = per_rank / cfg->train.grad_accum;
-    if (cfg->train.batch_size > MAX_BATCH)
+                          (long long)c->global_batch, n_ranks);
+    if (c->batch_size == 0 && c->grad_accum > 0)
+        c->batch_size = per_rank / c->grad_accum;
+    if (c->batch_size > MAX_BATCH)
         return fsdp_error(
             FSDP_EINVAL, "pass a larger --grad-accum, or leave it out",
             "--global-batch: %lld sequences per rank and micro-step, expected at most %d",
-            (long long)cfg->train.batch_size, MAX_BATCH);
-    if (cfg->train.batch_size == 0)
-        for (cfg->train.batch_size = MAX_AUTO_BATCH; per_rank % cfg->train.batch_size != 0;)
-            cfg->train.batch_size /= 2;
-    if (cfg->train.grad_accum == 0)
-        cfg->train.grad_accum = per_rank / cfg->train.batch_size;
-    return w * cfg->train.batch_size * cfg->train.grad_accum == global ? FSDP_OK
-                                                                       : does_not_fit(cfg, (int)w);
+            (long long)c->batch_size, MAX_BATCH);
+    if (c->batch_size == 0)
+        for (c->batch_size = MAX_AUTO_BATCH; per_rank % c->batch_size != 0;)
+            c->batch_size /= 2;
+    if (c->grad_accum == 0)
+        c->grad_accum = per_rank / c->batch_size;
+    if (n_ranks * c->batch_size * c->grad_accum == c->global_batch)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL,
+                      "pass a --global-batch that world size * --batch-size * --grad-accum gives, "
+                      "or leave the last two out",
+                      "--global-batch: got %lld, expected a multiple of %d ranks * batch-size %lld "
+                      "* grad-accum %lld",
+                      (long long)c->global_batch, n_ranks, (long long)c->batch_size,
+                      (long long)c->grad_accum);
 }
 
-int trainer_config_ranks(const trainer_config *cfg, int world_size)
+static fsdp_status check_batch(const trainer_config *cfg)
 {
-    return cfg->plan_ranks > 0 ? (int)cfg->plan_ranks : world_size;
+    const int64_t batch = cfg->train.batch_size;
+    if (batch * cfg->train.seq_len > MAX_TOKENS)
+        return fsdp_error(FSDP_EINVAL, "pass a smaller --batch-size and a larger --grad-accum",
+                          "--batch-size: %lld sequences of %lld tokens, expected at most %d tokens",
+                          (long long)batch, (long long)cfg->train.seq_len, MAX_TOKENS);
+    if (cfg->reduction == GRAD_ACC_CANONICAL && (batch & (batch - 1)) != 0)
+        return fsdp_error(
+            FSDP_EINVAL, "pass --batch-size 4 and more --grad-accum, or --reduction fast",
+            "--batch-size: got %lld, expected a power of two with --reduction canonical",
+            (long long)batch);
+    return FSDP_OK;
 }
 
-int trainer_config_shard_size(const trainer_config *cfg, int world_size)
-{
-    if (cfg->plan_fsdp_size > 0)
-        return (int)cfg->plan_fsdp_size;
-    return sharding_shard_size((sharding_strategy)cfg->sharding, world_size, (int)cfg->fsdp_size);
-}
+/* ---- plan and mesh --------------------------------------------------------------------------- */
 
 const char *trainer_plan_device(const trainer_config *cfg)
 {
@@ -277,19 +278,9 @@ const char *trainer_plan_device(const trainer_config *cfg)
     return names[cfg->plan_device];
 }
 
-/* "12.5e9,20e-6" or "3:1.5": two numbers with `between` between them, both >= 0. */
-static bool parse_pair(const char *text, char between, double *a, double *b)
+static fsdp_status resolve_plan(trainer_config *cfg)
 {
-    char *end, *end_b;
-    *a = strtod(text, &end);
-    if (end == text || *end != between)
-        return false;
-    *b = strtod(end + 1, &end_b);
-    return end_b != end + 1 && *end_b == '\0' && *a >= 0 && *b >= 0 && *a <= 1e18 && *b <= 1e18;
-}
-
-static fsdp_status resolve_plan(trainer_config *cfg, int w)
-{
+    const int w = cfg->n_ranks;
     double slow_rank;
     cfg->plan = cfg->plan || cfg->plan_ranks > 0 || cfg->plan_fsdp_size > 0 || cfg->plan_rank > 0 ||
                 cfg->plan_device > 0 || cfg->plan_link || cfg->plan_slow || cfg->plan_prices ||
@@ -323,60 +314,58 @@ static fsdp_status resolve_plan(trainer_config *cfg, int w)
     return FSDP_OK;
 }
 
-/* What --plan-ranks, --plan-fsdp-size and --fsdp-size may be together, in a job of W ranks. */
-static fsdp_status resolve_mesh(trainer_config *cfg, int w)
+int trainer_config_shard_size(const trainer_config *cfg, int world_size)
+{
+    if (cfg->parallel != PARALLEL_FSDP)
+        return 1;
+    if (cfg->plan_fsdp_size > 0)
+        return (int)cfg->plan_fsdp_size;
+    return sharding_shard_size((sharding_strategy)cfg->sharding, world_size, (int)cfg->fsdp_size);
+}
+
+/* What --plan-ranks, --plan-fsdp-size and --fsdp-size may be together. */
+static fsdp_status resolve_mesh(trainer_config *cfg)
 {
     mesh_shape shape;
-    const char *plan_hint =
-        "pass --plan-fsdp-size with --parallel fsdp and --sharding full or hybrid";
-    if (cfg->plan_fsdp_size > 0 &&
-        (cfg->parallel != PARALLEL_FSDP ||
-         (cfg->sharding != SHARDING_FULL && cfg->sharding != SHARDING_HYBRID)))
-        return fsdp_error(FSDP_EINVAL, plan_hint,
-                          "--plan-fsdp-size: got %lld with a strategy that has its own groups",
-                          (long long)cfg->plan_fsdp_size);
-    if (cfg->plan_fsdp_size > 0)
+    const bool is_planned = cfg->plan_fsdp_size > 0, is_fsdp = cfg->parallel == PARALLEL_FSDP;
+    const char *option = is_planned ? "--plan-fsdp-size" : "--fsdp-size";
+    bool is_hybrid = cfg->sharding == SHARDING_HYBRID;
+    if (is_planned && !(is_fsdp && (is_hybrid || cfg->sharding == SHARDING_FULL)))
+        return fsdp_error(
+            FSDP_EINVAL, "pass --plan-fsdp-size with --parallel fsdp and --sharding full or hybrid",
+            "--plan-fsdp-size: got %lld with a strategy that has its own groups",
+            (long long)cfg->plan_fsdp_size);
+    if (is_planned)
         cfg->sharding = SHARDING_HYBRID;
-    else if ((cfg->sharding == SHARDING_HYBRID) != (cfg->fsdp_size > 0))
+    else if (is_hybrid != (cfg->fsdp_size > 0))
         return fsdp_error(FSDP_EINVAL,
                           "pass --sharding hybrid --fsdp-size N, N ranks to a shard group",
                           "--fsdp-size: got %lld with --sharding %s", (long long)cfg->fsdp_size,
-                          cfg->sharding == SHARDING_HYBRID ? "hybrid" : "of another kind");
-    int s = trainer_config_shard_size(cfg, w);
-    if (cfg->parallel == PARALLEL_FSDP && cfg->sharding == SHARDING_HYBRID && s == 1 && w > 1)
+                          is_hybrid ? "hybrid" : "of another kind");
+    int s = trainer_config_shard_size(cfg, cfg->n_ranks);
+    if (is_fsdp && cfg->sharding == SHARDING_HYBRID && s == 1 && cfg->n_ranks > 1)
         return fsdp_error(FSDP_EINVAL, "pass --sharding none, which replicates everything",
-                          "%s: got 1, expected at least 2 ranks to a shard group",
-                          cfg->plan_fsdp_size > 0 ? "--plan-fsdp-size" : "--fsdp-size");
-    if (cfg->parallel != PARALLEL_FSDP || mesh_shape_make(w, s, 0, &shape) == FSDP_OK)
+                          "%s: got 1, expected at least 2 ranks to a shard group", option);
+    if (mesh_shape_make(cfg->n_ranks, s, 0, &shape) == FSDP_OK)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, "pass a shard group's size that divides the number of ranks",
-                      "%s: got shard groups of %d, expected a divisor of %d ranks",
-                      cfg->plan_fsdp_size > 0 ? "--plan-fsdp-size" : "--fsdp-size", s, w);
+                      "%s: got shard groups of %d, expected a divisor of %d ranks", option, s,
+                      cfg->n_ranks);
 }
 
 fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_config *model_cfg)
 {
-    world_size = trainer_config_ranks(cfg, world_size);
+    cfg->n_ranks = cfg->plan_ranks > 0 ? (int)cfg->plan_ranks : world_size;
     TRY(parse_wrap(cfg));
     TRY(parse_bucket(cfg));
-    TRY(resolve_mesh(cfg, world_size));
-    TRY(resolve_plan(cfg, world_size));
+    TRY(resolve_mesh(cfg));
+    TRY(resolve_plan(cfg));
     TRY(resolve_model(cfg, model_cfg));
-    if (cfg->parallel == PARALLEL_SINGLE && world_size > 1)
+    if (cfg->parallel == PARALLEL_SINGLE && cfg->n_ranks > 1)
         return fsdp_error(FSDP_EINVAL, "run build/fsdp_train --parallel single without a launcher",
-                          "--parallel single: got %d ranks, expected 1", world_size);
-    TRY(resolve_batch(cfg, world_size));
-    if (cfg->train.batch_size * cfg->train.seq_len > MAX_TOKENS)
-        return fsdp_error(FSDP_EINVAL, "pass a smaller --batch-size and a larger --grad-accum",
-                          "--batch-size: %lld sequences of %lld tokens, expected at most %d tokens",
-                          (long long)cfg->train.batch_size, (long long)cfg->train.seq_len,
-                          MAX_TOKENS);
-    bool power_of_two = (cfg->train.batch_size & (cfg->train.batch_size - 1)) == 0;
-    if (cfg->reduction == GRAD_ACC_CANONICAL && !power_of_two)
-        return fsdp_error(
-            FSDP_EINVAL, "pass --batch-size 4 and more --grad-accum, or --reduction fast",
-            "--batch-size: got %lld, expected a power of two with --reduction canonical",
-            (long long)cfg->train.batch_size);
+                          "--parallel single: got %d ranks, expected 1", cfg->n_ranks);
+    TRY(resolve_batch(&cfg->train, cfg->n_ranks));
+    TRY(check_batch(cfg));
     TRY(trainer_check_change(cfg->resume_change));
     if (cfg->resume && strcmp(cfg->resume, "auto") == 0 && !cfg->save_dir)
         return fsdp_error(FSDP_EINVAL, "pass --save DIR too",

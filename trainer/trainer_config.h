@@ -47,6 +47,7 @@ typedef struct trainer_config {
     bool check_order;
     bool plan;
     int64_t plan_ranks, plan_fsdp_size; /* 0: the ranks there are; what --sharding says */
+    int n_ranks;                        /* of the job: from plan_ranks and the ranks there are */
     int64_t plan_rank;
     int plan_device; /* trainer_plan_device, or a later row of its choices */
     const char *plan_link, *plan_slow, *plan_prices;
@@ -62,24 +63,20 @@ const char *trainer_plan_device(const trainer_config *cfg);
 extern const option_spec TRAINER_OPTIONS[];
 
 /* trainer_config_parse -- fill in *cfg from the command line.
- *   errors  those of options_parse, of which FSDP_HELP asks for trainer_config_print_help, and
- *           of backend_check */
+ *   errors  those of options_parse, of which FSDP_HELP asks for options_print_help, of
+ *           backend_check and backend_comm_check */
 fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg);
-/* trainer_config_print_help -- all options, on standard output.
- *   errors  those of options_print_help */
-fsdp_status trainer_config_print_help(void);
 
-/* trainer_config_resolve -- fill in model_cfg, cfg's wrap_policy, and cfg's batch fields so that
- * global_batch = W * batch_size * grad_accum. W is --plan-ranks, or world_size without it. With
- * only --global-batch G, batch_size is the largest power of two, at most 8, that divides G/W.
- * --plan-fsdp-size makes the strategy hybrid; it and --plan-ranks set plan.
+/* trainer_config_resolve -- fill in model_cfg, the fields of cfg that are parsed from texts,
+ * n_ranks W, which is --plan-ranks, or world_size without it, and the batch fields so that
+ * global_batch = W * batch_size * grad_accum. With only --global-batch G, batch_size is the largest
+ * power of two, at most 8, that divides G/W. --plan-fsdp-size makes the strategy hybrid; it and
+ * --plan-ranks set plan.
  *   errors  FSDP_EINVAL: the batch does not fit, or is not a power of two in canonical mode;
  *           --parallel single with several ranks; a shard group that does not divide W; ... */
 fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_config *model_cfg);
 
-/* trainer_config_ranks -- ranks of the job: --plan-ranks, or world_size without it. */
-int trainer_config_ranks(const trainer_config *cfg, int world_size);
-/* trainer_config_shard_size -- ranks of a shard group in a job of world_size ranks. */
+/* trainer_config_shard_size -- ranks that share parameters in a job of world_size ranks. */
 int trainer_config_shard_size(const trainer_config *cfg, int world_size);
 
 /* trainer_check_change -- FSDP_EINVAL unless all names of --resume-change are known
