@@ -28,69 +28,21 @@ typedef struct generate_options {
     int ops, device; /* the latter: see backends.h */
 } generate_options;
 
-#define FIELD(f) .offset = offsetof(generate_options, f)
+#define FIELD(f) offsetof(generate_options, f)
+/* clang-format off */
 static const option_spec OPTIONS[] = {
-    {.name = "prompt",
-     .kind = OPT_STRING,
-     FIELD(prompt),
-     .arg = "TEXT",
-     .group = "Text",
-     .help = "what the text begins with; token numbers when the vocabulary is over 256"},
-    {.name = "length",
-     .kind = OPT_INT,
-     FIELD(length),
-     .def = "200",
-     .min = 1,
-     .max = 1e6,
-     .arg = "N",
-     .help = "tokens to add"},
-    {.name = "temperature",
-     .kind = OPT_DOUBLE,
-     FIELD(temperature),
-     .def = "0",
-     .min = 0,
-     .max = 1000,
-     .arg = "X",
-     .group = "Sampling",
-     .help = "0: always the likeliest token; 1: as the model says; more: wilder"},
-    {.name = "top-k",
-     .kind = OPT_INT,
-     FIELD(top_k),
-     .def = "0",
-     .min = 0,
-     .max = 1e9,
-     .arg = "K",
-     .help = "choose among the K likeliest; 0: all"},
-    {.name = "seed",
-     .kind = OPT_INT,
-     FIELD(seed),
-     .def = "0",
-     .min = 0,
-     .max = 9e15,
-     .arg = "S",
-     .help = "the same seed gives the same text"},
-    {.name = "device",
-     .kind = OPT_ENUM,
-     FIELD(device),
-     .def = "cpu",
-     .choices = BACKEND_CHOICES,
-     .group = "Machine",
-     .help = BACKEND_HELP},
-    {.name = "ops",
-     .kind = OPT_ENUM,
-     FIELD(ops),
-     .def = "fast",
-     .choices = "fast|portable",
-     .help = "portable: the same text on every machine"},
-    {.name = "threads",
-     .kind = OPT_INT,
-     FIELD(threads),
-     .def = "0",
-     .min = 0,
-     .max = 1024,
-     .arg = "N",
-     .help = "0: all cores"},
+    {.name = "prompt", .kind = OPT_STRING, .offset = FIELD(prompt), .arg = "TEXT",
+     .group = "Text", .help = "what the text begins with; token numbers when the vocabulary is over 256"},
+    {.name = "length", .kind = OPT_INT, .offset = FIELD(length), .def = "200", .min = 1, .max = 1e6, .arg = "N", .help = "tokens to add"},
+    {.name = "temperature", .kind = OPT_DOUBLE, .offset = FIELD(temperature), .def = "0", .min = 0, .max = 1000, .arg = "X",
+     .group = "Sampling", .help = "0: always the likeliest token; 1: as the model says; more: wilder"},
+    {.name = "top-k", .kind = OPT_INT, .offset = FIELD(top_k), .def = "0", .min = 0, .max = 1e9, .arg = "K", .help = "choose among the K likeliest; 0: all"},
+    {.name = "seed", .kind = OPT_INT, .offset = FIELD(seed), .def = "0", .min = 0, .max = 9e15, .arg = "S", .help = "the same seed gives the same text"},
+    {.name = "device", .kind = OPT_ENUM, .offset = FIELD(device), .def = "cpu", .choices = BACKEND_CHOICES, .group = "Machine", .help = BACKEND_HELP},
+    {.name = "ops", .kind = OPT_ENUM, .offset = FIELD(ops), .def = "fast", .choices = "fast|portable", .help = "portable: the same text on every machine"},
+    {.name = "threads", .kind = OPT_INT, .offset = FIELD(threads), .def = "0", .min = 0, .max = 1024, .arg = "N", .help = "0: all cores"},
     {0}};
+/* clang-format on */
 
 typedef struct text {
     int32_t *tokens;
@@ -197,41 +149,32 @@ static fsdp_status write_text(generator *g, const generate_options *opt, size_t 
 
 /* ---- model ---------------------------------------------------------------------------------- */
 
-static fsdp_status generate_on(device *dev, const model *m, const char *dir,
-                               const generate_options *opt)
+static fsdp_status generate(const char *dir, const generate_options *opt)
 {
-    const ops *o = NULL;
+    device_config dc = {.n_threads = opt->threads > 0 ? (int)opt->threads : cores_allowed()};
+    model_config config;
+    model m = {0};
+    device *dev = NULL;
+    const ops *o;
     text t = {0};
     generator *g = NULL;
     safetensors weights = {0};
     fsdp_status status;
+    GOTO_ON_FAIL(status, backend_check(opt->device), done);
+    GOTO_ON_FAIL(status, import_model_config(dir, &config), done);
+    GOTO_ON_FAIL(status, gpt2_create(&config, &m), done);
+    dc.backend = backend_of(opt->device)->device;
+    GOTO_ON_FAIL(status, device_open(&dc, &dev), done);
     GOTO_ON_FAIL(status, backend_ops(opt->device, opt->ops != OPS_FAST, &o), done);
-    GOTO_ON_FAIL(status, text_init(opt, m->config.vocab_size, &t), done);
+    GOTO_ON_FAIL(status, text_init(opt, config.vocab_size, &t), done);
     GOTO_ON_FAIL(status, import_open(dir, &weights), done);
-    GOTO_ON_FAIL(status, generator_create(m, dev, o, &weights, &g), done);
-    status = write_text(g, opt, m->config.vocab_size, &t);
+    GOTO_ON_FAIL(status, generator_create(&m, dev, o, &weights, &g), done);
+    status = write_text(g, opt, config.vocab_size, &t);
 done:
     generator_free(g);
     safetensors_close(&weights);
     text_free(&t);
-    return status;
-}
-
-static fsdp_status generate(const char *dir, const generate_options *opt)
-{
-    model_config config;
-    model m;
-    device *dev;
-    const int n_threads = opt->threads > 0 ? (int)opt->threads : cores_allowed();
-    TRY(backend_check(opt->device));
-    TRY(import_model_config(dir, &config));
-    TRY(gpt2_create(&config, &m));
-    const device_backend *b = backend_of(opt->device)->device;
-    fsdp_status status = device_open(&(device_config){.backend = b, .n_threads = n_threads}, &dev);
-    if (status == FSDP_OK) {
-        status = generate_on(dev, &m, dir, opt);
-        device_close(dev);
-    }
+    device_close(dev);
     model_free(&m);
     return status;
 }
