@@ -139,8 +139,8 @@ static int run(trainer *t, fsdp_status parsed)
     if (trainer_prepare(t, parsed) != FSDP_OK)
         return leave(t);
     if (t->cfg.plan) {
-        if (comm_rank(t->run.world) == 0 && report_plan(t, stdout) != FSDP_OK)
-            return leave(t);
+        if (comm_rank(t->run.world) == 0)
+            report_plan(t, stdout);
         trainer_free(t);
         return close_stdout();
     }

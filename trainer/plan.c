@@ -26,13 +26,6 @@ typedef struct dry_run {
 
 /* ---- a trainer on a dry device --------------------------------------------------------------- */
 
-static dry_kind kind_of(device *d)
-{
-    if (device_memory_is_host(d))
-        return DRY_CPU;
-    return device_runs_c(d) ? DRY_SEPARATE : DRY_POOL;
-}
-
 /* How the transport that the job has, or would have, moves data. */
 static comm_dry_moves moves_of(const trainer *t)
 {
@@ -48,8 +41,9 @@ static comm_dry_moves moves_of(const trainer *t)
 static fsdp_status open_world(const trainer *t, int rank, int n_ranks, bool on_accelerator,
                               trainer *dry)
 {
-    bool pooled = on_accelerator || kind_of(t->run.dev) == DRY_POOL;
-    device_config dc = {.backend = device_dry(pooled ? DRY_POOL : kind_of(t->run.dev)),
+    bool is_pooled = on_accelerator || !device_runs_c(t->run.dev);
+    dry_kind kind = device_memory_is_host(t->run.dev) ? DRY_CPU : DRY_SEPARATE;
+    device_config dc = {.backend = device_dry(is_pooled ? DRY_POOL : kind),
                         .n_threads = 1,
                         .async_compute = t->runs_ahead};
     TRY(device_open(&dc, &dry->run.dev));
@@ -110,30 +104,23 @@ static fsdp_status dry_steps(dry_run *d)
     return FSDP_OK;
 }
 
-static bool is_timed(const plan_costs *costs, int64_t micro_steps)
-{
-    return costs && micro_steps <= MOST_TIMED;
-}
-
-/* Make the steps as rank `rank`. costs: only whether times are wanted, and the kind of device. */
+/* Make the steps as rank `rank`. costs: for the kind of device, and whether times are wanted. */
 static fsdp_status dry_open(const trainer *of, int rank, int n_ranks, const plan_costs *costs,
                             int64_t micro_steps, dry_run *d)
 {
     trainer *t = &d->t;
     bool on_accelerator = costs && costs->machine.model;
-    *d = (dry_run){.t = {.cfg = of->cfg, .run = of->run, .runs_ahead = of->runs_ahead}};
+    *d = (dry_run){.t = {.cfg = of->cfg, .run = of->run}};
     t->runs_ahead = of->runs_ahead || on_accelerator;
     t->cfg.train.loss_csv = NULL;
     t->cfg.train.steps = STEPS;
-    t->cfg.check_order = false;
-    t->cfg.profile_dir = NULL;
     t->run.dev = NULL;
     t->run.world = NULL;
     t->run.grad_accum = (int)micro_steps;
     if (!device_runs_c(of->run.dev)) /* their descriptions of work are the CPU's */
         t->run.ops = ops_cpu_fast();
     fsdp_status status = open_world(of, rank, n_ranks, on_accelerator, t);
-    if (status == FSDP_OK && is_timed(costs, micro_steps))
+    if (status == FSDP_OK && costs && micro_steps <= MOST_TIMED)
         status = watch_dry(d, rank);
     if (status == FSDP_OK)
         status = trainer_make(t);
@@ -164,7 +151,7 @@ static double compute_end_s(const timeline_view *v, int64_t end)
 }
 
 static fsdp_status read_times(const plan_costs *costs, bool inline_compute,
-                              const timeline_view *views, int n, plan *out)
+                              const timeline_view *views, int n, plan_times *out)
 {
     const timeline_view *v = &views[0];
     virtual_config config = costs->config;
@@ -179,7 +166,7 @@ static fsdp_status read_times(const plan_costs *costs, bool inline_compute,
     out->step_s = compute_end_s(v, step.end) - compute_end_s(v, step.first);
     out->compute_s = step.compute_s + step.move_s;
     out->exposed_s = step.exposed_s;
-    out->stall = step.stall;
+    out->stall_s = step.stall.seconds;
     for (int64_t i = step.first; i < step.end; i++) {
         bool over_hosts;
         if (v->items[i].kind == TIMELINE_COLLECTIVE)
@@ -194,21 +181,13 @@ static fsdp_status read_times(const plan_costs *costs, bool inline_compute,
 
 /* ---- a plan ---------------------------------------------------------------------------------- */
 
-static bool is_slow(const plan_costs *costs, int rank)
-{
-    return costs && costs->slow_factor > 0 && costs->slow_rank != rank;
-}
-
 static fsdp_status plan_of(const trainer *t, int rank, int n_ranks, const plan_costs *costs,
                            int64_t micro_steps, plan *out)
 {
     dry_run d, slow = {0};
-    plan_costs own = costs ? *costs : (plan_costs){0};
     *out = (plan){0};
-    if (costs && costs->slow_factor > 0 && costs->slow_rank == rank)
-        own.machine.reached /= costs->slow_factor;
     fsdp_status status = dry_open(t, rank, n_ranks, costs, micro_steps, &d);
-    if (status == FSDP_OK && is_timed(costs, micro_steps) && is_slow(costs, rank))
+    if (status == FSDP_OK && d.line && costs->slow_factor > 0 && costs->slow_rank != rank)
         status = dry_open(t, costs->slow_rank, n_ranks, costs, micro_steps, &slow);
     if (status == FSDP_OK) {
         out->memory = ledger_read(device_ledger(d.t.run.dev));
@@ -216,11 +195,14 @@ static fsdp_status plan_of(const trainer *t, int rank, int n_ranks, const plan_c
             out->host_memory = ledger_read(device_host_ledger(d.t.run.dev));
         out->traffic = d.traffic;
     }
-    if (status == FSDP_OK && is_timed(costs, micro_steps)) {
+    if (status == FSDP_OK && d.line) {
+        plan_costs own = *costs;
         timeline_view views[2] = {timeline_read(d.line)};
         if (slow.line)
             views[1] = timeline_read(slow.line);
-        status = read_times(&own, !d.t.runs_ahead, views, slow.line ? 2 : 1, out);
+        else if (own.slow_factor > 0)
+            own.machine.reached /= own.slow_factor;
+        status = read_times(&own, !d.t.runs_ahead, views, slow.line ? 2 : 1, &out->times);
     }
     fsdp_error_info why = *fsdp_error_get();
     dry_close(&slow);
@@ -267,7 +249,7 @@ static void extrapolate_counts(const trainer *t, int n_ranks, const plan *fewer,
 }
 
 /* The same of times: `out` and `fewer` are of MOST_TIMED micro-steps and of half as many. */
-static void extrapolate_times(int64_t n, const plan *fewer, plan *out)
+static void extrapolate_times(int64_t n, const plan_times *fewer, plan_times *out)
 {
     const double times = (double)(n - MOST_TIMED) / (MOST_TIMED / 2.0);
     out->step_s += times * (out->step_s - fewer->step_s);
@@ -280,23 +262,17 @@ static void extrapolate_times(int64_t n, const plan *fewer, plan *out)
 fsdp_status plan_make(const trainer *t, int rank, int n_ranks, const plan_costs *costs, plan *out)
 {
     const int64_t n = t->run.grad_accum;
-    plan fewer, counted = {0};
+    plan fewer, timed;
+    TRY(plan_of(t, rank, n_ranks, costs, n < MOST_MICRO_STEPS ? n : MOST_MICRO_STEPS, out));
     if (n > MOST_MICRO_STEPS) {
         TRY(plan_of(t, rank, n_ranks, costs, MOST_MICRO_STEPS / 2, &fewer));
-        TRY(plan_of(t, rank, n_ranks, costs, MOST_MICRO_STEPS, &counted));
-        extrapolate_counts(t, n_ranks, &fewer, &counted);
-    } else {
-        TRY(plan_of(t, rank, n_ranks, costs, n, &counted));
+        extrapolate_counts(t, n_ranks, &fewer, out);
     }
-    *out = counted;
-    if (!costs || is_timed(costs, n))
-        return FSDP_OK;
-    TRY(plan_of(t, rank, n_ranks, costs, MOST_TIMED / 2, &fewer));
-    TRY(plan_of(t, rank, n_ranks, costs, MOST_TIMED, out));
-    extrapolate_times(n, &fewer, out);
-    out->memory = counted.memory;
-    out->host_memory = counted.host_memory;
-    out->traffic = counted.traffic;
-    out->is_bound = counted.is_bound;
+    if (costs && n > MOST_TIMED) {
+        TRY(plan_of(t, rank, n_ranks, costs, MOST_TIMED / 2, &fewer));
+        TRY(plan_of(t, rank, n_ranks, costs, MOST_TIMED, &timed));
+        extrapolate_times(n, &fewer.times, &timed.times);
+        out->times = timed.times;
+    }
     return FSDP_OK;
 }

@@ -19,17 +19,22 @@ typedef struct plan_costs {
     double slow_factor;
 } plan_costs;
 
+/* Of one step. */
+typedef struct plan_times {
+    double step_s; /* from the end of computation in the step before to its end in this one */
+    double compute_s, communication_s, exposed_s;
+    double floor_s; /* no schedule leaves less exposed */
+    double stall_s; /* the longest */
+    char stalled_for[TIMELINE_NAME_BYTES + TIMELINE_UNIT_BYTES]; /* "": nothing stalled */
+} plan_times;
+
 /* A bound only where marked; all else is exact, to the byte. */
 typedef struct plan {
     /* issued figures are equal to the run's; peaks in time are not below the run's */
     ledger_figures memory, host_memory;
     comm_stats traffic; /* of one step */
     bool is_bound;      /* more micro-steps than are run: memory of gradients is at most this */
-    /* With costs, of one step: */
-    double step_s; /* from the end of computation in the step before to its end in this one */
-    double compute_s, communication_s, exposed_s, floor_s;
-    timeline_stall stall; /* the longest; `item` and `cause` are used up */
-    char stalled_for[TIMELINE_NAME_BYTES + TIMELINE_UNIT_BYTES];
+    plan_times times;   /* zeroed without costs */
 } plan;
 
 /* plan_make -- make the first steps of the run on a dry device, as rank `rank` of n_ranks.

@@ -36,7 +36,7 @@ static void print_machine(const trainer *t, FILE *out)
 
 static void print_times(const trainer *t, FILE *out)
 {
-    const plan *p = &t->plan;
+    const plan_times *p = &t->plan.times;
     fprintf(out, "one step in virtual time, prefetch %s",
             prefetch_name((prefetch_mode)t->cfg.prefetch));
     if (t->cfg.buckets.max_elems > 0)
@@ -47,29 +47,26 @@ static void print_times(const trainer *t, FILE *out)
     fprintf(out, "  %-14s %13.1f ms, no schedule leaves less than %.1f\n", "exposed",
             1e3 * p->exposed_s, 1e3 * p->floor_s);
     if (*p->stalled_for)
-        fprintf(out, "  %-14s %13.1f ms, for %s\n", "largest stall", 1e3 * p->stall.seconds,
+        fprintf(out, "  %-14s %13.1f ms, for %s\n", "largest stall", 1e3 * p->stall_s,
                 p->stalled_for);
     print_machine(t, out);
 }
 
-static void print_planned_memory(const trainer *t, FILE *out)
+static void print_bytes(const char *label, size_t bytes, FILE *out)
 {
     char text[16];
-    const ledger_figures *f = &t->plan.memory;
+    if (bytes > 0)
+        fprintf(out, "  %-14s %16zu  %s\n", label, bytes, format_bytes(bytes, text, sizeof text));
+}
+
+static void print_planned_memory(const plan *p, FILE *out)
+{
     fprintf(out, "memory of this rank, in the order in which the host issues%s\n",
-            t->plan.is_bound ? " (gradients: at most)" : "");
-    for (int k = 0; k < MEM_CATEGORIES; k++) {
-        size_t bytes = f->issued_peak_bytes[k];
-        if (bytes > 0)
-            fprintf(out, "  %-14s %16zu  %s\n", mem_category_name((mem_category)k), bytes,
-                    format_bytes(bytes, text, sizeof text));
-    }
-    fprintf(out, "  %-14s %16zu  %s\n", "at one moment", f->issued_peak_total_bytes,
-            format_bytes(f->issued_peak_total_bytes, text, sizeof text));
-    if (t->plan.host_memory.issued_peak_total_bytes > 0)
-        fprintf(out, "  %-14s %16zu  %s\n", "on the host",
-                t->plan.host_memory.issued_peak_total_bytes,
-                format_bytes(t->plan.host_memory.issued_peak_total_bytes, text, sizeof text));
+            p->is_bound ? " (gradients: at most)" : "");
+    for (int k = 0; k < MEM_CATEGORIES; k++)
+        print_bytes(mem_category_name((mem_category)k), p->memory.issued_peak_bytes[k], out);
+    print_bytes("at one moment", p->memory.issued_peak_total_bytes, out);
+    print_bytes("on the host", p->host_memory.issued_peak_total_bytes, out);
 }
 
 /* ---- what fits ------------------------------------------------------------------------------- */
@@ -84,47 +81,35 @@ static bool fits(const trainer *t, int w, int64_t batch, size_t have)
     return plan_make(&other, 0, w, NULL, &p) == FSDP_OK && p.memory.issued_peak_total_bytes <= have;
 }
 
-static bool batch_fits(const trainer *t, int64_t batch, size_t have)
-{
-    return fits(t, t->cfg.n_ranks, batch, have);
-}
-
 /* A canonical run has a power of two of sequences. */
-static int64_t largest_batch(const trainer *t, size_t have)
+static bool is_too_large(const trainer *t, int64_t batch, size_t have)
 {
-    int64_t most = 0, step = 1;
-    while (step <= MAX_BATCH && step * t->cfg.train.seq_len <= MAX_TOKENS &&
-           batch_fits(t, step, have)) {
-        most = step;
-        step *= 2;
-    }
-    if (most == 0 || t->run.mode == GRAD_ACC_CANONICAL || step > MAX_BATCH)
-        return most;
-    for (step = most / 2; step > 0; step /= 2)
-        if (batch_fits(t, most + step, have))
-            most += step;
-    return most;
+    bool is_refused = batch > MAX_BATCH || batch * t->cfg.train.seq_len > MAX_TOKENS ||
+                      (t->run.mode == GRAD_ACC_CANONICAL && (batch & (batch - 1)) != 0);
+    return is_refused || !fits(t, t->cfg.n_ranks, batch, have);
 }
 
-static bool ranks_fit(const trainer *t, int groups, size_t have)
+/* Hybrid: `n` shard groups. */
+static bool ranks_fit(const trainer *t, int64_t n, size_t have)
 {
-    int s = t->cfg.parallel == PARALLEL_FSDP && t->cfg.sharding == SHARDING_HYBRID
-                ? trainer_config_shard_size(&t->cfg, t->cfg.n_ranks)
-                : 1;
-    return fits(t, groups * s, t->cfg.train.batch_size, have);
+    if (t->cfg.sharding == SHARDING_HYBRID)
+        n *= trainer_config_shard_size(&t->cfg, t->cfg.n_ranks);
+    return fits(t, (int)n, t->cfg.train.batch_size, have);
 }
 
-/* The fewest ranks, or in hybrid shard groups; 0: no number of them fits. */
-static int fewest_ranks(const trainer *t, size_t have)
+/* The least number for which `holds`, which is taken to hold for all that are larger; 0: none up to
+ * `limit`. */
+static int64_t least_that(bool (*holds)(const trainer *, int64_t, size_t), const trainer *t,
+                          size_t have, int64_t limit)
 {
-    int most = 1, least;
-    while (most <= MOST_FIT_RANKS && !ranks_fit(t, most, have))
+    int64_t most = 1;
+    while (most <= limit && !holds(t, most, have))
         most *= 2;
-    if (most > MOST_FIT_RANKS)
+    if (most > limit)
         return 0;
-    for (least = most / 2; most - least > 1;) {
-        int middle = (least + most) / 2;
-        if (ranks_fit(t, middle, have))
+    for (int64_t least = most / 2; most - least > 1;) {
+        int64_t middle = (least + most) / 2;
+        if (holds(t, middle, have))
             most = middle;
         else
             least = middle;
@@ -139,22 +124,21 @@ static void print_fit(const trainer *t, FILE *out)
     if (have == 0)
         have = t->costs.machine.model ? (size_t)t->costs.machine.memory_bytes
                                       : device_mem_available(t->run.dev);
-    int64_t batch = largest_batch(t, have);
-    int ranks = fewest_ranks(t, have);
     fprintf(out, "what fits %s\n", format_bytes(have, text, sizeof text));
-    fprintf(out, "  %-14s %16lld, on %d ranks\n", "largest batch", (long long)batch,
-            t->cfg.n_ranks);
-    fprintf(out, "  %-14s %16d, with a batch of %lld\n",
-            t->cfg.sharding == SHARDING_HYBRID ? "fewest groups" : "fewest ranks", ranks,
+    fprintf(out, "  %-14s %16lld, on %d ranks\n", "largest batch",
+            (long long)least_that(is_too_large, t, have, 2 * MAX_BATCH) - 1, t->cfg.n_ranks);
+    fprintf(out, "  %-14s %16lld, with a batch of %lld\n",
+            t->cfg.sharding == SHARDING_HYBRID ? "fewest groups" : "fewest ranks",
+            (long long)least_that(ranks_fit, t, have, MOST_FIT_RANKS),
             (long long)t->cfg.train.batch_size);
 }
 
-fsdp_status report_plan(const trainer *t, FILE *out)
+void report_plan(const trainer *t, FILE *out)
 {
     const int w = t->cfg.n_ranks, s = trainer_config_shard_size(&t->cfg, w);
     fprintf(out, "plan for %d rank%s: %d replica%s, shard groups of %d; as rank %d\n", w,
             w == 1 ? "" : "s", w / s, w == s ? "" : "s", s, (int)t->cfg.plan_rank);
-    print_planned_memory(t, out);
+    print_planned_memory(&t->plan, out);
     fprintf(out, "traffic of one step (sent by this rank)\n");
     for (int i = 0; i < N_SHOWN_OPS; i++)
         fprintf(out, "  %-14s %6llu calls %16llu bytes\n", comm_op_name(SHOWN_OPS[i]),
@@ -164,52 +148,45 @@ fsdp_status report_plan(const trainer *t, FILE *out)
         print_times(t, out);
     if (t->cfg.plan_fit)
         print_fit(t, out);
-    return FSDP_OK;
 }
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
-/* What is shown of memory: figures of the categories, then these. */
-enum { OF_TOTAL = MEM_CATEGORIES, OF_HOST, N_FIGURES };
-/* Each of them: the most at one time; in the order of issue; planned in that order. */
+/* The rows that are shown of memory: the categories, then these. */
+enum { OF_TOTAL = MEM_CATEGORIES, OF_HOST, N_ROWS };
+/* What each row has: the most at one time; in the order of issue; planned in that order. */
 enum { MEASURED, ISSUED, PLANNED, N_COLUMNS };
 
-typedef struct memory_table {
-    int64_t bytes[N_COLUMNS][N_FIGURES];
-} memory_table;
+typedef struct memory_row {
+    size_t bytes[N_COLUMNS];
+} memory_row;
 
-static void fill_column(int64_t *column, const size_t *bytes, size_t total, size_t host)
-{
-    for (int k = 0; k < MEM_CATEGORIES; k++)
-        column[k] = (int64_t)bytes[k];
-    column[OF_TOTAL] = (int64_t)total;
-    column[OF_HOST] = (int64_t)host;
-}
-
-static void fill_memory(const trainer *t, memory_table *m)
+static void fill_memory(const trainer *t, memory_row rows[N_ROWS])
 {
     device *d = t->run.dev;
-    ledger_figures f = ledger_read(device_ledger(d)), host = {0};
-    const plan *p = &t->plan;
+    const ledger_figures *p = &t->plan.memory, f = ledger_read(device_ledger(d));
+    ledger_figures host = {0};
     if (!device_memory_is_host(d))
         host = ledger_read(device_host_ledger(d));
-    fill_column(m->bytes[MEASURED], f.peak_bytes, f.peak_total_bytes, host.peak_total_bytes);
-    fill_column(m->bytes[ISSUED], f.issued_peak_bytes, f.issued_peak_total_bytes,
-                host.issued_peak_total_bytes);
-    fill_column(m->bytes[PLANNED], p->memory.issued_peak_bytes, p->memory.issued_peak_total_bytes,
-                p->host_memory.issued_peak_total_bytes);
+    for (int k = 0; k < MEM_CATEGORIES; k++)
+        rows[k] = (memory_row){{f.peak_bytes[k], f.issued_peak_bytes[k], p->issued_peak_bytes[k]}};
+    rows[OF_TOTAL] =
+        (memory_row){{f.peak_total_bytes, f.issued_peak_total_bytes, p->issued_peak_total_bytes}};
+    rows[OF_HOST] = (memory_row){{host.peak_total_bytes, host.issued_peak_total_bytes,
+                                  t->plan.host_memory.issued_peak_total_bytes}};
 }
 
-/* *m = the most of each figure over all ranks. */
-static fsdp_status max_over_ranks(trainer *t, memory_table *m)
+/* Each figure becomes the most of all ranks. */
+static fsdp_status max_over_ranks(comm *world, memory_row rows[N_ROWS])
 {
     void *all;
-    TRY(comm_host_gather(t->run.world, "report", m, sizeof *m, &all));
-    const int64_t *figures = all;
-    int64_t *most = &m->bytes[0][0];
-    size_t n = sizeof *m / sizeof *most;
-    for (size_t i = 0; i < n * (size_t)comm_size(t->run.world); i++)
-        most[i % n] = figures[i] > most[i % n] ? figures[i] : most[i % n];
+    TRY(comm_host_gather(world, "report", rows, N_ROWS * sizeof *rows, &all));
+    const memory_row *others = all;
+    for (int i = 0; i < N_ROWS * comm_size(world); i++)
+        for (int c = 0; c < N_COLUMNS; c++) {
+            size_t *most = &rows[i % N_ROWS].bytes[c];
+            *most = others[i].bytes[c] > *most ? others[i].bytes[c] : *most;
+        }
     free(all);
     return FSDP_OK;
 }
@@ -217,38 +194,34 @@ static fsdp_status max_over_ranks(trainer *t, memory_table *m)
 /* Whether a run holds exactly what was planned. The plan has the CPU's operations: those of an
  * accelerator take workspaces of their libraries, in other categories than these, of other sizes.
  * Of more micro-steps than a plan makes the sums of a canonical run have a bound. */
-static bool is_exact(const trainer *t, int figure)
+static bool is_exact(const trainer *t, int row)
 {
-    if (t->plan.is_bound &&
-        (figure == MEM_GRADS_SHARD || figure == MEM_GRADS_FULL || figure == OF_TOTAL))
+    if (t->plan.is_bound && (row == MEM_GRADS_SHARD || row == MEM_GRADS_FULL || row == OF_TOTAL))
         return false;
-    return device_runs_c(t->run.dev) || figure == MEM_PARAMS_SHARD || figure == MEM_PARAMS_FULL ||
-           figure == MEM_GRADS_SHARD || figure == MEM_GRADS_FULL || figure == MEM_OPTIMIZER;
+    return device_runs_c(t->run.dev) || row == MEM_PARAMS_SHARD || row == MEM_PARAMS_FULL ||
+           row == MEM_GRADS_SHARD || row == MEM_GRADS_FULL || row == MEM_OPTIMIZER;
 }
 
-static void print_memory(const trainer *t, const memory_table *m, FILE *out, FILE *csv)
+static void print_memory(const trainer *t, const memory_row rows[N_ROWS], FILE *out, FILE *csv)
 {
     fprintf(out, "peak memory of a rank       measured   as issued     planned\n");
-    for (int k = 0; k < N_FIGURES; k++) {
-        const char *name = k == OF_TOTAL  ? "all, at one moment"
-                           : k == OF_HOST ? "copies on the host"
+    for (int k = 0; k < N_ROWS; k++) {
+        const size_t *bytes = rows[k].bytes;
+        const char *name = k == OF_TOTAL  ? "total"
+                           : k == OF_HOST ? "host"
                                           : mem_category_name((mem_category)k);
+        const char *label = k == OF_TOTAL  ? "all, at one moment"
+                            : k == OF_HOST ? "copies on the host"
+                                           : name;
         char text[N_COLUMNS][16];
-        bool is_used = false;
-        for (int c = 0; c < N_COLUMNS; c++) {
-            is_used = is_used || m->bytes[c][k] > 0;
-            format_bytes((size_t)m->bytes[c][k], text[c], sizeof text[c]);
-        }
+        for (int c = 0; c < N_COLUMNS; c++)
+            format_bytes(bytes[c], text[c], sizeof text[c]);
         if (csv)
-            fprintf(csv, "memory,%s,%lld,%lld,%lld\n",
-                    k == OF_TOTAL  ? "total"
-                    : k == OF_HOST ? "host"
-                                   : name,
-                    (long long)m->bytes[MEASURED][k], (long long)m->bytes[ISSUED][k],
-                    (long long)m->bytes[PLANNED][k]);
-        bool differs = is_exact(t, k) && m->bytes[ISSUED][k] != m->bytes[PLANNED][k];
-        if (is_used)
-            fprintf(out, "  %-22s %11s %11s %11s%s\n", name, text[MEASURED], text[ISSUED],
+            fprintf(csv, "memory,%s,%zu,%zu,%zu\n", name, bytes[MEASURED], bytes[ISSUED],
+                    bytes[PLANNED]);
+        bool differs = is_exact(t, k) && bytes[ISSUED] != bytes[PLANNED];
+        if (bytes[MEASURED] > 0 || bytes[ISSUED] > 0 || bytes[PLANNED] > 0)
+            fprintf(out, "  %-22s %11s %11s %11s%s\n", label, text[MEASURED], text[ISSUED],
                     text[PLANNED], differs ? "  DIFFERS" : "");
     }
 }
@@ -275,9 +248,9 @@ static void print_traffic(const trainer *t, const train_result *r, FILE *out, FI
 
 fsdp_status report_run(trainer *t, const train_result *result, FILE *out)
 {
-    memory_table m;
-    fill_memory(t, &m);
-    TRY(max_over_ranks(t, &m));
+    memory_row rows[N_ROWS];
+    fill_memory(t, rows);
+    TRY(max_over_ranks(t->run.world, rows));
     if (comm_rank(t->run.world) != 0)
         return comm_agree(t->run.world, FSDP_OK);
     fsdp_status status = FSDP_OK;
@@ -287,7 +260,7 @@ fsdp_status report_run(trainer *t, const train_result *result, FILE *out)
                                   "pass a --memory-report path that can be written");
     if (csv.out)
         fprintf(csv.out, "what,name,measured,issued,planned\n");
-    print_memory(t, &m, out, csv.out);
+    print_memory(t, rows, out, csv.out);
     print_traffic(t, result, out, csv.out);
     if (csv.out)
         status = atomic_file_commit(&csv);

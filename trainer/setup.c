@@ -238,7 +238,7 @@ static fsdp_status choose_buckets(trainer *t)
     for (size_t n = 1; n <= 64 && largest > 0; n *= 2) {
         t->cfg.buckets.max_elems = n * largest;
         TRY(plan_make(t, 0, t->cfg.n_ranks, &t->costs, &now));
-        if (now.step_s <= 0.99 * best.step_s) {
+        if (now.times.step_s <= 0.99 * best.times.step_s) {
             best = now;
             best_elems = t->cfg.buckets.max_elems;
         } else if (n > 1) {

@@ -92,8 +92,8 @@ fsdp_status order_run_end(const trainer *t, FILE *out);
 void order_run_close(trainer *t);
 
 /* report_plan -- print the tables of t->plan and, with --plan-fit, what else would fit; for rank 0.
- *   errors  those of plan_make */
-fsdp_status report_plan(const trainer *t, FILE *out);
+ */
+void report_plan(const trainer *t, FILE *out);
 /* report_run -- collective: rank 0 prints the tables with the measured bytes beside the planned,
  * and writes --memory-report. All ranks fail or none. */
 fsdp_status report_run(trainer *t, const train_result *result, FILE *out);

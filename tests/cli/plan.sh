@@ -240,6 +240,8 @@ case_is '--plan-fit: the largest batch and the fewest ranks' && {
     fit 16000000000 4 --size 1558m --plan-device t4
     fit $((600 << 20)) 32 --size 124m --device-memory 600
     fit $((1500 << 20)) 32 --size 124m --device-memory 1500 --reduction canonical
+    plan $tiny --seq-len 2048 --n-positions 2048 --device-memory 1000000000 --plan-fit # no larger one is accepted
+    [ "$(figure 'largest batch' 3)" = 32768, ] || complain "the largest batch: $(figure 'largest batch' 3)"
     verdict
 }
 
