@@ -204,7 +204,6 @@ bool accel_is_host(accel_device *d, const void *ptr);
 bool accel_is_pageable(accel_device *d, const void *ptr);
 fsdp_status accel_alloc(stream *s, const mem_request *want, void **out);
 bool accel_share_find(device *d, const void *ptr, size_t bytes, device_share *out);
-int accel_share_fd(device *d);
 void accel_free(stream *s, void *ptr);
 size_t accel_mem_available(device *d);
 fsdp_status accel_move(stream *s, const device_act *act);
@@ -223,9 +222,8 @@ void accel_close(device *d);
     .event_free = accel_event_free, .event_record = accel_event_record,                            \
     .stream_wait_event = accel_stream_wait_event, .event_sync = accel_event_sync,                  \
     .event_done = accel_event_done, .event_elapsed_s = accel_event_elapsed_s,                      \
-    .alloc = accel_alloc, .share_find = accel_share_find, .share_fd = accel_share_fd,              \
-    .free = accel_free, .move = accel_move, .launch = accel_launch,                                \
-    .mem_available = accel_mem_available
+    .alloc = accel_alloc, .share_find = accel_share_find, .free = accel_free, .move = accel_move,  \
+    .launch = accel_launch, .mem_available = accel_mem_available
 
 /* ---- the watch (watch.c) --------------------------------------------------------------------- */
 

@@ -8,7 +8,6 @@
  *
  * Stages are used in turn: the host waits only where the stage that it comes to is still in use,
  * and the pinned memory is bounded (16 MiB and 64 MiB). */
-#include <string.h>
 #include "common/base/bytes_copy.h"
 #include "common/accel/accel_impl.h"
 
@@ -17,27 +16,9 @@
 
 /* ---- the host's part ------------------------------------------------------------------------- */
 
-typedef struct host_move {
-    void *dst;
-    const void *src; /* NULL: fill with `byte` */
-    size_t bytes;
-    unsigned char byte;
-} host_move;
-
-static fsdp_status run_move(void *args, int n_threads)
+static fsdp_status move_by_host(accel_stream *s, device_move a)
 {
-    const host_move *a = args;
-    (void)n_threads;
-    if (a->src != NULL)
-        bytes_copy(a->dst, a->src, a->bytes);
-    else
-        memset(a->dst, a->byte, a->bytes);
-    return FSDP_OK;
-}
-
-static fsdp_status move_by_host(accel_stream *s, host_move a)
-{
-    return accel_host_task(s, run_move, &a, sizeof a);
+    return accel_host_task(s, device_run_move, &a, sizeof a);
 }
 
 static fsdp_status copy_by_device(accel_stream *s, accel_copy_kind kind, void *dst, const void *src,
@@ -49,7 +30,7 @@ static fsdp_status copy_by_device(accel_stream *s, accel_copy_kind kind, void *d
 static fsdp_status fill(accel_stream *s, void *dst, unsigned char byte, size_t bytes)
 {
     if (accel_is_host(accel_device_of(s->base.device), dst))
-        return move_by_host(s, (host_move){dst, NULL, bytes, byte});
+        return move_by_host(s, (device_move){dst, NULL, bytes, byte});
     return accel_stream_check(s, accel_api_at(s)->fill(dst, byte, bytes, s->queue), "fill");
 }
 
@@ -77,7 +58,7 @@ typedef enum leg { AT_ONCE, BY_HOST_TASK, BY_DEVICE_UP, BY_DEVICE_DOWN } leg;
 static fsdp_status leg_issue(accel_stream *s, leg how, void *dst, const void *src, size_t bytes)
 {
     if (how == BY_HOST_TASK)
-        return move_by_host(s, (host_move){dst, src, bytes, 0});
+        return move_by_host(s, (device_move){dst, src, bytes, 0});
     if (how != AT_ONCE)
         return copy_by_device(s, how == BY_DEVICE_UP ? ACCEL_UP : ACCEL_DOWN, dst, src, bytes);
     bytes_copy(dst, src, bytes);
@@ -107,7 +88,7 @@ static fsdp_status copy(accel_stream *s, const device_act *act)
     const bool from_host = accel_is_host(d, act->src), to_host = accel_is_host(d, act->dst);
     const size_t align = d->api->copy_align_bytes;
     if (from_host && to_host)
-        return move_by_host(s, (host_move){act->dst, act->src, act->bytes, 0});
+        return move_by_host(s, (device_move){act->dst, act->src, act->bytes, 0});
     if (!from_host && !to_host && align > 0 &&
         ((uintptr_t)act->dst % align != 0 || (uintptr_t)act->src % align != 0))
         return by_stages(s, act, BY_DEVICE_DOWN, BY_DEVICE_UP);
@@ -129,7 +110,7 @@ static fsdp_status move(accel_stream *s, const device_act *act)
         return by_stages(s, act, AT_ONCE, accel_is_host(d, act->dst) ? BY_HOST_TASK : BY_DEVICE_UP);
     case ACT_DOWNLOAD:
         if (accel_is_host(d, act->src)) /* which the host task can read itself */
-            return move_by_host(s, (host_move){act->dst, act->src, act->bytes, 0});
+            return move_by_host(s, (device_move){act->dst, act->src, act->bytes, 0});
         if (!accel_is_host(d, act->dst))
             return by_stages(s, act, BY_DEVICE_DOWN, BY_HOST_TASK);
         return copy(s, act);

@@ -161,12 +161,6 @@ bool accel_share_find(device *base, const void *ptr, size_t bytes, device_share 
     return found;
 }
 
-int accel_share_fd(device *d)
-{
-    (void)d;
-    return host_share_fd();
-}
-
 static void put_stages(accel_device *d, accel_stages *stages)
 {
     for (int i = 0; i < ACCEL_STAGES; i++)

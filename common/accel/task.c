@@ -7,7 +7,6 @@
  * of their own: where one thread served all of them, two ranks whose streams come in another order
  * would wait for each other. All that a stream waits for was issued before it, in the same order on
  * all ranks; so the streams may even share one queue of the hardware. */
-#include <signal.h>
 #include <string.h>
 #include "common/accel/accel_impl.h"
 #include "common/base/recycle.h"
@@ -50,17 +49,8 @@ fsdp_status accel_host_task(accel_stream *s, stream_fn fn, const void *args, siz
 
 fsdp_status accel_thread_start(void *(*main)(void *), void *arg, const char *name, pthread_t *out)
 {
-    sigset_t most, before;
-    char cut[16]; /* the kernel's limit */
-    sigfillset(&most);
-    sigdelset(&most, SIGSEGV);
-    pthread_sigmask(SIG_SETMASK, &most, &before);
-    int err = pthread_create(out, NULL, main, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (err != 0)
-        return fsdp_error(FSDP_ENOMEM, "raise the limit on threads (ulimit -u)",
-                          "'%s': no thread of the host", name);
-    snprintf(cut, sizeof cut, "%.15s", name);
-    pthread_setname_np(*out, cut);
-    return FSDP_OK;
+    if (device_thread_start(out, main, arg, name) == 0)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ENOMEM, "raise the limit on threads (ulimit -u)",
+                      "'%s': no thread of the host", name);
 }

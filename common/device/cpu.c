@@ -1,12 +1,11 @@
 /* cpu.c -- the CPU as a device: "device memory" is host memory, a kernel is a function that a
- * stream calls (stream_launch), a copy is a memcpy in stream order.
+ * stream calls (stream_launch_work), a copy is a memcpy in stream order.
  *
  *   cpu_open -> streams (cpu_stream.c), blocks (cpu_memory.c), copies (here) -> cpu_close
  *
  * The device owns its streams and its cache of blocks; callers own events and live blocks.
  *
  * All of that also serves a device whose memory is not the host's (cpu_open, guard.h). */
-#include "common/base/bytes_copy.h"
 #include "common/device/cpu_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -123,42 +122,11 @@ fsdp_status cpu_stream_sync(stream *base)
 }
 
 /* ---- moving and filling bytes --------------------------------------------------------------- */
-typedef struct move_args {
-    void *dst;
-    const void *src; /* NULL: fill with `byte` */
-    size_t bytes;
-    unsigned char byte;
-} move_args;
-
-static fsdp_status run_move(void *args, int n_threads)
-{
-    (void)n_threads;
-    const move_args *a = args;
-    if (a->src)
-        bytes_copy(a->dst, a->src, a->bytes);
-    else
-        memset(a->dst, a->byte, a->bytes);
-    return FSDP_OK;
-}
-
 static fsdp_status launch_move(stream *s, const device_act *act)
 {
-    move_args a = {act->dst, act->src, act->bytes, act->byte};
-    return cpu_launch(s, &(launch_config){.fn = run_move, .args = &a, .args_bytes = sizeof a}, act);
-}
-
-typedef struct upload_args {
-    void *dst;
-    size_t bytes;
-    char data[];
-} upload_args;
-
-static fsdp_status run_staged_upload(void *args, int n_threads)
-{
-    (void)n_threads;
-    upload_args *a = args;
-    memcpy(a->dst, a->data, a->bytes);
-    return FSDP_OK;
+    device_move a = {act->dst, act->src, act->bytes, act->byte};
+    return cpu_launch(
+        s, &(launch_config){.fn = device_run_move, .args = &a, .args_bytes = sizeof a}, act);
 }
 
 /* The caller may reuse host_src at once: what is small travels in the queue, for more the host
@@ -173,11 +141,11 @@ static fsdp_status upload_to_worker(cpu_stream *s, const device_act *act)
     TRY(cpu_stream_status(s));
     cpu_task *task = NULL;
     void *args = NULL;
-    TRY(cpu_call_new(run_staged_upload, sizeof(upload_args) + act->bytes, act, &task, &args));
-    upload_args *a = args;
-    a->dst = act->dst;
-    a->bytes = act->bytes;
-    memcpy(a->data, act->src, act->bytes);
+    TRY(cpu_call_new(device_run_move, sizeof(device_move) + act->bytes, act, &task, &args));
+    device_move *a = args;
+    void *staged = a + 1;
+    memcpy(staged, act->src, act->bytes);
+    *a = (device_move){act->dst, staged, act->bytes, 0};
     cpu_stream_issue(s, task);
     return FSDP_OK;
 }

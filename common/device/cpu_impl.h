@@ -156,7 +156,6 @@ cpu_block_facts cpu_guarded_find(const void *addr);
 /* cpu_alloc ... cpu_free -- the functions of device_backend that have these names. */
 fsdp_status cpu_alloc(stream *s, const mem_request *want, void **out);
 bool cpu_share_find(device *d, const void *ptr, size_t bytes, device_share *out);
-int cpu_share_fd(device *d);
 void cpu_free(stream *s, void *ptr);
 
 /* ---- device (cpu.c) ------------------------------------------------------------------------- */
@@ -188,5 +187,5 @@ size_t cpu_mem_available(device *d);
     .event_free = cpu_event_free, .event_record = cpu_event_record,                                \
     .stream_wait_event = cpu_stream_wait_event, .event_sync = cpu_event_sync,                      \
     .event_done = cpu_event_done, .event_elapsed_s = cpu_event_elapsed_s, .alloc = cpu_alloc,      \
-    .share_find = cpu_share_find, .share_fd = cpu_share_fd, .free = cpu_free, .move = cpu_move,    \
-    .launch = cpu_launch, .mem_available = cpu_mem_available
+    .share_find = cpu_share_find, .free = cpu_free, .move = cpu_move, .launch = cpu_launch,        \
+    .mem_available = cpu_mem_available

@@ -390,12 +390,6 @@ fsdp_status cpu_alloc(stream *base, const mem_request *want, void **out)
     return FSDP_OK;
 }
 
-int cpu_share_fd(device *d)
-{
-    (void)d;
-    return host_share_fd();
-}
-
 bool cpu_share_find(device *d, const void *ptr, size_t bytes, device_share *out)
 {
     cpu_pool *p = host_pool_of((cpu_device *)d);

@@ -23,7 +23,6 @@
 #include "common/device/cpu_impl.h"
 #include "common/device/guard.h"
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -164,24 +163,6 @@ void cpu_stream_drain(cpu_stream *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Signals are for the main thread: a worker starts with all of them blocked but those of a fault,
- * which come to the thread that made it. */
-static int start_worker(cpu_stream *s)
-{
-    sigset_t most, before;
-    sigfillset(&most);
-    sigdelset(&most, SIGSEGV);
-    pthread_sigmask(SIG_SETMASK, &most, &before);
-    int err = pthread_create(&s->thread, NULL, worker_main, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (err == 0) {
-        char thread_name[16]; /* the kernel's limit */
-        snprintf(thread_name, sizeof thread_name, "%.15s", s->base.name);
-        pthread_setname_np(s->thread, thread_name);
-    }
-    return err;
-}
-
 static bool is_ready(cpu_stream *s);
 static uint64_t first_call(cpu_stream *s);
 static const cpu_queue_view QUEUE_VIEW = {is_ready, first_call};
@@ -202,7 +183,7 @@ fsdp_status cpu_stream_new(cpu_device *d, const stream_config *config, bool is_w
     STAILQ_INIT(&s->queue);
     if (d->schedule)
         cpu_player_add(d->schedule, &s->player, s, &QUEUE_VIEW);
-    int err = is_worker ? start_worker(s) : 0;
+    int err = is_worker ? device_thread_start(&s->thread, worker_main, s, s->base.name) : 0;
     if (err) {
         s->is_worker = false;
         cpu_stream_delete(s);
@@ -399,11 +380,11 @@ static capture *capture_new(bool timed)
     return c;
 }
 
-static bool capture_done(capture *c, bool *failed)
+/* Once it is done, nothing of it changes. */
+static bool capture_done(capture *c)
 {
     pthread_mutex_lock(&c->lock);
     bool done = c->done;
-    *failed = done && c->failed;
     pthread_mutex_unlock(&c->lock);
     return done;
 }
@@ -447,11 +428,9 @@ static void wait_run(cpu_stream *s, cpu_task *task)
 
 static bool is_ready(cpu_stream *s)
 {
-    bool failed;
     pthread_mutex_lock(&s->lock);
     cpu_task *task = STAILQ_FIRST(&s->queue);
-    bool ready =
-        task && (task->run != wait_run || capture_done(((event_wait *)task)->capture, &failed));
+    bool ready = task && (task->run != wait_run || capture_done(((event_wait *)task)->capture));
     pthread_mutex_unlock(&s->lock);
     return ready;
 }
@@ -525,8 +504,7 @@ fsdp_status cpu_stream_wait_event(stream *base, event *e, const device_act *act)
         wait_for(s, c, &mine);
         return cpu_stream_status(s);
     }
-    bool failed;
-    if (capture_done(c, &failed) && !failed) { /* a failure must take its turn in the queue */
+    if (capture_done(c) && !c->failed) { /* a failure must take its turn in the queue */
         capture_put(c);
         return cpu_stream_status(s);
     }
@@ -547,8 +525,7 @@ fsdp_status cpu_stream_wait_event(stream *base, event *e, const device_act *act)
 
 static bool is_reached(void *self)
 {
-    bool failed;
-    return capture_done(self, &failed);
+    return capture_done(self);
 }
 
 fsdp_status cpu_event_sync(event *e)
@@ -570,7 +547,7 @@ bool cpu_event_done(event *e)
 {
     capture *c = event_get((cpu_event *)e);
     cpu_schedule *schedule = ((cpu_device *)e->device)->schedule;
-    bool failed, done = !c || capture_done(c, &failed);
+    bool done = !c || capture_done(c);
     capture_put(c);
     if (!done && schedule) /* the caller may be going to ask until it is */
         cpu_schedule_polled(schedule);
@@ -581,11 +558,10 @@ bool cpu_event_done(event *e)
 static double event_reached_s(event *base)
 {
     cpu_event *e = (cpu_event *)base;
-    bool failed;
     capture *c = event_get(e);
     double at_s = e->recorded_s;
     if (c)
-        at_s = capture_done(c, &failed) ? c->reached_s : 0;
+        at_s = capture_done(c) ? c->reached_s : 0;
     capture_put(c);
     return at_s;
 }

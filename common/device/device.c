@@ -4,11 +4,14 @@
  *   device_open gets the backend in the config; every other call finds it in the object it is
  *   given. Objects belong to the backend that made them. */
 #include "common/device/device_impl.h"
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/bytes_copy.h"
 #include "common/base/clock.h"
 #include "common/base/dtype.h"
 #include "common/base/units.h"
+#include "common/device/host_share.h"
 
 fsdp_status device_open(const device_config *config, device **out)
 {
@@ -95,16 +98,12 @@ void device_set_scope(device *d, const char *scope, const char *phase)
 }
 
 /* Tell the watch of a call; act->token says whether it is told again. */
-static void tell_issued_on(const device *d, device_act *act)
+static void tell_issued(device_act *act)
 {
+    const device *d = act->stream ? act->stream->device : act->event->device;
     act->scope = d->scope;
     act->phase = d->phase;
     act->token = d->watch.issued ? d->watch.issued(d->watch.self, act) : 0;
-}
-
-static void tell_issued(device_act *act)
-{
-    tell_issued_on(act->stream->device, act);
 }
 
 void device_close(device *d)
@@ -154,11 +153,11 @@ void stream_free(stream *s)
 }
 
 /* The host waits for a stream or for an event, and the watch sees from when to when. */
-static fsdp_status sync(const device *d, stream *s, event *e)
+static fsdp_status host_sync(const device *d, stream *s, event *e)
 {
     const device_watch *w = &d->watch;
     device_act act = {.kind = ACT_SYNC, .stream = s, .event = e};
-    tell_issued_on(d, &act);
+    tell_issued(&act);
     act.begin_s = act.token != 0 ? device_now_s(d) : 0;
     fsdp_status status = s ? d->backend->stream_sync(s) : d->backend->event_sync(e);
     if (act.token != 0 && w->ran) {
@@ -170,7 +169,23 @@ static fsdp_status sync(const device *d, stream *s, event *e)
 
 fsdp_status stream_sync(stream *s)
 {
-    return sync(s->device, s, NULL);
+    return host_sync(s->device, s, NULL);
+}
+
+int device_thread_start(pthread_t *out, void *(*main)(void *), void *arg, const char *name)
+{
+    sigset_t most, before;
+    sigfillset(&most);
+    sigdelset(&most, SIGSEGV);
+    pthread_sigmask(SIG_SETMASK, &most, &before);
+    int err = pthread_create(out, NULL, main, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (err == 0) {
+        char cut[16]; /* the kernel's limit */
+        snprintf(cut, sizeof cut, "%.15s", name);
+        pthread_setname_np(*out, cut);
+    }
+    return err;
 }
 
 /* ---- events --------------------------------------------------------------------------------- */
@@ -192,7 +207,7 @@ void event_free(event *e)
 {
     if (!e)
         return;
-    tell_issued_on(e->device, &(device_act){.kind = ACT_EVENT_FREE, .event = e});
+    tell_issued(&(device_act){.kind = ACT_EVENT_FREE, .event = e});
     e->device->backend->event_free(e);
 }
 
@@ -213,7 +228,7 @@ fsdp_status stream_wait_event(stream *s, event *e)
 
 fsdp_status event_sync(event *e)
 {
-    return sync(e->device, NULL, e);
+    return host_sync(e->device, NULL, e);
 }
 
 bool event_done(event *e)
@@ -310,7 +325,7 @@ bool device_share_find(device *d, const void *ptr, size_t bytes, device_share *o
 
 int device_share_fd(device *d)
 {
-    return d->backend->share_fd ? d->backend->share_fd(d) : -1;
+    return d->backend->share_find ? host_share_fd() : -1;
 }
 
 fsdp_status device_alloc_f32(stream *s, mem_category category, size_t elems, const char *label,
@@ -334,6 +349,17 @@ void device_free(stream *s, void *ptr)
 }
 
 /* ---- moving and filling --------------------------------------------------------------------- */
+fsdp_status device_run_move(void *args, int n_threads)
+{
+    const device_move *a = args;
+    (void)n_threads;
+    if (a->src)
+        bytes_copy(a->dst, a->src, a->bytes);
+    else
+        memset(a->dst, a->byte, a->bytes);
+    return FSDP_OK;
+}
+
 static fsdp_status move(device_act act)
 {
     if (act.bytes == 0)

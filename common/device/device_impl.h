@@ -13,6 +13,7 @@
  * orders that the events allow (cpu_schedule.c): a missing wait shows, and shows again. One thread
  * may use such a device. */
 #pragma once
+#include <pthread.h>
 #include "common/device/device.h"
 
 /* What device_alloc, or device_alloc_host, is asked for. */
@@ -44,9 +45,8 @@ struct device_backend {
     fsdp_status (*event_elapsed_s)(event *begin, event *end, double *out);
 
     fsdp_status (*alloc)(stream *s, const mem_request *want, void **out);
-    /* these two are NULL on a device whose memory other processes cannot map */
+    /* NULL on a device whose memory other processes cannot map */
     bool (*share_find)(device *d, const void *ptr, size_t bytes, device_share *out);
-    int (*share_fd)(device *d);
     void (*free)(stream *s, void *ptr);
     /* move -- ACT_COPY, ACT_UPLOAD, ACT_DOWNLOAD or ACT_FILL of act->bytes > 0. Where act->token is
      * not 0, the watch is told when it has run; so it is of a launch. */
@@ -82,6 +82,20 @@ bool device_init(device *d, const device_config *config);
 void device_done(device *d);
 /* stream_init -- the common part of a stream. */
 void stream_init(stream *s, device *d, const stream_config *config);
+
+/* device_thread_start -- a thread that runs main(arg), named `name` as far as the kernel has room.
+ * Signals are for the main thread: this one has all of them blocked but those of a fault, which
+ * come to the thread that made it. Returns 0, or errno's number. */
+int device_thread_start(pthread_t *out, void *(*main)(void *), void *arg, const char *name);
+
+/* device_run_move -- a stream_fn that copies, or fills where src is NULL. */
+typedef struct device_move {
+    void *dst;
+    const void *src;
+    size_t bytes;
+    unsigned char byte;
+} device_move;
+fsdp_status device_run_move(void *args, int n_threads);
 
 /* device_limit_left -- how much more device memory memory_limit_bytes leaves; SIZE_MAX without
  * one. */

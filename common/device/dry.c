@@ -83,16 +83,10 @@ static uint64_t issue(dry_device *d, const stream *s, int slot)
     return number;
 }
 
-/* Streams get their slots when they are created. */
-static int slot_of(dry_device *d, const stream *s)
-{
-    return order_slot(&d->clocks, s);
-}
-
 static fsdp_status dry_stream_sync(stream *s)
 {
     dry_device *d = dry_of(s->device);
-    order_sync_stream(&d->clocks, slot_of(d, s));
+    order_sync_stream(&d->clocks, order_slot(&d->clocks, s));
     reap(d);
     return FSDP_OK;
 }
@@ -116,7 +110,7 @@ static void dry_event_free(event *e)
 static fsdp_status dry_event_record(event *e, stream *s)
 {
     dry_device *d = dry_of(s->device);
-    int slot = slot_of(d, s);
+    int slot = order_slot(&d->clocks, s);
     (void)issue(d, s, slot);
     return order_record(&d->clocks, slot, e)
                ? FSDP_OK
@@ -126,7 +120,7 @@ static fsdp_status dry_event_record(event *e, stream *s)
 static fsdp_status dry_stream_wait_event(stream *s, event *e, const device_act *act)
 {
     dry_device *d = dry_of(s->device);
-    int slot = slot_of(d, s);
+    int slot = order_slot(&d->clocks, s);
     (void)act;
     order_wait(&d->clocks, slot, e);
     (void)issue(d, s, slot);
@@ -216,7 +210,7 @@ static void dry_free(stream *s, void *ptr)
     dry_block *b = *found;
     tdelete(b, &d->live, compare_blocks);
     ledger_free_issued(b->ledger, b->is.category, b->is.bytes);
-    b->slot = slot_of(d, s);
+    b->slot = order_slot(&d->clocks, s);
     b->number = issue(d, s, b->slot);
     if (runs_in_host(d, s) || (d->is_pool && b->by == s)) {
         forget(b);
@@ -236,7 +230,7 @@ static size_t dry_mem_available(device *d)
 static fsdp_status dry_move(stream *s, const device_act *act)
 {
     dry_device *d = dry_of(s->device);
-    (void)issue(d, s, slot_of(d, s));
+    (void)issue(d, s, order_slot(&d->clocks, s));
     if (act->kind == ACT_DOWNLOAD)
         memset(act->dst, 0, act->bytes);
     return FSDP_OK;
@@ -247,7 +241,7 @@ static fsdp_status dry_launch(stream *s, const launch_config *l, const device_ac
     dry_device *d = dry_of(s->device);
     (void)l;
     (void)act;
-    (void)issue(d, s, slot_of(d, s));
+    (void)issue(d, s, order_slot(&d->clocks, s));
     return FSDP_OK;
 }
 
@@ -259,7 +253,7 @@ static fsdp_status dry_stream_create(device *d, const stream_config *config, str
     if (s == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "stream_create: no memory");
     stream_init(s, d, config);
-    if (slot_of(dry_of(d), s) < 0) {
+    if (order_slot(&dry_of(d)->clocks, s) < 0) {
         free(s);
         return fsdp_error(FSDP_ENOMEM, "use fewer streams",
                           "stream_create: a dry device has %d streams at most", ORDER_STREAMS);
@@ -271,7 +265,7 @@ static fsdp_status dry_stream_create(device *d, const stream_config *config, str
 static void dry_stream_free(stream *s)
 {
     dry_device *d = dry_of(s->device);
-    int slot = slot_of(d, s);
+    int slot = order_slot(&d->clocks, s);
     order_sync_stream(&d->clocks, slot);
     reap(d);
     order_stream_free(&d->clocks, slot);

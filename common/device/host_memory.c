@@ -58,12 +58,6 @@ static bool read_key(const char *root, const char *dir, const char *file, const 
     return found;
 }
 
-/* A file that holds one number; "max" (no limit) is no number. */
-static bool read_number(const char *root, const char *dir, const char *file, size_t *value)
-{
-    return read_key(root, dir, file, "", 1, value);
-}
-
 static size_t minus(size_t limit, size_t used)
 {
     return limit > used ? limit - used : 0;
@@ -82,7 +76,9 @@ typedef struct cgroup_files {
 static size_t cgroup_level_available(const char *root, const cgroup_files *v, const char *dir)
 {
     size_t limit, used, inactive = 0;
-    if (!read_number(root, dir, v->limit, &limit) || !read_number(root, dir, v->used, &used))
+    /* these two hold a number alone; "max" (no limit) is no number */
+    if (!read_key(root, dir, v->limit, "", 1, &limit) ||
+        !read_key(root, dir, v->used, "", 1, &used))
         return SIZE_MAX;
     (void)read_key(root, dir, "memory.stat", v->inactive_key, 1, &inactive);
     return minus(limit, minus(used, inactive));
