@@ -187,10 +187,8 @@ static void npu_close(accel_device *d)
     npu_own *own = d->own;
     if (atomic_load(&d->failed))
         return;
-    if (own != NULL && own->entered) {
-        npu_pool_close(d);
+    if (own != NULL && own->entered)
         (void)aclrtResetDevice(d->base.config.index); /* the last one gives all of it back */
-    }
     free(own);
     n_open--;
 }
@@ -314,6 +312,28 @@ static int npu_pin_free(void *ptr)
     return aclrtFreeHost(ptr);
 }
 
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Both take long, and wait for no stream: common/accel/kept.c keeps what is free, and says when.
+ * ACL adds the 32 bytes that operators may read behind the end of a block. [CANN aclrtMalloc] */
+static void *npu_memory_get(size_t bytes)
+{
+    void *ptr = NULL;
+    return aclrtMalloc(&ptr, bytes, ACL_MEM_MALLOC_HUGE_FIRST) == ACL_SUCCESS ? ptr : NULL;
+}
+
+static void npu_memory_put(void *ptr)
+{
+    (void)aclrtFree(ptr);
+}
+
+static size_t npu_mem_available(accel_device *d)
+{
+    size_t available = 0, total = 0;
+    (void)d;
+    return aclrtGetMemInfo(ACL_HBM_MEM, &available, &total) == ACL_SUCCESS ? available : 0;
+}
+
 /* ---- the device ------------------------------------------------------------------------------ */
 
 static const accel_api NPU = {.device = "npu",
@@ -336,9 +356,8 @@ static const accel_api NPU = {.device = "npu",
                               .copy_align_bytes = 64,
                               .copy = npu_copy,
                               .fill = npu_fill,
-                              .block_get = npu_block_get,
-                              .block_put = npu_block_put,
-                              .blocks_trim = npu_blocks_trim,
+                              .memory_get = npu_memory_get,
+                              .memory_put = npu_memory_put,
                               .mem_available = npu_mem_available,
                               .pin_alloc = npu_pin_alloc,
                               .pin_free = npu_pin_free,

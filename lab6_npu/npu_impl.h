@@ -2,7 +2,6 @@
  *
  *   npu.c        ACL's calls as common/accel wants them    tasks 6.1 to 6.3
  *   npu_task.c   work of the host in order of a stream     task 6.3
- *   npu_pool.c   device memory in order of streams
  *   hccl*        collectives of HCCL                       task 6.4
  *   aclnn_call*  one operation of aclnn                    task 6.5
  *   npu_ops*.c   the operations made of these
@@ -26,18 +25,10 @@ fsdp_status npu_status(int code, const char *what);
 /* What a call that is not written yet returns in place of ACL's code; npu_status names the task. */
 enum { NPU_TODO_6_2 = -62, NPU_TODO_6_3 = -63 };
 
-/* npu_pool -- blocks that are free; of npu_pool.c. Zeroed: none. */
-typedef struct npu_block npu_block;
-typedef struct npu_pool {
-    npu_block *free, *spare;
-    size_t free_bytes;
-} npu_pool;
-
 /* What a device has of ACL's own: accel_own. */
 typedef struct npu_own {
     bool entered;  /* aclrtSetDevice was called */
     void *context; /* of the device, for a thread that was just started: aclrtSetCurrentContext */
-    npu_pool pool;
 } npu_own;
 
 /* npu_own_of -- of d. */
@@ -46,16 +37,9 @@ static inline npu_own *npu_own_of(const device *d)
     return (npu_own *)accel_own(d);
 }
 
-/* npu_block_get ... npu_mem_available -- the functions of accel_api that have these names. */
-int npu_block_get(accel_stream *s, size_t bytes, void **out);
-int npu_block_put(accel_stream *s, void *ptr, size_t bytes);
-int npu_blocks_trim(accel_device *d);
-size_t npu_mem_available(accel_device *d);
-/* npu_task_put, npu_tasks_end -- likewise; of npu_task.c. */
+/* npu_task_put, npu_tasks_end -- the functions of accel_api that have these names. */
 fsdp_status npu_task_put(accel_stream *s, accel_task *t);
 void npu_tasks_end(accel_stream *s);
-/* npu_pool_close -- no stream is left, and no block is handed out. */
-void npu_pool_close(accel_device *d);
 
 /* device_npu -- the backend. */
 extern const device_backend device_npu;

@@ -4,7 +4,7 @@
  *   accel_device.c  the device_backend that an accel_api becomes
  *   fate.c    errors, waits of the host        stream.c   streams and events
  *   memory.c  blocks and their ledger
- *   copy.c    copies and fills                 pinned.c   memory of the host
+ *   copy.c    copies and fills                 kept.c     memory kept for reuse
  *   watch.c   when work began and ended        task.c     work of the host in a stream's order
  *   native*.c its own collectives
  *

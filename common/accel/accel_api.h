@@ -62,11 +62,15 @@ typedef struct accel_api {
 
     /* block_get -- device memory in order of s: for work issued on s from now on. *out NULL: there
      * is none. block_put -- work issued on s so far was the last to use it; s may be another one.
-     * blocks_trim -- no stream has work: what is unused goes back to the system. */
+     * blocks_trim -- no stream has work: what is unused goes back to the system. All three NULL:
+     * the library has memory by memory_get only (NULL: there is none) and memory_put, which wait
+     * for no stream, and kept.c makes the order. */
     int (*block_get)(accel_stream *s, size_t bytes, void **out);
-    int (*block_put)(accel_stream *s, void *ptr, size_t bytes);
+    int (*block_put)(accel_stream *s, void *ptr);
     int (*blocks_trim)(accel_device *d);
-    size_t (*mem_available)(accel_device *d); /* the driver's, and what is unused */
+    void *(*memory_get)(size_t bytes);
+    void (*memory_put)(void *ptr);
+    size_t (*mem_available)(accel_device *d); /* the driver's, and what its own pool has unused */
 
     /* Memory of the host that copies reach while the host goes on. pin_register NULL: only what
      * pin_alloc gives, which peers cannot map; what they can is copied by way of it. */

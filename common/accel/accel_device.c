@@ -96,7 +96,7 @@ fsdp_status accel_open(const accel_api *api, const device_config *config, device
         return fsdp_error(FSDP_ENOMEM, "", "device_open: no memory");
     const bool has_ledgers = device_init(&d->base, config);
     d->api = api;
-    TAILQ_INIT(&d->pinned);
+    TAILQ_INIT(&d->kept);
     pthread_mutex_init(&d->lock, NULL);
     fsdp_status status =
         has_ledgers ? parts_open(d) : fsdp_error(FSDP_ENOMEM, "", "device_open: no memory");

@@ -4,7 +4,7 @@
  *   accel_device.c  device, launches
  *   fate.c     errors, waits of the host            stream.c  streams and events
  *   task.c     work of the host in a stream's order
- *   copy.c     copies and fills                     pinned.c  memory of the host that copies reach
+ *   copy.c     copies and fills                     kept.c    memory that is kept for reuse
  *   memory.c   blocks of device and host memory     watch.c   when work began and ended
  *
  * Everything of one device is issued by one host thread. The threads that run host tasks do no more
@@ -20,7 +20,7 @@
 EXTERN_C_BEGIN
 
 typedef struct accel_watched accel_watched;
-typedef struct accel_pinned accel_pinned;
+typedef struct accel_kept accel_kept;
 
 enum { ACCEL_STREAMS = 32, ACCEL_POLLS = 8, ACCEL_RECENT = 6, ACCEL_RECENT_CHARS = 48 };
 enum { ACCEL_STAGES = 256, ACCEL_LARGE_STAGES = 16 };
@@ -69,7 +69,7 @@ typedef struct accel_poll {
 
 /* Pinned blocks of one size that are used in turn. */
 typedef struct accel_stages {
-    accel_pinned *block[ACCEL_STAGES];
+    accel_kept *block[ACCEL_STAGES];
     unsigned next;
 } accel_stages;
 
@@ -80,14 +80,14 @@ struct accel_device {
     accel_fate fates[ACCEL_STREAMS]; /* [0]: of the compute stream */
     atomic_bool failed;              /* once set, `error` is never written again */
     fsdp_error_info error;           /* of all streams */
-    pthread_mutex_t lock;            /* for the first write of an error, and guards all_pinned */
+    pthread_mutex_t lock;            /* for the first write of an error, and guards all_host */
     accel_poll polls[ACCEL_POLLS];
     int n_polls;
 
     void *blocks;          /* of memory.c: a tree (tsearch) of what is handed out, by address */
     struct block *leaving; /* of memory.c too */
-    TAILQ_HEAD(, accel_pinned) pinned; /* freed, the latest first */
-    LIST_HEAD(, accel_pinned) all_pinned;
+    TAILQ_HEAD(, accel_kept) kept; /* freed, the latest first */
+    LIST_HEAD(, accel_kept) all_host;
     accel_stages small, large; /* of copy.c */
 
     SLIST_HEAD(, accel_watched) spare; /* of watch.c, as the next two */
@@ -168,31 +168,39 @@ fsdp_status accel_thread_start(void *(*main)(void *), void *arg, const char *nam
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Memory of the host that copies reach; with others of its size in a cache when it is free. */
-struct accel_pinned {
-    TAILQ_ENTRY(accel_pinned) link;
-    LIST_ENTRY(accel_pinned) in_all;
+/* What memory is for: on the device or on the host, for work in order of a stream; or as a stage,
+ * which the host touches at once. */
+typedef enum accel_use { USE_ON_DEVICE, USE_ON_HOST, USE_AS_STAGE } accel_use;
+
+/* Memory that is kept for reuse, with others of its size, when it is free. */
+struct accel_kept {
+    TAILQ_ENTRY(accel_kept) link;
+    LIST_ENTRY(accel_kept) in_all; /* of the host's */
     void *ptr;
     size_t bytes;
-    uint64_t share_offset;  /* where it stands in the shared file; ACCEL_NOT_SHARED */
+    bool is_device;         /* else the next two are valid */
     bool is_pageable;       /* shared, and not pinned after all: copies go by way of a stage */
-    void *used;             /* an event: its last use is over */
+    uint64_t share_offset;  /* where it stands in the shared file; ACCEL_NOT_SHARED */
+    void *used;             /* an event: its last use is over; NULL: there was none */
     const accel_stream *by; /* whose work that is */
 };
 #define ACCEL_NOT_SHARED UINT64_MAX
 
-/* accel_pinned_get -- at least `bytes` for work on s that is issued from now on, or, by_host, for
- * the host at once. accel_pinned_put -- work issued on s so far was the last to use it.
- *   errors  FSDP_ENOMEM without words */
-fsdp_status accel_pinned_get(accel_stream *s, size_t bytes, bool by_host, accel_pinned **out);
-void accel_pinned_put(accel_stream *s, accel_pinned *p);
-/* accel_pinned_used -- put, but the caller keeps it: p->used stands for work issued on s so far. */
-void accel_pinned_used(accel_stream *s, accel_pinned *p);
-/* accel_size_class -- the size of the block that such a request gets from a cache of blocks: in
- * steps of an eighth of a power of two, so that at most that much is wasted; 4096 at least. */
-size_t accel_size_class(size_t bytes);
-/* accel_pinned_close -- release the cache; no stream has work. */
-void accel_pinned_close(accel_device *d);
+/* accel_kept_get -- at least `bytes` for work on s that is issued from now on; NULL: there is none.
+ * accel_kept_put -- work issued on s so far was the last to use it. */
+accel_kept *accel_kept_get(accel_stream *s, size_t bytes, accel_use use);
+void accel_kept_put(accel_stream *s, accel_kept *p);
+/* accel_pinned_get -- accel_kept_get of the host's memory; frees other sizes where that is short.
+ *   errors  FSDP_ENOMEM */
+fsdp_status accel_pinned_get(accel_stream *s, size_t bytes, accel_use use, accel_kept **out);
+/* accel_kept_used -- put, but the caller keeps it: p->used stands for work issued on s so far. */
+void accel_kept_used(accel_stream *s, accel_kept *p);
+/* accel_kept_trim -- release what is free, of the device's or of the host's; blocks in use are
+ * left. accel_kept_device_bytes -- what that could give back of the device's. */
+void accel_kept_trim(accel_device *d, bool is_device);
+size_t accel_kept_device_bytes(const accel_device *d);
+/* accel_kept_close -- release the cache; no stream has work. */
+void accel_kept_close(accel_device *d);
 
 /* accel_memory_close -- asserts that all is freed. */
 void accel_memory_close(accel_device *d);

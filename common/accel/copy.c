@@ -37,15 +37,16 @@ static fsdp_status fill(accel_stream *s, void *dst, unsigned char byte, size_t b
 /* ---- stages ---------------------------------------------------------------------------------- */
 
 /* One that nobody uses any more, for up to `bytes`. */
-static fsdp_status stage_get(accel_stream *s, size_t bytes, accel_pinned **out)
+static fsdp_status stage_get(accel_stream *s, size_t bytes, accel_kept **out)
 {
     accel_device *d = accel_device_of(s->base.device);
     const bool is_small = bytes <= SMALL_STAGE_BYTES;
     accel_stages *of = is_small ? &d->small : &d->large;
     const unsigned n = is_small ? ACCEL_STAGES : ACCEL_LARGE_STAGES;
-    accel_pinned **at = &of->block[of->next++ % n];
+    accel_kept **at = &of->block[of->next++ % n];
     if (*at == NULL)
-        TRY(accel_pinned_get(s, is_small ? SMALL_STAGE_BYTES : LARGE_STAGE_BYTES, true, at));
+        TRY(accel_pinned_get(s, is_small ? SMALL_STAGE_BYTES : LARGE_STAGE_BYTES, USE_AS_STAGE,
+                             at));
     else
         TRY(accel_wait(s, (*at)->used));
     *out = *at;
@@ -71,11 +72,11 @@ static fsdp_status by_stages(accel_stream *s, const device_act *act, leg to_stag
     for (size_t at = 0; at < act->bytes; at += LARGE_STAGE_BYTES) {
         const size_t left = act->bytes - at;
         const size_t bytes = left < LARGE_STAGE_BYTES ? left : LARGE_STAGE_BYTES;
-        accel_pinned *stage;
+        accel_kept *stage;
         TRY(stage_get(s, bytes, &stage));
         TRY(leg_issue(s, to_stage, stage->ptr, (const char *)act->src + at, bytes));
         TRY(leg_issue(s, from_stage, (char *)act->dst + at, stage->ptr, bytes));
-        accel_pinned_used(s, stage);
+        accel_kept_used(s, stage);
     }
     return FSDP_OK;
 }

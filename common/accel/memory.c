@@ -1,4 +1,4 @@
-/* memory.c -- blocks of the device, from the api's stream-ordered pool, and of pinned memory.
+/* memory.c -- blocks of device memory and of pinned memory of the host.
  *
  * The ledger counts as the pool does. A stream may have again at once what it freed itself: such a
  * block is counted until the call of device_free. One that another stream frees, as a gathered unit
@@ -12,7 +12,7 @@ typedef struct block block;
 struct block {
     char *ptr;
     mem_request is;
-    accel_pinned *pinned;   /* NULL: memory of the device */
+    accel_kept *kept;       /* NULL: memory of the library's own pool */
     const accel_stream *by; /* whose alloc it was */
     block *next;            /* freed by another stream, which has yet to get to `freed` */
     void *freed;
@@ -38,19 +38,19 @@ static block *block_at(accel_device *d, const void *ptr)
 
 static ledger *ledger_of(accel_device *d, const block *b)
 {
-    return b->pinned != NULL ? d->base.host_ledger : d->base.ledger;
+    return b->is.on_host ? d->base.host_ledger : d->base.ledger;
 }
 
 bool accel_is_host(accel_device *d, const void *ptr)
 {
     const block *b = block_at(d, ptr);
-    return b != NULL && b->pinned != NULL;
+    return b != NULL && b->is.on_host;
 }
 
 bool accel_is_pageable(accel_device *d, const void *ptr)
 {
     const block *b = block_at(d, ptr);
-    return b != NULL && b->pinned != NULL && b->pinned->is_pageable;
+    return b != NULL && b->is.on_host && b->kept->is_pageable;
 }
 
 /* ---- freed by another stream ----------------------------------------------------------------- */
@@ -98,44 +98,57 @@ static fsdp_status reclaim(accel_device *d)
         if (d->fates[i].stream != NULL)
             TRY(accel_wait(d->fates[i].stream, NULL));
     accel_memory_look(d);
-    return d->api->explain(d->api->blocks_trim(d), "device_alloc");
+    if (d->api->block_get != NULL)
+        return d->api->explain(d->api->blocks_trim(d), "device_alloc");
+    accel_kept_trim(d, true);
+    return FSDP_OK;
+}
+
+/* Memory for b in order of s; b->ptr is NULL where there is none. */
+static int device_try(accel_stream *s, block *b)
+{
+    const size_t bytes = b->is.bytes > 0 ? b->is.bytes : 1;
+    void *ptr = NULL;
+    int code = 0;
+    if (accel_api_at(s)->block_get != NULL)
+        code = accel_api_at(s)->block_get(s, bytes, &ptr);
+    else if ((b->kept = accel_kept_get(s, bytes, USE_ON_DEVICE)) != NULL)
+        ptr = b->kept->ptr;
+    b->ptr = ptr;
+    return code;
 }
 
 static fsdp_status device_get(accel_stream *s, block *b)
 {
     accel_device *d = accel_device_of(s->base.device);
-    const size_t bytes = b->is.bytes > 0 ? b->is.bytes : 1;
     if (b->is.bytes > device_limit_left(&d->base))
         TRY(reclaim(d));
     if (b->is.bytes > device_limit_left(&d->base))
         return device_alloc_failed(d->base.ledger, &b->is);
-    void *ptr = NULL;
-    int code = d->api->block_get(s, bytes, &ptr);
-    if (code == 0 && ptr == NULL) {
+    int code = device_try(s, b);
+    if (code == 0 && b->ptr == NULL) {
         TRY(reclaim(d));
-        code = d->api->block_get(s, bytes, &ptr);
+        code = device_try(s, b);
     }
-    b->ptr = ptr;
-    if (code != 0 || ptr != NULL)
+    if (code != 0 || b->ptr != NULL)
         return accel_stream_check(s, code, "device_alloc");
     return device_alloc_failed(d->base.ledger, &b->is);
 }
 
 static fsdp_status host_get(accel_stream *s, block *b)
 {
-    if (accel_pinned_get(s, b->is.bytes, false, &b->pinned) != FSDP_OK)
+    if (accel_pinned_get(s, b->is.bytes, USE_ON_HOST, &b->kept) != FSDP_OK)
         return device_alloc_failed(s->base.device->host_ledger, &b->is);
-    b->ptr = b->pinned->ptr;
+    b->ptr = b->kept->ptr;
     return FSDP_OK;
 }
 
 static void give_back(accel_stream *s, const block *b)
 {
-    if (b->pinned != NULL)
-        accel_pinned_put(s, b->pinned);
+    if (b->kept != NULL)
+        accel_kept_put(s, b->kept);
     else
-        (void)accel_stream_check(s, accel_api_at(s)->block_put(s, b->ptr, b->is.bytes),
-                                 "device_free");
+        (void)accel_stream_check(s, accel_api_at(s)->block_put(s, b->ptr), "device_free");
 }
 
 fsdp_status accel_alloc(stream *base, const mem_request *want, void **out)
@@ -174,10 +187,10 @@ void accel_free(stream *base, void *ptr)
     FSDP_ASSERT(b != NULL && b->ptr == ptr && "freed pointer is not from device_alloc");
     tdelete(b, &d->blocks, block_compare);
     ledger_free_issued(ledger_of(d, b), b->is.category, b->is.bytes);
-    if (base->device->config.debug_fill && b->pinned == NULL && b->is.bytes > 0)
+    if (base->device->config.debug_fill && !b->is.on_host && b->is.bytes > 0)
         (void)accel_stream_check(s, d->api->fill(ptr, 0xFF, b->is.bytes, s->queue), "device_free");
     give_back(s, b);
-    if (b->by != s && b->pinned == NULL)
+    if (b->by != s && !b->is.on_host)
         leave(s, b);
     else
         uncount(d, b);
@@ -188,7 +201,8 @@ void accel_free(stream *base, void *ptr)
 size_t accel_mem_available(device *base)
 {
     accel_device *d = accel_device_of(base);
-    const size_t available = d->api->mem_available(d), left = device_limit_left(base);
+    const size_t available = d->api->mem_available(d) + accel_kept_device_bytes(d);
+    const size_t left = device_limit_left(base);
     return available < left ? available : left;
 }
 
@@ -206,5 +220,5 @@ void accel_memory_close(accel_device *d)
     accel_memory_look(d);
     twalk(d->blocks, report_live);
     FSDP_ASSERT(d->blocks == NULL && "device closed with live memory");
-    accel_pinned_close(d);
+    accel_kept_close(d);
 }

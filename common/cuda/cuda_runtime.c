@@ -104,9 +104,8 @@ static int gpu_block_get(accel_stream *s, size_t bytes, void **out)
     return code == cudaErrorMemoryAllocation ? 0 : code;
 }
 
-static int gpu_block_put(accel_stream *s, void *ptr, size_t bytes)
+static int gpu_block_put(accel_stream *s, void *ptr)
 {
-    (void)bytes;
     return cuda_code_of(cudaFreeAsync(ptr, s->queue));
 }
 

@@ -1,0 +1,215 @@
+/* kept.c -- memory that is kept for reuse: pinned memory of the host, and device memory of a
+ * library that has no pool in order of streams.
+ *
+ *   accel_kept_get -> work issued on a stream -> accel_kept_put ... accel_kept_close
+ *
+ * To get such memory takes long, and may wait for the device. So a block that was put waits for the
+ * next get of its size. The stream that used it last may have it at once, for work in its own
+ * order; anybody else when the event says that this use is over. PyTorch's caching allocator works
+ * like this; unlike it, this one never cuts a block up: sizes are rounded, so that a unit's memory
+ * fits the next unit of its size, and memory that is short goes back and comes again in other
+ * sizes.
+ *
+ * The host's blocks stand in a file that peers of the host can map (host_share.h), where there is
+ * one. */
+#include <stdlib.h>
+#include "common/base/dtype.h"
+#include "common/accel/accel_impl.h"
+#include "common/device/host_share.h"
+
+/* The size of the block that such a request gets: in steps of an eighth of a power of two, so that
+ * at most that much is wasted; 4096 at least. */
+static size_t size_class(size_t bytes)
+{
+    size_t step = 4096;
+    while (step * 16 <= bytes)
+        step *= 2;
+    return bytes <= step ? step : size_round_up(bytes, step);
+}
+
+/* ---- from and to the system ------------------------------------------------------------------ */
+
+/* Shared and pinned; of a library that pins only its own, shared for the caller and pinned for a
+ * stage, which is by_host. */
+static bool host_get(const accel_api *api, accel_kept *p, bool by_host)
+{
+    const bool both = api->pin_register != NULL;
+    p->ptr = both || !by_host ? host_share_get(p->bytes, &p->share_offset) : NULL;
+    p->is_pageable = p->ptr != NULL && !both;
+    if (p->ptr != NULL) {
+        if (!both || api->pin_register(p->ptr, p->bytes) == 0)
+            return true;
+        host_share_put(p->ptr, p->bytes, p->share_offset);
+    }
+    p->share_offset = ACCEL_NOT_SHARED;
+    return api->pin_alloc(p->bytes, &p->ptr) == 0;
+}
+
+static void system_put(const accel_api *api, accel_kept *p)
+{
+    if (p->is_device) {
+        api->memory_put(p->ptr);
+    } else if (p->share_offset == ACCEL_NOT_SHARED) {
+        (void)api->pin_free(p->ptr);
+    } else {
+        if (!p->is_pageable)
+            (void)api->pin_unregister(p->ptr);
+        host_share_put(p->ptr, p->bytes, p->share_offset);
+    }
+}
+
+static accel_kept *fresh(accel_device *d, size_t bytes, accel_use use)
+{
+    accel_kept *p = calloc(1, sizeof *p);
+    if (p == NULL)
+        return NULL;
+    p->bytes = bytes;
+    p->is_device = use == USE_ON_DEVICE;
+    if (p->is_device ? (p->ptr = d->api->memory_get(bytes)) == NULL
+                     : !host_get(d->api, p, use == USE_AS_STAGE)) {
+        free(p);
+        return NULL;
+    }
+    if (!p->is_device) {
+        pthread_mutex_lock(&d->lock);
+        LIST_INSERT_HEAD(&d->all_host, p, in_all);
+        pthread_mutex_unlock(&d->lock);
+    }
+    return p;
+}
+
+static void release(accel_device *d, accel_kept *p)
+{
+    if (!p->is_device) {
+        pthread_mutex_lock(&d->lock);
+        LIST_REMOVE(p, in_all);
+        pthread_mutex_unlock(&d->lock);
+    }
+    system_put(d->api, p);
+    (void)d->api->event_destroy(p->used);
+    free(p);
+}
+
+/* ---- the cache ------------------------------------------------------------------------------- */
+
+static accel_kept *reuse(accel_stream *s, size_t bytes, accel_use use)
+{
+    accel_device *d = accel_device_of(s->base.device);
+    accel_kept *p;
+    TAILQ_FOREACH(p, &d->kept, link)
+    {
+        const bool is_mine = use != USE_AS_STAGE && p->by == s;
+        if (p->bytes == bytes && p->is_device == (use == USE_ON_DEVICE) &&
+            !(use == USE_AS_STAGE && p->is_pageable) &&
+            (is_mine || d->api->event_look(p->used) == 0))
+            break;
+    }
+    if (p != NULL)
+        TAILQ_REMOVE(&d->kept, p, link);
+    return p;
+}
+
+void accel_kept_trim(accel_device *d, bool is_device)
+{
+    accel_kept *p = TAILQ_FIRST(&d->kept), *next;
+    for (; p != NULL; p = next) {
+        next = TAILQ_NEXT(p, link);
+        if (p->is_device != is_device || d->api->event_look(p->used) != 0)
+            continue;
+        TAILQ_REMOVE(&d->kept, p, link);
+        release(d, p);
+    }
+}
+
+size_t accel_kept_device_bytes(const accel_device *d)
+{
+    size_t bytes = 0;
+    const accel_kept *p;
+    TAILQ_FOREACH(p, &d->kept, link)
+    {
+        bytes += p->is_device ? p->bytes : 0;
+    }
+    return bytes;
+}
+
+accel_kept *accel_kept_get(accel_stream *s, size_t bytes, accel_use use)
+{
+    if (bytes > SIZE_MAX / 2)
+        return NULL;
+    bytes = size_class(bytes);
+    accel_kept *p = reuse(s, bytes, use);
+    return p != NULL ? p : fresh(accel_device_of(s->base.device), bytes, use);
+}
+
+fsdp_status accel_pinned_get(accel_stream *s, size_t bytes, accel_use use, accel_kept **out)
+{
+    accel_device *d = accel_device_of(s->base.device);
+    *out = accel_kept_get(s, bytes, use);
+    if (*out == NULL) {
+        accel_kept_trim(d, false);
+        *out = accel_kept_get(s, bytes, use);
+    }
+    if (*out != NULL)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ENOMEM, "run fewer ranks on this host",
+                      "no memory of the host that %s %d reaches: %zu bytes", d->api->word,
+                      d->base.config.index, bytes);
+}
+
+void accel_kept_used(accel_stream *s, accel_kept *p)
+{
+    const accel_api *api = accel_api_at(s);
+    int code = 0;
+    if (p->used == NULL)
+        code = api->event_create(accel_device_of(s->base.device), ACCEL_ORDERS, &p->used);
+    if (code == 0)
+        code = api->event_record(p->used, s->queue);
+    p->by = s;
+    (void)accel_stream_check(s, code, "memory that is kept");
+}
+
+/* Where there is no event, nobody can tell when the block is free: it is lost until the end. */
+void accel_kept_put(accel_stream *s, accel_kept *p)
+{
+    accel_kept_used(s, p);
+    if (p->used != NULL)
+        TAILQ_INSERT_HEAD(&accel_device_of(s->base.device)->kept, p, link);
+}
+
+/* A task of the host may ask, whose stream has not come to the free: blocks in the cache count. */
+bool accel_share_find(device *base, const void *ptr, size_t bytes, device_share *out)
+{
+    accel_device *d = accel_device_of(base);
+    accel_kept *p;
+    pthread_mutex_lock(&d->lock);
+    LIST_FOREACH(p, &d->all_host, in_all)
+    {
+        if ((uintptr_t)ptr - (uintptr_t)p->ptr < p->bytes)
+            break;
+    }
+    const size_t inner = p != NULL ? (size_t)((const char *)ptr - (const char *)p->ptr) : 0;
+    const bool found =
+        p != NULL && p->share_offset != ACCEL_NOT_SHARED && bytes <= p->bytes - inner;
+    if (found)
+        *out = (device_share){p->share_offset, p->bytes, inner};
+    pthread_mutex_unlock(&d->lock);
+    return found;
+}
+
+static void put_stages(accel_device *d, accel_stages *stages)
+{
+    for (int i = 0; i < ACCEL_STAGES; i++)
+        if (stages->block[i] != NULL && stages->block[i]->used != NULL)
+            TAILQ_INSERT_HEAD(&d->kept, stages->block[i], link);
+}
+
+/* Nobody knows when a device that is lost stops to write: its blocks are left to the system. */
+void accel_kept_close(accel_device *d)
+{
+    put_stages(d, &d->small);
+    put_stages(d, &d->large);
+    if (!atomic_load(&d->failed)) {
+        accel_kept_trim(d, false);
+        accel_kept_trim(d, true);
+    }
+}
