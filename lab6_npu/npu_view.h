@@ -28,22 +28,19 @@ typedef struct npu_view {
 /* view_1d, view_2d, view_3d -- a dense array. */
 static inline npu_view view_3d(const void *ptr, aclDataType type, size_t a, size_t b, size_t c)
 {
-    npu_view v = {ptr, type, 3, {0}, {0}};
-    v.dim[0] = (int64_t)a, v.dim[1] = (int64_t)b, v.dim[2] = (int64_t)c;
-    v.stride[0] = (int64_t)(b * c), v.stride[1] = (int64_t)c, v.stride[2] = 1;
+    const int64_t A = (int64_t)a, B = (int64_t)b, C = (int64_t)c;
+    const npu_view v = {ptr, type, 3, {A, B, C}, {B * C, C, 1}};
     return v;
 }
 static inline npu_view view_2d(const void *ptr, aclDataType type, size_t rows, size_t cols)
 {
-    npu_view v = {ptr, type, 2, {0}, {0}};
-    v.dim[0] = (int64_t)rows, v.dim[1] = (int64_t)cols;
-    v.stride[0] = (int64_t)cols, v.stride[1] = 1;
+    const int64_t n = (int64_t)cols;
+    const npu_view v = {ptr, type, 2, {(int64_t)rows, n}, {n, 1}};
     return v;
 }
 static inline npu_view view_1d(const void *ptr, aclDataType type, size_t elems)
 {
-    npu_view v = {ptr, type, 1, {0}, {0}};
-    v.dim[0] = (int64_t)elems, v.stride[0] = 1;
+    const npu_view v = {ptr, type, 1, {(int64_t)elems}, {1}};
     return v;
 }
 static inline npu_view view_f32(const void *ptr, size_t elems)
