@@ -1,7 +1,7 @@
 /* host_task.c -- work of the host in order of a stream.
  *
- *   cuda_task_put:  record an event -> queue the task for the stream's worker
- *                   -> the stream waits until the worker has counted up to it
+ *   cuda_task_put:  record an event -> the stream waits until the worker has counted up to it
+ *                   -> queue the task for the stream's worker
  *   the worker:     waits for the event, runs the task, counts
  *
  * CUDA loads code when it is first used, and may wait for the GPU with a lock that the worker's
@@ -162,23 +162,29 @@ fsdp_status cuda_tasks_await(accel_device *d)
     return FSDP_OK;
 }
 
+/* The worker gets the task last: one whose launch fails must never run. */
 fsdp_status cuda_task_put(accel_stream *s, accel_task *t)
 {
     wait_value_fn wait_value;
-    cudaError_t error = cudaSuccess;
     fsdp_status status = wait_value_find(&wait_value);
     if (status == FSDP_OK)
         status = worker_need(s);
     if (status == FSDP_OK)
-        error = event_now(s, &t->before);
-    if (status != FSDP_OK || error != cudaSuccess) {
+        status = accel_stream_check(s, event_now(s, &t->before), "stream_launch");
+    if (status != FSDP_OK) {
         accel_task_run(t, -1);
-        return status != FSDP_OK ? status : accel_stream_check(s, error, "stream_launch");
+        return status;
     }
     cuda_worker *w = s->tasks;
     cuda_shared *on_gpu = cuda_own_of(s->base.device)->shared_on_gpu;
-    queue_task(w, t); /* whose thread frees it */
     const int code =
-        wait_value(s->queue, (uintptr_t)&on_gpu->n_tasks[s->number], ++w->n_put, WAIT_VALUE_GEQ);
-    return accel_stream_check(s, code, "cuStreamWaitValue32");
+        wait_value(s->queue, (uintptr_t)&on_gpu->n_tasks[s->number], w->n_put + 1, WAIT_VALUE_GEQ);
+    if (code != 0) {
+        (void)cudaEventDestroy(t->before);
+        accel_task_run(t, -1);
+        return accel_stream_check(s, code, "cuStreamWaitValue32");
+    }
+    w->n_put++;
+    queue_task(w, t); /* whose thread frees it */
+    return FSDP_OK;
 }

@@ -406,6 +406,34 @@ static void test_wait_for_mapped_memory(void **state)
     device_close(d);
 }
 
+static fsdp_status run_count(void *args, int n_threads)
+{
+    (void)n_threads;
+    atomic_fetch_add(*(atomic_int **)args, 1);
+    return FSDP_OK;
+}
+
+/* A host task whose launch fails never runs: its caller has counted it down. */
+static void test_refused_task(void **state)
+{
+    (void)state;
+    atomic_int n_ran = 0, *counter = &n_ran;
+    const launch_config task = {
+        .fn = run_count, .args = &counter, .args_bytes = sizeof counter, .on_host = true};
+    stream *s;
+    need_sim("cuda");
+    device *d = open_cuda(&(device_config){0});
+    OK(stream_create(d, &(stream_config){.name = "side"}, &s));
+    OK(stream_launch_work(s, &task));
+    OK(stream_sync(s));
+    setenv("FSDP_SIM_NO_WAIT", "1", 1);
+    assert_int_equal(stream_launch_work(s, &task), FSDP_EDEVICE);
+    unsetenv("FSDP_SIM_NO_WAIT");
+    stream_free(s);
+    assert_int_equal(atomic_load(&n_ran), 1);
+    device_close(d);
+}
+
 /* A look that came too early leaves no error for a library to find. */
 static void test_early_look_is_no_error(void **state)
 {
@@ -450,15 +478,11 @@ int main(int argc, char **argv)
     if (argc > 1)
         return run_wrong(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pinned_memory_is_shared),
-        cmocka_unit_test(test_wrong_machines),
-        cmocka_unit_test(test_fault_of_a_kernel),
-        cmocka_unit_test(test_planted_mistakes),
-        cmocka_unit_test(test_first_use_of_code),
-        cmocka_unit_test(test_stand_in_refuses),
-        cmocka_unit_test(test_wait_for_mapped_memory),
-        cmocka_unit_test(test_early_look_is_no_error),
-        cmocka_unit_test(test_errors_of_libraries),
+        cmocka_unit_test(test_pinned_memory_is_shared), cmocka_unit_test(test_wrong_machines),
+        cmocka_unit_test(test_fault_of_a_kernel),       cmocka_unit_test(test_planted_mistakes),
+        cmocka_unit_test(test_first_use_of_code),       cmocka_unit_test(test_stand_in_refuses),
+        cmocka_unit_test(test_wait_for_mapped_memory),  cmocka_unit_test(test_refused_task),
+        cmocka_unit_test(test_early_look_is_no_error),  cmocka_unit_test(test_errors_of_libraries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

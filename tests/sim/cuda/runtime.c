@@ -322,6 +322,8 @@ static int wait_value(cudaStream_t q, unsigned long long addr, uint32_t value, u
     const wait_args a = {(const _Atomic uint32_t *)(uintptr_t)addr, value};
     if (sim_sticky() != cudaSuccess)
         return (int)last_error;
+    if (sim_number("FSDP_SIM_NO_WAIT", 0) != 0)
+        return cudaErrorInvalidValue;
     if (flags != 0 || addr % 4 != 0 || sim_range_at(a.word).kind != SIM_MAPPED)
         return cudaErrorInvalidValue; /* CUDA_ERROR_INVALID_VALUE has this number too */
     const launch_config l = {.fn = run_wait,

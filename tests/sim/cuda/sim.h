@@ -8,6 +8,7 @@
  *   FSDP_SIM_MODEL=name      of the GPU (CUDA stand-in)
  *   FSDP_SIM_SM=75           its compute capability (90); before 75 there is no code for it, and
  *                            before 80 cuBLASLt has no bf16
+ *   FSDP_SIM_NO_WAIT=1       the driver refuses cuStreamWaitValue32 (0)
  *   FSDP_SIM_LT_EPILOGUE=0   no algorithm of cuBLASLt adds a bias (1: all do)
  *   FSDP_SIM_LT_ALIGNMENT=16 none takes a matrix that is promised less (1)
  *   FSDP_SIM_LT_MISSING=3    the first 3 of its proposals cannot be had (0)
