@@ -39,9 +39,6 @@ static fsdp_status backend_choose(comm_backend wanted, comm_backend *backend)
     *backend = wanted;
     if (wanted == COMM_DRY)
         return FSDP_OK;
-    if ((unsigned)wanted > COMM_NATIVE)
-        return fsdp_error(FSDP_EINVAL, "--comm auto, mpi or shm", "comm_open: unknown backend %d",
-                          (int)*backend);
     if (*backend == COMM_MPI && by_fsdp_run)
         return fsdp_error(FSDP_EINVAL, "leave --comm out, or start it with mpiexec",
                           "comm_open: --comm mpi under fsdp_run, which starts ranks without MPI");
@@ -300,25 +297,20 @@ typedef struct choice {
  * parent with our color, which names the new group. */
 static int members_choose(const comm_team *parent, const choice *all, comm_team *child)
 {
-    choice mine = all[parent->rank];
-    int lowest = -1;
+    int lowest = -1, *member = child->world_ranks; /* ranks of the parent first */
     child->size = 0;
     for (int r = 0; r < parent->size; r++) {
-        if (all[r].color != mine.color)
+        if (all[r].color != all[parent->rank].color)
             continue;
-        if (lowest < 0)
-            lowest = r;
-        /* rank of r: how many members come before it by (key, rank) */
-        int new_rank = 0;
-        for (int o = 0; o < parent->size; o++) {
-            if (all[o].color == mine.color &&
-                (all[o].key < all[r].key || (all[o].key == all[r].key && o < r)))
-                new_rank++;
-        }
-        child->world_ranks[new_rank] = parent->world_ranks[r];
-        child->size++;
-        if (r == parent->rank)
-            child->rank = new_rank;
+        lowest = lowest < 0 ? r : lowest;
+        int at = child->size++;
+        for (; at > 0 && all[member[at - 1]].key > all[r].key; at--)
+            member[at] = member[at - 1];
+        member[at] = r;
+    }
+    for (int i = 0; i < child->size; i++) {
+        child->rank = member[i] == parent->rank ? i : child->rank;
+        member[i] = parent->world_ranks[member[i]];
     }
     return lowest;
 }

@@ -10,15 +10,16 @@
 #include "common/comm/comm_impl.h"
 
 /* What the ranks read of send: itself, or a rounded copy, *copy, to be freed in order of s. */
-static fsdp_status to_sum_dtype(comm *c, stream *s, const grad_acc *acc, const float *send,
-                                size_t elems, void **copy)
+static fsdp_status to_sum_dtype(comm *c, stream *s, const comm_scatter *x, void **copy)
 {
+    const grad_acc *acc = x->acc;
     *copy = NULL;
     if (acc->sum_dtype == DTYPE_F32)
         return FSDP_OK;
-    TRY(comm_alloc(c, s, MEM_COMM, elems * dtype_bytes(acc->sum_dtype), "rounded gradient", copy));
-    fsdp_status status =
-        acc->kernels->round(s, &(round_args){.out = *copy, .in = send, .elems = elems});
+    TRY(comm_alloc(c, s, MEM_COMM, x->extent_elems * dtype_bytes(acc->sum_dtype),
+                   "rounded gradient", copy));
+    fsdp_status status = acc->kernels->round(
+        s, &(round_args){.out = *copy, .in = x->send, .elems = x->extent_elems});
     if (status != FSDP_OK)
         device_free(s, *copy);
     return status;
@@ -44,8 +45,8 @@ static fsdp_status slices_sum(const comm *c, const char *label, const comm_slice
  * shape_hash. */
 static fsdp_status reduce_scatter(comm *c, stream *s, comm_issue i, comm_scatter x)
 {
-    size_t total_elems, extent_elems, staging_elems;
-    TRY(slices_sum(c, i.label, x.slices, &total_elems, &extent_elems));
+    size_t total_elems, staging_elems;
+    TRY(slices_sum(c, i.label, x.slices, &total_elems, &x.extent_elems));
     i.op = COMM_OP_REDUCE_SCATTER;
     i.type = x.acc->sum_dtype;
     i.elems = x.slices[c->team.rank].elems;
@@ -59,7 +60,7 @@ static fsdp_status reduce_scatter(comm *c, stream *s, comm_issue i, comm_scatter
     comm_call call;
     TRY(transport_begin(c->data, s, &i, &call));
     void *rounded;
-    TRY(to_sum_dtype(c, s, x.acc, x.send, extent_elems, &rounded));
+    TRY(to_sum_dtype(c, s, &x, &rounded));
     if (rounded != NULL)
         x.send = rounded;
     fsdp_status (*own)(transport_group *, stream *, const comm_call *, const comm_scatter *) =
@@ -77,7 +78,7 @@ fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const flo
     for (int r = 0; r < c->team.size; r++)
         c->slices[r] = (comm_slice){.begin = (size_t)r * elems, .elems = elems};
     return reduce_scatter(c, s, (comm_issue){.label = label},
-                          (comm_scatter){send, c->slices, acc, level});
+                          (comm_scatter){send, c->slices, acc, level, 0});
 }
 
 fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const float *send,
@@ -85,7 +86,7 @@ fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const fl
 {
     uint64_t shape_hash = hash_bytes(slices, (size_t)c->team.size * sizeof *slices);
     return reduce_scatter(c, s, (comm_issue){.label = label, .shape_hash = shape_hash},
-                          (comm_scatter){send, slices, acc, level});
+                          (comm_scatter){send, slices, acc, level, 0});
 }
 
 /* ---- all-reduce ---------------------------------------------------------------------------- */

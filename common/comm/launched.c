@@ -12,15 +12,30 @@ bool comm_run_started(comm_run_start *start)
            start->rank >= 0 && start->rank < start->size;
 }
 
-/* The first of these variables (the list ends with NULL) that holds a number, 0 or more; else
- * `otherwise`. */
-static int env_first(const char *const *names, int otherwise)
+/* What launchers say of a rank. */
+typedef enum fact { RANKS, RANK, LOCAL_RANKS, LOCAL_RANK } fact;
+
+/* MPICH's variable, Open MPI's, PMIx's, SLURM's; NULL: there is none. SLURM sets the step's size
+ * for tasks under srun only, not for the batch script. */
+static const char *const VARIABLES[][4] = {
+    [RANKS] = {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS"},
+    [RANK] = {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"},
+    [LOCAL_RANKS] = {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    [LOCAL_RANK] = {"MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "PMIX_LOCAL_RANK",
+                    "SLURM_LOCALID"}};
+
+/* What fsdp_run says, else the first variable of the fact that holds a number of at least `least`;
+ * else `otherwise`. */
+static int launched(fact f, int least, int otherwise)
 {
-    for (; *names != NULL; names++) {
-        const char *text = getenv(*names);
+    comm_run_start run;
+    if (comm_run_started(&run))
+        return f == RANKS || f == LOCAL_RANKS ? run.size : run.rank;
+    for (int i = 0; i < 4; i++) {
+        const char *text = VARIABLES[f][i] != NULL ? getenv(VARIABLES[f][i]) : NULL;
         char *end = NULL;
         long value = text != NULL ? strtol(text, &end, 10) : 0;
-        if (end != text && *end == '\0' && value >= 0 && value < 1 << 24)
+        if (end != text && *end == '\0' && value >= least && value < 1 << 24)
             return (int)value;
     }
     return otherwise;
@@ -28,34 +43,22 @@ static int env_first(const char *const *names, int otherwise)
 
 int comm_launched_ranks(void)
 {
-    /* SLURM sets the step's size for tasks under srun only, not for the batch script. */
-    static const char *const names[] = {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE",
-                                        "SLURM_STEP_NUM_TASKS", NULL};
-    comm_run_start run;
-    if (comm_run_started(&run))
-        return run.size;
-    int size = env_first(names, 1);
-    return size > 0 ? size : 1;
+    return launched(RANKS, 1, 1);
 }
 
 int comm_launched_rank(void)
 {
-    static const char *const names[] = {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK",
-                                        "SLURM_PROCID", NULL};
-    comm_run_start run;
-    if (comm_run_started(&run))
-        return run.rank;
-    return env_first(names, 0);
+    return launched(RANK, 0, 0);
+}
+
+int comm_launched_local_ranks(void)
+{
+    return launched(LOCAL_RANKS, 1, comm_launched_ranks());
 }
 
 int comm_launched_local_rank(void)
 {
-    static const char *const names[] = {"MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK",
-                                        "PMIX_LOCAL_RANK", "SLURM_LOCALID", NULL};
-    comm_run_start run;
-    if (comm_run_started(&run))
-        return run.rank;
-    return env_first(names, comm_launched_rank());
+    return launched(LOCAL_RANK, 0, comm_launched_rank());
 }
 
 fsdp_status comm_schedule_seed(uint64_t *seed)
@@ -73,16 +76,6 @@ fsdp_status comm_schedule_seed(uint64_t *seed)
     if (number > 0)
         *seed = (uint64_t)comm_launched_rank() << 32 | (uint64_t)number;
     return FSDP_OK;
-}
-
-int comm_launched_local_ranks(void)
-{
-    static const char *const names[] = {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL};
-    comm_run_start run;
-    int here = 0;
-    if (!comm_run_started(&run))
-        here = env_first(names, 0);
-    return here > 0 ? here : comm_launched_ranks();
 }
 
 /* One rank under a launcher is a rank of MPI too (it may be watched, and aborts properly). */

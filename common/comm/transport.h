@@ -96,6 +96,7 @@ typedef struct comm_scatter {
     const comm_slice *slices; /* [W] */
     grad_acc *acc;
     int level;
+    size_t extent_elems; /* where the last slice of `send` ends */
 } comm_scatter;
 
 /* ---- a group -------------------------------------------------------------------------------- */
@@ -165,7 +166,7 @@ struct comm_transport {
                               size_t elems);
 
     /* failed -- FSDP_OK, or the error that ended the group (its record is set for this thread).
-     * NULL: it cannot fail. */
+     * NULL: it fails as the group below does, or cannot fail. */
     fsdp_status (*failed)(transport_group *group);
 
     /* fail -- this thread's record ends the job; every rank hears of it. Does not wait. For those

@@ -95,7 +95,9 @@ comm_part *transport_parts(transport_group *g)
 
 fsdp_status transport_failed(transport_group *g)
 {
-    return g->table->failed != NULL ? g->table->failed(g) : FSDP_OK;
+    while (g != NULL && g->table->failed == NULL)
+        g = g->below;
+    return g != NULL ? g->table->failed(g) : FSDP_OK;
 }
 
 fsdp_status transport_fail(transport_group *g, fsdp_status why)

@@ -35,7 +35,7 @@ fsdp_status transport_group_new(const comm_transport *table, const comm_team *te
 /* transport_group_close -- g, then what is below it. NULL is accepted. */
 void transport_group_close(transport_group *g);
 
-/* transport_failed -- table->failed. */
+/* transport_failed -- table->failed, of g or of the topmost group below it that has one. */
 fsdp_status transport_failed(transport_group *g);
 /* transport_fail -- table->fail: this rank cannot make a call that its peers would wait in. Returns
  * why. */

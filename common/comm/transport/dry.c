@@ -46,25 +46,14 @@ static fsdp_status dry_peer_read(transport_group *group, stream *s, const comm_c
     return done(group, call);
 }
 
-static fsdp_status dry_all_gather(transport_group *group, stream *s, const comm_call *call,
-                                  void *recv, size_t slice_bytes)
+/* An all-gather, a broadcast or an all-reduce. */
+static fsdp_status dry_whole(transport_group *group, stream *s, const comm_call *call, void *buf,
+                             size_t n)
 {
     (void)s;
-    (void)recv;
-    (void)slice_bytes;
+    (void)buf;
+    (void)n;
     return done(group, call);
-}
-
-static fsdp_status dry_broadcast(transport_group *group, stream *s, const comm_call *call,
-                                 void *buf, size_t bytes)
-{
-    return dry_all_gather(group, s, call, buf, bytes);
-}
-
-static fsdp_status dry_all_reduce(transport_group *group, stream *s, const comm_call *call,
-                                  void *buf, size_t elems)
-{
-    return dry_all_gather(group, s, call, buf, elems);
 }
 
 static fsdp_status add(transport_group *group, stream *s, const comm_call *call,
@@ -96,5 +85,5 @@ static fsdp_status dry_split(transport_group *group, int color, const comm_team 
 const comm_transport dry_transport = {DRY_CALLS};
 static const comm_transport dry_shows = {DRY_CALLS, .shares = true, .peer_read = dry_peer_read};
 static const comm_transport dry_native = {
-    DRY_CALLS, .all_gather = dry_all_gather, .broadcast = dry_broadcast,
-    .reduce_scatter = dry_reduce_scatter, .all_reduce = dry_all_reduce};
+    DRY_CALLS, .all_gather = dry_whole, .broadcast = dry_whole,
+    .reduce_scatter = dry_reduce_scatter, .all_reduce = dry_whole};

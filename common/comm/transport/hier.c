@@ -190,7 +190,7 @@ static fsdp_status hier_open_over(transport_group *below, transport_group **out,
         return status;
     }
     n_opened++;
-    mpi_on_failure(shm_fail);
+    mpi_on_failure(shm_tell);
     return FSDP_OK;
 }
 
@@ -211,13 +211,6 @@ static fsdp_status hier_failed(transport_group *group)
     return transport_failed(h->local);
 }
 
-/* At once in this host's memory, so that no later call of this rank reaches a peer before the news;
- * shm tells MPI, whose thread takes its time. */
-static void hier_fail(void)
-{
-    (void)shm_fail();
-}
-
 /* MPI is not to write into the job when that is gone. It has heard of every failure. */
 static bool hier_close(transport_group *group)
 {
@@ -229,6 +222,8 @@ static bool hier_close(transport_group *group)
     return true;
 }
 
+/* fail: at once in this host's memory, so that no later call of this rank reaches a peer before the
+ * news; shm tells MPI, whose thread takes its time. */
 const comm_transport hier_transport = {.name = "shm+mpi",
                                        .shares = true,
                                        .carries_host = true,
@@ -237,6 +232,6 @@ const comm_transport hier_transport = {.name = "shm+mpi",
                                        .all_gather = hier_all_gather,
                                        .reduce_scatter = hier_reduce_scatter,
                                        .failed = hier_failed,
-                                       .fail = hier_fail,
+                                       .fail = shm_tell,
                                        .split = hier_split,
                                        .close = hier_close};

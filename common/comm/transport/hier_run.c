@@ -135,28 +135,19 @@ static bool may_sum(const hier_group *h, const grad_acc *acc, int level)
     return true;
 }
 
-/* The sums for the ranks with this local rank, one a host: the run of each, and where its slice
- * begins in what a peer shows (slices_for). */
-typedef struct host_sums {
-    size_t bytes; /* of all */
-    int hosts, ranks;
-    struct {
-        size_t skip_bytes;
-        sum_run run;
-    } host[];
-} host_sums;
-
+/* In the task of the peer_read, on the sums of all hosts. */
 static fsdp_status sums_add(const void *ctx, const void *const *from, int n_threads)
 {
-    const host_sums *x = ctx;
-    const void **in = recycle_get((size_t)x->ranks * sizeof *in);
+    const hier_sum *sum = ctx;
+    const int hosts = sum->hosts, ranks = sum->ranks;
+    const void **in = recycle_get((size_t)ranks * sizeof *in);
     if (in == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a sum over %d ranks", x->ranks);
+        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a sum over %d ranks", ranks);
     fsdp_status status = FSDP_OK;
-    for (int k = 0; k < x->hosts && status == FSDP_OK; k++) {
-        const sum_run *run = &x->host[k].run;
-        for (int p = 0; p < x->ranks && run->elems > 0; p++)
-            in[p] = (const char *)from[p] + x->host[k].skip_bytes;
+    for (int k = 0; k < hosts && status == FSDP_OK; k++) {
+        const sum_run *run = &sum[k].run;
+        for (int p = 0; p < ranks && run->elems > 0; p++)
+            in[p] = (const char *)from[p] + sum[k].skip_bytes;
         if (run->elems > 0)
             status = sum_run_cpu(run, in, n_threads);
     }
@@ -164,69 +155,46 @@ static fsdp_status sums_add(const void *ctx, const void *const *from, int n_thre
     return status;
 }
 
-/* What a rank shows to the peer with local rank p: the slices of all ranks with that local rank,
- * one a host, and what lies between them. */
-static comm_slice slices_for(const hier_group *h, const comm_scatter *x, int p)
-{
-    size_t begin = SIZE_MAX, end = 0;
-    for (int k = 0; k < h->hosts; k++) {
-        const comm_slice *slice = &x->slices[k * h->ranks + p];
-        if (slice->elems == 0)
-            continue;
-        begin = slice->begin < begin ? slice->begin : begin;
-        end = slice->begin + slice->elems > end ? slice->begin + slice->elems : end;
-    }
-    return end == 0 ? (comm_slice){0, 0} : (comm_slice){begin, end - begin};
-}
-
 /* Begin the sums for the ranks with this local rank, one a host. They were empty, so no vector is
  * left over. */
-static fsdp_status sums_begin(transport_group *group, stream *s, const comm_scatter *x,
-                              host_sums **sums)
+static fsdp_status sums_begin(transport_group *group, stream *s, const comm_scatter *x)
 {
     hier_group *h = group->state;
-    size_t bytes = sizeof **sums + (size_t)h->hosts * sizeof(*sums)->host[0];
     size_t elem_bytes = dtype_bytes(x->acc->sum_dtype);
-    const comm_slice shown = slices_for(h, x, h->local_rank);
     memset(h->sum, 0, (size_t)h->hosts * sizeof *h->sum);
-    *sums = recycle_get(bytes);
-    if (*sums == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for sums over %d hosts", h->hosts);
-    **sums = (host_sums){.bytes = bytes, .hosts = h->hosts, .ranks = h->ranks};
     for (int k = 0; k < h->hosts; k++) {
-        int to = rank_on(h, k);
-        grad_acc *sum = &h->sum[k].acc;
-        grad_acc_init(sum, x->acc->mode, x->acc->kernels, x->slices[to].elems, MEM_COMM,
+        const comm_slice *to = &x->slices[rank_on(h, k)];
+        hier_sum *sum = &h->sum[k];
+        sum->hosts = h->hosts;
+        sum->ranks = h->ranks;
+        sum->skip_bytes = to->begin * elem_bytes;
+        grad_acc_init(&sum->acc, x->acc->mode, x->acc->kernels, to->elems, MEM_COMM,
                       "sum of a host");
-        sum->sum_dtype = x->acc->sum_dtype;
-        (*sums)->host[k].skip_bytes = (x->slices[to].begin - shown.begin) * elem_bytes;
-        TRY(sum_run_begin(sum, s, 0, h->ranks, &(*sums)->host[k].run));
+        sum->acc.sum_dtype = x->acc->sum_dtype;
+        TRY(sum_run_begin(&sum->acc, s, 0, h->ranks, &sum->run));
     }
     return FSDP_OK;
 }
 
-/* First half: add up what the ranks of this host have for the ranks with this local rank. */
+/* First half: add up what the ranks of this host have for the ranks with this local rank. A peer
+ * shows all that it sends. */
 static fsdp_status sums_run(transport_group *group, stream *s, const comm_call *call,
-                            const comm_scatter *x, const host_sums *sums)
+                            const comm_scatter *x)
 {
     hier_group *h = group->state;
     comm_part *parts = transport_parts(h->local);
-    size_t elem_bytes = dtype_bytes(x->acc->sum_dtype), mine = 0;
-    for (int p = 0; p < h->ranks; p++) {
-        const comm_slice shown = slices_for(h, x, p);
-        parts[p].send = (const char *)x->send + shown.begin * elem_bytes;
-        parts[p].send_bytes = shown.elems * elem_bytes;
-        mine = p == h->local_rank ? parts[p].send_bytes : mine;
-    }
+    size_t bytes = x->extent_elems * dtype_bytes(x->acc->sum_dtype);
     for (int p = 0; p < h->ranks; p++)
-        parts[p].recv_bytes = mine;
+        parts[p] = (comm_part){.send = x->send, .send_bytes = bytes, .recv_bytes = bytes};
     mem_access *accesses = recycle_get((size_t)h->hosts * SUM_RUN_MAX_ACCESSES * sizeof *accesses);
     if (accesses == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for sums over %d hosts", h->hosts);
-    comm_peer_read v = {
-        .fn = sums_add, .ctx = sums, .ctx_bytes = sums->bytes, .accesses = accesses};
+    comm_peer_read v = {.fn = sums_add,
+                        .ctx = h->sum,
+                        .ctx_bytes = (size_t)h->hosts * sizeof *h->sum,
+                        .accesses = accesses};
     for (int k = 0; k < h->hosts; k++)
-        v.n_accesses += sum_run_accesses(&sums->host[k].run, accesses + v.n_accesses);
+        v.n_accesses += sum_run_accesses(&h->sum[k].run, accesses + v.n_accesses);
     fsdp_status status = transport_pass(h->local, s, call, parts, &v);
     recycle_put(accesses);
     return status;
@@ -234,13 +202,12 @@ static fsdp_status sums_run(transport_group *group, stream *s, const comm_call *
 
 /* What goes over the network: the sums, or in bf16 a copy (which is exact: they are rounded). A
  * host's contributions make one node, which stands in the highest slot of its run. */
-static fsdp_status sums_shown(transport_group *group, stream *s, const comm_scatter *x,
-                              const host_sums *sums)
+static fsdp_status sums_shown(transport_group *group, stream *s, const comm_scatter *x)
 {
     hier_group *h = group->state;
     const grad_acc *acc = x->acc;
     for (int k = 0; k < h->hosts; k++) {
-        const sum_run *run = &sums->host[k].run;
+        const sum_run *run = &h->sum[k].run;
         const float *sum = run->after[run->top];
         h->sum[k].shown = sum;
         if (acc->sum_dtype == DTYPE_F32 || run->elems == 0)
@@ -277,12 +244,11 @@ fsdp_status hier_reduce_scatter(transport_group *group, stream *s, const comm_ca
     grad_acc *acc = x->acc;
     if (!may_sum(h, acc, x->level))
         return transport_scatter(group, s, call, x);
-    host_sums *sums = NULL;
     comm_sum sum = {.kernels = acc->kernels, .first = h->local_rank, .step = h->ranks};
     fsdp_status status;
-    GOTO_ON_FAIL(status, sums_begin(group, s, x, &sums), out);
-    GOTO_ON_FAIL(status, sums_run(group, s, call, x, sums), out);
-    GOTO_ON_FAIL(status, sums_shown(group, s, x, sums), out);
+    GOTO_ON_FAIL(status, sums_begin(group, s, x), out);
+    GOTO_ON_FAIL(status, sums_run(group, s, call, x), out);
+    GOTO_ON_FAIL(status, sums_shown(group, s, x), out);
     int level = acc->mode == GRAD_ACC_FAST ? x->level : x->level + log2_of(h->ranks);
     GOTO_ON_FAIL(status, sum_run_begin(acc, s, level, h->hosts, &sum.run), out);
     acc->n_pushed += group->team->size - h->hosts; /* it counts contributions */
@@ -293,6 +259,5 @@ out:
         grad_acc_free(&h->sum[k].acc, s);
         device_free(s, h->sum[k].rounded);
     }
-    recycle_put(sums);
     return status;
 }

@@ -226,11 +226,6 @@ static fsdp_status link_reduce_scatter(transport_group *group, stream *s, const 
 
 /* ---- groups --------------------------------------------------------------------------------- */
 
-static fsdp_status link_failed(transport_group *group)
-{
-    return transport_failed(group->below);
-}
-
 static fsdp_status link_split(transport_group *group, int color, const comm_team *child,
                               transport_group **out);
 
@@ -263,7 +258,7 @@ static fsdp_status link_new(const comm_team *team, transport_group *below, const
     t->peer_read = t->peer_read != NULL ? link_peer_read : NULL;
     t->all_gather = t->all_gather != NULL ? link_all_gather : NULL;
     t->reduce_scatter = t->reduce_scatter != NULL ? link_reduce_scatter : NULL;
-    t->failed = link_failed;
+    t->failed = NULL;
     t->split = link_split;
     t->close = link_close;
     t->abort = NULL;

@@ -48,13 +48,13 @@ void mpi_fail(void)
         mpi_operation_free(op);
 }
 
-void mpi_on_failure(fsdp_status (*tell)(void))
+void mpi_on_failure(void (*tell)(void))
 {
     mpi_engine *e = &mpi_shared;
     pthread_mutex_lock(&e->tell_lock);
     e->tell = tell;
     if (tell != NULL && mpi_failed(NULL) != FSDP_OK)
-        (void)tell();
+        tell();
     pthread_mutex_unlock(&e->tell_lock);
 }
 

@@ -10,7 +10,6 @@
  * compared. Data of a wrong length (MPI_ERR_TRUNCATE, or a short message) is held back for a
  * moment, because the descriptor explains it better. */
 #include "common/comm/transport/mpi_impl.h"
-#include <stdlib.h>
 #include "common/base/recycle.h"
 
 /* MPI guarantees tags up to 32767: 8191 calls of a group can be told apart, four kinds each. */
@@ -55,16 +54,10 @@ static bool requests_alloc(mpi_operation *op)
     op->n_requests = elems_to_int(n);
     op->requests = recycle_get(n * sizeof *op->requests);
     op->message = recycle_get(n * sizeof *op->message);
-    mpi_engine *e = &mpi_shared;
-    if (op->n_requests > e->done_capacity) {
-        free(e->done_index);
-        free(e->done_status);
-        e->done_index = malloc(n * sizeof *e->done_index);
-        e->done_status = malloc(n * sizeof *e->done_status);
-        bool got = e->done_index != NULL && e->done_status != NULL;
-        e->done_capacity = got ? op->n_requests : 0;
-    }
-    if (op->requests == NULL || op->message == NULL || e->done_capacity == 0)
+    op->done_index = recycle_get(n * sizeof *op->done_index);
+    op->done_status = recycle_get(n * sizeof *op->done_status);
+    if (op->requests == NULL || op->message == NULL || op->done_index == NULL ||
+        op->done_status == NULL)
         return false;
     for (size_t i = 0; i < n; i++)
         op->requests[i] = MPI_REQUEST_NULL;
@@ -190,21 +183,19 @@ static fsdp_status request_done(mpi_operation *op, int index, const MPI_Status *
  * record of this thread says why. */
 fsdp_status mpi_exchange_test(mpi_operation *op, bool *moved, bool *all_done)
 {
-    mpi_engine *e = &mpi_shared;
     int n_done = 0;
-    int rc = MPI_Testsome(op->n_requests, op->requests, &n_done, e->done_index, e->done_status);
+    int rc = MPI_Testsome(op->n_requests, op->requests, &n_done, op->done_index, op->done_status);
     if (rc != MPI_SUCCESS && rc != MPI_ERR_IN_STATUS) {
         int error_class = MPI_SUCCESS;
         MPI_Error_class(rc, &error_class);
-        if (error_class != MPI_ERR_IN_STATUS) {
+        if (error_class != MPI_ERR_IN_STATUS)
             return mpi_explain(rc, "testing messages");
-        }
     }
     *all_done = n_done == MPI_UNDEFINED; /* no request is active */
     for (int i = 0; i < n_done && n_done != MPI_UNDEFINED; i++) {
         *moved = true;
-        const MPI_Status *status = &e->done_status[i];
-        TRY(request_done(op, e->done_index[i], status,
+        const MPI_Status *status = &op->done_status[i];
+        TRY(request_done(op, op->done_index[i], status,
                          rc == MPI_SUCCESS ? MPI_SUCCESS : status->MPI_ERROR));
     }
     if (op->held_since_s > 0) {

@@ -64,6 +64,8 @@ typedef struct mpi_operation {
     bool desc_expected;    /* not compared yet */
     MPI_Request *requests; /* [n_requests] descriptor out, descriptor in, receives, sends */
     mpi_message *message;  /* [n_requests] of each request */
+    int *done_index;       /* [n_requests] what MPI_Testsome says of those that are done */
+    MPI_Status *done_status;
     int n_requests, n_receives;
     clock_wait waited;
     double held_since_s;  /* 0: no error held back */
@@ -84,7 +86,7 @@ typedef struct mpi_engine {
     fsdp_error_info why;       /* valid when dead, then constant; so is died_s */
     double died_s;
     pthread_mutex_t tell_lock; /* guards tell, and is held during its call */
-    fsdp_status (*tell)(void); /* see mpi_on_failure */
+    void (*tell)(void);        /* see mpi_on_failure */
     size_t chunk_bytes;        /* a message is cut into pieces of at most this */
 
     /* set by the thread before it reports that it has begun */
@@ -101,9 +103,6 @@ typedef struct mpi_engine {
     MPI_Request notice_recv;
     MPI_Request *notice_sends; /* [world_size] */
     int n_notices;             /* heard */
-    int *done_index;           /* [done_capacity] scratch of MPI_Testsome */
-    MPI_Status *done_status;
-    int done_capacity;
 } mpi_engine;
 
 extern mpi_engine mpi_shared;

@@ -34,8 +34,8 @@ static void operation_end(mpi_operation *op, const fsdp_error_info *info)
 {
     recycle_put(op->requests);
     recycle_put(op->message);
-    op->requests = NULL;
-    op->message = NULL;
+    recycle_put(op->done_index);
+    recycle_put(op->done_status);
     mpi_operation_finish(op, info);
 }
 
@@ -101,7 +101,7 @@ static void engine_kill(void)
     pthread_mutex_unlock(&e->lock);
     pthread_mutex_lock(&e->tell_lock);
     if (e->tell != NULL)
-        (void)e->tell();
+        e->tell();
     pthread_mutex_unlock(&e->tell_lock);
     notices_exchange();
     if (e->recorder != NULL)
@@ -380,8 +380,6 @@ static void transport_end(void)
         MPI_Finalize();
         free(e->notice_sends); /* else MPI may still read the notices */
     }
-    free(e->done_index);
-    free(e->done_status);
 }
 
 void *mpi_progress_main(void *arg)

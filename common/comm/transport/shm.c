@@ -180,11 +180,6 @@ static void shm_abort(transport_group *group, int exit_code)
     shm_linger();
 }
 
-static void shm_tell(void)
-{
-    (void)shm_fail();
-}
-
 const comm_transport shm_transport = {.name = "shm",
                                       .shares = true,
                                       .carries_host = true,

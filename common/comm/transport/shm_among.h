@@ -16,6 +16,6 @@ fsdp_status shm_split(transport_group *talk, int color, const comm_team *host,
  * the failure being the calling thread's record; NULL: nobody. Set it before the job begins. Who is
  * told also reports a timeout's last calls. */
 void shm_on_failure(void (*tell)(void));
-/* shm_fail -- the record of this thread becomes the failure of its host's job, unless there is one
- * already; returns the job's status, and this thread's record says why. */
-fsdp_status shm_fail(void);
+/* shm_tell -- the record of this thread becomes the failure of its host's job, unless there is one
+ * already. */
+void shm_tell(void);

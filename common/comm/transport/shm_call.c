@@ -76,25 +76,21 @@ static void missing_ranks(const shm_group *g, const comm_call *call, char *text,
 
 /* The bytes that this rank shows, from the first to the last. */
 typedef struct region {
-    const char *begin, *end;
+    const char *begin;
+    size_t bytes;
 } region;
 
 static region region_of(const comm_team *t, const comm_part *parts)
 {
-    region x = {NULL, NULL};
+    const char *begin = NULL, *end = NULL;
     for (int r = 0; r < t->size; r++) {
         const char *at = parts[r].send;
         if (r == t->rank || parts[r].send_bytes == 0)
             continue;
-        x.begin = x.begin == NULL || at < x.begin ? at : x.begin;
-        x.end = at + parts[r].send_bytes > x.end ? at + parts[r].send_bytes : x.end;
+        begin = begin == NULL || at < begin ? at : begin;
+        end = at + parts[r].send_bytes > end ? at + parts[r].send_bytes : end;
     }
-    return x;
-}
-
-static size_t region_bytes(region x)
-{
-    return (size_t)(x.end - x.begin);
+    return (region){begin, (size_t)(end - begin)};
 }
 
 /* This rank's entry is the call's from here to entry_release. The call before in this entry may be
@@ -137,10 +133,10 @@ static bool entry_fill(shm_group *g, const comm_task *a)
     device_share share = {0};
     mine->desc = a->call.desc;
     mine->block_offset = mine->block_bytes = 0;
-    bool is_inline = region_bytes(x) <= SHM_INLINE_BYTES;
+    bool is_inline = x.bytes <= SHM_INLINE_BYTES;
     if (is_inline) {
-        if (region_bytes(x) > 0)
-            memcpy(mine->inline_bytes, x.begin, region_bytes(x));
+        if (x.bytes > 0)
+            memcpy(mine->inline_bytes, x.begin, x.bytes);
     } else {
         bool found = device_share_find(a->dev, a->shown, a->shown_bytes, &share);
         FSDP_ASSERT(found && "the data moved out of shared memory after the call was issued");
@@ -213,22 +209,13 @@ static void part_close(const shm_group *g, const shm_turn *theirs, int peer)
 }
 
 /* Everyone starts with its neighbour, so that no rank's memory is read by all at once. */
-static fsdp_status copy_parts(shm_group *g, const comm_task *a)
+static void copy_parts(const comm_team *t, const comm_task *a, const void *const *from)
 {
-    const comm_team *t = g->team;
     for (int d = 1; d < t->size; d++) {
         int peer = (t->rank + d) % t->size;
-        const comm_part *part = &a->parts[peer];
-        if (part->recv_bytes == 0)
-            continue;
-        const shm_turn *theirs = turn_of(g, peer, &a->call);
-        const char *from = part_open(g, theirs, peer);
-        if (from == NULL)
-            return shm_fail();
-        bytes_copy(part->recv, from, part->recv_bytes);
-        part_close(g, theirs, peer);
+        if (from[peer] != NULL)
+            bytes_copy(a->parts[peer].recv, from[peer], a->parts[peer].recv_bytes);
     }
-    return FSDP_OK;
 }
 
 static fsdp_status visit_parts(shm_group *g, const comm_task *a, int n_threads)
@@ -238,13 +225,18 @@ static fsdp_status visit_parts(shm_group *g, const comm_task *a, int n_threads)
     fsdp_status status = from != NULL ? FSDP_OK : fsdp_error(FSDP_ENOMEM, "", "shm: no memory");
     int n_open = 0;
     for (; status == FSDP_OK && n_open < t->size; n_open++) {
-        const shm_turn *theirs = turn_of(g, n_open, &a->call);
-        from[n_open] = n_open == t->rank ? a->parts[n_open].send : part_open(g, theirs, n_open);
-        if (from[n_open] == NULL && a->parts[n_open].recv_bytes > 0)
+        const comm_part *part = &a->parts[n_open];
+        from[n_open] = n_open == t->rank ? part->send : NULL;
+        if (n_open == t->rank || part->recv_bytes == 0)
+            continue;
+        from[n_open] = part_open(g, turn_of(g, n_open, &a->call), n_open);
+        if (from[n_open] == NULL)
             status = fsdp_error_get()->status;
     }
-    if (status == FSDP_OK)
+    if (status == FSDP_OK && a->fn != NULL)
         status = a->fn(a->parts + t->size, from, n_threads);
+    else if (status == FSDP_OK)
+        copy_parts(t, a, from);
     for (int r = 0; r < n_open; r++)
         if (r != t->rank && from[r] != NULL)
             part_close(g, turn_of(g, r, &a->call), r);
@@ -276,7 +268,7 @@ static fsdp_status run_call(const comm_task *a, int n_threads)
     bool is_inline = entry_fill(g, a);
     shm_turn_post(&turn_of(g, t->rank, &a->call)->sync, turn_number(&a->call));
     TRY(meet(g, a, &w));
-    TRY(a->fn != NULL ? visit_parts(g, a, n_threads) : copy_parts(g, a));
+    TRY(visit_parts(g, a, n_threads));
     TRY(shm_failed(NULL)); /* a peer that gave up may have used its memory again while we read it */
     return end(g, a, is_inline, &w);
 }
@@ -290,15 +282,15 @@ static fsdp_status bounce_make(const shm_group *g, stream *s, const comm_part *p
     device_share share;
     region x = region_of(g->team, parts);
     *bounce = NULL;
-    if (region_bytes(x) <= SHM_INLINE_BYTES ||
-        (s != NULL && device_share_find(stream_device(s), x.begin, region_bytes(x), &share)))
+    if (x.bytes <= SHM_INLINE_BYTES ||
+        (s != NULL && device_share_find(stream_device(s), x.begin, x.bytes, &share)))
         return FSDP_OK;
     if (s == NULL)
         return fsdp_error(FSDP_EINVAL, "pass less, or use a stream",
-                          "shm: %zu bytes of host memory, expected at most %d", region_bytes(x),
+                          "shm: %zu bytes of host memory, expected at most %d", x.bytes,
                           SHM_INLINE_BYTES);
-    TRY(device_alloc_host(s, MEM_COMM, region_bytes(x), "copy for peers", bounce));
-    fsdp_status status = device_copy(s, *bounce, x.begin, region_bytes(x));
+    TRY(device_alloc_host(s, MEM_COMM, x.bytes, "copy for peers", bounce));
+    fsdp_status status = device_copy(s, *bounce, x.begin, x.bytes);
     if (status != FSDP_OK) { /* the stream has failed meanwhile */
         device_free(s, *bounce);
         *bounce = NULL;
@@ -317,7 +309,7 @@ static fsdp_status issue(transport_group *group, stream *s, const comm_call *cal
                       .group = group,
                       .call = *call,
                       .shown = bounce != NULL ? bounce : x.begin,
-                      .shown_bytes = region_bytes(x)};
+                      .shown_bytes = x.bytes};
     fsdp_status status = transport_task(&head, s, parts, v);
     device_free(s, bounce);
     return status;

@@ -121,6 +121,8 @@ fsdp_status shm_peer_read(transport_group *group, stream *s, const comm_call *ca
 
 /* ---- failure (shm_watch.c) ------------------------------------------------------------------- */
 
+/* shm_fail -- as shm_tell; returns the job's status, and this thread's record says why. */
+fsdp_status shm_fail(void);
 /* shm_failed -- the transport's function `failed`; group may be NULL. */
 fsdp_status shm_failed(transport_group *group);
 /* shm_member_ended -- the process of a member is gone. Unless it left in order, or the job had

@@ -109,12 +109,6 @@ void shm_word_set(shm_word *w, unsigned value)
         WORD_WAKE(&w->value);
 }
 
-void shm_word_count(shm_word *w, unsigned last)
-{
-    if (WORD_ADD(&w->value, 1) + 1 == last && WORD_LOAD(&w->sleepers) != 0)
-        WORD_WAKE(&w->value);
-}
-
 void shm_turn_post(shm_entry *mine, unsigned turn)
 {
     WORD_STORE(&mine->done.value, 0);
@@ -126,9 +120,12 @@ bool shm_turn_await(shm_entry *theirs, unsigned turn, const shm_patience *p)
     return shm_word_wait(&theirs->posted, turn, p);
 }
 
+/* The last reader wakes the owner. */
 void shm_turn_done(shm_entry *theirs, unsigned n_peers)
 {
-    shm_word_count(&theirs->done, n_peers);
+    shm_word *w = &theirs->done;
+    if (WORD_ADD(&w->value, 1) + 1 == n_peers && WORD_LOAD(&w->sleepers) != 0)
+        WORD_WAKE(&w->value);
 }
 
 bool shm_turn_free(shm_entry *mine, unsigned n_peers, const shm_patience *p)

@@ -52,8 +52,6 @@ typedef struct shm_patience {
 bool shm_word_wait(shm_word *w, unsigned want, const shm_patience *p);
 /* shm_word_set -- change the word, wake who sleeps on it. */
 void shm_word_set(shm_word *w, unsigned value);
-/* shm_word_count -- one more; who sleeps on the word is woken when it reaches `last`. */
-void shm_word_count(shm_word *w, unsigned last);
 
 /* shm_turn_post ... shm_turn_free -- the four steps. An entry's data is filled before post and read
  * between await and done. n_peers: ranks of the group but this one. */

@@ -28,7 +28,7 @@ typedef struct piece {
 
 /* What one direction of a call needs in the block. */
 typedef struct layout {
-    piece *pieces;  /* [size] by address */
+    piece *pieces;  /* [size] */
     size_t *offset; /* [size] in the block, of each rank's part */
     int n_pieces;
 } layout;
@@ -36,9 +36,7 @@ typedef struct layout {
 typedef struct staged_group {
     comm_transport table; /* of this group: it offers what the transport below does */
     char name[32];
-    comm_part *host;    /* [size] scratch, as all below: the parts of the call below */
-    int *order;         /* [size] ranks by address of their part */
-    layout sides[2];    /* SENT, RECEIVED */
+    layout sides[2];    /* SENT, RECEIVED; scratch of the call being issued */
     size_t block_bytes; /* of both */
 } staged_group;
 
@@ -54,40 +52,25 @@ static size_t part_bytes(const comm_part *part, int side)
     return side == SENT ? part->send_bytes : part->recv_bytes;
 }
 
-/* The ranks with which this one has something to move, by address. They nearly are in order. */
-static int ranks_sort(const transport_group *group, const comm_part *parts, int side)
-{
-    int *order = ((staged_group *)group->state)->order, n = 0;
-    for (int r = 0; r < group->team->size; r++) {
-        if (r == group->team->rank || part_bytes(&parts[r], side) == 0)
-            continue;
-        int i = n++;
-        for (; i > 0 && part_at(&parts[order[i - 1]], side) > part_at(&parts[r], side); i--)
-            order[i] = order[i - 1];
-        order[i] = r;
-    }
-    return n;
-}
-
-/* Put one direction's parts behind what the block holds already. */
+/* Put one direction's parts after what the block holds already. Callers pass parts in order of
+ * their addresses, or nearly: one that goes back is a piece of its own. */
 static void lay_out(const transport_group *group, const comm_part *parts, int side)
 {
     staged_group *g = group->state;
     layout *l = &g->sides[side];
-    int n = ranks_sort(group, parts, side);
     piece *p = NULL;
     l->n_pieces = 0;
-    for (int i = 0; i < n; i++) {
-        const comm_part *part = &parts[g->order[i]];
-        const char *at = part_at(part, side), *end = at + part_bytes(part, side);
-        if (p == NULL || at > p->at + p->bytes) {
-            size_t used = (g->block_bytes + PIECE_ALIGN_BYTES - 1) / PIECE_ALIGN_BYTES;
+    for (int r = 0; r < group->team->size; r++) {
+        const char *at = part_at(&parts[r], side), *end = at + part_bytes(&parts[r], side);
+        if (r == group->team->rank || at == end)
+            continue;
+        if (p == NULL || at < p->at || at > p->at + p->bytes) {
             p = &l->pieces[l->n_pieces++];
-            *p = (piece){.at = at, .offset = used * PIECE_ALIGN_BYTES};
+            *p = (piece){.at = at, .offset = size_round_up(g->block_bytes, PIECE_ALIGN_BYTES)};
         }
         if (end > p->at + p->bytes)
             p->bytes = (size_t)(end - p->at);
-        l->offset[g->order[i]] = p->offset + (size_t)(at - p->at);
+        l->offset[r] = p->offset + (size_t)(at - p->at);
         g->block_bytes = p->offset + p->bytes;
     }
 }
@@ -120,20 +103,19 @@ static fsdp_status block_get(stream *s, size_t bytes, char **block)
 static const comm_part *host_parts(const transport_group *group, const comm_part *parts,
                                    char *block)
 {
-    staged_group *g = group->state;
+    const staged_group *g = group->state;
+    comm_part *host = transport_parts(group->below);
     for (int r = 0; r < group->team->size; r++) {
-        comm_part *host = &g->host[r];
-        *host = (comm_part){0};
         if (r == group->team->rank)
             continue;
-        host->send_bytes = parts[r].send_bytes;
-        host->recv_bytes = parts[r].recv_bytes;
-        if (host->send_bytes > 0)
-            host->send = block + g->sides[SENT].offset[r];
-        if (host->recv_bytes > 0)
-            host->recv = block + g->sides[RECEIVED].offset[r];
+        host[r].send_bytes = parts[r].send_bytes;
+        host[r].recv_bytes = parts[r].recv_bytes;
+        if (host[r].send_bytes > 0)
+            host[r].send = block + g->sides[SENT].offset[r];
+        if (host[r].recv_bytes > 0)
+            host[r].recv = block + g->sides[RECEIVED].offset[r];
     }
-    return g->host;
+    return host;
 }
 
 static fsdp_status staged_exchange(transport_group *group, stream *s, const comm_call *call,
@@ -179,11 +161,6 @@ static fsdp_status staged_all_gather(transport_group *group, stream *s, const co
 
 /* ---- groups --------------------------------------------------------------------------------- */
 
-static fsdp_status staged_failed(transport_group *group)
-{
-    return transport_failed(group->below);
-}
-
 static void staged_free(staged_group *g)
 {
     if (g == NULL)
@@ -192,8 +169,6 @@ static void staged_free(staged_group *g)
         free(g->sides[side].pieces);
         free(g->sides[side].offset);
     }
-    free(g->order);
-    free(g->host);
     free(g);
 }
 
@@ -206,9 +181,7 @@ static bool staged_close(transport_group *group)
 
 static bool scratch_alloc(staged_group *g, size_t size)
 {
-    g->host = calloc(size, sizeof *g->host);
-    g->order = calloc(size, sizeof *g->order);
-    bool got = g->host != NULL && g->order != NULL;
+    bool got = true;
     for (int side = SENT; side <= RECEIVED; side++) {
         layout *l = &g->sides[side];
         l->pieces = calloc(size, sizeof *l->pieces);
@@ -231,11 +204,8 @@ static fsdp_status staged_new(const comm_team *team, transport_group *below, tra
         return fsdp_error(FSDP_ENOMEM, "", "staged: no memory for a group of %d ranks", team->size);
     }
     snprintf(g->name, sizeof g->name, "%s+staged", below->table->name);
-    g->table = (comm_transport){.name = g->name,
-                                .exchange = staged_exchange,
-                                .failed = staged_failed,
-                                .split = staged_split,
-                                .close = staged_close};
+    g->table = (comm_transport){
+        .name = g->name, .exchange = staged_exchange, .split = staged_split, .close = staged_close};
     if (below->table->all_gather != NULL)
         g->table.all_gather = staged_all_gather;
     (*out)->table = &g->table;
