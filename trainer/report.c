@@ -1,5 +1,6 @@
 /* report.c -- the plan, and what a run measured beside it. */
 #include <stdlib.h>
+#include <string.h>
 #include "common/base/atomic_file.h"
 #include "common/base/units.h"
 #include "trainer/trainer.h"
@@ -52,6 +53,12 @@ static void print_times(const trainer *t, FILE *out)
     print_machine(t, out);
 }
 
+/* A plan knows no hosts: what calls hold is planned as over MPI alone. */
+static bool is_over_hosts(const trainer *t)
+{
+    return strncmp(comm_backend_name(t->run.world), "shm+mpi", 7) == 0;
+}
+
 static void print_bytes(const char *label, size_t bytes, FILE *out)
 {
     char text[16];
@@ -59,14 +66,18 @@ static void print_bytes(const char *label, size_t bytes, FILE *out)
         fprintf(out, "  %-14s %16zu  %s\n", label, bytes, format_bytes(bytes, text, sizeof text));
 }
 
-static void print_planned_memory(const plan *p, FILE *out)
+static void print_planned_memory(const trainer *t, FILE *out)
 {
+    const plan *p = &t->plan;
     fprintf(out, "memory of this rank, in the order in which the host issues%s\n",
             p->is_bound ? " (gradients: at most)" : "");
     for (int k = 0; k < MEM_CATEGORIES; k++)
         print_bytes(mem_category_name((mem_category)k), p->memory.issued_peak_bytes[k], out);
     print_bytes("at one moment", p->memory.issued_peak_total_bytes, out);
     print_bytes("on the host", p->host_memory.issued_peak_total_bytes, out);
+    if (is_over_hosts(t))
+        fprintf(out, "HINT: ranks of a host share memory here (shm+mpi); comm is planned as with "
+                     "--comm mpi, and a run may hold more or less\n");
 }
 
 /* ---- what fits ------------------------------------------------------------------------------- */
@@ -138,7 +149,7 @@ void report_plan(const trainer *t, FILE *out)
     const int w = t->cfg.n_ranks, s = trainer_config_shard_size(&t->cfg, w);
     fprintf(out, "plan for %d rank%s: %d replica%s, shard groups of %d; as rank %d\n", w,
             w == 1 ? "" : "s", w / s, w == s ? "" : "s", s, (int)t->cfg.plan_rank);
-    print_planned_memory(&t->plan, out);
+    print_planned_memory(t, out);
     fprintf(out, "traffic of one step (sent by this rank)\n");
     for (int i = 0; i < N_SHOWN_OPS; i++)
         fprintf(out, "  %-14s %6llu calls %16llu bytes\n", comm_op_name(SHOWN_OPS[i]),
@@ -193,9 +204,12 @@ static fsdp_status max_over_ranks(comm *world, memory_row rows[N_ROWS])
 
 /* Whether a run holds exactly what was planned. The plan has the CPU's operations: those of an
  * accelerator take workspaces of their libraries, in other categories than these, of other sizes.
- * Of more micro-steps than a plan makes the sums of a canonical run have a bound. */
+ * Of more micro-steps than a plan makes the sums of a canonical run have a bound. Over shm+mpi what
+ * calls hold is not planned. */
 static bool is_exact(const trainer *t, int row)
 {
+    if (is_over_hosts(t) && (row == MEM_COMM || row == OF_TOTAL || row == OF_HOST))
+        return false;
     if (t->plan.is_bound && (row == MEM_GRADS_SHARD || row == MEM_GRADS_FULL || row == OF_TOTAL))
         return false;
     return device_runs_c(t->run.dev) || row == MEM_PARAMS_SHARD || row == MEM_PARAMS_FULL ||

@@ -82,6 +82,19 @@ train() {
     fi
 }
 
+# planned H L -- what a run on hosts sends and holds, beside a dry one; drawn configurations
+planned() {
+    hosts "$1" $(($1 * $2)) "planned-$1x$2" "$BUILD/tests/equivalence/equivalence" --random 5 --seed 103
+    verdict "$1 hosts x $2 ranks: planned calls, bytes and memory" 'grep -q "^5 passed, 0 failed" "$log"'
+    hosts "$1" $(($1 * $2)) "report-$1x$2" "$BUILD/fsdp_train" $options
+    if [ $status -eq 0 ] && grep -q '^sent by rank 0' "$log" && ! grep -q DIFFERS "$log"; then
+        echo "PASS $1 hosts x $2 ranks: the report finds no difference from the plan"
+    else
+        echo "FAIL $1 hosts x $2 ranks: the report, exit status $status: $(grep -m1 DIFFERS "$log"); log: $log"
+        failed=1
+    fi
+}
+
 # disagree H L CASE -- all ranks are told, which is no time-out
 disagree() {
     COMM_FAULT_MEET=$(mktemp -d) || exit 1
@@ -146,6 +159,7 @@ quick)
     collectives 2 2 40
     collectives 3 2 15
     collectives 2 3 15
+    planned 2 2
     train 2 2
     train 2 3
     train 2 2 '--sharding hybrid --fsdp-size 2'
