@@ -44,8 +44,7 @@ fsdp_status npu_widen(stream *s, const void *in, dtype type, size_t elems, const
 /* npu_add_grad -- grad [elems] += part, or = part with overwrite. */
 fsdp_status npu_add_grad(stream *s, float *grad, const float *part, size_t elems, bool overwrite);
 
-/* npu_round, npu_sum_launch -- the functions of sum_kernels.h that have these names. */
-fsdp_status npu_round(stream *s, const round_args *a);
+/* npu_sum_launch -- the function of sum_kernels.h that has this name. */
 fsdp_status npu_sum_launch(stream *s, const sum_launch *l);
 
 /* npu_matmul ... npu_sgd -- the operations of ops.h. */

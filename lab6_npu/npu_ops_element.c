@@ -43,11 +43,6 @@ fsdp_status npu_cast(stream *s, const cast_args *a)
     return a->elems > 0 ? accel_issue(s, cast_issue, a, cast_work(a)) : FSDP_OK;
 }
 
-fsdp_status npu_round(stream *s, const round_args *a)
-{
-    return npu_cast(s, &(cast_args){a->out, a->in, DTYPE_BF16, DTYPE_F32, a->elems});
-}
-
 /* ---- add ------------------------------------------------------------------------------------- */
 
 /* out = in, rounded to bf16 and expanded again; half [elems] is scratch. */

@@ -18,8 +18,9 @@ static fsdp_status to_sum_dtype(comm *c, stream *s, const comm_scatter *x, void 
         return FSDP_OK;
     TRY(comm_alloc(c, s, MEM_COMM, x->extent_elems * dtype_bytes(acc->sum_dtype),
                    "rounded gradient", copy));
-    fsdp_status status = acc->kernels->round(
-        s, &(round_args){.out = *copy, .in = x->send, .elems = x->extent_elems});
+    fsdp_status status = acc->kernels->cast(
+        s, &(cast_args){
+               .out = *copy, .in = x->send, .out_type = DTYPE_BF16, .elems = x->extent_elems});
     if (status != FSDP_OK)
         device_free(s, *copy);
     return status;

@@ -61,12 +61,6 @@ fsdp_status cuda_cast(stream *s, const cast_args *a)
     return a->elems > 0 ? cuda_issue(s, cast_issue, a, cast_work(a)) : FSDP_OK;
 }
 
-fsdp_status cuda_round(stream *s, const round_args *a)
-{
-    const cast_args cast = {a->out, a->in, DTYPE_BF16, DTYPE_F32, a->elems};
-    return cuda_cast(s, &cast);
-}
-
 /* ---- add, scale ------------------------------------------------------------------------------ */
 
 __global__ void add_kernel(add_args a)

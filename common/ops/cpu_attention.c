@@ -79,10 +79,11 @@ static size_t out_stride_of(const attention_shape *x)
     return x->n_head * x->head_dim;
 }
 
-static int threads_of(const attention_shape *x, int n_threads)
+/* A tiling of a call; without anything to do it has no tiles. */
+static tiling tiling_of(const attention_shape *x, tile_fn tile, size_t n_tiles)
 {
     const size_t macs = x->batch * x->n_head * x->seq_len * x->seq_len * x->head_dim;
-    return threads_for(n_threads, macs, MIN_PARALLEL_MACS);
+    return (tiling){tile, attention_is_empty(x) ? 0 : n_tiles, macs, MIN_PARALLEL_MACS};
 }
 
 /* ---- forward -------------------------------------------------------------------------------- */
@@ -202,21 +203,14 @@ static fsdp_status attention_tile(const void *args, size_t tile)
     return attention_block(j, row / x->n_head, row % x->n_head, number * j->way.block);
 }
 
-static fsdp_status attention_kernel(void *args, int n_threads)
-{
-    const attention_job *j = args;
-    const attention_shape *x = &j->args.shape;
-    if (attention_is_empty(x))
-        return FSDP_OK;
-    const size_t n_blocks = tiles_of(x->seq_len, j->way.block);
-    return tiles_run(threads_of(x, n_threads), x->batch * x->n_head * n_blocks, attention_tile, j);
-}
-
 fsdp_status attention_launch(stream *s, const attention_args *a, gemm_fn gemm, bool may_round)
 {
     TRY(check_attention("attention", &a->shape));
     const attention_job j = {*a, way_of(&a->shape, gemm, may_round)};
-    return kernel_launch(s, attention_kernel, &j, sizeof j, attention_work(a));
+    const size_t n_blocks = tiles_of(a->shape.seq_len, j.way.block);
+    const tiling t =
+        tiling_of(&a->shape, attention_tile, a->shape.batch * a->shape.n_head * n_blocks);
+    return tiles_launch(s, t, &j, sizeof j, attention_work(a));
 }
 
 /* ---- backward ------------------------------------------------------------------------------- */
@@ -455,15 +449,6 @@ static fsdp_status backward_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-static fsdp_status backward_kernel(void *args, int n_threads)
-{
-    const backward_job *j = args;
-    const attention_shape *x = &j->args.shape;
-    if (attention_is_empty(x))
-        return FSDP_OK;
-    return tiles_run(threads_of(x, n_threads), x->batch * x->n_kv_head, backward_tile, j);
-}
-
 fsdp_status attention_backward_launch(stream *s, const attention_backward_args *a, gemm_fn gemm,
                                       bool may_round)
 {
@@ -472,10 +457,11 @@ fsdp_status attention_backward_launch(stream *s, const attention_backward_args *
     void *scratch = NULL;
     if (bytes > 0)
         TRY(device_alloc(s, MEM_ACTIVATIONS, bytes, "attention_backward", &scratch));
-    backward_job j = {*a, way_of(&a->shape, gemm, may_round), scratch};
+    const backward_job j = {*a, way_of(&a->shape, gemm, may_round), scratch};
+    const tiling t = tiling_of(&a->shape, backward_tile, a->shape.batch * a->shape.n_kv_head);
     op_work w = attention_backward_work(a);
-    op_writes(&w, j.scratch, bytes);
-    fsdp_status status = kernel_launch(s, backward_kernel, &j, sizeof j, w);
-    device_free(s, j.scratch);
+    op_writes(&w, scratch, bytes);
+    fsdp_status status = tiles_launch(s, t, &j, sizeof j, w);
+    device_free(s, scratch);
     return status;
 }

@@ -24,22 +24,10 @@ static fsdp_status cast_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-static fsdp_status cast_kernel(void *args, int n_threads)
-{
-    const cast_args *a = args;
-    n_threads = threads_for(n_threads, a->elems, MIN_PARALLEL_ELEMS);
-    return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS), cast_tile, a);
-}
-
 fsdp_status cpu_cast(stream *s, const cast_args *a)
 {
     TRY(check_type("cast", a->in_type));
     TRY(check_type("cast", a->out_type));
-    return kernel_launch(s, cast_kernel, a, sizeof *a, cast_work(a));
-}
-
-fsdp_status cpu_round(stream *s, const round_args *a)
-{
-    return cpu_cast(
-        s, &(cast_args){.out = a->out, .in = a->in, .out_type = DTYPE_BF16, .elems = a->elems});
+    return tiles_launch(s, by_elems(cast_tile, a->elems, MIN_PARALLEL_ELEMS), a, sizeof *a,
+                        cast_work(a));
 }

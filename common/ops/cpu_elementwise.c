@@ -30,17 +30,11 @@ static fsdp_status gelu_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-static fsdp_status gelu_kernel(void *args, int n_threads)
-{
-    const gelu_args *a = args;
-    n_threads = threads_for(n_threads, a->elems, MIN_PARALLEL_EXPS);
-    return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS), gelu_tile, a);
-}
-
 fsdp_status cpu_gelu(stream *s, const gelu_args *a)
 {
     TRY(check_type("gelu", a->type));
-    return kernel_launch(s, gelu_kernel, a, sizeof *a, gelu_work(a));
+    return tiles_launch(s, by_elems(gelu_tile, a->elems, MIN_PARALLEL_EXPS), a, sizeof *a,
+                        gelu_work(a));
 }
 
 ROW_FN void gelu_backward_span(const gelu_backward_args *a, span t, dtype type)
@@ -58,17 +52,11 @@ static fsdp_status gelu_backward_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-static fsdp_status gelu_backward_kernel(void *args, int n_threads)
-{
-    const gelu_backward_args *a = args;
-    n_threads = threads_for(n_threads, a->elems, MIN_PARALLEL_EXPS);
-    return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS), gelu_backward_tile, a);
-}
-
 fsdp_status cpu_gelu_backward(stream *s, const gelu_backward_args *a)
 {
     TRY(check_type("gelu_backward", a->type));
-    return kernel_launch(s, gelu_backward_kernel, a, sizeof *a, gelu_backward_work(a));
+    return tiles_launch(s, by_elems(gelu_backward_tile, a->elems, MIN_PARALLEL_EXPS), a, sizeof *a,
+                        gelu_backward_work(a));
 }
 
 /* ---- add, scale ----------------------------------------------------------------------------- */
@@ -86,17 +74,11 @@ static fsdp_status add_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-static fsdp_status add_kernel(void *args, int n_threads)
-{
-    const add_args *a = args;
-    n_threads = threads_for(n_threads, a->elems, MIN_PARALLEL_ELEMS);
-    return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS), add_tile, a);
-}
-
 fsdp_status cpu_add(stream *s, const add_args *a)
 {
     FSDP_ASSERT(a->round_to == DTYPE_BF16 || (a->round_to == DTYPE_F32 && a->b) || a->elems == 0);
-    return kernel_launch(s, add_kernel, a, sizeof *a, add_work(a));
+    return tiles_launch(s, by_elems(add_tile, a->elems, MIN_PARALLEL_ELEMS), a, sizeof *a,
+                        add_work(a));
 }
 
 static fsdp_status scale_tile(const void *args, size_t tile)
@@ -110,14 +92,8 @@ static fsdp_status scale_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-static fsdp_status scale_kernel(void *args, int n_threads)
-{
-    const scale_args *a = args;
-    n_threads = threads_for(n_threads, a->elems, MIN_PARALLEL_ELEMS);
-    return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS), scale_tile, a);
-}
-
 fsdp_status cpu_scale(stream *s, const scale_args *a)
 {
-    return kernel_launch(s, scale_kernel, a, sizeof *a, scale_work(a));
+    return tiles_launch(s, by_elems(scale_tile, a->elems, MIN_PARALLEL_ELEMS), a, sizeof *a,
+                        scale_work(a));
 }

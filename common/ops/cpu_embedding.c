@@ -11,13 +11,14 @@ enum {
     BAND_COLS = 64    /* columns of one backward tile */
 };
 
-static fsdp_status check_tokens(const int32_t *tokens, size_t n, size_t vocab)
+fsdp_status check_numbers(const char *what, const char *where, const int32_t *numbers, size_t n,
+                          size_t vocab)
 {
     for (size_t i = 0; i < n; i++) {
-        if (tokens[i] < 0 || (size_t)tokens[i] >= vocab)
+        if (numbers[i] < 0 || (size_t)numbers[i] >= vocab)
             return fsdp_error(FSDP_EINVAL, "check that the data was made for this vocabulary",
-                              "embedding: token %d at position %zu, expected 0 ... %zu",
-                              (int)tokens[i], i, vocab - 1);
+                              "%s %d %s %zu, expected 0 ... %zu", what, (int)numbers[i], where, i,
+                              vocab - 1);
     }
     return FSDP_OK;
 }
@@ -38,7 +39,7 @@ static fsdp_status embedding_kernel(void *args, int n_threads)
     const size_t n_rows = a->batch * a->seq_len;
     if (n_rows == 0 || a->width == 0)
         return FSDP_OK;
-    TRY(check_tokens(a->tokens, n_rows, a->vocab));
+    TRY(check_numbers("embedding: token", "at position", a->tokens, n_rows, a->vocab));
     n_threads = threads_for(n_threads, n_rows * a->width, MIN_PARALLEL_ELEMS);
     return tiles_run(n_threads, tiles_of(n_rows, TILE_TOKENS), embedding_tile, a);
 }
@@ -84,7 +85,7 @@ static fsdp_status embedding_backward_kernel(void *args, int n_threads)
 {
     const embedding_backward_args *a = args;
     const size_t n_rows = a->batch * a->seq_len;
-    TRY(check_tokens(a->tokens, n_rows, a->vocab));
+    TRY(check_numbers("embedding: token", "at position", a->tokens, n_rows, a->vocab));
     if (a->overwrite) {
         const size_t positions = a->positions > 0 ? a->positions : a->seq_len;
         TRY(zero(a->d_wte, a->vocab * a->width, n_threads));

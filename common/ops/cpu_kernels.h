@@ -1,6 +1,7 @@
 /* cpu_kernels.h -- what the CPU backends share. Internal to common/ops.
  *
  *   ops_cpu_*  --kernel_launch-->  kernel(args, n_threads)  --tiles_run-->  tile(args, i)
+ *              --tiles_launch--->  where the kernel would only run its tiles
  *
  * What a tile computes for a row or an element stands in row_*.h. tiles_run is the only place that
  * starts threads; how an output is cut into tiles depends on the shapes alone, and a tile is
@@ -25,6 +26,24 @@ static inline fsdp_status kernel_launch(stream *s, stream_fn kernel, const void 
                                                   .accesses = work.accesses,
                                                   .n_accesses = work.n_accesses});
 }
+
+/* A kernel that is one tiles_run. */
+typedef struct tiling {
+    tile_fn tile;
+    size_t n_tiles;
+    size_t work, min_work; /* threads_for */
+} tiling;
+
+/* by_elems -- element-wise work in tiles of TILE_ELEMS. */
+static inline tiling by_elems(tile_fn tile, size_t elems, size_t min_work)
+{
+    return (tiling){tile, tiles_of(elems, TILE_ELEMS), elems, min_work};
+}
+
+/* tiles_launch -- kernel_launch of such a kernel.
+ *   args  [args_bytes], at most TILES_ARGS_BYTES; copied: each tile gets the copy */
+enum { TILES_ARGS_BYTES = 256 };
+fsdp_status tiles_launch(stream *s, tiling t, const void *args, size_t args_bytes, op_work work);
 
 /* ---- matrix products (gemm_*.c, cpu_matmul.c) ------------------------------------------------ */
 
@@ -60,10 +79,14 @@ fsdp_status attention_launch(stream *s, const attention_args *a, gemm_fn gemm, b
 fsdp_status attention_backward_launch(stream *s, const attention_backward_args *a, gemm_fn gemm,
                                       bool may_round);
 
+/* check_numbers -- FSDP_EINVAL unless all n numbers are in the vocabulary: `what` ("embedding:
+ * token") is said of the one that is not, and `where` ("at position") of its index. */
+fsdp_status check_numbers(const char *what, const char *where, const int32_t *numbers, size_t n,
+                          size_t vocab);
+
 /* ---- operations that both tables share ------------------------------------------------------ */
 
-/* cpu_bias_backward ... cpu_sgd -- ops->bias_backward ... ops->sgd; cpu_round is the `round` of the
- * sums. */
+/* cpu_bias_backward ... cpu_sgd -- ops->bias_backward ... ops->sgd. */
 fsdp_status cpu_bias_backward(stream *s, const bias_backward_args *a);
 fsdp_status cpu_embedding(stream *s, const embedding_args *a);
 fsdp_status cpu_embedding_backward(stream *s, const embedding_backward_args *a);
@@ -73,7 +96,6 @@ fsdp_status cpu_gelu(stream *s, const gelu_args *a);
 fsdp_status cpu_gelu_backward(stream *s, const gelu_backward_args *a);
 fsdp_status cpu_cross_entropy(stream *s, const cross_entropy_args *a);
 fsdp_status cpu_cast(stream *s, const cast_args *a);
-fsdp_status cpu_round(stream *s, const round_args *a);
 fsdp_status cpu_add(stream *s, const add_args *a);
 fsdp_status cpu_scale(stream *s, const scale_args *a);
 fsdp_status cpu_sum_squares(stream *s, const sum_squares_args *a);

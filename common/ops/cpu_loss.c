@@ -21,23 +21,12 @@ static fsdp_status loss_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-static fsdp_status check_targets(const cross_entropy_args *a)
-{
-    for (size_t r = 0; r < a->rows; r++) {
-        if (a->targets[r] < 0 || (size_t)a->targets[r] >= a->vocab)
-            return fsdp_error(FSDP_EINVAL, "check that the data was made for this vocabulary",
-                              "cross_entropy: target %d in row %zu, expected 0 ... %zu",
-                              (int)a->targets[r], r, a->vocab - 1);
-    }
-    return FSDP_OK;
-}
-
 static fsdp_status cross_entropy_kernel(void *args, int n_threads)
 {
     const cross_entropy_args *a = args;
     double row_loss[ROW_BLOCK];
     double total = 0.0;
-    TRY(check_targets(a));
+    TRY(check_numbers("cross_entropy: target", "in row", a->targets, a->rows, a->vocab));
     for (size_t first = 0; first < a->rows; first += ROW_BLOCK) {
         const size_t n_rows = min_size(ROW_BLOCK, a->rows - first);
         const int threads = threads_for(n_threads, n_rows * a->vocab, MIN_PARALLEL_EXPS);

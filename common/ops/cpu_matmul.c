@@ -67,19 +67,13 @@ static fsdp_status matmul_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-static fsdp_status matmul_kernel(void *args, int n_threads)
-{
-    const matmul_job *j = args;
-    const matmul_args *a = &j->args;
-    n_threads = threads_for(n_threads, a->m * a->n * a->k, MIN_TILE_MACS);
-    return tiles_run(n_threads, tiles_of(a->m, TILE_M) * tiles_of(a->n, j->tile_n), matmul_tile, j);
-}
-
 fsdp_status matmul_launch(stream *s, const matmul_args *a, gemm_fn gemm)
 {
     TRY(check_matmul(a));
     if (a->m == 0 || a->n == 0)
         return FSDP_OK;
     const matmul_job j = {*a, gemm, choose_tile_n(a)};
-    return kernel_launch(s, matmul_kernel, &j, sizeof j, matmul_work(a));
+    const size_t n_tiles = tiles_of(a->m, TILE_M) * tiles_of(a->n, j.tile_n);
+    const tiling t = {matmul_tile, n_tiles, a->m * a->n * a->k, MIN_TILE_MACS};
+    return tiles_launch(s, t, &j, sizeof j, matmul_work(a));
 }

@@ -26,17 +26,12 @@ static fsdp_status bias_backward_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-static fsdp_status bias_backward_kernel(void *args, int n_threads)
-{
-    const bias_backward_args *a = args;
-    n_threads = threads_for(n_threads, a->rows * a->cols, MIN_PARALLEL_ELEMS);
-    return tiles_run(n_threads, tiles_of(a->cols, BAND_COLS), bias_backward_tile, a);
-}
-
 fsdp_status cpu_bias_backward(stream *s, const bias_backward_args *a)
 {
     TRY(check_type("bias_backward", a->type));
-    return kernel_launch(s, bias_backward_kernel, a, sizeof *a, bias_backward_work(a));
+    const tiling t = {bias_backward_tile, tiles_of(a->cols, BAND_COLS), a->rows * a->cols,
+                      MIN_PARALLEL_ELEMS};
+    return tiles_launch(s, t, a, sizeof *a, bias_backward_work(a));
 }
 
 /* ---- layernorm ------------------------------------------------------------------------------ */
@@ -50,19 +45,12 @@ static fsdp_status layernorm_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-static fsdp_status layernorm_kernel(void *args, int n_threads)
-{
-    const layernorm_args *a = args;
-    if (a->cols == 0)
-        return FSDP_OK;
-    n_threads = threads_for(n_threads, a->rows * a->cols, MIN_PARALLEL_ELEMS);
-    return tiles_run(n_threads, tiles_of(a->rows, tile_rows(a->cols)), layernorm_tile, a);
-}
-
 fsdp_status cpu_layernorm(stream *s, const layernorm_args *a)
 {
     TRY(check_type("layernorm", a->type));
-    return kernel_launch(s, layernorm_kernel, a, sizeof *a, layernorm_work(a));
+    const size_t n_tiles = a->cols > 0 ? tiles_of(a->rows, tile_rows(a->cols)) : 0;
+    const tiling t = {layernorm_tile, n_tiles, a->rows * a->cols, MIN_PARALLEL_ELEMS};
+    return tiles_launch(s, t, a, sizeof *a, layernorm_work(a));
 }
 
 /* ---- layernorm_backward --------------------------------------------------------------------- */

@@ -75,16 +75,10 @@ static fsdp_status adamw_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-static fsdp_status adamw_kernel(void *args, int n_threads)
-{
-    const adamw_args *a = args;
-    n_threads = threads_for(n_threads, a->elems, MIN_PARALLEL_ELEMS);
-    return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS), adamw_tile, a);
-}
-
 fsdp_status cpu_adamw(stream *s, const adamw_args *a)
 {
-    return kernel_launch(s, adamw_kernel, a, sizeof *a, adamw_work(a));
+    return tiles_launch(s, by_elems(adamw_tile, a->elems, MIN_PARALLEL_ELEMS), a, sizeof *a,
+                        adamw_work(a));
 }
 
 static fsdp_status sgd_tile(const void *args, size_t tile)
@@ -99,16 +93,10 @@ static fsdp_status sgd_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-static fsdp_status sgd_kernel(void *args, int n_threads)
-{
-    const sgd_args *a = args;
-    n_threads = threads_for(n_threads, a->elems, MIN_PARALLEL_ELEMS);
-    return tiles_run(n_threads, tiles_of(a->elems, TILE_ELEMS), sgd_tile, a);
-}
-
 fsdp_status cpu_sgd(stream *s, const sgd_args *a)
 {
-    return kernel_launch(s, sgd_kernel, a, sizeof *a, sgd_work(a));
+    return tiles_launch(s, by_elems(sgd_tile, a->elems, MIN_PARALLEL_ELEMS), a, sizeof *a,
+                        sgd_work(a));
 }
 
 /* ---- adamw_scalars -------------------------------------------------------------------------- */

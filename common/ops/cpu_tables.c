@@ -35,7 +35,7 @@ static fsdp_status portable_attention_backward(stream *s, const attention_backwa
 }
 
 static const sum_kernels SUMS = {
-    .add = cpu_add, .round = cpu_round, .launch = sum_launch_cpu, .sum_i64 = sum_launch_cpu};
+    .add = cpu_add, .cast = cpu_cast, .launch = sum_launch_cpu, .sum_i64 = sum_launch_cpu};
 
 #define SHARED_OPS                                                                                 \
     .bias_backward = cpu_bias_backward, .embedding = cpu_embedding,                                \

@@ -40,43 +40,31 @@ _Static_assert(MC % MR == 0 && NC % NR == 0, "blocks are made of whole panels");
 typedef float vec __attribute__((vector_size(VEC * sizeof(float))));
 typedef vec vec_in_memory __attribute__((aligned(sizeof(float)), may_alias));
 
-/* panel[p*MR + i] = op(a)[row + i, p]; rows < MR are filled up with zeros. */
-ROW_FN void pack_a(const gemm_args *g, size_t row, size_t p0, size_t depth, float *panel,
-                   dtype type)
-{
-    const size_t rows = min_size(MR, g->m - row);
-    if (rows < MR)
-        memset(panel, 0, depth * MR * sizeof *panel);
-    if (g->trans_a) {
-        const void *a = row_at(g->a, p0 * g->lda + row, type);
-        for (size_t p = 0; p < depth; p++)
-            for (size_t i = 0; i < rows; i++)
-                panel[p * MR + i] = row_load(a, p * g->lda + i, type);
-    } else {
-        const void *a = row_at(g->a, row * g->lda + p0, type);
-        for (size_t i = 0; i < rows; i++)
-            for (size_t p = 0; p < depth; p++)
-                panel[p * MR + i] = row_load(a, i * g->lda + p, type);
-    }
-}
+/* A matrix [depth, n] that is packed: element (p, i) stands at p*ld + i or, if `by_column`, at
+ * i*ld + p. */
+typedef struct operand {
+    const void *x;
+    size_t ld, n;
+    bool by_column;
+    size_t p0, depth; /* of the block that is packed: rows p0 ... p0 + depth - 1 */
+} operand;
 
-/* panel[p*NR + j] = op(b)[p, col + j]; cols < NR are filled up with zeros. */
-ROW_FN void pack_b(const gemm_args *g, size_t col, size_t p0, size_t depth, float *panel,
-                   dtype type)
+/* panel[p*width + i] = element (p0 + p, from + i); columns beyond the last one are zeros. */
+ROW_FN void pack(const operand *o, size_t from, size_t width, float *panel, dtype type)
 {
-    const size_t cols = min_size(NR, g->n - col);
-    if (cols < NR)
-        memset(panel, 0, depth * NR * sizeof *panel);
-    if (g->trans_b) {
-        const void *b = row_at(g->b, col * g->ldb + p0, type);
-        for (size_t j = 0; j < cols; j++)
+    const size_t n = min_size(width, o->n - from), ld = o->ld, p0 = o->p0, depth = o->depth;
+    if (n < width)
+        memset(panel, 0, depth * width * sizeof *panel);
+    if (o->by_column) {
+        const void *x = row_at(o->x, from * ld + p0, type);
+        for (size_t i = 0; i < n; i++)
             for (size_t p = 0; p < depth; p++)
-                panel[p * NR + j] = row_load(b, j * g->ldb + p, type);
+                panel[p * width + i] = row_load(x, i * ld + p, type);
     } else {
-        const void *b = row_at(g->b, p0 * g->ldb + col, type);
+        const void *x = row_at(o->x, p0 * ld + from, type);
         for (size_t p = 0; p < depth; p++)
-            for (size_t j = 0; j < cols; j++)
-                panel[p * NR + j] = row_load(b, p * g->ldb + j, type);
+            for (size_t i = 0; i < n; i++)
+                panel[p * width + i] = row_load(x, p * ld + i, type);
     }
 }
 
@@ -146,17 +134,21 @@ fsdp_status gemm_portable(const gemm_args *g)
 {
     _Alignas(64) float packed_a[MC * KC];
     _Alignas(64) float packed_b[KC * NC];
+    operand a = {.x = g->a, .ld = g->lda, .n = g->m, .by_column = !g->trans_a};
+    operand b = {.x = g->b, .ld = g->ldb, .n = g->n, .by_column = g->trans_b};
     for (size_t col = 0; col < g->n; col += NC) {
         const size_t cols = min_size(NC, g->n - col);
         for (size_t p0 = 0; p0 < g->k; p0 += KC) {
             const size_t depth = min_size(KC, g->k - p0);
+            a.p0 = b.p0 = p0;
+            a.depth = b.depth = depth;
             const bool first = p0 == 0 && !g->accumulate;
             for (size_t j = 0; j < cols; j += NR)
-                BY_TYPE(pack_b, g->b_type, g, col + j, p0, depth, packed_b + j * depth);
+                BY_TYPE(pack, g->b_type, &b, col + j, NR, packed_b + j * depth);
             for (size_t row = 0; row < g->m; row += MC) {
                 const size_t rows = min_size(MC, g->m - row);
                 for (size_t i = 0; i < rows; i += MR)
-                    BY_TYPE(pack_a, g->a_type, g, row + i, p0, depth, packed_a + i * depth);
+                    BY_TYPE(pack, g->a_type, &a, row + i, MR, packed_a + i * depth);
                 macro_kernel(&(packed_product){.c = g->c + row * g->ldc + col,
                                                .a = packed_a,
                                                .b = packed_b,

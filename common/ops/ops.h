@@ -169,15 +169,6 @@ typedef struct cross_entropy_args {
     dtype type;
 } cross_entropy_args;
 
-/* out[i] = in[i]: bf16_from_f32 or f32_from_bf16; equal types are a copy. Each type is DTYPE_F32 or
- * DTYPE_BF16, else FSDP_EINVAL. */
-typedef struct cast_args {
-    void *out;
-    const void *in;
-    dtype out_type, in_type;
-    size_t elems;
-} cast_args;
-
 /* x[i] *= factor * (device_factor ? *device_factor : 1). One multiplication when device_factor is
  * NULL; else by the product of the two, formed first. */
 typedef struct scale_args {
@@ -208,8 +199,8 @@ typedef struct ops {
     fsdp_status (*attention)(stream *s, const attention_args *a);
     fsdp_status (*attention_backward)(stream *s, const attention_backward_args *a);
     fsdp_status (*cross_entropy)(stream *s, const cross_entropy_args *a);
-    fsdp_status (*cast)(stream *s, const cast_args *a);
-    fsdp_status (*add)(stream *s, const add_args *a); /* add_args: sum_kernels.h */
+    fsdp_status (*cast)(stream *s, const cast_args *a); /* cast_args, add_args: sum_kernels.h */
+    fsdp_status (*add)(stream *s, const add_args *a);
     fsdp_status (*scale)(stream *s, const scale_args *a);
     fsdp_status (*sum_squares)(stream *s, const sum_squares_args *a);
     fsdp_status (*clip_coef)(stream *s, const clip_coef_args *a);

@@ -12,45 +12,32 @@ enum { ROOF_ARRAYS = 3 };
 static const double ROOF_S = 0.1; /* for each of them */
 static const double ROOF_FLOPS = 2.0 * ROOF_M * ROOF_N * ROOF_K;
 
-/* One of the calls; x [ROOF_ARRAYS][ROOF_ELEMS], zeros, which are 0 in bf16 too. */
-typedef fsdp_status (*roof_fn)(const ops *o, stream *s, float *const *x);
+/* What is timed, on x [ROOF_ARRAYS][ROOF_ELEMS]: zeros, which are 0 in bf16 too. */
+typedef enum roof_call { ROOF_ADD, ROOF_MATMUL, ROOF_MATMUL_BF16 } roof_call;
 
-static fsdp_status call_add(const ops *o, stream *s, float *const *x)
+static fsdp_status run_call(const ops *o, stream *s, float *const *x, roof_call call)
 {
-    return o->add(s, &(add_args){.out = x[0], .a = x[1], .b = x[2], .elems = ROOF_ELEMS});
-}
-
-static fsdp_status call_product(const ops *o, stream *s, float *const *x, dtype type)
-{
+    if (call == ROOF_ADD)
+        return o->add(s, &(add_args){.out = x[0], .a = x[1], .b = x[2], .elems = ROOF_ELEMS});
     return o->matmul(s, &(matmul_args){.out = x[0],
                                        .a = x[1],
                                        .b = x[2],
                                        .m = ROOF_M,
                                        .n = ROOF_N,
                                        .k = ROOF_K,
-                                       .type = type});
-}
-
-static fsdp_status call_matmul(const ops *o, stream *s, float *const *x)
-{
-    return call_product(o, s, x, DTYPE_F32);
-}
-
-static fsdp_status call_matmul_bf16(const ops *o, stream *s, float *const *x)
-{
-    return call_product(o, s, x, DTYPE_BF16);
+                                       .type = call == ROOF_MATMUL ? DTYPE_F32 : DTYPE_BF16});
 }
 
 /* *rate: `amount` by the fastest call; one before is not timed. */
-static fsdp_status best_rate(const ops *o, stream *s, float *const *x, roof_fn call, double amount,
-                             double *rate)
+static fsdp_status best_rate(const ops *o, stream *s, float *const *x, roof_call call,
+                             double amount, double *rate)
 {
-    TRY(call(o, s, x));
+    TRY(run_call(o, s, x, call));
     TRY(stream_sync(s));
     double end_s = clock_now_s() + ROOF_S, best_s = 1e30;
     for (int n = 0; n < ROOF_MIN_CALLS || clock_now_s() < end_s; n++) {
         double begun_s = clock_now_s();
-        TRY(call(o, s, x));
+        TRY(run_call(o, s, x, call));
         TRY(stream_sync(s));
         double took_s = clock_now_s() - begun_s;
         best_s = took_s < best_s ? took_s : best_s;
@@ -65,9 +52,9 @@ static fsdp_status all_rates(const ops *o, stream *s, float *const *x, bool with
     *out = (profile_roof){0};
     for (int i = 0; i < ROOF_ARRAYS; i++)
         TRY(device_zero(s, x[i], ROOF_ELEMS * sizeof *x[i]));
-    TRY(best_rate(o, s, x, call_add, 12.0 * ROOF_ELEMS, &out->bytes_per_s));
-    TRY(best_rate(o, s, x, call_matmul, ROOF_FLOPS, &out->flops_per_s));
-    return with_bf16 ? best_rate(o, s, x, call_matmul_bf16, ROOF_FLOPS, &out->bf16_flops_per_s)
+    TRY(best_rate(o, s, x, ROOF_ADD, 12.0 * ROOF_ELEMS, &out->bytes_per_s));
+    TRY(best_rate(o, s, x, ROOF_MATMUL, ROOF_FLOPS, &out->flops_per_s));
+    return with_bf16 ? best_rate(o, s, x, ROOF_MATMUL_BF16, ROOF_FLOPS, &out->bf16_flops_per_s)
                      : FSDP_OK;
 }
 

@@ -22,12 +22,14 @@ typedef struct add_args {
     dtype round_to;
 } add_args;
 
-/* out[i] = in[i] as bf16 (bf16_from_f32): what a reduction in bf16 sends. */
-typedef struct round_args {
-    uint16_t *out;
-    const float *in;
+/* out[i] = in[i]: bf16_from_f32 or f32_from_bf16; equal types are a copy. Each type is DTYPE_F32 or
+ * DTYPE_BF16, else FSDP_EINVAL. */
+typedef struct cast_args {
+    void *out;
+    const void *in;
+    dtype out_type, in_type;
     size_t elems;
-} round_args;
+} cast_args;
 
 /* A run pushes the next n_in nodes of `level` into one running sum, in one pass over memory. This
  * struct, which points to device memory only, is all that a kernel needs beside the inputs.
@@ -63,7 +65,8 @@ typedef struct sum_launch {
 
 typedef struct sum_kernels {
     fsdp_status (*add)(stream *s, const add_args *a);
-    fsdp_status (*round)(stream *s, const round_args *a);
+    /* cast -- a reduction in bf16 sends rounded values */
+    fsdp_status (*cast)(stream *s, const cast_args *a);
 
     /* launch -- run the nodes l->in, in order, on s. sum_i64: root[i] = the inputs' sum, which
      * wraps as two's complement does. The call reads l and the array of inputs, which has up to

@@ -184,8 +184,9 @@ static double least_activation_bytes(const model *m, const trainer_config *cfg)
 {
     double bytes = 0;
     for (int i = 0; i < m->n_layers; i++) {
-        double padded = (double)m->layers[i].saved_bytes(
-            &m->layers[i], 1, (size_t)cfg->train.seq_len, (dtype)cfg->param_dtype);
+        const layer *l = &m->layers[i];
+        double padded =
+            (double)l->bytes(l, (size_t)cfg->train.seq_len, (dtype)cfg->param_dtype).saved;
         bytes += fmax(0, padded - 8 * LAYER_ALIGN_BYTES);
     }
     return bytes * (double)cfg->train.batch_size;

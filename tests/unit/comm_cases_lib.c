@@ -82,20 +82,20 @@ static fsdp_status add_issue(stream *s, const add_args *a)
 
 static fsdp_status round_run(void *args, int n_threads)
 {
-    const round_args *a = args;
+    const cast_args *a = args;
     (void)n_threads;
     for (size_t i = 0; i < a->elems; i++)
-        a->out[i] = bf16_from_f32(a->in[i]);
+        ((uint16_t *)a->out)[i] = bf16_from_f32(((const float *)a->in)[i]);
     return FSDP_OK;
 }
 
-static fsdp_status round_issue(stream *s, const round_args *a)
+static fsdp_status round_issue(stream *s, const cast_args *a)
 {
     return stream_launch(s, round_run, a, sizeof *a);
 }
 
 const sum_kernels comm_test_sums = {
-    .add = add_issue, .round = round_issue, .launch = sum_launch_cpu, .sum_i64 = sum_launch_cpu};
+    .add = add_issue, .cast = round_issue, .launch = sum_launch_cpu, .sum_i64 = sum_launch_cpu};
 
 /* ---- data ---------------------------------------------------------------------------------- */
 

@@ -384,7 +384,8 @@ static void call_elementwise(arrays *a, dtype type, int v)
     OK(a->x->o->cast(a->x->s, &(cast_args){values(a, N, 1.0f, to), in, to, type, N}));
     OK(a->x->o->add(a->x->s, &(add_args){x, x, v && add_to ? NULL : y, N, add_to}));
     OK(a->x->o->scale(a->x->s, &(scale_args){x, 0.7f, v ? factor : NULL, N}));
-    OK(a->x->o->sums->round(a->x->s, &(round_args){values(a, N, 1.0f, DTYPE_BF16), x, N}));
+    OK(a->x->o->sums->cast(
+        a->x->s, &(cast_args){values(a, N, 1.0f, DTYPE_BF16), x, DTYPE_BF16, DTYPE_F32, N}));
     OK(a->x->o->add(a->x->s, &(add_args){.round_to = add_to}));
     OK(a->x->o->cast(a->x->s, &(cast_args){.out_type = to}));
 }

@@ -315,7 +315,7 @@ static void test_file_gone(void **state)
     ckpt_out out;
     OK(save_parts(&s, 2, 0));
     OK(ckpt_save_begin(&s, 4, &(ckpt_pieces){.n_pieces = 0}, &out));
-    assert_int_equal(unlink(out.path), 0);
+    assert_int_equal(unlink(out.path.text), 0);
     assert_int_equal(ckpt_save_end(&s, 4, &out, FSDP_OK), FSDP_EIO);
     assert_says("rank-00000.safetensors: No such file");
     assert_step(in_dir("gone"), false, 2);

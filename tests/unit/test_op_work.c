@@ -371,7 +371,8 @@ static void test_every_operation_tells(void **state)
     assert_int_equal(r.n_ops, sizeof(ops) / sizeof(void (*)(void)) - 2);
     LAUNCHES(&r, r.o->sums, add, .out = r.y, .a = r.f, .b = r.g, .elems = 2);
     uint16_t rounded[7];
-    OK(r.o->sums->round(r.s, &(round_args){.out = rounded, .in = r.f, .elems = 7}));
+    OK(r.o->sums->cast(
+        r.s, &(cast_args){.out = rounded, .in = r.f, .out_type = DTYPE_BF16, .elems = 7}));
     expect_work(&r.x.last.info, "cast", 0, 42);
     device_set_watch(d, NULL);
     device_close(d);

@@ -214,8 +214,10 @@ static fsdp_status sums_shown(transport_group *group, stream *s, const comm_scat
             continue;
         TRY(device_alloc(s, MEM_COMM, run->elems * dtype_bytes(acc->sum_dtype), "rounded sum",
                          &h->sum[k].rounded));
-        TRY(acc->kernels->round(
-            s, &(round_args){.out = h->sum[k].rounded, .in = sum, .elems = run->elems}));
+        TRY(acc->kernels->cast(s, &(cast_args){.out = h->sum[k].rounded,
+                                               .in = sum,
+                                               .out_type = DTYPE_BF16,
+                                               .elems = run->elems}));
         h->sum[k].shown = h->sum[k].rounded;
     }
     return FSDP_OK;
