@@ -121,16 +121,15 @@ static fsdp_status communicate_apart(prefetch *p)
 {
     fsdp *f = p->r->f;
     comm *world = f->run.world;
-    TRY(comm_stream_create(f->run.dev, "gather", &p->own.apart.gather_stream));
-    TRY(comm_stream_create(f->run.dev, "reduce", &p->own.apart.reduce_stream));
+    TRY(comm_stream_create(f->run.dev, "gather", &p->own.gather_stream));
+    TRY(comm_stream_create(f->run.dev, "reduce", &p->own.reduce_stream));
     if (f->gather_group)
-        TRY(comm_range(f->gather_group, 0, 1, comm_size(f->gather_group),
-                       &p->own.apart.gather_group));
-    TRY(comm_range(world, 0, 1, comm_size(world), &p->own.apart.reduce_group));
-    f->gather_stream = p->own.apart.gather_stream;
-    f->reduce_stream = p->own.apart.reduce_stream;
-    f->gather_group = p->own.apart.gather_group;
-    f->reduce_group = p->own.apart.reduce_group;
+        TRY(comm_range(f->gather_group, 0, 1, comm_size(f->gather_group), &p->own.gather_group));
+    TRY(comm_range(world, 0, 1, comm_size(world), &p->own.reduce_group));
+    f->gather_stream = p->own.gather_stream;
+    f->reduce_stream = p->own.reduce_stream;
+    f->gather_group = p->own.gather_group;
+    f->reduce_group = p->own.reduce_group;
     return FSDP_OK;
 }
 
@@ -162,11 +161,7 @@ static fsdp_status create(prefetch *p, int limit)
 
 fsdp_status prefetch_create(const prefetch_config *config, reducer *r, prefetch *p, unit_hooks *out)
 {
-    *p = (prefetch){.config = *config,
-                    .r = r,
-                    .reducing = NO_UNIT,
-                    .own.before = {r->f->gather_stream, r->f->reduce_stream, r->f->gather_group,
-                                   r->f->reduce_group}};
+    *p = (prefetch){.config = *config, .r = r, .reducing = NO_UNIT};
     fsdp_status status = check_config(config);
     if (status == FSDP_OK)
         status = create(p, config->limit);
@@ -194,15 +189,14 @@ void prefetch_free(prefetch *p)
     if (!p->r)
         return;
     fsdp *f = p->r->f;
-    stream_free(p->own.apart.gather_stream); /* waits for what is in flight */
-    stream_free(p->own.apart.reduce_stream);
-    f->gather_stream = p->own.before.gather_stream;
-    f->reduce_stream = p->own.before.reduce_stream;
-    f->gather_group = p->own.before.gather_group;
-    f->reduce_group = p->own.before.reduce_group;
+    stream_free(p->own.gather_stream); /* waits for what is in flight */
+    stream_free(p->own.reduce_stream);
+    f->gather_stream = f->reduce_stream = f->comm_stream;
+    f->gather_group = f->mesh.shard;
+    f->reduce_group = f->mesh.world;
     f->gather_after = NULL;
-    comm_close(p->own.apart.gather_group);
-    comm_close(p->own.apart.reduce_group);
+    comm_close(p->own.gather_group);
+    comm_close(p->own.reduce_group);
     event_free(p->updated);
     event_free(p->own.ended[0]);
     event_free(p->own.ended[1]);

@@ -181,7 +181,7 @@ static fsdp_status prefetch_backward_part(fixture *fx, prefetch *p)
 static fsdp_status waits_for_its_own(fixture *fx, prefetch *p, fsdp_status (*hook)(void *, int),
                                      int u)
 {
-    TRY(gate_close(fx->g, p->own.apart.gather_stream));
+    TRY(gate_close(fx->g, p->own.gather_stream));
     TRY(hook(p, u));
     note(fx, expect_true("compute waits for the gather of its own unit",
                          !compute_reaches(fx, NEVER_MS)));
@@ -189,7 +189,7 @@ static fsdp_status waits_for_its_own(fixture *fx, prefetch *p, fsdp_status (*hoo
     TRY(expect_gathered(fx, "its own unit", u));
     TRY(put_back(fx, p));
     TRY(fix_gather_by_hand(fx, u));
-    TRY(gate_close(fx->g, p->own.apart.gather_stream));
+    TRY(gate_close(fx->g, p->own.gather_stream));
     TRY(hook(p, u));
     note(fx, expect_true("compute does not wait for the gather of the next unit",
                          compute_reaches(fx, SOON_MS)));

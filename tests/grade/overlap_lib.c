@@ -45,7 +45,7 @@ static fsdp_status updated_part(fixture *fx, prefetch *p)
                      (mem_access){unit->shard, args.elems * sizeof(float), true}));
     TRY(prefetch_begin_micro(p, 0, 2, true));
     TRY(unshard_begin(&fx->f, H0));
-    TRY(stream_sync(p->own.apart.gather_stream));
+    TRY(stream_sync(p->own.gather_stream));
     return expect_gathered(fx, "a gather waits for the optimizer", H0);
 }
 
@@ -164,7 +164,7 @@ static fsdp_status post_backward_part(fixture *fx, prefetch *p)
     TRY(put_back(fx, p));
     TRY(post_issues(fx, p, H0, "all-gather h.2;", "reduce-scatter h.0;"));
     TRY(unshard_drop(&fx->f, H2)); /* it is gathered by hand below */
-    TRY(stream_sync(p->own.apart.gather_stream));
+    TRY(stream_sync(p->own.gather_stream));
     TRY(post_issues(fx, p, H2, "", "reduce-scatter h.2;"));
     note(fx, expect_true("the gradient of h.0 is gone when h.2 reduces",
                          !fx->r.grads[H0].buffer.full_grad));
@@ -185,14 +185,14 @@ static fsdp_status post_backward_part(fixture *fx, prefetch *p)
 static fsdp_status in_flight_part(fixture *fx, prefetch *p)
 {
     TRY(ready_for_post(fx, H2));
-    TRY(gate_close(fx->g, p->own.apart.reduce_stream));
+    TRY(gate_close(fx->g, p->own.reduce_stream));
     TRY(prefetch_post_backward(p, H2));
     note(fx, expect_true("compute does not wait for the reduction of the unit that is done",
                          compute_reaches(fx, SOON_MS)));
     note(fx, gate_open(fx->g, "prefetch_post_backward"));
-    TRY(stream_sync(p->own.apart.reduce_stream)); /* past the gate, which is needed again */
+    TRY(stream_sync(p->own.reduce_stream)); /* past the gate, which is needed again */
     TRY(ready_for_post(fx, H0));
-    TRY(gate_close(fx->g, p->own.apart.reduce_stream));
+    TRY(gate_close(fx->g, p->own.reduce_stream));
     TRY(prefetch_post_backward(p, H0));
     note(fx, expect_true("compute does not wait for a reduction that has just begun",
                          compute_reaches(fx, SOON_MS)));
@@ -209,7 +209,7 @@ static fsdp_status one_at_a_time_part(fixture *fx, prefetch *p)
 {
     TRY(ready_for_post(fx, H2));
     TRY(ready_for_post(fx, H0));
-    TRY(gate_close(fx->g, p->own.apart.reduce_stream));
+    TRY(gate_close(fx->g, p->own.reduce_stream));
     TRY(prefetch_post_backward(p, H2));
     TRY(prefetch_post_backward(p, H0));
     note(fx, expect_true("compute waits for the reduction before this one",
@@ -242,8 +242,8 @@ static fsdp_status end_backward_part(fixture *fx, prefetch *p)
         note(fx, expect_int(what, fx->r.grads[u].reducing, 0));
     }
     note(fx, expect_int("unit that is reducing after end_backward", p->reducing, NO_UNIT));
-    TRY(stream_sync(p->own.apart.gather_stream));
-    TRY(stream_sync(p->own.apart.reduce_stream));
+    TRY(stream_sync(p->own.gather_stream));
+    TRY(stream_sync(p->own.reduce_stream));
     note(fx, expect_int("bytes of gathered units after end_backward",
                         (long long)fix_live(fx, MEM_PARAMS_FULL), 0));
     note(fx, expect_int("bytes of full gradients after end_backward",

@@ -37,8 +37,8 @@ fsdp_status with_prefetch(fixture *fx, prefetch_mode mode, int limit, prefetch_p
 fsdp_status put_back(fixture *fx, prefetch *p)
 {
     TRY(stream_sync(fx->compute));
-    TRY(stream_sync(p->own.apart.gather_stream));
-    TRY(stream_sync(p->own.apart.reduce_stream));
+    TRY(stream_sync(p->own.gather_stream));
+    TRY(stream_sync(p->own.reduce_stream));
     for (int u = 0; u < fx->f.n_units; u++) {
         fsdp_unit *unit = &fx->f.units[u];
         unit_grad *g = &fx->r.grads[u];

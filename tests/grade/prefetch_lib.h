@@ -5,7 +5,7 @@
  *
  * Streams, groups and events are made by prefetch_create; what the earlier tasks of lab 5 would
  * have learnt (the orders of units) is a literal of the test. Gathers run on
- * p->own.apart.gather_stream and reductions on p->own.apart.reduce_stream, and the host runs ahead
+ * p->own.gather_stream and reductions on p->own.reduce_stream, and the host runs ahead
  * of both and of compute. */
 #pragma once
 #include "lab5_prefetch/prefetch_setup.h"
