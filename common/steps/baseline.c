@@ -36,28 +36,25 @@ typedef struct baseline {
 } baseline;
 
 /* Where everything is, and how long the arrays are. */
-typedef struct array_layout {
-    size_t *offset, *grad_offset; /* [n_params] each, owned by the caller */
-    size_t param_elems, padded_elems;
-} array_layout;
-
-static fsdp_status lay_out(const model *m, grad_acc_mode mode, int world_size, array_layout *l)
+static fsdp_status lay_out(baseline *b)
 {
+    const model *m = b->run.m;
     size_t next = 0;
     for (int p = 0; p < m->n_params; p++) {
         bool tied = m->params[p].tied_to != NOT_TIED;
-        l->offset[p] = tied ? l->offset[m->params[p].tied_to] : next;
-        l->grad_offset[p] = l->offset[p];
+        b->offset[p] = tied ? b->offset[m->params[p].tied_to] : next;
+        b->grad_offset[p] = b->offset[p];
         next += tied ? 0 : m->params[p].elems;
         TRY(size_align_up(next, ALIGN_ELEMS, "parameters", &next));
     }
-    l->param_elems = next;
-    for (int p = 0; p < m->n_params && mode == GRAD_ACC_CANONICAL; p++)
+    b->param_elems = next;
+    for (int p = 0; p < m->n_params && b->run.mode == GRAD_ACC_CANONICAL; p++)
         if (m->params[p].tied_to != NOT_TIED) {
-            l->grad_offset[p] = next;
+            b->grad_offset[p] = next;
             TRY(size_align_up(next + m->params[p].elems, ALIGN_ELEMS, "gradients", &next));
         }
-    return size_align_up(next, (size_t)world_size * ALIGN_ELEMS, "gradients", &l->padded_elems);
+    return size_align_up(next, (size_t)comm_size(b->run.world) * ALIGN_ELEMS, "gradients",
+                         &b->padded_elems);
 }
 
 /* ---- hooks: one unit, always there ----------------------------------------------------------- */
@@ -119,12 +116,6 @@ static fsdp_status post_backward(void *self, int u)
 }
 
 /* ---- the step -------------------------------------------------------------------------------- */
-
-static fsdp_status begin_step(void *self)
-{
-    (void)self;
-    return FSDP_OK;
-}
 
 /* b->grads = the sum over micro-steps and ranks: the slices, all-gathered. */
 static fsdp_status collect_gradients(baseline *b)
@@ -232,37 +223,7 @@ static fsdp_status baseline_step(void *self, const step_scalars *sc, float *norm
     return refresh(b);
 }
 
-static fsdp_status read_params(void *self, engine_sink sink, void *ctx)
-{
-    baseline *b = self;
-    const model *m = b->run.m;
-    fsdp_status status = stream_sync(b->s);
-    const int n = sink && comm_rank(b->run.world) == 0 ? m->n_params : 0;
-    for (int p = 0; p < n && status == FSDP_OK; p++) {
-        size_t bytes = m->params[p].elems * sizeof(float);
-        float *host = m->params[p].tied_to == NOT_TIED ? malloc(bytes) : NULL;
-        if (m->params[p].tied_to != NOT_TIED)
-            continue;
-        if (!host)
-            status =
-                fsdp_error(FSDP_ENOMEM, "", "export: no host memory for %s", m->params[p].name);
-        if (status == FSDP_OK)
-            status = device_download(b->s, host, b->params + b->offset[p], bytes);
-        if (status == FSDP_OK)
-            status = stream_sync(b->s);
-        if (status == FSDP_OK)
-            status = sink(ctx, p, host, m->params[p].elems);
-        free(host);
-    }
-    return comm_agree(b->run.world, status);
-}
-
-/* ---- checkpoints ----------------------------------------------------------------------------- */
-
-static float *array_of(const baseline *b, int k)
-{
-    return k == 0 ? b->params : k == 1 ? b->m : b->v;
-}
+/* ---- values on the host: checkpoints and exports --------------------------------------------- */
 
 /* Every rank has the whole arrays and writes its share: the r-th of W parts of each parameter. */
 static int share_of(const baseline *b, ckpt_piece *pieces)
@@ -279,11 +240,12 @@ static int share_of(const baseline *b, ckpt_piece *pieces)
     return n;
 }
 
-/* Move a piece of array k between device and host [piece->elems]. */
+/* Move a piece of array k (parameter, m, v) between device and host [piece->elems]. */
 static fsdp_status move_piece(const baseline *b, int k, const ckpt_piece *piece, float *host,
                               bool to_host)
 {
-    float *at = array_of(b, k) + b->offset[piece->param] + piece->begin;
+    float *const arrays[] = {b->params, b->m, b->v};
+    float *at = arrays[k] + b->offset[piece->param] + piece->begin;
     size_t bytes = (size_t)piece->elems * sizeof *host;
     TRY(to_host ? device_download(b->s, host, at, bytes) : device_upload(b->s, at, host, bytes));
     return stream_sync(b->s);
@@ -295,6 +257,27 @@ static size_t most_elems(const model *m)
     for (int p = 0; p < m->n_params; p++)
         most = m->params[p].elems > most ? m->params[p].elems : most;
     return most;
+}
+
+static fsdp_status read_params(void *self, engine_sink sink, void *ctx)
+{
+    baseline *b = self;
+    const model *m = b->run.m;
+    const int n = sink && comm_rank(b->run.world) == 0 ? m->n_params : 0;
+    float *host = n > 0 ? malloc(most_elems(m) * sizeof *host) : NULL;
+    fsdp_status status = stream_sync(b->s);
+    if (status == FSDP_OK && n > 0 && !host)
+        status = fsdp_error(FSDP_ENOMEM, "", "export: no host memory");
+    for (int p = 0; p < n && status == FSDP_OK; p++) {
+        const ckpt_piece whole = {.param = p, .elems = m->params[p].elems};
+        if (m->params[p].tied_to != NOT_TIED)
+            continue;
+        status = move_piece(b, 0, &whole, host, true);
+        if (status == FSDP_OK)
+            status = sink(ctx, p, host, m->params[p].elems);
+    }
+    free(host);
+    return comm_agree(b->run.world, status);
 }
 
 static fsdp_status baseline_save(void *self, ckpt_store *to, int64_t next_step)
@@ -403,10 +386,7 @@ static fsdp_status allocate(baseline *b)
     b->grad_offset = calloc((size_t)m->n_params, sizeof *b->grad_offset);
     if (!b->layer_unit || !b->offset || !b->grad_offset)
         return fsdp_error(FSDP_ENOMEM, "", "baseline: no host memory");
-    array_layout l = {.offset = b->offset, .grad_offset = b->grad_offset};
-    TRY(lay_out(m, b->run.mode, comm_size(b->run.world), &l));
-    b->param_elems = l.param_elems;
-    b->padded_elems = l.padded_elems;
+    TRY(lay_out(b));
     grad_acc_init(&b->acc, b->run.mode, b->run.ops->sums,
                   b->padded_elems / (size_t)comm_size(b->run.world), MEM_GRADS_SHARD, "ddp slice");
     b->acc.sum_dtype = b->run.reduce_dtype;
@@ -445,7 +425,6 @@ fsdp_status baseline_create(const run_context *run, engine *out)
         .layer_unit = b->layer_unit,
         .hooks = {.self = b, .pre_backward = pre_backward, .post_backward = post_backward},
         .views = &b->views,
-        .begin_step = begin_step,
         .optimizer_step = baseline_step,
         .read_params = read_params,
         .save = baseline_save,

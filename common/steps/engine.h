@@ -26,7 +26,7 @@ typedef struct engine {
     const int *layer_unit; /* [n_layers], valid while the engine lives */
     unit_hooks hooks;
     model_views *views;
-    fsdp_status (*begin_step)(void *self);
+    fsdp_status (*begin_step)(void *self); /* NULL: there is nothing to do */
     /* Finish the gradients (scale once), find the norm, clip, update. norm [1] device: the norm
      * before clipping. */
     fsdp_status (*optimizer_step)(void *self, const step_scalars *sc, float *norm);

@@ -270,7 +270,8 @@ static fsdp_status train_step(train_loop *l, int64_t step)
     if (setup->observer.begin_step)
         TRY(setup->observer.begin_step(setup->observer.self, step));
     TRY(event_record(f->begun, l->s));
-    TRY(setup->engine->begin_step(setup->engine->self));
+    if (setup->engine->begin_step)
+        TRY(setup->engine->begin_step(setup->engine->self));
     for (size_t a = 0; a < l->A; a++) {
         micro_step ms = micro_step_of(l, f, a, true);
         if (setup->data)

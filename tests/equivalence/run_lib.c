@@ -141,7 +141,8 @@ static fsdp_status one_step(run *r, int step)
     const run_config *c = r->cfg;
     size_t blocks = (size_t)c->grad_accum * (size_t)comm_size(r->group);
     float scale = (float)(1.0 / (double)(blocks * c->batch * c->seq_len));
-    TRY(r->e.begin_step(r->e.self));
+    if (r->e.begin_step)
+        TRY(r->e.begin_step(r->e.self));
     for (int a = 0; a < c->grad_accum; a++)
         TRY(one_micro_step(r, step, a));
     step_scalars sc = {.optimizer = c->optimizer,
