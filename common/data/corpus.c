@@ -12,8 +12,6 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
-enum { BYTE_VOCAB = 256 };
-
 void corpus_close(corpus *c)
 {
     if (c->mapping != NULL)
@@ -67,6 +65,22 @@ static fsdp_status open_one(const char *path, size_t vocab_limit, corpus *out)
     return check_text(out, vocab_limit);
 }
 
+fsdp_status corpus_add_files(const path_list *l, int token_bytes, size_t vocab_limit, corpus *out)
+{
+    out->token_bytes = token_bytes;
+    out->vocab_size = vocab_limit;
+    for (size_t i = 0; i < l->n; i++) {
+        size_t file_bytes;
+        TRY(file_append(l->paths[i], out, &file_bytes));
+        if (token_bytes == 1)
+            out->n_tokens += file_bytes;
+        else
+            TRY(token_file_take(l->paths[i], file_bytes, vocab_limit, out));
+    }
+    out->tokens = out->mapping;
+    return FSDP_OK;
+}
+
 static fsdp_status open_many(const char *path, bool is_dir, size_t vocab_limit, corpus *out)
 {
     path_list list;
@@ -76,7 +90,7 @@ static fsdp_status open_many(const char *path, bool is_dir, size_t vocab_limit, 
         status = fsdp_error(FSDP_EIO, "pass a text file, or a directory of llm.c shards (*.bin)",
                             "data: %s: got a directory without .bin files", path);
     else
-        status = token_files_open(&list, vocab_limit, out);
+        status = corpus_add_files(&list, 2, vocab_limit, out);
     path_list_free(&list);
     return status;
 }

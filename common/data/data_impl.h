@@ -37,11 +37,11 @@ fsdp_status token_file_check(const char *path, const void *bytes, size_t file_by
  * those of c.
  *   errors  those of token_file_check */
 fsdp_status token_file_take(const char *path, size_t file_bytes, size_t vocab_limit, corpus *c);
-/* token_files_open -- join several token files, in order.
- *   errors  those of file_append and token_file_check */
-fsdp_status token_files_open(const path_list *l, size_t vocab_limit, corpus *out);
+/* corpus_add_files -- join several files, in order: texts (token_bytes 1, vocab_limit BYTE_VOCAB)
+ * or token files (2). errors  those of file_append and token_file_check */
+fsdp_status corpus_add_files(const path_list *l, int token_bytes, size_t vocab_limit, corpus *out);
 
-enum { SHARD_HEADER_BYTES = 1024 };
+enum { SHARD_HEADER_BYTES = 1024, BYTE_VOCAB = 256 };
 
 /* corpus_open_texts -- corpus_open_default for any directory. */
 fsdp_status corpus_open_texts(const char *dir, size_t seq_len, corpus *out, const char **note);

@@ -72,11 +72,6 @@ fsdp_status file_append(const char *path, corpus *c, size_t *file_bytes)
 
 /* ---- lists ---------------------------------------------------------------------------------- */
 
-static int compare_paths(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static fsdp_status path_list_add(path_list *l, const char *dir, const char *name)
 {
     char **paths = realloc(l->paths, (l->n + 1) * sizeof *paths);
@@ -94,36 +89,37 @@ static bool ends_in(const char *name, const char *suffix)
     return n >= k && strcmp(name + n - k, suffix) == 0;
 }
 
-static fsdp_status list_entries(DIR *d, const char *dir, const char *suffix, bool skip_links,
-                                path_list *out)
+static bool is_regular(const char *path, bool skip_links)
 {
-    const struct dirent *e;
-    while ((errno = 0, e = readdir(d)) != NULL) {
-        struct stat st;
-        int flags = skip_links ? AT_SYMLINK_NOFOLLOW : 0;
-        if (!ends_in(e->d_name, suffix) || fstatat(dirfd(d), e->d_name, &st, flags) != 0 ||
-            !S_ISREG(st.st_mode))
-            continue;
-        TRY(path_list_add(out, dir, e->d_name));
-    }
-    if (errno != 0)
-        return fsdp_error(FSDP_EIO, "", "data: %s: %s", dir, strerror(errno));
-    return FSDP_OK;
+    struct stat st;
+    return (skip_links ? lstat(path, &st) : stat(path, &st)) == 0 && S_ISREG(st.st_mode);
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
 }
 
 fsdp_status path_list_dir(const char *dir, const char *suffix, bool skip_links, path_list *out)
 {
+    struct dirent **entries;
+    fsdp_status status = FSDP_OK;
     *out = (path_list){0};
-    DIR *d = opendir(dir);
-    if (d == NULL)
+    const int n = scandir(dir, &entries, NULL, by_name);
+    if (n < 0)
         return fsdp_error(FSDP_EIO, "pass --data with a text file or llm.c shards", "data: %s: %s",
                           dir, strerror(errno));
-    fsdp_status status = list_entries(d, dir, suffix, skip_links, out);
-    closedir(d);
+    for (int i = 0; i < n; i++) {
+        if (status == FSDP_OK && ends_in(entries[i]->d_name, suffix)) {
+            status = path_list_add(out, dir, entries[i]->d_name);
+            if (status == FSDP_OK && !is_regular(out->paths[out->n - 1], skip_links))
+                free(out->paths[--out->n]);
+        }
+        free(entries[i]);
+    }
+    free(entries);
     if (status != FSDP_OK)
         path_list_free(out);
-    else if (out->n > 0)
-        qsort(out->paths, out->n, sizeof *out->paths, compare_paths);
     return status;
 }
 
@@ -131,7 +127,7 @@ fsdp_status path_list_glob(const char *pattern, path_list *out)
 {
     *out = (path_list){0};
     glob_t g;
-    int rc = glob(pattern, GLOB_NOSORT, NULL, &g);
+    int rc = glob(pattern, 0, NULL, &g); /* sorted; the programs set no locale */
     if (rc == GLOB_NOSPACE)
         return fsdp_error(FSDP_ENOMEM, "", "data: %s: no host memory", pattern);
     if (rc != 0)
@@ -143,8 +139,6 @@ fsdp_status path_list_glob(const char *pattern, path_list *out)
     globfree(&g);
     if (status != FSDP_OK)
         path_list_free(out);
-    else
-        qsort(out->paths, out->n, sizeof *out->paths, compare_paths);
     return status;
 }
 

@@ -4,8 +4,6 @@
 
 #include <stdio.h>
 
-enum { BYTE_VOCAB = 256 };
-
 static const char LICENCE_DIR[] = "/usr/share/common-licenses";
 
 /* The joined texts of Debian 12 (base-files 12.4): bytes and FNV-1a hash. */
@@ -14,19 +12,6 @@ static const uint64_t BOOKWORM_HASH = 0xfe680f168f8bdd96;
 
 static const char DIFFERS[] = "the licence texts of this system differ from Debian 12's, so losses "
                               "differ from those in the documentation";
-
-static fsdp_status open_list(const path_list *l, corpus *out)
-{
-    out->token_bytes = 1;
-    out->vocab_size = BYTE_VOCAB;
-    for (size_t i = 0; i < l->n; i++) {
-        size_t file_bytes;
-        TRY(file_append(l->paths[i], out, &file_bytes));
-        out->n_tokens += file_bytes;
-    }
-    out->tokens = out->mapping;
-    return FSDP_OK;
-}
 
 fsdp_status corpus_open_texts(const char *dir, size_t seq_len, corpus *out, const char **note)
 {
@@ -37,7 +22,7 @@ fsdp_status corpus_open_texts(const char *dir, size_t seq_len, corpus *out, cons
     if (path_list_dir(dir, "", true, &list) != FSDP_OK)
         return fsdp_error(FSDP_EIO, "pass --data FILE with any text file",
                           "data: the default corpus is not there: %.400s", fsdp_error_get()->what);
-    fsdp_status status = open_list(&list, out);
+    fsdp_status status = corpus_add_files(&list, 1, BYTE_VOCAB, out);
     path_list_free(&list);
     if (status == FSDP_OK)
         status = corpus_check_length(out, seq_len);

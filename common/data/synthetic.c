@@ -28,8 +28,7 @@ enum {
     STREAM_NOISE = 0,
     STREAM_AFTER_ONE = 1,
     STREAM_AFTER_TWO = 2,
-    MAX_VOCAB = 65536, /* tokens are stored in 16 bits */
-    BYTE_VOCAB = 256
+    MAX_VOCAB = 65536 /* tokens are stored in 16 bits */
 };
 
 static uint32_t skewed_symbol(uint32_t word, uint32_t vocab)

@@ -103,16 +103,3 @@ fsdp_status token_file_take(const char *path, size_t file_bytes, size_t vocab_li
     c->n_tokens += n; /* n < 2^31: no overflow before 2^32 files */
     return FSDP_OK;
 }
-
-fsdp_status token_files_open(const path_list *l, size_t vocab_limit, corpus *out)
-{
-    out->vocab_size = vocab_limit;
-    out->token_bytes = TOKEN_BYTES;
-    for (size_t i = 0; i < l->n; i++) {
-        size_t file_bytes;
-        TRY(file_append(l->paths[i], out, &file_bytes));
-        TRY(token_file_take(l->paths[i], file_bytes, vocab_limit, out));
-    }
-    out->tokens = out->mapping;
-    return FSDP_OK;
-}
