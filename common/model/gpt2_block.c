@@ -4,43 +4,44 @@
 
 #include <math.h>
 
-/* y = x w + b (+ residual). w [n_in, n_out] as Conv1D stores it. All are stored as `type`. */
+/* y = x w + b (+ residual), for all rows of a call. w [n_in, n_out], as Conv1D stores it, is the
+ * layer's parameter number `param`, b the next one. */
 typedef struct linear_args {
-    void *y;               /* [rows, n_out] */
-    const void *x;         /* [rows, n_in] */
-    const void *residual;  /* [rows, n_out], or NULL */
-    void *const *w_then_b; /* two of the layer's views, next to each other */
-    size_t rows, n_in, n_out;
-    dtype type;
+    void *y;              /* [rows, n_out] */
+    const void *x;        /* [rows, n_in] */
+    const void *residual; /* [rows, n_out], or NULL */
+    int param;
+    size_t n_in, n_out;
 } linear_args;
 
-static fsdp_status linear(const ops *o, stream *s, const linear_args *l)
+static fsdp_status linear(const ops *o, stream *s, const layer_io *io, const linear_args *l)
 {
     return o->matmul(s, &(matmul_args){.out = l->y,
                                        .a = l->x,
-                                       .b = l->w_then_b[0],
-                                       .bias = l->w_then_b[1],
+                                       .b = io->params[l->param],
+                                       .bias = io->params[l->param + 1],
                                        .residual = l->residual,
-                                       .m = l->rows,
+                                       .m = io->batch * io->seq_len,
                                        .n = l->n_out,
                                        .k = l->n_in,
-                                       .type = l->type,
-                                       .out_type = l->type});
+                                       .type = io->type,
+                                       .out_type = io->type});
 }
 
-/* The three gradients of linear(). d_w and d_b go to the layer's views of parameters `param` (w)
- * and param + 1 (b), where there is one. */
+/* The three gradients of linear(). d_w and d_b go to the layer's views of the two parameters, where
+ * there is one. */
 typedef struct linear_grad {
     void *d_x; /* [rows, n_in], written; not d_y, but x is allowed: it is read first */
     const void *d_y, *x;
     int param;
-    size_t rows, n_in, n_out;
+    size_t n_in, n_out;
 } linear_grad;
 
 static fsdp_status linear_backward(const ops *o, stream *s, const layer_io *io,
                                    const linear_grad *g)
 {
     const int w = g->param, b = g->param + 1;
+    const size_t rows = io->batch * io->seq_len;
     if (io->grads[w] != NULL)
         TRY(o->matmul(s, &(matmul_args){.out = io->grads[w],
                                         .a = g->x,
@@ -48,13 +49,13 @@ static fsdp_status linear_backward(const ops *o, stream *s, const layer_io *io,
                                         .b = g->d_y,
                                         .m = g->n_in,
                                         .n = g->n_out,
-                                        .k = g->rows,
+                                        .k = rows,
                                         .accumulate = gpt2_adds(io, w),
                                         .type = io->type}));
     if (io->grads[b] != NULL)
         TRY(o->bias_backward(s, &(bias_backward_args){.d_bias = io->grads[b],
                                                       .d_out = g->d_y,
-                                                      .rows = g->rows,
+                                                      .rows = rows,
                                                       .cols = g->n_out,
                                                       .overwrite = !gpt2_adds(io, b),
                                                       .type = io->type}));
@@ -62,7 +63,7 @@ static fsdp_status linear_backward(const ops *o, stream *s, const layer_io *io,
                                        .a = g->d_y,
                                        .b = io->params[w],
                                        .trans_b = true,
-                                       .m = g->rows,
+                                       .m = rows,
                                        .n = g->n_in,
                                        .k = g->n_out,
                                        .type = io->type,
@@ -129,14 +130,10 @@ static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const l
     attn_arrays k;
     attn_layout(l, rows, io->type, gpt2_kept(io), io->scratch, &k);
     TRY(gpt2_norm_forward(l, o, s, io, &k.norm));
-    TRY(linear(o, s,
-               &(linear_args){.y = k.qkv,
-                              .x = k.norm.out,
-                              .w_then_b = &io->params[ATTN_QKV_WEIGHT],
-                              .rows = rows,
-                              .n_in = C,
-                              .n_out = 3 * C,
-                              .type = io->type}));
+    TRY(linear(
+        o, s, io,
+        &(linear_args){
+            .y = k.qkv, .x = k.norm.out, .param = ATTN_QKV_WEIGHT, .n_in = C, .n_out = 3 * C}));
     TRY(o->attention(s,
                      &(attention_args){.out = k.att,
                                        .lse = k.lse,
@@ -144,15 +141,13 @@ static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const l
                                        .k = qkv_part(l, io, k.qkv, 1),
                                        .v = qkv_part(l, io, k.qkv, 2),
                                        .shape = attn_shape(l, io->batch, io->seq_len, io->type)}));
-    return linear(o, s,
+    return linear(o, s, io,
                   &(linear_args){.y = io->out,
                                  .x = k.att,
                                  .residual = io->in,
-                                 .w_then_b = &io->params[ATTN_PROJ_WEIGHT],
-                                 .rows = rows,
+                                 .param = ATTN_PROJ_WEIGHT,
                                  .n_in = C,
-                                 .n_out = C,
-                                 .type = io->type});
+                                 .n_out = C});
 }
 
 /* k->d_qkv from k->d_att. */
@@ -182,7 +177,6 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
                                        .d_y = io->d_out,
                                        .x = k.att,
                                        .param = ATTN_PROJ_WEIGHT,
-                                       .rows = rows,
                                        .n_in = C,
                                        .n_out = C}));
     TRY(attn_core_backward(l, o, s, io, &k));
@@ -191,7 +185,6 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
                                        .d_y = k.d_qkv,
                                        .x = k.norm.out,
                                        .param = ATTN_QKV_WEIGHT,
-                                       .rows = rows,
                                        .n_in = C,
                                        .n_out = 3 * C}));
     return gpt2_norm_backward(
@@ -238,24 +231,17 @@ static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const la
     mlp_layout(l, rows, io->type, gpt2_kept(io), io->scratch, &k);
     void *act = io->saved != NULL ? k.act : k.fc; /* scratch holds fc: gelu in place */
     TRY(gpt2_norm_forward(l, o, s, io, &k.norm));
-    TRY(linear(o, s,
-               &(linear_args){.y = k.fc,
-                              .x = k.norm.out,
-                              .w_then_b = &io->params[MLP_FC_WEIGHT],
-                              .rows = rows,
-                              .n_in = C,
-                              .n_out = F,
-                              .type = io->type}));
+    TRY(linear(
+        o, s, io,
+        &(linear_args){.y = k.fc, .x = k.norm.out, .param = MLP_FC_WEIGHT, .n_in = C, .n_out = F}));
     TRY(o->gelu(s, &(gelu_args){.out = act, .in = k.fc, .elems = rows * F, .type = io->type}));
-    return linear(o, s,
+    return linear(o, s, io,
                   &(linear_args){.y = io->out,
                                  .x = act,
                                  .residual = io->in,
-                                 .w_then_b = &io->params[MLP_PROJ_WEIGHT],
-                                 .rows = rows,
+                                 .param = MLP_PROJ_WEIGHT,
                                  .n_in = F,
-                                 .n_out = C,
-                                 .type = io->type});
+                                 .n_out = C});
 }
 
 static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -270,7 +256,6 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
                                        .d_y = io->d_out,
                                        .x = k.act,
                                        .param = MLP_PROJ_WEIGHT,
-                                       .rows = rows,
                                        .n_in = F,
                                        .n_out = C}));
     TRY(o->gelu_backward(
@@ -281,7 +266,6 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
                                        .d_y = k.d_fc,
                                        .x = k.norm.out,
                                        .param = MLP_FC_WEIGHT,
-                                       .rows = rows,
                                        .n_in = C,
                                        .n_out = F}));
     return gpt2_norm_backward(

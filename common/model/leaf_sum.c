@@ -13,7 +13,8 @@ static size_t place_elems(const param_spec *p)
     return p->frozen ? 0 : size_round_up(p->elems, ALIGN_ELEMS);
 }
 
-size_t runner_layer_elems(const model *m, const layer *l)
+/* Elements of the gradients of a layer's own parameters, of one leaf. */
+static size_t layer_elems(const model *m, const layer *l)
 {
     size_t n = 0;
     for (int p = l->first_param; p < l->first_param + l->n_params; p++)
@@ -78,7 +79,7 @@ static fsdp_status sum_leaves(runner *r, const leaf_node *node, float *const *gr
     right.first += left.n;
     TRY(sum_leaves(r, &left, grads));
     float *vec, *right_grads[LAYER_MAX_PARAMS];
-    TRY(device_alloc_f32(r->s, MEM_GRADS_FULL, runner_layer_elems(m, l), "leaf gradients", &vec));
+    TRY(device_alloc_f32(r->s, MEM_GRADS_FULL, layer_elems(m, l), "leaf gradients", &vec));
     point_into(m, l, vec, right_grads);
     fsdp_status status = sum_leaves(r, &right, right_grads);
     for (int k = 0; k < l->n_params && status == FSDP_OK; k++)

@@ -51,7 +51,3 @@ fsdp_status runner_forward(runner *r, const micro_step *ms);
  *   order     as runner_forward
  *   errors    those of layers and hooks */
 fsdp_status runner_backward(runner *r);
-
-/* runner_layer_elems -- elements of the gradients of a layer's own parameters, each in whole 64
- * bytes: of one leaf. */
-size_t runner_layer_elems(const model *m, const layer *l);
