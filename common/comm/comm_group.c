@@ -157,7 +157,7 @@ static fsdp_status over_to_device(comm *c, comm_backend wanted, const comm_trans
 /* The kernels that all-reduces add with. */
 static fsdp_status sums_choose(const comm_config *config, const device *d, const sum_kernels **sums)
 {
-    static const sum_kernels cpu = {.launch = sum_launch_cpu, .sum_i64 = sum_launch_cpu};
+    static const sum_kernels cpu = {.launch = sum_launch_cpu};
     *sums = config->sums != NULL ? config->sums : &cpu;
     if (config->sums == NULL && !device_runs_c(d))
         return fsdp_error(FSDP_EINVAL, "set comm_config.sums to the sums of the device's ops",

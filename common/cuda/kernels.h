@@ -6,7 +6,7 @@
 
 EXTERN_C_BEGIN
 
-/* cuda_sum_launch -- the `launch` and `sum_i64` of the sums. */
+/* cuda_sum_launch -- the `launch` of the sums. */
 fsdp_status cuda_sum_launch(stream *s, const sum_launch *l);
 
 /* fast_matmul_finish -- what a matmul adds to its products [m,n]: out = products + bias + residual,

@@ -2,8 +2,7 @@
 #include "common/cuda/cuda_impl.h"
 #include "common/cuda/kernels.h"
 
-static const sum_kernels SUMS = {
-    .add = cuda_add, .cast = cuda_cast, .launch = cuda_sum_launch, .sum_i64 = cuda_sum_launch};
+static const sum_kernels SUMS = {.add = cuda_add, .cast = cuda_cast, .launch = cuda_sum_launch};
 
 #define SHARED(op)   .op = cuda_##op,
 #define FAST(op)     .op = fast_##op,

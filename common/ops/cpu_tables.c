@@ -34,8 +34,7 @@ static fsdp_status portable_attention_backward(stream *s, const attention_backwa
     return attention_backward_launch(s, a, gemm_portable, false);
 }
 
-static const sum_kernels SUMS = {
-    .add = cpu_add, .cast = cpu_cast, .launch = sum_launch_cpu, .sum_i64 = sum_launch_cpu};
+static const sum_kernels SUMS = {.add = cpu_add, .cast = cpu_cast, .launch = sum_launch_cpu};
 
 #define SHARED_OPS                                                                                 \
     .bias_backward = cpu_bias_backward, .embedding = cpu_embedding,                                \

@@ -68,15 +68,14 @@ typedef struct sum_kernels {
     /* cast -- a reduction in bf16 sends rounded values */
     fsdp_status (*cast)(stream *s, const cast_args *a);
 
-    /* launch -- run the nodes l->in, in order, on s. sum_i64: root[i] = the inputs' sum, which
+    /* launch -- run the nodes l->in, in order, on s. DTYPE_I64: root[i] = the inputs' sum, which
      * wraps as two's complement does. The call reads l and the array of inputs, which has up to
      * SUM_RUN_MAX_INPUTS pointers: a backend passes them with *l->run in the kernel's arguments, or
      * copies them to device memory where that has no room. */
     fsdp_status (*launch)(stream *s, const sum_launch *l);
-    fsdp_status (*sum_i64)(stream *s, const sum_launch *l);
 } sum_kernels;
 
-/* sum_launch_cpu -- `launch` and `sum_i64` of every table whose kernels are functions of this
+/* sum_launch_cpu -- `launch` of every table whose kernels are functions of this
  * program. sum_run_cpu: what it does when the stream gets there, for callers who are there. */
 fsdp_status sum_launch_cpu(stream *s, const sum_launch *l);
 fsdp_status sum_run_cpu(const sum_run *r, const void *const *in, int n_threads);

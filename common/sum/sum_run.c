@@ -108,7 +108,7 @@ fsdp_status sum_run_launch(const sum_kernels *kernels, stream *s, const sum_run 
         accesses[n++] = (mem_access){in[i], r->elems * dtype_bytes(r->sum_dtype), false};
     sum_launch l = {
         .run = r, .in = in, .name = name, .label = label, .accesses = accesses, .n_accesses = n};
-    fsdp_status status = (r->sum_dtype == DTYPE_I64 ? kernels->sum_i64 : kernels->launch)(s, &l);
+    fsdp_status status = kernels->launch(s, &l);
     recycle_put(accesses);
     return status;
 }

@@ -95,7 +95,7 @@ static fsdp_status round_issue(stream *s, const cast_args *a)
 }
 
 const sum_kernels comm_test_sums = {
-    .add = add_issue, .cast = round_issue, .launch = sum_launch_cpu, .sum_i64 = sum_launch_cpu};
+    .add = add_issue, .cast = round_issue, .launch = sum_launch_cpu};
 
 /* ---- data ---------------------------------------------------------------------------------- */
 
