@@ -8,32 +8,25 @@ static double per_second(double amount, double seconds)
 
 /* ---- CSV ------------------------------------------------------------------------------------ */
 
-/* What has no cost, and no share of a roof. */
-static void csv_seconds(FILE *out, const char *kind, const char *name, uint64_t calls,
-                        double seconds)
+/* share: the last two columns of a row that has costs; EXPOSED and REST have none. */
+static void csv_row(FILE *out, const char *kind, const char *name, const profile_row *r,
+                    const char *share)
 {
-    fprintf(out, "%s,%s,%llu,%.9f,,,,,,\n", kind, name, (unsigned long long)calls, seconds);
+    fprintf(out, "%s,%s,%llu,%.9f,", kind, name, (unsigned long long)r->calls, r->seconds);
+    if (r->kind >= PROFILE_EXPOSED)
+        fprintf(out, ",,,,,\n");
+    else
+        fprintf(out, "%.0f,%.0f,%.6g,%.6g,%s\n", r->cost.flops, r->cost.bytes,
+                per_second(r->cost.flops, r->seconds), per_second(r->cost.bytes, r->seconds),
+                share);
 }
 
-/* The first columns; the last two follow. */
-static void csv_costs(FILE *out, const char *kind, const char *name, const profile_row *r)
+static void csv_total(FILE *out, const profile_totals *t, profile_kind kind, const char *name,
+                      double seconds)
 {
-    fprintf(out, "%s,%s,%llu,%.9f,%.0f,%.0f,%.6g,%.6g", kind, name, (unsigned long long)r->calls,
-            r->seconds, r->cost.flops, r->cost.bytes, per_second(r->cost.flops, r->seconds),
-            per_second(r->cost.bytes, r->seconds));
-}
-
-static void csv_row(FILE *out, const profile_row *r, profile_roof roof)
-{
-    char name[PROFILE_NAME_BYTES];
-    const char *binds, *kind = profile_kind_name(r->kind);
-    double share = profile_share(r, roof, &binds);
-    if (r->kind >= PROFILE_EXPOSED) {
-        csv_seconds(out, kind, r->key.name, r->calls, r->seconds);
-        return;
-    }
-    csv_costs(out, kind, profile_row_name(r, name), r);
-    fprintf(out, ",%.6g,%s\n", share, binds);
+    const profile_row sum = {
+        .kind = kind, .calls = t->steps, .seconds = seconds, .cost = t->cost[kind]};
+    csv_row(out, "total", name, &sum, ",");
 }
 
 void profile_print_csv(profile *p, FILE *out)
@@ -42,20 +35,18 @@ void profile_print_csv(profile *p, FILE *out)
     profile_totals t = profile_total(p);
     size_t n = profile_read(p, rows);
     fprintf(out, "kind,name,calls,seconds,flops,bytes,flops_per_s,bytes_per_s,roof_share,binds\n");
-    for (size_t i = 0; i < n; i++)
-        csv_row(out, &rows[i], t.roof);
-    for (int k = 0; k < PROFILE_KINDS; k++) {
-        const char *name = profile_kind_name((profile_kind)k);
-        const profile_row sum = {.calls = t.steps, .seconds = t.seconds[k], .cost = t.cost[k]};
-        if (k >= PROFILE_EXPOSED) {
-            csv_seconds(out, "total", name, t.steps, t.seconds[k]);
-            continue;
-        }
-        csv_costs(out, "total", name, &sum);
-        fprintf(out, ",,\n");
+    for (size_t i = 0; i < n; i++) {
+        char name[PROFILE_NAME_BYTES], share[32];
+        const char *binds;
+        double of_roof = profile_share(&rows[i], t.roof, &binds);
+        snprintf(share, sizeof share, "%.6g,%s", of_roof, binds);
+        csv_row(out, profile_kind_name(rows[i].kind), profile_row_name(&rows[i], name), &rows[i],
+                share);
     }
-    csv_seconds(out, "total", "wall", t.steps, t.wall_s);
-    csv_seconds(out, "total", "not accounted", t.steps, profile_unaccounted(&t));
+    for (int k = 0; k < PROFILE_KINDS; k++)
+        csv_total(out, &t, (profile_kind)k, profile_kind_name((profile_kind)k), t.seconds[k]);
+    csv_total(out, &t, PROFILE_REST, "wall", t.wall_s);
+    csv_total(out, &t, PROFILE_REST, "not accounted", profile_unaccounted(&t));
     fprintf(out, "roof,measured,,,,,%.6g,%.6g,,\n", t.roof.flops_per_s, t.roof.bytes_per_s);
     if (t.roof.bf16_flops_per_s > 0)
         fprintf(out, "roof,bf16,,,,,%.6g,,,\n", t.roof.bf16_flops_per_s);
@@ -72,90 +63,79 @@ typedef struct table {
     profile_row rows[PROFILE_MAX_ROWS];
 } table;
 
-static void table_head(const table *t, const char *title)
+/* Exposed communication has the columns up to the share of the wall time. */
+static void table_head(const table *t, profile_kind kind, const char *title)
 {
+    bool is_exposed = kind == PROFILE_EXPOSED;
+    fprintf(t->out, "\n| %-36s | %s/step |    ms/step |  wall %% |%s\n", title,
+            is_exposed ? "waits" : "calls",
+            is_exposed ? "" : "   GFLOP/s |    GB/s | of roof | binds   |");
     fprintf(t->out,
-            "\n| %-36s | calls/step |    ms/step |  wall %% |   GFLOP/s |    GB/s | of roof | "
-            "binds   |\n|%.38s|-----------:|-----------:|--------:|----------:|--------:|--------:|"
-            "---------|\n",
-            title, "--------------------------------------");
+            "|--------------------------------------|-----------:|-----------:|--------:|%s\n",
+            is_exposed ? "" : "----------:|--------:|--------:|---------|");
 }
 
-static double wall_share(const table *t, double seconds)
+/* The first columns of a row; calls: text, which may be empty. */
+static void table_time(const table *t, const char *name, const char *calls, double seconds)
 {
-    return 100.0 * per_second(seconds, t->totals.wall_s);
+    fprintf(t->out, "| %-36s | %10s | %10.3f | %6.1f%% |", name, calls, 1e3 * seconds / t->steps,
+            100.0 * per_second(seconds, t->totals.wall_s));
 }
 
 static void table_row(const table *t, const char *name, const profile_row *row)
 {
     const char *binds;
-    char share[16] = "-";
+    char calls[32], share[16] = "-";
     double of_roof = profile_share(row, t->totals.roof, &binds);
     if (*binds != '-')
         snprintf(share, sizeof share, "%.0f%%", 100.0 * of_roof);
-    fprintf(t->out, "| %-36s | %10.1f | %10.3f | %6.1f%% | %9.2f | %7.2f | %7s | %-7s |\n", name,
-            (double)row->calls / t->steps, 1e3 * row->seconds / t->steps,
-            wall_share(t, row->seconds), 1e-9 * per_second(row->cost.flops, row->seconds),
-            1e-9 * per_second(row->cost.bytes, row->seconds), share, binds);
+    snprintf(calls, sizeof calls, "%.1f", (double)row->calls / t->steps);
+    table_time(t, name, calls, row->seconds);
+    if (row->kind != PROFILE_EXPOSED)
+        fprintf(t->out, " %9.2f | %7.2f | %7s | %-7s |",
+                1e-9 * per_second(row->cost.flops, row->seconds),
+                1e-9 * per_second(row->cost.bytes, row->seconds), share, binds);
+    fprintf(t->out, "\n");
 }
 
-static void table_time(const table *t, const char *name, double seconds)
-{
-    fprintf(t->out, "| %-36s | %10s | %10.3f | %6.1f%% | %9s | %7s | %7s | %-7s |\n", name, "",
-            1e3 * seconds / t->steps, wall_share(t, seconds), "", "", "", "");
-}
-
-/* Rows of one kind, and their sum; a kind without rows is left out, unless it is the first. */
+/* The rows of one kind, and their sum. Kinds that make up the wall time always have a table. */
 static void table_kind(const table *t, profile_kind kind, const char *title)
 {
     char name[PROFILE_NAME_BYTES];
     profile_row sum = {
         .kind = kind, .seconds = t->totals.seconds[kind], .cost = t->totals.cost[kind]};
-    if (kind == PROFILE_COMPUTE)
-        table_head(t, title);
+    bool has_head = kind == PROFILE_COMPUTE || kind == PROFILE_EXPOSED;
+    if (has_head)
+        table_head(t, kind, title);
     for (size_t i = 0; i < t->n_rows; i++) {
         if (t->rows[i].kind != kind)
             continue;
-        if (sum.calls == 0 && kind != PROFILE_COMPUTE)
-            table_head(t, title);
+        if (!has_head)
+            table_head(t, kind, title);
+        has_head = true;
         table_row(t, profile_row_name(&t->rows[i], name), &t->rows[i]);
         sum.calls += t->rows[i].calls;
     }
-    if (sum.calls > 0)
+    if (sum.calls > 0 || kind == PROFILE_EXPOSED)
         table_row(t, "**sum**", &sum);
+}
+
+/* A part of the wall time that has neither calls nor costs. */
+static void table_part(const table *t, const char *name, double seconds)
+{
+    table_time(t, name, "", seconds);
+    fprintf(t->out, " %9s | %7s | %7s | %-7s |\n", "", "", "", "");
 }
 
 /* What else the wall time of the compute stream is made of, below its operations. */
 static void table_wall(const table *t)
 {
-    table_time(t, "**exposed communication** (below)", t->totals.seconds[PROFILE_EXPOSED]);
+    table_part(t, "**exposed communication** (below)", t->totals.seconds[PROFILE_EXPOSED]);
     for (size_t i = 0; i < t->n_rows; i++)
         if (t->rows[i].kind == PROFILE_REST)
-            table_time(t, t->rows[i].key.name, t->rows[i].seconds);
-    table_time(t, "**not accounted**", profile_unaccounted(&t->totals));
-    table_time(t, "**wall**", t->totals.wall_s);
-}
-
-static void exposed_row(const table *t, const char *name, uint64_t calls, double seconds)
-{
-    fprintf(t->out, "| %-36s | %10.1f | %10.3f | %6.1f%% |\n", name, (double)calls / t->steps,
-            1e3 * seconds / t->steps, wall_share(t, seconds));
-}
-
-/* For which collectives the compute stream stood still, and how long. */
-static void table_exposed(const table *t)
-{
-    uint64_t calls = 0;
-    fprintf(t->out,
-            "\n| %-36s | waits/step |    ms/step |  wall %% |\n|%.38s|-----------:|-----------:|"
-            "--------:|\n",
-            "exposed communication, by cause", "--------------------------------------");
-    for (size_t i = 0; i < t->n_rows; i++)
-        if (t->rows[i].kind == PROFILE_EXPOSED) {
-            exposed_row(t, t->rows[i].key.name, t->rows[i].calls, t->rows[i].seconds);
-            calls += t->rows[i].calls;
-        }
-    exposed_row(t, "**sum**", calls, t->totals.seconds[PROFILE_EXPOSED]);
+            table_part(t, t->rows[i].key.name, t->rows[i].seconds);
+    table_part(t, "**not accounted**", profile_unaccounted(&t->totals));
+    table_part(t, "**wall**", t->totals.wall_s);
 }
 
 static void table_roof(FILE *out, profile_roof roof)
@@ -182,7 +162,7 @@ void profile_print_table(profile *p, FILE *out)
     table_roof(out, t.totals.roof);
     table_kind(&t, PROFILE_COMPUTE, "compute stream");
     table_wall(&t);
-    table_exposed(&t);
+    table_kind(&t, PROFILE_EXPOSED, "exposed communication, by cause");
     table_kind(&t, PROFILE_SIDE, "other streams, at the same time");
     table_kind(&t, PROFILE_COLLECTIVE, "collectives (bytes sent, with waits)");
 }
