@@ -15,20 +15,6 @@ static void check(bool holds, const char *what)
     }
 }
 
-static bool near(double a, double b)
-{
-    return fabs(a - b) < 1e-9;
-}
-
-static void test_narrow(void)
-{
-    clock_range r = {-1e9, 1e9};
-    clock_range_narrow(&r, (clock_barrier){5.0, 5.3}, (clock_barrier){2.1, 2.2});
-    check(near(r.least_s, -3.2) && near(r.most_s, -2.8), "the range of one barrier");
-    clock_range_narrow(&r, (clock_barrier){6.0, 6.1}, (clock_barrier){3.0, 3.4});
-    check(near(r.least_s, -3.1) && near(r.most_s, -2.8), "another narrows it where it says more");
-}
-
 static void fail_if(fsdp_status status)
 {
     if (status == FSDP_OK)
@@ -63,8 +49,6 @@ int main(int argc, char **argv)
     comm *c;
     fail_if(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &d));
     fail_if(comm_open(d, &(comm_config){.backend = COMM_AUTO}, &c));
-    test_narrow();
-    agree(c, "arithmetic");
     test_measure(c);
     agree(c, "measured");
     int rank = comm_rank(c), world_size = comm_size(c);
