@@ -1,9 +1,8 @@
 /* timeline.c -- the record itself; see timeline.h.
  *
- * One mutex guards all. Items stand in one array that doubles when it is full, up to MAX_ITEMS, so
- * that a long run cannot fill the memory; the item that finds no room is counted and dropped. */
+ * Items stand in one array that doubles when it is full, up to MAX_ITEMS, so that a long run cannot
+ * fill the memory; an item that finds no room is counted and dropped. */
 #include "common/observe/timeline.h"
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,6 @@
 enum { MAX_ITEMS = 1 << 18, FIRST_ITEMS = 1 << 10, STREAM_NAME_BYTES = 32 };
 
 struct timeline {
-    pthread_mutex_t lock; /* guards all below */
     int rank, n_streams;
     char stream_name[TIMELINE_MAX_STREAMS][STREAM_NAME_BYTES];
     const char *streams[TIMELINE_MAX_STREAMS]; /* point into stream_name, for views */
@@ -23,10 +21,8 @@ struct timeline {
 timeline *timeline_create(int rank)
 {
     timeline *t = calloc(1, sizeof *t);
-    if (!t)
-        return NULL;
-    t->rank = rank;
-    pthread_mutex_init(&t->lock, NULL);
+    if (t)
+        t->rank = rank;
     return t;
 }
 
@@ -34,22 +30,18 @@ void timeline_free(timeline *t)
 {
     if (!t)
         return;
-    pthread_mutex_destroy(&t->lock);
     free(t->items);
     free(t);
 }
 
 void timeline_clear(timeline *t)
 {
-    pthread_mutex_lock(&t->lock);
     t->n_items = 0;
     t->n_lost = 0;
-    pthread_mutex_unlock(&t->lock);
 }
 
 int timeline_stream(timeline *t, const char *name)
 {
-    pthread_mutex_lock(&t->lock);
     int s = 0;
     while (s < t->n_streams && strncmp(t->streams[s], name, STREAM_NAME_BYTES - 1) != 0)
         s++;
@@ -59,7 +51,6 @@ int timeline_stream(timeline *t, const char *name)
         t->streams[s] = t->stream_name[s];
         t->n_streams++;
     }
-    pthread_mutex_unlock(&t->lock);
     return s;
 }
 
@@ -80,28 +71,22 @@ static bool has_room(timeline *t)
 
 int64_t timeline_add(timeline *t, const timeline_item *item)
 {
-    int64_t i = TIMELINE_NONE;
-    pthread_mutex_lock(&t->lock);
     FSDP_ASSERT(item->stream >= TIMELINE_HOST && item->stream < t->n_streams);
-    if (has_room(t)) {
-        i = t->n_items++;
-        t->items[i] = *item;
-    } else {
+    if (!has_room(t)) {
         t->n_lost++;
+        return TIMELINE_NONE;
     }
-    pthread_mutex_unlock(&t->lock);
-    return i;
+    t->items[t->n_items] = *item;
+    return t->n_items++;
 }
 
 void timeline_ran(timeline *t, int64_t i, double begin_s, double end_s)
 {
-    pthread_mutex_lock(&t->lock);
     FSDP_ASSERT(i >= 0 && i < t->n_items);
     timeline_item *item = &t->items[i];
     bool first = item->end_s == 0;
     item->begin_s = first || begin_s < item->begin_s ? begin_s : item->begin_s;
     item->end_s = first || end_s > item->end_s ? end_s : item->end_s;
-    pthread_mutex_unlock(&t->lock);
 }
 
 void timeline_shift(timeline *t, double offset_s)

@@ -35,6 +35,7 @@ typedef struct timeline_item {
     int first_rank, last_rank;      /* COLLECTIVE: in the job, of the group's first and last rank */
     double bytes;                   /* COLLECTIVE: payload that this rank sends; WORK: moved */
     double flops;                   /* WORK */
+    const void *event;              /* RECORD: its event; NULL once that is freed */
     double issued_s;                /* by clock_now_s */
     double begin_s, end_s;          /* when the stream (SYNC: the host) came to it and had done it;
                                        both 0: it has not run, or took no time (RECORD, many WAITs) */
@@ -42,8 +43,8 @@ typedef struct timeline_item {
 
 typedef struct timeline timeline;
 
-/* timeline_create -- an empty one of rank `rank`; NULL when there is no memory. Thread-safe from
- * here on, but for the two that read. */
+/* timeline_create -- an empty timeline of rank `rank`; NULL when there is no memory. One thread at
+ * a time may use it. */
 timeline *timeline_create(int rank);
 /* timeline_free -- NULL is accepted. */
 void timeline_free(timeline *t);

@@ -9,19 +9,13 @@
 
 enum { INDEX_BITS = 32 };
 
-typedef struct event_record_at {
-    const event *event;
-    int64_t record; /* index of its last RECORD */
-} event_record_at;
-
 struct timeline_watch {
     const device *dev;
     pthread_mutex_t lock; /* guards all below */
     timeline *t;          /* NULL: nothing is recorded */
     uint64_t number;      /* of t */
+    int64_t first;        /* item of t since timeline_watch_to */
     char phase;           /* of the last act */
-    event_record_at *events;
-    size_t n_events, events_room;
 };
 
 timeline_watch *timeline_watch_create(const device *d)
@@ -39,7 +33,6 @@ void timeline_watch_free(timeline_watch *w)
     if (!w)
         return;
     pthread_mutex_destroy(&w->lock);
-    free(w->events);
     free(w);
 }
 
@@ -49,7 +42,7 @@ void timeline_watch_to(timeline_watch *w, timeline *t)
     w->t = t;
     w->number++;
     w->phase = '-';
-    w->n_events = 0;
+    w->first = t ? timeline_read(t).n_items : 0;
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -69,42 +62,23 @@ void timeline_watch_step(timeline_watch *w, int64_t step)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-/* Where e stands; n_events: nowhere. */
-static size_t find_event(const timeline_watch *w, const event *e)
-{
-    size_t i = 0;
-    while (i < w->n_events && w->events[i].event != e)
-        i++;
-    return i;
-}
-
+/* The last RECORD of e, or TIMELINE_NONE. */
 static int64_t record_of(const timeline_watch *w, const event *e)
 {
-    size_t i = find_event(w, e);
-    return i < w->n_events ? w->events[i].record : TIMELINE_NONE;
+    timeline_view v = timeline_read(w->t);
+    for (int64_t i = v.n_items - 1; i >= w->first; i--)
+        if (v.items[i].event == e)
+            return i;
+    return TIMELINE_NONE;
 }
 
+/* e is freed: another event may get its address. */
 static void forget_event(timeline_watch *w, const event *e)
 {
-    size_t i = find_event(w, e);
-    if (i < w->n_events)
-        w->events[i] = w->events[--w->n_events];
-}
-
-/* From now on e stands for RECORD `record`. Without memory its waits have no `after`. */
-static void set_record(timeline_watch *w, const event *e, int64_t record)
-{
-    size_t i = find_event(w, e);
-    if (i == w->events_room) {
-        size_t room = 2 * w->events_room + 64;
-        event_record_at *events = realloc(w->events, room * sizeof *events);
-        if (!events)
-            return;
-        w->events = events;
-        w->events_room = room;
-    }
-    w->events[i] = (event_record_at){e, record};
-    w->n_events += i == w->n_events;
+    timeline_view v = timeline_read(w->t);
+    for (int64_t i = w->first; i < v.n_items; i++)
+        if (v.items[i].event == e)
+            v.items[i].event = NULL;
 }
 
 /* ---- the device ------------------------------------------------------------------------------ */
@@ -137,7 +111,9 @@ static bool describe(const timeline_watch *w, const device_act *act, timeline_it
     item->kind = act->kind == ACT_RECORD ? TIMELINE_RECORD
                  : act->kind == ACT_WAIT ? TIMELINE_WAIT
                                          : TIMELINE_SYNC;
-    if (act->kind != ACT_RECORD && act->event)
+    if (act->kind == ACT_RECORD)
+        item->event = act->event;
+    else if (act->event)
         item->after = record_of(w, act->event);
     return true;
 }
@@ -163,15 +139,12 @@ static uint64_t device_issued(void *self, const device_act *act)
     set_text(item.unit, sizeof item.unit, act->scope);
     pthread_mutex_lock(&w->lock);
     w->phase = item.phase;
-    if (act->kind == ACT_EVENT_FREE) /* another one may get its address */
+    if (w->t && act->kind == ACT_EVENT_FREE)
         forget_event(w, act->event);
     if (w->t && describe(w, act, &item)) {
         item.stream = act->stream ? timeline_stream(w->t, stream_name(act->stream)) : TIMELINE_HOST;
         int64_t i = timeline_add(w->t, &item);
-        if (act->kind == ACT_RECORD)
-            set_record(w, act->event, i);
-        else
-            token = token_of(w, i);
+        token = item.kind == TIMELINE_RECORD ? 0 : token_of(w, i);
     }
     pthread_mutex_unlock(&w->lock);
     return token;
