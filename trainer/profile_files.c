@@ -10,10 +10,7 @@
 #include "common/base/atomic_file.h"
 #include "common/observe/timeline_draw.h"
 
-enum {
-    MOST_DRAWN = 4,    /* ranks in the SVG */
-    PIECE_BYTES = 1024 /* of the lanes that hosts exchange at a time */
-};
+enum { PIECE_BYTES = 1024 }; /* of the lanes that hosts exchange at a time */
 
 /* What all ranks know of one: its traced steps. */
 typedef struct rank_steps {
@@ -101,15 +98,6 @@ static draw_window window_of(const job_steps *job, int k)
     return w;
 }
 
-/* Those of the first n ranks that the SVG shows, and their streams. */
-static draw_count count_drawn(const job_steps *job, int n)
-{
-    draw_count c = {0};
-    for (; c.n_ranks < n && c.n_ranks < MOST_DRAWN; c.n_ranks++)
-        c.n_streams += job->ranks[c.n_ranks].n_streams;
-    return c;
-}
-
 static fsdp_status no_memory(void)
 {
     return fsdp_error(FSDP_ENOMEM, "", "--profile: no memory for the pictures");
@@ -131,8 +119,8 @@ static fsdp_status print_all(comm *world, const char *text, size_t bytes, FILE *
     for (size_t at = 0; at < room && status == FSDP_OK; at += PIECE_BYTES) {
         char piece[PIECE_BYTES] = {0};
         void *all;
-        for (size_t i = 0; i < PIECE_BYTES && at + i < bytes; i++)
-            piece[i] = text[at + i];
+        if (at < bytes)
+            memcpy(piece, text + at, bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES);
         status = comm_host_gather(world, "lanes", piece, sizeof piece, &all);
         for (int r = 0; kept && status == FSDP_OK && r < comm_size(world); r++)
             memcpy(kept + (size_t)r * room + at, (const char *)all + (size_t)r * PIECE_BYTES,
@@ -146,19 +134,37 @@ static fsdp_status print_all(comm *world, const char *text, size_t bytes, FILE *
     return status;
 }
 
+/* A file with pictures of steps. */
+typedef struct picture_file {
+    const char *name;
+    const draw_format *format;
+    int most_drawn; /* ranks */
+    bool last_only; /* of the steps only the last */
+} picture_file;
+
+static const picture_file PICTURES[] = {{"timeline.txt", &draw_text, INT_MAX, false},
+                                        {"timeline.svg", &draw_svg, 4, true}};
+
+/* Those of the first n ranks that are drawn, and their streams. */
+static draw_count count_drawn(const picture_file *p, const job_steps *job, int n)
+{
+    draw_count c = {0};
+    for (; c.n_ranks < n && c.n_ranks < p->most_drawn; c.n_ranks++)
+        c.n_streams += job->ranks[c.n_ranks].n_streams;
+    return c;
+}
+
 /* The lanes of all ranks in step k. */
-static fsdp_status put_lanes(const profile_files *f, const job_steps *job, int k, bool svg,
-                             FILE *out)
+static fsdp_status put_lanes(const profile_files *f, const picture_file *p, const job_steps *job,
+                             int k, FILE *out)
 {
     const timeline_view *v = &f->traced;
     draw_window w = window_of(job, k);
     char *text = NULL;
     size_t bytes = 0;
     FILE *mine = open_memstream(&text, &bytes);
-    if (mine && !svg)
-        timeline_text_rank(mine, v, &w);
-    else if (mine && v->rank < MOST_DRAWN)
-        timeline_svg_rank(mine, v, &w, count_drawn(job, v->rank));
+    if (mine && v->rank < p->most_drawn)
+        p->format->lanes(mine, &w, v, count_drawn(p, job, v->rank));
     bool drawn = mine && fclose(mine) == 0;
     fsdp_status status = comm_agree(f->world, drawn ? FSDP_OK : no_memory());
     if (status == FSDP_OK)
@@ -167,26 +173,19 @@ static fsdp_status put_lanes(const profile_files *f, const job_steps *job, int k
     return status;
 }
 
-/* All steps as text, or the last one as SVG. */
-static fsdp_status write_picture(const profile_files *f, const job_steps *job, bool svg)
+static fsdp_status write_picture(const profile_files *f, const picture_file *p,
+                                 const job_steps *job)
 {
     atomic_file file = {0};
     bool writes = f->traced.rank == 0;
-    fsdp_status status = FSDP_OK;
-    if (writes)
-        status = file_open(f, svg ? "timeline.svg" : "timeline.txt", &file);
-    TRY(comm_agree(f->world, status));
-    for (int k = svg ? job->n_steps - 1 : 0; k < job->n_steps && status == FSDP_OK; k++) {
+    fsdp_status status = comm_agree(f->world, writes ? file_open(f, p->name, &file) : FSDP_OK);
+    for (int k = p->last_only ? job->n_steps - 1 : 0; k < job->n_steps && status == FSDP_OK; k++) {
         draw_window w = window_of(job, k);
-        if (writes && svg)
-            timeline_svg_head(file.out, &w, count_drawn(job, job->n_ranks));
-        else if (writes)
-            timeline_text_head(file.out, &w);
-        status = put_lanes(f, job, k, svg, file.out);
-        if (writes && svg)
-            timeline_svg_foot(file.out);
-        else if (writes)
-            timeline_text_foot(file.out, &w);
+        if (writes)
+            p->format->head(file.out, &w, count_drawn(p, job, job->n_ranks));
+        status = put_lanes(f, p, job, k, file.out);
+        if (writes)
+            p->format->foot(file.out, &w);
     }
     if (status != FSDP_OK) {
         atomic_file_cancel(&file);
@@ -199,14 +198,16 @@ static fsdp_status write_picture(const profile_files *f, const job_steps *job, b
 
 static fsdp_status write_own(const profile_files *f)
 {
-    char name[64], path[PATH_MAX];
+    char name[64];
     atomic_file file = {0};
     snprintf(name, sizeof name, "profile-rank-%d.csv", f->traced.rank);
     TRY(file_open(f, name, &file));
     profile_print_csv(f->profile, file.out);
     TRY(atomic_file_commit(&file));
-    snprintf(path, sizeof path, "%s/trace-rank-%d.json", f->dir, f->traced.rank);
-    return timeline_write_chrome(&f->traced, &f->job, path);
+    snprintf(name, sizeof name, "trace-rank-%d.json", f->traced.rank);
+    TRY(file_open(f, name, &file));
+    timeline_write_chrome(&f->traced, &f->job, file.out);
+    return atomic_file_commit(&file);
 }
 
 /* Rank 0's profile, and the traced steps of all ranks. */
@@ -220,25 +221,17 @@ static fsdp_status write_table(const profile_files *f, const job_steps *job)
     return atomic_file_commit(&file);
 }
 
-/* No step was traced: pictures of an earlier run are not of this one. */
-static void remove_pictures(const profile_files *f)
-{
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/timeline.txt", f->dir);
-    (void)unlink(path);
-    snprintf(path, sizeof path, "%s/timeline.svg", f->dir);
-    (void)unlink(path);
-}
-
 static fsdp_status write_shared(const profile_files *f, const job_steps *job, FILE *out)
 {
     bool writes = f->traced.rank == 0;
     TRY(comm_agree(f->world, writes ? write_table(f, job) : FSDP_OK));
-    if (job->n_steps > 0) {
-        TRY(write_picture(f, job, false));
-        TRY(write_picture(f, job, true));
-    } else if (writes) {
-        remove_pictures(f);
+    for (size_t i = 0; i < sizeof PICTURES / sizeof *PICTURES; i++) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s/%s", f->dir, PICTURES[i].name);
+        if (job->n_steps > 0)
+            TRY(write_picture(f, &PICTURES[i], job));
+        else if (writes)
+            (void)unlink(path); /* no step was traced: the picture is of an earlier run */
     }
     if (!writes)
         return FSDP_OK;

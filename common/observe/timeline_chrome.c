@@ -1,6 +1,5 @@
 /* timeline_chrome.c -- timeline_write_chrome; see timeline_chrome.h. */
 #include "common/observe/timeline_chrome.h"
-#include "common/base/atomic_file.h"
 #include "common/observe/timeline_stats.h"
 
 /* A rank's file on its way out. */
@@ -124,12 +123,10 @@ static void put_arrow(const chrome *c, int64_t i)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-fsdp_status timeline_write_chrome(const timeline_view *v, const timeline_job *job, const char *path)
+void timeline_write_chrome(const timeline_view *v, const timeline_job *job, FILE *out)
 {
-    atomic_file f = {0};
-    TRY(atomic_file_open(&f, path, "pass a directory that can be written"));
-    chrome c = {.out = f.out, .v = v, .compute = timeline_compute(v)};
-    fprintf(f.out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+    chrome c = {.out = out, .v = v, .compute = timeline_compute(v)};
+    fprintf(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
     char name[32];
     snprintf(name, sizeof name, "rank %d", v->rank);
     put_name(&c, "process", 0, name);
@@ -143,11 +140,10 @@ fsdp_status timeline_write_chrome(const timeline_view *v, const timeline_job *jo
         put_item(&c, i);
         put_arrow(&c, i);
     }
-    fprintf(f.out,
+    fprintf(out,
             "{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%d,\"tid\":0,"
             "\"args\":{\"sort_index\":%d}}\n],\n\"otherData\":{\"rank\":%d,\"world_size\":%d,"
             "\"clock_offset_us\":%.3f,\"clock_bound_us\":%.3f,\"lost\":%llu}}\n",
             v->rank, v->rank, v->rank, job->world_size, 1e6 * job->offset_s, 1e6 * job->bound_s,
             (unsigned long long)v->n_lost);
-    return atomic_file_commit(&f);
 }

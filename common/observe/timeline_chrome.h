@@ -7,6 +7,7 @@
  * the compute stream waits for to the first work after the wait. An event is a line, so that the
  * lines of several ranks make one trace. */
 #pragma once
+#include <stdio.h>
 #include "common/observe/timeline.h"
 
 /* What a file says of the job beside its rank's timeline. */
@@ -16,8 +17,5 @@ typedef struct timeline_job {
     double bound_s;  /* how far off that may be; 0 where ranks share a clock */
 } timeline_job;
 
-/* timeline_write_chrome -- the file of one rank.
- *   path    appears whole or not at all (atomic_file.h)
- *   errors  FSDP_EIO */
-fsdp_status timeline_write_chrome(const timeline_view *v, const timeline_job *job,
-                                  const char *path);
+/* timeline_write_chrome -- the file of one rank. */
+void timeline_write_chrome(const timeline_view *v, const timeline_job *job, FILE *out);

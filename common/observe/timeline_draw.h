@@ -1,7 +1,6 @@
 /* timeline_draw.h -- one step of several ranks as a picture: streams are lanes, time goes right.
  *
- *   timeline_text_head -> timeline_text_rank, rank by rank -> timeline_text_foot
- *   timeline_svg_head  -> timeline_svg_rank, rank by rank  -> timeline_svg_foot
+ *   draw_text or draw_svg: head -> lanes, rank by rank -> foot
  *
  * A rank's lanes are a text of their own, so that each rank can draw its own ones, whose timeline
  * no other rank has. A timeline may be recorded or simulated; the ranks' clock is one. */
@@ -44,22 +43,20 @@ typedef struct draw_span {
 bool draw_next(const timeline_view *v, int s, const draw_window *window, timeline_cursor *c,
                draw_span *span);
 
-/* timeline_text_head, timeline_text_rank, timeline_text_foot -- 100 columns; each shows what took
- * most of its time. A lane is a line. */
-void timeline_text_head(FILE *out, const draw_window *window);
-void timeline_text_rank(FILE *out, const timeline_view *v, const draw_window *window);
-void timeline_text_foot(FILE *out, const draw_window *window);
-
 /* How many ranks, and streams of theirs. */
 typedef struct draw_count {
     int n_ranks, n_streams;
 } draw_count;
 
-/* timeline_svg_head, timeline_svg_rank, timeline_svg_foot -- the head, a rank's lanes and the
- * foot of a picture. The work of one block in one direction is one box.
+/* A kind of picture: its head, the lanes of a rank, and its foot.
  *   all    ranks and streams of the whole picture
  *   above  ranks and streams that are drawn above this rank */
-void timeline_svg_head(FILE *out, const draw_window *window, draw_count all);
-void timeline_svg_rank(FILE *out, const timeline_view *v, const draw_window *window,
-                       draw_count above);
-void timeline_svg_foot(FILE *out);
+typedef struct draw_format {
+    void (*head)(FILE *out, const draw_window *window, draw_count all);
+    void (*lanes)(FILE *out, const draw_window *window, const timeline_view *v, draw_count above);
+    void (*foot)(FILE *out, const draw_window *window);
+} draw_format;
+
+/* draw_text -- 100 columns; a lane is a line, and each column shows what took most of its time.
+ * draw_svg -- the work of one block in one direction is one box. */
+extern const draw_format draw_text, draw_svg;

@@ -124,8 +124,8 @@ static double height_of(draw_count c)
     return c.n_streams * (LANE + LANE_GAP) + c.n_ranks * RANK_GAP;
 }
 
-void timeline_svg_rank(FILE *out, const timeline_view *v, const draw_window *window,
-                       draw_count above)
+static void put_lanes(FILE *out, const draw_window *window, const timeline_view *v,
+                      draw_count above)
 {
     picture p = {.out = out, .window = window, .y = HEAD + height_of(above)};
     char name[32];
@@ -142,7 +142,7 @@ void timeline_svg_rank(FILE *out, const timeline_view *v, const draw_window *win
     }
 }
 
-static void put_head(const picture *p, int n_ranks, double height)
+static void put_legend(const picture *p, int n_ranks, double height)
 {
     char title[96];
     double x = LEFT;
@@ -196,16 +196,19 @@ static void put_axis(const picture *p, double top, double bottom)
     }
 }
 
-void timeline_svg_head(FILE *out, const draw_window *window, draw_count all)
+static void put_head(FILE *out, const draw_window *window, draw_count all)
 {
     picture p = {.out = out, .window = window};
     double height = HEAD + height_of(all) + FOOT;
-    put_head(&p, all.n_ranks, height);
+    put_legend(&p, all.n_ranks, height);
     if (window->end_s > window->begin_s)
         put_axis(&p, HEAD - 4, height - FOOT - RANK_GAP + 6); /* the boxes stand on its lines */
 }
 
-void timeline_svg_foot(FILE *out)
+static void put_foot(FILE *out, const draw_window *window)
 {
+    (void)window;
     fprintf(out, "</svg>\n");
 }
+
+const draw_format draw_svg = {put_head, put_lanes, put_foot};

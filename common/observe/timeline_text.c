@@ -36,8 +36,9 @@ static char column_sign(const double *seconds, double column_s)
     return sign;
 }
 
-void timeline_text_rank(FILE *out, const timeline_view *v, const draw_window *w)
+static void put_lanes(FILE *out, const draw_window *w, const timeline_view *v, draw_count above)
 {
+    (void)above;
     for (int s = 0; s < v->n_streams; s++) {
         char name[64];
         lane l = {{0}};
@@ -53,12 +54,13 @@ void timeline_text_rank(FILE *out, const timeline_view *v, const draw_window *w)
     }
 }
 
-void timeline_text_head(FILE *out, const draw_window *w)
+static void put_head(FILE *out, const draw_window *w, draw_count all)
 {
+    (void)all;
     fprintf(out, "step %llu\n", (unsigned long long)w->step);
 }
 
-void timeline_text_foot(FILE *out, const draw_window *w)
+static void put_foot(FILE *out, const draw_window *w)
 {
     enum { MARKS = 4 };
     double ms = 1e3 * (w->end_s - w->begin_s);
@@ -69,3 +71,5 @@ void timeline_text_foot(FILE *out, const draw_window *w)
         fprintf(out, "%s%c %s", c > 0 ? "  " : "\n", SIGN[c], draw_class_name((draw_class)c));
     fprintf(out, "\n");
 }
+
+const draw_format draw_text = {put_head, put_lanes, put_foot};
