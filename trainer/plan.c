@@ -166,15 +166,11 @@ static fsdp_status read_times(const plan_costs *costs, bool inline_compute,
     out->step_s = compute_end_s(v, step.end) - compute_end_s(v, step.first);
     out->compute_s = step.compute_s + step.move_s;
     out->exposed_s = step.exposed_s;
-    out->stall_s = step.stall.seconds;
+    out->stall = step.stall;
     for (int64_t i = step.first; i < step.end; i++) {
         bool over_hosts;
         if (v->items[i].kind == TIMELINE_COLLECTIVE)
             out->communication_s += virtual_collective_s(&config, &v->items[i], &over_hosts);
-    }
-    if (step.stall.cause != TIMELINE_NONE) {
-        const timeline_item *cause = &v->items[step.stall.cause];
-        snprintf(out->stalled_for, sizeof out->stalled_for, "%s %s", cause->name, cause->unit);
     }
     return FSDP_OK;
 }

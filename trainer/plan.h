@@ -23,9 +23,8 @@ typedef struct plan_costs {
 typedef struct plan_times {
     double step_s; /* from the end of computation in the step before to its end in this one */
     double compute_s, communication_s, exposed_s;
-    double floor_s; /* no schedule leaves less exposed */
-    double stall_s; /* the longest */
-    char stalled_for[TIMELINE_NAME_BYTES + TIMELINE_UNIT_BYTES]; /* "": nothing stalled */
+    double floor_s;       /* no schedule leaves less exposed */
+    timeline_stall stall; /* the longest; `item` and `cause` are used up */
 } plan_times;
 
 /* A bound only where marked; all else is exact, to the byte. */

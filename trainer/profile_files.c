@@ -16,7 +16,6 @@ enum { PIECE_BYTES = 1024 }; /* of the lanes that hosts exchange at a time */
 typedef struct rank_steps {
     int n_steps, n_streams;
     timeline_step steps[TRACED_STEPS];
-    char causes[TRACED_STEPS][TIMELINE_NAME_BYTES + TIMELINE_UNIT_BYTES]; /* of longest stalls */
 } rank_steps;
 
 /* Of all ranks. */
@@ -40,13 +39,8 @@ static void find_steps(const timeline_view *v, rank_steps *out)
     timeline_step s = {0};
     memset(out, 0, sizeof *out); /* it is sent, gaps and all */
     out->n_streams = v->n_streams;
-    for (int n = 0; n < TRACED_STEPS && timeline_next_step(v, s.end, &s); n++) {
-        out->steps[n] = s;
-        out->n_steps = n + 1;
-        if (s.stall.cause != TIMELINE_NONE)
-            snprintf(out->causes[n], sizeof out->causes[n], "%s %s", v->items[s.stall.cause].name,
-                     v->items[s.stall.cause].unit);
-    }
+    while (out->n_steps < TRACED_STEPS && timeline_next_step(v, s.end, &s))
+        out->steps[out->n_steps++] = s;
     if (v->n_lost > 0 && out->n_steps > 0)
         out->n_steps--;
 }
@@ -60,12 +54,11 @@ static job_steps steps_of(const rank_steps *ranks, int n_ranks)
     return job;
 }
 
-static void print_step(FILE *out, const rank_steps *rank, int r, int k)
+static void print_step(FILE *out, int r, const timeline_step *s)
 {
-    const timeline_step *s = &rank->steps[k];
     char stall[128] = "none";
-    if (s->stall.cause != TIMELINE_NONE)
-        snprintf(stall, sizeof stall, "%.3f ms, %s", 1e3 * s->stall.seconds, rank->causes[k]);
+    if (*s->stall.cause_name)
+        snprintf(stall, sizeof stall, "%.3f ms, %s", 1e3 * s->stall.seconds, s->stall.cause_name);
     fprintf(out, "| %5llu | %5d | %11.3f | %11.3f | %11.3f | %11.3f | %6.1f%% | %-32s |\n",
             (unsigned long long)s->step, r, 1e3 * (s->end_s - s->begin_s), 1e3 * s->compute_s,
             1e3 * s->comm_s, 1e3 * s->exposed_s, 100 * timeline_overlap(s), stall);
@@ -81,7 +74,7 @@ static void print_steps(FILE *out, const job_steps *job)
             "longest stall");
     for (int k = 0; k < job->n_steps; k++)
         for (int r = 0; r < job->n_ranks; r++)
-            print_step(out, &job->ranks[r], r, k);
+            print_step(out, r, &job->ranks[r].steps[k]);
 }
 
 /* ---- pictures -------------------------------------------------------------------------------- */

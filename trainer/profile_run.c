@@ -102,14 +102,10 @@ static void count_stalls(profile_run *p)
     p->told_lost = p->told_lost || v.n_lost > 0;
     if (v.n_lost > 0 || !timeline_next_step(&v, p->at_item, &step))
         return;
-    char name[PROFILE_NAME_BYTES];
     timeline_cursor c = {step.first, step.begin_s};
     timeline_stall stall;
-    while (timeline_next_stall(&v, &c, step.end, &stall)) {
-        const timeline_item *cause = &v.items[stall.cause];
-        snprintf(name, sizeof name, "%s %s", cause->name, cause->unit);
-        add_time(p, PROFILE_EXPOSED, name, stall.seconds);
-    }
+    while (timeline_next_stall(&v, &c, step.end, &stall))
+        add_time(p, PROFILE_EXPOSED, stall.cause_name, stall.seconds);
     add_time(p, PROFILE_REST, "copies and fills", step.move_s);
     add_time(p, PROFILE_REST, "waits for other streams", step.wait_s);
 }

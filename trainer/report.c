@@ -47,9 +47,9 @@ static void print_times(const trainer *t, FILE *out)
     fprintf(out, "  %-14s %13.1f ms\n", "communication", 1e3 * p->communication_s);
     fprintf(out, "  %-14s %13.1f ms, no schedule leaves less than %.1f\n", "exposed",
             1e3 * p->exposed_s, 1e3 * p->floor_s);
-    if (*p->stalled_for)
-        fprintf(out, "  %-14s %13.1f ms, for %s\n", "largest stall", 1e3 * p->stall_s,
-                p->stalled_for);
+    if (*p->stall.cause_name)
+        fprintf(out, "  %-14s %13.1f ms, for %s\n", "largest stall", 1e3 * p->stall.seconds,
+                p->stall.cause_name);
     print_machine(t, out);
 }
 

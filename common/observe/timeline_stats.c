@@ -10,7 +10,8 @@ int timeline_compute(const timeline_view *v)
     return TIMELINE_NONE;
 }
 
-bool timeline_is_move(const timeline_item *item)
+/* Whether a WORK is a copy, an upload, a download or a fill: no operation of the model. */
+static bool is_move(const timeline_item *item)
 {
     static const char *const MOVES[] = {"copy", "upload", "download", "fill"};
     for (size_t i = 0; i < sizeof MOVES / sizeof *MOVES; i++)
@@ -78,6 +79,9 @@ static timeline_stall stall_at(const timeline_view *v, int64_t i, double busy_un
     } else if (stall.cause != TIMELINE_NONE) {
         find_wait(v, i, busy_until_s, &stall);
     }
+    if (stall.cause != TIMELINE_NONE)
+        snprintf(stall.cause_name, sizeof stall.cause_name, "%s %s", v->items[stall.cause].name,
+                 v->items[stall.cause].unit);
     return stall;
 }
 
@@ -149,16 +153,6 @@ static double comm_time(const timeline_view *v, const timeline_step *step)
     }
 }
 
-/* Where the items of the step end, and in time. */
-static void find_end(const timeline_view *v, timeline_step *step)
-{
-    int64_t i = step->first + 1;
-    for (; i < v->n_items && v->items[i].kind != TIMELINE_STEP; i++)
-        if (v->items[i].end_s > step->end_s)
-            step->end_s = v->items[i].end_s;
-    step->end = i;
-}
-
 static void add_stalls(const timeline_view *v, timeline_step *step)
 {
     timeline_cursor c = {step->first, step->begin_s};
@@ -170,18 +164,23 @@ static void add_stalls(const timeline_view *v, timeline_step *step)
     }
 }
 
+/* Go through the items of the step up to its end. */
 static void add_items(const timeline_view *v, timeline_step *step)
 {
     int compute = timeline_compute(v);
-    for (int64_t i = step->first; i < step->end; i++) {
+    int64_t i = step->first + 1;
+    for (; i < v->n_items && v->items[i].kind != TIMELINE_STEP; i++) {
         const timeline_item *item = &v->items[i];
+        if (item->end_s > step->end_s)
+            step->end_s = item->end_s;
         if (item->stream != compute)
             continue;
         if (item->kind == TIMELINE_WORK)
-            *(timeline_is_move(item) ? &step->move_s : &step->compute_s) += duration(item);
+            *(is_move(item) ? &step->move_s : &step->compute_s) += duration(item);
         else if (item->kind == TIMELINE_WAIT && timeline_cause(v, i) == TIMELINE_NONE)
             step->wait_s += duration(item);
     }
+    step->end = i;
 }
 
 bool timeline_next_step(const timeline_view *v, int64_t from, timeline_step *step)
@@ -196,7 +195,6 @@ bool timeline_next_step(const timeline_view *v, int64_t from, timeline_step *ste
                             .begin_s = begin_s,
                             .end_s = begin_s,
                             .stall = {.item = TIMELINE_NONE, .cause = TIMELINE_NONE}};
-    find_end(v, step);
     add_items(v, step);
     add_stalls(v, step);
     step->comm_s = comm_time(v, step);

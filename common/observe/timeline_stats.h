@@ -15,10 +15,6 @@
 /* timeline_compute -- the index of the stream "compute", or TIMELINE_NONE. */
 int timeline_compute(const timeline_view *v);
 
-/* timeline_is_move -- whether a WORK item is a copy, an upload, a download or a fill: no operation
- * of the model. */
-bool timeline_is_move(const timeline_item *item);
-
 /* timeline_cause -- the index of the COLLECTIVE that WAIT i is for, or TIMELINE_NONE. */
 int64_t timeline_cause(const timeline_view *v, int64_t i);
 
@@ -27,6 +23,7 @@ typedef struct timeline_stall {
     int64_t item;  /* the WAIT, or the COLLECTIVE of the compute stream */
     int64_t cause; /* the COLLECTIVE; TIMELINE_NONE only where there is no stall */
     double begin_s, seconds;
+    char cause_name[TIMELINE_NAME_BYTES + TIMELINE_UNIT_BYTES]; /* "all-gather h.3", "" without */
 } timeline_stall;
 
 /* How far timeline_next_stall has come; begin with {.at = the first item}. */
