@@ -46,24 +46,10 @@ enum { N_ROWS = sizeof ROWS / sizeof *ROWS };
 
 static const backend *opened[N_ROWS]; /* what the rows' plug-ins brought */
 
-int backend_named(const char *name)
-{
-    for (int i = 0; i < N_ROWS; i++)
-        if (strcmp(ROWS[i].backend.name, name) == 0)
-            return i;
-    return -1;
-}
-
-static const row *row_of(int number)
-{
-    FSDP_ASSERT(number >= 0 && number < N_ROWS);
-    return &ROWS[number];
-}
-
 const backend *backend_of(int number)
 {
-    const row *r = row_of(number);
-    return opened[number] != NULL ? opened[number] : &r->backend;
+    FSDP_ASSERT(number >= 0 && number < N_ROWS);
+    return opened[number] != NULL ? opened[number] : &ROWS[number].backend;
 }
 
 /* The plug-in in the folder of this program, by its absolute path: dlopen searches other folders
@@ -118,10 +104,9 @@ static fsdp_status plugin_open(const row *r, const backend **out)
 
 fsdp_status backend_check(int number)
 {
-    const row *r = row_of(number);
-    if (r->plugin != NULL && opened[number] == NULL)
-        TRY(plugin_open(r, &opened[number]));
-    return FSDP_OK;
+    if (ROWS[number].plugin == NULL || opened[number] != NULL)
+        return FSDP_OK;
+    return plugin_open(&ROWS[number], &opened[number]);
 }
 
 fsdp_status backend_ops(int number, bool portable, const ops **out)
@@ -132,7 +117,7 @@ fsdp_status backend_ops(int number, bool portable, const ops **out)
                           "run it with --ops fast; --reduction canonical still gives the same bits "
                           "on any number of its devices",
                           "--ops portable: --device %s has no operations with the CPU's bits",
-                          row_of(number)->backend.name);
+                          ROWS[number].backend.name);
     *out = portable ? b->portable() : b->fast();
     return FSDP_OK;
 }
@@ -143,7 +128,7 @@ fsdp_status backend_comm_check(int number, const char *native)
     if (b->native != NULL && strcmp(b->native->name, native) == 0)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, "run it with --comm auto, which takes what the device has",
-                      "--comm %s: --device %s has %s", native, row_of(number)->backend.name,
+                      "--comm %s: --device %s has %s", native, ROWS[number].backend.name,
                       b->native != NULL ? b->native->name : "no transport of its own");
 }
 

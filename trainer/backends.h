@@ -4,14 +4,12 @@
 #pragma once
 #include "common/ops/backend.h"
 
-/* For an option of kind OPT_ENUM: its value is the number of the row. */
+/* For an option of kind OPT_ENUM: its value is the number of the row, as of all functions here. */
 #define BACKEND_CHOICES "cpu|separate|cuda|cuda-sim|npu|npu-sim"
 #define BACKEND_HELP                                                                               \
     "where to compute (for tests: separate, a CPU whose device memory the host cannot touch, and " \
     "cuda-sim and npu-sim, which run the backends of cuda and npu on the CPU)"
 
-/* backend_named -- the number of the row of that name; -1: there is none. */
-int backend_named(const char *name);
 /* backend_check -- whether row `number` is there. Opens its plug-in, once in a process.
  *   errors  FSDP_ESKIP there is no plug-in; FSDP_EINVAL there is one that does not load or was
  * built from other sources */

@@ -16,7 +16,7 @@ enum {
     LEAST_STACK_BYTES = 2 << 20 /* operations keep blocks of 1.3 MB there */
 };
 
-static void print_head(const trainer *t)
+static void print_head(const trainer *t, bool was_done)
 {
     const trainer_config *c = &t->cfg;
     static const char *const parallel[] = {"single", "ddp", "fsdp"};
@@ -41,29 +41,43 @@ static void print_head(const trainer *t)
     }
     if (t->first_step > 0)
         printf("resumed at step %lld\n", (long long)t->first_step);
-    if (t->first_step > 0 && t->first_step >= train_end(&t->cfg.train))
+    if (was_done)
         printf("no step is left to make\n");
     fflush(stdout);
 }
 
-/* What is done outside the training loop: failures of files and of the order are agreed on. */
-static fsdp_status note_alike(fsdp_status status, bool *failed_alike)
+/* What follows the last step. */
+static fsdp_status finish(trainer *t, const train_result *result, bool was_done)
 {
-    *failed_alike = status == FSDP_EIO || status == FSDP_EORDER;
-    return status;
+    if (!was_done)
+        TRY(profile_run_write(t, stdout));
+    if (t->cfg.export_dir)
+        TRY(train_export(&t->setup, t->cfg.export_dir));
+    if (!was_done)
+        TRY(report_run(t, result, stdout));
+    TRY(order_run_end(t, stdout));
+    if (comm_rank(t->run.world) == 0 && train_end(&t->cfg.train) > t->first_step)
+        printf("done: loss %.6f -> %.6f, %.1f ms per step (median)\n", result->first_loss,
+               result->last_loss, result->ms_per_step);
+    return FSDP_OK;
 }
 
-/* *failed_alike: all ranks return this failure. Otherwise it may have struck this one only. */
+/* *failed_alike: all ranks return this failure. Otherwise it may have struck this one only. Outside
+ * of train_run, failures of files and of the order are agreed on. */
 static fsdp_status train(trainer *t, bool *failed_alike)
 {
     train_result result;
+    fsdp_status status;
     /* what this command wrote about its steps stays; an export may be missing */
     const bool was_done = t->first_step > 0 && t->first_step >= train_end(&t->cfg.train);
     if (comm_rank(t->run.world) == 0)
-        print_head(t);
-    if (t->cfg.export_init_dir && t->first_step == 0) /* else it has been written */
-        TRY(note_alike(train_export(&t->setup, t->cfg.export_init_dir), failed_alike));
-    fsdp_status status = train_run(t->loop, &result);
+        print_head(t, was_done);
+    if (t->cfg.export_init_dir && t->first_step == 0) { /* else it has been written */
+        status = train_export(&t->setup, t->cfg.export_init_dir);
+        *failed_alike = status == FSDP_EIO;
+        TRY(status);
+    }
+    status = train_run(t->loop, &result);
     *failed_alike = result.failed_alike || status == FSDP_EORDER;
     TRY(order_run_explain(t, status));
     t->ended_early = result.ended_early;
@@ -72,17 +86,9 @@ static fsdp_status train(trainer *t, bool *failed_alike)
             printf("ended by SIGTERM; --resume auto goes on from what was saved\n");
         return FSDP_OK;
     }
-    if (!was_done)
-        TRY(note_alike(profile_run_write(t, stdout), failed_alike));
-    if (t->cfg.export_dir)
-        TRY(note_alike(train_export(&t->setup, t->cfg.export_dir), failed_alike));
-    if (!was_done)
-        TRY(note_alike(report_run(t, &result, stdout), failed_alike));
-    TRY(note_alike(order_run_end(t, stdout), failed_alike));
-    if (comm_rank(t->run.world) == 0 && train_end(&t->cfg.train) > t->first_step)
-        printf("done: loss %.6f -> %.6f, %.1f ms per step (median)\n", result.first_loss,
-               result.last_loss, result.ms_per_step);
-    return FSDP_OK;
+    status = finish(t, &result, was_done);
+    *failed_alike = status == FSDP_EIO || status == FSDP_EORDER;
+    return status;
 }
 
 static void print_error(int rank, int world_size)
@@ -125,11 +131,11 @@ static int help(trainer *t)
         "Trains a language model on one device, by data parallelism or by FSDP.\n"
         "Alone: one process. Under an MPI launcher: mpiexec -n 4 build/fsdp_train ...";
     bool prints = !t->run.world || comm_rank(t->run.world) == 0;
-    fsdp_status status = prints ? options_print_help(TRAINER_OPTIONS, "fsdp_train", DOC) : FSDP_OK;
-    if (status != FSDP_OK)
+    bool failed = prints && options_print_help(TRAINER_OPTIONS, "fsdp_train", DOC) != FSDP_OK;
+    if (failed)
         print_error(0, 0);
     trainer_free(t);
-    return status == FSDP_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 /* From options to the last report; the exit status. */
@@ -193,17 +199,10 @@ int main(int argc, char **argv)
     fsdp_error_info why = *fsdp_error_get();
     if (launched == 1 && parsed == FSDP_HELP)
         return help(&t);
-    if (check_stack() != FSDP_OK) {
-        print_error(comm_launched_rank(), launched == 1 ? 0 : launched);
-        return EXIT_FAILURE;
-    }
-    if (launched == 1 && parsed != FSDP_OK) {
-        print_error(0, 0);
-        return EXIT_FAILURE;
-    }
     if (parsed == FSDP_OK && t.cfg.save_dir)
         comm_take_signals(true);
-    if (trainer_connect(&t) != FSDP_OK) { /* no group to agree in: every rank that fails says so */
+    if (check_stack() != FSDP_OK || (launched == 1 && parsed != FSDP_OK) ||
+        trainer_connect(&t) != FSDP_OK) { /* no group to agree in: every rank that fails says so */
         print_error(comm_launched_rank(), launched == 1 ? 0 : launched);
         return EXIT_FAILURE;
     }

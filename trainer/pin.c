@@ -1,32 +1,34 @@
-/* pin.c -- which cores a rank's threads run on. See trainer.h. */
+/* pin.c -- how many threads a rank has and which cores they run on. See trainer.h. */
 #include <sched.h>
 #include <stdlib.h>
+#include "trainer/cores.h"
 #include "trainer/trainer.h"
 
-/* The n-th to (n+count-1)-th core of `all`. */
-static cpu_set_t cores_from(const cpu_set_t *all, int n, int count)
+int pin_threads(const comm *world)
 {
-    cpu_set_t mine;
-    CPU_ZERO(&mine);
-    for (int core = 0, seen = 0; core < CPU_SETSIZE; core++) {
-        if (!CPU_ISSET(core, all))
-            continue;
-        if (seen >= n && seen < n + count)
-            CPU_SET(core, &mine);
-        seen++;
-    }
-    return mine;
+    const char *text = getenv("OMP_NUM_THREADS");
+    if (text && atoi(text) > 0)
+        return atoi(text);
+    int each = cores_allowed() / comm_local_size(world);
+    return each > 0 ? each : 1;
 }
 
-void pin_to_cores(const comm *c, int n_threads)
+void pin_to_cores(const comm *world, int n_threads)
 {
-    cpu_set_t all;
+    cpu_set_t all, mine;
     const char *wish = getenv("FSDP_PIN");
-    int ranks = comm_local_size(c);
+    int ranks = comm_local_size(world), first = comm_local_rank(world) * n_threads;
     if (ranks < 2 || (wish && *wish == '0'))
         return;
     if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) != n_threads * ranks)
         return;
-    cpu_set_t mine = cores_from(&all, comm_local_rank(c) * n_threads, n_threads);
+    CPU_ZERO(&mine);
+    for (int core = 0, seen = 0; core < CPU_SETSIZE; core++) {
+        if (!CPU_ISSET(core, &all))
+            continue;
+        if (seen >= first && seen < first + n_threads)
+            CPU_SET(core, &mine);
+        seen++;
+    }
     (void)sched_setaffinity(0, sizeof mine, &mine); /* may fail: then the system decides */
 }

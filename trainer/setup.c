@@ -6,19 +6,8 @@
 #include "common/base/units.h"
 #include "common/steps/baseline.h"
 #include "trainer/backends.h"
-#include "trainer/cores.h"
 #include "trainer/rates.h"
 #include "trainer/trainer.h"
-
-/* Threads of one rank: OMP_NUM_THREADS if it is set, else cores / ranks of this host. */
-static int threads_per_rank(const comm *world)
-{
-    const char *text = getenv("OMP_NUM_THREADS");
-    if (text && atoi(text) > 0)
-        return atoi(text);
-    int each = cores_allowed() / comm_local_size(world);
-    return each > 0 ? each : 1;
-}
 
 fsdp_status trainer_connect(trainer *t)
 {
@@ -52,7 +41,7 @@ fsdp_status trainer_connect(trainer *t)
                       .keeps_signals = t->cfg.save_dir != NULL,
                       .sums = b->fast()->sums};
     TRY(comm_open(t->run.dev, &cc, &t->run.world));
-    int n_threads = threads_per_rank(t->run.world);
+    int n_threads = pin_threads(t->run.world);
     pin_to_cores(t->run.world, n_threads);
     return device_set_threads(t->run.dev, n_threads);
 }
@@ -141,9 +130,10 @@ static fsdp_status check_memory(const trainer *t)
 
 static fsdp_status prepare_model(trainer *t)
 {
-    if (t->no_device.status != FSDP_OK)
+    if (t->no_device.status != FSDP_OK) {
         fsdp_error_set(&t->no_device);
-    TRY(t->no_device.status);
+        return t->no_device.status;
+    }
     if (t->cfg.comm == COMM_SELF && comm_size(t->run.world) > 1)
         return fsdp_error(FSDP_EINVAL,
                           "leave --comm out, or run build/fsdp_train without a launcher",
@@ -280,23 +270,18 @@ static fsdp_status allocate_here(trainer *t)
     return trainer_make(t);
 }
 
-static fsdp_status open_source(trainer *t, ckpt_source *from)
-{
-    const trainer_config *c = &t->cfg;
-    bool automatic = c->resume && strcmp(c->resume, "auto") == 0;
-    return c->resume ? ckpt_source_open(&t->store, automatic ? c->save_dir : c->resume, automatic,
-                                        c->resume_change, from)
-                     : FSDP_OK;
-}
-
 static fsdp_status open_checkpoints(trainer *t, ckpt_source *from)
 {
+    const trainer_config *c = &t->cfg;
+    const bool is_auto = c->resume && strcmp(c->resume, "auto") == 0;
     /* locked first: what --resume auto reads is not removed meanwhile */
-    if (t->cfg.save_dir)
-        TRY(ckpt_store_open(&t->store, t->cfg.save_dir));
-    TRY(open_source(t, from));
+    if (c->save_dir)
+        TRY(ckpt_store_open(&t->store, c->save_dir));
+    if (c->resume)
+        TRY(ckpt_source_open(&t->store, is_auto ? c->save_dir : c->resume, is_auto,
+                             c->resume_change, from));
     t->store.newest = *from->dir ? from->manifest.id.step : 0;
-    if (t->cfg.save_dir)
+    if (c->save_dir)
         TRY(ckpt_store_claim(&t->store, *from->dir ? from->manifest.id.run : NULL));
     if (!*from->dir)
         return FSDP_OK;

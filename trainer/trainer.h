@@ -38,11 +38,14 @@ struct trainer {
  * is no such device, trainer_prepare says so on all ranks.
  *   errors  those of comm_open */
 fsdp_status trainer_connect(trainer *t);
+/* pin_threads -- threads of one rank: OMP_NUM_THREADS if it is set, else cores / ranks of this
+ * host. */
+int pin_threads(const comm *world);
 /* pin_to_cores -- keep this thread, and those it starts from here on, on cores of this rank's own.
  * So what a rank touches first stays near it, and ranks do not trade places. It pins only if the
  * ranks of the host take all cores that the process may use; with cores to spare, or if a launcher
  * has bound the ranks, the system decides. FSDP_PIN=0 turns it off. */
-void pin_to_cores(const comm *c, int n_threads);
+void pin_to_cores(const comm *world, int n_threads);
 /* trainer_prepare -- check options on all ranks, plan memory, check outputs, open data.
  *   parsed  this rank's status of trainer_config_parse
  *   errors  all ranks fail or none; rank 0's message names the rank that failed */
@@ -91,8 +94,7 @@ fsdp_status order_run_end(const trainer *t, FILE *out);
 /* order_run_close -- stop watching, when no stream works any more. */
 void order_run_close(trainer *t);
 
-/* report_plan -- print the tables of t->plan and, with --plan-fit, what else would fit; for rank 0.
- */
+/* report_plan -- on rank 0: the tables of t->plan and, with --plan-fit, what else would fit. */
 void report_plan(const trainer *t, FILE *out);
 /* report_run -- collective: rank 0 prints the tables with the measured bytes beside the planned,
  * and writes --memory-report. All ranks fail or none. */

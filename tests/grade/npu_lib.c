@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/options.h"
 #include "common/comm/transport.h"
 #include "trainer/backends.h"
 
@@ -19,8 +20,11 @@ void npu_choose(void)
 
 static fsdp_status backend_open(const backend **out)
 {
-    int number = backend_named(getenv(NPU_ENV));
-    FSDP_ASSERT(number >= 0);
+    static const option_spec DEVICE[] = {
+        {.name = "device", .kind = OPT_ENUM, .choices = BACKEND_CHOICES, .help = ""}, {0}};
+    char *words[] = {NULL, (char *)"--device", getenv(NPU_ENV)};
+    int number;
+    TRY(options_parse(DEVICE, "", 3, words, &number));
     TRY(backend_check(number));
     *out = backend_of(number);
     return FSDP_OK;

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/options.h"
 #include "common/comm/transport.h"
 #include "trainer/backends.h"
 
@@ -19,9 +20,12 @@ void (*signal(int number, void (*handler)(int)))(int)
 
 const backend *target_backend(void)
 {
+    static const option_spec DEVICE[] = {
+        {.name = "device", .kind = OPT_ENUM, .choices = BACKEND_CHOICES, .help = ""}, {0}};
     const char *name = getenv("FSDP_DEVICE");
-    int number = backend_named(name ? name : "cpu");
-    if (number < 0) {
+    char *words[] = {NULL, (char *)"--device", (char *)(name ? name : "cpu")};
+    int number;
+    if (options_parse(DEVICE, "", 3, words, &number) != FSDP_OK) {
         fprintf(stderr,
                 "FSDP_DEVICE: got '%s', expected one of %s\nHINT: unset it, or name one of these: "
                 "make test DEVICE=cuda-sim\n",
