@@ -19,21 +19,20 @@ static fsdp_status output_refused(const char *option, const char *path, const ch
     return fsdp_error(FSDP_EIO, HINT, "--%s %s: %s: %s", option, path, at, why);
 }
 
-/* New files appear beside `path` and are then renamed, so its directory must be writable. */
+/* `dir` must be a directory, and writable: files are made in it. */
+static fsdp_status check_writable(const char *option, const char *path, const char *dir)
+{
+    char inside[PATH_MAX + 2];
+    snprintf(inside, sizeof inside, "%s/.", dir); /* "." is in directories alone */
+    return access(inside, W_OK | X_OK) == 0 ? FSDP_OK
+                                            : output_refused(option, path, dir, strerror(errno));
+}
+
+/* New files appear beside `path`, of less than PATH_MAX bytes, and are then renamed. */
 static fsdp_status check_parent(const char *option, const char *path)
 {
     char copy[PATH_MAX];
-    struct stat st;
-    if ((size_t)snprintf(copy, sizeof copy, "%s", path) >= sizeof copy)
-        return output_refused(option, "", "the path", strerror(ENAMETOOLONG));
-    const char *parent = dirname(copy);
-    if (stat(parent, &st) != 0)
-        return output_refused(option, path, parent, strerror(errno));
-    if (!S_ISDIR(st.st_mode))
-        return output_refused(option, path, parent, strerror(ENOTDIR));
-    if (access(parent, W_OK | X_OK) != 0)
-        return output_refused(option, path, parent, strerror(errno));
-    return FSDP_OK;
+    return check_writable(option, path, dirname(strcpy(copy, path)));
 }
 
 /* Checks a file, a device or a pipe. */
@@ -69,11 +68,7 @@ static fsdp_status check_output_dir(const char *option, const char *path)
         return output_refused(option, path, path, strerror(errno));
     if (!exists && lstat(path, &st) == 0)
         return output_refused(option, path, path, "this link leads nowhere");
-    if (exists && !S_ISDIR(st.st_mode))
-        return output_refused(option, path, path, strerror(ENOTDIR));
-    if (exists && access(path, W_OK | X_OK) != 0)
-        return output_refused(option, path, path, strerror(errno));
-    return exists ? FSDP_OK : check_parent(option, path);
+    return exists ? check_writable(option, path, path) : check_parent(option, path);
 }
 
 static fsdp_status check_export(const char *option, const char *path)
