@@ -95,11 +95,12 @@ $(BUILD)/libfsdp.a: $(COMMON_OBJ) $(LAB_OBJ) $(TRAINER_OBJ)
 	$(SAY) AR $@
 	$(Q)ar rcs $@ $^
 
-# main programs stand in the trainer and link everything
+# Main programs stand in the trainer. A program that may open a plug-in links all functions, because the plug-in may call any.
+OPENS_PLUGINS := trainer/fsdp_train_main.c trainer/tools/fsdp_generate_main.c
 define main_rule
 $(BUILD)/$(patsubst %_main.c,%,$(notdir $(1))): $(BUILD)/$(1:.c=.o) $(BUILD)/libfsdp.a
 	$$(SAY) LINK $$@
-	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $$^ $$(LDLIBS)
+	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $(if $(filter $(OPENS_PLUGINS),$(1)),-Xlinker --whole-archive) $$^ -Xlinker --no-whole-archive $$(LDLIBS)
 endef
 $(foreach m,$(MAIN_SRC),$(eval $(call main_rule,$(m))))
 

@@ -190,6 +190,13 @@ for device in cpu separate; do
 done
 cmp -s "$new/cpu.txt" "$new/separate.txt" || complain 'another text'
 verdict
+for device in cuda-sim npu-sim; do
+    name="generate: a plug-in, $device"
+    [ -e "$build/fsdp_${device%-sim}_sim.so" ] || { skip "$name" 'it is not built: no C++ compiler' && continue; }
+    timed "$build/fsdp_generate" "$new/whole" --prompt 'You may ' --length 40 --device $device
+    [ "$rc" = 0 ] && [ "$(wc -c <"$work/out")" -ge 40 ] || complain "exit status $rc: $(head -3 "$work/err")"
+    verdict
+done
 
 # Planned peaks are upper bounds, so a run keeps to a limit that the plan accepts.
 expect_good 1 'within --device-memory' $run --device separate --device-memory 2
