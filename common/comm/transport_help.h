@@ -225,6 +225,8 @@ typedef struct comm_run_start {
 bool comm_run_started(comm_run_start *start);
 /* comm_launcher_present -- whether some launcher did, also of one rank. */
 bool comm_launcher_present(void);
+/* comm_launched_ranks -- see comm.h. */
+int comm_launched_ranks(void);
 /* comm_launched_local_ranks -- how many of the launched ranks are on this host: COMM_RUN_ENV,
  * MPI_LOCALNRANKS or OMPI_COMM_WORLD_LOCAL_SIZE; all of them when it does not say. */
 int comm_launched_local_ranks(void);
