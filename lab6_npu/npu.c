@@ -315,7 +315,7 @@ static int npu_pin_free(void *ptr)
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Both take long, and wait for no stream: common/accel/kept.c keeps what is free, and says when.
- * ACL adds the 32 bytes that operators may read behind the end of a block. [CANN aclrtMalloc] */
+ * ACL adds the 32 bytes that operators may read after the end of a block. [CANN aclrtMalloc] */
 static void *npu_memory_get(size_t bytes)
 {
     void *ptr = NULL;

@@ -4,7 +4,7 @@
  * and when an item ends follows from what has ended before, except for collectives. So all lanes go
  * on until each has run all its items or stands in a collective. Then the collective that became
  * ready first gets its links, and the lanes go on again. No other collective can become ready
- * before that one: every lane waits, in the end, for one of those that are known.
+ * before that one: in the end every lane waits for one of the collectives that are ready.
  *
  * When no collective is ready and a lane still stands in one, nothing can ever end that wait: all
  * other waits are for items with lower indices, so a collective is among what waits. */

@@ -46,9 +46,11 @@ typedef struct virtual_config {
 
 /* virtual_time_run -- run timelines in virtual time, which begins at 0.
  *   views   [n_views] each of another rank of the job, whole (n_lost 0). issued_s, begin_s and
- * end_s of all items are replaced, and undefined after an error. A collective begins when its rank
- * comes to it. costs   O(items * streams + collectives * (n_views * streams)^2) errors  FSDP_EINVAL
- * a timeline that lost items; FSDP_EMISMATCH collectives that can never begin, with their items */
+ *           end_s of all items are replaced, and undefined after an error. A collective begins when
+ *           its rank comes to it.
+ *   costs   O(items * streams + collectives * (n_views * streams)^2)
+ *   errors  FSDP_EINVAL a timeline that lost items; FSDP_EMISMATCH collectives that can never
+ *           begin, with their items */
 fsdp_status virtual_time_run(const timeline_view *views, int n_views, const virtual_config *config);
 
 /* virtual_collective_s -- how long a collective moves bytes once it has its links; 0 in a group of

@@ -80,7 +80,7 @@ static double longest(const floors *f)
     double most = f->calls_s, before = -INFINITY, reductions = 0;
     for (int64_t k = 0; k <= f->n; k++)
         reductions += f->all[k].reductions_s;
-    reductions -= f->all[0].reductions_s; /* those that need no computation */
+    reductions -= f->all[0].reductions_s; /* these wait for no computation */
     for (int64_t k = 1; k <= f->n; k++) {
         before = fmax(before, f->all[k].gathers_s - f->all[k - 1].until_s);
         most = fmax(most, before + f->all[k].until_s + reductions);

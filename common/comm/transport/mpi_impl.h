@@ -64,7 +64,7 @@ typedef struct mpi_operation {
     bool desc_expected;    /* not compared yet */
     MPI_Request *requests; /* [n_requests] descriptor out, descriptor in, receives, sends */
     mpi_message *message;  /* [n_requests] of each request */
-    int *done_index;       /* [n_requests] what MPI_Testsome says of those that are done */
+    int *done_index;       /* [n_requests] the requests that MPI_Testsome has found done */
     MPI_Status *done_status;
     int n_requests, n_receives;
     clock_wait waited;

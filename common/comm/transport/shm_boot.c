@@ -103,7 +103,7 @@ static fsdp_status all_agree(transport_group *talk, fsdp_status mine, bool *all_
     return *all_well ? FSDP_OK : transport_failed(talk);
 }
 
-/* The first rank of a host makes the memory of its job, with that of the first group after it.
+/* The first rank of a host makes the memory of its job, followed by the memory of the first group.
  * Whoever cannot map it makes all hosts stay with MPI. No rank waits for another in shared memory
  * before all have mapped it. */
 static fsdp_status join_talking(transport_group *talk, const comm_team *host, char **job,
