@@ -4,8 +4,10 @@
 #include "common/observe/virtual_time.h"
 
 /* rates_measure -- measure, on all ranks at once, what one rank can do while the others do the
- * same. run         with dev and world *machine    rank 0's matrix products and memory
- * (profile_roof.h), the same on all ranks *link       of an all-gather, by rank 0's clock; zero
- * with one rank collective  all ranks; the host waits errors      FSDP_ENOMEM, those of a
- * collective */
+ * same.
+ *   run         with dev and world
+ *   *machine    rank 0's matrix products and memory (profile_roof.h), the same on all ranks
+ *   *link       of an all-gather, by rank 0's clock; zero with one rank
+ *   collective  all ranks; the host waits
+ *   errors      FSDP_ENOMEM, errors of a collective */
 fsdp_status rates_measure(const run_context *run, virtual_device *machine, virtual_link *link);

@@ -100,7 +100,8 @@ bool comm_signal_came(comm *world, int signo);
  *   collective  all ranks of the job, same config; the host waits. A rank that fails before it has
  *               met its peers, such as for want of memory, cannot tell them: they wait until its
  *               process ends, or as long as for a rank that has not started (timeout_s, at least
- * 10) errors      FSDP_EINVAL backend, or what the environment says of it; FSDP_ESKIP a backend
+ *               10)
+ *   errors      FSDP_EINVAL backend, or what the environment says of it; FSDP_ESKIP a backend
  *               that is not built or cannot be had here; FSDP_ESTATE opened again after the first
  *               was closed; FSDP_EMISMATCH the ranks' FSDP_LINK; FSDP_ENOMEM; FSDP_ETIMEOUT;
  *               FSDP_ECOMM */

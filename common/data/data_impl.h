@@ -38,7 +38,8 @@ fsdp_status token_file_check(const char *path, const void *bytes, size_t file_by
  *   errors  those of token_file_check */
 fsdp_status token_file_take(const char *path, size_t file_bytes, size_t vocab_limit, corpus *c);
 /* corpus_add_files -- join several files, in order: texts (token_bytes 1, vocab_limit BYTE_VOCAB)
- * or token files (2). errors  those of file_append and token_file_check */
+ * or token files (2).
+ *   errors  as file_append and token_file_check */
 fsdp_status corpus_add_files(const path_list *l, int token_bytes, size_t vocab_limit, corpus *out);
 
 enum { SHARD_HEADER_BYTES = 1024, BYTE_VOCAB = 256 };

@@ -84,8 +84,8 @@ void device_done(device *d);
 void stream_init(stream *s, device *d, const stream_config *config);
 
 /* device_thread_start -- a thread that runs main(arg), named `name` as far as the kernel has room.
- * Signals are for the main thread: this one has all of them blocked but those of a fault, which
- * come to the thread that made it. Returns 0, or errno's number. */
+ * Signals are for the main thread: the new thread blocks all but signals of faults, which come to
+ * the thread that made the fault. Returns 0, or errno's number. */
 int device_thread_start(pthread_t *out, void *(*main)(void *), void *arg, const char *name);
 
 /* device_run_move -- a stream_fn that copies, or fills where src is NULL. */
