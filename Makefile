@@ -73,7 +73,7 @@ $(BUILD)/flags: FORCE
 	@$(if $(HAVE_BASE),tests/tools/stamp.sh $@ "$(CC) $(CPPFLAGS) $(CFLAGS) / $(LDFLAGS) $(LDLIBS)",tests/tools/deps.sh --check build)
 
 # Test programs need cmocka as well, benchmarks do not.
-$(filter-out $(BUILD)/tests/bench/%,$(TEST_OBJ)): CPPFLAGS += $(CMOCKA_INC)
+$(filter-out $(BUILD)/tests/bench/%,$(TEST_OBJ)): private CPPFLAGS += $(CMOCKA_INC)
 $(if $(HAVE_CMOCKA),,$(filter-out $(BUILD)/tests/bench/%,$(TEST_OBJ)): | no-cmocka)
 no-cmocka:
 	@tests/tools/deps.sh --check test
@@ -82,7 +82,7 @@ no-cmocka:
 BACKEND_ABI := -DBACKEND_ABI=$(shell cat common/base/*.h common/comm/*.h common/device/*.h common/observe/*.h common/ops/*.h common/sum/*.h | cksum | cut -d' ' -f1)
 $(BUILD)/abi: FORCE
 	@tests/tools/stamp.sh $@ "$(BACKEND_ABI)"
-$(BUILD)/trainer/backends.o: CPPFLAGS += $(BACKEND_ABI)
+$(BUILD)/trainer/backends.o: private CPPFLAGS += $(BACKEND_ABI)
 $(BUILD)/trainer/backends.o: $(BUILD)/abi
 
 $(OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/flags
