@@ -82,8 +82,8 @@ no-cmocka:
 BACKEND_ABI := -DBACKEND_ABI=$(shell cat common/base/*.h common/comm/*.h common/device/*.h common/observe/*.h common/ops/*.h common/sum/*.h | cksum | cut -d' ' -f1)
 $(BUILD)/abi: FORCE
 	@tests/tools/stamp.sh $@ "$(BACKEND_ABI)"
-$(BUILD)/trainer/backends.o: private CPPFLAGS += $(BACKEND_ABI)
-$(BUILD)/trainer/backends.o: $(BUILD)/abi
+$(BUILD)/common/ops/backends.o: private CPPFLAGS += $(BACKEND_ABI)
+$(BUILD)/common/ops/backends.o: $(BUILD)/abi
 
 $(OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)

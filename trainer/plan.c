@@ -10,7 +10,7 @@
 #include <string.h>
 #include "common/device/dry.h"
 #include "common/observe/timeline_watch.h"
-#include "trainer/backends.h"
+#include "common/ops/backends.h"
 #include "trainer/trainer.h"
 
 enum { STEPS = 3 };

@@ -5,7 +5,7 @@
 #include "common/model/gpt2.h"
 #include "common/base/units.h"
 #include "common/steps/baseline.h"
-#include "trainer/backends.h"
+#include "common/ops/backends.h"
 #include "trainer/rates.h"
 #include "trainer/trainer.h"
 

@@ -3,9 +3,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/comm/transport.h"
 #include "common/model/gpt2.h"
+#include "common/ops/backends.h"
 #include "lab3_backward/reducer_setup.h"
-#include "trainer/backends.h"
 
 #define FIELD(f) offsetof(trainer_config, f)
 #define LATER    "this part is not there yet; run without it"
@@ -124,13 +125,24 @@ const option_spec TRAINER_OPTIONS[] = {
     {0}};
 /* clang-format on */
 
+/* Whether `native`, which --comm names, is the transport of device `number`. */
+static fsdp_status check_native(int number, const char *native)
+{
+    const backend *b = backend_of(number);
+    if (b->native != NULL && strcmp(b->native->name, native) == 0)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "run it with --comm auto, which takes what the device has",
+                      "--comm %s: --device %s has %s", native, b->name,
+                      b->native != NULL ? b->native->name : "no transport of its own");
+}
+
 fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg)
 {
     *cfg = (trainer_config){0};
     TRY(options_parse(TRAINER_OPTIONS, "fsdp_train", argc, argv, cfg));
     TRY(backend_check(cfg->device));
     if (cfg->comm >= COMM_NATIVE) { /* which has several names */
-        TRY(backend_comm_check(cfg->device, cfg->comm == COMM_NATIVE ? "nccl" : "hccl"));
+        TRY(check_native(cfg->device, cfg->comm == COMM_NATIVE ? "nccl" : "hccl"));
         cfg->comm = COMM_NATIVE;
     }
     return FSDP_OK;

@@ -63,8 +63,8 @@ const char *trainer_plan_device(const trainer_config *cfg);
 extern const option_spec TRAINER_OPTIONS[];
 
 /* trainer_config_parse -- fill in *cfg from the command line.
- *   errors  those of options_parse, of which FSDP_HELP asks for options_print_help, of
- *           backend_check and backend_comm_check */
+ *   errors  those of options_parse, of which FSDP_HELP asks for options_print_help, and of
+ *           backend_check; FSDP_EINVAL: --comm names the transport of another device */
 fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg);
 
 /* trainer_config_resolve -- fill in model_cfg, the fields of cfg that are parsed from texts,

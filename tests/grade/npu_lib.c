@@ -5,7 +5,7 @@
 #include <string.h>
 #include "common/base/options.h"
 #include "common/comm/transport.h"
-#include "trainer/backends.h"
+#include "common/ops/backends.h"
 
 static const double COMM_TIMEOUT_S = 30;
 

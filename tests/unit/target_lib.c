@@ -6,7 +6,7 @@
 #include <string.h>
 #include "common/base/options.h"
 #include "common/comm/transport.h"
-#include "trainer/backends.h"
+#include "common/ops/backends.h"
 
 /* cmocka calls this to take SIGSEGV while a test runs. A stand-in's threads work between tests too,
  * and may need that signal (common/device/guard.h): it stays with who has it. */

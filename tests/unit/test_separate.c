@@ -19,8 +19,8 @@
 #include "common/device/cpu_tiles.h"
 #include "common/device/guard.h"
 #include "common/device/order_check.h"
+#include "common/ops/backends.h"
 #include "tests/unit/device_lib.h"
-#include "trainer/backends.h"
 
 enum { VICTIM_BYTES = 10000, BYTE = 5000 };
 
@@ -737,7 +737,7 @@ static void test_schedule(void **state)
     assert_in_range(n_late, 1, 31);
 }
 
-/* ---- the table of the trainer ---------------------------------------------------------------- */
+/* ---- the table of devices  ---------------------------------------------------------------- */
 static void test_backends(void **state)
 {
     (void)state;
@@ -758,8 +758,6 @@ static void test_backends(void **state)
     assert_ptr_equal(o, ops_cpu_fast());
     assert_int_equal(backend_ops(4, true, &o), FSDP_EINVAL); /* that of no plug-in is known yet */
     assert_says("--device npu has no operations with the CPU's bits");
-    assert_int_equal(backend_comm_check(0, "hccl"), FSDP_EINVAL);
-    assert_says("--device cpu has no transport of its own");
     assert_string_equal(names, BACKEND_CHOICES);
     assert_int_equal(backend_device_index(5, backend_of(1)->n_devices()), 0);
     assert_int_equal(backend_device_index(5, 4), 1);

@@ -16,7 +16,7 @@
 #include "common/device/device.h"
 #include "common/model/generate.h"
 #include "common/model/gpt2.h"
-#include "trainer/backends.h"
+#include "common/ops/backends.h"
 #include "trainer/cores.h"
 
 enum { BYTE_VOCAB = 256, OPS_FAST = 0, SAMPLE_STREAM = 0 };

@@ -1,10 +1,9 @@
 /* backends.c -- see backends.h. */
-#include "trainer/backends.h"
+#include "common/ops/backends.h"
 #include <dlfcn.h>
 #include <limits.h>
 #include <string.h>
 #include <unistd.h>
-#include "common/comm/transport.h"
 #include "common/device/separate.h"
 
 static int one_for_all(void)
@@ -120,16 +119,6 @@ fsdp_status backend_ops(int number, bool portable, const ops **out)
                           ROWS[number].backend.name);
     *out = portable ? b->portable() : b->fast();
     return FSDP_OK;
-}
-
-fsdp_status backend_comm_check(int number, const char *native)
-{
-    const backend *b = backend_of(number);
-    if (b->native != NULL && strcmp(b->native->name, native) == 0)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "run it with --comm auto, which takes what the device has",
-                      "--comm %s: --device %s has %s", native, ROWS[number].backend.name,
-                      b->native != NULL ? b->native->name : "no transport of its own");
 }
 
 int backend_device_index(int local_rank, int n_devices)

@@ -1,6 +1,8 @@
 /* backends.h -- the devices that --device names, each with what belongs to it. A new one is a row.
  *
- *   backend_check (of the option) -> backend_of -> device_open, ops, transport */
+ *   backend_check (of the option) -> backend_of -> device_open, ops, transport
+ *
+ * Plug-ins are found by file name, so this table needs none of their headers. */
 #pragma once
 #include "common/ops/backend.h"
 
@@ -19,9 +21,6 @@ const backend *backend_of(int number);
 /* backend_ops -- the operations of row `number` that --ops names: its fast ones, or the portable.
  *   errors  FSDP_EINVAL it has none with the CPU's bits */
 fsdp_status backend_ops(int number, bool portable, const ops **out);
-/* backend_comm_check -- whether `native`, which --comm names, is the transport of row `number`.
- *   errors  FSDP_EINVAL it is another device's */
-fsdp_status backend_comm_check(int number, const char *native);
 /* backend_device_index -- which of the host's devices a rank of the host computes on. Ranks share
  * them in turn: 4 ranks, 2 devices -> 0,1,0,1; the CPU is one device for all. */
 int backend_device_index(int local_rank, int n_devices);
