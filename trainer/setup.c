@@ -66,7 +66,7 @@ static fsdp_status open_data(trainer *t)
     else if (c->data)
         TRY(corpus_open_file(c->data, vocab, T, &t->data));
     else
-        TRY(corpus_open_default(T, &t->data, &note));
+        TRY(corpus_open_texts(CORPUS_DEFAULT_DIR, T, &t->data, &note));
     if (t->data.vocab_size > vocab)
         return fsdp_error(FSDP_EINVAL, "pass a larger --vocab-size",
                           "%s has tokens up to %zu, --vocab-size is %zu", t->data.source,

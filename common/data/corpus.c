@@ -1,21 +1,20 @@
 /* corpus.c -- opens a corpus from files, and finds the part of it that a sequence reads.
  *
- *   corpus_open_file | corpus_open_default -> sample_sequence ... -> corpus_close
+ *   corpus_open_file | corpus_open_texts -> sample_sequence ... -> corpus_close
  *
  * Files are read into memory, several are joined there: what becomes of them afterwards does not
  * matter. synthetic.c has the synthetic corpus, token_file.c the format of token files. */
 #include "common/data/data_impl.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <xxhash.h>
 
 void corpus_close(corpus *c)
 {
-    if (c->mapping != NULL)
-        munmap(c->mapping, c->mapping_bytes);
+    free(c->tokens);
     *c = (corpus){0};
 }
 
@@ -53,11 +52,10 @@ static fsdp_status open_one(const char *path, size_t vocab_limit, corpus *out)
 {
     size_t file_bytes;
     TRY(file_append(path, out, &file_bytes));
-    out->tokens = out->mapping;
-    if (token_file_is(path, out->mapping, file_bytes)) {
+    if (token_file_is(path, out->tokens, file_bytes)) {
         out->token_bytes = 2;
         out->vocab_size = vocab_limit;
-        return token_file_take(path, file_bytes, vocab_limit, out);
+        return token_file_take(path, file_bytes, out);
     }
     out->n_tokens = file_bytes;
     out->token_bytes = 1;
@@ -65,34 +63,15 @@ static fsdp_status open_one(const char *path, size_t vocab_limit, corpus *out)
     return check_text(out, vocab_limit);
 }
 
-fsdp_status corpus_add_files(const path_list *l, int token_bytes, size_t vocab_limit, corpus *out)
-{
-    out->token_bytes = token_bytes;
-    out->vocab_size = vocab_limit;
-    for (size_t i = 0; i < l->n; i++) {
-        size_t file_bytes;
-        TRY(file_append(l->paths[i], out, &file_bytes));
-        if (token_bytes == 1)
-            out->n_tokens += file_bytes;
-        else
-            TRY(token_file_take(l->paths[i], file_bytes, vocab_limit, out));
-    }
-    out->tokens = out->mapping;
-    return FSDP_OK;
-}
-
 static fsdp_status open_many(const char *path, bool is_dir, size_t vocab_limit, corpus *out)
 {
-    path_list list;
-    TRY(is_dir ? path_list_dir(path, ".bin", false, &list) : path_list_glob(path, &list));
-    fsdp_status status;
-    if (list.n == 0)
-        status = fsdp_error(FSDP_EIO, "pass a text file, or a directory of llm.c shards (*.bin)",
-                            "data: %s: got a directory without .bin files", path);
-    else
-        status = corpus_add_files(&list, 2, vocab_limit, out);
-    path_list_free(&list);
-    return status;
+    out->token_bytes = 2;
+    out->vocab_size = vocab_limit;
+    TRY(is_dir ? corpus_add_dir(path, out) : corpus_add_glob(path, out));
+    if (out->tokens != NULL)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EIO, "pass a text file, or a directory of llm.c shards (*.bin)",
+                      "data: %s: got a directory without .bin files", path);
 }
 
 fsdp_status corpus_open_file(const char *path, size_t vocab_limit, size_t seq_len, corpus *out)

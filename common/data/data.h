@@ -1,6 +1,6 @@
 /* data.h -- one token stream, and which part of it sequence k reads.
  *
- *   corpus_open_file | corpus_open_default | corpus_synthetic
+ *   corpus_open_file | corpus_open_texts | corpus_synthetic
  *   -> sample_sequence ... -> corpus_close
  *
  * The data order is fixed, so that another program can replay a run. The corpus has n tokens.
@@ -15,11 +15,9 @@
 typedef struct corpus {
     size_t n_tokens;
     size_t vocab_size; /* tokens are < vocab_size, which is 256 for bytes */
-    const void *tokens;
-    int token_bytes; /* 1 or 2 */
-    void *mapping;   /* what corpus_close unmaps */
-    size_t mapping_bytes;
-    char source[256]; /* for the log: path or description */
+    void *tokens;      /* [n_tokens] of token_bytes each; corpus_close frees them */
+    int token_bytes;   /* 1 or 2 */
+    char source[256];  /* for the log: path or description */
 } corpus;
 
 /* corpus_open_file -- open a text file, read as bytes, or llm.c's token files (.bin).
@@ -31,17 +29,18 @@ typedef struct corpus {
  *                vocab_limit, or too short for one sequence of seq_len; FSDP_ENOMEM */
 fsdp_status corpus_open_file(const char *path, size_t vocab_limit, size_t seq_len, corpus *out);
 
-/* corpus_open_default -- the licence texts in /usr/share/common-licenses: regular files, joined in
- * name order (237 kB of English on Debian 12).
+/* corpus_open_texts -- the regular files of `dir`, read as bytes and joined in name order. The
+ * default corpus is the licence texts of CORPUS_DEFAULT_DIR (237 kB of English on Debian 12).
  *   *note   "", or a sentence saying that the texts differ from Debian 12's; static
  *   errors  as corpus_open_file */
-fsdp_status corpus_open_default(size_t seq_len, corpus *out, const char **note);
+#define CORPUS_DEFAULT_DIR "/usr/share/common-licenses"
+fsdp_status corpus_open_texts(const char *dir, size_t seq_len, corpus *out, const char **note);
 
 /* corpus_synthetic -- n tokens of order-2 Markov text over `vocab` symbols, from Philox: the same
  * on every machine. Tests and reference losses use it.
  *   errors  FSDP_EINVAL: n_tokens is 0, vocab is not 1 ... 65536; FSDP_ENOMEM */
 fsdp_status corpus_synthetic(uint64_t seed, size_t n_tokens, size_t vocab, corpus *out);
-/* corpus_close -- unmap the corpus; a zeroed struct is accepted. */
+/* corpus_close -- free the tokens; a zeroed struct is accepted. */
 void corpus_close(corpus *c);
 
 /* corpus_hash -- XXH3 of all tokens, which are read once. */

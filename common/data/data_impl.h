@@ -3,28 +3,20 @@
 #include <stdbool.h>
 #include "common/data/data.h"
 
-/* corpus_reserve -- have at least that many bytes at c->mapping, which may move; what is there
- * stays. errors  FSDP_ENOMEM */
+/* corpus_reserve -- make room for `bytes` bytes at c->tokens, which may move; what is there stays.
+ *   errors  FSDP_ENOMEM */
 fsdp_status corpus_reserve(corpus *c, size_t bytes);
 /* file_append -- read a regular file to where c's tokens end; c->n_tokens stays as it is.
  *   errors  FSDP_EIO with the path and the reason; FSDP_ENOMEM */
 fsdp_status file_append(const char *path, corpus *c, size_t *file_bytes);
 
-/* path_list -- owned names, in the order of strcmp. */
-typedef struct path_list {
-    char **paths;
-    size_t n;
-} path_list;
-
-/* path_list_dir -- the regular files of dir ("dir/name") whose names end in `suffix`; "" takes all.
- * skip_links leaves symbolic links out.
- *   errors  FSDP_EIO, FSDP_ENOMEM; nothing is left behind */
-fsdp_status path_list_dir(const char *dir, const char *suffix, bool skip_links, path_list *out);
-/* path_list_glob -- the files that match the pattern.
- *   errors  FSDP_EIO if there are none; FSDP_ENOMEM; nothing is left behind */
-fsdp_status path_list_glob(const char *pattern, path_list *out);
-/* path_list_free -- free the names; a zeroed struct is accepted. */
-void path_list_free(path_list *l);
+/* corpus_add_dir -- append the regular files of dir in name order: as texts if c->token_bytes is 1,
+ * links left out; if it is 2, those called *.bin, as token files.
+ *   errors  FSDP_EIO, FSDP_ENOMEM; as file_append and token_file_check */
+fsdp_status corpus_add_dir(const char *dir, corpus *c);
+/* corpus_add_glob -- append the token files that match the pattern, in name order.
+ *   errors  FSDP_EIO if there are none; FSDP_ENOMEM; as file_append and token_file_check */
+fsdp_status corpus_add_glob(const char *pattern, corpus *c);
 
 /* token_file_is -- whether path ends in ".bin" or the file begins with a token file's magic. */
 bool token_file_is(const char *path, const void *bytes, size_t file_bytes);
@@ -33,18 +25,12 @@ bool token_file_is(const char *path, const void *bytes, size_t file_bytes);
  *   errors  FSDP_EINVAL naming path and field, got and expected */
 fsdp_status token_file_check(const char *path, const void *bytes, size_t file_bytes,
                              size_t vocab_limit, size_t *n_tokens);
-/* token_file_take -- what file_append has just read is a token file: check it and add its tokens to
- * those of c.
+/* token_file_take -- what file_append has just read is a token file: check that its tokens are less
+ * than c->vocab_size, and add them to those of c.
  *   errors  those of token_file_check */
-fsdp_status token_file_take(const char *path, size_t file_bytes, size_t vocab_limit, corpus *c);
-/* corpus_add_files -- join several files, in order: texts (token_bytes 1, vocab_limit BYTE_VOCAB)
- * or token files (2).
- *   errors  as file_append and token_file_check */
-fsdp_status corpus_add_files(const path_list *l, int token_bytes, size_t vocab_limit, corpus *out);
+fsdp_status token_file_take(const char *path, size_t file_bytes, corpus *c);
 
 enum { SHARD_HEADER_BYTES = 1024, BYTE_VOCAB = 256 };
 
-/* corpus_open_texts -- corpus_open_default for any directory. */
-fsdp_status corpus_open_texts(const char *dir, size_t seq_len, corpus *out, const char **note);
 /* corpus_check_length -- FSDP_EINVAL unless c holds one sequence of seq_len and its last target. */
 fsdp_status corpus_check_length(const corpus *c, size_t seq_len);

@@ -73,14 +73,13 @@ fsdp_status corpus_synthetic(uint64_t seed, size_t n_tokens, size_t vocab, corpu
     snprintf(out->source, sizeof out->source, "synthetic (seed %llu, %zu tokens, %zu symbols)",
              (unsigned long long)seed, n_tokens, vocab);
     TRY(corpus_reserve(out, n_tokens * (size_t)out->token_bytes));
-    out->tokens = out->mapping;
     uint32_t a = 0, b = 0;
     for (size_t i = 0; i < n_tokens; i++) {
         const uint32_t t = next_token(seed, i, (uint32_t)vocab, a, b);
         if (out->token_bytes == 1)
-            ((uint8_t *)out->mapping)[i] = (uint8_t)t;
+            ((uint8_t *)out->tokens)[i] = (uint8_t)t;
         else
-            ((uint16_t *)out->mapping)[i] = (uint16_t)t;
+            ((uint16_t *)out->tokens)[i] = (uint16_t)t;
         a = b;
         b = t;
     }

@@ -94,11 +94,11 @@ fsdp_status token_file_check(const char *path, const void *bytes, size_t file_by
                       path, at, tokens[at], vocab_limit);
 }
 
-fsdp_status token_file_take(const char *path, size_t file_bytes, size_t vocab_limit, corpus *c)
+fsdp_status token_file_take(const char *path, size_t file_bytes, corpus *c)
 {
-    char *at = (char *)c->mapping + c->n_tokens * TOKEN_BYTES;
+    char *at = (char *)c->tokens + c->n_tokens * TOKEN_BYTES;
     size_t n;
-    TRY(token_file_check(path, at, file_bytes, vocab_limit, &n));
+    TRY(token_file_check(path, at, file_bytes, c->vocab_size, &n));
     memmove(at, at + SHARD_HEADER_BYTES, n * TOKEN_BYTES);
     c->n_tokens += n; /* n < 2^31: no overflow before 2^32 files */
     return FSDP_OK;
