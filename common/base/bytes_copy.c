@@ -1,32 +1,33 @@
-/* bytes_copy.c -- see bytes_copy.h. One store writes a vector of the widest kind that the build
- * has; machines without such stores run plain loops. */
+/* bytes_copy.c -- see bytes_copy.h. A store around the caches writes a vector of the widest
+ * kind that the build has; a machine without such stores gets ordinary ones. */
 #include "common/base/bytes_copy.h"
 #include <stdint.h>
 #include <string.h>
-
-#if defined(__AVX512F__)
+#ifdef __SSE2__
 #include <immintrin.h>
-typedef __m512 vec;
-#define VEC_LOAD(at)      _mm512_loadu_ps(at)
-#define VEC_ADD(a, b)     _mm512_add_ps(a, b)
-#define VEC_STREAM(at, v) _mm512_stream_ps(at, v)
-#elif defined(__AVX__)
-#include <immintrin.h>
-typedef __m256 vec;
-#define VEC_LOAD(at)      _mm256_loadu_ps(at)
-#define VEC_ADD(a, b)     _mm256_add_ps(a, b)
-#define VEC_STREAM(at, v) _mm256_stream_ps(at, v)
-#elif defined(__SSE2__)
-#include <immintrin.h>
-typedef __m128 vec;
-#define VEC_LOAD(at)      _mm_loadu_ps(at)
-#define VEC_ADD(a, b)     _mm_add_ps(a, b)
-#define VEC_STREAM(at, v) _mm_stream_ps(at, v)
 #endif
 
-#ifdef VEC_STREAM
-
+#if defined(__AVX512F__)
+typedef __m512 vec;
+#define VEC_STREAM(at, v) _mm512_stream_ps(at, v)
+#elif defined(__AVX__)
+typedef __m256 vec;
+#define VEC_STREAM(at, v) _mm256_stream_ps(at, v)
+#elif defined(__SSE2__)
+typedef __m128 vec;
+#define VEC_STREAM(at, v) _mm_stream_ps(at, v)
+#else
+typedef float vec;
+#define VEC_STREAM(at, v) memcpy(at, &(vec){v}, sizeof(vec))
+#endif
 enum { VEC_ELEMS = sizeof(vec) / sizeof(float) };
+
+static inline vec vec_load(const void *at)
+{
+    vec v;
+    memcpy(&v, at, sizeof v);
+    return v;
+}
 
 /* Bytes until `at` is aligned to a vector. */
 static size_t misaligned(const void *at)
@@ -34,61 +35,34 @@ static size_t misaligned(const void *at)
     return -(uintptr_t)at & (sizeof(vec) - 1);
 }
 
-static void copy_stream(char *dst, const char *src, size_t bytes)
+void bytes_copy(void *dst, const void *src, size_t bytes)
 {
-    size_t head = misaligned(dst);
-    memcpy(dst, src, head);
-    size_t body = head + (bytes - head) / sizeof(vec) * sizeof(vec);
-    for (size_t i = head; i < body; i += sizeof(vec))
-        VEC_STREAM((float *)(void *)(dst + i), VEC_LOAD((const float *)(const void *)(src + i)));
-    memcpy(dst + body, src + body, bytes - body);
+    char *to = dst;
+    const char *from = src;
+    size_t at = bytes < BYTES_STREAM_MIN ? bytes : misaligned(dst);
+    memcpy(to, from, at);
+    if (at == bytes)
+        return;
+    for (; at + sizeof(vec) <= bytes; at += sizeof(vec))
+        VEC_STREAM((float *)(void *)(to + at), vec_load(from + at));
+    memcpy(to + at, from + at, bytes - at);
     bytes_stream_fence();
 }
 
-static size_t add_some(float *dst, const float *left, const float *right, size_t from, size_t to)
-{
-    for (size_t i = from; i < to; i++)
-        dst[i] = left[i] + right[i];
-    return to;
-}
-
 void f32_add_stream(float *dst, const float *left, const float *right, size_t elems)
 {
-    size_t head = misaligned(dst) / sizeof(float);
-    size_t i = add_some(dst, left, right, 0, head < elems ? head : elems);
+    size_t head = misaligned(dst) / sizeof(float), i = 0;
+    for (; i < head && i < elems; i++)
+        dst[i] = left[i] + right[i];
     for (; i + VEC_ELEMS <= elems; i += VEC_ELEMS)
-        VEC_STREAM(dst + i, VEC_ADD(VEC_LOAD(left + i), VEC_LOAD(right + i)));
-    (void)add_some(dst, left, right, i, elems);
-}
-
-void bytes_stream_fence(void)
-{
-    _mm_sfence();
-}
-
-#else
-
-static void copy_stream(char *dst, const char *src, size_t bytes)
-{
-    memcpy(dst, src, bytes);
-}
-
-void f32_add_stream(float *dst, const float *left, const float *right, size_t elems)
-{
-    for (size_t i = 0; i < elems; i++)
+        VEC_STREAM(dst + i, vec_load(left + i) + vec_load(right + i));
+    for (; i < elems; i++)
         dst[i] = left[i] + right[i];
 }
 
 void bytes_stream_fence(void)
 {
-}
-
+#ifdef __SSE2__
+    _mm_sfence();
 #endif
-
-void bytes_copy(void *dst, const void *src, size_t bytes)
-{
-    if (bytes < BYTES_STREAM_MIN)
-        memcpy(dst, src, bytes);
-    else
-        copy_stream(dst, src, bytes);
 }
