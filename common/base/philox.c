@@ -28,40 +28,22 @@ static inline void philox_round(uint32_t c[4], uint32_t key0, uint32_t key1)
     c[3] = (uint32_t)product0;
 }
 
-void philox4x32_10(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+void philox4x32_10(uint64_t seed, uint64_t stream, uint64_t call, uint32_t c[4])
 {
-    uint32_t c[4] = {counter[0], counter[1], counter[2], counter[3]};
+    c[0] = (uint32_t)call;
+    c[1] = (uint32_t)(call >> 32);
+    c[2] = (uint32_t)stream;
+    c[3] = (uint32_t)(stream >> 32);
     for (uint32_t round = 0; round < ROUNDS; round++)
-        philox_round(c, key[0] + round * PHILOX_W0, key[1] + round * PHILOX_W1);
-    memcpy(out, c, sizeof c);
+        philox_round(c, (uint32_t)seed + round * PHILOX_W0,
+                     (uint32_t)(seed >> 32) + round * PHILOX_W1);
 }
 
 uint32_t philox_u32(uint64_t seed, uint64_t stream, uint64_t index)
 {
-    const uint64_t call = index / 4;
-    const uint32_t counter[4] = {(uint32_t)call, (uint32_t)(call >> 32), (uint32_t)stream,
-                                 (uint32_t)(stream >> 32)};
-    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    uint32_t out[4];
-    philox4x32_10(counter, key, out);
-    return out[index % 4];
-}
-
-/* words_block -- the words of calls first_call ... first_call + BLOCK_CALLS - 1; words[w] holds
- * word w of every call. */
-static void words_block(uint64_t seed, uint64_t stream, uint64_t first_call,
-                        uint32_t words[4][BLOCK_CALLS])
-{
-    for (size_t i = 0; i < BLOCK_CALLS; i++) {
-        const uint64_t call = first_call + i;
-        uint32_t c[4] = {(uint32_t)call, (uint32_t)(call >> 32), (uint32_t)stream,
-                         (uint32_t)(stream >> 32)};
-        for (uint32_t round = 0; round < ROUNDS; round++)
-            philox_round(c, (uint32_t)seed + round * PHILOX_W0,
-                         (uint32_t)(seed >> 32) + round * PHILOX_W1);
-        for (int w = 0; w < 4; w++)
-            words[w][i] = c[w];
-    }
+    uint32_t words[4];
+    philox4x32_10(seed, stream, index / 4, words);
+    return words[index % 4];
 }
 
 /* normals_pair -- Box-Muller in double, rounded once to float. u1 = (radius_word + 1/2) / 2^32 is
@@ -80,13 +62,17 @@ static inline void normals_pair(uint32_t radius_word, uint32_t angle_word, float
 static void normals_block(uint64_t seed, uint64_t stream, uint64_t first_call, float std,
                           float *restrict out)
 {
-    uint32_t words[4][BLOCK_CALLS];
+    uint32_t words[4][BLOCK_CALLS]; /* word w of every call */
     float z[4][BLOCK_CALLS];
-    words_block(seed, stream, first_call, words);
-    for (size_t i = 0; i < BLOCK_CALLS; i++)
-        normals_pair(words[0][i], words[1][i], &z[0][i], &z[1][i]);
-    for (size_t i = 0; i < BLOCK_CALLS; i++)
-        normals_pair(words[2][i], words[3][i], &z[2][i], &z[3][i]);
+    for (size_t i = 0; i < BLOCK_CALLS; i++) {
+        uint32_t c[4];
+        philox4x32_10(seed, stream, first_call + i, c);
+        for (int w = 0; w < 4; w++)
+            words[w][i] = c[w];
+    }
+    for (size_t w = 0; w < 4; w += 2)
+        for (size_t i = 0; i < BLOCK_CALLS; i++)
+            normals_pair(words[w][i], words[w + 1][i], &z[w][i], &z[w + 1][i]);
     for (size_t i = 0; i < BLOCK_CALLS; i++)
         for (size_t w = 0; w < 4; w++)
             out[4 * i + w] = std * z[w][i];
@@ -101,13 +87,9 @@ void philox_normal_fill(uint64_t seed, uint64_t stream, uint64_t begin, size_t e
         const uint64_t first_call = begin / 4;
         const size_t skip = begin % 4;
         const size_t room = BLOCK_ELEMS - skip, take = elems < room ? elems : room;
-        if (take == BLOCK_ELEMS) {
-            normals_block(seed, stream, first_call, std, out);
-        } else {
-            float block[BLOCK_ELEMS];
-            normals_block(seed, stream, first_call, std, block);
-            memcpy(out, block + skip, take * sizeof *out);
-        }
+        float block[BLOCK_ELEMS];
+        normals_block(seed, stream, first_call, std, block);
+        memcpy(out, block + skip, take * sizeof *out);
         begin += take;
         out += take;
         elems -= take;

@@ -7,12 +7,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* philox4x32_10 -- out[4] = ten rounds over counter[4] with key[2]. tests/unit checks it against
- * the known answers of the Random123 distribution. */
-void philox4x32_10(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+/* philox4x32_10 -- out[4] = ten rounds over the counter {lo(call), hi(call), lo(stream),
+ * hi(stream)} with the key {lo(seed), hi(seed)}. tests/unit checks it against the known answers of
+ * the Random123 distribution. */
+void philox4x32_10(uint64_t seed, uint64_t stream, uint64_t call, uint32_t out[4]);
 
-/* philox_u32 -- word `index` (from 0) of the stream (seed, stream): word index%4 of counter
- * {lo(index/4), hi(index/4), lo(stream), hi(stream)} under key {lo(seed), hi(seed)}. */
+/* philox_u32 -- word `index` (from 0) of the stream (seed, stream): word index%4 of call index/4.
+ */
 uint32_t philox_u32(uint64_t seed, uint64_t stream, uint64_t index);
 
 /* philox_normal_fill -- out[i] = std * z(begin+i) for i < elems, where z is standard normal.
