@@ -38,8 +38,13 @@ fsdp_status atomic_tmp_name(const char *path, char out[PATH_MAX])
     return FSDP_OK;
 }
 
-static fsdp_status sync_dir(const char *dir, const char *hint)
+/* Syncs the directory that holds path. */
+static fsdp_status sync_parent(const char *path, const char *hint)
 {
+    char copy[PATH_MAX];
+    if ((size_t)snprintf(copy, sizeof copy, "%s", path) >= sizeof copy)
+        return too_long(path, hint);
+    const char *dir = dirname(copy);
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     /* EINVAL: a file system that cannot sync a directory */
     bool ok = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL);
@@ -48,15 +53,6 @@ static fsdp_status sync_dir(const char *dir, const char *hint)
         close(fd);
     return ok ? FSDP_OK
               : fsdp_error(FSDP_EIO, hint, "cannot sync the directory %s: %s", dir, strerror(why));
-}
-
-/* The directory that holds path. */
-static fsdp_status sync_parent(const char *path, const char *hint)
-{
-    char copy[PATH_MAX];
-    if ((size_t)snprintf(copy, sizeof copy, "%s", path) >= sizeof copy)
-        return too_long(path, hint);
-    return sync_dir(dirname(copy), hint);
 }
 
 fsdp_status atomic_rename(const char *from, const char *to, const char *hint)
