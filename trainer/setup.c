@@ -50,7 +50,7 @@ fsdp_status trainer_connect(trainer *t)
 static fsdp_status check_same_options(trainer *t)
 {
     char mine[8 * PATH_MAX], *rest = mine, *save = NULL; /* more than the paths of a command line */
-    options_canonical(TRAINER_OPTIONS, &t->cfg, mine, sizeof mine);
+    TRY(options_canonical(TRAINER_OPTIONS, &t->cfg, mine, sizeof mine));
     for (char *word = strtok_r(rest, " ", &save); word; word = strtok_r(NULL, " ", &save))
         TRY(comm_same(t->run.world, "the option", word));
     return FSDP_OK;

@@ -355,66 +355,55 @@ fsdp_status options_print_help(const option_spec *table, const char *program, co
 
 /* ---- canonical text -------------------------------------------------------------------------- */
 
-/* double_text -- the shortest decimal that reads back as the same double. */
-static void double_text(double value, char *buf, size_t buf_bytes)
+/* put_double -- the shortest decimal that reads back as the same double. */
+static void put_double(FILE *out, double value)
 {
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(buf, buf_bytes, "%.*g", digits, value);
-        if (strtod(buf, NULL) == value)
-            return;
-    }
+    char text[32];
+    int digits = 15;
+    do
+        snprintf(text, sizeof text, "%.*g", digits, value);
+    while (strtod(text, NULL) != value && digits++ < 17);
+    fputs(text, out);
 }
 
-/* value_text -- the field as it could be written on the command line. Strings of any length are
- * returned in place, everything else in buf. */
-static const char *value_text(const option_spec *spec, const void *opts, char *buf,
-                              size_t buf_bytes, size_t *text_bytes)
+/* put_value -- the field as it could be written on the command line. */
+static void put_value(FILE *out, const option_spec *spec, const void *field)
 {
-    const void *field = (const char *)opts + spec->offset;
-    const char *text = buf;
+    const char *text = spec->choices;
     if (spec->kind == OPT_INT) {
-        snprintf(buf, buf_bytes, "%lld", (long long)*(const int64_t *)field);
+        fprintf(out, "%lld", (long long)*(const int64_t *)field);
     } else if (spec->kind == OPT_DOUBLE) {
-        double_text(*(const double *)field, buf, buf_bytes);
+        put_double(out, *(const double *)field);
     } else if (spec->kind == OPT_BOOL) {
-        snprintf(buf, buf_bytes, "%d", *(const bool *)field);
+        fprintf(out, "%d", *(const bool *)field);
     } else if (spec->kind == OPT_ENUM) {
-        text = spec->choices;
         for (int i = *(const int *)field; i > 0; i--) {
-            text += strcspn(text, "|");
-            FSDP_ASSERT(*text == '|'); /* else the field is no index into choices */
+            text = strchr(text, '|');
+            FSDP_ASSERT(text != NULL); /* else the field is no index into choices */
             text++;
         }
-        *text_bytes = strcspn(text, "|");
-        return text;
+        fprintf(out, "%.*s", (int)strcspn(text, "|"), text);
     } else {
-        text = *(const char *const *)field != NULL ? *(const char *const *)field : "";
+        text = *(const char *const *)field;
+        fputs(text != NULL ? text : "", out);
     }
-    *text_bytes = strlen(text);
-    return text;
 }
 
-/* append -- text onto buf[*used], cut at buf_bytes; control characters as '?', to stay one line. */
-static void append(char *buf, size_t buf_bytes, size_t *used, const char *text, size_t text_bytes)
+fsdp_status options_canonical(const option_spec *table, const void *opts, char *buf,
+                              size_t buf_bytes)
 {
-    for (size_t i = 0; i < text_bytes && *used + 1 < buf_bytes; i++)
-        buf[(*used)++] = (unsigned char)text[i] < 0x20 ? '?' : text[i];
-}
-
-void options_canonical(const option_spec *table, const void *opts, char *buf, size_t buf_bytes)
-{
-    size_t used = 0;
+    FILE *out = fmemopen(buf, buf_bytes, "w");
+    if (out == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "no host memory to compare options");
     for (const option_spec *row = table; row->kind != OPT_END; row++) {
-        char number[32];
-        size_t text_bytes;
         if (row->kind == OPT_REFUSED)
             continue;
-        const char *text = value_text(row, opts, number, sizeof number, &text_bytes);
-        append(buf, buf_bytes, &used, " ", used > 0);
-        append(buf, buf_bytes, &used, row->name, strlen(row->name));
-        append(buf, buf_bytes, &used, "=", 1);
-        append(buf, buf_bytes, &used, text, text_bytes);
+        fprintf(out, "%s%s=", row == table ? "" : " ", row->name);
+        put_value(out, row, (const char *)opts + row->offset);
     }
-    if (buf_bytes > 0)
-        buf[used] = '\0';
+    fclose(out);
+    buf[buf_bytes - 1] = '\0';
+    for (char *c = buf; *c != '\0'; c++)
+        *c = (unsigned char)*c < 0x20 ? '?' : *c;
+    return FSDP_OK;
 }

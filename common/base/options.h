@@ -59,5 +59,7 @@ fsdp_status options_print_help(const option_spec *table, const char *program, co
 
 /* options_canonical -- one line "name=value name=value ..." of every field, in table order, for
  * comparing ranks and for the head of logs. A double is the shortest decimal that reads back the
- * same; control characters are shown as '?'. Cut at buf_bytes. */
-void options_canonical(const option_spec *table, const void *opts, char *buf, size_t buf_bytes);
+ * same; control characters are shown as '?'. Cut at buf_bytes, which is not 0.
+ *   errors  FSDP_ENOMEM */
+fsdp_status options_canonical(const option_spec *table, const void *opts, char *buf,
+                              size_t buf_bytes);
