@@ -68,42 +68,33 @@ ckpt_path ckpt_file_path(const char *dir, int file)
 
 /* ---- what a file says about itself ----------------------------------------------------------- */
 
-enum { ID_ROWS = 7 };
-
-typedef struct id_row {
-    const char *key;
-    char value[32];
-} id_row;
-
-static void id_rows(const ckpt_id *id, id_row rows[ID_ROWS])
+/* As __metadata__, an object of strings. The caller deletes it. NULL: no memory. */
+static cJSON *id_json(const ckpt_id *id)
 {
-    static const char *const keys[ID_ROWS] = {"format",  "run",    "step", "file",
-                                              "n_files", "arrays", "shape"};
-    for (int i = 0; i < ID_ROWS; i++)
-        rows[i].key = keys[i];
-    snprintf(rows[0].value, sizeof rows[0].value, "%s", CKPT_FORMAT);
-    snprintf(rows[1].value, sizeof rows[1].value, "%s", id->run);
-    snprintf(rows[2].value, sizeof rows[2].value, "%" PRId64, id->step);
-    snprintf(rows[3].value, sizeof rows[3].value, "%d", id->file);
-    snprintf(rows[4].value, sizeof rows[4].value, "%d", id->n_files);
-    snprintf(rows[5].value, sizeof rows[5].value, "%d", id->n_arrays);
-    snprintf(rows[6].value, sizeof rows[6].value, "%016" PRIx64, id->shape);
+    char text[320];
+    snprintf(text, sizeof text,
+             "{\"format\": \"" CKPT_FORMAT "\", \"run\": \"%s\", \"step\": \"%" PRId64
+             "\", \"file\": \"%d\", \"n_files\": \"%d\", \"arrays\": \"%d\", "
+             "\"shape\": \"%016" PRIx64 "\"}",
+             id->run, id->step, id->file, id->n_files, id->n_arrays, id->shape);
+    return cJSON_Parse(text);
 }
 
 static fsdp_status check_id(const safetensors *f, const ckpt_id *id)
 {
-    id_row rows[ID_ROWS];
     const cJSON *meta = cJSON_GetObjectItemCaseSensitive(f->header, "__metadata__");
-    id_rows(id, rows);
-    for (int i = 0; i < ID_ROWS; i++) {
-        const cJSON *item = cJSON_GetObjectItemCaseSensitive(meta, rows[i].key);
+    cJSON *expected = id_json(id);
+    fsdp_status status = expected != NULL ? FSDP_OK : ckpt_no_memory();
+    for (const cJSON *e = expected ? expected->child : NULL; e && status == FSDP_OK; e = e->next) {
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(meta, e->string);
         const char *got = cJSON_IsString(item) ? item->valuestring : "nothing";
-        if (strcmp(got, rows[i].value) != 0)
-            return fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT,
-                              "checkpoint: %s: %s: got %.40s, expected %s", f->path, rows[i].key,
-                              got, rows[i].value);
+        if (strcmp(got, e->valuestring) != 0)
+            status = fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT,
+                                "checkpoint: %s: %s: got %.40s, expected %s", f->path, e->string,
+                                got, e->valuestring);
     }
-    return FSDP_OK;
+    cJSON_Delete(expected);
+    return status;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -124,12 +115,7 @@ static fsdp_status write_all(ckpt_out *f, const void *data, size_t bytes)
 static bool add_tensors(cJSON *header, const ckpt_id *id, const model *m, const ckpt_pieces *list,
                         uint64_t *data_bytes)
 {
-    id_row rows[ID_ROWS];
-    cJSON *meta = cJSON_AddObjectToObject(header, "__metadata__");
-    bool ok = meta != NULL;
-    id_rows(id, rows);
-    for (int i = 0; i < ID_ROWS && ok; i++)
-        ok = cJSON_AddStringToObject(meta, rows[i].key, rows[i].value) != NULL;
+    bool ok = cJSON_AddItemToObject(header, "__metadata__", id_json(id));
     for (int k = 0; k < id->n_arrays; k++)
         for (int i = 0; i < list->n_pieces && ok; i++) {
             char name[PARAM_NAME_BYTES + 32];

@@ -113,53 +113,42 @@ static bool add_rest(cJSON *j, const ckpt_manifest *m)
     return ok;
 }
 
-static char *manifest_text(const ckpt_manifest *m)
+/* The caller deletes it. NULL: no memory. */
+static cJSON *manifest_json(const ckpt_manifest *m)
 {
     cJSON *j = cJSON_CreateObject();
-    bool ok = cJSON_AddStringToObject(j, "format", CKPT_FORMAT) != NULL &&
-              cJSON_AddStringToObject(j, "run", m->id.run) != NULL &&
-              cJSON_AddNumberToObject(j, "step", (double)m->id.step) != NULL &&
-              cJSON_AddNumberToObject(j, "arrays", m->id.n_arrays) != NULL &&
-              add_hex(j, "shape", m->id.shape) && add_rest(j, m);
-    char *text = ok ? cJSON_Print(j) : NULL;
+    if (cJSON_AddStringToObject(j, "format", CKPT_FORMAT) != NULL &&
+        cJSON_AddStringToObject(j, "run", m->id.run) != NULL &&
+        cJSON_AddNumberToObject(j, "step", (double)m->id.step) != NULL &&
+        cJSON_AddNumberToObject(j, "arrays", m->id.n_arrays) != NULL &&
+        add_hex(j, "shape", m->id.shape) && add_rest(j, m))
+        return j;
     cJSON_Delete(j);
-    return text;
+    return NULL;
 }
 
-static fsdp_status write_text(const char *dir, const char *text)
+static fsdp_status write_text(const char *path, const char *text)
 {
     atomic_file f;
-    TRY(atomic_file_open(&f, manifest_path(dir).text,
-                         "pass a --save directory that can be written"));
+    TRY(atomic_file_open(&f, path, "pass a --save directory that can be written"));
     fprintf(f.out, "%s\n", text);
     return atomic_file_commit(&f); /* which hears of failed writes */
 }
 
-/* What is there now gives the same text again. */
-static fsdp_status read_back(const char *dir, const char *text)
-{
-    ckpt_manifest m;
-    TRY(ckpt_manifest_read(dir, &m));
-    char *again = manifest_text(&m);
-    fsdp_status status = FSDP_OK;
-    if (again == NULL)
-        status = ckpt_no_memory();
-    else if (strcmp(again, text) != 0)
-        status = fsdp_error(FSDP_EIO, "check the disk",
-                            "checkpoint: %s: read back something else than was written",
-                            manifest_path(dir).text);
-    cJSON_free(again);
-    ckpt_manifest_free(&m);
-    return status;
-}
-
 fsdp_status ckpt_manifest_write(const char *dir, const ckpt_manifest *m)
 {
-    char *text = manifest_text(m);
-    fsdp_status status = text != NULL ? write_text(dir, text) : ckpt_no_memory();
+    const ckpt_path path = manifest_path(dir);
+    cJSON *j = manifest_json(m), *back = NULL;
+    char *text = cJSON_Print(j);
+    fsdp_status status = text != NULL ? write_text(path.text, text) : ckpt_no_memory();
     if (status == FSDP_OK)
-        status = read_back(dir, text);
+        status = json_read_file(path.text, CKPT_OTHER_HINT, MAX_MANIFEST_BYTES, &back);
+    if (status == FSDP_OK && !cJSON_Compare(j, back, true))
+        status = fsdp_error(FSDP_EIO, "check the disk",
+                            "checkpoint: %s: read back something else than was written", path.text);
     cJSON_free(text);
+    cJSON_Delete(j);
+    cJSON_Delete(back);
     return status;
 }
 

@@ -195,19 +195,17 @@ fsdp_status ckpt_source_open(const ckpt_store *now, const char *dir, bool automa
 
 const ckpt_entry *ckpt_source_find(const ckpt_source *src, int array, int param, size_t *n)
 {
-    const ckpt_entry *list = src->entries.list, key = {.array = array, .piece = {.param = param}};
-    size_t lo = 0, hi = src->entries.n;
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        if (by_place(&list[mid], &key) < 0)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    for (*n = 0; lo + *n < src->entries.n; ++*n)
-        if (list[lo + *n].array != array || list[lo + *n].piece.param != param)
+    const ckpt_entry *list = src->entries.list, *end = list + src->entries.n;
+    const ckpt_entry key = {.array = array, .piece = {.param = param}}; /* its first piece */
+    const ckpt_entry *e = NULL;
+    if (list != end)
+        e = bsearch(&key, list, src->entries.n, sizeof *list, by_place);
+    while (e != NULL && e > list && by_place(e - 1, e) == 0)
+        e--; /* a damaged checkpoint may have several */
+    for (*n = 0; e != NULL && e + *n < end; ++*n)
+        if (e[*n].array != array || e[*n].piece.param != param)
             break;
-    return list + lo;
+    return e;
 }
 
 fsdp_status ckpt_source_read(const ckpt_source *src, const ckpt_entry *e, float *values)

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,22 +41,16 @@ static int is_step(const struct dirent *e)
     return step_of(e->d_name) >= 0;
 }
 
-static int newest_first(const struct dirent **a, const struct dirent **b)
-{
-    int64_t x = step_of((*a)->d_name), y = step_of((*b)->d_name);
-    return (x < y) - (x > y);
-}
-
 fsdp_status ckpt_steps(const char *dir, int64_t **steps, int *n)
 {
     struct dirent **list;
     *steps = NULL;
     *n = 0;
-    int n_found = scandir(dir, &list, is_step, newest_first);
+    int n_found = scandir(dir, &list, is_step, versionsort); /* the oldest first */
     if (n_found < 0)
         return errno == ENOENT ? FSDP_OK : failed("list", dir);
     *steps = calloc((size_t)n_found + 1, sizeof **steps);
-    for (int i = 0; i < n_found; i++) {
+    for (int i = n_found - 1; i >= 0; i--) {
         if (*steps)
             (*steps)[(*n)++] = step_of(list[i]->d_name);
         free(list[i]);
@@ -104,12 +99,13 @@ fsdp_status ckpt_share(comm *world, void *what, size_t bytes)
 
 static bool is_ours(const char *name)
 {
-    int end = 0;
-    return strcmp(name, "manifest.json") == 0 || strcmp(name, ".") == 0 ||
-           strcmp(name, "..") == 0 ||
-           (sscanf(name, "manifest.json.%*16[0-9a-f].tmp%n", &end) == 0 && end > 0 &&
-            name[end] == '\0') ||
-           (sscanf(name, "rank-%*5d.safetensors%n", &end) == 0 && end > 0 && name[end] == '\0');
+    static const char *const OURS[] = {".", "..", "manifest.json",
+                                       "manifest.json.????????????????.tmp",
+                                       "rank-[0-9][0-9][0-9][0-9][0-9].safetensors"};
+    for (size_t i = 0; i < sizeof OURS / sizeof *OURS; i++)
+        if (fnmatch(OURS[i], name, 0) == 0)
+            return true;
+    return false;
 }
 
 /* Removes a directory with files of a checkpoint and nothing else; a link is left alone. */
