@@ -63,22 +63,19 @@ static void range_text(const option_spec *spec, char *buf, size_t buf_bytes)
 
 static fsdp_status bad_value(const parser *p, const option_spec *spec, const char *got)
 {
-    char range[96], expected[384], hint[384];
+    static const char *const WHAT[] = {[OPT_INT] = "a whole number",
+                                       [OPT_DOUBLE] = "a finite number",
+                                       [OPT_STRING] = "a value",
+                                       [OPT_ENUM] = "one of "};
+    char range[96], hint[384];
     range_text(spec, range, sizeof range);
-    if (spec->kind == OPT_INT)
-        snprintf(expected, sizeof expected, "a whole number%s", range);
-    else if (spec->kind == OPT_DOUBLE)
-        snprintf(expected, sizeof expected, "a finite number%s", range);
-    else if (spec->kind == OPT_ENUM)
-        snprintf(expected, sizeof expected, "one of %s", spec->choices);
-    else
-        snprintf(expected, sizeof expected, "a value");
     if (spec->def != NULL)
         snprintf(hint, sizeof hint, "the default is --%s=%s", spec->name, spec->def);
     else
         snprintf(hint, sizeof hint, "%s --help describes --%s", p->program, spec->name);
-    return fsdp_error(FSDP_EINVAL, hint, "--%s: got '%s', expected %s", spec->name,
-                      quote(got, strlen(got)).text, expected);
+    return fsdp_error(FSDP_EINVAL, hint, "--%s: got '%s', expected %s%s", spec->name,
+                      quote(got, strlen(got)).text, WHAT[spec->kind],
+                      spec->kind == OPT_ENUM ? spec->choices : range);
 }
 
 /* edit_distance -- insertions, deletions and replacements between name[0..name_bytes) and known. */
@@ -213,20 +210,36 @@ static bool store(const option_spec *spec, const char *text, void *out)
     case OPT_ENUM:
         *(int *)field = choice_index(spec->choices, text);
         return *(int *)field >= 0;
-    case OPT_BOOL: /* has no text */
-    case OPT_REFUSED:
-    case OPT_END:
-        break;
+    default: /* has no text */
+        return false;
     }
-    return false;
 }
 
 /* ---- parsing --------------------------------------------------------------------------------- */
 
-/* parse_value -- the value of an option, from the word itself (after '=') or from the next one. */
-static fsdp_status parse_value(const parser *p, const option_spec *spec, const char *value,
-                               const char *next, int *used)
+/* parse_option -- one option word, and the next word (NULL at the end) if it is the value. *used:
+ * how many of the two were taken. */
+static fsdp_status parse_option(const parser *p, const char *word, const char *next, int *used)
 {
+    const char *name = word + 2, *equals = strchr(name, '=');
+    const char *value = equals != NULL ? equals + 1 : NULL;
+    size_t name_bytes = equals != NULL ? (size_t)(equals - name) : strlen(name);
+    if (same_name("help", name, name_bytes))
+        return FSDP_HELP;
+    const option_spec *spec = find_row(p->table, name, name_bytes);
+    if (spec == NULL)
+        return unknown_option(p, name, name_bytes);
+    if (spec->kind == OPT_REFUSED)
+        return fsdp_error(FSDP_EINVAL, spec->help, "--%s is not available", spec->name);
+    *used = 1;
+    if (spec->kind == OPT_BOOL) {
+        if (value != NULL)
+            return fsdp_error(FSDP_EINVAL, "write the option alone, or leave it out",
+                              "--%s: got '%s', expected no value", spec->name,
+                              quote(value, strlen(value)).text);
+        *(bool *)((char *)p->out + spec->offset) = true;
+        return FSDP_OK;
+    }
     if (value == NULL) {
         /* Two hyphens: the value was forgotten, and this is the next option. */
         if (next == NULL || strncmp(next, "--", 2) == 0)
@@ -236,32 +249,6 @@ static fsdp_status parse_value(const parser *p, const option_spec *spec, const c
         *used = 2;
     }
     return store(spec, value, p->out) ? FSDP_OK : bad_value(p, spec, value);
-}
-
-/* parse_option -- one option word, and the next word (NULL at the end) if it is the value. *used:
- * how many of the two were taken. */
-static fsdp_status parse_option(const parser *p, const char *word, const char *next, int *used)
-{
-    const char *name = word + 2, *value = strchr(name, '=');
-    size_t name_bytes = value != NULL ? (size_t)(value - name) : strlen(name);
-    if (same_name("help", name, name_bytes))
-        return FSDP_HELP;
-    const option_spec *spec = find_row(p->table, name, name_bytes);
-    if (spec == NULL)
-        return unknown_option(p, name, name_bytes);
-    if (spec->kind == OPT_REFUSED)
-        return fsdp_error(FSDP_EINVAL, spec->help, "--%s is not available", spec->name);
-    *used = 1;
-    if (value != NULL)
-        value++;
-    if (spec->kind != OPT_BOOL)
-        return parse_value(p, spec, value, next, used);
-    if (value != NULL)
-        return fsdp_error(FSDP_EINVAL, "write the option alone, or leave it out",
-                          "--%s: got '%s', expected no value", spec->name,
-                          quote(value, strlen(value)).text);
-    *(bool *)((char *)p->out + spec->offset) = true;
-    return FSDP_OK;
 }
 
 bool options_takes_next(const option_spec *table, const char *word)
