@@ -6,6 +6,7 @@
  * used, and every token once, when the file is opened. */
 #include "common/data/data_impl.h"
 
+#include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,8 +31,7 @@ static int32_t header_field(const void *bytes, size_t field)
 
 bool token_file_is(const char *path, const void *bytes, size_t file_bytes)
 {
-    size_t n = strlen(path);
-    if (n >= 4 && strcmp(path + n - 4, ".bin") == 0)
+    if (fnmatch("*.bin", path, 0) == 0)
         return true;
     if (file_bytes < sizeof(int32_t))
         return false;
