@@ -45,9 +45,9 @@ static const option_spec OPTIONS[] = {
 /* clang-format on */
 
 typedef struct text {
-    int32_t *tokens;
-    size_t n_prompt, n_tokens;
-    float *logits, *work; /* [vocab] */
+    int32_t *tokens; /* [n_tokens], with room for all */
+    size_t n_tokens;
+    float *logits; /* [2 * vocab]: then the work space of pick_token */
 } text;
 
 /* ---- prompt --------------------------------------------------------------------------------- */
@@ -88,25 +88,15 @@ static fsdp_status numbers_to_tokens(const char *prompt, size_t vocab, text *t)
     return FSDP_OK;
 }
 
+/* The caller frees t's arrays in any case. */
 static fsdp_status text_init(const generate_options *opt, size_t vocab, text *t)
 {
-    const size_t most = strlen(opt->prompt) + (size_t)opt->length;
-    t->tokens = calloc(most, sizeof *t->tokens);
-    t->logits = calloc(vocab, sizeof *t->logits);
-    t->work = calloc(vocab, sizeof *t->work);
-    if (t->tokens == NULL || t->logits == NULL || t->work == NULL)
+    t->tokens = calloc(strlen(opt->prompt) + (size_t)opt->length, sizeof *t->tokens);
+    t->logits = calloc(2 * vocab, sizeof *t->logits);
+    if (t->tokens == NULL || t->logits == NULL)
         return fsdp_error(FSDP_ENOMEM, "use a smaller --length", "generate: no host memory");
-    TRY(vocab <= BYTE_VOCAB ? bytes_to_tokens(opt->prompt, vocab, t)
-                            : numbers_to_tokens(opt->prompt, vocab, t));
-    t->n_prompt = t->n_tokens;
-    return FSDP_OK;
-}
-
-static void text_free(text *t)
-{
-    free(t->tokens);
-    free(t->logits);
-    free(t->work);
+    return vocab <= BYTE_VOCAB ? bytes_to_tokens(opt->prompt, vocab, t)
+                               : numbers_to_tokens(opt->prompt, vocab, t);
 }
 
 /* ---- output --------------------------------------------------------------------------------- */
@@ -128,14 +118,14 @@ static fsdp_status check_stdout(void)
 
 static fsdp_status write_text(generator *g, const generate_options *opt, size_t vocab, text *t)
 {
-    for (size_t i = 0; i < t->n_prompt; i++)
+    for (size_t i = 0; i < t->n_tokens; i++)
         put_token(t, i, vocab);
     for (int64_t n = 0; n < opt->length; n++) {
         TRY(check_stdout());
         TRY(generator_logits(g, t->tokens, t->n_tokens, t->logits));
         const uint32_t word = philox_u32((uint64_t)opt->seed, SAMPLE_STREAM, (uint64_t)n);
         const pick_args pick = {.logits = t->logits,
-                                .work = t->work,
+                                .work = t->logits + vocab,
                                 .vocab = vocab,
                                 .top_k = (size_t)opt->top_k,
                                 .temperature = opt->temperature,
@@ -151,7 +141,6 @@ static fsdp_status write_text(generator *g, const generate_options *opt, size_t 
 
 static fsdp_status generate(const char *dir, const generate_options *opt)
 {
-    device_config dc = {.n_threads = opt->threads > 0 ? (int)opt->threads : cores_allowed()};
     model_config config;
     model m = {0};
     device *dev = NULL;
@@ -163,7 +152,8 @@ static fsdp_status generate(const char *dir, const generate_options *opt)
     GOTO_ON_FAIL(status, backend_check(opt->device), done);
     GOTO_ON_FAIL(status, import_model_config(dir, &config), done);
     GOTO_ON_FAIL(status, gpt2_create(&config, &m), done);
-    dc.backend = backend_of(opt->device)->device;
+    const device_config dc = {.backend = backend_of(opt->device)->device,
+                              .n_threads = opt->threads > 0 ? (int)opt->threads : cores_allowed()};
     GOTO_ON_FAIL(status, device_open(&dc, &dev), done);
     GOTO_ON_FAIL(status, backend_ops(opt->device, opt->ops != OPS_FAST, &o), done);
     GOTO_ON_FAIL(status, text_init(opt, config.vocab_size, &t), done);
@@ -173,7 +163,8 @@ static fsdp_status generate(const char *dir, const generate_options *opt)
 done:
     generator_free(g);
     safetensors_close(&weights);
-    text_free(&t);
+    free(t.logits);
+    free(t.tokens);
     device_close(dev);
     model_free(&m);
     return status;
