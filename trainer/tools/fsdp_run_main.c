@@ -201,11 +201,9 @@ static _Noreturn void become_rank(const launcher *s, int rank, const int ends[2]
 
 static fsdp_status start_rank(launcher *s, int rank)
 {
-    pid_t parent = getpid(), pid = -1;
-    int ends[2] = {run_output_pipe(&s->output, 2 * rank), -1};
-    ends[1] = ends[0] >= 0 ? run_output_pipe(&s->output, 2 * rank + 1) : -1;
-    if (ends[1] >= 0)
-        pid = fork();
+    int ends[2] = {run_output_pipe(&s->output, 2 * rank),
+                   run_output_pipe(&s->output, 2 * rank + 1)};
+    pid_t parent = getpid(), pid = ends[0] >= 0 && ends[1] >= 0 ? fork() : -1;
     if (pid < 0)
         return fsdp_error(FSDP_ECOMM, "use fewer ranks, or see ulimit -n and -u",
                           "fsdp_run: cannot start rank %d: %s", rank, strerror(errno));
@@ -290,7 +288,7 @@ static void rank_ended(launcher *s, int rank)
     s->rank[rank].pid = 0;
     shm_launch_ended(s->job, rank, pid);
     if (s->n_alive == 0)
-        run_output_end(&s->output);
+        close(s->output.own_fd);
     if (code == 0)
         return;
     bool was_told = code == BY_SIGNAL + SIGTERM && WIFEXITED(wait_status); /* and has saved */

@@ -125,11 +125,6 @@ bool run_output_start(run_output *o)
     return pthread_create(&o->thread, NULL, output_main, o) == 0;
 }
 
-void run_output_end(run_output *o)
-{
-    close(o->own_fd);
-}
-
 void run_output_close(run_output *o)
 {
     pthread_join(o->thread, NULL);

@@ -1,7 +1,7 @@
 /* run_output.h -- what the ranks print, line by line, for fsdp_run.
  *
  *   run_output_open -> run_output_pipe ... -> run_output_start -> dprintf(o.own_fd, ...) ...
- *   -> run_output_end, until it is done -> run_output_close
+ *   -> close(o.own_fd) -> run_output_close when it is done
  *
  * Each rank has one pipe for its standard output and one for its errors. A thread cuts what comes
  * out of them into lines and writes these to the launcher's own, one by one. While a terminal takes
@@ -39,7 +39,6 @@ bool run_output_open(run_output *o, int n_ranks, bool bare);
 /* run_output_pipe -- the end of stream i that a rank writes; the caller closes it. -1: no pipe. */
 int run_output_pipe(run_output *o, int i);
 bool run_output_start(run_output *o);
-/* run_output_end -- every rank has ended. When all is written, `done` is set and the process gets a
- * SIGCHLD; then it can be closed. */
-void run_output_end(run_output *o);
+/* run_output_close -- after own_fd was closed, which says that every rank has ended. When all is
+ * written, `done` is set and the process gets a SIGCHLD; until then this call waits. */
 void run_output_close(run_output *o);
