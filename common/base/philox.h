@@ -8,12 +8,12 @@
 #include <stdint.h>
 
 /* philox4x32_10 -- out[4] = ten rounds over the counter {lo(call), hi(call), lo(stream),
- * hi(stream)} with the key {lo(seed), hi(seed)}. tests/unit checks it against the known answers of
- * the Random123 distribution. */
+ * hi(stream)} with the key {lo(seed), hi(seed)}. tests/unit checks the answers known from the
+ * Random123 distribution. */
 void philox4x32_10(uint64_t seed, uint64_t stream, uint64_t call, uint32_t out[4]);
 
-/* philox_u32 -- word `index` (from 0) of the stream (seed, stream): word index%4 of call index/4.
- */
+/* philox_u32 -- word `index` (from 0) of the stream (seed, stream): word index%4 of the call
+ * index/4. */
 uint32_t philox_u32(uint64_t seed, uint64_t stream, uint64_t index);
 
 /* philox_normal_fill -- out[i] = std * z(begin+i) for i < elems, where z is standard normal.

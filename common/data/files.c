@@ -65,8 +65,7 @@ fsdp_status file_append(const char *path, corpus *c, size_t *file_bytes)
     return status;
 }
 
-/* ---- several files ----------------------------------------------------------------------------
- */
+/* ---- several files --------------------------------------------------------------------------- */
 
 static fsdp_status add_file(const char *path, corpus *c)
 {
@@ -98,7 +97,7 @@ fsdp_status corpus_add_dir(const char *dir, corpus *c)
 {
     struct dirent **entries;
     fsdp_status status = FSDP_OK;
-    const int n = scandir(dir, &entries, NULL, alphasort); /* by bytes: programs set no locale */
+    const int n = scandir(dir, &entries, NULL, alphasort); /* strcmp's order: no locale is set */
     if (n < 0)
         return fsdp_error(FSDP_EIO, "pass --data with a text file or llm.c shards", "data: %s: %s",
                           dir, strerror(errno));
