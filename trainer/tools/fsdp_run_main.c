@@ -327,21 +327,19 @@ static void take_signal(launcher *s, int signo)
         signo = SIGTERM;
     bool ends = signo == SIGINT || signo == SIGTERM;
     double now_s = clock_now_s();
-    if (signo == SIGCHLD)
-        return;
     if (ends && s->n_alive == 0) { /* only the output is waited for, which may take for ever */
         for (int i = 0; i < 100 && !s->output.done; i++)
             usleep(10000);
         _exit(s->exit_status != 0 ? s->exit_status : BY_SIGNAL + signo);
     }
     s->passed_on = ends ? signo : s->passed_on;
-    bool again = signo == SIGINT && s->interrupted_s != 0;
-    if (again && now_s - s->interrupted_s > SAME_SIGINT_S) {
-        s->exit_status = BY_SIGNAL + SIGINT;
-        enter(s, KILLED, SIGKILL, 0);
-    }
-    if (again)
+    if (signo == SIGINT && s->interrupted_s != 0) {
+        if (now_s - s->interrupted_s > SAME_SIGINT_S) {
+            s->exit_status = BY_SIGNAL + SIGINT;
+            enter(s, KILLED, SIGKILL, 0);
+        }
         return;
+    }
     signal_all(s, signo);
     if (signo == SIGINT) {
         s->interrupted_s = now_s;
@@ -364,7 +362,7 @@ static fsdp_status wait_for_all(launcher *s)
     s->exit_status = 0;
     while (s->n_alive > 0 || !s->output.done) {
         int signo = sigtimedwait(&s->signals, NULL, &tick);
-        if (signo > 0)
+        if (signo > 0 && signo != SIGCHLD) /* what SIGCHLD tells of is reaped anyway */
             take_signal(s, signo);
         reap(s);
         check_deadline(s);

@@ -74,13 +74,11 @@ static void *output_main(void *arg)
         if (poll(o->polled, (nfds_t)own + 1, -1) < 0)
             continue;
         /* A line of the launcher follows the last words of a rank: a pipe, a long line, its end. */
-        int n_reads = o->polled[own].revents != 0 ? 3 : 1;
-        for (int i = 0; i < own; i++)
-            if (n_reads > 1 || o->polled[i].revents != 0)
-                for (int n = 0; n < n_reads && stream_read(o, i, false); n++)
+        const bool has_own = o->polled[own].revents != 0;
+        for (int i = 0; i < own + has_own; i++)
+            if (has_own || o->polled[i].revents != 0)
+                for (int n = 0; n < 3 && stream_read(o, i, false); n++)
                     ;
-        if (o->polled[own].revents != 0)
-            (void)stream_read(o, own, false);
     }
     for (int i = 0; i < own; i++)
         while (stream_read(o, i, true))
