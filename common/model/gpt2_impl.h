@@ -1,9 +1,9 @@
 /* gpt2_impl.h -- what gpt2.c (lists), gpt2_layers.c (embedding, head, norms) and gpt2_block.c
  * (attention, MLP) share. Private to them.
  *
- * Each kind of layer has one small struct that says where its arrays are in layer_io.saved, and one
- * function that lays them out and tells their bytes. Between forward and backward a layer keeps, in
- * elements a token (C width, F MLP width, H heads, V tokens):
+ * gpt2_lay_out says where a layer's arrays are in layer_io.saved and .scratch. Between forward and
+ * backward a layer keeps, in elements a token (C width, F MLP width, H heads, V tokens):
+ *
  *     embed  nothing
  *     attn   5 C     norm's output, q k v, attention's output; H + 2 fp32: log-sum-exp, mean, rstd
  *     mlp    C + F   norm's output, c_fc's output; 2 fp32: mean, rstd. gelu is computed again in
@@ -11,6 +11,7 @@
  *            element-wise work saves F elements a token
  *     head   C + V   norm's output, and the gradient of the logits; 2 fp32: mean, rstd.
  *            Cross-entropy puts it where the logits were, so that backward is two matmuls
+ *
  * A forward pass that does not train may leave `saved` out; the same arrays are then in scratch.
  * Functions issue work on the stream and return: nothing here reads device memory. Letters are
  * those of ops.h; rows = B*T. */
@@ -42,38 +43,36 @@ enum { HEAD_LN_GAIN, HEAD_LN_BIAS, HEAD_WEIGHT, HEAD_N_PARAMS };
 /* The functions of each kind of layer; the other members are zero. */
 extern const layer GPT2_EMBED, GPT2_ATTN, GPT2_MLP, GPT2_HEAD;
 
-/* gpt2_room -- memory that is cut into arrays, one behind the other. */
-typedef struct gpt2_room {
-    char *base;   /* NULL: arrays are only measured, and gpt2_take returns NULL */
-    size_t bytes; /* taken so far */
-} gpt2_room;
+/* Where one call of attn, mlp or head has its arrays. All three begin with a norm, whose output is
+ * multiplied into `wide`: q k v of each row, c_fc's output, or the logits. */
+typedef struct gpt2_arrays {
+    float *mean, *rstd; /* saved, as the next four: [rows] of the norm of io->in */
+    void *norm;         /* [rows, C] the norm's output */
+    void *wide;   /* [rows, wide]; head: cross-entropy replaces the logits by their gradient */
+    float *lse;   /* attn: [B, H, T] */
+    void *att;    /* attn: [rows, C] attention's output */
+    void *d_norm; /* scratch, as the next two: [rows, C]; attn: before that, the gradient of att */
+    void *d_wide; /* [rows, d_wide]; mlp: before that, gelu's output */
+    float *sink;  /* [2C] takes the gradients of a frozen gain and bias, which nobody reads */
+} gpt2_arrays;
 
-/* gpt2_take -- the next `elems` elements; what follows begins at a multiple of
- * LAYER_ALIGN_BYTES. */
-void *gpt2_take(gpt2_room *room, size_t elems, dtype type);
+/* The columns of these arrays that differ by kind. */
+typedef struct gpt2_cols {
+    size_t wide, d_wide;
+    size_t heads; /* 0: no attention */
+} gpt2_cols;
+
+/* gpt2_lay_out -- find the arrays of a call in io->saved and io->scratch, at multiples of
+ * LAYER_ALIGN_BYTES, and return the bytes of the two. Only batch, seq_len and type of *io must be
+ * set to learn the bytes. */
+layer_bytes gpt2_lay_out(const layer *l, const layer_io *io, gpt2_cols cols, gpt2_arrays *k);
 /* gpt2_adds -- whether a gradient is added to what its view holds; otherwise it overwrites it. */
 bool gpt2_adds(const layer_io *io, int param);
-/* gpt2_kept -- where this call of a forward function keeps its arrays: saved, else scratch. */
-void *gpt2_kept(const layer_io *io);
 
-/* What the norm of io->in keeps. attn, mlp and head begin with it. */
-typedef struct gpt2_norm {
-    float *mean, *rstd; /* [rows] */
-    void *out;          /* [rows, C] */
-} gpt2_norm;
-
-/* gpt2_take_norm -- gpt2_take for the arrays of a norm. */
-gpt2_norm gpt2_take_norm(gpt2_room *room, size_t rows, size_t width, dtype type);
-/* gpt2_norm_forward -- n->out = norm(io->in). Gain and bias are the layer's parameters 0 and 1. */
+/* gpt2_norm_forward -- k->norm = norm(io->in). Gain and bias are the layer's parameters 0 and 1. */
 fsdp_status gpt2_norm_forward(const layer *l, const ops *o, stream *s, const layer_io *io,
-                              const gpt2_norm *n);
-
-typedef struct gpt2_norm_grad {
-    const void *d_out;      /* gradient of the norm's output */
-    const void *d_residual; /* the gradient that reaches io->in past the norm, or NULL */
-    float *sink; /* [2C] takes the gradients of a frozen gain and bias, which nobody reads */
-} gpt2_norm_grad;
-
-/* gpt2_norm_backward -- io->d_in, and the gradients of gain and bias. */
+                              const gpt2_arrays *k);
+/* gpt2_norm_backward -- io->d_in from k->d_norm, and the gradients of gain and bias.
+ *   d_residual  the gradient that reaches io->in past the norm, or NULL */
 fsdp_status gpt2_norm_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
-                               const gpt2_norm *n, const gpt2_norm_grad *grad);
+                               const gpt2_arrays *k, const void *d_residual);

@@ -2,17 +2,34 @@
  * begins every other layer. The block's layers are in gpt2_block.c. */
 #include "common/model/gpt2_impl.h"
 
-void *gpt2_take(gpt2_room *room, size_t elems, dtype type)
+/* Memory that is cut into arrays, one after the other. */
+typedef struct room {
+    char *base;   /* NULL: arrays are only measured */
+    size_t bytes; /* taken so far */
+} room;
+
+static void *take(room *room, size_t elems, dtype type)
 {
     void *at = room->base ? room->base + room->bytes : NULL;
     room->bytes += size_round_up(elems * dtype_bytes(type), LAYER_ALIGN_BYTES);
     return at;
 }
 
-void *gpt2_kept(const layer_io *io)
+layer_bytes gpt2_lay_out(const layer *l, const layer_io *io, gpt2_cols cols, gpt2_arrays *k)
 {
+    const size_t rows = io->batch * io->seq_len, C = l->model->config.d_model;
     FSDP_ASSERT(io->saved != NULL || !io->training);
-    return io->saved != NULL ? io->saved : io->scratch;
+    room kept = {.base = io->saved ? io->saved : io->scratch}, work = {.base = io->scratch};
+    k->mean = take(&kept, rows, DTYPE_F32);
+    k->rstd = take(&kept, rows, DTYPE_F32);
+    k->norm = take(&kept, rows * C, io->type);
+    k->wide = take(&kept, rows * cols.wide, io->type);
+    k->lse = take(&kept, rows * cols.heads, DTYPE_F32);
+    k->att = take(&kept, cols.heads ? rows * C : 0, io->type);
+    k->d_norm = take(&work, rows * C, io->type);
+    k->d_wide = take(&work, rows * cols.d_wide, io->type);
+    k->sink = take(&work, 2 * C, DTYPE_F32);
+    return (layer_bytes){kept.bytes, work.bytes};
 }
 
 bool gpt2_adds(const layer_io *io, int param)
@@ -20,27 +37,12 @@ bool gpt2_adds(const layer_io *io, int param)
     return io->overwrite == NULL || !io->overwrite[param];
 }
 
-/* The operation needs an array even for a frozen parameter. */
-static float *grad_or_sink(float *grad, float *sink)
-{
-    return grad != NULL ? grad : sink;
-}
-
-gpt2_norm gpt2_take_norm(gpt2_room *room, size_t rows, size_t width, dtype type)
-{
-    gpt2_norm n;
-    n.mean = gpt2_take(room, rows, DTYPE_F32);
-    n.rstd = gpt2_take(room, rows, DTYPE_F32);
-    n.out = gpt2_take(room, rows * width, type);
-    return n;
-}
-
 fsdp_status gpt2_norm_forward(const layer *l, const ops *o, stream *s, const layer_io *io,
-                              const gpt2_norm *n)
+                              const gpt2_arrays *k)
 {
-    return o->layernorm(s, &(layernorm_args){.out = n->out,
-                                             .mean = n->mean,
-                                             .rstd = n->rstd,
+    return o->layernorm(s, &(layernorm_args){.out = k->norm,
+                                             .mean = k->mean,
+                                             .rstd = k->rstd,
                                              .in = io->in,
                                              .gain = io->params[0],
                                              .bias = io->params[1],
@@ -50,24 +52,26 @@ fsdp_status gpt2_norm_forward(const layer *l, const ops *o, stream *s, const lay
                                              .type = io->type});
 }
 
+/* The operation needs arrays for the gradients even of frozen parameters. */
 fsdp_status gpt2_norm_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
-                               const gpt2_norm *n, const gpt2_norm_grad *grad)
+                               const gpt2_arrays *k, const void *d_residual)
 {
     const size_t C = l->model->config.d_model;
-    return o->layernorm_backward(
-        s, &(layernorm_backward_args){.d_in = io->d_in,
-                                      .d_gain = grad_or_sink(io->grads[0], grad->sink),
-                                      .d_bias = grad_or_sink(io->grads[1], grad->sink + C),
-                                      .d_out = grad->d_out,
-                                      .in = io->in,
-                                      .gain = io->params[0],
-                                      .mean = n->mean,
-                                      .rstd = n->rstd,
-                                      .d_residual = grad->d_residual,
-                                      .rows = io->batch * io->seq_len,
-                                      .cols = C,
-                                      .type = io->type,
-                                      .overwrite = !gpt2_adds(io, 0)});
+    float *d_gain = io->grads[0], *d_bias = io->grads[1];
+    return o->layernorm_backward(s,
+                                 &(layernorm_backward_args){.d_in = io->d_in,
+                                                            .d_gain = d_gain ? d_gain : k->sink,
+                                                            .d_bias = d_bias ? d_bias : k->sink + C,
+                                                            .d_out = k->d_norm,
+                                                            .in = io->in,
+                                                            .gain = io->params[0],
+                                                            .mean = k->mean,
+                                                            .rstd = k->rstd,
+                                                            .d_residual = d_residual,
+                                                            .rows = io->batch * io->seq_len,
+                                                            .cols = C,
+                                                            .type = io->type,
+                                                            .overwrite = !gpt2_adds(io, 0)});
 }
 
 /* ---- embed: out = wte[tokens] + wpe[positions] ---------------------------------------------- */
@@ -132,41 +136,27 @@ const layer GPT2_EMBED = {
 
 /* ---- head: logits = norm(in) wte^T, loss = cross-entropy ------------------------------------ */
 
-typedef struct head_arrays {
-    gpt2_norm norm; /* saved: these two */
-    void *d_logits; /* [rows, V]; the logits before cross-entropy */
-    void *d_norm;   /* [rows, C] */
-    float *sink;    /* [2C] */
-} head_arrays;
-
-/* Finds the arrays of a call in `saved` and `scratch`; both NULL: only their bytes. */
-static layer_bytes head_layout(const layer *l, size_t rows, dtype type, void *saved, void *scratch,
-                               head_arrays *k)
+static layer_bytes head_arrays(const layer *l, const layer_io *io, gpt2_arrays *k)
 {
-    const size_t C = l->model->config.d_model;
-    gpt2_room kept = {.base = saved}, work = {.base = scratch};
-    k->norm = gpt2_take_norm(&kept, rows, C, type);
-    k->d_logits = gpt2_take(&kept, rows * l->model->config.vocab_size, type);
-    k->d_norm = gpt2_take(&work, rows * C, type);
-    k->sink = gpt2_take(&work, 2 * C, DTYPE_F32);
-    return (layer_bytes){kept.bytes, work.bytes};
+    return gpt2_lay_out(l, io, (gpt2_cols){.wide = l->model->config.vocab_size}, k);
 }
 
 static layer_bytes head_bytes(const layer *l, size_t rows, dtype type)
 {
-    return head_layout(l, rows, type, NULL, NULL, &(head_arrays){0});
+    return head_arrays(l, &(layer_io){.batch = 1, .seq_len = rows, .type = type},
+                       &(gpt2_arrays){0});
 }
 
 static fsdp_status head_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     const size_t rows = io->batch * io->seq_len;
     const size_t C = l->model->config.d_model, V = l->model->config.vocab_size;
-    head_arrays k;
-    head_layout(l, rows, io->type, gpt2_kept(io), io->scratch, &k);
-    void *logits = io->logits != NULL ? io->logits : k.d_logits;
-    TRY(gpt2_norm_forward(l, o, s, io, &k.norm));
+    gpt2_arrays k;
+    head_arrays(l, io, &k);
+    void *logits = io->logits != NULL ? io->logits : k.wide;
+    TRY(gpt2_norm_forward(l, o, s, io, &k));
     TRY(o->matmul(s, &(matmul_args){.out = logits,
-                                    .a = k.norm.out,
+                                    .a = k.norm,
                                     .b = io->params[HEAD_WEIGHT],
                                     .trans_b = true,
                                     .m = rows,
@@ -177,7 +167,7 @@ static fsdp_status head_forward(const layer *l, const ops *o, stream *s, const l
     if (io->targets == NULL)
         return FSDP_OK;
     return o->cross_entropy(s, &(cross_entropy_args){.loss = io->loss,
-                                                     .d_logits = io->training ? k.d_logits : NULL,
+                                                     .d_logits = io->training ? k.wide : NULL,
                                                      .logits = logits,
                                                      .targets = io->targets,
                                                      .rows = rows,
@@ -189,28 +179,27 @@ static fsdp_status head_backward(const layer *l, const ops *o, stream *s, const 
 {
     const size_t rows = io->batch * io->seq_len;
     const size_t C = l->model->config.d_model, V = l->model->config.vocab_size;
-    head_arrays k;
-    head_layout(l, rows, io->type, io->saved, io->scratch, &k);
+    gpt2_arrays k;
+    head_arrays(l, io, &k);
     if (io->grads[HEAD_WEIGHT] != NULL)
         TRY(o->matmul(s, &(matmul_args){.out = io->grads[HEAD_WEIGHT],
-                                        .a = k.d_logits,
+                                        .a = k.wide,
                                         .trans_a = true,
-                                        .b = k.norm.out,
+                                        .b = k.norm,
                                         .m = V,
                                         .n = C,
                                         .k = rows,
                                         .accumulate = gpt2_adds(io, HEAD_WEIGHT),
                                         .type = io->type}));
     TRY(o->matmul(s, &(matmul_args){.out = k.d_norm,
-                                    .a = k.d_logits,
+                                    .a = k.wide,
                                     .b = io->params[HEAD_WEIGHT],
                                     .m = rows,
                                     .n = C,
                                     .k = V,
                                     .type = io->type,
                                     .out_type = io->type}));
-    return gpt2_norm_backward(l, o, s, io, &k.norm,
-                              &(gpt2_norm_grad){.d_out = k.d_norm, .sink = k.sink});
+    return gpt2_norm_backward(l, o, s, io, &k, NULL);
 }
 
 const layer GPT2_HEAD = {.bytes = head_bytes, .forward = head_forward, .backward = head_backward};
