@@ -13,15 +13,6 @@ static size_t place_elems(const param_spec *p)
     return p->frozen ? 0 : size_round_up(p->elems, ALIGN_ELEMS);
 }
 
-/* Elements of the gradients of a layer's own parameters, of one leaf. */
-static size_t layer_elems(const model *m, const layer *l)
-{
-    size_t n = 0;
-    for (int p = l->first_param; p < l->first_param + l->n_params; p++)
-        n += place_elems(&m->params[p]);
-    return n;
-}
-
 fsdp_status runner_sum_losses(runner *r, float *loss)
 {
     for (size_t leaf = 0; leaf < r->n_calls; leaf++)
@@ -33,36 +24,36 @@ fsdp_status runner_sum_losses(runner *r, float *loss)
     return status;
 }
 
-/* Point grads at a layer's own parameters, one after the other in vec; NULL for frozen ones. */
-static void point_into(const model *m, const layer *l, float *vec, float **grads)
+/* Point grads at a layer's own parameters, one after the other in vec; NULL for frozen ones.
+ * Returns the elements of vec, which may be NULL to learn that first. */
+static size_t point_into(const model *m, const layer *l, float *vec, float **grads)
 {
+    size_t elems = 0;
     for (int k = 0; k < l->n_params; k++) {
         const param_spec *p = &m->params[l->first_param + k];
-        grads[k] = p->frozen ? NULL : vec;
-        vec += place_elems(p);
+        grads[k] = p->frozen || !vec ? NULL : vec + elems;
+        elems += place_elems(p);
     }
+    return elems;
 }
-
-static const bool ALL_OVERWRITTEN[LAYER_MAX_PARAMS] = {
-    true, true, true, true, true, true, true, true, true, true, true, true, true, true, true, true};
 
 /* A node of the tree: the leaves it sums, and the micro-batch's gradients between layers. */
 typedef struct leaf_node {
     int layer;
     size_t first, n; /* leaves; n is a power of two */
     void *d_out, *d_in;
+    const bool *overwrite; /* as in layer_io, for all leaves */
 } leaf_node;
 
 /* One call of a layer, on the first leaf of the node. */
-static fsdp_status call_backward(runner *r, const leaf_node *node, float *const *grads,
-                                 const bool *overwrite)
+static fsdp_status call_backward(runner *r, const leaf_node *node, float *const *grads)
 {
     const layer *l = &r->cfg.run.m->layers[node->layer];
     layer_io io = runner_call(r, node->layer, node->first, true);
     io.d_out = runner_slice(node->d_out, node->first, r->call_bytes);
     io.d_in = runner_slice(node->d_in, node->first, r->call_bytes);
     io.grads = grads;
-    io.overwrite = overwrite;
+    io.overwrite = node->overwrite;
     return l->backward(l, r->cfg.run.ops, r->s, &io);
 }
 
@@ -73,13 +64,14 @@ static fsdp_status sum_leaves(runner *r, const leaf_node *node, float *const *gr
     const model *m = r->cfg.run.m;
     const layer *l = &m->layers[node->layer];
     if (node->n == 1)
-        return call_backward(r, node, grads, ALL_OVERWRITTEN);
+        return call_backward(r, node, grads);
     leaf_node left = *node, right = *node;
     left.n = right.n = node->n / 2;
     right.first += left.n;
     TRY(sum_leaves(r, &left, grads));
     float *vec, *right_grads[LAYER_MAX_PARAMS];
-    TRY(device_alloc_f32(r->s, MEM_GRADS_FULL, layer_elems(m, l), "leaf gradients", &vec));
+    const size_t elems = point_into(m, l, NULL, right_grads);
+    TRY(device_alloc_f32(r->s, MEM_GRADS_FULL, elems, "leaf gradients", &vec));
     point_into(m, l, vec, right_grads);
     fsdp_status status = sum_leaves(r, &right, right_grads);
     for (int k = 0; k < l->n_params && status == FSDP_OK; k++)
@@ -112,15 +104,11 @@ static void find_overwrites(const runner *r, const layer *l, bool *overwrite)
 fsdp_status runner_layer_backward(runner *r, int i, void *d_out, void *d_in)
 {
     const layer *l = &r->cfg.run.m->layers[i];
-    float *const *grads = r->cfg.views->grads + l->first_param;
-    const leaf_node all = {.layer = i, .n = r->n_calls, .d_out = d_out, .d_in = d_in};
-    device_set_scope(r->cfg.run.dev, l->name, "backward");
     bool overwrite[LAYER_MAX_PARAMS];
-    if (r->cfg.run.mode == GRAD_ACC_CANONICAL) {
-        TRY(sum_leaves(r, &all, grads));
-    } else {
-        find_overwrites(r, l, overwrite);
-        TRY(call_backward(r, &all, grads, overwrite));
-    }
+    find_overwrites(r, l, overwrite);
+    const leaf_node all = {
+        .layer = i, .n = r->n_calls, .d_out = d_out, .d_in = d_in, .overwrite = overwrite};
+    device_set_scope(r->cfg.run.dev, l->name, "backward");
+    TRY(sum_leaves(r, &all, r->cfg.views->grads + l->first_param));
     return runner_unit_done(r, i, r->first_layer);
 }
