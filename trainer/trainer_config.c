@@ -217,7 +217,6 @@ static fsdp_status resolve_model(const trainer_config *cfg, model_config *mc)
     set_if_given(cfg->d_ff > 0 ? cfg->d_ff : 4 * cfg->d_model, &mc->d_ff);
     set_if_given(cfg->vocab_size, &mc->vocab_size);
     set_if_given(cfg->n_positions, &mc->max_seq_len);
-    mc->n_kv_head = mc->n_head;
     if ((size_t)seq_len <= mc->max_seq_len)
         return FSDP_OK;
     if (cfg->n_positions > 0)

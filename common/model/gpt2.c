@@ -8,48 +8,39 @@
 
 #include <limits.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define GPT2_PRESETS "tiny|small|124m|355m|774m|1558m|xl-2l"
-#define GPT2_VOCAB   50257
+#define GPT2_PRESETS  "tiny|small|124m|355m|774m|1558m|xl-2l"
+#define GPT2_NORM_EPS 1e-5f
 
-enum { BYTE_VOCAB = 256, MAX_BLOCKS = 100000, PARAMS_PER_BLOCK = ATTN_N_PARAMS + MLP_N_PARAMS };
+enum { BYTE_VOCAB = 256, GPT2_VOCAB = 50257 };
+enum { MAX_BLOCKS = 100000, PARAMS_PER_BLOCK = ATTN_N_PARAMS + MLP_N_PARAMS };
 
 static const float GPT2_INIT_STD = 0.02f;
-static const float GPT2_NORM_EPS = 1e-5f;
 
 /* ---- presets -------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
-    size_t n_blocks, n_head, d_model, vocab_size, max_seq_len;
+    model_config config;
 } PRESETS[] = {
-    {"tiny", 2, 2, 64, BYTE_VOCAB, 256},      {"small", 6, 8, 256, BYTE_VOCAB, 256},
-    {"124m", 12, 12, 768, GPT2_VOCAB, 1024},  {"355m", 24, 16, 1024, GPT2_VOCAB, 1024},
-    {"774m", 36, 20, 1280, GPT2_VOCAB, 1024}, {"1558m", 48, 25, 1600, GPT2_VOCAB, 1024},
-    {"xl-2l", 2, 25, 1600, BYTE_VOCAB, 1024},
+    {"tiny", {"gpt2", 2, 2, 64, 4 * 64, BYTE_VOCAB, 256, GPT2_NORM_EPS}},
+    {"small", {"gpt2", 6, 8, 256, 4 * 256, BYTE_VOCAB, 256, GPT2_NORM_EPS}},
+    {"124m", {"gpt2", 12, 12, 768, 4 * 768, GPT2_VOCAB, 1024, GPT2_NORM_EPS}},
+    {"355m", {"gpt2", 24, 16, 1024, 4 * 1024, GPT2_VOCAB, 1024, GPT2_NORM_EPS}},
+    {"774m", {"gpt2", 36, 20, 1280, 4 * 1280, GPT2_VOCAB, 1024, GPT2_NORM_EPS}},
+    {"1558m", {"gpt2", 48, 25, 1600, 4 * 1600, GPT2_VOCAB, 1024, GPT2_NORM_EPS}},
+    {"xl-2l", {"gpt2", 2, 25, 1600, 4 * 1600, BYTE_VOCAB, 1024, GPT2_NORM_EPS}},
 };
 
 fsdp_status gpt2_preset(const char *name, model_config *config)
 {
-    for (size_t i = 0; i < sizeof PRESETS / sizeof *PRESETS; i++) {
-        if (strcmp(PRESETS[i].name, name) != 0)
-            continue;
-        *config = (model_config){
-            .family = "gpt2",
-            .n_blocks = PRESETS[i].n_blocks,
-            .n_head = PRESETS[i].n_head,
-            .n_kv_head = PRESETS[i].n_head,
-            .d_model = PRESETS[i].d_model,
-            .d_ff = 4 * PRESETS[i].d_model,
-            .vocab_size = PRESETS[i].vocab_size,
-            .max_seq_len = PRESETS[i].max_seq_len,
-            .norm_eps = GPT2_NORM_EPS,
-        };
-        return FSDP_OK;
-    }
+    for (size_t i = 0; i < sizeof PRESETS / sizeof *PRESETS; i++)
+        if (strcmp(PRESETS[i].name, name) == 0) {
+            *config = PRESETS[i].config;
+            return FSDP_OK;
+        }
     return fsdp_error(FSDP_EINVAL, "pass --size with one of: " GPT2_PRESETS,
                       "gpt2: no size '%.64s', expected one of " GPT2_PRESETS, name);
 }
@@ -82,54 +73,29 @@ static fsdp_status check_config(const model_config *c)
     if (c->d_model % c->n_head != 0)
         return fsdp_error(FSDP_EINVAL, "change --n-head or --d-model so that it divides",
                           "gpt2: n-head %zu does not divide d-model %zu", c->n_head, c->d_model);
-    if (c->n_kv_head != c->n_head)
-        return fsdp_error(FSDP_EINVAL, "leave --n-kv-head out, or make it equal to --n-head",
-                          "gpt2: n-kv-head is %zu, expected n-head (%zu): every head has its own "
-                          "keys and values",
-                          c->n_kv_head, c->n_head);
-    if (!(c->norm_eps > 0.0f))
-        return fsdp_error(FSDP_EINVAL, "use 1e-5", "gpt2: norm_eps is %g, expected more than 0",
-                          (double)c->norm_eps);
     return FSDP_OK;
-}
-
-/* A size of 0 means the usual one. */
-static model_config with_defaults(const model_config *config)
-{
-    model_config c = *config;
-    snprintf(c.family, sizeof c.family, "gpt2");
-    c.n_kv_head = c.n_kv_head ? c.n_kv_head : c.n_head;
-    c.d_ff = c.d_ff ? c.d_ff : 4 * c.d_model;
-    c.norm_eps = c.norm_eps != 0.0f ? c.norm_eps : GPT2_NORM_EPS;
-    return c;
 }
 
 /* ---- lists ---------------------------------------------------------------------------------- */
 
-/* builder -- appends layers and parameters to the model's lists, which are already long enough. It
- * remembers a size that does not fit, to report it once, at the end. */
-typedef struct builder {
-    model *m;
-    char prefix[PARAM_NAME_BYTES]; /* "transformer.h.3." */
-    bool too_large;
-} builder;
-
-static layer *add_layer(builder *b, const layer *kind, int block, int part)
+/* Appends a layer to the model's list, which is long enough. block -1: it is in no block. */
+static void add_layer(model *m, const layer *kind, int block)
 {
-    layer *l = &b->m->layers[b->m->n_layers++];
+    layer *l = &m->layers[m->n_layers++];
     *l = *kind;
+    if (block >= 0)
+        snprintf(l->name, sizeof l->name, "h.%d.%.10s", block, kind->name);
     l->block = block;
-    l->part = part;
-    l->first_param = b->m->n_params;
-    l->model = b->m;
-    return l;
+    l->first_param = m->n_params;
+    l->model = m;
 }
 
-/* add_param -- append one parameter of the layer that was added last. cols 0 makes it a vector. */
-static param_spec *add_param(builder *b, const char *name, size_t rows, size_t cols, init_rule init)
+/* Appends one parameter of the layer that was added last. cols 0 makes it a vector. */
+static param_spec *add_param(model *m, const char *name, size_t rows, size_t cols, init_rule init)
 {
-    model *m = b->m;
+    layer *l = &m->layers[m->n_layers - 1];
     param_spec *p = &m->params[m->n_params++];
+    l->n_params++;
     *p = (param_spec){
         .n_dims = cols ? 2 : 1,
         .dims = {rows, cols},
@@ -138,112 +104,89 @@ static param_spec *add_param(builder *b, const char *name, size_t rows, size_t c
         .decay = cols != 0,
         .tied_to = NOT_TIED,
     };
-    snprintf(p->name, sizeof p->name, "%.40s%.20s", b->prefix, name);
-    size_t bytes;
-    b->too_large |= __builtin_mul_overflow(rows, cols ? cols : 1, &p->elems);
-    b->too_large |= __builtin_mul_overflow(p->elems, sizeof(float), &bytes);
-    m->layers[m->n_layers - 1].n_params++;
+    if (l->block >= 0)
+        snprintf(p->name, sizeof p->name, "transformer.h.%d.%.20s", l->block, name);
+    else
+        snprintf(p->name, sizeof p->name, "%.40s", name);
     return p;
 }
 
-/* Projections back into the residual stream start smaller, by the root of their number. */
-static float residual_std(const model_config *c)
+static void add_block(model *m, int block)
 {
-    return (float)(0.02 / sqrt(2.0 * (double)c->n_blocks));
+    const size_t C = m->config.d_model, F = m->config.d_ff;
+    /* projections back into the residual stream start smaller, by the root of their number */
+    const float residual_std = (float)(0.02 / sqrt(2.0 * (double)m->n_blocks));
+    add_layer(m, &GPT2_ATTN, block);
+    add_param(m, "ln_1.weight", C, 0, INIT_ONE);
+    add_param(m, "ln_1.bias", C, 0, INIT_ZERO);
+    add_param(m, "attn.c_attn.weight", C, 3 * C, INIT_NORMAL);
+    add_param(m, "attn.c_attn.bias", 3 * C, 0, INIT_ZERO);
+    add_param(m, "attn.c_proj.weight", C, C, INIT_NORMAL)->init_std = residual_std;
+    add_param(m, "attn.c_proj.bias", C, 0, INIT_ZERO);
+    add_layer(m, &GPT2_MLP, block);
+    add_param(m, "ln_2.weight", C, 0, INIT_ONE);
+    add_param(m, "ln_2.bias", C, 0, INIT_ZERO);
+    add_param(m, "mlp.c_fc.weight", C, F, INIT_NORMAL);
+    add_param(m, "mlp.c_fc.bias", F, 0, INIT_ZERO);
+    add_param(m, "mlp.c_proj.weight", F, C, INIT_NORMAL)->init_std = residual_std;
+    add_param(m, "mlp.c_proj.bias", C, 0, INIT_ZERO);
 }
 
-static void add_embed(builder *b)
+static void add_layers(model *m)
 {
-    const model_config *c = &b->m->config;
-    layer *l = add_layer(b, &GPT2_EMBED, -1, 0);
-    snprintf(l->name, sizeof l->name, "embed");
-    snprintf(b->prefix, sizeof b->prefix, "transformer.");
-    add_param(b, "wte.weight", c->vocab_size, c->d_model, INIT_NORMAL);
-    add_param(b, "wpe.weight", c->max_seq_len, c->d_model, INIT_NORMAL);
+    const size_t C = m->config.d_model, V = m->config.vocab_size;
+    add_layer(m, &GPT2_EMBED, -1);
+    add_param(m, "transformer.wte.weight", V, C, INIT_NORMAL);
+    add_param(m, "transformer.wpe.weight", m->config.max_seq_len, C, INIT_NORMAL);
+    for (int block = 0; block < m->n_blocks; block++)
+        add_block(m, block);
+    add_layer(m, &GPT2_HEAD, -1);
+    add_param(m, "transformer.ln_f.weight", C, 0, INIT_ONE);
+    add_param(m, "transformer.ln_f.bias", C, 0, INIT_ZERO);
+    add_param(m, "lm_head.weight", V, C, INIT_NORMAL)->tied_to = EMBED_WTE;
 }
 
-static void add_attn(builder *b, int block)
+/* Counts the elements of each parameter, and of all that have storage of their own. Returns whether
+ * their bytes fit a size_t. */
+static bool count_elems(model *m)
 {
-    const model_config *c = &b->m->config;
-    const size_t C = c->d_model;
-    layer *l = add_layer(b, &GPT2_ATTN, block, 0);
-    snprintf(l->name, sizeof l->name, "h.%d.attn", block);
-    snprintf(b->prefix, sizeof b->prefix, "transformer.h.%d.", block);
-    add_param(b, "ln_1.weight", C, 0, INIT_ONE);
-    add_param(b, "ln_1.bias", C, 0, INIT_ZERO);
-    add_param(b, "attn.c_attn.weight", C, 3 * C, INIT_NORMAL);
-    add_param(b, "attn.c_attn.bias", 3 * C, 0, INIT_ZERO);
-    add_param(b, "attn.c_proj.weight", C, C, INIT_NORMAL)->init_std = residual_std(c);
-    add_param(b, "attn.c_proj.bias", C, 0, INIT_ZERO);
-}
-
-static void add_mlp(builder *b, int block)
-{
-    const model_config *c = &b->m->config;
-    const size_t C = c->d_model, F = c->d_ff;
-    layer *l = add_layer(b, &GPT2_MLP, block, 1);
-    snprintf(l->name, sizeof l->name, "h.%d.mlp", block);
-    add_param(b, "ln_2.weight", C, 0, INIT_ONE);
-    add_param(b, "ln_2.bias", C, 0, INIT_ZERO);
-    add_param(b, "mlp.c_fc.weight", C, F, INIT_NORMAL);
-    add_param(b, "mlp.c_fc.bias", F, 0, INIT_ZERO);
-    add_param(b, "mlp.c_proj.weight", F, C, INIT_NORMAL)->init_std = residual_std(c);
-    add_param(b, "mlp.c_proj.bias", C, 0, INIT_ZERO);
-}
-
-static void add_head(builder *b)
-{
-    const model_config *c = &b->m->config;
-    layer *l = add_layer(b, &GPT2_HEAD, -1, 1);
-    snprintf(l->name, sizeof l->name, "head");
-    snprintf(b->prefix, sizeof b->prefix, "transformer.");
-    add_param(b, "ln_f.weight", c->d_model, 0, INIT_ONE);
-    add_param(b, "ln_f.bias", c->d_model, 0, INIT_ZERO);
-    b->prefix[0] = '\0';
-    add_param(b, "lm_head.weight", c->vocab_size, c->d_model, INIT_NORMAL)->tied_to = EMBED_WTE;
-}
-
-/* m->n_param_elems = the elements of all parameters that have storage of their own. */
-static void count_elems(builder *b)
-{
-    model *m = b->m;
+    bool too_large = false;
     size_t bytes;
     for (int p = 0; p < m->n_params; p++) {
-        if (m->params[p].tied_to == NOT_TIED)
-            b->too_large |=
-                __builtin_add_overflow(m->n_param_elems, m->params[p].elems, &m->n_param_elems);
+        param_spec *spec = &m->params[p];
+        const size_t cols = spec->n_dims > 1 ? spec->dims[1] : 1;
+        too_large |= __builtin_mul_overflow(spec->dims[0], cols, &spec->elems);
+        if (spec->tied_to == NOT_TIED)
+            too_large |= __builtin_add_overflow(m->n_param_elems, spec->elems, &m->n_param_elems);
     }
-    b->too_large |= __builtin_mul_overflow(m->n_param_elems, sizeof(float), &bytes);
+    return !__builtin_mul_overflow(m->n_param_elems, sizeof(float), &bytes) && !too_large;
 }
 
 fsdp_status gpt2_create(const model_config *config, model *m)
 {
-    memset(m, 0, sizeof *m);
-    const model_config c = with_defaults(config);
-    TRY(check_config(&c));
-    m->config = c;
-    m->n_blocks = (int)c.n_blocks;
-    m->layers = calloc(2 + 2 * c.n_blocks, sizeof *m->layers);
+    *m = (model){.config = *config};
+    model_config *c = &m->config;
+    snprintf(c->family, sizeof c->family, "gpt2");
+    c->d_ff = c->d_ff ? c->d_ff : 4 * c->d_model;
+    c->norm_eps = c->norm_eps != 0.0f ? c->norm_eps : GPT2_NORM_EPS;
+    TRY(check_config(c));
+    m->n_blocks = (int)c->n_blocks;
+    m->layers = calloc(2 + 2 * c->n_blocks, sizeof *m->layers);
     m->params =
-        calloc(EMBED_N_PARAMS + PARAMS_PER_BLOCK * c.n_blocks + HEAD_N_PARAMS, sizeof *m->params);
+        calloc(EMBED_N_PARAMS + PARAMS_PER_BLOCK * c->n_blocks + HEAD_N_PARAMS, sizeof *m->params);
     if (m->layers == NULL || m->params == NULL) {
         model_free(m);
         return fsdp_error(FSDP_ENOMEM, "use a smaller --n-layer",
-                          "gpt2: no host memory for the lists of %zu layers", c.n_blocks);
+                          "gpt2: no host memory for the lists of %zu layers", config->n_blocks);
     }
-    builder b = {.m = m};
-    add_embed(&b);
-    for (int block = 0; block < m->n_blocks; block++) {
-        add_attn(&b, block);
-        add_mlp(&b, block);
-    }
-    add_head(&b);
-    count_elems(&b);
-    if (!b.too_large)
+    add_layers(m);
+    if (count_elems(m))
         return FSDP_OK;
+    fsdp_status status = fsdp_error(
+        FSDP_EINVAL, "use smaller sizes",
+        "gpt2: layers %zu, d-model %zu, d-ff %zu, vocabulary %zu, positions %zu: the bytes "
+        "of the parameters do not fit a size_t",
+        c->n_blocks, c->d_model, c->d_ff, c->vocab_size, c->max_seq_len);
     model_free(m);
-    return fsdp_error(FSDP_EINVAL, "use smaller sizes",
-                      "gpt2: layers %zu, d-model %zu, d-ff %zu, vocabulary %zu, positions %zu: the "
-                      "bytes of the parameters do not fit a size_t",
-                      c.n_blocks, c.d_model, c.d_ff, c.vocab_size, c.max_seq_len);
+    return status;
 }

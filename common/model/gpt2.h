@@ -18,7 +18,7 @@
 fsdp_status gpt2_preset(const char *name, model_config *config);
 
 /* gpt2_create -- the lists of layers and parameters; no memory for the parameters themselves.
- *   config  n_kv_head, d_ff and norm_eps may be 0 for their usual values
+ *   config  d_ff and norm_eps may be 0 for their usual values
  *   m       the caller's; owns the lists until model_free. It must not move: layers point back to
  *           it
  *   errors  FSDP_EINVAL (n_head does not divide d_model; zero or overflowing sizes); FSDP_ENOMEM */

@@ -151,7 +151,8 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
     return gpt2_norm_backward(l, o, s, io, &k, io->d_out);
 }
 
-const layer GPT2_ATTN = {.bytes = attn_bytes, .forward = attn_forward, .backward = attn_backward};
+const layer GPT2_ATTN = {
+    .name = "attn", .bytes = attn_bytes, .forward = attn_forward, .backward = attn_backward};
 
 /* ---- mlp: out = in + proj(gelu(fc(norm(in)))) ----------------------------------------------- */
 
@@ -200,4 +201,5 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
     return gpt2_norm_backward(l, o, s, io, &k, io->d_out);
 }
 
-const layer GPT2_MLP = {.bytes = mlp_bytes, .forward = mlp_forward, .backward = mlp_backward};
+const layer GPT2_MLP = {
+    .name = "mlp", .bytes = mlp_bytes, .forward = mlp_forward, .backward = mlp_backward};

@@ -40,7 +40,7 @@ enum {
 };
 enum { HEAD_LN_GAIN, HEAD_LN_BIAS, HEAD_WEIGHT, HEAD_N_PARAMS };
 
-/* The functions of each kind of layer; the other members are zero. */
+/* The name and the functions of each kind of layer; the other members are zero. */
 extern const layer GPT2_EMBED, GPT2_ATTN, GPT2_MLP, GPT2_HEAD;
 
 /* Where one call of attn, mlp or head has its arrays. All three begin with a norm, whose output is

@@ -8,10 +8,10 @@ typedef struct room {
     size_t bytes; /* taken so far */
 } room;
 
-static void *take(room *room, size_t elems, dtype type)
+static void *take(room *from, size_t elems, dtype type)
 {
-    void *at = room->base ? room->base + room->bytes : NULL;
-    room->bytes += size_round_up(elems * dtype_bytes(type), LAYER_ALIGN_BYTES);
+    void *at = from->base ? from->base + from->bytes : NULL;
+    from->bytes += size_round_up(elems * dtype_bytes(type), LAYER_ALIGN_BYTES);
     return at;
 }
 
@@ -132,7 +132,7 @@ static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const
 }
 
 const layer GPT2_EMBED = {
-    .bytes = embed_bytes, .forward = embed_forward, .backward = embed_backward};
+    .name = "embed", .bytes = embed_bytes, .forward = embed_forward, .backward = embed_backward};
 
 /* ---- head: logits = norm(in) wte^T, loss = cross-entropy ------------------------------------ */
 
@@ -202,4 +202,5 @@ static fsdp_status head_backward(const layer *l, const ops *o, stream *s, const 
     return gpt2_norm_backward(l, o, s, io, &k, NULL);
 }
 
-const layer GPT2_HEAD = {.bytes = head_bytes, .forward = head_forward, .backward = head_backward};
+const layer GPT2_HEAD = {
+    .name = "head", .bytes = head_bytes, .forward = head_forward, .backward = head_backward};

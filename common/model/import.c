@@ -68,7 +68,6 @@ static fsdp_status config_fields(const cJSON *j, const char *path, model_config 
         c->d_ff = 4 * c->d_model;
     else
         TRY(config_size(j, path, "n_inner", &c->d_ff));
-    c->n_kv_head = c->n_head;
     const cJSON *eps = cJSON_GetObjectItemCaseSensitive(j, "layer_norm_epsilon");
     c->norm_eps = cJSON_IsNumber(eps) ? (float)eps->valuedouble : 1e-5f;
     if (!(c->norm_eps > 0.0f && c->norm_eps < 1.0f))

@@ -70,7 +70,6 @@ typedef struct layer_io {
 struct layer {
     char name[32];             /* "embed", "h.0.attn", "h.0.mlp", "head" */
     int block;                 /* the transformer block of this layer; -1: the root unit */
-    int part;                  /* 0-based half of the block (attention 0, MLP 1) */
     int first_param, n_params; /* global indices first_param ... first_param + n_params - 1 */
     const struct model *model;
     layer_bytes (*bytes)(const layer *l, size_t rows, dtype type); /* rows: B*T */
@@ -80,7 +79,7 @@ struct layer {
 
 typedef struct model_config {
     char family[16]; /* "gpt2" */
-    size_t n_blocks, n_head, n_kv_head, d_model, d_ff, vocab_size;
+    size_t n_blocks, n_head, d_model, d_ff, vocab_size;
     size_t max_seq_len; /* rows of the position table */
     float norm_eps;
 } model_config;

@@ -106,7 +106,7 @@ static run_config draw_config(uint64_t *rng, int world_size, size_t *single_batc
     static const size_t batches[] = {1, 2, 4};
     model_config m = {.family = "gpt2", .norm_eps = 1e-5f};
     m.n_blocks = (size_t)suite_draw_range(rng, 1, 3);
-    m.n_head = m.n_kv_head = (size_t)suite_draw_range(rng, 1, 4);
+    m.n_head = (size_t)suite_draw_range(rng, 1, 4);
     m.d_model = m.n_head * (size_t)suite_draw_range(rng, 3, 17);
     m.d_ff = 4 * m.d_model;
     m.vocab_size = (size_t)suite_draw_range(rng, 17, 256);

@@ -291,7 +291,6 @@ fsdp_status task_6_5(grade *g)
 static const model_config SMALL = {.family = "gpt2",
                                    .n_blocks = 2,
                                    .n_head = 2,
-                                   .n_kv_head = 2,
                                    .d_model = 32,
                                    .d_ff = 128,
                                    .vocab_size = 61,

@@ -25,7 +25,6 @@ static run_config training(const grade *g, const prefetch_config *overlap)
                         .model = {.family = "gpt2",
                                   .n_blocks = 3,
                                   .n_head = 2,
-                                  .n_kv_head = 2,
                                   .d_model = 10,
                                   .d_ff = 40,
                                   .vocab_size = 31,

@@ -14,7 +14,6 @@ enum { SEQ_LEN = 4 };
 static const model_config SIX = {.family = "gpt2",
                                  .n_blocks = SIX_BLOCKS,
                                  .n_head = 2,
-                                 .n_kv_head = 2,
                                  .d_model = 16,
                                  .d_ff = 64,
                                  .vocab_size = 19,

@@ -34,7 +34,6 @@ typedef struct whole {
 static const model_config SMALL = {.family = "gpt2",
                                    .n_blocks = 3,
                                    .n_head = 3,
-                                   .n_kv_head = 3,
                                    .d_model = 15,
                                    .d_ff = 60,
                                    .vocab_size = 37,

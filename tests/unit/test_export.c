@@ -92,7 +92,6 @@ static void test_round_trip(void **state)
     assert_string_equal(config.family, "gpt2");
     assert_int_equal(config.n_blocks, 1);
     assert_int_equal(config.n_head, 2);
-    assert_int_equal(config.n_kv_head, 2);
     assert_int_equal(config.d_model, 6);
     assert_int_equal(config.d_ff, 14);
     assert_int_equal(config.vocab_size, 11);

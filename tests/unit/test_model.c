@@ -103,7 +103,6 @@ static void test_lists(void **state)
         const layer *l = &m.layers[i];
         const bool ends = i == 0 || i == 3;
         assert_int_equal(l->block, ends ? -1 : 0);
-        assert_int_equal(l->part, i < 2 ? 0 : 1);
         assert_int_equal(l->first_param, p);
         assert_ptr_equal(l->model, &m);
         for (int k = 0; k < l->n_params; k++, p++) {
@@ -115,8 +114,7 @@ static void test_lists(void **state)
     }
     assert_int_equal(p, m.n_params);
     assert_int_equal(m.n_param_elems, elems);
-    assert_int_equal(m.config.n_kv_head, 2); /* zeros were filled in */
-    assert_true(m.config.norm_eps == 1e-5f);
+    assert_true(m.config.norm_eps == 1e-5f); /* 0 was filled in */
     model_free(&m);
 }
 
@@ -124,26 +122,24 @@ static void test_config_refused(void **state)
 {
     (void)state;
     static const struct {
-        size_t n_blocks, n_head, n_kv_head, d_model, d_ff, vocab, positions;
+        size_t n_blocks, n_head, d_model, d_ff, vocab, positions;
         const char *says;
     } rows[] = {
-        {2, 4, 0, 6, 0, 11, 7, "n-head 4 does not divide d-model 6"},
-        {2, 2, 1, 6, 0, 11, 7, "n-kv-head is 1, expected n-head (2)"},
-        {0, 2, 0, 6, 0, 11, 7, "n-layer is 0"},
-        {2, 0, 0, 6, 0, 11, 7, "n-head is 0"},
-        {2, 2, 0, 0, 0, 11, 7, "d-model is 0"},
-        {2, 2, 0, 6, 0, 0, 7, "vocab-size is 0"},
-        {2, 2, 0, 6, 0, 11, 0, "n-positions is 0"},
-        {100001, 2, 0, 6, 0, 11, 7, "n-layer is 100001, expected at most 100000"},
-        {2, 2, 0, 6, 0, (size_t)1 << 31, 7, "vocab-size is 2147483648"},
-        {2, 2, 0, (size_t)1 << 31, 0, 11, 7, "do not fit a size_t"}, /* C * 3C bytes */
-        {2, 2, 0, 6, SIZE_MAX / 6, 11, 7, "do not fit a size_t"},    /* bytes of c_fc */
-        {1, 2, 0, 2, 0, 11, SIZE_MAX / 8, "do not fit a size_t"},    /* only the sum */
+        {2, 4, 6, 0, 11, 7, "n-head 4 does not divide d-model 6"},
+        {0, 2, 6, 0, 11, 7, "n-layer is 0"},
+        {2, 0, 6, 0, 11, 7, "n-head is 0"},
+        {2, 2, 0, 0, 11, 7, "d-model is 0"},
+        {2, 2, 6, 0, 0, 7, "vocab-size is 0"},
+        {2, 2, 6, 0, 11, 0, "n-positions is 0"},
+        {100001, 2, 6, 0, 11, 7, "n-layer is 100001, expected at most 100000"},
+        {2, 2, 6, 0, (size_t)1 << 31, 7, "vocab-size is 2147483648"},
+        {2, 2, (size_t)1 << 31, 0, 11, 7, "do not fit a size_t"}, /* C * 3C bytes */
+        {2, 2, 6, SIZE_MAX / 6, 11, 7, "do not fit a size_t"},    /* bytes of c_fc */
+        {1, 2, 2, 0, 11, SIZE_MAX / 8, "do not fit a size_t"},    /* only the sum */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const model_config c = {.n_blocks = rows[i].n_blocks,
                                 .n_head = rows[i].n_head,
-                                .n_kv_head = rows[i].n_kv_head,
                                 .d_model = rows[i].d_model,
                                 .d_ff = rows[i].d_ff,
                                 .vocab_size = rows[i].vocab,
