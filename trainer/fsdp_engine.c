@@ -72,7 +72,7 @@ static fsdp_status sink_param(fsdp *f, int p, const float *masters, engine_sink 
     if (status == FSDP_OK)
         status = stream_sync(f->compute);
     if (status == FSDP_OK)
-        status = sink(ctx, p, host, spec->elems);
+        status = sink(ctx, host, spec->elems);
     free(host);
     return status;
 }

@@ -26,38 +26,12 @@ static fsdp_status no_memory(void)
     return fsdp_error(FSDP_ENOMEM, "", "export: no host memory");
 }
 
-static fsdp_status io_failed(const char *path, const char *what)
+static fsdp_status write_failed(const export_writer *w)
 {
-    return fsdp_error(FSDP_EIO, HINT, "export: %s: %s: %s", path, what, strerror(errno));
-}
-
-/* Like mkdir -p. */
-static fsdp_status make_dirs(const char *dir)
-{
-    char *path = strdup(dir);
-    if (path == NULL)
-        return no_memory();
-    fsdp_status status = FSDP_OK;
-    for (char *at = path + 1; status == FSDP_OK && *path != '\0'; at++) {
-        const char was = *at;
-        if (was != '/' && was != '\0')
-            continue;
-        *at = '\0';
-        status = atomic_make_dir(path, HINT);
-        *at = was;
-        if (was == '\0')
-            break;
-    }
-    free(path);
-    return status;
+    return fsdp_error(FSDP_EIO, HINT, "export: %s: write: %s", w->weights.path, strerror(errno));
 }
 
 /* ---- the two JSON texts --------------------------------------------------------------------- */
-
-static bool is_stored(const param_spec *p)
-{
-    return p->tied_to == NOT_TIED;
-}
 
 /* What stands before the tensors, owned by the caller; NULL: no memory. *elems: all floats. */
 static char *weights_head(const model *m, size_t *head_bytes, size_t *elems)
@@ -67,7 +41,7 @@ static char *weights_head(const model *m, size_t *head_bytes, size_t *elems)
     bool ok = meta != NULL && cJSON_AddStringToObject(meta, "format", "pt") != NULL;
     uint64_t at_bytes = 0;
     for (int p = 0; p < m->n_params && ok; p++)
-        if (is_stored(&m->params[p]))
+        if (m->params[p].tied_to == NOT_TIED)
             ok = safetensors_add(header, m->params[p].name, m->params[p].dims, m->params[p].n_dims,
                                  &at_bytes);
     char *head = ok ? safetensors_head(header, head_bytes) : NULL;
@@ -76,83 +50,43 @@ static char *weights_head(const model *m, size_t *head_bytes, size_t *elems)
     return head;
 }
 
-static bool add_sizes(cJSON *config, const model_config *c)
+/* An error of out shows when the file is synced. */
+static void write_config(FILE *out, const model_config *c)
 {
-    const struct {
-        const char *key;
-        double value;
-    } rows[] = {
-        {"n_layer", (double)c->n_blocks},
-        {"n_head", (double)c->n_head},
-        {"n_embd", (double)c->d_model},
-        {"n_inner", (double)c->d_ff},
-        {"n_positions", (double)c->max_seq_len},
-        {"vocab_size", (double)c->vocab_size},
-        /* GPT-2 ends a text with its last token; in the byte vocabulary that is byte 255 */
-        {"bos_token_id", (double)(c->vocab_size - 1)},
-        {"eos_token_id", (double)(c->vocab_size - 1)},
-        {"attn_pdrop", 0.0},
-        {"embd_pdrop", 0.0},
-        {"resid_pdrop", 0.0},
-        {"initializer_range", 0.02},
-    };
-    bool ok = true;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        ok = ok && cJSON_AddNumberToObject(config, rows[i].key, rows[i].value) != NULL;
-    return ok;
-}
-
-/* The shortest decimal that is this float: 1e-05, not 9.9999997e-06. */
-static double tidy(float x)
-{
-    char text[32];
-    for (int digits = 1; digits <= 9; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, (double)x);
-        if (strtof(text, NULL) == x)
+    char eps[32];
+    for (int digits = 1; digits <= 9; digits++) { /* the shortest that is this float: 1e-05 */
+        snprintf(eps, sizeof eps, "%.*g", digits, (double)c->norm_eps);
+        if (strtof(eps, NULL) == c->norm_eps)
             break;
     }
-    return strtod(text, NULL);
-}
-
-static char *config_text(const model_config *c)
-{
-    cJSON *config = cJSON_CreateObject();
-    cJSON *classes = cJSON_AddArrayToObject(config, "architectures");
-    bool ok =
-        classes != NULL && cJSON_AddItemToArray(classes, cJSON_CreateString("GPT2LMHeadModel")) &&
-        cJSON_AddStringToObject(config, "model_type", "gpt2") != NULL && add_sizes(config, c) &&
-        cJSON_AddStringToObject(config, "activation_function", "gelu_new") != NULL &&
-        cJSON_AddNumberToObject(config, "layer_norm_epsilon", tidy(c->norm_eps)) != NULL &&
-        cJSON_AddBoolToObject(config, "tie_word_embeddings", true) != NULL &&
-        cJSON_AddStringToObject(config, "torch_dtype", "float32") != NULL;
-    char *text = ok ? cJSON_Print(config) : NULL;
-    cJSON_Delete(config);
-    return text;
+    fprintf(out,
+            "{\n"
+            "\t\"architectures\":\t[\"GPT2LMHeadModel\"],\n"
+            "\t\"model_type\":\t\"gpt2\",\n"
+            "\t\"n_layer\":\t%zu,\n"
+            "\t\"n_head\":\t%zu,\n"
+            "\t\"n_embd\":\t%zu,\n"
+            "\t\"n_inner\":\t%zu,\n"
+            "\t\"n_positions\":\t%zu,\n"
+            "\t\"vocab_size\":\t%zu,\n",
+            c->n_blocks, c->n_head, c->d_model, c->d_ff, c->max_seq_len, c->vocab_size);
+    /* GPT-2 ends a text with its last token; in the byte vocabulary that is byte 255 */
+    fprintf(out,
+            "\t\"bos_token_id\":\t%zu,\n"
+            "\t\"eos_token_id\":\t%zu,\n"
+            "\t\"attn_pdrop\":\t0,\n"
+            "\t\"embd_pdrop\":\t0,\n"
+            "\t\"resid_pdrop\":\t0,\n"
+            "\t\"initializer_range\":\t0.02,\n"
+            "\t\"activation_function\":\t\"gelu_new\",\n"
+            "\t\"layer_norm_epsilon\":\t%s,\n"
+            "\t\"tie_word_embeddings\":\ttrue,\n"
+            "\t\"torch_dtype\":\t\"float32\"\n"
+            "}\n",
+            c->vocab_size - 1, c->vocab_size - 1, eps);
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */
-
-static fsdp_status write_header(export_writer *w, const model *m)
-{
-    size_t head_bytes;
-    char *head = weights_head(m, &head_bytes, &w->expected_elems);
-    if (head == NULL)
-        return no_memory();
-    bool ok = fwrite(head, 1, head_bytes, w->weights.out) == head_bytes;
-    fsdp_status status = ok ? FSDP_OK : io_failed(w->weights.path, "write");
-    free(head);
-    return status;
-}
-
-static fsdp_status write_config(export_writer *w, const model_config *c)
-{
-    char *text = config_text(c);
-    if (text == NULL)
-        return no_memory();
-    bool ok = fprintf(w->config.out, "%s\n", text) > 0;
-    cJSON_free(text);
-    return ok ? FSDP_OK : io_failed(w->config.path, "write");
-}
 
 static fsdp_status open_in(atomic_file *f, const char *dir, const char *name)
 {
@@ -166,11 +100,17 @@ static fsdp_status open_in(atomic_file *f, const char *dir, const char *name)
 
 static fsdp_status open_files(const model *m, const char *dir, export_writer *w)
 {
-    TRY(make_dirs(dir));
+    size_t head_bytes;
+    TRY(atomic_make_dir(dir, HINT));
     TRY(open_in(&w->config, dir, EXPORT_CONFIG));
-    TRY(write_config(w, &m->config));
+    write_config(w->config.out, &m->config);
     TRY(open_in(&w->weights, dir, EXPORT_WEIGHTS));
-    return write_header(w, m);
+    char *head = weights_head(m, &head_bytes, &w->expected_elems);
+    if (head == NULL)
+        return no_memory();
+    bool ok = fwrite(head, 1, head_bytes, w->weights.out) == head_bytes;
+    free(head);
+    return ok ? FSDP_OK : write_failed(w);
 }
 
 fsdp_status export_begin(const model *m, const char *dir, export_writer *w)
@@ -183,11 +123,12 @@ fsdp_status export_begin(const model *m, const char *dir, export_writer *w)
     return status;
 }
 
-fsdp_status export_append(export_writer *w, const float *values, size_t elems)
+fsdp_status export_append(void *writer, const float *values, size_t elems)
 {
+    export_writer *w = writer;
     FSDP_ASSERT(elems <= w->expected_elems - w->written_elems);
     if (fwrite(values, sizeof *values, elems, w->weights.out) != elems)
-        return io_failed(w->weights.path, "write");
+        return write_failed(w);
     w->written_elems += elems;
     return FSDP_OK;
 }

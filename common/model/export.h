@@ -18,14 +18,15 @@ typedef struct export_writer {
     size_t expected_elems, written_elems;
 } export_writer;
 
-/* export_begin -- make DIR, write its config.json, and begin its model.safetensors with the
- * header, which lists a tied tensor once.
+/* export_begin -- make DIR unless there is one, write its config.json, and begin its
+ * model.safetensors with the header, which lists a tied tensor once.
  *   errors  FSDP_EIO with the path; FSDP_ENOMEM; nothing is left behind */
 fsdp_status export_begin(const model *m, const char *dir, export_writer *w);
 /* export_append -- the next `elems` floats (host). The parameters come in order of their global
  * index, without tied ones, whole or in pieces; more than all of them fails an assertion.
+ *   writer  an export_writer *
  *   errors  FSDP_EIO */
-fsdp_status export_append(export_writer *w, const float *values, size_t elems);
+fsdp_status export_append(void *writer, const float *values, size_t elems);
 /* export_end -- check that everything came, fsync, rename; w is closed also after a failure.
  *   errors  FSDP_ESTATE floats are missing; FSDP_EIO; FSDP_ENOMEM */
 fsdp_status export_end(export_writer *w);

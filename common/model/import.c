@@ -77,22 +77,17 @@ static fsdp_status config_fields(const cJSON *j, const char *path, model_config 
     return FSDP_OK;
 }
 
-static fsdp_status read_config(const char *path, model_config *c)
-{
-    cJSON *j;
-    TRY(json_read_file(path, DIR_HINT, MAX_CONFIG_BYTES, &j));
-    fsdp_status status = config_fields(j, path, c);
-    cJSON_Delete(j);
-    return status;
-}
-
 fsdp_status import_model_config(const char *dir, model_config *config)
 {
     char *path = path_join(dir, EXPORT_CONFIG);
+    cJSON *j = NULL;
     if (path == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "import: no host memory");
     *config = (model_config){.family = "gpt2"};
-    fsdp_status status = read_config(path, config);
+    fsdp_status status = json_read_file(path, DIR_HINT, MAX_CONFIG_BYTES, &j);
+    if (status == FSDP_OK)
+        status = config_fields(j, path, config);
+    cJSON_Delete(j);
     free(path);
     return status;
 }

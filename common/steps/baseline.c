@@ -274,7 +274,7 @@ static fsdp_status read_params(void *self, engine_sink sink, void *ctx)
             continue;
         status = move_piece(b, 0, &whole, host, true);
         if (status == FSDP_OK)
-            status = sink(ctx, p, host, m->params[p].elems);
+            status = sink(ctx, host, m->params[p].elems);
     }
     free(host);
     return comm_agree(b->run.world, status);

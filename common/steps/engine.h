@@ -17,7 +17,7 @@ typedef struct step_scalars {
 
 /* engine_sink -- receives the full parameters on rank 0, in host memory that is valid during the
  * call: in order of their global index, whole or in pieces. */
-typedef fsdp_status (*engine_sink)(void *ctx, int param, const float *values, size_t elems);
+typedef fsdp_status (*engine_sink)(void *ctx, const float *values, size_t elems);
 
 typedef struct engine {
     void *self;

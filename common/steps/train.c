@@ -459,12 +459,6 @@ fsdp_status train_run(train_loop *l, train_result *result)
     return status;
 }
 
-static fsdp_status append_param(void *ctx, int param, const float *values, size_t elems)
-{
-    (void)param;
-    return export_append(ctx, values, elems);
-}
-
 fsdp_status train_export(const train_setup *setup, const char *dir)
 {
     export_writer w = {0};
@@ -472,7 +466,7 @@ fsdp_status train_export(const train_setup *setup, const char *dir)
     fsdp_status status =
         comm_agree(setup->run->world, writes ? export_begin(setup->run->m, dir, &w) : FSDP_OK);
     if (status == FSDP_OK)
-        status = setup->engine->read_params(setup->engine->self, append_param, &w);
+        status = setup->engine->read_params(setup->engine->self, export_append, &w);
     if (!writes)
         return status == FSDP_OK ? comm_agree(setup->run->world, FSDP_OK) : status;
     if (status != FSDP_OK) {

@@ -172,10 +172,9 @@ typedef struct sink_at {
     size_t used, room;
 } sink_at;
 
-static fsdp_status keep_params(void *ctx, int param, const float *values, size_t elems)
+static fsdp_status keep_params(void *ctx, const float *values, size_t elems)
 {
     sink_at *at = ctx;
-    (void)param;
     FSDP_ASSERT(at->used + elems <= at->room);
     memcpy(at->dst + at->used, values, elems * sizeof *values);
     at->used += elems;

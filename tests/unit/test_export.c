@@ -82,12 +82,12 @@ static void test_round_trip(void **state)
     model m;
     model_config config;
     assert_int_equal(gpt2_create(&SMALL, &m), FSDP_OK);
-    const char *path = in_dir("made/by/export"); /* parents too */
+    const char *path = in_dir("made");
     export_seed(&m, path, 1, m.n_param_elems);
     assert_holds_seed(&m, path, 1);
     export_seed(&m, path, 2, 5); /* over the old one */
     assert_holds_seed(&m, path, 2);
-    assert_int_equal(files_like("made/by/export/*.tmp"), 0);
+    assert_int_equal(files_like("made/*.tmp"), 0);
     assert_int_equal(import_model_config(path, &config), FSDP_OK);
     assert_string_equal(config.family, "gpt2");
     assert_int_equal(config.n_blocks, 1);
