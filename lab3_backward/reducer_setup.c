@@ -86,7 +86,7 @@ void reducer_free(reducer *r)
     *r = (reducer){0};
 }
 
-fsdp_status sgd_step(reducer *r, float lr, float weight_decay, const float *grad_coef)
+fsdp_status sgd_step(reducer *r, float lr, const float *grad_coef)
 {
     fsdp *f = r->f;
     for (int u = 0; u < f->n_units; u++) {
@@ -96,8 +96,7 @@ fsdp_status sgd_step(reducer *r, float lr, float weight_decay, const float *grad
                                                     .grad = r->grads[u].shard_grad,
                                                     .grad_coef = grad_coef,
                                                     .elems = f->units[u].layout.shard_elems,
-                                                    .lr = lr,
-                                                    .weight_decay = weight_decay}));
+                                                    .lr = lr}));
     }
     return FSDP_OK;
 }

@@ -26,4 +26,4 @@ void reducer_free(reducer *r);
 void grad_views_bind(reducer *r, int u);
 
 /* sgd_step -- one SGD step on every shard, from shard_grad * *grad_coef (NULL: 1). */
-fsdp_status sgd_step(reducer *r, float lr, float weight_decay, const float *grad_coef);
+fsdp_status sgd_step(reducer *r, float lr, const float *grad_coef);

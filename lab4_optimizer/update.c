@@ -47,12 +47,7 @@ static fsdp_status adamw_update(fsdp_optimizer *o, const step_scalars *sc, adamw
 {
     fsdp *f = o->r->f;
     adamw_args decays = {.grad_coef = o->coef}, plain;
-    adamw_scalars(&decays, &(adamw_config){.lr = sc->lr,
-                                           .beta1 = sc->beta1,
-                                           .beta2 = sc->beta2,
-                                           .eps = sc->eps,
-                                           .weight_decay = sc->weight_decay,
-                                           .step = sc->step});
+    adamw_scalars(&decays, &sc->adamw);
     plain = decays;
     plain.decay = 0.0f;
     for (int u = 0; u < f->n_units; u++) {
@@ -73,7 +68,7 @@ static fsdp_status adamw_update(fsdp_optimizer *o, const step_scalars *sc, adamw
 
 fsdp_status optimizer_update(fsdp_optimizer *o, const step_scalars *sc, adamw_fn adamw)
 {
-    if (sc->optimizer == OPTIMIZER_SGD)
-        return sgd_step(o->r, (float)sc->lr, 0.0f, o->coef);
+    if (o->r->f->run.optimizer == OPTIMIZER_SGD)
+        return sgd_step(o->r, (float)sc->adamw.lr, o->coef);
     return adamw_update(o, sc, adamw);
 }

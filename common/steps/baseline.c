@@ -190,24 +190,20 @@ static fsdp_status update_param(baseline *b, const step_scalars *sc, int p)
 {
     const param_spec *spec = &b->run.m->params[p];
     size_t at = b->offset[p];
-    if (sc->optimizer == OPTIMIZER_SGD)
+    if (b->run.optimizer == OPTIMIZER_SGD)
         return b->run.ops->sgd(b->s, &(sgd_args){.param = b->params + at,
                                                  .grad = b->grads + at,
                                                  .grad_coef = b->coef,
                                                  .elems = spec->elems,
-                                                 .lr = (float)sc->lr});
+                                                 .lr = (float)sc->adamw.lr});
     adamw_args a = {.param = b->params + at,
                     .m = b->m + at,
                     .v = b->v + at,
                     .grad = b->grads + at,
                     .grad_coef = b->coef,
                     .elems = spec->elems};
-    adamw_scalars(&a, &(adamw_config){.lr = sc->lr,
-                                      .beta1 = sc->beta1,
-                                      .beta2 = sc->beta2,
-                                      .eps = sc->eps,
-                                      .weight_decay = spec->decay ? sc->weight_decay : 0.0,
-                                      .step = sc->step});
+    adamw_scalars(&a, &sc->adamw);
+    a.decay = spec->decay ? a.decay : 0.0f;
     return b->run.ops->adamw(b->s, &a);
 }
 

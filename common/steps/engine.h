@@ -6,13 +6,11 @@
 #include <stdbool.h>
 #include "common/checkpoint/ckpt_source.h"
 
-/* Everything that the update of a step needs. lr is the step's own; step counts from 0. */
+/* Everything that the update of a step needs. */
 typedef struct step_scalars {
-    optimizer_kind optimizer;
-    int64_t step;
-    double lr, beta1, beta2, eps, weight_decay;
-    float clip_norm;  /* 0: no clipping */
-    float grad_scale; /* fp32(1 / tokens of the global batch) */
+    adamw_config adamw; /* of this step; SGD takes lr alone */
+    float clip_norm;    /* 0: no clipping */
+    float grad_scale;   /* fp32(1 / tokens of the global batch) */
 } step_scalars;
 
 /* engine_sink -- receives the full parameters on rank 0, in host memory that is valid during the

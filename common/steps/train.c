@@ -229,13 +229,12 @@ static fsdp_status await_figures(train_loop *l, step_figures *f, float *loss)
 static step_scalars scalars_of(const train_config *c, int64_t step)
 {
     return (step_scalars){
-        .optimizer = (optimizer_kind)c->optimizer,
-        .step = step,
-        .lr = train_lr(c, step),
-        .beta1 = c->beta1,
-        .beta2 = c->beta2,
-        .eps = c->eps,
-        .weight_decay = c->weight_decay,
+        .adamw = {.step = step,
+                  .lr = train_lr(c, step),
+                  .beta1 = c->beta1,
+                  .beta2 = c->beta2,
+                  .eps = c->eps,
+                  .weight_decay = c->weight_decay},
         .clip_norm = (float)c->clip_grad,
         .grad_scale = 1.0f / (float)(c->global_batch * c->seq_len),
     };
@@ -362,26 +361,6 @@ static fsdp_status save(train_loop *l, int64_t step, bool *failed_alike)
     return status;
 }
 
-static fsdp_status after_step(train_loop *l, int64_t step, bool *failed_alike)
-{
-    const train_setup *setup = l->setup;
-    const train_config *c = setup->cfg;
-    if (setup->val_data && due(c->eval_every, step, train_end(c)))
-        TRY(evaluate(l, step));
-    bool saves =
-        setup->store && (due(c->save_every, step, train_end(c)) || l->asked != ASKED_NOTHING);
-    return saves ? save(l, step, failed_alike) : FSDP_OK;
-}
-
-/* Whether something follows step `step` that reads or writes what it computes. */
-static bool stops_after(const train_loop *l, int64_t step)
-{
-    const train_config *c = l->setup->cfg;
-    return l->setup->step_by_step || step + 1 == train_end(c) ||
-           (l->setup->val_data && due(c->eval_every, step, train_end(c))) ||
-           (l->setup->store && due(c->save_every, step, train_end(c)));
-}
-
 /* Read and report the steps up to `last` that have not been read. The loss is the mean over the
  * global batch, the norm that before clipping. */
 static fsdp_status read_steps(train_loop *l, int64_t last, train_result *result)
@@ -428,22 +407,28 @@ static int by_value(const void *a, const void *b)
 fsdp_status train_run(train_loop *l, train_result *result)
 {
     const train_setup *setup = l->setup;
+    const train_config *c = setup->cfg;
+    const int64_t end = train_end(c);
     int64_t n = 0;
     comm_set_patience(setup->run->world, 1);
     *result = (train_result){0};
-    for (int64_t step = setup->first_step; step < train_end(setup->cfg) && !result->ended_early;
-         step++, n++) {
-        bool stops = stops_after(l, step);
+    for (int64_t step = setup->first_step; step < end && !result->ended_early; step++, n++) {
+        const bool evaluates = setup->val_data && due(c->eval_every, step, end);
+        const bool saves = setup->store && due(c->save_every, step, end);
+        /* whether something follows that reads or writes what the step computes */
+        const bool stops = setup->step_by_step || step + 1 == end || evaluates || saves;
         comm_job_stats_reset(setup->run->world);
         TRY(train_step(l, step));
         result->step_stats = comm_job_stats_read(setup->run->world);
         TRY(read_steps(l, stops ? step : step - 1, result));
-        stops = stops || l->asked != ASKED_NOTHING;
-        if (!stops)
+        if (!stops && l->asked == ASKED_NOTHING)
             continue;
         TRY(read_steps(l, step, result));
-        TRY(after_step(l, step, &result->failed_alike));
-        result->ended_early = l->asked == ASKED_TO_END && step + 1 < train_end(setup->cfg);
+        if (evaluates)
+            TRY(evaluate(l, step));
+        if (saves || l->asked != ASKED_NOTHING)
+            TRY(save(l, step, &result->failed_alike));
+        result->ended_early = l->asked == ASKED_TO_END && step + 1 < end;
         l->asked = ASKED_NOTHING;
         /* A wish that came during the save is fulfilled by it. */
         (void)comm_signal_came(setup->run->world, SIGUSR1);
@@ -467,13 +452,8 @@ fsdp_status train_export(const train_setup *setup, const char *dir)
         comm_agree(setup->run->world, writes ? export_begin(setup->run->m, dir, &w) : FSDP_OK);
     if (status == FSDP_OK)
         status = setup->engine->read_params(setup->engine->self, export_append, &w);
-    if (!writes)
-        return status == FSDP_OK ? comm_agree(setup->run->world, FSDP_OK) : status;
-    if (status != FSDP_OK) {
-        fsdp_error_info why = *fsdp_error_get();
-        export_cancel(&w);
-        fsdp_error_set(&why);
-        return status;
-    }
-    return comm_agree(setup->run->world, export_end(&w));
+    if (status == FSDP_OK)
+        return comm_agree(setup->run->world, writes ? export_end(&w) : FSDP_OK);
+    export_cancel(&w);
+    return status;
 }

@@ -145,13 +145,12 @@ static fsdp_status one_step(run *r, int step)
         TRY(r->e.begin_step(r->e.self));
     for (int a = 0; a < c->grad_accum; a++)
         TRY(one_micro_step(r, step, a));
-    step_scalars sc = {.optimizer = c->optimizer,
-                       .step = step,
-                       .lr = c->lr_of_step ? c->lr_of_step[step] : c->lr,
-                       .beta1 = 0.9,
-                       .beta2 = 0.95,
-                       .eps = 1e-8,
-                       .weight_decay = c->optimizer == OPTIMIZER_ADAMW ? 0.1 : 0.0,
+    step_scalars sc = {.adamw = {.step = step,
+                                 .lr = c->lr_of_step ? c->lr_of_step[step] : c->lr,
+                                 .beta1 = 0.9,
+                                 .beta2 = 0.95,
+                                 .eps = 1e-8,
+                                 .weight_decay = 0.1},
                        .clip_norm = c->clip_norm,
                        .grad_scale = scale};
     TRY(r->e.optimizer_step(r->e.self, &sc, r->norm));

@@ -304,8 +304,7 @@ static fsdp_status clip_body(fixture *fx)
     for (int k = 0; k < 3; k++) {
         for (int u = 0; u < N_UNITS; u++) /* fresh weights */
             TRY(fix_fill_params(fx, u));
-        step_scalars sc = {
-            .optimizer = OPTIMIZER_SGD, .lr = 0.5, .clip_norm = limits[k], .grad_scale = 0.125f};
+        step_scalars sc = {.adamw.lr = 0.5, .clip_norm = limits[k], .grad_scale = 0.125f};
         TRY(push_step(fx));
         TRY(optimizer_step(&o, &sc, norm));
         TRY(stream_sync(fx->compute));
@@ -372,13 +371,12 @@ static fsdp_status adamw_body(fixture *fx)
         for (size_t i = 0; i < PARAMS[p].elems; i++)
             ref[0][p][i] = fix_value(p, i);
     for (int64_t step = 0; step < 2; step++) {
-        step_scalars sc = {.optimizer = OPTIMIZER_ADAMW,
-                           .step = step,
-                           .lr = 0.1,
-                           .beta1 = 0.9,
-                           .beta2 = 0.95,
-                           .eps = 1e-8,
-                           .weight_decay = 0.25,
+        step_scalars sc = {.adamw = {.step = step,
+                                     .lr = 0.1,
+                                     .beta1 = 0.9,
+                                     .beta2 = 0.95,
+                                     .eps = 1e-8,
+                                     .weight_decay = 0.25},
                            .clip_norm = limit,
                            .grad_scale = 0.125f};
         TRY(push_step(fx));

@@ -233,5 +233,5 @@ fsdp_status six_step(six *s)
     for (int a = 0; a < SIX_MICRO_STEPS; a++)
         TRY(six_micro_step(s, a));
     TRY(grads_finish(&s->r, 0.1f));
-    return sgd_step(&s->r, 0.01f, 0.0f, NULL);
+    return sgd_step(&s->r, 0.01f, NULL);
 }

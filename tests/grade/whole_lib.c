@@ -170,7 +170,7 @@ static fsdp_status whole_step(whole *w)
         for (int u = 0; u < w->f.n_units; u++)
             held[u] = w->r.grads[u].shard_grad;
         expect_shards(w, "gradient", held, w->twin_grad);
-        TRY(sgd_step(&w->r, lr, 0.0f, NULL));
+        TRY(sgd_step(&w->r, lr, NULL));
         TRY(stream_sync(w->f.compute));
         TRY(twin_sgd(&w->t, w->twin_grad, lr));
         for (int u = 0; u < w->f.n_units; u++)
