@@ -15,14 +15,12 @@ static fsdp_status out_of_host_memory(void)
 static void name_unit(fsdp_unit *u, const module_tree *tree, int node, const model *m)
 {
     const module_node *n = &tree->nodes[node];
-    /* A block has no layer of its own. Its first layer is the next node. */
-    const layer *l = n->layer >= 0 ? &m->layers[n->layer] : NULL;
     if (n->kind == MODULE_MODEL)
         snprintf(u->name, sizeof u->name, "root");
-    else if (n->kind == MODULE_BLOCK)
+    else if (n->kind == MODULE_BLOCK) /* its first layer is the next node */
         snprintf(u->name, sizeof u->name, "h.%d", m->layers[tree->nodes[node + 1].layer].block);
     else
-        snprintf(u->name, sizeof u->name, "%s", l->name);
+        snprintf(u->name, sizeof u->name, "%s", m->layers[n->layer].name);
 }
 
 /* A merged unit is called after the blocks that it spans. */
@@ -145,21 +143,15 @@ static fsdp_status initial_values(const void *args, void *out)
     return flat_init_shard(a->layout, a->m, a->seed, a->rank, out);
 }
 
-/* Put one shard of initial values into device memory. */
-static fsdp_status fill_shard(fsdp *f, const fsdp_unit *u)
-{
-    fill_args a = {&u->layout, f->run.m, f->run.seed, f->mesh.shape.shard_rank};
-    return device_make(f->compute, &(device_made){"initial values", initial_values, &a, sizeof a},
-                       u->shard, u->layout.shard_elems * sizeof *u->shard);
-}
-
 static fsdp_status allocate_unit(fsdp *f, fsdp_unit *u)
 {
+    const size_t elems = u->layout.shard_elems;
+    fill_args a = {&u->layout, f->run.m, f->run.seed, f->mesh.shape.shard_rank};
     TRY(event_create(f->run.dev, &u->gathered));
     TRY(event_create(f->run.dev, &u->consumed));
-    TRY(device_alloc_f32(f->compute, MEM_PARAMS_SHARD, u->layout.shard_elems, "parameter shard",
-                         &u->shard));
-    return fill_shard(f, u);
+    TRY(device_alloc_f32(f->compute, MEM_PARAMS_SHARD, elems, "parameter shard", &u->shard));
+    return device_make(f->compute, &(device_made){"initial values", initial_values, &a, sizeof a},
+                       u->shard, elems * sizeof *u->shard);
 }
 
 fsdp_status fsdp_lay_out(const fsdp_config *config, const mesh_shape *shape, fsdp *f)

@@ -12,9 +12,8 @@ void grad_views_bind(reducer *r, int u)
     for (int i = 0; i < unit->layout.n_slots; i++) {
         const flat_slot *slot = &unit->layout.slots[i];
         float *grad = g->buffer.full_grad ? g->buffer.full_grad + slot->offset : NULL;
-        views[slot->param] = m->params[slot->param].frozen ? NULL : grad;
         for (int p = 0; p < m->n_params; p++)
-            if (m->params[p].tied_to == slot->param)
+            if (p == slot->param || m->params[p].tied_to == slot->param)
                 views[p] = m->params[p].frozen ? NULL : grad;
     }
     if (g->second)

@@ -7,16 +7,7 @@
 
 int sharding_shard_size(sharding_strategy sharding, int world_size, int fsdp_size)
 {
-    switch (sharding) {
-    case SHARDING_FULL:
-    case SHARDING_GRAD_OP:
-        return world_size;
-    case SHARDING_NONE:
-        return 1;
-    case SHARDING_HYBRID:
-        return fsdp_size;
-    }
-    return world_size;
+    return sharding == SHARDING_NONE ? 1 : sharding == SHARDING_HYBRID ? fsdp_size : world_size;
 }
 
 static fsdp_status create_unit_grad(reducer *r, int u)

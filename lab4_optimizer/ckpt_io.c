@@ -14,14 +14,6 @@ static float *unit_array(const fsdp_optimizer *o, int u, int k)
     return k == 0 ? o->r->f->units[u].shard : k == 1 ? o->units[u].m : o->units[u].v;
 }
 
-static size_t max_slots(const fsdp *f)
-{
-    size_t n = 0;
-    for (int u = 0; u < f->n_units; u++)
-        n += (size_t)f->units[u].layout.n_slots;
-    return n;
-}
-
 static size_t max_shard_elems(const fsdp *f)
 {
     size_t n = 1;
@@ -34,9 +26,8 @@ static size_t max_shard_elems(const fsdp *f)
 typedef struct ckpt_work {
     float *shard;       /* [the longest shard_elems] */
     float *values;      /* [the longest shard_elems], of packed pieces */
-    ckpt_piece *packed; /* [all slots] */
-    ckpt_piece *pieces; /* [all slots] of this rank's slices, unit after unit */
-    flat_piece *slots;  /* [all slots] */
+    ckpt_piece *packed; /* [slots of all units] */
+    ckpt_piece *pieces; /* [slots of all units] of this rank's slices, unit after unit */
     int *unit_begin;    /* [n_units + 1] of pieces */
 } ckpt_work;
 
@@ -46,20 +37,18 @@ static void work_free(ckpt_work *w)
     free(w->values);
     free(w->packed);
     free(w->pieces);
-    free(w->slots);
     free(w->unit_begin);
 }
 
 static fsdp_status work_alloc(const fsdp *f, ckpt_work *w)
 {
-    size_t slots = max_slots(f) + 1;
+    const size_t slots = (size_t)f->run.m->n_params; /* a parameter has one in one unit */
     *w = (ckpt_work){.shard = malloc(max_shard_elems(f) * sizeof *w->shard),
                      .values = malloc(max_shard_elems(f) * sizeof *w->values),
                      .packed = calloc(slots, sizeof *w->packed),
                      .pieces = calloc(slots, sizeof *w->pieces),
-                     .slots = calloc(slots, sizeof *w->slots),
                      .unit_begin = calloc((size_t)f->n_units + 1, sizeof *w->unit_begin)};
-    if (w->shard && w->values && w->packed && w->pieces && w->slots && w->unit_begin)
+    if (w->shard && w->values && w->packed && w->pieces && w->unit_begin)
         return FSDP_OK;
     return ckpt_no_memory();
 }
@@ -72,13 +61,15 @@ static fsdp_status list_pieces(const fsdp *f, ckpt_work *w)
     const mesh_shape *shape = &f->mesh.shape;
     int n = 0;
     for (int u = 0; u < f->n_units; u++) {
-        int n_slots;
+        int n_mine;
+        flat_piece *mine;
         const flat_layout *l = &f->units[u].slices;
-        TRY(flat_intersect(l, mesh_slice(shape, shape->world_rank), w->slots, &n_slots));
-        for (int i = 0; i < n_slots; i++)
-            w->pieces[n++] = (ckpt_piece){.param = l->slots[w->slots[i].slot].param,
-                                          .begin = w->slots[i].param_begin,
-                                          .elems = w->slots[i].elems};
+        TRY(ckpt_shard_pieces(l, mesh_slice(shape, shape->world_rank), &mine, &n_mine));
+        for (int i = 0; i < n_mine; i++)
+            w->pieces[n++] = (ckpt_piece){.param = l->slots[mine[i].slot].param,
+                                          .begin = mine[i].param_begin,
+                                          .elems = mine[i].elems};
+        free(mine);
         w->unit_begin[u + 1] = n;
     }
     return FSDP_OK;
@@ -197,9 +188,9 @@ static fsdp_status load_unit(fsdp_optimizer *o, const ckpt_source *from, int u, 
     fsdp *f = o->r->f;
     const flat_layout *l = &f->units[u].layout;
     int n_mine = 0;
-    flat_piece *mine = calloc((size_t)l->n_slots + 1, sizeof *mine);
-    fsdp_status status =
-        mine ? flat_intersect(l, f->mesh.shape.shard_rank, mine, &n_mine) : ckpt_no_memory();
+    flat_piece *mine;
+    TRY(ckpt_shard_pieces(l, f->mesh.shape.shard_rank, &mine, &n_mine));
+    fsdp_status status = FSDP_OK;
     for (int k = 0; k < from->manifest.id.n_arrays && status == FSDP_OK; k++) {
         float *dst = unit_array(o, u, k);
         unit_load to = {.l = l, .rank = f->mesh.shape.shard_rank, .array = k, .shard = host};

@@ -8,20 +8,11 @@ fsdp_status ckpt_shard_pieces(const flat_layout *layout, int rank, flat_piece **
 {
     *out = calloc((size_t)layout->n_slots + 1, sizeof **out);
     if (!*out)
-        return fsdp_error(FSDP_ENOMEM, "", "checkpoint: no memory of the host");
+        return ckpt_no_memory();
     fsdp_status status = flat_intersect(layout, rank, *out, n_pieces);
     if (status != FSDP_OK)
         free(*out);
     return status;
-}
-
-static fsdp_status find_ranges(const fsdp *f, const fsdp_unit *unit, unit_optim *o)
-{
-    o->ranges = calloc((size_t)unit->layout.n_slots + 1, sizeof *o->ranges);
-    if (!o->ranges)
-        return fsdp_error(FSDP_ENOMEM, "", "optimizer_create: no host memory");
-    return decay_ranges(&unit->layout, f->run.m->params, f->mesh.shape.shard_rank, o->ranges,
-                        &o->n_ranges);
 }
 
 static fsdp_status create_unit(fsdp_optimizer *o, int u)
@@ -31,7 +22,11 @@ static fsdp_status create_unit(fsdp_optimizer *o, int u)
     unit_optim *opt = &o->units[u];
     if (unit->frozen)
         return FSDP_OK;
-    TRY(find_ranges(f, unit, opt));
+    opt->ranges = calloc((size_t)unit->layout.n_slots + 1, sizeof *opt->ranges);
+    if (!opt->ranges)
+        return fsdp_error(FSDP_ENOMEM, "", "optimizer_create: no host memory");
+    TRY(decay_ranges(&unit->layout, f->run.m->params, f->mesh.shape.shard_rank, opt->ranges,
+                     &opt->n_ranges));
     if (f->run.optimizer != OPTIMIZER_ADAMW)
         return FSDP_OK;
     size_t own = unit->layout.shard_elems;
