@@ -4,7 +4,7 @@
  *   fsdp_create   the same, then allocate the shards and fill them */
 #include <stdlib.h>
 #include <string.h>
-#include "common/device/device.h"
+#include "common/comm/comm.h"
 #include "lab2_forward/fsdp_setup.h"
 
 static fsdp_status out_of_host_memory(void)

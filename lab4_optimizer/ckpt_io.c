@@ -4,7 +4,7 @@
  * a time when loading. A rank needs no more memory than that. */
 #include <stdlib.h>
 #include <string.h>
-#include "common/device/device.h"
+#include "common/comm/comm.h"
 #include "lab4_optimizer/checkpoint.h"
 #include "lab4_optimizer/optimizer_setup.h"
 

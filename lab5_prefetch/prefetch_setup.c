@@ -1,6 +1,7 @@
 /* prefetch_setup.c -- provided, no task: streams and groups of lab 5, and the table of hooks. The
  * functions of the table call the tasks'; where one is not written they do what labs 2 and 3 do. */
 #include <stdlib.h>
+#include "common/comm/comm.h"
 #include "lab5_prefetch/prefetch_impl.h"
 
 /* ---- the table of hooks ---------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* fsdp_engine.c -- see fsdp_engine.h: what the training loop calls, in terms of labs 1 to 5. */
 #include "trainer/fsdp_engine.h"
+#include "common/comm/comm.h"
 #include <stdlib.h>
 
 typedef struct fsdp_engine {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include "common/base/clock.h"
 #include "common/base/dtype.h"
+#include "common/comm/comm.h"
 #include "common/ops/profile_roof.h"
 
 enum { SMALL_BYTES = 1 << 10, LARGE_BYTES = 4 << 20, GATHERS = 8 };

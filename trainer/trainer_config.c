@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/comm/comm.h"
 #include "common/comm/transport.h"
 #include "common/model/gpt2.h"
 #include "common/ops/backends.h"

@@ -14,7 +14,7 @@
  * renamed, and only then older ones are removed. Only directories with this run's id are, and where
  * no checkpoint is left, what any killed save has left. */
 #pragma once
-#include "common/model/run_context.h"
+#include "common/comm/comm.h"
 #include "common/checkpoint/ckpt_manifest.h"
 
 typedef struct ckpt_store {

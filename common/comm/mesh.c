@@ -1,5 +1,6 @@
 /* mesh.c -- see mesh.h. */
 #include "common/comm/mesh.h"
+#include "common/comm/comm.h"
 
 fsdp_status mesh_shape_make(int world_size, int shard_size, int world_rank, mesh_shape *out)
 {

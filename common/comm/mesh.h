@@ -12,7 +12,7 @@
  * A flat array that is cut for the world gives every rank a world slice. The slices of one column
  * make up the shard that the column holds: slice number = shard_rank * replicate_size + replica. */
 #pragma once
-#include "common/comm/comm.h"
+#include "common/comm/comm_calls.h"
 
 typedef struct mesh_shape {
     int world_size, world_rank;

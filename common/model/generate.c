@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/pmath.h"
+#include "common/device/device.h"
 
 struct generator {
     const model *m;

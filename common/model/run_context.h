@@ -1,7 +1,7 @@
 /* run_context.h -- what every part of a run shares. Whoever sets up the run fills it in once; those
  * who keep it copy it. All pointers are borrowed and outlive the run's parts. */
 #pragma once
-#include "common/comm/comm.h"
+#include "common/comm/comm_calls.h"
 #include "common/model/unit.h"
 
 typedef enum optimizer_kind { OPTIMIZER_ADAMW, OPTIMIZER_SGD } optimizer_kind;

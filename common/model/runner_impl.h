@@ -1,5 +1,6 @@
 /* runner_impl.h -- what loop.c, activations.c and leaf_sum.c share. Private to them. */
 #pragma once
+#include "common/device/device.h"
 #include "common/model/runner.h"
 
 struct runner {

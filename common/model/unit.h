@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "common/base/status.h"
-#include "common/device/device.h"
+#include "common/device/device_calls.h"
 #include "common/ops/ops.h"
 
 enum { PARAM_MAX_DIMS = 2, PARAM_NAME_BYTES = 64, LAYER_MAX_PARAMS = 16, NOT_TIED = -1 };

@@ -2,7 +2,7 @@
  * same on every backend. A launch carries it (stream_launch_work), so that a watch of the device
  * can count, and check the order of streams. */
 #pragma once
-#include "common/device/work.h"
+#include "common/device/device.h"
 #include "common/ops/ops.h"
 
 enum { OP_MAX_ACCESSES = 10 };

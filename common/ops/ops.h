@@ -29,7 +29,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "common/base/dtype.h"
-#include "common/device/device.h"
+#include "common/device/device_calls.h"
 #include "common/ops/optim.h"
 #include "common/sum/sum_kernels.h"
 

@@ -6,6 +6,7 @@
  * memory where every rank has its own. */
 #include "common/ops/profile_roof.h"
 #include "common/base/clock.h"
+#include "common/device/device.h"
 
 enum { ROOF_M = 768, ROOF_N = 768, ROOF_K = 768, ROOF_ELEMS = 8 << 20, ROOF_MIN_CALLS = 3 };
 enum { ROOF_ARRAYS = 3 };

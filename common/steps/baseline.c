@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/dtype.h"
+#include "common/checkpoint/ckpt_source.h"
 #include "common/sum/sum_run.h"
 #include "common/model/init.h"
 #include "common/model/runner.h"

@@ -4,7 +4,10 @@
  *   begin_step -> (runner_forward, runner_backward) x grad_accum -> optimizer_step -> ... */
 #pragma once
 #include <stdbool.h>
-#include "common/checkpoint/ckpt_source.h"
+#include "common/model/run_context.h"
+
+typedef struct ckpt_store ckpt_store;   /* ckpt_store.h */
+typedef struct ckpt_source ckpt_source; /* ckpt_source.h */
 
 /* Everything that the update of a step needs. */
 typedef struct step_scalars {

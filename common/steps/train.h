@@ -9,6 +9,7 @@
  * the end. The logged loss and gradient norm of step t precede its update; the norm precedes
  * clipping. */
 #pragma once
+#include "common/comm/comm.h"
 #include "common/data/data.h"
 #include "common/model/runner.h"
 #include "common/steps/engine.h"

@@ -4,6 +4,7 @@
  * the stream of the call in progress (grad_acc.stream): the call decides, and the work follows in
  * stream order. */
 #include "common/sum/grad_acc.h"
+#include "common/device/device.h"
 
 static fsdp_status space_get(grad_acc *g, float **vec)
 {

@@ -13,7 +13,7 @@
  * an addition is done in fp32 and rounded once. */
 #pragma once
 #include <stdbool.h>
-#include "common/device/device.h"
+#include "common/device/device_calls.h"
 #include "common/sum/sum_kernels.h"
 #include "common/sum/tree_sum.h"
 

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "common/base/dtype.h"
-#include "common/device/device.h"
+#include "common/device/device_calls.h"
 #include "common/sum/tree_sum.h"
 
 EXTERN_C_BEGIN
@@ -59,7 +59,7 @@ typedef struct sum_launch {
     const sum_run *run;
     const void *const *in; /* [n_in] vectors of run->elems, only read; the array: host memory */
     const char *name, *label;
-    const mem_access *accesses; /* [n_accesses] */
+    const struct mem_access *accesses; /* [n_accesses] */
     int n_accesses;
 } sum_launch;
 

@@ -1,6 +1,7 @@
 /* sum_run.c -- see sum_run.h. This is the host's half: which slots, which vectors. */
 #include "common/sum/sum_run.h"
 #include "common/base/recycle.h"
+#include "common/device/device.h"
 
 static int highest_bit(uint64_t x)
 {

@@ -36,7 +36,7 @@ void sum_run_end(const sum_run *r, stream *s);
 enum { SUM_RUN_MAX_ACCESSES = 2 * TREE_SUM_LEVELS + 1 };
 /* sum_run_accesses -- what a run touches beside its inputs: out [SUM_RUN_MAX_ACCESSES]; returns how
  * many. */
-int sum_run_accesses(const sum_run *r, mem_access *out);
+int sum_run_accesses(const sum_run *r, struct mem_access *out);
 
 /* sum_run_root -- a run without a grad_acc: out [elems] = the sum of n inputs, balanced in f32. It
  * needs no sum_run_end.

@@ -9,6 +9,7 @@
 #include "common/base/bytes_copy.h"
 #include "common/base/recycle.h"
 #include "common/device/cpu_tiles.h"
+#include "common/device/device.h"
 #include "common/sum/sum_kernels.h"
 #include <string.h>
 

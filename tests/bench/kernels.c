@@ -18,6 +18,7 @@
 #include <string.h>
 #include "common/base/options.h"
 #include "common/base/philox.h"
+#include "common/device/device.h"
 #include "common/ops/ops.h"
 #include "tests/bench/bench_lib.h"
 #include "tests/bench/roof_lib.h"

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/philox.h"
+#include "common/device/device.h"
 
 enum { SEED = 11 };
 

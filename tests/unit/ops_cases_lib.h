@@ -8,6 +8,7 @@
  * Inputs are the same on every machine, so results may be compared by bits between thread counts,
  * tables, compilers and instruction sets. */
 #pragma once
+#include "common/device/device.h"
 #include "common/ops/ops.h"
 
 typedef struct ops_result {

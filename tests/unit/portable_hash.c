@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/device/device.h"
 #include "tests/unit/ops_cases_lib.h"
 
 /* FNV-1a, 64 bits, over the words' bytes from the lowest: the same on any byte order. */
