@@ -63,14 +63,14 @@ static fsdp_status begin_step(void *self, int64_t step)
 
 static fsdp_status watch_dry(dry_run *d, int rank)
 {
-    d->line = timeline_create(rank);
+    d->line = timeline_create(rank, 0);
     d->watch = timeline_watch_create(d->t.run.dev);
     if (!d->line || !d->watch)
         return fsdp_error(FSDP_ENOMEM, "", "plan: no memory of the host");
-    device_watch of_device = timeline_watch_device(d->watch);
-    comm_watch of_comm = timeline_watch_comm(d->watch);
-    device_set_watch(d->t.run.dev, &of_device);
-    comm_set_watch(d->t.run.world, &of_comm);
+    device_set_watch(d->t.run.dev,
+                     &(device_watch){d->watch, timeline_watch_issued, timeline_watch_ran});
+    comm_set_watch(d->t.run.world,
+                   &(comm_watch){d->watch, timeline_watch_comm_issued, timeline_watch_comm_ended});
     timeline_watch_to(d->watch, d->line);
     return FSDP_OK;
 }
@@ -119,14 +119,11 @@ static fsdp_status dry_open(const trainer *of, int rank, int n_ranks, const plan
     t->run.grad_accum = (int)micro_steps;
     if (!device_runs_c(of->run.dev)) /* their descriptions of work are the CPU's */
         t->run.ops = ops_cpu_fast();
-    fsdp_status status = open_world(of, rank, n_ranks, on_accelerator, t);
-    if (status == FSDP_OK && costs && micro_steps <= MOST_TIMED)
-        status = watch_dry(d, rank);
-    if (status == FSDP_OK)
-        status = trainer_make(t);
-    if (status == FSDP_OK)
-        status = dry_steps(d);
-    return status;
+    TRY(open_world(of, rank, n_ranks, on_accelerator, t));
+    if (costs && micro_steps <= MOST_TIMED)
+        TRY(watch_dry(d, rank));
+    TRY(trainer_make(t));
+    return dry_steps(d);
 }
 
 /* ---- time ------------------------------------------------------------------------------------ */
@@ -140,30 +137,21 @@ static double work_s(const void *self, int view, const timeline_item *item)
     return view == 1 ? s * c->slow_factor : s;
 }
 
-/* When the compute stream ended what it ran before item `end`. */
-static double compute_end_s(const timeline_view *v, int64_t end)
-{
-    int compute = timeline_compute(v);
-    for (int64_t i = end - 1; i >= 0; i--)
-        if (v->items[i].stream == compute && v->items[i].kind != TIMELINE_SYNC)
-            return v->items[i].end_s;
-    return 0;
-}
-
 static fsdp_status read_times(const plan_costs *costs, bool inline_compute,
                               const timeline_view *views, int n, plan_times *out)
 {
     const timeline_view *v = &views[0];
     virtual_config config = costs->config;
-    timeline_step step = {0};
+    timeline_step next, step = {0};
     config.work_s = work_s;
     config.self = costs;
     config.inline_compute = inline_compute;
     TRY(virtual_time_run(views, n, &config));
-    while (timeline_next_step(v, step.end, &step)) /* the last one stays */
-        ;
+    while (timeline_next_step(v, step.end, &next)) { /* the last one stays */
+        out->step_s = next.compute_end_s - step.compute_end_s;
+        step = next;
+    }
     TRY(virtual_time_floor(v, step.first, &config, &out->floor_s));
-    out->step_s = compute_end_s(v, step.end) - compute_end_s(v, step.first);
     out->compute_s = step.compute_s + step.move_s;
     out->exposed_s = step.exposed_s;
     out->stall = step.stall;

@@ -4,6 +4,7 @@
  * other the figures of their steps, from which they know where a picture begins and ends. Rank 0
  * gets the lanes as text, and puts them together. */
 #include "trainer/profile_files.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,7 +29,7 @@ static fsdp_status file_open(const profile_files *f, const char *name, atomic_fi
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/%s", f->dir, name);
-    return atomic_file_open(file, path, "pass a --profile directory that can be written");
+    return atomic_file_open(file, path, PROFILE_HINT);
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -45,25 +46,6 @@ static void find_steps(const timeline_view *v, rank_steps *out)
         out->n_steps--;
 }
 
-/* The steps that all ranks have. */
-static job_steps steps_of(const rank_steps *ranks, int n_ranks)
-{
-    job_steps job = {n_ranks, TRACED_STEPS, ranks};
-    for (int r = 0; r < n_ranks; r++)
-        job.n_steps = ranks[r].n_steps < job.n_steps ? ranks[r].n_steps : job.n_steps;
-    return job;
-}
-
-static void print_step(FILE *out, int r, const timeline_step *s)
-{
-    char stall[128] = "none";
-    if (*s->stall.cause_name)
-        snprintf(stall, sizeof stall, "%.3f ms, %s", 1e3 * s->stall.seconds, s->stall.cause_name);
-    fprintf(out, "| %5llu | %5d | %11.3f | %11.3f | %11.3f | %11.3f | %6.1f%% | %-32s |\n",
-            (unsigned long long)s->step, r, 1e3 * (s->end_s - s->begin_s), 1e3 * s->compute_s,
-            1e3 * s->comm_s, 1e3 * s->exposed_s, 100 * timeline_overlap(s), stall);
-}
-
 static void print_steps(FILE *out, const job_steps *job)
 {
     fprintf(out,
@@ -72,9 +54,17 @@ static void print_steps(FILE *out, const job_steps *job)
             "----------------------------------|\n",
             "step", "rank", "wall ms", "compute ms", "comm ms", "exposed ms", "overlap",
             "longest stall");
-    for (int k = 0; k < job->n_steps; k++)
-        for (int r = 0; r < job->n_ranks; r++)
-            print_step(out, r, &job->ranks[r].steps[k]);
+    for (int i = 0; i < job->n_steps * job->n_ranks; i++) {
+        const int r = i % job->n_ranks;
+        const timeline_step *s = &job->ranks[r].steps[i / job->n_ranks];
+        char stall[128] = "none";
+        if (*s->stall.cause_name)
+            snprintf(stall, sizeof stall, "%.3f ms, %s", 1e3 * s->stall.seconds,
+                     s->stall.cause_name);
+        fprintf(out, "| %5llu | %5d | %11.3f | %11.3f | %11.3f | %11.3f | %6.1f%% | %-32s |\n",
+                (unsigned long long)s->step, r, 1e3 * (s->end_s - s->begin_s), 1e3 * s->compute_s,
+                1e3 * s->comm_s, 1e3 * s->exposed_s, 100 * timeline_overlap(s), stall);
+    }
 }
 
 /* ---- pictures -------------------------------------------------------------------------------- */
@@ -84,47 +74,33 @@ static draw_window window_of(const job_steps *job, int k)
     const timeline_step *first = &job->ranks[0].steps[k];
     draw_window w = {first->step, first->begin_s, first->end_s};
     for (int r = 1; r < job->n_ranks; r++) {
-        const timeline_step *s = &job->ranks[r].steps[k];
-        w.begin_s = s->begin_s < w.begin_s ? s->begin_s : w.begin_s;
-        w.end_s = s->end_s > w.end_s ? s->end_s : w.end_s;
+        w.begin_s = fmin(w.begin_s, job->ranks[r].steps[k].begin_s);
+        w.end_s = fmax(w.end_s, job->ranks[r].steps[k].end_s);
     }
     return w;
 }
 
-static fsdp_status no_memory(void)
+/* Print the texts of the first n ranks to out, in the order of the ranks; out is NULL but on rank
+ * 0. In pieces: every rank receives the pieces of all ranks. The last piece of a text is not full.
+ */
+static fsdp_status print_all(comm *world, const char *text, size_t bytes, int n, FILE *out)
 {
-    return fsdp_error(FSDP_ENOMEM, "", "--profile: no memory for the pictures");
-}
-
-/* Print every rank's text to out, in the order of the ranks; out is NULL but on rank 0. In pieces:
- * every rank receives the pieces of all ranks, and only rank 0 keeps them. */
-static fsdp_status print_all(comm *world, const char *text, size_t bytes, FILE *out)
-{
-    void *gathered;
-    size_t room = 0;
-    TRY(comm_host_gather(world, "lanes", &bytes, sizeof bytes, &gathered));
-    size_t *all_bytes = gathered;
-    for (int r = 0; r < comm_size(world); r++)
-        while (room < all_bytes[r])
-            room += PIECE_BYTES;
-    char *kept = out ? malloc((size_t)comm_size(world) * room + 1) : NULL;
-    fsdp_status status = comm_agree(world, out && !kept ? no_memory() : FSDP_OK);
-    for (size_t at = 0; at < room && status == FSDP_OK; at += PIECE_BYTES) {
+    size_t at = 0;
+    for (int r = 0; r < n;) {
         char piece[PIECE_BYTES] = {0};
         void *all;
-        if (at < bytes)
+        if (comm_rank(world) == r && at < bytes)
             memcpy(piece, text + at, bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES);
-        status = comm_host_gather(world, "lanes", piece, sizeof piece, &all);
-        for (int r = 0; kept && status == FSDP_OK && r < comm_size(world); r++)
-            memcpy(kept + (size_t)r * room + at, (const char *)all + (size_t)r * PIECE_BYTES,
-                   PIECE_BYTES);
+        TRY(comm_host_gather(world, "lanes", piece, sizeof piece, &all));
+        const char *of_r = (const char *)all + (size_t)r * PIECE_BYTES;
+        const size_t n_bytes = strnlen(of_r, PIECE_BYTES);
+        if (out)
+            fwrite(of_r, 1, n_bytes, out);
         free(all);
+        at = n_bytes == PIECE_BYTES ? at + PIECE_BYTES : 0;
+        r += n_bytes < PIECE_BYTES;
     }
-    for (int r = 0; kept && status == FSDP_OK && r < comm_size(world); r++)
-        fwrite(kept + (size_t)r * room, 1, all_bytes[r], out);
-    free(kept);
-    free(all_bytes);
-    return status;
+    return FSDP_OK;
 }
 
 /* A file with pictures of steps. */
@@ -159,9 +135,11 @@ static fsdp_status put_lanes(const profile_files *f, const picture_file *p, cons
     if (mine && v->rank < p->most_drawn)
         p->format->lanes(mine, &w, v, count_drawn(p, job, v->rank));
     bool drawn = mine && fclose(mine) == 0;
-    fsdp_status status = comm_agree(f->world, drawn ? FSDP_OK : no_memory());
+    fsdp_status status = comm_agree(
+        f->world,
+        drawn ? FSDP_OK : fsdp_error(FSDP_ENOMEM, "", "--profile: no memory for the pictures"));
     if (status == FSDP_OK)
-        status = print_all(f->world, text, bytes, out);
+        status = print_all(f->world, text, bytes, count_drawn(p, job, job->n_ranks).n_ranks, out);
     free(text);
     return status;
 }
@@ -243,7 +221,9 @@ fsdp_status profile_files_write(const profile_files *f, FILE *out)
     TRY(comm_agree(f->world, write_own(f)));
     find_steps(&f->traced, &mine);
     TRY(comm_host_gather(f->world, "traced steps", &mine, sizeof mine, &all));
-    job_steps job = steps_of(all, comm_size(f->world));
+    job_steps job = {comm_size(f->world), TRACED_STEPS, all}; /* the steps that all ranks have */
+    for (int r = 0; r < job.n_ranks; r++)
+        job.n_steps = job.ranks[r].n_steps < job.n_steps ? job.ranks[r].n_steps : job.n_steps;
     fsdp_status status = write_shared(f, &job, out);
     free(all);
     return status;

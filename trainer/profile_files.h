@@ -8,6 +8,7 @@
 /* Three steps show what is the same in every step and what is not. One of GPT-2 124m is some 850
  * items on each of 2 ranks: 0.15 MB of memory, 0.2 MB of JSON. */
 enum { TRACED_STEPS = 3 };
+#define PROFILE_HINT "pass a --profile directory that can be written"
 
 typedef struct profile_files {
     const char *dir;

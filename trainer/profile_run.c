@@ -26,16 +26,13 @@
 #include "trainer/trainer.h"
 
 typedef struct profile_run {
-    profile *profile;
+    profile_files files;
     timeline_watch *watch;
-    device_watch to_timeline; /* the tables of `watch` */
-    comm_watch comm_to_timeline;
     timeline *traced, *latest; /* of the first steps; of a later one */
     timeline *current;         /* one of the two, NULL between steps */
     int64_t n_begun;           /* steps */
     int64_t at_item;           /* of current: where the step under way begins */
-    timeline_job job;
-    order_check *order; /* with --check-order: it is told too */
+    order_check *order;        /* with --check-order: it is told too */
     bool told_lost;
 } profile_run;
 
@@ -48,8 +45,9 @@ static uint64_t act_issued(void *self, const device_act *act)
     profile_run *p = self;
     if (p->order)
         (void)order_check_issued(p->order, act);
-    bool counts = act->kind == ACT_LAUNCH && act->work.key.name && profile_is_counting(p->profile);
-    return p->to_timeline.issued(p->to_timeline.self, act) << 1 | counts;
+    bool counts =
+        act->kind == ACT_LAUNCH && act->work.key.name && profile_is_counting(p->files.profile);
+    return timeline_watch_issued(p->watch, act) << 1 | counts;
 }
 
 static void act_ran(void *self, const device_act *act)
@@ -58,11 +56,11 @@ static void act_ran(void *self, const device_act *act)
     device_act of_timeline = *act;
     of_timeline.token = act->token >> 1;
     if (of_timeline.token != 0)
-        p->to_timeline.ran(p->to_timeline.self, &of_timeline);
+        timeline_watch_ran(p->watch, &of_timeline);
     if ((act->token & 1) == 0)
         return;
     bool computes = act->stream == device_compute_stream(stream_device(act->stream));
-    profile_add(p->profile, computes ? PROFILE_COMPUTE : PROFILE_SIDE, &act->work.key, 1,
+    profile_add(p->files.profile, computes ? PROFILE_COMPUTE : PROFILE_SIDE, &act->work.key, 1,
                 act->end_s - act->begin_s, act->work.cost);
 }
 
@@ -71,22 +69,22 @@ static void act_ran(void *self, const device_act *act)
 static uint64_t collective_issued(void *self, const comm_record *r)
 {
     profile_run *p = self;
-    return p->comm_to_timeline.issued(p->comm_to_timeline.self, r);
+    return timeline_watch_comm_issued(p->watch, r);
 }
 
 static void collective_ended(void *self, const comm_record *r)
 {
     profile_run *p = self;
-    p->comm_to_timeline.ended(p->comm_to_timeline.self, r);
-    profile_add(p->profile, PROFILE_COLLECTIVE, &(work_key){.name = comm_op_name(r->op)}, r->calls,
-                r->seconds, (work_cost){.bytes = r->bytes});
+    timeline_watch_comm_ended(p->watch, r);
+    profile_add(p->files.profile, PROFILE_COLLECTIVE, &(work_key){.name = comm_op_name(r->op)},
+                r->calls, r->seconds, (work_cost){.bytes = r->bytes});
 }
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
 static void add_time(profile_run *p, profile_kind kind, const char *name, double seconds)
 {
-    profile_add(p->profile, kind, &(work_key){.name = name}, 1, seconds, (work_cost){0});
+    profile_add(p->files.profile, kind, &(work_key){.name = name}, 1, seconds, (work_cost){0});
 }
 
 /* Tell the profile what the compute stream did in the step under way beside its operations. */
@@ -126,7 +124,7 @@ void profile_run_step(trainer *t, int64_t step)
     if (!p)
         return;
     step_over(p);
-    profile_step_begin(p->profile);
+    profile_step_begin(p->files.profile);
     if (p->n_begun++ == 0)
         return;
     p->current = p->n_begun - 1 <= TRACED_STEPS ? p->traced : p->latest;
@@ -142,81 +140,45 @@ void profile_run_pause(trainer *t)
     if (!t->profiled)
         return;
     step_over(t->profiled);
-    profile_step_end(t->profiled->profile);
+    profile_step_end(t->profiled->files.profile);
 }
 
 /* ---- the directory -------------------------------------------------------------------------- */
 
 static fsdp_status dir_make(const char *dir)
 {
-    struct stat is = {0};
-    const char *hint = "pass a --profile directory that can be written";
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
-        return fsdp_error(FSDP_EIO, hint, "cannot make %s: %s", dir, strerror(errno));
-    bool is_dir = stat(dir, &is) == 0 && S_ISDIR(is.st_mode);
-    if (!is_dir || access(dir, W_OK | X_OK) != 0)
-        return fsdp_error(FSDP_EIO, hint, "--profile: got %s, expected a directory to write to: %s",
-                          dir, is_dir ? strerror(errno) : "it is none");
-    return FSDP_OK;
+    if (mkdir(dir, 0777) == 0 || errno == EEXIST)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EIO, PROFILE_HINT, "cannot make %s: %s", dir, strerror(errno));
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static void profile_run_free(profile_run *p)
-{
-    profile_free(p->profile);
-    timeline_watch_free(p->watch);
-    timeline_free(p->traced);
-    timeline_free(p->latest);
-    free(p);
-}
-
-static fsdp_status profile_run_create(const run_context *run, profile_run **out)
-{
-    const int rank = comm_rank(run->world);
-    profile_run *p = calloc(1, sizeof *p);
-    if (!p)
-        return fsdp_error(FSDP_ENOMEM, "", "profile: no host memory");
-    *p = (profile_run){.profile = profile_create(),
-                       .watch = timeline_watch_create(run->dev),
-                       .traced = timeline_create(rank),
-                       .latest = timeline_create(rank)};
-    if (!p->profile || !p->watch || !p->traced || !p->latest) {
-        profile_run_free(p);
-        return fsdp_error(FSDP_ENOMEM, "", "profile: no host memory");
-    }
-    p->to_timeline = timeline_watch_device(p->watch);
-    p->comm_to_timeline = timeline_watch_comm(p->watch);
-    *out = p;
-    return FSDP_OK;
-}
-
-/* On one host there is one clock. */
-static fsdp_status compare_clocks(trainer *t, timeline_job *job)
-{
-    comm *world = t->run.world;
-    *job = (timeline_job){.world_size = comm_size(world)};
-    if (comm_local_size(world) == comm_size(world))
-        return FSDP_OK;
-    return clock_offset_measure(world, &job->offset_s, &job->bound_s);
-}
-
 fsdp_status profile_run_open(trainer *t)
 {
+    comm *world = t->run.world;
+    profile_roof roof;
+    timeline_job job = {.world_size = comm_size(world)};
     if (!t->cfg.profile_dir)
         return FSDP_OK;
-    TRY(comm_agree(t->run.world, dir_make(t->cfg.profile_dir))); /* now, before hours of training */
-    TRY(profile_run_create(&t->run, &t->profiled));
-    t->profiled->order = t->order;
-    profile_roof roof;
+    TRY(comm_agree(world, dir_make(t->cfg.profile_dir))); /* now, before hours of training */
     TRY(ops_profile_roof(t->run.ops, device_compute_stream(t->run.dev),
                          t->cfg.param_dtype == DTYPE_BF16, &roof));
-    TRY(compare_clocks(t, &t->profiled->job));
     ledger_reset_peaks(
-        device_ledger(t->run.dev)); /* the peaks of the run are reported, not these */
-    profile_set_roof(t->profiled->profile, roof);
-    device_set_watch(t->run.dev, &(device_watch){t->profiled, act_issued, act_ran});
-    comm_set_watch(t->run.world, &(comm_watch){t->profiled, collective_issued, collective_ended});
+        device_ledger(t->run.dev));              /* the peaks of the run are reported, not these */
+    if (comm_local_size(world) < job.world_size) /* on one host there is one clock */
+        TRY(clock_offset_measure(world, &job.offset_s, &job.bound_s));
+    profile_run *p = t->profiled = calloc(1, sizeof *p);
+    if (p)
+        *p = (profile_run){.files = {t->cfg.profile_dir, world, profile_create(roof), .job = job},
+                           .watch = timeline_watch_create(t->run.dev),
+                           .traced = timeline_create(comm_rank(world), job.offset_s),
+                           .latest = timeline_create(comm_rank(world), job.offset_s),
+                           .order = t->order};
+    if (!p || !p->files.profile || !p->watch || !p->traced || !p->latest)
+        return fsdp_error(FSDP_ENOMEM, "", "profile: no host memory");
+    device_set_watch(t->run.dev, &(device_watch){p, act_issued, act_ran});
+    comm_set_watch(world, &(comm_watch){p, collective_issued, collective_ended});
     return FSDP_OK;
 }
 
@@ -227,21 +189,21 @@ fsdp_status profile_run_write(trainer *t, FILE *out)
         return FSDP_OK;
     profile_run_pause(t);
     TRY(comm_agree(t->run.world, dir_make(t->cfg.profile_dir)));
-    timeline_shift(p->traced, p->job.offset_s);
-    return profile_files_write(&(profile_files){.dir = t->cfg.profile_dir,
-                                                .world = t->run.world,
-                                                .profile = p->profile,
-                                                .traced = timeline_read(p->traced),
-                                                .job = p->job},
-                               out);
+    p->files.traced = timeline_read(p->traced);
+    return profile_files_write(&p->files, out);
 }
 
 void profile_run_close(trainer *t)
 {
-    if (!t->profiled)
+    profile_run *p = t->profiled;
+    if (!p)
         return;
     comm_set_watch(t->run.world, NULL);
     device_set_watch(t->run.dev, NULL);
-    profile_run_free(t->profiled);
+    profile_free(p->files.profile);
+    timeline_watch_free(p->watch);
+    timeline_free(p->traced);
+    timeline_free(p->latest);
+    free(p);
     t->profiled = NULL;
 }

@@ -17,29 +17,19 @@ struct profile {
     double step_began_s, last_s; /* valid while counting; last_s: when a row was last added to */
     profile_totals totals;
     size_t n_rows;
-    profile_row row[PROFILE_MAX_ROWS + PROFILE_KINDS]; /* the last ones: "other" of each kind */
+    profile_row rows[PROFILE_MAX_ROWS]; /* [n_rows]; the first ones: "other" of each kind */
 };
 
-const char *profile_kind_name(profile_kind k)
-{
-    static const char *const NAMES[PROFILE_KINDS] = {[PROFILE_COMPUTE] = "compute",
-                                                     [PROFILE_SIDE] = "side",
-                                                     [PROFILE_COLLECTIVE] = "collective",
-                                                     [PROFILE_EXPOSED] = "exposed",
-                                                     [PROFILE_REST] = "rest"};
-    FSDP_ASSERT((int)k >= 0 && k < PROFILE_KINDS);
-    return NAMES[k];
-}
-
-profile *profile_create(void)
+profile *profile_create(profile_roof roof)
 {
     profile *p = calloc(1, sizeof *p);
     if (!p)
         return NULL;
     pthread_mutex_init(&p->lock, NULL);
     atomic_init(&p->counting, false);
-    for (int k = 0; k < PROFILE_KINDS; k++)
-        p->row[PROFILE_MAX_ROWS + k] = (profile_row){.kind = (profile_kind)k, .key.name = "other"};
+    p->totals.roof = roof;
+    for (; p->n_rows < PROFILE_KINDS; p->n_rows++)
+        p->rows[p->n_rows] = (profile_row){.kind = (profile_kind)p->n_rows, .key.name = "other"};
     return p;
 }
 
@@ -49,13 +39,6 @@ void profile_free(profile *p)
         return;
     pthread_mutex_destroy(&p->lock);
     free(p);
-}
-
-void profile_set_roof(profile *p, profile_roof roof)
-{
-    pthread_mutex_lock(&p->lock);
-    p->totals.roof = roof;
-    pthread_mutex_unlock(&p->lock);
 }
 
 /* ---- steps ---------------------------------------------------------------------------------- */
@@ -108,12 +91,12 @@ static bool same_key(const work_key *a, const work_key *b)
 /* The row of key, a new one, or "other". */
 static profile_row *find_row(profile *p, profile_kind kind, const work_key *key)
 {
-    for (size_t i = 0; i < p->n_rows; i++)
-        if (p->row[i].kind == kind && same_key(&p->row[i].key, key))
-            return &p->row[i];
-    if (p->n_rows == PROFILE_MAX_ROWS - PROFILE_KINDS)
-        return &p->row[PROFILE_MAX_ROWS + (int)kind];
-    profile_row *row = &p->row[p->n_rows++];
+    for (size_t i = PROFILE_KINDS; i < p->n_rows; i++)
+        if (p->rows[i].kind == kind && same_key(&p->rows[i].key, key))
+            return &p->rows[i];
+    if (p->n_rows == PROFILE_MAX_ROWS)
+        return &p->rows[kind];
+    profile_row *row = &p->rows[p->n_rows++];
     *row = (profile_row){.kind = kind, .key = *key};
     if (kind >= PROFILE_EXPOSED) {
         snprintf(row->name, sizeof row->name, "%s", key->name);
@@ -155,14 +138,6 @@ double profile_unaccounted(const profile_totals *t)
            t->seconds[PROFILE_REST];
 }
 
-profile_totals profile_total(profile *p)
-{
-    pthread_mutex_lock(&p->lock);
-    profile_totals t = p->totals;
-    pthread_mutex_unlock(&p->lock);
-    return t;
-}
-
 static int by_kind_and_seconds(const void *a, const void *b)
 {
     const profile_row *x = a, *y = b;
@@ -171,14 +146,14 @@ static int by_kind_and_seconds(const void *a, const void *b)
     return (x->seconds < y->seconds) - (x->seconds > y->seconds);
 }
 
-size_t profile_read(profile *p, profile_row *rows)
+size_t profile_read(profile *p, profile_totals *t, profile_row *rows)
 {
+    size_t n = 0;
     pthread_mutex_lock(&p->lock);
-    size_t n = p->n_rows;
-    memcpy(rows, p->row, n * sizeof *rows);
-    for (int k = 0; k < PROFILE_KINDS; k++)
-        if (p->row[PROFILE_MAX_ROWS + k].calls > 0)
-            rows[n++] = p->row[PROFILE_MAX_ROWS + k];
+    *t = p->totals;
+    for (size_t i = 0; i < p->n_rows; i++)
+        if (i >= PROFILE_KINDS || p->rows[i].calls > 0)
+            rows[n++] = p->rows[i];
     pthread_mutex_unlock(&p->lock);
     qsort(rows, n, sizeof *rows, by_kind_and_seconds);
     return n;

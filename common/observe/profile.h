@@ -1,6 +1,6 @@
 /* profile.h -- where the time of a training step goes: per operation calls, seconds, FLOPs, bytes.
  *
- *   profile_create -> profile_set_roof -> profile_step_begin -> profile_add for every operation
+ *   profile_create -> profile_step_begin -> profile_add for every operation
  *   -> profile_step_end -> ... -> profile_print_csv, profile_print_table -> profile_free
  *
  * Nothing is counted before the second profile_step_begin: the first step warms up. FLOPs and bytes
@@ -50,12 +50,11 @@ typedef struct profile_roof {
 
 typedef struct profile profile;
 
-/* profile_create -- an empty profile, owned by the caller; NULL when there is no memory. */
-profile *profile_create(void);
+/* profile_create -- an empty profile, owned by the caller; NULL when there is no memory.
+ *   roof  what rows are compared with; zeroed: no row has a share */
+profile *profile_create(profile_roof roof);
 /* profile_free -- NULL is accepted. */
 void profile_free(profile *p);
-/* profile_set_roof -- what rows are compared with. Without it no row has a share. */
-void profile_set_roof(profile *p, profile_roof roof);
 
 /* ---- counting ------------------------------------------------------------------------------- */
 
@@ -89,17 +88,13 @@ typedef struct profile_totals {
 /* profile_unaccounted -- seconds of the wall time in which the compute stream did nothing known. */
 double profile_unaccounted(const profile_totals *t);
 
-/* profile_total -- all that has been counted so far. */
-profile_totals profile_total(profile *p);
-
-/* profile_read -- all rows, sorted by kind, then by seconds, the most first. Returns how many.
- *   rows  [PROFILE_MAX_ROWS] */
-size_t profile_read(profile *p, profile_row *rows);
+/* profile_read -- all that has been counted so far, at one moment: *t, and all rows, sorted by
+ * kind, then by seconds, the most first. Returns how many rows there are. rows  [PROFILE_MAX_ROWS]
+ */
+size_t profile_read(profile *p, profile_totals *t, profile_row *rows);
 
 /* profile_row_name -- "matmul 256x3072x768 NN", "add". Returns text [PROFILE_NAME_BYTES]. */
 const char *profile_row_name(const profile_row *row, char *text);
-/* profile_kind_name -- "compute", "side", "collective", "exposed", "rest". */
-const char *profile_kind_name(profile_kind k);
 
 /* profile_share -- a row's share of the roof, from 0. FLOPs in bf16 count against the roof of bf16,
  * the others against that of fp32; a row that has both (a sum) is given the time of the one and the

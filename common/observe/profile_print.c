@@ -1,6 +1,12 @@
 /* profile_print.c -- a profile as text: all figures as CSV, and a table for a reader. */
 #include "common/observe/profile.h"
 
+static const char *const KINDS[PROFILE_KINDS] = {[PROFILE_COMPUTE] = "compute",
+                                                 [PROFILE_SIDE] = "side",
+                                                 [PROFILE_COLLECTIVE] = "collective",
+                                                 [PROFILE_EXPOSED] = "exposed",
+                                                 [PROFILE_REST] = "rest"};
+
 static double per_second(double amount, double seconds)
 {
     return seconds > 0 ? amount / seconds : 0.0;
@@ -32,19 +38,18 @@ static void csv_total(FILE *out, const profile_totals *t, profile_kind kind, con
 void profile_print_csv(profile *p, FILE *out)
 {
     profile_row rows[PROFILE_MAX_ROWS];
-    profile_totals t = profile_total(p);
-    size_t n = profile_read(p, rows);
+    profile_totals t;
+    size_t n = profile_read(p, &t, rows);
     fprintf(out, "kind,name,calls,seconds,flops,bytes,flops_per_s,bytes_per_s,roof_share,binds\n");
     for (size_t i = 0; i < n; i++) {
         char name[PROFILE_NAME_BYTES], share[32];
         const char *binds;
         double of_roof = profile_share(&rows[i], t.roof, &binds);
         snprintf(share, sizeof share, "%.6g,%s", of_roof, binds);
-        csv_row(out, profile_kind_name(rows[i].kind), profile_row_name(&rows[i], name), &rows[i],
-                share);
+        csv_row(out, KINDS[rows[i].kind], profile_row_name(&rows[i], name), &rows[i], share);
     }
     for (int k = 0; k < PROFILE_KINDS; k++)
-        csv_total(out, &t, (profile_kind)k, profile_kind_name((profile_kind)k), t.seconds[k]);
+        csv_total(out, &t, (profile_kind)k, KINDS[k], t.seconds[k]);
     csv_total(out, &t, PROFILE_REST, "wall", t.wall_s);
     csv_total(out, &t, PROFILE_REST, "not accounted", profile_unaccounted(&t));
     fprintf(out, "roof,measured,,,,,%.6g,%.6g,,\n", t.roof.flops_per_s, t.roof.bytes_per_s);
@@ -154,8 +159,8 @@ static void table_roof(FILE *out, profile_roof roof)
 
 void profile_print_table(profile *p, FILE *out)
 {
-    table t = {.out = out, .totals = profile_total(p)};
-    t.n_rows = profile_read(p, t.rows);
+    table t = {.out = out};
+    t.n_rows = profile_read(p, &t.totals, t.rows);
     t.steps = t.totals.steps > 0 ? (double)t.totals.steps : 1.0;
     fprintf(out, "# Profile of rank 0: %llu steps, without the first\n\n",
             (unsigned long long)t.totals.steps);

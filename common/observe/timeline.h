@@ -20,8 +20,9 @@ typedef enum timeline_kind {
     TIMELINE_STEP        /* the host begins step `seq`; on no stream */
 } timeline_kind;
 
-enum { TIMELINE_HOST = -1, TIMELINE_NONE = -1, TIMELINE_MAX_STREAMS = 32 };
-enum { TIMELINE_NAME_BYTES = 24, TIMELINE_UNIT_BYTES = 48 };
+/* Streams: TIMELINE_COMPUTE is the stream "compute" of every timeline. */
+enum { TIMELINE_HOST = -1, TIMELINE_NONE = -1, TIMELINE_COMPUTE = 0, TIMELINE_MAX_STREAMS = 32 };
+enum { TIMELINE_NAME_BYTES = 24, TIMELINE_UNIT_BYTES = 48, TIMELINE_STREAM_BYTES = 32 };
 
 typedef struct timeline_item {
     timeline_kind kind;
@@ -44,8 +45,9 @@ typedef struct timeline_item {
 typedef struct timeline timeline;
 
 /* timeline_create -- an empty timeline of rank `rank`; NULL when there is no memory. One thread at
- * a time may use it. */
-timeline *timeline_create(int rank);
+ * a time may use it.
+ *   offset_s  added to every time that is entered: from this rank's clock to the clock of rank 0 */
+timeline *timeline_create(int rank, double offset_s);
 /* timeline_free -- NULL is accepted. */
 void timeline_free(timeline *t);
 /* timeline_clear -- forget all items; streams keep their indices. */
@@ -59,15 +61,11 @@ int64_t timeline_add(timeline *t, const timeline_item *item);
 /* timeline_ran -- item i ran from begin_s to end_s. A second call extends it. */
 void timeline_ran(timeline *t, int64_t i, double begin_s, double end_s);
 
-/* timeline_shift -- add offset_s to every time: onto the clock of another rank. Call it when no
- * stream has work. */
-void timeline_shift(timeline *t, double offset_s);
-
 /* A whole timeline to read, recorded or simulated. */
 typedef struct timeline_view {
     int rank, n_streams;
-    const char *const *streams; /* [n_streams] names */
-    timeline_item *items;       /* [n_items] */
+    const char (*streams)[TIMELINE_STREAM_BYTES]; /* [n_streams] names */
+    timeline_item *items;                         /* [n_items] */
     int64_t n_items;
     uint64_t n_lost;
 } timeline_view;

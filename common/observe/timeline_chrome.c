@@ -6,7 +6,6 @@
 typedef struct chrome {
     FILE *out;
     const timeline_view *v;
-    int compute;
     uint64_t step;
 } chrome;
 
@@ -37,7 +36,7 @@ static void put_name(const chrome *c, const char *what, int tid, const char *nam
 static void item_title(const chrome *c, int64_t i, char *title, size_t title_bytes)
 {
     const timeline_item *item = &c->v->items[i];
-    int64_t cause = item->stream == c->compute ? timeline_cause(c->v, i) : TIMELINE_NONE;
+    int64_t cause = timeline_cause(c->v, i);
     int of = item->kind == TIMELINE_SYNC ? item->stream : TIMELINE_HOST;
     if (of == TIMELINE_HOST && item->after >= 0)
         of = c->v->items[item->after].stream;
@@ -112,7 +111,7 @@ static void put_end_of_arrow(const chrome *c, const char *ph, uint64_t id,
 /* From the collective that WAIT i is for to the work behind it. Ids are unique over the ranks. */
 static void put_arrow(const chrome *c, int64_t i)
 {
-    int64_t cause = c->v->items[i].stream == c->compute ? timeline_cause(c->v, i) : TIMELINE_NONE;
+    int64_t cause = timeline_cause(c->v, i);
     int64_t work = cause != TIMELINE_NONE ? next_work(c->v, i) : TIMELINE_NONE;
     if (work == TIMELINE_NONE || !(c->v->items[cause].end_s > 0))
         return;
@@ -125,7 +124,7 @@ static void put_arrow(const chrome *c, int64_t i)
 
 void timeline_write_chrome(const timeline_view *v, const timeline_job *job, FILE *out)
 {
-    chrome c = {.out = out, .v = v, .compute = timeline_compute(v)};
+    chrome c = {.out = out, .v = v};
     fprintf(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
     char name[32];
     snprintf(name, sizeof name, "rank %d", v->rank);

@@ -23,7 +23,7 @@ static draw_class class_of(const timeline_view *v, int64_t i)
         return strstr(item->name, "reduce") ? DRAW_REDUCE : DRAW_GATHER;
     if (item->kind != TIMELINE_WORK)
         return DRAW_NONE;
-    if (item->stream != timeline_compute(v))
+    if (item->stream != TIMELINE_COMPUTE)
         return DRAW_SIDE;
     return item->phase == 'f' ? DRAW_FORWARD : item->phase == 'b' ? DRAW_BACKWARD : DRAW_OPTIMIZER;
 }

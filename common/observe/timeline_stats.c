@@ -1,14 +1,7 @@
 /* timeline_stats.c -- see timeline_stats.h. */
 #include "common/observe/timeline_stats.h"
+#include <math.h>
 #include <string.h>
-
-int timeline_compute(const timeline_view *v)
-{
-    for (int s = 0; s < v->n_streams; s++)
-        if (strcmp(v->streams[s], "compute") == 0)
-            return s;
-    return TIMELINE_NONE;
-}
 
 /* Whether a WORK is a copy, an upload, a download or a fill: no operation of the model. */
 static bool is_move(const timeline_item *item)
@@ -22,11 +15,11 @@ static bool is_move(const timeline_item *item)
 
 int64_t timeline_cause(const timeline_view *v, int64_t i)
 {
-    int64_t record = v->items[i].after;
-    if (v->items[i].kind != TIMELINE_WAIT || record < 0 || record >= i)
+    const timeline_item *item = &v->items[i];
+    if (item->kind != TIMELINE_WAIT || item->stream != TIMELINE_COMPUTE || item->after < 0)
         return TIMELINE_NONE;
-    int stream = v->items[record].stream;
-    for (int64_t k = record; k >= 0 && stream != v->items[i].stream; k--)
+    int stream = v->items[item->after].stream;
+    for (int64_t k = item->after; k >= 0 && stream != TIMELINE_COMPUTE; k--)
         if (v->items[k].kind == TIMELINE_COLLECTIVE && v->items[k].stream == stream)
             return k;
     return TIMELINE_NONE;
@@ -59,9 +52,8 @@ static double first_issued_s(const timeline_view *v, int64_t record)
 static void find_wait(const timeline_view *v, int64_t i, double busy_until_s, timeline_stall *stall)
 {
     const timeline_item *item = &v->items[i];
-    double from_s = first_issued_s(v, item->after), to_s = v->items[stall->cause].end_s;
-    from_s = from_s < busy_until_s ? busy_until_s : from_s;
-    to_s = to_s > item->begin_s ? item->begin_s : to_s;
+    double from_s = fmax(first_issued_s(v, item->after), busy_until_s);
+    double to_s = fmin(v->items[stall->cause].end_s, item->begin_s);
     bool held_up = item->end_s > 0 && to_s > from_s;
     stall->begin_s = held_up ? from_s : item->begin_s;
     stall->seconds = duration(item) + (held_up ? to_s - from_s : 0);
@@ -88,14 +80,13 @@ static timeline_stall stall_at(const timeline_view *v, int64_t i, double busy_un
 bool timeline_next_stall(const timeline_view *v, timeline_cursor *c, int64_t end,
                          timeline_stall *stall)
 {
-    int compute = timeline_compute(v);
     while (c->at < end) {
         int64_t i = c->at++;
         const timeline_item *item = &v->items[i];
-        if (item->stream != compute || item->stream == TIMELINE_HOST || item->kind == TIMELINE_SYNC)
+        if (item->stream != TIMELINE_COMPUTE || item->kind == TIMELINE_SYNC)
             continue;
         *stall = stall_at(v, i, c->busy_until_s);
-        c->busy_until_s = item->end_s > c->busy_until_s ? item->end_s : c->busy_until_s;
+        c->busy_until_s = fmax(c->busy_until_s, item->end_s);
         if (stall->cause != TIMELINE_NONE)
             return true;
     }
@@ -104,17 +95,8 @@ bool timeline_next_stall(const timeline_view *v, timeline_cursor *c, int64_t end
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* Whether a stream other than `compute` has a collective in the step: bit s for stream s. */
-static uint64_t comm_streams(const timeline_view *v, const timeline_step *step, int compute)
-{
-    uint64_t mask = 0;
-    for (int64_t i = step->first; i < step->end; i++)
-        if (v->items[i].kind == TIMELINE_COLLECTIVE && v->items[i].stream != compute)
-            mask |= UINT64_C(1) << v->items[i].stream;
-    return mask;
-}
-
-/* The first item from i on that is communication of stream s; step->end: there is none. */
+/* The first item from i on that is communication of stream s; step->end: there is none. Bit s of
+ * `mask`: stream s has a collective in the step and is not the compute stream. */
 static int64_t next_comm(const timeline_view *v, const timeline_step *step, uint64_t mask, int s,
                          int64_t i)
 {
@@ -131,9 +113,12 @@ static int64_t next_comm(const timeline_view *v, const timeline_step *step, uint
  * their next ones is the next of all. */
 static double comm_time(const timeline_view *v, const timeline_step *step)
 {
-    uint64_t mask = comm_streams(v, step, timeline_compute(v));
+    uint64_t mask = 0;
     double sum_s = 0, until_s = 0;
     int64_t at[TIMELINE_MAX_STREAMS];
+    for (int64_t i = step->first; i < step->end; i++)
+        if (v->items[i].kind == TIMELINE_COLLECTIVE && v->items[i].stream != TIMELINE_COMPUTE)
+            mask |= UINT64_C(1) << v->items[i].stream;
     for (int s = 0; s < v->n_streams; s++)
         at[s] = next_comm(v, step, mask, s, step->first);
     for (;;) {
@@ -167,14 +152,13 @@ static void add_stalls(const timeline_view *v, timeline_step *step)
 /* Go through the items of the step up to its end. */
 static void add_items(const timeline_view *v, timeline_step *step)
 {
-    int compute = timeline_compute(v);
     int64_t i = step->first + 1;
     for (; i < v->n_items && v->items[i].kind != TIMELINE_STEP; i++) {
         const timeline_item *item = &v->items[i];
-        if (item->end_s > step->end_s)
-            step->end_s = item->end_s;
-        if (item->stream != compute)
+        step->end_s = fmax(step->end_s, item->end_s);
+        if (item->stream != TIMELINE_COMPUTE || item->kind == TIMELINE_SYNC)
             continue;
+        step->compute_end_s = fmax(step->compute_end_s, item->end_s);
         if (item->kind == TIMELINE_WORK)
             *(is_move(item) ? &step->move_s : &step->compute_s) += duration(item);
         else if (item->kind == TIMELINE_WAIT && timeline_cause(v, i) == TIMELINE_NONE)

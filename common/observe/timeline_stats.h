@@ -12,10 +12,8 @@
 #include <stdbool.h>
 #include "common/observe/timeline.h"
 
-/* timeline_compute -- the index of the stream "compute", or TIMELINE_NONE. */
-int timeline_compute(const timeline_view *v);
-
-/* timeline_cause -- the index of the COLLECTIVE that WAIT i is for, or TIMELINE_NONE. */
+/* timeline_cause -- the index of the COLLECTIVE that item i, a WAIT of the compute stream, is for;
+ * TIMELINE_NONE for any other item. */
 int64_t timeline_cause(const timeline_view *v, int64_t i);
 
 /* One time of exposed communication. */
@@ -42,12 +40,13 @@ typedef struct timeline_step {
     int64_t first, end; /* its items: first ... end-1; the first is the STEP */
     double begin_s, end_s;
     /* of the compute stream: */
-    double compute_s; /* operations */
-    double move_s;    /* copies and fills */
-    double exposed_s; /* communication: the stalls */
-    double wait_s;    /* waits for anything else */
-    double comm_s;    /* in which a collective was under way, or work of a stream that has one and
-                         is not the compute stream: it prepares or finishes a collective */
+    double compute_s;     /* operations */
+    double move_s;        /* copies and fills */
+    double exposed_s;     /* communication: the stalls */
+    double wait_s;        /* waits for anything else */
+    double compute_end_s; /* when it had done its last item */
+    double comm_s; /* in which a collective was under way, or work of a stream that has one and
+                      is not the compute stream: it prepares or finishes a collective */
     timeline_stall stall; /* the longest */
 } timeline_step;
 

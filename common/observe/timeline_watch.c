@@ -125,13 +125,15 @@ static uint64_t token_of(const timeline_watch *w, int64_t item)
 
 static void item_ran(timeline_watch *w, uint64_t token, double begin_s, double end_s)
 {
+    pthread_mutex_lock(&w->lock);
     if (w->t && token >> INDEX_BITS == w->number)
         timeline_ran(w->t, (int64_t)(token & UINT32_MAX) - 1, begin_s, end_s);
+    pthread_mutex_unlock(&w->lock);
 }
 
-static uint64_t device_issued(void *self, const device_act *act)
+uint64_t timeline_watch_issued(void *watch, const device_act *act)
 {
-    timeline_watch *w = self;
+    timeline_watch *w = watch;
     uint64_t token = 0;
     timeline_item item = {.phase = act->phase ? act->phase[0] : '-',
                           .after = TIMELINE_NONE,
@@ -150,25 +152,17 @@ static uint64_t device_issued(void *self, const device_act *act)
     return token;
 }
 
-static void device_ran(void *self, const device_act *act)
+void timeline_watch_ran(void *watch, const device_act *act)
 {
-    timeline_watch *w = self;
-    pthread_mutex_lock(&w->lock);
-    item_ran(w, act->token, act->begin_s, act->end_s);
-    pthread_mutex_unlock(&w->lock);
-}
-
-device_watch timeline_watch_device(timeline_watch *w)
-{
-    return (device_watch){.self = w, .issued = device_issued, .ran = device_ran};
+    item_ran(watch, act->token, act->begin_s, act->end_s);
 }
 
 /* ---- collectives ----------------------------------------------------------------------------- */
 
-static uint64_t comm_issued(void *self, const comm_record *r)
+uint64_t timeline_watch_comm_issued(void *watch, const comm_record *r)
 {
     uint64_t token = 0;
-    timeline_watch *w = self;
+    timeline_watch *w = watch;
     timeline_item item = {.kind = TIMELINE_COLLECTIVE,
                           .after = TIMELINE_NONE,
                           .group = r->group,
@@ -191,15 +185,7 @@ static uint64_t comm_issued(void *self, const comm_record *r)
 }
 
 /* A later part of a call (calls is 0) extends the item. */
-static void comm_ended(void *self, const comm_record *r)
+void timeline_watch_comm_ended(void *watch, const comm_record *r)
 {
-    timeline_watch *w = self;
-    pthread_mutex_lock(&w->lock);
-    item_ran(w, r->token, r->begin_s, r->begin_s + r->seconds);
-    pthread_mutex_unlock(&w->lock);
-}
-
-comm_watch timeline_watch_comm(timeline_watch *w)
-{
-    return (comm_watch){.self = w, .issued = comm_issued, .ended = comm_ended};
+    item_ran(watch, r->token, r->begin_s, r->begin_s + r->seconds);
 }

@@ -1,6 +1,6 @@
 /* timeline_watch.h -- fills a timeline with what a device and its collectives do.
  *
- *   timeline_watch_create -> device_set_watch, comm_set_watch (the two tables below)
+ *   timeline_watch_create -> device_set_watch, comm_set_watch (the four functions below)
  *   -> timeline_watch_to (a timeline), timeline_watch_step ... -> both watches off
  *   -> timeline_watch_free
  *
@@ -26,7 +26,10 @@ void timeline_watch_to(timeline_watch *w, timeline *t);
 /* timeline_watch_step -- the host begins step `step`. */
 void timeline_watch_step(timeline_watch *w, int64_t step);
 
-/* timeline_watch_device, timeline_watch_comm -- the tables to be set. Another watch may call them
- * instead: `ran` with the token that `issued` returned, unless that is 0. */
-device_watch timeline_watch_device(timeline_watch *w);
-comm_watch timeline_watch_comm(timeline_watch *w);
+/* timeline_watch_issued, timeline_watch_ran -- the functions of a device_watch whose self is the
+ * timeline_watch; the other two are for a comm_watch. Another watch may call them instead: `ran`
+ * and `ended` with the token that `issued` returned, unless that is 0. */
+uint64_t timeline_watch_issued(void *watch, const device_act *act);
+void timeline_watch_ran(void *watch, const device_act *act);
+uint64_t timeline_watch_comm_issued(void *watch, const comm_record *r);
+void timeline_watch_comm_ended(void *watch, const comm_record *r);

@@ -12,7 +12,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "common/observe/timeline_stats.h"
 
 typedef struct lane {
     int64_t at;          /* the item that it runs next, or from which it looks for that item */
@@ -23,7 +22,6 @@ typedef struct lane {
 
 typedef struct rank_state {
     const timeline_view *view;
-    int compute;
     lane lanes[1 + TIMELINE_MAX_STREAMS];
     double link_free_s[2]; /* when its link inside a host, and its host's link, are free */
 } rank_state;
@@ -40,10 +38,10 @@ static const double NOT_RUN_S = -1;
 /* ---- lanes ---------------------------------------------------------------------------------- */
 
 /* The stream whose lane runs the item. A SYNC is the host's; it names the stream it waits for. */
-static int runs_on(const sim *m, const rank_state *r, const timeline_item *item)
+static int runs_on(const sim *m, const timeline_item *item)
 {
     bool of_host = item->kind == TIMELINE_SYNC || item->kind == TIMELINE_STEP ||
-                   (m->config->inline_compute && item->stream == r->compute);
+                   (m->config->inline_compute && item->stream == TIMELINE_COMPUTE);
     return of_host ? TIMELINE_HOST : item->stream;
 }
 
@@ -53,7 +51,7 @@ static bool find_for_host(const sim *m, rank_state *r)
     lane *host = &r->lanes[0];
     for (; host->at < r->view->n_items; host->at++) {
         timeline_item *item = &r->view->items[host->at];
-        int stream = runs_on(m, r, item);
+        int stream = runs_on(m, item);
         item->issued_s = host->free_s;
         if (stream == TIMELINE_HOST)
             return true;
@@ -66,7 +64,7 @@ static bool find_for_host(const sim *m, rank_state *r)
 static bool find_for_stream(const sim *m, rank_state *r, int stream)
 {
     lane *l = &r->lanes[1 + stream];
-    while (l->at < r->lanes[0].at && runs_on(m, r, &r->view->items[l->at]) != stream)
+    while (l->at < r->lanes[0].at && runs_on(m, &r->view->items[l->at]) != stream)
         l->at++;
     return l->at < r->lanes[0].at;
 }
@@ -240,7 +238,7 @@ static fsdp_status load(const timeline_view *view, rank_state *r)
         return fsdp_error(FSDP_EINVAL, "record fewer steps",
                           "virtual time: the timeline of rank %d lost %llu items", view->rank,
                           (unsigned long long)view->n_lost);
-    *r = (rank_state){.view = view, .compute = timeline_compute(view)};
+    *r = (rank_state){.view = view};
     for (int s = 0; s < view->n_streams; s++)
         r->lanes[1 + s].last = TIMELINE_NONE;
     for (int64_t i = 0; i < view->n_items; i++)

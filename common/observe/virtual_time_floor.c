@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "common/observe/timeline_stats.h"
 #include "common/observe/virtual_time.h"
 
 /* What comes before something. */
@@ -25,7 +24,6 @@ typedef struct computation {
 typedef struct floors {
     const timeline_view *view;
     const virtual_config *config;
-    int compute;
     bool over_hosts; /* the links that are looked at */
     mark streams[TIMELINE_MAX_STREAMS];
     mark *records;    /* [n_items] */
@@ -66,7 +64,7 @@ static void add_item(floors *f, int64_t i)
         *at = later(*at, f->records[item->after]);
     else if (item->kind == TIMELINE_COLLECTIVE)
         add_collective(f, item, at);
-    else if (item->kind == TIMELINE_WORK && item->stream == f->compute) {
+    else if (item->kind == TIMELINE_WORK && item->stream == TIMELINE_COMPUTE) {
         double before_s = f->all[f->n++].until_s;
         f->all[f->n].until_s = before_s + f->config->work_s(f->config->self, 0, item);
         f->all[f->n].gathers_s = at->gathers_s;
@@ -108,7 +106,7 @@ static fsdp_status raise_floor(floors f, int64_t first, double *floor_s)
 fsdp_status virtual_time_floor(const timeline_view *view, int64_t first,
                                const virtual_config *config, double *floor_s)
 {
-    floors f = {.view = view, .config = config, .compute = timeline_compute(view)};
+    floors f = {.view = view, .config = config};
     *floor_s = 0;
     TRY(raise_floor(f, first, floor_s));
     f.over_hosts = true;

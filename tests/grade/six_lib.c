@@ -111,10 +111,9 @@ static fsdp_status open_dry(six *s)
                   &s->comm));
     s->watch = timeline_watch_create(s->dev);
     FSDP_ASSERT(s->watch);
-    const device_watch acts = timeline_watch_device(s->watch);
-    const comm_watch collectives = timeline_watch_comm(s->watch);
-    device_set_watch(s->dev, &acts);
-    comm_set_watch(s->comm, &collectives);
+    device_set_watch(s->dev, &(device_watch){s->watch, timeline_watch_issued, timeline_watch_ran});
+    comm_set_watch(s->comm,
+                   &(comm_watch){s->watch, timeline_watch_comm_issued, timeline_watch_comm_ended});
     return FSDP_OK;
 }
 

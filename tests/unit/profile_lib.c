@@ -2,13 +2,21 @@
 #include "tests/unit/profile_lib.h"
 #include <time.h>
 
-profile *warm_profile(void)
+profile *warm_profile(profile_roof roof)
 {
-    profile *p = profile_create();
+    profile *p = profile_create(roof);
     assert_non_null(p);
     profile_step_begin(p);
     profile_step_begin(p);
     return p;
+}
+
+profile_totals totals_of(profile *p)
+{
+    profile_totals t;
+    profile_row rows[PROFILE_MAX_ROWS];
+    profile_read(p, &t, rows);
+    return t;
 }
 
 void sleep_ms(long ms)

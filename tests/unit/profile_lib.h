@@ -4,7 +4,9 @@
 #include "tests/unit/unit_lib.h"
 
 /* warm_profile -- a profile that counts: one step has gone by. The caller frees it. */
-profile *warm_profile(void);
+profile *warm_profile(profile_roof roof);
+/* totals_of -- what profile_read says of the whole. */
+profile_totals totals_of(profile *p);
 void sleep_ms(long ms);
 /* expect_near -- got is within `tolerance` of `expected`. */
 void expect_near(double got, double expected, double tolerance);

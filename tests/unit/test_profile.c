@@ -15,7 +15,8 @@ static const work_key ADD = {.name = "add"};
 static void test_first_step_is_not_counted(void **state)
 {
     (void)state;
-    profile *p = profile_create();
+    profile *p = profile_create((profile_roof){0});
+    profile_totals t;
     profile_row rows[PROFILE_MAX_ROWS];
     const work_cost c = {.flops = 3, .bytes = 4};
     profile_add(p, PROFILE_COMPUTE, &ADD, 1, 1.0, c); /* before the first step */
@@ -31,8 +32,7 @@ static void test_first_step_is_not_counted(void **state)
     profile_step_begin(p);
     profile_add(p, PROFILE_COMPUTE, &ADD, 2, 0.5, c);
     profile_step_end(p);
-    profile_totals t = profile_total(p);
-    assert_int_equal(profile_read(p, rows), 1);
+    assert_int_equal(profile_read(p, &t, rows), 1);
     assert_int_equal(rows[0].calls, 3);
     assert_true(rows[0].seconds == 0.75 && rows[0].cost.flops == 6 && rows[0].cost.bytes == 8);
     assert_int_equal(t.steps, 2);
@@ -46,7 +46,7 @@ static void test_wall(void **state)
 {
     (void)state;
     double begun_s = clock_now_s();
-    profile *p = warm_profile();
+    profile *p = warm_profile((profile_roof){0});
     sleep_ms(20);
     profile_add(p, PROFILE_COMPUTE, &ADD, 1, 0.0, (work_cost){0});
     double ended_s = clock_now_s();
@@ -55,7 +55,7 @@ static void test_wall(void **state)
     profile_step_begin(p);
     profile_add(p, PROFILE_COMPUTE, &ADD, 1, 0.0, (work_cost){0});
     profile_step_end(p);
-    profile_totals t = profile_total(p);
+    profile_totals t = totals_of(p);
     assert_int_equal(t.steps, 2);
     assert_true(t.wall_s >= 0.020);
     assert_true(t.wall_s <= ended_s - begun_s + clock_now_s() - begun_again_s); /* not the 300 ms */
@@ -65,7 +65,8 @@ static void test_wall(void **state)
 static void test_rows(void **state)
 {
     (void)state;
-    profile *p = warm_profile();
+    profile *p = warm_profile((profile_roof){0});
+    profile_totals t;
     profile_row rows[PROFILE_MAX_ROWS];
     char text[PROFILE_NAME_BYTES], add_text[] = "add";
     const work_cost none = {.flops = 0, .bytes = 0};
@@ -78,7 +79,7 @@ static void test_rows(void **state)
     profile_add(p, PROFILE_COMPUTE, &other, 1, 6.0, none);
     profile_add(p, PROFILE_SIDE, &(work_key){.name = "add"}, 1, 9.0, none);
     profile_add(p, PROFILE_COLLECTIVE, &(work_key){.name = "x"}, 1, 10.0, none);
-    assert_int_equal(profile_read(p, rows), 5);
+    assert_int_equal(profile_read(p, &t, rows), 5);
     static const char *const EXPECTED[] = {"matmul 2x3x5 NT+", "matmul 2x3x4 NT+", "add", "add",
                                            "x"};
     for (int i = 0; i < 5; i++)
@@ -92,13 +93,14 @@ static void test_rows(void **state)
 static void test_more_keys_than_rows(void **state)
 {
     (void)state;
-    profile *p = warm_profile();
+    profile *p = warm_profile((profile_roof){0});
+    profile_totals t;
     profile_row rows[PROFILE_MAX_ROWS];
     work_key key = {.name = "matmul", .form = "NN"};
     const work_cost c = {.flops = 1, .bytes = 2};
     for (key.m = 0; key.m < 3 * PROFILE_MAX_ROWS; key.m++)
         profile_add(p, key.m % 2 ? PROFILE_SIDE : PROFILE_COMPUTE, &key, 1, 0.5, c);
-    size_t n = profile_read(p, rows);
+    size_t n = profile_read(p, &t, rows);
     uint64_t calls = 0, others = 0;
     assert_true(n <= PROFILE_MAX_ROWS);
     for (size_t i = 0; i < n; i++) {
@@ -107,7 +109,7 @@ static void test_more_keys_than_rows(void **state)
     }
     assert_int_equal(calls, 3 * PROFILE_MAX_ROWS);
     assert_int_equal(others, 2);
-    assert_true(profile_total(p).cost[PROFILE_SIDE].bytes == 3 * PROFILE_MAX_ROWS);
+    assert_true(totals_of(p).cost[PROFILE_SIDE].bytes == 3 * PROFILE_MAX_ROWS);
     profile_free(p);
 }
 
@@ -125,7 +127,8 @@ static void *add_many(void *arg)
 static void test_threads(void **state)
 {
     (void)state;
-    profile *p = warm_profile();
+    profile *p = warm_profile((profile_roof){0});
+    profile_totals t;
     profile_row rows[PROFILE_MAX_ROWS];
     pthread_t thread[THREADS];
     for (int i = 0; i < THREADS; i++)
@@ -133,11 +136,11 @@ static void test_threads(void **state)
     for (int i = 0; i < THREADS; i++)
         pthread_join(thread[i], NULL);
     uint64_t calls = 0;
-    assert_int_equal(profile_read(p, rows), 7);
+    assert_int_equal(profile_read(p, &t, rows), 7);
     for (int i = 0; i < 7; i++)
         calls += rows[i].calls;
     assert_int_equal(calls, THREADS * ADDS);
-    assert_true(profile_total(p).seconds[PROFILE_COMPUTE] == 0.5 * THREADS * ADDS);
+    assert_true(totals_of(p).seconds[PROFILE_COMPUTE] == 0.5 * THREADS * ADDS);
     profile_free(p);
 }
 
@@ -192,7 +195,8 @@ static void add_time(profile *p, profile_kind kind, const char *name, uint64_t n
 static void test_stalls(void **state)
 {
     (void)state;
-    profile *p = profile_create();
+    profile *p = profile_create((profile_roof){0});
+    profile_totals t;
     profile_row rows[PROFILE_MAX_ROWS];
     char name[] = "all-gather h.3";
     profile_step_begin(p);
@@ -204,12 +208,11 @@ static void test_stalls(void **state)
     add_time(p, PROFILE_REST, "copies", 1, 4.0);
     add_time(p, PROFILE_EXPOSED, "loss", 1, 2.0);
     add_time(p, PROFILE_EXPOSED, "all-gather h.3", 2, 0.25);
-    assert_int_equal(profile_read(p, rows), 4);
+    assert_int_equal(profile_read(p, &t, rows), 4);
     assert_string_equal(rows[1].key.name, "loss");
     assert_string_equal(rows[2].key.name, "all-gather h.3");
     assert_true(rows[2].calls == 3 && rows[2].seconds == 0.75);
     assert_int_equal(rows[3].kind, PROFILE_REST);
-    profile_totals t = profile_total(p);
     assert_true(t.seconds[PROFILE_EXPOSED] == 2.75 && t.seconds[PROFILE_REST] == 4.0);
     t.wall_s = 8;
     assert_true(profile_unaccounted(&t) == 1.0);
@@ -221,13 +224,13 @@ static void test_stalls_after_the_step(void **state)
 {
     (void)state;
     double begun_s = clock_now_s();
-    profile *p = warm_profile();
+    profile *p = warm_profile((profile_roof){0});
     profile_add(p, PROFILE_COMPUTE, &ADD, 1, 0.0, (work_cost){0});
     double ended_s = clock_now_s();
     sleep_ms(20);
     add_time(p, PROFILE_EXPOSED, "loss", 1, 0.0);
     profile_step_end(p);
-    assert_true(profile_total(p).wall_s <= ended_s - begun_s);
+    assert_true(totals_of(p).wall_s <= ended_s - begun_s);
     profile_free(p);
 }
 
@@ -398,8 +401,7 @@ static void expect_line(const char *text, const char *line)
 static void test_files(void **state)
 {
     (void)state;
-    profile *p = warm_profile();
-    profile_set_roof(p, (profile_roof){.flops_per_s = 1000e9, .bytes_per_s = 100e9});
+    profile *p = warm_profile((profile_roof){.flops_per_s = 1000e9, .bytes_per_s = 100e9});
     work_key mm = {.name = "matmul", .form = "NN", .m = 2, .n = 3, .k = 4};
     profile_add(p, PROFILE_COMPUTE, &mm, 2, 0.5, (work_cost){.flops = 400e9, .bytes = 1e9});
     profile_add(p, PROFILE_COMPUTE, &ADD, 1, 0.25, (work_cost){.flops = 1e9, .bytes = 20e9});
@@ -438,8 +440,7 @@ static void test_files(void **state)
 static void test_files_of_bf16(void **state)
 {
     (void)state;
-    profile *p = warm_profile();
-    profile_set_roof(p, (profile_roof){1000e9, 100e9, 4000e9});
+    profile *p = warm_profile((profile_roof){1000e9, 100e9, 4000e9});
     work_key mm = {.name = "matmul", .form = "NN bf16", .m = 2, .n = 3, .k = 4};
     for (int i = 0; i < 2; i++)
         profile_add(p, PROFILE_COMPUTE, &mm, 1, 0.5,
@@ -459,7 +460,7 @@ static void test_files_of_bf16(void **state)
 static void test_files_of_nothing(void **state)
 {
     (void)state;
-    profile *p = profile_create();
+    profile *p = profile_create((profile_roof){0});
     expect_line(printed(profile_print_csv, p), "total,wall,0,0.000000000,");
     const char *text = printed(profile_print_table, p);
     expect_line(text, ": 0 steps");

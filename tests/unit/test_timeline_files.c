@@ -71,7 +71,7 @@ static void test_events(void **state)
 static void test_escapes(void **state)
 {
     (void)state;
-    timeline *t = timeline_create(0);
+    timeline *t = timeline_create(0, 0);
     timeline_stream(t, "a \"b\" \\ c");
     timeline_item item = {.kind = TIMELINE_WORK, .after = TIMELINE_NONE, .phase = '-'};
     snprintf(item.unit, sizeof item.unit, "tab\t\"\\<&>");
@@ -83,8 +83,8 @@ static void test_escapes(void **state)
     cJSON *root = cJSON_Parse(slurp(in_dir("escape.json")));
     assert_non_null(root);
     const cJSON *events = cJSON_GetObjectItem(root, "traceEvents");
-    const cJSON *stream = cJSON_GetObjectItem(cJSON_GetArrayItem(events, 2), "args");
-    const cJSON *work = cJSON_GetObjectItem(cJSON_GetArrayItem(events, 3), "args");
+    const cJSON *stream = cJSON_GetObjectItem(cJSON_GetArrayItem(events, 3), "args");
+    const cJSON *work = cJSON_GetObjectItem(cJSON_GetArrayItem(events, 4), "args");
     assert_string_equal(cJSON_GetObjectItem(stream, "name")->valuestring, "a \"b\" \\ c");
     assert_string_equal(cJSON_GetObjectItem(work, "unit")->valuestring, item.unit);
     cJSON_Delete(root);

@@ -10,7 +10,7 @@
 #include "tests/unit/unit_lib.h"
 
 enum { COMPUTE, GATHER, REDUCE, N_STREAMS, MOST_ITEMS = 256, MOST_RANKS = 4 };
-static const char *const STREAMS[] = {"compute", "gather", "reduce"};
+static const char STREAMS[][TIMELINE_STREAM_BYTES] = {"compute", "gather", "reduce"};
 
 static double flops_s(const void *self, int view, const timeline_item *item)
 {
