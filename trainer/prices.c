@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* "compute,matmul 256x64x256 TN,9,0.0005,...": calls, seconds, FLOP and bytes in all. */
@@ -20,34 +19,19 @@ static bool parse_row(const char *line, price *out)
     return calls > 0 && isfinite(out->call_s) && out->call_s >= 0;
 }
 
-static fsdp_status read_rows(FILE *in, prices *out)
-{
-    char line[512];
-    while (fgets(line, sizeof line, in)) {
-        price row;
-        if (!parse_row(line, &row))
-            continue;
-        price *rows = realloc(out->rows, (out->n + 1) * sizeof *rows);
-        if (!rows)
-            return fsdp_error(FSDP_ENOMEM, "", "--plan-prices: no memory of the host");
-        out->rows = rows;
-        out->rows[out->n++] = row;
-    }
-    return FSDP_OK;
-}
-
 fsdp_status prices_read(const char *path, prices *out)
 {
     const char *hint = "pass a profile-rank-R.csv, which --profile DIR writes into DIR";
+    char line[512];
     FILE *in = fopen(path, "r");
-    *out = (prices){0};
+    out->n = 0;
     if (!in)
         return fsdp_error(FSDP_EIO, hint, "--plan-prices: cannot read %s", path);
-    fsdp_status status = read_rows(in, out);
+    while (out->n < PROFILE_MAX_ROWS && fgets(line, sizeof line, in))
+        out->n += parse_row(line, &out->rows[out->n]);
     fclose(in);
-    if (status == FSDP_OK && out->n == 0)
-        status = fsdp_error(FSDP_EINVAL, hint, "--plan-prices: no operation in %s", path);
-    return status;
+    return out->n > 0 ? FSDP_OK
+                      : fsdp_error(FSDP_EINVAL, hint, "--plan-prices: no operation in %s", path);
 }
 
 /* How many times as much one is as the other, as a logarithm. */
@@ -73,10 +57,4 @@ double prices_seconds(const prices *p, const timeline_item *item)
     if (best->call_flops > 0)
         return best->call_s * item->flops / best->call_flops;
     return best->call_bytes > 0 ? best->call_s * item->bytes / best->call_bytes : best->call_s;
-}
-
-void prices_free(prices *p)
-{
-    free(p->rows);
-    *p = (prices){0};
 }

@@ -1,7 +1,8 @@
 /* prices.h -- what operations took in a run, for --plan-prices: the table that --profile wrote.
  *
- *   prices_read -> prices_seconds -> prices_free */
+ *   prices_read -> prices_seconds */
 #pragma once
+#include "common/observe/profile.h"
 #include "common/observe/timeline.h"
 
 typedef struct price {
@@ -10,15 +11,13 @@ typedef struct price {
 } price;
 
 typedef struct prices {
-    price *rows; /* one for each operation and shape */
     size_t n;
+    price rows[PROFILE_MAX_ROWS]; /* [n] one for each operation and shape */
 } prices;
 
-/* prices_read -- the operations of a profile-rank-R.csv.
- *   errors  FSDP_EIO no such file; FSDP_EINVAL no operation in it; FSDP_ENOMEM */
+/* prices_read -- the operations of a profile-rank-R.csv, which has no more than PROFILE_MAX_ROWS.
+ *   errors  FSDP_EIO no such file; FSDP_EINVAL no operation in it */
 fsdp_status prices_read(const char *path, prices *out);
 /* prices_seconds -- by the row of the item's operation whose calls are nearest in FLOP and bytes,
  * in proportion to FLOP, or to bytes if it has none. 0: no such operation. */
 double prices_seconds(const prices *p, const timeline_item *item);
-/* prices_free -- a zeroed or freed table is accepted. */
-void prices_free(prices *p);

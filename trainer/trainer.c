@@ -54,7 +54,6 @@ void trainer_free(trainer *t)
     ckpt_store_close(&t->store);
     corpus_close(&t->val_data);
     corpus_close(&t->data);
-    prices_free(&t->costs.prices);
     model_free(&t->m);
     mesh_close(&t->mesh);
     comm_close(t->run.world);
