@@ -1,5 +1,6 @@
 /* rates.c -- see rates.h. */
 #include "trainer/rates.h"
+#include <math.h>
 #include <stdlib.h>
 #include "common/base/clock.h"
 #include "common/base/dtype.h"
@@ -8,21 +9,21 @@
 
 enum { SMALL_BYTES = 1 << 10, LARGE_BYTES = 4 << 20, GATHERS = 8 };
 
-/* The shortest of GATHERS all-gathers in which every rank sends `bytes` in all. */
-static fsdp_status time_gather(const run_context *run, stream *s, char *buf, size_t bytes,
-                               double *seconds)
+/* The shortest of GATHERS all-gathers in which every rank sends SMALL_BYTES, and LARGE_BYTES. */
+static fsdp_status time_gathers(const run_context *run, stream *s, char *buf, double *small_s,
+                                double *large_s)
 {
-    size_t w = (size_t)comm_size(run->world), slice = bytes / (w - 1);
-    *seconds = 1e9;
-    for (int i = 0; i < GATHERS; i++) {
+    const size_t w = (size_t)comm_size(run->world), rank = (size_t)comm_rank(run->world);
+    *small_s = *large_s = 1e9;
+    for (int i = 0; i < 2 * GATHERS; i++) {
+        const size_t slice = (i < GATHERS ? SMALL_BYTES : LARGE_BYTES) / (w - 1);
+        double *least_s = i < GATHERS ? small_s : large_s;
         TRY(comm_barrier(run->world, s, "calibrate"));
         TRY(stream_sync(s));
         double begun_s = clock_now_s();
-        TRY(comm_all_gather(run->world, s, "calibrate", DTYPE_U8,
-                            buf + (size_t)comm_rank(run->world) * slice, buf, slice));
+        TRY(comm_all_gather(run->world, s, "calibrate", DTYPE_U8, buf + rank * slice, buf, slice));
         TRY(stream_sync(s));
-        double now_s = clock_now_s() - begun_s;
-        *seconds = now_s < *seconds ? now_s : *seconds;
+        *least_s = fmin(*least_s, clock_now_s() - begun_s);
     }
     return FSDP_OK;
 }
@@ -31,7 +32,7 @@ static fsdp_status time_gather(const run_context *run, stream *s, char *buf, siz
 static fsdp_status time_link(const run_context *run, stream *s, virtual_link *out)
 {
     size_t w = (size_t)comm_size(run->world);
-    double small_s, large_s;
+    double large_s;
     void *buf;
     *out = (virtual_link){0};
     if (w == 1)
@@ -39,14 +40,11 @@ static fsdp_status time_link(const run_context *run, stream *s, virtual_link *ou
     fsdp_status status =
         comm_alloc(run->world, s, MEM_COMM, LARGE_BYTES / (w - 1) * w, "calibration", &buf);
     TRY(comm_agree(run->world, status));
-    status = time_gather(run, s, buf, SMALL_BYTES, &small_s);
-    if (status == FSDP_OK)
-        status = time_gather(run, s, buf, LARGE_BYTES, &large_s);
+    status = time_gathers(run, s, buf, &out->latency_s, &large_s);
     device_free(s, buf);
     TRY(status);
-    double slope = (large_s - small_s) / (LARGE_BYTES - SMALL_BYTES);
-    out->bytes_per_s = slope > 0 ? 1 / slope : 0;
-    out->latency_s = small_s;
+    if (large_s > out->latency_s)
+        out->bytes_per_s = (LARGE_BYTES - SMALL_BYTES) / (large_s - out->latency_s);
     return FSDP_OK;
 }
 
