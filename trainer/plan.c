@@ -77,10 +77,6 @@ static fsdp_status watch_dry(dry_run *d, int rank)
 
 static void dry_close(dry_run *d)
 {
-    if (d->t.run.dev)
-        device_set_watch(d->t.run.dev, NULL);
-    if (d->t.run.world)
-        comm_set_watch(d->t.run.world, NULL);
     trainer_free(&d->t);
     timeline_watch_free(d->watch);
     timeline_free(d->line);
@@ -165,18 +161,31 @@ static fsdp_status read_times(const plan_costs *costs, bool inline_compute,
 
 /* ---- a plan ---------------------------------------------------------------------------------- */
 
+void plan_read_memory(device *d, size_t in_time[MEM_ROWS], size_t issued[MEM_ROWS])
+{
+    const ledger_figures f = ledger_read(device_ledger(d));
+    ledger_figures host = {0};
+    if (!device_memory_is_host(d))
+        host = ledger_read(device_host_ledger(d));
+    memcpy(in_time, f.peak_bytes, sizeof f.peak_bytes);
+    memcpy(issued, f.issued_peak_bytes, sizeof f.issued_peak_bytes);
+    in_time[MEM_TOTAL] = f.peak_total_bytes;
+    issued[MEM_TOTAL] = f.issued_peak_total_bytes;
+    in_time[MEM_ON_HOST] = host.peak_total_bytes;
+    issued[MEM_ON_HOST] = host.issued_peak_total_bytes;
+}
+
 static fsdp_status plan_of(const trainer *t, int rank, int n_ranks, const plan_costs *costs,
                            int64_t micro_steps, plan *out)
 {
     dry_run d, slow = {0};
+    size_t in_time[MEM_ROWS];
     *out = (plan){0};
     fsdp_status status = dry_open(t, rank, n_ranks, costs, micro_steps, &d);
     if (status == FSDP_OK && d.line && costs->slow_factor > 0 && costs->slow_rank != rank)
         status = dry_open(t, costs->slow_rank, n_ranks, costs, micro_steps, &slow);
     if (status == FSDP_OK) {
-        out->memory = ledger_read(device_ledger(d.t.run.dev));
-        if (!device_memory_is_host(d.t.run.dev))
-            out->host_memory = ledger_read(device_host_ledger(d.t.run.dev));
+        plan_read_memory(d.t.run.dev, in_time, out->memory_bytes);
         out->traffic = d.traffic;
     }
     if (status == FSDP_OK && d.line) {
@@ -196,12 +205,10 @@ static fsdp_status plan_of(const trainer *t, int rank, int n_ranks, const plan_c
     return status;
 }
 
-static void add_memory(ledger_figures *f, mem_category k, size_t bytes)
+static void add_memory(plan *p, mem_category k, size_t bytes)
 {
-    f->issued_peak_bytes[k] += bytes;
-    f->issued_peak_total_bytes += bytes;
-    f->peak_bytes[k] += bytes;
-    f->peak_total_bytes += bytes;
+    p->memory_bytes[k] += bytes;
+    p->memory_bytes[MEM_TOTAL] += bytes;
 }
 
 /* Of many micro-steps the first are made, a power of two of them, and half as many (`fewer`): what
@@ -218,18 +225,17 @@ static void extrapolate_counts(const trainer *t, int n_ranks, const plan *fewer,
         a->calls[op] += more * ((a->calls[op] - b->calls[op]) / made);
         a->bytes_sent[op] += more * ((a->bytes_sent[op] - b->bytes_sent[op]) / made);
     }
-    const size_t *losses = &out->memory.issued_peak_bytes[MEM_OTHER];
-    add_memory(&out->memory, MEM_OTHER,
-               more * ((*losses - fewer->memory.issued_peak_bytes[MEM_OTHER]) / made));
+    const size_t losses = out->memory_bytes[MEM_OTHER] - fewer->memory_bytes[MEM_OTHER];
+    add_memory(out, MEM_OTHER, more * (losses / made));
     if (t->run.mode != GRAD_ACC_CANONICAL)
         return;
     /* a vector is this rank's slice of all gradients, and with a tied weight at most twice that */
     const bool is_single = n_ranks == 1 && t->cfg.parallel != PARALLEL_FSDP;
     mem_category k = is_single ? MEM_GRADS_FULL : MEM_GRADS_SHARD;
     size_t s = (size_t)trainer_config_shard_size(&t->cfg, n_ranks);
-    size_t vector = 2 * out->memory.issued_peak_bytes[MEM_PARAMS_SHARD] * s / (size_t)n_ranks;
+    size_t vector = 2 * out->memory_bytes[MEM_PARAMS_SHARD] * s / (size_t)n_ranks;
     out->is_bound = true;
-    add_memory(&out->memory, k, (size_t)ceil(log2((double)n / MOST_MICRO_STEPS)) * vector);
+    add_memory(out, k, (size_t)ceil(log2((double)n / MOST_MICRO_STEPS)) * vector);
 }
 
 /* The same of times: `out` and `fewer` are of MOST_TIMED micro-steps and of half as many. */

@@ -27,15 +27,23 @@ typedef struct plan_times {
     timeline_stall stall; /* the longest; `item` and `cause` are used up */
 } plan_times;
 
+/* Rows of memory: the categories, then these. */
+enum {
+    MEM_TOTAL = MEM_CATEGORIES, /* all of them at one moment */
+    MEM_ON_HOST,                /* all that device_alloc_host gave, where that is other memory */
+    MEM_ROWS
+};
+
 /* A bound only where marked; all else is exact, to the byte. */
 typedef struct plan {
-    /* issued figures are equal to the run's; peaks in time are not below the run's */
-    ledger_figures memory, host_memory;
-    comm_stats traffic; /* of one step */
-    bool is_bound;      /* more micro-steps than are run: memory of gradients is at most this */
-    plan_times times;   /* zeroed without costs */
+    size_t memory_bytes[MEM_ROWS]; /* peaks in the order of issue */
+    comm_stats traffic;            /* of one step */
+    bool is_bound;    /* more micro-steps than are run: memory of gradients is at most this */
+    plan_times times; /* zeroed without costs */
 } plan;
 
+/* plan_read_memory -- the peaks of what d has held, in time and in the order of issue. */
+void plan_read_memory(device *d, size_t in_time[MEM_ROWS], size_t issued[MEM_ROWS]);
 /* plan_make -- make the first steps of the run on a dry device, as rank `rank` of n_ranks.
  *   t       options, model, operations and, of device and group, their kind; it stays as it is
  *   costs   NULL: times are not wanted

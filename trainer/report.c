@@ -8,6 +8,17 @@
 static const comm_op SHOWN_OPS[] = {COMM_OP_ALL_GATHER, COMM_OP_REDUCE_SCATTER, COMM_OP_ALL_REDUCE};
 enum { N_SHOWN_OPS = 3, MOST_FIT_RANKS = 1 << 16 };
 
+/* Where a row of memory is named. */
+enum { IN_CSV, IN_PLAN, IN_REPORT };
+
+static const char *row_name(int row, int where)
+{
+    static const char *const NAMES[][3] = {{"total", "at one moment", "all, at one moment"},
+                                           {"host", "on the host", "copies on the host"}};
+    return row < MEM_CATEGORIES ? mem_category_name((mem_category)row)
+                                : NAMES[row - MEM_TOTAL][where];
+}
+
 /* ---- the plan -------------------------------------------------------------------------------- */
 
 /* What times go by. */
@@ -59,22 +70,16 @@ static bool is_over_hosts(const trainer *t)
     return strncmp(comm_backend_name(t->run.world), "shm+mpi", 7) == 0;
 }
 
-static void print_bytes(const char *label, size_t bytes, FILE *out)
-{
-    char text[16];
-    if (bytes > 0)
-        fprintf(out, "  %-14s %16zu  %s\n", label, bytes, format_bytes(bytes, text, sizeof text));
-}
-
 static void print_planned_memory(const trainer *t, FILE *out)
 {
-    const plan *p = &t->plan;
+    const size_t *bytes = t->plan.memory_bytes;
+    char text[16];
     fprintf(out, "memory of this rank, in the order in which the host issues%s\n",
-            p->is_bound ? " (gradients: at most)" : "");
-    for (int k = 0; k < MEM_CATEGORIES; k++)
-        print_bytes(mem_category_name((mem_category)k), p->memory.issued_peak_bytes[k], out);
-    print_bytes("at one moment", p->memory.issued_peak_total_bytes, out);
-    print_bytes("on the host", p->host_memory.issued_peak_total_bytes, out);
+            t->plan.is_bound ? " (gradients: at most)" : "");
+    for (int k = 0; k < MEM_ROWS; k++)
+        if (bytes[k] > 0)
+            fprintf(out, "  %-14s %16zu  %s\n", row_name(k, IN_PLAN), bytes[k],
+                    format_bytes(bytes[k], text, sizeof text));
     if (is_over_hosts(t))
         fprintf(out, "HINT: ranks of a host share memory here (shm+mpi); comm is planned as with "
                      "--comm mpi, and a run may hold more or less\n");
@@ -82,48 +87,30 @@ static void print_planned_memory(const trainer *t, FILE *out)
 
 /* ---- what fits ------------------------------------------------------------------------------- */
 
-/* Whether a run of w ranks, `batch` sequences each, fits `have` bytes. What cannot be does not. */
+/* Whether a run of w ranks, `batch` sequences each, fits `have` bytes. What cannot be does not: a
+ * canonical run has a power of two of sequences. */
 static bool fits(const trainer *t, int w, int64_t batch, size_t have)
 {
     trainer other = *t;
     plan p;
+    if (batch > MAX_BATCH || batch * t->cfg.train.seq_len > MAX_TOKENS ||
+        (t->run.mode == GRAD_ACC_CANONICAL && (batch & (batch - 1)) != 0))
+        return false;
     other.cfg.train.batch_size = batch;
     other.run.batch = (size_t)batch;
-    return plan_make(&other, 0, w, NULL, &p) == FSDP_OK && p.memory.issued_peak_total_bytes <= have;
+    return plan_make(&other, 0, w, NULL, &p) == FSDP_OK && p.memory_bytes[MEM_TOTAL] <= have;
 }
 
-/* A canonical run has a power of two of sequences. */
-static bool is_too_large(const trainer *t, int64_t batch, size_t have)
+/* The least number of groups, of `group` ranks each, that fits; group 0: the least batch that does
+ * not fit. All larger numbers are taken to be alike. Returns 0 if there is none up to `limit`. */
+static long long least_that(const trainer *t, int group, size_t have, int64_t limit)
 {
-    bool is_refused = batch > MAX_BATCH || batch * t->cfg.train.seq_len > MAX_TOKENS ||
-                      (t->run.mode == GRAD_ACC_CANONICAL && (batch & (batch - 1)) != 0);
-    return is_refused || !fits(t, t->cfg.n_ranks, batch, have);
-}
-
-/* Hybrid: `n` shard groups. */
-static bool ranks_fit(const trainer *t, int64_t n, size_t have)
-{
-    if (t->cfg.sharding == SHARDING_HYBRID)
-        n *= trainer_config_shard_size(&t->cfg, t->cfg.n_ranks);
-    return fits(t, (int)n, t->cfg.train.batch_size, have);
-}
-
-/* The least number for which `holds`, which is taken to hold for all that are larger; 0: none up to
- * `limit`. */
-static int64_t least_that(bool (*holds)(const trainer *, int64_t, size_t), const trainer *t,
-                          size_t have, int64_t limit)
-{
-    int64_t most = 1;
-    while (most <= limit && !holds(t, most, have))
-        most *= 2;
-    if (most > limit)
-        return 0;
-    for (int64_t least = most / 2; most - least > 1;) {
-        int64_t middle = (least + most) / 2;
-        if (holds(t, middle, have))
-            most = middle;
-        else
-            least = middle;
+    int64_t below = 0, most = 0; /* it holds for `most`, if that is known, and not for `below` */
+    while (most > 0 ? most - below > 1 : 2 * below <= limit) {
+        const int64_t n = most > 0 ? (below + most) / 2 : below > 0 ? 2 * below : 1;
+        const bool holds = group > 0 ? fits(t, (int)n * group, t->cfg.train.batch_size, have)
+                                     : !fits(t, t->cfg.n_ranks, n, have);
+        *(holds ? &most : &below) = n;
     }
     return most;
 }
@@ -131,17 +118,18 @@ static int64_t least_that(bool (*holds)(const trainer *, int64_t, size_t), const
 static void print_fit(const trainer *t, FILE *out)
 {
     char text[16];
+    const bool of_groups = t->cfg.sharding == SHARDING_HYBRID;
+    const int group = of_groups ? trainer_config_shard_size(&t->cfg, t->cfg.n_ranks) : 1;
     size_t have = (size_t)t->cfg.device_memory_mib << 20;
     if (have == 0)
         have = t->costs.machine.model ? (size_t)t->costs.machine.memory_bytes
                                       : device_mem_available(t->run.dev);
     fprintf(out, "what fits %s\n", format_bytes(have, text, sizeof text));
     fprintf(out, "  %-14s %16lld, on %d ranks\n", "largest batch",
-            (long long)least_that(is_too_large, t, have, 2 * MAX_BATCH) - 1, t->cfg.n_ranks);
+            least_that(t, 0, have, 2 * MAX_BATCH) - 1, t->cfg.n_ranks);
     fprintf(out, "  %-14s %16lld, with a batch of %lld\n",
-            t->cfg.sharding == SHARDING_HYBRID ? "fewest groups" : "fewest ranks",
-            (long long)least_that(ranks_fit, t, have, MOST_FIT_RANKS),
-            (long long)t->cfg.train.batch_size);
+            of_groups ? "fewest groups" : "fewest ranks",
+            least_that(t, group, have, MOST_FIT_RANKS), (long long)t->cfg.train.batch_size);
 }
 
 void report_plan(const trainer *t, FILE *out)
@@ -163,41 +151,21 @@ void report_plan(const trainer *t, FILE *out)
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
-/* The rows that are shown of memory: the categories, then these. */
-enum { OF_TOTAL = MEM_CATEGORIES, OF_HOST, N_ROWS };
-/* What each row has: the most at one time; in the order of issue; planned in that order. */
+/* What each row of memory has: the most at one time; in the order of issue; planned in that
+ * order. */
 enum { MEASURED, ISSUED, PLANNED, N_COLUMNS };
-
-typedef struct memory_row {
-    size_t bytes[N_COLUMNS];
-} memory_row;
-
-static void fill_memory(const trainer *t, memory_row rows[N_ROWS])
-{
-    device *d = t->run.dev;
-    const ledger_figures *p = &t->plan.memory, f = ledger_read(device_ledger(d));
-    ledger_figures host = {0};
-    if (!device_memory_is_host(d))
-        host = ledger_read(device_host_ledger(d));
-    for (int k = 0; k < MEM_CATEGORIES; k++)
-        rows[k] = (memory_row){{f.peak_bytes[k], f.issued_peak_bytes[k], p->issued_peak_bytes[k]}};
-    rows[OF_TOTAL] =
-        (memory_row){{f.peak_total_bytes, f.issued_peak_total_bytes, p->issued_peak_total_bytes}};
-    rows[OF_HOST] = (memory_row){{host.peak_total_bytes, host.issued_peak_total_bytes,
-                                  t->plan.host_memory.issued_peak_total_bytes}};
-}
+typedef size_t memory_table[N_COLUMNS][MEM_ROWS];
 
 /* Each figure becomes the most of all ranks. */
-static fsdp_status max_over_ranks(comm *world, memory_row rows[N_ROWS])
+static fsdp_status max_over_ranks(comm *world, memory_table *table)
 {
+    enum { N = N_COLUMNS * MEM_ROWS };
     void *all;
-    TRY(comm_host_gather(world, "report", rows, N_ROWS * sizeof *rows, &all));
-    const memory_row *others = all;
-    for (int i = 0; i < N_ROWS * comm_size(world); i++)
-        for (int c = 0; c < N_COLUMNS; c++) {
-            size_t *most = &rows[i % N_ROWS].bytes[c];
-            *most = others[i].bytes[c] > *most ? others[i].bytes[c] : *most;
-        }
+    size_t *most = (size_t *)table;
+    TRY(comm_host_gather(world, "report", table, sizeof *table, &all));
+    const size_t *bytes = all;
+    for (int i = 0; i < N * comm_size(world); i++)
+        most[i % N] = bytes[i] > most[i % N] ? bytes[i] : most[i % N];
     free(all);
     return FSDP_OK;
 }
@@ -208,35 +176,28 @@ static fsdp_status max_over_ranks(comm *world, memory_row rows[N_ROWS])
  * calls hold is not planned. */
 static bool is_exact(const trainer *t, int row)
 {
-    if (is_over_hosts(t) && (row == MEM_COMM || row == OF_TOTAL || row == OF_HOST))
+    if (is_over_hosts(t) && (row == MEM_COMM || row == MEM_TOTAL || row == MEM_ON_HOST))
         return false;
-    if (t->plan.is_bound && (row == MEM_GRADS_SHARD || row == MEM_GRADS_FULL || row == OF_TOTAL))
+    if (t->plan.is_bound && (row == MEM_GRADS_SHARD || row == MEM_GRADS_FULL || row == MEM_TOTAL))
         return false;
     return device_runs_c(t->run.dev) || row == MEM_PARAMS_SHARD || row == MEM_PARAMS_FULL ||
            row == MEM_GRADS_SHARD || row == MEM_GRADS_FULL || row == MEM_OPTIMIZER;
 }
 
-static void print_memory(const trainer *t, const memory_row rows[N_ROWS], FILE *out, FILE *csv)
+static void print_memory(const trainer *t, const memory_table *table, FILE *out, FILE *csv)
 {
     fprintf(out, "peak memory of a rank       measured   as issued     planned\n");
-    for (int k = 0; k < N_ROWS; k++) {
-        const size_t *bytes = rows[k].bytes;
-        const char *name = k == OF_TOTAL  ? "total"
-                           : k == OF_HOST ? "host"
-                                          : mem_category_name((mem_category)k);
-        const char *label = k == OF_TOTAL  ? "all, at one moment"
-                            : k == OF_HOST ? "copies on the host"
-                                           : name;
-        char text[N_COLUMNS][16];
-        for (int c = 0; c < N_COLUMNS; c++)
-            format_bytes(bytes[c], text[c], sizeof text[c]);
+    for (int k = 0; k < MEM_ROWS; k++) {
+        const size_t in_time = (*table)[MEASURED][k], issued = (*table)[ISSUED][k];
+        const size_t planned = (*table)[PLANNED][k];
+        char a[16], b[16], c[16];
         if (csv)
-            fprintf(csv, "memory,%s,%zu,%zu,%zu\n", name, bytes[MEASURED], bytes[ISSUED],
-                    bytes[PLANNED]);
-        bool differs = is_exact(t, k) && bytes[ISSUED] != bytes[PLANNED];
-        if (bytes[MEASURED] > 0 || bytes[ISSUED] > 0 || bytes[PLANNED] > 0)
-            fprintf(out, "  %-22s %11s %11s %11s%s\n", label, text[MEASURED], text[ISSUED],
-                    text[PLANNED], differs ? "  DIFFERS" : "");
+            fprintf(csv, "memory,%s,%zu,%zu,%zu\n", row_name(k, IN_CSV), in_time, issued, planned);
+        if (in_time > 0 || issued > 0 || planned > 0)
+            fprintf(out, "  %-22s %11s %11s %11s%s\n", row_name(k, IN_REPORT),
+                    format_bytes(in_time, a, sizeof a), format_bytes(issued, b, sizeof b),
+                    format_bytes(planned, c, sizeof c),
+                    is_exact(t, k) && issued != planned ? "  DIFFERS" : "");
     }
 }
 
@@ -244,27 +205,27 @@ static void print_traffic(const trainer *t, const train_result *r, FILE *out, FI
 {
     fprintf(out, "sent by rank 0 in a step    measured     planned\n");
     for (int i = 0; i < N_SHOWN_OPS; i++) {
-        comm_op op = SHOWN_OPS[i];
+        const comm_op op = SHOWN_OPS[i];
+        const char *name = comm_op_name(op);
+        unsigned long long got = r->step_stats.bytes_sent[op], calls = r->step_stats.calls[op];
+        unsigned long long want = t->plan.traffic.bytes_sent[op];
+        unsigned long long planned = t->plan.traffic.calls[op];
         char a[16], b[16];
-        uint64_t got = r->step_stats.bytes_sent[op], want = t->plan.traffic.bytes_sent[op];
-        uint64_t calls = r->step_stats.calls[op], planned = t->plan.traffic.calls[op];
-        fprintf(out, "  %-22s %11s %11s   %llu calls, planned %llu%s\n", comm_op_name(op),
-                format_bytes(got, a, sizeof a), format_bytes(want, b, sizeof b),
-                (unsigned long long)calls, (unsigned long long)planned,
+        fprintf(out, "  %-22s %11s %11s   %llu calls, planned %llu%s\n", name,
+                format_bytes(got, a, sizeof a), format_bytes(want, b, sizeof b), calls, planned,
                 got == want && calls == planned ? "" : "  DIFFERS");
         if (csv)
-            fprintf(csv, "bytes,%s,%llu,%llu,%llu\ncalls,%s,%llu,%llu,%llu\n", comm_op_name(op),
-                    (unsigned long long)got, (unsigned long long)got, (unsigned long long)want,
-                    comm_op_name(op), (unsigned long long)calls, (unsigned long long)calls,
-                    (unsigned long long)planned);
+            fprintf(csv, "bytes,%s,%llu,%llu,%llu\ncalls,%s,%llu,%llu,%llu\n", name, got, got, want,
+                    name, calls, calls, planned);
     }
 }
 
 fsdp_status report_run(trainer *t, const train_result *result, FILE *out)
 {
-    memory_row rows[N_ROWS];
-    fill_memory(t, rows);
-    TRY(max_over_ranks(t->run.world, rows));
+    memory_table table;
+    plan_read_memory(t->run.dev, table[MEASURED], table[ISSUED]);
+    memcpy(table[PLANNED], t->plan.memory_bytes, sizeof table[PLANNED]);
+    TRY(max_over_ranks(t->run.world, &table));
     if (comm_rank(t->run.world) != 0)
         return comm_agree(t->run.world, FSDP_OK);
     fsdp_status status = FSDP_OK;
@@ -274,7 +235,7 @@ fsdp_status report_run(trainer *t, const train_result *result, FILE *out)
                                   "pass a --memory-report path that can be written");
     if (csv.out)
         fprintf(csv.out, "what,name,measured,issued,planned\n");
-    print_memory(t, rows, out, csv.out);
+    print_memory(t, &table, out, csv.out);
     print_traffic(t, result, out, csv.out);
     if (csv.out)
         status = atomic_file_commit(&csv);

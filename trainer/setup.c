@@ -110,7 +110,7 @@ static void choose_prefetch(trainer *t)
  * host share its memory, but each has a limit of its own. */
 static fsdp_status check_memory(const trainer *t)
 {
-    size_t need = t->plan.memory.issued_peak_total_bytes;
+    size_t need = t->plan.memory_bytes[MEM_TOTAL];
     size_t n_local = (size_t)comm_local_size(t->run.world);
     size_t have = device_mem_available(t->run.dev), limit = (size_t)t->cfg.device_memory_mib << 20;
     bool limited =
