@@ -197,34 +197,28 @@ static void move(const sim *m, const timeline_item *call, double begin_s)
 
 /* ---- a run ---------------------------------------------------------------------------------- */
 
-/* " 0 2 3", the ranks that have not come to the call; at most a few. */
-static const char *absent_ranks(const sim *m, const timeline_item *call, char *text, size_t bytes)
-{
-    size_t used = 0;
-    text[0] = '\0';
-    for (rank_state *r = m->ranks; r < m->ranks + m->n_ranks && used + 16 < bytes; r++)
-        if (lacks(r, call))
-            used += (size_t)snprintf(text + used, bytes - used, " %d", r->view->rank);
-    return text;
-}
-
-/* Who waits in which collective for whom, if somebody does. */
+/* Who waits in which collective for whom, if somebody does; as much as fits the text. */
 static fsdp_status check_finished(const sim *m)
 {
-    char text[640], absent[64];
-    size_t used = 0;
+    char text[640] = "";
+    FILE *out = fmemopen(text, sizeof text, "w");
+    if (!out)
+        return fsdp_error(FSDP_ENOMEM, "", "virtual time: no memory");
+    const char *before = "";
     for (rank_state *r = m->ranks; r < m->ranks + m->n_ranks; r++)
         for (lane *l = r->lanes; l <= r->lanes + r->view->n_streams; l++) {
-            if (!l->call || used + 200 > sizeof text)
+            if (!l->call)
                 continue;
-            used += (size_t)snprintf(
-                text + used, sizeof text - used,
-                "%srank %d waits in item %lld, %s %s, call %llu of group %llx, for%s",
-                used > 0 ? "; " : "", r->view->rank, (long long)l->at, l->call->name, l->call->unit,
-                (unsigned long long)l->call->seq, (unsigned long long)l->call->group,
-                absent_ranks(m, l->call, absent, sizeof absent));
+            fprintf(out, "%srank %d waits in item %lld, %s %s, call %llu of group %llx, for",
+                    before, r->view->rank, (long long)l->at, l->call->name, l->call->unit,
+                    (unsigned long long)l->call->seq, (unsigned long long)l->call->group);
+            for (rank_state *other = m->ranks; other < m->ranks + m->n_ranks; other++)
+                if (lacks(other, l->call))
+                    fprintf(out, " %d", other->view->rank);
+            before = "; ";
         }
-    if (used == 0)
+    fclose(out);
+    if (!*before)
         return FSDP_OK;
     return fsdp_error(FSDP_EMISMATCH,
                       "issue the collectives of a stream in the same order on all ranks of a group",
