@@ -11,7 +11,7 @@
 #include "common/base/atomic_file.h"
 #include "common/observe/timeline_draw.h"
 
-enum { PIECE_BYTES = 1024 }; /* of the lanes that hosts exchange at a time */
+enum { PIECE_BYTES = 2048 }; /* of the lanes that hosts exchange at a time */
 
 /* What all ranks know of one: its traced steps. */
 typedef struct rank_steps {
@@ -83,80 +83,70 @@ static draw_window window_of(const job_steps *job, int k)
 /* Print the texts of the first n ranks to out, in the order of the ranks; out is NULL but on rank
  * 0. In pieces: every rank receives the pieces of all ranks. The last piece of a text is not full.
  */
-static fsdp_status print_all(comm *world, const char *text, size_t bytes, int n, FILE *out)
+static fsdp_status print_all(comm *world, const char *text, int n, FILE *out)
 {
     size_t at = 0;
     for (int r = 0; r < n;) {
-        char piece[PIECE_BYTES] = {0};
+        char piece[PIECE_BYTES] = "";
         void *all;
-        if (comm_rank(world) == r && at < bytes)
-            memcpy(piece, text + at, bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES);
+        if (comm_rank(world) == r)
+            snprintf(piece, sizeof piece, "%.*s", (int)sizeof piece - 1, text + at);
         TRY(comm_host_gather(world, "lanes", piece, sizeof piece, &all));
-        const char *of_r = (const char *)all + (size_t)r * PIECE_BYTES;
-        const size_t n_bytes = strnlen(of_r, PIECE_BYTES);
+        const char *of_r = (const char *)all + (size_t)r * sizeof piece;
+        const bool is_last = strlen(of_r) < sizeof piece - 1;
         if (out)
-            fwrite(of_r, 1, n_bytes, out);
+            fputs(of_r, out);
         free(all);
-        at = n_bytes == PIECE_BYTES ? at + PIECE_BYTES : 0;
-        r += n_bytes < PIECE_BYTES;
+        at = is_last ? 0 : at + sizeof piece - 1;
+        r += is_last;
     }
     return FSDP_OK;
 }
 
-/* A file with pictures of steps. */
-typedef struct picture_file {
-    const char *name;
-    const draw_format *format;
-    int most_drawn; /* ranks */
-    bool last_only; /* of the steps only the last */
-} picture_file;
-
-static const picture_file PICTURES[] = {{"timeline.txt", &draw_text, INT_MAX, false},
-                                        {"timeline.svg", &draw_svg, 4, true}};
+static const draw_format *const PICTURES[] = {&draw_text, &draw_svg};
 
 /* Those of the first n ranks that are drawn, and their streams. */
-static draw_count count_drawn(const picture_file *p, const job_steps *job, int n)
+static draw_count count_drawn(const draw_format *p, const job_steps *job, int n)
 {
     draw_count c = {0};
-    for (; c.n_ranks < n && c.n_ranks < p->most_drawn; c.n_ranks++)
+    for (; c.n_ranks < n && c.n_ranks < p->most_ranks; c.n_ranks++)
         c.n_streams += job->ranks[c.n_ranks].n_streams;
     return c;
 }
 
-/* The lanes of all ranks in step k. */
-static fsdp_status put_lanes(const profile_files *f, const picture_file *p, const job_steps *job,
-                             int k, FILE *out)
+/* The lanes of all ranks in a step. */
+static fsdp_status put_lanes(const profile_files *f, const draw_format *p, const job_steps *job,
+                             const draw_window *w, FILE *out)
 {
     const timeline_view *v = &f->traced;
-    draw_window w = window_of(job, k);
     char *text = NULL;
     size_t bytes = 0;
     FILE *mine = open_memstream(&text, &bytes);
-    if (mine && v->rank < p->most_drawn)
-        p->format->lanes(mine, &w, v, count_drawn(p, job, v->rank));
+    if (mine && v->rank < p->most_ranks)
+        p->lanes(mine, w, v, count_drawn(p, job, v->rank));
     bool drawn = mine && fclose(mine) == 0;
     fsdp_status status = comm_agree(
         f->world,
         drawn ? FSDP_OK : fsdp_error(FSDP_ENOMEM, "", "--profile: no memory for the pictures"));
     if (status == FSDP_OK)
-        status = print_all(f->world, text, bytes, count_drawn(p, job, job->n_ranks).n_ranks, out);
+        status = print_all(f->world, text, count_drawn(p, job, job->n_ranks).n_ranks, out);
     free(text);
     return status;
 }
 
-static fsdp_status write_picture(const profile_files *f, const picture_file *p,
-                                 const job_steps *job)
+static fsdp_status write_picture(const profile_files *f, const draw_format *p, const job_steps *job)
 {
     atomic_file file = {0};
     bool writes = f->traced.rank == 0;
-    fsdp_status status = comm_agree(f->world, writes ? file_open(f, p->name, &file) : FSDP_OK);
-    for (int k = p->last_only ? job->n_steps - 1 : 0; k < job->n_steps && status == FSDP_OK; k++) {
+    fsdp_status status = comm_agree(f->world, writes ? file_open(f, p->file_name, &file) : FSDP_OK);
+    for (int k = p->last_step_only ? job->n_steps - 1 : 0; k < job->n_steps && status == FSDP_OK;
+         k++) {
         draw_window w = window_of(job, k);
         if (writes)
-            p->format->head(file.out, &w, count_drawn(p, job, job->n_ranks));
-        status = put_lanes(f, p, job, k, file.out);
+            p->head(file.out, &w, count_drawn(p, job, job->n_ranks));
+        status = put_lanes(f, p, job, &w, file.out);
         if (writes)
-            p->format->foot(file.out, &w);
+            p->foot(file.out, &w);
     }
     if (status != FSDP_OK) {
         atomic_file_cancel(&file);
@@ -198,9 +188,9 @@ static fsdp_status write_shared(const profile_files *f, const job_steps *job, FI
     TRY(comm_agree(f->world, writes ? write_table(f, job) : FSDP_OK));
     for (size_t i = 0; i < sizeof PICTURES / sizeof *PICTURES; i++) {
         char path[PATH_MAX];
-        snprintf(path, sizeof path, "%s/%s", f->dir, PICTURES[i].name);
+        snprintf(path, sizeof path, "%s/%s", f->dir, PICTURES[i]->file_name);
         if (job->n_steps > 0)
-            TRY(write_picture(f, &PICTURES[i], job));
+            TRY(write_picture(f, PICTURES[i], job));
         else if (writes)
             (void)unlink(path); /* no step was traced: the picture is of an earlier run */
     }

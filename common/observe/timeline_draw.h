@@ -21,8 +21,8 @@ typedef enum draw_class {
     DRAW_NONE = DRAW_CLASSES
 } draw_class;
 
-/* draw_class_name -- for a legend. */
-const char *draw_class_name(draw_class c);
+/* Of a legend. */
+extern const char *const draw_class_names[DRAW_CLASSES];
 
 /* The step that is drawn, from the first rank's beginning of it to the last one's end. */
 typedef struct draw_window {
@@ -48,10 +48,13 @@ typedef struct draw_count {
     int n_ranks, n_streams;
 } draw_count;
 
-/* A kind of picture: its head, the lanes of a rank, and its foot.
+/* A kind of picture: its file, and its head, the lanes of a rank, and its foot.
  *   all    ranks and streams of the whole picture
  *   above  ranks and streams that are drawn above this rank */
 typedef struct draw_format {
+    const char *file_name;
+    int most_ranks;      /* that are drawn */
+    bool last_step_only; /* else all steps are drawn, one below the other */
     void (*head)(FILE *out, const draw_window *window, draw_count all);
     void (*lanes)(FILE *out, const draw_window *window, const timeline_view *v, draw_count above);
     void (*foot)(FILE *out, const draw_window *window);

@@ -73,7 +73,7 @@ static void put_box(const picture *p, const box *b)
             "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\" fill=\"%s\" "
             "stroke=\"#ffffff\" stroke-width=\"%s\"><title>",
             x, p->y, width > 0.3 ? width : 0.3, LANE, FILLS[b->class], width > 3 ? "0.6" : "0");
-    put_escaped(p->out, draw_class_name(b->class));
+    put_escaped(p->out, draw_class_names[b->class]);
     fprintf(p->out, " ");
     put_escaped(p->out, b->label);
     fprintf(p->out, ", %.3f ms</title></rect>\n", 1e3 * (b->end_s - b->begin_s));
@@ -161,7 +161,7 @@ static void put_legend(const picture *p, int n_ranks, double height)
              1e3 * (p->window->end_s - p->window->begin_s));
     put_text(p, LEFT, 18, "font-size=\"15\" font-weight=\"bold\"", title);
     for (int c = 0; c < DRAW_CLASSES; c++) {
-        const char *name = draw_class_name((draw_class)c);
+        const char *name = draw_class_names[c];
         fprintf(p->out,
                 "<rect x=\"%.0f\" y=\"35\" width=\"14\" height=\"14\" fill=\"%s\" "
                 "stroke=\"#c8ccd0\" stroke-width=\"0.5\"/>\n",
@@ -211,4 +211,4 @@ static void put_foot(FILE *out, const draw_window *window)
     fprintf(out, "</svg>\n");
 }
 
-const draw_format draw_svg = {put_head, put_lanes, put_foot};
+const draw_format draw_svg = {"timeline.svg", 4, true, put_head, put_lanes, put_foot};

@@ -1,4 +1,6 @@
 /* timeline_text.c -- a step as text; see timeline_draw.h. */
+#include <limits.h>
+#include <math.h>
 #include "common/observe/timeline_draw.h"
 
 enum { LABEL_COLUMNS = 16, COLUMNS = 100 - LABEL_COLUMNS - 2 };
@@ -14,10 +16,8 @@ static void lane_add(lane l, const draw_window *w, const draw_span *span)
     double column_s = (w->end_s - w->begin_s) / COLUMNS;
     for (int k = 0; k < COLUMNS; k++) {
         double from_s = w->begin_s + k * column_s, to_s = from_s + column_s;
-        from_s = span->begin_s > from_s ? span->begin_s : from_s;
-        to_s = span->end_s < to_s ? span->end_s : to_s;
-        if (to_s > from_s)
-            l[k][span->class] += to_s - from_s;
+        double overlap_s = fmin(span->end_s, to_s) - fmax(span->begin_s, from_s);
+        l[k][span->class] += fmax(overlap_s, 0);
     }
 }
 
@@ -68,8 +68,8 @@ static void put_foot(FILE *out, const draw_window *w)
     for (int k = 1; k <= MARKS; k++)
         fprintf(out, "%*.1f", COLUMNS / MARKS, ms * k / MARKS);
     for (int c = 0; c < DRAW_CLASSES; c++)
-        fprintf(out, "%s%c %s", c > 0 ? "  " : "\n", SIGN[c], draw_class_name((draw_class)c));
+        fprintf(out, "%s%c %s", c > 0 ? "  " : "\n", SIGN[c], draw_class_names[c]);
     fprintf(out, "\n");
 }
 
-const draw_format draw_text = {put_head, put_lanes, put_foot};
+const draw_format draw_text = {"timeline.txt", INT_MAX, false, put_head, put_lanes, put_foot};
