@@ -64,13 +64,9 @@ static fsdp_status begin_step(void *self, int64_t step)
 static fsdp_status watch_dry(dry_run *d, int rank)
 {
     d->line = timeline_create(rank, 0);
-    d->watch = timeline_watch_create(d->t.run.dev);
+    d->watch = timeline_watch_create(d->t.run.dev, d->t.run.world, NULL, NULL);
     if (!d->line || !d->watch)
         return fsdp_error(FSDP_ENOMEM, "", "plan: no memory of the host");
-    device_set_watch(d->t.run.dev,
-                     &(device_watch){d->watch, timeline_watch_issued, timeline_watch_ran});
-    comm_set_watch(d->t.run.world,
-                   &(comm_watch){d->watch, timeline_watch_comm_issued, timeline_watch_comm_ended});
     timeline_watch_to(d->watch, d->line);
     return FSDP_OK;
 }

@@ -4,10 +4,9 @@
  *   profile_run_open (before the engine) -> profile_run_step ... -> profile_run_write
  *   -> profile_run_close
  *
- * It watches three places. The device reports its operations (device_set_watch), the group reports
- * its collectives (comm_set_watch), and the training loop says when a step begins
- * (train_observer). A step ends with its last collective, that of the losses. An evaluation after
- * it is counted with it, a checkpoint is not.
+ * A timeline_watch is told of the operations of the device and of the collectives of the group, and
+ * the training loop says when a step begins (train_observer). A step ends with its last collective,
+ * that of the losses. An evaluation after it is counted with it, a checkpoint is not.
  *
  * The first step warms up and is left out. Every other one is recorded in a timeline, from which
  * the profile learns for what the compute stream stood still. The timeline of the first
@@ -32,53 +31,8 @@ typedef struct profile_run {
     timeline *current;         /* one of the two, NULL between steps */
     int64_t n_begun;           /* steps */
     int64_t at_item;           /* of current: where the step under way begins */
-    order_check *order;        /* with --check-order: it is told too */
     bool told_lost;
 } profile_run;
-
-/* ---- operations ----------------------------------------------------------------------------- */
-
-/* Whether a call counts is decided when it is issued: a stream may run it in a later step. The
- * token is that of the timeline, and whether the profile counts the call. */
-static uint64_t act_issued(void *self, const device_act *act)
-{
-    profile_run *p = self;
-    if (p->order)
-        (void)order_check_issued(p->order, act);
-    bool counts =
-        act->kind == ACT_LAUNCH && act->work.key.name && profile_is_counting(p->files.profile);
-    return timeline_watch_issued(p->watch, act) << 1 | counts;
-}
-
-static void act_ran(void *self, const device_act *act)
-{
-    profile_run *p = self;
-    device_act of_timeline = *act;
-    of_timeline.token = act->token >> 1;
-    if (of_timeline.token != 0)
-        timeline_watch_ran(p->watch, &of_timeline);
-    if ((act->token & 1) == 0)
-        return;
-    bool computes = act->stream == device_compute_stream(stream_device(act->stream));
-    profile_add(p->files.profile, computes ? PROFILE_COMPUTE : PROFILE_SIDE, &act->work.key, 1,
-                act->end_s - act->begin_s, act->work.cost);
-}
-
-/* ---- collectives ---------------------------------------------------------------------------- */
-
-static uint64_t collective_issued(void *self, const comm_record *r)
-{
-    profile_run *p = self;
-    return timeline_watch_comm_issued(p->watch, r);
-}
-
-static void collective_ended(void *self, const comm_record *r)
-{
-    profile_run *p = self;
-    timeline_watch_comm_ended(p->watch, r);
-    profile_add(p->files.profile, PROFILE_COLLECTIVE, &(work_key){.name = comm_op_name(r->op)},
-                r->calls, r->seconds, (work_cost){.bytes = r->bytes});
-}
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
@@ -169,16 +123,14 @@ fsdp_status profile_run_open(trainer *t)
     if (comm_local_size(world) < job.world_size) /* on one host there is one clock */
         TRY(clock_offset_measure(world, &job.offset_s, &job.bound_s));
     profile_run *p = t->profiled = calloc(1, sizeof *p);
-    if (p)
-        *p = (profile_run){.files = {t->cfg.profile_dir, world, profile_create(roof), .job = job},
-                           .watch = timeline_watch_create(t->run.dev),
-                           .traced = timeline_create(comm_rank(world), job.offset_s),
-                           .latest = timeline_create(comm_rank(world), job.offset_s),
-                           .order = t->order};
+    if (p) {
+        p->files = (profile_files){t->cfg.profile_dir, world, profile_create(roof), .job = job};
+        p->watch = timeline_watch_create(t->run.dev, world, p->files.profile, t->order);
+        p->traced = timeline_create(comm_rank(world), job.offset_s);
+        p->latest = timeline_create(comm_rank(world), job.offset_s);
+    }
     if (!p || !p->files.profile || !p->watch || !p->traced || !p->latest)
         return fsdp_error(FSDP_ENOMEM, "", "profile: no host memory");
-    device_set_watch(t->run.dev, &(device_watch){p, act_issued, act_ran});
-    comm_set_watch(world, &(comm_watch){p, collective_issued, collective_ended});
     return FSDP_OK;
 }
 

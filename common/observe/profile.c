@@ -4,15 +4,14 @@
  * operations, which come first, and an operation takes longer than that. */
 #include "common/observe/profile.h"
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/clock.h"
 
 struct profile {
-    atomic_bool counting;
     pthread_mutex_t lock;        /* guards all below */
+    bool is_counting;            /* a step is under way that is not the first */
     bool is_warm;                /* a step has begun before */
     double step_began_s, last_s; /* valid while counting; last_s: when a row was last added to */
     profile_totals totals;
@@ -26,7 +25,6 @@ profile *profile_create(profile_roof roof)
     if (!p)
         return NULL;
     pthread_mutex_init(&p->lock, NULL);
-    atomic_init(&p->counting, false);
     p->totals.roof = roof;
     for (; p->n_rows < PROFILE_KINDS; p->n_rows++)
         p->rows[p->n_rows] = (profile_row){.kind = (profile_kind)p->n_rows, .key.name = "other"};
@@ -46,7 +44,7 @@ void profile_free(profile *p)
 /* The step under way, if it is counted, has ended with its last operation. */
 static void count_step(profile *p)
 {
-    if (!atomic_load(&p->counting))
+    if (!p->is_counting)
         return;
     p->totals.steps++;
     p->totals.wall_s += p->last_s - p->step_began_s;
@@ -56,7 +54,7 @@ void profile_step_begin(profile *p)
 {
     pthread_mutex_lock(&p->lock);
     count_step(p);
-    atomic_store(&p->counting, p->is_warm);
+    p->is_counting = p->is_warm;
     p->is_warm = true;
     p->step_began_s = p->last_s = clock_now_s();
     pthread_mutex_unlock(&p->lock);
@@ -66,13 +64,8 @@ void profile_step_end(profile *p)
 {
     pthread_mutex_lock(&p->lock);
     count_step(p);
-    atomic_store(&p->counting, false);
+    p->is_counting = false;
     pthread_mutex_unlock(&p->lock);
-}
-
-bool profile_is_counting(const profile *p)
-{
-    return atomic_load_explicit(&p->counting, memory_order_relaxed);
 }
 
 /* ---- rows ----------------------------------------------------------------------------------- */
@@ -115,18 +108,18 @@ static void work_cost_add(work_cost *sum, work_cost c)
 void profile_add(profile *p, profile_kind kind, const work_key *key, uint64_t n_calls,
                  double seconds, work_cost cost)
 {
-    if (!profile_is_counting(p))
-        return;
     FSDP_ASSERT((int)kind >= 0 && kind < PROFILE_KINDS);
     pthread_mutex_lock(&p->lock);
-    if (kind < PROFILE_EXPOSED)
-        p->last_s = clock_now_s();
-    profile_row *row = find_row(p, kind, key);
-    row->calls += n_calls;
-    row->seconds += seconds;
-    work_cost_add(&row->cost, cost);
-    p->totals.seconds[kind] += seconds;
-    work_cost_add(&p->totals.cost[kind], cost);
+    if (p->is_counting) {
+        if (kind < PROFILE_EXPOSED)
+            p->last_s = clock_now_s();
+        profile_row *row = find_row(p, kind, key);
+        row->calls += n_calls;
+        row->seconds += seconds;
+        work_cost_add(&row->cost, cost);
+        p->totals.seconds[kind] += seconds;
+        work_cost_add(&p->totals.cost[kind], cost);
+    }
     pthread_mutex_unlock(&p->lock);
 }
 

@@ -63,9 +63,6 @@ void profile_free(profile *p);
 void profile_step_begin(profile *p);
 /* profile_step_end -- what follows belongs to no step. Accepted at any time. */
 void profile_step_end(profile *p);
-/* profile_is_counting -- whether a step is under way that is not the first. */
-bool profile_is_counting(const profile *p);
-
 /* profile_add -- count n_calls of an operation, which took `seconds` and cost `cost` together.
  * Dropped while the profile is not counting. PROFILE_EXPOSED and PROFILE_REST may be added when the
  * step is over, while the next has not begun.

@@ -1,7 +1,7 @@
 /* timeline_watch.c -- see timeline_watch.h.
  *
- * A token is the index of an item and the number of the timeline that it is in, so that work which
- * ends after timeline_watch_to touches nothing. */
+ * A token is the index of an item, if the timeline had room for it, and the number of the timeline,
+ * so that work which ends after timeline_watch_to touches no item. */
 #include "common/observe/timeline_watch.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -10,31 +10,15 @@
 enum { INDEX_BITS = 32 };
 
 struct timeline_watch {
-    const device *dev;
+    device *dev;
+    profile *profile; /* or NULL, as is order */
+    order_check *order;
     pthread_mutex_t lock; /* guards all below */
     timeline *t;          /* NULL: nothing is recorded */
     uint64_t number;      /* of t */
     int64_t first;        /* item of t since timeline_watch_to */
     char phase;           /* of the last act */
 };
-
-timeline_watch *timeline_watch_create(const device *d)
-{
-    timeline_watch *w = calloc(1, sizeof *w);
-    if (!w)
-        return NULL;
-    w->dev = d;
-    pthread_mutex_init(&w->lock, NULL);
-    return w;
-}
-
-void timeline_watch_free(timeline_watch *w)
-{
-    if (!w)
-        return;
-    pthread_mutex_destroy(&w->lock);
-    free(w);
-}
 
 void timeline_watch_to(timeline_watch *w, timeline *t)
 {
@@ -120,24 +104,27 @@ static bool describe(const timeline_watch *w, const device_act *act, timeline_it
 
 static uint64_t token_of(const timeline_watch *w, int64_t item)
 {
-    return item == TIMELINE_NONE ? 0 : (w->number << INDEX_BITS) + (uint64_t)item + 1;
+    return (w->number << INDEX_BITS) + (uint64_t)(item + 1);
 }
 
 static void item_ran(timeline_watch *w, uint64_t token, double begin_s, double end_s)
 {
+    const int64_t item = (int64_t)(token & UINT32_MAX) - 1;
     pthread_mutex_lock(&w->lock);
-    if (w->t && token >> INDEX_BITS == w->number)
-        timeline_ran(w->t, (int64_t)(token & UINT32_MAX) - 1, begin_s, end_s);
+    if (w->t && token >> INDEX_BITS == w->number && item != TIMELINE_NONE)
+        timeline_ran(w->t, item, begin_s, end_s);
     pthread_mutex_unlock(&w->lock);
 }
 
-uint64_t timeline_watch_issued(void *watch, const device_act *act)
+static uint64_t act_issued(void *self, const device_act *act)
 {
-    timeline_watch *w = watch;
+    timeline_watch *w = self;
     uint64_t token = 0;
     timeline_item item = {.phase = act->phase ? act->phase[0] : '-',
                           .after = TIMELINE_NONE,
                           .issued_s = device_now_s(w->dev)};
+    if (w->order)
+        (void)order_check_issued(w->order, act);
     set_text(item.unit, sizeof item.unit, act->scope);
     pthread_mutex_lock(&w->lock);
     w->phase = item.phase;
@@ -152,17 +139,23 @@ uint64_t timeline_watch_issued(void *watch, const device_act *act)
     return token;
 }
 
-void timeline_watch_ran(void *watch, const device_act *act)
+static void act_ran(void *self, const device_act *act)
 {
-    item_ran(watch, act->token, act->begin_s, act->end_s);
+    timeline_watch *w = self;
+    item_ran(w, act->token, act->begin_s, act->end_s);
+    if (!w->profile || act->kind != ACT_LAUNCH || !act->work.key.name)
+        return;
+    bool computes = act->stream == device_compute_stream(w->dev);
+    profile_add(w->profile, computes ? PROFILE_COMPUTE : PROFILE_SIDE, &act->work.key, 1,
+                act->end_s - act->begin_s, act->work.cost);
 }
 
 /* ---- collectives ----------------------------------------------------------------------------- */
 
-uint64_t timeline_watch_comm_issued(void *watch, const comm_record *r)
+static uint64_t collective_issued(void *self, const comm_record *r)
 {
     uint64_t token = 0;
-    timeline_watch *w = watch;
+    timeline_watch *w = self;
     timeline_item item = {.kind = TIMELINE_COLLECTIVE,
                           .after = TIMELINE_NONE,
                           .group = r->group,
@@ -185,7 +178,33 @@ uint64_t timeline_watch_comm_issued(void *watch, const comm_record *r)
 }
 
 /* A later part of a call (calls is 0) extends the item. */
-void timeline_watch_comm_ended(void *watch, const comm_record *r)
+static void collective_ended(void *self, const comm_record *r)
 {
-    item_ran(watch, r->token, r->begin_s, r->begin_s + r->seconds);
+    timeline_watch *w = self;
+    item_ran(w, r->token, r->begin_s, r->begin_s + r->seconds);
+    if (w->profile)
+        profile_add(w->profile, PROFILE_COLLECTIVE, &(work_key){.name = comm_op_name(r->op)},
+                    r->calls, r->seconds, (work_cost){.bytes = r->bytes});
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+timeline_watch *timeline_watch_create(device *d, comm *c, profile *p, order_check *order)
+{
+    timeline_watch *w = calloc(1, sizeof *w);
+    if (!w)
+        return NULL;
+    *w = (timeline_watch){.dev = d, .profile = p, .order = order};
+    pthread_mutex_init(&w->lock, NULL);
+    device_set_watch(d, &(device_watch){w, act_issued, act_ran});
+    comm_set_watch(c, &(comm_watch){w, collective_issued, collective_ended});
+    return w;
+}
+
+void timeline_watch_free(timeline_watch *w)
+{
+    if (!w)
+        return;
+    pthread_mutex_destroy(&w->lock);
+    free(w);
 }

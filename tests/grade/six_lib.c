@@ -109,11 +109,8 @@ static fsdp_status open_dry(six *s)
                                  .dry = {s->config->rank, s->g->world_size, DRY_SHOWS},
                                  .sums = ops_cpu_portable()->sums},
                   &s->comm));
-    s->watch = timeline_watch_create(s->dev);
+    s->watch = timeline_watch_create(s->dev, s->comm, NULL, NULL);
     FSDP_ASSERT(s->watch);
-    device_set_watch(s->dev, &(device_watch){s->watch, timeline_watch_issued, timeline_watch_ran});
-    comm_set_watch(s->comm,
-                   &(comm_watch){s->watch, timeline_watch_comm_issued, timeline_watch_comm_ended});
     return FSDP_OK;
 }
 

@@ -1,6 +1,8 @@
 /* test_timeline.c -- the record of what was issued, how a device and its collectives fill it, and
  * what is read from it. */
 #include <string.h>
+#include "common/comm/comm_impl.h"
+#include "common/device/device_impl.h"
 #include "common/observe/timeline_stats.h"
 #include "common/observe/timeline_watch.h"
 #include "tests/unit/device_lib.h"
@@ -102,10 +104,7 @@ static void rig_open(rig *r, bool async)
     OK(event_create(r->d, &r->e));
     r->compute = device_compute_stream(r->d);
     r->t = timeline_create(0, 0);
-    r->w = timeline_watch_create(r->d);
-    device_set_watch(r->d, &(device_watch){r->w, timeline_watch_issued, timeline_watch_ran});
-    comm_set_watch(r->c,
-                   &(comm_watch){r->w, timeline_watch_comm_issued, timeline_watch_comm_ended});
+    r->w = timeline_watch_create(r->d, r->c, NULL, NULL);
 }
 
 static void rig_sync(rig *r)
@@ -232,41 +231,44 @@ static void test_watch_collectives(void **state)
     rig_close(&r);
 }
 
+static uint64_t issue_sum(const rig *r)
+{
+    const comm_issue how = {.op = COMM_OP_ALL_REDUCE, .type = DTYPE_F32};
+    const comm_desc what = {.op = COMM_OP_ALL_REDUCE, .dtype = DTYPE_F32, .elems = 10};
+    return comm_recorder_issue(&r->c->team, "norm", r->side, &how, &what);
+}
+
+static void run_part(const rig *r, uint64_t ticket)
+{
+    comm_recorder_mark(r->c->team.recorder, ticket, COMM_RUNNING);
+    comm_recorder_mark(r->c->team.recorder, ticket, COMM_DONE);
+}
+
 /* The two parts of an all-reduce are one item. What ends late touches no other timeline. */
 static void test_watch_parts(void **state)
 {
     (void)state;
     rig r;
     rig_open(&r, false);
-    comm_record call = {.op = COMM_OP_ALL_REDUCE,
-                        .label = "norm",
-                        .group = 2,
-                        .seq = 9,
-                        .stream = r.side,
-                        .calls = 1,
-                        .begin_s = 1};
+    const device_watch w = r.d->watch;
     device_act act = {.kind = ACT_LAUNCH, .stream = r.side, .work.key.name = "add"};
     timeline_watch_to(r.w, r.t);
-    uint64_t token = timeline_watch_comm_issued(r.w, &call);
-    call.seq++;
-    assert_int_not_equal(timeline_watch_comm_issued(r.w, &call), token);
-    call.seq--;
-    call.token = token;
-    call.begin_s = 2, call.seconds = 1;
-    timeline_watch_comm_ended(r.w, &call);
-    call.begin_s = 3, call.seconds = 0.5, call.calls = 0;
-    timeline_watch_comm_ended(r.w, &call);
+    uint64_t first = issue_sum(&r), second = issue_sum(&r);
+    run_part(&r, first);
+    const timeline_item part = timeline_read(r.t).items[0];
+    assert_true(part.end_s > part.begin_s && part.begin_s > 0);
+    run_part(&r, first);
     timeline_view v = timeline_read(r.t);
-    assert_true(v.items[0].begin_s == 2 && v.items[0].end_s == 3.5);
+    assert_true(v.items[0].begin_s == part.begin_s && v.items[0].end_s > part.end_s);
     assert_true(v.items[1].end_s == 0);
-    act.token = timeline_watch_issued(r.w, &act);
+    act.token = w.issued(w.self, &act);
     assert_int_not_equal(act.token, 0);
     timeline_watch_to(r.w, r.t);
     act.begin_s = 5, act.end_s = 6;
-    timeline_watch_ran(r.w, &act);
-    timeline_watch_comm_ended(r.w, &call);
+    w.ran(w.self, &act);
+    run_part(&r, second);
     v = timeline_read(r.t);
-    assert_true(v.items[2].end_s == 0 && v.items[0].end_s == 3.5);
+    assert_true(v.items[2].end_s == 0 && v.items[1].end_s == 0);
     rig_close(&r);
 }
 
