@@ -96,13 +96,13 @@ static fsdp_status dry_steps(dry_run *d)
     return FSDP_OK;
 }
 
-/* Make the steps as rank `rank`. costs: for the kind of device, and whether times are wanted. */
-static fsdp_status dry_open(const trainer *of, int rank, int n_ranks, const plan_costs *costs,
+/* Make the steps as rank `rank`; timed: on the device whose times are wanted. */
+static fsdp_status dry_open(const trainer *of, int rank, int n_ranks, bool timed,
                             int64_t micro_steps, dry_run *d)
 {
     trainer *t = &d->t;
-    bool on_accelerator = costs && costs->machine.model;
-    *d = (dry_run){.t = {.cfg = of->cfg, .run = of->run}};
+    bool on_accelerator = timed && of->costs.machine.model;
+    *d = (dry_run){.t = {.cfg = of->cfg, .run = of->run, .costs = of->costs}};
     t->runs_ahead = of->runs_ahead || on_accelerator;
     t->cfg.train.loss_csv = NULL;
     t->cfg.train.steps = STEPS;
@@ -112,7 +112,7 @@ static fsdp_status dry_open(const trainer *of, int rank, int n_ranks, const plan
     if (!device_runs_c(of->run.dev)) /* their descriptions of work are the CPU's */
         t->run.ops = ops_cpu_fast();
     TRY(open_world(of, rank, n_ranks, on_accelerator, t));
-    if (costs && micro_steps <= MOST_TIMED)
+    if (timed && micro_steps <= MOST_TIMED)
         TRY(watch_dry(d, rank));
     TRY(trainer_make(t));
     return dry_steps(d);
@@ -123,22 +123,27 @@ static fsdp_status dry_open(const trainer *of, int rank, int n_ranks, const plan
 /* View 1 belongs to the slow rank. */
 static double work_s(const void *self, int view, const timeline_item *item)
 {
-    const plan_costs *c = self;
+    const trainer *t = self;
+    const plan_costs *c = &t->costs;
     double s = c->prices.n > 0 ? prices_seconds(&c->prices, item) / c->machine.reached
                                : virtual_work_roof(&c->machine, item);
-    return view == 1 ? s * c->slow_factor : s;
+    return view == 1 ? s * t->cfg.slow_factor : s;
 }
 
-static fsdp_status read_times(const plan_costs *costs, bool inline_compute,
-                              const timeline_view *views, int n, plan_times *out)
+/* The slow rank is d's own unless `slow` has a timeline. */
+static fsdp_status read_times(dry_run *d, const dry_run *slow, plan_times *out)
 {
-    const timeline_view *v = &views[0];
-    virtual_config config = costs->config;
+    timeline_view views[2] = {timeline_read(d->line)}, *v = views;
+    virtual_config config = d->t.costs.config;
     timeline_step next, step = {0};
     config.work_s = work_s;
-    config.self = costs;
-    config.inline_compute = inline_compute;
-    TRY(virtual_time_run(views, n, &config));
+    config.self = &d->t;
+    config.inline_compute = !d->t.runs_ahead;
+    if (slow->line)
+        views[1] = timeline_read(slow->line);
+    else if (d->t.cfg.slow_factor > 0)
+        d->t.costs.machine.reached /= d->t.cfg.slow_factor;
+    TRY(virtual_time_run(views, slow->line ? 2 : 1, &config));
     while (timeline_next_step(v, step.end, &next)) { /* the last one stays */
         out->step_s = next.compute_end_s - step.compute_end_s;
         step = next;
@@ -171,28 +176,21 @@ void plan_read_memory(device *d, size_t in_time[MEM_ROWS], size_t issued[MEM_ROW
     issued[MEM_ON_HOST] = host.issued_peak_total_bytes;
 }
 
-static fsdp_status plan_of(const trainer *t, int rank, int n_ranks, const plan_costs *costs,
-                           int64_t micro_steps, plan *out)
+static fsdp_status plan_of(const trainer *t, int rank, int n_ranks, bool timed, int64_t micro_steps,
+                           plan *out)
 {
     dry_run d, slow = {0};
     size_t in_time[MEM_ROWS];
     *out = (plan){0};
-    fsdp_status status = dry_open(t, rank, n_ranks, costs, micro_steps, &d);
-    if (status == FSDP_OK && d.line && costs->slow_factor > 0 && costs->slow_rank != rank)
-        status = dry_open(t, costs->slow_rank, n_ranks, costs, micro_steps, &slow);
+    fsdp_status status = dry_open(t, rank, n_ranks, timed, micro_steps, &d);
+    if (status == FSDP_OK && d.line && t->cfg.slow_factor > 0 && t->cfg.slow_rank != rank)
+        status = dry_open(t, t->cfg.slow_rank, n_ranks, timed, micro_steps, &slow);
     if (status == FSDP_OK) {
         plan_read_memory(d.t.run.dev, in_time, out->memory_bytes);
         out->traffic = d.traffic;
     }
-    if (status == FSDP_OK && d.line) {
-        plan_costs own = *costs;
-        timeline_view views[2] = {timeline_read(d.line)};
-        if (slow.line)
-            views[1] = timeline_read(slow.line);
-        else if (own.slow_factor > 0)
-            own.machine.reached /= own.slow_factor;
-        status = read_times(&own, !d.t.runs_ahead, views, slow.line ? 2 : 1, &out->times);
-    }
+    if (status == FSDP_OK && d.line)
+        status = read_times(&d, &slow, &out->times);
     fsdp_error_info why = *fsdp_error_get();
     dry_close(&slow);
     dry_close(&d);
@@ -245,20 +243,20 @@ static void extrapolate_times(int64_t n, const plan_times *fewer, plan_times *ou
     out->communication_s += times * (out->communication_s - fewer->communication_s);
 }
 
-fsdp_status plan_make(const trainer *t, int rank, int n_ranks, const plan_costs *costs, plan *out)
+fsdp_status plan_make(const trainer *t, int rank, int n_ranks, bool timed, plan *out)
 {
     const int64_t n = t->run.grad_accum;
-    plan fewer, timed;
-    TRY(plan_of(t, rank, n_ranks, costs, n < MOST_MICRO_STEPS ? n : MOST_MICRO_STEPS, out));
+    plan fewer, few;
+    TRY(plan_of(t, rank, n_ranks, timed, n < MOST_MICRO_STEPS ? n : MOST_MICRO_STEPS, out));
     if (n > MOST_MICRO_STEPS) {
-        TRY(plan_of(t, rank, n_ranks, costs, MOST_MICRO_STEPS / 2, &fewer));
+        TRY(plan_of(t, rank, n_ranks, timed, MOST_MICRO_STEPS / 2, &fewer));
         extrapolate_counts(t, n_ranks, &fewer, out);
     }
-    if (costs && n > MOST_TIMED) {
-        TRY(plan_of(t, rank, n_ranks, costs, MOST_TIMED / 2, &fewer));
-        TRY(plan_of(t, rank, n_ranks, costs, MOST_TIMED, &timed));
-        extrapolate_times(n, &fewer.times, &timed.times);
-        out->times = timed.times;
+    if (timed && n > MOST_TIMED) {
+        TRY(plan_of(t, rank, n_ranks, timed, MOST_TIMED / 2, &fewer));
+        TRY(plan_of(t, rank, n_ranks, timed, MOST_TIMED, &few));
+        extrapolate_times(n, &fewer.times, &few.times);
+        out->times = few.times;
     }
     return FSDP_OK;
 }

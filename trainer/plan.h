@@ -13,10 +13,8 @@ typedef struct trainer trainer;
 /* What times of a plan go by. */
 typedef struct plan_costs {
     virtual_device machine;
-    prices prices;         /* what operations take instead, if there are any; the trainer's */
+    prices prices;         /* what operations take instead, if there are any */
     virtual_config config; /* links; the rest is filled in by plan_make */
-    int slow_rank;         /* computes slow_factor times as slowly; factor 0: no rank does */
-    double slow_factor;
 } plan_costs;
 
 /* Of one step. */
@@ -39,13 +37,13 @@ typedef struct plan {
     size_t memory_bytes[MEM_ROWS]; /* peaks in the order of issue */
     comm_stats traffic;            /* of one step */
     bool is_bound;    /* more micro-steps than are run: memory of gradients is at most this */
-    plan_times times; /* zeroed without costs */
+    plan_times times; /* zeroed unless they were wanted */
 } plan;
 
 /* plan_read_memory -- the peaks of what d has held, in time and in the order of issue. */
 void plan_read_memory(device *d, size_t in_time[MEM_ROWS], size_t issued[MEM_ROWS]);
 /* plan_make -- make the first steps of the run on a dry device, as rank `rank` of n_ranks.
  *   t       options, model, operations and, of device and group, their kind; it stays as it is
- *   costs   NULL: times are not wanted
+ *   timed   times are wanted, by t->costs
  *   errors  those of the engine; FSDP_ENOMEM */
-fsdp_status plan_make(const trainer *t, int rank, int n_ranks, const plan_costs *costs, plan *out);
+fsdp_status plan_make(const trainer *t, int rank, int n_ranks, bool timed, plan *out);

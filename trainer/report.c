@@ -41,8 +41,8 @@ static void print_machine(const trainer *t, FILE *out)
     if (c->config.ranks_per_host > 0)
         fprintf(out, " inside a host of %d, %.0f us + bytes / %.2f GB/s between hosts",
                 c->config.ranks_per_host, 1e6 * hosts->latency_s, 1e-9 * hosts->bytes_per_s);
-    if (c->slow_factor > 0)
-        fprintf(out, "; rank %d computes %g times as slowly", c->slow_rank, c->slow_factor);
+    if (t->cfg.slow_factor > 0)
+        fprintf(out, "; rank %d computes %g times as slowly", t->cfg.slow_rank, t->cfg.slow_factor);
     fprintf(out, "\n");
 }
 
@@ -98,7 +98,7 @@ static bool fits(const trainer *t, int w, int64_t batch, size_t have)
         return false;
     other.cfg.train.batch_size = batch;
     other.run.batch = (size_t)batch;
-    return plan_make(&other, 0, w, NULL, &p) == FSDP_OK && p.memory_bytes[MEM_TOTAL] <= have;
+    return plan_make(&other, 0, w, false, &p) == FSDP_OK && p.memory_bytes[MEM_TOTAL] <= have;
 }
 
 /* The least number of groups, of `group` ranks each, that fits; group 0: the least batch that does

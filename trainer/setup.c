@@ -179,8 +179,6 @@ static fsdp_status fill_costs(trainer *t)
     }
     t->has_costs = true;
     costs->machine.is_bf16 = c->param_dtype == DTYPE_BF16;
-    costs->slow_rank = c->slow_rank;
-    costs->slow_factor = c->slow_factor;
     if (c->plan_link) {
         costs->config.ranks_per_host = 0;
         costs->config.link = (virtual_link){c->link_latency_s, c->link_bytes_per_s};
@@ -224,10 +222,10 @@ static fsdp_status choose_buckets(trainer *t)
     if (!t->cfg.bucket_auto || t->cfg.parallel != PARALLEL_FSDP || !t->has_costs)
         return FSDP_OK;
     TRY(largest_unit(t, &largest));
-    TRY(plan_make(t, 0, t->cfg.n_ranks, &t->costs, &best));
+    TRY(plan_make(t, 0, t->cfg.n_ranks, true, &best));
     for (size_t n = 1; n <= 64 && largest > 0; n *= 2) {
         t->cfg.buckets.max_elems = n * largest;
-        TRY(plan_make(t, 0, t->cfg.n_ranks, &t->costs, &now));
+        TRY(plan_make(t, 0, t->cfg.n_ranks, true, &now));
         if (now.times.step_s <= 0.99 * best.times.step_s) {
             best = now;
             best_elems = t->cfg.buckets.max_elems;
@@ -244,7 +242,7 @@ static fsdp_status prepare_here(trainer *t)
     TRY(fill_costs(t));
     TRY(choose_buckets(t));
     const int rank = t->cfg.plan ? (int)t->cfg.plan_rank : comm_rank(t->run.world);
-    TRY(plan_make(t, rank, t->cfg.n_ranks, t->has_costs ? &t->costs : NULL, &t->plan));
+    TRY(plan_make(t, rank, t->cfg.n_ranks, t->has_costs, &t->plan));
     if (t->cfg.plan)
         return FSDP_OK;
     TRY(check_memory(t));
