@@ -58,25 +58,24 @@ static void put_text(const picture *p, double x, double y, const char *style, co
 
 /* Neighbouring items that are drawn as one. */
 typedef struct box {
-    draw_class class;
+    draw_span span;
     char label[TIMELINE_UNIT_BYTES];
-    double begin_s, end_s;
 } box;
 
 static void put_box(const picture *p, const box *b)
 {
     enum { LETTER = 7 }; /* the width of one, at most */
-    if (b->class == DRAW_NONE)
+    const draw_span *s = &b->span;
+    if (s->class == DRAW_NONE)
         return;
-    double x = to_x(p, b->begin_s), width = to_x(p, b->end_s) - x;
+    double x = to_x(p, s->begin_s), width = to_x(p, s->end_s) - x;
     fprintf(p->out,
             "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\" fill=\"%s\" "
-            "stroke=\"#ffffff\" stroke-width=\"%s\"><title>",
-            x, p->y, width > 0.3 ? width : 0.3, LANE, FILLS[b->class], width > 3 ? "0.6" : "0");
-    put_escaped(p->out, draw_class_names[b->class]);
-    fprintf(p->out, " ");
+            "stroke=\"#ffffff\" stroke-width=\"%s\"><title>%s ",
+            x, p->y, fmax(width, 0.3), LANE, FILLS[s->class], width > 3 ? "0.6" : "0",
+            draw_class_names[s->class]);
     put_escaped(p->out, b->label);
-    fprintf(p->out, ", %.3f ms</title></rect>\n", 1e3 * (b->end_s - b->begin_s));
+    fprintf(p->out, ", %.3f ms</title></rect>\n", 1e3 * (s->end_s - s->begin_s));
     if (width >= LETTER * (double)strlen(b->label) + 2)
         put_text(p, x + width / 2, p->y + LANE / 2.0, "text-anchor=\"middle\" font-size=\"11\"",
                  b->label);
@@ -94,14 +93,14 @@ static void box_label(const timeline_view *v, const draw_span *span, char *label
 /* Whether work goes into the box: it is of the same block, and no gap could be seen. */
 static bool joins(const picture *p, const box *b, const draw_span *span, const char *label)
 {
-    return span->class != DRAW_WAIT && b->class == span->class && strcmp(b->label, label) == 0 &&
-           to_x(p, span->begin_s) - to_x(p, b->end_s) < 1.0;
+    return span->class != DRAW_WAIT && b->span.class == span->class &&
+           strcmp(b->label, label) == 0 && to_x(p, span->begin_s) - to_x(p, b->span.end_s) < 1.0;
 }
 
 /* The boxes of stream s. */
 static void put_boxes(const picture *p, const timeline_view *v, int s)
 {
-    box b = {.class = DRAW_NONE};
+    box b = {.span.class = DRAW_NONE};
     timeline_cursor c = {0};
     draw_span span;
     while (draw_next(v, s, p->window, &c, &span)) {
@@ -109,10 +108,10 @@ static void put_boxes(const picture *p, const timeline_view *v, int s)
         box_label(v, &span, label);
         if (!joins(p, &b, &span, label)) {
             put_box(p, &b);
-            b = (box){.class = span.class, .begin_s = span.begin_s};
+            b.span = span;
             memcpy(b.label, label, sizeof b.label);
         }
-        b.end_s = span.end_s;
+        b.span.end_s = span.end_s;
     }
     put_box(p, &b);
 }
