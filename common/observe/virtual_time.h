@@ -78,16 +78,16 @@ fsdp_status virtual_time_floor(const timeline_view *view, int64_t first,
 
 /* A device by published peaks, in the host that it is usually sold in. */
 typedef struct virtual_device {
-    const char *name, *model;        /* "h100", "NVIDIA H100 SXM" */
-    double f32_flops_per_s;          /* products of matrices, dense */
-    double bf16_flops_per_s;         /* the same in bf16 */
-    double bytes_per_s;              /* device memory */
-    double memory_bytes;             /* how much there is */
-    double peer_bytes_per_s;         /* to devices of the same host, in one direction */
-    double network_bytes_per_s;      /* to other hosts, in one direction, per device */
-    int per_host;                    /* devices of a host */
-    double reached, network_reached; /* the share of peaks that is taken to be reached */
-    bool is_bf16;                    /* products are bf16 */
+    const char *name, *model;   /* "h100", "NVIDIA H100 SXM" */
+    double f32_flops_per_s;     /* products of matrices, dense */
+    double bf16_flops_per_s;    /* the same in bf16 */
+    double bytes_per_s;         /* device memory */
+    double memory_bytes;        /* how much there is */
+    double peer_bytes_per_s;    /* to devices of the same host, in one direction */
+    double network_bytes_per_s; /* to other hosts, in one direction, per device */
+    int per_host;               /* devices of a host */
+    double reached;             /* the share of peaks that is taken to be reached */
+    bool is_bf16;               /* products are bf16 */
 } virtual_device;
 
 /* virtual_device_named -- a row of the table in virtual_time_cost.c, which names its sources;
