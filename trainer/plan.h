@@ -25,12 +25,9 @@ typedef struct plan_times {
     timeline_stall stall; /* the longest; `item` and `cause` are used up */
 } plan_times;
 
-/* Rows of memory: the categories, then these. */
-enum {
-    MEM_TOTAL = MEM_CATEGORIES, /* all of them at one moment */
-    MEM_ON_HOST,                /* all that device_alloc_host gave, where that is other memory */
-    MEM_ROWS
-};
+/* Rows of memory: the categories, all of them at one moment, and all that device_alloc_host gave
+ * where that is other memory. */
+enum { MEM_TOTAL = MEM_CATEGORIES, MEM_ON_HOST, MEM_ROWS };
 
 /* A bound only where marked; all else is exact, to the byte. */
 typedef struct plan {

@@ -70,21 +70,6 @@ static bool is_over_hosts(const trainer *t)
     return strncmp(comm_backend_name(t->run.world), "shm+mpi", 7) == 0;
 }
 
-static void print_planned_memory(const trainer *t, FILE *out)
-{
-    const size_t *bytes = t->plan.memory_bytes;
-    char text[16];
-    fprintf(out, "memory of this rank, in the order in which the host issues%s\n",
-            t->plan.is_bound ? " (gradients: at most)" : "");
-    for (int k = 0; k < MEM_ROWS; k++)
-        if (bytes[k] > 0)
-            fprintf(out, "  %-14s %16zu  %s\n", row_name(k, IN_PLAN), bytes[k],
-                    format_bytes(bytes[k], text, sizeof text));
-    if (is_over_hosts(t))
-        fprintf(out, "HINT: ranks of a host share memory here (shm+mpi); comm is planned as with "
-                     "--comm mpi, and a run may hold more or less\n");
-}
-
 /* ---- what fits ------------------------------------------------------------------------------- */
 
 /* Whether a run of w ranks, `batch` sequences each, fits `have` bytes. What cannot be does not: a
@@ -135,9 +120,19 @@ static void print_fit(const trainer *t, FILE *out)
 void report_plan(const trainer *t, FILE *out)
 {
     const int w = t->cfg.n_ranks, s = trainer_config_shard_size(&t->cfg, w);
+    const size_t *bytes = t->plan.memory_bytes;
+    char text[16];
     fprintf(out, "plan for %d rank%s: %d replica%s, shard groups of %d; as rank %d\n", w,
             w == 1 ? "" : "s", w / s, w == s ? "" : "s", s, (int)t->cfg.plan_rank);
-    print_planned_memory(t, out);
+    fprintf(out, "memory of this rank, in the order in which the host issues%s\n",
+            t->plan.is_bound ? " (gradients: at most)" : "");
+    for (int k = 0; k < MEM_ROWS; k++)
+        if (bytes[k] > 0)
+            fprintf(out, "  %-14s %16zu  %s\n", row_name(k, IN_PLAN), bytes[k],
+                    format_bytes(bytes[k], text, sizeof text));
+    if (is_over_hosts(t))
+        fprintf(out, "HINT: ranks of a host share memory here (shm+mpi); comm is planned as with "
+                     "--comm mpi, and a run may hold more or less\n");
     fprintf(out, "traffic of one step (sent by this rank)\n");
     for (int i = 0; i < N_SHOWN_OPS; i++)
         fprintf(out, "  %-14s %6llu calls %16llu bytes\n", comm_op_name(SHOWN_OPS[i]),
