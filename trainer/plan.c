@@ -13,9 +13,9 @@
 #include "common/ops/backends.h"
 #include "trainer/trainer.h"
 
-enum { STEPS = 3 };
-/* Micro-steps of a step that are made at most, and with times: deep models fill a timeline. */
-enum { MOST_MICRO_STEPS = 64, MOST_TIMED = 4 };
+/* STEPS are made. Micro-steps of a step that are made at most, and with times: deep models fill a
+ * timeline. */
+enum { STEPS = 3, MOST_MICRO_STEPS = 64, MOST_TIMED = 4 };
 
 typedef struct dry_run {
     trainer t;
@@ -38,36 +38,11 @@ static comm_dry_moves moves_of(const trainer *t)
     return DRY_NATIVE;
 }
 
-static fsdp_status open_world(const trainer *t, int rank, int n_ranks, bool on_accelerator,
-                              trainer *dry)
-{
-    bool is_pooled = on_accelerator || !device_runs_c(t->run.dev);
-    dry_kind kind = device_memory_is_host(t->run.dev) ? DRY_CPU : DRY_SEPARATE;
-    device_config dc = {.backend = device_dry(is_pooled ? DRY_POOL : kind),
-                        .n_threads = 1,
-                        .async_compute = t->runs_ahead};
-    TRY(device_open(&dc, &dry->run.dev));
-    comm_config cc = {.backend = COMM_DRY,
-                      .dry = {rank, n_ranks, on_accelerator ? DRY_NATIVE : moves_of(t)},
-                      .sums = ops_cpu_fast()->sums};
-    return comm_open(dry->run.dev, &cc, &dry->run.world);
-}
-
 static fsdp_status begin_step(void *self, int64_t step)
 {
     dry_run *d = self;
     if (d->line)
         timeline_watch_step(d->watch, step);
-    return FSDP_OK;
-}
-
-static fsdp_status watch_dry(dry_run *d, int rank)
-{
-    d->line = timeline_create(rank, 0);
-    d->watch = timeline_watch_create(d->t.run.dev, d->t.run.world, NULL, NULL);
-    if (!d->line || !d->watch)
-        return fsdp_error(FSDP_ENOMEM, "", "plan: no memory of the host");
-    timeline_watch_to(d->watch, d->line);
     return FSDP_OK;
 }
 
@@ -101,19 +76,35 @@ static fsdp_status dry_open(const trainer *of, int rank, int n_ranks, bool timed
                             int64_t micro_steps, dry_run *d)
 {
     trainer *t = &d->t;
-    bool on_accelerator = timed && of->costs.machine.model;
-    *d = (dry_run){.t = {.cfg = of->cfg, .run = of->run, .costs = of->costs}};
-    t->runs_ahead = of->runs_ahead || on_accelerator;
+    const bool on_accelerator = timed && of->costs.machine.model;
+    const bool runs_c = device_runs_c(of->run.dev);
+    const dry_kind kind = device_memory_is_host(of->run.dev) ? DRY_CPU : DRY_SEPARATE;
+    *d = (dry_run){.t = {.cfg = of->cfg,
+                         .run = of->run,
+                         .costs = of->costs,
+                         .runs_ahead = of->runs_ahead || on_accelerator}};
     t->cfg.train.loss_csv = NULL;
     t->cfg.train.steps = STEPS;
     t->run.dev = NULL;
     t->run.world = NULL;
     t->run.grad_accum = (int)micro_steps;
-    if (!device_runs_c(of->run.dev)) /* their descriptions of work are the CPU's */
+    if (!runs_c) /* their descriptions of work are the CPU's */
         t->run.ops = ops_cpu_fast();
-    TRY(open_world(of, rank, n_ranks, on_accelerator, t));
-    if (timed && micro_steps <= MOST_TIMED)
-        TRY(watch_dry(d, rank));
+    device_config dc = {.backend = device_dry(on_accelerator || !runs_c ? DRY_POOL : kind),
+                        .n_threads = 1,
+                        .async_compute = of->runs_ahead};
+    TRY(device_open(&dc, &t->run.dev));
+    comm_config cc = {.backend = COMM_DRY,
+                      .dry = {rank, n_ranks, on_accelerator ? DRY_NATIVE : moves_of(of)},
+                      .sums = ops_cpu_fast()->sums};
+    TRY(comm_open(t->run.dev, &cc, &t->run.world));
+    if (timed && micro_steps <= MOST_TIMED) {
+        d->line = timeline_create(rank, 0, 0);
+        d->watch = timeline_watch_create(t->run.dev, t->run.world, NULL, NULL);
+        if (!d->line || !d->watch)
+            return fsdp_error(FSDP_ENOMEM, "", "plan: no memory of the host");
+        timeline_watch_to(d->watch, d->line);
+    }
     TRY(trainer_make(t));
     return dry_steps(d);
 }
@@ -181,14 +172,12 @@ static fsdp_status plan_of(const trainer *t, int rank, int n_ranks, bool timed, 
 {
     dry_run d, slow = {0};
     size_t in_time[MEM_ROWS];
-    *out = (plan){0};
     fsdp_status status = dry_open(t, rank, n_ranks, timed, micro_steps, &d);
+    *out = (plan){.traffic = d.traffic};
     if (status == FSDP_OK && d.line && t->cfg.slow_factor > 0 && t->cfg.slow_rank != rank)
         status = dry_open(t, t->cfg.slow_rank, n_ranks, timed, micro_steps, &slow);
-    if (status == FSDP_OK) {
+    if (status == FSDP_OK)
         plan_read_memory(d.t.run.dev, in_time, out->memory_bytes);
-        out->traffic = d.traffic;
-    }
     if (status == FSDP_OK && d.line)
         status = read_times(&d, &slow, &out->times);
     fsdp_error_info why = *fsdp_error_get();

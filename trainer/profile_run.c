@@ -1,5 +1,11 @@
 /* profile_run.c -- --profile DIR: counts the operations, the collectives and the steps of a run,
- * and keeps a timeline of some of them.
+ * keeps a timeline of some of them, and writes
+ *
+ *   profile-rank-R.csv  all figures of a rank
+ *   trace-rank-R.json   its traced steps, for Perfetto
+ *   profile.md          rank 0's profile, and a line for each traced step and rank
+ *   timeline.txt        the traced steps of all ranks; without any it is removed, as is
+ *   timeline.svg        the last of these steps, of the first ranks
  *
  *   profile_run_open (before the engine) -> profile_run_step ... -> profile_run_write
  *   -> profile_run_close
@@ -11,34 +17,55 @@
  * The first step warms up and is left out. Every other one is recorded in a timeline, from which
  * the profile learns for what the compute stream stood still. The timeline of the first
  * TRACED_STEPS of them is kept and written; that of a later one is forgotten when the next one
- * begins. */
+ * begins.
+ *
+ * A timeline stays on its rank, which writes its trace and draws its lanes. The ranks tell each
+ * other the figures of their steps, from which they know where a picture begins and ends. Rank 0
+ * gets the lanes as text, and puts them together. */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "common/base/atomic_file.h"
 #include "common/observe/clock_offset.h"
-#include "common/observe/timeline_stats.h"
+#include "common/observe/timeline_chrome.h"
+#include "common/observe/timeline_draw.h"
 #include "common/observe/timeline_watch.h"
 #include "common/ops/profile_roof.h"
-#include "trainer/profile_files.h"
 #include "trainer/trainer.h"
 
+/* Three steps show what is the same in every step and what is not. One of GPT-2 124m is some 850
+ * items on each of 2 ranks: 0.15 MB of memory, 0.2 MB of JSON. Hosts exchange lanes in pieces. */
+enum { TRACED_STEPS = 3, PIECE_BYTES = 2048 };
+static const char HINT[] = "pass a --profile directory that can be written";
+
+/* What all ranks know of one: its traced steps. */
+typedef struct rank_steps {
+    int n_steps, n_streams;
+    timeline_step steps[TRACED_STEPS];
+} rank_steps;
+
 typedef struct profile_run {
-    profile_files files;
+    const char *dir;
+    comm *world;
+    profile *profile;
     timeline_watch *watch;
-    timeline *traced, *latest; /* of the first steps; of a later one */
+    timeline *traced, *latest; /* of the first steps, on rank 0's clock; of a later one */
     timeline *current;         /* one of the two, NULL between steps */
     int64_t n_begun;           /* steps */
     int64_t at_item;           /* of current: where the step under way begins */
     bool told_lost;
+    rank_steps *ranks; /* [ranks of world], to write the files */
+    int n_traced;      /* steps that all ranks have */
 } profile_run;
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
 static void add_time(profile_run *p, profile_kind kind, const char *name, double seconds)
 {
-    profile_add(p->files.profile, kind, &(work_key){.name = name}, 1, seconds, (work_cost){0});
+    profile_add(p->profile, kind, &(work_key){.name = name}, 1, seconds, (work_cost){0});
 }
 
 /* Tell the profile what the compute stream did in the step under way beside its operations. */
@@ -78,7 +105,7 @@ void profile_run_step(trainer *t, int64_t step)
     if (!p)
         return;
     step_over(p);
-    profile_step_begin(p->files.profile);
+    profile_step_begin(p->profile);
     if (p->n_begun++ == 0)
         return;
     p->current = p->n_begun - 1 <= TRACED_STEPS ? p->traced : p->latest;
@@ -94,7 +121,7 @@ void profile_run_pause(trainer *t)
     if (!t->profiled)
         return;
     step_over(t->profiled);
-    profile_step_end(t->profiled->files.profile);
+    profile_step_end(t->profiled->profile);
 }
 
 /* ---- the directory -------------------------------------------------------------------------- */
@@ -103,35 +130,178 @@ static fsdp_status dir_make(const char *dir)
 {
     if (mkdir(dir, 0777) == 0 || errno == EEXIST)
         return FSDP_OK;
-    return fsdp_error(FSDP_EIO, PROFILE_HINT, "cannot make %s: %s", dir, strerror(errno));
+    return fsdp_error(FSDP_EIO, HINT, "cannot make %s: %s", dir, strerror(errno));
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
-
-fsdp_status profile_run_open(trainer *t)
+static fsdp_status file_open(const profile_run *p, const char *name, atomic_file *file)
 {
-    comm *world = t->run.world;
-    profile_roof roof;
-    timeline_job job = {.world_size = comm_size(world)};
-    if (!t->cfg.profile_dir)
-        return FSDP_OK;
-    TRY(comm_agree(world, dir_make(t->cfg.profile_dir))); /* now, before hours of training */
-    TRY(ops_profile_roof(t->run.ops, device_compute_stream(t->run.dev),
-                         t->cfg.param_dtype == DTYPE_BF16, &roof));
-    ledger_reset_peaks(
-        device_ledger(t->run.dev));              /* the peaks of the run are reported, not these */
-    if (comm_local_size(world) < job.world_size) /* on one host there is one clock */
-        TRY(clock_offset_measure(world, &job.offset_s, &job.bound_s));
-    profile_run *p = t->profiled = calloc(1, sizeof *p);
-    if (p) {
-        p->files = (profile_files){t->cfg.profile_dir, world, profile_create(roof), .job = job};
-        p->watch = timeline_watch_create(t->run.dev, world, p->files.profile, t->order);
-        p->traced = timeline_create(comm_rank(world), job.offset_s);
-        p->latest = timeline_create(comm_rank(world), job.offset_s);
-    }
-    if (!p || !p->files.profile || !p->watch || !p->traced || !p->latest)
-        return fsdp_error(FSDP_ENOMEM, "", "profile: no host memory");
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", p->dir, name);
+    return atomic_file_open(file, path, HINT);
+}
+
+/* ---- traced steps ---------------------------------------------------------------------------- */
+
+/* Tell each other of the traced steps. The step that was under way when the timeline was full is
+ * not whole. */
+static fsdp_status find_steps(profile_run *p)
+{
+    const timeline_view v = timeline_read(p->traced);
+    timeline_step s = {0};
+    rank_steps mine;
+    void *all;
+    memset(&mine, 0, sizeof mine); /* it is sent, gaps and all */
+    mine.n_streams = v.n_streams;
+    while (mine.n_steps < TRACED_STEPS && timeline_next_step(&v, s.end, &s))
+        mine.steps[mine.n_steps++] = s;
+    if (v.n_lost > 0 && mine.n_steps > 0)
+        mine.n_steps--;
+    TRY(comm_host_gather(p->world, "traced steps", &mine, sizeof mine, &all));
+    p->ranks = all;
+    p->n_traced = TRACED_STEPS;
+    for (int r = 0; r < comm_size(p->world); r++)
+        p->n_traced = p->ranks[r].n_steps < p->n_traced ? p->ranks[r].n_steps : p->n_traced;
     return FSDP_OK;
+}
+
+static void print_steps(const profile_run *p, FILE *out)
+{
+    fprintf(out,
+            "\n| %5s | %5s | %11s | %11s | %11s | %11s | %7s | %-32s |\n"
+            "|------:|------:|------------:|------------:|------------:|------------:|--------:|"
+            "----------------------------------|\n",
+            "step", "rank", "wall ms", "compute ms", "comm ms", "exposed ms", "overlap",
+            "longest stall");
+    const int n_ranks = comm_size(p->world);
+    for (int i = 0; i < p->n_traced * n_ranks; i++) {
+        const int r = i % n_ranks;
+        const timeline_step *s = &p->ranks[r].steps[i / n_ranks];
+        char stall[128] = "none";
+        if (*s->stall.cause_name)
+            snprintf(stall, sizeof stall, "%.3f ms, %s", 1e3 * s->stall.seconds,
+                     s->stall.cause_name);
+        fprintf(out, "| %5llu | %5d | %11.3f | %11.3f | %11.3f | %11.3f | %6.1f%% | %-32s |\n",
+                (unsigned long long)s->step, r, 1e3 * (s->end_s - s->begin_s), 1e3 * s->compute_s,
+                1e3 * s->comm_s, 1e3 * s->exposed_s, 100 * timeline_overlap(s), stall);
+    }
+}
+
+/* ---- pictures -------------------------------------------------------------------------------- */
+
+/* From the first beginning of step k on a rank to its last end. */
+static draw_window window_of(const profile_run *p, int k)
+{
+    draw_window w = {p->ranks->steps[k].step, INFINITY, 0};
+    for (int r = 0; r < comm_size(p->world); r++) {
+        w.begin_s = fmin(w.begin_s, p->ranks[r].steps[k].begin_s);
+        w.end_s = fmax(w.end_s, p->ranks[r].steps[k].end_s);
+    }
+    return w;
+}
+
+/* Print the texts of the first n ranks to out, in the order of the ranks; out is NULL except on
+ * rank 0. Texts are sent in pieces, because every rank receives what all ranks send. The last piece
+ * of a text is not full. */
+static fsdp_status print_all(comm *world, const char *text, int n, FILE *out)
+{
+    size_t at = 0;
+    for (int r = 0; r < n;) {
+        char piece[PIECE_BYTES] = "";
+        void *all;
+        if (comm_rank(world) == r)
+            snprintf(piece, sizeof piece, "%.*s", (int)sizeof piece - 1, text + at);
+        TRY(comm_host_gather(world, "lanes", piece, sizeof piece, &all));
+        const char *of_r = (const char *)all + (size_t)r * sizeof piece;
+        const bool is_last = strlen(of_r) < sizeof piece - 1;
+        if (out)
+            fputs(of_r, out);
+        free(all);
+        at = is_last ? 0 : at + sizeof piece - 1;
+        r += is_last;
+    }
+    return FSDP_OK;
+}
+
+static const draw_format *const PICTURES[] = {&draw_text, &draw_svg};
+
+/* How many of the first n ranks are drawn, and how many streams they have. */
+static draw_count count_drawn(const profile_run *p, const draw_format *format, int n)
+{
+    draw_count c = {0};
+    for (; c.n_ranks < n && c.n_ranks < format->most_ranks; c.n_ranks++)
+        c.n_streams += p->ranks[c.n_ranks].n_streams;
+    return c;
+}
+
+/* The lanes of all ranks in a step. */
+static fsdp_status put_lanes(const profile_run *p, const draw_format *format, const draw_window *w,
+                             FILE *out)
+{
+    const timeline_view v = timeline_read(p->traced);
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *mine = open_memstream(&text, &bytes);
+    if (mine && v.rank < format->most_ranks)
+        format->lanes(mine, w, &v, count_drawn(p, format, v.rank));
+    fsdp_status status = mine && fclose(mine) == 0
+                             ? FSDP_OK
+                             : fsdp_error(FSDP_ENOMEM, "", "--profile: no memory for the pictures");
+    status = comm_agree(p->world, status);
+    if (status == FSDP_OK)
+        status =
+            print_all(p->world, text, count_drawn(p, format, comm_size(p->world)).n_ranks, out);
+    free(text);
+    return status;
+}
+
+static fsdp_status write_picture(const profile_run *p, const draw_format *format)
+{
+    const draw_count all = count_drawn(p, format, comm_size(p->world));
+    atomic_file file = {0};
+    bool writes = comm_rank(p->world) == 0;
+    fsdp_status status =
+        comm_agree(p->world, writes ? file_open(p, format->file_name, &file) : FSDP_OK);
+    int k = format->last_step_only ? p->n_traced - 1 : 0;
+    for (; k < p->n_traced && status == FSDP_OK; k++) {
+        draw_window w = window_of(p, k);
+        if (writes)
+            format->head(file.out, &w, all);
+        status = put_lanes(p, format, &w, file.out);
+        if (writes)
+            format->foot(file.out, &w);
+    }
+    if (status == FSDP_OK)
+        return comm_agree(p->world, writes ? atomic_file_commit(&file) : FSDP_OK);
+    atomic_file_cancel(&file);
+    return status;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static fsdp_status write_own(const profile_run *p)
+{
+    const timeline_view v = timeline_read(p->traced);
+    char name[64];
+    atomic_file file = {0};
+    snprintf(name, sizeof name, "profile-rank-%d.csv", v.rank);
+    TRY(file_open(p, name, &file));
+    profile_print_csv(p->profile, file.out);
+    TRY(atomic_file_commit(&file));
+    snprintf(name, sizeof name, "trace-rank-%d.json", v.rank);
+    TRY(file_open(p, name, &file));
+    timeline_write_chrome(&v, comm_size(p->world), file.out);
+    return atomic_file_commit(&file);
+}
+
+/* Rank 0's profile, and the traced steps of all ranks. */
+static fsdp_status write_table(const profile_run *p)
+{
+    atomic_file file = {0};
+    TRY(file_open(p, "profile.md", &file));
+    profile_print_table(p->profile, file.out);
+    if (p->n_traced > 0)
+        print_steps(p, file.out);
+    return atomic_file_commit(&file);
 }
 
 fsdp_status profile_run_write(trainer *t, FILE *out)
@@ -140,9 +310,57 @@ fsdp_status profile_run_write(trainer *t, FILE *out)
     if (!p)
         return FSDP_OK;
     profile_run_pause(t);
-    TRY(comm_agree(t->run.world, dir_make(t->cfg.profile_dir)));
-    p->files.traced = timeline_read(p->traced);
-    return profile_files_write(&p->files, out);
+    TRY(comm_agree(p->world, dir_make(p->dir)));
+    const bool writes = comm_rank(p->world) == 0;
+    TRY(comm_agree(p->world, write_own(p)));
+    TRY(find_steps(p));
+    TRY(comm_agree(p->world, writes ? write_table(p) : FSDP_OK));
+    for (size_t i = 0; i < sizeof PICTURES / sizeof *PICTURES; i++) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s/%s", p->dir, PICTURES[i]->file_name);
+        if (p->n_traced > 0)
+            TRY(write_picture(p, PICTURES[i]));
+        else if (writes)
+            (void)unlink(path); /* no step was traced: the picture is of an earlier run */
+    }
+    if (!writes)
+        return FSDP_OK;
+    fprintf(out, "profile: %s/profile.md", p->dir);
+    if (p->n_traced > 0)
+        fprintf(out, ", timeline.txt, timeline.svg, trace-rank-%s.json for ui.perfetto.dev",
+                comm_size(p->world) > 1 ? "*" : "0");
+    fprintf(out, "\n");
+    return FSDP_OK;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+fsdp_status profile_run_open(trainer *t)
+{
+    comm *world = t->run.world;
+    profile_roof roof;
+    double offset_s = 0, bound_s = 0;
+    if (!t->cfg.profile_dir)
+        return FSDP_OK;
+    TRY(comm_agree(world, dir_make(t->cfg.profile_dir))); /* now, before hours of training */
+    TRY(ops_profile_roof(t->run.ops, device_compute_stream(t->run.dev),
+                         t->cfg.param_dtype == DTYPE_BF16, &roof));
+    ledger_reset_peaks(
+        device_ledger(t->run.dev)); /* the peaks of the run are reported, not these */
+    if (comm_local_size(world) < comm_size(world)) /* on one host there is one clock */
+        TRY(clock_offset_measure(world, &offset_s, &bound_s));
+    profile_run *p = t->profiled = calloc(1, sizeof *p);
+    if (p)
+        *p = (profile_run){.dir = t->cfg.profile_dir,
+                           .world = world,
+                           .profile = profile_create(roof),
+                           .traced = timeline_create(comm_rank(world), offset_s, bound_s),
+                           .latest = timeline_create(comm_rank(world), offset_s, bound_s)};
+    if (p && p->profile)
+        p->watch = timeline_watch_create(t->run.dev, world, p->profile, t->order);
+    if (!p || !p->profile || !p->watch || !p->traced || !p->latest)
+        return fsdp_error(FSDP_ENOMEM, "", "profile: no host memory");
+    return FSDP_OK;
 }
 
 void profile_run_close(trainer *t)
@@ -152,10 +370,11 @@ void profile_run_close(trainer *t)
         return;
     comm_set_watch(t->run.world, NULL);
     device_set_watch(t->run.dev, NULL);
-    profile_free(p->files.profile);
+    profile_free(p->profile);
     timeline_watch_free(p->watch);
     timeline_free(p->traced);
     timeline_free(p->latest);
+    free(p->ranks);
     free(p);
     t->profiled = NULL;
 }

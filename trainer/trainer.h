@@ -75,7 +75,7 @@ fsdp_status profile_run_open(trainer *t);
 /* profile_run_step -- step `step` begins. profile_run_pause -- what follows belongs to no step. */
 void profile_run_step(trainer *t, int64_t step);
 void profile_run_pause(trainer *t);
-/* profile_run_write -- collective: the files of profile_files.h. All ranks fail or none. */
+/* profile_run_write -- collective: the files that profile_run.c lists. All ranks fail or none. */
 fsdp_status profile_run_write(trainer *t, FILE *out);
 /* profile_run_close -- stop watching and free the profile, when no stream works any more. */
 void profile_run_close(trainer *t);

@@ -13,16 +13,15 @@ struct timeline {
     timeline_view view; /* of streams and items below */
     char streams[TIMELINE_MAX_STREAMS][TIMELINE_STREAM_BYTES];
     int64_t room; /* items */
-    double offset_s;
 };
 
-timeline *timeline_create(int rank, double offset_s)
+timeline *timeline_create(int rank, double offset_s, double bound_s)
 {
     timeline *t = calloc(1, sizeof *t);
     if (!t)
         return NULL;
-    t->view = (timeline_view){.rank = rank, .streams = t->streams};
-    t->offset_s = offset_s;
+    t->view = (timeline_view){
+        .rank = rank, .streams = t->streams, .offset_s = offset_s, .bound_s = bound_s};
     timeline_stream(t, "compute");
     return t;
 }
@@ -77,7 +76,7 @@ int64_t timeline_add(timeline *t, const timeline_item *item)
         return TIMELINE_NONE;
     }
     t->view.items[t->view.n_items] = *item;
-    t->view.items[t->view.n_items].issued_s += t->offset_s;
+    t->view.items[t->view.n_items].issued_s += t->view.offset_s;
     return t->view.n_items++;
 }
 
@@ -86,8 +85,8 @@ void timeline_ran(timeline *t, int64_t i, double begin_s, double end_s)
     FSDP_ASSERT(i >= 0 && i < t->view.n_items);
     timeline_item *item = &t->view.items[i];
     bool first = item->end_s == 0;
-    begin_s += t->offset_s;
-    end_s += t->offset_s;
+    begin_s += t->view.offset_s;
+    end_s += t->view.offset_s;
     item->begin_s = first || begin_s < item->begin_s ? begin_s : item->begin_s;
     item->end_s = first || end_s > item->end_s ? end_s : item->end_s;
 }

@@ -46,8 +46,9 @@ typedef struct timeline timeline;
 
 /* timeline_create -- an empty timeline of rank `rank`; NULL when there is no memory. One thread at
  * a time may use it.
- *   offset_s  added to every time that is entered: from this rank's clock to the clock of rank 0 */
-timeline *timeline_create(int rank, double offset_s);
+ *   offset_s  added to every time that is entered: from this rank's clock to the clock of rank 0
+ *   bound_s   how far off that may be; 0 if ranks share a clock */
+timeline *timeline_create(int rank, double offset_s, double bound_s);
 /* timeline_free -- NULL is accepted. */
 void timeline_free(timeline *t);
 /* timeline_clear -- forget all items; streams keep their indices. */
@@ -56,7 +57,7 @@ void timeline_clear(timeline *t);
 /* timeline_stream -- the index of the stream of that name, which is new or known. */
 int timeline_stream(timeline *t, const char *name);
 /* timeline_add -- append a copy of *item; returns its index, or TIMELINE_NONE when memory is short
- * (then timeline_lost counts it). */
+ * (then n_lost counts it). */
 int64_t timeline_add(timeline *t, const timeline_item *item);
 /* timeline_ran -- item i ran from begin_s to end_s. A second call extends it. */
 void timeline_ran(timeline *t, int64_t i, double begin_s, double end_s);
@@ -68,6 +69,7 @@ typedef struct timeline_view {
     timeline_item *items;                         /* [n_items] */
     int64_t n_items;
     uint64_t n_lost;
+    double offset_s, bound_s; /* see timeline_create */
 } timeline_view;
 /* timeline_read -- valid until the next call that changes t. Call it when no stream has work. */
 timeline_view timeline_read(const timeline *t);

@@ -122,7 +122,7 @@ static void put_arrow(const chrome *c, int64_t i)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-void timeline_write_chrome(const timeline_view *v, const timeline_job *job, FILE *out)
+void timeline_write_chrome(const timeline_view *v, int world_size, FILE *out)
 {
     chrome c = {.out = out, .v = v};
     fprintf(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
@@ -143,6 +143,6 @@ void timeline_write_chrome(const timeline_view *v, const timeline_job *job, FILE
             "{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%d,\"tid\":0,"
             "\"args\":{\"sort_index\":%d}}\n],\n\"otherData\":{\"rank\":%d,\"world_size\":%d,"
             "\"clock_offset_us\":%.3f,\"clock_bound_us\":%.3f,\"lost\":%llu}}\n",
-            v->rank, v->rank, v->rank, job->world_size, 1e6 * job->offset_s, 1e6 * job->bound_s,
+            v->rank, v->rank, v->rank, world_size, 1e6 * v->offset_s, 1e6 * v->bound_s,
             (unsigned long long)v->n_lost);
 }

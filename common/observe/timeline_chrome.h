@@ -10,12 +10,5 @@
 #include <stdio.h>
 #include "common/observe/timeline.h"
 
-/* What a file says of the job beside its rank's timeline. */
-typedef struct timeline_job {
-    int world_size;
-    double offset_s; /* what was added to the clock of the rank to get rank 0's */
-    double bound_s;  /* how far off that may be; 0 where ranks share a clock */
-} timeline_job;
-
 /* timeline_write_chrome -- the file of one rank. */
-void timeline_write_chrome(const timeline_view *v, const timeline_job *job, FILE *out);
+void timeline_write_chrome(const timeline_view *v, int world_size, FILE *out);

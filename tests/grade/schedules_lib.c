@@ -184,7 +184,7 @@ static fsdp_status check_budget(grade *g, const budget *b)
     const virtual_config config = {
         .work_s = unit_s, .self = b, .link = {.latency_s = 0.75}, .inline_compute = !b->ahead};
     const int n = g->world_size > 1 ? 2 : 1;
-    timeline *lines[2] = {timeline_create(0, 0), timeline_create(g->world_size - 1, 0)};
+    timeline *lines[2] = {timeline_create(0, 0, 0), timeline_create(g->world_size - 1, 0, 0)};
     timeline_view views[2];
     timeline_step step;
     double took = 0;

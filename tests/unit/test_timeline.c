@@ -13,7 +13,7 @@
 static void test_streams_and_items(void **state)
 {
     (void)state;
-    timeline *t = timeline_create(3, 0);
+    timeline *t = timeline_create(3, 0, 0);
     assert_int_equal(timeline_stream(t, "compute"), 0);
     assert_int_equal(timeline_stream(t, "comm"), 1);
     assert_int_equal(timeline_stream(t, "compute"), 0);
@@ -42,7 +42,7 @@ static void test_streams_and_items(void **state)
 static void test_offset(void **state)
 {
     (void)state;
-    timeline *t = timeline_create(0, 0.25);
+    timeline *t = timeline_create(0, 0.25, 0);
     const timeline_item item = {.kind = TIMELINE_WORK, .issued_s = 1};
     assert_int_equal(timeline_add(t, &item), 0);
     assert_int_equal(timeline_add(t, &item), 1);
@@ -59,7 +59,7 @@ static void test_offset(void **state)
 static void test_full(void **state)
 {
     (void)state;
-    timeline *t = timeline_create(0, 0);
+    timeline *t = timeline_create(0, 0, 0);
     int64_t n = 0;
     timeline_stream(t, "compute");
     while (n < 1 << 20 && timeline_add(t, &(timeline_item){.kind = TIMELINE_RECORD}) == n)
@@ -103,7 +103,7 @@ static void rig_open(rig *r, bool async)
     OK(stream_create(r->d, &(stream_config){.name = "side"}, &r->side));
     OK(event_create(r->d, &r->e));
     r->compute = device_compute_stream(r->d);
-    r->t = timeline_create(0, 0);
+    r->t = timeline_create(0, 0, 0);
     r->w = timeline_watch_create(r->d, r->c, NULL, NULL);
 }
 

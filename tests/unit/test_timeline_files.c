@@ -25,26 +25,26 @@ static void expect_part(const char *text, const char *part)
 }
 
 /* A trace of the step made by hand; returns its path. */
-static const char *write_hand(int rank, const timeline_job *job)
+static const char *write_hand(int rank)
 {
     char name[32];
     timeline *t = hand_timeline(rank, 0);
     timeline_view v = timeline_read(t);
+    v.offset_s = 0.25;
+    v.bound_s = 2e-5;
     snprintf(name, sizeof name, "trace-rank-%d.json", rank);
     FILE *out = fopen(in_dir(name), "w");
-    timeline_write_chrome(&v, job, out);
+    timeline_write_chrome(&v, 2, out);
     fclose(out);
     timeline_free(t);
     return in_dir(name);
 }
 
-static const timeline_job TWO = {.world_size = 2, .offset_s = 0.25, .bound_s = 2e-5};
-
 /* What a viewer is shown. */
 static void test_events(void **state)
 {
     (void)state;
-    const char *text = slurp(write_hand(1, &TWO));
+    const char *text = slurp(write_hand(1));
     expect_part(text, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
     expect_part(text, "\"process_name\",\"pid\":1,\"tid\":0,\"args\":{\"name\":\"rank 1\"}");
     expect_part(text, "\"thread_name\",\"pid\":1,\"tid\":2,\"args\":{\"name\":\"comm\"}");
@@ -71,14 +71,14 @@ static void test_events(void **state)
 static void test_escapes(void **state)
 {
     (void)state;
-    timeline *t = timeline_create(0, 0);
+    timeline *t = timeline_create(0, 0, 0);
     timeline_stream(t, "a \"b\" \\ c");
     timeline_item item = {.kind = TIMELINE_WORK, .after = TIMELINE_NONE, .phase = '-'};
     snprintf(item.unit, sizeof item.unit, "tab\t\"\\<&>");
     timeline_add(t, &item);
     timeline_view v = timeline_read(t);
     FILE *out = fopen(in_dir("escape.json"), "w");
-    timeline_write_chrome(&v, &TWO, out);
+    timeline_write_chrome(&v, 2, out);
     fclose(out);
     cJSON *root = cJSON_Parse(slurp(in_dir("escape.json")));
     assert_non_null(root);

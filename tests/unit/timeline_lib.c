@@ -55,7 +55,7 @@ static const line STEP[HAND_ITEMS] = {
 
 timeline *hand_timeline(int rank, double late_ms)
 {
-    timeline *t = timeline_create(rank, 0);
+    timeline *t = timeline_create(rank, 0, 0);
     assert_non_null(t);
     assert_int_equal(timeline_stream(t, "compute"), COMPUTE);
     assert_int_equal(timeline_stream(t, "comm"), COMM);
