@@ -85,9 +85,9 @@ typedef struct profile_totals {
 /* profile_unaccounted -- seconds of the wall time in which the compute stream did nothing known. */
 double profile_unaccounted(const profile_totals *t);
 
-/* profile_read -- all that has been counted so far, at one moment: *t, and all rows, sorted by
- * kind, then by seconds, the most first. Returns how many rows there are. rows  [PROFILE_MAX_ROWS]
- */
+/* profile_read -- all that has been counted so far, at one moment: the totals, and all rows, sorted
+ * by kind, then by seconds, the most first. Returns how many rows there are.
+ *   rows  [PROFILE_MAX_ROWS] */
 size_t profile_read(profile *p, profile_totals *t, profile_row *rows);
 
 /* profile_row_name -- "matmul 256x3072x768 NN", "add". Returns text [PROFILE_NAME_BYTES]. */

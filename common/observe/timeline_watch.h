@@ -17,9 +17,9 @@
 
 typedef struct timeline_watch timeline_watch;
 
-/* timeline_watch_create -- watch d and c, with their times; nothing is recorded yet. NULL when
- * there is no memory. p      NULL, or launches and collectives are counted there order  NULL, or it
- * is told too of what is issued on d */
+/* timeline_watch_create -- watch d and c; nothing is recorded yet. NULL when there is no memory.
+ *   p      NULL, or launches and collectives are counted there
+ *   order  NULL, or it is told too of what is issued on d */
 timeline_watch *timeline_watch_create(device *d, comm *c, profile *p, order_check *order);
 /* timeline_watch_free -- when neither device nor comm knows it any more. NULL is accepted. */
 void timeline_watch_free(timeline_watch *w);
