@@ -1,27 +1,27 @@
 /* pin.c -- how many threads a rank has and which cores they run on. See trainer.h. */
+#include <omp.h>
 #include <sched.h>
 #include <stdlib.h>
-#include "trainer/cores.h"
 #include "trainer/trainer.h"
 
-int pin_threads(const comm *world)
+static int count_threads(const comm *world)
 {
     const char *text = getenv("OMP_NUM_THREADS");
     if (text && atoi(text) > 0)
         return atoi(text);
-    int each = cores_allowed() / comm_local_size(world);
+    int each = omp_get_num_procs() / comm_local_size(world);
     return each > 0 ? each : 1;
 }
 
-void pin_to_cores(const comm *world, int n_threads)
+int pin_threads(const comm *world)
 {
+    const int n_threads = count_threads(world);
     cpu_set_t all, mine;
     const char *wish = getenv("FSDP_PIN");
     int ranks = comm_local_size(world), first = comm_local_rank(world) * n_threads;
-    if (ranks < 2 || (wish && *wish == '0'))
-        return;
-    if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) != n_threads * ranks)
-        return;
+    if (ranks < 2 || (wish && *wish == '0') || sched_getaffinity(0, sizeof all, &all) != 0 ||
+        CPU_COUNT(&all) != n_threads * ranks)
+        return n_threads;
     CPU_ZERO(&mine);
     for (int core = 0, seen = 0; core < CPU_SETSIZE; core++) {
         if (!CPU_ISSET(core, &all))
@@ -31,4 +31,5 @@ void pin_to_cores(const comm *world, int n_threads)
         seen++;
     }
     (void)sched_setaffinity(0, sizeof mine, &mine); /* may fail: then the system decides */
+    return n_threads;
 }

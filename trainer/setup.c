@@ -41,9 +41,7 @@ fsdp_status trainer_connect(trainer *t)
                       .keeps_signals = t->cfg.save_dir != NULL,
                       .sums = b->fast()->sums};
     TRY(comm_open(t->run.dev, &cc, &t->run.world));
-    int n_threads = pin_threads(t->run.world);
-    pin_to_cores(t->run.world, n_threads);
-    return device_set_threads(t->run.dev, n_threads);
+    return device_set_threads(t->run.dev, pin_threads(t->run.world));
 }
 
 /* Ranks with different options would train different models: name the option that differs. */

@@ -38,14 +38,12 @@ struct trainer {
  * is no such device, trainer_prepare says so on all ranks.
  *   errors  those of comm_open */
 fsdp_status trainer_connect(trainer *t);
-/* pin_threads -- threads of one rank: OMP_NUM_THREADS if it is set, else cores / ranks of this
- * host. */
+/* pin_threads -- the number of threads of one rank: OMP_NUM_THREADS if it is set, else cores /
+ * ranks of this host. Keeps this thread, and those it starts from here on, on cores of this rank's
+ * own, so that what a rank touches first stays near it, and ranks do not trade places. It pins only
+ * if the ranks of the host take all cores that the process may use; with cores to spare, or if a
+ * launcher has bound the ranks, the system decides. FSDP_PIN=0 turns pinning off. */
 int pin_threads(const comm *world);
-/* pin_to_cores -- keep this thread, and those it starts from here on, on cores of this rank's own.
- * So what a rank touches first stays near it, and ranks do not trade places. It pins only if the
- * ranks of the host take all cores that the process may use; with cores to spare, or if a launcher
- * has bound the ranks, the system decides. FSDP_PIN=0 turns it off. */
-void pin_to_cores(const comm *world, int n_threads);
 /* trainer_prepare -- check options on all ranks, plan memory, check outputs, open data.
  *   parsed  this rank's status of trainer_config_parse
  *   errors  all ranks fail or none; rank 0's message names the rank that failed */

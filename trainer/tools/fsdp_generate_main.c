@@ -7,6 +7,7 @@
  * is not part of this project: its prompt and its output are token numbers. */
 #include <ctype.h>
 #include <errno.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,6 @@
 #include "common/model/generate.h"
 #include "common/model/gpt2.h"
 #include "common/ops/backends.h"
-#include "trainer/cores.h"
 
 enum { BYTE_VOCAB = 256, OPS_FAST = 0, SAMPLE_STREAM = 0 };
 
@@ -153,7 +153,7 @@ static fsdp_status generate(const char *dir, const generate_options *opt)
     GOTO_ON_FAIL(status, import_model_config(dir, &config), done);
     GOTO_ON_FAIL(status, gpt2_create(&config, &m), done);
     const device_config dc = {.backend = backend_of(opt->device)->device,
-                              .n_threads = opt->threads > 0 ? (int)opt->threads : cores_allowed()};
+                              .n_threads = opt->threads > 0 ? (int)opt->threads : omp_get_num_procs()};
     GOTO_ON_FAIL(status, device_open(&dc, &dev), done);
     GOTO_ON_FAIL(status, backend_ops(opt->device, opt->ops != OPS_FAST, &o), done);
     GOTO_ON_FAIL(status, text_init(opt, config.vocab_size, &t), done);

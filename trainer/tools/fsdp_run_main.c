@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <omp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,6 @@
 #include "common/base/clock.h"
 #include "common/base/options.h"
 #include "common/comm/transport/shm_launch.h"
-#include "trainer/cores.h"
 #include "trainer/tools/run_output.h"
 
 /* A rank has two pipes, and a process may have 1024 files. Statuses are those of timeout(1) and of
@@ -118,7 +118,7 @@ static fsdp_status parse(int argc, char **argv, launcher *s)
         return fsdp_error(FSDP_EINVAL, "build/fsdp_run -n 4 build/fsdp_train --size tiny",
                           "fsdp_run: no program to start");
     if (s->n_ranks == 0)
-        s->n_ranks = cores_allowed() < MOST_RANKS ? cores_allowed() : MOST_RANKS;
+        s->n_ranks = omp_get_num_procs() < MOST_RANKS ? omp_get_num_procs() : MOST_RANKS;
     return check_not_nested();
 }
 
