@@ -39,8 +39,8 @@ static void print_head(const trainer *t, bool was_done)
             printf(" (auto: %s)", t->prefetch_why);
         printf("\n");
     }
-    if (t->first_step > 0)
-        printf("resumed at step %lld\n", (long long)t->first_step);
+    if (t->setup.first_step > 0)
+        printf("resumed at step %lld\n", (long long)t->setup.first_step);
     if (was_done)
         printf("no step is left to make\n");
     fflush(stdout);
@@ -56,38 +56,36 @@ static fsdp_status finish(trainer *t, const train_result *result, bool was_done)
     if (!was_done)
         TRY(report_run(t, result, stdout));
     TRY(order_run_end(t, stdout));
-    if (comm_rank(t->run.world) == 0 && train_end(&t->cfg.train) > t->first_step)
+    if (comm_rank(t->run.world) == 0 && train_end(&t->cfg.train) > t->setup.first_step)
         printf("done: loss %.6f -> %.6f, %.1f ms per step (median)\n", result->first_loss,
                result->last_loss, result->ms_per_step);
     return FSDP_OK;
 }
 
-/* *failed_alike: all ranks return this failure. Otherwise it may have struck this one only. Outside
- * of train_run, failures of files and of the order are agreed on. */
-static fsdp_status train(trainer *t, bool *failed_alike)
+/* Outside of train_run, failures of files and of the order are agreed on. */
+static fsdp_status train(trainer *t, train_result *result)
 {
-    train_result result;
+    const int64_t first_step = t->setup.first_step;
     fsdp_status status;
     /* what this command wrote about its steps stays; an export may be missing */
-    const bool was_done = t->first_step > 0 && t->first_step >= train_end(&t->cfg.train);
+    const bool was_done = first_step > 0 && first_step >= train_end(&t->cfg.train);
     if (comm_rank(t->run.world) == 0)
         print_head(t, was_done);
-    if (t->cfg.export_init_dir && t->first_step == 0) { /* else it has been written */
+    if (t->cfg.export_init_dir && first_step == 0) { /* else it has been written */
         status = train_export(&t->setup, t->cfg.export_init_dir);
-        *failed_alike = status == FSDP_EIO;
+        result->failed_alike = status == FSDP_EIO;
         TRY(status);
     }
-    status = train_run(t->loop, &result);
-    *failed_alike = result.failed_alike || status == FSDP_EORDER;
+    status = train_run(t->loop, result);
+    result->failed_alike = result->failed_alike || status == FSDP_EORDER;
     TRY(order_run_explain(t, status));
-    t->ended_early = result.ended_early;
-    if (t->ended_early) {
+    if (result->ended_early) {
         if (comm_rank(t->run.world) == 0)
             printf("ended by SIGTERM; --resume auto goes on from what was saved\n");
         return FSDP_OK;
     }
-    status = finish(t, &result, was_done);
-    *failed_alike = status == FSDP_EIO || status == FSDP_EORDER;
+    status = finish(t, result, was_done);
+    result->failed_alike = status == FSDP_EIO || status == FSDP_EORDER;
     return status;
 }
 
@@ -103,15 +101,6 @@ static void print_error(int rank, int world_size)
     fsdp_error_print(stderr, rank, world_size);
 }
 
-/* An agreed failure: everybody knows, one speaks. */
-static int leave(trainer *t)
-{
-    if (comm_rank(t->run.world) == 0)
-        print_error(0, comm_size(t->run.world));
-    trainer_free(t);
-    return EXIT_FAILURE;
-}
-
 /* What was printed has arrived, or the exit status says that it has not. */
 static int close_stdout(void)
 {
@@ -124,45 +113,46 @@ static int close_stdout(void)
     return EXIT_FAILURE;
 }
 
-/* --help, which every rank was given: one prints it. */
-static int help(trainer *t)
+static fsdp_status print_help(void)
 {
     static const char DOC[] =
         "Trains a language model on one device, by data parallelism or by FSDP.\n"
         "Alone: one process. Under an MPI launcher: mpiexec -n 4 build/fsdp_train ...";
-    bool prints = !t->run.world || comm_rank(t->run.world) == 0;
-    bool failed = prints && options_print_help(TRAINER_OPTIONS, "fsdp_train", DOC) != FSDP_OK;
-    if (failed)
-        print_error(0, 0);
-    trainer_free(t);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return options_print_help(TRAINER_OPTIONS, "fsdp_train", DOC);
 }
 
-/* From options to the last report; the exit status. */
-static int run(trainer *t, fsdp_status parsed)
+/* From options to the last report. result->failed_alike: all ranks return this failure. Otherwise
+ * it may have struck this one only. */
+static fsdp_status run(trainer *t, bool help, train_result *result)
 {
-    bool failed_alike = false;
-    if (trainer_prepare(t, parsed) != FSDP_OK)
-        return leave(t);
+    result->failed_alike = true;
+    TRY(comm_same(t->run.world, "--help", help ? "given" : "not given"));
+    if (help)
+        return comm_rank(t->run.world) == 0 ? print_help() : FSDP_OK;
+    TRY(trainer_prepare(t));
     if (t->cfg.plan) {
         if (comm_rank(t->run.world) == 0)
             report_plan(t, stdout);
-        trainer_free(t);
-        return close_stdout();
+        return FSDP_OK;
     }
-    if (trainer_allocate(t) != FSDP_OK)
-        return leave(t);
-    if (train(t, &failed_alike) != FSDP_OK) {
-        if (failed_alike)
-            return leave(t);
+    TRY(trainer_allocate(t));
+    return train(t, result);
+}
+
+/* The exit status. Of an agreed failure everybody knows, and one speaks. */
+static int leave(trainer *t, fsdp_status status, const train_result *result)
+{
+    const int rank = comm_rank(t->run.world);
+    if (status != FSDP_OK && (rank == 0 || !result->failed_alike))
+        print_error(rank, comm_size(t->run.world));
+    if (status != FSDP_OK && !result->failed_alike) {
         train_discard(t->loop);
-        print_error(comm_rank(t->run.world), comm_size(t->run.world));
         comm_abort(t->run.world, EXIT_FAILURE);
     }
-    bool ended_early = t->ended_early;
     trainer_free(t);
-    int exit_status = close_stdout();
-    return ended_early && exit_status == EXIT_SUCCESS ? BY_SIGTERM : exit_status;
+    if (status != FSDP_OK || close_stdout() != EXIT_SUCCESS)
+        return EXIT_FAILURE;
+    return result->ended_early ? BY_SIGTERM : EXIT_SUCCESS;
 }
 
 /* Where one of the standard files is closed the next that is opened would get its number, and be
@@ -194,23 +184,21 @@ int main(int argc, char **argv)
     trainer t = {0};
     signal(SIGPIPE, SIG_IGN); /* writes fail, and that is reported */
     signal(SIGXFSZ, SIG_IGN);
-    int launched = comm_launched_ranks();
-    fsdp_status parsed = trainer_config_parse(argc, argv, &t.cfg);
-    fsdp_error_info why = *fsdp_error_get();
-    if (launched == 1 && parsed == FSDP_HELP)
-        return help(&t);
+    const int launched = comm_launched_ranks();
+    const bool alone = launched == 1;
+    const fsdp_status parsed = trainer_config_parse(argc, argv, &t.cfg);
+    const bool help = parsed == FSDP_HELP;
+    t.refused = *fsdp_error_get();
+    if (alone && help && print_help() == FSDP_OK)
+        return EXIT_SUCCESS;
     if (parsed == FSDP_OK && t.cfg.save_dir)
         comm_take_signals(true);
-    if (check_stack() != FSDP_OK || (launched == 1 && parsed != FSDP_OK) ||
+    if (check_stack() != FSDP_OK || (alone && parsed != FSDP_OK) ||
         trainer_connect(&t) != FSDP_OK) { /* no group to agree in: every rank that fails says so */
-        print_error(comm_launched_rank(), launched == 1 ? 0 : launched);
+        print_error(comm_launched_rank(), alone ? 0 : launched);
         return EXIT_FAILURE;
     }
-    if (comm_same(t.run.world, "--help", parsed == FSDP_HELP ? "given" : "not given") != FSDP_OK)
-        return leave(&t);
-    if (parsed == FSDP_HELP)
-        return help(&t);
-    if (parsed != FSDP_OK)
-        fsdp_error_set(&why);
-    return run(&t, parsed);
+    train_result result = {0};
+    fsdp_status status = run(&t, help, &result);
+    return leave(&t, status, &result);
 }

@@ -24,7 +24,8 @@ fsdp_status trainer_connect(trainer *t)
                         .async_compute = trainer_flag("FSDP_ASYNC_COMPUTE")};
     TRY(comm_schedule_seed(&dc.schedule_seed));
     if (device_open(&dc, &t->run.dev) != FSDP_OK) {
-        t->no_device = *fsdp_error_get();
+        if (t->refused.status == FSDP_OK)
+            t->refused = *fsdp_error_get();
         b = backend_of(0);
         dc.backend = b->device;
         dc.index = 0;
@@ -128,10 +129,6 @@ static fsdp_status check_memory(const trainer *t)
 
 static fsdp_status prepare_model(trainer *t)
 {
-    if (t->no_device.status != FSDP_OK) {
-        fsdp_error_set(&t->no_device);
-        return t->no_device.status;
-    }
     if (t->cfg.comm == COMM_SELF && comm_size(t->run.world) > 1)
         return fsdp_error(FSDP_EINVAL,
                           "leave --comm out, or run build/fsdp_train without a launcher",
@@ -248,9 +245,10 @@ static fsdp_status prepare_here(trainer *t)
     return open_data(t);
 }
 
-fsdp_status trainer_prepare(trainer *t, fsdp_status parsed)
+fsdp_status trainer_prepare(trainer *t)
 {
-    TRY(comm_agree(t->run.world, parsed));
+    fsdp_error_set(&t->refused);
+    TRY(comm_agree(t->run.world, t->refused.status));
     TRY(check_same_options(t));
     TRY(comm_agree(t->run.world, prepare_model(t)));
     choose_prefetch(t);
@@ -279,10 +277,7 @@ static fsdp_status open_checkpoints(trainer *t, ckpt_source *from)
     t->store.newest = *from->dir ? from->manifest.id.step : 0;
     if (c->save_dir)
         TRY(ckpt_store_claim(&t->store, *from->dir ? from->manifest.id.run : NULL));
-    if (!*from->dir)
-        return FSDP_OK;
-    t->first_step = from->manifest.id.step;
-    return t->engine.load(t->engine.self, from);
+    return *from->dir ? t->engine.load(t->engine.self, from) : FSDP_OK;
 }
 
 static fsdp_status resume(trainer *t)
@@ -319,7 +314,7 @@ fsdp_status trainer_allocate(trainer *t)
                              .runner = t->runner,
                              .log = stdout,
                              .store = t->cfg.save_dir ? &t->store : NULL,
-                             .first_step = t->first_step,
+                             .first_step = t->store.newest,
                              .step_by_step = t->profiled != NULL};
     return train_open(&t->setup, &t->loop);
 }

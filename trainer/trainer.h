@@ -13,11 +13,11 @@
 struct trainer {
     trainer_config cfg;
     model_config model_cfg;
-    run_context run;           /* owns dev and world */
-    mesh mesh;                 /* of --parallel fsdp */
-    fsdp_error_info no_device; /* why dev is a CPU, to agree on that; else its status is FSDP_OK */
-    bool runs_ahead;           /* the host, of the compute stream */
-    const char *prefetch_why;  /* what --prefetch auto went by; NULL: the user chose */
+    run_context run;          /* owns dev and world */
+    mesh mesh;                /* of --parallel fsdp */
+    fsdp_error_info refused;  /* what is wrong with the options or the device, to agree on that */
+    bool runs_ahead;          /* the host, of the compute stream */
+    const char *prefetch_why; /* what --prefetch auto went by; NULL: the user chose */
     model m;
     corpus data, val_data;
     ckpt_store store; /* of --save; dir "": only what the run is, for --resume */
@@ -27,15 +27,13 @@ struct trainer {
     train_loop *loop;
     plan_costs costs; /* of --plan-device, --plan-prices, --bucket auto; has_costs: known */
     bool has_costs;
-    plan plan; /* of this rank, or of --plan-rank */
-    int64_t first_step;
-    bool ended_early;             /* see train_result */
+    plan plan;                    /* of this rank, or of --plan-rank */
     struct profile_run *profiled; /* of --profile, else NULL */
     order_check *order;           /* of --check-order, else NULL */
 };
 
 /* trainer_connect -- open the device and the group of all ranks, and pin the threads. Where there
- * is no such device, trainer_prepare says so on all ranks.
+ * is no such device, t->refused says why, and trainer_prepare says so on all ranks.
  *   errors  those of comm_open */
 fsdp_status trainer_connect(trainer *t);
 /* pin_threads -- the number of threads of one rank: OMP_NUM_THREADS if it is set, else cores /
@@ -45,9 +43,9 @@ fsdp_status trainer_connect(trainer *t);
  * launcher has bound the ranks, the system decides. FSDP_PIN=0 turns pinning off. */
 int pin_threads(const comm *world);
 /* trainer_prepare -- check options on all ranks, plan memory, check outputs, open data.
- *   parsed  this rank's status of trainer_config_parse
+ *   t       refused: this rank's error of trainer_config_parse or trainer_connect
  *   errors  all ranks fail or none; rank 0's message names the rank that failed */
-fsdp_status trainer_prepare(trainer *t, fsdp_status parsed);
+fsdp_status trainer_prepare(trainer *t);
 /* trainer_about -- compare the data of all ranks, and say in t->store what the run is.
  *   collective  all ranks; all fail or none
  *   errors      FSDP_EMISMATCH: ranks have different data */
