@@ -257,9 +257,22 @@ fsdp_status trainer_prepare(trainer *t)
     return t->cfg.plan ? FSDP_OK : trainer_about(t);
 }
 
+/* --check-order: every step is checked for work on two streams that no event orders. */
+static fsdp_status watch_order(trainer *t)
+{
+    if (!t->cfg.check_order)
+        return FSDP_OK;
+    t->order = order_check_create();
+    if (!t->order)
+        return fsdp_error(FSDP_ENOMEM, "", "order check: no host memory");
+    const device_watch watch = order_check_watch(t->order);
+    device_set_watch(t->run.dev, &watch);
+    return FSDP_OK;
+}
+
 static fsdp_status allocate_here(trainer *t)
 {
-    TRY(order_run_open(t));
+    TRY(watch_order(t));
     TRY(profile_run_open(t));
     return trainer_make(t);
 }
@@ -289,10 +302,13 @@ static fsdp_status resume(trainer *t)
     return status;
 }
 
+/* A run ends after the step in which the order check found something. */
 static fsdp_status observe_step(void *self, int64_t step)
 {
-    TRY(order_run_look(self));
-    profile_run_step(self, step);
+    trainer *t = self;
+    if (t->order)
+        TRY(comm_agree(t->run.world, order_check_status(t->order)));
+    profile_run_step(t, step);
     return FSDP_OK;
 }
 

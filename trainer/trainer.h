@@ -73,22 +73,8 @@ void profile_run_step(trainer *t, int64_t step);
 void profile_run_pause(trainer *t);
 /* profile_run_write -- collective: the files that profile_run.c lists. All ranks fail or none. */
 fsdp_status profile_run_write(trainer *t, FILE *out);
-/* profile_run_close -- stop watching and free the profile, when no stream works any more. */
-void profile_run_close(trainer *t);
-
-/* order_run_open -- watch t->run.dev. Without --check-order none of the order_run functions does
- * anything. */
-fsdp_status order_run_open(trainer *t);
-/* order_run_look -- collective: has something been found? All ranks fail or none.
- *   errors  order_check_status's */
-fsdp_status order_run_look(const trainer *t);
-/* order_run_explain -- status or, when training failed and this rank lacked an event, that. */
-fsdp_status order_run_explain(const trainer *t, fsdp_status status);
-/* order_run_end -- collective: rank 0 prints what was checked. All ranks fail or none.
- *   errors  order_check_status's */
-fsdp_status order_run_end(const trainer *t, FILE *out);
-/* order_run_close -- stop watching, when no stream works any more. */
-void order_run_close(trainer *t);
+/* profile_run_free -- when the device and the group tell it nothing any more; NULL is accepted. */
+void profile_run_free(struct profile_run *p);
 
 /* report_plan -- on rank 0: the tables of t->plan and, with --plan-fit, what else would fit. */
 void report_plan(const trainer *t, FILE *out);
