@@ -35,9 +35,7 @@ static void print_head(const trainer *t, bool was_done)
         printf("prefetch: %s", prefetch_name((prefetch_mode)c->prefetch));
         if (c->prefetch != PREFETCH_NONE)
             printf(", at most %lld + 1 units gathered", (long long)c->limit_all_gathers);
-        if (t->prefetch_why)
-            printf(" (auto: %s)", t->prefetch_why);
-        printf("\n");
+        printf("%s\n", c->prefetch_auto ? " (auto: several ranks)" : "");
     }
     if (t->setup.first_step > 0)
         printf("resumed at step %lld\n", (long long)t->setup.first_step);

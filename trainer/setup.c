@@ -79,32 +79,6 @@ static fsdp_status open_data(trainer *t)
     return c->val_data ? corpus_open_file(c->val_data, vocab, T, &t->val_data) : FSDP_OK;
 }
 
-/* Fill in the run as all its parts see it. */
-static void fill_run(trainer *t)
-{
-    const trainer_config *c = &t->cfg;
-    t->run.m = &t->m;
-    t->run.mode = (grad_acc_mode)c->reduction;
-    t->run.batch = (size_t)c->train.batch_size;
-    t->run.seq_len = (size_t)c->train.seq_len;
-    t->run.grad_accum = (int)c->train.grad_accum;
-    t->run.seed = (uint64_t)c->seed;
-    t->run.param_dtype = (dtype)c->param_dtype;
-    t->run.reduce_dtype = (dtype)c->reduce_dtype;
-    t->run.optimizer = (optimizer_kind)c->train.optimizer;
-}
-
-/* --prefetch auto. Measured (make bench BENCH=overlap): in shared memory, on cores that all
- * compute, `both` takes between 4% more and 9% less than `none`; over 1 Gbit/s a quarter less. */
-static void choose_prefetch(trainer *t)
-{
-    const bool several = t->cfg.n_ranks > 1;
-    if (t->cfg.prefetch != PREFETCH_AUTO)
-        return;
-    t->cfg.prefetch = several ? PREFETCH_BOTH : PREFETCH_NONE;
-    t->prefetch_why = several ? "several ranks" : "one rank";
-}
-
 /* Compares what the run needs at least with what there is, before anything is allocated. Ranks of a
  * host share its memory, but each has a limit of its own. */
 static fsdp_status check_memory(const trainer *t)
@@ -127,17 +101,26 @@ static fsdp_status check_memory(const trainer *t)
         format_bytes(have, have_text, sizeof have_text), limited ? " by --device-memory" : "");
 }
 
+/* The options that follow from others, the model, and the run as all its parts see it. */
 static fsdp_status prepare_model(trainer *t)
 {
-    if (t->cfg.comm == COMM_SELF && comm_size(t->run.world) > 1)
+    trainer_config *c = &t->cfg;
+    if (c->comm == COMM_SELF && comm_size(t->run.world) > 1)
         return fsdp_error(FSDP_EINVAL,
                           "leave --comm out, or run build/fsdp_train without a launcher",
                           "--comm self: got %d ranks, expected 1", comm_size(t->run.world));
-    TRY(trainer_config_resolve(&t->cfg, comm_size(t->run.world), &t->model_cfg));
+    TRY(trainer_config_resolve(c, comm_size(t->run.world), &t->model_cfg));
     TRY(gpt2_create(&t->model_cfg, &t->m));
-    TRY(backend_ops(t->cfg.device, t->cfg.ops != OPS_FAST, &t->run.ops));
-    fill_run(t);
-    return FSDP_OK;
+    t->run.m = &t->m;
+    t->run.mode = (grad_acc_mode)c->reduction;
+    t->run.batch = (size_t)c->train.batch_size;
+    t->run.seq_len = (size_t)c->train.seq_len;
+    t->run.grad_accum = (int)c->train.grad_accum;
+    t->run.seed = (uint64_t)c->seed;
+    t->run.param_dtype = (dtype)c->param_dtype;
+    t->run.reduce_dtype = (dtype)c->reduce_dtype;
+    t->run.optimizer = (optimizer_kind)c->train.optimizer;
+    return backend_ops(c->device, c->ops != OPS_FAST, &t->run.ops);
 }
 
 /* ---- what a plan's times go by --------------------------------------------------------------- */
@@ -153,23 +136,22 @@ static fsdp_status calibrate(trainer *t)
     return rates_measure(&t->run, &t->costs.machine, &t->costs.config.link);
 }
 
+/* The choices of --plan-device. */
+static const char *const PLAN_DEVICES[] = {"none", "this", "h100", "a100", "t4", "910b"};
+
 /* The machine that was measured, or of --plan-prices or --plan-device, and the links of
  * --plan-link. */
 static fsdp_status fill_costs(trainer *t)
 {
     const trainer_config *c = &t->cfg;
     plan_costs *costs = &t->costs;
-    const bool is_measured = costs->machine.reached > 0;
-    bool has_link = is_measured && comm_size(t->run.world) > 1;
     if (c->plan_prices) {
         TRY(prices_read(c->plan_prices, &costs->prices));
         costs->machine.reached = 1;
     } else if (c->plan_device > PLAN_THIS_DEVICE) {
-        bool known = virtual_device_named(trainer_plan_device(c), &costs->machine);
-        FSDP_ASSERT(known);
+        FSDP_ASSERT(virtual_device_named(PLAN_DEVICES[c->plan_device], &costs->machine));
         virtual_device_links(&costs->machine, &costs->config);
-        has_link = true;
-    } else if (!is_measured) {
+    } else if (costs->machine.reached == 0) { /* not measured */
         return FSDP_OK;
     }
     t->has_costs = true;
@@ -177,9 +159,8 @@ static fsdp_status fill_costs(trainer *t)
     if (c->plan_link) {
         costs->config.ranks_per_host = 0;
         costs->config.link = (virtual_link){c->link_latency_s, c->link_bytes_per_s};
-        has_link = true;
     }
-    if (has_link || c->n_ranks == 1)
+    if (costs->config.link.bytes_per_s > 0 || c->n_ranks == 1)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL,
                       "pass --plan-link RATE,LATENCY, name a --plan-device, or start several "
@@ -197,7 +178,6 @@ static fsdp_status largest_unit(const trainer *t, size_t *elems)
     mesh_shape shape;
     fsdp f;
     const int w = t->cfg.n_ranks;
-    ec.fsdp.merge = NULL;
     *elems = 0;
     TRY(mesh_shape_make(w, trainer_config_shard_size(&t->cfg, w), 0, &shape));
     TRY(fsdp_lay_out(&ec.fsdp, &shape, &f));
@@ -251,7 +231,6 @@ fsdp_status trainer_prepare(trainer *t)
     TRY(comm_agree(t->run.world, t->refused.status));
     TRY(check_same_options(t));
     TRY(comm_agree(t->run.world, prepare_model(t)));
-    choose_prefetch(t);
     TRY(calibrate(t));
     TRY(comm_agree(t->run.world, prepare_here(t)));
     return t->cfg.plan ? FSDP_OK : trainer_about(t);

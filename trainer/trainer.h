@@ -13,11 +13,10 @@
 struct trainer {
     trainer_config cfg;
     model_config model_cfg;
-    run_context run;          /* owns dev and world */
-    mesh mesh;                /* of --parallel fsdp */
-    fsdp_error_info refused;  /* what is wrong with the options or the device, to agree on that */
-    bool runs_ahead;          /* the host, of the compute stream */
-    const char *prefetch_why; /* what --prefetch auto went by; NULL: the user chose */
+    run_context run;         /* owns dev and world */
+    mesh mesh;               /* of --parallel fsdp */
+    fsdp_error_info refused; /* what is wrong with the options or the device, to agree on that */
+    bool runs_ahead;         /* the host, of the compute stream */
     model m;
     corpus data, val_data;
     ckpt_store store; /* of --save; dir "": only what the run is, for --resume */

@@ -15,7 +15,7 @@ enum trainer_parallel { PARALLEL_SINGLE, PARALLEL_DDP, PARALLEL_FSDP };
  * less than 2^63 bytes. */
 enum { MAX_BATCH = 65536, MAX_TOKENS = 1 << 26 };
 enum trainer_ops { OPS_FAST, OPS_PORTABLE };
-/* As in --plan-device; those after the second are names of virtual_device_named. */
+/* The first choices of --plan-device; the later ones are names of virtual devices. */
 enum trainer_plan_device { PLAN_NO_DEVICE, PLAN_THIS_DEVICE };
 
 typedef struct trainer_config {
@@ -32,7 +32,8 @@ typedef struct trainer_config {
     const char *wrap;
     int wrap_policy; /* wrap_policy, from the text in wrap */
     int64_t wrap_min_elems;
-    int prefetch; /* prefetch_mode */
+    int prefetch; /* prefetch_mode; trainer_config_resolve replaces PREFETCH_AUTO */
+    bool prefetch_auto;
     int64_t limit_all_gathers;
     const char *bucket;
     bool bucket_auto;
@@ -49,16 +50,13 @@ typedef struct trainer_config {
     int64_t plan_ranks, plan_fsdp_size; /* 0: the ranks there are; what --sharding says */
     int n_ranks;                        /* of the job: from plan_ranks and the ranks there are */
     int64_t plan_rank;
-    int plan_device; /* trainer_plan_device, or a later row of its choices */
+    int plan_device; /* trainer_plan_device, or a later choice */
     const char *plan_link, *plan_slow, *plan_prices;
     double link_bytes_per_s, link_latency_s; /* from the text in plan_link */
     int slow_rank;                           /* from the text in plan_slow */
     double slow_factor;                      /* 0: no rank is slow */
     bool plan_fit;
 } trainer_config;
-
-/* trainer_plan_device -- the name that --plan-device was given. */
-const char *trainer_plan_device(const trainer_config *cfg);
 
 extern const option_spec TRAINER_OPTIONS[];
 
