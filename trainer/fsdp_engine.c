@@ -120,10 +120,11 @@ static void engine_free(void *self)
     free(e);
 }
 
-static fsdp_status create_parts(const fsdp_engine_config *config, fsdp_engine *e)
+static fsdp_status create_parts(const fsdp_engine_config *config, fsdp_engine *e, unit_hooks *hooks)
 {
     TRY(fsdp_create(&config->fsdp, &e->f));
     TRY(reducer_create(&e->f, config->sharding, &e->r));
+    *hooks = fsdp_backward_hooks(&e->r);
     return optimizer_create(&e->r, &e->o);
 }
 
@@ -132,19 +133,19 @@ fsdp_status fsdp_engine_create(const fsdp_engine_config *config, engine *out)
     fsdp_engine *e = calloc(1, sizeof *e);
     if (!e)
         return fsdp_error(FSDP_ENOMEM, "", "fsdp engine: no host memory");
-    fsdp_status status;
+    const bool overlaps = config->prefetch.mode != PREFETCH_NONE;
     unit_hooks hooks;
-    status = create_parts(config, e);
-    if (config->prefetch.mode != PREFETCH_NONE) /* before its collectives */
+    fsdp_status status = create_parts(config, e, &hooks);
+    if (overlaps) /* before the collectives of prefetch_create */
         status = comm_agree(config->fsdp.run.world, status);
-    if (status != FSDP_OK)
-        goto fail;
-    hooks = fsdp_backward_hooks(&e->r);
-    if (config->prefetch.mode != PREFETCH_NONE)
-        GOTO_ON_FAIL(status, prefetch_create(&config->prefetch, &e->r, &e->p, &hooks), fail);
+    if (overlaps && status == FSDP_OK)
+        status = prefetch_create(&config->prefetch, &e->r, &e->p, &hooks);
+    if (status != FSDP_OK) {
+        engine_free(e);
+        return status;
+    }
     *out = (engine){
         .self = e,
-        .name = "fsdp",
         .n_units = e->f.n_units,
         .layer_unit = e->f.layer_unit,
         .hooks = hooks,
@@ -157,7 +158,4 @@ fsdp_status fsdp_engine_create(const fsdp_engine_config *config, engine *out)
         .free = engine_free,
     };
     return FSDP_OK;
-fail:
-    engine_free(e);
-    return status;
 }

@@ -41,12 +41,11 @@ static fsdp_status check_output_file(const char *option, const char *path)
     struct stat st;
     if (!path)
         return FSDP_OK;
-    bool exists = stat(path, &st) == 0;
-    if (exists && S_ISDIR(st.st_mode))
-        return output_refused(option, path, path, strerror(EISDIR));
-    if (exists && !S_ISREG(st.st_mode))
-        return access(path, W_OK) == 0 ? FSDP_OK
-                                       : output_refused(option, path, path, strerror(errno));
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        if (!S_ISDIR(st.st_mode) && access(path, W_OK) == 0)
+            return FSDP_OK;
+        return output_refused(option, path, path, strerror(S_ISDIR(st.st_mode) ? EISDIR : errno));
+    }
     char target[PATH_MAX];
     atomic_file f;
     TRY(atomic_target(path, HINT, target));

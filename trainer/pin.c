@@ -18,18 +18,14 @@ int pin_threads(const comm *world)
     const int n_threads = count_threads(world);
     cpu_set_t all, mine;
     const char *wish = getenv("FSDP_PIN");
-    int ranks = comm_local_size(world), first = comm_local_rank(world) * n_threads;
+    int ranks = comm_local_size(world);
     if (ranks < 2 || (wish && *wish == '0') || sched_getaffinity(0, sizeof all, &all) != 0 ||
         CPU_COUNT(&all) != n_threads * ranks)
         return n_threads;
     CPU_ZERO(&mine);
-    for (int core = 0, seen = 0; core < CPU_SETSIZE; core++) {
-        if (!CPU_ISSET(core, &all))
-            continue;
-        if (seen >= first && seen < first + n_threads)
+    for (int core = 0, seen = 0; core < CPU_SETSIZE; core++)
+        if (CPU_ISSET(core, &all) && seen++ / n_threads == comm_local_rank(world))
             CPU_SET(core, &mine);
-        seen++;
-    }
     (void)sched_setaffinity(0, sizeof mine, &mine); /* may fail: then the system decides */
     return n_threads;
 }

@@ -177,9 +177,8 @@ static fsdp_status largest_unit(const trainer *t, size_t *elems)
     fsdp_engine_config ec = trainer_engine_config(t);
     mesh_shape shape;
     fsdp f;
-    const int w = t->cfg.n_ranks;
     *elems = 0;
-    TRY(mesh_shape_make(w, trainer_config_shard_size(&t->cfg, w), 0, &shape));
+    TRY(mesh_shape_make(1, 1, 0, &shape)); /* the ranks do not matter */
     TRY(fsdp_lay_out(&ec.fsdp, &shape, &f));
     for (int u = UNIT_ROOT + 1; u < f.n_units; u++)
         *elems = f.units[u].layout.used_elems > *elems ? f.units[u].layout.used_elems : *elems;

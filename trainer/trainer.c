@@ -12,16 +12,16 @@ bool trainer_flag(const char *name)
 
 fsdp_engine_config trainer_engine_config(const trainer *t)
 {
-    bool merges = t->cfg.buckets.max_elems > 0;
-    return (fsdp_engine_config){.fsdp = {.run = t->run,
-                                         .mesh = &t->mesh,
-                                         .merge = merges ? bucket_assign : NULL,
-                                         .merge_how = &t->cfg.buckets,
-                                         .wrap = (wrap_policy)t->cfg.wrap_policy,
-                                         .wrap_min_elems = (size_t)t->cfg.wrap_min_elems},
-                                .sharding = (sharding_strategy)t->cfg.sharding,
-                                .prefetch = {.mode = (prefetch_mode)t->cfg.prefetch,
-                                             .limit = (int)t->cfg.limit_all_gathers}};
+    return (fsdp_engine_config){
+        .fsdp = {.run = t->run,
+                 .mesh = &t->mesh,
+                 .merge = t->cfg.buckets.max_elems > 0 ? bucket_assign : NULL,
+                 .merge_how = &t->cfg.buckets,
+                 .wrap = (wrap_policy)t->cfg.wrap_policy,
+                 .wrap_min_elems = (size_t)t->cfg.wrap_min_elems},
+        .sharding = (sharding_strategy)t->cfg.sharding,
+        .prefetch = {.mode = (prefetch_mode)t->cfg.prefetch,
+                     .limit = (int)t->cfg.limit_all_gathers}};
 }
 
 fsdp_status trainer_make(trainer *t)

@@ -24,12 +24,11 @@ const option_spec TRAINER_OPTIONS[] = {
      .help = "one device, replicated parameters, or sharded ones"},
     {OPTION("sharding", sharding), .def = "full", .choices = "full|grad-op|none|hybrid",
      .help = "reshard after forward (ZeRO-3), after backward (ZeRO-2), never, or as full inside groups of --fsdp-size"},
-    {OPTION("fsdp-size", fsdp_size), .max = 65536, .arg = "N",
-     .help = "ranks of a shard group with --sharding hybrid; shard groups replicate each other"},
+    {OPTION("fsdp-size", fsdp_size), .max = 65536, .help = "ranks of a shard group with --sharding hybrid; shard groups replicate each other"},
     {OPTION("wrap", wrap), .def = "block", .arg = "POLICY", .help = "units: block, sub-block, size:N (at least N elements) or model"},
     {OPTION("prefetch", prefetch), .def = "auto", .choices = "none|backward|backward-post|forward|both|auto",
      .help = "in which passes a unit is gathered while the one before it computes (auto: where that pays)"},
-    {OPTION("limit-all-gathers", limit_all_gathers), .def = "2", .min = 1, .max = PREFETCH_MAX_LIMIT, .arg = "N",
+    {OPTION("limit-all-gathers", limit_all_gathers), .def = "2", .min = 1, .max = PREFETCH_MAX_LIMIT,
      .help = "with --prefetch at most N + 1 units are gathered at a time, the root not counted"},
     {OPTION("bucket", bucket), .def = "block", .arg = "N|auto|block",
      .help = "gather and reduce neighbouring units as one, with at most N parameters (auto: by calibration)"},
@@ -69,8 +68,7 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("clip-grad", train.clip_grad), .def = "1", .max = 1e30, .help = "global norm (0: no clipping)"},
     {OPTION("data", data), .arg = "PATH", .group = "Data and files",
      .help = "a text file (bytes) or llm.c .bin shards (default: the system's licence texts)"},
-    {OPTION("synthetic", synthetic_tokens), .max = 1e9, .arg = "N",
-     .help = "train on N tokens of made-up text, the same on every machine, in place of --data"},
+    {OPTION("synthetic", synthetic_tokens), .max = 1e9, .help = "train on N tokens of made-up text, the same on every machine, in place of --data"},
     {OPTION("val-data", val_data), .arg = "PATH", .help = "evaluate on this corpus"},
     {OPTION("eval-every", train.eval_every), .max = 1e9, .help = "steps between evaluations (0: at the end)"},
     {OPTION("loss-csv", train.loss_csv), .arg = "FILE", .help = "step,loss,grad_norm,lr,ms"},
@@ -82,14 +80,13 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("keep", keep), .def = "2", .max = 1e9, .arg = "K", .help = "checkpoints that --save leaves, the newest (0: all)"},
     {OPTION("resume", resume), .arg = "DIR|auto", .help = "go on from a checkpoint; auto: from the newest whole one of --save, if there is any"},
     {OPTION("resume-change", resume_change), .arg = "NAME,...", .help = "what may differ from the run that saved: data, seq-len, schedule, ..."},
-    {OPTION("stop-after", train.stop_after), .max = 1e9, .arg = "N",
-     .help = "end when N steps have been made, with the schedule of --steps (0: at the end)"},
+    {OPTION("stop-after", train.stop_after), .max = 1e9, .help = "end when N steps have been made, with the schedule of --steps (0: at the end)"},
     {OPTION("memory-report", memory_report), .arg = "FILE", .help = "peak bytes and traffic beside the planned, CSV"},
     {OPTION("profile", profile_dir), .arg = "DIR",
      .help = "count and time every operation after the first step: tables, pictures of steps, by rank a CSV and a trace"},
     {OPTION("check-order", check_order), .help = "report work on two streams that touches the same memory while no event orders it"},
     {OPTION("plan", plan), .help = "make three steps on a device that computes nothing, print memory and traffic, and stop"},
-    {OPTION("plan-ranks", plan_ranks), .max = 1048576, .arg = "N", .help = "--plan for a job of N ranks, from one process"},
+    {OPTION("plan-ranks", plan_ranks), .max = 1048576, .help = "--plan for a job of N ranks, from one process"},
     {OPTION("plan-fsdp-size", plan_fsdp_size), .max = 1048576, .arg = "S", .help = "--plan for shard groups of S ranks"},
     {OPTION("plan-rank", plan_rank), .max = 1048575, .arg = "R", .help = "--plan as rank R (0)"},
     {OPTION("plan-device", plan_device), .def = "none", .choices = "none|this|h100|a100|t4|910b",
@@ -271,7 +268,6 @@ static fsdp_status check_batch(const trainer_config *cfg)
 static fsdp_status resolve_plan(trainer_config *cfg)
 {
     const int w = cfg->n_ranks;
-    double slow_rank;
     cfg->plan = cfg->plan || cfg->plan_ranks > 0 || cfg->plan_fsdp_size > 0 || cfg->plan_rank > 0 ||
                 cfg->plan_device > 0 || cfg->plan_link || cfg->plan_slow || cfg->plan_prices ||
                 cfg->plan_fit;
@@ -285,13 +281,12 @@ static fsdp_status resolve_plan(trainer_config *cfg)
         return fsdp_error(FSDP_EINVAL,
                           "pass bytes per second and seconds: --plan-link 12.5e9,20e-6",
                           "--plan-link: got '%s', expected RATE,LATENCY", cfg->plan_link);
-    if (cfg->plan_slow && (!parse_pair(cfg->plan_slow, ':', &slow_rank, &cfg->slow_factor) ||
-                           cfg->slow_factor < 1 || slow_rank >= w || slow_rank != (int)slow_rank))
+    if (cfg->plan_slow &&
+        (!parse_pair(cfg->plan_slow, ':', &cfg->slow_rank, &cfg->slow_factor) ||
+         cfg->slow_factor < 1 || cfg->slow_rank >= w || cfg->slow_rank != (int)cfg->slow_rank))
         return fsdp_error(FSDP_EINVAL, "pass --plan-slow 3:1.5 for a rank 3 that takes half longer",
                           "--plan-slow: got '%s', expected R:FACTOR, a rank of %d and from 1 on",
                           cfg->plan_slow, w);
-    if (cfg->plan_slow)
-        cfg->slow_rank = (int)slow_rank;
     if (cfg->plan_prices && cfg->plan_device != PLAN_NO_DEVICE)
         return fsdp_error(FSDP_EINVAL, "leave one of them out",
                           "--plan-prices and --plan-device exclude each other");
@@ -316,7 +311,6 @@ int trainer_config_shard_size(const trainer_config *cfg, int world_size)
 /* What --plan-ranks, --plan-fsdp-size and --fsdp-size may be together. */
 static fsdp_status resolve_mesh(trainer_config *cfg)
 {
-    mesh_shape shape;
     const bool is_planned = cfg->plan_fsdp_size > 0, is_fsdp = cfg->parallel == PARALLEL_FSDP;
     const char *option = is_planned ? "--plan-fsdp-size" : "--fsdp-size";
     bool is_hybrid = cfg->sharding == SHARDING_HYBRID;
@@ -336,7 +330,7 @@ static fsdp_status resolve_mesh(trainer_config *cfg)
     if (is_fsdp && cfg->sharding == SHARDING_HYBRID && s == 1 && cfg->n_ranks > 1)
         return fsdp_error(FSDP_EINVAL, "pass --sharding none, which replicates everything",
                           "%s: got 1, expected at least 2 ranks to a shard group", option);
-    if (mesh_shape_make(cfg->n_ranks, s, 0, &shape) == FSDP_OK)
+    if (cfg->n_ranks % s == 0)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, "pass a shard group's size that divides the number of ranks",
                       "%s: got shard groups of %d, expected a divisor of %d ranks", option, s,

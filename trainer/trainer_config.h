@@ -53,8 +53,7 @@ typedef struct trainer_config {
     int plan_device; /* trainer_plan_device, or a later choice */
     const char *plan_link, *plan_slow, *plan_prices;
     double link_bytes_per_s, link_latency_s; /* from the text in plan_link */
-    int slow_rank;                           /* from the text in plan_slow */
-    double slow_factor;                      /* 0: no rank is slow */
+    double slow_rank, slow_factor; /* from the text in plan_slow; factor 0: no rank is slow */
     bool plan_fit;
 } trainer_config;
 

@@ -417,7 +417,6 @@ fsdp_status baseline_create(const run_context *run, engine *out)
     GOTO_ON_FAIL(status, fill_params(b), fail);
     *out = (engine){
         .self = b,
-        .name = comm_size(run->world) > 1 ? "ddp" : "single",
         .n_units = 1,
         .layer_unit = b->layer_unit,
         .hooks = {.self = b, .pre_backward = pre_backward, .post_backward = post_backward},

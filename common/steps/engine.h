@@ -22,7 +22,6 @@ typedef fsdp_status (*engine_sink)(void *ctx, const float *values, size_t elems)
 
 typedef struct engine {
     void *self;
-    const char *name;
     int n_units;
     const int *layer_unit; /* [n_layers], valid while the engine lives */
     unit_hooks hooks;
