@@ -48,6 +48,10 @@ static fsdp_status begin_step(void *self, int64_t step)
 
 static void dry_close(dry_run *d)
 {
+    if (d->t.run.dev)
+        device_set_watch(d->t.run.dev, NULL);
+    if (d->t.run.world)
+        comm_set_watch(d->t.run.world, NULL);
     trainer_free(&d->t);
     timeline_watch_free(d->watch);
     timeline_free(d->line);

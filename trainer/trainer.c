@@ -49,11 +49,9 @@ void trainer_free(trainer *t)
     runner_free(t->runner);
     if (t->engine.free)
         t->engine.free(t->engine.self);
-    if (t->run.dev) /* no stream works any more */
+    profile_run_close(t);
+    if (t->order) /* no stream works any more */
         device_set_watch(t->run.dev, NULL);
-    if (t->run.world)
-        comm_set_watch(t->run.world, NULL);
-    profile_run_free(t->profiled);
     order_check_free(t->order);
     ckpt_store_close(&t->store);
     corpus_close(&t->val_data);

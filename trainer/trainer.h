@@ -72,8 +72,8 @@ void profile_run_step(trainer *t, int64_t step);
 void profile_run_pause(trainer *t);
 /* profile_run_write -- collective: the files that profile_run.c lists. All ranks fail or none. */
 fsdp_status profile_run_write(trainer *t, FILE *out);
-/* profile_run_free -- when the device and the group tell it nothing any more; NULL is accepted. */
-void profile_run_free(struct profile_run *p);
+/* profile_run_close -- stop watching and free the profile, when no stream works any more. */
+void profile_run_close(trainer *t);
 
 /* report_plan -- on rank 0: the tables of t->plan and, with --plan-fit, what else would fit. */
 void report_plan(const trainer *t, FILE *out);
