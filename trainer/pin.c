@@ -4,21 +4,13 @@
 #include <stdlib.h>
 #include "trainer/trainer.h"
 
-static int count_threads(const comm *world)
-{
-    const char *text = getenv("OMP_NUM_THREADS");
-    if (text && atoi(text) > 0)
-        return atoi(text);
-    int each = omp_get_num_procs() / comm_local_size(world);
-    return each > 0 ? each : 1;
-}
-
 int pin_threads(const comm *world)
 {
-    const int n_threads = count_threads(world);
     cpu_set_t all, mine;
-    const char *wish = getenv("FSDP_PIN");
-    int ranks = comm_local_size(world);
+    const char *text = getenv("OMP_NUM_THREADS"), *wish = getenv("FSDP_PIN");
+    int ranks = comm_local_size(world), n_threads = text ? atoi(text) : 0;
+    if (n_threads < 1)
+        n_threads = omp_get_num_procs() >= ranks ? omp_get_num_procs() / ranks : 1;
     if (ranks < 2 || (wish && *wish == '0') || sched_getaffinity(0, sizeof all, &all) != 0 ||
         CPU_COUNT(&all) != n_threads * ranks)
         return n_threads;

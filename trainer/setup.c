@@ -125,25 +125,15 @@ static fsdp_status prepare_model(trainer *t)
 
 /* ---- what a plan's times go by --------------------------------------------------------------- */
 
-/* Measure this machine, if that is wanted. */
-static fsdp_status calibrate(trainer *t)
-{
-    const trainer_config *c = &t->cfg;
-    const bool for_buckets = c->bucket_auto && c->parallel == PARALLEL_FSDP &&
-                             c->plan_device == PLAN_NO_DEVICE && !c->plan_prices && c->n_ranks > 1;
-    if (c->plan_device != PLAN_THIS_DEVICE && !for_buckets)
-        return FSDP_OK;
-    return rates_measure(&t->run, &t->costs.machine, &t->costs.config.link);
-}
-
 /* The choices of --plan-device. */
 static const char *const PLAN_DEVICES[] = {"none", "this", "h100", "a100", "t4", "910b"};
 
-/* The machine that was measured, or of --plan-prices or --plan-device, and the links of
- * --plan-link. */
+/* The machine of --plan-prices or --plan-device, or this one, measured by all ranks together, and
+ * the links of --plan-link. */
 static fsdp_status fill_costs(trainer *t)
 {
     const trainer_config *c = &t->cfg;
+    const bool for_buckets = c->bucket_auto && c->parallel == PARALLEL_FSDP && c->n_ranks > 1;
     plan_costs *costs = &t->costs;
     if (c->plan_prices) {
         TRY(prices_read(c->plan_prices, &costs->prices));
@@ -151,7 +141,9 @@ static fsdp_status fill_costs(trainer *t)
     } else if (c->plan_device > PLAN_THIS_DEVICE) {
         FSDP_ASSERT(virtual_device_named(PLAN_DEVICES[c->plan_device], &costs->machine));
         virtual_device_links(&costs->machine, &costs->config);
-    } else if (costs->machine.reached == 0) { /* not measured */
+    } else if (c->plan_device == PLAN_THIS_DEVICE || for_buckets) {
+        TRY(rates_measure(&t->run, &costs->machine, &costs->config.link));
+    } else {
         return FSDP_OK;
     }
     t->has_costs = true;
@@ -230,7 +222,6 @@ fsdp_status trainer_prepare(trainer *t)
     TRY(comm_agree(t->run.world, t->refused.status));
     TRY(check_same_options(t));
     TRY(comm_agree(t->run.world, prepare_model(t)));
-    TRY(calibrate(t));
     TRY(comm_agree(t->run.world, prepare_here(t)));
     return t->cfg.plan ? FSDP_OK : trainer_about(t);
 }
@@ -255,27 +246,25 @@ static fsdp_status allocate_here(trainer *t)
     return trainer_make(t);
 }
 
-static fsdp_status open_checkpoints(trainer *t, ckpt_source *from)
+/* Open --save and load --resume, if they are given. */
+static fsdp_status open_checkpoints(trainer *t)
 {
     const trainer_config *c = &t->cfg;
     const bool is_auto = c->resume && strcmp(c->resume, "auto") == 0;
-    /* locked first: what --resume auto reads is not removed meanwhile */
-    if (c->save_dir)
-        TRY(ckpt_store_open(&t->store, c->save_dir));
-    if (c->resume)
-        TRY(ckpt_source_open(&t->store, is_auto ? c->save_dir : c->resume, is_auto,
-                             c->resume_change, from));
-    t->store.newest = *from->dir ? from->manifest.id.step : 0;
-    if (c->save_dir)
-        TRY(ckpt_store_claim(&t->store, *from->dir ? from->manifest.id.run : NULL));
-    return *from->dir ? t->engine.load(t->engine.self, from) : FSDP_OK;
-}
-
-static fsdp_status resume(trainer *t)
-{
     ckpt_source from = {0};
+    fsdp_status status = FSDP_OK;
     comm_set_patience(t->run.world, TRAIN_FILES_TIMES); /* until the first step */
-    fsdp_status status = open_checkpoints(t, &from);
+    if (c->save_dir) /* locked first: what --resume auto reads is not removed meanwhile */
+        status = ckpt_store_open(&t->store, c->save_dir);
+    if (status == FSDP_OK && c->resume)
+        status = ckpt_source_open(&t->store, is_auto ? c->save_dir : c->resume, is_auto,
+                                  c->resume_change, &from);
+    const bool resumes = status == FSDP_OK && *from.dir;
+    t->store.newest = resumes ? from.manifest.id.step : 0;
+    if (status == FSDP_OK && c->save_dir)
+        status = ckpt_store_claim(&t->store, resumes ? from.manifest.id.run : NULL);
+    if (status == FSDP_OK && resumes)
+        status = t->engine.load(t->engine.self, &from);
     ckpt_source_close(&from);
     return status;
 }
@@ -298,7 +287,7 @@ static void observe_pause(void *self)
 fsdp_status trainer_allocate(trainer *t)
 {
     TRY(comm_agree(t->run.world, allocate_here(t)));
-    TRY(resume(t));
+    TRY(open_checkpoints(t));
     t->setup = (train_setup){.cfg = &t->cfg.train,
                              .run = &t->run,
                              .data = &t->data,
