@@ -152,7 +152,9 @@ static fsdp_status fill_costs(trainer *t)
         costs->config.ranks_per_host = 0;
         costs->config.link = (virtual_link){c->link_latency_s, c->link_bytes_per_s};
     }
-    if (costs->config.link.bytes_per_s > 0 || c->n_ranks == 1)
+    /* a measured link may be so fast that its rate is 0, for "no limit" */
+    const virtual_link *link = &costs->config.link;
+    if (link->latency_s > 0 || link->bytes_per_s > 0 || c->n_ranks == 1)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL,
                       "pass --plan-link RATE,LATENCY, name a --plan-device, or start several "
