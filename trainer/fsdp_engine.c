@@ -120,26 +120,28 @@ static void engine_free(void *self)
     free(e);
 }
 
-static fsdp_status create_parts(const fsdp_engine_config *config, fsdp_engine *e, unit_hooks *hooks)
+static fsdp_status create_parts(const fsdp_config *config, sharding_strategy sharding,
+                                fsdp_engine *e, unit_hooks *hooks)
 {
-    TRY(fsdp_create(&config->fsdp, &e->f));
-    TRY(reducer_create(&e->f, config->sharding, &e->r));
+    TRY(fsdp_create(config, &e->f));
+    TRY(reducer_create(&e->f, sharding, &e->r));
     *hooks = fsdp_backward_hooks(&e->r);
     return optimizer_create(&e->r, &e->o);
 }
 
-fsdp_status fsdp_engine_create(const fsdp_engine_config *config, engine *out)
+fsdp_status fsdp_engine_create(const fsdp_config *config, sharding_strategy sharding,
+                               const prefetch_config *overlap, engine *out)
 {
     fsdp_engine *e = calloc(1, sizeof *e);
     if (!e)
         return fsdp_error(FSDP_ENOMEM, "", "fsdp engine: no host memory");
-    const bool overlaps = config->prefetch.mode != PREFETCH_NONE;
+    const bool overlaps = overlap->mode != PREFETCH_NONE;
     unit_hooks hooks;
-    fsdp_status status = create_parts(config, e, &hooks);
+    fsdp_status status = create_parts(config, sharding, e, &hooks);
     if (overlaps) /* before the collectives of prefetch_create */
-        status = comm_agree(config->fsdp.run.world, status);
+        status = comm_agree(config->run.world, status);
     if (overlaps && status == FSDP_OK)
-        status = prefetch_create(&config->prefetch, &e->r, &e->p, &hooks);
+        status = prefetch_create(overlap, &e->r, &e->p, &hooks);
     if (status != FSDP_OK) {
         engine_free(e);
         return status;

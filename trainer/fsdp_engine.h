@@ -8,13 +8,10 @@
 #include "lab4_optimizer/optimizer_setup.h"
 #include "lab5_prefetch/prefetch_setup.h"
 
-typedef struct fsdp_engine_config {
-    fsdp_config fsdp; /* fsdp.mesh has the strategy's shard groups */
-    sharding_strategy sharding;
-    prefetch_config prefetch; /* zeroed: fsdp_backward_hooks, without overlap */
-} fsdp_engine_config;
-
 /* fsdp_engine_create -- all that labs 1 to 5 create, as one engine. out->free(out->self) frees it.
- *   config  fsdp.mesh is copied; its groups and the world must outlive the engine
- *   errors  those of the parts' create functions; nothing is left behind */
-fsdp_status fsdp_engine_create(const fsdp_engine_config *config, engine *out);
+ *   config   mesh has the strategy's shard groups and is copied; its groups and the world must
+ *            outlive the engine
+ *   overlap  zeroed: fsdp_backward_hooks, without overlap
+ *   errors   those of the parts' create functions; nothing is left behind */
+fsdp_status fsdp_engine_create(const fsdp_config *config, sharding_strategy sharding,
+                               const prefetch_config *overlap, engine *out);

@@ -168,12 +168,12 @@ static fsdp_status fill_costs(trainer *t)
 
 static fsdp_status largest_unit(const trainer *t, size_t *elems)
 {
-    fsdp_engine_config ec = trainer_engine_config(t);
+    const fsdp_config config = trainer_fsdp_config(t);
     mesh_shape shape;
     fsdp f;
     *elems = 0;
     TRY(mesh_shape_make(1, 1, 0, &shape)); /* the ranks do not matter */
-    TRY(fsdp_lay_out(&ec.fsdp, &shape, &f));
+    TRY(fsdp_lay_out(&config, &shape, &f));
     for (int u = UNIT_ROOT + 1; u < f.n_units; u++)
         *elems = f.units[u].layout.used_elems > *elems ? f.units[u].layout.used_elems : *elems;
     fsdp_free(&f);

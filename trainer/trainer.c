@@ -10,18 +10,14 @@ bool trainer_flag(const char *name)
     return text && *text && strcmp(text, "0") != 0;
 }
 
-fsdp_engine_config trainer_engine_config(const trainer *t)
+fsdp_config trainer_fsdp_config(const trainer *t)
 {
-    return (fsdp_engine_config){
-        .fsdp = {.run = t->run,
-                 .mesh = &t->mesh,
-                 .merge = t->cfg.buckets.max_elems > 0 ? bucket_assign : NULL,
-                 .merge_how = &t->cfg.buckets,
-                 .wrap = (wrap_policy)t->cfg.wrap_policy,
-                 .wrap_min_elems = (size_t)t->cfg.wrap_min_elems},
-        .sharding = (sharding_strategy)t->cfg.sharding,
-        .prefetch = {.mode = (prefetch_mode)t->cfg.prefetch,
-                     .limit = (int)t->cfg.limit_all_gathers}};
+    return (fsdp_config){.run = t->run,
+                         .mesh = &t->mesh,
+                         .merge = t->cfg.buckets.max_elems > 0 ? bucket_assign : NULL,
+                         .merge_how = &t->cfg.buckets,
+                         .wrap = (wrap_policy)t->cfg.wrap_policy,
+                         .wrap_min_elems = (size_t)t->cfg.wrap_min_elems};
 }
 
 fsdp_status trainer_make(trainer *t)
@@ -29,8 +25,10 @@ fsdp_status trainer_make(trainer *t)
     if (t->cfg.parallel == PARALLEL_FSDP) {
         int w = comm_size(t->run.world);
         TRY(mesh_open(t->run.world, trainer_config_shard_size(&t->cfg, w), &t->mesh));
-        fsdp_engine_config ec = trainer_engine_config(t);
-        TRY(fsdp_engine_create(&ec, &t->engine));
+        const fsdp_config config = trainer_fsdp_config(t);
+        const prefetch_config overlap = {.mode = (prefetch_mode)t->cfg.prefetch,
+                                         .limit = (int)t->cfg.limit_all_gathers};
+        TRY(fsdp_engine_create(&config, (sharding_strategy)t->cfg.sharding, &overlap, &t->engine));
     } else {
         TRY(baseline_create(&t->run, &t->engine));
     }

@@ -54,8 +54,8 @@ fsdp_status trainer_about(trainer *t);
 fsdp_status trainer_check_outputs(const trainer *t);
 /* trainer_flag -- whether a variable of the environment is set, and not to 0. */
 bool trainer_flag(const char *name);
-/* trainer_engine_config -- of --parallel fsdp; it borrows from t. */
-fsdp_engine_config trainer_engine_config(const trainer *t);
+/* trainer_fsdp_config -- of --parallel fsdp; it borrows from t. */
+fsdp_config trainer_fsdp_config(const trainer *t);
 /* trainer_make -- mesh, engine and runner, on t->run's device and group: all that trains, without
  * files. */
 fsdp_status trainer_make(trainer *t);

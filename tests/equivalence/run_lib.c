@@ -61,15 +61,13 @@ static fsdp_status make_engine(run *r, const run_context *context)
     int shard_size = sharding_shard_size(c->sharding, w, run_hybrid_size(w));
     TRY(mesh_open(r->group, shard_size, &r->mesh));
     return fsdp_engine_create(
-        &(fsdp_engine_config){.fsdp = {.run = *context,
-                                       .mesh = &r->mesh,
-                                       .wrap = c->wrap,
-                                       .wrap_min_elems = c->wrap_min_elems,
-                                       .merge = c->buckets.max_elems > 0 ? bucket_assign : NULL,
-                                       .merge_how = &c->buckets},
-                              .sharding = c->sharding,
-                              .prefetch = c->prefetch},
-        &r->e);
+        &(fsdp_config){.run = *context,
+                       .mesh = &r->mesh,
+                       .wrap = c->wrap,
+                       .wrap_min_elems = c->wrap_min_elems,
+                       .merge = c->buckets.max_elems > 0 ? bucket_assign : NULL,
+                       .merge_how = &c->buckets},
+        c->sharding, &c->prefetch, &r->e);
 }
 
 static fsdp_status run_create(run *r)
