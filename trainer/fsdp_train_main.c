@@ -129,10 +129,10 @@ static int close_stdout(void)
 
 static fsdp_status print_help(void)
 {
-    static const char DOC[] =
+    return options_print_help(
+        TRAINER_OPTIONS, "fsdp_train",
         "Trains a language model on one device, by data parallelism or by FSDP.\n"
-        "Alone: one process. Under an MPI launcher: mpiexec -n 4 build/fsdp_train ...";
-    return options_print_help(TRAINER_OPTIONS, "fsdp_train", DOC);
+        "Alone: one process. Under an MPI launcher: mpiexec -n 4 build/fsdp_train ...");
 }
 
 /* From options to the last report. result->failed_alike: all ranks return this failure. Otherwise

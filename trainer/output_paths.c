@@ -9,8 +9,6 @@
 #include "common/model/export.h"
 #include "trainer/trainer.h"
 
-enum { NAME_ROOM = CKPT_NAME_ROOM }; /* what is appended to a directory at most */
-
 static const char HINT[] = "pass a path in a directory that exists and can be written";
 
 static fsdp_status output_refused(const char *option, const char *path, const char *at,
@@ -60,14 +58,15 @@ static fsdp_status check_output_dir(const char *option, const char *path)
     struct stat st;
     if (!path)
         return FSDP_OK;
-    if (strlen(path) + NAME_ROOM >= PATH_MAX)
+    if (strlen(path) + CKPT_NAME_ROOM >= PATH_MAX)
         return output_refused(option, "", "the path", strerror(ENAMETOOLONG));
-    bool exists = stat(path, &st) == 0;
-    if (!exists && errno == ENAMETOOLONG)
+    if (stat(path, &st) == 0)
+        return check_writable(option, path, path);
+    if (errno == ENAMETOOLONG)
         return output_refused(option, path, path, strerror(errno));
-    if (!exists && lstat(path, &st) == 0)
+    if (lstat(path, &st) == 0)
         return output_refused(option, path, path, "this link leads nowhere");
-    return exists ? check_writable(option, path, path) : check_parent(option, path);
+    return check_parent(option, path);
 }
 
 static fsdp_status check_export(const char *option, const char *path)
@@ -77,7 +76,7 @@ static fsdp_status check_export(const char *option, const char *path)
     struct stat st;
     TRY(check_output_dir(option, path));
     for (int i = 0; i < 2 && path && stat(path, &st) == 0; i++) {
-        snprintf(file, sizeof file, "%.*s/%s", PATH_MAX - NAME_ROOM, path, files[i]);
+        snprintf(file, sizeof file, "%.*s/%s", PATH_MAX - CKPT_NAME_ROOM, path, files[i]);
         TRY(check_output_file(option, file));
     }
     return FSDP_OK;
