@@ -118,8 +118,7 @@ static void print_error(int rank, int world_size)
 /* What was printed has arrived, or the exit status says that it has not. */
 static int close_stdout(void)
 {
-    bool was_good = !ferror(stdout);
-    if (fflush(stdout) == 0 && was_good)
+    if (fflush(stdout) == 0 && !ferror(stdout))
         return EXIT_SUCCESS;
     fsdp_error(FSDP_EIO, "send the output elsewhere; the files of this run are complete",
                "cannot write to standard output");
