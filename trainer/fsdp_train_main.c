@@ -90,7 +90,7 @@ static fsdp_status train(trainer *t, train_result *result)
     }
     status = train_run(t->loop, result);
     result->failed_alike = result->failed_alike || status == FSDP_EORDER;
-    if (status != FSDP_OK && t->order) /* if this rank lacked an event, that explains the failure */
+    if (status != FSDP_OK && t->order) /* an event that this rank lacked explains the failure */
         TRY(order_check_status(t->order));
     TRY(status);
     if (result->ended_early) {
@@ -134,8 +134,8 @@ static fsdp_status print_help(void)
         "Alone: one process. Under an MPI launcher: mpiexec -n 4 build/fsdp_train ...");
 }
 
-/* From options to the last report. result->failed_alike: all ranks return this failure. Otherwise
- * it may have struck this one only. */
+/* From options to the last report. result->failed_alike: all ranks return this failure; otherwise
+ * the failure may have struck this rank only. */
 static fsdp_status run(trainer *t, bool help, train_result *result)
 {
     result->failed_alike = true;
@@ -152,7 +152,7 @@ static fsdp_status run(trainer *t, bool help, train_result *result)
     return train(t, result);
 }
 
-/* The exit status. Of an agreed failure everybody knows, and one speaks. */
+/* Returns the exit status. Only rank 0 prints a failure that all ranks return. */
 static int leave(trainer *t, fsdp_status status, const train_result *result)
 {
     const int rank = comm_rank(t->run.world);

@@ -152,7 +152,7 @@ static fsdp_status fill_costs(trainer *t)
         costs->config.ranks_per_host = 0;
         costs->config.link = (virtual_link){c->link_latency_s, c->link_bytes_per_s};
     }
-    /* a measured link may be so fast that its rate is 0, for "no limit" */
+    /* the rate of a measured link is 0 when the bytes took no time that could be told */
     const virtual_link *link = &costs->config.link;
     if (link->latency_s > 0 || link->bytes_per_s > 0 || c->n_ranks == 1)
         return FSDP_OK;
@@ -172,7 +172,7 @@ static fsdp_status largest_unit(const trainer *t, size_t *elems)
     mesh_shape shape;
     fsdp f;
     *elems = 0;
-    TRY(mesh_shape_make(1, 1, 0, &shape)); /* the ranks do not matter */
+    TRY(mesh_shape_make(1, 1, 0, &shape)); /* no element count depends on the ranks */
     TRY(fsdp_lay_out(&config, &shape, &f));
     for (int u = UNIT_ROOT + 1; u < f.n_units; u++)
         *elems = f.units[u].layout.used_elems > *elems ? f.units[u].layout.used_elems : *elems;

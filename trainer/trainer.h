@@ -15,7 +15,7 @@ struct trainer {
     model_config model_cfg;
     run_context run;         /* owns dev and world */
     mesh mesh;               /* of --parallel fsdp */
-    fsdp_error_info refused; /* what is wrong with the options or the device, to agree on that */
+    fsdp_error_info refused; /* why this rank refuses its options or device; ranks agree on it */
     bool runs_ahead;         /* the host, of the compute stream */
     model m;
     corpus data, val_data;
