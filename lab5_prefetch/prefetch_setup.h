@@ -17,7 +17,7 @@ const char *prefetch_name(prefetch_mode mode);
  *   r           must outlive p, and must not move; so must p
  *   collective  all ranks of the world
  *   errors      FSDP_EINVAL: a limit out of range, or the mode is NONE or AUTO; FSDP_ENOMEM; those
- *               of stream_create and comm_split; nothing is left behind */
+ *               of stream_create and comm_range; nothing is left behind */
 fsdp_status prefetch_create(const prefetch_config *config, reducer *r, prefetch *p,
                             unit_hooks *out);
 /* prefetch_free -- wait for both streams, free everything, and give r->f lab 2's stream and groups

@@ -112,13 +112,6 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out);
  *   collective  all ranks of c; after a failure no rank waits for another */
 void comm_close(comm *c);
 
-/* comm_split -- ranks with equal color form a group, ordered by (key, rank).
- *   *out        owned by the caller, closed before c; untouched after an error
- *   collective  all ranks of c, any color and key; the host waits
- *   errors      FSDP_ENOMEM; FSDP_EMISMATCH; FSDP_ETIMEOUT; FSDP_ECOMM
- *   source      [MPI-4 §6] */
-fsdp_status comm_split(comm *c, int color, int key, comm **out);
-
 /* comm_range -- ranks first, first + step, ... of c, n of them, form a group, in that order. Ranks
  * of one group pass the same range, and groups do not overlap.
  *   *out        owned by the caller, closed before c; untouched after an error

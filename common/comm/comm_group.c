@@ -1,6 +1,6 @@
 /* comm_group.c -- communicators: opening, splitting, closing, ending the job.
  *
- *   comm_open -> comm_split ... -> comm_close (splits first)
+ *   comm_open -> comm_range ... -> comm_close (splits first)
  *
  * The first one owns the flight recorder, its splits share it. */
 #include "common/comm/comm_impl.h"
@@ -287,33 +287,7 @@ const char *comm_backend_name(const comm *c)
     return c->data->table->name;
 }
 
-/* ---- split --------------------------------------------------------------------------------- */
-
-typedef struct choice {
-    int32_t color, key;
-} choice;
-
-/* Fill size, rank and world_ranks of *child from everyone's choice; returns the lowest rank of the
- * parent with our color, which names the new group. */
-static int members_choose(const comm_team *parent, const choice *all, comm_team *child)
-{
-    int lowest = -1, *member = child->world_ranks; /* ranks of the parent first */
-    child->size = 0;
-    for (int r = 0; r < parent->size; r++) {
-        if (all[r].color != all[parent->rank].color)
-            continue;
-        lowest = lowest < 0 ? r : lowest;
-        int at = child->size++;
-        for (; at > 0 && all[member[at - 1]].key > all[r].key; at--)
-            member[at] = member[at - 1];
-        member[at] = r;
-    }
-    for (int i = 0; i < child->size; i++) {
-        child->rank = member[i] == parent->rank ? i : child->rank;
-        member[i] = parent->world_ranks[member[i]];
-    }
-    return lowest;
-}
+/* ---- ranges -------------------------------------------------------------------------------- */
 
 /* The new group, whose members *child has by now; color: the same on them, and on no others. */
 static fsdp_status split_into(comm *parent, int color, comm *child)
@@ -331,53 +305,6 @@ static fsdp_status split_into(comm *parent, int color, comm *child)
     if (child->data == NULL)
         TRY(transport_group_new(&self_transport, &child->team, &child->data));
     return comm_complete(child);
-}
-
-/* What ranks pass to a split. members fills the child's team from what all have passed, and gives
- * the group's color. */
-typedef struct split_way {
-    const char *name;
-    const void *mine; /* [bytes] */
-    size_t bytes;
-    fsdp_status (*members)(const comm *c, const void *all, comm_team *child, int *color);
-} split_way;
-
-static fsdp_status split(comm *c, const split_way *way, comm **out)
-{
-    void *all = NULL;
-    int color = 0;
-    comm *child = calloc(1, sizeof *child);
-    if (child == NULL)
-        return transport_fail(c->control,
-                              fsdp_error(FSDP_ENOMEM, "", "%s: no memory for a group", way->name));
-    fsdp_status status = comm_host_gather(c, way->name, way->mine, way->bytes, &all);
-    if (status == FSDP_OK)
-        status = way->members(c, all, &child->team, &color);
-    free(all);
-    if (status == FSDP_OK)
-        status = split_into(c, color, child);
-    if (status == FSDP_ENOMEM ||
-        status == FSDP_EMISMATCH) /* the first is perhaps this rank's alone */
-        transport_fail(c->control, status);
-    if (status == FSDP_OK)
-        *out = child;
-    else
-        comm_free(child);
-    return status;
-}
-
-static fsdp_status members_by_color(const comm *c, const void *all, comm_team *child, int *color)
-{
-    TRY(comm_team_part(&c->team, 0, c->team.world_ranks, c->team.size, child));
-    *color = members_choose(&c->team, all, child);
-    return FSDP_OK;
-}
-
-fsdp_status comm_split(comm *c, int color, int key, comm **out)
-{
-    choice mine = {.color = color, .key = key};
-    FSDP_ASSERT(c->team.dry.size == 0 && "a dry group does not know its peers' colors: comm_range");
-    return split(c, &(split_way){"comm_split", &mine, sizeof mine, members_by_color}, out);
 }
 
 typedef struct range {
@@ -405,31 +332,48 @@ static fsdp_status check_ranges(const comm_team *team, const range *all)
     return FSDP_OK;
 }
 
-static fsdp_status members_by_range(const comm *c, const void *all, comm_team *child, int *color)
+/* Whether this rank is in the range, and the range in the team. */
+static fsdp_status check_own_range(const comm_team *team, const range *x)
 {
-    const comm_team *team = &c->team;
-    const range mine = ((const range *)all)[team->rank];
-    TRY(check_ranges(team, all));
-    TRY(comm_team_part(team, (team->rank - mine.first) / mine.step, team->world_ranks, mine.n,
-                       child));
-    for (int i = 0; i < mine.n; i++)
-        child->world_ranks[i] = team->world_ranks[mine.first + i * mine.step];
-    *color = mine.first;
-    return FSDP_OK;
+    int at = team->rank - x->first;
+    if (x->first >= 0 && x->step >= 1 && x->n >= 1 &&
+        x->n - 1 <= (team->size - 1 - x->first) / x->step && at >= 0 && at % x->step == 0 &&
+        at / x->step < x->n)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "name the range that this rank is in",
+                      "comm_range: %d ranks from %d by %d, of %d ranks, on rank %d", x->n, x->first,
+                      x->step, team->size, team->rank);
 }
 
 fsdp_status comm_range(comm *c, int first, int step, int n, comm **out)
 {
     const comm_team *team = &c->team;
     range mine = {first, step, n};
-    bool fits = first >= 0 && step >= 1 && n >= 1 && (n - 1) <= (team->size - 1 - first) / step;
-    int at = team->rank - first;
-    if (!fits || at < 0 || at % step != 0 || at / step >= n)
-        return transport_fail(
-            c->control, fsdp_error(FSDP_EINVAL, "name the range that this rank is in",
-                                   "comm_range: %d ranks from %d by %d, of %d ranks, on rank %d", n,
-                                   first, step, team->size, team->rank));
-    return split(c, &(split_way){"comm_range", &mine, sizeof mine, members_by_range}, out);
+    void *all = NULL;
+    comm *child = calloc(1, sizeof *child);
+    fsdp_status status = child != NULL
+                             ? check_own_range(team, &mine)
+                             : fsdp_error(FSDP_ENOMEM, "", "comm_range: no memory for a group");
+    if (status != FSDP_OK) {
+        free(child);
+        return transport_fail(c->control, status);
+    }
+    status = comm_host_gather(c, "comm_range", &mine, sizeof mine, &all);
+    if (status == FSDP_OK)
+        status = check_ranges(team, all);
+    free(all);
+    if (status == FSDP_OK)
+        status = comm_team_part(team, first, step, n, &child->team);
+    if (status == FSDP_OK)
+        status = split_into(c, first, child);
+    if (status == FSDP_ENOMEM ||
+        status == FSDP_EMISMATCH) /* the first is perhaps this rank's alone */
+        transport_fail(c->control, status);
+    if (status == FSDP_OK)
+        *out = child;
+    else
+        comm_free(child);
+    return status;
 }
 
 /* ---- the job -------------------------------------------------------------------------------- */

@@ -37,7 +37,7 @@
  * for GPUs, `hccl` for NPUs, of which each rank has its own. What goes wrong is found when the host
  * issues a call or waits for the device.
  *
- * What hosts settle (comm_agree, comm_same, comm_split, comm_close, and the opening of a group over
+ * What hosts settle (comm_agree, comm_same, comm_range, comm_close, and the opening of a group over
  * another) goes over the control group: the topmost that can move host memory while a host waits.
  *
  * One thread at a time issues calls on a communicator; the work runs on streams. */

@@ -30,12 +30,12 @@ fsdp_status comm_team_fill(comm_team *team, int rank, int size, int local_rank, 
     return FSDP_OK;
 }
 
-fsdp_status comm_team_part(const comm_team *of, int rank, const int *world_ranks, int n,
-                           comm_team *out)
+fsdp_status comm_team_part(const comm_team *of, int first, int step, int n, comm_team *out)
 {
     *out = *of;
-    TRY(members_alloc(out, rank, n));
-    memcpy(out->world_ranks, world_ranks, (size_t)n * sizeof *world_ranks);
+    TRY(members_alloc(out, (of->rank - first) / step, n));
+    for (int i = 0; i < n; i++)
+        out->world_ranks[i] = of->world_ranks[first + i * step];
     return FSDP_OK;
 }
 

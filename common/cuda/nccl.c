@@ -89,8 +89,8 @@ static fsdp_status nccl_split(void *parent, int color, int rank, void **child)
 {
     ncclConfig_t config = config_own();
     ncclComm_t made = NULL;
-    ncclResult_t result = ncclCommSplit(parent, rank >= 0 ? color : NCCL_SPLIT_NOCOLOR,
-                                        rank >= 0 ? rank : 0, &made, &config);
+    ncclResult_t result =
+        ncclCommSplit(parent, rank >= 0 ? color : NCCL_SPLIT_NOCOLOR, 0, &made, &config);
     *child = made;
     return nccl_status(parent, result, "ncclCommSplit");
 }

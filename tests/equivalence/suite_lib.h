@@ -27,7 +27,7 @@ typedef struct suite {
 } suite;
 
 /* suite_open -- open the devices and groups of *s, which is zeroed but for `level`.
- *   errors  those of device_open, comm_open, comm_split */
+ *   errors  those of device_open, comm_open, comm_range */
 fsdp_status suite_open(suite *s);
 /* suite_close -- collective, as suite_open is. */
 void suite_close(suite *s);

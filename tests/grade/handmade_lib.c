@@ -286,8 +286,11 @@ static fsdp_status make_all(fixture *fx)
     TRY(comm_open(fx->dev, &cc, &fx->world));
     fx->comm = fx->world;
     if (fx->spec->group_ranks > 0) {
-        bool inside = comm_rank(fx->world) < fx->spec->group_ranks;
-        TRY(comm_split(fx->world, inside ? 0 : 1, comm_rank(fx->world), &fx->comm));
+        int inside = fx->spec->group_ranks, outside = comm_size(fx->world) - inside;
+        if (comm_rank(fx->world) < inside)
+            TRY(comm_range(fx->world, 0, 1, inside, &fx->comm));
+        else
+            TRY(comm_range(fx->world, inside, 1, outside, &fx->comm));
     }
     fx->rank = comm_rank(fx->comm);
     fx->world_size = comm_size(fx->comm);

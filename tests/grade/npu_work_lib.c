@@ -336,7 +336,7 @@ static fsdp_status trains_alike(npu *n)
     TRY(npu_comm(n));
     fsdp_status status = run_training(n->dev, n->comm, &c, &many);
     if (status == FSDP_OK)
-        status = comm_split(n->comm, n->g->rank, 0, &alone);
+        status = comm_range(n->comm, n->g->rank, 1, 1, &alone);
     c = small_config(1, n->backend->fast(), 2);
     if (status == FSDP_OK)
         status = run_training(n->dev, alone, &c, &one);
@@ -405,7 +405,7 @@ static fsdp_status near_the_cpu(npu *n)
     TRY(npu_comm(n));
     fsdp_status status = run_training(n->dev, n->comm, &c, &got);
     if (status == FSDP_OK)
-        status = comm_split(n->g->comm, n->g->rank, 0, &alone);
+        status = comm_range(n->g->comm, n->g->rank, 1, 1, &alone);
     c = gradient_config(1, ops_cpu_portable());
     c.fsdp = false;
     if (status == FSDP_OK)

@@ -241,7 +241,8 @@ static fsdp_status closed_with(comm *group, fsdp_status status)
 static fsdp_status in_half(fixture *f, bool others_call)
 {
     comm *half = NULL;
-    TRY(comm_split(f->c, f->rank % 2, 0, &half));
+    int parity = f->rank % 2;
+    TRY(comm_range(f->c, parity, 2, (f->world + 1 - parity) / 2, &half));
     fsdp_status status = FSDP_OK;
     if (f->rank % 2 == (f->world - 1) % 2)
         status = comm_all_gather(half, f->s, f->odd_one ? "half b" : "half a", DTYPE_F32, f->send,
@@ -300,7 +301,7 @@ static fsdp_status case_range_beyond(fixture *f)
 static fsdp_status case_crossed(fixture *f)
 {
     comm *other = NULL;
-    TRY(comm_split(f->c, 0, 0, &other));
+    TRY(comm_range(f->c, 0, 1, f->world, &other));
     fsdp_status status = FSDP_OK;
     for (int i = 0; i < 2 && status == FSDP_OK; i++)
         status = comm_all_gather(i == (f->odd_one ? 1 : 0) ? f->c : other, f->s, "crossed",
@@ -331,7 +332,7 @@ static fsdp_status no_memory(fixture *f, bool opens)
     if (f->odd_one && fail_at != NULL)
         fail_at(atol(getenv("COMM_FAULT_ALLOC")));
     fsdp_status status = opens ? comm_open(f->dev, &(comm_config){.backend = COMM_AUTO}, &other)
-                               : comm_split(f->c, 0, 0, &other);
+                               : comm_range(f->c, 0, 1, f->world, &other);
     if (f->odd_one && fail_at != NULL)
         fail_at(0);
     if (status == FSDP_OK)
@@ -430,7 +431,7 @@ static fsdp_status case_kill(fixture *f)
 static fsdp_status first_call(fixture *f, void (*fault)(const fixture *f))
 {
     comm *other = NULL;
-    TRY(comm_split(f->c, 0, 0, &other));
+    TRY(comm_range(f->c, 0, 1, f->world, &other));
     if (f->odd_one)
         fault(f);
     fsdp_status status =

@@ -375,13 +375,22 @@ static void group_close(stress *x, int i)
     x->group[i] = NULL;
 }
 
+/* The part of c that this rank is in: `width` ranks side by side, or every width-th one. */
+static void range_draw(comm *c, int width, bool side_by_side, comm **out)
+{
+    int first = comm_rank(c) % width, n = (comm_size(c) - first + width - 1) / width;
+    if (side_by_side) {
+        first = comm_rank(c) - first;
+        n = comm_size(c) - first < width ? comm_size(c) - first : width;
+    }
+    MUST(comm_range(c, first, side_by_side ? 1 : width, n, out));
+}
+
 /* A group ends, or a new one is split from the first or from the one before it, or opened. */
 static void group_draw(stress *x)
 {
     int i = 1 + (int)stress_draw(&x->plan, GROUPS - 1);
-    uint64_t colors = 1 + stress_draw(&x->plan, 3), key = stress_draw(&x->plan, 1u << 30);
-    uint64_t me = (uint64_t)x->group[0]->team.rank;
-    int color = (int)(stress_mix(key + me) % colors), place = (int)(stress_mix(key - me) % 5);
+    uint64_t width = 1 + stress_draw(&x->plan, 3), key = stress_draw(&x->plan, 1u << 30);
     if (x->group[i] != NULL) {
         group_close(x, i);
     } else if (key % 5 == 0) {
@@ -389,7 +398,7 @@ static void group_draw(stress *x)
         x->is_part[i] = false;
     } else {
         x->is_part[i] = key % 2 == 0 && x->group[i - 1] != NULL;
-        MUST(comm_split(x->group[x->is_part[i] ? i - 1 : 0], color, place, &x->group[i]));
+        range_draw(x->group[x->is_part[i] ? i - 1 : 0], (int)width, key % 3 == 0, &x->group[i]);
     }
 }
 

@@ -15,20 +15,21 @@ void native_case_name(comm_fixture *f)
         CHECK(f, strcmp(name, own) == 0, "goes by %s", name);
 }
 
-/* Groups of every other rank, the other way round, and of one rank; in each, and in the parent. */
+/* Groups of every other rank, and of one rank; in each, and in the parent. */
 void native_case_split(comm_fixture *f)
 {
     comm_fixture half = *f, alone = *f;
+    int parity = f->rank % 2;
     half.c = alone.c = NULL;
-    CHECK_OK(f, comm_split(f->c, f->rank % 2, -f->rank, &half.c));
-    CHECK_OK(f, comm_split(f->c, f->rank, 0, &alone.c));
+    CHECK_OK(f, comm_range(f->c, parity, 2, (f->world + 1 - parity) / 2, &half.c));
+    CHECK_OK(f, comm_range(f->c, f->rank, 1, 1, &alone.c));
     if (f->why[0] != '\0')
         return;
     half.rank = comm_rank(half.c);
     half.world = comm_size(half.c);
     alone.rank = 0;
     alone.world = 1;
-    CHECK(f, half.rank == half.world - 1 - f->rank / 2, "rank %d", half.rank);
+    CHECK(f, half.rank == f->rank / 2, "rank %d", half.rank);
     comm_case_all_gather(&half);
     comm_case_broadcast(&half);
     comm_case_all_gather(&alone);
@@ -45,7 +46,8 @@ void native_case_split_uneven(comm_fixture *f)
 {
     comm_fixture part = *f;
     part.c = NULL;
-    CHECK_OK(f, comm_split(f->c, f->rank == 0 ? 0 : 1, 0, &part.c));
+    CHECK_OK(f,
+             comm_range(f->c, f->rank == 0 ? 0 : 1, 1, f->rank == 0 ? 1 : f->world - 1, &part.c));
     if (part.c == NULL)
         return;
     part.rank = comm_rank(part.c);
@@ -63,7 +65,7 @@ void native_case_order(comm_fixture *f)
     stream *s = NULL;
     size_t n = (size_t)f->world * ELEMS;
     unsigned char *host = comm_test_alloc(CALLS * n), *own = comm_test_alloc(CALLS * ELEMS);
-    CHECK_OK(f, comm_split(f->c, 0, 0, &other));
+    CHECK_OK(f, comm_range(f->c, 0, 1, f->world, &other));
     CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "other"}, &s));
     for (int k = 0; k < CALLS; k++)
         comm_test_coded_fill(own + k * ELEMS, ELEMS, f->rank, k);
@@ -144,8 +146,8 @@ void native_case_drawn(comm_fixture *f)
     comm *c[3] = {f->c, NULL, NULL};
     stream *s[2] = {f->s, NULL};
     CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "other"}, &s[1]));
-    CHECK_OK(f, comm_split(f->c, 0, -f->rank, &c[1]));
-    CHECK_OK(f, comm_split(c[1], f->rank == 0, 0, &c[2]));
+    CHECK_OK(f, comm_range(f->c, 0, 1, f->world, &c[1]));
+    CHECK_OK(f, comm_range(c[1], f->rank == 0 ? 0 : 1, 1, f->rank == 0 ? 1 : f->world - 1, &c[2]));
     for (uint64_t round = 1; round <= 20 && f->why[0] == '\0'; round++) {
         drawn d[DRAWN];
         uint64_t seed = round;

@@ -175,24 +175,24 @@ static void group_check(comm_fixture *f, comm *g, int want_rank, int want_size, 
 static void test_split(comm_fixture *f)
 {
     for (int round = 0; round < 6; round++) {
-        comm *half = NULL, *backwards = NULL, *alone = NULL, *inner = NULL;
+        comm *half = NULL, *again = NULL, *alone = NULL, *inner = NULL;
         int parity = f->rank % 2, members = (f->world + 1 - parity) / 2;
         int64_t all = (int64_t)f->world * (f->world + 1) / 2, mine = 0;
         for (int r = parity; r < f->world; r += 2)
             mine += r + 1;
-        CHECK_OK(f, comm_split(f->c, parity, 0, &half));
-        CHECK_OK(f, comm_split(f->c, -7, -f->rank, &backwards));
-        CHECK_OK(f, comm_split(f->c, f->rank, 0, &alone));
+        CHECK_OK(f, comm_range(f->c, parity, 2, members, &half));
+        CHECK_OK(f, comm_range(f->c, 0, 1, f->world, &again));
+        CHECK_OK(f, comm_range(f->c, f->rank, 1, 1, &alone));
         if (f->why[0] != '\0')
             return;
-        CHECK_OK(f, comm_split(half, 3, 0, &inner));
+        CHECK_OK(f, comm_range(half, 0, 1, members, &inner));
         group_check(f, half, f->rank / 2, members, mine);
         group_check(f, inner, f->rank / 2, members, mine);
-        group_check(f, backwards, f->world - 1 - f->rank, f->world, all);
+        group_check(f, again, f->rank, f->world, all);
         group_check(f, alone, 0, 1, f->rank + 1);
         comm_close(inner);
         comm_close(half);
-        comm_close(backwards);
+        comm_close(again);
         comm_close(alone);
     }
     int place = comm_local_rank(f->c), places = comm_local_size(f->c);
@@ -494,8 +494,9 @@ static void test_watch(comm_fixture *f)
     watched w = {.lock = PTHREAD_MUTEX_INITIALIZER};
     uint64_t mine[4], *all;
     comm *half = NULL, *again = NULL;
-    CHECK_OK(f, comm_split(f->c, f->rank % 2, 0, &half));
-    CHECK_OK(f, comm_split(f->c, f->rank % 2, 0, &again));
+    int parity = f->rank % 2, members = (f->world + 1 - parity) / 2;
+    CHECK_OK(f, comm_range(f->c, parity, 2, members, &half));
+    CHECK_OK(f, comm_range(f->c, parity, 2, members, &again));
     if (f->why[0] != '\0')
         return;
     comm_set_watch(half, &(comm_watch){&w, note_issued, note_ended});
@@ -781,7 +782,7 @@ static void test_sums(comm_fixture *f)
     comm_fixture own = *f;
     comm *opened = NULL, *part = NULL;
     CHECK_OK(f, comm_open(f->dev, &(comm_config){.sums = &counted}, &opened));
-    CHECK_OK(f, comm_split(opened, 0, 0, &part));
+    CHECK_OK(f, comm_range(opened, 0, 1, f->world, &part));
     if (f->why[0] != '\0')
         return;
     bool launched = f->world > 1 && opened->data->table->peer_read == NULL;
@@ -910,7 +911,7 @@ static void test_launch_fails(comm_fixture *f)
     char *mine = NULL;
     comm *part = NULL;
     stream *s = NULL;
-    CHECK_OK(f, comm_split(f->c, 0, 0, &part));
+    CHECK_OK(f, comm_range(f->c, 0, 1, f->world, &part));
     CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "fails"}, &s));
     if (part != NULL && s != NULL) {
         mine = comm_test_alloc((size_t)f->world);

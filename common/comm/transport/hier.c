@@ -73,8 +73,7 @@ static fsdp_status hier_new(const comm_team *team, int run, bool opened, hier_gr
                           .local_rank = team->rank % run,
                           .opened = opened,
                           .sum = calloc((size_t)hosts, sizeof *h->sum)};
-    if (h == NULL || h->sum == NULL ||
-        comm_team_part(team, h->local_rank, team->world_ranks + host * run, run, &h->team)) {
+    if (h == NULL || h->sum == NULL || comm_team_part(team, host * run, 1, run, &h->team)) {
         hier_free(h);
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a group over %d hosts", hosts);
     }

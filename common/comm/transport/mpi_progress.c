@@ -228,7 +228,7 @@ static void split_run(mpi_operation *op)
 static void split_start(mpi_operation *op)
 {
     mpi_engine *e = &mpi_shared;
-    FSDP_ASSERT(e->split == NULL && "two threads in comm_open or comm_split");
+    FSDP_ASSERT(e->split == NULL && "two threads in comm_open or comm_range");
     int rc = MPI_Ibarrier(parent_of(op), &e->split_met);
     if (rc == MPI_SUCCESS) {
         e->split = op;

@@ -66,14 +66,14 @@ static fsdp_status group_new(const comm_team *team, char *area, bool opened, tra
 static fsdp_status area_get(transport_group *talk, const comm_team *child, bool needed, char **area)
 {
     shm_shared x = {
-        .label = "comm_split: files",
+        .label = "comm_range: files",
         .cannot = {.status = FSDP_ENOMEM, .hint = "raise the limits on memory and open files"}};
     if (needed) {
         x.first = comm_team_find(talk->team, child->world_ranks[0]);
         x.bytes = shm_area_bytes(child->size);
     }
     snprintf(x.cannot.what, sizeof x.cannot.what,
-             "comm_split: no shared memory for a group of %d ranks", child->size);
+             "comm_range: no shared memory for a group of %d ranks", child->size);
     return shm_area_share(talk, &x, area);
 }
 
