@@ -182,18 +182,17 @@ static fsdp_status comm_split_off(native_group *parent, int color, transport_gro
     return FSDP_OK;
 }
 
-fsdp_status native_split(transport_group *group, int color, const comm_team *child,
-                         transport_group **out)
+fsdp_status native_split(transport_group *group, const comm_team *child, transport_group **out)
 {
     native_group *g = group->state;
     native_job *j = g->job;
     transport_group *below = NULL;
     *out = NULL;
     TRY(native_poll(j));
-    TRY(group->below->table->split(group->below, color, child, &below));
+    TRY(group->below->table->split(group->below, child, &below));
     fsdp_status status = below != NULL ? group_new(j, group->table, child, out) : FSDP_OK;
     if (status == FSDP_OK && j->api->split != NULL)
-        status = comm_split_off(g, color, *out);
+        status = comm_split_off(g, child->world_ranks[0], *out);
     else if (status == FSDP_OK && *out != NULL)
         status = comm_start((*out)->state, transport_control(below));
     if (*out != NULL)

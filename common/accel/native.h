@@ -90,8 +90,7 @@ fsdp_status native_reduce_scatter(transport_group *group, stream *s, const comm_
 fsdp_status native_all_reduce(transport_group *group, stream *s, const comm_call *call, void *buf,
                               size_t elems);
 fsdp_status native_failed(transport_group *group);
-fsdp_status native_split(transport_group *group, int color, const comm_team *child,
-                         transport_group **out);
+fsdp_status native_split(transport_group *group, const comm_team *child, transport_group **out);
 bool native_close(transport_group *group);
 
 /* What a table has beside its name and its open_over. */

@@ -289,17 +289,17 @@ const char *comm_backend_name(const comm *c)
 
 /* ---- ranges -------------------------------------------------------------------------------- */
 
-/* The new group, whose members *child has by now; color: the same on them, and on no others. */
-static fsdp_status split_into(comm *parent, int color, comm *child)
+/* The new group, whose members *child has by now: the first one is rank `first` of the parent. */
+static fsdp_status split_into(comm *parent, int first, comm *child)
 {
     const comm_team *team = &parent->team;
     child->sums = parent->sums;
-    uint64_t name[] = {team->number, parent->control->next_seq, (uint64_t)color};
+    uint64_t name[] = {team->number, parent->control->next_seq, (uint64_t)first};
     child->team.number = hash_bytes(name, sizeof name);
     fsdp_status status = FSDP_OK;
     device_host_call_begin(team->dev);
     if (team->size > 1)
-        status = parent->data->table->split(parent->data, color, &child->team, &child->data);
+        status = parent->data->table->split(parent->data, &child->team, &child->data);
     device_host_call_end(team->dev);
     TRY(status);
     if (child->data == NULL)

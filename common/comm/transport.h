@@ -174,10 +174,9 @@ struct comm_transport {
     void (*fail)(void);
 
     /* split -- called by every rank of `group`, of two or more, at once, after a host call on its
-     * control group. color: >= 0, equal in a new group (mpi: < 0 only takes part); child: its
-     * members. *out, with all it needs below it, is NULL for a group of one. */
-    fsdp_status (*split)(transport_group *group, int color, const comm_team *child,
-                         transport_group **out);
+     * control group. child: members of this rank's part, which are every step-th rank of `group`;
+     * parts do not overlap. *out, with all it needs below it, is NULL for a part of one rank. */
+    fsdp_status (*split)(transport_group *group, const comm_team *child, transport_group **out);
 
     /* close -- the front has synchronised the ranks, or the group has failed. Must not hang.
      * Returns whether the group below may be closed too: not after a failure that it does not know

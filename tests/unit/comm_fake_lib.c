@@ -67,12 +67,11 @@ static fsdp_status fake_failed(transport_group *group)
     return transport_failed(group->below);
 }
 
-static fsdp_status fake_split(transport_group *group, int color, const comm_team *child,
-                              transport_group **out)
+static fsdp_status fake_split(transport_group *group, const comm_team *child, transport_group **out)
 {
     transport_group *below = NULL;
     *out = NULL;
-    TRY(group->below->table->split(group->below, color, child, &below));
+    TRY(group->below->table->split(group->below, child, &below));
     if (below == NULL)
         return FSDP_OK;
     fsdp_status status = identify(below);

@@ -71,10 +71,8 @@ static fsdp_status dry_reduce_scatter(transport_group *group, stream *s, const c
     return transport_scatter_whole(group, s, call, x, add);
 }
 
-static fsdp_status dry_split(transport_group *group, int color, const comm_team *child,
-                             transport_group **out)
+static fsdp_status dry_split(transport_group *group, const comm_team *child, transport_group **out)
 {
-    (void)color;
     return child->size > 1 ? transport_group_new(group->table, child, out) : FSDP_OK;
 }
 

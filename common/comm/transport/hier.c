@@ -35,19 +35,21 @@ static int n_opened; /* groups, not by a split; one thread calls comm_open and c
 
 /* ---- groups --------------------------------------------------------------------------------- */
 
-/* How many ranks stand side by side on each host, when that is the same everywhere; else 0. host
- * [n]: where each rank is. (0 0 1 1 -> 2, 0 0 0 -> 3, 0 1 -> 1; 0 0 1 and 0 1 0 1 -> 0) */
-static int even_run(const int *host, int n)
+/* How many members of a child stand side by side on each host, when that is the same everywhere;
+ * else 0. Members are every step-th rank of the parent, so their hosts ascend. (hosts 0 0 1 1 -> 2,
+ * 0 0 0 -> 3, 0 1 -> 1; 0 0 1 -> 0) */
+static int even_run(const transport_group *parent, const comm_team *child)
 {
-    int run = 1;
-    while (run < n && host[run] == host[0])
+    const int ranks = ((const hier_group *)parent->state)->ranks, n = child->size;
+    int first = comm_team_find(parent->team, child->world_ranks[0]), run = 1;
+    int step = n > 1 ? comm_team_find(parent->team, child->world_ranks[1]) - first : 1;
+    while (run < n && (first + run * step) / ranks == first / ranks)
         run++;
-    for (int r = 0; r < n; r++) {
-        if (n % run != 0 || host[r] != host[r / run * run])
+    for (int i = run; i < n; i++) {
+        int rank = first + i * step;
+        bool same_host = rank / ranks == (rank - step) / ranks;
+        if (n % run != 0 || same_host != (i % run != 0))
             return 0;
-        for (int before = 0; r % run == 0 && before < r; before++)
-            if (host[before] == host[r])
-                return 0;
     }
     return run;
 }
@@ -92,40 +94,25 @@ static fsdp_status hier_use(hier_group *h, const comm_team *team, transport_grou
     return FSDP_OK;
 }
 
-/* *run = even_run of a child, whose members are ranks of the parent. */
-static fsdp_status child_run(const transport_group *parent, const comm_team *child, int *run)
-{
-    const hier_group *p = parent->state;
-    int *host = calloc((size_t)child->size, sizeof *host);
-    if (host == NULL) /* this rank's peers go on, and must hear of it */
-        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a group of %d ranks", child->size);
-    for (int i = 0; i < child->size; i++)
-        host[i] = comm_team_find(parent->team, child->world_ranks[i]) / p->ranks;
-    *run = even_run(host, child->size);
-    free(host);
-    return FSDP_OK;
-}
-
 /* A child on one host is one of shm alone, one that has no equal hosts of mpi alone. */
-static fsdp_status hier_split(transport_group *parent, int color, const comm_team *child,
+static fsdp_status hier_split(transport_group *parent, const comm_team *child,
                               transport_group **out)
 {
     static const comm_team alone = {.size = 1};
     transport_group *net = NULL, *local = NULL;
     hier_group *h = NULL;
-    int run = 0;
-    *out = NULL;
-    TRY(child_run(parent, child, &run));
+    int run = even_run(parent, child);
     bool one_host = run == child->size;
     const comm_team *host = one_host ? child : &alone;
+    *out = NULL;
     if (run > 1 && !one_host) {
         TRY(hier_new(child, run, false, &h));
         host = &h->team;
     }
     fsdp_status status =
-        parent->below->table->split(parent->below, one_host ? -1 : color, child, &net);
+        parent->below->table->split(parent->below, one_host ? &alone : child, &net);
     if (status == FSDP_OK)
-        status = shm_split(parent, color, host, &local);
+        status = shm_split(parent, host, &local);
     if (status == FSDP_OK && h != NULL) {
         h->local = local;
         status = hier_use(h, child, net, out);
@@ -148,9 +135,9 @@ typedef struct address {
     int32_t local_rank, local_size;
 } address;
 
-/* even_run of the group of all ranks. *run is the same on all. A rank that is first on its host
- * begins a host: with equally many ranks on each, the next ones are of that host only if they count
- * on from it. */
+/* How many of all ranks stand side by side on each host, as even_run has it. *run is the same on
+ * all. A rank that is first on its host begins a host: with equally many ranks on each, the next
+ * ones are of that host only if they count on from it. */
 static fsdp_status world_run(transport_group *talk, int *run)
 {
     const comm_team *team = talk->team;

@@ -226,7 +226,7 @@ static fsdp_status link_reduce_scatter(transport_group *group, stream *s, const 
 
 /* ---- groups --------------------------------------------------------------------------------- */
 
-static fsdp_status link_split(transport_group *group, int color, const comm_team *child,
+static fsdp_status link_split(transport_group *group, const comm_team *child,
                               transport_group **out);
 
 static bool link_close(transport_group *group)
@@ -269,13 +269,12 @@ static fsdp_status link_new(const comm_team *team, transport_group *below, const
     return FSDP_OK;
 }
 
-static fsdp_status link_split(transport_group *group, int color, const comm_team *child,
-                              transport_group **out)
+static fsdp_status link_split(transport_group *group, const comm_team *child, transport_group **out)
 {
     const link_group *g = group->state;
     transport_group *below = NULL;
     *out = NULL;
-    TRY(group->below->table->split(group->below, color, child, &below));
+    TRY(group->below->table->split(group->below, child, &below));
     if (below == NULL)
         return FSDP_OK;
     fsdp_status status = link_new(child, below, &g->spec, g->nic, out);

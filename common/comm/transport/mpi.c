@@ -79,9 +79,8 @@ static fsdp_status mpi_exchange(transport_group *group, stream *s, const comm_ca
 
 /* ---- groups -------------------------------------------------------------------------------- */
 
-/* group NULL: of all ranks, a group also when it is of one rank. color < 0: only take part. */
-static fsdp_status mpi_split(transport_group *group, int color, const comm_team *team,
-                             transport_group **out)
+/* group NULL: of all ranks, a group also when it is of one rank. */
+static fsdp_status mpi_split(transport_group *group, const comm_team *team, transport_group **out)
 {
     *out = NULL;
     mpi_group *parent = group != NULL ? group->state : NULL, *g = calloc(1, sizeof *g);
@@ -91,10 +90,12 @@ static fsdp_status mpi_split(transport_group *group, int color, const comm_team 
         return fsdp_error(FSDP_ENOMEM, "", "mpi: no memory for a group of %d ranks", team->size);
     }
     *g = (mpi_group){.team = team, .opened = parent == NULL, .comm = MPI_COMM_NULL};
-    op->color = color;
+    if (parent != NULL)
+        op->color = team->size > 1 ? team->world_ranks[0] : MPI_UNDEFINED;
     op->key = team->rank;
     op->child = g;
-    fsdp_status status = mpi_operation_run(op, parent == NULL ? team->start_s : team->timeout_s);
+    fsdp_status status =
+        mpi_operation_run(op, parent == NULL ? team->start_s : parent->team->timeout_s);
     if (status == FSDP_ETIMEOUT)
         return status; /* the thread may still be using g */
     bool is_member = status == FSDP_OK && g->comm != MPI_COMM_NULL;
@@ -272,7 +273,7 @@ static fsdp_status mpi_open(comm_team *team, transport_group **out)
         }
     }
     TRY(comm_team_fill(team, e->world_rank, e->world_size, e->local_rank, e->local_size));
-    return mpi_split(NULL, 0, team, out);
+    return mpi_split(NULL, team, out);
 }
 
 const comm_transport mpi_transport = {.name = "mpi",

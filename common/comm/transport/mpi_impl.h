@@ -48,7 +48,7 @@ typedef struct mpi_operation {
     mpi_operation_kind kind;
     struct mpi_operation *next;
     mpi_group *group; /* NULL for OP_STOP, OP_FAIL, OP_ABORT, and a split of all ranks */
-    int color, key;   /* OP_SPLIT; color < 0: only take part */
+    int color, key;   /* OP_SPLIT: as MPI_Comm_split takes them */
     mpi_group *child; /* OP_SPLIT: its comm is filled */
     int exit_code;    /* OP_ABORT */
 

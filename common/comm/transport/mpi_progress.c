@@ -205,16 +205,13 @@ static MPI_Comm parent_of(const mpi_operation *split)
 static void split_run(mpi_operation *op)
 {
     MPI_Comm made = MPI_COMM_NULL;
-    int rc =
-        MPI_Comm_split(parent_of(op), op->color < 0 ? MPI_UNDEFINED : op->color, op->key, &made);
+    int rc = MPI_Comm_split(parent_of(op), op->color, op->key, &made);
     if (rc != MPI_SUCCESS) {
         (void)mpi_explain(rc, "MPI_Comm_split");
         mpi_operation_finish(op, fsdp_error_get());
         return;
     }
-    if (made != MPI_COMM_NULL && op->group != NULL && op->child->team->size == 1) {
-        MPI_Comm_free(&made);
-    } else if (made != MPI_COMM_NULL) {
+    if (made != MPI_COMM_NULL) {
         MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
         op->child->comm = made;
         if (mpi_shared.recorder == NULL)

@@ -77,11 +77,9 @@ static fsdp_status area_get(transport_group *talk, const comm_team *child, bool 
     return shm_area_share(talk, &x, area);
 }
 
-fsdp_status shm_split(transport_group *talk, int color, const comm_team *host,
-                      transport_group **out)
+fsdp_status shm_split(transport_group *talk, const comm_team *host, transport_group **out)
 {
     char *area = NULL;
-    (void)color;
     *out = NULL;
     TRY(area_get(talk, host, host->size > 1, &area));
     return area != NULL ? group_new(host, area, false, out) : FSDP_OK;

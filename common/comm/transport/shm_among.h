@@ -9,8 +9,7 @@
 fsdp_status shm_open_among(transport_group *talk, const comm_team *host, transport_group **out);
 /* shm_split -- the same in a job that is joined already: the transport's own split, for which any
  * group serves over which its ranks can talk. */
-fsdp_status shm_split(transport_group *talk, int color, const comm_team *host,
-                      transport_group **out);
+fsdp_status shm_split(transport_group *talk, const comm_team *host, transport_group **out);
 
 /* shm_on_failure -- `tell` is called once when this process learns that its host's job has failed,
  * the failure being the calling thread's record; NULL: nobody. Set it before the job begins. Who is

@@ -191,7 +191,7 @@ static bool scratch_alloc(staged_group *g, size_t size)
     return got;
 }
 
-static fsdp_status staged_split(transport_group *group, int color, const comm_team *child,
+static fsdp_status staged_split(transport_group *group, const comm_team *child,
                                 transport_group **out);
 
 /* A group of *team over `below`, which becomes its own when there is no error. */
@@ -214,12 +214,12 @@ static fsdp_status staged_new(const comm_team *team, transport_group *below, tra
     return FSDP_OK;
 }
 
-static fsdp_status staged_split(transport_group *group, int color, const comm_team *child,
+static fsdp_status staged_split(transport_group *group, const comm_team *child,
                                 transport_group **out)
 {
     transport_group *below = NULL;
     *out = NULL;
-    TRY(group->below->table->split(group->below, color, child, &below));
+    TRY(group->below->table->split(group->below, child, &below));
     if (below == NULL)
         return FSDP_OK;
     fsdp_status status = staged_new(child, below, out);
