@@ -80,7 +80,7 @@ fsdp_status native_open_over(const native_api *api, const comm_transport *table,
                              transport_group *below, transport_group **out, const char **why_not);
 /* native_exchange ... native_close -- the functions of a comm_transport that have these names. */
 fsdp_status native_exchange(transport_group *group, stream *s, const comm_call *call,
-                            const comm_part *parts);
+                            const comm_part *parts, const comm_peer_read *v);
 fsdp_status native_all_gather(transport_group *group, stream *s, const comm_call *call, void *recv,
                               size_t slice_bytes);
 fsdp_status native_broadcast(transport_group *group, stream *s, const comm_call *call, void *buf,

@@ -281,8 +281,9 @@ static const native_api *api_of(const transport_group *group)
 }
 
 fsdp_status native_exchange(transport_group *group, stream *s, const comm_call *call,
-                            const comm_part *parts)
+                            const comm_part *parts, const comm_peer_read *v)
 {
+    (void)v;
     const comm_team *team = group->team;
     TRY(check(group, call, parts));
     touched t = touched_begin(team, NULL);

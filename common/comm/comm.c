@@ -57,7 +57,7 @@ fsdp_status comm_all_gather(comm *c, stream *s, const char *label, dtype t, cons
                                .send_bytes = slice_bytes,
                                .recv = (char *)recv + (size_t)r * slice_bytes,
                                .recv_bytes = slice_bytes};
-    return g->table->exchange(g, s, &call, parts);
+    return g->table->exchange(g, s, &call, parts, NULL);
 }
 
 fsdp_status comm_broadcast(comm *c, stream *s, const char *label, dtype t, void *buf, size_t elems,
@@ -88,7 +88,7 @@ fsdp_status comm_broadcast(comm *c, stream *s, const char *label, dtype t, void 
         parts[r] = (comm_part){.send = buf, .send_bytes = bytes};
     if (!is_root)
         parts[root] = (comm_part){.recv = buf, .recv_bytes = bytes};
-    return g->table->exchange(g, s, &call, parts);
+    return g->table->exchange(g, s, &call, parts, NULL);
 }
 
 /* What an all-to-all moves: send_elems[r] elements to rank r, recv_elems[r] from it. */
@@ -143,7 +143,7 @@ static fsdp_status all_to_all(comm *c, stream *s, comm_issue i, const comm_pairs
     const comm_part *own = &parts[c->team.rank];
     if (own->send_bytes > 0)
         TRY(device_copy(s, own->recv, own->send, own->send_bytes));
-    return c->data->table->exchange(c->data, s, &call, parts);
+    return c->data->table->exchange(c->data, s, &call, parts, NULL);
 }
 
 fsdp_status comm_all_to_all(comm *c, stream *s, const char *label, dtype t, const void *send,
@@ -176,7 +176,7 @@ fsdp_status comm_barrier(comm *c, stream *s, const char *label)
             .send = tokens + c->team.size, .send_bytes = 1, .recv = tokens + r, .recv_bytes = 1};
     fsdp_status status = device_zero(s, tokens + c->team.size, 1);
     if (status == FSDP_OK)
-        status = c->data->table->exchange(c->data, s, &call, parts);
+        status = c->data->table->exchange(c->data, s, &call, parts, NULL);
     device_free(s, tokens);
     return status;
 }

@@ -131,7 +131,7 @@ static fsdp_status all_reduce_run(comm *c, stream *s, comm_call *call, const com
     slices_parts(c, parts, buf, elem_bytes);
     call->phase = 1;
     call->more = false;
-    return c->data->table->exchange(c->data, s, call, parts);
+    return c->data->table->exchange(c->data, s, call, parts, NULL);
 }
 
 fsdp_status comm_all_reduce(comm *c, stream *s, const char *label, dtype t, void *buf, size_t elems)
@@ -155,6 +155,6 @@ fsdp_status comm_all_reduce(comm *c, stream *s, const char *label, dtype t, void
     if (t == DTYPE_I64 && c->data->table->all_reduce != NULL)
         return c->data->table->all_reduce(c->data, s, &call, buf, elems);
     if (c->team.size == 1)
-        return c->data->table->exchange(c->data, s, &call, transport_parts(c->data));
+        return c->data->table->exchange(c->data, s, &call, transport_parts(c->data), NULL);
     return all_reduce_run(c, s, &call, &i, buf);
 }

@@ -1,12 +1,12 @@
 /* transport.h -- what a transport is and what it is given; internal.
  *
- *   open (by the launcher) or open_over (another group) -> exchange, peer_read ... / split -> close
+ *   open (by the launcher) or open_over (another group) -> exchange ... / split -> close
  *                                                          abort ends the job at any time
  *
  * The front (comm.c, comm_sum.c, comm_group.c) does all that must be alike on every transport:
  * argument checks, statistics, sums. A transport moves bytes between ranks and notices that ranks
- * disagree, died or do not come. Every collective is one or two calls of its `exchange`, or of
- * `peer_read` where ranks can read each other's memory, unless it offers the whole collective. The
+ * disagree, died or do not come. Every collective is one or two calls of its `exchange`, in which
+ * a rank may read its peers' memory where that can be, unless it offers the whole collective. The
  * front reaches a transport through its table alone; a transport calls back what transport_help.h
  * declares and nothing else.
  *
@@ -81,7 +81,7 @@ typedef struct comm_part {
     size_t send_bytes, recv_bytes;
 } comm_part;
 
-/* What is done with the bytes of all ranks where they lie; see comm_transport.peer_read. */
+/* What is done with the bytes of all ranks where they lie; see comm_transport.exchange. */
 typedef struct comm_peer_read {
     fsdp_status (*fn)(const void *ctx, const void *const *from, int n_threads);
     const void *ctx;
@@ -130,6 +130,7 @@ struct comm_transport {
     const char *name;
     bool shares;       /* peers read device_alloc_host's memory in place: what comm_alloc gives */
     bool carries_host; /* exchange takes host memory, s being NULL */
+    bool peer_read;    /* exchange takes v; else what it brings is staged (transport_sum) */
 
     /* open -- the group of all ranks that the launcher started; fills rank, size, local_* and
      * world_ranks of *team (comm_team_fill). NULL: it can only be opened over another. */
@@ -141,17 +142,15 @@ struct comm_transport {
 
     /* exchange -- parts [W], copied before return; the entry of this rank itself is ignored (the
      * front copies). In stream order on s; s NULL: host memory, the caller waits. Marks
-     * call->ticket. errors  FSDP_EMISMATCH, FSDP_ETIMEOUT, FSDP_ECOMM; each ends the group */
+     * call->ticket. errors  FSDP_EMISMATCH, FSDP_ETIMEOUT, FSDP_ECOMM; each ends the group
+     *
+     * v: NULL, or, where the table has `peer_read`, for those who only read: v->fn(ctx, from,
+     * n_threads) runs in stream order while the peers' parts for this rank can be read where they
+     * are. from [W]: by rank, from[rank] is parts[rank].send. recv is ignored, recv_bytes are
+     * compared; ctx is copied. A peer's memory is not read after the peer's stream has passed the
+     * call. errors  also fn's */
     fsdp_status (*exchange)(transport_group *group, stream *s, const comm_call *call,
-                            const comm_part *parts);
-
-    /* peer_read -- exchange for those who only read: fn(ctx, from, n_threads) runs in stream order
-     * while the peers' parts for this rank can be read where they are. from [W]: by rank,
-     * from[rank] is parts[rank].send. recv is ignored, recv_bytes are compared; ctx is copied. A
-     * peer's memory is not read after the peer's stream has passed the call. NULL: what exchange
-     * brings is staged (transport_sum). errors  as exchange, and fn's */
-    fsdp_status (*peer_read)(transport_group *group, stream *s, const comm_call *call,
-                             const comm_part *parts, const comm_peer_read *v);
+                            const comm_part *parts, const comm_peer_read *v);
 
     /* Whole collectives, where the transport has better ones than exchange gives; NULL: it has
      * none. recv of the all-gather holds this rank's slice already. */

@@ -156,9 +156,7 @@ fsdp_status transport_pass(transport_group *g, stream *s, const comm_call *call,
     part.number = ++g->next_seq;
     part.phase = 0;
     part.more = false;
-    if (v != NULL)
-        return g->table->peer_read(g, s, &part, parts, v);
-    return g->table->exchange(g, s, &part, parts);
+    return g->table->exchange(g, s, &part, parts, v);
 }
 
 comm_call transport_call_below(const transport_group *group, const comm_call *call)
@@ -187,7 +185,7 @@ fsdp_status transport_gather(transport_group *g, const char *label, const void *
             .send = mine, .send_bytes = bytes, .recv = rows + r * bytes, .recv_bytes = bytes};
     memcpy(parts[g->team->rank].recv, mine, bytes);
     if (status == FSDP_OK)
-        status = g->table->exchange(g, NULL, &call, parts);
+        status = g->table->exchange(g, NULL, &call, parts, NULL);
     if (status == FSDP_OK)
         *all = rows;
     else

@@ -5,7 +5,7 @@
 #include "common/base/recycle.h"
 #include "common/comm/transport_help.h"
 
-/* In the task of a peer_read, on a device whose memory is the host's. */
+/* In the task of the exchange, on a device whose memory is the host's. */
 static fsdp_status add_in_place(const void *ctx, const void *const *from, int n_threads)
 {
     const comm_sum *x = ctx;
@@ -15,15 +15,14 @@ static fsdp_status add_in_place(const void *ctx, const void *const *from, int n_
 static fsdp_status read_in_place(transport_group *g, stream *s, const comm_call *call,
                                  const comm_part *parts, const comm_sum *x)
 {
-    FSDP_ASSERT_EQ(x->step, 1); /* others are brought, by transports without a peer_read */
+    FSDP_ASSERT_EQ(x->step, 1); /* others are brought, by transports without peer_read */
     mem_access accesses[SUM_RUN_MAX_ACCESSES];
-    return g->table->peer_read(
-        g, s, call, parts,
-        &(comm_peer_read){.fn = add_in_place,
-                          .ctx = x,
-                          .ctx_bytes = sizeof *x,
-                          .accesses = accesses,
-                          .n_accesses = sum_run_accesses(&x->run, accesses)});
+    return g->table->exchange(g, s, call, parts,
+                              &(comm_peer_read){.fn = add_in_place,
+                                                .ctx = x,
+                                                .ctx_bytes = sizeof *x,
+                                                .accesses = accesses,
+                                                .n_accesses = sum_run_accesses(&x->run, accesses)});
 }
 
 /* Behind the exchange. */
@@ -47,7 +46,7 @@ fsdp_status transport_sum(transport_group *g, stream *s, const comm_call *call, 
                           const comm_sum *x)
 {
     const comm_team *team = g->team;
-    if (g->table->peer_read != NULL && team->size > 1)
+    if (g->table->peer_read && team->size > 1)
         return read_in_place(g, s, call, parts, x);
     void *staging = NULL;
     size_t stage_bytes = 0;
@@ -62,7 +61,7 @@ fsdp_status transport_sum(transport_group *g, stream *s, const comm_call *call, 
         parts[r].recv = next;
         next += parts[r].recv_bytes;
     }
-    fsdp_status status = g->table->exchange(g, s, call, parts);
+    fsdp_status status = g->table->exchange(g, s, call, parts, NULL);
     if (status == FSDP_OK)
         status = add_staged(team, s, call, parts, x);
     device_free(s, staging);

@@ -51,8 +51,9 @@ static fsdp_status fake_open_over(transport_group *below, transport_group **out,
 }
 
 static fsdp_status fake_exchange(transport_group *group, stream *s, const comm_call *call,
-                                 const comm_part *parts)
+                                 const comm_part *parts, const comm_peer_read *v)
 {
+    (void)v;
     if (s == NULL) {
         n_host_calls++;
         return fsdp_error(FSDP_ECOMM, "", "fake: %s: cannot move a host's memory",

@@ -116,7 +116,7 @@ static void test_name(comm_fixture *f)
     CHECK(f, strcmp(comm_backend_name(c), want) == 0, "goes by %s", comm_backend_name(c));
     const comm_transport *below = f->c->data->table, *t = c->data->table;
     CHECK(f,
-          t->shares == below->shares && !t->peer_read == !below->peer_read &&
+          t->shares == below->shares && t->peer_read == below->peer_read &&
               !t->reduce_scatter == !below->reduce_scatter && !t->all_gather == !below->all_gather,
           "does not offer what is below");
     comm_close(c);

@@ -183,11 +183,11 @@ static fsdp_status hier_open_over(transport_group *below, transport_group **out,
 /* ---- the transport -------------------------------------------------------------------------- */
 
 static fsdp_status hier_exchange(transport_group *group, stream *s, const comm_call *call,
-                                 const comm_part *parts)
+                                 const comm_part *parts, const comm_peer_read *v)
 {
     if (call->phase == 0)
         TRY(hier_meet(group->state, s, call));
-    return group->below->table->exchange(group->below, s, call, parts);
+    return group->below->table->exchange(group->below, s, call, parts, v);
 }
 
 static fsdp_status hier_failed(transport_group *group)

@@ -1,6 +1,7 @@
 /* hier_run.c -- the collectives that know of hosts; see hier.c.
  *
- *   reduce-scatter, issued at once: sums inside the host (peer_read of local) -> rounded, in bf16
+ *   reduce-scatter, issued at once: sums inside the host (peers read in `local`) -> rounded, in
+ * bf16
  *   -> exchange between hosts -> pushes
  *
  * Everything is a composition of calls on the two groups of a hier_group, in the order of the
@@ -104,7 +105,7 @@ fsdp_status hier_all_gather(transport_group *group, stream *s, const comm_call *
         parts[rank_on(h, k)] = mine;
         parts[rank_on(h, k)].recv = to + (size_t)rank_on(h, k) * slice_bytes;
     }
-    TRY(group->below->table->exchange(group->below, s, call, parts));
+    TRY(group->below->table->exchange(group->below, s, call, parts, NULL));
     return spread(h, s, call, to, slice_bytes);
 }
 
@@ -135,7 +136,7 @@ static bool may_sum(const hier_group *h, const grad_acc *acc, int level)
     return true;
 }
 
-/* In the task of the peer_read, on the sums of all hosts. */
+/* In the task of the exchange, on the sums of all hosts. */
 static fsdp_status sums_add(const void *ctx, const void *const *from, int n_threads)
 {
     const hier_sum *sum = ctx;

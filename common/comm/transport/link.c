@@ -174,18 +174,10 @@ static fsdp_status cross(transport_group *group, stream *s, const comm_call *cal
 /* ---- collectives ---------------------------------------------------------------------------- */
 
 static fsdp_status link_exchange(transport_group *group, stream *s, const comm_call *call,
-                                 const comm_part *parts)
+                                 const comm_part *parts, const comm_peer_read *v)
 {
     comm_call below = transport_call_below(group, call);
-    TRY(group->below->table->exchange(group->below, s, &below, parts));
-    return cross(group, s, call, parts);
-}
-
-static fsdp_status link_peer_read(transport_group *group, stream *s, const comm_call *call,
-                                  const comm_part *parts, const comm_peer_read *v)
-{
-    comm_call below = transport_call_below(group, call);
-    TRY(group->below->table->peer_read(group->below, s, &below, parts, v));
+    TRY(group->below->table->exchange(group->below, s, &below, parts, v));
     return cross(group, s, call, parts);
 }
 
@@ -255,7 +247,6 @@ static fsdp_status link_new(const comm_team *team, transport_group *below, const
     t->name = g->name;
     t->carries_host = false;
     t->exchange = link_exchange;
-    t->peer_read = t->peer_read != NULL ? link_peer_read : NULL;
     t->all_gather = t->all_gather != NULL ? link_all_gather : NULL;
     t->reduce_scatter = t->reduce_scatter != NULL ? link_reduce_scatter : NULL;
     t->failed = NULL;

@@ -71,8 +71,9 @@ static fsdp_status exchange_run(const comm_task *t, int n_threads)
 }
 
 static fsdp_status mpi_exchange(transport_group *group, stream *s, const comm_call *call,
-                                const comm_part *parts)
+                                const comm_part *parts, const comm_peer_read *v)
 {
+    (void)v;
     return transport_task(&(comm_task){.run = exchange_run, .group = group, .call = *call}, s,
                           parts, NULL);
 }

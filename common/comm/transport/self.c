@@ -9,10 +9,11 @@ static fsdp_status self_open(comm_team *team, transport_group **out)
 }
 
 static fsdp_status self_exchange(transport_group *group, stream *s, const comm_call *call,
-                                 const comm_part *parts)
+                                 const comm_part *parts, const comm_peer_read *v)
 {
     (void)s;
     (void)parts;
+    (void)v;
     comm_recorder_mark(group->team->recorder, call->ticket, COMM_DONE);
     return FSDP_OK;
 }

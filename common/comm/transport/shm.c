@@ -1,6 +1,6 @@
 /* shm.c -- the transport of ranks on one host, which read each other's memory: its groups.
  *
- *   open, open_over -> exchange, peer_read (shm_call.c) ... split ... -> close
+ *   open, open_over -> exchange (shm_call.c) ... split ... -> close
  *
  * source [NCCL's and MPICH's shared-memory paths] */
 #include "common/comm/transport/shm_impl.h"
@@ -180,11 +180,11 @@ static void shm_abort(transport_group *group, int exit_code)
 
 const comm_transport shm_transport = {.name = "shm",
                                       .shares = true,
+                                      .peer_read = true,
                                       .carries_host = true,
                                       .open = shm_start,
                                       .open_over = shm_open_over,
                                       .exchange = shm_exchange,
-                                      .peer_read = shm_peer_read,
                                       .failed = shm_failed,
                                       .fail = shm_tell,
                                       .split = shm_split,

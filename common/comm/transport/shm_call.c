@@ -3,7 +3,7 @@
  * One call of a rank (a turn, see shm_sync.h):
  *   begin    describe the call and where its data lies in this rank's entry, post it
  *   meet     await every peer's entry and compare the calls
- *   read     copy the peers' parts (exchange), or work on them where they are (peer_read)
+ *   read     copy the peers' parts, or work on them where they are (comm_peer_read)
  *   end      tell every peer that it was read; wait until all have read ours
  * Data of up to SHM_INLINE_BYTES travels in the entry itself; then there is nothing to wait for at
  * the end, and a small collective costs one meeting. Larger data is read where comm_alloc put it,
@@ -299,7 +299,7 @@ static fsdp_status bounce_make(const shm_group *g, stream *s, const comm_part *p
 }
 
 /* Peers read the whole region: where it is, in its copy, or from the entry that it is copied to. */
-static fsdp_status issue(transport_group *group, stream *s, const comm_call *call,
+fsdp_status shm_exchange(transport_group *group, stream *s, const comm_call *call,
                          const comm_part *parts, const comm_peer_read *v)
 {
     region x = region_of(group->team, parts);
@@ -313,16 +313,4 @@ static fsdp_status issue(transport_group *group, stream *s, const comm_call *cal
     fsdp_status status = transport_task(&head, s, parts, v);
     device_free(s, bounce);
     return status;
-}
-
-fsdp_status shm_exchange(transport_group *group, stream *s, const comm_call *call,
-                         const comm_part *parts)
-{
-    return issue(group, s, call, parts, NULL);
-}
-
-fsdp_status shm_peer_read(transport_group *group, stream *s, const comm_call *call,
-                          const comm_part *parts, const comm_peer_read *v)
-{
-    return issue(group, s, call, parts, v);
 }

@@ -5,7 +5,7 @@
  * shm_watch.c     this process in its job: the one failure record, the watch for dead peers
  * shm_map.c       peers' shared blocks in this address space
  * shm_boot.c      how ranks find each other: by talking over another group, or by fsdp_run
- * shm_call.c      one call of a rank: exchange, peer_read
+ * shm_call.c      one call of a rank
  * shm.c           the transport: groups
  *
  * Each calls only those above it.
@@ -112,12 +112,10 @@ typedef struct shm_group {
 
 /* ---- calls (shm_call.c) ---------------------------------------------------------------------- */
 
-/* shm_exchange, shm_peer_read -- the table's functions of these names: see transport.h. s may be
- * NULL: then the call is done on return. */
+/* shm_exchange -- the table's function of this name: see transport.h. s may be NULL: then the call
+ * is done on return. */
 fsdp_status shm_exchange(transport_group *group, stream *s, const comm_call *call,
-                         const comm_part *parts);
-fsdp_status shm_peer_read(transport_group *group, stream *s, const comm_call *call,
-                          const comm_part *parts, const comm_peer_read *v);
+                         const comm_part *parts, const comm_peer_read *v);
 
 /* ---- failure (shm_watch.c) ------------------------------------------------------------------- */
 

@@ -119,10 +119,11 @@ static const comm_part *host_parts(const transport_group *group, const comm_part
 }
 
 static fsdp_status staged_exchange(transport_group *group, stream *s, const comm_call *call,
-                                   const comm_part *parts)
+                                   const comm_part *parts, const comm_peer_read *v)
 {
     staged_group *g = group->state;
     char *block;
+    (void)v;
     g->block_bytes = 0;
     lay_out(group, parts, SENT);
     lay_out(group, parts, RECEIVED);
@@ -131,7 +132,7 @@ static fsdp_status staged_exchange(transport_group *group, stream *s, const comm
     if (status == FSDP_OK) {
         comm_call below = transport_call_below(group, call);
         const comm_part *host = host_parts(group, parts, block);
-        status = group->below->table->exchange(group->below, s, &below, host);
+        status = group->below->table->exchange(group->below, s, &below, host, NULL);
     }
     if (status == FSDP_OK)
         status = pieces_copy(&g->sides[RECEIVED], s, block, RECEIVED);
