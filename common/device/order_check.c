@@ -1,5 +1,6 @@
 /* order_check.c -- the rules and the reports of order_check.h. */
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/device/order_impl.h"
@@ -64,25 +65,25 @@ order_figures order_check_read(order_check *c)
 
 /* ---- reports -------------------------------------------------------------------------------- */
 
-/* Keep this thread's error, if it is the first, and give the thread the record back that it had. */
-static void keep_first(order_check *c, const fsdp_error_info *before)
+/* The first violation, or why the checker gave up. */
+static void keep_first(order_check *c, fsdp_status status, const char *hint, const char *what)
 {
-    if (c->first.status == FSDP_OK)
-        c->first = *fsdp_error_get();
-    fsdp_error_set(before);
+    if (c->first.status != FSDP_OK)
+        return;
+    c->first.status = status;
+    snprintf(c->first.what, sizeof c->first.what, "%s", what);
+    snprintf(c->first.hint, sizeof c->first.hint, "%s", hint);
 }
 
 static void give_up(order_check *c, fsdp_status why, const char *hint, const char *what)
 {
-    fsdp_error_info before = *fsdp_error_get();
-    (void)fsdp_error(why, hint, "order check: %s", what);
-    keep_first(c, &before);
+    keep_first(c, why, hint, what);
     c->gave_up = true;
 }
 
 static void no_memory(order_check *c)
 {
-    give_up(c, FSDP_ENOMEM, "run without the check", "no host memory");
+    give_up(c, FSDP_ENOMEM, "run without the check", "order check: no host memory");
 }
 
 /* Whether these two have not been reported yet. */
@@ -99,16 +100,28 @@ static bool is_new(order_check *c, const char *what, const char *other)
     return true;
 }
 
+/* A violation of `now` and another operation, unless these two have been reported. */
+__attribute__((format(printf, 5, 6))) static void report(order_check *c, const order_access *now,
+                                                         const char *other, const char *hint,
+                                                         const char *format, ...)
+{
+    char what[sizeof c->first.what];
+    va_list args;
+    if (!is_new(c, now->op->what, other))
+        return;
+    va_start(args, format);
+    (void)vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    keep_first(c, FSDP_EORDER, hint, what);
+}
+
 /* `now` reaches bytes of b that `then` has reached, and nothing orders the two. */
 static void report_conflict(order_check *c, const order_block *b, const order_access *then,
                             const order_access *now)
 {
-    if (!is_new(c, now->op->what, then->op->what))
-        return;
     const order_clocks *k = &c->clocks;
-    fsdp_error_info before = *fsdp_error_get();
     const char *by = k->name[then->slot], *to = k->name[now->slot];
-    char hint[sizeof before.hint];
+    char hint[sizeof c->first.hint];
     if (order_is_recorded(k, then->slot, then->number))
         snprintf(hint, sizeof hint,
                  "an event was recorded on %s after it: let %s wait for that event first "
@@ -118,60 +131,29 @@ static void report_conflict(order_check *c, const order_block *b, const order_ac
         snprintf(hint, sizeof hint,
                  "record an event on %s after it, and let %s wait for it (stream_wait_event)", by,
                  to);
-    (void)fsdp_error(FSDP_EORDER, hint,
-                     "order: '%s'%s on stream %s %s bytes %zu-%zu of '%s', which '%s'%s on stream "
-                     "%s %s; nothing orders them",
-                     now->op->what, now->op->where, to, now->verb,
-                     then->begin > now->begin ? then->begin : now->begin,
-                     then->end < now->end ? then->end : now->end, b->label, then->op->what,
-                     then->op->where, by, then->verb);
-    keep_first(c, &before);
+    report(c, now, then->op->what, hint,
+           "order: '%s'%s on stream %s %s bytes %zu-%zu of '%s', which '%s'%s on stream %s %s; "
+           "nothing orders them",
+           now->op->what, now->op->where, to, now->verb,
+           then->begin > now->begin ? then->begin : now->begin,
+           then->end < now->end ? then->end : now->end, b->label, then->op->what, then->op->where,
+           by, then->verb);
 }
 
 /* Bytes at ptr that no live block holds. */
 static void report_stray(order_check *c, const order_access *now, const void *ptr, size_t bytes)
 {
     const order_freed *f = order_freed_find(&c->memory, ptr);
-    if (!is_new(c, now->op->what, f != NULL ? f->by.op->what : ""))
-        return;
-    fsdp_error_info before = *fsdp_error_get();
     const char *on = c->clocks.name[now->slot];
     if (f != NULL)
-        (void)fsdp_error(FSDP_EORDER, "issue the free after the last use",
-                         "order: '%s'%s on stream %s %s '%s' after its free: '%s'%s was issued "
-                         "before",
-                         now->op->what, now->op->where, on, now->verb, f->label, f->by.op->what,
-                         f->by.op->where);
+        report(c, now, f->by.op->what, "issue the free after the last use",
+               "order: '%s'%s on stream %s %s '%s' after its free: '%s'%s was issued before",
+               now->op->what, now->op->where, on, now->verb, f->label, f->by.op->what,
+               f->by.op->where);
     else
-        (void)fsdp_error(FSDP_EORDER, "pass memory of device_alloc to streams",
-                         "order: '%s'%s on stream %s %s %zu bytes that are not device memory",
-                         now->op->what, now->op->where, on, now->verb, bytes);
-    keep_first(c, &before);
-}
-
-static void report_end_passed(order_check *c, const order_block *b, const order_access *now)
-{
-    if (!is_new(c, now->op->what, "end"))
-        return;
-    fsdp_error_info before = *fsdp_error_get();
-    (void)fsdp_error(FSDP_EORDER, "compare the sizes of the two",
-                     "order: '%s'%s on stream %s %s bytes %zu-%zu of '%s', which has %zu",
-                     now->op->what, now->op->where, c->clocks.name[now->slot], now->verb,
-                     now->begin, now->end, b->label, b->bytes);
-    keep_first(c, &before);
-}
-
-static void report_untold(order_check *c, const order_access *now)
-{
-    if (!is_new(c, now->op->what, "untold"))
-        return;
-    fsdp_error_info before = *fsdp_error_get();
-    (void)fsdp_error(FSDP_EORDER,
-                     "give stream_launch_work what it touches: launch_config.accesses, or "
-                     "TOUCHES_NOTHING",
-                     "order: launch without an access list: '%s'%s on stream %s", now->op->what,
-                     now->op->where, c->clocks.name[now->slot]);
-    keep_first(c, &before);
+        report(c, now, "", "pass memory of device_alloc to streams",
+               "order: '%s'%s on stream %s %s %zu bytes that are not device memory", now->op->what,
+               now->op->where, on, now->verb, bytes);
 }
 
 /* ---- rules ---------------------------------------------------------------------------------- */
@@ -221,7 +203,10 @@ static void access_bytes(order_check *c, order_access now, mem_access a)
     now.begin = (size_t)((const char *)a.ptr - b->begin);
     now.end = now.begin + a.bytes;
     if (now.end > b->bytes)
-        report_end_passed(c, b, &now);
+        report(c, &now, "end", "compare the sizes of the two",
+               "order: '%s'%s on stream %s %s bytes %zu-%zu of '%s', which has %zu", now.op->what,
+               now.op->where, c->clocks.name[now.slot], now.verb, now.begin, now.end, b->label,
+               b->bytes);
     touch(c, b, &now);
 }
 
@@ -229,7 +214,11 @@ static void launch(order_check *c, order_access now, const device_act *act)
 {
     c->figures.launches++;
     if (act->accesses == NULL)
-        report_untold(c, &now);
+        report(c, &now, "untold",
+               "give stream_launch_work what it touches: launch_config.accesses, or "
+               "TOUCHES_NOTHING",
+               "order: launch without an access list: '%s'%s on stream %s", now.op->what,
+               now.op->where, c->clocks.name[now.slot]);
     for (int i = 0; act->accesses != NULL && i < act->n_accesses; i++)
         access_bytes(c, now, act->accesses[i]);
 }
@@ -324,7 +313,7 @@ static void stream_act(order_check *c, const device_act *act)
     int slot = order_slot(&c->clocks, act->stream);
     if (slot < 0)
         give_up(c, FSDP_EINVAL, "free streams that are not used any more",
-                "more than 64 streams at once");
+                "order check: more than 64 streams at once");
     else if (act->kind == ACT_RECORD && !order_record(&c->clocks, slot, act->event))
         no_memory(c);
     else if (act->kind == ACT_WAIT)
