@@ -123,19 +123,12 @@ static void rights_changed(bool any)
 /* A kernel may fault anywhere, also where code that a library generated uses the stack pointer for
  * other things: signals need a stack of their own, or they overwrite what it points to. */
 enum { SIGNAL_STACK_BYTES = 1 << 17 };
-static pthread_key_t signal_stack;
-static pthread_once_t signal_stack_once = PTHREAD_ONCE_INIT;
+static pthread_key_t signal_stack; /* made by guard_open */
 
 static void signal_stack_free(void *at)
 {
     sigaltstack(&(stack_t){.ss_flags = SS_DISABLE}, NULL);
     munmap(at, SIGNAL_STACK_BYTES);
-}
-
-static void signal_stack_key(void)
-{
-    int err = pthread_key_create(&signal_stack, signal_stack_free);
-    FSDP_ASSERT(err == 0);
 }
 
 /* For the calling thread, if it has none. */
@@ -148,7 +141,6 @@ static void signal_stack_need(void)
     has_stack = true;
     if (sigaltstack(NULL, &now) == 0 && !(now.ss_flags & SS_DISABLE))
         return;
-    pthread_once(&signal_stack_once, signal_stack_key);
     void *at =
         mmap(NULL, SIGNAL_STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     bool is_set = at != MAP_FAILED && pthread_setspecific(signal_stack, at) == 0 &&
@@ -218,8 +210,11 @@ static void catch_faults(void)
 void guard_open(guard_forbidden_fn forbidden)
 {
     pthread_mutex_lock(&lock);
-    if (guarded_by == BY_NOTHING)
+    if (guarded_by == BY_NOTHING) {
+        int err = pthread_key_create(&signal_stack, signal_stack_free);
+        FSDP_ASSERT(err == 0);
         guarded_by = key_get() ? BY_KEY : UNDER_ASAN ? BY_POISON : BY_PAGES;
+    }
     fault.forbidden = forbidden;
     catch_faults();
     pthread_mutex_unlock(&lock);
