@@ -20,28 +20,14 @@ void cpu_close(device *base)
     {
         cpu_stream_drain(s);
     }
-    while ((s = TAILQ_FIRST(&d->streams)) != NULL) {
-        TAILQ_REMOVE(&d->streams, s, link);
+    while ((s = TAILQ_FIRST(&d->streams)) != NULL)
         cpu_stream_delete(s);
-    }
     cpu_pool_close(&d->pool);
     cpu_pool_close(&d->host_pool);
     cpu_schedule_close(d->schedule);
     pthread_mutex_destroy(&d->lock);
     device_done(&d->base);
     free(d);
-}
-
-static fsdp_status add_stream(cpu_device *d, const stream_config *config, bool is_worker,
-                              stream **out)
-{
-    cpu_stream *s = NULL;
-    TRY(cpu_stream_new(d, config, is_worker, &s));
-    pthread_mutex_lock(&d->lock);
-    TAILQ_INSERT_TAIL(&d->streams, s, link);
-    pthread_mutex_unlock(&d->lock);
-    *out = &s->base;
-    return FSDP_OK;
 }
 
 static fsdp_status check_config(const device_config *config)
@@ -76,8 +62,8 @@ fsdp_status cpu_open(const device_config *config, device **out)
         status = fsdp_error(FSDP_ENOMEM, "", "device_open: no memory for the scheduler");
     stream_config compute = {.name = "compute", .n_threads = config->n_threads};
     if (status == FSDP_OK)
-        status = add_stream(d, &compute, config->async_compute || scheduled || is_guarded,
-                            &d->base.compute);
+        status = cpu_stream_new(d, &compute, config->async_compute || scheduled || is_guarded,
+                                &d->base.compute);
     if (status != FSDP_OK) {
         cpu_close(&d->base);
         return status;
@@ -100,17 +86,13 @@ size_t cpu_mem_available(device *base)
 /* ---- streams -------------------------------------------------------------------------------- */
 fsdp_status cpu_stream_create(device *d, const stream_config *config, stream **out)
 {
-    return add_stream((cpu_device *)d, config, true, out);
+    return cpu_stream_new((cpu_device *)d, config, true, out);
 }
 
 void cpu_stream_free(stream *base)
 {
     cpu_stream *s = (cpu_stream *)base;
-    cpu_device *d = (cpu_device *)base->device;
     cpu_stream_drain(s); /* while a scheduler still sees it */
-    pthread_mutex_lock(&d->lock);
-    TAILQ_REMOVE(&d->streams, s, link);
-    pthread_mutex_unlock(&d->lock);
     cpu_stream_delete(s);
 }
 

@@ -91,10 +91,10 @@ struct cpu_stream {
     pthread_t thread;
 };
 
-/* cpu_stream_new -- a stream; owned by the device, cpu_stream_delete. is_worker: with a thread. */
+/* cpu_stream_new -- a stream, which the device owns and lists. is_worker: with a thread. */
 fsdp_status cpu_stream_new(cpu_device *d, const stream_config *config, bool is_worker,
-                           cpu_stream **out);
-/* cpu_stream_delete -- drains the queue, joins the worker. */
+                           stream **out);
+/* cpu_stream_delete -- takes it off the list, drains the queue, joins the worker. */
 void cpu_stream_delete(cpu_stream *s);
 /* cpu_stream_drain -- every task issued so far is finished; says nothing of errors. */
 void cpu_stream_drain(cpu_stream *s);

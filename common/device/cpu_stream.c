@@ -167,8 +167,7 @@ static bool is_ready(cpu_stream *s);
 static uint64_t first_call(cpu_stream *s);
 static const cpu_queue_view QUEUE_VIEW = {is_ready, first_call};
 
-fsdp_status cpu_stream_new(cpu_device *d, const stream_config *config, bool is_worker,
-                           cpu_stream **out)
+fsdp_status cpu_stream_new(cpu_device *d, const stream_config *config, bool is_worker, stream **out)
 {
     cpu_stream *s = calloc(1, sizeof *s);
     if (!s)
@@ -183,7 +182,10 @@ fsdp_status cpu_stream_new(cpu_device *d, const stream_config *config, bool is_w
     STAILQ_INIT(&s->queue);
     if (d->schedule)
         cpu_player_add(d->schedule, &s->player, s, &QUEUE_VIEW);
+    pthread_mutex_lock(&d->lock);
+    TAILQ_INSERT_TAIL(&d->streams, s, link);
     int err = is_worker ? device_thread_start(&s->thread, worker_main, s, s->base.name) : 0;
+    pthread_mutex_unlock(&d->lock);
     if (err) {
         s->is_worker = false;
         cpu_stream_delete(s);
@@ -191,12 +193,16 @@ fsdp_status cpu_stream_new(cpu_device *d, const stream_config *config, bool is_w
                           "stream_create: no thread for stream '%s': %s", config->name,
                           strerror(err));
     }
-    *out = s;
+    *out = &s->base;
     return FSDP_OK;
 }
 
 void cpu_stream_delete(cpu_stream *s)
 {
+    cpu_device *d = (cpu_device *)s->base.device;
+    pthread_mutex_lock(&d->lock);
+    TAILQ_REMOVE(&d->streams, s, link);
+    pthread_mutex_unlock(&d->lock);
     if (s->is_worker) {
         FSDP_ASSERT(!pthread_equal(pthread_self(), s->thread));
         pthread_mutex_lock(&s->lock);
