@@ -1,5 +1,4 @@
 /* accel_device.c -- an accelerator as a device of device.h: opening it, and launches. */
-#include <stdlib.h>
 #include "common/accel/accel_impl.h"
 
 const accel_api *accel_api_of(const device *d)
@@ -77,8 +76,7 @@ void accel_close(device *base)
     accel_watch_close(d);
     d->api->close(d);
     pthread_mutex_destroy(&d->lock);
-    device_done(base);
-    free(d);
+    device_delete(base);
 }
 
 static fsdp_status parts_open(accel_device *d)
@@ -91,15 +89,13 @@ static fsdp_status parts_open(accel_device *d)
 
 fsdp_status accel_open(const accel_api *api, const device_config *config, device **out)
 {
-    accel_device *d = calloc(1, sizeof *d);
+    accel_device *d = device_new(config, sizeof *d);
     if (d == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "device_open: no memory");
-    const bool has_ledgers = device_init(&d->base, config);
     d->api = api;
     TAILQ_INIT(&d->kept);
     pthread_mutex_init(&d->lock, NULL);
-    fsdp_status status =
-        has_ledgers ? parts_open(d) : fsdp_error(FSDP_ENOMEM, "", "device_open: no memory");
+    fsdp_status status = parts_open(d);
     if (status == FSDP_OK)
         *out = &d->base;
     else

@@ -7,7 +7,6 @@
  *
  * All of that also serves a device whose memory is not the host's (cpu_open, guard.h). */
 #include "common/device/cpu_impl.h"
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- the device ----------------------------------------------------------------------------- */
@@ -26,8 +25,7 @@ void cpu_close(device *base)
     cpu_pool_close(&d->host_pool);
     cpu_schedule_close(d->schedule);
     pthread_mutex_destroy(&d->lock);
-    device_done(&d->base);
-    free(d);
+    device_delete(base);
 }
 
 static fsdp_status check_config(const device_config *config)
@@ -45,13 +43,9 @@ fsdp_status cpu_open(const device_config *config, device **out)
 {
     const bool is_guarded = !config->backend->memory_is_host;
     TRY(check_config(config));
-    cpu_device *d = calloc(1, sizeof *d);
-    if (!d || !device_init(&d->base, config)) {
-        if (d)
-            device_done(&d->base);
-        free(d);
+    cpu_device *d = device_new(config, sizeof *d);
+    if (!d)
         return fsdp_error(FSDP_ENOMEM, "", "device_open: no memory for the device itself");
-    }
     pthread_mutex_init(&d->lock, NULL);
     TAILQ_INIT(&d->streams);
     cpu_pool_init(&d->pool, d->base.ledger, is_guarded);

@@ -20,19 +20,27 @@ fsdp_status device_open(const device_config *config, device **out)
     return config->backend->open(config, out);
 }
 
-bool device_init(device *d, const device_config *config)
+void *device_new(const device_config *config, size_t bytes)
 {
-    ledger *l = ledger_create(), *of_host = config->backend->memory_is_host ? l : ledger_create();
-    *d = (device){
-        .backend = config->backend, .config = *config, .ledger = l, .host_ledger = of_host};
-    return l != NULL && of_host != NULL;
+    device *d = calloc(1, bytes);
+    if (d == NULL)
+        return NULL;
+    d->backend = config->backend;
+    d->config = *config;
+    d->ledger = ledger_create();
+    d->host_ledger = d->backend->memory_is_host ? d->ledger : ledger_create();
+    if (d->ledger != NULL && d->host_ledger != NULL)
+        return d;
+    device_delete(d);
+    return NULL;
 }
 
-void device_done(device *d)
+void device_delete(device *d)
 {
     if (d->host_ledger != d->ledger)
         ledger_free(d->host_ledger);
     ledger_free(d->ledger);
+    free(d);
 }
 
 const char *device_name(const device *d)

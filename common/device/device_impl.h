@@ -76,10 +76,10 @@ struct event {
     bool timed;
 };
 
-/* device_init -- the common part of a device that config->backend opens; false: no memory.
- * device_done -- release what device_init made, also when it failed. */
-bool device_init(device *d, const device_config *config);
-void device_done(device *d);
+/* device_new -- a device that config->backend opens, [bytes] with what the backend adds, which is
+ * zero; NULL: no memory. device_delete -- release what device_new made. */
+void *device_new(const device_config *config, size_t bytes);
+void device_delete(device *d);
 /* stream_init -- the common part of a stream. */
 void stream_init(stream *s, device *d, const stream_config *config);
 

@@ -289,22 +289,17 @@ static void dry_close(device *base)
     sync_all(d); /* streams that were never freed */
     twalk(d->live, report_live);
     FSDP_ASSERT(d->live == NULL && "device closed with live memory");
-    device_done(base);
     free(d->clocks.events);
-    free(d);
+    device_delete(base);
 }
 
 static fsdp_status dry_open(const device_config *config, device **out)
 {
     const device_backend *b = config->backend;
     bool runs_ahead = config->async_compute || config->schedule_seed != 0;
-    dry_device *d = calloc(1, sizeof *d);
-    if (d == NULL || !device_init(&d->base, config)) {
-        if (d != NULL)
-            device_done(&d->base);
-        free(d);
+    dry_device *d = device_new(config, sizeof *d);
+    if (d == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "device_open: no memory");
-    }
     d->is_inline = b->memory_is_host && !runs_ahead;
     d->is_pool = b == device_dry(DRY_POOL);
     d->next = FIRST_ADDRESS;
