@@ -266,9 +266,9 @@ static fsdp_status check(const transport_group *group, const comm_call *call,
     uint64_t *send = calloc(2 * n, sizeof *send);
     if (send == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "%s: no memory to compare a call", j->api->name);
-    device_host_call_begin(j->dev);
+    device_host_call_begin();
     fsdp_status status = compare(transport_control(group->below), call, parts, send, send + n);
-    device_host_call_end(j->dev);
+    device_host_call_end();
     free(send);
     return status == FSDP_OK ? FSDP_OK : native_fail(j);
 }

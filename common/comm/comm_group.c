@@ -127,9 +127,9 @@ static fsdp_status over_to_native(comm *c, comm_backend wanted, const comm_trans
                           device_name(c->team.dev));
     if (native == NULL || wanted == COMM_MPI || wanted == COMM_SHM || c->team.size == 1)
         return FSDP_OK;
-    device_host_call_begin(c->team.dev);
+    device_host_call_begin();
     fsdp_status status = comm_put_over(c, native, &why_not);
-    device_host_call_end(c->team.dev);
+    device_host_call_end();
     if (status != FSDP_OK || why_not == NULL)
         return status;
     return fsdp_error(FSDP_EINVAL,
@@ -230,13 +230,13 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
     c->sums = sums;
     c->owns_recorder = true;
     c->hang = backend == COMM_DRY ? NULL : comm_hang_open(recorder, config->keeps_signals);
-    device_host_call_begin(d);
+    device_host_call_begin();
     fsdp_status status = launched[backend]->open(&c->team, &c->data);
     if (status == FSDP_OK)
         status = comm_complete(c);
     if (status == FSDP_OK && backend == COMM_MPI)
         status = over_to_shm(c, wanted);
-    device_host_call_end(d);
+    device_host_call_end();
     if (status == FSDP_OK)
         status = over_to_device(c, wanted, config->native);
     if (status == FSDP_OK)
@@ -256,10 +256,9 @@ void comm_close(comm *c)
     if (c->team.size > 1)
         (void)comm_host_gather(c, "comm_close", &mine, 1, &all);
     free(all);
-    device *d = c->team.dev;
-    device_host_call_begin(d);
+    device_host_call_begin();
     comm_free(c);
-    device_host_call_end(d);
+    device_host_call_end();
 }
 
 int comm_rank(const comm *c)
@@ -297,10 +296,10 @@ static fsdp_status split_into(comm *parent, int first, comm *child)
     uint64_t name[] = {team->number, parent->control->next_seq, (uint64_t)first};
     child->team.number = hash_bytes(name, sizeof name);
     fsdp_status status = FSDP_OK;
-    device_host_call_begin(team->dev);
+    device_host_call_begin();
     if (team->size > 1)
         status = parent->data->table->split(parent->data, &child->team, &child->data);
-    device_host_call_end(team->dev);
+    device_host_call_end();
     TRY(status);
     if (child->data == NULL)
         TRY(transport_group_new(&self_transport, &child->team, &child->data));

@@ -7,17 +7,17 @@
 
 fsdp_status comm_host_gather(comm *c, const char *label, const void *mine, size_t bytes, void **all)
 {
-    device_host_call_begin(c->team.dev);
+    device_host_call_begin();
     fsdp_status status = transport_gather(c->control, label, mine, bytes, all);
-    device_host_call_end(c->team.dev);
+    device_host_call_end();
     return status;
 }
 
 fsdp_status comm_agree(comm *c, fsdp_status mine)
 {
-    device_host_call_begin(c->team.dev);
+    device_host_call_begin();
     fsdp_status status = transport_agree(c->control, mine);
-    device_host_call_end(c->team.dev);
+    device_host_call_end();
     return status;
 }
 

@@ -287,17 +287,15 @@ uint64_t cpu_schedule_number_call(cpu_schedule *x)
 
 /* The scheduler is the thread's, for all devices that it has opened; streams of another backend may
  * stand on it too. */
-void device_host_call_begin(device *d)
+void device_host_call_begin(void)
 {
     cpu_schedule *x = of_thread;
-    (void)d;
     if (x)
         cpu_schedule_call_begin(x, &x->host, cpu_schedule_number_call(x));
 }
 
-void device_host_call_end(device *d)
+void device_host_call_end(void)
 {
-    (void)d;
     if (of_thread)
         cpu_schedule_call_end(of_thread, &of_thread->host);
 }

@@ -100,10 +100,10 @@ int stream_threads(const stream *s);
  *   errors  the stream's */
 fsdp_status stream_sync(stream *s);
 
-/* device_host_call_begin -- the host will sleep until other ranks have done something, and use the
- * device again when it has called device_host_call_end. Streams go on meanwhile. */
-void device_host_call_begin(device *d);
-void device_host_call_end(device *d);
+/* device_host_call_begin -- the host will sleep until other ranks have done something, and use its
+ * devices again when it has called device_host_call_end. Streams go on meanwhile. */
+void device_host_call_begin(void);
+void device_host_call_end(void);
 
 /* ---- events --------------------------------------------------------------------------------- */
 

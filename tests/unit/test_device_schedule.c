@@ -254,9 +254,9 @@ static void test_two_devices(void **state)
         if (seed % 2) {
             OK(stream_sync(device_compute_stream(d[0])));
         } else {
-            device_host_call_begin(d[0]);
+            device_host_call_begin();
             sem_wait(at);
-            device_host_call_end(d[0]);
+            device_host_call_end();
         }
         device_close(d[0]);
         device_close(d[1]);
@@ -318,9 +318,9 @@ static void *rank_main(void *arg)
         if (rand_r(&draws) % 2)
             OK(stream_wait_event(on, e));
         if (rand_r(&draws) % 8 == 0) {
-            device_host_call_begin(d);
+            device_host_call_begin();
             pthread_barrier_wait(&j->call[k]);
-            device_host_call_end(d);
+            device_host_call_end();
         } else {
             meet_args a = {&j->call[k], j->one_stream ? &r->ran : NULL, 2 * k + 1,
                            (int)(rand_r(&naps) % 200)};
