@@ -36,13 +36,6 @@ static struct {
     struct sigaction before; /* who got SIGSEGV before this did */
 } fault;
 
-/* Whether the machine has protection keys: then `key` is one. */
-static bool key_get(void)
-{
-    key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
-    return key >= 0;
-}
-
 /* ---- what is guarded; lock is held ---------------------------------------------------------- */
 
 /* tsearch passes the address that it looks for first. */
@@ -213,7 +206,8 @@ void guard_open(guard_forbidden_fn forbidden)
     if (guarded_by == BY_NOTHING) {
         int err = pthread_key_create(&signal_stack, signal_stack_free);
         FSDP_ASSERT(err == 0);
-        guarded_by = key_get() ? BY_KEY : UNDER_ASAN ? BY_POISON : BY_PAGES;
+        key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+        guarded_by = key >= 0 ? BY_KEY : UNDER_ASAN ? BY_POISON : BY_PAGES;
     }
     fault.forbidden = forbidden;
     catch_faults();
