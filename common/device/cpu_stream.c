@@ -225,7 +225,7 @@ typedef struct kernel_call {
     stream_fn fn;
     uint64_t number; /* what call_of says */
     bool on_host;    /* see launch_config */
-    device_act act;  /* for the watch; only the token is set when that is 0 */
+    device_act act;  /* for the watch */
     max_align_t args[];
 } kernel_call;
 
@@ -275,12 +275,9 @@ fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, const device_act *act,
     call->fn = fn;
     call->number = CPU_NO_CALL;
     call->on_host = false;
-    call->act.token = act->token;
-    if (act->token != 0) {
-        call->act = *act;
-        call->act.accesses = NULL; /* the caller's, gone by then */
-        call->act.n_accesses = 0;
-    }
+    call->act = *act;
+    call->act.accesses = NULL; /* the caller's, gone by then */
+    call->act.n_accesses = 0;
     *out = &call->task;
     *args = call->args;
     return FSDP_OK;
@@ -409,7 +406,7 @@ static bool capture_wait(capture *c)
 typedef struct event_wait {
     cpu_task task;
     capture *capture; /* a reference */
-    device_act act;   /* for the watch; only the token is set when that is 0 */
+    device_act act;   /* for the watch */
 } event_wait;
 
 /* The stream has come to its wait for c. */
@@ -522,9 +519,7 @@ fsdp_status cpu_stream_wait_event(stream *base, event *e, const device_act *act)
     }
     w->task.run = wait_run;
     w->capture = c;
-    w->act.token = act->token;
-    if (act->token != 0)
-        w->act = *act;
+    w->act = *act;
     cpu_stream_issue(s, &w->task);
     return cpu_stream_status(s);
 }
