@@ -96,18 +96,10 @@ void shm_leave(void)
 
 /* ---- over another group --------------------------------------------------------------------- */
 
-/* Every rank passes its status; *all_well: everybody's is FSDP_OK. */
-static fsdp_status all_agree(transport_group *talk, fsdp_status mine, bool *all_well)
-{
-    *all_well = transport_agree(talk, mine) == FSDP_OK;
-    return *all_well ? FSDP_OK : transport_failed(talk);
-}
-
 /* The first rank of a host makes the memory of its job, followed by the memory of the first group.
  * Whoever cannot map it makes all hosts stay with MPI. No rank waits for another in shared memory
  * before all have mapped it. */
-static fsdp_status join_talking(transport_group *talk, const comm_team *host, char **job,
-                                bool *all_well)
+fsdp_status shm_join(transport_group *talk, const comm_team *host, char **area)
 {
     const shm_shared x = {.label = "comm_open: files",
                           .first = host->world_ranks[0], /* talk is of all ranks */
@@ -116,32 +108,21 @@ static fsdp_status join_talking(transport_group *talk, const comm_team *host, ch
                                      .what = "comm_open: a rank cannot map its host's memory",
                                      .hint = "use --comm mpi"}};
     fsdp_status able = FSDP_OK;
+    char *memory;
+    *area = NULL;
     if (device_share_fd(host->dev) < 0)
         able = fsdp_error(FSDP_ESKIP, "use --comm mpi",
                           "comm_open: a rank cannot make memory that others can map");
-    TRY(all_agree(talk, able, all_well));
-    if (!*all_well)
-        return FSDP_OK;
-    *all_well = shm_area_share(talk, &x, job) == FSDP_OK;
-    if (!*all_well) {
-        *job = NULL;
+    if (transport_agree(talk, able) != FSDP_OK || shm_area_share(talk, &x, &memory) != FSDP_OK)
         return transport_failed(talk);
+    shm_job *job = (shm_job *)(void *)memory;
+    job->n_members = host->size;
+    if (transport_agree(talk, join(job, host)) == FSDP_OK) {
+        *area = memory + shm_job_bytes(host->size);
+        return FSDP_OK;
     }
-    shm_job *shared = (shm_job *)(void *)*job;
-    shared->n_members = host->size;
-    return all_agree(talk, join(shared, host), all_well);
-}
-
-fsdp_status shm_join(transport_group *talk, const comm_team *host, char **area)
-{
-    bool joined = false;
-    char *job = NULL;
-    fsdp_status status = join_talking(talk, host, &job, &joined);
-    *area = job != NULL ? job + shm_job_bytes(host->size) : NULL;
-    if (job == NULL || (status == FSDP_OK && joined))
-        return status;
-    munmap(*area, shm_area_bytes(host->size));
-    *area = NULL;
+    fsdp_status status = transport_failed(talk);
+    munmap(memory + shm_job_bytes(host->size), shm_area_bytes(host->size));
     shm_leave(); /* unmaps the job */
     return status;
 }
