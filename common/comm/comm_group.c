@@ -68,7 +68,6 @@ static void comm_free(comm *c)
 static fsdp_status comm_complete(comm *c)
 {
     size_t size = (size_t)c->team.size;
-    c->control = transport_control(c->data);
     c->lengths = calloc(size, sizeof *c->lengths);
     c->slices = calloc(size, sizeof *c->slices);
     if (c->lengths == NULL || c->slices == NULL)
@@ -85,7 +84,6 @@ fsdp_status comm_put_over(comm *c, const comm_transport *over, const char **why_
         return FSDP_OK;
     top->below = c->data;
     c->data = top;
-    c->control = transport_control(top);
     return FSDP_OK;
 }
 
@@ -195,8 +193,8 @@ static fsdp_status backend_wanted(const comm_config *config, comm_backend *wante
 /* Why a rank did not come is a question to those that waited for it. */
 static void open_failed(comm *c, fsdp_status why)
 {
-    if (why == FSDP_ENOMEM && c->control != NULL) /* perhaps this rank's alone */
-        transport_fail(c->control, why);
+    if (why == FSDP_ENOMEM && c->data != NULL) /* perhaps this rank's alone */
+        transport_fail(transport_control(c->data), why);
     if (why == FSDP_ETIMEOUT || why == FSDP_ECOMM)
         comm_hang_write(c->team.recorder, fsdp_error_get()->what);
     comm_free(c);
@@ -293,7 +291,7 @@ static fsdp_status split_into(comm *parent, int first, comm *child)
 {
     const comm_team *team = &parent->team;
     child->sums = parent->sums;
-    uint64_t name[] = {team->number, parent->control->next_seq, (uint64_t)first};
+    uint64_t name[] = {team->number, transport_control(parent->data)->next_seq, (uint64_t)first};
     child->team.number = hash_bytes(name, sizeof name);
     fsdp_status status = FSDP_OK;
     device_host_call_begin();
@@ -355,7 +353,7 @@ fsdp_status comm_range(comm *c, int first, int step, int n, comm **out)
                              : fsdp_error(FSDP_ENOMEM, "", "comm_range: no memory for a group");
     if (status != FSDP_OK) {
         free(child);
-        return transport_fail(c->control, status);
+        return transport_fail(transport_control(c->data), status);
     }
     status = comm_host_gather(c, "comm_range", &mine, sizeof mine, &all);
     if (status == FSDP_OK)
@@ -367,7 +365,7 @@ fsdp_status comm_range(comm *c, int first, int step, int n, comm **out)
         status = split_into(c, first, child);
     if (status == FSDP_ENOMEM ||
         status == FSDP_EMISMATCH) /* the first is perhaps this rank's alone */
-        transport_fail(c->control, status);
+        transport_fail(transport_control(c->data), status);
     if (status == FSDP_OK)
         *out = child;
     else

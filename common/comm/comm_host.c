@@ -8,7 +8,7 @@
 fsdp_status comm_host_gather(comm *c, const char *label, const void *mine, size_t bytes, void **all)
 {
     device_host_call_begin();
-    fsdp_status status = transport_gather(c->control, label, mine, bytes, all);
+    fsdp_status status = transport_gather(transport_control(c->data), label, mine, bytes, all);
     device_host_call_end();
     return status;
 }
@@ -16,7 +16,7 @@ fsdp_status comm_host_gather(comm *c, const char *label, const void *mine, size_
 fsdp_status comm_agree(comm *c, fsdp_status mine)
 {
     device_host_call_begin();
-    fsdp_status status = transport_agree(c->control, mine);
+    fsdp_status status = transport_agree(transport_control(c->data), mine);
     device_host_call_end();
     return status;
 }

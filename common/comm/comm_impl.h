@@ -10,8 +10,7 @@
 #include "common/comm/transport_help.h"
 
 struct comm {
-    transport_group *data;    /* on top of the chain: moves what collectives move */
-    transport_group *control; /* of the chain: carries the host's calls */
+    transport_group *data; /* on top of the chain: moves what collectives move */
     comm_team team;
     const sum_kernels *sums; /* of all-reduces */
     bool owns_recorder;      /* the group opened first; its splits share it */

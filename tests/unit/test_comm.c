@@ -683,7 +683,8 @@ static void test_fake_on_top(comm_fixture *f)
     const char *why_not = NULL;
     CHECK_OK(f, comm_put_over(f->c, &fake_transport, &why_not));
     CHECK(f, strcmp(comm_backend_name(f->c), "fake") == 0, "goes by %s", comm_backend_name(f->c));
-    CHECK(f, f->c->control == transport_control(f->c->data->below), "control group");
+    CHECK(f, transport_control(f->c->data) == transport_control(f->c->data->below),
+          "control group");
 }
 
 /* After all the checks: it moved the data, it was split, and no host call came its way. */
@@ -719,7 +720,7 @@ static void native_check(comm_fixture *f, const comm_transport *native, const ch
         return;
     CHECK(f, strcmp(comm_backend_name(own.c), want) == 0, "goes by %s, not %s",
           comm_backend_name(own.c), want);
-    CHECK(f, own.c->control->table->carries_host, "control group");
+    CHECK(f, transport_control(own.c->data)->table->carries_host, "control group");
     comm_case_all_gather(&own);
     comm_case_all_reduce_f32(&own);
     CHECK(f, own.why[0] == '\0', "%s", own.why);
