@@ -32,21 +32,20 @@ static fsdp_status timeout_from(const comm_config *config, double *timeout_s)
 }
 
 /* What starts the ranks. shm over an MPI launcher begins as mpi. */
-static fsdp_status backend_choose(comm_backend wanted, comm_backend *backend)
+static fsdp_status launch_choose(comm_backend wanted, const comm_transport **starts)
 {
     comm_run_start run;
-    bool by_fsdp_run = comm_run_started(&run);
-    *backend = wanted;
-    if (wanted == COMM_DRY)
-        return FSDP_OK;
-    if (*backend == COMM_MPI && by_fsdp_run)
+    bool by_fsdp_run = comm_run_started(&run),
+         is_auto = wanted == COMM_AUTO || wanted == COMM_NATIVE;
+    if (wanted == COMM_MPI && by_fsdp_run)
         return fsdp_error(FSDP_EINVAL, "leave --comm out, or start it with mpiexec",
                           "comm_open: --comm mpi under fsdp_run, which starts ranks without MPI");
-    if ((*backend == COMM_AUTO || *backend == COMM_NATIVE) && !by_fsdp_run &&
-        !comm_launcher_present())
-        *backend = COMM_SELF;
-    else if (*backend != COMM_SELF)
-        *backend = by_fsdp_run ? COMM_SHM : COMM_MPI;
+    if (wanted == COMM_DRY)
+        *starts = &dry_transport;
+    else if (wanted == COMM_SELF || (is_auto && !by_fsdp_run && !comm_launcher_present()))
+        *starts = &self_transport;
+    else
+        *starts = by_fsdp_run ? &shm_transport : &mpi_transport;
     return FSDP_OK;
 }
 
@@ -202,17 +201,14 @@ static void open_failed(comm *c, fsdp_status why)
 
 fsdp_status comm_open(device *d, const comm_config *config, comm **out)
 {
-    static const comm_transport *const launched[] = {[COMM_SELF] = &self_transport,
-                                                     [COMM_MPI] = &mpi_transport,
-                                                     [COMM_SHM] = &shm_transport,
-                                                     [COMM_DRY] = &dry_transport};
-    comm_backend wanted, backend;
+    const comm_transport *starts = NULL;
+    comm_backend wanted;
     double timeout_s;
     const sum_kernels *sums;
     TRY(timeout_from(config, &timeout_s));
     TRY(sums_choose(config, d, &sums));
     TRY(backend_wanted(config, &wanted));
-    TRY(backend_choose(wanted, &backend));
+    TRY(launch_choose(wanted, &starts));
     comm *c = calloc(1, sizeof *c);
     comm_recorder *recorder = comm_recorder_create(d);
     if (c == NULL || recorder == NULL) {
@@ -227,12 +223,12 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
                           .dry = config->dry};
     c->sums = sums;
     c->owns_recorder = true;
-    c->hang = backend == COMM_DRY ? NULL : comm_hang_open(recorder, config->keeps_signals);
+    c->hang = wanted == COMM_DRY ? NULL : comm_hang_open(recorder, config->keeps_signals);
     device_host_call_begin();
-    fsdp_status status = launched[backend]->open(&c->team, &c->data);
+    fsdp_status status = starts->open(&c->team, &c->data);
     if (status == FSDP_OK)
         status = comm_complete(c);
-    if (status == FSDP_OK && backend == COMM_MPI)
+    if (status == FSDP_OK && starts == &mpi_transport)
         status = over_to_shm(c, wanted);
     device_host_call_end();
     if (status == FSDP_OK)
