@@ -40,7 +40,7 @@ static int n_opened; /* groups, not by a split; one thread calls comm_open and c
  * 0 0 0 -> 3, 0 1 -> 1; 0 0 1 -> 0) */
 static int even_run(const transport_group *parent, const comm_team *child)
 {
-    const int ranks = ((const hier_group *)parent->state)->ranks, n = child->size;
+    const int ranks = ((const hier_group *)parent->state)->team.size, n = child->size;
     int first = comm_team_find(parent->team, child->world_ranks[0]), run = 1;
     int step = n > 1 ? comm_team_find(parent->team, child->world_ranks[1]) - first : 1;
     while (run < n && (first + run * step) / ranks == first / ranks)
@@ -71,8 +71,6 @@ static fsdp_status hier_new(const comm_team *team, int run, bool opened, hier_gr
     if (h != NULL)
         *h = (hier_group){.hosts = hosts,
                           .host = host,
-                          .ranks = run,
-                          .local_rank = team->rank % run,
                           .opened = opened,
                           .sum = calloc((size_t)hosts, sizeof *h->sum)};
     if (h == NULL || h->sum == NULL || comm_team_part(team, host * run, 1, run, &h->team)) {
@@ -90,7 +88,7 @@ static fsdp_status hier_use(hier_group *h, const comm_team *team, transport_grou
     TRY(transport_group_new(&hier_transport, team, out));
     mpi_speak_last(net);
     (*out)->state = h;
-    (*out)->fast_run = h->ranks;
+    (*out)->fast_run = h->team.size;
     return FSDP_OK;
 }
 

@@ -16,10 +16,9 @@ typedef struct hier_sum {
 } hier_sum;
 
 typedef struct hier_group {
-    comm_team team;         /* of this host's ranks */
+    comm_team team;         /* of this host's L ranks */
     transport_group *local; /* shm between them */
     int hosts, host;        /* H and this one */
-    int ranks, local_rank;  /* L and this one's */
     bool opened;            /* not by a split */
 
     hier_sum *sum; /* [hosts] scratch of the reduce-scatter being issued: of the rank on each host

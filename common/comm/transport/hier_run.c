@@ -14,7 +14,7 @@
 /* The rank on a host that has this local rank. */
 static int rank_on(const hier_group *h, int host)
 {
-    return host * h->ranks + h->local_rank;
+    return host * h->team.size + h->team.rank;
 }
 
 fsdp_status hier_meet(const hier_group *h, stream *s, const comm_call *call)
@@ -69,12 +69,12 @@ static fsdp_status spread_copy(const void *ctx, const void *const *from, int n_t
 static fsdp_status spread(hier_group *h, stream *s, const comm_call *call, char *recv,
                           size_t slice_bytes)
 {
-    spread_args a = {recv, slice_bytes, h->hosts, h->host, h->ranks, h->local_rank};
+    spread_args a = {recv, slice_bytes, h->hosts, h->host, h->team.size, h->team.rank};
     int first = first_other_host(h->host), last = h->hosts - 1 - (h->host == h->hosts - 1);
     size_t bytes = slice_at(&a, last, 0) - slice_at(&a, first, 0) + slice_bytes;
     comm_part *parts = transport_parts(h->local);
-    for (int p = 0; p < h->ranks; p++)
-        parts[p] = (comm_part){.send = recv + slice_at(&a, first, h->local_rank),
+    for (int p = 0; p < h->team.size; p++)
+        parts[p] = (comm_part){.send = recv + slice_at(&a, first, h->team.rank),
                                .send_bytes = bytes,
                                .recv_bytes = bytes};
     const mem_access others[] = {slices_of(&a, 0, h->host), slices_of(&a, h->host + 1, h->hosts)};
@@ -95,9 +95,9 @@ fsdp_status hier_all_gather(transport_group *group, stream *s, const comm_call *
                       .send_bytes = slice_bytes,
                       .recv_bytes = slice_bytes};
     comm_part *parts = transport_parts(h->local);
-    for (int p = 0; p < h->ranks; p++) {
+    for (int p = 0; p < h->team.size; p++) {
         parts[p] = mine;
-        parts[p].recv = to + (size_t)(h->host * h->ranks + p) * slice_bytes;
+        parts[p].recv = to + (size_t)(h->host * h->team.size + p) * slice_bytes;
     }
     TRY(transport_pass(h->local, s, call, parts, NULL)); /* also the meeting */
     parts = transport_parts(group->below);
@@ -127,7 +127,7 @@ static bool may_sum(const hier_group *h, const grad_acc *acc, int level)
 {
     if (acc->mode == GRAD_ACC_FAST)
         return true;
-    int raised = log2_of(h->ranks);
+    int raised = log2_of(h->team.size);
     if (raised < 0 || level + raised >= TREE_SUM_LEVELS)
         return false;
     for (int k = 0; k < level + raised; k++)
@@ -167,12 +167,12 @@ static fsdp_status sums_begin(transport_group *group, stream *s, const comm_scat
         const comm_slice *to = &x->slices[rank_on(h, k)];
         hier_sum *sum = &h->sum[k];
         sum->hosts = h->hosts;
-        sum->ranks = h->ranks;
+        sum->ranks = h->team.size;
         sum->skip_bytes = to->begin * elem_bytes;
         grad_acc_init(&sum->acc, x->acc->mode, x->acc->kernels, to->elems, MEM_COMM,
                       "sum of a host");
         sum->acc.sum_dtype = x->acc->sum_dtype;
-        TRY(sum_run_begin(&sum->acc, s, 0, h->ranks, &sum->run));
+        TRY(sum_run_begin(&sum->acc, s, 0, h->team.size, &sum->run));
     }
     return FSDP_OK;
 }
@@ -185,7 +185,7 @@ static fsdp_status sums_run(transport_group *group, stream *s, const comm_call *
     hier_group *h = group->state;
     comm_part *parts = transport_parts(h->local);
     size_t bytes = x->extent_elems * dtype_bytes(x->acc->sum_dtype);
-    for (int p = 0; p < h->ranks; p++)
+    for (int p = 0; p < h->team.size; p++)
         parts[p] = (comm_part){.send = x->send, .send_bytes = bytes, .recv_bytes = bytes};
     mem_access *accesses = recycle_get((size_t)h->hosts * SUM_RUN_MAX_ACCESSES * sizeof *accesses);
     if (accesses == NULL)
@@ -247,12 +247,12 @@ fsdp_status hier_reduce_scatter(transport_group *group, stream *s, const comm_ca
     grad_acc *acc = x->acc;
     if (!may_sum(h, acc, x->level))
         return transport_scatter(group, s, call, x);
-    comm_sum sum = {.kernels = acc->kernels, .first = h->local_rank, .step = h->ranks};
+    comm_sum sum = {.kernels = acc->kernels, .first = h->team.rank, .step = h->team.size};
     fsdp_status status;
     GOTO_ON_FAIL(status, sums_begin(group, s, x), out);
     GOTO_ON_FAIL(status, sums_run(group, s, call, x), out);
     GOTO_ON_FAIL(status, sums_shown(group, s, x), out);
-    int level = acc->mode == GRAD_ACC_FAST ? x->level : x->level + log2_of(h->ranks);
+    int level = acc->mode == GRAD_ACC_FAST ? x->level : x->level + log2_of(h->team.size);
     GOTO_ON_FAIL(status, sum_run_begin(acc, s, level, h->hosts, &sum.run), out);
     acc->n_pushed += group->team->size - h->hosts; /* it counts contributions */
     status = sums_push(group, s, call, x, &sum);

@@ -54,8 +54,7 @@ typedef struct mpi_operation {
 
     /* result, under the engine's lock */
     bool done;
-    fsdp_status status;
-    fsdp_error_info error;
+    fsdp_error_info error; /* its status is the result's */
     pthread_cond_t finished;
 
     /* OP_EXCHANGE; progress thread only from posting on */

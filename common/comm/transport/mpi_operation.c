@@ -60,7 +60,7 @@ fsdp_status mpi_operation_await(mpi_operation *op, double patience_s)
     if (!done)
         return fsdp_error(FSDP_ETIMEOUT, "a rank may have died; see the other ranks' messages",
                           "mpi: no answer from the progress thread in %.0f s", patience_s);
-    fsdp_status status = op->status;
+    fsdp_status status = op->error.status;
     if (status != FSDP_OK)
         fsdp_error_set(&op->error);
     mpi_operation_free(op);
@@ -70,10 +70,8 @@ fsdp_status mpi_operation_await(mpi_operation *op, double patience_s)
 void mpi_operation_finish(mpi_operation *op, const fsdp_error_info *info)
 {
     pthread_mutex_lock(&mpi_shared.lock);
-    if (info != NULL) {
+    if (info != NULL)
         op->error = *info;
-        op->status = info->status;
-    }
     op->done = true;
     pthread_cond_signal(&op->finished);
     pthread_mutex_unlock(&mpi_shared.lock);
