@@ -43,8 +43,9 @@ fsdp_status transport_fail(transport_group *g, fsdp_status why);
  * done. When a stream failed for another reason its tasks never run: patience ends the wait, which
  * on a failed group is failed_patience_s. */
 bool transport_drain(transport_group *g, double failed_patience_s);
-/* transport_linger -- after a failure the first rank to end takes the others with it (the launcher
- * kills them), so all stay for a moment, in which each can print what it saw. */
+/* transport_linger -- after a failure, of which this process heard at died_s, the first rank to end
+ * takes the others with it (the launcher kills them), so all stay for a moment, in which each can
+ * print what it saw. 0: there was none. */
 void transport_linger(double died_s);
 
 /* transport_control -- the topmost of g and what is below it that carries host calls. */

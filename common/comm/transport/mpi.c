@@ -119,12 +119,6 @@ void mpi_speak_last(transport_group *group)
     ((mpi_group *)group->state)->later_s = LATER_S;
 }
 
-static void linger(void)
-{
-    if (mpi_failed(NULL) != FSDP_OK)
-        transport_linger(mpi_shared.died_s);
-}
-
 /* MPI_Finalize waits for all ranks, which may be many on few cores: it has a call's time. Over TCP
  * it can hang for good: MPICH 4.0.2 flushes UCX connections while peers that are done with theirs
  * no longer answer (seen in one exit of six on a link of 300 Mbit/s). By then every rank has done
@@ -132,7 +126,7 @@ static void linger(void)
 static void engine_stop(double patience_s)
 {
     mpi_engine *e = &mpi_shared;
-    linger();
+    transport_linger(mpi_shared.died_s);
     mpi_operation *op = mpi_operation_new(OP_STOP, NULL, 0);
     if (op != NULL)
         (void)mpi_operation_run(op, CLOSE_PATIENCE_S);
@@ -172,7 +166,7 @@ static bool mpi_close(transport_group *group)
 
 static void mpi_abort(transport_group *group, int exit_code)
 {
-    linger();
+    transport_linger(mpi_shared.died_s);
     mpi_operation *op = mpi_operation_new(OP_ABORT, group->state, 0);
     if (op == NULL)
         return;

@@ -82,8 +82,8 @@ typedef struct mpi_engine {
     bool running, was_started; /* under the lock */
     atomic_bool finalizing;    /* every rank is ending: MPI_Finalize is next */
     atomic_bool dead;          /* written by the progress thread, under the lock */
-    fsdp_error_info why;       /* valid when dead, then constant; so is died_s */
-    double died_s;
+    fsdp_error_info why;       /* valid when dead, then constant */
+    _Atomic double died_s;     /* 0: not yet */
     pthread_mutex_t tell_lock; /* guards tell, and is held during its call */
     void (*tell)(void);        /* see mpi_on_failure */
     size_t chunk_bytes;        /* a message is cut into pieces of at most this */

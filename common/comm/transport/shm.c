@@ -138,7 +138,7 @@ static fsdp_status shm_start(comm_team *team, transport_group **out)
 /* ---- closing -------------------------------------------------------------------------------- */
 
 /* An opened group has been closed; with the last one this process leaves the job. */
-static void leave_job(const transport_group *group)
+static void leave_job(const transport_group *group, bool failed)
 {
     shm_process *p = &shm_self;
     pthread_mutex_lock(&p->world_lock);
@@ -146,8 +146,8 @@ static void leave_job(const transport_group *group)
     pthread_mutex_unlock(&p->world_lock);
     if (--p->n_open > 0)
         return;
-    shm_linger();
-    if (shm_failed(NULL) == FSDP_OK)
+    transport_linger(p->died_s);
+    if (!failed)
         atomic_store(&p->job->member[p->me].closed, 1);
     shm_leave();
 }
@@ -159,7 +159,7 @@ static bool shm_close(transport_group *group)
     shm_group *g = group->state;
     bool unused = transport_drain(group, 1), failed = shm_failed(NULL) != FSDP_OK;
     if (g->opened)
-        leave_job(group);
+        leave_job(group, failed);
     if (!unused) /* some stream's task may come back to it: it stays */
         return !failed;
     munmap(g->area, g->area_bytes);
@@ -175,7 +175,8 @@ static void shm_abort(transport_group *group, int exit_code)
 {
     (void)group;
     (void)exit_code;
-    shm_linger();
+    (void)shm_failed(NULL);
+    transport_linger(shm_self.died_s);
 }
 
 const comm_transport shm_transport = {.name = "shm",

@@ -132,8 +132,6 @@ void shm_watch_launcher(void);
 void shm_launcher_check(void);
 fsdp_status shm_watch_start(void);
 void shm_watch_stop(void);
-/* shm_linger -- after a failure: stay until every rank has heard of it, for a moment at most. */
-void shm_linger(void);
 
 /* ---- peers' memory (shm_map.c) --------------------------------------------------------------- */
 

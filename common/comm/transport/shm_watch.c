@@ -97,12 +97,6 @@ void shm_on_failure(void (*tell)(void))
     atomic_store(&shm_self.tell, tell);
 }
 
-void shm_linger(void)
-{
-    if (shm_failed(NULL) != FSDP_OK)
-        transport_linger(atomic_load(&shm_self.died_s));
-}
-
 /* ---- the thread ----------------------------------------------------------------------------- */
 
 void shm_member_ended(shm_job *job, int member, int world_rank, pid_t pid)
