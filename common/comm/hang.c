@@ -24,7 +24,7 @@ struct comm_hang {
     pthread_t thread;
     sigset_t signals;
     bool keeps_signals;
-    atomic_bool sigterm_came, sigusr1_came; /* kept, until somebody asks */
+    atomic_bool came[NSIG]; /* signals that are kept, until somebody asks */
     atomic_bool stop;
 };
 
@@ -108,20 +108,15 @@ void comm_take_signals(bool keeps)
         mask(SIG_BLOCK, SIGUSR1);
 }
 
-static atomic_bool *came(comm_hang *h, int signo)
-{
-    return signo == SIGTERM ? &h->sigterm_came : &h->sigusr1_came;
-}
-
 bool comm_signal_came(comm *world, int signo)
 {
-    return world->hang != NULL && atomic_exchange(came(world->hang, signo), false);
+    return world->hang != NULL && atomic_exchange(&world->hang->came[signo], false);
 }
 
 static void answer(comm_hang *h, int signo)
 {
     if (h->keeps_signals && signo != SIGUSR2)
-        atomic_store(came(h, signo), true);
+        atomic_store(&h->came[signo], true);
     if (signo != SIGUSR1 && hang_dir() != NULL)
         comm_hang_write(h->recorder, signo == SIGTERM ? "SIGTERM" : "SIGUSR2");
     else if (signo == SIGUSR2)
