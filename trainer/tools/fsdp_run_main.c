@@ -286,7 +286,7 @@ static void rank_ended(launcher *s, int rank)
         dprintf(s->output.own_fd, "[fsdp_run] rank %d (process %d) ended with status %d%s\n", rank,
                 (int)pid, code, rest);
     s->rank[rank].pid = 0;
-    shm_launch_ended(s->job, rank, pid);
+    shm_member_ended(s->job, rank, rank, pid);
     if (s->n_alive == 0)
         close(s->output.own_fd);
     if (code == 0)

@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "common/comm/transport/shm_impl.h"
-#include "common/comm/transport/shm_launch.h"
 
 enum { PAGE_BYTES = 65536 }; /* the largest that Linux has */
 
@@ -127,11 +126,6 @@ shm_job *shm_launch_prepare(int n_ranks, int *job_fd, int *area_fd)
     job->n_members = n_ranks;
     job->launcher = getpid();
     return job;
-}
-
-void shm_launch_ended(shm_job *job, int rank, pid_t pid)
-{
-    shm_member_ended(job, rank, rank, pid);
 }
 
 void shm_launch_free(shm_job *job)

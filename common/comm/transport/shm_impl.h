@@ -20,6 +20,7 @@
 #include <pthread.h>
 #include "common/comm/transport_help.h"
 #include "common/comm/transport/shm_among.h"
+#include "common/comm/transport/shm_launch.h"
 #include "common/comm/transport/shm_sync.h"
 
 /* ---- the job -------------------------------------------------------------------------------- */
@@ -123,9 +124,6 @@ fsdp_status shm_exchange(transport_group *group, stream *s, const comm_call *cal
 fsdp_status shm_fail(void);
 /* shm_failed -- the transport's function `failed`; group may be NULL. */
 fsdp_status shm_failed(transport_group *group);
-/* shm_member_ended -- the process of a member is gone. Unless it left in order, or the job had
- * failed before, that is the job's failure. pid: of one that has not joined. */
-void shm_member_ended(shm_job *job, int member, int world_rank, pid_t pid);
 /* shm_watch_launcher -- from now on, as of a member; shm_launcher_check: look, and end this process
  * when the launcher is gone. */
 void shm_watch_launcher(void);

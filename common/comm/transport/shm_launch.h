@@ -6,7 +6,9 @@
 /* shm_launch_prepare -- make the job's memory for n_ranks; the two files are inherited by its
  * children, which it tells their numbers in COMM_RUN_ENV. NULL: that cannot be, see errno. */
 struct shm_job *shm_launch_prepare(int n_ranks, int *job_fd, int *area_fd);
-/* shm_launch_ended -- a rank's process has ended: ranks that wait for it hear of it. */
-void shm_launch_ended(struct shm_job *job, int rank, pid_t pid);
+/* shm_member_ended -- the process of a member is gone, and ranks that wait for it hear of it.
+ * Unless it left in order, or the job had failed before, that is the job's failure. pid: of one
+ * that has not joined. */
+void shm_member_ended(struct shm_job *job, int member, int world_rank, pid_t pid);
 /* shm_launch_free -- NULL is accepted. */
 void shm_launch_free(struct shm_job *job);
