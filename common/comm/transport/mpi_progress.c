@@ -306,34 +306,27 @@ static mpi_operation *inbox_take(int n_quiet)
     return taken;
 }
 
+static void abort_run(mpi_operation *op)
+{
+    MPI_Abort(MPI_COMM_WORLD, op->exit_code);
+}
+
+static void stop_run(mpi_operation *op)
+{
+    mpi_shared.stopping = true;
+    mpi_operation_finish(op, NULL);
+}
+
 static void operation_start(mpi_operation *op)
 {
+    static void (*const START[])(mpi_operation *) = {
+        [OP_EXCHANGE] = exchange_start, [OP_SPLIT] = split_start, [OP_CLOSE] = close_run,
+        [OP_FAIL] = fail_run,           [OP_ABORT] = abort_run,   [OP_STOP] = stop_run};
     bool needs_peers = op->kind == OP_EXCHANGE || op->kind == OP_SPLIT;
-    if (mpi_shared.dead && needs_peers) {
+    if (mpi_shared.dead && needs_peers)
         mpi_operation_finish(op, &mpi_shared.why);
-        return;
-    }
-    switch (op->kind) {
-    case OP_EXCHANGE:
-        exchange_start(op);
-        break;
-    case OP_SPLIT:
-        split_start(op);
-        break;
-    case OP_CLOSE:
-        close_run(op);
-        break;
-    case OP_FAIL:
-        fail_run(op);
-        break;
-    case OP_ABORT:
-        MPI_Abort(MPI_COMM_WORLD, op->exit_code);
-        break;
-    case OP_STOP:
-        mpi_shared.stopping = true;
-        mpi_operation_finish(op, NULL);
-        break;
-    }
+    else
+        START[op->kind](op);
 }
 
 /* MPI must be ended by the thread that started it, so it is this one. */
