@@ -50,6 +50,12 @@ ROW_FN float bf16_round(float x)
  *   errors  FSDP_EINVAL naming `what`: the product does not fit a size_t */
 fsdp_status size_mul(size_t a, size_t b, const char *what, size_t *out);
 
+/* min_size -- the smaller one. */
+static inline size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 /* size_round_up -- n rounded up to a multiple of align, unchecked: align must not be 0, and the
  * result must fit. For sizes that are known to be small. */
 static inline size_t size_round_up(size_t n, size_t align)

@@ -6,6 +6,7 @@
  * The device owns its streams and its cache of blocks; callers own events and live blocks.
  *
  * All of that also serves a device whose memory is not the host's (cpu_open, guard.h). */
+#include "common/base/dtype.h"
 #include "common/device/cpu_impl.h"
 #include <string.h>
 
@@ -74,7 +75,7 @@ size_t cpu_mem_available(device *base)
     size_t cached_bytes = cpu_pool_cached_bytes(&d->pool) + cpu_pool_cached_bytes(&d->host_pool);
     size_t host_bytes = host_mem_available(""), left_bytes = device_limit_left(base);
     size_t bytes = host_bytes > SIZE_MAX - cached_bytes ? SIZE_MAX : host_bytes + cached_bytes;
-    return bytes < left_bytes ? bytes : left_bytes;
+    return min_size(bytes, left_bytes);
 }
 
 /* ---- streams -------------------------------------------------------------------------------- */

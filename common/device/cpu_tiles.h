@@ -6,7 +6,7 @@
  * result depends on the number of threads. */
 #pragma once
 #include <stddef.h>
-#include "common/base/status.h"
+#include "common/base/dtype.h"
 
 /* Elements of one tile of element-wise work, and of the least work that is handed to threads:
  * waking them costs from 2 us to, on a machine with other work, 50 us. An element takes about 0.1
@@ -30,10 +30,4 @@ static inline int threads_for(int n_threads, size_t work, size_t min_work)
 static inline size_t tiles_of(size_t elems, size_t tile_elems)
 {
     return elems / tile_elems + (elems % tile_elems != 0);
-}
-
-/* min_size -- the smaller one. */
-static inline size_t min_size(size_t a, size_t b)
-{
-    return a < b ? a : b;
 }

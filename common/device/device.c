@@ -300,7 +300,6 @@ fsdp_status device_alloc_failed(ledger *l, const mem_request *want)
 static fsdp_status alloc(stream *s, mem_request want, void **out)
 {
     FSDP_ASSERT(s && want.label && out);
-    FSDP_ASSERT((int)want.category >= 0 && want.category < MEM_CATEGORIES);
     *out = NULL;
     void *ptr;
     TRY(s->device->backend->alloc(s, &want, &ptr));

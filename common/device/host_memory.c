@@ -5,6 +5,7 @@
  * memory.limit_in_bytes), and the limits of the process (RLIMIT_AS, RLIMIT_DATA). A cgroup's use
  * includes file pages that the kernel drops when memory gets short; the inactive ones are counted
  * as free, as MemAvailable does. */
+#include "common/base/dtype.h"
 #include "common/device/device_impl.h"
 #include <limits.h>
 #include <stdlib.h>
@@ -63,11 +64,6 @@ static size_t minus(size_t limit, size_t used)
     return limit > used ? limit - used : 0;
 }
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 /* ---- cgroups -------------------------------------------------------------------------------- */
 typedef struct cgroup_files {
     const char *mount, *limit, *used, *inactive_key;
@@ -93,10 +89,10 @@ static size_t cgroup_available(const char *root, const cgroup_files *v, const ch
         return SIZE_MAX;
     size_t available = SIZE_MAX;
     while (strlen(dir) > strlen(v->mount)) {
-        available = least(available, cgroup_level_available(root, v, dir));
+        available = min_size(available, cgroup_level_available(root, v, dir));
         *strrchr(dir, '/') = '\0';
     }
-    return least(available, cgroup_level_available(root, v, v->mount));
+    return min_size(available, cgroup_level_available(root, v, v->mount));
 }
 
 /* Is "memory" one of the comma-separated names? */
@@ -127,9 +123,9 @@ static size_t cgroups_available(const char *root)
         *path++ = '\0';
         controllers++;
         if (*controllers == '\0')
-            available = least(available, cgroup_available(root, &V2, path));
+            available = min_size(available, cgroup_available(root, &V2, path));
         else if (names_memory(controllers))
-            available = least(available, cgroup_available(root, &V1, path));
+            available = min_size(available, cgroup_available(root, &V1, path));
     }
     fclose(f);
     return available;
@@ -151,7 +147,7 @@ size_t host_mem_available(const char *root)
     size_t available;
     if (!read_key(root, "/proc", "meminfo", "MemAvailable:", 1024, &available))
         available = SIZE_MAX;
-    available = least(available, cgroups_available(root));
-    available = least(available, rlimit_available(root, RLIMIT_AS, "VmSize:"));
-    return least(available, rlimit_available(root, RLIMIT_DATA, "VmData:"));
+    available = min_size(available, cgroups_available(root));
+    available = min_size(available, rlimit_available(root, RLIMIT_AS, "VmSize:"));
+    return min_size(available, rlimit_available(root, RLIMIT_DATA, "VmData:"));
 }
