@@ -144,9 +144,8 @@ static size_t rlimit_available(const char *root, int resource, const char *used_
 
 size_t host_mem_available(const char *root)
 {
-    size_t available;
-    if (!read_key(root, "/proc", "meminfo", "MemAvailable:", 1024, &available))
-        available = SIZE_MAX;
+    size_t available = SIZE_MAX; /* stays when there is no such figure */
+    (void)read_key(root, "/proc", "meminfo", "MemAvailable:", 1024, &available);
     available = min_size(available, cgroups_available(root));
     available = min_size(available, rlimit_available(root, RLIMIT_AS, "VmSize:"));
     return min_size(available, rlimit_available(root, RLIMIT_DATA, "VmData:"));
