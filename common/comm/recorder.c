@@ -19,7 +19,6 @@ typedef struct record {
     uint64_t sequence; /* number of the one that counts it; 0: not known */
     comm_desc desc;
     comm_record told; /* what the watch was told last, without the label */
-    bool told_once;   /* that the call has ended */
     void *told_by;    /* `self` of the watch that gave told.token */
     comm_state state;
     double issued_s, begun_s, ended_s;
@@ -223,19 +222,13 @@ void comm_job_stats_reset(comm *c)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Fill e->told: what the watch has not been told of a call that has just ended, once more or for
- * good. Parts follow each other without a gap. */
+/* Fill e->told: what the watch has not been told of a call that has just ended, once more (no more
+ * calls then, and no bytes) or for good. Parts follow each other without a gap. */
 static void end_tell(record *e)
 {
-    bool again = e->told_once;
     double begun_s = e->begun_s > 0 ? e->begun_s : e->ended_s;
-    e->told.begin_s = again ? e->told.begin_s + e->told.seconds : begun_s;
+    e->told.begin_s = e->told.calls == 0 ? e->told.begin_s + e->told.seconds : begun_s;
     e->told.seconds = e->ended_s - e->told.begin_s;
-    if (again) {
-        e->told.calls = 0;
-        e->told.bytes = 0;
-    }
-    e->told_once = true;
 }
 
 void comm_recorder_mark(comm_recorder *r, uint64_t ticket, comm_state state)
@@ -261,6 +254,8 @@ void comm_recorder_mark_at(comm_recorder *r, uint64_t ticket, comm_state state, 
             watch = r->watch;
             copy = *e;
             copy.told.token = e->told_by == watch.self ? e->told.token : 0;
+            e->told.calls = 0;
+            e->told.bytes = 0;
         }
     }
     pthread_mutex_unlock(&r->lock);
