@@ -114,10 +114,7 @@ fsdp_status hier_all_gather(transport_group *group, stream *s, const comm_call *
 /* log2 of a power of two, else -1. */
 static int log2_of(int n)
 {
-    int k = 0;
-    while (1 << k < n)
-        k++;
-    return 1 << k == n ? k : -1;
+    return (n & (n - 1)) == 0 ? __builtin_ctz((unsigned)n) : -1;
 }
 
 /* Whether a host's contributions may be added up before they are pushed as one node: always in fast
