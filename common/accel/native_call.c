@@ -227,12 +227,9 @@ static fsdp_status work_launch(transport_group *group, stream *s, const comm_cal
 static fsdp_status lengths_compare(const comm_team *team, const comm_call *call,
                                    const comm_part *parts, const uint64_t *sent)
 {
-    for (int r = 0; parts != NULL && r < team->size; r++) {
-        char bytes[24];
-        snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)sent[r]);
+    for (int r = 0; parts != NULL && r < team->size; r++)
         if (r != team->rank && sent[r] != parts[r].recv_bytes)
-            return comm_desc_lengths(team, &call->desc, r, bytes, parts[r].recv_bytes);
-    }
+            return comm_desc_lengths(team, &call->desc, r, (int64_t)sent[r], parts[r].recv_bytes);
     return FSDP_OK;
 }
 

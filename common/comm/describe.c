@@ -45,14 +45,15 @@ fsdp_status comm_desc_compare(const comm_team *team, const comm_desc *mine, cons
 }
 
 fsdp_status comm_desc_lengths(const comm_team *team, const comm_desc *desc, int peer,
-                              const char *sent_bytes, size_t expected_bytes)
+                              int64_t sent_bytes, size_t expected_bytes)
 {
-    char call[160];
+    char call[160], sent[24] = "more";
     comm_desc_print(desc, call, sizeof call);
+    if (sent_bytes >= 0)
+        snprintf(sent, sizeof sent, "%lld", (long long)sent_bytes);
     return fsdp_error(FSDP_EMISMATCH, "all ranks must pass slice lengths that fit each other",
                       "%s: rank %d sent %s bytes, rank %d expected %zu", call,
-                      team->world_ranks[peer], sent_bytes, team->world_ranks[team->rank],
-                      expected_bytes);
+                      team->world_ranks[peer], sent, team->world_ranks[team->rank], expected_bytes);
 }
 
 fsdp_status comm_desc_timeout(const comm_team *team, const comm_desc *desc, double limit_s,

@@ -134,15 +134,13 @@ fsdp_status mpi_exchange_post(mpi_operation *op)
 
 /* ---- testing ------------------------------------------------------------------------------- */
 
-/* A message of another length than expected: remember it, a descriptor may explain it. */
+/* A message of another length than expected (-1: a greater one): remember it, a descriptor may
+ * explain it. */
 static void data_hold(mpi_operation *op, int index, int got_bytes)
 {
     if (op->held_since_s > 0)
         return;
-    char got[24] = "more";
-    if (got_bytes >= 0)
-        snprintf(got, sizeof got, "%d", got_bytes);
-    (void)comm_desc_lengths(op->group->team, &op->call.desc, op->message[index].peer, got,
+    (void)comm_desc_lengths(op->group->team, &op->call.desc, op->message[index].peer, got_bytes,
                             (size_t)op->message[index].bytes);
     op->held = *fsdp_error_get();
     op->held_since_s = clock_now_s();

@@ -162,9 +162,7 @@ static fsdp_status lengths_compare(const shm_group *g, const comm_task *a, const
     size_t sent = theirs->part[t->rank].bytes, expected = a->parts[peer].recv_bytes;
     if (sent == expected)
         return FSDP_OK;
-    char bytes[24];
-    snprintf(bytes, sizeof bytes, "%zu", sent);
-    return comm_desc_lengths(t, &a->call.desc, peer, bytes, expected);
+    return comm_desc_lengths(t, &a->call.desc, peer, (int64_t)sent, expected);
 }
 
 /* Every peer has come, with the same call. */
