@@ -71,13 +71,23 @@ static fsdp_status reduce_scatter(comm *c, stream *s, comm_issue i, comm_scatter
     return status;
 }
 
+/* c->slices of an array: the first elems % W ranks have one element more (n=10, W=4: 3,3,2,2). */
+static void slices_cut(const comm *c, size_t elems)
+{
+    size_t world = (size_t)c->team.size, begin = 0;
+    for (size_t r = 0; r < world; r++) {
+        c->slices[r] =
+            (comm_slice){.begin = begin, .elems = elems / world + (r < elems % world ? 1 : 0)};
+        begin += c->slices[r].elems;
+    }
+}
+
 fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const float *send,
                                 size_t elems, grad_acc *acc, int level)
 {
     size_t total_elems;
     TRY(size_mul(elems, (size_t)c->team.size, "reduce-scatter buffer", &total_elems));
-    for (int r = 0; r < c->team.size; r++)
-        c->slices[r] = (comm_slice){.begin = (size_t)r * elems, .elems = elems};
+    slices_cut(c, total_elems);
     return reduce_scatter(c, s, (comm_issue){.label = label},
                           (comm_scatter){send, c->slices, acc, level, 0});
 }
@@ -91,17 +101,6 @@ fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const fl
 }
 
 /* ---- all-reduce ---------------------------------------------------------------------------- */
-
-/* Slices of an all-reduce: the first elems % W ranks have one element more (n=10, W=4: 3,3,2,2). */
-static void all_reduce_slices(const comm *c, size_t elems)
-{
-    size_t world = (size_t)c->team.size, begin = 0;
-    for (size_t r = 0; r < world; r++) {
-        c->slices[r] =
-            (comm_slice){.begin = begin, .elems = elems / world + (r < elems % world ? 1 : 0)};
-        begin += c->slices[r].elems;
-    }
-}
 
 /* Second phase: everyone's summed slice to everyone, in place. */
 static void slices_parts(const comm *c, comm_part *parts, char *buf, size_t elem_bytes)
@@ -141,7 +140,7 @@ fsdp_status comm_all_reduce(comm *c, stream *s, const char *label, dtype t, void
                           dtype_name(t));
     size_t bytes;
     TRY(size_mul(elems, dtype_bytes(t), "all-reduce buffer", &bytes));
-    all_reduce_slices(c, elems);
+    slices_cut(c, elems);
     size_t own_bytes = c->slices[c->team.rank].elems * dtype_bytes(t);
     size_t peers_bytes = own_bytes * (size_t)(c->team.size - 1); /* <= bytes + W elements */
     comm_issue i = {.op = COMM_OP_ALL_REDUCE,
