@@ -192,7 +192,7 @@ fsdp_status native_split(transport_group *group, const comm_team *child, transpo
     TRY(group->below->table->split(group->below, child, &below));
     fsdp_status status = below != NULL ? group_new(j, group->table, child, out) : FSDP_OK;
     if (status == FSDP_OK && j->api->split != NULL)
-        status = comm_split_off(g, child->world_ranks[0], *out);
+        status = comm_split_off(g, child->first, *out);
     else if (status == FSDP_OK && *out != NULL)
         status = comm_start((*out)->state, transport_control(below));
     if (*out != NULL)

@@ -57,7 +57,6 @@ static void comm_free(comm *c)
     comm_hang_close(c->hang);
     if (c->owns_recorder)
         comm_recorder_free(c->team.recorder);
-    free(c->team.world_ranks);
     free(c->lengths);
     free(c->slices);
     free(c);
@@ -282,12 +281,17 @@ const char *comm_backend_name(const comm *c)
 
 /* ---- ranges -------------------------------------------------------------------------------- */
 
-/* The new group, whose members *child has by now: the first one is rank `first` of the parent. */
-static fsdp_status split_into(comm *parent, int first, comm *child)
+typedef struct range {
+    int32_t first, step, n;
+} range;
+
+/* The new group: this rank's range of the parent. */
+static fsdp_status split_into(comm *parent, const range *x, comm *child)
 {
     const comm_team *team = &parent->team;
+    comm_team_part(team, x->first, x->step, x->n, &child->team);
     child->sums = parent->sums;
-    uint64_t name[] = {team->number, transport_control(parent->data)->next_seq, (uint64_t)first};
+    uint64_t name[] = {team->number, transport_control(parent->data)->next_seq, (uint64_t)x->first};
     child->team.number = hash_bytes(name, sizeof name);
     fsdp_status status = FSDP_OK;
     device_host_call_begin();
@@ -299,10 +303,6 @@ static fsdp_status split_into(comm *parent, int first, comm *child)
         TRY(transport_group_new(&self_transport, &child->team, &child->data));
     return comm_complete(child);
 }
-
-typedef struct range {
-    int32_t first, step, n;
-} range;
 
 /* Whether all members of each range passed that range. All ranks check all of them, so that none
  * goes on where others have failed. Of a range its first member checks the others, and these the
@@ -318,8 +318,8 @@ static fsdp_status check_ranges(const comm_team *team, const range *all)
                 return fsdp_error(FSDP_EMISMATCH, "pass the same range on all ranks that it names",
                                   "comm_range: rank %d has %d ranks from %d by %d, rank %d has %d "
                                   "from %d by %d",
-                                  team->world_ranks[m], b->n, b->first, b->step,
-                                  team->world_ranks[r], a->n, a->first, a->step);
+                                  comm_world_rank(team, m), b->n, b->first, b->step,
+                                  comm_world_rank(team, r), a->n, a->first, a->step);
         }
     }
     return FSDP_OK;
@@ -356,9 +356,7 @@ fsdp_status comm_range(comm *c, int first, int step, int n, comm **out)
         status = check_ranges(team, all);
     free(all);
     if (status == FSDP_OK)
-        status = comm_team_part(team, first, step, n, &child->team);
-    if (status == FSDP_OK)
-        status = split_into(c, first, child);
+        status = split_into(c, &mine, child);
     if (status == FSDP_ENOMEM ||
         status == FSDP_EMISMATCH) /* the first is perhaps this rank's alone */
         transport_fail(transport_control(c->data), status);

@@ -39,7 +39,7 @@ fsdp_status comm_same(comm *c, const char *what, const char *text)
             continue;
         status = fsdp_error(FSDP_EMISMATCH, "start every rank with the same options and files",
                             "%s differs: rank %d has '%s', rank %d has '%s'", what,
-                            team->world_ranks[r], all[r].text, team->world_ranks[0], all[0].text);
+                            comm_world_rank(team, r), all[r].text, team->first, all[0].text);
     }
     free(texts);
     return status;

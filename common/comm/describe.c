@@ -40,7 +40,7 @@ fsdp_status comm_desc_compare(const comm_team *team, const comm_desc *mine, cons
                                                         : " (the labels differ further on)";
     return fsdp_error(FSDP_EMISMATCH, "all ranks must issue the same calls in the same order",
                       "ranks disagree: rank %d called %s, rank %d called %s%s",
-                      team->world_ranks[peer], text_theirs, team->world_ranks[team->rank],
+                      comm_world_rank(team, peer), text_theirs, comm_world_rank(team, team->rank),
                       text_mine, detail);
 }
 
@@ -53,7 +53,8 @@ fsdp_status comm_desc_lengths(const comm_team *team, const comm_desc *desc, int 
         snprintf(sent, sizeof sent, "%lld", (long long)sent_bytes);
     return fsdp_error(FSDP_EMISMATCH, "all ranks must pass slice lengths that fit each other",
                       "%s: rank %d sent %s bytes, rank %d expected %zu", call,
-                      team->world_ranks[peer], sent, team->world_ranks[team->rank], expected_bytes);
+                      comm_world_rank(team, peer), sent, comm_world_rank(team, team->rank),
+                      expected_bytes);
 }
 
 fsdp_status comm_desc_timeout(const comm_team *team, const comm_desc *desc, double limit_s,
@@ -66,7 +67,7 @@ fsdp_status comm_desc_timeout(const comm_team *team, const comm_desc *desc, doub
                       "by sort -m and "
                       "diff (README.md, When a job hangs); FSDP_TIMEOUT_S sets the limit",
                       "rank %d waited %.1f s in %s; missing data of ranks: %s",
-                      team->world_ranks[team->rank], limit_s, call, missing);
+                      comm_world_rank(team, team->rank), limit_s, call, missing);
 }
 
 void comm_rank_add(char *list, size_t list_bytes, int rank)

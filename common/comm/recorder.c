@@ -16,7 +16,7 @@ static const char *const STATE_NAME[] = {"issued", "running", "done", "failed"};
 
 typedef struct record {
     uint64_t ticket;   /* 0: never used */
-    uint64_t sequence; /* number of the one that counts it; 0: not known */
+    uint64_t sequence; /* number of the one that counts it */
     comm_desc desc;
     comm_record told; /* what the watch was told last, without the label */
     void *told_by;    /* `self` of the watch that gave told.token */
@@ -28,10 +28,8 @@ typedef struct record {
  * for the calls of hosts may be numbered by another than the collectives. */
 typedef struct sequence {
     uint64_t number; /* from 1, in the order in which this process met them; 0: never used */
-    uint64_t group;
-    const char *via;  /* the transport's name */
-    int *world_ranks; /* [size] owned */
-    int size;
+    comm_team team;
+    const char *via; /* the transport's name */
 } sequence;
 
 struct comm_recorder {
@@ -73,8 +71,6 @@ void comm_recorder_free(comm_recorder *r)
 {
     if (r == NULL)
         return;
-    for (int i = 0; i < MOST_GROUPS; i++)
-        free(r->sequences[i].world_ranks);
     pthread_mutex_destroy(&r->lock);
     free(r->ring);
     free(r);
@@ -122,29 +118,19 @@ static void make_room(comm_recorder *r)
     }
 }
 
-/* The one that counts the team's calls over `via`, under the lock; NULL without memory. */
-static sequence *sequence_of(comm_recorder *r, const comm_team *team, const char *via)
+/* The number of the one that counts the team's calls over `via`, under the lock. */
+static uint64_t sequence_of(comm_recorder *r, const comm_team *team, const char *via)
 {
     for (uint64_t n = r->n_sequences; n > 0 && n + MOST_GROUPS > r->n_sequences; n--) {
-        sequence *q = &r->sequences[n % MOST_GROUPS];
-        if (q->group == team->number && q->via == via)
-            return q;
+        const sequence *q = &r->sequences[n % MOST_GROUPS];
+        if (q->team.number == team->number && q->via == via)
+            return n;
     }
-    size_t bytes = (size_t)team->size * sizeof(int);
-    int *world_ranks = team->world_ranks != NULL ? malloc(bytes) : NULL;
-    if (world_ranks == NULL)
-        return NULL;
-    memcpy(world_ranks, team->world_ranks, bytes);
-    sequence *q = &r->sequences[++r->n_sequences % MOST_GROUPS];
-    free(q->world_ranks);
-    *q = (sequence){.number = r->n_sequences,
-                    .group = team->number,
-                    .via = via,
-                    .world_ranks = world_ranks,
-                    .size = team->size};
-    r->world_rank = world_ranks[team->rank];
+    uint64_t number = ++r->n_sequences;
+    r->sequences[number % MOST_GROUPS] = (sequence){.number = number, .team = *team, .via = via};
+    r->world_rank = comm_world_rank(team, team->rank);
     r->world_size = team->number == 0 ? team->size : r->world_size;
-    return q;
+    return number;
 }
 
 uint64_t comm_recorder_issue(const comm_team *team, const char *via, stream *s, const comm_issue *i,
@@ -158,8 +144,8 @@ uint64_t comm_recorder_issue(const comm_team *team, const char *via, stream *s, 
                          .elems = i->elems,
                          .group = team->number,
                          .group_ranks = team->size,
-                         .first_rank = team->world_ranks[0],
-                         .last_rank = team->world_ranks[team->size - 1],
+                         .first_rank = team->first,
+                         .last_rank = comm_world_rank(team, team->size - 1),
                          .seq = desc->seq,
                          .stream = s,
                          .calls = 1,
@@ -175,8 +161,7 @@ uint64_t comm_recorder_issue(const comm_team *team, const char *via, stream *s, 
         e.told.token = watch.issued(watch.self, &e.told);
     pthread_mutex_lock(&r->lock);
     make_room(r);
-    sequence *q = sequence_of(r, team, via);
-    e.sequence = q != NULL ? q->number : 0;
+    e.sequence = sequence_of(r, team, via);
     e.ticket = ++r->last_ticket;
     r->ring[e.ticket % r->room] = e;
     if (i->op < COMM_OPS) {
@@ -312,16 +297,16 @@ void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank)
 static int by_group_and_via(const void *a, const void *b)
 {
     const sequence *x = *(const sequence *const *)a, *y = *(const sequence *const *)b;
-    if (x->group != y->group)
-        return x->group < y->group ? -1 : 1;
+    if (x->team.number != y->team.number)
+        return x->team.number < y->team.number ? -1 : 1;
     return strcmp(x->via, y->via);
 }
 
 static void sequence_write(const sequence *q, FILE *out)
 {
-    fprintf(out, "# group %016llx/%-8s ranks", (unsigned long long)q->group, q->via);
-    for (int i = 0; i < q->size; i++)
-        fprintf(out, " %d", q->world_ranks[i]);
+    fprintf(out, "# group %016llx/%-8s ranks", (unsigned long long)q->team.number, q->via);
+    for (int i = 0; i < q->team.size; i++)
+        fprintf(out, " %d", comm_world_rank(&q->team, i));
     fprintf(out, "\n");
 }
 
@@ -333,10 +318,10 @@ static void record_write(const record *e, const sequence *q, FILE *out)
     const bool has_elems = e->desc.op != COMM_OP_HOST && e->desc.op != COMM_OP_BARRIER;
     snprintf(label, sizeof label, e->desc.op == COMM_OP_BROADCAST ? "%s (root %d)" : "%s",
              e->desc.label, e->desc.root);
-    fprintf(out, "%016llx/%-8s %010llu %-14s %12llu %-4s %-32s %s\n", (unsigned long long)q->group,
-            q->via, (unsigned long long)e->desc.seq, comm_op_name((comm_op)e->desc.op),
-            (unsigned long long)e->desc.elems, has_elems ? dtype_name((dtype)e->desc.dtype) : "-",
-            label, STATE_NAME[e->state]);
+    fprintf(out, "%016llx/%-8s %010llu %-14s %12llu %-4s %-32s %s\n",
+            (unsigned long long)q->team.number, q->via, (unsigned long long)e->desc.seq,
+            comm_op_name((comm_op)e->desc.op), (unsigned long long)e->desc.elems,
+            has_elems ? dtype_name((dtype)e->desc.dtype) : "-", label, STATE_NAME[e->state]);
 }
 
 /* Who this is, and how long it has waited: in the call that has run longest, or that failed. */

@@ -103,17 +103,23 @@ typedef struct comm_scatter {
 
 typedef struct comm_recorder comm_recorder;
 
-/* Who is in a group. Valid until the group is closed. */
+/* Who is in a group: every step-th rank of the first group. Valid until the group is closed. */
 typedef struct comm_team {
     int rank, size, local_rank, local_size;
-    int *world_ranks; /* [size] rank of each member in the first group; messages use these */
-    uint64_t number;  /* comm_group_number */
+    int first, step; /* of its ranks in the first group: see comm_world_rank */
+    uint64_t number; /* comm_group_number */
     double timeout_s;
     double start_s;          /* how long ranks wait for one that has not started */
     comm_recorder *recorder; /* of the job */
     device *dev;
     comm_dry dry; /* of COMM_DRY */
 } comm_team;
+
+/* comm_world_rank -- rank r of the team in the first group; messages use these. */
+static inline int comm_world_rank(const comm_team *team, int r)
+{
+    return team->first + r * team->step;
+}
 
 typedef struct transport_group {
     const comm_transport *table;
@@ -133,7 +139,7 @@ struct comm_transport {
     bool peer_read;    /* exchange takes v; else what it brings is staged (transport_sum) */
 
     /* open -- the group of all ranks that the launcher started; fills rank, size, local_* and
-     * world_ranks of *team (comm_team_fill). NULL: it can only be opened over another. */
+     * first and step of *team (comm_team_fill). NULL: it can only be opened over another. */
     fsdp_status (*open)(comm_team *team, transport_group **out);
 
     /* open_over -- a group of the ranks of `below`, which stays below. *out is NULL when that

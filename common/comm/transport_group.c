@@ -10,41 +10,28 @@ static const double LINGER_S = 1;          /* between a failure and the end of t
 
 /* ---- teams ---------------------------------------------------------------------------------- */
 
-static fsdp_status members_alloc(comm_team *team, int rank, int size)
+void comm_team_fill(comm_team *team, int rank, int size, int local_rank, int local_size)
 {
     team->rank = rank;
     team->size = size;
-    team->world_ranks = malloc((size_t)size * sizeof *team->world_ranks);
-    if (team->world_ranks == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a group of %d ranks", size);
-    return FSDP_OK;
-}
-
-fsdp_status comm_team_fill(comm_team *team, int rank, int size, int local_rank, int local_size)
-{
-    TRY(members_alloc(team, rank, size));
     team->local_rank = local_rank;
     team->local_size = local_size;
-    for (int r = 0; r < size; r++)
-        team->world_ranks[r] = r;
-    return FSDP_OK;
+    team->first = 0;
+    team->step = 1;
 }
 
-fsdp_status comm_team_part(const comm_team *of, int first, int step, int n, comm_team *out)
+void comm_team_part(const comm_team *of, int first, int step, int n, comm_team *out)
 {
     *out = *of;
-    TRY(members_alloc(out, (of->rank - first) / step, n));
-    for (int i = 0; i < n; i++)
-        out->world_ranks[i] = of->world_ranks[first + i * step];
-    return FSDP_OK;
+    out->rank = (of->rank - first) / step;
+    out->size = n;
+    out->first = comm_world_rank(of, first);
+    out->step = of->step * step;
 }
 
 int comm_team_find(const comm_team *team, int world_rank)
 {
-    int r = 0;
-    while (team->world_ranks[r] != world_rank)
-        FSDP_ASSERT(++r < team->size);
-    return r;
+    return (world_rank - team->first) / team->step;
 }
 
 /* ---- groups --------------------------------------------------------------------------------- */
@@ -200,7 +187,7 @@ static fsdp_status agree_failure(transport_group *g, int failing, const fsdp_err
     TRY(transport_gather(g, "comm_agree: record", mine, sizeof *mine, &records));
     const fsdp_error_info *all = records;
     fsdp_status status = fsdp_error(all[failing].status, all[failing].hint, "rank %d failed: %s",
-                                    g->team->world_ranks[failing], all[failing].what);
+                                    comm_world_rank(g->team, failing), all[failing].what);
     free(records);
     return status;
 }

@@ -20,11 +20,10 @@
 /* ---- groups and teams ----------------------------------------------------------------------- */
 
 /* comm_team_fill -- *team is all `size` ranks of the job; its other fields stay. */
-fsdp_status comm_team_fill(comm_team *team, int rank, int size, int local_rank, int local_size);
+void comm_team_fill(comm_team *team, int rank, int size, int local_rank, int local_size);
 /* comm_team_part -- *out: ranks first, first + step, ... of `of`, n of them and this one among
- * them; what it has besides is as in `of`. The caller frees out->world_ranks. */
-fsdp_status comm_team_part(const comm_team *of, int first, int step, int n, comm_team *out);
-
+ * them; what it has besides is as in `of`. */
+void comm_team_part(const comm_team *of, int first, int step, int n, comm_team *out);
 /* comm_team_find -- the rank in team of a rank of the job, which is in it. */
 int comm_team_find(const comm_team *team, int world_rank);
 

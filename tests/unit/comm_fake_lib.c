@@ -30,12 +30,12 @@ int fake_open_groups(void)
 /* The number of rank 0 reaches every rank. */
 static fsdp_status identify(transport_group *below)
 {
-    int32_t mine = 1000 + below->team->world_ranks[below->team->rank];
+    int32_t mine = 1000 + comm_world_rank(below->team, below->team->rank);
     void *all;
     TRY(transport_gather(transport_control(below), "fake: identifier", &mine, sizeof mine, &all));
     int32_t first = *(const int32_t *)all;
     free(all);
-    if (first != 1000 + below->team->world_ranks[0])
+    if (first != 1000 + below->team->first)
         return fsdp_error(FSDP_ECOMM, "", "fake: got identifier %d", (int)first);
     return FSDP_OK;
 }

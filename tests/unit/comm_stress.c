@@ -108,7 +108,7 @@ static void work(const drawn *d, stream_fn task, char *at, size_t bytes, uint64_
 
 static int world_rank(const drawn *d, int r)
 {
-    return d->c->team.world_ranks[r];
+    return comm_world_rank(&d->c->team, r);
 }
 
 static void call_all_gather(const drawn *d)

@@ -212,7 +212,7 @@ static void range_check(comm_fixture *f, comm *of, int first, int step, int n)
         return;
     group_check(f, g, (f->rank - first) / step, n, sum);
     for (int i = 0; i < n; i++)
-        CHECK(f, g->team.world_ranks[i] == of->team.world_ranks[first + i * step],
+        CHECK(f, comm_world_rank(&g->team, i) == comm_world_rank(&of->team, first + i * step),
               "from %d by %d: member %d", first, step, i);
     CHECK(f, comm_group_number(g) != comm_group_number(of), "from %d by %d: no name of its own",
           first, step);

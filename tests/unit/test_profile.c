@@ -276,10 +276,8 @@ static void keep_timing(void *self, const comm_record *t)
 
 static uint64_t issue(comm *c, const comm_desc *d, int world_size)
 {
-    static const int RANKS[] = {0, 1, 2};
     comm_issue i = {.op = (comm_op)d->op, .type = (dtype)d->dtype};
     c->team.size = world_size;
-    c->team.world_ranks = (int *)(uintptr_t)RANKS;
     return comm_recorder_issue(&c->team, "test", NULL, &i, d);
 }
 

@@ -21,7 +21,7 @@ static fsdp_status dry_open(comm_team *team, transport_group **out)
         [DRY_SHOWS] = &dry_shows, [DRY_BRINGS] = &dry_transport, [DRY_NATIVE] = &dry_native};
     const comm_dry *dry = &team->dry;
     FSDP_ASSERT(dry->size >= 1 && dry->rank >= 0 && dry->rank < dry->size);
-    TRY(comm_team_fill(team, dry->rank, dry->size, dry->rank, dry->size));
+    comm_team_fill(team, dry->rank, dry->size, dry->rank, dry->size);
     /* a rank by itself has nobody to show memory to, so its blocks are not of that kind */
     return transport_group_new(dry->size == 1 ? &self_transport : tables[dry->moves], team, out);
 }

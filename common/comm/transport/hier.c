@@ -41,8 +41,8 @@ static int n_opened; /* groups, not by a split; one thread calls comm_open and c
 static int even_run(const transport_group *parent, const comm_team *child)
 {
     const int ranks = ((const hier_group *)parent->state)->team.size, n = child->size;
-    int first = comm_team_find(parent->team, child->world_ranks[0]), run = 1;
-    int step = n > 1 ? comm_team_find(parent->team, child->world_ranks[1]) - first : 1;
+    int first = comm_team_find(parent->team, child->first), run = 1;
+    int step = child->step / parent->team->step;
     while (run < n && (first + run * step) / ranks == first / ranks)
         run++;
     for (int i = run; i < n; i++) {
@@ -58,7 +58,6 @@ static void hier_free(hier_group *h)
 {
     if (h == NULL)
         return;
-    free(h->team.world_ranks);
     free(h->sum);
     free(h);
 }
@@ -73,10 +72,11 @@ static fsdp_status hier_new(const comm_team *team, int run, bool opened, hier_gr
                           .host = host,
                           .opened = opened,
                           .sum = calloc((size_t)hosts, sizeof *h->sum)};
-    if (h == NULL || h->sum == NULL || comm_team_part(team, host * run, 1, run, &h->team)) {
+    if (h == NULL || h->sum == NULL) {
         hier_free(h);
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a group over %d hosts", hosts);
     }
+    comm_team_part(team, host * run, 1, run, &h->team);
     *out = h;
     return FSDP_OK;
 }

@@ -153,7 +153,7 @@ static bool is_across(const transport_group *group, int r)
 {
     const comm_team *t = group->team;
     int k = ((const link_group *)group->state)->spec.ranks_per_host;
-    return t->world_ranks[r] / k != t->world_ranks[t->rank] / k;
+    return comm_world_rank(t, r) / k != comm_world_rank(t, t->rank) / k;
 }
 
 /* The call below has been issued: let the stream take the time that its parts take. */

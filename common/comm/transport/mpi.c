@@ -92,8 +92,7 @@ static fsdp_status mpi_split(transport_group *group, const comm_team *team, tran
     }
     *g = (mpi_group){.team = team, .opened = parent == NULL, .comm = MPI_COMM_NULL};
     if (parent != NULL)
-        op->color = team->size > 1 ? team->world_ranks[0] : MPI_UNDEFINED;
-    op->key = team->rank;
+        op->color = team->size > 1 ? team->first : MPI_UNDEFINED;
     op->child = g;
     fsdp_status status =
         mpi_operation_run(op, parent == NULL ? team->start_s : parent->team->timeout_s);
@@ -267,7 +266,7 @@ static fsdp_status mpi_open(comm_team *team, transport_group **out)
             return status;
         }
     }
-    TRY(comm_team_fill(team, e->world_rank, e->world_size, e->local_rank, e->local_size));
+    comm_team_fill(team, e->world_rank, e->world_size, e->local_rank, e->local_size);
     return mpi_split(NULL, team, out);
 }
 

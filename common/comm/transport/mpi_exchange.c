@@ -161,7 +161,7 @@ static fsdp_status request_done(mpi_operation *op, int index, const MPI_Status *
         char what[64];
         snprintf(what, sizeof what, "message %s rank %d",
                  is_data || index == REQ_DESC_IN ? "from" : "to",
-                 op->group->team->world_ranks[op->message[index].peer]);
+                 comm_world_rank(op->group->team, op->message[index].peer));
         return mpi_explain(code, what);
     }
     if (index == REQ_DESC_IN) {
@@ -215,7 +215,7 @@ void mpi_exchange_missing(const mpi_operation *op, char *text, size_t text_bytes
         for (int i = REQ_DESC_IN; i < REQ_FIRST_RECEIVE + op->n_receives; i++)
             missing |= op->requests[i] != MPI_REQUEST_NULL && op->message[i].peer == r;
         if (missing)
-            comm_rank_add(text, text_bytes, t->world_ranks[r]);
+            comm_rank_add(text, text_bytes, comm_world_rank(t, r));
     }
     if (text[0] == '\0')
         snprintf(text, text_bytes, "none; peers have not taken this rank's");

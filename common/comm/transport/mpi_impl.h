@@ -48,7 +48,7 @@ typedef struct mpi_operation {
     mpi_operation_kind kind;
     struct mpi_operation *next;
     mpi_group *group; /* NULL for OP_STOP, OP_FAIL, OP_ABORT, and a split of all ranks */
-    int color, key;   /* OP_SPLIT: as MPI_Comm_split takes them */
+    int color;        /* OP_SPLIT: as MPI_Comm_split takes it */
     mpi_group *child; /* OP_SPLIT: its comm is filled */
     int exit_code;    /* OP_ABORT */
 

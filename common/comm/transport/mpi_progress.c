@@ -205,7 +205,7 @@ static MPI_Comm parent_of(const mpi_operation *split)
 static void split_run(mpi_operation *op)
 {
     MPI_Comm made = MPI_COMM_NULL;
-    int rc = MPI_Comm_split(parent_of(op), op->color, op->key, &made);
+    int rc = MPI_Comm_split(parent_of(op), op->color, 0, &made);
     if (rc != MPI_SUCCESS) {
         (void)mpi_explain(rc, "MPI_Comm_split");
         mpi_operation_finish(op, fsdp_error_get());

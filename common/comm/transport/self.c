@@ -4,7 +4,7 @@
 
 static fsdp_status self_open(comm_team *team, transport_group **out)
 {
-    TRY(comm_team_fill(team, 0, 1, 0, 1));
+    comm_team_fill(team, 0, 1, 0, 1);
     return transport_group_new(&self_transport, team, out);
 }
 

@@ -43,7 +43,7 @@ static fsdp_status group_new(const comm_team *team, char *area, bool opened, tra
         return fsdp_error(FSDP_ENOMEM, "", "shm: no memory for a group of %d ranks", team->size);
     }
     for (int r = 0; r < team->size; r++)
-        member[r] = member_of(team->world_ranks[r]);
+        member[r] = member_of(comm_world_rank(team, r));
     g->team = team;
     g->opened = opened;
     g->member = member;
@@ -69,7 +69,7 @@ static fsdp_status area_get(transport_group *talk, const comm_team *child, bool 
         .label = "comm_range: files",
         .cannot = {.status = FSDP_ENOMEM, .hint = "raise the limits on memory and open files"}};
     if (needed) {
-        x.first = comm_team_find(talk->team, child->world_ranks[0]);
+        x.first = comm_team_find(talk->team, child->first);
         x.bytes = shm_area_bytes(child->size);
     }
     snprintf(x.cannot.what, sizeof x.cannot.what,
@@ -124,7 +124,7 @@ static fsdp_status shm_start(comm_team *team, transport_group **out)
     if (!comm_run_started(&run))
         return fsdp_error(FSDP_EINVAL, "start it with build/fsdp_run -n N PROGRAM, or with mpiexec",
                           "comm_open: shm: this process was started by neither");
-    TRY(comm_team_fill(team, run.rank, run.size, run.rank, run.size));
+    comm_team_fill(team, run.rank, run.size, run.rank, run.size);
     if (shm_self.job == NULL) /* the first time: it closes the files */
         TRY(shm_join_launched(team, &run, &area));
     else if (shm_self.world != NULL)

@@ -62,7 +62,7 @@ static fsdp_status join(shm_job *job, const comm_team *team)
     if (p->peer == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %zu ranks", size);
     for (size_t r = 0; r < size; r++)
-        p->peer[r] = (shm_peer){.world_rank = team->world_ranks[r], .file = -1, .pidfd = -1};
+        p->peer[r] = (shm_peer){.world_rank = comm_world_rank(team, r), .file = -1, .pidfd = -1};
     shm_watch_launcher();
     shm_member *me = &job->member[p->me];
     me->share = shm_file_of(device_share_fd(team->dev));
@@ -102,7 +102,7 @@ void shm_leave(void)
 fsdp_status shm_join(transport_group *talk, const comm_team *host, char **area)
 {
     const shm_shared x = {.label = "comm_open: files",
-                          .first = host->world_ranks[0], /* talk is of all ranks */
+                          .first = host->first, /* talk is of all ranks */
                           .bytes = shm_job_bytes(host->size) + shm_area_bytes(host->size),
                           .cannot = {.status = FSDP_ESKIP,
                                      .what = "comm_open: a rank cannot map its host's memory",

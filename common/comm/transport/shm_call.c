@@ -68,7 +68,7 @@ static void missing_ranks(const shm_group *g, const comm_call *call, char *text,
     for (int r = 0; r < t->size; r++) {
         bool there = atomic_load(&turn_of(g, r, call)->sync.posted.value) == turn_number(call);
         if (!there && r != t->rank)
-            comm_rank_add(text, text_bytes, t->world_ranks[r]);
+            comm_rank_add(text, text_bytes, comm_world_rank(t, r));
     }
 }
 
