@@ -22,31 +22,18 @@ static bool cores_for_all(int n_ranks)
     return CPU_COUNT(&set) >= n_ranks || CPU_COUNT(&set) < get_nprocs();
 }
 
-static int member_of(int world_rank)
-{
-    int i = 0;
-    while (shm_self.peer[i].world_rank != world_rank)
-        FSDP_ASSERT(++i < shm_self.size);
-    return i;
-}
-
 /* The group of *team over `area`, which is unmapped when there is no memory for it. */
 static fsdp_status group_new(const comm_team *team, char *area, bool opened, transport_group **out)
 {
     transport_group *group = NULL;
     shm_group *g = calloc(1, sizeof *g);
-    int *member = calloc((size_t)team->size, sizeof *member);
-    if (g == NULL || member == NULL || transport_group_new(&shm_transport, team, &group)) {
+    if (g == NULL || transport_group_new(&shm_transport, team, &group) != FSDP_OK) {
         free(g);
-        free(member);
         munmap(area, shm_area_bytes(team->size));
         return fsdp_error(FSDP_ENOMEM, "", "shm: no memory for a group of %d ranks", team->size);
     }
-    for (int r = 0; r < team->size; r++)
-        member[r] = member_of(comm_world_rank(team, r));
     g->team = team;
     g->opened = opened;
-    g->member = member;
     g->area = area;
     g->area_bytes = shm_area_bytes(team->size);
     g->turn_bytes = shm_turn_bytes(team->size);
@@ -148,7 +135,7 @@ static void leave_job(const transport_group *group, bool failed)
         return;
     transport_linger(p->died_s);
     if (!failed)
-        atomic_store(&p->job->member[p->me].closed, 1);
+        atomic_store(&p->job->member[p->team.rank].closed, 1);
     shm_leave();
 }
 
@@ -165,7 +152,6 @@ static bool shm_close(transport_group *group)
     munmap(g->area, g->area_bytes);
     pthread_mutex_destroy(&g->lock);
     pthread_cond_destroy(&g->freed);
-    free(g->member);
     free(g);
     return !failed;
 }

@@ -30,7 +30,7 @@ static fsdp_status open_peer(int peer, double timeout_s)
 {
     shm_process *p = &shm_self;
     shm_member *m = &p->job->member[peer];
-    int mine = p->peer[p->me].world_rank, theirs = p->peer[peer].world_rank;
+    int mine = comm_world_rank(&p->team, p->team.rank), theirs = comm_world_rank(&p->team, peer);
     start_wait w = {clock_wait_begin(), timeout_s};
     if (!shm_word_wait(&m->ready, 1, &(shm_patience){.over = start_over, .self = &w})) {
         TRY(shm_failed(NULL));
@@ -55,20 +55,19 @@ static fsdp_status join(shm_job *job, const comm_team *team)
     shm_process *p = &shm_self;
     size_t size = (size_t)team->size;
     p->job = job;
-    p->me = team->rank;
-    p->size = team->size;
+    p->team = *team;
     atomic_store(&p->stop, false);
     p->peer = malloc(size * sizeof *p->peer);
     if (p->peer == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %zu ranks", size);
     for (size_t r = 0; r < size; r++)
-        p->peer[r] = (shm_peer){.world_rank = comm_world_rank(team, r), .file = -1, .pidfd = -1};
+        p->peer[r] = (shm_peer){.file = -1, .pidfd = -1};
     shm_watch_launcher();
-    shm_member *me = &job->member[p->me];
+    shm_member *me = &job->member[p->team.rank];
     me->share = shm_file_of(device_share_fd(team->dev));
     shm_word_set(&me->ready, 1);
-    for (int r = 0; r < p->size; r++)
-        if (r != p->me)
+    for (int r = 0; r < p->team.size; r++)
+        if (r != p->team.rank)
             TRY(open_peer(r, team->start_s));
     return shm_watch_start();
 }
@@ -81,7 +80,7 @@ void shm_leave(void)
     if (p->peer != NULL)
         shm_watch_stop();
     shm_map_free_all();
-    for (int r = 0; p->peer != NULL && r < p->size; r++) {
+    for (int r = 0; p->peer != NULL && r < p->team.size; r++) {
         if (p->peer[r].file >= 0)
             close(p->peer[r].file);
         p->peer[r].file = -1;
@@ -89,7 +88,7 @@ void shm_leave(void)
     if (atomic_load(&p->job->failed) != SHM_FAIL_NONE)
         return;
     free(p->peer);
-    munmap(p->job, shm_job_bytes(p->size));
+    munmap(p->job, shm_job_bytes(p->team.size));
     p->job = NULL;
     p->peer = NULL;
 }

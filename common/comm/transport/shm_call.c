@@ -190,20 +190,26 @@ static fsdp_status meet(shm_group *g, const comm_task *a, call_wait *w)
 
 /* ---- read ----------------------------------------------------------------------------------- */
 
+/* Which member of the job a rank of the group is. */
+static int member_of(const shm_group *g, int rank)
+{
+    return comm_team_find(&shm_self.team, comm_world_rank(g->team, rank));
+}
+
 /* Where the peer's part for this rank can be read until part_close; NULL on failure. */
 static const char *part_open(const shm_group *g, const shm_turn *theirs, int peer)
 {
     const shm_part *part = &theirs->part[g->team->rank];
     if (theirs->block_bytes == 0)
         return theirs->inline_bytes + part->inner;
-    const char *block = shm_map_get(g->member[peer], theirs->block_offset, theirs->block_bytes);
+    const char *block = shm_map_get(member_of(g, peer), theirs->block_offset, theirs->block_bytes);
     return block == NULL ? NULL : block + part->inner;
 }
 
 static void part_close(const shm_group *g, const shm_turn *theirs, int peer)
 {
     if (theirs->block_bytes != 0)
-        shm_map_put(g->member[peer], theirs->block_offset);
+        shm_map_put(member_of(g, peer), theirs->block_offset);
 }
 
 /* Everyone starts with its neighbour, so that no rank's memory is read by all at once. */

@@ -53,7 +53,6 @@ size_t shm_job_bytes(int n_members);
 
 /* What this process holds of a member. */
 typedef struct shm_peer {
-    int world_rank;
     int file;  /* of the member's shared blocks, -1 */
     int pidfd; /* -1: cannot be watched */
 } shm_peer;
@@ -62,8 +61,8 @@ typedef struct shm_peer {
  * host, counted from 0; messages name the rank in the first group. */
 typedef struct shm_process {
     shm_job *job;
-    int me, size;
-    shm_peer *peer;         /* [size] */
+    comm_team team;         /* of the members */
+    shm_peer *peer;         /* [team.size] */
     int n_open;             /* groups that were opened, not split */
     transport_group *world; /* the first of them; under world_lock, NULL when it is closed */
     pthread_mutex_t world_lock;
@@ -100,7 +99,6 @@ typedef struct shm_turn {
 typedef struct shm_group {
     const comm_team *team;
     bool opened; /* not by a split */
-    int *member; /* [size] of the job */
     char *area;  /* [size][SHM_RING] turns of turn_bytes */
     size_t area_bytes, turn_bytes;
     atomic_uint spin; /* length of the next one, adapted; two streams may write it */

@@ -95,7 +95,7 @@ const char *shm_map_get(int member, uint64_t offset, uint64_t bytes)
         return m->at;
     (void)fsdp_error(FSDP_ENOMEM, "use --comm mpi, or a larger limit on address space (ulimit -v)",
                      "shm: cannot map %llu bytes of rank %d: %s", (unsigned long long)bytes,
-                     shm_self.peer[member].world_rank, strerror(errno));
+                     comm_world_rank(&shm_self.team, member), strerror(errno));
     return NULL;
 }
 

@@ -34,7 +34,8 @@ static void hear(fsdp_status why)
         return;
     pthread_mutex_lock(&p->world_lock);
     if (why == FSDP_ETIMEOUT && p->world != NULL && tell == NULL)
-        comm_recorder_print(p->world->team->recorder, stderr, p->peer[p->me].world_rank);
+        comm_recorder_print(p->world->team->recorder, stderr,
+                            comm_world_rank(&p->team, p->team.rank));
     if (p->world != NULL && tell == NULL)
         comm_hang_write(p->world->team->recorder, fsdp_error_get()->what);
     pthread_mutex_unlock(&p->world_lock);
@@ -50,7 +51,7 @@ static fsdp_status failure_tell(void)
     if (atomic_load(&p->job->failed) == SHM_FAIL_WRITING)
         return fsdp_error(FSDP_ECOMM, "see the other ranks' last lines",
                           "shm: a rank failed and did not live to say why");
-    if (p->job->failed_rank >= 0 && p->job->failed_rank != p->peer[p->me].world_rank)
+    if (p->job->failed_rank >= 0 && p->job->failed_rank != comm_world_rank(&p->team, p->team.rank))
         return fsdp_error(why->status, why->hint, "rank %d reports: %.700s", p->job->failed_rank,
                           why->what);
     fsdp_error_set(why);
@@ -83,7 +84,7 @@ static void job_fail(shm_job *job, int by)
 
 fsdp_status shm_fail(void)
 {
-    job_fail(shm_self.job, shm_self.peer[shm_self.me].world_rank);
+    job_fail(shm_self.job, comm_world_rank(&shm_self.team, shm_self.team.rank));
     return shm_failed(NULL);
 }
 
@@ -126,19 +127,19 @@ void shm_launcher_check(void)
 static void *watch_main(void *arg)
 {
     shm_process *p = arg;
-    struct pollfd *polled = calloc((size_t)p->size + 1, sizeof *polled);
+    struct pollfd *polled = calloc((size_t)p->team.size + 1, sizeof *polled);
     pthread_setname_np(pthread_self(), "shm watch");
-    for (int r = 0; polled != NULL && r < p->size; r++)
+    for (int r = 0; polled != NULL && r < p->team.size; r++)
         polled[r] = (struct pollfd){.fd = p->peer[r].pidfd, .events = POLLIN};
     if (polled != NULL)
-        polled[p->size] = (struct pollfd){.fd = p->stop_event, .events = POLLIN};
+        polled[p->team.size] = (struct pollfd){.fd = p->stop_event, .events = POLLIN};
     while (polled != NULL && !atomic_load(&p->stop)) {
-        int n_ended = poll(polled, (nfds_t)p->size + 1, LOOK_EVERY_MS);
-        for (int r = 0; n_ended > 0 && r < p->size; r++) {
+        int n_ended = poll(polled, (nfds_t)p->team.size + 1, LOOK_EVERY_MS);
+        for (int r = 0; n_ended > 0 && r < p->team.size; r++) {
             if (polled[r].revents == 0)
                 continue;
             if (!atomic_load(&p->stop))
-                shm_member_ended(p->job, r, p->peer[r].world_rank, 0);
+                shm_member_ended(p->job, r, comm_world_rank(&p->team, r), 0);
             polled[r].fd = -1;
         }
         shm_launcher_check();
@@ -162,8 +163,8 @@ void shm_watch_launcher(void)
 fsdp_status shm_watch_start(void)
 {
     shm_process *p = &shm_self;
-    for (int r = 0; r < p->size; r++)
-        if (r != p->me)
+    for (int r = 0; r < p->team.size; r++)
+        if (r != p->team.rank)
             p->peer[r].pidfd = watch_open(p->job->member[r].share.pid);
     p->stop_event = eventfd(0, EFD_CLOEXEC);
     int err = pthread_create(&p->watcher, NULL, watch_main, p);
@@ -191,7 +192,7 @@ void shm_watch_stop(void)
         close(p->stop_event);
     }
     p->watching = false;
-    for (int r = 0; r < p->size; r++)
+    for (int r = 0; r < p->team.size; r++)
         watch_close(&p->peer[r].pidfd);
     watch_close(&p->launcher_fd);
 }
