@@ -54,28 +54,15 @@ static int even_run(const transport_group *parent, const comm_team *child)
     return run;
 }
 
-static void hier_free(hier_group *h)
-{
-    if (h == NULL)
-        return;
-    free(h->sum);
-    free(h);
-}
-
 /* The ranks of *team on this host, which has `run` of them side by side; no group yet. */
-static fsdp_status hier_new(const comm_team *team, int run, bool opened, hier_group **out)
+static fsdp_status hier_new(const comm_team *team, int run, hier_group **out)
 {
-    hier_group *h = calloc(1, sizeof *h);
     int hosts = team->size / run, host = team->rank / run;
-    if (h != NULL)
-        *h = (hier_group){.hosts = hosts,
-                          .host = host,
-                          .opened = opened,
-                          .sum = calloc((size_t)hosts, sizeof *h->sum)};
-    if (h == NULL || h->sum == NULL) {
-        hier_free(h);
+    hier_group *h = calloc(1, sizeof *h + (size_t)hosts * sizeof h->sum[0]);
+    if (h == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a group over %d hosts", hosts);
-    }
+    h->hosts = hosts;
+    h->host = host;
     comm_team_part(team, host * run, 1, run, &h->team);
     *out = h;
     return FSDP_OK;
@@ -104,7 +91,7 @@ static fsdp_status hier_split(transport_group *parent, const comm_team *child,
     const comm_team *host = one_host ? child : &alone;
     *out = NULL;
     if (run > 1 && !one_host) {
-        TRY(hier_new(child, run, false, &h));
+        TRY(hier_new(child, run, &h));
         host = &h->team;
     }
     fsdp_status status =
@@ -118,7 +105,7 @@ static fsdp_status hier_split(transport_group *parent, const comm_team *child,
     if (status != FSDP_OK) {
         transport_group_close(local);
         transport_group_close(net);
-        hier_free(h);
+        free(h);
     } else if (h != NULL) {
         (*out)->below = net;
     } else {
@@ -162,14 +149,15 @@ static fsdp_status hier_open_over(transport_group *below, transport_group **out,
     TRY(world_run(talk, &run));
     if (run < 2)
         return FSDP_OK;
-    TRY(hier_new(below->team, run, true, &h));
+    TRY(hier_new(below->team, run, &h));
+    h->opened = true;
     shm_on_failure(mpi_fail);
     fsdp_status status = shm_open_among(talk, &h->team, &h->local);
     if (status == FSDP_OK && h->local != NULL)
         status = hier_use(h, below->team, below, out);
     if (*out == NULL) {
         transport_group_close(h->local);
-        hier_free(h);
+        free(h);
         *why_not = "the ranks cannot map each other's memory";
         return status;
     }
@@ -202,7 +190,7 @@ static bool hier_close(transport_group *group)
     if (h->opened && --n_opened == 0)
         mpi_on_failure(NULL);
     transport_group_close(h->local);
-    hier_free(h);
+    free(h);
     return true;
 }
 

@@ -11,8 +11,7 @@ typedef struct hier_sum {
     grad_acc acc;
     sum_run run;
     size_t skip_bytes; /* where the rank's slice begins in what a peer shows */
-    const void *shown; /* what is sent of it */
-    void *rounded;     /* that when it is a copy, else NULL */
+    void *rounded;     /* what is sent of it when that is a copy, else NULL */
 } hier_sum;
 
 typedef struct hier_group {
@@ -21,8 +20,8 @@ typedef struct hier_group {
     int hosts, host;        /* H and this one */
     bool opened;            /* not by a split */
 
-    hier_sum *sum; /* [hosts] scratch of the reduce-scatter being issued: of the rank on each host
-                      that has this local rank */
+    hier_sum sum[]; /* [hosts] scratch of the reduce-scatter being issued: of the rank on each host
+                       that has this local rank */
 } hier_group;
 
 /* hier_all_gather, hier_reduce_scatter -- the table's functions of these names: transport.h. */

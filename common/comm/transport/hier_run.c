@@ -200,14 +200,13 @@ static fsdp_status sums_run(transport_group *group, stream *s, const comm_call *
 
 /* What goes over the network: the sums, or in bf16 a copy (which is exact: they are rounded). A
  * host's contributions make one node, which stands in the highest slot of its run. */
-static fsdp_status sums_shown(transport_group *group, stream *s, const comm_scatter *x)
+static fsdp_status sums_round(transport_group *group, stream *s, const comm_scatter *x)
 {
     hier_group *h = group->state;
     const grad_acc *acc = x->acc;
     for (int k = 0; k < h->hosts; k++) {
         const sum_run *run = &h->sum[k].run;
         const float *sum = run->after[run->top];
-        h->sum[k].shown = sum;
         if (acc->sum_dtype == DTYPE_F32 || run->elems == 0)
             continue;
         TRY(device_alloc(s, MEM_COMM, run->elems * dtype_bytes(acc->sum_dtype), "rounded sum",
@@ -216,7 +215,6 @@ static fsdp_status sums_shown(transport_group *group, stream *s, const comm_scat
                                                .in = sum,
                                                .out_type = DTYPE_BF16,
                                                .elems = run->elems}));
-        h->sum[k].shown = h->sum[k].rounded;
     }
     return FSDP_OK;
 }
@@ -229,11 +227,13 @@ static fsdp_status sums_push(transport_group *group, stream *s, const comm_call 
     comm_part *parts = transport_parts(group->below);
     size_t elem_bytes = dtype_bytes(x->acc->sum_dtype);
     size_t own_bytes = x->slices[group->team->rank].elems * elem_bytes;
-    for (int k = 0; k < h->hosts; k++)
+    for (int k = 0; k < h->hosts; k++) {
+        const hier_sum *own = &h->sum[k];
         parts[rank_on(h, k)] =
-            (comm_part){.send = h->sum[k].shown,
+            (comm_part){.send = own->rounded != NULL ? own->rounded : own->run.after[own->run.top],
                         .send_bytes = x->slices[rank_on(h, k)].elems * elem_bytes,
                         .recv_bytes = own_bytes};
+    }
     return transport_sum(group->below, s, call, parts, sum);
 }
 
@@ -248,7 +248,7 @@ fsdp_status hier_reduce_scatter(transport_group *group, stream *s, const comm_ca
     fsdp_status status;
     GOTO_ON_FAIL(status, sums_begin(group, s, x), out);
     GOTO_ON_FAIL(status, sums_run(group, s, call, x), out);
-    GOTO_ON_FAIL(status, sums_shown(group, s, x), out);
+    GOTO_ON_FAIL(status, sums_round(group, s, x), out);
     int level = acc->mode == GRAD_ACC_FAST ? x->level : x->level + log2_of(h->team.size);
     GOTO_ON_FAIL(status, sum_run_begin(acc, s, level, h->hosts, &sum.run), out);
     acc->n_pushed += group->team->size - h->hosts; /* it counts contributions */
