@@ -38,6 +38,7 @@ typedef struct staged_group {
     char name[32];
     layout sides[2];    /* SENT, RECEIVED; scratch of the call being issued */
     size_t block_bytes; /* of both */
+    piece pieces[];     /* of both sides, then their offsets */
 } staged_group;
 
 /* ---- pieces --------------------------------------------------------------------------------- */
@@ -162,34 +163,11 @@ static fsdp_status staged_all_gather(transport_group *group, stream *s, const co
 
 /* ---- groups --------------------------------------------------------------------------------- */
 
-static void staged_free(staged_group *g)
-{
-    if (g == NULL)
-        return;
-    for (int side = SENT; side <= RECEIVED; side++) {
-        free(g->sides[side].pieces);
-        free(g->sides[side].offset);
-    }
-    free(g);
-}
-
 /* No task of a stream comes back to the group: copies are the device's, calls those below. */
 static bool staged_close(transport_group *group)
 {
-    staged_free(group->state);
+    free(group->state);
     return true;
-}
-
-static bool scratch_alloc(staged_group *g, size_t size)
-{
-    bool got = true;
-    for (int side = SENT; side <= RECEIVED; side++) {
-        layout *l = &g->sides[side];
-        l->pieces = calloc(size, sizeof *l->pieces);
-        l->offset = calloc(size, sizeof *l->offset);
-        got = got && l->pieces != NULL && l->offset != NULL;
-    }
-    return got;
 }
 
 static fsdp_status staged_split(transport_group *group, const comm_team *child,
@@ -198,11 +176,16 @@ static fsdp_status staged_split(transport_group *group, const comm_team *child,
 /* A group of *team over `below`, which becomes its own when there is no error. */
 static fsdp_status staged_new(const comm_team *team, transport_group *below, transport_group **out)
 {
-    staged_group *g = calloc(1, sizeof *g);
-    if (g == NULL || !scratch_alloc(g, (size_t)team->size) ||
-        transport_group_new(below->table, team, out) != FSDP_OK) {
-        staged_free(g);
+    size_t size = (size_t)team->size, side_bytes = size * (sizeof(piece) + sizeof(size_t));
+    staged_group *g = calloc(1, sizeof *g + 2 * side_bytes);
+    if (g == NULL || transport_group_new(below->table, team, out) != FSDP_OK) {
+        free(g);
         return fsdp_error(FSDP_ENOMEM, "", "staged: no memory for a group of %d ranks", team->size);
+    }
+    for (int side = SENT; side <= RECEIVED; side++) {
+        layout *l = &g->sides[side];
+        l->pieces = g->pieces + (size_t)side * size;
+        l->offset = (size_t *)(g->pieces + 2 * size) + (size_t)side * size;
     }
     snprintf(g->name, sizeof g->name, "%s+staged", below->table->name);
     g->table = (comm_transport){
