@@ -127,9 +127,9 @@ typedef struct transport_group {
     const comm_team *team;
     struct transport_group *below; /* which this one was opened on and ends after it; NULL */
     uint64_t next_seq;
-    int fast_run;     /* ranks side by side whose contributions fast mode adds first; 1: none */
-    comm_part *parts; /* [size] scratch of the call being issued */
+    int fast_run; /* ranks side by side whose contributions fast mode adds first; 1: none */
     atomic_int n_unfinished; /* tasks of calls that were issued and have not run */
+    comm_part parts[];       /* [size] scratch of the call being issued */
 } transport_group;
 
 struct comm_transport {

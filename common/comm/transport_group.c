@@ -39,14 +39,12 @@ int comm_team_find(const comm_team *team, int world_rank)
 fsdp_status transport_group_new(const comm_transport *table, const comm_team *team,
                                 transport_group **out)
 {
-    transport_group *g = calloc(1, sizeof *g);
-    comm_part *parts = calloc((size_t)team->size, sizeof *parts);
-    if (g == NULL || parts == NULL) {
-        free(g);
-        free(parts);
+    transport_group *g = calloc(1, sizeof *g + (size_t)team->size * sizeof g->parts[0]);
+    if (g == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a group of %d ranks", team->size);
-    }
-    *g = (transport_group){.table = table, .team = team, .fast_run = 1, .parts = parts};
+    g->table = table;
+    g->team = team;
+    g->fast_run = 1;
     *out = g;
     return FSDP_OK;
 }
@@ -59,10 +57,8 @@ void transport_group_close(transport_group *g)
         goes_on = goes_on && (g->table->close == NULL || g->table->close(g));
         /* a stream's task may come back to the group, and then asks what is below it as well */
         stays = stays || atomic_load(&g->n_unfinished) > 0;
-        if (!stays) {
-            free(g->parts);
+        if (!stays)
             free(g);
-        }
         g = below;
     }
 }
