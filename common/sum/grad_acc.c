@@ -47,16 +47,14 @@ void grad_acc_init(grad_acc *g, grad_acc_mode mode, const sum_kernels *kernels, 
         .mode = mode, .kernels = kernels, .elems = elems, .category = category, .label = label};
     tree_sum_init(&g->tree, (tree_sum_space){
                                 .ctx = g, .keep = space_keep, .add = space_add, .put = space_put});
+    g->tree.in_turn = mode == GRAD_ACC_FAST;
 }
 
 fsdp_status grad_acc_push(grad_acc *g, stream *s, int level, const float *vec)
 {
     FSDP_ASSERT(g->tree.space.ctx == g); /* initialised, and not moved since */
     g->stream = s;
-    if (g->mode == GRAD_ACC_FAST)
-        TRY(tree_sum_push_in_turn(&g->tree, vec));
-    else
-        TRY(tree_sum_push(&g->tree, level, vec));
+    TRY(tree_sum_push(&g->tree, level, vec));
     g->n_pushed++;
     return FSDP_OK;
 }

@@ -151,10 +151,7 @@ static fsdp_status run_block(pass *p, const void *const *in)
     for (int i = 0; i < r->n_in; i++) {
         const float *node = input_block(p, in[i]);
         p->pushed++;
-        if (r->in_turn)
-            TRY(tree_sum_push_in_turn(&p->tree, node));
-        else
-            TRY(tree_sum_push(&p->tree, r->level, node));
+        TRY(tree_sum_push(&p->tree, r->level, node));
     }
     if (r->root != NULL) {
         p->pushed = 0; /* nothing that finish makes waits in a slot */
@@ -198,6 +195,7 @@ static fsdp_status run_tile(const void *args, size_t tile)
     tree_sum_init(
         &p.tree,
         (tree_sum_space){.ctx = &p, .keep = blocks_keep, .add = blocks_add, .put = blocks_put});
+    p.tree.in_turn = a->run->in_turn;
     for (p.at = tile * TILE_ELEMS; p.at < end; p.at += BLOCK_ELEMS) {
         p.n = min_size(BLOCK_ELEMS, end - p.at);
         TRY(run_block(&p, a->in));

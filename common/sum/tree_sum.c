@@ -29,9 +29,13 @@ fsdp_status tree_sum_push(tree_sum *t, int level, const float *vec)
 {
     const tree_sum_space *space = &t->space;
     float **slot = t->slot;
+    if (t->in_turn)
+        level = 0;
     assert_no_gap(t, level);
     if (slot[level] == NULL)
         return space->keep(space->ctx, vec, &slot[level]);
+    if (t->in_turn)
+        return space->add(space->ctx, 0, &slot[0], vec);
     TRY(space->add(space->ctx, level + 1, &slot[level], vec)); /* now a node of level + 1 */
     for (; slot[level + 1] != NULL; level++) { /* 0111 + 1: carry until a slot is free */
         TRY(space->add(space->ctx, level + 2, &slot[level + 1], slot[level]));
@@ -42,14 +46,6 @@ fsdp_status tree_sum_push(tree_sum *t, int level, const float *vec)
     slot[level + 1] = slot[level];
     slot[level] = NULL;
     return FSDP_OK;
-}
-
-fsdp_status tree_sum_push_in_turn(tree_sum *t, const float *vec)
-{
-    const tree_sum_space *space = &t->space;
-    if (t->slot[0] == NULL)
-        return space->keep(space->ctx, vec, &t->slot[0]);
-    return space->add(space->ctx, 0, &t->slot[0], vec);
 }
 
 fsdp_status tree_sum_finish(tree_sum *t, float **sum)

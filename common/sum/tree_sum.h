@@ -18,6 +18,7 @@
  * where a sum goes. grad_acc.c has a space of device vectors, which copies what it keeps.
  * sum_run_cpu.c has one of blocks of a few kB, which borrows it. */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "common/base/status.h"
@@ -39,6 +40,8 @@ typedef struct tree_sum_space {
 
 typedef struct tree_sum {
     tree_sum_space space;
+    bool in_turn; /* no tree: slot 0 is a plain sum in the order of the pushes, of whatever level;
+                     set it before the first one */
     float *slot[TREE_SUM_LEVELS]; /* NULL when empty */
 } tree_sum;
 
@@ -51,10 +54,6 @@ void tree_sum_init(tree_sum *t, tree_sum_space space);
  *           stream order)
  *   errors  those of the space; the sum is undefined then, until tree_sum_clear */
 fsdp_status tree_sum_push(tree_sum *t, int level, const float *vec);
-
-/* tree_sum_push_in_turn -- no tree: slot 0 is a plain sum in the order of these calls, which finish
- * returns. Do not mix it with tree_sum_push. */
-fsdp_status tree_sum_push_in_turn(tree_sum *t, const float *vec);
 
 /* tree_sum_finish -- *sum = the root, or NULL if nothing was pushed, and empty the counter.
  *   *sum  owned by the caller, who gives it back with space.put */
