@@ -42,8 +42,8 @@ static inline aclDataType npu_type(dtype t)
  * frees in order of s (device_free; NULL where none was needed). */
 fsdp_status npu_widen(stream *s, const void *in, dtype type, size_t elems, const float **out,
                       float **scratch);
-/* npu_add_grad -- grad [elems] += part, or = part with overwrite. */
-fsdp_status npu_add_grad(stream *s, float *grad, const float *part, size_t elems, bool overwrite);
+/* npu_add_grad -- grad [elems] += part. */
+fsdp_status npu_add_grad(stream *s, float *grad, const float *part, size_t elems);
 
 /* npu_sum_launch -- the function of sum_kernels.h that has this name. */
 fsdp_status npu_sum_launch(stream *s, const sum_launch *l);

@@ -108,7 +108,7 @@ static fsdp_status bias_backward_issue(stream *s, const void *args)
     TRY(device_alloc_f32(s, MEM_OTHER, a->cols, "sum of rows", &sum));
     fsdp_status status = aclnn_reduce_sum(s, view_f32(sum, a->cols), rows);
     if (status == FSDP_OK)
-        status = npu_add_grad(s, a->d_bias, sum, a->cols, false);
+        status = npu_add_grad(s, a->d_bias, sum, a->cols);
     device_free(s, sum);
     return status;
 }

@@ -86,8 +86,8 @@ static fsdp_status layernorm_backward_wide(stream *s, const layernorm_backward_a
                                  view_f32(d_params[0], a->cols), view_f32(d_params[1], a->cols),
                                  view_2d(d_out, ACL_FLOAT, a->rows, a->cols), &norm));
     if (!a->overwrite) {
-        TRY(npu_add_grad(s, a->d_gain, d_params[0], a->cols, false));
-        TRY(npu_add_grad(s, a->d_bias, d_params[1], a->cols, false));
+        TRY(npu_add_grad(s, a->d_gain, d_params[0], a->cols));
+        TRY(npu_add_grad(s, a->d_bias, d_params[1], a->cols));
     }
     return residual_add(s, a, x, d_in);
 }

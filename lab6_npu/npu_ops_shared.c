@@ -13,8 +13,8 @@ fsdp_status npu_widen(stream *s, const void *in, dtype type, size_t elems, const
     return aclnn_cast(s, view_f32(*scratch, elems), view_1d(in, ACL_BF16, elems));
 }
 
-fsdp_status npu_add_grad(stream *s, float *grad, const float *part, size_t elems, bool overwrite)
+fsdp_status npu_add_grad(stream *s, float *grad, const float *part, size_t elems)
 {
-    const npu_view to = view_f32(grad, elems), from = view_f32(part, elems);
-    return overwrite ? aclnn_copy(s, to, from) : aclnn_add(s, to, to, from);
+    const npu_view to = view_f32(grad, elems);
+    return aclnn_add(s, to, to, view_f32(part, elems));
 }

@@ -132,39 +132,32 @@ fsdp_status npu_embedding(stream *s, const embedding_args *a)
     return status;
 }
 
-/* d_wte, of rows of fp32. The operator writes all of its table. */
+/* d_wte, of rows of fp32. The operator overwrites all of its table. */
 static fsdp_status token_grads(stream *s, const embedding_backward_args *a, const float *d_out)
 {
     const size_t rows = a->batch * a->seq_len, elems = a->vocab * a->width;
-    const npu_view d_rows = view_2d(d_out, ACL_FLOAT, rows, a->width);
-    float *table = a->d_wte;
-    if (!a->overwrite)
-        TRY(device_alloc_f32(s, MEM_OTHER, elems, "gradient of a table", &table));
+    float *table;
+    TRY(device_alloc_f32(s, MEM_OTHER, elems, "gradient of a table", &table));
     fsdp_status status = aclnn_embedding_backward(s, view_2d(table, ACL_FLOAT, a->vocab, a->width),
-                                                  d_rows, numbers_view(a->tokens, rows));
-    if (a->overwrite)
-        return status;
+                                                  view_2d(d_out, ACL_FLOAT, rows, a->width),
+                                                  numbers_view(a->tokens, rows));
     if (status == FSDP_OK)
-        status = npu_add_grad(s, a->d_wte, table, elems, false);
+        status = npu_add_grad(s, a->d_wte, table, elems);
     device_free(s, table);
     return status;
 }
 
-/* d_wpe [seq_len,C]: the sum over the batch; later positions have no gradient. */
+/* d_wpe [seq_len,C]: the sum over the batch. */
 static fsdp_status position_grads(stream *s, const embedding_backward_args *a, const float *d_out)
 {
     const size_t elems = a->seq_len * a->width;
-    const size_t positions = a->positions > 0 ? a->positions : a->seq_len;
-    const size_t rest = (positions - a->seq_len) * a->width;
     float *sum;
     TRY(device_alloc_f32(s, MEM_OTHER, elems, "gradient of positions", &sum));
     fsdp_status status =
         aclnn_reduce_sum(s, view_2d(sum, ACL_FLOAT, a->seq_len, a->width),
                          view_3d(d_out, ACL_FLOAT, a->batch, a->seq_len, a->width));
     if (status == FSDP_OK)
-        status = npu_add_grad(s, a->d_wpe, sum, elems, a->overwrite);
-    if (status == FSDP_OK && a->overwrite && rest > 0)
-        status = aclnn_zero(s, view_f32(a->d_wpe + elems, rest));
+        status = npu_add_grad(s, a->d_wpe, sum, elems);
     device_free(s, sum);
     return status;
 }
@@ -184,28 +177,14 @@ static fsdp_status embedding_backward_issue(stream *s, const void *args)
     return status;
 }
 
-/* No tokens: all that is overwritten is 0. */
-static fsdp_status no_tokens_issue(stream *s, const void *args)
-{
-    const embedding_backward_args *a = args;
-    const size_t positions = a->positions > 0 ? a->positions : a->seq_len;
-    if (a->vocab > 0)
-        TRY(aclnn_zero(s, view_f32(a->d_wte, a->vocab * a->width)));
-    return a->d_wpe == NULL || positions == 0
-               ? FSDP_OK
-               : aclnn_zero(s, view_f32(a->d_wpe, positions * a->width));
-}
-
 fsdp_status npu_embedding_backward(stream *s, const embedding_backward_args *a)
 {
     const size_t rows = a->batch * a->seq_len;
     embedding_backward_args checked = *a;
     int32_t *tokens;
     TRY(check_type("embedding_backward", a->type));
-    if (a->width == 0 || (rows == 0 && !a->overwrite))
+    if (rows == 0 || a->width == 0)
         return FSDP_OK;
-    if (rows == 0)
-        return accel_issue(s, no_tokens_issue, a, embedding_backward_work(a));
     TRY(numbers_get(s, a->tokens, (check_args){NULL, rows, a->vocab, TOKENS}, &tokens));
     checked.tokens = tokens;
     fsdp_status status =

@@ -1,8 +1,7 @@
 /* cpu_embedding.c -- token and position embeddings, for both tables.
  *
  * Backward adds rows in the order of (b,t), so that a token that occurs twice has one order;
- * threads split the columns, never the rows. Overwriting is zeroing, then adding: most rows of a
- * large vocabulary occur in no batch. */
+ * threads split the columns, never the rows. */
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/row_elem.h"
 
@@ -60,38 +59,11 @@ static fsdp_status embedding_backward_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-/* x[0 ... elems) = 0. */
-typedef struct rows_to_zero {
-    float *x;
-    size_t elems;
-} rows_to_zero;
-
-static fsdp_status zero_tile(const void *args, size_t tile)
-{
-    const rows_to_zero *j = args;
-    const size_t begin = tile * TILE_ELEMS, n = min_size(TILE_ELEMS, j->elems - begin);
-    memset(j->x + begin, 0, n * sizeof *j->x);
-    return FSDP_OK;
-}
-
-static fsdp_status zero(float *x, size_t elems, int n_threads)
-{
-    const rows_to_zero j = {x, elems};
-    return tiles_run(threads_for(n_threads, elems, MIN_PARALLEL_ELEMS), tiles_of(elems, TILE_ELEMS),
-                     zero_tile, &j);
-}
-
 static fsdp_status embedding_backward_kernel(void *args, int n_threads)
 {
     const embedding_backward_args *a = args;
     const size_t n_rows = a->batch * a->seq_len;
     TRY(check_numbers("embedding: token", "at position", a->tokens, n_rows, a->vocab));
-    if (a->overwrite) {
-        const size_t positions = a->positions > 0 ? a->positions : a->seq_len;
-        TRY(zero(a->d_wte, a->vocab * a->width, n_threads));
-        if (a->d_wpe != NULL)
-            TRY(zero(a->d_wpe, positions * a->width, n_threads));
-    }
     if (n_rows == 0 || a->width == 0)
         return FSDP_OK;
     n_threads = threads_for(n_threads, n_rows * a->width, MIN_PARALLEL_ELEMS);
@@ -100,7 +72,6 @@ static fsdp_status embedding_backward_kernel(void *args, int n_threads)
 
 fsdp_status cpu_embedding_backward(stream *s, const embedding_backward_args *a)
 {
-    FSDP_ASSERT(a->positions == 0 || a->positions >= a->seq_len);
     TRY(check_type("embedding_backward", a->type));
     return kernel_launch(s, embedding_backward_kernel, a, sizeof *a, embedding_backward_work(a));
 }

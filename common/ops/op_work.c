@@ -13,7 +13,7 @@
  *     [residual]         + m n                     + m n
  *   bias_backward        n                         n + twice P
  *   embedding            [n wpe]                   2 n + B T [+ P wpe]
- *   embedding_backward   n [+ n d_wpe]             3 n + B T [+ 2 P d_wpe] [+ all rows overwrite]
+ *   embedding_backward   n [+ n d_wpe]             3 n + B T [+ 2 P d_wpe]
  *   layernorm            8 n                       2 n + 2 P + 2 R
  *   layernorm_backward   18 n [+ n d_residual]     3 n + P + twice 2 P + 2 R [+ n d_residual]
  *   gelu                 9 n                       2 n
@@ -144,13 +144,11 @@ op_work embedding_work(const embedding_args *a)
 op_work embedding_backward_work(const embedding_backward_args *a)
 {
     size_t tokens = a->batch * a->seq_len, n = tokens * a->width;
-    size_t wpe_rows = a->overwrite && a->positions ? a->positions : a->seq_len;
-    size_t d_wte = a->vocab * a->width, d_wpe = if_there(a->d_wpe, wpe_rows * a->width);
+    size_t d_wpe = if_there(a->d_wpe, a->seq_len * a->width);
     op_work w = begin("embedding_backward", a->d_wpe ? 2 * (double)n : (double)n);
-    moves(&w, 2 * n + 2 * if_there(a->d_wpe, a->seq_len * a->width), DTYPE_F32);
-    moves(&w, a->overwrite ? d_wte + d_wpe : 0, DTYPE_F32); /* zeroed first */
-    op_writes(&w, a->d_wte, d_wte * sizeof(float));
-    op_writes(&w, a->d_wpe, d_wpe * sizeof(float));
+    moves(&w, 2 * n, DTYPE_F32);
+    op_writes(&w, a->d_wte, a->vocab * a->width * sizeof(float));
+    delivers(&w, a->d_wpe, d_wpe, DTYPE_F32, true);
     reads(&w, a->d_out, n, a->type);
     reads_tokens(&w, a->tokens, tokens);
     return w;

@@ -72,16 +72,13 @@ typedef struct embedding_args {
     dtype type;
 } embedding_args;
 
-/* d_wte[tokens[b,t],:] += d_out[b,t,:]; d_wpe[t,:] += sum over b. Rows in (b,t) order.
- * With overwrite all of d_wte [vocab,width] and d_wpe [positions,width] is zeroed first: the rows
- * of tokens and positions that do not occur become 0. positions: 0 stands for seq_len. */
+/* d_wte[tokens[b,t],:] += d_out[b,t,:]; d_wpe[t,:] += sum over b. Rows in (b,t) order. d_wpe NULL:
+ * no positions. */
 typedef struct embedding_backward_args {
     float *d_wte, *d_wpe;
     const void *d_out;
     const int32_t *tokens;
     size_t batch, seq_len, width, vocab;
-    size_t positions;
-    bool overwrite;
     dtype type;
 } embedding_backward_args;
 

@@ -307,7 +307,7 @@ static void call_norm(arrays *a, dtype type, int v)
 }
 
 /* Tokens that occur often, in one warp's 32 positions and far apart; more columns than a block has.
- * More positions than tokens. */
+ * More positions than tokens of a sequence. */
 static void call_embedding(arrays *a, dtype type, int v)
 {
     const size_t batch = v == 3 ? 0 : 3, seq_len = 41, width = v == 1 ? 515 : 7, vocab = 12;
@@ -319,7 +319,7 @@ static void call_embedding(arrays *a, dtype type, int v)
     x.wte = values(a, vocab * width, 1.0f, type);
     x.wpe = v == 2 ? NULL : values(a, seq_len * width, 1.0f, type);
     x.tokens = y.tokens = numbers(a, n, 12);
-    y.vocab = vocab, y.positions = 50, y.overwrite = v != 1;
+    y.vocab = vocab;
     y.d_wte = values(a, vocab * width, 1.0f, DTYPE_F32);
     y.d_wpe = v == 2 ? NULL : values(a, 50 * width, 1.0f, DTYPE_F32);
     y.d_out = values(a, n * width, 1.0f, type);
@@ -487,9 +487,9 @@ static fsdp_status bad_embedding(arrays *a, const int32_t *tokens)
 static fsdp_status bad_embedding_backward(arrays *a, const int32_t *tokens)
 {
     return a->x->o->embedding_backward(
-        a->x->s, &(embedding_backward_args){values(a, 6, 1.0f, DTYPE_F32), NULL,
-                                            values(a, 6, 1.0f, DTYPE_F32), tokens, 1, 3, 2, 3, 0,
-                                            false, DTYPE_F32});
+        a->x->s,
+        &(embedding_backward_args){values(a, 6, 1.0f, DTYPE_F32), NULL,
+                                   values(a, 6, 1.0f, DTYPE_F32), tokens, 1, 3, 2, 3, DTYPE_F32});
 }
 
 static fsdp_status bad_cross_entropy(arrays *a, const int32_t *targets)

@@ -310,8 +310,7 @@ static void test_numbers_outside_the_vocabulary(void **state)
                     own, &(embedding_args){out, wte, NULL, tokens, 1, 2, 2, 3, DTYPE_F32});
             else if (call == 1)
                 status = o->embedding_backward(
-                    own, &(embedding_backward_args){wte, NULL, out, tokens, 1, 2, 2, 3, 0, false,
-                                                    DTYPE_F32});
+                    own, &(embedding_backward_args){wte, NULL, out, tokens, 1, 2, 2, 3, DTYPE_F32});
             else
                 status = o->cross_entropy(
                     own, &(cross_entropy_args){&loss, NULL, wte, tokens, 2, 3, DTYPE_F32});

@@ -163,8 +163,8 @@ static void embedding_forward(fd_case *c)
 
 static void embedding_backward(fd_case *c)
 {
-    OK(c->o->embedding_backward(s, &(embedding_backward_args){c->g[0], c->g[1], c->w, FD_TOKENS, 2,
-                                                              3, C, V, 0, false, DTYPE_F32}));
+    OK(c->o->embedding_backward(
+        s, &(embedding_backward_args){c->g[0], c->g[1], c->w, FD_TOKENS, 2, 3, C, V, DTYPE_F32}));
 }
 
 static float fd_mean[R], fd_rstd[R];

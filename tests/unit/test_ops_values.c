@@ -153,7 +153,7 @@ static void test_embedding(void **state)
     expect(out, "embedding/out", B * T * C, 2 * U);
     OK(ops_cpu_fast()->embedding_backward(
         s, &(embedding_backward_args){d_wte, d_wpe, vector("embedding/d_out", B * T * C), tokens, B,
-                                      T, C, V, 0, false, DTYPE_F32}));
+                                      T, C, V, DTYPE_F32}));
     expect(d_wte, "embedding/d_wte", V * C, U * B * T * B * T);
     expect(d_wpe, "embedding/d_wpe", T * C, U * B * B);
 }
