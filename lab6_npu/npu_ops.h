@@ -28,7 +28,6 @@
  *   sums                Add, Cast                           Add of INT64 is exact */
 #pragma once
 #include "common/accel/accel.h"
-#include "common/ops/check_args.h"
 #include "lab6_npu/aclnn_call.h"
 #include "lab6_npu/npu_impl.h"
 
@@ -52,3 +51,10 @@ fsdp_status npu_sum_launch(stream *s, const sum_launch *l);
 #define DECLARE(op) fsdp_status npu_##op(stream *s, const op##_args *a);
 EACH_OP(DECLARE)
 #undef DECLARE
+
+/* ISSUED -- npu_op: op_issue, an accel_issue_fn, with its arguments. */
+#define ISSUED(op)                                                                                 \
+    fsdp_status npu_##op(stream *s, const op##_args *a)                                            \
+    {                                                                                              \
+        return accel_issue(s, op##_issue, a, op##_work(a));                                        \
+    }

@@ -94,12 +94,7 @@ static fsdp_status attention_issue(stream *s, const void *args)
     return status;
 }
 
-fsdp_status npu_attention(stream *s, const attention_args *a)
-{
-    TRY(check_attention("attention", &a->shape));
-    return attention_is_empty(&a->shape) ? FSDP_OK
-                                         : accel_issue(s, attention_issue, a, attention_work(a));
-}
+ISSUED(attention)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
@@ -136,10 +131,4 @@ static fsdp_status attention_backward_issue(stream *s, const void *args)
     return status;
 }
 
-fsdp_status npu_attention_backward(stream *s, const attention_backward_args *a)
-{
-    TRY(check_attention("attention_backward", &a->shape));
-    return attention_is_empty(&a->shape)
-               ? FSDP_OK
-               : accel_issue(s, attention_backward_issue, a, attention_backward_work(a));
-}
+ISSUED(attention_backward)

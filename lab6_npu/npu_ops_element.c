@@ -8,11 +8,7 @@ static fsdp_status gelu_issue(stream *s, const void *args)
                       view_1d(a->in, npu_type(a->type), a->elems));
 }
 
-fsdp_status npu_gelu(stream *s, const gelu_args *a)
-{
-    TRY(check_type("gelu", a->type));
-    return a->elems > 0 ? accel_issue(s, gelu_issue, a, gelu_work(a)) : FSDP_OK;
-}
+ISSUED(gelu)
 
 static fsdp_status gelu_backward_issue(stream *s, const void *args)
 {
@@ -22,11 +18,7 @@ static fsdp_status gelu_backward_issue(stream *s, const void *args)
                                view_1d(a->d_out, type, a->elems), view_1d(a->in, type, a->elems));
 }
 
-fsdp_status npu_gelu_backward(stream *s, const gelu_backward_args *a)
-{
-    TRY(check_type("gelu_backward", a->type));
-    return a->elems > 0 ? accel_issue(s, gelu_backward_issue, a, gelu_backward_work(a)) : FSDP_OK;
-}
+ISSUED(gelu_backward)
 
 static fsdp_status cast_issue(stream *s, const void *args)
 {
@@ -36,12 +28,7 @@ static fsdp_status cast_issue(stream *s, const void *args)
     return a->out_type == a->in_type ? aclnn_copy(s, out, in) : aclnn_cast(s, out, in);
 }
 
-fsdp_status npu_cast(stream *s, const cast_args *a)
-{
-    TRY(check_type("cast", a->in_type));
-    TRY(check_type("cast", a->out_type));
-    return a->elems > 0 ? accel_issue(s, cast_issue, a, cast_work(a)) : FSDP_OK;
-}
+ISSUED(cast)
 
 /* ---- add ------------------------------------------------------------------------------------- */
 
@@ -81,11 +68,7 @@ static fsdp_status add_issue(stream *s, const void *args)
     return status;
 }
 
-fsdp_status npu_add(stream *s, const add_args *a)
-{
-    FSDP_ASSERT(a->round_to == DTYPE_BF16 || (a->round_to == DTYPE_F32 && a->b) || a->elems == 0);
-    return a->elems > 0 ? accel_issue(s, add_issue, a, add_work(a)) : FSDP_OK;
-}
+ISSUED(add)
 
 /* ---- scale ----------------------------------------------------------------------------------- */
 
@@ -105,7 +88,4 @@ static fsdp_status scale_issue(stream *s, const void *args)
     return status;
 }
 
-fsdp_status npu_scale(stream *s, const scale_args *a)
-{
-    return a->elems > 0 ? accel_issue(s, scale_issue, a, scale_work(a)) : FSDP_OK;
-}
+ISSUED(scale)

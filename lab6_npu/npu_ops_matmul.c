@@ -86,13 +86,7 @@ static fsdp_status matmul_issue(stream *s, const void *args)
     return plain ? multiply(s, a, a->out, a->type) : multiply_and_finish(s, a);
 }
 
-fsdp_status npu_matmul(stream *s, const matmul_args *a)
-{
-    TRY(check_matmul(a));
-    if (a->m == 0 || a->n == 0 || (a->k == 0 && a->accumulate))
-        return FSDP_OK;
-    return accel_issue(s, matmul_issue, a, matmul_work(a));
-}
+ISSUED(matmul)
 
 /* ---- bias_backward --------------------------------------------------------------------------- */
 
@@ -113,10 +107,4 @@ static fsdp_status bias_backward_issue(stream *s, const void *args)
     return status;
 }
 
-fsdp_status npu_bias_backward(stream *s, const bias_backward_args *a)
-{
-    TRY(check_type("bias_backward", a->type));
-    if (a->cols == 0 || (a->rows == 0 && !a->overwrite))
-        return FSDP_OK;
-    return accel_issue(s, bias_backward_issue, a, bias_backward_work(a));
-}
+ISSUED(bias_backward)

@@ -20,13 +20,7 @@ static fsdp_status layernorm_issue(stream *s, const void *args)
                            view_1d(a->bias, npu_type(a->type), a->cols), (double)a->eps);
 }
 
-fsdp_status npu_layernorm(stream *s, const layernorm_args *a)
-{
-    TRY(check_type("layernorm", a->type));
-    if (a->rows == 0 || a->cols == 0)
-        return FSDP_OK;
-    return accel_issue(s, layernorm_issue, a, layernorm_work(a));
-}
+ISSUED(layernorm)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
@@ -105,10 +99,4 @@ static fsdp_status layernorm_backward_issue(stream *s, const void *args)
     return status;
 }
 
-fsdp_status npu_layernorm_backward(stream *s, const layernorm_backward_args *a)
-{
-    TRY(check_type("layernorm_backward", a->type));
-    if (a->cols == 0 || (a->rows == 0 && !a->overwrite))
-        return FSDP_OK;
-    return accel_issue(s, layernorm_backward_issue, a, layernorm_backward_work(a));
-}
+ISSUED(layernorm_backward)

@@ -66,10 +66,7 @@ static fsdp_status adamw_issue(stream *s, const void *args)
     return status;
 }
 
-fsdp_status npu_adamw(stream *s, const adamw_args *a)
-{
-    return a->elems > 0 ? accel_issue(s, adamw_issue, a, adamw_work(a)) : FSDP_OK;
-}
+ISSUED(adamw)
 
 /* n elements from `at` on; scratch [2 n]. */
 static fsdp_status sgd_piece(stream *s, const sgd_args *a, size_t at, size_t n, float *scratch)
@@ -95,10 +92,7 @@ static fsdp_status sgd_issue(stream *s, const void *args)
     return status;
 }
 
-fsdp_status npu_sgd(stream *s, const sgd_args *a)
-{
-    return a->elems > 0 ? accel_issue(s, sgd_issue, a, sgd_work(a)) : FSDP_OK;
-}
+ISSUED(sgd)
 
 /* ---- the norm: on the host, in order of the stream ------------------------------------------- */
 

@@ -122,9 +122,9 @@ fsdp_status npu_embedding(stream *s, const embedding_args *a)
     const size_t rows = a->batch * a->seq_len;
     embedding_args checked = *a;
     int32_t *tokens;
-    TRY(check_type("embedding", a->type));
-    if (rows == 0 || a->width == 0)
-        return FSDP_OK;
+    const op_work work = embedding_work(a);
+    if (work.ends)
+        return work.status;
     TRY(numbers_get(s, a->tokens, (check_args){NULL, rows, a->vocab, TOKENS}, &tokens));
     checked.tokens = tokens;
     fsdp_status status = accel_issue(s, embedding_issue, &checked, embedding_work(&checked));
@@ -182,9 +182,9 @@ fsdp_status npu_embedding_backward(stream *s, const embedding_backward_args *a)
     const size_t rows = a->batch * a->seq_len;
     embedding_backward_args checked = *a;
     int32_t *tokens;
-    TRY(check_type("embedding_backward", a->type));
-    if (rows == 0 || a->width == 0)
-        return FSDP_OK;
+    const op_work work = embedding_backward_work(a);
+    if (work.ends)
+        return work.status;
     TRY(numbers_get(s, a->tokens, (check_args){NULL, rows, a->vocab, TOKENS}, &tokens));
     checked.tokens = tokens;
     fsdp_status status =
@@ -311,7 +311,7 @@ fsdp_status npu_cross_entropy(stream *s, const cross_entropy_args *a)
     cross_entropy_args checked = *a;
     loss_call call = {.a = &checked};
     int32_t *targets;
-    TRY(check_type("cross_entropy", a->type));
+    TRY(cross_entropy_work(a).status);
     if (a->rows == 0)
         return device_zero(s, a->loss, sizeof *a->loss);
     TRY(numbers_get(s, a->targets, (check_args){NULL, a->rows, a->vocab, TARGETS}, &targets));

@@ -58,10 +58,11 @@ fsdp_status accel_issue_as(stream *s, accel_issue_fn fn, const void *args,
 
 fsdp_status accel_issue(stream *s, accel_issue_fn fn, const void *args, op_work work)
 {
-    return accel_issue_as(s, fn, args,
-                          &(launch_config){.work = work.info,
-                                           .accesses = work.accesses,
-                                           .n_accesses = work.n_accesses});
+    return work.ends ? work.status
+                     : accel_issue_as(s, fn, args,
+                                      &(launch_config){.work = work.info,
+                                                       .accesses = work.accesses,
+                                                       .n_accesses = work.n_accesses});
 }
 
 /* ---- device ---------------------------------------------------------------------------------- */

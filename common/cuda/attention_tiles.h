@@ -11,7 +11,6 @@
  * fmaf() does (fp32, which rounds no operand, and bf16 on older GPUs). */
 #pragma once
 #include "common/cuda/mma.h"
-#include "common/ops/check_args.h"
 #include "common/cuda/reduce.h"
 #include "common/ops/ops.h"
 #include "common/ops/row_softmax.h"

@@ -13,13 +13,7 @@ __global__ void gelu_kernel(gelu_args a)
         row_store(a.out, i, gelu_elem(row_load(a.in, i, a.type)), a.type);
 }
 
-ISSUE(gelu, gelu_args, blocks_of(a->elems), BLOCK_THREADS)
-
-fsdp_status cuda_gelu(stream *s, const gelu_args *a)
-{
-    TRY(check_type("gelu", a->type));
-    return a->elems > 0 ? cuda_issue(s, gelu_issue, a, gelu_work(a)) : FSDP_OK;
-}
+OPERATION(cuda, gelu, gelu_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
 
 __global__ void gelu_backward_kernel(gelu_backward_args a)
 {
@@ -30,13 +24,7 @@ __global__ void gelu_backward_kernel(gelu_backward_args a)
     row_store(a.d_in, i, row_load(a.d_out, i, a.type) * slope, a.type);
 }
 
-ISSUE(gelu_backward, gelu_backward_args, blocks_of(a->elems), BLOCK_THREADS)
-
-fsdp_status cuda_gelu_backward(stream *s, const gelu_backward_args *a)
-{
-    TRY(check_type("gelu_backward", a->type));
-    return a->elems > 0 ? cuda_issue(s, gelu_backward_issue, a, gelu_backward_work(a)) : FSDP_OK;
-}
+OPERATION(cuda, gelu_backward, gelu_backward_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
 
 /* ---- cast ------------------------------------------------------------------------------------ */
 
@@ -52,14 +40,7 @@ __global__ void cast_kernel(cast_args a)
         row_store(a.out, i, row_load(a.in, i, a.in_type), a.out_type);
 }
 
-ISSUE(cast, cast_args, blocks_of(a->elems), BLOCK_THREADS)
-
-fsdp_status cuda_cast(stream *s, const cast_args *a)
-{
-    TRY(check_type("cast", a->in_type));
-    TRY(check_type("cast", a->out_type));
-    return a->elems > 0 ? cuda_issue(s, cast_issue, a, cast_work(a)) : FSDP_OK;
-}
+OPERATION(cuda, cast, cast_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
 
 /* ---- add, scale ------------------------------------------------------------------------------ */
 
@@ -70,13 +51,7 @@ __global__ void add_kernel(add_args a)
         a.out[i] = add_elem(&a, i, a.round_to);
 }
 
-ISSUE(add, add_args, blocks_of(a->elems), BLOCK_THREADS)
-
-fsdp_status cuda_add(stream *s, const add_args *a)
-{
-    FSDP_ASSERT(a->round_to == DTYPE_BF16 || (a->round_to == DTYPE_F32 && a->b) || a->elems == 0);
-    return a->elems > 0 ? cuda_issue(s, add_issue, a, add_work(a)) : FSDP_OK;
-}
+OPERATION(cuda, add, add_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
 
 __global__ void scale_kernel(scale_args a)
 {
@@ -86,12 +61,7 @@ __global__ void scale_kernel(scale_args a)
         a.x[i] *= factor;
 }
 
-ISSUE(scale, scale_args, blocks_of(a->elems), BLOCK_THREADS)
-
-fsdp_status cuda_scale(stream *s, const scale_args *a)
-{
-    return a->elems > 0 ? cuda_issue(s, scale_issue, a, scale_work(a)) : FSDP_OK;
-}
+OPERATION(cuda, scale, scale_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
 
 /* ---- updates --------------------------------------------------------------------------------- */
 
@@ -103,12 +73,7 @@ __global__ void adamw_kernel(adamw_args a)
         adamw_elem(&a, a.grad[i] * coef, &a.param[i], &a.m[i], &a.v[i]);
 }
 
-ISSUE(adamw, adamw_args, blocks_of(a->elems), BLOCK_THREADS)
-
-fsdp_status cuda_adamw(stream *s, const adamw_args *a)
-{
-    return a->elems > 0 ? cuda_issue(s, adamw_issue, a, adamw_work(a)) : FSDP_OK;
-}
+OPERATION(cuda, adamw, adamw_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
 
 __global__ void sgd_kernel(sgd_args a)
 {
@@ -118,9 +83,4 @@ __global__ void sgd_kernel(sgd_args a)
         a.param[i] = sgd_elem(&a, a.grad[i] * coef, a.param[i]);
 }
 
-ISSUE(sgd, sgd_args, blocks_of(a->elems), BLOCK_THREADS)
-
-fsdp_status cuda_sgd(stream *s, const sgd_args *a)
-{
-    return a->elems > 0 ? cuda_issue(s, sgd_issue, a, sgd_work(a)) : FSDP_OK;
-}
+OPERATION(cuda, sgd, sgd_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)

@@ -18,37 +18,17 @@ static __device__ inline size_t this_column(void)
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-typedef struct embedding_job {
-    embedding_args args;
-    complaint_box *complaint;
-} embedding_job;
-
-__global__ void embedding_kernel(embedding_job j)
+__global__ void embedding_kernel(embedding_args a, complaint_box *complaint)
 {
-    const embedding_args *a = &j.args;
     const size_t r = blockIdx.x, c = this_column();
-    if (c < a->width && number_fits(j.complaint, ABOUT_TOKEN, a->tokens[r], r, a->vocab))
-        BY_TYPE(embedding_row, a->type, a, r, c, 1);
+    if (c < a.width && number_fits(complaint, ABOUT_TOKEN, a.tokens[r], r, a.vocab))
+        BY_TYPE(embedding_row, a.type, &a, r, c, 1);
 }
 
-ISSUE(embedding, embedding_job,
-      positions_by_columns(a->args.batch * a->args.seq_len, a->args.width), BLOCK_THREADS)
-
-fsdp_status cuda_embedding(stream *s, const embedding_args *a)
-{
-    const embedding_job j = {*a, complaint_of(s)};
-    TRY(check_type("embedding", a->type));
-    if (a->batch * a->seq_len == 0 || a->width == 0)
-        return FSDP_OK;
-    return cuda_issue(s, embedding_issue, &j, embedding_work(a));
-}
+OPERATION(cuda, embedding, embedding_kernel, positions_by_columns(a->batch * a->seq_len, a->width),
+          BLOCK_THREADS, *a, complaint_of(s))
 
 /* ---- backward -------------------------------------------------------------------------------- */
-
-typedef struct embedding_backward_job {
-    embedding_backward_args args;
-    complaint_box *complaint;
-} embedding_backward_job;
 
 /* Which of the positions first ... first+31 that are in [begin, end) hold the token: a bit each. */
 static __device__ inline unsigned same_tokens(const int32_t *tokens, int32_t token, size_t first,
@@ -61,12 +41,12 @@ static __device__ inline unsigned same_tokens(const int32_t *tokens, int32_t tok
 /* A token's row of d_wte gets the rows of d_out at all its positions in their order, without
  * atomics: the block of the first of them adds them all, the other blocks leave. The lanes of a
  * warp look at 32 positions at a time. The row of d_wte is read and written once. */
-__global__ void embedding_backward_kernel(embedding_backward_job j)
+__global__ void embedding_backward_kernel(embedding_backward_args args, complaint_box *complaint)
 {
-    const embedding_backward_args *a = &j.args;
+    const embedding_backward_args *a = &args;
     const size_t n = a->batch * a->seq_len, r = blockIdx.x, c = this_column(), width = a->width;
     const int32_t token = a->tokens[r];
-    if (!number_fits(j.complaint, ABOUT_TOKEN, token, r, a->vocab))
+    if (!number_fits(complaint, ABOUT_TOKEN, token, r, a->vocab))
         return;
     for (size_t first = 0; first < r; first += WARP_LANES)
         if (same_tokens(a->tokens, token, first, 0, r) != 0)
@@ -95,24 +75,16 @@ __global__ void positions_backward_kernel(embedding_backward_args a)
     a.d_wpe[i] = sum;
 }
 
-static cudaError_t embedding_backward_issue(cudaStream_t s, const void *args)
+static cudaError_t embedding_backward_issue(stream *s, const void *args)
 {
-    const embedding_backward_job *j = (const embedding_backward_job *)args;
-    const embedding_backward_args *a = &j->args;
-    const size_t n = a->batch * a->seq_len;
-    cudaError_t error =
-        LAUNCH(embedding_backward_kernel, positions_by_columns(n, a->width), BLOCK_THREADS, s, *j);
-    if (error == cudaSuccess && a->d_wpe != NULL)
-        error = LAUNCH(positions_backward_kernel, blocks_of(a->seq_len * a->width), BLOCK_THREADS,
-                       s, *a);
-    return error;
+    const embedding_backward_args *a = (const embedding_backward_args *)args;
+    const dim3 grid = positions_by_columns(a->batch * a->seq_len, a->width);
+    const cudaError_t error =
+        LAUNCH(embedding_backward_kernel, grid, BLOCK_THREADS, s, *a, complaint_of(s));
+    if (error != cudaSuccess || a->d_wpe == NULL)
+        return error;
+    return LAUNCH(positions_backward_kernel, blocks_of(a->seq_len * a->width), BLOCK_THREADS, s,
+                  *a);
 }
 
-fsdp_status cuda_embedding_backward(stream *s, const embedding_backward_args *a)
-{
-    const embedding_backward_job j = {*a, complaint_of(s)};
-    TRY(check_type("embedding_backward", a->type));
-    if (a->batch * a->seq_len == 0 || a->width == 0)
-        return FSDP_OK;
-    return cuda_issue(s, embedding_backward_issue, &j, embedding_backward_work(a));
-}
+ISSUED(cuda, embedding_backward)

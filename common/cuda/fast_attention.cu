@@ -144,7 +144,7 @@ static __device__ __forceinline__ void attend(const attention_call *call, int he
     {                                                                                              \
         attend(&call, head, warps, keys, type);                                                    \
     }                                                                                              \
-    static cudaError_t attention_##name##_issue(cudaStream_t s, const void *args)                  \
+    static cudaError_t attention_##name##_issue(stream *s, const void *args)                       \
     {                                                                                              \
         const attention_call *call = (const attention_call *)args;                                 \
         const attention_shape *x = &call->args.shape;                                              \
@@ -167,9 +167,6 @@ static const cuda_issue_fn ISSUES[ATTENTION_TILINGS] = {
 fsdp_status fast_attention(stream *s, const attention_args *a)
 {
     const attention_shape *x = &a->shape;
-    TRY(check_attention("attention", x));
-    if (attention_is_empty(x))
-        return FSDP_OK;
     const int tiling = attention_tiling(x);
     if (tiling < 0)
         return portable_attention(s, a);

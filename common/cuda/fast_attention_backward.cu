@@ -225,7 +225,7 @@ static __device__ __forceinline__ void attend_backward(const backward_call *call
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-static cudaError_t delta_issue(cudaStream_t s, const backward_call *call)
+static cudaError_t delta_issue(stream *s, const backward_call *call)
 {
     const attention_shape *x = &call->args.shape;
     return LAUNCH(attention_delta_kernel, blocks_of(x->batch * x->n_head * x->seq_len * WARP_LANES),
@@ -244,7 +244,7 @@ static cudaError_t delta_issue(cudaStream_t s, const backward_call *call)
     KERNEL(attention_d_q_##name, head, warps, others, type, OF_QUERIES)                            \
     KERNEL(attention_d_k_##name, head, warps, others, type, OF_KEYS)                               \
     KERNEL(attention_d_v_##name, head, warps, others, type, OF_VALUES)                             \
-    static cudaError_t backward_##name##_issue(cudaStream_t s, const void *args)                   \
+    static cudaError_t backward_##name##_issue(stream *s, const void *args)                        \
     {                                                                                              \
         const backward_call *call = (const backward_call *)args;                                   \
         const attention_shape *x = &call->args.shape;                                              \
@@ -273,9 +273,6 @@ static const cuda_issue_fn ISSUES[ATTENTION_TILINGS] = {
 fsdp_status fast_attention_backward(stream *s, const attention_backward_args *a)
 {
     const attention_shape *x = &a->shape;
-    TRY(check_attention("attention_backward", x));
-    if (attention_is_empty(x))
-        return FSDP_OK;
     const int tiling = attention_tiling(x);
     if (tiling < 0)
         return portable_attention_backward(s, a);

@@ -102,7 +102,7 @@ __global__ void fast_loss_sum_kernel(float *loss, const double *row_loss, size_t
         *loss = (float)of[0];
 }
 
-static cudaError_t cross_entropy_issue(cudaStream_t s, const void *args)
+static cudaError_t cross_entropy_issue(stream *s, const void *args)
 {
     const fast_loss_job *j = (const fast_loss_job *)args;
     const cross_entropy_args *a = &j->args;
@@ -116,7 +116,6 @@ static cudaError_t cross_entropy_issue(cudaStream_t s, const void *args)
 
 fsdp_status fast_cross_entropy(stream *s, const cross_entropy_args *a)
 {
-    TRY(check_type("cross_entropy", a->type));
     op_work work = cross_entropy_work(a);
     const size_t bytes = a->rows * sizeof(double);
     void *row_loss;

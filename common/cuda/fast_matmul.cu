@@ -23,7 +23,7 @@ typedef struct finish_args {
     const float *products;
 } finish_args;
 
-static cudaError_t finish_issue(cudaStream_t s, const void *args)
+static cudaError_t finish_issue(stream *s, const void *args)
 {
     const finish_args *f = (const finish_args *)args;
     return LAUNCH(fast_finish_kernel, blocks_of(f->a->m * f->a->n), BLOCK_THREADS, s, *f->a,

@@ -54,15 +54,7 @@ __global__ void fast_layernorm_kernel(layernorm_args a)
         BY_TYPE(normalise_row, a.type, &a, r);
 }
 
-ISSUE(fast_layernorm, layernorm_args, groups_of(a->rows, ROW_WARPS), BLOCK_THREADS)
-
-fsdp_status fast_layernorm(stream *s, const layernorm_args *a)
-{
-    TRY(check_type("layernorm", a->type));
-    if (a->rows == 0 || a->cols == 0)
-        return FSDP_OK;
-    return cuda_issue(s, fast_layernorm_issue, a, layernorm_work(a));
-}
+OPERATION(fast, layernorm, fast_layernorm_kernel, groups_of(a->rows, ROW_WARPS), BLOCK_THREADS, *a)
 
 /* ---- sums over rows -------------------------------------------------------------------------- */
 
@@ -114,7 +106,7 @@ __global__ void fast_add_bands_kernel(column_sums a)
     gradient_deliver((i < a.cols ? a.bias : a.gain) + c, &sum, 1, a.overwrite);
 }
 
-static cudaError_t column_sums_issue(cudaStream_t s, const column_sums *a)
+static cudaError_t column_sums_issue(stream *s, const column_sums *a)
 {
     const dim3 grid(blocks_of(a->cols), (unsigned)a->n_bands);
     if (a->n_bands > 0) {
@@ -138,16 +130,13 @@ static fsdp_status column_sums_begin(stream *s, column_sums *a, op_work *work)
     return FSDP_OK;
 }
 
-static cudaError_t bias_backward_issue(cudaStream_t s, const void *args)
+static cudaError_t bias_backward_issue(stream *s, const void *args)
 {
     return column_sums_issue(s, (const column_sums *)args);
 }
 
 fsdp_status fast_bias_backward(stream *s, const bias_backward_args *a)
 {
-    TRY(check_type("bias_backward", a->type));
-    if (a->cols == 0 || (a->rows == 0 && !a->overwrite))
-        return FSDP_OK;
     column_sums sums = {};
     op_work work = bias_backward_work(a);
     sums.bias = a->d_bias;
@@ -200,7 +189,7 @@ typedef struct norm_backward {
     column_sums columns;
 } norm_backward;
 
-static cudaError_t layernorm_backward_issue(cudaStream_t s, const void *args)
+static cudaError_t layernorm_backward_issue(stream *s, const void *args)
 {
     const norm_backward *a = (const norm_backward *)args;
     const cudaError_t error = column_sums_issue(s, &a->columns);
@@ -212,9 +201,6 @@ static cudaError_t layernorm_backward_issue(cudaStream_t s, const void *args)
 
 fsdp_status fast_layernorm_backward(stream *s, const layernorm_backward_args *a)
 {
-    TRY(check_type("layernorm_backward", a->type));
-    if (a->cols == 0 || (a->rows == 0 && !a->overwrite))
-        return FSDP_OK;
     norm_backward both = {};
     op_work work = layernorm_backward_work(a);
     both.rows = *a;

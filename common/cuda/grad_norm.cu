@@ -52,7 +52,7 @@ __global__ void normalise_kernel(rsum *sum)
     rsum_normalise(sum->bin);
 }
 
-static cudaError_t sum_squares_issue(cudaStream_t s, const void *args)
+static cudaError_t sum_squares_issue(stream *s, const void *args)
 {
     const sum_squares_args *a = (const sum_squares_args *)args;
     const unsigned most = MOST_BLOCKS, all = blocks_of(a->elems), blocks = all < most ? all : most;
@@ -60,19 +60,11 @@ static cudaError_t sum_squares_issue(cudaStream_t s, const void *args)
     return error == cudaSuccess ? LAUNCH(normalise_kernel, 1, 1, s, a->sum) : error;
 }
 
-fsdp_status cuda_sum_squares(stream *s, const sum_squares_args *a)
-{
-    return a->elems > 0 ? cuda_issue(s, sum_squares_issue, a, sum_squares_work(a)) : FSDP_OK;
-}
+ISSUED(cuda, sum_squares)
 
 __global__ void clip_coef_kernel(clip_coef_args a)
 {
     clip_elem(&a);
 }
 
-ISSUE(clip_coef, clip_coef_args, 1, 1)
-
-fsdp_status cuda_clip_coef(stream *s, const clip_coef_args *a)
-{
-    return cuda_issue(s, clip_coef_issue, a, clip_coef_work(a));
-}
+OPERATION(cuda, clip_coef, clip_coef_kernel, 1, 1, *a)

@@ -44,7 +44,7 @@ static fsdp_status issue(stream *s, const void *args)
 {
     const issue_args *a = args;
     (void)cudaGetLastError(); /* a launch would return what a library has left */
-    const int code = cuda_code_of(a->fn(accel_queue_of(s), a->args));
+    const int code = cuda_code_of(a->fn(s, a->args));
     return accel_stream_check(accel_stream_at(s), code, a->name);
 }
 

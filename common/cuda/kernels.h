@@ -1,7 +1,6 @@
 /* kernels.h -- the operations of the CUDA backend: what tables.c makes op tables of. Private to
  * common/cuda. Each is the operation of ops.h, or of sum/sum_kernels.h, that has its name. */
 #pragma once
-#include "common/ops/check_args.h"
 #include "common/ops/ops.h"
 
 EXTERN_C_BEGIN

@@ -2,12 +2,7 @@
  *
  *     __global__ void scale_kernel(scale_args a) { ... }
  *
- *     ISSUE(scale, scale_args, blocks_of(a->elems), BLOCK_THREADS)
- *
- *     fsdp_status cuda_scale(stream *s, const scale_args *a)
- *     {
- *         return cuda_issue(s, scale_issue, a, scale_work(a));
- *     }
+ *     OPERATION(cuda, scale, scale_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
  *
  * Two compilers read these files: nvcc, and g++ over the stand-in of tests/sim/cuda, which runs the
  * threads of a block one by one on the CPU. LAUNCH is the one thing that differs. The code is C in
@@ -21,27 +16,36 @@
 
 #ifdef __CUDACC__
 #define LAUNCH_NOW(kernel, grid, block, s, ...)                                                    \
-    (kernel<<<(grid), (block), 0, (s)>>>(__VA_ARGS__), cudaGetLastError())
+    (kernel<<<(grid), (block), 0, (cudaStream_t)accel_queue_of(s)>>>(__VA_ARGS__),                 \
+     cudaGetLastError())
 #else
 #define LAUNCH_NOW(kernel, grid, block, s, ...)                                                    \
-    sim_launch(#kernel, kernel, (grid), (block), (s), __VA_ARGS__)
+    sim_launch(#kernel, kernel, (grid), (block), (cudaStream_t)accel_queue_of(s), __VA_ARGS__)
 #endif
 
-/* LAUNCH -- launch it now; its address goes to a section of the plug-in that lists all kernels. */
+/* LAUNCH -- launch it on stream s now; its address goes to a section of the plug-in that lists all
+ * kernels. */
 #define LAUNCH(kernel, grid, block, s, ...)                                                        \
     ({                                                                                             \
         static constexpr auto *listed __attribute__((section("fsdp_kernels"), used)) = kernel;     \
         LAUNCH_NOW(kernel, grid, block, s, __VA_ARGS__);                                           \
     })
 
-/* ISSUE -- name_issue, a cuda_issue_fn: one launch of name_kernel with its arguments, which `grid`
- * and `block` know as a. What takes more than one launch writes such a function itself. */
-#define ISSUE(name, args_type, grid, block)                                                        \
-    static cudaError_t name##_issue(cudaStream_t s, const void *args)                              \
+/* ISSUED -- table_op, an operation of ops.h: op_issue, a cuda_issue_fn, with its arguments.
+ * OPERATION -- the same where that is one launch of a kernel. What follows `block` are the
+ * kernel's arguments; these, the grid and the block know the operation's as a. */
+#define ISSUED(table, op)                                                                          \
+    fsdp_status table##_##op(stream *s, const op##_args *a)                                        \
     {                                                                                              \
-        const args_type *a = (const args_type *)args;                                              \
-        return LAUNCH(name##_kernel, grid, block, s, *a);                                          \
+        return cuda_issue(s, op##_issue, a, op##_work(a));                                         \
     }
+#define OPERATION(table, op, kernel, grid, block, ...)                                             \
+    static cudaError_t op##_issue(stream *s, const void *args)                                     \
+    {                                                                                              \
+        const op##_args *a = (const op##_args *)args;                                              \
+        return LAUNCH(kernel, grid, block, s, __VA_ARGS__);                                        \
+    }                                                                                              \
+    ISSUED(table, op)
 
 /* Threads of a block where each treats one element or row. */
 enum { BLOCK_THREADS = 256 };

@@ -262,7 +262,7 @@ typedef struct matmul_call {
     cublasStatus_t *result;
 } matmul_call;
 
-static cudaError_t matmul_issue(cudaStream_t s, const void *args)
+static cudaError_t matmul_issue(stream *s, const void *args)
 {
     const matmul_call *c = args;
     const matmul_args *a = c->args;
@@ -275,7 +275,7 @@ static cudaError_t matmul_issue(cudaStream_t s, const void *args)
     if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasLtMatmul(c->lt->handle, p->product, &one, a->b, p->b, a->a, p->a, &old,
                                 a->residual ? a->residual : a->out, p->out, a->out, p->out,
-                                &p->algorithm, c->workspace, p->workspace_bytes, s);
+                                &p->algorithm, c->workspace, p->workspace_bytes, accel_queue_of(s));
     *c->result = status;
     return status == CUBLAS_STATUS_SUCCESS ? cudaSuccess : cudaErrorUnknown;
 }
@@ -342,9 +342,9 @@ static fsdp_status multiply_apart(stream *s, const matmul_args *a, bool widens)
 fsdp_status fast_matmul(stream *s, const matmul_args *a)
 {
     matmul_plan *plan;
-    TRY(check_matmul(a));
-    if (a->m == 0 || a->n == 0 || (a->k == 0 && a->accumulate))
-        return FSDP_OK;
+    const op_work work = matmul_work(a);
+    if (work.ends)
+        return work.status;
     if (a->k == 0)
         return fast_matmul_finish(s, a, NULL);
     if (a->type == DTYPE_BF16 && !cuda_own_of(s->device)->matmul->has_bf16)

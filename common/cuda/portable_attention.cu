@@ -146,15 +146,8 @@ __global__ void attention_kernel(attention_args a)
         BY_TYPE(attention_row, a.shape.type, &a, scores[warp_of_block()], &w);
 }
 
-ISSUE(attention, attention_args, rows_by_pieces(&a->shape, a->shape.n_head), THREADS)
-
-fsdp_status portable_attention(stream *s, const attention_args *a)
-{
-    TRY(check_attention("attention", &a->shape));
-    if (attention_is_empty(&a->shape))
-        return FSDP_OK;
-    return cuda_issue(s, attention_issue, a, attention_work(a));
-}
+OPERATION(portable, attention, attention_kernel, rows_by_pieces(&a->shape, a->shape.n_head),
+          THREADS, *a)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
@@ -288,7 +281,7 @@ __global__ void d_key_kernel(attention_backward_args a)
         BY_TYPE(d_key_row, a.shape.type, &a, &scores[warp_of_block()], &w);
 }
 
-static cudaError_t attention_backward_issue(cudaStream_t s, const void *args)
+static cudaError_t attention_backward_issue(stream *s, const void *args)
 {
     const attention_backward_args *a = (const attention_backward_args *)args;
     const attention_shape *x = &a->shape;
@@ -298,10 +291,4 @@ static cudaError_t attention_backward_issue(cudaStream_t s, const void *args)
     return LAUNCH(d_key_kernel, rows_by_pieces(x, x->n_kv_head), THREADS, s, *a);
 }
 
-fsdp_status portable_attention_backward(stream *s, const attention_backward_args *a)
-{
-    TRY(check_attention("attention_backward", &a->shape));
-    if (attention_is_empty(&a->shape))
-        return FSDP_OK;
-    return cuda_issue(s, attention_backward_issue, a, attention_backward_work(a));
-}
+ISSUED(portable, attention_backward)

@@ -95,7 +95,7 @@ __global__ void loss_sum_kernel(loss_job j)
     *j.args.loss = (float)total;
 }
 
-static cudaError_t cross_entropy_issue(cudaStream_t s, const void *args)
+static cudaError_t cross_entropy_issue(stream *s, const void *args)
 {
     const loss_job *j = (const loss_job *)args;
     cudaError_t error = cudaSuccess;
@@ -109,7 +109,6 @@ fsdp_status portable_cross_entropy(stream *s, const cross_entropy_args *a)
     const size_t bytes = a->rows * sizeof(double);
     void *row_loss = NULL;
     op_work w = cross_entropy_work(a);
-    TRY(check_type("cross_entropy", a->type));
     if (bytes > 0)
         TRY(device_alloc(s, MEM_ACTIVATIONS, bytes, "cross_entropy", &row_loss));
     loss_job j = {*a, (double *)row_loss, complaint_of(s)};

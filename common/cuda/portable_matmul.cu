@@ -90,12 +90,5 @@ __global__ void matmul_kernel(matmul_args m)
     BY_TYPE(matmul_tile, m.type, &m);
 }
 
-ISSUE(matmul, matmul_args, dim3(groups_of(a->n, TILE), groups_of(a->m, TILE)), BLOCK_THREADS)
-
-fsdp_status portable_matmul(stream *s, const matmul_args *a)
-{
-    TRY(check_matmul(a));
-    if (a->m == 0 || a->n == 0)
-        return FSDP_OK;
-    return cuda_issue(s, matmul_issue, a, matmul_work(a));
-}
+OPERATION(portable, matmul, matmul_kernel, dim3(groups_of(a->n, TILE), groups_of(a->m, TILE)),
+          BLOCK_THREADS, *a)

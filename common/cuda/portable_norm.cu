@@ -21,13 +21,8 @@ __global__ void bias_backward_kernel(bias_backward_args a)
     gradient_deliver(a.d_bias + c, &sum, 1, a.overwrite);
 }
 
-ISSUE(bias_backward, bias_backward_args, groups_of(a->cols, WARP_LANES), WARP_LANES)
-
-fsdp_status portable_bias_backward(stream *s, const bias_backward_args *a)
-{
-    TRY(check_type("bias_backward", a->type));
-    return a->cols > 0 ? cuda_issue(s, bias_backward_issue, a, bias_backward_work(a)) : FSDP_OK;
-}
+OPERATION(portable, bias_backward, bias_backward_kernel, groups_of(a->cols, WARP_LANES), WARP_LANES,
+          *a)
 
 /* ---- layernorm ------------------------------------------------------------------------------- */
 
@@ -38,15 +33,7 @@ __global__ void layernorm_kernel(layernorm_args a)
         BY_TYPE(layernorm_row, a.type, &a, r);
 }
 
-ISSUE(layernorm, layernorm_args, groups_of(a->rows, WARP_LANES), WARP_LANES)
-
-fsdp_status portable_layernorm(stream *s, const layernorm_args *a)
-{
-    TRY(check_type("layernorm", a->type));
-    if (a->rows == 0 || a->cols == 0)
-        return FSDP_OK;
-    return cuda_issue(s, layernorm_issue, a, layernorm_work(a));
-}
+OPERATION(portable, layernorm, layernorm_kernel, groups_of(a->rows, WARP_LANES), WARP_LANES, *a)
 
 /* ---- layernorm_backward ---------------------------------------------------------------------- */
 
@@ -69,7 +56,7 @@ __global__ void layernorm_backward_kernel(layernorm_backward_args a)
         BY_TYPE(layernorm_backward_row, a.type, &a, r);
 }
 
-static cudaError_t layernorm_backward_issue(cudaStream_t s, const void *args)
+static cudaError_t layernorm_backward_issue(stream *s, const void *args)
 {
     const layernorm_backward_args *a = (const layernorm_backward_args *)args;
     const cudaError_t error =
@@ -79,10 +66,4 @@ static cudaError_t layernorm_backward_issue(cudaStream_t s, const void *args)
     return LAUNCH(layernorm_backward_kernel, groups_of(a->rows, WARP_LANES), WARP_LANES, s, *a);
 }
 
-fsdp_status portable_layernorm_backward(stream *s, const layernorm_backward_args *a)
-{
-    TRY(check_type("layernorm_backward", a->type));
-    if (a->cols == 0 || (a->rows == 0 && !a->overwrite))
-        return FSDP_OK;
-    return cuda_issue(s, layernorm_backward_issue, a, layernorm_backward_work(a));
-}
+ISSUED(portable, layernorm_backward)

@@ -88,7 +88,7 @@ __global__ void sum_i64_kernel(sum_args a)
     ((uint64_t *)a.run.root)[i] = sum;
 }
 
-static cudaError_t sum_issue(cudaStream_t s, const void *args)
+static cudaError_t sum_issue(stream *s, const void *args)
 {
     const sum_args *a = (const sum_args *)args;
     return a->run.sum_dtype == DTYPE_I64

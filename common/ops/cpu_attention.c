@@ -12,7 +12,7 @@
  *     queries 32 ... 63   keys 0 ... 63      three quarters of the products of the whole block
  *
  * Products of two operands of bf16 are several times as fast, where there are instructions for it
- * and blocks are wide. For them, and if the caller allows it, scores are rounded.
+ * and blocks are wide. For them, in the fast table, scores are rounded.
  * [Dao et al. 2022 (FlashAttention), alg. 1 and 4] */
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/row_softmax.h"
@@ -32,9 +32,9 @@ typedef struct way {
     bool rounds;
 } way;
 
-static way way_of(const attention_shape *x, gemm_fn gemm, bool may_round)
+static way way_of(const attention_shape *x, gemm_fn gemm)
 {
-    const bool wide = may_round && x->type == DTYPE_BF16 && x->seq_len >= WIDE_BLOCK;
+    const bool wide = gemm == gemm_dnnl && x->type == DTYPE_BF16 && x->seq_len >= WIDE_BLOCK;
     return (way){gemm, wide ? WIDE_BLOCK : BLOCK, wide};
 }
 
@@ -79,11 +79,10 @@ static size_t out_stride_of(const attention_shape *x)
     return x->n_head * x->head_dim;
 }
 
-/* A tiling of a call; without anything to do it has no tiles. */
 static tiling tiling_of(const attention_shape *x, tile_fn tile, size_t n_tiles)
 {
     const size_t macs = x->batch * x->n_head * x->seq_len * x->seq_len * x->head_dim;
-    return (tiling){tile, attention_is_empty(x) ? 0 : n_tiles, macs, MIN_PARALLEL_MACS};
+    return (tiling){tile, n_tiles, macs, MIN_PARALLEL_MACS};
 }
 
 /* ---- forward -------------------------------------------------------------------------------- */
@@ -203,10 +202,9 @@ static fsdp_status attention_tile(const void *args, size_t tile)
     return attention_block(j, row / x->n_head, row % x->n_head, number * j->way.block);
 }
 
-fsdp_status attention_launch(stream *s, const attention_args *a, gemm_fn gemm, bool may_round)
+fsdp_status attention_launch(stream *s, const attention_args *a, gemm_fn gemm)
 {
-    TRY(check_attention("attention", &a->shape));
-    const attention_job j = {*a, way_of(&a->shape, gemm, may_round)};
+    const attention_job j = {*a, way_of(&a->shape, gemm)};
     const size_t n_blocks = tiles_of(a->shape.seq_len, j.way.block);
     const tiling t =
         tiling_of(&a->shape, attention_tile, a->shape.batch * a->shape.n_head * n_blocks);
@@ -230,8 +228,7 @@ static size_t tile_scratch(const attention_shape *x)
 
 size_t attention_backward_scratch_bytes(const attention_shape *x)
 {
-    const size_t n_tiles = attention_is_empty(x) ? 0 : x->batch * x->n_kv_head;
-    return x->type == DTYPE_F32 ? 0 : n_tiles * tile_scratch(x) * sizeof(float);
+    return x->type == DTYPE_F32 ? 0 : x->batch * x->n_kv_head * tile_scratch(x) * sizeof(float);
 }
 
 /* A matrix of sums in the making: rows of head_dim elements, ld apart. */
@@ -449,15 +446,13 @@ static fsdp_status backward_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-fsdp_status attention_backward_launch(stream *s, const attention_backward_args *a, gemm_fn gemm,
-                                      bool may_round)
+fsdp_status attention_backward_launch(stream *s, const attention_backward_args *a, gemm_fn gemm)
 {
-    TRY(check_attention("attention_backward", &a->shape));
     const size_t bytes = attention_backward_scratch_bytes(&a->shape);
     void *scratch = NULL;
     if (bytes > 0)
         TRY(device_alloc(s, MEM_ACTIVATIONS, bytes, "attention_backward", &scratch));
-    const backward_job j = {*a, way_of(&a->shape, gemm, may_round), scratch};
+    const backward_job j = {*a, way_of(&a->shape, gemm), scratch};
     const tiling t = tiling_of(&a->shape, backward_tile, a->shape.batch * a->shape.n_kv_head);
     op_work w = attention_backward_work(a);
     op_writes(&w, scratch, bytes);

@@ -24,10 +24,4 @@ static fsdp_status cast_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-fsdp_status cpu_cast(stream *s, const cast_args *a)
-{
-    TRY(check_type("cast", a->in_type));
-    TRY(check_type("cast", a->out_type));
-    return tiles_launch(s, by_elems(cast_tile, a->elems, MIN_PARALLEL_ELEMS), a, sizeof *a,
-                        cast_work(a));
-}
+ELEMENTWISE(cast, MIN_PARALLEL_ELEMS)

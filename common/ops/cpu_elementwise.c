@@ -30,12 +30,7 @@ static fsdp_status gelu_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-fsdp_status cpu_gelu(stream *s, const gelu_args *a)
-{
-    TRY(check_type("gelu", a->type));
-    return tiles_launch(s, by_elems(gelu_tile, a->elems, MIN_PARALLEL_EXPS), a, sizeof *a,
-                        gelu_work(a));
-}
+ELEMENTWISE(gelu, MIN_PARALLEL_EXPS)
 
 ROW_FN void gelu_backward_span(const gelu_backward_args *a, span t, dtype type)
 {
@@ -52,12 +47,7 @@ static fsdp_status gelu_backward_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-fsdp_status cpu_gelu_backward(stream *s, const gelu_backward_args *a)
-{
-    TRY(check_type("gelu_backward", a->type));
-    return tiles_launch(s, by_elems(gelu_backward_tile, a->elems, MIN_PARALLEL_EXPS), a, sizeof *a,
-                        gelu_backward_work(a));
-}
+ELEMENTWISE(gelu_backward, MIN_PARALLEL_EXPS)
 
 /* ---- add, scale ----------------------------------------------------------------------------- */
 
@@ -74,12 +64,7 @@ static fsdp_status add_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-fsdp_status cpu_add(stream *s, const add_args *a)
-{
-    FSDP_ASSERT(a->round_to == DTYPE_BF16 || (a->round_to == DTYPE_F32 && a->b) || a->elems == 0);
-    return tiles_launch(s, by_elems(add_tile, a->elems, MIN_PARALLEL_ELEMS), a, sizeof *a,
-                        add_work(a));
-}
+ELEMENTWISE(add, MIN_PARALLEL_ELEMS)
 
 static fsdp_status scale_tile(const void *args, size_t tile)
 {
@@ -92,8 +77,4 @@ static fsdp_status scale_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-fsdp_status cpu_scale(stream *s, const scale_args *a)
-{
-    return tiles_launch(s, by_elems(scale_tile, a->elems, MIN_PARALLEL_ELEMS), a, sizeof *a,
-                        scale_work(a));
-}
+ELEMENTWISE(scale, MIN_PARALLEL_ELEMS)

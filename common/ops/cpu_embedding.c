@@ -36,18 +36,12 @@ static fsdp_status embedding_kernel(void *args, int n_threads)
 {
     const embedding_args *a = args;
     const size_t n_rows = a->batch * a->seq_len;
-    if (n_rows == 0 || a->width == 0)
-        return FSDP_OK;
     TRY(check_numbers("embedding: token", "at position", a->tokens, n_rows, a->vocab));
     n_threads = threads_for(n_threads, n_rows * a->width, MIN_PARALLEL_ELEMS);
     return tiles_run(n_threads, tiles_of(n_rows, TILE_TOKENS), embedding_tile, a);
 }
 
-fsdp_status cpu_embedding(stream *s, const embedding_args *a)
-{
-    TRY(check_type("embedding", a->type));
-    return kernel_launch(s, embedding_kernel, a, sizeof *a, embedding_work(a));
-}
+KERNEL(embedding)
 
 static fsdp_status embedding_backward_tile(const void *args, size_t tile)
 {
@@ -64,14 +58,8 @@ static fsdp_status embedding_backward_kernel(void *args, int n_threads)
     const embedding_backward_args *a = args;
     const size_t n_rows = a->batch * a->seq_len;
     TRY(check_numbers("embedding: token", "at position", a->tokens, n_rows, a->vocab));
-    if (n_rows == 0 || a->width == 0)
-        return FSDP_OK;
     n_threads = threads_for(n_threads, n_rows * a->width, MIN_PARALLEL_ELEMS);
     return tiles_run(n_threads, tiles_of(a->width, BAND_COLS), embedding_backward_tile, a);
 }
 
-fsdp_status cpu_embedding_backward(stream *s, const embedding_backward_args *a)
-{
-    TRY(check_type("embedding_backward", a->type));
-    return kernel_launch(s, embedding_backward_kernel, a, sizeof *a, embedding_backward_work(a));
-}
+KERNEL(embedding_backward)

@@ -11,14 +11,15 @@
 #include <stddef.h>
 #include <string.h>
 #include "common/device/cpu_tiles.h"
-#include "common/ops/check_args.h"
 #include "common/ops/op_work.h"
 #include "common/ops/ops.h"
 
-/* kernel_launch -- stream_launch_work of what one operation does. */
+/* kernel_launch -- stream_launch_work of what one operation does, unless the call ends at once. */
 static inline fsdp_status kernel_launch(stream *s, stream_fn kernel, const void *args,
                                         size_t args_bytes, op_work work)
 {
+    if (work.ends)
+        return work.status;
     return stream_launch_work(s, &(launch_config){.fn = kernel,
                                                   .args = args,
                                                   .args_bytes = args_bytes,
@@ -34,16 +35,26 @@ typedef struct tiling {
     size_t work, min_work; /* threads_for */
 } tiling;
 
-/* by_elems -- element-wise work in tiles of TILE_ELEMS. */
-static inline tiling by_elems(tile_fn tile, size_t elems, size_t min_work)
-{
-    return (tiling){tile, tiles_of(elems, TILE_ELEMS), elems, min_work};
-}
-
 /* tiles_launch -- kernel_launch of such a kernel.
  *   args  [args_bytes], at most TILES_ARGS_BYTES; copied: each tile gets the copy */
 enum { TILES_ARGS_BYTES = 256 };
 fsdp_status tiles_launch(stream *s, tiling t, const void *args, size_t args_bytes, op_work work);
+
+/* KERNEL -- cpu_op, an operation of ops.h: op_kernel with its arguments. TILED -- the same of
+ * op_tile for n_tiles tiles. ELEMENTWISE -- op_tile for each TILE_ELEMS of its elements. All know
+ * the arguments as a. */
+#define KERNEL(op)                                                                                 \
+    fsdp_status cpu_##op(stream *s, const op##_args *a)                                            \
+    {                                                                                              \
+        return kernel_launch(s, op##_kernel, a, sizeof *a, op##_work(a));                          \
+    }
+#define TILED(op, n_tiles, work, min_work)                                                         \
+    fsdp_status cpu_##op(stream *s, const op##_args *a)                                            \
+    {                                                                                              \
+        const tiling t = {op##_tile, n_tiles, work, min_work};                                     \
+        return tiles_launch(s, t, a, sizeof *a, op##_work(a));                                     \
+    }
+#define ELEMENTWISE(op, min_work) TILED(op, tiles_of(a->elems, TILE_ELEMS), a->elems, min_work)
 
 /* ---- matrix products (gemm_*.c, cpu_matmul.c) ------------------------------------------------ */
 
@@ -72,33 +83,27 @@ enum { GEMM_MAX_M = 256 };
 
 /* matmul_launch -- a matmul on s as gemm calls over a grid of tiles chosen by (m,n,k). */
 fsdp_status matmul_launch(stream *s, const matmul_args *a, gemm_fn gemm);
-/* attention_launch, attention_backward_launch -- gemm calls over blocks of keys. may_round: in
- * bf16, probabilities and gradients of scores may be rounded so that gemm gets two operands of
+/* attention_launch, attention_backward_launch -- gemm calls over blocks of keys. With gemm_dnnl, in
+ * bf16, probabilities and gradients of scores may be rounded so that it gets two operands of
  * bf16. */
-fsdp_status attention_launch(stream *s, const attention_args *a, gemm_fn gemm, bool may_round);
-fsdp_status attention_backward_launch(stream *s, const attention_backward_args *a, gemm_fn gemm,
-                                      bool may_round);
+fsdp_status attention_launch(stream *s, const attention_args *a, gemm_fn gemm);
+fsdp_status attention_backward_launch(stream *s, const attention_backward_args *a, gemm_fn gemm);
 
 /* check_numbers -- FSDP_EINVAL unless all n numbers are in the vocabulary: `what` ("embedding:
  * token") is said of the one that is not, and `where` ("at position") of its index. */
 fsdp_status check_numbers(const char *what, const char *where, const int32_t *numbers, size_t n,
                           size_t vocab);
 
-/* ---- operations that both tables share ------------------------------------------------------ */
-
-/* cpu_bias_backward ... cpu_sgd -- ops->bias_backward ... ops->sgd. */
-fsdp_status cpu_bias_backward(stream *s, const bias_backward_args *a);
-fsdp_status cpu_embedding(stream *s, const embedding_args *a);
-fsdp_status cpu_embedding_backward(stream *s, const embedding_backward_args *a);
-fsdp_status cpu_layernorm(stream *s, const layernorm_args *a);
-fsdp_status cpu_layernorm_backward(stream *s, const layernorm_backward_args *a);
-fsdp_status cpu_gelu(stream *s, const gelu_args *a);
-fsdp_status cpu_gelu_backward(stream *s, const gelu_backward_args *a);
-fsdp_status cpu_cross_entropy(stream *s, const cross_entropy_args *a);
-fsdp_status cpu_cast(stream *s, const cast_args *a);
-fsdp_status cpu_add(stream *s, const add_args *a);
-fsdp_status cpu_scale(stream *s, const scale_args *a);
-fsdp_status cpu_sum_squares(stream *s, const sum_squares_args *a);
-fsdp_status cpu_clip_coef(stream *s, const clip_coef_args *a);
-fsdp_status cpu_adamw(stream *s, const adamw_args *a);
-fsdp_status cpu_sgd(stream *s, const sgd_args *a);
+/* EACH_GEMM_OP -- DO(name) for each operation that multiplies matrices: op_launch, of a gemm that
+ * depends on the table. EACH_SHARED_OP -- for each that both tables share: cpu_op, declared here.
+ */
+/* clang-format off */
+#define EACH_GEMM_OP(DO) DO(matmul) DO(attention) DO(attention_backward)
+#define EACH_SHARED_OP(DO)                                                                         \
+    DO(bias_backward) DO(embedding) DO(embedding_backward) DO(layernorm) DO(layernorm_backward)    \
+    DO(gelu) DO(gelu_backward) DO(cross_entropy) DO(cast) DO(add) DO(scale) DO(sum_squares)        \
+    DO(clip_coef) DO(adamw) DO(sgd)
+/* clang-format on */
+#define DECLARE(op) fsdp_status cpu_##op(stream *s, const op##_args *a);
+EACH_SHARED_OP(DECLARE)
+#undef DECLARE

@@ -38,8 +38,4 @@ static fsdp_status cross_entropy_kernel(void *args, int n_threads)
     return FSDP_OK;
 }
 
-fsdp_status cpu_cross_entropy(stream *s, const cross_entropy_args *a)
-{
-    TRY(check_type("cross_entropy", a->type));
-    return kernel_launch(s, cross_entropy_kernel, a, sizeof *a, cross_entropy_work(a));
-}
+KERNEL(cross_entropy)

@@ -10,7 +10,7 @@ enum { BAND_COLS = 256 }; /* columns of one tile of a sum over rows: 1 kB of eac
 /* Rows of one tile of row-wise work. */
 static size_t tile_rows(size_t cols)
 {
-    const size_t rows = TILE_ELEMS / 2 / cols;
+    const size_t rows = cols > 0 ? TILE_ELEMS / 2 / cols : 0;
     return rows > 0 ? rows : 1;
 }
 
@@ -26,13 +26,7 @@ static fsdp_status bias_backward_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-fsdp_status cpu_bias_backward(stream *s, const bias_backward_args *a)
-{
-    TRY(check_type("bias_backward", a->type));
-    const tiling t = {bias_backward_tile, tiles_of(a->cols, BAND_COLS), a->rows * a->cols,
-                      MIN_PARALLEL_ELEMS};
-    return tiles_launch(s, t, a, sizeof *a, bias_backward_work(a));
-}
+TILED(bias_backward, tiles_of(a->cols, BAND_COLS), a->rows * a->cols, MIN_PARALLEL_ELEMS)
 
 /* ---- layernorm ------------------------------------------------------------------------------ */
 
@@ -45,13 +39,7 @@ static fsdp_status layernorm_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-fsdp_status cpu_layernorm(stream *s, const layernorm_args *a)
-{
-    TRY(check_type("layernorm", a->type));
-    const size_t n_tiles = a->cols > 0 ? tiles_of(a->rows, tile_rows(a->cols)) : 0;
-    const tiling t = {layernorm_tile, n_tiles, a->rows * a->cols, MIN_PARALLEL_ELEMS};
-    return tiles_launch(s, t, a, sizeof *a, layernorm_work(a));
-}
+TILED(layernorm, tiles_of(a->rows, tile_rows(a->cols)), a->rows * a->cols, MIN_PARALLEL_ELEMS)
 
 /* ---- layernorm_backward --------------------------------------------------------------------- */
 
@@ -79,16 +67,9 @@ static fsdp_status layernorm_backward_tile(const void *args, size_t tile)
 static fsdp_status layernorm_backward_kernel(void *args, int n_threads)
 {
     const layernorm_backward_args *a = args;
-    if (a->cols == 0)
-        return FSDP_OK;
     n_threads = threads_for(n_threads, a->rows * a->cols, MIN_PARALLEL_ELEMS);
-    if (a->rows > 0 || a->overwrite)
-        TRY(tiles_run(n_threads, tiles_of(a->cols, BAND_COLS), layernorm_param_tile, a));
+    TRY(tiles_run(n_threads, tiles_of(a->cols, BAND_COLS), layernorm_param_tile, a));
     return tiles_run(n_threads, tiles_of(a->rows, tile_rows(a->cols)), layernorm_backward_tile, a);
 }
 
-fsdp_status cpu_layernorm_backward(stream *s, const layernorm_backward_args *a)
-{
-    TRY(check_type("layernorm_backward", a->type));
-    return kernel_launch(s, layernorm_backward_kernel, a, sizeof *a, layernorm_backward_work(a));
-}
+KERNEL(layernorm_backward)

@@ -42,10 +42,7 @@ static fsdp_status sum_squares_kernel(void *args, int n_threads)
     return FSDP_OK;
 }
 
-fsdp_status cpu_sum_squares(stream *s, const sum_squares_args *a)
-{
-    return kernel_launch(s, sum_squares_kernel, a, sizeof *a, sum_squares_work(a));
-}
+KERNEL(sum_squares)
 
 /* ---- clip_coef ------------------------------------------------------------------------------ */
 
@@ -56,10 +53,7 @@ static fsdp_status clip_coef_kernel(void *args, int n_threads)
     return FSDP_OK;
 }
 
-fsdp_status cpu_clip_coef(stream *s, const clip_coef_args *a)
-{
-    return kernel_launch(s, clip_coef_kernel, a, sizeof *a, clip_coef_work(a));
-}
+KERNEL(clip_coef)
 
 /* ---- updates -------------------------------------------------------------------------------- */
 
@@ -75,11 +69,7 @@ static fsdp_status adamw_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-fsdp_status cpu_adamw(stream *s, const adamw_args *a)
-{
-    return tiles_launch(s, by_elems(adamw_tile, a->elems, MIN_PARALLEL_ELEMS), a, sizeof *a,
-                        adamw_work(a));
-}
+ELEMENTWISE(adamw, MIN_PARALLEL_ELEMS)
 
 static fsdp_status sgd_tile(const void *args, size_t tile)
 {
@@ -93,11 +83,7 @@ static fsdp_status sgd_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-fsdp_status cpu_sgd(stream *s, const sgd_args *a)
-{
-    return tiles_launch(s, by_elems(sgd_tile, a->elems, MIN_PARALLEL_ELEMS), a, sizeof *a,
-                        sgd_work(a));
-}
+ELEMENTWISE(sgd, MIN_PARALLEL_ELEMS)
 
 /* ---- adamw_scalars -------------------------------------------------------------------------- */
 

@@ -33,9 +33,29 @@
  * causal mask leaves; the softmax between them is left out (its part is about 1 / D). */
 #include "common/ops/op_work.h"
 
-static op_work begin(const char *name, double flops)
+/* Unless arrays of type t can be the operation's. */
+static fsdp_status check_type(const char *op, dtype t)
 {
-    return (op_work){.info = {.key = {.name = name}, .cost = {.flops = flops}}};
+    if (t == DTYPE_F32 || t == DTYPE_BF16)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "pass DTYPE_F32 or DTYPE_BF16",
+                      "%s: elements stored as %s, expected f32 or bf16", op, dtype_name(t));
+}
+
+/* type: of what the caller stores; elems: how many elements there are to compute. */
+static op_work begin(const char *name, dtype type, size_t elems, double flops)
+{
+    const fsdp_status status = check_type(name, type);
+    return (op_work){.ends = elems == 0 || status != FSDP_OK,
+                     .status = status,
+                     .info = {.key = {.name = name}, .cost = {.flops = flops}}};
+}
+
+/* status: of one more check of the arguments, after those that `begin` made. */
+static void refuse(op_work *w, fsdp_status status)
+{
+    w->status = status;
+    w->ends = w->ends || status != FSDP_OK;
 }
 
 static void add_access(op_work *w, const void *ptr, size_t bytes, bool writes)
@@ -104,11 +124,28 @@ static const char *matmul_form(const matmul_args *a)
                 [(a->trans_a ? 4 : 0) + (a->trans_b ? 2 : 0) + (a->accumulate ? 1 : 0)];
 }
 
+/* Whether a matmul takes these types, bias and residual. */
+static fsdp_status check_matmul(const matmul_args *a)
+{
+    if (a->out_type != a->type && a->out_type != DTYPE_F32)
+        return fsdp_error(FSDP_EINVAL, "store what a matmul makes as its operands, or in fp32",
+                          "matmul: out as %s, expected f32 or %s", dtype_name(a->out_type),
+                          dtype_name(a->type));
+    if (a->accumulate && (a->out_type != DTYPE_F32 || a->bias || a->residual))
+        return fsdp_error(FSDP_EINVAL, "accumulate in fp32; add bias and residual by another call",
+                          "matmul: accumulates in %s %s bias or residual, expected f32 without",
+                          dtype_name(a->out_type), a->bias || a->residual ? "with" : "without");
+    return FSDP_OK;
+}
+
 op_work matmul_work(const matmul_args *a)
 {
     size_t bias = if_there(a->bias, a->n), residual = if_there(a->residual, a->m * a->n);
     double products = 2 * (double)a->m * (double)a->n * (double)a->k;
-    op_work w = begin("matmul", products + (double)(a->m * bias) + (double)residual);
+    op_work w = begin("matmul", a->type, a->m * a->n * (a->accumulate ? a->k : 1),
+                      products + (double)(a->m * bias) + (double)residual);
+    if (w.status == FSDP_OK)
+        refuse(&w, check_matmul(a));
     w.info.cost.bf16_flops = a->type == DTYPE_BF16 ? products : 0;
     w.info.key = (work_key){"matmul", matmul_form(a), a->m, a->n, a->k};
     delivers(&w, a->out, a->m * a->n, a->out_type, a->accumulate);
@@ -122,7 +159,7 @@ op_work matmul_work(const matmul_args *a)
 op_work bias_backward_work(const bias_backward_args *a)
 {
     size_t n = a->rows * a->cols;
-    op_work w = begin("bias_backward", (double)n);
+    op_work w = begin("bias_backward", a->type, a->overwrite ? a->cols : n, (double)n);
     delivers(&w, a->d_bias, a->cols, DTYPE_F32, !a->overwrite);
     reads(&w, a->d_out, n, a->type);
     return w;
@@ -132,7 +169,7 @@ op_work bias_backward_work(const bias_backward_args *a)
 op_work embedding_work(const embedding_args *a)
 {
     size_t tokens = a->batch * a->seq_len, n = tokens * a->width;
-    op_work w = begin("embedding", a->wpe ? (double)n : 0);
+    op_work w = begin("embedding", a->type, n, a->wpe ? (double)n : 0);
     writes(&w, a->out, n, a->type);
     moves(&w, n, a->type);
     op_reads(&w, a->wte, a->vocab * a->width * dtype_bytes(a->type));
@@ -145,7 +182,7 @@ op_work embedding_backward_work(const embedding_backward_args *a)
 {
     size_t tokens = a->batch * a->seq_len, n = tokens * a->width;
     size_t d_wpe = if_there(a->d_wpe, a->seq_len * a->width);
-    op_work w = begin("embedding_backward", a->d_wpe ? 2 * (double)n : (double)n);
+    op_work w = begin("embedding_backward", a->type, n, a->d_wpe ? 2 * (double)n : (double)n);
     moves(&w, 2 * n, DTYPE_F32);
     op_writes(&w, a->d_wte, a->vocab * a->width * sizeof(float));
     delivers(&w, a->d_wpe, d_wpe, DTYPE_F32, true);
@@ -157,7 +194,7 @@ op_work embedding_backward_work(const embedding_backward_args *a)
 op_work layernorm_work(const layernorm_args *a)
 {
     size_t n = a->rows * a->cols;
-    op_work w = begin("layernorm", 8 * (double)n);
+    op_work w = begin("layernorm", a->type, n, 8 * (double)n);
     writes(&w, a->out, n, a->type);
     writes(&w, a->mean, a->rows, DTYPE_F32);
     writes(&w, a->rstd, a->rows, DTYPE_F32);
@@ -170,7 +207,8 @@ op_work layernorm_work(const layernorm_args *a)
 op_work layernorm_backward_work(const layernorm_backward_args *a)
 {
     size_t n = a->rows * a->cols, residual = if_there(a->d_residual, n);
-    op_work w = begin("layernorm_backward", 18 * (double)n + (double)residual);
+    op_work w = begin("layernorm_backward", a->type, a->overwrite ? a->cols : n,
+                      18 * (double)n + (double)residual);
     writes(&w, a->d_in, n, a->type);
     delivers(&w, a->d_gain, a->cols, DTYPE_F32, !a->overwrite);
     delivers(&w, a->d_bias, a->cols, DTYPE_F32, !a->overwrite);
@@ -185,7 +223,7 @@ op_work layernorm_backward_work(const layernorm_backward_args *a)
 
 op_work gelu_work(const gelu_args *a)
 {
-    op_work w = begin("gelu", 9 * (double)a->elems);
+    op_work w = begin("gelu", a->type, a->elems, 9 * (double)a->elems);
     writes(&w, a->out, a->elems, a->type);
     reads(&w, a->in, a->elems, a->type);
     return w;
@@ -193,18 +231,22 @@ op_work gelu_work(const gelu_args *a)
 
 op_work gelu_backward_work(const gelu_backward_args *a)
 {
-    op_work w = begin("gelu_backward", 19 * (double)a->elems);
+    op_work w = begin("gelu_backward", a->type, a->elems, 19 * (double)a->elems);
     writes(&w, a->d_in, a->elems, a->type);
     reads(&w, a->d_out, a->elems, a->type);
     reads(&w, a->in, a->elems, a->type);
     return w;
 }
 
-/* `products` matrix products over the scores that the mask leaves: half of all. */
+/* `products` matrix products over the scores that the mask leaves: half of all. Heads come in whole
+ * groups. */
 static op_work begin_attention(const char *name, const attention_shape *x, double products)
 {
-    double T = (double)x->seq_len;
-    return begin(name, products * (double)(x->batch * x->n_head) * T * T * (double)x->head_dim);
+    const size_t heads = x->batch * x->n_head, T = x->seq_len, D = x->head_dim;
+    const op_work w = begin(name, x->type, heads * T * D,
+                            products * (double)heads * (double)T * (double)T * (double)D);
+    FSDP_ASSERT(w.ends || (x->n_kv_head > 0 && x->n_head % x->n_kv_head == 0));
+    return w;
 }
 
 /* `heads` heads of all rows, which begin `stride` elements apart: what is between the rows belongs
@@ -251,7 +293,7 @@ op_work attention_backward_work(const attention_backward_args *a)
 op_work cross_entropy_work(const cross_entropy_args *a)
 {
     size_t n = a->rows * a->vocab, grad = if_there(a->d_logits, n);
-    op_work w = begin("cross_entropy", 4 * (double)n + (double)grad);
+    op_work w = begin("cross_entropy", a->type, 1, 4 * (double)n + (double)grad);
     writes(&w, a->loss, 1, DTYPE_F32);
     writes(&w, a->d_logits, grad, a->type);
     reads(&w, a->logits, n, a->type);
@@ -261,7 +303,9 @@ op_work cross_entropy_work(const cross_entropy_args *a)
 
 op_work cast_work(const cast_args *a)
 {
-    op_work w = begin("cast", 0);
+    op_work w = begin("cast", a->in_type, a->elems, 0);
+    if (w.status == FSDP_OK)
+        refuse(&w, check_type("cast", a->out_type));
     writes(&w, a->out, a->elems, a->out_type);
     reads(&w, a->in, a->elems, a->in_type);
     return w;
@@ -269,17 +313,17 @@ op_work cast_work(const cast_args *a)
 
 op_work add_work(const add_args *a)
 {
-    const bool only_rounds = a->round_to != DTYPE_F32 && a->b == NULL;
-    op_work w = begin("add", (double)a->elems);
+    op_work w = begin("add", DTYPE_F32, a->elems, (double)a->elems);
+    FSDP_ASSERT(w.ends || a->round_to == DTYPE_BF16 || (a->round_to == DTYPE_F32 && a->b));
     writes(&w, a->out, a->elems, DTYPE_F32);
     reads(&w, a->a, a->elems, DTYPE_F32);
-    reads(&w, a->b, only_rounds ? 0 : a->elems, DTYPE_F32);
+    reads(&w, a->b, if_there(a->b, a->elems), DTYPE_F32);
     return w;
 }
 
 op_work scale_work(const scale_args *a)
 {
-    op_work w = begin("scale", (double)a->elems);
+    op_work w = begin("scale", DTYPE_F32, a->elems, (double)a->elems);
     delivers(&w, a->x, a->elems, DTYPE_F32, true);
     op_reads(&w, a->device_factor, sizeof *a->device_factor);
     return w;
@@ -287,7 +331,7 @@ op_work scale_work(const scale_args *a)
 
 op_work sum_squares_work(const sum_squares_args *a)
 {
-    op_work w = begin("sum_squares", 2 * (double)a->elems);
+    op_work w = begin("sum_squares", DTYPE_F32, a->elems, 2 * (double)a->elems);
     op_writes(&w, a->sum, sizeof *a->sum);
     reads(&w, a->x, a->elems, DTYPE_F32);
     return w;
@@ -295,7 +339,7 @@ op_work sum_squares_work(const sum_squares_args *a)
 
 op_work clip_coef_work(const clip_coef_args *a)
 {
-    op_work w = begin("clip_coef", 4);
+    op_work w = begin("clip_coef", DTYPE_F32, 1, 4);
     writes(&w, a->norm, 1, DTYPE_F32);
     writes(&w, a->coef, 1, DTYPE_F32);
     reads(&w, a->sum, RSUM_BINS, DTYPE_I64);
@@ -304,7 +348,7 @@ op_work clip_coef_work(const clip_coef_args *a)
 
 op_work adamw_work(const adamw_args *a)
 {
-    op_work w = begin("adamw", 16 * (double)a->elems);
+    op_work w = begin("adamw", DTYPE_F32, a->elems, 16 * (double)a->elems);
     delivers(&w, a->param, a->elems, DTYPE_F32, true);
     delivers(&w, a->m, a->elems, DTYPE_F32, true);
     delivers(&w, a->v, a->elems, DTYPE_F32, true);
@@ -315,7 +359,7 @@ op_work adamw_work(const adamw_args *a)
 
 op_work sgd_work(const sgd_args *a)
 {
-    op_work w = begin("sgd", 5 * (double)a->elems);
+    op_work w = begin("sgd", DTYPE_F32, a->elems, 5 * (double)a->elems);
     delivers(&w, a->param, a->elems, DTYPE_F32, true);
     reads(&w, a->grad, a->elems, DTYPE_F32);
     op_reads(&w, a->grad_coef, sizeof *a->grad_coef);

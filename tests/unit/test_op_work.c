@@ -76,7 +76,7 @@ static void test_formulas_of_the_rest(void **state)
     COST(cross_entropy, 75, 2 * 30 + 4 * (3 + 1), .rows = 3, .vocab = 5, .d_logits = &x,
          .type = DTYPE_BF16);
     COST(cast, 0, 42, .elems = 7, .out_type = DTYPE_BF16);
-    COST(add, 7, 84, .elems = 7);
+    COST(add, 7, 84, .b = &x, .elems = 7);
     COST(scale, 7, 56, .elems = 7);
     COST(sum_squares, 14, 28, .elems = 7);
     COST(clip_coef, 4, 8 + sizeof(rsum), .max_norm = 1);

@@ -74,7 +74,7 @@ __global__ void product_kernel(planted_args a)
             a.out[lane_row(i) * 64 + lane_col(n, i)] = c[n][i];
 }
 
-static cudaError_t planted_issue(cudaStream_t s, const void *args)
+static cudaError_t planted_issue(stream *s, const void *args)
 {
     const planted_args *a = (const planted_args *)args;
     if (a->kernel == PRODUCT)
