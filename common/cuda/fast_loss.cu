@@ -8,10 +8,7 @@
  * gradients may lie where the logits do. Losses of rows are doubles in scratch; a last block adds
  * them, thread i those of rows i, i + BLOCK_THREADS, ..., and then the threads' by a tree.
  * [Milakov & Gimelshein 2018] */
-#include "common/cuda/complaint.h"
-#include "common/cuda/kernels.h"
-#include "common/cuda/launch.h"
-#include "common/ops/row_softmax.h"
+#include "common/cuda/loss.h"
 
 /* A running softmax: the sum of exp(x - top). */
 typedef struct top_sum {
@@ -48,13 +45,7 @@ static __device__ inline top_sum block_join(top_sum mine)
     return of[0];
 }
 
-typedef struct fast_loss_job {
-    cross_entropy_args args;
-    double *row_loss; /* [rows] */
-    complaint_box *complaint;
-} fast_loss_job;
-
-static __device__ inline void loss_row(const fast_loss_job *j, dtype type)
+static __device__ inline void loss_row(const loss_job *j, dtype type)
 {
     const cross_entropy_args *a = &j->args;
     const size_t r = blockIdx.x, target = (size_t)a->targets[r];
@@ -75,7 +66,7 @@ static __device__ inline void loss_row(const fast_loss_job *j, dtype type)
     }
 }
 
-__global__ void fast_loss_kernel(fast_loss_job j)
+__global__ void fast_loss_kernel(loss_job j)
 {
     const cross_entropy_args *a = &j.args;
     const size_t r = blockIdx.x;
@@ -104,7 +95,7 @@ __global__ void fast_loss_sum_kernel(float *loss, const double *row_loss, size_t
 
 static cudaError_t cross_entropy_issue(stream *s, const void *args)
 {
-    const fast_loss_job *j = (const fast_loss_job *)args;
+    const loss_job *j = (const loss_job *)args;
     const cross_entropy_args *a = &j->args;
     cudaError_t error = cudaSuccess;
     if (a->rows > 0)
@@ -116,13 +107,5 @@ static cudaError_t cross_entropy_issue(stream *s, const void *args)
 
 fsdp_status fast_cross_entropy(stream *s, const cross_entropy_args *a)
 {
-    op_work work = cross_entropy_work(a);
-    const size_t bytes = a->rows * sizeof(double);
-    void *row_loss;
-    TRY(device_alloc(s, MEM_OTHER, bytes, "losses of rows", &row_loss));
-    fast_loss_job job = {*a, (double *)row_loss, complaint_of(s)};
-    op_writes(&work, job.row_loss, bytes);
-    fsdp_status status = cuda_issue(s, cross_entropy_issue, &job, work);
-    device_free(s, job.row_loss);
-    return status;
+    return cross_entropy_by(cross_entropy_issue, s, a);
 }

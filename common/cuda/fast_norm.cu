@@ -60,95 +60,90 @@ OPERATION(fast, layernorm, fast_layernorm_kernel, groups_of(a->rows, ROW_WARPS),
 
 static const size_t MAX_BANDS = 64, MIN_BAND_ROWS = 32;
 
-/* Sums of columns: `bias` of d_out, and `gain` of d_out times the normalised input, or NULL. */
+/* Sums of columns, of.d_bias and of.d_gain; of.d_gain NULL: of d_out alone. */
 typedef struct column_sums {
-    float *gain, *bias;       /* [cols] */
-    float *scratch;           /* [n_bands][1 or 2][cols] */
-    const void *d_out, *in;   /* [rows,cols] */
-    const float *mean, *rstd; /* [rows] */
-    size_t rows, cols, band_rows, n_bands;
-    bool overwrite;
-    dtype type;
+    layernorm_backward_args of;
+    float *scratch; /* [n_bands][1 or 2][cols] */
+    size_t band_rows, n_bands;
 } column_sums;
 
-static __device__ inline void sum_band(const column_sums *a, size_t band, size_t c, dtype type)
+static __device__ inline void sum_band(const column_sums *sums, size_t band, size_t c, dtype type)
 {
-    const size_t begin = band * a->band_rows, end = begin + a->band_rows;
+    const layernorm_backward_args *a = &sums->of;
+    const size_t begin = band * sums->band_rows, end = begin + sums->band_rows;
     float bias = 0.0f, gain = 0.0f;
     for (size_t r = begin; r < end && r < a->rows; r++) {
         const float d = row_load(a->d_out, r * a->cols + c, type);
         bias += d;
-        if (a->gain)
+        if (a->d_gain)
             gain = fmaf(d, norm_of(row_load(a->in, r * a->cols + c, type), a->mean[r], a->rstd[r]),
                         gain);
     }
-    float *to = a->scratch + band * (a->gain ? 2 : 1) * a->cols + c;
+    float *to = sums->scratch + band * (a->d_gain ? 2 : 1) * a->cols + c;
     to[0] = bias;
-    if (a->gain)
+    if (a->d_gain)
         to[a->cols] = gain;
 }
 
 __global__ void fast_band_kernel(column_sums a)
 {
     const size_t c = global_thread();
-    if (c < a.cols)
-        BY_TYPE(sum_band, a.type, &a, (size_t)blockIdx.y, c);
+    if (c < a.of.cols)
+        BY_TYPE(sum_band, a.of.type, &a, (size_t)blockIdx.y, c);
+}
+
+static __host__ __device__ inline size_t band_elems(const column_sums *a)
+{
+    return (a->of.d_gain ? 2 : 1) * a->of.cols;
 }
 
 __global__ void fast_add_bands_kernel(column_sums a)
 {
-    const size_t i = global_thread(), c = i % a.cols, stride = (a.gain ? 2 : 1) * a.cols;
+    const size_t i = global_thread(), cols = a.of.cols, stride = band_elems(&a);
     float sum = 0.0f;
     if (i >= stride)
         return;
     for (size_t band = 0; band < a.n_bands; band++)
         sum += a.scratch[band * stride + i];
-    gradient_deliver((i < a.cols ? a.bias : a.gain) + c, &sum, 1, a.overwrite);
+    gradient_deliver((i < cols ? a.of.d_bias : a.of.d_gain) + i % cols, &sum, 1, a.of.overwrite);
 }
 
-static cudaError_t column_sums_issue(stream *s, const column_sums *a)
+static cudaError_t column_sums_issue(stream *s, const void *args)
 {
-    const dim3 grid(blocks_of(a->cols), (unsigned)a->n_bands);
-    if (a->n_bands > 0) {
-        const cudaError_t error = LAUNCH(fast_band_kernel, grid, BLOCK_THREADS, s, *a);
-        if (error != cudaSuccess)
-            return error;
-    }
-    return LAUNCH(fast_add_bands_kernel, blocks_of((a->gain ? 2 : 1) * a->cols), BLOCK_THREADS, s,
-                  *a);
+    const column_sums *a = (const column_sums *)args;
+    const dim3 grid(blocks_of(a->of.cols), (unsigned)a->n_bands);
+    cudaError_t error = cudaSuccess;
+    if (a->n_bands > 0)
+        error = LAUNCH(fast_band_kernel, grid, BLOCK_THREADS, s, *a);
+    if (error != cudaSuccess)
+        return error;
+    return LAUNCH(fast_add_bands_kernel, blocks_of(band_elems(a)), BLOCK_THREADS, s, *a);
 }
 
-/* How rows are cut, and scratch for that; the caller frees it. */
-static fsdp_status column_sums_begin(stream *s, column_sums *a, op_work *work)
+/* issue(s, a) of an operation, with the cut of its rows and scratch for that. */
+static fsdp_status in_bands(stream *s, column_sums *a, cuda_issue_fn issue, op_work work)
 {
-    const size_t even = (a->rows + MAX_BANDS - 1) / MAX_BANDS;
+    const size_t even = (a->of.rows + MAX_BANDS - 1) / MAX_BANDS;
     a->band_rows = even > MIN_BAND_ROWS ? even : MIN_BAND_ROWS;
-    a->n_bands = (a->rows + a->band_rows - 1) / a->band_rows;
-    const size_t elems = a->n_bands * (a->gain ? 2 : 1) * a->cols;
+    a->n_bands = (a->of.rows + a->band_rows - 1) / a->band_rows;
+    const size_t elems = a->n_bands * band_elems(a);
     TRY(device_alloc_f32(s, MEM_OTHER, elems, "sums over rows", &a->scratch));
-    op_writes(work, a->scratch, elems * sizeof(float));
-    return FSDP_OK;
-}
-
-static cudaError_t bias_backward_issue(stream *s, const void *args)
-{
-    return column_sums_issue(s, (const column_sums *)args);
+    op_writes(&work, a->scratch, elems * sizeof(float));
+    const fsdp_status status = cuda_issue(s, issue, a, work);
+    device_free(s, a->scratch);
+    return status;
 }
 
 fsdp_status fast_bias_backward(stream *s, const bias_backward_args *a)
 {
     column_sums sums = {};
-    op_work work = bias_backward_work(a);
-    sums.bias = a->d_bias;
-    sums.d_out = a->d_out;
-    sums.rows = a->rows;
-    sums.cols = a->cols;
-    sums.overwrite = a->overwrite;
-    sums.type = a->type;
-    TRY(column_sums_begin(s, &sums, &work));
-    fsdp_status status = cuda_issue(s, bias_backward_issue, &sums, work);
-    device_free(s, sums.scratch);
-    return status;
+    sums.of.d_bias = a->d_bias;
+    sums.of.d_out = a->d_out;
+    sums.of.rows = a->rows;
+    sums.of.cols = a->cols;
+    sums.of.overwrite = a->overwrite;
+    sums.of.type = a->type;
+    return in_bands(s, &sums, column_sums_issue, bias_backward_work(a));
 }
 
 /* ---- layernorm_backward ---------------------------------------------------------------------- */
@@ -184,38 +179,19 @@ __global__ void fast_layernorm_backward_kernel(layernorm_backward_args a)
         BY_TYPE(normalise_row_backward, a.type, &a, r);
 }
 
-typedef struct norm_backward {
-    layernorm_backward_args rows;
-    column_sums columns;
-} norm_backward;
-
 static cudaError_t layernorm_backward_issue(stream *s, const void *args)
 {
-    const norm_backward *a = (const norm_backward *)args;
-    const cudaError_t error = column_sums_issue(s, &a->columns);
-    if (error != cudaSuccess || a->rows.rows == 0)
+    const layernorm_backward_args *a = &((const column_sums *)args)->of;
+    const cudaError_t error = column_sums_issue(s, args);
+    if (error != cudaSuccess || a->rows == 0)
         return error;
-    return LAUNCH(fast_layernorm_backward_kernel, groups_of(a->rows.rows, ROW_WARPS), BLOCK_THREADS,
-                  s, a->rows);
+    return LAUNCH(fast_layernorm_backward_kernel, groups_of(a->rows, ROW_WARPS), BLOCK_THREADS, s,
+                  *a);
 }
 
 fsdp_status fast_layernorm_backward(stream *s, const layernorm_backward_args *a)
 {
-    norm_backward both = {};
-    op_work work = layernorm_backward_work(a);
-    both.rows = *a;
-    both.columns.gain = a->d_gain;
-    both.columns.bias = a->d_bias;
-    both.columns.d_out = a->d_out;
-    both.columns.in = a->in;
-    both.columns.mean = a->mean;
-    both.columns.rstd = a->rstd;
-    both.columns.rows = a->rows;
-    both.columns.cols = a->cols;
-    both.columns.overwrite = a->overwrite;
-    both.columns.type = a->type;
-    TRY(column_sums_begin(s, &both.columns, &work));
-    fsdp_status status = cuda_issue(s, layernorm_backward_issue, &both, work);
-    device_free(s, both.columns.scratch);
-    return status;
+    column_sums sums = {};
+    sums.of = *a;
+    return in_bands(s, &sums, layernorm_backward_issue, layernorm_backward_work(a));
 }

@@ -5,19 +5,10 @@
  * the order of its elements, and then adds the lanes by a tree. Here a lane of the warp is one of
  * the 32; of each 32 exponentials the lower 16 lanes add their own first, then those of the upper
  * 16. At last one thread adds the rows' losses in their order. */
-#include "common/cuda/complaint.h"
-#include "common/cuda/kernels.h"
-#include "common/cuda/launch.h"
+#include "common/cuda/loss.h"
 #include "common/cuda/reduce.h"
-#include "common/ops/row_softmax.h"
 
 enum { ROWS = 4 }; /* of a block */
-
-typedef struct loss_job {
-    cross_entropy_args args;
-    double *row_loss; /* [rows] */
-    complaint_box *complaint;
-} loss_job;
 
 /* x, as the lane has it that is `apart` above this one. */
 static __device__ inline float from_above(float x, unsigned apart)
@@ -106,14 +97,5 @@ static cudaError_t cross_entropy_issue(stream *s, const void *args)
 
 fsdp_status portable_cross_entropy(stream *s, const cross_entropy_args *a)
 {
-    const size_t bytes = a->rows * sizeof(double);
-    void *row_loss = NULL;
-    op_work w = cross_entropy_work(a);
-    if (bytes > 0)
-        TRY(device_alloc(s, MEM_ACTIVATIONS, bytes, "cross_entropy", &row_loss));
-    loss_job j = {*a, (double *)row_loss, complaint_of(s)};
-    op_writes(&w, j.row_loss, bytes);
-    fsdp_status status = cuda_issue(s, cross_entropy_issue, &j, w);
-    device_free(s, j.row_loss);
-    return status;
+    return cross_entropy_by(cross_entropy_issue, s, a);
 }

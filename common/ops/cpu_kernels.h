@@ -95,8 +95,7 @@ fsdp_status check_numbers(const char *what, const char *where, const int32_t *nu
                           size_t vocab);
 
 /* EACH_GEMM_OP -- DO(name) for each operation that multiplies matrices: op_launch, of a gemm that
- * depends on the table. EACH_SHARED_OP -- for each that both tables share: cpu_op, declared here.
- */
+ * depends on the table. EACH_SHARED_OP -- for each that both tables share: cpu_op. */
 /* clang-format off */
 #define EACH_GEMM_OP(DO) DO(matmul) DO(attention) DO(attention_backward)
 #define EACH_SHARED_OP(DO)                                                                         \
