@@ -20,7 +20,7 @@
  *   attention_backward  FlashAttentionScoreGrad             with max = lse and sum = 1
  *   cross_entropy       LogSoftmax, NLLLoss, its Backward,  not reduced: the host adds the losses
  *                       LogSoftmaxBackward                  of rows in double
- *   cast, add, scale    Cast, Add, Muls, Mul
+ *   cast, add, scale    Cast, Add, Muls
  *   sum_squares         none: rsum, on the host             exact: any sharding, the same bits
  *   clip_coef           none: on the host                   two numbers, in double
  *   adamw, sgd          Mul, Muls, Add, Sqrt, Div, Divs,    the recipe's roundings in its order;

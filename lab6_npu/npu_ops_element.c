@@ -76,16 +76,7 @@ static fsdp_status scale_issue(stream *s, const void *args)
 {
     const scale_args *a = args;
     const npu_view x = view_f32(a->x, a->elems);
-    float *product;
-    if (a->device_factor == NULL)
-        return aclnn_muls(s, x, x, a->factor);
-    TRY(device_alloc_f32(s, MEM_OTHER, 1, "factor", &product));
-    fsdp_status status =
-        aclnn_muls(s, view_f32(product, 1), view_f32(a->device_factor, 1), a->factor);
-    if (status == FSDP_OK)
-        status = aclnn_mul(s, x, x, view_f32(product, 1));
-    device_free(s, product);
-    return status;
+    return aclnn_muls(s, x, x, a->factor);
 }
 
 ISSUED(scale)

@@ -56,9 +56,8 @@ OPERATION(cuda, add, add_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
 __global__ void scale_kernel(scale_args a)
 {
     const size_t i = global_thread();
-    const float factor = a.device_factor ? a.factor * *a.device_factor : a.factor;
     if (i < a.elems)
-        a.x[i] *= factor;
+        a.x[i] *= a.factor;
 }
 
 OPERATION(cuda, scale, scale_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)

@@ -70,7 +70,7 @@ static fsdp_status scale_tile(const void *args, size_t tile)
 {
     const scale_args *a = args;
     const span t = tile_span(a->elems, tile);
-    const float factor = a->device_factor ? a->factor * *a->device_factor : a->factor;
+    const float factor = a->factor;
     float *x = a->x;
     for (size_t i = t.begin; i < t.end; i++)
         x[i] *= factor;

@@ -325,7 +325,6 @@ op_work scale_work(const scale_args *a)
 {
     op_work w = begin("scale", DTYPE_F32, a->elems, (double)a->elems);
     delivers(&w, a->x, a->elems, DTYPE_F32, true);
-    op_reads(&w, a->device_factor, sizeof *a->device_factor);
     return w;
 }
 

@@ -166,12 +166,10 @@ typedef struct cross_entropy_args {
     dtype type;
 } cross_entropy_args;
 
-/* x[i] *= factor * (device_factor ? *device_factor : 1). One multiplication when device_factor is
- * NULL; else by the product of the two, formed first. */
+/* x[i] *= factor. */
 typedef struct scale_args {
     float *x;
     float factor;
-    const float *device_factor;
     size_t elems;
 } scale_args;
 

@@ -318,7 +318,7 @@ static fsdp_status run_elementwise(const ops_case *c, const ops *o, stream *s, o
     fsdp_status status =
         o->add(s, &(add_args){result(&in, r, elems, DTYPE_F32), a, b, elems, DTYPE_F32});
     if (status == FSDP_OK)
-        status = o->scale(s, &(scale_args){result(&in, r, elems, DTYPE_F32), 0.7f, b, elems});
+        status = o->scale(s, &(scale_args){result(&in, r, elems, DTYPE_F32), 0.7f, elems});
     return finish(&in, status);
 }
 

@@ -380,10 +380,10 @@ static void call_elementwise(arrays *a, dtype type, int v)
     const dtype to = v % 2 ? DTYPE_BF16 : DTYPE_F32, add_to = type;
     const void *in = put(a, bits, N * dtype_bytes(type));
     float *x = values(a, N, 1.0f, DTYPE_F32);
-    const float *y = values(a, N, 1.0f, DTYPE_F32), *factor = values(a, 1, 1.0f, DTYPE_F32);
+    const float *y = values(a, N, 1.0f, DTYPE_F32);
     OK(a->x->o->cast(a->x->s, &(cast_args){values(a, N, 1.0f, to), in, to, type, N}));
     OK(a->x->o->add(a->x->s, &(add_args){x, x, v && add_to ? NULL : y, N, add_to}));
-    OK(a->x->o->scale(a->x->s, &(scale_args){x, 0.7f, v ? factor : NULL, N}));
+    OK(a->x->o->scale(a->x->s, &(scale_args){x, 0.7f, N}));
     OK(a->x->o->sums->cast(
         a->x->s, &(cast_args){values(a, N, 1.0f, DTYPE_BF16), x, DTYPE_BF16, DTYPE_F32, N}));
     OK(a->x->o->add(a->x->s, &(add_args){.round_to = add_to}));
