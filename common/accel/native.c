@@ -53,12 +53,6 @@ static bool drain(const native_group *g)
     }
 }
 
-static fsdp_status run_destroy(const native_api *api, native_request *r)
-{
-    api->destroy(r->handle);
-    return FSDP_OK;
-}
-
 /* Give the communicator back; by force when there are calls that nobody will end. */
 static void comm_end(native_group *g)
 {
@@ -66,7 +60,7 @@ static void comm_end(native_group *g)
         (void)native_group_abort(g);
         return;
     }
-    native_request r = {.run = run_destroy,
+    native_request r = {.kind = ASK_DESTROY,
                         .handle = g->comm,
                         .c = {.team = g->group->team, .what = g->job->api->end_name}};
     if (g->comm != NULL)
@@ -142,18 +136,13 @@ static fsdp_status id_share(const native_api *api, transport_group *talk, char *
     return FSDP_OK;
 }
 
-static fsdp_status run_start(const native_api *api, native_request *r)
-{
-    return api->start(r->dev, r->c.team, r->id, &r->handle);
-}
-
 /* talk: the ranks of the group, which is g's or of the same ranks. */
 static fsdp_status comm_start(native_group *g, transport_group *talk)
 {
     native_job *j = g->job;
     void *id = native_thread_id(j->thread);
     TRY(id_share(j->api, talk, id));
-    native_request r = {.run = run_start,
+    native_request r = {.kind = ASK_START,
                         .dev = j->dev,
                         .id = id,
                         .c = {.team = g->group->team, .what = j->api->start_name}};
@@ -162,16 +151,11 @@ static fsdp_status comm_start(native_group *g, transport_group *talk)
     return FSDP_OK;
 }
 
-static fsdp_status run_split(const native_api *api, native_request *r)
-{
-    return api->split(r->handle, r->color, r->rank, &r->child);
-}
-
 /* Every rank of the parent calls it, also one whose child has no other: child NULL. */
 static fsdp_status comm_split_off(native_group *parent, int color, transport_group *child)
 {
     native_job *j = parent->job;
-    native_request r = {.run = run_split,
+    native_request r = {.kind = ASK_SPLIT,
                         .handle = parent->comm,
                         .color = color,
                         .rank = child != NULL ? child->team->rank : -1,
@@ -262,6 +246,7 @@ static fsdp_status job_new(const native_api *api, transport_group *talk, native_
     if (j == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for a group", api->name);
     *j = (native_job){.api = api,
+                      .lib = accel_api_of(talk->team->dev),
                       .dev = talk->team->dev,
                       .team = talk->team,
                       .control = talk,

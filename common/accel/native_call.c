@@ -16,32 +16,21 @@ static const double LOOK_EVERY_S = 2e-4; /* at peers, and at what the library sa
 
 /* ---- the device's events --------------------------------------------------------------------- */
 
-static fsdp_status device_status(const native_job *j, int code, const char *what)
-{
-    return accel_api_of(j->dev)->explain(code, what);
-}
-
 fsdp_status native_event(const native_job *j, accel_event_kind kind, void **out)
 {
-    const accel_api *lib = accel_api_of(j->dev);
-    return device_status(j, lib->event_create((accel_device *)j->dev, kind, out),
-                         "event of a call");
+    return j->lib->explain(j->lib->event_create((accel_device *)j->dev, kind, out),
+                           "event of a call");
 }
 
 void native_event_free(const native_job *j, void *e)
 {
     if (e != NULL)
-        (void)accel_api_of(j->dev)->event_destroy(e);
-}
-
-static bool is_reached(const native_job *j, void *e)
-{
-    return accel_api_of(j->dev)->event_look(e) == 0;
+        (void)j->lib->event_destroy(e);
 }
 
 static fsdp_status record(const native_job *j, void *e, void *queue, const char *what)
 {
-    return device_status(j, accel_api_of(j->dev)->event_record(e, queue), what);
+    return j->lib->explain(j->lib->event_record(e, queue), what);
 }
 
 /* ---- failure --------------------------------------------------------------------------------- */
@@ -89,12 +78,12 @@ static fsdp_status flights_look(native_job *j)
     while (j->first != NULL) {
         native_flight *f = j->first;
         const comm_team *team = f->group->group->team;
-        if (f->begun_s == 0 && is_reached(j, f->begin)) {
+        if (f->begun_s == 0 && j->lib->event_look(f->begin) == 0) {
             f->begun_s = accel_event_at_s(j->dev, f->begin);
             f->waited = clock_wait_begin();
             comm_recorder_mark_at(team->recorder, f->call.ticket, COMM_RUNNING, f->begun_s);
         }
-        if (f->begun_s > 0 && is_reached(j, f->end)) {
+        if (f->begun_s > 0 && j->lib->event_look(f->end) == 0) {
             flight_end(j, COMM_DONE, fmax(f->begun_s, accel_event_at_s(j->dev, f->end)));
             continue;
         }
@@ -173,25 +162,18 @@ static fsdp_status flight_add(native_job *j, const native_work *w, native_flight
     return FSDP_OK;
 }
 
-static fsdp_status run_issue(const native_api *api, native_request *r)
-{
-    (void)api;
-    return r->issue(r->handle, &r->c, r->queue);
-}
-
 static fsdp_status work_put(native_job *j, const native_work *w)
 {
-    const accel_api *lib = accel_api_of(j->dev);
     void *q = accel_queue_of(w->s);
     native_group *g = w->group;
     native_flight *f = NULL;
     native_request r = {
-        .run = run_issue, .handle = g->comm, .c = w->c, .issue = w->issue, .queue = q};
+        .kind = ASK_ISSUE, .handle = g->comm, .c = w->c, .issue = w->issue, .queue = q};
     r.c.team = g->group->team;
     r.c.what = comm_op_name((comm_op)w->call->desc.op);
     TRY(flight_add(j, w, &f));
     if (j->chains && j->latest_queue != NULL && j->latest_queue != q)
-        TRY(device_status(j, lib->queue_wait(q, j->behind_latest), "order of calls"));
+        TRY(j->lib->explain(j->lib->queue_wait(q, j->behind_latest), "order of calls"));
     TRY(record(j, f->begin, q, "event before a call"));
     if (r.c.parts != NULL || r.c.elems > 0) /* else nothing moves, and buffers may be NULL */
         TRY(native_ask(j, &r, &w->call->desc));
@@ -208,17 +190,6 @@ static fsdp_status work_issue(void *args, int n_threads)
     TRY(native_poll(j));
     fsdp_status status = work_put(j, w);
     return status == FSDP_OK ? FSDP_OK : native_fail(j);
-}
-
-static fsdp_status work_launch(transport_group *group, stream *s, const comm_call *call,
-                               native_work w, touched *t)
-{
-    w.group = group->state;
-    w.s = s;
-    w.call = call;
-    return touched_launch(
-        t, s, call,
-        (launch_config){.fn = work_issue, .args = &w, .args_bytes = sizeof w, .issues = true});
 }
 
 /* ---- the check ------------------------------------------------------------------------------- */
@@ -270,6 +241,15 @@ static fsdp_status check(const transport_group *group, const comm_call *call,
     return status == FSDP_OK ? FSDP_OK : native_fail(j);
 }
 
+static fsdp_status work_launch(transport_group *group, stream *s, const comm_call *call,
+                               native_issue_fn issue, native_call c, touched *t)
+{
+    const native_work w = {group->state, s, call, issue, c};
+    return touched_launch(
+        t, s, call,
+        (launch_config){.fn = work_issue, .args = &w, .args_bytes = sizeof w, .issues = true});
+}
+
 /* ---- collectives ----------------------------------------------------------------------------- */
 
 static const native_api *api_of(const transport_group *group)
@@ -286,10 +266,8 @@ fsdp_status native_exchange(transport_group *group, stream *s, const comm_call *
     touched t = touched_begin(team, NULL);
     touched_sent(&t, team, parts);
     touched_received(&t, team, parts);
-    return work_launch(
-        group, s, call,
-        (native_work){.issue = api_of(group)->exchange, .c = {.type = DTYPE_U8, .parts = parts}},
-        &t);
+    return work_launch(group, s, call, api_of(group)->exchange,
+                       (native_call){.type = DTYPE_U8, .parts = parts}, &t);
 }
 
 fsdp_status native_all_gather(transport_group *group, stream *s, const comm_call *call, void *recv,
@@ -299,14 +277,12 @@ fsdp_status native_all_gather(transport_group *group, stream *s, const comm_call
     TRY(check(group, call, NULL));
     touched t = touched_begin(team, NULL);
     touched_add(&t, recv, slice_bytes * (size_t)team->size, true);
-    return work_launch(
-        group, s, call,
-        (native_work){.issue = api_of(group)->all_gather,
-                      .c = {.from = (const char *)recv + (size_t)team->rank * slice_bytes,
-                            .to = recv,
-                            .elems = slice_bytes,
-                            .type = DTYPE_U8}},
-        &t);
+    return work_launch(group, s, call, api_of(group)->all_gather,
+                       (native_call){.from = (const char *)recv + (size_t)team->rank * slice_bytes,
+                                     .to = recv,
+                                     .elems = slice_bytes,
+                                     .type = DTYPE_U8},
+                       &t);
 }
 
 fsdp_status native_broadcast(transport_group *group, stream *s, const comm_call *call, void *buf,
@@ -317,11 +293,8 @@ fsdp_status native_broadcast(transport_group *group, stream *s, const comm_call 
     touched t = touched_begin(group->team, NULL);
     touched_add(&t, buf, bytes, group->team->rank != root);
     return work_launch(
-        group, s, call,
-        (native_work){
-            .issue = api_of(group)->broadcast,
-            .c = {.from = buf, .to = buf, .elems = bytes, .type = DTYPE_U8, .root = root}},
-        &t);
+        group, s, call, api_of(group)->broadcast,
+        (native_call){.from = buf, .to = buf, .elems = bytes, .type = DTYPE_U8, .root = root}, &t);
 }
 
 fsdp_status native_all_reduce(transport_group *group, stream *s, const comm_call *call, void *buf,
@@ -330,11 +303,9 @@ fsdp_status native_all_reduce(transport_group *group, stream *s, const comm_call
     TRY(check(group, call, NULL));
     touched t = touched_begin(group->team, NULL);
     touched_add(&t, buf, elems * dtype_bytes(DTYPE_I64), true);
-    return work_launch(
-        group, s, call,
-        (native_work){.issue = api_of(group)->all_reduce,
-                      .c = {.from = buf, .to = buf, .elems = elems, .type = DTYPE_I64}},
-        &t);
+    return work_launch(group, s, call, api_of(group)->all_reduce,
+                       (native_call){.from = buf, .to = buf, .elems = elems, .type = DTYPE_I64},
+                       &t);
 }
 
 /* ---- the library's own sums ------------------------------------------------------------------ */
@@ -350,10 +321,8 @@ static fsdp_status scatter_sum(transport_group *group, stream *s, const comm_cal
     touched_add(&t, send, elems * elem_bytes * (size_t)group->team->size, false);
     touched_add(&t, sum, elems * elem_bytes, true);
     return work_launch(
-        group, s, call,
-        (native_work){.issue = api_of(group)->reduce_scatter,
-                      .c = {.from = send, .to = sum, .elems = elems, .type = x->acc->sum_dtype}},
-        &t);
+        group, s, call, api_of(group)->reduce_scatter,
+        (native_call){.from = send, .to = sum, .elems = elems, .type = x->acc->sum_dtype}, &t);
 }
 
 fsdp_status native_reduce_scatter(transport_group *group, stream *s, const comm_call *call,

@@ -9,9 +9,10 @@
 typedef struct native_group native_group;
 typedef struct native_thread native_thread;
 
-/* What the library is asked for. `run` calls it in the thread; the others are what it needs. */
+/* What the library is asked for, and what that needs. */
+typedef enum native_kind { ASK_START, ASK_SPLIT, ASK_ISSUE, ASK_DESTROY, ASK_ABORT } native_kind;
 typedef struct native_request {
-    fsdp_status (*run)(const native_api *api, struct native_request *r);
+    native_kind kind;
     void *handle;  /* the communicator; of a start: what it has made */
     native_call c; /* team, what: of each request */
     native_issue_fn issue;
@@ -35,6 +36,7 @@ typedef struct native_flight {
 /* A group that was opened, and all that were split from it. They fail together. */
 typedef struct native_job {
     const native_api *api;
+    const accel_api *lib;
     device *dev;
     const comm_team *team;    /* of the group that was opened */
     transport_group *control; /* whose hosts' calls carry word of failures */

@@ -43,6 +43,24 @@ static void state_set(native_thread *t, thread_state state)
     (void)pthread_cond_broadcast(&t->changed);
 }
 
+static fsdp_status request_run(const native_api *api, native_request *r)
+{
+    switch (r->kind) {
+    case ASK_START:
+        return api->start(r->dev, r->c.team, r->id, &r->handle);
+    case ASK_SPLIT:
+        return api->split(r->handle, r->color, r->rank, &r->child);
+    case ASK_ISSUE:
+        return r->issue(r->handle, &r->c, r->queue);
+    case ASK_DESTROY:
+        api->destroy(r->handle);
+        break;
+    case ASK_ABORT:
+        api->abort(r->handle);
+    }
+    return FSDP_OK;
+}
+
 static void *thread_main(void *arg)
 {
     native_thread *t = arg;
@@ -53,7 +71,7 @@ static void *thread_main(void *arg)
         if (t->state == THREAD_ENDS)
             break;
         (void)pthread_mutex_unlock(&t->lock);
-        t->status = t->now.run(t->api, &t->now);
+        t->status = request_run(t->api, &t->now);
         if (t->status != FSDP_OK)
             t->why = *fsdp_error_get();
         (void)pthread_mutex_lock(&t->lock);
@@ -194,15 +212,9 @@ fsdp_status native_ask(native_job *j, native_request *r, const comm_desc *desc)
 
 /* ---- ending groups by force ------------------------------------------------------------------ */
 
-static fsdp_status run_abort(const native_api *api, native_request *r)
-{
-    api->abort(r->handle);
-    return FSDP_OK;
-}
-
 bool native_group_abort(native_group *g)
 {
-    const native_request r = {.run = run_abort, .handle = g->comm};
+    const native_request r = {.kind = ASK_ABORT, .handle = g->comm};
     g->comm = NULL;
     return r.handle == NULL || native_tell(g->job->thread, &r, ABORT_PATIENCE_S);
 }
