@@ -177,11 +177,5 @@ static fsdp_status sum_issue(stream *s, const void *args)
 
 fsdp_status npu_sum_launch(stream *s, const sum_launch *l)
 {
-    if (l->run->elems == 0)
-        return FSDP_OK;
-    return accel_issue_as(s, sum_issue, l,
-                          &(launch_config){.name = l->name,
-                                           .label = l->label,
-                                           .accesses = l->accesses,
-                                           .n_accesses = l->n_accesses});
+    return accel_issue_as(s, sum_issue, l, l->what);
 }

@@ -101,7 +101,6 @@ fsdp_status cuda_sum_launch(stream *s, const sum_launch *l)
     const size_t bytes = (size_t)l->run->n_in * sizeof *l->in;
     fsdp_status status = FSDP_OK;
     void *more = NULL;
-    launch_config what = {};
     sum_args a;
     a.run = *l->run;
     if (l->run->n_in <= MOST_INPUTS) {
@@ -111,12 +110,8 @@ fsdp_status cuda_sum_launch(stream *s, const sum_launch *l)
         status = device_upload(s, more, l->in, bytes);
     }
     a.more = (const void *const *)more;
-    what.name = l->name;
-    what.label = l->label;
-    what.accesses = l->accesses;
-    what.n_accesses = l->n_accesses;
-    if (status == FSDP_OK && l->run->elems > 0)
-        status = cuda_issue_as(s, sum_issue, &a, &what);
+    if (status == FSDP_OK)
+        status = cuda_issue_as(s, sum_issue, &a, l->what);
     device_free(s, more);
     return status;
 }

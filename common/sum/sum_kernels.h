@@ -54,13 +54,11 @@ typedef struct sum_run {
     void *root; /* not NULL: the sum of the inputs goes here, and nothing stays in slots */
 } sum_run;
 
-/* One launch: a run, its inputs, and what a watch is told (see launch_config). */
+/* One launch: a run, its inputs, and what a watch is told. */
 typedef struct sum_launch {
     const sum_run *run;
     const void *const *in; /* [n_in] vectors of run->elems, only read; the array: host memory */
-    const char *name, *label;
-    const struct mem_access *accesses; /* [n_accesses] */
-    int n_accesses;
+    const struct launch_config *what; /* name, label and accesses; the rest is the backend's */
 } sum_launch;
 
 typedef struct sum_kernels {
@@ -68,10 +66,10 @@ typedef struct sum_kernels {
     /* cast -- a reduction in bf16 sends rounded values */
     fsdp_status (*cast)(stream *s, const cast_args *a);
 
-    /* launch -- run the nodes l->in, in order, on s. DTYPE_I64: root[i] = the inputs' sum, which
-     * wraps as two's complement does. The call reads l and the array of inputs, which has up to
-     * SUM_RUN_MAX_INPUTS pointers: a backend passes them with *l->run in the kernel's arguments, or
-     * copies them to device memory where that has no room. */
+    /* launch -- run the nodes l->in, in order, on s; elems is not 0. DTYPE_I64: root[i] = the
+     * inputs' sum, which wraps as two's complement does. The call reads l and the array of inputs,
+     * which has up to SUM_RUN_MAX_INPUTS pointers: a backend passes them with *l->run in the
+     * kernel's arguments, or copies them to device memory where that has no room. */
     fsdp_status (*launch)(stream *s, const sum_launch *l);
 } sum_kernels;
 

@@ -107,9 +107,9 @@ fsdp_status sum_run_launch(const sum_kernels *kernels, stream *s, const sum_run 
     int n = sum_run_accesses(r, accesses);
     for (int i = 0; i < r->n_in; i++)
         accesses[n++] = (mem_access){in[i], r->elems * dtype_bytes(r->sum_dtype), false};
-    sum_launch l = {
-        .run = r, .in = in, .name = name, .label = label, .accesses = accesses, .n_accesses = n};
-    fsdp_status status = kernels->launch(s, &l);
+    const launch_config what = {
+        .name = name, .label = label, .accesses = accesses, .n_accesses = n};
+    fsdp_status status = kernels->launch(s, &(sum_launch){r, in, &what});
     recycle_put(accesses);
     return status;
 }

@@ -15,6 +15,8 @@
 #pragma once
 #include "common/sum/grad_acc.h"
 
+struct mem_access; /* see device.h */
+
 /* A block of 8 kB on the stack of a thread of sum_run_cpu.c for each level: about 170 kB. */
 enum { SUM_RUN_MAX_INPUTS = 1 << 20 };
 

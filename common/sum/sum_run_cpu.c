@@ -229,17 +229,15 @@ fsdp_status sum_launch_cpu(stream *s, const sum_launch *l)
     size_t in_bytes = (size_t)l->run->n_in * sizeof *l->in, bytes = sizeof(launch_args) + in_bytes;
     launch_args *a = recycle_get(bytes);
     if (a == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for a sum of %d vectors", l->name,
+        return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for a sum of %d vectors", l->what->name,
                           l->run->n_in);
     a->run = *l->run;
     memcpy(a->in, l->in, in_bytes);
-    fsdp_status status = stream_launch_work(s, &(launch_config){.fn = run_launched,
-                                                                .args = a,
-                                                                .args_bytes = bytes,
-                                                                .name = l->name,
-                                                                .label = l->label,
-                                                                .accesses = l->accesses,
-                                                                .n_accesses = l->n_accesses});
+    launch_config what = *l->what;
+    what.fn = run_launched;
+    what.args = a;
+    what.args_bytes = bytes;
+    fsdp_status status = stream_launch_work(s, &what);
     recycle_put(a);
     return status;
 }
