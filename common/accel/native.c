@@ -21,8 +21,8 @@ static void job_free(native_job *j)
     (void)accel_device_set_poll(j->dev, NULL, j);
     native_thread_end(j->thread);
     native_event_free(j, j->behind_latest);
-    for (native_flight *f = j->spare, *next; f != NULL; f = next) {
-        next = f->next;
+    for (native_flight *f; (f = STAILQ_FIRST(&j->spare)) != NULL;) {
+        STAILQ_REMOVE_HEAD(&j->spare, link);
         native_event_free(j, f->begin);
         native_event_free(j, f->end);
         free(f);
@@ -39,9 +39,12 @@ static bool drain(const native_group *g)
     for (;;) {
         if (native_poll(j) != FSDP_OK)
             return false;
-        const native_flight *f = j->first;
-        while (f != NULL && f->group != g)
-            f = f->next;
+        const native_flight *f;
+        STAILQ_FOREACH(f, &j->flights, link)
+        {
+            if (f->group == g)
+                break;
+        }
         if (f == NULL)
             return true;
         if (f != before)
@@ -70,18 +73,13 @@ static void comm_end(native_group *g)
 
 static void flights_forget(native_job *j, const native_group *g)
 {
-    native_flight **at = &j->first;
-    while (*at != NULL) {
-        native_flight *f = *at;
-        if (f->group != g) {
-            at = &f->next;
+    for (native_flight *f = STAILQ_FIRST(&j->flights), *next; f != NULL; f = next) {
+        next = STAILQ_NEXT(f, link);
+        if (f->group != g)
             continue;
-        }
-        *at = f->next;
-        f->next = j->spare;
-        j->spare = f;
+        STAILQ_REMOVE(&j->flights, f, native_flight, link);
+        STAILQ_INSERT_HEAD(&j->spare, f, link);
     }
-    j->last = at;
 }
 
 /* The group below hears of every failure. */
@@ -89,14 +87,11 @@ bool native_close(transport_group *group)
 {
     native_group *g = group->state;
     native_job *j = g->job;
-    native_group **at = &j->groups;
     comm_end(g);
     flights_forget(j, g);
-    while (*at != g)
-        at = &(*at)->next;
-    *at = g->next;
+    LIST_REMOVE(g, link);
     free(g);
-    if (j->groups == NULL)
+    if (LIST_EMPTY(&j->groups))
         job_free(j);
     return true;
 }
@@ -111,8 +106,8 @@ static fsdp_status group_new(native_job *j, const comm_transport *table, const c
         return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for a group of %d ranks", table->name,
                           team->size);
     }
-    *g = (native_group){.next = j->groups, .job = j, .group = *out};
-    j->groups = g;
+    *g = (native_group){.job = j, .group = *out};
+    LIST_INSERT_HEAD(&j->groups, g, link);
     (*out)->state = g;
     return FSDP_OK;
 }
@@ -251,7 +246,8 @@ static fsdp_status job_new(const native_api *api, transport_group *talk, native_
                       .team = talk->team,
                       .control = talk,
                       .checks = checks != NULL && strcmp(checks, "1") == 0};
-    j->last = &j->first;
+    STAILQ_INIT(&j->flights);
+    STAILQ_INIT(&j->spare);
     fsdp_status status = native_thread_start(api, &j->thread);
     if (status == FSDP_OK)
         status = api->prepare(&j->chains);

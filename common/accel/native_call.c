@@ -37,13 +37,10 @@ static fsdp_status record(const native_job *j, void *e, void *queue, const char 
 
 static void flight_end(native_job *j, comm_state state, double at_s)
 {
-    native_flight *f = j->first;
+    native_flight *f = STAILQ_FIRST(&j->flights);
     comm_recorder_mark_at(j->team->recorder, f->call.ticket, state, at_s);
-    j->first = f->next;
-    if (j->first == NULL)
-        j->last = &j->first;
-    f->next = j->spare;
-    j->spare = f;
+    STAILQ_REMOVE_HEAD(&j->flights, link);
+    STAILQ_INSERT_HEAD(&j->spare, f, link);
 }
 
 /* FSDP_OK, or the job's error. */
@@ -64,7 +61,7 @@ fsdp_status native_fail(native_job *j)
             j->why = *fsdp_error_get();
         atomic_store(&j->failed, true);
         native_abort(j);
-        while (j->first != NULL)
+        while (!STAILQ_EMPTY(&j->flights))
             flight_end(j, COMM_FAILED, clock_now_s());
     }
     return why(j);
@@ -75,8 +72,7 @@ fsdp_status native_fail(native_job *j)
 /* Calls begin in the order of issue: only the first that is not over can be late. */
 static fsdp_status flights_look(native_job *j)
 {
-    while (j->first != NULL) {
-        native_flight *f = j->first;
+    for (native_flight *f; (f = STAILQ_FIRST(&j->flights)) != NULL;) {
         const comm_team *team = f->group->group->team;
         if (f->begun_s == 0 && j->lib->event_look(f->begin) == 0) {
             f->begun_s = accel_event_at_s(j->dev, f->begin);
@@ -98,9 +94,12 @@ static fsdp_status flights_look(native_job *j)
 static fsdp_status others_look(native_job *j)
 {
     fsdp_status status = transport_failed(j->control);
-    for (native_group *g = j->groups; g != NULL && status == FSDP_OK; g = g->next)
-        if (g->comm != NULL)
+    native_group *g;
+    LIST_FOREACH(g, &j->groups, link)
+    {
+        if (g->comm != NULL && status == FSDP_OK)
             status = j->api->look(g->comm, "communicator");
+    }
     return status;
 }
 
@@ -140,24 +139,22 @@ typedef struct native_work {
 /* A flight with events, at the end of the list. */
 static fsdp_status flight_add(native_job *j, const native_work *w, native_flight **out)
 {
-    native_flight *f = j->spare;
+    native_flight *f = STAILQ_FIRST(&j->spare);
     if (f == NULL) {
         f = calloc(1, sizeof *f);
         if (f == NULL)
             return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for a call", j->api->name);
-        j->spare = f; /* where it stays after an error */
+        STAILQ_INSERT_HEAD(&j->spare, f, link); /* where it stays after an error */
     }
     if (f->begin == NULL)
         TRY(native_event(j, ACCEL_TIMES, &f->begin));
     if (f->end == NULL)
         TRY(native_event(j, ACCEL_TIMES, &f->end));
-    j->spare = f->next;
-    f->next = NULL;
+    STAILQ_REMOVE_HEAD(&j->spare, link);
     f->group = w->group;
     f->call = *w->call;
     f->begun_s = 0;
-    *j->last = f;
-    j->last = &f->next;
+    STAILQ_INSERT_TAIL(&j->flights, f, link);
     *out = f;
     return FSDP_OK;
 }

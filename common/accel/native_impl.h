@@ -4,6 +4,7 @@
  * native_call.c    calls: issuing them, what has become of them, failure
  * native_thread.c  the thread that makes the library's calls */
 #pragma once
+#include <sys/queue.h>
 #include "common/accel/native.h"
 
 typedef struct native_group native_group;
@@ -25,7 +26,7 @@ typedef struct native_request {
 
 /* A call that was issued and is not known to be over. */
 typedef struct native_flight {
-    struct native_flight *next;
+    STAILQ_ENTRY(native_flight) link;
     native_group *group;
     comm_call call;
     void *begin, *end; /* events on its stream, before and behind it */
@@ -41,10 +42,9 @@ typedef struct native_job {
     const comm_team *team;    /* of the group that was opened */
     transport_group *control; /* whose hosts' calls carry word of failures */
     native_thread *thread;
-    native_group *groups;
-    native_flight *first, **last; /* in order of issue */
-    native_flight *spare;
-    double looked_s; /* the last look at peers */
+    LIST_HEAD(, native_group) groups;
+    STAILQ_HEAD(, native_flight) flights, spare; /* flights: in order of issue */
+    double looked_s;                             /* the last look at peers */
 
     bool checks;              /* FSDP_CHECK: hosts compare each call before it is issued */
     bool chains;              /* each call waits for the one before, on whatever queue */
@@ -56,7 +56,7 @@ typedef struct native_job {
 } native_job;
 
 struct native_group {
-    native_group *next;
+    LIST_ENTRY(native_group) link;
     native_job *job;
     transport_group *group;
     void *comm; /* NULL: aborted, or not there yet */

@@ -222,7 +222,9 @@ bool native_group_abort(native_group *g)
 void native_abort(native_job *j)
 {
     bool is_free = native_thread_settle(j->thread, CALL_PATIENCE_S);
-    for (native_group *g = j->groups; g != NULL; g = g->next) {
+    native_group *g;
+    LIST_FOREACH(g, &j->groups, link)
+    {
         is_free = is_free && native_group_abort(g);
         g->comm = NULL;
     }
