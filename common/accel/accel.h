@@ -24,9 +24,9 @@ const accel_api *accel_api_of(const device *d);
 void *accel_queue_of(stream *s);
 void *accel_own(const device *d);
 
-/* accel_issue -- call fn(s, args) for the operation that `work` describes, at once, unless that
- * ends without any; a watch of the device is told. args are the caller's. errors  work.status; the
- * stream's; fn's */
+/* accel_issue -- call fn(s, args) for the operation that `work` describes, at once; a watch of the
+ * device is told. If work.ends, fn is not called. args are the caller's.
+ *   errors  work.status; the stream's; fn's */
 typedef fsdp_status (*accel_issue_fn)(stream *s, const void *args);
 fsdp_status accel_issue(stream *s, accel_issue_fn fn, const void *args, op_work work);
 /* accel_issue_as -- the same for what a watch is told with the names and accesses of *what. */

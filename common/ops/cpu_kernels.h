@@ -14,7 +14,7 @@
 #include "common/ops/op_work.h"
 #include "common/ops/ops.h"
 
-/* kernel_launch -- stream_launch_work of what one operation does, unless the call ends at once. */
+/* kernel_launch -- stream_launch_work of what one operation does, unless work.ends. */
 static inline fsdp_status kernel_launch(stream *s, stream_fn kernel, const void *args,
                                         size_t args_bytes, op_work work)
 {

@@ -33,7 +33,7 @@
  * causal mask leaves; the softmax between them is left out (its part is about 1 / D). */
 #include "common/ops/op_work.h"
 
-/* Unless arrays of type t can be the operation's. */
+/* FSDP_EINVAL unless arrays of type t can be the operation's. */
 static fsdp_status check_type(const char *op, dtype t)
 {
     if (t == DTYPE_F32 || t == DTYPE_BF16)
@@ -51,8 +51,8 @@ static op_work begin(const char *name, dtype type, size_t elems, double flops)
                      .info = {.key = {.name = name}, .cost = {.flops = flops}}};
 }
 
-/* status: of one more check of the arguments, after those that `begin` made. */
-static void refuse(op_work *w, fsdp_status status)
+/* Take the status of one more check of the arguments. */
+static void add_check(op_work *w, fsdp_status status)
 {
     w->status = status;
     w->ends = w->ends || status != FSDP_OK;
@@ -145,7 +145,7 @@ op_work matmul_work(const matmul_args *a)
     op_work w = begin("matmul", a->type, a->m * a->n * (a->accumulate ? a->k : 1),
                       products + (double)(a->m * bias) + (double)residual);
     if (w.status == FSDP_OK)
-        refuse(&w, check_matmul(a));
+        add_check(&w, check_matmul(a));
     w.info.cost.bf16_flops = a->type == DTYPE_BF16 ? products : 0;
     w.info.key = (work_key){"matmul", matmul_form(a), a->m, a->n, a->k};
     delivers(&w, a->out, a->m * a->n, a->out_type, a->accumulate);
@@ -305,7 +305,7 @@ op_work cast_work(const cast_args *a)
 {
     op_work w = begin("cast", a->in_type, a->elems, 0);
     if (w.status == FSDP_OK)
-        refuse(&w, check_type("cast", a->out_type));
+        add_check(&w, check_type("cast", a->out_type));
     writes(&w, a->out, a->elems, a->out_type);
     reads(&w, a->in, a->elems, a->in_type);
     return w;
