@@ -179,7 +179,7 @@ static fsdp_status plan_of(const trainer *t, int rank, int n_ranks, bool timed, 
     fsdp_status status = dry_open(t, rank, n_ranks, timed, micro_steps, &d);
     *out = (plan){.traffic = d.traffic};
     if (status == FSDP_OK && d.line && t->cfg.slow_factor > 0 && t->cfg.slow_rank != rank)
-        status = dry_open(t, t->cfg.slow_rank, n_ranks, timed, micro_steps, &slow);
+        status = dry_open(t, (int)t->cfg.slow_rank, n_ranks, timed, micro_steps, &slow);
     if (status == FSDP_OK)
         plan_read_memory(d.t.run.dev, in_time, out->memory_bytes);
     if (status == FSDP_OK && d.line)

@@ -153,7 +153,8 @@ static fsdp_status generate(const char *dir, const generate_options *opt)
     GOTO_ON_FAIL(status, import_model_config(dir, &config), done);
     GOTO_ON_FAIL(status, gpt2_create(&config, &m), done);
     const device_config dc = {.backend = backend_of(opt->device)->device,
-                              .n_threads = opt->threads > 0 ? (int)opt->threads : omp_get_num_procs()};
+                              .n_threads =
+                                  opt->threads > 0 ? (int)opt->threads : omp_get_num_procs()};
     GOTO_ON_FAIL(status, device_open(&dc, &dev), done);
     GOTO_ON_FAIL(status, backend_ops(opt->device, opt->ops != OPS_FAST, &o), done);
     GOTO_ON_FAIL(status, text_init(opt, config.vocab_size, &t), done);
