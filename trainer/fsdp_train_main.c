@@ -62,7 +62,7 @@ static fsdp_status print_order(const trainer *t)
 static fsdp_status finish(trainer *t, const train_result *result, bool was_done)
 {
     if (!was_done)
-        TRY(profile_run_write(t, stdout));
+        TRY(profile_run_write(t->profiled, stdout));
     if (t->cfg.export_dir)
         TRY(train_export(&t->setup, t->cfg.export_dir));
     if (!was_done)

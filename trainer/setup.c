@@ -244,7 +244,8 @@ static fsdp_status watch_order(trainer *t)
 static fsdp_status allocate_here(trainer *t)
 {
     TRY(watch_order(t));
-    TRY(profile_run_open(t));
+    if (t->cfg.profile_dir)
+        TRY(profile_run_open(&t->run, t->cfg.profile_dir, t->order, &t->profiled));
     return trainer_make(t);
 }
 
@@ -277,13 +278,13 @@ static fsdp_status observe_step(void *self, int64_t step)
     trainer *t = self;
     if (t->order)
         TRY(comm_agree(t->run.world, order_check_status(t->order)));
-    profile_run_step(t, step);
+    profile_run_step(t->profiled, step);
     return FSDP_OK;
 }
 
 static void observe_pause(void *self)
 {
-    profile_run_pause(self);
+    profile_run_pause(((trainer *)self)->profiled);
 }
 
 fsdp_status trainer_allocate(trainer *t)

@@ -47,7 +47,7 @@ void trainer_free(trainer *t)
     runner_free(t->runner);
     if (t->engine.free)
         t->engine.free(t->engine.self);
-    profile_run_close(t);
+    profile_run_close(t->profiled);
     if (t->order) /* no stream works any more */
         device_set_watch(t->run.dev, NULL);
     order_check_free(t->order);

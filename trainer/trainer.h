@@ -3,7 +3,7 @@
  *   trainer_connect -> trainer_prepare -> trainer_allocate -> train_run -> report_run
  *   -> trainer_free */
 #pragma once
-#include "common/device/order_check.h"
+#include "common/steps/profile_run.h"
 #include "common/steps/train.h"
 #include "trainer/fsdp_engine.h"
 #include "trainer/plan.h"
@@ -26,9 +26,9 @@ struct trainer {
     train_loop *loop;
     plan_costs costs; /* of --plan-device, --plan-prices, --bucket auto; has_costs: known */
     bool has_costs;
-    plan plan;                    /* of this rank, or of --plan-rank */
-    struct profile_run *profiled; /* of --profile, else NULL */
-    order_check *order;           /* of --check-order, else NULL */
+    plan plan;             /* of this rank, or of --plan-rank */
+    profile_run *profiled; /* of --profile, else NULL */
+    order_check *order;    /* of --check-order, else NULL */
 };
 
 /* trainer_connect -- open the device and the group of all ranks, and pin the threads. Where there
@@ -63,17 +63,6 @@ fsdp_status trainer_make(trainer *t);
 fsdp_status trainer_allocate(trainer *t);
 /* trainer_free -- free everything; a zeroed struct is accepted. */
 void trainer_free(trainer *t);
-
-/* profile_run_open -- measure the roof, and watch t->run.dev and t->run.world. Without --profile
- * none of the profile_run functions does anything. */
-fsdp_status profile_run_open(trainer *t);
-/* profile_run_step -- step `step` begins. profile_run_pause -- what follows belongs to no step. */
-void profile_run_step(trainer *t, int64_t step);
-void profile_run_pause(trainer *t);
-/* profile_run_write -- collective: the files that profile_run.c lists. All ranks fail or none. */
-fsdp_status profile_run_write(trainer *t, FILE *out);
-/* profile_run_close -- stop watching and free the profile, when no stream works any more. */
-void profile_run_close(trainer *t);
 
 /* report_plan -- on rank 0: the tables of t->plan and, with --plan-fit, what else would fit. */
 void report_plan(const trainer *t, FILE *out);

@@ -1,14 +1,4 @@
-/* profile_run.c -- --profile DIR: counts the operations, the collectives and the steps of a run,
- * keeps a timeline of some of them, and writes
- *
- *   profile-rank-R.csv  all figures of a rank
- *   trace-rank-R.json   its traced steps, for Perfetto
- *   profile.md          rank 0's profile, and a line for each traced step and rank
- *   timeline.txt        the traced steps of all ranks; without any it is removed, as is
- *   timeline.svg        the last of these steps, of the first ranks
- *
- *   profile_run_open (before the engine) -> profile_run_step ... -> profile_run_write
- *   -> profile_run_close
+/* profile_run.c -- see profile_run.h.
  *
  * A timeline_watch is told of the operations of the device and of the collectives of the group, and
  * the training loop says when a step begins (train_observer). A step ends with its last collective,
@@ -34,7 +24,7 @@
 #include "common/observe/timeline_draw.h"
 #include "common/observe/timeline_watch.h"
 #include "common/ops/profile_roof.h"
-#include "trainer/trainer.h"
+#include "common/steps/profile_run.h"
 
 /* Three steps show what is the same in every step and what is not. One of GPT-2 124m is some 850
  * items on each of 2 ranks: 0.15 MB of memory, 0.2 MB of JSON. Hosts exchange lanes in pieces. */
@@ -47,8 +37,9 @@ typedef struct rank_steps {
     timeline_step steps[TRACED_STEPS];
 } rank_steps;
 
-typedef struct profile_run {
+struct profile_run {
     const char *dir;
+    device *dev;
     comm *world;
     profile *profile;
     timeline_watch *watch;
@@ -59,7 +50,7 @@ typedef struct profile_run {
     bool told_lost;
     rank_steps *ranks; /* [ranks of world], to write the files */
     int n_traced;      /* steps that all ranks have */
-} profile_run;
+};
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
@@ -99,9 +90,8 @@ static void step_over(profile_run *p)
     timeline_watch_to(p->watch, NULL);
 }
 
-void profile_run_step(trainer *t, int64_t step)
+void profile_run_step(profile_run *p, int64_t step)
 {
-    profile_run *p = t->profiled;
     if (!p)
         return;
     step_over(p);
@@ -116,12 +106,12 @@ void profile_run_step(trainer *t, int64_t step)
     timeline_watch_step(p->watch, step);
 }
 
-void profile_run_pause(trainer *t)
+void profile_run_pause(profile_run *p)
 {
-    if (!t->profiled)
+    if (!p)
         return;
-    step_over(t->profiled);
-    profile_step_end(t->profiled->profile);
+    step_over(p);
+    profile_step_end(p->profile);
 }
 
 /* ---- the directory -------------------------------------------------------------------------- */
@@ -304,12 +294,11 @@ static fsdp_status write_table(const profile_run *p)
     return atomic_file_commit(&file);
 }
 
-fsdp_status profile_run_write(trainer *t, FILE *out)
+fsdp_status profile_run_write(profile_run *p, FILE *out)
 {
-    profile_run *p = t->profiled;
     if (!p)
         return FSDP_OK;
-    profile_run_pause(t);
+    profile_run_pause(p);
     TRY(comm_agree(p->world, dir_make(p->dir)));
     const bool writes = comm_rank(p->world) == 0;
     TRY(comm_agree(p->world, write_own(p)));
@@ -335,46 +324,43 @@ fsdp_status profile_run_write(trainer *t, FILE *out)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-fsdp_status profile_run_open(trainer *t)
+fsdp_status profile_run_open(const run_context *run, const char *dir, order_check *order,
+                             profile_run **out)
 {
-    comm *world = t->run.world;
+    comm *world = run->world;
     profile_roof roof;
     double offset_s = 0, bound_s = 0;
-    if (!t->cfg.profile_dir)
-        return FSDP_OK;
-    TRY(comm_agree(world, dir_make(t->cfg.profile_dir))); /* now, before hours of training */
-    TRY(ops_profile_roof(t->run.ops, device_compute_stream(t->run.dev),
-                         t->cfg.param_dtype == DTYPE_BF16, &roof));
-    ledger_reset_peaks(
-        device_ledger(t->run.dev)); /* the peaks of the run are reported, not these */
+    TRY(comm_agree(world, dir_make(dir))); /* now, before hours of training */
+    TRY(ops_profile_roof(run->ops, device_compute_stream(run->dev), run->param_dtype == DTYPE_BF16,
+                         &roof));
+    ledger_reset_peaks(device_ledger(run->dev)); /* the peaks of the run are reported, not these */
     if (comm_local_size(world) < comm_size(world)) /* on one host there is one clock */
         TRY(clock_offset_measure(world, &offset_s, &bound_s));
-    profile_run *p = t->profiled = calloc(1, sizeof *p);
+    profile_run *p = *out = calloc(1, sizeof *p);
     if (p)
-        *p = (profile_run){.dir = t->cfg.profile_dir,
+        *p = (profile_run){.dir = dir,
+                           .dev = run->dev,
                            .world = world,
                            .profile = profile_create(roof),
                            .traced = timeline_create(comm_rank(world), offset_s, bound_s),
                            .latest = timeline_create(comm_rank(world), offset_s, bound_s)};
     if (p && p->profile)
-        p->watch = timeline_watch_create(t->run.dev, world, p->profile, t->order);
+        p->watch = timeline_watch_create(run->dev, world, p->profile, order);
     if (!p || !p->profile || !p->watch || !p->traced || !p->latest)
         return fsdp_error(FSDP_ENOMEM, "", "profile: no host memory");
     return FSDP_OK;
 }
 
-void profile_run_close(trainer *t)
+void profile_run_close(profile_run *p)
 {
-    profile_run *p = t->profiled;
     if (!p)
         return;
-    comm_set_watch(t->run.world, NULL);
-    device_set_watch(t->run.dev, NULL);
+    comm_set_watch(p->world, NULL);
+    device_set_watch(p->dev, NULL);
     profile_free(p->profile);
     timeline_watch_free(p->watch);
     timeline_free(p->traced);
     timeline_free(p->latest);
     free(p->ranks);
     free(p);
-    t->profiled = NULL;
 }
