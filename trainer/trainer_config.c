@@ -9,7 +9,7 @@
 #include "common/ops/backends.h"
 #include "lab3_backward/reducer_setup.h"
 
-/* The kind of an option is that of its field. */
+/* The field of an option says what kind the option has. */
 #define OPTION(text, field)                                                                        \
     .name = text, .offset = offsetof(trainer_config, field),                                       \
     .kind = _Generic(((trainer_config *)NULL)->field, int64_t: OPT_INT, double: OPT_DOUBLE,        \

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include "common/data/data.h"
 
-/* corpus_reserve -- make room for `bytes` bytes at c->tokens, which may move; what is there stays.
+/* corpus_reserve -- make room for `bytes` bytes at c->tokens, which may move; its contents stay.
  *   errors  FSDP_ENOMEM */
 fsdp_status corpus_reserve(corpus *c, size_t bytes);
 /* file_append -- read a regular file to where c's tokens end; c->n_tokens stays as it is.
@@ -26,7 +26,7 @@ bool token_file_is(const char *path, const void *bytes, size_t file_bytes);
 fsdp_status token_file_check(const char *path, const void *bytes, size_t file_bytes,
                              size_t vocab_limit, size_t *n_tokens);
 /* token_file_take -- what file_append has just read is a token file: check that its tokens are less
- * than c->vocab_size, and add them to those of c.
+ * than c->vocab_size, and count them in c->n_tokens.
  *   errors  those of token_file_check */
 fsdp_status token_file_take(const char *path, size_t file_bytes, corpus *c);
 

@@ -2,12 +2,12 @@
  *
  * A timeline_watch is told of the operations of the device and of the collectives of the group, and
  * the training loop says when a step begins (train_observer). A step ends with its last collective,
- * that of the losses. An evaluation after it is counted with it, a checkpoint is not.
+ * the sum of the losses. An evaluation after a step is counted with the step; a checkpoint is not.
  *
- * The first step warms up and is left out. Every other one is recorded in a timeline, from which
+ * The first step warms up and is left out. Every other step is recorded in a timeline, from which
  * the profile learns for what the compute stream stood still. The timeline of the first
- * TRACED_STEPS of them is kept and written; that of a later one is forgotten when the next one
- * begins.
+ * TRACED_STEPS steps is kept and written; the timeline of a later step is forgotten when the next
+ * step begins.
  *
  * A timeline stays on its rank, which writes its trace and draws its lanes. The ranks tell each
  * other the figures of their steps, from which they know where a picture begins and ends. Rank 0
