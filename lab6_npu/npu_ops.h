@@ -52,7 +52,7 @@ fsdp_status npu_sum_launch(stream *s, const sum_launch *l);
 EACH_OP(DECLARE)
 #undef DECLARE
 
-/* ISSUED -- npu_op: op_issue, an accel_issue_fn, with its arguments. */
+/* ISSUED(op) defines npu_op, which passes its arguments to op_issue, an accel_issue_fn. */
 #define ISSUED(op)                                                                                 \
     fsdp_status npu_##op(stream *s, const op##_args *a)                                            \
     {                                                                                              \

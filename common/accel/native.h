@@ -59,7 +59,8 @@ typedef struct native_api {
      * an error. */
     fsdp_status (*start)(device *d, const comm_team *team, const void *id, void **handle);
     /* split -- the same for parts of a communicator; all ranks of `parent` call it. rank: of this
-     * one in its part; -1: it is in none, *child is NULL then. NULL: each part is started. */
+     * one in its part; -1: it is in none, *child is NULL then. Ranks of a part are in the order of
+     * `parent`. NULL: each part is started. */
     fsdp_status (*split)(void *parent, int color, int rank, void **child);
 
     /* In stream order: the call is on the queue when they return. The slice of this rank is in `to`

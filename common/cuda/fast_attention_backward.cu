@@ -280,6 +280,8 @@ fsdp_status fast_attention_backward(stream *s, const attention_backward_args *a)
     backward_call call = {*a, NULL, all_wide(x, arrays, 4)};
     op_work work = attention_backward_work(a);
     const size_t elems = x->batch * x->n_head * x->seq_len;
+    if (work.ends)
+        return work.status;
     TRY(device_alloc_f32(s, MEM_OTHER, elems, "attention_backward delta", &call.delta));
     op_writes(&work, call.delta, elems * sizeof *call.delta);
     fsdp_status status = cuda_issue(s, ISSUES[tiling], &call, work);

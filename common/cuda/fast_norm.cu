@@ -127,6 +127,8 @@ static fsdp_status in_bands(stream *s, column_sums *a, cuda_issue_fn issue, op_w
     a->band_rows = even > MIN_BAND_ROWS ? even : MIN_BAND_ROWS;
     a->n_bands = (a->of.rows + a->band_rows - 1) / a->band_rows;
     const size_t elems = a->n_bands * band_elems(a);
+    if (work.ends)
+        return work.status;
     TRY(device_alloc_f32(s, MEM_OTHER, elems, "sums over rows", &a->scratch));
     op_writes(&work, a->scratch, elems * sizeof(float));
     const fsdp_status status = cuda_issue(s, issue, a, work);

@@ -31,9 +31,10 @@
         LAUNCH_NOW(kernel, grid, block, s, __VA_ARGS__);                                           \
     })
 
-/* ISSUED -- table_op, an operation of ops.h: op_issue, a cuda_issue_fn, with its arguments.
- * OPERATION -- the same where that is one launch of a kernel. What follows `block` are the
- * kernel's arguments; these, the grid and the block know the operation's as a. */
+/* ISSUED(table, op) defines table_op, an operation of ops.h, which passes its arguments to
+ * op_issue, a cuda_issue_fn. OPERATION(table, op, ...) defines op_issue too, as one launch of a
+ * kernel: the arguments of the kernel follow `block`, and they, the grid and the block may use the
+ * operation's arguments *a. */
 #define ISSUED(table, op)                                                                          \
     fsdp_status table##_##op(stream *s, const op##_args *a)                                        \
     {                                                                                              \

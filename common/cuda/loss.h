@@ -18,6 +18,8 @@ static inline fsdp_status cross_entropy_by(cuda_issue_fn issue, stream *s,
     const size_t bytes = a->rows * sizeof(double);
     op_work work = cross_entropy_work(a);
     void *row_loss;
+    if (work.ends)
+        return work.status;
     TRY(device_alloc(s, MEM_OTHER, bytes, "losses of rows", &row_loss));
     const loss_job job = {*a, (double *)row_loss, complaint_of(s)};
     op_writes(&work, row_loss, bytes);

@@ -120,11 +120,11 @@ static uint64_t act_issued(void *self, const device_act *act)
 {
     timeline_watch *w = self;
     uint64_t token = 0;
+    if (w->order)
+        (void)order_check_issued(w->order, act);
     timeline_item item = {.phase = act->phase ? act->phase[0] : '-',
                           .after = TIMELINE_NONE,
                           .issued_s = device_now_s(w->dev)};
-    if (w->order)
-        (void)order_check_issued(w->order, act);
     set_text(item.unit, sizeof item.unit, act->scope);
     pthread_mutex_lock(&w->lock);
     w->phase = item.phase;

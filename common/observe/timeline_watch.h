@@ -7,8 +7,9 @@
  *
  * A launch with a name, a copy and a fill are WORK of the layer that the host was in. A launch
  * without a name is a part of a collective, or too small to show; it is left out, as are allocs and
- * frees. All is issued from one host thread; it runs in any. Whether the profile counts a launch is
- * decided when it is issued: a stream may run it in a later step. */
+ * frees. All is issued from one host thread; it runs in any. The profile counts a
+ * launch that was issued while a timeline recorded, also if a stream runs the launch in a later
+ * step, and every collective that ends. */
 #pragma once
 #include "common/comm/comm.h"
 #include "common/device/order_check.h"

@@ -201,25 +201,24 @@ static void move(const sim *m, const timeline_item *call, double begin_s)
 static fsdp_status check_finished(const sim *m)
 {
     char text[640] = "";
-    FILE *out = fmemopen(text, sizeof text, "w");
-    if (!out)
-        return fsdp_error(FSDP_ENOMEM, "", "virtual time: no memory");
-    const char *before = "";
+    FILE *out = NULL;
     for (rank_state *r = m->ranks; r < m->ranks + m->n_ranks; r++)
         for (lane *l = r->lanes; l <= r->lanes + r->view->n_streams; l++) {
             if (!l->call)
                 continue;
+            const char *before = out ? "; " : "";
+            if (!out && !(out = fmemopen(text, sizeof text, "w")))
+                return fsdp_error(FSDP_ENOMEM, "", "virtual time: no memory");
             fprintf(out, "%srank %d waits in item %lld, %s %s, call %llu of group %llx, for",
                     before, r->view->rank, (long long)l->at, l->call->name, l->call->unit,
                     (unsigned long long)l->call->seq, (unsigned long long)l->call->group);
             for (rank_state *other = m->ranks; other < m->ranks + m->n_ranks; other++)
                 if (lacks(other, l->call))
                     fprintf(out, " %d", other->view->rank);
-            before = "; ";
         }
-    fclose(out);
-    if (!*before)
+    if (!out)
         return FSDP_OK;
+    fclose(out);
     return fsdp_error(FSDP_EMISMATCH,
                       "issue the collectives of a stream in the same order on all ranks of a group",
                       "virtual time: deadlock: %s", text);

@@ -449,12 +449,14 @@ static fsdp_status backward_tile(const void *args, size_t tile)
 fsdp_status attention_backward_launch(stream *s, const attention_backward_args *a, gemm_fn gemm)
 {
     const size_t bytes = attention_backward_scratch_bytes(&a->shape);
+    op_work w = attention_backward_work(a);
     void *scratch = NULL;
+    if (w.ends)
+        return w.status;
     if (bytes > 0)
         TRY(device_alloc(s, MEM_ACTIVATIONS, bytes, "attention_backward", &scratch));
     const backward_job j = {*a, way_of(&a->shape, gemm), scratch};
     const tiling t = tiling_of(&a->shape, backward_tile, a->shape.batch * a->shape.n_kv_head);
-    op_work w = attention_backward_work(a);
     op_writes(&w, scratch, bytes);
     fsdp_status status = tiles_launch(s, t, &j, sizeof j, w);
     device_free(s, scratch);

@@ -40,9 +40,10 @@ typedef struct tiling {
 enum { TILES_ARGS_BYTES = 256 };
 fsdp_status tiles_launch(stream *s, tiling t, const void *args, size_t args_bytes, op_work work);
 
-/* KERNEL -- cpu_op, an operation of ops.h: op_kernel with its arguments. TILED -- the same of
- * op_tile for n_tiles tiles. ELEMENTWISE -- op_tile for each TILE_ELEMS of its elements. All know
- * the arguments as a. */
+/* KERNEL(op) defines cpu_op, an operation of ops.h, which launches op_kernel with a copy of the
+ * call's arguments *a. TILED(op, ...) defines cpu_op, which runs op_tile on n_tiles tiles.
+ * ELEMENTWISE(op, ...) defines cpu_op, which runs op_tile on tiles of TILE_ELEMS elements. The
+ * macros' arguments may use a. */
 #define KERNEL(op)                                                                                 \
     fsdp_status cpu_##op(stream *s, const op##_args *a)                                            \
     {                                                                                              \
@@ -83,9 +84,9 @@ enum { GEMM_MAX_M = 256 };
 
 /* matmul_launch -- a matmul on s as gemm calls over a grid of tiles chosen by (m,n,k). */
 fsdp_status matmul_launch(stream *s, const matmul_args *a, gemm_fn gemm);
-/* attention_launch, attention_backward_launch -- gemm calls over blocks of keys. With gemm_dnnl, in
- * bf16, probabilities and gradients of scores may be rounded so that it gets two operands of
- * bf16. */
+/* attention_launch, attention_backward_launch -- gemm calls over blocks of keys. If gemm is
+ * gemm_dnnl itself, probabilities and gradients of scores may be rounded in bf16, so that gemm_dnnl
+ * gets two operands of bf16. */
 fsdp_status attention_launch(stream *s, const attention_args *a, gemm_fn gemm);
 fsdp_status attention_backward_launch(stream *s, const attention_backward_args *a, gemm_fn gemm);
 

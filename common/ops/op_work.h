@@ -10,7 +10,8 @@ enum { OP_MAX_ACCESSES = 10 };
 EXTERN_C_BEGIN
 
 typedef struct op_work {
-    bool ends;          /* there is nothing to do: the call returns `status` and issues nothing */
+    bool ends; /* there is nothing to do, or `status` is an error: the call returns `status`
+                  and issues nothing */
     fsdp_status status; /* FSDP_EINVAL: the operation does not take these arguments */
     work_info info;
     mem_access accesses[OP_MAX_ACCESSES]; /* [n_accesses] */

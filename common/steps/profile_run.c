@@ -176,6 +176,11 @@ static void print_steps(const profile_run *p, FILE *out)
     }
 }
 
+static fsdp_status no_memory(void)
+{
+    return fsdp_error(FSDP_ENOMEM, "", "--profile: no memory for the pictures");
+}
+
 /* ---- pictures -------------------------------------------------------------------------------- */
 
 /* From the first beginning of step k on a rank to its last end. */
@@ -190,26 +195,35 @@ static draw_window window_of(const profile_run *p, int k)
 }
 
 /* Print the texts of the first n ranks to out, in the order of the ranks; out is NULL except on
- * rank 0. Texts are sent in pieces, because every rank receives what all ranks send. The last piece
- * of a text is not full. */
+ * rank 0. A round sends the next piece of every text, because every rank receives what all ranks
+ * send. The last piece of a text is not full. */
 static fsdp_status print_all(comm *world, const char *text, int n, FILE *out)
 {
-    size_t at = 0;
-    for (int r = 0; r < n;) {
+    char **rounds = NULL;
+    int n_rounds = 0;
+    fsdp_status status = FSDP_OK;
+    for (bool more = true; more && status == FSDP_OK;) {
+        char **longer = realloc(rounds, (size_t)(n_rounds + 1) * sizeof *rounds);
         char piece[PIECE_BYTES] = "";
-        void *all;
-        if (comm_rank(world) == r)
-            snprintf(piece, sizeof piece, "%.*s", (int)sizeof piece - 1, text + at);
-        TRY(comm_host_gather(world, "lanes", piece, sizeof piece, &all));
-        const char *of_r = (const char *)all + (size_t)r * sizeof piece;
-        const bool is_last = strlen(of_r) < sizeof piece - 1;
-        if (out)
-            fputs(of_r, out);
-        free(all);
-        at = is_last ? 0 : at + sizeof piece - 1;
-        r += is_last;
+        void *all = NULL;
+        rounds = longer ? longer : rounds;
+        status = comm_agree(world, longer ? FSDP_OK : no_memory());
+        snprintf(piece, sizeof piece, "%s", text);
+        text += strlen(piece);
+        if (status == FSDP_OK)
+            status = comm_host_gather(world, "lanes", piece, sizeof piece, &all);
+        more = false;
+        for (int r = 0; r < n && status == FSDP_OK; r++)
+            more = more || strlen((char *)all + (size_t)r * PIECE_BYTES) == PIECE_BYTES - 1;
+        if (status == FSDP_OK)
+            rounds[n_rounds++] = all;
     }
-    return FSDP_OK;
+    for (int i = 0; i < n * n_rounds && out && status == FSDP_OK; i++)
+        fputs(rounds[i % n_rounds] + (size_t)(i / n_rounds) * PIECE_BYTES, out);
+    for (int i = 0; i < n_rounds; i++)
+        free(rounds[i]);
+    free(rounds);
+    return status;
 }
 
 static const draw_format *const PICTURES[] = {&draw_text, &draw_svg};
@@ -233,10 +247,8 @@ static fsdp_status put_lanes(const profile_run *p, const draw_format *format, co
     FILE *mine = open_memstream(&text, &bytes);
     if (mine && v.rank < format->most_ranks)
         format->lanes(mine, w, &v, count_drawn(p, format, v.rank));
-    fsdp_status status = mine && fclose(mine) == 0
-                             ? FSDP_OK
-                             : fsdp_error(FSDP_ENOMEM, "", "--profile: no memory for the pictures");
-    status = comm_agree(p->world, status);
+    const bool drawn = mine && fclose(mine) == 0;
+    fsdp_status status = comm_agree(p->world, drawn ? FSDP_OK : no_memory());
     if (status == FSDP_OK)
         status =
             print_all(p->world, text, count_drawn(p, format, comm_size(p->world)).n_ranks, out);
@@ -330,6 +342,7 @@ fsdp_status profile_run_open(const run_context *run, const char *dir, order_chec
     comm *world = run->world;
     profile_roof roof;
     double offset_s = 0, bound_s = 0;
+    *out = NULL;
     TRY(comm_agree(world, dir_make(dir))); /* now, before hours of training */
     TRY(ops_profile_roof(run->ops, device_compute_stream(run->dev), run->param_dtype == DTYPE_BF16,
                          &roof));

@@ -20,10 +20,11 @@ typedef struct profile_run profile_run;
 
 /* profile_run_open -- measure the roof, and watch run->dev and run->world.
  *   dir         borrowed until profile_run_close; made if it is missing
- *   order       is told of all that the profile is told of; NULL: no order check
+ *   order       is told of what is issued on run->dev, too; NULL: no order check
  *   *out        profile_run_close frees it, also after an error
  *   collective  all ranks
- *   errors      FSDP_EIO: dir cannot be made, on all ranks; FSDP_ENOMEM, on this rank */
+ *   errors      FSDP_EIO: dir cannot be made, on all ranks; FSDP_ENOMEM; errors of
+ *               ops_profile_roof and clock_offset_measure */
 fsdp_status profile_run_open(const run_context *run, const char *dir, order_check *order,
                              profile_run **out);
 /* profile_run_step -- step `step` begins. profile_run_pause -- what follows belongs to no step. */

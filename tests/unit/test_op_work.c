@@ -230,7 +230,6 @@ static void test_accesses_of_elements(void **state)
     TOUCHES(add, "A28w B28r C28r", .out = AT('A'), .a = AT('B'), .b = AT('C'), .elems = 7);
     TOUCHES(add, "A28w B28r", .out = AT('A'), .a = AT('B'), .elems = 7, .round_to = DTYPE_BF16);
     TOUCHES(scale, "A28w", .x = AT('A'), .elems = 7);
-    TOUCHES(scale, "A28w", .x = AT('A'), .elems = 7);
     op_work w = sum_squares_work(&(sum_squares_args){.sum = AT('A'), .x = AT('B'), .elems = 7});
     assert_int_equal(w.accesses[0].bytes, sizeof(rsum));
     assert_true(w.n_accesses == 2 && w.accesses[0].writes && w.accesses[1].bytes == 28);

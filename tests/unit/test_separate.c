@@ -737,7 +737,7 @@ static void test_schedule(void **state)
     assert_in_range(n_late, 1, 31);
 }
 
-/* ---- the table of devices  ---------------------------------------------------------------- */
+/* ---- the table of devices ------------------------------------------------------------------- */
 static void test_backends(void **state)
 {
     (void)state;
