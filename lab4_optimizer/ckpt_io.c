@@ -42,7 +42,7 @@ static void work_free(ckpt_work *w)
 
 static fsdp_status work_alloc(const fsdp *f, ckpt_work *w)
 {
-    const size_t slots = (size_t)f->run.m->n_params; /* a parameter has one in one unit */
+    const size_t slots = (size_t)f->run.m->n_params; /* at most: each parameter has one slot */
     *w = (ckpt_work){.shard = malloc(max_shard_elems(f) * sizeof *w->shard),
                      .values = malloc(max_shard_elems(f) * sizeof *w->values),
                      .packed = calloc(slots, sizeof *w->packed),

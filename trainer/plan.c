@@ -13,8 +13,8 @@
 #include "common/ops/backends.h"
 #include "trainer/trainer.h"
 
-/* STEPS are made. Micro-steps of a step that are made at most, and with times: deep models fill a
- * timeline. */
+/* STEPS steps are made, with at most MOST_MICRO_STEPS micro-steps each, or MOST_TIMED if times are
+ * wanted: deep models fill a timeline. */
 enum { STEPS = 3, MOST_MICRO_STEPS = 64, MOST_TIMED = 4 };
 
 typedef struct dry_run {

@@ -87,16 +87,24 @@ static bool fits(const trainer *t, int w, int64_t batch, size_t have)
     return plan_make(&other, 0, w, false, &p) == FSDP_OK && p.memory_bytes[MEM_TOTAL] <= have;
 }
 
-/* The least number of groups, of `group` ranks each, that fits; group 0: the least batch that does
- * not fit. All larger numbers are taken to be alike. Returns 0 if there is none up to `limit`. */
+/* group > 0: whether n groups of `group` ranks fit. group 0: whether a batch of n does not fit. */
+static bool holds(const trainer *t, int group, int64_t n, size_t have)
+{
+    return group > 0 ? fits(t, (int)(n * group), t->cfg.train.batch_size, have)
+                     : !fits(t, t->cfg.n_ranks, n, have);
+}
+
+/* The least n that `holds`; all larger n are taken to hold too. 0: there is none up to limit. */
 static long long least_that(const trainer *t, int group, size_t have, int64_t limit)
 {
-    int64_t below = 0, most = 0; /* it holds for `most`, if that is known, and not for `below` */
-    while (most > 0 ? most - below > 1 : 2 * below <= limit) {
-        const int64_t n = most > 0 ? (below + most) / 2 : below > 0 ? 2 * below : 1;
-        const bool holds = group > 0 ? fits(t, (int)n * group, t->cfg.train.batch_size, have)
-                                     : !fits(t, t->cfg.n_ranks, n, have);
-        *(holds ? &most : &below) = n;
+    int64_t most = 1;
+    while (most <= limit && !holds(t, group, most, have))
+        most *= 2;
+    if (most > limit)
+        return 0;
+    for (int64_t below = most / 2; most - below > 1;) {
+        const int64_t middle = (below + most) / 2;
+        *(holds(t, group, middle, have) ? &most : &below) = middle;
     }
     return most;
 }

@@ -49,7 +49,7 @@ fsdp_status trainer_connect(trainer *t)
 static fsdp_status check_same_options(trainer *t)
 {
     char mine[8 * PATH_MAX], *rest = mine, *save = NULL; /* more than the paths of a command line */
-    TRY(options_canonical(TRAINER_OPTIONS, &t->cfg, mine, sizeof mine));
+    TRY(comm_agree(t->run.world, options_canonical(TRAINER_OPTIONS, &t->cfg, mine, sizeof mine)));
     for (char *word = strtok_r(rest, " ", &save); word; word = strtok_r(NULL, " ", &save))
         TRY(comm_same(t->run.world, "the option", word));
     return FSDP_OK;
@@ -125,7 +125,7 @@ static fsdp_status prepare_model(trainer *t)
 
 /* ---- what a plan's times go by --------------------------------------------------------------- */
 
-/* The choices of --plan-device. */
+/* In the order of the choices of --plan-device in trainer_config.c. */
 static const char *const PLAN_DEVICES[] = {"none", "this", "h100", "a100", "t4", "910b"};
 
 /* The machine of --plan-prices or --plan-device, or this one, measured by all ranks together, and
@@ -139,7 +139,9 @@ static fsdp_status fill_costs(trainer *t)
         TRY(prices_read(c->plan_prices, &costs->prices));
         costs->machine.reached = 1;
     } else if (c->plan_device > PLAN_THIS_DEVICE) {
-        FSDP_ASSERT(virtual_device_named(PLAN_DEVICES[c->plan_device], &costs->machine));
+        FSDP_ASSERT(c->plan_device < (int)(sizeof PLAN_DEVICES / sizeof *PLAN_DEVICES));
+        bool known = virtual_device_named(PLAN_DEVICES[c->plan_device], &costs->machine);
+        FSDP_ASSERT(known);
         virtual_device_links(&costs->machine, &costs->config);
     } else if (c->plan_device == PLAN_THIS_DEVICE || for_buckets) {
         TRY(rates_measure(&t->run, &costs->machine, &costs->config.link));

@@ -210,9 +210,12 @@ static bool store(const option_spec *spec, const char *text, void *out)
     case OPT_ENUM:
         *(int *)field = choice_index(spec->choices, text);
         return *(int *)field >= 0;
-    default: /* has no text */
-        return false;
+    case OPT_BOOL:
+    case OPT_REFUSED:
+    case OPT_END:
+        break; /* these have no text */
     }
+    return false;
 }
 
 /* ---- parsing --------------------------------------------------------------------------------- */

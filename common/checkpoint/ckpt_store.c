@@ -97,10 +97,12 @@ fsdp_status ckpt_share(comm *world, void *what, size_t bytes)
 
 /* ---- removing -------------------------------------------------------------------------------- */
 
+#define HEX_4 "[0-9a-f][0-9a-f][0-9a-f][0-9a-f]"
+
 static bool is_ours(const char *name)
 {
     static const char *const OURS[] = {".", "..", "manifest.json",
-                                       "manifest.json.????????????????.tmp",
+                                       "manifest.json." HEX_4 HEX_4 HEX_4 HEX_4 ".tmp",
                                        "rank-[0-9][0-9][0-9][0-9][0-9].safetensors"};
     for (size_t i = 0; i < sizeof OURS / sizeof *OURS; i++)
         if (fnmatch(OURS[i], name, 0) == 0)

@@ -18,7 +18,7 @@ typedef struct record {
     uint64_t ticket;   /* 0: never used */
     uint64_t sequence; /* number of the one that counts it */
     comm_desc desc;
-    comm_record told; /* what the watch was told last, without the label */
+    comm_record told; /* for the watch, without the label; calls and bytes are 0 once it was told */
     void *told_by;    /* `self` of the watch that gave told.token */
     comm_state state;
     double issued_s, begun_s, ended_s;
@@ -29,7 +29,7 @@ typedef struct record {
 typedef struct sequence {
     uint64_t number; /* from 1, in the order in which this process met them; 0: never used */
     comm_team team;
-    const char *via; /* the transport's name */
+    char via[32]; /* the transport's name, which may end with its group */
 } sequence;
 
 struct comm_recorder {
@@ -123,11 +123,13 @@ static uint64_t sequence_of(comm_recorder *r, const comm_team *team, const char 
 {
     for (uint64_t n = r->n_sequences; n > 0 && n + MOST_GROUPS > r->n_sequences; n--) {
         const sequence *q = &r->sequences[n % MOST_GROUPS];
-        if (q->team.number == team->number && q->via == via)
+        if (q->team.number == team->number && strcmp(q->via, via) == 0)
             return n;
     }
     uint64_t number = ++r->n_sequences;
-    r->sequences[number % MOST_GROUPS] = (sequence){.number = number, .team = *team, .via = via};
+    sequence *q = &r->sequences[number % MOST_GROUPS];
+    *q = (sequence){.number = number, .team = *team};
+    snprintf(q->via, sizeof q->via, "%s", via);
     r->world_rank = comm_world_rank(team, team->rank);
     r->world_size = team->number == 0 ? team->size : r->world_size;
     return number;
@@ -207,8 +209,8 @@ void comm_job_stats_reset(comm *c)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Fill e->told: what the watch has not been told of a call that has just ended, once more (no more
- * calls then, and no bytes) or for good. Parts follow each other without a gap. */
+/* Fill the times in e->told for a call that has just ended. A call may end twice, in parts: the
+ * second part begins where the first one ended. */
 static void end_tell(record *e)
 {
     double begun_s = e->begun_s > 0 ? e->begun_s : e->ended_s;

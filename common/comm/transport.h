@@ -103,10 +103,11 @@ typedef struct comm_scatter {
 
 typedef struct comm_recorder comm_recorder;
 
-/* Who is in a group: every step-th rank of the first group. Valid until the group is closed. */
+/* Who is in a group: ranks first, first + step, ... of the first group, `size` of them. A copy may
+ * outlive the group; recorder and dev may not be used then. */
 typedef struct comm_team {
     int rank, size, local_rank, local_size;
-    int first, step; /* of its ranks in the first group: see comm_world_rank */
+    int first, step; /* see comm_world_rank */
     uint64_t number; /* comm_group_number */
     double timeout_s;
     double start_s;          /* how long ranks wait for one that has not started */
@@ -146,15 +147,16 @@ struct comm_transport {
      * cannot be, on all ranks; *why_not then says why, in words for the user, or is NULL. */
     fsdp_status (*open_over)(transport_group *below, transport_group **out, const char **why_not);
 
-    /* exchange -- parts [W], copied before return; the entry of this rank itself is ignored (the
-     * front copies). In stream order on s; s NULL: host memory, the caller waits. Marks
-     * call->ticket. errors  FSDP_EMISMATCH, FSDP_ETIMEOUT, FSDP_ECOMM; each ends the group
-     *
-     * v: NULL, or, where the table has `peer_read`, for those who only read: v->fn(ctx, from,
-     * n_threads) runs in stream order while the peers' parts for this rank can be read where they
-     * are. from [W]: by rank, from[rank] is parts[rank].send. recv is ignored, recv_bytes are
-     * compared; ctx is copied. A peer's memory is not read after the peer's stream has passed the
-     * call. errors  also fn's */
+    /* exchange -- move bytes between this rank and each peer, in stream order on s; marks
+     * call->ticket.
+     *   parts   [W], copied before return; this rank's own entry is ignored (the front copies)
+     *   s       NULL: host memory, and the caller waits
+     *   v       NULL, or, if the table has peer_read: v->fn(ctx, from, n_threads) runs in stream
+     *           order while this rank can read the parts that its peers send where they lie; ctx is
+     *           copied. from [W] is by rank, and from[rank] is parts[rank].send. recv is ignored,
+     *           recv_bytes are compared. No peer's memory is read after that peer's stream has
+     *           passed the call
+     *   errors  FSDP_EMISMATCH, FSDP_ETIMEOUT, FSDP_ECOMM, errors of v->fn; each ends the group */
     fsdp_status (*exchange)(transport_group *group, stream *s, const comm_call *call,
                             const comm_part *parts, const comm_peer_read *v);
 

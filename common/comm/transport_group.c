@@ -31,7 +31,9 @@ void comm_team_part(const comm_team *of, int first, int step, int n, comm_team *
 
 int comm_team_find(const comm_team *team, int world_rank)
 {
-    return (world_rank - team->first) / team->step;
+    const int beyond = world_rank - team->first, found = beyond / team->step;
+    FSDP_ASSERT(beyond % team->step == 0 && found >= 0 && found < team->size);
+    return found;
 }
 
 /* ---- groups --------------------------------------------------------------------------------- */

@@ -76,8 +76,8 @@ struct event {
     bool timed;
 };
 
-/* device_new -- a device that config->backend opens, [bytes] with what the backend adds, which is
- * zero; NULL: no memory. device_delete -- release what device_new made. */
+/* device_new -- a device that config->backend opens: `bytes` bytes, the backend's own part included
+ * and zeroed; NULL: no memory. device_delete -- release what device_new made. */
 void *device_new(const device_config *config, size_t bytes);
 void device_delete(device *d);
 /* stream_init -- the common part of a stream. */

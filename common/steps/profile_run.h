@@ -4,8 +4,10 @@
  *   profile-rank-R.csv  all figures of a rank
  *   trace-rank-R.json   its traced steps, for Perfetto
  *   profile.md          rank 0's profile, and a line for each traced step and rank
- *   timeline.txt        the traced steps of all ranks; without any it is removed, as is
+ *   timeline.txt        the traced steps of all ranks
  *   timeline.svg        the last of these steps, of the first ranks
+ *
+ * If no step was traced, the two timelines of an earlier run are removed.
  *
  *   profile_run_open (before the engine) -> profile_run_step ... -> profile_run_write
  *   -> profile_run_close

@@ -77,7 +77,7 @@ static void *output_main(void *arg)
         const bool has_own = o->polled[own].revents != 0;
         for (int i = 0; i < own + has_own; i++)
             if (has_own || o->polled[i].revents != 0)
-                for (int n = 0; n < 3 && stream_read(o, i, false); n++)
+                for (int n = 0; n < (i < own ? 3 : 1) && stream_read(o, i, false); n++)
                     ;
     }
     for (int i = 0; i < own; i++)

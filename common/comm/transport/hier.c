@@ -83,7 +83,7 @@ static fsdp_status hier_use(hier_group *h, const comm_team *team, transport_grou
 static fsdp_status hier_split(transport_group *parent, const comm_team *child,
                               transport_group **out)
 {
-    static const comm_team alone = {.size = 1};
+    static const comm_team alone = {.size = 1, .step = 1};
     transport_group *net = NULL, *local = NULL;
     hier_group *h = NULL;
     int run = even_run(parent, child);

@@ -1,8 +1,7 @@
 /* hier_run.c -- the collectives that know of hosts; see hier.c.
  *
- *   reduce-scatter, issued at once: sums inside the host (peers read in `local`) -> rounded, in
- * bf16
- *   -> exchange between hosts -> pushes
+ *   reduce-scatter, issued at once: sums inside the host (peers read in `local`)
+ *   -> rounded, in bf16 -> exchange between hosts -> pushes
  *
  * Everything is a composition of calls on the two groups of a hier_group, in the order of the
  * caller's stream. */

@@ -125,7 +125,7 @@ static fsdp_status shm_start(comm_team *team, transport_group **out)
 /* ---- closing -------------------------------------------------------------------------------- */
 
 /* An opened group has been closed; with the last one this process leaves the job. */
-static void leave_job(const transport_group *group, bool failed)
+static void leave_job(const transport_group *group)
 {
     shm_process *p = &shm_self;
     pthread_mutex_lock(&p->world_lock);
@@ -133,8 +133,9 @@ static void leave_job(const transport_group *group, bool failed)
     pthread_mutex_unlock(&p->world_lock);
     if (--p->n_open > 0)
         return;
+    (void)shm_failed(NULL); /* sets died_s if a member has died meanwhile */
     transport_linger(p->died_s);
-    if (!failed)
+    if (shm_failed(NULL) == FSDP_OK)
         atomic_store(&p->job->member[p->team.rank].closed, 1);
     shm_leave();
 }
@@ -146,7 +147,7 @@ static bool shm_close(transport_group *group)
     shm_group *g = group->state;
     bool unused = transport_drain(group, 1), failed = shm_failed(NULL) != FSDP_OK;
     if (g->opened)
-        leave_job(group, failed);
+        leave_job(group);
     if (!unused) /* some stream's task may come back to it: it stays */
         return !failed;
     munmap(g->area, g->area_bytes);
