@@ -77,8 +77,12 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM HUP
 
-# A file that did not change keeps its time in a kept tree, so that make builds only what changed.
+# A file that did not change keeps its time in a kept tree, so that make builds only what changed; a file that is gone from
+# the sources, which make would still build, goes from the tree.
 mkdir -p "$tree"
+tree_files "$tree" | while IFS= read -r path; do
+    [ -e "$path" ] || rm -f "$tree/$path"
+done
 tree_files . | tree_copy . "$tree" || exit 2
 cd "$tree" || exit 2
 
