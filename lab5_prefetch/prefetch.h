@@ -42,7 +42,8 @@ typedef struct limiter {
 
 typedef struct prefetch_config {
     prefetch_mode mode;
-    int limit; /* --limit-all-gathers */
+    int limit;  /* --limit-all-gathers */
+    bool *told; /* set once rank 0 has said that a task is not written; NULL: do not say it */
 } prefetch_config;
 
 typedef struct prefetch {

@@ -8,5 +8,4 @@ typedef struct prefetch_own {
     event *ended[2];  /* recorded on compute at the end of the last two micro-steps */
     unsigned n_ended; /* micro-steps */
     bool *drops;      /* [n_units] scratch */
-    bool is_told;     /* of a task that is not written */
 } prefetch_own;

@@ -13,7 +13,7 @@ const char *prefetch_name(prefetch_mode mode);
 
 /* prefetch_create -- streams and groups of their own for r->f's gathers and reductions, and *out:
  * the table of hooks of a training pass with overlap. A hook whose task is not written does what
- * labs 2 and 3 do, and rank 0 says so once.
+ * labs 2 and 3 do, and rank 0 says so once (config->told).
  *   r           must outlive p, and must not move; so must p
  *   collective  all ranks of the world
  *   errors      FSDP_EINVAL: a limit out of range, or the mode is NONE or AUTO; FSDP_ENOMEM; those

@@ -86,6 +86,7 @@ static fsdp_status dry_open(const trainer *of, int rank, int n_ranks, bool timed
     *d = (dry_run){.t = {.cfg = of->cfg,
                          .run = of->run,
                          .costs = of->costs,
+                         .told = of->told,
                          .runs_ahead = of->runs_ahead || on_accelerator}};
     t->cfg.train.loss_csv = NULL;
     t->cfg.train.steps = STEPS;

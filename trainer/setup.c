@@ -11,6 +11,7 @@
 
 fsdp_status trainer_connect(trainer *t)
 {
+    t->told = &t->is_told;
     const backend *b = backend_of(t->cfg.device);
     if (!b->device) /* it was refused, which the CPU is enough to say */
         b = backend_of(0);

@@ -27,7 +27,8 @@ fsdp_status trainer_make(trainer *t)
         TRY(mesh_open(t->run.world, trainer_config_shard_size(&t->cfg, w), &t->mesh));
         const fsdp_config config = trainer_fsdp_config(t);
         const prefetch_config overlap = {.mode = (prefetch_mode)t->cfg.prefetch,
-                                         .limit = (int)t->cfg.limit_all_gathers};
+                                         .limit = (int)t->cfg.limit_all_gathers,
+                                         .told = t->told};
         TRY(fsdp_engine_create(&config, (sharding_strategy)t->cfg.sharding, &overlap, &t->engine));
     } else {
         TRY(baseline_create(&t->run, &t->engine));

@@ -17,6 +17,7 @@ struct trainer {
     mesh mesh;               /* of --parallel fsdp */
     fsdp_error_info refused; /* why this rank refuses its options or device; ranks agree on it */
     bool runs_ahead;         /* the host, of the compute stream */
+    bool is_told, *told; /* see prefetch_config; told: is_told of the trainer, not of its plans */
     model m;
     corpus data, val_data;
     ckpt_store store; /* of --save; dir "": only what the run is, for --resume */
