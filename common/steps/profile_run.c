@@ -208,7 +208,7 @@ static fsdp_status print_all(comm *world, const char *text, int n, FILE *out)
         void *all = NULL;
         rounds = longer ? longer : rounds;
         status = comm_agree(world, longer ? FSDP_OK : no_memory());
-        snprintf(piece, sizeof piece, "%s", text);
+        snprintf(piece, sizeof piece, "%.*s", PIECE_BYTES - 1, text); /* reads no further */
         text += strlen(piece);
         if (status == FSDP_OK)
             status = comm_host_gather(world, "lanes", piece, sizeof piece, &all);
