@@ -12,6 +12,6 @@
  *   config   mesh has the strategy's shard groups and is copied; its groups and the world must
  *            outlive the engine
  *   overlap  zeroed: fsdp_backward_hooks, without overlap
- *   errors   those of the parts' create functions; nothing is left behind */
+ *   errors   errors of the create functions of the labs; nothing is left behind */
 fsdp_status fsdp_engine_create(const fsdp_config *config, sharding_strategy sharding,
                                const prefetch_config *overlap, engine *out);
