@@ -303,7 +303,7 @@ static run_config small_config(int world_size, const ops *o, int steps)
     static const size_t batch[] = {0, 4, 2, 4, 1};
     FSDP_ASSERT(world_size <= 4);
     return (run_config){.fsdp = true,
-                        .prefetch = {PREFETCH_BOTH, 2},
+                        .prefetch = {.mode = PREFETCH_BOTH, .limit = 2},
                         .model = SMALL,
                         .ops = o,
                         .mode = GRAD_ACC_CANONICAL,
