@@ -44,9 +44,9 @@ some() {
 
 # all W -- full
 all() {
-    launch "$1" 400 tiny
-    launch "$1" 300 random --random 300 --seed $((200 + $1))
-    launch "$1" 300 xl --xl
+    launch "$1" 1200 tiny
+    launch "$1" 900 random --random 300 --seed $((200 + $1))
+    launch "$1" 900 xl --xl
 }
 
 over='' ranks=" ${RANKS:-1 2 3 4} "
@@ -62,8 +62,8 @@ for over in $TRANSPORTS; do
     done
     [ "$mode" != full ] && [ "$over" != "${TRANSPORTS%% *}" ] && launch 3 60 random --random $many --seed 103
     if [ "$mode" = full ]; then
-        launch 5 200 random --random 20 --seed 205
-        launch 8 200 random --random 10 --seed 208
+        launch 5 600 random --random 20 --seed 205
+        launch 8 600 random --random 10 --seed 208
     fi
 done
 no_mpi 'equivalence over mpi' && skipped=1
