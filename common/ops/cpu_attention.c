@@ -454,7 +454,7 @@ fsdp_status attention_backward_launch(stream *s, const attention_backward_args *
     if (w.ends)
         return w.status;
     if (bytes > 0)
-        TRY(device_alloc(s, MEM_ACTIVATIONS, bytes, "attention_backward", &scratch));
+        TRY(device_alloc(s, MEM_OTHER, bytes, "attention_backward", &scratch));
     const backward_job j = {*a, way_of(&a->shape, gemm), scratch};
     const tiling t = tiling_of(&a->shape, backward_tile, a->shape.batch * a->shape.n_kv_head);
     op_writes(&w, scratch, bytes);

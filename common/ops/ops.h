@@ -149,7 +149,7 @@ typedef struct attention_backward_args {
     attention_shape shape;
 } attention_backward_args;
 
-/* attention_backward_scratch_bytes -- device memory (MEM_ACTIVATIONS) that attention_backward takes
+/* attention_backward_scratch_bytes -- device memory (MEM_OTHER) that attention_backward takes
  * for itself: sums that are not complete yet, in fp32. 0 where the outputs are fp32. */
 size_t attention_backward_scratch_bytes(const attention_shape *shape);
 

@@ -390,7 +390,7 @@ static void test_scratch_is_told(void **state)
     assert_int_equal(r.x.last.n_accesses, 10);
     assert_true(r.x.last.accesses[9].writes);
     assert_int_equal(r.x.last.accesses[9].bytes, attention_backward_scratch_bytes(&shape));
-    assert_int_equal(ledger_read(device_ledger(d)).peak_bytes[MEM_ACTIVATIONS],
+    assert_int_equal(ledger_read(device_ledger(d)).peak_bytes[MEM_OTHER],
                      attention_backward_scratch_bytes(&shape));
     assert_int_equal(ledger_read(device_ledger(d)).live_total_bytes, 0);
     device_set_watch(d, NULL);
