@@ -5,7 +5,6 @@
  * The last step is reported: prefetch learns the order of the units in the first,
  * and the host is up to one step ahead. */
 #include "trainer/plan.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/device/dry.h"
@@ -80,7 +79,7 @@ static fsdp_status dry_open(const trainer *of, int rank, int n_ranks, bool timed
                             int64_t micro_steps, dry_run *d)
 {
     trainer *t = &d->t;
-    const bool on_accelerator = timed && of->costs.machine.model;
+    const bool on_accelerator = (timed || of->cfg.plan) && of->costs.machine.model;
     const bool runs_c = device_runs_c(of->run.dev);
     const dry_kind kind = device_memory_is_host(of->run.dev) ? DRY_CPU : DRY_SEPARATE;
     *d = (dry_run){.t = {.cfg = of->cfg,
@@ -139,6 +138,8 @@ static fsdp_status read_times(dry_run *d, const dry_run *slow, plan_times *out)
         views[1] = timeline_read(slow->line);
     else if (d->t.cfg.slow_factor > 0)
         d->t.costs.machine.reached /= d->t.cfg.slow_factor;
+    if (d->t.costs.prices.n > 0)
+        TRY(prices_have(&d->t.costs.prices, v));
     TRY(virtual_time_run(views, slow->line ? 2 : 1, &config));
     while (timeline_next_step(v, step.end, &next)) { /* the last one stays */
         out->step_s = next.compute_end_s - step.compute_end_s;
@@ -199,10 +200,21 @@ static void add_memory(plan *p, mem_category k, size_t bytes)
     p->memory_bytes[MEM_TOTAL] += bytes;
 }
 
+/* The most sums that wait at one time in n micro-steps of a canonical run: k of them make w k
+ * leaves of a binary tree, whose complete parts are the ones of that number. */
+static int most_waiting(int64_t w, int64_t n)
+{
+    int most = 0;
+    for (int64_t k = 1; k <= n; k++) {
+        const int now = __builtin_popcountll((unsigned long long)(w * k));
+        most = now > most ? now : most;
+    }
+    return most;
+}
+
 /* Of many micro-steps the first are made, a power of two of them, and half as many (`fewer`): what
  * the second half of them adds is what as many others add, also in a canonical run, whose sums
- * differ from one micro-step to the next. But its sums of gradients wait in a tree, one more of
- * them with each doubling. */
+ * differ from one micro-step to the next. But more sums of gradients may wait in its tree. */
 static void extrapolate_counts(const trainer *t, int n_ranks, const plan *fewer, plan *out)
 {
     const uint64_t n = (uint64_t)t->run.grad_accum, made = MOST_MICRO_STEPS / 2;
@@ -223,7 +235,9 @@ static void extrapolate_counts(const trainer *t, int n_ranks, const plan *fewer,
     size_t s = (size_t)trainer_config_shard_size(&t->cfg, n_ranks);
     size_t vector = 2 * out->memory_bytes[MEM_PARAMS_SHARD] * s / (size_t)n_ranks;
     out->is_bound = true;
-    add_memory(out, k, (size_t)ceil(log2((double)n / MOST_MICRO_STEPS)) * vector);
+    /* one more: the micro-step of the most sums need not be that of the most memory */
+    const int waiting = most_waiting(n_ranks, (int64_t)n) - most_waiting(n_ranks, MOST_MICRO_STEPS);
+    add_memory(out, k, (size_t)(waiting + 1) * vector);
 }
 
 /* The same of times: `out` and `fewer` are of MOST_TIMED micro-steps and of half as many. */

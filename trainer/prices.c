@@ -40,7 +40,8 @@ static double distance(double a, double b)
     return fabs(log((a + 1) / (b + 1)));
 }
 
-double prices_seconds(const prices *p, const timeline_item *item)
+/* The row of the item's operation whose calls are nearest; NULL: there is none. */
+static const price *nearest(const prices *p, const timeline_item *item)
 {
     const price *best = NULL;
     double least = INFINITY;
@@ -52,6 +53,24 @@ double prices_seconds(const prices *p, const timeline_item *item)
             least = d;
         }
     }
+    return best;
+}
+
+fsdp_status prices_have(const prices *p, const timeline_view *v)
+{
+    for (int64_t i = 0; i < v->n_items; i++) {
+        const timeline_item *item = &v->items[i];
+        if (item->kind == TIMELINE_WORK && !timeline_is_move(item) && !nearest(p, item))
+            return fsdp_error(FSDP_EINVAL,
+                              "pass the profile of a run with the options of this plan",
+                              "--plan-prices: no operation '%s' in the file", item->name);
+    }
+    return FSDP_OK;
+}
+
+double prices_seconds(const prices *p, const timeline_item *item)
+{
+    const price *best = nearest(p, item);
     if (!best)
         return 0;
     if (best->call_flops > 0)

@@ -109,6 +109,14 @@ static long long least_that(const trainer *t, int group, size_t have, int64_t li
     return most;
 }
 
+static void print_found(FILE *out, const char *what, long long n)
+{
+    char text[24] = "none";
+    if (n > 0)
+        snprintf(text, sizeof text, "%lld", n);
+    fprintf(out, "  %-14s %16s, ", what, text);
+}
+
 static void print_fit(const trainer *t, FILE *out)
 {
     char text[16];
@@ -119,11 +127,11 @@ static void print_fit(const trainer *t, FILE *out)
         have = t->costs.machine.model ? (size_t)t->costs.machine.memory_bytes
                                       : device_mem_available(t->run.dev);
     fprintf(out, "what fits %s\n", format_bytes(have, text, sizeof text));
-    fprintf(out, "  %-14s %16lld, on %d ranks\n", "largest batch",
-            least_that(t, 0, have, 2 * MAX_BATCH) - 1, t->cfg.n_ranks);
-    fprintf(out, "  %-14s %16lld, with a batch of %lld\n",
-            of_groups ? "fewest groups" : "fewest ranks",
-            least_that(t, group, have, MOST_FIT_RANKS), (long long)t->cfg.train.batch_size);
+    print_found(out, "largest batch", least_that(t, 0, have, 2 * MAX_BATCH) - 1);
+    fprintf(out, "on %d ranks\n", t->cfg.n_ranks);
+    print_found(out, of_groups ? "fewest groups" : "fewest ranks",
+                least_that(t, group, have, MOST_FIT_RANKS));
+    fprintf(out, "with a batch of %lld\n", (long long)t->cfg.train.batch_size);
 }
 
 void report_plan(const trainer *t, FILE *out)

@@ -86,9 +86,9 @@ const option_spec TRAINER_OPTIONS[] = {
      .help = "count and time every operation after the first step: tables, pictures of steps, by rank a CSV and a trace"},
     {OPTION("check-order", check_order), .help = "report work on two streams that touches the same memory while no event orders it"},
     {OPTION("plan", plan), .help = "make three steps on a device that computes nothing, print memory and traffic, and stop"},
-    {OPTION("plan-ranks", plan_ranks), .max = 1048576, .help = "--plan for a job of N ranks, from one process"},
-    {OPTION("plan-fsdp-size", plan_fsdp_size), .max = 1048576, .arg = "S", .help = "--plan for shard groups of S ranks"},
-    {OPTION("plan-rank", plan_rank), .max = 1048575, .arg = "R", .help = "--plan as rank R (0)"},
+    {OPTION("plan-ranks", plan_ranks), .min = 1, .max = 1048576, .help = "--plan for a job of N ranks, from one process"},
+    {OPTION("plan-fsdp-size", plan_fsdp_size), .min = 1, .max = 1048576, .arg = "S", .help = "--plan for shard groups of S ranks"},
+    {OPTION("plan-rank", plan_rank), .def = "-1", .min = -1, .max = 1048575, .arg = "R", .help = "--plan as rank R (-1: as rank 0, if it plans)"},
     {OPTION("plan-device", plan_device), .def = "none", .choices = "none|this|h100|a100|t4|910b",
      .help = "--plan with times: of this machine, measured for half a second, or by published figures"},
     {OPTION("plan-prices", plan_prices), .arg = "FILE", .help = "--plan with times of operations from a profile-rank-R.csv of --profile"},
@@ -268,9 +268,11 @@ static fsdp_status check_batch(const trainer_config *cfg)
 static fsdp_status resolve_plan(trainer_config *cfg)
 {
     const int w = cfg->n_ranks;
-    cfg->plan = cfg->plan || cfg->plan_ranks > 0 || cfg->plan_fsdp_size > 0 || cfg->plan_rank > 0 ||
-                cfg->plan_device > 0 || cfg->plan_link || cfg->plan_slow || cfg->plan_prices ||
-                cfg->plan_fit;
+    cfg->plan = cfg->plan || cfg->plan_ranks > 0 || cfg->plan_fsdp_size > 0 ||
+                cfg->plan_rank >= 0 || cfg->plan_device > 0 || cfg->plan_link || cfg->plan_slow ||
+                cfg->plan_prices || cfg->plan_fit;
+    if (cfg->plan_rank < 0)
+        cfg->plan_rank = 0;
     if (cfg->plan_rank >= w)
         return fsdp_error(FSDP_EINVAL, "ranks count from 0; --plan-ranks says how many there are",
                           "--plan-rank: got %lld, expected less than %d", (long long)cfg->plan_rank,

@@ -3,8 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Whether a WORK is a copy, an upload, a download or a fill: no operation of the model. */
-static bool is_move(const timeline_item *item)
+bool timeline_is_move(const timeline_item *item)
 {
     static const char *const MOVES[] = {"copy", "upload", "download", "fill"};
     for (size_t i = 0; i < sizeof MOVES / sizeof *MOVES; i++)
@@ -160,7 +159,7 @@ static void add_items(const timeline_view *v, timeline_step *step)
             continue;
         step->compute_end_s = fmax(step->compute_end_s, item->end_s);
         if (item->kind == TIMELINE_WORK)
-            *(is_move(item) ? &step->move_s : &step->compute_s) += duration(item);
+            *(timeline_is_move(item) ? &step->move_s : &step->compute_s) += duration(item);
         else if (item->kind == TIMELINE_WAIT && timeline_cause(v, i) == TIMELINE_NONE)
             step->wait_s += duration(item);
     }

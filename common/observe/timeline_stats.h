@@ -50,6 +50,9 @@ typedef struct timeline_step {
     timeline_stall stall; /* the longest */
 } timeline_step;
 
+/* timeline_is_move -- whether a WORK is a copy, an upload, a download or a fill: no operation. */
+bool timeline_is_move(const timeline_item *item);
+
 /* timeline_next_step -- *step = the figures of the first step that begins at item `from` or later;
  * false when there is none. */
 bool timeline_next_step(const timeline_view *v, int64_t from, timeline_step *step);

@@ -191,6 +191,9 @@ case_is '--plan-prices: operations take what a profile says' && {
     refused --plan-prices "$work/new/prices.csv" --plan-device h100
     refused --plan-prices "$work/none.csv"
     refused --plan-prices README.md
+    grep -v '^compute,gelu,' "$work/new/prices.csv" >"$work/new/less.csv"
+    refused $shape --plan-ranks 2 --plan-link 1e9,1e-5 --plan-prices "$work/new/less.csv"
+    grep -q "no operation 'gelu' in the file" "$work/err" || complain 'an operation without a price takes no time'
     verdict
 }
 # A host that waits after every unit issues no gather ahead but what prefetch issues, and in forward that is learned in the
@@ -219,18 +222,28 @@ case_is '--plan-slow: one slow rank is slow for all' && {
 
 # ---- what fits -------------------------------------------------------------------------------------------------------
 
-# fit BYTES RANKS OPTION... -- the batch that is said to fit does, the next one does not; nor do fewer ranks
-fit() {
-    local have=$1 ranks=$2 batch fewest
+# fit_batch BYTES RANKS OPTION... -- the batch that is said to fit does, the next one does not
+fit_batch() {
+    local have=$1 ranks=$2 batch
     shift 2
     plan "$@" --plan-ranks $ranks --plan-fit
-    batch=$(figure 'largest batch' 3) fewest=$(figure 'fewest ranks' 3)
-    batch=${batch%,} fewest=${fewest%,}
-    holds 'batch > 0 && fewest > 1' batch="$batch" fewest="$fewest"
+    batch=$(figure 'largest batch' 3)
+    batch=${batch%,}
+    holds 'batch > 0' batch="$batch"
     plan "$@" --plan-ranks $ranks --batch-size "$batch"
     holds 'total <= have' total="$(total)" have=$have
     plan "$@" --plan-ranks $ranks --batch-size "$(case $* in *canonical*) echo $((2 * batch)) ;; *) echo $((batch + 1)) ;; esac)"
     holds 'total > have' total="$(total)" have=$have
+}
+# fit BYTES RANKS OPTION... -- nor does the batch of the options fit on fewer ranks than said
+fit() {
+    local have=$1 ranks=$2 fewest
+    fit_batch "$@"
+    shift 2
+    plan "$@" --plan-ranks $ranks --plan-fit
+    fewest=$(figure 'fewest ranks' 3)
+    fewest=${fewest%,}
+    holds 'fewest > 1' fewest="$fewest"
     plan "$@" --plan-ranks "$fewest"
     holds 'total <= have' total="$(total)" have=$have
     plan "$@" --plan-ranks $((fewest - 1))
@@ -238,10 +251,13 @@ fit() {
 }
 case_is '--plan-fit: the largest batch and the fewest ranks' && {
     fit 16000000000 4 --size 1558m --plan-device t4
+    fit_batch 16000000000 8 --size 355m --parallel ddp --plan-device t4
     fit $((600 << 20)) 32 --size 124m --device-memory 600
     fit $((1500 << 20)) 32 --size 124m --device-memory 1500 --reduction canonical
     plan $tiny --seq-len 2048 --n-positions 2048 --device-memory 1000000000 --plan-fit # no larger one is accepted
     [ "$(figure 'largest batch' 3)" = 32768, ] || complain "the largest batch: $(figure 'largest batch' 3)"
+    plan --plan-ranks 4 --device-memory 1 --plan-fit
+    [ "$(grep -c '^  \(largest batch\|fewest ranks\) *none' "$work/out")" = 2 ] || complain 'what fits 1 MiB'
     verdict
 }
 
@@ -262,6 +278,7 @@ case_is 'more micro-steps than are made: calls, bytes and memory are those of a 
     as_run 2 100
     as_run 3 130 --sharding grad-op
     as_run 2 100 --reduction canonical
+    as_run 3 100 --reduction canonical --batch-size 1 # 3 * 85 leaves are 8 complete trees, no number of up to 3 * 64 is more than 6
     as_run 2 130 --reduction canonical --parallel ddp
     as_run 1 130 --reduction canonical --parallel single
     verdict
@@ -312,7 +329,11 @@ case_is 'values that cannot be' && {
     done
     refused --plan-ranks 4 --plan-rank 4
     refused --plan --plan-rank 1
-    refused --plan-ranks 4 --plan-rank=-1
+    refused --plan-ranks 4 --plan-rank=-2
+    launch 1 $tiny --plan-rank 0
+    grep -q '^plan for 1 rank:' "$work/out" || complain 'rank 0 trains in place of being planned'
+    refused --plan-ranks=0
+    refused --plan-fsdp-size=0
     refused --plan-ranks 4 --plan-device h101
     refused --plan-ranks 4 --plan-slow 1:2
     refused --plan-ranks 4 --plan-link 1e9,1e-5
