@@ -157,7 +157,7 @@ lint:  ## layout, structure rules, source tags
 format:  ## lay out the sources with clang-format 14
 	tests/tools/format.sh
 
-report:  ## + memory and traffic of every strategy, measured beside the formulas
+report:  ## + memory and traffic of every strategy, measured beside the plan
 	tests/tools/deps.sh build
 	$(MAKE) $(JOBS) --no-print-directory all
 	tests/tools/report.sh $(BUILD)
