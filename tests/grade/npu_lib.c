@@ -102,8 +102,9 @@ fsdp_status npu_comm(npu *n)
 static fsdp_status npu_open(npu *n)
 {
     TRY(backend_open(&n->backend));
+    const int index = backend_device_index(comm_launched_local_rank(), n->backend->n_devices());
     const device_config c = {.backend = n->backend->device,
-                             .index = backend_device_index(n->g->rank, n->backend->n_devices()),
+                             .index = index,
                              .n_threads = 1,
                              .debug_fill = true,
                              .rank = n->g->rank,
