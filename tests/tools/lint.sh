@@ -224,6 +224,18 @@ hits=$(echo "$tags" | while read -r tag; do
 done)
 rule tags 'WRITEUP.md lists every source tag' "$hits"
 
+# A row's first column has tags, its last one paths in backquotes; [CANN ...] stands for every tag that begins so.
+rule tag-files 'in the list of sources in WRITEUP.md each path holds a tag of its row' "$(
+    rows=$(sed -n '/^## .* Sources$/,/^## /s/^| \[/[/p' WRITEUP.md)
+    [ -n "$rows" ] || echo 'WRITEUP.md: no list of sources'
+    echo "$rows" | while IFS='|' read -r tags _ paths; do
+        wanted=$(echo "$tags" | grep -oE '\[[^]]+\]' | sed 's/ \.\.\.\]$//')
+        for path in $(echo "$paths" | grep -oE '`[^`]+`' | tr -d '`'); do
+            grep -rqF "$wanted" "$path" 2>/dev/null || echo "$path: no $tags"
+        done
+    done
+)"
+
 # What a reflow leaves behind.
 rule comments 'a comment ends on its last line of text, one blank behind it' \
     "$(grep -rnE '^ *\*/$|^[^"]*[^ *-] {3,}\*/$' common lab*_* trainer tests --include=*.c --include=*.h --include=*.cu)"
