@@ -129,35 +129,13 @@ static fsdp_status prepare_model(trainer *t)
 /* In the order of the choices of --plan-device in trainer_config.c. */
 static const char *const PLAN_DEVICES[] = {"none", "this", "h100", "a100", "t4", "910b"};
 
-/* The machine of --plan-prices or --plan-device, or this one, measured by all ranks together, and
- * the links of --plan-link. */
-static fsdp_status fill_costs(trainer *t)
+/* A plan of several ranks needs a link. This is checked first, because measuring takes a while. */
+static fsdp_status check_link(const trainer *t)
 {
     const trainer_config *c = &t->cfg;
-    const bool for_buckets = c->bucket_auto && c->parallel == PARALLEL_FSDP && c->n_ranks > 1;
-    plan_costs *costs = &t->costs;
-    if (c->plan_prices) {
-        TRY(prices_read(c->plan_prices, &costs->prices));
-        costs->machine.reached = 1;
-    } else if (c->plan_device > PLAN_THIS_DEVICE) {
-        FSDP_ASSERT(c->plan_device < (int)(sizeof PLAN_DEVICES / sizeof *PLAN_DEVICES));
-        bool known = virtual_device_named(PLAN_DEVICES[c->plan_device], &costs->machine);
-        FSDP_ASSERT(known);
-        virtual_device_links(&costs->machine, &costs->config);
-    } else if (c->plan_device == PLAN_THIS_DEVICE || for_buckets) {
-        TRY(rates_measure(&t->run, &costs->machine, &costs->config.link));
-    } else {
-        return FSDP_OK;
-    }
-    t->has_costs = true;
-    costs->machine.is_bf16 = c->param_dtype == DTYPE_BF16;
-    if (c->plan_link) {
-        costs->config.ranks_per_host = 0;
-        costs->config.link = (virtual_link){c->link_latency_s, c->link_bytes_per_s};
-    }
-    /* the rate of a measured link is 0 when the bytes took no time that could be told */
-    const virtual_link *link = &costs->config.link;
-    if (link->latency_s > 0 || link->bytes_per_s > 0 || c->n_ranks == 1)
+    const bool is_named = c->plan_device > PLAN_THIS_DEVICE;
+    const bool is_measured = !c->plan_prices && comm_size(t->run.world) > 1;
+    if (c->plan_link || is_named || is_measured || c->n_ranks == 1)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL,
                       "pass --plan-link RATE,LATENCY, name a --plan-device, or start several "
@@ -167,6 +145,36 @@ static fsdp_status fill_costs(trainer *t)
                       : c->bucket_auto ? "--bucket auto"
                                        : "--plan-device this",
                       c->n_ranks);
+}
+
+/* The machine of --plan-prices or --plan-device, or this one, measured by all ranks together, and
+ * the links of --plan-link. */
+static fsdp_status fill_costs(trainer *t)
+{
+    const trainer_config *c = &t->cfg;
+    const bool for_buckets = c->bucket_auto && c->parallel == PARALLEL_FSDP && c->n_ranks > 1;
+    plan_costs *costs = &t->costs;
+    if (!c->plan_prices && c->plan_device == PLAN_NO_DEVICE && !for_buckets)
+        return FSDP_OK;
+    TRY(check_link(t));
+    if (c->plan_prices) {
+        TRY(prices_read(c->plan_prices, &costs->prices));
+        costs->machine.reached = 1;
+    } else if (c->plan_device > PLAN_THIS_DEVICE) {
+        FSDP_ASSERT(c->plan_device < (int)(sizeof PLAN_DEVICES / sizeof *PLAN_DEVICES));
+        bool known = virtual_device_named(PLAN_DEVICES[c->plan_device], &costs->machine);
+        FSDP_ASSERT(known);
+        virtual_device_links(&costs->machine, &costs->config);
+    } else {
+        TRY(rates_measure(&t->run, &costs->machine, &costs->config.link));
+    }
+    t->has_costs = true;
+    costs->machine.is_bf16 = c->param_dtype == DTYPE_BF16;
+    if (c->plan_link) {
+        costs->config.ranks_per_host = 0;
+        costs->config.link = (virtual_link){c->link_latency_s, c->link_bytes_per_s};
+    }
+    return FSDP_OK;
 }
 
 static fsdp_status largest_unit(const trainer *t, size_t *elems)
