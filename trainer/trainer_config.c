@@ -31,7 +31,7 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("limit-all-gathers", limit_all_gathers), .def = "2", .min = 1, .max = PREFETCH_MAX_LIMIT,
      .help = "with --prefetch at most N + 1 units are gathered at a time, the root not counted"},
     {OPTION("bucket", bucket), .def = "block", .arg = "N|auto|block",
-     .help = "gather and reduce neighbouring units as one, with at most N parameters (auto: by calibration)"},
+     .help = "gather and reduce neighbouring units as one, with at most N parameters (auto: the N whose planned step is shortest)"},
     {OPTION("reduction", reduction), .def = "fast", .choices = "fast|canonical", .help = "canonical: the same bits on any number of ranks"},
     {OPTION("param-dtype", param_dtype), .def = "fp32", .choices = "fp32|bf16",
      .help = "bf16: fp32 masters; parameters as they are gathered and computed with, and activations, are bf16"},
