@@ -1,6 +1,7 @@
 #!/bin/bash
 # plan.sh [BUILD] -- steps as planned beside steps as measured: each run over a simulated link writes a profile, whose times
-# of operations are the prices of the plan. Prints a table; judges nothing.
+# of operations are the prices of one plan; another goes by the rates of --plan-device this. Prints a table and what the
+# medians of the ratios are; judges nothing.
 #
 # FSDP_RANKS=2 and STEPS=9 say how many.
 set -u
@@ -21,13 +22,24 @@ cell() {
         --profile "$work/profile" >"$work/run" || exit 1
     "$build/fsdp_train" "$@" --plan-ranks "$ranks" --plan-prices "$work/profile/profile-rank-0.csv" \
         --plan-link 125e6,50e-6 >"$work/plan" || exit 1
-    awk -v name="$name" -v measured="$(ms "$work/run" 'done:.*,')" -v planned="$(ms "$work/plan" '  step')" \
-        'BEGIN { printf "| %-24s | %11.1f | %10.1f | %18.3f |\n", name, measured, planned, planned / measured }'
+    "$build/fsdp_run" --no-prefix -n "$ranks" "$build/fsdp_train" "$@" --plan --plan-device this \
+        --plan-link 125e6,50e-6 >"$work/this" || exit 1
+    awk -v name="$name" -v measured="$(ms "$work/run" 'done:.*,')" -v priced="$(ms "$work/plan" '  step')" \
+        -v this="$(ms "$work/this" '  step')" \
+        'BEGIN { printf "| %-18s | %8.1f | %6.1f | %5.3f | %6.1f | %5.3f |\n", name, measured, priced, priced / measured,
+                        this, this / measured }' | tee -a "$work/rows"
 }
 
-echo "| model, prefetch          | measured ms | planned ms | planned / measured |"
-echo "|--------------------------|------------:|-----------:|-------------------:|"
+# median COLUMN
+median() {
+    awk -F'|' -v c="$1" '{ print $c + 0 }' "$work/rows" | sort -n |
+        awk '{ x[NR] = $1 } END { printf "%.2f", (x[int((NR + 1) / 2)] + x[int(NR / 2) + 1]) / 2 }'
+}
+
+echo "| model, prefetch    | measured | priced | ratio |   this | ratio |   (ms a step)"
+echo "|--------------------|---------:|-------:|------:|-------:|------:|"
 for prefetch in none backward both; do
     cell "6 x 128, $prefetch" --n-layer 6 --d-model 128 --n-head 4 --seq-len 128 --batch-size 8 --prefetch $prefetch
     cell "4 x 256, $prefetch" --n-layer 4 --d-model 256 --n-head 4 --seq-len 128 --batch-size 8 --prefetch $prefetch
 done
+echo "planned / measured, median: $(median 5) with the prices of the run's profile, $(median 7) with --plan-device this"
