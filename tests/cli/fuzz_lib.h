@@ -2,7 +2,7 @@
  *
  *   fuzz_open -> per group: fuzz_group; per try: fuzz_try, then FUZZ_EXPECT ... ; fuzz_close
  * A group is one PASS or FAIL line; its first failure prints the try, which `PROGRAM 1 SEED TRY`
- * repeats alone. A try that takes longer than 20 s ends the program by SIGALRM. */
+ * repeats alone. A try that computes for 20 s ends the program by SIGPROF. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
