@@ -235,7 +235,7 @@ static void extrapolate_counts(const trainer *t, int n_ranks, const plan *fewer,
     size_t s = (size_t)trainer_config_shard_size(&t->cfg, n_ranks);
     size_t vector = 2 * out->memory_bytes[MEM_PARAMS_SHARD] * s / (size_t)n_ranks;
     out->is_bound = true;
-    /* one more: the micro-step of the most sums need not be that of the most memory */
+    /* memory may peak in another micro-step than the number of sums: room for one sum more */
     const int waiting = most_waiting(n_ranks, (int64_t)n) - most_waiting(n_ranks, MOST_MICRO_STEPS);
     add_memory(out, k, (size_t)(waiting + 1) * vector);
 }
