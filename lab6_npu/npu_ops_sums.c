@@ -29,7 +29,7 @@ static fsdp_status scratch_take(pass *p, float **out)
         i++;
     FSDP_ASSERT(i < TREE_SUM_LEVELS + 2);
     if (p->scratch[i] == NULL)
-        TRY(device_alloc_f32(p->s, MEM_COMM, p->run->elems, "node of a sum", &p->scratch[i]));
+        TRY(device_alloc_f32(p->s, MEM_OTHER, p->run->elems, "node of a sum", &p->scratch[i]));
     p->used[i] = true;
     *out = p->scratch[i];
     return FSDP_OK;
@@ -139,7 +139,7 @@ static fsdp_status run_pass(pass *p, const void *const *in)
     uint64_t waits = 0;
     void *half = NULL;
     if (r->sum_dtype == DTYPE_BF16)
-        TRY(device_alloc(p->s, MEM_COMM, r->elems * sizeof(uint16_t), "rounded node", &half));
+        TRY(device_alloc(p->s, MEM_OTHER, r->elems * sizeof(uint16_t), "rounded node", &half));
     p->half = half;
     for (int k = r->level; k <= r->top; k++)
         p->slot[k] = r->before[k];
@@ -157,7 +157,7 @@ static fsdp_status sum_integers(stream *s, const sum_launch *l)
 {
     const sum_run *r = l->run;
     void *sum;
-    TRY(device_alloc(s, MEM_COMM, r->elems * sizeof(int64_t), "sum of integers", &sum));
+    TRY(device_alloc(s, MEM_OTHER, r->elems * sizeof(int64_t), "sum of integers", &sum));
     const npu_view to = view_1d(sum, ACL_INT64, r->elems);
     fsdp_status status = aclnn_copy(s, to, view_1d(l->in[0], ACL_INT64, r->elems));
     for (int i = 1; i < r->n_in && status == FSDP_OK; i++)

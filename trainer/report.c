@@ -184,13 +184,11 @@ static fsdp_status max_over_ranks(comm *world, memory_table *table)
 
 /* Whether a run holds exactly what was planned. The plan has the CPU's operations: those of an
  * accelerator take workspaces of their libraries. Of more micro-steps than a plan makes the sums of
- * a canonical run have a bound. What calls hold is not planned over shm+mpi, nor on an NPU, whose
- * sums take memory of their own. */
+ * a canonical run have a bound. What calls hold is not planned over shm+mpi. */
 static bool is_exact(const trainer *t, int row)
 {
     const bool is_sum = row == MEM_TOTAL || row == MEM_ON_HOST;
-    const bool is_npu = strncmp(device_name(t->run.dev), "npu", 3) == 0;
-    if ((is_over_hosts(t) || is_npu) && (row == MEM_COMM || is_sum))
+    if (is_over_hosts(t) && (row == MEM_COMM || is_sum))
         return false;
     if (t->plan.is_bound && (row == MEM_GRADS_SHARD || row == MEM_GRADS_FULL || row == MEM_TOTAL))
         return false;

@@ -45,16 +45,10 @@ static bool runs_ahead(const device *dev)
     return dev->config.async_compute || dev->config.schedule_seed != 0;
 }
 
-/* What calls hold is not compared over hosts, of which a dry group knows none, and on an NPU, whose
- * sums take memory of their own. */
+/* A dry group knows no hosts: what calls hold is not compared. */
 static bool is_over_hosts(const comm *group)
 {
     return strncmp(comm_backend_name(group), "shm+mpi", 7) == 0;
-}
-
-static bool is_comm_planned(const device *dev, const comm *group)
-{
-    return !is_over_hosts(group) && strncmp(device_name(dev), "npu", 3) != 0;
 }
 
 static fsdp_status run_dry(const device *dev, const comm *group, const run_config *c, usage *u)
@@ -129,7 +123,7 @@ fsdp_status dry_compare_training(device *dev, comm *group, const run_config *con
                      (unsigned long long)got.traffic.bytes_sent[op],
                      (unsigned long long)dry.traffic.calls[op],
                      (unsigned long long)dry.traffic.bytes_sent[op]);
-    if (!is_comm_planned(dev, group))
+    if (is_over_hosts(group))
         got.memory.issued_peak_bytes[MEM_COMM] = got.memory.peak_bytes[MEM_COMM] =
             dry.memory.issued_peak_bytes[MEM_COMM] = dry.memory.peak_bytes[MEM_COMM] = 0;
     compare_memory(dev, &got.memory, &dry.memory, differs, chars);
