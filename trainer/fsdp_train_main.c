@@ -37,6 +37,7 @@ static void print_head(const trainer *t, bool was_done)
             printf(", at most %lld + 1 units gathered", (long long)c->limit_all_gathers);
         printf("%s\n", c->prefetch_auto ? " (auto: several ranks)" : "");
     }
+    trainer_print_recompute(t, stdout);
     if (t->setup.first_step > 0)
         printf("resumed at step %lld\n", (long long)t->setup.first_step);
     if (was_done)

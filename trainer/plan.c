@@ -21,6 +21,7 @@ typedef struct dry_run {
     timeline *line; /* of the reported step and those before; NULL: not wanted */
     timeline_watch *watch;
     comm_stats traffic;
+    double flops;
 } dry_run;
 
 /* ---- a trainer on a dry device --------------------------------------------------------------- */
@@ -43,6 +44,13 @@ static fsdp_status begin_step(void *self, int64_t step)
     if (d->line)
         timeline_watch_step(d->watch, step);
     return FSDP_OK;
+}
+
+/* A watch of a device without a timeline. The host is its only thread. */
+static uint64_t count_flops(void *self, const device_act *act)
+{
+    ((dry_run *)self)->flops += act->kind == ACT_LAUNCH ? act->work.cost.flops : 0;
+    return 0;
 }
 
 static void dry_close(dry_run *d)
@@ -82,6 +90,7 @@ static fsdp_status dry_open(const trainer *of, int rank, int n_ranks, bool timed
     const bool on_accelerator = (timed || of->cfg.plan) && of->costs.machine.model;
     const bool runs_c = device_runs_c(of->run.dev);
     const dry_kind kind = device_memory_is_host(of->run.dev) ? DRY_CPU : DRY_SEPARATE;
+    const device_watch counter = {.self = d, .issued = count_flops};
     *d = (dry_run){.t = {.cfg = of->cfg,
                          .run = of->run,
                          .costs = of->costs,
@@ -108,6 +117,8 @@ static fsdp_status dry_open(const trainer *of, int rank, int n_ranks, bool timed
         if (!d->line || !d->watch)
             return fsdp_error(FSDP_ENOMEM, "", "plan: no memory of the host");
         timeline_watch_to(d->watch, d->line);
+    } else {
+        device_set_watch(t->run.dev, &counter);
     }
     TRY(trainer_make(t));
     return dry_steps(d);
@@ -179,7 +190,7 @@ static fsdp_status plan_of(const trainer *t, int rank, int n_ranks, bool timed, 
     dry_run d, slow = {0};
     size_t in_time[MEM_ROWS];
     fsdp_status status = dry_open(t, rank, n_ranks, timed, micro_steps, &d);
-    *out = (plan){.traffic = d.traffic};
+    *out = (plan){.traffic = d.traffic, .flops = d.flops / STEPS};
     if (status == FSDP_OK && d.line && t->cfg.slow_factor > 0 && t->cfg.slow_rank != rank)
         status = dry_open(t, (int)t->cfg.slow_rank, n_ranks, timed, micro_steps, &slow);
     if (status == FSDP_OK)

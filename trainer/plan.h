@@ -33,6 +33,7 @@ enum { MEM_TOTAL = MEM_CATEGORIES, MEM_ON_HOST, MEM_ROWS };
 typedef struct plan {
     size_t memory_bytes[MEM_ROWS]; /* peaks in the order of issue */
     comm_stats traffic;            /* of one step */
+    double flops;                  /* of one step, without times */
     bool is_bound;    /* more micro-steps than are run: memory of gradients is at most this */
     plan_times times; /* zeroed unless they were wanted */
 } plan;

@@ -141,6 +141,7 @@ void report_plan(const trainer *t, FILE *out)
     char text[16];
     fprintf(out, "plan for %d rank%s: %d replica%s, shard groups of %d; as rank %d\n", w,
             w == 1 ? "" : "s", w / s, w == s ? "" : "s", s, (int)t->cfg.plan_rank);
+    trainer_print_recompute(t, out);
     fprintf(out, "memory of this rank, in the order in which the host issues%s\n",
             t->plan.is_bound ? " (gradients: at most)" : "");
     for (int k = 0; k < MEM_ROWS; k++)

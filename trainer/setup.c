@@ -80,16 +80,21 @@ static fsdp_status open_data(trainer *t)
     return c->val_data ? corpus_open_file(c->val_data, vocab, T, &t->val_data) : FSDP_OK;
 }
 
-/* Compares what the run needs at least with what there is, before anything is allocated. Ranks of a
- * host share its memory, but each has a limit of its own. */
+/* Ranks of a host share its memory, but each has a limit of its own. */
+size_t trainer_memory(const trainer *t, bool *limited)
+{
+    size_t n_local = (size_t)comm_local_size(t->run.world);
+    size_t have = device_mem_available(t->run.dev), limit = (size_t)t->cfg.device_memory_mib << 20;
+    *limited = limit > 0 && have + ledger_read(device_ledger(t->run.dev)).live_total_bytes >= limit;
+    return *limited ? have : have / n_local;
+}
+
+/* Compares what the run needs at least with what there is, before anything is allocated. */
 static fsdp_status check_memory(const trainer *t)
 {
     size_t need = t->plan.memory_bytes[MEM_TOTAL];
-    size_t n_local = (size_t)comm_local_size(t->run.world);
-    size_t have = device_mem_available(t->run.dev), limit = (size_t)t->cfg.device_memory_mib << 20;
-    bool limited =
-        limit > 0 && have + ledger_read(device_ledger(t->run.dev)).live_total_bytes >= limit;
-    have = limited ? have : have / n_local;
+    bool limited;
+    size_t have = trainer_memory(t, &limited);
     if (need <= have)
         return FSDP_OK;
     char need_text[16], have_text[16];
@@ -220,6 +225,7 @@ static fsdp_status prepare_here(trainer *t)
 {
     TRY(fill_costs(t));
     TRY(choose_buckets(t));
+    TRY(trainer_choose_recompute(t));
     const int rank = t->cfg.plan ? (int)t->cfg.plan_rank : comm_rank(t->run.world);
     TRY(plan_make(t, rank, t->cfg.n_ranks, t->has_costs, &t->plan));
     if (t->cfg.plan)

@@ -33,9 +33,18 @@ fsdp_status trainer_make(trainer *t)
     } else {
         TRY(baseline_create(&t->run, &t->engine));
     }
+    if (t->cfg.recompute.part != RECOMPUTE_NOTHING) {
+        t->segments = calloc((size_t)t->run.m->n_layers, sizeof *t->segments);
+        if (!t->segments)
+            return fsdp_error(FSDP_ENOMEM, "", "gradient checkpointing: no host memory");
+        TRY(recompute_choose(&t->cfg.recompute, t->run.m, t->engine.layer_unit, t->segments,
+                             &t->n_cut));
+    }
     runner_config rc = {.run = t->run,
                         .layer_unit = t->engine.layer_unit,
                         .n_units = t->engine.n_units,
+                        .segment = t->segments,
+                        .run_again = recompute_segment,
                         .hooks = t->engine.hooks,
                         .views = t->engine.views,
                         .host_sync = trainer_flag("FSDP_HOST_SYNC")};
@@ -46,6 +55,7 @@ void trainer_free(trainer *t)
 {
     train_close(t->loop);
     runner_free(t->runner);
+    free(t->segments);
     if (t->engine.free)
         t->engine.free(t->engine.self);
     profile_run_close(t->profiled);

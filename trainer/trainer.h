@@ -22,6 +22,8 @@ struct trainer {
     corpus data, val_data;
     ckpt_store store; /* of --save; dir "": only what the run is, for --resume */
     engine engine;
+    int *segments; /* [n_layers] of --gradient-checkpointing, else NULL */
+    int n_cut;     /* blocks' segments that a unit's border has cut */
     runner *runner;
     train_setup setup;
     train_loop *loop;
@@ -57,6 +59,14 @@ fsdp_status trainer_check_outputs(const trainer *t);
 bool trainer_flag(const char *name);
 /* trainer_fsdp_config -- of --parallel fsdp; it borrows from t. */
 fsdp_config trainer_fsdp_config(const trainer *t);
+/* trainer_memory -- bytes that a run on this rank may take; *limited: --device-memory says so. */
+size_t trainer_memory(const trainer *t, bool *limited);
+/* trainer_choose_recompute -- --gradient-checkpointing=auto: of the choices that fit the least
+ * memory of all ranks, by their plans, take the one with the fewest operations: nothing, or a part
+ * of the last n blocks. If none fits, all blocks. Errors as above. */
+fsdp_status trainer_choose_recompute(trainer *t);
+/* trainer_print_recompute -- a line that says what runs again; nothing without the option. */
+void trainer_print_recompute(const trainer *t, FILE *out);
 /* trainer_make -- mesh, engine and runner, on t->run's device and group: all that trains, without
  * files. */
 fsdp_status trainer_make(trainer *t);

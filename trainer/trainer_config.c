@@ -32,6 +32,9 @@ const option_spec TRAINER_OPTIONS[] = {
      .help = "with --prefetch at most N + 1 units are gathered at a time, the root not counted"},
     {OPTION("bucket", bucket), .def = "block", .arg = "N|auto|block",
      .help = "gather and reduce neighbouring units as one, with at most N parameters (auto: the N whose planned step is shortest)"},
+    {OPTION("gradient-checkpointing", checkpointing), .bare = "block", .arg = "SPEC",
+     .help = "layers that run again before their backward and keep nothing till then: block, attention or mlp, of blocks from:K on, "
+             "of every:K-th one, as in mlp,from:6 (alone: block; auto: the least work that makes the run fit)"},
     {OPTION("reduction", reduction), .def = "fast", .choices = "fast|canonical", .help = "canonical: the same bits on any number of ranks"},
     {OPTION("param-dtype", param_dtype), .def = "fp32", .choices = "fp32|bf16",
      .help = "bf16: fp32 masters; parameters as they are gathered and computed with, and activations, are bf16"},
@@ -98,7 +101,6 @@ const option_spec TRAINER_OPTIONS[] = {
     {.name = "n-kv-head", .kind = OPT_REFUSED, .group = "Not there yet", .help = LATER},
     {.name = "layout", .kind = OPT_REFUSED, .help = LATER},
     {.name = "no-sync", .kind = OPT_REFUSED, .help = LATER},
-    {.name = "gradient-checkpointing", .kind = OPT_REFUSED, .help = LATER},
     {.name = "chunk-loss", .kind = OPT_REFUSED, .help = LATER},
     {.name = "cpu-offload", .kind = OPT_REFUSED, .help = LATER},
     {.name = "optimizer-offload", .kind = OPT_REFUSED, .help = LATER},
@@ -170,6 +172,55 @@ static fsdp_status parse_bucket(trainer_config *cfg)
                           cfg->bucket);
     cfg->buckets.max_elems = (size_t)max_elems;
     return FSDP_OK;
+}
+
+/* One word of --gradient-checkpointing. */
+static bool parse_recompute_word(const char *word, int n_blocks, recompute_spec *spec)
+{
+    static const char *const parts[] = {"block", "attention", "mlp"};
+    int64_t k = 0;
+    for (int i = 0; i < 3; i++)
+        if (strcmp(word, parts[i]) == 0) {
+            spec->part = (recompute_part)(RECOMPUTE_BLOCK + i);
+            return true;
+        }
+    if (strcmp(word, "from:0") == 0)
+        return true;
+    if (strncmp(word, "from:", 5) == 0 && parse_count(word + 5, &k) && k < n_blocks)
+        spec->from = (int)k;
+    else if (strncmp(word, "every:", 6) == 0 && parse_count(word + 6, &k) && k <= n_blocks)
+        spec->every = (int)k;
+    else
+        return false;
+    return true;
+}
+
+/* "attention,from:4": a part, and of which blocks. */
+static fsdp_status parse_recompute(trainer_config *cfg, int n_blocks)
+{
+    char text[64] = "", *rest = text, *save = NULL;
+    recompute_spec *spec = &cfg->recompute;
+    if (!cfg->checkpointing)
+        return FSDP_OK;
+    cfg->recompute_auto = strcmp(cfg->checkpointing, "auto") == 0;
+    *spec = (recompute_spec){RECOMPUTE_BLOCK, 0, 1};
+    bool is_known = strlen(cfg->checkpointing) < sizeof text;
+    if (is_known && !cfg->recompute_auto)
+        strcpy(text, cfg->checkpointing);
+    for (char *word; is_known && (word = strtok_r(rest, ",", &save)); rest = NULL)
+        is_known = parse_recompute_word(word, n_blocks, spec);
+    if (!is_known)
+        return fsdp_error(FSDP_EINVAL,
+                          "pass --gradient-checkpointing alone, or such as "
+                          "--gradient-checkpointing=mlp,from:1",
+                          "--gradient-checkpointing: got '%s', expected auto, or block, attention "
+                          "or mlp, from:K with K from 0 to %d, every:K with K from 1 to %d",
+                          cfg->checkpointing, n_blocks - 1, n_blocks);
+    if (n_blocks / spec->every * spec->every > spec->from)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "pass a smaller from:K or every:K",
+                      "--gradient-checkpointing: got '%s', which chooses none of %d blocks",
+                      cfg->checkpointing, n_blocks);
 }
 
 /* "12.5e9,20e-6" or "3:1.5": two numbers with `between` between them, both >= 0. */
@@ -347,6 +398,7 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
     TRY(resolve_mesh(cfg));
     TRY(resolve_plan(cfg));
     TRY(resolve_model(cfg, model_cfg));
+    TRY(parse_recompute(cfg, (int)model_cfg->n_blocks));
     if (cfg->parallel == PARALLEL_SINGLE && cfg->n_ranks > 1)
         return fsdp_error(FSDP_EINVAL, "run build/fsdp_train --parallel single without a launcher",
                           "--parallel single: got %d ranks, expected 1", cfg->n_ranks);

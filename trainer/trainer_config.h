@@ -8,6 +8,7 @@
 #include "common/model/unit.h"
 #include "common/steps/train_config.h"
 #include "lab5_prefetch/bucket.h"
+#include "lab3_backward/recompute.h"
 #include "lab5_prefetch/prefetch_setup.h"
 
 enum trainer_parallel { PARALLEL_SINGLE, PARALLEL_DDP, PARALLEL_FSDP };
@@ -37,7 +38,10 @@ typedef struct trainer_config {
     int64_t limit_all_gathers;
     const char *bucket;
     bool bucket_auto;
-    bucket_config buckets;         /* from the text in bucket; 0 elements: units stay as they are */
+    bucket_config buckets; /* from the text in bucket; 0 elements: units stay as they are */
+    const char *checkpointing;
+    bool recompute_auto;
+    recompute_spec recompute;      /* from the text in checkpointing, or what auto has chosen */
     int device;                    /* see backends.h */
     int64_t device_memory_mib;     /* 0: no limit */
     int reduction, comm, ops;      /* grad_acc_mode, comm_backend, trainer_ops */

@@ -243,6 +243,8 @@ static fsdp_status parse_option(const parser *p, const char *word, const char *n
         *(bool *)((char *)p->out + spec->offset) = true;
         return FSDP_OK;
     }
+    if (value == NULL)
+        value = spec->bare;
     if (value == NULL) {
         /* Two hyphens: the value was forgotten, and this is the next option. */
         if (next == NULL || strncmp(next, "--", 2) == 0)
@@ -259,7 +261,7 @@ bool options_takes_next(const option_spec *table, const char *word)
     const option_spec *spec = strncmp(word, "--", 2) == 0 && strchr(word, '=') == NULL
                                   ? find_row(table, word + 2, strlen(word + 2))
                                   : NULL;
-    return spec != NULL && spec->kind != OPT_BOOL;
+    return spec != NULL && spec->kind != OPT_BOOL && spec->bare == NULL;
 }
 
 fsdp_status options_parse(const option_spec *table, const char *program, int argc, char **argv,
@@ -307,7 +309,7 @@ static void print_row(const option_spec *spec)
     const char *arg = spec->kind == OPT_ENUM ? spec->choices : ARG[spec->kind];
     int column = printf("  --%s", spec->name);
     if (spec->kind != OPT_BOOL)
-        column += printf("=%s", spec->arg != NULL ? spec->arg : arg);
+        column += printf(spec->bare != NULL ? "[=%s]" : "=%s", spec->arg != NULL ? spec->arg : arg);
     if (column >= HELP_COLUMN) { /* no room beside a long name */
         printf("\n");
         column = 0;

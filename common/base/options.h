@@ -9,7 +9,8 @@
  *         status = options_print_help(TABLE, "fsdp_train", "trains ...");
  *
  * GNU long options, written out: `--name=value` or `--name value` (a value that begins with --
- * needs the former). `--batch_size` is read as `--batch-size`. The last of repeated options wins.
+ * needs the former, and so does one that may be left out). `--batch_size` is read as
+ * `--batch-size`. The last of repeated options wins.
  * `--help` needs no row. Every error is an FSDP_EINVAL that names the option, the value got and
  * what was expected, with a hint (an unknown option gets the nearest known one). A number must be
  * finite, whole where the kind says so, and in range. A value is never empty. */
@@ -33,9 +34,10 @@ typedef enum option_kind {
 typedef struct option_spec {
     const char *name;
     option_kind kind;
-    size_t offset;       /* of the field in the caller's struct */
-    const char *def;     /* default, as text; NULL: zero, whatever the range */
-    double min, max;     /* OPT_INT, OPT_DOUBLE: inclusive range; min == max: no range check */
+    size_t offset;    /* of the field in the caller's struct */
+    const char *def;  /* default, as text; NULL: zero, whatever the range */
+    const char *bare; /* value of the option when it is written alone; NULL: a value must follow */
+    double min, max;  /* OPT_INT, OPT_DOUBLE: inclusive range; min == max: no range check */
     const char *choices; /* OPT_ENUM */
     const char *arg;     /* name of the value in --help */
     const char *group;   /* heading in --help; NULL: same as the row above */

@@ -281,9 +281,10 @@ typedef struct device_watch {
  *   watch   copied */
 void device_set_watch(device *d, const device_watch *watch);
 
-/* device_set_scope -- what the host issues work for from now on: the name of a layer, and "forward"
- * or "backward". Watches are told it with every act. NULL, NULL: for nothing in particular.
- *   scope, phase  kept by reference; valid until the next call and until what was issued has run */
+/* device_set_scope -- what the host issues work for from now on: the name of a layer, and
+ * "forward", "recompute" or "backward". Watches are told it with every act. NULL, NULL: for nothing
+ * in particular. scope, phase  kept by reference; valid until the next call and until what was
+ * issued has run */
 void device_set_scope(device *d, const char *scope, const char *phase);
 
 EXTERN_C_END

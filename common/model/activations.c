@@ -47,10 +47,14 @@ static fsdp_status alloc_activations(runner *r)
         const layer_bytes need = l->bytes(l, rows, run->param_dtype);
         scratch_bytes = need.scratch > scratch_bytes ? need.scratch : scratch_bytes;
         r->saved_bytes[i] = need.saved;
-        TRY(device_alloc(r->s, cat, r->n_calls * need.saved, "saved", &r->saved[i]));
-        if (i + 1 < n)
+        if (runner_in_segment(r, (int)i)) /* a pass that keeps nothing saves into scratch */
+            scratch_bytes = need.saved > scratch_bytes ? need.saved : scratch_bytes;
+        else
+            TRY(device_alloc(r->s, cat, r->n_calls * need.saved, "saved", &r->saved[i]));
+        if (i + 1 < n && !runner_goes_on(r, (int)i))
             TRY(device_alloc(r->s, cat, array_bytes, "layer output", &r->outs[i]));
     }
+    TRY(runner_alloc_segments(r, array_bytes));
     TRY(device_alloc(r->s, cat, array_bytes, "d_ping", &r->d_ping));
     TRY(device_alloc(r->s, cat, array_bytes, "d_pong", &r->d_pong));
     TRY(device_alloc(r->s, cat, scratch_bytes, "scratch", &r->scratch));
@@ -89,12 +93,13 @@ void runner_free(runner *r)
         return;
     device_set_scope(r->cfg.run.dev, NULL, NULL); /* the layers' names may go */
     for (int i = 0; i < r->cfg.run.m->n_layers; i++) {
-        if (r->outs)
+        if (r->outs && !runner_goes_on(r, i))
             device_free(r->s, r->outs[i]);
-        if (r->saved)
+        if (r->saved && !runner_in_segment(r, i))
             device_free(r->s, r->saved[i]);
     }
-    void *blocks[] = {r->d_ping, r->d_pong, r->scratch, r->leaf_loss, r->tokens, r->targets};
+    void *blocks[] = {r->d_ping,       r->d_pong,    r->scratch, r->shared_outs,
+                      r->shared_saved, r->leaf_loss, r->tokens,  r->targets};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         device_free(r->s, blocks[i]);
     grad_acc_free(&r->loss_acc, r->s);
@@ -113,8 +118,9 @@ fsdp_status runner_load(runner *r, const micro_step *ms)
     return device_upload(r->s, r->targets, ms->targets, token_bytes);
 }
 
-layer_io runner_call(const runner *r, int i, size_t leaf, bool training)
+layer_io runner_call(const runner *r, int i, size_t leaf, runner_pass pass)
 {
+    const bool drops = pass == PASS_TRAINS && runner_in_segment(r, i);
     const layer *l = &r->cfg.run.m->layers[i];
     const size_t tok = leaf * r->cfg.run.seq_len;
     const bool last = i + 1 == r->cfg.run.m->n_layers;
@@ -126,12 +132,13 @@ layer_io runner_call(const runner *r, int i, size_t leaf, bool training)
         .out = last ? NULL : runner_slice(r->outs[i], leaf, r->call_bytes),
         .tokens = r->tokens + tok,
         .targets = r->targets + tok,
-        .saved = runner_slice(r->saved[i], leaf, r->saved_bytes[i]),
+        .saved = drops ? NULL : runner_slice(r->saved[i], leaf, r->saved_bytes[i]),
         .scratch = r->scratch,
         .loss = r->leaf_loss + leaf,
         .params = r->cfg.views->params + l->first_param,
         .grads = r->cfg.views->grads + l->first_param,
-        .training = training,
+        .training = pass != PASS_EVALUATES,
+        .keeps = pass != PASS_EVALUATES && !drops,
     };
 }
 
@@ -146,7 +153,7 @@ fsdp_status runner_layer_forward(runner *r, int i, bool training)
     const layer *l = &r->cfg.run.m->layers[i];
     device_set_scope(r->cfg.run.dev, l->name, "forward");
     for (size_t leaf = 0; leaf < r->n_calls; leaf++) {
-        layer_io io = runner_call(r, i, leaf, training);
+        layer_io io = runner_call(r, i, leaf, training ? PASS_TRAINS : PASS_EVALUATES);
         TRY(l->forward(l, r->cfg.run.ops, r->s, &io));
     }
     return runner_unit_done(r, i, r->last_layer);

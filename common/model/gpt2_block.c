@@ -122,6 +122,8 @@ static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const l
                                           .k = qkv_part(l, io, k.wide, 1),
                                           .v = qkv_part(l, io, k.wide, 2),
                                           .shape = attn_shape(l, io)}));
+    if (io->out == NULL)
+        return FSDP_OK;
     return linear(
         l, o, s, io,
         &(linear_args){.y = io->out, .x = k.att, .residual = io->in, .param = ATTN_PROJ_WEIGHT});
@@ -176,6 +178,8 @@ static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const la
     void *act = io->saved != NULL ? k.d_wide : fc; /* scratch holds fc: gelu in place */
     TRY(gpt2_norm_forward(l, o, s, io, &k));
     TRY(linear(l, o, s, io, &(linear_args){.y = fc, .x = k.norm, .param = MLP_FC_WEIGHT}));
+    if (io->out == NULL)
+        return FSDP_OK;
     TRY(o->gelu(s, &(gelu_args){.out = act, .in = fc, .elems = elems, .type = io->type}));
     return linear(
         l, o, s, io,

@@ -12,7 +12,7 @@
  *     head   C + V   norm's output, and the gradient of the logits; 2 fp32: mean, rstd.
  *            Cross-entropy puts it where the logits were, so that backward is two matmuls
  *
- * A forward pass that does not train may leave `saved` out; the same arrays are then in scratch.
+ * A forward pass that keeps nothing may leave `saved` out; the same arrays are then in scratch.
  * Functions issue work on the stream and return: nothing here reads device memory. Letters are
  * those of ops.h; rows = B*T. */
 #pragma once

@@ -18,7 +18,7 @@ static void *take(room *from, size_t elems, dtype type)
 layer_bytes gpt2_lay_out(const layer *l, const layer_io *io, gpt2_cols cols, gpt2_arrays *k)
 {
     const size_t rows = io->batch * io->seq_len, C = l->model->config.d_model;
-    FSDP_ASSERT(io->saved != NULL || !io->training);
+    FSDP_ASSERT(io->saved != NULL || !io->keeps);
     room kept = {.base = io->saved ? io->saved : io->scratch}, work = {.base = io->scratch};
     k->mean = take(&kept, rows, DTYPE_F32);
     k->rstd = take(&kept, rows, DTYPE_F32);
@@ -167,7 +167,7 @@ static fsdp_status head_forward(const layer *l, const ops *o, stream *s, const l
     if (io->targets == NULL)
         return FSDP_OK;
     return o->cross_entropy(s, &(cross_entropy_args){.loss = io->loss,
-                                                     .d_logits = io->training ? k.wide : NULL,
+                                                     .d_logits = io->keeps ? k.wide : NULL,
                                                      .logits = logits,
                                                      .targets = io->targets,
                                                      .rows = rows,

@@ -49,7 +49,7 @@ typedef struct leaf_node {
 static fsdp_status call_backward(runner *r, const leaf_node *node, float *const *grads)
 {
     const layer *l = &r->cfg.run.m->layers[node->layer];
-    layer_io io = runner_call(r, node->layer, node->first, true);
+    layer_io io = runner_call(r, node->layer, node->first, PASS_AGAIN);
     io.d_out = runner_slice(node->d_out, node->first, r->call_bytes);
     io.d_in = runner_slice(node->d_in, node->first, r->call_bytes);
     io.grads = grads;

@@ -2,7 +2,8 @@
  *
  *   begin_micro
  *   pre_forward(u)   forward   post_forward(u)      layers in order
- *   pre_backward(u)  backward  post_backward(u)     layers in reverse
+ *   pre_backward(u)  backward  post_backward(u)     layers in reverse, a segment after its second
+ *                                                   forward
  *   end_backward
  *
  * A unit's hooks are called before the first and after the last of its layers. With no hooks and
@@ -41,6 +42,9 @@ fsdp_status runner_backward(runner *r)
         int u = r->cfg.layer_unit[i];
         if (i == r->last_layer[u])
             TRY(call_hook(h->pre_backward, h->self, u));
+        int first = runner_segment_begin(r, i);
+        if (first >= 0)
+            TRY(r->cfg.run_again(r, first, i));
         TRY(runner_layer_backward(r, i, d_out, i > 0 ? d_in : NULL));
         if (i == r->first_layer[u])
             TRY(call_hook(h->post_backward, h->self, u));

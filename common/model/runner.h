@@ -6,16 +6,27 @@
  * buffers (activations.c). Parameters and gradients belong to whoever filled the views. In fast
  * mode a layer is one call over all sequences of the micro-batch. In canonical mode it is computed
  * leaf by leaf (one sequence a call) between its hooks, and a tree adds the leaves' gradients and
- * losses (leaf_sum.c). The rest is the same. */
+ * losses (leaf_sum.c). The rest is the same.
+ *
+ * Activation checkpointing: the layers of a segment keep nothing in forward, and run again before
+ * their backward, into memory that all segments share. A segment is a run of layers of one unit, so
+ * that unit is gathered for its backward anyway, and no hook is called for the second run. What is
+ * kept of a segment is its input. The embedding and the head are in none. [Chen 2016] */
 #pragma once
 #include "common/model/run_context.h"
 
 typedef struct runner runner;
 
+enum { NO_SEGMENT = -1 };
+
 typedef struct runner_config {
     run_context run;
     const int *layer_unit; /* [n_layers], borrowed */
     int n_units;
+    const int *segment; /* [n_layers], borrowed: the number of each layer's segment, or NO_SEGMENT;
+                           NULL: there are none */
+    /* run_again -- run layers first ... last, a segment, once more (runner_layer_again) */
+    fsdp_status (*run_again)(runner *r, int first, int last);
     unit_hooks hooks;         /* copied */
     const model_views *views; /* borrowed; read at each call of a layer */
     /* the host waits for the compute stream behind every unit, as a program does that prints a
@@ -51,3 +62,8 @@ fsdp_status runner_forward(runner *r, const micro_step *ms);
  *   order     as runner_forward
  *   errors    those of layers and hooks */
 fsdp_status runner_backward(runner *r);
+/* runner_layer_again -- the forward of layer i once more, on all leaves; it keeps what backward
+ * reads. For config.run_again.
+ *   wants_out  whether a layer that runs again reads its output; if not, the last product of layer
+ *              i, which backward does not need, is left out */
+fsdp_status runner_layer_again(runner *r, int i, bool wants_out);

@@ -3,6 +3,9 @@
 #include "common/device/device.h"
 #include "common/model/runner.h"
 
+/* Why a layer's forward runs: for an evaluation, for a backward, or once more for that. */
+typedef enum runner_pass { PASS_EVALUATES, PASS_TRAINS, PASS_AGAIN } runner_pass;
+
 struct runner {
     runner_config cfg;
     stream *s;
@@ -10,8 +13,9 @@ struct runner {
     size_t call_bytes;          /* of an array between layers, for one call: a [call_batch,T,C] */
     void **outs;                /* [n_layers] [n_calls * call_bytes]; the last layer has none */
     void **saved;               /* [n_layers] [n_calls * saved_bytes] */
-    size_t *saved_bytes;        /* [n_layers] of one call */
-    void *d_ping, *d_pong;      /* [n_calls * call_bytes] gradients between layers */
+    void *shared_outs, *shared_saved; /* of segments: outputs that only the segment reads; saved */
+    size_t *saved_bytes;              /* [n_layers] of one call */
+    void *d_ping, *d_pong;            /* [n_calls * call_bytes] gradients between layers */
     void *scratch;
     float *leaf_loss;              /* [n_calls] */
     int32_t *tokens, *targets;     /* [b,T] */
@@ -22,9 +26,19 @@ struct runner {
 /* runner_load -- copy the micro-batch's tokens and targets to the device. */
 fsdp_status runner_load(runner *r, const micro_step *ms);
 /* runner_call -- the arguments of call `leaf` of layer i: slices of the micro-batch's arrays. */
-layer_io runner_call(const runner *r, int i, size_t leaf, bool training);
+layer_io runner_call(const runner *r, int i, size_t leaf, runner_pass pass);
 /* runner_layer_forward -- all calls of layer i. */
 fsdp_status runner_layer_forward(runner *r, int i, bool training);
+/* runner_in_segment -- whether layer i belongs to a segment. */
+bool runner_in_segment(const runner *r, int i);
+/* runner_goes_on -- whether the segment of layer i has the next layer too. */
+bool runner_goes_on(const runner *r, int i);
+/* runner_alloc_segments -- the memory that segments share; then outs and saved of their layers.
+ *   array_bytes  of a layer's output, for all calls */
+fsdp_status runner_alloc_segments(runner *r, size_t array_bytes);
+/* runner_segment_begin -- the first layer of the segment whose last layer is i; -1: none ends
+ * there. */
+int runner_segment_begin(const runner *r, int i);
 /* runner_layer_backward -- all calls of layer i; its parameters' gradients go to the views.
  *   d_out  gradient of its output (d_ping or d_pong), NULL for the last layer
  *   d_in   gradient of its input (the other one), NULL for the first layer */

@@ -38,8 +38,7 @@ typedef struct param_spec {
 typedef struct layer layer;
 
 /* Memory of one call of a layer: multiples of LAYER_ALIGN_BYTES, as is the place of every array in
- * it if it begins at one. A forward pass that keeps nothing for a backward needs `saved` bytes of
- * scratch instead. */
+ * it if it begins at one. A forward pass without `saved` needs as many bytes of scratch instead. */
 typedef struct layer_bytes {
     size_t saved, scratch;
 } layer_bytes;
@@ -51,7 +50,8 @@ typedef struct layer_io {
     size_t batch, seq_len;
     dtype type;                      /* DTYPE_F32 or DTYPE_BF16 */
     const void *in;                  /* [B,T,C]; NULL for the first layer */
-    void *out;                       /* [B,T,C]; NULL for the last layer */
+    void *out;                       /* [B,T,C]; NULL for the last layer, and for a layer that runs
+                                        again only for what it saves: its last product is left out */
     const int32_t *tokens, *targets; /* [B,T]; first layer reads tokens, last layer targets */
     void *saved;                     /* forward writes, backward reads */
     void *scratch;                   /* contents do not survive the call */
@@ -63,8 +63,8 @@ typedef struct layer_io {
     float *const *grads;             /* [n_params] views; NULL for a frozen parameter */
     const bool *overwrite; /* [n_params] backward. true: the view holds nothing yet and is written;
                               false: it is added to. NULL: all are added to */
-    bool training; /* false: forward only; saved may be NULL, and loss is wanted only if targets is
-                      not NULL */
+    bool training;         /* false: forward only; loss is wanted only if targets is not NULL */
+    bool keeps;            /* a backward reads what this forward saves; false: saved may be NULL */
 } layer_io;
 
 struct layer {

@@ -20,7 +20,9 @@ static draw_class class_of(const timeline_item *item)
         return DRAW_NONE;
     if (item->stream != TIMELINE_COMPUTE)
         return DRAW_SIDE;
-    return item->phase == 'f' ? DRAW_FORWARD : item->phase == 'b' ? DRAW_BACKWARD : DRAW_OPTIMIZER;
+    return item->phase == 'f' || item->phase == 'r' ? DRAW_FORWARD
+           : item->phase == 'b'                     ? DRAW_BACKWARD
+                                                    : DRAW_OPTIMIZER;
 }
 
 /* *span = the item at the cursor, which moves on. */
