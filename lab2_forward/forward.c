@@ -80,7 +80,7 @@ fsdp_status views_bind(fsdp *f, int u)
 fsdp_status reshard(fsdp *f, int u)
 {
     fsdp_unit *unit = &f->units[u];
-    if (unit->state == UNIT_SHARDED || unit->stays_after_backward)
+    if (unit->state == UNIT_SHARDED || unit->stays_after_backward || f->keeps_now)
         return FSDP_OK;
     if (unit->state == UNIT_GATHERING)
         return wrong_state(unit, "reshard", "GATHERED");

@@ -42,6 +42,9 @@ typedef struct fsdp {
     comm *reduce_group;    /* the world */
     event *gather_after;   /* what gathers wait for; NULL: for all work that compute has so far */
     stream *comm_stream;   /* owned; in labs 2 to 4 both streams above are this one */
+    bool keeps_for_step;   /* provided: no unit is resharded before the step's last backward */
+    bool keeps_now;        /* provided: that backward is not the one in progress */
+    bool replicas_last;    /* provided: reduce_group is the shard group, see no_sync.h */
     model_views views;     /* params[p] and grads[p] by the global index p of a parameter */
     int n_units;
     fsdp_unit *units;

@@ -177,7 +177,9 @@ fsdp_status fsdp_create(const fsdp_config *config, fsdp *f)
     f->mesh = *config->mesh;
     f->compute = device_compute_stream(config->run.dev);
     f->gather_group = f->mesh.shard;
-    f->reduce_group = f->mesh.world;
+    f->keeps_for_step = config->keeps_for_step;
+    f->replicas_last = config->replicas_last;
+    f->reduce_group = fsdp_reduce_group(f);
     GOTO_ON_FAIL(status, model_views_init(config->run.m, &f->views), fail);
     GOTO_ON_FAIL(status, comm_stream_create(config->run.dev, "comm", &f->comm_stream), fail);
     f->gather_stream = f->reduce_stream = f->comm_stream;
@@ -188,6 +190,11 @@ fsdp_status fsdp_create(const fsdp_config *config, fsdp *f)
 fail:
     fsdp_free(f);
     return status;
+}
+
+comm *fsdp_reduce_group(const fsdp *f)
+{
+    return f->replicas_last ? f->mesh.shard : f->mesh.world;
 }
 
 void fsdp_free(fsdp *f)

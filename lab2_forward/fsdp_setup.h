@@ -19,6 +19,7 @@ typedef struct fsdp_config {
     fsdp_status (*merge)(const void *how, const size_t *elems, int n_units, int *bucket_of,
                          int *n_buckets);
     const void *merge_how;
+    bool keeps_for_step, replicas_last; /* see fsdp */
 } fsdp_config;
 
 /* fsdp_lay_out -- make the units, their layouts and the maps for a job of the given shape. It
@@ -44,5 +45,8 @@ fsdp_status fsdp_make_resident(fsdp *f, int u);
 /* fsdp_refresh -- round the masters of resident units into full, on the compute stream. Call it
  * when the masters have changed. It does nothing in fp32, where full is the shard. */
 fsdp_status fsdp_refresh(fsdp *f);
+/* fsdp_reduce_group -- the ranks that gradients are reduced over: the world, or with replicas_last
+ * the shard group. Borrowed from f->mesh. */
+comm *fsdp_reduce_group(const fsdp *f);
 /* reshard_all -- make every unit SHARDED, whatever its state, except resident ones. */
 fsdp_status reshard_all(fsdp *f);

@@ -3,6 +3,8 @@
 #include "common/comm/comm_calls.h"
 #include "common/device/device_calls.h"
 #include "lab2_forward/forward.h"
+#include "lab3_backward/no_sync.h"
+#include "lab3_backward/reducer_setup.h"
 #include "lab3_backward/second_use.h"
 
 /* ---- hooks of a backward pass ---------------------------------------------------------------- */
@@ -62,6 +64,7 @@ static fsdp_status post_forward(void *self, int u)
 unit_hooks fsdp_backward_hooks(reducer *r)
 {
     return (unit_hooks){.self = r,
+                        .begin_micro = reducer_begin_micro,
                         .pre_forward = pre_forward,
                         .post_forward = post_forward,
                         .pre_backward = backward_pre_hook,
@@ -75,11 +78,14 @@ fsdp_status reduce_begin(reducer *r, int u)
 {
     fsdp *f = r->f;
     unit_grad *g = &r->grads[u];
+    if (r->defers)
+        return no_sync_keep(r, u);
     if (g->reducing || !g->buffer.full_grad)
         return fsdp_error(FSDP_ESTATE,
                           "pair every reduce_begin with a backward_pre_hook and a reduce_wait",
                           "reduce_begin: unit %d (%s) %s", u, f->units[u].name,
                           g->reducing ? "is reducing already" : "has no gradient memory");
+    TRY(no_sync_join(r, u));
     /* SOLUTION BEGIN 3.2 */
     TRY(event_record(g->computed, f->compute));
     TRY(stream_wait_event(f->reduce_stream, g->computed));
@@ -115,7 +121,7 @@ fsdp_status grad_finish(reducer *r, int u, float scale)
     unit_grad *g = &r->grads[u];
     TRY(grad_sum(r, u));
     /* SOLUTION BEGIN 3.3 */
-    const comm_slice mine = g->buffer.slices[f->mesh.shape.world_rank];
+    const comm_slice mine = g->slice;
     TRY(f->run.ops->scale(f->compute,
                           &(scale_args){.x = g->shard_grad, .factor = scale, .elems = mine.elems}));
     size_t real = used_elems > mine.begin ? used_elems - mine.begin : 0;
@@ -175,7 +181,7 @@ fsdp_status grad_all_gather(reducer *r, int u)
     fsdp *f = r->f;
     const size_t shard_elems = f->units[u].layout.shard_elems;
     unit_grad *g = &r->grads[u];
-    const size_t slice_elems = g->buffer.acc.elems; /* of this rank */
+    const size_t slice_elems = g->slice.elems;
     if (f->mesh.shape.replicate_size == 1)
         return FSDP_OK;
     /* SOLUTION BEGIN 3.5 */

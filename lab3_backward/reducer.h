@@ -16,15 +16,16 @@
 typedef struct grad_buffer {
     size_t begin, elems; /* the range of the flat array: all of it */
     float *full_grad;    /* [elems] MEM_GRADS_FULL, owned from pre hook to end of reduction */
-    comm_slice *slices;  /* [W] the slice that each rank keeps; slices[mesh.shape.world_rank] is
-                            this rank's */
-    grad_acc acc;
+    comm_slice *slices;  /* [ranks of reduce_group] the slice that each rank keeps */
+    grad_acc acc;        /* of this rank's */
+    grad_acc local;      /* provided: earlier micro-steps' full_grad, see no_sync.h */
 } grad_buffer;
 
 typedef struct unit_grad {
     grad_buffer buffer;
     struct second_use *second; /* provided: of a tied parameter (second_use.h); NULL: none */
-    float *shard_grad;         /* [this rank's slice], after grads_finish [layout.shard_elems] */
+    comm_slice slice;          /* of the flat array: this rank's world slice */
+    float *shard_grad;         /* [slice.elems], after grads_finish [layout.shard_elems] */
     event *computed;           /* recorded on compute: full_grad is complete */
     event *reduced;            /* recorded on reduce_stream: full_grad may be freed */
     bool reducing;             /* between reduce_begin and reduce_wait */
@@ -33,7 +34,8 @@ typedef struct unit_grad {
 
 typedef struct reducer { /* the name is DDP's */
     fsdp *f;
-    int batch_level;  /* level of the sum's tree at which a rank's micro-batch is one node */
+    int batch_level;  /* level of the sum's tree at which one reduction of a rank is one node */
+    bool defers;      /* provided: reductions wait for a later micro-step, see no_sync.h */
     unit_grad *grads; /* [n_units] */
 } reducer;
 

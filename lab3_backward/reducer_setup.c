@@ -16,13 +16,16 @@ static fsdp_status create_unit_grad(reducer *r, int u)
     unit_grad *g = &r->grads[u];
     TRY(event_create(f->run.dev, &g->computed));
     TRY(event_create(f->run.dev, &g->reduced));
+    const size_t slice_elems = f->units[u].slices.shard_elems;
+    const int slice = mesh_slice(&f->mesh.shape, f->mesh.shape.world_rank);
+    g->slice = (comm_slice){(size_t)slice * slice_elems, slice_elems};
     TRY(grad_buffer_init(f, u, 0, f->units[u].layout.padded_elems, "gradient slice", &g->buffer));
     return second_use_init(r, u);
 }
 
 fsdp_status reducer_init(fsdp *f, reducer *r)
 {
-    *r = (reducer){.f = f, .batch_level = run_batch_level(&f->run)};
+    *r = (reducer){.f = f, .batch_level = run_reduce_level(&f->run)};
     fsdp_status status = FSDP_OK;
     r->grads = calloc((size_t)f->n_units, sizeof *r->grads);
     if (!r->grads)
@@ -50,6 +53,7 @@ fsdp_status reducer_create(fsdp *f, sharding_strategy sharding, reducer *r)
                           shape->world_size);
     TRY(strategy_fill(sharding, f));
     for (int u = 0; u < f->n_units; u++) {
+        f->units[u].stays_after_forward = f->units[u].stays_after_forward || f->keeps_for_step;
         if (f->units[u].stays_after_backward)
             TRY(fsdp_make_resident(f, u));
         else if (!f->gather_group)
@@ -59,6 +63,15 @@ fsdp_status reducer_create(fsdp *f, sharding_strategy sharding, reducer *r)
                               u, f->units[u].name);
     }
     return reducer_init(f, r);
+}
+
+fsdp_status reducer_begin_micro(void *self, int a, int n_micro, bool training)
+{
+    reducer *r = self;
+    const bool later = training && a + 1 < n_micro;
+    r->defers = later && r->f->run.no_sync;
+    r->f->keeps_now = later && r->f->keeps_for_step;
+    return FSDP_OK;
 }
 
 void reducer_free(reducer *r)

@@ -1,6 +1,7 @@
 /* second_use.c -- provided, no task: the buffers of reductions, and that of a tied parameter's
  * second use. */
 #include "lab3_backward/second_use.h"
+#include "lab3_backward/no_sync.h"
 #include <stdlib.h>
 
 static fsdp_status no_memory(void)
@@ -15,19 +16,24 @@ fsdp_status grad_buffer_init(const fsdp *f, int u, size_t begin, size_t elems, c
     const mesh_shape *shape = &f->mesh.shape;
     const run_context *run = &f->run;
     *out = (grad_buffer){.begin = begin, .elems = elems};
-    out->slices = calloc((size_t)shape->world_size, sizeof *out->slices);
+    const bool in_shards = f->replicas_last;
+    const int n_ranks = in_shards ? shape->shard_size : shape->world_size;
+    const int me = in_shards ? shape->shard_rank : shape->world_rank;
+    out->slices = calloc((size_t)n_ranks, sizeof *out->slices);
     if (!out->slices)
         return no_memory();
-    size_t slice_elems = f->units[u].slices.shard_elems, end = begin + elems;
-    for (int rank = 0; rank < shape->world_size; rank++) {
-        size_t first = (size_t)mesh_slice(shape, rank) * slice_elems;
+    const flat_layout *l = in_shards ? &f->units[u].layout : &f->units[u].slices;
+    const size_t slice_elems = l->shard_elems, end = begin + elems;
+    for (int rank = 0; rank < n_ranks; rank++) {
+        size_t first = (size_t)(in_shards ? rank : mesh_slice(shape, rank)) * slice_elems;
         size_t lo = first > begin ? first : begin;
         size_t hi = first + slice_elems < end ? first + slice_elems : end;
         out->slices[rank] = hi > lo ? (comm_slice){lo - begin, hi - lo} : (comm_slice){0, 0};
     }
-    grad_acc_init(&out->acc, run->mode, run->ops->sums, out->slices[shape->world_rank].elems,
-                  MEM_GRADS_SHARD, label);
-    out->acc.sum_dtype = run->reduce_dtype;
+    grad_acc_init(&out->acc, run->mode, run->ops->sums, out->slices[me].elems, MEM_GRADS_SHARD,
+                  label);
+    grad_acc_init(&out->local, run->mode, run->ops->sums, elems, MEM_GRADS_FULL, "unit gradient");
+    out->acc.sum_dtype = out->local.sum_dtype = run->reduce_dtype;
     return FSDP_OK;
 }
 
@@ -35,6 +41,7 @@ void grad_buffer_free(const fsdp *f, grad_buffer *b)
 {
     device_free(f->compute, b->full_grad);
     grad_acc_free(&b->acc, f->compute);
+    grad_acc_free(&b->local, f->compute);
     free(b->slices);
     *b = (grad_buffer){0};
 }
@@ -97,6 +104,8 @@ fsdp_status grad_sum(reducer *r, int u)
     unit_grad *g = &r->grads[u];
     second_use *s = g->second;
     TRY(grad_acc_finish(&g->buffer.acc, f->compute, &g->shard_grad));
+    if (f->replicas_last)
+        return replicas_reduce(r, u);
     if (!s)
         return FSDP_OK;
     float *mine = g->shard_grad + s->slice_begin, *second;

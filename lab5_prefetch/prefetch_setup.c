@@ -2,6 +2,8 @@
  * functions of the table call the tasks'; where one is not written they do what labs 2 and 3 do. */
 #include <stdlib.h>
 #include "common/comm/comm.h"
+#include "lab2_forward/fsdp_setup.h"
+#include "lab3_backward/reducer_setup.h"
 #include "lab5_prefetch/prefetch_impl.h"
 
 /* ---- the table of hooks ---------------------------------------------------------------------- */
@@ -30,6 +32,7 @@ static fsdp_status begin_micro(void *self, int a, int n_micro, bool training)
 {
     prefetch *p = self;
     fsdp *f = p->r->f;
+    TRY(reducer_begin_micro(p->r, a, n_micro, training));
     TRY(event_sync(p->own.ended[p->own.n_ended % 2])); /* the micro-step before the last one */
     for (int u = 0; u < f->n_units; u++)               /* what the engine resharded between steps */
         TRY(prefetch_release(p, u, f->compute));
@@ -121,12 +124,11 @@ static fsdp_status limiter_create(device *d, int n_units, int limit, limiter *l)
 static fsdp_status communicate_apart(prefetch *p)
 {
     fsdp *f = p->r->f;
-    comm *world = f->run.world;
     TRY(comm_stream_create(f->run.dev, "gather", &p->own.gather_stream));
     TRY(comm_stream_create(f->run.dev, "reduce", &p->own.reduce_stream));
     if (f->gather_group)
         TRY(comm_range(f->gather_group, 0, 1, comm_size(f->gather_group), &p->own.gather_group));
-    TRY(comm_range(world, 0, 1, comm_size(world), &p->own.reduce_group));
+    TRY(comm_range(f->reduce_group, 0, 1, comm_size(f->reduce_group), &p->own.reduce_group));
     f->gather_stream = p->own.gather_stream;
     f->reduce_stream = p->own.reduce_stream;
     f->gather_group = p->own.gather_group;
@@ -194,7 +196,7 @@ void prefetch_free(prefetch *p)
     stream_free(p->own.reduce_stream);
     f->gather_stream = f->reduce_stream = f->comm_stream;
     f->gather_group = f->mesh.shard;
-    f->reduce_group = f->mesh.world;
+    f->reduce_group = fsdp_reduce_group(f);
     f->gather_after = NULL;
     comm_close(p->own.gather_group);
     comm_close(p->own.reduce_group);

@@ -238,6 +238,14 @@ static void extrapolate_counts(const trainer *t, int n_ranks, const plan *fewer,
     }
     const size_t losses = out->memory_bytes[MEM_OTHER] - fewer->memory_bytes[MEM_OTHER];
     add_memory(out, MEM_OTHER, more * (losses / made));
+    if (t->run
+            .no_sync) { /* each doubling of a canonical run's micro-steps keeps one more gradient */
+        const size_t gradient =
+            out->memory_bytes[MEM_GRADS_FULL] - fewer->memory_bytes[MEM_GRADS_FULL];
+        for (uint64_t k = 2 * MOST_MICRO_STEPS; k <= n; k *= 2)
+            add_memory(out, MEM_GRADS_FULL, gradient);
+        return;
+    }
     if (t->run.mode != GRAD_ACC_CANONICAL)
         return;
     /* a vector is this rank's slice of all gradients, and with a tied weight at most twice that */

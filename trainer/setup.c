@@ -122,6 +122,7 @@ static fsdp_status prepare_model(trainer *t)
     t->run.batch = (size_t)c->train.batch_size;
     t->run.seq_len = (size_t)c->train.seq_len;
     t->run.grad_accum = (int)c->train.grad_accum;
+    t->run.no_sync = c->no_sync == NO_SYNC_ALL;
     t->run.seed = (uint64_t)c->seed;
     t->run.param_dtype = (dtype)c->param_dtype;
     t->run.reduce_dtype = (dtype)c->reduce_dtype;

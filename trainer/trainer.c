@@ -16,6 +16,8 @@ fsdp_config trainer_fsdp_config(const trainer *t)
                          .mesh = &t->mesh,
                          .merge = t->cfg.buckets.max_elems > 0 ? bucket_assign : NULL,
                          .merge_how = &t->cfg.buckets,
+                         .keeps_for_step = t->cfg.reshard_after == RESHARD_AFTER_STEP,
+                         .replicas_last = t->cfg.no_sync == NO_SYNC_REPLICAS,
                          .wrap = (wrap_policy)t->cfg.wrap_policy,
                          .wrap_min_elems = (size_t)t->cfg.wrap_min_elems};
 }

@@ -25,6 +25,11 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("sharding", sharding), .def = "full", .choices = "full|grad-op|none|hybrid",
      .help = "reshard after forward (ZeRO-3), after backward (ZeRO-2), never, or as full inside groups of --fsdp-size"},
     {OPTION("fsdp-size", fsdp_size), .max = 65536, .help = "ranks of a shard group with --sharding hybrid; shard groups replicate each other"},
+    {OPTION("no-sync", no_sync), .def = "off", .bare = "all", .choices = "off|all|replicas",
+     .help = "reduce gradients once a step, after its last micro-step, with all ranks or, inside shard groups as before, with replicas "
+             "(alone: all)"},
+    {OPTION("reshard-after", reshard_after), .def = "use", .choices = "use|step",
+     .help = "when gathered units are freed: as --sharding says, or after the step's last micro-step, so that a step gathers once"},
     {OPTION("wrap", wrap), .def = "block", .arg = "POLICY", .help = "units: block, sub-block, size:N (at least N elements) or model"},
     {OPTION("prefetch", prefetch), .def = "auto", .choices = "none|backward|backward-post|forward|both|auto",
      .help = "in which passes a unit is gathered while the one before it computes (auto: where that pays)"},
@@ -100,7 +105,6 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("plan-fit", plan_fit), .help = "--plan, then the largest batch and the fewest ranks that fit --device-memory or the --plan-device"},
     {.name = "n-kv-head", .kind = OPT_REFUSED, .group = "Not there yet", .help = LATER},
     {.name = "layout", .kind = OPT_REFUSED, .help = LATER},
-    {.name = "no-sync", .kind = OPT_REFUSED, .help = LATER},
     {.name = "chunk-loss", .kind = OPT_REFUSED, .help = LATER},
     {.name = "cpu-offload", .kind = OPT_REFUSED, .help = LATER},
     {.name = "optimizer-offload", .kind = OPT_REFUSED, .help = LATER},
@@ -314,6 +318,33 @@ static fsdp_status check_batch(const trainer_config *cfg)
     return FSDP_OK;
 }
 
+/* What --no-sync and --reshard-after go with. */
+static fsdp_status check_schedule(const trainer_config *cfg)
+{
+    const bool is_fsdp = cfg->parallel == PARALLEL_FSDP;
+    const long long n = cfg->train.batch_size * cfg->train.grad_accum;
+    if (cfg->reshard_after == RESHARD_AFTER_STEP && (!is_fsdp || cfg->sharding == SHARDING_NONE))
+        return fsdp_error(FSDP_EINVAL, "leave --reshard-after out, or pass another --sharding",
+                          "--reshard-after step: got %s, which never reshards",
+                          is_fsdp ? "--sharding none" : "--parallel single or ddp");
+    if (cfg->no_sync == NO_SYNC_REPLICAS && (!is_fsdp || cfg->sharding != SHARDING_HYBRID))
+        return fsdp_error(FSDP_EINVAL,
+                          "pass --no-sync alone, or --sharding hybrid --fsdp-size N too",
+                          "--no-sync=replicas: got a run without replicas of shard groups");
+    if (cfg->no_sync == NO_SYNC_REPLICAS && cfg->reduction == GRAD_ACC_CANONICAL)
+        return fsdp_error(FSDP_EINVAL, "pass --no-sync alone, or --reduction fast",
+                          "--no-sync=replicas: got --reduction canonical, whose sum has one shape "
+                          "on every mesh");
+    if (cfg->no_sync == NO_SYNC_OFF || cfg->reduction != GRAD_ACC_CANONICAL || (n & (n - 1)) == 0)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL,
+                      "pass a --global-batch whose share of a rank is a power of two, or "
+                      "--reduction fast",
+                      "--no-sync: got %lld sequences of a rank in a step (--batch-size %lld * "
+                      "--grad-accum %lld), expected a power of two with --reduction canonical",
+                      n, (long long)cfg->train.batch_size, (long long)cfg->train.grad_accum);
+}
+
 /* ---- plan and mesh --------------------------------------------------------------------------- */
 
 static fsdp_status resolve_plan(trainer_config *cfg)
@@ -404,6 +435,7 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
                           "--parallel single: got %d ranks, expected 1", cfg->n_ranks);
     TRY(resolve_batch(&cfg->train, cfg->n_ranks));
     TRY(check_batch(cfg));
+    TRY(check_schedule(cfg));
     /* Measured (make bench BENCH=overlap): in shared memory, on cores that all compute, `both`
      * takes between 4% more and 9% less than `none`; over 1 Gbit/s a quarter less. */
     cfg->prefetch_auto = cfg->prefetch == PREFETCH_AUTO;

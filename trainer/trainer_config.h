@@ -16,6 +16,8 @@ enum trainer_parallel { PARALLEL_SINGLE, PARALLEL_DDP, PARALLEL_FSDP };
  * less than 2^63 bytes. */
 enum { MAX_BATCH = 65536, MAX_TOKENS = 1 << 26 };
 enum trainer_ops { OPS_FAST, OPS_PORTABLE };
+enum trainer_no_sync { NO_SYNC_OFF, NO_SYNC_ALL, NO_SYNC_REPLICAS };
+enum trainer_reshard_after { RESHARD_AFTER_USE, RESHARD_AFTER_STEP };
 /* The first choices of --plan-device; the later ones are names of virtual devices. */
 enum trainer_plan_device { PLAN_NO_DEVICE, PLAN_THIS_DEVICE };
 
@@ -30,6 +32,7 @@ typedef struct trainer_config {
     int64_t synthetic_tokens;
     int sharding; /* sharding_strategy */
     int64_t fsdp_size;
+    int no_sync, reshard_after; /* trainer_no_sync, trainer_reshard_after */
     const char *wrap;
     int wrap_policy; /* wrap_policy, from the text in wrap */
     int64_t wrap_min_elems;

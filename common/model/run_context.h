@@ -15,6 +15,9 @@ typedef struct run_context {
     size_t batch;       /* b: sequences per rank and micro-step */
     size_t seq_len;     /* T: tokens of a sequence */
     int grad_accum;     /* A: micro-steps of a step */
+    bool no_sync;       /* a rank sums the gradients of its micro-steps before they are reduced, so
+                           its sequences of a step are neighbours; GRAD_ACC_CANONICAL: A*batch is a
+                           power of two */
     uint64_t seed;      /* seed of the initial weights */
     dtype param_dtype;  /* of all that the model computes with: activations and their gradients too;
                            DTYPE_BF16: parameters are a rounded copy of fp32 masters */
@@ -22,12 +25,30 @@ typedef struct run_context {
     optimizer_kind optimizer;
 } run_context;
 
-/* run_batch_level -- the level of the sum's tree at which a micro-batch of this rank is one node:
- * log2(batch) in canonical mode, 0 in fast mode, which has no tree. */
-static inline int run_batch_level(const run_context *run)
+/* run_level -- the level of the sum's tree at which n sequences are one node: log2(n) in canonical
+ * mode, 0 in fast mode, which has no tree. run_batch_level: of a micro-batch. run_reduce_level: of
+ * what a rank gives to one reduction. */
+static inline int run_level(const run_context *run, size_t n)
 {
     int level = 0;
-    while (run->mode == GRAD_ACC_CANONICAL && (size_t)1 << level < run->batch)
+    while (run->mode == GRAD_ACC_CANONICAL && (size_t)1 << level < n)
         level++;
     return level;
+}
+
+static inline int run_batch_level(const run_context *run)
+{
+    return run_level(run, run->batch);
+}
+
+static inline int run_reduce_level(const run_context *run)
+{
+    return run_level(run, run->no_sync ? run->batch * (size_t)run->grad_accum : run->batch);
+}
+
+/* run_block -- the number of micro-step a of a rank of n_ranks, among those of all ranks in one
+ * step: it has sequences block*batch ... block*batch + batch-1 of the global batch. */
+static inline size_t run_block(const run_context *run, size_t rank, size_t n_ranks, size_t a)
+{
+    return run->no_sync ? rank * (size_t)run->grad_accum + a : a * n_ranks + rank;
 }

@@ -29,9 +29,11 @@ typedef struct baseline {
     size_t param_elems;  /* length of params */
     size_t padded_elems; /* length of a gradient array, with second uses and padding */
     float *params, *m, *v;
-    void *rounded; /* params in bf16, cast again whenever they change; NULL in fp32 */
-    float *grads;  /* of a micro-step, later the finished ones; NULL while acc has them */
-    grad_acc acc;  /* this rank's slice */
+    void *rounded;  /* params in bf16, cast again whenever they change; NULL in fp32 */
+    float *grads;   /* of a micro-step, later the finished ones; NULL while acc has them */
+    grad_acc local; /* no_sync: gradients of this rank's earlier micro-steps */
+    bool defers;    /* no_sync: this micro-step is not the last one */
+    grad_acc acc;   /* this rank's slice */
     rsum *norm_sum;
     float *norm, *coef;
 } baseline;
@@ -78,6 +80,13 @@ static fsdp_status grads_alloc(baseline *b)
     return device_zero(b->s, b->grads + next, (b->padded_elems - next) * sizeof(float));
 }
 
+static fsdp_status begin_micro(void *self, int a, int n_micro, bool training)
+{
+    baseline *b = self;
+    b->defers = training && b->run.no_sync && a + 1 < n_micro;
+    return FSDP_OK;
+}
+
 static fsdp_status pre_backward(void *self, int u)
 {
     (void)u;
@@ -103,16 +112,20 @@ static fsdp_status collective_wait(baseline *b)
     return stream_wait_event(b->s, b->arrived);
 }
 
-/* One rank hands its gradients over as they are. Several ranks add them up by slices. */
+/* One rank hands its gradients over as they are. Several ranks add them up by slices, with no_sync
+ * in the last micro-step only. */
 static fsdp_status post_backward(void *self, int u)
 {
     (void)u;
     baseline *b = self;
     if (comm_size(b->run.world) == 1)
         return grad_acc_give(&b->acc, b->s, run_batch_level(&b->run), &b->grads);
+    if (b->defers)
+        return grad_acc_give(&b->local, b->s, run_batch_level(&b->run), &b->grads);
+    TRY(grad_acc_finish_into(&b->local, b->s, b->grads));
     TRY(collective_begin(b));
     TRY(comm_reduce_scatter(b->run.world, b->comm_stream, "ddp", b->grads, b->acc.elems, &b->acc,
-                            run_batch_level(&b->run)));
+                            run_reduce_level(&b->run)));
     return collective_wait(b);
 }
 
@@ -329,6 +342,7 @@ static void baseline_free(void *self)
     event_free(b->computed);
     event_free(b->arrived);
     grad_acc_free(&b->acc, b->s);
+    grad_acc_free(&b->local, b->s);
     void *blocks[] = {b->params, b->rounded, b->grads, b->m, b->v, b->norm_sum, b->norm, b->coef};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         device_free(b->s, blocks[i]);
@@ -386,7 +400,9 @@ static fsdp_status allocate(baseline *b)
     TRY(lay_out(b));
     grad_acc_init(&b->acc, b->run.mode, b->run.ops->sums,
                   b->padded_elems / (size_t)comm_size(b->run.world), MEM_GRADS_SHARD, "ddp slice");
-    b->acc.sum_dtype = b->run.reduce_dtype;
+    grad_acc_init(&b->local, b->run.mode, b->run.ops->sums, b->padded_elems, MEM_GRADS_FULL,
+                  "gradients");
+    b->acc.sum_dtype = b->local.sum_dtype = b->run.reduce_dtype;
     TRY(device_alloc_f32(s, MEM_PARAMS_SHARD, b->param_elems, "parameters", &b->params));
     TRY(device_zero(s, b->params, b->param_elems * sizeof(float)));
     if (b->run.param_dtype != DTYPE_F32)
@@ -419,7 +435,10 @@ fsdp_status baseline_create(const run_context *run, engine *out)
         .self = b,
         .n_units = 1,
         .layer_unit = b->layer_unit,
-        .hooks = {.self = b, .pre_backward = pre_backward, .post_backward = post_backward},
+        .hooks = {.self = b,
+                  .begin_micro = begin_micro,
+                  .pre_backward = pre_backward,
+                  .post_backward = post_backward},
         .views = &b->views,
         .optimizer_step = baseline_step,
         .read_params = read_params,

@@ -41,7 +41,7 @@ struct train_loop {
     int32_t *targets;        /* the same */
     step_figures figures[2]; /* of even and odd steps */
     int64_t next_read;       /* the step whose figures the host reads next */
-    float *in_order;         /* [W*A] losses in order of micro-step and then rank */
+    float *in_order;         /* [W*A] losses in order of blocks */
     double *ms;              /* [steps] */
     atomic_file csv;
     progress *progress;
@@ -178,15 +178,14 @@ fsdp_status train_open(const train_setup *setup, train_loop **out)
     return FSDP_OK;
 }
 
-/* Load micro-step a of this rank. In the batch that starts at sequence `first` it has sequences
- * a*W*b + r*b ... + b-1. */
+/* Load micro-step a of this rank from the batch that starts at sequence `first`. */
 static void load_sequences(train_loop *l, const corpus *data, uint64_t first, size_t a)
 {
-    size_t r = (size_t)comm_rank(l->setup->run->world);
+    const run_context *run = l->setup->run;
+    first += run_block(run, (size_t)comm_rank(run->world), l->W, a) * l->b;
     for (size_t j = 0; j < l->b; j++) {
         size_t at = (a * l->b + j) * l->T;
-        sample_sequence(data, first + a * l->W * l->b + r * l->b + j, l->T, l->tokens + at,
-                        l->targets + at);
+        sample_sequence(data, first + j, l->T, l->tokens + at, l->targets + at);
     }
 }
 
@@ -215,13 +214,13 @@ static fsdp_status send_figures(train_loop *l, step_figures *f)
 }
 
 /* Wait for the figures. *loss = the sum over the sequences of all ranks' micro-steps, in one tree
- * whose node number a*W + r is micro-step a of rank r. */
+ * whose nodes are the blocks of run_block. */
 static fsdp_status await_figures(train_loop *l, step_figures *f, float *loss)
 {
     TRY(event_sync(f->arrived));
     for (size_t a = 0; a < l->A; a++)
         for (size_t r = 0; r < l->W; r++)
-            l->in_order[a * l->W + r] = f->host_losses[r * l->row + a];
+            l->in_order[run_block(l->setup->run, r, l->W, a)] = f->host_losses[r * l->row + a];
     *loss = tree_sum_f32(l->in_order, l->W * l->A);
     return FSDP_OK;
 }

@@ -94,6 +94,25 @@ fsdp_status grad_acc_finish(grad_acc *g, stream *s, float **sum)
     return status;
 }
 
+/* The last node is right of all that wait: the lowest slot is its sibling, and so on upwards. */
+fsdp_status grad_acc_finish_into(grad_acc *g, stream *s, float *vec)
+{
+    FSDP_ASSERT(g->tree.space.ctx == g);
+    g->stream = s;
+    if (g->n_pushed > 0 && g->sum_dtype != DTYPE_F32)
+        TRY(node_add(g, vec, vec, NULL));
+    for (int k = 0; k < TREE_SUM_LEVELS; k++) {
+        float **left = &g->tree.slot[k];
+        if (*left == NULL)
+            continue;
+        TRY(node_add(g, vec, *left, vec));
+        device_free(s, *left);
+        *left = NULL;
+    }
+    g->n_pushed = 0;
+    return FSDP_OK;
+}
+
 void grad_acc_free(grad_acc *g, stream *s)
 {
     if (g->tree.space.ctx == NULL)

@@ -1,0 +1,34 @@
+/* no_sync.h -- lab 3, a star: gradients of several micro-steps are added on each rank, and reduced
+ * once a step [FSDP §3.3.4].
+ *
+ *   --no-sync           run.no_sync: in all micro-steps but the last, reduce_begin keeps a unit's
+ *                       gradient (no_sync_keep); in the last one it adds what was kept to the new
+ *                       gradient (no_sync_join), and reduces that. A step communicates 1/A as much,
+ *                       and holds up to log2(A)+1 gradients of the whole model
+ *   --no-sync=replicas  fsdp.replicas_last: every micro-step reduces inside the shard group only,
+ *                       into a sum of layout.shard_elems. At the end of the step the replicas of a
+ *                       shard add theirs up (replicas_reduce). The sum has another shape on each
+ *                       mesh, so a canonical run cannot have this
+ *
+ * The kept gradients are nodes of the sum's tree in canonical mode: a rank's sequences of a step
+ * are neighbours (run_block), so its micro-steps are a subtree. */
+#pragma once
+#include "lab3_backward/reducer.h"
+
+/* ---- 3.9, a star: unscored ------------------------------------------------------------------- */
+/* no_sync_keep -- put u's full_grad into its local sum at level run_batch_level(&f->run), and free
+ * what the sum did not take (full_grad_free). So does a second use, whose buffer is a grad_buffer
+ * too. reduce_wait finds nothing to wait for. grad_acc_give saves a copy.
+ *   owner  full_grad is NULL afterwards, and so are the gradient views */
+fsdp_status no_sync_keep(reducer *r, int u);
+/* no_sync_join -- full_grad += what the local sum holds, in place (grad_acc_finish_into), so that
+ * the reduction reads memory of comm_alloc. Nothing happens if nothing was kept. */
+fsdp_status no_sync_join(reducer *r, int u);
+
+/* ---- provided -------------------------------------------------------------------------------- */
+/* replicas_reduce -- shard_grad [layout.shard_elems], the sum of this shard group, becomes this
+ * rank's slice of the sum over all replicas.
+ *   order       a reduce-scatter on reduce_stream, after compute; compute waits for it
+ *   collective  all replicas of the shard, units in the same order
+ *   moves       (R-1)*slice.elems*dtype_bytes(reduce_dtype) sent per rank */
+fsdp_status replicas_reduce(reducer *r, int u);
