@@ -28,6 +28,7 @@ typedef struct fsdp_unit {
     float *shard;               /* [layout.shard_elems] MEM_PARAMS_SHARD, owned */
     void *full; /* [padded_elems] of param_dtype, MEM_PARAMS_FULL while not SHARDED, else NULL */
     unit_state state;
+    void *near;      /* provided: see reshard_to.h */
     event *gathered; /* recorded on gather_stream by unshard_begin */
     event *consumed; /* recorded on the compute stream; the gather starts after it */
 } fsdp_unit;
@@ -42,6 +43,8 @@ typedef struct fsdp {
     comm *reduce_group;    /* the world */
     event *gather_after;   /* what gathers wait for; NULL: for all work that compute has so far */
     stream *comm_stream;   /* owned; in labs 2 to 4 both streams above are this one */
+    comm *near_group;      /* provided: borrowed, see reshard_to.h; NULL: there are none */
+    bool near_keeps;       /* provided: the micro-step in progress trains */
     bool keeps_for_step;   /* provided: no unit is resharded before the step's last backward */
     bool keeps_now;        /* provided: that backward is not the one in progress */
     bool replicas_last;    /* provided: reduce_group is the shard group, see no_sync.h */

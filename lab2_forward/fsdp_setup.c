@@ -6,6 +6,7 @@
 #include <string.h>
 #include "common/comm/comm.h"
 #include "lab2_forward/fsdp_setup.h"
+#include "lab2_forward/reshard_to.h"
 
 static fsdp_status out_of_host_memory(void)
 {
@@ -177,6 +178,7 @@ fsdp_status fsdp_create(const fsdp_config *config, fsdp *f)
     f->mesh = *config->mesh;
     f->compute = device_compute_stream(config->run.dev);
     f->gather_group = f->mesh.shard;
+    f->near_group = config->near_group;
     f->keeps_for_step = config->keeps_for_step;
     f->replicas_last = config->replicas_last;
     f->reduce_group = fsdp_reduce_group(f);
@@ -200,6 +202,7 @@ comm *fsdp_reduce_group(const fsdp *f)
 void fsdp_free(fsdp *f)
 {
     stream_free(f->comm_stream); /* waits for what is in flight */
+    near_drop(f);
     for (int u = 0; u < f->n_units; u++) {
         fsdp_unit *unit = &f->units[u];
         if (unit->full != (void *)unit->shard)

@@ -19,7 +19,8 @@ typedef struct fsdp_config {
     fsdp_status (*merge)(const void *how, const size_t *elems, int n_units, int *bucket_of,
                          int *n_buckets);
     const void *merge_how;
-    bool keeps_for_step, replicas_last; /* see fsdp */
+    comm *near_group; /* borrowed; this and the next: see fsdp */
+    bool keeps_for_step, replicas_last;
 } fsdp_config;
 
 /* fsdp_lay_out -- make the units, their layouts and the maps for a job of the given shape. It

@@ -3,6 +3,7 @@
 #include "common/comm/comm_calls.h"
 #include "common/device/device_calls.h"
 #include "lab2_forward/forward.h"
+#include "lab2_forward/reshard_to.h"
 #include "lab3_backward/no_sync.h"
 #include "lab3_backward/reducer_setup.h"
 #include "lab3_backward/second_use.h"
@@ -58,7 +59,9 @@ static fsdp_status pre_forward(void *self, int u)
 
 static fsdp_status post_forward(void *self, int u)
 {
-    return forward_post_hook(((reducer *)self)->f, u);
+    fsdp *f = ((reducer *)self)->f;
+    TRY(near_keep(f, u));
+    return forward_post_hook(f, u);
 }
 
 unit_hooks fsdp_backward_hooks(reducer *r)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include "common/comm/comm.h"
 #include "lab2_forward/fsdp_setup.h"
+#include "lab2_forward/reshard_to.h"
 #include "lab3_backward/reducer_setup.h"
 #include "lab5_prefetch/prefetch_impl.h"
 
@@ -54,6 +55,7 @@ static fsdp_status pre_forward(void *self, int u)
 static fsdp_status post_forward(void *self, int u)
 {
     prefetch *p = self;
+    TRY(near_keep(p->r->f, u));
     fsdp_status status = prefetch_post_forward(p, u);
     if (prefetch_unwritten(p, status))
         status = forward_post_hook(p->r->f, u);

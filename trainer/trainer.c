@@ -16,6 +16,7 @@ fsdp_config trainer_fsdp_config(const trainer *t)
                          .mesh = &t->mesh,
                          .merge = t->cfg.buckets.max_elems > 0 ? bucket_assign : NULL,
                          .merge_how = &t->cfg.buckets,
+                         .near_group = t->near_group,
                          .keeps_for_step = t->cfg.reshard_after == RESHARD_AFTER_STEP,
                          .replicas_last = t->cfg.no_sync == NO_SYNC_REPLICAS,
                          .wrap = (wrap_policy)t->cfg.wrap_policy,
@@ -27,6 +28,10 @@ fsdp_status trainer_make(trainer *t)
     if (t->cfg.parallel == PARALLEL_FSDP) {
         int w = comm_size(t->run.world);
         TRY(mesh_open(t->run.world, trainer_config_shard_size(&t->cfg, w), &t->mesh));
+        const int near = (int)t->cfg.reshard_to;
+        if (near > 0)
+            TRY(comm_range(t->mesh.shard, t->mesh.shape.shard_rank / near * near, 1, near,
+                           &t->near_group));
         const fsdp_config config = trainer_fsdp_config(t);
         const prefetch_config overlap = {.mode = (prefetch_mode)t->cfg.prefetch,
                                          .limit = (int)t->cfg.limit_all_gathers,
@@ -68,6 +73,7 @@ void trainer_free(trainer *t)
     corpus_close(&t->val_data);
     corpus_close(&t->data);
     model_free(&t->m);
+    comm_close(t->near_group);
     mesh_close(&t->mesh);
     comm_close(t->run.world);
     device_close(t->run.dev);

@@ -15,6 +15,7 @@ struct trainer {
     model_config model_cfg;
     run_context run;         /* owns dev and world */
     mesh mesh;               /* of --parallel fsdp */
+    comm *near_group;        /* of --reshard-to, else NULL */
     fsdp_error_info refused; /* why this rank refuses its options or device; ranks agree on it */
     bool runs_ahead;         /* the host, of the compute stream */
     bool is_told, *told; /* see prefetch_config; told: is_told of the trainer, not of its plans */

@@ -30,6 +30,8 @@ const option_spec TRAINER_OPTIONS[] = {
              "(alone: all)"},
     {OPTION("reshard-after", reshard_after), .def = "use", .choices = "use|step",
      .help = "when gathered units are freed: as --sharding says, or after the step's last micro-step, so that a step gathers once"},
+    {OPTION("reshard-to", reshard_to), .min = 2, .max = 65536,
+     .help = "after forward keep each unit once in every N neighbouring ranks, which gather it for backward among themselves (hpZ)"},
     {OPTION("wrap", wrap), .def = "block", .arg = "POLICY", .help = "units: block, sub-block, size:N (at least N elements) or model"},
     {OPTION("prefetch", prefetch), .def = "auto", .choices = "none|backward|backward-post|forward|both|auto",
      .help = "in which passes a unit is gathered while the one before it computes (auto: where that pays)"},
@@ -318,7 +320,7 @@ static fsdp_status check_batch(const trainer_config *cfg)
     return FSDP_OK;
 }
 
-/* What --no-sync and --reshard-after go with. */
+/* What --no-sync, --reshard-after and --reshard-to go with. */
 static fsdp_status check_schedule(const trainer_config *cfg)
 {
     const bool is_fsdp = cfg->parallel == PARALLEL_FSDP;
@@ -327,6 +329,18 @@ static fsdp_status check_schedule(const trainer_config *cfg)
         return fsdp_error(FSDP_EINVAL, "leave --reshard-after out, or pass another --sharding",
                           "--reshard-after step: got %s, which never reshards",
                           is_fsdp ? "--sharding none" : "--parallel single or ddp");
+    const int s = trainer_config_shard_size(cfg, cfg->n_ranks);
+    const bool reshards = is_fsdp && cfg->reshard_after == RESHARD_AFTER_USE &&
+                          (cfg->sharding == SHARDING_FULL || cfg->sharding == SHARDING_HYBRID);
+    if (cfg->reshard_to > 0 && !reshards)
+        return fsdp_error(FSDP_EINVAL, "pass --sharding full or hybrid, without --reshard-after",
+                          "--reshard-to: got %lld in a run that does not reshard after forward",
+                          (long long)cfg->reshard_to);
+    if (cfg->reshard_to > 0 && (cfg->reshard_to >= s || s % cfg->reshard_to != 0))
+        return fsdp_error(FSDP_EINVAL, "pass the ranks of a host, or leave --reshard-to out",
+                          "--reshard-to: got %lld, expected a divisor of the %d ranks of a shard "
+                          "group, more than 1 and less than all",
+                          (long long)cfg->reshard_to, s);
     if (cfg->no_sync == NO_SYNC_REPLICAS && (!is_fsdp || cfg->sharding != SHARDING_HYBRID))
         return fsdp_error(FSDP_EINVAL,
                           "pass --no-sync alone, or --sharding hybrid --fsdp-size N too",
