@@ -40,8 +40,6 @@ fsdp_status prefetch_post_forward(void *self, int u)
 {
     prefetch *p = self;
     /* SOLUTION BEGIN 5.1 */
-    if (p->in_backward)
-        return FSDP_OK;
     TRY(order_visit(&p->post_forward, u));
     return forward_post_hook(p->r->f, u);
     /* SOLUTION END 5.1 */
@@ -79,8 +77,6 @@ fsdp_status prefetch_pre_forward(void *self, int u)
     /* SOLUTION BEGIN 5.3 */
     TRY(prefetch_unshard(p, u, false));
     TRY(unshard_wait(p->r->f, u));
-    if (p->in_backward)
-        return FSDP_OK;
     TRY(order_visit(&p->forward, u));
     int next = order_after(&p->forward, u);
     if (next == NO_UNIT || (mode != PREFETCH_FORWARD && mode != PREFETCH_BOTH))

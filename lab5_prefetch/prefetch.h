@@ -52,8 +52,6 @@ typedef struct prefetch {
     exec_order forward;      /* of pre_forward */
     exec_order post_forward; /* of post_forward; backward goes through it in reverse */
     limiter limiter;
-    bool in_backward; /* from the first pre_backward to end_backward: a forward hook that fires now
-                         belongs to a recomputation */
     int reducing;     /* the unit whose reduction nobody has waited for, or NO_UNIT */
     event *updated;   /* recorded on compute: the optimizer has written the shards */
     prefetch_own own; /* provided */
@@ -76,8 +74,7 @@ fsdp_status order_begin(exec_order *o);
  * recorded from there on. */
 fsdp_status order_visit(exec_order *o, int u);
 /* prefetch_post_forward -- after a unit's last layer: record it in post_forward, then do what
- * labs 2 and 3 do, forward_post_hook(r->f, u). A recomputation does neither: backward comes next
- * and needs the unit. source  [FSDP §3.3.2] */
+ * labs 2 and 3 do, forward_post_hook(r->f, u). source  [FSDP §3.3.2] */
 fsdp_status prefetch_post_forward(void *self, int u);
 
 /* ---- 5.2 ------------------------------------------------------------------------------------- */
@@ -91,9 +88,8 @@ fsdp_status prefetch_pre_backward(void *self, int u);
 fsdp_status prefetch_backward(prefetch *p, int u);
 
 /* ---- 5.3 ------------------------------------------------------------------------------------- */
-/* prefetch_pre_forward -- before a unit's first layer: prefetch_unshard and unshard_wait. Unless it
- * is a recomputation, record u in `forward` and, if the mode says FORWARD or BOTH, begin to gather
- * the unit after it.
+/* prefetch_pre_forward -- before a unit's first layer: prefetch_unshard and unshard_wait. Then
+ * record u in `forward` and, if the mode says FORWARD or BOTH, begin to gather the unit after it.
  *   source  [FSDP §3.3.3] */
 fsdp_status prefetch_pre_forward(void *self, int u);
 

@@ -7,6 +7,11 @@
 # micro-steps; parameters of p bytes, sums of r. Reductions give each rank P / W, whatever S is. Where R > 1 replicas
 # gather these to P / S at the end of the step, unit by unit. Each step gathers the A losses of every rank, and sums the
 # squares of the gradients exactly, in 22 words. Gathered at one time: the root and a block, with prefetch two.
+#
+# --no-sync reduces once a step, and holds one sum of all gradients beside those of the root and a block. =replicas
+# reduces to P / S in each micro-step, and at the end of the step adds up R of these, of which it holds a copy of one
+# unit's. --reshard-after step gathers each unit once a step. --reshard-to N gathers a block once from all ranks; N ranks
+# keep it, and gather it from then on.
 set -u
 build=${1:-build}
 BUILD=$build
@@ -23,15 +28,16 @@ check() {
     shift 7
     [ "$p" = 2 ] && set -- "$@" --param-dtype bf16
     [ "$r" = 2 ] && set -- "$@" --reduce-dtype bf16
+    name="$name $EXTRA"
     # shellcheck disable=SC2086 # words
     if ! "$build/fsdp_run" --no-prefix -n "$w" "$build/fsdp_train" --steps 2 --synthetic 10000 $model --ops portable \
         --seq-len 16 --batch-size 2 --reduction fast --grad-accum "$a" --prefetch "$prefetch" \
-        --memory-report "$tmp/csv" "$@" >"$tmp/log" 2>&1; then
+        --memory-report "$tmp/csv" "$@" $EXTRA >"$tmp/log" 2>&1; then
         echo "FAIL formulas $name: $(grep -m1 rank "$tmp/log")"
         failed=1
         return
     fi
-    awk -F, -v name="$name" -v form="$form" -v W="$w" -v S="$s" -v A="$a" -v ahead="$prefetch" -v p="$p" -v r="$r" '
+    awk -F, -v name="$name" -v form="$form" -v W="$w" -v S="$s" -v A="$a" -v ahead="$prefetch" -v p="$p" -v r="$r" -v extra="$EXTRA" '
         function up(n, to) { return to * int((n + to - 1) / to) }
         function slot(n) { return up(n, 32) }
         function P(slots) { return up(slots, 32 * W) }
@@ -53,6 +59,24 @@ check() {
             want["calls,all-gather"] = A * gathers + 1 + (R > 1 ? n : 0)
             want["bytes,reduce-scatter"] = A * (W - 1) / W * all * r
             want["calls,reduce-scatter"] = A * n
+            if (extra == "--no-sync") {
+                want["bytes,reduce-scatter"] /= A
+                want["calls,reduce-scatter"] = n
+                want["memory,grads_full"] = 4 * (form == "ddp" ? 2 * all : all + root + block)
+            } else if (extra == "--no-sync=replicas") {
+                want["bytes,reduce-scatter"] = (A * (S - 1) / S + (R - 1) / W) * all * r
+                want["calls,reduce-scatter"] = A * n + n
+                want["memory,grads_shard"] = 4 * (all + block) / S
+            } else if (extra ~ /step/) {
+                want["bytes,all-gather"] = (S - 1) / S * all * p + (W - 1) * A * 4
+                want["calls,all-gather"] = 5
+                want["memory,params_full"] = p * all
+            } else if (extra ~ /reshard-to/) {
+                N = extra; sub(/.* /, "", N)
+                far = A * root + 3 * block; near = (A * 6 - 3) * block
+                want["bytes,all-gather"] = ((S - 1) / S * far + (N - 1) / N * near) * p + (W - 1) * A * 4
+                want["memory,params_full"] = p * (at_once + 3 * block / N)
+            }
             slice = int((22 + S - 1) / S)
             want["bytes,all-reduce"] = S == 1 ? 0 : 8 * (22 - slice + (S - 1) * slice)
             want["calls,all-reduce"] = S > 1
@@ -71,6 +95,7 @@ check() {
         }' "$tmp/csv" || failed=1
 }
 
+EXTRA=
 for form in full grad-op none ddp; do
     for w in 2 3 4; do
         case $form in none | ddp) s=1 ;; *) s=$w ;; esac
@@ -88,4 +113,17 @@ for prefetch in backward both; do
     check hybrid 4 2 2 $prefetch 4 4 --sharding hybrid --fsdp-size 2
 done
 check hybrid 6 3 1 none 2 2 --sharding hybrid --fsdp-size 3
+EXTRA='--no-sync'
+check full 2 2 3 both 4 4
+check full 3 3 2 none 2 2
+check ddp 2 1 3 none 4 4 --parallel ddp
+EXTRA='--no-sync=replicas'
+check hybrid 4 2 3 both 4 4 --sharding hybrid --fsdp-size 2
+check hybrid 4 2 2 none 2 2 --sharding hybrid --fsdp-size 2
+EXTRA='--reshard-after step'
+check full 3 3 3 both 4 4
+check grad-op 2 2 2 none 2 2 --sharding grad-op
+EXTRA='--reshard-to 2'
+check full 4 4 3 none 4 4
+check full 6 6 2 both 2 4
 exit $failed

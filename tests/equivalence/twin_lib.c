@@ -84,14 +84,21 @@ static fsdp_status make_runner(twin *t, dtype param_type)
                                                   .param_dtype = param_type},
                                           .layer_unit = t->layer_unit,
                                           .n_units = 1,
+                                          .segment = t->segment,
+                                          .run_again = t->run_again,
                                           .views = &t->views},
                          &t->run);
 }
 
 fsdp_status twin_create(const twin_config *c, twin *t)
 {
-    *t =
-        (twin){.m = c->m, .ops = c->ops, .data = c->data, .batch = c->batch, .seq_len = c->seq_len};
+    *t = (twin){.m = c->m,
+                .ops = c->ops,
+                .data = c->data,
+                .batch = c->batch,
+                .seq_len = c->seq_len,
+                .segment = c->segment,
+                .run_again = c->run_again};
     const bool of_cpu = c->ops->sums->launch == sum_launch_cpu;
     const device_backend *kind = of_cpu ? &device_cpu : target_backend()->device;
     TRY(lay_out(t, c->mode));

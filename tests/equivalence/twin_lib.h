@@ -35,6 +35,8 @@ typedef struct twin {
     } on_device;
     const corpus *data;
     size_t batch, seq_len;
+    const int *segment; /* [n_layers] borrowed, see runner_config; with them run_again too */
+    fsdp_status (*run_again)(runner *r, int first, int last);
 } twin;
 
 typedef struct twin_config {
@@ -46,6 +48,8 @@ typedef struct twin_config {
                               gradient of its own; GRAD_ACC_FAST: both uses add into one array, as a
                               backward pass of one device does */
     uint64_t seed;
+    const int *segment; /* NULL, or as in runner_config; with run_again */
+    fsdp_status (*run_again)(runner *r, int first, int last);
 } twin_config;
 
 /* twin_create -- parameters are those of the seed, in fp32. */

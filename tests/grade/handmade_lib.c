@@ -258,7 +258,9 @@ static fsdp_status make_fsdp(fixture *fx)
                            .dev = fx->dev,
                            .world = fx->comm,
                            .mode = sp->mode,
-                           .batch = sp->batch ? sp->batch : 1};
+                           .batch = sp->batch ? sp->batch : 1,
+                           .grad_accum = sp->no_sync,
+                           .no_sync = sp->no_sync > 0};
     f->compute = fx->compute;
     TRY(make_mesh(fx));
     TRY(stream_create(fx->dev, &(stream_config){.name = "comm"}, &f->comm_stream));
@@ -300,6 +302,44 @@ static fsdp_status make_all(fixture *fx)
     TRY(make_fsdp(fx));
     return fx->spec->by_strategy ? reducer_create(&fx->f, fx->spec->sharding, &fx->r)
                                  : reducer_init(&fx->f, &fx->r);
+}
+
+/* ---- checking sums ------------------------------------------------------------------------- */
+/* The sum of buffer k of unit u that this rank must hold, of leaves [n_leaves] value(leaf, k, i).
+ * Canonical: a tree over the leaves; fast: one after the other. */
+static void expect_buffer_sum(fixture *fx, int u, int k, const float *got, int n_leaves,
+                              float (*value)(int leaf, int buffer, size_t i))
+{
+    const grad_buffer *buf = fix_buffer(fx, u, k);
+    size_t slice = fx->f.units[u].slices.shard_elems, first = fix_buffer_begin(fx, u, k);
+    got = fix_read(fx, got, buf->acc.elems);
+    for (size_t i = 0; i < buf->acc.elems; i++) {
+        float leaf[64], want = 0.0f;
+        for (int n = 0; n < n_leaves; n++)
+            leaf[n] = value(n, k, first + i);
+        if (fx->spec->mode == GRAD_ACC_CANONICAL)
+            want = tree_sum_f32(leaf, (size_t)n_leaves);
+        else
+            for (int n = 0; n < n_leaves; n++)
+                want = n ? want + leaf[n] : leaf[0];
+        char what[96];
+        snprintf(what, sizeof what, "sum over ranks, unit %d, buffer %d, slice of %zu, element %zu",
+                 u, k, slice, i);
+        note(fx, expect_f32(what, &got[i], &want, 1));
+    }
+}
+
+fsdp_status fix_expect_acc(fixture *fx, int u, int n_leaves,
+                           float (*value)(int leaf, int buffer, size_t i))
+{
+    for (int k = 0; k < fix_n_buffers(fx, u); k++) {
+        float *sum;
+        TRY(grad_acc_finish(&fix_buffer(fx, u, k)->acc, fx->compute, &sum));
+        TRY(stream_sync(fx->compute));
+        expect_buffer_sum(fx, u, k, sum, n_leaves, value);
+        device_free(fx->compute, sum);
+    }
+    return FSDP_OK;
 }
 
 /* ---- taking it apart ------------------------------------------------------------------------ */

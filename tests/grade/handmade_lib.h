@@ -33,6 +33,7 @@ typedef struct fix_spec {
     bool by_strategy; /* stays_* and residency by reducer_create, not by the fixture */
     grad_acc_mode mode;
     size_t batch;       /* 0: 1 */
+    int no_sync;        /* > 0: with --no-sync, and so many micro-steps */
     bool async_compute; /* the compute stream is a thread: only events order it */
     int group_ranks;    /* > 0: ranks below it form the group, the others one of their own */
 } fix_spec;
@@ -141,6 +142,11 @@ fsdp_status fix_fill_params(fixture *fx, int u);
  * unreduced array; NaN in the padding (a reduction may leave anything there). */
 fsdp_status fix_push(fixture *fx, int u, int n_leaves, int base,
                      float (*value)(int leaf, int buffer, size_t i));
+
+/* fix_expect_acc -- finish the accumulators of u's buffers, and note a sum that is not that of
+ * leaves value(leaf, k, i), leaf = 0 ... n_leaves-1, in the shape of the spec's mode. */
+fsdp_status fix_expect_acc(fixture *fx, int u, int n_leaves,
+                           float (*value)(int leaf, int buffer, size_t i));
 
 /* fix_trace_start -- from now on fx->trace gets "all-gather h.0;reduce-scatter root;...". */
 void fix_trace_start(fixture *fx);

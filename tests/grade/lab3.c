@@ -5,6 +5,7 @@
  * against the unsharded twin. */
 #include <unistd.h>
 #include "tests/grade/handmade_lib.h"
+#include "tests/grade/stars_lib.h"
 #include "tests/grade/step_lib.h"
 #include "tests/grade/whole_lib.h"
 
@@ -137,43 +138,6 @@ static fsdp_status reduce_once(fixture *fx, int u, float (*value)(int, int, size
     return FSDP_OK;
 }
 
-/* The sum of buffer k of unit u that this rank must hold, of leaves [n_leaves] value(leaf, k, i).
- * Canonical: a tree over the leaves; fast: one after the other. */
-static void expect_buffer_sum(fixture *fx, int u, int k, const float *got, int n_leaves,
-                              float (*value)(int leaf, int buffer, size_t i))
-{
-    const grad_buffer *buf = fix_buffer(fx, u, k);
-    size_t slice = fx->f.units[u].slices.shard_elems, first = fix_buffer_begin(fx, u, k);
-    got = fix_read(fx, got, buf->acc.elems);
-    for (size_t i = 0; i < buf->acc.elems; i++) {
-        float leaf[64], want = 0.0f;
-        for (int n = 0; n < n_leaves; n++)
-            leaf[n] = value(n, k, first + i);
-        if (fx->spec->mode == GRAD_ACC_CANONICAL)
-            want = tree_sum_f32(leaf, (size_t)n_leaves);
-        else
-            for (int n = 0; n < n_leaves; n++)
-                want = n ? want + leaf[n] : leaf[0];
-        char what[96];
-        snprintf(what, sizeof what, "sum over ranks, unit %d, buffer %d, slice of %zu, element %zu",
-                 u, k, slice, i);
-        note(fx, expect_f32(what, &got[i], &want, 1));
-    }
-}
-
-static fsdp_status expect_acc(fixture *fx, int u, int n_leaves,
-                              float (*value)(int leaf, int buffer, size_t i))
-{
-    for (int k = 0; k < fix_n_buffers(fx, u); k++) {
-        float *sum;
-        TRY(grad_acc_finish(&fix_buffer(fx, u, k)->acc, fx->compute, &sum));
-        TRY(stream_sync(fx->compute));
-        expect_buffer_sum(fx, u, k, sum, n_leaves, value);
-        device_free(fx->compute, sum);
-    }
-    return FSDP_OK;
-}
-
 static int leaf_world; /* W of the fixture under test: leaf n is rank n % W of micro-step n / W */
 
 static float two_steps(int leaf, int buffer, size_t i)
@@ -200,7 +164,7 @@ static fsdp_status reduce_body(fixture *fx)
                         (long long)comm_job_stats_read(fx->comm).bytes_sent[COMM_OP_REDUCE_SCATTER],
                         (long long)(bytes * sizeof(float))));
         TRY(reduce_once(fx, u, int_grad_2));
-        TRY(expect_acc(fx, u, 2 * fx->world_size, two_steps));
+        TRY(fix_expect_acc(fx, u, 2 * fx->world_size, two_steps));
     }
     return FSDP_OK;
 }
@@ -230,7 +194,7 @@ static fsdp_status reduce_tree_body(fixture *fx)
         bool want = k >= 1 && ((3 * fx->world_size) >> (k - 1) & 1);
         note(fx, expect_int(what, t->slot[k] != NULL, want));
     }
-    return expect_acc(fx, H0, 3 * fx->world_size, fix_fraction);
+    return fix_expect_acc(fx, H0, 3 * fx->world_size, fix_fraction);
 }
 
 static void check_resharded_at_issue(fixture *fx, comm_op op, const char *label)
@@ -269,7 +233,7 @@ static fsdp_status post_backward_body(fixture *fx)
     fix_expect_trace(fx, "post_backward of a frozen unit", "");
     note(fx, expect_int("state of a frozen unit after post_backward", fx->f.units[FROZEN].state,
                         keeps ? UNIT_GATHERED : UNIT_SHARDED));
-    return expect_acc(fx, H0, fx->world_size, int_grad);
+    return fix_expect_acc(fx, H0, fx->world_size, int_grad);
 }
 
 /* ---- 3.2: memory in flight. Slow kernels make every missing wait show. */
@@ -318,7 +282,7 @@ static fsdp_status in_flight(fixture *fx, bool slow_comm)
     TRY(stream_sync(fx->compute));
     TRY(stream_sync(fx->f.comm_stream));
     device_free(fx->compute, next);
-    return expect_acc(fx, H0, fx->world_size, int_grad);
+    return fix_expect_acc(fx, H0, fx->world_size, int_grad);
 }
 
 static fsdp_status in_flight_body(fixture *fx)
@@ -344,7 +308,7 @@ static fsdp_status own_stream_body(fixture *fx)
     note(fx, expect_true("a reduction runs on reduce_stream", event_done(fx->r.grads[H0].reduced)));
     note(fx, gate_open(fx->g, "reduce_wait"));
     TRY(stream_sync(own));
-    TRY(expect_acc(fx, H0, fx->world_size, int_grad));
+    TRY(fix_expect_acc(fx, H0, fx->world_size, int_grad));
     TRY(stream_sync(fx->compute));
     fx->f.reduce_stream = fx->f.comm_stream;
     stream_free(own);
@@ -413,6 +377,6 @@ int main(int argc, char **argv)
 {
     static const grade_task tasks[] = {{"3.1", task_3_1}, {"3.2", task_3_2}, {"3.3", task_3_3},
                                        {"3.4", task_3_4}, {"3.5", task_3_5}, {"3.6", task_3_6},
-                                       {"3.7", task_3_7}};
+                                       {"3.7", task_3_7}, {"3.9", task_3_9}, {"3.10", task_3_10}};
     return grade_main(argc, argv, tasks, (int)(sizeof tasks / sizeof *tasks));
 }

@@ -86,13 +86,6 @@ static fsdp_status post_forward_part(fixture *fx, prefetch *p)
     TRY(prefetch_post_forward(p, ROOT));
     note(fx, expect_int("state of the root, which stays", fx->f.units[ROOT].state, UNIT_GATHERED));
     expect_units(fx, "post_forward", &p->post_forward, (const int[]){H0, ROOT}, 2);
-    p->in_backward = true; /* from here on a forward hook belongs to a recomputation */
-    TRY(fix_gather_by_hand(fx, H2));
-    TRY(prefetch_post_forward(p, H2));
-    note(fx, expect_int("state of h.2 after its recomputation: backward needs it",
-                        fx->f.units[H2].state, UNIT_GATHERED));
-    expect_units(fx, "post_forward after a recomputation", &p->post_forward,
-                 (const int[]){H0, ROOT}, 2);
     return FSDP_OK;
 }
 
@@ -135,7 +128,6 @@ static fsdp_status pre_backward_issues(fixture *fx, prefetch *p, int u, const ch
 static fsdp_status backward_part(fixture *fx, prefetch *p)
 {
     know_order(&p->post_forward, POST_FORWARD, N_UNITS);
-    p->in_backward = true;
     issued_start(fx);
     const bool ahead = looks_ahead_in_backward(p);
     TRY(fix_gather_by_hand(fx, ROOT)); /* forward left the root gathered */
@@ -200,7 +192,6 @@ static fsdp_status waits_for_its_own(fixture *fx, prefetch *p, fsdp_status (*hoo
 static fsdp_status backward_waits_part(fixture *fx, prefetch *p)
 {
     know_order(&p->post_forward, POST_FORWARD, N_UNITS);
-    p->in_backward = true;
     return waits_for_its_own(fx, p, prefetch_pre_backward, H0);
 }
 
@@ -250,17 +241,6 @@ static fsdp_status forward_part(fixture *fx, prefetch *p)
     issued_start(fx);
     TRY(forward_pass(fx, p, FORWARD, alone)); /* the order is not known yet */
     TRY(forward_pass(fx, p, FORWARD, looks ? ahead : alone));
-    TRY(put_back(fx, p));
-    know_order(&p->forward, FORWARD, N_UNITS);
-    p->in_backward = true;
-    TRY(prefetch_pre_forward(p, H0));
-    fix_expect_trace(fx, "pre_forward in a recomputation", "all-gather h.0;");
-    note(fx, expect_int("pre_forward in a recomputation", fx->f.units[H0].state, UNIT_GATHERED));
-    note(fx, expect_int("a recomputation does not visit", p->forward.next, 0));
-    note(fx, expect_int("a recomputation changes nothing", p->forward.changes, 0));
-    expect_units(fx, "forward after a recomputation", &p->forward, FORWARD, N_UNITS);
-    p->in_backward = false;
-    p->forward.next = N_UNITS; /* the pass is over */
     return looks ? forward_pass(fx, p, other, ahead) : FSDP_OK;
 }
 

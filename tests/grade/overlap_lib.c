@@ -153,7 +153,6 @@ static fsdp_status post_issues(fixture *fx, prefetch *p, int u, const char *ahea
 static fsdp_status post_backward_part(fixture *fx, prefetch *p)
 {
     know_order(&p->post_forward, POST_FORWARD, N_UNITS);
-    p->in_backward = true;
     issued_start(fx);
     fx->on_issue = check_at_reduction;
     TRY(post_issues(fx, p, FROZEN, "all-gather h.0;", ""));

@@ -1,0 +1,216 @@
+/* stars_lib.c -- see stars_lib.h. */
+#include "tests/grade/stars_lib.h"
+#include <stdlib.h>
+#include <string.h>
+#include "common/model/gpt2.h"
+#include "lab3_backward/no_sync.h"
+#include "lab3_backward/recompute.h"
+#include "tests/equivalence/run_lib.h"
+#include "tests/equivalence/twin_lib.h"
+#include "tests/grade/handmade_lib.h"
+#include "tests/unit/target_lib.h"
+
+/* ---- 3.9 ------------------------------------------------------------------------------------- */
+
+enum { MICROS = 4 };
+
+static int micro; /* of the gradient that is being made */
+
+/* Micro-steps of a rank are neighbours: number 4 r + a. */
+static float neighbour(int rank, int buffer, size_t i)
+{
+    return fix_fraction(MICROS * rank + micro, buffer, i);
+}
+
+/* Levels 1 1 2 2 of the binary counter: after 1, 2, 3 micro-steps so many vectors wait. */
+static const int WAITING[MICROS] = {1, 1, 2, 0};
+
+static fsdp_status one_micro(fixture *fx, int u)
+{
+    char buf[64], what[80];
+    const bool is_last = micro == MICROS - 1;
+    size_t vector = 0;
+    for (int k = 0; k < fix_n_buffers(fx, u); k++)
+        vector += fix_buffer(fx, u, k)->elems * sizeof(float);
+    TRY(fix_grad_by_hand(fx, u, neighbour));
+    TRY(reducer_begin_micro(&fx->r, micro, MICROS, true));
+    TRY(reduce_begin(&fx->r, u));
+    TRY(reduce_wait(&fx->r, u));
+    snprintf(what, sizeof what, "bytes of gradients after micro-step %d", micro);
+    note(fx, expect_int(what, (long long)fix_live(fx, MEM_GRADS_FULL),
+                        (long long)(vector * (size_t)WAITING[micro])));
+    snprintf(what, sizeof what, "collectives of micro-step %d of %d", micro, MICROS);
+    fix_issued(buf, sizeof buf, COMM_OP_REDUCE_SCATTER, fx->f.units[u].name);
+    if (fix_n_buffers(fx, u) == 1)
+        fix_expect_trace(fx, what, is_last ? buf : "");
+    else
+        note(fx, expect_true(what, (*fx->trace != 0) == is_last));
+    note(fx,
+         expect_true("no gradient view of what was kept", !fx->f.views.grads[u == ROOT ? 0 : 2]));
+    return FSDP_OK;
+}
+
+static fsdp_status no_sync_body(fixture *fx)
+{
+    static const int units[] = {H0, ROOT};
+    for (int j = 0; j < 2; j++) {
+        fix_trace_start(fx);
+        for (micro = 0; micro < MICROS; micro++)
+            TRY(one_micro(fx, units[j]));
+        TRY(fix_expect_acc(fx, units[j], MICROS * fx->world_size, fix_fraction));
+    }
+    return FSDP_OK;
+}
+
+fsdp_status task_3_9(grade *g)
+{
+    TRY(fixture_run(g, FIX_SPEC(.n_params = 9, .mode = GRAD_ACC_CANONICAL, .no_sync = MICROS),
+                    no_sync_body));
+    TRY(fixture_run(
+        g, FIX_SPEC(.n_params = 9, .mode = GRAD_ACC_CANONICAL, .batch = 2, .no_sync = MICROS),
+        no_sync_body));
+    return fixture_run(g,
+                       FIX_SPEC(.n_params = 9, .mode = GRAD_ACC_CANONICAL, .no_sync = MICROS,
+                                .async_compute = true),
+                       no_sync_body);
+}
+
+/* ---- 3.10 ------------------------------------------------------------------------------------ */
+
+enum { LAYERS = 8 }; /* embed, three blocks of attention and MLP, head */
+
+static fsdp_status expect_segments(const char *what, const recompute_spec *spec, const model *m,
+                                   const int *layer_unit, const int *want, int want_cut)
+{
+    int got[LAYERS], n_cut = -1;
+    char text[96];
+    TRY(recompute_choose(spec, m, layer_unit, got, &n_cut));
+    for (int i = 0; i < LAYERS; i++) {
+        snprintf(text, sizeof text, "%s: segment of layer %d", what, i);
+        TRY(expect_int(text, got[i], want[i]));
+    }
+    snprintf(text, sizeof text, "%s: segments that units have cut", what);
+    return expect_int(text, n_cut, want_cut);
+}
+
+static fsdp_status choices(const model *m)
+{
+    enum { NO = NO_SEGMENT };
+    static const int by_block[] = {0, 1, 1, 2, 2, 3, 3, 0}, by_layer[] = {0, 1, 2, 3, 4, 5, 6, 0};
+    static const int merged[] = {0, 1, 1, 1, 1, 1, 1, 0}, halves[] = {0, 1, 2, 2, 2, 2, 2, 0};
+    TRY(expect_segments("blocks", &(recompute_spec){RECOMPUTE_BLOCK, 0, 1}, m, by_block,
+                        (const int[]){NO, 0, 0, 1, 1, 2, 2, NO}, 0));
+    TRY(expect_segments("blocks in units of a layer", &(recompute_spec){RECOMPUTE_BLOCK, 1, 1}, m,
+                        by_layer, (const int[]){NO, NO, NO, 0, 1, 2, 3, NO}, 2));
+    TRY(expect_segments("blocks in one unit", &(recompute_spec){RECOMPUTE_BLOCK, 0, 1}, m, merged,
+                        (const int[]){NO, 0, 0, 1, 1, 2, 2, NO}, 0));
+    TRY(expect_segments("blocks, the first cut", &(recompute_spec){RECOMPUTE_BLOCK, 0, 1}, m,
+                        halves, (const int[]){NO, 0, 1, 2, 2, 3, 3, NO}, 1));
+    TRY(expect_segments("attention", &(recompute_spec){RECOMPUTE_ATTENTION, 0, 1}, m, by_block,
+                        (const int[]){NO, 0, NO, 1, NO, 2, NO, NO}, 0));
+    return expect_segments("MLP of every 2nd block", &(recompute_spec){RECOMPUTE_MLP, 0, 2}, m,
+                           by_block, (const int[]){NO, NO, NO, NO, 0, NO, NO, NO}, 0);
+}
+
+/* Launches by phase. */
+typedef struct counted {
+    int products[2], attentions[2]; /* of the first forward, of the second */
+} counted;
+
+static uint64_t count(void *self, const device_act *act)
+{
+    counted *c = self;
+    const char *name = act->kind == ACT_LAUNCH && act->work.key.name ? act->work.key.name : "";
+    if (act->phase && *act->phase != 'b') {
+        const int again = *act->phase == 'r';
+        c->products[again] += strcmp(name, "matmul") == 0;
+        c->attentions[again] += strcmp(name, "attention") == 0;
+    }
+    return 0;
+}
+
+typedef struct one_run {
+    counted c;
+    size_t activation_bytes;
+    float *grad; /* [leaf_elems], owned */
+    size_t elems;
+} one_run;
+
+/* A leaf on one device, with the segments or without. */
+static fsdp_status run_leaf(grade *g, const model *m, const corpus *data, const int *segment,
+                            one_run *out)
+{
+    twin t;
+    float loss;
+    *out = (one_run){0};
+    TRY(twin_create(&(twin_config){.m = m,
+                                   .ops = target_is_portable() ? ops_cpu_portable() : g->ops,
+                                   .data = data,
+                                   .batch = 1,
+                                   .seq_len = m->config.max_seq_len,
+                                   .mode = GRAD_ACC_CANONICAL,
+                                   .seed = 3,
+                                   .segment = segment,
+                                   .run_again = recompute_segment},
+                    &t));
+    const device_watch watch = {.self = &out->c, .issued = count};
+    device_set_watch(t.dev, &watch);
+    fsdp_status status = twin_leaf(&t, 0, &loss);
+    device_set_watch(t.dev, NULL);
+    out->activation_bytes = ledger_read(device_ledger(t.dev)).peak_bytes[MEM_ACTIVATIONS];
+    out->elems = t.leaf_elems;
+    out->grad = malloc(t.leaf_elems * sizeof *out->grad);
+    memcpy(out->grad, t.leaf, t.leaf_elems * sizeof *out->grad);
+    twin_free(&t);
+    return status;
+}
+
+/* Whether a run with blocks as segments gives the same gradients from less memory. Without the last
+ * product a block has 3 of its 4. */
+static fsdp_status compare_runs(const one_run *plain, const one_run *again, size_t saved_bytes)
+{
+    TRY(expect_f32("gradient of a leaf", again->grad, plain->grad, plain->elems));
+    TRY(expect_int("products of the first forward", again->c.products[0], plain->c.products[0]));
+    TRY(expect_int("products that run again", again->c.products[1], 3 * 3));
+    TRY(expect_int("attentions that run again", again->c.attentions[1], 3));
+    TRY(expect_int("products that run again without segments", plain->c.products[1], 0));
+    return expect_true("two blocks fewer are kept",
+                       again->activation_bytes + 2 * saved_bytes <= plain->activation_bytes);
+}
+
+fsdp_status task_3_10(grade *g)
+{
+    static const model_config config = {.family = "gpt2",
+                                        .n_blocks = 3,
+                                        .n_head = 2,
+                                        .d_model = 16,
+                                        .d_ff = 64,
+                                        .vocab_size = 31,
+                                        .max_seq_len = 8,
+                                        .norm_eps = 1e-5f};
+    static const int one_unit[LAYERS];
+    int segment[LAYERS], n_cut;
+    model m;
+    corpus data;
+    one_run plain = {0}, again = {0};
+    TRY(gpt2_create(&config, &m));
+    TRY(run_corpus(config.vocab_size, &data));
+    size_t saved = 0;
+    for (int i = 1; i <= 2; i++)
+        saved += m.layers[i].bytes(&m.layers[i], config.max_seq_len, DTYPE_F32).saved;
+    fsdp_status status = choices(&m);
+    if (status == FSDP_OK)
+        status = recompute_choose(&(recompute_spec){RECOMPUTE_BLOCK, 0, 1}, &m, one_unit, segment,
+                                  &n_cut);
+    if (status == FSDP_OK)
+        status = run_leaf(g, &m, &data, NULL, &plain);
+    if (status == FSDP_OK)
+        status = run_leaf(g, &m, &data, segment, &again);
+    if (status == FSDP_OK)
+        status = compare_runs(&plain, &again, saved);
+    free(plain.grad);
+    free(again.grad);
+    corpus_close(&data);
+    model_free(&m);
+    return status;
+}
