@@ -23,6 +23,8 @@ typedef struct fsdp_unit {
                                    each rank of the shard group has shard_elems of them */
     flat_layout slices;         /* of set-up: the same array cut for the world; owns the slots */
     bool frozen;                /* all its parameters are frozen */
+    int companion;              /* freeze.h: the unit of its frozen parameters; 0: none */
+    bool forward_only;          /* freeze.h: backward uses none of its parameters */
     bool stays_after_forward;   /* not resharded by the forward post hook */
     bool stays_after_backward;  /* resident: gathered for good, never resharded */
     float *shard;               /* [layout.shard_elems] MEM_PARAMS_SHARD, owned */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/comm/comm.h"
+#include "lab2_forward/freeze.h"
 #include "lab2_forward/fsdp_setup.h"
 #include "lab2_forward/reshard_to.h"
 
@@ -160,6 +161,7 @@ fsdp_status fsdp_lay_out(const fsdp_config *config, const mesh_shape *shape, fsd
     *f = (fsdp){.run = config->run, .mesh.shape = *shape};
     fsdp_status status;
     GOTO_ON_FAIL(status, wrap_model(f, config), fail);
+    GOTO_ON_FAIL(status, freeze_split(f), fail);
     for (int u = 0; u < f->n_units; u++) {
         GOTO_ON_FAIL(status, lay_out_unit(f, &f->units[u]), fail);
         f->units[u].stays_after_forward = u == UNIT_ROOT;

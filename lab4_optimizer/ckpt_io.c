@@ -100,20 +100,22 @@ static fsdp_status write_slice(fsdp_optimizer *o, int u, int k, ckpt_work *w, ck
     const flat_layout *l = &f->units[u].slices;
     const float *src = unit_array(o, u, k);
     ckpt_pieces packed = {.pieces = w->packed, .values = w->values};
-    if (src) {
-        src += (size_t)shape->replica * l->shard_elems; /* its slice of the shard it holds */
-        TRY(device_download(f->compute, w->shard, src, l->shard_elems * sizeof *w->shard));
-        TRY(stream_sync(f->compute));
-    } else {
-        memset(w->shard, 0, l->shard_elems * sizeof *w->shard);
-    }
+    if (!src)
+        return FSDP_OK;
+    src += (size_t)shape->replica * l->shard_elems; /* its slice of the shard it holds */
+    TRY(device_download(f->compute, w->shard, src, l->shard_elems * sizeof *w->shard));
+    TRY(stream_sync(f->compute));
     TRY(ckpt_pack(l, mesh_slice(shape, shape->world_rank), w->shard, &packed));
     const ckpt_piece *mine = w->pieces + w->unit_begin[u];
     TRY(check_packed(&packed, mine, w->unit_begin[u + 1] - w->unit_begin[u]));
-    size_t elems = 0;
-    for (int i = 0; i < packed.n_pieces; i++)
-        elems += packed.pieces[i].elems;
-    return ckpt_out_write(out, packed.values, elems);
+    const float *values = packed.values;
+    for (int i = 0; i < packed.n_pieces; i++) {
+        const size_t elems = (size_t)packed.pieces[i].elems;
+        if (ckpt_has(f->run.m, packed.pieces[i].param, k))
+            TRY(ckpt_out_write(out, values, elems));
+        values += elems;
+    }
+    return FSDP_OK;
 }
 
 fsdp_status ckpt_save(fsdp_optimizer *o, ckpt_store *to, int64_t next_step)
@@ -173,7 +175,7 @@ static fsdp_status unpack_unit(const ckpt_source *from, const flat_piece *mine, 
         for (size_t k = 0; k < n; k++)
             if (e[k].piece.begin < end && e[k].piece.begin + e[k].piece.elems > begin)
                 TRY(unpack_entry(from, &e[k], to));
-        want += mine[i].elems;
+        want += n > 0 ? mine[i].elems : 0; /* else a parameter that was frozen: zero */
     }
     if (to->n_elems != want)
         return fsdp_error(FSDP_EINVAL, "see ckpt_unpack",

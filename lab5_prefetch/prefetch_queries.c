@@ -51,10 +51,18 @@ static bool is_limited(const prefetch *p, int u)
     return u != UNIT_ROOT && !p->r->f->units[u].stays_after_forward;
 }
 
+/* Whether this pass computes with unit u, if it comes to it at all. */
+static bool is_used(const prefetch *p, int u)
+{
+    return !(p->in_backward && p->r->f->units[u].forward_only);
+}
+
+/* A unit and its companion count as one: together they are what the unit is if nothing is frozen. */
 fsdp_status prefetch_unshard(prefetch *p, int u, bool ahead)
 {
     fsdp *f = p->r->f;
-    if (f->units[u].state != UNIT_SHARDED)
+    const int companion = f->units[u].companion;
+    if (f->units[u].state != UNIT_SHARDED || !is_used(p, u))
         return FSDP_OK;
     if (is_limited(p, u)) {
         bool granted = false;
@@ -66,7 +74,8 @@ fsdp_status prefetch_unshard(prefetch *p, int u, bool ahead)
             p->limiter.held[u] = true;
         }
     }
-    return unshard_begin(f, u);
+    TRY(unshard_begin(f, u));
+    return companion && is_used(p, companion) ? unshard_begin(f, companion) : FSDP_OK;
 }
 
 fsdp_status prefetch_release(prefetch *p, int u, stream *s)

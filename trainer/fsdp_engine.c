@@ -8,6 +8,7 @@ typedef struct fsdp_engine {
     reducer r;
     fsdp_optimizer o;
     prefetch p; /* zeroed without overlap */
+    freeze frozen;
 } fsdp_engine;
 
 /* An evaluation since the last step leaves units gathered. A step starts with none, so that it
@@ -79,28 +80,29 @@ static fsdp_status sink_param(fsdp *f, int p, const float *masters, engine_sink 
 }
 
 /* The parameters of one unit are next to each other in the global order, except the root's, which
- * is gathered once for each end. Only one unit is gathered at a time. */
+ * is gathered once for each end. Only one unit and its companion are gathered at a time. */
 static fsdp_status engine_read_params(void *self, engine_sink sink, void *ctx)
 {
     fsdp *f = &((fsdp_engine *)self)->f;
     fsdp_status mine = FSDP_OK, status = reshard_all(f);
     const bool shared = f->mesh.shape.shard_size > 1; /* else every rank has the whole masters */
-    float *full = NULL;
-    int gathered = -1;
+    float *full[2] = {NULL}; /* of a unit, of a companion */
+    int gathered[2] = {-1, -1};
     for (int p = 0; p < f->run.m->n_params && status == FSDP_OK; p++) {
-        int u = f->param_unit[p];
+        const int u = f->param_unit[p], k = f->units[u].frozen;
         if (f->run.m->params[p].tied_to != NOT_TIED)
             continue;
-        if (shared && u != gathered) {
-            device_free(f->compute, full);
-            full = NULL;
-            status = gather_masters(f, u, &full);
-            gathered = u;
+        if (shared && u != gathered[k]) {
+            device_free(f->compute, full[k]);
+            full[k] = NULL;
+            status = gather_masters(f, u, &full[k]);
+            gathered[k] = u;
         }
         if (status == FSDP_OK && sink && comm_rank(f->run.world) == 0 && mine == FSDP_OK)
-            mine = sink_param(f, p, shared ? full : f->units[u].shard, sink, ctx);
+            mine = sink_param(f, p, shared ? full[k] : f->units[u].shard, sink, ctx);
     }
-    device_free(f->compute, full);
+    device_free(f->compute, full[0]);
+    device_free(f->compute, full[1]);
     return status != FSDP_OK ? status : comm_agree(f->run.world, mine);
 }
 
@@ -142,6 +144,8 @@ fsdp_status fsdp_engine_create(const fsdp_config *config, sharding_strategy shar
         status = comm_agree(config->run.world, status);
     if (overlaps && status == FSDP_OK)
         status = prefetch_create(overlap, &e->r, &e->p, &hooks);
+    if (status == FSDP_OK)
+        freeze_hooks(&e->r, &e->frozen, &hooks);
     if (status != FSDP_OK) {
         engine_free(e);
         return status;

@@ -8,7 +8,7 @@
 
 /* Facts that --resume-change may name: those that add_facts does not fix. */
 static const char NAMES[] = "data,seq-len,global-batch,schedule,seed,param-dtype,reduce-dtype,"
-                            "reduction,clip-grad,weight-decay,betas,eps";
+                            "reduction,freeze,clip-grad,weight-decay,betas,eps";
 
 fsdp_status trainer_check_change(const char *change)
 {
@@ -54,6 +54,7 @@ static void add_facts(ckpt_about *a, const trainer *t, const char *data)
     ckpt_about_add(a, "reduce-dtype", false, "%s", dtypes[c->reduce_dtype == DTYPE_BF16]);
     ckpt_about_add(a, "reduction", false, "%s",
                    c->reduction == GRAD_ACC_CANONICAL ? "canonical" : "fast");
+    ckpt_about_add(a, "freeze", false, "%s", c->freeze ? c->freeze : "nothing");
     ckpt_about_add(a, "clip-grad", false, "%.9g", tc->clip_grad);
     if (tc->optimizer != OPTIMIZER_ADAMW)
         return;

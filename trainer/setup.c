@@ -2,6 +2,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/model/freeze.h"
 #include "common/model/gpt2.h"
 #include "common/base/units.h"
 #include "common/steps/baseline.h"
@@ -117,6 +118,7 @@ static fsdp_status prepare_model(trainer *t)
                           "--comm self: got %d ranks, expected 1", comm_size(t->run.world));
     TRY(trainer_config_resolve(c, comm_size(t->run.world), &t->model_cfg));
     TRY(gpt2_create(&t->model_cfg, &t->m));
+    TRY(model_freeze(&t->m, c->freeze));
     t->run.m = &t->m;
     t->run.mode = (grad_acc_mode)c->reduction;
     t->run.batch = (size_t)c->train.batch_size;
@@ -191,8 +193,11 @@ static fsdp_status largest_unit(const trainer *t, size_t *elems)
     *elems = 0;
     TRY(mesh_shape_make(1, 1, 0, &shape)); /* no element count depends on the ranks */
     TRY(fsdp_lay_out(&config, &shape, &f));
-    for (int u = UNIT_ROOT + 1; u < f.n_units; u++)
-        *elems = f.units[u].layout.used_elems > *elems ? f.units[u].layout.used_elems : *elems;
+    for (int u = UNIT_ROOT + 1; u < f.n_units; u++) {
+        const int c = f.units[u].companion;
+        const size_t own = f.units[u].layout.used_elems + (c ? f.units[c].layout.used_elems : 0);
+        *elems = own > *elems ? own : *elems;
+    }
     fsdp_free(&f);
     return FSDP_OK;
 }

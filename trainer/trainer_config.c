@@ -67,6 +67,7 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("global-batch", train.global_batch), .max = 1073741824, .help = "sequences per step over all ranks (0: from the two above)"},
     {OPTION("steps", train.steps), .def = "20", .max = 1e9, .help = "optimizer steps"},
     {OPTION("seed", seed), .def = "1", .max = 9e15, .help = "of the initial weights"},
+    {OPTION("freeze", freeze), .arg = "PATTERN,...", .help = "do not train parameters with such names, as transformer.h.0.*: gathered, never reduced or updated"},
     {OPTION("optimizer", train.optimizer), .def = "adamw", .choices = "adamw|sgd", .help = "update rule"},
     {OPTION("lr", train.lr), .def = "1e-3", .max = 1e3, .help = "peak learning rate"},
     {OPTION("min-lr", train.min_lr), .def = "1e-4", .max = 1e3, .help = "learning rate at the end"},

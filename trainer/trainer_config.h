@@ -28,6 +28,7 @@ typedef struct trainer_config {
     const char *size;
     int64_t n_blocks, n_head, d_model, d_ff, vocab_size, n_positions; /* 0: the preset's */
     int64_t seed;
+    const char *freeze;
     const char *data, *val_data;
     int64_t synthetic_tokens;
     int sharding; /* sharding_strategy */

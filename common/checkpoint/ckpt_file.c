@@ -19,6 +19,11 @@ fsdp_status ckpt_no_memory(void)
     return fsdp_error(FSDP_ENOMEM, "", "checkpoint: no host memory");
 }
 
+bool ckpt_has(const model *m, int p, int k)
+{
+    return k == 0 || !m->params[p].frozen;
+}
+
 uint64_t ckpt_shape(const model *m)
 {
     uint64_t hash = 0;
@@ -121,6 +126,8 @@ static bool add_tensors(cJSON *header, const ckpt_id *id, const model *m, const 
             char name[PARAM_NAME_BYTES + 32];
             const ckpt_piece *piece = &list->pieces[i];
             size_t elems = (size_t)piece->elems;
+            if (!ckpt_has(m, piece->param, k))
+                continue;
             snprintf(name, sizeof name, "%s@%" PRIu64 ".%c", m->params[piece->param].name,
                      piece->begin, ARRAY_LETTERS[k]);
             ok = safetensors_add(header, name, &elems, 1, data_bytes);

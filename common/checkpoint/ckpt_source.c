@@ -40,16 +40,19 @@ static int by_place(const void *a, const void *b)
     return (x->piece.begin > y->piece.begin) - (x->piece.begin < y->piece.begin);
 }
 
-/* Every element of every stored parameter once, in each array. */
-static fsdp_status check_whole(const ckpt_source *src, const model *m)
+/* Every element of every stored parameter once, in each array. Moments may be there or not, as a
+ * whole, if the runs may differ in what is frozen. */
+static fsdp_status check_whole(const ckpt_source *src, const model *m, const char *change)
 {
+    const bool refreezes = ckpt_list_has(change, "freeze");
     for (int k = 0; k < src->manifest.id.n_arrays; k++)
         for (int p = 0; p < m->n_params; p++) {
             size_t n, next = 0;
             const ckpt_entry *e = ckpt_source_find(src, k, p, &n);
             for (size_t i = 0; i < n && e[i].piece.begin == next; i++)
                 next += e[i].piece.elems;
-            bool stored = m->params[p].tied_to == NOT_TIED;
+            bool stored = m->params[p].tied_to == NOT_TIED &&
+                          (refreezes && k > 0 ? n > 0 : ckpt_has(m, p, k));
             bool once = n == 0 || e[n - 1].piece.begin + e[n - 1].piece.elems == next;
             if (!once || next != (stored ? m->params[p].elems : 0))
                 return fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT,
@@ -60,7 +63,7 @@ static fsdp_status check_whole(const ckpt_source *src, const model *m)
     return FSDP_OK;
 }
 
-static fsdp_status list_files(ckpt_source *src, const model *m)
+static fsdp_status list_files(ckpt_source *src, const model *m, const char *change)
 {
     for (int i = 0; i < src->manifest.id.n_files; i++) {
         ckpt_id id = src->manifest.id;
@@ -69,7 +72,7 @@ static fsdp_status list_files(ckpt_source *src, const model *m)
     }
     if (src->entries.n > 0)
         qsort(src->entries.list, src->entries.n, sizeof *src->entries.list, by_place);
-    return check_whole(src, m);
+    return check_whole(src, m, change);
 }
 
 static fsdp_status check_shape(const ckpt_source *src, const ckpt_store *now)
@@ -105,7 +108,7 @@ static fsdp_status open_one(const ckpt_store *now, const char *change, ckpt_sour
     TRY(check_shape(src, now));
     status = comm_agree(now->world, check_sums(src, now->world));
     if (status == FSDP_OK)
-        status = comm_agree(now->world, list_files(src, now->m));
+        status = comm_agree(now->world, list_files(src, now->m, change));
     *not_whole = status == FSDP_EIO || status == FSDP_EINVAL;
     return status;
 }

@@ -4,21 +4,25 @@
 #include "common/base/dtype.h"
 #include "common/model/runner_impl.h"
 
-/* Find the first and the last layer of each unit: its hooks are called around them. */
+/* Find the layers around which the hooks of each unit are called. */
 static fsdp_status find_unit_uses(runner *r)
 {
     const runner_config *c = &r->cfg;
     r->first_layer = malloc((size_t)c->n_units * sizeof *r->first_layer);
     r->last_layer = malloc((size_t)c->n_units * sizeof *r->last_layer);
-    if (!r->first_layer || !r->last_layer)
+    r->end_layer = malloc((size_t)c->n_units * sizeof *r->end_layer);
+    if (!r->first_layer || !r->last_layer || !r->end_layer)
         return fsdp_error(FSDP_ENOMEM, "", "runner: no host memory");
+    r->border = model_border(c->run.m);
     for (int u = 0; u < c->n_units; u++)
-        r->first_layer[u] = r->last_layer[u] = -1;
+        r->first_layer[u] = r->last_layer[u] = r->end_layer[u] = -1;
     for (int i = 0; i < c->run.m->n_layers; i++) {
         int u = c->layer_unit[i];
         FSDP_ASSERT(u >= 0 && u < c->n_units);
         if (r->first_layer[u] < 0)
             r->first_layer[u] = i;
+        if (r->end_layer[u] < 0 && i >= r->border)
+            r->end_layer[u] = i;
         r->last_layer[u] = i;
     }
     return FSDP_OK;
@@ -108,6 +112,7 @@ void runner_free(runner *r)
     free(r->saved_bytes);
     free(r->first_layer);
     free(r->last_layer);
+    free(r->end_layer);
     free(r);
 }
 

@@ -36,7 +36,8 @@ static fsdp_status linear(const layer *l, const ops *o, stream *s, const layer_i
 /* The three gradients of linear(). d_w and d_b go to the layer's views of the two parameters, where
  * there is one. */
 typedef struct linear_grad {
-    void *d_x; /* [rows, n_in], written; not d_y, but x is allowed: it is read first */
+    void *d_x; /* [rows, n_in], written; not d_y, but x is allowed: it is read first. It is written
+                  only if gpt2_wants what comes before the parameters */
     const void *d_y, *x;
     int param;
 } linear_grad;
@@ -63,6 +64,8 @@ static fsdp_status linear_backward(const layer *l, const ops *o, stream *s, cons
                                                       .cols = n_out,
                                                       .overwrite = !gpt2_adds(io, b),
                                                       .type = io->type}));
+    if (!gpt2_wants(io, w))
+        return FSDP_OK;
     return o->matmul(s, &(matmul_args){.out = g->d_x,
                                        .a = g->d_y,
                                        .b = io->params[w],
@@ -137,6 +140,8 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
     TRY(linear_backward(
         l, o, s, io,
         &(linear_grad){.d_x = d_att, .d_y = io->d_out, .x = k.att, .param = ATTN_PROJ_WEIGHT}));
+    if (!gpt2_wants(io, ATTN_PROJ_WEIGHT))
+        return FSDP_OK;
     TRY(o->attention_backward(s, &(attention_backward_args){.d_q = qkv_part(l, io, k.d_wide, 0),
                                                             .d_k = qkv_part(l, io, k.d_wide, 1),
                                                             .d_v = qkv_part(l, io, k.d_wide, 2),
@@ -150,7 +155,7 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
     TRY(linear_backward(
         l, o, s, io,
         &(linear_grad){.d_x = k.d_norm, .d_y = k.d_wide, .x = k.norm, .param = ATTN_QKV_WEIGHT}));
-    return gpt2_norm_backward(l, o, s, io, &k, io->d_out);
+    return gpt2_wants(io, ATTN_QKV_WEIGHT) ? gpt2_norm_backward(l, o, s, io, &k, io->d_out) : FSDP_OK;
 }
 
 const layer GPT2_ATTN = {
@@ -196,13 +201,15 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
     TRY(linear_backward(
         l, o, s, io,
         &(linear_grad){.d_x = d_fc, .d_y = io->d_out, .x = act, .param = MLP_PROJ_WEIGHT}));
+    if (!gpt2_wants(io, MLP_PROJ_WEIGHT))
+        return FSDP_OK;
     TRY(o->gelu_backward(
         s, &(gelu_backward_args){
                .d_in = d_fc, .d_out = d_fc, .in = fc, .elems = elems, .type = io->type}));
     TRY(linear_backward(
         l, o, s, io,
         &(linear_grad){.d_x = k.d_norm, .d_y = d_fc, .x = k.norm, .param = MLP_FC_WEIGHT}));
-    return gpt2_norm_backward(l, o, s, io, &k, io->d_out);
+    return gpt2_wants(io, MLP_FC_WEIGHT) ? gpt2_norm_backward(l, o, s, io, &k, io->d_out) : FSDP_OK;
 }
 
 const layer GPT2_MLP = {

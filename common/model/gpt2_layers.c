@@ -37,6 +37,14 @@ bool gpt2_adds(const layer_io *io, int param)
     return io->overwrite == NULL || !io->overwrite[param];
 }
 
+bool gpt2_wants(const layer_io *io, int param)
+{
+    bool wants = io->d_in != NULL;
+    for (int i = 0; i < param && !wants; i++)
+        wants = io->grads[i] != NULL;
+    return wants;
+}
+
 fsdp_status gpt2_norm_forward(const layer *l, const ops *o, stream *s, const layer_io *io,
                               const gpt2_arrays *k)
 {
@@ -52,14 +60,15 @@ fsdp_status gpt2_norm_forward(const layer *l, const ops *o, stream *s, const lay
                                              .type = io->type});
 }
 
-/* The operation needs arrays for the gradients even of frozen parameters. */
+/* The operation needs arrays for gradients that nobody wants, too. The norm's output, which nobody
+ * reads after this, has room for that of its input. */
 fsdp_status gpt2_norm_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
                                const gpt2_arrays *k, const void *d_residual)
 {
     const size_t C = l->model->config.d_model;
     float *d_gain = io->grads[0], *d_bias = io->grads[1];
     return o->layernorm_backward(s,
-                                 &(layernorm_backward_args){.d_in = io->d_in,
+                                 &(layernorm_backward_args){.d_in = io->d_in ? io->d_in : k->norm,
                                                             .d_gain = d_gain ? d_gain : k->sink,
                                                             .d_bias = d_bias ? d_bias : k->sink + C,
                                                             .d_out = k->d_norm,

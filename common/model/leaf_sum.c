@@ -110,5 +110,5 @@ fsdp_status runner_layer_backward(runner *r, int i, void *d_out, void *d_in)
         .layer = i, .n = r->n_calls, .d_out = d_out, .d_in = d_in, .overwrite = overwrite};
     device_set_scope(r->cfg.run.dev, l->name, "backward");
     TRY(sum_leaves(r, &all, r->cfg.views->grads + l->first_param));
-    return runner_unit_done(r, i, r->first_layer);
+    return runner_unit_done(r, i, r->end_layer);
 }

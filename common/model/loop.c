@@ -6,7 +6,9 @@
  *                                                   forward
  *   end_backward
  *
- * A unit's hooks are called before the first and after the last of its layers. With no hooks and
+ * A unit's hooks are called before the first and after the last of its layers. Backward ends at the
+ * border, the first layer that trains a parameter: layers below are frozen, and have no backward
+ * and no hooks of it. With no hooks and
  * resident parameters this is training on one device. With the hooks of labs 2 and 3 it is FSDP;
  * with those of lab 5 it is FSDP that overlaps. activations.c has what a layer computes on, and
  * leaf_sum.c how leaves are added. */
@@ -38,15 +40,15 @@ fsdp_status runner_backward(runner *r)
 {
     const unit_hooks *h = &r->cfg.hooks;
     void *d_out = NULL, *d_in = r->d_ping;
-    for (int i = r->cfg.run.m->n_layers - 1; i >= 0; i--) {
+    for (int i = r->cfg.run.m->n_layers - 1; i >= r->border; i--) {
         int u = r->cfg.layer_unit[i];
         if (i == r->last_layer[u])
             TRY(call_hook(h->pre_backward, h->self, u));
         int first = runner_segment_begin(r, i);
         if (first >= 0)
             TRY(r->cfg.run_again(r, first, i));
-        TRY(runner_layer_backward(r, i, d_out, i > 0 ? d_in : NULL));
-        if (i == r->first_layer[u])
+        TRY(runner_layer_backward(r, i, d_out, i > r->border ? d_in : NULL));
+        if (i == r->end_layer[u])
             TRY(call_hook(h->post_backward, h->self, u));
         d_out = d_in; /* this layer's input is the one before's output */
         d_in = d_in == r->d_ping ? r->d_pong : r->d_ping;

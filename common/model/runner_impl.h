@@ -19,7 +19,9 @@ struct runner {
     void *scratch;
     float *leaf_loss;              /* [n_calls] */
     int32_t *tokens, *targets;     /* [b,T] */
+    int border; /* layers from here on have a backward */
     int *first_layer, *last_layer; /* [n_units] in forward order; -1 for a unit without layers */
+    int *end_layer; /* [n_units] the last one of backward: the first from the border on, or -1 */
     grad_acc loss_acc;
 };
 
@@ -41,7 +43,7 @@ fsdp_status runner_alloc_segments(runner *r, size_t array_bytes);
 int runner_segment_begin(const runner *r, int i);
 /* runner_layer_backward -- all calls of layer i; its parameters' gradients go to the views.
  *   d_out  gradient of its output (d_ping or d_pong), NULL for the last layer
- *   d_in   gradient of its input (the other one), NULL for the first layer */
+ *   d_in   gradient of its input (the other one), NULL for the layer at the border */
 fsdp_status runner_layer_backward(runner *r, int i, void *d_out, void *d_in);
 /* runner_slice -- the part of an array [n_calls * bytes] that call `leaf` has; NULL of NULL. */
 static inline void *runner_slice(void *array, size_t leaf, size_t bytes)

@@ -24,6 +24,17 @@ void model_views_free(model_views *v)
     memset(v, 0, sizeof *v);
 }
 
+int model_border(const model *m)
+{
+    for (int i = 0; i < m->n_layers; i++) {
+        const layer *l = &m->layers[i];
+        for (int p = l->first_param; p < l->first_param + l->n_params; p++)
+            if (!m->params[p].frozen)
+                return i;
+    }
+    return m->n_layers;
+}
+
 void model_free(model *m)
 {
     free(m->layers);

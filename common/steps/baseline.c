@@ -1,7 +1,8 @@
 /* baseline.c -- see baseline.h.
  *
- * One array holds all parameters, each at a multiple of ALIGN_ELEMS. A second one of the same
- * layout holds the gradients; its end is padded to a multiple of W * ALIGN_ELEMS. Worked example:
+ * One array holds all parameters, each at a multiple of ALIGN_ELEMS, those that are trained before
+ * the frozen ones. A second one, which begins with the same layout and ends with the last of the
+ * trained, holds the gradients, as do the moments; its end is padded to a multiple of W * ALIGN_ELEMS. Worked example:
  * 64 parameters, W = 3: slices of 32, the last one all padding. In canonical mode the gradient of a
  * tied parameter's second use comes after the others. It is added last, as FSDP does. */
 #include "common/steps/baseline.h"
@@ -27,6 +28,7 @@ typedef struct baseline {
     size_t *offset;  /* [n_params] of the parameter; a tied one has that of the storage it shares */
     size_t *grad_offset; /* [n_params] of the parameter's gradient */
     size_t param_elems;  /* length of params */
+    size_t own_elems;    /* of them, and of m and v: without the frozen ones */
     size_t padded_elems; /* length of a gradient array, with second uses and padding */
     float *params, *m, *v;
     void *rounded;  /* params in bf16, cast again whenever they change; NULL in fp32 */
@@ -38,21 +40,32 @@ typedef struct baseline {
     float *norm, *coef;
 } baseline;
 
+/* Append the parameters that are frozen, or those that are not, at *next. */
+static fsdp_status place_params(baseline *b, bool frozen, size_t *next)
+{
+    const model *m = b->run.m;
+    for (int p = 0; p < m->n_params; p++) {
+        bool tied = m->params[p].tied_to != NOT_TIED;
+        if (m->params[p].frozen != frozen)
+            continue;
+        b->offset[p] = tied ? b->offset[m->params[p].tied_to] : *next;
+        b->grad_offset[p] = b->offset[p];
+        *next += tied ? 0 : m->params[p].elems;
+        TRY(size_align_up(*next, ALIGN_ELEMS, "parameters", next));
+    }
+    return FSDP_OK;
+}
+
 /* Where everything is, and how long the arrays are. */
 static fsdp_status lay_out(baseline *b)
 {
     const model *m = b->run.m;
-    size_t next = 0;
-    for (int p = 0; p < m->n_params; p++) {
-        bool tied = m->params[p].tied_to != NOT_TIED;
-        b->offset[p] = tied ? b->offset[m->params[p].tied_to] : next;
-        b->grad_offset[p] = b->offset[p];
-        next += tied ? 0 : m->params[p].elems;
-        TRY(size_align_up(next, ALIGN_ELEMS, "parameters", &next));
-    }
-    b->param_elems = next;
+    TRY(place_params(b, false, &b->own_elems));
+    b->param_elems = b->own_elems;
+    TRY(place_params(b, true, &b->param_elems));
+    size_t next = b->own_elems;
     for (int p = 0; p < m->n_params && b->run.mode == GRAD_ACC_CANONICAL; p++)
-        if (m->params[p].tied_to != NOT_TIED) {
+        if (m->params[p].tied_to != NOT_TIED && !m->params[p].frozen) {
             b->grad_offset[p] = next;
             TRY(size_align_up(next + m->params[p].elems, ALIGN_ELEMS, "gradients", &next));
         }
@@ -158,7 +171,7 @@ static fsdp_status finish_gradients(baseline *b, float scale)
     const ops *o = b->run.ops;
     TRY(collect_gradients(b));
     for (int p = 0; p < m->n_params; p++) {
-        if (m->params[p].tied_to == NOT_TIED || b->grad_offset[p] == b->offset[p])
+        if (b->grad_offset[p] == b->offset[p])
             continue;
         float *first = b->grads + b->offset[p];
         TRY(o->add(b->s, &(add_args){.out = first,
@@ -166,7 +179,7 @@ static fsdp_status finish_gradients(baseline *b, float scale)
                                      .b = b->grads + b->grad_offset[p],
                                      .elems = m->params[p].elems}));
     }
-    return o->scale(b->s, &(scale_args){.x = b->grads, .factor = scale, .elems = b->param_elems});
+    return o->scale(b->s, &(scale_args){.x = b->grads, .factor = scale, .elems = b->own_elems});
 }
 
 /* Casts the masters again for the model to compute with. */
@@ -303,6 +316,8 @@ static fsdp_status baseline_save(void *self, ckpt_store *to, int64_t next_step)
         status = ckpt_save_begin(to, next_step, &list, &out);
         for (int k = 0; k < to->n_arrays; k++)
             for (int i = 0; i < list.n_pieces && status == FSDP_OK; i++) {
+                if (!ckpt_has(b->run.m, list.pieces[i].param, k))
+                    continue;
                 status = move_piece(b, k, &list.pieces[i], list.values, true);
                 if (status == FSDP_OK)
                     status = ckpt_out_write(&out, list.values, (size_t)list.pieces[i].elems);
@@ -321,6 +336,8 @@ static fsdp_status baseline_load(void *self, const ckpt_source *from)
     fsdp_status status = host ? FSDP_OK : ckpt_no_memory();
     for (size_t i = 0; i < from->entries.n && status == FSDP_OK; i++) {
         const ckpt_entry *e = &from->entries.list[i];
+        if (!ckpt_has(b->run.m, e->piece.param, e->array)) /* it was trained then */
+            continue;
         status = ckpt_source_read(from, e, host);
         if (status == FSDP_OK)
             status = move_piece(b, e->array, &e->piece, host, false);
@@ -415,10 +432,10 @@ static fsdp_status allocate(baseline *b)
     TRY(device_alloc_f32(s, MEM_OTHER, 1, "clip coefficient", &b->coef));
     if (b->run.optimizer != OPTIMIZER_ADAMW)
         return FSDP_OK;
-    TRY(device_alloc_f32(s, MEM_OPTIMIZER, b->param_elems, "first moment", &b->m));
-    TRY(device_alloc_f32(s, MEM_OPTIMIZER, b->param_elems, "second moment", &b->v));
-    TRY(device_zero(s, b->m, b->param_elems * sizeof(float)));
-    return device_zero(s, b->v, b->param_elems * sizeof(float));
+    TRY(device_alloc_f32(s, MEM_OPTIMIZER, b->own_elems, "first moment", &b->m));
+    TRY(device_alloc_f32(s, MEM_OPTIMIZER, b->own_elems, "second moment", &b->v));
+    TRY(device_zero(s, b->m, b->own_elems * sizeof(float)));
+    return device_zero(s, b->v, b->own_elems * sizeof(float));
 }
 
 fsdp_status baseline_create(const run_context *run, engine *out)

@@ -1,0 +1,45 @@
+/* freeze.c -- see freeze.h. */
+#include "lab2_forward/freeze.h"
+#include <stdlib.h>
+
+static bool has(const fsdp *f, int u, bool frozen)
+{
+    for (int p = 0; p < f->run.m->n_params; p++)
+        if (f->param_unit[p] == u && f->run.m->params[p].frozen == frozen)
+            return true;
+    return false;
+}
+
+static void mark_forward_only(fsdp *f)
+{
+    const model *m = f->run.m;
+    for (int u = 0; u < f->n_units; u++)
+        f->units[u].forward_only = true;
+    for (int i = model_border(m); i < m->n_layers; i++) {
+        const layer *l = &m->layers[i];
+        f->units[f->layer_unit[i]].forward_only = false;
+        for (int p = l->first_param; p < l->first_param + l->n_params; p++)
+            f->units[f->param_unit[p]].forward_only = false;
+    }
+}
+
+fsdp_status freeze_split(fsdp *f)
+{
+    const int n = f->n_units;
+    fsdp_unit *units = realloc(f->units, 2 * (size_t)n * sizeof *units);
+    if (!units)
+        return fsdp_error(FSDP_ENOMEM, "", "freeze_split: no host memory");
+    f->units = units;
+    for (int u = 0; u < n; u++) {
+        if (!has(f, u, true) || !has(f, u, false))
+            continue;
+        fsdp_unit *c = &units[units[u].companion = f->n_units];
+        *c = (fsdp_unit){.id = f->n_units++};
+        snprintf(c->name, sizeof c->name, "%.20s (frozen)", units[u].name);
+        for (int p = 0; p < f->run.m->n_params; p++)
+            if (f->param_unit[p] == u && f->run.m->params[p].frozen)
+                f->param_unit[p] = c->id;
+    }
+    mark_forward_only(f);
+    return FSDP_OK;
+}

@@ -1,0 +1,80 @@
+/* freeze.c -- see freeze.h. */
+#include "lab3_backward/freeze.h"
+#include "lab2_forward/forward.h"
+#include "lab3_backward/backward.h"
+
+static int companion_of(const freeze *z, int u)
+{
+    return z->r->f->units[u].companion;
+}
+
+static fsdp_status begin_micro(void *self, int a, int n_micro, bool training)
+{
+    const unit_hooks *h = &((freeze *)self)->inner;
+    return h->begin_micro ? h->begin_micro(h->self, a, n_micro, training) : FSDP_OK;
+}
+
+static fsdp_status pre_forward(void *self, int u)
+{
+    freeze *z = self;
+    const int c = companion_of(z, u);
+    TRY(z->inner.pre_forward(z->inner.self, u));
+    return c ? forward_pre_hook(z->r->f, c) : FSDP_OK;
+}
+
+static fsdp_status post_forward(void *self, int u)
+{
+    freeze *z = self;
+    const int c = companion_of(z, u);
+    if (c)
+        TRY(forward_post_hook(z->r->f, c));
+    return z->inner.post_forward(z->inner.self, u);
+}
+
+static fsdp_status pre_backward(void *self, int u)
+{
+    freeze *z = self;
+    const int c = companion_of(z, u);
+    TRY(z->inner.pre_backward(z->inner.self, u));
+    return c && !z->r->f->units[c].forward_only ? backward_pre_hook(z->r, c) : FSDP_OK;
+}
+
+static fsdp_status post_backward(void *self, int u)
+{
+    freeze *z = self;
+    const int c = companion_of(z, u);
+    if (c)
+        TRY(backward_post_hook(z->r, c));
+    return z->inner.post_backward(z->inner.self, u);
+}
+
+static fsdp_status end_backward(void *self)
+{
+    const unit_hooks *h = &((freeze *)self)->inner;
+    return h->end_backward(h->self);
+}
+
+void freeze_hooks(reducer *r, freeze *out, unit_hooks *hooks)
+{
+    fsdp_unit *units = r->f->units;
+    bool any = false;
+    *out = (freeze){.r = r, .inner = *hooks};
+    for (int u = 0; u < r->f->n_units; u++) {
+        const int c = units[u].companion;
+        any = any || c;
+        if (c)
+            units[c].stays_after_forward = units[u].stays_after_forward;
+    }
+    for (int u = 0; u < r->f->n_units; u++)
+        if (units[u].forward_only && !units[u].stays_after_backward)
+            units[u].stays_after_forward = false;
+    if (!any)
+        return;
+    *hooks = (unit_hooks){.self = out,
+                          .begin_micro = begin_micro,
+                          .pre_forward = pre_forward,
+                          .post_forward = post_forward,
+                          .pre_backward = pre_backward,
+                          .post_backward = post_backward,
+                          .end_backward = end_backward};
+}

@@ -1,0 +1,18 @@
+/* freeze.h -- lab 3, provided: the hooks of companions (lab 2's freeze.h), for the tables of labs 3
+ * and 5 alike. */
+#pragma once
+#include "lab3_backward/reducer.h"
+
+typedef struct freeze {
+    reducer *r;
+    unit_hooks inner;
+} freeze;
+
+/* freeze_hooks -- let companions stay gathered as long as their units do, and no forward_only unit
+ * longer than forward. If there are companions, *hooks becomes a table that calls it and, for the
+ * companion of the unit that it is called for, the hooks of labs 2 and 3.
+ *   r      of *hooks; the stays_* of its units are settled
+ *   out    must outlive *hooks, and must not move
+ *   order  a companion is gathered after its unit, and freed before it: what is recorded behind the
+ *          free of a unit (lab 5's limiter) stands for both */
+void freeze_hooks(reducer *r, freeze *out, unit_hooks *hooks);
