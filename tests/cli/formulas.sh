@@ -12,6 +12,10 @@
 # reduces to P / S in each micro-step, and at the end of the step adds up R of these, of which it holds a copy of one
 # unit's. --reshard-after step gathers each unit once a step. --reshard-to N gathers a block once from all ranks; N ranks
 # keep it, and gather it from then on.
+#
+# With --freeze a unit that trains some of its parameters only has a P of these and a P of the frozen ones: both are
+# gathered, only the first is reduced, and has gradients and moments. Blocks below the first layer that trains are
+# gathered by forward only, and the root, whose embedding is there too, is reduced before the blocks.
 set -u
 build=${1:-build}
 BUILD=$build
@@ -21,11 +25,15 @@ trap 'rm -rf "$tmp"' EXIT INT TERM
 failed=0
 model='--n-layer 3 --d-model 36 --n-head 2 --vocab-size 100 --n-positions 20'
 
-# check FORM W S A PREFETCH p r OPTIONS -- two steps, and the report beside the forms
+# check FORM W S A PREFETCH p r OPTIONS -- two steps, and the report beside the forms; $freeze: none, first (the embedding
+# and a block) or biases
+freeze=none
 check() {
     form=$1 w=$2 s=$3 a=$4 prefetch=$5 p=$6 r=$7
-    name="$form W=$w S=$s, micro-steps $a, prefetch $prefetch, $p and $r bytes"
+    name="$form W=$w S=$s, micro-steps $a, prefetch $prefetch, $p and $r bytes, frozen: $freeze"
     shift 7
+    [ $freeze = first ] && set -- "$@" --freeze 'transformer.wte.weight,*.wpe.*,transformer.h.0.*'
+    [ $freeze = biases ] && set -- "$@" --freeze '*.bias'
     [ "$p" = 2 ] && set -- "$@" --param-dtype bf16
     [ "$r" = 2 ] && set -- "$@" --reduce-dtype bf16
     name="$name $EXTRA"
@@ -37,7 +45,8 @@ check() {
         failed=1
         return
     fi
-    awk -F, -v name="$name" -v form="$form" -v W="$w" -v S="$s" -v A="$a" -v ahead="$prefetch" -v p="$p" -v r="$r" -v extra="$EXTRA" '
+    awk -F, -v name="$name" -v form="$form" -v W="$w" -v S="$s" -v A="$a" -v ahead="$prefetch" -v p="$p" -v r="$r" \
+        -v freeze="$freeze" -v extra="$EXTRA" '
         function up(n, to) { return to * int((n + to - 1) / to) }
         function slot(n) { return up(n, 32) }
         function P(slots) { return up(slots, 32 * W) }
@@ -45,15 +54,32 @@ check() {
             d = 36
             of_root = slot(100 * d) + slot(20 * d) + 2 * slot(d)
             of_block = 6 * slot(d) + slot(3 * d * d) + slot(3 * d) + slot(d * d) + 2 * slot(4 * d * d) + slot(4 * d)
-            root = P(of_root); block = P(of_block); all = root + 3 * block; R = W / S; n = 4; own = all / S
-            if (form == "ddp") { own = of_root + 3 * of_block; all = P(own); n = 1 }
-            at_once = root + (ahead == "none" ? 1 : 2) * block
-            if (form == "full" || form == "hybrid") { gathered = root + 6 * block; gathers = 7 }
-            if (form == "grad-op") { gathered = all; gathers = 4 }
+            all_slots = of_root + 3 * of_block; R = W / S; n = 4
+            blocks = 3 # that are trained
+            if (freeze == "first") { cold_root = of_root - 2 * slot(d); blocks = 2 }
+            if (freeze == "biases") { cold_root = slot(d); cold_block = 4 * slot(d) + slot(3 * d) + slot(4 * d) }
+            root = P(of_root - cold_root); block = P(of_block - cold_block)
+            whole_root = root + P(cold_root); whole_block = block + P(cold_block)
+            all = root + blocks * block; whole = whole_root + 3 * whole_block; n = 1 + blocks
+            parts = 1 + (cold_root > 0) + 3 * (1 + (cold_block > 0)) # flat arrays
+            own = whole / S; own_trained = all / S
+            if (form == "ddp") {
+                own = all_slots; own_trained = all_slots - cold_root - (3 - blocks) * of_block - blocks * cold_block
+                all = P(own_trained); n = 1
+            }
+            at_once = (ahead == "none" ? 1 : 2)
+            grads = root + at_once * block
+            if (freeze == "first") grads = at_once * block # the root is gone: smaller than a block
+            if (form == "full" || form == "hybrid") {
+                gathered = whole + blocks * whole_block; gathers = parts + blocks * (1 + (cold_block > 0))
+            }
+            if (form == "grad-op") { gathered = whole; gathers = parts }
+            at_once = whole_root + at_once * whole_block
+            if (form == "grad-op") at_once = whole_root + (freeze == "first" ? blocks : 3) * whole_block
             want["memory,params_shard"] = 4 * own
-            want["memory,optimizer"] = 8 * own
-            want["memory,params_full"] = p * (form == "grad-op" ? all : gathers > 0 ? at_once : p == 2 ? own : 0)
-            want["memory,grads_full"] = 4 * (form == "ddp" ? all : at_once)
+            want["memory,optimizer"] = 8 * own_trained
+            want["memory,params_full"] = p * (gathers > 0 ? at_once : p == 2 ? own : 0)
+            want["memory,grads_full"] = 4 * (form == "ddp" ? all : grads)
             want["memory,grads_shard"] = 4 * (form == "ddp" || R == 1 ? all / W : all / S + block / W)
             want["bytes,all-gather"] = A * (S - 1) / S * gathered * p + (W - 1) * A * 4 + (R - 1) * all / W * 4
             want["calls,all-gather"] = A * gathers + 1 + (R > 1 ? n : 0)
@@ -126,4 +152,15 @@ check grad-op 2 2 2 none 2 2 --sharding grad-op
 EXTRA='--reshard-to 2'
 check full 4 4 3 none 4 4
 check full 6 6 2 both 2 4
+EXTRA=
+for freeze in first biases; do
+    for w in 2 3; do
+        check full $w $w 2 none 4 4
+        check ddp $w 1 2 none 2 2 --parallel ddp
+    done
+    check full 3 3 2 both 2 2
+    check grad-op 3 3 2 none 4 4 --sharding grad-op
+    check none 2 1 1 none 2 4 --sharding none
+    check hybrid 4 2 2 both 4 4 --sharding hybrid --fsdp-size 2
+done
 exit $failed
