@@ -108,3 +108,34 @@ void canonical_steps(suite *s, const model_config *m, const ops *o, optimizer_ki
     }
     run_result_free(&single);
 }
+
+void canonical_frozen(suite *s, const model_config *m, const ops *o, const dtypes *t)
+{
+    static const char *const PATTERNS[] = {
+        "transformer.wte.weight,transformer.wpe.weight,transformer.h.0.*", "*.bias",
+        "lm_head.weight,*.attn.*", "transformer.ln_f.*,*.mlp.*"};
+    enum { N_PATTERNS = sizeof PATTERNS / sizeof *PATTERNS };
+    run_config c = suite_config(m, o, GRAD_ACC_CANONICAL);
+    char name[160];
+    c.param_dtype = t->param;
+    c.reduce_dtype = t->reduce;
+    c.optimizer = OPTIMIZER_ADAMW;
+    c.lr = 3e-3;
+    c.steps = 3;
+    c.clip_norm = 1.0f;
+    for (int i = 0; i < N_PATTERNS; i++) {
+        run_result single = {0};
+        c.freeze = PATTERNS[i];
+        fsdp_status st = suite_run_single(s, &c, 2, &single);
+        snprintf(name, sizeof name, "frozen %s%s: one device", c.freeze, t->name);
+        suite_report(s, name, st);
+        for (int v = i; v < N_VARIANTS && st == FSDP_OK; v += N_PATTERNS) {
+            if (suite_skips(s, v))
+                continue;
+            suite_use_variant(&c, &VARIANTS[v]);
+            snprintf(name, sizeof name, "frozen %s%s: %s", c.freeze, t->name, VARIANTS[v].name);
+            canonical_compare(s, name, v / N_PATTERNS % 2, &c, NULL, &single);
+        }
+        run_result_free(&single);
+    }
+}

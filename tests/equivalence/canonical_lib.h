@@ -12,3 +12,7 @@ void canonical_gradients(suite *s, const model_config *m, const ops *o, const dt
  * one device does, which takes the batch in calls of other sizes. */
 void canonical_steps(suite *s, const model_config *m, const ops *o, optimizer_kind kind,
                      const dtypes *t);
+/* canonical_frozen -- steps of AdamW with some parameters frozen; each variant has one of a few
+ * patterns: the first layers, or a kind of parameter in every layer. The frozen ones keep their
+ * initial values, and the rest is what one device makes of them. */
+void canonical_frozen(suite *s, const model_config *m, const ops *o, const dtypes *t);

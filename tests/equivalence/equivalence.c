@@ -52,6 +52,9 @@ static void tiny_suite(suite *s)
         if (t != BF16_SUMS || !quick)
             canonical_steps(s, &m, tables[1], OPTIMIZER_ADAMW, &DTYPES[t]);
     }
+    canonical_frozen(s, &m, tables[0], &DTYPES[FP32]);
+    if (!quick)
+        canonical_frozen(s, &m, tables[1], &DTYPES[BF16_BOTH]);
     for (int t = FP32; t < N_DTYPES; t++)
         if (t != BF16_SUMS || !quick)
             fast_sgd(s, &m, tables[1], &DTYPES[t]);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "common/model/freeze.h"
 #include "common/model/gpt2.h"
 #include "common/model/runner.h"
 
@@ -75,6 +76,7 @@ static fsdp_status run_create(run *r)
     const run_config *c = r->cfg;
     size_t blocks = (size_t)c->grad_accum * (size_t)comm_size(r->group);
     TRY(gpt2_create(&c->model, &r->m));
+    TRY(model_freeze(&r->m, c->freeze));
     TRY(run_corpus(c->model.vocab_size, &r->data));
     run_context context = context_of(r);
     TRY(make_engine(r, &context));

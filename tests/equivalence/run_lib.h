@@ -27,6 +27,7 @@ typedef struct run_config {
     const double *lr_of_step; /* [steps]; NULL: lr */
     float clip_norm;
     uint64_t seed;
+    const char *freeze; /* as --freeze has it; NULL: nothing is frozen */
     dtype param_dtype, reduce_dtype;
     const size_t *order; /* [global batch]: place in the batch -> sequence; NULL: in order */
 } run_config;
