@@ -366,6 +366,7 @@ beta1          | changed betas --beta1 0.8
 beta2          | changed betas --beta2 0.8
 eps            | changed eps --eps 1e-7
 clip-grad      | changed clip-grad --clip-grad 0.5
+freeze         | changed freeze --freeze "*.bias"
 data           | changed data --synthetic 0 --data LICENSE
 synthetic      | changed data --synthetic 5001
 val-data       | free --val-data LICENSE
@@ -404,6 +405,35 @@ while IFS='|' read -r _ how; do
     case $how in '' | ' none') continue ;; esac
     eval "${how# }" </dev/null
 done <<<"$options"
+
+# What is frozen has no moments in a checkpoint: those of a run that trains it begin at zero.
+if case_of 3 'frozen: without moments, on other ranks, and unfrozen'; then
+    frozen="$run --freeze transformer.w*,*.bias"
+    ranks=1
+    went $frozen --loss-csv "$work/frozen.csv"
+    went $frozen --parallel single --stop-after 4 --save "$new/frozen1"
+    ranks=3
+    went $frozen --stop-after 4 --save "$new/frozen3"
+    for from in frozen1 frozen3; do
+        cat "$new/$from"/step-4/*.safetensors >"$work/all"
+        for tensor in mlp.c_fc.bias@0.p mlp.c_fc.weight@0.m wte.weight@0.p; do
+            grep -aq "$tensor" "$work/all" || complain "$from: no $tensor"
+        done
+        ! grep -aqE '(bias|wte.weight|wpe.weight)@[0-9]+[.][mv]' "$work/all" || complain "$from: moments of frozen parameters"
+        ranks=1
+        went $frozen --resume "$new/$from" --parallel single --loss-csv "$new/end.csv"
+        [ "$(losses "$new/end.csv" | tail -n 4)" = "$(losses "$work/frozen.csv" | tail -n 4)" ] || complain "$from, single: other losses"
+        ranks=2
+        for how in '--prefetch both' '--sharding none' '--parallel ddp'; do
+            went $frozen --resume "$new/$from" $how --loss-csv "$new/end.csv"
+            [ "$(losses "$new/end.csv" | tail -n 4)" = "$(losses "$work/frozen.csv" | tail -n 4)" ] || complain "$from, $how: other losses"
+        done
+        went $run --resume "$new/$from" --resume-change freeze --loss-csv "$new/fsdp.csv"
+        went $run --resume "$new/$from" --resume-change freeze --loss-csv "$new/ddp.csv" --parallel ddp
+        [ "$(losses "$new/fsdp.csv")" = "$(losses "$new/ddp.csv")" ] || complain "$from, unfrozen: other losses"
+    done
+    verdict
+fi
 
 if case_of 2 'changed: the same tokens from elsewhere'; then
     head -c 3000 LICENSE >"$new/one" && cp "$new/one" "$new/other"
