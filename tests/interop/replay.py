@@ -27,9 +27,14 @@ run.sh names the bounds of both.
 sum of two such, is rounded to bf16. --reduction canonical: a call is one sequence, sums are the balanced tree over the
 sequences of the batch, the embedding's and the head's use of the tied weight are summed apart and added in fp32 at the
 end. --reduction fast: a call is --batch-size sequences, sums grow in their order, which is that of micro-steps and ranks.
+
+--freeze replays the trainer's: requires_grad is False for the parameters of these names. --gradient-checkpointing wraps
+each block in torch.utils.checkpoint. --ranks W --micro-steps A replays no_sync: each of W ranks adds up the gradients of A
+micro-steps of neighbouring sequences before the ranks' sums are added.
 """
 import argparse
 import csv
+import fnmatch
 import math
 import sys
 
@@ -37,6 +42,7 @@ import os
 
 os.environ.setdefault("TQDM_DISABLE", "1")
 import torch
+import torch.utils.checkpoint
 from transformers import GPT2LMHeadModel
 
 
@@ -61,6 +67,10 @@ def parse():
     p.add_argument("--reduce-dtype", choices=["fp32", "bf16"], default="fp32")
     p.add_argument("--reduction", choices=["fast", "canonical"], default="fast")
     p.add_argument("--batch-size", type=int, default=1)
+    p.add_argument("--freeze")
+    p.add_argument("--gradient-checkpointing", action="store_true")
+    p.add_argument("--ranks", type=int, default=1)
+    p.add_argument("--micro-steps", type=int, default=1)
     p.add_argument("--tol-loss", type=float, default=2e-5)
     p.add_argument("--tol-norm", type=float, default=2e-5)
     p.add_argument("--tol-weights", type=float, default=2e-5)
@@ -84,9 +94,27 @@ def batch(tokens, a, step):
     return x, y
 
 
+def freeze(model, patterns):
+    """Either name of the tied weight is found, and is one parameter."""
+    for name, p in model.named_parameters(remove_duplicate=False):
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns.split(",")):
+            p.requires_grad_(False)
+
+
+def trained(model):
+    return [p for p in model.parameters() if p.requires_grad]
+
+
+def checkpoint_blocks(model):
+    for block in model.transformer.h:
+        block.forward = lambda *args, forward=block.forward, **more: torch.utils.checkpoint.checkpoint(
+            forward, *args, use_reentrant=False, **more
+        )
+
+
 def make_optimizer(a, model):
-    decay = [p for p in model.parameters() if p.dim() >= 2]
-    plain = [p for p in model.parameters() if p.dim() < 2]
+    decay = [p for p in trained(model) if p.dim() >= 2]
+    plain = [p for p in trained(model) if p.dim() < 2]
     groups = [{"params": decay, "weight_decay": a.weight_decay}, {"params": plain, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=a.lr, betas=(a.beta1, a.beta2), eps=a.eps)
 
@@ -162,7 +190,7 @@ def sum_backward(model, logits, y):
     """As the trainer does: the gradient of the SUM over tokens, scaled at the end. In bf16 that is not the same: the
     gradient of a target's logit is near -1 for all tokens, and rounds alike for all; 1/n of it rounds elsewhere."""
     torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1), reduction="sum").backward()
-    for p in model.parameters():
+    for p in trained(model):
         p.grad.mul_(1.0 / y.numel())
 
 
@@ -187,6 +215,22 @@ def plain_backward(a, model, x, y):
     return loss
 
 
+def no_sync_backward(a, model, x, y):
+    """Sets every p.grad as W ranks under no_sync do; returns the loss."""
+    sums, loss, per_call = [], 0.0, len(x) // (a.ranks * a.micro_steps)
+    for rank_x, rank_y in zip(x.chunk(a.ranks), y.chunk(a.ranks)):
+        model.zero_grad()
+        for micro_x, micro_y in zip(rank_x.split(per_call), rank_y.split(per_call)):
+            logits = logits_of(a, model, micro_x).flatten(0, 1)
+            part = torch.nn.functional.cross_entropy(logits, micro_y.reshape(-1), reduction="sum") / y.numel()
+            part.backward()
+            loss += part.detach()
+        sums.append([p.grad for p in trained(model)])
+    for p, *of_ranks in zip(trained(model), *sums):
+        p.grad = sum(of_ranks)
+    return loss
+
+
 def call_gradients(a, model, x, y, apart):
     """One call: its loss, summed over tokens, and its gradients; apart: the head's use of the tied weight last."""
     view = Rounded.apply if a.dtype == "bf16-exact" else (lambda p: p)
@@ -199,7 +243,7 @@ def call_gradients(a, model, x, y, apart):
     else:
         logits = torch.func.functional_call(model, views, (x,), tie_weights=not apart).logits
     loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1), reduction="sum")
-    return loss.detach(), torch.autograd.grad(loss, list(leaves.values()))
+    return loss.detach(), torch.autograd.grad(loss, [p for p in leaves.values() if p.requires_grad])
 
 
 def running_sum(nodes):
@@ -220,13 +264,14 @@ def tree_sum(nodes):
 def reduced_backward(a, model, x, y):
     """Sets every p.grad from sums in bf16; returns the loss."""
     canonical = a.reduction == "canonical"
+    apart = canonical and model.lm_head.weight.requires_grad
     size = 1 if canonical else a.batch_size
-    calls = [call_gradients(a, model, x[i : i + size], y[i : i + size], canonical) for i in range(0, len(x), size)]
+    calls = [call_gradients(a, model, x[i : i + size], y[i : i + size], apart) for i in range(0, len(x), size)]
     sums = [(tree_sum if canonical else running_sum)(nodes) for nodes in zip(*(grads for _, grads in calls))]
-    if canonical:
+    if apart:
         head = sums.pop()
         sums[0] = sums[0] + head  # wte, the first parameter
-    for p, total in zip(model.parameters(), sums):
+    for p, total in zip(trained(model), sums):
         p.grad = total * (1.0 / y.numel())
     return sum(loss for loss, _ in calls) / y.numel()
 
@@ -239,6 +284,8 @@ def replay(a, model, tokens):
         optimizer.zero_grad()
         if a.reduce_dtype == "bf16":
             loss = reduced_backward(a, model, x, y)
+        elif a.ranks * a.micro_steps > 1:
+            loss = no_sync_backward(a, model, x, y)
         else:
             loss = plain_backward(a, model, x, y)
         limit = a.clip_grad if a.clip_grad > 0 else float("inf")
@@ -265,6 +312,10 @@ def main():
     tokens = torch.tensor(list(open(a.data, "rb").read()), dtype=torch.long)
     model = GPT2LMHeadModel.from_pretrained(a.init)
     model.eval()  # no dropout
+    if a.freeze:
+        freeze(model, a.freeze)
+    if a.gradient_checkpointing:
+        checkpoint_blocks(model)
     ours = [r for r in csv.DictReader(open(a.csv))]
     if len(ours) != a.steps:
         print(f"FAIL replay: {a.csv} has {len(ours)} steps, expected {a.steps}")

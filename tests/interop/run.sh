@@ -57,6 +57,12 @@ replay "single device, fast" "--size tiny --parallel single"
 replay "FSDP on 2 ranks, fast" "--size tiny" $LAUNCHER -n 2
 replay "FSDP on 3 ranks, canonical, portable" "--size tiny --reduction canonical --ops portable" $LAUNCHER -n 3
 replay "DDP on 2 ranks, canonical" "--size tiny --parallel ddp --reduction canonical" $LAUNCHER -n 2
+first='--freeze transformer.wte.weight,*.wpe.*,transformer.h.0.*' biases='--freeze *.bias'
+as=$first
+replay "FSDP on 2 ranks, the first layers frozen" "--size tiny $first" $LAUNCHER -n 2
+as="$biases $sums --reduction canonical"
+replay "FSDP on 3 ranks, canonical, sums in bf16, biases frozen" \
+    "--size tiny --reduce-dtype bf16 --reduction canonical $biases" $LAUNCHER -n 3
 as=$exact
 replay "single device, bf16, rounded where the trainer rounds" "--size tiny --parallel single --param-dtype bf16"
 replay "FSDP on 2 ranks, bf16, canonical, portable, rounded likewise" \
