@@ -57,7 +57,7 @@ static bool is_used(const prefetch *p, int u)
     return !(p->in_backward && p->r->f->units[u].forward_only);
 }
 
-/* A unit and its companion count as one: together they are what the unit is if nothing is frozen. */
+/* A unit and its companion count as one. Together they have the parameters of the whole unit. */
 fsdp_status prefetch_unshard(prefetch *p, int u, bool ahead)
 {
     fsdp *f = p->r->f;

@@ -86,8 +86,8 @@ static fsdp_status engine_read_params(void *self, engine_sink sink, void *ctx)
     fsdp *f = &((fsdp_engine *)self)->f;
     fsdp_status mine = FSDP_OK, status = reshard_all(f);
     const bool shared = f->mesh.shape.shard_size > 1; /* else every rank has the whole masters */
-    float *full[2] = {NULL}; /* of a unit, of a companion */
-    int gathered[2] = {-1, -1};
+    float *full[2] = {NULL};
+    int gathered[2] = {-1, -1}; /* of what is trained, of what is frozen */
     for (int p = 0; p < f->run.m->n_params && status == FSDP_OK; p++) {
         const int u = f->param_unit[p], k = f->units[u].frozen;
         if (f->run.m->params[p].tied_to != NOT_TIED)

@@ -155,7 +155,8 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
     TRY(linear_backward(
         l, o, s, io,
         &(linear_grad){.d_x = k.d_norm, .d_y = k.d_wide, .x = k.norm, .param = ATTN_QKV_WEIGHT}));
-    return gpt2_wants(io, ATTN_QKV_WEIGHT) ? gpt2_norm_backward(l, o, s, io, &k, io->d_out) : FSDP_OK;
+    return gpt2_wants(io, ATTN_QKV_WEIGHT) ? gpt2_norm_backward(l, o, s, io, &k, io->d_out)
+                                           : FSDP_OK;
 }
 
 const layer GPT2_ATTN = {

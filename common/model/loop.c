@@ -7,11 +7,10 @@
  *   end_backward
  *
  * A unit's hooks are called before the first and after the last of its layers. Backward ends at the
- * border, the first layer that trains a parameter: layers below are frozen, and have no backward
- * and no hooks of it. With no hooks and
- * resident parameters this is training on one device. With the hooks of labs 2 and 3 it is FSDP;
- * with those of lab 5 it is FSDP that overlaps. activations.c has what a layer computes on, and
- * leaf_sum.c how leaves are added. */
+ * border, the first layer that trains a parameter: the layers before it run no backward, and no
+ * hook of backward is called for them. With no hooks and resident parameters this is training on
+ * one device. With the hooks of labs 2 and 3 it is FSDP; with those of lab 5 it is FSDP that
+ * overlaps. activations.c has what a layer computes on, and leaf_sum.c how leaves are added. */
 #include "common/model/runner_impl.h"
 
 static fsdp_status call_hook(fsdp_status (*hook)(void *, int), void *self, int unit)

@@ -19,7 +19,7 @@ struct runner {
     void *scratch;
     float *leaf_loss;              /* [n_calls] */
     int32_t *tokens, *targets;     /* [b,T] */
-    int border; /* layers from here on have a backward */
+    int border;                    /* layers from here on have a backward */
     int *first_layer, *last_layer; /* [n_units] in forward order; -1 for a unit without layers */
     int *end_layer; /* [n_units] the last one of backward: the first from the border on, or -1 */
     grad_acc loss_acc;

@@ -58,9 +58,9 @@ typedef struct layer_io {
     float *loss;                     /* [1] last layer's forward: the SUM over the B*T tokens */
     void *logits;                    /* [B,T,V], last layer's forward; NULL unless wanted */
     const void *d_out;               /* backward: [B,T,C]; NULL for the last layer */
-    void *d_in;                      /* backward: [B,T,C]; NULL for the last one that backward runs */
-    void *const *params;             /* [n_params] views, by the layer's own parameter order */
-    float *const *grads;             /* [n_params] views; NULL for a frozen parameter */
+    void *d_in;            /* backward: [B,T,C]; NULL for the last one that backward runs */
+    void *const *params;   /* [n_params] views, by the layer's own parameter order */
+    float *const *grads;   /* [n_params] views; NULL for a frozen parameter */
     const bool *overwrite; /* [n_params] backward. true: the view holds nothing yet and is written;
                               false: it is added to. NULL: all are added to */
     bool training;         /* false: forward only; loss is wanted only if targets is not NULL */
@@ -127,9 +127,9 @@ fsdp_status model_views_init(const model *m, model_views *v);
 /* model_views_free -- free the lists, not what they point to; a zeroed struct is accepted. */
 void model_views_free(model_views *v);
 
-/* model_border -- the first layer, in forward order, that trains a parameter; n_layers if none does.
- * Backward stops there: nobody needs the gradients of what is below it. A tied parameter is trained
- * where its storage is, so it counts at both of its uses. */
+/* model_border -- the first layer, in forward order, that trains a parameter; n_layers if none
+ * does. Backward stops there, because nobody needs the gradients of what is below it. Tied
+ * parameters are trained or frozen together, so they count at both of their uses. */
 int model_border(const model *m);
 
 /* model_free -- free the lists; a zeroed struct is accepted. */

@@ -2,9 +2,10 @@
  *
  * One array holds all parameters, each at a multiple of ALIGN_ELEMS, those that are trained before
  * the frozen ones. A second one, which begins with the same layout and ends with the last of the
- * trained, holds the gradients, as do the moments; its end is padded to a multiple of W * ALIGN_ELEMS. Worked example:
- * 64 parameters, W = 3: slices of 32, the last one all padding. In canonical mode the gradient of a
- * tied parameter's second use comes after the others. It is added last, as FSDP does. */
+ * trained, holds the gradients, as do the moments; its end is padded to a multiple of W *
+ * ALIGN_ELEMS. Worked example: 64 parameters, W = 3: slices of 32, the last one all padding. In
+ * canonical mode the gradient of a tied parameter's second use comes after the others. It is added
+ * last, as FSDP does. */
 #include "common/steps/baseline.h"
 #include <stdlib.h>
 #include <string.h>

@@ -106,6 +106,7 @@ def trained(model):
 
 
 def checkpoint_blocks(model):
+    model.config.use_cache = False  # a second forward would append to the cache of keys
     for block in model.transformer.h:
         block.forward = lambda *args, forward=block.forward, **more: torch.utils.checkpoint.checkpoint(
             forward, *args, use_reentrant=False, **more

@@ -74,7 +74,7 @@ static void test_bad_names(void **state)
     }
 }
 
-/* ---- a pass over the model, with hooks and operations that are counted ------------------------ */
+/* ---- a pass over the model, with hooks and operations that are counted ----------------------- */
 
 static char trace[128];
 static int n_matmuls, n_norms;
@@ -125,18 +125,18 @@ static void one_pass(rig *r, const char *patterns)
         views.grads[p] = r->m.params[p].frozen ? NULL : r->views.grads[p];
     }
     runner *run;
-    OK(runner_create(&(runner_config){.run = {.m = &r->m,
-                                              .ops = &counted,
-                                              .dev = r->dev,
-                                              .batch = 1,
-                                              .seq_len = SEQ,
-                                              .grad_accum = 1},
-                                      .layer_unit = UNITS,
-                                      .n_units = 3,
-                                      .hooks = {.pre_backward = pre_backward,
-                                                .post_backward = post_backward},
-                                      .views = &views},
-                     &run));
+    OK(runner_create(
+        &(runner_config){.run = {.m = &r->m,
+                                 .ops = &counted,
+                                 .dev = r->dev,
+                                 .batch = 1,
+                                 .seq_len = SEQ,
+                                 .grad_accum = 1},
+                         .layer_unit = UNITS,
+                         .n_units = 3,
+                         .hooks = {.pre_backward = pre_backward, .post_backward = post_backward},
+                         .views = &views},
+        &run));
     OK(runner_forward(run, &(micro_step){.tokens = r->tokens,
                                          .targets = r->targets,
                                          .n_micro = 1,
