@@ -1,6 +1,7 @@
 /* freeze.c -- see freeze.h. */
 #include "lab3_backward/freeze.h"
 #include "lab2_forward/forward.h"
+#include "lab2_forward/reshard_to.h"
 #include "lab3_backward/backward.h"
 
 static int companion_of(const freeze *z, int u)
@@ -26,8 +27,10 @@ static fsdp_status post_forward(void *self, int u)
 {
     freeze *z = self;
     const int c = companion_of(z, u);
-    if (c)
+    if (c) {
+        TRY(near_keep(z->r->f, c));
         TRY(forward_post_hook(z->r->f, c));
+    }
     return z->inner.post_forward(z->inner.self, u);
 }
 

@@ -54,7 +54,7 @@ static bool is_limited(const prefetch *p, int u)
 /* Whether this pass computes with unit u, if it comes to it at all. */
 static bool is_used(const prefetch *p, int u)
 {
-    return !(p->in_backward && p->r->f->units[u].forward_only);
+    return !(p->own.in_backward && p->r->f->units[u].forward_only);
 }
 
 /* A unit and its companion count as one. Together they have the parameters of the whole unit. */

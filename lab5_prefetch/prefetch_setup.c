@@ -66,6 +66,7 @@ static fsdp_status post_forward(void *self, int u)
 static fsdp_status pre_backward(void *self, int u)
 {
     prefetch *p = self;
+    p->own.in_backward = true;
     fsdp_status status = prefetch_pre_backward(p, u);
     if (!prefetch_unwritten(p, status))
         return status;
@@ -95,6 +96,7 @@ static fsdp_status end_backward(void *self)
         status = backward_end_hook(p->r);
     }
     TRY(status);
+    p->own.in_backward = false;
     for (int u = 0; u < f->n_units; u++)
         TRY(prefetch_release(p, u, p->own.drops[u] ? f->gather_stream : f->compute));
     return event_record(p->own.ended[p->own.n_ended++ % 2], f->compute);

@@ -28,6 +28,42 @@ static fsdp_status find_unit_uses(runner *r)
     return FSDP_OK;
 }
 
+/* Whether what layer i saves has memory of its own. Layers below the border have no backward. */
+static bool owns_saved(const runner *r, int i)
+{
+    return i >= r->border && !runner_in_segment(r, i);
+}
+
+/* The same of its output. Below the border only the next layer reads it. */
+static bool owns_out(const runner *r, int i)
+{
+    return i + 1 >= r->border && i + 1 < r->cfg.run.m->n_layers && !runner_goes_on(r, i);
+}
+
+/* *scratch_bytes = what the layer that needs most takes: a pass that keeps nothing saves there. */
+static fsdp_status alloc_layers(runner *r, size_t array_bytes, size_t *scratch_bytes)
+{
+    const run_context *run = &r->cfg.run;
+    const size_t rows = r->call_batch * run->seq_len;
+    *scratch_bytes = 0;
+    for (int i = 0; i < run->m->n_layers; i++) {
+        const layer *l = &run->m->layers[i];
+        const layer_bytes need = l->bytes(l, rows, run->param_dtype);
+        *scratch_bytes = need.scratch > *scratch_bytes ? need.scratch : *scratch_bytes;
+        r->saved_bytes[i] = need.saved;
+        if (owns_saved(r, i))
+            TRY(device_alloc(r->s, MEM_ACTIVATIONS, r->n_calls * need.saved, "saved",
+                             &r->saved[i]));
+        else
+            *scratch_bytes = need.saved > *scratch_bytes ? need.saved : *scratch_bytes;
+        if (i + 1 < r->border)
+            r->outs[i] = i % 2 ? r->d_pong : r->d_ping; /* free until backward */
+        else if (owns_out(r, i))
+            TRY(device_alloc(r->s, MEM_ACTIVATIONS, array_bytes, "layer output", &r->outs[i]));
+    }
+    return runner_alloc_segments(r, array_bytes);
+}
+
 static fsdp_status alloc_activations(runner *r)
 {
     const run_context *run = &r->cfg.run;
@@ -35,32 +71,21 @@ static fsdp_status alloc_activations(runner *r)
     const bool by_leaf = run->mode == GRAD_ACC_CANONICAL;
     r->call_batch = by_leaf ? 1 : run->batch;
     r->n_calls = by_leaf ? run->batch : 1;
-    const size_t n = (size_t)m->n_layers, rows = r->call_batch * run->seq_len;
-    r->call_bytes =
-        size_round_up(rows * m->config.d_model * dtype_bytes(run->param_dtype), LAYER_ALIGN_BYTES);
+    const size_t n = (size_t)m->n_layers;
+    r->call_bytes = size_round_up(r->call_batch * run->seq_len * m->config.d_model *
+                                      dtype_bytes(run->param_dtype),
+                                  LAYER_ALIGN_BYTES);
     const size_t array_bytes = r->n_calls * r->call_bytes;
-    size_t scratch_bytes = 0; /* of the layer that needs most */
     r->outs = calloc(n, sizeof *r->outs);
     r->saved = calloc(n, sizeof *r->saved);
     r->saved_bytes = calloc(n, sizeof *r->saved_bytes);
     if (!r->outs || !r->saved || !r->saved_bytes)
         return fsdp_error(FSDP_ENOMEM, "", "runner: no host memory");
     const mem_category cat = MEM_ACTIVATIONS;
-    for (size_t i = 0; i < n; i++) {
-        const layer *l = &m->layers[i];
-        const layer_bytes need = l->bytes(l, rows, run->param_dtype);
-        scratch_bytes = need.scratch > scratch_bytes ? need.scratch : scratch_bytes;
-        r->saved_bytes[i] = need.saved;
-        if (runner_in_segment(r, (int)i)) /* a pass that keeps nothing saves into scratch */
-            scratch_bytes = need.saved > scratch_bytes ? need.saved : scratch_bytes;
-        else
-            TRY(device_alloc(r->s, cat, r->n_calls * need.saved, "saved", &r->saved[i]));
-        if (i + 1 < n && !runner_goes_on(r, (int)i))
-            TRY(device_alloc(r->s, cat, array_bytes, "layer output", &r->outs[i]));
-    }
-    TRY(runner_alloc_segments(r, array_bytes));
+    size_t scratch_bytes;
     TRY(device_alloc(r->s, cat, array_bytes, "d_ping", &r->d_ping));
     TRY(device_alloc(r->s, cat, array_bytes, "d_pong", &r->d_pong));
+    TRY(alloc_layers(r, array_bytes, &scratch_bytes));
     TRY(device_alloc(r->s, cat, scratch_bytes, "scratch", &r->scratch));
     TRY(device_alloc_f32(r->s, cat, r->n_calls, "leaf losses", &r->leaf_loss));
     const size_t token_bytes = run->batch * run->seq_len * sizeof(int32_t);
@@ -97,9 +122,9 @@ void runner_free(runner *r)
         return;
     device_set_scope(r->cfg.run.dev, NULL, NULL); /* the layers' names may go */
     for (int i = 0; i < r->cfg.run.m->n_layers; i++) {
-        if (r->outs && !runner_goes_on(r, i))
+        if (r->outs && owns_out(r, i))
             device_free(r->s, r->outs[i]);
-        if (r->saved && !runner_in_segment(r, i))
+        if (r->saved && owns_saved(r, i))
             device_free(r->s, r->saved[i]);
     }
     void *blocks[] = {r->d_ping,       r->d_pong,    r->scratch, r->shared_outs,
@@ -125,7 +150,7 @@ fsdp_status runner_load(runner *r, const micro_step *ms)
 
 layer_io runner_call(const runner *r, int i, size_t leaf, runner_pass pass)
 {
-    const bool drops = pass == PASS_TRAINS && runner_in_segment(r, i);
+    const bool drops = pass == PASS_TRAINS && !owns_saved(r, i);
     const layer *l = &r->cfg.run.m->layers[i];
     const size_t tok = leaf * r->cfg.run.seq_len;
     const bool last = i + 1 == r->cfg.run.m->n_layers;

@@ -4,7 +4,7 @@
 
 bool runner_in_segment(const runner *r, int i)
 {
-    return r->cfg.segment != NULL && r->cfg.segment[i] != NO_SEGMENT;
+    return r->cfg.segment != NULL && i >= r->border && r->cfg.segment[i] != NO_SEGMENT;
 }
 
 bool runner_goes_on(const runner *r, int i)
