@@ -407,7 +407,7 @@ while IFS='|' read -r _ how; do
 done <<<"$options"
 
 # What is frozen has no moments in a checkpoint: those of a run that trains it begin at zero.
-if case_of 3 'frozen: without moments, on other ranks, and unfrozen'; then
+if case_of 3 'frozen: without moments, on other ranks, unfrozen, frozen later'; then
     frozen="$run --freeze transformer.w*,*.bias"
     ranks=1
     went $frozen --loss-csv "$work/frozen.csv"
@@ -432,6 +432,10 @@ if case_of 3 'frozen: without moments, on other ranks, and unfrozen'; then
         went $run --resume "$new/$from" --resume-change freeze --loss-csv "$new/ddp.csv" --parallel ddp
         [ "$(losses "$new/fsdp.csv")" = "$(losses "$new/ddp.csv")" ] || complain "$from, unfrozen: other losses"
     done
+    went $run --stop-after 4 --save "$new/unfrozen"
+    went $frozen --resume "$new/unfrozen" --resume-change freeze --loss-csv "$new/fsdp.csv"
+    went $frozen --resume "$new/unfrozen" --resume-change freeze --loss-csv "$new/ddp.csv" --parallel ddp
+    [ "$(losses "$new/fsdp.csv")" = "$(losses "$new/ddp.csv")" ] || complain 'frozen later: other losses'
     verdict
 fi
 

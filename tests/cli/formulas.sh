@@ -26,13 +26,14 @@ failed=0
 model='--n-layer 3 --d-model 36 --n-head 2 --vocab-size 100 --n-positions 20'
 
 # check FORM W S A PREFETCH p r OPTIONS -- two steps, and the report beside the forms; $freeze: none, first (the embedding
-# and a block) or biases
+# and a block), half (these, and the attention of the next block, which backward does not reach either) or biases
 freeze=none
 check() {
     form=$1 w=$2 s=$3 a=$4 prefetch=$5 p=$6 r=$7
     name="$form W=$w S=$s, micro-steps $a, prefetch $prefetch, $p and $r bytes, frozen: $freeze"
     shift 7
     [ $freeze = first ] && set -- "$@" --freeze 'transformer.wte.weight,*.wpe.*,transformer.h.0.*'
+    [ $freeze = half ] && set -- "$@" --freeze 'transformer.w*,transformer.h.0.*,transformer.h.1.attn.*,transformer.h.1.ln_1.*'
     [ $freeze = biases ] && set -- "$@" --freeze '*.bias'
     [ "$p" = 2 ] && set -- "$@" --param-dtype bf16
     [ "$r" = 2 ] && set -- "$@" --reduce-dtype bf16
@@ -56,7 +57,7 @@ check() {
             of_block = 6 * slot(d) + slot(3 * d * d) + slot(3 * d) + slot(d * d) + 2 * slot(4 * d * d) + slot(4 * d)
             all_slots = of_root + 3 * of_block; R = W / S; n = 4
             blocks = 3 # that are trained
-            if (freeze == "first") { cold_root = of_root - 2 * slot(d); blocks = 2 }
+            if (freeze == "first" || freeze == "half") { cold_root = of_root - 2 * slot(d); blocks = 2 }
             if (freeze == "biases") { cold_root = slot(d); cold_block = 4 * slot(d) + slot(3 * d) + slot(4 * d) }
             root = P(of_root - cold_root); block = P(of_block - cold_block)
             whole_root = root + P(cold_root); whole_block = block + P(cold_block)
@@ -69,13 +70,22 @@ check() {
             }
             at_once = (ahead == "none" ? 1 : 2)
             grads = root + at_once * block
-            if (freeze == "first") grads = at_once * block # the root is gone: smaller than a block
+            if (blocks == 2) grads = at_once * block # the root is gone: smaller than a block
             if (form == "full" || form == "hybrid") {
                 gathered = whole + blocks * whole_block; gathers = parts + blocks * (1 + (cold_block > 0))
             }
             if (form == "grad-op") { gathered = whole; gathers = parts }
             at_once = whole_root + at_once * whole_block
             if (form == "grad-op") at_once = whole_root + (freeze == "first" ? blocks : 3) * whole_block
+            if (freeze == "half") { # of a form that is full
+                mlp = P(2 * slot(d) + 2 * slot(4 * d * d) + slot(4 * d) + slot(d))
+                attn = P(2 * slot(d) + slot(3 * d * d) + slot(3 * d) + slot(d * d) + slot(d))
+                all += mlp - block; whole += attn + mlp - block; own = whole / S; own_trained = all / S
+                gathered = whole + block + mlp; gathers = 8
+                both_blocks = block + attn + mlp; most = attn + mlp > block ? attn + mlp : block
+                at_once = whole_root + (ahead == "none" ? most : both_blocks)
+                grads = ahead == "none" ? block : block + mlp
+            }
             want["memory,params_shard"] = 4 * own
             want["memory,optimizer"] = 8 * own_trained
             want["memory,params_full"] = p * (gathers > 0 ? at_once : p == 2 ? own : 0)
@@ -153,6 +163,9 @@ EXTRA='--reshard-to 2'
 check full 4 4 3 none 4 4
 check full 6 6 2 both 2 4
 EXTRA=
+freeze=half
+check full 2 2 2 none 4 4
+check full 3 3 1 both 4 2
 for freeze in first biases; do
     for w in 2 3; do
         check full $w $w 2 none 4 4
