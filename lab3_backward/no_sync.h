@@ -11,7 +11,7 @@
  *                       mesh, so a canonical run cannot have this
  *
  * The kept gradients are nodes of the sum's tree in canonical mode: a rank's sequences of a step
- * are neighbours (run_block), so its micro-steps are a subtree. */
+ * are neighbours (run_batch_node), so its micro-steps are a subtree. */
 #pragma once
 #include "lab3_backward/reducer.h"
 

@@ -27,6 +27,11 @@ static fsdp_status engine_step(void *self, const step_scalars *sc, float *norm)
     return fsdp_refresh(&e->f);
 }
 
+static const char *engine_unit_name(void *self, int unit)
+{
+    return ((fsdp_engine *)self)->f.units[unit].name;
+}
+
 static fsdp_status engine_save(void *self, ckpt_store *to, int64_t next_step)
 {
     return ckpt_save(&((fsdp_engine *)self)->o, to, next_step);
@@ -106,6 +111,37 @@ static fsdp_status engine_read_params(void *self, engine_sink sink, void *ctx)
     return status != FSDP_OK ? status : comm_agree(f->run.world, mine);
 }
 
+/* ---- the reduced gradients, for digests ------------------------------------------------------ */
+
+static fsdp_status visit_unit(const fsdp *f, const fsdp_unit *unit, const float *shard_grad,
+                              engine_visit visit, void *ctx)
+{
+    const flat_layout *l = &unit->layout;
+    flat_piece *pieces = calloc((size_t)l->n_slots + 1, sizeof *pieces);
+    if (!pieces)
+        return fsdp_error(FSDP_ENOMEM, "", "gradients: no host memory");
+    int n = 0;
+    fsdp_status status = flat_intersect(l, f->mesh.shape.shard_rank, pieces, &n);
+    for (int i = 0; i < n && status == FSDP_OK; i++) {
+        const int p = l->slots[pieces[i].slot].param;
+        if (!f->run.m->params[p].frozen)
+            status = visit(ctx, p, pieces[i].param_begin, shard_grad + pieces[i].shard_begin,
+                           pieces[i].elems);
+    }
+    free(pieces);
+    return status;
+}
+
+/* Replicas have the same gradients; those of the first one are visited. */
+static fsdp_status engine_visit_grads(void *self, engine_visit visit, void *ctx)
+{
+    fsdp_engine *e = self;
+    for (int u = 0; u < e->f.n_units && e->f.mesh.shape.replica == 0; u++)
+        if (!e->f.units[u].frozen)
+            TRY(visit_unit(&e->f, &e->f.units[u], e->r.grads[u].shard_grad, visit, ctx));
+    return FSDP_OK;
+}
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
 static void engine_free(void *self)
@@ -156,8 +192,10 @@ fsdp_status fsdp_engine_create(const fsdp_config *config, sharding_strategy shar
         .layer_unit = e->f.layer_unit,
         .hooks = hooks,
         .views = &e->f.views,
+        .unit_name = engine_unit_name,
         .begin_step = engine_begin_step,
         .optimizer_step = engine_step,
+        .visit_grads = engine_visit_grads,
         .read_params = engine_read_params,
         .save = engine_save,
         .load = engine_load,

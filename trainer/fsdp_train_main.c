@@ -75,6 +75,14 @@ static fsdp_status finish(trainer *t, const train_result *result, bool was_done)
     return FSDP_OK;
 }
 
+/* The file of --digests is whole. One of no rows would replace an earlier one for nothing. */
+static fsdp_status end_digests(trainer *t)
+{
+    if (!t->digests || digests_end(t->digests) == 0 || !t->digest_file.out)
+        return FSDP_OK;
+    return atomic_file_commit(&t->digest_file);
+}
+
 /* Outside of train_run, failures of files and of the order are agreed on. */
 static fsdp_status train(trainer *t, train_result *result)
 {
@@ -93,6 +101,9 @@ static fsdp_status train(trainer *t, train_result *result)
     result->failed_alike = result->failed_alike || status == FSDP_EORDER;
     if (status != FSDP_OK && t->order) /* an event that this rank lacked explains the failure */
         TRY(order_check_status(t->order));
+    TRY(status);
+    status = comm_agree(t->run.world, end_digests(t));
+    result->failed_alike = status == FSDP_EIO;
     TRY(status);
     if (result->ended_early) {
         if (comm_rank(t->run.world) == 0)
@@ -161,6 +172,7 @@ static int leave(trainer *t, fsdp_status status, const train_result *result)
         print_error(rank, comm_size(t->run.world));
     if (status != FSDP_OK && !result->failed_alike) {
         train_discard(t->loop);
+        atomic_file_cancel(&t->digest_file);
         comm_abort(t->run.world, EXIT_FAILURE);
     }
     trainer_free(t);

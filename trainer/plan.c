@@ -97,6 +97,7 @@ static fsdp_status dry_open(const trainer *of, int rank, int n_ranks, bool timed
                          .told = of->told,
                          .runs_ahead = of->runs_ahead || on_accelerator}};
     t->cfg.train.loss_csv = NULL;
+    t->cfg.digests = NULL;
     t->cfg.train.steps = STEPS;
     t->run.dev = NULL;
     t->run.world = NULL;

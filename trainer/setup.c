@@ -5,6 +5,7 @@
 #include "common/model/freeze.h"
 #include "common/model/gpt2.h"
 #include "common/base/units.h"
+#include "common/observe/digest_file.h"
 #include "common/steps/baseline.h"
 #include "common/ops/backends.h"
 #include "trainer/rates.h"
@@ -264,9 +265,24 @@ static fsdp_status watch_order(trainer *t)
     return FSDP_OK;
 }
 
+/* Begin the file of --digests with what the run is: digest_file.h. */
+static fsdp_status open_digests(trainer *t)
+{
+    const ckpt_about *about = &t->store.about;
+    if (!t->cfg.digests || comm_rank(t->run.world) != 0)
+        return FSDP_OK;
+    TRY(atomic_file_open(&t->digest_file, t->cfg.digests,
+                         "pass a --digests path that can be written"));
+    fprintf(t->digest_file.out, DIGEST_TITLE "\n# ops: %s\n", t->run.ops->name);
+    for (int i = 0; i < about->n; i++)
+        fprintf(t->digest_file.out, "# %s: %s\n", about->facts[i].name, about->facts[i].value);
+    return FSDP_OK;
+}
+
 static fsdp_status allocate_here(trainer *t)
 {
     TRY(watch_order(t));
+    TRY(open_digests(t));
     if (t->cfg.profile_dir)
         TRY(profile_run_open(&t->run, t->cfg.profile_dir, t->order, &t->profiled));
     return trainer_make(t);
@@ -302,7 +318,21 @@ static fsdp_status observe_step(void *self, int64_t step)
     if (t->order)
         TRY(comm_agree(t->run.world, order_check_status(t->order)));
     profile_run_step(t->profiled, step);
+    if (t->digests)
+        digests_begin_step(t->digests, step);
     return FSDP_OK;
+}
+
+static fsdp_status observe_forward(void *self, const micro_step *ms)
+{
+    trainer *t = self;
+    return t->digests ? digests_forward(t->digests, t->runner, ms) : FSDP_OK;
+}
+
+static fsdp_status observe_end_step(void *self)
+{
+    trainer *t = self;
+    return t->digests ? digests_end_step(t->digests) : FSDP_OK;
 }
 
 static void observe_pause(void *self)
@@ -314,12 +344,16 @@ fsdp_status trainer_allocate(trainer *t)
 {
     TRY(comm_agree(t->run.world, allocate_here(t)));
     TRY(open_checkpoints(t));
+    if (t->cfg.digest_values)
+        TRY(digests_keep_values(t->digests, t->cfg.values_step, t->cfg.values_unit,
+                                t->store.newest, train_end(&t->cfg.train)));
     t->setup = (train_setup){.cfg = &t->cfg.train,
                              .run = &t->run,
                              .data = &t->data,
                              .val_data = t->cfg.val_data ? &t->val_data : NULL,
                              .engine = &t->engine,
-                             .observer = {t, observe_step, observe_pause},
+                             .observer = {t, observe_step, observe_forward, observe_end_step,
+                                          observe_pause},
                              .runner = t->runner,
                              .log = stdout,
                              .store = t->cfg.save_dir ? &t->store : NULL,

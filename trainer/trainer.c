@@ -47,12 +47,14 @@ fsdp_status trainer_make(trainer *t)
         TRY(recompute_choose(&t->cfg.recompute, t->run.m, t->engine.layer_unit, t->segments,
                              &t->n_cut));
     }
+    if (t->cfg.digests)
+        TRY(digests_create(&t->run, &t->engine, t->digest_file.out, &t->digests));
     runner_config rc = {.run = t->run,
                         .layer_unit = t->engine.layer_unit,
                         .n_units = t->engine.n_units,
                         .segment = t->segments,
                         .run_again = recompute_segment,
-                        .hooks = t->engine.hooks,
+                        .hooks = t->digests ? digests_hooks(t->digests) : t->engine.hooks,
                         .views = t->engine.views,
                         .host_sync = trainer_flag("FSDP_HOST_SYNC")};
     return runner_create(&rc, &t->runner);
@@ -63,6 +65,8 @@ void trainer_free(trainer *t)
     train_close(t->loop);
     runner_free(t->runner);
     free(t->segments);
+    digests_free(t->digests);
+    atomic_file_cancel(&t->digest_file);
     if (t->engine.free)
         t->engine.free(t->engine.self);
     profile_run_close(t->profiled);

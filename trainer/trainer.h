@@ -3,6 +3,8 @@
  *   trainer_connect -> trainer_prepare -> trainer_allocate -> train_run -> report_run
  *   -> trainer_free */
 #pragma once
+#include "common/base/atomic_file.h"
+#include "common/steps/digests.h"
 #include "common/steps/profile_run.h"
 #include "common/steps/train.h"
 #include "trainer/fsdp_engine.h"
@@ -33,6 +35,8 @@ struct trainer {
     plan plan;             /* of this rank, or of --plan-rank */
     profile_run *profiled; /* of --profile, else NULL */
     order_check *order;    /* of --check-order, else NULL */
+    atomic_file digest_file; /* of --digests, on rank 0 */
+    digests *digests;        /* of --digests, else NULL */
 };
 
 /* trainer_connect -- open the device and the group of all ranks, and pin the threads. Where there

@@ -96,6 +96,9 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("profile", profile_dir), .arg = "DIR",
      .help = "count and time every operation after the first step: tables, pictures of steps, by rank a CSV and a trace"},
     {OPTION("check-order", check_order), .help = "report work on two streams that touches the same memory while no event orders it"},
+    {OPTION("digests", digests), .arg = "FILE",
+     .help = "write hashes of parameters, layers' outputs and gradients for fsdp_compare --bisect; every step waits for the host"},
+    {OPTION("digest-values", digest_values), .arg = "STEP:UNIT", .help = "with --digests: the unit's elements in that step, too, such as 3:h.1"},
     {OPTION("plan", plan), .help = "make three steps on a device that computes nothing, print memory and traffic, and stop"},
     {OPTION("plan-ranks", plan_ranks), .min = 1, .max = 1048576, .help = "--plan for a job of N ranks, from one process"},
     {OPTION("plan-fsdp-size", plan_fsdp_size), .min = 1, .max = 1048576, .arg = "S", .help = "--plan for shard groups of S ranks"},
@@ -111,7 +114,6 @@ const option_spec TRAINER_OPTIONS[] = {
     {.name = "chunk-loss", .kind = OPT_REFUSED, .help = LATER},
     {.name = "cpu-offload", .kind = OPT_REFUSED, .help = LATER},
     {.name = "optimizer-offload", .kind = OPT_REFUSED, .help = LATER},
-    {.name = "digests", .kind = OPT_REFUSED, .help = LATER},
     {.name = "snapshot", .kind = OPT_REFUSED, .help = LATER},
     {0}};
 /* clang-format on */
@@ -228,6 +230,24 @@ static fsdp_status parse_recompute(trainer_config *cfg, int n_blocks)
     return fsdp_error(FSDP_EINVAL, "pass a smaller from:K or every:K",
                       "--gradient-checkpointing: got '%s', which chooses none of %d blocks",
                       cfg->checkpointing, n_blocks);
+}
+
+/* STEP:UNIT. Which of them there are is known when there is an engine. */
+static fsdp_status parse_digests(trainer_config *cfg)
+{
+    char *end = NULL;
+    if (!cfg->digest_values)
+        return FSDP_OK;
+    if (!cfg->digests)
+        return fsdp_error(FSDP_EINVAL, "pass --digests FILE too",
+                          "--digest-values: no --digests file given");
+    errno = 0;
+    cfg->values_step = strtoll(cfg->digest_values, &end, 10);
+    cfg->values_unit = end + 1;
+    if (end != cfg->digest_values && *end == ':' && errno == 0 && cfg->values_step >= 0)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "pass a step from 0 on and a unit: --digest-values 3:h.1",
+                      "--digest-values: got '%s', expected STEP:UNIT", cfg->digest_values);
 }
 
 /* "12.5e9,20e-6" or "3:1.5": two numbers with `between` between them, both >= 0. */
@@ -441,6 +461,7 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
     cfg->n_ranks = cfg->plan_ranks > 0 ? (int)cfg->plan_ranks : world_size;
     TRY(parse_wrap(cfg));
     TRY(parse_bucket(cfg));
+    TRY(parse_digests(cfg));
     TRY(resolve_mesh(cfg));
     TRY(resolve_plan(cfg));
     TRY(resolve_model(cfg, model_cfg));

@@ -55,6 +55,9 @@ typedef struct trainer_config {
     const char *save_dir, *resume, *resume_change;
     int64_t keep; /* checkpoints; 0: all */
     bool check_order;
+    const char *digests, *digest_values;
+    int64_t values_step; /* from the text in digest_values */
+    const char *values_unit;
     bool plan;
     int64_t plan_ranks, plan_fsdp_size; /* 0: the ranks there are; what --sharding says */
     int n_ranks;                        /* of the job: from plan_ranks and the ranks there are */

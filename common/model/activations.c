@@ -172,6 +172,20 @@ layer_io runner_call(const runner *r, int i, size_t leaf, runner_pass pass)
     };
 }
 
+const void *runner_output(const runner *r, int i, size_t j, dtype *type, size_t *elems)
+{
+    const run_context *run = &r->cfg.run;
+    const size_t call = j / r->call_batch, place = j % r->call_batch;
+    if (i + 1 == run->m->n_layers) {
+        *type = DTYPE_F32;
+        *elems = place == 0;
+        return r->leaf_loss + call;
+    }
+    *type = run->param_dtype;
+    *elems = run->seq_len * run->m->config.d_model;
+    return (const char *)r->outs[i] + call * r->call_bytes + place * *elems * dtype_bytes(*type);
+}
+
 fsdp_status runner_unit_done(runner *r, int i, const int *last)
 {
     bool waits = r->cfg.host_sync && last[r->cfg.layer_unit[i]] == i;

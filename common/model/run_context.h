@@ -46,9 +46,11 @@ static inline int run_reduce_level(const run_context *run)
     return run_level(run, run->no_sync ? run->batch * (size_t)run->grad_accum : run->batch);
 }
 
-/* run_block -- the number of micro-step a of a rank of n_ranks, among those of all ranks in one
- * step: it has sequences block*batch ... block*batch + batch-1 of the global batch. */
-static inline size_t run_block(const run_context *run, size_t rank, size_t n_ranks, size_t a)
+/* run_batch_node -- the place of micro-batch a of `rank` among the micro-batches of a global batch,
+ * which is cut into them in order: node n holds its sequences n*batch ... n*batch + batch-1. It is
+ * also the micro-batch's node in the sum's tree at run_batch_level. */
+static inline size_t run_batch_node(const run_context *run, size_t a, size_t rank)
 {
+    const size_t n_ranks = (size_t)comm_size(run->world);
     return run->no_sync ? rank * (size_t)run->grad_accum + a : a * n_ranks + rank;
 }

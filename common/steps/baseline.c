@@ -264,6 +264,31 @@ static int share_of(const baseline *b, ckpt_piece *pieces)
     return n;
 }
 
+static fsdp_status visit_grads(void *self, engine_visit visit, void *ctx)
+{
+    baseline *b = self;
+    fsdp_status status = FSDP_OK;
+    ckpt_piece *pieces = calloc((size_t)b->run.m->n_params, sizeof *pieces);
+    if (!pieces)
+        return fsdp_error(FSDP_ENOMEM, "", "gradients: no host memory");
+    const int n = share_of(b, pieces);
+    for (int i = 0; i < n && status == FSDP_OK; i++) {
+        const ckpt_piece *piece = &pieces[i];
+        if (updates(&b->run.m->params[piece->param]))
+            status = visit(ctx, piece->param, (size_t)piece->begin,
+                           b->grads + b->offset[piece->param] + piece->begin, (size_t)piece->elems);
+    }
+    free(pieces);
+    return status;
+}
+
+static const char *unit_name(void *self, int unit)
+{
+    (void)self;
+    (void)unit;
+    return "model";
+}
+
 /* Move a piece of array k (parameter, m, v) between device and host [piece->elems]. */
 static fsdp_status move_piece(const baseline *b, int k, const ckpt_piece *piece, float *host,
                               bool to_host)
@@ -458,7 +483,9 @@ fsdp_status baseline_create(const run_context *run, engine *out)
                   .pre_backward = pre_backward,
                   .post_backward = post_backward},
         .views = &b->views,
+        .unit_name = unit_name,
         .optimizer_step = baseline_step,
+        .visit_grads = visit_grads,
         .read_params = read_params,
         .save = baseline_save,
         .load = baseline_load,

@@ -20,16 +20,25 @@ typedef struct step_scalars {
  * call: in order of their global index, whole or in pieces. */
 typedef fsdp_status (*engine_sink)(void *ctx, const float *values, size_t elems);
 
+/* engine_visit -- receives a run of elements of a parameter, from element `begin` of it on, in
+ * device memory. */
+typedef fsdp_status (*engine_visit)(void *ctx, int param, size_t begin, const float *values,
+                                    size_t elems);
+
 typedef struct engine {
     void *self;
     int n_units;
     const int *layer_unit; /* [n_layers], valid while the engine lives */
+    const char *(*unit_name)(void *self, int unit); /* valid as long */
     unit_hooks hooks;
     model_views *views;
     fsdp_status (*begin_step)(void *self); /* NULL: there is nothing to do */
     /* Finish the gradients (scale once), find the norm, clip, update. norm [1] device: the norm
      * before clipping. */
     fsdp_status (*optimizer_step)(void *self, const step_scalars *sc, float *norm);
+    /* After optimizer_step: the mean gradients before clipping. Every element of a parameter that
+     * has one is visited on one rank. The visitor orders itself after compute. */
+    fsdp_status (*visit_grads)(void *self, engine_visit visit, void *ctx);
     /* Collective. sink is called on rank 0 only; its errors reach every rank. NULL: no values are
      * brought to the host. */
     fsdp_status (*read_params)(void *self, engine_sink sink, void *ctx);

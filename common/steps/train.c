@@ -178,26 +178,23 @@ fsdp_status train_open(const train_setup *setup, train_loop **out)
     return FSDP_OK;
 }
 
-/* Load micro-step a of this rank from the batch that starts at sequence `first`. */
-static void load_sequences(train_loop *l, const corpus *data, uint64_t first, size_t a)
+/* Micro-step a of this rank in the batch that starts at sequence `first`, and its tokens. data
+ * NULL: zeros. */
+static micro_step load_micro_step(train_loop *l, const corpus *data, uint64_t first, size_t a,
+                                  const step_figures *f, bool training)
 {
-    const run_context *run = l->setup->run;
-    first += run_block(run, (size_t)comm_rank(run->world), l->W, a) * l->b;
-    for (size_t j = 0; j < l->b; j++) {
-        size_t at = (a * l->b + j) * l->T;
-        sample_sequence(data, first + j, l->T, l->tokens + at, l->targets + at);
-    }
-}
-
-static micro_step micro_step_of(const train_loop *l, const step_figures *f, size_t a, bool training)
-{
-    size_t at = a * l->b * l->T, mine = (size_t)comm_rank(l->setup->run->world) * l->row;
+    const size_t r = (size_t)comm_rank(l->setup->run->world), at = a * l->b * l->T;
+    const uint64_t mine = first + run_batch_node(l->setup->run, a, r) * l->b;
+    for (size_t j = 0; j < l->b && data; j++)
+        sample_sequence(data, mine + j, l->T, l->tokens + at + j * l->T,
+                        l->targets + at + j * l->T);
     return (micro_step){.tokens = l->tokens + at,
                         .targets = l->targets + at,
+                        .first_sequence = mine,
                         .a = (int)a,
                         .n_micro = (int)l->A,
                         .training = training,
-                        .loss = f->losses + mine + a};
+                        .loss = f->losses + r * l->row + a};
 }
 
 /* Bring the losses of all ranks, and the norm, to the host: there when f->arrived is reached. */
@@ -214,13 +211,13 @@ static fsdp_status send_figures(train_loop *l, step_figures *f)
 }
 
 /* Wait for the figures. *loss = the sum over the sequences of all ranks' micro-steps, in one tree
- * whose nodes are the blocks of run_block. */
+ * that has them in order (run_batch_node). */
 static fsdp_status await_figures(train_loop *l, step_figures *f, float *loss)
 {
     TRY(event_sync(f->arrived));
     for (size_t a = 0; a < l->A; a++)
         for (size_t r = 0; r < l->W; r++)
-            l->in_order[run_block(l->setup->run, r, l->W, a)] = f->host_losses[r * l->row + a];
+            l->in_order[run_batch_node(l->setup->run, a, r)] = f->host_losses[r * l->row + a];
     *loss = tree_sum_f32(l->in_order, l->W * l->A);
     return FSDP_OK;
 }
@@ -271,14 +268,17 @@ static fsdp_status train_step(train_loop *l, int64_t step)
     if (setup->engine->begin_step)
         TRY(setup->engine->begin_step(setup->engine->self));
     for (size_t a = 0; a < l->A; a++) {
-        micro_step ms = micro_step_of(l, f, a, true);
-        if (setup->data)
-            load_sequences(l, setup->data, (uint64_t)step * (uint64_t)c->global_batch, a);
+        const uint64_t first = (uint64_t)step * (uint64_t)c->global_batch;
+        micro_step ms = load_micro_step(l, setup->data, first, a, f, true);
         TRY(runner_forward(setup->runner, &ms));
+        if (setup->observer.forward)
+            TRY(setup->observer.forward(setup->observer.self, &ms));
         TRY(runner_backward(setup->runner));
     }
     device_set_scope(setup->run->dev, NULL, NULL);
     TRY(setup->engine->optimizer_step(setup->engine->self, &sc, f->norm));
+    if (setup->observer.end_step)
+        TRY(setup->observer.end_step(setup->observer.self));
     TRY(pass_on_signals(l, f));
     return send_figures(l, f);
 }
@@ -289,8 +289,7 @@ static fsdp_status evaluate_batch(train_loop *l, uint64_t first, float *loss)
     const train_setup *setup = l->setup;
     step_figures *f = &l->figures[0]; /* all steps have been read */
     for (size_t a = 0; a < l->A; a++) {
-        micro_step ms = micro_step_of(l, f, a, false);
-        load_sequences(l, setup->val_data, first, a);
+        micro_step ms = load_micro_step(l, setup->val_data, first, a, f, false);
         TRY(runner_forward(setup->runner, &ms));
     }
     TRY(send_figures(l, f));

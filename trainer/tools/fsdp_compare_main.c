@@ -1,19 +1,22 @@
-/* fsdp_compare_main.c -- build/fsdp_compare A.csv B.csv: are two runs the same bits?
+/* fsdp_compare_main.c -- build/fsdp_compare [--bisect] A B: are two runs the same bits?
  *
  * Compares step, loss, grad_norm and lr of two loss files of build/fsdp_train as text, byte for
  * byte (nine significant digits tell every fp32 apart); the time column is ignored. Exit status 0:
  * identical, 1: they differ (the first difference is shown, with its distance in ULPs), 2: a file
- * cannot be compared. */
+ * cannot be compared. --bisect does the same with two files of --digests (digest_file.h), and also
+ * ends with 2 unless both runs are canonical. */
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/status.h"
+#include "common/observe/digest_file.h"
 
 enum { N_COLUMNS = 4, LINE_BYTES = 512, IDENTICAL = 0, DIFFERENT = 1, UNUSABLE = 2 };
 static const char *const COLUMNS[N_COLUMNS] = {"step", "loss", "grad_norm", "lr"};
 static const char HINT[] = "pass files written by --loss-csv";
+static const char BISECT_HINT[] = "pass files written by --digests";
 
 /* The first four fields of a line, cut in place. false at a line that has fewer. */
 static bool split(char *line, char *fields[N_COLUMNS])
@@ -75,16 +78,89 @@ static fsdp_status compare(FILE *fa, FILE *fb, int *verdict)
     return FSDP_OK;
 }
 
+/* ---- digests --------------------------------------------------------------------------------- */
+
+/* What may explain a difference. */
+static void print_facts(const digest_file *a, const digest_file *b)
+{
+    for (int i = 0; i < a->n_facts; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(a->facts[i] + 2, ":"), a->facts[i] + 2);
+        const char *va = digest_fact(a, name), *vb = digest_fact(b, name);
+        if (va && vb && strcmp(va, vb) != 0)
+            printf("note: %s differs: %s and %s\n", name, va, vb);
+    }
+}
+
+static fsdp_status print_element(const digest_file *a, const digest_file *b,
+                                 const digest_verdict *v)
+{
+    char text[DIGEST_TEXT_BYTES];
+    TRY(digest_element(a, b, v, text));
+    if (*text)
+        printf("first difference there: %s\n", text);
+    else if (strcmp(v->a->kind, "output") != 0 && strcmp(v->a->kind, "tokens") != 0)
+        printf("to see the element: both runs again with --digest-values %lld:%s and %lld:%s\n",
+               (long long)v->a->step, v->a->unit, (long long)v->b->step, v->b->unit);
+    return FSDP_OK;
+}
+
+static fsdp_status bisect(const digest_file *a, const digest_file *b, int *verdict)
+{
+    char where[DIGEST_TEXT_BYTES];
+    digest_verdict v;
+    TRY(digest_bisect(a, b, &v));
+    print_facts(a, b);
+    if (v.n_whole > 0)
+        printf("note: micro-steps hold other sequences, so sums over a step were compared\n");
+    if (v.n_steps < a->n_steps || v.n_steps < b->n_steps)
+        printf("note: %zu steps were compared, of %zu and %zu\n", v.n_steps, a->n_steps,
+               b->n_steps);
+    if (v.a) {
+        digest_describe(&v, where);
+        printf("first difference: %s\n", where);
+        TRY(print_element(a, b, &v));
+    } else {
+        printf("identical digests: %zu steps, %zu sums of parameters, outputs and gradients\n",
+               v.n_steps, v.n_sums);
+    }
+    for (int i = 0; i < 2; i++) {
+        const char *mode = digest_fact(i == 0 ? a : b, "reduction");
+        if (!mode || strcmp(mode, "canonical") != 0)
+            return fsdp_error(FSDP_EINVAL, "make both runs with --reduction canonical",
+                              "no verdict on bits: %s is of a run with --reduction %s",
+                              i == 0 ? a->path : b->path, mode ? mode : "unknown");
+    }
+    *verdict = v.a ? DIFFERENT : IDENTICAL;
+    return FSDP_OK;
+}
+
+/* The end of the process frees what was read. */
+static fsdp_status bisect_files(FILE *in[2], char *paths[2], int *verdict)
+{
+    static digest_file files[2];
+    for (int i = 0; i < 2; i++)
+        TRY(digest_file_read(in[i], paths[i], &files[i]));
+    return bisect(&files[0], &files[1], verdict);
+}
+
 static fsdp_status run(int argc, char **argv, int *verdict)
 {
-    if (argc != 3)
-        return fsdp_error(FSDP_EINVAL, "build/fsdp_compare A.csv B.csv",
-                          "got %d arguments, expected two loss files", argc - 1);
-    FILE *a = fopen(argv[1], "r"), *b = a != NULL ? fopen(argv[2], "r") : NULL;
-    if (b == NULL)
-        return fsdp_error(FSDP_EIO, HINT, "cannot read %s: %s", argv[a != NULL ? 2 : 1],
-                          strerror(errno));
-    return compare(a, b, verdict); /* the end of the process closes both */
+    const bool bisects = argc > 1 && strcmp(argv[1], "--bisect") == 0;
+    char **paths = argv + 1 + bisects;
+    FILE *in[2];
+    if (argc != 3 + bisects)
+        return fsdp_error(FSDP_EINVAL, "build/fsdp_compare A.csv B.csv, or --bisect A B",
+                          "got %d arguments, expected two %s", argc - 1 - bisects,
+                          bisects ? "files of --digests" : "loss files");
+    for (int i = 0; i < 2; i++) {
+        in[i] = fopen(paths[i], "r");
+        if (in[i] == NULL)
+            return fsdp_error(FSDP_EIO, bisects ? BISECT_HINT : HINT, "cannot read %s: %s",
+                              paths[i], strerror(errno));
+    }
+    /* the end of the process closes both */
+    return bisects ? bisect_files(in, paths, verdict) : compare(in[0], in[1], verdict);
 }
 
 int main(int argc, char **argv)
@@ -92,7 +168,8 @@ int main(int argc, char **argv)
     int verdict = UNUSABLE;
     if (argc == 2 && strcmp(argv[1], "--help") == 0) {
         printf("build/fsdp_compare A.csv B.csv -- whether two files of --loss-csv hold the same "
-               "bits\nexit status 0: identical, 1: they differ, 2: a file cannot be compared\n");
+               "bits\nbuild/fsdp_compare --bisect A B -- the first step, unit and array in which two "
+               "files of --digests differ\nexit status 0: identical, 1: they differ, 2: a file cannot be compared\n");
         return IDENTICAL;
     }
     if (run(argc, argv, &verdict) == FSDP_OK)
