@@ -227,7 +227,7 @@ fsdp_status comm_agree(comm *c, fsdp_status mine);
 fsdp_status comm_same(comm *c, const char *what, const char *text);
 
 /* comm_host_gather -- what every rank's host passed, in rank order; the caller frees *all.
- *   mine        [bytes], as many on every rank
+ *   mine        [bytes], as many on every rank, at most 2048
  *   order       none: the host waits, streams go on
  *   collective  all ranks of c
  *   errors      FSDP_ENOMEM; FSDP_EMISMATCH; FSDP_ETIMEOUT; FSDP_ECOMM; *all is NULL then */

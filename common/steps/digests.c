@@ -7,7 +7,13 @@
 #include "common/comm/comm.h"
 #include "common/observe/digest_file.h"
 
-enum { CHUNK_ELEMS = 1 << 16, OF_STEP = -1, NO_RANK = 0 };
+enum {
+    CHUNK_ELEMS = 1 << 16, /* of a download */
+    GATHER_BYTES = 2048,   /* of a comm_host_gather */
+    OF_STEP = -1,          /* in place of a micro-step */
+    ALL_RANKS = -1,
+    NO_RANK = 0 /* differs from rank 0 */
+};
 
 struct digests {
     run_context run;
@@ -81,33 +87,34 @@ static bool keeps_values(const digests *d)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Every rank gets the sums of all ranks. */
-static fsdp_status add_up(digests *d, uint64_t *sums, size_t n)
+/* What all ranks' values at place i come to: their sum or, where they are copies, which should be
+ * alike, the first that differs from rank 0's, because rank 0's may be the right one. */
+static uint64_t merge(const digests *d, const uint64_t *all, size_t n, size_t i, int *odd)
 {
-    void *all;
-    TRY(comm_host_gather(d->run.world, "digests", sums, n * sizeof *sums, &all));
-    memset(sums, 0, n * sizeof *sums);
-    for (size_t i = 0; i < n * (size_t)comm_size(d->run.world); i++)
-        sums[i % n] += ((const uint64_t *)all)[i];
-    free(all);
-    return FSDP_OK;
+    uint64_t sum = all[i];
+    if (odd)
+        *odd = NO_RANK;
+    for (int r = 1; r < comm_size(d->run.world); r++) {
+        const uint64_t its = all[(size_t)r * n + i];
+        if (!odd)
+            sum += its;
+        else if (*odd == NO_RANK && its != sum)
+            *odd = r;
+    }
+    return odd ? all[(size_t)*odd * n + i] : sum;
 }
 
-/* Copies should be alike. If they are not, the first one that differs from rank 0's stands for all:
- * rank 0's may be the right one. */
-static fsdp_status find_odd(digests *d, uint64_t *copies, size_t n)
+/* Give every rank what its sums come to. odd [n]: see merge; NULL: they are added up. */
+static fsdp_status merge_all(digests *d, uint64_t *sums, size_t n, int *odd)
 {
-    void *all;
-    TRY(comm_host_gather(d->run.world, "digests of copies", copies, n * sizeof *copies, &all));
-    const uint64_t *of = all;
-    for (size_t i = 0; i < n; i++) {
-        int r = 1;
-        while (r < comm_size(d->run.world) && of[(size_t)r * n + i] == of[i])
-            r++;
-        d->odd_rank[i] = r < comm_size(d->run.world) ? r : NO_RANK;
-        copies[i] = of[(size_t)d->odd_rank[i] * n + i];
+    for (size_t at = 0, k; at < n; at += k) {
+        void *all;
+        k = n - at < GATHER_BYTES / sizeof *sums ? n - at : GATHER_BYTES / sizeof *sums;
+        TRY(comm_host_gather(d->run.world, "digests", sums + at, k * sizeof *sums, &all));
+        for (size_t i = 0; i < k; i++)
+            sums[at + i] = merge(d, all, k, i, odd ? &odd[at + i] : NULL);
+        free(all);
     }
-    free(all);
     return FSDP_OK;
 }
 
@@ -155,13 +162,14 @@ static void put_values(digests *d, const char *kind, dtype type, int p, const ui
 static fsdp_status write_values(digests *d, const char *kind, dtype type, int p, int rank)
 {
     const size_t elems = d->run.m->params[p].elems, W = (size_t)comm_size(d->run.world);
+    const size_t most = GATHER_BYTES / sizeof(uint32_t);
     for (size_t begin = 0, n; begin < elems; begin += n) {
         void *all;
-        n = elems - begin < CHUNK_ELEMS ? elems - begin : CHUNK_ELEMS;
+        n = elems - begin < most ? elems - begin : most;
         TRY(comm_host_gather(d->run.world, "values", d->values[p] + begin, n * sizeof(uint32_t),
                              &all));
-        uint32_t *bits = all, *of = bits + (rank == OF_STEP ? 0 : (size_t)rank * n);
-        for (size_t i = n; i < W * n && rank == OF_STEP; i++)
+        uint32_t *bits = all, *of = bits + (rank == ALL_RANKS ? 0 : (size_t)rank * n);
+        for (size_t i = n; i < W * n && rank == ALL_RANKS; i++)
             bits[i % n] |= bits[i];
         put_values(d, kind, type, p, of, begin, n);
         free(all);
@@ -237,8 +245,8 @@ static fsdp_status end_backward(void *self)
     const unit_hooks *h = &d->e->hooks;
     if (h->end_backward)
         TRY(h->end_backward(h->self));
-    TRY(add_up(d, d->sums, d->n_added));
-    TRY(find_odd(d, d->forward, d->n_copies));
+    TRY(merge_all(d, d->sums, d->n_added, NULL));
+    TRY(merge_all(d, d->forward, d->n_copies, d->odd_rank));
     put(d, d->e->layer_unit[0], "tokens", "tokens", *d->tokens, NO_RANK);
     for (int i = 0; i < m->n_layers; i++) {
         put_params(d, "params", i, d->forward);
@@ -307,7 +315,7 @@ fsdp_status digests_end_step(digests *d)
         if (d->values[p])
             memset(d->values[p], 0, m->params[p].elems * sizeof **d->values);
     TRY(d->e->visit_grads(d->e->self, add_gradient, d));
-    TRY(add_up(d, d->gradients, (size_t)m->n_params));
+    TRY(merge_all(d, d->gradients, (size_t)m->n_params, NULL));
     d->micro = OF_STEP;
     for (int i = m->n_layers - 1; i >= 0; i--)
         for (int p = m->layers[i].first_param, k = 0; k < m->layers[i].n_params; k++, p++)
@@ -315,7 +323,7 @@ fsdp_status digests_end_step(digests *d)
                 put(d, d->e->layer_unit[i], "gradient", m->params[p].name, d->gradients[p], NO_RANK);
     for (int p = 0; p < m->n_params && keeps_values(d); p++)
         if (d->values[p] && m->params[p].tied_to == NOT_TIED && !m->params[p].frozen)
-            TRY(write_values(d, "gradient-value", DTYPE_F32, p, OF_STEP));
+            TRY(write_values(d, "gradient-value", DTYPE_F32, p, ALL_RANKS));
     return FSDP_OK;
 }
 
@@ -369,15 +377,16 @@ fsdp_status digests_keep_values(digests *d, int64_t step, const char *unit, int6
                                 int64_t end)
 {
     const model *m = d->run.m;
-    char names[256];
+    char names[256], hint[288];
     if (step < first || step >= end)
         return fsdp_error(FSDP_EINVAL, "name a step that this run makes",
                           "--digest-values: got step %lld, expected %lld to %lld", (long long)step,
                           (long long)first, (long long)end - 1);
     d->values_step = step;
     d->values_unit = find_unit(d->e, unit, names, sizeof names);
+    snprintf(hint, sizeof hint, "the units of this run are %s", names);
     if (d->values_unit == d->e->n_units)
-        return fsdp_error(FSDP_EINVAL, names, "--digest-values: this run has no unit '%.64s'", unit);
+        return fsdp_error(FSDP_EINVAL, hint, "--digest-values: this run has no unit '%.64s'", unit);
     d->values = calloc((size_t)m->n_params, sizeof *d->values);
     if (!d->values)
         return no_memory();

@@ -113,7 +113,7 @@ static fsdp_status bisect(const digest_file *a, const digest_file *b, int *verdi
     print_facts(a, b);
     if (v.n_whole > 0)
         printf("note: micro-steps hold other sequences, so sums over a step were compared\n");
-    if (v.n_steps < a->n_steps || v.n_steps < b->n_steps)
+    if (!v.a && (v.n_steps < a->n_steps || v.n_steps < b->n_steps))
         printf("note: %zu steps were compared, of %zu and %zu\n", v.n_steps, a->n_steps,
                b->n_steps);
     if (v.a) {
