@@ -7,6 +7,7 @@
 #include "common/model/freeze.h"
 #include "common/model/gpt2.h"
 #include "common/model/runner.h"
+#include "common/observe/digest_file.h"
 
 typedef struct run {
     const run_config *cfg;
@@ -17,6 +18,7 @@ typedef struct run {
     model m;
     corpus data;
     engine e;
+    digests *digests; /* NULL: none */
     runner *r;
     float *loss, *norm; /* device: [grad_accum * W] sums of this step's blocks, [1] */
     int32_t *tokens, *targets;
@@ -80,10 +82,15 @@ static fsdp_status run_create(run *r)
     TRY(run_corpus(c->model.vocab_size, &r->data));
     run_context context = context_of(r);
     TRY(make_engine(r, &context));
+    FILE *digests_out = comm_rank(r->group) == 0 ? c->digests : NULL;
+    if (digests_out)
+        fprintf(digests_out, DIGEST_TITLE "\n");
+    if (c->digests)
+        TRY(digests_create(&context, &r->e, digests_out, &r->digests));
     TRY(runner_create(&(runner_config){.run = context,
                                        .layer_unit = r->e.layer_unit,
                                        .n_units = r->e.n_units,
-                                       .hooks = r->e.hooks,
+                                       .hooks = r->digests ? digests_hooks(r->digests) : r->e.hooks,
                                        .views = r->e.views},
                       &r->r));
     TRY(device_alloc_f32(r->s, MEM_OTHER, blocks, "losses", &r->loss));
@@ -102,6 +109,7 @@ static fsdp_status run_create(run *r)
 static void run_free(run *r)
 {
     runner_free(r->r);
+    digests_free(r->digests);
     device_free(r->s, r->loss);
     device_free(r->s, r->norm);
     if (r->e.free)
@@ -126,12 +134,16 @@ static fsdp_status one_micro_step(run *r, int step, int a)
         sample_sequence(&r->data, k, c->seq_len, r->tokens + i * c->seq_len,
                         r->targets + i * c->seq_len);
     }
-    TRY(runner_forward(r->r, &(micro_step){.tokens = r->tokens,
-                                           .targets = r->targets,
-                                           .a = a,
-                                           .n_micro = c->grad_accum,
-                                           .training = true,
-                                           .loss = r->loss + block}));
+    const micro_step ms = {.tokens = r->tokens,
+                           .targets = r->targets,
+                           .first_sequence = ((uint64_t)step * blocks + block) * c->batch,
+                           .a = a,
+                           .n_micro = c->grad_accum,
+                           .training = true,
+                           .loss = r->loss + block};
+    TRY(runner_forward(r->r, &ms));
+    if (r->digests)
+        TRY(digests_forward(r->digests, r->r, &ms));
     TRY(runner_backward(r->r));
     return comm_all_gather(r->group, r->s, "loss", DTYPE_F32, r->loss + block, r->loss + a * w, 1);
 }
@@ -141,6 +153,8 @@ static fsdp_status one_step(run *r, int step)
     const run_config *c = r->cfg;
     size_t blocks = (size_t)c->grad_accum * (size_t)comm_size(r->group);
     float scale = (float)(1.0 / (double)(blocks * c->batch * c->seq_len));
+    if (r->digests)
+        digests_begin_step(r->digests, step);
     if (r->e.begin_step)
         TRY(r->e.begin_step(r->e.self));
     for (int a = 0; a < c->grad_accum; a++)
@@ -154,6 +168,8 @@ static fsdp_status one_step(run *r, int step)
                        .clip_norm = c->clip_norm,
                        .grad_scale = scale};
     TRY(r->e.optimizer_step(r->e.self, &sc, r->norm));
+    if (r->digests)
+        TRY(digests_end_step(r->digests));
     float *host = calloc(blocks + 1, sizeof *host);
     fsdp_status st = device_download(r->s, host, r->loss, blocks * sizeof *host);
     if (st == FSDP_OK)
@@ -205,6 +221,8 @@ fsdp_status run_training(device *dev, comm *group, const run_config *config, run
     fsdp_status st = run_create(&r);
     for (int step = 0; step < config->steps && st == FSDP_OK; step++)
         st = one_step(&r, step);
+    if (st == FSDP_OK && r.digests)
+        digests_end(r.digests);
     sink_at at = {.dst = out->params, .room = out->param_elems};
     if (st == FSDP_OK)
         st = r.e.read_params(r.e.self, keep_params, &at);

@@ -7,6 +7,7 @@
 #pragma once
 #include "common/data/data.h"
 #include "common/steps/baseline.h"
+#include "common/steps/digests.h"
 #include "lab5_prefetch/bucket.h"
 #include "trainer/fsdp_engine.h"
 
@@ -30,6 +31,7 @@ typedef struct run_config {
     const char *freeze; /* as --freeze has it; NULL: nothing is frozen */
     dtype param_dtype, reduce_dtype;
     const size_t *order; /* [global batch]: place in the batch -> sequence; NULL: in order */
+    FILE *digests;       /* on every rank, where the group's rank 0 writes digests; NULL: nowhere */
 } run_config;
 
 typedef struct run_result {
