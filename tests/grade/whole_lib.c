@@ -107,13 +107,20 @@ static void expect_shards(whole *w, const char *what, float *const *held, const 
         const flat_layout *l = &w->f.units[u].layout;
         size_t begin = (size_t)w->grid.shape.shard_rank * l->shard_elems, elems = l->shard_elems;
         float *want = calloc(elems, sizeof *want);
-        for (int k = 0; k < l->n_slots; k++)
-            for (size_t i = 0; i < l->slots[k].elems; i++) {
-                size_t flat = l->slots[k].offset + i;
-                if (flat >= begin && flat < begin + elems)
-                    want[flat - begin] = twin_array[w->t.offset[l->slots[k].param] + i];
-            }
-        char text[96];
+        char text[192];
+        for (int k = 0; k < l->n_slots; k++) {
+            const flat_slot *slot = &l->slots[k];
+            size_t lo = slot->offset > begin ? slot->offset : begin, end = slot->offset + slot->elems;
+            size_t hi = end < begin + elems ? end : begin + elems;
+            if (lo >= hi)
+                continue;
+            memcpy(want + lo - begin, twin_array + w->t.offset[slot->param] + lo - slot->offset,
+                   (hi - lo) * sizeof *want);
+            snprintf(text, sizeof text, "%s of unit %s, %s from element %zu on, against one device",
+                     what, w->f.units[u].name, w->m.params[slot->param].name, lo - slot->offset);
+            expect_values(w->fx, text, held[u] ? held[u] + (lo - begin) : NULL, want + lo - begin,
+                          hi - lo);
+        }
         snprintf(text, sizeof text, "%s of unit %s, against one device", what, w->f.units[u].name);
         expect_values(w->fx, text, held[u], want, elems);
         free(want);
@@ -143,6 +150,15 @@ static fsdp_status whole_micro_step(whole *w, int a, bool training)
     return FSDP_OK;
 }
 
+/* The ranks agree on what was noted so far, so that the first difference of any rank is reported,
+ * and not what it led to on another. */
+static fsdp_status settle(whole *w)
+{
+    if (w->fx->verdict != FSDP_OK)
+        fsdp_error_set(&w->fx->info);
+    return comm_agree(w->comm, w->fx->verdict);
+}
+
 /* One step of SGD without decay: ops.h's, whose bits are the same everywhere. */
 static fsdp_status twin_sgd(twin *t, const float *grad, float lr)
 {
@@ -170,12 +186,14 @@ static fsdp_status whole_step(whole *w)
         for (int u = 0; u < w->f.n_units; u++)
             held[u] = w->r.grads[u].shard_grad;
         expect_shards(w, "gradient", held, w->twin_grad);
+        TRY(settle(w));
         TRY(sgd_step(&w->r, lr, NULL));
         TRY(stream_sync(w->f.compute));
         TRY(twin_sgd(&w->t, w->twin_grad, lr));
         for (int u = 0; u < w->f.n_units; u++)
             held[u] = w->f.units[u].shard;
         expect_shards(w, "weights after one step of SGD", held, w->t.params);
+        TRY(settle(w));
     }
     TRY(zero_grad(&w->r));
     return whole_micro_step(w, 0, false);
