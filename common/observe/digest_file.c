@@ -79,18 +79,21 @@ static fsdp_status read_fact(digest_file *f, char **line, size_t number)
     return FSDP_OK;
 }
 
-/* Read the lines after the title. *n_lines: how many rows there are, those of values too. */
+/* Read the lines after the title. */
 static fsdp_status read_lines(digest_file *f)
 {
-    char *line = NULL;
-    size_t room = 0, number = 1, n_rows = 0, promised = 0;
+    char *line = NULL, last[40];
+    size_t room = 0, number = 1, n_rows = 0;
     bool in_rows = false, ended = false;
     fsdp_status status = FSDP_OK;
-    while (status == FSDP_OK && !ended && getline(&line, &room, f->in) > 0) {
+    while (status == FSDP_OK && getline(&line, &room, f->in) > 0) {
         number++;
-        if (in_rows && sscanf(line, "# end: %zu rows", &promised) == 1) {
-            ended = true;
-        } else if (in_rows) {
+        snprintf(last, sizeof last, "# end: %zu rows\n", n_rows);
+        if (in_rows && *line == '#') {
+            ended = strcmp(line, last) == 0;
+            break;
+        }
+        if (in_rows) {
             n_rows++;
             status = read_row(f, &line, number);
         } else if (strcmp(line, DIGEST_COLUMNS "\n") == 0) {
@@ -102,8 +105,8 @@ static fsdp_status read_lines(digest_file *f)
     free(line);
     if (status == FSDP_OK && ferror(f->in))
         return fsdp_error(FSDP_EIO, HINT, "cannot read %s: %s", f->path, strerror(errno));
-    if (status == FSDP_OK && (!ended || promised != n_rows))
-        return damaged(f, number, "the file is cut here: its last line is '# end: N rows'");
+    if (status == FSDP_OK && !ended)
+        return damaged(f, number, "the file is cut: '# end: N rows' follows its N rows");
     return status;
 }
 

@@ -1,0 +1,198 @@
+#!/bin/bash
+# digests.sh -- --digests and fsdp_compare --bisect: the same sums on any number of ranks and however parameters are
+# sharded; a fault is found where it was planted, and no file that does not fit is compared.
+#
+#   tests/cli/digests.sh [BUILD]        default build
+#
+# Prints PASS and FAIL lines and a last line with their numbers.
+# shellcheck disable=SC2086 # lists of options
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/cli/lib.sh
+cli_namespace "$PWD/tests/cli/digests.sh" "$@"
+build=${1:-build}
+cli_begin "$build"
+run='--n-layer 2 --d-model 32 --n-head 2 --seq-len 16 --global-batch 12 --steps 3 --synthetic 5000'
+canonical="$run --ops portable --reduction canonical"
+bf16='--param-dtype bf16 --reduce-dtype bf16'
+
+# made W FILE OPTION... -- a run that ends well and writes $work/FILE
+made() {
+    local ranks=$1 file=$2 made_for=$name
+    shift 2
+    expect_good "$ranks" "$name" "$@" --digests "$work/$file"
+    name=$made_for
+}
+
+# bisect RC REGEX A B -- the exit status, and a line of what is printed
+bisect() {
+    "$build/fsdp_compare" --bisect "$work/$3" "$work/$4" >"$work/found" 2>&1
+    rc=$?
+    expect_status "$1"
+    grep -qE -- "$2" "$work/found" || complain "no line matches '$2': $(cat "$work/found")"
+}
+
+# ---- the same sums ----------------------------------------------------------------------------------------------
+
+name='one device'
+made 1 one $canonical --parallel single --memory-report "$work/with.csv"
+verdict
+name='one device in bf16'
+made 1 one-bf16 $canonical $bf16 --parallel single
+verdict
+
+# same W OPTION... -- the sums of one device
+same() {
+    name="W=$1 ${*:2}: the sums of one device"
+    made "$1" many $canonical --check-order "${@:2}"
+    case " $* " in *' bf16 '*) against=one-bf16 ;; *) against=one ;; esac
+    bisect 0 '^identical digests: 3 steps, [0-9]{3} sums' many $against
+    grep -q ' 0 violations' "$work/out" || complain 'the order of work was not checked'
+    verdict
+}
+same 1
+same 2 --parallel ddp
+same 3 --parallel ddp $bf16
+same 2 --wrap sub-block --prefetch both
+same 3 --sharding grad-op --wrap model --prefetch none
+same 3 --bucket 20000 $bf16
+same 4 --sharding none --prefetch backward
+same 4 --sharding hybrid --fsdp-size 2 --batch-size 1
+same 4 --sharding hybrid --fsdp-size 2 $bf16
+FSDP_ASYNC_COMPUTE=1 same 4 --wrap size:20000 --prefetch both --limit-all-gathers 1
+
+name='micro-steps of other sequences are compared as a step, and that is said'
+made 3 three $canonical
+bisect 0 '^note: micro-steps hold other sequences' three one
+made 4 four $canonical --batch-size 1
+bisect 0 '^identical' four one
+made 2 two $canonical --batch-size 2 # three micro-steps, as of one device by two
+made 1 one-of-two $canonical --parallel single --batch-size 4
+bisect 0 '^identical' two one-of-two
+! grep -q '^note' "$work/found" || complain 'micro-steps of the same sequences were added up'
+verdict
+
+name='device memory and traffic are those of a run without digests'
+expect_good 1 "$name" $canonical --parallel single --memory-report "$work/without.csv"
+cmp -s "$work/with.csv" "$work/without.csv" || complain 'another memory report'
+verdict
+
+# ---- faults -----------------------------------------------------------------------------------------------------
+
+# flip DIR ARRAY INDEX -- bit 16 of an fp32 in a checkpoint of one file, and its hash in the manifest
+flip() {
+    local file=$1/rank-00000.safetensors head at
+    head=$(od -An -tu8 -N8 "$file")
+    at=$(head -c $((head + 8)) "$file" | grep -aoE "\"$2\":\{[^}]*" | sed 's/.*\[\([0-9]*\),[0-9]*\].*/\1/')
+    at=$((8 + head + at + 4 * $3 + 2))
+    # shellcheck disable=SC2059 # an octal number
+    printf "\\$(printf %o $(($(od -An -tu1 -j$at -N1 "$file") ^ 1)))" | dd of="$file" bs=1 seek=$at conv=notrunc status=none
+    "$build/fsdp_train" $canonical --steps 5 --parallel single --resume "$1" 2>&1 |
+        sed -n 's/.*got [0-9]* bytes with XXH3 \([0-9a-f]*\), .* with \([0-9a-f]*\)$/s|\2|\1|/p' >"$work/sum"
+    sed -i -f "$work/sum" "$1/manifest.json"
+}
+
+name='a run that was resumed: the steps that both have'
+made 1 five $canonical --parallel single --steps 5
+expect_good 1 "$name" $canonical --parallel single --steps 5 --stop-after 2 --save "$work/saved"
+made 2 resumed $canonical --steps 5 --resume "$work/saved/step-2"
+bisect 0 '^note: 3 steps were compared, of 3 and 5$' resumed five
+verdict
+
+name='one bit of a parameter'
+weight=transformer.h.1.mlp.c_fc.weight
+cp -r "$work/saved/step-2" "$work/saved/bent"
+flip "$work/saved/bent" "$weight@0.p" 1000
+made 3 bent $canonical --steps 5 --resume "$work/saved/bent" --digest-values 2:h.1
+bisect 1 "^first difference: step 2, micro-step 0, unit h.1 \(model in the other run\): parameter $weight, as gathered for forward\$" bent five
+grep -qx 'to see the element: both runs again with --digest-values 2:h.1 and 2:model' "$work/found" || complain 'no next command'
+made 1 five $canonical --parallel single --steps 5 --digest-values 2:model
+bisect 1 '^first difference there: element 1000 \(row 7, column 104\): got [-0-9.e]+ \([0-9a-f]{8}\), expected ' bent five
+verdict
+
+name='one bit of a moment shows in the next step'
+cp -r "$work/saved/step-2" "$work/saved/moment"
+flip "$work/saved/moment" 'transformer.h.0.ln_1.bias@0.m' 3
+made 2 moment $canonical --steps 5 --resume "$work/saved/moment"
+bisect 1 '^first difference: step 3, micro-step 0, unit h.0 .* parameter transformer.h.0.ln_1.bias, as gathered for forward$' moment five
+verdict
+
+# differs NAME RC REGEX OPTION... -- from the run on one device
+differs() {
+    name=$1
+    made 2 other $canonical "${@:4}"
+    bisect "$2" "$3" other one
+    verdict
+}
+differs 'gradients that are summed in bf16' 1 '^first difference: step 0, unit root .*: reduced gradient of ' --reduce-dtype bf16
+differs 'another clipping shows after the first update' 1 '^first difference: step 1, micro-step 0, .* parameter ' --clip-grad 0.1
+grep -qx 'note: clip-grad differs: 0.1 and 1' "$work/found" || complain 'the option that differs is not named'
+differs 'another seed' 1 '^first difference: step 0, micro-step 0, .* parameter transformer.wte.weight' --seed 2
+differs 'other data' 1 '^first difference: step 0, unit root .*: the input' --synthetic 0 --data LICENSE
+differs 'other maths' 1 '^first difference: step 0, .*: output of layer h.0' --ops fast
+differs 'no verdict on a run that is not canonical' 2 'no verdict on bits: .* --reduction fast$' --reduction fast
+differs 'another model' 2 '^model differs: ' --n-layer 1
+differs 'another batch' 2 '^global-batch differs: ' --global-batch 24
+
+name='element by element'
+made 4 values-4 $canonical --digest-values 1:root --sharding hybrid --fsdp-size 2
+made 1 values-1 $canonical --digest-values 1:model --parallel single
+for kind in params gradient; do
+    for w in 1 4; do
+        grep "^1,,[a-z]*,$kind-value,transformer.w" "$work/values-$w" | cut -d, -f4- >"$work/list-$w"
+    done
+    cmp -s "$work/list-1" "$work/list-4" || complain "other values: $kind"
+    [ "$(wc -l <"$work/list-1")" = $((256 * 32 + 256 * 32)) ] || complain "$(wc -l <"$work/list-1") values: $kind"
+done
+verdict
+
+# ---- what is refused --------------------------------------------------------------------------------------------
+
+# unfit NAME REGEX FILE -- a file that is not compared
+unfit() {
+    name=$1
+    bisect 2 "$2" "$3" one
+    grep -q '^HINT: ' "$work/found" || complain 'no HINT'
+    verdict
+}
+head -50 "$work/one" >"$work/cut"
+unfit 'a file that is cut' 'cut: line 50: the file is cut: ' cut
+head -c -3 "$work/one" >"$work/cut"
+unfit 'a file that is cut in its last line' 'the file is cut: ' cut
+sed '50s/,[0-9a-f]*$/,12345/' "$work/one" >"$work/bad"
+unfit 'a row that is damaged' 'bad: line 50: expected step,micro,unit,kind,name,hash' bad
+awk 'NR == 50 { row = $0; next } { print } NR == 51 { print row }' "$work/one" >"$work/bad"
+unfit 'rows in another order' 'step 0: got params .* and .*, expected the same' bad
+sed '50s/^0,0/0,1/' "$work/one" >"$work/bad"
+unfit 'a row of another micro-step' 'step 0: rows are missing or out of order' bad
+echo 'step,loss,grad_norm,lr,ms' >"$work/bad"
+unfit 'a loss file' 'bad: the first line is not' bad
+: >"$work/bad"
+unfit 'an empty file' 'bad: the first line is not' bad
+unfit 'no file' 'cannot read .*nowhere: No such file' nowhere
+made 1 late $canonical --steps 5 --parallel single --resume "$work/saved/step-2"
+made 1 early $canonical --steps 5 --parallel single --stop-after 1
+name='no step in common'
+bisect 2 '^no step is in both: .*late has 3 from 2, .*early has 1 from 0$' late early
+verdict
+
+# refused NAME REGEX HINT OPTION... -- before training
+refused() {
+    name=$1
+    launch 2 $canonical "${@:4}"
+    expect_status 1
+    grep -qE -- "$2" "$work/err" || complain "no message matches '$2'"
+    grep -qE -- "^HINT: .*$3" "$work/err" || complain "no hint matches '$3'"
+    verdict
+}
+to="--digests $new/refused"
+refused 'a unit that there is not' "no unit 'h.7'" 'the units of this run are root, h.0, h.1$' $to --digest-values 1:h.7
+refused 'a step after the last' 'got step 3, expected 0 to 2$' 'a step that this run makes' $to --digest-values 3:h.1
+refused 'no step' "got 'h.1', expected STEP:UNIT" 'a step from 0 on and a unit' $to --digest-values h.1
+refused 'a step before 0' "got '-1:h.1', expected STEP:UNIT" 'a step from 0 on' $to --digest-values -1:h.1
+refused 'values and no digests' 'no --digests file given' 'pass --digests FILE too' --digest-values 1:h.1
+refused 'a directory that is not there' '--digests /nowhere/d: /nowhere: No such file' 'a path in a directory' --digests /nowhere/d
+name='what was refused leaves no file'
+[ -z "$(ls -A "$new")" ] || complain "there is $(ls -A "$new")"
+verdict
+cli_end
