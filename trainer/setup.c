@@ -345,19 +345,19 @@ fsdp_status trainer_allocate(trainer *t)
     TRY(comm_agree(t->run.world, allocate_here(t)));
     TRY(open_checkpoints(t));
     if (t->cfg.digest_values)
-        TRY(digests_keep_values(t->digests, t->cfg.values_step, t->cfg.values_unit,
-                                t->store.newest, train_end(&t->cfg.train)));
-    t->setup = (train_setup){.cfg = &t->cfg.train,
-                             .run = &t->run,
-                             .data = &t->data,
-                             .val_data = t->cfg.val_data ? &t->val_data : NULL,
-                             .engine = &t->engine,
-                             .observer = {t, observe_step, observe_forward, observe_end_step,
-                                          observe_pause},
-                             .runner = t->runner,
-                             .log = stdout,
-                             .store = t->cfg.save_dir ? &t->store : NULL,
-                             .first_step = t->store.newest,
-                             .step_by_step = t->profiled != NULL};
+        TRY(digests_keep_values(t->digests, t->cfg.values_step, t->cfg.values_unit, t->store.newest,
+                                train_end(&t->cfg.train)));
+    t->setup = (train_setup){
+        .cfg = &t->cfg.train,
+        .run = &t->run,
+        .data = &t->data,
+        .val_data = t->cfg.val_data ? &t->val_data : NULL,
+        .engine = &t->engine,
+        .observer = {t, observe_step, observe_forward, observe_end_step, observe_pause},
+        .runner = t->runner,
+        .log = stdout,
+        .store = t->cfg.save_dir ? &t->store : NULL,
+        .first_step = t->store.newest,
+        .step_by_step = t->profiled != NULL};
     return train_open(&t->setup, &t->loop);
 }

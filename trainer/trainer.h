@@ -32,9 +32,9 @@ struct trainer {
     train_loop *loop;
     plan_costs costs; /* of --plan-device, --plan-prices, --bucket auto; has_costs: known */
     bool has_costs;
-    plan plan;             /* of this rank, or of --plan-rank */
-    profile_run *profiled; /* of --profile, else NULL */
-    order_check *order;    /* of --check-order, else NULL */
+    plan plan;               /* of this rank, or of --plan-rank */
+    profile_run *profiled;   /* of --profile, else NULL */
+    order_check *order;      /* of --check-order, else NULL */
     atomic_file digest_file; /* of --digests, on rank 0 */
     digests *digests;        /* of --digests, else NULL */
 };

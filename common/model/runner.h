@@ -39,9 +39,9 @@ typedef struct micro_step {
     const int32_t *tokens, *targets; /* [b,T], host; read before runner_forward returns */
     uint64_t first_sequence; /* number in the run of the first of its sequences, which follow each
                                 other; for digests alone */
-    int a, n_micro; /* its number in the optimizer step, 0 ... n_micro-1; n_micro = A */
-    bool training;  /* forward keeps what backward needs, and a backward follows */
-    float *loss;    /* device, [1]: forward writes the SUM over the b*T tokens */
+    int a, n_micro;          /* its number in the optimizer step, 0 ... n_micro-1; n_micro = A */
+    bool training;           /* forward keeps what backward needs, and a backward follows */
+    float *loss;             /* device, [1]: forward writes the SUM over the b*T tokens */
 } micro_step;
 
 /* runner_create -- allocate all that forward and backward need.

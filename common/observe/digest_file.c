@@ -18,12 +18,12 @@ static fsdp_status damaged(const digest_file *f, size_t line, const char *why)
 /* Cut a line into its fields; the ones it lacks are "". false: it lacks one that all rows have. */
 static bool split(char *line, char *fields[N_FIELDS])
 {
-    static char none[] = "";
+    char *end = line + strlen(line);
     int n = 0;
     for (char *rest = line; n < N_FIELDS && rest; n++)
         fields[n] = strsep(&rest, ",\n");
     for (int i = n; i < N_FIELDS; i++)
-        fields[i] = none;
+        fields[i] = end;
     return n > LEAST_FIELDS; /* the new line begins one more */
 }
 
@@ -127,7 +127,8 @@ static fsdp_status find_steps(digest_file *f)
     for (digest_step *s = f->steps; s < f->steps + f->n_steps; s++) {
         const size_t end = s + 1 < f->steps + f->n_steps ? s[1].first : f->n_rows;
         const size_t body = end - s->first - s->n_gradients;
-        bool good = s->n_micro > 0 && body % s->n_micro == 0 && (s == f->steps || s->step > s[-1].step);
+        bool good =
+            s->n_micro > 0 && body % s->n_micro == 0 && (s == f->steps || s->step > s[-1].step);
         s->micro_rows = good ? body / s->n_micro : 0;
         for (size_t i = 0; i < end - s->first && good; i++) {
             const int64_t m = i < body ? (int64_t)(i / s->micro_rows) : MICRO_NONE;
@@ -283,8 +284,8 @@ void digest_describe(const digest_verdict *v, char text[DIGEST_TEXT_BYTES])
         snprintf(other, sizeof other, " (%.40s in the other run)", v->b->unit);
     if (*odd->value)
         snprintf(copy, sizeof copy, ": the copy of %.40s differs from rank 0's", odd->value);
-    int n = snprintf(text, DIGEST_TEXT_BYTES, "step %lld, %sunit %.40s%s: ", (long long)a->step, micro,
-                     a->unit, other);
+    int n = snprintf(text, DIGEST_TEXT_BYTES, "step %lld, %sunit %.40s%s: ", (long long)a->step,
+                     micro, a->unit, other);
     n += snprintf(text + n, DIGEST_TEXT_BYTES - (size_t)n, what, a->name);
     snprintf(text + n, DIGEST_TEXT_BYTES - (size_t)n, "%s", copy);
 }

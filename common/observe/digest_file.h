@@ -30,7 +30,7 @@
 enum { DIGEST_MAX_FACTS = 32, DIGEST_TEXT_BYTES = 512 };
 
 typedef struct digest_row {
-    char *line; /* owned; the texts below point into it */
+    char *line;          /* owned; the texts below point into it */
     int64_t step, micro; /* micro -1: of the step */
     const char *unit, *kind, *name, *value;
     uint64_t hash;
@@ -43,8 +43,8 @@ typedef struct digest_step {
 } digest_step;
 
 typedef struct digest_file {
-    const char *path; /* borrowed, for messages */
-    FILE *in;         /* borrowed */
+    const char *path;              /* borrowed, for messages */
+    FILE *in;                      /* borrowed */
     char *facts[DIGEST_MAX_FACTS]; /* "name: value" */
     int n_facts;
     digest_row *rows; /* without the rows of values */

@@ -25,13 +25,13 @@ struct digests {
     bool training; /* this micro-step; an evaluation has no digests */
     /* Sums of a micro-step, in one array: tokens and outputs, which ranks add up; then copies of
      * parameters, which all ranks have. */
-    uint64_t *sums;                         /* [n_added + n_copies] */
-    uint64_t *tokens, *outputs;             /* [1], [n_layers] */
-    uint64_t *forward, *backward;           /* [n_params] each */
-    uint64_t *gradients;                    /* [n_params] of the step */
+    uint64_t *sums;               /* [n_added + n_copies] */
+    uint64_t *tokens, *outputs;   /* [1], [n_layers] */
+    uint64_t *forward, *backward; /* [n_params] each */
+    uint64_t *gradients;          /* [n_params] of the step */
     size_t n_added, n_copies;
-    int *odd_rank;      /* [most of them] the first rank whose copy differs from rank 0's */
-    uint32_t *host;     /* [CHUNK_ELEMS] */
+    int *odd_rank;  /* [most of them] the first rank whose copy differs from rank 0's */
+    uint32_t *host; /* [CHUNK_ELEMS] */
     int64_t values_step;
     int values_unit;
     uint32_t **values; /* [n_params] bits of the elements of that unit's parameters, else NULL */
@@ -140,38 +140,45 @@ static void put_params(digests *d, const char *kind, int i, const uint64_t *sums
             d->odd_rank[&sums[p] - d->forward]);
 }
 
-static void put_values(digests *d, const char *kind, dtype type, int p, const uint32_t *bits,
-                       size_t begin, size_t n)
+/* Which elements to write: of parameter p, or of its gradient. */
+typedef struct array_values {
+    const char *kind;
+    dtype type;
+    int p;
+    int rank; /* whose; ALL_RANKS: each has some of them, and zeros in place of the others */
+} array_values;
+
+static void put_values(digests *d, const array_values *v, const uint32_t *bits, size_t begin,
+                       size_t n)
 {
-    const param_spec *spec = &d->run.m->params[p];
+    const param_spec *spec = &d->run.m->params[v->p];
     const size_t columns = spec->dims[spec->n_dims - 1];
     d->n_rows += n;
     for (size_t i = 0; i < n && d->out; i++) {
-        const uint32_t wide = type == DTYPE_BF16 ? bits[i] << 16 : bits[i];
+        const uint32_t wide = v->type == DTYPE_BF16 ? bits[i] << 16 : bits[i];
         float value;
         memcpy(&value, &wide, sizeof value);
         fprintf(d->out, "%lld,,%s,%s,%s,%0*x,%.9g,%zu,%zu,%zu\n", (long long)d->step,
-                d->e->unit_name(d->e->self, d->values_unit), kind, spec->name,
-                2 * (int)dtype_bytes(type), bits[i], (double)value, begin + i,
+                d->e->unit_name(d->e->self, d->values_unit), v->kind, spec->name,
+                2 * (int)dtype_bytes(v->type), bits[i], (double)value, begin + i,
                 (begin + i) / columns, (begin + i) % columns);
     }
 }
 
-/* Write the elements of p that `rank` has kept, or those of all ranks, each of which kept some and
- * zeros in place of the others. */
-static fsdp_status write_values(digests *d, const char *kind, dtype type, int p, int rank)
+static fsdp_status write_values(digests *d, const array_values *v)
 {
-    const size_t elems = d->run.m->params[p].elems, W = (size_t)comm_size(d->run.world);
+    const size_t elems = d->run.m->params[v->p].elems, W = (size_t)comm_size(d->run.world);
     const size_t most = GATHER_BYTES / sizeof(uint32_t);
+    const bool all_ranks = v->rank == ALL_RANKS;
     for (size_t begin = 0, n; begin < elems; begin += n) {
         void *all;
         n = elems - begin < most ? elems - begin : most;
-        TRY(comm_host_gather(d->run.world, "values", d->values[p] + begin, n * sizeof(uint32_t),
+        TRY(comm_host_gather(d->run.world, "values", d->values[v->p] + begin, n * sizeof(uint32_t),
                              &all));
-        uint32_t *bits = all, *of = bits + (rank == ALL_RANKS ? 0 : (size_t)rank * n);
-        for (size_t i = n; i < W * n && rank == ALL_RANKS; i++)
+        uint32_t *bits = all;
+        for (size_t i = n; i < W * n && all_ranks; i++)
             bits[i % n] |= bits[i];
-        put_values(d, kind, type, p, of, begin, n);
+        put_values(d, v, all_ranks ? bits : bits + (size_t)v->rank * n, begin, n);
         free(all);
     }
     return FSDP_OK;
@@ -256,7 +263,8 @@ static fsdp_status end_backward(void *self)
         put_params(d, "params-backward", i, d->backward);
     for (int p = 0; p < m->n_params && keeps_values(d) && d->micro == 0; p++)
         if (d->values[p])
-            TRY(write_values(d, "params-value", d->run.param_dtype, p, d->odd_rank[p]));
+            TRY(write_values(
+                d, &(array_values){"params-value", d->run.param_dtype, p, d->odd_rank[p]}));
     return FSDP_OK;
 }
 
@@ -289,7 +297,8 @@ fsdp_status digests_forward(digests *d, const runner *r, const micro_step *ms)
             *d->tokens += hash_elem(sequence, 2 * t + 1, (uint32_t)ms->targets[j * T + t]);
         }
         for (int i = 0; i < d->run.m->n_layers; i++) {
-            run_of_elems out = {.array = hash_elem(hash_name(d->run.m->layers[i].name), sequence, 0)};
+            run_of_elems out = {.array =
+                                    hash_elem(hash_name(d->run.m->layers[i].name), sequence, 0)};
             out.at = runner_output(r, i, j, &out.type, &out.elems);
             TRY(add_elems(d, &out, &d->outputs[i]));
         }
@@ -320,10 +329,11 @@ fsdp_status digests_end_step(digests *d)
     for (int i = m->n_layers - 1; i >= 0; i--)
         for (int p = m->layers[i].first_param, k = 0; k < m->layers[i].n_params; k++, p++)
             if (m->params[p].tied_to == NOT_TIED && !m->params[p].frozen)
-                put(d, d->e->layer_unit[i], "gradient", m->params[p].name, d->gradients[p], NO_RANK);
+                put(d, d->e->layer_unit[i], "gradient", m->params[p].name, d->gradients[p],
+                    NO_RANK);
     for (int p = 0; p < m->n_params && keeps_values(d); p++)
         if (d->values[p] && m->params[p].tied_to == NOT_TIED && !m->params[p].frozen)
-            TRY(write_values(d, "gradient-value", DTYPE_F32, p, ALL_RANKS));
+            TRY(write_values(d, &(array_values){"gradient-value", DTYPE_F32, p, ALL_RANKS}));
     return FSDP_OK;
 }
 
@@ -340,7 +350,8 @@ fsdp_status digests_create(const run_context *run, const engine *e, FILE *out, d
     digests *d = calloc(1, sizeof *d);
     if (!d)
         return no_memory();
-    *d = (digests){.run = *run, .e = e, .out = out, .n_added = 1 + n_layers, .n_copies = 2 * n_params};
+    *d = (digests){
+        .run = *run, .e = e, .out = out, .n_added = 1 + n_layers, .n_copies = 2 * n_params};
     d->sums = calloc(d->n_added + d->n_copies + n_params, sizeof *d->sums);
     d->odd_rank = calloc(d->n_copies, sizeof *d->odd_rank);
     d->host = calloc(CHUNK_ELEMS, sizeof *d->host);

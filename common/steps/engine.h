@@ -28,7 +28,7 @@ typedef fsdp_status (*engine_visit)(void *ctx, int param, size_t begin, const fl
 typedef struct engine {
     void *self;
     int n_units;
-    const int *layer_unit; /* [n_layers], valid while the engine lives */
+    const int *layer_unit;                          /* [n_layers], valid while the engine lives */
     const char *(*unit_name)(void *self, int unit); /* valid as long */
     unit_hooks hooks;
     model_views *views;

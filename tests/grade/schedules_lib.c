@@ -100,7 +100,8 @@ static fsdp_status many_schedules(grade *g)
     TRY(run_with_seed(g, PLAIN.seed, &PLAIN.overlap, NULL, &plain));
     fsdp_status status = FSDP_OK;
     for (int seed = 0; seed < N_SEEDS && status == FSDP_OK; seed++) {
-        schedule s = {g, (uint64_t)seed + 1,
+        schedule s = {g,
+                      (uint64_t)seed + 1,
                       {.mode = MODES[seed % N_MODES], .limit = 1 + seed / N_MODES % MAX_N}};
         run_result got = {0};
         char what[64];

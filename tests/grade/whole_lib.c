@@ -110,7 +110,8 @@ static void expect_shards(whole *w, const char *what, float *const *held, const 
         char text[192];
         for (int k = 0; k < l->n_slots; k++) {
             const flat_slot *slot = &l->slots[k];
-            size_t lo = slot->offset > begin ? slot->offset : begin, end = slot->offset + slot->elems;
+            size_t lo = slot->offset > begin ? slot->offset : begin,
+                   end = slot->offset + slot->elems;
             size_t hi = end < begin + elems ? end : begin + elems;
             if (lo >= hi)
                 continue;

@@ -135,13 +135,17 @@ static fsdp_status bisect(const digest_file *a, const digest_file *b, int *verdi
     return FSDP_OK;
 }
 
-/* The end of the process frees what was read. */
 static fsdp_status bisect_files(FILE *in[2], char *paths[2], int *verdict)
 {
-    static digest_file files[2];
-    for (int i = 0; i < 2; i++)
-        TRY(digest_file_read(in[i], paths[i], &files[i]));
-    return bisect(&files[0], &files[1], verdict);
+    digest_file files[2] = {{0}};
+    fsdp_status status = FSDP_OK;
+    for (int i = 0; i < 2 && status == FSDP_OK; i++)
+        status = digest_file_read(in[i], paths[i], &files[i]);
+    if (status == FSDP_OK)
+        status = bisect(&files[0], &files[1], verdict);
+    digest_file_free(&files[0]);
+    digest_file_free(&files[1]);
+    return status;
 }
 
 static fsdp_status run(int argc, char **argv, int *verdict)
@@ -167,9 +171,11 @@ int main(int argc, char **argv)
 {
     int verdict = UNUSABLE;
     if (argc == 2 && strcmp(argv[1], "--help") == 0) {
-        printf("build/fsdp_compare A.csv B.csv -- whether two files of --loss-csv hold the same "
-               "bits\nbuild/fsdp_compare --bisect A B -- the first step, unit and array in which two "
-               "files of --digests differ\nexit status 0: identical, 1: they differ, 2: a file cannot be compared\n");
+        printf(
+            "build/fsdp_compare A.csv B.csv -- whether two files of --loss-csv hold the same "
+            "bits\nbuild/fsdp_compare --bisect A B -- the first step, unit and array in which two "
+            "files of --digests differ\nexit status 0: identical, 1: they differ, 2: a file cannot "
+            "be compared\n");
         return IDENTICAL;
     }
     if (run(argc, argv, &verdict) == FSDP_OK)
