@@ -323,12 +323,6 @@ static fsdp_status observe_step(void *self, int64_t step)
     return FSDP_OK;
 }
 
-static fsdp_status observe_forward(void *self, const micro_step *ms)
-{
-    trainer *t = self;
-    return t->digests ? digests_forward(t->digests, t->runner, ms) : FSDP_OK;
-}
-
 static fsdp_status observe_end_step(void *self)
 {
     trainer *t = self;
@@ -347,17 +341,16 @@ fsdp_status trainer_allocate(trainer *t)
     if (t->cfg.digest_values)
         TRY(digests_keep_values(t->digests, t->cfg.values_step, t->cfg.values_unit, t->store.newest,
                                 train_end(&t->cfg.train)));
-    t->setup = (train_setup){
-        .cfg = &t->cfg.train,
-        .run = &t->run,
-        .data = &t->data,
-        .val_data = t->cfg.val_data ? &t->val_data : NULL,
-        .engine = &t->engine,
-        .observer = {t, observe_step, observe_forward, observe_end_step, observe_pause},
-        .runner = t->runner,
-        .log = stdout,
-        .store = t->cfg.save_dir ? &t->store : NULL,
-        .first_step = t->store.newest,
-        .step_by_step = t->profiled != NULL};
+    t->setup = (train_setup){.cfg = &t->cfg.train,
+                             .run = &t->run,
+                             .data = &t->data,
+                             .val_data = t->cfg.val_data ? &t->val_data : NULL,
+                             .engine = &t->engine,
+                             .observer = {t, observe_step, observe_end_step, observe_pause},
+                             .runner = t->runner,
+                             .log = stdout,
+                             .store = t->cfg.save_dir ? &t->store : NULL,
+                             .first_step = t->store.newest,
+                             .step_by_step = t->profiled != NULL};
     return train_open(&t->setup, &t->loop);
 }

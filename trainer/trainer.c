@@ -55,6 +55,8 @@ fsdp_status trainer_make(trainer *t)
                         .segment = t->segments,
                         .run_again = recompute_segment,
                         .hooks = t->digests ? digests_hooks(t->digests) : t->engine.hooks,
+                        .after_layer = t->digests ? digests_after_layer : NULL,
+                        .observer = t->digests,
                         .views = t->engine.views,
                         .host_sync = trainer_flag("FSDP_HOST_SYNC")};
     return runner_create(&rc, &t->runner);

@@ -29,6 +29,8 @@ fsdp_status runner_forward(runner *r, const micro_step *ms)
         if (i == r->first_layer[u])
             TRY(call_hook(h->pre_forward, h->self, u));
         TRY(runner_layer_forward(r, i, ms->training));
+        if (r->cfg.after_layer && ms->training)
+            TRY(r->cfg.after_layer(r->cfg.observer, r, ms, i));
         if (i == r->last_layer[u])
             TRY(call_hook(h->post_forward, h->self, u));
     }

@@ -17,6 +17,16 @@
 
 typedef struct runner runner;
 
+/* One micro-batch of this rank on its way through the model. */
+typedef struct micro_step {
+    const int32_t *tokens, *targets; /* [b,T], host; read before runner_forward returns */
+    uint64_t first_sequence; /* number in the run of the first of its sequences, which follow each
+                                other; for digests alone */
+    int a, n_micro;          /* its number in the optimizer step, 0 ... n_micro-1; n_micro = A */
+    bool training;           /* forward keeps what backward needs, and a backward follows */
+    float *loss;             /* device, [1]: forward writes the SUM over the b*T tokens */
+} micro_step;
+
 enum { NO_SEGMENT = -1 };
 
 typedef struct runner_config {
@@ -27,22 +37,16 @@ typedef struct runner_config {
                            NULL: there are none */
     /* run_again -- run layers first ... last, a segment, once more (runner_layer_again) */
     fsdp_status (*run_again)(runner *r, int first, int last);
+    /* after_layer -- NULL, or who looks at runner_output: the forward of layer i in a micro-step
+     * that trains has been issued; not the second one of a segment */
+    fsdp_status (*after_layer)(void *observer, const runner *r, const micro_step *ms, int i);
+    void *observer;
     unit_hooks hooks;         /* copied */
     const model_views *views; /* borrowed; read at each call of a layer */
     /* the host waits for the compute stream behind every unit, as a program does that prints a
      * figure there. A host that may not run ahead issues no gather early */
     bool host_sync;
 } runner_config;
-
-/* One micro-batch of this rank on its way through the model. */
-typedef struct micro_step {
-    const int32_t *tokens, *targets; /* [b,T], host; read before runner_forward returns */
-    uint64_t first_sequence; /* number in the run of the first of its sequences, which follow each
-                                other; for digests alone */
-    int a, n_micro;          /* its number in the optimizer step, 0 ... n_micro-1; n_micro = A */
-    bool training;           /* forward keeps what backward needs, and a backward follows */
-    float *loss;             /* device, [1]: forward writes the SUM over the b*T tokens */
-} micro_step;
 
 /* runner_create -- allocate all that forward and backward need.
  *   config  views and layer_unit must outlive the runner
@@ -56,9 +60,9 @@ void runner_free(runner *r);
  *   order   stream-ordered on compute; the host calls the hooks as it issues the layers
  *   errors  those of layers and hooks */
 fsdp_status runner_forward(runner *r, const micro_step *ms);
-/* runner_output -- what the last forward of layer i gave for sequence j of the micro-batch: [T,C]
- * of *type in device memory, valid until the next forward. The last layer gives the loss [1] of the
- * call that sequence j begins, and nothing if it begins none. */
+/* runner_output -- what the forward of layer i gave for sequence j of the micro-batch: [T,C] of
+ * *type in device memory, valid until after_layer has returned. The last layer gives the loss [1]
+ * of the call that sequence j begins, and nothing if it begins none. */
 const void *runner_output(const runner *r, int i, size_t j, dtype *type, size_t *elems);
 /* runner_backward -- the gradients of the SUM over tokens of the micro-batch of the last training
  * forward, written to the gradient views; what they held is not read. end_backward comes last.

@@ -1,9 +1,9 @@
 /* digests.h -- --digests FILE: hashes of what a run computes, so that the first step, unit and
  * array in which two runs differ can be found. digest_file.h says what the file holds.
  *
- *   digests_create (after the engine) -> runner_create with digests_hooks [-> digests_keep_values]
- *   -> per step: digests_begin_step, per micro-step: runner_forward, digests_forward,
- *   runner_backward; engine's optimizer_step, digests_end_step -> digests_end -> digests_free
+ *   digests_create (after the engine) -> runner_create with digests_hooks, digests_after_layer
+ *   [-> digests_keep_values] -> per step: digests_begin_step, micro-steps, engine's optimizer_step,
+ * digests_end_step -> digests_end -> digests_free
  *
  * An element's hash is XXH3 of its array, its index there, and its bits. So a sum of hashes does
  * not depend on who held the element. The host waits for the device and hashes there: a run with
@@ -32,8 +32,9 @@ fsdp_status digests_keep_values(digests *d, int64_t step, const char *unit, int6
 
 /* digests_begin_step -- step `step` begins. */
 void digests_begin_step(digests *d, int64_t step);
-/* digests_forward -- add the tokens and outputs of a micro-step whose forward has been issued. */
-fsdp_status digests_forward(digests *d, const runner *r, const micro_step *ms);
+/* digests_after_layer -- runner_config.after_layer of self, a digests *: add the outputs of layer i
+ * and, with those of the first layer, the micro-step's tokens. */
+fsdp_status digests_after_layer(void *self, const runner *r, const micro_step *ms, int i);
 /* digests_end_step -- add the reduced gradients, after optimizer_step. */
 fsdp_status digests_end_step(digests *d);
 

@@ -271,8 +271,6 @@ static fsdp_status train_step(train_loop *l, int64_t step)
         const uint64_t first = (uint64_t)step * (uint64_t)c->global_batch;
         micro_step ms = load_micro_step(l, setup->data, first, a, f, true);
         TRY(runner_forward(setup->runner, &ms));
-        if (setup->observer.forward)
-            TRY(setup->observer.forward(setup->observer.self, &ms));
         TRY(runner_backward(setup->runner));
     }
     device_set_scope(setup->run->dev, NULL, NULL);

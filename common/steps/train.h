@@ -23,9 +23,7 @@ typedef struct train_observer {
     void *self;
     /* begin_step -- all ranks are about to issue step `step`. All fail or none; it ends the run */
     fsdp_status (*begin_step)(void *self, int64_t step);
-    /* forward -- the forward pass of a training micro-step has been issued; end_step -- the
-     * optimizer's step has. */
-    fsdp_status (*forward)(void *self, const micro_step *ms);
+    /* end_step -- the optimizer's step has been issued. */
     fsdp_status (*end_step)(void *self);
     /* pause -- what follows is no part of a step: a checkpoint. */
     void (*pause)(void *self);

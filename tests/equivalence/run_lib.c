@@ -91,6 +91,8 @@ static fsdp_status run_create(run *r)
                                        .layer_unit = r->e.layer_unit,
                                        .n_units = r->e.n_units,
                                        .hooks = r->digests ? digests_hooks(r->digests) : r->e.hooks,
+                                       .after_layer = r->digests ? digests_after_layer : NULL,
+                                       .observer = r->digests,
                                        .views = r->e.views},
                       &r->r));
     TRY(device_alloc_f32(r->s, MEM_OTHER, blocks, "losses", &r->loss));
@@ -142,8 +144,6 @@ static fsdp_status one_micro_step(run *r, int step, int a)
                            .training = true,
                            .loss = r->loss + block};
     TRY(runner_forward(r->r, &ms));
-    if (r->digests)
-        TRY(digests_forward(r->digests, r->r, &ms));
     TRY(runner_backward(r->r));
     return comm_all_gather(r->group, r->s, "loss", DTYPE_F32, r->loss + block, r->loss + a * w, 1);
 }
