@@ -1,0 +1,70 @@
+#!/bin/sh
+# matrix.sh -- the matrix of options on W = 1, 2, 3, 4 ranks: see matrix.c.
+#
+#   tests/equivalence/matrix.sh [few|quick|full] [BUILD]        RANKS="1 3": only these
+#
+# few: pairs, on a device that is slow. quick: triples on 3 ranks, pairs on 1, 2 and 4; fast mode, whose bits are those of no
+# other run, beside its plan alone; ranks that fsdp_run starts. full: triples, and fast mode, on 1 to 5 and 8 ranks, by two
+# seeds; cells under the adversarial scheduler, by 40. A line for each launch (see tests/tools/check.sh). Logs: $LOGS/matrix/.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+mode=${1:-quick}
+BUILD=${2:-${BUILD:-build}}
+PROGRAM=$BUILD/tests/equivalence/matrix
+. tests/tools/env.sh
+. tests/tools/check.sh
+OUT=$LOGS/matrix
+mkdir -p "$OUT/tmp" || exit 2
+[ -x "$PROGRAM" ] || { echo "matrix.sh: no $PROGRAM; run \"make tests\"" >&2 && exit 2; }
+export TMPDIR="$PWD/$OUT/tmp" FSDP_TIMEOUT_S="${FSDP_TIMEOUT_S:-100}"
+case $OUT in /*) TMPDIR=$OUT/tmp ;; esac
+trap 'rm -rf "$OUT/tmp"' EXIT
+fast='--fix reduction=*fast'
+
+# figures -- after a launch's line: what its cells cover
+figures() { sed -n 's/^PASS W=[0-9]* coverage: \(.*\); [0-9]* s$/, \1/p' "$log"; }
+place_of=figures
+
+# launch W LIMIT ARGS... -- by: words that start several ranks
+by=$LAUNCHER
+launch() {
+    w=$1 limit=$2 done_marks=$1
+    shift 2
+    what="W=$w $*"
+    log=$OUT/$(echo "$what" | tr -cs 'A-Za-z0-9=\n' '-').log
+    set -f
+    # shellcheck disable=SC2086 # words
+    if [ "$w" -eq 1 ]; then check "$what" "$limit" "$log" "$PROGRAM" "$@"; else check "$what" "$limit" "$log" $by -n "$w" "$PROGRAM" "$@"; fi
+    set +f
+}
+
+ranks=${RANKS:-1 2 3 4}
+case $mode in
+few)
+    for w in $ranks; do launch "$w" 900 --pairs --seed "$w"; done
+    ;;
+quick)
+    for w in $ranks; do
+        # shellcheck disable=SC2046 # no word or one
+        launch "$w" 300 $([ "$w" -eq 3 ] || echo --pairs) --seed "$w"
+    done
+    # shellcheck disable=SC2086 # words
+    launch 3 300 --pairs --seed 13 $fast
+    by="$BUILD/fsdp_run --no-prefix"
+    launch 4 300 --pairs --seed 14
+    ;;
+full)
+    for w in ${RANKS:-1 2 3 4 5 8}; do
+        launch "$w" 900 --seed "2$w"
+        launch "$w" 900 --seed "3$w"
+        # shellcheck disable=SC2086 # words
+        launch "$w" 900 $fast --seed "4$w"
+    done
+    by="$BUILD/fsdp_run --no-prefix"
+    for seed in $(seq 101 140); do
+        launch $((2 + seed % 3)) 300 --pairs --seed "$seed" --fix 'host=FSDP_SCHEDULE*' --fix 'transport=--comm auto'
+    done
+    ;;
+*) echo "usage: $0 [few|quick|full] [BUILD]" >&2 && exit 2 ;;
+esac
+sum

@@ -1,0 +1,338 @@
+/* matrix_draw_lib.c -- see matrix_draw_lib.h.
+ *
+ * Greedy: a cell starts with a pair or triple that no cell has. Its other axes, in an order that is
+ * drawn, take the value that brings most new ones. Of TRIES such cells the best is kept. */
+#include "tests/equivalence/matrix_draw_lib.h"
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TRIES = 24, FREE = -1 };
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static bool is_triple_axis(const matrix *m, int i)
+{
+    return MATRIX_AXES[m->axis[i]].flags & MATRIX_TRIPLES;
+}
+
+static void read_axes(matrix *m)
+{
+    for (const matrix_axis *a = MATRIX_AXES; a->name; a++) {
+        FSDP_ASSERT(m->n_axes < MATRIX_MOST_AXES);
+        m->first[m->n_axes] = m->n_values;
+        for (int v = 0; a->values[v]; v++, m->n_values++) {
+            FSDP_ASSERT(m->n_values < MATRIX_MOST_IN_ALL);
+            m->axis[m->n_values] = m->n_axes;
+            m->words[m->n_values] = a->values[v];
+        }
+        m->first[++m->n_axes] = m->n_values;
+    }
+}
+
+bool matrix_means(const matrix *m, const char *pattern, int i)
+{
+    return fnmatch(pattern, m->words[i], 0) == 0;
+}
+
+/* A pattern of the table that matches nothing is a mistake in it. */
+static fsdp_status check_pattern(const matrix *m, const char *pattern)
+{
+    bool found = strpbrk(pattern, "*?[") == NULL;
+    for (int i = 0; i < m->n_values; i++)
+        found = found || matrix_means(m, pattern, i);
+    return found ? FSDP_OK
+                 : fsdp_error(FSDP_EINVAL, "correct MATRIX_REFUSALS",
+                              "the table of options: no value is like '%s'", pattern);
+}
+
+fsdp_status matrix_open(matrix *m, const matrix_place *at)
+{
+    *m = (matrix){.at = at};
+    read_axes(m);
+    for (const matrix_refusal *r = MATRIX_REFUSALS; r->a; r++) {
+        TRY(check_pattern(m, r->a));
+        if (r->b)
+            TRY(check_pattern(m, r->b));
+        if (r->only && !r->only(at))
+            continue;
+        for (int i = 0; i < m->n_values; i++) {
+            m->is_refused[i] |= !r->b && matrix_means(m, r->a, i);
+            for (int j = 0; r->b && j < m->n_values; j++)
+                if (matrix_means(m, r->a, i) && matrix_means(m, r->b, j))
+                    m->excludes[i][j] = m->excludes[j][i] = true;
+        }
+    }
+    const size_t n = (size_t)m->n_values;
+    m->covered = calloc(n * n * n + n * n, 1);
+    return m->covered ? FSDP_OK : fsdp_error(FSDP_ENOMEM, "", "matrix: no memory");
+}
+
+void matrix_close(matrix *m)
+{
+    free(m->covered);
+    free(m->cells);
+    *m = (matrix){0};
+}
+
+fsdp_status matrix_fix(matrix *m, const char *fix)
+{
+    const char *pattern = strchr(fix, '=');
+    const size_t chars = pattern ? (size_t)(pattern - fix) : 0;
+    int left = 0;
+    for (int i = 0; i < m->n_values && pattern; i++) {
+        const char *name = MATRIX_AXES[m->axis[i]].name;
+        if (strlen(name) != chars || strncmp(name, fix, chars) != 0)
+            continue;
+        m->is_fixed_out[i] = !matrix_means(m, pattern + 1, i);
+        left += !m->is_fixed_out[i];
+    }
+    return left > 0 ? FSDP_OK
+                    : fsdp_error(FSDP_EINVAL, "pass --fix AXIS=PATTERN of matrix_table_lib.c",
+                                 "--fix: no value is like '%s'", fix);
+}
+
+/* ---- what may be together --------------------------------------------------------------------- */
+
+bool matrix_is_in(const matrix *m, int i)
+{
+    return !m->is_fixed_out[i] && !m->is_refused[i];
+}
+
+bool matrix_may_meet(const matrix *m, int i, int j)
+{
+    return m->axis[i] != m->axis[j] && matrix_is_in(m, i) && matrix_is_in(m, j) &&
+           !m->excludes[i][j];
+}
+
+/* A value that all values of another axis exclude is in no cell. */
+static bool refuse_excluded(matrix *m)
+{
+    bool changed = false;
+    for (int i = 0; i < m->n_values; i++)
+        for (int a = 0; a < m->n_axes && matrix_is_in(m, i); a++) {
+            bool meets = a == m->axis[i];
+            for (int j = m->first[a]; j < m->first[a + 1]; j++)
+                meets = meets || matrix_may_meet(m, i, j);
+            m->is_refused[i] = !meets;
+            changed = changed || !meets;
+        }
+    return changed;
+}
+
+/* ---- cells ------------------------------------------------------------------------------------ */
+
+static uint64_t draw(uint64_t *state) /* splitmix64 */
+{
+    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+static unsigned char *pair_of(const matrix *m, int i, int j)
+{
+    return &m->covered[i < j ? i * m->n_values + j : j * m->n_values + i];
+}
+
+static unsigned char *triple_of(const matrix *m, int i, int j, int k)
+{
+    int v[3] = {i, j, k};
+    for (int at = 0; at < 3; at++)
+        for (int b = 0; b < 2; b++)
+            if (v[b] > v[b + 1]) {
+                const int swap = v[b];
+                v[b] = v[b + 1];
+                v[b + 1] = swap;
+            }
+    const size_t n = (size_t)m->n_values;
+    return &m->covered[n * n + ((size_t)v[0] * n + (size_t)v[1]) * n + (size_t)v[2]];
+}
+
+/* New pairs and triples of value i with those that the cell has; -1: it cannot have it. */
+static int gain_of(const matrix *m, const matrix_cell *c, int i, bool with_triples)
+{
+    int gain = 0;
+    if (!matrix_is_in(m, i))
+        return -1;
+    for (int a = 0; a < m->n_axes; a++) {
+        const int j = c->value[a];
+        if (j == FREE || a == m->axis[i])
+            continue;
+        if (!matrix_may_meet(m, i, j))
+            return -1;
+        gain += !*pair_of(m, i, j);
+        for (int b = 0; b < a && with_triples; b++) {
+            const int k = c->value[b];
+            if (k != FREE && b != m->axis[i] && is_triple_axis(m, i) && is_triple_axis(m, j) &&
+                is_triple_axis(m, k))
+                gain += !*triple_of(m, i, j, k);
+        }
+    }
+    return gain;
+}
+
+/* Give a free axis its best value. Equal ones are drawn from, or the first is taken. */
+static int fill_axis(matrix *m, matrix_cell *c, int a, bool with_triples)
+{
+    int best = -1, n_best = 0;
+    for (int i = m->first[a]; i < m->first[a + 1]; i++) {
+        const int gain = gain_of(m, c, i, with_triples);
+        if (gain < 0 || gain < best)
+            continue;
+        n_best = gain > best ? 1 : n_best + 1;
+        best = gain;
+        const bool keeps_first = MATRIX_AXES[a].flags & MATRIX_COSTLY;
+        if (n_best == 1 || (!keeps_first && draw(&m->rng) % (uint64_t)n_best == 0))
+            c->value[a] = (short)i;
+    }
+    return best;
+}
+
+/* Fill all free axes; the gain, or -1 where one has no value left. */
+static int fill_cell(matrix *m, matrix_cell *c, bool with_triples)
+{
+    int order[MATRIX_MOST_AXES], gain = 0;
+    for (int a = 0; a < m->n_axes; a++) {
+        const int at = (int)(draw(&m->rng) % (uint64_t)(a + 1));
+        order[a] = order[at];
+        order[at] = a;
+    }
+    for (int a = 0; a < m->n_axes; a++) {
+        if (c->value[order[a]] != FREE)
+            continue;
+        const int more = fill_axis(m, c, order[a], with_triples);
+        if (more < 0)
+            return -1;
+        gain += more;
+    }
+    return gain;
+}
+
+static void cover(matrix *m, const matrix_cell *c)
+{
+    for (int a = 0; a < m->n_axes; a++)
+        for (int b = 0; b < a; b++) {
+            *pair_of(m, c->value[a], c->value[b]) = 1;
+            for (int d = 0; d < b; d++)
+                *triple_of(m, c->value[a], c->value[b], c->value[d]) = 1;
+        }
+}
+
+static fsdp_status keep(matrix *m, const matrix_cell *c)
+{
+    if (m->n_cells == m->room) {
+        m->room = 2 * m->room + 64;
+        matrix_cell *more = realloc(m->cells, (size_t)m->room * sizeof *more);
+        if (!more)
+            return fsdp_error(FSDP_ENOMEM, "", "matrix: no memory");
+        m->cells = more;
+    }
+    m->cells[m->n_cells++] = *c;
+    cover(m, c);
+    return FSDP_OK;
+}
+
+/* A cell with values i, j and, unless it is FREE, k. */
+static fsdp_status draw_cell(matrix *m, int i, int j, int k, bool with_triples)
+{
+    matrix_cell best;
+    int best_gain = -1;
+    for (int try = 0; try < TRIES; try++) {
+        matrix_cell c = {.was_run = false};
+        for (int a = 0; a < m->n_axes; a++)
+            c.value[a] = FREE;
+        c.value[m->axis[i]] = (short)i;
+        c.value[m->axis[j]] = (short)j;
+        if (k != FREE)
+            c.value[m->axis[k]] = (short)k;
+        const int gain = fill_cell(m, &c, with_triples);
+        if (gain > best_gain) {
+            best_gain = gain;
+            best = c;
+        }
+    }
+    if (best_gain >= 0)
+        return keep(m, &best);
+    return fsdp_error(FSDP_EINVAL, "add a row to MATRIX_REFUSALS",
+                      "no cell can have '%s' and '%s'%s%s%s", m->words[i], m->words[j],
+                      k == FREE ? "" : " and '", k == FREE ? "" : m->words[k],
+                      k == FREE ? "" : "'");
+}
+
+/* ---- pairs and triples ------------------------------------------------------------------------ */
+
+/* The next triple of values that cells may and must have, or pair (k == FREE): all triples come
+ * first. i < 0 begins; false: there is none left. */
+typedef struct group {
+    int i, j, k;
+} group;
+
+static bool must_cover(const matrix *m, const group *g, bool with_triples)
+{
+    if (!matrix_may_meet(m, g->i, g->j))
+        return false;
+    if (g->k == FREE)
+        return true;
+    return with_triples && matrix_may_meet(m, g->i, g->k) && matrix_may_meet(m, g->j, g->k) &&
+           is_triple_axis(m, g->i) && is_triple_axis(m, g->j) && is_triple_axis(m, g->k);
+}
+
+static bool next_group(const matrix *m, group *g, bool with_triples)
+{
+    do {
+        if (--g->k >= FREE)
+            continue;
+        if (--g->j < 0) {
+            if (--g->i < 1)
+                return false;
+            g->j = g->i - 1;
+        }
+        g->k = g->j - 1;
+    } while (!must_cover(m, g, with_triples));
+    return true;
+}
+
+static group first_group(const matrix *m)
+{
+    return (group){.i = m->n_values - 1, .j = m->n_values - 1, .k = FREE};
+}
+
+fsdp_status matrix_draw(matrix *m, uint64_t seed, bool with_triples)
+{
+    m->rng = seed;
+    while (refuse_excluded(m))
+        ;
+    for (int pairs = !with_triples; pairs < 2; pairs++)
+        for (group g = first_group(m); next_group(m, &g, !pairs);) {
+            if ((g.k == FREE) != pairs)
+                continue;
+            const bool had = pairs ? *pair_of(m, g.i, g.j) : *triple_of(m, g.i, g.j, g.k);
+            if (!had)
+                TRY(draw_cell(m, g.i, g.j, g.k, with_triples));
+        }
+    return FSDP_OK;
+}
+
+static bool has(const matrix *m, const matrix_cell *c, const group *g)
+{
+    return c->was_run && c->value[m->axis[g->i]] == g->i && c->value[m->axis[g->j]] == g->j &&
+           (g->k == FREE || c->value[m->axis[g->k]] == g->k);
+}
+
+matrix_coverage matrix_count(const matrix *m, bool with_triples)
+{
+    matrix_coverage n = {0};
+    for (group g = first_group(m); next_group(m, &g, with_triples);) {
+        bool found = false;
+        for (int c = 0; c < m->n_cells && !found; c++)
+            found = has(m, &m->cells[c], &g);
+        *(g.k == FREE ? &n.pairs : &n.triples) += 1;
+        n.missing += !found;
+        if (!found && n.missing == 1)
+            snprintf(n.first, sizeof n.first, "'%s' with '%s'%s%s", m->words[g.i], m->words[g.j],
+                     g.k == FREE ? "" : " with ", g.k == FREE ? "" : m->words[g.k]);
+    }
+    return n;
+}

@@ -1,0 +1,63 @@
+/* matrix_draw_lib.h -- cells that cover all pairs of values of the table, and all triples of the
+ * axes that ask for it.
+ *
+ *   matrix_open -> matrix_draw -> run the cells -> matrix_count -> matrix_close
+ *
+ * A value that is not in MATRIX_REFUSALS at this place is in cells, with each value of each other
+ * axis: there is no other way to leave one out than matrix_fix, by which a caller restricts an axis. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+#include "common/base/status.h"
+#include "tests/equivalence/matrix_table_lib.h"
+
+enum { MATRIX_MOST_AXES = 32, MATRIX_MOST_IN_ALL = 128 };
+
+/* A value is known by its number over all axes. */
+typedef struct matrix_cell {
+    short value[MATRIX_MOST_AXES]; /* of each axis */
+    bool was_run;
+} matrix_cell;
+
+typedef struct matrix {
+    const matrix_place *at;
+    int n_axes, n_values, n_cells, room;
+    int first[MATRIX_MOST_AXES + 1]; /* number of each axis's first value */
+    int axis[MATRIX_MOST_IN_ALL];
+    const char *words[MATRIX_MOST_IN_ALL];
+    bool is_fixed_out[MATRIX_MOST_IN_ALL], is_refused[MATRIX_MOST_IN_ALL];
+    bool excludes[MATRIX_MOST_IN_ALL][MATRIX_MOST_IN_ALL];
+    unsigned char *covered; /* pairs and triples that cells drawn so far have */
+    matrix_cell *cells;     /* [n_cells] */
+    uint64_t rng;
+} matrix;
+
+/* matrix_open -- read the table for a place.
+ *   errors  FSDP_EINVAL a row of REFUSALS that matches no value; FSDP_ENOMEM */
+fsdp_status matrix_open(matrix *m, const matrix_place *at);
+void matrix_close(matrix *m); /* a zeroed struct is accepted */
+
+/* matrix_fix -- cells have only those values of an axis that match a pattern. Before matrix_draw.
+ *   fix     "AXIS=PATTERN"
+ *   errors  FSDP_EINVAL no such axis, or no value of it matches */
+fsdp_status matrix_fix(matrix *m, const char *fix);
+
+/* matrix_draw -- make the cells; the same on every rank and machine.
+ *   seed    decides which
+ *   errors  FSDP_EINVAL two values that no cell can have together; FSDP_ENOMEM */
+fsdp_status matrix_draw(matrix *m, uint64_t seed, bool with_triples);
+
+/* matrix_is_in -- whether value i is in cells; matrix_may_meet -- whether i and j may be in one. */
+bool matrix_is_in(const matrix *m, int i);
+bool matrix_may_meet(const matrix *m, int i, int j);
+
+/* matrix_means -- whether a pattern of REFUSALS means value i. */
+bool matrix_means(const matrix *m, const char *pattern, int i);
+
+/* How many there are, and the first that no cell which was run has. */
+typedef struct matrix_coverage {
+    int pairs, triples, missing;
+    char first[256];
+} matrix_coverage;
+/* matrix_count -- count afresh, from the cells alone. */
+matrix_coverage matrix_count(const matrix *m, bool with_triples);

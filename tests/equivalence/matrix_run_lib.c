@@ -1,0 +1,289 @@
+/* matrix_run_lib.c -- see matrix_run_lib.h. */
+#include "tests/equivalence/matrix_run_lib.h"
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/model/export.h"
+#include "common/ops/backends.h"
+#include "trainer/trainer.h"
+
+enum { MOST_WORDS = 128 };
+
+/* ---- words ------------------------------------------------------------------------------------ */
+
+typedef struct command {
+    char text[MATRIX_MOST_CHARS];
+    char *argv[MOST_WORDS + 1], *environment[MOST_WORDS];
+    int argc, n_variables;
+} command;
+
+bool matrix_is_variable(const char *word)
+{
+    return isupper((unsigned char)*word) && strchr(word, '=') != NULL;
+}
+
+static void command_make(command *c, const char *words, const char *more)
+{
+    char *save = NULL;
+    *c = (command){.argv = {(char *)"fsdp_train"}, .argc = 1};
+    const int n = snprintf(c->text, sizeof c->text, "%s %s", words, more);
+    FSDP_ASSERT(n > 0 && n < (int)sizeof c->text);
+    for (char *w = strtok_r(c->text, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
+        FSDP_ASSERT(c->argc < MOST_WORDS && c->n_variables < MOST_WORDS);
+        if (matrix_is_variable(w))
+            c->environment[c->n_variables++] = w;
+        else
+            c->argv[c->argc++] = w;
+    }
+}
+
+/* set: true sets the command's variables, false takes them away. */
+static void command_environment(command *c, bool set)
+{
+    for (int i = 0; i < c->n_variables; i++) {
+        char *value = strchr(c->environment[i], '=');
+        *value = '\0';
+        if (set)
+            setenv(c->environment[i], value + 1, 1);
+        else
+            unsetenv(c->environment[i]);
+        *value = '=';
+    }
+}
+
+fsdp_status matrix_global_batch(const char *words, int world_size, long long *sequences)
+{
+    command c;
+    trainer_config cfg;
+    model_config shape;
+    command_make(&c, words, "");
+    TRY(trainer_config_parse(c.argc, c.argv, &cfg));
+    TRY(trainer_config_resolve(&cfg, world_size, &shape));
+    *sequences = cfg.train.global_batch;
+    return FSDP_OK;
+}
+
+/* ---- what a run has computed ------------------------------------------------------------------ */
+
+void matrix_result_free(matrix_result *r)
+{
+    free(r->rows);
+    free(r->evals);
+    free(r->params);
+    *r = (matrix_result){0};
+}
+
+static char *read_all(const char *path)
+{
+    char *text = NULL, part[4096];
+    size_t chars = 0, n;
+    FILE *in = fopen(path, "r"), *out = open_memstream(&text, &chars);
+    FSDP_ASSERT(out != NULL);
+    while (in && (n = fread(part, 1, sizeof part, in)) > 0)
+        fwrite(part, 1, n, out);
+    if (in)
+        fclose(in);
+    fclose(out);
+    return text;
+}
+
+/* Cut the times off, which are the last column. */
+static char *rows_of(const char *path)
+{
+    char *rows = read_all(path), *to = rows;
+    for (char *line = rows, *end; *line; line = end) {
+        end = line + strcspn(line, "\n");
+        char *last = end;
+        while (last > line && *last != ',')
+            last--;
+        memmove(to, line, (size_t)(last - line));
+        to += last - line;
+        *to++ = '\n';
+        end += *end == '\n';
+    }
+    *to = '\0';
+    return rows;
+}
+
+/* The first place where two loss files differ, in words. */
+static void compare_rows(const char *got, const char *want, char *differs, size_t chars)
+{
+    static const char *const COLUMNS[] = {"step", "loss", "grad_norm", "lr"};
+    int column = 0, line = 0;
+    size_t field = 0; /* where this one begins */
+    for (size_t i = 0; *differs == '\0'; i++) {
+        if (got[i] != want[i])
+            snprintf(differs, chars, "row %d, %s: got %.*s, one device has %.*s", line,
+                     COLUMNS[column % 4], (int)strcspn(got + field, ",\n"), got + field,
+                     (int)strcspn(want + field, ",\n"), want + field);
+        if (got[i] != want[i] || got[i] == '\0')
+            return;
+        if (got[i] == ',' || got[i] == '\n') {
+            field = i + 1;
+            column = got[i] == ',' ? column + 1 : 0;
+            line += got[i] == '\n';
+        }
+    }
+}
+
+static void compare_evals(const char *got, const char *want, char *differs, size_t chars)
+{
+    size_t i = 0;
+    while (got[i] && got[i] == want[i])
+        i++;
+    if (got[i] == want[i])
+        return;
+    while (i > 0 && got[i - 1] != '\n')
+        i--;
+    snprintf(differs, chars, "evaluation: got \"%.*s\", one device has \"%.*s\"",
+             (int)strcspn(got + i, "\n"), got + i, (int)strcspn(want + i, "\n"), want + i);
+}
+
+/* Weights as an engine reads them out, parameter by parameter. */
+typedef struct weights {
+    matrix_job *j;
+    const model *m;
+    int param;
+    size_t at;
+} weights;
+
+static fsdp_status take_param(void *self, const float *got, size_t elems)
+{
+    weights *w = self;
+    matrix_job *j = w->j;
+    while (w->m->params[w->param].tied_to != NOT_TIED)
+        w->param++;
+    const char *name = w->m->params[w->param++].name;
+    if (j->keep)
+        memcpy(j->keep->params + w->at, got, elems * sizeof *got);
+    const float *want = j->want ? j->want->params + w->at : got;
+    w->at += elems;
+    for (size_t i = 0; i < elems && *j->differs == '\0'; i++)
+        if (memcmp(&got[i], &want[i], sizeof *got) != 0)
+            snprintf(j->differs, sizeof j->differs, "weight %s[%zu]: got %.9g, one device has %.9g",
+                     name, i, (double)got[i], (double)want[i]);
+    return FSDP_OK;
+}
+
+/* An export ends with the weights. */
+static void compare_export(const trainer *t, matrix_job *j)
+{
+    const size_t bytes = j->want->elems * sizeof(float);
+    char path[MATRIX_MOST_CHARS];
+    float *got = malloc(bytes + 1);
+    snprintf(path, sizeof path, "%s/" EXPORT_WEIGHTS, t->cfg.export_dir);
+    FILE *in = fopen(path, "r");
+    const bool is_read = in && got && fseek(in, -(long)bytes, SEEK_END) == 0 &&
+                         fread(got, 1, bytes, in) == bytes;
+    if (!is_read || memcmp(got, j->want->params, bytes) != 0)
+        snprintf(j->differs, sizeof j->differs, "--export: " EXPORT_WEIGHTS " is not what one device computed");
+    if (in)
+        fclose(in);
+    free(got);
+}
+
+static fsdp_status take_results(trainer *t, matrix_job *j, const char *evals)
+{
+    weights w = {.j = j, .m = &t->m};
+    const bool is_first = comm_rank(t->run.world) == 0;
+    char *rows = is_first ? rows_of(j->loss_csv) : NULL;
+    if (is_first && j->want && *j->differs == '\0')
+        compare_rows(rows, j->want->rows, j->differs, sizeof j->differs);
+    if (is_first && j->want && *j->differs == '\0')
+        compare_evals(evals, j->want->evals, j->differs, sizeof j->differs);
+    if (is_first && j->want && t->cfg.export_dir && *j->differs == '\0')
+        compare_export(t, j);
+    if (j->keep && is_first)
+        *j->keep = (matrix_result){.rows = strdup(rows),
+                                   .evals = strdup(evals),
+                                   .elems = t->m.n_param_elems,
+                                   .params = malloc(t->m.n_param_elems * sizeof(float))};
+    free(rows);
+    return t->engine.read_params(t->engine.self, take_param, &w);
+}
+
+/* ---- a run ------------------------------------------------------------------------------------ */
+
+/* trainer_connect for one rank of several. The maths decide the bits: a device that has the CPU's is
+ * stood for by the CPU. */
+static fsdp_status connect_alone(trainer *t)
+{
+    const backend *b = backend_of(t->cfg.device);
+    if (b->fast == backend_of(0)->fast) {
+        t->cfg.device = 0;
+        b = backend_of(0);
+    }
+    t->told = &t->is_told;
+    TRY(device_open(&(device_config){.backend = b->device, .n_threads = 1}, &t->run.dev));
+    t->runs_ahead = !device_memory_is_host(t->run.dev);
+    return comm_open(
+        t->run.dev,
+        &(comm_config){.backend = COMM_SELF, .native = b->native, .sums = b->fast()->sums},
+        &t->run.world);
+}
+
+static fsdp_status make_steps(trainer *t, matrix_job *j, FILE *evals)
+{
+    train_result result;
+    TRY(trainer_prepare(t));
+    TRY(trainer_allocate(t));
+    t->setup.log = evals;
+    fsdp_status status = train_run(t->loop, &result);
+    if (status == FSDP_OK || status == FSDP_EORDER)
+        status = comm_agree(t->run.world, order_check_status(t->order));
+    else
+        j->failed_alike = result.failed_alike;
+    TRY(status);
+    if (t->cfg.export_dir)
+        TRY(train_export(&t->setup, t->cfg.export_dir));
+    if (*j->differs == '\0')
+        (void)report_difference(t, &result.step_stats, j->differs, sizeof j->differs);
+    return FSDP_OK;
+}
+
+/* One command. evals: what earlier ones of the job have printed, to which this one adds. */
+static fsdp_status run_command(command *c, matrix_job *j, FILE *evals, char **text, bool *stops)
+{
+    trainer t = {0};
+    const fsdp_status parsed = trainer_config_parse(c->argc, c->argv, &t.cfg);
+    t.refused = *fsdp_error_get();
+    if (parsed == FSDP_OK)
+        t.refused = (fsdp_error_info){0};
+    fsdp_status status = j->alone ? connect_alone(&t) : trainer_connect(&t);
+    if (status == FSDP_OK)
+        status = make_steps(&t, j, evals);
+    *stops = t.cfg.train.stop_after > 0;
+    fflush(evals);
+    if (status == FSDP_OK && !*stops)
+        status = take_results(&t, j, *text);
+    const fsdp_error_info why = *fsdp_error_get();
+    if (j->failed_alike)
+        trainer_free(&t);
+    fsdp_error_set(&why);
+    return status;
+}
+
+fsdp_status matrix_run(matrix_job *j)
+{
+    command c;
+    char more[MATRIX_MOST_CHARS], *text = NULL;
+    size_t chars;
+    bool stops;
+    FILE *evals = open_memstream(&text, &chars);
+    FSDP_ASSERT(evals != NULL);
+    j->failed_alike = true;
+    j->differs[0] = '\0';
+    snprintf(more, sizeof more, "--loss-csv %s", j->loss_csv);
+    command_make(&c, j->words, more);
+    command_environment(&c, true);
+    fsdp_status status = run_command(&c, j, evals, &text, &stops);
+    if (status == FSDP_OK && stops) {
+        command_make(&c, j->words, strcat(more, " --stop-after 0 --resume auto"));
+        status = run_command(&c, j, evals, &text, &stops);
+    }
+    command_environment(&c, false);
+    fclose(evals);
+    free(text);
+    return status;
+}

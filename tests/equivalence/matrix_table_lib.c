@@ -1,0 +1,123 @@
+/* matrix_table_lib.c -- see matrix_table_lib.h. */
+#include "tests/equivalence/matrix_table_lib.h"
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include "common/base/status.h"
+
+const char MATRIX_BASE[] = "--synthetic 4096 --steps 4 --lr 3e-3 --warmup-steps 0 --check-order";
+
+/* clang-format off */
+const matrix_axis MATRIX_AXES[] = {
+    {"reduction", MATRIX_RECIPE, {"--reduction canonical", "--reduction fast"}},
+    {"strategy", MATRIX_TRIPLES, {"--sharding full", "--sharding grad-op", "--sharding none",
+                                  "--sharding hybrid --fsdp-size %G", "--parallel ddp"}},
+    {"prefetch", MATRIX_TRIPLES, {"--prefetch none", "--prefetch backward", "--prefetch backward-post",
+                                  "--prefetch forward", "--prefetch both"}},
+    {"wrap", MATRIX_TRIPLES, {"--wrap block", "--wrap sub-block", "--wrap size:20000", "--wrap model"}},
+    {"limit", 0, {"--limit-all-gathers 2", "--limit-all-gathers 1"}},
+    {"bucket", 0, {"--bucket block", "--bucket 60000", "--bucket 1000000000"}},
+    {"parameters", MATRIX_RECIPE, {"--param-dtype fp32", "--param-dtype bf16"}},
+    {"sums", MATRIX_RECIPE, {"--reduce-dtype fp32", "--reduce-dtype bf16"}},
+    {"optimizer", MATRIX_RECIPE, {"--optimizer adamw", "--optimizer sgd"}},
+    {"clip", MATRIX_RECIPE, {"--clip-grad 0.5", "--clip-grad 0"}},
+    {"batch", 0, {"--batch-size 2 --grad-accum 4", "--batch-size 4 --grad-accum 2", "--batch-size 1 --grad-accum 8",
+                  "--batch-size 8 --grad-accum 1", "--batch-size 2 --grad-accum 3"}},
+    {"model", MATRIX_RECIPE, {"--seq-len 16", "--n-layer 3 --d-model 34 --n-head 2 --vocab-size 131 --seq-len 13", "%M"}},
+    {"evaluation", MATRIX_RECIPE, {"", "--val-data LICENSE --eval-every 2"}},
+    {"maths", MATRIX_RECIPE, {"--ops fast", "--ops portable"}},
+    {"files", 0, {"", "--export %Texport", "--save %Tsaved --stop-after 2"}},
+    {"transport", MATRIX_COSTLY, {"--comm auto", "--comm shm", "--comm mpi"}},
+    {"host", 0, {"", "FSDP_ASYNC_COMPUTE=1", "FSDP_SCHEDULE=%S", "FSDP_HOST_SYNC=1"}},
+    {"memory", 0, {"", "FSDP_DEBUG_FILL=1"}},
+    {"threads", 0, {"OMP_NUM_THREADS=1", "OMP_NUM_THREADS=2"}},
+    {0}};
+/* clang-format on */
+
+static bool has_no_groups(const matrix_place *at)
+{
+    return at->world_size > 1 && at->world_size % matrix_group_size(at->world_size) != 0;
+}
+
+static bool has_ranks(const matrix_place *at)
+{
+    return at->world_size > 1;
+}
+
+static bool has_no_portable(const matrix_place *at)
+{
+    return !at->has_portable;
+}
+
+static bool has_no_mpi(const matrix_place *at)
+{
+    return at->no_mpi;
+}
+
+const matrix_refusal MATRIX_REFUSALS[] = {
+    {"--sharding hybrid*", NULL, "a shard group's size that divides the number", has_no_groups},
+    {"--ops portable", NULL, "--ops fast", has_no_portable},
+    {"--comm mpi", NULL, "fsdp_run", has_no_mpi},
+    {"--parallel single", NULL, "--parallel single without a launcher", has_ranks},
+    {"--sharding hybrid --fsdp-size 1", NULL, "--sharding none, which replicates", has_ranks},
+    {"--comm self", NULL, "leave --comm out", has_ranks},
+    {"--sharding hybrid", NULL, "--sharding hybrid --fsdp-size N", NULL},
+    {"--sharding [!h]*", "--fsdp-size 2", "--sharding hybrid --fsdp-size N", NULL},
+    {"--reduction canonical", "--batch-size 3", "--batch-size 4 and more --grad-accum", NULL},
+    {"--data LICENSE", NULL, "leave one of them out", NULL}, /* beside --synthetic */
+    {"--resume auto", NULL, "pass --save DIR too", NULL},
+    {0}};
+
+int matrix_group_size(int world_size)
+{
+    for (int s = world_size / 2; s > 1; s--)
+        if (world_size % s == 0)
+            return s;
+    return world_size == 1 ? 1 : 2;
+}
+
+static int smallest_divisor(int world_size)
+{
+    for (int s = 2; s < world_size; s++)
+        if (world_size % s == 0)
+            return s;
+    return 2;
+}
+
+/* Any shape: few heads of an odd width, sequences that no block of a kernel divides. */
+static int write_model(int number, char *out, int chars)
+{
+    const uint64_t x = ((uint64_t)number * 0x9E3779B97F4A7C15u) >> 8;
+    const int layers = 1 + (int)(x % 3), heads = 1 + (int)(x / 3 % 4);
+    const int width = 3 + (int)(x / 12 % 15);
+    return snprintf(out, (size_t)chars,
+                    "--n-layer %d --n-head %d --d-model %d --vocab-size %d --seq-len %d", layers,
+                    heads, heads * width, 128 + (int)(x / 180 % 129), 3 + (int)(x / 23220 % 22));
+}
+
+static int write_mark(char mark, const matrix_place *at, int number, const char *folder, char *out,
+                      int chars)
+{
+    switch (mark) {
+    case 'W': return snprintf(out, (size_t)chars, "%d", at->world_size);
+    case 'G': return snprintf(out, (size_t)chars, "%d", matrix_group_size(at->world_size));
+    case 'd': return snprintf(out, (size_t)chars, "%d", smallest_divisor(at->world_size));
+    case 'S': return snprintf(out, (size_t)chars, "%d", number);
+    case 'T': return snprintf(out, (size_t)chars, "%s/%d-", folder, number);
+    default: FSDP_ASSERT_EQ(mark, 'M'); return write_model(number, out, chars);
+    }
+}
+
+void matrix_write(const char *words, const matrix_place *at, int number, const char *folder,
+                  char *out, int chars)
+{
+    int used = 0;
+    for (const char *c = words; *c; c++) {
+        if (*c == '%')
+            used += write_mark(*++c, at, number, folder, out + used, chars - used);
+        else
+            out[used++] = *c;
+        FSDP_ASSERT(used < chars);
+    }
+    out[used] = '\0';
+}
