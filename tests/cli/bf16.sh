@@ -1,8 +1,8 @@
 #!/bin/sh
 # bf16.sh [--measure] [BUILD] -- --param-dtype bf16 and --reduce-dtype bf16 as a user sees them.
 #
-# Bits: with --reduction canonical one device and W ranks of every strategy write the same losses, norms and validation
-# losses, and export the same weights, also across a checkpoint. What is exported are the fp32 masters.
+# Bits: a checkpoint in the middle, loaded on other ranks, changes none. What is exported are the fp32 masters. That W ranks of
+# every strategy have the bits of one device: tests/equivalence/matrix.sh.
 #
 # Curve: 200 steps of the tiny model beside fp32, for the same initial weights. Measured (--measure: the curve alone, for
 # seeds 1 to 6): the largest relative difference of a step's loss is 5.1e-4 to 8.3e-4 with the model in bf16, on average
@@ -26,7 +26,7 @@ verdict() { # STATUS TEXT
     fi
 }
 
-# train NAME W OPTIONS -- $tmp/NAME.csv without times, $tmp/NAME.eval, $tmp/NAME.log
+# train NAME W OPTIONS -- $tmp/NAME.csv without times, $tmp/NAME.log
 train() {
     name=$1 launcher=
     [ "$2" -gt 1 ] && launcher="$build/fsdp_run --no-prefix -n $2"
@@ -35,7 +35,6 @@ train() {
     $launcher "$build/fsdp_train" "$@" --loss-csv "$tmp/raw.csv" > "$tmp/$name.log" 2>&1 ||
         { verdict 1 "fsdp_train $*: $(tail -1 "$tmp/$name.log")"; return 1; }
     cut -d, -f1-4 "$tmp/raw.csv" > "$tmp/$name.csv"
-    grep '^eval' "$tmp/$name.log" > "$tmp/$name.eval" || true
 }
 
 # ---- the curve
@@ -63,29 +62,6 @@ done
 [ -n "$measure" ] && exit $failed
 
 # ---- bits
-same() { # NAME TEXT -- $tmp/NAME.* beside the single device's
-    cmp "$tmp/single.csv" "$tmp/$1.csv" && cmp "$tmp/single.eval" "$tmp/$1.eval" && [ -s "$tmp/$1.eval" ] &&
-        cmp "$tmp/single.w/model.safetensors" "$tmp/$1.w/model.safetensors"
-    verdict $? "$2"
-}
-for dtypes in "--param-dtype bf16" "--param-dtype bf16 --reduce-dtype bf16" "--reduce-dtype bf16"; do
-    run="--seq-len 32 --global-batch 24 --steps 4 --reduction canonical --synthetic 20000 $dtypes"
-    run="$run --val-data README.md --eval-every 2"
-    rm -rf "$tmp"/*.w
-    # shellcheck disable=SC2086
-    train single 1 $run --parallel single --export "$tmp/single.w" || continue
-    # shellcheck disable=SC2086
-    {
-        train two 2 $run --export "$tmp/two.w" && same two "$dtypes: FSDP on 2 ranks has the bits of one device"
-        train three 3 $run --sharding none --export "$tmp/three.w" &&
-            same three "$dtypes: 3 ranks, nothing sharded, have the bits of one device"
-        train one 1 $run --sharding grad-op --export "$tmp/one.w" &&
-            same one "$dtypes: FSDP on 1 rank has the bits of one device"
-        train ddp 2 $run --parallel ddp --export "$tmp/ddp.w" &&
-            same ddp "$dtypes: DDP on 2 ranks has the bits of one device"
-    }
-done
-
 # Fast mode too rounds what one rank alone adds up.
 fast="--seq-len 32 --global-batch 8 --grad-accum 1 --steps 4 --synthetic 20000 --reduce-dtype bf16"
 # shellcheck disable=SC2086
@@ -95,10 +71,9 @@ verdict $? "fast sums in bf16: FSDP on 1 rank has the bits of one device"
 # A checkpoint in the middle: of 4 steps with all in bf16 the last 2 again, on other ranks and another strategy.
 both="--param-dtype bf16 --reduce-dtype bf16"
 run="--seq-len 32 --global-batch 24 --reduction canonical --synthetic 20000 $both"
-rm -rf "$tmp"/*.w
 # shellcheck disable=SC2086
 {
-    train whole 1 $run --steps 4 --export "$tmp/whole.w" && train half 2 $run --steps 4 --stop-after 2 --save "$tmp/ckpt" &&
+    train whole 1 $run --steps 4 --parallel single --export "$tmp/whole.w" && train half 2 $run --steps 4 --stop-after 2 --save "$tmp/ckpt" &&
         train rest 3 $run --steps 4 --sharding none --resume "$tmp/ckpt" --export "$tmp/rest.w" &&
         cmp "$tmp/whole.w/model.safetensors" "$tmp/rest.w/model.safetensors"
     verdict $? "resumed on 3 ranks from 2: the weights of a run without a break"

@@ -54,7 +54,7 @@ done
 for program in fsdp_train equivalence; do
     for device in cuda-sim npu-sim; do
         name="$program loads no plug-in or library from elsewhere, --device $device"
-        [ $program = fsdp_train ] && options="$run --device $device" || options='--random 0'
+        [ $program = fsdp_train ] && options="$run --device $device" || options='--probe'
         (cd "$work/two" && LD_LIBRARY_PATH=$work/plugins FSDP_DEVICE=$device "$far/$program" $options) >"$work/out" 2>"$work/err"
         rc=$?
         [ $rc = $([ $program = fsdp_train ] && echo 1 || echo 77) ] || complain "exit status $rc"
@@ -73,7 +73,7 @@ plugin() {
 refused_plugin() {
     refused "$1" "$2" "$3" --device cuda-sim
     name="refused, not skipped: $1"
-    FSDP_DEVICE=cuda-sim "$work/bin/equivalence" --random 0 >"$work/out" 2>"$work/err"
+    FSDP_DEVICE=cuda-sim "$work/bin/equivalence" --probe >"$work/out" 2>"$work/err"
     rc=$?
     [ $rc != 0 ] && [ $rc != 77 ] || complain "exit status $rc, expected an error"
     verdict

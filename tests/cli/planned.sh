@@ -1,6 +1,6 @@
 #!/bin/sh
-# planned.sh [BUILD] -- what a run holds and sends, beside its plan: equal to the byte, whatever the options. Whether
-# both are as they should be: formulas.sh.
+# planned.sh [BUILD] -- the report of a run, which sets what it holds and sends beside its plan: equal to the byte. Whatever
+# the options: tests/equivalence/matrix.sh. Whether both are as they should be: formulas.sh.
 set -u
 build=${1:-build}
 BUILD=$build
@@ -33,30 +33,6 @@ check() {
         }' "$tmp/report.csv" && ! grep DIFFERS "$tmp/log" || failed=1
 }
 
-val='--val-data README.md --eval-every 1'
-for mode in canonical fast; do
-    both="--param-dtype bf16 --reduce-dtype bf16 --reduction $mode --global-batch 24"
-    # shellcheck disable=SC2086 # words
-    {
-        check 1 --reduction $mode --global-batch 24 --grad-accum 6 --parallel single
-        check 2 --reduction $mode --global-batch 24 --wrap size:30000 --optimizer sgd
-        check 3 --reduction $mode --global-batch 24 $val
-        check 4 --reduction $mode --global-batch 24 --parallel ddp --save "$tmp/ddp-$mode"
-        check 1 $both
-        check 2 $both --wrap model $val
-        check 3 $both --sharding none --save "$tmp/none-$mode" --export "$tmp/none-$mode-export"
-        check 4 $both --sharding hybrid --fsdp-size 2 --wrap sub-block $val
-        check 3 --ops fast --seq-len 64 $both --bucket 60000
-        no_mpi "planned, $mode, --comm mpi" || run=$LAUNCHER check 3 $both --comm mpi
-        check 2 $both --device separate --export-init "$tmp/init-$mode"
-        check 2 $both --device separate --prefetch both --sharding grad-op
-    }
-done
-for mode in backward backward-post forward both; do
-    # shellcheck disable=SC2086 # words
-    FSDP_ASYNC_COMPUTE=1 check 3 --prefetch $mode --global-batch 12 --limit-all-gathers 1 --wrap sub-block $val
-    check 2 --prefetch $mode --global-batch 12 --limit-all-gathers 3 --wrap size:30000 --reduction canonical
-done
 # More micro-steps than a plan makes.
 check 2 --reduction fast --batch-size 1 --grad-accum 80
 

@@ -258,7 +258,7 @@ static int remove_path(const char *path, const struct stat *st, int kind, struct
 static fsdp_status open_suite(matrix_suite *s)
 {
     const backend *b = target_backend(); /* of FSDP_DEVICE */
-    const char *device = getenv("FSDP_DEVICE");
+    const char *name = getenv("FSDP_DEVICE");
     comm_run_start start;
     TRY(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &s->dev));
 #ifdef FSDP_HAVE_MPI
@@ -271,7 +271,7 @@ static fsdp_status open_suite(matrix_suite *s)
     const comm_config cc = {.backend = has_mpi && is_alone ? COMM_MPI : COMM_AUTO};
     TRY(comm_open(s->dev, &cc, &s->world));
     s->at = (matrix_place){.world_size = comm_size(s->world),
-                           .device = device ? device : "cpu",
+                           .device = name ? name : "cpu",
                            .has_portable = b->portable != NULL,
                            .no_mpi = !has_mpi};
     TRY(make_folder(s));

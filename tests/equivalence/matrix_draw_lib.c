@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tests/equivalence/suite_lib.h"
 
 enum { TRIES = 24, FREE = -1 };
 
@@ -123,14 +124,6 @@ static bool refuse_excluded(matrix *m)
 
 /* ---- cells ------------------------------------------------------------------------------------ */
 
-static uint64_t draw(uint64_t *state) /* splitmix64 */
-{
-    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-
 static unsigned char *pair_of(const matrix *m, int i, int j)
 {
     return &m->covered[i < j ? i * m->n_values + j : j * m->n_values + i];
@@ -184,7 +177,7 @@ static int fill_axis(matrix *m, matrix_cell *c, int a, bool with_triples)
         n_best = gain > best ? 1 : n_best + 1;
         best = gain;
         const bool keeps_first = MATRIX_AXES[a].flags & MATRIX_COSTLY;
-        if (n_best == 1 || (!keeps_first && draw(&m->rng) % (uint64_t)n_best == 0))
+        if (n_best == 1 || (!keeps_first && suite_draw(&m->rng) % (uint64_t)n_best == 0))
             c->value[a] = (short)i;
     }
     return best;
@@ -195,7 +188,7 @@ static int fill_cell(matrix *m, matrix_cell *c, bool with_triples)
 {
     int order[MATRIX_MOST_AXES], gain = 0;
     for (int a = 0; a < m->n_axes; a++) {
-        const int at = (int)(draw(&m->rng) % (uint64_t)(a + 1));
+        const int at = (int)(suite_draw(&m->rng) % (uint64_t)(a + 1));
         order[a] = order[at];
         order[at] = a;
     }

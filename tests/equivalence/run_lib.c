@@ -67,7 +67,6 @@ static fsdp_status make_engine(run *r, const run_context *context)
         &(fsdp_config){.run = *context,
                        .mesh = &r->mesh,
                        .wrap = c->wrap,
-                       .wrap_min_elems = c->wrap_min_elems,
                        .merge = c->buckets.max_elems > 0 ? bucket_assign : NULL,
                        .merge_how = &c->buckets},
         c->sharding, &c->prefetch, &r->e);

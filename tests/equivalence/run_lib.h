@@ -15,7 +15,6 @@ typedef struct run_config {
     bool fsdp; /* false: the baseline (DDP; on a group of one rank: single device) */
     sharding_strategy sharding;
     wrap_policy wrap;
-    size_t wrap_min_elems;
     prefetch_config prefetch; /* zeroed: without overlap */
     bucket_config buckets;    /* 0 elements: units stay as they are */
     model_config model;

@@ -44,13 +44,12 @@ typedef struct variant {
     bool fsdp;
     sharding_strategy sharding;
     wrap_policy wrap;
-    size_t min_elems;
     int level;                /* 1: part of --quick, 2: of --few too */
     prefetch_config prefetch; /* left out: without overlap */
     size_t bucket_elems;      /* left out: units stay as they are */
 } variant;
 
-enum { N_VARIANTS = 17 };
+enum { N_VARIANTS = 9 };
 extern const variant VARIANTS[N_VARIANTS];
 
 /* suite_skips -- variant v is left out: --quick or --few is without it, or hybrid has no groups

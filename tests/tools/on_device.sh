@@ -13,7 +13,7 @@ export FSDP_DEVICE="${1:?on_device.sh: which device?}" BUILD="${2:-${BUILD:-buil
 case $FSDP_DEVICE in *-sim) export EQUIVALENCE=few RANKS='1 3' SHARDINGS=full FSDP_TINY_STEPS=3 ;; esac
 tier=device
 [ -z "${FEW:-}" ] || tier=few
-probe=$("$BUILD/tests/equivalence/equivalence" --random 0 2>&1)
+probe=$("$BUILD/tests/equivalence/equivalence" --probe 2>&1)
 status=$?
 [ $status -ne 0 ] || exec tests/tools/test.sh "$tier" "$BUILD"
 echo "$probe"

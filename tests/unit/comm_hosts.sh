@@ -82,10 +82,11 @@ train() {
     fi
 }
 
-# planned H L -- what a run on hosts sends and holds, beside a dry one; drawn configurations
+# planned H L -- what runs on hosts send and hold, beside dry ones; cells of the matrix
 planned() {
-    hosts "$1" $(($1 * $2)) "planned-$1x$2" "$BUILD/tests/equivalence/equivalence" --random 5 --seed 103
-    verdict "$1 hosts x $2 ranks: planned calls, bytes and memory" 'grep -q "^5 passed, 0 failed" "$log"'
+    hosts "$1" $(($1 * $2)) "planned-$1x$2" "$BUILD/tests/equivalence/matrix" --pairs --seed 103 \
+        --fix 'transport=--comm auto' --fix 'model=--seq-len 16' --fix 'batch=*accum 3' --fix 'prefetch=*both'
+    verdict "$1 hosts x $2 ranks: planned calls, bytes and memory" 'grep -q "^[0-9]* passed, 0 failed" "$log"'
     hosts "$1" $(($1 * $2)) "report-$1x$2" "$BUILD/fsdp_train" $options
     if [ $status -eq 0 ] && grep -q '^sent by rank 0' "$log" && ! grep -q DIFFERS "$log"; then
         echo "PASS $1 hosts x $2 ranks: the report finds no difference from the plan"
