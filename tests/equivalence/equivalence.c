@@ -94,12 +94,10 @@ static void xl_suite(suite *s)
 /* *mode: the letter of an option below; t: the tiny suite. */
 static bool read_mode(int argc, char **argv, int *mode, suite *s)
 {
-    static const struct option options[] = {{"xl", no_argument, NULL, 'x'},
-                                            {"quick", no_argument, NULL, 'q'},
-                                            {"few", no_argument, NULL, 'f'},
-                                            {"adamw-band", no_argument, NULL, 'b'},
-                                            {"probe", no_argument, NULL, 'p'},
-                                            {0}};
+    static const struct option options[] = {
+        {"xl", no_argument, NULL, 'x'},    {"quick", no_argument, NULL, 'q'},
+        {"few", no_argument, NULL, 'f'},   {"adamw-band", no_argument, NULL, 'b'},
+        {"probe", no_argument, NULL, 'p'}, {0}};
     *mode = 't';
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (c == '?')

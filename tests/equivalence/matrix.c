@@ -44,7 +44,7 @@ typedef struct matrix_suite {
     reference *references[MOST_REFERENCES]; /* on rank 0 */
 } matrix_suite;
 
-/* ---- verdicts --------------------------------------------------------------------------------- */
+/* ---- verdicts -------------------------------------------------------------------------------- */
 
 /* Print and count a verdict; collective. True: all ranks passed. */
 static bool report(matrix_suite *s, const char *what, const char *text, fsdp_status mine)
@@ -88,7 +88,7 @@ static void end_job(const matrix_suite *s, const char *what, const char *words)
     comm_abort(s->world, 2);
 }
 
-/* ---- cells ------------------------------------------------------------------------------------ */
+/* ---- cells ----------------------------------------------------------------------------------- */
 
 /* The words of a cell; flags: of its axes that have one of them (-1: all). */
 static void words_of(const matrix_suite *s, int number, int flags, char *out, size_t chars)
@@ -159,7 +159,7 @@ static void run_cell(matrix_suite *s, int number)
         print_command(s, single->words, 1);
 }
 
-/* ---- what is refused -------------------------------------------------------------------------- */
+/* ---- what is refused ------------------------------------------------------------------------- */
 
 static void run_refused(matrix_suite *s, const matrix_refusal *r, const char *a, const char *b)
 {
@@ -174,14 +174,15 @@ static void run_refused(matrix_suite *s, const matrix_refusal *r, const char *a,
     if (got == FSDP_OK)
         status = fsdp_error(FSDP_EINVAL, "", "it is not refused, expected \"%s\"", r->says);
     else if (!strstr(e->hint, r->says) && !strstr(e->what, r->says))
-        status = fsdp_error(FSDP_EINVAL, "", "expected a HINT with \"%s\", got: %.200s HINT: %.200s",
-                            r->says, e->what, e->hint);
+        status =
+            fsdp_error(FSDP_EINVAL, "", "expected a HINT with \"%s\", got: %.200s HINT: %.200s",
+                       r->says, e->what, e->hint);
     s->refused++;
     if (!report(s, "refused", words + strlen(MATRIX_BASE) + 1, status) && comm_rank(s->world) == 0)
         print_command(s, words, s->at.world_size);
 }
 
-/* The values that a pattern means, one after the other from i = -1 on; its own words if it is none. */
+/* The values that a pattern means, one after the other from i = -1 on; if none, its own words. */
 static const char *next_meant(const matrix *m, const char *pattern, int *i)
 {
     bool is_value = false;
@@ -207,7 +208,7 @@ static void run_refusals(matrix_suite *s)
     }
 }
 
-/* ---- the suite -------------------------------------------------------------------------------- */
+/* ---- the suite ------------------------------------------------------------------------------- */
 
 static bool read_options(matrix_suite *s, int argc, char **argv)
 {
@@ -306,12 +307,14 @@ static void run_suite(matrix_suite *s)
     run_refusals(s);
     const matrix_coverage n = matrix_count(&s->m, s->with_triples);
     char text[160];
-    snprintf(text, sizeof text, "%d cells have %d pairs and %d triples; %d combinations refused; %.0f s",
-             s->m.n_cells, n.pairs, n.triples, s->refused, clock_now_s() - begun);
+    snprintf(text, sizeof text,
+             "%d cells have %d pairs and %d triples; %d combinations refused; %.0f s", s->m.n_cells,
+             n.pairs, n.triples, s->refused, clock_now_s() - begun);
     report(s, "coverage", text,
-           n.missing == 0 ? FSDP_OK
-                          : fsdp_error(FSDP_EINVAL, "", "%d pairs and triples are in no cell, first %s",
-                                       n.missing, n.first));
+           n.missing == 0
+               ? FSDP_OK
+               : fsdp_error(FSDP_EINVAL, "", "%d pairs and triples are in no cell, first %s",
+                            n.missing, n.first));
 }
 
 int main(int argc, char **argv)

@@ -94,7 +94,7 @@ fsdp_status matrix_fix(matrix *m, const char *fix)
                                  "--fix: no value is like '%s'", fix);
 }
 
-/* ---- what may be together --------------------------------------------------------------------- */
+/* ---- what may be together -------------------------------------------------------------------- */
 
 bool matrix_is_in(const matrix *m, int i)
 {
@@ -122,7 +122,7 @@ static bool refuse_excluded(matrix *m)
     return changed;
 }
 
-/* ---- cells ------------------------------------------------------------------------------------ */
+/* ---- cells ----------------------------------------------------------------------------------- */
 
 static unsigned char *pair_of(const matrix *m, int i, int j)
 {
@@ -254,7 +254,7 @@ static fsdp_status draw_cell(matrix *m, int i, int j, int k, bool with_triples)
                       k == FREE ? "" : "'");
 }
 
-/* ---- pairs and triples ------------------------------------------------------------------------ */
+/* ---- pairs and triples ----------------------------------------------------------------------- */
 
 /* The next triple of values that cells may and must have, or pair (k == FREE): all triples come
  * first. i < 0 begins; false: there is none left. */

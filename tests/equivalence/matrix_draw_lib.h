@@ -4,7 +4,8 @@
  *   matrix_open -> matrix_draw -> run the cells -> matrix_count -> matrix_close
  *
  * A value that is not in MATRIX_REFUSALS at this place is in cells, with each value of each other
- * axis: there is no other way to leave one out than matrix_fix, by which a caller restricts an axis. */
+ * axis: there is no other way to leave one out than matrix_fix, by which a caller restricts an
+ * axis. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

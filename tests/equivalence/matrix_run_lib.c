@@ -10,7 +10,7 @@
 
 enum { MOST_WORDS = 128 };
 
-/* ---- words ------------------------------------------------------------------------------------ */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 typedef struct command {
     char text[MATRIX_MOST_CHARS];
@@ -64,7 +64,7 @@ fsdp_status matrix_global_batch(const char *words, int world_size, long long *se
     return FSDP_OK;
 }
 
-/* ---- what a run has computed ------------------------------------------------------------------ */
+/* ---- what a run has computed ----------------------------------------------------------------- */
 
 void matrix_result_free(matrix_result *r)
 {
@@ -174,10 +174,11 @@ static void compare_export(const trainer *t, matrix_job *j)
     float *got = malloc(bytes + 1);
     snprintf(path, sizeof path, "%s/" EXPORT_WEIGHTS, t->cfg.export_dir);
     FILE *in = fopen(path, "r");
-    const bool is_read = in && got && fseek(in, -(long)bytes, SEEK_END) == 0 &&
-                         fread(got, 1, bytes, in) == bytes;
+    const bool is_read =
+        in && got && fseek(in, -(long)bytes, SEEK_END) == 0 && fread(got, 1, bytes, in) == bytes;
     if (!is_read || memcmp(got, j->want->params, bytes) != 0)
-        snprintf(j->differs, sizeof j->differs, "--export: " EXPORT_WEIGHTS " is not what one device computed");
+        snprintf(j->differs, sizeof j->differs,
+                 "--export: " EXPORT_WEIGHTS " is not what one device computed");
     if (in)
         fclose(in);
     free(got);
@@ -203,10 +204,10 @@ static fsdp_status take_results(trainer *t, matrix_job *j, const char *evals)
     return t->engine.read_params(t->engine.self, take_param, &w);
 }
 
-/* ---- a run ------------------------------------------------------------------------------------ */
+/* ---- a run ----------------------------------------------------------------------------------- */
 
-/* trainer_connect for one rank of several. The maths decide the bits: a device that has the CPU's is
- * stood for by the CPU. */
+/* trainer_connect for one rank of several. The maths decide the bits: a device that has the CPU's
+ * is stood for by the CPU. */
 static fsdp_status connect_alone(trainer *t)
 {
     const backend *b = backend_of(t->cfg.device);

@@ -24,7 +24,7 @@ typedef struct matrix_job {
     /* The run's, to be compared with these; NULL: not compared. On rank 0. */
     const matrix_result *want;
     matrix_result *keep; /* the run's own; NULL: not kept */
-    /* the first difference from `want` or from the run's plan, on the rank that sees it; "": none */
+    /* the first difference from `want` or from the run's plan, where a rank sees one; else "" */
     char differs[320];
     bool failed_alike; /* the status is that of all ranks */
 } matrix_job;

@@ -99,12 +99,19 @@ static int write_mark(char mark, const matrix_place *at, int number, const char 
                       int chars)
 {
     switch (mark) {
-    case 'W': return snprintf(out, (size_t)chars, "%d", at->world_size);
-    case 'G': return snprintf(out, (size_t)chars, "%d", matrix_group_size(at->world_size));
-    case 'd': return snprintf(out, (size_t)chars, "%d", smallest_divisor(at->world_size));
-    case 'S': return snprintf(out, (size_t)chars, "%d", number);
-    case 'T': return snprintf(out, (size_t)chars, "%s/%d-", folder, number);
-    default: FSDP_ASSERT_EQ(mark, 'M'); return write_model(number, out, chars);
+    case 'W':
+        return snprintf(out, (size_t)chars, "%d", at->world_size);
+    case 'G':
+        return snprintf(out, (size_t)chars, "%d", matrix_group_size(at->world_size));
+    case 'd':
+        return snprintf(out, (size_t)chars, "%d", smallest_divisor(at->world_size));
+    case 'S':
+        return snprintf(out, (size_t)chars, "%d", number);
+    case 'T':
+        return snprintf(out, (size_t)chars, "%s/%d-", folder, number);
+    default:
+        FSDP_ASSERT_EQ(mark, 'M');
+        return write_model(number, out, chars);
     }
 }
 

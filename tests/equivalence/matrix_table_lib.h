@@ -1,4 +1,5 @@
-/* matrix_table_lib.h -- the one table of what the matrix of options combines, and of what is refused.
+/* matrix_table_lib.h -- the one table of what the matrix of options combines, and of what is
+ * refused.
  *
  * A value is the words that a command line gets: options, and NAME=VALUE of the environment. In it
  *   %W  the number of ranks
@@ -42,7 +43,7 @@ typedef struct matrix_refusal {
     bool (*only)(const matrix_place *); /* where it is refused; NULL: everywhere */
 } matrix_refusal;
 
-extern const matrix_axis MATRIX_AXES[];       /* up to a name NULL */
+extern const matrix_axis MATRIX_AXES[];        /* up to a name NULL */
 extern const matrix_refusal MATRIX_REFUSALS[]; /* up to an `a` NULL */
 extern const char MATRIX_BASE[];               /* words of every cell, and of the single device */
 
