@@ -164,7 +164,8 @@ static void run_cell(matrix_suite *s, int number)
 static void run_refused(matrix_suite *s, const matrix_refusal *r, const char *a, const char *b)
 {
     char marked[MATRIX_MOST_CHARS], words[MATRIX_MOST_CHARS], csv[320];
-    snprintf(marked, sizeof marked, "%s --device %s %s %s", MATRIX_BASE, s->at.device, a, b);
+    snprintf(marked, sizeof marked, "%s --reduction canonical --device %s %s %s", MATRIX_BASE,
+             s->at.device, a, b);
     matrix_write(marked, &s->at, 0, s->folder, words, (int)sizeof words);
     snprintf(csv, sizeof csv, "%s/refused.csv", s->folder);
     matrix_job j = {.words = words, .loss_csv = csv};

@@ -14,7 +14,13 @@ const matrix_axis MATRIX_AXES[] = {
                                   "--sharding hybrid --fsdp-size %G", "--parallel ddp"}},
     {"prefetch", MATRIX_TRIPLES, {"--prefetch none", "--prefetch backward", "--prefetch backward-post",
                                   "--prefetch forward", "--prefetch both"}},
-    {"wrap", MATRIX_TRIPLES, {"--wrap block", "--wrap sub-block", "--wrap size:20000", "--wrap model"}},
+    {"recompute", MATRIX_TRIPLES, {"", "--gradient-checkpointing", "--gradient-checkpointing=attention",
+                                   "--gradient-checkpointing=mlp,every:1", "--gradient-checkpointing=from:0"}},
+    {"no_sync", MATRIX_TRIPLES, {"", "--no-sync"}},
+    {"reshard", 0, {"", "--reshard-after step", "--reshard-to %d"}},
+    {"freeze", MATRIX_RECIPE, {"", "--freeze transformer.wte.weight,*.wpe.*,*.h.0.attn.*,*.h.0.ln_1.*", "--freeze *.bias",
+                               "--freeze *.mlp.*,lm_head.weight"}},
+    {"wrap", 0, {"--wrap block", "--wrap sub-block", "--wrap size:20000", "--wrap model"}},
     {"limit", 0, {"--limit-all-gathers 2", "--limit-all-gathers 1"}},
     {"bucket", 0, {"--bucket block", "--bucket 60000", "--bucket 1000000000"}},
     {"parameters", MATRIX_RECIPE, {"--param-dtype fp32", "--param-dtype bf16"}},
@@ -26,6 +32,7 @@ const matrix_axis MATRIX_AXES[] = {
     {"model", MATRIX_RECIPE, {"--seq-len 16", "--n-layer 3 --d-model 34 --n-head 2 --vocab-size 131 --seq-len 13", "%M"}},
     {"evaluation", MATRIX_RECIPE, {"", "--val-data LICENSE --eval-every 2"}},
     {"maths", MATRIX_RECIPE, {"--ops fast", "--ops portable"}},
+    {"digests", 0, {"", "--digests %Tdigests"}},
     {"files", 0, {"", "--export %Texport --export-init %Tinit", "--save %Tsaved --stop-after 2"}},
     {"transport", MATRIX_COSTLY, {"--comm auto", "--comm shm", "--comm mpi"}},
     {"host", 0, {"", "FSDP_ASYNC_COMPUTE=1", "FSDP_SCHEDULE=%S", "FSDP_HOST_SYNC=1"}},
@@ -34,9 +41,40 @@ const matrix_axis MATRIX_AXES[] = {
     {0}};
 /* clang-format on */
 
+static int smallest_divisor(int world_size)
+{
+    for (int s = 2; s < world_size; s++)
+        if (world_size % s == 0)
+            return s;
+    return 2;
+}
+
 static bool has_no_groups(const matrix_place *at)
 {
     return at->world_size > 1 && at->world_size % matrix_group_size(at->world_size) != 0;
+}
+
+/* Shard groups of all ranks, and those of hybrid, have no groups of %d inside. */
+static bool has_no_near(const matrix_place *at)
+{
+    const int near = smallest_divisor(at->world_size);
+    return at->world_size == 1 || near >= at->world_size || at->world_size % near != 0;
+}
+
+static bool has_no_near_hybrid(const matrix_place *at)
+{
+    const int near = smallest_divisor(at->world_size), group = matrix_group_size(at->world_size);
+    return !has_no_near(at) && (near >= group || group % near != 0);
+}
+
+static bool has_groups(const matrix_place *at)
+{
+    return at->world_size > 1 && !has_no_groups(at);
+}
+
+static bool has_near(const matrix_place *at)
+{
+    return !has_no_near(at);
 }
 
 static bool has_ranks(const matrix_place *at)
@@ -58,6 +96,25 @@ const matrix_refusal MATRIX_REFUSALS[] = {
     {"--sharding hybrid*", NULL, "a shard group's size that divides the number", has_no_groups},
     {"--ops portable", NULL, "--ops fast", has_no_portable},
     {"--comm mpi", NULL, "fsdp_run", has_no_mpi},
+    {"--reshard-to %d", NULL, "pass the ranks of a host", has_no_near},
+    {"--reshard-to %d", "--sharding hybrid*", "pass the ranks of a host", has_no_near_hybrid},
+    {"--reshard-to %d", "--sharding grad-op", "--sharding full or hybrid", has_near},
+    {"--reshard-to %d", "--sharding none", "--sharding full or hybrid", has_near},
+    {"--reshard-to %d", "--parallel ddp", "--sharding full or hybrid", has_near},
+    {"--reshard-to %d", "--reshard-after step", "--sharding full or hybrid, without", has_near},
+    {"--reshard-after step", "--sharding none", "leave --reshard-after out", NULL},
+    {"--reshard-after step", "--parallel ddp", "leave --reshard-after out", NULL},
+    {"--no-sync", "--batch-size 2 --grad-accum 3", "power of two", NULL},
+    {"--no-sync=replicas", NULL, "--sharding hybrid --fsdp-size N", NULL},
+    {"--no-sync=replicas", "--sharding hybrid*", "or --reduction fast", has_groups},
+    {"--no-sync=replicas", "--parallel ddp", "pass --no-sync alone", NULL},
+    {"--gradient-checkpointing=from:99", NULL, "--gradient-checkpointing=mlp,from:1", NULL},
+    {"--gradient-checkpointing=every:99", NULL, "every:K with K from 1 to 2", NULL},
+    {"--gradient-checkpointing=every:2,from:1", "--n-layer 1", "every:K with K from 1 to 1", NULL},
+    {"--gradient-checkpointing=every:2,from:2", "--n-layer 3", "smaller from:K or every:K", NULL},
+    {"--gradient-checkpointing=heads", NULL, "expected auto, or block", NULL},
+    {"--freeze nothing", NULL, "transformer.", NULL},
+    {"--digest-values 0:h.0", NULL, "pass --digests FILE", NULL},
     {"--parallel single", NULL, "--parallel single without a launcher", has_ranks},
     {"--sharding hybrid --fsdp-size 1", NULL, "--sharding none, which replicates", has_ranks},
     {"--comm self", NULL, "leave --comm out", has_ranks},
@@ -74,14 +131,6 @@ int matrix_group_size(int world_size)
         if (world_size % s == 0)
             return s;
     return world_size == 1 ? 1 : 2;
-}
-
-static int smallest_divisor(int world_size)
-{
-    for (int s = 2; s < world_size; s++)
-        if (world_size % s == 0)
-            return s;
-    return 2;
 }
 
 /* Any shape: few heads of an odd width, sequences that no block of a kernel divides. */

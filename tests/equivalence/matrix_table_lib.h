@@ -10,7 +10,8 @@
  *   %T  a path for files of this cell
  *
  * A new option is a row of AXES, or a value in one. What it cannot be used with is a row of
- * REFUSALS: no cell has the two values, and the trainer is asked once for each such pair. */
+ * REFUSALS: no cell has the two values, and the trainer is asked once for each such pair, in
+ * canonical mode. */
 #pragma once
 #include <stdbool.h>
 
