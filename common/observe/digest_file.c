@@ -5,27 +5,14 @@
 #include <string.h>
 
 enum { MICRO_NONE = -1, N_FIELDS = 10, LEAST_FIELDS = 6, HASH_DIGITS = 16 };
-enum { STEP, MICRO, UNIT, KIND, NAME, HASH, VALUE, ELEMENT, ROW, COLUMN };
 static const char HINT[] = "pass files that --digests wrote, whole";
 
-static fsdp_status damaged(const digest_file *f, size_t line, const char *why)
+static fsdp_status no_memory(const digest_file *f)
 {
-    return fsdp_error(FSDP_EINVAL, HINT, "%s: line %zu: %s", f->path, line, why);
+    return fsdp_error(FSDP_ENOMEM, "", "%s: no memory to read it", f->path);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
-
-/* Cut a line into its fields; the ones it lacks are "". false: it lacks one that all rows have. */
-static bool split(char *line, char *fields[N_FIELDS])
-{
-    char *end = line + strlen(line);
-    int n = 0;
-    for (char *rest = line; n < N_FIELDS && rest; n++)
-        fields[n] = strsep(&rest, ",\n");
-    for (int i = n; i < N_FIELDS; i++)
-        fields[i] = end;
-    return n > LEAST_FIELDS; /* the new line begins one more */
-}
 
 static bool is_number(const char *text, int64_t *out)
 {
@@ -35,79 +22,65 @@ static bool is_number(const char *text, int64_t *out)
     return end != text && *end == '\0' && errno == 0 && *out >= 0;
 }
 
-static bool is_of_values(const char *kind)
+static bool is_of_values(const digest_row *r)
 {
-    const size_t n = strlen(kind), suffix = strlen("-value");
-    return n > suffix && strcmp(kind + n - suffix, "-value") == 0;
+    const char *suffix = strrchr(r->kind, '-');
+    return suffix && strcmp(suffix, "-value") == 0;
 }
 
-/* The line is taken over, unless it holds a value. */
-static fsdp_status read_row(digest_file *f, char **line, size_t number)
+/* Cut a line into its fields; the ones it lacks are "". */
+static bool parse_row(char *line, digest_row *r)
 {
-    char *fields[N_FIELDS], *end = NULL;
-    digest_row row = {.line = *line, .micro = MICRO_NONE};
-    bool good = split(*line, fields) && is_number(fields[STEP], &row.step) &&
-                (!*fields[MICRO] || is_number(fields[MICRO], &row.micro));
-    if (good && is_of_values(fields[KIND]))
-        return FSDP_OK;
-    good = good && strspn(fields[HASH], "0123456789abcdef") == HASH_DIGITS;
-    row.hash = good ? strtoull(fields[HASH], &end, 16) : 0;
-    if (!good || *end != '\0')
-        return damaged(f, number, "expected step,micro,unit,kind,name,hash");
-    row.unit = fields[UNIT];
-    row.kind = fields[KIND];
-    row.name = fields[NAME];
-    row.value = fields[VALUE];
-    if ((f->n_rows & (f->n_rows - 1)) == 0) { /* full: twice the room */
-        digest_row *more = realloc(f->rows, (2 * f->n_rows + 1) * sizeof *more);
-        if (!more)
-            return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for its rows", f->path);
-        f->rows = more;
+    const char *fields[N_FIELDS], *none = line + strlen(line);
+    char *end;
+    int n = 0;
+    for (int i = 0; i < N_FIELDS; i++) {
+        n += line != NULL;
+        fields[i] = line ? strsep(&line, ",") : none;
     }
-    f->rows[f->n_rows++] = row;
-    *line = NULL;
-    return FSDP_OK;
+    *r = (digest_row){.unit = fields[2],
+                      .kind = fields[3],
+                      .name = fields[4],
+                      .hash = fields[5],
+                      .value = fields[6],
+                      .element = fields[7],
+                      .row = fields[8],
+                      .column = fields[9],
+                      .micro = MICRO_NONE,
+                      .sum = strtoull(fields[5], &end, 16)};
+    return n >= LEAST_FIELDS && is_number(fields[0], &r->step) &&
+           (!*fields[1] || is_number(fields[1], &r->micro)) && *end == '\0' &&
+           (is_of_values(r) || end - fields[5] == HASH_DIGITS);
 }
 
-static fsdp_status read_fact(digest_file *f, char **line, size_t number)
+/* The title, facts "# name: value", the columns, rows, and how many they were. */
+static fsdp_status parse_lines(digest_file *f, char *rest, size_t n_lines)
 {
-    (*line)[strcspn(*line, "\n")] = '\0';
-    if (f->n_facts == DIGEST_MAX_FACTS || strncmp(*line, "# ", 2) != 0)
-        return damaged(f, number, "expected '# name: value' or " DIGEST_COLUMNS);
-    f->facts[f->n_facts++] = *line;
-    *line = NULL;
-    return FSDP_OK;
-}
-
-/* Read the lines after the title. */
-static fsdp_status read_lines(digest_file *f)
-{
-    char *line = NULL, last[40];
-    size_t room = 0, number = 1, n_rows = 0;
-    bool in_rows = false, ended = false;
-    fsdp_status status = FSDP_OK;
-    while (status == FSDP_OK && getline(&line, &room, f->in) > 0) {
+    char *line = strsep(&rest, "\n"), last[40] = "# end: 0 rows";
+    size_t number = 1;
+    bool in_rows = false;
+    if (!line || strcmp(line, DIGEST_TITLE) != 0)
+        return fsdp_error(FSDP_EINVAL, HINT, "%s: the first line is not '" DIGEST_TITLE "'",
+                          f->path);
+    f->values = f->rows + n_lines;
+    while ((line = strsep(&rest, "\n")) && rest && strcmp(line, last) != 0) {
+        digest_row row;
         number++;
-        snprintf(last, sizeof last, "# end: %zu rows\n", n_rows);
-        if (in_rows && *line == '#') {
-            ended = strcmp(line, last) == 0;
-            break;
-        }
-        if (in_rows) {
-            n_rows++;
-            status = read_row(f, &line, number);
-        } else if (strcmp(line, DIGEST_COLUMNS "\n") == 0) {
+        if (!in_rows && strcmp(line, DIGEST_COLUMNS) == 0) {
             in_rows = true;
+        } else if (!in_rows && f->n_facts < DIGEST_MAX_FACTS && strncmp(line, "# ", 2) == 0) {
+            f->facts[f->n_facts++] = line + 2;
+        } else if (in_rows && parse_row(line, &row)) {
+            *(is_of_values(&row) ? f->values - f->n_values++ : f->rows + f->n_rows++) = row;
+            snprintf(last, sizeof last, "# end: %zu rows", f->n_rows + f->n_values);
         } else {
-            status = read_fact(f, &line, number);
+            rest = NULL;
         }
     }
-    free(line);
-    if (status == FSDP_OK && ferror(f->in))
-        return fsdp_error(FSDP_EIO, HINT, "cannot read %s: %s", f->path, strerror(errno));
-    if (status == FSDP_OK && !ended)
-        return damaged(f, number, "the file is cut: '# end: N rows' follows its N rows");
-    return status;
+    if (rest)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, HINT, "%s is cut or damaged: line %zu, before '%s'", f->path,
+                      number, last);
 }
 
 /* Find the steps among the rows, and their parts. */
@@ -115,7 +88,7 @@ static fsdp_status find_steps(digest_file *f)
 {
     f->steps = calloc(f->n_rows + 1, sizeof *f->steps);
     if (!f->steps)
-        return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for its steps", f->path);
+        return no_memory(f);
     for (size_t i = 0; i < f->n_rows; i++) {
         const digest_row *row = &f->rows[i];
         if (i == 0 || row->step != row[-1].step)
@@ -141,15 +114,25 @@ static fsdp_status find_steps(digest_file *f)
     return FSDP_OK;
 }
 
+static fsdp_status read_file(FILE *in, digest_file *f)
+{
+    size_t room = 0, n_lines = 1;
+    const ssize_t bytes = getdelim(&f->text, &room, '\0', in); /* a text has none: all of it */
+    if (ferror(in))
+        return fsdp_error(FSDP_EIO, HINT, "cannot read %s: %s", f->path, strerror(errno));
+    for (ssize_t i = 0; i < bytes; i++)
+        n_lines += f->text[i] == '\n';
+    f->rows = calloc(n_lines + 1, sizeof *f->rows);
+    if (!f->rows)
+        return no_memory(f);
+    TRY(parse_lines(f, bytes > 0 ? f->text : NULL, n_lines));
+    return find_steps(f);
+}
+
 fsdp_status digest_file_read(FILE *in, const char *path, digest_file *out)
 {
-    char title[sizeof DIGEST_TITLE + 1];
-    *out = (digest_file){.path = path, .in = in};
-    if (!fgets(title, sizeof title, in) || strcmp(title, DIGEST_TITLE "\n") != 0)
-        return fsdp_error(FSDP_EINVAL, HINT, "%s: the first line is not '" DIGEST_TITLE "'", path);
-    fsdp_status status = read_lines(out);
-    if (status == FSDP_OK)
-        status = find_steps(out);
+    *out = (digest_file){.path = path};
+    fsdp_status status = read_file(in, out);
     if (status != FSDP_OK)
         digest_file_free(out);
     return status;
@@ -157,10 +140,7 @@ fsdp_status digest_file_read(FILE *in, const char *path, digest_file *out)
 
 void digest_file_free(digest_file *f)
 {
-    for (int i = 0; i < f->n_facts; i++)
-        free(f->facts[i]);
-    for (size_t i = 0; i < f->n_rows; i++)
-        free(f->rows[i].line);
+    free(f->text);
     free(f->rows);
     free(f->steps);
     *f = (digest_file){0};
@@ -170,8 +150,8 @@ const char *digest_fact(const digest_file *f, const char *name)
 {
     const size_t n = strlen(name);
     for (int i = 0; i < f->n_facts; i++)
-        if (strncmp(f->facts[i] + 2, name, n) == 0 && strncmp(f->facts[i] + 2 + n, ": ", 2) == 0)
-            return f->facts[i] + 2 + n + 2;
+        if (strncmp(f->facts[i], name, n) == 0 && strncmp(f->facts[i] + n, ": ", 2) == 0)
+            return f->facts[i] + n + 2;
     return NULL;
 }
 
@@ -190,13 +170,13 @@ static const digest_row *take(const digest_file *f, const digest_step *s, size_t
     const size_t body = whole ? s->micro_rows : rows_of(s);
     const digest_row *first = f->rows + s->first + (i < body ? i : rows_of(s) + i - body);
     const digest_row *taken = first;
-    *hash = first->hash;
+    *hash = first->sum;
     for (size_t m = 1; whole && i < body && m < s->n_micro; m++) {
         const digest_row *row = first + m * s->micro_rows;
         if (strncmp(row->kind, "params", 6) != 0)
-            *hash += row->hash;
-        else if (taken == first && row->hash != first->hash)
-            *hash = (taken = row)->hash;
+            *hash += row->sum;
+        else if (taken == first && row->sum != first->sum)
+            *hash = (taken = row)->sum;
     }
     return taken;
 }
@@ -207,7 +187,7 @@ static bool same_micro_steps(const digest_row *a, const digest_row *b, const dig
 {
     bool same = sa->n_micro == sb->n_micro && sa->micro_rows == sb->micro_rows;
     for (size_t m = 0; m < sa->n_micro && same; m++)
-        same = a[sa->first + m * sa->micro_rows].hash == b[sb->first + m * sb->micro_rows].hash;
+        same = a[sa->first + m * sa->micro_rows].sum == b[sb->first + m * sb->micro_rows].sum;
     return same;
 }
 
@@ -292,48 +272,28 @@ void digest_describe(const digest_verdict *v, char text[DIGEST_TEXT_BYTES])
 
 /* ---- elements -------------------------------------------------------------------------------- */
 
-/* The rows of values of one array, one after the other. */
-typedef struct walk {
-    FILE *in;
-    const digest_row *of;
-    char *line;
-    size_t room;
-    char *fields[N_FIELDS];
-} walk;
-
-/* Go to the next row; `first`: to the first one, from the beginning. false: there is none. */
-static bool next_value(walk *w, bool first)
+/* The row of values after v of the array of row `of`; v NULL: the first. NULL: there is none. */
+static const digest_row *next_value(const digest_file *f, const digest_row *of, const digest_row *v)
 {
-    char kind[32];
-    snprintf(kind, sizeof kind, "%.*s-value", (int)strcspn(w->of->kind, "-"), w->of->kind);
-    if (first)
-        rewind(w->in);
-    do {
-        if (getline(&w->line, &w->room, w->in) <= 0)
-            return false;
-        if (split(w->line, w->fields) && strcmp(w->fields[KIND], kind) == 0 &&
-            strcmp(w->fields[NAME], w->of->name) == 0 &&
-            strtoll(w->fields[STEP], NULL, 10) == w->of->step)
-            return true;
-    } while (first);
-    return false;
+    const size_t kind = strcspn(of->kind, "-"); /* params-value is of params-backward, too */
+    for (v = v ? v - 1 : f->values; v > f->values - f->n_values; v--)
+        if (v->step == of->step && strcmp(v->name, of->name) == 0 &&
+            strncmp(v->kind, of->kind, kind) == 0)
+            return v;
+    return NULL;
 }
 
-fsdp_status digest_element(const digest_file *a, const digest_file *b, const digest_verdict *v,
-                           char text[DIGEST_TEXT_BYTES])
+void digest_element(const digest_file *a, const digest_file *b, const digest_verdict *v,
+                    char text[DIGEST_TEXT_BYTES])
 {
-    walk wa = {.in = a->in, .of = v->a}, wb = {.in = b->in, .of = v->b};
-    bool more = next_value(&wa, true) && next_value(&wb, true);
+    const digest_row *va = next_value(a, v->a, NULL), *vb = next_value(b, v->b, NULL);
+    while (va && vb && strcmp(va->hash, vb->hash) == 0) {
+        va = next_value(a, v->a, va);
+        vb = next_value(b, v->b, vb);
+    }
     *text = '\0';
-    while (more && strcmp(wa.fields[HASH], wb.fields[HASH]) == 0)
-        more = next_value(&wa, false) && next_value(&wb, false);
-    if (more)
+    if (va && vb)
         snprintf(text, DIGEST_TEXT_BYTES,
                  "element %.20s (row %.20s, column %.20s): got %.20s (%.8s), expected %.20s (%.8s)",
-                 wa.fields[ELEMENT], wa.fields[ROW], wa.fields[COLUMN], wa.fields[VALUE],
-                 wa.fields[HASH], wb.fields[VALUE], wb.fields[HASH]);
-    bool failed = ferror(a->in) || ferror(b->in);
-    free(wa.line);
-    free(wb.line);
-    return failed ? fsdp_error(FSDP_EIO, HINT, "cannot read the values again") : FSDP_OK;
+                 va->element, va->row, va->column, va->value, va->hash, vb->value, vb->hash);
 }

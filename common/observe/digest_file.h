@@ -29,11 +29,10 @@
 
 enum { DIGEST_MAX_FACTS = 32, DIGEST_TEXT_BYTES = 512 };
 
-typedef struct digest_row {
-    char *line;          /* owned; the texts below point into it */
-    int64_t step, micro; /* micro -1: of the step */
-    const char *unit, *kind, *name, *value;
-    uint64_t hash;
+typedef struct digest_row { /* texts are of the file */
+    int64_t step, micro;    /* micro -1: of the step */
+    const char *unit, *kind, *name, *hash, *value, *element, *row, *column;
+    uint64_t sum; /* hash as a number */
 } digest_row;
 
 /* The rows of a step: n_micro times micro_rows, then n_gradients. */
@@ -43,17 +42,17 @@ typedef struct digest_step {
 } digest_step;
 
 typedef struct digest_file {
-    const char *path;              /* borrowed, for messages */
-    FILE *in;                      /* borrowed */
-    char *facts[DIGEST_MAX_FACTS]; /* "name: value" */
+    const char *path;                    /* borrowed, for messages */
+    char *text;                          /* the whole file, cut into lines and fields */
+    const char *facts[DIGEST_MAX_FACTS]; /* "name: value" */
     int n_facts;
-    digest_row *rows; /* without the rows of values */
-    digest_step *steps;
-    size_t n_rows, n_steps;
+    digest_row *rows;   /* [n_rows] of sums */
+    digest_row *values; /* [n_values]; values[-i] is the i-th row of values */
+    digest_step *steps; /* [n_steps] */
+    size_t n_rows, n_values, n_steps;
 } digest_file;
 
-/* digest_file_read -- read and check a whole file from where `in` stands. Both arguments must
- * outlive *out.
+/* digest_file_read -- read and check a whole file from where `in` stands. path must outlive *out.
  *   errors  FSDP_EINVAL: no file of --digests, damaged, or cut; FSDP_EIO; FSDP_ENOMEM. *out is
  *           empty then */
 fsdp_status digest_file_read(FILE *in, const char *path, digest_file *out);
@@ -74,7 +73,6 @@ fsdp_status digest_bisect(const digest_file *a, const digest_file *b, digest_ver
 /* digest_describe -- which step, micro-step, unit and array v's rows are about, in words. */
 void digest_describe(const digest_verdict *v, char text[DIGEST_TEXT_BYTES]);
 /* digest_element -- the first element of the array of v's rows that differs, by the rows of values;
- * "" if a file has none of that array, or none differs. Moves both files' `in`.
- *   errors  FSDP_EIO; FSDP_ENOMEM */
-fsdp_status digest_element(const digest_file *a, const digest_file *b, const digest_verdict *v,
-                           char text[DIGEST_TEXT_BYTES]);
+ * "" if a file has none of that array, or none differs. */
+void digest_element(const digest_file *a, const digest_file *b, const digest_verdict *v,
+                    char text[DIGEST_TEXT_BYTES]);
