@@ -57,8 +57,7 @@ static row *row_of(digests *d, row_kind kind, int id)
     return &d->rows[i];
 }
 
-/* Elements in device memory: those from `begin` on of one of the arrays that have the row's name.
- */
+/* Elements in device memory, from `begin` on of one of the arrays that have the row's name. */
 typedef struct span {
     uint64_t which;
     size_t begin, elems;

@@ -1,0 +1,212 @@
+/* test_digests.c -- a fault planted on one rank is found in the row that it belongs to.
+ *
+ *   mpiexec -n W build/tests/unit/test_digests          (W = 1 runs without mpiexec too)
+ *
+ * Prints as test_comm does. Two steps of two micro-steps of a small model by DDP; faults are
+ * planted in step 1 on the last rank. What a whole run gives, and files that do not fit, are tested
+ * in tests/cli/digests.sh. */
+#include <stdlib.h>
+#include <string.h>
+#include "common/model/gpt2.h"
+#include "common/observe/digest_file.h"
+#include "common/steps/baseline.h"
+#include "common/steps/digests.h"
+#include "tests/unit/comm_cases_lib.h"
+
+enum { STEPS = 2, ACCUM = 2, BATCH = 2, SEQ_LEN = 4, LAYER = 2 }; /* LAYER: h.0.mlp */
+
+typedef enum fault { NONE, PARAM, PARAMS_SWAPPED, OUTPUT, GRADIENT } fault;
+
+/* A run, and the hooks of its engine, which are called before the fault is planted. */
+typedef struct run {
+    model m;
+    engine inner, e; /* e: with the hooks below */
+    runner *runner;
+    stream *s;
+    fault fault; /* of the step that is under way */
+    int param;
+} run;
+
+/* Change the n-th and the n+1-st of an array's floats. */
+static fsdp_status spoil(run *r, void *array, size_t n, bool swaps)
+{
+    float x[2], y[2];
+    float *at = (float *)array + n;
+    TRY(device_download(r->s, x, at, sizeof x));
+    TRY(stream_sync(r->s));
+    y[0] = swaps ? x[1] : x[0] + 1.0f;
+    y[1] = swaps ? x[0] : x[1];
+    TRY(device_upload(r->s, at, y, sizeof y));
+    return stream_sync(r->s);
+}
+
+static fsdp_status pre_forward(void *self, int u)
+{
+    run *r = self;
+    (void)u;
+    if (r->fault != PARAM && r->fault != PARAMS_SWAPPED)
+        return FSDP_OK;
+    return spoil(r, r->e.views->params[r->param], 5, r->fault == PARAMS_SWAPPED);
+}
+
+static fsdp_status pre_backward(void *self, int u)
+{
+    run *r = self;
+    return r->inner.hooks.pre_backward(r->inner.hooks.self, u);
+}
+
+static fsdp_status post_backward(void *self, int u)
+{
+    run *r = self;
+    if (r->fault == GRADIENT)
+        TRY(spoil(r, r->e.views->grads[r->param], 5, false));
+    return r->inner.hooks.post_backward(r->inner.hooks.self, u);
+}
+
+static fsdp_status one_micro_step(run *r, digests *d, micro_step ms)
+{
+    dtype type;
+    size_t elems;
+    TRY(runner_forward(r->runner, &ms));
+    if (r->fault == OUTPUT)
+        TRY(spoil(r, (void *)runner_output(r->runner, LAYER, 1, &type, &elems), 5, false));
+    TRY(digests_forward(d, r->runner, &ms));
+    return runner_backward(r->runner);
+}
+
+static fsdp_status steps(run *r, comm_fixture *f, digests *d, fault planted)
+{
+    int32_t tokens[BATCH * SEQ_LEN];
+    float *loss;
+    TRY(device_alloc_f32(r->s, MEM_OTHER, 2, "loss and norm", &loss));
+    for (int step = 0; step < STEPS; step++) {
+        r->fault = step == 1 && f->rank == f->world - 1 ? planted : NONE;
+        digests_begin_step(d, step);
+        for (int a = 0; a < ACCUM; a++) {
+            const uint64_t first = (uint64_t)(((step * ACCUM + a) * f->world + f->rank) * BATCH);
+            for (int i = 0; i < BATCH * SEQ_LEN; i++)
+                tokens[i] = (int32_t)((7 * first + 3 * (uint64_t)i) % 11);
+            TRY(one_micro_step(r, d,
+                               (micro_step){.tokens = tokens,
+                                            .targets = tokens,
+                                            .first_sequence = first,
+                                            .a = a,
+                                            .n_micro = ACCUM,
+                                            .training = true,
+                                            .loss = loss}));
+            TRY(stream_sync(r->s));
+        }
+        const step_scalars sc = {
+            .adamw = {.step = step, .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8},
+            .grad_scale = 1.0f};
+        TRY(r->e.optimizer_step(r->e.self, &sc, loss + 1));
+        TRY(digests_end_step(d));
+    }
+    device_free(r->s, loss);
+    return FSDP_OK;
+}
+
+/* A run whose digests come to *out on rank 0. */
+static fsdp_status make_run(comm_fixture *f, fault planted, FILE *out)
+{
+    const model_config config = {"gpt2", 1, 2, 8, 32, 11, SEQ_LEN, 1e-5f};
+    run r = {.s = device_compute_stream(f->dev), .param = 1};
+    digests *d;
+    TRY(gpt2_create(&config, &r.m));
+    const run_context context = {.m = &r.m,
+                                 .ops = ops_cpu_portable(),
+                                 .dev = f->dev,
+                                 .world = f->c,
+                                 .mode = GRAD_ACC_CANONICAL,
+                                 .batch = BATCH,
+                                 .seq_len = SEQ_LEN,
+                                 .grad_accum = ACCUM,
+                                 .seed = 1};
+    TRY(baseline_create(&context, &r.inner));
+    r.e = r.inner;
+    r.e.hooks = (unit_hooks){.self = &r,
+                             .pre_forward = pre_forward,
+                             .pre_backward = pre_backward,
+                             .post_backward = post_backward};
+    fprintf(out, DIGEST_TITLE "\n");
+    TRY(digests_create(&context, &r.e, f->rank == 0 ? out : NULL, &d));
+    TRY(runner_create(&(runner_config){.run = context,
+                                       .layer_unit = r.e.layer_unit,
+                                       .n_units = r.e.n_units,
+                                       .hooks = digests_hooks(d),
+                                       .views = r.e.views},
+                      &r.runner));
+    TRY(steps(&r, f, d, planted));
+    digests_end(d);
+    runner_free(r.runner);
+    digests_free(d);
+    r.inner.free(r.inner.self);
+    model_free(&r.m);
+    rewind(out);
+    return FSDP_OK;
+}
+
+/* The first difference of a run with a fault from one without, in words, is `want`, in which %d
+ * stands for the last rank. */
+static void expect_found(comm_fixture *f, fault planted, const char *want)
+{
+    FILE *out[2] = {tmpfile(), tmpfile()};
+    digest_file files[2] = {{0}};
+    digest_verdict v = {0};
+    char got[DIGEST_TEXT_BYTES] = "nothing", text[DIGEST_TEXT_BYTES];
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(f, make_run(f, i == 0 ? planted : NONE, out[i]));
+    for (int i = 0; i < 2 && f->rank == 0; i++)
+        CHECK_OK(f, digest_file_read(out[i], "a run", &files[i]));
+    if (f->rank == 0) {
+        CHECK_OK(f, digest_bisect(&files[0], &files[1], &v));
+        if (v.a)
+            digest_describe(&v, got);
+        snprintf(text, sizeof text, want, f->world - 1);
+        CHECK(f, strcmp(got, text) == 0, "got '%.90s', expected '%.90s'", got, text);
+    }
+    for (int i = 0; i < 2; i++) {
+        digest_file_free(&files[i]);
+        fclose(out[i]);
+    }
+}
+
+#define STEP_1 "step 1, micro-step 0, unit model: "
+#define WPE    "transformer.wpe.weight"
+
+static void test_no_fault(comm_fixture *f)
+{
+    expect_found(f, NONE, "nothing");
+}
+
+static void test_params(comm_fixture *f)
+{
+    for (fault planted = PARAM; planted <= PARAMS_SWAPPED; planted++)
+        expect_found(f, planted,
+                     f->world == 1 ? STEP_1 "parameter " WPE ", as gathered for forward"
+                                   : STEP_1 "parameter " WPE
+                                            ", as gathered for forward: the copy of "
+                                            "rank %d differs from rank 0's");
+}
+
+static void test_output(comm_fixture *f)
+{
+    expect_found(f, OUTPUT, STEP_1 "output of layer h.0.mlp");
+}
+
+static void test_gradient(comm_fixture *f)
+{
+    expect_found(f, GRADIENT, "step 1, unit model: reduced gradient of " WPE);
+}
+
+int main(void)
+{
+    comm_fixture f;
+    if (comm_test_open(&f, &device_cpu, true) != FSDP_OK)
+        return 1;
+    comm_test_run(&f, "digests.no_fault", test_no_fault);
+    comm_test_run(&f, "digests.params", test_params);
+    comm_test_run(&f, "digests.output", test_output);
+    comm_test_run(&f, "digests.gradient", test_gradient);
+    return comm_test_close(&f);
+}
