@@ -282,7 +282,7 @@ refused 2 'data: validation text is missing' 'data: /nowhere/val: No such file' 
 # ---- outputs ----------------------------------------------------------------------------------------------------
 
 echo text >"$new/file"
-for option in loss-csv memory-report export export-init save profile; do
+for option in loss-csv memory-report digests export export-init save profile; do
     refused 2 "output: --$option without a parent" "--$option /nowhere/x: /nowhere: No such file" 'directory that exists' \
         "--$option" /nowhere/x
     refused 1 "output: --$option below a file" "--$option $new/file/x: $new/file: Not a directory" 'directory that exists' \
@@ -292,7 +292,7 @@ for option in export export-init save profile; do
     refused 1 "output: --$option on a file" "--$option $new/file: $new/file: Not a directory" 'directory that' \
         "--$option" "$new/file"
 done
-for option in loss-csv memory-report; do
+for option in loss-csv memory-report digests; do
     refused 1 "output: --$option on a directory" "--$option $new: $new: Is a directory" 'directory that exists' \
         "--$option" "$new"
     for ranks in 1 2; do # the other outputs would be good then, and new
@@ -306,7 +306,7 @@ done
 refused 1 'output: --save beyond the longest path' 'too long' 'path' --save "$new/$(printf 'd/%.0s' {1..2040})"
 if [ -n "${CLI_NAMESPACE:-}" ]; then
     mkdir "$work/ro" && mount -t tmpfs tmpfs "$work/ro" && mkdir "$work/ro/dir" && mount -o remount,ro "$work/ro"
-    for option in loss-csv memory-report export save profile; do
+    for option in loss-csv memory-report digests export save profile; do
         refused 1 "output: --$option on a read-only file system" "--$option .*: Read-only file system" 'can be written' \
             "--$option" "$work/ro/x"
     done

@@ -383,6 +383,8 @@ stop-after     | free --stop-after 8
 memory-report  | free --memory-report $new/free
 profile        | free --profile $new/free
 check-order    | free --check-order
+digests        | free --digests $new/free
+digest-values  | free --digests $new/free --digest-values 6:h.0
 plan           | none
 plan-ranks     | none
 plan-fsdp-size | none
