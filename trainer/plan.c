@@ -77,6 +77,8 @@ static fsdp_status dry_steps(dry_run *d)
     TRY(train_rehearse(t->loop, STEPS, &d->traffic));
     if (d->line)
         timeline_watch_to(d->watch, NULL);
+    if (t->cfg.val_data)
+        TRY(train_rehearse_evaluation(t->loop));
     if (t->cfg.export_dir || t->cfg.export_init_dir) /* it gathers masters, unit by unit */
         TRY(t->engine.read_params(t->engine.self, NULL, NULL));
     return FSDP_OK;

@@ -334,7 +334,7 @@ fsdp_status digests_create(const run_context *run, const engine *e, FILE *out, d
         add_param_rows(d, PARAMS, i);
         add_row(d, OUTPUT, i, i, m->layers[i].name);
     }
-    for (int i = m->n_layers - 1; i >= 0; i--)
+    for (int i = m->n_layers - 1; i >= model_border(m); i--) /* layers below have no backward */
         add_param_rows(d, PARAMS_BACKWARD, i);
     d->n_micro = d->n_rows;
     for (int i = m->n_layers - 1; i >= 0; i--)

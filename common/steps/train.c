@@ -394,6 +394,13 @@ fsdp_status train_rehearse(train_loop *l, int n, comm_stats *last_step)
     return await_figures(l, &l->figures[(n - 1) % 2], &loss);
 }
 
+fsdp_status train_rehearse_evaluation(train_loop *l)
+{
+    float loss;
+    TRY(evaluate_batch(l, 0, &loss));
+    return evaluate_batch(l, 0, &loss);
+}
+
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;

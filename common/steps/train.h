@@ -67,6 +67,9 @@ fsdp_status train_run(train_loop *l, train_result *result);
 /* train_rehearse -- the first n steps as train_run makes them, but nothing is written, printed or
  * judged: what a dry device is asked to show. *last_step: the calls of the last of them. */
 fsdp_status train_rehearse(train_loop *l, int n, comm_stats *last_step);
+/* train_rehearse_evaluation -- as train_run evaluates, in two batches: what the first leaves
+ * gathered is there when the second one begins. */
+fsdp_status train_rehearse_evaluation(train_loop *l);
 /* train_discard -- remove the half-written loss file, and nothing else: streams may still work. */
 void train_discard(train_loop *l);
 /* train_close -- free everything. A loss file that train_run did not finish is removed. NULL is

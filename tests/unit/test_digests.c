@@ -23,6 +23,7 @@ typedef struct run {
     engine inner, e; /* e: with the hooks below */
     runner *runner;
     stream *s;
+    digests *d;
     fault fault; /* of the step that is under way */
     int param;
 } run;
@@ -63,15 +64,14 @@ static fsdp_status post_backward(void *self, int u)
     return r->inner.hooks.post_backward(r->inner.hooks.self, u);
 }
 
-static fsdp_status one_micro_step(run *r, digests *d, micro_step ms)
+static fsdp_status after_layer(void *self, const struct runner *from, const micro_step *ms, int i)
 {
+    run *r = self;
     dtype type;
     size_t elems;
-    TRY(runner_forward(r->runner, &ms));
-    if (r->fault == OUTPUT)
-        TRY(spoil(r, (void *)runner_output(r->runner, LAYER, 1, &type, &elems), 5, false));
-    TRY(digests_forward(d, r->runner, &ms));
-    return runner_backward(r->runner);
+    if (r->fault == OUTPUT && i == LAYER)
+        TRY(spoil(r, (void *)runner_output(from, LAYER, 1, &type, &elems), 5, false));
+    return digests_after_layer(r->d, from, ms, i);
 }
 
 static fsdp_status steps(run *r, comm_fixture *f, digests *d, fault planted)
@@ -86,14 +86,15 @@ static fsdp_status steps(run *r, comm_fixture *f, digests *d, fault planted)
             const uint64_t first = (uint64_t)(((step * ACCUM + a) * f->world + f->rank) * BATCH);
             for (int i = 0; i < BATCH * SEQ_LEN; i++)
                 tokens[i] = (int32_t)((7 * first + 3 * (uint64_t)i) % 11);
-            TRY(one_micro_step(r, d,
-                               (micro_step){.tokens = tokens,
-                                            .targets = tokens,
-                                            .first_sequence = first,
-                                            .a = a,
-                                            .n_micro = ACCUM,
-                                            .training = true,
-                                            .loss = loss}));
+            const micro_step ms = {.tokens = tokens,
+                                   .targets = tokens,
+                                   .first_sequence = first,
+                                   .a = a,
+                                   .n_micro = ACCUM,
+                                   .training = true,
+                                   .loss = loss};
+            TRY(runner_forward(r->runner, &ms));
+            TRY(runner_backward(r->runner));
             TRY(stream_sync(r->s));
         }
         const step_scalars sc = {
@@ -130,10 +131,13 @@ static fsdp_status make_run(comm_fixture *f, fault planted, FILE *out)
                              .post_backward = post_backward};
     fprintf(out, DIGEST_TITLE "\n");
     TRY(digests_create(&context, &r.e, f->rank == 0 ? out : NULL, &d));
+    r.d = d;
     TRY(runner_create(&(runner_config){.run = context,
                                        .layer_unit = r.e.layer_unit,
                                        .n_units = r.e.n_units,
                                        .hooks = digests_hooks(d),
+                                       .after_layer = after_layer,
+                                       .observer = &r,
                                        .views = r.e.views},
                       &r.runner));
     TRY(steps(&r, f, d, planted));
