@@ -33,12 +33,12 @@ fsdp_status freeze_split(fsdp *f)
     for (int u = 0; u < n; u++) {
         if (!has(f, u, true) || !has(f, u, false))
             continue;
-        fsdp_unit *c = &units[units[u].companion = f->n_units];
-        *c = (fsdp_unit){.id = f->n_units++};
-        snprintf(c->name, sizeof c->name, "%.20s (frozen)", units[u].name);
+        fsdp_unit c = {.id = f->n_units++};
+        snprintf(c.name, sizeof c.name, "%.20s (frozen)", units[u].name);
         for (int p = 0; p < f->run.m->n_params; p++)
             if (f->param_unit[p] == u && f->run.m->params[p].frozen)
-                f->param_unit[p] = c->id;
+                f->param_unit[p] = c.id;
+        units[units[u].companion = c.id] = c;
     }
     mark_forward_only(f);
     return FSDP_OK;

@@ -4,11 +4,6 @@
 #include "lab2_forward/reshard_to.h"
 #include "lab3_backward/backward.h"
 
-static int companion_of(const freeze *z, int u)
-{
-    return z->r->f->units[u].companion;
-}
-
 static fsdp_status begin_micro(void *self, int a, int n_micro, bool training)
 {
     const unit_hooks *h = &((freeze *)self)->inner;
@@ -18,7 +13,7 @@ static fsdp_status begin_micro(void *self, int a, int n_micro, bool training)
 static fsdp_status pre_forward(void *self, int u)
 {
     freeze *z = self;
-    const int c = companion_of(z, u);
+    const int c = z->r->f->units[u].companion;
     TRY(z->inner.pre_forward(z->inner.self, u));
     return c ? forward_pre_hook(z->r->f, c) : FSDP_OK;
 }
@@ -26,7 +21,7 @@ static fsdp_status pre_forward(void *self, int u)
 static fsdp_status post_forward(void *self, int u)
 {
     freeze *z = self;
-    const int c = companion_of(z, u);
+    const int c = z->r->f->units[u].companion;
     if (c) {
         TRY(near_keep(z->r->f, c));
         TRY(forward_post_hook(z->r->f, c));
@@ -37,7 +32,7 @@ static fsdp_status post_forward(void *self, int u)
 static fsdp_status pre_backward(void *self, int u)
 {
     freeze *z = self;
-    const int c = companion_of(z, u);
+    const int c = z->r->f->units[u].companion;
     TRY(z->inner.pre_backward(z->inner.self, u));
     return c && !z->r->f->units[c].forward_only ? backward_pre_hook(z->r, c) : FSDP_OK;
 }
@@ -45,7 +40,7 @@ static fsdp_status pre_backward(void *self, int u)
 static fsdp_status post_backward(void *self, int u)
 {
     freeze *z = self;
-    const int c = companion_of(z, u);
+    const int c = z->r->f->units[u].companion;
     if (c)
         TRY(backward_post_hook(z->r, c));
     return z->inner.post_backward(z->inner.self, u);
@@ -60,19 +55,13 @@ static fsdp_status end_backward(void *self)
 void freeze_hooks(reducer *r, freeze *out, unit_hooks *hooks)
 {
     fsdp_unit *units = r->f->units;
-    bool any = false;
     *out = (freeze){.r = r, .inner = *hooks};
-    for (int u = 0; u < r->f->n_units; u++) {
-        const int c = units[u].companion;
-        any = any || c;
-        if (c)
-            units[c].stays_after_forward = units[u].stays_after_forward;
-    }
-    for (int u = 0; u < r->f->n_units; u++)
+    for (int u = 0; u < r->f->n_units; u++) { /* companions come after all others */
+        if (units[u].companion)
+            units[units[u].companion].stays_after_forward = units[u].stays_after_forward;
         if (units[u].forward_only && !units[u].stays_after_backward)
             units[u].stays_after_forward = false;
-    if (!any)
-        return;
+    }
     *hooks = (unit_hooks){.self = out,
                           .begin_micro = begin_micro,
                           .pre_forward = pre_forward,

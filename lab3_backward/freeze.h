@@ -9,8 +9,8 @@ typedef struct freeze {
 } freeze;
 
 /* freeze_hooks -- let companions stay gathered as long as their units do, and no forward_only unit
- * longer than forward. If there are companions, *hooks becomes a table that calls it and, for the
- * companion of the unit that it is called for, the hooks of labs 2 and 3.
+ * longer than forward. *hooks becomes a table that calls the old one for a unit and, if the unit
+ * has a companion, the hooks of labs 2 and 3 for that.
  *   r      of *hooks; the stays_* of its units are settled
  *   out    must outlive *hooks, and must not move
  *   order  a companion is gathered after its unit, and freed before it: what is recorded behind the

@@ -4,14 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The hint shows a few names, of all kinds of layers. */
 static fsdp_status bad_pattern(const model *m, const char *got, const char *expected)
 {
     char hint[320];
-    const layer *l = m->layers, *block = &l[m->n_layers > 1], *head = &l[m->n_layers - 1];
+    const layer *l = m->layers, *head = &l[m->n_layers - 1];
     snprintf(hint, sizeof hint, "use names such as %s, %s, %s or %s; '*' stands for any characters",
-             m->params[l->first_param].name, m->params[block->first_param].name,
-             m->params[head->first_param].name, m->params[m->n_params - 1].name);
+             m->params[0].name, m->params[l->n_params].name, m->params[head->first_param].name,
+             m->params[m->n_params - 1].name);
     return fsdp_error(FSDP_EINVAL, hint, "--freeze: got '%.256s', expected %s", got, expected);
 }
 

@@ -39,10 +39,10 @@ bool gpt2_adds(const layer_io *io, int param)
 
 bool gpt2_wants(const layer_io *io, int param)
 {
-    bool wants = io->d_in != NULL;
-    for (int i = 0; i < param && !wants; i++)
-        wants = io->grads[i] != NULL;
-    return wants;
+    for (int i = 0; i < param; i++)
+        if (io->grads[i] != NULL)
+            return true;
+    return io->d_in != NULL;
 }
 
 fsdp_status gpt2_norm_forward(const layer *l, const ops *o, stream *s, const layer_io *io,

@@ -41,29 +41,22 @@ typedef struct baseline {
     float *norm, *coef;
 } baseline;
 
-/* Append the parameters that are frozen, or those that are not, at *next. */
-static fsdp_status place_params(baseline *b, bool frozen, size_t *next)
-{
-    const model *m = b->run.m;
-    for (int p = 0; p < m->n_params; p++) {
-        bool tied = m->params[p].tied_to != NOT_TIED;
-        if (m->params[p].frozen != frozen)
-            continue;
-        b->offset[p] = tied ? b->offset[m->params[p].tied_to] : *next;
-        b->grad_offset[p] = b->offset[p];
-        *next += tied ? 0 : m->params[p].elems;
-        TRY(size_align_up(*next, ALIGN_ELEMS, "parameters", next));
-    }
-    return FSDP_OK;
-}
-
 /* Where everything is, and how long the arrays are. */
 static fsdp_status lay_out(baseline *b)
 {
     const model *m = b->run.m;
-    TRY(place_params(b, false, &b->own_elems));
-    b->param_elems = b->own_elems;
-    TRY(place_params(b, true, &b->param_elems));
+    const int n = m->n_params;
+    for (int i = 0; i < 2 * n; i++) { /* what is trained, then what is frozen */
+        const int p = i % n;
+        bool tied = m->params[p].tied_to != NOT_TIED;
+        if (m->params[p].frozen != (i >= n))
+            continue;
+        b->offset[p] = tied ? b->offset[m->params[p].tied_to] : b->param_elems;
+        b->grad_offset[p] = b->offset[p];
+        b->param_elems += tied ? 0 : m->params[p].elems;
+        TRY(size_align_up(b->param_elems, ALIGN_ELEMS, "parameters", &b->param_elems));
+        b->own_elems = i < n ? b->param_elems : b->own_elems;
+    }
     size_t next = b->own_elems;
     for (int p = 0; p < m->n_params && b->run.mode == GRAD_ACC_CANONICAL; p++)
         if (m->params[p].tied_to != NOT_TIED && !m->params[p].frozen) {
