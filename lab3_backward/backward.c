@@ -18,7 +18,7 @@ fsdp_status backward_pre_hook(void *self, int u)
     TRY(unshard_begin(f, u)); /* nothing happens for a unit that forward kept */
     TRY(unshard_wait(f, u));
     r->grads[u].visited = true;
-    return f->units[u].frozen ? FSDP_OK : full_grad_alloc(r, u);
+    return full_grad_alloc(r, u);
     /* SOLUTION END 3.1 */
 }
 
@@ -27,8 +27,6 @@ fsdp_status backward_post_hook(void *self, int u)
     reducer *r = self;
     /* SOLUTION BEGIN 3.2 */
     TRY(reshard(r->f, u)); /* a resident unit stays */
-    if (r->f->units[u].frozen)
-        return FSDP_OK;
     TRY(reduce_begin(r, u));
     return reduce_wait(r, u);
     /* SOLUTION END 3.2 */
@@ -40,7 +38,7 @@ fsdp_status backward_end_hook(void *self)
     fsdp *f = r->f;
     /* SOLUTION BEGIN 3.6 */
     for (int u = f->n_units - 1; u >= 0; u--) {
-        if (!r->grads[u].visited && !f->units[u].frozen) {
+        if (!r->grads[u].visited) {
             TRY(full_grad_alloc(r, u));
             TRY(reduce_begin(r, u));
         }
@@ -81,6 +79,8 @@ fsdp_status reduce_begin(reducer *r, int u)
 {
     fsdp *f = r->f;
     unit_grad *g = &r->grads[u];
+    if (f->units[u].frozen)
+        return FSDP_OK;
     if (r->defers)
         return no_sync_keep(r, u);
     if (g->reducing || !g->buffer.full_grad)
@@ -122,6 +122,8 @@ fsdp_status grad_finish(reducer *r, int u, float scale)
     fsdp *f = r->f;
     const size_t used_elems = f->units[u].layout.used_elems;
     unit_grad *g = &r->grads[u];
+    if (f->units[u].frozen)
+        return FSDP_OK;
     TRY(grad_sum(r, u));
     /* SOLUTION BEGIN 3.3 */
     const comm_slice mine = g->slice;
@@ -154,8 +156,6 @@ fsdp_status grads_finish(reducer *r, float scale)
 {
     /* SOLUTION BEGIN 3.4 */
     for (int u = 0; u < r->f->n_units; u++) {
-        if (r->f->units[u].frozen)
-            continue;
         TRY(grad_finish(r, u, scale));
         TRY(grad_all_gather(r, u));
     }
@@ -185,7 +185,7 @@ fsdp_status grad_all_gather(reducer *r, int u)
     const size_t shard_elems = f->units[u].layout.shard_elems;
     unit_grad *g = &r->grads[u];
     const size_t slice_elems = g->slice.elems;
-    if (f->mesh.shape.replicate_size == 1)
+    if (f->mesh.shape.replicate_size == 1 || f->units[u].frozen)
         return FSDP_OK;
     /* SOLUTION BEGIN 3.5 */
     comm *c = f->mesh.replicate;

@@ -10,9 +10,10 @@ typedef enum sharding_strategy {
 } sharding_strategy;
 
 /* ---- provided -------------------------------------------------------------------------------- */
-/* full_grad_alloc -- allocate u's full_grad and bind the gradient views. A unit that is not marked
- * visited gets zeros everywhere. A visited one gets zeros only where no layer will write (gaps,
- * padding, frozen parameters), because the layers overwrite the rest. */
+/* full_grad_alloc -- allocate u's full_grad and bind the gradient views. A unit of frozen
+ * parameters has none: this, reduce_begin and grad_finish do nothing for it. A unit that is not
+ * marked visited gets zeros everywhere. A visited one gets zeros only where no layer will write
+ * (gaps and padding), because the layers overwrite the rest. */
 fsdp_status full_grad_alloc(reducer *r, int u);
 /* full_grad_free -- free u's full_grad in order of the compute stream, set it to NULL and the
  * gradient views too, so that nobody adds to freed memory. */
@@ -20,15 +21,15 @@ void full_grad_free(reducer *r, int u);
 
 /* ---- 3.1, 3.2, 3.6 --------------------------------------------------------------------------- */
 /* backward_pre_hook -- before unit u's first layer of backward: unshard_begin and unshard_wait,
- * mark u visited and, unless it is frozen, give it gradient memory (full_grad_alloc). self is a
- * reducer *, here and below. */
+ * mark u visited, and give it gradient memory (full_grad_alloc). self is a reducer *, here and
+ * below. */
 fsdp_status backward_pre_hook(void *self, int u);
 /* backward_post_hook -- after unit u's last layer of backward: reshard FIRST, so that the gathered
  * parameters are freed before the reduction takes staging memory; then reduce_begin and
- * reduce_wait. A resident unit keeps its parameters. A frozen one is not reduced. */
+ * reduce_wait. A resident unit keeps its parameters. */
 fsdp_status backward_post_hook(void *self, int u);
-/* backward_end_hook -- end of a micro-step's backward. A unit that was not visited and is not
- * frozen contributes zeros, because its collective must run on every rank. Every reduction is
+/* backward_end_hook -- end of a micro-step's backward. A unit that was not visited
+ * contributes zeros, because its collective must run on every rank. Every reduction is
  * waited for, every unit that is still gathered is resharded (unless it is resident), and `visited`
  * is cleared. */
 fsdp_status backward_end_hook(void *self);

@@ -14,21 +14,19 @@ void grad_views_bind(reducer *r, int u)
         float *grad = g->buffer.full_grad ? g->buffer.full_grad + slot->offset : NULL;
         for (int p = 0; p < m->n_params; p++)
             if (p == slot->param || m->params[p].tied_to == slot->param)
-                views[p] = m->params[p].frozen ? NULL : grad;
+                views[p] = grad;
     }
     if (g->second)
         views[g->second->param] = g->second->buffer.full_grad;
 }
 
-/* Zero what no layer writes: the gaps, the padding, and the slots of frozen parameters. */
+/* Zero what no layer writes: the gaps and the padding. */
 static fsdp_status zero_gaps(reducer *r, int u)
 {
     const flat_layout *l = &r->f->units[u].layout;
     float *full = r->grads[u].buffer.full_grad;
     size_t next = 0;
     for (int i = 0; i < l->n_slots; i++) {
-        if (r->f->run.m->params[l->slots[i].param].frozen)
-            continue;
         TRY(device_zero(r->f->compute, full + next, (l->slots[i].offset - next) * sizeof *full));
         next = l->slots[i].offset + l->slots[i].elems;
     }
@@ -46,6 +44,8 @@ static fsdp_status alloc_buffer(const fsdp *f, grad_buffer *b, bool visited)
 fsdp_status full_grad_alloc(reducer *r, int u)
 {
     unit_grad *g = &r->grads[u];
+    if (r->f->units[u].frozen)
+        return FSDP_OK;
     TRY(alloc_buffer(r->f, &g->buffer, g->visited));
     if (g->second)
         TRY(alloc_buffer(r->f, &g->second->buffer, g->visited));

@@ -58,6 +58,6 @@ fsdp_status reduce_wait(reducer *r, int u);
 /* zero_grad -- forget the gradients of the last step: free shard_grad.
  *   errors  FSDP_ESTATE: an accumulator still holds gradients, so a step was left unfinished */
 fsdp_status zero_grad(reducer *r);
-/* grads_finish -- grad_finish, then grad_all_gather (backward.h), for every unit that is not
- * frozen. shard_grad holds the mean gradient then. */
+/* grads_finish -- grad_finish, then grad_all_gather (backward.h), for every unit. shard_grad holds
+ * the mean gradient then. */
 fsdp_status grads_finish(reducer *r, float scale);

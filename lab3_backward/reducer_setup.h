@@ -24,8 +24,8 @@ fsdp_status reducer_begin_micro(void *self, int a, int n_micro, bool training);
 /* reducer_free -- free everything, after reductions in flight; a zeroed struct is accepted. */
 void reducer_free(reducer *r);
 
-/* grad_views_bind -- point views.grads[p] into full_grad, by slot. A view is NULL if its parameter
- * is frozen or u has no gradient memory. */
+/* grad_views_bind -- point views.grads[p] into full_grad, by slot; NULL if u has no gradient
+ * memory. */
 void grad_views_bind(reducer *r, int u);
 
 /* sgd_step -- one SGD step on every shard, from shard_grad * *grad_coef (NULL: 1). */

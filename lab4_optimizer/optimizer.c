@@ -74,9 +74,8 @@ fsdp_status decay_ranges(const flat_layout *layout, const param_spec *params, in
     /* STUB:     status = fsdp_todo("4.2"); */
     for (int i = 0; status == FSDP_OK && i < n_pieces; i++) {
         const param_spec *spec = &params[layout->slots[pieces[i].slot].param];
-        if (!spec->frozen)
-            out[(*n_ranges)++] = (decay_range){
-                .begin = pieces[i].shard_begin, .elems = pieces[i].elems, .decay = spec->decay};
+        out[(*n_ranges)++] = (decay_range){
+            .begin = pieces[i].shard_begin, .elems = pieces[i].elems, .decay = spec->decay};
     }
     /* SOLUTION END 4.2 */
     free(pieces);

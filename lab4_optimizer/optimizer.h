@@ -40,8 +40,8 @@ fsdp_status adamw_shard(const adamw_args *a);
 
 /* ---- 4.2 ------------------------------------------------------------------------------------- */
 /* decay_ranges -- cut rank's shard into runs with and without weight decay, one per piece,
- * ascending. Alignment gaps, padding and frozen parameters belong to no range.
- *   params     indexed by slot.param; of p, params[p].decay and params[p].frozen are read
+ * ascending. Alignment gaps and padding belong to no range.
+ *   params     indexed by slot.param; of p, params[p].decay is read
  *   out        [layout->n_slots]
  *   *n_ranges  how many; 0 for a rank that is all padding
  *   errors     FSDP_ENOMEM, and those of flat_intersect */

@@ -107,8 +107,6 @@ fsdp_status prefetch_post_backward(void *self, int u)
     TRY(reshard(p->r->f, u));
     if (p->config.mode == PREFETCH_BACKWARD_POST)
         TRY(prefetch_backward(p, u));
-    if (p->r->f->units[u].frozen)
-        return FSDP_OK;
     if (p->reducing != NO_UNIT)
         TRY(reduce_wait(p->r, p->reducing));
     p->reducing = u;

@@ -112,7 +112,7 @@ fsdp_status prefetch_begin_micro(void *self, int a, int n_micro, bool training);
 /* prefetch_post_backward -- after a unit's last layer of backward: reshard, prefetch_backward if
  * the mode says BACKWARD_POST, then the reduction, which nobody waits for yet: the next unit's
  * backward runs meanwhile. First compute waits for the reduction before this one, so that no more
- * than two units have gradient memory beside the root. A frozen unit is not reduced.
+ * than two units have gradient memory beside the root.
  *   source  [FSDP §3.3.1] [FSDP2 RFC] */
 fsdp_status prefetch_post_backward(void *self, int u);
 /* prefetch_end_backward -- give up gathers that nobody used, then backward_end_hook(r), which waits

@@ -162,27 +162,28 @@ fsdp_status task_4_1(grade *g)
 }
 
 /* ---- 4.2 ------------------------------------------------------------------------------------ */
-/* Parameters 4 (10 elements, decays), 1 (3, does not), 2 (2, frozen), 3 (7, decays) at 0, 12, 16,
- * 20; the array ends at 28. flat: aaaaaaaaaa..bbb.ff..ccccccc. */
+/* Parameters 4 (10 elements, decays), 1 (3, does not), 2 (2, decays), 3 (7, decays) at 0, 12, 16,
+ * 20; the array ends at 28. flat: aaaaaaaaaa..bbb.dd..ccccccc. */
 typedef struct range_case {
     int world_size, rank, n;
-    decay_range want[3];
+    decay_range want[4];
 } range_case;
 
 static const range_case RANGES[] = {
-    {1, 0, 3, {{0, 10, true}, {12, 3, false}, {20, 7, true}}},
+    {1, 0, 4, {{0, 10, true}, {12, 3, false}, {16, 2, true}, {20, 7, true}}},
     {2, 0, 2, {{0, 10, true}, {12, 2, false}}},
-    {2, 1, 2, {{0, 1, false}, {6, 7, true}}},
+    {2, 1, 3, {{0, 1, false}, {2, 2, true}, {6, 7, true}}},
     {3, 0, 1, {{0, 10, true}}},
-    {3, 1, 1, {{2, 3, false}}},
+    {3, 1, 2, {{2, 3, false}, {6, 2, true}}},
     {3, 2, 1, {{0, 7, true}}},
     {4, 0, 1, {{0, 7, true}}},
     {4, 1, 2, {{0, 3, true}, {5, 2, false}}},
-    {4, 2, 2, {{0, 1, false}, {6, 1, true}}},
+    {4, 2, 3, {{0, 1, false}, {2, 2, true}, {6, 1, true}}},
     {4, 3, 1, {{0, 6, true}}},
     {7, 1, 1, {{0, 4, true}}},
     {7, 2, 1, {{0, 2, true}}},
-    {7, 4, 0, {{0, 0, false}}}, /* frozen and a gap only */
+    {7, 4, 1, {{0, 2, true}}},
+    {14, 5, 0, {{0, 0, false}}}, /* a gap only */
     {28, 27, 0, {{0, 0, false}}},
     {40, 35, 0, {{0, 0, false}}}, /* padding only */
 };
@@ -192,7 +193,7 @@ static const flat_slot RANGE_SLOTS[] = {{4, 0, 10}, {1, 12, 3}, {2, 16, 2}, {3, 
 static fsdp_status range_case_run(const range_case *c)
 {
     const param_spec params[5] = {
-        [4] = {.decay = true}, [2] = {.decay = true, .frozen = true}, [3] = {.decay = true}};
+        [4] = {.decay = true}, [2] = {.decay = true}, [3] = {.decay = true}};
     flat_layout l = fix_layout(c->world_size, RANGE_SLOTS, 4, 28);
     decay_range got[4];
     int n = -1;

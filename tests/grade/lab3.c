@@ -93,8 +93,7 @@ static fsdp_status pre_backward_body(fixture *fx)
         if (u != FROZEN)
             check_grad_memory(fx, u);
     }
-    note(fx, expect_true("a frozen parameter has no gradient view",
-                         !fx->f.views.grads[3] && !fx->f.views.grads[5]));
+    note(fx, expect_true("a frozen parameter has no gradient view", !fx->f.views.grads[5]));
     return FSDP_OK;
 }
 
@@ -375,8 +374,9 @@ static fsdp_status task_3_2(grade *g)
 
 int main(int argc, char **argv)
 {
-    static const grade_task tasks[] = {{"3.1", task_3_1}, {"3.2", task_3_2}, {"3.3", task_3_3},
-                                       {"3.4", task_3_4}, {"3.5", task_3_5}, {"3.6", task_3_6},
-                                       {"3.7", task_3_7}, {"3.9", task_3_9}, {"3.10", task_3_10}};
+    static const grade_task tasks[] = {{"3.1", task_3_1},  {"3.2", task_3_2}, {"3.3", task_3_3},
+                                       {"3.4", task_3_4},  {"3.5", task_3_5}, {"3.6", task_3_6},
+                                       {"3.7", task_3_7},  {"3.8", task_3_8}, {"3.9", task_3_9},
+                                       {"3.10", task_3_10}};
     return grade_main(argc, argv, tasks, (int)(sizeof tasks / sizeof *tasks));
 }

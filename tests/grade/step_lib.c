@@ -1,10 +1,11 @@
-/* step_lib.c -- tasks 3.3 to 3.6: gradients when their sums are complete, over the micro-steps of a
- * step, under every strategy, and for units that a rank does not use.
+/* step_lib.c -- tasks 3.3 to 3.6 and 3.8: gradients when their sums are complete, over the
+ * micro-steps of a step, under every strategy, and for units that a rank does not use.
  *
  * The model is lab3.c's. Sums arrive by hand (fix_push) where reducing is not the task. */
 #include <math.h>
 #include "tests/grade/handmade_lib.h"
 #include "tests/grade/step_lib.h"
+#include "tests/grade/whole_lib.h"
 #include "tests/unit/target_lib.h"
 
 /* The model with its tied parameter. */
@@ -155,23 +156,22 @@ static fsdp_status strategy_table(void)
         bool root_after_forward, block_after_forward, after_backward;
     } rows[] = {{SHARDING_FULL, true, false, false},
                 {SHARDING_GRAD_OP, true, true, false},
-                {SHARDING_NONE, true, true, true},
-                {SHARDING_HYBRID, true, false, false}};
-    static const char *const names[] = {"full", "grad-op", "none", "hybrid"};
-    for (int i = 0; i < 8; i++) {
+                {SHARDING_NONE, true, true, true}};
+    static const char *const names[] = {"full", "grad-op", "none"};
+    for (int i = 0; i < 6; i++) {
         fsdp_unit units[3] = {{.id = 0}};
         fsdp f = {.n_units = 3, .units = units};
         char what[96];
         for (int u = 0; u < 3; u++)
-            units[u].stays_after_forward = units[u].stays_after_backward = i < 4;
-        TRY(strategy_fill(rows[i % 4].sharding, &f));
+            units[u].stays_after_forward = units[u].stays_after_backward = i < 3;
+        TRY(strategy_fill(rows[i % 3].sharding, &f));
         for (int u = 0; u < 3; u++) {
             bool forward =
-                u == UNIT_ROOT ? rows[i % 4].root_after_forward : rows[i % 4].block_after_forward;
-            snprintf(what, sizeof what, "%s: unit %d stays_after_forward", names[i % 4], u);
+                u == UNIT_ROOT ? rows[i % 3].root_after_forward : rows[i % 3].block_after_forward;
+            snprintf(what, sizeof what, "%s: unit %d stays_after_forward", names[i % 3], u);
             TRY(expect_int(what, units[u].stays_after_forward, forward));
-            snprintf(what, sizeof what, "%s: unit %d stays_after_backward", names[i % 4], u);
-            TRY(expect_int(what, units[u].stays_after_backward, rows[i % 4].after_backward));
+            snprintf(what, sizeof what, "%s: unit %d stays_after_backward", names[i % 3], u);
+            TRY(expect_int(what, units[u].stays_after_backward, rows[i % 3].after_backward));
         }
     }
     return FSDP_OK;
@@ -312,6 +312,14 @@ fsdp_status task_3_5(grade *g)
                     traffic_body));
     TRY(fixture_run(g, BY_STRATEGY(.sharding = SHARDING_NONE, .mode = GRAD_ACC_CANONICAL),
                     traffic_body));
+    return fixture_run(g, BY_STRATEGY(.sharding = SHARDING_NONE, .async_compute = true),
+                       grad_all_gather_body);
+}
+
+/* ---- 3.8 ------------------------------------------------------------------------------------ */
+
+fsdp_status task_3_8(grade *g)
+{
     for (int size = 2; size <= g->world_size; size++) { /* replicas join their slices of a shard */
         if (g->world_size % size != 0)
             continue;
@@ -320,8 +328,10 @@ fsdp_status task_3_5(grade *g)
         TRY(fixture_run(g, spec, grad_all_gather_body));
         TRY(fixture_run(g, spec, traffic_body));
     }
-    return fixture_run(g, BY_STRATEGY(.sharding = SHARDING_NONE, .async_compute = true),
-                       grad_all_gather_body);
+    for (int size = 2; size < g->world_size; size++) /* W = 4: two replicas of two shards */
+        if (g->world_size % size == 0)
+            TRY(whole_hybrid(g, size));
+    return FSDP_OK;
 }
 
 /* ---- 3.6 ------------------------------------------------------------------------------------ */
@@ -349,7 +359,7 @@ static fsdp_status use_unit(fixture *fx, int u)
     return reduce_begin(&fx->r, u);
 }
 
-/* h.2 is used by nobody, h.1 is frozen; both were gathered by forward (grad-op keeps them). */
+/* h.2 is used by nobody; all were gathered by forward (grad-op keeps them). */
 static fsdp_status unused_body(fixture *fx)
 {
     char buf[64];

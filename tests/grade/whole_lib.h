@@ -3,3 +3,5 @@
 #include "tests/grade/grade_lib.h"
 
 fsdp_status task_3_7(grade *g);
+/* whole_hybrid -- the same under HSDP, in shard groups of fsdp_size. */
+fsdp_status whole_hybrid(grade *g, int fsdp_size);
