@@ -30,9 +30,9 @@
 enum { DIGEST_MAX_FACTS = 32, DIGEST_TEXT_BYTES = 512 };
 
 typedef struct digest_row { /* texts are of the file */
-    int64_t step, micro;    /* micro -1: of the step */
     const char *unit, *kind, *name, *hash, *value, *element, *row, *column;
-    uint64_t sum; /* hash as a number */
+    int64_t step, micro; /* micro -1: of the step */
+    uint64_t sum;        /* hash as a number */
 } digest_row;
 
 /* The rows of a step: n_micro times micro_rows, then n_gradients. */

@@ -257,22 +257,18 @@ static int share_of(const baseline *b, ckpt_piece *pieces)
     return n;
 }
 
+/* Every rank has all gradients, and visits the r-th of W parts of each. */
 static fsdp_status visit_grads(void *self, engine_visit visit, void *ctx)
 {
     baseline *b = self;
-    fsdp_status status = FSDP_OK;
-    ckpt_piece *pieces = calloc((size_t)b->run.m->n_params, sizeof *pieces);
-    if (!pieces)
-        return fsdp_error(FSDP_ENOMEM, "", "gradients: no host memory");
-    const int n = share_of(b, pieces);
-    for (int i = 0; i < n && status == FSDP_OK; i++) {
-        const ckpt_piece *piece = &pieces[i];
-        if (updates(&b->run.m->params[piece->param]))
-            status = visit(ctx, piece->param, (size_t)piece->begin,
-                           b->grads + b->offset[piece->param] + piece->begin, (size_t)piece->elems);
+    const size_t r = (size_t)comm_rank(b->run.world), w = (size_t)comm_size(b->run.world);
+    for (int p = 0; p < b->run.m->n_params; p++) {
+        const size_t elems = b->run.m->params[p].elems, each = elems / w, begin = each * r;
+        if (updates(&b->run.m->params[p]))
+            TRY(visit(ctx, p, begin, b->grads + b->offset[p] + begin,
+                      r + 1 < w ? each : elems - begin));
     }
-    free(pieces);
-    return status;
+    return FSDP_OK;
 }
 
 static const char *unit_name(void *self, int unit)

@@ -207,34 +207,35 @@ static fsdp_status begin_micro(void *self, int a, int n_micro, bool training)
     return h->begin_micro ? h->begin_micro(h->self, a, n_micro, training) : FSDP_OK;
 }
 
+static fsdp_status call(digests *d, fsdp_status (*hook)(void *, int), int unit)
+{
+    return hook ? hook(d->e->hooks.self, unit) : FSDP_OK;
+}
+
 static fsdp_status pre_forward(void *self, int unit)
 {
     digests *d = self;
-    const unit_hooks *h = &d->e->hooks;
-    if (h->pre_forward)
-        TRY(h->pre_forward(h->self, unit));
+    TRY(call(d, d->e->hooks.pre_forward, unit));
     return add_params(d, unit, PARAMS);
 }
 
 static fsdp_status post_forward(void *self, int unit)
 {
-    const unit_hooks *h = &((digests *)self)->e->hooks;
-    return h->post_forward ? h->post_forward(h->self, unit) : FSDP_OK;
+    digests *d = self;
+    return call(d, d->e->hooks.post_forward, unit);
 }
 
 static fsdp_status pre_backward(void *self, int unit)
 {
     digests *d = self;
-    const unit_hooks *h = &d->e->hooks;
-    if (h->pre_backward)
-        TRY(h->pre_backward(h->self, unit));
+    TRY(call(d, d->e->hooks.pre_backward, unit));
     return add_params(d, unit, PARAMS_BACKWARD);
 }
 
 static fsdp_status post_backward(void *self, int unit)
 {
-    const unit_hooks *h = &((digests *)self)->e->hooks;
-    return h->post_backward ? h->post_backward(h->self, unit) : FSDP_OK;
+    digests *d = self;
+    return call(d, d->e->hooks.post_backward, unit);
 }
 
 static fsdp_status end_backward(void *self)
