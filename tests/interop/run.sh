@@ -63,6 +63,14 @@ replay "FSDP on 2 ranks, the first layers frozen" "--size tiny $first" $LAUNCHER
 as="$biases $sums --reduction canonical"
 replay "FSDP on 3 ranks, canonical, sums in bf16, biases frozen" \
     "--size tiny --reduce-dtype bf16 --reduction canonical $biases" $LAUNCHER -n 3
+as='--gradient-checkpointing'
+replay "FSDP on 2 ranks, blocks recomputed" "--size tiny --gradient-checkpointing" $LAUNCHER -n 2
+as='--ranks 3 --micro-steps 4'
+replay "FSDP on 3 ranks, canonical, no_sync over 4 micro-steps" \
+    "--size tiny --reduction canonical --batch-size 1 --grad-accum 4 --no-sync" $LAUNCHER -n 3
+as='--ranks 2 --micro-steps 3'
+replay "DDP on 2 ranks, no_sync over 3 micro-steps" \
+    "--size tiny --parallel ddp --batch-size 2 --grad-accum 3 --no-sync" $LAUNCHER -n 2
 as=$exact
 replay "single device, bf16, rounded where the trainer rounds" "--size tiny --parallel single --param-dtype bf16"
 replay "FSDP on 2 ranks, bf16, canonical, portable, rounded likewise" \

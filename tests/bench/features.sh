@@ -1,0 +1,45 @@
+#!/bin/bash
+# features.sh [BUILD] -- memory of a rank by category, traffic and time of a step, of each way to hold GPT-2 124M: a table.
+# Each row is a run; nothing is judged.
+#
+# SIZE=124m SEQ_LEN=1024 STEPS=3 say what is trained.
+set -u
+build=${1:-build} size=${SIZE:-124m} seq_len=${SEQ_LEN:-1024} steps=${STEPS:-3}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+
+# row W NAME OPTION...
+row() {
+    local ranks=$1 name=$2
+    shift 2
+    if ! "$build/fsdp_run" --no-prefix -n "$ranks" "$build/fsdp_train" --size "$size" --seq-len "$seq_len" \
+        --synthetic 200000 --batch-size 1 --steps "$steps" --memory-report "$work/csv" "$@" >"$work/log" 2>&1; then
+        echo "| $name | $(grep -m1 rank "$work/log") |"
+        return
+    fi
+    awk -F, -v name="$name" -v ranks="$ranks" -v ms="$(sed -n 's/^done:.*, \([0-9.]*\) ms.*/\1/p' "$work/log")" '
+        function mb(x) { return sprintf("%.0f", x / 1e6) }
+        { of[$1 "," $2] = $3 }
+        END {
+            printf "| %s | %d | %s | %s | %s | %s | %s | %s | %s | %s | %.2f |\n", name, ranks,
+                mb(of["memory,params_shard"]), mb(of["memory,params_full"]),
+                mb(of["memory,grads_shard"]), mb(of["memory,grads_full"]), mb(of["memory,optimizer"]),
+                mb(of["memory,activations"]), mb(of["memory,total"]),
+                mb(of["bytes,all-gather"] + of["bytes,reduce-scatter"]), ms / 1e3
+        }' "$work/csv"
+}
+
+echo "GPT-2 $size, sequences of $seq_len tokens, 1 per rank and micro-step; peak MB of a rank, MB sent by rank 0 in a step, seconds a step"
+echo "| run | ranks | params_shard | params_full | grads_shard | grads_full | optimizer | activations | at one moment | sent | step |"
+echo "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+row 2 full
+row 2 'full, recompute blocks' --gradient-checkpointing
+row 2 'full, recompute attention' --gradient-checkpointing=attention
+row 2 'full, per-param' --layout per-param
+row 2 grad-op --sharding grad-op
+row 2 none --sharding none
+row 4 'hybrid, shard groups of 2' --sharding hybrid --fsdp-size 2
+row 2 'full, A = 4' --grad-accum 4
+row 2 'full, A = 4, no_sync' --grad-accum 4 --no-sync
+row 2 'full, A = 4, reshard after step' --grad-accum 4 --reshard-after step
+row 2 'full, first 6 blocks frozen' --freeze 'transformer.wte.weight,*.wpe.*,transformer.h.[0-5].*'
