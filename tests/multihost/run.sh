@@ -3,7 +3,8 @@
 #
 #   losses   the trainer on several layouts of hosts and ranks: the bits of one device
 #   comm     collectives on them (test_comm, comm_stress)
-#   bytes    what crosses the bridge, ranks of a host in shared memory (--comm auto) against MPI alone (--comm mpi)
+#   bytes    what crosses the bridge, ranks of a host in shared memory (--comm auto) against MPI alone (--comm mpi); and
+#            with shard groups or copies inside a host, or with fewer collectives, against --sharding full
 #   faults   ranks that disagree, are killed, do not come or are cut off: all hosts end soon, no process is left
 #   cuts     a host that cannot send, cannot be sent to, or vanishes; cuts that end before the time limit (tc blackhole)
 #   slow     losses over slow links (tc tbf, 300 and 2 Mbit/s)
@@ -212,7 +213,38 @@ saving() {
     [ $factor -ge "$4" ] && pass "$text" || fail "$text; expected $4/100"
 }
 
+# stepping OPTION... -- sets each: bytes of a step of 4 micro-steps on 2 hosts of 2 ranks
+stepping() {
+    each=0
+    for steps in 2 12; do
+        before=$(crossed)
+        on "2 2" fsdp_train --size tiny --grad-accum 4 --batch-size 1 --synthetic 100000 --steps $steps "$@"
+        each=$((($(crossed) - before - each) / (steps == 2 ? 1 : 10)))
+        finished '^done: ' || fail "bytes: $(tail -1 "$tmp/log")"
+    done
+}
+
+# beside FULL FACTOR OPTION... -- a step sends so many hundredths less than one of --sharding full, which sends FULL. With R
+# parameters in the root and B in two blocks, A = 4: full sends A (2 R + 3 B), a gather of the root and two of each block,
+# and a reduction of all. FACTOR is from such a count; 5% are left for headers.
+beside() {
+    full=$1 factor=$2
+    shift 2
+    stepping "$@"
+    text="2 hosts x 2 ranks, $*: bytes between hosts in a step: $each, full $full"
+    [ $((full * 100)) -ge $((each * factor * 95 / 100)) ] && pass "$text" || fail "$text; expected $factor/100 of these"
+}
+
+# R 32,900 and B 99,968.
 bytes() {
+    stepping --sharding full
+    set -- $each
+    beside $1 220 --sharding hybrid --fsdp-size 2            # (A + 1) (R + B)
+    beside $1 191 --reshard-to 2                             # 2 A R + (A + 1) B
+    beside $1 137 --no-sync                                  # A (R + 2 B) + R + B
+    beside $1 220 --reshard-after step                       # (A + 1) (R + B)
+    beside $1 551 --reshard-after step --no-sync             # 2 (R + B)
+    beside $1 551 --sharding hybrid --fsdp-size 2 --no-sync=replicas # 2 (R + B)
     saving "2 hosts x 2 ranks" "2 2" canonical 185
     saving "3 hosts x 2 ranks" "2 2 2" fast 185
     saving "2 hosts x 3 ranks" "3 3" fast 270
