@@ -30,7 +30,7 @@ const matrix_axis MATRIX_AXES[] = {
     {"batch", 0, {"--batch-size 2 --grad-accum 4", "--batch-size 4 --grad-accum 2", "--batch-size 1 --grad-accum 8",
                   "--batch-size 8 --grad-accum 1", "--batch-size 2 --grad-accum 3"}},
     {"model", MATRIX_RECIPE, {"--seq-len 16", "--n-layer 3 --d-model 34 --n-head 2 --vocab-size 131 --seq-len 13", "%M"}},
-    {"evaluation", MATRIX_RECIPE, {"", "--val-data LICENSE --eval-every 2"}},
+    {"evaluation", MATRIX_RECIPE, {"", "--val-data LICENSE --eval-every 1"}},
     {"maths", MATRIX_RECIPE, {"--ops fast", "--ops portable"}},
     {"digests", 0, {"", "--digests %Tdigests"}},
     {"files", 0, {"", "--export %Texport --export-init %Tinit", "--save %Tsaved --stop-after 2"}},
