@@ -26,6 +26,7 @@ enum { MOST_FIXES = 16, MOST_REFERENCES = 1024 };
 
 typedef struct reference {
     char words[MATRIX_MOST_CHARS];
+    fsdp_status status; /* of the run */
     matrix_result result;
 } reference;
 
@@ -118,7 +119,9 @@ static fsdp_status reference_of(matrix_suite *s, int number, const reference **o
     for (int i = 0; i < s->n_references; i++) {
         *out = s->references[i];
         if (strcmp((*out)->words, words) == 0)
-            return FSDP_OK;
+            return (*out)->status == FSDP_OK
+                       ? FSDP_OK
+                       : fsdp_error((*out)->status, "", "one device has failed, see above");
     }
     reference *r = calloc(1, sizeof *r);
     FSDP_ASSERT(r != NULL && s->n_references < MOST_REFERENCES);
@@ -127,8 +130,10 @@ static fsdp_status reference_of(matrix_suite *s, int number, const reference **o
     *out = r;
     snprintf(csv, sizeof csv, "%s/single.csv", s->folder);
     matrix_job j = {.words = words, .loss_csv = csv, .alone = true, .keep = &r->result};
-    TRY(matrix_run(&j));
-    return *j.differs ? fsdp_error(FSDP_EINVAL, "", "%s", j.differs) : FSDP_OK;
+    r->status = matrix_run(&j);
+    if (r->status == FSDP_OK && *j.differs)
+        r->status = fsdp_error(FSDP_EINVAL, "", "one device: %s", j.differs);
+    return r->status;
 }
 
 static void run_cell(matrix_suite *s, int number)
@@ -172,6 +177,8 @@ static void run_refused(matrix_suite *s, const matrix_refusal *r, const char *a,
     const fsdp_status got = matrix_run(&j);
     const fsdp_error_info *e = fsdp_error_get();
     fsdp_status status = FSDP_OK;
+    if (got != FSDP_OK && !j.failed_alike)
+        end_job(s, "refused", words);
     if (got == FSDP_OK)
         status = fsdp_error(FSDP_EINVAL, "", "it is not refused, expected \"%s\"", r->says);
     else if (!strstr(e->hint, r->says) && !strstr(e->what, r->says))

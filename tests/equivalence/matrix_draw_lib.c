@@ -324,8 +324,9 @@ matrix_coverage matrix_count(const matrix *m, bool with_triples)
         *(g.k == FREE ? &n.pairs : &n.triples) += 1;
         n.missing += !found;
         if (!found && n.missing == 1)
-            snprintf(n.first, sizeof n.first, "'%s' with '%s'%s%s", m->words[g.i], m->words[g.j],
-                     g.k == FREE ? "" : " with ", g.k == FREE ? "" : m->words[g.k]);
+            snprintf(n.first, sizeof n.first, "%s '%s' with %s '%s'%s%s",
+                     MATRIX_AXES[m->axis[g.i]].name, m->words[g.i], MATRIX_AXES[m->axis[g.j]].name,
+                     m->words[g.j], g.k == FREE ? "" : " and ", g.k == FREE ? "" : m->words[g.k]);
     }
     return n;
 }
