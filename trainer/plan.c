@@ -77,7 +77,7 @@ static fsdp_status dry_steps(dry_run *d)
     TRY(train_rehearse(t->loop, STEPS, &d->traffic));
     if (d->line)
         timeline_watch_to(d->watch, NULL);
-    if (t->cfg.val_data)
+    if (t->cfg.val_data) /* the gradients of the last step are still there */
         TRY(train_rehearse_evaluation(t->loop));
     if (t->cfg.export_dir || t->cfg.export_init_dir) /* it gathers masters, unit by unit */
         TRY(t->engine.read_params(t->engine.self, NULL, NULL));
