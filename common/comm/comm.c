@@ -31,6 +31,24 @@ fsdp_status comm_stream_create(device *d, const char *name, stream **out)
     return stream_create(d, &(stream_config){.name = name, .priority = 1}, out);
 }
 
+fsdp_status comm_gather_slices(comm *c, stream *s, const comm_call *call, const void *send,
+                               void *recv, size_t slice_bytes)
+{
+    void *own = (char *)recv + (size_t)c->team.rank * slice_bytes;
+    if (send != own && slice_bytes > 0)
+        TRY(device_copy(s, own, send, slice_bytes));
+    transport_group *g = c->data;
+    if (g->table->all_gather != NULL)
+        return g->table->all_gather(g, s, call, recv, slice_bytes);
+    comm_part *parts = transport_parts(g);
+    for (int r = 0; r < c->team.size; r++)
+        parts[r] = (comm_part){.send = send,
+                               .send_bytes = slice_bytes,
+                               .recv = (char *)recv + (size_t)r * slice_bytes,
+                               .recv_bytes = slice_bytes};
+    return g->table->exchange(g, s, call, parts, NULL);
+}
+
 fsdp_status comm_all_gather(comm *c, stream *s, const char *label, dtype t, const void *send,
                             void *recv, size_t elems)
 {
@@ -45,19 +63,7 @@ fsdp_status comm_all_gather(comm *c, stream *s, const char *label, dtype t, cons
                     .sent_bytes = total_bytes - slice_bytes};
     comm_call call;
     TRY(transport_begin(c->data, s, &i, &call));
-    void *own = (char *)recv + (size_t)c->team.rank * slice_bytes;
-    if (send != own && slice_bytes > 0)
-        TRY(device_copy(s, own, send, slice_bytes));
-    transport_group *g = c->data;
-    if (g->table->all_gather != NULL)
-        return g->table->all_gather(g, s, &call, recv, slice_bytes);
-    comm_part *parts = transport_parts(g);
-    for (int r = 0; r < c->team.size; r++)
-        parts[r] = (comm_part){.send = send,
-                               .send_bytes = slice_bytes,
-                               .recv = (char *)recv + (size_t)r * slice_bytes,
-                               .recv_bytes = slice_bytes};
-    return g->table->exchange(g, s, &call, parts, NULL);
+    return comm_gather_slices(c, s, &call, send, recv, slice_bytes);
 }
 
 fsdp_status comm_broadcast(comm *c, stream *s, const char *label, dtype t, void *buf, size_t elems,

@@ -2,10 +2,11 @@
  *
  *   comm_open -> collectives on streams -> comm_close
  *
- * comm_calls.h has the calls that the labs make and what holds for all collectives; this header has
- * all others. Sums are done by this project, in rank order, never by the transport: so every
- * backend that moves bytes gives the same bits. (Exceptions: `shm+mpi`, and `nccl` and `hccl` in
- * GRAD_ACC_FAST, see comm_reduce_scatter.) transport.h says what the backends are made of.
+ * comm_calls.h has the calls that the labs make and what holds for all collectives, comm_pieces.h
+ * those of several pieces a rank; this header has all others. Sums are done by this project, in
+ * rank order, never by the transport: so every backend that moves bytes gives the same bits.
+ * (Exceptions: `shm+mpi`, and `nccl` and `hccl` in GRAD_ACC_FAST, see comm_reduce_scatter.)
+ * transport.h says what the backends are made of.
  *
  * Over a device's own transport (`nccl`, `hccl`) all ranks issue the calls of several groups in one
  * order, and none begins before one issued earlier, on whatever stream. With FSDP_CHECK=1 in the
@@ -14,6 +15,7 @@
 #pragma once
 #include <stdint.h>
 #include "common/comm/comm_calls.h"
+#include "common/comm/comm_pieces.h"
 #include "common/device/device.h"
 
 EXTERN_C_BEGIN

@@ -2,6 +2,7 @@
  *
  * comm.c        collectives that move bytes
  * comm_sum.c    collectives that add
+ * comm_pieces.c both, of shards that are no slices
  * comm_group.c  groups: open, split, close
  * comm_host.c   what the hosts of a group settle
  * recorder.c    statistics, the watch, patience
@@ -19,6 +20,14 @@ struct comm {
     size_t *lengths;    /* [size] scratch: slice lengths */
     comm_slice *slices; /* [size] scratch: slices */
 };
+
+/* comm_gather_slices -- an all-gather that has begun: slice r of recv = what rank r has at send. */
+fsdp_status comm_gather_slices(comm *c, stream *s, const comm_call *call, const void *send,
+                               void *recv, size_t slice_bytes);
+/* comm_pieces_begin -- check the pieces and fill in what a call of them has in *i, whose type and
+ * label are set; agreed_elems is left out. *total_elems: of all shards.
+ *   errors  FSDP_EINVAL */
+fsdp_status comm_pieces_begin(comm *c, const comm_pieces *p, comm_issue *i, size_t *total_elems);
 
 /* comm_put_over -- let `over` move the data of *c from now on, on top of what does; collective.
  * c->data is as it was when that cannot be; see comm_transport.open_over. */

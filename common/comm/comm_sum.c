@@ -9,20 +9,38 @@
  * (transport_sum.c). */
 #include "common/comm/comm_impl.h"
 
-/* What the ranks read of send: itself, or a rounded copy, *copy, to be freed in order of s. */
-static fsdp_status to_sum_dtype(comm *c, stream *s, const comm_scatter *x, void **copy)
+/* Copy a piece of send to its place in `ordered`, rounded where the sum is. */
+static fsdp_status piece_copy(stream *s, const comm_scatter *x, const comm_piece *piece,
+                              char *ordered)
 {
-    const grad_acc *acc = x->acc;
+    const dtype t = x->acc->sum_dtype;
+    const float *from = (const float *)x->send + piece->begin;
+    void *to = ordered + piece->at * dtype_bytes(t);
+    if (t == DTYPE_F32)
+        return device_copy(s, to, from, piece->elems * sizeof *from);
+    return x->acc->kernels->cast(
+        s, &(cast_args){.out = to, .in = from, .out_type = t, .elems = piece->elems});
+}
+
+/* What the ranks read of send: itself, or *copy, to be freed in order of s. A copy is rounded, or
+ * has the pieces in rank order, or both. order: NULL, or the pieces. */
+static fsdp_status copy_send(comm *c, stream *s, comm_scatter *x, const comm_pieces *order,
+                             void **copy)
+{
+    const comm_piece whole = {.elems = x->extent_elems};
+    const comm_pieces one = {&whole, 1, x->extent_elems}, *pieces = order != NULL ? order : &one;
+    const dtype t = x->acc->sum_dtype;
     *copy = NULL;
-    if (acc->sum_dtype == DTYPE_F32)
+    if (t == DTYPE_F32 && order == NULL)
         return FSDP_OK;
-    TRY(comm_alloc(c, s, MEM_COMM, x->extent_elems * dtype_bytes(acc->sum_dtype),
-                   "rounded gradient", copy));
-    fsdp_status status = acc->kernels->cast(
-        s, &(cast_args){
-               .out = *copy, .in = x->send, .out_type = DTYPE_BF16, .elems = x->extent_elems});
+    TRY(comm_alloc(c, s, MEM_COMM, x->extent_elems * dtype_bytes(t),
+                   order != NULL ? "gradient in rank order" : "rounded gradient", copy));
+    fsdp_status status = FSDP_OK;
+    for (size_t k = 0; k < pieces->n && status == FSDP_OK; k++)
+        status = piece_copy(s, x, &pieces->list[k], *copy);
     if (status != FSDP_OK)
         device_free(s, *copy);
+    x->send = *copy;
     return status;
 }
 
@@ -42,33 +60,40 @@ static fsdp_status slices_sum(const comm *c, const char *label, const comm_slice
     return size_mul(*total_elems, sizeof(float), "reduce-scatter buffer", &bytes);
 }
 
-/* Both reduce-scatters. i has what tells them apart: the elements of equal slices, or a
+/* A reduce-scatter whose issue and scatter are filled in. order: NULL, or the pieces of x.send that
+ * are to be copied into the slices of x first. */
+static fsdp_status scatter_run(comm *c, stream *s, const comm_issue *i, comm_scatter *x,
+                               const comm_pieces *order)
+{
+    size_t staging_elems;
+    if (x->acc->elems != i->elems)
+        return fsdp_error(FSDP_EINVAL, "grad_acc_init takes the elements of this rank's slice",
+                          "reduce-scatter '%s': accumulator of %zu elements, slice of %zu",
+                          i->label, x->acc->elems, i->elems);
+    TRY(size_mul(i->elems, (size_t)(c->team.size - 1), "reduce-scatter staging", &staging_elems));
+    comm_call call;
+    TRY(transport_begin(c->data, s, i, &call));
+    void *copy;
+    TRY(copy_send(c, s, x, order, &copy));
+    fsdp_status (*own)(transport_group *, stream *, const comm_call *, const comm_scatter *) =
+        c->data->table->reduce_scatter;
+    fsdp_status status = (own != NULL ? own : transport_scatter)(c->data, s, &call, x);
+    device_free(s, copy);
+    return status;
+}
+
+/* Both reduce-scatters of slices. i has what tells them apart: the elements of equal slices, or a
  * shape_hash. */
 static fsdp_status reduce_scatter(comm *c, stream *s, comm_issue i, comm_scatter x)
 {
-    size_t total_elems, staging_elems;
+    size_t total_elems;
     TRY(slices_sum(c, i.label, x.slices, &total_elems, &x.extent_elems));
     i.op = COMM_OP_REDUCE_SCATTER;
     i.type = x.acc->sum_dtype;
     i.elems = x.slices[c->team.rank].elems;
     i.agreed_elems = i.shape_hash != 0 ? total_elems : i.elems;
     i.sent_bytes = (total_elems - i.elems) * dtype_bytes(i.type);
-    if (x.acc->elems != i.elems)
-        return fsdp_error(FSDP_EINVAL, "grad_acc_init takes the elements of this rank's slice",
-                          "reduce-scatter '%s': accumulator of %zu elements, slice of %zu", i.label,
-                          x.acc->elems, i.elems);
-    TRY(size_mul(i.elems, (size_t)(c->team.size - 1), "reduce-scatter staging", &staging_elems));
-    comm_call call;
-    TRY(transport_begin(c->data, s, &i, &call));
-    void *rounded;
-    TRY(to_sum_dtype(c, s, &x, &rounded));
-    if (rounded != NULL)
-        x.send = rounded;
-    fsdp_status (*own)(transport_group *, stream *, const comm_call *, const comm_scatter *) =
-        c->data->table->reduce_scatter;
-    fsdp_status status = (own != NULL ? own : transport_scatter)(c->data, s, &call, &x);
-    device_free(s, rounded);
-    return status;
+    return scatter_run(c, s, &i, &x, NULL);
 }
 
 /* c->slices of an array: the first elems % W ranks have one element more (n=10, W=4: 3,3,2,2). */
@@ -89,7 +114,7 @@ fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const flo
     TRY(size_mul(elems, (size_t)c->team.size, "reduce-scatter buffer", &total_elems));
     slices_cut(c, total_elems);
     return reduce_scatter(c, s, (comm_issue){.label = label},
-                          (comm_scatter){send, c->slices, acc, level, 0});
+                          (comm_scatter){send, c->slices, acc, level, 0, NULL});
 }
 
 fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const float *send,
@@ -97,7 +122,27 @@ fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const fl
 {
     uint64_t shape_hash = hash_bytes(slices, (size_t)c->team.size * sizeof *slices);
     return reduce_scatter(c, s, (comm_issue){.label = label, .shape_hash = shape_hash},
-                          (comm_scatter){send, slices, acc, level, 0});
+                          (comm_scatter){send, slices, acc, level, 0, NULL});
+}
+
+/* Where peers' memory is read x.slices say only how long the shards are. Else they are those of the
+ * copy in rank order. */
+fsdp_status comm_reduce_scatter_pieces(comm *c, stream *s, const char *label, const float *send,
+                                       const comm_pieces *pieces, grad_acc *acc, int level)
+{
+    comm_issue i = {.op = COMM_OP_REDUCE_SCATTER, .type = acc->sum_dtype, .label = label};
+    const bool shows = transport_shows(c->data);
+    size_t total_elems, bytes;
+    TRY(comm_pieces_begin(c, pieces, &i, &total_elems));
+    TRY(size_mul(total_elems, sizeof(float), "reduce-scatter buffer", &bytes));
+    i.agreed_elems = total_elems;
+    slices_cut(c, total_elems);
+    comm_scatter x = {send, c->slices, acc, level, total_elems, NULL};
+    if (shows) {
+        x.pieces = pieces;
+        x.extent_elems = pieces_extent(pieces);
+    }
+    return scatter_run(c, s, &i, &x, shows ? NULL : pieces);
 }
 
 /* ---- all-reduce ---------------------------------------------------------------------------- */

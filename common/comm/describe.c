@@ -36,7 +36,7 @@ fsdp_status comm_desc_compare(const comm_team *team, const comm_desc *mine, cons
     comm_desc_print(theirs, text_theirs, sizeof text_theirs);
     const char *detail = "";
     if (strcmp(text_mine, text_theirs) == 0)
-        detail = mine->shape_hash != theirs->shape_hash ? " (the slice lengths differ)"
+        detail = mine->shape_hash != theirs->shape_hash ? " (the slices differ)"
                                                         : " (the labels differ further on)";
     return fsdp_error(FSDP_EMISMATCH, "all ranks must issue the same calls in the same order",
                       "ranks disagree: rank %d called %s, rank %d called %s%s",

@@ -60,7 +60,7 @@ enum { COMM_OP_HOST = COMM_OPS };
 typedef struct comm_desc {
     uint64_t seq;        /* number of the call on its group, from 1 */
     uint64_t elems;      /* per rank as the caller passed them; total for reduce_scatterv */
-    uint64_t shape_hash; /* of reduce_scatterv's slices; 1: all_to_allv; else 0 */
+    uint64_t shape_hash; /* of reduce_scatterv's slices, or of pieces; 1: all_to_allv; else 0 */
     uint64_t label_hash; /* of the whole label */
     int32_t op, dtype, root, reserved;
     char label[COMM_LABEL_BYTES]; /* cut if longer, for messages */
@@ -88,6 +88,8 @@ typedef struct comm_peer_read {
     size_t ctx_bytes;
     const mem_access *accesses; /* [n_accesses] what fn touches beside `from` */
     int n_accesses;
+    size_t shown_bytes; /* 0, or what a rank shows from its parts' send on, which is the same for
+                           all peers: fn picks send_bytes of it */
 } comm_peer_read;
 
 /* A reduce-scatter: the ranks' contributions to this one's slice become nodes of `level`. */
@@ -96,7 +98,9 @@ typedef struct comm_scatter {
     const comm_slice *slices; /* [W] */
     grad_acc *acc;
     int level;
-    size_t extent_elems; /* where the last slice of `send` ends */
+    size_t extent_elems;       /* where the last slice of `send` ends */
+    const comm_pieces *pieces; /* NULL, or what a rank takes of `send` in place of its slice, which
+                                  tells its length; where peers' memory is read */
 } comm_scatter;
 
 /* ---- a group -------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
  *
  * transport_group.c  groups and teams; calls of hosts
  * transport_sum.c    sums on any transport
+ * comm_pieces.c      shards that are no slices
  * call_task.c        the task of a call: what it touches, how it ends
  * recorder.c         the flight recorder
  * hang.c             its files, and the signals that ask for them
@@ -133,7 +134,10 @@ fsdp_status transport_agree(transport_group *g, fsdp_status mine);
 typedef struct comm_sum {
     const sum_kernels *kernels;
     sum_run run;
-    int first, step; /* 0, 1: of all ranks */
+    int first, step;           /* 0, 1: of all ranks */
+    const comm_pieces *pieces; /* NULL, or the run is over this rank's pieces of what ranks show */
+    size_t shown_bytes;        /* of pieces: see comm_peer_read */
+    int rank;                  /* of pieces: this one */
 } comm_sum;
 
 /* transport_sum -- the run over the ranks' parts: where they lie, if the transport shows them; else
@@ -146,6 +150,12 @@ fsdp_status transport_sum(transport_group *g, stream *s, const comm_call *call, 
 /* transport_scatter_parts -- parts that deliver slice r of `send` to rank r. */
 void transport_scatter_parts(const transport_group *g, comm_part *parts, const void *send,
                              const comm_slice *slices, size_t elem_bytes);
+/* transport_shows -- whether ranks read what they need where it lies in their peers' memory. */
+bool transport_shows(const transport_group *g);
+/* pieces_of -- the pieces of a rank's shard, *n of them. pieces_extent -- where in the caller's
+ * array the last piece ends. */
+const comm_piece *pieces_of(const comm_pieces *p, int rank, size_t *n);
+size_t pieces_extent(const comm_pieces *p);
 /* transport_scatter -- a reduce-scatter that pushes every rank's contribution by itself. */
 fsdp_status transport_scatter(transport_group *g, stream *s, const comm_call *call,
                               const comm_scatter *x);

@@ -12,13 +12,36 @@ static fsdp_status add_in_place(const void *ctx, const void *const *from, int n_
     return sum_run_cpu(&x->run, from + x->first, n_threads);
 }
 
+/* The same where this rank's shard is in pieces of what each rank shows. */
+static fsdp_status add_pieces(const void *ctx, const void *const *from, int n_threads)
+{
+    const comm_sum *x = ctx;
+    const size_t elem_bytes = dtype_bytes(x->run.sum_dtype);
+    const size_t shard = (size_t)x->rank * x->pieces->shard_elems;
+    size_t n;
+    const comm_piece *mine = pieces_of(x->pieces, x->rank, &n);
+    const void **in = recycle_get((size_t)x->run.n_in * sizeof *in);
+    if (in == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a sum over %d ranks", x->run.n_in);
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < n && status == FSDP_OK; i++) {
+        const sum_run part = sum_run_part(&x->run, mine[i].at - shard, mine[i].elems);
+        for (int r = 0; r < x->run.n_in; r++)
+            in[r] = (const char *)from[r] + mine[i].begin * elem_bytes;
+        status = sum_run_cpu(&part, in, n_threads);
+    }
+    recycle_put(in);
+    return status;
+}
+
 static fsdp_status read_in_place(transport_group *g, stream *s, const comm_call *call,
                                  const comm_part *parts, const comm_sum *x)
 {
     FSDP_ASSERT_EQ(x->step, 1); /* others are brought, by transports without peer_read */
     mem_access accesses[SUM_RUN_MAX_ACCESSES];
     return g->table->exchange(g, s, call, parts,
-                              &(comm_peer_read){.fn = add_in_place,
+                              &(comm_peer_read){.fn = x->pieces ? add_pieces : add_in_place,
+                                                .shown_bytes = x->shown_bytes,
                                                 .ctx = x,
                                                 .ctx_bytes = sizeof *x,
                                                 .accesses = accesses,
@@ -46,7 +69,7 @@ fsdp_status transport_sum(transport_group *g, stream *s, const comm_call *call, 
                           const comm_sum *x)
 {
     const comm_team *team = g->team;
-    if (g->table->peer_read && team->size > 1)
+    if (transport_shows(g))
         return read_in_place(g, s, call, parts, x);
     void *staging = NULL;
     size_t stage_bytes = 0;
@@ -83,10 +106,17 @@ void transport_scatter_parts(const transport_group *g, comm_part *parts, const v
 fsdp_status transport_scatter(transport_group *g, stream *s, const comm_call *call,
                               const comm_scatter *x)
 {
-    comm_sum sum = {.kernels = x->acc->kernels, .step = 1};
+    const size_t elem_bytes = dtype_bytes(x->acc->sum_dtype);
+    comm_sum sum = {.kernels = x->acc->kernels,
+                    .step = 1,
+                    .pieces = x->pieces,
+                    .shown_bytes = x->pieces ? x->extent_elems * elem_bytes : 0,
+                    .rank = g->team->rank};
     TRY(sum_run_begin(x->acc, s, x->level, g->team->size, &sum.run));
     comm_part *parts = transport_parts(g);
-    transport_scatter_parts(g, parts, x->send, x->slices, dtype_bytes(x->acc->sum_dtype));
+    transport_scatter_parts(g, parts, x->send, x->slices, elem_bytes);
+    for (int r = 0; x->pieces != NULL && r < g->team->size; r++)
+        parts[r].send = x->send; /* peers know where their pieces are */
     fsdp_status status = transport_sum(g, s, call, parts, &sum);
     sum_run_end(&sum.run, s);
     return status;

@@ -77,6 +77,18 @@ void sum_run_end(const sum_run *r, stream *s)
         }
 }
 
+sum_run sum_run_part(const sum_run *r, size_t begin, size_t elems)
+{
+    sum_run part = *r;
+    FSDP_ASSERT(r->root == NULL && begin + elems <= r->elems);
+    part.elems = elems;
+    for (int k = r->level; k <= r->top; k++) {
+        part.before[k] = r->before[k] != NULL ? r->before[k] + begin : NULL;
+        part.after[k] = r->after[k] != NULL ? r->after[k] + begin : NULL;
+    }
+    return part;
+}
+
 static void add_access(mem_access *out, int *n, const void *vec, size_t bytes)
 {
     if (vec != NULL)

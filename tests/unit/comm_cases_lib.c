@@ -412,6 +412,145 @@ void comm_case_reduce_scatterv(comm_fixture *f)
     }
 }
 
+/* ---- shards that are several pieces of an array ---------------------------------------------- */
+
+enum { MATRICES = 4, MAX_PIECES = MATRICES * 64 };
+
+/* Matrices of 5, 1, 12 and 3 rows of row_elems, at gaps of one element; each rank has an equal
+ * number of rows of each, rounded up, and the last ranks have fewer or none. */
+typedef struct rows {
+    comm_piece list[MAX_PIECES];
+    comm_pieces pieces;
+    size_t array_elems;
+} rows;
+
+static void rows_make(int world, size_t row_elems, rows *x)
+{
+    static const size_t ROWS[MATRICES] = {5, 1, 12, 3};
+    const size_t w = (size_t)world;
+    size_t shard_elems = 1, n = 0; /* an element of padding at the end of each */
+    for (int m = 0; m < MATRICES; m++)
+        shard_elems += (ROWS[m] + w - 1) / w * row_elems;
+    for (size_t r = 0; r < w; r++) {
+        size_t at = r * shard_elems, begin = 0;
+        for (int m = 0; m < MATRICES; m++) {
+            const size_t part = (ROWS[m] + w - 1) / w, left = ROWS[m] - min_size(r * part, ROWS[m]);
+            x->list[n++] = (comm_piece){.at = at,
+                                        .begin = begin + r * part * row_elems,
+                                        .elems = min_size(part, left) * row_elems};
+            at += part * row_elems;
+            begin += ROWS[m] * row_elems + 1;
+            x->array_elems = begin;
+        }
+    }
+    x->pieces = (comm_pieces){x->list, n, shard_elems};
+}
+
+static void gather_pieces_once(comm_fixture *f, dtype t, size_t row_elems, bool shared)
+{
+    rows x;
+    rows_make(f->world, row_elems, &x);
+    const size_t b = dtype_bytes(t), shard = x.pieces.shard_elems * b, array = x.array_elems * b;
+    char *recv = comm_test_alloc(array), *want = comm_test_alloc(array);
+    char *send = comm_test_alloc(shard), *theirs = comm_test_alloc(shard);
+    memset(recv, 0xAA, array);
+    memset(want, 0xAA, array);
+    comm_test_coded_fill(send, shard, f->rank, 4);
+    for (size_t i = 0; i < x.pieces.n; i++) {
+        const comm_piece *p = &x.list[i];
+        comm_test_coded_fill(theirs, shard, (int)(p->at / x.pieces.shard_elems), 4);
+        memcpy(want + p->begin * b, theirs + p->at % x.pieces.shard_elems * b, p->elems * b);
+    }
+    void *to = comm_test_up(f, recv, array), *from = NULL;
+    CHECK_OK(f, shared ? comm_alloc(f->c, f->s, MEM_OTHER, shard, "shard", &from) : FSDP_OK);
+    if (shared)
+        CHECK_OK(f, device_upload(f->s, from, send, shard));
+    else
+        from = comm_test_up(f, send, shard);
+    CHECK_OK(f, comm_all_gather_pieces(f->c, f->s, "rows", t, from, to, &x.pieces));
+    comm_test_down(f, recv, to, array);
+    if (shared)
+        device_free(f->s, from);
+    else
+        comm_test_down(f, send, from, shard);
+    CHECK(f, memcmp(recv, want, array) == 0, "%s, rows of %zu: wrong", dtype_name(t), row_elems);
+    free(recv);
+    free(want);
+    free(send);
+    free(theirs);
+}
+
+void comm_case_all_gather_pieces(comm_fixture *f)
+{
+    static const size_t ROW_ELEMS[] = {0, 1, 40, 1500};
+    for (int i = 0; i < 4; i++)
+        for (int shared = 0; shared < 2; shared++) {
+            gather_pieces_once(f, DTYPE_F32, ROW_ELEMS[i], shared);
+            gather_pieces_once(f, DTYPE_BF16, ROW_ELEMS[i], shared);
+        }
+}
+
+/* What rank r adds to element i. In bf16 sums of these are exact. */
+static float addend(const grad_acc *acc, int r, size_t i, int step)
+{
+    return acc->sum_dtype == DTYPE_F32 ? rough(r, i, step) : (float)((i + (size_t)r) % 5);
+}
+
+static void reduce_pieces_once(comm_fixture *f, grad_acc *acc, const rows *x, int step)
+{
+    float *send = comm_test_alloc(x->array_elems * sizeof *send);
+    for (size_t i = 0; i < x->array_elems; i++)
+        send[i] = addend(acc, f->rank, i, step);
+    float *from = comm_test_up(f, send, x->array_elems * sizeof *send);
+    CHECK_OK(f, comm_reduce_scatter_pieces(f->c, f->s, "rows", from, &x->pieces, acc, 0));
+    comm_test_down(f, send, from, x->array_elems * sizeof *send);
+    for (size_t i = 0; i < x->array_elems; i++)
+        CHECK(f, send[i] == addend(acc, f->rank, i, step), "send was changed");
+    free(send);
+}
+
+static void reduce_pieces_and_compare(comm_fixture *f, grad_acc_mode mode, dtype sums,
+                                      size_t row_elems)
+{
+    enum { STEPS = 3 };
+    rows x;
+    rows_make(f->world, row_elems, &x);
+    const size_t shard = x.pieces.shard_elems, n_leaves = (size_t)(STEPS * f->world);
+    grad_acc acc;
+    grad_acc_init(&acc, mode, f->sums, shard, MEM_GRADS_SHARD, "sum");
+    acc.sum_dtype = sums;
+    for (int a = 0; a < STEPS; a++)
+        reduce_pieces_once(f, &acc, &x, a);
+    float *there = NULL, *leaves = comm_test_alloc(n_leaves * sizeof *leaves);
+    float *sum = comm_test_alloc(shard * sizeof *sum);
+    CHECK_OK(f, grad_acc_finish(&acc, f->s, &there));
+    sum_down(f, sum, there, shard);
+    for (size_t k = 0; k < x.pieces.n && there != NULL; k++) {
+        const comm_piece *p = &x.list[k];
+        for (size_t i = 0; p->at / shard == (size_t)f->rank && i < p->elems; i++) {
+            for (size_t l = 0; l < n_leaves; l++)
+                leaves[l] = addend(&acc, (int)l % f->world, p->begin + i, (int)l / f->world);
+            const float got = sum[p->at % shard + i], want = tree_expected(leaves, n_leaves);
+            CHECK(f, mode == GRAD_ACC_FAST ? near(got, leaves, n_leaves) : got == want,
+                  "rows of %zu, piece %zu, element %zu: %a, not %a", row_elems, k, i, (double)got,
+                  (double)want);
+        }
+    }
+    free(leaves);
+    free(sum);
+    grad_acc_free(&acc, f->s);
+}
+
+void comm_case_reduce_scatter_pieces(comm_fixture *f)
+{
+    static const size_t ROW_ELEMS[] = {1, 40, 1500};
+    for (int i = 0; i < 3; i++) {
+        reduce_pieces_and_compare(f, GRAD_ACC_FAST, DTYPE_F32, ROW_ELEMS[i]);
+        reduce_pieces_and_compare(f, GRAD_ACC_CANONICAL, DTYPE_F32, ROW_ELEMS[i]);
+        reduce_pieces_and_compare(f, GRAD_ACC_CANONICAL, DTYPE_BF16, ROW_ELEMS[i]);
+    }
+}
+
 void comm_case_all_reduce_f32(comm_fixture *f)
 {
     float leaves[64];

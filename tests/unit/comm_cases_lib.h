@@ -64,6 +64,8 @@ void comm_case_all_to_allv(comm_fixture *f);
 void comm_case_barrier(comm_fixture *f);
 void comm_case_reduce_scatter(comm_fixture *f);
 void comm_case_reduce_scatterv(comm_fixture *f);
+void comm_case_all_gather_pieces(comm_fixture *f);
+void comm_case_reduce_scatter_pieces(comm_fixture *f);
 void comm_case_all_reduce_f32(comm_fixture *f);
 void comm_case_all_reduce_i64(comm_fixture *f);
 void comm_case_grad_acc_empty(comm_fixture *f);

@@ -197,6 +197,18 @@ static fsdp_status case_lengths(fixture *f)
     return scatter(f, "cut", lengths);
 }
 
+/* Shards of the same length, from other places. */
+static fsdp_status case_pieces(fixture *f)
+{
+    comm_piece rows[MAX_RANKS];
+    for (int r = 0; r < f->world; r++)
+        rows[r] = (comm_piece){.at = (size_t)r * 10, .begin = (size_t)r * 10, .elems = 10};
+    rows[0].elems -= f->odd_one;
+    TRY(comm_all_gather_pieces(f->c, f->s, "cut", DTYPE_F32, f->send, f->recv,
+                               &(comm_pieces){rows, (size_t)f->world, 10}));
+    return stream_sync(f->s);
+}
+
 /* Descriptors of an all-to-all-v cannot show it: what one sends is not what the other expects. */
 static fsdp_status pairs(fixture *f, size_t odd_elems)
 {
@@ -639,6 +651,7 @@ static const struct {
              {"long_label", case_long_label},
              {"root", case_root},
              {"lengths", case_lengths},
+             {"pieces", case_pieces},
              {"pairs", case_pairs},
              {"pairs_short", case_pairs_short},
              {"skipped", case_skipped},

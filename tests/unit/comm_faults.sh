@@ -176,7 +176,8 @@ disagreements() {
         disagree label $n "rank $odd called all-gather #$at 'h.1' of 320 f32"
         disagree long_label $n "rank $odd called all-gather #$at 'xxx"
         disagree root $n "rank $odd called broadcast #$at 'step' of 7 f32 from root 1"
-        disagree lengths $n 'the slice lengths differ'
+        disagree lengths $n 'the slices differ'
+        disagree pieces $n 'the slices differ'
         disagree pairs $n "all-to-all #$at 'pairs'.*rank $odd sent .* rank 0 expected 16"
         disagree pairs_short $n "all-to-all #$at 'pairs'.*rank $odd sent 12 bytes, rank 0 expected 16"
         disagree skipped $n "rank $odd called all-gather #$at 'next' of 320 f32"

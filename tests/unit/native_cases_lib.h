@@ -28,6 +28,8 @@ void native_case_one_thread(comm_fixture *f);
         {"one_call", native_case_one_call}, {"one_thread", native_case_one_thread},                \
         {"reduce_scatter", comm_case_reduce_scatter},                                              \
         {"reduce_scatterv", comm_case_reduce_scatterv},                                            \
+        {"all_gather_pieces", comm_case_all_gather_pieces},                                        \
+        {"reduce_scatter_pieces", comm_case_reduce_scatter_pieces},                                \
         {"all_reduce_f32", comm_case_all_reduce_f32},                                              \
     {                                                                                              \
         "all_reduce_i64", comm_case_all_reduce_i64                                                 \

@@ -263,9 +263,14 @@ static uint64_t observe(void *self, const comm_record *r)
 /* One call of each, n elements; then the figures against the formulas of comm.h. */
 static void issue_each(comm_fixture *f, size_t n, const size_t *lengths, float *send, float *recv)
 {
-    grad_acc acc, accv;
+    grad_acc acc, accv, accp;
+    comm_piece rows[64];
+    const comm_pieces pieces = {rows, (size_t)f->world, n};
+    for (size_t r = 0; r < pieces.n; r++) /* all but the first element of each shard */
+        rows[r] = (comm_piece){.at = r * n + 1, .begin = r * n, .elems = n - 1};
     grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_sums, n, MEM_GRADS_SHARD, "sum");
     grad_acc_init(&accv, GRAD_ACC_FAST, &comm_test_sums, lengths[f->rank], MEM_GRADS_SHARD, "sum");
+    grad_acc_init(&accp, GRAD_ACC_FAST, &comm_test_sums, n, MEM_GRADS_SHARD, "sum");
     const char *l = "figures";
     CHECK_OK(f, comm_all_gather(f->c, f->s, l, DTYPE_F32, send, recv, n));
     CHECK_OK(f, comm_reduce_scatter(f->c, f->s, l, send, n, &acc, 0));
@@ -276,9 +281,12 @@ static void issue_each(comm_fixture *f, size_t n, const size_t *lengths, float *
     CHECK_OK(f, comm_broadcast(f->c, f->s, l, DTYPE_BF16, recv, n, f->world - 1));
     CHECK_OK(f, comm_all_to_all(f->c, f->s, l, DTYPE_U8, send, recv, n));
     CHECK_OK(f, comm_barrier(f->c, f->s, l));
+    CHECK_OK(f, comm_all_gather_pieces(f->c, f->s, l, DTYPE_F32, send, recv, &pieces));
+    CHECK_OK(f, comm_reduce_scatter_pieces(f->c, f->s, l, send, &pieces, &accp, 0));
     CHECK_OK(f, stream_sync(f->s));
     grad_acc_free(&acc, f->s);
     grad_acc_free(&accv, f->s);
+    grad_acc_free(&accp, f->s);
 }
 
 static void test_figures(comm_fixture *f)
@@ -296,25 +304,26 @@ static void test_figures(comm_fixture *f)
     comm_set_watch(f->c, NULL);
     comm_stats st = comm_job_stats_read(f->c);
     size_t slice = n / world + (rank < n % world ? 1 : 0); /* of the all-reduce */
-    uint64_t want[COMM_OPS] = {[COMM_OP_ALL_GATHER] = (world - 1) * n * 4,
+    uint64_t want[COMM_OPS] = {[COMM_OP_ALL_GATHER] = 2 * (world - 1) * n * 4,
                                [COMM_OP_REDUCE_SCATTER] =
-                                   (world - 1) * n * 4 + (total - lengths[rank]) * 4,
+                                   2 * (world - 1) * n * 4 + (total - lengths[rank]) * 4,
                                [COMM_OP_ALL_REDUCE] = (n - slice) * 4 + (world - 1) * slice * 4,
                                [COMM_OP_BROADCAST] = rank == world - 1 ? (world - 1) * n * 2 : 0,
                                [COMM_OP_ALL_TO_ALL] = (world - 1) * n,
                                [COMM_OP_BARRIER] = 0};
     for (int op = 0; op < COMM_OPS; op++) {
-        uint64_t calls = op == COMM_OP_REDUCE_SCATTER ? 2 : 1;
+        uint64_t calls = op == COMM_OP_REDUCE_SCATTER ? 3 : op == COMM_OP_ALL_GATHER ? 2 : 1;
         CHECK(f, st.calls[op] == calls && st.bytes_sent[op] == want[op],
               "%s: %llu calls, %llu bytes, not %llu", comm_op_name((comm_op)op),
               (unsigned long long)st.calls[op], (unsigned long long)st.bytes_sent[op],
               (unsigned long long)want[op]);
     }
-    CHECK(f, o.n == 7 && o.op[1] == COMM_OP_REDUCE_SCATTER && o.op[6] == COMM_OP_BARRIER,
+    CHECK(f, o.n == 9 && o.op[1] == COMM_OP_REDUCE_SCATTER && o.op[6] == COMM_OP_BARRIER,
           "%d calls seen", o.n);
     CHECK(f,
           o.elems[0] == n && o.elems[1] == n && o.elems[2] == lengths[rank] && o.elems[3] == n &&
-              o.elems[4] == n && o.elems[5] == n && o.elems[6] == 0,
+              o.elems[4] == n && o.elems[5] == n && o.elems[6] == 0 && o.elems[7] == n &&
+              o.elems[8] == n,
           "elements seen");
     comm_job_stats_reset(f->c);
     CHECK(f, comm_job_stats_read(f->c).calls[COMM_OP_ALL_GATHER] == 0, "reset");
@@ -560,6 +569,27 @@ static void held_check(comm_fixture *f, const char *name, size_t on_device, size
     ledger_reset_peaks(h);
 }
 
+/* Pieces take an array in rank order, and only where peers' memory is not read. */
+static void pieces_staging(comm_fixture *f, float *buf, size_t n)
+{
+    const size_t world = (size_t)f->world, slice = n * sizeof(float);
+    const bool shows = transport_shows(f->c->data), whole = f->c->data->table->all_gather != NULL;
+    comm_piece rows[64];
+    for (size_t r = 0; r < world; r++)
+        rows[r] = (comm_piece){.at = r * n, .begin = (world - 1 - r) * n, .elems = n};
+    void *recv;
+    CHECK_OK(f, device_alloc(f->s, MEM_OTHER, world * slice, "array", &recv));
+    CHECK_OK(f, comm_all_gather_pieces(f->c, f->s, "staged", DTYPE_F32, buf, recv,
+                                       &(comm_pieces){rows, world, n}));
+    size_t others = (size_t)f->rank * slice, behind = (world - 1 - (size_t)f->rank) * slice;
+    held_check(f, "all-gather of pieces", shows ? 0 : world * slice,
+               !is_staged(f) ? 0
+               : whole       ? world * slice
+                             : block_bytes(slice, others, behind),
+               is_staged(f) ? 0 : world * slice);
+    device_free(f->s, recv);
+}
+
 /* Staging comes from the ledgers under `comm`, and goes back. */
 static void test_staging(comm_fixture *f)
 {
@@ -588,6 +618,7 @@ static void test_staging(comm_fixture *f)
                : whole ? world * slice
                        : block_bytes(slice, before, behind),
                staged ? 0 : world * slice);
+    pieces_staging(f, buf, n);
     CHECK_OK(f, comm_broadcast(f->c, f->s, "staged", DTYPE_F32, buf, n, 0));
     held_check(f, "broadcast", 0, staged ? slice : 0, staged ? 0 : slice);
     grad_acc_free(&acc, f->s);
@@ -652,6 +683,18 @@ static void test_bad_arguments(comm_fixture *f)
         CHECK(f, comm_all_reduce(f->c, f->s, "bad", DTYPE_BF16, buf, 1) == FSDP_EINVAL, "bf16");
         CHECK(f, comm_all_gather(f->c, f->s, "bad", DTYPE_F32, buf, buf, SIZE_MAX / 3) != FSDP_OK,
               "overflow");
+        /* in two shards; beyond the last; not ascending; an accumulator of another length */
+        const size_t w = (size_t)f->world;
+        const comm_piece bad[] = {{w * 4 - 2, 0, 3}, {w * 4, 0, 1}, {2, 0, 1}, {1, 1, 1}};
+        for (size_t i = 0; i < 3; i++)
+            CHECK(f,
+                  comm_all_gather_pieces(f->c, f->s, "bad", DTYPE_F32, buf, buf,
+                                         &(comm_pieces){bad + i, 1 + i / 2, 4}) == FSDP_EINVAL,
+                  "pieces %zu", i);
+        CHECK(f,
+              comm_reduce_scatter_pieces(f->c, f->s, "bad", buf, &(comm_pieces){NULL, 0, 4}, &acc,
+                                         0) == FSDP_EINVAL,
+              "shard");
     }
     CHECK_OK(f, comm_barrier(f->c, f->s, "after"));
     CHECK_OK(f, stream_sync(f->s));
@@ -969,6 +1012,8 @@ static void run_on_stream(comm_fixture *f, stream *s, const char *stream_name)
                  {"barrier", comm_case_barrier},
                  {"reduce_scatter", comm_case_reduce_scatter},
                  {"reduce_scatterv", comm_case_reduce_scatterv},
+                 {"all_gather_pieces", comm_case_all_gather_pieces},
+                 {"reduce_scatter_pieces", comm_case_reduce_scatter_pieces},
                  {"all_reduce_f32", comm_case_all_reduce_f32},
                  {"all_reduce_i64", comm_case_all_reduce_i64},
                  {"grad_acc_empty", comm_case_grad_acc_empty},

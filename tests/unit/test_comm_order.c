@@ -19,6 +19,8 @@ typedef struct rig {
     float *in, *out; /* [world*n] */
     size_t n;
     grad_acc acc;
+    comm_piece list[2 * 64];
+    comm_pieces pieces;
 } rig;
 
 /* ---- the collectives ------------------------------------------------------------------------ */
@@ -37,6 +39,29 @@ static fsdp_status issue_reduce_scatter(rig *x)
     TRY(event_record(x->e, x->f->s));
     TRY(stream_wait_event(x->side, x->e));
     return comm_reduce_scatter(x->f->c, x->f->s, "probe", x->in, x->n, &x->acc, 0);
+}
+
+/* Each rank has its slice of the array, the halves exchanged. */
+static const comm_pieces *halves(rig *x)
+{
+    const size_t n = x->n, half = n / 2;
+    for (size_t r = 0; r < (size_t)x->f->world; r++) {
+        x->list[2 * r] = (comm_piece){.at = r * n, .begin = r * n + half, .elems = n - half};
+        x->list[2 * r + 1] = (comm_piece){.at = (r + 1) * n - half, .begin = r * n, .elems = half};
+    }
+    x->pieces = (comm_pieces){x->list, 2 * (size_t)x->f->world, n};
+    return &x->pieces;
+}
+
+static fsdp_status issue_gather_pieces(rig *x)
+{
+    return comm_all_gather_pieces(x->f->c, x->f->s, "probe", DTYPE_F32,
+                                  x->in + (size_t)x->f->rank * x->n, x->out, halves(x));
+}
+
+static fsdp_status issue_scatter_pieces(rig *x)
+{
+    return comm_reduce_scatter_pieces(x->f->c, x->f->s, "probe", x->in, halves(x), &x->acc, 0);
 }
 
 static fsdp_status issue_all_reduce(rig *x)
@@ -71,6 +96,11 @@ static arrays of_all_gather(const rig *x)
 static arrays of_reduce_scatter(const rig *x)
 {
     return (arrays){.read = x->in};
+}
+
+static arrays of_gather_pieces(const rig *x)
+{
+    return (arrays){x->in, x->out, true, false};
 }
 
 /* One rank has nothing to do. */
@@ -215,6 +245,8 @@ static void probe_all(rig *x, const variant *v)
     static const collective ALL[] = {
         {"all-gather", issue_all_gather, of_all_gather},
         {"reduce-scatter", issue_reduce_scatter, of_reduce_scatter},
+        {"all-gather of pieces", issue_gather_pieces, of_gather_pieces},
+        {"reduce-scatter of pieces", issue_scatter_pieces, of_reduce_scatter},
         {"all-reduce", issue_all_reduce, of_all_reduce},
         {"broadcast", issue_broadcast, of_broadcast},
         {"all-to-all", issue_all_to_all, of_all_to_all},

@@ -129,7 +129,7 @@ static bool entry_fill(shm_group *g, const comm_task *a)
 {
     const comm_team *t = g->team;
     shm_turn *mine = turn_of(g, t->rank, &a->call);
-    region x = region_of(t, a->parts);
+    const region x = {region_of(t, a->parts).begin, a->shown_bytes};
     device_share share = {0};
     mine->desc = a->call.desc;
     mine->block_offset = mine->block_bytes = 0;
@@ -281,10 +281,9 @@ static fsdp_status run_call(const comm_task *a, int n_threads)
 
 /* Data outside shared memory: a copy inside, made in stream order. *bounce is NULL
  * when none is needed. */
-static fsdp_status bounce_make(const shm_group *g, stream *s, const comm_part *parts, void **bounce)
+static fsdp_status bounce_make(stream *s, region x, void **bounce)
 {
     device_share share;
-    region x = region_of(g->team, parts);
     *bounce = NULL;
     if (x.bytes <= SHM_INLINE_BYTES ||
         (s != NULL && device_share_find(stream_device(s), x.begin, x.bytes, &share)))
@@ -308,7 +307,9 @@ fsdp_status shm_exchange(transport_group *group, stream *s, const comm_call *cal
 {
     region x = region_of(group->team, parts);
     void *bounce;
-    TRY(bounce_make(group->state, s, parts, &bounce));
+    if (x.bytes > 0 && v != NULL && v->shown_bytes > 0)
+        x.bytes = v->shown_bytes;
+    TRY(bounce_make(s, x, &bounce));
     comm_task head = {.run = run_call,
                       .group = group,
                       .call = *call,

@@ -1,0 +1,126 @@
+/* comm_pieces.c -- collectives of shards that are no slices of the caller's array, but several
+ * pieces of it.
+ *
+ *   peers' memory is read in place   each piece goes from its place to its place, in one task
+ *   else                             a copy of the array in rank order, with a slice for each rank
+ *                                    -> the collective of slices; freed at once
+ *
+ * The additions in place are those of transport_sum.c. */
+#include "common/base/bytes_copy.h"
+#include "common/comm/comm_impl.h"
+
+bool transport_shows(const transport_group *g)
+{
+    return g->table->peer_read && g->team->size > 1;
+}
+
+const comm_piece *pieces_of(const comm_pieces *p, int rank, size_t *n)
+{
+    const size_t begin = (size_t)rank * p->shard_elems, end = begin + p->shard_elems;
+    size_t first = 0, last;
+    while (first < p->n && p->list[first].at < begin)
+        first++;
+    for (last = first; last < p->n && p->list[last].at < end;)
+        last++;
+    *n = last - first;
+    return p->list + first;
+}
+
+size_t pieces_extent(const comm_pieces *p)
+{
+    size_t extent = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        const size_t end = p->list[i].begin + p->list[i].elems;
+        extent = end > extent ? end : extent;
+    }
+    return extent;
+}
+
+fsdp_status comm_pieces_begin(comm *c, const comm_pieces *p, comm_issue *i, size_t *total_elems)
+{
+    TRY(size_mul(p->shard_elems, (size_t)c->team.size, "array in rank order", total_elems));
+    size_t next = 0, end;
+    for (size_t k = 0; k < p->n; k++) {
+        const comm_piece *x = &p->list[k];
+        const size_t in_shard = p->shard_elems > 0 ? x->at % p->shard_elems : 0;
+        if (x->at < next || x->at >= *total_elems || x->elems > p->shard_elems - in_shard ||
+            __builtin_add_overflow(x->begin, x->elems, &end))
+            return fsdp_error(FSDP_EINVAL, "pieces ascend, and each lies in one shard",
+                              "'%s': piece %zu has %zu elements at %zu, shards have %zu of %zu",
+                              i->label, k, x->elems, x->at, p->shard_elems, *total_elems);
+        next = x->at + x->elems;
+    }
+    i->elems = p->shard_elems;
+    i->shape_hash = hash_bytes(p->list, p->n * sizeof *p->list);
+    i->sent_bytes = (*total_elems - p->shard_elems) * dtype_bytes(i->type);
+    return FSDP_OK;
+}
+
+/* ---- all-gather ----------------------------------------------------------------------------- */
+
+typedef struct gather_args {
+    char *recv;
+    const comm_pieces *pieces;
+    size_t elem_bytes;
+    int rank;
+} gather_args;
+
+/* In the task of the exchange, beginning with this rank's own pieces, so that no rank's memory is
+ * read by all at once. */
+static fsdp_status gather_read(const void *ctx, const void *const *from, int n_threads)
+{
+    const gather_args *a = ctx;
+    const comm_pieces *p = a->pieces;
+    size_t n;
+    const size_t first = (size_t)(pieces_of(p, a->rank, &n) - p->list);
+    (void)n_threads;
+    for (size_t i = 0; i < p->n; i++) {
+        const comm_piece *x = &p->list[(first + i) % p->n];
+        bytes_copy(a->recv + x->begin * a->elem_bytes,
+                   (const char *)from[x->at / p->shard_elems] +
+                       x->at % p->shard_elems * a->elem_bytes,
+                   x->elems * a->elem_bytes);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status gather_in_place(comm *c, stream *s, const comm_call *call, const void *send,
+                                   const gather_args *a)
+{
+    const size_t bytes = a->pieces->shard_elems * a->elem_bytes;
+    const mem_access all = {a->recv, pieces_extent(a->pieces) * a->elem_bytes, true};
+    comm_part *parts = transport_parts(c->data);
+    for (int r = 0; r < c->team.size; r++)
+        parts[r] = (comm_part){.send = send, .send_bytes = bytes, .recv_bytes = bytes};
+    return c->data->table->exchange(c->data, s, call, parts,
+                                    &(comm_peer_read){.fn = gather_read,
+                                                      .ctx = a,
+                                                      .ctx_bytes = sizeof *a,
+                                                      .accesses = &all,
+                                                      .n_accesses = 1});
+}
+
+fsdp_status comm_all_gather_pieces(comm *c, stream *s, const char *label, dtype t, const void *send,
+                                   void *recv, const comm_pieces *pieces)
+{
+    comm_issue i = {.op = COMM_OP_ALL_GATHER, .type = t, .label = label};
+    const gather_args a = {recv, pieces, dtype_bytes(t), c->team.rank};
+    size_t total_elems, bytes;
+    TRY(comm_pieces_begin(c, pieces, &i, &total_elems));
+    TRY(size_mul(total_elems, a.elem_bytes, "all-gather buffer", &bytes));
+    i.agreed_elems = i.elems;
+    comm_call call;
+    TRY(transport_begin(c->data, s, &i, &call));
+    if (transport_shows(c->data))
+        return gather_in_place(c, s, &call, send, &a);
+    void *ordered;
+    TRY(comm_alloc(c, s, MEM_COMM, bytes, "array in rank order", &ordered));
+    fsdp_status status = comm_gather_slices(c, s, &call, send, ordered, i.elems * a.elem_bytes);
+    for (size_t k = 0; k < pieces->n && status == FSDP_OK; k++) {
+        const comm_piece *x = &pieces->list[k];
+        status = device_copy(s, a.recv + x->begin * a.elem_bytes,
+                             (const char *)ordered + x->at * a.elem_bytes, x->elems * a.elem_bytes);
+    }
+    device_free(s, ordered);
+    return status;
+}
