@@ -22,6 +22,7 @@ typedef struct fsdp_unit {
     flat_layout layout;         /* used_elems of the flat array are real, padded_elems are gathered;
                                    each rank of the shard group has shard_elems of them */
     flat_layout slices;         /* of set-up: the same array cut for the world; owns the slots */
+    struct dim0_pieces *pieces; /* per-parameter layout (dim0_gather.h); else NULL */
     bool frozen;                /* all its parameters are frozen */
     int companion;              /* freeze.h: the unit of its frozen parameters; 0: none */
     bool forward_only;          /* freeze.h: backward uses none of its parameters */

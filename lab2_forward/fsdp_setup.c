@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/comm/comm.h"
+#include "lab1_flatparam/dim0.h"
+#include "lab2_forward/dim0_gather.h"
 #include "lab2_forward/freeze.h"
 #include "lab2_forward/fsdp_setup.h"
 #include "lab2_forward/reshard_to.h"
@@ -106,8 +108,9 @@ static fsdp_status wrap_model(fsdp *f, const fsdp_config *config)
 }
 
 /* The slots of unit u: its parameters in global order. A tied one has no storage, so no slot. */
-static fsdp_status lay_out_unit(fsdp *f, fsdp_unit *u)
+static fsdp_status lay_out_unit(fsdp *f, fsdp_unit *u, bool per_param)
 {
+    const flat_align align = {FLAT_ALIGN_ELEMS, FLAT_ALIGN_ELEMS};
     const mesh_shape *shape = &f->mesh.shape;
     const model *m = f->run.m;
     int *params = calloc((size_t)m->n_params, sizeof *params), n = 0;
@@ -122,9 +125,9 @@ static fsdp_status lay_out_unit(fsdp *f, fsdp_unit *u)
         u->frozen = u->frozen && m->params[p].frozen;
     }
     if (status == FSDP_OK)
-        status =
-            flat_layout_build(n, params, elems, (flat_align){FLAT_ALIGN_ELEMS, FLAT_ALIGN_ELEMS},
-                              shape->world_size, &u->slices);
+        status = flat_layout_build(n, params, elems, align, shape->world_size, &u->slices);
+    if (status == FSDP_OK && per_param)
+        status = dim0_layout(&u->slices, m->params, shape->shard_size, align);
     if (status == FSDP_OK)
         u->layout = flat_layout_cut(&u->slices, shape->shard_size);
     free(params);
@@ -151,7 +154,10 @@ static fsdp_status allocate_unit(fsdp *f, fsdp_unit *u)
     fill_args a = {&u->layout, f->run.m, f->run.seed, f->mesh.shape.shard_rank};
     TRY(event_create(f->run.dev, &u->gathered));
     TRY(event_create(f->run.dev, &u->consumed));
-    TRY(device_alloc_f32(f->compute, MEM_PARAMS_SHARD, elems, "parameter shard", &u->shard));
+    if (u->layout.row_ranks > 0)
+        TRY(dim0_create(f, u));
+    else
+        TRY(device_alloc_f32(f->compute, MEM_PARAMS_SHARD, elems, "parameter shard", &u->shard));
     return device_make(f->compute, &(device_made){"initial values", initial_values, &a, sizeof a},
                        u->shard, elems * sizeof *u->shard);
 }
@@ -163,7 +169,7 @@ fsdp_status fsdp_lay_out(const fsdp_config *config, const mesh_shape *shape, fsd
     GOTO_ON_FAIL(status, wrap_model(f, config), fail);
     GOTO_ON_FAIL(status, freeze_split(f), fail);
     for (int u = 0; u < f->n_units; u++) {
-        GOTO_ON_FAIL(status, lay_out_unit(f, &f->units[u]), fail);
+        GOTO_ON_FAIL(status, lay_out_unit(f, &f->units[u], config->per_param), fail);
         f->units[u].stays_after_forward = u == UNIT_ROOT;
     }
     return FSDP_OK;
@@ -212,6 +218,7 @@ void fsdp_free(fsdp *f)
         device_free(f->compute, unit->shard);
         event_free(unit->gathered);
         event_free(unit->consumed);
+        dim0_free(unit);
         flat_layout_free(&unit->slices); /* layout borrows its slots */
     }
     free(f->units);

@@ -14,6 +14,7 @@ typedef struct fsdp_config {
     const mesh *mesh; /* copied; its groups are borrowed */
     wrap_policy wrap;
     size_t wrap_min_elems; /* WRAP_SIZE */
+    bool per_param;        /* lay units out by dim0_layout */
     /* merge -- NULL, or which of the wrapping's units become one: bucket_of [n_units] says for
      * each, given the elements of its parameters. The root, 0, stays alone; buckets ascend */
     fsdp_status (*merge)(const void *how, const size_t *elems, int n_units, int *bucket_of,

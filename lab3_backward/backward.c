@@ -3,6 +3,7 @@
 #include "common/comm/comm_calls.h"
 #include "common/device/device_calls.h"
 #include "lab2_forward/forward.h"
+#include "lab3_backward/dim0_reduce.h"
 #include "lab2_forward/reshard_to.h"
 #include "lab3_backward/no_sync.h"
 #include "lab3_backward/reducer_setup.h"
@@ -89,6 +90,8 @@ fsdp_status reduce_begin(reducer *r, int u)
                           "reduce_begin: unit %d (%s) %s", u, f->units[u].name,
                           g->reducing ? "is reducing already" : "has no gradient memory");
     TRY(no_sync_join(r, u));
+    if (f->units[u].layout.row_ranks > 0)
+        return dim0_reduce_begin(r, u);
     /* SOLUTION BEGIN 3.2 */
     TRY(event_record(g->computed, f->compute));
     TRY(stream_wait_event(f->reduce_stream, g->computed));
@@ -125,6 +128,8 @@ fsdp_status grad_finish(reducer *r, int u, float scale)
     if (f->units[u].frozen)
         return FSDP_OK;
     TRY(grad_sum(r, u));
+    if (f->units[u].layout.row_ranks > 0)
+        return dim0_grad_finish(r, u, scale);
     /* SOLUTION BEGIN 3.3 */
     const comm_slice mine = g->slice;
     TRY(f->run.ops->scale(f->compute,

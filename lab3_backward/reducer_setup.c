@@ -14,13 +14,16 @@ int sharding_shard_size(sharding_strategy sharding, int world_size, int fsdp_siz
 static fsdp_status create_unit_grad(reducer *r, int u)
 {
     const fsdp *f = r->f;
+    const flat_layout *l = &f->units[u].slices;
     unit_grad *g = &r->grads[u];
     TRY(event_create(f->run.dev, &g->computed));
     TRY(event_create(f->run.dev, &g->reduced));
-    const size_t slice_elems = f->units[u].slices.shard_elems;
+    const flat_layout *l = &f->units[u].slices;
     const int slice = mesh_slice(&f->mesh.shape, f->mesh.shape.world_rank);
-    g->slice = (comm_slice){(size_t)slice * slice_elems, slice_elems};
-    TRY(grad_buffer_init(f, u, 0, f->units[u].layout.padded_elems, "gradient slice", &g->buffer));
+    g->slice = (comm_slice){(size_t)slice * l->shard_elems, l->shard_elems};
+    TRY(grad_buffer_init(f, u, 0, l->shard_elems * (size_t)l->world_size, "gradient slice",
+                         &g->buffer));
+    g->buffer.elems = g->buffer.local.elems = l->padded_elems; /* of rows: less than the slices */
     return second_use_init(r, u);
 }
 

@@ -3,6 +3,7 @@
 #include "lab3_backward/second_use.h"
 #include "lab3_backward/no_sync.h"
 #include <stdlib.h>
+#include "lab3_backward/dim0_reduce.h"
 
 static fsdp_status no_memory(void)
 {
@@ -60,8 +61,9 @@ static fsdp_status init_at(reducer *r, int u, int param, const flat_slot *slot)
     size_t first = (size_t)mesh_slice(&f->mesh.shape, f->mesh.shape.world_rank) *
                    f->units[u].slices.shard_elems;
     s->slice_begin = slot->offset > first ? slot->offset - first : 0;
-    return grad_buffer_init(f, u, slot->offset, slot->elems, "gradient slice (second use)",
-                            &s->buffer);
+    TRY(grad_buffer_init(f, u, slot->offset, slot->elems, "gradient slice (second use)",
+                         &s->buffer));
+    return f->units[u].layout.row_ranks > 0 ? dim0_second_use(f, u, s) : FSDP_OK;
 }
 
 fsdp_status second_use_init(reducer *r, int u)

@@ -1,6 +1,7 @@
 /* fsdp_engine.c -- see fsdp_engine.h: what the training loop calls, in terms of labs 1 to 5. */
 #include "trainer/fsdp_engine.h"
 #include "common/comm/comm.h"
+#include "lab2_forward/dim0_gather.h"
 #include <stdlib.h>
 
 typedef struct fsdp_engine {
@@ -58,8 +59,13 @@ static fsdp_status gather_masters(fsdp *f, int u, float **full)
     TRY(comm_alloc_f32(c, f->gather_stream, MEM_PARAMS_FULL, l->padded_elems, "gathered masters",
                        full));
     float *mine = *full + (size_t)comm_rank(c) * l->shard_elems;
-    TRY(device_copy(f->gather_stream, mine, unit->shard, l->shard_elems * sizeof *mine));
-    TRY(comm_all_gather(c, f->gather_stream, unit->name, DTYPE_F32, mine, *full, l->shard_elems));
+    if (l->row_ranks > 0) {
+        TRY(dim0_gather(f, u, DTYPE_F32, *full));
+    } else {
+        TRY(device_copy(f->gather_stream, mine, unit->shard, l->shard_elems * sizeof *mine));
+        TRY(comm_all_gather(c, f->gather_stream, unit->name, DTYPE_F32, mine, *full,
+                            l->shard_elems));
+    }
     TRY(event_record(unit->gathered, f->gather_stream));
     return stream_wait_event(f->compute, unit->gathered);
 }

@@ -155,6 +155,9 @@ static fsdp_status run(trainer *t, bool help, train_result *result)
     if (help)
         return comm_rank(t->run.world) == 0 ? print_help() : FSDP_OK;
     TRY(trainer_prepare(t));
+    if (t->cfg.print_shards)
+        TRY(comm_agree(t->run.world,
+                       comm_rank(t->run.world) == 0 ? print_shards(t, stdout) : FSDP_OK));
     if (t->cfg.plan) {
         if (comm_rank(t->run.world) == 0)
             report_plan(t, stdout);

@@ -19,6 +19,7 @@ fsdp_config trainer_fsdp_config(const trainer *t)
                          .near_group = t->near_group,
                          .keeps_for_step = t->cfg.reshard_after == RESHARD_AFTER_STEP,
                          .replicas_last = t->cfg.no_sync == NO_SYNC_REPLICAS,
+                         .per_param = t->cfg.layout == LAYOUT_PER_PARAM,
                          .wrap = (wrap_policy)t->cfg.wrap_policy,
                          .wrap_min_elems = (size_t)t->cfg.wrap_min_elems};
 }

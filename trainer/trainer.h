@@ -80,6 +80,10 @@ fsdp_status trainer_allocate(trainer *t);
 /* trainer_free -- free everything; a zeroed struct is accepted. */
 void trainer_free(trainer *t);
 
+/* print_shards -- for one rank: which rank holds which rows, or elements, of each parameter, and
+ * what is padding. Units that are alike are drawn once.
+ *   errors  FSDP_ENOMEM, and those of fsdp_lay_out */
+fsdp_status print_shards(const trainer *t, FILE *out);
 /* report_plan -- on rank 0: the tables of t->plan and, with --plan-fit, what else would fit. */
 void report_plan(const trainer *t, FILE *out);
 /* report_difference -- whether this rank's run holds or sends something else than t->plan says.

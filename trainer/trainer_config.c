@@ -33,6 +33,8 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("reshard-to", reshard_to), .min = 2, .max = 65536,
      .help = "after forward keep each unit once in every N neighbouring ranks, which gather it for backward among themselves (hpZ)"},
     {OPTION("wrap", wrap), .def = "block", .arg = "POLICY", .help = "units: block, sub-block, size:N (at least N elements) or model"},
+    {OPTION("layout", layout), .def = "flat", .choices = "flat|per-param",
+     .help = "what a rank keeps: a slice of a unit's flat array, or rows of each of its parameters"},
     {OPTION("prefetch", prefetch), .def = "auto", .choices = "none|backward|backward-post|forward|both|auto",
      .help = "in which passes a unit is gathered while the one before it computes (auto: where that pays)"},
     {OPTION("limit-all-gathers", limit_all_gathers), .def = "2", .min = 1, .max = PREFETCH_MAX_LIMIT,
@@ -99,6 +101,7 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("digests", digests), .arg = "FILE",
      .help = "write hashes of parameters, layers' outputs and gradients for fsdp_compare --bisect; every step waits for the host"},
     {OPTION("digest-values", digest_values), .arg = "STEP:UNIT", .help = "with --digests: the unit's elements in that step, too, such as 3:h.1"},
+    {OPTION("print-shards", print_shards), .help = "draw which rank holds which part of each parameter (with --plan: of the planned ranks)"},
     {OPTION("plan", plan), .help = "make three steps on a device that computes nothing, print memory and traffic, and stop"},
     {OPTION("plan-ranks", plan_ranks), .min = 1, .max = 1048576, .help = "--plan for a job of N ranks, from one process"},
     {OPTION("plan-fsdp-size", plan_fsdp_size), .min = 1, .max = 1048576, .arg = "S", .help = "--plan for shard groups of S ranks"},
@@ -110,7 +113,6 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("plan-slow", plan_slow), .arg = "R:FACTOR", .help = "--plan with a rank R that computes FACTOR times as slowly"},
     {OPTION("plan-fit", plan_fit), .help = "--plan, then the largest batch and the fewest ranks that fit --device-memory or the --plan-device"},
     {.name = "n-kv-head", .kind = OPT_REFUSED, .group = "Not there yet", .help = LATER},
-    {.name = "layout", .kind = OPT_REFUSED, .help = LATER},
     {.name = "chunk-loss", .kind = OPT_REFUSED, .help = LATER},
     {.name = "cpu-offload", .kind = OPT_REFUSED, .help = LATER},
     {.name = "optimizer-offload", .kind = OPT_REFUSED, .help = LATER},
@@ -478,6 +480,10 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
     if (cfg->prefetch_auto)
         cfg->prefetch = cfg->n_ranks > 1 ? PREFETCH_BOTH : PREFETCH_NONE;
     TRY(trainer_check_change(cfg->resume_change));
+    if (cfg->print_shards && cfg->parallel != PARALLEL_FSDP)
+        return fsdp_error(FSDP_EINVAL, "pass --parallel fsdp, or leave it out",
+                          "--print-shards: got --parallel %s, expected fsdp, which has shards",
+                          cfg->parallel == PARALLEL_DDP ? "ddp" : "single");
     if (cfg->resume && strcmp(cfg->resume, "auto") == 0 && !cfg->save_dir)
         return fsdp_error(FSDP_EINVAL, "pass --save DIR too",
                           "--resume auto: no --save directory given");

@@ -15,6 +15,7 @@ enum trainer_parallel { PARALLEL_SINGLE, PARALLEL_DDP, PARALLEL_FSDP };
 /* Of a rank and micro-step. With MAX_TOKENS and the limits of the model's options, activations take
  * less than 2^63 bytes. */
 enum { MAX_BATCH = 65536, MAX_TOKENS = 1 << 26 };
+enum trainer_layout { LAYOUT_FLAT, LAYOUT_PER_PARAM };
 enum trainer_ops { OPS_FAST, OPS_PORTABLE };
 enum trainer_no_sync { NO_SYNC_OFF, NO_SYNC_ALL, NO_SYNC_REPLICAS };
 enum trainer_reshard_after { RESHARD_AFTER_USE, RESHARD_AFTER_STEP };
@@ -38,6 +39,7 @@ typedef struct trainer_config {
     const char *wrap;
     int wrap_policy; /* wrap_policy, from the text in wrap */
     int64_t wrap_min_elems;
+    int layout;   /* trainer_layout */
     int prefetch; /* prefetch_mode; trainer_config_resolve replaces PREFETCH_AUTO */
     bool prefetch_auto;
     int64_t limit_all_gathers;
@@ -54,7 +56,7 @@ typedef struct trainer_config {
     const char *export_init_dir, *export_dir, *memory_report, *profile_dir;
     const char *save_dir, *resume, *resume_change;
     int64_t keep; /* checkpoints; 0: all */
-    bool check_order;
+    bool check_order, print_shards;
     const char *digests, *digest_values;
     int64_t values_step; /* from the text in digest_values */
     const char *values_unit;

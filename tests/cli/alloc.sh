@@ -103,6 +103,9 @@ steps_alike 'ddp under MPI, over shm' 2 mpiexec --parallel ddp --comm shm
 steps_alike 'fsdp over mpi, fast, bf16' 2 mpiexec --comm mpi --param-dtype bf16
 steps_alike 'fsdp over mpi, canonical, micro-steps' 2 mpiexec --comm mpi --reduction canonical --sharding grad-op \
     --grad-accum 2
+steps_alike 'rows over shm' 2 "$run" --comm shm --layout per-param --grad-accum 2
+steps_alike 'rows over mpi, canonical, bf16' 2 mpiexec --comm mpi --layout per-param --reduction canonical --param-dtype bf16 \
+    --reduce-dtype bf16
 export MPIR_CVAR_NUM_CLIQUES=2 MPIR_CVAR_CLIQUES_BY_BLOCK=1
 steps_alike '2 hosts, fsdp over shm and mpi, bf16' 4 mpiexec --reduce-dtype bf16
 cli_end

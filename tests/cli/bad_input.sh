@@ -109,6 +109,7 @@ refused12 'no gather at all' "--limit-all-gathers: got '0', expected a whole num
 refused 1 'too many gathers' "--limit-all-gathers: got '1025', expected a whole number from 1 to 1024" 'default' --limit-all-gathers 1025
 refused12 'unknown overlap' "--prefetch: got 'backwards', expected one of none\|backward\|backward-post\|forward\|both\|auto" \
     'default' --prefetch backwards
+refused 1 'unknown layout' "--layout: got 'rows', expected one of flat\|per-param" 'default' --layout rows
 refused 1 'wrap without a size' "--wrap: got 'size:0', expected" 'pass --wrap' --wrap size:0
 refused 1 'wrap with more than a size' "--wrap: got 'size:12x', expected" 'pass --wrap' --wrap size:12x
 refused 1 'wrap beyond 64 bits' '--wrap: got .*expected' 'pass --wrap' --wrap size:99999999999999999999

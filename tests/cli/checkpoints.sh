@@ -333,6 +333,7 @@ sharding       | free --sharding grad-op
 sharding       | free --sharding none --wrap model
 fsdp-size      | free --sharding hybrid --fsdp-size 2
 wrap           | free --wrap sub-block
+layout         | free --layout per-param
 prefetch       | free --prefetch none
 limit-all-gathers | free --prefetch both --limit-all-gathers 1
 bucket         | free --bucket 10000
@@ -385,6 +386,7 @@ profile        | free --profile $new/free
 check-order    | free --check-order
 digests        | free --digests $new/free
 digest-values  | free --digests $new/free --digest-values 6:h.0
+print-shards   | free --print-shards
 plan           | none
 plan-ranks     | none
 plan-fsdp-size | none

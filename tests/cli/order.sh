@@ -36,4 +36,6 @@ checked 2 'with evaluation and files' $run --val-data LICENSE --eval-every 1 --s
 verdict
 checked 2 'resumed' $run --steps 3 --resume "$work/new/ckpt" --resume-change schedule
 verdict
+checked 4 'hybrid, rows' $run --sharding hybrid --fsdp-size 2 --layout per-param $bf16
+verdict
 cli_end

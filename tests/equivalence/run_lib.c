@@ -66,6 +66,7 @@ static fsdp_status make_engine(run *r, const run_context *context)
     return fsdp_engine_create(
         &(fsdp_config){.run = *context,
                        .mesh = &r->mesh,
+                       .per_param = c->per_param,
                        .wrap = c->wrap,
                        .merge = c->buckets.max_elems > 0 ? bucket_assign : NULL,
                        .merge_how = &c->buckets},

@@ -17,6 +17,7 @@ typedef struct run_config {
     wrap_policy wrap;
     prefetch_config prefetch; /* zeroed: without overlap */
     bucket_config buckets;    /* 0 elements: units stay as they are */
+    bool per_param;           /* the layout */
     model_config model;
     const ops *ops;
     grad_acc_mode mode;

@@ -47,9 +47,10 @@ typedef struct variant {
     int level;                /* 1: part of --quick, 2: of --few too */
     prefetch_config prefetch; /* left out: without overlap */
     size_t bucket_elems;      /* left out: units stay as they are */
+    bool per_param;           /* left out: the flat layout */
 } variant;
 
-enum { N_VARIANTS = 9 };
+enum { N_VARIANTS = 11 };
 extern const variant VARIANTS[N_VARIANTS];
 
 /* suite_skips -- variant v is left out: --quick or --few is without it, or hybrid has no groups

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "common/model/gpt2.h"
 #include "common/model/init.h"
+#include "lab1_flatparam/dim0.h"
 #include "lab1_flatparam/flat_param.h"
 #include "tests/grade/grade_lib.h"
 
@@ -558,9 +559,113 @@ static fsdp_status task_1_5(grade *g)
     return st;
 }
 
+/* ---- 1.6, a star ----------------------------------------------------------------------------- */
+/* The header's example: a [5,2] and b [3] in slots aligned to 4. */
+static fsdp_status rows_of_two(int shard_size, int world_size, flat_layout *l)
+{
+    static const param_spec PARAMS[] = {
+        {.n_dims = 2, .dims = {5, 2}, .elems = 10, .tied_to = NOT_TIED},
+        {.n_dims = 1, .dims = {3}, .elems = 3, .tied_to = NOT_TIED}};
+    flat_slot *slots = calloc(2, sizeof *slots); /* flat_layout_free frees them */
+    FSDP_ASSERT(slots != NULL);
+    slots[0] = (flat_slot){.param = 0, .offset = 0, .elems = 10};
+    slots[1] = (flat_slot){.param = 1, .offset = 12, .elems = 3};
+    const size_t w = (size_t)world_size, shard = size_round_up((16 + w - 1) / w, 4);
+    *l = (flat_layout){.world_size = world_size,
+                       .n_slots = 2,
+                       .slots = slots,
+                       .used_elems = 16,
+                       .shard_elems = shard,
+                       .padded_elems = shard * w};
+    return dim0_layout(l, PARAMS, shard_size, (flat_align){4, 4});
+}
+
+typedef struct rows_case {
+    int shard_size, world_size;
+    size_t b_begin, shard_elems; /* of a slice */
+    int n_pieces[4];
+    flat_piece pieces[4][2]; /* of each slice */
+} rows_case;
+static const rows_case ROWS_CASES[] = {
+    {2, 2, 8, 12, {2, 2}, {{{0, 0, 0, 6}, {1, 0, 8, 2}}, {{0, 6, 0, 4}, {1, 2, 8, 1}}}},
+    {3,
+     3,
+     4,
+     8,
+     {2, 2, 2}, /* rows 2, 2, 1 and 1, 1, 1 */
+     {{{0, 0, 0, 4}, {1, 0, 4, 1}}, {{0, 4, 0, 4}, {1, 1, 4, 1}}, {{0, 8, 0, 2}, {1, 2, 4, 1}}}},
+    {4,
+     4,
+     4,
+     8,
+     {2, 2, 2, 0}, /* rows 2, 2, 1, 0 and 1, 1, 1, 0: the last rank has none */
+     {{{0, 0, 0, 4}, {1, 0, 4, 1}}, {{0, 4, 0, 4}, {1, 1, 4, 1}}, {{0, 8, 0, 2}, {1, 2, 4, 1}}}},
+    {2,
+     4,
+     8,
+     8,
+     {1, 1, 1, 1}, /* two replicas: shards of 12 as two slices of 8 */
+     {{{0, 0, 0, 6}}, {{1, 0, 0, 2}}, {{0, 6, 0, 4}}, {{1, 2, 0, 1}}}},
+    {2,
+     6,
+     8,
+     4,
+     {1, 1, 1, 1}, /* three replicas: the rows of a in shard 0 are cut */
+     {{{0, 0, 0, 4}}, {{0, 4, 0, 2}}, {{1, 0, 0, 2}}, {{0, 6, 0, 4}}}},
+};
+
+static fsdp_status check_rows(const rows_case *c, const flat_layout *l)
+{
+    TRY(expect_int("rows: where b begins in a shard", (long long)l->rows[1].shard_begin,
+                   (long long)c->b_begin));
+    TRY(expect_int("rows: shard_elems", (long long)l->shard_elems, (long long)c->shard_elems));
+    TRY(expect_int("rows: padded_elems", (long long)l->padded_elems, 16));
+    for (int k = 0; k < 4 && k < c->world_size; k++)
+        TRY(check_pieces(l, k, c->pieces[k], c->n_pieces[k]));
+    return FSDP_OK;
+}
+
+/* All slices together hold each row once, and with one rank the array stays flat. */
+static fsdp_status check_all_rows(const flat_layout *l)
+{
+    float times[2][10] = {{0}}, once[2][10] = {{0}};
+    for (int k = 0; k < l->world_size; k++) {
+        flat_piece pieces[MAX_PIECES];
+        int n = 0;
+        TRY(flat_intersect(l, k, pieces, &n));
+        for (int i = 0; i < n; i++)
+            for (size_t e = 0; e < pieces[i].elems; e++)
+                times[pieces[i].slot][pieces[i].param_begin + e] += 1.0f;
+    }
+    for (int i = 0; i < 2; i++)
+        for (size_t e = 0; e < l->slots[i].elems; e++)
+            once[i][e] = 1.0f;
+    return expect_f32("how often an element is in a shard", times[0], once[0], 20);
+}
+
+static fsdp_status task_1_6(grade *g)
+{
+    flat_layout l;
+    fsdp_status st = FSDP_OK;
+    for (size_t i = 0; i < sizeof ROWS_CASES / sizeof *ROWS_CASES && st == FSDP_OK; i++) {
+        st = rows_of_two(ROWS_CASES[i].shard_size, ROWS_CASES[i].world_size, &l);
+        if (st == FSDP_OK)
+            st = check_rows(&ROWS_CASES[i], &l);
+        flat_layout_free(&l);
+    }
+    for (int n = 1; n <= 3 && st == FSDP_OK; n++) {
+        st = rows_of_two(g->world_size, n * g->world_size, &l);
+        if (st == FSDP_OK)
+            st = check_all_rows(&l);
+        flat_layout_free(&l);
+    }
+    return st;
+}
+
 int main(int argc, char **argv)
 {
     static const grade_task tasks[] = {{"1.0", task_1_0}, {"1.1", task_1_1}, {"1.2", task_1_2},
-                                       {"1.3", task_1_3}, {"1.4", task_1_4}, {"1.5", task_1_5}};
+                                       {"1.3", task_1_3}, {"1.4", task_1_4}, {"1.5", task_1_5},
+                                       {"1.6", task_1_6}};
     return grade_main(argc, argv, tasks, (int)(sizeof tasks / sizeof *tasks));
 }

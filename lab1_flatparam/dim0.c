@@ -1,0 +1,62 @@
+/* dim0.c -- task 1.6: shards of whole rows. */
+#include "lab1_flatparam/dim0.h"
+#include <stdlib.h>
+#include "common/base/dtype.h"
+
+/* SOLUTION BEGIN 1.6 */
+/* STUB: */
+/* Elements of the most rows of slot i that a rank has: ceil(d0/S) of them. */
+static size_t elems_per_rank(const flat_layout *l, int i)
+{
+    const size_t row_elems = l->rows[i].row_elems, n = (size_t)l->row_ranks;
+    const size_t n_rows = l->slots[i].elems / row_elems;
+    return (n_rows / n + (n_rows % n != 0)) * row_elems;
+}
+/* SOLUTION END 1.6 */
+
+fsdp_status dim0_layout(flat_layout *l, const param_spec *params, int shard_size, flat_align align)
+{
+    if (shard_size == 1)
+        return FSDP_OK;
+    const int n_slices = l->world_size / shard_size; /* of a shard */
+    l->rows = calloc((size_t)l->n_slots + 1, sizeof *l->rows);
+    if (!l->rows)
+        return fsdp_error(FSDP_ENOMEM, "", "dim0_layout: no host memory");
+    l->row_ranks = shard_size;
+    l->padded_elems = l->used_elems;
+    /* SOLUTION BEGIN 1.6 */
+    size_t next = 0;
+    for (int i = 0; i < l->n_slots; i++) {
+        const param_spec *p = &params[l->slots[i].param];
+        l->rows[i] = (dim0_rows){.row_elems = p->elems / p->dims[0], .shard_begin = next};
+        TRY(size_align_up(next + elems_per_rank(l, i), align.slot_elems, "shard", &next));
+    }
+    const size_t n = (size_t)n_slices;
+    return size_align_up(next / n + (next % n != 0), align.shard_elems, "slice", &l->shard_elems);
+    /* SOLUTION END 1.6 */
+}
+
+fsdp_status dim0_intersect(const flat_layout *layout, int rank, flat_piece *pieces, int *n_pieces)
+{
+    const int n_slices = layout->world_size / layout->row_ranks; /* of a shard */
+    *n_pieces = 0;
+    /* SOLUTION BEGIN 1.6 */
+    const size_t shard = (size_t)(rank / n_slices);
+    const size_t slice_begin = (size_t)(rank % n_slices) * layout->shard_elems;
+    const size_t slice_end = slice_begin + layout->shard_elems;
+    for (int i = 0; i < layout->n_slots; i++) {
+        const flat_slot *slot = &layout->slots[i];
+        const size_t room = elems_per_rank(layout, i), at = layout->rows[i].shard_begin;
+        const size_t first = min_size(shard * room, slot->elems); /* in the parameter */
+        const size_t elems = min_size(room, slot->elems - first);
+        const size_t begin = at > slice_begin ? at : slice_begin;
+        const size_t end = min_size(at + elems, slice_end);
+        if (begin < end)
+            pieces[(*n_pieces)++] = (flat_piece){.slot = i,
+                                                 .param_begin = first + (begin - at),
+                                                 .shard_begin = begin - slice_begin,
+                                                 .elems = end - begin};
+    }
+    return FSDP_OK;
+    /* SOLUTION END 1.6 */
+}

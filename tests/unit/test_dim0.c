@@ -1,0 +1,203 @@
+/* test_dim0.c -- a unit in the per-parameter layout: what is gathered, and what is left of the
+ * gradients of all ranks, element by element, for every mesh of the ranks that are there. Free
+ * memory holds NaN.
+ *
+ *   mpiexec -n W build/tests/unit/test_dim0          (W = 1 runs without mpiexec too) */
+#include <stdlib.h>
+#include <string.h>
+#include "common/model/gpt2.h"
+#include "common/model/init.h"
+#include "common/ops/ops.h"
+#include "lab2_forward/fsdp_setup.h"
+#include "lab3_backward/reducer_setup.h"
+#include "lab3_backward/second_use.h"
+#include "tests/unit/comm_cases_lib.h"
+
+static const model_config MODEL = {.family = "gpt2",
+                                   .n_blocks = 1,
+                                   .n_head = 2,
+                                   .d_model = 10,
+                                   .d_ff = 7,
+                                   .vocab_size = 13,
+                                   .max_seq_len = 5,
+                                   .norm_eps = 1e-5f};
+enum { SEED = 5, STEPS = 2 };
+
+typedef struct rig {
+    comm_fixture *f;
+    model m;
+    mesh mesh;
+    fsdp fsdp;
+    reducer r;
+} rig;
+
+static void rig_make(rig *x, comm_fixture *f, int shard_size, grad_acc_mode mode)
+{
+    *x = (rig){.f = f};
+    CHECK_OK(f, gpt2_create(&MODEL, &x->m));
+    CHECK_OK(f, mesh_open(f->c, shard_size, &x->mesh));
+    const fsdp_config config = {.run = {.m = &x->m,
+                                        .ops = ops_cpu_portable(),
+                                        .dev = f->dev,
+                                        .world = f->c,
+                                        .mode = mode,
+                                        .batch = 1,
+                                        .seed = SEED},
+                                .mesh = &x->mesh,
+                                .per_param = true};
+    CHECK_OK(f, fsdp_create(&config, &x->fsdp));
+    CHECK_OK(f, reducer_create(&x->fsdp,
+                               shard_size == f->world ? SHARDING_FULL
+                               : shard_size == 1      ? SHARDING_NONE
+                                                      : SHARDING_HYBRID,
+                               &x->r));
+}
+
+static void rig_free(rig *x)
+{
+    reducer_free(&x->r);
+    fsdp_free(&x->fsdp);
+    mesh_close(&x->mesh);
+    model_free(&x->m);
+}
+
+/* ---- the gather ------------------------------------------------------------------------------ */
+
+static void check_gather(rig *x, int u)
+{
+    const flat_layout *l = &x->fsdp.units[u].layout;
+    float *full = comm_test_alloc(l->padded_elems * sizeof *full);
+    float *want = comm_test_alloc(l->padded_elems * sizeof *want);
+    CHECK_OK(x->f, unshard_begin(&x->fsdp, u));
+    CHECK_OK(x->f, unshard_wait(&x->fsdp, u));
+    CHECK_OK(x->f, device_download(x->fsdp.compute, full, x->fsdp.units[u].full,
+                                   l->padded_elems * sizeof *full));
+    CHECK_OK(x->f, stream_sync(x->fsdp.compute));
+    for (int i = 0; i < l->n_slots; i++) {
+        const flat_slot *s = &l->slots[i];
+        param_init_range(&x->m.params[s->param], s->param, SEED, 0, s->elems, want);
+        CHECK(x->f, memcmp(full + s->offset, want, s->elems * sizeof *want) == 0,
+              "unit %d: gathered %s", u, x->m.params[s->param].name);
+    }
+    CHECK_OK(x->f, reshard(&x->fsdp, u));
+    free(full);
+    free(want);
+}
+
+/* ---- the reduction --------------------------------------------------------------------------- */
+
+/* Element i of what a rank has in micro-step a: sums of them are exact. */
+static float gradient(int rank, int a, size_t i)
+{
+    return (float)(1 + (i * 3 + (size_t)(rank * 5 + a)) % 11);
+}
+
+/* The gradient of a unit or of a second use: gaps are zero. */
+static void fill(rig *x, int u, const grad_buffer *b, int a)
+{
+    const flat_layout *l = &x->fsdp.units[u].layout;
+    float *values = comm_test_alloc(b->elems * sizeof *values);
+    memset(values, 0, b->elems * sizeof *values);
+    for (int k = 0; k < l->n_slots; k++)
+        for (size_t i = l->slots[k].offset; i < l->slots[k].offset + l->slots[k].elems; i++)
+            if (i >= b->begin && i < b->begin + b->elems)
+                values[i - b->begin] = gradient(x->f->rank, a, i);
+    CHECK_OK(x->f, device_upload(x->fsdp.compute, b->full_grad, values, b->elems * sizeof *values));
+    free(values);
+}
+
+/* Half the sum over ranks and micro-steps of `uses` uses, in the elements of this rank's pieces;
+ * zero elsewhere. */
+static void wanted(const rig *x, int u, float *want)
+{
+    const unit_grad *g = &x->r.grads[u];
+    const flat_layout *l = &x->fsdp.units[u].layout;
+    flat_piece *pieces = comm_test_alloc((size_t)l->n_slots * sizeof *pieces);
+    int n = 0;
+    CHECK_OK(x->f, flat_intersect(l, x->mesh.shape.shard_rank, pieces, &n));
+    memset(want, 0, l->shard_elems * sizeof *want);
+    for (int k = 0; k < n; k++)
+        for (size_t i = 0; i < pieces[k].elems; i++) {
+            const flat_slot *s = &l->slots[pieces[k].slot];
+            const bool twice = g->second && s->offset == g->second->buffer.begin;
+            float sum = 0;
+            for (int r = 0; r < x->f->world; r++)
+                for (int a = 0; a < STEPS; a++)
+                    sum += gradient(r, a, s->offset + pieces[k].param_begin + i);
+            want[pieces[k].shard_begin + i] = (twice ? 2 : 1) * sum / 2;
+        }
+    free(pieces);
+}
+
+static void reduce_all(rig *x)
+{
+    for (int a = 0; a < STEPS; a++)
+        for (int u = 0; u < x->fsdp.n_units; u++) {
+            unit_grad *g = &x->r.grads[u];
+            CHECK_OK(x->f, full_grad_alloc(&x->r, u));
+            fill(x, u, &g->buffer, a);
+            if (g->second)
+                fill(x, u, &g->second->buffer, a);
+            CHECK_OK(x->f, reduce_begin(&x->r, u));
+            CHECK_OK(x->f, reduce_wait(&x->r, u));
+        }
+    CHECK_OK(x->f, grads_finish(&x->r, 0.5f));
+}
+
+static void check_reduction(rig *x)
+{
+    reduce_all(x);
+    for (int u = 0; u < x->fsdp.n_units; u++) {
+        const size_t n = x->fsdp.units[u].layout.shard_elems;
+        float *got = comm_test_alloc(n * sizeof *got), *want = comm_test_alloc(n * sizeof *want);
+        wanted(x, u, want);
+        CHECK_OK(x->f,
+                 device_download(x->fsdp.compute, got, x->r.grads[u].shard_grad, n * sizeof *got));
+        CHECK_OK(x->f, stream_sync(x->fsdp.compute));
+        for (size_t i = 0; i < n; i++)
+            CHECK(x->f, got[i] == want[i], "unit %d, element %zu of the shard: %g, not %g", u, i,
+                  (double)got[i], (double)want[i]);
+        free(got);
+        free(want);
+    }
+    CHECK_OK(x->f, zero_grad(&x->r));
+}
+
+/* Every mesh, fast and canonical. */
+static void each(comm_fixture *f, void (*check)(rig *x))
+{
+    for (int s = 1; s <= f->world; s++)
+        for (int mode = GRAD_ACC_FAST; f->world % s == 0 && mode <= GRAD_ACC_CANONICAL; mode++) {
+            rig x;
+            rig_make(&x, f, s, (grad_acc_mode)mode);
+            if (f->why[0] == '\0')
+                check(&x);
+            rig_free(&x);
+        }
+}
+
+static void check_gathers(rig *x)
+{
+    for (int u = 0; u < x->fsdp.n_units; u++)
+        check_gather(x, u);
+}
+
+static void test_gather(comm_fixture *f)
+{
+    each(f, check_gathers);
+}
+
+static void test_reduction(comm_fixture *f)
+{
+    each(f, check_reduction);
+}
+
+int main(void)
+{
+    comm_fixture f;
+    if (comm_test_open(&f, &device_cpu, true) != FSDP_OK)
+        return 1;
+    comm_test_run(&f, "dim0.gather", test_gather);
+    comm_test_run(&f, "dim0.reduction", test_reduction);
+    return comm_test_close(&f);
+}
