@@ -2,27 +2,37 @@
 #include "lab2_forward/reshard_to.h"
 #include "common/comm/comm_calls.h"
 #include "common/device/device.h"
+#include "lab1_flatparam/flat_param.h"
 #include "lab2_forward/forward.h"
 
+/* What each rank keeps. */
 static size_t near_elems(const fsdp *f, int u)
 {
-    return f->units[u].layout.padded_elems / (size_t)comm_size(f->near_group);
+    const size_t n = (size_t)comm_size(f->near_group), elems = f->units[u].layout.padded_elems;
+    return size_round_up(elems / n + (elems % n != 0), FLAT_ALIGN_ELEMS);
 }
 
-/* This rank's part of the gathered array. */
-static void *near_at(const fsdp *f, int u)
+/* This rank's part of the gathered array, and how much of it there is: of an array of rows (lab 1's
+ * dim0.h) the last rank may have less than the others. */
+static void *near_at(const fsdp *f, int u, size_t *bytes)
 {
-    return full_at(f, u, (size_t)comm_rank(f->near_group) * near_elems(f, u));
+    const size_t elems = near_elems(f, u), begin = (size_t)comm_rank(f->near_group) * elems;
+    const size_t end = f->units[u].layout.padded_elems, left = end > begin ? end - begin : 0;
+    *bytes = (left < elems ? left : elems) * dtype_bytes(f->run.param_dtype);
+    return full_at(f, u, begin);
 }
 
 fsdp_status near_keep(fsdp *f, int u)
 {
     fsdp_unit *unit = &f->units[u];
+    size_t bytes;
     if (!f->near_group || !f->near_keeps || unit->stays_after_forward || unit->near)
         return FSDP_OK;
-    const size_t bytes = near_elems(f, u) * dtype_bytes(f->run.param_dtype);
-    TRY(device_alloc(f->compute, MEM_PARAMS_FULL, bytes, "near shard", &unit->near));
-    TRY(device_copy(f->compute, unit->near, near_at(f, u), bytes));
+    const void *mine = near_at(f, u, &bytes);
+    TRY(device_alloc(f->compute, MEM_PARAMS_FULL,
+                     near_elems(f, u) * dtype_bytes(f->run.param_dtype), "near shard",
+                     &unit->near));
+    TRY(device_copy(f->compute, unit->near, mine, bytes));
     return event_record(unit->consumed, f->compute);
 }
 
@@ -32,12 +42,14 @@ fsdp_status near_gather(fsdp *f, int u)
     const dtype t = f->run.param_dtype;
     const size_t elems = near_elems(f, u);
     comm *c = f->near_group;
+    size_t bytes;
     TRY(stream_wait_event(f->gather_stream, unit->consumed));
-    TRY(comm_alloc(c, f->gather_stream, MEM_PARAMS_FULL, unit->layout.padded_elems * dtype_bytes(t),
-                   "gathered unit", &unit->full));
+    TRY(comm_alloc(c, f->gather_stream, MEM_PARAMS_FULL,
+                   (size_t)comm_size(c) * elems * dtype_bytes(t), "gathered unit", &unit->full));
     unit->state = UNIT_GATHERING;
-    TRY(device_copy(f->gather_stream, near_at(f, u), unit->near, elems * dtype_bytes(t)));
-    TRY(comm_all_gather(c, f->gather_stream, unit->name, t, near_at(f, u), unit->full, elems));
+    void *mine = near_at(f, u, &bytes);
+    TRY(device_copy(f->gather_stream, mine, unit->near, bytes));
+    TRY(comm_all_gather(c, f->gather_stream, unit->name, t, mine, unit->full, elems));
     return event_record(unit->gathered, f->gather_stream);
 }
 

@@ -5,8 +5,9 @@
  *
  * A near group is N neighbouring ranks of the shard group, such as those of a host. When forward
  * has used a unit, each of them keeps 1/N of the gathered array, and the unit's later gathers of
- * the step stay inside the group. That takes padded_elems/N elements more of each such unit. The
- * copies are dropped when a step begins, because the optimizer has changed the masters. */
+ * the step stay inside the group. That takes padded_elems/N elements more of each such unit,
+ * rounded up to the slots' alignment. The copies are dropped when a step begins, because the
+ * optimizer has changed the masters. */
 #pragma once
 #include "lab2_forward/fsdp.h"
 

@@ -7,12 +7,13 @@ fsdp_status dim0_reduce_begin(reducer *r, int u)
 {
     fsdp *f = r->f;
     unit_grad *g = &r->grads[u];
+    const struct dim0_pieces *p = f->units[u].pieces;
     TRY(event_record(g->computed, f->compute));
     TRY(stream_wait_event(f->reduce_stream, g->computed));
     g->reducing = true;
     TRY(comm_reduce_scatter_pieces(f->reduce_group, f->reduce_stream, f->units[u].name,
-                                   g->buffer.full_grad, &f->units[u].pieces->slices, &g->buffer.acc,
-                                   r->batch_level));
+                                   g->buffer.full_grad, f->replicas_last ? &p->shards : &p->slices,
+                                   &g->buffer.acc, r->batch_level));
     TRY(event_record(g->reduced, f->reduce_stream));
     return second_use_reduce(r, u);
 }

@@ -18,7 +18,6 @@ static fsdp_status create_unit_grad(reducer *r, int u)
     unit_grad *g = &r->grads[u];
     TRY(event_create(f->run.dev, &g->computed));
     TRY(event_create(f->run.dev, &g->reduced));
-    const flat_layout *l = &f->units[u].slices;
     const int slice = mesh_slice(&f->mesh.shape, f->mesh.shape.world_rank);
     g->slice = (comm_slice){(size_t)slice * l->shard_elems, l->shard_elems};
     TRY(grad_buffer_init(f, u, 0, l->shard_elems * (size_t)l->world_size, "gradient slice",

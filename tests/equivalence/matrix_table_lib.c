@@ -12,6 +12,7 @@ const matrix_axis MATRIX_AXES[] = {
     {"reduction", MATRIX_RECIPE, {"--reduction canonical", "--reduction fast"}},
     {"strategy", MATRIX_TRIPLES, {"--sharding full", "--sharding grad-op", "--sharding none",
                                   "--sharding hybrid --fsdp-size %G", "--parallel ddp"}},
+    {"layout", MATRIX_TRIPLES, {"--layout flat", "--layout per-param"}},
     {"prefetch", MATRIX_TRIPLES, {"--prefetch none", "--prefetch backward", "--prefetch backward-post",
                                   "--prefetch forward", "--prefetch both"}},
     {"recompute", MATRIX_TRIPLES, {"", "--gradient-checkpointing", "--gradient-checkpointing=attention",
