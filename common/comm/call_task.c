@@ -91,8 +91,9 @@ static fsdp_status task_launch(stream *s, const comm_task *t, size_t bytes, cons
         touched_add(&x, t->shown, t->shown_bytes, false);
     else
         touched_sent(&x, team, t->parts);
-    if (v != NULL)
-        touched_add(&x, t->parts[team->rank].send, t->parts[team->rank].send_bytes, false);
+    const comm_part *own = &t->parts[team->rank];
+    if (v != NULL) /* of pieces, a shard may be longer than the array: its padding is in no piece */
+        touched_add(&x, own->send, v->shown_bytes > 0 ? v->shown_bytes : own->send_bytes, false);
     else
         touched_received(&x, team, t->parts);
     return touched_launch(&x, s, &t->call, l);
