@@ -1,7 +1,7 @@
 /* reshard_to.c -- see reshard_to.h. */
 #include "lab2_forward/reshard_to.h"
 #include "common/comm/comm_calls.h"
-#include "common/device/device.h"
+#include "common/device/device_calls.h"
 #include "lab1_flatparam/flat_param.h"
 #include "lab2_forward/forward.h"
 
@@ -29,9 +29,8 @@ fsdp_status near_keep(fsdp *f, int u)
     if (!f->near_group || !f->near_keeps || unit->stays_after_forward || unit->near)
         return FSDP_OK;
     const void *mine = near_at(f, u, &bytes);
-    TRY(device_alloc(f->compute, MEM_PARAMS_FULL,
-                     near_elems(f, u) * dtype_bytes(f->run.param_dtype), "near shard",
-                     &unit->near));
+    TRY(comm_alloc(f->near_group, f->compute, MEM_PARAMS_FULL,
+                   near_elems(f, u) * dtype_bytes(f->run.param_dtype), "near shard", &unit->near));
     TRY(device_copy(f->compute, unit->near, mine, bytes));
     return event_record(unit->consumed, f->compute);
 }

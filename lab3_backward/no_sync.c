@@ -1,6 +1,6 @@
 /* no_sync.c -- task 3.9: gradients that wait for the last micro-step of a step. */
 #include "lab3_backward/no_sync.h"
-#include "common/comm/comm.h"
+#include "common/comm/comm_calls.h"
 #include "common/device/device_calls.h"
 #include "lab3_backward/second_use.h"
 
@@ -50,13 +50,15 @@ fsdp_status replicas_reduce(reducer *r, int u)
     grad_acc_init(&sum, f->run.mode, f->run.ops->sums, g->slice.elems, MEM_GRADS_SHARD,
                   "gradient slice");
     sum.sum_dtype = f->run.reduce_dtype;
+    for (int k = 0; k < comm_size(c); k++)
+        r->replica_slices[k] = (comm_slice){(size_t)k * g->slice.elems, g->slice.elems};
     if (status == FSDP_OK)
         status = event_record(g->computed, f->compute);
     if (status == FSDP_OK)
         status = stream_wait_event(f->reduce_stream, g->computed);
     if (status == FSDP_OK)
-        status = comm_reduce_scatter(c, f->reduce_stream, f->units[u].name, shard, g->slice.elems,
-                                     &sum, 0);
+        status = comm_reduce_scatterv(c, f->reduce_stream, f->units[u].name, shard,
+                                      r->replica_slices, &sum, 0);
     if (status == FSDP_OK)
         status = event_record(g->reduced, f->reduce_stream);
     if (status == FSDP_OK)

@@ -33,5 +33,5 @@ fsdp_status recompute_choose(const recompute_spec *spec, const model *m, const i
 bool recompute_wants(const recompute_spec *spec, const layer *l);
 /* recompute_segment -- run layers first ... last once more, in order, by runner_layer_again. No
  * layer that runs again reads the output of the last one.
- *   source  [Chen 2016] */
+ *   source  [Chen et al. 2016] */
 fsdp_status recompute_segment(runner *r, int first, int last);

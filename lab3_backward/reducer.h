@@ -37,6 +37,7 @@ typedef struct reducer { /* the name is DDP's */
     int batch_level;  /* level of the sum's tree at which one reduction of a rank is one node */
     bool defers;      /* provided: reductions wait for a later micro-step, see no_sync.h */
     unit_grad *grads; /* [n_units] */
+    comm_slice *replica_slices; /* provided: [replicas] scratch of replicas_reduce */
 } reducer;
 
 /* ---- 3.2 ------------------------------------------------------------------------------------- */

@@ -31,7 +31,8 @@ fsdp_status reducer_init(fsdp *f, reducer *r)
     *r = (reducer){.f = f, .batch_level = run_reduce_level(&f->run)};
     fsdp_status status = FSDP_OK;
     r->grads = calloc((size_t)f->n_units, sizeof *r->grads);
-    if (!r->grads)
+    r->replica_slices = calloc((size_t)f->mesh.shape.replicate_size, sizeof *r->replica_slices);
+    if (!r->grads || !r->replica_slices)
         return fsdp_error(FSDP_ENOMEM, "", "reducer_create: no host memory");
     for (int u = 0; u < f->n_units && status == FSDP_OK; u++)
         status = create_unit_grad(r, u);
@@ -93,6 +94,7 @@ void reducer_free(reducer *r)
         event_free(g->reduced);
     }
     free(r->grads);
+    free(r->replica_slices);
     *r = (reducer){0};
 }
 

@@ -26,8 +26,7 @@ typedef struct run_context {
 } run_context;
 
 /* run_level -- the level of the sum's tree at which n sequences are one node: log2(n) in canonical
- * mode, 0 in fast mode, which has no tree. run_batch_level: of a micro-batch. run_reduce_level: of
- * what a rank gives to one reduction. */
+ * mode, 0 in fast mode, which has no tree. */
 static inline int run_level(const run_context *run, size_t n)
 {
     int level = 0;
@@ -36,11 +35,13 @@ static inline int run_level(const run_context *run, size_t n)
     return level;
 }
 
+/* run_batch_level -- of a micro-batch. */
 static inline int run_batch_level(const run_context *run)
 {
     return run_level(run, run->batch);
 }
 
+/* run_reduce_level -- of what a rank gives to one reduction. */
 static inline int run_reduce_level(const run_context *run)
 {
     return run_level(run, run->no_sync ? run->batch * (size_t)run->grad_accum : run->batch);

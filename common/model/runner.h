@@ -11,7 +11,7 @@
  * Activation checkpointing: the layers of a segment keep nothing in forward, and run again before
  * their backward, into memory that all segments share. A segment is a run of layers of one unit, so
  * that unit is gathered for its backward anyway, and no hook is called for the second run. What is
- * kept of a segment is its input. The embedding and the head are in none. [Chen 2016] */
+ * kept of a segment is its input. The embedding and the head are in none. [Chen et al. 2016] */
 #pragma once
 #include "common/model/run_context.h"
 

@@ -164,6 +164,7 @@ quick)
     train 2 2
     train 2 3
     train 2 2 '--sharding hybrid --fsdp-size 2'
+    train 2 2 '--layout per-param'
     train 2 3 '--sharding hybrid --fsdp-size 2'
     disagree 2 2 label
     disagree 2 2 subgroup_awaited
