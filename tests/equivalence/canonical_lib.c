@@ -70,7 +70,7 @@ void canonical_gradients(suite *s, const model_config *m, const ops *o, const dt
              o->name, types->name);
     suite_report(s, name, st);
     for (int v = 0; v < N_VARIANTS; v++) {
-        if (suite_skips(s, v))
+        if (suite_skips(s, v) || VARIANTS[v].no_sync || VARIANTS[v].replicas_last)
             continue;
         suite_use_variant(&c, &VARIANTS[v]);
         snprintf(name, sizeof name, "canonical, ops %s%s: gradients, %s", o->name, types->name,

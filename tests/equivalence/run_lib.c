@@ -41,6 +41,7 @@ static run_context context_of(const run *r)
                          .batch = c->batch,
                          .seq_len = c->seq_len,
                          .grad_accum = c->grad_accum,
+                         .no_sync = c->no_sync,
                          .seed = c->seed,
                          .param_dtype = c->param_dtype,
                          .reduce_dtype = c->reduce_dtype,
@@ -66,6 +67,7 @@ static fsdp_status make_engine(run *r, const run_context *context)
     return fsdp_engine_create(
         &(fsdp_config){.run = *context,
                        .mesh = &r->mesh,
+                       .replicas_last = c->replicas_last,
                        .per_param = c->per_param,
                        .wrap = c->wrap,
                        .merge = c->buckets.max_elems > 0 ? bucket_assign : NULL,
@@ -122,13 +124,15 @@ static void run_free(run *r)
     free(r->tokens);
 }
 
-/* Micro-step a of rank x: places a*W*b + x*b ... of the global batch. */
+/* Micro-step a of rank x: what run_batch_node says of the global batch. */
 static fsdp_status one_micro_step(run *r, int step, int a)
 {
     const run_config *c = r->cfg;
     int w = comm_size(r->group), x = comm_rank(r->group);
     size_t blocks = (size_t)w * (size_t)c->grad_accum;
-    size_t block = (size_t)(a * w + x);
+    const run_context context = context_of(r);
+    size_t block = run_batch_node(&context, (size_t)a, (size_t)x);
+    float *loss = r->loss + a * w + x;
     TRY(stream_sync(r->s)); /* the last micro-step may still read the tokens */
     for (size_t i = 0; i < c->batch; i++) {
         size_t place = block * c->batch + i;
@@ -142,10 +146,10 @@ static fsdp_status one_micro_step(run *r, int step, int a)
                            .a = a,
                            .n_micro = c->grad_accum,
                            .training = true,
-                           .loss = r->loss + block};
+                           .loss = loss};
     TRY(runner_forward(r->r, &ms));
     TRY(runner_backward(r->r));
-    return comm_all_gather(r->group, r->s, "loss", DTYPE_F32, r->loss + block, r->loss + a * w, 1);
+    return comm_all_gather(r->group, r->s, "loss", DTYPE_F32, loss, r->loss + a * w, 1);
 }
 
 static fsdp_status one_step(run *r, int step)
@@ -176,9 +180,15 @@ static fsdp_status one_step(run *r, int step)
         st = device_download(r->s, &host[blocks], r->norm, sizeof *host);
     if (st == FSDP_OK)
         st = stream_sync(r->s);
-    r->out->loss[step] = tree_sum_f32(host, blocks) * scale;
+    float *in_order = calloc(blocks + 1, sizeof *in_order);
+    const run_context context = context_of(r);
+    const size_t w = (size_t)comm_size(r->group);
+    for (size_t i = 0; i < blocks; i++)
+        in_order[run_batch_node(&context, i / w, i % w)] = host[i];
+    r->out->loss[step] = tree_sum_f32(in_order, blocks) * scale;
     r->out->norm[step] = host[blocks];
     free(host);
+    free(in_order);
     return st;
 }
 

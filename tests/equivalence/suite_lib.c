@@ -70,17 +70,19 @@ void suite_report(suite *s, const char *name, fsdp_status mine)
 
 /* clang-format off */
 const variant VARIANTS[N_VARIANTS] = {
-    {"ddp", false, SHARDING_FULL, WRAP_BLOCK, 2, {0}, 0, false},
-    {"fsdp full, wrap block", true, SHARDING_FULL, WRAP_BLOCK, 1, {0}, 0, false},
-    {"fsdp grad-op, wrap sub-block", true, SHARDING_GRAD_OP, WRAP_SUB_BLOCK, 1, {0}, 0, false},
-    {"fsdp none, wrap model", true, SHARDING_NONE, WRAP_MODEL, 1, {0}, 0, false},
-    {"fsdp hybrid, wrap block", true, SHARDING_HYBRID, WRAP_BLOCK, 2, {0}, 0, false},
-    {"fsdp full, prefetch both", true, SHARDING_FULL, WRAP_BLOCK, 2, {PREFETCH_BOTH, 2, NULL}, 0, false},
-    {"fsdp hybrid, wrap sub-block, prefetch backward-post", true, SHARDING_HYBRID, WRAP_SUB_BLOCK, 0, {PREFETCH_BACKWARD_POST, 1, NULL}, 0, false},
-    {"fsdp grad-op, prefetch forward", true, SHARDING_GRAD_OP, WRAP_BLOCK, 1, {PREFETCH_FORWARD, 3, NULL}, 0, false},
-    {"fsdp full, wrap sub-block, buckets, prefetch both", true, SHARDING_FULL, WRAP_SUB_BLOCK, 2, {PREFETCH_BOTH, 1, NULL}, 60000, false},
-    {"fsdp full, per-param", true, SHARDING_FULL, WRAP_BLOCK, 2, {0}, 0, true},
-    {"fsdp hybrid, per-param, prefetch both", true, SHARDING_HYBRID, WRAP_BLOCK, 1, {PREFETCH_BOTH, 2, NULL}, 0, true},
+    {"ddp", false, SHARDING_FULL, WRAP_BLOCK, 2, {0}, 0, false, false, false},
+    {"fsdp full, wrap block", true, SHARDING_FULL, WRAP_BLOCK, 1, {0}, 0, false, false, false},
+    {"fsdp grad-op, wrap sub-block", true, SHARDING_GRAD_OP, WRAP_SUB_BLOCK, 1, {0}, 0, false, false, false},
+    {"fsdp none, wrap model", true, SHARDING_NONE, WRAP_MODEL, 1, {0}, 0, false, false, false},
+    {"fsdp hybrid, wrap block", true, SHARDING_HYBRID, WRAP_BLOCK, 2, {0}, 0, false, false, false},
+    {"fsdp full, prefetch both", true, SHARDING_FULL, WRAP_BLOCK, 2, {PREFETCH_BOTH, 2, NULL}, 0, false, false, false},
+    {"fsdp hybrid, wrap sub-block, prefetch backward-post", true, SHARDING_HYBRID, WRAP_SUB_BLOCK, 0, {PREFETCH_BACKWARD_POST, 1, NULL}, 0, false, false, false},
+    {"fsdp grad-op, prefetch forward", true, SHARDING_GRAD_OP, WRAP_BLOCK, 1, {PREFETCH_FORWARD, 3, NULL}, 0, false, false, false},
+    {"fsdp full, wrap sub-block, buckets, prefetch both", true, SHARDING_FULL, WRAP_SUB_BLOCK, 2, {PREFETCH_BOTH, 1, NULL}, 60000, false, false, false},
+    {"fsdp full, per-param", true, SHARDING_FULL, WRAP_BLOCK, 2, {0}, 0, true, false, false},
+    {.name = "fsdp full, no_sync", .fsdp = true, .level = 1, .no_sync = true},
+    {.name = "fsdp hybrid, no_sync=replicas", .fsdp = true, .sharding = SHARDING_HYBRID, .level = 2, .replicas_last = true},
+    {"fsdp hybrid, per-param, prefetch both", true, SHARDING_HYBRID, WRAP_BLOCK, 1, {PREFETCH_BOTH, 2, NULL}, 0, true, false, false},
 };
 /* clang-format on */
 const dtypes DTYPES[N_DTYPES] = {{"", DTYPE_F32, DTYPE_F32},
@@ -116,6 +118,8 @@ void suite_use_variant(run_config *c, const variant *v)
     c->prefetch = v->prefetch;
     c->buckets.max_elems = v->bucket_elems;
     c->per_param = v->per_param;
+    c->no_sync = v->no_sync;
+    c->replicas_last = v->replicas_last;
 }
 
 fsdp_status suite_run_single(suite *s, const run_config *many, size_t batch, run_result *out)

@@ -44,13 +44,14 @@ typedef struct variant {
     bool fsdp;
     sharding_strategy sharding;
     wrap_policy wrap;
-    int level;                /* 1: part of --quick, 2: of --few too */
-    prefetch_config prefetch; /* left out: without overlap */
-    size_t bucket_elems;      /* left out: units stay as they are */
-    bool per_param;           /* left out: the flat layout */
+    int level;                   /* 1: part of --quick, 2: of --few too */
+    prefetch_config prefetch;    /* left out: without overlap */
+    size_t bucket_elems;         /* left out: units stay as they are */
+    bool per_param;              /* left out: the flat layout */
+    bool no_sync, replicas_last; /* fast mode only: the batch here is no power of two */
 } variant;
 
-enum { N_VARIANTS = 11 };
+enum { N_VARIANTS = 13 };
 extern const variant VARIANTS[N_VARIANTS];
 
 /* suite_skips -- variant v is left out: --quick or --few is without it, or hybrid has no groups
