@@ -6,7 +6,6 @@
 #include "lab3_backward/dim0_reduce.h"
 #include "lab2_forward/reshard_to.h"
 #include "lab3_backward/no_sync.h"
-#include "lab3_backward/reducer_setup.h"
 #include "lab3_backward/second_use.h"
 
 /* ---- hooks of a backward pass ---------------------------------------------------------------- */
@@ -90,8 +89,10 @@ fsdp_status reduce_begin(reducer *r, int u)
                           "reduce_begin: unit %d (%s) %s", u, f->units[u].name,
                           g->reducing ? "is reducing already" : "has no gradient memory");
     TRY(no_sync_join(r, u));
-    if (f->units[u].layout.row_ranks > 0)
-        return dim0_reduce_begin(r, u);
+    if (f->units[u].layout.row_ranks > 0) {
+        TRY(dim0_reduce_begin(r, u));
+        return second_use_reduce(r, u);
+    }
     /* SOLUTION BEGIN 3.2 */
     TRY(event_record(g->computed, f->compute));
     TRY(stream_wait_event(f->reduce_stream, g->computed));

@@ -14,8 +14,7 @@ fsdp_status dim0_reduce_begin(reducer *r, int u)
     TRY(comm_reduce_scatter_pieces(f->reduce_group, f->reduce_stream, f->units[u].name,
                                    g->buffer.full_grad, f->replicas_last ? &p->shards : &p->slices,
                                    &g->buffer.acc, r->batch_level));
-    TRY(event_record(g->reduced, f->reduce_stream));
-    return second_use_reduce(r, u);
+    return event_record(g->reduced, f->reduce_stream);
 }
 
 fsdp_status dim0_grad_finish(reducer *r, int u, float scale)

@@ -3,7 +3,7 @@
 #pragma once
 #include "lab3_backward/second_use.h"
 
-/* dim0_reduce_begin -- reduce_begin after its checks.
+/* dim0_reduce_begin -- reduce_begin after its checks, without the second use.
  *   moves   (W-1)*slice_elems*dtype_bytes(reduce_dtype) sent per rank
  *   source  [FSDP2 RFC] */
 fsdp_status dim0_reduce_begin(reducer *r, int u);

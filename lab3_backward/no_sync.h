@@ -26,6 +26,9 @@ fsdp_status no_sync_keep(reducer *r, int u);
 fsdp_status no_sync_join(reducer *r, int u);
 
 /* ---- provided -------------------------------------------------------------------------------- */
+/* reducer_begin_micro -- say which micro-step begins: whether reductions wait for a later one, and
+ * whether units stay gathered until it. self is a reducer *. */
+fsdp_status reducer_begin_micro(void *self, int a, int n_micro, bool training);
 /* replicas_reduce -- shard_grad [layout.shard_elems], the sum of this shard group, becomes this
  * rank's slice of the sum over all replicas.
  *   order       a reduce-scatter on reduce_stream, after compute; compute waits for it

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include "common/device/device.h"
 #include "lab2_forward/fsdp_setup.h"
-#include "lab2_forward/reshard_to.h"
 #include "lab3_backward/reducer_setup.h"
 #include "lab3_backward/second_use.h"
 
@@ -67,18 +66,6 @@ fsdp_status reducer_create(fsdp *f, sharding_strategy sharding, reducer *r)
                               u, f->units[u].name);
     }
     return reducer_init(f, r);
-}
-
-fsdp_status reducer_begin_micro(void *self, int a, int n_micro, bool training)
-{
-    reducer *r = self;
-    const bool later = training && a + 1 < n_micro;
-    r->defers = later && r->f->run.no_sync;
-    r->f->keeps_now = later && r->f->keeps_for_step;
-    r->f->near_keeps = training;
-    if (a == 0)
-        near_drop(r->f);
-    return FSDP_OK;
 }
 
 void reducer_free(reducer *r)

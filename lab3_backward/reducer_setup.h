@@ -18,9 +18,6 @@ fsdp_status reducer_create(fsdp *f, sharding_strategy sharding, reducer *r);
 /* reducer_init -- make the buffers and events, for units whose stays_* are settled.
  *   errors  FSDP_ENOMEM; nothing is left behind */
 fsdp_status reducer_init(fsdp *f, reducer *r);
-/* reducer_begin_micro -- say which micro-step begins: whether reductions wait for a later one, and
- * whether units stay gathered until it. self is a reducer *. */
-fsdp_status reducer_begin_micro(void *self, int a, int n_micro, bool training);
 /* reducer_free -- free everything, after reductions in flight; a zeroed struct is accepted. */
 void reducer_free(reducer *r);
 

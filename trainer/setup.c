@@ -82,15 +82,6 @@ static fsdp_status open_data(trainer *t)
     return c->val_data ? corpus_open_file(c->val_data, vocab, T, &t->val_data) : FSDP_OK;
 }
 
-/* Ranks of a host share its memory, but each has a limit of its own. */
-size_t trainer_memory(const trainer *t, bool *limited)
-{
-    size_t n_local = (size_t)comm_local_size(t->run.world);
-    size_t have = device_mem_available(t->run.dev), limit = (size_t)t->cfg.device_memory_mib << 20;
-    *limited = limit > 0 && have + ledger_read(device_ledger(t->run.dev)).live_total_bytes >= limit;
-    return *limited ? have : have / n_local;
-}
-
 /* Compares what the run needs at least with what there is, before anything is allocated. */
 static fsdp_status check_memory(const trainer *t)
 {

@@ -10,6 +10,15 @@ bool trainer_flag(const char *name)
     return text && *text && strcmp(text, "0") != 0;
 }
 
+/* Ranks of a host share its memory, but each has a limit of its own. */
+size_t trainer_memory(const trainer *t, bool *limited)
+{
+    size_t n_local = (size_t)comm_local_size(t->run.world);
+    size_t have = device_mem_available(t->run.dev), limit = (size_t)t->cfg.device_memory_mib << 20;
+    *limited = limit > 0 && have + ledger_read(device_ledger(t->run.dev)).live_total_bytes >= limit;
+    return *limited ? have : have / n_local;
+}
+
 fsdp_config trainer_fsdp_config(const trainer *t)
 {
     return (fsdp_config){.run = t->run,

@@ -202,3 +202,15 @@ fsdp_status runner_layer_forward(runner *r, int i, bool training)
     }
     return runner_unit_done(r, i, r->last_layer);
 }
+
+fsdp_status runner_layer_again(runner *r, int i, bool wants_out)
+{
+    const layer *l = &r->cfg.run.m->layers[i];
+    device_set_scope(r->cfg.run.dev, l->name, "recompute");
+    for (size_t leaf = 0; leaf < r->n_calls; leaf++) {
+        layer_io io = runner_call(r, i, leaf, PASS_AGAIN);
+        io.out = wants_out ? io.out : NULL;
+        TRY(l->forward(l, r->cfg.run.ops, r->s, &io));
+    }
+    return FSDP_OK;
+}

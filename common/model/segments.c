@@ -1,5 +1,5 @@
-/* segments.c -- activation checkpointing: where the layers of segments have their arrays, and their
- * second forward. runner.h says what a segment is. */
+/* segments.c -- activation checkpointing: where the layers of segments have their arrays. runner.h
+ * says what a segment is. */
 #include "common/model/runner_impl.h"
 
 bool runner_in_segment(const runner *r, int i)
@@ -55,17 +55,5 @@ fsdp_status runner_alloc_segments(runner *r, size_t array_bytes)
     TRY(device_alloc(r->s, MEM_ACTIVATIONS, outs_bytes, "segment outputs", &r->shared_outs));
     TRY(device_alloc(r->s, MEM_ACTIVATIONS, saved_bytes, "segment saved", &r->shared_saved));
     place_segments(r, array_bytes, &outs_bytes, &saved_bytes);
-    return FSDP_OK;
-}
-
-fsdp_status runner_layer_again(runner *r, int i, bool wants_out)
-{
-    const layer *l = &r->cfg.run.m->layers[i];
-    device_set_scope(r->cfg.run.dev, l->name, "recompute");
-    for (size_t leaf = 0; leaf < r->n_calls; leaf++) {
-        layer_io io = runner_call(r, i, leaf, PASS_AGAIN);
-        io.out = wants_out ? io.out : NULL;
-        TRY(l->forward(l, r->cfg.run.ops, r->s, &io));
-    }
     return FSDP_OK;
 }

@@ -334,6 +334,10 @@ sharding       | free --sharding none --wrap model
 fsdp-size      | free --sharding hybrid --fsdp-size 2
 wrap           | free --wrap sub-block
 layout         | free --layout per-param
+gradient-checkpointing | free --gradient-checkpointing
+no-sync        | ranks=3 free --grad-accum 4 --no-sync
+reshard-after  | free --reshard-after step
+reshard-to     | ranks=4 free --reshard-to 2
 prefetch       | free --prefetch none
 limit-all-gathers | free --prefetch both --limit-all-gathers 1
 bucket         | free --bucket 10000

@@ -155,7 +155,7 @@ float rig_forward(rig *r, bool training, bool keep_saved)
     *r->loss = -1.0f;
     for (int i = 0; i < r->m.n_layers; i++) {
         layer_io io = call_of(r, i);
-        io.training = training;
+        io.training = io.keeps = training;
         io.scratch = r->scratch[training];
         io.saved = keep_saved ? io.saved : NULL;
         io.logits = training ? NULL : r->logits;
