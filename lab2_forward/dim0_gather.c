@@ -27,22 +27,22 @@ static fsdp_status list_pieces(const flat_layout *l, const mesh_shape *slice_of,
 
 fsdp_status dim0_create(fsdp *f, fsdp_unit *u)
 {
-    u->pieces = calloc(1, sizeof *u->pieces);
-    if (!u->pieces)
+    u->own.pieces = calloc(1, sizeof *u->own.pieces);
+    if (!u->own.pieces)
         return fsdp_error(FSDP_ENOMEM, "", "no host memory");
-    TRY(list_pieces(&u->layout, NULL, &u->pieces->shards));
-    TRY(list_pieces(&u->slices, &f->mesh.shape, &u->pieces->slices));
+    TRY(list_pieces(&u->layout, NULL, &u->own.pieces->shards));
+    TRY(list_pieces(&u->slices, &f->mesh.shape, &u->own.pieces->slices));
     return comm_alloc_f32(f->gather_group, f->compute, MEM_PARAMS_SHARD, u->layout.shard_elems,
                           "parameter shard", &u->shard);
 }
 
 void dim0_free(fsdp_unit *u)
 {
-    if (u->pieces) {
-        free((void *)u->pieces->shards.list);
-        free((void *)u->pieces->slices.list);
+    if (u->own.pieces) {
+        free((void *)u->own.pieces->shards.list);
+        free((void *)u->own.pieces->slices.list);
     }
-    free(u->pieces);
+    free(u->own.pieces);
 }
 
 fsdp_status dim0_gather(fsdp *f, int u, dtype t, void *full)
@@ -59,7 +59,7 @@ fsdp_status dim0_gather(fsdp *f, int u, dtype t, void *full)
     }
     if (status == FSDP_OK)
         status = comm_all_gather_pieces(f->gather_group, f->gather_stream, unit->name, t, send,
-                                        full, &unit->pieces->shards);
+                                        full, &unit->own.pieces->shards);
     device_free(f->gather_stream, rounded);
     return status;
 }

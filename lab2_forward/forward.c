@@ -34,7 +34,7 @@ fsdp_status unshard_begin(fsdp *f, int u)
     fsdp_unit *unit = &f->units[u];
     if (unit->state != UNIT_SHARDED)
         return FSDP_OK;
-    if (unit->near)
+    if (unit->own.near)
         return near_gather(f, u);
     TRY(order_gather(f, unit));
     if (unit->layout.row_ranks > 0)
@@ -86,7 +86,7 @@ fsdp_status views_bind(fsdp *f, int u)
 fsdp_status reshard(fsdp *f, int u)
 {
     fsdp_unit *unit = &f->units[u];
-    if (unit->state == UNIT_SHARDED || unit->stays_after_backward || f->keeps_now)
+    if (unit->state == UNIT_SHARDED || unit->stays_after_backward || f->own.keeps_now)
         return FSDP_OK;
     if (unit->state == UNIT_GATHERING)
         return wrong_state(unit, "reshard", "GATHERED");

@@ -14,12 +14,12 @@ static void mark_forward_only(fsdp *f)
 {
     const model *m = f->run.m;
     for (int u = 0; u < f->n_units; u++)
-        f->units[u].forward_only = true;
+        f->units[u].own.forward_only = true;
     for (int i = model_border(m); i < m->n_layers; i++) {
         const layer *l = &m->layers[i];
-        f->units[f->layer_unit[i]].forward_only = false;
+        f->units[f->layer_unit[i]].own.forward_only = false;
         for (int p = l->first_param; p < l->first_param + l->n_params; p++)
-            f->units[f->param_unit[p]].forward_only = false;
+            f->units[f->param_unit[p]].own.forward_only = false;
     }
 }
 
@@ -38,7 +38,7 @@ fsdp_status freeze_split(fsdp *f)
         for (int p = 0; p < f->run.m->n_params; p++)
             if (f->param_unit[p] == u && f->run.m->params[p].frozen)
                 f->param_unit[p] = c.id;
-        units[units[u].companion = c.id] = c;
+        units[units[u].own.companion = c.id] = c;
     }
     mark_forward_only(f);
     return FSDP_OK;

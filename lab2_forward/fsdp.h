@@ -11,6 +11,7 @@
 #include "common/comm/mesh.h"
 #include "common/model/run_context.h"
 #include "lab1_flatparam/flat_layout.h"
+#include "lab2_forward/fsdp_own.h"
 
 typedef enum unit_state { UNIT_SHARDED, UNIT_GATHERING, UNIT_GATHERED } unit_state;
 
@@ -22,16 +23,13 @@ typedef struct fsdp_unit {
     flat_layout layout;         /* used_elems of the flat array are real, padded_elems are gathered;
                                    each rank of the shard group has shard_elems of them */
     flat_layout slices;         /* of set-up: the same array cut for the world; owns the slots */
-    struct dim0_pieces *pieces; /* per-parameter layout (dim0_gather.h); else NULL */
     bool frozen;                /* all its parameters are frozen */
-    int companion;              /* freeze.h: the unit of its frozen parameters; 0: none */
-    bool forward_only;          /* freeze.h: backward uses none of its parameters */
     bool stays_after_forward;   /* not resharded by the forward post hook */
     bool stays_after_backward;  /* resident: gathered for good, never resharded */
     float *shard;               /* [layout.shard_elems] MEM_PARAMS_SHARD, owned */
     void *full; /* [padded_elems] of param_dtype, MEM_PARAMS_FULL while not SHARDED, else NULL */
     unit_state state;
-    void *near;      /* provided: see reshard_to.h */
+    unit_own own;    /* provided */
     event *gathered; /* recorded on gather_stream by unshard_begin */
     event *consumed; /* recorded on the compute stream; the gather starts after it */
 } fsdp_unit;
@@ -46,11 +44,7 @@ typedef struct fsdp {
     comm *reduce_group;    /* the world */
     event *gather_after;   /* what gathers wait for; NULL: for all work that compute has so far */
     stream *comm_stream;   /* owned; in labs 2 to 4 both streams above are this one */
-    comm *near_group;      /* provided: borrowed, see reshard_to.h; NULL: there are none */
-    bool near_keeps;       /* provided: the micro-step in progress trains */
-    bool keeps_for_step;   /* provided: no unit is resharded before the step's last backward */
-    bool keeps_now;        /* provided: that backward is not the one in progress */
-    bool replicas_last;    /* provided: reduce_group is the shard group, see no_sync.h */
+    fsdp_own own;          /* provided */
     model_views views;     /* params[p] and grads[p] by the global index p of a parameter */
     int n_units;
     fsdp_unit *units;

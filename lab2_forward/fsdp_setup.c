@@ -186,10 +186,14 @@ fsdp_status fsdp_create(const fsdp_config *config, fsdp *f)
     f->mesh = *config->mesh;
     f->compute = device_compute_stream(config->run.dev);
     f->gather_group = f->mesh.shard;
-    f->near_group = config->near_group;
-    f->keeps_for_step = config->keeps_for_step;
-    f->replicas_last = config->replicas_last;
+    f->own.near_group = config->near_group;
+    f->own.keeps_for_step = config->keeps_for_step;
+    f->own.replicas_last = config->replicas_last;
     f->reduce_group = fsdp_reduce_group(f);
+    f->own.replica_slices =
+        calloc((size_t)f->mesh.shape.replicate_size, sizeof *f->own.replica_slices);
+    if (!f->own.replica_slices)
+        GOTO_ON_FAIL(status, out_of_host_memory(), fail);
     GOTO_ON_FAIL(status, model_views_init(config->run.m, &f->views), fail);
     GOTO_ON_FAIL(status, comm_stream_create(config->run.dev, "comm", &f->comm_stream), fail);
     f->gather_stream = f->reduce_stream = f->comm_stream;
@@ -204,7 +208,7 @@ fail:
 
 comm *fsdp_reduce_group(const fsdp *f)
 {
-    return f->replicas_last ? f->mesh.shard : f->mesh.world;
+    return f->own.replicas_last ? f->mesh.shard : f->mesh.world;
 }
 
 void fsdp_free(fsdp *f)
@@ -224,6 +228,7 @@ void fsdp_free(fsdp *f)
     free(f->units);
     free(f->layer_unit);
     free(f->param_unit);
+    free(f->own.replica_slices);
     model_views_free(&f->views);
     *f = (fsdp){0};
 }

@@ -13,7 +13,7 @@
 
 /* near_keep -- keep this rank's part of u's gathered array, in order of compute. Nothing happens
  * outside of training, without near groups, and if the unit stays after forward or is kept already.
- *   owner  unit->near, until near_drop */
+ *   owner  unit->own.near, until near_drop */
 fsdp_status near_keep(fsdp *f, int u);
 /* near_gather -- unshard_begin of a unit that is kept.
  *   moves  (N-1)/N*padded_elems*dtype_bytes(param_dtype) sent per rank, in the near group */

@@ -81,7 +81,7 @@ fsdp_status reduce_begin(reducer *r, int u)
     unit_grad *g = &r->grads[u];
     if (f->units[u].frozen)
         return FSDP_OK;
-    if (r->defers)
+    if (f->own.defers)
         return no_sync_keep(r, u);
     if (g->reducing || !g->buffer.full_grad)
         return fsdp_error(FSDP_ESTATE,

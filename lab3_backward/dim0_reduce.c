@@ -7,20 +7,20 @@ fsdp_status dim0_reduce_begin(reducer *r, int u)
 {
     fsdp *f = r->f;
     unit_grad *g = &r->grads[u];
-    const struct dim0_pieces *p = f->units[u].pieces;
+    const struct dim0_pieces *p = f->units[u].own.pieces;
     TRY(event_record(g->computed, f->compute));
     TRY(stream_wait_event(f->reduce_stream, g->computed));
     g->reducing = true;
-    TRY(comm_reduce_scatter_pieces(f->reduce_group, f->reduce_stream, f->units[u].name,
-                                   g->buffer.full_grad, f->replicas_last ? &p->shards : &p->slices,
-                                   &g->buffer.acc, r->batch_level));
+    TRY(comm_reduce_scatter_pieces(
+        f->reduce_group, f->reduce_stream, f->units[u].name, g->buffer.full_grad,
+        f->own.replicas_last ? &p->shards : &p->slices, &g->buffer.acc, r->batch_level));
     return event_record(g->reduced, f->reduce_stream);
 }
 
 fsdp_status dim0_grad_finish(reducer *r, int u, float scale)
 {
     fsdp *f = r->f;
-    const comm_pieces *p = &f->units[u].pieces->slices;
+    const comm_pieces *p = &f->units[u].own.pieces->slices;
     const size_t n = p->shard_elems, first = (size_t)f->mesh.shape.world_rank * n;
     float *grad = r->grads[u].shard_grad;
     size_t next = 0;

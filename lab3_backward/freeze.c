@@ -13,7 +13,7 @@ static fsdp_status begin_micro(void *self, int a, int n_micro, bool training)
 static fsdp_status pre_forward(void *self, int u)
 {
     freeze *z = self;
-    const int c = z->r->f->units[u].companion;
+    const int c = z->r->f->units[u].own.companion;
     TRY(z->inner.pre_forward(z->inner.self, u));
     return c ? forward_pre_hook(z->r->f, c) : FSDP_OK;
 }
@@ -21,7 +21,7 @@ static fsdp_status pre_forward(void *self, int u)
 static fsdp_status post_forward(void *self, int u)
 {
     freeze *z = self;
-    const int c = z->r->f->units[u].companion;
+    const int c = z->r->f->units[u].own.companion;
     if (c) {
         TRY(near_keep(z->r->f, c));
         TRY(forward_post_hook(z->r->f, c));
@@ -32,15 +32,15 @@ static fsdp_status post_forward(void *self, int u)
 static fsdp_status pre_backward(void *self, int u)
 {
     freeze *z = self;
-    const int c = z->r->f->units[u].companion;
+    const int c = z->r->f->units[u].own.companion;
     TRY(z->inner.pre_backward(z->inner.self, u));
-    return c && !z->r->f->units[c].forward_only ? backward_pre_hook(z->r, c) : FSDP_OK;
+    return c && !z->r->f->units[c].own.forward_only ? backward_pre_hook(z->r, c) : FSDP_OK;
 }
 
 static fsdp_status post_backward(void *self, int u)
 {
     freeze *z = self;
-    const int c = z->r->f->units[u].companion;
+    const int c = z->r->f->units[u].own.companion;
     if (c)
         TRY(backward_post_hook(z->r, c));
     return z->inner.post_backward(z->inner.self, u);
@@ -57,9 +57,9 @@ void freeze_hooks(reducer *r, freeze *out, unit_hooks *hooks)
     fsdp_unit *units = r->f->units;
     *out = (freeze){.r = r, .inner = *hooks};
     for (int u = 0; u < r->f->n_units; u++) { /* companions come after all others */
-        if (units[u].companion)
-            units[units[u].companion].stays_after_forward = units[u].stays_after_forward;
-        if (units[u].forward_only && !units[u].stays_after_backward)
+        if (units[u].own.companion)
+            units[units[u].own.companion].stays_after_forward = units[u].stays_after_forward;
+        if (units[u].own.forward_only && !units[u].stays_after_backward)
             units[u].stays_after_forward = false;
     }
     *hooks = (unit_hooks){.self = out,

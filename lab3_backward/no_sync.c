@@ -40,9 +40,9 @@ fsdp_status reducer_begin_micro(void *self, int a, int n_micro, bool training)
 {
     reducer *r = self;
     const bool later = training && a + 1 < n_micro;
-    r->defers = later && r->f->run.no_sync;
-    r->f->keeps_now = later && r->f->keeps_for_step;
-    r->f->near_keeps = training;
+    r->f->own.defers = later && r->f->run.no_sync;
+    r->f->own.keeps_now = later && r->f->own.keeps_for_step;
+    r->f->own.near_keeps = training;
     if (a == 0)
         near_drop(r->f);
     return FSDP_OK;
@@ -64,14 +64,14 @@ fsdp_status replicas_reduce(reducer *r, int u)
                   "gradient slice");
     sum.sum_dtype = f->run.reduce_dtype;
     for (int k = 0; k < comm_size(c); k++)
-        r->replica_slices[k] = (comm_slice){(size_t)k * g->slice.elems, g->slice.elems};
+        r->f->own.replica_slices[k] = (comm_slice){(size_t)k * g->slice.elems, g->slice.elems};
     if (status == FSDP_OK)
         status = event_record(g->computed, f->compute);
     if (status == FSDP_OK)
         status = stream_wait_event(f->reduce_stream, g->computed);
     if (status == FSDP_OK)
         status = comm_reduce_scatterv(c, f->reduce_stream, f->units[u].name, shard,
-                                      r->replica_slices, &sum, 0);
+                                      r->f->own.replica_slices, &sum, 0);
     if (status == FSDP_OK)
         status = event_record(g->reduced, f->reduce_stream);
     if (status == FSDP_OK)

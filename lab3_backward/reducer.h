@@ -17,8 +17,7 @@ typedef struct grad_buffer {
     size_t begin, elems; /* the range of the flat array: all of it */
     float *full_grad;    /* [elems] MEM_GRADS_FULL, owned from pre hook to end of reduction */
     comm_slice *slices;  /* [ranks of reduce_group] the slice that each rank keeps */
-    grad_acc acc;        /* of this rank's */
-    grad_acc local;      /* provided: earlier micro-steps' full_grad, see no_sync.h */
+    grad_acc acc, local; /* of this rank's; provided: of earlier full_grads (no_sync.h) */
 } grad_buffer;
 
 typedef struct unit_grad {
@@ -35,9 +34,7 @@ typedef struct unit_grad {
 typedef struct reducer { /* the name is DDP's */
     fsdp *f;
     int batch_level;  /* level of the sum's tree at which one reduction of a rank is one node */
-    bool defers;      /* provided: reductions wait for a later micro-step, see no_sync.h */
     unit_grad *grads; /* [n_units] */
-    comm_slice *replica_slices; /* provided: [replicas] scratch of replicas_reduce */
 } reducer;
 
 /* ---- 3.2 ------------------------------------------------------------------------------------- */

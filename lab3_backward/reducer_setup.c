@@ -30,8 +30,7 @@ fsdp_status reducer_init(fsdp *f, reducer *r)
     *r = (reducer){.f = f, .batch_level = run_reduce_level(&f->run)};
     fsdp_status status = FSDP_OK;
     r->grads = calloc((size_t)f->n_units, sizeof *r->grads);
-    r->replica_slices = calloc((size_t)f->mesh.shape.replicate_size, sizeof *r->replica_slices);
-    if (!r->grads || !r->replica_slices)
+    if (!r->grads)
         return fsdp_error(FSDP_ENOMEM, "", "reducer_create: no host memory");
     for (int u = 0; u < f->n_units && status == FSDP_OK; u++)
         status = create_unit_grad(r, u);
@@ -56,7 +55,7 @@ fsdp_status reducer_create(fsdp *f, sharding_strategy sharding, reducer *r)
                           shape->world_size);
     TRY(strategy_fill(sharding, f));
     for (int u = 0; u < f->n_units; u++) {
-        f->units[u].stays_after_forward = f->units[u].stays_after_forward || f->keeps_for_step;
+        f->units[u].stays_after_forward = f->units[u].stays_after_forward || f->own.keeps_for_step;
         if (f->units[u].stays_after_backward)
             TRY(fsdp_make_resident(f, u));
         else if (!f->gather_group)
@@ -81,7 +80,6 @@ void reducer_free(reducer *r)
         event_free(g->reduced);
     }
     free(r->grads);
-    free(r->replica_slices);
     *r = (reducer){0};
 }
 

@@ -17,7 +17,7 @@ fsdp_status grad_buffer_init(const fsdp *f, int u, size_t begin, size_t elems, c
     const mesh_shape *shape = &f->mesh.shape;
     const run_context *run = &f->run;
     *out = (grad_buffer){.begin = begin, .elems = elems};
-    const bool in_shards = f->replicas_last;
+    const bool in_shards = f->own.replicas_last;
     const int n_ranks = in_shards ? shape->shard_size : shape->world_size;
     const int me = in_shards ? shape->shard_rank : shape->world_rank;
     out->slices = calloc((size_t)n_ranks, sizeof *out->slices);
@@ -106,7 +106,7 @@ fsdp_status grad_sum(reducer *r, int u)
     unit_grad *g = &r->grads[u];
     second_use *s = g->second;
     TRY(grad_acc_finish(&g->buffer.acc, f->compute, &g->shard_grad));
-    if (f->replicas_last)
+    if (f->own.replicas_last)
         return replicas_reduce(r, u);
     if (!s)
         return FSDP_OK;

@@ -54,14 +54,14 @@ static bool is_limited(const prefetch *p, int u)
 /* Whether this pass computes with unit u, if it comes to it at all. */
 static bool is_used(const prefetch *p, int u)
 {
-    return !(p->own.in_backward && p->r->f->units[u].forward_only);
+    return !(p->own.in_backward && p->r->f->units[u].own.forward_only);
 }
 
 /* A unit and its companion count as one. Together they have the parameters of the whole unit. */
 fsdp_status prefetch_unshard(prefetch *p, int u, bool ahead)
 {
     fsdp *f = p->r->f;
-    const int companion = f->units[u].companion;
+    const int companion = f->units[u].own.companion;
     if (f->units[u].state != UNIT_SHARDED || !is_used(p, u))
         return FSDP_OK;
     if (is_limited(p, u)) {
