@@ -158,6 +158,8 @@ void report_plan(const trainer *t, FILE *out)
                 (unsigned long long)t->plan.traffic.bytes_sent[SHOWN_OPS[i]]);
     if (t->has_costs)
         print_times(t, out);
+    else
+        fprintf(out, "computing of one step\n  %-14s %16.0f\n", "FLOPs", t->plan.flops);
     if (t->cfg.plan_fit)
         print_fit(t, out);
 }

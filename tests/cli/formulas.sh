@@ -176,4 +176,29 @@ for freeze in first biases; do
     check none 2 1 1 none 2 4 --sharding none
     check hybrid 4 2 2 both 4 4 --sharding hybrid --fsdp-size 2
 done
+
+# In canonical mode A is a power of two, and the gradients that --no-sync keeps are log2 A nodes of the sum's tree. The tied
+# weight's second use has a sum of its own, and a reduction.
+for a in 2 8; do
+    name="no_sync, canonical, micro-steps $a"
+    if ! "$build/fsdp_run" --no-prefix -n 3 "$build/fsdp_train" --steps 2 --synthetic 10000 $model --ops portable --seq-len 16 \
+        --batch-size 1 --grad-accum $a --reduction canonical --no-sync --prefetch none --memory-report "$tmp/csv" >"$tmp/log" 2>&1; then
+        echo "FAIL formulas $name: $(grep -m1 rank "$tmp/log")"
+        failed=1
+        continue
+    fi
+    awk -F, -v name="$name" -v A=$a -v W=3 '
+        function up(n, to) { return to * int((n + to - 1) / to) }
+        function slot(n) { return up(n, 32) }
+        BEGIN {
+            d = 36; tied = 100 * d
+            root = up(slot(100 * d) + slot(20 * d) + 2 * slot(d), 32 * W)
+            block = up(6 * slot(d) + slot(3 * d * d) + slot(3 * d) + slot(d * d) + 2 * slot(4 * d * d) + slot(4 * d), 32 * W)
+            for (sums = 0; 2 ^ sums < A; sums++) ;
+            want["memory,grads_full"] = 4 * (sums * (root + 3 * block + tied) + root + tied + block)
+            want["calls,reduce-scatter"] = 5
+        }
+        ($1 "," $2) in want { seen++; if ($3 != want[$1 "," $2]) { print "FAIL formulas " name ": " $1 " of " $2 ": " $3 ", by formula " want[$1 "," $2]; bad = 1 } }
+        END { if (seen == 2 && !bad) print "PASS formulas " name; exit bad || seen != 2 }' "$tmp/csv" || failed=1
+done
 exit $failed

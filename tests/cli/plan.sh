@@ -341,4 +341,24 @@ case_is 'values that cannot be' && {
     verdict
 }
 check_left
+# ---- what runs again -------------------------------------------------------------------------------------------------
+
+# Every choice of a part of the last blocks, with its memory and its operations; then auto for memories between these.
+if case_is '--gradient-checkpointing=auto takes the fewest operations that fit'; then
+    deep='--n-layer 4 --d-model 256 --n-head 4 --seq-len 256 --batch-size 8'
+    : >"$work/choices"
+    for how in '' --gradient-checkpointing={block,attention,mlp},from:{0,1,2,3}; do
+        plan $deep $how
+        echo "$(total) $(figure FLOPs) ${how:-nothing}" >>"$work/choices"
+    done
+    sort -n "$work/choices" | awk 'NR > 1 { print int(($1 + last) / 2 / 1048576) } { last = $1 }' | sort -nu >"$work/limits"
+    holds 'n > 4' n="$(wc -l <"$work/limits")"
+    while read -r mib; do
+        plan $deep --gradient-checkpointing=auto --device-memory "$mib"
+        least=$(awk -v most=$((mib * 1048576)) '$1 <= most && (!n++ || $2 < least) { least = $2 } END { print least }' "$work/choices")
+        holds 'bytes <= most && flops == least' bytes="$(total)" most=$((mib * 1048576)) flops="$(figure FLOPs)" least="${least:-none}"
+    done < <(tail -n +2 "$work/limits")
+    verdict
+fi
+
 cli_end
