@@ -5,7 +5,6 @@
 #include "common/model/freeze.h"
 #include "common/model/gpt2.h"
 #include "common/base/units.h"
-#include "common/observe/digest_file.h"
 #include "common/steps/baseline.h"
 #include "common/ops/backends.h"
 #include "trainer/rates.h"
@@ -256,24 +255,12 @@ static fsdp_status watch_order(trainer *t)
     return FSDP_OK;
 }
 
-/* Begin the file of --digests with what the run is: digest_file.h. */
-static fsdp_status open_digests(trainer *t)
-{
-    const ckpt_about *about = &t->store.about;
-    if (!t->cfg.digests || comm_rank(t->run.world) != 0)
-        return FSDP_OK;
-    TRY(atomic_file_open(&t->digest_file, t->cfg.digests,
-                         "pass a --digests path that can be written"));
-    fprintf(t->digest_file.out, DIGEST_TITLE "\n# ops: %s\n", t->run.ops->name);
-    for (int i = 0; i < about->n; i++)
-        fprintf(t->digest_file.out, "# %s: %s\n", about->facts[i].name, about->facts[i].value);
-    return FSDP_OK;
-}
-
 static fsdp_status allocate_here(trainer *t)
 {
     TRY(watch_order(t));
-    TRY(open_digests(t));
+    if (t->cfg.digests && comm_rank(t->run.world) == 0)
+        TRY(atomic_file_open(&t->digest_file, t->cfg.digests,
+                             "pass a --digests path that can be written"));
     if (t->cfg.profile_dir)
         TRY(profile_run_open(&t->run, t->cfg.profile_dir, t->order, &t->profiled));
     return trainer_make(t);
@@ -330,7 +317,7 @@ fsdp_status trainer_allocate(trainer *t)
     TRY(comm_agree(t->run.world, allocate_here(t)));
     TRY(open_checkpoints(t));
     if (t->cfg.digest_values)
-        TRY(digests_keep_values(t->digests, t->cfg.values_step, t->cfg.values_unit, t->store.newest,
+        TRY(digests_keep_values(t->digests, t->cfg.digest_values, t->store.newest,
                                 train_end(&t->cfg.train)));
     t->setup = (train_setup){.cfg = &t->cfg.train,
                              .run = &t->run,

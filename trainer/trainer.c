@@ -58,14 +58,14 @@ fsdp_status trainer_make(trainer *t)
                              &t->n_cut));
     }
     if (t->cfg.digests)
-        TRY(digests_create(&t->run, &t->engine, t->digest_file.out, &t->digests));
+        TRY(digests_create(&t->run, &t->engine, &t->store.about, t->digest_file.out, &t->digests));
     runner_config rc = {.run = t->run,
                         .layer_unit = t->engine.layer_unit,
                         .n_units = t->engine.n_units,
                         .segment = t->segments,
                         .run_again = recompute_segment,
-                        .hooks = t->digests ? digests_hooks(t->digests) : t->engine.hooks,
-                        .after_layer = t->digests ? digests_after_layer : NULL,
+                        .hooks = t->engine.hooks,
+                        .look = t->digests ? digests_look : NULL,
                         .observer = t->digests,
                         .views = t->engine.views,
                         .host_sync = trainer_flag("FSDP_HOST_SYNC")};

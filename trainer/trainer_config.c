@@ -234,24 +234,6 @@ static fsdp_status parse_recompute(trainer_config *cfg, int n_blocks)
                       cfg->checkpointing, n_blocks);
 }
 
-/* STEP:UNIT. Which of them there are is known when there is an engine. */
-static fsdp_status parse_digests(trainer_config *cfg)
-{
-    char *end = NULL;
-    if (!cfg->digest_values)
-        return FSDP_OK;
-    if (!cfg->digests)
-        return fsdp_error(FSDP_EINVAL, "pass --digests FILE too",
-                          "--digest-values: no --digests file given");
-    errno = 0;
-    cfg->values_step = strtoll(cfg->digest_values, &end, 10);
-    cfg->values_unit = end + 1;
-    if (end != cfg->digest_values && *end == ':' && errno == 0 && cfg->values_step >= 0)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "pass a step from 0 on and a unit: --digest-values 3:h.1",
-                      "--digest-values: got '%s', expected STEP:UNIT", cfg->digest_values);
-}
-
 /* "12.5e9,20e-6" or "3:1.5": two numbers with `between` between them, both >= 0. */
 static bool parse_pair(const char *text, char between, double *a, double *b)
 {
@@ -463,7 +445,9 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
     cfg->n_ranks = cfg->plan_ranks > 0 ? (int)cfg->plan_ranks : world_size;
     TRY(parse_wrap(cfg));
     TRY(parse_bucket(cfg));
-    TRY(parse_digests(cfg));
+    if (cfg->digest_values && !cfg->digests)
+        return fsdp_error(FSDP_EINVAL, "pass --digests FILE too",
+                          "--digest-values: no --digests file given");
     TRY(resolve_mesh(cfg));
     TRY(resolve_plan(cfg));
     TRY(resolve_model(cfg, model_cfg));

@@ -58,8 +58,6 @@ typedef struct trainer_config {
     int64_t keep; /* checkpoints; 0: all */
     bool check_order, print_shards;
     const char *digests, *digest_values;
-    int64_t values_step; /* from the text in digest_values */
-    const char *values_unit;
     bool plan;
     int64_t plan_ranks, plan_fsdp_size; /* 0: the ranks there are; what --sharding says */
     int n_ranks;                        /* of the job: from plan_ranks and the ranks there are */

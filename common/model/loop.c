@@ -18,6 +18,13 @@ static fsdp_status call_hook(fsdp_status (*hook)(void *, int), void *self, int u
     return hook ? hook(self, unit) : FSDP_OK;
 }
 
+static fsdp_status look(const runner *r, const micro_step *ms, runner_moment when, int i)
+{
+    if (!r->cfg.look || (ms && !ms->training))
+        return FSDP_OK;
+    return r->cfg.look(r->cfg.observer, r, ms, when, i);
+}
+
 fsdp_status runner_forward(runner *r, const micro_step *ms)
 {
     const unit_hooks *h = &r->cfg.hooks;
@@ -28,9 +35,9 @@ fsdp_status runner_forward(runner *r, const micro_step *ms)
         int u = r->cfg.layer_unit[i];
         if (i == r->first_layer[u])
             TRY(call_hook(h->pre_forward, h->self, u));
+        TRY(look(r, ms, BEFORE_FORWARD, i));
         TRY(runner_layer_forward(r, i, ms->training));
-        if (r->cfg.after_layer && ms->training)
-            TRY(r->cfg.after_layer(r->cfg.observer, r, ms, i));
+        TRY(look(r, ms, AFTER_FORWARD, i));
         if (i == r->last_layer[u])
             TRY(call_hook(h->post_forward, h->self, u));
     }
@@ -45,6 +52,7 @@ fsdp_status runner_backward(runner *r)
         int u = r->cfg.layer_unit[i];
         if (i == r->last_layer[u])
             TRY(call_hook(h->pre_backward, h->self, u));
+        TRY(look(r, NULL, BEFORE_BACKWARD, i));
         int first = runner_segment_begin(r, i);
         if (first >= 0)
             TRY(r->cfg.run_again(r, first, i));
@@ -54,5 +62,7 @@ fsdp_status runner_backward(runner *r)
         d_out = d_in; /* this layer's input is the one before's output */
         d_in = d_in == r->d_ping ? r->d_pong : r->d_ping;
     }
-    return h->end_backward ? h->end_backward(h->self) : FSDP_OK;
+    if (h->end_backward)
+        TRY(h->end_backward(h->self));
+    return look(r, NULL, AFTER_BACKWARD, r->border);
 }

@@ -27,6 +27,14 @@ typedef struct micro_step {
     float *loss;             /* device, [1]: forward writes the SUM over the b*T tokens */
 } micro_step;
 
+/* When a micro-step that trains is looked at; all but the last name a layer. */
+typedef enum runner_moment {
+    BEFORE_FORWARD, /* the parameters of the layer are in the views */
+    AFTER_FORWARD,  /* runner_output has what the layer gave; not at the second run of a segment */
+    BEFORE_BACKWARD,
+    AFTER_BACKWARD /* of all layers */
+} runner_moment;
+
 enum { NO_SEGMENT = -1 };
 
 typedef struct runner_config {
@@ -37,9 +45,9 @@ typedef struct runner_config {
                            NULL: there are none */
     /* run_again -- run layers first ... last, a segment, once more (runner_layer_again) */
     fsdp_status (*run_again)(runner *r, int first, int last);
-    /* after_layer -- NULL, or who looks at runner_output: the forward of layer i in a micro-step
-     * that trains has been issued; not the second one of a segment */
-    fsdp_status (*after_layer)(void *observer, const runner *r, const micro_step *ms, int i);
+    /* look -- NULL, or who looks at layer i of a micro-step that trains. ms: NULL in backward */
+    fsdp_status (*look)(void *observer, const runner *r, const micro_step *ms, runner_moment when,
+                        int i);
     void *observer;
     unit_hooks hooks;         /* copied */
     const model_views *views; /* borrowed; read at each call of a layer */
@@ -61,7 +69,7 @@ void runner_free(runner *r);
  *   errors  those of layers and hooks */
 fsdp_status runner_forward(runner *r, const micro_step *ms);
 /* runner_output -- what the forward of layer i gave for sequence j of the micro-batch: [T,C] of
- * *type in device memory, valid until after_layer has returned. The last layer gives the loss [1]
+ * *type in device memory, valid until look has returned. The last layer gives the loss [1]
  * of the call that sequence j begins, and nothing if it begins none. */
 const void *runner_output(const runner *r, int i, size_t j, dtype *type, size_t *elems);
 /* runner_backward -- the gradients of the SUM over tokens of the micro-batch of the last training

@@ -257,17 +257,14 @@ static int share_of(const baseline *b, ckpt_piece *pieces)
     return n;
 }
 
-/* Every rank has all gradients, and visits the r-th of W parts of each. */
+/* Every rank has all gradients. */
 static fsdp_status visit_grads(void *self, engine_visit visit, void *ctx)
 {
     baseline *b = self;
-    const size_t r = (size_t)comm_rank(b->run.world), w = (size_t)comm_size(b->run.world);
-    for (int p = 0; p < b->run.m->n_params; p++) {
-        const size_t elems = b->run.m->params[p].elems, each = elems / w, begin = each * r;
-        if (updates(&b->run.m->params[p]))
-            TRY(visit(ctx, p, begin, b->grads + b->offset[p] + begin,
-                      r + 1 < w ? each : elems - begin));
-    }
+    const param_spec *params = b->run.m->params;
+    for (int p = 0; p < b->run.m->n_params && comm_rank(b->run.world) == 0; p++)
+        if (updates(&params[p]))
+            TRY(visit(ctx, p, 0, b->grads + b->offset[p], params[p].elems));
     return FSDP_OK;
 }
 

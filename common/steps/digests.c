@@ -10,21 +10,21 @@
 enum {
     CHUNK_ELEMS = 1 << 16, /* of a download */
     GATHER_BYTES = 2048,   /* of a comm_host_gather */
-    ALL_RANKS = 0          /* none differs from rank 0 */
+    WHOLE_STEP = -1        /* in place of a micro-step */
 };
 
-typedef enum row_kind { TOKENS, PARAMS, OUTPUT, PARAMS_BACKWARD, GRADIENT } row_kind;
-static const char *const KINDS[] = {"tokens", "params", "output", "params-backward", "gradient"};
+typedef enum row_kind { TOKENS, FORWARD, OUTPUT, BACKWARD, GRADIENT } row_kind;
+static const char *const KINDS[] = {"tokens", "forward copy", "output", "backward copy",
+                                    "reduced gradient"};
 
-/* A row of the file. */
+/* A row of the file, and in `total` its sum over a step. */
 typedef struct row {
     row_kind kind;
     int id; /* of the parameter or layer */
     int layer;
     const char *name;
-    uint64_t sum;
-    int odd_rank;   /* of a parameter: the first rank whose copy differs from rank 0's */
-    uint32_t *bits; /* [elems] where values are wanted, else NULL */
+    uint64_t sum, total;
+    uint32_t *bits; /* [elems] where elements are wanted, else NULL */
 } row;
 
 struct digests {
@@ -38,7 +38,6 @@ struct digests {
     uint32_t *host;            /* [CHUNK_ELEMS] */
     int64_t step, values_step; /* values_step -1: none */
     int micro;
-    bool training; /* this micro-step; an evaluation has no digests */
 };
 
 /* ---- sums ------------------------------------------------------------------------------------ */
@@ -49,6 +48,12 @@ static uint64_t hash_elem(uint64_t array, uint64_t index, uint64_t bits)
     return XXH3_64bits(words, sizeof words);
 }
 
+/* One of the arrays that have the row's name: of outputs there is one for each sequence. */
+static uint64_t array_of(const row *r, uint64_t which)
+{
+    return hash_elem(hash_bytes(r->name, strlen(r->name)), which, 0);
+}
+
 static row *row_of(digests *d, row_kind kind, int id)
 {
     size_t i = 0;
@@ -57,7 +62,7 @@ static row *row_of(digests *d, row_kind kind, int id)
     return &d->rows[i];
 }
 
-/* Elements in device memory, from `begin` on of one of the arrays that have the row's name. */
+/* Elements in device memory, from `begin` on of an array of a row. */
 typedef struct span {
     uint64_t which;
     size_t begin, elems;
@@ -70,8 +75,7 @@ static fsdp_status add_span(digests *d, row *r, const span *v)
 {
     stream *s = device_compute_stream(d->run.dev);
     const size_t bytes = dtype_bytes(v->type);
-    const uint64_t array = hash_elem(hash_bytes(r->name, strlen(r->name)), v->which, 0);
-    const bool keeps = r->bits && d->step == d->values_step && d->micro == 0;
+    const uint64_t array = array_of(r, v->which);
     for (size_t done = 0, n; done < v->elems; done += n) {
         n = v->elems - done < CHUNK_ELEMS ? v->elems - done : CHUNK_ELEMS;
         TRY(device_download(s, d->host, (const char *)v->at + done * bytes, n * bytes));
@@ -81,193 +85,101 @@ static fsdp_status add_span(digests *d, row *r, const span *v)
             const bool narrow = v->type == DTYPE_BF16;
             const uint32_t bits = narrow ? ((const uint16_t *)d->host)[i] : d->host[i];
             r->sum += hash_elem(array, index, bits);
-            if (keeps)
+            if (r->bits)
                 r->bits[index] = bits;
         }
     }
     return FSDP_OK;
 }
 
-/* What the ranks' sums [W] of a row come to: all added, or of a parameter, of which ranks have
- * copies, the first that differs from rank 0's, because rank 0's may be the right one. */
-static void merge(row *r, const uint64_t *sums, size_t stride, int n_ranks)
-{
-    const bool copies = r->kind == PARAMS || r->kind == PARAMS_BACKWARD;
-    r->sum = *sums;
-    r->odd_rank = ALL_RANKS;
-    for (int rank = n_ranks - 1; rank > 0; rank--) {
-        const uint64_t its = sums[(size_t)rank * stride];
-        if (!copies)
-            r->sum += its;
-        else if (its != *sums)
-            r->sum = sums[(size_t)(r->odd_rank = rank) * stride];
-    }
-}
-
-/* Let rows [n] hold what all ranks' sums come to. */
-static fsdp_status merge_rows(digests *d, row *rows, size_t n)
-{
-    enum { MOST = GATHER_BYTES / sizeof(uint64_t) };
-    uint64_t mine[MOST];
-    for (size_t at = 0, k; at < n; at += k) {
-        void *all;
-        for (k = 0; k < MOST && at + k < n; k++)
-            mine[k] = rows[at + k].sum;
-        TRY(comm_host_gather(d->run.world, "digests", mine, k * sizeof *mine, &all));
-        for (size_t i = 0; i < k; i++)
-            merge(&rows[at + i], (const uint64_t *)all + i, k, comm_size(d->run.world));
-        free(all);
-    }
-    return FSDP_OK;
-}
-
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* "step,micro,unit,kind,name,": what all lines of a row begin with. */
-static void put_head(digests *d, const row *r, const char *suffix)
+/* "step,micro,unit,kind,name,hash,": what all lines of a row begin with. */
+static void put_head(digests *d, const row *r, uint64_t hash)
 {
     char micro[16] = "";
-    if (r->kind != GRADIENT)
+    if (d->micro != WHOLE_STEP)
         snprintf(micro, sizeof micro, "%d", d->micro);
     d->n_written++;
-    fprintf(d->out, "%lld,%s,%s,%s%s,%s,", (long long)d->step, micro,
-            d->e->unit_name(d->e->self, d->e->layer_unit[r->layer]), KINDS[r->kind], suffix,
-            r->name);
+    fprintf(d->out, "%lld,%s,%s,%s,%s,%016llx,", (long long)d->step, micro,
+            d->e->unit_name(d->e->self, d->e->layer_unit[r->layer]), KINDS[r->kind], r->name,
+            (unsigned long long)hash);
 }
 
-static void put_value(digests *d, const row *r, uint32_t bits, size_t i)
+static void put_element(digests *d, const row *r, uint32_t bits, size_t i)
 {
     const param_spec *spec = &d->run.m->params[r->id];
     const size_t columns = spec->dims[spec->n_dims - 1];
-    const bool narrow = r->kind == PARAMS && d->run.param_dtype == DTYPE_BF16;
+    const bool narrow = r->kind != GRADIENT && d->run.param_dtype == DTYPE_BF16;
     const uint32_t wide = narrow ? bits << 16 : bits;
     float value;
     memcpy(&value, &wide, sizeof value);
-    put_head(d, r, "-value");
-    fprintf(d->out, "%0*x,%.9g,%zu,%zu,%zu\n", narrow ? 4 : 8, bits, (double)value, i, i / columns,
-            i % columns);
+    put_head(d, r, hash_elem(array_of(r, 0), i, bits));
+    fprintf(d->out, "%zu (row %zu column %zu),%.9g (%0*x)\n", i, i / columns, i % columns,
+            (double)value, narrow ? 4 : 8, bits);
 }
 
-/* Write the values of a row: of a parameter those of the odd rank, of a gradient those of all
- * ranks, each of which has some and zeros in place of the others. */
-static fsdp_status put_values(digests *d, const row *r)
+/* Write the elements of a row: a rank's copy, or a gradient, of which each rank has some elements
+ * and zeros in place of the others. */
+static fsdp_status put_elements(digests *d, const row *r, int rank)
 {
     const size_t elems = d->run.m->params[r->id].elems, most = GATHER_BYTES / sizeof *r->bits;
+    const size_t n_ranks = (size_t)comm_size(d->run.world);
     for (size_t begin = 0, n; begin < elems; begin += n) {
         void *all;
         n = elems - begin < most ? elems - begin : most;
-        TRY(comm_host_gather(d->run.world, "values", r->bits + begin, n * sizeof *r->bits, &all));
-        uint32_t *bits = (uint32_t *)all + (size_t)r->odd_rank * n;
-        for (size_t i = n; i < (size_t)comm_size(d->run.world) * n && r->kind == GRADIENT; i++)
+        TRY(comm_host_gather(d->run.world, "elements", r->bits + begin, n * sizeof *r->bits, &all));
+        uint32_t *bits = (uint32_t *)all + (size_t)rank * n;
+        for (size_t i = n; i < n_ranks * n && r->kind == GRADIENT; i++)
             bits[i % n] |= bits[i];
         for (size_t i = 0; i < n && d->out; i++)
-            put_value(d, r, bits[i], begin + i);
+            put_element(d, r, bits[i], begin + i);
         free(all);
     }
     return FSDP_OK;
 }
 
-/* Write rows [n], and forget their sums. */
-static fsdp_status put_rows(digests *d, row *rows, size_t n)
+/* Write a row: what the ranks' sums come to. Of a parameter, of which ranks have copies, it is the
+ * first that differs from rank 0's, because rank 0's may be the right one. */
+static fsdp_status put_row(digests *d, row *r)
 {
-    TRY(merge_rows(d, rows, n));
-    for (row *r = rows; r < rows + n; r++) {
-        if (d->out) {
-            put_head(d, r, "");
-            fprintf(d->out, "%016llx", (unsigned long long)r->sum);
-            fprintf(d->out, r->odd_rank != ALL_RANKS ? ",rank %d\n" : "\n", r->odd_rank);
-        }
-        if (r->bits && d->step == d->values_step && d->micro == 0)
-            TRY(put_values(d, r));
-        r->sum = 0;
+    const bool copies = r->kind == FORWARD || r->kind == BACKWARD;
+    int odd = 0;
+    void *all;
+    TRY(comm_host_gather(d->run.world, "digests", &r->sum, sizeof r->sum, &all));
+    const uint64_t *sums = all;
+    uint64_t sum = sums[0];
+    for (int rank = comm_size(d->run.world) - 1; rank > 0; rank--) {
+        if (!copies)
+            sum += sums[rank];
+        else if (sums[rank] != sums[0])
+            sum = sums[odd = rank];
     }
+    free(all);
+    if (d->out) {
+        put_head(d, r, sum);
+        fprintf(d->out, odd > 0 ? ",rank %d\n" : ",\n", odd);
+    }
+    r->total += r->sum;
+    r->sum = 0;
+    return r->bits && d->step == d->values_step ? put_elements(d, r, odd) : FSDP_OK;
+}
+
+/* ---- what is hashed -------------------------------------------------------------------------- */
+
+static fsdp_status add_params(digests *d, row_kind kind, int i)
+{
+    const layer *l = &d->run.m->layers[i];
+    for (int p = l->first_param; p < l->first_param + l->n_params; p++)
+        TRY(add_span(d, row_of(d, kind, p),
+                     &(span){.elems = d->run.m->params[p].elems,
+                             .type = d->run.param_dtype,
+                             .at = d->e->views->params[p]}));
     return FSDP_OK;
 }
 
-/* ---- parameters: hooks around the engine's --------------------------------------------------- */
-
-/* Add the copies of a unit's parameters that the model is about to read. */
-static fsdp_status add_params(digests *d, int unit, row_kind kind)
+static fsdp_status add_outputs(digests *d, const runner *r, const micro_step *ms, int i)
 {
-    for (row *r = d->rows; r < d->rows + d->n_micro && d->training; r++)
-        if (r->kind == kind && d->e->layer_unit[r->layer] == unit)
-            TRY(add_span(d, r,
-                         &(span){.elems = d->run.m->params[r->id].elems,
-                                 .type = d->run.param_dtype,
-                                 .at = d->e->views->params[r->id]}));
-    return FSDP_OK;
-}
-
-static fsdp_status begin_micro(void *self, int a, int n_micro, bool training)
-{
-    digests *d = self;
-    const unit_hooks *h = &d->e->hooks;
-    d->micro = a;
-    d->training = training;
-    return h->begin_micro ? h->begin_micro(h->self, a, n_micro, training) : FSDP_OK;
-}
-
-static fsdp_status call(digests *d, fsdp_status (*hook)(void *, int), int unit)
-{
-    return hook ? hook(d->e->hooks.self, unit) : FSDP_OK;
-}
-
-static fsdp_status pre_forward(void *self, int unit)
-{
-    digests *d = self;
-    TRY(call(d, d->e->hooks.pre_forward, unit));
-    return add_params(d, unit, PARAMS);
-}
-
-static fsdp_status post_forward(void *self, int unit)
-{
-    digests *d = self;
-    return call(d, d->e->hooks.post_forward, unit);
-}
-
-static fsdp_status pre_backward(void *self, int unit)
-{
-    digests *d = self;
-    TRY(call(d, d->e->hooks.pre_backward, unit));
-    return add_params(d, unit, PARAMS_BACKWARD);
-}
-
-static fsdp_status post_backward(void *self, int unit)
-{
-    digests *d = self;
-    return call(d, d->e->hooks.post_backward, unit);
-}
-
-static fsdp_status end_backward(void *self)
-{
-    digests *d = self;
-    const unit_hooks *h = &d->e->hooks;
-    if (h->end_backward)
-        TRY(h->end_backward(h->self));
-    return put_rows(d, d->rows, d->n_micro);
-}
-
-unit_hooks digests_hooks(digests *d)
-{
-    return (unit_hooks){.self = d,
-                        .begin_micro = begin_micro,
-                        .pre_forward = pre_forward,
-                        .post_forward = post_forward,
-                        .pre_backward = pre_backward,
-                        .post_backward = post_backward,
-                        .end_backward = end_backward};
-}
-
-/* ---- what the training loop tells ------------------------------------------------------------ */
-
-void digests_begin_step(digests *d, int64_t step)
-{
-    d->step = step;
-}
-
-fsdp_status digests_after_layer(void *self, const runner *r, const micro_step *ms, int i)
-{
-    digests *d = self;
     const size_t T = d->run.seq_len;
     for (size_t j = 0; j < d->run.batch; j++) {
         span out = {.which = ms->first_sequence + j};
@@ -281,6 +193,26 @@ fsdp_status digests_after_layer(void *self, const runner *r, const micro_step *m
     return FSDP_OK;
 }
 
+fsdp_status digests_look(void *self, const runner *r, const micro_step *ms, runner_moment when,
+                         int i)
+{
+    digests *d = self;
+    if (when == AFTER_FORWARD)
+        return add_outputs(d, r, ms, i);
+    if (when == BEFORE_FORWARD)
+        d->micro = ms->a;
+    if (when != AFTER_BACKWARD)
+        return add_params(d, when == BEFORE_FORWARD ? FORWARD : BACKWARD, i);
+    for (row *micro_row = d->rows; micro_row < d->rows + d->n_micro; micro_row++)
+        TRY(put_row(d, micro_row));
+    return FSDP_OK;
+}
+
+void digests_begin_step(digests *d, int64_t step)
+{
+    d->step = step;
+}
+
 static fsdp_status add_gradient(void *ctx, int p, size_t begin, const float *at, size_t elems)
 {
     digests *d = ctx;
@@ -289,9 +221,17 @@ static fsdp_status add_gradient(void *ctx, int p, size_t begin, const float *at,
 
 fsdp_status digests_end_step(digests *d)
 {
-    d->micro = 0; /* that of values */
+    d->micro = WHOLE_STEP;
     TRY(d->e->visit_grads(d->e->self, add_gradient, d));
-    return put_rows(d, d->rows + d->n_micro, d->n_rows - d->n_micro);
+    for (row *r = d->rows; r < d->rows + d->n_rows; r++) {
+        if (r->kind == TOKENS || r->kind == OUTPUT)
+            r->sum = r->total;
+        else if (r->kind != GRADIENT)
+            continue;
+        TRY(put_row(d, r));
+        r->total = 0;
+    }
+    return FSDP_OK;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -317,7 +257,22 @@ static void add_param_rows(digests *d, row_kind kind, int i)
     }
 }
 
-fsdp_status digests_create(const run_context *run, const engine *e, FILE *out, digests **new)
+/* What the run is. Two runs have the same sequences in each micro-step if these are as many, in as
+ * many and as long series. */
+static void put_facts(digests *d, const ckpt_about *about)
+{
+    const run_context *run = &d->run;
+    const size_t n_ranks = (size_t)comm_size(run->world);
+    const size_t n_series = run->no_sync && run->grad_accum > 1 ? n_ranks : 1;
+    fprintf(d->out, DIGEST_TITLE "\n# micro-steps: %d of %zu x %zu sequences\n# ops: %s\n",
+            run->grad_accum, n_series, n_ranks * run->batch / n_series, run->ops->name);
+    for (int i = 0; about && i < about->n; i++)
+        fprintf(d->out, "# %s: %s\n", about->facts[i].name, about->facts[i].value);
+    fprintf(d->out, DIGEST_COLUMNS "\n");
+}
+
+fsdp_status digests_create(const run_context *run, const engine *e, const ckpt_about *about,
+                           FILE *out, digests **new)
 {
     const model *m = run->m;
     digests *d = calloc(1, sizeof *d);
@@ -330,31 +285,31 @@ fsdp_status digests_create(const run_context *run, const engine *e, FILE *out, d
         digests_free(d);
         return no_memory();
     }
-    add_row(d, TOKENS, 0, 0, "tokens");
+    add_row(d, TOKENS, 0, 0, "the input");
     for (int i = 0; i < m->n_layers; i++) {
-        add_param_rows(d, PARAMS, i);
+        add_param_rows(d, FORWARD, i);
         add_row(d, OUTPUT, i, i, m->layers[i].name);
     }
     for (int i = m->n_layers - 1; i >= model_border(m); i--) /* layers below have no backward */
-        add_param_rows(d, PARAMS_BACKWARD, i);
+        add_param_rows(d, BACKWARD, i);
     d->n_micro = d->n_rows;
     for (int i = m->n_layers - 1; i >= 0; i--)
         add_param_rows(d, GRADIENT, i);
     if (out)
-        fprintf(out, DIGEST_COLUMNS "\n");
+        put_facts(d, about);
     *new = d;
     return FSDP_OK;
 }
 
-fsdp_status digests_keep_values(digests *d, int64_t step, const char *unit, int64_t first,
-                                int64_t end)
+fsdp_status digests_keep_values(digests *d, const char *text, int64_t first, int64_t end)
 {
-    char hint[288] = "the units of this run are";
+    char hint[288] = "the units of this run are", *unit;
     bool found = false;
-    if (step < first || step >= end)
-        return fsdp_error(FSDP_EINVAL, "name a step that this run makes",
-                          "--digest-values: got step %lld, expected %lld to %lld", (long long)step,
-                          (long long)first, (long long)end - 1);
+    d->values_step = strtoll(text, &unit, 10);
+    if (*unit++ != ':' || d->values_step < first || d->values_step >= end)
+        return fsdp_error(FSDP_EINVAL, "pass a step that this run makes, and a unit, as in 3:h.1",
+                          "--digest-values: got '%s', expected STEP:UNIT, a step from %lld to %lld",
+                          text, (long long)first, (long long)end - 1);
     for (int u = 0; u < d->e->n_units; u++) {
         const char *name = d->e->unit_name(d->e->self, u);
         const size_t used = strlen(hint);
@@ -363,10 +318,9 @@ fsdp_status digests_keep_values(digests *d, int64_t step, const char *unit, int6
     }
     if (!found)
         return fsdp_error(FSDP_EINVAL, hint, "--digest-values: this run has no unit '%.64s'", unit);
-    d->values_step = step;
     for (row *r = d->rows; r < d->rows + d->n_rows; r++) {
         const char *name = d->e->unit_name(d->e->self, d->e->layer_unit[r->layer]);
-        if ((r->kind != PARAMS && r->kind != GRADIENT) || strcmp(name, unit) != 0)
+        if (r->kind == TOKENS || r->kind == OUTPUT || strcmp(name, unit) != 0)
             continue;
         r->bits = calloc(d->run.m->params[r->id].elems, sizeof *r->bits);
         if (!r->bits)

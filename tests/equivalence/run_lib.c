@@ -7,7 +7,6 @@
 #include "common/model/freeze.h"
 #include "common/model/gpt2.h"
 #include "common/model/runner.h"
-#include "common/observe/digest_file.h"
 
 typedef struct run {
     const run_config *cfg;
@@ -85,15 +84,13 @@ static fsdp_status run_create(run *r)
     run_context context = context_of(r);
     TRY(make_engine(r, &context));
     FILE *digests_out = comm_rank(r->group) == 0 ? c->digests : NULL;
-    if (digests_out)
-        fprintf(digests_out, DIGEST_TITLE "\n");
     if (c->digests)
-        TRY(digests_create(&context, &r->e, digests_out, &r->digests));
+        TRY(digests_create(&context, &r->e, NULL, digests_out, &r->digests));
     TRY(runner_create(&(runner_config){.run = context,
                                        .layer_unit = r->e.layer_unit,
                                        .n_units = r->e.n_units,
-                                       .hooks = r->digests ? digests_hooks(r->digests) : r->e.hooks,
-                                       .after_layer = r->digests ? digests_after_layer : NULL,
+                                       .hooks = r->e.hooks,
+                                       .look = r->digests ? digests_look : NULL,
                                        .observer = r->digests,
                                        .views = r->e.views},
                       &r->r));

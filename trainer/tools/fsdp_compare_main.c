@@ -80,76 +80,28 @@ static fsdp_status compare(FILE *fa, FILE *fb, int *verdict)
 
 /* ---- digests --------------------------------------------------------------------------------- */
 
-/* What may explain a difference. */
-static void print_facts(const digest_file *a, const digest_file *b)
+static fsdp_status bisect(FILE *const in[2], const char *const names[2], int *verdict)
 {
-    for (int i = 0; i < a->n_facts; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(a->facts[i], ":"), a->facts[i]);
-        const char *va = digest_fact(a, name), *vb = digest_fact(b, name);
-        if (va && vb && strcmp(va, vb) != 0)
-            printf("note: %s differs: %s and %s\n", name, va, vb);
-    }
-}
-
-static void print_element(const digest_file *a, const digest_file *b, const digest_verdict *v)
-{
-    char text[DIGEST_TEXT_BYTES];
-    digest_element(a, b, v, text);
-    if (*text)
-        printf("first difference there: %s\n", text);
-    else if (strcmp(v->a->kind, "output") != 0 && strcmp(v->a->kind, "tokens") != 0)
-        printf("to see the element: both runs again with --digest-values %lld:%s and %lld:%s\n",
-               (long long)v->a->step, v->a->unit, (long long)v->b->step, v->b->unit);
-}
-
-static fsdp_status bisect(const digest_file *a, const digest_file *b, int *verdict)
-{
-    char where[DIGEST_TEXT_BYTES];
     digest_verdict v;
-    TRY(digest_bisect(a, b, &v));
-    print_facts(a, b);
-    if (v.n_whole > 0)
-        printf("note: micro-steps hold other sequences, so sums over a step were compared\n");
-    if (!v.a && (v.n_steps < a->n_steps || v.n_steps < b->n_steps))
-        printf("note: %zu steps were compared, of %zu and %zu\n", v.n_steps, a->n_steps,
-               b->n_steps);
-    if (v.a) {
-        digest_describe(&v, where);
-        printf("first difference: %s\n", where);
-        print_element(a, b, &v);
-    } else {
-        printf("identical digests: %zu steps, %zu sums of parameters, outputs and gradients\n",
-               v.n_steps, v.n_sums);
-    }
-    for (int i = 0; i < 2; i++) {
-        const char *mode = digest_fact(i == 0 ? a : b, "reduction");
-        if (!mode || strcmp(mode, "canonical") != 0)
+    TRY(digest_bisect(in, names, stdout, &v));
+    *verdict = *v.where ? DIFFERENT : IDENTICAL;
+    if (*v.where)
+        printf("first difference: %s\n%s", v.where, v.element);
+    else
+        printf("identical digests: %zu sums of parameters, outputs and gradients in %zu steps, of "
+               "%zu and %zu\n",
+               v.n_sums, v.n_both, v.n_steps[0], v.n_steps[1]);
+    for (int i = 0; i < 2; i++)
+        if (!v.canonical[i])
             return fsdp_error(FSDP_EINVAL, "make both runs with --reduction canonical",
-                              "no verdict on bits: %s is of a run with --reduction %s",
-                              i == 0 ? a->path : b->path, mode ? mode : "unknown");
-    }
-    *verdict = v.a ? DIFFERENT : IDENTICAL;
+                              "no verdict on bits: %s is of a run with --reduction fast", names[i]);
     return FSDP_OK;
-}
-
-static fsdp_status bisect_files(FILE *in[2], char *paths[2], int *verdict)
-{
-    digest_file files[2] = {{0}};
-    fsdp_status status = FSDP_OK;
-    for (int i = 0; i < 2 && status == FSDP_OK; i++)
-        status = digest_file_read(in[i], paths[i], &files[i]);
-    if (status == FSDP_OK)
-        status = bisect(&files[0], &files[1], verdict);
-    digest_file_free(&files[0]);
-    digest_file_free(&files[1]);
-    return status;
 }
 
 static fsdp_status run(int argc, char **argv, int *verdict)
 {
     const bool bisects = argc > 1 && strcmp(argv[1], "--bisect") == 0;
-    char **paths = argv + 1 + bisects;
+    const char *const *paths = (const char *const *)argv + 1 + bisects;
     FILE *in[2];
     if (argc != 3 + bisects)
         return fsdp_error(FSDP_EINVAL, "build/fsdp_compare A.csv B.csv, or --bisect A B",
@@ -162,7 +114,7 @@ static fsdp_status run(int argc, char **argv, int *verdict)
                               paths[i], strerror(errno));
     }
     /* the end of the process closes both */
-    return bisects ? bisect_files(in, paths, verdict) : compare(in[0], in[1], verdict);
+    return bisects ? bisect(in, paths, verdict) : compare(in[0], in[1], verdict);
 }
 
 int main(int argc, char **argv)
